@@ -1,0 +1,13 @@
+//! Emitters: from plans to source text.
+
+pub mod dot;
+pub mod rust;
+
+/// A generated file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct File {
+    /// The path below the folder of generated files, with `/`.
+    pub path: String,
+    /// The whole text.
+    pub text: String,
+}

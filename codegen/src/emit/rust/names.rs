@@ -1,0 +1,98 @@
+//! Names of values in emitted code, and formulas for comments.
+
+use crate::ir::{Function, Id, Node, Program, Uniform};
+use crate::plan::{Body, Source, Stage};
+
+/// The names of the operands of a stage.
+pub(super) struct Names {
+    lanes: Vec<(String, Vec<String>)>,
+    params: Vec<String>,
+}
+
+impl Names {
+    pub(super) fn new(program: &Program, stage: &Stage) -> Self {
+        let lanes = stage.sources.iter().map(|source| match *source {
+            Source::Input(tensor) => {
+                let tensor = &program.inputs[tensor];
+                let labels = tensor.components.iter().map(|label| label.replace(' ', "_"));
+                (tensor.name.clone(), labels.collect())
+            }
+            Source::Cut(cut) => {
+                let count = program.cuts[cut].len();
+                (format!("t{cut}"), (0..count).map(|k| k.to_string()).collect())
+            }
+        });
+        let params = stage.params.iter().map(|&param| program.params[param].name.clone());
+        Self {
+            lanes: lanes.collect(),
+            params: params.collect(),
+        }
+    }
+
+    /// The name of a lane tensor.
+    pub(super) fn lane(&self, slot: usize) -> &str {
+        &self.lanes[slot].0
+    }
+
+    /// The name of the value of a node.
+    pub(super) fn value(&self, body: &Body, id: Id) -> String {
+        match body.graph.node(id) {
+            Node::Constant(bits) => format!("c{}", constant_name(f64::from_bits(bits))),
+            Node::Lane { tensor, component } => {
+                let (name, labels) = &self.lanes[tensor];
+                format!("{name}_{}", labels[component])
+            }
+            Node::Param { param, index } => format!("{}{index}", self.params[param]),
+            Node::RowSum(slot) => format!("row{slot}"),
+            Node::Uniform(Uniform::Eps) => "eps".to_owned(),
+            Node::Uniform(Uniform::InvChannels) => "inv_channels".to_owned(),
+            _ => format!("v{}", id.index()),
+        }
+    }
+
+    /// A value as a formula of operands and of values with more than one use.
+    pub(super) fn formula(&self, body: &Body, uses: &[usize], id: Id) -> String {
+        self.expression(body, uses, id, true)
+    }
+
+    fn expression(&self, body: &Body, uses: &[usize], id: Id, root: bool) -> String {
+        let node = body.graph.node(id);
+        let shared = !root && uses[id.index()] > 1;
+        if let Node::Constant(bits) = node {
+            return f64::from_bits(bits).to_string();
+        }
+        if node.is_leaf() || shared || !body.graph.varies(id) {
+            return self.value(body, id);
+        }
+        let inner = |id| self.expression(body, uses, id, false);
+        let factor = |id: Id| {
+            let text = inner(id);
+            if text.contains(' ') { format!("({text})") } else { text }
+        };
+        match node {
+            Node::Add(a, b) => format!("{} + {}", inner(a), inner(b)),
+            Node::Sub(a, b) => {
+                let b_text = inner(b);
+                let is_sum = matches!(body.graph.node(b), Node::Add(..) | Node::Sub(..));
+                match is_sum && b_text.contains(' ') {
+                    true => format!("{} - ({b_text})", inner(a)),
+                    false => format!("{} - {b_text}", inner(a)),
+                }
+            }
+            Node::Mul(a, b) => format!("{}*{}", factor(a), factor(b)),
+            Node::Div(a, b) => format!("{}/{}", factor(a), factor(b)),
+            Node::Neg(a) => format!("-{}", factor(a)),
+            Node::Call(Function::Sqrt, a) => format!("sqrt({})", inner(a)),
+            Node::Call(Function::Sigmoid, a) => format!("sigmoid({})", inner(a)),
+            Node::Call(Function::Gate { order }, a) => {
+                format!("gate{}({})", "'".repeat(order.into()), inner(a))
+            }
+            _ => self.value(body, id),
+        }
+    }
+}
+
+/// An identifier for a constant: its digits, with the point and signs as letters.
+fn constant_name(value: f64) -> String {
+    format!("{value:e}").replace('.', "p").replace('-', "m")
+}

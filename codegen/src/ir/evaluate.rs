@@ -1,0 +1,111 @@
+//! An interpreter of programs in `f64`, for tests of the passes and of the emitters.
+
+use std::collections::BTreeMap;
+
+use super::node::{Function, Id, Node, Uniform};
+use super::program::Program;
+
+/// The tensors a program reads. All are flat: lane tensors `[components, batch, channels]`,
+/// parameters `[channels, count]`.
+#[derive(Clone, Debug, Default)]
+pub struct Data {
+    /// The lane inputs.
+    pub inputs: Vec<Vec<f64>>,
+    /// The parameters.
+    pub params: Vec<Vec<f64>>,
+    /// The batch size.
+    pub batch: usize,
+    /// The number of channels.
+    pub channels: usize,
+}
+
+/// What a call chooses at run time.
+pub struct RunTime<'a> {
+    /// The epsilon of a normalisation.
+    pub eps: f64,
+    /// The gate and its derivatives: order, argument.
+    pub gate: &'a dyn Fn(u8, f64) -> f64,
+}
+
+/// What a program computes, in the layouts of [`Data`].
+#[derive(Clone, Debug, Default)]
+pub struct Results {
+    /// The lane outputs.
+    pub outputs: Vec<Vec<f64>>,
+    /// The sums over the batch, one value a channel each, in the order of the program.
+    pub column_sums: Vec<Vec<f64>>,
+}
+
+/// Runs a program. Saved row sums are computed like the others.
+pub fn evaluate(program: &Program, data: &Data, run_time: &RunTime<'_>) -> Results {
+    let every_sum = Program {
+        saved_row_sums: 0,
+        ..program.clone()
+    };
+    let order = every_sum.graph.reachable(every_sum.roots());
+    let (batch, channels) = (data.batch, data.channels);
+    let mut results = Results {
+        outputs: program
+            .outputs
+            .iter()
+            .map(|o| vec![0.0; o.values.len() * batch * channels])
+            .collect(),
+        column_sums: vec![vec![0.0; channels]; program.column_sums.len()],
+    };
+    for row in 0..batch {
+        let values = evaluate_row(&every_sum, &order, data, run_time, row);
+        for (output, result) in program.outputs.iter().zip(&mut results.outputs) {
+            for (k, value) in output.values.iter().enumerate() {
+                let at = (k * batch + row) * channels;
+                result[at..at + channels].copy_from_slice(&values[value]);
+            }
+        }
+        for (sum, result) in program.column_sums.iter().zip(&mut results.column_sums) {
+            for (total, value) in result.iter_mut().zip(&values[&sum.value]) {
+                *total += value;
+            }
+        }
+    }
+    results
+}
+
+fn evaluate_row(
+    program: &Program,
+    order: &[Id],
+    data: &Data,
+    run_time: &RunTime<'_>,
+    row: usize,
+) -> BTreeMap<Id, Vec<f64>> {
+    let (batch, channels) = (data.batch, data.channels);
+    let mut values: BTreeMap<Id, Vec<f64>> = BTreeMap::new();
+    for &id in order {
+        let value = (0..channels)
+            .map(|c| {
+                let at = |id: Id| values[&id][c];
+                match program.graph.node(id) {
+                    Node::Constant(bits) => f64::from_bits(bits),
+                    Node::Lane { tensor, component } => {
+                        data.inputs[tensor][(component * batch + row) * channels + c]
+                    }
+                    Node::Param { param, index } => {
+                        data.params[param][c * program.params[param].count + index]
+                    }
+                    Node::Uniform(Uniform::Eps) => run_time.eps,
+                    Node::Uniform(Uniform::InvChannels) => 1.0 / channels as f64,
+                    Node::RowSum(index) => values[&program.row_sums[index]].iter().sum(),
+                    Node::Cut { cut, component } => at(program.cuts[cut][component]),
+                    Node::Add(a, b) => at(a) + at(b),
+                    Node::Sub(a, b) => at(a) - at(b),
+                    Node::Mul(a, b) => at(a) * at(b),
+                    Node::Div(a, b) => at(a) / at(b),
+                    Node::Neg(a) => -at(a),
+                    Node::Call(Function::Sqrt, a) => at(a).sqrt(),
+                    Node::Call(Function::Sigmoid, a) => 1.0 / (1.0 + (-at(a)).exp()),
+                    Node::Call(Function::Gate { order }, a) => (run_time.gate)(order, at(a)),
+                }
+            })
+            .collect();
+        values.insert(id, value);
+    }
+    values
+}

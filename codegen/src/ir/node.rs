@@ -1,0 +1,101 @@
+//! The nodes of an expression graph.
+
+/// A node of a [`Graph`](crate::ir::Graph), by position. Operands always come before their users.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Id(pub(crate) u32);
+
+impl Id {
+    /// The position of the node in its graph.
+    pub fn index(self) -> usize {
+        self.0 as usize
+    }
+}
+
+/// A value that is one number for a whole call of a kernel.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Uniform {
+    /// The epsilon of a normalisation.
+    Eps,
+    /// One over the number of channels of a row.
+    InvChannels,
+}
+
+/// A function of one argument.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Function {
+    /// The square root.
+    Sqrt,
+    /// `1 / (1 + exp(-x))`.
+    Sigmoid,
+    /// The derivative of order `order` of the gate that the call chooses at run time.
+    Gate {
+        /// 0 the gate itself, 1 its slope, 2 its curvature.
+        order: u8,
+    },
+}
+
+/// One value of an expression graph.
+///
+/// A *lane* is one (batch, channel) pair and a *row* all channels of one batch element: `Lane` and
+/// `Cut` differ from lane to lane, `Param` from channel to channel, `RowSum` from row to row.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Node {
+    /// A constant, by the bits of an `f64`.
+    Constant(u64),
+    /// A component of a lane input.
+    Lane {
+        /// Which input.
+        tensor: usize,
+        /// Which of its components.
+        component: usize,
+    },
+    /// An element of a per-channel parameter.
+    Param {
+        /// Which parameter.
+        param: usize,
+        /// Which of its elements.
+        index: usize,
+    },
+    /// A value that is the same for all lanes of a call.
+    Uniform(Uniform),
+    /// A sum over the channels of a row; [`Program::row_sums`](crate::ir::Program) holds the summand.
+    RowSum(usize),
+    /// A component of a cut; [`Program::cuts`](crate::ir::Program) holds its definition.
+    Cut {
+        /// Which cut.
+        cut: usize,
+        /// Which of its components.
+        component: usize,
+    },
+    /// `a + b`
+    Add(Id, Id),
+    /// `a - b`
+    Sub(Id, Id),
+    /// `a * b`
+    Mul(Id, Id),
+    /// `a / b`
+    Div(Id, Id),
+    /// `-a`
+    Neg(Id),
+    /// `f(a)`
+    Call(Function, Id),
+}
+
+impl Node {
+    /// The operands, in order.
+    pub fn operands(&self) -> impl Iterator<Item = Id> {
+        let (a, b) = match *self {
+            Node::Add(a, b) | Node::Sub(a, b) | Node::Mul(a, b) | Node::Div(a, b) => {
+                (Some(a), Some(b))
+            }
+            Node::Neg(a) | Node::Call(_, a) => (Some(a), None),
+            _ => (None, None),
+        };
+        a.into_iter().chain(b)
+    }
+
+    /// Whether the node has no operands.
+    pub fn is_leaf(&self) -> bool {
+        self.operands().next().is_none()
+    }
+}

@@ -1,0 +1,185 @@
+//! A program: an expression graph with its inputs, outputs and reductions.
+
+use super::graph::Graph;
+use super::node::{Id, Node};
+
+/// A lane input: one value per component, batch element and channel.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LaneTensor {
+    /// The name of the tensor, as users see it.
+    pub name: String,
+    /// A label for each component (a blade name, or a grade).
+    pub components: Vec<String>,
+}
+
+/// A per-channel parameter: `count` values for each channel.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Parameter {
+    /// The name of the parameter, as users see it.
+    pub name: String,
+    /// How many values a channel has.
+    pub count: usize,
+}
+
+/// A lane output.
+#[derive(Clone, Debug)]
+pub struct Output {
+    /// Name and component labels.
+    pub tensor: LaneTensor,
+    /// The value of each component.
+    pub values: Vec<Id>,
+}
+
+/// A sum over the batch: the gradient of one element of a parameter, channel by channel.
+#[derive(Clone, Debug)]
+pub struct ColumnSum {
+    /// The parameter.
+    pub param: usize,
+    /// The element of the parameter.
+    pub index: usize,
+    /// The summand.
+    pub value: Id,
+}
+
+/// An operator: what it reads, what it computes for every lane, and what it sums.
+///
+/// A program has no order of execution of its own; [`plan`](crate::plan) gives it one.
+#[derive(Clone, Debug, Default)]
+pub struct Program {
+    /// The name, in snake case.
+    pub name: String,
+    /// The formula, for headers and documentation.
+    pub formula: String,
+    /// The expressions.
+    pub graph: Graph,
+    /// The lane inputs.
+    pub inputs: Vec<LaneTensor>,
+    /// The per-channel parameters.
+    pub params: Vec<Parameter>,
+    /// The lane outputs.
+    pub outputs: Vec<Output>,
+    /// The definitions of the cuts: places where a value may be stored for the length of a row
+    /// instead of staying in registers. A cut changes no value; a plan may ignore it.
+    pub cuts: Vec<Vec<Id>>,
+    /// The summands of the sums over channels.
+    pub row_sums: Vec<Id>,
+    /// The sums over the batch.
+    pub column_sums: Vec<ColumnSum>,
+    /// How many of the row sums, from the first on, an earlier pass has computed and saved.
+    pub saved_row_sums: usize,
+}
+
+impl Program {
+    /// An empty program.
+    pub fn new(name: impl Into<String>, formula: impl Into<String>) -> Self {
+        Self {
+            name: name.into(),
+            formula: formula.into(),
+            ..Self::default()
+        }
+    }
+
+    /// Declares a lane input and returns its components.
+    pub fn input(&mut self, name: &str, components: Vec<String>) -> Vec<Id> {
+        let tensor = self.inputs.len();
+        let count = components.len();
+        self.inputs.push(LaneTensor {
+            name: name.to_owned(),
+            components,
+        });
+        (0..count).map(|k| self.graph.lane(tensor, k)).collect()
+    }
+
+    /// Declares a per-channel parameter and returns its elements.
+    pub fn param(&mut self, name: &str, count: usize) -> Vec<Id> {
+        let param = self.params.len();
+        self.params.push(Parameter {
+            name: name.to_owned(),
+            count,
+        });
+        (0..count).map(|k| self.graph.param(param, k)).collect()
+    }
+
+    /// Declares a lane output.
+    pub fn output(&mut self, name: &str, components: Vec<String>, values: Vec<Id>) {
+        debug_assert_eq!(components.len(), values.len());
+        let tensor = LaneTensor {
+            name: name.to_owned(),
+            components,
+        };
+        self.outputs.push(Output { tensor, values });
+    }
+
+    /// Marks a place where a plan may store `values` and read them back.
+    pub fn cut(&mut self, values: Vec<Id>) -> Vec<Id> {
+        let cut = self.cuts.len();
+        let count = values.len();
+        self.cuts.push(values);
+        (0..count)
+            .map(|component| self.graph.intern(Node::Cut { cut, component }))
+            .collect()
+    }
+
+    /// The sum of `value` over the channels of a row.
+    ///
+    /// Factors that are the same for the whole row are taken out of the sum.
+    pub fn row_sum(&mut self, value: Id) -> Id {
+        let g = &mut self.graph;
+        match g.node(value) {
+            Node::Mul(a, b) if !g.varies(a) => {
+                let sum = self.row_sum(b);
+                self.graph.mul(a, sum)
+            }
+            Node::Mul(a, b) if !g.varies(b) => {
+                let sum = self.row_sum(a);
+                self.graph.mul(sum, b)
+            }
+            Node::Div(a, b) if !g.varies(b) => {
+                let sum = self.row_sum(a);
+                self.graph.div(sum, b)
+            }
+            Node::Neg(a) => {
+                let sum = self.row_sum(a);
+                self.graph.neg(sum)
+            }
+            _ => {
+                let existing = self.row_sums.iter().position(|&summand| summand == value);
+                let index = existing.unwrap_or_else(|| {
+                    self.row_sums.push(value);
+                    self.row_sums.len() - 1
+                });
+                self.graph.intern(Node::RowSum(index))
+            }
+        }
+    }
+
+    /// The values a program must compute: outputs, sums that are not saved, and the cuts they read.
+    pub fn roots(&self) -> Vec<Id> {
+        let outputs = self.outputs.iter().flat_map(|o| o.values.iter().copied());
+        let columns = self.column_sums.iter().map(|sum| sum.value);
+        let mut roots: Vec<Id> = outputs.chain(columns).collect();
+        let mut cuts = vec![false; self.cuts.len()];
+        let mut sums = vec![false; self.row_sums.len()];
+        sums[..self.saved_row_sums].fill(true);
+        loop {
+            let mut found = Vec::new();
+            for id in self.graph.reachable(roots.iter().copied()) {
+                match self.graph.node(id) {
+                    Node::Cut { cut, .. } if !cuts[cut] => {
+                        cuts[cut] = true;
+                        found.extend(&self.cuts[cut]);
+                    }
+                    Node::RowSum(index) if !sums[index] => {
+                        sums[index] = true;
+                        found.push(self.row_sums[index]);
+                    }
+                    _ => {}
+                }
+            }
+            if found.is_empty() {
+                return roots;
+            }
+            roots.extend(found);
+        }
+    }
+}

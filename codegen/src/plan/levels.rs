@@ -1,0 +1,25 @@
+//! When a value can be computed: how many stages must come before it.
+
+use crate::ir::{Id, Node, Program};
+
+/// The level of every node: 0 for what needs only inputs, one more behind every cut and row sum.
+pub(super) fn levels(program: &Program) -> Vec<usize> {
+    let mut levels = vec![0; program.graph.len()];
+    let highest = |levels: &[usize], ids: &[Id]| {
+        let all = ids.iter().map(|id| levels[id.index()]);
+        all.max().unwrap_or(0)
+    };
+    for id in program.graph.ids() {
+        let node = program.graph.node(id);
+        levels[id.index()] = match node {
+            Node::Cut { cut, .. } => highest(&levels, &program.cuts[cut]) + 1,
+            Node::RowSum(index) if index < program.saved_row_sums => 0,
+            Node::RowSum(index) => levels[program.row_sums[index].index()] + 1,
+            _ => {
+                let operands: Vec<Id> = node.operands().collect();
+                highest(&levels, &operands)
+            }
+        };
+    }
+    levels
+}

@@ -1,0 +1,322 @@
+//! Stages: groups of results that are computed in one pass over the channels of a row.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::ir::{Graph, Id, Node, Program};
+
+/// Where a lane slot of a stage reads from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Source {
+    /// An input of the program.
+    Input(usize),
+    /// A cut, written by an earlier stage.
+    Cut(usize),
+}
+
+/// Where a lane slot of a stage writes to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Target {
+    /// An output of the program.
+    Output(usize),
+    /// A cut, read by a later stage.
+    Cut(usize),
+}
+
+/// A tensor that a stage writes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Write {
+    /// Its components.
+    pub values: Vec<Id>,
+}
+
+/// What a stage computes, with its operands numbered by its own slots, so that equal stages of
+/// different programs have equal bodies.
+///
+/// In the graph, `Lane::tensor` is a lane slot, `Param::param` a parameter slot and `RowSum` a
+/// row slot; there are no cuts.
+#[derive(Clone, Debug, Default)]
+pub struct Body {
+    /// The expressions.
+    pub graph: Graph,
+    /// The lane tensors it writes, by slot.
+    pub writes: Vec<Write>,
+    /// The summands of the row sums it computes.
+    pub row_sums: Vec<Id>,
+    /// The sums over the batch: parameter-gradient slot, element, summand.
+    pub column_sums: Vec<(usize, usize, Id)>,
+}
+
+impl Body {
+    /// Equal for equal bodies and different for different ones.
+    pub fn key(&self) -> String {
+        let nodes: Vec<Node> = self.graph.ids().map(|id| self.graph.node(id)).collect();
+        let writes: Vec<&Vec<Id>> = self.writes.iter().map(|w| &w.values).collect();
+        format!(
+            "{nodes:?} {writes:?} {:?} {:?}",
+            self.row_sums, self.column_sums
+        )
+    }
+}
+
+/// A stage of a plan: a body and what its slots stand for.
+#[derive(Clone, Debug)]
+pub struct Stage {
+    /// What it computes.
+    pub body: Body,
+    /// The lane slots it reads.
+    pub sources: Vec<Source>,
+    /// The lane slots it writes.
+    pub targets: Vec<Target>,
+    /// The parameters it reads.
+    pub params: Vec<usize>,
+    /// The parameters whose gradients it adds to.
+    pub param_grads: Vec<usize>,
+    /// The row sums it reads.
+    pub rows: Vec<usize>,
+    /// The row sums it computes.
+    pub row_sums: Vec<usize>,
+}
+
+/// The stages of a program, in order.
+#[derive(Clone, Debug)]
+pub struct Plan {
+    /// The stages.
+    pub stages: Vec<Stage>,
+    /// The number of components of each cut that is stored (cuts that nothing reads have none).
+    pub cuts: Vec<usize>,
+    /// How many row sums there are, saved ones included.
+    pub row_sums: usize,
+    /// How many of them, the first ones, come from an earlier pass.
+    pub saved_row_sums: usize,
+}
+
+/// Results that are always computed together.
+struct Group {
+    target: GroupTarget,
+    values: Vec<Id>,
+    level: usize,
+}
+
+enum GroupTarget {
+    Lanes(Target),
+    RowSums(Vec<usize>),
+    /// Of one parameter.
+    ColumnSums(usize),
+}
+
+pub(super) fn plan(program: &Program, levels: &[usize]) -> Plan {
+    let live = Live::of(program);
+    let groups = groups(program, levels, &live);
+    let mut stages = Vec::new();
+    let last = groups.iter().map(|g| g.level).max().unwrap_or(0);
+    for level in 0..=last {
+        let at_level: Vec<&Group> = groups.iter().filter(|g| g.level == level).collect();
+        for members in merge_sharing(program, &at_level) {
+            stages.push(Builder::new(program).build(&members));
+        }
+    }
+    let stored = |cut: usize| live.cuts.contains(&cut);
+    Plan {
+        stages,
+        cuts: (0..program.cuts.len())
+            .map(|cut| if stored(cut) { program.cuts[cut].len() } else { 0 })
+            .collect(),
+        row_sums: program.row_sums.len(),
+        saved_row_sums: program.saved_row_sums,
+    }
+}
+
+/// The cuts and row sums that some output needs.
+struct Live {
+    cuts: BTreeSet<usize>,
+    row_sums: BTreeSet<usize>,
+}
+
+impl Live {
+    fn of(program: &Program) -> Self {
+        let mut live = Self {
+            cuts: BTreeSet::new(),
+            row_sums: BTreeSet::new(),
+        };
+        for id in program.graph.reachable(program.roots()) {
+            match program.graph.node(id) {
+                Node::Cut { cut, .. } => {
+                    live.cuts.insert(cut);
+                }
+                Node::RowSum(index) if index >= program.saved_row_sums => {
+                    live.row_sums.insert(index);
+                }
+                _ => {}
+            }
+        }
+        live
+    }
+}
+
+fn groups(program: &Program, levels: &[usize], live: &Live) -> Vec<Group> {
+    let level = |values: &[Id]| {
+        let all = values.iter().map(|id| levels[id.index()]);
+        all.max().unwrap_or(0)
+    };
+    let mut groups = Vec::new();
+    for (index, output) in program.outputs.iter().enumerate() {
+        groups.push(Group {
+            target: GroupTarget::Lanes(Target::Output(index)),
+            values: output.values.clone(),
+            level: level(&output.values),
+        });
+    }
+    for &cut in &live.cuts {
+        groups.push(Group {
+            target: GroupTarget::Lanes(Target::Cut(cut)),
+            values: program.cuts[cut].clone(),
+            level: level(&program.cuts[cut]),
+        });
+    }
+    let mut sums: BTreeMap<usize, Vec<usize>> = BTreeMap::new();
+    for &index in &live.row_sums {
+        let level = levels[program.row_sums[index].index()];
+        sums.entry(level).or_default().push(index);
+    }
+    for (level, indices) in sums {
+        groups.push(Group {
+            values: indices.iter().map(|&i| program.row_sums[i]).collect(),
+            target: GroupTarget::RowSums(indices),
+            level,
+        });
+    }
+    for param in 0..program.params.len() {
+        let sums = program.column_sums.iter().filter(|sum| sum.param == param);
+        let values: Vec<Id> = sums.map(|sum| sum.value).collect();
+        if !values.is_empty() {
+            groups.push(Group {
+                target: GroupTarget::ColumnSums(param),
+                level: level(&values),
+                values,
+            });
+        }
+    }
+    groups
+}
+
+/// Joins the groups that share a computed value; the others become stages of their own.
+fn merge_sharing<'a>(program: &Program, groups: &[&'a Group]) -> Vec<Vec<&'a Group>> {
+    let computed = |group: &Group| -> BTreeSet<Id> {
+        let nodes = program.graph.reachable(group.values.iter().copied());
+        let varying = nodes.into_iter().filter(|&id| {
+            program.graph.varies(id) && !program.graph.node(id).is_leaf()
+        });
+        varying.collect()
+    };
+    let mut merged: Vec<(Vec<&Group>, BTreeSet<Id>)> = Vec::new();
+    for &group in groups {
+        let mut members = vec![group];
+        let mut nodes = computed(group);
+        let mut rest = Vec::new();
+        for (others, theirs) in merged {
+            if nodes.is_disjoint(&theirs) {
+                rest.push((others, theirs));
+            } else {
+                members.splice(0..0, others);
+                nodes.extend(theirs);
+            }
+        }
+        rest.push((members, nodes));
+        merged = rest;
+    }
+    merged.into_iter().map(|(members, _)| members).collect()
+}
+
+/// Renumbers the operands of a stage by slots, in the order in which they are met.
+struct Builder<'a> {
+    program: &'a Program,
+    stage: Stage,
+    renumbered: BTreeMap<Id, Id>,
+}
+
+impl<'a> Builder<'a> {
+    fn new(program: &'a Program) -> Self {
+        Self {
+            program,
+            stage: Stage {
+                body: Body::default(),
+                sources: Vec::new(),
+                targets: Vec::new(),
+                params: Vec::new(),
+                param_grads: Vec::new(),
+                rows: Vec::new(),
+                row_sums: Vec::new(),
+            },
+            renumbered: BTreeMap::new(),
+        }
+    }
+
+    fn build(mut self, groups: &[&Group]) -> Stage {
+        for group in groups {
+            match &group.target {
+                GroupTarget::Lanes(target) => {
+                    let values = group.values.iter().map(|&id| self.import(id)).collect();
+                    self.stage.body.writes.push(Write { values });
+                    self.stage.targets.push(*target);
+                }
+                GroupTarget::RowSums(indices) => {
+                    for (&index, &value) in indices.iter().zip(&group.values) {
+                        let value = self.import(value);
+                        self.stage.body.row_sums.push(value);
+                        self.stage.row_sums.push(index);
+                    }
+                }
+                GroupTarget::ColumnSums(param) => {
+                    let slot = slot(&mut self.stage.param_grads, *param);
+                    let sums = self.program.column_sums.iter();
+                    for sum in sums.filter(|sum| sum.param == *param) {
+                        let value = self.import(sum.value);
+                        let sums = &mut self.stage.body.column_sums;
+                        sums.push((slot, sum.index, value));
+                    }
+                }
+            }
+        }
+        self.stage
+    }
+
+    fn import(&mut self, id: Id) -> Id {
+        if let Some(&known) = self.renumbered.get(&id) {
+            return known;
+        }
+        let stage = &mut self.stage;
+        let node = match self.program.graph.node(id) {
+            Node::Lane { tensor, component } => Node::Lane {
+                tensor: slot(&mut stage.sources, Source::Input(tensor)),
+                component,
+            },
+            Node::Cut { cut, component } => Node::Lane {
+                tensor: slot(&mut stage.sources, Source::Cut(cut)),
+                component,
+            },
+            Node::Param { param, index } => Node::Param {
+                param: slot(&mut stage.params, param),
+                index,
+            },
+            Node::RowSum(index) => Node::RowSum(slot(&mut stage.rows, index)),
+            Node::Add(a, b) => Node::Add(self.import(a), self.import(b)),
+            Node::Sub(a, b) => Node::Sub(self.import(a), self.import(b)),
+            Node::Mul(a, b) => Node::Mul(self.import(a), self.import(b)),
+            Node::Div(a, b) => Node::Div(self.import(a), self.import(b)),
+            Node::Neg(a) => Node::Neg(self.import(a)),
+            Node::Call(function, a) => Node::Call(function, self.import(a)),
+            leaf @ (Node::Constant(_) | Node::Uniform(_)) => leaf,
+        };
+        let new = self.stage.body.graph.intern(node);
+        self.renumbered.insert(id, new);
+        new
+    }
+}
+
+fn slot<T: PartialEq>(slots: &mut Vec<T>, wanted: T) -> usize {
+    let known = slots.iter().position(|s| *s == wanted);
+    known.unwrap_or_else(|| {
+        slots.push(wanted);
+        slots.len() - 1
+    })
+}

@@ -1,0 +1,98 @@
+//! The specification: which algebras exist, and every operator as a program.
+//!
+//! An operator is written once, here. Its gradient, its kernels and its flop counts are derived.
+
+mod algebras;
+mod layers;
+mod multivector;
+mod products;
+mod unary;
+
+use cayley::{Algebra, GradeSet, ProductKind};
+
+use crate::ir::Program;
+
+pub use algebras::SHIPPED;
+pub use multivector::Multivector;
+
+/// A program with the key by which the library looks it up.
+#[derive(Clone, Debug)]
+pub struct Operator {
+    /// The grades of the left (or only) operand.
+    pub left: GradeSet,
+    /// The grades of the right operand; equal to `left` where there is none.
+    pub right: GradeSet,
+    /// The grades of the output, where its components are blades.
+    pub output: GradeSet,
+    /// The forward program. Its name is the first part of the key.
+    pub program: Program,
+}
+
+/// The pairs of grade sets (left, right) for which products are generated.
+fn grade_pairs(dim: usize) -> Vec<(GradeSet, GradeSet)> {
+    let full = GradeSet::full(dim);
+    let vectors = GradeSet::single(1);
+    vec![
+        (full, full),
+        (vectors, full),
+        (full, vectors),
+        (vectors, vectors),
+    ]
+}
+
+/// All operators of an algebra, in the order in which they are generated.
+pub fn operators(algebra: &Algebra) -> Vec<Operator> {
+    let full = GradeSet::full(algebra.dim());
+    let mut operators = Vec::new();
+    let mut push = |left, right, output, program| {
+        operators.push(Operator {
+            left,
+            right,
+            output,
+            program,
+        });
+    };
+    for (left, right) in grade_pairs(algebra.dim()) {
+        let output = algebra.reachable(ProductKind::Geometric, left, right);
+        push(left, right, output, products::sgp(algebra, left, right));
+        push(left, right, output, products::sgp_rms(algebra, left, right));
+    }
+    for normalize in [false, true] {
+        for first_order in [false, true] {
+            let program = products::steerable_product(algebra, normalize, first_order);
+            push(full, full, full, program);
+        }
+    }
+    for kind in ProductKind::ALL {
+        for (left, right) in grade_pairs(algebra.dim()) {
+            let output = algebra.reachable(kind, left, right);
+            if !output.is_empty() {
+                let program = products::product(algebra, kind, left, right);
+                push(left, right, output, program);
+            }
+        }
+    }
+    let versors = [(full, full), (GradeSet::even(algebra.dim()), GradeSet::single(1))];
+    for (versor, operand) in versors {
+        let program = products::sandwich(algebra, versor, operand);
+        push(versor, operand, products::sandwich_grades(algebra, versor, operand), program);
+    }
+    push(full, full, GradeSet::single(0), products::gate_pair());
+    for path in algebra.paths() {
+        let [left, output, right] = [path.left, path.output, path.right].map(GradeSet::single);
+        push(left, right, output, products::path_product(algebra, path));
+    }
+    for program in unary::involutions(algebra) {
+        push(full, full, full, program);
+    }
+    push(full, full, full, layers::rms(algebra, full));
+    // Grade by grade for the fully connected product, which takes any grade sets.
+    for grade in (0..algebra.grade_count()).map(GradeSet::single) {
+        push(grade, grade, grade, layers::rms(algebra, grade));
+        push(grade, grade, grade, layers::undo_grade_rms(algebra, grade));
+    }
+    for program in layers::all(algebra) {
+        push(full, full, full, program);
+    }
+    operators
+}

@@ -1,0 +1,156 @@
+//! The products, plain and weighted, and the operators built around them.
+
+use cayley::{Algebra, GradeSet, Path, ProductKind};
+
+use super::layers::{grade_rms, normalized};
+use super::multivector::Multivector;
+use crate::ir::{Function, Program};
+
+const KIND: ProductKind = ProductKind::Geometric;
+
+fn gated_product(
+    p: &mut Program,
+    algebra: &Algebra,
+    left: GradeSet,
+    right: GradeSet,
+) -> Multivector {
+    let x = Multivector::input(p, algebra, "x", left);
+    let y = Multivector::input(p, algebra, "y", right);
+    let w = p.param("w", algebra.paths_between(left, right).len());
+    let g = &mut p.graph;
+    let (x, y) = (x.gated(g, algebra), y.gated(g, algebra));
+    x.weighted_product(g, algebra, &w, &y)
+}
+
+/// The steerable geometric product of gated operands (flash-clifford's SGP without its norm).
+pub(super) fn sgp(algebra: &Algebra, left: GradeSet, right: GradeSet) -> Program {
+    let mut p = Program::new("sgp", "o = weighted_product(w, gate(x), gate(y))");
+    let o = gated_product(&mut p, algebra, left, right);
+    o.output(&mut p, algebra);
+    p
+}
+
+/// The same with the grade-wise RMS norm (flash-clifford's SGP).
+pub(super) fn sgp_rms(algebra: &Algebra, left: GradeSet, right: GradeSet) -> Program {
+    let formula = "o = grade_rms(weighted_product(w, gate(x), gate(y)))";
+    let mut p = Program::new("sgp_rms", formula);
+    let product = gated_product(&mut p, algebra, left, right).cut(&mut p);
+    grade_rms(&mut p, algebra, &product).output(&mut p, algebra);
+    p
+}
+
+/// CGENN's steerable product between its linear maps: `x` is the input, `r` the right linear map
+/// of it, `l` the left one (only with the first-order term).
+///
+/// The gate is there so that the product shares its code with [`sgp`]; callers choose none.
+pub(super) fn steerable_product(algebra: &Algebra, normalize: bool, first_order: bool) -> Program {
+    let full = GradeSet::full(algebra.dim());
+    let right = if normalize { "norm(r; a)" } else { "r" };
+    let product = format!("weighted_product(w, gate(x), gate({right}))");
+    let formula = match first_order {
+        true => format!("o = (l + {product}) / sqrt(2)"),
+        false => format!("o = {product}"),
+    };
+    let name = match (normalize, first_order) {
+        (false, false) => "steerable_product",
+        (true, false) => "steerable_product_norm",
+        (false, true) => "steerable_product_first_order",
+        (true, true) => "steerable_product_norm_first_order",
+    };
+    let mut p = Program::new(name, formula);
+    let x = Multivector::input(&mut p, algebra, "x", full);
+    let mut r = Multivector::input(&mut p, algebra, "r", full);
+    let w = p.param("w", algebra.paths().len());
+    if normalize {
+        let a = p.param("a", algebra.grade_count());
+        r = normalized(&mut p, algebra, &r, &a).cut(&mut p);
+    }
+    let g = &mut p.graph;
+    let (gated_x, gated_r) = (x.gated(g, algebra), r.gated(g, algebra));
+    let mut o = gated_x.weighted_product(g, algebra, &w, &gated_r);
+    if first_order {
+        let l = Multivector::input(&mut p, algebra, "l", full);
+        let z = o.cut(&mut p);
+        let half_root = p.graph.constant(std::f64::consts::FRAC_1_SQRT_2);
+        o = l.map(algebra, |blade, l| {
+            let sum = match z.get(algebra, blade) {
+                Some(z) => p.graph.add(l, z),
+                None => l,
+            };
+            p.graph.mul(sum, half_root)
+        });
+    }
+    o.output(&mut p, algebra);
+    p
+}
+
+/// An unweighted product.
+pub(super) fn product(
+    algebra: &Algebra,
+    kind: ProductKind,
+    left: GradeSet,
+    right: GradeSet,
+) -> Program {
+    let name = match kind {
+        ProductKind::LeftContraction | ProductKind::RightContraction => kind.name().to_owned(),
+        _ => format!("{}_product", kind.name()),
+    };
+    let mut p = Program::new(name, format!("o = {}(x, y)", kind.name()));
+    let x = Multivector::input(&mut p, algebra, "x", left);
+    let y = Multivector::input(&mut p, algebra, "y", right);
+    let o = x.product(&mut p.graph, algebra, kind, &y);
+    o.output(&mut p, algebra);
+    p
+}
+
+/// The grades that `x y reverse(x)` can reach.
+pub(super) fn sandwich_grades(algebra: &Algebra, versor: GradeSet, operand: GradeSet) -> GradeSet {
+    algebra.reachable(KIND, algebra.reachable(KIND, versor, operand), versor)
+}
+
+/// The sandwich `x y reverse(x)`.
+pub(super) fn sandwich(algebra: &Algebra, versor: GradeSet, operand: GradeSet) -> Program {
+    let mut p = Program::new("sandwich", "o = x y reverse(x)");
+    let x = Multivector::input(&mut p, algebra, "x", versor);
+    let y = Multivector::input(&mut p, algebra, "y", operand);
+    let half = x.product(&mut p.graph, algebra, KIND, &y).cut(&mut p);
+    let reversed = x.signed(&mut p.graph, algebra, |blade| algebra.reverse_sign(blade));
+    let reversed = reversed.cut(&mut p);
+    let o = half.product(&mut p.graph, algebra, KIND, &reversed);
+    o.output(&mut p, algebra);
+    p
+}
+
+/// The product of the gates of two operands, of which only the scalar components matter.
+pub(super) fn gate_pair() -> Program {
+    let mut p = Program::new("gate_pair", "o = gate(x_1) gate(y_1)");
+    let x = p.input("x", vec!["1".to_owned()])[0];
+    let y = p.input("y", vec!["1".to_owned()])[0];
+    let g = &mut p.graph;
+    let gate_x = g.call(Function::Gate { order: 0 }, x);
+    let gate_y = g.call(Function::Gate { order: 0 }, y);
+    let o = g.mul(gate_x, gate_y);
+    p.output("o", vec!["1".to_owned()], vec![o]);
+    p
+}
+
+/// The terms of one path times a common factor: the left operand of the matrix products that make
+/// up the fully connected product.
+pub(super) fn path_product(algebra: &Algebra, path: Path) -> Program {
+    let (a, b, c) = (path.left, path.output, path.right);
+    let formula = format!("o = f <<x>_{a} <y>_{c}>_{b}");
+    let mut p = Program::new("path_product", formula);
+    let x = Multivector::input(&mut p, algebra, "x", GradeSet::single(a));
+    let y = Multivector::input(&mut p, algebra, "y", GradeSet::single(c));
+    let factor = p.input("f", vec!["1".to_owned()])[0];
+    let g = &mut p.graph;
+    let all = x.product(g, algebra, KIND, &y);
+    let grades = GradeSet::single(b);
+    let components = all
+        .grade(algebra, b)
+        .into_iter()
+        .map(|(_, sum)| g.mul(factor, sum))
+        .collect();
+    Multivector { grades, components }.output(&mut p, algebra);
+    p
+}

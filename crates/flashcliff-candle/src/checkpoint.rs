@@ -1,0 +1,149 @@
+//! Checkpoints: named tensors and text in one safetensors file, written atomically.
+
+use std::collections::{BTreeMap, HashMap};
+use std::fs::{self, File};
+use std::io::Write;
+use std::path::{Path, PathBuf};
+
+use candle_core::safetensors::Load;
+use candle_core::{DType, Device, Tensor};
+use safetensors::SafeTensors;
+
+use crate::Error;
+
+/// Key of the text in the file's metadata. One key, because the order of several would not be fixed.
+const TEXT: &str = "flashcliff";
+
+/// Named tensors and named texts, as read from or to be written to a file.
+#[derive(Debug, Clone, Default)]
+pub struct Checkpoint {
+    tensors: BTreeMap<String, Tensor>,
+    text: BTreeMap<String, String>,
+}
+
+impl Checkpoint {
+    /// An empty checkpoint.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Adds a tensor, replacing one of that name. The elements are shared, not copied: save before they change.
+    pub fn insert(&mut self, name: impl Into<String>, tensor: &Tensor) {
+        self.tensors.insert(name.into(), tensor.detach());
+    }
+
+    /// Adds a text, replacing one of that name.
+    pub fn insert_text(&mut self, name: impl Into<String>, text: impl Into<String>) {
+        self.text.insert(name.into(), text.into());
+    }
+
+    /// The tensor of that name, if its shape and type are the expected ones.
+    ///
+    /// # Errors
+    /// [`Error::MissingTensor`], [`Error::Shape`], [`Error::StoredType`].
+    pub fn get(&self, name: &str, shape: &[usize], dtype: DType) -> Result<&Tensor, Error> {
+        let tensor = self.tensors.get(name).ok_or_else(|| Error::MissingTensor {
+            tensor: name.to_owned(),
+        })?;
+        if tensor.dims() != shape {
+            return Err(Error::Shape {
+                tensor: name.to_owned(),
+                expected: format!("{shape:?}"),
+                got: tensor.dims().to_vec(),
+            });
+        }
+        if tensor.dtype() != dtype {
+            return Err(Error::StoredType {
+                tensor: name.to_owned(),
+                expected: dtype,
+                got: tensor.dtype(),
+            });
+        }
+        Ok(tensor)
+    }
+
+    /// All tensors, by name.
+    pub fn tensors(&self) -> &BTreeMap<String, Tensor> {
+        &self.tensors
+    }
+
+    /// The text of that name.
+    pub fn text(&self, name: &str) -> Option<&str> {
+        self.text.get(name).map(String::as_str)
+    }
+
+    /// Writes the checkpoint: a reader sees the old file or the whole new one, never a part, also after a crash.
+    ///
+    /// The bytes depend on the contents only. The file is written beside its destination, flushed to the disk, then renamed.
+    ///
+    /// # Errors
+    /// [`Error::Write`]; the old file is untouched then.
+    pub fn save(&self, path: impl AsRef<Path>) -> Result<(), Error> {
+        let path = path.as_ref();
+        let failed = |source| Error::Write {
+            path: path.to_owned(),
+            source,
+        };
+        let text = serde_json::to_string(&self.text).map_err(|e| failed(e.into()))?;
+        let metadata = (!self.text.is_empty()).then(|| HashMap::from([(TEXT.to_owned(), text)]));
+        let bytes = safetensors::serialize(&self.tensors, metadata)
+            .map_err(|e| failed(std::io::Error::other(e)))?;
+        write_atomically(path, &bytes).map_err(failed)
+    }
+
+    /// Reads a checkpoint.
+    ///
+    /// # Errors
+    /// [`Error::Read`], or [`Error::Corrupt`] if the file is not a complete safetensors file of types that candle knows.
+    pub fn load(path: impl AsRef<Path>) -> Result<Self, Error> {
+        let path = path.as_ref();
+        let bytes = fs::read(path).map_err(|source| Error::Read {
+            path: path.to_owned(),
+            source,
+        })?;
+        let corrupt = |reason: String| Error::Corrupt {
+            path: path.to_owned(),
+            reason,
+        };
+        let (_, metadata) =
+            SafeTensors::read_metadata(&bytes).map_err(|e| corrupt(e.to_string()))?;
+        let file = SafeTensors::deserialize(&bytes).map_err(|e| corrupt(e.to_string()))?;
+        let mut checkpoint = Self::new();
+        for (name, view) in file.tensors() {
+            let tensor = view
+                .load(&Device::Cpu)
+                .map_err(|e| corrupt(format!("tensor `{name}`: {e}")))?;
+            checkpoint.tensors.insert(name, tensor);
+        }
+        if let Some(text) = metadata.metadata().as_ref().and_then(|map| map.get(TEXT)) {
+            checkpoint.text =
+                serde_json::from_str(text).map_err(|e| corrupt(format!("text: {e}")))?;
+        }
+        Ok(checkpoint)
+    }
+}
+
+/// Writes a file beside its destination, flushes it and renames it into place.
+fn write_atomically(path: &Path, bytes: &[u8]) -> std::io::Result<()> {
+    let folder = match path.parent() {
+        Some(parent) if !parent.as_os_str().is_empty() => parent.to_owned(),
+        _ => PathBuf::from("."),
+    };
+    let mut file = tempfile::NamedTempFile::new_in(&folder)?;
+    file.write_all(bytes)?;
+    file.as_file().sync_all()?;
+    // A temporary file is private to its owner; a checkpoint gets the permissions of the file it replaces, or those of any new file.
+    #[cfg(unix)]
+    if let Ok(old) = fs::metadata(path) {
+        file.as_file().set_permissions(old.permissions())?;
+    } else {
+        use std::os::unix::fs::PermissionsExt;
+        file.as_file()
+            .set_permissions(fs::Permissions::from_mode(0o644))?;
+    }
+    file.persist(path)?;
+    // The rename itself reaches the disk with the folder.
+    #[cfg(unix)]
+    File::open(&folder)?.sync_all()?;
+    Ok(())
+}

@@ -1,0 +1,131 @@
+//! The errors of this crate.
+
+use std::path::PathBuf;
+
+use candle_core::DType;
+
+/// Why a call of this crate failed.
+///
+/// Functions that take part in a candle graph return [`candle_core::Error`], into which this type converts with its text kept.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// The core refused: an unsupported algebra, a shape that does not fit, ...
+    #[error(transparent)]
+    Core(#[from] flashcliff::Error),
+
+    /// candle refused.
+    #[error(transparent)]
+    Candle(#[from] candle_core::Error),
+
+    /// An operator got another number of tensors than it takes.
+    #[error("{operator}: expected {expected} input tensors, got {got}")]
+    InputCount {
+        /// Name of the operator.
+        operator: String,
+        /// Inputs it takes.
+        expected: usize,
+        /// Inputs that came.
+        got: usize,
+    },
+
+    /// A tensor has an element type that the operator cannot use.
+    #[error("{operator}: expected input {input} of type {expected}, got {got:?}")]
+    InputType {
+        /// Name of the operator.
+        operator: String,
+        /// Position of the input.
+        input: usize,
+        /// What would have been accepted.
+        expected: &'static str,
+        /// What came.
+        got: DType,
+    },
+
+    /// A tensor lives on a device that the operator cannot reach.
+    #[error("{operator}: expected input {input} on the CPU, got {got:?}")]
+    InputDevice {
+        /// Name of the operator.
+        operator: String,
+        /// Position of the input.
+        input: usize,
+        /// Where the tensor lives.
+        got: candle_core::DeviceLocation,
+    },
+
+    /// A tensor has the wrong shape.
+    #[error("{tensor}: expected shape {expected}, got {got:?}")]
+    Shape {
+        /// What the tensor is, or its name in a file.
+        tensor: String,
+        /// The shape that was expected.
+        expected: String,
+        /// The shape that came.
+        got: Vec<usize>,
+    },
+
+    /// A stored tensor has the wrong element type.
+    #[error("{tensor}: expected type {expected:?}, got {got:?}")]
+    StoredType {
+        /// Name in the file.
+        tensor: String,
+        /// Type of the parameter.
+        expected: DType,
+        /// Type in the file.
+        got: DType,
+    },
+
+    /// A checkpoint lacks a tensor.
+    #[error("checkpoint has no tensor `{tensor}`")]
+    MissingTensor {
+        /// Name that was looked for.
+        tensor: String,
+    },
+
+    /// A file is not a complete checkpoint.
+    #[error("{}: expected a complete safetensors file, got {reason}", path.display())]
+    Corrupt {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        reason: String,
+    },
+
+    /// A file could not be read.
+    #[error("cannot read {}: {source}", path.display())]
+    Read {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        source: std::io::Error,
+    },
+
+    /// A file could not be written. The file that was there before, if any, is untouched.
+    #[error("cannot write {}: {source}", path.display())]
+    Write {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        source: std::io::Error,
+    },
+
+    /// An option is outside its range.
+    #[error("{option}: expected {expected}, got {got}")]
+    Option {
+        /// Name of the option.
+        option: &'static str,
+        /// Its range.
+        expected: &'static str,
+        /// What came.
+        got: f64,
+    },
+}
+
+impl From<Error> for candle_core::Error {
+    fn from(error: Error) -> Self {
+        match error {
+            Error::Candle(error) => error,
+            other => candle_core::Error::wrap(other),
+        }
+    }
+}

@@ -1,0 +1,263 @@
+//! Parameters: named variables in a fixed order, drawn from a seed.
+//!
+//! candle's CPU random numbers cannot be seeded. [`Parameters`] serves candle's [`VarBuilder`] from a ChaCha8 stream instead: every variable that a
+//! constructor asks for is drawn, in the order of asking, so a model is a function of its seed. Values are drawn in `f64` and rounded to the type of
+//! the variable, so an `f32` and an `f64` model of one seed start at the same point.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use candle_core::{DType, Device, Shape, Tensor, Var};
+use candle_nn::init::{FanInOut, NormalOrUniform};
+use candle_nn::var_builder::SimpleBackend;
+use candle_nn::{Init, VarBuilder};
+use rand_chacha::ChaCha8Rng;
+use rand_chacha::rand_core::SeedableRng;
+use rand_distr::{Distribution, StandardNormal, StandardUniform};
+
+use crate::Error;
+use crate::checkpoint::Checkpoint;
+
+/// Named variables in the order of their creation. Clones share the variables.
+///
+/// ```
+/// use candle_core::{DType, Device};
+/// use flashcliff_candle::init::Parameters;
+///
+/// let parameters = Parameters::seeded(7);
+/// let builder = parameters.builder(DType::F32, &Device::Cpu);
+/// let layer = flashcliff_candle::layers::linear(4, 2, builder.pp("mlp.0"))?;
+/// assert_eq!(layer.weight().dims(), [2, 4]);
+/// assert_eq!(parameters.names(), ["mlp.0.weight", "mlp.0.bias"]);
+/// # Ok::<(), candle_core::Error>(())
+/// ```
+#[derive(Clone)]
+pub struct Parameters {
+    store: Arc<Mutex<Store>>,
+}
+
+struct Store {
+    variables: Vec<(String, Var)>,
+    rng: ChaCha8Rng,
+}
+
+impl std::fmt::Debug for Parameters {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let store = self.lock();
+        let shapes = store.variables.iter().map(|(name, var)| (name, var.dims()));
+        f.debug_map().entries(shapes).finish()
+    }
+}
+
+impl Parameters {
+    /// An empty set whose variables will be drawn from the ChaCha8 stream of `seed`.
+    pub fn seeded(seed: u64) -> Self {
+        let store = Store {
+            variables: Vec::new(),
+            rng: ChaCha8Rng::seed_from_u64(seed),
+        };
+        Self {
+            store: Arc::new(Mutex::new(store)),
+        }
+    }
+
+    /// A builder for the constructors of layers and models: it creates what is missing here and hands out what is there.
+    pub fn builder(&self, dtype: DType, device: &Device) -> VarBuilder<'static> {
+        VarBuilder::from_backend(Box::new(self.clone()), dtype, device.clone())
+    }
+
+    /// The variables with their names, in the order of their creation.
+    pub fn variables(&self) -> Vec<(String, Var)> {
+        self.lock().variables.clone()
+    }
+
+    /// The names, in the order of their creation.
+    pub fn names(&self) -> Vec<String> {
+        self.lock()
+            .variables
+            .iter()
+            .map(|(name, _)| name.clone())
+            .collect()
+    }
+
+    /// Total number of elements.
+    pub fn element_count(&self) -> usize {
+        self.lock()
+            .variables
+            .iter()
+            .map(|(_, var)| var.elem_count())
+            .sum()
+    }
+
+    /// The variable of that name.
+    pub fn get(&self, name: &str) -> Option<Var> {
+        self.lock().find(name).cloned()
+    }
+
+    /// Sets every variable to the tensor `{prefix}{name}` of a checkpoint. Other tensors there are ignored.
+    ///
+    /// # Errors
+    /// A missing tensor, a wrong shape or a wrong type; nothing is changed then.
+    pub fn restore(&self, prefix: &str, checkpoint: &Checkpoint) -> Result<(), Error> {
+        let store = self.lock();
+        let mut values = Vec::with_capacity(store.variables.len());
+        for (name, var) in &store.variables {
+            let stored = format!("{prefix}{name}");
+            values.push(checkpoint.get(&stored, var.dims(), var.dtype())?);
+        }
+        for ((_, var), value) in store.variables.iter().zip(values) {
+            var.set(value)?;
+        }
+        Ok(())
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Store> {
+        // A panic under the lock could at worst lose a variable that was never handed out.
+        self.store.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Store {
+    fn find(&self, name: &str) -> Option<&Var> {
+        self.variables
+            .iter()
+            .find(|(known, _)| known == name)
+            .map(|(_, var)| var)
+    }
+}
+
+impl SimpleBackend for Parameters {
+    fn get(
+        &self,
+        shape: Shape,
+        name: &str,
+        init: Init,
+        dtype: DType,
+        device: &Device,
+    ) -> candle_core::Result<Tensor> {
+        let mut store = self.lock();
+        if let Some(var) = store.find(name) {
+            if var.shape() != &shape || var.dtype() != dtype {
+                return Err(Error::Shape {
+                    tensor: name.to_owned(),
+                    expected: format!("{:?} {dtype:?}", shape.dims()),
+                    got: var.dims().to_vec(),
+                }
+                .into());
+            }
+            return Ok(var.as_tensor().clone());
+        }
+        let values = draw(&mut store.rng, init, &shape);
+        let tensor = Tensor::from_vec(values, shape, device)?.to_dtype(dtype)?;
+        let var = Var::from_tensor(&tensor)?;
+        let tensor = var.as_tensor().clone();
+        store.variables.push((name.to_owned(), var));
+        Ok(tensor)
+    }
+
+    fn get_unchecked(
+        &self,
+        name: &str,
+        dtype: DType,
+        device: &Device,
+    ) -> candle_core::Result<Tensor> {
+        let missing = || Error::MissingTensor {
+            tensor: name.to_owned(),
+        };
+        let var = Parameters::get(self, name).ok_or_else(missing)?;
+        var.to_device(device)?.to_dtype(dtype)
+    }
+
+    fn contains_tensor(&self, name: &str) -> bool {
+        self.lock().find(name).is_some()
+    }
+}
+
+/// Draws the elements of a variable.
+fn draw(rng: &mut ChaCha8Rng, init: Init, shape: &Shape) -> Vec<f64> {
+    let count = shape.elem_count();
+    match init {
+        Init::Const(value) => vec![value; count],
+        Init::Randn { mean, stdev } => normal(rng, count, mean, stdev),
+        Init::Uniform { lo, up } => uniform(rng, count, lo, up),
+        Init::Kaiming {
+            dist,
+            fan,
+            non_linearity,
+        } => {
+            let fan = FanInOut::for_shape(&fan, shape).max(1);
+            let stdev = non_linearity.gain() / (fan as f64).sqrt();
+            match dist {
+                NormalOrUniform::Normal => normal(rng, count, 0.0, stdev),
+                NormalOrUniform::Uniform => {
+                    let bound = 3f64.sqrt() * stdev;
+                    uniform(rng, count, -bound, bound)
+                }
+            }
+        }
+    }
+}
+
+fn normal(rng: &mut ChaCha8Rng, count: usize, mean: f64, stdev: f64) -> Vec<f64> {
+    let mut next = || -> f64 { StandardNormal.sample(rng) };
+    (0..count).map(|_| mean + stdev * next()).collect()
+}
+
+fn uniform(rng: &mut ChaCha8Rng, count: usize, low: f64, high: f64) -> Vec<f64> {
+    let mut next = || -> f64 { StandardUniform.sample(rng) };
+    (0..count).map(|_| low + (high - low) * next()).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn sample(seed: u64, dtype: DType) -> Vec<f64> {
+        let parameters = Parameters::seeded(seed);
+        let builder = parameters.builder(dtype, &Device::Cpu);
+        let init = Init::Randn {
+            mean: 1.0,
+            stdev: 2.0,
+        };
+        let tensor = builder.get_with_hints(20_000, "w", init).unwrap();
+        tensor.to_dtype(DType::F64).unwrap().to_vec1().unwrap()
+    }
+
+    #[test]
+    fn a_seed_decides_the_values() {
+        assert_eq!(sample(3, DType::F64), sample(3, DType::F64));
+        assert_ne!(sample(3, DType::F64), sample(4, DType::F64));
+    }
+
+    #[test]
+    fn types_share_a_stream() {
+        let (wide, narrow) = (sample(3, DType::F64), sample(3, DType::F32));
+        for (wide, narrow) in wide.iter().zip(narrow) {
+            assert_eq!(f64::from(*wide as f32), narrow);
+        }
+    }
+
+    #[test]
+    fn normal_values_have_their_moments() {
+        let values = sample(5, DType::F64);
+        let count = values.len() as f64;
+        let mean = values.iter().sum::<f64>() / count;
+        let variance = values.iter().map(|x| (x - mean).powi(2)).sum::<f64>() / count;
+        // Five standard errors.
+        assert!((mean - 1.0).abs() < 5.0 * 2.0 / count.sqrt(), "{mean}");
+        assert!(
+            (variance - 4.0).abs() < 5.0 * 4.0 * (2.0 / count).sqrt(),
+            "{variance}"
+        );
+    }
+
+    #[test]
+    fn a_known_name_must_keep_its_shape() {
+        let parameters = Parameters::seeded(1);
+        let builder = parameters.builder(DType::F32, &Device::Cpu);
+        builder.get((2, 3), "w").unwrap();
+        assert!(builder.get((2, 3), "w").is_ok());
+        let error = builder.get((3, 2), "w").unwrap_err().to_string();
+        assert!(error.contains('w') && error.contains("[2, 3]"), "{error}");
+        assert_eq!(parameters.element_count(), 6);
+    }
+}

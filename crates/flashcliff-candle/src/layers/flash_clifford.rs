@@ -1,0 +1,129 @@
+//! flash-clifford's layer.
+
+use std::sync::Arc;
+
+use candle_core::{Result, Tensor};
+use candle_nn::{Init, Module, VarBuilder};
+use flashcliff::ops::{self, LinearOptions, ProductOptions};
+use flashcliff::{Algebra, Bias, Gate, Norm, Operator};
+
+use super::normal;
+use crate::Error;
+use crate::op::node::{self, Argument};
+
+/// Options of [`FlashCliffordLayer`].
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct FlashCliffordOptions {
+    /// Ends with an RMS norm per grade.
+    pub normalize: bool,
+    /// Sums the product over all input channels instead of working within each.
+    pub fully_connected: bool,
+    /// Where the bias of the linear map goes. flash-clifford adds it to every blade ([`Bias::EveryBlade`]), which **breaks equivariance** as soon as
+    /// training moves it off zero; use that only to run its trained weights. The default is the scalar blade.
+    pub bias: Bias,
+}
+
+impl Default for FlashCliffordOptions {
+    fn default() -> Self {
+        Self {
+            normalize: true,
+            fully_connected: false,
+            bias: Bias::Scalar,
+        }
+    }
+}
+
+/// `y = W[grade] x + bias`, then the gated product of `x` and `y` and an RMS norm per grade
+/// ([`sgp_norm`](crate::functional::sgp_norm) or [`fcgp_norm`](crate::functional::fcgp_norm), gate GELU, eps `1e-6`).
+///
+/// | parameter | shape | start |
+/// |---|---|---|
+/// | `linear_weight` | `[G, C, C]`: grade, input, output | normal, std `1 / sqrt(C)` if fully connected, else `1 / sqrt(C (dim + 1))` |
+/// | `linear_bias` | `[1, 1, C]` | 0 |
+/// | `gp_weight` | `[C, P]`, or `[P, C, C]` (path, input, output) if fully connected | normal, std `1 / sqrt(dim + 1)` |
+///
+/// Source: flash-clifford, `modules/layer.py`.
+#[derive(Debug, Clone)]
+pub struct FlashCliffordLayer {
+    linear: Arc<Operator>,
+    product: Arc<Operator>,
+    linear_weight: Tensor,
+    linear_bias: Option<Tensor>,
+    gp_weight: Tensor,
+}
+
+impl FlashCliffordLayer {
+    /// A layer for `channels` channels.
+    ///
+    /// # Errors
+    /// Whatever the core or the builder says.
+    pub fn new(
+        algebra: Algebra,
+        channels: usize,
+        options: FlashCliffordOptions,
+        vb: VarBuilder,
+    ) -> std::result::Result<Self, Error> {
+        let linear = LinearOptions {
+            per_grade: true,
+            bias: options.bias,
+            grades: None,
+        };
+        let product = ProductOptions {
+            gate: Gate::Gelu,
+            norm: if options.normalize {
+                Norm::Rms
+            } else {
+                Norm::None
+            },
+            ..ProductOptions::default()
+        };
+        let product = if options.fully_connected {
+            ops::fcgp_norm(algebra, &product)?
+        } else {
+            ops::sgp_norm(algebra, &product)?
+        };
+        let (grades, paths) = (algebra.grade_count(), algebra.path_count());
+        let fan = if options.fully_connected {
+            channels
+        } else {
+            channels * grades
+        };
+        let linear_weight = vb.get_with_hints(
+            (grades, channels, channels),
+            "linear_weight",
+            normal(1.0 / (fan as f64).sqrt()),
+        )?;
+        let linear_bias = match options.bias {
+            Bias::None => None,
+            _ => Some(vb.get_with_hints((1, 1, channels), "linear_bias", Init::Const(0.0))?),
+        };
+        let init = normal(1.0 / (grades as f64).sqrt());
+        let gp_weight = if options.fully_connected {
+            vb.get_with_hints((paths, channels, channels), "gp_weight", init)?
+        } else {
+            vb.get_with_hints((channels, paths), "gp_weight", init)?
+        };
+        Ok(Self {
+            linear: Arc::new(ops::mv_linear(algebra, &linear)?),
+            product: Arc::new(product),
+            linear_weight,
+            linear_bias,
+            gp_weight,
+        })
+    }
+}
+
+impl Module for FlashCliffordLayer {
+    fn forward(&self, x: &Tensor) -> Result<Tensor> {
+        // The state dict is [grade, in, out], the kernel reads [out, in, grade].
+        let weight = self.linear_weight.permute((2, 1, 0))?;
+        let channels = [self.linear_weight.dim(2)?];
+        let mut arguments = vec![Argument::whole(x), Argument::whole(&weight)];
+        if let Some(bias) = &self.linear_bias {
+            arguments.push(Argument::shaped(bias, &channels));
+        }
+        let y = node::apply(&self.linear, &arguments)?;
+        let arguments = [x, &y, &self.gp_weight].map(Argument::whole);
+        Ok(node::apply(&self.product, &arguments)?)
+    }
+}

@@ -1,0 +1,101 @@
+//! CGENN's fully connected steerable geometric product layer.
+
+use std::f64::consts::FRAC_1_SQRT_2;
+use std::sync::Arc;
+
+use candle_core::{Result, Tensor};
+use candle_nn::{Module, VarBuilder};
+use flashcliff::ops::{self, LinearOptions, ProductOptions};
+use flashcliff::{Algebra, Bias, Gate, Norm, Operator};
+
+use super::{GradeNorm, MVLinear, SteerableLayerOptions, normal};
+use crate::Error;
+use crate::op::node::{self, Argument};
+
+/// The geometric product of channels with normalised linear maps of them, summed over input channels with weights by path.
+///
+/// `r = normalization(linear_right(x))`, `z_j[m] = sum_n sum_ik weight[m, n, path(i,j,k)] e(i,j,k) x_i[n] r_k[n]`,
+/// `y = (linear_left(x) + z) / sqrt 2`.
+///
+/// | parameter | shape | start |
+/// |---|---|---|
+/// | `weight` | `[out, in, P]` | normal, std `1 / sqrt(in (dim + 1))` |
+/// | `normalization.a` | `[in, G]` | `normalization_init` |
+/// | `linear_right.weight` | `[in, in, G]` | normal, std `1 / sqrt(in)` |
+/// | `linear_left.weight` | `[out, in, G]` | normal, std `1 / sqrt(in)` |
+/// | `linear_left.bias` | `[1, out, 1]` | 0 |
+///
+/// Source: CGENN, `FullyConnectedSteerableGeometricProductLayer` (arXiv 2305.11141, eq. 10).
+#[derive(Debug, Clone)]
+pub struct FullyConnectedSteerableGeometricProduct {
+    product: Arc<Operator>,
+    weight: Tensor,
+    normalization: Option<GradeNorm>,
+    linear_right: MVLinear,
+    linear_left: Option<MVLinear>,
+}
+
+impl FullyConnectedSteerableGeometricProduct {
+    /// A layer from `in_channels` to `out_channels`.
+    ///
+    /// # Errors
+    /// Whatever the core or the builder says.
+    pub fn new(
+        algebra: Algebra,
+        in_channels: usize,
+        out_channels: usize,
+        options: SteerableLayerOptions,
+        vb: VarBuilder,
+    ) -> std::result::Result<Self, Error> {
+        let product = ProductOptions {
+            gate: Gate::None,
+            norm: Norm::None,
+            ..ProductOptions::default()
+        };
+        let product = Arc::new(ops::fcgp_norm(algebra, &product)?);
+        let shape = (out_channels, in_channels, algebra.path_count());
+        let init = normal(1.0 / ((in_channels * algebra.grade_count()) as f64).sqrt());
+        let weight = vb.get_with_hints(shape, "weight", init)?;
+        let normalization = options
+            .normalization_init
+            .map(|start| GradeNorm::new(algebra, in_channels, start, vb.pp("normalization")))
+            .transpose()?;
+        let linear = |out_channels, bias, vb| {
+            let options = LinearOptions {
+                per_grade: true,
+                bias,
+                grades: None,
+            };
+            MVLinear::new(algebra, in_channels, out_channels, &options, vb)
+        };
+        let linear_right = linear(in_channels, Bias::None, vb.pp("linear_right"))?;
+        let linear_left = options
+            .first_order
+            .then(|| linear(out_channels, Bias::Scalar, vb.pp("linear_left")))
+            .transpose()?;
+        Ok(Self {
+            product,
+            weight,
+            normalization,
+            linear_right,
+            linear_left,
+        })
+    }
+}
+
+impl Module for FullyConnectedSteerableGeometricProduct {
+    fn forward(&self, x: &Tensor) -> Result<Tensor> {
+        let mut right = self.linear_right.forward(x)?;
+        if let Some(normalization) = &self.normalization {
+            right = normalization.forward(&right)?;
+        }
+        // The state dict is [out, in, paths], the kernel reads [paths, in, out].
+        let weight = self.weight.permute((2, 1, 0))?;
+        let arguments = [x, &right, &weight].map(|tensor| Argument::whole(tensor));
+        let product = node::apply(&self.product, &arguments)?;
+        match &self.linear_left {
+            None => Ok(product),
+            Some(left) => (left.forward(x)? + product)?.affine(FRAC_1_SQRT_2, 0.0),
+        }
+    }
+}

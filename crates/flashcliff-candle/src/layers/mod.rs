@@ -1,0 +1,48 @@
+//! Layers: parameters and the operators that use them.
+//!
+//! Constructors take a [`VarBuilder`]; parameters have the names and shapes of the original's PyTorch state dict, so its weights load unchanged.
+//! Multivectors are `[blades, batch, channels]`.
+
+mod flash_clifford;
+mod fully_connected;
+mod grade_norm;
+mod mv_layer_norm;
+mod mv_linear;
+mod mv_silu;
+mod point_embedding;
+mod steerable;
+
+pub use flash_clifford::{FlashCliffordLayer, FlashCliffordOptions};
+pub use fully_connected::FullyConnectedSteerableGeometricProduct;
+pub use grade_norm::GradeNorm;
+pub use mv_layer_norm::MVLayerNorm;
+pub use mv_linear::MVLinear;
+pub use mv_silu::MVSiLU;
+pub use point_embedding::PointEmbedding;
+pub use steerable::{SteerableGeometricProduct, SteerableLayerOptions};
+
+use candle_nn::{Init, Linear, VarBuilder};
+
+/// An ordinary linear layer with PyTorch's initialisation: `weight` `[out, in]` and `bias` `[out]`, both uniform in `+-1 / sqrt(in)`.
+///
+/// # Errors
+/// Whatever the builder says.
+pub fn linear(
+    in_features: usize,
+    out_features: usize,
+    vb: VarBuilder,
+) -> candle_core::Result<Linear> {
+    let bound = 1.0 / (in_features as f64).sqrt();
+    let init = Init::Uniform {
+        lo: -bound,
+        up: bound,
+    };
+    let weight = vb.get_with_hints((out_features, in_features), "weight", init)?;
+    let bias = vb.get_with_hints(out_features, "bias", init)?;
+    Ok(Linear::new(weight, Some(bias)))
+}
+
+/// A normal distribution around zero.
+fn normal(stdev: f64) -> Init {
+    Init::Randn { mean: 0.0, stdev }
+}

@@ -1,0 +1,87 @@
+//! Linear maps of multivector channels.
+
+use std::sync::Arc;
+
+use candle_core::{Result, Tensor};
+use candle_nn::{Init, Module, VarBuilder};
+use flashcliff::ops::{self, LinearOptions};
+use flashcliff::{Algebra, Bias, Operator};
+
+use super::normal;
+use crate::Error;
+use crate::op::node::{self, Argument};
+
+/// `y_i = W[.., grade(i)] x_i`, plus a bias on the scalar blade.
+///
+/// | parameter | shape | start |
+/// |---|---|---|
+/// | `weight` | `[out, in, G]`, or `[out, in]` without `per_grade` | normal, std `1 / sqrt(in)` |
+/// | `bias` | `[1, out, 1]` | 0 |
+///
+/// A bias on every blade ([`Bias::EveryBlade`]) breaks equivariance.
+///
+/// Source: CGENN, `MVLinear` (`per_grade` is its `subspaces`).
+#[derive(Debug, Clone)]
+pub struct MVLinear {
+    operator: Arc<Operator>,
+    weight: Tensor,
+    bias: Option<Tensor>,
+}
+
+impl MVLinear {
+    /// A layer from `in_channels` to `out_channels`.
+    ///
+    /// # Errors
+    /// Options that the core has no kernels for; whatever the builder says.
+    pub fn new(
+        algebra: Algebra,
+        in_channels: usize,
+        out_channels: usize,
+        options: &LinearOptions,
+        vb: VarBuilder,
+    ) -> std::result::Result<Self, Error> {
+        let operator = Arc::new(ops::mv_linear(algebra, options)?);
+        let init = normal(1.0 / (in_channels as f64).sqrt());
+        let weight = if options.per_grade {
+            let shape = (out_channels, in_channels, algebra.grade_count());
+            vb.get_with_hints(shape, "weight", init)?
+        } else {
+            vb.get_with_hints((out_channels, in_channels), "weight", init)?
+        };
+        let bias = match options.bias {
+            Bias::None => None,
+            _ => Some(vb.get_with_hints((1, out_channels, 1), "bias", Init::Const(0.0))?),
+        };
+        Ok(Self {
+            operator,
+            weight,
+            bias,
+        })
+    }
+
+    /// The weight.
+    pub fn weight(&self) -> &Tensor {
+        &self.weight
+    }
+
+    /// The bias, `[1, out, 1]`.
+    pub fn bias(&self) -> Option<&Tensor> {
+        self.bias.as_ref()
+    }
+
+    /// The core operator.
+    pub fn operator(&self) -> &Operator {
+        &self.operator
+    }
+}
+
+impl Module for MVLinear {
+    fn forward(&self, x: &Tensor) -> Result<Tensor> {
+        let out_channels = [self.weight.dim(0)?];
+        let mut arguments = vec![Argument::whole(x), Argument::whole(&self.weight)];
+        if let Some(bias) = &self.bias {
+            arguments.push(Argument::shaped(bias, &out_channels));
+        }
+        Ok(node::apply(&self.operator, &arguments)?)
+    }
+}

@@ -1,0 +1,55 @@
+//! CGENN's gate per grade.
+
+use std::sync::Arc;
+
+use candle_core::{Result, Tensor};
+use candle_nn::{Init, Module, VarBuilder};
+use flashcliff::{Algebra, Invariant, Operator, ops};
+
+use crate::Error;
+use crate::op::node::{self, Argument};
+
+/// `y_g = sigmoid(a_g u_g + b_g) x_g`: `u_0` is the scalar, `u_g` above is `q(x_g)` ([`Invariant::Mag2`]) or its smooth norm ([`Invariant::Norm`]).
+///
+/// | parameter | shape | start |
+/// |---|---|---|
+/// | `a` | `[1, C, G]` | 1 |
+/// | `b` | `[1, C, G]` | 0 |
+///
+/// Source: CGENN, `MVSiLU`.
+#[derive(Debug, Clone)]
+pub struct MVSiLU {
+    operator: Arc<Operator>,
+    a: Tensor,
+    b: Tensor,
+}
+
+impl MVSiLU {
+    /// A layer for `channels` channels.
+    ///
+    /// # Errors
+    /// Whatever the core or the builder says.
+    pub fn new(
+        algebra: Algebra,
+        channels: usize,
+        invariant: Invariant,
+        vb: VarBuilder,
+    ) -> std::result::Result<Self, Error> {
+        let operator = Arc::new(ops::mv_silu(algebra, invariant)?);
+        let shape = (1, channels, algebra.grade_count());
+        let a = vb.get_with_hints(shape, "a", Init::Const(1.0))?;
+        let b = vb.get_with_hints(shape, "b", Init::Const(0.0))?;
+        Ok(Self { operator, a, b })
+    }
+}
+
+impl Module for MVSiLU {
+    fn forward(&self, x: &Tensor) -> Result<Tensor> {
+        let arguments = [
+            Argument::whole(x),
+            Argument::shaped(&self.a, &self.a.dims()[1..]),
+            Argument::shaped(&self.b, &self.b.dims()[1..]),
+        ];
+        Ok(node::apply(&self.operator, &arguments)?)
+    }
+}

@@ -1,0 +1,79 @@
+//! Points into multivector channels.
+
+use std::sync::Arc;
+
+use candle_core::{Result, Tensor};
+use candle_nn::{Init, Module, VarBuilder};
+use flashcliff::Algebra;
+
+use super::normal;
+use crate::functional::point_vectors;
+use crate::op::embed::EmbedVectors;
+use crate::op::node::{self, Argument};
+
+/// [`MVLinear`](super::MVLinear) with one matrix for all grades, on points embedded as vectors: `y = W x + bias` with the bias on the scalar blade.
+///
+/// The function and the parameters are those of `MVLinear(.., subspaces=False)` after `embed_grade(points, 1)` in CGENN. Only the vector blades are
+/// computed; all others but the scalar are zero.
+///
+/// Input: points `[batch, in, dim]`. Output: `[blades, batch, out]`.
+///
+/// | parameter | shape | start |
+/// |---|---|---|
+/// | `weight` | `[out, in]` | normal, std `1 / sqrt(in)` |
+/// | `bias` | `[1, out, 1]` | 0 |
+#[derive(Clone)]
+pub struct PointEmbedding {
+    algebra: Algebra,
+    function: Arc<EmbedVectors>,
+    weight: Tensor,
+    bias: Tensor,
+}
+
+impl PointEmbedding {
+    /// A layer from `points` points to `channels` channels.
+    ///
+    /// # Errors
+    /// Whatever the builder says.
+    pub fn new(algebra: Algebra, points: usize, channels: usize, vb: VarBuilder) -> Result<Self> {
+        let init = normal(1.0 / (points as f64).sqrt());
+        let weight = vb.get_with_hints((channels, points), "weight", init)?;
+        let bias = vb.get_with_hints((1, channels, 1), "bias", Init::Const(0.0))?;
+        let function = Arc::new(EmbedVectors {
+            vectors: algebra.signature().dim(),
+            blades: algebra.blade_count(),
+        });
+        Ok(Self {
+            algebra,
+            function,
+            weight,
+            bias,
+        })
+    }
+}
+
+impl Module for PointEmbedding {
+    fn forward(&self, points: &Tensor) -> Result<Tensor> {
+        let vectors = point_vectors(self.algebra, points)?;
+        let (dim, batch, count) = vectors.dims3()?;
+        let channels = [self.weight.dim(0)?];
+        let vectors = vectors
+            .reshape((dim * batch, count))?
+            .matmul(&self.weight.t()?)?
+            .reshape((dim, batch, channels[0]))?;
+        let arguments = [
+            Argument::whole(&vectors),
+            Argument::shaped(&self.bias, &channels),
+        ];
+        Ok(node::apply(&self.function, &arguments)?)
+    }
+}
+
+impl std::fmt::Debug for PointEmbedding {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("PointEmbedding")
+            .field("algebra", &self.algebra)
+            .field("weight", &self.weight.dims())
+            .finish_non_exhaustive()
+    }
+}

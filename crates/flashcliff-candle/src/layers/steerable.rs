@@ -1,0 +1,147 @@
+//! CGENN's steerable geometric product layer.
+
+use std::sync::Arc;
+
+use candle_core::{Result, Tensor};
+use candle_nn::{Init, Module, VarBuilder};
+use flashcliff::ops::{self, LinearOptions, SteerableOptions};
+use flashcliff::{Algebra, Bias};
+
+use super::normal;
+use crate::Error;
+use crate::op::node::{self, Argument};
+use crate::op::steerable::Steerable;
+
+/// Options of the steerable geometric product layers.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct SteerableLayerOptions {
+    /// Adds a linear map of the input: `y = (left(x) + z) / sqrt 2` instead of `y = z`.
+    pub first_order: bool,
+    /// Start of the parameter of the right factor's normalisation; `None` leaves the normalisation out.
+    pub normalization_init: Option<f64>,
+}
+
+impl Default for SteerableLayerOptions {
+    fn default() -> Self {
+        Self {
+            first_order: true,
+            normalization_init: Some(0.0),
+        }
+    }
+}
+
+/// The geometric product of each channel with a normalised linear map of all channels, weighted by path.
+///
+/// `r = normalization(linear_right(x))`, `z_j = sum_ik weight[c, path(i,j,k)] e(i,j,k) x_i r_k`, `y = (linear_left(x) + z) / sqrt 2`.
+///
+/// | parameter | shape | start |
+/// |---|---|---|
+/// | `weight` | `[C, P]` | normal, std `1 / sqrt(dim + 1)` |
+/// | `normalization.a` | `[C, G]` | `normalization_init` |
+/// | `linear_right.weight` | `[C, C, G]` | normal, std `1 / sqrt(C)` |
+/// | `linear_left.weight` | `[C, C, G]` | normal, std `1 / sqrt(C)` |
+/// | `linear_left.bias` | `[1, C, 1]` | 0 |
+///
+/// The whole layer is one node of the graph.
+///
+/// Source: CGENN, `SteerableGeometricProductLayer` (arXiv 2305.11141, eq. 9).
+#[derive(Clone)]
+pub struct SteerableGeometricProduct {
+    function: Arc<Steerable>,
+    right: Tensor,
+    weight: Tensor,
+    a: Option<Tensor>,
+    left: Option<(Tensor, Tensor)>,
+}
+
+impl SteerableGeometricProduct {
+    /// A layer for `channels` channels.
+    ///
+    /// # Errors
+    /// Whatever the core or the builder says.
+    pub fn new(
+        algebra: Algebra,
+        channels: usize,
+        options: SteerableLayerOptions,
+        vb: VarBuilder,
+    ) -> std::result::Result<Self, Error> {
+        let linear = |bias| LinearOptions {
+            per_grade: true,
+            bias,
+            grades: None,
+        };
+        let normalize = options.normalization_init.is_some();
+        let product = SteerableOptions {
+            first_order: options.first_order,
+            normalize,
+        };
+        let left = options
+            .first_order
+            .then(|| ops::mv_linear(algebra, &linear(Bias::Scalar)))
+            .transpose()?;
+        let function = Arc::new(Steerable {
+            right: ops::mv_linear(algebra, &linear(Bias::None))?,
+            left,
+            product: ops::steerable_product(algebra, product)?,
+            normalize,
+        });
+
+        let grades = algebra.grade_count();
+        let init = normal(1.0 / (grades as f64).sqrt());
+        let weight = vb.get_with_hints((channels, algebra.path_count()), "weight", init)?;
+        let a = match options.normalization_init {
+            None => None,
+            Some(start) => {
+                let vb = vb.pp("normalization");
+                Some(vb.get_with_hints((channels, grades), "a", Init::Const(start))?)
+            }
+        };
+        let shape = (channels, channels, grades);
+        let init = normal(1.0 / (channels as f64).sqrt());
+        let right = vb
+            .pp("linear_right")
+            .get_with_hints(shape, "weight", init)?;
+        let left = if options.first_order {
+            let vb = vb.pp("linear_left");
+            let weight = vb.get_with_hints(shape, "weight", init)?;
+            let bias = vb.get_with_hints((1, channels, 1), "bias", Init::Const(0.0))?;
+            Some((weight, bias))
+        } else {
+            None
+        };
+        Ok(Self {
+            function,
+            right,
+            weight,
+            a,
+            left,
+        })
+    }
+}
+
+impl Module for SteerableGeometricProduct {
+    fn forward(&self, x: &Tensor) -> Result<Tensor> {
+        let channels = [self.weight.dim(0)?];
+        let mut arguments = vec![
+            Argument::whole(x),
+            Argument::whole(&self.right),
+            Argument::whole(&self.weight),
+        ];
+        arguments.extend(self.a.as_ref().map(Argument::whole));
+        if let Some((weight, bias)) = &self.left {
+            arguments.push(Argument::whole(weight));
+            arguments.push(Argument::shaped(bias, &channels));
+        }
+        Ok(node::apply(&self.function, &arguments)?)
+    }
+}
+
+impl std::fmt::Debug for SteerableGeometricProduct {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("SteerableGeometricProduct")
+            .field("channels", &self.weight.dims()[0])
+            .field("first_order", &self.left.is_some())
+            .field("normalize", &self.a.is_some())
+            .finish_non_exhaustive()
+    }
+}

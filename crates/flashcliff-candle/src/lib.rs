@@ -1,0 +1,42 @@
+//! flashcliff in candle: its operators with gradients, the layers of CGENN and flash-clifford, and models made of them.
+//!
+//! * [`op`] - any core operator as a differentiable candle operation.
+//! * [`functional`] - the operators as functions of tensors.
+//! * [`layers`] - parameters and the operators that use them, under PyTorch's names and shapes.
+//! * [`models`] - CGENN's models of convex hulls, O(5) regression and signed volumes.
+//! * [`init`] - parameters drawn from a seed.
+//! * [`optim`] - Adam with a state that can be saved.
+//! * [`checkpoint`] - safetensors files, written atomically.
+//!
+//! Multivector tensors are `[blades, batch, channels]`, in `f32` or `f64`, on the CPU.
+//!
+//! One step of training:
+//! ```
+//! use candle_core::{DType, Device, Tensor};
+//! use flashcliff_candle::models::{Architecture, Model};
+//! use flashcliff_candle::optim::{Adam, AdamOptions};
+//!
+//! let model = Model::new(Architecture::Regression { width: 16 }, 7, DType::F32)?;
+//! let mut adam = Adam::new(model.parameters().variables(), AdamOptions::default())?;
+//! let points = Tensor::ones((4, 2, 5), DType::F32, &Device::Cpu)?;
+//! let targets = Tensor::ones(4, DType::F32, &Device::Cpu)?;
+//! let loss = (model.forward(&points)? - targets)?.sqr()?.mean_all()?;
+//! adam.step(&loss.backward()?)?;
+//! # Ok::<(), flashcliff_candle::Error>(())
+//! ```
+//!
+//! # Determinism
+//! A seed decides the parameters; every operator, gradient and step is the same bit for bit from run to run.
+
+#![forbid(unsafe_code)]
+
+pub mod checkpoint;
+mod error;
+pub mod functional;
+pub mod init;
+pub mod layers;
+pub mod models;
+pub mod op;
+pub mod optim;
+
+pub use error::Error;

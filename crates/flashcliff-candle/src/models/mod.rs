@@ -1,0 +1,176 @@
+//! CGENN's invariant models of point sets, and one type that trains them all.
+
+mod hulls;
+mod regression;
+mod volumes;
+
+use std::path::Path;
+
+use candle_core::{DType, Device, Result, Tensor};
+use candle_nn::{Module, VarBuilder};
+
+pub use hulls::Hulls;
+pub use regression::Regression;
+pub use volumes::Volumes;
+
+use crate::Error;
+use crate::checkpoint::Checkpoint;
+use crate::init::Parameters;
+
+/// Which network, with its free sizes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Architecture {
+    /// [`Hulls`]: the volume of the convex hull of 16 points in 5 dimensions.
+    Hulls,
+    /// [`Regression`]: an invariant function of two vectors in 5 dimensions.
+    Regression {
+        /// Width of the two hidden layers of the perceptron: 580 in CGENN.
+        width: usize,
+    },
+    /// [`Volumes`]: the signed volume of three vectors in 3 dimensions.
+    Volumes,
+}
+
+impl Architecture {
+    /// A short name: `hulls`, `regression`, `volumes`.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Hulls => "hulls",
+            Self::Regression { .. } => "regression",
+            Self::Volumes => "volumes",
+        }
+    }
+
+    /// Points per sample.
+    pub fn points(self) -> usize {
+        match self {
+            Self::Hulls => hulls::POINTS,
+            Self::Regression { .. } => regression::POINTS,
+            Self::Volumes => volumes::POINTS,
+        }
+    }
+
+    /// Dimension of a point.
+    pub fn dim(self) -> usize {
+        match self {
+            Self::Hulls | Self::Regression { .. } => 5,
+            Self::Volumes => 3,
+        }
+    }
+}
+
+#[derive(Debug, Clone)]
+enum Network {
+    Hulls(Hulls),
+    Regression(Regression),
+    Volumes(Volumes),
+}
+
+/// A network and its parameters.
+///
+/// ```
+/// use candle_core::{DType, Device, Tensor};
+/// use flashcliff_candle::models::{Architecture, Model};
+///
+/// let model = Model::new(Architecture::Volumes, 1, DType::F32)?;
+/// assert_eq!(model.parameters().element_count(), 48_913);
+/// let points = Tensor::zeros((4, 3, 3), DType::F32, &Device::Cpu)?;
+/// assert_eq!(model.forward(&points)?.dims(), [4]);
+/// # Ok::<(), flashcliff_candle::Error>(())
+/// ```
+#[derive(Debug, Clone)]
+pub struct Model {
+    architecture: Architecture,
+    network: Network,
+    parameters: Parameters,
+}
+
+impl Model {
+    /// A fresh model: a function of architecture, seed and type.
+    ///
+    /// # Errors
+    /// Whatever the core or candle says.
+    pub fn new(
+        architecture: Architecture,
+        seed: u64,
+        dtype: DType,
+    ) -> std::result::Result<Self, Error> {
+        let parameters = Parameters::seeded(seed);
+        let vb: VarBuilder = parameters.builder(dtype, &Device::Cpu);
+        let network = match architecture {
+            Architecture::Hulls => Network::Hulls(Hulls::new(vb)?),
+            Architecture::Regression { width } => Network::Regression(Regression::new(width, vb)?),
+            Architecture::Volumes => Network::Volumes(Volumes::new(vb)?),
+        };
+        Ok(Self {
+            architecture,
+            network,
+            parameters,
+        })
+    }
+
+    /// Which network this is.
+    pub fn architecture(&self) -> Architecture {
+        self.architecture
+    }
+
+    /// The parameters, in the order of their creation.
+    pub fn parameters(&self) -> &Parameters {
+        &self.parameters
+    }
+
+    /// Predictions `[batch]` for points `[batch, points, dim]`.
+    ///
+    /// # Errors
+    /// Points of another shape or type.
+    pub fn forward(&self, points: &Tensor) -> Result<Tensor> {
+        let (count, dim) = (self.architecture.points(), self.architecture.dim());
+        if !matches!(*points.dims(), [_, c, d] if c == count && d == dim) {
+            return Err(Error::Shape {
+                tensor: "points".to_owned(),
+                expected: format!("[batch, {count}, {dim}]"),
+                got: points.dims().to_vec(),
+            }
+            .into());
+        }
+        match &self.network {
+            Network::Hulls(network) => network.forward(points),
+            Network::Regression(network) => network.forward(points),
+            Network::Volumes(network) => network.forward(points),
+        }
+    }
+
+    /// Adds the parameters to a checkpoint, under `{prefix}{name}`.
+    pub fn export(&self, prefix: &str, checkpoint: &mut Checkpoint) {
+        for (name, var) in self.parameters.variables() {
+            checkpoint.insert(format!("{prefix}{name}"), &var);
+        }
+    }
+
+    /// Takes the parameters out of a checkpoint that [`Model::export`] filled.
+    ///
+    /// # Errors
+    /// A missing tensor, a wrong shape or a wrong type; nothing is changed then.
+    pub fn import(&self, prefix: &str, checkpoint: &Checkpoint) -> std::result::Result<(), Error> {
+        self.parameters.restore(prefix, checkpoint)
+    }
+
+    /// Writes the parameters to a file, under PyTorch's names.
+    ///
+    /// # Errors
+    /// [`Error::Write`].
+    pub fn save(&self, path: impl AsRef<Path>) -> std::result::Result<(), Error> {
+        let mut checkpoint = Checkpoint::new();
+        self.export("", &mut checkpoint);
+        checkpoint.save(path)
+    }
+
+    /// Reads the parameters from a file.
+    ///
+    /// # Errors
+    /// As [`Checkpoint::load`] and [`Model::import`]; nothing is changed then.
+    pub fn load(&self, path: impl AsRef<Path>) -> std::result::Result<(), Error> {
+        self.import("", &Checkpoint::load(path)?)
+    }
+}

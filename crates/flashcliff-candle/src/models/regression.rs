@@ -1,0 +1,56 @@
+//! The O(5) regression model.
+
+use candle_core::{Result, Tensor};
+use candle_nn::{Linear, Module, VarBuilder};
+use flashcliff::{Algebra, Signature};
+
+use crate::Error;
+use crate::layers::{PointEmbedding, SteerableGeometricProduct, SteerableLayerOptions, linear};
+
+pub(super) const POINTS: usize = 2;
+const CHANNELS: usize = 8;
+
+/// An invariant function of two vectors in 5 dimensions.
+///
+/// `MVLinear(2 -> 8, one matrix)`, [`SteerableGeometricProduct`] of 8 channels, its scalar parts, then `Linear(8 -> width)`, ReLU,
+/// `Linear(width -> width)`, ReLU, `Linear(width -> 1)`. Width 580 (344,077 parameters) is CGENN's; 380 (150,453) is GLGENN's. Named as in CGENN:
+/// `gp.0`, `gp.1`, `mlp.0`, `mlp.2`, `mlp.4`.
+///
+/// Source: CGENN, `O5CGMLP`.
+#[derive(Debug, Clone)]
+pub struct Regression {
+    embedding: PointEmbedding,
+    product: SteerableGeometricProduct,
+    mlp: [Linear; 3],
+}
+
+impl Regression {
+    /// The model with parameters from `vb`.
+    ///
+    /// # Errors
+    /// Whatever the core or the builder says.
+    pub fn new(width: usize, vb: VarBuilder) -> std::result::Result<Self, Error> {
+        let algebra = Algebra::new(Signature::new(5, 0, 0).map_err(flashcliff::Error::from)?)?;
+        let gp = vb.pp("gp");
+        let options = SteerableLayerOptions::default();
+        Ok(Self {
+            embedding: PointEmbedding::new(algebra, POINTS, CHANNELS, gp.pp(0))?,
+            product: SteerableGeometricProduct::new(algebra, CHANNELS, options, gp.pp(1))?,
+            mlp: [
+                linear(CHANNELS, width, vb.pp("mlp.0"))?,
+                linear(width, width, vb.pp("mlp.2"))?,
+                linear(width, 1, vb.pp("mlp.4"))?,
+            ],
+        })
+    }
+}
+
+impl Module for Regression {
+    fn forward(&self, points: &Tensor) -> Result<Tensor> {
+        let x = self.product.forward(&self.embedding.forward(points)?)?;
+        let [first, second, last] = &self.mlp;
+        let hidden = first.forward(&x.get(0)?)?.relu()?;
+        let hidden = second.forward(&hidden)?.relu()?;
+        last.forward(&hidden)?.squeeze(1)
+    }
+}

@@ -1,0 +1,61 @@
+//! Core operators as differentiable candle operations.
+//!
+//! candle's custom operations take at most three inputs and keep no state. [`apply`] lifts both limits: it computes the output first, then records
+//! a node that holds inputs, output and saved rows, and whose backward pass yields the gradients of all inputs in one call of the core
+//! (`node` says how more than three gradients leave a node).
+//!
+//! * `function` - what a node computes, in slices.
+//! * `operator` - a core operator as such a function.
+//! * `steerable` - a whole steerable geometric product layer as one function.
+//! * `embed`, `blade_norm` - the two ends of CGENN's invariant models.
+//! * `node` - functions into candle's graph.
+//! * `scratch` - the pool of workspaces.
+
+pub(crate) mod blade_norm;
+pub(crate) mod embed;
+pub(crate) mod function;
+pub(crate) mod node;
+mod operator;
+mod scalar;
+mod scratch;
+pub(crate) mod steerable;
+
+use std::sync::Arc;
+
+use candle_core::Tensor;
+use flashcliff::Operator;
+
+pub use scalar::Scalar;
+pub use scratch::release_scratch;
+
+use node::Argument;
+
+/// Applies a core operator to candle tensors, differentiably.
+///
+/// The inputs come in the operator's own order ([`Operator::inputs`] names them and their shapes), all `f32` or all `f64`, on the CPU. Inputs that are
+/// not contiguous are copied first; others are read in place. Gradients are computed for those inputs that depend on a variable.
+///
+/// The result is bitwise the core's, and as deterministic. First derivatives only: candle detaches gradients.
+///
+/// # Errors
+/// A wrong number of inputs, an unsupported type or device, mixed types, and whatever the core says about the shapes.
+///
+/// ```
+/// use candle_core::{Device, Tensor, Var};
+/// use flashcliff::{Algebra, ProductKind, Signature, ops};
+///
+/// let algebra = Algebra::new(Signature::new(3, 0, 0)?)?;
+/// let product = ops::product(algebra, ProductKind::Geometric, None, None)?;
+/// let x = Var::from_tensor(&Tensor::arange(0f32, 8., &Device::Cpu)?.reshape((8, 1, 1))?)?;
+/// let square = flashcliff_candle::op::apply(&product, &[&x, &x])?;
+/// let gradients = square.sum_all()?.backward()?;
+/// assert_eq!(gradients.get(&x).map(|g| g.dims().to_vec()), Some(vec![8, 1, 1]));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub fn apply(op: &Operator, inputs: &[&Tensor]) -> candle_core::Result<Tensor> {
+    let arguments: Vec<Argument> = inputs
+        .iter()
+        .map(|tensor| Argument::whole(tensor))
+        .collect();
+    Ok(node::apply(&Arc::new(op.clone()), &arguments)?)
+}

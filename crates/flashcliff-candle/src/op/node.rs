@@ -1,0 +1,417 @@
+//! Functions in candle's graph.
+//!
+//! A node in candle has at most three arguments. Only inputs that depend on a variable need to be arguments at all, so up to three of those make one
+//! node. More make a chain: *carrier* nodes take the first ones and yield a *token*, a tensor of one zero; the last node takes the token and the
+//! remaining inputs and yields the output. In the backward pass the last node comes first. It computes every gradient at once, answers for its own
+//! arguments, leaves the others in a stash shared with the carriers, and gives the token a gradient of zero, which makes candle visit the carriers.
+
+use std::ops::Range;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::{self, ThreadId};
+
+use candle_core::op::BackpropOp;
+use candle_core::{
+    CpuStorage, CustomOp1, CustomOp2, CustomOp3, DType, Device, Layout, Result, Shape, Storage,
+    Tensor, WithDType,
+};
+
+use super::Scalar;
+use super::function::{Array, Forward, Function};
+use crate::Error;
+
+/// An input of a node: a tensor, and the shape in which the function sees its elements.
+pub(crate) struct Argument<'a> {
+    tensor: &'a Tensor,
+    shape: Option<&'a [usize]>,
+}
+
+impl<'a> Argument<'a> {
+    /// The tensor in its own shape.
+    pub(crate) fn whole(tensor: &'a Tensor) -> Self {
+        Self {
+            tensor,
+            shape: None,
+        }
+    }
+
+    /// The tensor's elements in another shape of as many elements, without a node for the reshape.
+    pub(crate) fn shaped(tensor: &'a Tensor, shape: &'a [usize]) -> Self {
+        Self {
+            tensor,
+            shape: Some(shape),
+        }
+    }
+}
+
+/// Applies a function to tensors, differentiably.
+pub(crate) fn apply<F>(
+    function: &Arc<F>,
+    arguments: &[Argument],
+) -> std::result::Result<Tensor, Error>
+where
+    F: Function<f32> + Function<f64>,
+{
+    let name = || <F as Function<f32>>::name(function).to_owned();
+    let arity = <F as Function<f32>>::arity(function);
+    if arguments.len() != arity || arity == 0 {
+        return Err(Error::InputCount {
+            operator: name(),
+            expected: arity,
+            got: arguments.len(),
+        });
+    }
+    let dtype = arguments[0].tensor.dtype();
+    let expected = match dtype {
+        DType::F32 => "F32, the type of input 0",
+        DType::F64 => "F64, the type of input 0",
+        _ => "F32 or F64",
+    };
+    let supported = matches!(dtype, DType::F32 | DType::F64);
+    for (input, argument) in arguments.iter().enumerate() {
+        let got = argument.tensor.dtype();
+        if !supported || got != dtype {
+            return Err(Error::InputType {
+                operator: name(),
+                input,
+                expected,
+                got,
+            });
+        }
+        if !argument.tensor.device().is_cpu() {
+            return Err(Error::InputDevice {
+                operator: name(),
+                input,
+                got: argument.tensor.device().location(),
+            });
+        }
+    }
+    if dtype == DType::F32 {
+        record::<f32, F>(function, arguments)
+    } else {
+        record::<f64, F>(function, arguments)
+    }
+}
+
+/// Computes the output and, if an input is tracked, the nodes that lead back to it.
+fn record<T: Scalar, F: Function<T>>(
+    function: &Arc<F>,
+    arguments: &[Argument],
+) -> std::result::Result<Tensor, Error> {
+    let mut inputs = Vec::with_capacity(arguments.len());
+    let mut shapes = Vec::with_capacity(arguments.len());
+    for argument in arguments {
+        inputs.push(argument.tensor.contiguous()?);
+        shapes.push(argument.shape.unwrap_or(argument.tensor.dims()).to_vec());
+    }
+    let Forward {
+        output,
+        shape,
+        saved,
+    } = with_arrays(&inputs, &shapes, |arrays| function.forward(arrays))?;
+
+    let tracked: Vec<usize> = (0..inputs.len())
+        .filter(|&i| inputs[i].track_op())
+        .collect();
+    if tracked.is_empty() {
+        return Ok(tensor_of(output, &shape));
+    }
+    let chain: Vec<Tensor> = tracked.iter().map(|&i| inputs[i].clone()).collect();
+    let stash = Arc::new(Stash::default());
+    let carried = carried(chain.len());
+    let last = Last {
+        function: function.clone(),
+        inputs,
+        shapes,
+        tracked,
+        carried: carried.end,
+        saved,
+        stash: stash.clone(),
+        output: Mutex::new(Some((T::to_cpu_storage_owned(output), Shape::from(shape)))),
+    };
+    let mut token: Option<Tensor> = None;
+    let mut next = carried.start;
+    while next < carried.end {
+        let take = if token.is_some() { 2 } else { 3 };
+        let carrier = Carrier {
+            dtype: <T as WithDType>::DTYPE,
+            slots: next..next + take,
+            stash: stash.clone(),
+        };
+        token = Some(match &token {
+            None => chain[next].apply_op3(&chain[next + 1], &chain[next + 2], carrier)?,
+            Some(token) => token.apply_op3(&chain[next], &chain[next + 1], carrier)?,
+        });
+        next += take;
+    }
+    let own = &chain[next..];
+    Ok(match (&token, own) {
+        (None, [a]) => a.apply_op1(last)?,
+        (None, [a, b]) => a.apply_op2(b, last)?,
+        (None, [a, b, c]) => a.apply_op3(b, c, last)?,
+        (Some(token), [a]) => token.apply_op2(a, last)?,
+        (Some(token), [a, b]) => token.apply_op3(a, b, last)?,
+        _ => unreachable!("carriers leave one to three arguments"),
+    })
+}
+
+/// Which of `count` arguments go to carriers: none up to three, else three and then two at a time until one or two are left.
+fn carried(count: usize) -> Range<usize> {
+    if count <= 3 {
+        return 0..0;
+    }
+    let mut end = 3;
+    while count - end > 2 {
+        end += 2;
+    }
+    0..end
+}
+
+/// Gradients on their way from the last node to the carriers, for each thread that runs a backward pass.
+#[derive(Default)]
+struct Stash(Mutex<Vec<(ThreadId, Vec<Option<Tensor>>)>>);
+
+impl Stash {
+    fn put(&self, gradients: Vec<Option<Tensor>>) {
+        let me = thread::current().id();
+        let mut entries = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        entries.retain(|(thread, _)| *thread != me);
+        entries.push((me, gradients));
+    }
+
+    /// The gradient of one carried argument; the entry goes when its last gradient is taken.
+    fn take(&self, slot: usize) -> Option<Tensor> {
+        let me = thread::current().id();
+        let mut entries = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let at = entries.iter().position(|(thread, _)| *thread == me)?;
+        let gradient = entries[at].1.get_mut(slot).and_then(Option::take);
+        if entries[at].1.iter().all(Option::is_none) {
+            entries.swap_remove(at);
+        }
+        gradient
+    }
+}
+
+/// A node that hands its arguments' gradients on.
+struct Carrier {
+    dtype: DType,
+    /// Positions of its arguments among the tracked inputs.
+    slots: Range<usize>,
+    stash: Arc<Stash>,
+}
+
+impl CustomOp3 for Carrier {
+    fn name(&self) -> &'static str {
+        "flashcliff carrier"
+    }
+
+    fn cpu_fwd(
+        &self,
+        _: &CpuStorage,
+        _: &Layout,
+        _: &CpuStorage,
+        _: &Layout,
+        _: &CpuStorage,
+        _: &Layout,
+    ) -> Result<(CpuStorage, Shape)> {
+        let token = match self.dtype {
+            DType::F64 => CpuStorage::F64(vec![0.0]),
+            _ => CpuStorage::F32(vec![0.0]),
+        };
+        Ok((token, Shape::from(1)))
+    }
+
+    fn bwd(
+        &self,
+        first: &Tensor,
+        _: &Tensor,
+        _: &Tensor,
+        _: &Tensor,
+        _: &Tensor,
+    ) -> Result<(Option<Tensor>, Option<Tensor>, Option<Tensor>)> {
+        let mut gradients = self.slots.clone().map(|slot| self.stash.take(slot));
+        // A carrier further down the chain has the token as its first argument.
+        let first = if self.slots.len() == 2 {
+            Some(first.zeros_like()?)
+        } else {
+            gradients.next().flatten()
+        };
+        let second = gradients.next().flatten();
+        let third = gradients.next().flatten();
+        Ok((first, second, third))
+    }
+}
+
+/// The node whose result is the function's output.
+struct Last<T: Scalar, F: Function<T>> {
+    function: Arc<F>,
+    /// All inputs. The graph holds them anyway: they are its arguments or the carriers', or constants needed backward.
+    inputs: Vec<Tensor>,
+    shapes: Vec<Vec<usize>>,
+    /// The inputs that want a gradient, in the order of the chain.
+    tracked: Vec<usize>,
+    /// How many of those went to carriers.
+    carried: usize,
+    saved: F::Saved,
+    stash: Arc<Stash>,
+    /// Computed before the node is made; taken by candle's call of the forward pass.
+    output: Mutex<Option<(CpuStorage, Shape)>>,
+}
+
+impl<T: Scalar, F: Function<T>> Last<T, F> {
+    fn take_output(&self) -> Result<(CpuStorage, Shape)> {
+        let mut output = self.output.lock().unwrap_or_else(PoisonError::into_inner);
+        output.take().ok_or_else(|| {
+            candle_core::Error::Msg(format!("{}: forward pass ran twice", self.function.name()))
+        })
+    }
+
+    /// The gradients of this node's own arguments, a leading token included.
+    fn gradients(&self, output: &Tensor, grad_output: &Tensor) -> Result<Vec<Option<Tensor>>> {
+        let mut wanted = vec![false; self.inputs.len()];
+        for &input in &self.tracked {
+            wanted[input] = true;
+        }
+        let ends = [output.contiguous()?, grad_output.contiguous()?];
+        let end_shapes = [output.dims().to_vec(), grad_output.dims().to_vec()];
+        let mut grads = with_arrays(&self.inputs, &self.shapes, |inputs| {
+            with_arrays(&ends, &end_shapes, |ends| {
+                self.function
+                    .backward(inputs, ends[0], &self.saved, ends[1], &wanted)
+            })
+        })?;
+        let mut chain: Vec<Option<Tensor>> = self
+            .tracked
+            .iter()
+            .map(|&input| {
+                let data = grads[input].take()?;
+                Some(tensor_of(data, self.inputs[input].dims()))
+            })
+            .collect();
+        if self.carried == 0 {
+            return Ok(chain);
+        }
+        let mut own = vec![Some(Tensor::zeros(
+            1,
+            <T as WithDType>::DTYPE,
+            &Device::Cpu,
+        )?)];
+        own.extend(chain.drain(self.carried..));
+        self.stash.put(chain);
+        Ok(own)
+    }
+}
+
+impl<T: Scalar, F: Function<T>> CustomOp1 for Last<T, F> {
+    fn name(&self) -> &'static str {
+        "flashcliff"
+    }
+
+    fn cpu_fwd(&self, _: &CpuStorage, _: &Layout) -> Result<(CpuStorage, Shape)> {
+        self.take_output()
+    }
+
+    fn bwd(&self, _: &Tensor, output: &Tensor, grad: &Tensor) -> Result<Option<Tensor>> {
+        Ok(self.gradients(output, grad)?.swap_remove(0))
+    }
+}
+
+impl<T: Scalar, F: Function<T>> CustomOp2 for Last<T, F> {
+    fn name(&self) -> &'static str {
+        "flashcliff"
+    }
+
+    fn cpu_fwd(
+        &self,
+        _: &CpuStorage,
+        _: &Layout,
+        _: &CpuStorage,
+        _: &Layout,
+    ) -> Result<(CpuStorage, Shape)> {
+        self.take_output()
+    }
+
+    fn bwd(
+        &self,
+        _: &Tensor,
+        _: &Tensor,
+        output: &Tensor,
+        grad: &Tensor,
+    ) -> Result<(Option<Tensor>, Option<Tensor>)> {
+        let mut gradients = self.gradients(output, grad)?.into_iter();
+        Ok((gradients.next().flatten(), gradients.next().flatten()))
+    }
+}
+
+impl<T: Scalar, F: Function<T>> CustomOp3 for Last<T, F> {
+    fn name(&self) -> &'static str {
+        "flashcliff"
+    }
+
+    fn cpu_fwd(
+        &self,
+        _: &CpuStorage,
+        _: &Layout,
+        _: &CpuStorage,
+        _: &Layout,
+        _: &CpuStorage,
+        _: &Layout,
+    ) -> Result<(CpuStorage, Shape)> {
+        self.take_output()
+    }
+
+    fn bwd(
+        &self,
+        _: &Tensor,
+        _: &Tensor,
+        _: &Tensor,
+        output: &Tensor,
+        grad: &Tensor,
+    ) -> Result<(Option<Tensor>, Option<Tensor>, Option<Tensor>)> {
+        let mut gradients = self.gradients(output, grad)?.into_iter();
+        let mut next = || gradients.next().flatten();
+        Ok((next(), next(), next()))
+    }
+}
+
+/// A constant tensor around a vector, without a copy.
+fn tensor_of<T: Scalar>(data: Vec<T>, shape: &[usize]) -> Tensor {
+    let storage = Storage::Cpu(T::to_cpu_storage_owned(data));
+    Tensor::from_storage(storage, shape, BackpropOp::none(), false)
+}
+
+/// Lends the elements of contiguous CPU tensors, without a copy.
+fn with_arrays<T: Scalar, R>(
+    tensors: &[Tensor],
+    shapes: &[Vec<usize>],
+    f: impl FnOnce(&[Array<T>]) -> std::result::Result<R, Error>,
+) -> std::result::Result<R, Error> {
+    // A tensor that appears twice is locked once: a second read lock could wait for a writer that waits for the first.
+    let first: Vec<usize> = (0..tensors.len())
+        .map(|i| {
+            (0..i)
+                .find(|&j| tensors[j].id() == tensors[i].id())
+                .unwrap_or(i)
+        })
+        .collect();
+    let guards: Vec<_> = (0..tensors.len())
+        .map(|i| (first[i] == i).then(|| tensors[i].storage_and_layout()))
+        .collect();
+    let mut arrays = Vec::with_capacity(tensors.len());
+    for (&at, shape) in first.iter().zip(shapes) {
+        let Some((storage, layout)) = &guards[at] else {
+            unreachable!("the first appearance of a tensor is locked");
+        };
+        let Storage::Cpu(storage) = &**storage else {
+            return Err(candle_core::Error::Msg("expected CPU storage".to_owned()).into());
+        };
+        let Some((start, end)) = layout.contiguous_offsets() else {
+            return Err(candle_core::Error::RequiresContiguous { op: "flashcliff" }.into());
+        };
+        let data = &T::cpu_storage_as_slice(storage)?[start..end];
+        arrays.push(Array { data, shape });
+    }
+    f(&arrays)
+}
+
+#[cfg(test)]
+mod tests;

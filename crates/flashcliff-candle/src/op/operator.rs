@@ -1,0 +1,112 @@
+//! A core operator as a [`Function`].
+
+use flashcliff::{Operator, Pass, TensorMut};
+
+use super::Scalar;
+use super::function::{Array, Forward, Function};
+use super::scratch::Buffer;
+use crate::Error;
+
+impl<T: Scalar> Function<T> for Operator {
+    type Saved = Buffer<T>;
+
+    fn name(&self) -> &str {
+        Operator::name(self)
+    }
+
+    fn arity(&self) -> usize {
+        self.inputs().len()
+    }
+
+    fn forward(&self, inputs: &[Array<T>]) -> Result<Forward<T, Buffer<T>>, Error> {
+        let shape = output_shape(self, inputs)?;
+        let mut output = vec![T::zero(); shape.iter().product()];
+        let saved = run_forward(self, inputs, &mut output)?;
+        Ok(Forward {
+            output,
+            shape,
+            saved,
+        })
+    }
+
+    fn backward(
+        &self,
+        inputs: &[Array<T>],
+        output: Array<T>,
+        saved: &Buffer<T>,
+        grad_output: Array<T>,
+        wanted: &[bool],
+    ) -> Result<Vec<Option<Vec<T>>>, Error> {
+        let mut grads: Vec<Option<Vec<T>>> = inputs
+            .iter()
+            .zip(wanted)
+            .map(|(input, wanted)| wanted.then(|| vec![T::zero(); input.data.len()]))
+            .collect();
+        let slots = grads.iter_mut().map(Option::as_deref_mut).collect();
+        run_backward(self, inputs, output, saved, grad_output, slots)?;
+        Ok(grads)
+    }
+}
+
+/// The shape of the operator's output for these inputs.
+pub(crate) fn output_shape<T: Scalar>(
+    operator: &Operator,
+    inputs: &[Array<T>],
+) -> Result<Vec<usize>, Error> {
+    let shapes: Vec<&[usize]> = inputs.iter().map(|input| input.shape).collect();
+    Ok(operator.output_shape(&operator.bind(&shapes)?))
+}
+
+/// Runs the operator forward into `output` and returns the saved rows.
+pub(crate) fn run_forward<T: Scalar>(
+    operator: &Operator,
+    inputs: &[Array<T>],
+    output: &mut [T],
+) -> Result<Buffer<T>, Error> {
+    let shapes: Vec<&[usize]> = inputs.iter().map(|input| input.shape).collect();
+    let dims = operator.bind(&shapes)?;
+    let shape = operator.output_shape(&dims);
+    let tensors = tensors(inputs)?;
+    let mut saved = Buffer::take(operator.saved_len(&dims));
+    let mut workspace = Buffer::take(operator.workspace_len::<T>(&dims, Pass::Forward));
+    let output = TensorMut::new(output, &shape)?;
+    operator.forward(&tensors, output, &mut saved, &mut workspace)?;
+    Ok(saved)
+}
+
+/// Runs the operator backward, writing the gradient of every input that has a slot.
+pub(crate) fn run_backward<T: Scalar>(
+    operator: &Operator,
+    inputs: &[Array<T>],
+    output: Array<T>,
+    saved: &[T],
+    grad_output: Array<T>,
+    slots: Vec<Option<&mut [T]>>,
+) -> Result<(), Error> {
+    let shapes: Vec<&[usize]> = inputs.iter().map(|input| input.shape).collect();
+    let dims = operator.bind(&shapes)?;
+    let tensors = tensors(inputs)?;
+    let mut grads = Vec::with_capacity(slots.len());
+    for (slot, input) in slots.into_iter().zip(inputs) {
+        grads.push(match slot {
+            Some(data) => Some(TensorMut::new(data, input.shape)?),
+            None => None,
+        });
+    }
+    let mut workspace = Buffer::take(operator.workspace_len::<T>(&dims, Pass::Backward));
+    operator.backward(
+        &tensors,
+        output.tensor()?,
+        saved,
+        grad_output.tensor()?,
+        &mut grads,
+        &mut workspace,
+    )?;
+    Ok(())
+}
+
+fn tensors<'a, T: Scalar>(
+    inputs: &[Array<'a, T>],
+) -> Result<Vec<flashcliff::Tensor<'a, T>>, Error> {
+    inputs.iter().map(|input| input.tensor()).collect()
+}

@@ -1,0 +1,172 @@
+//! `op::apply` against the core's own evaluation and gradients, bit for bit.
+
+mod common;
+
+use candle_core::{DType, Device, Tensor, Var, WithDType};
+use common::{Oracle, noise, random};
+use flashcliff::ops::{self, ProductOptions, SteerableOptions};
+use flashcliff::{Algebra, Element, Invariant, Operator, ProductKind};
+use flashcliff_candle::op::apply;
+
+const BATCH: usize = 7;
+const CHANNELS: usize = 5;
+
+/// Operators with one to five inputs, and the shapes of those.
+fn cases(oracle: &Oracle) -> Vec<(Operator, Vec<Vec<usize>>)> {
+    let a: Algebra = oracle.algebra();
+    let x = vec![oracle.blades.len(), BATCH, CHANNELS];
+    let w = vec![CHANNELS, oracle.paths().len()];
+    let g = vec![CHANNELS, oracle.grades()];
+    let steerable = |first_order, normalize| {
+        let options = SteerableOptions {
+            first_order,
+            normalize,
+        };
+        ops::steerable_product(a, options).unwrap()
+    };
+    let product = ops::product(a, ProductKind::Geometric, None, None).unwrap();
+    let fully = vec![oracle.paths().len(), CHANNELS, 3];
+    let options = ProductOptions::default();
+    vec![
+        (ops::reverse(a).unwrap(), vec![x.clone()]),
+        (product, vec![x.clone(), x.clone()]),
+        (ops::grade_norm(a).unwrap(), vec![x.clone(), g.clone()]),
+        (
+            ops::mv_silu(a, Invariant::Norm).unwrap(),
+            vec![x.clone(), g.clone(), g.clone()],
+        ),
+        (
+            ops::sgp_norm(a, &options).unwrap(),
+            vec![x.clone(), x.clone(), w.clone()],
+        ),
+        (
+            ops::fcgp_norm(a, &options).unwrap(),
+            vec![x.clone(), x.clone(), fully],
+        ),
+        (
+            steerable(false, true),
+            vec![x.clone(), x.clone(), w.clone(), g.clone()],
+        ),
+        (
+            steerable(true, false),
+            vec![x.clone(), x.clone(), w.clone(), x.clone()],
+        ),
+        (steerable(true, true), vec![x.clone(), x.clone(), w, g, x]),
+    ]
+}
+
+fn compare<T: Element + WithDType>(oracle: &Oracle) {
+    for (operator, shapes) in cases(oracle) {
+        let data: Vec<Vec<T>> = shapes
+            .iter()
+            .enumerate()
+            .map(|(i, shape)| {
+                let values = noise(shape.iter().product(), 3 + i as u64);
+                values.into_iter().map(<T as Element>::from_f64).collect()
+            })
+            .collect();
+        let inputs: Vec<_> = data
+            .iter()
+            .zip(&shapes)
+            .map(|(data, shape)| flashcliff::Tensor::new(data, shape).unwrap())
+            .collect();
+        let evaluation = operator.evaluate(&inputs).unwrap();
+        let cotangent: Vec<T> = noise(evaluation.output.len(), 50)
+            .into_iter()
+            .map(<T as Element>::from_f64)
+            .collect();
+        let grad_output = flashcliff::Tensor::new(&cotangent, &evaluation.output_shape).unwrap();
+        let expected = operator
+            .gradients(&inputs, &evaluation, grad_output)
+            .unwrap();
+
+        let vars: Vec<Var> = data
+            .iter()
+            .zip(&shapes)
+            .map(|(data, shape)| Var::from_slice(data, shape.as_slice(), &Device::Cpu).unwrap())
+            .collect();
+        let tensors: Vec<&Tensor> = vars.iter().map(Var::as_tensor).collect();
+        let output = apply(&operator, &tensors).unwrap();
+        assert_eq!(output.dims(), evaluation.output_shape);
+        let got: Vec<T> = output.flatten_all().unwrap().to_vec1().unwrap();
+        assert!(got == evaluation.output, "{}", operator.name());
+
+        let cotangent = Tensor::from_slice(&cotangent, output.dims(), &Device::Cpu).unwrap();
+        let loss = (output * cotangent).unwrap().sum_all().unwrap();
+        for _ in 0..2 {
+            let grads = loss.backward().unwrap();
+            for (i, var) in vars.iter().enumerate() {
+                let got: Vec<T> = grads
+                    .get(var)
+                    .unwrap()
+                    .flatten_all()
+                    .unwrap()
+                    .to_vec1()
+                    .unwrap();
+                assert!(got == expected[i], "{}, gradient {i}", operator.name());
+            }
+        }
+    }
+}
+
+#[test]
+fn values_and_gradients_are_the_cores() {
+    for (p, q) in [(2, 0), (3, 0), (1, 3)] {
+        compare::<f32>(&Oracle::new(p, q));
+        compare::<f64>(&Oracle::new(p, q));
+    }
+}
+
+#[test]
+fn a_square_has_twice_the_gradient() {
+    let oracle = Oracle::new(3, 0);
+    let product = ops::product(oracle.algebra(), ProductKind::Geometric, None, None).unwrap();
+    let x = Var::from_tensor(&random(&[8, 2, 3], 8)).unwrap();
+    let y = Var::from_tensor(&x).unwrap();
+    let grads = |output: Tensor| output.sum_all().unwrap().backward().unwrap();
+    let same = grads(apply(&product, &[&x, &x]).unwrap());
+    let copy = Var::from_tensor(&y.copy().unwrap()).unwrap();
+    let apart = grads(apply(&product, &[&x, &copy]).unwrap());
+    let sum = (apart.get(&x).unwrap() + apart.get(&copy).unwrap()).unwrap();
+    assert_eq!(common::values(same.get(&x).unwrap()), common::values(&sum));
+}
+
+#[test]
+fn views_are_read_as_they_are_seen() {
+    let oracle = Oracle::new(3, 0);
+    let reverse = ops::reverse(oracle.algebra()).unwrap();
+    // CGENN's layout [batch, channels, blades], seen as [blades, batch, channels].
+    let stored = Var::from_tensor(&random(&[2, 3, 8], 4)).unwrap();
+    let seen = stored.permute((2, 0, 1)).unwrap();
+    let output = apply(&reverse, &[&seen]).unwrap();
+    let expected = apply(&reverse, &[&seen.force_contiguous().unwrap().detach()]).unwrap();
+    assert_eq!(common::values(&output), common::values(&expected));
+    let grads = output.sum_all().unwrap().backward().unwrap();
+    let grad = grads.get(&stored).unwrap();
+    assert_eq!(grad.dims(), [2, 3, 8]);
+    let signs = [1.0, 1.0, 1.0, 1.0, -1.0, -1.0, -1.0, -1.0];
+    assert_eq!(common::values(grad), signs.repeat(6));
+    // A narrowed tensor starts inside its storage.
+    let long = random(&[16, 2, 3], 6);
+    let tail = long.narrow(0, 8, 8).unwrap();
+    let got = apply(&reverse, &[&tail]).unwrap();
+    let expected = apply(&reverse, &[&tail.copy().unwrap()]).unwrap();
+    assert_eq!(common::values(&got), common::values(&expected));
+}
+
+#[test]
+fn the_cores_error_text_arrives() {
+    let oracle = Oracle::new(3, 0);
+    let product = ops::product(oracle.algebra(), ProductKind::Geometric, None, None).unwrap();
+    let x = Tensor::zeros((8, 2, 3), DType::F32, &Device::Cpu).unwrap();
+    let y = Tensor::zeros((4, 2, 3), DType::F32, &Device::Cpu).unwrap();
+    let shapes: [&[usize]; 2] = [&[8, 2, 3], &[4, 2, 3]];
+    let expected = product.bind(&shapes).unwrap_err().to_string();
+    let got = apply(&product, &[&x, &y]).unwrap_err().to_string();
+    assert!(got.contains(&expected), "`{got}` lacks `{expected}`");
+    let count = apply(&product, &[&x]).unwrap_err().to_string();
+    assert!(
+        count.contains("expected 2") && count.contains("got 1"),
+        "{count}"
+    );
+}

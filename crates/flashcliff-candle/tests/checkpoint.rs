@@ -1,0 +1,190 @@
+//! Checkpoints: exact round trips, and every way in which a file can be wrong.
+
+use std::fs;
+
+use candle_core::{DType, Device, Tensor};
+use flashcliff_candle::Error;
+use flashcliff_candle::checkpoint::Checkpoint;
+use flashcliff_candle::models::{Architecture, Model};
+
+fn model(seed: u64) -> Model {
+    Model::new(Architecture::Volumes, seed, DType::F32).unwrap()
+}
+
+fn bits(model: &Model) -> Vec<u32> {
+    let variables = model.parameters().variables();
+    let flat = variables.iter().map(|(_, var)| var.flatten_all().unwrap());
+    flat.flat_map(|var| var.to_vec1::<f32>().unwrap())
+        .map(f32::to_bits)
+        .collect()
+}
+
+#[test]
+fn a_model_comes_back_bit_for_bit() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("model.safetensors");
+    let (stored, other) = (model(1), model(2));
+    assert_ne!(bits(&stored), bits(&other));
+    stored.save(&path).unwrap();
+    other.load(&path).unwrap();
+    assert_eq!(bits(&stored), bits(&other));
+    // Nothing but the checkpoint is left in the folder.
+    assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1);
+}
+
+#[test]
+fn the_bytes_depend_on_the_contents_only() {
+    let folder = tempfile::tempdir().unwrap();
+    let save = |name: &str| {
+        let mut checkpoint = Checkpoint::new();
+        model(3).export("", &mut checkpoint);
+        for key in ["step", "seed", "architecture", "loss"] {
+            checkpoint.insert_text(key, "1");
+        }
+        let path = folder.path().join(name);
+        checkpoint.save(&path).unwrap();
+        fs::read(path).unwrap()
+    };
+    assert_eq!(save("a"), save("b"));
+}
+
+#[test]
+fn text_and_types_survive() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("state");
+    let mut checkpoint = Checkpoint::new();
+    checkpoint.insert(
+        "double",
+        &Tensor::new(&[1.5f64, f64::MIN_POSITIVE], &Device::Cpu).unwrap(),
+    );
+    checkpoint.insert("count", &Tensor::new(&[7u32], &Device::Cpu).unwrap());
+    checkpoint.insert(
+        "view",
+        &Tensor::arange(0f32, 6., &Device::Cpu)
+            .unwrap()
+            .reshape((2, 3))
+            .unwrap()
+            .t()
+            .unwrap(),
+    );
+    checkpoint.insert_text("note", "a \"quoted\" line\n");
+    checkpoint.save(&path).unwrap();
+    let loaded = Checkpoint::load(&path).unwrap();
+    assert_eq!(loaded.text("note"), Some("a \"quoted\" line\n"));
+    assert_eq!(loaded.text("other"), None);
+    let double = loaded.get("double", &[2], DType::F64).unwrap();
+    assert_eq!(double.to_vec1::<f64>().unwrap(), [1.5, f64::MIN_POSITIVE]);
+    let count = loaded.get("count", &[1], DType::U32).unwrap();
+    assert_eq!(count.to_vec1::<u32>().unwrap(), [7]);
+    let view = loaded.get("view", &[3, 2], DType::F32).unwrap();
+    assert_eq!(
+        view.to_vec2::<f32>().unwrap(),
+        [[0., 3.], [1., 4.], [2., 5.]]
+    );
+}
+
+#[test]
+fn a_file_cut_anywhere_is_corrupt() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("state");
+    let mut checkpoint = Checkpoint::new();
+    checkpoint.insert("a", &Tensor::new(&[1f32, 2., 3.], &Device::Cpu).unwrap());
+    checkpoint.insert_text("step", "12");
+    checkpoint.save(&path).unwrap();
+    let bytes = fs::read(&path).unwrap();
+    for length in 0..bytes.len() {
+        fs::write(&path, &bytes[..length]).unwrap();
+        match Checkpoint::load(&path) {
+            Err(Error::Corrupt { path: named, .. }) => assert_eq!(named, path),
+            other => panic!("{length} of {} bytes: {other:?}", bytes.len()),
+        }
+    }
+    let mut longer = bytes.clone();
+    longer.push(0);
+    fs::write(&path, &longer).unwrap();
+    assert!(matches!(
+        Checkpoint::load(&path),
+        Err(Error::Corrupt { .. })
+    ));
+    fs::write(&path, vec![0xff; 4096]).unwrap();
+    assert!(matches!(
+        Checkpoint::load(&path),
+        Err(Error::Corrupt { .. })
+    ));
+}
+
+/// The checkpoint of a model with one tensor replaced, or left out.
+fn tampered(name: &str, replacement: Option<Tensor>) -> Checkpoint {
+    let mut whole = Checkpoint::new();
+    model(1).export("", &mut whole);
+    let mut checkpoint = Checkpoint::new();
+    for (known, tensor) in whole.tensors() {
+        if known != name {
+            checkpoint.insert(known, tensor);
+        }
+    }
+    if let Some(tensor) = replacement {
+        checkpoint.insert(name, &tensor);
+    }
+    checkpoint
+}
+
+#[test]
+fn a_wrong_tensor_changes_nothing() {
+    // The last parameter in the order of creation, so that a load that sets as it goes would have changed the others.
+    let name = "net.4.linear_left.bias";
+    let target = model(2);
+    let before = bits(&target);
+
+    match target.import("", &tampered(name, None)) {
+        Err(Error::MissingTensor { tensor }) => assert_eq!(tensor, name),
+        other => panic!("{other:?}"),
+    }
+    let tensor = Tensor::zeros((1, 2, 1), DType::F32, &Device::Cpu).unwrap();
+    match target.import("", &tampered(name, Some(tensor))) {
+        Err(Error::Shape {
+            tensor,
+            expected,
+            got,
+        }) => {
+            assert_eq!(tensor, name);
+            assert_eq!(expected, "[1, 1, 1]");
+            assert_eq!(got, [1, 2, 1]);
+        }
+        other => panic!("{other:?}"),
+    }
+    let tensor = Tensor::zeros((1, 1, 1), DType::F64, &Device::Cpu).unwrap();
+    match target.import("", &tampered(name, Some(tensor))) {
+        Err(Error::StoredType {
+            tensor,
+            expected,
+            got,
+        }) => {
+            assert_eq!(tensor, name);
+            assert_eq!((expected, got), (DType::F32, DType::F64));
+        }
+        other => panic!("{other:?}"),
+    }
+    assert_eq!(bits(&target), before);
+}
+
+#[test]
+fn paths_that_cannot_be_used_are_named() {
+    let folder = tempfile::tempdir().unwrap();
+    let missing = folder.path().join("no/such/folder/model");
+    match model(1).save(&missing) {
+        Err(Error::Write { path, .. }) => assert_eq!(path, missing),
+        other => panic!("{other:?}"),
+    }
+    // A folder cannot be replaced by a file.
+    let occupied = folder.path().join("occupied");
+    fs::create_dir(&occupied).unwrap();
+    fs::write(occupied.join("inside"), "kept").unwrap();
+    assert!(matches!(model(1).save(&occupied), Err(Error::Write { .. })));
+    assert_eq!(fs::read_to_string(occupied.join("inside")).unwrap(), "kept");
+    assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1);
+    match Checkpoint::load(&missing) {
+        Err(Error::Read { path, .. }) => assert_eq!(path, missing),
+        other => panic!("{other:?}"),
+    }
+}

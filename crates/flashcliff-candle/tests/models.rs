@@ -1,0 +1,274 @@
+//! The models: sizes, names, symmetries, gradients, determinism.
+
+mod common;
+
+use candle_core::{DType, Device, Tensor};
+use common::{Mv, Oracle, assert_close, disturb, noise, parameter, random, values};
+use flashcliff_candle::models::{Architecture, Model};
+
+const ALL: [Architecture; 3] = [
+    Architecture::Hulls,
+    Architecture::Regression { width: 7 },
+    Architecture::Volumes,
+];
+
+fn model(architecture: Architecture, dtype: DType) -> Model {
+    let model = Model::new(architecture, 5, dtype).unwrap();
+    disturb(model.parameters(), 40);
+    model
+}
+
+fn points(architecture: Architecture, batch: usize) -> Tensor {
+    random(&[batch, architecture.points(), architecture.dim()], 9)
+}
+
+#[test]
+fn parameter_counts() {
+    let count = |architecture| {
+        let model = Model::new(architecture, 0, DType::F32).unwrap();
+        model.parameters().element_count()
+    };
+    assert_eq!(count(Architecture::Hulls), 58_849);
+    assert_eq!(count(Architecture::Regression { width: 580 }), 344_077);
+    assert_eq!(count(Architecture::Regression { width: 380 }), 150_453);
+    assert_eq!(count(Architecture::Volumes), 48_913);
+}
+
+#[test]
+fn state_dict_names() {
+    let names = |architecture| {
+        let mut names = Model::new(architecture, 0, DType::F32)
+            .unwrap()
+            .parameters()
+            .names();
+        names.sort_unstable();
+        names
+    };
+    let layer = |prefix: &str| {
+        [
+            "linear_left.bias",
+            "linear_left.weight",
+            "linear_right.weight",
+            "normalization.a",
+            "weight",
+        ]
+        .map(|name| format!("{prefix}.{name}"))
+        .to_vec()
+    };
+    let affine = |prefix: &str| {
+        ["bias", "weight"]
+            .map(|name| format!("{prefix}.{name}"))
+            .to_vec()
+    };
+    let hulls = [affine("mlp.0"), affine("mlp.2"), affine("net.0")].concat();
+    let nets = (1..=4).flat_map(|i| layer(&format!("net.{i}")));
+    assert_eq!(names(Architecture::Hulls), [hulls, nets.collect()].concat());
+    let regression = [
+        affine("gp.0"),
+        layer("gp.1"),
+        affine("mlp.0"),
+        affine("mlp.2"),
+        affine("mlp.4"),
+    ];
+    assert_eq!(
+        names(Architecture::Regression { width: 3 }),
+        regression.concat()
+    );
+    let gates = (1..=3).flat_map(|i| ["a", "b"].map(|name| format!("net.{i}.{name}")));
+    let volumes = [layer("net.0"), gates.collect(), layer("net.4")].concat();
+    assert_eq!(names(Architecture::Volumes), volumes);
+}
+
+/// The hull model in plain loops, from full multivectors on.
+#[test]
+fn hulls_against_the_oracle() {
+    let oracle = Oracle::new(5, 0);
+    let paths = oracle.paths().len();
+    let model = model(Architecture::Hulls, DType::F64);
+    let p = model.parameters();
+    let points = points(Architecture::Hulls, 2);
+    let data = values(&points);
+    let mut x = Mv::zeros(32, 2, 16);
+    for b in 0..2 {
+        for m in 0..16 {
+            for d in 0..5 {
+                x.add(1 + d, b, m, data[(b * 16 + m) * 5 + d]);
+            }
+        }
+    }
+    x = oracle.linear(
+        &x,
+        &parameter(p, "net.0.weight"),
+        Some(&parameter(p, "net.0.bias")),
+        32,
+    );
+    for i in 1..=4 {
+        let get = |name: &str| parameter(p, &format!("net.{i}.{name}"));
+        let r = oracle.linear(&x, &get("linear_right.weight"), None, 32);
+        let r = oracle.grade_norm(&r, &get("normalization.a"));
+        let w = get("weight");
+        let z = oracle.weighted(&x, &r, None, |path, n, _| w[n * paths + path]);
+        let (weight, bias) = (get("linear_left.weight"), get("linear_left.bias"));
+        let l = oracle.linear(&x, &weight, Some(&bias), 32);
+        x = z.map(|i, b, c, value| (l.at(i, b, c) + value) / 2f64.sqrt());
+    }
+    let dense = |x: &[f64], name: &str| -> Vec<f64> {
+        let (w, bias) = (
+            parameter(p, &format!("{name}.weight")),
+            parameter(p, &format!("{name}.bias")),
+        );
+        let row = |o: usize| {
+            x.iter()
+                .enumerate()
+                .map(|(i, x)| w[o * x_len(&w, &bias) + i] * x)
+                .sum::<f64>()
+        };
+        (0..bias.len()).map(|o| row(o) + bias[o]).collect()
+    };
+    let expected: Vec<f64> = (0..2)
+        .map(|b| {
+            let norm = |c| (0..32).map(|i| x.at(i, b, c).powi(2)).sum::<f64>().sqrt();
+            let norms: Vec<f64> = (0..32).map(norm).collect();
+            let hidden: Vec<f64> = dense(&norms, "mlp.0")
+                .iter()
+                .map(|v| v / (1.0 + (-v).exp()))
+                .collect();
+            dense(&hidden, "mlp.2")[0]
+        })
+        .collect();
+    assert_close(
+        &values(&model.forward(&points).unwrap()),
+        &expected,
+        1e-11,
+        "hulls",
+    );
+}
+
+/// Columns of a matrix with as many rows as the bias has elements.
+fn x_len(weight: &[f64], bias: &[f64]) -> usize {
+    weight.len() / bias.len()
+}
+
+/// Reflects every point in the hyperplane orthogonal to a random vector.
+fn reflected(points: &Tensor) -> Tensor {
+    let dim = points.dim(2).unwrap();
+    let normal = noise(dim, 123);
+    let square: f64 = normal.iter().map(|n| n * n).sum();
+    let mut data = values(points);
+    for point in data.chunks_exact_mut(dim) {
+        let along: f64 = point.iter().zip(&normal).map(|(p, n)| p * n).sum();
+        for (p, n) in point.iter_mut().zip(&normal) {
+            *p -= 2.0 * along / square * n;
+        }
+    }
+    Tensor::from_vec(data, points.shape(), &Device::Cpu).unwrap()
+}
+
+#[test]
+fn reflections_change_the_sign_of_volumes_and_nothing_else() {
+    for architecture in ALL {
+        let model = model(architecture, DType::F64);
+        let points = points(architecture, 3);
+        let before = values(&model.forward(&points).unwrap());
+        let after = values(&model.forward(&reflected(&points)).unwrap());
+        let sign = if architecture == Architecture::Volumes {
+            -1.0
+        } else {
+            1.0
+        };
+        let expected: Vec<f64> = before.iter().map(|y| sign * y).collect();
+        assert_close(&after, &expected, 1e-10, architecture.name());
+    }
+}
+
+#[test]
+fn gradients_against_central_differences() {
+    for architecture in ALL {
+        let model = model(architecture, DType::F64);
+        let points = points(architecture, 2);
+        let loss = || {
+            model
+                .forward(&points)
+                .unwrap()
+                .sqr()
+                .unwrap()
+                .sum_all()
+                .unwrap()
+        };
+        let grads = loss().backward().unwrap();
+        for (name, var) in model.parameters().variables() {
+            let start = var.copy().unwrap();
+            let direction = random(var.dims(), 3);
+            let value = |step: f64| {
+                var.set(&(&start + (&direction * step).unwrap()).unwrap())
+                    .unwrap();
+                loss().to_scalar::<f64>().unwrap()
+            };
+            let h = 1e-5;
+            let (far, near) = (value(2.0 * h) - value(-2.0 * h), value(h) - value(-h));
+            let expected = (8.0 * near - far) / (12.0 * h);
+            var.set(&start).unwrap();
+            let grad = grads.get(&var).unwrap();
+            let got = values(&(grad * &direction).unwrap()).iter().sum::<f64>();
+            assert!(
+                (got - expected).abs() <= 1e-6 * (1.0 + expected.abs()),
+                "{} {name}: got {got}, expected {expected}",
+                architecture.name()
+            );
+        }
+    }
+}
+
+#[test]
+fn precisions_agree() {
+    for architecture in ALL {
+        let points = points(architecture, 4);
+        let wide = values(&model(architecture, DType::F64).forward(&points).unwrap());
+        let points = points.to_dtype(DType::F32).unwrap();
+        let narrow = values(&model(architecture, DType::F32).forward(&points).unwrap());
+        assert_close(&narrow, &wide, 1e-3, architecture.name());
+    }
+}
+
+#[test]
+fn a_seed_decides_everything_bit_for_bit() {
+    for architecture in ALL {
+        let points = points(architecture, 130).to_dtype(DType::F32).unwrap();
+        let run = || {
+            let model = Model::new(architecture, 8, DType::F32).unwrap();
+            let loss = model
+                .forward(&points)
+                .unwrap()
+                .sqr()
+                .unwrap()
+                .mean_all()
+                .unwrap();
+            let grads = loss.backward().unwrap();
+            let variables = model.parameters().variables();
+            let grads = variables
+                .iter()
+                .map(|(_, var)| values(grads.get(var).unwrap()));
+            (values(&loss), grads.collect::<Vec<_>>())
+        };
+        assert_eq!(run(), run());
+    }
+}
+
+#[test]
+fn wrong_points_are_refused() {
+    for architecture in ALL {
+        let model = model(architecture, DType::F64);
+        let (count, dim) = (architecture.points(), architecture.dim());
+        for shape in [
+            vec![2, count, dim + 1],
+            vec![2, count + 1, dim],
+            vec![count, dim],
+        ] {
+            let error = model.forward(&random(&shape, 1)).unwrap_err().to_string();
+            assert!(
+                error.contains(&format!("[batch, {count}, {dim}]")),
+                "{error}"
+            );
+        }
+    }
+}

@@ -1,0 +1,92 @@
+//! What can go wrong while data are made.
+
+use std::fmt;
+
+/// Why the data of a task could not be made.
+#[derive(Debug, Clone, PartialEq, thiserror::Error)]
+#[non_exhaustive]
+pub(crate) enum TaskError {
+    /// A split is too small for its statistics, or empty.
+    #[error("the {split} set needs at least {expected} samples, got {got}")]
+    TooFewSamples {
+        /// The split.
+        split: SplitName,
+        /// The smallest size that works.
+        expected: usize,
+        /// The size that was asked for.
+        got: usize,
+    },
+    /// The hull of one sample could not be computed.
+    #[error("sample {sample} of the {split} set (seed {seed}): {source}")]
+    Hull {
+        /// The split.
+        split: SplitName,
+        /// Position in the split.
+        sample: usize,
+        /// Seed of the data, to make the sample again.
+        seed: u64,
+        /// What is wrong with its points.
+        source: HullError,
+    },
+}
+
+/// Why a set of points has no hull volume.
+#[derive(Debug, Clone, Copy, PartialEq, thiserror::Error)]
+#[non_exhaustive]
+pub(crate) enum HullError {
+    /// A hull with an interior needs one point more than the dimension.
+    #[error("a hull in 5 dimensions needs at least 6 points, got {got}")]
+    TooFewPoints {
+        /// Number of points.
+        got: usize,
+    },
+    /// A coordinate is NaN or infinite.
+    #[error("point {point} has a coordinate that is not finite")]
+    NotFinite {
+        /// Index of the first such point.
+        point: usize,
+    },
+    /// All points lie in one hyperplane.
+    #[error("the points lie in a hyperplane: {facets} facets found, expected at least 6")]
+    Flat {
+        /// Number of facets found.
+        facets: usize,
+    },
+    /// A facet is not a simplex: more than five points lie in one supporting hyperplane.
+    #[error("the points {vertices:?} and others lie in one supporting hyperplane")]
+    NotSimplicial {
+        /// Five points that span the hyperplane.
+        vertices: [usize; 5],
+    },
+    /// Rounding made the side of some point uncertain, so that the facets found do not close.
+    #[error(
+        "the facets do not close: their area vectors sum to {residual:e} of the surface, expected less than {limit:e}"
+    )]
+    NotClosed {
+        /// Length of the sum of the area vectors over the sum of their lengths.
+        residual: f64,
+        /// The largest accepted value.
+        limit: f64,
+    },
+}
+
+/// A part of a dataset.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(crate) enum SplitName {
+    /// Samples to learn from.
+    Train,
+    /// Samples to report while training.
+    Validation,
+    /// Samples to report at the end.
+    Test,
+}
+
+impl fmt::Display for SplitName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Train => "training",
+            Self::Validation => "validation",
+            Self::Test => "test",
+        })
+    }
+}

@@ -1,0 +1,71 @@
+//! Convex hulls: the volume of the hull of 16 normal points in R^5.
+//!
+//! As in CGENN's generator (arXiv 2305.11141): points from N(0, I_5), targets not scaled, and so errors in the units of
+//! the volume squared.
+
+use super::hull_volume::{DIM, hull_volume};
+use super::sampling::normal_splits;
+use super::{Dataset, Progress, Sizes, TaskError};
+
+/// Points of one sample.
+const POINTS: usize = 16;
+
+pub(super) fn generate(
+    sizes: Sizes,
+    seed: u64,
+    progress: Progress<'_>,
+) -> Result<Dataset, TaskError> {
+    let [train, val, test] = normal_splits(
+        sizes,
+        1,
+        POINTS * DIM,
+        seed,
+        progress,
+        |split, sample, x| {
+            // The width of a sample is a multiple of DIM, so nothing remains.
+            let (points, _) = x.as_chunks::<DIM>();
+            hull_volume(points).map_err(|source| TaskError::Hull {
+                split,
+                sample,
+                seed,
+                source,
+            })
+        },
+    )?;
+    Ok(Dataset {
+        train: train.to_f32(),
+        val: val.to_f32(),
+        test: test.to_f32(),
+        points: POINTS,
+        dim: DIM,
+        target_scale: 1.0,
+        target_shift: 0.0,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn targets_are_the_volumes_of_the_stored_points() {
+        let sizes = Sizes {
+            train: 70,
+            val: 3,
+            test: 3,
+        };
+        let data = generate(sizes, 21, &|_| {}).unwrap();
+        for (x, y) in data.train.inputs.chunks_exact(80).zip(&data.train.targets) {
+            let points: Vec<[f64; DIM]> = x
+                .chunks_exact(DIM)
+                .map(|p| std::array::from_fn(|i| f64::from(p[i])))
+                .collect();
+            let volume = hull_volume(&points).unwrap();
+            // The points were rounded to f32 after the volume was taken.
+            assert!(
+                (volume - f64::from(*y)).abs() < 1e-5 * volume,
+                "{volume} {y}"
+            );
+        }
+    }
+}

@@ -1,0 +1,73 @@
+//! Signed volumes: a tenth of the determinant of three normal vectors in R^3.
+//!
+//! As in CGENN's generator (arXiv 2305.11141): X ~ N(0, 1)^(3 x 3), y = det(X) / 10. The target changes sign under
+//! reflections, so it is a pseudoscalar of Cl(3,0).
+
+use super::sampling::normal_splits;
+use super::{Dataset, Progress, Sizes, TaskError};
+
+/// Vectors of one sample, and their dimension.
+const DIM: usize = 3;
+
+pub(super) fn generate(
+    sizes: Sizes,
+    seed: u64,
+    progress: Progress<'_>,
+) -> Result<Dataset, TaskError> {
+    let [train, val, test] = normal_splits(sizes, 1, DIM * DIM, seed, progress, |_, _, x| {
+        Ok(signed_volume(x) / 10.0)
+    })?;
+    Ok(Dataset {
+        train: train.to_f32(),
+        val: val.to_f32(),
+        test: test.to_f32(),
+        points: DIM,
+        dim: DIM,
+        target_scale: 1.0,
+        target_shift: 0.0,
+    })
+}
+
+/// Determinant of the rows of `x`.
+fn signed_volume(x: &[f64]) -> f64 {
+    let minor = |j: usize, k: usize| x[3 + j] * x[6 + k] - x[3 + k] * x[6 + j];
+    x[0] * minor(1, 2) - x[1] * minor(0, 2) + x[2] * minor(0, 1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn unit_vectors_have_volume_one_and_odd_orders_minus_one() {
+        let unit = |i: usize| std::array::from_fn::<f64, 3, _>(|k| if k == i { 1.0 } else { 0.0 });
+        for (order, sign) in [
+            ([0, 1, 2], 1.0),
+            ([1, 2, 0], 1.0),
+            ([2, 0, 1], 1.0),
+            ([1, 0, 2], -1.0),
+            ([0, 2, 1], -1.0),
+            ([2, 1, 0], -1.0),
+        ] {
+            let rows: Vec<f64> = order.iter().flat_map(|&i| unit(i)).collect();
+            assert_eq!(signed_volume(&rows), sign, "{order:?}");
+        }
+    }
+
+    #[test]
+    fn targets_belong_to_the_inputs_and_flip_under_reflection() {
+        let sizes = Sizes {
+            train: 100,
+            val: 1,
+            test: 1,
+        };
+        let data = generate(sizes, 2, &|_| {}).unwrap();
+        for (x, y) in data.train.inputs.chunks_exact(9).zip(&data.train.targets) {
+            let mut x: Vec<f64> = x.iter().map(|&v| f64::from(v)).collect();
+            let volume = signed_volume(&x) / 10.0;
+            assert!((volume - f64::from(*y)).abs() < 1e-5, "{volume} {y}");
+            x.iter_mut().step_by(3).for_each(|v| *v = -*v);
+            assert_eq!(signed_volume(&x) / 10.0, -volume);
+        }
+    }
+}

@@ -1,0 +1,84 @@
+//! Element types.
+
+use std::fmt;
+
+use crate::kernel::stage::{Stage, Tiers};
+use crate::simd::Tier;
+
+/// The type of the elements of a tensor.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Dtype {
+    /// IEEE single precision.
+    F32,
+    /// IEEE double precision.
+    F64,
+}
+
+impl fmt::Display for Dtype {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Self::F32 => "f32",
+            Self::F64 => "f64",
+        })
+    }
+}
+
+/// `f32` or `f64`.
+pub trait Element:
+    Copy + Default + PartialEq + PartialOrd + fmt::Debug + Send + Sync + 'static + private::Kernel
+{
+    /// The name of the type at run time.
+    const DTYPE: Dtype;
+
+    /// The nearest value of the type.
+    fn from_f64(value: f64) -> Self;
+
+    /// The value, exactly.
+    fn to_f64(self) -> f64;
+}
+
+/// What the library needs of an element and users do not.
+pub(crate) mod private {
+    use super::{Stage, Tier, Tiers};
+
+    #[allow(private_interfaces, unreachable_pub, reason = "sealed: cannot be named outside")]
+    pub trait Kernel: Sized + std::ops::AddAssign {
+        /// The functions of a stage for this type.
+        fn tiers(stage: &'static Stage) -> &'static Tiers<Self>;
+
+        /// How many elements a vector of the tier holds.
+        fn lanes(tier: Tier) -> usize;
+    }
+}
+
+macro_rules! element {
+    ($type:ident, $dtype:ident, $lanes:expr) => {
+        impl Element for $type {
+            const DTYPE: Dtype = Dtype::$dtype;
+
+            fn from_f64(value: f64) -> Self {
+                value as Self
+            }
+
+            fn to_f64(self) -> f64 {
+                self.into()
+            }
+        }
+
+        #[allow(private_interfaces, reason = "sealed: cannot be named outside")]
+        impl private::Kernel for $type {
+            fn tiers(stage: &'static Stage) -> &'static Tiers<Self> {
+                &stage.$type
+            }
+
+            fn lanes(tier: Tier) -> usize {
+                $lanes(tier)
+            }
+        }
+    };
+}
+
+element!(f32, F32, Tier::lanes_f32);
+// At most 256 bits: see `stage!`.
+element!(f64, F64, |tier: Tier| tier.lanes_f64().min(4));

@@ -1,0 +1,114 @@
+//! Copying rows into and out of the scratch memory of a task.
+
+use super::stage::{Stage, StageArgs, stage};
+use crate::element::Element;
+use crate::simd::{Math, Tier};
+
+/// Above this size an output is written past the caches: it could not stay in them.
+pub(crate) const STREAM_BYTES: usize = 16 << 20;
+
+/// Writes a row with stores that bypass the caches. `args.inputs[0]` is the source,
+/// `args.outputs[0]` the destination, aligned to a vector; `args.groups` vectors are copied.
+#[inline(always)]
+unsafe fn stream_groups<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
+    // SAFETY: the caller keeps the contract of `StageArgs`; the tier runs on this CPU.
+    unsafe {
+        let (from, to) = (args.inputs[0], args.outputs[0]);
+        for group in 0..args.groups {
+            let c = group * V::LANES;
+            V::load(from.at(0, c)).stream(to.at(0, c));
+        }
+    }
+}
+
+/// Waits until streamed rows are visible to other threads.
+#[inline(always)]
+unsafe fn fence<V: Math>(_: &mut StageArgs<'_, V::Elem>) {
+    // SAFETY: the tier runs on this CPU.
+    unsafe { V::stream_fence() }
+}
+
+static STREAM: Stage = stage!(stream_groups);
+static FENCE: Stage = stage!(fence);
+
+/// Copies rows of one length on one tier, streaming if told to.
+#[derive(Clone, Copy)]
+pub(crate) struct RowWriter {
+    tier: Tier,
+    stream: bool,
+}
+
+impl RowWriter {
+    /// For outputs of `bytes` bytes each.
+    pub(crate) fn new(tier: Tier, bytes: usize) -> Self {
+        Self {
+            tier,
+            stream: bytes >= STREAM_BYTES,
+        }
+    }
+
+    pub(crate) fn streams(self) -> bool {
+        self.stream
+    }
+
+    /// Copies `len` elements.
+    ///
+    /// # Safety
+    /// Both ranges are valid and do not overlap.
+    pub(crate) unsafe fn copy<T: Element>(self, from: *const T, to: *mut T, len: usize) {
+        let lanes = T::lanes(self.tier);
+        let vector = lanes * size_of::<T>();
+        // Elements before the first aligned address.
+        let head = to.addr().wrapping_neg() % vector / size_of::<T>();
+        if !self.stream || len < head + lanes {
+            // SAFETY: the caller's.
+            unsafe { from.copy_to_nonoverlapping(to, len) };
+            return;
+        }
+        let groups = (len - head) / lanes;
+        let tail = head + groups * lanes;
+        // SAFETY: the three parts lie in the ranges of the caller; the middle one is aligned.
+        unsafe {
+            from.copy_to_nonoverlapping(to, head);
+            call::<T>(&STREAM, self.tier, from.add(head).cast_mut(), to.add(head), groups);
+            from.add(tail).copy_to_nonoverlapping(to.add(tail), len - tail);
+        }
+    }
+
+    /// Makes streamed rows visible to other threads; call it once a task is done.
+    pub(crate) fn finish<T: Element>(self) {
+        if self.stream {
+            // SAFETY: no element is accessed.
+            unsafe {
+                call::<T>(&FENCE, self.tier, std::ptr::null_mut(), std::ptr::null_mut(), 0);
+            }
+        }
+    }
+}
+
+/// # Safety
+/// `groups` vectors are valid at both addresses.
+unsafe fn call<T: Element>(
+    stage: &'static Stage,
+    tier: Tier,
+    from: *mut T,
+    to: *mut T,
+    groups: usize,
+) {
+    use super::stage::Lanes;
+    let mut args = StageArgs {
+        inputs: &[Lanes { ptr: from, stride: 0 }],
+        outputs: &[Lanes { ptr: to, stride: 0 }],
+        params: &[],
+        param_grads: &[],
+        rows: &[],
+        sums: &mut [],
+        groups,
+        channels: 0,
+        gate: crate::Gate::None,
+        eps: T::default(),
+        inv_channels: T::default(),
+    };
+    // SAFETY: the caller's; the tier was checked when the operator was made.
+    unsafe { T::tiers(stage).get(tier)(&mut args) }
+}

@@ -1,0 +1,86 @@
+//! Spreading chunks of work over threads.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+/// How a batch is cut into chunks of rows.
+///
+/// It depends on the shape alone and never on the number of threads: each chunk has partial sums
+/// of its own, added up in the order of the chunks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Chunks {
+    batch: usize,
+    rows: usize,
+}
+
+/// The most chunks of a batch: bounds the memory of partial sums.
+const MAX_CHUNKS: usize = 64;
+/// The fewest operations worth handing to a thread.
+const MIN_CHUNK_FLOPS: usize = 1 << 20;
+
+impl Chunks {
+    /// Cuts a batch whose rows cost `row_flops` each.
+    pub(crate) fn new(batch: usize, row_flops: usize) -> Self {
+        let worthwhile = MIN_CHUNK_FLOPS.div_ceil(row_flops.max(1));
+        let rows = batch.div_ceil(MAX_CHUNKS).max(worthwhile).clamp(1, batch.max(1));
+        Self { batch, rows }
+    }
+
+    /// Cuts a batch into chunks of `rows` rows.
+    pub(crate) fn of_rows(batch: usize, rows: usize) -> Self {
+        Self {
+            batch,
+            rows: rows.max(1),
+        }
+    }
+
+    pub(crate) fn count(self) -> usize {
+        self.batch.div_ceil(self.rows)
+    }
+
+    pub(crate) fn range(self, chunk: usize) -> std::ops::Range<usize> {
+        let start = chunk * self.rows;
+        start..(start + self.rows).min(self.batch)
+    }
+}
+
+/// How many tasks run at once for `chunks` chunks.
+pub(crate) fn task_count(chunks: usize) -> usize {
+    if chunks <= 1 {
+        return chunks;
+    }
+    rayon::current_num_threads().min(chunks)
+}
+
+/// Runs `work(task state, chunk)` for every chunk. Each of the `tasks` takes the next free chunk
+/// until none is left and keeps one state, made by splitting `states` evenly.
+pub(crate) fn run<T: Send>(
+    chunks: usize,
+    states: &mut [T],
+    state_len: usize,
+    work: impl Fn(&mut [T], usize) + Sync,
+) {
+    let tasks = task_count(chunks);
+    let next = AtomicUsize::new(0);
+    let drain = |state: &mut [T]| {
+        loop {
+            let chunk = next.fetch_add(1, Ordering::Relaxed);
+            if chunk >= chunks {
+                break;
+            }
+            work(state, chunk);
+        }
+    };
+    if tasks <= 1 {
+        return drain(&mut states[..state_len]);
+    }
+    let mut states = &mut states[..state_len * tasks];
+    rayon::scope(|scope| {
+        for _ in 1..tasks {
+            let (state, rest) = std::mem::take(&mut states).split_at_mut(state_len);
+            states = rest;
+            let drain = &drain;
+            scope.spawn(move |_| drain(state));
+        }
+        drain(states);
+    });
+}

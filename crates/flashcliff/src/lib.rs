@@ -1,0 +1,51 @@
+//! Clifford-algebra operators for neural networks: fused, generated, with their gradients.
+//!
+//! This crate has no tensor type of its own and no autograd: an [`Operator`] runs forward and
+//! backward on borrowed slices, and hosts (candle, Python, the command line) put it into theirs.
+//!
+//! ```
+//! use flashcliff::{Algebra, Signature, Tensor, ops};
+//!
+//! let algebra = Algebra::new(Signature::new(3, 0, 0)?)?;
+//! let op = ops::sgp_norm(algebra, &ops::ProductOptions::default())?;
+//! let (batch, channels) = (2, 5);
+//! let x = vec![0.5_f32; 8 * batch * channels];
+//! let w = vec![0.1_f32; channels * algebra.path_count()];
+//! let x = Tensor::new(&x, &[8, batch, channels])?;
+//! let w = Tensor::new(&w, &[channels, 20])?;
+//! let evaluation = op.evaluate(&[x, x, w])?;
+//! assert_eq!(evaluation.output_shape, [8, batch, channels]);
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! # Conventions
+//! Tensors of multivectors are `[blades, batch, channels]`, contiguous, channels innermost; blades
+//! are in short-lex order (by grade, then lexicographic), of the grades that the tensor carries.
+//! Signs and basis order are those of [`cayley`].
+//!
+//! # Determinism
+//! Results are the same bit for bit from run to run and for every number of threads, on one
+//! [tier](simd::Tier). Tiers differ by rounding.
+//!
+//! # Threads
+//! Work is spread over the current rayon pool when there is enough of it.
+
+mod algebra;
+mod element;
+mod error;
+#[rustfmt::skip]
+mod generated;
+mod kernel;
+mod operator;
+pub mod ops;
+mod options;
+pub mod simd;
+mod tensor;
+
+pub use algebra::Algebra;
+pub use cayley::{GradeSet, ProductKind, Signature};
+pub use element::{Dtype, Element};
+pub use error::Error;
+pub use operator::{Cost, Dim, Dims, Evaluation, Operator, Pass, TensorSpec};
+pub use options::{Bias, Gate, Invariant, Norm};
+pub use tensor::{Tensor, TensorMut};

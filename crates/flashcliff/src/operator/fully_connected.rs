@@ -1,0 +1,777 @@
+//! The fully connected product as matrix products whose left operand is formed on the fly.
+//!
+//! For each path `p = (a, b, c)`: `o_b += A_p w_p`, where row (blade of grade `b`, batch element)
+//! and column `n` of `A_p` hold the terms of the path between `x_a[n]` and `y_c[n]`, gated. `A_p`
+//! exists for one block of batch elements at a time.
+//!
+//! The backward pass does not recompute the product: it reads the output, which callers hold
+//! anyway, and undoes the norm with the saved sums.
+
+use std::ops::Range;
+
+use cayley::{GradeSet, Path, ProductKind};
+
+use super::gemm::{Matrix, matmul};
+use super::shape::{Dim, Dims, TensorSpec};
+use super::{Cost, Pass};
+use crate::element::Element;
+use crate::kernel::lanes::{self, Call, Operand};
+use crate::kernel::program::{Plan, Program};
+use crate::kernel::tasks::{self, Chunks};
+use crate::ops::ProductOptions;
+use crate::simd::Tier;
+use crate::tensor::Tensor;
+use crate::{Algebra, Error, Gate, Norm};
+
+/// The elements of scratch memory that one block aims at: about half of a second-level cache.
+const BLOCK_ELEMENTS: usize = 1 << 17;
+
+#[derive(Clone)]
+pub(crate) struct FullyConnected {
+    gate: Gate,
+    eps: f64,
+    left: Layout,
+    right: Layout,
+    output: Layout,
+    paths: Vec<PathProduct>,
+    gates: &'static Program,
+    norms: Vec<GradeNorm>,
+}
+
+impl std::fmt::Debug for FullyConnected {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("FullyConnected")
+            .field("gate", &self.gate)
+            .field("eps", &self.eps)
+            .field("paths", &self.paths.len())
+            .finish()
+    }
+}
+
+/// Where the blades of each grade lie in a tensor that carries some grades.
+#[derive(Clone, Debug)]
+struct Layout {
+    ranges: Vec<Option<Range<usize>>>,
+    blades: usize,
+}
+
+impl Layout {
+    fn new(algebra: Algebra, grades: GradeSet) -> Self {
+        let cayley = algebra.cayley();
+        let mut blades = 0;
+        let ranges = (0..cayley.grade_count()).map(|grade| {
+            let count = cayley.grade_range(grade).len();
+            grades.contains(grade).then(|| {
+                blades += count;
+                blades - count..blades
+            })
+        });
+        let ranges = ranges.collect();
+        Self { ranges, blades }
+    }
+
+    fn grade(&self, grade: usize) -> Range<usize> {
+        self.ranges[grade].clone().unwrap_or(0..0)
+    }
+
+    fn has_scalar(&self) -> bool {
+        self.ranges[0].is_some()
+    }
+}
+
+/// The RMS norm of one output grade.
+#[derive(Clone)]
+struct GradeNorm {
+    blades: Range<usize>,
+    program: &'static Program,
+    undo: &'static Program,
+}
+
+#[derive(Clone)]
+struct PathProduct {
+    path: Path,
+    program: &'static Program,
+}
+
+/// What the backward pass is given.
+pub(super) struct Given<'a, T> {
+    pub(super) inputs: &'a [Tensor<'a, T>],
+    pub(super) output: &'a [T],
+    pub(super) saved: &'a [T],
+    pub(super) grad_output: &'a [T],
+}
+
+impl FullyConnected {
+    pub(crate) fn new(algebra: Algebra, options: &ProductOptions) -> Result<Self, Error> {
+        let cayley = algebra.cayley();
+        let full = algebra.full();
+        let left = options.left.unwrap_or(full);
+        let right = options.right.unwrap_or(full);
+        cayley.check_grades(left)?;
+        cayley.check_grades(right)?;
+        let output = cayley.reachable(ProductKind::Geometric, left, right);
+        let mut paths = Vec::new();
+        for path in cayley.paths_between(left, right) {
+            let program = algebra.path_program(path)?;
+            paths.push(PathProduct { path, program });
+        }
+        let output_layout = Layout::new(algebra, output);
+        let mut norms = Vec::new();
+        if options.norm == Norm::Rms {
+            for grade in output.iter() {
+                let single = GradeSet::single(grade);
+                norms.push(GradeNorm {
+                    blades: output_layout.grade(grade),
+                    program: algebra.program("grade_rms", single, single)?,
+                    undo: algebra.program("undo_grade_rms", single, single)?,
+                });
+            }
+        }
+        Ok(Self {
+            gate: options.gate,
+            eps: options.eps,
+            left: Layout::new(algebra, left),
+            right: Layout::new(algebra, right),
+            output: output_layout,
+            paths,
+            gates: algebra.program("gate_pair", full, full)?,
+            norms,
+        })
+    }
+
+    pub(super) fn specs(&self) -> (Vec<TensorSpec>, TensorSpec) {
+        let lanes = |layout: &Layout| [Dim::Fixed(layout.blades), Dim::Batch, Dim::In];
+        let inputs = vec![
+            TensorSpec::new("x", &lanes(&self.left)),
+            TensorSpec::new("y", &lanes(&self.right)),
+            TensorSpec::new("w", &[Dim::Fixed(self.paths.len()), Dim::In, Dim::Out]),
+        ];
+        let output = [Dim::Fixed(self.output.blades), Dim::Batch, Dim::Out];
+        (inputs, TensorSpec::new("o", &output))
+    }
+
+    pub(super) fn row_sums(&self) -> usize {
+        self.norms.len()
+    }
+
+    pub(super) fn cost(&self, dims: &Dims) -> Cost {
+        let slices: usize = self.paths.iter().map(|p| p.program.output_components).sum();
+        let matrix = 2 * slices * dims.batch * dims.in_channels * dims.out_channels;
+        let formed = |pass: usize| {
+            let flops: usize = self.paths.iter().map(|p| p.program.flops[pass]).sum();
+            flops * dims.batch * dims.in_channels
+        };
+        Cost {
+            forward: matrix + formed(0),
+            backward: 2 * matrix + formed(0) + formed(1),
+        }
+    }
+
+    /// The batch elements of a block. Depends on the shape alone.
+    fn block_rows(&self, dims: &Dims) -> usize {
+        let widest = self.widest();
+        let row = self.output.blades * dims.out_channels + widest * dims.in_channels;
+        (BLOCK_ELEMENTS / row.max(1)).clamp(8, 128)
+    }
+
+    fn widest(&self) -> usize {
+        let widths = self.paths.iter().map(|p| p.program.output_components);
+        widths.max().unwrap_or(0)
+    }
+
+    pub(super) fn workspace_len<T: Element>(&self, tier: Tier, dims: &Dims, pass: Pass) -> usize {
+        let blocks = Chunks::of_rows(dims.batch, self.block_rows(dims)).count();
+        match pass {
+            Pass::Forward => {
+                self.forward_scratch::<T>(tier, dims).total() * tasks::task_count(blocks)
+            }
+            Pass::Backward => {
+                let scratch = self.backward_scratch::<T>(tier, dims).total();
+                let weights = self.weight_scratch::<T>(tier, dims).total();
+                let by_block = scratch * tasks::task_count(blocks);
+                let by_path = weights * tasks::task_count(self.paths.len());
+                self.output.blades * dims.batch * dims.out_channels + by_block.max(by_path)
+            }
+        }
+    }
+
+    pub(super) fn forward<T: Element>(
+        &self,
+        tier: Tier,
+        dims: &Dims,
+        inputs: &[Tensor<'_, T>],
+        output: &mut [T],
+        saved: &mut [T],
+        workspace: &mut [T],
+    ) {
+        if self.paths.is_empty() || dims.in_channels == 0 {
+            output.fill(T::default());
+            saved.fill(T::default());
+            return;
+        }
+        let blocks = Chunks::of_rows(dims.batch, self.block_rows(dims));
+        let sizes = self.forward_scratch::<T>(tier, dims);
+        let w = Matrix::rows(inputs[2].data().as_ptr().cast_mut(), dims.out_channels);
+        let output = Pointer(output.as_mut_ptr());
+        let saved = Pointer(saved.as_mut_ptr());
+        let (output, saved, w) = (&output, &saved, &w);
+        tasks::run(blocks.count(), workspace, sizes.total(), |scratch, block| {
+            let rows = blocks.range(block);
+            let mut scratch = sizes.split(scratch);
+            let block = Block::new(self, tier, dims, inputs, rows.clone());
+            block.form_gates(&mut scratch);
+            let count = rows.len();
+            let mut started = vec![false; self.output.ranges.len()];
+            for (index, product) in self.paths.iter().enumerate() {
+                block.form_path(product, &mut scratch);
+                let blades = self.output.grade(product.path.output);
+                let out = scratch.product.as_mut_ptr();
+                let out = Matrix::rows(out, dims.out_channels).from(blades.start * count, 0);
+                let a = Matrix::rows(scratch.formed.as_mut_ptr(), dims.in_channels);
+                let sizes = (blades.len() * count, dims.in_channels, dims.out_channels);
+                let again = std::mem::replace(&mut started[product.path.output], true);
+                // SAFETY: the scratch parts have these sizes; shapes were checked.
+                unsafe { matmul(sizes, out, a, w.from(index * dims.in_channels, 0), again) };
+            }
+            // SAFETY: blocks are disjoint rows of the output.
+            unsafe { block.finish(&mut scratch, output.0, saved.0) };
+        });
+    }
+
+    pub(super) fn backward<T: Element>(
+        &self,
+        tier: Tier,
+        dims: &Dims,
+        given: &Given<'_, T>,
+        grads: &mut [Option<&mut [T]>],
+        workspace: &mut [T],
+    ) {
+        if self.paths.is_empty() || dims.in_channels == 0 || dims.out_channels == 0 {
+            for grad in grads.iter_mut().flatten() {
+                grad.fill(T::default());
+            }
+            return;
+        }
+        let len = self.output.blades * dims.batch * dims.out_channels;
+        let (grad_product, workspace) = workspace.split_at_mut(len);
+        self.undo_norm(tier, dims, given, grad_product, workspace);
+        let grad_product = &*grad_product;
+        if grads[0].is_some() || grads[1].is_some() {
+            let [x, y, _] = grads else { return };
+            self.operand_gradients(tier, dims, given, grad_product, (x, y), workspace);
+        }
+        if let Some(grad_w) = grads[2].as_deref_mut() {
+            self.weight_gradient(tier, dims, given.inputs, grad_product, grad_w, workspace);
+        }
+    }
+
+    /// The gradient of the product before its norm.
+    fn undo_norm<T: Element>(
+        &self,
+        tier: Tier,
+        dims: &Dims,
+        given: &Given<'_, T>,
+        grad_product: &mut [T],
+        workspace: &mut [T],
+    ) {
+        if self.norms.is_empty() {
+            grad_product.copy_from_slice(given.grad_output);
+            return;
+        }
+        let blocks = Chunks::of_rows(dims.batch, self.block_rows(dims));
+        let sizes = self.backward_scratch::<T>(tier, dims);
+        let target = Pointer(grad_product.as_mut_ptr());
+        let target = &target;
+        tasks::run(blocks.count(), workspace, sizes.total(), |scratch, block| {
+            let rows = blocks.range(block);
+            let count = rows.len();
+            let channels = dims.out_channels;
+            let scratch = sizes.split(scratch);
+            for (index, norm) in self.norms.iter().enumerate() {
+                let blades = norm.blades.len();
+                let start = (norm.blades.start * dims.batch + rows.start) * channels;
+                let tensor = |ptr: *const T| {
+                    let ptr = ptr.cast_mut().wrapping_add(start);
+                    Operand::contiguous(ptr, blades, dims.batch, channels)
+                };
+                let product = scratch.product.as_mut_ptr();
+                let product = Operand::contiguous(product, blades, count, channels);
+                let saved = given.saved.as_ptr().cast_mut();
+                let saved = saved.wrapping_add(index * dims.batch + rows.start);
+                let run = |plan, inputs: &[Operand<T>], outputs: &[Operand<T>], lanes: &mut [T]| {
+                    let call = Call {
+                        saved,
+                        saved_stride: dims.batch,
+                        channels,
+                        ..self.call(tier, plan, inputs, outputs, count)
+                    };
+                    // SAFETY: rows of checked tensors; blocks are disjoint; both plans only read
+                    // `saved`.
+                    unsafe { lanes::run(&call, lanes) };
+                };
+                let output = tensor(given.output.as_ptr());
+                run(&norm.undo.forward, &[output], &[product], &mut *scratch.lanes);
+                let inputs = [product, tensor(given.grad_output.as_ptr())];
+                let target = [tensor(target.0)];
+                run(&norm.program.backward, &inputs, &target, &mut *scratch.lanes);
+            }
+        });
+    }
+
+    fn operand_gradients<T: Element>(
+        &self,
+        tier: Tier,
+        dims: &Dims,
+        given: &Given<'_, T>,
+        grad_product: &[T],
+        (grad_x, grad_y): (&mut Option<&mut [T]>, &mut Option<&mut [T]>),
+        workspace: &mut [T],
+    ) {
+        let blocks = Chunks::of_rows(dims.batch, self.block_rows(dims));
+        let sizes = self.backward_scratch::<T>(tier, dims);
+        let pointer = |grad: &mut Option<&mut [T]>| {
+            Pointer(grad.as_mut().map_or(std::ptr::null_mut(), |g| g.as_mut_ptr()))
+        };
+        let (grad_x, grad_y) = (pointer(grad_x), pointer(grad_y));
+        let (grad_x, grad_y) = (&grad_x, &grad_y);
+        let w = given.inputs[2].data().as_ptr().cast_mut();
+        let w = Matrix::rows(w, dims.out_channels);
+        let w = &w;
+        tasks::run(blocks.count(), workspace, sizes.total(), |scratch, block| {
+            let rows = blocks.range(block);
+            let count = rows.len();
+            let mut scratch = sizes.split(scratch);
+            let block = Block::new(self, tier, dims, given.inputs, rows);
+            block.form_gates(&mut scratch);
+            block.gather(grad_product, &mut scratch);
+            scratch.grad_x.fill(T::default());
+            scratch.grad_y.fill(T::default());
+            scratch.grad_gates.fill(T::default());
+            for (index, product) in self.paths.iter().enumerate() {
+                let blades = self.output.grade(product.path.output);
+                let grad_o = Matrix::rows(scratch.product.as_mut_ptr(), dims.out_channels);
+                let grad_o = grad_o.from(blades.start * count, 0);
+                let grad_a = Matrix::rows(scratch.formed.as_mut_ptr(), dims.in_channels);
+                let w = w.from(index * dims.in_channels, 0).transposed();
+                let sizes = (blades.len() * count, dims.out_channels, dims.in_channels);
+                // SAFETY: the scratch parts have these sizes; shapes were checked.
+                unsafe { matmul(sizes, grad_a, grad_o, w, false) };
+                block.pull_back_path(product, &mut scratch);
+            }
+            // SAFETY: blocks are disjoint rows of the gradients.
+            unsafe { block.finish_gradients(&mut scratch, grad_x.0, grad_y.0) };
+        });
+    }
+
+    /// `A_p^T grad` for each path, over the blocks in order.
+    fn weight_gradient<T: Element>(
+        &self,
+        tier: Tier,
+        dims: &Dims,
+        inputs: &[Tensor<'_, T>],
+        grad_product: &[T],
+        grad_w: &mut [T],
+        workspace: &mut [T],
+    ) {
+        let blocks = Chunks::of_rows(dims.batch, self.block_rows(dims));
+        if blocks.count() == 0 {
+            return grad_w.fill(T::default());
+        }
+        let sizes = self.weight_scratch::<T>(tier, dims);
+        let grad_w = Matrix::rows(grad_w.as_mut_ptr(), dims.out_channels);
+        let grad_w = &grad_w;
+        tasks::run(self.paths.len(), workspace, sizes.total(), |scratch, index| {
+            let product = &self.paths[index];
+            let blades = self.output.grade(product.path.output);
+            let mut scratch = sizes.split(scratch);
+            let out = grad_w.from(index * dims.in_channels, 0);
+            for block_index in 0..blocks.count() {
+                let rows = blocks.range(block_index);
+                let count = rows.len();
+                let block = Block::new(self, tier, dims, inputs, rows.clone());
+                block.form_gates(&mut scratch);
+                block.form_path(product, &mut scratch);
+                for (offset, blade) in blades.clone().enumerate() {
+                    let grad_o = grad_product.as_ptr().cast_mut();
+                    let grad_o = Matrix::rows(grad_o, dims.out_channels);
+                    let grad_o = grad_o.from(blade * dims.batch + rows.start, 0);
+                    let a = Matrix::rows(scratch.formed.as_mut_ptr(), dims.in_channels);
+                    let a = a.from(offset * count, 0).transposed();
+                    let sizes = (dims.in_channels, count, dims.out_channels);
+                    let again = block_index > 0 || offset > 0;
+                    // SAFETY: the scratch parts have these sizes; paths have disjoint weights.
+                    unsafe { matmul(sizes, out, a, grad_o, again) };
+                }
+            }
+        });
+    }
+
+    /// A call over `count` rows of a block without parameters; its channels are the input's.
+    fn call<'a, T: Element>(
+        &self,
+        tier: Tier,
+        plan: &'a Plan,
+        inputs: &'a [Operand<T>],
+        outputs: &'a [Operand<T>],
+        count: usize,
+    ) -> Call<'a, T> {
+        Call {
+            plan,
+            inputs,
+            outputs,
+            params: &[],
+            param_grads: &[],
+            saved: std::ptr::null_mut(),
+            saved_stride: 0,
+            batch: count,
+            channels: 0,
+            // One chunk: the block is one task's.
+            flops: 0,
+            tier,
+            gate: self.gate,
+            eps: self.eps,
+        }
+    }
+
+    fn forward_scratch<T: Element>(&self, tier: Tier, dims: &Dims) -> Sizes {
+        Sizes {
+            product: self.output.blades * self.block_rows(dims) * dims.out_channels,
+            ..self.weight_scratch::<T>(tier, dims)
+        }
+    }
+
+    fn weight_scratch<T: Element>(&self, tier: Tier, dims: &Dims) -> Sizes {
+        let lane = self.block_rows(dims) * dims.in_channels;
+        Sizes {
+            gates: lane,
+            zeros: dims.in_channels,
+            formed: self.widest() * lane,
+            lanes: self.lane_scratch::<T>(tier, dims),
+            ..Sizes::default()
+        }
+    }
+
+    fn backward_scratch<T: Element>(&self, tier: Tier, dims: &Dims) -> Sizes {
+        let lane = self.block_rows(dims) * dims.in_channels;
+        Sizes {
+            grad_x: self.left.blades * lane,
+            grad_y: self.right.blades * lane,
+            grad_gates: lane,
+            path_x: self.widest_operand() * lane,
+            path_y: self.widest_operand() * lane,
+            path_gates: lane,
+            ..self.forward_scratch::<T>(tier, dims)
+        }
+    }
+
+    fn widest_operand(&self) -> usize {
+        let widths = self.paths.iter().flat_map(|p| p.program.inputs[..2].iter());
+        widths.map(|(_, components)| *components).max().unwrap_or(0)
+    }
+
+    /// The most workspace that a lane program needs for a block.
+    fn lane_scratch<T: Element>(&self, tier: Tier, dims: &Dims) -> usize {
+        let paths = self.paths.iter().map(|p| p.program);
+        let norms = self.norms.iter().flat_map(|norm| [norm.program, norm.undo]);
+        let programs = paths.chain(norms).chain([self.gates]);
+        let channels = dims.in_channels.max(dims.out_channels);
+        let null = std::ptr::null_mut::<T>();
+        let needs = programs.map(|program| {
+            let inputs: Vec<Operand<T>> = program
+                .inputs
+                .iter()
+                .map(|&(_, components)| Operand::contiguous(null, components, 1, channels))
+                .collect();
+            let output = Operand::contiguous(null, program.output_components, 1, channels);
+            let mut given = inputs.clone();
+            given.push(output);
+            let need = |plan, inputs: &[Operand<T>], outputs: &[Operand<T>]| {
+                let call = Call {
+                    channels,
+                    ..self.call(tier, plan, inputs, outputs, 1)
+                };
+                lanes::workspace_len(&call)
+            };
+            let forward = need(&program.forward, &inputs, &[output]);
+            forward.max(need(&program.backward, &given, &inputs))
+        });
+        needs.max().unwrap_or(0)
+    }
+}
+
+/// The parts of the scratch memory of a task, in elements.
+#[derive(Clone, Copy, Default)]
+struct Sizes {
+    /// The product of the gates: `[block, in]`.
+    gates: usize,
+    /// A row of zeros, for operands without scalars.
+    zeros: usize,
+    /// `A_p` or its gradient: `[blades of the output grade, block, in]`.
+    formed: usize,
+    /// The product or its gradient: `[output blades, block, out]`.
+    product: usize,
+    grad_x: usize,
+    grad_y: usize,
+    grad_gates: usize,
+    /// Gradients through one path.
+    path_x: usize,
+    path_y: usize,
+    path_gates: usize,
+    /// The workspace of lane programs.
+    lanes: usize,
+}
+
+struct Scratch<'a, T> {
+    gates: &'a mut [T],
+    zeros: &'a mut [T],
+    formed: &'a mut [T],
+    product: &'a mut [T],
+    grad_x: &'a mut [T],
+    grad_y: &'a mut [T],
+    grad_gates: &'a mut [T],
+    path_x: &'a mut [T],
+    path_y: &'a mut [T],
+    path_gates: &'a mut [T],
+    lanes: &'a mut [T],
+}
+
+impl Sizes {
+    fn total(&self) -> usize {
+        self.gates
+            + self.zeros
+            + self.formed
+            + self.product
+            + self.grad_x
+            + self.grad_y
+            + self.grad_gates
+            + self.path_x
+            + self.path_y
+            + self.path_gates
+            + self.lanes
+    }
+
+    fn split<'a, T: Element>(&self, scratch: &'a mut [T]) -> Scratch<'a, T> {
+        let mut rest = scratch;
+        let mut take = |len: usize| {
+            let (part, tail) = std::mem::take(&mut rest).split_at_mut(len);
+            rest = tail;
+            part
+        };
+        let scratch = Scratch {
+            gates: take(self.gates),
+            zeros: take(self.zeros),
+            formed: take(self.formed),
+            product: take(self.product),
+            grad_x: take(self.grad_x),
+            grad_y: take(self.grad_y),
+            grad_gates: take(self.grad_gates),
+            path_x: take(self.path_x),
+            path_y: take(self.path_y),
+            path_gates: take(self.path_gates),
+            lanes: take(self.lanes),
+        };
+        scratch.zeros.fill(T::default());
+        scratch
+    }
+}
+
+/// A pointer that tasks share; each writes its own rows.
+struct Pointer<T>(*mut T);
+
+// SAFETY: blocks are disjoint rows.
+unsafe impl<T: Send> Sync for Pointer<T> {}
+
+/// A block of batch elements at work.
+struct Block<'a, T> {
+    op: &'a FullyConnected,
+    tier: Tier,
+    dims: &'a Dims,
+    x: *mut T,
+    y: *mut T,
+    rows: Range<usize>,
+}
+
+impl<'a, T: Element> Block<'a, T> {
+    fn new(
+        op: &'a FullyConnected,
+        tier: Tier,
+        dims: &'a Dims,
+        inputs: &[Tensor<'_, T>],
+        rows: Range<usize>,
+    ) -> Self {
+        Self {
+            op,
+            tier,
+            dims,
+            x: inputs[0].data().as_ptr().cast_mut(),
+            y: inputs[1].data().as_ptr().cast_mut(),
+            rows,
+        }
+    }
+
+    fn run(&self, plan: &Plan, inputs: &[Operand<T>], outputs: &[Operand<T>], lanes: &mut [T]) {
+        let call = Call {
+            channels: self.dims.in_channels,
+            ..self.op.call(self.tier, plan, inputs, outputs, self.rows.len())
+        };
+        // SAFETY: rows of checked tensors, and scratch parts of the sizes that the plan writes;
+        // each block and each task has its own.
+        unsafe { lanes::run(&call, lanes) };
+    }
+
+    /// The blades of an input tensor, at the rows of the block.
+    fn input(&self, ptr: *mut T, blades: Range<usize>) -> Operand<T> {
+        let (batch, channels) = (self.dims.batch, self.dims.in_channels);
+        let start = (blades.start * batch + self.rows.start) * channels;
+        Operand::contiguous(ptr.wrapping_add(start), blades.len(), batch, channels)
+    }
+
+    /// A part of the scratch memory with the rows of the block.
+    fn part(&self, ptr: *mut T, blades: Range<usize>) -> Operand<T> {
+        let (count, channels) = (self.rows.len(), self.dims.in_channels);
+        let start = blades.start * count * channels;
+        Operand::contiguous(ptr.wrapping_add(start), blades.len(), count, channels)
+    }
+
+    /// The scalar blades of both operands; zeros where there are none.
+    fn scalars(&self, zeros: *mut T) -> [Operand<T>; 2] {
+        let scalar = |ptr: *mut T, layout: &Layout| match layout.has_scalar() {
+            true => self.input(ptr, 0..1),
+            false => Operand {
+                row_stride: 0,
+                ..self.part(zeros, 0..1)
+            },
+        };
+        [scalar(self.x, &self.op.left), scalar(self.y, &self.op.right)]
+    }
+
+    fn form_gates(&self, scratch: &mut Scratch<'_, T>) {
+        let inputs = self.scalars(scratch.zeros.as_mut_ptr());
+        let gates = self.part(scratch.gates.as_mut_ptr(), 0..1);
+        self.run(&self.op.gates.forward, &inputs, &[gates], scratch.lanes);
+    }
+
+    fn operands(&self, product: &PathProduct, gates: *mut T) -> [Operand<T>; 3] {
+        let path = product.path;
+        [
+            self.input(self.x, self.op.left.grade(path.left)),
+            self.input(self.y, self.op.right.grade(path.right)),
+            self.part(gates, 0..1),
+        ]
+    }
+
+    fn form_path(&self, product: &PathProduct, scratch: &mut Scratch<'_, T>) {
+        let inputs = self.operands(product, scratch.gates.as_mut_ptr());
+        let width = product.program.output_components;
+        let formed = self.part(scratch.formed.as_mut_ptr(), 0..width);
+        self.run(&product.program.forward, &inputs, &[formed], scratch.lanes);
+    }
+
+    /// From the gradient of `A_p` to those of the operands, added up over paths.
+    fn pull_back_path(&self, product: &PathProduct, scratch: &mut Scratch<'_, T>) {
+        let path = product.path;
+        let width = product.program.output_components;
+        let [x, y, gates] = self.operands(product, scratch.gates.as_mut_ptr());
+        let grad_formed = self.part(scratch.formed.as_mut_ptr(), 0..width);
+        let outputs = [
+            self.part(scratch.path_x.as_mut_ptr(), 0..x.components),
+            self.part(scratch.path_y.as_mut_ptr(), 0..y.components),
+            self.part(scratch.path_gates.as_mut_ptr(), 0..1),
+        ];
+        let inputs = [x, y, gates, grad_formed];
+        self.run(&product.program.backward, &inputs, &outputs, scratch.lanes);
+        let lane = self.rows.len() * self.dims.in_channels;
+        let add = |to: &mut [T], at: usize, from: &[T], blades: usize| {
+            let to = &mut to[at * lane..(at + blades) * lane];
+            for (to, &from) in to.iter_mut().zip(from) {
+                *to += from;
+            }
+        };
+        let (at_x, at_y) = (self.op.left.grade(path.left), self.op.right.grade(path.right));
+        add(scratch.grad_x, at_x.start, scratch.path_x, x.components);
+        add(scratch.grad_y, at_y.start, scratch.path_y, y.components);
+        add(scratch.grad_gates, 0, scratch.path_gates, 1);
+    }
+
+    /// The rows of the block of a tensor like the output, blade by blade.
+    fn gather(&self, tensor: &[T], scratch: &mut Scratch<'_, T>) {
+        let (count, channels) = (self.rows.len(), self.dims.out_channels);
+        for blade in 0..self.op.output.blades {
+            let from = (blade * self.dims.batch + self.rows.start) * channels;
+            let to = blade * count * channels;
+            scratch.product[to..to + count * channels]
+                .copy_from_slice(&tensor[from..from + count * channels]);
+        }
+    }
+
+    /// Normalises the product and writes it out.
+    ///
+    /// # Safety
+    /// `output` and `saved` are the tensors of the call; nothing else writes these rows.
+    unsafe fn finish(&self, scratch: &mut Scratch<'_, T>, output: *mut T, saved: *mut T) {
+        let (count, channels) = (self.rows.len(), self.dims.out_channels);
+        let blades = self.op.output.blades;
+        let product = scratch.product.as_mut_ptr();
+        let target = output.wrapping_add(self.rows.start * channels);
+        if self.op.norms.is_empty() {
+            for blade in 0..blades {
+                let from = product.wrapping_add(blade * count * channels);
+                let to = target.wrapping_add(blade * self.dims.batch * channels);
+                // SAFETY: the caller's.
+                unsafe { from.copy_to_nonoverlapping(to, count * channels) };
+            }
+            return;
+        }
+        for (index, norm) in self.op.norms.iter().enumerate() {
+            let Range { start, end } = norm.blades;
+            let from = product.wrapping_add(start * count * channels);
+            let to = target.wrapping_add(start * self.dims.batch * channels);
+            let inputs = [Operand::contiguous(from, end - start, count, channels)];
+            let outputs = [Operand::contiguous(to, end - start, self.dims.batch, channels)];
+            let plan = &norm.program.forward;
+            let call = Call {
+                saved: saved.wrapping_add(index * self.dims.batch + self.rows.start),
+                saved_stride: self.dims.batch,
+                channels,
+                ..self.op.call(self.tier, plan, &inputs, &outputs, count)
+            };
+            // SAFETY: the caller's.
+            unsafe { lanes::run(&call, &mut *scratch.lanes) };
+        }
+    }
+
+    /// Adds the gradient through the gates and writes the gradients out.
+    ///
+    /// # Safety
+    /// `grad_x` and `grad_y` are null or the tensors of the call; nothing else writes these rows.
+    unsafe fn finish_gradients(&self, scratch: &mut Scratch<'_, T>, grad_x: *mut T, grad_y: *mut T) {
+        let lane = self.rows.len() * self.dims.in_channels;
+        let [x, y] = self.scalars(scratch.zeros.as_mut_ptr());
+        let inputs = [x, y, self.part(scratch.grad_gates.as_mut_ptr(), 0..1)];
+        let outputs = [
+            self.part(scratch.path_x.as_mut_ptr(), 0..1),
+            self.part(scratch.path_y.as_mut_ptr(), 0..1),
+        ];
+        self.run(&self.op.gates.backward, &inputs, &outputs, scratch.lanes);
+        let sides = [
+            (&self.op.left, &mut *scratch.grad_x, &*scratch.path_x, grad_x),
+            (&self.op.right, &mut *scratch.grad_y, &*scratch.path_y, grad_y),
+        ];
+        for (layout, grad, through_gate, target) in sides {
+            if target.is_null() {
+                continue;
+            }
+            if layout.has_scalar() {
+                for (to, &from) in grad[..lane].iter_mut().zip(through_gate) {
+                    *to += from;
+                }
+            }
+            for blade in 0..layout.blades {
+                let to = (blade * self.dims.batch + self.rows.start) * self.dims.in_channels;
+                let from = &grad[blade * lane..(blade + 1) * lane];
+                // SAFETY: the caller's.
+                unsafe { from.as_ptr().copy_to_nonoverlapping(target.add(to), lane) };
+            }
+        }
+    }
+}

@@ -1,0 +1,244 @@
+//! Operators that are one lane program.
+
+use cayley::GradeSet;
+
+use super::shape::{Dim, Dims, TensorSpec};
+use super::{Cost, Pass};
+use crate::element::Element;
+use crate::kernel::lanes::{self, Call, Operand, Parameter};
+use crate::kernel::program::Program;
+use crate::simd::Tier;
+use crate::tensor::Tensor;
+use crate::{Algebra, Error, Gate};
+
+/// A program with its options.
+#[derive(Clone)]
+pub(crate) struct LaneOperator {
+    program: &'static Program,
+    gate: Gate,
+    eps: f64,
+    /// Where each input is found: programs list lane tensors and parameters apart.
+    order: Vec<Input>,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Input {
+    Lane(usize),
+    Param(usize),
+}
+
+impl std::fmt::Debug for LaneOperator {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("LaneOperator")
+            .field("program", &self.program.name)
+            .field("formula", &self.program.formula)
+            .field("gate", &self.gate)
+            .field("eps", &self.eps)
+            .finish()
+    }
+}
+
+impl LaneOperator {
+    pub(crate) fn new(
+        algebra: Algebra,
+        name: &str,
+        left: GradeSet,
+        right: GradeSet,
+    ) -> Result<Self, Error> {
+        let program = algebra.program(name, left, right)?;
+        // Lane tensors first, then parameters; the first-order term comes last.
+        let late = |&tensor: &usize| program.inputs[tensor].0 == "l";
+        let lanes = 0..program.inputs.len();
+        let (last, first): (Vec<usize>, Vec<usize>) = lanes.partition(late);
+        let order = first.into_iter().map(Input::Lane);
+        let order = order.chain((0..program.params.len()).map(Input::Param));
+        let order = order.chain(last.into_iter().map(Input::Lane)).collect();
+        Ok(Self {
+            program,
+            gate: Gate::None,
+            eps: 0.0,
+            order,
+        })
+    }
+
+    pub(crate) fn with_gate(mut self, gate: Gate) -> Self {
+        self.gate = gate;
+        self
+    }
+
+    pub(crate) fn with_eps(mut self, eps: f64) -> Self {
+        self.eps = eps;
+        self
+    }
+
+    pub(super) fn specs(&self) -> (Vec<TensorSpec>, TensorSpec) {
+        let lane = |components| [Dim::Fixed(components), Dim::Batch, Dim::In];
+        let inputs = self.order.iter().map(|input| match *input {
+            Input::Lane(tensor) => {
+                let (name, components) = self.program.inputs[tensor];
+                TensorSpec::new(name, &lane(components))
+            }
+            Input::Param(param) => {
+                let (name, count) = self.program.params[param];
+                TensorSpec::new(name, &[Dim::In, Dim::Fixed(count)])
+            }
+        });
+        let output = TensorSpec::new("o", &lane(self.program.output_components));
+        (inputs.collect(), output)
+    }
+
+    pub(super) fn row_sums(&self) -> usize {
+        self.program.forward.row_sums
+    }
+
+    pub(super) fn cost(&self, dims: &Dims) -> Cost {
+        let lanes = dims.batch * dims.in_channels;
+        let [forward, backward] = self.program.flops.map(|flops| flops * lanes);
+        Cost { forward, backward }
+    }
+
+    pub(super) fn workspace_len<T: Element>(&self, tier: Tier, dims: &Dims, pass: Pass) -> usize {
+        let null = std::ptr::null_mut::<T>();
+        let lanes = self.lanes(dims, |_| null);
+        let params = self.params(|_| null);
+        match pass {
+            Pass::Forward => {
+                let outputs = [self.output(dims, null)];
+                let operands = (&lanes[..], &outputs[..], &params[..], &[][..]);
+                lanes::workspace_len(&self.call(tier, dims, Pass::Forward, operands, null))
+            }
+            Pass::Backward => {
+                let mut inputs = lanes.clone();
+                inputs.push(self.output(dims, null));
+                let operands = (&inputs[..], &lanes[..], &params[..], &params[..]);
+                lanes::workspace_len(&self.call(tier, dims, Pass::Backward, operands, null))
+            }
+        }
+    }
+
+    pub(super) fn forward<T: Element>(
+        &self,
+        tier: Tier,
+        dims: &Dims,
+        inputs: &[Tensor<'_, T>],
+        output: &mut [T],
+        saved: &mut [T],
+        workspace: &mut [T],
+    ) {
+        // Inputs are only read; operands of both kinds share one type.
+        let input = |index: usize| inputs[index].data().as_ptr().cast_mut();
+        let lanes = self.lanes(dims, input);
+        let params = self.params(input);
+        let outputs = [self.output(dims, output.as_mut_ptr())];
+        let operands = (&lanes[..], &outputs[..], &params[..], &[][..]);
+        let call = self.call(tier, dims, Pass::Forward, operands, saved.as_mut_ptr());
+        // SAFETY: `Operator::forward` has checked every shape and length; `output`, `saved` and
+        // `workspace` are borrowed mutably, so they overlap nothing.
+        unsafe { lanes::run(&call, workspace) };
+    }
+
+    #[allow(clippy::too_many_arguments, reason = "the parts of one backward pass")]
+    pub(super) fn backward<T: Element>(
+        &self,
+        tier: Tier,
+        dims: &Dims,
+        inputs: &[Tensor<'_, T>],
+        saved: &[T],
+        grad_output: &[T],
+        grads: &mut [Option<&mut [T]>],
+        workspace: &mut [T],
+    ) {
+        let input = |index: usize| inputs[index].data().as_ptr().cast_mut();
+        let mut lanes = self.lanes(dims, input);
+        lanes.push(self.output(dims, grad_output.as_ptr().cast_mut()));
+        let params = self.params(input);
+        let grads: Vec<*mut T> = grads
+            .iter_mut()
+            .map(|grad| grad.as_mut().map_or(std::ptr::null_mut(), |g| g.as_mut_ptr()))
+            .collect();
+        let mut outputs = self.lanes(dims, |index| grads[index]);
+        for output in &mut outputs {
+            if output.ptr.is_null() {
+                *output = Operand::unwanted(output.components);
+            }
+        }
+        let param_grads = self.params(|index| grads[index]);
+        let operands = (&lanes[..], &outputs[..], &params[..], &param_grads[..]);
+        let saved = saved.as_ptr().cast_mut();
+        let call = self.call(tier, dims, Pass::Backward, operands, saved);
+        // SAFETY: as in `forward`; the plan of the backward pass only reads `saved`, and nothing
+        // if the operator has no row sums.
+        unsafe { lanes::run(&call, workspace) };
+    }
+
+    /// The lane inputs, by the pointer of each input of the operator.
+    fn lanes<T>(&self, dims: &Dims, pointer: impl Fn(usize) -> *mut T) -> Vec<Operand<T>> {
+        let mut lanes: Vec<(usize, Operand<T>)> = Vec::new();
+        for (index, input) in self.order.iter().enumerate() {
+            if let Input::Lane(tensor) = *input {
+                let components = self.program.inputs[tensor].1;
+                let ptr = pointer(index);
+                let (batch, channels) = (dims.batch, dims.in_channels);
+                lanes.push((tensor, Operand::contiguous(ptr, components, batch, channels)));
+            }
+        }
+        lanes.sort_by_key(|&(tensor, _)| tensor);
+        lanes.into_iter().map(|(_, operand)| operand).collect()
+    }
+
+    fn params<T>(&self, pointer: impl Fn(usize) -> *mut T) -> Vec<Parameter<T>> {
+        let inputs = self.order.iter().enumerate();
+        let params = inputs.filter_map(|(index, input)| match *input {
+            Input::Param(param) => Some(Parameter {
+                ptr: pointer(index),
+                count: self.program.params[param].1,
+            }),
+            Input::Lane(_) => None,
+        });
+        params.collect()
+    }
+
+    fn output<T>(&self, dims: &Dims, ptr: *mut T) -> Operand<T> {
+        let components = self.program.output_components;
+        Operand::contiguous(ptr, components, dims.batch, dims.in_channels)
+    }
+
+    fn call<'a, T>(
+        &'a self,
+        tier: Tier,
+        dims: &Dims,
+        pass: Pass,
+        (inputs, outputs, params, param_grads): Operands<'a, T>,
+        saved: *mut T,
+    ) -> Call<'a, T> {
+        let (plan, flops) = match pass {
+            Pass::Forward => (&self.program.forward, self.program.flops[0]),
+            Pass::Backward => (&self.program.backward, self.program.flops[1]),
+        };
+        // A backward plan without row sums must not take `saved` for a place to write.
+        let saves = plan.saved_row_sums > 0 || pass == Pass::Forward;
+        Call {
+            plan,
+            inputs,
+            outputs,
+            params,
+            param_grads,
+            saved: if saves { saved } else { std::ptr::null_mut() },
+            saved_stride: dims.batch,
+            batch: dims.batch,
+            channels: dims.in_channels,
+            flops,
+            tier,
+            gate: self.gate,
+            eps: self.eps,
+        }
+    }
+}
+
+/// Inputs, outputs, parameters and parameter gradients of a pass.
+type Operands<'a, T> = (
+    &'a [Operand<T>],
+    &'a [Operand<T>],
+    &'a [Parameter<T>],
+    &'a [Parameter<T>],
+);

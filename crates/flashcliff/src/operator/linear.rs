@@ -1,0 +1,237 @@
+//! The grade-wise linear map: one matrix product for each grade.
+
+use std::ops::Range;
+
+use cayley::GradeSet;
+
+use super::gemm::{Matrix, matmul};
+use super::shape::{Dim, Dims, TensorSpec};
+use super::{Cost, Pass};
+use crate::element::Element;
+use crate::kernel::tasks::{self, Chunks};
+use crate::ops::LinearOptions;
+use crate::tensor::Tensor;
+use crate::{Algebra, Bias, Error};
+
+/// Rows of a block: enough to reuse a packed weight, few enough to share among threads.
+const BLOCK_ROWS: usize = 256;
+
+#[derive(Clone, Debug)]
+pub(crate) struct Linear {
+    /// The blades of each grade that is present, as ranges of the stored blades.
+    grades: Vec<Range<usize>>,
+    per_grade: bool,
+    bias: Bias,
+}
+
+impl Linear {
+    pub(crate) fn new(algebra: Algebra, options: &LinearOptions) -> Result<Self, Error> {
+        let grades = options.grades.unwrap_or(algebra.full());
+        algebra.cayley().check_grades(grades)?;
+        if options.bias == Bias::Scalar && !grades.contains(0) {
+            return Err(Error::UnsupportedGrades {
+                operator: "mv_linear with a scalar bias".to_owned(),
+                signature: algebra.signature(),
+                left: grades,
+                right: grades,
+                shipped: "the sets that contain grade 0".to_owned(),
+            });
+        }
+        let mut start = 0;
+        let ranges = grades.iter().map(|grade| {
+            let count = GradeSet::single(grade).blade_count(algebra.cayley());
+            start += count;
+            start - count..start
+        });
+        Ok(Self {
+            grades: ranges.collect(),
+            per_grade: options.per_grade,
+            bias: options.bias,
+        })
+    }
+
+    fn blades(&self) -> usize {
+        self.grades.last().map_or(0, |range| range.end)
+    }
+
+    pub(super) fn specs(&self) -> (Vec<TensorSpec>, TensorSpec) {
+        let blades = Dim::Fixed(self.blades());
+        let weight = [Dim::Out, Dim::In, Dim::Fixed(self.grades.len())];
+        let axes = if self.per_grade { 3 } else { 2 };
+        let mut inputs = vec![
+            TensorSpec::new("x", &[blades, Dim::Batch, Dim::In]),
+            TensorSpec::new("weight", &weight[..axes]),
+        ];
+        if self.bias != Bias::None {
+            inputs.push(TensorSpec::new("bias", &[Dim::Out]));
+        }
+        let output = TensorSpec::new("o", &[blades, Dim::Batch, Dim::Out]);
+        (inputs, output)
+    }
+
+    pub(super) fn cost(&self, dims: &Dims) -> Cost {
+        let forward = 2 * self.blades() * dims.batch * dims.in_channels * dims.out_channels;
+        Cost {
+            forward,
+            backward: 2 * forward,
+        }
+    }
+
+    pub(super) fn workspace_len(&self, _: &Dims, _: Pass) -> usize {
+        0
+    }
+
+    /// The matrices, each with the rows (blade, batch element) it acts on.
+    fn products(&self, dims: &Dims) -> Vec<(usize, Range<usize>)> {
+        let rows = |blades: &Range<usize>| blades.start * dims.batch..blades.end * dims.batch;
+        if self.per_grade {
+            let ranges = self.grades.iter().map(rows);
+            ranges.enumerate().collect()
+        } else {
+            vec![(0, 0..self.blades() * dims.batch)]
+        }
+    }
+
+    /// The matrix of a grade as `in x out`.
+    fn weight<T>(&self, ptr: *mut T, index: usize, dims: &Dims) -> Matrix<T> {
+        let grades = if self.per_grade { self.grades.len() } else { 1 };
+        Matrix {
+            ptr: ptr.wrapping_add(index),
+            row: grades,
+            column: grades * dims.in_channels,
+        }
+    }
+
+    /// Blocks of rows, none across two matrices: (matrix, rows).
+    fn blocks(&self, dims: &Dims) -> Vec<(usize, Range<usize>)> {
+        let mut blocks = Vec::new();
+        for (index, rows) in self.products(dims) {
+            let chunks = Chunks::of_rows(rows.len(), block_rows(dims));
+            for chunk in 0..chunks.count() {
+                let range = chunks.range(chunk);
+                blocks.push((index, rows.start + range.start..rows.start + range.end));
+            }
+        }
+        blocks
+    }
+
+    pub(super) fn forward<T: Element>(
+        &self,
+        dims: &Dims,
+        inputs: &[Tensor<'_, T>],
+        output: &mut [T],
+    ) {
+        let pointer = |index: usize| inputs[index].data().as_ptr().cast_mut();
+        let (k, n) = (dims.in_channels, dims.out_channels);
+        let x = Matrix::rows(pointer(0), k);
+        let out = Matrix::rows(output.as_mut_ptr(), n);
+        let weight = Matrix::rows(pointer(1), 1);
+        let bias = match self.bias {
+            Bias::None => None,
+            Bias::Scalar => Some((inputs[2].data(), dims.batch)),
+            Bias::EveryBlade => Some((inputs[2].data(), dims.batch * self.blades())),
+        };
+        let blocks = self.blocks(dims);
+        let (out, x, weight) = (&out, &x, &weight);
+        tasks::run::<T>(blocks.len(), &mut [], 0, |_, block| {
+            let (index, rows) = &blocks[block];
+            let (start, m) = (rows.start, rows.len());
+            // SAFETY: shapes were checked; blocks are disjoint rows of the output.
+            unsafe {
+                let w = self.weight(weight.ptr, *index, dims);
+                matmul((m, k, n), out.from(start, 0), x.from(start, 0), w, false);
+                if let Some((bias, with_bias)) = bias {
+                    for row in rows.start..rows.end.min(with_bias) {
+                        let row = std::slice::from_raw_parts_mut(out.from(row, 0).ptr, n);
+                        add(row, bias);
+                    }
+                }
+            }
+        });
+    }
+
+    pub(super) fn backward<T: Element>(
+        &self,
+        dims: &Dims,
+        inputs: &[Tensor<'_, T>],
+        grad_output: &[T],
+        grads: &mut [Option<&mut [T]>],
+    ) {
+        let (k, n) = (dims.in_channels, dims.out_channels);
+        let x = Matrix::rows(inputs[0].data().as_ptr().cast_mut(), k);
+        let weight = inputs[1].data().as_ptr().cast_mut();
+        let grad_o = Matrix::rows(grad_output.as_ptr().cast_mut(), n);
+        if let Some(grad_x) = grads[0].as_deref_mut() {
+            let grad_x = Matrix::rows(grad_x.as_mut_ptr(), k);
+            let weight = Matrix::rows(weight, 1);
+            let blocks = self.blocks(dims);
+            let (grad_x, grad_o, weight) = (&grad_x, &grad_o, &weight);
+            tasks::run::<T>(blocks.len(), &mut [], 0, |_, block| {
+                let (index, rows) = &blocks[block];
+                let (start, m) = (rows.start, rows.len());
+                let w = self.weight(weight.ptr, *index, dims).transposed();
+                // SAFETY: shapes were checked; blocks are disjoint rows of the gradient.
+                unsafe {
+                    matmul((m, n, k), grad_x.from(start, 0), grad_o.from(start, 0), w, false);
+                }
+            });
+        }
+        if let Some(grad_weight) = grads[1].as_deref_mut() {
+            self.weight_gradient(dims, x, grad_o, grad_weight);
+        }
+        if let Some(grad_bias) = grads.get_mut(2).and_then(Option::as_deref_mut) {
+            let with_bias = match self.bias {
+                Bias::EveryBlade => dims.batch * self.blades(),
+                _ => dims.batch,
+            };
+            grad_bias.fill(T::default());
+            for row in grad_output[..with_bias * n].chunks_exact(n.max(1)) {
+                add(grad_bias, row);
+            }
+        }
+    }
+
+    /// `x^T grad_o` for each matrix; tiles of the result are shared among threads, and each is
+    /// summed over all rows in order.
+    fn weight_gradient<T: Element>(
+        &self,
+        dims: &Dims,
+        x: Matrix<T>,
+        grad_o: Matrix<T>,
+        grad_weight: &mut [T],
+    ) {
+        let (k, n) = (dims.in_channels, dims.out_channels);
+        let products = self.products(dims);
+        let tiles = Chunks::of_rows(n, block_rows(dims).min(64));
+        let out = Matrix::rows(grad_weight.as_mut_ptr(), 1);
+        let (out, x, grad_o) = (&out, &x, &grad_o);
+        let count = products.len() * tiles.count();
+        tasks::run::<T>(count, &mut [], 0, |_, task| {
+            let (index, rows) = &products[task / tiles.count()];
+            let columns = tiles.range(task % tiles.count());
+            let out = self.weight(out.ptr, *index, dims);
+            // SAFETY: shapes were checked; tiles are disjoint.
+            unsafe {
+                matmul(
+                    (k, rows.len(), columns.len()),
+                    out.from(0, columns.start),
+                    x.from(rows.start, 0).transposed(),
+                    grad_o.from(rows.start, columns.start),
+                    false,
+                );
+            }
+        });
+    }
+}
+
+/// Rows of a block: one block, and so one thread, for what is too little to share.
+fn block_rows(dims: &Dims) -> usize {
+    let worthwhile = (1 << 20) / (dims.in_channels * dims.out_channels).max(1);
+    worthwhile.max(BLOCK_ROWS)
+}
+
+fn add<T: Element>(to: &mut [T], from: &[T]) {
+    for (to, &from) in to.iter_mut().zip(from) {
+        *to += from;
+    }
+}

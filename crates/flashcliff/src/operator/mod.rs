@@ -1,0 +1,356 @@
+//! Operators at run time: checks, buffers, and the choice of the skeleton that does the work.
+
+mod fully_connected;
+mod gemm;
+mod lane;
+mod linear;
+mod shape;
+
+use crate::element::Element;
+use crate::simd::Tier;
+use crate::tensor::{Tensor, TensorMut};
+use crate::{Algebra, Error};
+
+pub(crate) use fully_connected::FullyConnected;
+pub(crate) use lane::LaneOperator;
+pub(crate) use linear::Linear;
+pub use shape::{Dim, Dims, TensorSpec};
+
+/// One of the two passes of an operator.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Pass {
+    /// From inputs to output.
+    Forward,
+    /// From the gradient of the output to the gradients of the inputs.
+    Backward,
+}
+
+/// Floating-point operations of the two passes of an operator, for given [`Dims`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Cost {
+    /// Of the forward pass.
+    pub forward: usize,
+    /// Of the backward pass, what it recomputes included.
+    pub backward: usize,
+}
+
+/// The work behind an operator.
+#[derive(Clone, Debug)]
+pub(crate) enum Kind {
+    Lanes(LaneOperator),
+    FullyConnected(Box<FullyConnected>),
+    Linear(Linear),
+}
+
+/// An operator, bound to an algebra and its options; made by the functions of [`ops`](crate::ops).
+///
+/// All tensors are contiguous. Inputs and outputs cannot alias: outputs are `&mut`. Every check
+/// happens before anything is written. The kernels allocate nothing: [`Self::saved_len`] and
+/// [`Self::workspace_len`] say what to bring.
+#[derive(Clone, Debug)]
+pub struct Operator {
+    name: &'static str,
+    algebra: Algebra,
+    tier: Tier,
+    inputs: Vec<TensorSpec>,
+    output: TensorSpec,
+    kind: Kind,
+}
+
+/// What [`Operator::evaluate`] gives.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Evaluation<T> {
+    /// The output.
+    pub output: Vec<T>,
+    /// Its shape.
+    pub output_shape: Vec<usize>,
+    /// The row statistics that the backward pass reads.
+    pub saved: Vec<T>,
+}
+
+impl Operator {
+    pub(crate) fn new(name: &'static str, algebra: Algebra, kind: Kind) -> Self {
+        let (inputs, output) = match &kind {
+            Kind::Lanes(lane) => lane.specs(),
+            Kind::FullyConnected(product) => product.specs(),
+            Kind::Linear(linear) => linear.specs(),
+        };
+        Self {
+            name,
+            algebra,
+            tier: Tier::best(),
+            inputs,
+            output,
+            kind,
+        }
+    }
+
+    /// The name of the operator.
+    pub fn name(&self) -> &str {
+        self.name
+    }
+
+    /// Its algebra.
+    pub fn algebra(&self) -> Algebra {
+        self.algebra
+    }
+
+    /// The SIMD tier it runs on.
+    pub fn tier(&self) -> Tier {
+        self.tier
+    }
+
+    /// Makes it run on another tier.
+    ///
+    /// # Errors
+    /// [`Error::TierUnavailable`] if the CPU does not have it.
+    pub fn with_tier(mut self, tier: Tier) -> Result<Self, Error> {
+        if !tier.is_available() {
+            let names: Vec<&str> = Tier::available().map(Tier::name).collect();
+            return Err(Error::TierUnavailable {
+                tier,
+                available: names.join(", "),
+            });
+        }
+        self.tier = tier;
+        Ok(self)
+    }
+
+    /// The inputs, in order.
+    pub fn inputs(&self) -> &[TensorSpec] {
+        &self.inputs
+    }
+
+    /// The output.
+    pub fn output(&self) -> &TensorSpec {
+        &self.output
+    }
+
+    /// The sizes that the shapes of the inputs stand for.
+    ///
+    /// # Errors
+    /// [`Error::TensorCount`] or [`Error::ShapeMismatch`] if the shapes do not fit the operator
+    /// or each other, [`Error::ShapeTooLarge`] if the output could not be addressed.
+    pub fn bind(&self, shapes: &[&[usize]]) -> Result<Dims, Error> {
+        self.check_count("inputs", shapes.len())?;
+        shape::unify(self.name, &self.inputs, &self.output, shapes)
+    }
+
+    /// The shape of the output.
+    pub fn output_shape(&self, dims: &Dims) -> Vec<usize> {
+        self.output.shape(dims)
+    }
+
+    /// The elements that the forward pass saves for the backward pass.
+    pub fn saved_len(&self, dims: &Dims) -> usize {
+        let row_sums = match &self.kind {
+            Kind::Lanes(lane) => lane.row_sums(),
+            Kind::FullyConnected(product) => product.row_sums(),
+            Kind::Linear(_) => 0,
+        };
+        row_sums * dims.batch
+    }
+
+    /// The elements of workspace a pass needs in the current rayon pool.
+    pub fn workspace_len<T: Element>(&self, dims: &Dims, pass: Pass) -> usize {
+        match &self.kind {
+            Kind::Lanes(lane) => lane.workspace_len::<T>(self.tier, dims, pass),
+            Kind::FullyConnected(product) => product.workspace_len::<T>(self.tier, dims, pass),
+            Kind::Linear(linear) => linear.workspace_len(dims, pass),
+        }
+    }
+
+    /// The floating-point operations of the two passes.
+    pub fn cost(&self, dims: &Dims) -> Cost {
+        match &self.kind {
+            Kind::Lanes(lane) => lane.cost(dims),
+            Kind::FullyConnected(product) => product.cost(dims),
+            Kind::Linear(linear) => linear.cost(dims),
+        }
+    }
+
+    /// Computes the output.
+    ///
+    /// `saved` and `workspace` need at least [`Self::saved_len`] and [`Self::workspace_len`]
+    /// elements; what they hold before does not matter.
+    ///
+    /// # Errors
+    /// As [`Self::bind`], and [`Error::BufferTooSmall`].
+    pub fn forward<T: Element>(
+        &self,
+        inputs: &[Tensor<'_, T>],
+        mut output: TensorMut<'_, T>,
+        saved: &mut [T],
+        workspace: &mut [T],
+    ) -> Result<(), Error> {
+        let dims = self.bind_tensors(inputs)?;
+        self.check_output(&dims, output.shape())?;
+        self.check_buffer("saved", self.saved_len(&dims), saved.len())?;
+        let needed = self.workspace_len::<T>(&dims, Pass::Forward);
+        self.check_buffer("workspace", needed, workspace.len())?;
+        let output = output.data_mut();
+        match &self.kind {
+            Kind::Lanes(lane) => lane.forward(self.tier, &dims, inputs, output, saved, workspace),
+            Kind::FullyConnected(product) => {
+                product.forward(self.tier, &dims, inputs, output, saved, workspace);
+            }
+            Kind::Linear(linear) => linear.forward(&dims, inputs, output),
+        }
+        Ok(())
+    }
+
+    /// Computes the gradients of the inputs from that of the output.
+    ///
+    /// `output` and `saved` are what [`Self::forward`] wrote. Of `grads`, one for each input, the
+    /// ones that are `None` are not written (and where possible not computed).
+    ///
+    /// # Errors
+    /// As [`Self::forward`].
+    pub fn backward<T: Element>(
+        &self,
+        inputs: &[Tensor<'_, T>],
+        output: Tensor<'_, T>,
+        saved: &[T],
+        grad_output: Tensor<'_, T>,
+        grads: &mut [Option<TensorMut<'_, T>>],
+        workspace: &mut [T],
+    ) -> Result<(), Error> {
+        let dims = self.bind_tensors(inputs)?;
+        self.check_output(&dims, output.shape())?;
+        self.check_shape("grad_o", &self.output, &dims, grad_output.shape())?;
+        self.check_count("gradients", grads.len())?;
+        for (grad, spec) in grads.iter().zip(&self.inputs) {
+            if let Some(grad) = grad {
+                let name = format!("grad_{}", spec.name);
+                self.check_shape(&name, spec, &dims, grad.shape())?;
+            }
+        }
+        self.check_buffer("saved", self.saved_len(&dims), saved.len())?;
+        let needed = self.workspace_len::<T>(&dims, Pass::Backward);
+        self.check_buffer("workspace", needed, workspace.len())?;
+        let mut grads: Vec<Option<&mut [T]>> = grads
+            .iter_mut()
+            .map(|grad| grad.as_mut().map(TensorMut::data_mut))
+            .collect();
+        let grads = &mut grads[..];
+        let (output, grad_output) = (output.data(), grad_output.data());
+        match &self.kind {
+            Kind::Lanes(lane) => {
+                lane.backward(self.tier, &dims, inputs, saved, grad_output, grads, workspace);
+            }
+            Kind::FullyConnected(product) => {
+                let given = fully_connected::Given {
+                    inputs,
+                    output,
+                    saved,
+                    grad_output,
+                };
+                product.backward(self.tier, &dims, &given, grads, workspace);
+            }
+            Kind::Linear(linear) => linear.backward(&dims, inputs, grad_output, grads),
+        }
+        Ok(())
+    }
+
+    /// [`Self::forward`] into new buffers.
+    ///
+    /// # Errors
+    /// As [`Self::forward`].
+    pub fn evaluate<T: Element>(&self, inputs: &[Tensor<'_, T>]) -> Result<Evaluation<T>, Error> {
+        let dims = self.bind_tensors(inputs)?;
+        let output_shape = self.output_shape(&dims);
+        let mut output = vec![T::default(); output_shape.iter().product()];
+        let mut saved = vec![T::default(); self.saved_len(&dims)];
+        let len = self.workspace_len::<T>(&dims, Pass::Forward);
+        let mut workspace = vec![T::default(); len];
+        let view = TensorMut::new(&mut output, &output_shape)?;
+        self.forward(inputs, view, &mut saved, &mut workspace)?;
+        Ok(Evaluation {
+            output,
+            output_shape,
+            saved,
+        })
+    }
+
+    /// [`Self::backward`] into new buffers: the gradients of all inputs, in order.
+    ///
+    /// # Errors
+    /// As [`Self::backward`].
+    pub fn gradients<T: Element>(
+        &self,
+        inputs: &[Tensor<'_, T>],
+        evaluation: &Evaluation<T>,
+        grad_output: Tensor<'_, T>,
+    ) -> Result<Vec<Vec<T>>, Error> {
+        let dims = self.bind_tensors(inputs)?;
+        let output = Tensor::new(&evaluation.output, &evaluation.output_shape)?;
+        let mut grads: Vec<Vec<T>> = inputs
+            .iter()
+            .map(|input| vec![T::default(); input.data().len()])
+            .collect();
+        let mut views = Vec::with_capacity(grads.len());
+        for (grad, input) in grads.iter_mut().zip(inputs) {
+            views.push(Some(TensorMut::new(grad, input.shape())?));
+        }
+        let len = self.workspace_len::<T>(&dims, Pass::Backward);
+        let mut workspace = vec![T::default(); len];
+        let saved = &evaluation.saved;
+        self.backward(inputs, output, saved, grad_output, &mut views, &mut workspace)?;
+        Ok(grads)
+    }
+
+    fn bind_tensors<T>(&self, inputs: &[Tensor<'_, T>]) -> Result<Dims, Error> {
+        let shapes: Vec<&[usize]> = inputs.iter().map(Tensor::shape).collect();
+        self.bind(&shapes)
+    }
+
+    fn check_count(&self, what: &'static str, got: usize) -> Result<(), Error> {
+        let expected = self.inputs.len();
+        if got == expected {
+            return Ok(());
+        }
+        let names: Vec<&str> = self.inputs.iter().map(|spec| spec.name).collect();
+        Err(Error::TensorCount {
+            operator: self.name.to_owned(),
+            what,
+            expected,
+            names: names.join(", "),
+            got,
+        })
+    }
+
+    fn check_output(&self, dims: &Dims, got: &[usize]) -> Result<(), Error> {
+        self.check_shape(self.output.name, &self.output, dims, got)
+    }
+
+    fn check_shape(
+        &self,
+        tensor: &str,
+        spec: &TensorSpec,
+        dims: &Dims,
+        got: &[usize],
+    ) -> Result<(), Error> {
+        let expected = spec.shape(dims);
+        if got == expected {
+            return Ok(());
+        }
+        Err(Error::ShapeMismatch {
+            operator: self.name.to_owned(),
+            tensor: tensor.to_owned(),
+            expected: format!("{expected:?}"),
+            got: got.to_vec(),
+        })
+    }
+
+    fn check_buffer(&self, buffer: &'static str, expected: usize, got: usize) -> Result<(), Error> {
+        if got >= expected {
+            return Ok(());
+        }
+        Err(Error::BufferTooSmall {
+            operator: self.name.to_owned(),
+            buffer,
+            expected,
+            got,
+        })
+    }
+}

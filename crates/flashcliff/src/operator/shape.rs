@@ -1,0 +1,137 @@
+//! Symbolic shapes and what they stand for in a call.
+
+use std::fmt;
+
+use crate::Error;
+
+/// An axis of a tensor.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Dim {
+    /// A fixed size: blades, grades or paths.
+    Fixed(usize),
+    /// The batch.
+    Batch,
+    /// The channels of the input; of the output too unless the operator has [`Dim::Out`].
+    In,
+    /// The channels of the output.
+    Out,
+}
+
+impl fmt::Display for Dim {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Fixed(size) => write!(f, "{size}"),
+            Self::Batch => f.write_str("batch"),
+            Self::In => f.write_str("in"),
+            Self::Out => f.write_str("out"),
+        }
+    }
+}
+
+/// The name and shape of a tensor of an operator. Displays as `x [8, batch, in]`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TensorSpec {
+    /// The name.
+    pub name: &'static str,
+    /// The axes.
+    pub dims: Vec<Dim>,
+}
+
+impl TensorSpec {
+    pub(crate) fn new(name: &'static str, dims: &[Dim]) -> Self {
+        Self {
+            name,
+            dims: dims.to_vec(),
+        }
+    }
+
+    /// The shape for given sizes.
+    pub fn shape(&self, dims: &Dims) -> Vec<usize> {
+        let size = |dim: &Dim| match *dim {
+            Dim::Fixed(size) => size,
+            Dim::Batch => dims.batch,
+            Dim::In => dims.in_channels,
+            Dim::Out => dims.out_channels,
+        };
+        self.dims.iter().map(size).collect()
+    }
+
+    fn axes(&self) -> String {
+        let dims: Vec<String> = self.dims.iter().map(Dim::to_string).collect();
+        format!("[{}]", dims.join(", "))
+    }
+}
+
+impl fmt::Display for TensorSpec {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {}", self.name, self.axes())
+    }
+}
+
+/// The sizes of a call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Dims {
+    /// The batch.
+    pub batch: usize,
+    /// The channels of the input.
+    pub in_channels: usize,
+    /// The channels of the output; those of the input if the operator keeps them.
+    pub out_channels: usize,
+}
+
+pub(super) fn unify(
+    operator: &str,
+    inputs: &[TensorSpec],
+    output: &TensorSpec,
+    shapes: &[&[usize]],
+) -> Result<Dims, Error> {
+    let mut known: [Option<usize>; 3] = [None; 3];
+    for (spec, shape) in inputs.iter().zip(shapes) {
+        let before = known;
+        let fits = spec.dims.len() == shape.len()
+            && spec.dims.iter().zip(*shape).all(|(dim, &size)| match dim {
+                Dim::Fixed(fixed) => *fixed == size,
+                Dim::Batch => *known[0].get_or_insert(size) == size,
+                Dim::In => *known[1].get_or_insert(size) == size,
+                Dim::Out => *known[2].get_or_insert(size) == size,
+            });
+        if !fits {
+            return Err(Error::ShapeMismatch {
+                operator: operator.to_owned(),
+                tensor: spec.name.to_owned(),
+                expected: expectation(spec, before),
+                got: shape.to_vec(),
+            });
+        }
+    }
+    let [batch, in_channels, out_channels] = known;
+    let in_channels = in_channels.unwrap_or(0);
+    let dims = Dims {
+        batch: batch.unwrap_or(0),
+        in_channels,
+        out_channels: out_channels.unwrap_or(in_channels),
+    };
+    let shape = output.shape(&dims);
+    let elements = shape.iter().try_fold(1_usize, |n, &axis| n.checked_mul(axis));
+    // No tensor may exceed what a slice of the largest element can address.
+    match elements {
+        Some(n) if n <= isize::MAX as usize / size_of::<f64>() => Ok(dims),
+        _ if shape.contains(&0) => Ok(dims),
+        _ => Err(Error::ShapeTooLarge { shape }),
+    }
+}
+
+/// The axes of a tensor with the sizes that other tensors have settled.
+fn expectation(spec: &TensorSpec, known: [Option<usize>; 3]) -> String {
+    let dims = spec.dims.iter().map(|dim| {
+        let settled = match dim {
+            Dim::Fixed(_) => None,
+            Dim::Batch => known[0],
+            Dim::In => known[1],
+            Dim::Out => known[2],
+        };
+        settled.map_or_else(|| dim.to_string(), |size| format!("{dim} = {size}"))
+    });
+    format!("[{}]", dims.collect::<Vec<_>>().join(", "))
+}

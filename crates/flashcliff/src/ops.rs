@@ -1,0 +1,376 @@
+//! The operators. Each function binds one to an algebra and its options.
+//!
+//! Every operator reads its inputs in the order given, writes one output `o`, and has a backward
+//! pass that gives the gradients of all inputs, parameters included. `C` is the number of
+//! channels, `G` the number of grades.
+//!
+//! Sums are accumulated in the element type. Gates and normalisations are accurate to a few units
+//! in the last place; products to `(terms + 2) u sum |w x y|`, `u` the unit roundoff.
+
+use cayley::{GradeSet, ProductKind};
+
+use crate::operator::{Kind, LaneOperator, Operator};
+use crate::{Algebra, Bias, Error, Gate, Invariant, Norm};
+
+/// Options of [`sgp_norm`] and [`fcgp_norm`]. The default is flash-clifford's function.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ProductOptions {
+    /// The gate on both operands. An operand without a scalar blade is gated by `gate(0)`.
+    pub gate: Gate,
+    /// The normalisation of the result.
+    pub norm: Norm,
+    /// Added to the mean square under the root.
+    pub eps: f64,
+    /// The grades that `x` carries; all if `None`.
+    pub left: Option<GradeSet>,
+    /// The grades that `y` carries; all if `None`.
+    pub right: Option<GradeSet>,
+}
+
+impl Default for ProductOptions {
+    fn default() -> Self {
+        Self {
+            gate: Gate::Gelu,
+            norm: Norm::Rms,
+            eps: 1e-6,
+            left: None,
+            right: None,
+        }
+    }
+}
+
+impl ProductOptions {
+    pub(crate) fn check(&self) -> Result<(), Error> {
+        check_eps(self.eps)
+    }
+}
+
+fn check_eps(eps: f64) -> Result<(), Error> {
+    if eps.is_finite() && eps >= 0.0 {
+        return Ok(());
+    }
+    Err(Error::InvalidOption {
+        option: "eps",
+        expected: "a finite number, at least 0",
+        got: eps,
+    })
+}
+
+/// Options of [`mv_linear`].
+#[derive(Clone, Debug, PartialEq)]
+pub struct LinearOptions {
+    /// A matrix for each grade, or one for all.
+    pub per_grade: bool,
+    /// The bias.
+    pub bias: Bias,
+    /// The grades that `x` carries; all if `None`.
+    pub grades: Option<GradeSet>,
+}
+
+impl Default for LinearOptions {
+    fn default() -> Self {
+        Self {
+            per_grade: true,
+            bias: Bias::Scalar,
+            grades: None,
+        }
+    }
+}
+
+/// Options of [`steerable_product`].
+#[derive(Clone, Debug, PartialEq)]
+pub struct SteerableOptions {
+    /// Add the first-order term: `o = (l + z) / sqrt 2`.
+    pub first_order: bool,
+    /// Normalise the right operand with [`grade_norm`] first.
+    pub normalize: bool,
+}
+
+impl Default for SteerableOptions {
+    fn default() -> Self {
+        Self {
+            first_order: true,
+            normalize: true,
+        }
+    }
+}
+
+/// The fused steerable geometric product:
+/// `o = grade_rms(sum over paths p of w[c, p] <<x'>_a <y'>_b>_p)`, `x' = gate(x_1) x`, `y'` alike.
+///
+/// | tensor | shape |
+/// |---|---|
+/// | `x`, `y` | `[blades, batch, C]` |
+/// | `w` | `[C, paths]`, paths in lexicographic (left, output, right) order |
+/// | `o` | `[reachable blades, batch, C]` |
+///
+/// Saved for the backward pass: one sum per output grade and batch element.
+///
+/// Source: flash-clifford's `fused_gelu_sgp_norm`; the product is CGENN's (arXiv 2305.11141,
+/// eq. 10), gate and norm are flash-clifford's.
+///
+/// # Errors
+/// [`Error::UnsupportedGrades`] for grade sets without kernels, [`Error::InvalidOption`].
+pub fn sgp_norm(algebra: Algebra, options: &ProductOptions) -> Result<Operator, Error> {
+    options.check()?;
+    let name = match options.norm {
+        Norm::None => "sgp",
+        Norm::Rms => "sgp_rms",
+    };
+    let left = options.left.unwrap_or(algebra.full());
+    let right = options.right.unwrap_or(algebra.full());
+    let lane = LaneOperator::new(algebra, name, left, right)?;
+    let lane = lane.with_gate(options.gate).with_eps(options.eps);
+    Ok(Operator::new("sgp_norm", algebra, Kind::Lanes(lane)))
+}
+
+/// The fused fully connected geometric product:
+/// `o[m] = grade_rms(sum over n and paths p of w[p, n, m] <<x'[n]>_a <y'[n]>_b>_p)`.
+///
+/// | tensor | shape |
+/// |---|---|
+/// | `x`, `y` | `[blades, batch, in]` |
+/// | `w` | `[paths, in, out]` |
+/// | `o` | `[reachable blades, batch, out]` |
+///
+/// One matrix product for each path, whose left operand is formed block by block from `x` and `y`;
+/// no slice of the size of a tensor is made. Any grade sets will do.
+///
+/// Saved for the backward pass: one sum per output grade and batch element.
+///
+/// Source: flash-clifford's `fused_gelu_fcgp_norm`; CGENN's fully connected product
+/// (arXiv 2305.11141, eq. 11).
+///
+/// # Errors
+/// [`Error::Algebra`] for grades the algebra does not have, [`Error::InvalidOption`].
+pub fn fcgp_norm(algebra: Algebra, options: &ProductOptions) -> Result<Operator, Error> {
+    options.check()?;
+    let kind = crate::operator::FullyConnected::new(algebra, options)?;
+    let kind = Kind::FullyConnected(Box::new(kind));
+    Ok(Operator::new("fcgp_norm", algebra, kind))
+}
+
+/// The grade-wise linear map: `o[m] = sum over n of weight[m, n, grade] x[n] (+ bias[m])`.
+///
+/// | tensor | shape |
+/// |---|---|
+/// | `x` | `[blades, batch, in]` |
+/// | `weight` | `[out, in, grades of x]`, or `[out, in]` without `per_grade` |
+/// | `bias` | `[out]`, unless [`Bias::None`] |
+/// | `o` | `[blades, batch, out]` |
+///
+/// [`Bias::EveryBlade`] breaks equivariance; it is there for flash-clifford's weights.
+///
+/// Source: CGENN's `MVLinear` (arXiv 2305.11141, eq. 8).
+///
+/// # Errors
+/// [`Error::Algebra`] for grades the algebra does not have. With [`Bias::Scalar`] the grades must
+/// include 0: [`Error::UnsupportedGrades`].
+pub fn mv_linear(algebra: Algebra, options: &LinearOptions) -> Result<Operator, Error> {
+    let kind = crate::operator::Linear::new(algebra, options)?;
+    Ok(Operator::new("mv_linear", algebra, Kind::Linear(kind)))
+}
+
+/// CGENN's normalisation: `o_g = x_g / (s (|x_g| - 1) + 1 + 1e-6)`, `s = sigmoid(a_g)`,
+/// `|x| = (q(x)^2 + 1e-16)^(1/4)`.
+///
+/// `x` and `o` are `[blades, batch, C]`, `a` is `[C, G]`.
+///
+/// Source: CGENN's `NormalizationLayer` (arXiv 2305.11141, eq. 12).
+///
+/// # Errors
+/// None for a shipped algebra.
+pub fn grade_norm(algebra: Algebra) -> Result<Operator, Error> {
+    lanes("grade_norm", "grade_norm", algebra)
+}
+
+/// CGENN's steerable product between its linear maps:
+/// `z = sum over paths p of w[c, p] <<x>_a <r>_b>_p`, where `r` may be normalised first, and
+/// `o = z` or `(l + z) / sqrt 2`.
+///
+/// | tensor | shape |
+/// |---|---|
+/// | `x`, `r` | `[blades, batch, C]` |
+/// | `w` | `[C, paths]` |
+/// | `a` | `[C, G]`, with `normalize` |
+/// | `l` | `[blades, batch, C]`, with `first_order` |
+/// | `o` | `[blades, batch, C]` |
+///
+/// Source: CGENN's `SteerableGeometricProductLayer` (arXiv 2305.11141, section 3.3).
+///
+/// # Errors
+/// None for a shipped algebra.
+pub fn steerable_product(algebra: Algebra, options: &SteerableOptions) -> Result<Operator, Error> {
+    let program = match (options.normalize, options.first_order) {
+        (false, false) => "steerable_product",
+        (true, false) => "steerable_product_norm",
+        (false, true) => "steerable_product_first_order",
+        (true, true) => "steerable_product_norm_first_order",
+    };
+    lanes("steerable_product", program, algebra)
+}
+
+/// CGENN's gated nonlinearity: `o_g = sigmoid(a_g u_g + b_g) x_g`, `u_0` the scalar component and
+/// `u_g` an invariant of the grade.
+///
+/// `x` and `o` are `[blades, batch, C]`, `a` and `b` `[C, G]`.
+///
+/// Source: CGENN's `MVSiLU`.
+///
+/// # Errors
+/// None for a shipped algebra.
+pub fn mv_silu(algebra: Algebra, invariant: Invariant) -> Result<Operator, Error> {
+    let program = match invariant {
+        Invariant::Mag2 => "mv_silu_mag2",
+        Invariant::Norm => "mv_silu_norm",
+    };
+    lanes("mv_silu", program, algebra)
+}
+
+/// CGENN's layer norm: `o = a x / (mean over channels of |x| + 1e-6)`, `|x|` the smooth norm of
+/// the whole multivector.
+///
+/// `x` and `o` are `[blades, batch, C]`, `a` is `[C, 1]`. Saved: one sum per batch element.
+///
+/// Source: CGENN's `MVLayerNorm`.
+///
+/// # Errors
+/// None for a shipped algebra.
+pub fn mv_layer_norm(algebra: Algebra) -> Result<Operator, Error> {
+    lanes("mv_layer_norm", "mv_layer_norm", algebra)
+}
+
+/// A plain product of `x` and `y`, channel by channel. Only terms between the grades of the
+/// operands are computed, and only reachable blades are written.
+///
+/// `x` and `y` are `[blades, batch, C]`, `o` is `[reachable blades, batch, C]`.
+///
+/// # Errors
+/// [`Error::UnsupportedGrades`] for grade sets without kernels.
+pub fn product(
+    algebra: Algebra,
+    kind: ProductKind,
+    left: Option<GradeSet>,
+    right: Option<GradeSet>,
+) -> Result<Operator, Error> {
+    let name = match kind {
+        ProductKind::Geometric => "geometric_product",
+        ProductKind::Exterior => "exterior_product",
+        ProductKind::Regressive => "regressive_product",
+        ProductKind::LeftContraction => "left_contraction",
+        ProductKind::RightContraction => "right_contraction",
+        ProductKind::Scalar => "scalar_product",
+        ProductKind::Commutator => "commutator_product",
+    };
+    between(name, algebra, left, right)
+}
+
+/// The sandwich `x y reverse(x)`: for a unit versor `x` its action on `y`, up to the sign that an
+/// odd versor gives odd grades.
+///
+/// `x` and `y` are `[blades, batch, C]`, `o` is `[reachable blades, batch, C]`.
+///
+/// # Errors
+/// [`Error::UnsupportedGrades`] for grade sets without kernels.
+pub fn sandwich(
+    algebra: Algebra,
+    left: Option<GradeSet>,
+    right: Option<GradeSet>,
+) -> Result<Operator, Error> {
+    between("sandwich", algebra, left, right)
+}
+
+/// The reverse: grade `k` times `(-1)^(k(k-1)/2)`. `x` and `o` are `[blades, batch, C]`.
+///
+/// # Errors
+/// None for a shipped algebra.
+pub fn reverse(algebra: Algebra) -> Result<Operator, Error> {
+    lanes("reverse", "reverse", algebra)
+}
+
+/// The grade involution: grade `k` times `(-1)^k`. `x` and `o` are `[blades, batch, C]`.
+///
+/// # Errors
+/// None for a shipped algebra.
+pub fn grade_involution(algebra: Algebra) -> Result<Operator, Error> {
+    lanes("grade_involution", "grade_involution", algebra)
+}
+
+/// The Clifford conjugate: grade `k` times `(-1)^(k(k+1)/2)`. `x` and `o` are
+/// `[blades, batch, C]`.
+///
+/// # Errors
+/// None for a shipped algebra.
+pub fn clifford_conjugate(algebra: Algebra) -> Result<Operator, Error> {
+    lanes("clifford_conjugate", "clifford_conjugate", algebra)
+}
+
+/// The dual, metric-free: `e_a ^ dual(e_a) = I`. `x` and `o` are `[blades, batch, C]`.
+///
+/// # Errors
+/// None for a shipped algebra.
+pub fn dual(algebra: Algebra) -> Result<Operator, Error> {
+    lanes("dual", "dual", algebra)
+}
+
+/// The inverse of [`dual`]. `x` and `o` are `[blades, batch, C]`.
+///
+/// # Errors
+/// None for a shipped algebra.
+pub fn undual(algebra: Algebra) -> Result<Operator, Error> {
+    lanes("undual", "undual", algebra)
+}
+
+/// The smooth norm of a multivector, `(q(x)^2 + 1e-16)^(1/4)`, `q(x)` the scalar part of
+/// `reverse(x) x`. `x` is `[blades, batch, C]`, `o` is `[1, batch, C]`.
+///
+/// # Errors
+/// None for a shipped algebra.
+pub fn norm(algebra: Algebra) -> Result<Operator, Error> {
+    lanes("norm", "norm", algebra)
+}
+
+/// The smooth norm of each grade. `x` is `[blades, batch, C]`, `o` is `[G, batch, C]`.
+///
+/// # Errors
+/// None for a shipped algebra.
+pub fn grade_norms(algebra: Algebra) -> Result<Operator, Error> {
+    lanes("grade_norms", "grade_norms", algebra)
+}
+
+/// The gate of a multivector: `o = gate(x_1) x`. `x` and `o` are `[blades, batch, C]`.
+///
+/// # Errors
+/// None for a shipped algebra.
+pub fn gate(algebra: Algebra, gate: Gate) -> Result<Operator, Error> {
+    let lane = LaneOperator::new(algebra, "gate", algebra.full(), algebra.full())?;
+    Ok(Operator::new("gate", algebra, Kind::Lanes(lane.with_gate(gate))))
+}
+
+/// The RMS norm per grade and batch element, over channels:
+/// `o_g = x_g / sqrt(mean over channels of |x_g|^2 + eps)`, `|.|` Euclidean. `x` and `o` are
+/// `[blades, batch, C]`.
+///
+/// # Errors
+/// [`Error::InvalidOption`] for an `eps` that is negative or not finite.
+pub fn grade_rms(algebra: Algebra, eps: f64) -> Result<Operator, Error> {
+    check_eps(eps)?;
+    let lane = LaneOperator::new(algebra, "grade_rms", algebra.full(), algebra.full())?;
+    Ok(Operator::new("grade_rms", algebra, Kind::Lanes(lane.with_eps(eps))))
+}
+
+fn lanes(name: &'static str, program: &str, algebra: Algebra) -> Result<Operator, Error> {
+    let lane = LaneOperator::new(algebra, program, algebra.full(), algebra.full())?;
+    Ok(Operator::new(name, algebra, Kind::Lanes(lane)))
+}
+
+fn between(
+    name: &'static str,
+    algebra: Algebra,
+    left: Option<GradeSet>,
+    right: Option<GradeSet>,
+) -> Result<Operator, Error> {
+    let (left, right) = (left.unwrap_or(algebra.full()), right.unwrap_or(algebra.full()));
+    let lane = LaneOperator::new(algebra, name, left, right)?;
+    Ok(Operator::new(name, algebra, Kind::Lanes(lane)))
+}

@@ -1,0 +1,149 @@
+//! Options that several operators share.
+
+use std::fmt;
+use std::str::FromStr;
+
+use crate::Error;
+
+/// The gate of an operand: a function of its scalar component that multiplies every blade.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Gate {
+    /// No gate.
+    None,
+    /// `(1 + erf(x / sqrt 2)) / 2`: the scalar becomes GELU of itself.
+    #[default]
+    Gelu,
+    /// The tanh form of GELU: `(1 + tanh(sqrt(2/pi) (x + 0.044715 x^3))) / 2`.
+    GeluTanh,
+    /// `1 / (1 + exp(-x))`.
+    Silu,
+    /// The fast form of GELU: `1 / (1 + exp(-1.702 x))`.
+    Sigmoid,
+}
+
+impl Gate {
+    /// All gates.
+    pub const ALL: [Self; 5] = [
+        Self::None,
+        Self::Gelu,
+        Self::GeluTanh,
+        Self::Silu,
+        Self::Sigmoid,
+    ];
+
+    /// The name, as [`FromStr`] reads it.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::None => "none",
+            Self::Gelu => "gelu",
+            Self::GeluTanh => "gelu-tanh",
+            Self::Silu => "silu",
+            Self::Sigmoid => "sigmoid",
+        }
+    }
+}
+
+/// The normalisation of a product.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Norm {
+    /// None.
+    None,
+    /// Per grade and batch element, by the root of the mean square over channels.
+    #[default]
+    Rms,
+}
+
+impl Norm {
+    /// All normalisations.
+    pub const ALL: [Self; 2] = [Self::None, Self::Rms];
+
+    /// The name, as [`FromStr`] reads it.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::None => "none",
+            Self::Rms => "rms",
+        }
+    }
+}
+
+/// The invariant by which [`mv_silu`](crate::ops::mv_silu) gates a grade above 0.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Invariant {
+    /// The quadratic form `q(x_g)`.
+    #[default]
+    Mag2,
+    /// The smooth norm `(q(x_g)^2 + 1e-16)^(1/4)`.
+    Norm,
+}
+
+impl Invariant {
+    /// All invariants.
+    pub const ALL: [Self; 2] = [Self::Mag2, Self::Norm];
+
+    /// The name, as [`FromStr`] reads it.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Mag2 => "mag2",
+            Self::Norm => "norm",
+        }
+    }
+}
+
+/// The bias of a linear map.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Bias {
+    /// None.
+    None,
+    /// On the scalar blade, which every orthogonal transformation leaves alone.
+    #[default]
+    Scalar,
+    /// On every blade, as flash-clifford's layer does it. **Not equivariant**: it singles out
+    /// directions in space. For compatibility only.
+    EveryBlade,
+}
+
+impl Bias {
+    /// All kinds of bias.
+    pub const ALL: [Self; 3] = [Self::None, Self::Scalar, Self::EveryBlade];
+
+    /// The name, as [`FromStr`] reads it.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::None => "none",
+            Self::Scalar => "scalar",
+            Self::EveryBlade => "every-blade",
+        }
+    }
+}
+
+macro_rules! named {
+    ($type:ty, $what:literal) => {
+        impl fmt::Display for $type {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.pad(self.name())
+            }
+        }
+
+        impl FromStr for $type {
+            type Err = Error;
+
+            fn from_str(text: &str) -> Result<Self, Error> {
+                let found = Self::ALL.into_iter().find(|option| option.name() == text);
+                found.ok_or_else(|| Error::UnknownOption {
+                    what: $what,
+                    expected: Self::ALL.map(Self::name).join(", "),
+                    got: text.to_owned(),
+                })
+            }
+        }
+    };
+}
+
+named!(Gate, "gate");
+named!(Norm, "norm");
+named!(Invariant, "invariant");
+named!(Bias, "bias");

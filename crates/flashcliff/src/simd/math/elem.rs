@@ -1,0 +1,125 @@
+//! What the elementary functions need to know of an element type.
+
+use std::fmt::Debug;
+
+use super::super::vector::Vector;
+use super::{erf, exp, tanh};
+
+/// An element type of [`Vector`]: `f32` or `f64`, with the polynomials of its precision. Not to be
+/// implemented elsewhere.
+#[allow(
+    clippy::missing_safety_doc,
+    reason = "all methods share the contract of Vector"
+)]
+pub trait MathElem:
+    sealed::Sealed + Copy + Debug + Default + PartialOrd + Send + Sync + 'static
+{
+    /// `exp` of this is infinite, of a little less is not.
+    #[doc(hidden)]
+    const EXP_OVERFLOWS: f64;
+    /// `exp` of this rounds to zero, of a little more does not.
+    #[doc(hidden)]
+    const EXP_VANISHES: f64;
+    /// The leading bits of ln 2, few enough for products with exponents to be exact.
+    #[doc(hidden)]
+    const LN_2_HIGH: f64;
+    /// ln 2 minus its leading bits.
+    #[doc(hidden)]
+    const LN_2_LOW: f64;
+    /// `tanh` of this rounds to one.
+    #[doc(hidden)]
+    const TANH_IS_ONE: f64;
+    /// The normal density at this rounds to zero.
+    #[doc(hidden)]
+    const PDF_VANISHES: f64;
+
+    /// Rounds to nearest.
+    fn from_f64(value: f64) -> Self;
+
+    /// Widens, exactly.
+    fn to_f64(self) -> f64;
+
+    /// `exp(r)` for `|r| <= ln(2)/2`.
+    #[doc(hidden)]
+    unsafe fn exp_reduced<V: Vector<Elem = Self>>(r: V) -> V;
+
+    /// `erf(x)`.
+    #[doc(hidden)]
+    unsafe fn erf<V: Vector<Elem = Self>>(x: V) -> V;
+
+    /// `(tanh(x)/x - 1)/t` of `t = x²`, for `|x| <= 5/8`.
+    #[doc(hidden)]
+    unsafe fn tanh_small<V: Vector<Elem = Self>>(t: V) -> V;
+}
+
+mod sealed {
+    pub trait Sealed {}
+    impl Sealed for f32 {}
+    impl Sealed for f64 {}
+}
+
+impl MathElem for f32 {
+    const EXP_OVERFLOWS: f64 = 88.8;
+    const EXP_VANISHES: f64 = -104.0;
+    const LN_2_HIGH: f64 = 22_713.0 / 32_768.0;
+    const LN_2_LOW: f64 = 1.428_606_765_330_187e-6;
+    const TANH_IS_ONE: f64 = 9.4;
+    const PDF_VANISHES: f64 = 14.5;
+
+    #[inline(always)]
+    fn from_f64(value: f64) -> Self {
+        value as Self
+    }
+    #[inline(always)]
+    fn to_f64(self) -> f64 {
+        self.into()
+    }
+    #[inline(always)]
+    unsafe fn exp_reduced<V: Vector<Elem = Self>>(r: V) -> V {
+        // SAFETY: the contract of `Vector`.
+        unsafe { exp::reduced_f32(r) }
+    }
+    #[inline(always)]
+    unsafe fn erf<V: Vector<Elem = Self>>(x: V) -> V {
+        // SAFETY: the contract of `Vector`.
+        unsafe { erf::erf_f32(x) }
+    }
+    #[inline(always)]
+    unsafe fn tanh_small<V: Vector<Elem = Self>>(t: V) -> V {
+        // SAFETY: the contract of `Vector`.
+        unsafe { tanh::small_f32(t) }
+    }
+}
+
+impl MathElem for f64 {
+    const EXP_OVERFLOWS: f64 = 709.8;
+    const EXP_VANISHES: f64 = -745.2;
+    const LN_2_HIGH: f64 = 0.693_147_180_559_890_3;
+    const LN_2_LOW: f64 = 5.497_923_018_708_371e-14;
+    const TANH_IS_ONE: f64 = 19.5;
+    const PDF_VANISHES: f64 = 38.7;
+
+    #[inline(always)]
+    fn from_f64(value: f64) -> Self {
+        value
+    }
+    #[inline(always)]
+    fn to_f64(self) -> f64 {
+        self
+    }
+    #[inline(always)]
+    unsafe fn exp_reduced<V: Vector<Elem = Self>>(r: V) -> V {
+        // SAFETY: the contract of `Vector`.
+        unsafe { exp::reduced_f64(r) }
+    }
+    #[inline(always)]
+    unsafe fn erf<V: Vector<Elem = Self>>(x: V) -> V {
+        // SAFETY: the contract of `Vector`.
+        unsafe { erf::erf_f64(x) }
+    }
+    #[inline(always)]
+    unsafe fn tanh_small<V: Vector<Elem = Self>>(t: V) -> V {
+        // SAFETY: the contract of `Vector`.
+        unsafe { tanh::small_f64(t) }
+    }
+}

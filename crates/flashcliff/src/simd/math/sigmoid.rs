@@ -1,0 +1,16 @@
+//! The logistic function.
+
+use super::super::vector::Vector;
+use super::exp::exp_below_overflow;
+
+/// `1/(1 + e)` or, for negative `x`, `e/(1 + e)`, with `e = exp(-|x|)`: nothing overflows and both
+/// tails keep their relative accuracy.
+#[inline(always)]
+pub(super) unsafe fn sigmoid<V: Vector>(x: V) -> V {
+    // SAFETY: the contract of `Vector`.
+    unsafe {
+        let one = V::from_f64(1.0);
+        let e = exp_below_overflow(x.abs().neg());
+        V::select(x.lt(V::zero()), e, one).div(one.add(e))
+    }
+}
