@@ -26,11 +26,21 @@ fn write_graph(text: &mut String, program: &Program) -> std::fmt::Result {
         match node {
             Node::Cut { cut, component } => {
                 let definition = program.cuts[cut][component];
-                writeln!(text, "  n{} -> n{} [style=dashed];", definition.index(), id.index())?;
+                writeln!(
+                    text,
+                    "  n{} -> n{} [style=dashed];",
+                    definition.index(),
+                    id.index()
+                )?;
             }
             Node::RowSum(index) if index >= program.saved_row_sums => {
                 let summand = program.row_sums[index];
-                writeln!(text, "  n{} -> n{} [style=bold];", summand.index(), id.index())?;
+                writeln!(
+                    text,
+                    "  n{} -> n{} [style=bold];",
+                    summand.index(),
+                    id.index()
+                )?;
             }
             _ => {}
         }
@@ -45,7 +55,11 @@ fn write_graph(text: &mut String, program: &Program) -> std::fmt::Result {
     for sum in &program.column_sums {
         let target = format!("grad_{}.{}", program.params[sum.param].name, sum.index);
         writeln!(text, "  \"{target}\" [shape=ellipse];")?;
-        writeln!(text, "  n{} -> \"{target}\" [style=bold];", sum.value.index())?;
+        writeln!(
+            text,
+            "  n{} -> \"{target}\" [style=bold];",
+            sum.value.index()
+        )?;
     }
     writeln!(text, "}}")
 }

@@ -153,8 +153,7 @@ impl Adjoint {
                     self.gradient_or_zero(lane)
                 })
                 .collect();
-            self.out
-                .output(&format!("grad_{name}"), components, values);
+            self.out.output(&format!("grad_{name}"), components, values);
         }
         for (param, parameter) in program.params.iter().enumerate() {
             for index in 0..parameter.count {

@@ -119,7 +119,13 @@ pub(super) fn plan(program: &Program, levels: &[usize]) -> Plan {
     Plan {
         stages,
         cuts: (0..program.cuts.len())
-            .map(|cut| if stored(cut) { program.cuts[cut].len() } else { 0 })
+            .map(|cut| {
+                if stored(cut) {
+                    program.cuts[cut].len()
+                } else {
+                    0
+                }
+            })
             .collect(),
         row_sums: program.row_sums.len(),
         saved_row_sums: program.saved_row_sums,
@@ -203,9 +209,9 @@ fn groups(program: &Program, levels: &[usize], live: &Live) -> Vec<Group> {
 fn merge_sharing<'a>(program: &Program, groups: &[&'a Group]) -> Vec<Vec<&'a Group>> {
     let computed = |group: &Group| -> BTreeSet<Id> {
         let nodes = program.graph.reachable(group.values.iter().copied());
-        let varying = nodes.into_iter().filter(|&id| {
-            program.graph.varies(id) && !program.graph.node(id).is_leaf()
-        });
+        let varying = nodes
+            .into_iter()
+            .filter(|&id| program.graph.varies(id) && !program.graph.node(id).is_leaf());
         varying.collect()
     };
     let mut merged: Vec<(Vec<&Group>, BTreeSet<Id>)> = Vec::new();
@@ -227,7 +233,7 @@ fn merge_sharing<'a>(program: &Program, groups: &[&'a Group]) -> Vec<Vec<&'a Gro
     merged.into_iter().map(|(members, _)| members).collect()
 }
 
-/// Renumbers the operands of a stage by slots, in the order in which they are met.
+/// Copies the values of a stage and renumbers their operands by slots, as they are met.
 struct Builder<'a> {
     program: &'a Program,
     stage: Stage,
@@ -252,6 +258,15 @@ impl<'a> Builder<'a> {
     }
 
     fn build(mut self, groups: &[&Group]) -> Stage {
+        // In the order of the program: an adjoint finishes one output component after another
+        // and so keeps few values alive.
+        let values = groups.iter().flat_map(|group| group.values.iter().copied());
+        for id in self.program.graph.reachable(values) {
+            // Operands follow where they are first used.
+            if !self.program.graph.node(id).is_leaf() {
+                self.import(id);
+            }
+        }
         for group in groups {
             match &group.target {
                 GroupTarget::Lanes(target) => {

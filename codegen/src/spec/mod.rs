@@ -72,10 +72,18 @@ pub fn operators(algebra: &Algebra) -> Vec<Operator> {
             }
         }
     }
-    let versors = [(full, full), (GradeSet::even(algebra.dim()), GradeSet::single(1))];
+    let versors = [
+        (full, full),
+        (GradeSet::even(algebra.dim()), GradeSet::single(1)),
+    ];
     for (versor, operand) in versors {
         let program = products::sandwich(algebra, versor, operand);
-        push(versor, operand, products::sandwich_grades(algebra, versor, operand), program);
+        push(
+            versor,
+            operand,
+            products::sandwich_grades(algebra, versor, operand),
+            program,
+        );
     }
     push(full, full, GradeSet::single(0), products::gate_pair());
     for path in algebra.paths() {

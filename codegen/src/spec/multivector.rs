@@ -79,7 +79,10 @@ impl Multivector {
 
     /// Every component with the sign that `sign` gives its blade.
     pub fn signed(&self, g: &mut Graph, algebra: &Algebra, sign: impl Fn(usize) -> i8) -> Self {
-        self.map(algebra, |blade, x| if sign(blade) < 0 { g.neg(x) } else { x })
+        self.map(
+            algebra,
+            |blade, x| if sign(blade) < 0 { g.neg(x) } else { x },
+        )
     }
 
     /// The quadratic form of one grade: the scalar part of `reverse(x) x`.
@@ -102,7 +105,11 @@ impl Multivector {
             .blades_in(grades)
             .into_iter()
             .map(|blade| {
-                let terms: Vec<Term> = terms.iter().copied().filter(|t| t.output == blade).collect();
+                let terms: Vec<Term> = terms
+                    .iter()
+                    .copied()
+                    .filter(|t| t.output == blade)
+                    .collect();
                 self.sum_of_terms(g, algebra, y, &terms)
             })
             .collect();

@@ -113,7 +113,7 @@ pub fn steerable_product(
     let mut inputs = vec![x, r, w];
     inputs.extend(a);
     inputs.extend(l);
-    run(ops::steerable_product(algebra, options), &inputs)
+    run(ops::steerable_product(algebra, &options), &inputs)
 }
 
 /// Gate per grade: `o_g = sigmoid(a_g u_g + b_g) x_g`, with `u_0 = x_0` and `u_g` an invariant of `x_g` above.

@@ -22,7 +22,7 @@ fn cases(oracle: &Oracle) -> Vec<(Operator, Vec<Vec<usize>>)> {
             first_order,
             normalize,
         };
-        ops::steerable_product(a, options).unwrap()
+        ops::steerable_product(a, &options).unwrap()
     };
     let product = ops::product(a, ProductKind::Geometric, None, None).unwrap();
     let fully = vec![oracle.paths().len(), CHANNELS, 3];

@@ -1,2 +1,45 @@
-//! Placeholder.
-fn main() {}
+//! The `flashcliff` program: trains the published models, runs single operators on files, shows algebras, measures.
+//!
+//! Exit status: 0 on success, also when Ctrl-C ended a training run that was saved; 1 on an error, with its causes on standard error; 2 on wrong usage.
+//! Results go to standard output, everything else to standard error.
+
+mod algebra;
+mod bench;
+mod cli;
+mod error;
+mod files;
+mod info;
+mod interrupt;
+mod op;
+mod output;
+mod tasks;
+mod train;
+
+use std::process::ExitCode;
+
+use clap::Parser;
+
+use cli::{Cli, Command};
+use error::Error;
+
+fn main() -> ExitCode {
+    let cli = Cli::parse();
+    match run(&cli) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprint!("{}", error::report(&error));
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(cli: &Cli) -> Result<(), Error> {
+    cli.start()?;
+    match &cli.command {
+        Command::Train(args) => train::run(args, cli.quiet),
+        Command::Algebra(args) => algebra::run(args),
+        Command::Op(args) => op::run(args),
+        Command::Info(args) => info::run(args),
+        Command::Bench(args) => bench::run(args),
+    }
+}

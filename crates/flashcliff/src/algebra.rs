@@ -45,7 +45,10 @@ impl Algebra {
         let found = shipped.find(|algebra| algebra.signature() == signature);
         found.ok_or_else(|| Error::UnsupportedSignature {
             signature,
-            shipped: Self::shipped().map(|a| a.name()).collect::<Vec<_>>().join(", "),
+            shipped: Self::shipped()
+                .map(|a| a.name())
+                .collect::<Vec<_>>()
+                .join(", "),
         })
     }
 
@@ -98,7 +101,13 @@ impl Algebra {
         let cayley = self.cayley();
         cayley.check_grades(left)?;
         cayley.check_grades(right)?;
-        let named = || self.entry.kernels.programs.iter().filter(|p| p.name == name);
+        let named = || {
+            self.entry
+                .kernels
+                .programs
+                .iter()
+                .filter(|p| p.name == name)
+        };
         let key = (left.bits(), right.bits());
         let found = named().find(|program| (program.left, program.right) == key);
         found.copied().ok_or_else(|| Error::UnsupportedGrades {

@@ -42,7 +42,11 @@ pub trait Element:
 pub(crate) mod private {
     use super::{Stage, Tier, Tiers};
 
-    #[allow(private_interfaces, unreachable_pub, reason = "sealed: cannot be named outside")]
+    #[allow(
+        private_interfaces,
+        unreachable_pub,
+        reason = "sealed: cannot be named outside"
+    )]
     pub trait Kernel: Sized + std::ops::AddAssign {
         /// The functions of a stage for this type.
         fn tiers(stage: &'static Stage) -> &'static Tiers<Self>;

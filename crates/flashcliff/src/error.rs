@@ -21,7 +21,9 @@ pub enum Error {
         shipped: String,
     },
     /// No kernel was generated for these operand grades.
-    #[error("{operator} of {signature}: no kernel for grades ({left}) and ({right}), expected one of {shipped}")]
+    #[error(
+        "{operator} of {signature}: no kernel for grades ({left}) and ({right}), expected one of {shipped}"
+    )]
     UnsupportedGrades {
         /// The operator.
         operator: String,

@@ -344,7 +344,11 @@ pub fn grade_norms(algebra: Algebra) -> Result<Operator, Error> {
 /// None for a shipped algebra.
 pub fn gate(algebra: Algebra, gate: Gate) -> Result<Operator, Error> {
     let lane = LaneOperator::new(algebra, "gate", algebra.full(), algebra.full())?;
-    Ok(Operator::new("gate", algebra, Kind::Lanes(lane.with_gate(gate))))
+    Ok(Operator::new(
+        "gate",
+        algebra,
+        Kind::Lanes(lane.with_gate(gate)),
+    ))
 }
 
 /// The RMS norm per grade and batch element, over channels:
@@ -356,7 +360,11 @@ pub fn gate(algebra: Algebra, gate: Gate) -> Result<Operator, Error> {
 pub fn grade_rms(algebra: Algebra, eps: f64) -> Result<Operator, Error> {
     check_eps(eps)?;
     let lane = LaneOperator::new(algebra, "grade_rms", algebra.full(), algebra.full())?;
-    Ok(Operator::new("grade_rms", algebra, Kind::Lanes(lane.with_eps(eps))))
+    Ok(Operator::new(
+        "grade_rms",
+        algebra,
+        Kind::Lanes(lane.with_eps(eps)),
+    ))
 }
 
 fn lanes(name: &'static str, program: &str, algebra: Algebra) -> Result<Operator, Error> {
@@ -370,7 +378,10 @@ fn between(
     left: Option<GradeSet>,
     right: Option<GradeSet>,
 ) -> Result<Operator, Error> {
-    let (left, right) = (left.unwrap_or(algebra.full()), right.unwrap_or(algebra.full()));
+    let (left, right) = (
+        left.unwrap_or(algebra.full()),
+        right.unwrap_or(algebra.full()),
+    );
     let lane = LaneOperator::new(algebra, name, left, right)?;
     Ok(Operator::new(name, algebra, Kind::Lanes(lane)))
 }

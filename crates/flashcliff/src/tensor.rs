@@ -17,11 +17,15 @@ impl Shape {
         };
         let mut axes = [0; MAX_AXES];
         let rank = shape.len();
-        axes.get_mut(..rank).ok_or_else(too_large)?.copy_from_slice(shape);
+        axes.get_mut(..rank)
+            .ok_or_else(too_large)?
+            .copy_from_slice(shape);
         // A zero axis makes the product zero whatever the others are.
         let expected = match shape.contains(&0) {
             true => Some(0),
-            false => shape.iter().try_fold(1_usize, |n, &axis| n.checked_mul(axis)),
+            false => shape
+                .iter()
+                .try_fold(1_usize, |n, &axis| n.checked_mul(axis)),
         };
         match expected {
             None => Err(too_large()),

@@ -1,7 +1,8 @@
-//! The body of a stage: a loop over groups of channels, one statement for each result.
+//! The body of a stage: a loop over groups of channels, statements in the order of the program.
 //!
-//! Values with several uses get a `let`; the others stand where they are used. (A `let` for every
-//! operation would nest thousands of scopes, for which compilers recurse once each.)
+//! Values with several uses get a `let`, sums a mutable variable to which one term after another
+//! is added; other values stand where they are used. (A `let` for every operation would nest
+//! thousands of scopes, for which compilers recurse once each.)
 
 use cayley::Algebra;
 use proc_macro2::{Ident, Literal, TokenStream};
@@ -41,16 +42,31 @@ fn describe(program: &Program, stage: &Stage) -> String {
         Target::Cut(cut) => format!("cut {cut}"),
     };
     let mut reads: Vec<String> = stage.sources.iter().map(source).collect();
-    reads.extend(stage.params.iter().map(|&p| format!("`{}`", program.params[p].name)));
+    reads.extend(
+        stage
+            .params
+            .iter()
+            .map(|&p| format!("`{}`", program.params[p].name)),
+    );
     let mut writes: Vec<String> = stage.targets.iter().map(target).collect();
     if !stage.row_sums.is_empty() {
         writes.push(format!("{} row sums", stage.row_sums.len()));
     }
-    writes.extend(stage.param_grads.iter().map(|&p| format!("`grad_{}`", program.params[p].name)));
+    writes.extend(
+        stage
+            .param_grads
+            .iter()
+            .map(|&p| format!("`grad_{}`", program.params[p].name)),
+    );
     if reads.is_empty() {
         reads.push("nothing".to_owned());
     }
-    format!("From {} to {}: {}.", reads.join(", "), writes.join(", "), program.formula)
+    format!(
+        "From {} to {}: {}.",
+        reads.join(", "),
+        writes.join(", "),
+        program.formula
+    )
 }
 
 struct Emitter<'a> {
@@ -58,6 +74,10 @@ struct Emitter<'a> {
     stage: &'a Stage,
     names: Names,
     uses: Vec<usize>,
+    /// The value after which the variable of a value is named: itself, or the start of its sum.
+    variable: Vec<Id>,
+    /// Whether a sum starts here.
+    is_accumulator: Vec<bool>,
 }
 
 impl<'a> Emitter<'a> {
@@ -70,16 +90,29 @@ impl<'a> Emitter<'a> {
             }
         }
         let writes = body.writes.iter().flat_map(|w| w.values.iter());
-        let sums = body.row_sums.iter().chain(body.column_sums.iter().map(|(_, _, id)| id));
+        let sums = body
+            .row_sums
+            .iter()
+            .chain(body.column_sums.iter().map(|(_, _, id)| id));
         for id in writes.chain(sums) {
             uses[id.index()] += 1;
         }
-        Self {
+        let mut emitter = Self {
             body,
             stage,
             names: Names::new(program, stage),
+            variable: body.graph.ids().collect(),
+            is_accumulator: vec![false; uses.len()],
             uses,
+        };
+        for id in body.graph.ids() {
+            if let Some(other) = emitter.accumulates(id) {
+                let start = emitter.variable[other.index()];
+                emitter.variable[id.index()] = start;
+                emitter.is_accumulator[start.index()] = true;
+            }
         }
+        emitter
     }
 
     /// The product that an addition or subtraction absorbs: method, product, other operand.
@@ -98,13 +131,20 @@ impl<'a> Emitter<'a> {
     }
 
     fn name(&self, id: Id) -> Ident {
-        format_ident!("{}", self.names.value(self.body, id))
+        format_ident!("{}", self.names.value(self.body, self.variable[id.index()]))
     }
 
-    /// Whether a value gets a `let`: it has several uses, is needed once a row, or comes in a pair.
+    /// Whether a value gets a statement: it has several uses, is needed once a row, comes in a
+    /// pair, or is a step of a sum.
     fn is_named(&self, id: Id) -> bool {
-        let paired = self.gate_pair(id).is_some() || self.is_paired_slope(id);
-        self.uses[id.index()] > 1 || paired || !self.body.graph.varies(id)
+        let several = self.uses[id.index()] > 1 || self.is_pair(id);
+        let step = self.variable[id.index()] != id || self.is_accumulator[id.index()];
+        several || step || !self.body.graph.varies(id)
+    }
+
+    /// Whether a value is a gate or slope that comes with the other.
+    fn is_pair(&self, id: Id) -> bool {
+        self.gate_pair(id).is_some() || self.is_paired_slope(id)
     }
 
     /// A value where it is used: its name, or its expression.
@@ -124,6 +164,11 @@ impl<'a> Emitter<'a> {
             let name = format_ident!("{}", self.names.lane(slot));
             quote!(let #name = args.inputs[#slot];)
         });
+        let prefetches = (0..self.stage.sources.len()).map(|slot| {
+            let name = format_ident!("{}", self.names.lane(slot));
+            let components = self.names.components(slot);
+            quote!(#name.prefetch::<#components>(c);)
+        });
         let outputs = (0..self.stage.targets.len()).map(|slot| {
             let name = format_ident!("out{slot}");
             quote!(let #name = args.outputs[#slot];)
@@ -139,41 +184,63 @@ impl<'a> Emitter<'a> {
         let count = self.body.row_sums.len();
         let sums: Vec<Ident> = (0..count).map(|i| format_ident!("sum{i}")).collect();
         let slots = 0..count;
-        let stores = self.stores();
+        // Values that no channel changes are written for every channel all the same.
+        let graph = &self.body.graph;
+        let uniform = graph.ids().filter(|&id| !graph.varies(id));
+        let uniform = uniform.map(|id| self.sinks(id));
+        let valid = match count {
+            0 => TokenStream::new(),
+            _ => quote!(let valid = args.valid_lanes(group, V::LANES);),
+        };
         quote! {
             #(#lanes)* #(#outputs)* #(#params)* #(#grads)*
             #(let mut #sums = V::zero();)*
             #once
             for group in 0..args.groups {
                 let c = group * V::LANES;
+                #(#prefetches)*
+                #valid
                 #each
-                #stores
+                #(#uniform)*
             }
             #(args.sums[#slots] = #sums.reduce_add();)*
         }
     }
 
-    /// The values that differ (or do not differ) between channels, in order.
+    /// The values that differ (or do not differ) between channels, in order; each leaves as soon
+    /// as it is complete.
     fn statements(&self, varying: bool) -> TokenStream {
         let graph = &self.body.graph;
         let mut code = TokenStream::new();
-        for id in graph.ids() {
-            if graph.varies(id) != varying || !self.is_named(id) || self.is_paired_slope(id) {
-                continue;
+        for id in graph.ids().filter(|&id| graph.varies(id) == varying) {
+            code.extend(self.statement(id));
+            if varying {
+                code.extend(self.sinks(id));
             }
-            let name = self.name(id);
-            if let Some((gate, slope)) = self.gate_pair(id) {
-                let (gate, slope) = (self.name(gate), self.name(slope));
-                let argument = self.value(graph.node(id).operands().next().unwrap_or(id));
-                code.extend(quote! {
-                    let (#gate, #slope) = gate_and_slope::<V>(args.gate, #argument);
-                });
-                continue;
-            }
-            let value = self.expression(id);
-            code.extend(quote!(let #name = #value;));
         }
         code
+    }
+
+    /// The statement that gives a value its name, if it has one of its own.
+    fn statement(&self, id: Id) -> TokenStream {
+        if !self.is_named(id) || self.is_paired_slope(id) {
+            return TokenStream::new();
+        }
+        let name = self.name(id);
+        if let Some((gate, slope)) = self.gate_pair(id) {
+            let (gate, slope) = (self.name(gate), self.name(slope));
+            let operand = self.body.graph.node(id).operands().next();
+            let argument = operand.map(|operand| self.value(operand));
+            return quote!(let (#gate, #slope) = gate_and_slope::<V>(args.gate, #argument););
+        }
+        let value = self.expression(id);
+        if self.variable[id.index()] != id {
+            quote!(#name = #value;)
+        } else if self.is_accumulator[id.index()] {
+            quote!(let mut #name = #value;)
+        } else {
+            quote!(let #name = #value;)
+        }
     }
 
     /// A gate whose slope is wanted too: both come from one call.
@@ -205,35 +272,17 @@ impl<'a> Emitter<'a> {
         ids.find(|&id| self.body.graph.node(id) == node)
     }
 
-    /// A chain of additions as statements on one accumulator, so that it stays flat.
-    fn chain(&self, id: Id) -> Option<TokenStream> {
-        let mut steps = Vec::new();
-        let mut at = id;
-        while let Some((method, product, other)) = self.fusion(at)
-            && method != "mul_sub"
-            && self.body.graph.varies(at)
-            && let Node::Mul(a, b) = self.body.graph.node(product)
-        {
-            let method = format_ident!("{method}");
-            let (a, b) = (self.value(a), self.value(b));
-            steps.push(quote!(s = V::#method(#a, #b, s);));
-            at = other;
-            if self.is_named(at) {
-                break;
-            }
-        }
-        if steps.len() < 2 {
-            return None;
-        }
-        let first = self.value(at);
-        let steps = steps.into_iter().rev();
-        Some(quote!({ let mut s = #first; #(#steps)* s }))
+    /// The value that an addition adds to, if nothing else uses that value: both then share one
+    /// mutable variable.
+    fn accumulates(&self, id: Id) -> Option<Id> {
+        let graph = &self.body.graph;
+        let (method, _, other) = self.fusion(id)?;
+        let only_use = self.uses[other.index()] == 1 && graph.varies(other);
+        let computed = !graph.node(other).is_leaf() && !self.is_pair(other);
+        (method != "mul_sub" && graph.varies(id) && only_use && computed).then_some(other)
     }
 
     fn expression(&self, id: Id) -> TokenStream {
-        if let Some(chain) = self.chain(id) {
-            return chain;
-        }
         if self.body.graph.varies(id)
             && let Some((method, product, other)) = self.fusion(id)
             && let Node::Mul(a, b) = self.body.graph.node(product)
@@ -288,34 +337,41 @@ impl<'a> Emitter<'a> {
         quote!(#function(#a))
     }
 
-    /// Everything that leaves the registers, each with its formula.
-    fn stores(&self) -> TokenStream {
+    /// Everything that leaves the registers with this value, each with its formula.
+    fn sinks(&self, id: Id) -> TokenStream {
         let mut code = TokenStream::new();
-        let comment = |target: String, id: Id| {
-            let formula = self.names.formula(self.body, &self.uses, id);
-            let text = format!("{target} = {formula}");
-            quote!(comment!(#text);)
-        };
+        let formula = || self.names.formula(self.body, &self.uses, id);
         for (slot, write) in self.body.writes.iter().enumerate() {
             let out = format_ident!("out{slot}");
-            for (component, &id) in write.values.iter().enumerate() {
+            for (component, _) in write.values.iter().enumerate().filter(|(_, v)| **v == id) {
                 let value = self.value(id);
-                code.extend(comment(format!("out{slot}[{component}]"), id));
-                code.extend(quote!(V::store(#value, #out.at(#component, c));));
+                let text = format!("out{slot}[{component}] = {}", formula());
+                code.extend(quote! {
+                    comment!(#text);
+                    V::store(#value, #out.at(#component, c));
+                });
             }
         }
-        if !self.body.row_sums.is_empty() {
-            code.extend(quote!(let valid = args.valid_lanes(group, V::LANES);));
-        }
-        for (index, &id) in self.body.row_sums.iter().enumerate() {
+        for (index, _) in self
+            .body
+            .row_sums
+            .iter()
+            .enumerate()
+            .filter(|(_, v)| **v == id)
+        {
             let (sum, value) = (format_ident!("sum{index}"), self.value(id));
-            code.extend(comment(format!("row sum {index}"), id));
-            code.extend(quote!(#sum = V::add(#sum, V::keep_first(#value, valid));));
-        }
-        for &(slot, index, id) in &self.body.column_sums {
-            let (grad, value) = (format_ident!("grad{slot}"), self.value(id));
-            code.extend(comment(format!("grad{slot}[{index}] +"), id));
+            let text = format!("row sum {index} = {}", formula());
             code.extend(quote! {
+                comment!(#text);
+                #sum = V::add(#sum, V::keep_first(#value, valid));
+            });
+        }
+        let column_sums = self.body.column_sums.iter();
+        for &(slot, index, _) in column_sums.filter(|(_, _, value)| *value == id) {
+            let (grad, value) = (format_ident!("grad{slot}"), self.value(id));
+            let text = format!("grad{slot}[{index}] += {}", formula());
+            code.extend(quote! {
+                comment!(#text);
                 V::store(V::add(V::load(#grad.at(#index, c)), #value), #grad.at(#index, c));
             });
         }

@@ -19,7 +19,10 @@ pub(super) fn emit(
     let ident = format_ident!("{name}");
     let key = &program.name;
     let formula = &program.formula;
-    let doc = format!(" `{formula}`, grades {} and {}.", operator.left, operator.right);
+    let doc = format!(
+        " `{formula}`, grades {} and {}.",
+        operator.left, operator.right
+    );
     let costs = [forward, backward].map(|pass| format!(" {}.", cost_sentence(operator, pass)));
     let [forward_cost, backward_cost] = costs;
     let grades = [operator.left, operator.right, operator.output];

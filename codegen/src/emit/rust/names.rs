@@ -14,15 +14,24 @@ impl Names {
         let lanes = stage.sources.iter().map(|source| match *source {
             Source::Input(tensor) => {
                 let tensor = &program.inputs[tensor];
-                let labels = tensor.components.iter().map(|label| label.replace(' ', "_"));
+                let labels = tensor
+                    .components
+                    .iter()
+                    .map(|label| label.replace(' ', "_"));
                 (tensor.name.clone(), labels.collect())
             }
             Source::Cut(cut) => {
                 let count = program.cuts[cut].len();
-                (format!("t{cut}"), (0..count).map(|k| k.to_string()).collect())
+                (
+                    format!("t{cut}"),
+                    (0..count).map(|k| k.to_string()).collect(),
+                )
             }
         });
-        let params = stage.params.iter().map(|&param| program.params[param].name.clone());
+        let params = stage
+            .params
+            .iter()
+            .map(|&param| program.params[param].name.clone());
         Self {
             lanes: lanes.collect(),
             params: params.collect(),
@@ -32,6 +41,11 @@ impl Names {
     /// The name of a lane tensor.
     pub(super) fn lane(&self, slot: usize) -> &str {
         &self.lanes[slot].0
+    }
+
+    /// How many components a lane tensor has.
+    pub(super) fn components(&self, slot: usize) -> usize {
+        self.lanes[slot].1.len()
     }
 
     /// The name of the value of a node.
@@ -67,7 +81,11 @@ impl Names {
         let inner = |id| self.expression(body, uses, id, false);
         let factor = |id: Id| {
             let text = inner(id);
-            if text.contains(' ') { format!("({text})") } else { text }
+            if text.contains(' ') {
+                format!("({text})")
+            } else {
+                text
+            }
         };
         match node {
             Node::Add(a, b) => format!("{} + {}", inner(a), inner(b)),

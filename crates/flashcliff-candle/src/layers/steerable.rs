@@ -82,7 +82,7 @@ impl SteerableGeometricProduct {
         let function = Arc::new(Steerable {
             right: ops::mv_linear(algebra, &linear(Bias::None))?,
             left,
-            product: ops::steerable_product(algebra, product)?,
+            product: ops::steerable_product(algebra, &product)?,
             normalize,
         });
 

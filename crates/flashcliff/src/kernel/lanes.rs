@@ -1,7 +1,7 @@
 //! The skeleton of lane programs: runs the stages of a pass over the rows of a tensor.
 //!
 //! For each row: bring ragged inputs to whole vectors (else read them where they are), run the
-//! stages with cuts in scratch memory that stays in the first cache, write the outputs.
+//! stages with cuts in scratch memory that stays in the caches, write the outputs.
 //!
 //! Rows are cut into chunks that threads take in turn. Parameter gradients are summed per chunk
 //! and the chunks added in order, so the result does not depend on the number of threads.
@@ -16,6 +16,8 @@ use crate::simd::Tier;
 
 /// The most lane tensors, cuts or parameters of a pass.
 const MAX_TENSORS: usize = 8;
+/// How far ahead, at least, a row is asked for.
+const PREFETCH_BYTES: usize = 2048;
 /// The most row sums of a pass: forward and backward, for each of the 9 grades of 8 dimensions.
 const MAX_ROW_SUMS: usize = 18;
 
@@ -30,7 +32,12 @@ pub(crate) struct Operand<T> {
 
 impl<T> Operand<T> {
     /// Of a contiguous `[components, batch, channels]` tensor.
-    pub(crate) fn contiguous(ptr: *mut T, components: usize, batch: usize, channels: usize) -> Self {
+    pub(crate) fn contiguous(
+        ptr: *mut T,
+        components: usize,
+        batch: usize,
+        channels: usize,
+    ) -> Self {
         Self {
             ptr,
             components,
@@ -55,6 +62,8 @@ impl<T> Operand<T> {
             // SAFETY: the caller's.
             ptr: unsafe { self.ptr.add(row * self.row_stride) },
             stride: self.component_stride,
+            ahead: self.row_stride
+                * PREFETCH_BYTES.div_ceil((self.row_stride * size_of::<T>()).max(1)),
         }
     }
 }
@@ -94,7 +103,10 @@ unsafe impl<T: Send> Sync for Call<'_, T> {}
 struct Layout {
     /// Channels, rounded up to whole vectors.
     padded: usize,
-    /// All parameters, transposed to `[count, padded]`.
+    /// From one row of scratch memory to the next. One vector more than a row needs: rows of a
+    /// power of two would all fall into the same sets of the first cache.
+    stride: usize,
+    /// All parameters, transposed to `[count, stride]`.
     params: usize,
     /// The parameter gradients of one chunk.
     partial: usize,
@@ -110,11 +122,13 @@ impl Layout {
         let count = |params: &[Parameter<T>]| params.iter().map(|p| p.count).sum::<usize>();
         let rows = |operands: &[Operand<T>]| operands.iter().map(|o| o.components).sum::<usize>();
         let cuts: usize = call.plan.cuts.iter().sum();
+        let stride = padded + lanes;
         Self {
             padded,
-            params: count(call.params) * padded,
-            partial: count(call.param_grads) * padded,
-            scratch: (rows(call.inputs) + rows(call.outputs) + cuts) * padded,
+            stride,
+            params: count(call.params) * stride,
+            partial: count(call.param_grads) * stride,
+            scratch: (rows(call.inputs) + rows(call.outputs) + cuts) * stride,
             chunks: Chunks::new(call.batch, call.flops * call.channels),
         }
     }
@@ -144,7 +158,7 @@ pub(crate) unsafe fn run<T: Element>(call: &Call<'_, T>, workspace: &mut [T]) {
     let (params, rest) = workspace.split_at_mut(layout.params);
     let (partials, scratch) = rest.split_at_mut(layout.partial * chunks);
     // SAFETY: the caller's.
-    unsafe { transpose_params(call, layout.padded, params) };
+    unsafe { transpose_params(call, layout.stride, params) };
     partials.fill(T::default());
     let params = SyncPtr(params.as_mut_ptr());
     let partials_ptr = SyncPtr(partials.as_mut_ptr());
@@ -180,8 +194,8 @@ impl<T> SyncPtr<T> {
 
 /// # Safety
 /// The parameters are valid for the shape of the call.
-unsafe fn transpose_params<T: Element>(call: &Call<'_, T>, padded: usize, to: &mut [T]) {
-    let mut rows = to.chunks_exact_mut(padded.max(1));
+unsafe fn transpose_params<T: Element>(call: &Call<'_, T>, stride: usize, to: &mut [T]) {
+    let mut rows = to.chunks_exact_mut(stride.max(1));
     for param in call.params {
         for k in 0..param.count {
             let Some(row) = rows.next() else { return };
@@ -219,7 +233,7 @@ unsafe fn sum_partials<T: Element>(call: &Call<'_, T>, layout: &Layout, partials
                     unsafe { *grad.ptr.add(c * grad.count + k) = value };
                 }
             }
-            start += layout.padded;
+            start += layout.stride;
         }
     }
 }
@@ -249,28 +263,29 @@ impl<'a, T: Element> Task<'a, T> {
         partial: *mut T,
         writer: RowWriter,
     ) -> Self {
-        let padded = layout.padded;
+        let stride = layout.stride;
         // The padding of inputs must be finite, and stays as it is.
         scratch.fill(T::default());
         let mut next = scratch.as_mut_ptr();
         let mut split = |components: usize| {
             let lanes = Lanes {
                 ptr: next,
-                stride: padded,
+                stride,
+                ahead: 0,
             };
-            next = next.wrapping_add(components * padded);
+            next = next.wrapping_add(components * stride);
             lanes
         };
         let mut task = Self {
             call,
-            ragged: padded != call.channels,
+            ragged: layout.padded != call.channels,
             writer,
             input_rows: [Lanes::NONE; MAX_TENSORS],
             output_rows: [Lanes::NONE; MAX_TENSORS],
             cuts: [Lanes::NONE; MAX_TENSORS],
             params: [Lanes::NONE; MAX_TENSORS],
             param_grads: [Lanes::NONE; MAX_TENSORS],
-            groups: padded / T::lanes(call.tier),
+            groups: layout.padded / T::lanes(call.tier),
             eps: T::from_f64(call.eps),
             inv_channels: T::from_f64(1.0 / call.channels as f64),
         };
@@ -288,9 +303,10 @@ impl<'a, T: Element> Task<'a, T> {
             for (row, param) in rows.iter_mut().zip(params) {
                 *row = Lanes {
                     ptr: next,
-                    stride: padded,
+                    stride,
+                    ahead: 0,
                 };
-                next = next.wrapping_add(param.count * padded);
+                next = next.wrapping_add(param.count * stride);
             }
         };
         rows_of(params, call.params, &mut task.params);
@@ -318,33 +334,29 @@ impl<'a, T: Element> Task<'a, T> {
                 *lanes = direct;
             }
         }
+        // Ragged rows and streamed ones go by way of the scratch memory.
+        let staged = self.ragged || self.writer.streams();
         let mut outputs = self.output_rows;
         for (lanes, operand) in outputs.iter_mut().zip(call.outputs) {
-            if !self.is_staged(operand) && !operand.is_unwanted() {
+            if !staged && !operand.is_unwanted() {
                 // SAFETY: the caller's.
                 *lanes = unsafe { operand.row(row) };
             }
         }
         // SAFETY: the caller's; the lanes hold whole vectors.
         unsafe { self.stages(row, &inputs, &outputs) };
-        for (lanes, operand) in outputs.iter().zip(call.outputs) {
-            if self.is_staged(operand) && !operand.is_unwanted() {
-                // SAFETY: the caller's.
-                let direct = unsafe { operand.row(row) };
-                for k in 0..operand.components {
-                    // SAFETY: the row of the operand and the scratch row hold the channels.
-                    unsafe {
-                        let (from, to) = (lanes.at(k, 0), direct.at(k, 0));
-                        self.writer.copy(from, to, call.channels);
-                    }
+        let wanted = outputs.iter().zip(call.outputs);
+        for (lanes, operand) in wanted.filter(|(_, operand)| staged && !operand.is_unwanted()) {
+            // SAFETY: the caller's.
+            let direct = unsafe { operand.row(row) };
+            for k in 0..operand.components {
+                // SAFETY: the row of the operand and the scratch row hold the channels.
+                unsafe {
+                    let (from, to) = (lanes.at(k, 0), direct.at(k, 0));
+                    self.writer.copy(from, to, call.channels);
                 }
             }
         }
-    }
-
-    /// Whether an output is written by way of the scratch memory.
-    fn is_staged(&self, _: &Operand<T>) -> bool {
-        self.ragged || self.writer.streams()
     }
 
     /// # Safety

@@ -28,6 +28,9 @@ unsafe fn fence<V: Math>(_: &mut StageArgs<'_, V::Elem>) {
     unsafe { V::stream_fence() }
 }
 
+/// The unit in which memory is written.
+const LINE_BYTES: usize = 64;
+
 static STREAM: Stage = stage!(stream_groups);
 static FENCE: Stage = stage!(fence);
 
@@ -56,22 +59,29 @@ impl RowWriter {
     /// # Safety
     /// Both ranges are valid and do not overlap.
     pub(crate) unsafe fn copy<T: Element>(self, from: *const T, to: *mut T, len: usize) {
-        let lanes = T::lanes(self.tier);
-        let vector = lanes * size_of::<T>();
-        // Elements before the first aligned address.
-        let head = to.addr().wrapping_neg() % vector / size_of::<T>();
-        if !self.stream || len < head + lanes {
+        let line = LINE_BYTES / size_of::<T>();
+        // Elements before the first whole line, and in whole lines: half-written lines must not
+        // pass the caches.
+        let head = (to.addr().wrapping_neg() % LINE_BYTES / size_of::<T>()).min(len);
+        let body = (len - head) / line * line;
+        if !self.stream || body == 0 {
             // SAFETY: the caller's.
             unsafe { from.copy_to_nonoverlapping(to, len) };
             return;
         }
-        let groups = (len - head) / lanes;
-        let tail = head + groups * lanes;
+        let (tail, groups) = (head + body, body / T::lanes(self.tier));
         // SAFETY: the three parts lie in the ranges of the caller; the middle one is aligned.
         unsafe {
             from.copy_to_nonoverlapping(to, head);
-            call::<T>(&STREAM, self.tier, from.add(head).cast_mut(), to.add(head), groups);
-            from.add(tail).copy_to_nonoverlapping(to.add(tail), len - tail);
+            call::<T>(
+                &STREAM,
+                self.tier,
+                from.add(head).cast_mut(),
+                to.add(head),
+                groups,
+            );
+            from.add(tail)
+                .copy_to_nonoverlapping(to.add(tail), len - tail);
         }
     }
 
@@ -80,7 +90,13 @@ impl RowWriter {
         if self.stream {
             // SAFETY: no element is accessed.
             unsafe {
-                call::<T>(&FENCE, self.tier, std::ptr::null_mut(), std::ptr::null_mut(), 0);
+                call::<T>(
+                    &FENCE,
+                    self.tier,
+                    std::ptr::null_mut(),
+                    std::ptr::null_mut(),
+                    0,
+                );
             }
         }
     }
@@ -96,9 +112,10 @@ unsafe fn call<T: Element>(
     groups: usize,
 ) {
     use super::stage::Lanes;
+    let row = |ptr| Lanes { ptr, ..Lanes::NONE };
     let mut args = StageArgs {
-        inputs: &[Lanes { ptr: from, stride: 0 }],
-        outputs: &[Lanes { ptr: to, stride: 0 }],
+        inputs: &[row(from)],
+        outputs: &[row(to)],
         params: &[],
         param_grads: &[],
         rows: &[],

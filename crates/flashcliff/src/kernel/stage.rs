@@ -8,6 +8,8 @@ use crate::simd::Tier;
 pub(crate) struct Lanes<T> {
     pub(crate) ptr: *mut T,
     pub(crate) stride: usize,
+    /// From this row to the one worth fetching meanwhile; 0 if the row lies in a cache already.
+    pub(crate) ahead: usize,
 }
 
 impl<T> Clone for Lanes<T> {
@@ -23,7 +25,26 @@ impl<T> Lanes<T> {
     pub(crate) const NONE: Self = Self {
         ptr: std::ptr::null_mut(),
         stride: 0,
+        ahead: 0,
     };
+
+    /// Asks for a later row of the first `COMPONENTS` components: so many streams are more than
+    /// the prefetchers of the CPU follow.
+    #[inline(always)]
+    pub(crate) fn prefetch<const COMPONENTS: usize>(self, channel: usize) {
+        for component in 0..COMPONENTS {
+            let offset = component * self.stride + channel + self.ahead;
+            let address = self.ptr.wrapping_add(offset);
+            #[cfg(target_arch = "x86_64")]
+            // SAFETY: a prefetch is a hint; its address need not be valid.
+            unsafe {
+                use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+                _mm_prefetch::<_MM_HINT_T0>(address.cast());
+            }
+            #[cfg(not(target_arch = "x86_64"))]
+            let _ = address;
+        }
+    }
 
     /// The address of a component at a channel.
     ///
@@ -112,45 +133,45 @@ macro_rules! stage {
         use $crate::kernel::stage::{Stage, StageArgs, Tiers};
 
         macro_rules! shims {
-            ($elem:ty, $avx2:ident, $avx512:tt, $neon:ident) => {{
-                unsafe fn scalar(args: &mut StageArgs<'_, $elem>) {
-                    // SAFETY: the caller's.
-                    unsafe { $body::<$crate::simd::Scalar<$elem>>(args) }
-                }
-                #[cfg(target_arch = "x86_64")]
-                #[target_feature(enable = "avx2,fma")]
-                unsafe fn avx2(args: &mut StageArgs<'_, $elem>) {
-                    // SAFETY: the caller's.
-                    unsafe { $body::<$crate::simd::avx2::$avx2>(args) }
-                }
-                #[cfg(target_arch = "aarch64")]
-                #[target_feature(enable = "neon")]
-                unsafe fn neon(args: &mut StageArgs<'_, $elem>) {
-                    // SAFETY: the caller's.
-                    unsafe { $body::<$crate::simd::neon::$neon>(args) }
-                }
-                Tiers {
-                    scalar,
+                ($elem:ty, $avx2:ident, $avx512:tt, $neon:ident) => {{
+                    unsafe fn scalar(args: &mut StageArgs<'_, $elem>) {
+                        // SAFETY: the caller's.
+                        unsafe { $body::<$crate::simd::Scalar<$elem>>(args) }
+                    }
                     #[cfg(target_arch = "x86_64")]
-                    avx2,
-                    #[cfg(target_arch = "x86_64")]
-                    avx512: shims!(@avx512 $elem, $avx512, avx2),
+                    #[target_feature(enable = "avx2,fma")]
+                    unsafe fn avx2(args: &mut StageArgs<'_, $elem>) {
+                        // SAFETY: the caller's.
+                        unsafe { $body::<$crate::simd::avx2::$avx2>(args) }
+                    }
                     #[cfg(target_arch = "aarch64")]
-                    neon,
-                }
-            }};
-            (@avx512 $elem:ty, none, $avx2:ident) => {
-                $avx2
-            };
-            (@avx512 $elem:ty, $avx512:ident, $avx2:ident) => {{
-                #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
-                unsafe fn avx512(args: &mut StageArgs<'_, $elem>) {
-                    // SAFETY: the caller's.
-                    unsafe { $body::<$crate::simd::avx512::$avx512>(args) }
-                }
-                avx512
-            }};
-        }
+                    #[target_feature(enable = "neon")]
+                    unsafe fn neon(args: &mut StageArgs<'_, $elem>) {
+                        // SAFETY: the caller's.
+                        unsafe { $body::<$crate::simd::neon::$neon>(args) }
+                    }
+                    Tiers {
+                        scalar,
+                        #[cfg(target_arch = "x86_64")]
+                        avx2,
+                        #[cfg(target_arch = "x86_64")]
+                        avx512: shims!(@avx512 $elem, $avx512, avx2),
+                        #[cfg(target_arch = "aarch64")]
+                        neon,
+                    }
+                }};
+                (@avx512 $elem:ty, none, $avx2:ident) => {
+                    $avx2
+                };
+                (@avx512 $elem:ty, $avx512:ident, $avx2:ident) => {{
+                    #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
+                    unsafe fn avx512(args: &mut StageArgs<'_, $elem>) {
+                        // SAFETY: the caller's.
+                        unsafe { $body::<$crate::simd::avx512::$avx512>(args) }
+                    }
+                    avx512
+                }};
+            }
         Stage {
             f32: shims!(f32, F32x8, F32x16, F32x4),
             f64: shims!(f64, F64x4, none, F64x2),

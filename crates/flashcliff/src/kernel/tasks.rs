@@ -21,7 +21,10 @@ impl Chunks {
     /// Cuts a batch whose rows cost `row_flops` each.
     pub(crate) fn new(batch: usize, row_flops: usize) -> Self {
         let worthwhile = MIN_CHUNK_FLOPS.div_ceil(row_flops.max(1));
-        let rows = batch.div_ceil(MAX_CHUNKS).max(worthwhile).clamp(1, batch.max(1));
+        let rows = batch
+            .div_ceil(MAX_CHUNKS)
+            .max(worthwhile)
+            .clamp(1, batch.max(1));
         Self { batch, rows }
     }
 

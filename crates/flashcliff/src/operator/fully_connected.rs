@@ -215,27 +215,32 @@ impl FullyConnected {
         let output = Pointer(output.as_mut_ptr());
         let saved = Pointer(saved.as_mut_ptr());
         let (output, saved, w) = (&output, &saved, &w);
-        tasks::run(blocks.count(), workspace, sizes.total(), |scratch, block| {
-            let rows = blocks.range(block);
-            let mut scratch = sizes.split(scratch);
-            let block = Block::new(self, tier, dims, inputs, rows.clone());
-            block.form_gates(&mut scratch);
-            let count = rows.len();
-            let mut started = vec![false; self.output.ranges.len()];
-            for (index, product) in self.paths.iter().enumerate() {
-                block.form_path(product, &mut scratch);
-                let blades = self.output.grade(product.path.output);
-                let out = scratch.product.as_mut_ptr();
-                let out = Matrix::rows(out, dims.out_channels).from(blades.start * count, 0);
-                let a = Matrix::rows(scratch.formed.as_mut_ptr(), dims.in_channels);
-                let sizes = (blades.len() * count, dims.in_channels, dims.out_channels);
-                let again = std::mem::replace(&mut started[product.path.output], true);
-                // SAFETY: the scratch parts have these sizes; shapes were checked.
-                unsafe { matmul(sizes, out, a, w.from(index * dims.in_channels, 0), again) };
-            }
-            // SAFETY: blocks are disjoint rows of the output.
-            unsafe { block.finish(&mut scratch, output.0, saved.0) };
-        });
+        tasks::run(
+            blocks.count(),
+            workspace,
+            sizes.total(),
+            |scratch, block| {
+                let rows = blocks.range(block);
+                let mut scratch = sizes.split(scratch);
+                let block = Block::new(self, tier, dims, inputs, rows.clone());
+                block.form_gates(&mut scratch);
+                let count = rows.len();
+                let mut started = vec![false; self.output.ranges.len()];
+                for (index, product) in self.paths.iter().enumerate() {
+                    block.form_path(product, &mut scratch);
+                    let blades = self.output.grade(product.path.output);
+                    let out = scratch.product.as_mut_ptr();
+                    let out = Matrix::rows(out, dims.out_channels).from(blades.start * count, 0);
+                    let a = Matrix::rows(scratch.formed.as_mut_ptr(), dims.in_channels);
+                    let sizes = (blades.len() * count, dims.in_channels, dims.out_channels);
+                    let again = std::mem::replace(&mut started[product.path.output], true);
+                    // SAFETY: the scratch parts have these sizes; shapes were checked.
+                    unsafe { matmul(sizes, out, a, w.from(index * dims.in_channels, 0), again) };
+                }
+                // SAFETY: blocks are disjoint rows of the output.
+                unsafe { block.finish(&mut scratch, output.0, saved.0) };
+            },
+        );
     }
 
     pub(super) fn backward<T: Element>(
@@ -282,40 +287,56 @@ impl FullyConnected {
         let sizes = self.backward_scratch::<T>(tier, dims);
         let target = Pointer(grad_product.as_mut_ptr());
         let target = &target;
-        tasks::run(blocks.count(), workspace, sizes.total(), |scratch, block| {
-            let rows = blocks.range(block);
-            let count = rows.len();
-            let channels = dims.out_channels;
-            let scratch = sizes.split(scratch);
-            for (index, norm) in self.norms.iter().enumerate() {
-                let blades = norm.blades.len();
-                let start = (norm.blades.start * dims.batch + rows.start) * channels;
-                let tensor = |ptr: *const T| {
-                    let ptr = ptr.cast_mut().wrapping_add(start);
-                    Operand::contiguous(ptr, blades, dims.batch, channels)
-                };
-                let product = scratch.product.as_mut_ptr();
-                let product = Operand::contiguous(product, blades, count, channels);
-                let saved = given.saved.as_ptr().cast_mut();
-                let saved = saved.wrapping_add(index * dims.batch + rows.start);
-                let run = |plan, inputs: &[Operand<T>], outputs: &[Operand<T>], lanes: &mut [T]| {
-                    let call = Call {
-                        saved,
-                        saved_stride: dims.batch,
-                        channels,
-                        ..self.call(tier, plan, inputs, outputs, count)
+        tasks::run(
+            blocks.count(),
+            workspace,
+            sizes.total(),
+            |scratch, block| {
+                let rows = blocks.range(block);
+                let count = rows.len();
+                let channels = dims.out_channels;
+                let scratch = sizes.split(scratch);
+                for (index, norm) in self.norms.iter().enumerate() {
+                    let blades = norm.blades.len();
+                    let start = (norm.blades.start * dims.batch + rows.start) * channels;
+                    let tensor = |ptr: *const T| {
+                        let ptr = ptr.cast_mut().wrapping_add(start);
+                        Operand::contiguous(ptr, blades, dims.batch, channels)
                     };
-                    // SAFETY: rows of checked tensors; blocks are disjoint; both plans only read
-                    // `saved`.
-                    unsafe { lanes::run(&call, lanes) };
-                };
-                let output = tensor(given.output.as_ptr());
-                run(&norm.undo.forward, &[output], &[product], &mut *scratch.lanes);
-                let inputs = [product, tensor(given.grad_output.as_ptr())];
-                let target = [tensor(target.0)];
-                run(&norm.program.backward, &inputs, &target, &mut *scratch.lanes);
-            }
-        });
+                    let product = scratch.product.as_mut_ptr();
+                    let product = Operand::contiguous(product, blades, count, channels);
+                    let saved = given.saved.as_ptr().cast_mut();
+                    let saved = saved.wrapping_add(index * dims.batch + rows.start);
+                    let run =
+                        |plan, inputs: &[Operand<T>], outputs: &[Operand<T>], lanes: &mut [T]| {
+                            let call = Call {
+                                saved,
+                                saved_stride: dims.batch,
+                                channels,
+                                ..self.call(tier, plan, inputs, outputs, count)
+                            };
+                            // SAFETY: rows of checked tensors; blocks are disjoint; both plans only read
+                            // `saved`.
+                            unsafe { lanes::run(&call, lanes) };
+                        };
+                    let output = tensor(given.output.as_ptr());
+                    run(
+                        &norm.undo.forward,
+                        &[output],
+                        &[product],
+                        &mut *scratch.lanes,
+                    );
+                    let inputs = [product, tensor(given.grad_output.as_ptr())];
+                    let target = [tensor(target.0)];
+                    run(
+                        &norm.program.backward,
+                        &inputs,
+                        &target,
+                        &mut *scratch.lanes,
+                    );
+                }
+            },
+        );
     }
 
     fn operand_gradients<T: Element>(
@@ -330,37 +351,45 @@ impl FullyConnected {
         let blocks = Chunks::of_rows(dims.batch, self.block_rows(dims));
         let sizes = self.backward_scratch::<T>(tier, dims);
         let pointer = |grad: &mut Option<&mut [T]>| {
-            Pointer(grad.as_mut().map_or(std::ptr::null_mut(), |g| g.as_mut_ptr()))
+            Pointer(
+                grad.as_mut()
+                    .map_or(std::ptr::null_mut(), |g| g.as_mut_ptr()),
+            )
         };
         let (grad_x, grad_y) = (pointer(grad_x), pointer(grad_y));
         let (grad_x, grad_y) = (&grad_x, &grad_y);
         let w = given.inputs[2].data().as_ptr().cast_mut();
         let w = Matrix::rows(w, dims.out_channels);
         let w = &w;
-        tasks::run(blocks.count(), workspace, sizes.total(), |scratch, block| {
-            let rows = blocks.range(block);
-            let count = rows.len();
-            let mut scratch = sizes.split(scratch);
-            let block = Block::new(self, tier, dims, given.inputs, rows);
-            block.form_gates(&mut scratch);
-            block.gather(grad_product, &mut scratch);
-            scratch.grad_x.fill(T::default());
-            scratch.grad_y.fill(T::default());
-            scratch.grad_gates.fill(T::default());
-            for (index, product) in self.paths.iter().enumerate() {
-                let blades = self.output.grade(product.path.output);
-                let grad_o = Matrix::rows(scratch.product.as_mut_ptr(), dims.out_channels);
-                let grad_o = grad_o.from(blades.start * count, 0);
-                let grad_a = Matrix::rows(scratch.formed.as_mut_ptr(), dims.in_channels);
-                let w = w.from(index * dims.in_channels, 0).transposed();
-                let sizes = (blades.len() * count, dims.out_channels, dims.in_channels);
-                // SAFETY: the scratch parts have these sizes; shapes were checked.
-                unsafe { matmul(sizes, grad_a, grad_o, w, false) };
-                block.pull_back_path(product, &mut scratch);
-            }
-            // SAFETY: blocks are disjoint rows of the gradients.
-            unsafe { block.finish_gradients(&mut scratch, grad_x.0, grad_y.0) };
-        });
+        tasks::run(
+            blocks.count(),
+            workspace,
+            sizes.total(),
+            |scratch, block| {
+                let rows = blocks.range(block);
+                let count = rows.len();
+                let mut scratch = sizes.split(scratch);
+                let block = Block::new(self, tier, dims, given.inputs, rows);
+                block.form_gates(&mut scratch);
+                block.gather(grad_product, &mut scratch);
+                scratch.grad_x.fill(T::default());
+                scratch.grad_y.fill(T::default());
+                scratch.grad_gates.fill(T::default());
+                for (index, product) in self.paths.iter().enumerate() {
+                    let blades = self.output.grade(product.path.output);
+                    let grad_o = Matrix::rows(scratch.product.as_mut_ptr(), dims.out_channels);
+                    let grad_o = grad_o.from(blades.start * count, 0);
+                    let grad_a = Matrix::rows(scratch.formed.as_mut_ptr(), dims.in_channels);
+                    let w = w.from(index * dims.in_channels, 0).transposed();
+                    let sizes = (blades.len() * count, dims.out_channels, dims.in_channels);
+                    // SAFETY: the scratch parts have these sizes; shapes were checked.
+                    unsafe { matmul(sizes, grad_a, grad_o, w, false) };
+                    block.pull_back_path(product, &mut scratch);
+                }
+                // SAFETY: blocks are disjoint rows of the gradients.
+                unsafe { block.finish_gradients(&mut scratch, grad_x.0, grad_y.0) };
+            },
+        );
     }
 
     /// `A_p^T grad` for each path, over the blocks in order.
@@ -380,30 +409,35 @@ impl FullyConnected {
         let sizes = self.weight_scratch::<T>(tier, dims);
         let grad_w = Matrix::rows(grad_w.as_mut_ptr(), dims.out_channels);
         let grad_w = &grad_w;
-        tasks::run(self.paths.len(), workspace, sizes.total(), |scratch, index| {
-            let product = &self.paths[index];
-            let blades = self.output.grade(product.path.output);
-            let mut scratch = sizes.split(scratch);
-            let out = grad_w.from(index * dims.in_channels, 0);
-            for block_index in 0..blocks.count() {
-                let rows = blocks.range(block_index);
-                let count = rows.len();
-                let block = Block::new(self, tier, dims, inputs, rows.clone());
-                block.form_gates(&mut scratch);
-                block.form_path(product, &mut scratch);
-                for (offset, blade) in blades.clone().enumerate() {
-                    let grad_o = grad_product.as_ptr().cast_mut();
-                    let grad_o = Matrix::rows(grad_o, dims.out_channels);
-                    let grad_o = grad_o.from(blade * dims.batch + rows.start, 0);
-                    let a = Matrix::rows(scratch.formed.as_mut_ptr(), dims.in_channels);
-                    let a = a.from(offset * count, 0).transposed();
-                    let sizes = (dims.in_channels, count, dims.out_channels);
-                    let again = block_index > 0 || offset > 0;
-                    // SAFETY: the scratch parts have these sizes; paths have disjoint weights.
-                    unsafe { matmul(sizes, out, a, grad_o, again) };
+        tasks::run(
+            self.paths.len(),
+            workspace,
+            sizes.total(),
+            |scratch, index| {
+                let product = &self.paths[index];
+                let blades = self.output.grade(product.path.output);
+                let mut scratch = sizes.split(scratch);
+                let out = grad_w.from(index * dims.in_channels, 0);
+                for block_index in 0..blocks.count() {
+                    let rows = blocks.range(block_index);
+                    let count = rows.len();
+                    let block = Block::new(self, tier, dims, inputs, rows.clone());
+                    block.form_gates(&mut scratch);
+                    block.form_path(product, &mut scratch);
+                    for (offset, blade) in blades.clone().enumerate() {
+                        let grad_o = grad_product.as_ptr().cast_mut();
+                        let grad_o = Matrix::rows(grad_o, dims.out_channels);
+                        let grad_o = grad_o.from(blade * dims.batch + rows.start, 0);
+                        let a = Matrix::rows(scratch.formed.as_mut_ptr(), dims.in_channels);
+                        let a = a.from(offset * count, 0).transposed();
+                        let sizes = (dims.in_channels, count, dims.out_channels);
+                        let again = block_index > 0 || offset > 0;
+                        // SAFETY: the scratch parts have these sizes; paths have disjoint weights.
+                        unsafe { matmul(sizes, out, a, grad_o, again) };
+                    }
                 }
-            }
-        });
+            },
+        );
     }
 
     /// A call over `count` rows of a block without parameters; its channels are the input's.
@@ -612,7 +646,9 @@ impl<'a, T: Element> Block<'a, T> {
     fn run(&self, plan: &Plan, inputs: &[Operand<T>], outputs: &[Operand<T>], lanes: &mut [T]) {
         let call = Call {
             channels: self.dims.in_channels,
-            ..self.op.call(self.tier, plan, inputs, outputs, self.rows.len())
+            ..self
+                .op
+                .call(self.tier, plan, inputs, outputs, self.rows.len())
         };
         // SAFETY: rows of checked tensors, and scratch parts of the sizes that the plan writes;
         // each block and each task has its own.
@@ -642,7 +678,10 @@ impl<'a, T: Element> Block<'a, T> {
                 ..self.part(zeros, 0..1)
             },
         };
-        [scalar(self.x, &self.op.left), scalar(self.y, &self.op.right)]
+        [
+            scalar(self.x, &self.op.left),
+            scalar(self.y, &self.op.right),
+        ]
     }
 
     fn form_gates(&self, scratch: &mut Scratch<'_, T>) {
@@ -687,7 +726,10 @@ impl<'a, T: Element> Block<'a, T> {
                 *to += from;
             }
         };
-        let (at_x, at_y) = (self.op.left.grade(path.left), self.op.right.grade(path.right));
+        let (at_x, at_y) = (
+            self.op.left.grade(path.left),
+            self.op.right.grade(path.right),
+        );
         add(scratch.grad_x, at_x.start, scratch.path_x, x.components);
         add(scratch.grad_y, at_y.start, scratch.path_y, y.components);
         add(scratch.grad_gates, 0, scratch.path_gates, 1);
@@ -727,7 +769,12 @@ impl<'a, T: Element> Block<'a, T> {
             let from = product.wrapping_add(start * count * channels);
             let to = target.wrapping_add(start * self.dims.batch * channels);
             let inputs = [Operand::contiguous(from, end - start, count, channels)];
-            let outputs = [Operand::contiguous(to, end - start, self.dims.batch, channels)];
+            let outputs = [Operand::contiguous(
+                to,
+                end - start,
+                self.dims.batch,
+                channels,
+            )];
             let plan = &norm.program.forward;
             let call = Call {
                 saved: saved.wrapping_add(index * self.dims.batch + self.rows.start),
@@ -744,7 +791,12 @@ impl<'a, T: Element> Block<'a, T> {
     ///
     /// # Safety
     /// `grad_x` and `grad_y` are null or the tensors of the call; nothing else writes these rows.
-    unsafe fn finish_gradients(&self, scratch: &mut Scratch<'_, T>, grad_x: *mut T, grad_y: *mut T) {
+    unsafe fn finish_gradients(
+        &self,
+        scratch: &mut Scratch<'_, T>,
+        grad_x: *mut T,
+        grad_y: *mut T,
+    ) {
         let lane = self.rows.len() * self.dims.in_channels;
         let [x, y] = self.scalars(scratch.zeros.as_mut_ptr());
         let inputs = [x, y, self.part(scratch.grad_gates.as_mut_ptr(), 0..1)];
@@ -754,8 +806,18 @@ impl<'a, T: Element> Block<'a, T> {
         ];
         self.run(&self.op.gates.backward, &inputs, &outputs, scratch.lanes);
         let sides = [
-            (&self.op.left, &mut *scratch.grad_x, &*scratch.path_x, grad_x),
-            (&self.op.right, &mut *scratch.grad_y, &*scratch.path_y, grad_y),
+            (
+                &self.op.left,
+                &mut *scratch.grad_x,
+                &*scratch.path_x,
+                grad_x,
+            ),
+            (
+                &self.op.right,
+                &mut *scratch.grad_y,
+                &*scratch.path_y,
+                grad_y,
+            ),
         ];
         for (layout, grad, through_gate, target) in sides {
             if target.is_null() {

@@ -154,7 +154,10 @@ impl LaneOperator {
         let params = self.params(input);
         let grads: Vec<*mut T> = grads
             .iter_mut()
-            .map(|grad| grad.as_mut().map_or(std::ptr::null_mut(), |g| g.as_mut_ptr()))
+            .map(|grad| {
+                grad.as_mut()
+                    .map_or(std::ptr::null_mut(), |g| g.as_mut_ptr())
+            })
             .collect();
         let mut outputs = self.lanes(dims, |index| grads[index]);
         for output in &mut outputs {
@@ -179,7 +182,10 @@ impl LaneOperator {
                 let components = self.program.inputs[tensor].1;
                 let ptr = pointer(index);
                 let (batch, channels) = (dims.batch, dims.in_channels);
-                lanes.push((tensor, Operand::contiguous(ptr, components, batch, channels)));
+                lanes.push((
+                    tensor,
+                    Operand::contiguous(ptr, components, batch, channels),
+                ));
             }
         }
         lanes.sort_by_key(|&(tensor, _)| tensor);

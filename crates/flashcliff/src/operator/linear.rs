@@ -172,7 +172,13 @@ impl Linear {
                 let w = self.weight(weight.ptr, *index, dims).transposed();
                 // SAFETY: shapes were checked; blocks are disjoint rows of the gradient.
                 unsafe {
-                    matmul((m, n, k), grad_x.from(start, 0), grad_o.from(start, 0), w, false);
+                    matmul(
+                        (m, n, k),
+                        grad_x.from(start, 0),
+                        grad_o.from(start, 0),
+                        w,
+                        false,
+                    );
                 }
             });
         }

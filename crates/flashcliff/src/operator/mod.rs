@@ -236,7 +236,15 @@ impl Operator {
         let (output, grad_output) = (output.data(), grad_output.data());
         match &self.kind {
             Kind::Lanes(lane) => {
-                lane.backward(self.tier, &dims, inputs, saved, grad_output, grads, workspace);
+                lane.backward(
+                    self.tier,
+                    &dims,
+                    inputs,
+                    saved,
+                    grad_output,
+                    grads,
+                    workspace,
+                );
             }
             Kind::FullyConnected(product) => {
                 let given = fully_connected::Given {
@@ -295,7 +303,14 @@ impl Operator {
         let len = self.workspace_len::<T>(&dims, Pass::Backward);
         let mut workspace = vec![T::default(); len];
         let saved = &evaluation.saved;
-        self.backward(inputs, output, saved, grad_output, &mut views, &mut workspace)?;
+        self.backward(
+            inputs,
+            output,
+            saved,
+            grad_output,
+            &mut views,
+            &mut workspace,
+        )?;
         Ok(grads)
     }
 

@@ -113,7 +113,9 @@ pub(super) fn unify(
         out_channels: out_channels.unwrap_or(in_channels),
     };
     let shape = output.shape(&dims);
-    let elements = shape.iter().try_fold(1_usize, |n, &axis| n.checked_mul(axis));
+    let elements = shape
+        .iter()
+        .try_fold(1_usize, |n, &axis| n.checked_mul(axis));
     // No tensor may exceed what a slice of the largest element can address.
     match elements {
         Some(n) if n <= isize::MAX as usize / size_of::<f64>() => Ok(dims),

@@ -17,19 +17,16 @@ unsafe fn exterior_product_0<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let out0 = args.outputs[0];
         for group in 0..args.groups {
             let c = group * V::LANES;
+            x.prefetch::<2usize>(c);
+            y.prefetch::<2usize>(c);
             let x_1 = V::load(x.at(0usize, c));
             let y_1 = V::load(y.at(0usize, c));
             // out0[0] = x_1*y_1
             V::store(V::mul(x_1, y_1), out0.at(0usize, c));
+            let mut v4 = V::mul(x_1, V::load(y.at(1usize, c)));
+            v4 = V::mul_add(V::load(x.at(1usize, c)), y_1, v4);
             // out0[1] = x_1*y_e1 + x_e1*y_1
-            V::store(
-                V::mul_add(
-                    V::load(x.at(1usize, c)),
-                    y_1,
-                    V::mul(x_1, V::load(y.at(1usize, c))),
-                ),
-                out0.at(1usize, c),
-            );
+            V::store(v4, out0.at(1usize, c));
         }
     }
 }
@@ -46,23 +43,46 @@ unsafe fn exterior_product_1<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let out0 = args.outputs[0];
         for group in 0..args.groups {
             let c = group * V::LANES;
-            let grad_o_e1 = V::load(grad_o.at(1usize, c));
+            y.prefetch::<2usize>(c);
+            grad_o.prefetch::<2usize>(c);
             let y_1 = V::load(y.at(0usize, c));
-            // out0[0] = y_e1*grad_o_e1 + y_1*grad_o_1
-            V::store(
-                V::mul_add(
-                    y_1,
-                    V::load(grad_o.at(0usize, c)),
-                    V::mul(V::load(y.at(1usize, c)), grad_o_e1),
-                ),
-                out0.at(0usize, c),
-            );
+            let grad_o_e1 = V::load(grad_o.at(1usize, c));
             // out0[1] = y_1*grad_o_e1
             V::store(V::mul(y_1, grad_o_e1), out0.at(1usize, c));
+            let mut v4 = V::mul(V::load(y.at(1usize, c)), grad_o_e1);
+            v4 = V::mul_add(y_1, V::load(grad_o.at(0usize, c)), v4);
+            // out0[0] = y_e1*grad_o_e1 + y_1*grad_o_1
+            V::store(v4, out0.at(0usize, c));
         }
     }
 }
 pub(super) static EXTERIOR_PRODUCT_1: Stage = stage!(exterior_product_1);
+/// From `x`, `grad_o` to `grad_y`: adjoint of o = exterior(x, y).
+///
+/// From `exterior_product_grad` of Cl(0,1,0).
+#[inline(always)]
+unsafe fn exterior_product_2<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
+    // SAFETY: the caller keeps the contract of `StageArgs`; the tier runs on this CPU.
+    unsafe {
+        let x = args.inputs[0];
+        let grad_o = args.inputs[1];
+        let out0 = args.outputs[0];
+        for group in 0..args.groups {
+            let c = group * V::LANES;
+            x.prefetch::<2usize>(c);
+            grad_o.prefetch::<2usize>(c);
+            let grad_o_e1 = V::load(grad_o.at(1usize, c));
+            let mut v2 = V::mul(V::load(x.at(1usize, c)), grad_o_e1);
+            let x_1 = V::load(x.at(0usize, c));
+            // out0[1] = x_1*grad_o_e1
+            V::store(V::mul(x_1, grad_o_e1), out0.at(1usize, c));
+            v2 = V::mul_add(x_1, V::load(grad_o.at(0usize, c)), v2);
+            // out0[0] = x_e1*grad_o_e1 + x_1*grad_o_1
+            V::store(v2, out0.at(0usize, c));
+        }
+    }
+}
+pub(super) static EXTERIOR_PRODUCT_2: Stage = stage!(exterior_product_2);
 /// `o = exterior(x, y)`, grades 0,1 and 0,1.
 ///
 /// Forward: 4 flops per lane (3 multiplications, 1 additions).
@@ -107,7 +127,7 @@ pub(super) static EXTERIOR_PRODUCT_PROGRAM_0: Program = Program {
                 row_sums: &[],
             },
             StageCall {
-                stage: &super::exterior_product::EXTERIOR_PRODUCT_1,
+                stage: &super::exterior_product::EXTERIOR_PRODUCT_2,
                 inputs: &[Slot::External(0usize), Slot::External(2usize)],
                 outputs: &[Slot::External(1usize)],
                 params: &[],
@@ -123,7 +143,7 @@ pub(super) static EXTERIOR_PRODUCT_PROGRAM_0: Program = Program {
 ///
 /// From `exterior_product` of Cl(0,1,0).
 #[inline(always)]
-unsafe fn exterior_product_2<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
+unsafe fn exterior_product_3<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
     // SAFETY: the caller keeps the contract of `StageArgs`; the tier runs on this CPU.
     unsafe {
         let x = args.inputs[0];
@@ -131,6 +151,8 @@ unsafe fn exterior_product_2<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let out0 = args.outputs[0];
         for group in 0..args.groups {
             let c = group * V::LANES;
+            x.prefetch::<1usize>(c);
+            y.prefetch::<2usize>(c);
             // out0[0] = x_e1*y_1
             V::store(
                 V::mul(V::load(x.at(0usize, c)), V::load(y.at(0usize, c))),
@@ -139,12 +161,12 @@ unsafe fn exterior_product_2<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         }
     }
 }
-pub(super) static EXTERIOR_PRODUCT_2: Stage = stage!(exterior_product_2);
+pub(super) static EXTERIOR_PRODUCT_3: Stage = stage!(exterior_product_3);
 /// From `x`, `grad_o` to `grad_y`: adjoint of o = exterior(x, y).
 ///
 /// From `exterior_product_grad` of Cl(0,1,0).
 #[inline(always)]
-unsafe fn exterior_product_3<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
+unsafe fn exterior_product_4<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
     // SAFETY: the caller keeps the contract of `StageArgs`; the tier runs on this CPU.
     unsafe {
         let x = args.inputs[0];
@@ -153,6 +175,8 @@ unsafe fn exterior_product_3<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let c0e0 = V::from_f64(0f64);
         for group in 0..args.groups {
             let c = group * V::LANES;
+            x.prefetch::<1usize>(c);
+            grad_o.prefetch::<1usize>(c);
             // out0[0] = x_e1*grad_o_e1
             V::store(
                 V::mul(V::load(x.at(0usize, c)), V::load(grad_o.at(0usize, c))),
@@ -163,7 +187,7 @@ unsafe fn exterior_product_3<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         }
     }
 }
-pub(super) static EXTERIOR_PRODUCT_3: Stage = stage!(exterior_product_3);
+pub(super) static EXTERIOR_PRODUCT_4: Stage = stage!(exterior_product_4);
 /// `o = exterior(x, y)`, grades 1 and 0,1.
 ///
 /// Forward: 1 flops per lane (1 multiplications, 0 additions).
@@ -183,7 +207,7 @@ pub(super) static EXTERIOR_PRODUCT_PROGRAM_1: Program = Program {
         saved_row_sums: 0usize,
         stages: &[
             StageCall {
-                stage: &super::exterior_product::EXTERIOR_PRODUCT_2,
+                stage: &super::exterior_product::EXTERIOR_PRODUCT_3,
                 inputs: &[Slot::External(0usize), Slot::External(1usize)],
                 outputs: &[Slot::External(0usize)],
                 params: &[],
@@ -199,7 +223,7 @@ pub(super) static EXTERIOR_PRODUCT_PROGRAM_1: Program = Program {
         saved_row_sums: 0usize,
         stages: &[
             StageCall {
-                stage: &super::exterior_product::EXTERIOR_PRODUCT_2,
+                stage: &super::exterior_product::EXTERIOR_PRODUCT_3,
                 inputs: &[Slot::External(1usize), Slot::External(2usize)],
                 outputs: &[Slot::External(0usize)],
                 params: &[],
@@ -208,7 +232,7 @@ pub(super) static EXTERIOR_PRODUCT_PROGRAM_1: Program = Program {
                 row_sums: &[],
             },
             StageCall {
-                stage: &super::exterior_product::EXTERIOR_PRODUCT_3,
+                stage: &super::exterior_product::EXTERIOR_PRODUCT_4,
                 inputs: &[Slot::External(0usize), Slot::External(2usize)],
                 outputs: &[Slot::External(1usize)],
                 params: &[],
@@ -239,7 +263,7 @@ pub(super) static EXTERIOR_PRODUCT_PROGRAM_2: Program = Program {
         saved_row_sums: 0usize,
         stages: &[
             StageCall {
-                stage: &super::exterior_product::EXTERIOR_PRODUCT_2,
+                stage: &super::exterior_product::EXTERIOR_PRODUCT_3,
                 inputs: &[Slot::External(0usize), Slot::External(1usize)],
                 outputs: &[Slot::External(0usize)],
                 params: &[],
@@ -255,7 +279,7 @@ pub(super) static EXTERIOR_PRODUCT_PROGRAM_2: Program = Program {
         saved_row_sums: 0usize,
         stages: &[
             StageCall {
-                stage: &super::exterior_product::EXTERIOR_PRODUCT_3,
+                stage: &super::exterior_product::EXTERIOR_PRODUCT_4,
                 inputs: &[Slot::External(1usize), Slot::External(2usize)],
                 outputs: &[Slot::External(0usize)],
                 params: &[],
@@ -264,7 +288,7 @@ pub(super) static EXTERIOR_PRODUCT_PROGRAM_2: Program = Program {
                 row_sums: &[],
             },
             StageCall {
-                stage: &super::exterior_product::EXTERIOR_PRODUCT_2,
+                stage: &super::exterior_product::EXTERIOR_PRODUCT_3,
                 inputs: &[Slot::External(0usize), Slot::External(2usize)],
                 outputs: &[Slot::External(1usize)],
                 params: &[],

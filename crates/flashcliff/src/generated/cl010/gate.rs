@@ -16,6 +16,7 @@ unsafe fn gate_0<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let out0 = args.outputs[0];
         for group in 0..args.groups {
             let c = group * V::LANES;
+            x.prefetch::<2usize>(c);
             let x_1 = V::load(x.at(0usize, c));
             let v1 = gate::<V>(args.gate, x_1);
             // out0[0] = x_1*v1
@@ -38,25 +39,20 @@ unsafe fn gate_1<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let out0 = args.outputs[0];
         for group in 0..args.groups {
             let c = group * V::LANES;
+            x.prefetch::<2usize>(c);
+            grad_o.prefetch::<2usize>(c);
             let x_1 = V::load(x.at(0usize, c));
-            let (v1, v9) = gate_and_slope::<V>(args.gate, x_1);
-            let grad_o_1 = V::load(grad_o.at(0usize, c));
+            let (v1, v10) = gate_and_slope::<V>(args.gate, x_1);
             let grad_o_e1 = V::load(grad_o.at(1usize, c));
-            // out0[0] = v1*grad_o_1 + (x_e1*grad_o_e1 + x_1*grad_o_1)*gate'(x_1)
-            V::store(
-                V::mul_add(
-                    V::mul_add(
-                        x_1,
-                        grad_o_1,
-                        V::mul(V::load(x.at(1usize, c)), grad_o_e1),
-                    ),
-                    v9,
-                    V::mul(v1, grad_o_1),
-                ),
-                out0.at(0usize, c),
-            );
             // out0[1] = v1*grad_o_e1
             V::store(V::mul(v1, grad_o_e1), out0.at(1usize, c));
+            let mut v5 = V::mul(V::load(x.at(1usize, c)), grad_o_e1);
+            let grad_o_1 = V::load(grad_o.at(0usize, c));
+            let mut v7 = V::mul(v1, grad_o_1);
+            v5 = V::mul_add(x_1, grad_o_1, v5);
+            v7 = V::mul_add(v5, v10, v7);
+            // out0[0] = v1*grad_o_1 + (x_e1*grad_o_e1 + x_1*grad_o_1)*gate'(x_1)
+            V::store(v7, out0.at(0usize, c));
         }
     }
 }

@@ -17,14 +17,20 @@ unsafe fn geometric_product_0<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let out0 = args.outputs[0];
         for group in 0..args.groups {
             let c = group * V::LANES;
+            x.prefetch::<2usize>(c);
+            y.prefetch::<2usize>(c);
             let x_1 = V::load(x.at(0usize, c));
             let y_1 = V::load(y.at(0usize, c));
+            let mut v2 = V::mul(x_1, y_1);
             let x_e1 = V::load(x.at(1usize, c));
             let y_e1 = V::load(y.at(1usize, c));
+            v2 = V::neg_mul_add(x_e1, y_e1, v2);
             // out0[0] = x_1*y_1 - x_e1*y_e1
-            V::store(V::neg_mul_add(x_e1, y_e1, V::mul(x_1, y_1)), out0.at(0usize, c));
+            V::store(v2, out0.at(0usize, c));
+            let mut v7 = V::mul(x_1, y_e1);
+            v7 = V::mul_add(x_e1, y_1, v7);
             // out0[1] = x_1*y_e1 + x_e1*y_1
-            V::store(V::mul_add(x_e1, y_1, V::mul(x_1, y_e1)), out0.at(1usize, c));
+            V::store(v7, out0.at(1usize, c));
         }
     }
 }
@@ -41,24 +47,54 @@ unsafe fn geometric_product_1<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let out0 = args.outputs[0];
         for group in 0..args.groups {
             let c = group * V::LANES;
-            let y_e1 = V::load(y.at(1usize, c));
-            let grad_o_e1 = V::load(grad_o.at(1usize, c));
+            y.prefetch::<2usize>(c);
+            grad_o.prefetch::<2usize>(c);
             let y_1 = V::load(y.at(0usize, c));
+            let grad_o_e1 = V::load(grad_o.at(1usize, c));
+            let mut v2 = V::mul(y_1, grad_o_e1);
+            let y_e1 = V::load(y.at(1usize, c));
+            let mut v4 = V::mul(y_e1, grad_o_e1);
             let grad_o_1 = V::load(grad_o.at(0usize, c));
-            // out0[0] = y_e1*grad_o_e1 + y_1*grad_o_1
-            V::store(
-                V::mul_add(y_1, grad_o_1, V::mul(y_e1, grad_o_e1)),
-                out0.at(0usize, c),
-            );
+            v2 = V::neg_mul_add(y_e1, grad_o_1, v2);
             // out0[1] = y_1*grad_o_e1 - y_e1*grad_o_1
-            V::store(
-                V::neg_mul_add(y_e1, grad_o_1, V::mul(y_1, grad_o_e1)),
-                out0.at(1usize, c),
-            );
+            V::store(v2, out0.at(1usize, c));
+            v4 = V::mul_add(y_1, grad_o_1, v4);
+            // out0[0] = y_e1*grad_o_e1 + y_1*grad_o_1
+            V::store(v4, out0.at(0usize, c));
         }
     }
 }
 pub(super) static GEOMETRIC_PRODUCT_1: Stage = stage!(geometric_product_1);
+/// From `x`, `grad_o` to `grad_y`: adjoint of o = geometric(x, y).
+///
+/// From `geometric_product_grad` of Cl(0,1,0).
+#[inline(always)]
+unsafe fn geometric_product_2<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
+    // SAFETY: the caller keeps the contract of `StageArgs`; the tier runs on this CPU.
+    unsafe {
+        let x = args.inputs[0];
+        let grad_o = args.inputs[1];
+        let out0 = args.outputs[0];
+        for group in 0..args.groups {
+            let c = group * V::LANES;
+            x.prefetch::<2usize>(c);
+            grad_o.prefetch::<2usize>(c);
+            let x_e1 = V::load(x.at(1usize, c));
+            let grad_o_e1 = V::load(grad_o.at(1usize, c));
+            let mut v2 = V::mul(x_e1, grad_o_e1);
+            let x_1 = V::load(x.at(0usize, c));
+            let mut v4 = V::mul(x_1, grad_o_e1);
+            let grad_o_1 = V::load(grad_o.at(0usize, c));
+            v4 = V::neg_mul_add(x_e1, grad_o_1, v4);
+            // out0[1] = x_1*grad_o_e1 - x_e1*grad_o_1
+            V::store(v4, out0.at(1usize, c));
+            v2 = V::mul_add(x_1, grad_o_1, v2);
+            // out0[0] = x_e1*grad_o_e1 + x_1*grad_o_1
+            V::store(v2, out0.at(0usize, c));
+        }
+    }
+}
+pub(super) static GEOMETRIC_PRODUCT_2: Stage = stage!(geometric_product_2);
 /// `o = geometric(x, y)`, grades 0,1 and 0,1.
 ///
 /// Forward: 6 flops per lane (4 multiplications, 2 additions).
@@ -103,7 +139,7 @@ pub(super) static GEOMETRIC_PRODUCT_PROGRAM_0: Program = Program {
                 row_sums: &[],
             },
             StageCall {
-                stage: &super::geometric_product::GEOMETRIC_PRODUCT_1,
+                stage: &super::geometric_product::GEOMETRIC_PRODUCT_2,
                 inputs: &[Slot::External(0usize), Slot::External(2usize)],
                 outputs: &[Slot::External(1usize)],
                 params: &[],
@@ -119,7 +155,7 @@ pub(super) static GEOMETRIC_PRODUCT_PROGRAM_0: Program = Program {
 ///
 /// From `geometric_product` of Cl(0,1,0).
 #[inline(always)]
-unsafe fn geometric_product_2<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
+unsafe fn geometric_product_3<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
     // SAFETY: the caller keeps the contract of `StageArgs`; the tier runs on this CPU.
     unsafe {
         let x = args.inputs[0];
@@ -127,6 +163,8 @@ unsafe fn geometric_product_2<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let out0 = args.outputs[0];
         for group in 0..args.groups {
             let c = group * V::LANES;
+            x.prefetch::<1usize>(c);
+            y.prefetch::<2usize>(c);
             let x_e1 = V::load(x.at(0usize, c));
             // out0[0] = -x_e1*y_e1
             V::store(V::neg(V::mul(x_e1, V::load(y.at(1usize, c)))), out0.at(0usize, c));
@@ -135,12 +173,12 @@ unsafe fn geometric_product_2<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         }
     }
 }
-pub(super) static GEOMETRIC_PRODUCT_2: Stage = stage!(geometric_product_2);
+pub(super) static GEOMETRIC_PRODUCT_3: Stage = stage!(geometric_product_3);
 /// From `y`, `grad_o` to `grad_x`: adjoint of o = geometric(x, y).
 ///
 /// From `geometric_product_grad` of Cl(0,1,0).
 #[inline(always)]
-unsafe fn geometric_product_3<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
+unsafe fn geometric_product_4<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
     // SAFETY: the caller keeps the contract of `StageArgs`; the tier runs on this CPU.
     unsafe {
         let y = args.inputs[0];
@@ -148,24 +186,25 @@ unsafe fn geometric_product_3<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let out0 = args.outputs[0];
         for group in 0..args.groups {
             let c = group * V::LANES;
-            // out0[0] = y_1*grad_o_e1 - y_e1*grad_o_1
-            V::store(
-                V::neg_mul_add(
-                    V::load(y.at(1usize, c)),
-                    V::load(grad_o.at(0usize, c)),
-                    V::mul(V::load(y.at(0usize, c)), V::load(grad_o.at(1usize, c))),
-                ),
-                out0.at(0usize, c),
+            y.prefetch::<2usize>(c);
+            grad_o.prefetch::<2usize>(c);
+            let mut v2 = V::mul(V::load(y.at(0usize, c)), V::load(grad_o.at(1usize, c)));
+            v2 = V::neg_mul_add(
+                V::load(y.at(1usize, c)),
+                V::load(grad_o.at(0usize, c)),
+                v2,
             );
+            // out0[0] = y_1*grad_o_e1 - y_e1*grad_o_1
+            V::store(v2, out0.at(0usize, c));
         }
     }
 }
-pub(super) static GEOMETRIC_PRODUCT_3: Stage = stage!(geometric_product_3);
+pub(super) static GEOMETRIC_PRODUCT_4: Stage = stage!(geometric_product_4);
 /// From `x`, `grad_o` to `grad_y`: adjoint of o = geometric(x, y).
 ///
 /// From `geometric_product_grad` of Cl(0,1,0).
 #[inline(always)]
-unsafe fn geometric_product_4<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
+unsafe fn geometric_product_5<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
     // SAFETY: the caller keeps the contract of `StageArgs`; the tier runs on this CPU.
     unsafe {
         let x = args.inputs[0];
@@ -173,6 +212,8 @@ unsafe fn geometric_product_4<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let out0 = args.outputs[0];
         for group in 0..args.groups {
             let c = group * V::LANES;
+            x.prefetch::<1usize>(c);
+            grad_o.prefetch::<2usize>(c);
             let x_e1 = V::load(x.at(0usize, c));
             // out0[0] = x_e1*grad_o_e1
             V::store(V::mul(x_e1, V::load(grad_o.at(1usize, c))), out0.at(0usize, c));
@@ -184,7 +225,7 @@ unsafe fn geometric_product_4<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         }
     }
 }
-pub(super) static GEOMETRIC_PRODUCT_4: Stage = stage!(geometric_product_4);
+pub(super) static GEOMETRIC_PRODUCT_5: Stage = stage!(geometric_product_5);
 /// `o = geometric(x, y)`, grades 1 and 0,1.
 ///
 /// Forward: 3 flops per lane (2 multiplications, 1 additions).
@@ -204,7 +245,7 @@ pub(super) static GEOMETRIC_PRODUCT_PROGRAM_1: Program = Program {
         saved_row_sums: 0usize,
         stages: &[
             StageCall {
-                stage: &super::geometric_product::GEOMETRIC_PRODUCT_2,
+                stage: &super::geometric_product::GEOMETRIC_PRODUCT_3,
                 inputs: &[Slot::External(0usize), Slot::External(1usize)],
                 outputs: &[Slot::External(0usize)],
                 params: &[],
@@ -220,7 +261,7 @@ pub(super) static GEOMETRIC_PRODUCT_PROGRAM_1: Program = Program {
         saved_row_sums: 0usize,
         stages: &[
             StageCall {
-                stage: &super::geometric_product::GEOMETRIC_PRODUCT_3,
+                stage: &super::geometric_product::GEOMETRIC_PRODUCT_4,
                 inputs: &[Slot::External(1usize), Slot::External(2usize)],
                 outputs: &[Slot::External(0usize)],
                 params: &[],
@@ -228,85 +269,8 @@ pub(super) static GEOMETRIC_PRODUCT_PROGRAM_1: Program = Program {
                 rows: &[],
                 row_sums: &[],
             },
-            StageCall {
-                stage: &super::geometric_product::GEOMETRIC_PRODUCT_4,
-                inputs: &[Slot::External(0usize), Slot::External(2usize)],
-                outputs: &[Slot::External(1usize)],
-                params: &[],
-                param_grads: &[],
-                rows: &[],
-                row_sums: &[],
-            },
-        ],
-    },
-    flops: [3usize, 6],
-};
-/// From `x`, `y` to `o`: o = geometric(x, y).
-///
-/// From `geometric_product` of Cl(0,1,0).
-#[inline(always)]
-unsafe fn geometric_product_5<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
-    // SAFETY: the caller keeps the contract of `StageArgs`; the tier runs on this CPU.
-    unsafe {
-        let x = args.inputs[0];
-        let y = args.inputs[1];
-        let out0 = args.outputs[0];
-        for group in 0..args.groups {
-            let c = group * V::LANES;
-            let y_e1 = V::load(y.at(0usize, c));
-            // out0[0] = -x_e1*y_e1
-            V::store(V::neg(V::mul(V::load(x.at(1usize, c)), y_e1)), out0.at(0usize, c));
-            // out0[1] = x_1*y_e1
-            V::store(V::mul(V::load(x.at(0usize, c)), y_e1), out0.at(1usize, c));
-        }
-    }
-}
-pub(super) static GEOMETRIC_PRODUCT_5: Stage = stage!(geometric_product_5);
-/// `o = geometric(x, y)`, grades 0,1 and 1.
-///
-/// Forward: 3 flops per lane (2 multiplications, 1 additions).
-/// Backward: 6 flops per lane (4 multiplications, 2 additions).
-pub(super) static GEOMETRIC_PRODUCT_PROGRAM_2: Program = Program {
-    name: "geometric_product",
-    formula: "o = geometric(x, y)",
-    left: 3u16,
-    right: 2u16,
-    output: 3u16,
-    inputs: &[("x", 2usize), ("y", 1usize)],
-    params: &[],
-    output_components: 2usize,
-    forward: Plan {
-        cuts: &[],
-        row_sums: 0usize,
-        saved_row_sums: 0usize,
-        stages: &[
             StageCall {
                 stage: &super::geometric_product::GEOMETRIC_PRODUCT_5,
-                inputs: &[Slot::External(0usize), Slot::External(1usize)],
-                outputs: &[Slot::External(0usize)],
-                params: &[],
-                param_grads: &[],
-                rows: &[],
-                row_sums: &[],
-            },
-        ],
-    },
-    backward: Plan {
-        cuts: &[],
-        row_sums: 0usize,
-        saved_row_sums: 0usize,
-        stages: &[
-            StageCall {
-                stage: &super::geometric_product::GEOMETRIC_PRODUCT_4,
-                inputs: &[Slot::External(1usize), Slot::External(2usize)],
-                outputs: &[Slot::External(0usize)],
-                params: &[],
-                param_grads: &[],
-                rows: &[],
-                row_sums: &[],
-            },
-            StageCall {
-                stage: &super::geometric_product::GEOMETRIC_PRODUCT_3,
                 inputs: &[Slot::External(0usize), Slot::External(2usize)],
                 outputs: &[Slot::External(1usize)],
                 params: &[],
@@ -330,28 +294,30 @@ unsafe fn geometric_product_6<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let out0 = args.outputs[0];
         for group in 0..args.groups {
             let c = group * V::LANES;
+            x.prefetch::<2usize>(c);
+            y.prefetch::<1usize>(c);
+            let y_e1 = V::load(y.at(0usize, c));
             // out0[0] = -x_e1*y_e1
-            V::store(
-                V::neg(V::mul(V::load(x.at(0usize, c)), V::load(y.at(0usize, c)))),
-                out0.at(0usize, c),
-            );
+            V::store(V::neg(V::mul(V::load(x.at(1usize, c)), y_e1)), out0.at(0usize, c));
+            // out0[1] = x_1*y_e1
+            V::store(V::mul(V::load(x.at(0usize, c)), y_e1), out0.at(1usize, c));
         }
     }
 }
 pub(super) static GEOMETRIC_PRODUCT_6: Stage = stage!(geometric_product_6);
-/// `o = geometric(x, y)`, grades 1 and 1.
+/// `o = geometric(x, y)`, grades 0,1 and 1.
 ///
-/// Forward: 2 flops per lane (1 multiplications, 1 additions).
-/// Backward: 4 flops per lane (2 multiplications, 2 additions).
-pub(super) static GEOMETRIC_PRODUCT_PROGRAM_3: Program = Program {
+/// Forward: 3 flops per lane (2 multiplications, 1 additions).
+/// Backward: 6 flops per lane (4 multiplications, 2 additions).
+pub(super) static GEOMETRIC_PRODUCT_PROGRAM_2: Program = Program {
     name: "geometric_product",
     formula: "o = geometric(x, y)",
-    left: 2u16,
+    left: 3u16,
     right: 2u16,
-    output: 1u16,
-    inputs: &[("x", 1usize), ("y", 1usize)],
+    output: 3u16,
+    inputs: &[("x", 2usize), ("y", 1usize)],
     params: &[],
-    output_components: 1usize,
+    output_components: 2usize,
     forward: Plan {
         cuts: &[],
         row_sums: 0usize,
@@ -374,7 +340,7 @@ pub(super) static GEOMETRIC_PRODUCT_PROGRAM_3: Program = Program {
         saved_row_sums: 0usize,
         stages: &[
             StageCall {
-                stage: &super::geometric_product::GEOMETRIC_PRODUCT_6,
+                stage: &super::geometric_product::GEOMETRIC_PRODUCT_5,
                 inputs: &[Slot::External(1usize), Slot::External(2usize)],
                 outputs: &[Slot::External(0usize)],
                 params: &[],
@@ -383,7 +349,86 @@ pub(super) static GEOMETRIC_PRODUCT_PROGRAM_3: Program = Program {
                 row_sums: &[],
             },
             StageCall {
-                stage: &super::geometric_product::GEOMETRIC_PRODUCT_6,
+                stage: &super::geometric_product::GEOMETRIC_PRODUCT_4,
+                inputs: &[Slot::External(0usize), Slot::External(2usize)],
+                outputs: &[Slot::External(1usize)],
+                params: &[],
+                param_grads: &[],
+                rows: &[],
+                row_sums: &[],
+            },
+        ],
+    },
+    flops: [3usize, 6],
+};
+/// From `x`, `y` to `o`: o = geometric(x, y).
+///
+/// From `geometric_product` of Cl(0,1,0).
+#[inline(always)]
+unsafe fn geometric_product_7<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
+    // SAFETY: the caller keeps the contract of `StageArgs`; the tier runs on this CPU.
+    unsafe {
+        let x = args.inputs[0];
+        let y = args.inputs[1];
+        let out0 = args.outputs[0];
+        for group in 0..args.groups {
+            let c = group * V::LANES;
+            x.prefetch::<1usize>(c);
+            y.prefetch::<1usize>(c);
+            // out0[0] = -x_e1*y_e1
+            V::store(
+                V::neg(V::mul(V::load(x.at(0usize, c)), V::load(y.at(0usize, c)))),
+                out0.at(0usize, c),
+            );
+        }
+    }
+}
+pub(super) static GEOMETRIC_PRODUCT_7: Stage = stage!(geometric_product_7);
+/// `o = geometric(x, y)`, grades 1 and 1.
+///
+/// Forward: 2 flops per lane (1 multiplications, 1 additions).
+/// Backward: 4 flops per lane (2 multiplications, 2 additions).
+pub(super) static GEOMETRIC_PRODUCT_PROGRAM_3: Program = Program {
+    name: "geometric_product",
+    formula: "o = geometric(x, y)",
+    left: 2u16,
+    right: 2u16,
+    output: 1u16,
+    inputs: &[("x", 1usize), ("y", 1usize)],
+    params: &[],
+    output_components: 1usize,
+    forward: Plan {
+        cuts: &[],
+        row_sums: 0usize,
+        saved_row_sums: 0usize,
+        stages: &[
+            StageCall {
+                stage: &super::geometric_product::GEOMETRIC_PRODUCT_7,
+                inputs: &[Slot::External(0usize), Slot::External(1usize)],
+                outputs: &[Slot::External(0usize)],
+                params: &[],
+                param_grads: &[],
+                rows: &[],
+                row_sums: &[],
+            },
+        ],
+    },
+    backward: Plan {
+        cuts: &[],
+        row_sums: 0usize,
+        saved_row_sums: 0usize,
+        stages: &[
+            StageCall {
+                stage: &super::geometric_product::GEOMETRIC_PRODUCT_7,
+                inputs: &[Slot::External(1usize), Slot::External(2usize)],
+                outputs: &[Slot::External(0usize)],
+                params: &[],
+                param_grads: &[],
+                rows: &[],
+                row_sums: &[],
+            },
+            StageCall {
+                stage: &super::geometric_product::GEOMETRIC_PRODUCT_7,
                 inputs: &[Slot::External(0usize), Slot::External(2usize)],
                 outputs: &[Slot::External(1usize)],
                 params: &[],

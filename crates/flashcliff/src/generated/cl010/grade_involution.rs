@@ -16,10 +16,11 @@ unsafe fn grade_involution_0<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let out0 = args.outputs[0];
         for group in 0..args.groups {
             let c = group * V::LANES;
-            // out0[0] = x_1
-            V::store(V::load(x.at(0usize, c)), out0.at(0usize, c));
+            x.prefetch::<2usize>(c);
             // out0[1] = -x_e1
             V::store(V::neg(V::load(x.at(1usize, c))), out0.at(1usize, c));
+            // out0[0] = x_1
+            V::store(V::load(x.at(0usize, c)), out0.at(0usize, c));
         }
     }
 }

@@ -17,12 +17,13 @@ unsafe fn grade_norms_0<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let c1em16 = V::from_f64(0.0000000000000001f64);
         for group in 0..args.groups {
             let c = group * V::LANES;
+            x.prefetch::<2usize>(c);
             let x_1 = V::load(x.at(0usize, c));
             let v1 = V::mul(x_1, x_1);
-            let x_e1 = V::load(x.at(1usize, c));
-            let v8 = V::mul(x_e1, x_e1);
             // out0[0] = sqrt(sqrt(v1*v1 + 0.0000000000000001))
             V::store(V::sqrt(V::sqrt(V::mul_add(v1, v1, c1em16))), out0.at(0usize, c));
+            let x_e1 = V::load(x.at(1usize, c));
+            let v8 = V::mul(x_e1, x_e1);
             // out0[1] = sqrt(sqrt(0.0000000000000001 + v8*v8))
             V::store(V::sqrt(V::sqrt(V::mul_add(v8, v8, c1em16))), out0.at(1usize, c));
         }
@@ -39,36 +40,38 @@ unsafe fn grade_norms_1<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let x = args.inputs[0];
         let grad_o = args.inputs[1];
         let out0 = args.outputs[0];
-        let c5em1 = V::from_f64(0.5f64);
         let c1em16 = V::from_f64(0.0000000000000001f64);
+        let c5em1 = V::from_f64(0.5f64);
         for group in 0..args.groups {
             let c = group * V::LANES;
+            x.prefetch::<2usize>(c);
+            grad_o.prefetch::<2usize>(c);
             let x_1 = V::load(x.at(0usize, c));
             let v1 = V::mul(x_1, x_1);
-            let v7 = V::sqrt(V::mul_add(v1, v1, c1em16));
-            let v13 = V::mul(
+            let v5 = V::sqrt(V::mul_add(v1, v1, c1em16));
+            let x_e1 = V::load(x.at(1usize, c));
+            let v8 = V::mul(x_e1, x_e1);
+            let v11 = V::sqrt(V::mul_add(v8, v8, c1em16));
+            let v19 = V::mul(
+                v8,
+                V::mul(
+                    V::mul(V::load(grad_o.at(1usize, c)), V::div(c5em1, V::sqrt(v11))),
+                    V::div(c5em1, v11),
+                ),
+            );
+            let v21 = V::mul(x_e1, V::add(v19, v19));
+            // out0[1] = v21 + v21
+            V::store(V::add(v21, v21), out0.at(1usize, c));
+            let v28 = V::mul(
                 v1,
                 V::mul(
-                    V::mul(V::load(grad_o.at(0usize, c)), V::div(c5em1, V::sqrt(v7))),
-                    V::div(c5em1, v7),
+                    V::mul(V::load(grad_o.at(0usize, c)), V::div(c5em1, V::sqrt(v5))),
+                    V::div(c5em1, v5),
                 ),
             );
-            let v15 = V::mul(x_1, V::add(v13, v13));
-            let x_e1 = V::load(x.at(1usize, c));
-            let v18 = V::mul(x_e1, x_e1);
-            let v22 = V::sqrt(V::mul_add(v18, v18, c1em16));
-            let v28 = V::mul(
-                v18,
-                V::mul(
-                    V::mul(V::load(grad_o.at(1usize, c)), V::div(c5em1, V::sqrt(v22))),
-                    V::div(c5em1, v22),
-                ),
-            );
-            let v30 = V::mul(x_e1, V::add(v28, v28));
-            // out0[0] = v15 + v15
-            V::store(V::add(v15, v15), out0.at(0usize, c));
-            // out0[1] = v30 + v30
-            V::store(V::add(v30, v30), out0.at(1usize, c));
+            let v30 = V::mul(x_1, V::add(v28, v28));
+            // out0[0] = v30 + v30
+            V::store(V::add(v30, v30), out0.at(0usize, c));
         }
     }
 }

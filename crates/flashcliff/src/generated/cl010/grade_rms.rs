@@ -63,7 +63,7 @@ pub(super) static GRADE_RMS_PROGRAM_0: Program = Program {
                 outputs: &[Slot::External(0usize)],
                 params: &[],
                 param_grads: &[],
-                rows: &[0usize, 3usize, 1usize, 2],
+                rows: &[0usize, 1usize, 2usize, 3],
                 row_sums: &[],
             },
         ],

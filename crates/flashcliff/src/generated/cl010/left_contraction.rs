@@ -17,17 +17,14 @@ unsafe fn left_contraction_0<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let out0 = args.outputs[0];
         for group in 0..args.groups {
             let c = group * V::LANES;
+            x.prefetch::<2usize>(c);
+            y.prefetch::<2usize>(c);
             let x_1 = V::load(x.at(0usize, c));
+            let mut v2 = V::mul(x_1, V::load(y.at(0usize, c)));
             let y_e1 = V::load(y.at(1usize, c));
+            v2 = V::neg_mul_add(V::load(x.at(1usize, c)), y_e1, v2);
             // out0[0] = x_1*y_1 - x_e1*y_e1
-            V::store(
-                V::neg_mul_add(
-                    V::load(x.at(1usize, c)),
-                    y_e1,
-                    V::mul(x_1, V::load(y.at(0usize, c))),
-                ),
-                out0.at(0usize, c),
-            );
+            V::store(v2, out0.at(0usize, c));
             // out0[1] = x_1*y_e1
             V::store(V::mul(x_1, y_e1), out0.at(1usize, c));
         }
@@ -46,19 +43,16 @@ unsafe fn left_contraction_1<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let out0 = args.outputs[0];
         for group in 0..args.groups {
             let c = group * V::LANES;
+            y.prefetch::<2usize>(c);
+            grad_o.prefetch::<2usize>(c);
             let y_e1 = V::load(y.at(1usize, c));
+            let mut v2 = V::mul(y_e1, V::load(grad_o.at(1usize, c)));
             let grad_o_1 = V::load(grad_o.at(0usize, c));
-            // out0[0] = y_e1*grad_o_e1 + y_1*grad_o_1
-            V::store(
-                V::mul_add(
-                    V::load(y.at(0usize, c)),
-                    grad_o_1,
-                    V::mul(y_e1, V::load(grad_o.at(1usize, c))),
-                ),
-                out0.at(0usize, c),
-            );
             // out0[1] = -y_e1*grad_o_1
             V::store(V::neg(V::mul(y_e1, grad_o_1)), out0.at(1usize, c));
+            v2 = V::mul_add(V::load(y.at(0usize, c)), grad_o_1, v2);
+            // out0[0] = y_e1*grad_o_e1 + y_1*grad_o_1
+            V::store(v2, out0.at(0usize, c));
         }
     }
 }
@@ -75,19 +69,16 @@ unsafe fn left_contraction_2<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let out0 = args.outputs[0];
         for group in 0..args.groups {
             let c = group * V::LANES;
+            x.prefetch::<2usize>(c);
+            grad_o.prefetch::<2usize>(c);
             let x_1 = V::load(x.at(0usize, c));
+            let mut v2 = V::mul(x_1, V::load(grad_o.at(1usize, c)));
             let grad_o_1 = V::load(grad_o.at(0usize, c));
+            v2 = V::neg_mul_add(V::load(x.at(1usize, c)), grad_o_1, v2);
+            // out0[1] = x_1*grad_o_e1 - x_e1*grad_o_1
+            V::store(v2, out0.at(1usize, c));
             // out0[0] = x_1*grad_o_1
             V::store(V::mul(x_1, grad_o_1), out0.at(0usize, c));
-            // out0[1] = x_1*grad_o_e1 - x_e1*grad_o_1
-            V::store(
-                V::neg_mul_add(
-                    V::load(x.at(1usize, c)),
-                    grad_o_1,
-                    V::mul(x_1, V::load(grad_o.at(1usize, c))),
-                ),
-                out0.at(1usize, c),
-            );
         }
     }
 }
@@ -160,6 +151,8 @@ unsafe fn left_contraction_3<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let out0 = args.outputs[0];
         for group in 0..args.groups {
             let c = group * V::LANES;
+            x.prefetch::<1usize>(c);
+            y.prefetch::<2usize>(c);
             // out0[0] = -x_e1*y_e1
             V::store(
                 V::neg(V::mul(V::load(x.at(0usize, c)), V::load(y.at(1usize, c)))),
@@ -181,6 +174,8 @@ unsafe fn left_contraction_4<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let out0 = args.outputs[0];
         for group in 0..args.groups {
             let c = group * V::LANES;
+            y.prefetch::<2usize>(c);
+            grad_o.prefetch::<1usize>(c);
             // out0[0] = -y_e1*grad_o_1
             V::store(
                 V::neg(V::mul(V::load(y.at(1usize, c)), V::load(grad_o.at(0usize, c)))),
@@ -203,13 +198,15 @@ unsafe fn left_contraction_5<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let c0e0 = V::from_f64(0f64);
         for group in 0..args.groups {
             let c = group * V::LANES;
-            // out0[0] = 0
-            V::store(c0e0, out0.at(0usize, c));
+            x.prefetch::<1usize>(c);
+            grad_o.prefetch::<1usize>(c);
             // out0[1] = -x_e1*grad_o_1
             V::store(
                 V::neg(V::mul(V::load(x.at(0usize, c)), V::load(grad_o.at(0usize, c)))),
                 out0.at(1usize, c),
             );
+            // out0[0] = 0
+            V::store(c0e0, out0.at(0usize, c));
         }
     }
 }
@@ -289,7 +286,7 @@ pub(super) static LEFT_CONTRACTION_PROGRAM_2: Program = Program {
         saved_row_sums: 0usize,
         stages: &[
             StageCall {
-                stage: &super::geometric_product::GEOMETRIC_PRODUCT_5,
+                stage: &super::geometric_product::GEOMETRIC_PRODUCT_6,
                 inputs: &[Slot::External(0usize), Slot::External(1usize)],
                 outputs: &[Slot::External(0usize)],
                 params: &[],
@@ -305,7 +302,7 @@ pub(super) static LEFT_CONTRACTION_PROGRAM_2: Program = Program {
         saved_row_sums: 0usize,
         stages: &[
             StageCall {
-                stage: &super::geometric_product::GEOMETRIC_PRODUCT_4,
+                stage: &super::geometric_product::GEOMETRIC_PRODUCT_5,
                 inputs: &[Slot::External(1usize), Slot::External(2usize)],
                 outputs: &[Slot::External(0usize)],
                 params: &[],
@@ -314,7 +311,7 @@ pub(super) static LEFT_CONTRACTION_PROGRAM_2: Program = Program {
                 row_sums: &[],
             },
             StageCall {
-                stage: &super::geometric_product::GEOMETRIC_PRODUCT_3,
+                stage: &super::geometric_product::GEOMETRIC_PRODUCT_4,
                 inputs: &[Slot::External(0usize), Slot::External(2usize)],
                 outputs: &[Slot::External(1usize)],
                 params: &[],
@@ -345,7 +342,7 @@ pub(super) static LEFT_CONTRACTION_PROGRAM_3: Program = Program {
         saved_row_sums: 0usize,
         stages: &[
             StageCall {
-                stage: &super::geometric_product::GEOMETRIC_PRODUCT_6,
+                stage: &super::geometric_product::GEOMETRIC_PRODUCT_7,
                 inputs: &[Slot::External(0usize), Slot::External(1usize)],
                 outputs: &[Slot::External(0usize)],
                 params: &[],
@@ -361,7 +358,7 @@ pub(super) static LEFT_CONTRACTION_PROGRAM_3: Program = Program {
         saved_row_sums: 0usize,
         stages: &[
             StageCall {
-                stage: &super::geometric_product::GEOMETRIC_PRODUCT_6,
+                stage: &super::geometric_product::GEOMETRIC_PRODUCT_7,
                 inputs: &[Slot::External(1usize), Slot::External(2usize)],
                 outputs: &[Slot::External(0usize)],
                 params: &[],
@@ -370,7 +367,7 @@ pub(super) static LEFT_CONTRACTION_PROGRAM_3: Program = Program {
                 row_sums: &[],
             },
             StageCall {
-                stage: &super::geometric_product::GEOMETRIC_PRODUCT_6,
+                stage: &super::geometric_product::GEOMETRIC_PRODUCT_7,
                 inputs: &[Slot::External(0usize), Slot::External(2usize)],
                 outputs: &[Slot::External(1usize)],
                 params: &[],

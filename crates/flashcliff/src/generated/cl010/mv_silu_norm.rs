@@ -5,7 +5,7 @@
 
 #[allow(unused_imports, reason = "not every operator needs all of them")]
 use crate::kernel::generated_prelude::*;
-/// From `x`, `b`, `a` to `o`: o_g = sigmoid(a_g u_g + b_g) x_g, u_0 = x_1, u_g an invariant of x_g.
+/// From `x`, `a`, `b` to `o`: o_g = sigmoid(a_g u_g + b_g) x_g, u_0 = x_1, u_g an invariant of x_g.
 ///
 /// From `mv_silu_norm` of Cl(0,1,0).
 #[inline(always)]
@@ -19,9 +19,10 @@ unsafe fn mv_silu_norm_0<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let c1em16 = V::from_f64(0.0000000000000001f64);
         for group in 0..args.groups {
             let c = group * V::LANES;
+            x.prefetch::<2usize>(c);
             let x_1 = V::load(x.at(0usize, c));
             let x_e1 = V::load(x.at(1usize, c));
-            let v10 = V::mul(x_e1, x_e1);
+            let v7 = V::mul(x_e1, x_e1);
             // out0[0] = x_1*(sigmoid(b0 + x_1*a0))
             V::store(
                 V::mul(
@@ -29,22 +30,22 @@ unsafe fn mv_silu_norm_0<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
                     V::sigmoid(
                         V::mul_add(
                             x_1,
-                            V::load(param1.at(0usize, c)),
                             V::load(param0.at(0usize, c)),
+                            V::load(param1.at(0usize, c)),
                         ),
                     ),
                 ),
                 out0.at(0usize, c),
             );
-            // out0[1] = x_e1*(sigmoid(b1 + a1*(sqrt(sqrt(v10*v10 + 0.0000000000000001)))))
+            // out0[1] = x_e1*(sigmoid(b1 + a1*(sqrt(sqrt(v7*v7 + 0.0000000000000001)))))
             V::store(
                 V::mul(
                     x_e1,
                     V::sigmoid(
                         V::mul_add(
-                            V::load(param1.at(1usize, c)),
-                            V::sqrt(V::sqrt(V::mul_add(v10, v10, c1em16))),
                             V::load(param0.at(1usize, c)),
+                            V::sqrt(V::sqrt(V::mul_add(v7, v7, c1em16))),
+                            V::load(param1.at(1usize, c)),
                         ),
                     ),
                 ),
@@ -54,7 +55,7 @@ unsafe fn mv_silu_norm_0<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
     }
 }
 pub(super) static MV_SILU_NORM_0: Stage = stage!(mv_silu_norm_0);
-/// From `x`, `grad_o`, `b`, `a` to `grad_x`, `grad_a`, `grad_b`: adjoint of o_g = sigmoid(a_g u_g + b_g) x_g, u_0 = x_1, u_g an invariant of x_g.
+/// From `x`, `grad_o`, `a`, `b` to `grad_x`, `grad_a`, `grad_b`: adjoint of o_g = sigmoid(a_g u_g + b_g) x_g, u_0 = x_1, u_g an invariant of x_g.
 ///
 /// From `mv_silu_norm_grad` of Cl(0,1,0).
 #[inline(always)]
@@ -68,47 +69,51 @@ unsafe fn mv_silu_norm_1<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let param1 = args.params[1];
         let grad0 = args.param_grads[0];
         let grad1 = args.param_grads[1];
-        let c1e0 = V::from_f64(1f64);
         let c1em16 = V::from_f64(0.0000000000000001f64);
+        let c1e0 = V::from_f64(1f64);
         let c5em1 = V::from_f64(0.5f64);
         for group in 0..args.groups {
             let c = group * V::LANES;
+            x.prefetch::<2usize>(c);
+            grad_o.prefetch::<2usize>(c);
             let x_1 = V::load(x.at(0usize, c));
-            let a0 = V::load(param1.at(0usize, c));
-            let v5 = V::sigmoid(V::mul_add(x_1, a0, V::load(param0.at(0usize, c))));
-            let grad_o_1 = V::load(grad_o.at(0usize, c));
-            let v12 = V::mul(V::mul(x_1, grad_o_1), V::mul(v5, V::sub(c1e0, v5)));
+            let a0 = V::load(param0.at(0usize, c));
+            let v5 = V::sigmoid(V::mul_add(x_1, a0, V::load(param1.at(0usize, c))));
             let x_e1 = V::load(x.at(1usize, c));
-            let v16 = V::mul(x_e1, x_e1);
-            let a1 = V::load(param1.at(1usize, c));
+            let v7 = V::mul(x_e1, x_e1);
+            let v11 = V::sqrt(V::mul_add(v7, v7, c1em16));
+            let v12 = V::sqrt(v11);
+            let a1 = V::load(param0.at(1usize, c));
+            let v17 = V::sigmoid(V::mul_add(a1, v12, V::load(param1.at(1usize, c))));
             let grad_o_e1 = V::load(grad_o.at(1usize, c));
-            let v24 = V::sqrt(V::mul_add(v16, v16, c1em16));
-            let v25 = V::sqrt(v24);
-            let v28 = V::sigmoid(V::mul_add(a1, v25, V::load(param0.at(1usize, c))));
-            let v31 = V::mul(V::mul(x_e1, grad_o_e1), V::mul(v28, V::sub(c1e0, v28)));
-            let v38 = V::mul(
-                v16,
-                V::mul(V::mul(V::mul(a1, v31), V::div(c5em1, v25)), V::div(c5em1, v24)),
-            );
-            let v40 = V::mul(x_e1, V::add(v38, v38));
-            // out0[0] = v5*grad_o_1 + a0*v12
-            V::store(V::mul_add(a0, v12, V::mul(v5, grad_o_1)), out0.at(0usize, c));
-            // out0[1] = v40 + v28*grad_o_e1 + v40
-            V::store(V::add(v40, V::mul_add(v28, grad_o_e1, v40)), out0.at(1usize, c));
-            // grad0[0] + = x_1*v12
+            let grad_o_1 = V::load(grad_o.at(0usize, c));
+            let mut v22 = V::mul(v5, grad_o_1);
+            let v27 = V::mul(V::mul(x_e1, grad_o_e1), V::mul(v17, V::sub(c1e0, v17)));
+            // grad1[1] += x_e1*grad_o_e1*(v17*(1 - v17))
+            V::store(V::add(V::load(grad1.at(1usize, c)), v27), grad1.at(1usize, c));
+            // grad0[1] += v12*v27
             V::store(
-                V::add(V::load(grad0.at(0usize, c)), V::mul(x_1, v12)),
-                grad0.at(0usize, c),
-            );
-            // grad0[1] + = v25*v31
-            V::store(
-                V::add(V::load(grad0.at(1usize, c)), V::mul(v25, v31)),
+                V::add(V::load(grad0.at(1usize, c)), V::mul(v12, v27)),
                 grad0.at(1usize, c),
             );
-            // grad1[0] + = x_1*grad_o_1*(v5*(1 - v5))
-            V::store(V::add(V::load(grad1.at(0usize, c)), v12), grad1.at(0usize, c));
-            // grad1[1] + = x_e1*grad_o_e1*(v28*(1 - v28))
-            V::store(V::add(V::load(grad1.at(1usize, c)), v31), grad1.at(1usize, c));
+            let v35 = V::mul(
+                v7,
+                V::mul(V::mul(V::mul(a1, v27), V::div(c5em1, v12)), V::div(c5em1, v11)),
+            );
+            let v37 = V::mul(x_e1, V::add(v35, v35));
+            // out0[1] = v37 + v17*grad_o_e1 + v37
+            V::store(V::add(v37, V::mul_add(v17, grad_o_e1, v37)), out0.at(1usize, c));
+            let v42 = V::mul(V::mul(x_1, grad_o_1), V::mul(v5, V::sub(c1e0, v5)));
+            // grad1[0] += x_1*grad_o_1*(v5*(1 - v5))
+            V::store(V::add(V::load(grad1.at(0usize, c)), v42), grad1.at(0usize, c));
+            // grad0[0] += x_1*v42
+            V::store(
+                V::add(V::load(grad0.at(0usize, c)), V::mul(x_1, v42)),
+                grad0.at(0usize, c),
+            );
+            v22 = V::mul_add(a0, v42, v22);
+            // out0[0] = v5*grad_o_1 + a0*v42
+            V::store(v22, out0.at(0usize, c));
         }
     }
 }
@@ -135,7 +140,7 @@ pub(super) static MV_SILU_NORM_PROGRAM_0: Program = Program {
                 stage: &super::mv_silu_norm::MV_SILU_NORM_0,
                 inputs: &[Slot::External(0usize)],
                 outputs: &[Slot::External(0usize)],
-                params: &[1usize, 0],
+                params: &[0usize, 1],
                 param_grads: &[],
                 rows: &[],
                 row_sums: &[],
@@ -151,7 +156,7 @@ pub(super) static MV_SILU_NORM_PROGRAM_0: Program = Program {
                 stage: &super::mv_silu_norm::MV_SILU_NORM_1,
                 inputs: &[Slot::External(0usize), Slot::External(1usize)],
                 outputs: &[Slot::External(0usize)],
-                params: &[1usize, 0],
+                params: &[0usize, 1],
                 param_grads: &[0usize, 1],
                 rows: &[],
                 row_sums: &[],

@@ -17,11 +17,13 @@ unsafe fn norm_0<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let c1em16 = V::from_f64(0.0000000000000001f64);
         for group in 0..args.groups {
             let c = group * V::LANES;
+            x.prefetch::<2usize>(c);
             let x_1 = V::load(x.at(0usize, c));
+            let mut v1 = V::mul(x_1, x_1);
             let x_e1 = V::load(x.at(1usize, c));
-            let v4 = V::neg_mul_add(x_e1, x_e1, V::mul(x_1, x_1));
+            v1 = V::neg_mul_add(x_e1, x_e1, v1);
             // out0[0] = sqrt(sqrt(v4*v4 + 0.0000000000000001))
-            V::store(V::sqrt(V::sqrt(V::mul_add(v4, v4, c1em16))), out0.at(0usize, c));
+            V::store(V::sqrt(V::sqrt(V::mul_add(v1, v1, c1em16))), out0.at(0usize, c));
         }
     }
 }
@@ -36,28 +38,31 @@ unsafe fn norm_1<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let x = args.inputs[0];
         let grad_o = args.inputs[1];
         let out0 = args.outputs[0];
-        let c5em1 = V::from_f64(0.5f64);
         let c1em16 = V::from_f64(0.0000000000000001f64);
+        let c5em1 = V::from_f64(0.5f64);
         for group in 0..args.groups {
             let c = group * V::LANES;
+            x.prefetch::<2usize>(c);
+            grad_o.prefetch::<1usize>(c);
             let x_1 = V::load(x.at(0usize, c));
+            let mut v1 = V::mul(x_1, x_1);
             let x_e1 = V::load(x.at(1usize, c));
-            let v4 = V::neg_mul_add(x_e1, x_e1, V::mul(x_1, x_1));
-            let v10 = V::sqrt(V::mul_add(v4, v4, c1em16));
+            v1 = V::neg_mul_add(x_e1, x_e1, v1);
+            let v8 = V::sqrt(V::mul_add(v1, v1, c1em16));
             let v16 = V::mul(
-                v4,
+                v1,
                 V::mul(
-                    V::mul(V::load(grad_o.at(0usize, c)), V::div(c5em1, V::sqrt(v10))),
-                    V::div(c5em1, v10),
+                    V::mul(V::load(grad_o.at(0usize, c)), V::div(c5em1, V::sqrt(v8))),
+                    V::div(c5em1, v8),
                 ),
             );
             let v17 = V::add(v16, v16);
-            let v18 = V::mul(x_1, v17);
-            let v20 = V::mul(x_e1, v17);
-            // out0[0] = v18 + v18
-            V::store(V::add(v18, v18), out0.at(0usize, c));
-            // out0[1] = -(v20 + v20)
-            V::store(V::neg(V::add(v20, v20)), out0.at(1usize, c));
+            let v18 = V::mul(x_e1, v17);
+            // out0[1] = -(v18 + v18)
+            V::store(V::neg(V::add(v18, v18)), out0.at(1usize, c));
+            let v21 = V::mul(x_1, v17);
+            // out0[0] = v21 + v21
+            V::store(V::add(v21, v21), out0.at(0usize, c));
         }
     }
 }

@@ -17,15 +17,12 @@ unsafe fn scalar_product_0<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let out0 = args.outputs[0];
         for group in 0..args.groups {
             let c = group * V::LANES;
+            x.prefetch::<2usize>(c);
+            y.prefetch::<2usize>(c);
+            let mut v2 = V::mul(V::load(x.at(0usize, c)), V::load(y.at(0usize, c)));
+            v2 = V::neg_mul_add(V::load(x.at(1usize, c)), V::load(y.at(1usize, c)), v2);
             // out0[0] = x_1*y_1 - x_e1*y_e1
-            V::store(
-                V::neg_mul_add(
-                    V::load(x.at(1usize, c)),
-                    V::load(y.at(1usize, c)),
-                    V::mul(V::load(x.at(0usize, c)), V::load(y.at(0usize, c))),
-                ),
-                out0.at(0usize, c),
-            );
+            V::store(v2, out0.at(0usize, c));
         }
     }
 }
@@ -42,14 +39,16 @@ unsafe fn scalar_product_1<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let out0 = args.outputs[0];
         for group in 0..args.groups {
             let c = group * V::LANES;
+            y.prefetch::<2usize>(c);
+            grad_o.prefetch::<1usize>(c);
             let grad_o_1 = V::load(grad_o.at(0usize, c));
-            // out0[0] = y_1*grad_o_1
-            V::store(V::mul(V::load(y.at(0usize, c)), grad_o_1), out0.at(0usize, c));
             // out0[1] = -y_e1*grad_o_1
             V::store(
                 V::neg(V::mul(V::load(y.at(1usize, c)), grad_o_1)),
                 out0.at(1usize, c),
             );
+            // out0[0] = y_1*grad_o_1
+            V::store(V::mul(V::load(y.at(0usize, c)), grad_o_1), out0.at(0usize, c));
         }
     }
 }
@@ -241,7 +240,7 @@ pub(super) static SCALAR_PRODUCT_PROGRAM_3: Program = Program {
         saved_row_sums: 0usize,
         stages: &[
             StageCall {
-                stage: &super::geometric_product::GEOMETRIC_PRODUCT_6,
+                stage: &super::geometric_product::GEOMETRIC_PRODUCT_7,
                 inputs: &[Slot::External(0usize), Slot::External(1usize)],
                 outputs: &[Slot::External(0usize)],
                 params: &[],
@@ -257,7 +256,7 @@ pub(super) static SCALAR_PRODUCT_PROGRAM_3: Program = Program {
         saved_row_sums: 0usize,
         stages: &[
             StageCall {
-                stage: &super::geometric_product::GEOMETRIC_PRODUCT_6,
+                stage: &super::geometric_product::GEOMETRIC_PRODUCT_7,
                 inputs: &[Slot::External(1usize), Slot::External(2usize)],
                 outputs: &[Slot::External(0usize)],
                 params: &[],
@@ -266,7 +265,7 @@ pub(super) static SCALAR_PRODUCT_PROGRAM_3: Program = Program {
                 row_sums: &[],
             },
             StageCall {
-                stage: &super::geometric_product::GEOMETRIC_PRODUCT_6,
+                stage: &super::geometric_product::GEOMETRIC_PRODUCT_7,
                 inputs: &[Slot::External(0usize), Slot::External(2usize)],
                 outputs: &[Slot::External(1usize)],
                 params: &[],

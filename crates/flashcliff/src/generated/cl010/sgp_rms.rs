@@ -17,11 +17,12 @@ unsafe fn sgp_rms_0<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let mut sum1 = V::zero();
         for group in 0..args.groups {
             let c = group * V::LANES;
-            let t0_0 = V::load(t0.at(0usize, c));
-            let t0_1 = V::load(t0.at(1usize, c));
+            t0.prefetch::<2usize>(c);
             let valid = args.valid_lanes(group, V::LANES);
+            let t0_0 = V::load(t0.at(0usize, c));
             // row sum 0 = t0_0*t0_0
             sum0 = V::add(sum0, V::keep_first(V::mul(t0_0, t0_0), valid));
+            let t0_1 = V::load(t0.at(1usize, c));
             // row sum 1 = t0_1*t0_1
             sum1 = V::add(sum1, V::keep_first(V::mul(t0_1, t0_1), valid));
         }
@@ -39,25 +40,26 @@ unsafe fn sgp_rms_1<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
     unsafe {
         let t0 = args.inputs[0];
         let out0 = args.outputs[0];
-        let c1e0 = V::from_f64(1f64);
         let row0 = V::splat(args.rows[0]);
         let inv_channels = V::splat(args.inv_channels);
-        let v4 = V::mul(row0, inv_channels);
+        let v2 = V::mul(row0, inv_channels);
         let eps = V::splat(args.eps);
-        let v6 = V::add(v4, eps);
-        let v7 = V::sqrt(v6);
-        let v8 = V::div(c1e0, v7);
+        let v4 = V::add(v2, eps);
+        let v5 = V::sqrt(v4);
+        let c1e0 = V::from_f64(1f64);
+        let v7 = V::div(c1e0, v5);
         let row1 = V::splat(args.rows[1]);
-        let v12 = V::mul(inv_channels, row1);
-        let v13 = V::add(eps, v12);
-        let v14 = V::sqrt(v13);
-        let v15 = V::div(c1e0, v14);
+        let v9 = V::mul(inv_channels, row1);
+        let v10 = V::add(eps, v9);
+        let v11 = V::sqrt(v10);
+        let v12 = V::div(c1e0, v11);
         for group in 0..args.groups {
             let c = group * V::LANES;
-            // out0[0] = t0_0*v8
-            V::store(V::mul(V::load(t0.at(0usize, c)), v8), out0.at(0usize, c));
-            // out0[1] = t0_1*v15
-            V::store(V::mul(V::load(t0.at(1usize, c)), v15), out0.at(1usize, c));
+            t0.prefetch::<2usize>(c);
+            // out0[0] = t0_0*v7
+            V::store(V::mul(V::load(t0.at(0usize, c)), v7), out0.at(0usize, c));
+            // out0[1] = t0_1*v12
+            V::store(V::mul(V::load(t0.at(1usize, c)), v12), out0.at(1usize, c));
         }
     }
 }
@@ -75,6 +77,8 @@ unsafe fn sgp_rms_2<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let mut sum1 = V::zero();
         for group in 0..args.groups {
             let c = group * V::LANES;
+            t0.prefetch::<2usize>(c);
+            grad_o.prefetch::<2usize>(c);
             let valid = args.valid_lanes(group, V::LANES);
             // row sum 0 = t0_1*grad_o_e1
             sum0 = V::add(
@@ -108,45 +112,47 @@ unsafe fn sgp_rms_3<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let grad_o = args.inputs[0];
         let t0 = args.inputs[1];
         let out0 = args.outputs[0];
-        let c1e0 = V::from_f64(1f64);
         let row0 = V::splat(args.rows[0]);
         let inv_channels = V::splat(args.inv_channels);
-        let v3 = V::mul(row0, inv_channels);
+        let v2 = V::mul(row0, inv_channels);
         let eps = V::splat(args.eps);
-        let v5 = V::add(v3, eps);
-        let v6 = V::sqrt(v5);
-        let v7 = V::div(c1e0, v6);
-        let c5em1 = V::from_f64(0.5f64);
-        let v12 = V::div(c5em1, v6);
+        let v4 = V::add(v2, eps);
+        let v5 = V::sqrt(v4);
+        let c1e0 = V::from_f64(1f64);
+        let v7 = V::div(c1e0, v5);
         let row1 = V::splat(args.rows[1]);
-        let v14 = V::div(row1, v6);
-        let v15 = V::mul(v7, v14);
-        let v16 = V::mul(v12, v15);
-        let v17 = V::mul(inv_channels, v16);
+        let v9 = V::mul(inv_channels, row1);
+        let v10 = V::add(eps, v9);
+        let v11 = V::sqrt(v10);
+        let v12 = V::div(c1e0, v11);
+        let c5em1 = V::from_f64(0.5f64);
+        let v18 = V::div(c5em1, v11);
         let row2 = V::splat(args.rows[2]);
-        let v22 = V::mul(inv_channels, row2);
-        let v23 = V::add(eps, v22);
-        let v24 = V::sqrt(v23);
-        let v25 = V::div(c1e0, v24);
-        let v29 = V::div(c5em1, v24);
+        let v20 = V::div(row2, v11);
+        let v21 = V::mul(v12, v20);
+        let v22 = V::mul(v18, v21);
+        let v23 = V::mul(inv_channels, v22);
+        let v28 = V::div(c5em1, v5);
         let row3 = V::splat(args.rows[3]);
-        let v31 = V::div(row3, v24);
-        let v32 = V::mul(v25, v31);
-        let v33 = V::mul(v29, v32);
-        let v34 = V::mul(inv_channels, v33);
+        let v30 = V::div(row3, v5);
+        let v31 = V::mul(v7, v30);
+        let v32 = V::mul(v28, v31);
+        let v33 = V::mul(inv_channels, v32);
         for group in 0..args.groups {
             let c = group * V::LANES;
-            let v18 = V::mul(V::load(t0.at(0usize, c)), v17);
-            let v35 = V::mul(V::load(t0.at(1usize, c)), v34);
-            // out0[0] = v7*grad_o_1 - v18 - v18
+            grad_o.prefetch::<2usize>(c);
+            t0.prefetch::<2usize>(c);
+            let v25 = V::mul(V::load(t0.at(1usize, c)), v23);
+            // out0[1] = v12*grad_o_e1 - v25 - v25
             V::store(
-                V::sub(V::mul_sub(v7, V::load(grad_o.at(0usize, c)), v18), v18),
-                out0.at(0usize, c),
-            );
-            // out0[1] = v25*grad_o_e1 - v35 - v35
-            V::store(
-                V::sub(V::mul_sub(v25, V::load(grad_o.at(1usize, c)), v35), v35),
+                V::sub(V::mul_sub(v12, V::load(grad_o.at(1usize, c)), v25), v25),
                 out0.at(1usize, c),
+            );
+            let v35 = V::mul(V::load(t0.at(0usize, c)), v33);
+            // out0[0] = v7*grad_o_1 - v35 - v35
+            V::store(
+                V::sub(V::mul_sub(v7, V::load(grad_o.at(0usize, c)), v35), v35),
+                out0.at(0usize, c),
             );
         }
     }
@@ -228,7 +234,7 @@ pub(super) static SGP_RMS_PROGRAM_0: Program = Program {
                 outputs: &[Slot::Cut(1usize)],
                 params: &[],
                 param_grads: &[],
-                rows: &[0usize, 3usize, 1usize, 2],
+                rows: &[0usize, 1usize, 2usize, 3],
                 row_sums: &[],
             },
             StageCall {
@@ -324,15 +330,15 @@ pub(super) static SGP_RMS_PROGRAM_1: Program = Program {
                 outputs: &[Slot::Cut(1usize)],
                 params: &[],
                 param_grads: &[],
-                rows: &[0usize, 3usize, 1usize, 2],
+                rows: &[0usize, 1usize, 2usize, 3],
                 row_sums: &[],
             },
             StageCall {
                 stage: &super::sgp::SGP_3,
                 inputs: &[
+                    Slot::External(0usize),
                     Slot::External(1usize),
                     Slot::Cut(1usize),
-                    Slot::External(0usize),
                 ],
                 outputs: &[Slot::External(0usize), Slot::External(1usize)],
                 params: &[0],
@@ -420,7 +426,7 @@ pub(super) static SGP_RMS_PROGRAM_2: Program = Program {
                 outputs: &[Slot::Cut(1usize)],
                 params: &[],
                 param_grads: &[],
-                rows: &[0usize, 3usize, 1usize, 2],
+                rows: &[0usize, 1usize, 2usize, 3],
                 row_sums: &[],
             },
             StageCall {
@@ -451,8 +457,9 @@ unsafe fn sgp_rms_4<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let mut sum0 = V::zero();
         for group in 0..args.groups {
             let c = group * V::LANES;
-            let t0_0 = V::load(t0.at(0usize, c));
+            t0.prefetch::<1usize>(c);
             let valid = args.valid_lanes(group, V::LANES);
+            let t0_0 = V::load(t0.at(0usize, c));
             // row sum 0 = t0_0*t0_0
             sum0 = V::add(sum0, V::keep_first(V::mul(t0_0, t0_0), valid));
         }
@@ -469,18 +476,19 @@ unsafe fn sgp_rms_5<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
     unsafe {
         let t0 = args.inputs[0];
         let out0 = args.outputs[0];
-        let c1e0 = V::from_f64(1f64);
         let row0 = V::splat(args.rows[0]);
         let inv_channels = V::splat(args.inv_channels);
-        let v4 = V::mul(row0, inv_channels);
+        let v2 = V::mul(row0, inv_channels);
         let eps = V::splat(args.eps);
-        let v6 = V::add(v4, eps);
-        let v7 = V::sqrt(v6);
-        let v8 = V::div(c1e0, v7);
+        let v4 = V::add(v2, eps);
+        let v5 = V::sqrt(v4);
+        let c1e0 = V::from_f64(1f64);
+        let v7 = V::div(c1e0, v5);
         for group in 0..args.groups {
             let c = group * V::LANES;
-            // out0[0] = t0_0*v8
-            V::store(V::mul(V::load(t0.at(0usize, c)), v8), out0.at(0usize, c));
+            t0.prefetch::<1usize>(c);
+            // out0[0] = t0_0*v7
+            V::store(V::mul(V::load(t0.at(0usize, c)), v7), out0.at(0usize, c));
         }
     }
 }
@@ -497,6 +505,8 @@ unsafe fn sgp_rms_6<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let mut sum0 = V::zero();
         for group in 0..args.groups {
             let c = group * V::LANES;
+            t0.prefetch::<1usize>(c);
+            grad_o.prefetch::<1usize>(c);
             let valid = args.valid_lanes(group, V::LANES);
             // row sum 0 = t0_0*grad_o_1
             sum0 = V::add(
@@ -521,24 +531,26 @@ unsafe fn sgp_rms_7<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let grad_o = args.inputs[0];
         let t0 = args.inputs[1];
         let out0 = args.outputs[0];
-        let c1e0 = V::from_f64(1f64);
         let row0 = V::splat(args.rows[0]);
         let inv_channels = V::splat(args.inv_channels);
-        let v3 = V::mul(row0, inv_channels);
+        let v2 = V::mul(row0, inv_channels);
         let eps = V::splat(args.eps);
-        let v5 = V::add(v3, eps);
-        let v6 = V::sqrt(v5);
-        let v7 = V::div(c1e0, v6);
+        let v4 = V::add(v2, eps);
+        let v5 = V::sqrt(v4);
+        let c1e0 = V::from_f64(1f64);
+        let v7 = V::div(c1e0, v5);
         let c5em1 = V::from_f64(0.5f64);
-        let v12 = V::div(c5em1, v6);
+        let v11 = V::div(c5em1, v5);
         let row1 = V::splat(args.rows[1]);
-        let v14 = V::div(row1, v6);
-        let v15 = V::mul(v7, v14);
-        let v16 = V::mul(v12, v15);
-        let v17 = V::mul(inv_channels, v16);
+        let v13 = V::div(row1, v5);
+        let v14 = V::mul(v7, v13);
+        let v15 = V::mul(v11, v14);
+        let v16 = V::mul(inv_channels, v15);
         for group in 0..args.groups {
             let c = group * V::LANES;
-            let v18 = V::mul(V::load(t0.at(0usize, c)), v17);
+            grad_o.prefetch::<1usize>(c);
+            t0.prefetch::<1usize>(c);
+            let v18 = V::mul(V::load(t0.at(0usize, c)), v16);
             // out0[0] = v7*grad_o_1 - v18 - v18
             V::store(
                 V::sub(V::mul_sub(v7, V::load(grad_o.at(0usize, c)), v18), v18),
@@ -630,9 +642,9 @@ pub(super) static SGP_RMS_PROGRAM_3: Program = Program {
             StageCall {
                 stage: &super::sgp::SGP_7,
                 inputs: &[
+                    Slot::External(0usize),
                     Slot::External(1usize),
                     Slot::Cut(1usize),
-                    Slot::External(0usize),
                 ],
                 outputs: &[Slot::External(0usize), Slot::External(1usize)],
                 params: &[0],

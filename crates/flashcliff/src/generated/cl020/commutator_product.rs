@@ -17,24 +17,26 @@ unsafe fn commutator_product_0<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let out0 = args.outputs[0];
         for group in 0..args.groups {
             let c = group * V::LANES;
+            x.prefetch::<4usize>(c);
+            y.prefetch::<4usize>(c);
             let x_e2 = V::load(x.at(2usize, c));
             let y_e12 = V::load(y.at(3usize, c));
+            let mut v2 = V::mul(x_e2, y_e12);
             let x_e12 = V::load(x.at(3usize, c));
             let y_e2 = V::load(y.at(2usize, c));
-            let y_e1 = V::load(y.at(1usize, c));
-            let x_e1 = V::load(x.at(1usize, c));
+            v2 = V::neg_mul_add(x_e12, y_e2, v2);
             // out0[0] = x_e2*y_e12 - x_e12*y_e2
-            V::store(
-                V::neg_mul_add(x_e12, y_e2, V::mul(x_e2, y_e12)),
-                out0.at(0usize, c),
-            );
+            V::store(v2, out0.at(0usize, c));
+            let x_e1 = V::load(x.at(1usize, c));
+            let y_e1 = V::load(y.at(1usize, c));
+            let mut v10 = V::mul(x_e12, y_e1);
+            v10 = V::neg_mul_add(x_e1, y_e12, v10);
             // out0[1] = x_e12*y_e1 - x_e1*y_e12
-            V::store(
-                V::neg_mul_add(x_e1, y_e12, V::mul(x_e12, y_e1)),
-                out0.at(1usize, c),
-            );
+            V::store(v10, out0.at(1usize, c));
+            let mut v12 = V::mul(x_e1, y_e2);
+            v12 = V::neg_mul_add(x_e2, y_e1, v12);
             // out0[2] = x_e1*y_e2 - x_e2*y_e1
-            V::store(V::neg_mul_add(x_e2, y_e1, V::mul(x_e1, y_e2)), out0.at(2usize, c));
+            V::store(v12, out0.at(2usize, c));
         }
     }
 }
@@ -52,29 +54,28 @@ unsafe fn commutator_product_1<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let c0e0 = V::from_f64(0f64);
         for group in 0..args.groups {
             let c = group * V::LANES;
-            let y_e2 = V::load(y.at(2usize, c));
-            let grad_o_e12 = V::load(grad_o.at(2usize, c));
-            let y_e12 = V::load(y.at(3usize, c));
-            let grad_o_e2 = V::load(grad_o.at(1usize, c));
-            let grad_o_e1 = V::load(grad_o.at(0usize, c));
+            y.prefetch::<4usize>(c);
+            grad_o.prefetch::<3usize>(c);
             let y_e1 = V::load(y.at(1usize, c));
+            let grad_o_e12 = V::load(grad_o.at(2usize, c));
+            let y_e2 = V::load(y.at(2usize, c));
+            let mut v4 = V::mul(y_e2, grad_o_e12);
+            let grad_o_e2 = V::load(grad_o.at(1usize, c));
+            let mut v6 = V::mul(y_e1, grad_o_e2);
+            let y_e12 = V::load(y.at(3usize, c));
+            v4 = V::neg_mul_add(y_e12, grad_o_e2, v4);
+            // out0[1] = y_e2*grad_o_e12 - y_e12*grad_o_e2
+            V::store(v4, out0.at(1usize, c));
+            let grad_o_e1 = V::load(grad_o.at(0usize, c));
+            v6 = V::neg_mul_add(y_e2, grad_o_e1, v6);
+            // out0[3] = y_e1*grad_o_e2 - y_e2*grad_o_e1
+            V::store(v6, out0.at(3usize, c));
+            let mut v13 = V::mul(y_e12, grad_o_e1);
+            v13 = V::neg_mul_add(y_e1, grad_o_e12, v13);
+            // out0[2] = y_e12*grad_o_e1 - y_e1*grad_o_e12
+            V::store(v13, out0.at(2usize, c));
             // out0[0] = 0
             V::store(c0e0, out0.at(0usize, c));
-            // out0[1] = y_e2*grad_o_e12 - y_e12*grad_o_e2
-            V::store(
-                V::neg_mul_add(y_e12, grad_o_e2, V::mul(y_e2, grad_o_e12)),
-                out0.at(1usize, c),
-            );
-            // out0[2] = y_e12*grad_o_e1 - y_e1*grad_o_e12
-            V::store(
-                V::neg_mul_add(y_e1, grad_o_e12, V::mul(y_e12, grad_o_e1)),
-                out0.at(2usize, c),
-            );
-            // out0[3] = y_e1*grad_o_e2 - y_e2*grad_o_e1
-            V::store(
-                V::neg_mul_add(y_e2, grad_o_e1, V::mul(y_e1, grad_o_e2)),
-                out0.at(3usize, c),
-            );
         }
     }
 }
@@ -92,29 +93,28 @@ unsafe fn commutator_product_2<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let c0e0 = V::from_f64(0f64);
         for group in 0..args.groups {
             let c = group * V::LANES;
-            let x_e12 = V::load(x.at(3usize, c));
-            let grad_o_e2 = V::load(grad_o.at(1usize, c));
+            x.prefetch::<4usize>(c);
+            grad_o.prefetch::<3usize>(c);
             let x_e2 = V::load(x.at(2usize, c));
             let grad_o_e12 = V::load(grad_o.at(2usize, c));
             let x_e1 = V::load(x.at(1usize, c));
+            let mut v4 = V::mul(x_e1, grad_o_e12);
+            let x_e12 = V::load(x.at(3usize, c));
+            let grad_o_e2 = V::load(grad_o.at(1usize, c));
+            let mut v7 = V::mul(x_e12, grad_o_e2);
+            v7 = V::neg_mul_add(x_e2, grad_o_e12, v7);
+            // out0[1] = x_e12*grad_o_e2 - x_e2*grad_o_e12
+            V::store(v7, out0.at(1usize, c));
             let grad_o_e1 = V::load(grad_o.at(0usize, c));
+            v4 = V::neg_mul_add(x_e12, grad_o_e1, v4);
+            // out0[2] = x_e1*grad_o_e12 - x_e12*grad_o_e1
+            V::store(v4, out0.at(2usize, c));
+            let mut v13 = V::mul(x_e2, grad_o_e1);
+            v13 = V::neg_mul_add(x_e1, grad_o_e2, v13);
+            // out0[3] = x_e2*grad_o_e1 - x_e1*grad_o_e2
+            V::store(v13, out0.at(3usize, c));
             // out0[0] = 0
             V::store(c0e0, out0.at(0usize, c));
-            // out0[1] = x_e12*grad_o_e2 - x_e2*grad_o_e12
-            V::store(
-                V::neg_mul_add(x_e2, grad_o_e12, V::mul(x_e12, grad_o_e2)),
-                out0.at(1usize, c),
-            );
-            // out0[2] = x_e1*grad_o_e12 - x_e12*grad_o_e1
-            V::store(
-                V::neg_mul_add(x_e12, grad_o_e1, V::mul(x_e1, grad_o_e12)),
-                out0.at(2usize, c),
-            );
-            // out0[3] = x_e2*grad_o_e1 - x_e1*grad_o_e2
-            V::store(
-                V::neg_mul_add(x_e1, grad_o_e2, V::mul(x_e2, grad_o_e1)),
-                out0.at(3usize, c),
-            );
         }
     }
 }
@@ -187,22 +187,19 @@ unsafe fn commutator_product_3<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let out0 = args.outputs[0];
         for group in 0..args.groups {
             let c = group * V::LANES;
+            x.prefetch::<2usize>(c);
+            y.prefetch::<4usize>(c);
             let x_e2 = V::load(x.at(1usize, c));
             let y_e12 = V::load(y.at(3usize, c));
-            let x_e1 = V::load(x.at(0usize, c));
             // out0[0] = x_e2*y_e12
             V::store(V::mul(x_e2, y_e12), out0.at(0usize, c));
+            let x_e1 = V::load(x.at(0usize, c));
             // out0[1] = -x_e1*y_e12
             V::store(V::neg(V::mul(x_e1, y_e12)), out0.at(1usize, c));
+            let mut v7 = V::mul(x_e1, V::load(y.at(2usize, c)));
+            v7 = V::neg_mul_add(x_e2, V::load(y.at(1usize, c)), v7);
             // out0[2] = x_e1*y_e2 - x_e2*y_e1
-            V::store(
-                V::neg_mul_add(
-                    x_e2,
-                    V::load(y.at(1usize, c)),
-                    V::mul(x_e1, V::load(y.at(2usize, c))),
-                ),
-                out0.at(2usize, c),
-            );
+            V::store(v7, out0.at(2usize, c));
         }
     }
 }
@@ -219,26 +216,18 @@ unsafe fn commutator_product_4<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let out0 = args.outputs[0];
         for group in 0..args.groups {
             let c = group * V::LANES;
+            y.prefetch::<4usize>(c);
+            grad_o.prefetch::<3usize>(c);
             let grad_o_e12 = V::load(grad_o.at(2usize, c));
+            let mut v4 = V::mul(V::load(y.at(2usize, c)), grad_o_e12);
             let y_e12 = V::load(y.at(3usize, c));
+            v4 = V::neg_mul_add(y_e12, V::load(grad_o.at(1usize, c)), v4);
             // out0[0] = y_e2*grad_o_e12 - y_e12*grad_o_e2
-            V::store(
-                V::neg_mul_add(
-                    y_e12,
-                    V::load(grad_o.at(1usize, c)),
-                    V::mul(V::load(y.at(2usize, c)), grad_o_e12),
-                ),
-                out0.at(0usize, c),
-            );
+            V::store(v4, out0.at(0usize, c));
+            let mut v10 = V::mul(y_e12, V::load(grad_o.at(0usize, c)));
+            v10 = V::neg_mul_add(V::load(y.at(1usize, c)), grad_o_e12, v10);
             // out0[1] = y_e12*grad_o_e1 - y_e1*grad_o_e12
-            V::store(
-                V::neg_mul_add(
-                    V::load(y.at(1usize, c)),
-                    grad_o_e12,
-                    V::mul(y_e12, V::load(grad_o.at(0usize, c))),
-                ),
-                out0.at(1usize, c),
-            );
+            V::store(v10, out0.at(1usize, c));
         }
     }
 }
@@ -256,24 +245,21 @@ unsafe fn commutator_product_5<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let c0e0 = V::from_f64(0f64);
         for group in 0..args.groups {
             let c = group * V::LANES;
+            x.prefetch::<2usize>(c);
+            grad_o.prefetch::<3usize>(c);
             let x_e2 = V::load(x.at(1usize, c));
             let grad_o_e12 = V::load(grad_o.at(2usize, c));
-            let x_e1 = V::load(x.at(0usize, c));
-            // out0[0] = 0
-            V::store(c0e0, out0.at(0usize, c));
             // out0[1] = -x_e2*grad_o_e12
             V::store(V::neg(V::mul(x_e2, grad_o_e12)), out0.at(1usize, c));
+            let x_e1 = V::load(x.at(0usize, c));
             // out0[2] = x_e1*grad_o_e12
             V::store(V::mul(x_e1, grad_o_e12), out0.at(2usize, c));
+            let mut v9 = V::mul(x_e2, V::load(grad_o.at(0usize, c)));
+            v9 = V::neg_mul_add(x_e1, V::load(grad_o.at(1usize, c)), v9);
             // out0[3] = x_e2*grad_o_e1 - x_e1*grad_o_e2
-            V::store(
-                V::neg_mul_add(
-                    x_e1,
-                    V::load(grad_o.at(1usize, c)),
-                    V::mul(x_e2, V::load(grad_o.at(0usize, c))),
-                ),
-                out0.at(3usize, c),
-            );
+            V::store(v9, out0.at(3usize, c));
+            // out0[0] = 0
+            V::store(c0e0, out0.at(0usize, c));
         }
     }
 }
@@ -346,22 +332,19 @@ unsafe fn commutator_product_6<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let out0 = args.outputs[0];
         for group in 0..args.groups {
             let c = group * V::LANES;
+            x.prefetch::<4usize>(c);
+            y.prefetch::<2usize>(c);
             let x_e12 = V::load(x.at(3usize, c));
             let y_e2 = V::load(y.at(1usize, c));
-            let y_e1 = V::load(y.at(0usize, c));
             // out0[0] = -x_e12*y_e2
             V::store(V::neg(V::mul(x_e12, y_e2)), out0.at(0usize, c));
+            let y_e1 = V::load(y.at(0usize, c));
             // out0[1] = x_e12*y_e1
             V::store(V::mul(x_e12, y_e1), out0.at(1usize, c));
+            let mut v7 = V::mul(V::load(x.at(1usize, c)), y_e2);
+            v7 = V::neg_mul_add(V::load(x.at(2usize, c)), y_e1, v7);
             // out0[2] = x_e1*y_e2 - x_e2*y_e1
-            V::store(
-                V::neg_mul_add(
-                    V::load(x.at(2usize, c)),
-                    y_e1,
-                    V::mul(V::load(x.at(1usize, c)), y_e2),
-                ),
-                out0.at(2usize, c),
-            );
+            V::store(v7, out0.at(2usize, c));
         }
     }
 }
@@ -379,24 +362,21 @@ unsafe fn commutator_product_7<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let c0e0 = V::from_f64(0f64);
         for group in 0..args.groups {
             let c = group * V::LANES;
-            let y_e2 = V::load(y.at(1usize, c));
-            let grad_o_e12 = V::load(grad_o.at(2usize, c));
+            y.prefetch::<2usize>(c);
+            grad_o.prefetch::<3usize>(c);
             let y_e1 = V::load(y.at(0usize, c));
-            // out0[0] = 0
-            V::store(c0e0, out0.at(0usize, c));
-            // out0[1] = y_e2*grad_o_e12
-            V::store(V::mul(y_e2, grad_o_e12), out0.at(1usize, c));
+            let grad_o_e12 = V::load(grad_o.at(2usize, c));
             // out0[2] = -y_e1*grad_o_e12
             V::store(V::neg(V::mul(y_e1, grad_o_e12)), out0.at(2usize, c));
+            let y_e2 = V::load(y.at(1usize, c));
+            // out0[1] = y_e2*grad_o_e12
+            V::store(V::mul(y_e2, grad_o_e12), out0.at(1usize, c));
+            let mut v7 = V::mul(y_e1, V::load(grad_o.at(1usize, c)));
+            v7 = V::neg_mul_add(y_e2, V::load(grad_o.at(0usize, c)), v7);
             // out0[3] = y_e1*grad_o_e2 - y_e2*grad_o_e1
-            V::store(
-                V::neg_mul_add(
-                    y_e2,
-                    V::load(grad_o.at(0usize, c)),
-                    V::mul(y_e1, V::load(grad_o.at(1usize, c))),
-                ),
-                out0.at(3usize, c),
-            );
+            V::store(v7, out0.at(3usize, c));
+            // out0[0] = 0
+            V::store(c0e0, out0.at(0usize, c));
         }
     }
 }
@@ -413,26 +393,18 @@ unsafe fn commutator_product_8<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let out0 = args.outputs[0];
         for group in 0..args.groups {
             let c = group * V::LANES;
-            let x_e12 = V::load(x.at(3usize, c));
+            x.prefetch::<4usize>(c);
+            grad_o.prefetch::<3usize>(c);
             let grad_o_e12 = V::load(grad_o.at(2usize, c));
+            let mut v4 = V::mul(V::load(x.at(1usize, c)), grad_o_e12);
+            let x_e12 = V::load(x.at(3usize, c));
+            let mut v7 = V::mul(x_e12, V::load(grad_o.at(1usize, c)));
+            v7 = V::neg_mul_add(V::load(x.at(2usize, c)), grad_o_e12, v7);
             // out0[0] = x_e12*grad_o_e2 - x_e2*grad_o_e12
-            V::store(
-                V::neg_mul_add(
-                    V::load(x.at(2usize, c)),
-                    grad_o_e12,
-                    V::mul(x_e12, V::load(grad_o.at(1usize, c))),
-                ),
-                out0.at(0usize, c),
-            );
+            V::store(v7, out0.at(0usize, c));
+            v4 = V::neg_mul_add(x_e12, V::load(grad_o.at(0usize, c)), v4);
             // out0[1] = x_e1*grad_o_e12 - x_e12*grad_o_e1
-            V::store(
-                V::neg_mul_add(
-                    x_e12,
-                    V::load(grad_o.at(0usize, c)),
-                    V::mul(V::load(x.at(1usize, c)), grad_o_e12),
-                ),
-                out0.at(1usize, c),
-            );
+            V::store(v4, out0.at(1usize, c));
         }
     }
 }

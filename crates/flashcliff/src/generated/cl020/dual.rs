@@ -16,10 +16,11 @@ unsafe fn dual_0<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let out0 = args.outputs[0];
         for group in 0..args.groups {
             let c = group * V::LANES;
-            // out0[0] = x_e12
-            V::store(V::load(x.at(3usize, c)), out0.at(0usize, c));
+            x.prefetch::<4usize>(c);
             // out0[1] = -x_e2
             V::store(V::neg(V::load(x.at(2usize, c))), out0.at(1usize, c));
+            // out0[0] = x_e12
+            V::store(V::load(x.at(3usize, c)), out0.at(0usize, c));
             // out0[2] = x_e1
             V::store(V::load(x.at(1usize, c)), out0.at(2usize, c));
             // out0[3] = x_1
@@ -39,12 +40,13 @@ unsafe fn dual_1<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let out0 = args.outputs[0];
         for group in 0..args.groups {
             let c = group * V::LANES;
+            grad_o.prefetch::<4usize>(c);
+            // out0[2] = -grad_o_e1
+            V::store(V::neg(V::load(grad_o.at(1usize, c))), out0.at(2usize, c));
             // out0[0] = grad_o_e12
             V::store(V::load(grad_o.at(3usize, c)), out0.at(0usize, c));
             // out0[1] = grad_o_e2
             V::store(V::load(grad_o.at(2usize, c)), out0.at(1usize, c));
-            // out0[2] = -grad_o_e1
-            V::store(V::neg(V::load(grad_o.at(1usize, c))), out0.at(2usize, c));
             // out0[3] = grad_o_1
             V::store(V::load(grad_o.at(0usize, c)), out0.at(3usize, c));
         }

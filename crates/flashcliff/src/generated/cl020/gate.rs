@@ -16,6 +16,7 @@ unsafe fn gate_0<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let out0 = args.outputs[0];
         for group in 0..args.groups {
             let c = group * V::LANES;
+            x.prefetch::<4usize>(c);
             let x_1 = V::load(x.at(0usize, c));
             let v1 = gate::<V>(args.gate, x_1);
             // out0[0] = x_1*v1
@@ -42,33 +43,28 @@ unsafe fn gate_1<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let out0 = args.outputs[0];
         for group in 0..args.groups {
             let c = group * V::LANES;
+            x.prefetch::<4usize>(c);
+            grad_o.prefetch::<4usize>(c);
             let x_1 = V::load(x.at(0usize, c));
-            let (v1, v17) = gate_and_slope::<V>(args.gate, x_1);
-            let grad_o_1 = V::load(grad_o.at(0usize, c));
+            let (v1, v20) = gate_and_slope::<V>(args.gate, x_1);
             let grad_o_e12 = V::load(grad_o.at(3usize, c));
-            let grad_o_e2 = V::load(grad_o.at(2usize, c));
-            let grad_o_e1 = V::load(grad_o.at(1usize, c));
-            // out0[0] = v1*grad_o_1 + (x_e12*grad_o_e12 + x_e2*grad_o_e2 + x_e1*grad_o_e1 + x_1*grad_o_1)*gate'(x_1)
-            V::store(
-                V::mul_add(
-                    {
-                        let mut s = V::mul(V::load(x.at(3usize, c)), grad_o_e12);
-                        s = V::mul_add(V::load(x.at(2usize, c)), grad_o_e2, s);
-                        s = V::mul_add(V::load(x.at(1usize, c)), grad_o_e1, s);
-                        s = V::mul_add(x_1, grad_o_1, s);
-                        s
-                    },
-                    v17,
-                    V::mul(v1, grad_o_1),
-                ),
-                out0.at(0usize, c),
-            );
-            // out0[1] = v1*grad_o_e1
-            V::store(V::mul(v1, grad_o_e1), out0.at(1usize, c));
-            // out0[2] = v1*grad_o_e2
-            V::store(V::mul(v1, grad_o_e2), out0.at(2usize, c));
             // out0[3] = v1*grad_o_e12
             V::store(V::mul(v1, grad_o_e12), out0.at(3usize, c));
+            let mut v5 = V::mul(V::load(x.at(3usize, c)), grad_o_e12);
+            let grad_o_e2 = V::load(grad_o.at(2usize, c));
+            // out0[2] = v1*grad_o_e2
+            V::store(V::mul(v1, grad_o_e2), out0.at(2usize, c));
+            v5 = V::mul_add(V::load(x.at(2usize, c)), grad_o_e2, v5);
+            let grad_o_e1 = V::load(grad_o.at(1usize, c));
+            // out0[1] = v1*grad_o_e1
+            V::store(V::mul(v1, grad_o_e1), out0.at(1usize, c));
+            v5 = V::mul_add(V::load(x.at(1usize, c)), grad_o_e1, v5);
+            let grad_o_1 = V::load(grad_o.at(0usize, c));
+            let mut v17 = V::mul(v1, grad_o_1);
+            v5 = V::mul_add(x_1, grad_o_1, v5);
+            v17 = V::mul_add(v5, v20, v17);
+            // out0[0] = v1*grad_o_1 + (x_e12*grad_o_e12 + x_e2*grad_o_e2 + x_e1*grad_o_e1 + x_1*grad_o_1)*gate'(x_1)
+            V::store(v17, out0.at(0usize, c));
         }
     }
 }

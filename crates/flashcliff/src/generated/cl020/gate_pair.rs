@@ -17,6 +17,8 @@ unsafe fn gate_pair_0<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let out0 = args.outputs[0];
         for group in 0..args.groups {
             let c = group * V::LANES;
+            x.prefetch::<1usize>(c);
+            y.prefetch::<1usize>(c);
             // out0[0] = gate(x_1)*gate(y_1)
             V::store(
                 V::mul(
@@ -42,6 +44,9 @@ unsafe fn gate_pair_1<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let out0 = args.outputs[0];
         for group in 0..args.groups {
             let c = group * V::LANES;
+            y.prefetch::<1usize>(c);
+            grad_o.prefetch::<1usize>(c);
+            x.prefetch::<1usize>(c);
             // out0[0] = gate(y_1)*grad_o_1*gate'(x_1)
             V::store(
                 V::mul(

@@ -5,7 +5,7 @@
 
 #[allow(unused_imports, reason = "not every operator needs all of them")]
 use crate::kernel::generated_prelude::*;
-/// From `x`, `b`, `a` to `o`: o_g = sigmoid(a_g u_g + b_g) x_g, u_0 = x_1, u_g an invariant of x_g.
+/// From `x`, `a`, `b` to `o`: o_g = sigmoid(a_g u_g + b_g) x_g, u_0 = x_1, u_g an invariant of x_g.
 ///
 /// From `mv_silu_norm` of Cl(0,2,0).
 #[inline(always)]
@@ -19,19 +19,21 @@ unsafe fn mv_silu_norm_0<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let c1em16 = V::from_f64(0.0000000000000001f64);
         for group in 0..args.groups {
             let c = group * V::LANES;
+            x.prefetch::<4usize>(c);
             let x_1 = V::load(x.at(0usize, c));
             let x_e1 = V::load(x.at(1usize, c));
+            let mut v7 = V::mul(x_e1, x_e1);
             let x_e2 = V::load(x.at(2usize, c));
-            let v13 = V::mul_add(x_e2, x_e2, V::mul(x_e1, x_e1));
-            let v21 = V::sigmoid(
+            v7 = V::mul_add(x_e2, x_e2, v7);
+            let v20 = V::sigmoid(
                 V::mul_add(
-                    V::load(param1.at(1usize, c)),
-                    V::sqrt(V::sqrt(V::mul_add(v13, v13, c1em16))),
                     V::load(param0.at(1usize, c)),
+                    V::sqrt(V::sqrt(V::mul_add(v7, v7, c1em16))),
+                    V::load(param1.at(1usize, c)),
                 ),
             );
             let x_e12 = V::load(x.at(3usize, c));
-            let v27 = V::mul(x_e12, x_e12);
+            let v22 = V::mul(x_e12, x_e12);
             // out0[0] = x_1*(sigmoid(b0 + x_1*a0))
             V::store(
                 V::mul(
@@ -39,26 +41,26 @@ unsafe fn mv_silu_norm_0<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
                     V::sigmoid(
                         V::mul_add(
                             x_1,
-                            V::load(param1.at(0usize, c)),
                             V::load(param0.at(0usize, c)),
+                            V::load(param1.at(0usize, c)),
                         ),
                     ),
                 ),
                 out0.at(0usize, c),
             );
-            // out0[1] = x_e1*v21
-            V::store(V::mul(x_e1, v21), out0.at(1usize, c));
-            // out0[2] = x_e2*v21
-            V::store(V::mul(x_e2, v21), out0.at(2usize, c));
-            // out0[3] = x_e12*(sigmoid(b2 + a2*(sqrt(sqrt(0.0000000000000001 + v27*v27)))))
+            // out0[1] = x_e1*v20
+            V::store(V::mul(x_e1, v20), out0.at(1usize, c));
+            // out0[2] = x_e2*v20
+            V::store(V::mul(x_e2, v20), out0.at(2usize, c));
+            // out0[3] = x_e12*(sigmoid(b2 + a2*(sqrt(sqrt(0.0000000000000001 + v22*v22)))))
             V::store(
                 V::mul(
                     x_e12,
                     V::sigmoid(
                         V::mul_add(
-                            V::load(param1.at(2usize, c)),
-                            V::sqrt(V::sqrt(V::mul_add(v27, v27, c1em16))),
                             V::load(param0.at(2usize, c)),
+                            V::sqrt(V::sqrt(V::mul_add(v22, v22, c1em16))),
+                            V::load(param1.at(2usize, c)),
                         ),
                     ),
                 ),
@@ -68,7 +70,7 @@ unsafe fn mv_silu_norm_0<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
     }
 }
 pub(super) static MV_SILU_NORM_0: Stage = stage!(mv_silu_norm_0);
-/// From `x`, `grad_o`, `b`, `a` to `grad_x`, `grad_a`, `grad_b`: adjoint of o_g = sigmoid(a_g u_g + b_g) x_g, u_0 = x_1, u_g an invariant of x_g.
+/// From `x`, `grad_o`, `a`, `b` to `grad_x`, `grad_a`, `grad_b`: adjoint of o_g = sigmoid(a_g u_g + b_g) x_g, u_0 = x_1, u_g an invariant of x_g.
 ///
 /// From `mv_silu_norm_grad` of Cl(0,2,0).
 #[inline(always)]
@@ -82,78 +84,82 @@ unsafe fn mv_silu_norm_1<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let param1 = args.params[1];
         let grad0 = args.param_grads[0];
         let grad1 = args.param_grads[1];
-        let c1e0 = V::from_f64(1f64);
         let c1em16 = V::from_f64(0.0000000000000001f64);
+        let c1e0 = V::from_f64(1f64);
         let c5em1 = V::from_f64(0.5f64);
         for group in 0..args.groups {
             let c = group * V::LANES;
+            x.prefetch::<4usize>(c);
+            grad_o.prefetch::<4usize>(c);
             let x_1 = V::load(x.at(0usize, c));
-            let a0 = V::load(param1.at(0usize, c));
-            let v5 = V::sigmoid(V::mul_add(x_1, a0, V::load(param0.at(0usize, c))));
-            let grad_o_1 = V::load(grad_o.at(0usize, c));
-            let v12 = V::mul(V::mul(x_1, grad_o_1), V::mul(v5, V::sub(c1e0, v5)));
+            let a0 = V::load(param0.at(0usize, c));
+            let v5 = V::sigmoid(V::mul_add(x_1, a0, V::load(param1.at(0usize, c))));
             let x_e1 = V::load(x.at(1usize, c));
+            let mut v7 = V::mul(x_e1, x_e1);
             let x_e2 = V::load(x.at(2usize, c));
-            let v19 = V::mul_add(x_e2, x_e2, V::mul(x_e1, x_e1));
-            let a1 = V::load(param1.at(1usize, c));
-            let grad_o_e2 = V::load(grad_o.at(2usize, c));
-            let grad_o_e1 = V::load(grad_o.at(1usize, c));
-            let v30 = V::sqrt(V::mul_add(v19, v19, c1em16));
-            let v31 = V::sqrt(v30);
-            let v34 = V::sigmoid(V::mul_add(a1, v31, V::load(param0.at(1usize, c))));
-            let v37 = V::mul(
-                V::mul_add(x_e1, grad_o_e1, V::mul(x_e2, grad_o_e2)),
-                V::mul(v34, V::sub(c1e0, v34)),
-            );
-            let v44 = V::mul(
-                v19,
-                V::mul(V::mul(V::mul(a1, v37), V::div(c5em1, v31)), V::div(c5em1, v30)),
-            );
-            let v45 = V::add(v44, v44);
-            let v46 = V::mul(x_e1, v45);
-            let v50 = V::mul(x_e2, v45);
+            v7 = V::mul_add(x_e2, x_e2, v7);
+            let v14 = V::sqrt(V::mul_add(v7, v7, c1em16));
+            let v15 = V::sqrt(v14);
+            let a1 = V::load(param0.at(1usize, c));
+            let v20 = V::sigmoid(V::mul_add(a1, v15, V::load(param1.at(1usize, c))));
             let x_e12 = V::load(x.at(3usize, c));
-            let v55 = V::mul(x_e12, x_e12);
-            let a2 = V::load(param1.at(2usize, c));
+            let v22 = V::mul(x_e12, x_e12);
+            let v25 = V::sqrt(V::mul_add(v22, v22, c1em16));
+            let v26 = V::sqrt(v25);
+            let a2 = V::load(param0.at(2usize, c));
+            let v31 = V::sigmoid(V::mul_add(a2, v26, V::load(param1.at(2usize, c))));
             let grad_o_e12 = V::load(grad_o.at(3usize, c));
-            let v62 = V::sqrt(V::mul_add(v55, v55, c1em16));
-            let v63 = V::sqrt(v62);
-            let v66 = V::sigmoid(V::mul_add(a2, v63, V::load(param0.at(2usize, c))));
-            let v69 = V::mul(V::mul(x_e12, grad_o_e12), V::mul(v66, V::sub(c1e0, v66)));
-            let v75 = V::mul(
-                v55,
-                V::mul(V::mul(V::mul(a2, v69), V::div(c5em1, v63)), V::div(c5em1, v62)),
-            );
-            let v77 = V::mul(x_e12, V::add(v75, v75));
-            // out0[0] = v5*grad_o_1 + a0*v12
-            V::store(V::mul_add(a0, v12, V::mul(v5, grad_o_1)), out0.at(0usize, c));
-            // out0[1] = v46 + v34*grad_o_e1 + v46
-            V::store(V::add(v46, V::mul_add(v34, grad_o_e1, v46)), out0.at(1usize, c));
-            // out0[2] = v50 + v34*grad_o_e2 + v50
-            V::store(V::add(v50, V::mul_add(v34, grad_o_e2, v50)), out0.at(2usize, c));
-            // out0[3] = v77 + v66*grad_o_e12 + v77
-            V::store(V::add(v77, V::mul_add(v66, grad_o_e12, v77)), out0.at(3usize, c));
-            // grad0[0] + = x_1*v12
+            let grad_o_e2 = V::load(grad_o.at(2usize, c));
+            let mut v37 = V::mul(x_e2, grad_o_e2);
+            let grad_o_e1 = V::load(grad_o.at(1usize, c));
+            v37 = V::mul_add(x_e1, grad_o_e1, v37);
+            let grad_o_1 = V::load(grad_o.at(0usize, c));
+            let mut v43 = V::mul(v5, grad_o_1);
+            let v48 = V::mul(V::mul(x_e12, grad_o_e12), V::mul(v31, V::sub(c1e0, v31)));
+            // grad1[2] += x_e12*grad_o_e12*(v31*(1 - v31))
+            V::store(V::add(V::load(grad1.at(2usize, c)), v48), grad1.at(2usize, c));
+            // grad0[2] += v26*v48
             V::store(
-                V::add(V::load(grad0.at(0usize, c)), V::mul(x_1, v12)),
-                grad0.at(0usize, c),
-            );
-            // grad0[1] + = v31*v37
-            V::store(
-                V::add(V::load(grad0.at(1usize, c)), V::mul(v31, v37)),
-                grad0.at(1usize, c),
-            );
-            // grad0[2] + = v63*v69
-            V::store(
-                V::add(V::load(grad0.at(2usize, c)), V::mul(v63, v69)),
+                V::add(V::load(grad0.at(2usize, c)), V::mul(v26, v48)),
                 grad0.at(2usize, c),
             );
-            // grad1[0] + = x_1*grad_o_1*(v5*(1 - v5))
-            V::store(V::add(V::load(grad1.at(0usize, c)), v12), grad1.at(0usize, c));
-            // grad1[1] + = (x_e2*grad_o_e2 + x_e1*grad_o_e1)*(v34*(1 - v34))
-            V::store(V::add(V::load(grad1.at(1usize, c)), v37), grad1.at(1usize, c));
-            // grad1[2] + = x_e12*grad_o_e12*(v66*(1 - v66))
-            V::store(V::add(V::load(grad1.at(2usize, c)), v69), grad1.at(2usize, c));
+            let v56 = V::mul(
+                v22,
+                V::mul(V::mul(V::mul(a2, v48), V::div(c5em1, v26)), V::div(c5em1, v25)),
+            );
+            let v58 = V::mul(x_e12, V::add(v56, v56));
+            // out0[3] = v58 + v31*grad_o_e12 + v58
+            V::store(V::add(v58, V::mul_add(v31, grad_o_e12, v58)), out0.at(3usize, c));
+            let v63 = V::mul(v37, V::mul(v20, V::sub(c1e0, v20)));
+            // grad1[1] += (x_e2*grad_o_e2 + x_e1*grad_o_e1)*(v20*(1 - v20))
+            V::store(V::add(V::load(grad1.at(1usize, c)), v63), grad1.at(1usize, c));
+            // grad0[1] += v15*v63
+            V::store(
+                V::add(V::load(grad0.at(1usize, c)), V::mul(v15, v63)),
+                grad0.at(1usize, c),
+            );
+            let v70 = V::mul(
+                v7,
+                V::mul(V::mul(V::mul(a1, v63), V::div(c5em1, v15)), V::div(c5em1, v14)),
+            );
+            let v71 = V::add(v70, v70);
+            let v72 = V::mul(x_e2, v71);
+            // out0[2] = v72 + v20*grad_o_e2 + v72
+            V::store(V::add(v72, V::mul_add(v20, grad_o_e2, v72)), out0.at(2usize, c));
+            let v75 = V::mul(x_e1, v71);
+            // out0[1] = v75 + v20*grad_o_e1 + v75
+            V::store(V::add(v75, V::mul_add(v20, grad_o_e1, v75)), out0.at(1usize, c));
+            let v80 = V::mul(V::mul(x_1, grad_o_1), V::mul(v5, V::sub(c1e0, v5)));
+            // grad1[0] += x_1*grad_o_1*(v5*(1 - v5))
+            V::store(V::add(V::load(grad1.at(0usize, c)), v80), grad1.at(0usize, c));
+            // grad0[0] += x_1*v80
+            V::store(
+                V::add(V::load(grad0.at(0usize, c)), V::mul(x_1, v80)),
+                grad0.at(0usize, c),
+            );
+            v43 = V::mul_add(a0, v80, v43);
+            // out0[0] = v5*grad_o_1 + a0*v80
+            V::store(v43, out0.at(0usize, c));
         }
     }
 }
@@ -180,7 +186,7 @@ pub(super) static MV_SILU_NORM_PROGRAM_0: Program = Program {
                 stage: &super::mv_silu_norm::MV_SILU_NORM_0,
                 inputs: &[Slot::External(0usize)],
                 outputs: &[Slot::External(0usize)],
-                params: &[1usize, 0],
+                params: &[0usize, 1],
                 param_grads: &[],
                 rows: &[],
                 row_sums: &[],
@@ -196,7 +202,7 @@ pub(super) static MV_SILU_NORM_PROGRAM_0: Program = Program {
                 stage: &super::mv_silu_norm::MV_SILU_NORM_1,
                 inputs: &[Slot::External(0usize), Slot::External(1usize)],
                 outputs: &[Slot::External(0usize)],
-                params: &[1usize, 0],
+                params: &[0usize, 1],
                 param_grads: &[0usize, 1],
                 rows: &[],
                 row_sums: &[],

@@ -17,17 +17,17 @@ unsafe fn norm_0<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let c1em16 = V::from_f64(0.0000000000000001f64);
         for group in 0..args.groups {
             let c = group * V::LANES;
-            let x_e12 = V::load(x.at(3usize, c));
+            x.prefetch::<4usize>(c);
             let x_1 = V::load(x.at(0usize, c));
             let x_e1 = V::load(x.at(1usize, c));
+            let mut v3 = V::mul(x_e1, x_e1);
             let x_e2 = V::load(x.at(2usize, c));
-            let v10 = V::mul_add(
-                x_e12,
-                x_e12,
-                V::mul_sub(x_1, x_1, V::mul_add(x_e2, x_e2, V::mul(x_e1, x_e1))),
-            );
+            v3 = V::mul_add(x_e2, x_e2, v3);
+            let x_e12 = V::load(x.at(3usize, c));
+            let mut v9 = V::mul_sub(x_1, x_1, v3);
+            v9 = V::mul_add(x_e12, x_e12, v9);
             // out0[0] = sqrt(sqrt(v10*v10 + 0.0000000000000001))
-            V::store(V::sqrt(V::sqrt(V::mul_add(v10, v10, c1em16))), out0.at(0usize, c));
+            V::store(V::sqrt(V::sqrt(V::mul_add(v9, v9, c1em16))), out0.at(0usize, c));
         }
     }
 }
@@ -42,40 +42,41 @@ unsafe fn norm_1<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let x = args.inputs[0];
         let grad_o = args.inputs[1];
         let out0 = args.outputs[0];
-        let c5em1 = V::from_f64(0.5f64);
         let c1em16 = V::from_f64(0.0000000000000001f64);
+        let c5em1 = V::from_f64(0.5f64);
         for group in 0..args.groups {
             let c = group * V::LANES;
+            x.prefetch::<4usize>(c);
+            grad_o.prefetch::<1usize>(c);
             let x_1 = V::load(x.at(0usize, c));
-            let x_e12 = V::load(x.at(3usize, c));
             let x_e1 = V::load(x.at(1usize, c));
+            let mut v3 = V::mul(x_e1, x_e1);
             let x_e2 = V::load(x.at(2usize, c));
-            let v10 = V::mul_add(
-                x_e12,
-                x_e12,
-                V::mul_sub(x_1, x_1, V::mul_add(x_e2, x_e2, V::mul(x_e1, x_e1))),
-            );
-            let v16 = V::sqrt(V::mul_add(v10, v10, c1em16));
+            v3 = V::mul_add(x_e2, x_e2, v3);
+            let x_e12 = V::load(x.at(3usize, c));
+            let mut v9 = V::mul_sub(x_1, x_1, v3);
+            v9 = V::mul_add(x_e12, x_e12, v9);
+            let v14 = V::sqrt(V::mul_add(v9, v9, c1em16));
             let v22 = V::mul(
-                v10,
+                v9,
                 V::mul(
-                    V::mul(V::load(grad_o.at(0usize, c)), V::div(c5em1, V::sqrt(v16))),
-                    V::div(c5em1, v16),
+                    V::mul(V::load(grad_o.at(0usize, c)), V::div(c5em1, V::sqrt(v14))),
+                    V::div(c5em1, v14),
                 ),
             );
             let v23 = V::add(v22, v22);
-            let v24 = V::mul(x_1, v23);
-            let v26 = V::mul(x_e1, v23);
-            let v29 = V::mul(x_e2, v23);
-            let v32 = V::mul(x_e12, v23);
-            // out0[0] = v24 + v24
-            V::store(V::add(v24, v24), out0.at(0usize, c));
-            // out0[1] = -(v26 + v26)
-            V::store(V::neg(V::add(v26, v26)), out0.at(1usize, c));
-            // out0[2] = -(v29 + v29)
-            V::store(V::neg(V::add(v29, v29)), out0.at(2usize, c));
-            // out0[3] = v32 + v32
-            V::store(V::add(v32, v32), out0.at(3usize, c));
+            let v24 = V::mul(x_e12, v23);
+            // out0[3] = v24 + v24
+            V::store(V::add(v24, v24), out0.at(3usize, c));
+            let v26 = V::mul(x_e2, v23);
+            // out0[2] = -(v26 + v26)
+            V::store(V::neg(V::add(v26, v26)), out0.at(2usize, c));
+            let v29 = V::mul(x_e1, v23);
+            // out0[1] = -(v29 + v29)
+            V::store(V::neg(V::add(v29, v29)), out0.at(1usize, c));
+            let v32 = V::mul(x_1, v23);
+            // out0[0] = v32 + v32
+            V::store(V::add(v32, v32), out0.at(0usize, c));
         }
     }
 }

@@ -5,19 +5,22 @@
 
 #[allow(unused_imports, reason = "not every operator needs all of them")]
 use crate::kernel::generated_prelude::*;
-/// From `f`, `x`, `y` to `o`: o = f <<x>_0 <y>_0>_0.
+/// From `x`, `y`, `f` to `o`: o = f <<x>_0 <y>_0>_0.
 ///
 /// From `path_product` of Cl(0,2,0).
 #[inline(always)]
 unsafe fn path_product_0<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
     // SAFETY: the caller keeps the contract of `StageArgs`; the tier runs on this CPU.
     unsafe {
-        let f = args.inputs[0];
-        let x = args.inputs[1];
-        let y = args.inputs[2];
+        let x = args.inputs[0];
+        let y = args.inputs[1];
+        let f = args.inputs[2];
         let out0 = args.outputs[0];
         for group in 0..args.groups {
             let c = group * V::LANES;
+            x.prefetch::<1usize>(c);
+            y.prefetch::<1usize>(c);
+            f.prefetch::<1usize>(c);
             // out0[0] = f_1*x_1*y_1
             V::store(
                 V::mul(
@@ -30,26 +33,30 @@ unsafe fn path_product_0<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
     }
 }
 pub(super) static PATH_PRODUCT_0: Stage = stage!(path_product_0);
-/// From `y`, `f`, `grad_o`, `x` to `grad_x`, `grad_y`: adjoint of o = f <<x>_0 <y>_0>_0.
+/// From `f`, `grad_o`, `y`, `x` to `grad_x`, `grad_y`: adjoint of o = f <<x>_0 <y>_0>_0.
 ///
 /// From `path_product_grad` of Cl(0,2,0).
 #[inline(always)]
 unsafe fn path_product_1<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
     // SAFETY: the caller keeps the contract of `StageArgs`; the tier runs on this CPU.
     unsafe {
-        let y = args.inputs[0];
-        let f = args.inputs[1];
-        let grad_o = args.inputs[2];
+        let f = args.inputs[0];
+        let grad_o = args.inputs[1];
+        let y = args.inputs[2];
         let x = args.inputs[3];
         let out0 = args.outputs[0];
         let out1 = args.outputs[1];
         for group in 0..args.groups {
             let c = group * V::LANES;
-            let v3 = V::mul(V::load(f.at(0usize, c)), V::load(grad_o.at(0usize, c)));
-            // out0[0] = y_1*v3
-            V::store(V::mul(V::load(y.at(0usize, c)), v3), out0.at(0usize, c));
-            // out1[0] = x_1*v3
-            V::store(V::mul(V::load(x.at(0usize, c)), v3), out1.at(0usize, c));
+            f.prefetch::<1usize>(c);
+            grad_o.prefetch::<1usize>(c);
+            y.prefetch::<1usize>(c);
+            x.prefetch::<1usize>(c);
+            let v2 = V::mul(V::load(f.at(0usize, c)), V::load(grad_o.at(0usize, c)));
+            // out0[0] = y_1*v2
+            V::store(V::mul(V::load(y.at(0usize, c)), v2), out0.at(0usize, c));
+            // out1[0] = x_1*v2
+            V::store(V::mul(V::load(x.at(0usize, c)), v2), out1.at(0usize, c));
         }
     }
 }
@@ -67,6 +74,9 @@ unsafe fn path_product_2<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let out0 = args.outputs[0];
         for group in 0..args.groups {
             let c = group * V::LANES;
+            x.prefetch::<1usize>(c);
+            y.prefetch::<1usize>(c);
+            grad_o.prefetch::<1usize>(c);
             // out0[0] = x_1*y_1*grad_o_1
             V::store(
                 V::mul(
@@ -100,9 +110,9 @@ pub(super) static PATH_PRODUCT_PROGRAM_0: Program = Program {
             StageCall {
                 stage: &super::path_product::PATH_PRODUCT_0,
                 inputs: &[
-                    Slot::External(2usize),
                     Slot::External(0usize),
                     Slot::External(1usize),
+                    Slot::External(2usize),
                 ],
                 outputs: &[Slot::External(0usize)],
                 params: &[],
@@ -120,9 +130,9 @@ pub(super) static PATH_PRODUCT_PROGRAM_0: Program = Program {
             StageCall {
                 stage: &super::path_product::PATH_PRODUCT_1,
                 inputs: &[
-                    Slot::External(1usize),
                     Slot::External(2usize),
                     Slot::External(3usize),
+                    Slot::External(1usize),
                     Slot::External(0usize),
                 ],
                 outputs: &[Slot::External(0usize), Slot::External(1usize)],
@@ -148,21 +158,24 @@ pub(super) static PATH_PRODUCT_PROGRAM_0: Program = Program {
     },
     flops: [2usize, 5],
 };
-/// From `f`, `x`, `y` to `o`: o = f <<x>_0 <y>_1>_1.
+/// From `x`, `y`, `f` to `o`: o = f <<x>_0 <y>_1>_1.
 ///
 /// From `path_product` of Cl(0,2,0).
 #[inline(always)]
 unsafe fn path_product_3<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
     // SAFETY: the caller keeps the contract of `StageArgs`; the tier runs on this CPU.
     unsafe {
-        let f = args.inputs[0];
-        let x = args.inputs[1];
-        let y = args.inputs[2];
+        let x = args.inputs[0];
+        let y = args.inputs[1];
+        let f = args.inputs[2];
         let out0 = args.outputs[0];
         for group in 0..args.groups {
             let c = group * V::LANES;
-            let f_1 = V::load(f.at(0usize, c));
+            x.prefetch::<1usize>(c);
+            y.prefetch::<2usize>(c);
+            f.prefetch::<1usize>(c);
             let x_1 = V::load(x.at(0usize, c));
+            let f_1 = V::load(f.at(0usize, c));
             // out0[0] = f_1*x_1*y_e1
             V::store(
                 V::mul(f_1, V::mul(x_1, V::load(y.at(0usize, c)))),
@@ -177,38 +190,37 @@ unsafe fn path_product_3<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
     }
 }
 pub(super) static PATH_PRODUCT_3: Stage = stage!(path_product_3);
-/// From `y`, `f`, `grad_o`, `x` to `grad_x`, `grad_y`: adjoint of o = f <<x>_0 <y>_1>_1.
+/// From `f`, `grad_o`, `y`, `x` to `grad_x`, `grad_y`: adjoint of o = f <<x>_0 <y>_1>_1.
 ///
 /// From `path_product_grad` of Cl(0,2,0).
 #[inline(always)]
 unsafe fn path_product_4<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
     // SAFETY: the caller keeps the contract of `StageArgs`; the tier runs on this CPU.
     unsafe {
-        let y = args.inputs[0];
-        let f = args.inputs[1];
-        let grad_o = args.inputs[2];
+        let f = args.inputs[0];
+        let grad_o = args.inputs[1];
+        let y = args.inputs[2];
         let x = args.inputs[3];
         let out0 = args.outputs[0];
         let out1 = args.outputs[1];
         for group in 0..args.groups {
             let c = group * V::LANES;
+            f.prefetch::<1usize>(c);
+            grad_o.prefetch::<2usize>(c);
+            y.prefetch::<2usize>(c);
+            x.prefetch::<1usize>(c);
             let f_1 = V::load(f.at(0usize, c));
-            let v3 = V::mul(f_1, V::load(grad_o.at(1usize, c)));
-            let v7 = V::mul(f_1, V::load(grad_o.at(0usize, c)));
+            let v2 = V::mul(f_1, V::load(grad_o.at(1usize, c)));
+            let v4 = V::mul(f_1, V::load(grad_o.at(0usize, c)));
+            let mut v6 = V::mul(V::load(y.at(1usize, c)), v2);
             let x_1 = V::load(x.at(0usize, c));
-            // out0[0] = y_e2*v3 + y_e1*v7
-            V::store(
-                V::mul_add(
-                    V::load(y.at(0usize, c)),
-                    v7,
-                    V::mul(V::load(y.at(1usize, c)), v3),
-                ),
-                out0.at(0usize, c),
-            );
-            // out1[0] = x_1*v7
-            V::store(V::mul(x_1, v7), out1.at(0usize, c));
-            // out1[1] = x_1*v3
-            V::store(V::mul(x_1, v3), out1.at(1usize, c));
+            // out1[1] = x_1*v2
+            V::store(V::mul(x_1, v2), out1.at(1usize, c));
+            // out1[0] = x_1*v4
+            V::store(V::mul(x_1, v4), out1.at(0usize, c));
+            v6 = V::mul_add(V::load(y.at(0usize, c)), v4, v6);
+            // out0[0] = y_e2*v2 + y_e1*v4
+            V::store(v6, out0.at(0usize, c));
         }
     }
 }
@@ -226,19 +238,21 @@ unsafe fn path_product_5<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let out0 = args.outputs[0];
         for group in 0..args.groups {
             let c = group * V::LANES;
+            x.prefetch::<1usize>(c);
+            y.prefetch::<2usize>(c);
+            grad_o.prefetch::<2usize>(c);
             let x_1 = V::load(x.at(0usize, c));
-            // out0[0] = x_1*y_e2*grad_o_e2 + x_1*y_e1*grad_o_e1
-            V::store(
-                V::mul_add(
-                    V::mul(x_1, V::load(y.at(0usize, c))),
-                    V::load(grad_o.at(0usize, c)),
-                    V::mul(
-                        V::mul(x_1, V::load(y.at(1usize, c))),
-                        V::load(grad_o.at(1usize, c)),
-                    ),
-                ),
-                out0.at(0usize, c),
+            let mut v6 = V::mul(
+                V::mul(x_1, V::load(y.at(1usize, c))),
+                V::load(grad_o.at(1usize, c)),
             );
+            v6 = V::mul_add(
+                V::mul(x_1, V::load(y.at(0usize, c))),
+                V::load(grad_o.at(0usize, c)),
+                v6,
+            );
+            // out0[0] = x_1*y_e2*grad_o_e2 + x_1*y_e1*grad_o_e1
+            V::store(v6, out0.at(0usize, c));
         }
     }
 }
@@ -264,9 +278,9 @@ pub(super) static PATH_PRODUCT_PROGRAM_1: Program = Program {
             StageCall {
                 stage: &super::path_product::PATH_PRODUCT_3,
                 inputs: &[
-                    Slot::External(2usize),
                     Slot::External(0usize),
                     Slot::External(1usize),
+                    Slot::External(2usize),
                 ],
                 outputs: &[Slot::External(0usize)],
                 params: &[],
@@ -284,9 +298,9 @@ pub(super) static PATH_PRODUCT_PROGRAM_1: Program = Program {
             StageCall {
                 stage: &super::path_product::PATH_PRODUCT_4,
                 inputs: &[
-                    Slot::External(1usize),
                     Slot::External(2usize),
                     Slot::External(3usize),
+                    Slot::External(1usize),
                     Slot::External(0usize),
                 ],
                 outputs: &[Slot::External(0usize), Slot::External(1usize)],
@@ -333,9 +347,9 @@ pub(super) static PATH_PRODUCT_PROGRAM_2: Program = Program {
             StageCall {
                 stage: &super::path_product::PATH_PRODUCT_0,
                 inputs: &[
-                    Slot::External(2usize),
                     Slot::External(0usize),
                     Slot::External(1usize),
+                    Slot::External(2usize),
                 ],
                 outputs: &[Slot::External(0usize)],
                 params: &[],
@@ -353,9 +367,9 @@ pub(super) static PATH_PRODUCT_PROGRAM_2: Program = Program {
             StageCall {
                 stage: &super::path_product::PATH_PRODUCT_1,
                 inputs: &[
-                    Slot::External(1usize),
                     Slot::External(2usize),
                     Slot::External(3usize),
+                    Slot::External(1usize),
                     Slot::External(0usize),
                 ],
                 outputs: &[Slot::External(0usize), Slot::External(1usize)],
@@ -381,61 +395,58 @@ pub(super) static PATH_PRODUCT_PROGRAM_2: Program = Program {
     },
     flops: [2usize, 5],
 };
-/// From `f`, `x`, `y` to `o`: o = f <<x>_1 <y>_1>_0.
+/// From `x`, `y`, `f` to `o`: o = f <<x>_1 <y>_1>_0.
 ///
 /// From `path_product` of Cl(0,2,0).
 #[inline(always)]
 unsafe fn path_product_6<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
     // SAFETY: the caller keeps the contract of `StageArgs`; the tier runs on this CPU.
     unsafe {
-        let f = args.inputs[0];
-        let x = args.inputs[1];
-        let y = args.inputs[2];
+        let x = args.inputs[0];
+        let y = args.inputs[1];
+        let f = args.inputs[2];
         let out0 = args.outputs[0];
         for group in 0..args.groups {
             let c = group * V::LANES;
+            x.prefetch::<2usize>(c);
+            y.prefetch::<2usize>(c);
+            f.prefetch::<1usize>(c);
+            let mut v2 = V::mul(V::load(x.at(0usize, c)), V::load(y.at(0usize, c)));
+            v2 = V::mul_add(V::load(x.at(1usize, c)), V::load(y.at(1usize, c)), v2);
             // out0[0] = -(f_1*(x_e1*y_e1 + x_e2*y_e2))
-            V::store(
-                V::neg(
-                    V::mul(
-                        V::load(f.at(0usize, c)),
-                        V::mul_add(
-                            V::load(x.at(1usize, c)),
-                            V::load(y.at(1usize, c)),
-                            V::mul(V::load(x.at(0usize, c)), V::load(y.at(0usize, c))),
-                        ),
-                    ),
-                ),
-                out0.at(0usize, c),
-            );
+            V::store(V::neg(V::mul(V::load(f.at(0usize, c)), v2)), out0.at(0usize, c));
         }
     }
 }
 pub(super) static PATH_PRODUCT_6: Stage = stage!(path_product_6);
-/// From `y`, `f`, `grad_o`, `x` to `grad_x`, `grad_y`: adjoint of o = f <<x>_1 <y>_1>_0.
+/// From `f`, `grad_o`, `y`, `x` to `grad_x`, `grad_y`: adjoint of o = f <<x>_1 <y>_1>_0.
 ///
 /// From `path_product_grad` of Cl(0,2,0).
 #[inline(always)]
 unsafe fn path_product_7<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
     // SAFETY: the caller keeps the contract of `StageArgs`; the tier runs on this CPU.
     unsafe {
-        let y = args.inputs[0];
-        let f = args.inputs[1];
-        let grad_o = args.inputs[2];
+        let f = args.inputs[0];
+        let grad_o = args.inputs[1];
+        let y = args.inputs[2];
         let x = args.inputs[3];
         let out0 = args.outputs[0];
         let out1 = args.outputs[1];
         for group in 0..args.groups {
             let c = group * V::LANES;
-            let v3 = V::mul(V::load(f.at(0usize, c)), V::load(grad_o.at(0usize, c)));
-            // out0[0] = -y_e1*v3
-            V::store(V::neg(V::mul(V::load(y.at(0usize, c)), v3)), out0.at(0usize, c));
-            // out0[1] = -y_e2*v3
-            V::store(V::neg(V::mul(V::load(y.at(1usize, c)), v3)), out0.at(1usize, c));
-            // out1[0] = -x_e1*v3
-            V::store(V::neg(V::mul(V::load(x.at(0usize, c)), v3)), out1.at(0usize, c));
-            // out1[1] = -x_e2*v3
-            V::store(V::neg(V::mul(V::load(x.at(1usize, c)), v3)), out1.at(1usize, c));
+            f.prefetch::<1usize>(c);
+            grad_o.prefetch::<1usize>(c);
+            y.prefetch::<2usize>(c);
+            x.prefetch::<2usize>(c);
+            let v2 = V::mul(V::load(f.at(0usize, c)), V::load(grad_o.at(0usize, c)));
+            // out0[1] = -y_e2*v2
+            V::store(V::neg(V::mul(V::load(y.at(1usize, c)), v2)), out0.at(1usize, c));
+            // out1[1] = -x_e2*v2
+            V::store(V::neg(V::mul(V::load(x.at(1usize, c)), v2)), out1.at(1usize, c));
+            // out0[0] = -y_e1*v2
+            V::store(V::neg(V::mul(V::load(y.at(0usize, c)), v2)), out0.at(0usize, c));
+            // out1[0] = -x_e1*v2
+            V::store(V::neg(V::mul(V::load(x.at(0usize, c)), v2)), out1.at(0usize, c));
         }
     }
 }
@@ -453,18 +464,14 @@ unsafe fn path_product_8<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let out0 = args.outputs[0];
         for group in 0..args.groups {
             let c = group * V::LANES;
+            x.prefetch::<2usize>(c);
+            y.prefetch::<2usize>(c);
+            grad_o.prefetch::<1usize>(c);
+            let mut v2 = V::mul(V::load(x.at(0usize, c)), V::load(y.at(0usize, c)));
+            v2 = V::mul_add(V::load(x.at(1usize, c)), V::load(y.at(1usize, c)), v2);
             // out0[0] = -((x_e1*y_e1 + x_e2*y_e2)*grad_o_1)
             V::store(
-                V::neg(
-                    V::mul(
-                        V::mul_add(
-                            V::load(x.at(1usize, c)),
-                            V::load(y.at(1usize, c)),
-                            V::mul(V::load(x.at(0usize, c)), V::load(y.at(0usize, c))),
-                        ),
-                        V::load(grad_o.at(0usize, c)),
-                    ),
-                ),
+                V::neg(V::mul(v2, V::load(grad_o.at(0usize, c)))),
                 out0.at(0usize, c),
             );
         }
@@ -492,9 +499,9 @@ pub(super) static PATH_PRODUCT_PROGRAM_3: Program = Program {
             StageCall {
                 stage: &super::path_product::PATH_PRODUCT_6,
                 inputs: &[
-                    Slot::External(2usize),
                     Slot::External(0usize),
                     Slot::External(1usize),
+                    Slot::External(2usize),
                 ],
                 outputs: &[Slot::External(0usize)],
                 params: &[],
@@ -512,9 +519,9 @@ pub(super) static PATH_PRODUCT_PROGRAM_3: Program = Program {
             StageCall {
                 stage: &super::path_product::PATH_PRODUCT_7,
                 inputs: &[
-                    Slot::External(1usize),
                     Slot::External(2usize),
                     Slot::External(3usize),
+                    Slot::External(1usize),
                     Slot::External(0usize),
                 ],
                 outputs: &[Slot::External(0usize), Slot::External(1usize)],
@@ -540,21 +547,24 @@ pub(super) static PATH_PRODUCT_PROGRAM_3: Program = Program {
     },
     flops: [5usize, 14],
 };
-/// From `f`, `x`, `y` to `o`: o = f <<x>_1 <y>_0>_1.
+/// From `x`, `y`, `f` to `o`: o = f <<x>_1 <y>_0>_1.
 ///
 /// From `path_product` of Cl(0,2,0).
 #[inline(always)]
 unsafe fn path_product_9<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
     // SAFETY: the caller keeps the contract of `StageArgs`; the tier runs on this CPU.
     unsafe {
-        let f = args.inputs[0];
-        let x = args.inputs[1];
-        let y = args.inputs[2];
+        let x = args.inputs[0];
+        let y = args.inputs[1];
+        let f = args.inputs[2];
         let out0 = args.outputs[0];
         for group in 0..args.groups {
             let c = group * V::LANES;
-            let f_1 = V::load(f.at(0usize, c));
+            x.prefetch::<2usize>(c);
+            y.prefetch::<1usize>(c);
+            f.prefetch::<1usize>(c);
             let y_1 = V::load(y.at(0usize, c));
+            let f_1 = V::load(f.at(0usize, c));
             // out0[0] = f_1*x_e1*y_1
             V::store(
                 V::mul(f_1, V::mul(V::load(x.at(0usize, c)), y_1)),
@@ -569,38 +579,37 @@ unsafe fn path_product_9<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
     }
 }
 pub(super) static PATH_PRODUCT_9: Stage = stage!(path_product_9);
-/// From `y`, `f`, `grad_o`, `x` to `grad_x`, `grad_y`: adjoint of o = f <<x>_1 <y>_0>_1.
+/// From `f`, `grad_o`, `y`, `x` to `grad_x`, `grad_y`: adjoint of o = f <<x>_1 <y>_0>_1.
 ///
 /// From `path_product_grad` of Cl(0,2,0).
 #[inline(always)]
 unsafe fn path_product_10<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
     // SAFETY: the caller keeps the contract of `StageArgs`; the tier runs on this CPU.
     unsafe {
-        let y = args.inputs[0];
-        let f = args.inputs[1];
-        let grad_o = args.inputs[2];
+        let f = args.inputs[0];
+        let grad_o = args.inputs[1];
+        let y = args.inputs[2];
         let x = args.inputs[3];
         let out0 = args.outputs[0];
         let out1 = args.outputs[1];
         for group in 0..args.groups {
             let c = group * V::LANES;
-            let y_1 = V::load(y.at(0usize, c));
+            f.prefetch::<1usize>(c);
+            grad_o.prefetch::<2usize>(c);
+            y.prefetch::<1usize>(c);
+            x.prefetch::<2usize>(c);
             let f_1 = V::load(f.at(0usize, c));
-            let v3 = V::mul(f_1, V::load(grad_o.at(0usize, c)));
-            let v6 = V::mul(f_1, V::load(grad_o.at(1usize, c)));
-            // out0[0] = y_1*v3
-            V::store(V::mul(y_1, v3), out0.at(0usize, c));
-            // out0[1] = y_1*v6
-            V::store(V::mul(y_1, v6), out0.at(1usize, c));
-            // out1[0] = x_e2*v6 + x_e1*v3
-            V::store(
-                V::mul_add(
-                    V::load(x.at(0usize, c)),
-                    v3,
-                    V::mul(V::load(x.at(1usize, c)), v6),
-                ),
-                out1.at(0usize, c),
-            );
+            let v2 = V::mul(f_1, V::load(grad_o.at(1usize, c)));
+            let v4 = V::mul(f_1, V::load(grad_o.at(0usize, c)));
+            let y_1 = V::load(y.at(0usize, c));
+            // out0[1] = y_1*v2
+            V::store(V::mul(y_1, v2), out0.at(1usize, c));
+            let mut v8 = V::mul(V::load(x.at(1usize, c)), v2);
+            // out0[0] = y_1*v4
+            V::store(V::mul(y_1, v4), out0.at(0usize, c));
+            v8 = V::mul_add(V::load(x.at(0usize, c)), v4, v8);
+            // out1[0] = x_e2*v2 + x_e1*v4
+            V::store(v8, out1.at(0usize, c));
         }
     }
 }
@@ -618,19 +627,21 @@ unsafe fn path_product_11<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let out0 = args.outputs[0];
         for group in 0..args.groups {
             let c = group * V::LANES;
+            x.prefetch::<2usize>(c);
+            y.prefetch::<1usize>(c);
+            grad_o.prefetch::<2usize>(c);
             let y_1 = V::load(y.at(0usize, c));
-            // out0[0] = x_e2*y_1*grad_o_e2 + x_e1*y_1*grad_o_e1
-            V::store(
-                V::mul_add(
-                    V::mul(V::load(x.at(0usize, c)), y_1),
-                    V::load(grad_o.at(0usize, c)),
-                    V::mul(
-                        V::mul(V::load(x.at(1usize, c)), y_1),
-                        V::load(grad_o.at(1usize, c)),
-                    ),
-                ),
-                out0.at(0usize, c),
+            let mut v6 = V::mul(
+                V::mul(V::load(x.at(1usize, c)), y_1),
+                V::load(grad_o.at(1usize, c)),
             );
+            v6 = V::mul_add(
+                V::mul(V::load(x.at(0usize, c)), y_1),
+                V::load(grad_o.at(0usize, c)),
+                v6,
+            );
+            // out0[0] = x_e2*y_1*grad_o_e2 + x_e1*y_1*grad_o_e1
+            V::store(v6, out0.at(0usize, c));
         }
     }
 }
@@ -656,9 +667,9 @@ pub(super) static PATH_PRODUCT_PROGRAM_4: Program = Program {
             StageCall {
                 stage: &super::path_product::PATH_PRODUCT_9,
                 inputs: &[
-                    Slot::External(2usize),
                     Slot::External(0usize),
                     Slot::External(1usize),
+                    Slot::External(2usize),
                 ],
                 outputs: &[Slot::External(0usize)],
                 params: &[],
@@ -676,9 +687,9 @@ pub(super) static PATH_PRODUCT_PROGRAM_4: Program = Program {
             StageCall {
                 stage: &super::path_product::PATH_PRODUCT_10,
                 inputs: &[
-                    Slot::External(1usize),
                     Slot::External(2usize),
                     Slot::External(3usize),
+                    Slot::External(1usize),
                     Slot::External(0usize),
                 ],
                 outputs: &[Slot::External(0usize), Slot::External(1usize)],
@@ -704,21 +715,24 @@ pub(super) static PATH_PRODUCT_PROGRAM_4: Program = Program {
     },
     flops: [4usize, 12],
 };
-/// From `f`, `x`, `y` to `o`: o = f <<x>_1 <y>_2>_1.
+/// From `x`, `y`, `f` to `o`: o = f <<x>_1 <y>_2>_1.
 ///
 /// From `path_product` of Cl(0,2,0).
 #[inline(always)]
 unsafe fn path_product_12<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
     // SAFETY: the caller keeps the contract of `StageArgs`; the tier runs on this CPU.
     unsafe {
-        let f = args.inputs[0];
-        let x = args.inputs[1];
-        let y = args.inputs[2];
+        let x = args.inputs[0];
+        let y = args.inputs[1];
+        let f = args.inputs[2];
         let out0 = args.outputs[0];
         for group in 0..args.groups {
             let c = group * V::LANES;
-            let f_1 = V::load(f.at(0usize, c));
+            x.prefetch::<2usize>(c);
+            y.prefetch::<1usize>(c);
+            f.prefetch::<1usize>(c);
             let y_e12 = V::load(y.at(0usize, c));
+            let f_1 = V::load(f.at(0usize, c));
             // out0[0] = f_1*x_e2*y_e12
             V::store(
                 V::mul(f_1, V::mul(V::load(x.at(1usize, c)), y_e12)),
@@ -733,38 +747,37 @@ unsafe fn path_product_12<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
     }
 }
 pub(super) static PATH_PRODUCT_12: Stage = stage!(path_product_12);
-/// From `y`, `f`, `grad_o`, `x` to `grad_x`, `grad_y`: adjoint of o = f <<x>_1 <y>_2>_1.
+/// From `f`, `grad_o`, `y`, `x` to `grad_x`, `grad_y`: adjoint of o = f <<x>_1 <y>_2>_1.
 ///
 /// From `path_product_grad` of Cl(0,2,0).
 #[inline(always)]
 unsafe fn path_product_13<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
     // SAFETY: the caller keeps the contract of `StageArgs`; the tier runs on this CPU.
     unsafe {
-        let y = args.inputs[0];
-        let f = args.inputs[1];
-        let grad_o = args.inputs[2];
+        let f = args.inputs[0];
+        let grad_o = args.inputs[1];
+        let y = args.inputs[2];
         let x = args.inputs[3];
         let out0 = args.outputs[0];
         let out1 = args.outputs[1];
         for group in 0..args.groups {
             let c = group * V::LANES;
-            let y_e12 = V::load(y.at(0usize, c));
+            f.prefetch::<1usize>(c);
+            grad_o.prefetch::<2usize>(c);
+            y.prefetch::<1usize>(c);
+            x.prefetch::<2usize>(c);
             let f_1 = V::load(f.at(0usize, c));
-            let v3 = V::mul(f_1, V::load(grad_o.at(1usize, c)));
-            let v7 = V::mul(f_1, V::load(grad_o.at(0usize, c)));
-            // out0[0] = -y_e12*v3
-            V::store(V::neg(V::mul(y_e12, v3)), out0.at(0usize, c));
-            // out0[1] = y_e12*v7
-            V::store(V::mul(y_e12, v7), out0.at(1usize, c));
-            // out1[0] = x_e2*v7 - x_e1*v3
-            V::store(
-                V::neg_mul_add(
-                    V::load(x.at(0usize, c)),
-                    v3,
-                    V::mul(V::load(x.at(1usize, c)), v7),
-                ),
-                out1.at(0usize, c),
-            );
+            let v2 = V::mul(f_1, V::load(grad_o.at(1usize, c)));
+            let v4 = V::mul(f_1, V::load(grad_o.at(0usize, c)));
+            let y_e12 = V::load(y.at(0usize, c));
+            // out0[0] = -y_e12*v2
+            V::store(V::neg(V::mul(y_e12, v2)), out0.at(0usize, c));
+            // out0[1] = y_e12*v4
+            V::store(V::mul(y_e12, v4), out0.at(1usize, c));
+            let mut v12 = V::mul(V::load(x.at(1usize, c)), v4);
+            v12 = V::neg_mul_add(V::load(x.at(0usize, c)), v2, v12);
+            // out1[0] = x_e2*v4 - x_e1*v2
+            V::store(v12, out1.at(0usize, c));
         }
     }
 }
@@ -782,19 +795,21 @@ unsafe fn path_product_14<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let out0 = args.outputs[0];
         for group in 0..args.groups {
             let c = group * V::LANES;
+            x.prefetch::<2usize>(c);
+            y.prefetch::<1usize>(c);
+            grad_o.prefetch::<2usize>(c);
             let y_e12 = V::load(y.at(0usize, c));
-            // out0[0] = x_e2*y_e12*grad_o_e1 - x_e1*y_e12*grad_o_e2
-            V::store(
-                V::neg_mul_add(
-                    V::mul(V::load(x.at(0usize, c)), y_e12),
-                    V::load(grad_o.at(1usize, c)),
-                    V::mul(
-                        V::mul(V::load(x.at(1usize, c)), y_e12),
-                        V::load(grad_o.at(0usize, c)),
-                    ),
-                ),
-                out0.at(0usize, c),
+            let mut v8 = V::mul(
+                V::mul(V::load(x.at(1usize, c)), y_e12),
+                V::load(grad_o.at(0usize, c)),
             );
+            v8 = V::neg_mul_add(
+                V::mul(V::load(x.at(0usize, c)), y_e12),
+                V::load(grad_o.at(1usize, c)),
+                v8,
+            );
+            // out0[0] = x_e2*y_e12*grad_o_e1 - x_e1*y_e12*grad_o_e2
+            V::store(v8, out0.at(0usize, c));
         }
     }
 }
@@ -820,9 +835,9 @@ pub(super) static PATH_PRODUCT_PROGRAM_5: Program = Program {
             StageCall {
                 stage: &super::path_product::PATH_PRODUCT_12,
                 inputs: &[
-                    Slot::External(2usize),
                     Slot::External(0usize),
                     Slot::External(1usize),
+                    Slot::External(2usize),
                 ],
                 outputs: &[Slot::External(0usize)],
                 params: &[],
@@ -840,9 +855,9 @@ pub(super) static PATH_PRODUCT_PROGRAM_5: Program = Program {
             StageCall {
                 stage: &super::path_product::PATH_PRODUCT_13,
                 inputs: &[
-                    Slot::External(1usize),
                     Slot::External(2usize),
                     Slot::External(3usize),
+                    Slot::External(1usize),
                     Slot::External(0usize),
                 ],
                 outputs: &[Slot::External(0usize), Slot::External(1usize)],
@@ -868,59 +883,58 @@ pub(super) static PATH_PRODUCT_PROGRAM_5: Program = Program {
     },
     flops: [5usize, 13],
 };
-/// From `f`, `x`, `y` to `o`: o = f <<x>_1 <y>_1>_2.
+/// From `x`, `y`, `f` to `o`: o = f <<x>_1 <y>_1>_2.
 ///
 /// From `path_product` of Cl(0,2,0).
 #[inline(always)]
 unsafe fn path_product_15<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
     // SAFETY: the caller keeps the contract of `StageArgs`; the tier runs on this CPU.
     unsafe {
-        let f = args.inputs[0];
-        let x = args.inputs[1];
-        let y = args.inputs[2];
+        let x = args.inputs[0];
+        let y = args.inputs[1];
+        let f = args.inputs[2];
         let out0 = args.outputs[0];
         for group in 0..args.groups {
             let c = group * V::LANES;
+            x.prefetch::<2usize>(c);
+            y.prefetch::<2usize>(c);
+            f.prefetch::<1usize>(c);
+            let mut v2 = V::mul(V::load(x.at(0usize, c)), V::load(y.at(1usize, c)));
+            v2 = V::neg_mul_add(V::load(x.at(1usize, c)), V::load(y.at(0usize, c)), v2);
             // out0[0] = f_1*(x_e1*y_e2 - x_e2*y_e1)
-            V::store(
-                V::mul(
-                    V::load(f.at(0usize, c)),
-                    V::neg_mul_add(
-                        V::load(x.at(1usize, c)),
-                        V::load(y.at(0usize, c)),
-                        V::mul(V::load(x.at(0usize, c)), V::load(y.at(1usize, c))),
-                    ),
-                ),
-                out0.at(0usize, c),
-            );
+            V::store(V::mul(V::load(f.at(0usize, c)), v2), out0.at(0usize, c));
         }
     }
 }
 pub(super) static PATH_PRODUCT_15: Stage = stage!(path_product_15);
-/// From `y`, `f`, `grad_o`, `x` to `grad_x`, `grad_y`: adjoint of o = f <<x>_1 <y>_1>_2.
+/// From `f`, `grad_o`, `y`, `x` to `grad_x`, `grad_y`: adjoint of o = f <<x>_1 <y>_1>_2.
 ///
 /// From `path_product_grad` of Cl(0,2,0).
 #[inline(always)]
 unsafe fn path_product_16<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
     // SAFETY: the caller keeps the contract of `StageArgs`; the tier runs on this CPU.
     unsafe {
-        let y = args.inputs[0];
-        let f = args.inputs[1];
-        let grad_o = args.inputs[2];
+        let f = args.inputs[0];
+        let grad_o = args.inputs[1];
+        let y = args.inputs[2];
         let x = args.inputs[3];
         let out0 = args.outputs[0];
         let out1 = args.outputs[1];
         for group in 0..args.groups {
             let c = group * V::LANES;
-            let v3 = V::mul(V::load(f.at(0usize, c)), V::load(grad_o.at(0usize, c)));
-            // out0[0] = y_e2*v3
-            V::store(V::mul(V::load(y.at(1usize, c)), v3), out0.at(0usize, c));
-            // out0[1] = -y_e1*v3
-            V::store(V::neg(V::mul(V::load(y.at(0usize, c)), v3)), out0.at(1usize, c));
-            // out1[0] = -x_e2*v3
-            V::store(V::neg(V::mul(V::load(x.at(1usize, c)), v3)), out1.at(0usize, c));
-            // out1[1] = x_e1*v3
-            V::store(V::mul(V::load(x.at(0usize, c)), v3), out1.at(1usize, c));
+            f.prefetch::<1usize>(c);
+            grad_o.prefetch::<1usize>(c);
+            y.prefetch::<2usize>(c);
+            x.prefetch::<2usize>(c);
+            let v2 = V::mul(V::load(f.at(0usize, c)), V::load(grad_o.at(0usize, c)));
+            // out0[1] = -y_e1*v2
+            V::store(V::neg(V::mul(V::load(y.at(0usize, c)), v2)), out0.at(1usize, c));
+            // out1[0] = -x_e2*v2
+            V::store(V::neg(V::mul(V::load(x.at(1usize, c)), v2)), out1.at(0usize, c));
+            // out0[0] = y_e2*v2
+            V::store(V::mul(V::load(y.at(1usize, c)), v2), out0.at(0usize, c));
+            // out1[1] = x_e1*v2
+            V::store(V::mul(V::load(x.at(0usize, c)), v2), out1.at(1usize, c));
         }
     }
 }
@@ -938,18 +952,13 @@ unsafe fn path_product_17<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let out0 = args.outputs[0];
         for group in 0..args.groups {
             let c = group * V::LANES;
+            x.prefetch::<2usize>(c);
+            y.prefetch::<2usize>(c);
+            grad_o.prefetch::<1usize>(c);
+            let mut v2 = V::mul(V::load(x.at(0usize, c)), V::load(y.at(1usize, c)));
+            v2 = V::neg_mul_add(V::load(x.at(1usize, c)), V::load(y.at(0usize, c)), v2);
             // out0[0] = (x_e1*y_e2 - x_e2*y_e1)*grad_o_e12
-            V::store(
-                V::mul(
-                    V::neg_mul_add(
-                        V::load(x.at(1usize, c)),
-                        V::load(y.at(0usize, c)),
-                        V::mul(V::load(x.at(0usize, c)), V::load(y.at(1usize, c))),
-                    ),
-                    V::load(grad_o.at(0usize, c)),
-                ),
-                out0.at(0usize, c),
-            );
+            V::store(V::mul(v2, V::load(grad_o.at(0usize, c))), out0.at(0usize, c));
         }
     }
 }
@@ -975,9 +984,9 @@ pub(super) static PATH_PRODUCT_PROGRAM_6: Program = Program {
             StageCall {
                 stage: &super::path_product::PATH_PRODUCT_15,
                 inputs: &[
-                    Slot::External(2usize),
                     Slot::External(0usize),
                     Slot::External(1usize),
+                    Slot::External(2usize),
                 ],
                 outputs: &[Slot::External(0usize)],
                 params: &[],
@@ -995,9 +1004,9 @@ pub(super) static PATH_PRODUCT_PROGRAM_6: Program = Program {
             StageCall {
                 stage: &super::path_product::PATH_PRODUCT_16,
                 inputs: &[
-                    Slot::External(1usize),
                     Slot::External(2usize),
                     Slot::External(3usize),
+                    Slot::External(1usize),
                     Slot::External(0usize),
                 ],
                 outputs: &[Slot::External(0usize), Slot::External(1usize)],
@@ -1023,19 +1032,22 @@ pub(super) static PATH_PRODUCT_PROGRAM_6: Program = Program {
     },
     flops: [4usize, 11],
 };
-/// From `f`, `x`, `y` to `o`: o = f <<x>_2 <y>_2>_0.
+/// From `x`, `y`, `f` to `o`: o = f <<x>_2 <y>_2>_0.
 ///
 /// From `path_product` of Cl(0,2,0).
 #[inline(always)]
 unsafe fn path_product_18<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
     // SAFETY: the caller keeps the contract of `StageArgs`; the tier runs on this CPU.
     unsafe {
-        let f = args.inputs[0];
-        let x = args.inputs[1];
-        let y = args.inputs[2];
+        let x = args.inputs[0];
+        let y = args.inputs[1];
+        let f = args.inputs[2];
         let out0 = args.outputs[0];
         for group in 0..args.groups {
             let c = group * V::LANES;
+            x.prefetch::<1usize>(c);
+            y.prefetch::<1usize>(c);
+            f.prefetch::<1usize>(c);
             // out0[0] = -f_1*x_e12*y_e12
             V::store(
                 V::neg(
@@ -1050,26 +1062,30 @@ unsafe fn path_product_18<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
     }
 }
 pub(super) static PATH_PRODUCT_18: Stage = stage!(path_product_18);
-/// From `y`, `f`, `grad_o`, `x` to `grad_x`, `grad_y`: adjoint of o = f <<x>_2 <y>_2>_0.
+/// From `f`, `grad_o`, `y`, `x` to `grad_x`, `grad_y`: adjoint of o = f <<x>_2 <y>_2>_0.
 ///
 /// From `path_product_grad` of Cl(0,2,0).
 #[inline(always)]
 unsafe fn path_product_19<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
     // SAFETY: the caller keeps the contract of `StageArgs`; the tier runs on this CPU.
     unsafe {
-        let y = args.inputs[0];
-        let f = args.inputs[1];
-        let grad_o = args.inputs[2];
+        let f = args.inputs[0];
+        let grad_o = args.inputs[1];
+        let y = args.inputs[2];
         let x = args.inputs[3];
         let out0 = args.outputs[0];
         let out1 = args.outputs[1];
         for group in 0..args.groups {
             let c = group * V::LANES;
-            let v3 = V::mul(V::load(f.at(0usize, c)), V::load(grad_o.at(0usize, c)));
-            // out0[0] = -y_e12*v3
-            V::store(V::neg(V::mul(V::load(y.at(0usize, c)), v3)), out0.at(0usize, c));
-            // out1[0] = -x_e12*v3
-            V::store(V::neg(V::mul(V::load(x.at(0usize, c)), v3)), out1.at(0usize, c));
+            f.prefetch::<1usize>(c);
+            grad_o.prefetch::<1usize>(c);
+            y.prefetch::<1usize>(c);
+            x.prefetch::<1usize>(c);
+            let v2 = V::mul(V::load(f.at(0usize, c)), V::load(grad_o.at(0usize, c)));
+            // out0[0] = -y_e12*v2
+            V::store(V::neg(V::mul(V::load(y.at(0usize, c)), v2)), out0.at(0usize, c));
+            // out1[0] = -x_e12*v2
+            V::store(V::neg(V::mul(V::load(x.at(0usize, c)), v2)), out1.at(0usize, c));
         }
     }
 }
@@ -1087,6 +1103,9 @@ unsafe fn path_product_20<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let out0 = args.outputs[0];
         for group in 0..args.groups {
             let c = group * V::LANES;
+            x.prefetch::<1usize>(c);
+            y.prefetch::<1usize>(c);
+            grad_o.prefetch::<1usize>(c);
             // out0[0] = -x_e12*y_e12*grad_o_1
             V::store(
                 V::neg(
@@ -1122,9 +1141,9 @@ pub(super) static PATH_PRODUCT_PROGRAM_7: Program = Program {
             StageCall {
                 stage: &super::path_product::PATH_PRODUCT_18,
                 inputs: &[
-                    Slot::External(2usize),
                     Slot::External(0usize),
                     Slot::External(1usize),
+                    Slot::External(2usize),
                 ],
                 outputs: &[Slot::External(0usize)],
                 params: &[],
@@ -1142,9 +1161,9 @@ pub(super) static PATH_PRODUCT_PROGRAM_7: Program = Program {
             StageCall {
                 stage: &super::path_product::PATH_PRODUCT_19,
                 inputs: &[
-                    Slot::External(1usize),
                     Slot::External(2usize),
                     Slot::External(3usize),
+                    Slot::External(1usize),
                     Slot::External(0usize),
                 ],
                 outputs: &[Slot::External(0usize), Slot::External(1usize)],
@@ -1170,21 +1189,24 @@ pub(super) static PATH_PRODUCT_PROGRAM_7: Program = Program {
     },
     flops: [3usize, 8],
 };
-/// From `f`, `x`, `y` to `o`: o = f <<x>_2 <y>_1>_1.
+/// From `x`, `y`, `f` to `o`: o = f <<x>_2 <y>_1>_1.
 ///
 /// From `path_product` of Cl(0,2,0).
 #[inline(always)]
 unsafe fn path_product_21<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
     // SAFETY: the caller keeps the contract of `StageArgs`; the tier runs on this CPU.
     unsafe {
-        let f = args.inputs[0];
-        let x = args.inputs[1];
-        let y = args.inputs[2];
+        let x = args.inputs[0];
+        let y = args.inputs[1];
+        let f = args.inputs[2];
         let out0 = args.outputs[0];
         for group in 0..args.groups {
             let c = group * V::LANES;
-            let f_1 = V::load(f.at(0usize, c));
+            x.prefetch::<1usize>(c);
+            y.prefetch::<2usize>(c);
+            f.prefetch::<1usize>(c);
             let x_e12 = V::load(x.at(0usize, c));
+            let f_1 = V::load(f.at(0usize, c));
             // out0[0] = -f_1*x_e12*y_e2
             V::store(
                 V::neg(V::mul(f_1, V::mul(x_e12, V::load(y.at(1usize, c))))),
@@ -1199,38 +1221,37 @@ unsafe fn path_product_21<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
     }
 }
 pub(super) static PATH_PRODUCT_21: Stage = stage!(path_product_21);
-/// From `y`, `f`, `grad_o`, `x` to `grad_x`, `grad_y`: adjoint of o = f <<x>_2 <y>_1>_1.
+/// From `f`, `grad_o`, `y`, `x` to `grad_x`, `grad_y`: adjoint of o = f <<x>_2 <y>_1>_1.
 ///
 /// From `path_product_grad` of Cl(0,2,0).
 #[inline(always)]
 unsafe fn path_product_22<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
     // SAFETY: the caller keeps the contract of `StageArgs`; the tier runs on this CPU.
     unsafe {
-        let y = args.inputs[0];
-        let f = args.inputs[1];
-        let grad_o = args.inputs[2];
+        let f = args.inputs[0];
+        let grad_o = args.inputs[1];
+        let y = args.inputs[2];
         let x = args.inputs[3];
         let out0 = args.outputs[0];
         let out1 = args.outputs[1];
         for group in 0..args.groups {
             let c = group * V::LANES;
+            f.prefetch::<1usize>(c);
+            grad_o.prefetch::<2usize>(c);
+            y.prefetch::<2usize>(c);
+            x.prefetch::<1usize>(c);
             let f_1 = V::load(f.at(0usize, c));
-            let v3 = V::mul(f_1, V::load(grad_o.at(1usize, c)));
-            let v7 = V::mul(f_1, V::load(grad_o.at(0usize, c)));
+            let v2 = V::mul(f_1, V::load(grad_o.at(1usize, c)));
+            let v4 = V::mul(f_1, V::load(grad_o.at(0usize, c)));
+            let mut v6 = V::mul(V::load(y.at(0usize, c)), v2);
             let x_e12 = V::load(x.at(0usize, c));
-            // out0[0] = y_e1*v3 - y_e2*v7
-            V::store(
-                V::neg_mul_add(
-                    V::load(y.at(1usize, c)),
-                    v7,
-                    V::mul(V::load(y.at(0usize, c)), v3),
-                ),
-                out0.at(0usize, c),
-            );
-            // out1[0] = x_e12*v3
-            V::store(V::mul(x_e12, v3), out1.at(0usize, c));
-            // out1[1] = -x_e12*v7
-            V::store(V::neg(V::mul(x_e12, v7)), out1.at(1usize, c));
+            // out1[0] = x_e12*v2
+            V::store(V::mul(x_e12, v2), out1.at(0usize, c));
+            // out1[1] = -x_e12*v4
+            V::store(V::neg(V::mul(x_e12, v4)), out1.at(1usize, c));
+            v6 = V::neg_mul_add(V::load(y.at(1usize, c)), v4, v6);
+            // out0[0] = y_e1*v2 - y_e2*v4
+            V::store(v6, out0.at(0usize, c));
         }
     }
 }
@@ -1248,19 +1269,21 @@ unsafe fn path_product_23<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let out0 = args.outputs[0];
         for group in 0..args.groups {
             let c = group * V::LANES;
+            x.prefetch::<1usize>(c);
+            y.prefetch::<2usize>(c);
+            grad_o.prefetch::<2usize>(c);
             let x_e12 = V::load(x.at(0usize, c));
-            // out0[0] = x_e12*y_e1*grad_o_e2 - x_e12*y_e2*grad_o_e1
-            V::store(
-                V::neg_mul_add(
-                    V::mul(x_e12, V::load(y.at(1usize, c))),
-                    V::load(grad_o.at(0usize, c)),
-                    V::mul(
-                        V::mul(x_e12, V::load(y.at(0usize, c))),
-                        V::load(grad_o.at(1usize, c)),
-                    ),
-                ),
-                out0.at(0usize, c),
+            let mut v6 = V::mul(
+                V::mul(x_e12, V::load(y.at(0usize, c))),
+                V::load(grad_o.at(1usize, c)),
             );
+            v6 = V::neg_mul_add(
+                V::mul(x_e12, V::load(y.at(1usize, c))),
+                V::load(grad_o.at(0usize, c)),
+                v6,
+            );
+            // out0[0] = x_e12*y_e1*grad_o_e2 - x_e12*y_e2*grad_o_e1
+            V::store(v6, out0.at(0usize, c));
         }
     }
 }
@@ -1286,9 +1309,9 @@ pub(super) static PATH_PRODUCT_PROGRAM_8: Program = Program {
             StageCall {
                 stage: &super::path_product::PATH_PRODUCT_21,
                 inputs: &[
-                    Slot::External(2usize),
                     Slot::External(0usize),
                     Slot::External(1usize),
+                    Slot::External(2usize),
                 ],
                 outputs: &[Slot::External(0usize)],
                 params: &[],
@@ -1306,9 +1329,9 @@ pub(super) static PATH_PRODUCT_PROGRAM_8: Program = Program {
             StageCall {
                 stage: &super::path_product::PATH_PRODUCT_22,
                 inputs: &[
-                    Slot::External(1usize),
                     Slot::External(2usize),
                     Slot::External(3usize),
+                    Slot::External(1usize),
                     Slot::External(0usize),
                 ],
                 outputs: &[Slot::External(0usize), Slot::External(1usize)],
@@ -1355,9 +1378,9 @@ pub(super) static PATH_PRODUCT_PROGRAM_9: Program = Program {
             StageCall {
                 stage: &super::path_product::PATH_PRODUCT_0,
                 inputs: &[
-                    Slot::External(2usize),
                     Slot::External(0usize),
                     Slot::External(1usize),
+                    Slot::External(2usize),
                 ],
                 outputs: &[Slot::External(0usize)],
                 params: &[],
@@ -1375,9 +1398,9 @@ pub(super) static PATH_PRODUCT_PROGRAM_9: Program = Program {
             StageCall {
                 stage: &super::path_product::PATH_PRODUCT_1,
                 inputs: &[
-                    Slot::External(1usize),
                     Slot::External(2usize),
                     Slot::External(3usize),
+                    Slot::External(1usize),
                     Slot::External(0usize),
                 ],
                 outputs: &[Slot::External(0usize), Slot::External(1usize)],

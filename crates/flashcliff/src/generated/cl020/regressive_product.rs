@@ -17,27 +17,28 @@ unsafe fn regressive_product_0<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let out0 = args.outputs[0];
         for group in 0..args.groups {
             let c = group * V::LANES;
-            let x_e12 = V::load(x.at(3usize, c));
+            x.prefetch::<4usize>(c);
+            y.prefetch::<4usize>(c);
             let y_e12 = V::load(y.at(3usize, c));
+            let mut v2 = V::mul(V::load(x.at(0usize, c)), y_e12);
             let x_e1 = V::load(x.at(1usize, c));
             let y_e2 = V::load(y.at(2usize, c));
             let x_e2 = V::load(x.at(2usize, c));
             let y_e1 = V::load(y.at(1usize, c));
+            let x_e12 = V::load(x.at(3usize, c));
+            v2 = V::mul_add(x_e1, y_e2, v2);
+            v2 = V::neg_mul_add(x_e2, y_e1, v2);
+            v2 = V::mul_add(x_e12, V::load(y.at(0usize, c)), v2);
             // out0[0] = x_e12*y_1 + x_1*y_e12 + x_e1*y_e2 - x_e2*y_e1
-            V::store(
-                {
-                    let mut s = V::mul(V::load(x.at(0usize, c)), y_e12);
-                    s = V::mul_add(x_e1, y_e2, s);
-                    s = V::neg_mul_add(x_e2, y_e1, s);
-                    s = V::mul_add(x_e12, V::load(y.at(0usize, c)), s);
-                    s
-                },
-                out0.at(0usize, c),
-            );
+            V::store(v2, out0.at(0usize, c));
+            let mut v15 = V::mul(x_e1, y_e12);
+            v15 = V::mul_add(x_e12, y_e1, v15);
             // out0[1] = x_e1*y_e12 + x_e12*y_e1
-            V::store(V::mul_add(x_e12, y_e1, V::mul(x_e1, y_e12)), out0.at(1usize, c));
+            V::store(v15, out0.at(1usize, c));
+            let mut v18 = V::mul(x_e2, y_e12);
+            v18 = V::mul_add(x_e12, y_e2, v18);
             // out0[2] = x_e2*y_e12 + x_e12*y_e2
-            V::store(V::mul_add(x_e12, y_e2, V::mul(x_e2, y_e12)), out0.at(2usize, c));
+            V::store(v18, out0.at(2usize, c));
             // out0[3] = x_e12*y_e12
             V::store(V::mul(x_e12, y_e12), out0.at(3usize, c));
         }
@@ -56,35 +57,30 @@ unsafe fn regressive_product_1<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let out0 = args.outputs[0];
         for group in 0..args.groups {
             let c = group * V::LANES;
+            y.prefetch::<4usize>(c);
+            grad_o.prefetch::<4usize>(c);
             let y_e12 = V::load(y.at(3usize, c));
-            let grad_o_1 = V::load(grad_o.at(0usize, c));
-            let grad_o_e1 = V::load(grad_o.at(1usize, c));
+            let mut v2 = V::mul(y_e12, V::load(grad_o.at(3usize, c)));
             let y_e2 = V::load(y.at(2usize, c));
             let grad_o_e2 = V::load(grad_o.at(2usize, c));
+            v2 = V::mul_add(y_e2, grad_o_e2, v2);
+            let mut v7 = V::mul(y_e12, grad_o_e2);
             let y_e1 = V::load(y.at(1usize, c));
+            let grad_o_e1 = V::load(grad_o.at(1usize, c));
+            v2 = V::mul_add(y_e1, grad_o_e1, v2);
+            let mut v12 = V::mul(y_e12, grad_o_e1);
+            let grad_o_1 = V::load(grad_o.at(0usize, c));
+            v2 = V::mul_add(V::load(y.at(0usize, c)), grad_o_1, v2);
+            // out0[3] = y_e12*grad_o_e12 + y_e2*grad_o_e2 + y_e1*grad_o_e1 + y_1*grad_o_1
+            V::store(v2, out0.at(3usize, c));
+            v7 = V::neg_mul_add(y_e1, grad_o_1, v7);
+            // out0[2] = y_e12*grad_o_e2 - y_e1*grad_o_1
+            V::store(v7, out0.at(2usize, c));
+            v12 = V::mul_add(y_e2, grad_o_1, v12);
+            // out0[1] = y_e12*grad_o_e1 + y_e2*grad_o_1
+            V::store(v12, out0.at(1usize, c));
             // out0[0] = y_e12*grad_o_1
             V::store(V::mul(y_e12, grad_o_1), out0.at(0usize, c));
-            // out0[1] = y_e12*grad_o_e1 + y_e2*grad_o_1
-            V::store(
-                V::mul_add(y_e2, grad_o_1, V::mul(y_e12, grad_o_e1)),
-                out0.at(1usize, c),
-            );
-            // out0[2] = y_e12*grad_o_e2 - y_e1*grad_o_1
-            V::store(
-                V::neg_mul_add(y_e1, grad_o_1, V::mul(y_e12, grad_o_e2)),
-                out0.at(2usize, c),
-            );
-            // out0[3] = y_e12*grad_o_e12 + y_e2*grad_o_e2 + y_e1*grad_o_e1 + y_1*grad_o_1
-            V::store(
-                {
-                    let mut s = V::mul(y_e12, V::load(grad_o.at(3usize, c)));
-                    s = V::mul_add(y_e2, grad_o_e2, s);
-                    s = V::mul_add(y_e1, grad_o_e1, s);
-                    s = V::mul_add(V::load(y.at(0usize, c)), grad_o_1, s);
-                    s
-                },
-                out0.at(3usize, c),
-            );
         }
     }
 }
@@ -101,35 +97,30 @@ unsafe fn regressive_product_2<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let out0 = args.outputs[0];
         for group in 0..args.groups {
             let c = group * V::LANES;
+            x.prefetch::<4usize>(c);
+            grad_o.prefetch::<4usize>(c);
             let x_e12 = V::load(x.at(3usize, c));
-            let grad_o_1 = V::load(grad_o.at(0usize, c));
-            let grad_o_e1 = V::load(grad_o.at(1usize, c));
-            let x_e2 = V::load(x.at(2usize, c));
+            let mut v2 = V::mul(x_e12, V::load(grad_o.at(3usize, c)));
             let grad_o_e2 = V::load(grad_o.at(2usize, c));
+            let mut v4 = V::mul(x_e12, grad_o_e2);
+            let x_e2 = V::load(x.at(2usize, c));
+            v2 = V::mul_add(x_e2, grad_o_e2, v2);
+            let grad_o_e1 = V::load(grad_o.at(1usize, c));
+            let mut v9 = V::mul(x_e12, grad_o_e1);
             let x_e1 = V::load(x.at(1usize, c));
+            v2 = V::mul_add(x_e1, grad_o_e1, v2);
+            let grad_o_1 = V::load(grad_o.at(0usize, c));
             // out0[0] = x_e12*grad_o_1
             V::store(V::mul(x_e12, grad_o_1), out0.at(0usize, c));
+            v9 = V::neg_mul_add(x_e2, grad_o_1, v9);
             // out0[1] = x_e12*grad_o_e1 - x_e2*grad_o_1
-            V::store(
-                V::neg_mul_add(x_e2, grad_o_1, V::mul(x_e12, grad_o_e1)),
-                out0.at(1usize, c),
-            );
+            V::store(v9, out0.at(1usize, c));
+            v4 = V::mul_add(x_e1, grad_o_1, v4);
             // out0[2] = x_e12*grad_o_e2 + x_e1*grad_o_1
-            V::store(
-                V::mul_add(x_e1, grad_o_1, V::mul(x_e12, grad_o_e2)),
-                out0.at(2usize, c),
-            );
+            V::store(v4, out0.at(2usize, c));
+            v2 = V::mul_add(V::load(x.at(0usize, c)), grad_o_1, v2);
             // out0[3] = x_e12*grad_o_e12 + x_e2*grad_o_e2 + x_e1*grad_o_e1 + x_1*grad_o_1
-            V::store(
-                {
-                    let mut s = V::mul(x_e12, V::load(grad_o.at(3usize, c)));
-                    s = V::mul_add(x_e2, grad_o_e2, s);
-                    s = V::mul_add(x_e1, grad_o_e1, s);
-                    s = V::mul_add(V::load(x.at(0usize, c)), grad_o_1, s);
-                    s
-                },
-                out0.at(3usize, c),
-            );
+            V::store(v2, out0.at(3usize, c));
         }
     }
 }
@@ -202,18 +193,15 @@ unsafe fn regressive_product_3<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let out0 = args.outputs[0];
         for group in 0..args.groups {
             let c = group * V::LANES;
+            x.prefetch::<2usize>(c);
+            y.prefetch::<4usize>(c);
             let x_e1 = V::load(x.at(0usize, c));
+            let mut v2 = V::mul(x_e1, V::load(y.at(2usize, c)));
             let x_e2 = V::load(x.at(1usize, c));
-            let y_e12 = V::load(y.at(3usize, c));
+            v2 = V::neg_mul_add(x_e2, V::load(y.at(1usize, c)), v2);
             // out0[0] = x_e1*y_e2 - x_e2*y_e1
-            V::store(
-                V::neg_mul_add(
-                    x_e2,
-                    V::load(y.at(1usize, c)),
-                    V::mul(x_e1, V::load(y.at(2usize, c))),
-                ),
-                out0.at(0usize, c),
-            );
+            V::store(v2, out0.at(0usize, c));
+            let y_e12 = V::load(y.at(3usize, c));
             // out0[1] = x_e1*y_e12
             V::store(V::mul(x_e1, y_e12), out0.at(1usize, c));
             // out0[2] = x_e2*y_e12
@@ -234,26 +222,18 @@ unsafe fn regressive_product_4<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let out0 = args.outputs[0];
         for group in 0..args.groups {
             let c = group * V::LANES;
+            y.prefetch::<4usize>(c);
+            grad_o.prefetch::<3usize>(c);
             let y_e12 = V::load(y.at(3usize, c));
+            let mut v2 = V::mul(y_e12, V::load(grad_o.at(2usize, c)));
+            let mut v4 = V::mul(y_e12, V::load(grad_o.at(1usize, c)));
             let grad_o_1 = V::load(grad_o.at(0usize, c));
-            // out0[0] = y_e12*grad_o_e1 + y_e2*grad_o_1
-            V::store(
-                V::mul_add(
-                    V::load(y.at(2usize, c)),
-                    grad_o_1,
-                    V::mul(y_e12, V::load(grad_o.at(1usize, c))),
-                ),
-                out0.at(0usize, c),
-            );
+            v2 = V::neg_mul_add(V::load(y.at(1usize, c)), grad_o_1, v2);
             // out0[1] = y_e12*grad_o_e2 - y_e1*grad_o_1
-            V::store(
-                V::neg_mul_add(
-                    V::load(y.at(1usize, c)),
-                    grad_o_1,
-                    V::mul(y_e12, V::load(grad_o.at(2usize, c))),
-                ),
-                out0.at(1usize, c),
-            );
+            V::store(v2, out0.at(1usize, c));
+            v4 = V::mul_add(V::load(y.at(2usize, c)), grad_o_1, v4);
+            // out0[0] = y_e12*grad_o_e1 + y_e2*grad_o_1
+            V::store(v4, out0.at(0usize, c));
         }
     }
 }
@@ -271,24 +251,21 @@ unsafe fn regressive_product_5<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let c0e0 = V::from_f64(0f64);
         for group in 0..args.groups {
             let c = group * V::LANES;
+            x.prefetch::<2usize>(c);
+            grad_o.prefetch::<3usize>(c);
             let x_e2 = V::load(x.at(1usize, c));
-            let grad_o_1 = V::load(grad_o.at(0usize, c));
+            let mut v2 = V::mul(x_e2, V::load(grad_o.at(2usize, c)));
             let x_e1 = V::load(x.at(0usize, c));
-            // out0[0] = 0
-            V::store(c0e0, out0.at(0usize, c));
+            v2 = V::mul_add(x_e1, V::load(grad_o.at(1usize, c)), v2);
+            // out0[3] = x_e2*grad_o_e2 + x_e1*grad_o_e1
+            V::store(v2, out0.at(3usize, c));
+            let grad_o_1 = V::load(grad_o.at(0usize, c));
             // out0[1] = -x_e2*grad_o_1
             V::store(V::neg(V::mul(x_e2, grad_o_1)), out0.at(1usize, c));
             // out0[2] = x_e1*grad_o_1
             V::store(V::mul(x_e1, grad_o_1), out0.at(2usize, c));
-            // out0[3] = x_e2*grad_o_e2 + x_e1*grad_o_e1
-            V::store(
-                V::mul_add(
-                    x_e1,
-                    V::load(grad_o.at(1usize, c)),
-                    V::mul(x_e2, V::load(grad_o.at(2usize, c))),
-                ),
-                out0.at(3usize, c),
-            );
+            // out0[0] = 0
+            V::store(c0e0, out0.at(0usize, c));
         }
     }
 }
@@ -361,18 +338,15 @@ unsafe fn regressive_product_6<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let out0 = args.outputs[0];
         for group in 0..args.groups {
             let c = group * V::LANES;
+            x.prefetch::<4usize>(c);
+            y.prefetch::<2usize>(c);
             let y_e2 = V::load(y.at(1usize, c));
+            let mut v2 = V::mul(V::load(x.at(1usize, c)), y_e2);
             let y_e1 = V::load(y.at(0usize, c));
-            let x_e12 = V::load(x.at(3usize, c));
+            v2 = V::neg_mul_add(V::load(x.at(2usize, c)), y_e1, v2);
             // out0[0] = x_e1*y_e2 - x_e2*y_e1
-            V::store(
-                V::neg_mul_add(
-                    V::load(x.at(2usize, c)),
-                    y_e1,
-                    V::mul(V::load(x.at(1usize, c)), y_e2),
-                ),
-                out0.at(0usize, c),
-            );
+            V::store(v2, out0.at(0usize, c));
+            let x_e12 = V::load(x.at(3usize, c));
             // out0[1] = x_e12*y_e1
             V::store(V::mul(x_e12, y_e1), out0.at(1usize, c));
             // out0[2] = x_e12*y_e2
@@ -394,24 +368,21 @@ unsafe fn regressive_product_7<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let c0e0 = V::from_f64(0f64);
         for group in 0..args.groups {
             let c = group * V::LANES;
+            y.prefetch::<2usize>(c);
+            grad_o.prefetch::<3usize>(c);
             let y_e2 = V::load(y.at(1usize, c));
-            let grad_o_1 = V::load(grad_o.at(0usize, c));
+            let mut v2 = V::mul(y_e2, V::load(grad_o.at(2usize, c)));
             let y_e1 = V::load(y.at(0usize, c));
-            // out0[0] = 0
-            V::store(c0e0, out0.at(0usize, c));
-            // out0[1] = y_e2*grad_o_1
-            V::store(V::mul(y_e2, grad_o_1), out0.at(1usize, c));
+            v2 = V::mul_add(y_e1, V::load(grad_o.at(1usize, c)), v2);
+            // out0[3] = y_e2*grad_o_e2 + y_e1*grad_o_e1
+            V::store(v2, out0.at(3usize, c));
+            let grad_o_1 = V::load(grad_o.at(0usize, c));
             // out0[2] = -y_e1*grad_o_1
             V::store(V::neg(V::mul(y_e1, grad_o_1)), out0.at(2usize, c));
-            // out0[3] = y_e2*grad_o_e2 + y_e1*grad_o_e1
-            V::store(
-                V::mul_add(
-                    y_e1,
-                    V::load(grad_o.at(1usize, c)),
-                    V::mul(y_e2, V::load(grad_o.at(2usize, c))),
-                ),
-                out0.at(3usize, c),
-            );
+            // out0[1] = y_e2*grad_o_1
+            V::store(V::mul(y_e2, grad_o_1), out0.at(1usize, c));
+            // out0[0] = 0
+            V::store(c0e0, out0.at(0usize, c));
         }
     }
 }
@@ -428,26 +399,18 @@ unsafe fn regressive_product_8<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let out0 = args.outputs[0];
         for group in 0..args.groups {
             let c = group * V::LANES;
+            x.prefetch::<4usize>(c);
+            grad_o.prefetch::<3usize>(c);
             let x_e12 = V::load(x.at(3usize, c));
+            let mut v2 = V::mul(x_e12, V::load(grad_o.at(2usize, c)));
+            let mut v4 = V::mul(x_e12, V::load(grad_o.at(1usize, c)));
             let grad_o_1 = V::load(grad_o.at(0usize, c));
+            v4 = V::neg_mul_add(V::load(x.at(2usize, c)), grad_o_1, v4);
             // out0[0] = x_e12*grad_o_e1 - x_e2*grad_o_1
-            V::store(
-                V::neg_mul_add(
-                    V::load(x.at(2usize, c)),
-                    grad_o_1,
-                    V::mul(x_e12, V::load(grad_o.at(1usize, c))),
-                ),
-                out0.at(0usize, c),
-            );
+            V::store(v4, out0.at(0usize, c));
+            v2 = V::mul_add(V::load(x.at(1usize, c)), grad_o_1, v2);
             // out0[1] = x_e12*grad_o_e2 + x_e1*grad_o_1
-            V::store(
-                V::mul_add(
-                    V::load(x.at(1usize, c)),
-                    grad_o_1,
-                    V::mul(x_e12, V::load(grad_o.at(2usize, c))),
-                ),
-                out0.at(1usize, c),
-            );
+            V::store(v2, out0.at(1usize, c));
         }
     }
 }

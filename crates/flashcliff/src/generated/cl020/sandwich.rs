@@ -16,86 +16,67 @@ unsafe fn sandwich_0<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let out0 = args.outputs[0];
         for group in 0..args.groups {
             let c = group * V::LANES;
+            x.prefetch::<4usize>(c);
+            // out0[3] = -x_e12
+            V::store(V::neg(V::load(x.at(3usize, c))), out0.at(3usize, c));
             // out0[0] = x_1
             V::store(V::load(x.at(0usize, c)), out0.at(0usize, c));
             // out0[1] = x_e1
             V::store(V::load(x.at(1usize, c)), out0.at(1usize, c));
             // out0[2] = x_e2
             V::store(V::load(x.at(2usize, c)), out0.at(2usize, c));
-            // out0[3] = -x_e12
-            V::store(V::neg(V::load(x.at(3usize, c))), out0.at(3usize, c));
         }
     }
 }
 pub(super) static SANDWICH_0: Stage = stage!(sandwich_0);
-/// From cut 2, `y`, cut 3 to `grad_x`: adjoint of o = x y reverse(x).
+/// From `y`, cut 3, cut 2 to `grad_x`: adjoint of o = x y reverse(x).
 ///
 /// From `sandwich_grad` of Cl(0,2,0).
 #[inline(always)]
 unsafe fn sandwich_1<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
     // SAFETY: the caller keeps the contract of `StageArgs`; the tier runs on this CPU.
     unsafe {
-        let t2 = args.inputs[0];
-        let y = args.inputs[1];
-        let t3 = args.inputs[2];
+        let y = args.inputs[0];
+        let t3 = args.inputs[1];
+        let t2 = args.inputs[2];
         let out0 = args.outputs[0];
         for group in 0..args.groups {
             let c = group * V::LANES;
-            let y_e12 = V::load(y.at(3usize, c));
-            let t3_3 = V::load(t3.at(3usize, c));
-            let y_e2 = V::load(y.at(2usize, c));
-            let t3_2 = V::load(t3.at(2usize, c));
-            let y_e1 = V::load(y.at(1usize, c));
-            let t3_1 = V::load(t3.at(1usize, c));
+            y.prefetch::<4usize>(c);
+            t3.prefetch::<4usize>(c);
+            t2.prefetch::<4usize>(c);
             let y_1 = V::load(y.at(0usize, c));
+            let t3_3 = V::load(t3.at(3usize, c));
+            let mut v4 = V::mul_sub(y_1, t3_3, V::load(t2.at(3usize, c)));
+            let y_e1 = V::load(y.at(1usize, c));
+            let mut v8 = V::neg_mul_add(y_e1, t3_3, V::load(t2.at(2usize, c)));
+            let y_e2 = V::load(y.at(2usize, c));
+            let mut v12 = V::mul_add(y_e2, t3_3, V::load(t2.at(1usize, c)));
+            let y_e12 = V::load(y.at(3usize, c));
+            let mut v16 = V::mul_add(y_e12, t3_3, V::load(t2.at(0usize, c)));
+            let t3_2 = V::load(t3.at(2usize, c));
+            v4 = V::mul_add(y_e1, t3_2, v4);
+            v8 = V::mul_add(y_1, t3_2, v8);
+            v12 = V::neg_mul_add(y_e12, t3_2, v12);
+            v16 = V::mul_add(y_e2, t3_2, v16);
+            let t3_1 = V::load(t3.at(1usize, c));
+            v4 = V::neg_mul_add(y_e2, t3_1, v4);
+            v8 = V::mul_add(y_e12, t3_1, v8);
+            v12 = V::mul_add(y_1, t3_1, v12);
+            v16 = V::mul_add(y_e1, t3_1, v16);
             let t3_0 = V::load(t3.at(0usize, c));
-            // out0[0] = t2_0 + y_e12*t3_3 + y_e2*t3_2 + y_e1*t3_1 + y_1*t3_0
-            V::store(
-                {
-                    let mut s = V::load(t2.at(0usize, c));
-                    s = V::mul_add(y_e12, t3_3, s);
-                    s = V::mul_add(y_e2, t3_2, s);
-                    s = V::mul_add(y_e1, t3_1, s);
-                    s = V::mul_add(y_1, t3_0, s);
-                    s
-                },
-                out0.at(0usize, c),
-            );
-            // out0[1] = t2_1 + y_e2*t3_3 - y_e12*t3_2 + y_1*t3_1 - y_e1*t3_0
-            V::store(
-                {
-                    let mut s = V::load(t2.at(1usize, c));
-                    s = V::mul_add(y_e2, t3_3, s);
-                    s = V::neg_mul_add(y_e12, t3_2, s);
-                    s = V::mul_add(y_1, t3_1, s);
-                    s = V::neg_mul_add(y_e1, t3_0, s);
-                    s
-                },
-                out0.at(1usize, c),
-            );
-            // out0[2] = t2_2 - y_e1*t3_3 + y_1*t3_2 + y_e12*t3_1 - y_e2*t3_0
-            V::store(
-                {
-                    let mut s = V::load(t2.at(2usize, c));
-                    s = V::neg_mul_add(y_e1, t3_3, s);
-                    s = V::mul_add(y_1, t3_2, s);
-                    s = V::mul_add(y_e12, t3_1, s);
-                    s = V::neg_mul_add(y_e2, t3_0, s);
-                    s
-                },
-                out0.at(2usize, c),
-            );
+            v4 = V::neg_mul_add(y_e12, t3_0, v4);
             // out0[3] = y_1*t3_3 - t2_3 + y_e1*t3_2 - y_e2*t3_1 - y_e12*t3_0
-            V::store(
-                {
-                    let mut s = V::mul_sub(y_1, t3_3, V::load(t2.at(3usize, c)));
-                    s = V::mul_add(y_e1, t3_2, s);
-                    s = V::neg_mul_add(y_e2, t3_1, s);
-                    s = V::neg_mul_add(y_e12, t3_0, s);
-                    s
-                },
-                out0.at(3usize, c),
-            );
+            V::store(v4, out0.at(3usize, c));
+            v8 = V::neg_mul_add(y_e2, t3_0, v8);
+            // out0[2] = t2_2 - y_e1*t3_3 + y_1*t3_2 + y_e12*t3_1 - y_e2*t3_0
+            V::store(v8, out0.at(2usize, c));
+            v12 = V::neg_mul_add(y_e1, t3_0, v12);
+            // out0[1] = t2_1 + y_e2*t3_3 - y_e12*t3_2 + y_1*t3_1 - y_e1*t3_0
+            V::store(v12, out0.at(1usize, c));
+            v16 = V::mul_add(y_1, t3_0, v16);
+            // out0[0] = t2_0 + y_e12*t3_3 + y_e2*t3_2 + y_e1*t3_1 + y_1*t3_0
+            V::store(v16, out0.at(0usize, c));
         }
     }
 }
@@ -190,7 +171,7 @@ pub(super) static SANDWICH_PROGRAM_0: Program = Program {
             },
             StageCall {
                 stage: &super::sandwich::SANDWICH_1,
-                inputs: &[Slot::Cut(2usize), Slot::External(1usize), Slot::Cut(3usize)],
+                inputs: &[Slot::External(1usize), Slot::Cut(3usize), Slot::Cut(2usize)],
                 outputs: &[Slot::External(0usize)],
                 params: &[],
                 param_grads: &[],
@@ -222,14 +203,20 @@ unsafe fn sandwich_2<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let out0 = args.outputs[0];
         for group in 0..args.groups {
             let c = group * V::LANES;
+            x.prefetch::<2usize>(c);
+            y.prefetch::<2usize>(c);
             let x_1 = V::load(x.at(0usize, c));
             let y_e1 = V::load(y.at(0usize, c));
+            let mut v2 = V::mul(x_1, y_e1);
             let x_e12 = V::load(x.at(1usize, c));
             let y_e2 = V::load(y.at(1usize, c));
+            v2 = V::neg_mul_add(x_e12, y_e2, v2);
             // out0[0] = x_1*y_e1 - x_e12*y_e2
-            V::store(V::neg_mul_add(x_e12, y_e2, V::mul(x_1, y_e1)), out0.at(0usize, c));
+            V::store(v2, out0.at(0usize, c));
+            let mut v7 = V::mul(x_1, y_e2);
+            v7 = V::mul_add(x_e12, y_e1, v7);
             // out0[1] = x_1*y_e2 + x_e12*y_e1
-            V::store(V::mul_add(x_e12, y_e1, V::mul(x_1, y_e2)), out0.at(1usize, c));
+            V::store(v7, out0.at(1usize, c));
         }
     }
 }
@@ -245,10 +232,11 @@ unsafe fn sandwich_3<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let out0 = args.outputs[0];
         for group in 0..args.groups {
             let c = group * V::LANES;
-            // out0[0] = x_1
-            V::store(V::load(x.at(0usize, c)), out0.at(0usize, c));
+            x.prefetch::<2usize>(c);
             // out0[1] = -x_e12
             V::store(V::neg(V::load(x.at(1usize, c))), out0.at(1usize, c));
+            // out0[0] = x_1
+            V::store(V::load(x.at(0usize, c)), out0.at(0usize, c));
         }
     }
 }
@@ -265,14 +253,20 @@ unsafe fn sandwich_4<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let out0 = args.outputs[0];
         for group in 0..args.groups {
             let c = group * V::LANES;
+            t0.prefetch::<2usize>(c);
+            t1.prefetch::<2usize>(c);
             let t0_0 = V::load(t0.at(0usize, c));
             let t1_0 = V::load(t1.at(0usize, c));
+            let mut v2 = V::mul(t0_0, t1_0);
             let t0_1 = V::load(t0.at(1usize, c));
             let t1_1 = V::load(t1.at(1usize, c));
+            v2 = V::mul_add(t0_1, t1_1, v2);
             // out0[0] = t0_0*t1_0 + t0_1*t1_1
-            V::store(V::mul_add(t0_1, t1_1, V::mul(t0_0, t1_0)), out0.at(0usize, c));
+            V::store(v2, out0.at(0usize, c));
+            let mut v8 = V::mul(t0_1, t1_0);
+            v8 = V::neg_mul_add(t0_0, t1_1, v8);
             // out0[1] = t0_1*t1_0 - t0_0*t1_1
-            V::store(V::neg_mul_add(t0_0, t1_1, V::mul(t0_1, t1_0)), out0.at(1usize, c));
+            V::store(v8, out0.at(1usize, c));
         }
     }
 }
@@ -289,69 +283,91 @@ unsafe fn sandwich_5<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let out0 = args.outputs[0];
         for group in 0..args.groups {
             let c = group * V::LANES;
+            t0.prefetch::<2usize>(c);
+            grad_o.prefetch::<2usize>(c);
             let t0_1 = V::load(t0.at(1usize, c));
             let grad_o_e2 = V::load(grad_o.at(1usize, c));
+            let mut v2 = V::mul(t0_1, grad_o_e2);
             let t0_0 = V::load(t0.at(0usize, c));
             let grad_o_e1 = V::load(grad_o.at(0usize, c));
-            // out0[0] = t0_1*grad_o_e2 + t0_0*grad_o_e1
-            V::store(
-                V::mul_add(t0_0, grad_o_e1, V::mul(t0_1, grad_o_e2)),
-                out0.at(0usize, c),
-            );
+            let mut v6 = V::mul(t0_1, grad_o_e1);
+            v6 = V::neg_mul_add(t0_0, grad_o_e2, v6);
             // out0[1] = t0_1*grad_o_e1 - t0_0*grad_o_e2
-            V::store(
-                V::neg_mul_add(t0_0, grad_o_e2, V::mul(t0_1, grad_o_e1)),
-                out0.at(1usize, c),
-            );
+            V::store(v6, out0.at(1usize, c));
+            v2 = V::mul_add(t0_0, grad_o_e1, v2);
+            // out0[0] = t0_1*grad_o_e2 + t0_0*grad_o_e1
+            V::store(v2, out0.at(0usize, c));
         }
     }
 }
 pub(super) static SANDWICH_5: Stage = stage!(sandwich_5);
-/// From cut 2, `y`, cut 3 to `grad_x`: adjoint of o = x y reverse(x).
+/// From cut 1, `grad_o` to cut 3: adjoint of o = x y reverse(x).
 ///
 /// From `sandwich_grad` of Cl(0,2,0).
 #[inline(always)]
 unsafe fn sandwich_6<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
     // SAFETY: the caller keeps the contract of `StageArgs`; the tier runs on this CPU.
     unsafe {
-        let t2 = args.inputs[0];
-        let y = args.inputs[1];
-        let t3 = args.inputs[2];
+        let t1 = args.inputs[0];
+        let grad_o = args.inputs[1];
         let out0 = args.outputs[0];
         for group in 0..args.groups {
             let c = group * V::LANES;
-            let y_e2 = V::load(y.at(1usize, c));
-            let t3_1 = V::load(t3.at(1usize, c));
-            let y_e1 = V::load(y.at(0usize, c));
-            let t3_0 = V::load(t3.at(0usize, c));
-            // out0[0] = t2_0 + y_e2*t3_1 + y_e1*t3_0
-            V::store(
-                {
-                    let mut s = V::load(t2.at(0usize, c));
-                    s = V::mul_add(y_e2, t3_1, s);
-                    s = V::mul_add(y_e1, t3_0, s);
-                    s
-                },
-                out0.at(0usize, c),
-            );
-            // out0[1] = y_e1*t3_1 - t2_1 - y_e2*t3_0
-            V::store(
-                V::neg_mul_add(
-                    y_e2,
-                    t3_0,
-                    V::mul_sub(y_e1, t3_1, V::load(t2.at(1usize, c))),
-                ),
-                out0.at(1usize, c),
-            );
+            t1.prefetch::<2usize>(c);
+            grad_o.prefetch::<2usize>(c);
+            let t1_0 = V::load(t1.at(0usize, c));
+            let grad_o_e2 = V::load(grad_o.at(1usize, c));
+            let mut v2 = V::mul(t1_0, grad_o_e2);
+            let t1_1 = V::load(t1.at(1usize, c));
+            let grad_o_e1 = V::load(grad_o.at(0usize, c));
+            v2 = V::mul_add(t1_1, grad_o_e1, v2);
+            // out0[1] = t1_0*grad_o_e2 + t1_1*grad_o_e1
+            V::store(v2, out0.at(1usize, c));
+            let mut v8 = V::mul(t1_0, grad_o_e1);
+            v8 = V::neg_mul_add(t1_1, grad_o_e2, v8);
+            // out0[0] = t1_0*grad_o_e1 - t1_1*grad_o_e2
+            V::store(v8, out0.at(0usize, c));
         }
     }
 }
 pub(super) static SANDWICH_6: Stage = stage!(sandwich_6);
-/// From `x`, cut 3 to `grad_y`: adjoint of o = x y reverse(x).
+/// From `y`, cut 3, cut 2 to `grad_x`: adjoint of o = x y reverse(x).
 ///
 /// From `sandwich_grad` of Cl(0,2,0).
 #[inline(always)]
 unsafe fn sandwich_7<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
+    // SAFETY: the caller keeps the contract of `StageArgs`; the tier runs on this CPU.
+    unsafe {
+        let y = args.inputs[0];
+        let t3 = args.inputs[1];
+        let t2 = args.inputs[2];
+        let out0 = args.outputs[0];
+        for group in 0..args.groups {
+            let c = group * V::LANES;
+            y.prefetch::<2usize>(c);
+            t3.prefetch::<2usize>(c);
+            t2.prefetch::<2usize>(c);
+            let y_e1 = V::load(y.at(0usize, c));
+            let t3_1 = V::load(t3.at(1usize, c));
+            let mut v4 = V::mul_sub(y_e1, t3_1, V::load(t2.at(1usize, c)));
+            let y_e2 = V::load(y.at(1usize, c));
+            let mut v8 = V::mul_add(y_e2, t3_1, V::load(t2.at(0usize, c)));
+            let t3_0 = V::load(t3.at(0usize, c));
+            v4 = V::neg_mul_add(y_e2, t3_0, v4);
+            // out0[1] = y_e1*t3_1 - t2_1 - y_e2*t3_0
+            V::store(v4, out0.at(1usize, c));
+            v8 = V::mul_add(y_e1, t3_0, v8);
+            // out0[0] = t2_0 + y_e2*t3_1 + y_e1*t3_0
+            V::store(v8, out0.at(0usize, c));
+        }
+    }
+}
+pub(super) static SANDWICH_7: Stage = stage!(sandwich_7);
+/// From `x`, cut 3 to `grad_y`: adjoint of o = x y reverse(x).
+///
+/// From `sandwich_grad` of Cl(0,2,0).
+#[inline(always)]
+unsafe fn sandwich_8<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
     // SAFETY: the caller keeps the contract of `StageArgs`; the tier runs on this CPU.
     unsafe {
         let x = args.inputs[0];
@@ -359,18 +375,24 @@ unsafe fn sandwich_7<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let out0 = args.outputs[0];
         for group in 0..args.groups {
             let c = group * V::LANES;
+            x.prefetch::<2usize>(c);
+            t3.prefetch::<2usize>(c);
             let x_e12 = V::load(x.at(1usize, c));
             let t3_1 = V::load(t3.at(1usize, c));
+            let mut v2 = V::mul(x_e12, t3_1);
             let x_1 = V::load(x.at(0usize, c));
+            let mut v4 = V::mul(x_1, t3_1);
             let t3_0 = V::load(t3.at(0usize, c));
-            // out0[0] = x_e12*t3_1 + x_1*t3_0
-            V::store(V::mul_add(x_1, t3_0, V::mul(x_e12, t3_1)), out0.at(0usize, c));
+            v4 = V::neg_mul_add(x_e12, t3_0, v4);
             // out0[1] = x_1*t3_1 - x_e12*t3_0
-            V::store(V::neg_mul_add(x_e12, t3_0, V::mul(x_1, t3_1)), out0.at(1usize, c));
+            V::store(v4, out0.at(1usize, c));
+            v2 = V::mul_add(x_1, t3_0, v2);
+            // out0[0] = x_e12*t3_1 + x_1*t3_0
+            V::store(v2, out0.at(0usize, c));
         }
     }
 }
-pub(super) static SANDWICH_7: Stage = stage!(sandwich_7);
+pub(super) static SANDWICH_8: Stage = stage!(sandwich_8);
 /// `o = x y reverse(x)`, grades 0,2 and 1.
 ///
 /// Forward: 13 flops per lane (8 multiplications, 5 additions).
@@ -451,7 +473,7 @@ pub(super) static SANDWICH_PROGRAM_1: Program = Program {
                 row_sums: &[],
             },
             StageCall {
-                stage: &super::sandwich::SANDWICH_2,
+                stage: &super::sandwich::SANDWICH_6,
                 inputs: &[Slot::Cut(1usize), Slot::External(2usize)],
                 outputs: &[Slot::Cut(3usize)],
                 params: &[],
@@ -460,8 +482,8 @@ pub(super) static SANDWICH_PROGRAM_1: Program = Program {
                 row_sums: &[],
             },
             StageCall {
-                stage: &super::sandwich::SANDWICH_6,
-                inputs: &[Slot::Cut(2usize), Slot::External(1usize), Slot::Cut(3usize)],
+                stage: &super::sandwich::SANDWICH_7,
+                inputs: &[Slot::External(1usize), Slot::Cut(3usize), Slot::Cut(2usize)],
                 outputs: &[Slot::External(0usize)],
                 params: &[],
                 param_grads: &[],
@@ -469,7 +491,7 @@ pub(super) static SANDWICH_PROGRAM_1: Program = Program {
                 row_sums: &[],
             },
             StageCall {
-                stage: &super::sandwich::SANDWICH_7,
+                stage: &super::sandwich::SANDWICH_8,
                 inputs: &[Slot::External(0usize), Slot::Cut(3usize)],
                 outputs: &[Slot::External(1usize)],
                 params: &[],

@@ -18,76 +18,50 @@ unsafe fn sgp_0<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let param0 = args.params[0];
         for group in 0..args.groups {
             let c = group * V::LANES;
+            x.prefetch::<4usize>(c);
+            y.prefetch::<4usize>(c);
             let x_1 = V::load(x.at(0usize, c));
-            let v2 = gate::<V>(args.gate, x_1);
-            let v3 = V::mul(x_1, v2);
+            let v1 = gate::<V>(args.gate, x_1);
+            let v2 = V::mul(x_1, v1);
+            let v4 = V::mul(V::load(x.at(1usize, c)), v1);
+            let v6 = V::mul(V::load(x.at(2usize, c)), v1);
+            let v8 = V::mul(V::load(x.at(3usize, c)), v1);
             let y_1 = V::load(y.at(0usize, c));
-            let v5 = gate::<V>(args.gate, y_1);
-            let v6 = V::mul(y_1, v5);
-            let v11 = V::mul(V::load(x.at(1usize, c)), v2);
-            let v13 = V::mul(V::load(y.at(1usize, c)), v5);
-            let v16 = V::mul(V::load(x.at(2usize, c)), v2);
-            let v18 = V::mul(V::load(y.at(2usize, c)), v5);
-            let v25 = V::mul(V::load(x.at(3usize, c)), v2);
-            let v27 = V::mul(V::load(y.at(3usize, c)), v5);
-            let w5 = V::load(param0.at(5usize, c));
+            let v10 = gate::<V>(args.gate, y_1);
+            let v11 = V::mul(y_1, v10);
+            let v13 = V::mul(V::load(y.at(1usize, c)), v10);
+            let v15 = V::mul(V::load(y.at(2usize, c)), v10);
+            let v17 = V::mul(V::load(y.at(3usize, c)), v10);
+            let mut v20 = V::mul(V::load(param0.at(0usize, c)), V::mul(v2, v11));
+            let mut v21 = V::mul(v4, v13);
+            v21 = V::mul_add(v6, v15, v21);
+            v20 = V::neg_mul_add(V::load(param0.at(3usize, c)), v21, v20);
+            v20 = V::neg_mul_add(V::load(param0.at(7usize, c)), V::mul(v8, v17), v20);
+            // out0[0] = w0*v2*v11 - w3*(v4*v13 + v6*v15) - w7*v8*v17
+            V::store(v20, out0.at(0usize, c));
             let w1 = V::load(param0.at(1usize, c));
+            let mut v33 = V::mul(w1, V::mul(v2, v13));
             let w4 = V::load(param0.at(4usize, c));
+            let w5 = V::load(param0.at(5usize, c));
             let w8 = V::load(param0.at(8usize, c));
-            // out0[0] = w0*v3*v6 - w3*(v11*v13 + v16*v18) - w7*v25*v27
-            V::store(
-                {
-                    let mut s = V::mul(V::load(param0.at(0usize, c)), V::mul(v3, v6));
-                    s = V::neg_mul_add(
-                        V::load(param0.at(3usize, c)),
-                        V::mul_add(v16, v18, V::mul(v11, v13)),
-                        s,
-                    );
-                    s = V::neg_mul_add(
-                        V::load(param0.at(7usize, c)),
-                        V::mul(v25, v27),
-                        s,
-                    );
-                    s
-                },
-                out0.at(0usize, c),
-            );
-            // out0[1] = w5*v16*v27 + w1*v3*v13 + w4*v11*v6 - w8*v25*v18
-            V::store(
-                {
-                    let mut s = V::mul(w1, V::mul(v3, v13));
-                    s = V::mul_add(w4, V::mul(v11, v6), s);
-                    s = V::mul_add(w5, V::mul(v16, v27), s);
-                    s = V::neg_mul_add(w8, V::mul(v25, v18), s);
-                    s
-                },
-                out0.at(1usize, c),
-            );
-            // out0[2] = w8*v25*v13 + w1*v3*v18 + w4*v16*v6 - w5*v11*v27
-            V::store(
-                {
-                    let mut s = V::mul(w1, V::mul(v3, v18));
-                    s = V::mul_add(w4, V::mul(v16, v6), s);
-                    s = V::neg_mul_add(w5, V::mul(v11, v27), s);
-                    s = V::mul_add(w8, V::mul(v25, v13), s);
-                    s
-                },
-                out0.at(2usize, c),
-            );
-            // out0[3] = w9*v25*v6 + w2*v3*v27 + w6*(v11*v18 - v16*v13)
-            V::store(
-                {
-                    let mut s = V::mul(V::load(param0.at(2usize, c)), V::mul(v3, v27));
-                    s = V::mul_add(
-                        V::load(param0.at(6usize, c)),
-                        V::neg_mul_add(v16, v13, V::mul(v11, v18)),
-                        s,
-                    );
-                    s = V::mul_add(V::load(param0.at(9usize, c)), V::mul(v25, v6), s);
-                    s
-                },
-                out0.at(3usize, c),
-            );
+            v33 = V::mul_add(w4, V::mul(v4, v11), v33);
+            v33 = V::mul_add(w5, V::mul(v6, v17), v33);
+            v33 = V::neg_mul_add(w8, V::mul(v8, v15), v33);
+            // out0[1] = w5*v6*v17 + w1*v2*v13 + w4*v4*v11 - w8*v8*v15
+            V::store(v33, out0.at(1usize, c));
+            let mut v47 = V::mul(w1, V::mul(v2, v15));
+            v47 = V::mul_add(w4, V::mul(v6, v11), v47);
+            v47 = V::neg_mul_add(w5, V::mul(v4, v17), v47);
+            v47 = V::mul_add(w8, V::mul(v8, v13), v47);
+            // out0[2] = w8*v8*v13 + w1*v2*v15 + w4*v6*v11 - w5*v4*v17
+            V::store(v47, out0.at(2usize, c));
+            let mut v59 = V::mul(V::load(param0.at(2usize, c)), V::mul(v2, v17));
+            let mut v60 = V::mul(v4, v15);
+            v60 = V::neg_mul_add(v6, v13, v60);
+            v59 = V::mul_add(V::load(param0.at(6usize, c)), v60, v59);
+            v59 = V::mul_add(V::load(param0.at(9usize, c)), V::mul(v8, v11), v59);
+            // out0[3] = w9*v8*v11 + w2*v2*v17 + w6*(v4*v15 - v6*v13)
+            V::store(v59, out0.at(3usize, c));
         }
     }
 }
@@ -108,237 +82,168 @@ unsafe fn sgp_1<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let grad0 = args.param_grads[0];
         for group in 0..args.groups {
             let c = group * V::LANES;
+            x.prefetch::<4usize>(c);
+            y.prefetch::<4usize>(c);
+            grad_o.prefetch::<4usize>(c);
             let x_1 = V::load(x.at(0usize, c));
-            let (v1, v78) = gate_and_slope::<V>(args.gate, x_1);
-            let y_e12 = V::load(y.at(3usize, c));
-            let y_1 = V::load(y.at(0usize, c));
-            let (v4, v124) = gate_and_slope::<V>(args.gate, y_1);
-            let v5 = V::mul(y_e12, v4);
-            let grad_o_e12 = V::load(grad_o.at(3usize, c));
-            let v8 = V::mul(V::load(param0.at(2usize, c)), grad_o_e12);
-            let y_e2 = V::load(y.at(2usize, c));
-            let v11 = V::mul(y_e2, v4);
-            let w1 = V::load(param0.at(1usize, c));
-            let grad_o_e2 = V::load(grad_o.at(2usize, c));
-            let v14 = V::mul(w1, grad_o_e2);
-            let y_e1 = V::load(y.at(1usize, c));
-            let v18 = V::mul(y_e1, v4);
-            let grad_o_e1 = V::load(grad_o.at(1usize, c));
-            let v20 = V::mul(w1, grad_o_e1);
-            let v23 = V::mul(y_1, v4);
-            let grad_o_1 = V::load(grad_o.at(0usize, c));
-            let v26 = V::mul(V::load(param0.at(0usize, c)), grad_o_1);
-            let v28 = {
-                let mut s = V::mul(v5, v8);
-                s = V::mul_add(v11, v14, s);
-                s = V::mul_add(v18, v20, s);
-                s = V::mul_add(v23, v26, s);
-                s
-            };
-            let x_e12 = V::load(x.at(3usize, c));
-            let v32 = V::mul(V::load(param0.at(9usize, c)), grad_o_e12);
-            let w8 = V::load(param0.at(8usize, c));
-            let v35 = V::mul(w8, grad_o_e2);
-            let v38 = V::mul(w8, grad_o_e1);
-            let v42 = V::mul(V::load(param0.at(7usize, c)), grad_o_1);
-            let v44 = {
-                let mut s = V::mul(v23, v32);
-                s = V::mul_add(v18, v35, s);
-                s = V::neg_mul_add(v11, v38, s);
-                s = V::neg_mul_add(v5, v42, s);
-                s
-            };
-            let x_e2 = V::load(x.at(2usize, c));
-            let w4 = V::load(param0.at(4usize, c));
-            let v48 = V::mul(w4, grad_o_e2);
-            let v51 = V::mul(V::load(param0.at(6usize, c)), grad_o_e12);
-            let w5 = V::load(param0.at(5usize, c));
-            let v55 = V::mul(w5, grad_o_e1);
-            let v59 = V::mul(V::load(param0.at(3usize, c)), grad_o_1);
-            let v61 = {
-                let mut s = V::mul(v23, v48);
-                s = V::neg_mul_add(v18, v51, s);
-                s = V::mul_add(v5, v55, s);
-                s = V::neg_mul_add(v11, v59, s);
-                s
-            };
+            let (v1, v165) = gate_and_slope::<V>(args.gate, x_1);
+            let v2 = V::mul(x_1, v1);
             let x_e1 = V::load(x.at(1usize, c));
-            let v66 = V::mul(w5, grad_o_e2);
-            let v69 = V::mul(w4, grad_o_e1);
-            let v73 = {
-                let mut s = V::mul(v11, v51);
-                s = V::neg_mul_add(v5, v66, s);
-                s = V::mul_add(v23, v69, s);
-                s = V::neg_mul_add(v18, v59, s);
-                s
-            };
-            let v84 = V::mul(x_e12, v1);
-            let v86 = V::mul(x_e2, v1);
-            let v89 = V::mul(x_e1, v1);
-            let v92 = V::mul(x_1, v1);
-            let v94 = {
-                let mut s = V::mul(v84, v32);
-                s = V::mul_add(v86, v48, s);
-                s = V::mul_add(v89, v69, s);
-                s = V::mul_add(v92, v26, s);
-                s
-            };
-            let v102 = {
-                let mut s = V::mul(v92, v8);
-                s = V::neg_mul_add(v89, v66, s);
-                s = V::mul_add(v86, v55, s);
-                s = V::neg_mul_add(v84, v42, s);
-                s
-            };
-            let v110 = {
-                let mut s = V::mul(v89, v51);
-                s = V::mul_add(v92, v14, s);
-                s = V::neg_mul_add(v84, v38, s);
-                s = V::neg_mul_add(v86, v59, s);
-                s
-            };
-            let v119 = {
-                let mut s = V::mul(v84, v35);
-                s = V::neg_mul_add(v86, v51, s);
-                s = V::mul_add(v92, v20, s);
-                s = V::neg_mul_add(v89, v59, s);
-                s
-            };
-            // out0[0] = v1*v28 + (x_e12*v44 + x_e2*v61 + x_e1*v73 + x_1*v28)*gate'(x_1)
-            V::store(
-                V::mul_add(
-                    {
-                        let mut s = V::mul(x_e12, v44);
-                        s = V::mul_add(x_e2, v61, s);
-                        s = V::mul_add(x_e1, v73, s);
-                        s = V::mul_add(x_1, v28, s);
-                        s
-                    },
-                    v78,
-                    V::mul(v1, v28),
-                ),
-                out0.at(0usize, c),
-            );
-            // out0[1] = v1*v73
-            V::store(V::mul(v1, v73), out0.at(1usize, c));
-            // out0[2] = v1*v61
-            V::store(V::mul(v1, v61), out0.at(2usize, c));
-            // out0[3] = v1*v44
-            V::store(V::mul(v1, v44), out0.at(3usize, c));
-            // out1[0] = v4*v94 + (y_e12*v102 + y_e2*v110 + y_e1*v119 + y_1*v94)*gate'(y_1)
-            V::store(
-                V::mul_add(
-                    {
-                        let mut s = V::mul(y_e12, v102);
-                        s = V::mul_add(y_e2, v110, s);
-                        s = V::mul_add(y_e1, v119, s);
-                        s = V::mul_add(y_1, v94, s);
-                        s
-                    },
-                    v124,
-                    V::mul(v4, v94),
-                ),
-                out1.at(0usize, c),
-            );
-            // out1[1] = v4*v119
-            V::store(V::mul(v4, v119), out1.at(1usize, c));
-            // out1[2] = v4*v110
-            V::store(V::mul(v4, v110), out1.at(2usize, c));
-            // out1[3] = v4*v102
-            V::store(V::mul(v4, v102), out1.at(3usize, c));
-            // grad0[0] + = v92*v23*grad_o_1
-            V::store(
-                V::add(V::load(grad0.at(0usize, c)), V::mul(V::mul(v92, v23), grad_o_1)),
-                grad0.at(0usize, c),
-            );
-            // grad0[1] + = v92*v11*grad_o_e2 + v92*v18*grad_o_e1
-            V::store(
-                V::add(
-                    V::load(grad0.at(1usize, c)),
-                    V::mul_add(
-                        V::mul(v92, v18),
-                        grad_o_e1,
-                        V::mul(V::mul(v92, v11), grad_o_e2),
-                    ),
-                ),
-                grad0.at(1usize, c),
-            );
-            // grad0[2] + = v92*v5*grad_o_e12
-            V::store(
-                V::add(
-                    V::load(grad0.at(2usize, c)),
-                    V::mul(V::mul(v92, v5), grad_o_e12),
-                ),
-                grad0.at(2usize, c),
-            );
-            // grad0[3] + = -((v89*v18 + v86*v11)*grad_o_1)
-            V::store(
-                V::add(
-                    V::load(grad0.at(3usize, c)),
-                    V::neg(V::mul(V::mul_add(v86, v11, V::mul(v89, v18)), grad_o_1)),
-                ),
-                grad0.at(3usize, c),
-            );
-            // grad0[4] + = v86*v23*grad_o_e2 + v89*v23*grad_o_e1
-            V::store(
-                V::add(
-                    V::load(grad0.at(4usize, c)),
-                    V::mul_add(
-                        V::mul(v89, v23),
-                        grad_o_e1,
-                        V::mul(V::mul(v86, v23), grad_o_e2),
-                    ),
-                ),
-                grad0.at(4usize, c),
-            );
-            // grad0[5] + = v86*v5*grad_o_e1 - v89*v5*grad_o_e2
-            V::store(
-                V::add(
-                    V::load(grad0.at(5usize, c)),
-                    V::neg_mul_add(
-                        V::mul(v89, v5),
-                        grad_o_e2,
-                        V::mul(V::mul(v86, v5), grad_o_e1),
-                    ),
-                ),
-                grad0.at(5usize, c),
-            );
-            // grad0[6] + = (v89*v11 - v86*v18)*grad_o_e12
-            V::store(
-                V::add(
-                    V::load(grad0.at(6usize, c)),
-                    V::mul(V::neg_mul_add(v86, v18, V::mul(v89, v11)), grad_o_e12),
-                ),
-                grad0.at(6usize, c),
-            );
-            // grad0[7] + = -v84*v5*grad_o_1
-            V::store(
-                V::add(
-                    V::load(grad0.at(7usize, c)),
-                    V::neg(V::mul(V::mul(v84, v5), grad_o_1)),
-                ),
-                grad0.at(7usize, c),
-            );
-            // grad0[8] + = v84*v18*grad_o_e2 - v84*v11*grad_o_e1
-            V::store(
-                V::add(
-                    V::load(grad0.at(8usize, c)),
-                    V::neg_mul_add(
-                        V::mul(v84, v11),
-                        grad_o_e1,
-                        V::mul(V::mul(v84, v18), grad_o_e2),
-                    ),
-                ),
-                grad0.at(8usize, c),
-            );
-            // grad0[9] + = v84*v23*grad_o_e12
+            let v4 = V::mul(x_e1, v1);
+            let x_e2 = V::load(x.at(2usize, c));
+            let v6 = V::mul(x_e2, v1);
+            let x_e12 = V::load(x.at(3usize, c));
+            let v8 = V::mul(x_e12, v1);
+            let y_1 = V::load(y.at(0usize, c));
+            let (v10, v151) = gate_and_slope::<V>(args.gate, y_1);
+            let v11 = V::mul(y_1, v10);
+            let y_e1 = V::load(y.at(1usize, c));
+            let v13 = V::mul(y_e1, v10);
+            let y_e2 = V::load(y.at(2usize, c));
+            let v15 = V::mul(y_e2, v10);
+            let y_e12 = V::load(y.at(3usize, c));
+            let v17 = V::mul(y_e12, v10);
+            let mut v19 = V::mul(v4, v13);
+            v19 = V::mul_add(v6, v15, v19);
+            let mut v32 = V::mul(v4, v15);
+            v32 = V::neg_mul_add(v6, v13, v32);
+            let grad_o_e12 = V::load(grad_o.at(3usize, c));
+            // grad0[9] += v8*v11*grad_o_e12
             V::store(
                 V::add(
                     V::load(grad0.at(9usize, c)),
-                    V::mul(V::mul(v84, v23), grad_o_e12),
+                    V::mul(V::mul(v8, v11), grad_o_e12),
                 ),
                 grad0.at(9usize, c),
             );
+            let v39 = V::mul(V::load(param0.at(9usize, c)), grad_o_e12);
+            let mut v40 = V::mul(v11, v39);
+            let mut v41 = V::mul(v8, v39);
+            // grad0[6] += (v4*v15 - v6*v13)*grad_o_e12
+            V::store(
+                V::add(V::load(grad0.at(6usize, c)), V::mul(v32, grad_o_e12)),
+                grad0.at(6usize, c),
+            );
+            let v44 = V::mul(V::load(param0.at(6usize, c)), grad_o_e12);
+            let mut v47 = V::mul(v15, v44);
+            let mut v48 = V::mul(v4, v44);
+            // grad0[2] += v2*v17*grad_o_e12
+            V::store(
+                V::add(
+                    V::load(grad0.at(2usize, c)),
+                    V::mul(V::mul(v2, v17), grad_o_e12),
+                ),
+                grad0.at(2usize, c),
+            );
+            let v51 = V::mul(V::load(param0.at(2usize, c)), grad_o_e12);
+            let mut v52 = V::mul(v17, v51);
+            let mut v53 = V::mul(v2, v51);
+            let grad_o_e2 = V::load(grad_o.at(2usize, c));
+            let mut v55 = V::mul(V::mul(v8, v13), grad_o_e2);
+            let w8 = V::load(param0.at(8usize, c));
+            let v57 = V::mul(w8, grad_o_e2);
+            let mut v59 = V::mul(v8, v57);
+            v40 = V::mul_add(v13, v57, v40);
+            v59 = V::neg_mul_add(v6, v44, v59);
+            let w5 = V::load(param0.at(5usize, c));
+            let v64 = V::mul(w5, grad_o_e2);
+            v47 = V::neg_mul_add(v17, v64, v47);
+            v53 = V::neg_mul_add(v4, v64, v53);
+            let mut v69 = V::mul(V::mul(v6, v11), grad_o_e2);
+            let w4 = V::load(param0.at(4usize, c));
+            let v71 = V::mul(w4, grad_o_e2);
+            let mut v72 = V::mul(v11, v71);
+            v72 = V::neg_mul_add(v13, v44, v72);
+            v41 = V::mul_add(v6, v71, v41);
+            let mut v76 = V::mul(V::mul(v2, v15), grad_o_e2);
+            let w1 = V::load(param0.at(1usize, c));
+            let v78 = V::mul(w1, grad_o_e2);
+            v52 = V::mul_add(v15, v78, v52);
+            v48 = V::mul_add(v2, v78, v48);
+            let grad_o_e1 = V::load(grad_o.at(1usize, c));
+            let v85 = V::mul(w8, grad_o_e1);
+            v55 = V::neg_mul_add(V::mul(v8, v15), grad_o_e1, v55);
+            // grad0[8] += v8*v13*grad_o_e2 - v8*v15*grad_o_e1
+            V::store(V::add(V::load(grad0.at(8usize, c)), v55), grad0.at(8usize, c));
+            v40 = V::neg_mul_add(v15, v85, v40);
+            v48 = V::neg_mul_add(v8, v85, v48);
+            let mut v91 = V::mul(V::mul(v6, v17), grad_o_e1);
+            let v92 = V::mul(w5, grad_o_e1);
+            v91 = V::neg_mul_add(V::mul(v4, v17), grad_o_e2, v91);
+            // grad0[5] += v6*v17*grad_o_e1 - v4*v17*grad_o_e2
+            V::store(V::add(V::load(grad0.at(5usize, c)), v91), grad0.at(5usize, c));
+            v72 = V::mul_add(v17, v92, v72);
+            v53 = V::mul_add(v6, v92, v53);
+            let v99 = V::mul(w4, grad_o_e1);
+            v69 = V::mul_add(V::mul(v4, v11), grad_o_e1, v69);
+            // grad0[4] += v6*v11*grad_o_e2 + v4*v11*grad_o_e1
+            V::store(V::add(V::load(grad0.at(4usize, c)), v69), grad0.at(4usize, c));
+            v47 = V::mul_add(v11, v99, v47);
+            v41 = V::mul_add(v4, v99, v41);
+            let v106 = V::mul(w1, grad_o_e1);
+            v76 = V::mul_add(V::mul(v2, v13), grad_o_e1, v76);
+            // grad0[1] += v2*v15*grad_o_e2 + v2*v13*grad_o_e1
+            V::store(V::add(V::load(grad0.at(1usize, c)), v76), grad0.at(1usize, c));
+            v52 = V::mul_add(v13, v106, v52);
+            v59 = V::mul_add(v2, v106, v59);
+            let grad_o_1 = V::load(grad_o.at(0usize, c));
+            // grad0[7] += -v8*v17*grad_o_1
+            V::store(
+                V::add(
+                    V::load(grad0.at(7usize, c)),
+                    V::neg(V::mul(V::mul(v8, v17), grad_o_1)),
+                ),
+                grad0.at(7usize, c),
+            );
+            let v116 = V::mul(V::load(param0.at(7usize, c)), grad_o_1);
+            v40 = V::neg_mul_add(v17, v116, v40);
+            v53 = V::neg_mul_add(v8, v116, v53);
+            // grad0[3] += -((v4*v13 + v6*v15)*grad_o_1)
+            V::store(
+                V::add(V::load(grad0.at(3usize, c)), V::neg(V::mul(v19, grad_o_1))),
+                grad0.at(3usize, c),
+            );
+            let v124 = V::mul(V::load(param0.at(3usize, c)), grad_o_1);
+            v72 = V::neg_mul_add(v15, v124, v72);
+            v48 = V::neg_mul_add(v6, v124, v48);
+            v47 = V::neg_mul_add(v13, v124, v47);
+            v59 = V::neg_mul_add(v4, v124, v59);
+            // grad0[0] += v2*v11*grad_o_1
+            V::store(
+                V::add(V::load(grad0.at(0usize, c)), V::mul(V::mul(v2, v11), grad_o_1)),
+                grad0.at(0usize, c),
+            );
+            let v135 = V::mul(V::load(param0.at(0usize, c)), grad_o_1);
+            v52 = V::mul_add(v11, v135, v52);
+            v41 = V::mul_add(v2, v135, v41);
+            // out1[3] = v10*v120
+            V::store(V::mul(v10, v53), out1.at(3usize, c));
+            let mut v141 = V::mul(y_e12, v53);
+            // out1[2] = v10*v128
+            V::store(V::mul(v10, v48), out1.at(2usize, c));
+            v141 = V::mul_add(y_e2, v48, v141);
+            // out1[1] = v10*v132
+            V::store(V::mul(v10, v59), out1.at(1usize, c));
+            v141 = V::mul_add(y_e1, v59, v141);
+            let mut v148 = V::mul(v10, v41);
+            v141 = V::mul_add(y_1, v41, v141);
+            v148 = V::mul_add(v141, v151, v148);
+            // out1[0] = v10*v139 + (y_e12*v120 + y_e2*v128 + y_e1*v132 + y_1*v139)*gate'(y_1)
+            V::store(v148, out1.at(0usize, c));
+            // out0[3] = v1*v119
+            V::store(V::mul(v1, v40), out0.at(3usize, c));
+            let mut v155 = V::mul(x_e12, v40);
+            // out0[2] = v1*v127
+            V::store(V::mul(v1, v72), out0.at(2usize, c));
+            v155 = V::mul_add(x_e2, v72, v155);
+            // out0[1] = v1*v131
+            V::store(V::mul(v1, v47), out0.at(1usize, c));
+            v155 = V::mul_add(x_e1, v47, v155);
+            let mut v162 = V::mul(v1, v52);
+            v155 = V::mul_add(x_1, v52, v155);
+            v162 = V::mul_add(v155, v165, v162);
+            // out0[0] = v1*v138 + (x_e12*v119 + x_e2*v127 + x_e1*v131 + x_1*v138)*gate'(x_1)
+            V::store(v162, out0.at(0usize, c));
         }
     }
 }
@@ -406,61 +311,54 @@ unsafe fn sgp_2<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let out0 = args.outputs[0];
         let param0 = args.params[0];
         let c0e0 = V::from_f64(0f64);
-        let v3 = gate::<V>(args.gate, c0e0);
+        let v1 = gate::<V>(args.gate, c0e0);
         for group in 0..args.groups {
             let c = group * V::LANES;
-            let v4 = V::mul(V::load(x.at(0usize, c)), v3);
+            x.prefetch::<2usize>(c);
+            y.prefetch::<4usize>(c);
+            let v3 = V::mul(V::load(x.at(0usize, c)), v1);
+            let v5 = V::mul(V::load(x.at(1usize, c)), v1);
             let y_1 = V::load(y.at(0usize, c));
             let v7 = gate::<V>(args.gate, y_1);
-            let v8 = V::mul(V::load(y.at(1usize, c)), v7);
-            let v11 = V::mul(V::load(x.at(1usize, c)), v3);
-            let v13 = V::mul(V::load(y.at(2usize, c)), v7);
-            let w1 = V::load(param0.at(1usize, c));
-            let v19 = V::mul(y_1, v7);
-            let w2 = V::load(param0.at(2usize, c));
-            let v24 = V::mul(V::load(y.at(3usize, c)), v7);
-            // out0[0] = -(w0*(v4*v8 + v11*v13))
+            let v8 = V::mul(y_1, v7);
+            let v10 = V::mul(V::load(y.at(1usize, c)), v7);
+            let v12 = V::mul(V::load(y.at(2usize, c)), v7);
+            let v14 = V::mul(V::load(y.at(3usize, c)), v7);
+            let mut v15 = V::mul(v3, v10);
+            v15 = V::mul_add(v5, v12, v15);
+            // out0[0] = -(w0*(v3*v10 + v5*v12))
             V::store(
-                V::neg(
-                    V::mul(
-                        V::load(param0.at(0usize, c)),
-                        V::mul_add(v11, v13, V::mul(v4, v8)),
-                    ),
-                ),
+                V::neg(V::mul(V::load(param0.at(0usize, c)), v15)),
                 out0.at(0usize, c),
             );
-            // out0[1] = w1*v4*v19 + w2*v11*v24
-            V::store(
-                V::mul_add(w2, V::mul(v11, v24), V::mul(w1, V::mul(v4, v19))),
-                out0.at(1usize, c),
-            );
-            // out0[2] = w1*v11*v19 - w2*v4*v24
-            V::store(
-                V::neg_mul_add(w2, V::mul(v4, v24), V::mul(w1, V::mul(v11, v19))),
-                out0.at(2usize, c),
-            );
-            // out0[3] = w3*(v4*v13 - v11*v8)
-            V::store(
-                V::mul(
-                    V::load(param0.at(3usize, c)),
-                    V::neg_mul_add(v11, v8, V::mul(v4, v13)),
-                ),
-                out0.at(3usize, c),
-            );
+            let w1 = V::load(param0.at(1usize, c));
+            let mut v23 = V::mul(w1, V::mul(v3, v8));
+            let w2 = V::load(param0.at(2usize, c));
+            v23 = V::mul_add(w2, V::mul(v5, v14), v23);
+            // out0[1] = w1*v3*v8 + w2*v5*v14
+            V::store(v23, out0.at(1usize, c));
+            let mut v29 = V::mul(w1, V::mul(v5, v8));
+            v29 = V::neg_mul_add(w2, V::mul(v3, v14), v29);
+            // out0[2] = w1*v5*v8 - w2*v3*v14
+            V::store(v29, out0.at(2usize, c));
+            let mut v33 = V::mul(v3, v12);
+            v33 = V::neg_mul_add(v5, v10, v33);
+            // out0[3] = w3*(v3*v12 - v5*v10)
+            V::store(V::mul(V::load(param0.at(3usize, c)), v33), out0.at(3usize, c));
         }
     }
 }
 pub(super) static SGP_2: Stage = stage!(sgp_2);
-/// From `y`, `grad_o`, `x`, `w` to `grad_x`, `grad_y`, `grad_w`: adjoint of o = weighted_product(w, gate(x), gate(y)).
+/// From `x`, `y`, `grad_o`, `w` to `grad_x`, `grad_y`, `grad_w`: adjoint of o = weighted_product(w, gate(x), gate(y)).
 ///
 /// From `sgp_grad` of Cl(0,2,0).
 #[inline(always)]
 unsafe fn sgp_3<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
     // SAFETY: the caller keeps the contract of `StageArgs`; the tier runs on this CPU.
     unsafe {
-        let y = args.inputs[0];
-        let grad_o = args.inputs[1];
-        let x = args.inputs[2];
+        let x = args.inputs[0];
+        let y = args.inputs[1];
+        let grad_o = args.inputs[2];
         let out0 = args.outputs[0];
         let out1 = args.outputs[1];
         let param0 = args.params[0];
@@ -469,122 +367,88 @@ unsafe fn sgp_3<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let v1 = gate::<V>(args.gate, c0e0);
         for group in 0..args.groups {
             let c = group * V::LANES;
-            let y_e2 = V::load(y.at(2usize, c));
+            x.prefetch::<2usize>(c);
+            y.prefetch::<4usize>(c);
+            grad_o.prefetch::<4usize>(c);
+            let v3 = V::mul(V::load(x.at(0usize, c)), v1);
+            let v5 = V::mul(V::load(x.at(1usize, c)), v1);
             let y_1 = V::load(y.at(0usize, c));
-            let (v4, v65) = gate_and_slope::<V>(args.gate, y_1);
-            let v5 = V::mul(y_e2, v4);
-            let grad_o_e12 = V::load(grad_o.at(3usize, c));
-            let v8 = V::mul(V::load(param0.at(3usize, c)), grad_o_e12);
-            let y_e12 = V::load(y.at(3usize, c));
-            let v11 = V::mul(y_e12, v4);
-            let w2 = V::load(param0.at(2usize, c));
-            let grad_o_e2 = V::load(grad_o.at(2usize, c));
-            let v14 = V::mul(w2, grad_o_e2);
-            let v17 = V::mul(y_1, v4);
-            let w1 = V::load(param0.at(1usize, c));
-            let grad_o_e1 = V::load(grad_o.at(1usize, c));
-            let v20 = V::mul(w1, grad_o_e1);
+            let (v7, v86) = gate_and_slope::<V>(args.gate, y_1);
+            let v8 = V::mul(y_1, v7);
             let y_e1 = V::load(y.at(1usize, c));
-            let v24 = V::mul(y_e1, v4);
-            let grad_o_1 = V::load(grad_o.at(0usize, c));
-            let v27 = V::mul(V::load(param0.at(0usize, c)), grad_o_1);
-            let v31 = V::mul(w1, grad_o_e2);
-            let v35 = V::mul(w2, grad_o_e1);
-            let v42 = V::mul(V::load(x.at(1usize, c)), v1);
-            let v45 = V::mul(V::load(x.at(0usize, c)), v1);
-            let v47 = V::mul_add(v45, v20, V::mul(v42, v31));
-            let v51 = V::neg_mul_add(v45, v14, V::mul(v42, v35));
-            let v55 = V::neg_mul_add(v42, v27, V::mul(v45, v8));
-            let v60 = V::mul_add(v45, v27, V::mul(v42, v8));
-            // out0[0] = v1*(v5*v8 - v11*v14 + v17*v20 - v24*v27)
+            let v10 = V::mul(y_e1, v7);
+            let y_e2 = V::load(y.at(2usize, c));
+            let v12 = V::mul(y_e2, v7);
+            let y_e12 = V::load(y.at(3usize, c));
+            let v14 = V::mul(y_e12, v7);
+            let mut v15 = V::mul(v3, v10);
+            v15 = V::mul_add(v5, v12, v15);
+            let mut v22 = V::mul(v3, v12);
+            v22 = V::neg_mul_add(v5, v10, v22);
+            let grad_o_e12 = V::load(grad_o.at(3usize, c));
+            // grad0[3] += (v3*v12 - v5*v10)*grad_o_e12
             V::store(
-                V::mul(
-                    v1,
-                    {
-                        let mut s = V::mul(v5, v8);
-                        s = V::neg_mul_add(v11, v14, s);
-                        s = V::mul_add(v17, v20, s);
-                        s = V::neg_mul_add(v24, v27, s);
-                        s
-                    },
-                ),
-                out0.at(0usize, c),
-            );
-            // out0[1] = v1*(v17*v31 - v24*v8 + v11*v35 - v5*v27)
-            V::store(
-                V::mul(
-                    v1,
-                    {
-                        let mut s = V::mul(v17, v31);
-                        s = V::neg_mul_add(v24, v8, s);
-                        s = V::mul_add(v11, v35, s);
-                        s = V::neg_mul_add(v5, v27, s);
-                        s
-                    },
-                ),
-                out0.at(1usize, c),
-            );
-            // out1[0] = v4*v47 + (y_e12*v51 + y_e2*v55 - y_e1*v60 + y_1*v47)*gate'(y_1)
-            V::store(
-                V::mul_add(
-                    {
-                        let mut s = V::mul(y_e12, v51);
-                        s = V::mul_add(y_e2, v55, s);
-                        s = V::neg_mul_add(y_e1, v60, s);
-                        s = V::mul_add(y_1, v47, s);
-                        s
-                    },
-                    v65,
-                    V::mul(v4, v47),
-                ),
-                out1.at(0usize, c),
-            );
-            // out1[1] = -v4*v60
-            V::store(V::neg(V::mul(v4, v60)), out1.at(1usize, c));
-            // out1[2] = v4*v55
-            V::store(V::mul(v4, v55), out1.at(2usize, c));
-            // out1[3] = v4*v51
-            V::store(V::mul(v4, v51), out1.at(3usize, c));
-            // grad0[0] + = -((v45*v24 + v42*v5)*grad_o_1)
-            V::store(
-                V::add(
-                    V::load(grad0.at(0usize, c)),
-                    V::neg(V::mul(V::mul_add(v42, v5, V::mul(v45, v24)), grad_o_1)),
-                ),
-                grad0.at(0usize, c),
-            );
-            // grad0[1] + = v42*v17*grad_o_e2 + v45*v17*grad_o_e1
-            V::store(
-                V::add(
-                    V::load(grad0.at(1usize, c)),
-                    V::mul_add(
-                        V::mul(v45, v17),
-                        grad_o_e1,
-                        V::mul(V::mul(v42, v17), grad_o_e2),
-                    ),
-                ),
-                grad0.at(1usize, c),
-            );
-            // grad0[2] + = v42*v11*grad_o_e1 - v45*v11*grad_o_e2
-            V::store(
-                V::add(
-                    V::load(grad0.at(2usize, c)),
-                    V::neg_mul_add(
-                        V::mul(v45, v11),
-                        grad_o_e2,
-                        V::mul(V::mul(v42, v11), grad_o_e1),
-                    ),
-                ),
-                grad0.at(2usize, c),
-            );
-            // grad0[3] + = (v45*v5 - v42*v24)*grad_o_e12
-            V::store(
-                V::add(
-                    V::load(grad0.at(3usize, c)),
-                    V::mul(V::neg_mul_add(v42, v24, V::mul(v45, v5)), grad_o_e12),
-                ),
+                V::add(V::load(grad0.at(3usize, c)), V::mul(v22, grad_o_e12)),
                 grad0.at(3usize, c),
             );
+            let v28 = V::mul(V::load(param0.at(3usize, c)), grad_o_e12);
+            let mut v30 = V::mul(v5, v28);
+            let mut v31 = V::mul(v12, v28);
+            let mut v32 = V::mul(v3, v28);
+            let grad_o_e2 = V::load(grad_o.at(2usize, c));
+            let w2 = V::load(param0.at(2usize, c));
+            let v36 = V::mul(w2, grad_o_e2);
+            v31 = V::neg_mul_add(v14, v36, v31);
+            let mut v40 = V::mul(V::mul(v5, v8), grad_o_e2);
+            let w1 = V::load(param0.at(1usize, c));
+            let v42 = V::mul(w1, grad_o_e2);
+            let mut v43 = V::mul(v8, v42);
+            let mut v44 = V::mul(v5, v42);
+            v43 = V::neg_mul_add(v10, v28, v43);
+            let grad_o_e1 = V::load(grad_o.at(1usize, c));
+            let mut v47 = V::mul(V::mul(v5, v14), grad_o_e1);
+            let v48 = V::mul(w2, grad_o_e1);
+            v47 = V::neg_mul_add(V::mul(v3, v14), grad_o_e2, v47);
+            // grad0[2] += v5*v14*grad_o_e1 - v3*v14*grad_o_e2
+            V::store(V::add(V::load(grad0.at(2usize, c)), v47), grad0.at(2usize, c));
+            let mut v51 = V::mul(v5, v48);
+            v43 = V::mul_add(v14, v48, v43);
+            v51 = V::neg_mul_add(v3, v36, v51);
+            let v55 = V::mul(w1, grad_o_e1);
+            v40 = V::mul_add(V::mul(v3, v8), grad_o_e1, v40);
+            // grad0[1] += v5*v8*grad_o_e2 + v3*v8*grad_o_e1
+            V::store(V::add(V::load(grad0.at(1usize, c)), v40), grad0.at(1usize, c));
+            v31 = V::mul_add(v8, v55, v31);
+            v44 = V::mul_add(v3, v55, v44);
+            let grad_o_1 = V::load(grad_o.at(0usize, c));
+            // grad0[0] += -((v3*v10 + v5*v12)*grad_o_1)
+            V::store(
+                V::add(V::load(grad0.at(0usize, c)), V::neg(V::mul(v15, grad_o_1))),
+                grad0.at(0usize, c),
+            );
+            let v65 = V::mul(V::load(param0.at(0usize, c)), grad_o_1);
+            v43 = V::neg_mul_add(v12, v65, v43);
+            v32 = V::neg_mul_add(v5, v65, v32);
+            v31 = V::neg_mul_add(v10, v65, v31);
+            v30 = V::mul_add(v3, v65, v30);
+            // out1[3] = v7*v53
+            V::store(V::mul(v7, v51), out1.at(3usize, c));
+            let mut v75 = V::mul(y_e12, v51);
+            // out1[2] = v7*v69
+            V::store(V::mul(v7, v32), out1.at(2usize, c));
+            v75 = V::mul_add(y_e2, v32, v75);
+            // out1[1] = -v7*v73
+            V::store(V::neg(V::mul(v7, v30)), out1.at(1usize, c));
+            v75 = V::neg_mul_add(y_e1, v30, v75);
+            let mut v83 = V::mul(v7, v44);
+            v75 = V::mul_add(y_1, v44, v75);
+            v83 = V::mul_add(v75, v86, v83);
+            // out1[0] = v7*v60 + (y_e12*v53 + y_e2*v69 - y_e1*v73 + y_1*v60)*gate'(y_1)
+            V::store(v83, out1.at(0usize, c));
+            // out0[1] = v1*(v8*v42 - v10*v28 + v14*v48 - v12*v65)
+            V::store(V::mul(v1, v43), out0.at(1usize, c));
+            // out0[0] = v1*(v12*v28 - v14*v36 + v8*v55 - v10*v65)
+            V::store(V::mul(v1, v31), out0.at(0usize, c));
         }
     }
 }
@@ -626,9 +490,9 @@ pub(super) static SGP_PROGRAM_1: Program = Program {
             StageCall {
                 stage: &super::sgp::SGP_3,
                 inputs: &[
+                    Slot::External(0usize),
                     Slot::External(1usize),
                     Slot::External(2usize),
-                    Slot::External(0usize),
                 ],
                 outputs: &[Slot::External(0usize), Slot::External(1usize)],
                 params: &[0],
@@ -652,47 +516,40 @@ unsafe fn sgp_4<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let out0 = args.outputs[0];
         let param0 = args.params[0];
         let c0e0 = V::from_f64(0f64);
-        let v7 = gate::<V>(args.gate, c0e0);
+        let v10 = gate::<V>(args.gate, c0e0);
         for group in 0..args.groups {
             let c = group * V::LANES;
+            x.prefetch::<4usize>(c);
+            y.prefetch::<2usize>(c);
             let x_1 = V::load(x.at(0usize, c));
-            let v3 = gate::<V>(args.gate, x_1);
-            let v4 = V::mul(V::load(x.at(1usize, c)), v3);
-            let v8 = V::mul(V::load(y.at(0usize, c)), v7);
-            let v11 = V::mul(V::load(x.at(2usize, c)), v3);
-            let v13 = V::mul(V::load(y.at(1usize, c)), v7);
-            let w0 = V::load(param0.at(0usize, c));
-            let v19 = V::mul(x_1, v3);
-            let w3 = V::load(param0.at(3usize, c));
-            let v24 = V::mul(V::load(x.at(3usize, c)), v3);
-            // out0[0] = -(w1*(v4*v8 + v11*v13))
+            let v1 = gate::<V>(args.gate, x_1);
+            let v2 = V::mul(x_1, v1);
+            let v4 = V::mul(V::load(x.at(1usize, c)), v1);
+            let v6 = V::mul(V::load(x.at(2usize, c)), v1);
+            let v8 = V::mul(V::load(x.at(3usize, c)), v1);
+            let v12 = V::mul(V::load(y.at(0usize, c)), v10);
+            let v14 = V::mul(V::load(y.at(1usize, c)), v10);
+            let mut v15 = V::mul(v4, v12);
+            v15 = V::mul_add(v6, v14, v15);
+            // out0[0] = -(w1*(v4*v12 + v6*v14))
             V::store(
-                V::neg(
-                    V::mul(
-                        V::load(param0.at(1usize, c)),
-                        V::mul_add(v11, v13, V::mul(v4, v8)),
-                    ),
-                ),
+                V::neg(V::mul(V::load(param0.at(1usize, c)), v15)),
                 out0.at(0usize, c),
             );
-            // out0[1] = w0*v19*v8 - w3*v24*v13
-            V::store(
-                V::neg_mul_add(w3, V::mul(v24, v13), V::mul(w0, V::mul(v19, v8))),
-                out0.at(1usize, c),
-            );
-            // out0[2] = w0*v19*v13 + w3*v24*v8
-            V::store(
-                V::mul_add(w3, V::mul(v24, v8), V::mul(w0, V::mul(v19, v13))),
-                out0.at(2usize, c),
-            );
-            // out0[3] = w2*(v4*v13 - v11*v8)
-            V::store(
-                V::mul(
-                    V::load(param0.at(2usize, c)),
-                    V::neg_mul_add(v11, v8, V::mul(v4, v13)),
-                ),
-                out0.at(3usize, c),
-            );
+            let w0 = V::load(param0.at(0usize, c));
+            let mut v23 = V::mul(w0, V::mul(v2, v12));
+            let w3 = V::load(param0.at(3usize, c));
+            v23 = V::neg_mul_add(w3, V::mul(v8, v14), v23);
+            // out0[1] = w0*v2*v12 - w3*v8*v14
+            V::store(v23, out0.at(1usize, c));
+            let mut v29 = V::mul(w0, V::mul(v2, v14));
+            v29 = V::mul_add(w3, V::mul(v8, v12), v29);
+            // out0[2] = w0*v2*v14 + w3*v8*v12
+            V::store(v29, out0.at(2usize, c));
+            let mut v33 = V::mul(v4, v14);
+            v33 = V::neg_mul_add(v6, v12, v33);
+            // out0[3] = w2*(v4*v14 - v6*v12)
+            V::store(V::mul(V::load(param0.at(2usize, c)), v33), out0.at(3usize, c));
         }
     }
 }
@@ -712,125 +569,91 @@ unsafe fn sgp_5<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let param0 = args.params[0];
         let grad0 = args.param_grads[0];
         let c0e0 = V::from_f64(0f64);
-        let v4 = gate::<V>(args.gate, c0e0);
+        let v10 = gate::<V>(args.gate, c0e0);
         for group in 0..args.groups {
             let c = group * V::LANES;
+            x.prefetch::<4usize>(c);
+            y.prefetch::<2usize>(c);
+            grad_o.prefetch::<4usize>(c);
             let x_1 = V::load(x.at(0usize, c));
-            let (v1, v45) = gate_and_slope::<V>(args.gate, x_1);
-            let v5 = V::mul(V::load(y.at(1usize, c)), v4);
-            let w0 = V::load(param0.at(0usize, c));
-            let grad_o_e2 = V::load(grad_o.at(2usize, c));
-            let v8 = V::mul(w0, grad_o_e2);
-            let v11 = V::mul(V::load(y.at(0usize, c)), v4);
-            let grad_o_e1 = V::load(grad_o.at(1usize, c));
-            let v13 = V::mul(w0, grad_o_e1);
-            let v15 = V::mul_add(v11, v13, V::mul(v5, v8));
-            let x_e12 = V::load(x.at(3usize, c));
-            let w3 = V::load(param0.at(3usize, c));
-            let v19 = V::mul(w3, grad_o_e2);
-            let v21 = V::mul(w3, grad_o_e1);
-            let v23 = V::neg_mul_add(v5, v21, V::mul(v11, v19));
-            let x_e2 = V::load(x.at(2usize, c));
-            let grad_o_e12 = V::load(grad_o.at(3usize, c));
-            let v28 = V::mul(V::load(param0.at(2usize, c)), grad_o_e12);
-            let grad_o_1 = V::load(grad_o.at(0usize, c));
-            let v32 = V::mul(V::load(param0.at(1usize, c)), grad_o_1);
-            let v34 = V::mul_add(v5, v32, V::mul(v11, v28));
+            let (v1, v88) = gate_and_slope::<V>(args.gate, x_1);
+            let v2 = V::mul(x_1, v1);
             let x_e1 = V::load(x.at(1usize, c));
-            let v40 = V::neg_mul_add(v11, v32, V::mul(v5, v28));
-            let v52 = V::mul(x_e12, v1);
-            let v54 = V::mul(x_e2, v1);
-            let v57 = V::mul(x_1, v1);
-            let v60 = V::mul(x_e1, v1);
-            // out0[0] = v1*v15 + (x_e12*v23 - x_e2*v34 + x_e1*v40 + x_1*v15)*gate'(x_1)
+            let v4 = V::mul(x_e1, v1);
+            let x_e2 = V::load(x.at(2usize, c));
+            let v6 = V::mul(x_e2, v1);
+            let x_e12 = V::load(x.at(3usize, c));
+            let v8 = V::mul(x_e12, v1);
+            let v12 = V::mul(V::load(y.at(0usize, c)), v10);
+            let v14 = V::mul(V::load(y.at(1usize, c)), v10);
+            let mut v15 = V::mul(v4, v12);
+            v15 = V::mul_add(v6, v14, v15);
+            let mut v22 = V::mul(v4, v14);
+            v22 = V::neg_mul_add(v6, v12, v22);
+            let grad_o_e12 = V::load(grad_o.at(3usize, c));
+            // grad0[2] += (v4*v14 - v6*v12)*grad_o_e12
             V::store(
-                V::mul_add(
-                    {
-                        let mut s = V::mul(x_e12, v23);
-                        s = V::neg_mul_add(x_e2, v34, s);
-                        s = V::mul_add(x_e1, v40, s);
-                        s = V::mul_add(x_1, v15, s);
-                        s
-                    },
-                    v45,
-                    V::mul(v1, v15),
-                ),
-                out0.at(0usize, c),
-            );
-            // out0[1] = v1*v40
-            V::store(V::mul(v1, v40), out0.at(1usize, c));
-            // out0[2] = -v1*v34
-            V::store(V::neg(V::mul(v1, v34)), out0.at(2usize, c));
-            // out0[3] = v1*v23
-            V::store(V::mul(v1, v23), out0.at(3usize, c));
-            // out1[0] = v4*(v52*v19 - v54*v28 + v57*v13 - v60*v32)
-            V::store(
-                V::mul(
-                    v4,
-                    {
-                        let mut s = V::mul(v52, v19);
-                        s = V::neg_mul_add(v54, v28, s);
-                        s = V::mul_add(v57, v13, s);
-                        s = V::neg_mul_add(v60, v32, s);
-                        s
-                    },
-                ),
-                out1.at(0usize, c),
-            );
-            // out1[1] = v4*(v60*v28 + v57*v8 - v52*v21 - v54*v32)
-            V::store(
-                V::mul(
-                    v4,
-                    {
-                        let mut s = V::mul(v60, v28);
-                        s = V::mul_add(v57, v8, s);
-                        s = V::neg_mul_add(v52, v21, s);
-                        s = V::neg_mul_add(v54, v32, s);
-                        s
-                    },
-                ),
-                out1.at(1usize, c),
-            );
-            // grad0[0] + = v57*v5*grad_o_e2 + v57*v11*grad_o_e1
-            V::store(
-                V::add(
-                    V::load(grad0.at(0usize, c)),
-                    V::mul_add(
-                        V::mul(v57, v11),
-                        grad_o_e1,
-                        V::mul(V::mul(v57, v5), grad_o_e2),
-                    ),
-                ),
-                grad0.at(0usize, c),
-            );
-            // grad0[1] + = -((v60*v11 + v54*v5)*grad_o_1)
-            V::store(
-                V::add(
-                    V::load(grad0.at(1usize, c)),
-                    V::neg(V::mul(V::mul_add(v54, v5, V::mul(v60, v11)), grad_o_1)),
-                ),
-                grad0.at(1usize, c),
-            );
-            // grad0[2] + = (v60*v5 - v54*v11)*grad_o_e12
-            V::store(
-                V::add(
-                    V::load(grad0.at(2usize, c)),
-                    V::mul(V::neg_mul_add(v54, v11, V::mul(v60, v5)), grad_o_e12),
-                ),
+                V::add(V::load(grad0.at(2usize, c)), V::mul(v22, grad_o_e12)),
                 grad0.at(2usize, c),
             );
-            // grad0[3] + = v52*v11*grad_o_e2 - v52*v5*grad_o_e1
+            let v28 = V::mul(V::load(param0.at(2usize, c)), grad_o_e12);
+            let mut v29 = V::mul(v12, v28);
+            let mut v31 = V::mul(v14, v28);
+            let mut v32 = V::mul(v4, v28);
+            let grad_o_e2 = V::load(grad_o.at(2usize, c));
+            let mut v34 = V::mul(V::mul(v8, v12), grad_o_e2);
+            let w3 = V::load(param0.at(3usize, c));
+            let v36 = V::mul(w3, grad_o_e2);
+            let mut v37 = V::mul(v12, v36);
+            let mut v38 = V::mul(v8, v36);
+            v38 = V::neg_mul_add(v6, v28, v38);
+            let mut v40 = V::mul(V::mul(v2, v14), grad_o_e2);
+            let w0 = V::load(param0.at(0usize, c));
+            let v42 = V::mul(w0, grad_o_e2);
+            let mut v43 = V::mul(v14, v42);
+            v32 = V::mul_add(v2, v42, v32);
+            let grad_o_e1 = V::load(grad_o.at(1usize, c));
+            let v48 = V::mul(w3, grad_o_e1);
+            v34 = V::neg_mul_add(V::mul(v8, v14), grad_o_e1, v34);
+            // grad0[3] += v8*v12*grad_o_e2 - v8*v14*grad_o_e1
+            V::store(V::add(V::load(grad0.at(3usize, c)), v34), grad0.at(3usize, c));
+            v37 = V::neg_mul_add(v14, v48, v37);
+            v32 = V::neg_mul_add(v8, v48, v32);
+            let v55 = V::mul(w0, grad_o_e1);
+            v40 = V::mul_add(V::mul(v2, v12), grad_o_e1, v40);
+            // grad0[0] += v2*v14*grad_o_e2 + v2*v12*grad_o_e1
+            V::store(V::add(V::load(grad0.at(0usize, c)), v40), grad0.at(0usize, c));
+            v43 = V::mul_add(v12, v55, v43);
+            v38 = V::mul_add(v2, v55, v38);
+            let grad_o_1 = V::load(grad_o.at(0usize, c));
+            // grad0[1] += -((v4*v12 + v6*v14)*grad_o_1)
             V::store(
-                V::add(
-                    V::load(grad0.at(3usize, c)),
-                    V::neg_mul_add(
-                        V::mul(v52, v5),
-                        grad_o_e1,
-                        V::mul(V::mul(v52, v11), grad_o_e2),
-                    ),
-                ),
-                grad0.at(3usize, c),
+                V::add(V::load(grad0.at(1usize, c)), V::neg(V::mul(v15, grad_o_1))),
+                grad0.at(1usize, c),
             );
+            let v65 = V::mul(V::load(param0.at(1usize, c)), grad_o_1);
+            v29 = V::mul_add(v14, v65, v29);
+            v32 = V::neg_mul_add(v6, v65, v32);
+            v31 = V::neg_mul_add(v12, v65, v31);
+            v38 = V::neg_mul_add(v4, v65, v38);
+            // out1[1] = v10*(v4*v28 + v2*v42 - v8*v48 - v6*v65)
+            V::store(V::mul(v10, v32), out1.at(1usize, c));
+            // out1[0] = v10*(v8*v36 - v6*v28 + v2*v55 - v4*v65)
+            V::store(V::mul(v10, v38), out1.at(0usize, c));
+            // out0[3] = v1*v52
+            V::store(V::mul(v1, v37), out0.at(3usize, c));
+            let mut v77 = V::mul(x_e12, v37);
+            // out0[2] = -v1*v68
+            V::store(V::neg(V::mul(v1, v29)), out0.at(2usize, c));
+            v77 = V::neg_mul_add(x_e2, v29, v77);
+            // out0[1] = v1*v72
+            V::store(V::mul(v1, v31), out0.at(1usize, c));
+            v77 = V::mul_add(x_e1, v31, v77);
+            let mut v85 = V::mul(v1, v43);
+            v77 = V::mul_add(x_1, v43, v77);
+            v85 = V::mul_add(v77, v88, v85);
+            // out0[0] = v1*v59 + (x_e12*v52 - x_e2*v68 + x_e1*v72 + x_1*v59)*gate'(x_1)
+            V::store(v85, out0.at(0usize, c));
         }
     }
 }
@@ -898,45 +721,40 @@ unsafe fn sgp_6<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let out0 = args.outputs[0];
         let param0 = args.params[0];
         let c0e0 = V::from_f64(0f64);
-        let v3 = gate::<V>(args.gate, c0e0);
+        let v1 = gate::<V>(args.gate, c0e0);
         for group in 0..args.groups {
             let c = group * V::LANES;
-            let v4 = V::mul(V::load(x.at(0usize, c)), v3);
-            let v6 = V::mul(V::load(y.at(0usize, c)), v3);
-            let v9 = V::mul(V::load(x.at(1usize, c)), v3);
-            let v11 = V::mul(V::load(y.at(1usize, c)), v3);
-            // out0[0] = -(w0*(v4*v6 + v9*v11))
+            x.prefetch::<2usize>(c);
+            y.prefetch::<2usize>(c);
+            let v3 = V::mul(V::load(x.at(0usize, c)), v1);
+            let v5 = V::mul(V::load(x.at(1usize, c)), v1);
+            let v7 = V::mul(V::load(y.at(0usize, c)), v1);
+            let v9 = V::mul(V::load(y.at(1usize, c)), v1);
+            let mut v10 = V::mul(v3, v7);
+            v10 = V::mul_add(v5, v9, v10);
+            // out0[0] = -(w0*(v3*v7 + v5*v9))
             V::store(
-                V::neg(
-                    V::mul(
-                        V::load(param0.at(0usize, c)),
-                        V::mul_add(v9, v11, V::mul(v4, v6)),
-                    ),
-                ),
+                V::neg(V::mul(V::load(param0.at(0usize, c)), v10)),
                 out0.at(0usize, c),
             );
-            // out0[1] = w1*(v4*v11 - v9*v6)
-            V::store(
-                V::mul(
-                    V::load(param0.at(1usize, c)),
-                    V::neg_mul_add(v9, v6, V::mul(v4, v11)),
-                ),
-                out0.at(1usize, c),
-            );
+            let mut v16 = V::mul(v3, v9);
+            v16 = V::neg_mul_add(v5, v7, v16);
+            // out0[1] = w1*(v3*v9 - v5*v7)
+            V::store(V::mul(V::load(param0.at(1usize, c)), v16), out0.at(1usize, c));
         }
     }
 }
 pub(super) static SGP_6: Stage = stage!(sgp_6);
-/// From `y`, `grad_o`, `x`, `w` to `grad_x`, `grad_y`, `grad_w`: adjoint of o = weighted_product(w, gate(x), gate(y)).
+/// From `x`, `y`, `grad_o`, `w` to `grad_x`, `grad_y`, `grad_w`: adjoint of o = weighted_product(w, gate(x), gate(y)).
 ///
 /// From `sgp_grad` of Cl(0,2,0).
 #[inline(always)]
 unsafe fn sgp_7<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
     // SAFETY: the caller keeps the contract of `StageArgs`; the tier runs on this CPU.
     unsafe {
-        let y = args.inputs[0];
-        let grad_o = args.inputs[1];
-        let x = args.inputs[2];
+        let x = args.inputs[0];
+        let y = args.inputs[1];
+        let grad_o = args.inputs[2];
         let out0 = args.outputs[0];
         let out1 = args.outputs[1];
         let param0 = args.params[0];
@@ -945,50 +763,47 @@ unsafe fn sgp_7<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let v1 = gate::<V>(args.gate, c0e0);
         for group in 0..args.groups {
             let c = group * V::LANES;
-            let v3 = V::mul(V::load(y.at(1usize, c)), v1);
+            x.prefetch::<2usize>(c);
+            y.prefetch::<2usize>(c);
+            grad_o.prefetch::<2usize>(c);
+            let v3 = V::mul(V::load(x.at(0usize, c)), v1);
+            let v5 = V::mul(V::load(x.at(1usize, c)), v1);
+            let v7 = V::mul(V::load(y.at(0usize, c)), v1);
+            let v9 = V::mul(V::load(y.at(1usize, c)), v1);
+            let mut v10 = V::mul(v3, v7);
+            v10 = V::mul_add(v5, v9, v10);
+            let mut v13 = V::mul(v3, v9);
+            v13 = V::neg_mul_add(v5, v7, v13);
             let grad_o_e12 = V::load(grad_o.at(1usize, c));
-            let v6 = V::mul(V::load(param0.at(1usize, c)), grad_o_e12);
-            let v9 = V::mul(V::load(y.at(0usize, c)), v1);
-            let grad_o_1 = V::load(grad_o.at(0usize, c));
-            let v12 = V::mul(V::load(param0.at(0usize, c)), grad_o_1);
-            let v22 = V::mul(V::load(x.at(1usize, c)), v1);
-            let v25 = V::mul(V::load(x.at(0usize, c)), v1);
-            // out0[0] = v1*(v3*v6 - v9*v12)
+            // grad0[1] += (v3*v9 - v5*v7)*grad_o_e12
             V::store(
-                V::mul(v1, V::neg_mul_add(v9, v12, V::mul(v3, v6))),
-                out0.at(0usize, c),
-            );
-            // out0[1] = -(v1*(v9*v6 + v3*v12))
-            V::store(
-                V::neg(V::mul(v1, V::mul_add(v3, v12, V::mul(v9, v6)))),
-                out0.at(1usize, c),
-            );
-            // out1[0] = -(v1*(v22*v6 + v25*v12))
-            V::store(
-                V::neg(V::mul(v1, V::mul_add(v25, v12, V::mul(v22, v6)))),
-                out1.at(0usize, c),
-            );
-            // out1[1] = v1*(v25*v6 - v22*v12)
-            V::store(
-                V::mul(v1, V::neg_mul_add(v22, v12, V::mul(v25, v6))),
-                out1.at(1usize, c),
-            );
-            // grad0[0] + = -((v25*v9 + v22*v3)*grad_o_1)
-            V::store(
-                V::add(
-                    V::load(grad0.at(0usize, c)),
-                    V::neg(V::mul(V::mul_add(v22, v3, V::mul(v25, v9)), grad_o_1)),
-                ),
-                grad0.at(0usize, c),
-            );
-            // grad0[1] + = (v25*v3 - v22*v9)*grad_o_e12
-            V::store(
-                V::add(
-                    V::load(grad0.at(1usize, c)),
-                    V::mul(V::neg_mul_add(v22, v9, V::mul(v25, v3)), grad_o_e12),
-                ),
+                V::add(V::load(grad0.at(1usize, c)), V::mul(v13, grad_o_e12)),
                 grad0.at(1usize, c),
             );
+            let v19 = V::mul(V::load(param0.at(1usize, c)), grad_o_e12);
+            let mut v20 = V::mul(v7, v19);
+            let mut v21 = V::mul(v5, v19);
+            let mut v22 = V::mul(v9, v19);
+            let mut v23 = V::mul(v3, v19);
+            let grad_o_1 = V::load(grad_o.at(0usize, c));
+            // grad0[0] += -((v3*v7 + v5*v9)*grad_o_1)
+            V::store(
+                V::add(V::load(grad0.at(0usize, c)), V::neg(V::mul(v10, grad_o_1))),
+                grad0.at(0usize, c),
+            );
+            let v28 = V::mul(V::load(param0.at(0usize, c)), grad_o_1);
+            v20 = V::mul_add(v9, v28, v20);
+            v23 = V::neg_mul_add(v5, v28, v23);
+            v22 = V::neg_mul_add(v7, v28, v22);
+            v21 = V::mul_add(v3, v28, v21);
+            // out1[1] = v1*(v3*v19 - v5*v28)
+            V::store(V::mul(v1, v23), out1.at(1usize, c));
+            // out1[0] = -(v1*(v5*v19 + v3*v28))
+            V::store(V::neg(V::mul(v1, v21)), out1.at(0usize, c));
+            // out0[1] = -(v1*(v7*v19 + v9*v28))
+            V::store(V::neg(V::mul(v1, v20)), out0.at(1usize, c));
+            // out0[0] = v1*(v9*v19 - v7*v28)
+            V::store(V::mul(v1, v22), out0.at(0usize, c));
         }
     }
 }
@@ -1030,9 +845,9 @@ pub(super) static SGP_PROGRAM_3: Program = Program {
             StageCall {
                 stage: &super::sgp::SGP_7,
                 inputs: &[
+                    Slot::External(0usize),
                     Slot::External(1usize),
                     Slot::External(2usize),
-                    Slot::External(0usize),
                 ],
                 outputs: &[Slot::External(0usize), Slot::External(1usize)],
                 params: &[0],

@@ -15,27 +15,29 @@ unsafe fn steerable_product_norm_0<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let r = args.inputs[0];
         let out0 = args.outputs[0];
         let param0 = args.params[0];
+        let c1em16 = V::from_f64(0.0000000000000001f64);
         let c1e0 = V::from_f64(1f64);
         let c1p000001e0 = V::from_f64(1.000001f64);
-        let c1em16 = V::from_f64(0.0000000000000001f64);
         for group in 0..args.groups {
             let c = group * V::LANES;
+            r.prefetch::<4usize>(c);
             let r_1 = V::load(r.at(0usize, c));
-            let v5 = V::mul(r_1, r_1);
+            let v1 = V::mul(r_1, r_1);
             let r_e1 = V::load(r.at(1usize, c));
+            let mut v15 = V::mul(r_e1, r_e1);
             let r_e2 = V::load(r.at(2usize, c));
-            let v22 = V::mul_add(r_e2, r_e2, V::mul(r_e1, r_e1));
-            let v30 = V::div(
+            v15 = V::mul_add(r_e2, r_e2, v15);
+            let r_e12 = V::load(r.at(3usize, c));
+            let v29 = V::mul(r_e12, r_e12);
+            let v40 = V::div(
                 c1e0,
                 V::mul_add(
                     V::sigmoid(V::load(param0.at(1usize, c))),
-                    V::sub(V::sqrt(V::sqrt(V::mul_add(v22, v22, c1em16))), c1e0),
+                    V::sub(V::sqrt(V::sqrt(V::mul_add(v15, v15, c1em16))), c1e0),
                     c1p000001e0,
                 ),
             );
-            let r_e12 = V::load(r.at(3usize, c));
-            let v36 = V::mul(r_e12, r_e12);
-            // out0[0] = r_1*(1/(1.000001 + sigmoid(a0)*(sqrt(sqrt(v5*v5 + 0.0000000000000001)) - 1)))
+            // out0[0] = r_1*(1/(1.000001 + sigmoid(a0)*(sqrt(sqrt(v1*v1 + 0.0000000000000001)) - 1)))
             V::store(
                 V::mul(
                     r_1,
@@ -43,18 +45,18 @@ unsafe fn steerable_product_norm_0<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
                         c1e0,
                         V::mul_add(
                             V::sigmoid(V::load(param0.at(0usize, c))),
-                            V::sub(V::sqrt(V::sqrt(V::mul_add(v5, v5, c1em16))), c1e0),
+                            V::sub(V::sqrt(V::sqrt(V::mul_add(v1, v1, c1em16))), c1e0),
                             c1p000001e0,
                         ),
                     ),
                 ),
                 out0.at(0usize, c),
             );
-            // out0[1] = r_e1*v30
-            V::store(V::mul(r_e1, v30), out0.at(1usize, c));
-            // out0[2] = r_e2*v30
-            V::store(V::mul(r_e2, v30), out0.at(2usize, c));
-            // out0[3] = r_e12*(1/(1.000001 + sigmoid(a2)*(sqrt(sqrt(0.0000000000000001 + v36*v36)) - 1)))
+            // out0[1] = r_e1*v40
+            V::store(V::mul(r_e1, v40), out0.at(1usize, c));
+            // out0[2] = r_e2*v40
+            V::store(V::mul(r_e2, v40), out0.at(2usize, c));
+            // out0[3] = r_e12*(1/(1.000001 + sigmoid(a2)*(sqrt(sqrt(0.0000000000000001 + v29*v29)) - 1)))
             V::store(
                 V::mul(
                     r_e12,
@@ -62,7 +64,7 @@ unsafe fn steerable_product_norm_0<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
                         c1e0,
                         V::mul_add(
                             V::sigmoid(V::load(param0.at(2usize, c))),
-                            V::sub(V::sqrt(V::sqrt(V::mul_add(v36, v36, c1em16))), c1e0),
+                            V::sub(V::sqrt(V::sqrt(V::mul_add(v29, v29, c1em16))), c1e0),
                             c1p000001e0,
                         ),
                     ),
@@ -85,96 +87,98 @@ unsafe fn steerable_product_norm_1<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let out0 = args.outputs[0];
         let param0 = args.params[0];
         let grad0 = args.param_grads[0];
+        let c1em16 = V::from_f64(0.0000000000000001f64);
         let c1e0 = V::from_f64(1f64);
         let c1p000001e0 = V::from_f64(1.000001f64);
-        let c1em16 = V::from_f64(0.0000000000000001f64);
         let c5em1 = V::from_f64(0.5f64);
         for group in 0..args.groups {
             let c = group * V::LANES;
-            let v3 = V::sigmoid(V::load(param0.at(0usize, c)));
+            r.prefetch::<4usize>(c);
+            t1.prefetch::<4usize>(c);
             let r_1 = V::load(r.at(0usize, c));
-            let v5 = V::mul(r_1, r_1);
-            let v9 = V::sqrt(V::mul_add(v5, v5, c1em16));
-            let v10 = V::sqrt(v9);
-            let v11 = V::sub(v10, c1e0);
-            let v13 = V::mul_add(v3, v11, c1p000001e0);
-            let v14 = V::div(c1e0, v13);
-            let t1_0 = V::load(t1.at(0usize, c));
-            let v19 = V::mul(v14, V::div(V::mul(r_1, t1_0), v13));
-            let v26 = V::mul(
-                v5,
-                V::mul(V::mul(V::mul(v3, v19), V::div(c5em1, v10)), V::div(c5em1, v9)),
-            );
-            let v28 = V::mul(r_1, V::add(v26, v26));
-            let v32 = V::sigmoid(V::load(param0.at(1usize, c)));
+            let v1 = V::mul(r_1, r_1);
+            let v5 = V::sqrt(V::mul_add(v1, v1, c1em16));
+            let v6 = V::sqrt(v5);
+            let v8 = V::sigmoid(V::load(param0.at(0usize, c)));
+            let v10 = V::sub(v6, c1e0);
+            let v13 = V::mul_add(v8, v10, c1p000001e0);
             let r_e1 = V::load(r.at(1usize, c));
+            let mut v15 = V::mul(r_e1, r_e1);
             let r_e2 = V::load(r.at(2usize, c));
-            let v37 = V::mul_add(r_e2, r_e2, V::mul(r_e1, r_e1));
-            let v40 = V::sqrt(V::mul_add(v37, v37, c1em16));
-            let v41 = V::sqrt(v40);
-            let v42 = V::sub(v41, c1e0);
-            let v44 = V::mul_add(v32, v42, c1p000001e0);
-            let v45 = V::div(c1e0, v44);
-            let t1_1 = V::load(t1.at(1usize, c));
-            let t1_2 = V::load(t1.at(2usize, c));
-            let v53 = V::mul(
-                v45,
-                V::div(V::mul_add(r_e1, t1_1, V::mul(r_e2, t1_2)), v44),
-            );
-            let v59 = V::mul(
-                v37,
-                V::mul(V::mul(V::mul(v32, v53), V::div(c5em1, v41)), V::div(c5em1, v40)),
-            );
-            let v60 = V::add(v59, v59);
-            let v61 = V::mul(r_e1, v60);
-            let v65 = V::mul(r_e2, v60);
-            let v69 = V::sigmoid(V::load(param0.at(2usize, c)));
+            v15 = V::mul_add(r_e2, r_e2, v15);
+            let v21 = V::sqrt(V::mul_add(v15, v15, c1em16));
+            let v22 = V::sqrt(v21);
+            let v24 = V::sigmoid(V::load(param0.at(1usize, c)));
+            let v25 = V::sub(v22, c1e0);
+            let v27 = V::mul_add(v24, v25, c1p000001e0);
             let r_e12 = V::load(r.at(3usize, c));
-            let v71 = V::mul(r_e12, r_e12);
-            let v74 = V::sqrt(V::mul_add(v71, v71, c1em16));
-            let v75 = V::sqrt(v74);
-            let v76 = V::sub(v75, c1e0);
-            let v78 = V::mul_add(v69, v76, c1p000001e0);
-            let v79 = V::div(c1e0, v78);
+            let v29 = V::mul(r_e12, r_e12);
+            let v32 = V::sqrt(V::mul_add(v29, v29, c1em16));
+            let v33 = V::sqrt(v32);
+            let v35 = V::sigmoid(V::load(param0.at(2usize, c)));
+            let v36 = V::sub(v33, c1e0);
+            let v38 = V::mul_add(v35, v36, c1p000001e0);
+            let v39 = V::div(c1e0, v13);
+            let v40 = V::div(c1e0, v27);
+            let v41 = V::div(c1e0, v38);
             let t1_3 = V::load(t1.at(3usize, c));
-            let v84 = V::mul(v79, V::div(V::mul(r_e12, t1_3), v78));
-            let v90 = V::mul(
-                v71,
-                V::mul(V::mul(V::mul(v69, v84), V::div(c5em1, v75)), V::div(c5em1, v74)),
-            );
-            let v92 = V::mul(r_e12, V::add(v90, v90));
-            // out0[0] = v14*t1_0 - v28 - v28
-            V::store(V::sub(V::mul_sub(v14, t1_0, v28), v28), out0.at(0usize, c));
-            // out0[1] = v45*t1_1 - v61 - v61
-            V::store(V::sub(V::mul_sub(v45, t1_1, v61), v61), out0.at(1usize, c));
-            // out0[2] = v45*t1_2 - v65 - v65
-            V::store(V::sub(V::mul_sub(v45, t1_2, v65), v65), out0.at(2usize, c));
-            // out0[3] = v79*t1_3 - v92 - v92
-            V::store(V::sub(V::mul_sub(v79, t1_3, v92), v92), out0.at(3usize, c));
-            // grad0[0] + = -(v11*v19*(v3*(1 - v3)))
-            V::store(
-                V::add(
-                    V::load(grad0.at(0usize, c)),
-                    V::neg(V::mul(V::mul(v11, v19), V::mul(v3, V::sub(c1e0, v3)))),
-                ),
-                grad0.at(0usize, c),
-            );
-            // grad0[1] + = -(v42*v53*(v32*(1 - v32)))
-            V::store(
-                V::add(
-                    V::load(grad0.at(1usize, c)),
-                    V::neg(V::mul(V::mul(v42, v53), V::mul(v32, V::sub(c1e0, v32)))),
-                ),
-                grad0.at(1usize, c),
-            );
-            // grad0[2] + = -(v76*v84*(v69*(1 - v69)))
+            let t1_2 = V::load(t1.at(2usize, c));
+            let mut v47 = V::mul(r_e2, t1_2);
+            let t1_1 = V::load(t1.at(1usize, c));
+            v47 = V::mul_add(r_e1, t1_1, v47);
+            let t1_0 = V::load(t1.at(0usize, c));
+            let v56 = V::mul(v41, V::div(V::mul(r_e12, t1_3), v38));
+            let v58 = V::mul(v40, V::div(v47, v27));
+            let v60 = V::mul(v39, V::div(V::mul(r_1, t1_0), v13));
+            // grad0[2] += -(v36*v56*(v35*(1 - v35)))
             V::store(
                 V::add(
                     V::load(grad0.at(2usize, c)),
-                    V::neg(V::mul(V::mul(v76, v84), V::mul(v69, V::sub(c1e0, v69)))),
+                    V::neg(V::mul(V::mul(v36, v56), V::mul(v35, V::sub(c1e0, v35)))),
                 ),
                 grad0.at(2usize, c),
             );
+            let v72 = V::mul(
+                v29,
+                V::mul(V::mul(V::mul(v35, v56), V::div(c5em1, v33)), V::div(c5em1, v32)),
+            );
+            let v74 = V::mul(r_e12, V::add(v72, v72));
+            // out0[3] = v41*t1_3 - v74 - v74
+            V::store(V::sub(V::mul_sub(v41, t1_3, v74), v74), out0.at(3usize, c));
+            // grad0[1] += -(v25*v58*(v24*(1 - v24)))
+            V::store(
+                V::add(
+                    V::load(grad0.at(1usize, c)),
+                    V::neg(V::mul(V::mul(v25, v58), V::mul(v24, V::sub(c1e0, v24)))),
+                ),
+                grad0.at(1usize, c),
+            );
+            let v87 = V::mul(
+                v15,
+                V::mul(V::mul(V::mul(v24, v58), V::div(c5em1, v22)), V::div(c5em1, v21)),
+            );
+            let v88 = V::add(v87, v87);
+            let v89 = V::mul(r_e2, v88);
+            // out0[2] = v40*t1_2 - v89 - v89
+            V::store(V::sub(V::mul_sub(v40, t1_2, v89), v89), out0.at(2usize, c));
+            let v92 = V::mul(r_e1, v88);
+            // out0[1] = v40*t1_1 - v92 - v92
+            V::store(V::sub(V::mul_sub(v40, t1_1, v92), v92), out0.at(1usize, c));
+            // grad0[0] += -(v10*v60*(v8*(1 - v8)))
+            V::store(
+                V::add(
+                    V::load(grad0.at(0usize, c)),
+                    V::neg(V::mul(V::mul(v10, v60), V::mul(v8, V::sub(c1e0, v8)))),
+                ),
+                grad0.at(0usize, c),
+            );
+            let v105 = V::mul(
+                v1,
+                V::mul(V::mul(V::mul(v8, v60), V::div(c5em1, v6)), V::div(c5em1, v5)),
+            );
+            let v107 = V::mul(r_1, V::add(v105, v105));
+            // out0[0] = v39*t1_0 - v107 - v107
+            V::store(V::sub(V::mul_sub(v39, t1_0, v107), v107), out0.at(0usize, c));
         }
     }
 }

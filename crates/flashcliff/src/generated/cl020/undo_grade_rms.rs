@@ -16,14 +16,15 @@ unsafe fn undo_grade_rms_0<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let out0 = args.outputs[0];
         let row0 = V::splat(args.rows[0]);
         let inv_channels = V::splat(args.inv_channels);
-        let v3 = V::mul(row0, inv_channels);
+        let v2 = V::mul(row0, inv_channels);
         let eps = V::splat(args.eps);
-        let v5 = V::add(v3, eps);
-        let v6 = V::sqrt(v5);
+        let v4 = V::add(v2, eps);
+        let v5 = V::sqrt(v4);
         for group in 0..args.groups {
             let c = group * V::LANES;
-            // out0[0] = x_1*v6
-            V::store(V::mul(V::load(x.at(0usize, c)), v6), out0.at(0usize, c));
+            x.prefetch::<1usize>(c);
+            // out0[0] = x_1*v5
+            V::store(V::mul(V::load(x.at(0usize, c)), v5), out0.at(0usize, c));
         }
     }
 }
@@ -45,6 +46,7 @@ unsafe fn undo_grade_rms_1<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let v5 = V::sqrt(v4);
         for group in 0..args.groups {
             let c = group * V::LANES;
+            grad_o.prefetch::<1usize>(c);
             // out0[0] = v5*grad_o_1
             V::store(V::mul(v5, V::load(grad_o.at(0usize, c))), out0.at(0usize, c));
         }
@@ -109,16 +111,17 @@ unsafe fn undo_grade_rms_2<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let out0 = args.outputs[0];
         let row0 = V::splat(args.rows[0]);
         let inv_channels = V::splat(args.inv_channels);
-        let v3 = V::mul(row0, inv_channels);
+        let v2 = V::mul(row0, inv_channels);
         let eps = V::splat(args.eps);
-        let v5 = V::add(v3, eps);
-        let v6 = V::sqrt(v5);
+        let v4 = V::add(v2, eps);
+        let v5 = V::sqrt(v4);
         for group in 0..args.groups {
             let c = group * V::LANES;
-            // out0[0] = x_e1*v6
-            V::store(V::mul(V::load(x.at(0usize, c)), v6), out0.at(0usize, c));
-            // out0[1] = x_e2*v6
-            V::store(V::mul(V::load(x.at(1usize, c)), v6), out0.at(1usize, c));
+            x.prefetch::<2usize>(c);
+            // out0[0] = x_e1*v5
+            V::store(V::mul(V::load(x.at(0usize, c)), v5), out0.at(0usize, c));
+            // out0[1] = x_e2*v5
+            V::store(V::mul(V::load(x.at(1usize, c)), v5), out0.at(1usize, c));
         }
     }
 }
@@ -140,10 +143,11 @@ unsafe fn undo_grade_rms_3<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let v5 = V::sqrt(v4);
         for group in 0..args.groups {
             let c = group * V::LANES;
-            // out0[0] = v5*grad_o_e1
-            V::store(V::mul(v5, V::load(grad_o.at(0usize, c))), out0.at(0usize, c));
+            grad_o.prefetch::<2usize>(c);
             // out0[1] = v5*grad_o_e2
             V::store(V::mul(v5, V::load(grad_o.at(1usize, c))), out0.at(1usize, c));
+            // out0[0] = v5*grad_o_e1
+            V::store(V::mul(v5, V::load(grad_o.at(0usize, c))), out0.at(0usize, c));
         }
     }
 }

@@ -16,6 +16,7 @@ unsafe fn dual_0<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let out0 = args.outputs[0];
         for group in 0..args.groups {
             let c = group * V::LANES;
+            x.prefetch::<2usize>(c);
             // out0[0] = x_e1
             V::store(V::load(x.at(1usize, c)), out0.at(0usize, c));
             // out0[1] = x_1

@@ -17,17 +17,14 @@ unsafe fn left_contraction_0<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let out0 = args.outputs[0];
         for group in 0..args.groups {
             let c = group * V::LANES;
+            x.prefetch::<2usize>(c);
+            y.prefetch::<2usize>(c);
             let x_1 = V::load(x.at(0usize, c));
+            let mut v2 = V::mul(x_1, V::load(y.at(0usize, c)));
             let y_e1 = V::load(y.at(1usize, c));
+            v2 = V::mul_add(V::load(x.at(1usize, c)), y_e1, v2);
             // out0[0] = x_1*y_1 + x_e1*y_e1
-            V::store(
-                V::mul_add(
-                    V::load(x.at(1usize, c)),
-                    y_e1,
-                    V::mul(x_1, V::load(y.at(0usize, c))),
-                ),
-                out0.at(0usize, c),
-            );
+            V::store(v2, out0.at(0usize, c));
             // out0[1] = x_1*y_e1
             V::store(V::mul(x_1, y_e1), out0.at(1usize, c));
         }
@@ -46,23 +43,46 @@ unsafe fn left_contraction_1<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let out0 = args.outputs[0];
         for group in 0..args.groups {
             let c = group * V::LANES;
+            y.prefetch::<2usize>(c);
+            grad_o.prefetch::<2usize>(c);
             let y_e1 = V::load(y.at(1usize, c));
+            let mut v2 = V::mul(y_e1, V::load(grad_o.at(1usize, c)));
             let grad_o_1 = V::load(grad_o.at(0usize, c));
-            // out0[0] = y_e1*grad_o_e1 + y_1*grad_o_1
-            V::store(
-                V::mul_add(
-                    V::load(y.at(0usize, c)),
-                    grad_o_1,
-                    V::mul(y_e1, V::load(grad_o.at(1usize, c))),
-                ),
-                out0.at(0usize, c),
-            );
             // out0[1] = y_e1*grad_o_1
             V::store(V::mul(y_e1, grad_o_1), out0.at(1usize, c));
+            v2 = V::mul_add(V::load(y.at(0usize, c)), grad_o_1, v2);
+            // out0[0] = y_e1*grad_o_e1 + y_1*grad_o_1
+            V::store(v2, out0.at(0usize, c));
         }
     }
 }
 pub(super) static LEFT_CONTRACTION_1: Stage = stage!(left_contraction_1);
+/// From `x`, `grad_o` to `grad_y`: adjoint of o = left_contraction(x, y).
+///
+/// From `left_contraction_grad` of Cl(1,0,0).
+#[inline(always)]
+unsafe fn left_contraction_2<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
+    // SAFETY: the caller keeps the contract of `StageArgs`; the tier runs on this CPU.
+    unsafe {
+        let x = args.inputs[0];
+        let grad_o = args.inputs[1];
+        let out0 = args.outputs[0];
+        for group in 0..args.groups {
+            let c = group * V::LANES;
+            x.prefetch::<2usize>(c);
+            grad_o.prefetch::<2usize>(c);
+            let x_1 = V::load(x.at(0usize, c));
+            let mut v2 = V::mul(x_1, V::load(grad_o.at(1usize, c)));
+            let grad_o_1 = V::load(grad_o.at(0usize, c));
+            v2 = V::mul_add(V::load(x.at(1usize, c)), grad_o_1, v2);
+            // out0[1] = x_1*grad_o_e1 + x_e1*grad_o_1
+            V::store(v2, out0.at(1usize, c));
+            // out0[0] = x_1*grad_o_1
+            V::store(V::mul(x_1, grad_o_1), out0.at(0usize, c));
+        }
+    }
+}
+pub(super) static LEFT_CONTRACTION_2: Stage = stage!(left_contraction_2);
 /// `o = left_contraction(x, y)`, grades 0,1 and 0,1.
 ///
 /// Forward: 4 flops per lane (3 multiplications, 1 additions).
@@ -107,7 +127,7 @@ pub(super) static LEFT_CONTRACTION_PROGRAM_0: Program = Program {
                 row_sums: &[],
             },
             StageCall {
-                stage: &super::exterior_product::EXTERIOR_PRODUCT_0,
+                stage: &super::left_contraction::LEFT_CONTRACTION_2,
                 inputs: &[Slot::External(0usize), Slot::External(2usize)],
                 outputs: &[Slot::External(1usize)],
                 params: &[],
@@ -123,7 +143,7 @@ pub(super) static LEFT_CONTRACTION_PROGRAM_0: Program = Program {
 ///
 /// From `left_contraction` of Cl(1,0,0).
 #[inline(always)]
-unsafe fn left_contraction_2<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
+unsafe fn left_contraction_3<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
     // SAFETY: the caller keeps the contract of `StageArgs`; the tier runs on this CPU.
     unsafe {
         let x = args.inputs[0];
@@ -131,6 +151,8 @@ unsafe fn left_contraction_2<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let out0 = args.outputs[0];
         for group in 0..args.groups {
             let c = group * V::LANES;
+            x.prefetch::<1usize>(c);
+            y.prefetch::<2usize>(c);
             // out0[0] = x_e1*y_e1
             V::store(
                 V::mul(V::load(x.at(0usize, c)), V::load(y.at(1usize, c))),
@@ -139,12 +161,12 @@ unsafe fn left_contraction_2<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         }
     }
 }
-pub(super) static LEFT_CONTRACTION_2: Stage = stage!(left_contraction_2);
+pub(super) static LEFT_CONTRACTION_3: Stage = stage!(left_contraction_3);
 /// From `y`, `grad_o` to `grad_x`: adjoint of o = left_contraction(x, y).
 ///
 /// From `left_contraction_grad` of Cl(1,0,0).
 #[inline(always)]
-unsafe fn left_contraction_3<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
+unsafe fn left_contraction_4<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
     // SAFETY: the caller keeps the contract of `StageArgs`; the tier runs on this CPU.
     unsafe {
         let y = args.inputs[0];
@@ -152,6 +174,8 @@ unsafe fn left_contraction_3<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let out0 = args.outputs[0];
         for group in 0..args.groups {
             let c = group * V::LANES;
+            y.prefetch::<2usize>(c);
+            grad_o.prefetch::<1usize>(c);
             // out0[0] = y_e1*grad_o_1
             V::store(
                 V::mul(V::load(y.at(1usize, c)), V::load(grad_o.at(0usize, c))),
@@ -160,12 +184,12 @@ unsafe fn left_contraction_3<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         }
     }
 }
-pub(super) static LEFT_CONTRACTION_3: Stage = stage!(left_contraction_3);
+pub(super) static LEFT_CONTRACTION_4: Stage = stage!(left_contraction_4);
 /// From `x`, `grad_o` to `grad_y`: adjoint of o = left_contraction(x, y).
 ///
 /// From `left_contraction_grad` of Cl(1,0,0).
 #[inline(always)]
-unsafe fn left_contraction_4<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
+unsafe fn left_contraction_5<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
     // SAFETY: the caller keeps the contract of `StageArgs`; the tier runs on this CPU.
     unsafe {
         let x = args.inputs[0];
@@ -174,17 +198,19 @@ unsafe fn left_contraction_4<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let c0e0 = V::from_f64(0f64);
         for group in 0..args.groups {
             let c = group * V::LANES;
-            // out0[0] = 0
-            V::store(c0e0, out0.at(0usize, c));
+            x.prefetch::<1usize>(c);
+            grad_o.prefetch::<1usize>(c);
             // out0[1] = x_e1*grad_o_1
             V::store(
                 V::mul(V::load(x.at(0usize, c)), V::load(grad_o.at(0usize, c))),
                 out0.at(1usize, c),
             );
+            // out0[0] = 0
+            V::store(c0e0, out0.at(0usize, c));
         }
     }
 }
-pub(super) static LEFT_CONTRACTION_4: Stage = stage!(left_contraction_4);
+pub(super) static LEFT_CONTRACTION_5: Stage = stage!(left_contraction_5);
 /// `o = left_contraction(x, y)`, grades 1 and 0,1.
 ///
 /// Forward: 1 flops per lane (1 multiplications, 0 additions).
@@ -204,7 +230,7 @@ pub(super) static LEFT_CONTRACTION_PROGRAM_1: Program = Program {
         saved_row_sums: 0usize,
         stages: &[
             StageCall {
-                stage: &super::left_contraction::LEFT_CONTRACTION_2,
+                stage: &super::left_contraction::LEFT_CONTRACTION_3,
                 inputs: &[Slot::External(0usize), Slot::External(1usize)],
                 outputs: &[Slot::External(0usize)],
                 params: &[],
@@ -220,7 +246,7 @@ pub(super) static LEFT_CONTRACTION_PROGRAM_1: Program = Program {
         saved_row_sums: 0usize,
         stages: &[
             StageCall {
-                stage: &super::left_contraction::LEFT_CONTRACTION_3,
+                stage: &super::left_contraction::LEFT_CONTRACTION_4,
                 inputs: &[Slot::External(1usize), Slot::External(2usize)],
                 outputs: &[Slot::External(0usize)],
                 params: &[],
@@ -229,7 +255,7 @@ pub(super) static LEFT_CONTRACTION_PROGRAM_1: Program = Program {
                 row_sums: &[],
             },
             StageCall {
-                stage: &super::left_contraction::LEFT_CONTRACTION_4,
+                stage: &super::left_contraction::LEFT_CONTRACTION_5,
                 inputs: &[Slot::External(0usize), Slot::External(2usize)],
                 outputs: &[Slot::External(1usize)],
                 params: &[],
@@ -260,7 +286,7 @@ pub(super) static LEFT_CONTRACTION_PROGRAM_2: Program = Program {
         saved_row_sums: 0usize,
         stages: &[
             StageCall {
-                stage: &super::geometric_product::GEOMETRIC_PRODUCT_4,
+                stage: &super::geometric_product::GEOMETRIC_PRODUCT_5,
                 inputs: &[Slot::External(0usize), Slot::External(1usize)],
                 outputs: &[Slot::External(0usize)],
                 params: &[],
@@ -276,7 +302,7 @@ pub(super) static LEFT_CONTRACTION_PROGRAM_2: Program = Program {
         saved_row_sums: 0usize,
         stages: &[
             StageCall {
-                stage: &super::geometric_product::GEOMETRIC_PRODUCT_2,
+                stage: &super::geometric_product::GEOMETRIC_PRODUCT_3,
                 inputs: &[Slot::External(1usize), Slot::External(2usize)],
                 outputs: &[Slot::External(0usize)],
                 params: &[],
@@ -285,7 +311,7 @@ pub(super) static LEFT_CONTRACTION_PROGRAM_2: Program = Program {
                 row_sums: &[],
             },
             StageCall {
-                stage: &super::geometric_product::GEOMETRIC_PRODUCT_3,
+                stage: &super::geometric_product::GEOMETRIC_PRODUCT_4,
                 inputs: &[Slot::External(0usize), Slot::External(2usize)],
                 outputs: &[Slot::External(1usize)],
                 params: &[],
@@ -316,7 +342,7 @@ pub(super) static LEFT_CONTRACTION_PROGRAM_3: Program = Program {
         saved_row_sums: 0usize,
         stages: &[
             StageCall {
-                stage: &super::geometric_product::GEOMETRIC_PRODUCT_5,
+                stage: &super::geometric_product::GEOMETRIC_PRODUCT_6,
                 inputs: &[Slot::External(0usize), Slot::External(1usize)],
                 outputs: &[Slot::External(0usize)],
                 params: &[],
@@ -332,7 +358,7 @@ pub(super) static LEFT_CONTRACTION_PROGRAM_3: Program = Program {
         saved_row_sums: 0usize,
         stages: &[
             StageCall {
-                stage: &super::geometric_product::GEOMETRIC_PRODUCT_5,
+                stage: &super::geometric_product::GEOMETRIC_PRODUCT_6,
                 inputs: &[Slot::External(1usize), Slot::External(2usize)],
                 outputs: &[Slot::External(0usize)],
                 params: &[],
@@ -341,7 +367,7 @@ pub(super) static LEFT_CONTRACTION_PROGRAM_3: Program = Program {
                 row_sums: &[],
             },
             StageCall {
-                stage: &super::geometric_product::GEOMETRIC_PRODUCT_5,
+                stage: &super::geometric_product::GEOMETRIC_PRODUCT_6,
                 inputs: &[Slot::External(0usize), Slot::External(2usize)],
                 outputs: &[Slot::External(1usize)],
                 params: &[],

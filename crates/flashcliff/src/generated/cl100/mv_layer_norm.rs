@@ -17,14 +17,16 @@ unsafe fn mv_layer_norm_0<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let c1em16 = V::from_f64(0.0000000000000001f64);
         for group in 0..args.groups {
             let c = group * V::LANES;
-            let x_1 = V::load(x.at(0usize, c));
-            let x_e1 = V::load(x.at(1usize, c));
-            let v4 = V::mul_add(x_e1, x_e1, V::mul(x_1, x_1));
+            x.prefetch::<2usize>(c);
             let valid = args.valid_lanes(group, V::LANES);
+            let x_1 = V::load(x.at(0usize, c));
+            let mut v1 = V::mul(x_1, x_1);
+            let x_e1 = V::load(x.at(1usize, c));
+            v1 = V::mul_add(x_e1, x_e1, v1);
             // row sum 0 = sqrt(sqrt(v4*v4 + 0.0000000000000001))
             sum0 = V::add(
                 sum0,
-                V::keep_first(V::sqrt(V::sqrt(V::mul_add(v4, v4, c1em16))), valid),
+                V::keep_first(V::sqrt(V::sqrt(V::mul_add(v1, v1, c1em16))), valid),
             );
         }
         args.sums[0] = sum0.reduce_add();
@@ -41,20 +43,21 @@ unsafe fn mv_layer_norm_1<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let x = args.inputs[0];
         let out0 = args.outputs[0];
         let param0 = args.params[0];
-        let c1e0 = V::from_f64(1f64);
         let row0 = V::splat(args.rows[0]);
         let inv_channels = V::splat(args.inv_channels);
-        let v5 = V::mul(row0, inv_channels);
+        let v2 = V::mul(row0, inv_channels);
         let c1em6 = V::from_f64(0.000001f64);
-        let v7 = V::add(v5, c1em6);
-        let v8 = V::div(c1e0, v7);
+        let v4 = V::add(v2, c1em6);
+        let c1e0 = V::from_f64(1f64);
+        let v6 = V::div(c1e0, v4);
         for group in 0..args.groups {
             let c = group * V::LANES;
-            let v9 = V::mul(V::load(param0.at(0usize, c)), v8);
-            // out0[0] = x_1*v9
-            V::store(V::mul(V::load(x.at(0usize, c)), v9), out0.at(0usize, c));
-            // out0[1] = x_e1*v9
-            V::store(V::mul(V::load(x.at(1usize, c)), v9), out0.at(1usize, c));
+            x.prefetch::<2usize>(c);
+            let v8 = V::mul(V::load(param0.at(0usize, c)), v6);
+            // out0[0] = x_1*v8
+            V::store(V::mul(V::load(x.at(0usize, c)), v8), out0.at(0usize, c));
+            // out0[1] = x_e1*v8
+            V::store(V::mul(V::load(x.at(1usize, c)), v8), out0.at(1usize, c));
         }
     }
 }
@@ -71,83 +74,85 @@ unsafe fn mv_layer_norm_2<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let param0 = args.params[0];
         let grad0 = args.param_grads[0];
         let mut sum0 = V::zero();
-        let c1e0 = V::from_f64(1f64);
         let row0 = V::splat(args.rows[0]);
         let inv_channels = V::splat(args.inv_channels);
-        let v12 = V::mul(row0, inv_channels);
+        let v2 = V::mul(row0, inv_channels);
         let c1em6 = V::from_f64(0.000001f64);
-        let v14 = V::add(v12, c1em6);
-        let v15 = V::div(c1e0, v14);
+        let v4 = V::add(v2, c1em6);
+        let c1e0 = V::from_f64(1f64);
+        let v6 = V::div(c1e0, v4);
         for group in 0..args.groups {
             let c = group * V::LANES;
-            let v7 = V::mul_add(
-                V::load(x.at(0usize, c)),
-                V::load(grad_o.at(0usize, c)),
-                V::mul(V::load(x.at(1usize, c)), V::load(grad_o.at(1usize, c))),
-            );
+            x.prefetch::<2usize>(c);
+            grad_o.prefetch::<2usize>(c);
             let valid = args.valid_lanes(group, V::LANES);
-            // row sum 0 = a0*v7
+            let mut v9 = V::mul(V::load(x.at(1usize, c)), V::load(grad_o.at(1usize, c)));
+            v9 = V::mul_add(V::load(x.at(0usize, c)), V::load(grad_o.at(0usize, c)), v9);
+            // grad0[0] += v6*v13
+            V::store(
+                V::add(V::load(grad0.at(0usize, c)), V::mul(v6, v9)),
+                grad0.at(0usize, c),
+            );
+            // row sum 0 = a0*v13
             sum0 = V::add(
                 sum0,
-                V::keep_first(V::mul(V::load(param0.at(0usize, c)), v7), valid),
-            );
-            // grad0[0] + = v15*v7
-            V::store(
-                V::add(V::load(grad0.at(0usize, c)), V::mul(v15, v7)),
-                grad0.at(0usize, c),
+                V::keep_first(V::mul(V::load(param0.at(0usize, c)), v9), valid),
             );
         }
         args.sums[0] = sum0.reduce_add();
     }
 }
 pub(super) static MV_LAYER_NORM_2: Stage = stage!(mv_layer_norm_2);
-/// From `grad_o`, `x`, `a` to `grad_x`: adjoint of o = a x / (mean_c |x| + 1e-6).
+/// From `x`, `grad_o`, `a` to `grad_x`: adjoint of o = a x / (mean_c |x| + 1e-6).
 ///
 /// From `mv_layer_norm_grad` of Cl(1,0,0).
 #[inline(always)]
 unsafe fn mv_layer_norm_3<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
     // SAFETY: the caller keeps the contract of `StageArgs`; the tier runs on this CPU.
     unsafe {
-        let grad_o = args.inputs[0];
-        let x = args.inputs[1];
+        let x = args.inputs[0];
+        let grad_o = args.inputs[1];
         let out0 = args.outputs[0];
         let param0 = args.params[0];
-        let c1e0 = V::from_f64(1f64);
+        let c1em16 = V::from_f64(0.0000000000000001f64);
         let row0 = V::splat(args.rows[0]);
         let inv_channels = V::splat(args.inv_channels);
-        let v4 = V::mul(row0, inv_channels);
+        let v12 = V::mul(row0, inv_channels);
         let c1em6 = V::from_f64(0.000001f64);
-        let v6 = V::add(v4, c1em6);
-        let v7 = V::div(c1e0, v6);
+        let v14 = V::add(v12, c1em6);
+        let c1e0 = V::from_f64(1f64);
+        let v16 = V::div(c1e0, v14);
         let row1 = V::splat(args.rows[1]);
-        let v17 = V::div(row1, v6);
-        let v18 = V::mul(v7, v17);
-        let v19 = V::mul(inv_channels, v18);
+        let v24 = V::div(row1, v14);
+        let v25 = V::mul(v16, v24);
+        let v26 = V::mul(inv_channels, v25);
         let c5em1 = V::from_f64(0.5f64);
-        let c1em16 = V::from_f64(0.0000000000000001f64);
         for group in 0..args.groups {
             let c = group * V::LANES;
-            let v8 = V::mul(V::load(param0.at(0usize, c)), v7);
+            x.prefetch::<2usize>(c);
+            grad_o.prefetch::<2usize>(c);
             let x_1 = V::load(x.at(0usize, c));
+            let mut v1 = V::mul(x_1, x_1);
             let x_e1 = V::load(x.at(1usize, c));
-            let v15 = V::mul_add(x_e1, x_e1, V::mul(x_1, x_1));
-            let v24 = V::sqrt(V::mul_add(v15, v15, c1em16));
-            let v30 = V::mul(
-                v15,
-                V::mul(V::mul(v19, V::div(c5em1, V::sqrt(v24))), V::div(c5em1, v24)),
+            v1 = V::mul_add(x_e1, x_e1, v1);
+            let v8 = V::sqrt(V::mul_add(v1, v1, c1em16));
+            let v18 = V::mul(V::load(param0.at(0usize, c)), v16);
+            let v32 = V::mul(
+                v1,
+                V::mul(V::mul(v26, V::div(c5em1, V::sqrt(v8))), V::div(c5em1, v8)),
             );
-            let v31 = V::add(v30, v30);
-            let v32 = V::mul(x_1, v31);
-            let v37 = V::mul(x_e1, v31);
-            // out0[0] = v8*grad_o_1 - v32 - v32
+            let v33 = V::add(v32, v32);
+            let v34 = V::mul(x_e1, v33);
+            // out0[1] = v18*grad_o_e1 - v34 - v34
             V::store(
-                V::sub(V::mul_sub(v8, V::load(grad_o.at(0usize, c)), v32), v32),
-                out0.at(0usize, c),
-            );
-            // out0[1] = v8*grad_o_e1 - v37 - v37
-            V::store(
-                V::sub(V::mul_sub(v8, V::load(grad_o.at(1usize, c)), v37), v37),
+                V::sub(V::mul_sub(v18, V::load(grad_o.at(1usize, c)), v34), v34),
                 out0.at(1usize, c),
+            );
+            let v37 = V::mul(x_1, v33);
+            // out0[0] = v18*grad_o_1 - v37 - v37
+            V::store(
+                V::sub(V::mul_sub(v18, V::load(grad_o.at(0usize, c)), v37), v37),
+                out0.at(0usize, c),
             );
         }
     }
@@ -207,7 +212,7 @@ pub(super) static MV_LAYER_NORM_PROGRAM_0: Program = Program {
             },
             StageCall {
                 stage: &super::mv_layer_norm::MV_LAYER_NORM_3,
-                inputs: &[Slot::External(1usize), Slot::External(0usize)],
+                inputs: &[Slot::External(0usize), Slot::External(1usize)],
                 outputs: &[Slot::External(0usize)],
                 params: &[0],
                 param_grads: &[],

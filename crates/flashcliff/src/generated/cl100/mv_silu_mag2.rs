@@ -5,7 +5,7 @@
 
 #[allow(unused_imports, reason = "not every operator needs all of them")]
 use crate::kernel::generated_prelude::*;
-/// From `x`, `b`, `a` to `o`: o_g = sigmoid(a_g u_g + b_g) x_g, u_0 = x_1, u_g an invariant of x_g.
+/// From `x`, `a`, `b` to `o`: o_g = sigmoid(a_g u_g + b_g) x_g, u_0 = x_1, u_g an invariant of x_g.
 ///
 /// From `mv_silu_mag2` of Cl(1,0,0).
 #[inline(always)]
@@ -18,6 +18,7 @@ unsafe fn mv_silu_mag2_0<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let param1 = args.params[1];
         for group in 0..args.groups {
             let c = group * V::LANES;
+            x.prefetch::<2usize>(c);
             let x_1 = V::load(x.at(0usize, c));
             let x_e1 = V::load(x.at(1usize, c));
             // out0[0] = x_1*(sigmoid(b0 + x_1*a0))
@@ -27,8 +28,8 @@ unsafe fn mv_silu_mag2_0<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
                     V::sigmoid(
                         V::mul_add(
                             x_1,
-                            V::load(param1.at(0usize, c)),
                             V::load(param0.at(0usize, c)),
+                            V::load(param1.at(0usize, c)),
                         ),
                     ),
                 ),
@@ -40,9 +41,9 @@ unsafe fn mv_silu_mag2_0<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
                     x_e1,
                     V::sigmoid(
                         V::mul_add(
-                            V::load(param1.at(1usize, c)),
-                            V::mul(x_e1, x_e1),
                             V::load(param0.at(1usize, c)),
+                            V::mul(x_e1, x_e1),
+                            V::load(param1.at(1usize, c)),
                         ),
                     ),
                 ),
@@ -52,7 +53,7 @@ unsafe fn mv_silu_mag2_0<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
     }
 }
 pub(super) static MV_SILU_MAG2_0: Stage = stage!(mv_silu_mag2_0);
-/// From `x`, `grad_o`, `b`, `a` to `grad_x`, `grad_a`, `grad_b`: adjoint of o_g = sigmoid(a_g u_g + b_g) x_g, u_0 = x_1, u_g an invariant of x_g.
+/// From `x`, `grad_o`, `a`, `b` to `grad_x`, `grad_a`, `grad_b`: adjoint of o_g = sigmoid(a_g u_g + b_g) x_g, u_0 = x_1, u_g an invariant of x_g.
 ///
 /// From `mv_silu_mag2_grad` of Cl(1,0,0).
 #[inline(always)]
@@ -69,36 +70,40 @@ unsafe fn mv_silu_mag2_1<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let c1e0 = V::from_f64(1f64);
         for group in 0..args.groups {
             let c = group * V::LANES;
+            x.prefetch::<2usize>(c);
+            grad_o.prefetch::<2usize>(c);
             let x_1 = V::load(x.at(0usize, c));
-            let a0 = V::load(param1.at(0usize, c));
-            let v5 = V::sigmoid(V::mul_add(x_1, a0, V::load(param0.at(0usize, c))));
-            let grad_o_1 = V::load(grad_o.at(0usize, c));
-            let v12 = V::mul(V::mul(x_1, grad_o_1), V::mul(v5, V::sub(c1e0, v5)));
+            let a0 = V::load(param0.at(0usize, c));
+            let v5 = V::sigmoid(V::mul_add(x_1, a0, V::load(param1.at(0usize, c))));
             let x_e1 = V::load(x.at(1usize, c));
-            let a1 = V::load(param1.at(1usize, c));
+            let v7 = V::mul(x_e1, x_e1);
+            let a1 = V::load(param0.at(1usize, c));
+            let v12 = V::sigmoid(V::mul_add(a1, v7, V::load(param1.at(1usize, c))));
             let grad_o_e1 = V::load(grad_o.at(1usize, c));
-            let v20 = V::mul(x_e1, x_e1);
-            let v23 = V::sigmoid(V::mul_add(a1, v20, V::load(param0.at(1usize, c))));
-            let v26 = V::mul(V::mul(x_e1, grad_o_e1), V::mul(v23, V::sub(c1e0, v23)));
-            let v28 = V::mul(x_e1, V::mul(a1, v26));
-            // out0[0] = v5*grad_o_1 + a0*v12
-            V::store(V::mul_add(a0, v12, V::mul(v5, grad_o_1)), out0.at(0usize, c));
-            // out0[1] = v28 + v23*grad_o_e1 + v28
-            V::store(V::add(v28, V::mul_add(v23, grad_o_e1, v28)), out0.at(1usize, c));
-            // grad0[0] + = x_1*v12
+            let grad_o_1 = V::load(grad_o.at(0usize, c));
+            let mut v17 = V::mul(v5, grad_o_1);
+            let v22 = V::mul(V::mul(x_e1, grad_o_e1), V::mul(v12, V::sub(c1e0, v12)));
+            // grad1[1] += x_e1*grad_o_e1*(v12*(1 - v12))
+            V::store(V::add(V::load(grad1.at(1usize, c)), v22), grad1.at(1usize, c));
+            // grad0[1] += v7*v22
             V::store(
-                V::add(V::load(grad0.at(0usize, c)), V::mul(x_1, v12)),
-                grad0.at(0usize, c),
-            );
-            // grad0[1] + = v20*v26
-            V::store(
-                V::add(V::load(grad0.at(1usize, c)), V::mul(v20, v26)),
+                V::add(V::load(grad0.at(1usize, c)), V::mul(v7, v22)),
                 grad0.at(1usize, c),
             );
-            // grad1[0] + = x_1*grad_o_1*(v5*(1 - v5))
-            V::store(V::add(V::load(grad1.at(0usize, c)), v12), grad1.at(0usize, c));
-            // grad1[1] + = x_e1*grad_o_e1*(v23*(1 - v23))
-            V::store(V::add(V::load(grad1.at(1usize, c)), v26), grad1.at(1usize, c));
+            let v25 = V::mul(x_e1, V::mul(a1, v22));
+            // out0[1] = v25 + v12*grad_o_e1 + v25
+            V::store(V::add(v25, V::mul_add(v12, grad_o_e1, v25)), out0.at(1usize, c));
+            let v30 = V::mul(V::mul(x_1, grad_o_1), V::mul(v5, V::sub(c1e0, v5)));
+            // grad1[0] += x_1*grad_o_1*(v5*(1 - v5))
+            V::store(V::add(V::load(grad1.at(0usize, c)), v30), grad1.at(0usize, c));
+            // grad0[0] += x_1*v30
+            V::store(
+                V::add(V::load(grad0.at(0usize, c)), V::mul(x_1, v30)),
+                grad0.at(0usize, c),
+            );
+            v17 = V::mul_add(a0, v30, v17);
+            // out0[0] = v5*grad_o_1 + a0*v30
+            V::store(v17, out0.at(0usize, c));
         }
     }
 }
@@ -125,7 +130,7 @@ pub(super) static MV_SILU_MAG2_PROGRAM_0: Program = Program {
                 stage: &super::mv_silu_mag2::MV_SILU_MAG2_0,
                 inputs: &[Slot::External(0usize)],
                 outputs: &[Slot::External(0usize)],
-                params: &[1usize, 0],
+                params: &[0usize, 1],
                 param_grads: &[],
                 rows: &[],
                 row_sums: &[],
@@ -141,7 +146,7 @@ pub(super) static MV_SILU_MAG2_PROGRAM_0: Program = Program {
                 stage: &super::mv_silu_mag2::MV_SILU_MAG2_1,
                 inputs: &[Slot::External(0usize), Slot::External(1usize)],
                 outputs: &[Slot::External(0usize)],
-                params: &[1usize, 0],
+                params: &[0usize, 1],
                 param_grads: &[0usize, 1],
                 rows: &[],
                 row_sums: &[],

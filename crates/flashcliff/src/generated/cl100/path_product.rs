@@ -5,19 +5,22 @@
 
 #[allow(unused_imports, reason = "not every operator needs all of them")]
 use crate::kernel::generated_prelude::*;
-/// From `f`, `x`, `y` to `o`: o = f <<x>_0 <y>_0>_0.
+/// From `x`, `y`, `f` to `o`: o = f <<x>_0 <y>_0>_0.
 ///
 /// From `path_product` of Cl(1,0,0).
 #[inline(always)]
 unsafe fn path_product_0<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
     // SAFETY: the caller keeps the contract of `StageArgs`; the tier runs on this CPU.
     unsafe {
-        let f = args.inputs[0];
-        let x = args.inputs[1];
-        let y = args.inputs[2];
+        let x = args.inputs[0];
+        let y = args.inputs[1];
+        let f = args.inputs[2];
         let out0 = args.outputs[0];
         for group in 0..args.groups {
             let c = group * V::LANES;
+            x.prefetch::<1usize>(c);
+            y.prefetch::<1usize>(c);
+            f.prefetch::<1usize>(c);
             // out0[0] = f_1*x_1*y_1
             V::store(
                 V::mul(
@@ -30,26 +33,30 @@ unsafe fn path_product_0<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
     }
 }
 pub(super) static PATH_PRODUCT_0: Stage = stage!(path_product_0);
-/// From `y`, `f`, `grad_o`, `x` to `grad_x`, `grad_y`: adjoint of o = f <<x>_0 <y>_0>_0.
+/// From `f`, `grad_o`, `y`, `x` to `grad_x`, `grad_y`: adjoint of o = f <<x>_0 <y>_0>_0.
 ///
 /// From `path_product_grad` of Cl(1,0,0).
 #[inline(always)]
 unsafe fn path_product_1<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
     // SAFETY: the caller keeps the contract of `StageArgs`; the tier runs on this CPU.
     unsafe {
-        let y = args.inputs[0];
-        let f = args.inputs[1];
-        let grad_o = args.inputs[2];
+        let f = args.inputs[0];
+        let grad_o = args.inputs[1];
+        let y = args.inputs[2];
         let x = args.inputs[3];
         let out0 = args.outputs[0];
         let out1 = args.outputs[1];
         for group in 0..args.groups {
             let c = group * V::LANES;
-            let v3 = V::mul(V::load(f.at(0usize, c)), V::load(grad_o.at(0usize, c)));
-            // out0[0] = y_1*v3
-            V::store(V::mul(V::load(y.at(0usize, c)), v3), out0.at(0usize, c));
-            // out1[0] = x_1*v3
-            V::store(V::mul(V::load(x.at(0usize, c)), v3), out1.at(0usize, c));
+            f.prefetch::<1usize>(c);
+            grad_o.prefetch::<1usize>(c);
+            y.prefetch::<1usize>(c);
+            x.prefetch::<1usize>(c);
+            let v2 = V::mul(V::load(f.at(0usize, c)), V::load(grad_o.at(0usize, c)));
+            // out0[0] = y_1*v2
+            V::store(V::mul(V::load(y.at(0usize, c)), v2), out0.at(0usize, c));
+            // out1[0] = x_1*v2
+            V::store(V::mul(V::load(x.at(0usize, c)), v2), out1.at(0usize, c));
         }
     }
 }
@@ -67,6 +74,9 @@ unsafe fn path_product_2<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let out0 = args.outputs[0];
         for group in 0..args.groups {
             let c = group * V::LANES;
+            x.prefetch::<1usize>(c);
+            y.prefetch::<1usize>(c);
+            grad_o.prefetch::<1usize>(c);
             // out0[0] = x_1*y_1*grad_o_1
             V::store(
                 V::mul(
@@ -100,9 +110,9 @@ pub(super) static PATH_PRODUCT_PROGRAM_0: Program = Program {
             StageCall {
                 stage: &super::path_product::PATH_PRODUCT_0,
                 inputs: &[
-                    Slot::External(2usize),
                     Slot::External(0usize),
                     Slot::External(1usize),
+                    Slot::External(2usize),
                 ],
                 outputs: &[Slot::External(0usize)],
                 params: &[],
@@ -120,9 +130,9 @@ pub(super) static PATH_PRODUCT_PROGRAM_0: Program = Program {
             StageCall {
                 stage: &super::path_product::PATH_PRODUCT_1,
                 inputs: &[
-                    Slot::External(1usize),
                     Slot::External(2usize),
                     Slot::External(3usize),
+                    Slot::External(1usize),
                     Slot::External(0usize),
                 ],
                 outputs: &[Slot::External(0usize), Slot::External(1usize)],
@@ -169,9 +179,9 @@ pub(super) static PATH_PRODUCT_PROGRAM_1: Program = Program {
             StageCall {
                 stage: &super::path_product::PATH_PRODUCT_0,
                 inputs: &[
-                    Slot::External(2usize),
                     Slot::External(0usize),
                     Slot::External(1usize),
+                    Slot::External(2usize),
                 ],
                 outputs: &[Slot::External(0usize)],
                 params: &[],
@@ -189,9 +199,9 @@ pub(super) static PATH_PRODUCT_PROGRAM_1: Program = Program {
             StageCall {
                 stage: &super::path_product::PATH_PRODUCT_1,
                 inputs: &[
-                    Slot::External(1usize),
                     Slot::External(2usize),
                     Slot::External(3usize),
+                    Slot::External(1usize),
                     Slot::External(0usize),
                 ],
                 outputs: &[Slot::External(0usize), Slot::External(1usize)],
@@ -238,9 +248,9 @@ pub(super) static PATH_PRODUCT_PROGRAM_2: Program = Program {
             StageCall {
                 stage: &super::path_product::PATH_PRODUCT_0,
                 inputs: &[
-                    Slot::External(2usize),
                     Slot::External(0usize),
                     Slot::External(1usize),
+                    Slot::External(2usize),
                 ],
                 outputs: &[Slot::External(0usize)],
                 params: &[],
@@ -258,9 +268,9 @@ pub(super) static PATH_PRODUCT_PROGRAM_2: Program = Program {
             StageCall {
                 stage: &super::path_product::PATH_PRODUCT_1,
                 inputs: &[
-                    Slot::External(1usize),
                     Slot::External(2usize),
                     Slot::External(3usize),
+                    Slot::External(1usize),
                     Slot::External(0usize),
                 ],
                 outputs: &[Slot::External(0usize), Slot::External(1usize)],
@@ -307,9 +317,9 @@ pub(super) static PATH_PRODUCT_PROGRAM_3: Program = Program {
             StageCall {
                 stage: &super::path_product::PATH_PRODUCT_0,
                 inputs: &[
-                    Slot::External(2usize),
                     Slot::External(0usize),
                     Slot::External(1usize),
+                    Slot::External(2usize),
                 ],
                 outputs: &[Slot::External(0usize)],
                 params: &[],
@@ -327,9 +337,9 @@ pub(super) static PATH_PRODUCT_PROGRAM_3: Program = Program {
             StageCall {
                 stage: &super::path_product::PATH_PRODUCT_1,
                 inputs: &[
-                    Slot::External(1usize),
                     Slot::External(2usize),
                     Slot::External(3usize),
+                    Slot::External(1usize),
                     Slot::External(0usize),
                 ],
                 outputs: &[Slot::External(0usize), Slot::External(1usize)],

@@ -17,17 +17,14 @@ unsafe fn right_contraction_0<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let out0 = args.outputs[0];
         for group in 0..args.groups {
             let c = group * V::LANES;
+            x.prefetch::<2usize>(c);
+            y.prefetch::<2usize>(c);
             let y_1 = V::load(y.at(0usize, c));
+            let mut v2 = V::mul(V::load(x.at(0usize, c)), y_1);
             let x_e1 = V::load(x.at(1usize, c));
+            v2 = V::mul_add(x_e1, V::load(y.at(1usize, c)), v2);
             // out0[0] = x_1*y_1 + x_e1*y_e1
-            V::store(
-                V::mul_add(
-                    x_e1,
-                    V::load(y.at(1usize, c)),
-                    V::mul(V::load(x.at(0usize, c)), y_1),
-                ),
-                out0.at(0usize, c),
-            );
+            V::store(v2, out0.at(0usize, c));
             // out0[1] = x_e1*y_1
             V::store(V::mul(x_e1, y_1), out0.at(1usize, c));
         }
@@ -69,7 +66,7 @@ pub(super) static RIGHT_CONTRACTION_PROGRAM_0: Program = Program {
         saved_row_sums: 0usize,
         stages: &[
             StageCall {
-                stage: &super::exterior_product::EXTERIOR_PRODUCT_0,
+                stage: &super::left_contraction::LEFT_CONTRACTION_2,
                 inputs: &[Slot::External(1usize), Slot::External(2usize)],
                 outputs: &[Slot::External(0usize)],
                 params: &[],
@@ -109,7 +106,7 @@ pub(super) static RIGHT_CONTRACTION_PROGRAM_1: Program = Program {
         saved_row_sums: 0usize,
         stages: &[
             StageCall {
-                stage: &super::geometric_product::GEOMETRIC_PRODUCT_2,
+                stage: &super::geometric_product::GEOMETRIC_PRODUCT_3,
                 inputs: &[Slot::External(0usize), Slot::External(1usize)],
                 outputs: &[Slot::External(0usize)],
                 params: &[],
@@ -125,7 +122,7 @@ pub(super) static RIGHT_CONTRACTION_PROGRAM_1: Program = Program {
         saved_row_sums: 0usize,
         stages: &[
             StageCall {
-                stage: &super::geometric_product::GEOMETRIC_PRODUCT_3,
+                stage: &super::geometric_product::GEOMETRIC_PRODUCT_4,
                 inputs: &[Slot::External(1usize), Slot::External(2usize)],
                 outputs: &[Slot::External(0usize)],
                 params: &[],
@@ -134,7 +131,7 @@ pub(super) static RIGHT_CONTRACTION_PROGRAM_1: Program = Program {
                 row_sums: &[],
             },
             StageCall {
-                stage: &super::geometric_product::GEOMETRIC_PRODUCT_2,
+                stage: &super::geometric_product::GEOMETRIC_PRODUCT_3,
                 inputs: &[Slot::External(0usize), Slot::External(2usize)],
                 outputs: &[Slot::External(1usize)],
                 params: &[],
@@ -165,7 +162,7 @@ pub(super) static RIGHT_CONTRACTION_PROGRAM_2: Program = Program {
         saved_row_sums: 0usize,
         stages: &[
             StageCall {
-                stage: &super::left_contraction::LEFT_CONTRACTION_3,
+                stage: &super::left_contraction::LEFT_CONTRACTION_4,
                 inputs: &[Slot::External(0usize), Slot::External(1usize)],
                 outputs: &[Slot::External(0usize)],
                 params: &[],
@@ -181,7 +178,7 @@ pub(super) static RIGHT_CONTRACTION_PROGRAM_2: Program = Program {
         saved_row_sums: 0usize,
         stages: &[
             StageCall {
-                stage: &super::left_contraction::LEFT_CONTRACTION_4,
+                stage: &super::left_contraction::LEFT_CONTRACTION_5,
                 inputs: &[Slot::External(1usize), Slot::External(2usize)],
                 outputs: &[Slot::External(0usize)],
                 params: &[],
@@ -190,7 +187,7 @@ pub(super) static RIGHT_CONTRACTION_PROGRAM_2: Program = Program {
                 row_sums: &[],
             },
             StageCall {
-                stage: &super::left_contraction::LEFT_CONTRACTION_3,
+                stage: &super::left_contraction::LEFT_CONTRACTION_4,
                 inputs: &[Slot::External(0usize), Slot::External(2usize)],
                 outputs: &[Slot::External(1usize)],
                 params: &[],
@@ -221,7 +218,7 @@ pub(super) static RIGHT_CONTRACTION_PROGRAM_3: Program = Program {
         saved_row_sums: 0usize,
         stages: &[
             StageCall {
-                stage: &super::geometric_product::GEOMETRIC_PRODUCT_5,
+                stage: &super::geometric_product::GEOMETRIC_PRODUCT_6,
                 inputs: &[Slot::External(0usize), Slot::External(1usize)],
                 outputs: &[Slot::External(0usize)],
                 params: &[],
@@ -237,7 +234,7 @@ pub(super) static RIGHT_CONTRACTION_PROGRAM_3: Program = Program {
         saved_row_sums: 0usize,
         stages: &[
             StageCall {
-                stage: &super::geometric_product::GEOMETRIC_PRODUCT_5,
+                stage: &super::geometric_product::GEOMETRIC_PRODUCT_6,
                 inputs: &[Slot::External(1usize), Slot::External(2usize)],
                 outputs: &[Slot::External(0usize)],
                 params: &[],
@@ -246,7 +243,7 @@ pub(super) static RIGHT_CONTRACTION_PROGRAM_3: Program = Program {
                 row_sums: &[],
             },
             StageCall {
-                stage: &super::geometric_product::GEOMETRIC_PRODUCT_5,
+                stage: &super::geometric_product::GEOMETRIC_PRODUCT_6,
                 inputs: &[Slot::External(0usize), Slot::External(2usize)],
                 outputs: &[Slot::External(1usize)],
                 params: &[],

@@ -17,19 +17,39 @@ unsafe fn scalar_product_0<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let out0 = args.outputs[0];
         for group in 0..args.groups {
             let c = group * V::LANES;
+            x.prefetch::<2usize>(c);
+            y.prefetch::<2usize>(c);
+            let mut v2 = V::mul(V::load(x.at(0usize, c)), V::load(y.at(0usize, c)));
+            v2 = V::mul_add(V::load(x.at(1usize, c)), V::load(y.at(1usize, c)), v2);
             // out0[0] = x_1*y_1 + x_e1*y_e1
-            V::store(
-                V::mul_add(
-                    V::load(x.at(1usize, c)),
-                    V::load(y.at(1usize, c)),
-                    V::mul(V::load(x.at(0usize, c)), V::load(y.at(0usize, c))),
-                ),
-                out0.at(0usize, c),
-            );
+            V::store(v2, out0.at(0usize, c));
         }
     }
 }
 pub(super) static SCALAR_PRODUCT_0: Stage = stage!(scalar_product_0);
+/// From `y`, `grad_o` to `grad_x`: adjoint of o = scalar(x, y).
+///
+/// From `scalar_product_grad` of Cl(1,0,0).
+#[inline(always)]
+unsafe fn scalar_product_1<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
+    // SAFETY: the caller keeps the contract of `StageArgs`; the tier runs on this CPU.
+    unsafe {
+        let y = args.inputs[0];
+        let grad_o = args.inputs[1];
+        let out0 = args.outputs[0];
+        for group in 0..args.groups {
+            let c = group * V::LANES;
+            y.prefetch::<2usize>(c);
+            grad_o.prefetch::<1usize>(c);
+            let grad_o_1 = V::load(grad_o.at(0usize, c));
+            // out0[1] = y_e1*grad_o_1
+            V::store(V::mul(V::load(y.at(1usize, c)), grad_o_1), out0.at(1usize, c));
+            // out0[0] = y_1*grad_o_1
+            V::store(V::mul(V::load(y.at(0usize, c)), grad_o_1), out0.at(0usize, c));
+        }
+    }
+}
+pub(super) static SCALAR_PRODUCT_1: Stage = stage!(scalar_product_1);
 /// `o = scalar(x, y)`, grades 0,1 and 0,1.
 ///
 /// Forward: 3 flops per lane (2 multiplications, 1 additions).
@@ -65,7 +85,7 @@ pub(super) static SCALAR_PRODUCT_PROGRAM_0: Program = Program {
         saved_row_sums: 0usize,
         stages: &[
             StageCall {
-                stage: &super::regressive_product::REGRESSIVE_PRODUCT_4,
+                stage: &super::scalar_product::SCALAR_PRODUCT_1,
                 inputs: &[Slot::External(1usize), Slot::External(2usize)],
                 outputs: &[Slot::External(0usize)],
                 params: &[],
@@ -74,7 +94,7 @@ pub(super) static SCALAR_PRODUCT_PROGRAM_0: Program = Program {
                 row_sums: &[],
             },
             StageCall {
-                stage: &super::regressive_product::REGRESSIVE_PRODUCT_4,
+                stage: &super::scalar_product::SCALAR_PRODUCT_1,
                 inputs: &[Slot::External(0usize), Slot::External(2usize)],
                 outputs: &[Slot::External(1usize)],
                 params: &[],
@@ -105,7 +125,7 @@ pub(super) static SCALAR_PRODUCT_PROGRAM_1: Program = Program {
         saved_row_sums: 0usize,
         stages: &[
             StageCall {
-                stage: &super::left_contraction::LEFT_CONTRACTION_2,
+                stage: &super::left_contraction::LEFT_CONTRACTION_3,
                 inputs: &[Slot::External(0usize), Slot::External(1usize)],
                 outputs: &[Slot::External(0usize)],
                 params: &[],
@@ -121,7 +141,7 @@ pub(super) static SCALAR_PRODUCT_PROGRAM_1: Program = Program {
         saved_row_sums: 0usize,
         stages: &[
             StageCall {
-                stage: &super::left_contraction::LEFT_CONTRACTION_3,
+                stage: &super::left_contraction::LEFT_CONTRACTION_4,
                 inputs: &[Slot::External(1usize), Slot::External(2usize)],
                 outputs: &[Slot::External(0usize)],
                 params: &[],
@@ -130,7 +150,7 @@ pub(super) static SCALAR_PRODUCT_PROGRAM_1: Program = Program {
                 row_sums: &[],
             },
             StageCall {
-                stage: &super::left_contraction::LEFT_CONTRACTION_4,
+                stage: &super::left_contraction::LEFT_CONTRACTION_5,
                 inputs: &[Slot::External(0usize), Slot::External(2usize)],
                 outputs: &[Slot::External(1usize)],
                 params: &[],
@@ -161,7 +181,7 @@ pub(super) static SCALAR_PRODUCT_PROGRAM_2: Program = Program {
         saved_row_sums: 0usize,
         stages: &[
             StageCall {
-                stage: &super::left_contraction::LEFT_CONTRACTION_3,
+                stage: &super::left_contraction::LEFT_CONTRACTION_4,
                 inputs: &[Slot::External(0usize), Slot::External(1usize)],
                 outputs: &[Slot::External(0usize)],
                 params: &[],
@@ -177,7 +197,7 @@ pub(super) static SCALAR_PRODUCT_PROGRAM_2: Program = Program {
         saved_row_sums: 0usize,
         stages: &[
             StageCall {
-                stage: &super::left_contraction::LEFT_CONTRACTION_4,
+                stage: &super::left_contraction::LEFT_CONTRACTION_5,
                 inputs: &[Slot::External(1usize), Slot::External(2usize)],
                 outputs: &[Slot::External(0usize)],
                 params: &[],
@@ -186,7 +206,7 @@ pub(super) static SCALAR_PRODUCT_PROGRAM_2: Program = Program {
                 row_sums: &[],
             },
             StageCall {
-                stage: &super::left_contraction::LEFT_CONTRACTION_3,
+                stage: &super::left_contraction::LEFT_CONTRACTION_4,
                 inputs: &[Slot::External(0usize), Slot::External(2usize)],
                 outputs: &[Slot::External(1usize)],
                 params: &[],
@@ -217,7 +237,7 @@ pub(super) static SCALAR_PRODUCT_PROGRAM_3: Program = Program {
         saved_row_sums: 0usize,
         stages: &[
             StageCall {
-                stage: &super::geometric_product::GEOMETRIC_PRODUCT_5,
+                stage: &super::geometric_product::GEOMETRIC_PRODUCT_6,
                 inputs: &[Slot::External(0usize), Slot::External(1usize)],
                 outputs: &[Slot::External(0usize)],
                 params: &[],
@@ -233,7 +253,7 @@ pub(super) static SCALAR_PRODUCT_PROGRAM_3: Program = Program {
         saved_row_sums: 0usize,
         stages: &[
             StageCall {
-                stage: &super::geometric_product::GEOMETRIC_PRODUCT_5,
+                stage: &super::geometric_product::GEOMETRIC_PRODUCT_6,
                 inputs: &[Slot::External(1usize), Slot::External(2usize)],
                 outputs: &[Slot::External(0usize)],
                 params: &[],
@@ -242,7 +262,7 @@ pub(super) static SCALAR_PRODUCT_PROGRAM_3: Program = Program {
                 row_sums: &[],
             },
             StageCall {
-                stage: &super::geometric_product::GEOMETRIC_PRODUCT_5,
+                stage: &super::geometric_product::GEOMETRIC_PRODUCT_6,
                 inputs: &[Slot::External(0usize), Slot::External(2usize)],
                 outputs: &[Slot::External(1usize)],
                 params: &[],

@@ -18,32 +18,24 @@ unsafe fn sgp_0<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let param0 = args.params[0];
         for group in 0..args.groups {
             let c = group * V::LANES;
+            x.prefetch::<2usize>(c);
+            y.prefetch::<2usize>(c);
             let x_1 = V::load(x.at(0usize, c));
-            let v2 = gate::<V>(args.gate, x_1);
-            let v3 = V::mul(x_1, v2);
+            let v1 = gate::<V>(args.gate, x_1);
+            let v2 = V::mul(x_1, v1);
+            let v4 = V::mul(V::load(x.at(1usize, c)), v1);
             let y_1 = V::load(y.at(0usize, c));
-            let v5 = gate::<V>(args.gate, y_1);
-            let v6 = V::mul(y_1, v5);
-            let v11 = V::mul(V::load(x.at(1usize, c)), v2);
-            let v13 = V::mul(V::load(y.at(1usize, c)), v5);
-            // out0[0] = w0*v3*v6 + w2*v11*v13
-            V::store(
-                V::mul_add(
-                    V::load(param0.at(2usize, c)),
-                    V::mul(v11, v13),
-                    V::mul(V::load(param0.at(0usize, c)), V::mul(v3, v6)),
-                ),
-                out0.at(0usize, c),
-            );
-            // out0[1] = w1*v3*v13 + w3*v11*v6
-            V::store(
-                V::mul_add(
-                    V::load(param0.at(3usize, c)),
-                    V::mul(v11, v6),
-                    V::mul(V::load(param0.at(1usize, c)), V::mul(v3, v13)),
-                ),
-                out0.at(1usize, c),
-            );
+            let v6 = gate::<V>(args.gate, y_1);
+            let v7 = V::mul(y_1, v6);
+            let v9 = V::mul(V::load(y.at(1usize, c)), v6);
+            let mut v12 = V::mul(V::load(param0.at(0usize, c)), V::mul(v2, v7));
+            v12 = V::mul_add(V::load(param0.at(2usize, c)), V::mul(v4, v9), v12);
+            // out0[0] = w0*v2*v7 + w2*v4*v9
+            V::store(v12, out0.at(0usize, c));
+            let mut v19 = V::mul(V::load(param0.at(1usize, c)), V::mul(v2, v9));
+            v19 = V::mul_add(V::load(param0.at(3usize, c)), V::mul(v4, v7), v19);
+            // out0[1] = w1*v2*v9 + w3*v4*v7
+            V::store(v19, out0.at(1usize, c));
         }
     }
 }
@@ -64,71 +56,69 @@ unsafe fn sgp_1<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let grad0 = args.param_grads[0];
         for group in 0..args.groups {
             let c = group * V::LANES;
+            x.prefetch::<2usize>(c);
+            y.prefetch::<2usize>(c);
+            grad_o.prefetch::<2usize>(c);
             let x_1 = V::load(x.at(0usize, c));
-            let (v1, v28) = gate_and_slope::<V>(args.gate, x_1);
-            let y_e1 = V::load(y.at(1usize, c));
-            let y_1 = V::load(y.at(0usize, c));
-            let (v4, v44) = gate_and_slope::<V>(args.gate, y_1);
-            let v5 = V::mul(y_e1, v4);
-            let grad_o_e1 = V::load(grad_o.at(1usize, c));
-            let v8 = V::mul(V::load(param0.at(1usize, c)), grad_o_e1);
-            let v10 = V::mul(y_1, v4);
-            let grad_o_1 = V::load(grad_o.at(0usize, c));
-            let v13 = V::mul(V::load(param0.at(0usize, c)), grad_o_1);
-            let v15 = V::mul_add(v10, v13, V::mul(v5, v8));
+            let (v1, v53) = gate_and_slope::<V>(args.gate, x_1);
+            let v2 = V::mul(x_1, v1);
             let x_e1 = V::load(x.at(1usize, c));
-            let v19 = V::mul(V::load(param0.at(3usize, c)), grad_o_e1);
-            let v22 = V::mul(V::load(param0.at(2usize, c)), grad_o_1);
-            let v24 = V::mul_add(v5, v22, V::mul(v10, v19));
-            let v32 = V::mul(x_e1, v1);
-            let v34 = V::mul(x_1, v1);
-            let v36 = V::mul_add(v34, v13, V::mul(v32, v19));
-            let v40 = V::mul_add(v32, v22, V::mul(v34, v8));
-            // out0[0] = v1*v15 + (x_e1*v24 + x_1*v15)*gate'(x_1)
+            let v4 = V::mul(x_e1, v1);
+            let y_1 = V::load(y.at(0usize, c));
+            let (v6, v45) = gate_and_slope::<V>(args.gate, y_1);
+            let v7 = V::mul(y_1, v6);
+            let y_e1 = V::load(y.at(1usize, c));
+            let v9 = V::mul(y_e1, v6);
+            let grad_o_e1 = V::load(grad_o.at(1usize, c));
+            // grad0[3] += v4*v7*grad_o_e1
             V::store(
-                V::mul_add(
-                    V::mul_add(x_1, v15, V::mul(x_e1, v24)),
-                    v28,
-                    V::mul(v1, v15),
-                ),
-                out0.at(0usize, c),
-            );
-            // out0[1] = v1*v24
-            V::store(V::mul(v1, v24), out0.at(1usize, c));
-            // out1[0] = v4*v36 + (y_e1*v40 + y_1*v36)*gate'(y_1)
-            V::store(
-                V::mul_add(
-                    V::mul_add(y_1, v36, V::mul(y_e1, v40)),
-                    v44,
-                    V::mul(v4, v36),
-                ),
-                out1.at(0usize, c),
-            );
-            // out1[1] = v4*v40
-            V::store(V::mul(v4, v40), out1.at(1usize, c));
-            // grad0[0] + = v34*v10*grad_o_1
-            V::store(
-                V::add(V::load(grad0.at(0usize, c)), V::mul(V::mul(v34, v10), grad_o_1)),
-                grad0.at(0usize, c),
-            );
-            // grad0[1] + = v34*v5*grad_o_e1
-            V::store(
-                V::add(V::load(grad0.at(1usize, c)), V::mul(V::mul(v34, v5), grad_o_e1)),
-                grad0.at(1usize, c),
-            );
-            // grad0[2] + = v32*v5*grad_o_1
-            V::store(
-                V::add(V::load(grad0.at(2usize, c)), V::mul(V::mul(v32, v5), grad_o_1)),
-                grad0.at(2usize, c),
-            );
-            // grad0[3] + = v32*v10*grad_o_e1
-            V::store(
-                V::add(
-                    V::load(grad0.at(3usize, c)),
-                    V::mul(V::mul(v32, v10), grad_o_e1),
-                ),
+                V::add(V::load(grad0.at(3usize, c)), V::mul(V::mul(v4, v7), grad_o_e1)),
                 grad0.at(3usize, c),
             );
+            let v17 = V::mul(V::load(param0.at(3usize, c)), grad_o_e1);
+            let mut v18 = V::mul(v7, v17);
+            let mut v19 = V::mul(v4, v17);
+            // grad0[1] += v2*v9*grad_o_e1
+            V::store(
+                V::add(V::load(grad0.at(1usize, c)), V::mul(V::mul(v2, v9), grad_o_e1)),
+                grad0.at(1usize, c),
+            );
+            let v22 = V::mul(V::load(param0.at(1usize, c)), grad_o_e1);
+            let mut v23 = V::mul(v9, v22);
+            let mut v24 = V::mul(v2, v22);
+            let grad_o_1 = V::load(grad_o.at(0usize, c));
+            // grad0[2] += v4*v9*grad_o_1
+            V::store(
+                V::add(V::load(grad0.at(2usize, c)), V::mul(V::mul(v4, v9), grad_o_1)),
+                grad0.at(2usize, c),
+            );
+            let v28 = V::mul(V::load(param0.at(2usize, c)), grad_o_1);
+            v18 = V::mul_add(v9, v28, v18);
+            v24 = V::mul_add(v4, v28, v24);
+            // grad0[0] += v2*v7*grad_o_1
+            V::store(
+                V::add(V::load(grad0.at(0usize, c)), V::mul(V::mul(v2, v7), grad_o_1)),
+                grad0.at(0usize, c),
+            );
+            let v35 = V::mul(V::load(param0.at(0usize, c)), grad_o_1);
+            v23 = V::mul_add(v7, v35, v23);
+            v19 = V::mul_add(v2, v35, v19);
+            // out1[1] = v6*v32
+            V::store(V::mul(v6, v24), out1.at(1usize, c));
+            let mut v41 = V::mul(y_e1, v24);
+            let mut v42 = V::mul(v6, v19);
+            v41 = V::mul_add(y_1, v19, v41);
+            v42 = V::mul_add(v41, v45, v42);
+            // out1[0] = v6*v39 + (y_e1*v32 + y_1*v39)*gate'(y_1)
+            V::store(v42, out1.at(0usize, c));
+            // out0[1] = v1*v31
+            V::store(V::mul(v1, v18), out0.at(1usize, c));
+            let mut v49 = V::mul(x_e1, v18);
+            let mut v50 = V::mul(v1, v23);
+            v49 = V::mul_add(x_1, v23, v49);
+            v50 = V::mul_add(v49, v53, v50);
+            // out0[0] = v1*v38 + (x_e1*v31 + x_1*v38)*gate'(x_1)
+            V::store(v50, out0.at(0usize, c));
         }
     }
 }
@@ -196,39 +186,41 @@ unsafe fn sgp_2<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let out0 = args.outputs[0];
         let param0 = args.params[0];
         let c0e0 = V::from_f64(0f64);
-        let v3 = gate::<V>(args.gate, c0e0);
+        let v1 = gate::<V>(args.gate, c0e0);
         for group in 0..args.groups {
             let c = group * V::LANES;
-            let v4 = V::mul(V::load(x.at(0usize, c)), v3);
+            x.prefetch::<1usize>(c);
+            y.prefetch::<2usize>(c);
+            let v3 = V::mul(V::load(x.at(0usize, c)), v1);
             let y_1 = V::load(y.at(0usize, c));
-            let v7 = gate::<V>(args.gate, y_1);
-            // out0[0] = w0*v4*y_e1*v7
+            let v5 = gate::<V>(args.gate, y_1);
+            // out0[0] = w0*v3*y_e1*v5
             V::store(
                 V::mul(
                     V::load(param0.at(0usize, c)),
-                    V::mul(v4, V::mul(V::load(y.at(1usize, c)), v7)),
+                    V::mul(v3, V::mul(V::load(y.at(1usize, c)), v5)),
                 ),
                 out0.at(0usize, c),
             );
-            // out0[1] = w1*v4*y_1*v7
+            // out0[1] = w1*v3*y_1*v5
             V::store(
-                V::mul(V::load(param0.at(1usize, c)), V::mul(v4, V::mul(y_1, v7))),
+                V::mul(V::load(param0.at(1usize, c)), V::mul(v3, V::mul(y_1, v5))),
                 out0.at(1usize, c),
             );
         }
     }
 }
 pub(super) static SGP_2: Stage = stage!(sgp_2);
-/// From `y`, `grad_o`, `x`, `w` to `grad_x`, `grad_y`, `grad_w`: adjoint of o = weighted_product(w, gate(x), gate(y)).
+/// From `x`, `y`, `grad_o`, `w` to `grad_x`, `grad_y`, `grad_w`: adjoint of o = weighted_product(w, gate(x), gate(y)).
 ///
 /// From `sgp_grad` of Cl(1,0,0).
 #[inline(always)]
 unsafe fn sgp_3<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
     // SAFETY: the caller keeps the contract of `StageArgs`; the tier runs on this CPU.
     unsafe {
-        let y = args.inputs[0];
-        let grad_o = args.inputs[1];
-        let x = args.inputs[2];
+        let x = args.inputs[0];
+        let y = args.inputs[1];
+        let grad_o = args.inputs[2];
         let out0 = args.outputs[0];
         let out1 = args.outputs[1];
         let param0 = args.params[0];
@@ -237,44 +229,43 @@ unsafe fn sgp_3<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let v1 = gate::<V>(args.gate, c0e0);
         for group in 0..args.groups {
             let c = group * V::LANES;
+            x.prefetch::<1usize>(c);
+            y.prefetch::<2usize>(c);
+            grad_o.prefetch::<2usize>(c);
+            let v3 = V::mul(V::load(x.at(0usize, c)), v1);
             let y_1 = V::load(y.at(0usize, c));
-            let (v3, v25) = gate_and_slope::<V>(args.gate, y_1);
-            let v4 = V::mul(y_1, v3);
-            let grad_o_e1 = V::load(grad_o.at(1usize, c));
-            let v7 = V::mul(V::load(param0.at(1usize, c)), grad_o_e1);
+            let (v5, v29) = gate_and_slope::<V>(args.gate, y_1);
+            let v6 = V::mul(y_1, v5);
             let y_e1 = V::load(y.at(1usize, c));
-            let v10 = V::mul(y_e1, v3);
-            let grad_o_1 = V::load(grad_o.at(0usize, c));
-            let v13 = V::mul(V::load(param0.at(0usize, c)), grad_o_1);
-            let v18 = V::mul(V::load(x.at(0usize, c)), v1);
-            let v19 = V::mul(v18, v7);
-            let v21 = V::mul(v18, v13);
-            // out0[0] = v1*(v4*v7 + v10*v13)
+            let v8 = V::mul(y_e1, v5);
+            let grad_o_e1 = V::load(grad_o.at(1usize, c));
+            // grad0[1] += v3*v6*grad_o_e1
             V::store(
-                V::mul(v1, V::mul_add(v10, v13, V::mul(v4, v7))),
-                out0.at(0usize, c),
-            );
-            // out1[0] = v3*v19 + (y_e1*v21 + y_1*v19)*gate'(y_1)
-            V::store(
-                V::mul_add(
-                    V::mul_add(y_1, v19, V::mul(y_e1, v21)),
-                    v25,
-                    V::mul(v3, v19),
-                ),
-                out1.at(0usize, c),
-            );
-            // out1[1] = v3*v21
-            V::store(V::mul(v3, v21), out1.at(1usize, c));
-            // grad0[0] + = v18*v10*grad_o_1
-            V::store(
-                V::add(V::load(grad0.at(0usize, c)), V::mul(V::mul(v18, v10), grad_o_1)),
-                grad0.at(0usize, c),
-            );
-            // grad0[1] + = v18*v4*grad_o_e1
-            V::store(
-                V::add(V::load(grad0.at(1usize, c)), V::mul(V::mul(v18, v4), grad_o_e1)),
+                V::add(V::load(grad0.at(1usize, c)), V::mul(V::mul(v3, v6), grad_o_e1)),
                 grad0.at(1usize, c),
             );
+            let v14 = V::mul(V::load(param0.at(1usize, c)), grad_o_e1);
+            let mut v15 = V::mul(v6, v14);
+            let v16 = V::mul(v3, v14);
+            let grad_o_1 = V::load(grad_o.at(0usize, c));
+            // grad0[0] += v3*v8*grad_o_1
+            V::store(
+                V::add(V::load(grad0.at(0usize, c)), V::mul(V::mul(v3, v8), grad_o_1)),
+                grad0.at(0usize, c),
+            );
+            let v20 = V::mul(V::load(param0.at(0usize, c)), grad_o_1);
+            let v22 = V::mul(v3, v20);
+            v15 = V::mul_add(v8, v20, v15);
+            // out1[1] = v5*v22
+            V::store(V::mul(v5, v22), out1.at(1usize, c));
+            let mut v25 = V::mul(y_e1, v22);
+            let mut v26 = V::mul(v5, v16);
+            v25 = V::mul_add(y_1, v16, v25);
+            v26 = V::mul_add(v25, v29, v26);
+            // out1[0] = v5*v16 + (y_e1*v22 + y_1*v16)*gate'(y_1)
+            V::store(v26, out1.at(0usize, c));
+            // out0[0] = v1*(v6*v14 + v8*v20)
+            V::store(V::mul(v1, v15), out0.at(0usize, c));
         }
     }
 }
@@ -316,9 +307,9 @@ pub(super) static SGP_PROGRAM_1: Program = Program {
             StageCall {
                 stage: &super::sgp::SGP_3,
                 inputs: &[
+                    Slot::External(0usize),
                     Slot::External(1usize),
                     Slot::External(2usize),
-                    Slot::External(0usize),
                 ],
                 outputs: &[Slot::External(0usize), Slot::External(1usize)],
                 params: &[0],
@@ -342,23 +333,25 @@ unsafe fn sgp_4<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let out0 = args.outputs[0];
         let param0 = args.params[0];
         let c0e0 = V::from_f64(0f64);
-        let v7 = gate::<V>(args.gate, c0e0);
+        let v6 = gate::<V>(args.gate, c0e0);
         for group in 0..args.groups {
             let c = group * V::LANES;
+            x.prefetch::<2usize>(c);
+            y.prefetch::<1usize>(c);
             let x_1 = V::load(x.at(0usize, c));
-            let v3 = gate::<V>(args.gate, x_1);
-            let v8 = V::mul(V::load(y.at(0usize, c)), v7);
-            // out0[0] = w1*x_e1*v3*v8
+            let v1 = gate::<V>(args.gate, x_1);
+            let v8 = V::mul(V::load(y.at(0usize, c)), v6);
+            // out0[0] = w1*x_e1*v1*v8
             V::store(
                 V::mul(
                     V::load(param0.at(1usize, c)),
-                    V::mul(V::mul(V::load(x.at(1usize, c)), v3), v8),
+                    V::mul(V::mul(V::load(x.at(1usize, c)), v1), v8),
                 ),
                 out0.at(0usize, c),
             );
-            // out0[1] = w0*x_1*v3*v8
+            // out0[1] = w0*x_1*v1*v8
             V::store(
-                V::mul(V::load(param0.at(0usize, c)), V::mul(V::mul(x_1, v3), v8)),
+                V::mul(V::load(param0.at(0usize, c)), V::mul(V::mul(x_1, v1), v8)),
                 out0.at(1usize, c),
             );
         }
@@ -380,43 +373,46 @@ unsafe fn sgp_5<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let param0 = args.params[0];
         let grad0 = args.param_grads[0];
         let c0e0 = V::from_f64(0f64);
-        let v4 = gate::<V>(args.gate, c0e0);
+        let v6 = gate::<V>(args.gate, c0e0);
         for group in 0..args.groups {
             let c = group * V::LANES;
+            x.prefetch::<2usize>(c);
+            y.prefetch::<1usize>(c);
+            grad_o.prefetch::<2usize>(c);
             let x_1 = V::load(x.at(0usize, c));
-            let (v1, v19) = gate_and_slope::<V>(args.gate, x_1);
-            let v5 = V::mul(V::load(y.at(0usize, c)), v4);
-            let grad_o_e1 = V::load(grad_o.at(1usize, c));
-            let v8 = V::mul(V::load(param0.at(0usize, c)), grad_o_e1);
-            let v9 = V::mul(v5, v8);
+            let (v1, v30) = gate_and_slope::<V>(args.gate, x_1);
+            let v2 = V::mul(x_1, v1);
             let x_e1 = V::load(x.at(1usize, c));
-            let grad_o_1 = V::load(grad_o.at(0usize, c));
-            let v14 = V::mul(V::load(param0.at(1usize, c)), grad_o_1);
-            let v15 = V::mul(v5, v14);
-            let v23 = V::mul(x_1, v1);
-            let v25 = V::mul(x_e1, v1);
-            // out0[0] = v1*v9 + (x_e1*v15 + x_1*v9)*gate'(x_1)
+            let v4 = V::mul(x_e1, v1);
+            let v8 = V::mul(V::load(y.at(0usize, c)), v6);
+            let grad_o_e1 = V::load(grad_o.at(1usize, c));
+            // grad0[0] += v2*v8*grad_o_e1
             V::store(
-                V::mul_add(V::mul_add(x_1, v9, V::mul(x_e1, v15)), v19, V::mul(v1, v9)),
-                out0.at(0usize, c),
-            );
-            // out0[1] = v1*v15
-            V::store(V::mul(v1, v15), out0.at(1usize, c));
-            // out1[0] = v4*(v23*v8 + v25*v14)
-            V::store(
-                V::mul(v4, V::mul_add(v25, v14, V::mul(v23, v8))),
-                out1.at(0usize, c),
-            );
-            // grad0[0] + = v23*v5*grad_o_e1
-            V::store(
-                V::add(V::load(grad0.at(0usize, c)), V::mul(V::mul(v23, v5), grad_o_e1)),
+                V::add(V::load(grad0.at(0usize, c)), V::mul(V::mul(v2, v8), grad_o_e1)),
                 grad0.at(0usize, c),
             );
-            // grad0[1] + = v25*v5*grad_o_1
+            let v14 = V::mul(V::load(param0.at(0usize, c)), grad_o_e1);
+            let v15 = V::mul(v8, v14);
+            let mut v16 = V::mul(v2, v14);
+            let grad_o_1 = V::load(grad_o.at(0usize, c));
+            // grad0[1] += v4*v8*grad_o_1
             V::store(
-                V::add(V::load(grad0.at(1usize, c)), V::mul(V::mul(v25, v5), grad_o_1)),
+                V::add(V::load(grad0.at(1usize, c)), V::mul(V::mul(v4, v8), grad_o_1)),
                 grad0.at(1usize, c),
             );
+            let v20 = V::mul(V::load(param0.at(1usize, c)), grad_o_1);
+            let v21 = V::mul(v8, v20);
+            v16 = V::mul_add(v4, v20, v16);
+            // out1[0] = v6*(v2*v14 + v4*v20)
+            V::store(V::mul(v6, v16), out1.at(0usize, c));
+            // out0[1] = v1*v21
+            V::store(V::mul(v1, v21), out0.at(1usize, c));
+            let mut v26 = V::mul(x_e1, v21);
+            let mut v27 = V::mul(v1, v15);
+            v26 = V::mul_add(x_1, v15, v26);
+            v27 = V::mul_add(v26, v30, v27);
+            // out0[0] = v1*v15 + (x_e1*v21 + x_1*v15)*gate'(x_1)
+            V::store(v27, out0.at(0usize, c));
         }
     }
 }
@@ -484,16 +480,18 @@ unsafe fn sgp_6<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let out0 = args.outputs[0];
         let param0 = args.params[0];
         let c0e0 = V::from_f64(0f64);
-        let v3 = gate::<V>(args.gate, c0e0);
+        let v1 = gate::<V>(args.gate, c0e0);
         for group in 0..args.groups {
             let c = group * V::LANES;
-            // out0[0] = w0*x_e1*v3*y_e1*v3
+            x.prefetch::<1usize>(c);
+            y.prefetch::<1usize>(c);
+            // out0[0] = w0*x_e1*v1*y_e1*v1
             V::store(
                 V::mul(
                     V::load(param0.at(0usize, c)),
                     V::mul(
-                        V::mul(V::load(x.at(0usize, c)), v3),
-                        V::mul(V::load(y.at(0usize, c)), v3),
+                        V::mul(V::load(x.at(0usize, c)), v1),
+                        V::mul(V::load(y.at(0usize, c)), v1),
                     ),
                 ),
                 out0.at(0usize, c),
@@ -502,16 +500,16 @@ unsafe fn sgp_6<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
     }
 }
 pub(super) static SGP_6: Stage = stage!(sgp_6);
-/// From `y`, `grad_o`, `x`, `w` to `grad_x`, `grad_y`, `grad_w`: adjoint of o = weighted_product(w, gate(x), gate(y)).
+/// From `x`, `y`, `grad_o`, `w` to `grad_x`, `grad_y`, `grad_w`: adjoint of o = weighted_product(w, gate(x), gate(y)).
 ///
 /// From `sgp_grad` of Cl(1,0,0).
 #[inline(always)]
 unsafe fn sgp_7<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
     // SAFETY: the caller keeps the contract of `StageArgs`; the tier runs on this CPU.
     unsafe {
-        let y = args.inputs[0];
-        let grad_o = args.inputs[1];
-        let x = args.inputs[2];
+        let x = args.inputs[0];
+        let y = args.inputs[1];
+        let grad_o = args.inputs[2];
         let out0 = args.outputs[0];
         let out1 = args.outputs[1];
         let param0 = args.params[0];
@@ -520,19 +518,22 @@ unsafe fn sgp_7<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let v1 = gate::<V>(args.gate, c0e0);
         for group in 0..args.groups {
             let c = group * V::LANES;
-            let v3 = V::mul(V::load(y.at(0usize, c)), v1);
+            x.prefetch::<1usize>(c);
+            y.prefetch::<1usize>(c);
+            grad_o.prefetch::<1usize>(c);
+            let v3 = V::mul(V::load(x.at(0usize, c)), v1);
+            let v5 = V::mul(V::load(y.at(0usize, c)), v1);
             let grad_o_1 = V::load(grad_o.at(0usize, c));
-            let v6 = V::mul(V::load(param0.at(0usize, c)), grad_o_1);
-            let v10 = V::mul(V::load(x.at(0usize, c)), v1);
-            // out0[0] = v1*v3*v6
-            V::store(V::mul(v1, V::mul(v3, v6)), out0.at(0usize, c));
-            // out1[0] = v1*v10*v6
-            V::store(V::mul(v1, V::mul(v10, v6)), out1.at(0usize, c));
-            // grad0[0] + = v10*v3*grad_o_1
+            // grad0[0] += v3*v5*grad_o_1
             V::store(
-                V::add(V::load(grad0.at(0usize, c)), V::mul(V::mul(v10, v3), grad_o_1)),
+                V::add(V::load(grad0.at(0usize, c)), V::mul(V::mul(v3, v5), grad_o_1)),
                 grad0.at(0usize, c),
             );
+            let v10 = V::mul(V::load(param0.at(0usize, c)), grad_o_1);
+            // out1[0] = v1*v3*v10
+            V::store(V::mul(v1, V::mul(v3, v10)), out1.at(0usize, c));
+            // out0[0] = v1*v5*v10
+            V::store(V::mul(v1, V::mul(v5, v10)), out0.at(0usize, c));
         }
     }
 }
@@ -574,9 +575,9 @@ pub(super) static SGP_PROGRAM_3: Program = Program {
             StageCall {
                 stage: &super::sgp::SGP_7,
                 inputs: &[
+                    Slot::External(0usize),
                     Slot::External(1usize),
                     Slot::External(2usize),
-                    Slot::External(0usize),
                 ],
                 outputs: &[Slot::External(0usize), Slot::External(1usize)],
                 params: &[0],

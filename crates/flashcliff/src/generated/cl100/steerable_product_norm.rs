@@ -15,16 +15,17 @@ unsafe fn steerable_product_norm_0<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let r = args.inputs[0];
         let out0 = args.outputs[0];
         let param0 = args.params[0];
+        let c1em16 = V::from_f64(0.0000000000000001f64);
         let c1e0 = V::from_f64(1f64);
         let c1p000001e0 = V::from_f64(1.000001f64);
-        let c1em16 = V::from_f64(0.0000000000000001f64);
         for group in 0..args.groups {
             let c = group * V::LANES;
+            r.prefetch::<2usize>(c);
             let r_1 = V::load(r.at(0usize, c));
-            let v5 = V::mul(r_1, r_1);
+            let v1 = V::mul(r_1, r_1);
             let r_e1 = V::load(r.at(1usize, c));
-            let v19 = V::mul(r_e1, r_e1);
-            // out0[0] = r_1*(1/(1.000001 + sigmoid(a0)*(sqrt(sqrt(v5*v5 + 0.0000000000000001)) - 1)))
+            let v15 = V::mul(r_e1, r_e1);
+            // out0[0] = r_1*(1/(1.000001 + sigmoid(a0)*(sqrt(sqrt(v1*v1 + 0.0000000000000001)) - 1)))
             V::store(
                 V::mul(
                     r_1,
@@ -32,14 +33,14 @@ unsafe fn steerable_product_norm_0<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
                         c1e0,
                         V::mul_add(
                             V::sigmoid(V::load(param0.at(0usize, c))),
-                            V::sub(V::sqrt(V::sqrt(V::mul_add(v5, v5, c1em16))), c1e0),
+                            V::sub(V::sqrt(V::sqrt(V::mul_add(v1, v1, c1em16))), c1e0),
                             c1p000001e0,
                         ),
                     ),
                 ),
                 out0.at(0usize, c),
             );
-            // out0[1] = r_e1*(1/(1.000001 + sigmoid(a1)*(sqrt(sqrt(0.0000000000000001 + v19*v19)) - 1)))
+            // out0[1] = r_e1*(1/(1.000001 + sigmoid(a1)*(sqrt(sqrt(0.0000000000000001 + v15*v15)) - 1)))
             V::store(
                 V::mul(
                     r_e1,
@@ -47,7 +48,7 @@ unsafe fn steerable_product_norm_0<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
                         c1e0,
                         V::mul_add(
                             V::sigmoid(V::load(param0.at(1usize, c))),
-                            V::sub(V::sqrt(V::sqrt(V::mul_add(v19, v19, c1em16))), c1e0),
+                            V::sub(V::sqrt(V::sqrt(V::mul_add(v15, v15, c1em16))), c1e0),
                             c1p000001e0,
                         ),
                     ),
@@ -70,62 +71,64 @@ unsafe fn steerable_product_norm_1<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let out0 = args.outputs[0];
         let param0 = args.params[0];
         let grad0 = args.param_grads[0];
+        let c1em16 = V::from_f64(0.0000000000000001f64);
         let c1e0 = V::from_f64(1f64);
         let c1p000001e0 = V::from_f64(1.000001f64);
-        let c1em16 = V::from_f64(0.0000000000000001f64);
         let c5em1 = V::from_f64(0.5f64);
         for group in 0..args.groups {
             let c = group * V::LANES;
-            let v3 = V::sigmoid(V::load(param0.at(0usize, c)));
+            r.prefetch::<2usize>(c);
+            t1.prefetch::<2usize>(c);
             let r_1 = V::load(r.at(0usize, c));
-            let v5 = V::mul(r_1, r_1);
-            let v9 = V::sqrt(V::mul_add(v5, v5, c1em16));
-            let v10 = V::sqrt(v9);
-            let v11 = V::sub(v10, c1e0);
-            let v13 = V::mul_add(v3, v11, c1p000001e0);
-            let v14 = V::div(c1e0, v13);
-            let t1_0 = V::load(t1.at(0usize, c));
-            let v19 = V::mul(v14, V::div(V::mul(r_1, t1_0), v13));
-            let v26 = V::mul(
-                v5,
-                V::mul(V::mul(V::mul(v3, v19), V::div(c5em1, v10)), V::div(c5em1, v9)),
-            );
-            let v28 = V::mul(r_1, V::add(v26, v26));
-            let v32 = V::sigmoid(V::load(param0.at(1usize, c)));
+            let v1 = V::mul(r_1, r_1);
+            let v5 = V::sqrt(V::mul_add(v1, v1, c1em16));
+            let v6 = V::sqrt(v5);
+            let v8 = V::sigmoid(V::load(param0.at(0usize, c)));
+            let v10 = V::sub(v6, c1e0);
+            let v13 = V::mul_add(v8, v10, c1p000001e0);
             let r_e1 = V::load(r.at(1usize, c));
-            let v34 = V::mul(r_e1, r_e1);
-            let v37 = V::sqrt(V::mul_add(v34, v34, c1em16));
-            let v38 = V::sqrt(v37);
-            let v39 = V::sub(v38, c1e0);
-            let v41 = V::mul_add(v32, v39, c1p000001e0);
-            let v42 = V::div(c1e0, v41);
+            let v15 = V::mul(r_e1, r_e1);
+            let v18 = V::sqrt(V::mul_add(v15, v15, c1em16));
+            let v19 = V::sqrt(v18);
+            let v21 = V::sigmoid(V::load(param0.at(1usize, c)));
+            let v22 = V::sub(v19, c1e0);
+            let v24 = V::mul_add(v21, v22, c1p000001e0);
+            let v25 = V::div(c1e0, v13);
+            let v26 = V::div(c1e0, v24);
             let t1_1 = V::load(t1.at(1usize, c));
-            let v47 = V::mul(v42, V::div(V::mul(r_e1, t1_1), v41));
-            let v53 = V::mul(
-                v34,
-                V::mul(V::mul(V::mul(v32, v47), V::div(c5em1, v38)), V::div(c5em1, v37)),
-            );
-            let v55 = V::mul(r_e1, V::add(v53, v53));
-            // out0[0] = v14*t1_0 - v28 - v28
-            V::store(V::sub(V::mul_sub(v14, t1_0, v28), v28), out0.at(0usize, c));
-            // out0[1] = v42*t1_1 - v55 - v55
-            V::store(V::sub(V::mul_sub(v42, t1_1, v55), v55), out0.at(1usize, c));
-            // grad0[0] + = -(v11*v19*(v3*(1 - v3)))
-            V::store(
-                V::add(
-                    V::load(grad0.at(0usize, c)),
-                    V::neg(V::mul(V::mul(v11, v19), V::mul(v3, V::sub(c1e0, v3)))),
-                ),
-                grad0.at(0usize, c),
-            );
-            // grad0[1] + = -(v39*v47*(v32*(1 - v32)))
+            let t1_0 = V::load(t1.at(0usize, c));
+            let v34 = V::mul(v26, V::div(V::mul(r_e1, t1_1), v24));
+            let v36 = V::mul(v25, V::div(V::mul(r_1, t1_0), v13));
+            // grad0[1] += -(v22*v34*(v21*(1 - v21)))
             V::store(
                 V::add(
                     V::load(grad0.at(1usize, c)),
-                    V::neg(V::mul(V::mul(v39, v47), V::mul(v32, V::sub(c1e0, v32)))),
+                    V::neg(V::mul(V::mul(v22, v34), V::mul(v21, V::sub(c1e0, v21)))),
                 ),
                 grad0.at(1usize, c),
             );
+            let v48 = V::mul(
+                v15,
+                V::mul(V::mul(V::mul(v21, v34), V::div(c5em1, v19)), V::div(c5em1, v18)),
+            );
+            let v50 = V::mul(r_e1, V::add(v48, v48));
+            // out0[1] = v26*t1_1 - v50 - v50
+            V::store(V::sub(V::mul_sub(v26, t1_1, v50), v50), out0.at(1usize, c));
+            // grad0[0] += -(v10*v36*(v8*(1 - v8)))
+            V::store(
+                V::add(
+                    V::load(grad0.at(0usize, c)),
+                    V::neg(V::mul(V::mul(v10, v36), V::mul(v8, V::sub(c1e0, v8)))),
+                ),
+                grad0.at(0usize, c),
+            );
+            let v63 = V::mul(
+                v1,
+                V::mul(V::mul(V::mul(v8, v36), V::div(c5em1, v6)), V::div(c5em1, v5)),
+            );
+            let v65 = V::mul(r_1, V::add(v63, v63));
+            // out0[0] = v25*t1_0 - v65 - v65
+            V::store(V::sub(V::mul_sub(v25, t1_0, v65), v65), out0.at(0usize, c));
         }
     }
 }

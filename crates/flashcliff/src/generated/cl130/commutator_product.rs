@@ -17,14 +17,15 @@ unsafe fn commutator_product_0<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let out0 = args.outputs[0];
         for group in 0..args.groups {
             let c = group * V::LANES;
-            let x_e1234 = V::load(x.at(15usize, c));
-            let y_e234 = V::load(y.at(14usize, c));
-            let x_e4 = V::load(x.at(4usize, c));
-            let y_e14 = V::load(y.at(7usize, c));
+            x.prefetch::<16usize>(c);
+            y.prefetch::<16usize>(c);
             let x_e2 = V::load(x.at(2usize, c));
             let y_e12 = V::load(y.at(5usize, c));
+            let mut v2 = V::mul(x_e2, y_e12);
             let x_e3 = V::load(x.at(3usize, c));
             let y_e13 = V::load(y.at(6usize, c));
+            let x_e4 = V::load(x.at(4usize, c));
+            let y_e14 = V::load(y.at(7usize, c));
             let x_e12 = V::load(x.at(5usize, c));
             let y_e2 = V::load(y.at(2usize, c));
             let x_e13 = V::load(x.at(6usize, c));
@@ -33,245 +34,171 @@ unsafe fn commutator_product_0<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             let y_e4 = V::load(y.at(4usize, c));
             let x_e234 = V::load(x.at(14usize, c));
             let y_e1234 = V::load(y.at(15usize, c));
-            let y_e134 = V::load(y.at(13usize, c));
-            let y_e24 = V::load(y.at(9usize, c));
+            let x_e1234 = V::load(x.at(15usize, c));
+            let y_e234 = V::load(y.at(14usize, c));
+            v2 = V::mul_add(x_e3, y_e13, v2);
+            v2 = V::mul_add(x_e4, y_e14, v2);
+            v2 = V::neg_mul_add(x_e12, y_e2, v2);
+            v2 = V::neg_mul_add(x_e13, y_e3, v2);
+            v2 = V::neg_mul_add(x_e14, y_e4, v2);
+            v2 = V::neg_mul_add(x_e234, y_e1234, v2);
+            v2 = V::mul_add(x_e1234, y_e234, v2);
+            // out0[0] = x_e1234*y_e234 + x_e4*y_e14 + x_e2*y_e12 + x_e3*y_e13 - x_e12*y_e2 - x_e13*y_e3 - x_e14*y_e4 - x_e234*y_e1234
+            V::store(v2, out0.at(0usize, c));
             let x_e1 = V::load(x.at(1usize, c));
+            let mut v32 = V::mul(x_e1, y_e12);
             let y_e23 = V::load(y.at(8usize, c));
+            let y_e24 = V::load(y.at(9usize, c));
             let y_e1 = V::load(y.at(1usize, c));
             let x_e23 = V::load(x.at(8usize, c));
             let x_e24 = V::load(x.at(9usize, c));
             let x_e134 = V::load(x.at(13usize, c));
-            let x_e124 = V::load(x.at(12usize, c));
+            let y_e134 = V::load(y.at(13usize, c));
+            v32 = V::mul_add(x_e3, y_e23, v32);
+            v32 = V::mul_add(x_e4, y_e24, v32);
+            v32 = V::neg_mul_add(x_e12, y_e1, v32);
+            v32 = V::neg_mul_add(x_e23, y_e3, v32);
+            v32 = V::neg_mul_add(x_e24, y_e4, v32);
+            v32 = V::neg_mul_add(x_e134, y_e1234, v32);
+            v32 = V::mul_add(x_e1234, y_e134, v32);
+            // out0[1] = x_e1234*y_e134 + x_e4*y_e24 + x_e1*y_e12 + x_e3*y_e23 - x_e12*y_e1 - x_e23*y_e3 - x_e24*y_e4 - x_e134*y_e1234
+            V::store(v32, out0.at(1usize, c));
+            let mut v54 = V::mul(x_e1, y_e13);
             let y_e34 = V::load(y.at(10usize, c));
             let x_e34 = V::load(x.at(10usize, c));
+            let x_e124 = V::load(x.at(12usize, c));
             let y_e124 = V::load(y.at(12usize, c));
-            let y_e123 = V::load(y.at(11usize, c));
-            let x_e123 = V::load(x.at(11usize, c));
-            // out0[0] = x_e1234*y_e234 + x_e4*y_e14 + x_e2*y_e12 + x_e3*y_e13 - x_e12*y_e2 - x_e13*y_e3 - x_e14*y_e4 - x_e234*y_e1234
-            V::store(
-                {
-                    let mut s = V::mul(x_e2, y_e12);
-                    s = V::mul_add(x_e3, y_e13, s);
-                    s = V::mul_add(x_e4, y_e14, s);
-                    s = V::neg_mul_add(x_e12, y_e2, s);
-                    s = V::neg_mul_add(x_e13, y_e3, s);
-                    s = V::neg_mul_add(x_e14, y_e4, s);
-                    s = V::neg_mul_add(x_e234, y_e1234, s);
-                    s = V::mul_add(x_e1234, y_e234, s);
-                    s
-                },
-                out0.at(0usize, c),
-            );
-            // out0[1] = x_e1234*y_e134 + x_e4*y_e24 + x_e1*y_e12 + x_e3*y_e23 - x_e12*y_e1 - x_e23*y_e3 - x_e24*y_e4 - x_e134*y_e1234
-            V::store(
-                {
-                    let mut s = V::mul(x_e1, y_e12);
-                    s = V::mul_add(x_e3, y_e23, s);
-                    s = V::mul_add(x_e4, y_e24, s);
-                    s = V::neg_mul_add(x_e12, y_e1, s);
-                    s = V::neg_mul_add(x_e23, y_e3, s);
-                    s = V::neg_mul_add(x_e24, y_e4, s);
-                    s = V::neg_mul_add(x_e134, y_e1234, s);
-                    s = V::mul_add(x_e1234, y_e134, s);
-                    s
-                },
-                out0.at(1usize, c),
-            );
+            v54 = V::neg_mul_add(x_e2, y_e23, v54);
+            v54 = V::mul_add(x_e4, y_e34, v54);
+            v54 = V::neg_mul_add(x_e13, y_e1, v54);
+            v54 = V::mul_add(x_e23, y_e2, v54);
+            v54 = V::neg_mul_add(x_e34, y_e4, v54);
+            v54 = V::mul_add(x_e124, y_e1234, v54);
+            v54 = V::neg_mul_add(x_e1234, y_e124, v54);
             // out0[2] = x_e124*y_e1234 + x_e23*y_e2 + x_e4*y_e34 + x_e1*y_e13 - x_e2*y_e23 - x_e13*y_e1 - x_e34*y_e4 - x_e1234*y_e124
-            V::store(
-                {
-                    let mut s = V::mul(x_e1, y_e13);
-                    s = V::neg_mul_add(x_e2, y_e23, s);
-                    s = V::mul_add(x_e4, y_e34, s);
-                    s = V::neg_mul_add(x_e13, y_e1, s);
-                    s = V::mul_add(x_e23, y_e2, s);
-                    s = V::neg_mul_add(x_e34, y_e4, s);
-                    s = V::mul_add(x_e124, y_e1234, s);
-                    s = V::neg_mul_add(x_e1234, y_e124, s);
-                    s
-                },
-                out0.at(2usize, c),
-            );
+            V::store(v54, out0.at(2usize, c));
+            let mut v73 = V::mul(x_e1, y_e14);
+            let x_e123 = V::load(x.at(11usize, c));
+            let y_e123 = V::load(y.at(11usize, c));
+            v73 = V::neg_mul_add(x_e2, y_e24, v73);
+            v73 = V::neg_mul_add(x_e3, y_e34, v73);
+            v73 = V::neg_mul_add(x_e14, y_e1, v73);
+            v73 = V::mul_add(x_e24, y_e2, v73);
+            v73 = V::mul_add(x_e34, y_e3, v73);
+            v73 = V::neg_mul_add(x_e123, y_e1234, v73);
+            v73 = V::mul_add(x_e1234, y_e123, v73);
             // out0[3] = x_e1234*y_e123 + x_e34*y_e3 + x_e24*y_e2 + x_e1*y_e14 - x_e2*y_e24 - x_e3*y_e34 - x_e14*y_e1 - x_e123*y_e1234
-            V::store(
-                {
-                    let mut s = V::mul(x_e1, y_e14);
-                    s = V::neg_mul_add(x_e2, y_e24, s);
-                    s = V::neg_mul_add(x_e3, y_e34, s);
-                    s = V::neg_mul_add(x_e14, y_e1, s);
-                    s = V::mul_add(x_e24, y_e2, s);
-                    s = V::mul_add(x_e34, y_e3, s);
-                    s = V::neg_mul_add(x_e123, y_e1234, s);
-                    s = V::mul_add(x_e1234, y_e123, s);
-                    s
-                },
-                out0.at(3usize, c),
-            );
+            V::store(v73, out0.at(3usize, c));
+            let mut v90 = V::mul(x_e1, y_e2);
+            v90 = V::neg_mul_add(x_e2, y_e1, v90);
+            v90 = V::mul_add(x_e13, y_e23, v90);
+            v90 = V::mul_add(x_e14, y_e24, v90);
+            v90 = V::neg_mul_add(x_e23, y_e13, v90);
+            v90 = V::neg_mul_add(x_e24, y_e14, v90);
+            v90 = V::neg_mul_add(x_e134, y_e234, v90);
+            v90 = V::mul_add(x_e234, y_e134, v90);
             // out0[4] = x_e234*y_e134 + x_e14*y_e24 + x_e13*y_e23 + x_e1*y_e2 - x_e2*y_e1 - x_e23*y_e13 - x_e24*y_e14 - x_e134*y_e234
-            V::store(
-                {
-                    let mut s = V::mul(x_e1, y_e2);
-                    s = V::neg_mul_add(x_e2, y_e1, s);
-                    s = V::mul_add(x_e13, y_e23, s);
-                    s = V::mul_add(x_e14, y_e24, s);
-                    s = V::neg_mul_add(x_e23, y_e13, s);
-                    s = V::neg_mul_add(x_e24, y_e14, s);
-                    s = V::neg_mul_add(x_e134, y_e234, s);
-                    s = V::mul_add(x_e234, y_e134, s);
-                    s
-                },
-                out0.at(4usize, c),
-            );
+            V::store(v90, out0.at(4usize, c));
+            let mut v105 = V::mul(x_e1, y_e3);
+            v105 = V::neg_mul_add(x_e3, y_e1, v105);
+            v105 = V::neg_mul_add(x_e12, y_e23, v105);
+            v105 = V::mul_add(x_e14, y_e34, v105);
+            v105 = V::mul_add(x_e23, y_e12, v105);
+            v105 = V::neg_mul_add(x_e34, y_e14, v105);
+            v105 = V::mul_add(x_e124, y_e234, v105);
+            v105 = V::neg_mul_add(x_e234, y_e124, v105);
             // out0[5] = x_e124*y_e234 + x_e23*y_e12 + x_e14*y_e34 + x_e1*y_e3 - x_e3*y_e1 - x_e12*y_e23 - x_e34*y_e14 - x_e234*y_e124
-            V::store(
-                {
-                    let mut s = V::mul(x_e1, y_e3);
-                    s = V::neg_mul_add(x_e3, y_e1, s);
-                    s = V::neg_mul_add(x_e12, y_e23, s);
-                    s = V::mul_add(x_e14, y_e34, s);
-                    s = V::mul_add(x_e23, y_e12, s);
-                    s = V::neg_mul_add(x_e34, y_e14, s);
-                    s = V::mul_add(x_e124, y_e234, s);
-                    s = V::neg_mul_add(x_e234, y_e124, s);
-                    s
-                },
-                out0.at(5usize, c),
-            );
+            V::store(v105, out0.at(5usize, c));
+            let mut v120 = V::mul(x_e1, y_e4);
+            v120 = V::neg_mul_add(x_e4, y_e1, v120);
+            v120 = V::neg_mul_add(x_e12, y_e24, v120);
+            v120 = V::neg_mul_add(x_e13, y_e34, v120);
+            v120 = V::mul_add(x_e24, y_e12, v120);
+            v120 = V::mul_add(x_e34, y_e13, v120);
+            v120 = V::neg_mul_add(x_e123, y_e234, v120);
+            v120 = V::mul_add(x_e234, y_e123, v120);
             // out0[6] = x_e234*y_e123 + x_e34*y_e13 + x_e24*y_e12 + x_e1*y_e4 - x_e4*y_e1 - x_e12*y_e24 - x_e13*y_e34 - x_e123*y_e234
-            V::store(
-                {
-                    let mut s = V::mul(x_e1, y_e4);
-                    s = V::neg_mul_add(x_e4, y_e1, s);
-                    s = V::neg_mul_add(x_e12, y_e24, s);
-                    s = V::neg_mul_add(x_e13, y_e34, s);
-                    s = V::mul_add(x_e24, y_e12, s);
-                    s = V::mul_add(x_e34, y_e13, s);
-                    s = V::neg_mul_add(x_e123, y_e234, s);
-                    s = V::mul_add(x_e234, y_e123, s);
-                    s
-                },
-                out0.at(6usize, c),
-            );
+            V::store(v120, out0.at(6usize, c));
+            let mut v135 = V::mul(x_e2, y_e3);
+            v135 = V::neg_mul_add(x_e3, y_e2, v135);
+            v135 = V::neg_mul_add(x_e12, y_e13, v135);
+            v135 = V::mul_add(x_e13, y_e12, v135);
+            v135 = V::mul_add(x_e24, y_e34, v135);
+            v135 = V::neg_mul_add(x_e34, y_e24, v135);
+            v135 = V::mul_add(x_e124, y_e134, v135);
+            v135 = V::neg_mul_add(x_e134, y_e124, v135);
             // out0[7] = x_e124*y_e134 + x_e24*y_e34 + x_e13*y_e12 + x_e2*y_e3 - x_e3*y_e2 - x_e12*y_e13 - x_e34*y_e24 - x_e134*y_e124
-            V::store(
-                {
-                    let mut s = V::mul(x_e2, y_e3);
-                    s = V::neg_mul_add(x_e3, y_e2, s);
-                    s = V::neg_mul_add(x_e12, y_e13, s);
-                    s = V::mul_add(x_e13, y_e12, s);
-                    s = V::mul_add(x_e24, y_e34, s);
-                    s = V::neg_mul_add(x_e34, y_e24, s);
-                    s = V::mul_add(x_e124, y_e134, s);
-                    s = V::neg_mul_add(x_e134, y_e124, s);
-                    s
-                },
-                out0.at(7usize, c),
-            );
+            V::store(v135, out0.at(7usize, c));
+            let mut v150 = V::mul(x_e2, y_e4);
+            v150 = V::neg_mul_add(x_e4, y_e2, v150);
+            v150 = V::neg_mul_add(x_e12, y_e14, v150);
+            v150 = V::mul_add(x_e14, y_e12, v150);
+            v150 = V::neg_mul_add(x_e23, y_e34, v150);
+            v150 = V::mul_add(x_e34, y_e23, v150);
+            v150 = V::neg_mul_add(x_e123, y_e134, v150);
+            v150 = V::mul_add(x_e134, y_e123, v150);
             // out0[8] = x_e134*y_e123 + x_e34*y_e23 + x_e14*y_e12 + x_e2*y_e4 - x_e4*y_e2 - x_e12*y_e14 - x_e23*y_e34 - x_e123*y_e134
-            V::store(
-                {
-                    let mut s = V::mul(x_e2, y_e4);
-                    s = V::neg_mul_add(x_e4, y_e2, s);
-                    s = V::neg_mul_add(x_e12, y_e14, s);
-                    s = V::mul_add(x_e14, y_e12, s);
-                    s = V::neg_mul_add(x_e23, y_e34, s);
-                    s = V::mul_add(x_e34, y_e23, s);
-                    s = V::neg_mul_add(x_e123, y_e134, s);
-                    s = V::mul_add(x_e134, y_e123, s);
-                    s
-                },
-                out0.at(8usize, c),
-            );
+            V::store(v150, out0.at(8usize, c));
+            let mut v165 = V::mul(x_e3, y_e4);
+            v165 = V::neg_mul_add(x_e4, y_e3, v165);
+            v165 = V::neg_mul_add(x_e13, y_e14, v165);
+            v165 = V::mul_add(x_e14, y_e13, v165);
+            v165 = V::mul_add(x_e23, y_e24, v165);
+            v165 = V::neg_mul_add(x_e24, y_e23, v165);
+            v165 = V::mul_add(x_e123, y_e124, v165);
+            v165 = V::neg_mul_add(x_e124, y_e123, v165);
             // out0[9] = x_e123*y_e124 + x_e23*y_e24 + x_e14*y_e13 + x_e3*y_e4 - x_e4*y_e3 - x_e13*y_e14 - x_e24*y_e23 - x_e124*y_e123
-            V::store(
-                {
-                    let mut s = V::mul(x_e3, y_e4);
-                    s = V::neg_mul_add(x_e4, y_e3, s);
-                    s = V::neg_mul_add(x_e13, y_e14, s);
-                    s = V::mul_add(x_e14, y_e13, s);
-                    s = V::mul_add(x_e23, y_e24, s);
-                    s = V::neg_mul_add(x_e24, y_e23, s);
-                    s = V::mul_add(x_e123, y_e124, s);
-                    s = V::neg_mul_add(x_e124, y_e123, s);
-                    s
-                },
-                out0.at(9usize, c),
-            );
+            V::store(v165, out0.at(9usize, c));
+            let mut v180 = V::mul(x_e4, y_e1234);
+            v180 = V::neg_mul_add(x_e14, y_e234, v180);
+            v180 = V::mul_add(x_e24, y_e134, v180);
+            v180 = V::neg_mul_add(x_e34, y_e124, v180);
+            v180 = V::mul_add(x_e124, y_e34, v180);
+            v180 = V::neg_mul_add(x_e134, y_e24, v180);
+            v180 = V::mul_add(x_e234, y_e14, v180);
+            v180 = V::neg_mul_add(x_e1234, y_e4, v180);
             // out0[10] = x_e234*y_e14 + x_e124*y_e34 + x_e24*y_e134 + x_e4*y_e1234 - x_e14*y_e234 - x_e34*y_e124 - x_e134*y_e24 - x_e1234*y_e4
-            V::store(
-                {
-                    let mut s = V::mul(x_e4, y_e1234);
-                    s = V::neg_mul_add(x_e14, y_e234, s);
-                    s = V::mul_add(x_e24, y_e134, s);
-                    s = V::neg_mul_add(x_e34, y_e124, s);
-                    s = V::mul_add(x_e124, y_e34, s);
-                    s = V::neg_mul_add(x_e134, y_e24, s);
-                    s = V::mul_add(x_e234, y_e14, s);
-                    s = V::neg_mul_add(x_e1234, y_e4, s);
-                    s
-                },
-                out0.at(10usize, c),
-            );
+            V::store(v180, out0.at(10usize, c));
+            let mut v196 = V::mul(x_e13, y_e234);
+            v196 = V::neg_mul_add(x_e3, y_e1234, v196);
+            v196 = V::neg_mul_add(x_e23, y_e134, v196);
+            v196 = V::mul_add(x_e34, y_e123, v196);
+            v196 = V::neg_mul_add(x_e123, y_e34, v196);
+            v196 = V::mul_add(x_e134, y_e23, v196);
+            v196 = V::neg_mul_add(x_e234, y_e13, v196);
+            v196 = V::mul_add(x_e1234, y_e3, v196);
             // out0[11] = x_e1234*y_e3 + x_e134*y_e23 + x_e34*y_e123 + x_e13*y_e234 - x_e3*y_e1234 - x_e23*y_e134 - x_e123*y_e34 - x_e234*y_e13
-            V::store(
-                {
-                    let mut s = V::mul(x_e13, y_e234);
-                    s = V::neg_mul_add(x_e3, y_e1234, s);
-                    s = V::neg_mul_add(x_e23, y_e134, s);
-                    s = V::mul_add(x_e34, y_e123, s);
-                    s = V::neg_mul_add(x_e123, y_e34, s);
-                    s = V::mul_add(x_e134, y_e23, s);
-                    s = V::neg_mul_add(x_e234, y_e13, s);
-                    s = V::mul_add(x_e1234, y_e3, s);
-                    s
-                },
-                out0.at(11usize, c),
-            );
+            V::store(v196, out0.at(11usize, c));
+            let mut v210 = V::mul(x_e2, y_e1234);
+            v210 = V::neg_mul_add(x_e12, y_e234, v210);
+            v210 = V::mul_add(x_e23, y_e124, v210);
+            v210 = V::neg_mul_add(x_e24, y_e123, v210);
+            v210 = V::mul_add(x_e123, y_e24, v210);
+            v210 = V::neg_mul_add(x_e124, y_e23, v210);
+            v210 = V::mul_add(x_e234, y_e12, v210);
+            v210 = V::neg_mul_add(x_e1234, y_e2, v210);
             // out0[12] = x_e234*y_e12 + x_e123*y_e24 + x_e23*y_e124 + x_e2*y_e1234 - x_e12*y_e234 - x_e24*y_e123 - x_e124*y_e23 - x_e1234*y_e2
-            V::store(
-                {
-                    let mut s = V::mul(x_e2, y_e1234);
-                    s = V::neg_mul_add(x_e12, y_e234, s);
-                    s = V::mul_add(x_e23, y_e124, s);
-                    s = V::neg_mul_add(x_e24, y_e123, s);
-                    s = V::mul_add(x_e123, y_e24, s);
-                    s = V::neg_mul_add(x_e124, y_e23, s);
-                    s = V::mul_add(x_e234, y_e12, s);
-                    s = V::neg_mul_add(x_e1234, y_e2, s);
-                    s
-                },
-                out0.at(12usize, c),
-            );
+            V::store(v210, out0.at(12usize, c));
+            let mut v225 = V::mul(x_e1, y_e1234);
+            v225 = V::neg_mul_add(x_e12, y_e134, v225);
+            v225 = V::mul_add(x_e13, y_e124, v225);
+            v225 = V::neg_mul_add(x_e14, y_e123, v225);
+            v225 = V::mul_add(x_e123, y_e14, v225);
+            v225 = V::neg_mul_add(x_e124, y_e13, v225);
+            v225 = V::mul_add(x_e134, y_e12, v225);
+            v225 = V::neg_mul_add(x_e1234, y_e1, v225);
             // out0[13] = x_e134*y_e12 + x_e123*y_e14 + x_e13*y_e124 + x_e1*y_e1234 - x_e12*y_e134 - x_e14*y_e123 - x_e124*y_e13 - x_e1234*y_e1
-            V::store(
-                {
-                    let mut s = V::mul(x_e1, y_e1234);
-                    s = V::neg_mul_add(x_e12, y_e134, s);
-                    s = V::mul_add(x_e13, y_e124, s);
-                    s = V::neg_mul_add(x_e14, y_e123, s);
-                    s = V::mul_add(x_e123, y_e14, s);
-                    s = V::neg_mul_add(x_e124, y_e13, s);
-                    s = V::mul_add(x_e134, y_e12, s);
-                    s = V::neg_mul_add(x_e1234, y_e1, s);
-                    s
-                },
-                out0.at(13usize, c),
-            );
+            V::store(v225, out0.at(13usize, c));
+            let mut v240 = V::mul(x_e1, y_e234);
+            v240 = V::neg_mul_add(x_e2, y_e134, v240);
+            v240 = V::mul_add(x_e3, y_e124, v240);
+            v240 = V::neg_mul_add(x_e4, y_e123, v240);
+            v240 = V::mul_add(x_e123, y_e4, v240);
+            v240 = V::neg_mul_add(x_e124, y_e3, v240);
+            v240 = V::mul_add(x_e134, y_e2, v240);
+            v240 = V::neg_mul_add(x_e234, y_e1, v240);
             // out0[14] = x_e134*y_e2 + x_e123*y_e4 + x_e3*y_e124 + x_e1*y_e234 - x_e2*y_e134 - x_e4*y_e123 - x_e124*y_e3 - x_e234*y_e1
-            V::store(
-                {
-                    let mut s = V::mul(x_e1, y_e234);
-                    s = V::neg_mul_add(x_e2, y_e134, s);
-                    s = V::mul_add(x_e3, y_e124, s);
-                    s = V::neg_mul_add(x_e4, y_e123, s);
-                    s = V::mul_add(x_e123, y_e4, s);
-                    s = V::neg_mul_add(x_e124, y_e3, s);
-                    s = V::mul_add(x_e134, y_e2, s);
-                    s = V::neg_mul_add(x_e234, y_e1, s);
-                    s
-                },
-                out0.at(14usize, c),
-            );
+            V::store(v240, out0.at(14usize, c));
         }
     }
 }
@@ -289,273 +216,190 @@ unsafe fn commutator_product_1<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let c0e0 = V::from_f64(0f64);
         for group in 0..args.groups {
             let c = group * V::LANES;
-            let y_e234 = V::load(y.at(14usize, c));
-            let grad_o_e1234 = V::load(grad_o.at(14usize, c));
-            let y_e1234 = V::load(y.at(15usize, c));
-            let grad_o_e234 = V::load(grad_o.at(13usize, c));
-            let y_e4 = V::load(y.at(4usize, c));
-            let grad_o_e14 = V::load(grad_o.at(6usize, c));
-            let y_e3 = V::load(y.at(3usize, c));
-            let grad_o_e13 = V::load(grad_o.at(5usize, c));
-            let y_e2 = V::load(y.at(2usize, c));
-            let grad_o_e12 = V::load(grad_o.at(4usize, c));
-            let y_e14 = V::load(y.at(7usize, c));
-            let grad_o_e4 = V::load(grad_o.at(3usize, c));
-            let y_e13 = V::load(y.at(6usize, c));
-            let grad_o_e3 = V::load(grad_o.at(2usize, c));
-            let y_e12 = V::load(y.at(5usize, c));
-            let grad_o_e2 = V::load(grad_o.at(1usize, c));
-            let grad_o_e134 = V::load(grad_o.at(12usize, c));
-            let y_e134 = V::load(y.at(13usize, c));
-            let grad_o_e24 = V::load(grad_o.at(8usize, c));
-            let grad_o_e23 = V::load(grad_o.at(7usize, c));
+            y.prefetch::<16usize>(c);
+            grad_o.prefetch::<15usize>(c);
             let y_e1 = V::load(y.at(1usize, c));
-            let y_e24 = V::load(y.at(9usize, c));
-            let y_e23 = V::load(y.at(8usize, c));
-            let grad_o_e1 = V::load(grad_o.at(0usize, c));
-            let y_e124 = V::load(y.at(12usize, c));
-            let grad_o_e124 = V::load(grad_o.at(11usize, c));
-            let grad_o_e34 = V::load(grad_o.at(9usize, c));
-            let y_e34 = V::load(y.at(10usize, c));
-            let grad_o_e123 = V::load(grad_o.at(10usize, c));
+            let grad_o_e1234 = V::load(grad_o.at(14usize, c));
+            let y_e2 = V::load(y.at(2usize, c));
+            let mut v4 = V::mul(y_e2, grad_o_e1234);
+            let y_e3 = V::load(y.at(3usize, c));
+            let mut v6 = V::mul(y_e3, grad_o_e1234);
+            let y_e4 = V::load(y.at(4usize, c));
+            let mut v8 = V::mul(y_e4, grad_o_e1234);
             let y_e123 = V::load(y.at(11usize, c));
+            let y_e124 = V::load(y.at(12usize, c));
+            let mut v12 = V::mul(y_e124, grad_o_e1234);
+            let y_e134 = V::load(y.at(13usize, c));
+            let y_e234 = V::load(y.at(14usize, c));
+            let mut v16 = V::mul(y_e234, grad_o_e1234);
+            let grad_o_e234 = V::load(grad_o.at(13usize, c));
+            let mut v18 = V::mul(y_e1, grad_o_e234);
+            let y_e12 = V::load(y.at(5usize, c));
+            v4 = V::mul_add(y_e12, grad_o_e234, v4);
+            let y_e13 = V::load(y.at(6usize, c));
+            v6 = V::mul_add(y_e13, grad_o_e234, v6);
+            let y_e14 = V::load(y.at(7usize, c));
+            v8 = V::mul_add(y_e14, grad_o_e234, v8);
+            let mut v28 = V::mul(y_e123, grad_o_e234);
+            let mut v29 = V::mul(y_e124, grad_o_e234);
+            let mut v30 = V::mul(y_e134, grad_o_e234);
+            let y_e1234 = V::load(y.at(15usize, c));
+            v16 = V::mul_add(y_e1234, grad_o_e234, v16);
+            let grad_o_e134 = V::load(grad_o.at(12usize, c));
+            v18 = V::mul_add(y_e2, grad_o_e134, v18);
+            let mut v37 = V::mul(y_e12, grad_o_e134);
+            v37 = V::neg_mul_add(y_e1, grad_o_e1234, v37);
+            let y_e23 = V::load(y.at(8usize, c));
+            v6 = V::mul_add(y_e23, grad_o_e134, v6);
+            let y_e24 = V::load(y.at(9usize, c));
+            v8 = V::mul_add(y_e24, grad_o_e134, v8);
+            let mut v46 = V::mul(y_e124, grad_o_e134);
+            v30 = V::mul_add(y_e234, grad_o_e134, v30);
+            let mut v49 = V::mul(y_e1234, grad_o_e134);
+            v49 = V::neg_mul_add(y_e134, grad_o_e1234, v49);
+            let grad_o_e124 = V::load(grad_o.at(11usize, c));
+            let mut v53 = V::mul_sub(y_e3, grad_o_e124, v18);
+            v37 = V::neg_mul_add(y_e13, grad_o_e124, v37);
+            v4 = V::mul_add(y_e23, grad_o_e124, v4);
+            let y_e34 = V::load(y.at(10usize, c));
+            v8 = V::neg_mul_add(y_e34, grad_o_e124, v8);
+            let mut v61 = V::mul(y_e123, grad_o_e124);
+            v46 = V::neg_mul_add(y_e134, grad_o_e124, v46);
+            v29 = V::mul_add(y_e234, grad_o_e124, v29);
+            v12 = V::neg_mul_add(y_e1234, grad_o_e124, v12);
+            let grad_o_e123 = V::load(grad_o.at(10usize, c));
+            v53 = V::neg_mul_add(y_e4, grad_o_e123, v53);
+            v37 = V::mul_add(y_e14, grad_o_e123, v37);
+            v4 = V::neg_mul_add(y_e24, grad_o_e123, v4);
+            let mut v76 = V::mul_sub(y_e34, grad_o_e123, v6);
+            v61 = V::neg_mul_add(y_e124, grad_o_e123, v61);
+            let mut v79 = V::mul(y_e134, grad_o_e123);
+            v79 = V::neg_mul_add(y_e123, grad_o_e134, v79);
+            v28 = V::mul_add(y_e234, grad_o_e123, v28);
+            let mut v83 = V::mul(y_e1234, grad_o_e123);
+            v83 = V::neg_mul_add(y_e123, grad_o_e1234, v83);
+            let grad_o_e34 = V::load(grad_o.at(9usize, c));
+            v76 = V::neg_mul_add(y_e123, grad_o_e34, v76);
+            v8 = V::mul_add(y_e124, grad_o_e34, v8);
+            v79 = V::neg_mul_add(y_e23, grad_o_e34, v79);
+            v46 = V::mul_add(y_e24, grad_o_e34, v46);
+            let mut v95 = V::mul_sub(y_e13, grad_o_e34, v28);
+            v29 = V::neg_mul_add(y_e14, grad_o_e34, v29);
+            v83 = V::neg_mul_add(y_e3, grad_o_e34, v83);
+            v12 = V::mul_add(y_e4, grad_o_e34, v12);
+            let grad_o_e24 = V::load(grad_o.at(8usize, c));
+            v4 = V::mul_add(y_e123, grad_o_e24, v4);
+            v8 = V::neg_mul_add(y_e134, grad_o_e24, v8);
+            v61 = V::mul_add(y_e23, grad_o_e24, v61);
+            v46 = V::neg_mul_add(y_e34, grad_o_e24, v46);
+            v95 = V::mul_add(y_e12, grad_o_e24, v95);
+            v30 = V::mul_add(y_e14, grad_o_e24, v30);
+            v83 = V::neg_mul_add(y_e2, grad_o_e24, v83);
+            v49 = V::mul_add(y_e4, grad_o_e24, v49);
+            let grad_o_e23 = V::load(grad_o.at(7usize, c));
+            v4 = V::neg_mul_add(y_e124, grad_o_e23, v4);
+            v76 = V::mul_add(y_e134, grad_o_e23, v76);
+            v61 = V::neg_mul_add(y_e24, grad_o_e23, v61);
+            v79 = V::mul_add(y_e34, grad_o_e23, v79);
+            v29 = V::mul_add(y_e12, grad_o_e23, v29);
+            v30 = V::mul_add(y_e13, grad_o_e23, v30);
+            v12 = V::neg_mul_add(y_e2, grad_o_e23, v12);
+            v49 = V::mul_add(y_e3, grad_o_e23, v49);
+            let grad_o_e14 = V::load(grad_o.at(6usize, c));
+            v37 = V::mul_add(y_e123, grad_o_e14, v37);
+            v8 = V::neg_mul_add(y_e234, grad_o_e14, v8);
+            v61 = V::mul_add(y_e13, grad_o_e14, v61);
+            v79 = V::mul_add(y_e12, grad_o_e14, v79);
+            v29 = V::neg_mul_add(y_e34, grad_o_e14, v29);
+            v30 = V::mul_add(y_e24, grad_o_e14, v30);
+            v83 = V::neg_mul_add(y_e1, grad_o_e14, v83);
+            v16 = V::mul_add(y_e4, grad_o_e14, v16);
+            let grad_o_e13 = V::load(grad_o.at(5usize, c));
+            v37 = V::neg_mul_add(y_e124, grad_o_e13, v37);
+            v76 = V::mul_add(y_e234, grad_o_e13, v76);
+            v61 = V::neg_mul_add(y_e14, grad_o_e13, v61);
+            v46 = V::mul_add(y_e12, grad_o_e13, v46);
+            v95 = V::mul_add(y_e34, grad_o_e13, v95);
+            v30 = V::mul_add(y_e23, grad_o_e13, v30);
+            v12 = V::neg_mul_add(y_e1, grad_o_e13, v12);
+            v16 = V::mul_add(y_e3, grad_o_e13, v16);
+            let grad_o_e12 = V::load(grad_o.at(4usize, c));
+            v37 = V::mul_add(y_e134, grad_o_e12, v37);
+            v4 = V::neg_mul_add(y_e234, grad_o_e12, v4);
+            v79 = V::neg_mul_add(y_e14, grad_o_e12, v79);
+            v46 = V::neg_mul_add(y_e13, grad_o_e12, v46);
+            v95 = V::mul_add(y_e24, grad_o_e12, v95);
+            v29 = V::mul_add(y_e23, grad_o_e12, v29);
+            v49 = V::neg_mul_add(y_e1, grad_o_e12, v49);
+            v16 = V::mul_add(y_e2, grad_o_e12, v16);
+            let grad_o_e4 = V::load(grad_o.at(3usize, c));
+            v53 = V::mul_add(y_e123, grad_o_e4, v53);
+            v8 = V::neg_mul_add(y_e1234, grad_o_e4, v8);
+            // out0[11] = y_e4*grad_o_e1234 + y_e14*grad_o_e234 + y_e24*grad_o_e134 - y_e34*grad_o_e124 + y_e124*grad_o_e34 - y_e134*grad_o_e24 - y_e234*grad_o_e14 - y_e1234*grad_o_e4
+            V::store(v8, out0.at(11usize, c));
+            v61 = V::mul_add(y_e3, grad_o_e4, v61);
+            v79 = V::mul_add(y_e2, grad_o_e4, v79);
+            v95 = V::neg_mul_add(y_e1, grad_o_e4, v95);
+            v12 = V::neg_mul_add(y_e34, grad_o_e4, v12);
+            v49 = V::neg_mul_add(y_e24, grad_o_e4, v49);
+            v16 = V::mul_add(y_e14, grad_o_e4, v16);
+            let grad_o_e3 = V::load(grad_o.at(2usize, c));
+            v53 = V::neg_mul_add(y_e124, grad_o_e3, v53);
+            v76 = V::mul_add(y_e1234, grad_o_e3, v76);
+            // out0[12] = y_e34*grad_o_e123 - (y_e3*grad_o_e1234 + y_e13*grad_o_e234 + y_e23*grad_o_e134) - y_e123*grad_o_e34 + y_e134*grad_o_e23 + y_e234*grad_o_e13 + y_e1234*grad_o_e3
+            V::store(v76, out0.at(12usize, c));
+            v61 = V::neg_mul_add(y_e4, grad_o_e3, v61);
+            // out0[10] = y_e123*grad_o_e124 - y_e124*grad_o_e123 + y_e23*grad_o_e24 - y_e24*grad_o_e23 + y_e13*grad_o_e14 - y_e14*grad_o_e13 + y_e3*grad_o_e4 - y_e4*grad_o_e3
+            V::store(v61, out0.at(10usize, c));
+            v46 = V::mul_add(y_e2, grad_o_e3, v46);
+            v29 = V::neg_mul_add(y_e1, grad_o_e3, v29);
+            v83 = V::mul_add(y_e34, grad_o_e3, v83);
+            v49 = V::neg_mul_add(y_e23, grad_o_e3, v49);
+            v16 = V::mul_add(y_e13, grad_o_e3, v16);
+            let grad_o_e2 = V::load(grad_o.at(1usize, c));
+            v53 = V::mul_add(y_e134, grad_o_e2, v53);
+            v4 = V::neg_mul_add(y_e1234, grad_o_e2, v4);
+            // out0[13] = y_e2*grad_o_e1234 + y_e12*grad_o_e234 + y_e23*grad_o_e124 - y_e24*grad_o_e123 + y_e123*grad_o_e24 - y_e124*grad_o_e23 - y_e234*grad_o_e12 - y_e1234*grad_o_e2
+            V::store(v4, out0.at(13usize, c));
+            v79 = V::neg_mul_add(y_e4, grad_o_e2, v79);
+            // out0[9] = y_e134*grad_o_e123 - y_e123*grad_o_e134 - y_e23*grad_o_e34 + y_e34*grad_o_e23 + y_e12*grad_o_e14 - y_e14*grad_o_e12 + y_e2*grad_o_e4 - y_e4*grad_o_e2
+            V::store(v79, out0.at(9usize, c));
+            v46 = V::neg_mul_add(y_e3, grad_o_e2, v46);
+            // out0[8] = y_e124*grad_o_e134 - y_e134*grad_o_e124 + y_e24*grad_o_e34 - y_e34*grad_o_e24 + y_e12*grad_o_e13 - y_e13*grad_o_e12 + y_e2*grad_o_e3 - y_e3*grad_o_e2
+            V::store(v46, out0.at(8usize, c));
+            v30 = V::mul_add(y_e1, grad_o_e2, v30);
+            v83 = V::mul_add(y_e24, grad_o_e2, v83);
+            v12 = V::mul_add(y_e23, grad_o_e2, v12);
+            v16 = V::mul_add(y_e12, grad_o_e2, v16);
+            // out0[1] = y_e234*grad_o_e1234 + y_e1234*grad_o_e234 + y_e4*grad_o_e14 + y_e3*grad_o_e13 + y_e2*grad_o_e12 + y_e14*grad_o_e4 + y_e13*grad_o_e3 + y_e12*grad_o_e2
+            V::store(v16, out0.at(1usize, c));
+            let grad_o_e1 = V::load(grad_o.at(0usize, c));
+            v53 = V::mul_add(y_e234, grad_o_e1, v53);
+            // out0[15] = y_e3*grad_o_e124 - (y_e1*grad_o_e234 + y_e2*grad_o_e134) - y_e4*grad_o_e123 + y_e123*grad_o_e4 - y_e124*grad_o_e3 + y_e134*grad_o_e2 + y_e234*grad_o_e1
+            V::store(v53, out0.at(15usize, c));
+            v37 = V::neg_mul_add(y_e1234, grad_o_e1, v37);
+            // out0[14] = y_e12*grad_o_e134 - y_e1*grad_o_e1234 - y_e13*grad_o_e124 + y_e14*grad_o_e123 + y_e123*grad_o_e14 - y_e124*grad_o_e13 + y_e134*grad_o_e12 - y_e1234*grad_o_e1
+            V::store(v37, out0.at(14usize, c));
+            v95 = V::neg_mul_add(y_e4, grad_o_e1, v95);
+            // out0[7] = y_e13*grad_o_e34 - (y_e123*grad_o_e234 + y_e234*grad_o_e123) + y_e12*grad_o_e24 + y_e34*grad_o_e13 + y_e24*grad_o_e12 - y_e1*grad_o_e4 - y_e4*grad_o_e1
+            V::store(v95, out0.at(7usize, c));
+            v29 = V::neg_mul_add(y_e3, grad_o_e1, v29);
+            // out0[6] = y_e124*grad_o_e234 + y_e234*grad_o_e124 - y_e14*grad_o_e34 + y_e12*grad_o_e23 - y_e34*grad_o_e14 + y_e23*grad_o_e12 - y_e1*grad_o_e3 - y_e3*grad_o_e1
+            V::store(v29, out0.at(6usize, c));
+            v30 = V::mul_add(y_e2, grad_o_e1, v30);
+            // out0[5] = -(y_e134*grad_o_e234 + y_e234*grad_o_e134 + y_e14*grad_o_e24 + y_e13*grad_o_e23 + y_e24*grad_o_e14 + y_e23*grad_o_e13 + y_e1*grad_o_e2 + y_e2*grad_o_e1)
+            V::store(V::neg(v30), out0.at(5usize, c));
+            v83 = V::mul_add(y_e14, grad_o_e1, v83);
+            // out0[4] = y_e1234*grad_o_e123 - y_e123*grad_o_e1234 - y_e3*grad_o_e34 - y_e2*grad_o_e24 - y_e1*grad_o_e14 + y_e34*grad_o_e3 + y_e24*grad_o_e2 + y_e14*grad_o_e1
+            V::store(v83, out0.at(4usize, c));
+            v12 = V::mul_add(y_e13, grad_o_e1, v12);
+            // out0[3] = y_e124*grad_o_e1234 - y_e1234*grad_o_e124 + y_e4*grad_o_e34 - y_e2*grad_o_e23 - y_e1*grad_o_e13 - y_e34*grad_o_e4 + y_e23*grad_o_e2 + y_e13*grad_o_e1
+            V::store(v12, out0.at(3usize, c));
+            v49 = V::mul_add(y_e12, grad_o_e1, v49);
+            // out0[2] = y_e1234*grad_o_e134 - y_e134*grad_o_e1234 + y_e4*grad_o_e24 + y_e3*grad_o_e23 - y_e1*grad_o_e12 - y_e24*grad_o_e4 - y_e23*grad_o_e3 + y_e12*grad_o_e1
+            V::store(v49, out0.at(2usize, c));
             // out0[0] = 0
             V::store(c0e0, out0.at(0usize, c));
-            // out0[1] = y_e234*grad_o_e1234 + y_e1234*grad_o_e234 + y_e4*grad_o_e14 + y_e3*grad_o_e13 + y_e2*grad_o_e12 + y_e14*grad_o_e4 + y_e13*grad_o_e3 + y_e12*grad_o_e2
-            V::store(
-                {
-                    let mut s = V::mul(y_e234, grad_o_e1234);
-                    s = V::mul_add(y_e1234, grad_o_e234, s);
-                    s = V::mul_add(y_e4, grad_o_e14, s);
-                    s = V::mul_add(y_e3, grad_o_e13, s);
-                    s = V::mul_add(y_e2, grad_o_e12, s);
-                    s = V::mul_add(y_e14, grad_o_e4, s);
-                    s = V::mul_add(y_e13, grad_o_e3, s);
-                    s = V::mul_add(y_e12, grad_o_e2, s);
-                    s
-                },
-                out0.at(1usize, c),
-            );
-            // out0[2] = y_e1234*grad_o_e134 - y_e134*grad_o_e1234 + y_e4*grad_o_e24 + y_e3*grad_o_e23 - y_e1*grad_o_e12 - y_e24*grad_o_e4 - y_e23*grad_o_e3 + y_e12*grad_o_e1
-            V::store(
-                {
-                    let mut s = V::mul(y_e1234, grad_o_e134);
-                    s = V::neg_mul_add(y_e134, grad_o_e1234, s);
-                    s = V::mul_add(y_e4, grad_o_e24, s);
-                    s = V::mul_add(y_e3, grad_o_e23, s);
-                    s = V::neg_mul_add(y_e1, grad_o_e12, s);
-                    s = V::neg_mul_add(y_e24, grad_o_e4, s);
-                    s = V::neg_mul_add(y_e23, grad_o_e3, s);
-                    s = V::mul_add(y_e12, grad_o_e1, s);
-                    s
-                },
-                out0.at(2usize, c),
-            );
-            // out0[3] = y_e124*grad_o_e1234 - y_e1234*grad_o_e124 + y_e4*grad_o_e34 - y_e2*grad_o_e23 - y_e1*grad_o_e13 - y_e34*grad_o_e4 + y_e23*grad_o_e2 + y_e13*grad_o_e1
-            V::store(
-                {
-                    let mut s = V::mul(y_e124, grad_o_e1234);
-                    s = V::neg_mul_add(y_e1234, grad_o_e124, s);
-                    s = V::mul_add(y_e4, grad_o_e34, s);
-                    s = V::neg_mul_add(y_e2, grad_o_e23, s);
-                    s = V::neg_mul_add(y_e1, grad_o_e13, s);
-                    s = V::neg_mul_add(y_e34, grad_o_e4, s);
-                    s = V::mul_add(y_e23, grad_o_e2, s);
-                    s = V::mul_add(y_e13, grad_o_e1, s);
-                    s
-                },
-                out0.at(3usize, c),
-            );
-            // out0[4] = y_e1234*grad_o_e123 - y_e123*grad_o_e1234 - y_e3*grad_o_e34 - y_e2*grad_o_e24 - y_e1*grad_o_e14 + y_e34*grad_o_e3 + y_e24*grad_o_e2 + y_e14*grad_o_e1
-            V::store(
-                {
-                    let mut s = V::mul(y_e1234, grad_o_e123);
-                    s = V::neg_mul_add(y_e123, grad_o_e1234, s);
-                    s = V::neg_mul_add(y_e3, grad_o_e34, s);
-                    s = V::neg_mul_add(y_e2, grad_o_e24, s);
-                    s = V::neg_mul_add(y_e1, grad_o_e14, s);
-                    s = V::mul_add(y_e34, grad_o_e3, s);
-                    s = V::mul_add(y_e24, grad_o_e2, s);
-                    s = V::mul_add(y_e14, grad_o_e1, s);
-                    s
-                },
-                out0.at(4usize, c),
-            );
-            // out0[5] = -(y_e134*grad_o_e234 + y_e234*grad_o_e134 + y_e14*grad_o_e24 + y_e13*grad_o_e23 + y_e24*grad_o_e14 + y_e23*grad_o_e13 + y_e1*grad_o_e2 + y_e2*grad_o_e1)
-            V::store(
-                V::neg({
-                    let mut s = V::mul(y_e134, grad_o_e234);
-                    s = V::mul_add(y_e234, grad_o_e134, s);
-                    s = V::mul_add(y_e14, grad_o_e24, s);
-                    s = V::mul_add(y_e13, grad_o_e23, s);
-                    s = V::mul_add(y_e24, grad_o_e14, s);
-                    s = V::mul_add(y_e23, grad_o_e13, s);
-                    s = V::mul_add(y_e1, grad_o_e2, s);
-                    s = V::mul_add(y_e2, grad_o_e1, s);
-                    s
-                }),
-                out0.at(5usize, c),
-            );
-            // out0[6] = y_e124*grad_o_e234 + y_e234*grad_o_e124 - y_e14*grad_o_e34 + y_e12*grad_o_e23 - y_e34*grad_o_e14 + y_e23*grad_o_e12 - y_e1*grad_o_e3 - y_e3*grad_o_e1
-            V::store(
-                {
-                    let mut s = V::mul(y_e124, grad_o_e234);
-                    s = V::mul_add(y_e234, grad_o_e124, s);
-                    s = V::neg_mul_add(y_e14, grad_o_e34, s);
-                    s = V::mul_add(y_e12, grad_o_e23, s);
-                    s = V::neg_mul_add(y_e34, grad_o_e14, s);
-                    s = V::mul_add(y_e23, grad_o_e12, s);
-                    s = V::neg_mul_add(y_e1, grad_o_e3, s);
-                    s = V::neg_mul_add(y_e3, grad_o_e1, s);
-                    s
-                },
-                out0.at(6usize, c),
-            );
-            // out0[7] = y_e13*grad_o_e34 - (y_e123*grad_o_e234 + y_e234*grad_o_e123) + y_e12*grad_o_e24 + y_e34*grad_o_e13 + y_e24*grad_o_e12 - y_e1*grad_o_e4 - y_e4*grad_o_e1
-            V::store(
-                {
-                    let mut s = V::mul_sub(
-                        y_e13,
-                        grad_o_e34,
-                        V::mul_add(y_e234, grad_o_e123, V::mul(y_e123, grad_o_e234)),
-                    );
-                    s = V::mul_add(y_e12, grad_o_e24, s);
-                    s = V::mul_add(y_e34, grad_o_e13, s);
-                    s = V::mul_add(y_e24, grad_o_e12, s);
-                    s = V::neg_mul_add(y_e1, grad_o_e4, s);
-                    s = V::neg_mul_add(y_e4, grad_o_e1, s);
-                    s
-                },
-                out0.at(7usize, c),
-            );
-            // out0[8] = y_e124*grad_o_e134 - y_e134*grad_o_e124 + y_e24*grad_o_e34 - y_e34*grad_o_e24 + y_e12*grad_o_e13 - y_e13*grad_o_e12 + y_e2*grad_o_e3 - y_e3*grad_o_e2
-            V::store(
-                {
-                    let mut s = V::mul(y_e124, grad_o_e134);
-                    s = V::neg_mul_add(y_e134, grad_o_e124, s);
-                    s = V::mul_add(y_e24, grad_o_e34, s);
-                    s = V::neg_mul_add(y_e34, grad_o_e24, s);
-                    s = V::mul_add(y_e12, grad_o_e13, s);
-                    s = V::neg_mul_add(y_e13, grad_o_e12, s);
-                    s = V::mul_add(y_e2, grad_o_e3, s);
-                    s = V::neg_mul_add(y_e3, grad_o_e2, s);
-                    s
-                },
-                out0.at(8usize, c),
-            );
-            // out0[9] = y_e134*grad_o_e123 - y_e123*grad_o_e134 - y_e23*grad_o_e34 + y_e34*grad_o_e23 + y_e12*grad_o_e14 - y_e14*grad_o_e12 + y_e2*grad_o_e4 - y_e4*grad_o_e2
-            V::store(
-                {
-                    let mut s = V::mul(y_e134, grad_o_e123);
-                    s = V::neg_mul_add(y_e123, grad_o_e134, s);
-                    s = V::neg_mul_add(y_e23, grad_o_e34, s);
-                    s = V::mul_add(y_e34, grad_o_e23, s);
-                    s = V::mul_add(y_e12, grad_o_e14, s);
-                    s = V::neg_mul_add(y_e14, grad_o_e12, s);
-                    s = V::mul_add(y_e2, grad_o_e4, s);
-                    s = V::neg_mul_add(y_e4, grad_o_e2, s);
-                    s
-                },
-                out0.at(9usize, c),
-            );
-            // out0[10] = y_e123*grad_o_e124 - y_e124*grad_o_e123 + y_e23*grad_o_e24 - y_e24*grad_o_e23 + y_e13*grad_o_e14 - y_e14*grad_o_e13 + y_e3*grad_o_e4 - y_e4*grad_o_e3
-            V::store(
-                {
-                    let mut s = V::mul(y_e123, grad_o_e124);
-                    s = V::neg_mul_add(y_e124, grad_o_e123, s);
-                    s = V::mul_add(y_e23, grad_o_e24, s);
-                    s = V::neg_mul_add(y_e24, grad_o_e23, s);
-                    s = V::mul_add(y_e13, grad_o_e14, s);
-                    s = V::neg_mul_add(y_e14, grad_o_e13, s);
-                    s = V::mul_add(y_e3, grad_o_e4, s);
-                    s = V::neg_mul_add(y_e4, grad_o_e3, s);
-                    s
-                },
-                out0.at(10usize, c),
-            );
-            // out0[11] = y_e4*grad_o_e1234 + y_e14*grad_o_e234 + y_e24*grad_o_e134 - y_e34*grad_o_e124 + y_e124*grad_o_e34 - y_e134*grad_o_e24 - y_e234*grad_o_e14 - y_e1234*grad_o_e4
-            V::store(
-                {
-                    let mut s = V::mul(y_e4, grad_o_e1234);
-                    s = V::mul_add(y_e14, grad_o_e234, s);
-                    s = V::mul_add(y_e24, grad_o_e134, s);
-                    s = V::neg_mul_add(y_e34, grad_o_e124, s);
-                    s = V::mul_add(y_e124, grad_o_e34, s);
-                    s = V::neg_mul_add(y_e134, grad_o_e24, s);
-                    s = V::neg_mul_add(y_e234, grad_o_e14, s);
-                    s = V::neg_mul_add(y_e1234, grad_o_e4, s);
-                    s
-                },
-                out0.at(11usize, c),
-            );
-            // out0[12] = y_e34*grad_o_e123 - (y_e3*grad_o_e1234 + y_e13*grad_o_e234 + y_e23*grad_o_e134) - y_e123*grad_o_e34 + y_e134*grad_o_e23 + y_e234*grad_o_e13 + y_e1234*grad_o_e3
-            V::store(
-                {
-                    let mut s = V::mul_sub(
-                        y_e34,
-                        grad_o_e123,
-                        {
-                            let mut s = V::mul(y_e3, grad_o_e1234);
-                            s = V::mul_add(y_e13, grad_o_e234, s);
-                            s = V::mul_add(y_e23, grad_o_e134, s);
-                            s
-                        },
-                    );
-                    s = V::neg_mul_add(y_e123, grad_o_e34, s);
-                    s = V::mul_add(y_e134, grad_o_e23, s);
-                    s = V::mul_add(y_e234, grad_o_e13, s);
-                    s = V::mul_add(y_e1234, grad_o_e3, s);
-                    s
-                },
-                out0.at(12usize, c),
-            );
-            // out0[13] = y_e2*grad_o_e1234 + y_e12*grad_o_e234 + y_e23*grad_o_e124 - y_e24*grad_o_e123 + y_e123*grad_o_e24 - y_e124*grad_o_e23 - y_e234*grad_o_e12 - y_e1234*grad_o_e2
-            V::store(
-                {
-                    let mut s = V::mul(y_e2, grad_o_e1234);
-                    s = V::mul_add(y_e12, grad_o_e234, s);
-                    s = V::mul_add(y_e23, grad_o_e124, s);
-                    s = V::neg_mul_add(y_e24, grad_o_e123, s);
-                    s = V::mul_add(y_e123, grad_o_e24, s);
-                    s = V::neg_mul_add(y_e124, grad_o_e23, s);
-                    s = V::neg_mul_add(y_e234, grad_o_e12, s);
-                    s = V::neg_mul_add(y_e1234, grad_o_e2, s);
-                    s
-                },
-                out0.at(13usize, c),
-            );
-            // out0[14] = y_e12*grad_o_e134 - y_e1*grad_o_e1234 - y_e13*grad_o_e124 + y_e14*grad_o_e123 + y_e123*grad_o_e14 - y_e124*grad_o_e13 + y_e134*grad_o_e12 - y_e1234*grad_o_e1
-            V::store(
-                {
-                    let mut s = V::mul(y_e12, grad_o_e134);
-                    s = V::neg_mul_add(y_e1, grad_o_e1234, s);
-                    s = V::neg_mul_add(y_e13, grad_o_e124, s);
-                    s = V::mul_add(y_e14, grad_o_e123, s);
-                    s = V::mul_add(y_e123, grad_o_e14, s);
-                    s = V::neg_mul_add(y_e124, grad_o_e13, s);
-                    s = V::mul_add(y_e134, grad_o_e12, s);
-                    s = V::neg_mul_add(y_e1234, grad_o_e1, s);
-                    s
-                },
-                out0.at(14usize, c),
-            );
-            // out0[15] = y_e3*grad_o_e124 - (y_e1*grad_o_e234 + y_e2*grad_o_e134) - y_e4*grad_o_e123 + y_e123*grad_o_e4 - y_e124*grad_o_e3 + y_e134*grad_o_e2 + y_e234*grad_o_e1
-            V::store(
-                {
-                    let mut s = V::mul_sub(
-                        y_e3,
-                        grad_o_e124,
-                        V::mul_add(y_e2, grad_o_e134, V::mul(y_e1, grad_o_e234)),
-                    );
-                    s = V::neg_mul_add(y_e4, grad_o_e123, s);
-                    s = V::mul_add(y_e123, grad_o_e4, s);
-                    s = V::neg_mul_add(y_e124, grad_o_e3, s);
-                    s = V::mul_add(y_e134, grad_o_e2, s);
-                    s = V::mul_add(y_e234, grad_o_e1, s);
-                    s
-                },
-                out0.at(15usize, c),
-            );
         }
     }
 }
@@ -573,277 +417,190 @@ unsafe fn commutator_product_2<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let c0e0 = V::from_f64(0f64);
         for group in 0..args.groups {
             let c = group * V::LANES;
+            x.prefetch::<16usize>(c);
+            grad_o.prefetch::<15usize>(c);
             let x_e234 = V::load(x.at(14usize, c));
             let grad_o_e1234 = V::load(grad_o.at(14usize, c));
+            let mut v2 = V::mul(x_e234, grad_o_e1234);
+            let x_e134 = V::load(x.at(13usize, c));
+            let mut v4 = V::mul(x_e134, grad_o_e1234);
+            let x_e124 = V::load(x.at(12usize, c));
+            let x_e123 = V::load(x.at(11usize, c));
+            let mut v8 = V::mul(x_e123, grad_o_e1234);
+            let x_e4 = V::load(x.at(4usize, c));
+            let mut v10 = V::mul(x_e4, grad_o_e1234);
+            let x_e3 = V::load(x.at(3usize, c));
+            let mut v12 = V::mul(x_e3, grad_o_e1234);
+            let x_e2 = V::load(x.at(2usize, c));
+            let mut v14 = V::mul(x_e2, grad_o_e1234);
+            let x_e1 = V::load(x.at(1usize, c));
+            let mut v16 = V::mul(x_e1, grad_o_e1234);
             let x_e1234 = V::load(x.at(15usize, c));
             let grad_o_e234 = V::load(grad_o.at(13usize, c));
-            let x_e4 = V::load(x.at(4usize, c));
-            let grad_o_e14 = V::load(grad_o.at(6usize, c));
-            let x_e3 = V::load(x.at(3usize, c));
-            let grad_o_e13 = V::load(grad_o.at(5usize, c));
-            let x_e2 = V::load(x.at(2usize, c));
-            let grad_o_e12 = V::load(grad_o.at(4usize, c));
+            v2 = V::mul_add(x_e1234, grad_o_e234, v2);
+            let mut v21 = V::mul(x_e134, grad_o_e234);
+            let mut v22 = V::mul(x_e124, grad_o_e234);
+            let mut v23 = V::mul(x_e123, grad_o_e234);
             let x_e14 = V::load(x.at(7usize, c));
-            let grad_o_e4 = V::load(grad_o.at(3usize, c));
+            v10 = V::mul_add(x_e14, grad_o_e234, v10);
             let x_e13 = V::load(x.at(6usize, c));
-            let grad_o_e3 = V::load(grad_o.at(2usize, c));
+            v12 = V::mul_add(x_e13, grad_o_e234, v12);
             let x_e12 = V::load(x.at(5usize, c));
-            let grad_o_e2 = V::load(grad_o.at(1usize, c));
-            let x_e134 = V::load(x.at(13usize, c));
+            v14 = V::mul_add(x_e12, grad_o_e234, v14);
+            let mut v33 = V::mul(x_e1, grad_o_e234);
             let grad_o_e134 = V::load(grad_o.at(12usize, c));
-            let grad_o_e24 = V::load(grad_o.at(8usize, c));
-            let grad_o_e23 = V::load(grad_o.at(7usize, c));
-            let x_e1 = V::load(x.at(1usize, c));
+            v4 = V::neg_mul_add(x_e1234, grad_o_e134, v4);
+            v21 = V::mul_add(x_e234, grad_o_e134, v21);
+            let mut v40 = V::mul(x_e123, grad_o_e134);
             let x_e24 = V::load(x.at(9usize, c));
+            v10 = V::mul_add(x_e24, grad_o_e134, v10);
             let x_e23 = V::load(x.at(8usize, c));
-            let grad_o_e1 = V::load(grad_o.at(0usize, c));
+            v12 = V::mul_add(x_e23, grad_o_e134, v12);
+            v16 = V::neg_mul_add(x_e12, grad_o_e134, v16);
+            v33 = V::mul_add(x_e2, grad_o_e134, v33);
             let grad_o_e124 = V::load(grad_o.at(11usize, c));
-            let x_e124 = V::load(x.at(12usize, c));
-            let grad_o_e34 = V::load(grad_o.at(9usize, c));
+            let mut v52 = V::mul(x_e1234, grad_o_e124);
+            v52 = V::neg_mul_add(x_e124, grad_o_e1234, v52);
+            v22 = V::mul_add(x_e234, grad_o_e124, v22);
+            let mut v56 = V::mul(x_e134, grad_o_e124);
+            v56 = V::neg_mul_add(x_e124, grad_o_e134, v56);
             let x_e34 = V::load(x.at(10usize, c));
-            let x_e123 = V::load(x.at(11usize, c));
+            let mut v61 = V::mul_sub(x_e34, grad_o_e124, v10);
+            v14 = V::mul_add(x_e23, grad_o_e124, v14);
+            v16 = V::mul_add(x_e13, grad_o_e124, v16);
+            v33 = V::neg_mul_add(x_e3, grad_o_e124, v33);
             let grad_o_e123 = V::load(grad_o.at(10usize, c));
+            v8 = V::neg_mul_add(x_e1234, grad_o_e123, v8);
+            v23 = V::mul_add(x_e234, grad_o_e123, v23);
+            v40 = V::neg_mul_add(x_e134, grad_o_e123, v40);
+            let mut v75 = V::mul(x_e124, grad_o_e123);
+            v75 = V::neg_mul_add(x_e123, grad_o_e124, v75);
+            v12 = V::neg_mul_add(x_e34, grad_o_e123, v12);
+            let mut v80 = V::mul_sub(x_e24, grad_o_e123, v14);
+            v16 = V::neg_mul_add(x_e14, grad_o_e123, v16);
+            v33 = V::mul_add(x_e4, grad_o_e123, v33);
+            let grad_o_e34 = V::load(grad_o.at(9usize, c));
+            v61 = V::neg_mul_add(x_e124, grad_o_e34, v61);
+            v12 = V::mul_add(x_e123, grad_o_e34, v12);
+            v56 = V::neg_mul_add(x_e24, grad_o_e34, v56);
+            v40 = V::mul_add(x_e23, grad_o_e34, v40);
+            let mut v95 = V::mul_sub(x_e14, grad_o_e34, v22);
+            v23 = V::neg_mul_add(x_e13, grad_o_e34, v23);
+            v52 = V::neg_mul_add(x_e4, grad_o_e34, v52);
+            v8 = V::mul_add(x_e3, grad_o_e34, v8);
+            let grad_o_e24 = V::load(grad_o.at(8usize, c));
+            v61 = V::mul_add(x_e134, grad_o_e24, v61);
+            v80 = V::neg_mul_add(x_e123, grad_o_e24, v80);
+            v56 = V::mul_add(x_e34, grad_o_e24, v56);
+            v75 = V::neg_mul_add(x_e23, grad_o_e24, v75);
+            v21 = V::mul_add(x_e14, grad_o_e24, v21);
+            v23 = V::neg_mul_add(x_e12, grad_o_e24, v23);
+            v4 = V::neg_mul_add(x_e4, grad_o_e24, v4);
+            v8 = V::mul_add(x_e2, grad_o_e24, v8);
+            let grad_o_e23 = V::load(grad_o.at(7usize, c));
+            v12 = V::neg_mul_add(x_e134, grad_o_e23, v12);
+            v80 = V::mul_add(x_e124, grad_o_e23, v80);
+            v40 = V::neg_mul_add(x_e34, grad_o_e23, v40);
+            v75 = V::mul_add(x_e24, grad_o_e23, v75);
+            v21 = V::mul_add(x_e13, grad_o_e23, v21);
+            v95 = V::neg_mul_add(x_e12, grad_o_e23, v95);
+            v4 = V::neg_mul_add(x_e3, grad_o_e23, v4);
+            v52 = V::mul_add(x_e2, grad_o_e23, v52);
+            let grad_o_e14 = V::load(grad_o.at(6usize, c));
+            v61 = V::mul_add(x_e234, grad_o_e14, v61);
+            v16 = V::neg_mul_add(x_e123, grad_o_e14, v16);
+            v95 = V::mul_add(x_e34, grad_o_e14, v95);
+            v21 = V::mul_add(x_e24, grad_o_e14, v21);
+            v75 = V::neg_mul_add(x_e13, grad_o_e14, v75);
+            v40 = V::neg_mul_add(x_e12, grad_o_e14, v40);
+            v2 = V::mul_add(x_e4, grad_o_e14, v2);
+            v8 = V::mul_add(x_e1, grad_o_e14, v8);
+            let grad_o_e13 = V::load(grad_o.at(5usize, c));
+            v12 = V::neg_mul_add(x_e234, grad_o_e13, v12);
+            v16 = V::mul_add(x_e124, grad_o_e13, v16);
+            v23 = V::neg_mul_add(x_e34, grad_o_e13, v23);
+            v21 = V::mul_add(x_e23, grad_o_e13, v21);
+            v75 = V::mul_add(x_e14, grad_o_e13, v75);
+            v56 = V::neg_mul_add(x_e12, grad_o_e13, v56);
+            v2 = V::mul_add(x_e3, grad_o_e13, v2);
+            v52 = V::mul_add(x_e1, grad_o_e13, v52);
+            let grad_o_e12 = V::load(grad_o.at(4usize, c));
+            v80 = V::mul_add(x_e234, grad_o_e12, v80);
+            v16 = V::neg_mul_add(x_e134, grad_o_e12, v16);
+            v23 = V::neg_mul_add(x_e24, grad_o_e12, v23);
+            v95 = V::neg_mul_add(x_e23, grad_o_e12, v95);
+            v40 = V::mul_add(x_e14, grad_o_e12, v40);
+            v56 = V::mul_add(x_e13, grad_o_e12, v56);
+            v2 = V::mul_add(x_e2, grad_o_e12, v2);
+            v4 = V::mul_add(x_e1, grad_o_e12, v4);
+            let grad_o_e4 = V::load(grad_o.at(3usize, c));
+            v61 = V::mul_add(x_e1234, grad_o_e4, v61);
+            // out0[11] = x_e34*grad_o_e124 - (x_e4*grad_o_e1234 + x_e14*grad_o_e234 + x_e24*grad_o_e134) - x_e124*grad_o_e34 + x_e134*grad_o_e24 + x_e234*grad_o_e14 + x_e1234*grad_o_e4
+            V::store(v61, out0.at(11usize, c));
+            v33 = V::neg_mul_add(x_e123, grad_o_e4, v33);
+            v52 = V::mul_add(x_e34, grad_o_e4, v52);
+            v4 = V::mul_add(x_e24, grad_o_e4, v4);
+            v2 = V::mul_add(x_e14, grad_o_e4, v2);
+            v75 = V::neg_mul_add(x_e3, grad_o_e4, v75);
+            v40 = V::neg_mul_add(x_e2, grad_o_e4, v40);
+            v23 = V::mul_add(x_e1, grad_o_e4, v23);
+            let grad_o_e3 = V::load(grad_o.at(2usize, c));
+            v12 = V::neg_mul_add(x_e1234, grad_o_e3, v12);
+            // out0[12] = x_e3*grad_o_e1234 + x_e13*grad_o_e234 + x_e23*grad_o_e134 - x_e34*grad_o_e123 + x_e123*grad_o_e34 - x_e134*grad_o_e23 - x_e234*grad_o_e13 - x_e1234*grad_o_e3
+            V::store(v12, out0.at(12usize, c));
+            v33 = V::mul_add(x_e124, grad_o_e3, v33);
+            v8 = V::neg_mul_add(x_e34, grad_o_e3, v8);
+            v4 = V::mul_add(x_e23, grad_o_e3, v4);
+            v2 = V::mul_add(x_e13, grad_o_e3, v2);
+            v75 = V::mul_add(x_e4, grad_o_e3, v75);
+            // out0[10] = x_e124*grad_o_e123 - x_e123*grad_o_e124 - x_e23*grad_o_e24 + x_e24*grad_o_e23 - x_e13*grad_o_e14 + x_e14*grad_o_e13 - x_e3*grad_o_e4 + x_e4*grad_o_e3
+            V::store(v75, out0.at(10usize, c));
+            v56 = V::neg_mul_add(x_e2, grad_o_e3, v56);
+            v95 = V::mul_add(x_e1, grad_o_e3, v95);
+            let grad_o_e2 = V::load(grad_o.at(1usize, c));
+            v80 = V::mul_add(x_e1234, grad_o_e2, v80);
+            // out0[13] = x_e24*grad_o_e123 - (x_e2*grad_o_e1234 + x_e12*grad_o_e234 + x_e23*grad_o_e124) - x_e123*grad_o_e24 + x_e124*grad_o_e23 + x_e234*grad_o_e12 + x_e1234*grad_o_e2
+            V::store(v80, out0.at(13usize, c));
+            v33 = V::neg_mul_add(x_e134, grad_o_e2, v33);
+            v8 = V::neg_mul_add(x_e24, grad_o_e2, v8);
+            v52 = V::neg_mul_add(x_e23, grad_o_e2, v52);
+            v2 = V::mul_add(x_e12, grad_o_e2, v2);
+            // out0[1] = -(x_e234*grad_o_e1234 + x_e1234*grad_o_e234 + x_e4*grad_o_e14 + x_e3*grad_o_e13 + x_e2*grad_o_e12 + x_e14*grad_o_e4 + x_e13*grad_o_e3 + x_e12*grad_o_e2)
+            V::store(V::neg(v2), out0.at(1usize, c));
+            v40 = V::mul_add(x_e4, grad_o_e2, v40);
+            // out0[9] = x_e123*grad_o_e134 - x_e134*grad_o_e123 + x_e23*grad_o_e34 - x_e34*grad_o_e23 - x_e12*grad_o_e14 + x_e14*grad_o_e12 - x_e2*grad_o_e4 + x_e4*grad_o_e2
+            V::store(v40, out0.at(9usize, c));
+            v56 = V::mul_add(x_e3, grad_o_e2, v56);
+            // out0[8] = x_e134*grad_o_e124 - x_e124*grad_o_e134 - x_e24*grad_o_e34 + x_e34*grad_o_e24 - x_e12*grad_o_e13 + x_e13*grad_o_e12 - x_e2*grad_o_e3 + x_e3*grad_o_e2
+            V::store(v56, out0.at(8usize, c));
+            v21 = V::mul_add(x_e1, grad_o_e2, v21);
+            let grad_o_e1 = V::load(grad_o.at(0usize, c));
+            v16 = V::mul_add(x_e1234, grad_o_e1, v16);
+            // out0[14] = x_e1*grad_o_e1234 - x_e12*grad_o_e134 + x_e13*grad_o_e124 - x_e14*grad_o_e123 - x_e123*grad_o_e14 + x_e124*grad_o_e13 - x_e134*grad_o_e12 + x_e1234*grad_o_e1
+            V::store(v16, out0.at(14usize, c));
+            v33 = V::neg_mul_add(x_e234, grad_o_e1, v33);
+            // out0[15] = x_e1*grad_o_e234 + x_e2*grad_o_e134 - x_e3*grad_o_e124 + x_e4*grad_o_e123 - x_e123*grad_o_e4 + x_e124*grad_o_e3 - x_e134*grad_o_e2 - x_e234*grad_o_e1
+            V::store(v33, out0.at(15usize, c));
+            v8 = V::neg_mul_add(x_e14, grad_o_e1, v8);
+            // out0[4] = x_e123*grad_o_e1234 - x_e1234*grad_o_e123 + x_e3*grad_o_e34 + x_e2*grad_o_e24 + x_e1*grad_o_e14 - x_e34*grad_o_e3 - x_e24*grad_o_e2 - x_e14*grad_o_e1
+            V::store(v8, out0.at(4usize, c));
+            v52 = V::neg_mul_add(x_e13, grad_o_e1, v52);
+            // out0[3] = x_e1234*grad_o_e124 - x_e124*grad_o_e1234 - x_e4*grad_o_e34 + x_e2*grad_o_e23 + x_e1*grad_o_e13 + x_e34*grad_o_e4 - x_e23*grad_o_e2 - x_e13*grad_o_e1
+            V::store(v52, out0.at(3usize, c));
+            v4 = V::neg_mul_add(x_e12, grad_o_e1, v4);
+            // out0[2] = x_e134*grad_o_e1234 - x_e1234*grad_o_e134 - x_e4*grad_o_e24 - x_e3*grad_o_e23 + x_e1*grad_o_e12 + x_e24*grad_o_e4 + x_e23*grad_o_e3 - x_e12*grad_o_e1
+            V::store(v4, out0.at(2usize, c));
+            v23 = V::mul_add(x_e4, grad_o_e1, v23);
+            // out0[7] = x_e123*grad_o_e234 + x_e234*grad_o_e123 - x_e13*grad_o_e34 - x_e12*grad_o_e24 - x_e34*grad_o_e13 - x_e24*grad_o_e12 + x_e1*grad_o_e4 + x_e4*grad_o_e1
+            V::store(v23, out0.at(7usize, c));
+            v95 = V::mul_add(x_e3, grad_o_e1, v95);
+            // out0[6] = x_e14*grad_o_e34 - (x_e124*grad_o_e234 + x_e234*grad_o_e124) - x_e12*grad_o_e23 + x_e34*grad_o_e14 - x_e23*grad_o_e12 + x_e1*grad_o_e3 + x_e3*grad_o_e1
+            V::store(v95, out0.at(6usize, c));
+            v21 = V::mul_add(x_e2, grad_o_e1, v21);
+            // out0[5] = x_e134*grad_o_e234 + x_e234*grad_o_e134 + x_e14*grad_o_e24 + x_e13*grad_o_e23 + x_e24*grad_o_e14 + x_e23*grad_o_e13 + x_e1*grad_o_e2 + x_e2*grad_o_e1
+            V::store(v21, out0.at(5usize, c));
             // out0[0] = 0
             V::store(c0e0, out0.at(0usize, c));
-            // out0[1] = -(x_e234*grad_o_e1234 + x_e1234*grad_o_e234 + x_e4*grad_o_e14 + x_e3*grad_o_e13 + x_e2*grad_o_e12 + x_e14*grad_o_e4 + x_e13*grad_o_e3 + x_e12*grad_o_e2)
-            V::store(
-                V::neg({
-                    let mut s = V::mul(x_e234, grad_o_e1234);
-                    s = V::mul_add(x_e1234, grad_o_e234, s);
-                    s = V::mul_add(x_e4, grad_o_e14, s);
-                    s = V::mul_add(x_e3, grad_o_e13, s);
-                    s = V::mul_add(x_e2, grad_o_e12, s);
-                    s = V::mul_add(x_e14, grad_o_e4, s);
-                    s = V::mul_add(x_e13, grad_o_e3, s);
-                    s = V::mul_add(x_e12, grad_o_e2, s);
-                    s
-                }),
-                out0.at(1usize, c),
-            );
-            // out0[2] = x_e134*grad_o_e1234 - x_e1234*grad_o_e134 - x_e4*grad_o_e24 - x_e3*grad_o_e23 + x_e1*grad_o_e12 + x_e24*grad_o_e4 + x_e23*grad_o_e3 - x_e12*grad_o_e1
-            V::store(
-                {
-                    let mut s = V::mul(x_e134, grad_o_e1234);
-                    s = V::neg_mul_add(x_e1234, grad_o_e134, s);
-                    s = V::neg_mul_add(x_e4, grad_o_e24, s);
-                    s = V::neg_mul_add(x_e3, grad_o_e23, s);
-                    s = V::mul_add(x_e1, grad_o_e12, s);
-                    s = V::mul_add(x_e24, grad_o_e4, s);
-                    s = V::mul_add(x_e23, grad_o_e3, s);
-                    s = V::neg_mul_add(x_e12, grad_o_e1, s);
-                    s
-                },
-                out0.at(2usize, c),
-            );
-            // out0[3] = x_e1234*grad_o_e124 - x_e124*grad_o_e1234 - x_e4*grad_o_e34 + x_e2*grad_o_e23 + x_e1*grad_o_e13 + x_e34*grad_o_e4 - x_e23*grad_o_e2 - x_e13*grad_o_e1
-            V::store(
-                {
-                    let mut s = V::mul(x_e1234, grad_o_e124);
-                    s = V::neg_mul_add(x_e124, grad_o_e1234, s);
-                    s = V::neg_mul_add(x_e4, grad_o_e34, s);
-                    s = V::mul_add(x_e2, grad_o_e23, s);
-                    s = V::mul_add(x_e1, grad_o_e13, s);
-                    s = V::mul_add(x_e34, grad_o_e4, s);
-                    s = V::neg_mul_add(x_e23, grad_o_e2, s);
-                    s = V::neg_mul_add(x_e13, grad_o_e1, s);
-                    s
-                },
-                out0.at(3usize, c),
-            );
-            // out0[4] = x_e123*grad_o_e1234 - x_e1234*grad_o_e123 + x_e3*grad_o_e34 + x_e2*grad_o_e24 + x_e1*grad_o_e14 - x_e34*grad_o_e3 - x_e24*grad_o_e2 - x_e14*grad_o_e1
-            V::store(
-                {
-                    let mut s = V::mul(x_e123, grad_o_e1234);
-                    s = V::neg_mul_add(x_e1234, grad_o_e123, s);
-                    s = V::mul_add(x_e3, grad_o_e34, s);
-                    s = V::mul_add(x_e2, grad_o_e24, s);
-                    s = V::mul_add(x_e1, grad_o_e14, s);
-                    s = V::neg_mul_add(x_e34, grad_o_e3, s);
-                    s = V::neg_mul_add(x_e24, grad_o_e2, s);
-                    s = V::neg_mul_add(x_e14, grad_o_e1, s);
-                    s
-                },
-                out0.at(4usize, c),
-            );
-            // out0[5] = x_e134*grad_o_e234 + x_e234*grad_o_e134 + x_e14*grad_o_e24 + x_e13*grad_o_e23 + x_e24*grad_o_e14 + x_e23*grad_o_e13 + x_e1*grad_o_e2 + x_e2*grad_o_e1
-            V::store(
-                {
-                    let mut s = V::mul(x_e134, grad_o_e234);
-                    s = V::mul_add(x_e234, grad_o_e134, s);
-                    s = V::mul_add(x_e14, grad_o_e24, s);
-                    s = V::mul_add(x_e13, grad_o_e23, s);
-                    s = V::mul_add(x_e24, grad_o_e14, s);
-                    s = V::mul_add(x_e23, grad_o_e13, s);
-                    s = V::mul_add(x_e1, grad_o_e2, s);
-                    s = V::mul_add(x_e2, grad_o_e1, s);
-                    s
-                },
-                out0.at(5usize, c),
-            );
-            // out0[6] = x_e14*grad_o_e34 - (x_e124*grad_o_e234 + x_e234*grad_o_e124) - x_e12*grad_o_e23 + x_e34*grad_o_e14 - x_e23*grad_o_e12 + x_e1*grad_o_e3 + x_e3*grad_o_e1
-            V::store(
-                {
-                    let mut s = V::mul_sub(
-                        x_e14,
-                        grad_o_e34,
-                        V::mul_add(x_e234, grad_o_e124, V::mul(x_e124, grad_o_e234)),
-                    );
-                    s = V::neg_mul_add(x_e12, grad_o_e23, s);
-                    s = V::mul_add(x_e34, grad_o_e14, s);
-                    s = V::neg_mul_add(x_e23, grad_o_e12, s);
-                    s = V::mul_add(x_e1, grad_o_e3, s);
-                    s = V::mul_add(x_e3, grad_o_e1, s);
-                    s
-                },
-                out0.at(6usize, c),
-            );
-            // out0[7] = x_e123*grad_o_e234 + x_e234*grad_o_e123 - x_e13*grad_o_e34 - x_e12*grad_o_e24 - x_e34*grad_o_e13 - x_e24*grad_o_e12 + x_e1*grad_o_e4 + x_e4*grad_o_e1
-            V::store(
-                {
-                    let mut s = V::mul(x_e123, grad_o_e234);
-                    s = V::mul_add(x_e234, grad_o_e123, s);
-                    s = V::neg_mul_add(x_e13, grad_o_e34, s);
-                    s = V::neg_mul_add(x_e12, grad_o_e24, s);
-                    s = V::neg_mul_add(x_e34, grad_o_e13, s);
-                    s = V::neg_mul_add(x_e24, grad_o_e12, s);
-                    s = V::mul_add(x_e1, grad_o_e4, s);
-                    s = V::mul_add(x_e4, grad_o_e1, s);
-                    s
-                },
-                out0.at(7usize, c),
-            );
-            // out0[8] = x_e134*grad_o_e124 - x_e124*grad_o_e134 - x_e24*grad_o_e34 + x_e34*grad_o_e24 - x_e12*grad_o_e13 + x_e13*grad_o_e12 - x_e2*grad_o_e3 + x_e3*grad_o_e2
-            V::store(
-                {
-                    let mut s = V::mul(x_e134, grad_o_e124);
-                    s = V::neg_mul_add(x_e124, grad_o_e134, s);
-                    s = V::neg_mul_add(x_e24, grad_o_e34, s);
-                    s = V::mul_add(x_e34, grad_o_e24, s);
-                    s = V::neg_mul_add(x_e12, grad_o_e13, s);
-                    s = V::mul_add(x_e13, grad_o_e12, s);
-                    s = V::neg_mul_add(x_e2, grad_o_e3, s);
-                    s = V::mul_add(x_e3, grad_o_e2, s);
-                    s
-                },
-                out0.at(8usize, c),
-            );
-            // out0[9] = x_e123*grad_o_e134 - x_e134*grad_o_e123 + x_e23*grad_o_e34 - x_e34*grad_o_e23 - x_e12*grad_o_e14 + x_e14*grad_o_e12 - x_e2*grad_o_e4 + x_e4*grad_o_e2
-            V::store(
-                {
-                    let mut s = V::mul(x_e123, grad_o_e134);
-                    s = V::neg_mul_add(x_e134, grad_o_e123, s);
-                    s = V::mul_add(x_e23, grad_o_e34, s);
-                    s = V::neg_mul_add(x_e34, grad_o_e23, s);
-                    s = V::neg_mul_add(x_e12, grad_o_e14, s);
-                    s = V::mul_add(x_e14, grad_o_e12, s);
-                    s = V::neg_mul_add(x_e2, grad_o_e4, s);
-                    s = V::mul_add(x_e4, grad_o_e2, s);
-                    s
-                },
-                out0.at(9usize, c),
-            );
-            // out0[10] = x_e124*grad_o_e123 - x_e123*grad_o_e124 - x_e23*grad_o_e24 + x_e24*grad_o_e23 - x_e13*grad_o_e14 + x_e14*grad_o_e13 - x_e3*grad_o_e4 + x_e4*grad_o_e3
-            V::store(
-                {
-                    let mut s = V::mul(x_e124, grad_o_e123);
-                    s = V::neg_mul_add(x_e123, grad_o_e124, s);
-                    s = V::neg_mul_add(x_e23, grad_o_e24, s);
-                    s = V::mul_add(x_e24, grad_o_e23, s);
-                    s = V::neg_mul_add(x_e13, grad_o_e14, s);
-                    s = V::mul_add(x_e14, grad_o_e13, s);
-                    s = V::neg_mul_add(x_e3, grad_o_e4, s);
-                    s = V::mul_add(x_e4, grad_o_e3, s);
-                    s
-                },
-                out0.at(10usize, c),
-            );
-            // out0[11] = x_e34*grad_o_e124 - (x_e4*grad_o_e1234 + x_e14*grad_o_e234 + x_e24*grad_o_e134) - x_e124*grad_o_e34 + x_e134*grad_o_e24 + x_e234*grad_o_e14 + x_e1234*grad_o_e4
-            V::store(
-                {
-                    let mut s = V::mul_sub(
-                        x_e34,
-                        grad_o_e124,
-                        {
-                            let mut s = V::mul(x_e4, grad_o_e1234);
-                            s = V::mul_add(x_e14, grad_o_e234, s);
-                            s = V::mul_add(x_e24, grad_o_e134, s);
-                            s
-                        },
-                    );
-                    s = V::neg_mul_add(x_e124, grad_o_e34, s);
-                    s = V::mul_add(x_e134, grad_o_e24, s);
-                    s = V::mul_add(x_e234, grad_o_e14, s);
-                    s = V::mul_add(x_e1234, grad_o_e4, s);
-                    s
-                },
-                out0.at(11usize, c),
-            );
-            // out0[12] = x_e3*grad_o_e1234 + x_e13*grad_o_e234 + x_e23*grad_o_e134 - x_e34*grad_o_e123 + x_e123*grad_o_e34 - x_e134*grad_o_e23 - x_e234*grad_o_e13 - x_e1234*grad_o_e3
-            V::store(
-                {
-                    let mut s = V::mul(x_e3, grad_o_e1234);
-                    s = V::mul_add(x_e13, grad_o_e234, s);
-                    s = V::mul_add(x_e23, grad_o_e134, s);
-                    s = V::neg_mul_add(x_e34, grad_o_e123, s);
-                    s = V::mul_add(x_e123, grad_o_e34, s);
-                    s = V::neg_mul_add(x_e134, grad_o_e23, s);
-                    s = V::neg_mul_add(x_e234, grad_o_e13, s);
-                    s = V::neg_mul_add(x_e1234, grad_o_e3, s);
-                    s
-                },
-                out0.at(12usize, c),
-            );
-            // out0[13] = x_e24*grad_o_e123 - (x_e2*grad_o_e1234 + x_e12*grad_o_e234 + x_e23*grad_o_e124) - x_e123*grad_o_e24 + x_e124*grad_o_e23 + x_e234*grad_o_e12 + x_e1234*grad_o_e2
-            V::store(
-                {
-                    let mut s = V::mul_sub(
-                        x_e24,
-                        grad_o_e123,
-                        {
-                            let mut s = V::mul(x_e2, grad_o_e1234);
-                            s = V::mul_add(x_e12, grad_o_e234, s);
-                            s = V::mul_add(x_e23, grad_o_e124, s);
-                            s
-                        },
-                    );
-                    s = V::neg_mul_add(x_e123, grad_o_e24, s);
-                    s = V::mul_add(x_e124, grad_o_e23, s);
-                    s = V::mul_add(x_e234, grad_o_e12, s);
-                    s = V::mul_add(x_e1234, grad_o_e2, s);
-                    s
-                },
-                out0.at(13usize, c),
-            );
-            // out0[14] = x_e1*grad_o_e1234 - x_e12*grad_o_e134 + x_e13*grad_o_e124 - x_e14*grad_o_e123 - x_e123*grad_o_e14 + x_e124*grad_o_e13 - x_e134*grad_o_e12 + x_e1234*grad_o_e1
-            V::store(
-                {
-                    let mut s = V::mul(x_e1, grad_o_e1234);
-                    s = V::neg_mul_add(x_e12, grad_o_e134, s);
-                    s = V::mul_add(x_e13, grad_o_e124, s);
-                    s = V::neg_mul_add(x_e14, grad_o_e123, s);
-                    s = V::neg_mul_add(x_e123, grad_o_e14, s);
-                    s = V::mul_add(x_e124, grad_o_e13, s);
-                    s = V::neg_mul_add(x_e134, grad_o_e12, s);
-                    s = V::mul_add(x_e1234, grad_o_e1, s);
-                    s
-                },
-                out0.at(14usize, c),
-            );
-            // out0[15] = x_e1*grad_o_e234 + x_e2*grad_o_e134 - x_e3*grad_o_e124 + x_e4*grad_o_e123 - x_e123*grad_o_e4 + x_e124*grad_o_e3 - x_e134*grad_o_e2 - x_e234*grad_o_e1
-            V::store(
-                {
-                    let mut s = V::mul(x_e1, grad_o_e234);
-                    s = V::mul_add(x_e2, grad_o_e134, s);
-                    s = V::neg_mul_add(x_e3, grad_o_e124, s);
-                    s = V::mul_add(x_e4, grad_o_e123, s);
-                    s = V::neg_mul_add(x_e123, grad_o_e4, s);
-                    s = V::mul_add(x_e124, grad_o_e3, s);
-                    s = V::neg_mul_add(x_e134, grad_o_e2, s);
-                    s = V::neg_mul_add(x_e234, grad_o_e1, s);
-                    s
-                },
-                out0.at(15usize, c),
-            );
         }
     }
 }
@@ -916,73 +673,67 @@ unsafe fn commutator_product_3<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let out0 = args.outputs[0];
         for group in 0..args.groups {
             let c = group * V::LANES;
-            let x_e4 = V::load(x.at(3usize, c));
-            let y_e14 = V::load(y.at(7usize, c));
+            x.prefetch::<4usize>(c);
+            y.prefetch::<16usize>(c);
             let x_e2 = V::load(x.at(1usize, c));
             let y_e12 = V::load(y.at(5usize, c));
+            let mut v2 = V::mul(x_e2, y_e12);
             let x_e3 = V::load(x.at(2usize, c));
             let y_e13 = V::load(y.at(6usize, c));
-            let y_e24 = V::load(y.at(9usize, c));
-            let x_e1 = V::load(x.at(0usize, c));
-            let y_e23 = V::load(y.at(8usize, c));
-            let y_e34 = V::load(y.at(10usize, c));
-            let y_e2 = V::load(y.at(2usize, c));
-            let y_e1 = V::load(y.at(1usize, c));
-            let y_e3 = V::load(y.at(3usize, c));
-            let y_e4 = V::load(y.at(4usize, c));
-            let y_e1234 = V::load(y.at(15usize, c));
+            let x_e4 = V::load(x.at(3usize, c));
+            let y_e14 = V::load(y.at(7usize, c));
+            v2 = V::mul_add(x_e3, y_e13, v2);
+            v2 = V::mul_add(x_e4, y_e14, v2);
             // out0[0] = x_e4*y_e14 + x_e2*y_e12 + x_e3*y_e13
-            V::store(
-                {
-                    let mut s = V::mul(x_e2, y_e12);
-                    s = V::mul_add(x_e3, y_e13, s);
-                    s = V::mul_add(x_e4, y_e14, s);
-                    s
-                },
-                out0.at(0usize, c),
-            );
+            V::store(v2, out0.at(0usize, c));
+            let x_e1 = V::load(x.at(0usize, c));
+            let mut v12 = V::mul(x_e1, y_e12);
+            let y_e23 = V::load(y.at(8usize, c));
+            let y_e24 = V::load(y.at(9usize, c));
+            v12 = V::mul_add(x_e3, y_e23, v12);
+            v12 = V::mul_add(x_e4, y_e24, v12);
             // out0[1] = x_e4*y_e24 + x_e1*y_e12 + x_e3*y_e23
-            V::store(
-                {
-                    let mut s = V::mul(x_e1, y_e12);
-                    s = V::mul_add(x_e3, y_e23, s);
-                    s = V::mul_add(x_e4, y_e24, s);
-                    s
-                },
-                out0.at(1usize, c),
-            );
+            V::store(v12, out0.at(1usize, c));
+            let mut v19 = V::mul(x_e1, y_e13);
+            let y_e34 = V::load(y.at(10usize, c));
+            v19 = V::neg_mul_add(x_e2, y_e23, v19);
+            v19 = V::mul_add(x_e4, y_e34, v19);
             // out0[2] = x_e4*y_e34 + x_e1*y_e13 - x_e2*y_e23
-            V::store(
-                {
-                    let mut s = V::mul(x_e1, y_e13);
-                    s = V::neg_mul_add(x_e2, y_e23, s);
-                    s = V::mul_add(x_e4, y_e34, s);
-                    s
-                },
-                out0.at(2usize, c),
-            );
+            V::store(v19, out0.at(2usize, c));
+            let mut v25 = V::mul(x_e1, y_e14);
+            v25 = V::neg_mul_add(x_e2, y_e24, v25);
+            v25 = V::neg_mul_add(x_e3, y_e34, v25);
             // out0[3] = x_e1*y_e14 - x_e2*y_e24 - x_e3*y_e34
-            V::store(
-                {
-                    let mut s = V::mul(x_e1, y_e14);
-                    s = V::neg_mul_add(x_e2, y_e24, s);
-                    s = V::neg_mul_add(x_e3, y_e34, s);
-                    s
-                },
-                out0.at(3usize, c),
-            );
+            V::store(v25, out0.at(3usize, c));
+            let y_e2 = V::load(y.at(2usize, c));
+            let mut v31 = V::mul(x_e1, y_e2);
+            let y_e1 = V::load(y.at(1usize, c));
+            v31 = V::neg_mul_add(x_e2, y_e1, v31);
             // out0[4] = x_e1*y_e2 - x_e2*y_e1
-            V::store(V::neg_mul_add(x_e2, y_e1, V::mul(x_e1, y_e2)), out0.at(4usize, c));
+            V::store(v31, out0.at(4usize, c));
+            let y_e3 = V::load(y.at(3usize, c));
+            let mut v36 = V::mul(x_e1, y_e3);
+            v36 = V::neg_mul_add(x_e3, y_e1, v36);
             // out0[5] = x_e1*y_e3 - x_e3*y_e1
-            V::store(V::neg_mul_add(x_e3, y_e1, V::mul(x_e1, y_e3)), out0.at(5usize, c));
+            V::store(v36, out0.at(5usize, c));
+            let y_e4 = V::load(y.at(4usize, c));
+            let mut v40 = V::mul(x_e1, y_e4);
+            v40 = V::neg_mul_add(x_e4, y_e1, v40);
             // out0[6] = x_e1*y_e4 - x_e4*y_e1
-            V::store(V::neg_mul_add(x_e4, y_e1, V::mul(x_e1, y_e4)), out0.at(6usize, c));
+            V::store(v40, out0.at(6usize, c));
+            let mut v43 = V::mul(x_e2, y_e3);
+            v43 = V::neg_mul_add(x_e3, y_e2, v43);
             // out0[7] = x_e2*y_e3 - x_e3*y_e2
-            V::store(V::neg_mul_add(x_e3, y_e2, V::mul(x_e2, y_e3)), out0.at(7usize, c));
+            V::store(v43, out0.at(7usize, c));
+            let mut v46 = V::mul(x_e2, y_e4);
+            v46 = V::neg_mul_add(x_e4, y_e2, v46);
             // out0[8] = x_e2*y_e4 - x_e4*y_e2
-            V::store(V::neg_mul_add(x_e4, y_e2, V::mul(x_e2, y_e4)), out0.at(8usize, c));
+            V::store(v46, out0.at(8usize, c));
+            let mut v49 = V::mul(x_e3, y_e4);
+            v49 = V::neg_mul_add(x_e4, y_e3, v49);
             // out0[9] = x_e3*y_e4 - x_e4*y_e3
-            V::store(V::neg_mul_add(x_e4, y_e3, V::mul(x_e3, y_e4)), out0.at(9usize, c));
+            V::store(v49, out0.at(9usize, c));
+            let y_e1234 = V::load(y.at(15usize, c));
             // out0[10] = x_e4*y_e1234
             V::store(V::mul(x_e4, y_e1234), out0.at(10usize, c));
             // out0[11] = -x_e3*y_e1234
@@ -991,17 +742,12 @@ unsafe fn commutator_product_3<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             V::store(V::mul(x_e2, y_e1234), out0.at(12usize, c));
             // out0[13] = x_e1*y_e1234
             V::store(V::mul(x_e1, y_e1234), out0.at(13usize, c));
+            let mut v59 = V::mul(x_e1, V::load(y.at(14usize, c)));
+            v59 = V::neg_mul_add(x_e2, V::load(y.at(13usize, c)), v59);
+            v59 = V::mul_add(x_e3, V::load(y.at(12usize, c)), v59);
+            v59 = V::neg_mul_add(x_e4, V::load(y.at(11usize, c)), v59);
             // out0[14] = x_e3*y_e124 + x_e1*y_e234 - x_e2*y_e134 - x_e4*y_e123
-            V::store(
-                {
-                    let mut s = V::mul(x_e1, V::load(y.at(14usize, c)));
-                    s = V::neg_mul_add(x_e2, V::load(y.at(13usize, c)), s);
-                    s = V::mul_add(x_e3, V::load(y.at(12usize, c)), s);
-                    s = V::neg_mul_add(x_e4, V::load(y.at(11usize, c)), s);
-                    s
-                },
-                out0.at(14usize, c),
-            );
+            V::store(v59, out0.at(14usize, c));
         }
     }
 }
@@ -1018,88 +764,70 @@ unsafe fn commutator_product_4<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let out0 = args.outputs[0];
         for group in 0..args.groups {
             let c = group * V::LANES;
+            y.prefetch::<16usize>(c);
+            grad_o.prefetch::<15usize>(c);
             let grad_o_e1234 = V::load(grad_o.at(14usize, c));
+            let mut v4 = V::mul(V::load(y.at(12usize, c)), grad_o_e1234);
+            let mut v8 = V::mul(V::load(y.at(14usize, c)), grad_o_e1234);
             let y_e1234 = V::load(y.at(15usize, c));
-            let y_e4 = V::load(y.at(4usize, c));
-            let grad_o_e14 = V::load(grad_o.at(6usize, c));
+            v8 = V::mul_add(y_e1234, V::load(grad_o.at(13usize, c)), v8);
+            let mut v14 = V::mul(y_e1234, V::load(grad_o.at(12usize, c)));
+            v14 = V::neg_mul_add(V::load(y.at(13usize, c)), grad_o_e1234, v14);
+            v4 = V::neg_mul_add(y_e1234, V::load(grad_o.at(11usize, c)), v4);
+            let mut v20 = V::mul(y_e1234, V::load(grad_o.at(10usize, c)));
+            v20 = V::neg_mul_add(V::load(y.at(11usize, c)), grad_o_e1234, v20);
             let y_e3 = V::load(y.at(3usize, c));
-            let grad_o_e13 = V::load(grad_o.at(5usize, c));
-            let y_e2 = V::load(y.at(2usize, c));
-            let grad_o_e12 = V::load(grad_o.at(4usize, c));
-            let y_e14 = V::load(y.at(7usize, c));
-            let grad_o_e4 = V::load(grad_o.at(3usize, c));
-            let y_e13 = V::load(y.at(6usize, c));
-            let grad_o_e3 = V::load(grad_o.at(2usize, c));
-            let y_e12 = V::load(y.at(5usize, c));
-            let grad_o_e2 = V::load(grad_o.at(1usize, c));
-            let grad_o_e24 = V::load(grad_o.at(8usize, c));
-            let grad_o_e23 = V::load(grad_o.at(7usize, c));
-            let y_e1 = V::load(y.at(1usize, c));
-            let y_e24 = V::load(y.at(9usize, c));
-            let y_e23 = V::load(y.at(8usize, c));
-            let grad_o_e1 = V::load(grad_o.at(0usize, c));
             let grad_o_e34 = V::load(grad_o.at(9usize, c));
+            v20 = V::neg_mul_add(y_e3, grad_o_e34, v20);
+            let y_e4 = V::load(y.at(4usize, c));
+            v4 = V::mul_add(y_e4, grad_o_e34, v4);
+            let y_e2 = V::load(y.at(2usize, c));
+            let grad_o_e24 = V::load(grad_o.at(8usize, c));
+            v20 = V::neg_mul_add(y_e2, grad_o_e24, v20);
+            v14 = V::mul_add(y_e4, grad_o_e24, v14);
+            let grad_o_e23 = V::load(grad_o.at(7usize, c));
+            v4 = V::neg_mul_add(y_e2, grad_o_e23, v4);
+            v14 = V::mul_add(y_e3, grad_o_e23, v14);
+            let y_e1 = V::load(y.at(1usize, c));
+            let grad_o_e14 = V::load(grad_o.at(6usize, c));
+            v20 = V::neg_mul_add(y_e1, grad_o_e14, v20);
+            v8 = V::mul_add(y_e4, grad_o_e14, v8);
+            let grad_o_e13 = V::load(grad_o.at(5usize, c));
+            v4 = V::neg_mul_add(y_e1, grad_o_e13, v4);
+            v8 = V::mul_add(y_e3, grad_o_e13, v8);
+            let grad_o_e12 = V::load(grad_o.at(4usize, c));
+            v14 = V::neg_mul_add(y_e1, grad_o_e12, v14);
+            v8 = V::mul_add(y_e2, grad_o_e12, v8);
             let y_e34 = V::load(y.at(10usize, c));
+            let grad_o_e4 = V::load(grad_o.at(3usize, c));
+            v4 = V::neg_mul_add(y_e34, grad_o_e4, v4);
+            let y_e24 = V::load(y.at(9usize, c));
+            v14 = V::neg_mul_add(y_e24, grad_o_e4, v14);
+            let y_e14 = V::load(y.at(7usize, c));
+            v8 = V::mul_add(y_e14, grad_o_e4, v8);
+            let grad_o_e3 = V::load(grad_o.at(2usize, c));
+            v20 = V::mul_add(y_e34, grad_o_e3, v20);
+            let y_e23 = V::load(y.at(8usize, c));
+            v14 = V::neg_mul_add(y_e23, grad_o_e3, v14);
+            let y_e13 = V::load(y.at(6usize, c));
+            v8 = V::mul_add(y_e13, grad_o_e3, v8);
+            let grad_o_e2 = V::load(grad_o.at(1usize, c));
+            v20 = V::mul_add(y_e24, grad_o_e2, v20);
+            v4 = V::mul_add(y_e23, grad_o_e2, v4);
+            let y_e12 = V::load(y.at(5usize, c));
+            v8 = V::mul_add(y_e12, grad_o_e2, v8);
             // out0[0] = y_e234*grad_o_e1234 + y_e1234*grad_o_e234 + y_e4*grad_o_e14 + y_e3*grad_o_e13 + y_e2*grad_o_e12 + y_e14*grad_o_e4 + y_e13*grad_o_e3 + y_e12*grad_o_e2
-            V::store(
-                {
-                    let mut s = V::mul(V::load(y.at(14usize, c)), grad_o_e1234);
-                    s = V::mul_add(y_e1234, V::load(grad_o.at(13usize, c)), s);
-                    s = V::mul_add(y_e4, grad_o_e14, s);
-                    s = V::mul_add(y_e3, grad_o_e13, s);
-                    s = V::mul_add(y_e2, grad_o_e12, s);
-                    s = V::mul_add(y_e14, grad_o_e4, s);
-                    s = V::mul_add(y_e13, grad_o_e3, s);
-                    s = V::mul_add(y_e12, grad_o_e2, s);
-                    s
-                },
-                out0.at(0usize, c),
-            );
-            // out0[1] = y_e1234*grad_o_e134 - y_e134*grad_o_e1234 + y_e4*grad_o_e24 + y_e3*grad_o_e23 - y_e1*grad_o_e12 - y_e24*grad_o_e4 - y_e23*grad_o_e3 + y_e12*grad_o_e1
-            V::store(
-                {
-                    let mut s = V::mul(y_e1234, V::load(grad_o.at(12usize, c)));
-                    s = V::neg_mul_add(V::load(y.at(13usize, c)), grad_o_e1234, s);
-                    s = V::mul_add(y_e4, grad_o_e24, s);
-                    s = V::mul_add(y_e3, grad_o_e23, s);
-                    s = V::neg_mul_add(y_e1, grad_o_e12, s);
-                    s = V::neg_mul_add(y_e24, grad_o_e4, s);
-                    s = V::neg_mul_add(y_e23, grad_o_e3, s);
-                    s = V::mul_add(y_e12, grad_o_e1, s);
-                    s
-                },
-                out0.at(1usize, c),
-            );
-            // out0[2] = y_e124*grad_o_e1234 - y_e1234*grad_o_e124 + y_e4*grad_o_e34 - y_e2*grad_o_e23 - y_e1*grad_o_e13 - y_e34*grad_o_e4 + y_e23*grad_o_e2 + y_e13*grad_o_e1
-            V::store(
-                {
-                    let mut s = V::mul(V::load(y.at(12usize, c)), grad_o_e1234);
-                    s = V::neg_mul_add(y_e1234, V::load(grad_o.at(11usize, c)), s);
-                    s = V::mul_add(y_e4, grad_o_e34, s);
-                    s = V::neg_mul_add(y_e2, grad_o_e23, s);
-                    s = V::neg_mul_add(y_e1, grad_o_e13, s);
-                    s = V::neg_mul_add(y_e34, grad_o_e4, s);
-                    s = V::mul_add(y_e23, grad_o_e2, s);
-                    s = V::mul_add(y_e13, grad_o_e1, s);
-                    s
-                },
-                out0.at(2usize, c),
-            );
+            V::store(v8, out0.at(0usize, c));
+            let grad_o_e1 = V::load(grad_o.at(0usize, c));
+            v20 = V::mul_add(y_e14, grad_o_e1, v20);
             // out0[3] = y_e1234*grad_o_e123 - y_e123*grad_o_e1234 - y_e3*grad_o_e34 - y_e2*grad_o_e24 - y_e1*grad_o_e14 + y_e34*grad_o_e3 + y_e24*grad_o_e2 + y_e14*grad_o_e1
-            V::store(
-                {
-                    let mut s = V::mul(y_e1234, V::load(grad_o.at(10usize, c)));
-                    s = V::neg_mul_add(V::load(y.at(11usize, c)), grad_o_e1234, s);
-                    s = V::neg_mul_add(y_e3, grad_o_e34, s);
-                    s = V::neg_mul_add(y_e2, grad_o_e24, s);
-                    s = V::neg_mul_add(y_e1, grad_o_e14, s);
-                    s = V::mul_add(y_e34, grad_o_e3, s);
-                    s = V::mul_add(y_e24, grad_o_e2, s);
-                    s = V::mul_add(y_e14, grad_o_e1, s);
-                    s
-                },
-                out0.at(3usize, c),
-            );
+            V::store(v20, out0.at(3usize, c));
+            v4 = V::mul_add(y_e13, grad_o_e1, v4);
+            // out0[2] = y_e124*grad_o_e1234 - y_e1234*grad_o_e124 + y_e4*grad_o_e34 - y_e2*grad_o_e23 - y_e1*grad_o_e13 - y_e34*grad_o_e4 + y_e23*grad_o_e2 + y_e13*grad_o_e1
+            V::store(v4, out0.at(2usize, c));
+            v14 = V::mul_add(y_e12, grad_o_e1, v14);
+            // out0[1] = y_e1234*grad_o_e134 - y_e134*grad_o_e1234 + y_e4*grad_o_e24 + y_e3*grad_o_e23 - y_e1*grad_o_e12 - y_e24*grad_o_e4 - y_e23*grad_o_e3 + y_e12*grad_o_e1
+            V::store(v14, out0.at(1usize, c));
         }
     }
 }
@@ -1117,111 +845,82 @@ unsafe fn commutator_product_5<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let c0e0 = V::from_f64(0f64);
         for group in 0..args.groups {
             let c = group * V::LANES;
+            x.prefetch::<4usize>(c);
+            grad_o.prefetch::<15usize>(c);
             let x_e4 = V::load(x.at(3usize, c));
-            let grad_o_e14 = V::load(grad_o.at(6usize, c));
-            let x_e3 = V::load(x.at(2usize, c));
-            let grad_o_e13 = V::load(grad_o.at(5usize, c));
-            let x_e2 = V::load(x.at(1usize, c));
-            let grad_o_e12 = V::load(grad_o.at(4usize, c));
-            let x_e1 = V::load(x.at(0usize, c));
-            let grad_o_e24 = V::load(grad_o.at(8usize, c));
-            let grad_o_e23 = V::load(grad_o.at(7usize, c));
-            let grad_o_e34 = V::load(grad_o.at(9usize, c));
-            let grad_o_e2 = V::load(grad_o.at(1usize, c));
-            let grad_o_e1 = V::load(grad_o.at(0usize, c));
-            let grad_o_e3 = V::load(grad_o.at(2usize, c));
-            let grad_o_e4 = V::load(grad_o.at(3usize, c));
             let grad_o_e1234 = V::load(grad_o.at(14usize, c));
-            // out0[0] = 0
-            V::store(c0e0, out0.at(0usize, c));
-            // out0[1] = -(x_e4*grad_o_e14 + x_e3*grad_o_e13 + x_e2*grad_o_e12)
-            V::store(
-                V::neg({
-                    let mut s = V::mul(x_e4, grad_o_e14);
-                    s = V::mul_add(x_e3, grad_o_e13, s);
-                    s = V::mul_add(x_e2, grad_o_e12, s);
-                    s
-                }),
-                out0.at(1usize, c),
-            );
-            // out0[2] = x_e1*grad_o_e12 - (x_e4*grad_o_e24 + x_e3*grad_o_e23)
-            V::store(
-                V::mul_sub(
-                    x_e1,
-                    grad_o_e12,
-                    V::mul_add(x_e3, grad_o_e23, V::mul(x_e4, grad_o_e24)),
-                ),
-                out0.at(2usize, c),
-            );
-            // out0[3] = x_e2*grad_o_e23 - x_e4*grad_o_e34 + x_e1*grad_o_e13
-            V::store(
-                {
-                    let mut s = V::mul(x_e2, grad_o_e23);
-                    s = V::neg_mul_add(x_e4, grad_o_e34, s);
-                    s = V::mul_add(x_e1, grad_o_e13, s);
-                    s
-                },
-                out0.at(3usize, c),
-            );
-            // out0[4] = x_e3*grad_o_e34 + x_e2*grad_o_e24 + x_e1*grad_o_e14
-            V::store(
-                {
-                    let mut s = V::mul(x_e3, grad_o_e34);
-                    s = V::mul_add(x_e2, grad_o_e24, s);
-                    s = V::mul_add(x_e1, grad_o_e14, s);
-                    s
-                },
-                out0.at(4usize, c),
-            );
-            // out0[5] = x_e1*grad_o_e2 + x_e2*grad_o_e1
-            V::store(
-                V::mul_add(x_e2, grad_o_e1, V::mul(x_e1, grad_o_e2)),
-                out0.at(5usize, c),
-            );
-            // out0[6] = x_e1*grad_o_e3 + x_e3*grad_o_e1
-            V::store(
-                V::mul_add(x_e3, grad_o_e1, V::mul(x_e1, grad_o_e3)),
-                out0.at(6usize, c),
-            );
-            // out0[7] = x_e1*grad_o_e4 + x_e4*grad_o_e1
-            V::store(
-                V::mul_add(x_e4, grad_o_e1, V::mul(x_e1, grad_o_e4)),
-                out0.at(7usize, c),
-            );
-            // out0[8] = x_e3*grad_o_e2 - x_e2*grad_o_e3
-            V::store(
-                V::neg_mul_add(x_e2, grad_o_e3, V::mul(x_e3, grad_o_e2)),
-                out0.at(8usize, c),
-            );
-            // out0[9] = x_e4*grad_o_e2 - x_e2*grad_o_e4
-            V::store(
-                V::neg_mul_add(x_e2, grad_o_e4, V::mul(x_e4, grad_o_e2)),
-                out0.at(9usize, c),
-            );
-            // out0[10] = x_e4*grad_o_e3 - x_e3*grad_o_e4
-            V::store(
-                V::neg_mul_add(x_e3, grad_o_e4, V::mul(x_e4, grad_o_e3)),
-                out0.at(10usize, c),
-            );
             // out0[11] = -x_e4*grad_o_e1234
             V::store(V::neg(V::mul(x_e4, grad_o_e1234)), out0.at(11usize, c));
+            let x_e3 = V::load(x.at(2usize, c));
             // out0[12] = x_e3*grad_o_e1234
             V::store(V::mul(x_e3, grad_o_e1234), out0.at(12usize, c));
+            let x_e2 = V::load(x.at(1usize, c));
             // out0[13] = -x_e2*grad_o_e1234
             V::store(V::neg(V::mul(x_e2, grad_o_e1234)), out0.at(13usize, c));
+            let x_e1 = V::load(x.at(0usize, c));
             // out0[14] = x_e1*grad_o_e1234
             V::store(V::mul(x_e1, grad_o_e1234), out0.at(14usize, c));
+            let mut v12 = V::mul(x_e1, V::load(grad_o.at(13usize, c)));
+            v12 = V::mul_add(x_e2, V::load(grad_o.at(12usize, c)), v12);
+            v12 = V::neg_mul_add(x_e3, V::load(grad_o.at(11usize, c)), v12);
+            v12 = V::mul_add(x_e4, V::load(grad_o.at(10usize, c)), v12);
             // out0[15] = x_e1*grad_o_e234 + x_e2*grad_o_e134 - x_e3*grad_o_e124 + x_e4*grad_o_e123
-            V::store(
-                {
-                    let mut s = V::mul(x_e1, V::load(grad_o.at(13usize, c)));
-                    s = V::mul_add(x_e2, V::load(grad_o.at(12usize, c)), s);
-                    s = V::neg_mul_add(x_e3, V::load(grad_o.at(11usize, c)), s);
-                    s = V::mul_add(x_e4, V::load(grad_o.at(10usize, c)), s);
-                    s
-                },
-                out0.at(15usize, c),
-            );
+            V::store(v12, out0.at(15usize, c));
+            let grad_o_e34 = V::load(grad_o.at(9usize, c));
+            let mut v24 = V::mul(x_e3, grad_o_e34);
+            let grad_o_e24 = V::load(grad_o.at(8usize, c));
+            let mut v26 = V::mul(x_e4, grad_o_e24);
+            v24 = V::mul_add(x_e2, grad_o_e24, v24);
+            let grad_o_e23 = V::load(grad_o.at(7usize, c));
+            v26 = V::mul_add(x_e3, grad_o_e23, v26);
+            let mut v32 = V::mul(x_e2, grad_o_e23);
+            v32 = V::neg_mul_add(x_e4, grad_o_e34, v32);
+            let grad_o_e14 = V::load(grad_o.at(6usize, c));
+            let mut v35 = V::mul(x_e4, grad_o_e14);
+            v24 = V::mul_add(x_e1, grad_o_e14, v24);
+            // out0[4] = x_e3*grad_o_e34 + x_e2*grad_o_e24 + x_e1*grad_o_e14
+            V::store(v24, out0.at(4usize, c));
+            let grad_o_e13 = V::load(grad_o.at(5usize, c));
+            v35 = V::mul_add(x_e3, grad_o_e13, v35);
+            v32 = V::mul_add(x_e1, grad_o_e13, v32);
+            // out0[3] = x_e2*grad_o_e23 - x_e4*grad_o_e34 + x_e1*grad_o_e13
+            V::store(v32, out0.at(3usize, c));
+            let grad_o_e12 = V::load(grad_o.at(4usize, c));
+            v35 = V::mul_add(x_e2, grad_o_e12, v35);
+            // out0[1] = -(x_e4*grad_o_e14 + x_e3*grad_o_e13 + x_e2*grad_o_e12)
+            V::store(V::neg(v35), out0.at(1usize, c));
+            // out0[2] = x_e1*grad_o_e12 - (x_e4*grad_o_e24 + x_e3*grad_o_e23)
+            V::store(V::mul_sub(x_e1, grad_o_e12, v26), out0.at(2usize, c));
+            let grad_o_e4 = V::load(grad_o.at(3usize, c));
+            let mut v52 = V::mul(x_e1, grad_o_e4);
+            let grad_o_e3 = V::load(grad_o.at(2usize, c));
+            let mut v54 = V::mul(x_e4, grad_o_e3);
+            v54 = V::neg_mul_add(x_e3, grad_o_e4, v54);
+            // out0[10] = x_e4*grad_o_e3 - x_e3*grad_o_e4
+            V::store(v54, out0.at(10usize, c));
+            let mut v57 = V::mul(x_e1, grad_o_e3);
+            let grad_o_e2 = V::load(grad_o.at(1usize, c));
+            let mut v59 = V::mul(x_e4, grad_o_e2);
+            v59 = V::neg_mul_add(x_e2, grad_o_e4, v59);
+            // out0[9] = x_e4*grad_o_e2 - x_e2*grad_o_e4
+            V::store(v59, out0.at(9usize, c));
+            let mut v61 = V::mul(x_e3, grad_o_e2);
+            v61 = V::neg_mul_add(x_e2, grad_o_e3, v61);
+            // out0[8] = x_e3*grad_o_e2 - x_e2*grad_o_e3
+            V::store(v61, out0.at(8usize, c));
+            let mut v63 = V::mul(x_e1, grad_o_e2);
+            let grad_o_e1 = V::load(grad_o.at(0usize, c));
+            v52 = V::mul_add(x_e4, grad_o_e1, v52);
+            // out0[7] = x_e1*grad_o_e4 + x_e4*grad_o_e1
+            V::store(v52, out0.at(7usize, c));
+            v57 = V::mul_add(x_e3, grad_o_e1, v57);
+            // out0[6] = x_e1*grad_o_e3 + x_e3*grad_o_e1
+            V::store(v57, out0.at(6usize, c));
+            v63 = V::mul_add(x_e2, grad_o_e1, v63);
+            // out0[5] = x_e1*grad_o_e2 + x_e2*grad_o_e1
+            V::store(v63, out0.at(5usize, c));
+            // out0[0] = 0
+            V::store(c0e0, out0.at(0usize, c));
         }
     }
 }
@@ -1294,73 +993,67 @@ unsafe fn commutator_product_6<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let out0 = args.outputs[0];
         for group in 0..args.groups {
             let c = group * V::LANES;
-            let x_e14 = V::load(x.at(7usize, c));
-            let y_e4 = V::load(y.at(3usize, c));
+            x.prefetch::<16usize>(c);
+            y.prefetch::<4usize>(c);
             let x_e12 = V::load(x.at(5usize, c));
             let y_e2 = V::load(y.at(1usize, c));
+            let mut v2 = V::mul(x_e12, y_e2);
             let x_e13 = V::load(x.at(6usize, c));
             let y_e3 = V::load(y.at(2usize, c));
-            let x_e24 = V::load(x.at(9usize, c));
-            let y_e1 = V::load(y.at(0usize, c));
-            let x_e23 = V::load(x.at(8usize, c));
-            let x_e34 = V::load(x.at(10usize, c));
-            let x_e1 = V::load(x.at(1usize, c));
-            let x_e2 = V::load(x.at(2usize, c));
-            let x_e3 = V::load(x.at(3usize, c));
-            let x_e4 = V::load(x.at(4usize, c));
-            let x_e1234 = V::load(x.at(15usize, c));
+            let x_e14 = V::load(x.at(7usize, c));
+            let y_e4 = V::load(y.at(3usize, c));
+            v2 = V::mul_add(x_e13, y_e3, v2);
+            v2 = V::mul_add(x_e14, y_e4, v2);
             // out0[0] = -(x_e14*y_e4 + x_e12*y_e2 + x_e13*y_e3)
-            V::store(
-                V::neg({
-                    let mut s = V::mul(x_e12, y_e2);
-                    s = V::mul_add(x_e13, y_e3, s);
-                    s = V::mul_add(x_e14, y_e4, s);
-                    s
-                }),
-                out0.at(0usize, c),
-            );
+            V::store(V::neg(v2), out0.at(0usize, c));
+            let y_e1 = V::load(y.at(0usize, c));
+            let mut v13 = V::mul(x_e12, y_e1);
+            let x_e23 = V::load(x.at(8usize, c));
+            let x_e24 = V::load(x.at(9usize, c));
+            v13 = V::mul_add(x_e23, y_e3, v13);
+            v13 = V::mul_add(x_e24, y_e4, v13);
             // out0[1] = -(x_e24*y_e4 + x_e12*y_e1 + x_e23*y_e3)
-            V::store(
-                V::neg({
-                    let mut s = V::mul(x_e12, y_e1);
-                    s = V::mul_add(x_e23, y_e3, s);
-                    s = V::mul_add(x_e24, y_e4, s);
-                    s
-                }),
-                out0.at(1usize, c),
-            );
+            V::store(V::neg(v13), out0.at(1usize, c));
+            let mut v22 = V::mul(x_e23, y_e2);
+            let x_e34 = V::load(x.at(10usize, c));
+            v22 = V::neg_mul_add(x_e13, y_e1, v22);
+            v22 = V::neg_mul_add(x_e34, y_e4, v22);
             // out0[2] = x_e23*y_e2 - x_e13*y_e1 - x_e34*y_e4
-            V::store(
-                {
-                    let mut s = V::mul(x_e23, y_e2);
-                    s = V::neg_mul_add(x_e13, y_e1, s);
-                    s = V::neg_mul_add(x_e34, y_e4, s);
-                    s
-                },
-                out0.at(2usize, c),
-            );
+            V::store(v22, out0.at(2usize, c));
+            let mut v28 = V::mul(x_e24, y_e2);
+            v28 = V::neg_mul_add(x_e14, y_e1, v28);
+            v28 = V::mul_add(x_e34, y_e3, v28);
             // out0[3] = x_e34*y_e3 + x_e24*y_e2 - x_e14*y_e1
-            V::store(
-                {
-                    let mut s = V::mul(x_e24, y_e2);
-                    s = V::neg_mul_add(x_e14, y_e1, s);
-                    s = V::mul_add(x_e34, y_e3, s);
-                    s
-                },
-                out0.at(3usize, c),
-            );
+            V::store(v28, out0.at(3usize, c));
+            let x_e1 = V::load(x.at(1usize, c));
+            let mut v33 = V::mul(x_e1, y_e2);
+            let x_e2 = V::load(x.at(2usize, c));
+            v33 = V::neg_mul_add(x_e2, y_e1, v33);
             // out0[4] = x_e1*y_e2 - x_e2*y_e1
-            V::store(V::neg_mul_add(x_e2, y_e1, V::mul(x_e1, y_e2)), out0.at(4usize, c));
+            V::store(v33, out0.at(4usize, c));
+            let mut v37 = V::mul(x_e1, y_e3);
+            let x_e3 = V::load(x.at(3usize, c));
+            v37 = V::neg_mul_add(x_e3, y_e1, v37);
             // out0[5] = x_e1*y_e3 - x_e3*y_e1
-            V::store(V::neg_mul_add(x_e3, y_e1, V::mul(x_e1, y_e3)), out0.at(5usize, c));
+            V::store(v37, out0.at(5usize, c));
+            let mut v41 = V::mul(x_e1, y_e4);
+            let x_e4 = V::load(x.at(4usize, c));
+            v41 = V::neg_mul_add(x_e4, y_e1, v41);
             // out0[6] = x_e1*y_e4 - x_e4*y_e1
-            V::store(V::neg_mul_add(x_e4, y_e1, V::mul(x_e1, y_e4)), out0.at(6usize, c));
+            V::store(v41, out0.at(6usize, c));
+            let mut v45 = V::mul(x_e2, y_e3);
+            v45 = V::neg_mul_add(x_e3, y_e2, v45);
             // out0[7] = x_e2*y_e3 - x_e3*y_e2
-            V::store(V::neg_mul_add(x_e3, y_e2, V::mul(x_e2, y_e3)), out0.at(7usize, c));
+            V::store(v45, out0.at(7usize, c));
+            let mut v48 = V::mul(x_e2, y_e4);
+            v48 = V::neg_mul_add(x_e4, y_e2, v48);
             // out0[8] = x_e2*y_e4 - x_e4*y_e2
-            V::store(V::neg_mul_add(x_e4, y_e2, V::mul(x_e2, y_e4)), out0.at(8usize, c));
+            V::store(v48, out0.at(8usize, c));
+            let mut v51 = V::mul(x_e3, y_e4);
+            v51 = V::neg_mul_add(x_e4, y_e3, v51);
             // out0[9] = x_e3*y_e4 - x_e4*y_e3
-            V::store(V::neg_mul_add(x_e4, y_e3, V::mul(x_e3, y_e4)), out0.at(9usize, c));
+            V::store(v51, out0.at(9usize, c));
+            let x_e1234 = V::load(x.at(15usize, c));
             // out0[10] = -x_e1234*y_e4
             V::store(V::neg(V::mul(x_e1234, y_e4)), out0.at(10usize, c));
             // out0[11] = x_e1234*y_e3
@@ -1369,17 +1062,12 @@ unsafe fn commutator_product_6<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             V::store(V::neg(V::mul(x_e1234, y_e2)), out0.at(12usize, c));
             // out0[13] = -x_e1234*y_e1
             V::store(V::neg(V::mul(x_e1234, y_e1)), out0.at(13usize, c));
+            let mut v63 = V::mul(V::load(x.at(11usize, c)), y_e4);
+            v63 = V::neg_mul_add(V::load(x.at(12usize, c)), y_e3, v63);
+            v63 = V::mul_add(V::load(x.at(13usize, c)), y_e2, v63);
+            v63 = V::neg_mul_add(V::load(x.at(14usize, c)), y_e1, v63);
             // out0[14] = x_e134*y_e2 + x_e123*y_e4 - x_e124*y_e3 - x_e234*y_e1
-            V::store(
-                {
-                    let mut s = V::mul(V::load(x.at(11usize, c)), y_e4);
-                    s = V::neg_mul_add(V::load(x.at(12usize, c)), y_e3, s);
-                    s = V::mul_add(V::load(x.at(13usize, c)), y_e2, s);
-                    s = V::neg_mul_add(V::load(x.at(14usize, c)), y_e1, s);
-                    s
-                },
-                out0.at(14usize, c),
-            );
+            V::store(v63, out0.at(14usize, c));
         }
     }
 }
@@ -1397,118 +1085,83 @@ unsafe fn commutator_product_7<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let c0e0 = V::from_f64(0f64);
         for group in 0..args.groups {
             let c = group * V::LANES;
-            let y_e4 = V::load(y.at(3usize, c));
-            let grad_o_e14 = V::load(grad_o.at(6usize, c));
-            let y_e3 = V::load(y.at(2usize, c));
-            let grad_o_e13 = V::load(grad_o.at(5usize, c));
-            let y_e2 = V::load(y.at(1usize, c));
-            let grad_o_e12 = V::load(grad_o.at(4usize, c));
-            let grad_o_e24 = V::load(grad_o.at(8usize, c));
-            let grad_o_e23 = V::load(grad_o.at(7usize, c));
+            y.prefetch::<4usize>(c);
+            grad_o.prefetch::<15usize>(c);
             let y_e1 = V::load(y.at(0usize, c));
-            let grad_o_e34 = V::load(grad_o.at(9usize, c));
-            let grad_o_e2 = V::load(grad_o.at(1usize, c));
-            let grad_o_e1 = V::load(grad_o.at(0usize, c));
-            let grad_o_e3 = V::load(grad_o.at(2usize, c));
-            let grad_o_e4 = V::load(grad_o.at(3usize, c));
             let grad_o_e1234 = V::load(grad_o.at(14usize, c));
-            // out0[0] = 0
-            V::store(c0e0, out0.at(0usize, c));
-            // out0[1] = y_e4*grad_o_e14 + y_e3*grad_o_e13 + y_e2*grad_o_e12
-            V::store(
-                {
-                    let mut s = V::mul(y_e4, grad_o_e14);
-                    s = V::mul_add(y_e3, grad_o_e13, s);
-                    s = V::mul_add(y_e2, grad_o_e12, s);
-                    s
-                },
-                out0.at(1usize, c),
-            );
-            // out0[2] = y_e4*grad_o_e24 + y_e3*grad_o_e23 - y_e1*grad_o_e12
-            V::store(
-                {
-                    let mut s = V::mul(y_e4, grad_o_e24);
-                    s = V::mul_add(y_e3, grad_o_e23, s);
-                    s = V::neg_mul_add(y_e1, grad_o_e12, s);
-                    s
-                },
-                out0.at(2usize, c),
-            );
-            // out0[3] = y_e4*grad_o_e34 - y_e2*grad_o_e23 - y_e1*grad_o_e13
-            V::store(
-                {
-                    let mut s = V::mul(y_e4, grad_o_e34);
-                    s = V::neg_mul_add(y_e2, grad_o_e23, s);
-                    s = V::neg_mul_add(y_e1, grad_o_e13, s);
-                    s
-                },
-                out0.at(3usize, c),
-            );
-            // out0[4] = -(y_e3*grad_o_e34 + y_e2*grad_o_e24 + y_e1*grad_o_e14)
-            V::store(
-                V::neg({
-                    let mut s = V::mul(y_e3, grad_o_e34);
-                    s = V::mul_add(y_e2, grad_o_e24, s);
-                    s = V::mul_add(y_e1, grad_o_e14, s);
-                    s
-                }),
-                out0.at(4usize, c),
-            );
-            // out0[5] = -(y_e1*grad_o_e2 + y_e2*grad_o_e1)
-            V::store(
-                V::neg(V::mul_add(y_e2, grad_o_e1, V::mul(y_e1, grad_o_e2))),
-                out0.at(5usize, c),
-            );
-            // out0[6] = -(y_e1*grad_o_e3 + y_e3*grad_o_e1)
-            V::store(
-                V::neg(V::mul_add(y_e3, grad_o_e1, V::mul(y_e1, grad_o_e3))),
-                out0.at(6usize, c),
-            );
-            // out0[7] = -(y_e1*grad_o_e4 + y_e4*grad_o_e1)
-            V::store(
-                V::neg(V::mul_add(y_e4, grad_o_e1, V::mul(y_e1, grad_o_e4))),
-                out0.at(7usize, c),
-            );
-            // out0[8] = y_e2*grad_o_e3 - y_e3*grad_o_e2
-            V::store(
-                V::neg_mul_add(y_e3, grad_o_e2, V::mul(y_e2, grad_o_e3)),
-                out0.at(8usize, c),
-            );
-            // out0[9] = y_e2*grad_o_e4 - y_e4*grad_o_e2
-            V::store(
-                V::neg_mul_add(y_e4, grad_o_e2, V::mul(y_e2, grad_o_e4)),
-                out0.at(9usize, c),
-            );
-            // out0[10] = y_e3*grad_o_e4 - y_e4*grad_o_e3
-            V::store(
-                V::neg_mul_add(y_e4, grad_o_e3, V::mul(y_e3, grad_o_e4)),
-                out0.at(10usize, c),
-            );
-            // out0[11] = y_e4*grad_o_e1234
-            V::store(V::mul(y_e4, grad_o_e1234), out0.at(11usize, c));
-            // out0[12] = -y_e3*grad_o_e1234
-            V::store(V::neg(V::mul(y_e3, grad_o_e1234)), out0.at(12usize, c));
-            // out0[13] = y_e2*grad_o_e1234
-            V::store(V::mul(y_e2, grad_o_e1234), out0.at(13usize, c));
             // out0[14] = -y_e1*grad_o_e1234
             V::store(V::neg(V::mul(y_e1, grad_o_e1234)), out0.at(14usize, c));
+            let y_e2 = V::load(y.at(1usize, c));
+            // out0[13] = y_e2*grad_o_e1234
+            V::store(V::mul(y_e2, grad_o_e1234), out0.at(13usize, c));
+            let y_e3 = V::load(y.at(2usize, c));
+            // out0[12] = -y_e3*grad_o_e1234
+            V::store(V::neg(V::mul(y_e3, grad_o_e1234)), out0.at(12usize, c));
+            let y_e4 = V::load(y.at(3usize, c));
+            // out0[11] = y_e4*grad_o_e1234
+            V::store(V::mul(y_e4, grad_o_e1234), out0.at(11usize, c));
+            let mut v12 = V::mul(y_e1, V::load(grad_o.at(13usize, c)));
+            v12 = V::mul_add(y_e2, V::load(grad_o.at(12usize, c)), v12);
+            let mut v18 = V::mul_sub(y_e3, V::load(grad_o.at(11usize, c)), v12);
+            v18 = V::neg_mul_add(y_e4, V::load(grad_o.at(10usize, c)), v18);
             // out0[15] = y_e3*grad_o_e124 - (y_e1*grad_o_e234 + y_e2*grad_o_e134) - y_e4*grad_o_e123
-            V::store(
-                V::neg_mul_add(
-                    y_e4,
-                    V::load(grad_o.at(10usize, c)),
-                    V::mul_sub(
-                        y_e3,
-                        V::load(grad_o.at(11usize, c)),
-                        V::mul_add(
-                            y_e2,
-                            V::load(grad_o.at(12usize, c)),
-                            V::mul(y_e1, V::load(grad_o.at(13usize, c))),
-                        ),
-                    ),
-                ),
-                out0.at(15usize, c),
-            );
+            V::store(v18, out0.at(15usize, c));
+            let grad_o_e34 = V::load(grad_o.at(9usize, c));
+            let mut v23 = V::mul(y_e3, grad_o_e34);
+            let mut v24 = V::mul(y_e4, grad_o_e34);
+            let grad_o_e24 = V::load(grad_o.at(8usize, c));
+            v23 = V::mul_add(y_e2, grad_o_e24, v23);
+            let mut v28 = V::mul(y_e4, grad_o_e24);
+            let grad_o_e23 = V::load(grad_o.at(7usize, c));
+            v24 = V::neg_mul_add(y_e2, grad_o_e23, v24);
+            v28 = V::mul_add(y_e3, grad_o_e23, v28);
+            let grad_o_e14 = V::load(grad_o.at(6usize, c));
+            v23 = V::mul_add(y_e1, grad_o_e14, v23);
+            // out0[4] = -(y_e3*grad_o_e34 + y_e2*grad_o_e24 + y_e1*grad_o_e14)
+            V::store(V::neg(v23), out0.at(4usize, c));
+            let mut v38 = V::mul(y_e4, grad_o_e14);
+            let grad_o_e13 = V::load(grad_o.at(5usize, c));
+            v24 = V::neg_mul_add(y_e1, grad_o_e13, v24);
+            // out0[3] = y_e4*grad_o_e34 - y_e2*grad_o_e23 - y_e1*grad_o_e13
+            V::store(v24, out0.at(3usize, c));
+            v38 = V::mul_add(y_e3, grad_o_e13, v38);
+            let grad_o_e12 = V::load(grad_o.at(4usize, c));
+            v28 = V::neg_mul_add(y_e1, grad_o_e12, v28);
+            // out0[2] = y_e4*grad_o_e24 + y_e3*grad_o_e23 - y_e1*grad_o_e12
+            V::store(v28, out0.at(2usize, c));
+            v38 = V::mul_add(y_e2, grad_o_e12, v38);
+            // out0[1] = y_e4*grad_o_e14 + y_e3*grad_o_e13 + y_e2*grad_o_e12
+            V::store(v38, out0.at(1usize, c));
+            let grad_o_e4 = V::load(grad_o.at(3usize, c));
+            let mut v50 = V::mul(y_e3, grad_o_e4);
+            let mut v51 = V::mul(y_e2, grad_o_e4);
+            let mut v52 = V::mul(y_e1, grad_o_e4);
+            let grad_o_e3 = V::load(grad_o.at(2usize, c));
+            v50 = V::neg_mul_add(y_e4, grad_o_e3, v50);
+            // out0[10] = y_e3*grad_o_e4 - y_e4*grad_o_e3
+            V::store(v50, out0.at(10usize, c));
+            let mut v56 = V::mul(y_e2, grad_o_e3);
+            let mut v57 = V::mul(y_e1, grad_o_e3);
+            let grad_o_e2 = V::load(grad_o.at(1usize, c));
+            v51 = V::neg_mul_add(y_e4, grad_o_e2, v51);
+            // out0[9] = y_e2*grad_o_e4 - y_e4*grad_o_e2
+            V::store(v51, out0.at(9usize, c));
+            v56 = V::neg_mul_add(y_e3, grad_o_e2, v56);
+            // out0[8] = y_e2*grad_o_e3 - y_e3*grad_o_e2
+            V::store(v56, out0.at(8usize, c));
+            let mut v63 = V::mul(y_e1, grad_o_e2);
+            let grad_o_e1 = V::load(grad_o.at(0usize, c));
+            v52 = V::mul_add(y_e4, grad_o_e1, v52);
+            // out0[7] = -(y_e1*grad_o_e4 + y_e4*grad_o_e1)
+            V::store(V::neg(v52), out0.at(7usize, c));
+            v57 = V::mul_add(y_e3, grad_o_e1, v57);
+            // out0[6] = -(y_e1*grad_o_e3 + y_e3*grad_o_e1)
+            V::store(V::neg(v57), out0.at(6usize, c));
+            v63 = V::mul_add(y_e2, grad_o_e1, v63);
+            // out0[5] = -(y_e1*grad_o_e2 + y_e2*grad_o_e1)
+            V::store(V::neg(v63), out0.at(5usize, c));
+            // out0[0] = 0
+            V::store(c0e0, out0.at(0usize, c));
         }
     }
 }
@@ -1525,88 +1178,70 @@ unsafe fn commutator_product_8<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let out0 = args.outputs[0];
         for group in 0..args.groups {
             let c = group * V::LANES;
+            x.prefetch::<16usize>(c);
+            grad_o.prefetch::<15usize>(c);
             let grad_o_e1234 = V::load(grad_o.at(14usize, c));
+            let mut v2 = V::mul(V::load(x.at(14usize, c)), grad_o_e1234);
+            let mut v4 = V::mul(V::load(x.at(13usize, c)), grad_o_e1234);
+            let mut v8 = V::mul(V::load(x.at(11usize, c)), grad_o_e1234);
             let x_e1234 = V::load(x.at(15usize, c));
+            v2 = V::mul_add(x_e1234, V::load(grad_o.at(13usize, c)), v2);
+            v4 = V::neg_mul_add(x_e1234, V::load(grad_o.at(12usize, c)), v4);
+            let mut v17 = V::mul(x_e1234, V::load(grad_o.at(11usize, c)));
+            v17 = V::neg_mul_add(V::load(x.at(12usize, c)), grad_o_e1234, v17);
+            v8 = V::neg_mul_add(x_e1234, V::load(grad_o.at(10usize, c)), v8);
             let x_e4 = V::load(x.at(4usize, c));
-            let grad_o_e14 = V::load(grad_o.at(6usize, c));
-            let x_e3 = V::load(x.at(3usize, c));
-            let grad_o_e13 = V::load(grad_o.at(5usize, c));
-            let x_e2 = V::load(x.at(2usize, c));
-            let grad_o_e12 = V::load(grad_o.at(4usize, c));
-            let x_e14 = V::load(x.at(7usize, c));
-            let grad_o_e4 = V::load(grad_o.at(3usize, c));
-            let x_e13 = V::load(x.at(6usize, c));
-            let grad_o_e3 = V::load(grad_o.at(2usize, c));
-            let x_e12 = V::load(x.at(5usize, c));
-            let grad_o_e2 = V::load(grad_o.at(1usize, c));
-            let grad_o_e24 = V::load(grad_o.at(8usize, c));
-            let grad_o_e23 = V::load(grad_o.at(7usize, c));
-            let x_e1 = V::load(x.at(1usize, c));
-            let x_e24 = V::load(x.at(9usize, c));
-            let x_e23 = V::load(x.at(8usize, c));
-            let grad_o_e1 = V::load(grad_o.at(0usize, c));
             let grad_o_e34 = V::load(grad_o.at(9usize, c));
+            v17 = V::neg_mul_add(x_e4, grad_o_e34, v17);
+            let x_e3 = V::load(x.at(3usize, c));
+            v8 = V::mul_add(x_e3, grad_o_e34, v8);
+            let grad_o_e24 = V::load(grad_o.at(8usize, c));
+            v4 = V::neg_mul_add(x_e4, grad_o_e24, v4);
+            let x_e2 = V::load(x.at(2usize, c));
+            v8 = V::mul_add(x_e2, grad_o_e24, v8);
+            let grad_o_e23 = V::load(grad_o.at(7usize, c));
+            v4 = V::neg_mul_add(x_e3, grad_o_e23, v4);
+            v17 = V::mul_add(x_e2, grad_o_e23, v17);
+            let grad_o_e14 = V::load(grad_o.at(6usize, c));
+            v2 = V::mul_add(x_e4, grad_o_e14, v2);
+            let x_e1 = V::load(x.at(1usize, c));
+            v8 = V::mul_add(x_e1, grad_o_e14, v8);
+            let grad_o_e13 = V::load(grad_o.at(5usize, c));
+            v2 = V::mul_add(x_e3, grad_o_e13, v2);
+            v17 = V::mul_add(x_e1, grad_o_e13, v17);
+            let grad_o_e12 = V::load(grad_o.at(4usize, c));
+            v2 = V::mul_add(x_e2, grad_o_e12, v2);
+            v4 = V::mul_add(x_e1, grad_o_e12, v4);
             let x_e34 = V::load(x.at(10usize, c));
+            let grad_o_e4 = V::load(grad_o.at(3usize, c));
+            v17 = V::mul_add(x_e34, grad_o_e4, v17);
+            let x_e24 = V::load(x.at(9usize, c));
+            v4 = V::mul_add(x_e24, grad_o_e4, v4);
+            let x_e14 = V::load(x.at(7usize, c));
+            v2 = V::mul_add(x_e14, grad_o_e4, v2);
+            let grad_o_e3 = V::load(grad_o.at(2usize, c));
+            v8 = V::neg_mul_add(x_e34, grad_o_e3, v8);
+            let x_e23 = V::load(x.at(8usize, c));
+            v4 = V::mul_add(x_e23, grad_o_e3, v4);
+            let x_e13 = V::load(x.at(6usize, c));
+            v2 = V::mul_add(x_e13, grad_o_e3, v2);
+            let grad_o_e2 = V::load(grad_o.at(1usize, c));
+            v8 = V::neg_mul_add(x_e24, grad_o_e2, v8);
+            v17 = V::neg_mul_add(x_e23, grad_o_e2, v17);
+            let x_e12 = V::load(x.at(5usize, c));
+            v2 = V::mul_add(x_e12, grad_o_e2, v2);
             // out0[0] = -(x_e234*grad_o_e1234 + x_e1234*grad_o_e234 + x_e4*grad_o_e14 + x_e3*grad_o_e13 + x_e2*grad_o_e12 + x_e14*grad_o_e4 + x_e13*grad_o_e3 + x_e12*grad_o_e2)
-            V::store(
-                V::neg({
-                    let mut s = V::mul(V::load(x.at(14usize, c)), grad_o_e1234);
-                    s = V::mul_add(x_e1234, V::load(grad_o.at(13usize, c)), s);
-                    s = V::mul_add(x_e4, grad_o_e14, s);
-                    s = V::mul_add(x_e3, grad_o_e13, s);
-                    s = V::mul_add(x_e2, grad_o_e12, s);
-                    s = V::mul_add(x_e14, grad_o_e4, s);
-                    s = V::mul_add(x_e13, grad_o_e3, s);
-                    s = V::mul_add(x_e12, grad_o_e2, s);
-                    s
-                }),
-                out0.at(0usize, c),
-            );
-            // out0[1] = x_e134*grad_o_e1234 - x_e1234*grad_o_e134 - x_e4*grad_o_e24 - x_e3*grad_o_e23 + x_e1*grad_o_e12 + x_e24*grad_o_e4 + x_e23*grad_o_e3 - x_e12*grad_o_e1
-            V::store(
-                {
-                    let mut s = V::mul(V::load(x.at(13usize, c)), grad_o_e1234);
-                    s = V::neg_mul_add(x_e1234, V::load(grad_o.at(12usize, c)), s);
-                    s = V::neg_mul_add(x_e4, grad_o_e24, s);
-                    s = V::neg_mul_add(x_e3, grad_o_e23, s);
-                    s = V::mul_add(x_e1, grad_o_e12, s);
-                    s = V::mul_add(x_e24, grad_o_e4, s);
-                    s = V::mul_add(x_e23, grad_o_e3, s);
-                    s = V::neg_mul_add(x_e12, grad_o_e1, s);
-                    s
-                },
-                out0.at(1usize, c),
-            );
-            // out0[2] = x_e1234*grad_o_e124 - x_e124*grad_o_e1234 - x_e4*grad_o_e34 + x_e2*grad_o_e23 + x_e1*grad_o_e13 + x_e34*grad_o_e4 - x_e23*grad_o_e2 - x_e13*grad_o_e1
-            V::store(
-                {
-                    let mut s = V::mul(x_e1234, V::load(grad_o.at(11usize, c)));
-                    s = V::neg_mul_add(V::load(x.at(12usize, c)), grad_o_e1234, s);
-                    s = V::neg_mul_add(x_e4, grad_o_e34, s);
-                    s = V::mul_add(x_e2, grad_o_e23, s);
-                    s = V::mul_add(x_e1, grad_o_e13, s);
-                    s = V::mul_add(x_e34, grad_o_e4, s);
-                    s = V::neg_mul_add(x_e23, grad_o_e2, s);
-                    s = V::neg_mul_add(x_e13, grad_o_e1, s);
-                    s
-                },
-                out0.at(2usize, c),
-            );
+            V::store(V::neg(v2), out0.at(0usize, c));
+            let grad_o_e1 = V::load(grad_o.at(0usize, c));
+            v8 = V::neg_mul_add(x_e14, grad_o_e1, v8);
             // out0[3] = x_e123*grad_o_e1234 - x_e1234*grad_o_e123 + x_e3*grad_o_e34 + x_e2*grad_o_e24 + x_e1*grad_o_e14 - x_e34*grad_o_e3 - x_e24*grad_o_e2 - x_e14*grad_o_e1
-            V::store(
-                {
-                    let mut s = V::mul(V::load(x.at(11usize, c)), grad_o_e1234);
-                    s = V::neg_mul_add(x_e1234, V::load(grad_o.at(10usize, c)), s);
-                    s = V::mul_add(x_e3, grad_o_e34, s);
-                    s = V::mul_add(x_e2, grad_o_e24, s);
-                    s = V::mul_add(x_e1, grad_o_e14, s);
-                    s = V::neg_mul_add(x_e34, grad_o_e3, s);
-                    s = V::neg_mul_add(x_e24, grad_o_e2, s);
-                    s = V::neg_mul_add(x_e14, grad_o_e1, s);
-                    s
-                },
-                out0.at(3usize, c),
-            );
+            V::store(v8, out0.at(3usize, c));
+            v17 = V::neg_mul_add(x_e13, grad_o_e1, v17);
+            // out0[2] = x_e1234*grad_o_e124 - x_e124*grad_o_e1234 - x_e4*grad_o_e34 + x_e2*grad_o_e23 + x_e1*grad_o_e13 + x_e34*grad_o_e4 - x_e23*grad_o_e2 - x_e13*grad_o_e1
+            V::store(v17, out0.at(2usize, c));
+            v4 = V::neg_mul_add(x_e12, grad_o_e1, v4);
+            // out0[1] = x_e134*grad_o_e1234 - x_e1234*grad_o_e134 - x_e4*grad_o_e24 - x_e3*grad_o_e23 + x_e1*grad_o_e12 + x_e24*grad_o_e4 + x_e23*grad_o_e3 - x_e12*grad_o_e1
+            V::store(v4, out0.at(1usize, c));
         }
     }
 }

@@ -16,34 +16,35 @@ unsafe fn dual_0<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let out0 = args.outputs[0];
         for group in 0..args.groups {
             let c = group * V::LANES;
-            // out0[0] = x_e1234
-            V::store(V::load(x.at(15usize, c)), out0.at(0usize, c));
-            // out0[1] = -x_e234
-            V::store(V::neg(V::load(x.at(14usize, c))), out0.at(1usize, c));
-            // out0[2] = x_e134
-            V::store(V::load(x.at(13usize, c)), out0.at(2usize, c));
+            x.prefetch::<16usize>(c);
+            // out0[13] = -x_e2
+            V::store(V::neg(V::load(x.at(2usize, c))), out0.at(13usize, c));
+            // out0[11] = -x_e4
+            V::store(V::neg(V::load(x.at(4usize, c))), out0.at(11usize, c));
+            // out0[9] = -x_e13
+            V::store(V::neg(V::load(x.at(6usize, c))), out0.at(9usize, c));
+            // out0[6] = -x_e24
+            V::store(V::neg(V::load(x.at(9usize, c))), out0.at(6usize, c));
             // out0[3] = -x_e124
             V::store(V::neg(V::load(x.at(12usize, c))), out0.at(3usize, c));
+            // out0[1] = -x_e234
+            V::store(V::neg(V::load(x.at(14usize, c))), out0.at(1usize, c));
+            // out0[0] = x_e1234
+            V::store(V::load(x.at(15usize, c)), out0.at(0usize, c));
+            // out0[2] = x_e134
+            V::store(V::load(x.at(13usize, c)), out0.at(2usize, c));
             // out0[4] = x_e123
             V::store(V::load(x.at(11usize, c)), out0.at(4usize, c));
             // out0[5] = x_e34
             V::store(V::load(x.at(10usize, c)), out0.at(5usize, c));
-            // out0[6] = -x_e24
-            V::store(V::neg(V::load(x.at(9usize, c))), out0.at(6usize, c));
             // out0[7] = x_e23
             V::store(V::load(x.at(8usize, c)), out0.at(7usize, c));
             // out0[8] = x_e14
             V::store(V::load(x.at(7usize, c)), out0.at(8usize, c));
-            // out0[9] = -x_e13
-            V::store(V::neg(V::load(x.at(6usize, c))), out0.at(9usize, c));
             // out0[10] = x_e12
             V::store(V::load(x.at(5usize, c)), out0.at(10usize, c));
-            // out0[11] = -x_e4
-            V::store(V::neg(V::load(x.at(4usize, c))), out0.at(11usize, c));
             // out0[12] = x_e3
             V::store(V::load(x.at(3usize, c)), out0.at(12usize, c));
-            // out0[13] = -x_e2
-            V::store(V::neg(V::load(x.at(2usize, c))), out0.at(13usize, c));
             // out0[14] = x_e1
             V::store(V::load(x.at(1usize, c)), out0.at(14usize, c));
             // out0[15] = x_1
@@ -63,36 +64,37 @@ unsafe fn dual_1<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let out0 = args.outputs[0];
         for group in 0..args.groups {
             let c = group * V::LANES;
+            grad_o.prefetch::<16usize>(c);
+            // out0[14] = -grad_o_e1
+            V::store(V::neg(V::load(grad_o.at(1usize, c))), out0.at(14usize, c));
+            // out0[12] = -grad_o_e3
+            V::store(V::neg(V::load(grad_o.at(3usize, c))), out0.at(12usize, c));
+            // out0[9] = -grad_o_e13
+            V::store(V::neg(V::load(grad_o.at(6usize, c))), out0.at(9usize, c));
+            // out0[6] = -grad_o_e24
+            V::store(V::neg(V::load(grad_o.at(9usize, c))), out0.at(6usize, c));
+            // out0[4] = -grad_o_e123
+            V::store(V::neg(V::load(grad_o.at(11usize, c))), out0.at(4usize, c));
+            // out0[2] = -grad_o_e134
+            V::store(V::neg(V::load(grad_o.at(13usize, c))), out0.at(2usize, c));
             // out0[0] = grad_o_e1234
             V::store(V::load(grad_o.at(15usize, c)), out0.at(0usize, c));
             // out0[1] = grad_o_e234
             V::store(V::load(grad_o.at(14usize, c)), out0.at(1usize, c));
-            // out0[2] = -grad_o_e134
-            V::store(V::neg(V::load(grad_o.at(13usize, c))), out0.at(2usize, c));
             // out0[3] = grad_o_e124
             V::store(V::load(grad_o.at(12usize, c)), out0.at(3usize, c));
-            // out0[4] = -grad_o_e123
-            V::store(V::neg(V::load(grad_o.at(11usize, c))), out0.at(4usize, c));
             // out0[5] = grad_o_e34
             V::store(V::load(grad_o.at(10usize, c)), out0.at(5usize, c));
-            // out0[6] = -grad_o_e24
-            V::store(V::neg(V::load(grad_o.at(9usize, c))), out0.at(6usize, c));
             // out0[7] = grad_o_e23
             V::store(V::load(grad_o.at(8usize, c)), out0.at(7usize, c));
             // out0[8] = grad_o_e14
             V::store(V::load(grad_o.at(7usize, c)), out0.at(8usize, c));
-            // out0[9] = -grad_o_e13
-            V::store(V::neg(V::load(grad_o.at(6usize, c))), out0.at(9usize, c));
             // out0[10] = grad_o_e12
             V::store(V::load(grad_o.at(5usize, c)), out0.at(10usize, c));
             // out0[11] = grad_o_e4
             V::store(V::load(grad_o.at(4usize, c)), out0.at(11usize, c));
-            // out0[12] = -grad_o_e3
-            V::store(V::neg(V::load(grad_o.at(3usize, c))), out0.at(12usize, c));
             // out0[13] = grad_o_e2
             V::store(V::load(grad_o.at(2usize, c)), out0.at(13usize, c));
-            // out0[14] = -grad_o_e1
-            V::store(V::neg(V::load(grad_o.at(1usize, c))), out0.at(14usize, c));
             // out0[15] = grad_o_1
             V::store(V::load(grad_o.at(0usize, c)), out0.at(15usize, c));
         }

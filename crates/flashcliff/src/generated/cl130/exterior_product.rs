@@ -17,195 +17,150 @@ unsafe fn exterior_product_0<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let out0 = args.outputs[0];
         for group in 0..args.groups {
             let c = group * V::LANES;
+            x.prefetch::<16usize>(c);
+            y.prefetch::<16usize>(c);
             let x_1 = V::load(x.at(0usize, c));
             let y_1 = V::load(y.at(0usize, c));
-            let y_e1 = V::load(y.at(1usize, c));
-            let x_e1 = V::load(x.at(1usize, c));
-            let y_e2 = V::load(y.at(2usize, c));
-            let x_e2 = V::load(x.at(2usize, c));
-            let y_e3 = V::load(y.at(3usize, c));
-            let x_e3 = V::load(x.at(3usize, c));
-            let y_e4 = V::load(y.at(4usize, c));
-            let x_e4 = V::load(x.at(4usize, c));
-            let x_e12 = V::load(x.at(5usize, c));
-            let y_e12 = V::load(y.at(5usize, c));
-            let x_e13 = V::load(x.at(6usize, c));
-            let y_e13 = V::load(y.at(6usize, c));
-            let x_e14 = V::load(x.at(7usize, c));
-            let y_e14 = V::load(y.at(7usize, c));
-            let x_e23 = V::load(x.at(8usize, c));
-            let y_e23 = V::load(y.at(8usize, c));
-            let x_e24 = V::load(x.at(9usize, c));
-            let y_e24 = V::load(y.at(9usize, c));
-            let x_e34 = V::load(x.at(10usize, c));
-            let y_e34 = V::load(y.at(10usize, c));
-            let x_e123 = V::load(x.at(11usize, c));
-            let y_e123 = V::load(y.at(11usize, c));
-            let x_e124 = V::load(x.at(12usize, c));
-            let y_e124 = V::load(y.at(12usize, c));
-            let x_e134 = V::load(x.at(13usize, c));
-            let y_e134 = V::load(y.at(13usize, c));
-            let x_e234 = V::load(x.at(14usize, c));
-            let y_e234 = V::load(y.at(14usize, c));
             // out0[0] = x_1*y_1
             V::store(V::mul(x_1, y_1), out0.at(0usize, c));
+            let y_e1 = V::load(y.at(1usize, c));
+            let mut v4 = V::mul(x_1, y_e1);
+            let x_e1 = V::load(x.at(1usize, c));
+            v4 = V::mul_add(x_e1, y_1, v4);
             // out0[1] = x_1*y_e1 + x_e1*y_1
-            V::store(V::mul_add(x_e1, y_1, V::mul(x_1, y_e1)), out0.at(1usize, c));
+            V::store(v4, out0.at(1usize, c));
+            let y_e2 = V::load(y.at(2usize, c));
+            let mut v9 = V::mul(x_1, y_e2);
+            let x_e2 = V::load(x.at(2usize, c));
+            v9 = V::mul_add(x_e2, y_1, v9);
             // out0[2] = x_1*y_e2 + x_e2*y_1
-            V::store(V::mul_add(x_e2, y_1, V::mul(x_1, y_e2)), out0.at(2usize, c));
+            V::store(v9, out0.at(2usize, c));
+            let y_e3 = V::load(y.at(3usize, c));
+            let mut v14 = V::mul(x_1, y_e3);
+            let x_e3 = V::load(x.at(3usize, c));
+            v14 = V::mul_add(x_e3, y_1, v14);
             // out0[3] = x_1*y_e3 + x_e3*y_1
-            V::store(V::mul_add(x_e3, y_1, V::mul(x_1, y_e3)), out0.at(3usize, c));
+            V::store(v14, out0.at(3usize, c));
+            let y_e4 = V::load(y.at(4usize, c));
+            let mut v19 = V::mul(x_1, y_e4);
+            let x_e4 = V::load(x.at(4usize, c));
+            v19 = V::mul_add(x_e4, y_1, v19);
             // out0[4] = x_1*y_e4 + x_e4*y_1
-            V::store(V::mul_add(x_e4, y_1, V::mul(x_1, y_e4)), out0.at(4usize, c));
+            V::store(v19, out0.at(4usize, c));
+            let y_e12 = V::load(y.at(5usize, c));
+            let mut v24 = V::mul(x_1, y_e12);
+            let x_e12 = V::load(x.at(5usize, c));
+            v24 = V::mul_add(x_e1, y_e2, v24);
+            v24 = V::neg_mul_add(x_e2, y_e1, v24);
+            v24 = V::mul_add(x_e12, y_1, v24);
             // out0[5] = x_e12*y_1 + x_1*y_e12 + x_e1*y_e2 - x_e2*y_e1
-            V::store(
-                {
-                    let mut s = V::mul(x_1, y_e12);
-                    s = V::mul_add(x_e1, y_e2, s);
-                    s = V::neg_mul_add(x_e2, y_e1, s);
-                    s = V::mul_add(x_e12, y_1, s);
-                    s
-                },
-                out0.at(5usize, c),
-            );
+            V::store(v24, out0.at(5usize, c));
+            let y_e13 = V::load(y.at(6usize, c));
+            let mut v33 = V::mul(x_1, y_e13);
+            let x_e13 = V::load(x.at(6usize, c));
+            v33 = V::mul_add(x_e1, y_e3, v33);
+            v33 = V::neg_mul_add(x_e3, y_e1, v33);
+            v33 = V::mul_add(x_e13, y_1, v33);
             // out0[6] = x_e13*y_1 + x_1*y_e13 + x_e1*y_e3 - x_e3*y_e1
-            V::store(
-                {
-                    let mut s = V::mul(x_1, y_e13);
-                    s = V::mul_add(x_e1, y_e3, s);
-                    s = V::neg_mul_add(x_e3, y_e1, s);
-                    s = V::mul_add(x_e13, y_1, s);
-                    s
-                },
-                out0.at(6usize, c),
-            );
+            V::store(v33, out0.at(6usize, c));
+            let y_e14 = V::load(y.at(7usize, c));
+            let mut v42 = V::mul(x_1, y_e14);
+            let x_e14 = V::load(x.at(7usize, c));
+            v42 = V::mul_add(x_e1, y_e4, v42);
+            v42 = V::neg_mul_add(x_e4, y_e1, v42);
+            v42 = V::mul_add(x_e14, y_1, v42);
             // out0[7] = x_e14*y_1 + x_1*y_e14 + x_e1*y_e4 - x_e4*y_e1
-            V::store(
-                {
-                    let mut s = V::mul(x_1, y_e14);
-                    s = V::mul_add(x_e1, y_e4, s);
-                    s = V::neg_mul_add(x_e4, y_e1, s);
-                    s = V::mul_add(x_e14, y_1, s);
-                    s
-                },
-                out0.at(7usize, c),
-            );
+            V::store(v42, out0.at(7usize, c));
+            let y_e23 = V::load(y.at(8usize, c));
+            let mut v51 = V::mul(x_1, y_e23);
+            let x_e23 = V::load(x.at(8usize, c));
+            v51 = V::mul_add(x_e2, y_e3, v51);
+            v51 = V::neg_mul_add(x_e3, y_e2, v51);
+            v51 = V::mul_add(x_e23, y_1, v51);
             // out0[8] = x_e23*y_1 + x_1*y_e23 + x_e2*y_e3 - x_e3*y_e2
-            V::store(
-                {
-                    let mut s = V::mul(x_1, y_e23);
-                    s = V::mul_add(x_e2, y_e3, s);
-                    s = V::neg_mul_add(x_e3, y_e2, s);
-                    s = V::mul_add(x_e23, y_1, s);
-                    s
-                },
-                out0.at(8usize, c),
-            );
+            V::store(v51, out0.at(8usize, c));
+            let y_e24 = V::load(y.at(9usize, c));
+            let mut v60 = V::mul(x_1, y_e24);
+            let x_e24 = V::load(x.at(9usize, c));
+            v60 = V::mul_add(x_e2, y_e4, v60);
+            v60 = V::neg_mul_add(x_e4, y_e2, v60);
+            v60 = V::mul_add(x_e24, y_1, v60);
             // out0[9] = x_e24*y_1 + x_1*y_e24 + x_e2*y_e4 - x_e4*y_e2
-            V::store(
-                {
-                    let mut s = V::mul(x_1, y_e24);
-                    s = V::mul_add(x_e2, y_e4, s);
-                    s = V::neg_mul_add(x_e4, y_e2, s);
-                    s = V::mul_add(x_e24, y_1, s);
-                    s
-                },
-                out0.at(9usize, c),
-            );
+            V::store(v60, out0.at(9usize, c));
+            let y_e34 = V::load(y.at(10usize, c));
+            let mut v69 = V::mul(x_1, y_e34);
+            let x_e34 = V::load(x.at(10usize, c));
+            v69 = V::mul_add(x_e3, y_e4, v69);
+            v69 = V::neg_mul_add(x_e4, y_e3, v69);
+            v69 = V::mul_add(x_e34, y_1, v69);
             // out0[10] = x_e34*y_1 + x_1*y_e34 + x_e3*y_e4 - x_e4*y_e3
-            V::store(
-                {
-                    let mut s = V::mul(x_1, y_e34);
-                    s = V::mul_add(x_e3, y_e4, s);
-                    s = V::neg_mul_add(x_e4, y_e3, s);
-                    s = V::mul_add(x_e34, y_1, s);
-                    s
-                },
-                out0.at(10usize, c),
-            );
+            V::store(v69, out0.at(10usize, c));
+            let y_e123 = V::load(y.at(11usize, c));
+            let mut v78 = V::mul(x_1, y_e123);
+            let x_e123 = V::load(x.at(11usize, c));
+            v78 = V::mul_add(x_e1, y_e23, v78);
+            v78 = V::neg_mul_add(x_e2, y_e13, v78);
+            v78 = V::mul_add(x_e3, y_e12, v78);
+            v78 = V::mul_add(x_e12, y_e3, v78);
+            v78 = V::neg_mul_add(x_e13, y_e2, v78);
+            v78 = V::mul_add(x_e23, y_e1, v78);
+            v78 = V::mul_add(x_e123, y_1, v78);
             // out0[11] = x_e123*y_1 + x_e23*y_e1 + x_e12*y_e3 + x_e3*y_e12 + x_1*y_e123 + x_e1*y_e23 - x_e2*y_e13 - x_e13*y_e2
-            V::store(
-                {
-                    let mut s = V::mul(x_1, y_e123);
-                    s = V::mul_add(x_e1, y_e23, s);
-                    s = V::neg_mul_add(x_e2, y_e13, s);
-                    s = V::mul_add(x_e3, y_e12, s);
-                    s = V::mul_add(x_e12, y_e3, s);
-                    s = V::neg_mul_add(x_e13, y_e2, s);
-                    s = V::mul_add(x_e23, y_e1, s);
-                    s = V::mul_add(x_e123, y_1, s);
-                    s
-                },
-                out0.at(11usize, c),
-            );
+            V::store(v78, out0.at(11usize, c));
+            let y_e124 = V::load(y.at(12usize, c));
+            let mut v95 = V::mul(x_1, y_e124);
+            let x_e124 = V::load(x.at(12usize, c));
+            v95 = V::mul_add(x_e1, y_e24, v95);
+            v95 = V::neg_mul_add(x_e2, y_e14, v95);
+            v95 = V::mul_add(x_e4, y_e12, v95);
+            v95 = V::mul_add(x_e12, y_e4, v95);
+            v95 = V::neg_mul_add(x_e14, y_e2, v95);
+            v95 = V::mul_add(x_e24, y_e1, v95);
+            v95 = V::mul_add(x_e124, y_1, v95);
             // out0[12] = x_e124*y_1 + x_e24*y_e1 + x_e12*y_e4 + x_e4*y_e12 + x_1*y_e124 + x_e1*y_e24 - x_e2*y_e14 - x_e14*y_e2
-            V::store(
-                {
-                    let mut s = V::mul(x_1, y_e124);
-                    s = V::mul_add(x_e1, y_e24, s);
-                    s = V::neg_mul_add(x_e2, y_e14, s);
-                    s = V::mul_add(x_e4, y_e12, s);
-                    s = V::mul_add(x_e12, y_e4, s);
-                    s = V::neg_mul_add(x_e14, y_e2, s);
-                    s = V::mul_add(x_e24, y_e1, s);
-                    s = V::mul_add(x_e124, y_1, s);
-                    s
-                },
-                out0.at(12usize, c),
-            );
+            V::store(v95, out0.at(12usize, c));
+            let y_e134 = V::load(y.at(13usize, c));
+            let mut v112 = V::mul(x_1, y_e134);
+            let x_e134 = V::load(x.at(13usize, c));
+            v112 = V::mul_add(x_e1, y_e34, v112);
+            v112 = V::neg_mul_add(x_e3, y_e14, v112);
+            v112 = V::mul_add(x_e4, y_e13, v112);
+            v112 = V::mul_add(x_e13, y_e4, v112);
+            v112 = V::neg_mul_add(x_e14, y_e3, v112);
+            v112 = V::mul_add(x_e34, y_e1, v112);
+            v112 = V::mul_add(x_e134, y_1, v112);
             // out0[13] = x_e134*y_1 + x_e34*y_e1 + x_e13*y_e4 + x_e4*y_e13 + x_1*y_e134 + x_e1*y_e34 - x_e3*y_e14 - x_e14*y_e3
-            V::store(
-                {
-                    let mut s = V::mul(x_1, y_e134);
-                    s = V::mul_add(x_e1, y_e34, s);
-                    s = V::neg_mul_add(x_e3, y_e14, s);
-                    s = V::mul_add(x_e4, y_e13, s);
-                    s = V::mul_add(x_e13, y_e4, s);
-                    s = V::neg_mul_add(x_e14, y_e3, s);
-                    s = V::mul_add(x_e34, y_e1, s);
-                    s = V::mul_add(x_e134, y_1, s);
-                    s
-                },
-                out0.at(13usize, c),
-            );
+            V::store(v112, out0.at(13usize, c));
+            let y_e234 = V::load(y.at(14usize, c));
+            let mut v129 = V::mul(x_1, y_e234);
+            let x_e234 = V::load(x.at(14usize, c));
+            v129 = V::mul_add(x_e2, y_e34, v129);
+            v129 = V::neg_mul_add(x_e3, y_e24, v129);
+            v129 = V::mul_add(x_e4, y_e23, v129);
+            v129 = V::mul_add(x_e23, y_e4, v129);
+            v129 = V::neg_mul_add(x_e24, y_e3, v129);
+            v129 = V::mul_add(x_e34, y_e2, v129);
+            v129 = V::mul_add(x_e234, y_1, v129);
             // out0[14] = x_e234*y_1 + x_e34*y_e2 + x_e23*y_e4 + x_e4*y_e23 + x_1*y_e234 + x_e2*y_e34 - x_e3*y_e24 - x_e24*y_e3
-            V::store(
-                {
-                    let mut s = V::mul(x_1, y_e234);
-                    s = V::mul_add(x_e2, y_e34, s);
-                    s = V::neg_mul_add(x_e3, y_e24, s);
-                    s = V::mul_add(x_e4, y_e23, s);
-                    s = V::mul_add(x_e23, y_e4, s);
-                    s = V::neg_mul_add(x_e24, y_e3, s);
-                    s = V::mul_add(x_e34, y_e2, s);
-                    s = V::mul_add(x_e234, y_1, s);
-                    s
-                },
-                out0.at(14usize, c),
-            );
+            V::store(v129, out0.at(14usize, c));
+            let mut v146 = V::mul(x_1, V::load(y.at(15usize, c)));
+            v146 = V::mul_add(x_e1, y_e234, v146);
+            v146 = V::neg_mul_add(x_e2, y_e134, v146);
+            v146 = V::mul_add(x_e3, y_e124, v146);
+            v146 = V::neg_mul_add(x_e4, y_e123, v146);
+            v146 = V::mul_add(x_e12, y_e34, v146);
+            v146 = V::neg_mul_add(x_e13, y_e24, v146);
+            v146 = V::mul_add(x_e14, y_e23, v146);
+            v146 = V::mul_add(x_e23, y_e14, v146);
+            v146 = V::neg_mul_add(x_e24, y_e13, v146);
+            v146 = V::mul_add(x_e34, y_e12, v146);
+            v146 = V::mul_add(x_e123, y_e4, v146);
+            v146 = V::neg_mul_add(x_e124, y_e3, v146);
+            v146 = V::mul_add(x_e134, y_e2, v146);
+            v146 = V::neg_mul_add(x_e234, y_e1, v146);
+            v146 = V::mul_add(V::load(x.at(15usize, c)), y_1, v146);
             // out0[15] = x_e1234*y_1 + x_e134*y_e2 + x_e123*y_e4 + x_e34*y_e12 + x_e23*y_e14 + x_e14*y_e23 + x_e12*y_e34 + x_e3*y_e124 + x_1*y_e1234 + x_e1*y_e234 - x_e2*y_e134 - x_e4*y_e123 - x_e13*y_e24 - x_e24*y_e13 - x_e124*y_e3 - x_e234*y_e1
-            V::store(
-                {
-                    let mut s = V::mul(x_1, V::load(y.at(15usize, c)));
-                    s = V::mul_add(x_e1, y_e234, s);
-                    s = V::neg_mul_add(x_e2, y_e134, s);
-                    s = V::mul_add(x_e3, y_e124, s);
-                    s = V::neg_mul_add(x_e4, y_e123, s);
-                    s = V::mul_add(x_e12, y_e34, s);
-                    s = V::neg_mul_add(x_e13, y_e24, s);
-                    s = V::mul_add(x_e14, y_e23, s);
-                    s = V::mul_add(x_e23, y_e14, s);
-                    s = V::neg_mul_add(x_e24, y_e13, s);
-                    s = V::mul_add(x_e34, y_e12, s);
-                    s = V::mul_add(x_e123, y_e4, s);
-                    s = V::neg_mul_add(x_e124, y_e3, s);
-                    s = V::mul_add(x_e134, y_e2, s);
-                    s = V::neg_mul_add(x_e234, y_e1, s);
-                    s = V::mul_add(V::load(x.at(15usize, c)), y_1, s);
-                    s
-                },
-                out0.at(15usize, c),
-            );
+            V::store(v146, out0.at(15usize, c));
         }
     }
 }
@@ -222,209 +177,150 @@ unsafe fn exterior_product_1<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let out0 = args.outputs[0];
         for group in 0..args.groups {
             let c = group * V::LANES;
-            let grad_o_e1234 = V::load(grad_o.at(15usize, c));
-            let y_e234 = V::load(y.at(14usize, c));
-            let grad_o_e234 = V::load(grad_o.at(14usize, c));
-            let y_e134 = V::load(y.at(13usize, c));
-            let grad_o_e134 = V::load(grad_o.at(13usize, c));
-            let y_e124 = V::load(y.at(12usize, c));
-            let grad_o_e124 = V::load(grad_o.at(12usize, c));
-            let y_e123 = V::load(y.at(11usize, c));
-            let grad_o_e123 = V::load(grad_o.at(11usize, c));
-            let y_e34 = V::load(y.at(10usize, c));
-            let grad_o_e34 = V::load(grad_o.at(10usize, c));
-            let y_e24 = V::load(y.at(9usize, c));
-            let grad_o_e24 = V::load(grad_o.at(9usize, c));
-            let y_e23 = V::load(y.at(8usize, c));
-            let grad_o_e23 = V::load(grad_o.at(8usize, c));
-            let y_e14 = V::load(y.at(7usize, c));
-            let grad_o_e14 = V::load(grad_o.at(7usize, c));
-            let y_e13 = V::load(y.at(6usize, c));
-            let grad_o_e13 = V::load(grad_o.at(6usize, c));
-            let y_e12 = V::load(y.at(5usize, c));
-            let grad_o_e12 = V::load(grad_o.at(5usize, c));
-            let y_e4 = V::load(y.at(4usize, c));
-            let grad_o_e4 = V::load(grad_o.at(4usize, c));
-            let y_e3 = V::load(y.at(3usize, c));
-            let grad_o_e3 = V::load(grad_o.at(3usize, c));
-            let y_e2 = V::load(y.at(2usize, c));
-            let grad_o_e2 = V::load(grad_o.at(2usize, c));
-            let y_e1 = V::load(y.at(1usize, c));
-            let grad_o_e1 = V::load(grad_o.at(1usize, c));
+            y.prefetch::<16usize>(c);
+            grad_o.prefetch::<16usize>(c);
             let y_1 = V::load(y.at(0usize, c));
-            // out0[0] = y_e1234*grad_o_e1234 + y_e234*grad_o_e234 + y_e134*grad_o_e134 + y_e124*grad_o_e124 + y_e123*grad_o_e123 + y_e34*grad_o_e34 + y_e24*grad_o_e24 + y_e23*grad_o_e23 + y_e14*grad_o_e14 + y_e13*grad_o_e13 + y_e12*grad_o_e12 + y_e4*grad_o_e4 + y_e3*grad_o_e3 + y_e2*grad_o_e2 + y_e1*grad_o_e1 + y_1*grad_o_1
-            V::store(
-                {
-                    let mut s = V::mul(V::load(y.at(15usize, c)), grad_o_e1234);
-                    s = V::mul_add(y_e234, grad_o_e234, s);
-                    s = V::mul_add(y_e134, grad_o_e134, s);
-                    s = V::mul_add(y_e124, grad_o_e124, s);
-                    s = V::mul_add(y_e123, grad_o_e123, s);
-                    s = V::mul_add(y_e34, grad_o_e34, s);
-                    s = V::mul_add(y_e24, grad_o_e24, s);
-                    s = V::mul_add(y_e23, grad_o_e23, s);
-                    s = V::mul_add(y_e14, grad_o_e14, s);
-                    s = V::mul_add(y_e13, grad_o_e13, s);
-                    s = V::mul_add(y_e12, grad_o_e12, s);
-                    s = V::mul_add(y_e4, grad_o_e4, s);
-                    s = V::mul_add(y_e3, grad_o_e3, s);
-                    s = V::mul_add(y_e2, grad_o_e2, s);
-                    s = V::mul_add(y_e1, grad_o_e1, s);
-                    s = V::mul_add(y_1, V::load(grad_o.at(0usize, c)), s);
-                    s
-                },
-                out0.at(0usize, c),
-            );
-            // out0[1] = y_e234*grad_o_e1234 + y_e34*grad_o_e134 + y_e24*grad_o_e124 + y_e23*grad_o_e123 + y_e4*grad_o_e14 + y_e3*grad_o_e13 + y_e2*grad_o_e12 + y_1*grad_o_e1
-            V::store(
-                {
-                    let mut s = V::mul(y_e234, grad_o_e1234);
-                    s = V::mul_add(y_e34, grad_o_e134, s);
-                    s = V::mul_add(y_e24, grad_o_e124, s);
-                    s = V::mul_add(y_e23, grad_o_e123, s);
-                    s = V::mul_add(y_e4, grad_o_e14, s);
-                    s = V::mul_add(y_e3, grad_o_e13, s);
-                    s = V::mul_add(y_e2, grad_o_e12, s);
-                    s = V::mul_add(y_1, grad_o_e1, s);
-                    s
-                },
-                out0.at(1usize, c),
-            );
-            // out0[2] = y_e34*grad_o_e234 - y_e134*grad_o_e1234 - y_e14*grad_o_e124 - y_e13*grad_o_e123 + y_e4*grad_o_e24 + y_e3*grad_o_e23 - y_e1*grad_o_e12 + y_1*grad_o_e2
-            V::store(
-                {
-                    let mut s = V::mul(y_e34, grad_o_e234);
-                    s = V::neg_mul_add(y_e134, grad_o_e1234, s);
-                    s = V::neg_mul_add(y_e14, grad_o_e124, s);
-                    s = V::neg_mul_add(y_e13, grad_o_e123, s);
-                    s = V::mul_add(y_e4, grad_o_e24, s);
-                    s = V::mul_add(y_e3, grad_o_e23, s);
-                    s = V::neg_mul_add(y_e1, grad_o_e12, s);
-                    s = V::mul_add(y_1, grad_o_e2, s);
-                    s
-                },
-                out0.at(2usize, c),
-            );
-            // out0[3] = y_e124*grad_o_e1234 - y_e24*grad_o_e234 - y_e14*grad_o_e134 + y_e12*grad_o_e123 + y_e4*grad_o_e34 - y_e2*grad_o_e23 - y_e1*grad_o_e13 + y_1*grad_o_e3
-            V::store(
-                {
-                    let mut s = V::mul(y_e124, grad_o_e1234);
-                    s = V::neg_mul_add(y_e24, grad_o_e234, s);
-                    s = V::neg_mul_add(y_e14, grad_o_e134, s);
-                    s = V::mul_add(y_e12, grad_o_e123, s);
-                    s = V::mul_add(y_e4, grad_o_e34, s);
-                    s = V::neg_mul_add(y_e2, grad_o_e23, s);
-                    s = V::neg_mul_add(y_e1, grad_o_e13, s);
-                    s = V::mul_add(y_1, grad_o_e3, s);
-                    s
-                },
-                out0.at(3usize, c),
-            );
-            // out0[4] = y_e23*grad_o_e234 - y_e123*grad_o_e1234 + y_e13*grad_o_e134 + y_e12*grad_o_e124 - y_e3*grad_o_e34 - y_e2*grad_o_e24 - y_e1*grad_o_e14 + y_1*grad_o_e4
-            V::store(
-                {
-                    let mut s = V::mul(y_e23, grad_o_e234);
-                    s = V::neg_mul_add(y_e123, grad_o_e1234, s);
-                    s = V::mul_add(y_e13, grad_o_e134, s);
-                    s = V::mul_add(y_e12, grad_o_e124, s);
-                    s = V::neg_mul_add(y_e3, grad_o_e34, s);
-                    s = V::neg_mul_add(y_e2, grad_o_e24, s);
-                    s = V::neg_mul_add(y_e1, grad_o_e14, s);
-                    s = V::mul_add(y_1, grad_o_e4, s);
-                    s
-                },
-                out0.at(4usize, c),
-            );
-            // out0[5] = y_e34*grad_o_e1234 + y_e4*grad_o_e124 + y_e3*grad_o_e123 + y_1*grad_o_e12
-            V::store(
-                {
-                    let mut s = V::mul(y_e34, grad_o_e1234);
-                    s = V::mul_add(y_e4, grad_o_e124, s);
-                    s = V::mul_add(y_e3, grad_o_e123, s);
-                    s = V::mul_add(y_1, grad_o_e12, s);
-                    s
-                },
-                out0.at(5usize, c),
-            );
-            // out0[6] = y_e4*grad_o_e134 - y_e24*grad_o_e1234 - y_e2*grad_o_e123 + y_1*grad_o_e13
-            V::store(
-                {
-                    let mut s = V::mul(y_e4, grad_o_e134);
-                    s = V::neg_mul_add(y_e24, grad_o_e1234, s);
-                    s = V::neg_mul_add(y_e2, grad_o_e123, s);
-                    s = V::mul_add(y_1, grad_o_e13, s);
-                    s
-                },
-                out0.at(6usize, c),
-            );
-            // out0[7] = y_e23*grad_o_e1234 - y_e3*grad_o_e134 - y_e2*grad_o_e124 + y_1*grad_o_e14
-            V::store(
-                {
-                    let mut s = V::mul(y_e23, grad_o_e1234);
-                    s = V::neg_mul_add(y_e3, grad_o_e134, s);
-                    s = V::neg_mul_add(y_e2, grad_o_e124, s);
-                    s = V::mul_add(y_1, grad_o_e14, s);
-                    s
-                },
-                out0.at(7usize, c),
-            );
-            // out0[8] = y_e14*grad_o_e1234 + y_e4*grad_o_e234 + y_e1*grad_o_e123 + y_1*grad_o_e23
-            V::store(
-                {
-                    let mut s = V::mul(y_e14, grad_o_e1234);
-                    s = V::mul_add(y_e4, grad_o_e234, s);
-                    s = V::mul_add(y_e1, grad_o_e123, s);
-                    s = V::mul_add(y_1, grad_o_e23, s);
-                    s
-                },
-                out0.at(8usize, c),
-            );
-            // out0[9] = y_e1*grad_o_e124 - (y_e13*grad_o_e1234 + y_e3*grad_o_e234) + y_1*grad_o_e24
-            V::store(
-                V::mul_add(
-                    y_1,
-                    grad_o_e24,
-                    V::mul_sub(
-                        y_e1,
-                        grad_o_e124,
-                        V::mul_add(y_e3, grad_o_e234, V::mul(y_e13, grad_o_e1234)),
-                    ),
-                ),
-                out0.at(9usize, c),
-            );
-            // out0[10] = y_e12*grad_o_e1234 + y_e2*grad_o_e234 + y_e1*grad_o_e134 + y_1*grad_o_e34
-            V::store(
-                {
-                    let mut s = V::mul(y_e12, grad_o_e1234);
-                    s = V::mul_add(y_e2, grad_o_e234, s);
-                    s = V::mul_add(y_e1, grad_o_e134, s);
-                    s = V::mul_add(y_1, grad_o_e34, s);
-                    s
-                },
-                out0.at(10usize, c),
-            );
-            // out0[11] = y_e4*grad_o_e1234 + y_1*grad_o_e123
-            V::store(
-                V::mul_add(y_1, grad_o_e123, V::mul(y_e4, grad_o_e1234)),
-                out0.at(11usize, c),
-            );
-            // out0[12] = y_1*grad_o_e124 - y_e3*grad_o_e1234
-            V::store(
-                V::neg_mul_add(y_e3, grad_o_e1234, V::mul(y_1, grad_o_e124)),
-                out0.at(12usize, c),
-            );
-            // out0[13] = y_e2*grad_o_e1234 + y_1*grad_o_e134
-            V::store(
-                V::mul_add(y_1, grad_o_e134, V::mul(y_e2, grad_o_e1234)),
-                out0.at(13usize, c),
-            );
-            // out0[14] = y_1*grad_o_e234 - y_e1*grad_o_e1234
-            V::store(
-                V::neg_mul_add(y_e1, grad_o_e1234, V::mul(y_1, grad_o_e234)),
-                out0.at(14usize, c),
-            );
+            let grad_o_e1234 = V::load(grad_o.at(15usize, c));
             // out0[15] = y_1*grad_o_e1234
             V::store(V::mul(y_1, grad_o_e1234), out0.at(15usize, c));
+            let y_e1 = V::load(y.at(1usize, c));
+            let y_e2 = V::load(y.at(2usize, c));
+            let mut v6 = V::mul(y_e2, grad_o_e1234);
+            let y_e3 = V::load(y.at(3usize, c));
+            let y_e4 = V::load(y.at(4usize, c));
+            let mut v10 = V::mul(y_e4, grad_o_e1234);
+            let y_e12 = V::load(y.at(5usize, c));
+            let mut v12 = V::mul(y_e12, grad_o_e1234);
+            let y_e13 = V::load(y.at(6usize, c));
+            let mut v14 = V::mul(y_e13, grad_o_e1234);
+            let y_e14 = V::load(y.at(7usize, c));
+            let mut v16 = V::mul(y_e14, grad_o_e1234);
+            let y_e23 = V::load(y.at(8usize, c));
+            let mut v18 = V::mul(y_e23, grad_o_e1234);
+            let y_e24 = V::load(y.at(9usize, c));
+            let y_e34 = V::load(y.at(10usize, c));
+            let mut v22 = V::mul(y_e34, grad_o_e1234);
+            let y_e123 = V::load(y.at(11usize, c));
+            let y_e124 = V::load(y.at(12usize, c));
+            let mut v26 = V::mul(y_e124, grad_o_e1234);
+            let y_e134 = V::load(y.at(13usize, c));
+            let y_e234 = V::load(y.at(14usize, c));
+            let mut v30 = V::mul(y_e234, grad_o_e1234);
+            let mut v32 = V::mul(V::load(y.at(15usize, c)), grad_o_e1234);
+            let grad_o_e234 = V::load(grad_o.at(14usize, c));
+            let mut v34 = V::mul(y_1, grad_o_e234);
+            v34 = V::neg_mul_add(y_e1, grad_o_e1234, v34);
+            // out0[14] = y_1*grad_o_e234 - y_e1*grad_o_e1234
+            V::store(v34, out0.at(14usize, c));
+            v12 = V::mul_add(y_e2, grad_o_e234, v12);
+            v14 = V::mul_add(y_e3, grad_o_e234, v14);
+            v16 = V::mul_add(y_e4, grad_o_e234, v16);
+            let mut v42 = V::mul(y_e23, grad_o_e234);
+            v42 = V::neg_mul_add(y_e123, grad_o_e1234, v42);
+            v26 = V::neg_mul_add(y_e24, grad_o_e234, v26);
+            let mut v46 = V::mul(y_e34, grad_o_e234);
+            v46 = V::neg_mul_add(y_e134, grad_o_e1234, v46);
+            v32 = V::mul_add(y_e234, grad_o_e234, v32);
+            let grad_o_e134 = V::load(grad_o.at(13usize, c));
+            v6 = V::mul_add(y_1, grad_o_e134, v6);
+            // out0[13] = y_e2*grad_o_e1234 + y_1*grad_o_e134
+            V::store(v6, out0.at(13usize, c));
+            v12 = V::mul_add(y_e1, grad_o_e134, v12);
+            v18 = V::neg_mul_add(y_e3, grad_o_e134, v18);
+            let mut v57 = V::mul(y_e4, grad_o_e134);
+            v57 = V::neg_mul_add(y_e24, grad_o_e1234, v57);
+            v42 = V::mul_add(y_e13, grad_o_e134, v42);
+            v26 = V::neg_mul_add(y_e14, grad_o_e134, v26);
+            v30 = V::mul_add(y_e34, grad_o_e134, v30);
+            v32 = V::mul_add(y_e134, grad_o_e134, v32);
+            let grad_o_e124 = V::load(grad_o.at(12usize, c));
+            let mut v68 = V::mul(y_1, grad_o_e124);
+            v68 = V::neg_mul_add(y_e3, grad_o_e1234, v68);
+            // out0[12] = y_1*grad_o_e124 - y_e3*grad_o_e1234
+            V::store(v68, out0.at(12usize, c));
+            let mut v71 = V::mul_sub(y_e1, grad_o_e124, v14);
+            v18 = V::neg_mul_add(y_e2, grad_o_e124, v18);
+            v22 = V::mul_add(y_e4, grad_o_e124, v22);
+            v42 = V::mul_add(y_e12, grad_o_e124, v42);
+            v46 = V::neg_mul_add(y_e14, grad_o_e124, v46);
+            v30 = V::mul_add(y_e24, grad_o_e124, v30);
+            v32 = V::mul_add(y_e124, grad_o_e124, v32);
+            let grad_o_e123 = V::load(grad_o.at(11usize, c));
+            v10 = V::mul_add(y_1, grad_o_e123, v10);
+            // out0[11] = y_e4*grad_o_e1234 + y_1*grad_o_e123
+            V::store(v10, out0.at(11usize, c));
+            v16 = V::mul_add(y_e1, grad_o_e123, v16);
+            v57 = V::neg_mul_add(y_e2, grad_o_e123, v57);
+            v22 = V::mul_add(y_e3, grad_o_e123, v22);
+            v26 = V::mul_add(y_e12, grad_o_e123, v26);
+            v46 = V::neg_mul_add(y_e13, grad_o_e123, v46);
+            v30 = V::mul_add(y_e23, grad_o_e123, v30);
+            v32 = V::mul_add(y_e123, grad_o_e123, v32);
+            let grad_o_e34 = V::load(grad_o.at(10usize, c));
+            v12 = V::mul_add(y_1, grad_o_e34, v12);
+            // out0[10] = y_e12*grad_o_e1234 + y_e2*grad_o_e234 + y_e1*grad_o_e134 + y_1*grad_o_e34
+            V::store(v12, out0.at(10usize, c));
+            v42 = V::neg_mul_add(y_e3, grad_o_e34, v42);
+            v26 = V::mul_add(y_e4, grad_o_e34, v26);
+            v32 = V::mul_add(y_e34, grad_o_e34, v32);
+            let grad_o_e24 = V::load(grad_o.at(9usize, c));
+            v71 = V::mul_add(y_1, grad_o_e24, v71);
+            // out0[9] = y_e1*grad_o_e124 - (y_e13*grad_o_e1234 + y_e3*grad_o_e234) + y_1*grad_o_e24
+            V::store(v71, out0.at(9usize, c));
+            v42 = V::neg_mul_add(y_e2, grad_o_e24, v42);
+            v46 = V::mul_add(y_e4, grad_o_e24, v46);
+            v32 = V::mul_add(y_e24, grad_o_e24, v32);
+            let grad_o_e23 = V::load(grad_o.at(8usize, c));
+            v16 = V::mul_add(y_1, grad_o_e23, v16);
+            // out0[8] = y_e14*grad_o_e1234 + y_e4*grad_o_e234 + y_e1*grad_o_e123 + y_1*grad_o_e23
+            V::store(v16, out0.at(8usize, c));
+            v26 = V::neg_mul_add(y_e2, grad_o_e23, v26);
+            v46 = V::mul_add(y_e3, grad_o_e23, v46);
+            v32 = V::mul_add(y_e23, grad_o_e23, v32);
+            let grad_o_e14 = V::load(grad_o.at(7usize, c));
+            v18 = V::mul_add(y_1, grad_o_e14, v18);
+            // out0[7] = y_e23*grad_o_e1234 - y_e3*grad_o_e134 - y_e2*grad_o_e124 + y_1*grad_o_e14
+            V::store(v18, out0.at(7usize, c));
+            v42 = V::neg_mul_add(y_e1, grad_o_e14, v42);
+            v30 = V::mul_add(y_e4, grad_o_e14, v30);
+            v32 = V::mul_add(y_e14, grad_o_e14, v32);
+            let grad_o_e13 = V::load(grad_o.at(6usize, c));
+            v57 = V::mul_add(y_1, grad_o_e13, v57);
+            // out0[6] = y_e4*grad_o_e134 - y_e24*grad_o_e1234 - y_e2*grad_o_e123 + y_1*grad_o_e13
+            V::store(v57, out0.at(6usize, c));
+            v26 = V::neg_mul_add(y_e1, grad_o_e13, v26);
+            v30 = V::mul_add(y_e3, grad_o_e13, v30);
+            v32 = V::mul_add(y_e13, grad_o_e13, v32);
+            let grad_o_e12 = V::load(grad_o.at(5usize, c));
+            v22 = V::mul_add(y_1, grad_o_e12, v22);
+            // out0[5] = y_e34*grad_o_e1234 + y_e4*grad_o_e124 + y_e3*grad_o_e123 + y_1*grad_o_e12
+            V::store(v22, out0.at(5usize, c));
+            v46 = V::neg_mul_add(y_e1, grad_o_e12, v46);
+            v30 = V::mul_add(y_e2, grad_o_e12, v30);
+            v32 = V::mul_add(y_e12, grad_o_e12, v32);
+            let grad_o_e4 = V::load(grad_o.at(4usize, c));
+            v42 = V::mul_add(y_1, grad_o_e4, v42);
+            // out0[4] = y_e23*grad_o_e234 - y_e123*grad_o_e1234 + y_e13*grad_o_e134 + y_e12*grad_o_e124 - y_e3*grad_o_e34 - y_e2*grad_o_e24 - y_e1*grad_o_e14 + y_1*grad_o_e4
+            V::store(v42, out0.at(4usize, c));
+            v32 = V::mul_add(y_e4, grad_o_e4, v32);
+            let grad_o_e3 = V::load(grad_o.at(3usize, c));
+            v26 = V::mul_add(y_1, grad_o_e3, v26);
+            // out0[3] = y_e124*grad_o_e1234 - y_e24*grad_o_e234 - y_e14*grad_o_e134 + y_e12*grad_o_e123 + y_e4*grad_o_e34 - y_e2*grad_o_e23 - y_e1*grad_o_e13 + y_1*grad_o_e3
+            V::store(v26, out0.at(3usize, c));
+            v32 = V::mul_add(y_e3, grad_o_e3, v32);
+            let grad_o_e2 = V::load(grad_o.at(2usize, c));
+            v46 = V::mul_add(y_1, grad_o_e2, v46);
+            // out0[2] = y_e34*grad_o_e234 - y_e134*grad_o_e1234 - y_e14*grad_o_e124 - y_e13*grad_o_e123 + y_e4*grad_o_e24 + y_e3*grad_o_e23 - y_e1*grad_o_e12 + y_1*grad_o_e2
+            V::store(v46, out0.at(2usize, c));
+            v32 = V::mul_add(y_e2, grad_o_e2, v32);
+            let grad_o_e1 = V::load(grad_o.at(1usize, c));
+            v30 = V::mul_add(y_1, grad_o_e1, v30);
+            // out0[1] = y_e234*grad_o_e1234 + y_e34*grad_o_e134 + y_e24*grad_o_e124 + y_e23*grad_o_e123 + y_e4*grad_o_e14 + y_e3*grad_o_e13 + y_e2*grad_o_e12 + y_1*grad_o_e1
+            V::store(v30, out0.at(1usize, c));
+            v32 = V::mul_add(y_e1, grad_o_e1, v32);
+            v32 = V::mul_add(y_1, V::load(grad_o.at(0usize, c)), v32);
+            // out0[0] = y_e1234*grad_o_e1234 + y_e234*grad_o_e234 + y_e134*grad_o_e134 + y_e124*grad_o_e124 + y_e123*grad_o_e123 + y_e34*grad_o_e34 + y_e24*grad_o_e24 + y_e23*grad_o_e23 + y_e14*grad_o_e14 + y_e13*grad_o_e13 + y_e12*grad_o_e12 + y_e4*grad_o_e4 + y_e3*grad_o_e3 + y_e2*grad_o_e2 + y_e1*grad_o_e1 + y_1*grad_o_1
+            V::store(v32, out0.at(0usize, c));
         }
     }
 }
@@ -441,215 +337,150 @@ unsafe fn exterior_product_2<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let out0 = args.outputs[0];
         for group in 0..args.groups {
             let c = group * V::LANES;
+            x.prefetch::<16usize>(c);
+            grad_o.prefetch::<16usize>(c);
             let grad_o_e1234 = V::load(grad_o.at(15usize, c));
+            let mut v2 = V::mul(V::load(x.at(15usize, c)), grad_o_e1234);
             let x_e234 = V::load(x.at(14usize, c));
-            let grad_o_e234 = V::load(grad_o.at(14usize, c));
             let x_e134 = V::load(x.at(13usize, c));
-            let grad_o_e134 = V::load(grad_o.at(13usize, c));
+            let mut v6 = V::mul(x_e134, grad_o_e1234);
             let x_e124 = V::load(x.at(12usize, c));
-            let grad_o_e124 = V::load(grad_o.at(12usize, c));
+            let mut v8 = V::mul(x_e124, grad_o_e1234);
             let x_e123 = V::load(x.at(11usize, c));
-            let grad_o_e123 = V::load(grad_o.at(11usize, c));
+            let mut v10 = V::mul(x_e123, grad_o_e1234);
             let x_e34 = V::load(x.at(10usize, c));
-            let grad_o_e34 = V::load(grad_o.at(10usize, c));
+            let mut v12 = V::mul(x_e34, grad_o_e1234);
             let x_e24 = V::load(x.at(9usize, c));
-            let grad_o_e24 = V::load(grad_o.at(9usize, c));
             let x_e23 = V::load(x.at(8usize, c));
-            let grad_o_e23 = V::load(grad_o.at(8usize, c));
+            let mut v16 = V::mul(x_e23, grad_o_e1234);
             let x_e14 = V::load(x.at(7usize, c));
-            let grad_o_e14 = V::load(grad_o.at(7usize, c));
+            let mut v18 = V::mul(x_e14, grad_o_e1234);
             let x_e13 = V::load(x.at(6usize, c));
-            let grad_o_e13 = V::load(grad_o.at(6usize, c));
+            let mut v20 = V::mul(x_e13, grad_o_e1234);
             let x_e12 = V::load(x.at(5usize, c));
-            let grad_o_e12 = V::load(grad_o.at(5usize, c));
+            let mut v22 = V::mul(x_e12, grad_o_e1234);
             let x_e4 = V::load(x.at(4usize, c));
-            let grad_o_e4 = V::load(grad_o.at(4usize, c));
             let x_e3 = V::load(x.at(3usize, c));
-            let grad_o_e3 = V::load(grad_o.at(3usize, c));
+            let mut v26 = V::mul(x_e3, grad_o_e1234);
             let x_e2 = V::load(x.at(2usize, c));
-            let grad_o_e2 = V::load(grad_o.at(2usize, c));
             let x_e1 = V::load(x.at(1usize, c));
-            let grad_o_e1 = V::load(grad_o.at(1usize, c));
+            let mut v30 = V::mul(x_e1, grad_o_e1234);
             let x_1 = V::load(x.at(0usize, c));
-            // out0[0] = x_e1234*grad_o_e1234 + x_e234*grad_o_e234 + x_e134*grad_o_e134 + x_e124*grad_o_e124 + x_e123*grad_o_e123 + x_e34*grad_o_e34 + x_e24*grad_o_e24 + x_e23*grad_o_e23 + x_e14*grad_o_e14 + x_e13*grad_o_e13 + x_e12*grad_o_e12 + x_e4*grad_o_e4 + x_e3*grad_o_e3 + x_e2*grad_o_e2 + x_e1*grad_o_e1 + x_1*grad_o_1
-            V::store(
-                {
-                    let mut s = V::mul(V::load(x.at(15usize, c)), grad_o_e1234);
-                    s = V::mul_add(x_e234, grad_o_e234, s);
-                    s = V::mul_add(x_e134, grad_o_e134, s);
-                    s = V::mul_add(x_e124, grad_o_e124, s);
-                    s = V::mul_add(x_e123, grad_o_e123, s);
-                    s = V::mul_add(x_e34, grad_o_e34, s);
-                    s = V::mul_add(x_e24, grad_o_e24, s);
-                    s = V::mul_add(x_e23, grad_o_e23, s);
-                    s = V::mul_add(x_e14, grad_o_e14, s);
-                    s = V::mul_add(x_e13, grad_o_e13, s);
-                    s = V::mul_add(x_e12, grad_o_e12, s);
-                    s = V::mul_add(x_e4, grad_o_e4, s);
-                    s = V::mul_add(x_e3, grad_o_e3, s);
-                    s = V::mul_add(x_e2, grad_o_e2, s);
-                    s = V::mul_add(x_e1, grad_o_e1, s);
-                    s = V::mul_add(x_1, V::load(grad_o.at(0usize, c)), s);
-                    s
-                },
-                out0.at(0usize, c),
-            );
-            // out0[1] = x_e34*grad_o_e134 - x_e234*grad_o_e1234 + x_e24*grad_o_e124 + x_e23*grad_o_e123 - x_e4*grad_o_e14 - x_e3*grad_o_e13 - x_e2*grad_o_e12 + x_1*grad_o_e1
-            V::store(
-                {
-                    let mut s = V::mul(x_e34, grad_o_e134);
-                    s = V::neg_mul_add(x_e234, grad_o_e1234, s);
-                    s = V::mul_add(x_e24, grad_o_e124, s);
-                    s = V::mul_add(x_e23, grad_o_e123, s);
-                    s = V::neg_mul_add(x_e4, grad_o_e14, s);
-                    s = V::neg_mul_add(x_e3, grad_o_e13, s);
-                    s = V::neg_mul_add(x_e2, grad_o_e12, s);
-                    s = V::mul_add(x_1, grad_o_e1, s);
-                    s
-                },
-                out0.at(1usize, c),
-            );
-            // out0[2] = x_e134*grad_o_e1234 + x_e34*grad_o_e234 - x_e14*grad_o_e124 - x_e13*grad_o_e123 - x_e4*grad_o_e24 - x_e3*grad_o_e23 + x_e1*grad_o_e12 + x_1*grad_o_e2
-            V::store(
-                {
-                    let mut s = V::mul(x_e134, grad_o_e1234);
-                    s = V::mul_add(x_e34, grad_o_e234, s);
-                    s = V::neg_mul_add(x_e14, grad_o_e124, s);
-                    s = V::neg_mul_add(x_e13, grad_o_e123, s);
-                    s = V::neg_mul_add(x_e4, grad_o_e24, s);
-                    s = V::neg_mul_add(x_e3, grad_o_e23, s);
-                    s = V::mul_add(x_e1, grad_o_e12, s);
-                    s = V::mul_add(x_1, grad_o_e2, s);
-                    s
-                },
-                out0.at(2usize, c),
-            );
-            // out0[3] = x_e12*grad_o_e123 - (x_e124*grad_o_e1234 + x_e24*grad_o_e234 + x_e14*grad_o_e134) - x_e4*grad_o_e34 + x_e2*grad_o_e23 + x_e1*grad_o_e13 + x_1*grad_o_e3
-            V::store(
-                {
-                    let mut s = V::mul_sub(
-                        x_e12,
-                        grad_o_e123,
-                        {
-                            let mut s = V::mul(x_e124, grad_o_e1234);
-                            s = V::mul_add(x_e24, grad_o_e234, s);
-                            s = V::mul_add(x_e14, grad_o_e134, s);
-                            s
-                        },
-                    );
-                    s = V::neg_mul_add(x_e4, grad_o_e34, s);
-                    s = V::mul_add(x_e2, grad_o_e23, s);
-                    s = V::mul_add(x_e1, grad_o_e13, s);
-                    s = V::mul_add(x_1, grad_o_e3, s);
-                    s
-                },
-                out0.at(3usize, c),
-            );
-            // out0[4] = x_e123*grad_o_e1234 + x_e23*grad_o_e234 + x_e13*grad_o_e134 + x_e12*grad_o_e124 + x_e3*grad_o_e34 + x_e2*grad_o_e24 + x_e1*grad_o_e14 + x_1*grad_o_e4
-            V::store(
-                {
-                    let mut s = V::mul(x_e123, grad_o_e1234);
-                    s = V::mul_add(x_e23, grad_o_e234, s);
-                    s = V::mul_add(x_e13, grad_o_e134, s);
-                    s = V::mul_add(x_e12, grad_o_e124, s);
-                    s = V::mul_add(x_e3, grad_o_e34, s);
-                    s = V::mul_add(x_e2, grad_o_e24, s);
-                    s = V::mul_add(x_e1, grad_o_e14, s);
-                    s = V::mul_add(x_1, grad_o_e4, s);
-                    s
-                },
-                out0.at(4usize, c),
-            );
-            // out0[5] = x_e34*grad_o_e1234 + x_e4*grad_o_e124 + x_e3*grad_o_e123 + x_1*grad_o_e12
-            V::store(
-                {
-                    let mut s = V::mul(x_e34, grad_o_e1234);
-                    s = V::mul_add(x_e4, grad_o_e124, s);
-                    s = V::mul_add(x_e3, grad_o_e123, s);
-                    s = V::mul_add(x_1, grad_o_e12, s);
-                    s
-                },
-                out0.at(5usize, c),
-            );
-            // out0[6] = x_e4*grad_o_e134 - x_e24*grad_o_e1234 - x_e2*grad_o_e123 + x_1*grad_o_e13
-            V::store(
-                {
-                    let mut s = V::mul(x_e4, grad_o_e134);
-                    s = V::neg_mul_add(x_e24, grad_o_e1234, s);
-                    s = V::neg_mul_add(x_e2, grad_o_e123, s);
-                    s = V::mul_add(x_1, grad_o_e13, s);
-                    s
-                },
-                out0.at(6usize, c),
-            );
-            // out0[7] = x_e23*grad_o_e1234 - x_e3*grad_o_e134 - x_e2*grad_o_e124 + x_1*grad_o_e14
-            V::store(
-                {
-                    let mut s = V::mul(x_e23, grad_o_e1234);
-                    s = V::neg_mul_add(x_e3, grad_o_e134, s);
-                    s = V::neg_mul_add(x_e2, grad_o_e124, s);
-                    s = V::mul_add(x_1, grad_o_e14, s);
-                    s
-                },
-                out0.at(7usize, c),
-            );
-            // out0[8] = x_e14*grad_o_e1234 + x_e4*grad_o_e234 + x_e1*grad_o_e123 + x_1*grad_o_e23
-            V::store(
-                {
-                    let mut s = V::mul(x_e14, grad_o_e1234);
-                    s = V::mul_add(x_e4, grad_o_e234, s);
-                    s = V::mul_add(x_e1, grad_o_e123, s);
-                    s = V::mul_add(x_1, grad_o_e23, s);
-                    s
-                },
-                out0.at(8usize, c),
-            );
-            // out0[9] = x_e1*grad_o_e124 - (x_e13*grad_o_e1234 + x_e3*grad_o_e234) + x_1*grad_o_e24
-            V::store(
-                V::mul_add(
-                    x_1,
-                    grad_o_e24,
-                    V::mul_sub(
-                        x_e1,
-                        grad_o_e124,
-                        V::mul_add(x_e3, grad_o_e234, V::mul(x_e13, grad_o_e1234)),
-                    ),
-                ),
-                out0.at(9usize, c),
-            );
-            // out0[10] = x_e12*grad_o_e1234 + x_e2*grad_o_e234 + x_e1*grad_o_e134 + x_1*grad_o_e34
-            V::store(
-                {
-                    let mut s = V::mul(x_e12, grad_o_e1234);
-                    s = V::mul_add(x_e2, grad_o_e234, s);
-                    s = V::mul_add(x_e1, grad_o_e134, s);
-                    s = V::mul_add(x_1, grad_o_e34, s);
-                    s
-                },
-                out0.at(10usize, c),
-            );
-            // out0[11] = x_1*grad_o_e123 - x_e4*grad_o_e1234
-            V::store(
-                V::neg_mul_add(x_e4, grad_o_e1234, V::mul(x_1, grad_o_e123)),
-                out0.at(11usize, c),
-            );
-            // out0[12] = x_e3*grad_o_e1234 + x_1*grad_o_e124
-            V::store(
-                V::mul_add(x_1, grad_o_e124, V::mul(x_e3, grad_o_e1234)),
-                out0.at(12usize, c),
-            );
-            // out0[13] = x_1*grad_o_e134 - x_e2*grad_o_e1234
-            V::store(
-                V::neg_mul_add(x_e2, grad_o_e1234, V::mul(x_1, grad_o_e134)),
-                out0.at(13usize, c),
-            );
-            // out0[14] = x_e1*grad_o_e1234 + x_1*grad_o_e234
-            V::store(
-                V::mul_add(x_1, grad_o_e234, V::mul(x_e1, grad_o_e1234)),
-                out0.at(14usize, c),
-            );
             // out0[15] = x_1*grad_o_e1234
             V::store(V::mul(x_1, grad_o_e1234), out0.at(15usize, c));
+            let grad_o_e234 = V::load(grad_o.at(14usize, c));
+            v2 = V::mul_add(x_e234, grad_o_e234, v2);
+            v6 = V::mul_add(x_e34, grad_o_e234, v6);
+            v8 = V::mul_add(x_e24, grad_o_e234, v8);
+            v10 = V::mul_add(x_e23, grad_o_e234, v10);
+            v18 = V::mul_add(x_e4, grad_o_e234, v18);
+            v20 = V::mul_add(x_e3, grad_o_e234, v20);
+            v22 = V::mul_add(x_e2, grad_o_e234, v22);
+            v30 = V::mul_add(x_1, grad_o_e234, v30);
+            // out0[14] = x_e1*grad_o_e1234 + x_1*grad_o_e234
+            V::store(v30, out0.at(14usize, c));
+            let grad_o_e134 = V::load(grad_o.at(13usize, c));
+            v2 = V::mul_add(x_e134, grad_o_e134, v2);
+            let mut v53 = V::mul(x_e34, grad_o_e134);
+            v53 = V::neg_mul_add(x_e234, grad_o_e1234, v53);
+            v8 = V::mul_add(x_e14, grad_o_e134, v8);
+            v10 = V::mul_add(x_e13, grad_o_e134, v10);
+            let mut v59 = V::mul(x_e4, grad_o_e134);
+            v59 = V::neg_mul_add(x_e24, grad_o_e1234, v59);
+            v16 = V::neg_mul_add(x_e3, grad_o_e134, v16);
+            v22 = V::mul_add(x_e1, grad_o_e134, v22);
+            let mut v65 = V::mul(x_1, grad_o_e134);
+            v65 = V::neg_mul_add(x_e2, grad_o_e1234, v65);
+            // out0[13] = x_1*grad_o_e134 - x_e2*grad_o_e1234
+            V::store(v65, out0.at(13usize, c));
+            let grad_o_e124 = V::load(grad_o.at(12usize, c));
+            v2 = V::mul_add(x_e124, grad_o_e124, v2);
+            v53 = V::mul_add(x_e24, grad_o_e124, v53);
+            v6 = V::neg_mul_add(x_e14, grad_o_e124, v6);
+            v10 = V::mul_add(x_e12, grad_o_e124, v10);
+            v12 = V::mul_add(x_e4, grad_o_e124, v12);
+            v16 = V::neg_mul_add(x_e2, grad_o_e124, v16);
+            let mut v81 = V::mul_sub(x_e1, grad_o_e124, v20);
+            v26 = V::mul_add(x_1, grad_o_e124, v26);
+            // out0[12] = x_e3*grad_o_e1234 + x_1*grad_o_e124
+            V::store(v26, out0.at(12usize, c));
+            let grad_o_e123 = V::load(grad_o.at(11usize, c));
+            v2 = V::mul_add(x_e123, grad_o_e123, v2);
+            v53 = V::mul_add(x_e23, grad_o_e123, v53);
+            v6 = V::neg_mul_add(x_e13, grad_o_e123, v6);
+            let mut v92 = V::mul_sub(x_e12, grad_o_e123, v8);
+            v12 = V::mul_add(x_e3, grad_o_e123, v12);
+            v59 = V::neg_mul_add(x_e2, grad_o_e123, v59);
+            v18 = V::mul_add(x_e1, grad_o_e123, v18);
+            let mut v99 = V::mul(x_1, grad_o_e123);
+            v99 = V::neg_mul_add(x_e4, grad_o_e1234, v99);
+            // out0[11] = x_1*grad_o_e123 - x_e4*grad_o_e1234
+            V::store(v99, out0.at(11usize, c));
+            let grad_o_e34 = V::load(grad_o.at(10usize, c));
+            v2 = V::mul_add(x_e34, grad_o_e34, v2);
+            v92 = V::neg_mul_add(x_e4, grad_o_e34, v92);
+            v10 = V::mul_add(x_e3, grad_o_e34, v10);
+            v22 = V::mul_add(x_1, grad_o_e34, v22);
+            // out0[10] = x_e12*grad_o_e1234 + x_e2*grad_o_e234 + x_e1*grad_o_e134 + x_1*grad_o_e34
+            V::store(v22, out0.at(10usize, c));
+            let grad_o_e24 = V::load(grad_o.at(9usize, c));
+            v2 = V::mul_add(x_e24, grad_o_e24, v2);
+            v6 = V::neg_mul_add(x_e4, grad_o_e24, v6);
+            v10 = V::mul_add(x_e2, grad_o_e24, v10);
+            v81 = V::mul_add(x_1, grad_o_e24, v81);
+            // out0[9] = x_e1*grad_o_e124 - (x_e13*grad_o_e1234 + x_e3*grad_o_e234) + x_1*grad_o_e24
+            V::store(v81, out0.at(9usize, c));
+            let grad_o_e23 = V::load(grad_o.at(8usize, c));
+            v2 = V::mul_add(x_e23, grad_o_e23, v2);
+            v6 = V::neg_mul_add(x_e3, grad_o_e23, v6);
+            v92 = V::mul_add(x_e2, grad_o_e23, v92);
+            v18 = V::mul_add(x_1, grad_o_e23, v18);
+            // out0[8] = x_e14*grad_o_e1234 + x_e4*grad_o_e234 + x_e1*grad_o_e123 + x_1*grad_o_e23
+            V::store(v18, out0.at(8usize, c));
+            let grad_o_e14 = V::load(grad_o.at(7usize, c));
+            v2 = V::mul_add(x_e14, grad_o_e14, v2);
+            v53 = V::neg_mul_add(x_e4, grad_o_e14, v53);
+            v10 = V::mul_add(x_e1, grad_o_e14, v10);
+            v16 = V::mul_add(x_1, grad_o_e14, v16);
+            // out0[7] = x_e23*grad_o_e1234 - x_e3*grad_o_e134 - x_e2*grad_o_e124 + x_1*grad_o_e14
+            V::store(v16, out0.at(7usize, c));
+            let grad_o_e13 = V::load(grad_o.at(6usize, c));
+            v2 = V::mul_add(x_e13, grad_o_e13, v2);
+            v53 = V::neg_mul_add(x_e3, grad_o_e13, v53);
+            v92 = V::mul_add(x_e1, grad_o_e13, v92);
+            v59 = V::mul_add(x_1, grad_o_e13, v59);
+            // out0[6] = x_e4*grad_o_e134 - x_e24*grad_o_e1234 - x_e2*grad_o_e123 + x_1*grad_o_e13
+            V::store(v59, out0.at(6usize, c));
+            let grad_o_e12 = V::load(grad_o.at(5usize, c));
+            v2 = V::mul_add(x_e12, grad_o_e12, v2);
+            v53 = V::neg_mul_add(x_e2, grad_o_e12, v53);
+            v6 = V::mul_add(x_e1, grad_o_e12, v6);
+            v12 = V::mul_add(x_1, grad_o_e12, v12);
+            // out0[5] = x_e34*grad_o_e1234 + x_e4*grad_o_e124 + x_e3*grad_o_e123 + x_1*grad_o_e12
+            V::store(v12, out0.at(5usize, c));
+            let grad_o_e4 = V::load(grad_o.at(4usize, c));
+            v2 = V::mul_add(x_e4, grad_o_e4, v2);
+            v10 = V::mul_add(x_1, grad_o_e4, v10);
+            // out0[4] = x_e123*grad_o_e1234 + x_e23*grad_o_e234 + x_e13*grad_o_e134 + x_e12*grad_o_e124 + x_e3*grad_o_e34 + x_e2*grad_o_e24 + x_e1*grad_o_e14 + x_1*grad_o_e4
+            V::store(v10, out0.at(4usize, c));
+            let grad_o_e3 = V::load(grad_o.at(3usize, c));
+            v2 = V::mul_add(x_e3, grad_o_e3, v2);
+            v92 = V::mul_add(x_1, grad_o_e3, v92);
+            // out0[3] = x_e12*grad_o_e123 - (x_e124*grad_o_e1234 + x_e24*grad_o_e234 + x_e14*grad_o_e134) - x_e4*grad_o_e34 + x_e2*grad_o_e23 + x_e1*grad_o_e13 + x_1*grad_o_e3
+            V::store(v92, out0.at(3usize, c));
+            let grad_o_e2 = V::load(grad_o.at(2usize, c));
+            v2 = V::mul_add(x_e2, grad_o_e2, v2);
+            v6 = V::mul_add(x_1, grad_o_e2, v6);
+            // out0[2] = x_e134*grad_o_e1234 + x_e34*grad_o_e234 - x_e14*grad_o_e124 - x_e13*grad_o_e123 - x_e4*grad_o_e24 - x_e3*grad_o_e23 + x_e1*grad_o_e12 + x_1*grad_o_e2
+            V::store(v6, out0.at(2usize, c));
+            let grad_o_e1 = V::load(grad_o.at(1usize, c));
+            v2 = V::mul_add(x_e1, grad_o_e1, v2);
+            v53 = V::mul_add(x_1, grad_o_e1, v53);
+            // out0[1] = x_e34*grad_o_e134 - x_e234*grad_o_e1234 + x_e24*grad_o_e124 + x_e23*grad_o_e123 - x_e4*grad_o_e14 - x_e3*grad_o_e13 - x_e2*grad_o_e12 + x_1*grad_o_e1
+            V::store(v53, out0.at(1usize, c));
+            v2 = V::mul_add(x_1, V::load(grad_o.at(0usize, c)), v2);
+            // out0[0] = x_e1234*grad_o_e1234 + x_e234*grad_o_e234 + x_e134*grad_o_e134 + x_e124*grad_o_e124 + x_e123*grad_o_e123 + x_e34*grad_o_e34 + x_e24*grad_o_e24 + x_e23*grad_o_e23 + x_e14*grad_o_e14 + x_e13*grad_o_e13 + x_e12*grad_o_e12 + x_e4*grad_o_e4 + x_e3*grad_o_e3 + x_e2*grad_o_e2 + x_e1*grad_o_e1 + x_1*grad_o_1
+            V::store(v2, out0.at(0usize, c));
         }
     }
 }
@@ -722,92 +553,81 @@ unsafe fn exterior_product_3<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let out0 = args.outputs[0];
         for group in 0..args.groups {
             let c = group * V::LANES;
+            x.prefetch::<4usize>(c);
+            y.prefetch::<16usize>(c);
             let x_e1 = V::load(x.at(0usize, c));
             let y_1 = V::load(y.at(0usize, c));
-            let x_e2 = V::load(x.at(1usize, c));
-            let x_e3 = V::load(x.at(2usize, c));
-            let x_e4 = V::load(x.at(3usize, c));
-            let y_e2 = V::load(y.at(2usize, c));
-            let y_e1 = V::load(y.at(1usize, c));
-            let y_e3 = V::load(y.at(3usize, c));
-            let y_e4 = V::load(y.at(4usize, c));
-            let y_e12 = V::load(y.at(5usize, c));
-            let y_e23 = V::load(y.at(8usize, c));
-            let y_e13 = V::load(y.at(6usize, c));
-            let y_e24 = V::load(y.at(9usize, c));
-            let y_e14 = V::load(y.at(7usize, c));
-            let y_e34 = V::load(y.at(10usize, c));
             // out0[0] = x_e1*y_1
             V::store(V::mul(x_e1, y_1), out0.at(0usize, c));
+            let x_e2 = V::load(x.at(1usize, c));
             // out0[1] = x_e2*y_1
             V::store(V::mul(x_e2, y_1), out0.at(1usize, c));
+            let x_e3 = V::load(x.at(2usize, c));
             // out0[2] = x_e3*y_1
             V::store(V::mul(x_e3, y_1), out0.at(2usize, c));
+            let x_e4 = V::load(x.at(3usize, c));
             // out0[3] = x_e4*y_1
             V::store(V::mul(x_e4, y_1), out0.at(3usize, c));
+            let y_e2 = V::load(y.at(2usize, c));
+            let mut v10 = V::mul(x_e1, y_e2);
+            let y_e1 = V::load(y.at(1usize, c));
+            v10 = V::neg_mul_add(x_e2, y_e1, v10);
             // out0[4] = x_e1*y_e2 - x_e2*y_e1
-            V::store(V::neg_mul_add(x_e2, y_e1, V::mul(x_e1, y_e2)), out0.at(4usize, c));
+            V::store(v10, out0.at(4usize, c));
+            let y_e3 = V::load(y.at(3usize, c));
+            let mut v15 = V::mul(x_e1, y_e3);
+            v15 = V::neg_mul_add(x_e3, y_e1, v15);
             // out0[5] = x_e1*y_e3 - x_e3*y_e1
-            V::store(V::neg_mul_add(x_e3, y_e1, V::mul(x_e1, y_e3)), out0.at(5usize, c));
+            V::store(v15, out0.at(5usize, c));
+            let y_e4 = V::load(y.at(4usize, c));
+            let mut v19 = V::mul(x_e1, y_e4);
+            v19 = V::neg_mul_add(x_e4, y_e1, v19);
             // out0[6] = x_e1*y_e4 - x_e4*y_e1
-            V::store(V::neg_mul_add(x_e4, y_e1, V::mul(x_e1, y_e4)), out0.at(6usize, c));
+            V::store(v19, out0.at(6usize, c));
+            let mut v22 = V::mul(x_e2, y_e3);
+            v22 = V::neg_mul_add(x_e3, y_e2, v22);
             // out0[7] = x_e2*y_e3 - x_e3*y_e2
-            V::store(V::neg_mul_add(x_e3, y_e2, V::mul(x_e2, y_e3)), out0.at(7usize, c));
+            V::store(v22, out0.at(7usize, c));
+            let mut v25 = V::mul(x_e2, y_e4);
+            v25 = V::neg_mul_add(x_e4, y_e2, v25);
             // out0[8] = x_e2*y_e4 - x_e4*y_e2
-            V::store(V::neg_mul_add(x_e4, y_e2, V::mul(x_e2, y_e4)), out0.at(8usize, c));
+            V::store(v25, out0.at(8usize, c));
+            let mut v28 = V::mul(x_e3, y_e4);
+            v28 = V::neg_mul_add(x_e4, y_e3, v28);
             // out0[9] = x_e3*y_e4 - x_e4*y_e3
-            V::store(V::neg_mul_add(x_e4, y_e3, V::mul(x_e3, y_e4)), out0.at(9usize, c));
+            V::store(v28, out0.at(9usize, c));
+            let y_e23 = V::load(y.at(8usize, c));
+            let mut v32 = V::mul(x_e1, y_e23);
+            let y_e13 = V::load(y.at(6usize, c));
+            let y_e12 = V::load(y.at(5usize, c));
+            v32 = V::neg_mul_add(x_e2, y_e13, v32);
+            v32 = V::mul_add(x_e3, y_e12, v32);
             // out0[10] = x_e3*y_e12 + x_e1*y_e23 - x_e2*y_e13
-            V::store(
-                {
-                    let mut s = V::mul(x_e1, y_e23);
-                    s = V::neg_mul_add(x_e2, y_e13, s);
-                    s = V::mul_add(x_e3, y_e12, s);
-                    s
-                },
-                out0.at(10usize, c),
-            );
+            V::store(v32, out0.at(10usize, c));
+            let y_e24 = V::load(y.at(9usize, c));
+            let mut v40 = V::mul(x_e1, y_e24);
+            let y_e14 = V::load(y.at(7usize, c));
+            v40 = V::neg_mul_add(x_e2, y_e14, v40);
+            v40 = V::mul_add(x_e4, y_e12, v40);
             // out0[11] = x_e4*y_e12 + x_e1*y_e24 - x_e2*y_e14
-            V::store(
-                {
-                    let mut s = V::mul(x_e1, y_e24);
-                    s = V::neg_mul_add(x_e2, y_e14, s);
-                    s = V::mul_add(x_e4, y_e12, s);
-                    s
-                },
-                out0.at(11usize, c),
-            );
+            V::store(v40, out0.at(11usize, c));
+            let y_e34 = V::load(y.at(10usize, c));
+            let mut v47 = V::mul(x_e1, y_e34);
+            v47 = V::neg_mul_add(x_e3, y_e14, v47);
+            v47 = V::mul_add(x_e4, y_e13, v47);
             // out0[12] = x_e4*y_e13 + x_e1*y_e34 - x_e3*y_e14
-            V::store(
-                {
-                    let mut s = V::mul(x_e1, y_e34);
-                    s = V::neg_mul_add(x_e3, y_e14, s);
-                    s = V::mul_add(x_e4, y_e13, s);
-                    s
-                },
-                out0.at(12usize, c),
-            );
+            V::store(v47, out0.at(12usize, c));
+            let mut v52 = V::mul(x_e2, y_e34);
+            v52 = V::neg_mul_add(x_e3, y_e24, v52);
+            v52 = V::mul_add(x_e4, y_e23, v52);
             // out0[13] = x_e4*y_e23 + x_e2*y_e34 - x_e3*y_e24
-            V::store(
-                {
-                    let mut s = V::mul(x_e2, y_e34);
-                    s = V::neg_mul_add(x_e3, y_e24, s);
-                    s = V::mul_add(x_e4, y_e23, s);
-                    s
-                },
-                out0.at(13usize, c),
-            );
+            V::store(v52, out0.at(13usize, c));
+            let mut v58 = V::mul(x_e1, V::load(y.at(14usize, c)));
+            v58 = V::neg_mul_add(x_e2, V::load(y.at(13usize, c)), v58);
+            v58 = V::mul_add(x_e3, V::load(y.at(12usize, c)), v58);
+            v58 = V::neg_mul_add(x_e4, V::load(y.at(11usize, c)), v58);
             // out0[14] = x_e3*y_e124 + x_e1*y_e234 - x_e2*y_e134 - x_e4*y_e123
-            V::store(
-                {
-                    let mut s = V::mul(x_e1, V::load(y.at(14usize, c)));
-                    s = V::neg_mul_add(x_e2, V::load(y.at(13usize, c)), s);
-                    s = V::mul_add(x_e3, V::load(y.at(12usize, c)), s);
-                    s = V::neg_mul_add(x_e4, V::load(y.at(11usize, c)), s);
-                    s
-                },
-                out0.at(14usize, c),
-            );
+            V::store(v58, out0.at(14usize, c));
         }
     }
 }
@@ -824,88 +644,70 @@ unsafe fn exterior_product_4<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let out0 = args.outputs[0];
         for group in 0..args.groups {
             let c = group * V::LANES;
+            y.prefetch::<16usize>(c);
+            grad_o.prefetch::<15usize>(c);
             let grad_o_e1234 = V::load(grad_o.at(14usize, c));
-            let y_e34 = V::load(y.at(10usize, c));
-            let grad_o_e134 = V::load(grad_o.at(12usize, c));
-            let y_e24 = V::load(y.at(9usize, c));
-            let grad_o_e124 = V::load(grad_o.at(11usize, c));
+            let mut v4 = V::mul(V::load(y.at(12usize, c)), grad_o_e1234);
+            let mut v8 = V::mul(V::load(y.at(14usize, c)), grad_o_e1234);
             let y_e23 = V::load(y.at(8usize, c));
-            let grad_o_e123 = V::load(grad_o.at(10usize, c));
-            let y_e4 = V::load(y.at(4usize, c));
-            let grad_o_e14 = V::load(grad_o.at(6usize, c));
-            let y_e3 = V::load(y.at(3usize, c));
-            let grad_o_e13 = V::load(grad_o.at(5usize, c));
-            let y_e2 = V::load(y.at(2usize, c));
-            let grad_o_e12 = V::load(grad_o.at(4usize, c));
-            let y_1 = V::load(y.at(0usize, c));
             let grad_o_e234 = V::load(grad_o.at(13usize, c));
-            let y_e14 = V::load(y.at(7usize, c));
+            let mut v11 = V::mul(y_e23, grad_o_e234);
+            v11 = V::neg_mul_add(V::load(y.at(11usize, c)), grad_o_e1234, v11);
+            let y_e24 = V::load(y.at(9usize, c));
+            v4 = V::neg_mul_add(y_e24, grad_o_e234, v4);
+            let y_e34 = V::load(y.at(10usize, c));
+            let mut v17 = V::mul(y_e34, grad_o_e234);
+            v17 = V::neg_mul_add(V::load(y.at(13usize, c)), grad_o_e1234, v17);
             let y_e13 = V::load(y.at(6usize, c));
-            let grad_o_e24 = V::load(grad_o.at(8usize, c));
-            let grad_o_e23 = V::load(grad_o.at(7usize, c));
-            let y_e1 = V::load(y.at(1usize, c));
+            let grad_o_e134 = V::load(grad_o.at(12usize, c));
+            v11 = V::mul_add(y_e13, grad_o_e134, v11);
+            let y_e14 = V::load(y.at(7usize, c));
+            v4 = V::neg_mul_add(y_e14, grad_o_e134, v4);
+            v8 = V::mul_add(y_e34, grad_o_e134, v8);
             let y_e12 = V::load(y.at(5usize, c));
+            let grad_o_e124 = V::load(grad_o.at(11usize, c));
+            v11 = V::mul_add(y_e12, grad_o_e124, v11);
+            v17 = V::neg_mul_add(y_e14, grad_o_e124, v17);
+            v8 = V::mul_add(y_e24, grad_o_e124, v8);
+            let grad_o_e123 = V::load(grad_o.at(10usize, c));
+            v4 = V::mul_add(y_e12, grad_o_e123, v4);
+            v17 = V::neg_mul_add(y_e13, grad_o_e123, v17);
+            v8 = V::mul_add(y_e23, grad_o_e123, v8);
+            let y_e3 = V::load(y.at(3usize, c));
             let grad_o_e34 = V::load(grad_o.at(9usize, c));
-            // out0[0] = y_e234*grad_o_e1234 + y_e34*grad_o_e134 + y_e24*grad_o_e124 + y_e23*grad_o_e123 + y_e4*grad_o_e14 + y_e3*grad_o_e13 + y_e2*grad_o_e12 + y_1*grad_o_e1
-            V::store(
-                {
-                    let mut s = V::mul(V::load(y.at(14usize, c)), grad_o_e1234);
-                    s = V::mul_add(y_e34, grad_o_e134, s);
-                    s = V::mul_add(y_e24, grad_o_e124, s);
-                    s = V::mul_add(y_e23, grad_o_e123, s);
-                    s = V::mul_add(y_e4, grad_o_e14, s);
-                    s = V::mul_add(y_e3, grad_o_e13, s);
-                    s = V::mul_add(y_e2, grad_o_e12, s);
-                    s = V::mul_add(y_1, V::load(grad_o.at(0usize, c)), s);
-                    s
-                },
-                out0.at(0usize, c),
-            );
-            // out0[1] = y_e34*grad_o_e234 - y_e134*grad_o_e1234 - y_e14*grad_o_e124 - y_e13*grad_o_e123 + y_e4*grad_o_e24 + y_e3*grad_o_e23 - y_e1*grad_o_e12 + y_1*grad_o_e2
-            V::store(
-                {
-                    let mut s = V::mul(y_e34, grad_o_e234);
-                    s = V::neg_mul_add(V::load(y.at(13usize, c)), grad_o_e1234, s);
-                    s = V::neg_mul_add(y_e14, grad_o_e124, s);
-                    s = V::neg_mul_add(y_e13, grad_o_e123, s);
-                    s = V::mul_add(y_e4, grad_o_e24, s);
-                    s = V::mul_add(y_e3, grad_o_e23, s);
-                    s = V::neg_mul_add(y_e1, grad_o_e12, s);
-                    s = V::mul_add(y_1, V::load(grad_o.at(1usize, c)), s);
-                    s
-                },
-                out0.at(1usize, c),
-            );
-            // out0[2] = y_e124*grad_o_e1234 - y_e24*grad_o_e234 - y_e14*grad_o_e134 + y_e12*grad_o_e123 + y_e4*grad_o_e34 - y_e2*grad_o_e23 - y_e1*grad_o_e13 + y_1*grad_o_e3
-            V::store(
-                {
-                    let mut s = V::mul(V::load(y.at(12usize, c)), grad_o_e1234);
-                    s = V::neg_mul_add(y_e24, grad_o_e234, s);
-                    s = V::neg_mul_add(y_e14, grad_o_e134, s);
-                    s = V::mul_add(y_e12, grad_o_e123, s);
-                    s = V::mul_add(y_e4, grad_o_e34, s);
-                    s = V::neg_mul_add(y_e2, grad_o_e23, s);
-                    s = V::neg_mul_add(y_e1, grad_o_e13, s);
-                    s = V::mul_add(y_1, V::load(grad_o.at(2usize, c)), s);
-                    s
-                },
-                out0.at(2usize, c),
-            );
+            v11 = V::neg_mul_add(y_e3, grad_o_e34, v11);
+            let y_e4 = V::load(y.at(4usize, c));
+            v4 = V::mul_add(y_e4, grad_o_e34, v4);
+            let y_e2 = V::load(y.at(2usize, c));
+            let grad_o_e24 = V::load(grad_o.at(8usize, c));
+            v11 = V::neg_mul_add(y_e2, grad_o_e24, v11);
+            v17 = V::mul_add(y_e4, grad_o_e24, v17);
+            let grad_o_e23 = V::load(grad_o.at(7usize, c));
+            v4 = V::neg_mul_add(y_e2, grad_o_e23, v4);
+            v17 = V::mul_add(y_e3, grad_o_e23, v17);
+            let y_e1 = V::load(y.at(1usize, c));
+            let grad_o_e14 = V::load(grad_o.at(6usize, c));
+            v11 = V::neg_mul_add(y_e1, grad_o_e14, v11);
+            v8 = V::mul_add(y_e4, grad_o_e14, v8);
+            let grad_o_e13 = V::load(grad_o.at(5usize, c));
+            v4 = V::neg_mul_add(y_e1, grad_o_e13, v4);
+            v8 = V::mul_add(y_e3, grad_o_e13, v8);
+            let grad_o_e12 = V::load(grad_o.at(4usize, c));
+            v17 = V::neg_mul_add(y_e1, grad_o_e12, v17);
+            v8 = V::mul_add(y_e2, grad_o_e12, v8);
+            let y_1 = V::load(y.at(0usize, c));
+            v11 = V::mul_add(y_1, V::load(grad_o.at(3usize, c)), v11);
             // out0[3] = y_e23*grad_o_e234 - y_e123*grad_o_e1234 + y_e13*grad_o_e134 + y_e12*grad_o_e124 - y_e3*grad_o_e34 - y_e2*grad_o_e24 - y_e1*grad_o_e14 + y_1*grad_o_e4
-            V::store(
-                {
-                    let mut s = V::mul(y_e23, grad_o_e234);
-                    s = V::neg_mul_add(V::load(y.at(11usize, c)), grad_o_e1234, s);
-                    s = V::mul_add(y_e13, grad_o_e134, s);
-                    s = V::mul_add(y_e12, grad_o_e124, s);
-                    s = V::neg_mul_add(y_e3, grad_o_e34, s);
-                    s = V::neg_mul_add(y_e2, grad_o_e24, s);
-                    s = V::neg_mul_add(y_e1, grad_o_e14, s);
-                    s = V::mul_add(y_1, V::load(grad_o.at(3usize, c)), s);
-                    s
-                },
-                out0.at(3usize, c),
-            );
+            V::store(v11, out0.at(3usize, c));
+            v4 = V::mul_add(y_1, V::load(grad_o.at(2usize, c)), v4);
+            // out0[2] = y_e124*grad_o_e1234 - y_e24*grad_o_e234 - y_e14*grad_o_e134 + y_e12*grad_o_e123 + y_e4*grad_o_e34 - y_e2*grad_o_e23 - y_e1*grad_o_e13 + y_1*grad_o_e3
+            V::store(v4, out0.at(2usize, c));
+            v17 = V::mul_add(y_1, V::load(grad_o.at(1usize, c)), v17);
+            // out0[1] = y_e34*grad_o_e234 - y_e134*grad_o_e1234 - y_e14*grad_o_e124 - y_e13*grad_o_e123 + y_e4*grad_o_e24 + y_e3*grad_o_e23 - y_e1*grad_o_e12 + y_1*grad_o_e2
+            V::store(v17, out0.at(1usize, c));
+            v8 = V::mul_add(y_1, V::load(grad_o.at(0usize, c)), v8);
+            // out0[0] = y_e234*grad_o_e1234 + y_e34*grad_o_e134 + y_e24*grad_o_e124 + y_e23*grad_o_e123 + y_e4*grad_o_e14 + y_e3*grad_o_e13 + y_e2*grad_o_e12 + y_1*grad_o_e1
+            V::store(v8, out0.at(0usize, c));
         }
     }
 }
@@ -923,109 +725,80 @@ unsafe fn exterior_product_5<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let c0e0 = V::from_f64(0f64);
         for group in 0..args.groups {
             let c = group * V::LANES;
+            x.prefetch::<4usize>(c);
+            grad_o.prefetch::<15usize>(c);
             let x_e4 = V::load(x.at(3usize, c));
-            let x_e3 = V::load(x.at(2usize, c));
-            let x_e2 = V::load(x.at(1usize, c));
-            let x_e1 = V::load(x.at(0usize, c));
-            let grad_o_e14 = V::load(grad_o.at(6usize, c));
-            let grad_o_e13 = V::load(grad_o.at(5usize, c));
-            let grad_o_e12 = V::load(grad_o.at(4usize, c));
-            let grad_o_e24 = V::load(grad_o.at(8usize, c));
-            let grad_o_e23 = V::load(grad_o.at(7usize, c));
-            let grad_o_e34 = V::load(grad_o.at(9usize, c));
-            let grad_o_e124 = V::load(grad_o.at(11usize, c));
-            let grad_o_e123 = V::load(grad_o.at(10usize, c));
-            let grad_o_e134 = V::load(grad_o.at(12usize, c));
-            let grad_o_e234 = V::load(grad_o.at(13usize, c));
             let grad_o_e1234 = V::load(grad_o.at(14usize, c));
-            // out0[0] = x_e4*grad_o_e4 + x_e3*grad_o_e3 + x_e2*grad_o_e2 + x_e1*grad_o_e1
-            V::store(
-                {
-                    let mut s = V::mul(x_e4, V::load(grad_o.at(3usize, c)));
-                    s = V::mul_add(x_e3, V::load(grad_o.at(2usize, c)), s);
-                    s = V::mul_add(x_e2, V::load(grad_o.at(1usize, c)), s);
-                    s = V::mul_add(x_e1, V::load(grad_o.at(0usize, c)), s);
-                    s
-                },
-                out0.at(0usize, c),
-            );
-            // out0[1] = -(x_e4*grad_o_e14 + x_e3*grad_o_e13 + x_e2*grad_o_e12)
-            V::store(
-                V::neg({
-                    let mut s = V::mul(x_e4, grad_o_e14);
-                    s = V::mul_add(x_e3, grad_o_e13, s);
-                    s = V::mul_add(x_e2, grad_o_e12, s);
-                    s
-                }),
-                out0.at(1usize, c),
-            );
-            // out0[2] = x_e1*grad_o_e12 - (x_e4*grad_o_e24 + x_e3*grad_o_e23)
-            V::store(
-                V::mul_sub(
-                    x_e1,
-                    grad_o_e12,
-                    V::mul_add(x_e3, grad_o_e23, V::mul(x_e4, grad_o_e24)),
-                ),
-                out0.at(2usize, c),
-            );
-            // out0[3] = x_e2*grad_o_e23 - x_e4*grad_o_e34 + x_e1*grad_o_e13
-            V::store(
-                {
-                    let mut s = V::mul(x_e2, grad_o_e23);
-                    s = V::neg_mul_add(x_e4, grad_o_e34, s);
-                    s = V::mul_add(x_e1, grad_o_e13, s);
-                    s
-                },
-                out0.at(3usize, c),
-            );
-            // out0[4] = x_e3*grad_o_e34 + x_e2*grad_o_e24 + x_e1*grad_o_e14
-            V::store(
-                {
-                    let mut s = V::mul(x_e3, grad_o_e34);
-                    s = V::mul_add(x_e2, grad_o_e24, s);
-                    s = V::mul_add(x_e1, grad_o_e14, s);
-                    s
-                },
-                out0.at(4usize, c),
-            );
-            // out0[5] = x_e4*grad_o_e124 + x_e3*grad_o_e123
-            V::store(
-                V::mul_add(x_e3, grad_o_e123, V::mul(x_e4, grad_o_e124)),
-                out0.at(5usize, c),
-            );
-            // out0[6] = x_e4*grad_o_e134 - x_e2*grad_o_e123
-            V::store(
-                V::neg_mul_add(x_e2, grad_o_e123, V::mul(x_e4, grad_o_e134)),
-                out0.at(6usize, c),
-            );
-            // out0[7] = -(x_e3*grad_o_e134 + x_e2*grad_o_e124)
-            V::store(
-                V::neg(V::mul_add(x_e2, grad_o_e124, V::mul(x_e3, grad_o_e134))),
-                out0.at(7usize, c),
-            );
-            // out0[8] = x_e4*grad_o_e234 + x_e1*grad_o_e123
-            V::store(
-                V::mul_add(x_e1, grad_o_e123, V::mul(x_e4, grad_o_e234)),
-                out0.at(8usize, c),
-            );
-            // out0[9] = x_e1*grad_o_e124 - x_e3*grad_o_e234
-            V::store(
-                V::neg_mul_add(x_e3, grad_o_e234, V::mul(x_e1, grad_o_e124)),
-                out0.at(9usize, c),
-            );
-            // out0[10] = x_e2*grad_o_e234 + x_e1*grad_o_e134
-            V::store(
-                V::mul_add(x_e1, grad_o_e134, V::mul(x_e2, grad_o_e234)),
-                out0.at(10usize, c),
-            );
             // out0[11] = -x_e4*grad_o_e1234
             V::store(V::neg(V::mul(x_e4, grad_o_e1234)), out0.at(11usize, c));
+            let x_e3 = V::load(x.at(2usize, c));
             // out0[12] = x_e3*grad_o_e1234
             V::store(V::mul(x_e3, grad_o_e1234), out0.at(12usize, c));
+            let x_e2 = V::load(x.at(1usize, c));
             // out0[13] = -x_e2*grad_o_e1234
             V::store(V::neg(V::mul(x_e2, grad_o_e1234)), out0.at(13usize, c));
+            let x_e1 = V::load(x.at(0usize, c));
             // out0[14] = x_e1*grad_o_e1234
             V::store(V::mul(x_e1, grad_o_e1234), out0.at(14usize, c));
+            let grad_o_e234 = V::load(grad_o.at(13usize, c));
+            let mut v12 = V::mul(x_e4, grad_o_e234);
+            let mut v14 = V::mul(x_e2, grad_o_e234);
+            let grad_o_e134 = V::load(grad_o.at(12usize, c));
+            let mut v16 = V::mul(x_e4, grad_o_e134);
+            let mut v17 = V::mul(x_e3, grad_o_e134);
+            v14 = V::mul_add(x_e1, grad_o_e134, v14);
+            // out0[10] = x_e2*grad_o_e234 + x_e1*grad_o_e134
+            V::store(v14, out0.at(10usize, c));
+            let grad_o_e124 = V::load(grad_o.at(11usize, c));
+            let mut v21 = V::mul(x_e4, grad_o_e124);
+            v17 = V::mul_add(x_e2, grad_o_e124, v17);
+            // out0[7] = -(x_e3*grad_o_e134 + x_e2*grad_o_e124)
+            V::store(V::neg(v17), out0.at(7usize, c));
+            let mut v25 = V::mul(x_e1, grad_o_e124);
+            v25 = V::neg_mul_add(x_e3, grad_o_e234, v25);
+            // out0[9] = x_e1*grad_o_e124 - x_e3*grad_o_e234
+            V::store(v25, out0.at(9usize, c));
+            let grad_o_e123 = V::load(grad_o.at(10usize, c));
+            v21 = V::mul_add(x_e3, grad_o_e123, v21);
+            // out0[5] = x_e4*grad_o_e124 + x_e3*grad_o_e123
+            V::store(v21, out0.at(5usize, c));
+            v16 = V::neg_mul_add(x_e2, grad_o_e123, v16);
+            // out0[6] = x_e4*grad_o_e134 - x_e2*grad_o_e123
+            V::store(v16, out0.at(6usize, c));
+            v12 = V::mul_add(x_e1, grad_o_e123, v12);
+            // out0[8] = x_e4*grad_o_e234 + x_e1*grad_o_e123
+            V::store(v12, out0.at(8usize, c));
+            let grad_o_e34 = V::load(grad_o.at(9usize, c));
+            let mut v36 = V::mul(x_e3, grad_o_e34);
+            let grad_o_e24 = V::load(grad_o.at(8usize, c));
+            let mut v38 = V::mul(x_e4, grad_o_e24);
+            v36 = V::mul_add(x_e2, grad_o_e24, v36);
+            let grad_o_e23 = V::load(grad_o.at(7usize, c));
+            v38 = V::mul_add(x_e3, grad_o_e23, v38);
+            let mut v44 = V::mul(x_e2, grad_o_e23);
+            v44 = V::neg_mul_add(x_e4, grad_o_e34, v44);
+            let grad_o_e14 = V::load(grad_o.at(6usize, c));
+            let mut v47 = V::mul(x_e4, grad_o_e14);
+            v36 = V::mul_add(x_e1, grad_o_e14, v36);
+            // out0[4] = x_e3*grad_o_e34 + x_e2*grad_o_e24 + x_e1*grad_o_e14
+            V::store(v36, out0.at(4usize, c));
+            let grad_o_e13 = V::load(grad_o.at(5usize, c));
+            v47 = V::mul_add(x_e3, grad_o_e13, v47);
+            v44 = V::mul_add(x_e1, grad_o_e13, v44);
+            // out0[3] = x_e2*grad_o_e23 - x_e4*grad_o_e34 + x_e1*grad_o_e13
+            V::store(v44, out0.at(3usize, c));
+            let grad_o_e12 = V::load(grad_o.at(4usize, c));
+            v47 = V::mul_add(x_e2, grad_o_e12, v47);
+            // out0[1] = -(x_e4*grad_o_e14 + x_e3*grad_o_e13 + x_e2*grad_o_e12)
+            V::store(V::neg(v47), out0.at(1usize, c));
+            // out0[2] = x_e1*grad_o_e12 - (x_e4*grad_o_e24 + x_e3*grad_o_e23)
+            V::store(V::mul_sub(x_e1, grad_o_e12, v38), out0.at(2usize, c));
+            let mut v62 = V::mul(x_e4, V::load(grad_o.at(3usize, c)));
+            v62 = V::mul_add(x_e3, V::load(grad_o.at(2usize, c)), v62);
+            v62 = V::mul_add(x_e2, V::load(grad_o.at(1usize, c)), v62);
+            v62 = V::mul_add(x_e1, V::load(grad_o.at(0usize, c)), v62);
+            // out0[0] = x_e4*grad_o_e4 + x_e3*grad_o_e3 + x_e2*grad_o_e2 + x_e1*grad_o_e1
+            V::store(v62, out0.at(0usize, c));
             // out0[15] = 0
             V::store(c0e0, out0.at(15usize, c));
         }
@@ -1100,92 +873,81 @@ unsafe fn exterior_product_6<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let out0 = args.outputs[0];
         for group in 0..args.groups {
             let c = group * V::LANES;
+            x.prefetch::<16usize>(c);
+            y.prefetch::<4usize>(c);
             let x_1 = V::load(x.at(0usize, c));
             let y_e1 = V::load(y.at(0usize, c));
-            let y_e2 = V::load(y.at(1usize, c));
-            let y_e3 = V::load(y.at(2usize, c));
-            let y_e4 = V::load(y.at(3usize, c));
-            let x_e1 = V::load(x.at(1usize, c));
-            let x_e2 = V::load(x.at(2usize, c));
-            let x_e3 = V::load(x.at(3usize, c));
-            let x_e4 = V::load(x.at(4usize, c));
-            let x_e23 = V::load(x.at(8usize, c));
-            let x_e12 = V::load(x.at(5usize, c));
-            let x_e13 = V::load(x.at(6usize, c));
-            let x_e24 = V::load(x.at(9usize, c));
-            let x_e14 = V::load(x.at(7usize, c));
-            let x_e34 = V::load(x.at(10usize, c));
             // out0[0] = x_1*y_e1
             V::store(V::mul(x_1, y_e1), out0.at(0usize, c));
+            let y_e2 = V::load(y.at(1usize, c));
             // out0[1] = x_1*y_e2
             V::store(V::mul(x_1, y_e2), out0.at(1usize, c));
+            let y_e3 = V::load(y.at(2usize, c));
             // out0[2] = x_1*y_e3
             V::store(V::mul(x_1, y_e3), out0.at(2usize, c));
+            let y_e4 = V::load(y.at(3usize, c));
             // out0[3] = x_1*y_e4
             V::store(V::mul(x_1, y_e4), out0.at(3usize, c));
+            let x_e1 = V::load(x.at(1usize, c));
+            let mut v10 = V::mul(x_e1, y_e2);
+            let x_e2 = V::load(x.at(2usize, c));
+            v10 = V::neg_mul_add(x_e2, y_e1, v10);
             // out0[4] = x_e1*y_e2 - x_e2*y_e1
-            V::store(V::neg_mul_add(x_e2, y_e1, V::mul(x_e1, y_e2)), out0.at(4usize, c));
+            V::store(v10, out0.at(4usize, c));
+            let mut v14 = V::mul(x_e1, y_e3);
+            let x_e3 = V::load(x.at(3usize, c));
+            v14 = V::neg_mul_add(x_e3, y_e1, v14);
             // out0[5] = x_e1*y_e3 - x_e3*y_e1
-            V::store(V::neg_mul_add(x_e3, y_e1, V::mul(x_e1, y_e3)), out0.at(5usize, c));
+            V::store(v14, out0.at(5usize, c));
+            let mut v18 = V::mul(x_e1, y_e4);
+            let x_e4 = V::load(x.at(4usize, c));
+            v18 = V::neg_mul_add(x_e4, y_e1, v18);
             // out0[6] = x_e1*y_e4 - x_e4*y_e1
-            V::store(V::neg_mul_add(x_e4, y_e1, V::mul(x_e1, y_e4)), out0.at(6usize, c));
+            V::store(v18, out0.at(6usize, c));
+            let mut v22 = V::mul(x_e2, y_e3);
+            v22 = V::neg_mul_add(x_e3, y_e2, v22);
             // out0[7] = x_e2*y_e3 - x_e3*y_e2
-            V::store(V::neg_mul_add(x_e3, y_e2, V::mul(x_e2, y_e3)), out0.at(7usize, c));
+            V::store(v22, out0.at(7usize, c));
+            let mut v25 = V::mul(x_e2, y_e4);
+            v25 = V::neg_mul_add(x_e4, y_e2, v25);
             // out0[8] = x_e2*y_e4 - x_e4*y_e2
-            V::store(V::neg_mul_add(x_e4, y_e2, V::mul(x_e2, y_e4)), out0.at(8usize, c));
+            V::store(v25, out0.at(8usize, c));
+            let mut v28 = V::mul(x_e3, y_e4);
+            v28 = V::neg_mul_add(x_e4, y_e3, v28);
             // out0[9] = x_e3*y_e4 - x_e4*y_e3
-            V::store(V::neg_mul_add(x_e4, y_e3, V::mul(x_e3, y_e4)), out0.at(9usize, c));
+            V::store(v28, out0.at(9usize, c));
+            let x_e12 = V::load(x.at(5usize, c));
+            let mut v32 = V::mul(x_e12, y_e3);
+            let x_e13 = V::load(x.at(6usize, c));
+            let x_e23 = V::load(x.at(8usize, c));
+            v32 = V::neg_mul_add(x_e13, y_e2, v32);
+            v32 = V::mul_add(x_e23, y_e1, v32);
             // out0[10] = x_e23*y_e1 + x_e12*y_e3 - x_e13*y_e2
-            V::store(
-                {
-                    let mut s = V::mul(x_e12, y_e3);
-                    s = V::neg_mul_add(x_e13, y_e2, s);
-                    s = V::mul_add(x_e23, y_e1, s);
-                    s
-                },
-                out0.at(10usize, c),
-            );
+            V::store(v32, out0.at(10usize, c));
+            let mut v39 = V::mul(x_e12, y_e4);
+            let x_e14 = V::load(x.at(7usize, c));
+            let x_e24 = V::load(x.at(9usize, c));
+            v39 = V::neg_mul_add(x_e14, y_e2, v39);
+            v39 = V::mul_add(x_e24, y_e1, v39);
             // out0[11] = x_e24*y_e1 + x_e12*y_e4 - x_e14*y_e2
-            V::store(
-                {
-                    let mut s = V::mul(x_e12, y_e4);
-                    s = V::neg_mul_add(x_e14, y_e2, s);
-                    s = V::mul_add(x_e24, y_e1, s);
-                    s
-                },
-                out0.at(11usize, c),
-            );
+            V::store(v39, out0.at(11usize, c));
+            let mut v46 = V::mul(x_e13, y_e4);
+            let x_e34 = V::load(x.at(10usize, c));
+            v46 = V::neg_mul_add(x_e14, y_e3, v46);
+            v46 = V::mul_add(x_e34, y_e1, v46);
             // out0[12] = x_e34*y_e1 + x_e13*y_e4 - x_e14*y_e3
-            V::store(
-                {
-                    let mut s = V::mul(x_e13, y_e4);
-                    s = V::neg_mul_add(x_e14, y_e3, s);
-                    s = V::mul_add(x_e34, y_e1, s);
-                    s
-                },
-                out0.at(12usize, c),
-            );
+            V::store(v46, out0.at(12usize, c));
+            let mut v52 = V::mul(x_e23, y_e4);
+            v52 = V::neg_mul_add(x_e24, y_e3, v52);
+            v52 = V::mul_add(x_e34, y_e2, v52);
             // out0[13] = x_e34*y_e2 + x_e23*y_e4 - x_e24*y_e3
-            V::store(
-                {
-                    let mut s = V::mul(x_e23, y_e4);
-                    s = V::neg_mul_add(x_e24, y_e3, s);
-                    s = V::mul_add(x_e34, y_e2, s);
-                    s
-                },
-                out0.at(13usize, c),
-            );
+            V::store(v52, out0.at(13usize, c));
+            let mut v58 = V::mul(V::load(x.at(11usize, c)), y_e4);
+            v58 = V::neg_mul_add(V::load(x.at(12usize, c)), y_e3, v58);
+            v58 = V::mul_add(V::load(x.at(13usize, c)), y_e2, v58);
+            v58 = V::neg_mul_add(V::load(x.at(14usize, c)), y_e1, v58);
             // out0[14] = x_e134*y_e2 + x_e123*y_e4 - x_e124*y_e3 - x_e234*y_e1
-            V::store(
-                {
-                    let mut s = V::mul(V::load(x.at(11usize, c)), y_e4);
-                    s = V::neg_mul_add(V::load(x.at(12usize, c)), y_e3, s);
-                    s = V::mul_add(V::load(x.at(13usize, c)), y_e2, s);
-                    s = V::neg_mul_add(V::load(x.at(14usize, c)), y_e1, s);
-                    s
-                },
-                out0.at(14usize, c),
-            );
+            V::store(v58, out0.at(14usize, c));
         }
     }
 }
@@ -1203,110 +965,81 @@ unsafe fn exterior_product_7<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let c0e0 = V::from_f64(0f64);
         for group in 0..args.groups {
             let c = group * V::LANES;
-            let y_e4 = V::load(y.at(3usize, c));
-            let y_e3 = V::load(y.at(2usize, c));
-            let y_e2 = V::load(y.at(1usize, c));
+            y.prefetch::<4usize>(c);
+            grad_o.prefetch::<15usize>(c);
             let y_e1 = V::load(y.at(0usize, c));
-            let grad_o_e14 = V::load(grad_o.at(6usize, c));
-            let grad_o_e13 = V::load(grad_o.at(5usize, c));
-            let grad_o_e12 = V::load(grad_o.at(4usize, c));
-            let grad_o_e24 = V::load(grad_o.at(8usize, c));
-            let grad_o_e23 = V::load(grad_o.at(7usize, c));
-            let grad_o_e34 = V::load(grad_o.at(9usize, c));
-            let grad_o_e124 = V::load(grad_o.at(11usize, c));
-            let grad_o_e123 = V::load(grad_o.at(10usize, c));
-            let grad_o_e134 = V::load(grad_o.at(12usize, c));
-            let grad_o_e234 = V::load(grad_o.at(13usize, c));
             let grad_o_e1234 = V::load(grad_o.at(14usize, c));
-            // out0[0] = y_e4*grad_o_e4 + y_e3*grad_o_e3 + y_e2*grad_o_e2 + y_e1*grad_o_e1
-            V::store(
-                {
-                    let mut s = V::mul(y_e4, V::load(grad_o.at(3usize, c)));
-                    s = V::mul_add(y_e3, V::load(grad_o.at(2usize, c)), s);
-                    s = V::mul_add(y_e2, V::load(grad_o.at(1usize, c)), s);
-                    s = V::mul_add(y_e1, V::load(grad_o.at(0usize, c)), s);
-                    s
-                },
-                out0.at(0usize, c),
-            );
-            // out0[1] = y_e4*grad_o_e14 + y_e3*grad_o_e13 + y_e2*grad_o_e12
-            V::store(
-                {
-                    let mut s = V::mul(y_e4, grad_o_e14);
-                    s = V::mul_add(y_e3, grad_o_e13, s);
-                    s = V::mul_add(y_e2, grad_o_e12, s);
-                    s
-                },
-                out0.at(1usize, c),
-            );
-            // out0[2] = y_e4*grad_o_e24 + y_e3*grad_o_e23 - y_e1*grad_o_e12
-            V::store(
-                {
-                    let mut s = V::mul(y_e4, grad_o_e24);
-                    s = V::mul_add(y_e3, grad_o_e23, s);
-                    s = V::neg_mul_add(y_e1, grad_o_e12, s);
-                    s
-                },
-                out0.at(2usize, c),
-            );
-            // out0[3] = y_e4*grad_o_e34 - y_e2*grad_o_e23 - y_e1*grad_o_e13
-            V::store(
-                {
-                    let mut s = V::mul(y_e4, grad_o_e34);
-                    s = V::neg_mul_add(y_e2, grad_o_e23, s);
-                    s = V::neg_mul_add(y_e1, grad_o_e13, s);
-                    s
-                },
-                out0.at(3usize, c),
-            );
-            // out0[4] = -(y_e3*grad_o_e34 + y_e2*grad_o_e24 + y_e1*grad_o_e14)
-            V::store(
-                V::neg({
-                    let mut s = V::mul(y_e3, grad_o_e34);
-                    s = V::mul_add(y_e2, grad_o_e24, s);
-                    s = V::mul_add(y_e1, grad_o_e14, s);
-                    s
-                }),
-                out0.at(4usize, c),
-            );
-            // out0[5] = y_e4*grad_o_e124 + y_e3*grad_o_e123
-            V::store(
-                V::mul_add(y_e3, grad_o_e123, V::mul(y_e4, grad_o_e124)),
-                out0.at(5usize, c),
-            );
-            // out0[6] = y_e4*grad_o_e134 - y_e2*grad_o_e123
-            V::store(
-                V::neg_mul_add(y_e2, grad_o_e123, V::mul(y_e4, grad_o_e134)),
-                out0.at(6usize, c),
-            );
-            // out0[7] = -(y_e3*grad_o_e134 + y_e2*grad_o_e124)
-            V::store(
-                V::neg(V::mul_add(y_e2, grad_o_e124, V::mul(y_e3, grad_o_e134))),
-                out0.at(7usize, c),
-            );
-            // out0[8] = y_e4*grad_o_e234 + y_e1*grad_o_e123
-            V::store(
-                V::mul_add(y_e1, grad_o_e123, V::mul(y_e4, grad_o_e234)),
-                out0.at(8usize, c),
-            );
-            // out0[9] = y_e1*grad_o_e124 - y_e3*grad_o_e234
-            V::store(
-                V::neg_mul_add(y_e3, grad_o_e234, V::mul(y_e1, grad_o_e124)),
-                out0.at(9usize, c),
-            );
-            // out0[10] = y_e2*grad_o_e234 + y_e1*grad_o_e134
-            V::store(
-                V::mul_add(y_e1, grad_o_e134, V::mul(y_e2, grad_o_e234)),
-                out0.at(10usize, c),
-            );
-            // out0[11] = y_e4*grad_o_e1234
-            V::store(V::mul(y_e4, grad_o_e1234), out0.at(11usize, c));
-            // out0[12] = -y_e3*grad_o_e1234
-            V::store(V::neg(V::mul(y_e3, grad_o_e1234)), out0.at(12usize, c));
-            // out0[13] = y_e2*grad_o_e1234
-            V::store(V::mul(y_e2, grad_o_e1234), out0.at(13usize, c));
             // out0[14] = -y_e1*grad_o_e1234
             V::store(V::neg(V::mul(y_e1, grad_o_e1234)), out0.at(14usize, c));
+            let y_e2 = V::load(y.at(1usize, c));
+            // out0[13] = y_e2*grad_o_e1234
+            V::store(V::mul(y_e2, grad_o_e1234), out0.at(13usize, c));
+            let y_e3 = V::load(y.at(2usize, c));
+            // out0[12] = -y_e3*grad_o_e1234
+            V::store(V::neg(V::mul(y_e3, grad_o_e1234)), out0.at(12usize, c));
+            let y_e4 = V::load(y.at(3usize, c));
+            // out0[11] = y_e4*grad_o_e1234
+            V::store(V::mul(y_e4, grad_o_e1234), out0.at(11usize, c));
+            let grad_o_e234 = V::load(grad_o.at(13usize, c));
+            let mut v12 = V::mul(y_e2, grad_o_e234);
+            let mut v14 = V::mul(y_e4, grad_o_e234);
+            let grad_o_e134 = V::load(grad_o.at(12usize, c));
+            v12 = V::mul_add(y_e1, grad_o_e134, v12);
+            // out0[10] = y_e2*grad_o_e234 + y_e1*grad_o_e134
+            V::store(v12, out0.at(10usize, c));
+            let mut v18 = V::mul(y_e3, grad_o_e134);
+            let mut v19 = V::mul(y_e4, grad_o_e134);
+            let grad_o_e124 = V::load(grad_o.at(11usize, c));
+            let mut v21 = V::mul(y_e1, grad_o_e124);
+            v21 = V::neg_mul_add(y_e3, grad_o_e234, v21);
+            // out0[9] = y_e1*grad_o_e124 - y_e3*grad_o_e234
+            V::store(v21, out0.at(9usize, c));
+            v18 = V::mul_add(y_e2, grad_o_e124, v18);
+            // out0[7] = -(y_e3*grad_o_e134 + y_e2*grad_o_e124)
+            V::store(V::neg(v18), out0.at(7usize, c));
+            let mut v26 = V::mul(y_e4, grad_o_e124);
+            let grad_o_e123 = V::load(grad_o.at(10usize, c));
+            v14 = V::mul_add(y_e1, grad_o_e123, v14);
+            // out0[8] = y_e4*grad_o_e234 + y_e1*grad_o_e123
+            V::store(v14, out0.at(8usize, c));
+            v19 = V::neg_mul_add(y_e2, grad_o_e123, v19);
+            // out0[6] = y_e4*grad_o_e134 - y_e2*grad_o_e123
+            V::store(v19, out0.at(6usize, c));
+            v26 = V::mul_add(y_e3, grad_o_e123, v26);
+            // out0[5] = y_e4*grad_o_e124 + y_e3*grad_o_e123
+            V::store(v26, out0.at(5usize, c));
+            let grad_o_e34 = V::load(grad_o.at(9usize, c));
+            let mut v35 = V::mul(y_e3, grad_o_e34);
+            let mut v36 = V::mul(y_e4, grad_o_e34);
+            let grad_o_e24 = V::load(grad_o.at(8usize, c));
+            v35 = V::mul_add(y_e2, grad_o_e24, v35);
+            let mut v40 = V::mul(y_e4, grad_o_e24);
+            let grad_o_e23 = V::load(grad_o.at(7usize, c));
+            v36 = V::neg_mul_add(y_e2, grad_o_e23, v36);
+            v40 = V::mul_add(y_e3, grad_o_e23, v40);
+            let grad_o_e14 = V::load(grad_o.at(6usize, c));
+            v35 = V::mul_add(y_e1, grad_o_e14, v35);
+            // out0[4] = -(y_e3*grad_o_e34 + y_e2*grad_o_e24 + y_e1*grad_o_e14)
+            V::store(V::neg(v35), out0.at(4usize, c));
+            let mut v50 = V::mul(y_e4, grad_o_e14);
+            let grad_o_e13 = V::load(grad_o.at(5usize, c));
+            v36 = V::neg_mul_add(y_e1, grad_o_e13, v36);
+            // out0[3] = y_e4*grad_o_e34 - y_e2*grad_o_e23 - y_e1*grad_o_e13
+            V::store(v36, out0.at(3usize, c));
+            v50 = V::mul_add(y_e3, grad_o_e13, v50);
+            let grad_o_e12 = V::load(grad_o.at(4usize, c));
+            v40 = V::neg_mul_add(y_e1, grad_o_e12, v40);
+            // out0[2] = y_e4*grad_o_e24 + y_e3*grad_o_e23 - y_e1*grad_o_e12
+            V::store(v40, out0.at(2usize, c));
+            v50 = V::mul_add(y_e2, grad_o_e12, v50);
+            // out0[1] = y_e4*grad_o_e14 + y_e3*grad_o_e13 + y_e2*grad_o_e12
+            V::store(v50, out0.at(1usize, c));
+            let mut v62 = V::mul(y_e4, V::load(grad_o.at(3usize, c)));
+            v62 = V::mul_add(y_e3, V::load(grad_o.at(2usize, c)), v62);
+            v62 = V::mul_add(y_e2, V::load(grad_o.at(1usize, c)), v62);
+            v62 = V::mul_add(y_e1, V::load(grad_o.at(0usize, c)), v62);
+            // out0[0] = y_e4*grad_o_e4 + y_e3*grad_o_e3 + y_e2*grad_o_e2 + y_e1*grad_o_e1
+            V::store(v62, out0.at(0usize, c));
             // out0[15] = 0
             V::store(c0e0, out0.at(15usize, c));
         }
@@ -1325,94 +1058,70 @@ unsafe fn exterior_product_8<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let out0 = args.outputs[0];
         for group in 0..args.groups {
             let c = group * V::LANES;
-            let x_e34 = V::load(x.at(10usize, c));
-            let grad_o_e134 = V::load(grad_o.at(12usize, c));
+            x.prefetch::<16usize>(c);
+            grad_o.prefetch::<15usize>(c);
             let grad_o_e1234 = V::load(grad_o.at(14usize, c));
-            let x_e24 = V::load(x.at(9usize, c));
-            let grad_o_e124 = V::load(grad_o.at(11usize, c));
-            let x_e23 = V::load(x.at(8usize, c));
-            let grad_o_e123 = V::load(grad_o.at(10usize, c));
-            let x_e4 = V::load(x.at(4usize, c));
-            let grad_o_e14 = V::load(grad_o.at(6usize, c));
-            let x_e3 = V::load(x.at(3usize, c));
-            let grad_o_e13 = V::load(grad_o.at(5usize, c));
-            let x_e2 = V::load(x.at(2usize, c));
-            let grad_o_e12 = V::load(grad_o.at(4usize, c));
-            let x_1 = V::load(x.at(0usize, c));
+            let mut v4 = V::mul(V::load(x.at(13usize, c)), grad_o_e1234);
+            let mut v6 = V::mul(V::load(x.at(12usize, c)), grad_o_e1234);
+            let mut v8 = V::mul(V::load(x.at(11usize, c)), grad_o_e1234);
+            let x_e34 = V::load(x.at(10usize, c));
             let grad_o_e234 = V::load(grad_o.at(13usize, c));
+            v4 = V::mul_add(x_e34, grad_o_e234, v4);
+            let x_e24 = V::load(x.at(9usize, c));
+            v6 = V::mul_add(x_e24, grad_o_e234, v6);
+            let x_e23 = V::load(x.at(8usize, c));
+            v8 = V::mul_add(x_e23, grad_o_e234, v8);
+            let grad_o_e134 = V::load(grad_o.at(12usize, c));
+            let mut v20 = V::mul(x_e34, grad_o_e134);
+            v20 = V::neg_mul_add(V::load(x.at(14usize, c)), grad_o_e1234, v20);
             let x_e14 = V::load(x.at(7usize, c));
+            v6 = V::mul_add(x_e14, grad_o_e134, v6);
             let x_e13 = V::load(x.at(6usize, c));
-            let grad_o_e24 = V::load(grad_o.at(8usize, c));
-            let grad_o_e23 = V::load(grad_o.at(7usize, c));
-            let x_e1 = V::load(x.at(1usize, c));
+            v8 = V::mul_add(x_e13, grad_o_e134, v8);
+            let grad_o_e124 = V::load(grad_o.at(11usize, c));
+            v20 = V::mul_add(x_e24, grad_o_e124, v20);
+            v4 = V::neg_mul_add(x_e14, grad_o_e124, v4);
             let x_e12 = V::load(x.at(5usize, c));
+            v8 = V::mul_add(x_e12, grad_o_e124, v8);
+            let grad_o_e123 = V::load(grad_o.at(10usize, c));
+            v20 = V::mul_add(x_e23, grad_o_e123, v20);
+            v4 = V::neg_mul_add(x_e13, grad_o_e123, v4);
+            let mut v42 = V::mul_sub(x_e12, grad_o_e123, v6);
+            let x_e4 = V::load(x.at(4usize, c));
             let grad_o_e34 = V::load(grad_o.at(9usize, c));
-            // out0[0] = x_e34*grad_o_e134 - x_e234*grad_o_e1234 + x_e24*grad_o_e124 + x_e23*grad_o_e123 - x_e4*grad_o_e14 - x_e3*grad_o_e13 - x_e2*grad_o_e12 + x_1*grad_o_e1
-            V::store(
-                {
-                    let mut s = V::mul(x_e34, grad_o_e134);
-                    s = V::neg_mul_add(V::load(x.at(14usize, c)), grad_o_e1234, s);
-                    s = V::mul_add(x_e24, grad_o_e124, s);
-                    s = V::mul_add(x_e23, grad_o_e123, s);
-                    s = V::neg_mul_add(x_e4, grad_o_e14, s);
-                    s = V::neg_mul_add(x_e3, grad_o_e13, s);
-                    s = V::neg_mul_add(x_e2, grad_o_e12, s);
-                    s = V::mul_add(x_1, V::load(grad_o.at(0usize, c)), s);
-                    s
-                },
-                out0.at(0usize, c),
-            );
-            // out0[1] = x_e134*grad_o_e1234 + x_e34*grad_o_e234 - x_e14*grad_o_e124 - x_e13*grad_o_e123 - x_e4*grad_o_e24 - x_e3*grad_o_e23 + x_e1*grad_o_e12 + x_1*grad_o_e2
-            V::store(
-                {
-                    let mut s = V::mul(V::load(x.at(13usize, c)), grad_o_e1234);
-                    s = V::mul_add(x_e34, grad_o_e234, s);
-                    s = V::neg_mul_add(x_e14, grad_o_e124, s);
-                    s = V::neg_mul_add(x_e13, grad_o_e123, s);
-                    s = V::neg_mul_add(x_e4, grad_o_e24, s);
-                    s = V::neg_mul_add(x_e3, grad_o_e23, s);
-                    s = V::mul_add(x_e1, grad_o_e12, s);
-                    s = V::mul_add(x_1, V::load(grad_o.at(1usize, c)), s);
-                    s
-                },
-                out0.at(1usize, c),
-            );
-            // out0[2] = x_e12*grad_o_e123 - (x_e124*grad_o_e1234 + x_e24*grad_o_e234 + x_e14*grad_o_e134) - x_e4*grad_o_e34 + x_e2*grad_o_e23 + x_e1*grad_o_e13 + x_1*grad_o_e3
-            V::store(
-                {
-                    let mut s = V::mul_sub(
-                        x_e12,
-                        grad_o_e123,
-                        {
-                            let mut s = V::mul(V::load(x.at(12usize, c)), grad_o_e1234);
-                            s = V::mul_add(x_e24, grad_o_e234, s);
-                            s = V::mul_add(x_e14, grad_o_e134, s);
-                            s
-                        },
-                    );
-                    s = V::neg_mul_add(x_e4, grad_o_e34, s);
-                    s = V::mul_add(x_e2, grad_o_e23, s);
-                    s = V::mul_add(x_e1, grad_o_e13, s);
-                    s = V::mul_add(x_1, V::load(grad_o.at(2usize, c)), s);
-                    s
-                },
-                out0.at(2usize, c),
-            );
+            v42 = V::neg_mul_add(x_e4, grad_o_e34, v42);
+            let x_e3 = V::load(x.at(3usize, c));
+            v8 = V::mul_add(x_e3, grad_o_e34, v8);
+            let grad_o_e24 = V::load(grad_o.at(8usize, c));
+            v4 = V::neg_mul_add(x_e4, grad_o_e24, v4);
+            let x_e2 = V::load(x.at(2usize, c));
+            v8 = V::mul_add(x_e2, grad_o_e24, v8);
+            let grad_o_e23 = V::load(grad_o.at(7usize, c));
+            v4 = V::neg_mul_add(x_e3, grad_o_e23, v4);
+            v42 = V::mul_add(x_e2, grad_o_e23, v42);
+            let grad_o_e14 = V::load(grad_o.at(6usize, c));
+            v20 = V::neg_mul_add(x_e4, grad_o_e14, v20);
+            let x_e1 = V::load(x.at(1usize, c));
+            v8 = V::mul_add(x_e1, grad_o_e14, v8);
+            let grad_o_e13 = V::load(grad_o.at(5usize, c));
+            v20 = V::neg_mul_add(x_e3, grad_o_e13, v20);
+            v42 = V::mul_add(x_e1, grad_o_e13, v42);
+            let grad_o_e12 = V::load(grad_o.at(4usize, c));
+            v20 = V::neg_mul_add(x_e2, grad_o_e12, v20);
+            v4 = V::mul_add(x_e1, grad_o_e12, v4);
+            let x_1 = V::load(x.at(0usize, c));
+            v8 = V::mul_add(x_1, V::load(grad_o.at(3usize, c)), v8);
             // out0[3] = x_e123*grad_o_e1234 + x_e23*grad_o_e234 + x_e13*grad_o_e134 + x_e12*grad_o_e124 + x_e3*grad_o_e34 + x_e2*grad_o_e24 + x_e1*grad_o_e14 + x_1*grad_o_e4
-            V::store(
-                {
-                    let mut s = V::mul(V::load(x.at(11usize, c)), grad_o_e1234);
-                    s = V::mul_add(x_e23, grad_o_e234, s);
-                    s = V::mul_add(x_e13, grad_o_e134, s);
-                    s = V::mul_add(x_e12, grad_o_e124, s);
-                    s = V::mul_add(x_e3, grad_o_e34, s);
-                    s = V::mul_add(x_e2, grad_o_e24, s);
-                    s = V::mul_add(x_e1, grad_o_e14, s);
-                    s = V::mul_add(x_1, V::load(grad_o.at(3usize, c)), s);
-                    s
-                },
-                out0.at(3usize, c),
-            );
+            V::store(v8, out0.at(3usize, c));
+            v42 = V::mul_add(x_1, V::load(grad_o.at(2usize, c)), v42);
+            // out0[2] = x_e12*grad_o_e123 - (x_e124*grad_o_e1234 + x_e24*grad_o_e234 + x_e14*grad_o_e134) - x_e4*grad_o_e34 + x_e2*grad_o_e23 + x_e1*grad_o_e13 + x_1*grad_o_e3
+            V::store(v42, out0.at(2usize, c));
+            v4 = V::mul_add(x_1, V::load(grad_o.at(1usize, c)), v4);
+            // out0[1] = x_e134*grad_o_e1234 + x_e34*grad_o_e234 - x_e14*grad_o_e124 - x_e13*grad_o_e123 - x_e4*grad_o_e24 - x_e3*grad_o_e23 + x_e1*grad_o_e12 + x_1*grad_o_e2
+            V::store(v4, out0.at(1usize, c));
+            v20 = V::mul_add(x_1, V::load(grad_o.at(0usize, c)), v20);
+            // out0[0] = x_e34*grad_o_e134 - x_e234*grad_o_e1234 + x_e24*grad_o_e124 + x_e23*grad_o_e123 - x_e4*grad_o_e14 - x_e3*grad_o_e13 - x_e2*grad_o_e12 + x_1*grad_o_e1
+            V::store(v20, out0.at(0usize, c));
         }
     }
 }
@@ -1485,26 +1194,40 @@ unsafe fn exterior_product_9<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let out0 = args.outputs[0];
         for group in 0..args.groups {
             let c = group * V::LANES;
+            x.prefetch::<4usize>(c);
+            y.prefetch::<4usize>(c);
             let x_e1 = V::load(x.at(0usize, c));
             let y_e2 = V::load(y.at(1usize, c));
+            let mut v2 = V::mul(x_e1, y_e2);
             let x_e2 = V::load(x.at(1usize, c));
             let y_e1 = V::load(y.at(0usize, c));
-            let y_e3 = V::load(y.at(2usize, c));
-            let x_e3 = V::load(x.at(2usize, c));
-            let y_e4 = V::load(y.at(3usize, c));
-            let x_e4 = V::load(x.at(3usize, c));
+            v2 = V::neg_mul_add(x_e2, y_e1, v2);
             // out0[0] = x_e1*y_e2 - x_e2*y_e1
-            V::store(V::neg_mul_add(x_e2, y_e1, V::mul(x_e1, y_e2)), out0.at(0usize, c));
+            V::store(v2, out0.at(0usize, c));
+            let y_e3 = V::load(y.at(2usize, c));
+            let mut v8 = V::mul(x_e1, y_e3);
+            let x_e3 = V::load(x.at(2usize, c));
+            v8 = V::neg_mul_add(x_e3, y_e1, v8);
             // out0[1] = x_e1*y_e3 - x_e3*y_e1
-            V::store(V::neg_mul_add(x_e3, y_e1, V::mul(x_e1, y_e3)), out0.at(1usize, c));
+            V::store(v8, out0.at(1usize, c));
+            let y_e4 = V::load(y.at(3usize, c));
+            let mut v13 = V::mul(x_e1, y_e4);
+            let x_e4 = V::load(x.at(3usize, c));
+            v13 = V::neg_mul_add(x_e4, y_e1, v13);
             // out0[2] = x_e1*y_e4 - x_e4*y_e1
-            V::store(V::neg_mul_add(x_e4, y_e1, V::mul(x_e1, y_e4)), out0.at(2usize, c));
+            V::store(v13, out0.at(2usize, c));
+            let mut v17 = V::mul(x_e2, y_e3);
+            v17 = V::neg_mul_add(x_e3, y_e2, v17);
             // out0[3] = x_e2*y_e3 - x_e3*y_e2
-            V::store(V::neg_mul_add(x_e3, y_e2, V::mul(x_e2, y_e3)), out0.at(3usize, c));
+            V::store(v17, out0.at(3usize, c));
+            let mut v20 = V::mul(x_e2, y_e4);
+            v20 = V::neg_mul_add(x_e4, y_e2, v20);
             // out0[4] = x_e2*y_e4 - x_e4*y_e2
-            V::store(V::neg_mul_add(x_e4, y_e2, V::mul(x_e2, y_e4)), out0.at(4usize, c));
+            V::store(v20, out0.at(4usize, c));
+            let mut v23 = V::mul(x_e3, y_e4);
+            v23 = V::neg_mul_add(x_e4, y_e3, v23);
             // out0[5] = x_e3*y_e4 - x_e4*y_e3
-            V::store(V::neg_mul_add(x_e4, y_e3, V::mul(x_e3, y_e4)), out0.at(5usize, c));
+            V::store(v23, out0.at(5usize, c));
         }
     }
 }
@@ -1521,56 +1244,38 @@ unsafe fn exterior_product_10<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let out0 = args.outputs[0];
         for group in 0..args.groups {
             let c = group * V::LANES;
-            let y_e4 = V::load(y.at(3usize, c));
-            let grad_o_e14 = V::load(grad_o.at(2usize, c));
+            y.prefetch::<4usize>(c);
+            grad_o.prefetch::<6usize>(c);
             let y_e3 = V::load(y.at(2usize, c));
-            let grad_o_e13 = V::load(grad_o.at(1usize, c));
-            let y_e2 = V::load(y.at(1usize, c));
-            let grad_o_e12 = V::load(grad_o.at(0usize, c));
-            let grad_o_e24 = V::load(grad_o.at(4usize, c));
-            let grad_o_e23 = V::load(grad_o.at(3usize, c));
-            let y_e1 = V::load(y.at(0usize, c));
             let grad_o_e34 = V::load(grad_o.at(5usize, c));
-            // out0[0] = y_e4*grad_o_e14 + y_e3*grad_o_e13 + y_e2*grad_o_e12
-            V::store(
-                {
-                    let mut s = V::mul(y_e4, grad_o_e14);
-                    s = V::mul_add(y_e3, grad_o_e13, s);
-                    s = V::mul_add(y_e2, grad_o_e12, s);
-                    s
-                },
-                out0.at(0usize, c),
-            );
-            // out0[1] = y_e4*grad_o_e24 + y_e3*grad_o_e23 - y_e1*grad_o_e12
-            V::store(
-                {
-                    let mut s = V::mul(y_e4, grad_o_e24);
-                    s = V::mul_add(y_e3, grad_o_e23, s);
-                    s = V::neg_mul_add(y_e1, grad_o_e12, s);
-                    s
-                },
-                out0.at(1usize, c),
-            );
-            // out0[2] = y_e4*grad_o_e34 - y_e2*grad_o_e23 - y_e1*grad_o_e13
-            V::store(
-                {
-                    let mut s = V::mul(y_e4, grad_o_e34);
-                    s = V::neg_mul_add(y_e2, grad_o_e23, s);
-                    s = V::neg_mul_add(y_e1, grad_o_e13, s);
-                    s
-                },
-                out0.at(2usize, c),
-            );
+            let mut v2 = V::mul(y_e3, grad_o_e34);
+            let y_e4 = V::load(y.at(3usize, c));
+            let mut v4 = V::mul(y_e4, grad_o_e34);
+            let y_e2 = V::load(y.at(1usize, c));
+            let grad_o_e24 = V::load(grad_o.at(4usize, c));
+            v2 = V::mul_add(y_e2, grad_o_e24, v2);
+            let mut v9 = V::mul(y_e4, grad_o_e24);
+            let grad_o_e23 = V::load(grad_o.at(3usize, c));
+            v4 = V::neg_mul_add(y_e2, grad_o_e23, v4);
+            v9 = V::mul_add(y_e3, grad_o_e23, v9);
+            let y_e1 = V::load(y.at(0usize, c));
+            let grad_o_e14 = V::load(grad_o.at(2usize, c));
+            v2 = V::mul_add(y_e1, grad_o_e14, v2);
             // out0[3] = -(y_e3*grad_o_e34 + y_e2*grad_o_e24 + y_e1*grad_o_e14)
-            V::store(
-                V::neg({
-                    let mut s = V::mul(y_e3, grad_o_e34);
-                    s = V::mul_add(y_e2, grad_o_e24, s);
-                    s = V::mul_add(y_e1, grad_o_e14, s);
-                    s
-                }),
-                out0.at(3usize, c),
-            );
+            V::store(V::neg(v2), out0.at(3usize, c));
+            let mut v20 = V::mul(y_e4, grad_o_e14);
+            let grad_o_e13 = V::load(grad_o.at(1usize, c));
+            v4 = V::neg_mul_add(y_e1, grad_o_e13, v4);
+            // out0[2] = y_e4*grad_o_e34 - y_e2*grad_o_e23 - y_e1*grad_o_e13
+            V::store(v4, out0.at(2usize, c));
+            v20 = V::mul_add(y_e3, grad_o_e13, v20);
+            let grad_o_e12 = V::load(grad_o.at(0usize, c));
+            v9 = V::neg_mul_add(y_e1, grad_o_e12, v9);
+            // out0[1] = y_e4*grad_o_e24 + y_e3*grad_o_e23 - y_e1*grad_o_e12
+            V::store(v9, out0.at(1usize, c));
+            v20 = V::mul_add(y_e2, grad_o_e12, v20);
+            // out0[0] = y_e4*grad_o_e14 + y_e3*grad_o_e13 + y_e2*grad_o_e12
+            V::store(v20, out0.at(0usize, c));
         }
     }
 }
@@ -1587,55 +1292,37 @@ unsafe fn exterior_product_11<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let out0 = args.outputs[0];
         for group in 0..args.groups {
             let c = group * V::LANES;
+            x.prefetch::<4usize>(c);
+            grad_o.prefetch::<6usize>(c);
             let x_e4 = V::load(x.at(3usize, c));
-            let grad_o_e14 = V::load(grad_o.at(2usize, c));
-            let x_e3 = V::load(x.at(2usize, c));
-            let grad_o_e13 = V::load(grad_o.at(1usize, c));
-            let x_e2 = V::load(x.at(1usize, c));
-            let grad_o_e12 = V::load(grad_o.at(0usize, c));
-            let x_e1 = V::load(x.at(0usize, c));
-            let grad_o_e24 = V::load(grad_o.at(4usize, c));
-            let grad_o_e23 = V::load(grad_o.at(3usize, c));
             let grad_o_e34 = V::load(grad_o.at(5usize, c));
-            // out0[0] = -(x_e4*grad_o_e14 + x_e3*grad_o_e13 + x_e2*grad_o_e12)
-            V::store(
-                V::neg({
-                    let mut s = V::mul(x_e4, grad_o_e14);
-                    s = V::mul_add(x_e3, grad_o_e13, s);
-                    s = V::mul_add(x_e2, grad_o_e12, s);
-                    s
-                }),
-                out0.at(0usize, c),
-            );
-            // out0[1] = x_e1*grad_o_e12 - (x_e4*grad_o_e24 + x_e3*grad_o_e23)
-            V::store(
-                V::mul_sub(
-                    x_e1,
-                    grad_o_e12,
-                    V::mul_add(x_e3, grad_o_e23, V::mul(x_e4, grad_o_e24)),
-                ),
-                out0.at(1usize, c),
-            );
-            // out0[2] = x_e2*grad_o_e23 - x_e4*grad_o_e34 + x_e1*grad_o_e13
-            V::store(
-                {
-                    let mut s = V::mul(x_e2, grad_o_e23);
-                    s = V::neg_mul_add(x_e4, grad_o_e34, s);
-                    s = V::mul_add(x_e1, grad_o_e13, s);
-                    s
-                },
-                out0.at(2usize, c),
-            );
+            let x_e3 = V::load(x.at(2usize, c));
+            let mut v4 = V::mul(x_e3, grad_o_e34);
+            let grad_o_e24 = V::load(grad_o.at(4usize, c));
+            let mut v6 = V::mul(x_e4, grad_o_e24);
+            let x_e2 = V::load(x.at(1usize, c));
+            v4 = V::mul_add(x_e2, grad_o_e24, v4);
+            let grad_o_e23 = V::load(grad_o.at(3usize, c));
+            v6 = V::mul_add(x_e3, grad_o_e23, v6);
+            let mut v13 = V::mul(x_e2, grad_o_e23);
+            v13 = V::neg_mul_add(x_e4, grad_o_e34, v13);
+            let grad_o_e14 = V::load(grad_o.at(2usize, c));
+            let mut v16 = V::mul(x_e4, grad_o_e14);
+            let x_e1 = V::load(x.at(0usize, c));
+            v4 = V::mul_add(x_e1, grad_o_e14, v4);
             // out0[3] = x_e3*grad_o_e34 + x_e2*grad_o_e24 + x_e1*grad_o_e14
-            V::store(
-                {
-                    let mut s = V::mul(x_e3, grad_o_e34);
-                    s = V::mul_add(x_e2, grad_o_e24, s);
-                    s = V::mul_add(x_e1, grad_o_e14, s);
-                    s
-                },
-                out0.at(3usize, c),
-            );
+            V::store(v4, out0.at(3usize, c));
+            let grad_o_e13 = V::load(grad_o.at(1usize, c));
+            v16 = V::mul_add(x_e3, grad_o_e13, v16);
+            v13 = V::mul_add(x_e1, grad_o_e13, v13);
+            // out0[2] = x_e2*grad_o_e23 - x_e4*grad_o_e34 + x_e1*grad_o_e13
+            V::store(v13, out0.at(2usize, c));
+            let grad_o_e12 = V::load(grad_o.at(0usize, c));
+            v16 = V::mul_add(x_e2, grad_o_e12, v16);
+            // out0[0] = -(x_e4*grad_o_e14 + x_e3*grad_o_e13 + x_e2*grad_o_e12)
+            V::store(V::neg(v16), out0.at(0usize, c));
+            // out0[1] = x_e1*grad_o_e12 - (x_e4*grad_o_e24 + x_e3*grad_o_e23)
+            V::store(V::mul_sub(x_e1, grad_o_e12, v6), out0.at(1usize, c));
         }
     }
 }

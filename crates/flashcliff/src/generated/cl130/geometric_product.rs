@@ -17,16 +17,11 @@ unsafe fn geometric_product_0<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let out0 = args.outputs[0];
         for group in 0..args.groups {
             let c = group * V::LANES;
-            let x_e234 = V::load(x.at(14usize, c));
-            let y_e234 = V::load(y.at(14usize, c));
-            let x_e14 = V::load(x.at(7usize, c));
-            let y_e14 = V::load(y.at(7usize, c));
-            let x_e13 = V::load(x.at(6usize, c));
-            let y_e13 = V::load(y.at(6usize, c));
-            let x_e12 = V::load(x.at(5usize, c));
-            let y_e12 = V::load(y.at(5usize, c));
+            x.prefetch::<16usize>(c);
+            y.prefetch::<16usize>(c);
             let x_1 = V::load(x.at(0usize, c));
             let y_1 = V::load(y.at(0usize, c));
+            let mut v2 = V::mul(x_1, y_1);
             let x_e1 = V::load(x.at(1usize, c));
             let y_e1 = V::load(y.at(1usize, c));
             let x_e2 = V::load(x.at(2usize, c));
@@ -35,6 +30,12 @@ unsafe fn geometric_product_0<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             let y_e3 = V::load(y.at(3usize, c));
             let x_e4 = V::load(x.at(4usize, c));
             let y_e4 = V::load(y.at(4usize, c));
+            let x_e12 = V::load(x.at(5usize, c));
+            let y_e12 = V::load(y.at(5usize, c));
+            let x_e13 = V::load(x.at(6usize, c));
+            let y_e13 = V::load(y.at(6usize, c));
+            let x_e14 = V::load(x.at(7usize, c));
+            let y_e14 = V::load(y.at(7usize, c));
             let x_e23 = V::load(x.at(8usize, c));
             let y_e23 = V::load(y.at(8usize, c));
             let x_e24 = V::load(x.at(9usize, c));
@@ -47,376 +48,297 @@ unsafe fn geometric_product_0<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             let y_e124 = V::load(y.at(12usize, c));
             let x_e134 = V::load(x.at(13usize, c));
             let y_e134 = V::load(y.at(13usize, c));
+            let x_e234 = V::load(x.at(14usize, c));
+            let y_e234 = V::load(y.at(14usize, c));
             let x_e1234 = V::load(x.at(15usize, c));
             let y_e1234 = V::load(y.at(15usize, c));
+            v2 = V::mul_add(x_e1, y_e1, v2);
+            v2 = V::neg_mul_add(x_e2, y_e2, v2);
+            v2 = V::neg_mul_add(x_e3, y_e3, v2);
+            v2 = V::neg_mul_add(x_e4, y_e4, v2);
+            v2 = V::mul_add(x_e12, y_e12, v2);
+            v2 = V::mul_add(x_e13, y_e13, v2);
+            v2 = V::mul_add(x_e14, y_e14, v2);
+            v2 = V::neg_mul_add(x_e23, y_e23, v2);
+            v2 = V::neg_mul_add(x_e24, y_e24, v2);
+            v2 = V::neg_mul_add(x_e34, y_e34, v2);
+            v2 = V::neg_mul_add(x_e123, y_e123, v2);
+            v2 = V::neg_mul_add(x_e124, y_e124, v2);
+            v2 = V::neg_mul_add(x_e134, y_e134, v2);
+            v2 = V::mul_add(x_e234, y_e234, v2);
+            v2 = V::neg_mul_add(x_e1234, y_e1234, v2);
             // out0[0] = x_e234*y_e234 + x_e14*y_e14 + x_e13*y_e13 + x_e12*y_e12 + x_1*y_1 + x_e1*y_e1 - x_e2*y_e2 - x_e3*y_e3 - x_e4*y_e4 - x_e23*y_e23 - x_e24*y_e24 - x_e34*y_e34 - x_e123*y_e123 - x_e124*y_e124 - x_e134*y_e134 - x_e1234*y_e1234
-            V::store(
-                {
-                    let mut s = V::mul(x_1, y_1);
-                    s = V::mul_add(x_e1, y_e1, s);
-                    s = V::neg_mul_add(x_e2, y_e2, s);
-                    s = V::neg_mul_add(x_e3, y_e3, s);
-                    s = V::neg_mul_add(x_e4, y_e4, s);
-                    s = V::mul_add(x_e12, y_e12, s);
-                    s = V::mul_add(x_e13, y_e13, s);
-                    s = V::mul_add(x_e14, y_e14, s);
-                    s = V::neg_mul_add(x_e23, y_e23, s);
-                    s = V::neg_mul_add(x_e24, y_e24, s);
-                    s = V::neg_mul_add(x_e34, y_e34, s);
-                    s = V::neg_mul_add(x_e123, y_e123, s);
-                    s = V::neg_mul_add(x_e124, y_e124, s);
-                    s = V::neg_mul_add(x_e134, y_e134, s);
-                    s = V::mul_add(x_e234, y_e234, s);
-                    s = V::neg_mul_add(x_e1234, y_e1234, s);
-                    s
-                },
-                out0.at(0usize, c),
-            );
+            V::store(v2, out0.at(0usize, c));
+            let mut v63 = V::mul(x_1, y_e1);
+            v63 = V::mul_add(x_e1, y_1, v63);
+            v63 = V::mul_add(x_e2, y_e12, v63);
+            v63 = V::mul_add(x_e3, y_e13, v63);
+            v63 = V::mul_add(x_e4, y_e14, v63);
+            v63 = V::neg_mul_add(x_e12, y_e2, v63);
+            v63 = V::neg_mul_add(x_e13, y_e3, v63);
+            v63 = V::neg_mul_add(x_e14, y_e4, v63);
+            v63 = V::neg_mul_add(x_e23, y_e123, v63);
+            v63 = V::neg_mul_add(x_e24, y_e124, v63);
+            v63 = V::neg_mul_add(x_e34, y_e134, v63);
+            v63 = V::neg_mul_add(x_e123, y_e23, v63);
+            v63 = V::neg_mul_add(x_e124, y_e24, v63);
+            v63 = V::neg_mul_add(x_e134, y_e34, v63);
+            v63 = V::neg_mul_add(x_e234, y_e1234, v63);
+            v63 = V::mul_add(x_e1234, y_e234, v63);
             // out0[1] = x_e1234*y_e234 + x_e4*y_e14 + x_e3*y_e13 + x_e2*y_e12 + x_1*y_e1 + x_e1*y_1 - x_e12*y_e2 - x_e13*y_e3 - x_e14*y_e4 - x_e23*y_e123 - x_e24*y_e124 - x_e34*y_e134 - x_e123*y_e23 - x_e124*y_e24 - x_e134*y_e34 - x_e234*y_e1234
-            V::store(
-                {
-                    let mut s = V::mul(x_1, y_e1);
-                    s = V::mul_add(x_e1, y_1, s);
-                    s = V::mul_add(x_e2, y_e12, s);
-                    s = V::mul_add(x_e3, y_e13, s);
-                    s = V::mul_add(x_e4, y_e14, s);
-                    s = V::neg_mul_add(x_e12, y_e2, s);
-                    s = V::neg_mul_add(x_e13, y_e3, s);
-                    s = V::neg_mul_add(x_e14, y_e4, s);
-                    s = V::neg_mul_add(x_e23, y_e123, s);
-                    s = V::neg_mul_add(x_e24, y_e124, s);
-                    s = V::neg_mul_add(x_e34, y_e134, s);
-                    s = V::neg_mul_add(x_e123, y_e23, s);
-                    s = V::neg_mul_add(x_e124, y_e24, s);
-                    s = V::neg_mul_add(x_e134, y_e34, s);
-                    s = V::neg_mul_add(x_e234, y_e1234, s);
-                    s = V::mul_add(x_e1234, y_e234, s);
-                    s
-                },
-                out0.at(1usize, c),
-            );
+            V::store(v63, out0.at(1usize, c));
+            let mut v94 = V::mul(x_1, y_e2);
+            v94 = V::mul_add(x_e1, y_e12, v94);
+            v94 = V::mul_add(x_e2, y_1, v94);
+            v94 = V::mul_add(x_e3, y_e23, v94);
+            v94 = V::mul_add(x_e4, y_e24, v94);
+            v94 = V::neg_mul_add(x_e12, y_e1, v94);
+            v94 = V::neg_mul_add(x_e13, y_e123, v94);
+            v94 = V::neg_mul_add(x_e14, y_e124, v94);
+            v94 = V::neg_mul_add(x_e23, y_e3, v94);
+            v94 = V::neg_mul_add(x_e24, y_e4, v94);
+            v94 = V::neg_mul_add(x_e34, y_e234, v94);
+            v94 = V::neg_mul_add(x_e123, y_e13, v94);
+            v94 = V::neg_mul_add(x_e124, y_e14, v94);
+            v94 = V::neg_mul_add(x_e134, y_e1234, v94);
+            v94 = V::neg_mul_add(x_e234, y_e34, v94);
+            v94 = V::mul_add(x_e1234, y_e134, v94);
             // out0[2] = x_e1234*y_e134 + x_e4*y_e24 + x_e3*y_e23 + x_e2*y_1 + x_1*y_e2 + x_e1*y_e12 - x_e12*y_e1 - x_e13*y_e123 - x_e14*y_e124 - x_e23*y_e3 - x_e24*y_e4 - x_e34*y_e234 - x_e123*y_e13 - x_e124*y_e14 - x_e134*y_e1234 - x_e234*y_e34
-            V::store(
-                {
-                    let mut s = V::mul(x_1, y_e2);
-                    s = V::mul_add(x_e1, y_e12, s);
-                    s = V::mul_add(x_e2, y_1, s);
-                    s = V::mul_add(x_e3, y_e23, s);
-                    s = V::mul_add(x_e4, y_e24, s);
-                    s = V::neg_mul_add(x_e12, y_e1, s);
-                    s = V::neg_mul_add(x_e13, y_e123, s);
-                    s = V::neg_mul_add(x_e14, y_e124, s);
-                    s = V::neg_mul_add(x_e23, y_e3, s);
-                    s = V::neg_mul_add(x_e24, y_e4, s);
-                    s = V::neg_mul_add(x_e34, y_e234, s);
-                    s = V::neg_mul_add(x_e123, y_e13, s);
-                    s = V::neg_mul_add(x_e124, y_e14, s);
-                    s = V::neg_mul_add(x_e134, y_e1234, s);
-                    s = V::neg_mul_add(x_e234, y_e34, s);
-                    s = V::mul_add(x_e1234, y_e134, s);
-                    s
-                },
-                out0.at(2usize, c),
-            );
+            V::store(v94, out0.at(2usize, c));
+            let mut v125 = V::mul(x_1, y_e3);
+            v125 = V::mul_add(x_e1, y_e13, v125);
+            v125 = V::neg_mul_add(x_e2, y_e23, v125);
+            v125 = V::mul_add(x_e3, y_1, v125);
+            v125 = V::mul_add(x_e4, y_e34, v125);
+            v125 = V::mul_add(x_e12, y_e123, v125);
+            v125 = V::neg_mul_add(x_e13, y_e1, v125);
+            v125 = V::neg_mul_add(x_e14, y_e134, v125);
+            v125 = V::mul_add(x_e23, y_e2, v125);
+            v125 = V::mul_add(x_e24, y_e234, v125);
+            v125 = V::neg_mul_add(x_e34, y_e4, v125);
+            v125 = V::mul_add(x_e123, y_e12, v125);
+            v125 = V::mul_add(x_e124, y_e1234, v125);
+            v125 = V::neg_mul_add(x_e134, y_e14, v125);
+            v125 = V::mul_add(x_e234, y_e24, v125);
+            v125 = V::neg_mul_add(x_e1234, y_e124, v125);
             // out0[3] = x_e234*y_e24 + x_e124*y_e1234 + x_e123*y_e12 + x_e24*y_e234 + x_e23*y_e2 + x_e12*y_e123 + x_e4*y_e34 + x_e3*y_1 + x_1*y_e3 + x_e1*y_e13 - x_e2*y_e23 - x_e13*y_e1 - x_e14*y_e134 - x_e34*y_e4 - x_e134*y_e14 - x_e1234*y_e124
-            V::store(
-                {
-                    let mut s = V::mul(x_1, y_e3);
-                    s = V::mul_add(x_e1, y_e13, s);
-                    s = V::neg_mul_add(x_e2, y_e23, s);
-                    s = V::mul_add(x_e3, y_1, s);
-                    s = V::mul_add(x_e4, y_e34, s);
-                    s = V::mul_add(x_e12, y_e123, s);
-                    s = V::neg_mul_add(x_e13, y_e1, s);
-                    s = V::neg_mul_add(x_e14, y_e134, s);
-                    s = V::mul_add(x_e23, y_e2, s);
-                    s = V::mul_add(x_e24, y_e234, s);
-                    s = V::neg_mul_add(x_e34, y_e4, s);
-                    s = V::mul_add(x_e123, y_e12, s);
-                    s = V::mul_add(x_e124, y_e1234, s);
-                    s = V::neg_mul_add(x_e134, y_e14, s);
-                    s = V::mul_add(x_e234, y_e24, s);
-                    s = V::neg_mul_add(x_e1234, y_e124, s);
-                    s
-                },
-                out0.at(3usize, c),
-            );
+            V::store(v125, out0.at(3usize, c));
+            let mut v156 = V::mul(x_1, y_e4);
+            v156 = V::mul_add(x_e1, y_e14, v156);
+            v156 = V::neg_mul_add(x_e2, y_e24, v156);
+            v156 = V::neg_mul_add(x_e3, y_e34, v156);
+            v156 = V::mul_add(x_e4, y_1, v156);
+            v156 = V::mul_add(x_e12, y_e124, v156);
+            v156 = V::mul_add(x_e13, y_e134, v156);
+            v156 = V::neg_mul_add(x_e14, y_e1, v156);
+            v156 = V::neg_mul_add(x_e23, y_e234, v156);
+            v156 = V::mul_add(x_e24, y_e2, v156);
+            v156 = V::mul_add(x_e34, y_e3, v156);
+            v156 = V::neg_mul_add(x_e123, y_e1234, v156);
+            v156 = V::mul_add(x_e124, y_e12, v156);
+            v156 = V::mul_add(x_e134, y_e13, v156);
+            v156 = V::neg_mul_add(x_e234, y_e23, v156);
+            v156 = V::mul_add(x_e1234, y_e123, v156);
             // out0[4] = x_e1234*y_e123 + x_e134*y_e13 + x_e124*y_e12 + x_e34*y_e3 + x_e24*y_e2 + x_e13*y_e134 + x_e12*y_e124 + x_e4*y_1 + x_1*y_e4 + x_e1*y_e14 - x_e2*y_e24 - x_e3*y_e34 - x_e14*y_e1 - x_e23*y_e234 - x_e123*y_e1234 - x_e234*y_e23
-            V::store(
-                {
-                    let mut s = V::mul(x_1, y_e4);
-                    s = V::mul_add(x_e1, y_e14, s);
-                    s = V::neg_mul_add(x_e2, y_e24, s);
-                    s = V::neg_mul_add(x_e3, y_e34, s);
-                    s = V::mul_add(x_e4, y_1, s);
-                    s = V::mul_add(x_e12, y_e124, s);
-                    s = V::mul_add(x_e13, y_e134, s);
-                    s = V::neg_mul_add(x_e14, y_e1, s);
-                    s = V::neg_mul_add(x_e23, y_e234, s);
-                    s = V::mul_add(x_e24, y_e2, s);
-                    s = V::mul_add(x_e34, y_e3, s);
-                    s = V::neg_mul_add(x_e123, y_e1234, s);
-                    s = V::mul_add(x_e124, y_e12, s);
-                    s = V::mul_add(x_e134, y_e13, s);
-                    s = V::neg_mul_add(x_e234, y_e23, s);
-                    s = V::mul_add(x_e1234, y_e123, s);
-                    s
-                },
-                out0.at(4usize, c),
-            );
+            V::store(v156, out0.at(4usize, c));
+            let mut v187 = V::mul(x_1, y_e12);
+            v187 = V::mul_add(x_e1, y_e2, v187);
+            v187 = V::neg_mul_add(x_e2, y_e1, v187);
+            v187 = V::neg_mul_add(x_e3, y_e123, v187);
+            v187 = V::neg_mul_add(x_e4, y_e124, v187);
+            v187 = V::mul_add(x_e12, y_1, v187);
+            v187 = V::mul_add(x_e13, y_e23, v187);
+            v187 = V::mul_add(x_e14, y_e24, v187);
+            v187 = V::neg_mul_add(x_e23, y_e13, v187);
+            v187 = V::neg_mul_add(x_e24, y_e14, v187);
+            v187 = V::neg_mul_add(x_e34, y_e1234, v187);
+            v187 = V::neg_mul_add(x_e123, y_e3, v187);
+            v187 = V::neg_mul_add(x_e124, y_e4, v187);
+            v187 = V::neg_mul_add(x_e134, y_e234, v187);
+            v187 = V::mul_add(x_e234, y_e134, v187);
+            v187 = V::neg_mul_add(x_e1234, y_e34, v187);
             // out0[5] = x_e234*y_e134 + x_e14*y_e24 + x_e13*y_e23 + x_e12*y_1 + x_1*y_e12 + x_e1*y_e2 - x_e2*y_e1 - x_e3*y_e123 - x_e4*y_e124 - x_e23*y_e13 - x_e24*y_e14 - x_e34*y_e1234 - x_e123*y_e3 - x_e124*y_e4 - x_e134*y_e234 - x_e1234*y_e34
-            V::store(
-                {
-                    let mut s = V::mul(x_1, y_e12);
-                    s = V::mul_add(x_e1, y_e2, s);
-                    s = V::neg_mul_add(x_e2, y_e1, s);
-                    s = V::neg_mul_add(x_e3, y_e123, s);
-                    s = V::neg_mul_add(x_e4, y_e124, s);
-                    s = V::mul_add(x_e12, y_1, s);
-                    s = V::mul_add(x_e13, y_e23, s);
-                    s = V::mul_add(x_e14, y_e24, s);
-                    s = V::neg_mul_add(x_e23, y_e13, s);
-                    s = V::neg_mul_add(x_e24, y_e14, s);
-                    s = V::neg_mul_add(x_e34, y_e1234, s);
-                    s = V::neg_mul_add(x_e123, y_e3, s);
-                    s = V::neg_mul_add(x_e124, y_e4, s);
-                    s = V::neg_mul_add(x_e134, y_e234, s);
-                    s = V::mul_add(x_e234, y_e134, s);
-                    s = V::neg_mul_add(x_e1234, y_e34, s);
-                    s
-                },
-                out0.at(5usize, c),
-            );
+            V::store(v187, out0.at(5usize, c));
+            let mut v218 = V::mul(x_1, y_e13);
+            v218 = V::mul_add(x_e1, y_e3, v218);
+            v218 = V::mul_add(x_e2, y_e123, v218);
+            v218 = V::neg_mul_add(x_e3, y_e1, v218);
+            v218 = V::neg_mul_add(x_e4, y_e134, v218);
+            v218 = V::neg_mul_add(x_e12, y_e23, v218);
+            v218 = V::mul_add(x_e13, y_1, v218);
+            v218 = V::mul_add(x_e14, y_e34, v218);
+            v218 = V::mul_add(x_e23, y_e12, v218);
+            v218 = V::mul_add(x_e24, y_e1234, v218);
+            v218 = V::neg_mul_add(x_e34, y_e14, v218);
+            v218 = V::mul_add(x_e123, y_e2, v218);
+            v218 = V::mul_add(x_e124, y_e234, v218);
+            v218 = V::neg_mul_add(x_e134, y_e4, v218);
+            v218 = V::neg_mul_add(x_e234, y_e124, v218);
+            v218 = V::mul_add(x_e1234, y_e24, v218);
             // out0[6] = x_e1234*y_e24 + x_e124*y_e234 + x_e123*y_e2 + x_e24*y_e1234 + x_e23*y_e12 + x_e14*y_e34 + x_e13*y_1 + x_e2*y_e123 + x_1*y_e13 + x_e1*y_e3 - x_e3*y_e1 - x_e4*y_e134 - x_e12*y_e23 - x_e34*y_e14 - x_e134*y_e4 - x_e234*y_e124
-            V::store(
-                {
-                    let mut s = V::mul(x_1, y_e13);
-                    s = V::mul_add(x_e1, y_e3, s);
-                    s = V::mul_add(x_e2, y_e123, s);
-                    s = V::neg_mul_add(x_e3, y_e1, s);
-                    s = V::neg_mul_add(x_e4, y_e134, s);
-                    s = V::neg_mul_add(x_e12, y_e23, s);
-                    s = V::mul_add(x_e13, y_1, s);
-                    s = V::mul_add(x_e14, y_e34, s);
-                    s = V::mul_add(x_e23, y_e12, s);
-                    s = V::mul_add(x_e24, y_e1234, s);
-                    s = V::neg_mul_add(x_e34, y_e14, s);
-                    s = V::mul_add(x_e123, y_e2, s);
-                    s = V::mul_add(x_e124, y_e234, s);
-                    s = V::neg_mul_add(x_e134, y_e4, s);
-                    s = V::neg_mul_add(x_e234, y_e124, s);
-                    s = V::mul_add(x_e1234, y_e24, s);
-                    s
-                },
-                out0.at(6usize, c),
-            );
+            V::store(v218, out0.at(6usize, c));
+            let mut v249 = V::mul(x_1, y_e14);
+            v249 = V::mul_add(x_e1, y_e4, v249);
+            v249 = V::mul_add(x_e2, y_e124, v249);
+            v249 = V::mul_add(x_e3, y_e134, v249);
+            v249 = V::neg_mul_add(x_e4, y_e1, v249);
+            v249 = V::neg_mul_add(x_e12, y_e24, v249);
+            v249 = V::neg_mul_add(x_e13, y_e34, v249);
+            v249 = V::mul_add(x_e14, y_1, v249);
+            v249 = V::neg_mul_add(x_e23, y_e1234, v249);
+            v249 = V::mul_add(x_e24, y_e12, v249);
+            v249 = V::mul_add(x_e34, y_e13, v249);
+            v249 = V::neg_mul_add(x_e123, y_e234, v249);
+            v249 = V::mul_add(x_e124, y_e2, v249);
+            v249 = V::mul_add(x_e134, y_e3, v249);
+            v249 = V::mul_add(x_e234, y_e123, v249);
+            v249 = V::neg_mul_add(x_e1234, y_e23, v249);
             // out0[7] = x_e234*y_e123 + x_e134*y_e3 + x_e124*y_e2 + x_e34*y_e13 + x_e24*y_e12 + x_e14*y_1 + x_e3*y_e134 + x_e2*y_e124 + x_1*y_e14 + x_e1*y_e4 - x_e4*y_e1 - x_e12*y_e24 - x_e13*y_e34 - x_e23*y_e1234 - x_e123*y_e234 - x_e1234*y_e23
-            V::store(
-                {
-                    let mut s = V::mul(x_1, y_e14);
-                    s = V::mul_add(x_e1, y_e4, s);
-                    s = V::mul_add(x_e2, y_e124, s);
-                    s = V::mul_add(x_e3, y_e134, s);
-                    s = V::neg_mul_add(x_e4, y_e1, s);
-                    s = V::neg_mul_add(x_e12, y_e24, s);
-                    s = V::neg_mul_add(x_e13, y_e34, s);
-                    s = V::mul_add(x_e14, y_1, s);
-                    s = V::neg_mul_add(x_e23, y_e1234, s);
-                    s = V::mul_add(x_e24, y_e12, s);
-                    s = V::mul_add(x_e34, y_e13, s);
-                    s = V::neg_mul_add(x_e123, y_e234, s);
-                    s = V::mul_add(x_e124, y_e2, s);
-                    s = V::mul_add(x_e134, y_e3, s);
-                    s = V::mul_add(x_e234, y_e123, s);
-                    s = V::neg_mul_add(x_e1234, y_e23, s);
-                    s
-                },
-                out0.at(7usize, c),
-            );
+            V::store(v249, out0.at(7usize, c));
+            let mut v280 = V::mul(x_1, y_e23);
+            v280 = V::mul_add(x_e1, y_e123, v280);
+            v280 = V::mul_add(x_e2, y_e3, v280);
+            v280 = V::neg_mul_add(x_e3, y_e2, v280);
+            v280 = V::neg_mul_add(x_e4, y_e234, v280);
+            v280 = V::neg_mul_add(x_e12, y_e13, v280);
+            v280 = V::mul_add(x_e13, y_e12, v280);
+            v280 = V::mul_add(x_e14, y_e1234, v280);
+            v280 = V::mul_add(x_e23, y_1, v280);
+            v280 = V::mul_add(x_e24, y_e34, v280);
+            v280 = V::neg_mul_add(x_e34, y_e24, v280);
+            v280 = V::mul_add(x_e123, y_e1, v280);
+            v280 = V::mul_add(x_e124, y_e134, v280);
+            v280 = V::neg_mul_add(x_e134, y_e124, v280);
+            v280 = V::neg_mul_add(x_e234, y_e4, v280);
+            v280 = V::mul_add(x_e1234, y_e14, v280);
             // out0[8] = x_e1234*y_e14 + x_e124*y_e134 + x_e123*y_e1 + x_e24*y_e34 + x_e23*y_1 + x_e14*y_e1234 + x_e13*y_e12 + x_e2*y_e3 + x_1*y_e23 + x_e1*y_e123 - x_e3*y_e2 - x_e4*y_e234 - x_e12*y_e13 - x_e34*y_e24 - x_e134*y_e124 - x_e234*y_e4
-            V::store(
-                {
-                    let mut s = V::mul(x_1, y_e23);
-                    s = V::mul_add(x_e1, y_e123, s);
-                    s = V::mul_add(x_e2, y_e3, s);
-                    s = V::neg_mul_add(x_e3, y_e2, s);
-                    s = V::neg_mul_add(x_e4, y_e234, s);
-                    s = V::neg_mul_add(x_e12, y_e13, s);
-                    s = V::mul_add(x_e13, y_e12, s);
-                    s = V::mul_add(x_e14, y_e1234, s);
-                    s = V::mul_add(x_e23, y_1, s);
-                    s = V::mul_add(x_e24, y_e34, s);
-                    s = V::neg_mul_add(x_e34, y_e24, s);
-                    s = V::mul_add(x_e123, y_e1, s);
-                    s = V::mul_add(x_e124, y_e134, s);
-                    s = V::neg_mul_add(x_e134, y_e124, s);
-                    s = V::neg_mul_add(x_e234, y_e4, s);
-                    s = V::mul_add(x_e1234, y_e14, s);
-                    s
-                },
-                out0.at(8usize, c),
-            );
+            V::store(v280, out0.at(8usize, c));
+            let mut v311 = V::mul(x_1, y_e24);
+            v311 = V::mul_add(x_e1, y_e124, v311);
+            v311 = V::mul_add(x_e2, y_e4, v311);
+            v311 = V::mul_add(x_e3, y_e234, v311);
+            v311 = V::neg_mul_add(x_e4, y_e2, v311);
+            v311 = V::neg_mul_add(x_e12, y_e14, v311);
+            v311 = V::neg_mul_add(x_e13, y_e1234, v311);
+            v311 = V::mul_add(x_e14, y_e12, v311);
+            v311 = V::neg_mul_add(x_e23, y_e34, v311);
+            v311 = V::mul_add(x_e24, y_1, v311);
+            v311 = V::mul_add(x_e34, y_e23, v311);
+            v311 = V::neg_mul_add(x_e123, y_e134, v311);
+            v311 = V::mul_add(x_e124, y_e1, v311);
+            v311 = V::mul_add(x_e134, y_e123, v311);
+            v311 = V::mul_add(x_e234, y_e3, v311);
+            v311 = V::neg_mul_add(x_e1234, y_e13, v311);
             // out0[9] = x_e234*y_e3 + x_e134*y_e123 + x_e124*y_e1 + x_e34*y_e23 + x_e24*y_1 + x_e14*y_e12 + x_e3*y_e234 + x_e2*y_e4 + x_1*y_e24 + x_e1*y_e124 - x_e4*y_e2 - x_e12*y_e14 - x_e13*y_e1234 - x_e23*y_e34 - x_e123*y_e134 - x_e1234*y_e13
-            V::store(
-                {
-                    let mut s = V::mul(x_1, y_e24);
-                    s = V::mul_add(x_e1, y_e124, s);
-                    s = V::mul_add(x_e2, y_e4, s);
-                    s = V::mul_add(x_e3, y_e234, s);
-                    s = V::neg_mul_add(x_e4, y_e2, s);
-                    s = V::neg_mul_add(x_e12, y_e14, s);
-                    s = V::neg_mul_add(x_e13, y_e1234, s);
-                    s = V::mul_add(x_e14, y_e12, s);
-                    s = V::neg_mul_add(x_e23, y_e34, s);
-                    s = V::mul_add(x_e24, y_1, s);
-                    s = V::mul_add(x_e34, y_e23, s);
-                    s = V::neg_mul_add(x_e123, y_e134, s);
-                    s = V::mul_add(x_e124, y_e1, s);
-                    s = V::mul_add(x_e134, y_e123, s);
-                    s = V::mul_add(x_e234, y_e3, s);
-                    s = V::neg_mul_add(x_e1234, y_e13, s);
-                    s
-                },
-                out0.at(9usize, c),
-            );
+            V::store(v311, out0.at(9usize, c));
+            let mut v342 = V::mul(x_1, y_e34);
+            v342 = V::mul_add(x_e1, y_e134, v342);
+            v342 = V::neg_mul_add(x_e2, y_e234, v342);
+            v342 = V::mul_add(x_e3, y_e4, v342);
+            v342 = V::neg_mul_add(x_e4, y_e3, v342);
+            v342 = V::mul_add(x_e12, y_e1234, v342);
+            v342 = V::neg_mul_add(x_e13, y_e14, v342);
+            v342 = V::mul_add(x_e14, y_e13, v342);
+            v342 = V::mul_add(x_e23, y_e24, v342);
+            v342 = V::neg_mul_add(x_e24, y_e23, v342);
+            v342 = V::mul_add(x_e34, y_1, v342);
+            v342 = V::mul_add(x_e123, y_e124, v342);
+            v342 = V::neg_mul_add(x_e124, y_e123, v342);
+            v342 = V::mul_add(x_e134, y_e1, v342);
+            v342 = V::neg_mul_add(x_e234, y_e2, v342);
+            v342 = V::mul_add(x_e1234, y_e12, v342);
             // out0[10] = x_e1234*y_e12 + x_e134*y_e1 + x_e123*y_e124 + x_e34*y_1 + x_e23*y_e24 + x_e14*y_e13 + x_e12*y_e1234 + x_e3*y_e4 + x_1*y_e34 + x_e1*y_e134 - x_e2*y_e234 - x_e4*y_e3 - x_e13*y_e14 - x_e24*y_e23 - x_e124*y_e123 - x_e234*y_e2
-            V::store(
-                {
-                    let mut s = V::mul(x_1, y_e34);
-                    s = V::mul_add(x_e1, y_e134, s);
-                    s = V::neg_mul_add(x_e2, y_e234, s);
-                    s = V::mul_add(x_e3, y_e4, s);
-                    s = V::neg_mul_add(x_e4, y_e3, s);
-                    s = V::mul_add(x_e12, y_e1234, s);
-                    s = V::neg_mul_add(x_e13, y_e14, s);
-                    s = V::mul_add(x_e14, y_e13, s);
-                    s = V::mul_add(x_e23, y_e24, s);
-                    s = V::neg_mul_add(x_e24, y_e23, s);
-                    s = V::mul_add(x_e34, y_1, s);
-                    s = V::mul_add(x_e123, y_e124, s);
-                    s = V::neg_mul_add(x_e124, y_e123, s);
-                    s = V::mul_add(x_e134, y_e1, s);
-                    s = V::neg_mul_add(x_e234, y_e2, s);
-                    s = V::mul_add(x_e1234, y_e12, s);
-                    s
-                },
-                out0.at(10usize, c),
-            );
+            V::store(v342, out0.at(10usize, c));
+            let mut v373 = V::mul(x_1, y_e123);
+            v373 = V::mul_add(x_e1, y_e23, v373);
+            v373 = V::neg_mul_add(x_e2, y_e13, v373);
+            v373 = V::mul_add(x_e3, y_e12, v373);
+            v373 = V::mul_add(x_e4, y_e1234, v373);
+            v373 = V::mul_add(x_e12, y_e3, v373);
+            v373 = V::neg_mul_add(x_e13, y_e2, v373);
+            v373 = V::neg_mul_add(x_e14, y_e234, v373);
+            v373 = V::mul_add(x_e23, y_e1, v373);
+            v373 = V::mul_add(x_e24, y_e134, v373);
+            v373 = V::neg_mul_add(x_e34, y_e124, v373);
+            v373 = V::mul_add(x_e123, y_1, v373);
+            v373 = V::mul_add(x_e124, y_e34, v373);
+            v373 = V::neg_mul_add(x_e134, y_e24, v373);
+            v373 = V::mul_add(x_e234, y_e14, v373);
+            v373 = V::neg_mul_add(x_e1234, y_e4, v373);
             // out0[11] = x_e234*y_e14 + x_e124*y_e34 + x_e123*y_1 + x_e24*y_e134 + x_e23*y_e1 + x_e12*y_e3 + x_e4*y_e1234 + x_e3*y_e12 + x_1*y_e123 + x_e1*y_e23 - x_e2*y_e13 - x_e13*y_e2 - x_e14*y_e234 - x_e34*y_e124 - x_e134*y_e24 - x_e1234*y_e4
-            V::store(
-                {
-                    let mut s = V::mul(x_1, y_e123);
-                    s = V::mul_add(x_e1, y_e23, s);
-                    s = V::neg_mul_add(x_e2, y_e13, s);
-                    s = V::mul_add(x_e3, y_e12, s);
-                    s = V::mul_add(x_e4, y_e1234, s);
-                    s = V::mul_add(x_e12, y_e3, s);
-                    s = V::neg_mul_add(x_e13, y_e2, s);
-                    s = V::neg_mul_add(x_e14, y_e234, s);
-                    s = V::mul_add(x_e23, y_e1, s);
-                    s = V::mul_add(x_e24, y_e134, s);
-                    s = V::neg_mul_add(x_e34, y_e124, s);
-                    s = V::mul_add(x_e123, y_1, s);
-                    s = V::mul_add(x_e124, y_e34, s);
-                    s = V::neg_mul_add(x_e134, y_e24, s);
-                    s = V::mul_add(x_e234, y_e14, s);
-                    s = V::neg_mul_add(x_e1234, y_e4, s);
-                    s
-                },
-                out0.at(11usize, c),
-            );
+            V::store(v373, out0.at(11usize, c));
+            let mut v404 = V::mul(x_1, y_e124);
+            v404 = V::mul_add(x_e1, y_e24, v404);
+            v404 = V::neg_mul_add(x_e2, y_e14, v404);
+            v404 = V::neg_mul_add(x_e3, y_e1234, v404);
+            v404 = V::mul_add(x_e4, y_e12, v404);
+            v404 = V::mul_add(x_e12, y_e4, v404);
+            v404 = V::mul_add(x_e13, y_e234, v404);
+            v404 = V::neg_mul_add(x_e14, y_e2, v404);
+            v404 = V::neg_mul_add(x_e23, y_e134, v404);
+            v404 = V::mul_add(x_e24, y_e1, v404);
+            v404 = V::mul_add(x_e34, y_e123, v404);
+            v404 = V::neg_mul_add(x_e123, y_e34, v404);
+            v404 = V::mul_add(x_e124, y_1, v404);
+            v404 = V::mul_add(x_e134, y_e23, v404);
+            v404 = V::neg_mul_add(x_e234, y_e13, v404);
+            v404 = V::mul_add(x_e1234, y_e3, v404);
             // out0[12] = x_e1234*y_e3 + x_e134*y_e23 + x_e124*y_1 + x_e34*y_e123 + x_e24*y_e1 + x_e13*y_e234 + x_e12*y_e4 + x_e4*y_e12 + x_1*y_e124 + x_e1*y_e24 - x_e2*y_e14 - x_e3*y_e1234 - x_e14*y_e2 - x_e23*y_e134 - x_e123*y_e34 - x_e234*y_e13
-            V::store(
-                {
-                    let mut s = V::mul(x_1, y_e124);
-                    s = V::mul_add(x_e1, y_e24, s);
-                    s = V::neg_mul_add(x_e2, y_e14, s);
-                    s = V::neg_mul_add(x_e3, y_e1234, s);
-                    s = V::mul_add(x_e4, y_e12, s);
-                    s = V::mul_add(x_e12, y_e4, s);
-                    s = V::mul_add(x_e13, y_e234, s);
-                    s = V::neg_mul_add(x_e14, y_e2, s);
-                    s = V::neg_mul_add(x_e23, y_e134, s);
-                    s = V::mul_add(x_e24, y_e1, s);
-                    s = V::mul_add(x_e34, y_e123, s);
-                    s = V::neg_mul_add(x_e123, y_e34, s);
-                    s = V::mul_add(x_e124, y_1, s);
-                    s = V::mul_add(x_e134, y_e23, s);
-                    s = V::neg_mul_add(x_e234, y_e13, s);
-                    s = V::mul_add(x_e1234, y_e3, s);
-                    s
-                },
-                out0.at(12usize, c),
-            );
+            V::store(v404, out0.at(12usize, c));
+            let mut v435 = V::mul(x_1, y_e134);
+            v435 = V::mul_add(x_e1, y_e34, v435);
+            v435 = V::mul_add(x_e2, y_e1234, v435);
+            v435 = V::neg_mul_add(x_e3, y_e14, v435);
+            v435 = V::mul_add(x_e4, y_e13, v435);
+            v435 = V::neg_mul_add(x_e12, y_e234, v435);
+            v435 = V::mul_add(x_e13, y_e4, v435);
+            v435 = V::neg_mul_add(x_e14, y_e3, v435);
+            v435 = V::mul_add(x_e23, y_e124, v435);
+            v435 = V::neg_mul_add(x_e24, y_e123, v435);
+            v435 = V::mul_add(x_e34, y_e1, v435);
+            v435 = V::mul_add(x_e123, y_e24, v435);
+            v435 = V::neg_mul_add(x_e124, y_e23, v435);
+            v435 = V::mul_add(x_e134, y_1, v435);
+            v435 = V::mul_add(x_e234, y_e12, v435);
+            v435 = V::neg_mul_add(x_e1234, y_e2, v435);
             // out0[13] = x_e234*y_e12 + x_e134*y_1 + x_e123*y_e24 + x_e34*y_e1 + x_e23*y_e124 + x_e13*y_e4 + x_e4*y_e13 + x_e2*y_e1234 + x_1*y_e134 + x_e1*y_e34 - x_e3*y_e14 - x_e12*y_e234 - x_e14*y_e3 - x_e24*y_e123 - x_e124*y_e23 - x_e1234*y_e2
-            V::store(
-                {
-                    let mut s = V::mul(x_1, y_e134);
-                    s = V::mul_add(x_e1, y_e34, s);
-                    s = V::mul_add(x_e2, y_e1234, s);
-                    s = V::neg_mul_add(x_e3, y_e14, s);
-                    s = V::mul_add(x_e4, y_e13, s);
-                    s = V::neg_mul_add(x_e12, y_e234, s);
-                    s = V::mul_add(x_e13, y_e4, s);
-                    s = V::neg_mul_add(x_e14, y_e3, s);
-                    s = V::mul_add(x_e23, y_e124, s);
-                    s = V::neg_mul_add(x_e24, y_e123, s);
-                    s = V::mul_add(x_e34, y_e1, s);
-                    s = V::mul_add(x_e123, y_e24, s);
-                    s = V::neg_mul_add(x_e124, y_e23, s);
-                    s = V::mul_add(x_e134, y_1, s);
-                    s = V::mul_add(x_e234, y_e12, s);
-                    s = V::neg_mul_add(x_e1234, y_e2, s);
-                    s
-                },
-                out0.at(13usize, c),
-            );
+            V::store(v435, out0.at(13usize, c));
+            let mut v466 = V::mul(x_1, y_e234);
+            v466 = V::mul_add(x_e1, y_e1234, v466);
+            v466 = V::mul_add(x_e2, y_e34, v466);
+            v466 = V::neg_mul_add(x_e3, y_e24, v466);
+            v466 = V::mul_add(x_e4, y_e23, v466);
+            v466 = V::neg_mul_add(x_e12, y_e134, v466);
+            v466 = V::mul_add(x_e13, y_e124, v466);
+            v466 = V::neg_mul_add(x_e14, y_e123, v466);
+            v466 = V::mul_add(x_e23, y_e4, v466);
+            v466 = V::neg_mul_add(x_e24, y_e3, v466);
+            v466 = V::mul_add(x_e34, y_e2, v466);
+            v466 = V::mul_add(x_e123, y_e14, v466);
+            v466 = V::neg_mul_add(x_e124, y_e13, v466);
+            v466 = V::mul_add(x_e134, y_e12, v466);
+            v466 = V::mul_add(x_e234, y_1, v466);
+            v466 = V::neg_mul_add(x_e1234, y_e1, v466);
             // out0[14] = x_e234*y_1 + x_e134*y_e12 + x_e123*y_e14 + x_e34*y_e2 + x_e23*y_e4 + x_e13*y_e124 + x_e4*y_e23 + x_e2*y_e34 + x_1*y_e234 + x_e1*y_e1234 - x_e3*y_e24 - x_e12*y_e134 - x_e14*y_e123 - x_e24*y_e3 - x_e124*y_e13 - x_e1234*y_e1
-            V::store(
-                {
-                    let mut s = V::mul(x_1, y_e234);
-                    s = V::mul_add(x_e1, y_e1234, s);
-                    s = V::mul_add(x_e2, y_e34, s);
-                    s = V::neg_mul_add(x_e3, y_e24, s);
-                    s = V::mul_add(x_e4, y_e23, s);
-                    s = V::neg_mul_add(x_e12, y_e134, s);
-                    s = V::mul_add(x_e13, y_e124, s);
-                    s = V::neg_mul_add(x_e14, y_e123, s);
-                    s = V::mul_add(x_e23, y_e4, s);
-                    s = V::neg_mul_add(x_e24, y_e3, s);
-                    s = V::mul_add(x_e34, y_e2, s);
-                    s = V::mul_add(x_e123, y_e14, s);
-                    s = V::neg_mul_add(x_e124, y_e13, s);
-                    s = V::mul_add(x_e134, y_e12, s);
-                    s = V::mul_add(x_e234, y_1, s);
-                    s = V::neg_mul_add(x_e1234, y_e1, s);
-                    s
-                },
-                out0.at(14usize, c),
-            );
+            V::store(v466, out0.at(14usize, c));
+            let mut v497 = V::mul(x_1, y_e1234);
+            v497 = V::mul_add(x_e1, y_e234, v497);
+            v497 = V::neg_mul_add(x_e2, y_e134, v497);
+            v497 = V::mul_add(x_e3, y_e124, v497);
+            v497 = V::neg_mul_add(x_e4, y_e123, v497);
+            v497 = V::mul_add(x_e12, y_e34, v497);
+            v497 = V::neg_mul_add(x_e13, y_e24, v497);
+            v497 = V::mul_add(x_e14, y_e23, v497);
+            v497 = V::mul_add(x_e23, y_e14, v497);
+            v497 = V::neg_mul_add(x_e24, y_e13, v497);
+            v497 = V::mul_add(x_e34, y_e12, v497);
+            v497 = V::mul_add(x_e123, y_e4, v497);
+            v497 = V::neg_mul_add(x_e124, y_e3, v497);
+            v497 = V::mul_add(x_e134, y_e2, v497);
+            v497 = V::neg_mul_add(x_e234, y_e1, v497);
+            v497 = V::mul_add(x_e1234, y_1, v497);
             // out0[15] = x_e1234*y_1 + x_e134*y_e2 + x_e123*y_e4 + x_e34*y_e12 + x_e23*y_e14 + x_e14*y_e23 + x_e12*y_e34 + x_e3*y_e124 + x_1*y_e1234 + x_e1*y_e234 - x_e2*y_e134 - x_e4*y_e123 - x_e13*y_e24 - x_e24*y_e13 - x_e124*y_e3 - x_e234*y_e1
-            V::store(
-                {
-                    let mut s = V::mul(x_1, y_e1234);
-                    s = V::mul_add(x_e1, y_e234, s);
-                    s = V::neg_mul_add(x_e2, y_e134, s);
-                    s = V::mul_add(x_e3, y_e124, s);
-                    s = V::neg_mul_add(x_e4, y_e123, s);
-                    s = V::mul_add(x_e12, y_e34, s);
-                    s = V::neg_mul_add(x_e13, y_e24, s);
-                    s = V::mul_add(x_e14, y_e23, s);
-                    s = V::mul_add(x_e23, y_e14, s);
-                    s = V::neg_mul_add(x_e24, y_e13, s);
-                    s = V::mul_add(x_e34, y_e12, s);
-                    s = V::mul_add(x_e123, y_e4, s);
-                    s = V::neg_mul_add(x_e124, y_e3, s);
-                    s = V::mul_add(x_e134, y_e2, s);
-                    s = V::neg_mul_add(x_e234, y_e1, s);
-                    s = V::mul_add(x_e1234, y_1, s);
-                    s
-                },
-                out0.at(15usize, c),
-            );
+            V::store(v497, out0.at(15usize, c));
         }
     }
 }
@@ -433,418 +355,328 @@ unsafe fn geometric_product_1<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let out0 = args.outputs[0];
         for group in 0..args.groups {
             let c = group * V::LANES;
-            let y_e1234 = V::load(y.at(15usize, c));
-            let grad_o_e1234 = V::load(grad_o.at(15usize, c));
-            let y_e234 = V::load(y.at(14usize, c));
-            let grad_o_e234 = V::load(grad_o.at(14usize, c));
-            let y_e134 = V::load(y.at(13usize, c));
-            let grad_o_e134 = V::load(grad_o.at(13usize, c));
-            let y_e124 = V::load(y.at(12usize, c));
-            let grad_o_e124 = V::load(grad_o.at(12usize, c));
-            let y_e123 = V::load(y.at(11usize, c));
-            let grad_o_e123 = V::load(grad_o.at(11usize, c));
-            let y_e34 = V::load(y.at(10usize, c));
-            let grad_o_e34 = V::load(grad_o.at(10usize, c));
-            let y_e24 = V::load(y.at(9usize, c));
-            let grad_o_e24 = V::load(grad_o.at(9usize, c));
-            let y_e23 = V::load(y.at(8usize, c));
-            let grad_o_e23 = V::load(grad_o.at(8usize, c));
-            let y_e14 = V::load(y.at(7usize, c));
-            let grad_o_e14 = V::load(grad_o.at(7usize, c));
-            let y_e13 = V::load(y.at(6usize, c));
-            let grad_o_e13 = V::load(grad_o.at(6usize, c));
-            let y_e12 = V::load(y.at(5usize, c));
-            let grad_o_e12 = V::load(grad_o.at(5usize, c));
-            let y_e4 = V::load(y.at(4usize, c));
-            let grad_o_e4 = V::load(grad_o.at(4usize, c));
-            let y_e3 = V::load(y.at(3usize, c));
-            let grad_o_e3 = V::load(grad_o.at(3usize, c));
-            let y_e2 = V::load(y.at(2usize, c));
-            let grad_o_e2 = V::load(grad_o.at(2usize, c));
-            let y_e1 = V::load(y.at(1usize, c));
-            let grad_o_e1 = V::load(grad_o.at(1usize, c));
+            y.prefetch::<16usize>(c);
+            grad_o.prefetch::<16usize>(c);
             let y_1 = V::load(y.at(0usize, c));
+            let grad_o_e1234 = V::load(grad_o.at(15usize, c));
+            let mut v2 = V::mul(y_1, grad_o_e1234);
+            let y_e1 = V::load(y.at(1usize, c));
+            let y_e2 = V::load(y.at(2usize, c));
+            let mut v6 = V::mul(y_e2, grad_o_e1234);
+            let y_e3 = V::load(y.at(3usize, c));
+            let mut v8 = V::mul(y_e3, grad_o_e1234);
+            let y_e4 = V::load(y.at(4usize, c));
+            let mut v10 = V::mul(y_e4, grad_o_e1234);
+            let y_e12 = V::load(y.at(5usize, c));
+            let mut v12 = V::mul(y_e12, grad_o_e1234);
+            let y_e13 = V::load(y.at(6usize, c));
+            let mut v14 = V::mul(y_e13, grad_o_e1234);
+            let y_e14 = V::load(y.at(7usize, c));
+            let mut v16 = V::mul(y_e14, grad_o_e1234);
+            let y_e23 = V::load(y.at(8usize, c));
+            let mut v18 = V::mul(y_e23, grad_o_e1234);
+            let y_e24 = V::load(y.at(9usize, c));
+            let y_e34 = V::load(y.at(10usize, c));
+            let mut v22 = V::mul(y_e34, grad_o_e1234);
+            let y_e123 = V::load(y.at(11usize, c));
+            let y_e124 = V::load(y.at(12usize, c));
+            let mut v26 = V::mul(y_e124, grad_o_e1234);
+            let y_e134 = V::load(y.at(13usize, c));
+            let y_e234 = V::load(y.at(14usize, c));
+            let mut v30 = V::mul(y_e234, grad_o_e1234);
+            let y_e1234 = V::load(y.at(15usize, c));
+            let mut v32 = V::mul(y_e1234, grad_o_e1234);
+            let grad_o_e234 = V::load(grad_o.at(14usize, c));
+            v2 = V::neg_mul_add(y_e1, grad_o_e234, v2);
+            let mut v36 = V::mul(y_1, grad_o_e234);
+            v36 = V::neg_mul_add(y_e1, grad_o_e1234, v36);
+            v6 = V::mul_add(y_e12, grad_o_e234, v6);
+            v8 = V::mul_add(y_e13, grad_o_e234, v8);
+            v10 = V::mul_add(y_e14, grad_o_e234, v10);
+            v12 = V::mul_add(y_e2, grad_o_e234, v12);
+            v14 = V::mul_add(y_e3, grad_o_e234, v14);
+            v16 = V::mul_add(y_e4, grad_o_e234, v16);
+            v18 = V::neg_mul_add(y_e123, grad_o_e234, v18);
+            let mut v52 = V::mul(y_e124, grad_o_e234);
+            v52 = V::neg_mul_add(y_e24, grad_o_e1234, v52);
+            v22 = V::neg_mul_add(y_e134, grad_o_e234, v22);
+            let mut v56 = V::mul(y_e23, grad_o_e234);
+            v56 = V::neg_mul_add(y_e123, grad_o_e1234, v56);
+            v26 = V::neg_mul_add(y_e24, grad_o_e234, v26);
+            let mut v60 = V::mul(y_e34, grad_o_e234);
+            v60 = V::neg_mul_add(y_e134, grad_o_e1234, v60);
+            v30 = V::mul_add(y_e1234, grad_o_e234, v30);
+            v32 = V::mul_add(y_e234, grad_o_e234, v32);
+            let grad_o_e134 = V::load(grad_o.at(13usize, c));
+            v2 = V::neg_mul_add(y_e2, grad_o_e134, v2);
+            v36 = V::mul_add(y_e12, grad_o_e134, v36);
+            v6 = V::mul_add(y_1, grad_o_e134, v6);
+            v8 = V::mul_add(y_e23, grad_o_e134, v8);
+            v10 = V::mul_add(y_e24, grad_o_e134, v10);
+            v12 = V::mul_add(y_e1, grad_o_e134, v12);
+            v14 = V::mul_add(y_e123, grad_o_e134, v14);
+            v16 = V::mul_add(y_e124, grad_o_e134, v16);
+            v18 = V::neg_mul_add(y_e3, grad_o_e134, v18);
+            v52 = V::mul_add(y_e4, grad_o_e134, v52);
+            v22 = V::neg_mul_add(y_e234, grad_o_e134, v22);
+            v56 = V::mul_add(y_e13, grad_o_e134, v56);
+            v26 = V::neg_mul_add(y_e14, grad_o_e134, v26);
+            v60 = V::mul_add(y_e1234, grad_o_e134, v60);
+            v30 = V::mul_add(y_e34, grad_o_e134, v30);
+            v32 = V::mul_add(y_e134, grad_o_e134, v32);
+            let grad_o_e124 = V::load(grad_o.at(12usize, c));
+            v2 = V::mul_add(y_e3, grad_o_e124, v2);
+            v36 = V::neg_mul_add(y_e13, grad_o_e124, v36);
+            v6 = V::mul_add(y_e23, grad_o_e124, v6);
+            let mut v107 = V::mul_sub(y_1, grad_o_e124, v8);
+            v10 = V::neg_mul_add(y_e34, grad_o_e124, v10);
+            v12 = V::mul_add(y_e123, grad_o_e124, v12);
+            let mut v113 = V::mul_sub(y_e1, grad_o_e124, v14);
+            v16 = V::neg_mul_add(y_e134, grad_o_e124, v16);
+            v18 = V::neg_mul_add(y_e2, grad_o_e124, v18);
+            v52 = V::mul_add(y_e234, grad_o_e124, v52);
+            v22 = V::mul_add(y_e4, grad_o_e124, v22);
+            v56 = V::mul_add(y_e12, grad_o_e124, v56);
+            v26 = V::neg_mul_add(y_e1234, grad_o_e124, v26);
+            v60 = V::neg_mul_add(y_e14, grad_o_e124, v60);
+            v30 = V::mul_add(y_e24, grad_o_e124, v30);
+            v32 = V::mul_add(y_e124, grad_o_e124, v32);
+            let grad_o_e123 = V::load(grad_o.at(11usize, c));
+            v2 = V::neg_mul_add(y_e4, grad_o_e123, v2);
+            v36 = V::mul_add(y_e14, grad_o_e123, v36);
+            v6 = V::neg_mul_add(y_e24, grad_o_e123, v6);
+            v107 = V::mul_add(y_e34, grad_o_e123, v107);
+            v10 = V::mul_add(y_1, grad_o_e123, v10);
+            v12 = V::neg_mul_add(y_e124, grad_o_e123, v12);
+            v113 = V::mul_add(y_e134, grad_o_e123, v113);
+            v16 = V::mul_add(y_e1, grad_o_e123, v16);
+            v18 = V::neg_mul_add(y_e234, grad_o_e123, v18);
+            v52 = V::neg_mul_add(y_e2, grad_o_e123, v52);
+            v22 = V::mul_add(y_e3, grad_o_e123, v22);
+            v56 = V::mul_add(y_e1234, grad_o_e123, v56);
+            v26 = V::mul_add(y_e12, grad_o_e123, v26);
+            v60 = V::neg_mul_add(y_e13, grad_o_e123, v60);
+            v30 = V::mul_add(y_e23, grad_o_e123, v30);
+            v32 = V::mul_add(y_e123, grad_o_e123, v32);
+            let grad_o_e34 = V::load(grad_o.at(10usize, c));
+            v2 = V::mul_add(y_e12, grad_o_e34, v2);
+            v36 = V::neg_mul_add(y_e2, grad_o_e34, v36);
+            v6 = V::mul_add(y_e1, grad_o_e34, v6);
+            v107 = V::neg_mul_add(y_e123, grad_o_e34, v107);
+            v10 = V::mul_add(y_e124, grad_o_e34, v10);
+            v12 = V::mul_add(y_1, grad_o_e34, v12);
+            v113 = V::neg_mul_add(y_e23, grad_o_e34, v113);
+            v16 = V::mul_add(y_e24, grad_o_e34, v16);
+            v18 = V::mul_add(y_e13, grad_o_e34, v18);
+            v52 = V::neg_mul_add(y_e14, grad_o_e34, v52);
+            v22 = V::mul_add(y_e1234, grad_o_e34, v22);
+            v56 = V::neg_mul_add(y_e3, grad_o_e34, v56);
+            v26 = V::mul_add(y_e4, grad_o_e34, v26);
+            v60 = V::neg_mul_add(y_e234, grad_o_e34, v60);
+            v30 = V::mul_add(y_e134, grad_o_e34, v30);
+            v32 = V::mul_add(y_e34, grad_o_e34, v32);
+            let grad_o_e24 = V::load(grad_o.at(9usize, c));
+            v2 = V::neg_mul_add(y_e13, grad_o_e24, v2);
+            v36 = V::mul_add(y_e3, grad_o_e24, v36);
+            v6 = V::mul_add(y_e123, grad_o_e24, v6);
+            v107 = V::mul_add(y_e1, grad_o_e24, v107);
+            v10 = V::neg_mul_add(y_e134, grad_o_e24, v10);
+            v12 = V::mul_add(y_e23, grad_o_e24, v12);
+            v113 = V::mul_add(y_1, grad_o_e24, v113);
+            v16 = V::neg_mul_add(y_e34, grad_o_e24, v16);
+            v18 = V::mul_add(y_e12, grad_o_e24, v18);
+            v52 = V::neg_mul_add(y_e1234, grad_o_e24, v52);
+            v22 = V::neg_mul_add(y_e14, grad_o_e24, v22);
+            v56 = V::neg_mul_add(y_e2, grad_o_e24, v56);
+            v26 = V::mul_add(y_e234, grad_o_e24, v26);
+            v60 = V::mul_add(y_e4, grad_o_e24, v60);
+            v30 = V::mul_add(y_e124, grad_o_e24, v30);
+            v32 = V::mul_add(y_e24, grad_o_e24, v32);
+            let grad_o_e23 = V::load(grad_o.at(8usize, c));
+            v2 = V::mul_add(y_e14, grad_o_e23, v2);
+            v36 = V::neg_mul_add(y_e4, grad_o_e23, v36);
+            v6 = V::neg_mul_add(y_e124, grad_o_e23, v6);
+            v107 = V::mul_add(y_e134, grad_o_e23, v107);
+            v10 = V::mul_add(y_e1, grad_o_e23, v10);
+            v12 = V::neg_mul_add(y_e24, grad_o_e23, v12);
+            v113 = V::mul_add(y_e34, grad_o_e23, v113);
+            v16 = V::mul_add(y_1, grad_o_e23, v16);
+            v18 = V::mul_add(y_e1234, grad_o_e23, v18);
+            v52 = V::mul_add(y_e12, grad_o_e23, v52);
+            v22 = V::neg_mul_add(y_e13, grad_o_e23, v22);
+            v56 = V::neg_mul_add(y_e234, grad_o_e23, v56);
+            v26 = V::neg_mul_add(y_e2, grad_o_e23, v26);
+            v60 = V::mul_add(y_e3, grad_o_e23, v60);
+            v30 = V::mul_add(y_e123, grad_o_e23, v30);
+            v32 = V::mul_add(y_e23, grad_o_e23, v32);
+            let grad_o_e14 = V::load(grad_o.at(7usize, c));
+            v2 = V::neg_mul_add(y_e23, grad_o_e14, v2);
+            v36 = V::mul_add(y_e123, grad_o_e14, v36);
+            v6 = V::mul_add(y_e3, grad_o_e14, v6);
+            v107 = V::mul_add(y_e2, grad_o_e14, v107);
+            v10 = V::neg_mul_add(y_e234, grad_o_e14, v10);
+            v12 = V::mul_add(y_e13, grad_o_e14, v12);
+            v113 = V::mul_add(y_e12, grad_o_e14, v113);
+            v16 = V::neg_mul_add(y_e1234, grad_o_e14, v16);
+            v18 = V::mul_add(y_1, grad_o_e14, v18);
+            v52 = V::neg_mul_add(y_e34, grad_o_e14, v52);
+            v22 = V::neg_mul_add(y_e24, grad_o_e14, v22);
+            v56 = V::neg_mul_add(y_e1, grad_o_e14, v56);
+            v26 = V::mul_add(y_e134, grad_o_e14, v26);
+            v60 = V::mul_add(y_e124, grad_o_e14, v60);
+            v30 = V::mul_add(y_e4, grad_o_e14, v30);
+            v32 = V::mul_add(y_e14, grad_o_e14, v32);
+            let grad_o_e13 = V::load(grad_o.at(6usize, c));
+            v2 = V::mul_add(y_e24, grad_o_e13, v2);
+            v36 = V::neg_mul_add(y_e124, grad_o_e13, v36);
+            v6 = V::neg_mul_add(y_e4, grad_o_e13, v6);
+            v107 = V::mul_add(y_e234, grad_o_e13, v107);
+            v10 = V::mul_add(y_e2, grad_o_e13, v10);
+            v12 = V::neg_mul_add(y_e14, grad_o_e13, v12);
+            v113 = V::mul_add(y_e1234, grad_o_e13, v113);
+            v16 = V::mul_add(y_e12, grad_o_e13, v16);
+            v18 = V::mul_add(y_e34, grad_o_e13, v18);
+            v52 = V::mul_add(y_1, grad_o_e13, v52);
+            v22 = V::neg_mul_add(y_e23, grad_o_e13, v22);
+            v56 = V::neg_mul_add(y_e134, grad_o_e13, v56);
+            v26 = V::neg_mul_add(y_e1, grad_o_e13, v26);
+            v60 = V::mul_add(y_e123, grad_o_e13, v60);
+            v30 = V::mul_add(y_e3, grad_o_e13, v30);
+            v32 = V::mul_add(y_e13, grad_o_e13, v32);
+            let grad_o_e12 = V::load(grad_o.at(5usize, c));
+            v2 = V::neg_mul_add(y_e34, grad_o_e12, v2);
+            v36 = V::mul_add(y_e134, grad_o_e12, v36);
+            v6 = V::neg_mul_add(y_e234, grad_o_e12, v6);
+            v107 = V::neg_mul_add(y_e4, grad_o_e12, v107);
+            v10 = V::neg_mul_add(y_e3, grad_o_e12, v10);
+            v12 = V::neg_mul_add(y_e1234, grad_o_e12, v12);
+            v113 = V::neg_mul_add(y_e14, grad_o_e12, v113);
+            v16 = V::neg_mul_add(y_e13, grad_o_e12, v16);
+            v18 = V::mul_add(y_e24, grad_o_e12, v18);
+            v52 = V::mul_add(y_e23, grad_o_e12, v52);
+            v22 = V::mul_add(y_1, grad_o_e12, v22);
+            v56 = V::neg_mul_add(y_e124, grad_o_e12, v56);
+            v26 = V::neg_mul_add(y_e123, grad_o_e12, v26);
+            v60 = V::neg_mul_add(y_e1, grad_o_e12, v60);
+            v30 = V::mul_add(y_e2, grad_o_e12, v30);
+            v32 = V::mul_add(y_e12, grad_o_e12, v32);
+            let grad_o_e4 = V::load(grad_o.at(4usize, c));
+            v2 = V::mul_add(y_e123, grad_o_e4, v2);
+            v36 = V::neg_mul_add(y_e23, grad_o_e4, v36);
+            v6 = V::mul_add(y_e13, grad_o_e4, v6);
+            v107 = V::mul_add(y_e12, grad_o_e4, v107);
+            v10 = V::neg_mul_add(y_e1234, grad_o_e4, v10);
+            v12 = V::mul_add(y_e3, grad_o_e4, v12);
+            v113 = V::mul_add(y_e2, grad_o_e4, v113);
+            v16 = V::neg_mul_add(y_e234, grad_o_e4, v16);
+            v18 = V::neg_mul_add(y_e1, grad_o_e4, v18);
+            v52 = V::mul_add(y_e134, grad_o_e4, v52);
+            v22 = V::mul_add(y_e124, grad_o_e4, v22);
+            v56 = V::mul_add(y_1, grad_o_e4, v56);
+            v26 = V::neg_mul_add(y_e34, grad_o_e4, v26);
+            v60 = V::neg_mul_add(y_e24, grad_o_e4, v60);
+            v30 = V::mul_add(y_e14, grad_o_e4, v30);
+            v32 = V::mul_add(y_e4, grad_o_e4, v32);
+            let grad_o_e3 = V::load(grad_o.at(3usize, c));
+            v2 = V::neg_mul_add(y_e124, grad_o_e3, v2);
+            v36 = V::mul_add(y_e24, grad_o_e3, v36);
+            v6 = V::neg_mul_add(y_e14, grad_o_e3, v6);
+            v107 = V::mul_add(y_e1234, grad_o_e3, v107);
+            v10 = V::mul_add(y_e12, grad_o_e3, v10);
+            v12 = V::neg_mul_add(y_e4, grad_o_e3, v12);
+            v113 = V::mul_add(y_e234, grad_o_e3, v113);
+            v16 = V::mul_add(y_e2, grad_o_e3, v16);
+            v18 = V::neg_mul_add(y_e134, grad_o_e3, v18);
+            v52 = V::neg_mul_add(y_e1, grad_o_e3, v52);
+            v22 = V::mul_add(y_e123, grad_o_e3, v22);
+            v56 = V::mul_add(y_e34, grad_o_e3, v56);
+            v26 = V::mul_add(y_1, grad_o_e3, v26);
+            v60 = V::neg_mul_add(y_e23, grad_o_e3, v60);
+            v30 = V::mul_add(y_e13, grad_o_e3, v30);
+            v32 = V::mul_add(y_e3, grad_o_e3, v32);
+            let grad_o_e2 = V::load(grad_o.at(2usize, c));
+            v2 = V::mul_add(y_e134, grad_o_e2, v2);
+            v36 = V::neg_mul_add(y_e34, grad_o_e2, v36);
+            v6 = V::neg_mul_add(y_e1234, grad_o_e2, v6);
+            v107 = V::neg_mul_add(y_e14, grad_o_e2, v107);
+            v10 = V::neg_mul_add(y_e13, grad_o_e2, v10);
+            v12 = V::neg_mul_add(y_e234, grad_o_e2, v12);
+            v113 = V::neg_mul_add(y_e4, grad_o_e2, v113);
+            v16 = V::neg_mul_add(y_e3, grad_o_e2, v16);
+            v18 = V::neg_mul_add(y_e124, grad_o_e2, v18);
+            v52 = V::neg_mul_add(y_e123, grad_o_e2, v52);
+            v22 = V::neg_mul_add(y_e1, grad_o_e2, v22);
+            v56 = V::mul_add(y_e24, grad_o_e2, v56);
+            v26 = V::mul_add(y_e23, grad_o_e2, v26);
+            v60 = V::mul_add(y_1, grad_o_e2, v60);
+            v30 = V::mul_add(y_e12, grad_o_e2, v30);
+            v32 = V::mul_add(y_e2, grad_o_e2, v32);
+            let grad_o_e1 = V::load(grad_o.at(1usize, c));
+            v2 = V::mul_add(y_e234, grad_o_e1, v2);
+            v36 = V::neg_mul_add(y_e1234, grad_o_e1, v36);
+            v6 = V::neg_mul_add(y_e34, grad_o_e1, v6);
+            v107 = V::neg_mul_add(y_e24, grad_o_e1, v107);
+            v10 = V::neg_mul_add(y_e23, grad_o_e1, v10);
+            v12 = V::neg_mul_add(y_e134, grad_o_e1, v12);
+            v113 = V::neg_mul_add(y_e124, grad_o_e1, v113);
+            v16 = V::neg_mul_add(y_e123, grad_o_e1, v16);
+            v18 = V::neg_mul_add(y_e4, grad_o_e1, v18);
+            v52 = V::neg_mul_add(y_e3, grad_o_e1, v52);
+            v22 = V::neg_mul_add(y_e2, grad_o_e1, v22);
+            v56 = V::mul_add(y_e14, grad_o_e1, v56);
+            v26 = V::mul_add(y_e13, grad_o_e1, v26);
+            v60 = V::mul_add(y_e12, grad_o_e1, v60);
+            v30 = V::mul_add(y_1, grad_o_e1, v30);
+            v32 = V::mul_add(y_e1, grad_o_e1, v32);
             let grad_o_1 = V::load(grad_o.at(0usize, c));
-            // out0[0] = y_e1234*grad_o_e1234 + y_e234*grad_o_e234 + y_e134*grad_o_e134 + y_e124*grad_o_e124 + y_e123*grad_o_e123 + y_e34*grad_o_e34 + y_e24*grad_o_e24 + y_e23*grad_o_e23 + y_e14*grad_o_e14 + y_e13*grad_o_e13 + y_e12*grad_o_e12 + y_e4*grad_o_e4 + y_e3*grad_o_e3 + y_e2*grad_o_e2 + y_e1*grad_o_e1 + y_1*grad_o_1
-            V::store(
-                {
-                    let mut s = V::mul(y_e1234, grad_o_e1234);
-                    s = V::mul_add(y_e234, grad_o_e234, s);
-                    s = V::mul_add(y_e134, grad_o_e134, s);
-                    s = V::mul_add(y_e124, grad_o_e124, s);
-                    s = V::mul_add(y_e123, grad_o_e123, s);
-                    s = V::mul_add(y_e34, grad_o_e34, s);
-                    s = V::mul_add(y_e24, grad_o_e24, s);
-                    s = V::mul_add(y_e23, grad_o_e23, s);
-                    s = V::mul_add(y_e14, grad_o_e14, s);
-                    s = V::mul_add(y_e13, grad_o_e13, s);
-                    s = V::mul_add(y_e12, grad_o_e12, s);
-                    s = V::mul_add(y_e4, grad_o_e4, s);
-                    s = V::mul_add(y_e3, grad_o_e3, s);
-                    s = V::mul_add(y_e2, grad_o_e2, s);
-                    s = V::mul_add(y_e1, grad_o_e1, s);
-                    s = V::mul_add(y_1, grad_o_1, s);
-                    s
-                },
-                out0.at(0usize, c),
-            );
-            // out0[1] = y_e234*grad_o_e1234 + y_e1234*grad_o_e234 + y_e34*grad_o_e134 + y_e24*grad_o_e124 + y_e23*grad_o_e123 + y_e134*grad_o_e34 + y_e124*grad_o_e24 + y_e123*grad_o_e23 + y_e4*grad_o_e14 + y_e3*grad_o_e13 + y_e2*grad_o_e12 + y_e14*grad_o_e4 + y_e13*grad_o_e3 + y_e12*grad_o_e2 + y_1*grad_o_e1 + y_e1*grad_o_1
-            V::store(
-                {
-                    let mut s = V::mul(y_e234, grad_o_e1234);
-                    s = V::mul_add(y_e1234, grad_o_e234, s);
-                    s = V::mul_add(y_e34, grad_o_e134, s);
-                    s = V::mul_add(y_e24, grad_o_e124, s);
-                    s = V::mul_add(y_e23, grad_o_e123, s);
-                    s = V::mul_add(y_e134, grad_o_e34, s);
-                    s = V::mul_add(y_e124, grad_o_e24, s);
-                    s = V::mul_add(y_e123, grad_o_e23, s);
-                    s = V::mul_add(y_e4, grad_o_e14, s);
-                    s = V::mul_add(y_e3, grad_o_e13, s);
-                    s = V::mul_add(y_e2, grad_o_e12, s);
-                    s = V::mul_add(y_e14, grad_o_e4, s);
-                    s = V::mul_add(y_e13, grad_o_e3, s);
-                    s = V::mul_add(y_e12, grad_o_e2, s);
-                    s = V::mul_add(y_1, grad_o_e1, s);
-                    s = V::mul_add(y_e1, grad_o_1, s);
-                    s
-                },
-                out0.at(1usize, c),
-            );
-            // out0[2] = y_e34*grad_o_e234 - y_e134*grad_o_e1234 + y_e1234*grad_o_e134 - y_e14*grad_o_e124 - y_e13*grad_o_e123 - y_e234*grad_o_e34 + y_e4*grad_o_e24 + y_e3*grad_o_e23 + y_e124*grad_o_e14 + y_e123*grad_o_e13 - y_e1*grad_o_e12 - y_e24*grad_o_e4 - y_e23*grad_o_e3 + y_1*grad_o_e2 + y_e12*grad_o_e1 - y_e2*grad_o_1
-            V::store(
-                {
-                    let mut s = V::mul(y_e34, grad_o_e234);
-                    s = V::neg_mul_add(y_e134, grad_o_e1234, s);
-                    s = V::mul_add(y_e1234, grad_o_e134, s);
-                    s = V::neg_mul_add(y_e14, grad_o_e124, s);
-                    s = V::neg_mul_add(y_e13, grad_o_e123, s);
-                    s = V::neg_mul_add(y_e234, grad_o_e34, s);
-                    s = V::mul_add(y_e4, grad_o_e24, s);
-                    s = V::mul_add(y_e3, grad_o_e23, s);
-                    s = V::mul_add(y_e124, grad_o_e14, s);
-                    s = V::mul_add(y_e123, grad_o_e13, s);
-                    s = V::neg_mul_add(y_e1, grad_o_e12, s);
-                    s = V::neg_mul_add(y_e24, grad_o_e4, s);
-                    s = V::neg_mul_add(y_e23, grad_o_e3, s);
-                    s = V::mul_add(y_1, grad_o_e2, s);
-                    s = V::mul_add(y_e12, grad_o_e1, s);
-                    s = V::neg_mul_add(y_e2, grad_o_1, s);
-                    s
-                },
-                out0.at(2usize, c),
-            );
-            // out0[3] = y_e124*grad_o_e1234 - y_e24*grad_o_e234 - y_e14*grad_o_e134 - y_e1234*grad_o_e124 + y_e12*grad_o_e123 + y_e4*grad_o_e34 + y_e234*grad_o_e24 - y_e2*grad_o_e23 + y_e134*grad_o_e14 - y_e1*grad_o_e13 - y_e123*grad_o_e12 - y_e34*grad_o_e4 + y_1*grad_o_e3 + y_e23*grad_o_e2 + y_e13*grad_o_e1 - y_e3*grad_o_1
-            V::store(
-                {
-                    let mut s = V::mul(y_e124, grad_o_e1234);
-                    s = V::neg_mul_add(y_e24, grad_o_e234, s);
-                    s = V::neg_mul_add(y_e14, grad_o_e134, s);
-                    s = V::neg_mul_add(y_e1234, grad_o_e124, s);
-                    s = V::mul_add(y_e12, grad_o_e123, s);
-                    s = V::mul_add(y_e4, grad_o_e34, s);
-                    s = V::mul_add(y_e234, grad_o_e24, s);
-                    s = V::neg_mul_add(y_e2, grad_o_e23, s);
-                    s = V::mul_add(y_e134, grad_o_e14, s);
-                    s = V::neg_mul_add(y_e1, grad_o_e13, s);
-                    s = V::neg_mul_add(y_e123, grad_o_e12, s);
-                    s = V::neg_mul_add(y_e34, grad_o_e4, s);
-                    s = V::mul_add(y_1, grad_o_e3, s);
-                    s = V::mul_add(y_e23, grad_o_e2, s);
-                    s = V::mul_add(y_e13, grad_o_e1, s);
-                    s = V::neg_mul_add(y_e3, grad_o_1, s);
-                    s
-                },
-                out0.at(3usize, c),
-            );
-            // out0[4] = y_e23*grad_o_e234 - y_e123*grad_o_e1234 + y_e13*grad_o_e134 + y_e12*grad_o_e124 + y_e1234*grad_o_e123 - y_e3*grad_o_e34 - y_e2*grad_o_e24 - y_e234*grad_o_e23 - y_e1*grad_o_e14 - y_e134*grad_o_e13 - y_e124*grad_o_e12 + y_1*grad_o_e4 + y_e34*grad_o_e3 + y_e24*grad_o_e2 + y_e14*grad_o_e1 - y_e4*grad_o_1
-            V::store(
-                {
-                    let mut s = V::mul(y_e23, grad_o_e234);
-                    s = V::neg_mul_add(y_e123, grad_o_e1234, s);
-                    s = V::mul_add(y_e13, grad_o_e134, s);
-                    s = V::mul_add(y_e12, grad_o_e124, s);
-                    s = V::mul_add(y_e1234, grad_o_e123, s);
-                    s = V::neg_mul_add(y_e3, grad_o_e34, s);
-                    s = V::neg_mul_add(y_e2, grad_o_e24, s);
-                    s = V::neg_mul_add(y_e234, grad_o_e23, s);
-                    s = V::neg_mul_add(y_e1, grad_o_e14, s);
-                    s = V::neg_mul_add(y_e134, grad_o_e13, s);
-                    s = V::neg_mul_add(y_e124, grad_o_e12, s);
-                    s = V::mul_add(y_1, grad_o_e4, s);
-                    s = V::mul_add(y_e34, grad_o_e3, s);
-                    s = V::mul_add(y_e24, grad_o_e2, s);
-                    s = V::mul_add(y_e14, grad_o_e1, s);
-                    s = V::neg_mul_add(y_e4, grad_o_1, s);
-                    s
-                },
-                out0.at(4usize, c),
-            );
-            // out0[5] = y_e34*grad_o_e1234 - y_e134*grad_o_e234 - y_e234*grad_o_e134 + y_e4*grad_o_e124 + y_e3*grad_o_e123 + y_e1234*grad_o_e34 - y_e14*grad_o_e24 - y_e13*grad_o_e23 - y_e24*grad_o_e14 - y_e23*grad_o_e13 + y_1*grad_o_e12 + y_e124*grad_o_e4 + y_e123*grad_o_e3 - y_e1*grad_o_e2 - y_e2*grad_o_e1 + y_e12*grad_o_1
-            V::store(
-                {
-                    let mut s = V::mul(y_e34, grad_o_e1234);
-                    s = V::neg_mul_add(y_e134, grad_o_e234, s);
-                    s = V::neg_mul_add(y_e234, grad_o_e134, s);
-                    s = V::mul_add(y_e4, grad_o_e124, s);
-                    s = V::mul_add(y_e3, grad_o_e123, s);
-                    s = V::mul_add(y_e1234, grad_o_e34, s);
-                    s = V::neg_mul_add(y_e14, grad_o_e24, s);
-                    s = V::neg_mul_add(y_e13, grad_o_e23, s);
-                    s = V::neg_mul_add(y_e24, grad_o_e14, s);
-                    s = V::neg_mul_add(y_e23, grad_o_e13, s);
-                    s = V::mul_add(y_1, grad_o_e12, s);
-                    s = V::mul_add(y_e124, grad_o_e4, s);
-                    s = V::mul_add(y_e123, grad_o_e3, s);
-                    s = V::neg_mul_add(y_e1, grad_o_e2, s);
-                    s = V::neg_mul_add(y_e2, grad_o_e1, s);
-                    s = V::mul_add(y_e12, grad_o_1, s);
-                    s
-                },
-                out0.at(5usize, c),
-            );
-            // out0[6] = y_e124*grad_o_e234 - y_e24*grad_o_e1234 + y_e4*grad_o_e134 + y_e234*grad_o_e124 - y_e2*grad_o_e123 - y_e14*grad_o_e34 - y_e1234*grad_o_e24 + y_e12*grad_o_e23 - y_e34*grad_o_e14 + y_1*grad_o_e13 + y_e23*grad_o_e12 + y_e134*grad_o_e4 - y_e1*grad_o_e3 - y_e123*grad_o_e2 - y_e3*grad_o_e1 + y_e13*grad_o_1
-            V::store(
-                {
-                    let mut s = V::mul(y_e124, grad_o_e234);
-                    s = V::neg_mul_add(y_e24, grad_o_e1234, s);
-                    s = V::mul_add(y_e4, grad_o_e134, s);
-                    s = V::mul_add(y_e234, grad_o_e124, s);
-                    s = V::neg_mul_add(y_e2, grad_o_e123, s);
-                    s = V::neg_mul_add(y_e14, grad_o_e34, s);
-                    s = V::neg_mul_add(y_e1234, grad_o_e24, s);
-                    s = V::mul_add(y_e12, grad_o_e23, s);
-                    s = V::neg_mul_add(y_e34, grad_o_e14, s);
-                    s = V::mul_add(y_1, grad_o_e13, s);
-                    s = V::mul_add(y_e23, grad_o_e12, s);
-                    s = V::mul_add(y_e134, grad_o_e4, s);
-                    s = V::neg_mul_add(y_e1, grad_o_e3, s);
-                    s = V::neg_mul_add(y_e123, grad_o_e2, s);
-                    s = V::neg_mul_add(y_e3, grad_o_e1, s);
-                    s = V::mul_add(y_e13, grad_o_1, s);
-                    s
-                },
-                out0.at(6usize, c),
-            );
-            // out0[7] = y_e23*grad_o_e1234 - y_e123*grad_o_e234 - y_e3*grad_o_e134 - y_e2*grad_o_e124 - y_e234*grad_o_e123 + y_e13*grad_o_e34 + y_e12*grad_o_e24 + y_e1234*grad_o_e23 + y_1*grad_o_e14 + y_e34*grad_o_e13 + y_e24*grad_o_e12 - y_e1*grad_o_e4 - y_e134*grad_o_e3 - y_e124*grad_o_e2 - y_e4*grad_o_e1 + y_e14*grad_o_1
-            V::store(
-                {
-                    let mut s = V::mul(y_e23, grad_o_e1234);
-                    s = V::neg_mul_add(y_e123, grad_o_e234, s);
-                    s = V::neg_mul_add(y_e3, grad_o_e134, s);
-                    s = V::neg_mul_add(y_e2, grad_o_e124, s);
-                    s = V::neg_mul_add(y_e234, grad_o_e123, s);
-                    s = V::mul_add(y_e13, grad_o_e34, s);
-                    s = V::mul_add(y_e12, grad_o_e24, s);
-                    s = V::mul_add(y_e1234, grad_o_e23, s);
-                    s = V::mul_add(y_1, grad_o_e14, s);
-                    s = V::mul_add(y_e34, grad_o_e13, s);
-                    s = V::mul_add(y_e24, grad_o_e12, s);
-                    s = V::neg_mul_add(y_e1, grad_o_e4, s);
-                    s = V::neg_mul_add(y_e134, grad_o_e3, s);
-                    s = V::neg_mul_add(y_e124, grad_o_e2, s);
-                    s = V::neg_mul_add(y_e4, grad_o_e1, s);
-                    s = V::mul_add(y_e14, grad_o_1, s);
-                    s
-                },
-                out0.at(7usize, c),
-            );
-            // out0[8] = y_e14*grad_o_e1234 + y_e4*grad_o_e234 + y_e124*grad_o_e134 - y_e134*grad_o_e124 + y_e1*grad_o_e123 + y_e24*grad_o_e34 - y_e34*grad_o_e24 + y_1*grad_o_e23 - y_e1234*grad_o_e14 + y_e12*grad_o_e13 - y_e13*grad_o_e12 - y_e234*grad_o_e4 + y_e2*grad_o_e3 - y_e3*grad_o_e2 - y_e123*grad_o_e1 - y_e23*grad_o_1
-            V::store(
-                {
-                    let mut s = V::mul(y_e14, grad_o_e1234);
-                    s = V::mul_add(y_e4, grad_o_e234, s);
-                    s = V::mul_add(y_e124, grad_o_e134, s);
-                    s = V::neg_mul_add(y_e134, grad_o_e124, s);
-                    s = V::mul_add(y_e1, grad_o_e123, s);
-                    s = V::mul_add(y_e24, grad_o_e34, s);
-                    s = V::neg_mul_add(y_e34, grad_o_e24, s);
-                    s = V::mul_add(y_1, grad_o_e23, s);
-                    s = V::neg_mul_add(y_e1234, grad_o_e14, s);
-                    s = V::mul_add(y_e12, grad_o_e13, s);
-                    s = V::neg_mul_add(y_e13, grad_o_e12, s);
-                    s = V::neg_mul_add(y_e234, grad_o_e4, s);
-                    s = V::mul_add(y_e2, grad_o_e3, s);
-                    s = V::neg_mul_add(y_e3, grad_o_e2, s);
-                    s = V::neg_mul_add(y_e123, grad_o_e1, s);
-                    s = V::neg_mul_add(y_e23, grad_o_1, s);
-                    s
-                },
-                out0.at(8usize, c),
-            );
-            // out0[9] = y_e1*grad_o_e124 - (y_e13*grad_o_e1234 + y_e3*grad_o_e234 + y_e123*grad_o_e134) + y_e134*grad_o_e123 - y_e23*grad_o_e34 + y_1*grad_o_e24 + y_e34*grad_o_e23 + y_e12*grad_o_e14 + y_e1234*grad_o_e13 - y_e14*grad_o_e12 + y_e2*grad_o_e4 + y_e234*grad_o_e3 - y_e4*grad_o_e2 - y_e124*grad_o_e1 - y_e24*grad_o_1
-            V::store(
-                {
-                    let mut s = V::mul_sub(
-                        y_e1,
-                        grad_o_e124,
-                        {
-                            let mut s = V::mul(y_e13, grad_o_e1234);
-                            s = V::mul_add(y_e3, grad_o_e234, s);
-                            s = V::mul_add(y_e123, grad_o_e134, s);
-                            s
-                        },
-                    );
-                    s = V::mul_add(y_e134, grad_o_e123, s);
-                    s = V::neg_mul_add(y_e23, grad_o_e34, s);
-                    s = V::mul_add(y_1, grad_o_e24, s);
-                    s = V::mul_add(y_e34, grad_o_e23, s);
-                    s = V::mul_add(y_e12, grad_o_e14, s);
-                    s = V::mul_add(y_e1234, grad_o_e13, s);
-                    s = V::neg_mul_add(y_e14, grad_o_e12, s);
-                    s = V::mul_add(y_e2, grad_o_e4, s);
-                    s = V::mul_add(y_e234, grad_o_e3, s);
-                    s = V::neg_mul_add(y_e4, grad_o_e2, s);
-                    s = V::neg_mul_add(y_e124, grad_o_e1, s);
-                    s = V::neg_mul_add(y_e24, grad_o_1, s);
-                    s
-                },
-                out0.at(9usize, c),
-            );
-            // out0[10] = y_e12*grad_o_e1234 + y_e2*grad_o_e234 + y_e1*grad_o_e134 + y_e123*grad_o_e124 - y_e124*grad_o_e123 + y_1*grad_o_e34 + y_e23*grad_o_e24 - y_e24*grad_o_e23 + y_e13*grad_o_e14 - y_e14*grad_o_e13 - y_e1234*grad_o_e12 + y_e3*grad_o_e4 - y_e4*grad_o_e3 - y_e234*grad_o_e2 - y_e134*grad_o_e1 - y_e34*grad_o_1
-            V::store(
-                {
-                    let mut s = V::mul(y_e12, grad_o_e1234);
-                    s = V::mul_add(y_e2, grad_o_e234, s);
-                    s = V::mul_add(y_e1, grad_o_e134, s);
-                    s = V::mul_add(y_e123, grad_o_e124, s);
-                    s = V::neg_mul_add(y_e124, grad_o_e123, s);
-                    s = V::mul_add(y_1, grad_o_e34, s);
-                    s = V::mul_add(y_e23, grad_o_e24, s);
-                    s = V::neg_mul_add(y_e24, grad_o_e23, s);
-                    s = V::mul_add(y_e13, grad_o_e14, s);
-                    s = V::neg_mul_add(y_e14, grad_o_e13, s);
-                    s = V::neg_mul_add(y_e1234, grad_o_e12, s);
-                    s = V::mul_add(y_e3, grad_o_e4, s);
-                    s = V::neg_mul_add(y_e4, grad_o_e3, s);
-                    s = V::neg_mul_add(y_e234, grad_o_e2, s);
-                    s = V::neg_mul_add(y_e134, grad_o_e1, s);
-                    s = V::neg_mul_add(y_e34, grad_o_1, s);
-                    s
-                },
-                out0.at(10usize, c),
-            );
-            // out0[11] = y_e4*grad_o_e1234 + y_e14*grad_o_e234 + y_e24*grad_o_e134 - y_e34*grad_o_e124 + y_1*grad_o_e123 + y_e124*grad_o_e34 - y_e134*grad_o_e24 + y_e1*grad_o_e23 - y_e234*grad_o_e14 + y_e2*grad_o_e13 - y_e3*grad_o_e12 - y_e1234*grad_o_e4 + y_e12*grad_o_e3 - y_e13*grad_o_e2 - y_e23*grad_o_e1 - y_e123*grad_o_1
-            V::store(
-                {
-                    let mut s = V::mul(y_e4, grad_o_e1234);
-                    s = V::mul_add(y_e14, grad_o_e234, s);
-                    s = V::mul_add(y_e24, grad_o_e134, s);
-                    s = V::neg_mul_add(y_e34, grad_o_e124, s);
-                    s = V::mul_add(y_1, grad_o_e123, s);
-                    s = V::mul_add(y_e124, grad_o_e34, s);
-                    s = V::neg_mul_add(y_e134, grad_o_e24, s);
-                    s = V::mul_add(y_e1, grad_o_e23, s);
-                    s = V::neg_mul_add(y_e234, grad_o_e14, s);
-                    s = V::mul_add(y_e2, grad_o_e13, s);
-                    s = V::neg_mul_add(y_e3, grad_o_e12, s);
-                    s = V::neg_mul_add(y_e1234, grad_o_e4, s);
-                    s = V::mul_add(y_e12, grad_o_e3, s);
-                    s = V::neg_mul_add(y_e13, grad_o_e2, s);
-                    s = V::neg_mul_add(y_e23, grad_o_e1, s);
-                    s = V::neg_mul_add(y_e123, grad_o_1, s);
-                    s
-                },
-                out0.at(11usize, c),
-            );
-            // out0[12] = y_1*grad_o_e124 - (y_e3*grad_o_e1234 + y_e13*grad_o_e234 + y_e23*grad_o_e134) + y_e34*grad_o_e123 - y_e123*grad_o_e34 + y_e1*grad_o_e24 + y_e134*grad_o_e23 + y_e2*grad_o_e14 + y_e234*grad_o_e13 - y_e4*grad_o_e12 + y_e12*grad_o_e4 + y_e1234*grad_o_e3 - y_e14*grad_o_e2 - y_e24*grad_o_e1 - y_e124*grad_o_1
-            V::store(
-                {
-                    let mut s = V::mul_sub(
-                        y_1,
-                        grad_o_e124,
-                        {
-                            let mut s = V::mul(y_e3, grad_o_e1234);
-                            s = V::mul_add(y_e13, grad_o_e234, s);
-                            s = V::mul_add(y_e23, grad_o_e134, s);
-                            s
-                        },
-                    );
-                    s = V::mul_add(y_e34, grad_o_e123, s);
-                    s = V::neg_mul_add(y_e123, grad_o_e34, s);
-                    s = V::mul_add(y_e1, grad_o_e24, s);
-                    s = V::mul_add(y_e134, grad_o_e23, s);
-                    s = V::mul_add(y_e2, grad_o_e14, s);
-                    s = V::mul_add(y_e234, grad_o_e13, s);
-                    s = V::neg_mul_add(y_e4, grad_o_e12, s);
-                    s = V::mul_add(y_e12, grad_o_e4, s);
-                    s = V::mul_add(y_e1234, grad_o_e3, s);
-                    s = V::neg_mul_add(y_e14, grad_o_e2, s);
-                    s = V::neg_mul_add(y_e24, grad_o_e1, s);
-                    s = V::neg_mul_add(y_e124, grad_o_1, s);
-                    s
-                },
-                out0.at(12usize, c),
-            );
-            // out0[13] = y_e2*grad_o_e1234 + y_e12*grad_o_e234 + y_1*grad_o_e134 + y_e23*grad_o_e124 - y_e24*grad_o_e123 + y_e1*grad_o_e34 + y_e123*grad_o_e24 - y_e124*grad_o_e23 + y_e3*grad_o_e14 - y_e4*grad_o_e13 - y_e234*grad_o_e12 + y_e13*grad_o_e4 - y_e14*grad_o_e3 - y_e1234*grad_o_e2 - y_e34*grad_o_e1 - y_e134*grad_o_1
-            V::store(
-                {
-                    let mut s = V::mul(y_e2, grad_o_e1234);
-                    s = V::mul_add(y_e12, grad_o_e234, s);
-                    s = V::mul_add(y_1, grad_o_e134, s);
-                    s = V::mul_add(y_e23, grad_o_e124, s);
-                    s = V::neg_mul_add(y_e24, grad_o_e123, s);
-                    s = V::mul_add(y_e1, grad_o_e34, s);
-                    s = V::mul_add(y_e123, grad_o_e24, s);
-                    s = V::neg_mul_add(y_e124, grad_o_e23, s);
-                    s = V::mul_add(y_e3, grad_o_e14, s);
-                    s = V::neg_mul_add(y_e4, grad_o_e13, s);
-                    s = V::neg_mul_add(y_e234, grad_o_e12, s);
-                    s = V::mul_add(y_e13, grad_o_e4, s);
-                    s = V::neg_mul_add(y_e14, grad_o_e3, s);
-                    s = V::neg_mul_add(y_e1234, grad_o_e2, s);
-                    s = V::neg_mul_add(y_e34, grad_o_e1, s);
-                    s = V::neg_mul_add(y_e134, grad_o_1, s);
-                    s
-                },
-                out0.at(13usize, c),
-            );
-            // out0[14] = y_1*grad_o_e234 - y_e1*grad_o_e1234 + y_e12*grad_o_e134 - y_e13*grad_o_e124 + y_e14*grad_o_e123 - y_e2*grad_o_e34 + y_e3*grad_o_e24 - y_e4*grad_o_e23 + y_e123*grad_o_e14 - y_e124*grad_o_e13 + y_e134*grad_o_e12 - y_e23*grad_o_e4 + y_e24*grad_o_e3 - y_e34*grad_o_e2 - y_e1234*grad_o_e1 + y_e234*grad_o_1
-            V::store(
-                {
-                    let mut s = V::mul(y_1, grad_o_e234);
-                    s = V::neg_mul_add(y_e1, grad_o_e1234, s);
-                    s = V::mul_add(y_e12, grad_o_e134, s);
-                    s = V::neg_mul_add(y_e13, grad_o_e124, s);
-                    s = V::mul_add(y_e14, grad_o_e123, s);
-                    s = V::neg_mul_add(y_e2, grad_o_e34, s);
-                    s = V::mul_add(y_e3, grad_o_e24, s);
-                    s = V::neg_mul_add(y_e4, grad_o_e23, s);
-                    s = V::mul_add(y_e123, grad_o_e14, s);
-                    s = V::neg_mul_add(y_e124, grad_o_e13, s);
-                    s = V::mul_add(y_e134, grad_o_e12, s);
-                    s = V::neg_mul_add(y_e23, grad_o_e4, s);
-                    s = V::mul_add(y_e24, grad_o_e3, s);
-                    s = V::neg_mul_add(y_e34, grad_o_e2, s);
-                    s = V::neg_mul_add(y_e1234, grad_o_e1, s);
-                    s = V::mul_add(y_e234, grad_o_1, s);
-                    s
-                },
-                out0.at(14usize, c),
-            );
+            v2 = V::neg_mul_add(y_e1234, grad_o_1, v2);
             // out0[15] = y_1*grad_o_e1234 - y_e1*grad_o_e234 - y_e2*grad_o_e134 + y_e3*grad_o_e124 - y_e4*grad_o_e123 + y_e12*grad_o_e34 - y_e13*grad_o_e24 + y_e14*grad_o_e23 - y_e23*grad_o_e14 + y_e24*grad_o_e13 - y_e34*grad_o_e12 + y_e123*grad_o_e4 - y_e124*grad_o_e3 + y_e134*grad_o_e2 + y_e234*grad_o_e1 - y_e1234*grad_o_1
-            V::store(
-                {
-                    let mut s = V::mul(y_1, grad_o_e1234);
-                    s = V::neg_mul_add(y_e1, grad_o_e234, s);
-                    s = V::neg_mul_add(y_e2, grad_o_e134, s);
-                    s = V::mul_add(y_e3, grad_o_e124, s);
-                    s = V::neg_mul_add(y_e4, grad_o_e123, s);
-                    s = V::mul_add(y_e12, grad_o_e34, s);
-                    s = V::neg_mul_add(y_e13, grad_o_e24, s);
-                    s = V::mul_add(y_e14, grad_o_e23, s);
-                    s = V::neg_mul_add(y_e23, grad_o_e14, s);
-                    s = V::mul_add(y_e24, grad_o_e13, s);
-                    s = V::neg_mul_add(y_e34, grad_o_e12, s);
-                    s = V::mul_add(y_e123, grad_o_e4, s);
-                    s = V::neg_mul_add(y_e124, grad_o_e3, s);
-                    s = V::mul_add(y_e134, grad_o_e2, s);
-                    s = V::mul_add(y_e234, grad_o_e1, s);
-                    s = V::neg_mul_add(y_e1234, grad_o_1, s);
-                    s
-                },
-                out0.at(15usize, c),
-            );
+            V::store(v2, out0.at(15usize, c));
+            v36 = V::mul_add(y_e234, grad_o_1, v36);
+            // out0[14] = y_1*grad_o_e234 - y_e1*grad_o_e1234 + y_e12*grad_o_e134 - y_e13*grad_o_e124 + y_e14*grad_o_e123 - y_e2*grad_o_e34 + y_e3*grad_o_e24 - y_e4*grad_o_e23 + y_e123*grad_o_e14 - y_e124*grad_o_e13 + y_e134*grad_o_e12 - y_e23*grad_o_e4 + y_e24*grad_o_e3 - y_e34*grad_o_e2 - y_e1234*grad_o_e1 + y_e234*grad_o_1
+            V::store(v36, out0.at(14usize, c));
+            v6 = V::neg_mul_add(y_e134, grad_o_1, v6);
+            // out0[13] = y_e2*grad_o_e1234 + y_e12*grad_o_e234 + y_1*grad_o_e134 + y_e23*grad_o_e124 - y_e24*grad_o_e123 + y_e1*grad_o_e34 + y_e123*grad_o_e24 - y_e124*grad_o_e23 + y_e3*grad_o_e14 - y_e4*grad_o_e13 - y_e234*grad_o_e12 + y_e13*grad_o_e4 - y_e14*grad_o_e3 - y_e1234*grad_o_e2 - y_e34*grad_o_e1 - y_e134*grad_o_1
+            V::store(v6, out0.at(13usize, c));
+            v107 = V::neg_mul_add(y_e124, grad_o_1, v107);
+            // out0[12] = y_1*grad_o_e124 - (y_e3*grad_o_e1234 + y_e13*grad_o_e234 + y_e23*grad_o_e134) + y_e34*grad_o_e123 - y_e123*grad_o_e34 + y_e1*grad_o_e24 + y_e134*grad_o_e23 + y_e2*grad_o_e14 + y_e234*grad_o_e13 - y_e4*grad_o_e12 + y_e12*grad_o_e4 + y_e1234*grad_o_e3 - y_e14*grad_o_e2 - y_e24*grad_o_e1 - y_e124*grad_o_1
+            V::store(v107, out0.at(12usize, c));
+            v10 = V::neg_mul_add(y_e123, grad_o_1, v10);
+            // out0[11] = y_e4*grad_o_e1234 + y_e14*grad_o_e234 + y_e24*grad_o_e134 - y_e34*grad_o_e124 + y_1*grad_o_e123 + y_e124*grad_o_e34 - y_e134*grad_o_e24 + y_e1*grad_o_e23 - y_e234*grad_o_e14 + y_e2*grad_o_e13 - y_e3*grad_o_e12 - y_e1234*grad_o_e4 + y_e12*grad_o_e3 - y_e13*grad_o_e2 - y_e23*grad_o_e1 - y_e123*grad_o_1
+            V::store(v10, out0.at(11usize, c));
+            v12 = V::neg_mul_add(y_e34, grad_o_1, v12);
+            // out0[10] = y_e12*grad_o_e1234 + y_e2*grad_o_e234 + y_e1*grad_o_e134 + y_e123*grad_o_e124 - y_e124*grad_o_e123 + y_1*grad_o_e34 + y_e23*grad_o_e24 - y_e24*grad_o_e23 + y_e13*grad_o_e14 - y_e14*grad_o_e13 - y_e1234*grad_o_e12 + y_e3*grad_o_e4 - y_e4*grad_o_e3 - y_e234*grad_o_e2 - y_e134*grad_o_e1 - y_e34*grad_o_1
+            V::store(v12, out0.at(10usize, c));
+            v113 = V::neg_mul_add(y_e24, grad_o_1, v113);
+            // out0[9] = y_e1*grad_o_e124 - (y_e13*grad_o_e1234 + y_e3*grad_o_e234 + y_e123*grad_o_e134) + y_e134*grad_o_e123 - y_e23*grad_o_e34 + y_1*grad_o_e24 + y_e34*grad_o_e23 + y_e12*grad_o_e14 + y_e1234*grad_o_e13 - y_e14*grad_o_e12 + y_e2*grad_o_e4 + y_e234*grad_o_e3 - y_e4*grad_o_e2 - y_e124*grad_o_e1 - y_e24*grad_o_1
+            V::store(v113, out0.at(9usize, c));
+            v16 = V::neg_mul_add(y_e23, grad_o_1, v16);
+            // out0[8] = y_e14*grad_o_e1234 + y_e4*grad_o_e234 + y_e124*grad_o_e134 - y_e134*grad_o_e124 + y_e1*grad_o_e123 + y_e24*grad_o_e34 - y_e34*grad_o_e24 + y_1*grad_o_e23 - y_e1234*grad_o_e14 + y_e12*grad_o_e13 - y_e13*grad_o_e12 - y_e234*grad_o_e4 + y_e2*grad_o_e3 - y_e3*grad_o_e2 - y_e123*grad_o_e1 - y_e23*grad_o_1
+            V::store(v16, out0.at(8usize, c));
+            v18 = V::mul_add(y_e14, grad_o_1, v18);
+            // out0[7] = y_e23*grad_o_e1234 - y_e123*grad_o_e234 - y_e3*grad_o_e134 - y_e2*grad_o_e124 - y_e234*grad_o_e123 + y_e13*grad_o_e34 + y_e12*grad_o_e24 + y_e1234*grad_o_e23 + y_1*grad_o_e14 + y_e34*grad_o_e13 + y_e24*grad_o_e12 - y_e1*grad_o_e4 - y_e134*grad_o_e3 - y_e124*grad_o_e2 - y_e4*grad_o_e1 + y_e14*grad_o_1
+            V::store(v18, out0.at(7usize, c));
+            v52 = V::mul_add(y_e13, grad_o_1, v52);
+            // out0[6] = y_e124*grad_o_e234 - y_e24*grad_o_e1234 + y_e4*grad_o_e134 + y_e234*grad_o_e124 - y_e2*grad_o_e123 - y_e14*grad_o_e34 - y_e1234*grad_o_e24 + y_e12*grad_o_e23 - y_e34*grad_o_e14 + y_1*grad_o_e13 + y_e23*grad_o_e12 + y_e134*grad_o_e4 - y_e1*grad_o_e3 - y_e123*grad_o_e2 - y_e3*grad_o_e1 + y_e13*grad_o_1
+            V::store(v52, out0.at(6usize, c));
+            v22 = V::mul_add(y_e12, grad_o_1, v22);
+            // out0[5] = y_e34*grad_o_e1234 - y_e134*grad_o_e234 - y_e234*grad_o_e134 + y_e4*grad_o_e124 + y_e3*grad_o_e123 + y_e1234*grad_o_e34 - y_e14*grad_o_e24 - y_e13*grad_o_e23 - y_e24*grad_o_e14 - y_e23*grad_o_e13 + y_1*grad_o_e12 + y_e124*grad_o_e4 + y_e123*grad_o_e3 - y_e1*grad_o_e2 - y_e2*grad_o_e1 + y_e12*grad_o_1
+            V::store(v22, out0.at(5usize, c));
+            v56 = V::neg_mul_add(y_e4, grad_o_1, v56);
+            // out0[4] = y_e23*grad_o_e234 - y_e123*grad_o_e1234 + y_e13*grad_o_e134 + y_e12*grad_o_e124 + y_e1234*grad_o_e123 - y_e3*grad_o_e34 - y_e2*grad_o_e24 - y_e234*grad_o_e23 - y_e1*grad_o_e14 - y_e134*grad_o_e13 - y_e124*grad_o_e12 + y_1*grad_o_e4 + y_e34*grad_o_e3 + y_e24*grad_o_e2 + y_e14*grad_o_e1 - y_e4*grad_o_1
+            V::store(v56, out0.at(4usize, c));
+            v26 = V::neg_mul_add(y_e3, grad_o_1, v26);
+            // out0[3] = y_e124*grad_o_e1234 - y_e24*grad_o_e234 - y_e14*grad_o_e134 - y_e1234*grad_o_e124 + y_e12*grad_o_e123 + y_e4*grad_o_e34 + y_e234*grad_o_e24 - y_e2*grad_o_e23 + y_e134*grad_o_e14 - y_e1*grad_o_e13 - y_e123*grad_o_e12 - y_e34*grad_o_e4 + y_1*grad_o_e3 + y_e23*grad_o_e2 + y_e13*grad_o_e1 - y_e3*grad_o_1
+            V::store(v26, out0.at(3usize, c));
+            v60 = V::neg_mul_add(y_e2, grad_o_1, v60);
+            // out0[2] = y_e34*grad_o_e234 - y_e134*grad_o_e1234 + y_e1234*grad_o_e134 - y_e14*grad_o_e124 - y_e13*grad_o_e123 - y_e234*grad_o_e34 + y_e4*grad_o_e24 + y_e3*grad_o_e23 + y_e124*grad_o_e14 + y_e123*grad_o_e13 - y_e1*grad_o_e12 - y_e24*grad_o_e4 - y_e23*grad_o_e3 + y_1*grad_o_e2 + y_e12*grad_o_e1 - y_e2*grad_o_1
+            V::store(v60, out0.at(2usize, c));
+            v30 = V::mul_add(y_e1, grad_o_1, v30);
+            // out0[1] = y_e234*grad_o_e1234 + y_e1234*grad_o_e234 + y_e34*grad_o_e134 + y_e24*grad_o_e124 + y_e23*grad_o_e123 + y_e134*grad_o_e34 + y_e124*grad_o_e24 + y_e123*grad_o_e23 + y_e4*grad_o_e14 + y_e3*grad_o_e13 + y_e2*grad_o_e12 + y_e14*grad_o_e4 + y_e13*grad_o_e3 + y_e12*grad_o_e2 + y_1*grad_o_e1 + y_e1*grad_o_1
+            V::store(v30, out0.at(1usize, c));
+            v32 = V::mul_add(y_1, grad_o_1, v32);
+            // out0[0] = y_e1234*grad_o_e1234 + y_e234*grad_o_e234 + y_e134*grad_o_e134 + y_e124*grad_o_e124 + y_e123*grad_o_e123 + y_e34*grad_o_e34 + y_e24*grad_o_e24 + y_e23*grad_o_e23 + y_e14*grad_o_e14 + y_e13*grad_o_e13 + y_e12*grad_o_e12 + y_e4*grad_o_e4 + y_e3*grad_o_e3 + y_e2*grad_o_e2 + y_e1*grad_o_e1 + y_1*grad_o_1
+            V::store(v32, out0.at(0usize, c));
         }
     }
 }
@@ -861,426 +693,328 @@ unsafe fn geometric_product_2<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let out0 = args.outputs[0];
         for group in 0..args.groups {
             let c = group * V::LANES;
+            x.prefetch::<16usize>(c);
+            grad_o.prefetch::<16usize>(c);
             let x_e1234 = V::load(x.at(15usize, c));
             let grad_o_e1234 = V::load(grad_o.at(15usize, c));
+            let mut v2 = V::mul(x_e1234, grad_o_e1234);
             let x_e234 = V::load(x.at(14usize, c));
-            let grad_o_e234 = V::load(grad_o.at(14usize, c));
+            let mut v4 = V::mul(x_e234, grad_o_e1234);
             let x_e134 = V::load(x.at(13usize, c));
-            let grad_o_e134 = V::load(grad_o.at(13usize, c));
+            let mut v6 = V::mul(x_e134, grad_o_e1234);
             let x_e124 = V::load(x.at(12usize, c));
-            let grad_o_e124 = V::load(grad_o.at(12usize, c));
+            let mut v8 = V::mul(x_e124, grad_o_e1234);
             let x_e123 = V::load(x.at(11usize, c));
-            let grad_o_e123 = V::load(grad_o.at(11usize, c));
+            let mut v10 = V::mul(x_e123, grad_o_e1234);
             let x_e34 = V::load(x.at(10usize, c));
-            let grad_o_e34 = V::load(grad_o.at(10usize, c));
+            let mut v12 = V::mul(x_e34, grad_o_e1234);
             let x_e24 = V::load(x.at(9usize, c));
-            let grad_o_e24 = V::load(grad_o.at(9usize, c));
+            let mut v14 = V::mul(x_e24, grad_o_e1234);
             let x_e23 = V::load(x.at(8usize, c));
-            let grad_o_e23 = V::load(grad_o.at(8usize, c));
+            let mut v16 = V::mul(x_e23, grad_o_e1234);
             let x_e14 = V::load(x.at(7usize, c));
-            let grad_o_e14 = V::load(grad_o.at(7usize, c));
+            let mut v18 = V::mul(x_e14, grad_o_e1234);
             let x_e13 = V::load(x.at(6usize, c));
-            let grad_o_e13 = V::load(grad_o.at(6usize, c));
+            let mut v20 = V::mul(x_e13, grad_o_e1234);
             let x_e12 = V::load(x.at(5usize, c));
-            let grad_o_e12 = V::load(grad_o.at(5usize, c));
+            let mut v22 = V::mul(x_e12, grad_o_e1234);
             let x_e4 = V::load(x.at(4usize, c));
-            let grad_o_e4 = V::load(grad_o.at(4usize, c));
+            let mut v24 = V::mul(x_e4, grad_o_e1234);
             let x_e3 = V::load(x.at(3usize, c));
-            let grad_o_e3 = V::load(grad_o.at(3usize, c));
+            let mut v26 = V::mul(x_e3, grad_o_e1234);
             let x_e2 = V::load(x.at(2usize, c));
-            let grad_o_e2 = V::load(grad_o.at(2usize, c));
+            let mut v28 = V::mul(x_e2, grad_o_e1234);
             let x_e1 = V::load(x.at(1usize, c));
-            let grad_o_e1 = V::load(grad_o.at(1usize, c));
+            let mut v30 = V::mul(x_e1, grad_o_e1234);
             let x_1 = V::load(x.at(0usize, c));
+            let mut v32 = V::mul(x_1, grad_o_e1234);
+            let grad_o_e234 = V::load(grad_o.at(14usize, c));
+            v4 = V::mul_add(x_e1234, grad_o_e234, v4);
+            v2 = V::mul_add(x_e234, grad_o_e234, v2);
+            v12 = V::mul_add(x_e134, grad_o_e234, v12);
+            v14 = V::mul_add(x_e124, grad_o_e234, v14);
+            v16 = V::mul_add(x_e123, grad_o_e234, v16);
+            v6 = V::mul_add(x_e34, grad_o_e234, v6);
+            v8 = V::mul_add(x_e24, grad_o_e234, v8);
+            v10 = V::mul_add(x_e23, grad_o_e234, v10);
+            v24 = V::mul_add(x_e14, grad_o_e234, v24);
+            v26 = V::mul_add(x_e13, grad_o_e234, v26);
+            v28 = V::mul_add(x_e12, grad_o_e234, v28);
+            v18 = V::mul_add(x_e4, grad_o_e234, v18);
+            v20 = V::mul_add(x_e3, grad_o_e234, v20);
+            v22 = V::mul_add(x_e2, grad_o_e234, v22);
+            v32 = V::mul_add(x_e1, grad_o_e234, v32);
+            v30 = V::mul_add(x_1, grad_o_e234, v30);
+            let grad_o_e134 = V::load(grad_o.at(13usize, c));
+            v6 = V::neg_mul_add(x_e1234, grad_o_e134, v6);
+            v12 = V::mul_add(x_e234, grad_o_e134, v12);
+            v2 = V::mul_add(x_e134, grad_o_e134, v2);
+            v18 = V::neg_mul_add(x_e124, grad_o_e134, v18);
+            let mut v76 = V::mul_sub(x_e123, grad_o_e134, v20);
+            let mut v78 = V::mul_sub(x_e34, grad_o_e134, v4);
+            v24 = V::mul_add(x_e24, grad_o_e134, v24);
+            v26 = V::mul_add(x_e23, grad_o_e134, v26);
+            v8 = V::mul_add(x_e14, grad_o_e134, v8);
+            v10 = V::mul_add(x_e13, grad_o_e134, v10);
+            v30 = V::neg_mul_add(x_e12, grad_o_e134, v30);
+            let mut v90 = V::mul_sub(x_e4, grad_o_e134, v14);
+            v16 = V::neg_mul_add(x_e3, grad_o_e134, v16);
+            v32 = V::mul_add(x_e2, grad_o_e134, v32);
+            v22 = V::mul_add(x_e1, grad_o_e134, v22);
+            let mut v98 = V::mul_sub(x_1, grad_o_e134, v28);
+            let grad_o_e124 = V::load(grad_o.at(12usize, c));
+            let mut v101 = V::mul_sub(x_e1234, grad_o_e124, v8);
+            v90 = V::neg_mul_add(x_e234, grad_o_e124, v90);
+            v18 = V::mul_add(x_e134, grad_o_e124, v18);
+            v2 = V::mul_add(x_e124, grad_o_e124, v2);
+            v22 = V::neg_mul_add(x_e123, grad_o_e124, v22);
+            let mut v111 = V::mul_sub(x_e34, grad_o_e124, v24);
+            v78 = V::mul_add(x_e24, grad_o_e124, v78);
+            v98 = V::neg_mul_add(x_e23, grad_o_e124, v98);
+            v6 = V::neg_mul_add(x_e14, grad_o_e124, v6);
+            v30 = V::mul_add(x_e13, grad_o_e124, v30);
+            v10 = V::mul_add(x_e12, grad_o_e124, v10);
+            v12 = V::mul_add(x_e4, grad_o_e124, v12);
+            v32 = V::neg_mul_add(x_e3, grad_o_e124, v32);
+            v16 = V::neg_mul_add(x_e2, grad_o_e124, v16);
+            v76 = V::mul_add(x_e1, grad_o_e124, v76);
+            v26 = V::mul_add(x_1, grad_o_e124, v26);
+            let grad_o_e123 = V::load(grad_o.at(11usize, c));
+            v10 = V::neg_mul_add(x_e1234, grad_o_e123, v10);
+            v16 = V::mul_add(x_e234, grad_o_e123, v16);
+            v76 = V::neg_mul_add(x_e134, grad_o_e123, v76);
+            v22 = V::mul_add(x_e124, grad_o_e123, v22);
+            v2 = V::mul_add(x_e123, grad_o_e123, v2);
+            v26 = V::neg_mul_add(x_e34, grad_o_e123, v26);
+            v98 = V::mul_add(x_e24, grad_o_e123, v98);
+            v78 = V::mul_add(x_e23, grad_o_e123, v78);
+            v30 = V::neg_mul_add(x_e14, grad_o_e123, v30);
+            v6 = V::neg_mul_add(x_e13, grad_o_e123, v6);
+            v101 = V::mul_add(x_e12, grad_o_e123, v101);
+            v32 = V::mul_add(x_e4, grad_o_e123, v32);
+            v12 = V::mul_add(x_e3, grad_o_e123, v12);
+            v90 = V::neg_mul_add(x_e2, grad_o_e123, v90);
+            v18 = V::mul_add(x_e1, grad_o_e123, v18);
+            v111 = V::mul_add(x_1, grad_o_e123, v111);
+            let grad_o_e34 = V::load(grad_o.at(10usize, c));
+            v12 = V::mul_add(x_e1234, grad_o_e34, v12);
+            v6 = V::neg_mul_add(x_e234, grad_o_e34, v6);
+            v78 = V::mul_add(x_e134, grad_o_e34, v78);
+            v111 = V::neg_mul_add(x_e124, grad_o_e34, v111);
+            v26 = V::mul_add(x_e123, grad_o_e34, v26);
+            v2 = V::mul_add(x_e34, grad_o_e34, v2);
+            v18 = V::neg_mul_add(x_e24, grad_o_e34, v18);
+            v76 = V::mul_add(x_e23, grad_o_e34, v76);
+            v90 = V::mul_add(x_e14, grad_o_e34, v90);
+            v16 = V::neg_mul_add(x_e13, grad_o_e34, v16);
+            v32 = V::mul_add(x_e12, grad_o_e34, v32);
+            v101 = V::neg_mul_add(x_e4, grad_o_e34, v101);
+            v10 = V::mul_add(x_e3, grad_o_e34, v10);
+            v30 = V::neg_mul_add(x_e2, grad_o_e34, v30);
+            v98 = V::mul_add(x_e1, grad_o_e34, v98);
+            v22 = V::mul_add(x_1, grad_o_e34, v22);
+            let grad_o_e24 = V::load(grad_o.at(9usize, c));
+            v90 = V::neg_mul_add(x_e1234, grad_o_e24, v90);
+            v101 = V::mul_add(x_e234, grad_o_e24, v101);
+            v111 = V::mul_add(x_e134, grad_o_e24, v111);
+            v78 = V::mul_add(x_e124, grad_o_e24, v78);
+            v98 = V::neg_mul_add(x_e123, grad_o_e24, v98);
+            v18 = V::mul_add(x_e34, grad_o_e24, v18);
+            v2 = V::mul_add(x_e24, grad_o_e24, v2);
+            v22 = V::neg_mul_add(x_e23, grad_o_e24, v22);
+            v12 = V::mul_add(x_e14, grad_o_e24, v12);
+            v32 = V::neg_mul_add(x_e13, grad_o_e24, v32);
+            v16 = V::neg_mul_add(x_e12, grad_o_e24, v16);
+            v6 = V::neg_mul_add(x_e4, grad_o_e24, v6);
+            v30 = V::mul_add(x_e3, grad_o_e24, v30);
+            v10 = V::mul_add(x_e2, grad_o_e24, v10);
+            v26 = V::mul_add(x_e1, grad_o_e24, v26);
+            v76 = V::mul_add(x_1, grad_o_e24, v76);
+            let grad_o_e23 = V::load(grad_o.at(8usize, c));
+            v16 = V::mul_add(x_e1234, grad_o_e23, v16);
+            v10 = V::neg_mul_add(x_e234, grad_o_e23, v10);
+            v26 = V::neg_mul_add(x_e134, grad_o_e23, v26);
+            v98 = V::mul_add(x_e124, grad_o_e23, v98);
+            v78 = V::mul_add(x_e123, grad_o_e23, v78);
+            v76 = V::neg_mul_add(x_e34, grad_o_e23, v76);
+            v22 = V::mul_add(x_e24, grad_o_e23, v22);
+            v2 = V::mul_add(x_e23, grad_o_e23, v2);
+            v32 = V::mul_add(x_e14, grad_o_e23, v32);
+            v12 = V::mul_add(x_e13, grad_o_e23, v12);
+            v90 = V::neg_mul_add(x_e12, grad_o_e23, v90);
+            v30 = V::neg_mul_add(x_e4, grad_o_e23, v30);
+            v6 = V::neg_mul_add(x_e3, grad_o_e23, v6);
+            v101 = V::mul_add(x_e2, grad_o_e23, v101);
+            v111 = V::mul_add(x_e1, grad_o_e23, v111);
+            v18 = V::mul_add(x_1, grad_o_e23, v18);
+            let grad_o_e14 = V::load(grad_o.at(7usize, c));
+            v18 = V::neg_mul_add(x_e1234, grad_o_e14, v18);
+            v111 = V::mul_add(x_e234, grad_o_e14, v111);
+            v101 = V::mul_add(x_e134, grad_o_e14, v101);
+            v6 = V::mul_add(x_e124, grad_o_e14, v6);
+            v30 = V::neg_mul_add(x_e123, grad_o_e14, v30);
+            v90 = V::mul_add(x_e34, grad_o_e14, v90);
+            v12 = V::mul_add(x_e24, grad_o_e14, v12);
+            v32 = V::neg_mul_add(x_e23, grad_o_e14, v32);
+            v2 = V::mul_add(x_e14, grad_o_e14, v2);
+            v22 = V::neg_mul_add(x_e13, grad_o_e14, v22);
+            v76 = V::neg_mul_add(x_e12, grad_o_e14, v76);
+            v78 = V::neg_mul_add(x_e4, grad_o_e14, v78);
+            v98 = V::mul_add(x_e3, grad_o_e14, v98);
+            v26 = V::mul_add(x_e2, grad_o_e14, v26);
+            v10 = V::mul_add(x_e1, grad_o_e14, v10);
+            v16 = V::mul_add(x_1, grad_o_e14, v16);
+            let grad_o_e13 = V::load(grad_o.at(6usize, c));
+            v76 = V::mul_add(x_e1234, grad_o_e13, v76);
+            v26 = V::neg_mul_add(x_e234, grad_o_e13, v26);
+            v10 = V::neg_mul_add(x_e134, grad_o_e13, v10);
+            v30 = V::mul_add(x_e124, grad_o_e13, v30);
+            v6 = V::mul_add(x_e123, grad_o_e13, v6);
+            v16 = V::neg_mul_add(x_e34, grad_o_e13, v16);
+            v32 = V::mul_add(x_e24, grad_o_e13, v32);
+            v12 = V::mul_add(x_e23, grad_o_e13, v12);
+            v22 = V::mul_add(x_e14, grad_o_e13, v22);
+            v2 = V::mul_add(x_e13, grad_o_e13, v2);
+            v18 = V::neg_mul_add(x_e12, grad_o_e13, v18);
+            v98 = V::neg_mul_add(x_e4, grad_o_e13, v98);
+            v78 = V::neg_mul_add(x_e3, grad_o_e13, v78);
+            v111 = V::mul_add(x_e2, grad_o_e13, v111);
+            v101 = V::mul_add(x_e1, grad_o_e13, v101);
+            v90 = V::mul_add(x_1, grad_o_e13, v90);
+            let grad_o_e12 = V::load(grad_o.at(5usize, c));
+            v22 = V::neg_mul_add(x_e1234, grad_o_e12, v22);
+            v98 = V::mul_add(x_e234, grad_o_e12, v98);
+            v30 = V::neg_mul_add(x_e134, grad_o_e12, v30);
+            v10 = V::neg_mul_add(x_e124, grad_o_e12, v10);
+            v101 = V::neg_mul_add(x_e123, grad_o_e12, v101);
+            v32 = V::neg_mul_add(x_e34, grad_o_e12, v32);
+            v16 = V::neg_mul_add(x_e24, grad_o_e12, v16);
+            v90 = V::neg_mul_add(x_e23, grad_o_e12, v90);
+            v76 = V::mul_add(x_e14, grad_o_e12, v76);
+            v18 = V::mul_add(x_e13, grad_o_e12, v18);
+            v2 = V::mul_add(x_e12, grad_o_e12, v2);
+            v26 = V::neg_mul_add(x_e4, grad_o_e12, v26);
+            v111 = V::neg_mul_add(x_e3, grad_o_e12, v111);
+            v78 = V::neg_mul_add(x_e2, grad_o_e12, v78);
+            v6 = V::mul_add(x_e1, grad_o_e12, v6);
+            v12 = V::mul_add(x_1, grad_o_e12, v12);
+            let grad_o_e4 = V::load(grad_o.at(4usize, c));
+            v111 = V::mul_add(x_e1234, grad_o_e4, v111);
+            v18 = V::neg_mul_add(x_e234, grad_o_e4, v18);
+            v90 = V::mul_add(x_e134, grad_o_e4, v90);
+            v12 = V::mul_add(x_e124, grad_o_e4, v12);
+            v32 = V::neg_mul_add(x_e123, grad_o_e4, v32);
+            v101 = V::mul_add(x_e34, grad_o_e4, v101);
+            v6 = V::mul_add(x_e24, grad_o_e4, v6);
+            v30 = V::neg_mul_add(x_e23, grad_o_e4, v30);
+            v78 = V::neg_mul_add(x_e14, grad_o_e4, v78);
+            v98 = V::mul_add(x_e13, grad_o_e4, v98);
+            v26 = V::mul_add(x_e12, grad_o_e4, v26);
+            v2 = V::mul_add(x_e4, grad_o_e4, v2);
+            v22 = V::neg_mul_add(x_e3, grad_o_e4, v22);
+            v76 = V::neg_mul_add(x_e2, grad_o_e4, v76);
+            v16 = V::mul_add(x_e1, grad_o_e4, v16);
+            v10 = V::mul_add(x_1, grad_o_e4, v10);
+            let grad_o_e3 = V::load(grad_o.at(3usize, c));
+            v26 = V::neg_mul_add(x_e1234, grad_o_e3, v26);
+            v76 = V::mul_add(x_e234, grad_o_e3, v76);
+            v16 = V::neg_mul_add(x_e134, grad_o_e3, v16);
+            v32 = V::mul_add(x_e124, grad_o_e3, v32);
+            v12 = V::mul_add(x_e123, grad_o_e3, v12);
+            v10 = V::neg_mul_add(x_e34, grad_o_e3, v10);
+            v30 = V::mul_add(x_e24, grad_o_e3, v30);
+            v6 = V::mul_add(x_e23, grad_o_e3, v6);
+            v98 = V::neg_mul_add(x_e14, grad_o_e3, v98);
+            v78 = V::neg_mul_add(x_e13, grad_o_e3, v78);
+            v111 = V::mul_add(x_e12, grad_o_e3, v111);
+            v22 = V::mul_add(x_e4, grad_o_e3, v22);
+            v2 = V::mul_add(x_e3, grad_o_e3, v2);
+            v18 = V::neg_mul_add(x_e2, grad_o_e3, v18);
+            v90 = V::mul_add(x_e1, grad_o_e3, v90);
+            v101 = V::mul_add(x_1, grad_o_e3, v101);
+            let grad_o_e2 = V::load(grad_o.at(2usize, c));
+            v98 = V::mul_add(x_e1234, grad_o_e2, v98);
+            v22 = V::neg_mul_add(x_e234, grad_o_e2, v22);
+            v32 = V::neg_mul_add(x_e134, grad_o_e2, v32);
+            v16 = V::neg_mul_add(x_e124, grad_o_e2, v16);
+            v90 = V::neg_mul_add(x_e123, grad_o_e2, v90);
+            v30 = V::neg_mul_add(x_e34, grad_o_e2, v30);
+            v10 = V::neg_mul_add(x_e24, grad_o_e2, v10);
+            v101 = V::neg_mul_add(x_e23, grad_o_e2, v101);
+            v26 = V::neg_mul_add(x_e14, grad_o_e2, v26);
+            v111 = V::neg_mul_add(x_e13, grad_o_e2, v111);
+            v78 = V::neg_mul_add(x_e12, grad_o_e2, v78);
+            v76 = V::mul_add(x_e4, grad_o_e2, v76);
+            v18 = V::mul_add(x_e3, grad_o_e2, v18);
+            v2 = V::mul_add(x_e2, grad_o_e2, v2);
+            v12 = V::mul_add(x_e1, grad_o_e2, v12);
+            v6 = V::mul_add(x_1, grad_o_e2, v6);
+            let grad_o_e1 = V::load(grad_o.at(1usize, c));
+            v30 = V::mul_add(x_e1234, grad_o_e1, v30);
+            v32 = V::neg_mul_add(x_e234, grad_o_e1, v32);
+            v22 = V::neg_mul_add(x_e134, grad_o_e1, v22);
+            v76 = V::neg_mul_add(x_e124, grad_o_e1, v76);
+            v18 = V::neg_mul_add(x_e123, grad_o_e1, v18);
+            v98 = V::neg_mul_add(x_e34, grad_o_e1, v98);
+            v26 = V::neg_mul_add(x_e24, grad_o_e1, v26);
+            v111 = V::neg_mul_add(x_e23, grad_o_e1, v111);
+            v10 = V::neg_mul_add(x_e14, grad_o_e1, v10);
+            v101 = V::neg_mul_add(x_e13, grad_o_e1, v101);
+            v6 = V::neg_mul_add(x_e12, grad_o_e1, v6);
+            v16 = V::mul_add(x_e4, grad_o_e1, v16);
+            v90 = V::mul_add(x_e3, grad_o_e1, v90);
+            v12 = V::mul_add(x_e2, grad_o_e1, v12);
+            v2 = V::mul_add(x_e1, grad_o_e1, v2);
+            v78 = V::mul_add(x_1, grad_o_e1, v78);
             let grad_o_1 = V::load(grad_o.at(0usize, c));
-            // out0[0] = x_e1234*grad_o_e1234 + x_e234*grad_o_e234 + x_e134*grad_o_e134 + x_e124*grad_o_e124 + x_e123*grad_o_e123 + x_e34*grad_o_e34 + x_e24*grad_o_e24 + x_e23*grad_o_e23 + x_e14*grad_o_e14 + x_e13*grad_o_e13 + x_e12*grad_o_e12 + x_e4*grad_o_e4 + x_e3*grad_o_e3 + x_e2*grad_o_e2 + x_e1*grad_o_e1 + x_1*grad_o_1
-            V::store(
-                {
-                    let mut s = V::mul(x_e1234, grad_o_e1234);
-                    s = V::mul_add(x_e234, grad_o_e234, s);
-                    s = V::mul_add(x_e134, grad_o_e134, s);
-                    s = V::mul_add(x_e124, grad_o_e124, s);
-                    s = V::mul_add(x_e123, grad_o_e123, s);
-                    s = V::mul_add(x_e34, grad_o_e34, s);
-                    s = V::mul_add(x_e24, grad_o_e24, s);
-                    s = V::mul_add(x_e23, grad_o_e23, s);
-                    s = V::mul_add(x_e14, grad_o_e14, s);
-                    s = V::mul_add(x_e13, grad_o_e13, s);
-                    s = V::mul_add(x_e12, grad_o_e12, s);
-                    s = V::mul_add(x_e4, grad_o_e4, s);
-                    s = V::mul_add(x_e3, grad_o_e3, s);
-                    s = V::mul_add(x_e2, grad_o_e2, s);
-                    s = V::mul_add(x_e1, grad_o_e1, s);
-                    s = V::mul_add(x_1, grad_o_1, s);
-                    s
-                },
-                out0.at(0usize, c),
-            );
-            // out0[1] = x_e34*grad_o_e134 - (x_e234*grad_o_e1234 + x_e1234*grad_o_e234) + x_e24*grad_o_e124 + x_e23*grad_o_e123 + x_e134*grad_o_e34 + x_e124*grad_o_e24 + x_e123*grad_o_e23 - x_e4*grad_o_e14 - x_e3*grad_o_e13 - x_e2*grad_o_e12 - x_e14*grad_o_e4 - x_e13*grad_o_e3 - x_e12*grad_o_e2 + x_1*grad_o_e1 + x_e1*grad_o_1
-            V::store(
-                {
-                    let mut s = V::mul_sub(
-                        x_e34,
-                        grad_o_e134,
-                        V::mul_add(x_e1234, grad_o_e234, V::mul(x_e234, grad_o_e1234)),
-                    );
-                    s = V::mul_add(x_e24, grad_o_e124, s);
-                    s = V::mul_add(x_e23, grad_o_e123, s);
-                    s = V::mul_add(x_e134, grad_o_e34, s);
-                    s = V::mul_add(x_e124, grad_o_e24, s);
-                    s = V::mul_add(x_e123, grad_o_e23, s);
-                    s = V::neg_mul_add(x_e4, grad_o_e14, s);
-                    s = V::neg_mul_add(x_e3, grad_o_e13, s);
-                    s = V::neg_mul_add(x_e2, grad_o_e12, s);
-                    s = V::neg_mul_add(x_e14, grad_o_e4, s);
-                    s = V::neg_mul_add(x_e13, grad_o_e3, s);
-                    s = V::neg_mul_add(x_e12, grad_o_e2, s);
-                    s = V::mul_add(x_1, grad_o_e1, s);
-                    s = V::mul_add(x_e1, grad_o_1, s);
-                    s
-                },
-                out0.at(1usize, c),
-            );
-            // out0[2] = x_e134*grad_o_e1234 + x_e34*grad_o_e234 - x_e1234*grad_o_e134 - x_e14*grad_o_e124 - x_e13*grad_o_e123 - x_e234*grad_o_e34 - x_e4*grad_o_e24 - x_e3*grad_o_e23 + x_e124*grad_o_e14 + x_e123*grad_o_e13 + x_e1*grad_o_e12 + x_e24*grad_o_e4 + x_e23*grad_o_e3 + x_1*grad_o_e2 - x_e12*grad_o_e1 - x_e2*grad_o_1
-            V::store(
-                {
-                    let mut s = V::mul(x_e134, grad_o_e1234);
-                    s = V::mul_add(x_e34, grad_o_e234, s);
-                    s = V::neg_mul_add(x_e1234, grad_o_e134, s);
-                    s = V::neg_mul_add(x_e14, grad_o_e124, s);
-                    s = V::neg_mul_add(x_e13, grad_o_e123, s);
-                    s = V::neg_mul_add(x_e234, grad_o_e34, s);
-                    s = V::neg_mul_add(x_e4, grad_o_e24, s);
-                    s = V::neg_mul_add(x_e3, grad_o_e23, s);
-                    s = V::mul_add(x_e124, grad_o_e14, s);
-                    s = V::mul_add(x_e123, grad_o_e13, s);
-                    s = V::mul_add(x_e1, grad_o_e12, s);
-                    s = V::mul_add(x_e24, grad_o_e4, s);
-                    s = V::mul_add(x_e23, grad_o_e3, s);
-                    s = V::mul_add(x_1, grad_o_e2, s);
-                    s = V::neg_mul_add(x_e12, grad_o_e1, s);
-                    s = V::neg_mul_add(x_e2, grad_o_1, s);
-                    s
-                },
-                out0.at(2usize, c),
-            );
-            // out0[3] = x_e1234*grad_o_e124 - (x_e124*grad_o_e1234 + x_e24*grad_o_e234 + x_e14*grad_o_e134) + x_e12*grad_o_e123 - x_e4*grad_o_e34 + x_e234*grad_o_e24 + x_e2*grad_o_e23 + x_e134*grad_o_e14 + x_e1*grad_o_e13 - x_e123*grad_o_e12 + x_e34*grad_o_e4 + x_1*grad_o_e3 - x_e23*grad_o_e2 - x_e13*grad_o_e1 - x_e3*grad_o_1
-            V::store(
-                {
-                    let mut s = V::mul_sub(
-                        x_e1234,
-                        grad_o_e124,
-                        {
-                            let mut s = V::mul(x_e124, grad_o_e1234);
-                            s = V::mul_add(x_e24, grad_o_e234, s);
-                            s = V::mul_add(x_e14, grad_o_e134, s);
-                            s
-                        },
-                    );
-                    s = V::mul_add(x_e12, grad_o_e123, s);
-                    s = V::neg_mul_add(x_e4, grad_o_e34, s);
-                    s = V::mul_add(x_e234, grad_o_e24, s);
-                    s = V::mul_add(x_e2, grad_o_e23, s);
-                    s = V::mul_add(x_e134, grad_o_e14, s);
-                    s = V::mul_add(x_e1, grad_o_e13, s);
-                    s = V::neg_mul_add(x_e123, grad_o_e12, s);
-                    s = V::mul_add(x_e34, grad_o_e4, s);
-                    s = V::mul_add(x_1, grad_o_e3, s);
-                    s = V::neg_mul_add(x_e23, grad_o_e2, s);
-                    s = V::neg_mul_add(x_e13, grad_o_e1, s);
-                    s = V::neg_mul_add(x_e3, grad_o_1, s);
-                    s
-                },
-                out0.at(3usize, c),
-            );
-            // out0[4] = x_e123*grad_o_e1234 + x_e23*grad_o_e234 + x_e13*grad_o_e134 + x_e12*grad_o_e124 - x_e1234*grad_o_e123 + x_e3*grad_o_e34 + x_e2*grad_o_e24 - x_e234*grad_o_e23 + x_e1*grad_o_e14 - x_e134*grad_o_e13 - x_e124*grad_o_e12 + x_1*grad_o_e4 - x_e34*grad_o_e3 - x_e24*grad_o_e2 - x_e14*grad_o_e1 - x_e4*grad_o_1
-            V::store(
-                {
-                    let mut s = V::mul(x_e123, grad_o_e1234);
-                    s = V::mul_add(x_e23, grad_o_e234, s);
-                    s = V::mul_add(x_e13, grad_o_e134, s);
-                    s = V::mul_add(x_e12, grad_o_e124, s);
-                    s = V::neg_mul_add(x_e1234, grad_o_e123, s);
-                    s = V::mul_add(x_e3, grad_o_e34, s);
-                    s = V::mul_add(x_e2, grad_o_e24, s);
-                    s = V::neg_mul_add(x_e234, grad_o_e23, s);
-                    s = V::mul_add(x_e1, grad_o_e14, s);
-                    s = V::neg_mul_add(x_e134, grad_o_e13, s);
-                    s = V::neg_mul_add(x_e124, grad_o_e12, s);
-                    s = V::mul_add(x_1, grad_o_e4, s);
-                    s = V::neg_mul_add(x_e34, grad_o_e3, s);
-                    s = V::neg_mul_add(x_e24, grad_o_e2, s);
-                    s = V::neg_mul_add(x_e14, grad_o_e1, s);
-                    s = V::neg_mul_add(x_e4, grad_o_1, s);
-                    s
-                },
-                out0.at(4usize, c),
-            );
-            // out0[5] = x_e34*grad_o_e1234 + x_e134*grad_o_e234 + x_e234*grad_o_e134 + x_e4*grad_o_e124 + x_e3*grad_o_e123 + x_e1234*grad_o_e34 + x_e14*grad_o_e24 + x_e13*grad_o_e23 + x_e24*grad_o_e14 + x_e23*grad_o_e13 + x_1*grad_o_e12 + x_e124*grad_o_e4 + x_e123*grad_o_e3 + x_e1*grad_o_e2 + x_e2*grad_o_e1 + x_e12*grad_o_1
-            V::store(
-                {
-                    let mut s = V::mul(x_e34, grad_o_e1234);
-                    s = V::mul_add(x_e134, grad_o_e234, s);
-                    s = V::mul_add(x_e234, grad_o_e134, s);
-                    s = V::mul_add(x_e4, grad_o_e124, s);
-                    s = V::mul_add(x_e3, grad_o_e123, s);
-                    s = V::mul_add(x_e1234, grad_o_e34, s);
-                    s = V::mul_add(x_e14, grad_o_e24, s);
-                    s = V::mul_add(x_e13, grad_o_e23, s);
-                    s = V::mul_add(x_e24, grad_o_e14, s);
-                    s = V::mul_add(x_e23, grad_o_e13, s);
-                    s = V::mul_add(x_1, grad_o_e12, s);
-                    s = V::mul_add(x_e124, grad_o_e4, s);
-                    s = V::mul_add(x_e123, grad_o_e3, s);
-                    s = V::mul_add(x_e1, grad_o_e2, s);
-                    s = V::mul_add(x_e2, grad_o_e1, s);
-                    s = V::mul_add(x_e12, grad_o_1, s);
-                    s
-                },
-                out0.at(5usize, c),
-            );
-            // out0[6] = x_e4*grad_o_e134 - (x_e24*grad_o_e1234 + x_e124*grad_o_e234) - x_e234*grad_o_e124 - x_e2*grad_o_e123 + x_e14*grad_o_e34 - x_e1234*grad_o_e24 - x_e12*grad_o_e23 + x_e34*grad_o_e14 + x_1*grad_o_e13 - x_e23*grad_o_e12 + x_e134*grad_o_e4 + x_e1*grad_o_e3 - x_e123*grad_o_e2 + x_e3*grad_o_e1 + x_e13*grad_o_1
-            V::store(
-                {
-                    let mut s = V::mul_sub(
-                        x_e4,
-                        grad_o_e134,
-                        V::mul_add(x_e124, grad_o_e234, V::mul(x_e24, grad_o_e1234)),
-                    );
-                    s = V::neg_mul_add(x_e234, grad_o_e124, s);
-                    s = V::neg_mul_add(x_e2, grad_o_e123, s);
-                    s = V::mul_add(x_e14, grad_o_e34, s);
-                    s = V::neg_mul_add(x_e1234, grad_o_e24, s);
-                    s = V::neg_mul_add(x_e12, grad_o_e23, s);
-                    s = V::mul_add(x_e34, grad_o_e14, s);
-                    s = V::mul_add(x_1, grad_o_e13, s);
-                    s = V::neg_mul_add(x_e23, grad_o_e12, s);
-                    s = V::mul_add(x_e134, grad_o_e4, s);
-                    s = V::mul_add(x_e1, grad_o_e3, s);
-                    s = V::neg_mul_add(x_e123, grad_o_e2, s);
-                    s = V::mul_add(x_e3, grad_o_e1, s);
-                    s = V::mul_add(x_e13, grad_o_1, s);
-                    s
-                },
-                out0.at(6usize, c),
-            );
-            // out0[7] = x_e23*grad_o_e1234 + x_e123*grad_o_e234 - x_e3*grad_o_e134 - x_e2*grad_o_e124 + x_e234*grad_o_e123 - x_e13*grad_o_e34 - x_e12*grad_o_e24 + x_e1234*grad_o_e23 + x_1*grad_o_e14 - x_e34*grad_o_e13 - x_e24*grad_o_e12 + x_e1*grad_o_e4 - x_e134*grad_o_e3 - x_e124*grad_o_e2 + x_e4*grad_o_e1 + x_e14*grad_o_1
-            V::store(
-                {
-                    let mut s = V::mul(x_e23, grad_o_e1234);
-                    s = V::mul_add(x_e123, grad_o_e234, s);
-                    s = V::neg_mul_add(x_e3, grad_o_e134, s);
-                    s = V::neg_mul_add(x_e2, grad_o_e124, s);
-                    s = V::mul_add(x_e234, grad_o_e123, s);
-                    s = V::neg_mul_add(x_e13, grad_o_e34, s);
-                    s = V::neg_mul_add(x_e12, grad_o_e24, s);
-                    s = V::mul_add(x_e1234, grad_o_e23, s);
-                    s = V::mul_add(x_1, grad_o_e14, s);
-                    s = V::neg_mul_add(x_e34, grad_o_e13, s);
-                    s = V::neg_mul_add(x_e24, grad_o_e12, s);
-                    s = V::mul_add(x_e1, grad_o_e4, s);
-                    s = V::neg_mul_add(x_e134, grad_o_e3, s);
-                    s = V::neg_mul_add(x_e124, grad_o_e2, s);
-                    s = V::mul_add(x_e4, grad_o_e1, s);
-                    s = V::mul_add(x_e14, grad_o_1, s);
-                    s
-                },
-                out0.at(7usize, c),
-            );
-            // out0[8] = x_e14*grad_o_e1234 + x_e4*grad_o_e234 - x_e124*grad_o_e134 + x_e134*grad_o_e124 + x_e1*grad_o_e123 - x_e24*grad_o_e34 + x_e34*grad_o_e24 + x_1*grad_o_e23 - x_e1234*grad_o_e14 - x_e12*grad_o_e13 + x_e13*grad_o_e12 - x_e234*grad_o_e4 - x_e2*grad_o_e3 + x_e3*grad_o_e2 - x_e123*grad_o_e1 - x_e23*grad_o_1
-            V::store(
-                {
-                    let mut s = V::mul(x_e14, grad_o_e1234);
-                    s = V::mul_add(x_e4, grad_o_e234, s);
-                    s = V::neg_mul_add(x_e124, grad_o_e134, s);
-                    s = V::mul_add(x_e134, grad_o_e124, s);
-                    s = V::mul_add(x_e1, grad_o_e123, s);
-                    s = V::neg_mul_add(x_e24, grad_o_e34, s);
-                    s = V::mul_add(x_e34, grad_o_e24, s);
-                    s = V::mul_add(x_1, grad_o_e23, s);
-                    s = V::neg_mul_add(x_e1234, grad_o_e14, s);
-                    s = V::neg_mul_add(x_e12, grad_o_e13, s);
-                    s = V::mul_add(x_e13, grad_o_e12, s);
-                    s = V::neg_mul_add(x_e234, grad_o_e4, s);
-                    s = V::neg_mul_add(x_e2, grad_o_e3, s);
-                    s = V::mul_add(x_e3, grad_o_e2, s);
-                    s = V::neg_mul_add(x_e123, grad_o_e1, s);
-                    s = V::neg_mul_add(x_e23, grad_o_1, s);
-                    s
-                },
-                out0.at(8usize, c),
-            );
-            // out0[9] = x_e123*grad_o_e134 - (x_e13*grad_o_e1234 + x_e3*grad_o_e234) + x_e1*grad_o_e124 - x_e134*grad_o_e123 + x_e23*grad_o_e34 + x_1*grad_o_e24 - x_e34*grad_o_e23 - x_e12*grad_o_e14 + x_e1234*grad_o_e13 + x_e14*grad_o_e12 - x_e2*grad_o_e4 + x_e234*grad_o_e3 + x_e4*grad_o_e2 - x_e124*grad_o_e1 - x_e24*grad_o_1
-            V::store(
-                {
-                    let mut s = V::mul_sub(
-                        x_e123,
-                        grad_o_e134,
-                        V::mul_add(x_e3, grad_o_e234, V::mul(x_e13, grad_o_e1234)),
-                    );
-                    s = V::mul_add(x_e1, grad_o_e124, s);
-                    s = V::neg_mul_add(x_e134, grad_o_e123, s);
-                    s = V::mul_add(x_e23, grad_o_e34, s);
-                    s = V::mul_add(x_1, grad_o_e24, s);
-                    s = V::neg_mul_add(x_e34, grad_o_e23, s);
-                    s = V::neg_mul_add(x_e12, grad_o_e14, s);
-                    s = V::mul_add(x_e1234, grad_o_e13, s);
-                    s = V::mul_add(x_e14, grad_o_e12, s);
-                    s = V::neg_mul_add(x_e2, grad_o_e4, s);
-                    s = V::mul_add(x_e234, grad_o_e3, s);
-                    s = V::mul_add(x_e4, grad_o_e2, s);
-                    s = V::neg_mul_add(x_e124, grad_o_e1, s);
-                    s = V::neg_mul_add(x_e24, grad_o_1, s);
-                    s
-                },
-                out0.at(9usize, c),
-            );
-            // out0[10] = x_e12*grad_o_e1234 + x_e2*grad_o_e234 + x_e1*grad_o_e134 - x_e123*grad_o_e124 + x_e124*grad_o_e123 + x_1*grad_o_e34 - x_e23*grad_o_e24 + x_e24*grad_o_e23 - x_e13*grad_o_e14 + x_e14*grad_o_e13 - x_e1234*grad_o_e12 - x_e3*grad_o_e4 + x_e4*grad_o_e3 - x_e234*grad_o_e2 - x_e134*grad_o_e1 - x_e34*grad_o_1
-            V::store(
-                {
-                    let mut s = V::mul(x_e12, grad_o_e1234);
-                    s = V::mul_add(x_e2, grad_o_e234, s);
-                    s = V::mul_add(x_e1, grad_o_e134, s);
-                    s = V::neg_mul_add(x_e123, grad_o_e124, s);
-                    s = V::mul_add(x_e124, grad_o_e123, s);
-                    s = V::mul_add(x_1, grad_o_e34, s);
-                    s = V::neg_mul_add(x_e23, grad_o_e24, s);
-                    s = V::mul_add(x_e24, grad_o_e23, s);
-                    s = V::neg_mul_add(x_e13, grad_o_e14, s);
-                    s = V::mul_add(x_e14, grad_o_e13, s);
-                    s = V::neg_mul_add(x_e1234, grad_o_e12, s);
-                    s = V::neg_mul_add(x_e3, grad_o_e4, s);
-                    s = V::mul_add(x_e4, grad_o_e3, s);
-                    s = V::neg_mul_add(x_e234, grad_o_e2, s);
-                    s = V::neg_mul_add(x_e134, grad_o_e1, s);
-                    s = V::neg_mul_add(x_e34, grad_o_1, s);
-                    s
-                },
-                out0.at(10usize, c),
-            );
-            // out0[11] = x_e34*grad_o_e124 - (x_e4*grad_o_e1234 + x_e14*grad_o_e234 + x_e24*grad_o_e134) + x_1*grad_o_e123 - x_e124*grad_o_e34 + x_e134*grad_o_e24 + x_e1*grad_o_e23 + x_e234*grad_o_e14 + x_e2*grad_o_e13 - x_e3*grad_o_e12 + x_e1234*grad_o_e4 + x_e12*grad_o_e3 - x_e13*grad_o_e2 - x_e23*grad_o_e1 - x_e123*grad_o_1
-            V::store(
-                {
-                    let mut s = V::mul_sub(
-                        x_e34,
-                        grad_o_e124,
-                        {
-                            let mut s = V::mul(x_e4, grad_o_e1234);
-                            s = V::mul_add(x_e14, grad_o_e234, s);
-                            s = V::mul_add(x_e24, grad_o_e134, s);
-                            s
-                        },
-                    );
-                    s = V::mul_add(x_1, grad_o_e123, s);
-                    s = V::neg_mul_add(x_e124, grad_o_e34, s);
-                    s = V::mul_add(x_e134, grad_o_e24, s);
-                    s = V::mul_add(x_e1, grad_o_e23, s);
-                    s = V::mul_add(x_e234, grad_o_e14, s);
-                    s = V::mul_add(x_e2, grad_o_e13, s);
-                    s = V::neg_mul_add(x_e3, grad_o_e12, s);
-                    s = V::mul_add(x_e1234, grad_o_e4, s);
-                    s = V::mul_add(x_e12, grad_o_e3, s);
-                    s = V::neg_mul_add(x_e13, grad_o_e2, s);
-                    s = V::neg_mul_add(x_e23, grad_o_e1, s);
-                    s = V::neg_mul_add(x_e123, grad_o_1, s);
-                    s
-                },
-                out0.at(11usize, c),
-            );
-            // out0[12] = x_e3*grad_o_e1234 + x_e13*grad_o_e234 + x_e23*grad_o_e134 + x_1*grad_o_e124 - x_e34*grad_o_e123 + x_e123*grad_o_e34 + x_e1*grad_o_e24 - x_e134*grad_o_e23 + x_e2*grad_o_e14 - x_e234*grad_o_e13 - x_e4*grad_o_e12 + x_e12*grad_o_e4 - x_e1234*grad_o_e3 - x_e14*grad_o_e2 - x_e24*grad_o_e1 - x_e124*grad_o_1
-            V::store(
-                {
-                    let mut s = V::mul(x_e3, grad_o_e1234);
-                    s = V::mul_add(x_e13, grad_o_e234, s);
-                    s = V::mul_add(x_e23, grad_o_e134, s);
-                    s = V::mul_add(x_1, grad_o_e124, s);
-                    s = V::neg_mul_add(x_e34, grad_o_e123, s);
-                    s = V::mul_add(x_e123, grad_o_e34, s);
-                    s = V::mul_add(x_e1, grad_o_e24, s);
-                    s = V::neg_mul_add(x_e134, grad_o_e23, s);
-                    s = V::mul_add(x_e2, grad_o_e14, s);
-                    s = V::neg_mul_add(x_e234, grad_o_e13, s);
-                    s = V::neg_mul_add(x_e4, grad_o_e12, s);
-                    s = V::mul_add(x_e12, grad_o_e4, s);
-                    s = V::neg_mul_add(x_e1234, grad_o_e3, s);
-                    s = V::neg_mul_add(x_e14, grad_o_e2, s);
-                    s = V::neg_mul_add(x_e24, grad_o_e1, s);
-                    s = V::neg_mul_add(x_e124, grad_o_1, s);
-                    s
-                },
-                out0.at(12usize, c),
-            );
-            // out0[13] = x_1*grad_o_e134 - (x_e2*grad_o_e1234 + x_e12*grad_o_e234) - x_e23*grad_o_e124 + x_e24*grad_o_e123 + x_e1*grad_o_e34 - x_e123*grad_o_e24 + x_e124*grad_o_e23 + x_e3*grad_o_e14 - x_e4*grad_o_e13 + x_e234*grad_o_e12 + x_e13*grad_o_e4 - x_e14*grad_o_e3 + x_e1234*grad_o_e2 - x_e34*grad_o_e1 - x_e134*grad_o_1
-            V::store(
-                {
-                    let mut s = V::mul_sub(
-                        x_1,
-                        grad_o_e134,
-                        V::mul_add(x_e12, grad_o_e234, V::mul(x_e2, grad_o_e1234)),
-                    );
-                    s = V::neg_mul_add(x_e23, grad_o_e124, s);
-                    s = V::mul_add(x_e24, grad_o_e123, s);
-                    s = V::mul_add(x_e1, grad_o_e34, s);
-                    s = V::neg_mul_add(x_e123, grad_o_e24, s);
-                    s = V::mul_add(x_e124, grad_o_e23, s);
-                    s = V::mul_add(x_e3, grad_o_e14, s);
-                    s = V::neg_mul_add(x_e4, grad_o_e13, s);
-                    s = V::mul_add(x_e234, grad_o_e12, s);
-                    s = V::mul_add(x_e13, grad_o_e4, s);
-                    s = V::neg_mul_add(x_e14, grad_o_e3, s);
-                    s = V::mul_add(x_e1234, grad_o_e2, s);
-                    s = V::neg_mul_add(x_e34, grad_o_e1, s);
-                    s = V::neg_mul_add(x_e134, grad_o_1, s);
-                    s
-                },
-                out0.at(13usize, c),
-            );
-            // out0[14] = x_e1*grad_o_e1234 + x_1*grad_o_e234 - x_e12*grad_o_e134 + x_e13*grad_o_e124 - x_e14*grad_o_e123 - x_e2*grad_o_e34 + x_e3*grad_o_e24 - x_e4*grad_o_e23 - x_e123*grad_o_e14 + x_e124*grad_o_e13 - x_e134*grad_o_e12 - x_e23*grad_o_e4 + x_e24*grad_o_e3 - x_e34*grad_o_e2 + x_e1234*grad_o_e1 + x_e234*grad_o_1
-            V::store(
-                {
-                    let mut s = V::mul(x_e1, grad_o_e1234);
-                    s = V::mul_add(x_1, grad_o_e234, s);
-                    s = V::neg_mul_add(x_e12, grad_o_e134, s);
-                    s = V::mul_add(x_e13, grad_o_e124, s);
-                    s = V::neg_mul_add(x_e14, grad_o_e123, s);
-                    s = V::neg_mul_add(x_e2, grad_o_e34, s);
-                    s = V::mul_add(x_e3, grad_o_e24, s);
-                    s = V::neg_mul_add(x_e4, grad_o_e23, s);
-                    s = V::neg_mul_add(x_e123, grad_o_e14, s);
-                    s = V::mul_add(x_e124, grad_o_e13, s);
-                    s = V::neg_mul_add(x_e134, grad_o_e12, s);
-                    s = V::neg_mul_add(x_e23, grad_o_e4, s);
-                    s = V::mul_add(x_e24, grad_o_e3, s);
-                    s = V::neg_mul_add(x_e34, grad_o_e2, s);
-                    s = V::mul_add(x_e1234, grad_o_e1, s);
-                    s = V::mul_add(x_e234, grad_o_1, s);
-                    s
-                },
-                out0.at(14usize, c),
-            );
+            v32 = V::neg_mul_add(x_e1234, grad_o_1, v32);
             // out0[15] = x_1*grad_o_e1234 + x_e1*grad_o_e234 + x_e2*grad_o_e134 - x_e3*grad_o_e124 + x_e4*grad_o_e123 + x_e12*grad_o_e34 - x_e13*grad_o_e24 + x_e14*grad_o_e23 - x_e23*grad_o_e14 + x_e24*grad_o_e13 - x_e34*grad_o_e12 - x_e123*grad_o_e4 + x_e124*grad_o_e3 - x_e134*grad_o_e2 - x_e234*grad_o_e1 - x_e1234*grad_o_1
-            V::store(
-                {
-                    let mut s = V::mul(x_1, grad_o_e1234);
-                    s = V::mul_add(x_e1, grad_o_e234, s);
-                    s = V::mul_add(x_e2, grad_o_e134, s);
-                    s = V::neg_mul_add(x_e3, grad_o_e124, s);
-                    s = V::mul_add(x_e4, grad_o_e123, s);
-                    s = V::mul_add(x_e12, grad_o_e34, s);
-                    s = V::neg_mul_add(x_e13, grad_o_e24, s);
-                    s = V::mul_add(x_e14, grad_o_e23, s);
-                    s = V::neg_mul_add(x_e23, grad_o_e14, s);
-                    s = V::mul_add(x_e24, grad_o_e13, s);
-                    s = V::neg_mul_add(x_e34, grad_o_e12, s);
-                    s = V::neg_mul_add(x_e123, grad_o_e4, s);
-                    s = V::mul_add(x_e124, grad_o_e3, s);
-                    s = V::neg_mul_add(x_e134, grad_o_e2, s);
-                    s = V::neg_mul_add(x_e234, grad_o_e1, s);
-                    s = V::neg_mul_add(x_e1234, grad_o_1, s);
-                    s
-                },
-                out0.at(15usize, c),
-            );
+            V::store(v32, out0.at(15usize, c));
+            v30 = V::mul_add(x_e234, grad_o_1, v30);
+            // out0[14] = x_e1*grad_o_e1234 + x_1*grad_o_e234 - x_e12*grad_o_e134 + x_e13*grad_o_e124 - x_e14*grad_o_e123 - x_e2*grad_o_e34 + x_e3*grad_o_e24 - x_e4*grad_o_e23 - x_e123*grad_o_e14 + x_e124*grad_o_e13 - x_e134*grad_o_e12 - x_e23*grad_o_e4 + x_e24*grad_o_e3 - x_e34*grad_o_e2 + x_e1234*grad_o_e1 + x_e234*grad_o_1
+            V::store(v30, out0.at(14usize, c));
+            v98 = V::neg_mul_add(x_e134, grad_o_1, v98);
+            // out0[13] = x_1*grad_o_e134 - (x_e2*grad_o_e1234 + x_e12*grad_o_e234) - x_e23*grad_o_e124 + x_e24*grad_o_e123 + x_e1*grad_o_e34 - x_e123*grad_o_e24 + x_e124*grad_o_e23 + x_e3*grad_o_e14 - x_e4*grad_o_e13 + x_e234*grad_o_e12 + x_e13*grad_o_e4 - x_e14*grad_o_e3 + x_e1234*grad_o_e2 - x_e34*grad_o_e1 - x_e134*grad_o_1
+            V::store(v98, out0.at(13usize, c));
+            v26 = V::neg_mul_add(x_e124, grad_o_1, v26);
+            // out0[12] = x_e3*grad_o_e1234 + x_e13*grad_o_e234 + x_e23*grad_o_e134 + x_1*grad_o_e124 - x_e34*grad_o_e123 + x_e123*grad_o_e34 + x_e1*grad_o_e24 - x_e134*grad_o_e23 + x_e2*grad_o_e14 - x_e234*grad_o_e13 - x_e4*grad_o_e12 + x_e12*grad_o_e4 - x_e1234*grad_o_e3 - x_e14*grad_o_e2 - x_e24*grad_o_e1 - x_e124*grad_o_1
+            V::store(v26, out0.at(12usize, c));
+            v111 = V::neg_mul_add(x_e123, grad_o_1, v111);
+            // out0[11] = x_e34*grad_o_e124 - (x_e4*grad_o_e1234 + x_e14*grad_o_e234 + x_e24*grad_o_e134) + x_1*grad_o_e123 - x_e124*grad_o_e34 + x_e134*grad_o_e24 + x_e1*grad_o_e23 + x_e234*grad_o_e14 + x_e2*grad_o_e13 - x_e3*grad_o_e12 + x_e1234*grad_o_e4 + x_e12*grad_o_e3 - x_e13*grad_o_e2 - x_e23*grad_o_e1 - x_e123*grad_o_1
+            V::store(v111, out0.at(11usize, c));
+            v22 = V::neg_mul_add(x_e34, grad_o_1, v22);
+            // out0[10] = x_e12*grad_o_e1234 + x_e2*grad_o_e234 + x_e1*grad_o_e134 - x_e123*grad_o_e124 + x_e124*grad_o_e123 + x_1*grad_o_e34 - x_e23*grad_o_e24 + x_e24*grad_o_e23 - x_e13*grad_o_e14 + x_e14*grad_o_e13 - x_e1234*grad_o_e12 - x_e3*grad_o_e4 + x_e4*grad_o_e3 - x_e234*grad_o_e2 - x_e134*grad_o_e1 - x_e34*grad_o_1
+            V::store(v22, out0.at(10usize, c));
+            v76 = V::neg_mul_add(x_e24, grad_o_1, v76);
+            // out0[9] = x_e123*grad_o_e134 - (x_e13*grad_o_e1234 + x_e3*grad_o_e234) + x_e1*grad_o_e124 - x_e134*grad_o_e123 + x_e23*grad_o_e34 + x_1*grad_o_e24 - x_e34*grad_o_e23 - x_e12*grad_o_e14 + x_e1234*grad_o_e13 + x_e14*grad_o_e12 - x_e2*grad_o_e4 + x_e234*grad_o_e3 + x_e4*grad_o_e2 - x_e124*grad_o_e1 - x_e24*grad_o_1
+            V::store(v76, out0.at(9usize, c));
+            v18 = V::neg_mul_add(x_e23, grad_o_1, v18);
+            // out0[8] = x_e14*grad_o_e1234 + x_e4*grad_o_e234 - x_e124*grad_o_e134 + x_e134*grad_o_e124 + x_e1*grad_o_e123 - x_e24*grad_o_e34 + x_e34*grad_o_e24 + x_1*grad_o_e23 - x_e1234*grad_o_e14 - x_e12*grad_o_e13 + x_e13*grad_o_e12 - x_e234*grad_o_e4 - x_e2*grad_o_e3 + x_e3*grad_o_e2 - x_e123*grad_o_e1 - x_e23*grad_o_1
+            V::store(v18, out0.at(8usize, c));
+            v16 = V::mul_add(x_e14, grad_o_1, v16);
+            // out0[7] = x_e23*grad_o_e1234 + x_e123*grad_o_e234 - x_e3*grad_o_e134 - x_e2*grad_o_e124 + x_e234*grad_o_e123 - x_e13*grad_o_e34 - x_e12*grad_o_e24 + x_e1234*grad_o_e23 + x_1*grad_o_e14 - x_e34*grad_o_e13 - x_e24*grad_o_e12 + x_e1*grad_o_e4 - x_e134*grad_o_e3 - x_e124*grad_o_e2 + x_e4*grad_o_e1 + x_e14*grad_o_1
+            V::store(v16, out0.at(7usize, c));
+            v90 = V::mul_add(x_e13, grad_o_1, v90);
+            // out0[6] = x_e4*grad_o_e134 - (x_e24*grad_o_e1234 + x_e124*grad_o_e234) - x_e234*grad_o_e124 - x_e2*grad_o_e123 + x_e14*grad_o_e34 - x_e1234*grad_o_e24 - x_e12*grad_o_e23 + x_e34*grad_o_e14 + x_1*grad_o_e13 - x_e23*grad_o_e12 + x_e134*grad_o_e4 + x_e1*grad_o_e3 - x_e123*grad_o_e2 + x_e3*grad_o_e1 + x_e13*grad_o_1
+            V::store(v90, out0.at(6usize, c));
+            v12 = V::mul_add(x_e12, grad_o_1, v12);
+            // out0[5] = x_e34*grad_o_e1234 + x_e134*grad_o_e234 + x_e234*grad_o_e134 + x_e4*grad_o_e124 + x_e3*grad_o_e123 + x_e1234*grad_o_e34 + x_e14*grad_o_e24 + x_e13*grad_o_e23 + x_e24*grad_o_e14 + x_e23*grad_o_e13 + x_1*grad_o_e12 + x_e124*grad_o_e4 + x_e123*grad_o_e3 + x_e1*grad_o_e2 + x_e2*grad_o_e1 + x_e12*grad_o_1
+            V::store(v12, out0.at(5usize, c));
+            v10 = V::neg_mul_add(x_e4, grad_o_1, v10);
+            // out0[4] = x_e123*grad_o_e1234 + x_e23*grad_o_e234 + x_e13*grad_o_e134 + x_e12*grad_o_e124 - x_e1234*grad_o_e123 + x_e3*grad_o_e34 + x_e2*grad_o_e24 - x_e234*grad_o_e23 + x_e1*grad_o_e14 - x_e134*grad_o_e13 - x_e124*grad_o_e12 + x_1*grad_o_e4 - x_e34*grad_o_e3 - x_e24*grad_o_e2 - x_e14*grad_o_e1 - x_e4*grad_o_1
+            V::store(v10, out0.at(4usize, c));
+            v101 = V::neg_mul_add(x_e3, grad_o_1, v101);
+            // out0[3] = x_e1234*grad_o_e124 - (x_e124*grad_o_e1234 + x_e24*grad_o_e234 + x_e14*grad_o_e134) + x_e12*grad_o_e123 - x_e4*grad_o_e34 + x_e234*grad_o_e24 + x_e2*grad_o_e23 + x_e134*grad_o_e14 + x_e1*grad_o_e13 - x_e123*grad_o_e12 + x_e34*grad_o_e4 + x_1*grad_o_e3 - x_e23*grad_o_e2 - x_e13*grad_o_e1 - x_e3*grad_o_1
+            V::store(v101, out0.at(3usize, c));
+            v6 = V::neg_mul_add(x_e2, grad_o_1, v6);
+            // out0[2] = x_e134*grad_o_e1234 + x_e34*grad_o_e234 - x_e1234*grad_o_e134 - x_e14*grad_o_e124 - x_e13*grad_o_e123 - x_e234*grad_o_e34 - x_e4*grad_o_e24 - x_e3*grad_o_e23 + x_e124*grad_o_e14 + x_e123*grad_o_e13 + x_e1*grad_o_e12 + x_e24*grad_o_e4 + x_e23*grad_o_e3 + x_1*grad_o_e2 - x_e12*grad_o_e1 - x_e2*grad_o_1
+            V::store(v6, out0.at(2usize, c));
+            v78 = V::mul_add(x_e1, grad_o_1, v78);
+            // out0[1] = x_e34*grad_o_e134 - (x_e234*grad_o_e1234 + x_e1234*grad_o_e234) + x_e24*grad_o_e124 + x_e23*grad_o_e123 + x_e134*grad_o_e34 + x_e124*grad_o_e24 + x_e123*grad_o_e23 - x_e4*grad_o_e14 - x_e3*grad_o_e13 - x_e2*grad_o_e12 - x_e14*grad_o_e4 - x_e13*grad_o_e3 - x_e12*grad_o_e2 + x_1*grad_o_e1 + x_e1*grad_o_1
+            V::store(v78, out0.at(1usize, c));
+            v2 = V::mul_add(x_1, grad_o_1, v2);
+            // out0[0] = x_e1234*grad_o_e1234 + x_e234*grad_o_e234 + x_e134*grad_o_e134 + x_e124*grad_o_e124 + x_e123*grad_o_e123 + x_e34*grad_o_e34 + x_e24*grad_o_e24 + x_e23*grad_o_e23 + x_e14*grad_o_e14 + x_e13*grad_o_e13 + x_e12*grad_o_e12 + x_e4*grad_o_e4 + x_e3*grad_o_e3 + x_e2*grad_o_e2 + x_e1*grad_o_e1 + x_1*grad_o_1
+            V::store(v2, out0.at(0usize, c));
         }
     }
 }
@@ -1353,202 +1087,124 @@ unsafe fn geometric_product_3<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let out0 = args.outputs[0];
         for group in 0..args.groups {
             let c = group * V::LANES;
+            x.prefetch::<4usize>(c);
+            y.prefetch::<16usize>(c);
             let x_e1 = V::load(x.at(0usize, c));
             let y_e1 = V::load(y.at(1usize, c));
+            let mut v2 = V::mul(x_e1, y_e1);
             let x_e2 = V::load(x.at(1usize, c));
             let y_e2 = V::load(y.at(2usize, c));
             let x_e3 = V::load(x.at(2usize, c));
             let y_e3 = V::load(y.at(3usize, c));
             let x_e4 = V::load(x.at(3usize, c));
             let y_e4 = V::load(y.at(4usize, c));
-            let y_e14 = V::load(y.at(7usize, c));
-            let y_e13 = V::load(y.at(6usize, c));
+            v2 = V::neg_mul_add(x_e2, y_e2, v2);
+            v2 = V::neg_mul_add(x_e3, y_e3, v2);
+            v2 = V::neg_mul_add(x_e4, y_e4, v2);
+            // out0[0] = x_e1*y_e1 - x_e2*y_e2 - x_e3*y_e3 - x_e4*y_e4
+            V::store(v2, out0.at(0usize, c));
             let y_1 = V::load(y.at(0usize, c));
+            let mut v16 = V::mul(x_e1, y_1);
             let y_e12 = V::load(y.at(5usize, c));
-            let y_e24 = V::load(y.at(9usize, c));
+            let y_e13 = V::load(y.at(6usize, c));
+            let y_e14 = V::load(y.at(7usize, c));
+            v16 = V::mul_add(x_e2, y_e12, v16);
+            v16 = V::mul_add(x_e3, y_e13, v16);
+            v16 = V::mul_add(x_e4, y_e14, v16);
+            // out0[1] = x_e4*y_e14 + x_e3*y_e13 + x_e1*y_1 + x_e2*y_e12
+            V::store(v16, out0.at(1usize, c));
+            let mut v26 = V::mul(x_e1, y_e12);
             let y_e23 = V::load(y.at(8usize, c));
+            let y_e24 = V::load(y.at(9usize, c));
+            v26 = V::mul_add(x_e2, y_1, v26);
+            v26 = V::mul_add(x_e3, y_e23, v26);
+            v26 = V::mul_add(x_e4, y_e24, v26);
+            // out0[2] = x_e4*y_e24 + x_e3*y_e23 + x_e1*y_e12 + x_e2*y_1
+            V::store(v26, out0.at(2usize, c));
+            let mut v35 = V::mul(x_e1, y_e13);
             let y_e34 = V::load(y.at(10usize, c));
+            v35 = V::neg_mul_add(x_e2, y_e23, v35);
+            v35 = V::mul_add(x_e3, y_1, v35);
+            v35 = V::mul_add(x_e4, y_e34, v35);
+            // out0[3] = x_e4*y_e34 + x_e3*y_1 + x_e1*y_e13 - x_e2*y_e23
+            V::store(v35, out0.at(3usize, c));
+            let mut v43 = V::mul(x_e1, y_e14);
+            v43 = V::neg_mul_add(x_e2, y_e24, v43);
+            v43 = V::neg_mul_add(x_e3, y_e34, v43);
+            v43 = V::mul_add(x_e4, y_1, v43);
+            // out0[4] = x_e4*y_1 + x_e1*y_e14 - x_e2*y_e24 - x_e3*y_e34
+            V::store(v43, out0.at(4usize, c));
+            let mut v50 = V::mul(x_e1, y_e2);
             let y_e123 = V::load(y.at(11usize, c));
             let y_e124 = V::load(y.at(12usize, c));
-            let y_e134 = V::load(y.at(13usize, c));
-            let y_e234 = V::load(y.at(14usize, c));
-            let y_e1234 = V::load(y.at(15usize, c));
-            // out0[0] = x_e1*y_e1 - x_e2*y_e2 - x_e3*y_e3 - x_e4*y_e4
-            V::store(
-                {
-                    let mut s = V::mul(x_e1, y_e1);
-                    s = V::neg_mul_add(x_e2, y_e2, s);
-                    s = V::neg_mul_add(x_e3, y_e3, s);
-                    s = V::neg_mul_add(x_e4, y_e4, s);
-                    s
-                },
-                out0.at(0usize, c),
-            );
-            // out0[1] = x_e4*y_e14 + x_e3*y_e13 + x_e1*y_1 + x_e2*y_e12
-            V::store(
-                {
-                    let mut s = V::mul(x_e1, y_1);
-                    s = V::mul_add(x_e2, y_e12, s);
-                    s = V::mul_add(x_e3, y_e13, s);
-                    s = V::mul_add(x_e4, y_e14, s);
-                    s
-                },
-                out0.at(1usize, c),
-            );
-            // out0[2] = x_e4*y_e24 + x_e3*y_e23 + x_e1*y_e12 + x_e2*y_1
-            V::store(
-                {
-                    let mut s = V::mul(x_e1, y_e12);
-                    s = V::mul_add(x_e2, y_1, s);
-                    s = V::mul_add(x_e3, y_e23, s);
-                    s = V::mul_add(x_e4, y_e24, s);
-                    s
-                },
-                out0.at(2usize, c),
-            );
-            // out0[3] = x_e4*y_e34 + x_e3*y_1 + x_e1*y_e13 - x_e2*y_e23
-            V::store(
-                {
-                    let mut s = V::mul(x_e1, y_e13);
-                    s = V::neg_mul_add(x_e2, y_e23, s);
-                    s = V::mul_add(x_e3, y_1, s);
-                    s = V::mul_add(x_e4, y_e34, s);
-                    s
-                },
-                out0.at(3usize, c),
-            );
-            // out0[4] = x_e4*y_1 + x_e1*y_e14 - x_e2*y_e24 - x_e3*y_e34
-            V::store(
-                {
-                    let mut s = V::mul(x_e1, y_e14);
-                    s = V::neg_mul_add(x_e2, y_e24, s);
-                    s = V::neg_mul_add(x_e3, y_e34, s);
-                    s = V::mul_add(x_e4, y_1, s);
-                    s
-                },
-                out0.at(4usize, c),
-            );
+            v50 = V::neg_mul_add(x_e2, y_e1, v50);
+            v50 = V::neg_mul_add(x_e3, y_e123, v50);
+            v50 = V::neg_mul_add(x_e4, y_e124, v50);
             // out0[5] = x_e1*y_e2 - x_e2*y_e1 - x_e3*y_e123 - x_e4*y_e124
-            V::store(
-                {
-                    let mut s = V::mul(x_e1, y_e2);
-                    s = V::neg_mul_add(x_e2, y_e1, s);
-                    s = V::neg_mul_add(x_e3, y_e123, s);
-                    s = V::neg_mul_add(x_e4, y_e124, s);
-                    s
-                },
-                out0.at(5usize, c),
-            );
+            V::store(v50, out0.at(5usize, c));
+            let mut v59 = V::mul(x_e1, y_e3);
+            let y_e134 = V::load(y.at(13usize, c));
+            v59 = V::mul_add(x_e2, y_e123, v59);
+            v59 = V::neg_mul_add(x_e3, y_e1, v59);
+            v59 = V::neg_mul_add(x_e4, y_e134, v59);
             // out0[6] = x_e1*y_e3 + x_e2*y_e123 - x_e3*y_e1 - x_e4*y_e134
-            V::store(
-                {
-                    let mut s = V::mul(x_e1, y_e3);
-                    s = V::mul_add(x_e2, y_e123, s);
-                    s = V::neg_mul_add(x_e3, y_e1, s);
-                    s = V::neg_mul_add(x_e4, y_e134, s);
-                    s
-                },
-                out0.at(6usize, c),
-            );
+            V::store(v59, out0.at(6usize, c));
+            let mut v67 = V::mul(x_e1, y_e4);
+            v67 = V::mul_add(x_e2, y_e124, v67);
+            v67 = V::mul_add(x_e3, y_e134, v67);
+            v67 = V::neg_mul_add(x_e4, y_e1, v67);
             // out0[7] = x_e3*y_e134 + x_e1*y_e4 + x_e2*y_e124 - x_e4*y_e1
-            V::store(
-                {
-                    let mut s = V::mul(x_e1, y_e4);
-                    s = V::mul_add(x_e2, y_e124, s);
-                    s = V::mul_add(x_e3, y_e134, s);
-                    s = V::neg_mul_add(x_e4, y_e1, s);
-                    s
-                },
-                out0.at(7usize, c),
-            );
+            V::store(v67, out0.at(7usize, c));
+            let mut v74 = V::mul(x_e1, y_e123);
+            let y_e234 = V::load(y.at(14usize, c));
+            v74 = V::mul_add(x_e2, y_e3, v74);
+            v74 = V::neg_mul_add(x_e3, y_e2, v74);
+            v74 = V::neg_mul_add(x_e4, y_e234, v74);
             // out0[8] = x_e1*y_e123 + x_e2*y_e3 - x_e3*y_e2 - x_e4*y_e234
-            V::store(
-                {
-                    let mut s = V::mul(x_e1, y_e123);
-                    s = V::mul_add(x_e2, y_e3, s);
-                    s = V::neg_mul_add(x_e3, y_e2, s);
-                    s = V::neg_mul_add(x_e4, y_e234, s);
-                    s
-                },
-                out0.at(8usize, c),
-            );
+            V::store(v74, out0.at(8usize, c));
+            let mut v82 = V::mul(x_e1, y_e124);
+            v82 = V::mul_add(x_e2, y_e4, v82);
+            v82 = V::mul_add(x_e3, y_e234, v82);
+            v82 = V::neg_mul_add(x_e4, y_e2, v82);
             // out0[9] = x_e3*y_e234 + x_e1*y_e124 + x_e2*y_e4 - x_e4*y_e2
-            V::store(
-                {
-                    let mut s = V::mul(x_e1, y_e124);
-                    s = V::mul_add(x_e2, y_e4, s);
-                    s = V::mul_add(x_e3, y_e234, s);
-                    s = V::neg_mul_add(x_e4, y_e2, s);
-                    s
-                },
-                out0.at(9usize, c),
-            );
+            V::store(v82, out0.at(9usize, c));
+            let mut v89 = V::mul(x_e1, y_e134);
+            v89 = V::neg_mul_add(x_e2, y_e234, v89);
+            v89 = V::mul_add(x_e3, y_e4, v89);
+            v89 = V::neg_mul_add(x_e4, y_e3, v89);
             // out0[10] = x_e3*y_e4 + x_e1*y_e134 - x_e2*y_e234 - x_e4*y_e3
-            V::store(
-                {
-                    let mut s = V::mul(x_e1, y_e134);
-                    s = V::neg_mul_add(x_e2, y_e234, s);
-                    s = V::mul_add(x_e3, y_e4, s);
-                    s = V::neg_mul_add(x_e4, y_e3, s);
-                    s
-                },
-                out0.at(10usize, c),
-            );
+            V::store(v89, out0.at(10usize, c));
+            let mut v96 = V::mul(x_e1, y_e23);
+            let y_e1234 = V::load(y.at(15usize, c));
+            v96 = V::neg_mul_add(x_e2, y_e13, v96);
+            v96 = V::mul_add(x_e3, y_e12, v96);
+            v96 = V::mul_add(x_e4, y_e1234, v96);
             // out0[11] = x_e4*y_e1234 + x_e3*y_e12 + x_e1*y_e23 - x_e2*y_e13
-            V::store(
-                {
-                    let mut s = V::mul(x_e1, y_e23);
-                    s = V::neg_mul_add(x_e2, y_e13, s);
-                    s = V::mul_add(x_e3, y_e12, s);
-                    s = V::mul_add(x_e4, y_e1234, s);
-                    s
-                },
-                out0.at(11usize, c),
-            );
+            V::store(v96, out0.at(11usize, c));
+            let mut v104 = V::mul(x_e1, y_e24);
+            v104 = V::neg_mul_add(x_e2, y_e14, v104);
+            v104 = V::neg_mul_add(x_e3, y_e1234, v104);
+            v104 = V::mul_add(x_e4, y_e12, v104);
             // out0[12] = x_e4*y_e12 + x_e1*y_e24 - x_e2*y_e14 - x_e3*y_e1234
-            V::store(
-                {
-                    let mut s = V::mul(x_e1, y_e24);
-                    s = V::neg_mul_add(x_e2, y_e14, s);
-                    s = V::neg_mul_add(x_e3, y_e1234, s);
-                    s = V::mul_add(x_e4, y_e12, s);
-                    s
-                },
-                out0.at(12usize, c),
-            );
+            V::store(v104, out0.at(12usize, c));
+            let mut v111 = V::mul(x_e1, y_e34);
+            v111 = V::mul_add(x_e2, y_e1234, v111);
+            v111 = V::neg_mul_add(x_e3, y_e14, v111);
+            v111 = V::mul_add(x_e4, y_e13, v111);
             // out0[13] = x_e4*y_e13 + x_e1*y_e34 + x_e2*y_e1234 - x_e3*y_e14
-            V::store(
-                {
-                    let mut s = V::mul(x_e1, y_e34);
-                    s = V::mul_add(x_e2, y_e1234, s);
-                    s = V::neg_mul_add(x_e3, y_e14, s);
-                    s = V::mul_add(x_e4, y_e13, s);
-                    s
-                },
-                out0.at(13usize, c),
-            );
+            V::store(v111, out0.at(13usize, c));
+            let mut v118 = V::mul(x_e1, y_e1234);
+            v118 = V::mul_add(x_e2, y_e34, v118);
+            v118 = V::neg_mul_add(x_e3, y_e24, v118);
+            v118 = V::mul_add(x_e4, y_e23, v118);
             // out0[14] = x_e4*y_e23 + x_e1*y_e1234 + x_e2*y_e34 - x_e3*y_e24
-            V::store(
-                {
-                    let mut s = V::mul(x_e1, y_e1234);
-                    s = V::mul_add(x_e2, y_e34, s);
-                    s = V::neg_mul_add(x_e3, y_e24, s);
-                    s = V::mul_add(x_e4, y_e23, s);
-                    s
-                },
-                out0.at(14usize, c),
-            );
+            V::store(v118, out0.at(14usize, c));
+            let mut v125 = V::mul(x_e1, y_e234);
+            v125 = V::neg_mul_add(x_e2, y_e134, v125);
+            v125 = V::mul_add(x_e3, y_e124, v125);
+            v125 = V::neg_mul_add(x_e4, y_e123, v125);
             // out0[15] = x_e3*y_e124 + x_e1*y_e234 - x_e2*y_e134 - x_e4*y_e123
-            V::store(
-                {
-                    let mut s = V::mul(x_e1, y_e234);
-                    s = V::neg_mul_add(x_e2, y_e134, s);
-                    s = V::mul_add(x_e3, y_e124, s);
-                    s = V::neg_mul_add(x_e4, y_e123, s);
-                    s
-                },
-                out0.at(15usize, c),
-            );
+            V::store(v125, out0.at(15usize, c));
         }
     }
 }
@@ -1565,130 +1221,112 @@ unsafe fn geometric_product_4<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let out0 = args.outputs[0];
         for group in 0..args.groups {
             let c = group * V::LANES;
-            let y_e234 = V::load(y.at(14usize, c));
-            let grad_o_e1234 = V::load(grad_o.at(15usize, c));
-            let y_e1234 = V::load(y.at(15usize, c));
-            let grad_o_e234 = V::load(grad_o.at(14usize, c));
-            let y_e34 = V::load(y.at(10usize, c));
-            let grad_o_e134 = V::load(grad_o.at(13usize, c));
-            let y_e24 = V::load(y.at(9usize, c));
-            let grad_o_e124 = V::load(grad_o.at(12usize, c));
-            let y_e23 = V::load(y.at(8usize, c));
-            let grad_o_e123 = V::load(grad_o.at(11usize, c));
-            let y_e134 = V::load(y.at(13usize, c));
-            let grad_o_e34 = V::load(grad_o.at(10usize, c));
-            let y_e124 = V::load(y.at(12usize, c));
-            let grad_o_e24 = V::load(grad_o.at(9usize, c));
+            y.prefetch::<16usize>(c);
+            grad_o.prefetch::<16usize>(c);
             let y_e123 = V::load(y.at(11usize, c));
-            let grad_o_e23 = V::load(grad_o.at(8usize, c));
-            let y_e4 = V::load(y.at(4usize, c));
-            let grad_o_e14 = V::load(grad_o.at(7usize, c));
-            let y_e3 = V::load(y.at(3usize, c));
-            let grad_o_e13 = V::load(grad_o.at(6usize, c));
-            let y_e2 = V::load(y.at(2usize, c));
-            let grad_o_e12 = V::load(grad_o.at(5usize, c));
-            let y_e14 = V::load(y.at(7usize, c));
-            let grad_o_e4 = V::load(grad_o.at(4usize, c));
+            let grad_o_e1234 = V::load(grad_o.at(15usize, c));
+            let y_e124 = V::load(y.at(12usize, c));
+            let mut v4 = V::mul(y_e124, grad_o_e1234);
+            let y_e134 = V::load(y.at(13usize, c));
+            let y_e234 = V::load(y.at(14usize, c));
+            let mut v8 = V::mul(y_e234, grad_o_e1234);
+            let y_e23 = V::load(y.at(8usize, c));
+            let grad_o_e234 = V::load(grad_o.at(14usize, c));
+            let mut v11 = V::mul(y_e23, grad_o_e234);
+            v11 = V::neg_mul_add(y_e123, grad_o_e1234, v11);
+            let y_e24 = V::load(y.at(9usize, c));
+            v4 = V::neg_mul_add(y_e24, grad_o_e234, v4);
+            let y_e34 = V::load(y.at(10usize, c));
+            let mut v17 = V::mul(y_e34, grad_o_e234);
+            v17 = V::neg_mul_add(y_e134, grad_o_e1234, v17);
+            let y_e1234 = V::load(y.at(15usize, c));
+            v8 = V::mul_add(y_e1234, grad_o_e234, v8);
             let y_e13 = V::load(y.at(6usize, c));
-            let grad_o_e3 = V::load(grad_o.at(3usize, c));
+            let grad_o_e134 = V::load(grad_o.at(13usize, c));
+            v11 = V::mul_add(y_e13, grad_o_e134, v11);
+            let y_e14 = V::load(y.at(7usize, c));
+            v4 = V::neg_mul_add(y_e14, grad_o_e134, v4);
+            v17 = V::mul_add(y_e1234, grad_o_e134, v17);
+            v8 = V::mul_add(y_e34, grad_o_e134, v8);
             let y_e12 = V::load(y.at(5usize, c));
-            let grad_o_e2 = V::load(grad_o.at(2usize, c));
-            let y_1 = V::load(y.at(0usize, c));
-            let grad_o_e1 = V::load(grad_o.at(1usize, c));
+            let grad_o_e124 = V::load(grad_o.at(12usize, c));
+            v11 = V::mul_add(y_e12, grad_o_e124, v11);
+            v4 = V::neg_mul_add(y_e1234, grad_o_e124, v4);
+            v17 = V::neg_mul_add(y_e14, grad_o_e124, v17);
+            v8 = V::mul_add(y_e24, grad_o_e124, v8);
+            let grad_o_e123 = V::load(grad_o.at(11usize, c));
+            v11 = V::mul_add(y_e1234, grad_o_e123, v11);
+            v4 = V::mul_add(y_e12, grad_o_e123, v4);
+            v17 = V::neg_mul_add(y_e13, grad_o_e123, v17);
+            v8 = V::mul_add(y_e23, grad_o_e123, v8);
+            let y_e3 = V::load(y.at(3usize, c));
+            let grad_o_e34 = V::load(grad_o.at(10usize, c));
+            v11 = V::neg_mul_add(y_e3, grad_o_e34, v11);
+            let y_e4 = V::load(y.at(4usize, c));
+            v4 = V::mul_add(y_e4, grad_o_e34, v4);
+            v17 = V::neg_mul_add(y_e234, grad_o_e34, v17);
+            v8 = V::mul_add(y_e134, grad_o_e34, v8);
+            let y_e2 = V::load(y.at(2usize, c));
+            let grad_o_e24 = V::load(grad_o.at(9usize, c));
+            v11 = V::neg_mul_add(y_e2, grad_o_e24, v11);
+            v4 = V::mul_add(y_e234, grad_o_e24, v4);
+            v17 = V::mul_add(y_e4, grad_o_e24, v17);
+            v8 = V::mul_add(y_e124, grad_o_e24, v8);
+            let grad_o_e23 = V::load(grad_o.at(8usize, c));
+            v11 = V::neg_mul_add(y_e234, grad_o_e23, v11);
+            v4 = V::neg_mul_add(y_e2, grad_o_e23, v4);
+            v17 = V::mul_add(y_e3, grad_o_e23, v17);
+            v8 = V::mul_add(y_e123, grad_o_e23, v8);
             let y_e1 = V::load(y.at(1usize, c));
+            let grad_o_e14 = V::load(grad_o.at(7usize, c));
+            v11 = V::neg_mul_add(y_e1, grad_o_e14, v11);
+            v4 = V::mul_add(y_e134, grad_o_e14, v4);
+            v17 = V::mul_add(y_e124, grad_o_e14, v17);
+            v8 = V::mul_add(y_e4, grad_o_e14, v8);
+            let grad_o_e13 = V::load(grad_o.at(6usize, c));
+            v11 = V::neg_mul_add(y_e134, grad_o_e13, v11);
+            v4 = V::neg_mul_add(y_e1, grad_o_e13, v4);
+            v17 = V::mul_add(y_e123, grad_o_e13, v17);
+            v8 = V::mul_add(y_e3, grad_o_e13, v8);
+            let grad_o_e12 = V::load(grad_o.at(5usize, c));
+            v11 = V::neg_mul_add(y_e124, grad_o_e12, v11);
+            v4 = V::neg_mul_add(y_e123, grad_o_e12, v4);
+            v17 = V::neg_mul_add(y_e1, grad_o_e12, v17);
+            v8 = V::mul_add(y_e2, grad_o_e12, v8);
+            let y_1 = V::load(y.at(0usize, c));
+            let grad_o_e4 = V::load(grad_o.at(4usize, c));
+            v11 = V::mul_add(y_1, grad_o_e4, v11);
+            v4 = V::neg_mul_add(y_e34, grad_o_e4, v4);
+            v17 = V::neg_mul_add(y_e24, grad_o_e4, v17);
+            v8 = V::mul_add(y_e14, grad_o_e4, v8);
+            let grad_o_e3 = V::load(grad_o.at(3usize, c));
+            v11 = V::mul_add(y_e34, grad_o_e3, v11);
+            v4 = V::mul_add(y_1, grad_o_e3, v4);
+            v17 = V::neg_mul_add(y_e23, grad_o_e3, v17);
+            v8 = V::mul_add(y_e13, grad_o_e3, v8);
+            let grad_o_e2 = V::load(grad_o.at(2usize, c));
+            v11 = V::mul_add(y_e24, grad_o_e2, v11);
+            v4 = V::mul_add(y_e23, grad_o_e2, v4);
+            v17 = V::mul_add(y_1, grad_o_e2, v17);
+            v8 = V::mul_add(y_e12, grad_o_e2, v8);
+            let grad_o_e1 = V::load(grad_o.at(1usize, c));
+            v11 = V::mul_add(y_e14, grad_o_e1, v11);
+            v4 = V::mul_add(y_e13, grad_o_e1, v4);
+            v17 = V::mul_add(y_e12, grad_o_e1, v17);
+            v8 = V::mul_add(y_1, grad_o_e1, v8);
             let grad_o_1 = V::load(grad_o.at(0usize, c));
-            // out0[0] = y_e234*grad_o_e1234 + y_e1234*grad_o_e234 + y_e34*grad_o_e134 + y_e24*grad_o_e124 + y_e23*grad_o_e123 + y_e134*grad_o_e34 + y_e124*grad_o_e24 + y_e123*grad_o_e23 + y_e4*grad_o_e14 + y_e3*grad_o_e13 + y_e2*grad_o_e12 + y_e14*grad_o_e4 + y_e13*grad_o_e3 + y_e12*grad_o_e2 + y_1*grad_o_e1 + y_e1*grad_o_1
-            V::store(
-                {
-                    let mut s = V::mul(y_e234, grad_o_e1234);
-                    s = V::mul_add(y_e1234, grad_o_e234, s);
-                    s = V::mul_add(y_e34, grad_o_e134, s);
-                    s = V::mul_add(y_e24, grad_o_e124, s);
-                    s = V::mul_add(y_e23, grad_o_e123, s);
-                    s = V::mul_add(y_e134, grad_o_e34, s);
-                    s = V::mul_add(y_e124, grad_o_e24, s);
-                    s = V::mul_add(y_e123, grad_o_e23, s);
-                    s = V::mul_add(y_e4, grad_o_e14, s);
-                    s = V::mul_add(y_e3, grad_o_e13, s);
-                    s = V::mul_add(y_e2, grad_o_e12, s);
-                    s = V::mul_add(y_e14, grad_o_e4, s);
-                    s = V::mul_add(y_e13, grad_o_e3, s);
-                    s = V::mul_add(y_e12, grad_o_e2, s);
-                    s = V::mul_add(y_1, grad_o_e1, s);
-                    s = V::mul_add(y_e1, grad_o_1, s);
-                    s
-                },
-                out0.at(0usize, c),
-            );
-            // out0[1] = y_e34*grad_o_e234 - y_e134*grad_o_e1234 + y_e1234*grad_o_e134 - y_e14*grad_o_e124 - y_e13*grad_o_e123 - y_e234*grad_o_e34 + y_e4*grad_o_e24 + y_e3*grad_o_e23 + y_e124*grad_o_e14 + y_e123*grad_o_e13 - y_e1*grad_o_e12 - y_e24*grad_o_e4 - y_e23*grad_o_e3 + y_1*grad_o_e2 + y_e12*grad_o_e1 - y_e2*grad_o_1
-            V::store(
-                {
-                    let mut s = V::mul(y_e34, grad_o_e234);
-                    s = V::neg_mul_add(y_e134, grad_o_e1234, s);
-                    s = V::mul_add(y_e1234, grad_o_e134, s);
-                    s = V::neg_mul_add(y_e14, grad_o_e124, s);
-                    s = V::neg_mul_add(y_e13, grad_o_e123, s);
-                    s = V::neg_mul_add(y_e234, grad_o_e34, s);
-                    s = V::mul_add(y_e4, grad_o_e24, s);
-                    s = V::mul_add(y_e3, grad_o_e23, s);
-                    s = V::mul_add(y_e124, grad_o_e14, s);
-                    s = V::mul_add(y_e123, grad_o_e13, s);
-                    s = V::neg_mul_add(y_e1, grad_o_e12, s);
-                    s = V::neg_mul_add(y_e24, grad_o_e4, s);
-                    s = V::neg_mul_add(y_e23, grad_o_e3, s);
-                    s = V::mul_add(y_1, grad_o_e2, s);
-                    s = V::mul_add(y_e12, grad_o_e1, s);
-                    s = V::neg_mul_add(y_e2, grad_o_1, s);
-                    s
-                },
-                out0.at(1usize, c),
-            );
-            // out0[2] = y_e124*grad_o_e1234 - y_e24*grad_o_e234 - y_e14*grad_o_e134 - y_e1234*grad_o_e124 + y_e12*grad_o_e123 + y_e4*grad_o_e34 + y_e234*grad_o_e24 - y_e2*grad_o_e23 + y_e134*grad_o_e14 - y_e1*grad_o_e13 - y_e123*grad_o_e12 - y_e34*grad_o_e4 + y_1*grad_o_e3 + y_e23*grad_o_e2 + y_e13*grad_o_e1 - y_e3*grad_o_1
-            V::store(
-                {
-                    let mut s = V::mul(y_e124, grad_o_e1234);
-                    s = V::neg_mul_add(y_e24, grad_o_e234, s);
-                    s = V::neg_mul_add(y_e14, grad_o_e134, s);
-                    s = V::neg_mul_add(y_e1234, grad_o_e124, s);
-                    s = V::mul_add(y_e12, grad_o_e123, s);
-                    s = V::mul_add(y_e4, grad_o_e34, s);
-                    s = V::mul_add(y_e234, grad_o_e24, s);
-                    s = V::neg_mul_add(y_e2, grad_o_e23, s);
-                    s = V::mul_add(y_e134, grad_o_e14, s);
-                    s = V::neg_mul_add(y_e1, grad_o_e13, s);
-                    s = V::neg_mul_add(y_e123, grad_o_e12, s);
-                    s = V::neg_mul_add(y_e34, grad_o_e4, s);
-                    s = V::mul_add(y_1, grad_o_e3, s);
-                    s = V::mul_add(y_e23, grad_o_e2, s);
-                    s = V::mul_add(y_e13, grad_o_e1, s);
-                    s = V::neg_mul_add(y_e3, grad_o_1, s);
-                    s
-                },
-                out0.at(2usize, c),
-            );
+            v11 = V::neg_mul_add(y_e4, grad_o_1, v11);
             // out0[3] = y_e23*grad_o_e234 - y_e123*grad_o_e1234 + y_e13*grad_o_e134 + y_e12*grad_o_e124 + y_e1234*grad_o_e123 - y_e3*grad_o_e34 - y_e2*grad_o_e24 - y_e234*grad_o_e23 - y_e1*grad_o_e14 - y_e134*grad_o_e13 - y_e124*grad_o_e12 + y_1*grad_o_e4 + y_e34*grad_o_e3 + y_e24*grad_o_e2 + y_e14*grad_o_e1 - y_e4*grad_o_1
-            V::store(
-                {
-                    let mut s = V::mul(y_e23, grad_o_e234);
-                    s = V::neg_mul_add(y_e123, grad_o_e1234, s);
-                    s = V::mul_add(y_e13, grad_o_e134, s);
-                    s = V::mul_add(y_e12, grad_o_e124, s);
-                    s = V::mul_add(y_e1234, grad_o_e123, s);
-                    s = V::neg_mul_add(y_e3, grad_o_e34, s);
-                    s = V::neg_mul_add(y_e2, grad_o_e24, s);
-                    s = V::neg_mul_add(y_e234, grad_o_e23, s);
-                    s = V::neg_mul_add(y_e1, grad_o_e14, s);
-                    s = V::neg_mul_add(y_e134, grad_o_e13, s);
-                    s = V::neg_mul_add(y_e124, grad_o_e12, s);
-                    s = V::mul_add(y_1, grad_o_e4, s);
-                    s = V::mul_add(y_e34, grad_o_e3, s);
-                    s = V::mul_add(y_e24, grad_o_e2, s);
-                    s = V::mul_add(y_e14, grad_o_e1, s);
-                    s = V::neg_mul_add(y_e4, grad_o_1, s);
-                    s
-                },
-                out0.at(3usize, c),
-            );
+            V::store(v11, out0.at(3usize, c));
+            v4 = V::neg_mul_add(y_e3, grad_o_1, v4);
+            // out0[2] = y_e124*grad_o_e1234 - y_e24*grad_o_e234 - y_e14*grad_o_e134 - y_e1234*grad_o_e124 + y_e12*grad_o_e123 + y_e4*grad_o_e34 + y_e234*grad_o_e24 - y_e2*grad_o_e23 + y_e134*grad_o_e14 - y_e1*grad_o_e13 - y_e123*grad_o_e12 - y_e34*grad_o_e4 + y_1*grad_o_e3 + y_e23*grad_o_e2 + y_e13*grad_o_e1 - y_e3*grad_o_1
+            V::store(v4, out0.at(2usize, c));
+            v17 = V::neg_mul_add(y_e2, grad_o_1, v17);
+            // out0[1] = y_e34*grad_o_e234 - y_e134*grad_o_e1234 + y_e1234*grad_o_e134 - y_e14*grad_o_e124 - y_e13*grad_o_e123 - y_e234*grad_o_e34 + y_e4*grad_o_e24 + y_e3*grad_o_e23 + y_e124*grad_o_e14 + y_e123*grad_o_e13 - y_e1*grad_o_e12 - y_e24*grad_o_e4 - y_e23*grad_o_e3 + y_1*grad_o_e2 + y_e12*grad_o_e1 - y_e2*grad_o_1
+            V::store(v17, out0.at(1usize, c));
+            v8 = V::mul_add(y_e1, grad_o_1, v8);
+            // out0[0] = y_e234*grad_o_e1234 + y_e1234*grad_o_e234 + y_e34*grad_o_e134 + y_e24*grad_o_e124 + y_e23*grad_o_e123 + y_e134*grad_o_e34 + y_e124*grad_o_e24 + y_e123*grad_o_e23 + y_e4*grad_o_e14 + y_e3*grad_o_e13 + y_e2*grad_o_e12 + y_e14*grad_o_e4 + y_e13*grad_o_e3 + y_e12*grad_o_e2 + y_1*grad_o_e1 + y_e1*grad_o_1
+            V::store(v8, out0.at(0usize, c));
         }
     }
 }
@@ -1705,209 +1343,123 @@ unsafe fn geometric_product_5<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let out0 = args.outputs[0];
         for group in 0..args.groups {
             let c = group * V::LANES;
+            x.prefetch::<4usize>(c);
+            grad_o.prefetch::<16usize>(c);
             let x_e4 = V::load(x.at(3usize, c));
-            let grad_o_e4 = V::load(grad_o.at(4usize, c));
-            let x_e3 = V::load(x.at(2usize, c));
-            let grad_o_e3 = V::load(grad_o.at(3usize, c));
-            let x_e2 = V::load(x.at(1usize, c));
-            let grad_o_e2 = V::load(grad_o.at(2usize, c));
-            let x_e1 = V::load(x.at(0usize, c));
-            let grad_o_e1 = V::load(grad_o.at(1usize, c));
-            let grad_o_1 = V::load(grad_o.at(0usize, c));
-            let grad_o_e14 = V::load(grad_o.at(7usize, c));
-            let grad_o_e13 = V::load(grad_o.at(6usize, c));
-            let grad_o_e12 = V::load(grad_o.at(5usize, c));
-            let grad_o_e24 = V::load(grad_o.at(9usize, c));
-            let grad_o_e23 = V::load(grad_o.at(8usize, c));
-            let grad_o_e34 = V::load(grad_o.at(10usize, c));
-            let grad_o_e124 = V::load(grad_o.at(12usize, c));
-            let grad_o_e123 = V::load(grad_o.at(11usize, c));
-            let grad_o_e134 = V::load(grad_o.at(13usize, c));
-            let grad_o_e234 = V::load(grad_o.at(14usize, c));
             let grad_o_e1234 = V::load(grad_o.at(15usize, c));
-            // out0[0] = x_e4*grad_o_e4 + x_e3*grad_o_e3 + x_e2*grad_o_e2 + x_e1*grad_o_e1
-            V::store(
-                {
-                    let mut s = V::mul(x_e4, grad_o_e4);
-                    s = V::mul_add(x_e3, grad_o_e3, s);
-                    s = V::mul_add(x_e2, grad_o_e2, s);
-                    s = V::mul_add(x_e1, grad_o_e1, s);
-                    s
-                },
-                out0.at(0usize, c),
-            );
-            // out0[1] = x_e1*grad_o_1 - (x_e4*grad_o_e14 + x_e3*grad_o_e13 + x_e2*grad_o_e12)
-            V::store(
-                V::mul_sub(
-                    x_e1,
-                    grad_o_1,
-                    {
-                        let mut s = V::mul(x_e4, grad_o_e14);
-                        s = V::mul_add(x_e3, grad_o_e13, s);
-                        s = V::mul_add(x_e2, grad_o_e12, s);
-                        s
-                    },
-                ),
-                out0.at(1usize, c),
-            );
-            // out0[2] = x_e1*grad_o_e12 - (x_e4*grad_o_e24 + x_e3*grad_o_e23) - x_e2*grad_o_1
-            V::store(
-                V::neg_mul_add(
-                    x_e2,
-                    grad_o_1,
-                    V::mul_sub(
-                        x_e1,
-                        grad_o_e12,
-                        V::mul_add(x_e3, grad_o_e23, V::mul(x_e4, grad_o_e24)),
-                    ),
-                ),
-                out0.at(2usize, c),
-            );
-            // out0[3] = x_e2*grad_o_e23 - x_e4*grad_o_e34 + x_e1*grad_o_e13 - x_e3*grad_o_1
-            V::store(
-                {
-                    let mut s = V::mul(x_e2, grad_o_e23);
-                    s = V::neg_mul_add(x_e4, grad_o_e34, s);
-                    s = V::mul_add(x_e1, grad_o_e13, s);
-                    s = V::neg_mul_add(x_e3, grad_o_1, s);
-                    s
-                },
-                out0.at(3usize, c),
-            );
-            // out0[4] = x_e3*grad_o_e34 + x_e2*grad_o_e24 + x_e1*grad_o_e14 - x_e4*grad_o_1
-            V::store(
-                {
-                    let mut s = V::mul(x_e3, grad_o_e34);
-                    s = V::mul_add(x_e2, grad_o_e24, s);
-                    s = V::mul_add(x_e1, grad_o_e14, s);
-                    s = V::neg_mul_add(x_e4, grad_o_1, s);
-                    s
-                },
-                out0.at(4usize, c),
-            );
-            // out0[5] = x_e4*grad_o_e124 + x_e3*grad_o_e123 + x_e1*grad_o_e2 + x_e2*grad_o_e1
-            V::store(
-                {
-                    let mut s = V::mul(x_e4, grad_o_e124);
-                    s = V::mul_add(x_e3, grad_o_e123, s);
-                    s = V::mul_add(x_e1, grad_o_e2, s);
-                    s = V::mul_add(x_e2, grad_o_e1, s);
-                    s
-                },
-                out0.at(5usize, c),
-            );
-            // out0[6] = x_e4*grad_o_e134 - x_e2*grad_o_e123 + x_e1*grad_o_e3 + x_e3*grad_o_e1
-            V::store(
-                {
-                    let mut s = V::mul(x_e4, grad_o_e134);
-                    s = V::neg_mul_add(x_e2, grad_o_e123, s);
-                    s = V::mul_add(x_e1, grad_o_e3, s);
-                    s = V::mul_add(x_e3, grad_o_e1, s);
-                    s
-                },
-                out0.at(6usize, c),
-            );
-            // out0[7] = x_e1*grad_o_e4 - (x_e3*grad_o_e134 + x_e2*grad_o_e124) + x_e4*grad_o_e1
-            V::store(
-                V::mul_add(
-                    x_e4,
-                    grad_o_e1,
-                    V::mul_sub(
-                        x_e1,
-                        grad_o_e4,
-                        V::mul_add(x_e2, grad_o_e124, V::mul(x_e3, grad_o_e134)),
-                    ),
-                ),
-                out0.at(7usize, c),
-            );
-            // out0[8] = x_e4*grad_o_e234 + x_e1*grad_o_e123 - x_e2*grad_o_e3 + x_e3*grad_o_e2
-            V::store(
-                {
-                    let mut s = V::mul(x_e4, grad_o_e234);
-                    s = V::mul_add(x_e1, grad_o_e123, s);
-                    s = V::neg_mul_add(x_e2, grad_o_e3, s);
-                    s = V::mul_add(x_e3, grad_o_e2, s);
-                    s
-                },
-                out0.at(8usize, c),
-            );
-            // out0[9] = x_e1*grad_o_e124 - x_e3*grad_o_e234 - x_e2*grad_o_e4 + x_e4*grad_o_e2
-            V::store(
-                {
-                    let mut s = V::mul(x_e1, grad_o_e124);
-                    s = V::neg_mul_add(x_e3, grad_o_e234, s);
-                    s = V::neg_mul_add(x_e2, grad_o_e4, s);
-                    s = V::mul_add(x_e4, grad_o_e2, s);
-                    s
-                },
-                out0.at(9usize, c),
-            );
-            // out0[10] = x_e2*grad_o_e234 + x_e1*grad_o_e134 - x_e3*grad_o_e4 + x_e4*grad_o_e3
-            V::store(
-                {
-                    let mut s = V::mul(x_e2, grad_o_e234);
-                    s = V::mul_add(x_e1, grad_o_e134, s);
-                    s = V::neg_mul_add(x_e3, grad_o_e4, s);
-                    s = V::mul_add(x_e4, grad_o_e3, s);
-                    s
-                },
-                out0.at(10usize, c),
-            );
-            // out0[11] = x_e1*grad_o_e23 - x_e4*grad_o_e1234 + x_e2*grad_o_e13 - x_e3*grad_o_e12
-            V::store(
-                {
-                    let mut s = V::mul(x_e1, grad_o_e23);
-                    s = V::neg_mul_add(x_e4, grad_o_e1234, s);
-                    s = V::mul_add(x_e2, grad_o_e13, s);
-                    s = V::neg_mul_add(x_e3, grad_o_e12, s);
-                    s
-                },
-                out0.at(11usize, c),
-            );
-            // out0[12] = x_e3*grad_o_e1234 + x_e1*grad_o_e24 + x_e2*grad_o_e14 - x_e4*grad_o_e12
-            V::store(
-                {
-                    let mut s = V::mul(x_e3, grad_o_e1234);
-                    s = V::mul_add(x_e1, grad_o_e24, s);
-                    s = V::mul_add(x_e2, grad_o_e14, s);
-                    s = V::neg_mul_add(x_e4, grad_o_e12, s);
-                    s
-                },
-                out0.at(12usize, c),
-            );
-            // out0[13] = x_e1*grad_o_e34 - x_e2*grad_o_e1234 + x_e3*grad_o_e14 - x_e4*grad_o_e13
-            V::store(
-                {
-                    let mut s = V::mul(x_e1, grad_o_e34);
-                    s = V::neg_mul_add(x_e2, grad_o_e1234, s);
-                    s = V::mul_add(x_e3, grad_o_e14, s);
-                    s = V::neg_mul_add(x_e4, grad_o_e13, s);
-                    s
-                },
-                out0.at(13usize, c),
-            );
-            // out0[14] = x_e1*grad_o_e1234 - x_e2*grad_o_e34 + x_e3*grad_o_e24 - x_e4*grad_o_e23
-            V::store(
-                {
-                    let mut s = V::mul(x_e1, grad_o_e1234);
-                    s = V::neg_mul_add(x_e2, grad_o_e34, s);
-                    s = V::mul_add(x_e3, grad_o_e24, s);
-                    s = V::neg_mul_add(x_e4, grad_o_e23, s);
-                    s
-                },
-                out0.at(14usize, c),
-            );
+            let x_e3 = V::load(x.at(2usize, c));
+            let mut v4 = V::mul(x_e3, grad_o_e1234);
+            let x_e2 = V::load(x.at(1usize, c));
+            let x_e1 = V::load(x.at(0usize, c));
+            let mut v8 = V::mul(x_e1, grad_o_e1234);
+            let grad_o_e234 = V::load(grad_o.at(14usize, c));
+            let mut v10 = V::mul(x_e4, grad_o_e234);
+            let mut v12 = V::mul(x_e2, grad_o_e234);
+            let mut v13 = V::mul(x_e1, grad_o_e234);
+            let grad_o_e134 = V::load(grad_o.at(13usize, c));
+            let mut v15 = V::mul(x_e4, grad_o_e134);
+            let mut v16 = V::mul(x_e3, grad_o_e134);
+            v13 = V::mul_add(x_e2, grad_o_e134, v13);
+            v12 = V::mul_add(x_e1, grad_o_e134, v12);
+            let grad_o_e124 = V::load(grad_o.at(12usize, c));
+            let mut v22 = V::mul(x_e4, grad_o_e124);
+            v13 = V::neg_mul_add(x_e3, grad_o_e124, v13);
+            v16 = V::mul_add(x_e2, grad_o_e124, v16);
+            let mut v27 = V::mul(x_e1, grad_o_e124);
+            v27 = V::neg_mul_add(x_e3, grad_o_e234, v27);
+            let grad_o_e123 = V::load(grad_o.at(11usize, c));
+            v13 = V::mul_add(x_e4, grad_o_e123, v13);
             // out0[15] = x_e1*grad_o_e234 + x_e2*grad_o_e134 - x_e3*grad_o_e124 + x_e4*grad_o_e123
-            V::store(
-                {
-                    let mut s = V::mul(x_e1, grad_o_e234);
-                    s = V::mul_add(x_e2, grad_o_e134, s);
-                    s = V::neg_mul_add(x_e3, grad_o_e124, s);
-                    s = V::mul_add(x_e4, grad_o_e123, s);
-                    s
-                },
-                out0.at(15usize, c),
-            );
+            V::store(v13, out0.at(15usize, c));
+            v22 = V::mul_add(x_e3, grad_o_e123, v22);
+            v15 = V::neg_mul_add(x_e2, grad_o_e123, v15);
+            v10 = V::mul_add(x_e1, grad_o_e123, v10);
+            let grad_o_e34 = V::load(grad_o.at(10usize, c));
+            let mut v40 = V::mul(x_e3, grad_o_e34);
+            v8 = V::neg_mul_add(x_e2, grad_o_e34, v8);
+            let mut v43 = V::mul(x_e1, grad_o_e34);
+            v43 = V::neg_mul_add(x_e2, grad_o_e1234, v43);
+            let grad_o_e24 = V::load(grad_o.at(9usize, c));
+            let mut v46 = V::mul(x_e4, grad_o_e24);
+            v8 = V::mul_add(x_e3, grad_o_e24, v8);
+            v40 = V::mul_add(x_e2, grad_o_e24, v40);
+            v4 = V::mul_add(x_e1, grad_o_e24, v4);
+            let grad_o_e23 = V::load(grad_o.at(8usize, c));
+            v8 = V::neg_mul_add(x_e4, grad_o_e23, v8);
+            // out0[14] = x_e1*grad_o_e1234 - x_e2*grad_o_e34 + x_e3*grad_o_e24 - x_e4*grad_o_e23
+            V::store(v8, out0.at(14usize, c));
+            v46 = V::mul_add(x_e3, grad_o_e23, v46);
+            let mut v58 = V::mul(x_e2, grad_o_e23);
+            v58 = V::neg_mul_add(x_e4, grad_o_e34, v58);
+            let mut v60 = V::mul(x_e1, grad_o_e23);
+            v60 = V::neg_mul_add(x_e4, grad_o_e1234, v60);
+            let grad_o_e14 = V::load(grad_o.at(7usize, c));
+            let mut v63 = V::mul(x_e4, grad_o_e14);
+            v43 = V::mul_add(x_e3, grad_o_e14, v43);
+            v4 = V::mul_add(x_e2, grad_o_e14, v4);
+            v40 = V::mul_add(x_e1, grad_o_e14, v40);
+            let grad_o_e13 = V::load(grad_o.at(6usize, c));
+            v43 = V::neg_mul_add(x_e4, grad_o_e13, v43);
+            // out0[13] = x_e1*grad_o_e34 - x_e2*grad_o_e1234 + x_e3*grad_o_e14 - x_e4*grad_o_e13
+            V::store(v43, out0.at(13usize, c));
+            v63 = V::mul_add(x_e3, grad_o_e13, v63);
+            v60 = V::mul_add(x_e2, grad_o_e13, v60);
+            v58 = V::mul_add(x_e1, grad_o_e13, v58);
+            let grad_o_e12 = V::load(grad_o.at(5usize, c));
+            v4 = V::neg_mul_add(x_e4, grad_o_e12, v4);
+            // out0[12] = x_e3*grad_o_e1234 + x_e1*grad_o_e24 + x_e2*grad_o_e14 - x_e4*grad_o_e12
+            V::store(v4, out0.at(12usize, c));
+            v60 = V::neg_mul_add(x_e3, grad_o_e12, v60);
+            // out0[11] = x_e1*grad_o_e23 - x_e4*grad_o_e1234 + x_e2*grad_o_e13 - x_e3*grad_o_e12
+            V::store(v60, out0.at(11usize, c));
+            v63 = V::mul_add(x_e2, grad_o_e12, v63);
+            let mut v87 = V::mul_sub(x_e1, grad_o_e12, v46);
+            let grad_o_e4 = V::load(grad_o.at(4usize, c));
+            let mut v89 = V::mul(x_e4, grad_o_e4);
+            v12 = V::neg_mul_add(x_e3, grad_o_e4, v12);
+            v27 = V::neg_mul_add(x_e2, grad_o_e4, v27);
+            let mut v95 = V::mul_sub(x_e1, grad_o_e4, v16);
+            let grad_o_e3 = V::load(grad_o.at(3usize, c));
+            v12 = V::mul_add(x_e4, grad_o_e3, v12);
+            // out0[10] = x_e2*grad_o_e234 + x_e1*grad_o_e134 - x_e3*grad_o_e4 + x_e4*grad_o_e3
+            V::store(v12, out0.at(10usize, c));
+            v89 = V::mul_add(x_e3, grad_o_e3, v89);
+            v10 = V::neg_mul_add(x_e2, grad_o_e3, v10);
+            v15 = V::mul_add(x_e1, grad_o_e3, v15);
+            let grad_o_e2 = V::load(grad_o.at(2usize, c));
+            v27 = V::mul_add(x_e4, grad_o_e2, v27);
+            // out0[9] = x_e1*grad_o_e124 - x_e3*grad_o_e234 - x_e2*grad_o_e4 + x_e4*grad_o_e2
+            V::store(v27, out0.at(9usize, c));
+            v10 = V::mul_add(x_e3, grad_o_e2, v10);
+            // out0[8] = x_e4*grad_o_e234 + x_e1*grad_o_e123 - x_e2*grad_o_e3 + x_e3*grad_o_e2
+            V::store(v10, out0.at(8usize, c));
+            v89 = V::mul_add(x_e2, grad_o_e2, v89);
+            v22 = V::mul_add(x_e1, grad_o_e2, v22);
+            let grad_o_e1 = V::load(grad_o.at(1usize, c));
+            v95 = V::mul_add(x_e4, grad_o_e1, v95);
+            // out0[7] = x_e1*grad_o_e4 - (x_e3*grad_o_e134 + x_e2*grad_o_e124) + x_e4*grad_o_e1
+            V::store(v95, out0.at(7usize, c));
+            v15 = V::mul_add(x_e3, grad_o_e1, v15);
+            // out0[6] = x_e4*grad_o_e134 - x_e2*grad_o_e123 + x_e1*grad_o_e3 + x_e3*grad_o_e1
+            V::store(v15, out0.at(6usize, c));
+            v22 = V::mul_add(x_e2, grad_o_e1, v22);
+            // out0[5] = x_e4*grad_o_e124 + x_e3*grad_o_e123 + x_e1*grad_o_e2 + x_e2*grad_o_e1
+            V::store(v22, out0.at(5usize, c));
+            v89 = V::mul_add(x_e1, grad_o_e1, v89);
+            // out0[0] = x_e4*grad_o_e4 + x_e3*grad_o_e3 + x_e2*grad_o_e2 + x_e1*grad_o_e1
+            V::store(v89, out0.at(0usize, c));
+            let grad_o_1 = V::load(grad_o.at(0usize, c));
+            v40 = V::neg_mul_add(x_e4, grad_o_1, v40);
+            // out0[4] = x_e3*grad_o_e34 + x_e2*grad_o_e24 + x_e1*grad_o_e14 - x_e4*grad_o_1
+            V::store(v40, out0.at(4usize, c));
+            v58 = V::neg_mul_add(x_e3, grad_o_1, v58);
+            // out0[3] = x_e2*grad_o_e23 - x_e4*grad_o_e34 + x_e1*grad_o_e13 - x_e3*grad_o_1
+            V::store(v58, out0.at(3usize, c));
+            v87 = V::neg_mul_add(x_e2, grad_o_1, v87);
+            // out0[2] = x_e1*grad_o_e12 - (x_e4*grad_o_e24 + x_e3*grad_o_e23) - x_e2*grad_o_1
+            V::store(v87, out0.at(2usize, c));
+            // out0[1] = x_e1*grad_o_1 - (x_e4*grad_o_e14 + x_e3*grad_o_e13 + x_e2*grad_o_e12)
+            V::store(V::mul_sub(x_e1, grad_o_1, v63), out0.at(1usize, c));
         }
     }
 }
@@ -1980,202 +1532,124 @@ unsafe fn geometric_product_6<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let out0 = args.outputs[0];
         for group in 0..args.groups {
             let c = group * V::LANES;
+            x.prefetch::<16usize>(c);
+            y.prefetch::<4usize>(c);
             let x_e1 = V::load(x.at(1usize, c));
             let y_e1 = V::load(y.at(0usize, c));
+            let mut v2 = V::mul(x_e1, y_e1);
             let x_e2 = V::load(x.at(2usize, c));
             let y_e2 = V::load(y.at(1usize, c));
             let x_e3 = V::load(x.at(3usize, c));
             let y_e3 = V::load(y.at(2usize, c));
             let x_e4 = V::load(x.at(4usize, c));
             let y_e4 = V::load(y.at(3usize, c));
+            v2 = V::neg_mul_add(x_e2, y_e2, v2);
+            v2 = V::neg_mul_add(x_e3, y_e3, v2);
+            v2 = V::neg_mul_add(x_e4, y_e4, v2);
+            // out0[0] = x_e1*y_e1 - x_e2*y_e2 - x_e3*y_e3 - x_e4*y_e4
+            V::store(v2, out0.at(0usize, c));
             let x_1 = V::load(x.at(0usize, c));
+            let mut v16 = V::mul(x_1, y_e1);
             let x_e12 = V::load(x.at(5usize, c));
             let x_e13 = V::load(x.at(6usize, c));
             let x_e14 = V::load(x.at(7usize, c));
+            v16 = V::neg_mul_add(x_e12, y_e2, v16);
+            v16 = V::neg_mul_add(x_e13, y_e3, v16);
+            v16 = V::neg_mul_add(x_e14, y_e4, v16);
+            // out0[1] = x_1*y_e1 - x_e12*y_e2 - x_e13*y_e3 - x_e14*y_e4
+            V::store(v16, out0.at(1usize, c));
+            let mut v26 = V::mul(x_1, y_e2);
             let x_e23 = V::load(x.at(8usize, c));
             let x_e24 = V::load(x.at(9usize, c));
+            v26 = V::neg_mul_add(x_e12, y_e1, v26);
+            v26 = V::neg_mul_add(x_e23, y_e3, v26);
+            v26 = V::neg_mul_add(x_e24, y_e4, v26);
+            // out0[2] = x_1*y_e2 - x_e12*y_e1 - x_e23*y_e3 - x_e24*y_e4
+            V::store(v26, out0.at(2usize, c));
+            let mut v35 = V::mul(x_1, y_e3);
             let x_e34 = V::load(x.at(10usize, c));
+            v35 = V::neg_mul_add(x_e13, y_e1, v35);
+            v35 = V::mul_add(x_e23, y_e2, v35);
+            v35 = V::neg_mul_add(x_e34, y_e4, v35);
+            // out0[3] = x_e23*y_e2 + x_1*y_e3 - x_e13*y_e1 - x_e34*y_e4
+            V::store(v35, out0.at(3usize, c));
+            let mut v43 = V::mul(x_1, y_e4);
+            v43 = V::neg_mul_add(x_e14, y_e1, v43);
+            v43 = V::mul_add(x_e24, y_e2, v43);
+            v43 = V::mul_add(x_e34, y_e3, v43);
+            // out0[4] = x_e34*y_e3 + x_e24*y_e2 + x_1*y_e4 - x_e14*y_e1
+            V::store(v43, out0.at(4usize, c));
+            let mut v50 = V::mul(x_e1, y_e2);
             let x_e123 = V::load(x.at(11usize, c));
             let x_e124 = V::load(x.at(12usize, c));
-            let x_e134 = V::load(x.at(13usize, c));
-            let x_e234 = V::load(x.at(14usize, c));
-            let x_e1234 = V::load(x.at(15usize, c));
-            // out0[0] = x_e1*y_e1 - x_e2*y_e2 - x_e3*y_e3 - x_e4*y_e4
-            V::store(
-                {
-                    let mut s = V::mul(x_e1, y_e1);
-                    s = V::neg_mul_add(x_e2, y_e2, s);
-                    s = V::neg_mul_add(x_e3, y_e3, s);
-                    s = V::neg_mul_add(x_e4, y_e4, s);
-                    s
-                },
-                out0.at(0usize, c),
-            );
-            // out0[1] = x_1*y_e1 - x_e12*y_e2 - x_e13*y_e3 - x_e14*y_e4
-            V::store(
-                {
-                    let mut s = V::mul(x_1, y_e1);
-                    s = V::neg_mul_add(x_e12, y_e2, s);
-                    s = V::neg_mul_add(x_e13, y_e3, s);
-                    s = V::neg_mul_add(x_e14, y_e4, s);
-                    s
-                },
-                out0.at(1usize, c),
-            );
-            // out0[2] = x_1*y_e2 - x_e12*y_e1 - x_e23*y_e3 - x_e24*y_e4
-            V::store(
-                {
-                    let mut s = V::mul(x_1, y_e2);
-                    s = V::neg_mul_add(x_e12, y_e1, s);
-                    s = V::neg_mul_add(x_e23, y_e3, s);
-                    s = V::neg_mul_add(x_e24, y_e4, s);
-                    s
-                },
-                out0.at(2usize, c),
-            );
-            // out0[3] = x_e23*y_e2 + x_1*y_e3 - x_e13*y_e1 - x_e34*y_e4
-            V::store(
-                {
-                    let mut s = V::mul(x_1, y_e3);
-                    s = V::neg_mul_add(x_e13, y_e1, s);
-                    s = V::mul_add(x_e23, y_e2, s);
-                    s = V::neg_mul_add(x_e34, y_e4, s);
-                    s
-                },
-                out0.at(3usize, c),
-            );
-            // out0[4] = x_e34*y_e3 + x_e24*y_e2 + x_1*y_e4 - x_e14*y_e1
-            V::store(
-                {
-                    let mut s = V::mul(x_1, y_e4);
-                    s = V::neg_mul_add(x_e14, y_e1, s);
-                    s = V::mul_add(x_e24, y_e2, s);
-                    s = V::mul_add(x_e34, y_e3, s);
-                    s
-                },
-                out0.at(4usize, c),
-            );
+            v50 = V::neg_mul_add(x_e2, y_e1, v50);
+            v50 = V::neg_mul_add(x_e123, y_e3, v50);
+            v50 = V::neg_mul_add(x_e124, y_e4, v50);
             // out0[5] = x_e1*y_e2 - x_e2*y_e1 - x_e123*y_e3 - x_e124*y_e4
-            V::store(
-                {
-                    let mut s = V::mul(x_e1, y_e2);
-                    s = V::neg_mul_add(x_e2, y_e1, s);
-                    s = V::neg_mul_add(x_e123, y_e3, s);
-                    s = V::neg_mul_add(x_e124, y_e4, s);
-                    s
-                },
-                out0.at(5usize, c),
-            );
+            V::store(v50, out0.at(5usize, c));
+            let mut v59 = V::mul(x_e1, y_e3);
+            let x_e134 = V::load(x.at(13usize, c));
+            v59 = V::neg_mul_add(x_e3, y_e1, v59);
+            v59 = V::mul_add(x_e123, y_e2, v59);
+            v59 = V::neg_mul_add(x_e134, y_e4, v59);
             // out0[6] = x_e123*y_e2 + x_e1*y_e3 - x_e3*y_e1 - x_e134*y_e4
-            V::store(
-                {
-                    let mut s = V::mul(x_e1, y_e3);
-                    s = V::neg_mul_add(x_e3, y_e1, s);
-                    s = V::mul_add(x_e123, y_e2, s);
-                    s = V::neg_mul_add(x_e134, y_e4, s);
-                    s
-                },
-                out0.at(6usize, c),
-            );
+            V::store(v59, out0.at(6usize, c));
+            let mut v67 = V::mul(x_e1, y_e4);
+            v67 = V::neg_mul_add(x_e4, y_e1, v67);
+            v67 = V::mul_add(x_e124, y_e2, v67);
+            v67 = V::mul_add(x_e134, y_e3, v67);
             // out0[7] = x_e134*y_e3 + x_e124*y_e2 + x_e1*y_e4 - x_e4*y_e1
-            V::store(
-                {
-                    let mut s = V::mul(x_e1, y_e4);
-                    s = V::neg_mul_add(x_e4, y_e1, s);
-                    s = V::mul_add(x_e124, y_e2, s);
-                    s = V::mul_add(x_e134, y_e3, s);
-                    s
-                },
-                out0.at(7usize, c),
-            );
+            V::store(v67, out0.at(7usize, c));
+            let mut v74 = V::mul(x_e2, y_e3);
+            let x_e234 = V::load(x.at(14usize, c));
+            v74 = V::neg_mul_add(x_e3, y_e2, v74);
+            v74 = V::mul_add(x_e123, y_e1, v74);
+            v74 = V::neg_mul_add(x_e234, y_e4, v74);
             // out0[8] = x_e123*y_e1 + x_e2*y_e3 - x_e3*y_e2 - x_e234*y_e4
-            V::store(
-                {
-                    let mut s = V::mul(x_e2, y_e3);
-                    s = V::neg_mul_add(x_e3, y_e2, s);
-                    s = V::mul_add(x_e123, y_e1, s);
-                    s = V::neg_mul_add(x_e234, y_e4, s);
-                    s
-                },
-                out0.at(8usize, c),
-            );
+            V::store(v74, out0.at(8usize, c));
+            let mut v82 = V::mul(x_e2, y_e4);
+            v82 = V::neg_mul_add(x_e4, y_e2, v82);
+            v82 = V::mul_add(x_e124, y_e1, v82);
+            v82 = V::mul_add(x_e234, y_e3, v82);
             // out0[9] = x_e234*y_e3 + x_e124*y_e1 + x_e2*y_e4 - x_e4*y_e2
-            V::store(
-                {
-                    let mut s = V::mul(x_e2, y_e4);
-                    s = V::neg_mul_add(x_e4, y_e2, s);
-                    s = V::mul_add(x_e124, y_e1, s);
-                    s = V::mul_add(x_e234, y_e3, s);
-                    s
-                },
-                out0.at(9usize, c),
-            );
+            V::store(v82, out0.at(9usize, c));
+            let mut v89 = V::mul(x_e3, y_e4);
+            v89 = V::neg_mul_add(x_e4, y_e3, v89);
+            v89 = V::mul_add(x_e134, y_e1, v89);
+            v89 = V::neg_mul_add(x_e234, y_e2, v89);
             // out0[10] = x_e134*y_e1 + x_e3*y_e4 - x_e4*y_e3 - x_e234*y_e2
-            V::store(
-                {
-                    let mut s = V::mul(x_e3, y_e4);
-                    s = V::neg_mul_add(x_e4, y_e3, s);
-                    s = V::mul_add(x_e134, y_e1, s);
-                    s = V::neg_mul_add(x_e234, y_e2, s);
-                    s
-                },
-                out0.at(10usize, c),
-            );
+            V::store(v89, out0.at(10usize, c));
+            let mut v96 = V::mul(x_e12, y_e3);
+            let x_e1234 = V::load(x.at(15usize, c));
+            v96 = V::neg_mul_add(x_e13, y_e2, v96);
+            v96 = V::mul_add(x_e23, y_e1, v96);
+            v96 = V::neg_mul_add(x_e1234, y_e4, v96);
             // out0[11] = x_e23*y_e1 + x_e12*y_e3 - x_e13*y_e2 - x_e1234*y_e4
-            V::store(
-                {
-                    let mut s = V::mul(x_e12, y_e3);
-                    s = V::neg_mul_add(x_e13, y_e2, s);
-                    s = V::mul_add(x_e23, y_e1, s);
-                    s = V::neg_mul_add(x_e1234, y_e4, s);
-                    s
-                },
-                out0.at(11usize, c),
-            );
+            V::store(v96, out0.at(11usize, c));
+            let mut v104 = V::mul(x_e12, y_e4);
+            v104 = V::neg_mul_add(x_e14, y_e2, v104);
+            v104 = V::mul_add(x_e24, y_e1, v104);
+            v104 = V::mul_add(x_e1234, y_e3, v104);
             // out0[12] = x_e1234*y_e3 + x_e24*y_e1 + x_e12*y_e4 - x_e14*y_e2
-            V::store(
-                {
-                    let mut s = V::mul(x_e12, y_e4);
-                    s = V::neg_mul_add(x_e14, y_e2, s);
-                    s = V::mul_add(x_e24, y_e1, s);
-                    s = V::mul_add(x_e1234, y_e3, s);
-                    s
-                },
-                out0.at(12usize, c),
-            );
+            V::store(v104, out0.at(12usize, c));
+            let mut v111 = V::mul(x_e13, y_e4);
+            v111 = V::neg_mul_add(x_e14, y_e3, v111);
+            v111 = V::mul_add(x_e34, y_e1, v111);
+            v111 = V::neg_mul_add(x_e1234, y_e2, v111);
             // out0[13] = x_e34*y_e1 + x_e13*y_e4 - x_e14*y_e3 - x_e1234*y_e2
-            V::store(
-                {
-                    let mut s = V::mul(x_e13, y_e4);
-                    s = V::neg_mul_add(x_e14, y_e3, s);
-                    s = V::mul_add(x_e34, y_e1, s);
-                    s = V::neg_mul_add(x_e1234, y_e2, s);
-                    s
-                },
-                out0.at(13usize, c),
-            );
+            V::store(v111, out0.at(13usize, c));
+            let mut v118 = V::mul(x_e23, y_e4);
+            v118 = V::neg_mul_add(x_e24, y_e3, v118);
+            v118 = V::mul_add(x_e34, y_e2, v118);
+            v118 = V::neg_mul_add(x_e1234, y_e1, v118);
             // out0[14] = x_e34*y_e2 + x_e23*y_e4 - x_e24*y_e3 - x_e1234*y_e1
-            V::store(
-                {
-                    let mut s = V::mul(x_e23, y_e4);
-                    s = V::neg_mul_add(x_e24, y_e3, s);
-                    s = V::mul_add(x_e34, y_e2, s);
-                    s = V::neg_mul_add(x_e1234, y_e1, s);
-                    s
-                },
-                out0.at(14usize, c),
-            );
+            V::store(v118, out0.at(14usize, c));
+            let mut v125 = V::mul(x_e123, y_e4);
+            v125 = V::neg_mul_add(x_e124, y_e3, v125);
+            v125 = V::mul_add(x_e134, y_e2, v125);
+            v125 = V::neg_mul_add(x_e234, y_e1, v125);
             // out0[15] = x_e134*y_e2 + x_e123*y_e4 - x_e124*y_e3 - x_e234*y_e1
-            V::store(
-                {
-                    let mut s = V::mul(x_e123, y_e4);
-                    s = V::neg_mul_add(x_e124, y_e3, s);
-                    s = V::mul_add(x_e134, y_e2, s);
-                    s = V::neg_mul_add(x_e234, y_e1, s);
-                    s
-                },
-                out0.at(15usize, c),
-            );
+            V::store(v125, out0.at(15usize, c));
         }
     }
 }
@@ -2192,206 +1666,124 @@ unsafe fn geometric_product_7<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let out0 = args.outputs[0];
         for group in 0..args.groups {
             let c = group * V::LANES;
-            let y_e4 = V::load(y.at(3usize, c));
-            let grad_o_e4 = V::load(grad_o.at(4usize, c));
-            let y_e3 = V::load(y.at(2usize, c));
-            let grad_o_e3 = V::load(grad_o.at(3usize, c));
-            let y_e2 = V::load(y.at(1usize, c));
-            let grad_o_e2 = V::load(grad_o.at(2usize, c));
+            y.prefetch::<4usize>(c);
+            grad_o.prefetch::<16usize>(c);
             let y_e1 = V::load(y.at(0usize, c));
-            let grad_o_e1 = V::load(grad_o.at(1usize, c));
-            let grad_o_e14 = V::load(grad_o.at(7usize, c));
-            let grad_o_e13 = V::load(grad_o.at(6usize, c));
-            let grad_o_e12 = V::load(grad_o.at(5usize, c));
-            let grad_o_1 = V::load(grad_o.at(0usize, c));
-            let grad_o_e24 = V::load(grad_o.at(9usize, c));
-            let grad_o_e23 = V::load(grad_o.at(8usize, c));
-            let grad_o_e34 = V::load(grad_o.at(10usize, c));
-            let grad_o_e124 = V::load(grad_o.at(12usize, c));
-            let grad_o_e123 = V::load(grad_o.at(11usize, c));
-            let grad_o_e134 = V::load(grad_o.at(13usize, c));
-            let grad_o_e234 = V::load(grad_o.at(14usize, c));
             let grad_o_e1234 = V::load(grad_o.at(15usize, c));
-            // out0[0] = y_e4*grad_o_e4 + y_e3*grad_o_e3 + y_e2*grad_o_e2 + y_e1*grad_o_e1
-            V::store(
-                {
-                    let mut s = V::mul(y_e4, grad_o_e4);
-                    s = V::mul_add(y_e3, grad_o_e3, s);
-                    s = V::mul_add(y_e2, grad_o_e2, s);
-                    s = V::mul_add(y_e1, grad_o_e1, s);
-                    s
-                },
-                out0.at(0usize, c),
-            );
-            // out0[1] = y_e4*grad_o_e14 + y_e3*grad_o_e13 + y_e2*grad_o_e12 + y_e1*grad_o_1
-            V::store(
-                {
-                    let mut s = V::mul(y_e4, grad_o_e14);
-                    s = V::mul_add(y_e3, grad_o_e13, s);
-                    s = V::mul_add(y_e2, grad_o_e12, s);
-                    s = V::mul_add(y_e1, grad_o_1, s);
-                    s
-                },
-                out0.at(1usize, c),
-            );
-            // out0[2] = y_e4*grad_o_e24 + y_e3*grad_o_e23 - y_e1*grad_o_e12 - y_e2*grad_o_1
-            V::store(
-                {
-                    let mut s = V::mul(y_e4, grad_o_e24);
-                    s = V::mul_add(y_e3, grad_o_e23, s);
-                    s = V::neg_mul_add(y_e1, grad_o_e12, s);
-                    s = V::neg_mul_add(y_e2, grad_o_1, s);
-                    s
-                },
-                out0.at(2usize, c),
-            );
-            // out0[3] = y_e4*grad_o_e34 - y_e2*grad_o_e23 - y_e1*grad_o_e13 - y_e3*grad_o_1
-            V::store(
-                {
-                    let mut s = V::mul(y_e4, grad_o_e34);
-                    s = V::neg_mul_add(y_e2, grad_o_e23, s);
-                    s = V::neg_mul_add(y_e1, grad_o_e13, s);
-                    s = V::neg_mul_add(y_e3, grad_o_1, s);
-                    s
-                },
-                out0.at(3usize, c),
-            );
-            // out0[4] = -(y_e3*grad_o_e34 + y_e2*grad_o_e24 + y_e1*grad_o_e14 + y_e4*grad_o_1)
-            V::store(
-                V::neg({
-                    let mut s = V::mul(y_e3, grad_o_e34);
-                    s = V::mul_add(y_e2, grad_o_e24, s);
-                    s = V::mul_add(y_e1, grad_o_e14, s);
-                    s = V::mul_add(y_e4, grad_o_1, s);
-                    s
-                }),
-                out0.at(4usize, c),
-            );
-            // out0[5] = y_e4*grad_o_e124 + y_e3*grad_o_e123 - y_e1*grad_o_e2 - y_e2*grad_o_e1
-            V::store(
-                {
-                    let mut s = V::mul(y_e4, grad_o_e124);
-                    s = V::mul_add(y_e3, grad_o_e123, s);
-                    s = V::neg_mul_add(y_e1, grad_o_e2, s);
-                    s = V::neg_mul_add(y_e2, grad_o_e1, s);
-                    s
-                },
-                out0.at(5usize, c),
-            );
-            // out0[6] = y_e4*grad_o_e134 - y_e2*grad_o_e123 - y_e1*grad_o_e3 - y_e3*grad_o_e1
-            V::store(
-                {
-                    let mut s = V::mul(y_e4, grad_o_e134);
-                    s = V::neg_mul_add(y_e2, grad_o_e123, s);
-                    s = V::neg_mul_add(y_e1, grad_o_e3, s);
-                    s = V::neg_mul_add(y_e3, grad_o_e1, s);
-                    s
-                },
-                out0.at(6usize, c),
-            );
-            // out0[7] = -(y_e3*grad_o_e134 + y_e2*grad_o_e124 + y_e1*grad_o_e4 + y_e4*grad_o_e1)
-            V::store(
-                V::neg({
-                    let mut s = V::mul(y_e3, grad_o_e134);
-                    s = V::mul_add(y_e2, grad_o_e124, s);
-                    s = V::mul_add(y_e1, grad_o_e4, s);
-                    s = V::mul_add(y_e4, grad_o_e1, s);
-                    s
-                }),
-                out0.at(7usize, c),
-            );
-            // out0[8] = y_e4*grad_o_e234 + y_e1*grad_o_e123 + y_e2*grad_o_e3 - y_e3*grad_o_e2
-            V::store(
-                {
-                    let mut s = V::mul(y_e4, grad_o_e234);
-                    s = V::mul_add(y_e1, grad_o_e123, s);
-                    s = V::mul_add(y_e2, grad_o_e3, s);
-                    s = V::neg_mul_add(y_e3, grad_o_e2, s);
-                    s
-                },
-                out0.at(8usize, c),
-            );
-            // out0[9] = y_e1*grad_o_e124 - y_e3*grad_o_e234 + y_e2*grad_o_e4 - y_e4*grad_o_e2
-            V::store(
-                {
-                    let mut s = V::mul(y_e1, grad_o_e124);
-                    s = V::neg_mul_add(y_e3, grad_o_e234, s);
-                    s = V::mul_add(y_e2, grad_o_e4, s);
-                    s = V::neg_mul_add(y_e4, grad_o_e2, s);
-                    s
-                },
-                out0.at(9usize, c),
-            );
-            // out0[10] = y_e2*grad_o_e234 + y_e1*grad_o_e134 + y_e3*grad_o_e4 - y_e4*grad_o_e3
-            V::store(
-                {
-                    let mut s = V::mul(y_e2, grad_o_e234);
-                    s = V::mul_add(y_e1, grad_o_e134, s);
-                    s = V::mul_add(y_e3, grad_o_e4, s);
-                    s = V::neg_mul_add(y_e4, grad_o_e3, s);
-                    s
-                },
-                out0.at(10usize, c),
-            );
-            // out0[11] = y_e4*grad_o_e1234 + y_e1*grad_o_e23 + y_e2*grad_o_e13 - y_e3*grad_o_e12
-            V::store(
-                {
-                    let mut s = V::mul(y_e4, grad_o_e1234);
-                    s = V::mul_add(y_e1, grad_o_e23, s);
-                    s = V::mul_add(y_e2, grad_o_e13, s);
-                    s = V::neg_mul_add(y_e3, grad_o_e12, s);
-                    s
-                },
-                out0.at(11usize, c),
-            );
-            // out0[12] = y_e1*grad_o_e24 - y_e3*grad_o_e1234 + y_e2*grad_o_e14 - y_e4*grad_o_e12
-            V::store(
-                {
-                    let mut s = V::mul(y_e1, grad_o_e24);
-                    s = V::neg_mul_add(y_e3, grad_o_e1234, s);
-                    s = V::mul_add(y_e2, grad_o_e14, s);
-                    s = V::neg_mul_add(y_e4, grad_o_e12, s);
-                    s
-                },
-                out0.at(12usize, c),
-            );
-            // out0[13] = y_e2*grad_o_e1234 + y_e1*grad_o_e34 + y_e3*grad_o_e14 - y_e4*grad_o_e13
-            V::store(
-                {
-                    let mut s = V::mul(y_e2, grad_o_e1234);
-                    s = V::mul_add(y_e1, grad_o_e34, s);
-                    s = V::mul_add(y_e3, grad_o_e14, s);
-                    s = V::neg_mul_add(y_e4, grad_o_e13, s);
-                    s
-                },
-                out0.at(13usize, c),
-            );
-            // out0[14] = y_e3*grad_o_e24 - (y_e1*grad_o_e1234 + y_e2*grad_o_e34) - y_e4*grad_o_e23
-            V::store(
-                V::neg_mul_add(
-                    y_e4,
-                    grad_o_e23,
-                    V::mul_sub(
-                        y_e3,
-                        grad_o_e24,
-                        V::mul_add(y_e2, grad_o_e34, V::mul(y_e1, grad_o_e1234)),
-                    ),
-                ),
-                out0.at(14usize, c),
-            );
+            let mut v2 = V::mul(y_e1, grad_o_e1234);
+            let y_e2 = V::load(y.at(1usize, c));
+            let mut v4 = V::mul(y_e2, grad_o_e1234);
+            let y_e3 = V::load(y.at(2usize, c));
+            let y_e4 = V::load(y.at(3usize, c));
+            let mut v8 = V::mul(y_e4, grad_o_e1234);
+            let grad_o_e234 = V::load(grad_o.at(14usize, c));
+            let mut v10 = V::mul(y_e1, grad_o_e234);
+            let mut v11 = V::mul(y_e2, grad_o_e234);
+            let mut v13 = V::mul(y_e4, grad_o_e234);
+            let grad_o_e134 = V::load(grad_o.at(13usize, c));
+            v10 = V::mul_add(y_e2, grad_o_e134, v10);
+            v11 = V::mul_add(y_e1, grad_o_e134, v11);
+            let mut v19 = V::mul(y_e3, grad_o_e134);
+            let mut v20 = V::mul(y_e4, grad_o_e134);
+            let grad_o_e124 = V::load(grad_o.at(12usize, c));
+            let mut v23 = V::mul_sub(y_e3, grad_o_e124, v10);
+            let mut v24 = V::mul(y_e1, grad_o_e124);
+            v24 = V::neg_mul_add(y_e3, grad_o_e234, v24);
+            v19 = V::mul_add(y_e2, grad_o_e124, v19);
+            let mut v28 = V::mul(y_e4, grad_o_e124);
+            let grad_o_e123 = V::load(grad_o.at(11usize, c));
+            v23 = V::neg_mul_add(y_e4, grad_o_e123, v23);
             // out0[15] = y_e3*grad_o_e124 - (y_e1*grad_o_e234 + y_e2*grad_o_e134) - y_e4*grad_o_e123
-            V::store(
-                V::neg_mul_add(
-                    y_e4,
-                    grad_o_e123,
-                    V::mul_sub(
-                        y_e3,
-                        grad_o_e124,
-                        V::mul_add(y_e2, grad_o_e134, V::mul(y_e1, grad_o_e234)),
-                    ),
-                ),
-                out0.at(15usize, c),
-            );
+            V::store(v23, out0.at(15usize, c));
+            v13 = V::mul_add(y_e1, grad_o_e123, v13);
+            v20 = V::neg_mul_add(y_e2, grad_o_e123, v20);
+            v28 = V::mul_add(y_e3, grad_o_e123, v28);
+            let grad_o_e34 = V::load(grad_o.at(10usize, c));
+            v2 = V::mul_add(y_e2, grad_o_e34, v2);
+            v4 = V::mul_add(y_e1, grad_o_e34, v4);
+            let mut v43 = V::mul(y_e3, grad_o_e34);
+            let mut v44 = V::mul(y_e4, grad_o_e34);
+            let grad_o_e24 = V::load(grad_o.at(9usize, c));
+            let mut v47 = V::mul_sub(y_e3, grad_o_e24, v2);
+            let mut v48 = V::mul(y_e1, grad_o_e24);
+            v48 = V::neg_mul_add(y_e3, grad_o_e1234, v48);
+            v43 = V::mul_add(y_e2, grad_o_e24, v43);
+            let mut v52 = V::mul(y_e4, grad_o_e24);
+            let grad_o_e23 = V::load(grad_o.at(8usize, c));
+            v47 = V::neg_mul_add(y_e4, grad_o_e23, v47);
+            // out0[14] = y_e3*grad_o_e24 - (y_e1*grad_o_e1234 + y_e2*grad_o_e34) - y_e4*grad_o_e23
+            V::store(v47, out0.at(14usize, c));
+            v8 = V::mul_add(y_e1, grad_o_e23, v8);
+            v44 = V::neg_mul_add(y_e2, grad_o_e23, v44);
+            v52 = V::mul_add(y_e3, grad_o_e23, v52);
+            let grad_o_e14 = V::load(grad_o.at(7usize, c));
+            v4 = V::mul_add(y_e3, grad_o_e14, v4);
+            v48 = V::mul_add(y_e2, grad_o_e14, v48);
+            v43 = V::mul_add(y_e1, grad_o_e14, v43);
+            let mut v69 = V::mul(y_e4, grad_o_e14);
+            let grad_o_e13 = V::load(grad_o.at(6usize, c));
+            v4 = V::neg_mul_add(y_e4, grad_o_e13, v4);
+            // out0[13] = y_e2*grad_o_e1234 + y_e1*grad_o_e34 + y_e3*grad_o_e14 - y_e4*grad_o_e13
+            V::store(v4, out0.at(13usize, c));
+            v8 = V::mul_add(y_e2, grad_o_e13, v8);
+            v44 = V::neg_mul_add(y_e1, grad_o_e13, v44);
+            v69 = V::mul_add(y_e3, grad_o_e13, v69);
+            let grad_o_e12 = V::load(grad_o.at(5usize, c));
+            v48 = V::neg_mul_add(y_e4, grad_o_e12, v48);
+            // out0[12] = y_e1*grad_o_e24 - y_e3*grad_o_e1234 + y_e2*grad_o_e14 - y_e4*grad_o_e12
+            V::store(v48, out0.at(12usize, c));
+            v8 = V::neg_mul_add(y_e3, grad_o_e12, v8);
+            // out0[11] = y_e4*grad_o_e1234 + y_e1*grad_o_e23 + y_e2*grad_o_e13 - y_e3*grad_o_e12
+            V::store(v8, out0.at(11usize, c));
+            v52 = V::neg_mul_add(y_e1, grad_o_e12, v52);
+            v69 = V::mul_add(y_e2, grad_o_e12, v69);
+            let grad_o_e4 = V::load(grad_o.at(4usize, c));
+            v11 = V::mul_add(y_e3, grad_o_e4, v11);
+            v24 = V::mul_add(y_e2, grad_o_e4, v24);
+            v19 = V::mul_add(y_e1, grad_o_e4, v19);
+            let mut v95 = V::mul(y_e4, grad_o_e4);
+            let grad_o_e3 = V::load(grad_o.at(3usize, c));
+            v11 = V::neg_mul_add(y_e4, grad_o_e3, v11);
+            // out0[10] = y_e2*grad_o_e234 + y_e1*grad_o_e134 + y_e3*grad_o_e4 - y_e4*grad_o_e3
+            V::store(v11, out0.at(10usize, c));
+            v13 = V::mul_add(y_e2, grad_o_e3, v13);
+            v20 = V::neg_mul_add(y_e1, grad_o_e3, v20);
+            v95 = V::mul_add(y_e3, grad_o_e3, v95);
+            let grad_o_e2 = V::load(grad_o.at(2usize, c));
+            v24 = V::neg_mul_add(y_e4, grad_o_e2, v24);
+            // out0[9] = y_e1*grad_o_e124 - y_e3*grad_o_e234 + y_e2*grad_o_e4 - y_e4*grad_o_e2
+            V::store(v24, out0.at(9usize, c));
+            v13 = V::neg_mul_add(y_e3, grad_o_e2, v13);
+            // out0[8] = y_e4*grad_o_e234 + y_e1*grad_o_e123 + y_e2*grad_o_e3 - y_e3*grad_o_e2
+            V::store(v13, out0.at(8usize, c));
+            v28 = V::neg_mul_add(y_e1, grad_o_e2, v28);
+            v95 = V::mul_add(y_e2, grad_o_e2, v95);
+            let grad_o_e1 = V::load(grad_o.at(1usize, c));
+            v19 = V::mul_add(y_e4, grad_o_e1, v19);
+            // out0[7] = -(y_e3*grad_o_e134 + y_e2*grad_o_e124 + y_e1*grad_o_e4 + y_e4*grad_o_e1)
+            V::store(V::neg(v19), out0.at(7usize, c));
+            v20 = V::neg_mul_add(y_e3, grad_o_e1, v20);
+            // out0[6] = y_e4*grad_o_e134 - y_e2*grad_o_e123 - y_e1*grad_o_e3 - y_e3*grad_o_e1
+            V::store(v20, out0.at(6usize, c));
+            v28 = V::neg_mul_add(y_e2, grad_o_e1, v28);
+            // out0[5] = y_e4*grad_o_e124 + y_e3*grad_o_e123 - y_e1*grad_o_e2 - y_e2*grad_o_e1
+            V::store(v28, out0.at(5usize, c));
+            v95 = V::mul_add(y_e1, grad_o_e1, v95);
+            // out0[0] = y_e4*grad_o_e4 + y_e3*grad_o_e3 + y_e2*grad_o_e2 + y_e1*grad_o_e1
+            V::store(v95, out0.at(0usize, c));
+            let grad_o_1 = V::load(grad_o.at(0usize, c));
+            v43 = V::mul_add(y_e4, grad_o_1, v43);
+            // out0[4] = -(y_e3*grad_o_e34 + y_e2*grad_o_e24 + y_e1*grad_o_e14 + y_e4*grad_o_1)
+            V::store(V::neg(v43), out0.at(4usize, c));
+            v44 = V::neg_mul_add(y_e3, grad_o_1, v44);
+            // out0[3] = y_e4*grad_o_e34 - y_e2*grad_o_e23 - y_e1*grad_o_e13 - y_e3*grad_o_1
+            V::store(v44, out0.at(3usize, c));
+            v52 = V::neg_mul_add(y_e2, grad_o_1, v52);
+            // out0[2] = y_e4*grad_o_e24 + y_e3*grad_o_e23 - y_e1*grad_o_e12 - y_e2*grad_o_1
+            V::store(v52, out0.at(2usize, c));
+            v69 = V::mul_add(y_e1, grad_o_1, v69);
+            // out0[1] = y_e4*grad_o_e14 + y_e3*grad_o_e13 + y_e2*grad_o_e12 + y_e1*grad_o_1
+            V::store(v69, out0.at(1usize, c));
         }
     }
 }
@@ -2408,138 +1800,112 @@ unsafe fn geometric_product_8<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let out0 = args.outputs[0];
         for group in 0..args.groups {
             let c = group * V::LANES;
-            let x_e34 = V::load(x.at(10usize, c));
-            let grad_o_e134 = V::load(grad_o.at(13usize, c));
+            x.prefetch::<16usize>(c);
+            grad_o.prefetch::<16usize>(c);
             let x_e234 = V::load(x.at(14usize, c));
             let grad_o_e1234 = V::load(grad_o.at(15usize, c));
+            let mut v2 = V::mul(x_e234, grad_o_e1234);
+            let x_e134 = V::load(x.at(13usize, c));
+            let mut v4 = V::mul(x_e134, grad_o_e1234);
+            let x_e124 = V::load(x.at(12usize, c));
+            let mut v6 = V::mul(x_e124, grad_o_e1234);
+            let x_e123 = V::load(x.at(11usize, c));
+            let mut v8 = V::mul(x_e123, grad_o_e1234);
             let x_e1234 = V::load(x.at(15usize, c));
             let grad_o_e234 = V::load(grad_o.at(14usize, c));
+            v2 = V::mul_add(x_e1234, grad_o_e234, v2);
+            let x_e34 = V::load(x.at(10usize, c));
+            v4 = V::mul_add(x_e34, grad_o_e234, v4);
             let x_e24 = V::load(x.at(9usize, c));
-            let grad_o_e124 = V::load(grad_o.at(12usize, c));
+            v6 = V::mul_add(x_e24, grad_o_e234, v6);
             let x_e23 = V::load(x.at(8usize, c));
-            let grad_o_e123 = V::load(grad_o.at(11usize, c));
-            let x_e134 = V::load(x.at(13usize, c));
-            let grad_o_e34 = V::load(grad_o.at(10usize, c));
-            let x_e124 = V::load(x.at(12usize, c));
-            let grad_o_e24 = V::load(grad_o.at(9usize, c));
-            let x_e123 = V::load(x.at(11usize, c));
-            let grad_o_e23 = V::load(grad_o.at(8usize, c));
-            let x_e4 = V::load(x.at(4usize, c));
-            let grad_o_e14 = V::load(grad_o.at(7usize, c));
-            let x_e3 = V::load(x.at(3usize, c));
-            let grad_o_e13 = V::load(grad_o.at(6usize, c));
-            let x_e2 = V::load(x.at(2usize, c));
-            let grad_o_e12 = V::load(grad_o.at(5usize, c));
+            v8 = V::mul_add(x_e23, grad_o_e234, v8);
+            let grad_o_e134 = V::load(grad_o.at(13usize, c));
+            v4 = V::neg_mul_add(x_e1234, grad_o_e134, v4);
+            let mut v26 = V::mul_sub(x_e34, grad_o_e134, v2);
             let x_e14 = V::load(x.at(7usize, c));
-            let grad_o_e4 = V::load(grad_o.at(4usize, c));
+            v6 = V::mul_add(x_e14, grad_o_e134, v6);
             let x_e13 = V::load(x.at(6usize, c));
-            let grad_o_e3 = V::load(grad_o.at(3usize, c));
+            v8 = V::mul_add(x_e13, grad_o_e134, v8);
+            let grad_o_e124 = V::load(grad_o.at(12usize, c));
+            let mut v35 = V::mul_sub(x_e1234, grad_o_e124, v6);
+            v26 = V::mul_add(x_e24, grad_o_e124, v26);
+            v4 = V::neg_mul_add(x_e14, grad_o_e124, v4);
             let x_e12 = V::load(x.at(5usize, c));
-            let grad_o_e2 = V::load(grad_o.at(2usize, c));
-            let x_1 = V::load(x.at(0usize, c));
-            let grad_o_e1 = V::load(grad_o.at(1usize, c));
+            v8 = V::mul_add(x_e12, grad_o_e124, v8);
+            let grad_o_e123 = V::load(grad_o.at(11usize, c));
+            v8 = V::neg_mul_add(x_e1234, grad_o_e123, v8);
+            v26 = V::mul_add(x_e23, grad_o_e123, v26);
+            v4 = V::neg_mul_add(x_e13, grad_o_e123, v4);
+            v35 = V::mul_add(x_e12, grad_o_e123, v35);
+            let grad_o_e34 = V::load(grad_o.at(10usize, c));
+            v4 = V::neg_mul_add(x_e234, grad_o_e34, v4);
+            v26 = V::mul_add(x_e134, grad_o_e34, v26);
+            let x_e4 = V::load(x.at(4usize, c));
+            v35 = V::neg_mul_add(x_e4, grad_o_e34, v35);
+            let x_e3 = V::load(x.at(3usize, c));
+            v8 = V::mul_add(x_e3, grad_o_e34, v8);
+            let grad_o_e24 = V::load(grad_o.at(9usize, c));
+            v35 = V::mul_add(x_e234, grad_o_e24, v35);
+            v26 = V::mul_add(x_e124, grad_o_e24, v26);
+            v4 = V::neg_mul_add(x_e4, grad_o_e24, v4);
+            let x_e2 = V::load(x.at(2usize, c));
+            v8 = V::mul_add(x_e2, grad_o_e24, v8);
+            let grad_o_e23 = V::load(grad_o.at(8usize, c));
+            v8 = V::neg_mul_add(x_e234, grad_o_e23, v8);
+            v26 = V::mul_add(x_e123, grad_o_e23, v26);
+            v4 = V::neg_mul_add(x_e3, grad_o_e23, v4);
+            v35 = V::mul_add(x_e2, grad_o_e23, v35);
+            let grad_o_e14 = V::load(grad_o.at(7usize, c));
+            v35 = V::mul_add(x_e134, grad_o_e14, v35);
+            v4 = V::mul_add(x_e124, grad_o_e14, v4);
+            v26 = V::neg_mul_add(x_e4, grad_o_e14, v26);
             let x_e1 = V::load(x.at(1usize, c));
+            v8 = V::mul_add(x_e1, grad_o_e14, v8);
+            let grad_o_e13 = V::load(grad_o.at(6usize, c));
+            v8 = V::neg_mul_add(x_e134, grad_o_e13, v8);
+            v4 = V::mul_add(x_e123, grad_o_e13, v4);
+            v26 = V::neg_mul_add(x_e3, grad_o_e13, v26);
+            v35 = V::mul_add(x_e1, grad_o_e13, v35);
+            let grad_o_e12 = V::load(grad_o.at(5usize, c));
+            v8 = V::neg_mul_add(x_e124, grad_o_e12, v8);
+            v35 = V::neg_mul_add(x_e123, grad_o_e12, v35);
+            v26 = V::neg_mul_add(x_e2, grad_o_e12, v26);
+            v4 = V::mul_add(x_e1, grad_o_e12, v4);
+            let grad_o_e4 = V::load(grad_o.at(4usize, c));
+            v35 = V::mul_add(x_e34, grad_o_e4, v35);
+            v4 = V::mul_add(x_e24, grad_o_e4, v4);
+            v26 = V::neg_mul_add(x_e14, grad_o_e4, v26);
+            let x_1 = V::load(x.at(0usize, c));
+            v8 = V::mul_add(x_1, grad_o_e4, v8);
+            let grad_o_e3 = V::load(grad_o.at(3usize, c));
+            v8 = V::neg_mul_add(x_e34, grad_o_e3, v8);
+            v4 = V::mul_add(x_e23, grad_o_e3, v4);
+            v26 = V::neg_mul_add(x_e13, grad_o_e3, v26);
+            v35 = V::mul_add(x_1, grad_o_e3, v35);
+            let grad_o_e2 = V::load(grad_o.at(2usize, c));
+            v8 = V::neg_mul_add(x_e24, grad_o_e2, v8);
+            v35 = V::neg_mul_add(x_e23, grad_o_e2, v35);
+            v26 = V::neg_mul_add(x_e12, grad_o_e2, v26);
+            v4 = V::mul_add(x_1, grad_o_e2, v4);
+            let grad_o_e1 = V::load(grad_o.at(1usize, c));
+            v8 = V::neg_mul_add(x_e14, grad_o_e1, v8);
+            v35 = V::neg_mul_add(x_e13, grad_o_e1, v35);
+            v4 = V::neg_mul_add(x_e12, grad_o_e1, v4);
+            v26 = V::mul_add(x_1, grad_o_e1, v26);
             let grad_o_1 = V::load(grad_o.at(0usize, c));
-            // out0[0] = x_e34*grad_o_e134 - (x_e234*grad_o_e1234 + x_e1234*grad_o_e234) + x_e24*grad_o_e124 + x_e23*grad_o_e123 + x_e134*grad_o_e34 + x_e124*grad_o_e24 + x_e123*grad_o_e23 - x_e4*grad_o_e14 - x_e3*grad_o_e13 - x_e2*grad_o_e12 - x_e14*grad_o_e4 - x_e13*grad_o_e3 - x_e12*grad_o_e2 + x_1*grad_o_e1 + x_e1*grad_o_1
-            V::store(
-                {
-                    let mut s = V::mul_sub(
-                        x_e34,
-                        grad_o_e134,
-                        V::mul_add(x_e1234, grad_o_e234, V::mul(x_e234, grad_o_e1234)),
-                    );
-                    s = V::mul_add(x_e24, grad_o_e124, s);
-                    s = V::mul_add(x_e23, grad_o_e123, s);
-                    s = V::mul_add(x_e134, grad_o_e34, s);
-                    s = V::mul_add(x_e124, grad_o_e24, s);
-                    s = V::mul_add(x_e123, grad_o_e23, s);
-                    s = V::neg_mul_add(x_e4, grad_o_e14, s);
-                    s = V::neg_mul_add(x_e3, grad_o_e13, s);
-                    s = V::neg_mul_add(x_e2, grad_o_e12, s);
-                    s = V::neg_mul_add(x_e14, grad_o_e4, s);
-                    s = V::neg_mul_add(x_e13, grad_o_e3, s);
-                    s = V::neg_mul_add(x_e12, grad_o_e2, s);
-                    s = V::mul_add(x_1, grad_o_e1, s);
-                    s = V::mul_add(x_e1, grad_o_1, s);
-                    s
-                },
-                out0.at(0usize, c),
-            );
-            // out0[1] = x_e134*grad_o_e1234 + x_e34*grad_o_e234 - x_e1234*grad_o_e134 - x_e14*grad_o_e124 - x_e13*grad_o_e123 - x_e234*grad_o_e34 - x_e4*grad_o_e24 - x_e3*grad_o_e23 + x_e124*grad_o_e14 + x_e123*grad_o_e13 + x_e1*grad_o_e12 + x_e24*grad_o_e4 + x_e23*grad_o_e3 + x_1*grad_o_e2 - x_e12*grad_o_e1 - x_e2*grad_o_1
-            V::store(
-                {
-                    let mut s = V::mul(x_e134, grad_o_e1234);
-                    s = V::mul_add(x_e34, grad_o_e234, s);
-                    s = V::neg_mul_add(x_e1234, grad_o_e134, s);
-                    s = V::neg_mul_add(x_e14, grad_o_e124, s);
-                    s = V::neg_mul_add(x_e13, grad_o_e123, s);
-                    s = V::neg_mul_add(x_e234, grad_o_e34, s);
-                    s = V::neg_mul_add(x_e4, grad_o_e24, s);
-                    s = V::neg_mul_add(x_e3, grad_o_e23, s);
-                    s = V::mul_add(x_e124, grad_o_e14, s);
-                    s = V::mul_add(x_e123, grad_o_e13, s);
-                    s = V::mul_add(x_e1, grad_o_e12, s);
-                    s = V::mul_add(x_e24, grad_o_e4, s);
-                    s = V::mul_add(x_e23, grad_o_e3, s);
-                    s = V::mul_add(x_1, grad_o_e2, s);
-                    s = V::neg_mul_add(x_e12, grad_o_e1, s);
-                    s = V::neg_mul_add(x_e2, grad_o_1, s);
-                    s
-                },
-                out0.at(1usize, c),
-            );
-            // out0[2] = x_e1234*grad_o_e124 - (x_e124*grad_o_e1234 + x_e24*grad_o_e234 + x_e14*grad_o_e134) + x_e12*grad_o_e123 - x_e4*grad_o_e34 + x_e234*grad_o_e24 + x_e2*grad_o_e23 + x_e134*grad_o_e14 + x_e1*grad_o_e13 - x_e123*grad_o_e12 + x_e34*grad_o_e4 + x_1*grad_o_e3 - x_e23*grad_o_e2 - x_e13*grad_o_e1 - x_e3*grad_o_1
-            V::store(
-                {
-                    let mut s = V::mul_sub(
-                        x_e1234,
-                        grad_o_e124,
-                        {
-                            let mut s = V::mul(x_e124, grad_o_e1234);
-                            s = V::mul_add(x_e24, grad_o_e234, s);
-                            s = V::mul_add(x_e14, grad_o_e134, s);
-                            s
-                        },
-                    );
-                    s = V::mul_add(x_e12, grad_o_e123, s);
-                    s = V::neg_mul_add(x_e4, grad_o_e34, s);
-                    s = V::mul_add(x_e234, grad_o_e24, s);
-                    s = V::mul_add(x_e2, grad_o_e23, s);
-                    s = V::mul_add(x_e134, grad_o_e14, s);
-                    s = V::mul_add(x_e1, grad_o_e13, s);
-                    s = V::neg_mul_add(x_e123, grad_o_e12, s);
-                    s = V::mul_add(x_e34, grad_o_e4, s);
-                    s = V::mul_add(x_1, grad_o_e3, s);
-                    s = V::neg_mul_add(x_e23, grad_o_e2, s);
-                    s = V::neg_mul_add(x_e13, grad_o_e1, s);
-                    s = V::neg_mul_add(x_e3, grad_o_1, s);
-                    s
-                },
-                out0.at(2usize, c),
-            );
+            v8 = V::neg_mul_add(x_e4, grad_o_1, v8);
             // out0[3] = x_e123*grad_o_e1234 + x_e23*grad_o_e234 + x_e13*grad_o_e134 + x_e12*grad_o_e124 - x_e1234*grad_o_e123 + x_e3*grad_o_e34 + x_e2*grad_o_e24 - x_e234*grad_o_e23 + x_e1*grad_o_e14 - x_e134*grad_o_e13 - x_e124*grad_o_e12 + x_1*grad_o_e4 - x_e34*grad_o_e3 - x_e24*grad_o_e2 - x_e14*grad_o_e1 - x_e4*grad_o_1
-            V::store(
-                {
-                    let mut s = V::mul(x_e123, grad_o_e1234);
-                    s = V::mul_add(x_e23, grad_o_e234, s);
-                    s = V::mul_add(x_e13, grad_o_e134, s);
-                    s = V::mul_add(x_e12, grad_o_e124, s);
-                    s = V::neg_mul_add(x_e1234, grad_o_e123, s);
-                    s = V::mul_add(x_e3, grad_o_e34, s);
-                    s = V::mul_add(x_e2, grad_o_e24, s);
-                    s = V::neg_mul_add(x_e234, grad_o_e23, s);
-                    s = V::mul_add(x_e1, grad_o_e14, s);
-                    s = V::neg_mul_add(x_e134, grad_o_e13, s);
-                    s = V::neg_mul_add(x_e124, grad_o_e12, s);
-                    s = V::mul_add(x_1, grad_o_e4, s);
-                    s = V::neg_mul_add(x_e34, grad_o_e3, s);
-                    s = V::neg_mul_add(x_e24, grad_o_e2, s);
-                    s = V::neg_mul_add(x_e14, grad_o_e1, s);
-                    s = V::neg_mul_add(x_e4, grad_o_1, s);
-                    s
-                },
-                out0.at(3usize, c),
-            );
+            V::store(v8, out0.at(3usize, c));
+            v35 = V::neg_mul_add(x_e3, grad_o_1, v35);
+            // out0[2] = x_e1234*grad_o_e124 - (x_e124*grad_o_e1234 + x_e24*grad_o_e234 + x_e14*grad_o_e134) + x_e12*grad_o_e123 - x_e4*grad_o_e34 + x_e234*grad_o_e24 + x_e2*grad_o_e23 + x_e134*grad_o_e14 + x_e1*grad_o_e13 - x_e123*grad_o_e12 + x_e34*grad_o_e4 + x_1*grad_o_e3 - x_e23*grad_o_e2 - x_e13*grad_o_e1 - x_e3*grad_o_1
+            V::store(v35, out0.at(2usize, c));
+            v4 = V::neg_mul_add(x_e2, grad_o_1, v4);
+            // out0[1] = x_e134*grad_o_e1234 + x_e34*grad_o_e234 - x_e1234*grad_o_e134 - x_e14*grad_o_e124 - x_e13*grad_o_e123 - x_e234*grad_o_e34 - x_e4*grad_o_e24 - x_e3*grad_o_e23 + x_e124*grad_o_e14 + x_e123*grad_o_e13 + x_e1*grad_o_e12 + x_e24*grad_o_e4 + x_e23*grad_o_e3 + x_1*grad_o_e2 - x_e12*grad_o_e1 - x_e2*grad_o_1
+            V::store(v4, out0.at(1usize, c));
+            v26 = V::mul_add(x_e1, grad_o_1, v26);
+            // out0[0] = x_e34*grad_o_e134 - (x_e234*grad_o_e1234 + x_e1234*grad_o_e234) + x_e24*grad_o_e124 + x_e23*grad_o_e123 + x_e134*grad_o_e34 + x_e124*grad_o_e24 + x_e123*grad_o_e23 - x_e4*grad_o_e14 - x_e3*grad_o_e13 - x_e2*grad_o_e12 - x_e14*grad_o_e4 - x_e13*grad_o_e3 - x_e12*grad_o_e2 + x_1*grad_o_e1 + x_e1*grad_o_1
+            V::store(v26, out0.at(0usize, c));
         }
     }
 }
@@ -2612,37 +1978,46 @@ unsafe fn geometric_product_9<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let out0 = args.outputs[0];
         for group in 0..args.groups {
             let c = group * V::LANES;
+            x.prefetch::<4usize>(c);
+            y.prefetch::<4usize>(c);
             let x_e1 = V::load(x.at(0usize, c));
             let y_e1 = V::load(y.at(0usize, c));
+            let mut v2 = V::mul(x_e1, y_e1);
             let x_e2 = V::load(x.at(1usize, c));
             let y_e2 = V::load(y.at(1usize, c));
             let x_e3 = V::load(x.at(2usize, c));
             let y_e3 = V::load(y.at(2usize, c));
             let x_e4 = V::load(x.at(3usize, c));
             let y_e4 = V::load(y.at(3usize, c));
+            v2 = V::neg_mul_add(x_e2, y_e2, v2);
+            v2 = V::neg_mul_add(x_e3, y_e3, v2);
+            v2 = V::neg_mul_add(x_e4, y_e4, v2);
             // out0[0] = x_e1*y_e1 - x_e2*y_e2 - x_e3*y_e3 - x_e4*y_e4
-            V::store(
-                {
-                    let mut s = V::mul(x_e1, y_e1);
-                    s = V::neg_mul_add(x_e2, y_e2, s);
-                    s = V::neg_mul_add(x_e3, y_e3, s);
-                    s = V::neg_mul_add(x_e4, y_e4, s);
-                    s
-                },
-                out0.at(0usize, c),
-            );
+            V::store(v2, out0.at(0usize, c));
+            let mut v15 = V::mul(x_e1, y_e2);
+            v15 = V::neg_mul_add(x_e2, y_e1, v15);
             // out0[1] = x_e1*y_e2 - x_e2*y_e1
-            V::store(V::neg_mul_add(x_e2, y_e1, V::mul(x_e1, y_e2)), out0.at(1usize, c));
+            V::store(v15, out0.at(1usize, c));
+            let mut v18 = V::mul(x_e1, y_e3);
+            v18 = V::neg_mul_add(x_e3, y_e1, v18);
             // out0[2] = x_e1*y_e3 - x_e3*y_e1
-            V::store(V::neg_mul_add(x_e3, y_e1, V::mul(x_e1, y_e3)), out0.at(2usize, c));
+            V::store(v18, out0.at(2usize, c));
+            let mut v21 = V::mul(x_e1, y_e4);
+            v21 = V::neg_mul_add(x_e4, y_e1, v21);
             // out0[3] = x_e1*y_e4 - x_e4*y_e1
-            V::store(V::neg_mul_add(x_e4, y_e1, V::mul(x_e1, y_e4)), out0.at(3usize, c));
+            V::store(v21, out0.at(3usize, c));
+            let mut v24 = V::mul(x_e2, y_e3);
+            v24 = V::neg_mul_add(x_e3, y_e2, v24);
             // out0[4] = x_e2*y_e3 - x_e3*y_e2
-            V::store(V::neg_mul_add(x_e3, y_e2, V::mul(x_e2, y_e3)), out0.at(4usize, c));
+            V::store(v24, out0.at(4usize, c));
+            let mut v27 = V::mul(x_e2, y_e4);
+            v27 = V::neg_mul_add(x_e4, y_e2, v27);
             // out0[5] = x_e2*y_e4 - x_e4*y_e2
-            V::store(V::neg_mul_add(x_e4, y_e2, V::mul(x_e2, y_e4)), out0.at(5usize, c));
+            V::store(v27, out0.at(5usize, c));
+            let mut v30 = V::mul(x_e3, y_e4);
+            v30 = V::neg_mul_add(x_e4, y_e3, v30);
             // out0[6] = x_e3*y_e4 - x_e4*y_e3
-            V::store(V::neg_mul_add(x_e4, y_e3, V::mul(x_e3, y_e4)), out0.at(6usize, c));
+            V::store(v30, out0.at(6usize, c));
         }
     }
 }
@@ -2659,61 +2034,43 @@ unsafe fn geometric_product_10<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let out0 = args.outputs[0];
         for group in 0..args.groups {
             let c = group * V::LANES;
-            let y_e4 = V::load(y.at(3usize, c));
-            let grad_o_e14 = V::load(grad_o.at(3usize, c));
+            y.prefetch::<4usize>(c);
+            grad_o.prefetch::<7usize>(c);
             let y_e3 = V::load(y.at(2usize, c));
-            let grad_o_e13 = V::load(grad_o.at(2usize, c));
-            let y_e2 = V::load(y.at(1usize, c));
-            let grad_o_e12 = V::load(grad_o.at(1usize, c));
-            let y_e1 = V::load(y.at(0usize, c));
-            let grad_o_1 = V::load(grad_o.at(0usize, c));
-            let grad_o_e24 = V::load(grad_o.at(5usize, c));
-            let grad_o_e23 = V::load(grad_o.at(4usize, c));
             let grad_o_e34 = V::load(grad_o.at(6usize, c));
-            // out0[0] = y_e4*grad_o_e14 + y_e3*grad_o_e13 + y_e2*grad_o_e12 + y_e1*grad_o_1
-            V::store(
-                {
-                    let mut s = V::mul(y_e4, grad_o_e14);
-                    s = V::mul_add(y_e3, grad_o_e13, s);
-                    s = V::mul_add(y_e2, grad_o_e12, s);
-                    s = V::mul_add(y_e1, grad_o_1, s);
-                    s
-                },
-                out0.at(0usize, c),
-            );
-            // out0[1] = y_e4*grad_o_e24 + y_e3*grad_o_e23 - y_e1*grad_o_e12 - y_e2*grad_o_1
-            V::store(
-                {
-                    let mut s = V::mul(y_e4, grad_o_e24);
-                    s = V::mul_add(y_e3, grad_o_e23, s);
-                    s = V::neg_mul_add(y_e1, grad_o_e12, s);
-                    s = V::neg_mul_add(y_e2, grad_o_1, s);
-                    s
-                },
-                out0.at(1usize, c),
-            );
-            // out0[2] = y_e4*grad_o_e34 - y_e2*grad_o_e23 - y_e1*grad_o_e13 - y_e3*grad_o_1
-            V::store(
-                {
-                    let mut s = V::mul(y_e4, grad_o_e34);
-                    s = V::neg_mul_add(y_e2, grad_o_e23, s);
-                    s = V::neg_mul_add(y_e1, grad_o_e13, s);
-                    s = V::neg_mul_add(y_e3, grad_o_1, s);
-                    s
-                },
-                out0.at(2usize, c),
-            );
+            let mut v2 = V::mul(y_e3, grad_o_e34);
+            let y_e4 = V::load(y.at(3usize, c));
+            let mut v4 = V::mul(y_e4, grad_o_e34);
+            let y_e2 = V::load(y.at(1usize, c));
+            let grad_o_e24 = V::load(grad_o.at(5usize, c));
+            v2 = V::mul_add(y_e2, grad_o_e24, v2);
+            let mut v9 = V::mul(y_e4, grad_o_e24);
+            let grad_o_e23 = V::load(grad_o.at(4usize, c));
+            v4 = V::neg_mul_add(y_e2, grad_o_e23, v4);
+            v9 = V::mul_add(y_e3, grad_o_e23, v9);
+            let y_e1 = V::load(y.at(0usize, c));
+            let grad_o_e14 = V::load(grad_o.at(3usize, c));
+            v2 = V::mul_add(y_e1, grad_o_e14, v2);
+            let mut v19 = V::mul(y_e4, grad_o_e14);
+            let grad_o_e13 = V::load(grad_o.at(2usize, c));
+            v4 = V::neg_mul_add(y_e1, grad_o_e13, v4);
+            v19 = V::mul_add(y_e3, grad_o_e13, v19);
+            let grad_o_e12 = V::load(grad_o.at(1usize, c));
+            v9 = V::neg_mul_add(y_e1, grad_o_e12, v9);
+            v19 = V::mul_add(y_e2, grad_o_e12, v19);
+            let grad_o_1 = V::load(grad_o.at(0usize, c));
+            v2 = V::mul_add(y_e4, grad_o_1, v2);
             // out0[3] = -(y_e3*grad_o_e34 + y_e2*grad_o_e24 + y_e1*grad_o_e14 + y_e4*grad_o_1)
-            V::store(
-                V::neg({
-                    let mut s = V::mul(y_e3, grad_o_e34);
-                    s = V::mul_add(y_e2, grad_o_e24, s);
-                    s = V::mul_add(y_e1, grad_o_e14, s);
-                    s = V::mul_add(y_e4, grad_o_1, s);
-                    s
-                }),
-                out0.at(3usize, c),
-            );
+            V::store(V::neg(v2), out0.at(3usize, c));
+            v4 = V::neg_mul_add(y_e3, grad_o_1, v4);
+            // out0[2] = y_e4*grad_o_e34 - y_e2*grad_o_e23 - y_e1*grad_o_e13 - y_e3*grad_o_1
+            V::store(v4, out0.at(2usize, c));
+            v9 = V::neg_mul_add(y_e2, grad_o_1, v9);
+            // out0[1] = y_e4*grad_o_e24 + y_e3*grad_o_e23 - y_e1*grad_o_e12 - y_e2*grad_o_1
+            V::store(v9, out0.at(1usize, c));
+            v19 = V::mul_add(y_e1, grad_o_1, v19);
+            // out0[0] = y_e4*grad_o_e14 + y_e3*grad_o_e13 + y_e2*grad_o_e12 + y_e1*grad_o_1
+            V::store(v19, out0.at(0usize, c));
         }
     }
 }
@@ -2730,66 +2087,42 @@ unsafe fn geometric_product_11<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let out0 = args.outputs[0];
         for group in 0..args.groups {
             let c = group * V::LANES;
-            let x_e1 = V::load(x.at(0usize, c));
-            let grad_o_1 = V::load(grad_o.at(0usize, c));
+            x.prefetch::<4usize>(c);
+            grad_o.prefetch::<7usize>(c);
             let x_e4 = V::load(x.at(3usize, c));
-            let grad_o_e14 = V::load(grad_o.at(3usize, c));
-            let x_e3 = V::load(x.at(2usize, c));
-            let grad_o_e13 = V::load(grad_o.at(2usize, c));
-            let x_e2 = V::load(x.at(1usize, c));
-            let grad_o_e12 = V::load(grad_o.at(1usize, c));
-            let grad_o_e24 = V::load(grad_o.at(5usize, c));
-            let grad_o_e23 = V::load(grad_o.at(4usize, c));
             let grad_o_e34 = V::load(grad_o.at(6usize, c));
-            // out0[0] = x_e1*grad_o_1 - (x_e4*grad_o_e14 + x_e3*grad_o_e13 + x_e2*grad_o_e12)
-            V::store(
-                V::mul_sub(
-                    x_e1,
-                    grad_o_1,
-                    {
-                        let mut s = V::mul(x_e4, grad_o_e14);
-                        s = V::mul_add(x_e3, grad_o_e13, s);
-                        s = V::mul_add(x_e2, grad_o_e12, s);
-                        s
-                    },
-                ),
-                out0.at(0usize, c),
-            );
-            // out0[1] = x_e1*grad_o_e12 - (x_e4*grad_o_e24 + x_e3*grad_o_e23) - x_e2*grad_o_1
-            V::store(
-                V::neg_mul_add(
-                    x_e2,
-                    grad_o_1,
-                    V::mul_sub(
-                        x_e1,
-                        grad_o_e12,
-                        V::mul_add(x_e3, grad_o_e23, V::mul(x_e4, grad_o_e24)),
-                    ),
-                ),
-                out0.at(1usize, c),
-            );
-            // out0[2] = x_e2*grad_o_e23 - x_e4*grad_o_e34 + x_e1*grad_o_e13 - x_e3*grad_o_1
-            V::store(
-                {
-                    let mut s = V::mul(x_e2, grad_o_e23);
-                    s = V::neg_mul_add(x_e4, grad_o_e34, s);
-                    s = V::mul_add(x_e1, grad_o_e13, s);
-                    s = V::neg_mul_add(x_e3, grad_o_1, s);
-                    s
-                },
-                out0.at(2usize, c),
-            );
+            let x_e3 = V::load(x.at(2usize, c));
+            let mut v4 = V::mul(x_e3, grad_o_e34);
+            let grad_o_e24 = V::load(grad_o.at(5usize, c));
+            let mut v6 = V::mul(x_e4, grad_o_e24);
+            let x_e2 = V::load(x.at(1usize, c));
+            v4 = V::mul_add(x_e2, grad_o_e24, v4);
+            let grad_o_e23 = V::load(grad_o.at(4usize, c));
+            v6 = V::mul_add(x_e3, grad_o_e23, v6);
+            let mut v13 = V::mul(x_e2, grad_o_e23);
+            v13 = V::neg_mul_add(x_e4, grad_o_e34, v13);
+            let grad_o_e14 = V::load(grad_o.at(3usize, c));
+            let mut v16 = V::mul(x_e4, grad_o_e14);
+            let x_e1 = V::load(x.at(0usize, c));
+            v4 = V::mul_add(x_e1, grad_o_e14, v4);
+            let grad_o_e13 = V::load(grad_o.at(2usize, c));
+            v16 = V::mul_add(x_e3, grad_o_e13, v16);
+            v13 = V::mul_add(x_e1, grad_o_e13, v13);
+            let grad_o_e12 = V::load(grad_o.at(1usize, c));
+            v16 = V::mul_add(x_e2, grad_o_e12, v16);
+            let mut v29 = V::mul_sub(x_e1, grad_o_e12, v6);
+            let grad_o_1 = V::load(grad_o.at(0usize, c));
+            v4 = V::neg_mul_add(x_e4, grad_o_1, v4);
             // out0[3] = x_e3*grad_o_e34 + x_e2*grad_o_e24 + x_e1*grad_o_e14 - x_e4*grad_o_1
-            V::store(
-                {
-                    let mut s = V::mul(x_e3, grad_o_e34);
-                    s = V::mul_add(x_e2, grad_o_e24, s);
-                    s = V::mul_add(x_e1, grad_o_e14, s);
-                    s = V::neg_mul_add(x_e4, grad_o_1, s);
-                    s
-                },
-                out0.at(3usize, c),
-            );
+            V::store(v4, out0.at(3usize, c));
+            v13 = V::neg_mul_add(x_e3, grad_o_1, v13);
+            // out0[2] = x_e2*grad_o_e23 - x_e4*grad_o_e34 + x_e1*grad_o_e13 - x_e3*grad_o_1
+            V::store(v13, out0.at(2usize, c));
+            v29 = V::neg_mul_add(x_e2, grad_o_1, v29);
+            // out0[1] = x_e1*grad_o_e12 - (x_e4*grad_o_e24 + x_e3*grad_o_e23) - x_e2*grad_o_1
+            V::store(v29, out0.at(1usize, c));
+            // out0[0] = x_e1*grad_o_1 - (x_e4*grad_o_e14 + x_e3*grad_o_e13 + x_e2*grad_o_e12)
+            V::store(V::mul_sub(x_e1, grad_o_1, v16), out0.at(0usize, c));
         }
     }
 }

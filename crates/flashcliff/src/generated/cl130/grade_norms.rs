@@ -17,61 +17,47 @@ unsafe fn grade_norms_0<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let c1em16 = V::from_f64(0.0000000000000001f64);
         for group in 0..args.groups {
             let c = group * V::LANES;
+            x.prefetch::<16usize>(c);
             let x_1 = V::load(x.at(0usize, c));
             let v1 = V::mul(x_1, x_1);
+            // out0[0] = sqrt(sqrt(v1*v1 + 0.0000000000000001))
+            V::store(V::sqrt(V::sqrt(V::mul_add(v1, v1, c1em16))), out0.at(0usize, c));
             let x_e1 = V::load(x.at(1usize, c));
+            let mut v8 = V::mul(x_e1, x_e1);
             let x_e2 = V::load(x.at(2usize, c));
             let x_e3 = V::load(x.at(3usize, c));
             let x_e4 = V::load(x.at(4usize, c));
-            let v17 = {
-                let mut s = V::mul(x_e1, x_e1);
-                s = V::neg_mul_add(x_e2, x_e2, s);
-                s = V::neg_mul_add(x_e3, x_e3, s);
-                s = V::neg_mul_add(x_e4, x_e4, s);
-                s
-            };
-            let x_e34 = V::load(x.at(10usize, c));
-            let x_e24 = V::load(x.at(9usize, c));
-            let x_e23 = V::load(x.at(8usize, c));
-            let x_e14 = V::load(x.at(7usize, c));
+            v8 = V::neg_mul_add(x_e2, x_e2, v8);
+            v8 = V::neg_mul_add(x_e3, x_e3, v8);
+            v8 = V::neg_mul_add(x_e4, x_e4, v8);
+            // out0[1] = sqrt(sqrt(0.0000000000000001 + v17*v17))
+            V::store(V::sqrt(V::sqrt(V::mul_add(v8, v8, c1em16))), out0.at(1usize, c));
             let x_e12 = V::load(x.at(5usize, c));
+            let mut v23 = V::mul(x_e12, x_e12);
             let x_e13 = V::load(x.at(6usize, c));
-            let v38 = {
-                let mut s = V::mul_sub(
-                    x_e23,
-                    x_e23,
-                    {
-                        let mut s = V::mul(x_e12, x_e12);
-                        s = V::mul_add(x_e13, x_e13, s);
-                        s = V::mul_add(x_e14, x_e14, s);
-                        s
-                    },
-                );
-                s = V::mul_add(x_e24, x_e24, s);
-                s = V::mul_add(x_e34, x_e34, s);
-                s
-            };
-            let x_e134 = V::load(x.at(13usize, c));
+            let x_e14 = V::load(x.at(7usize, c));
+            let x_e23 = V::load(x.at(8usize, c));
+            let x_e24 = V::load(x.at(9usize, c));
+            let x_e34 = V::load(x.at(10usize, c));
+            v23 = V::mul_add(x_e13, x_e13, v23);
+            v23 = V::mul_add(x_e14, x_e14, v23);
+            let mut v36 = V::mul_sub(x_e23, x_e23, v23);
+            v36 = V::mul_add(x_e24, x_e24, v36);
+            v36 = V::mul_add(x_e34, x_e34, v36);
+            // out0[2] = sqrt(sqrt(0.0000000000000001 + v38*v38))
+            V::store(V::sqrt(V::sqrt(V::mul_add(v36, v36, c1em16))), out0.at(2usize, c));
             let x_e123 = V::load(x.at(11usize, c));
+            let mut v44 = V::mul(x_e123, x_e123);
             let x_e124 = V::load(x.at(12usize, c));
+            let x_e134 = V::load(x.at(13usize, c));
             let x_e234 = V::load(x.at(14usize, c));
-            let v53 = {
-                let mut s = V::mul(x_e123, x_e123);
-                s = V::mul_add(x_e124, x_e124, s);
-                s = V::mul_add(x_e134, x_e134, s);
-                s = V::neg_mul_add(x_e234, x_e234, s);
-                s
-            };
+            v44 = V::mul_add(x_e124, x_e124, v44);
+            v44 = V::mul_add(x_e134, x_e134, v44);
+            v44 = V::neg_mul_add(x_e234, x_e234, v44);
+            // out0[3] = sqrt(sqrt(0.0000000000000001 + v53*v53))
+            V::store(V::sqrt(V::sqrt(V::mul_add(v44, v44, c1em16))), out0.at(3usize, c));
             let x_e1234 = V::load(x.at(15usize, c));
             let v59 = V::mul(x_e1234, x_e1234);
-            // out0[0] = sqrt(sqrt(v1*v1 + 0.0000000000000001))
-            V::store(V::sqrt(V::sqrt(V::mul_add(v1, v1, c1em16))), out0.at(0usize, c));
-            // out0[1] = sqrt(sqrt(0.0000000000000001 + v17*v17))
-            V::store(V::sqrt(V::sqrt(V::mul_add(v17, v17, c1em16))), out0.at(1usize, c));
-            // out0[2] = sqrt(sqrt(0.0000000000000001 + v38*v38))
-            V::store(V::sqrt(V::sqrt(V::mul_add(v38, v38, c1em16))), out0.at(2usize, c));
-            // out0[3] = sqrt(sqrt(0.0000000000000001 + v53*v53))
-            V::store(V::sqrt(V::sqrt(V::mul_add(v53, v53, c1em16))), out0.at(3usize, c));
             // out0[4] = sqrt(sqrt(0.0000000000000001 + v59*v59))
             V::store(V::sqrt(V::sqrt(V::mul_add(v59, v59, c1em16))), out0.at(4usize, c));
         }
@@ -88,148 +74,135 @@ unsafe fn grade_norms_1<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let x = args.inputs[0];
         let grad_o = args.inputs[1];
         let out0 = args.outputs[0];
-        let c5em1 = V::from_f64(0.5f64);
         let c1em16 = V::from_f64(0.0000000000000001f64);
+        let c5em1 = V::from_f64(0.5f64);
         for group in 0..args.groups {
             let c = group * V::LANES;
+            x.prefetch::<16usize>(c);
+            grad_o.prefetch::<5usize>(c);
             let x_1 = V::load(x.at(0usize, c));
             let v1 = V::mul(x_1, x_1);
-            let v7 = V::sqrt(V::mul_add(v1, v1, c1em16));
-            let v13 = V::mul(
-                v1,
-                V::mul(
-                    V::mul(V::load(grad_o.at(0usize, c)), V::div(c5em1, V::sqrt(v7))),
-                    V::div(c5em1, v7),
-                ),
-            );
-            let v15 = V::mul(x_1, V::add(v13, v13));
+            let v5 = V::sqrt(V::mul_add(v1, v1, c1em16));
             let x_e1 = V::load(x.at(1usize, c));
+            let mut v8 = V::mul(x_e1, x_e1);
             let x_e2 = V::load(x.at(2usize, c));
             let x_e3 = V::load(x.at(3usize, c));
             let x_e4 = V::load(x.at(4usize, c));
-            let v27 = {
-                let mut s = V::mul(x_e1, x_e1);
-                s = V::neg_mul_add(x_e2, x_e2, s);
-                s = V::neg_mul_add(x_e3, x_e3, s);
-                s = V::neg_mul_add(x_e4, x_e4, s);
-                s
-            };
-            let v31 = V::sqrt(V::mul_add(v27, v27, c1em16));
-            let v37 = V::mul(
-                v27,
-                V::mul(
-                    V::mul(V::load(grad_o.at(1usize, c)), V::div(c5em1, V::sqrt(v31))),
-                    V::div(c5em1, v31),
-                ),
-            );
-            let v38 = V::add(v37, v37);
-            let v39 = V::mul(x_e1, v38);
-            let v41 = V::mul(x_e2, v38);
-            let v44 = V::mul(x_e3, v38);
-            let v47 = V::mul(x_e4, v38);
+            v8 = V::neg_mul_add(x_e2, x_e2, v8);
+            v8 = V::neg_mul_add(x_e3, x_e3, v8);
+            v8 = V::neg_mul_add(x_e4, x_e4, v8);
+            let v20 = V::sqrt(V::mul_add(v8, v8, c1em16));
             let x_e12 = V::load(x.at(5usize, c));
-            let x_e34 = V::load(x.at(10usize, c));
-            let x_e24 = V::load(x.at(9usize, c));
-            let x_e23 = V::load(x.at(8usize, c));
-            let x_e14 = V::load(x.at(7usize, c));
+            let mut v23 = V::mul(x_e12, x_e12);
             let x_e13 = V::load(x.at(6usize, c));
-            let v66 = {
-                let mut s = V::mul_sub(
-                    x_e23,
-                    x_e23,
-                    {
-                        let mut s = V::mul(x_e12, x_e12);
-                        s = V::mul_add(x_e13, x_e13, s);
-                        s = V::mul_add(x_e14, x_e14, s);
-                        s
-                    },
-                );
-                s = V::mul_add(x_e24, x_e24, s);
-                s = V::mul_add(x_e34, x_e34, s);
-                s
-            };
-            let v70 = V::sqrt(V::mul_add(v66, v66, c1em16));
-            let v76 = V::mul(
-                v66,
-                V::mul(
-                    V::mul(V::load(grad_o.at(2usize, c)), V::div(c5em1, V::sqrt(v70))),
-                    V::div(c5em1, v70),
-                ),
-            );
-            let v77 = V::add(v76, v76);
-            let v78 = V::mul(x_e12, v77);
-            let v81 = V::mul(x_e13, v77);
-            let v84 = V::mul(x_e14, v77);
-            let v87 = V::mul(x_e23, v77);
-            let v89 = V::mul(x_e24, v77);
-            let v91 = V::mul(x_e34, v77);
+            let x_e14 = V::load(x.at(7usize, c));
+            let x_e23 = V::load(x.at(8usize, c));
+            let x_e24 = V::load(x.at(9usize, c));
+            let x_e34 = V::load(x.at(10usize, c));
+            v23 = V::mul_add(x_e13, x_e13, v23);
+            v23 = V::mul_add(x_e14, x_e14, v23);
+            let mut v36 = V::mul_sub(x_e23, x_e23, v23);
+            v36 = V::mul_add(x_e24, x_e24, v36);
+            v36 = V::mul_add(x_e34, x_e34, v36);
+            let v41 = V::sqrt(V::mul_add(v36, v36, c1em16));
             let x_e123 = V::load(x.at(11usize, c));
-            let x_e134 = V::load(x.at(13usize, c));
+            let mut v44 = V::mul(x_e123, x_e123);
             let x_e124 = V::load(x.at(12usize, c));
+            let x_e134 = V::load(x.at(13usize, c));
             let x_e234 = V::load(x.at(14usize, c));
-            let v103 = {
-                let mut s = V::mul(x_e123, x_e123);
-                s = V::mul_add(x_e124, x_e124, s);
-                s = V::mul_add(x_e134, x_e134, s);
-                s = V::neg_mul_add(x_e234, x_e234, s);
-                s
-            };
-            let v107 = V::sqrt(V::mul_add(v103, v103, c1em16));
-            let v113 = V::mul(
-                v103,
-                V::mul(
-                    V::mul(V::load(grad_o.at(3usize, c)), V::div(c5em1, V::sqrt(v107))),
-                    V::div(c5em1, v107),
-                ),
-            );
-            let v114 = V::add(v113, v113);
-            let v115 = V::mul(x_e123, v114);
-            let v117 = V::mul(x_e124, v114);
-            let v119 = V::mul(x_e134, v114);
-            let v121 = V::mul(x_e234, v114);
+            v44 = V::mul_add(x_e124, x_e124, v44);
+            v44 = V::mul_add(x_e134, x_e134, v44);
+            v44 = V::neg_mul_add(x_e234, x_e234, v44);
+            let v56 = V::sqrt(V::mul_add(v44, v44, c1em16));
             let x_e1234 = V::load(x.at(15usize, c));
-            let v125 = V::mul(x_e1234, x_e1234);
-            let v129 = V::sqrt(V::mul_add(v125, v125, c1em16));
-            let v135 = V::mul(
-                v125,
+            let v59 = V::mul(x_e1234, x_e1234);
+            let v62 = V::sqrt(V::mul_add(v59, v59, c1em16));
+            let v70 = V::mul(
+                v59,
                 V::mul(
-                    V::mul(V::load(grad_o.at(4usize, c)), V::div(c5em1, V::sqrt(v129))),
-                    V::div(c5em1, v129),
+                    V::mul(V::load(grad_o.at(4usize, c)), V::div(c5em1, V::sqrt(v62))),
+                    V::div(c5em1, v62),
                 ),
             );
-            let v137 = V::mul(x_e1234, V::add(v135, v135));
-            // out0[0] = v15 + v15
-            V::store(V::add(v15, v15), out0.at(0usize, c));
-            // out0[1] = v39 + v39
-            V::store(V::add(v39, v39), out0.at(1usize, c));
-            // out0[2] = -(v41 + v41)
-            V::store(V::neg(V::add(v41, v41)), out0.at(2usize, c));
-            // out0[3] = -(v44 + v44)
-            V::store(V::neg(V::add(v44, v44)), out0.at(3usize, c));
-            // out0[4] = -(v47 + v47)
-            V::store(V::neg(V::add(v47, v47)), out0.at(4usize, c));
-            // out0[5] = -(v78 + v78)
-            V::store(V::neg(V::add(v78, v78)), out0.at(5usize, c));
-            // out0[6] = -(v81 + v81)
-            V::store(V::neg(V::add(v81, v81)), out0.at(6usize, c));
-            // out0[7] = -(v84 + v84)
-            V::store(V::neg(V::add(v84, v84)), out0.at(7usize, c));
-            // out0[8] = v87 + v87
-            V::store(V::add(v87, v87), out0.at(8usize, c));
-            // out0[9] = v89 + v89
-            V::store(V::add(v89, v89), out0.at(9usize, c));
-            // out0[10] = v91 + v91
-            V::store(V::add(v91, v91), out0.at(10usize, c));
-            // out0[11] = v115 + v115
-            V::store(V::add(v115, v115), out0.at(11usize, c));
-            // out0[12] = v117 + v117
-            V::store(V::add(v117, v117), out0.at(12usize, c));
-            // out0[13] = v119 + v119
-            V::store(V::add(v119, v119), out0.at(13usize, c));
-            // out0[14] = -(v121 + v121)
-            V::store(V::neg(V::add(v121, v121)), out0.at(14usize, c));
-            // out0[15] = v137 + v137
-            V::store(V::add(v137, v137), out0.at(15usize, c));
+            let v72 = V::mul(x_e1234, V::add(v70, v70));
+            // out0[15] = v72 + v72
+            V::store(V::add(v72, v72), out0.at(15usize, c));
+            let v79 = V::mul(
+                v44,
+                V::mul(
+                    V::mul(V::load(grad_o.at(3usize, c)), V::div(c5em1, V::sqrt(v56))),
+                    V::div(c5em1, v56),
+                ),
+            );
+            let v80 = V::add(v79, v79);
+            let v81 = V::mul(x_e234, v80);
+            // out0[14] = -(v81 + v81)
+            V::store(V::neg(V::add(v81, v81)), out0.at(14usize, c));
+            let v84 = V::mul(x_e134, v80);
+            // out0[13] = v84 + v84
+            V::store(V::add(v84, v84), out0.at(13usize, c));
+            let v86 = V::mul(x_e124, v80);
+            // out0[12] = v86 + v86
+            V::store(V::add(v86, v86), out0.at(12usize, c));
+            let v88 = V::mul(x_e123, v80);
+            // out0[11] = v88 + v88
+            V::store(V::add(v88, v88), out0.at(11usize, c));
+            let v95 = V::mul(
+                v36,
+                V::mul(
+                    V::mul(V::load(grad_o.at(2usize, c)), V::div(c5em1, V::sqrt(v41))),
+                    V::div(c5em1, v41),
+                ),
+            );
+            let v96 = V::add(v95, v95);
+            let v97 = V::mul(x_e34, v96);
+            // out0[10] = v97 + v97
+            V::store(V::add(v97, v97), out0.at(10usize, c));
+            let v99 = V::mul(x_e24, v96);
+            // out0[9] = v99 + v99
+            V::store(V::add(v99, v99), out0.at(9usize, c));
+            let v101 = V::mul(x_e23, v96);
+            // out0[8] = v101 + v101
+            V::store(V::add(v101, v101), out0.at(8usize, c));
+            let v103 = V::mul(x_e14, v96);
+            // out0[7] = -(v103 + v103)
+            V::store(V::neg(V::add(v103, v103)), out0.at(7usize, c));
+            let v106 = V::mul(x_e13, v96);
+            // out0[6] = -(v106 + v106)
+            V::store(V::neg(V::add(v106, v106)), out0.at(6usize, c));
+            let v109 = V::mul(x_e12, v96);
+            // out0[5] = -(v109 + v109)
+            V::store(V::neg(V::add(v109, v109)), out0.at(5usize, c));
+            let v117 = V::mul(
+                v8,
+                V::mul(
+                    V::mul(V::load(grad_o.at(1usize, c)), V::div(c5em1, V::sqrt(v20))),
+                    V::div(c5em1, v20),
+                ),
+            );
+            let v118 = V::add(v117, v117);
+            let v119 = V::mul(x_e4, v118);
+            // out0[4] = -(v119 + v119)
+            V::store(V::neg(V::add(v119, v119)), out0.at(4usize, c));
+            let v122 = V::mul(x_e3, v118);
+            // out0[3] = -(v122 + v122)
+            V::store(V::neg(V::add(v122, v122)), out0.at(3usize, c));
+            let v125 = V::mul(x_e2, v118);
+            // out0[2] = -(v125 + v125)
+            V::store(V::neg(V::add(v125, v125)), out0.at(2usize, c));
+            let v128 = V::mul(x_e1, v118);
+            // out0[1] = v128 + v128
+            V::store(V::add(v128, v128), out0.at(1usize, c));
+            let v135 = V::mul(
+                v1,
+                V::mul(
+                    V::mul(V::load(grad_o.at(0usize, c)), V::div(c5em1, V::sqrt(v5))),
+                    V::div(c5em1, v5),
+                ),
+            );
+            let v137 = V::mul(x_1, V::add(v135, v135));
+            // out0[0] = v137 + v137
+            V::store(V::add(v137, v137), out0.at(0usize, c));
         }
     }
 }

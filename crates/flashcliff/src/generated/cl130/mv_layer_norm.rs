@@ -17,65 +17,45 @@ unsafe fn mv_layer_norm_0<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let c1em16 = V::from_f64(0.0000000000000001f64);
         for group in 0..args.groups {
             let c = group * V::LANES;
-            let x_e134 = V::load(x.at(13usize, c));
-            let x_e123 = V::load(x.at(11usize, c));
-            let x_e124 = V::load(x.at(12usize, c));
-            let x_e234 = V::load(x.at(14usize, c));
-            let x_e34 = V::load(x.at(10usize, c));
-            let x_e24 = V::load(x.at(9usize, c));
-            let x_e23 = V::load(x.at(8usize, c));
-            let x_e14 = V::load(x.at(7usize, c));
-            let x_e12 = V::load(x.at(5usize, c));
-            let x_e13 = V::load(x.at(6usize, c));
+            x.prefetch::<16usize>(c);
+            let valid = args.valid_lanes(group, V::LANES);
             let x_1 = V::load(x.at(0usize, c));
             let x_e1 = V::load(x.at(1usize, c));
+            let mut v3 = V::mul(x_e1, x_e1);
             let x_e2 = V::load(x.at(2usize, c));
             let x_e3 = V::load(x.at(3usize, c));
             let x_e4 = V::load(x.at(4usize, c));
+            v3 = V::neg_mul_add(x_e2, x_e2, v3);
+            v3 = V::neg_mul_add(x_e3, x_e3, v3);
+            v3 = V::neg_mul_add(x_e4, x_e4, v3);
+            let x_e12 = V::load(x.at(5usize, c));
+            let mut v14 = V::mul(x_e12, x_e12);
+            let x_e13 = V::load(x.at(6usize, c));
+            let x_e14 = V::load(x.at(7usize, c));
+            let x_e23 = V::load(x.at(8usize, c));
+            let x_e24 = V::load(x.at(9usize, c));
+            let x_e34 = V::load(x.at(10usize, c));
+            v14 = V::mul_add(x_e13, x_e13, v14);
+            v14 = V::mul_add(x_e14, x_e14, v14);
+            let mut v27 = V::mul_sub(x_e23, x_e23, v14);
+            v27 = V::mul_add(x_e24, x_e24, v27);
+            v27 = V::mul_add(x_e34, x_e34, v27);
+            let x_e123 = V::load(x.at(11usize, c));
+            let mut v31 = V::mul(x_e123, x_e123);
+            let x_e124 = V::load(x.at(12usize, c));
+            let x_e134 = V::load(x.at(13usize, c));
+            let x_e234 = V::load(x.at(14usize, c));
+            v31 = V::mul_add(x_e124, x_e124, v31);
+            v31 = V::mul_add(x_e134, x_e134, v31);
+            v31 = V::neg_mul_add(x_e234, x_e234, v31);
             let x_e1234 = V::load(x.at(15usize, c));
-            let v46 = V::neg_mul_add(
-                x_e1234,
-                x_e1234,
-                V::add(
-                    {
-                        let mut s = V::mul(x_e123, x_e123);
-                        s = V::mul_add(x_e124, x_e124, s);
-                        s = V::mul_add(x_e134, x_e134, s);
-                        s = V::neg_mul_add(x_e234, x_e234, s);
-                        s
-                    },
-                    V::add(
-                        {
-                            let mut s = V::mul_sub(
-                                x_e23,
-                                x_e23,
-                                {
-                                    let mut s = V::mul(x_e12, x_e12);
-                                    s = V::mul_add(x_e13, x_e13, s);
-                                    s = V::mul_add(x_e14, x_e14, s);
-                                    s
-                                },
-                            );
-                            s = V::mul_add(x_e24, x_e24, s);
-                            s = V::mul_add(x_e34, x_e34, s);
-                            s
-                        },
-                        {
-                            let mut s = V::mul(x_e1, x_e1);
-                            s = V::neg_mul_add(x_e2, x_e2, s);
-                            s = V::neg_mul_add(x_e3, x_e3, s);
-                            s = V::neg_mul_add(x_e4, x_e4, s);
-                            s = V::mul_add(x_1, x_1, s);
-                            s
-                        },
-                    ),
-                ),
-            );
-            let valid = args.valid_lanes(group, V::LANES);
+            v3 = V::mul_add(x_1, x_1, v3);
+            let mut v45 = V::add(v31, V::add(v27, v3));
+            v45 = V::neg_mul_add(x_e1234, x_e1234, v45);
             // row sum 0 = sqrt(sqrt(v46*v46 + 0.0000000000000001))
             sum0 = V::add(
                 sum0,
-                V::keep_first(V::sqrt(V::sqrt(V::mul_add(v46, v46, c1em16))), valid),
+                V::keep_first(V::sqrt(V::sqrt(V::mul_add(v45, v45, c1em16))), valid),
             );
         }
         args.sums[0] = sum0.reduce_add();
@@ -92,48 +72,49 @@ unsafe fn mv_layer_norm_1<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let x = args.inputs[0];
         let out0 = args.outputs[0];
         let param0 = args.params[0];
-        let c1e0 = V::from_f64(1f64);
         let row0 = V::splat(args.rows[0]);
         let inv_channels = V::splat(args.inv_channels);
-        let v5 = V::mul(row0, inv_channels);
+        let v2 = V::mul(row0, inv_channels);
         let c1em6 = V::from_f64(0.000001f64);
-        let v7 = V::add(v5, c1em6);
-        let v8 = V::div(c1e0, v7);
+        let v4 = V::add(v2, c1em6);
+        let c1e0 = V::from_f64(1f64);
+        let v6 = V::div(c1e0, v4);
         for group in 0..args.groups {
             let c = group * V::LANES;
-            let v9 = V::mul(V::load(param0.at(0usize, c)), v8);
-            // out0[0] = x_1*v9
-            V::store(V::mul(V::load(x.at(0usize, c)), v9), out0.at(0usize, c));
-            // out0[1] = x_e1*v9
-            V::store(V::mul(V::load(x.at(1usize, c)), v9), out0.at(1usize, c));
-            // out0[2] = x_e2*v9
-            V::store(V::mul(V::load(x.at(2usize, c)), v9), out0.at(2usize, c));
-            // out0[3] = x_e3*v9
-            V::store(V::mul(V::load(x.at(3usize, c)), v9), out0.at(3usize, c));
-            // out0[4] = x_e4*v9
-            V::store(V::mul(V::load(x.at(4usize, c)), v9), out0.at(4usize, c));
-            // out0[5] = x_e12*v9
-            V::store(V::mul(V::load(x.at(5usize, c)), v9), out0.at(5usize, c));
-            // out0[6] = x_e13*v9
-            V::store(V::mul(V::load(x.at(6usize, c)), v9), out0.at(6usize, c));
-            // out0[7] = x_e14*v9
-            V::store(V::mul(V::load(x.at(7usize, c)), v9), out0.at(7usize, c));
-            // out0[8] = x_e23*v9
-            V::store(V::mul(V::load(x.at(8usize, c)), v9), out0.at(8usize, c));
-            // out0[9] = x_e24*v9
-            V::store(V::mul(V::load(x.at(9usize, c)), v9), out0.at(9usize, c));
-            // out0[10] = x_e34*v9
-            V::store(V::mul(V::load(x.at(10usize, c)), v9), out0.at(10usize, c));
-            // out0[11] = x_e123*v9
-            V::store(V::mul(V::load(x.at(11usize, c)), v9), out0.at(11usize, c));
-            // out0[12] = x_e124*v9
-            V::store(V::mul(V::load(x.at(12usize, c)), v9), out0.at(12usize, c));
-            // out0[13] = x_e134*v9
-            V::store(V::mul(V::load(x.at(13usize, c)), v9), out0.at(13usize, c));
-            // out0[14] = x_e234*v9
-            V::store(V::mul(V::load(x.at(14usize, c)), v9), out0.at(14usize, c));
-            // out0[15] = x_e1234*v9
-            V::store(V::mul(V::load(x.at(15usize, c)), v9), out0.at(15usize, c));
+            x.prefetch::<16usize>(c);
+            let v8 = V::mul(V::load(param0.at(0usize, c)), v6);
+            // out0[0] = x_1*v8
+            V::store(V::mul(V::load(x.at(0usize, c)), v8), out0.at(0usize, c));
+            // out0[1] = x_e1*v8
+            V::store(V::mul(V::load(x.at(1usize, c)), v8), out0.at(1usize, c));
+            // out0[2] = x_e2*v8
+            V::store(V::mul(V::load(x.at(2usize, c)), v8), out0.at(2usize, c));
+            // out0[3] = x_e3*v8
+            V::store(V::mul(V::load(x.at(3usize, c)), v8), out0.at(3usize, c));
+            // out0[4] = x_e4*v8
+            V::store(V::mul(V::load(x.at(4usize, c)), v8), out0.at(4usize, c));
+            // out0[5] = x_e12*v8
+            V::store(V::mul(V::load(x.at(5usize, c)), v8), out0.at(5usize, c));
+            // out0[6] = x_e13*v8
+            V::store(V::mul(V::load(x.at(6usize, c)), v8), out0.at(6usize, c));
+            // out0[7] = x_e14*v8
+            V::store(V::mul(V::load(x.at(7usize, c)), v8), out0.at(7usize, c));
+            // out0[8] = x_e23*v8
+            V::store(V::mul(V::load(x.at(8usize, c)), v8), out0.at(8usize, c));
+            // out0[9] = x_e24*v8
+            V::store(V::mul(V::load(x.at(9usize, c)), v8), out0.at(9usize, c));
+            // out0[10] = x_e34*v8
+            V::store(V::mul(V::load(x.at(10usize, c)), v8), out0.at(10usize, c));
+            // out0[11] = x_e123*v8
+            V::store(V::mul(V::load(x.at(11usize, c)), v8), out0.at(11usize, c));
+            // out0[12] = x_e124*v8
+            V::store(V::mul(V::load(x.at(12usize, c)), v8), out0.at(12usize, c));
+            // out0[13] = x_e134*v8
+            V::store(V::mul(V::load(x.at(13usize, c)), v8), out0.at(13usize, c));
+            // out0[14] = x_e234*v8
+            V::store(V::mul(V::load(x.at(14usize, c)), v8), out0.at(14usize, c));
+            // out0[15] = x_e1234*v8
+            V::store(V::mul(V::load(x.at(15usize, c)), v8), out0.at(15usize, c));
         }
     }
 }
@@ -150,295 +131,235 @@ unsafe fn mv_layer_norm_2<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let param0 = args.params[0];
         let grad0 = args.param_grads[0];
         let mut sum0 = V::zero();
-        let c1e0 = V::from_f64(1f64);
         let row0 = V::splat(args.rows[0]);
         let inv_channels = V::splat(args.inv_channels);
-        let v68 = V::mul(row0, inv_channels);
+        let v2 = V::mul(row0, inv_channels);
         let c1em6 = V::from_f64(0.000001f64);
-        let v70 = V::add(v68, c1em6);
-        let v71 = V::div(c1e0, v70);
+        let v4 = V::add(v2, c1em6);
+        let c1e0 = V::from_f64(1f64);
+        let v6 = V::div(c1e0, v4);
         for group in 0..args.groups {
             let c = group * V::LANES;
-            let v63 = {
-                let mut s = V::mul(
-                    V::load(x.at(15usize, c)),
-                    V::load(grad_o.at(15usize, c)),
-                );
-                s = V::mul_add(
-                    V::load(x.at(14usize, c)),
-                    V::load(grad_o.at(14usize, c)),
-                    s,
-                );
-                s = V::mul_add(
-                    V::load(x.at(13usize, c)),
-                    V::load(grad_o.at(13usize, c)),
-                    s,
-                );
-                s = V::mul_add(
-                    V::load(x.at(12usize, c)),
-                    V::load(grad_o.at(12usize, c)),
-                    s,
-                );
-                s = V::mul_add(
-                    V::load(x.at(11usize, c)),
-                    V::load(grad_o.at(11usize, c)),
-                    s,
-                );
-                s = V::mul_add(
-                    V::load(x.at(10usize, c)),
-                    V::load(grad_o.at(10usize, c)),
-                    s,
-                );
-                s = V::mul_add(
-                    V::load(x.at(9usize, c)),
-                    V::load(grad_o.at(9usize, c)),
-                    s,
-                );
-                s = V::mul_add(
-                    V::load(x.at(8usize, c)),
-                    V::load(grad_o.at(8usize, c)),
-                    s,
-                );
-                s = V::mul_add(
-                    V::load(x.at(7usize, c)),
-                    V::load(grad_o.at(7usize, c)),
-                    s,
-                );
-                s = V::mul_add(
-                    V::load(x.at(6usize, c)),
-                    V::load(grad_o.at(6usize, c)),
-                    s,
-                );
-                s = V::mul_add(
-                    V::load(x.at(5usize, c)),
-                    V::load(grad_o.at(5usize, c)),
-                    s,
-                );
-                s = V::mul_add(
-                    V::load(x.at(4usize, c)),
-                    V::load(grad_o.at(4usize, c)),
-                    s,
-                );
-                s = V::mul_add(
-                    V::load(x.at(3usize, c)),
-                    V::load(grad_o.at(3usize, c)),
-                    s,
-                );
-                s = V::mul_add(
-                    V::load(x.at(2usize, c)),
-                    V::load(grad_o.at(2usize, c)),
-                    s,
-                );
-                s = V::mul_add(
-                    V::load(x.at(1usize, c)),
-                    V::load(grad_o.at(1usize, c)),
-                    s,
-                );
-                s = V::mul_add(
-                    V::load(x.at(0usize, c)),
-                    V::load(grad_o.at(0usize, c)),
-                    s,
-                );
-                s
-            };
+            x.prefetch::<16usize>(c);
+            grad_o.prefetch::<16usize>(c);
             let valid = args.valid_lanes(group, V::LANES);
-            // row sum 0 = a0*v63
+            let mut v9 = V::mul(
+                V::load(x.at(15usize, c)),
+                V::load(grad_o.at(15usize, c)),
+            );
+            v9 = V::mul_add(
+                V::load(x.at(14usize, c)),
+                V::load(grad_o.at(14usize, c)),
+                v9,
+            );
+            v9 = V::mul_add(
+                V::load(x.at(13usize, c)),
+                V::load(grad_o.at(13usize, c)),
+                v9,
+            );
+            v9 = V::mul_add(
+                V::load(x.at(12usize, c)),
+                V::load(grad_o.at(12usize, c)),
+                v9,
+            );
+            v9 = V::mul_add(
+                V::load(x.at(11usize, c)),
+                V::load(grad_o.at(11usize, c)),
+                v9,
+            );
+            v9 = V::mul_add(
+                V::load(x.at(10usize, c)),
+                V::load(grad_o.at(10usize, c)),
+                v9,
+            );
+            v9 = V::mul_add(V::load(x.at(9usize, c)), V::load(grad_o.at(9usize, c)), v9);
+            v9 = V::mul_add(V::load(x.at(8usize, c)), V::load(grad_o.at(8usize, c)), v9);
+            v9 = V::mul_add(V::load(x.at(7usize, c)), V::load(grad_o.at(7usize, c)), v9);
+            v9 = V::mul_add(V::load(x.at(6usize, c)), V::load(grad_o.at(6usize, c)), v9);
+            v9 = V::mul_add(V::load(x.at(5usize, c)), V::load(grad_o.at(5usize, c)), v9);
+            v9 = V::mul_add(V::load(x.at(4usize, c)), V::load(grad_o.at(4usize, c)), v9);
+            v9 = V::mul_add(V::load(x.at(3usize, c)), V::load(grad_o.at(3usize, c)), v9);
+            v9 = V::mul_add(V::load(x.at(2usize, c)), V::load(grad_o.at(2usize, c)), v9);
+            v9 = V::mul_add(V::load(x.at(1usize, c)), V::load(grad_o.at(1usize, c)), v9);
+            v9 = V::mul_add(V::load(x.at(0usize, c)), V::load(grad_o.at(0usize, c)), v9);
+            // grad0[0] += v6*v69
+            V::store(
+                V::add(V::load(grad0.at(0usize, c)), V::mul(v6, v9)),
+                grad0.at(0usize, c),
+            );
+            // row sum 0 = a0*v69
             sum0 = V::add(
                 sum0,
-                V::keep_first(V::mul(V::load(param0.at(0usize, c)), v63), valid),
-            );
-            // grad0[0] + = v71*v63
-            V::store(
-                V::add(V::load(grad0.at(0usize, c)), V::mul(v71, v63)),
-                grad0.at(0usize, c),
+                V::keep_first(V::mul(V::load(param0.at(0usize, c)), v9), valid),
             );
         }
         args.sums[0] = sum0.reduce_add();
     }
 }
 pub(super) static MV_LAYER_NORM_2: Stage = stage!(mv_layer_norm_2);
-/// From `grad_o`, `x`, `a` to `grad_x`: adjoint of o = a x / (mean_c |x| + 1e-6).
+/// From `x`, `grad_o`, `a` to `grad_x`: adjoint of o = a x / (mean_c |x| + 1e-6).
 ///
 /// From `mv_layer_norm_grad` of Cl(1,3,0).
 #[inline(always)]
 unsafe fn mv_layer_norm_3<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
     // SAFETY: the caller keeps the contract of `StageArgs`; the tier runs on this CPU.
     unsafe {
-        let grad_o = args.inputs[0];
-        let x = args.inputs[1];
+        let x = args.inputs[0];
+        let grad_o = args.inputs[1];
         let out0 = args.outputs[0];
         let param0 = args.params[0];
-        let c1e0 = V::from_f64(1f64);
+        let c1em16 = V::from_f64(0.0000000000000001f64);
         let row0 = V::splat(args.rows[0]);
         let inv_channels = V::splat(args.inv_channels);
-        let v4 = V::mul(row0, inv_channels);
+        let v54 = V::mul(row0, inv_channels);
         let c1em6 = V::from_f64(0.000001f64);
-        let v6 = V::add(v4, c1em6);
-        let v7 = V::div(c1e0, v6);
+        let v56 = V::add(v54, c1em6);
+        let c1e0 = V::from_f64(1f64);
+        let v58 = V::div(c1e0, v56);
         let row1 = V::splat(args.rows[1]);
-        let v59 = V::div(row1, v6);
-        let v60 = V::mul(v7, v59);
-        let v61 = V::mul(inv_channels, v60);
+        let v94 = V::div(row1, v56);
+        let v95 = V::mul(v58, v94);
+        let v96 = V::mul(inv_channels, v95);
         let c5em1 = V::from_f64(0.5f64);
-        let c1em16 = V::from_f64(0.0000000000000001f64);
         for group in 0..args.groups {
             let c = group * V::LANES;
-            let v8 = V::mul(V::load(param0.at(0usize, c)), v7);
+            x.prefetch::<16usize>(c);
+            grad_o.prefetch::<16usize>(c);
             let x_1 = V::load(x.at(0usize, c));
-            let x_e134 = V::load(x.at(13usize, c));
-            let x_e123 = V::load(x.at(11usize, c));
-            let x_e124 = V::load(x.at(12usize, c));
-            let x_e234 = V::load(x.at(14usize, c));
-            let x_e34 = V::load(x.at(10usize, c));
-            let x_e24 = V::load(x.at(9usize, c));
-            let x_e23 = V::load(x.at(8usize, c));
-            let x_e14 = V::load(x.at(7usize, c));
-            let x_e12 = V::load(x.at(5usize, c));
-            let x_e13 = V::load(x.at(6usize, c));
             let x_e1 = V::load(x.at(1usize, c));
+            let mut v3 = V::mul(x_e1, x_e1);
             let x_e2 = V::load(x.at(2usize, c));
             let x_e3 = V::load(x.at(3usize, c));
             let x_e4 = V::load(x.at(4usize, c));
+            v3 = V::neg_mul_add(x_e2, x_e2, v3);
+            v3 = V::neg_mul_add(x_e3, x_e3, v3);
+            v3 = V::neg_mul_add(x_e4, x_e4, v3);
+            let x_e12 = V::load(x.at(5usize, c));
+            let mut v14 = V::mul(x_e12, x_e12);
+            let x_e13 = V::load(x.at(6usize, c));
+            let x_e14 = V::load(x.at(7usize, c));
+            let x_e23 = V::load(x.at(8usize, c));
+            let x_e24 = V::load(x.at(9usize, c));
+            let x_e34 = V::load(x.at(10usize, c));
+            v14 = V::mul_add(x_e13, x_e13, v14);
+            v14 = V::mul_add(x_e14, x_e14, v14);
+            let mut v27 = V::mul_sub(x_e23, x_e23, v14);
+            v27 = V::mul_add(x_e24, x_e24, v27);
+            v27 = V::mul_add(x_e34, x_e34, v27);
+            let x_e123 = V::load(x.at(11usize, c));
+            let mut v31 = V::mul(x_e123, x_e123);
+            let x_e124 = V::load(x.at(12usize, c));
+            let x_e134 = V::load(x.at(13usize, c));
+            let x_e234 = V::load(x.at(14usize, c));
+            v31 = V::mul_add(x_e124, x_e124, v31);
+            v31 = V::mul_add(x_e134, x_e134, v31);
+            v31 = V::neg_mul_add(x_e234, x_e234, v31);
             let x_e1234 = V::load(x.at(15usize, c));
-            let v57 = V::neg_mul_add(
-                x_e1234,
-                x_e1234,
-                V::add(
-                    {
-                        let mut s = V::mul(x_e123, x_e123);
-                        s = V::mul_add(x_e124, x_e124, s);
-                        s = V::mul_add(x_e134, x_e134, s);
-                        s = V::neg_mul_add(x_e234, x_e234, s);
-                        s
-                    },
-                    V::add(
-                        {
-                            let mut s = V::mul_sub(
-                                x_e23,
-                                x_e23,
-                                {
-                                    let mut s = V::mul(x_e12, x_e12);
-                                    s = V::mul_add(x_e13, x_e13, s);
-                                    s = V::mul_add(x_e14, x_e14, s);
-                                    s
-                                },
-                            );
-                            s = V::mul_add(x_e24, x_e24, s);
-                            s = V::mul_add(x_e34, x_e34, s);
-                            s
-                        },
-                        {
-                            let mut s = V::mul(x_e1, x_e1);
-                            s = V::neg_mul_add(x_e2, x_e2, s);
-                            s = V::neg_mul_add(x_e3, x_e3, s);
-                            s = V::neg_mul_add(x_e4, x_e4, s);
-                            s = V::mul_add(x_1, x_1, s);
-                            s
-                        },
-                    ),
-                ),
+            v3 = V::mul_add(x_1, x_1, v3);
+            let mut v45 = V::add(v31, V::add(v27, v3));
+            v45 = V::neg_mul_add(x_e1234, x_e1234, v45);
+            let v50 = V::sqrt(V::mul_add(v45, v45, c1em16));
+            let v60 = V::mul(V::load(param0.at(0usize, c)), v58);
+            let v102 = V::mul(
+                v45,
+                V::mul(V::mul(v96, V::div(c5em1, V::sqrt(v50))), V::div(c5em1, v50)),
             );
-            let v66 = V::sqrt(V::mul_add(v57, v57, c1em16));
-            let v72 = V::mul(
-                v57,
-                V::mul(V::mul(v61, V::div(c5em1, V::sqrt(v66))), V::div(c5em1, v66)),
-            );
-            let v73 = V::add(v72, v72);
-            let v74 = V::mul(x_1, v73);
-            let v79 = V::mul(x_e1, v73);
-            let v82 = V::mul(x_e2, v73);
-            let v87 = V::mul(x_e3, v73);
-            let v92 = V::mul(x_e4, v73);
-            let v97 = V::mul(x_e12, v73);
-            let v102 = V::mul(x_e13, v73);
-            let v107 = V::mul(x_e14, v73);
-            let v114 = V::mul(x_e23, v73);
-            let v119 = V::mul(x_e24, v73);
-            let v124 = V::mul(x_e34, v73);
-            let v129 = V::mul(x_e123, v73);
-            let v134 = V::mul(x_e124, v73);
-            let v139 = V::mul(x_e134, v73);
-            let v142 = V::mul(x_e234, v73);
-            let v147 = V::mul(x_e1234, v73);
-            // out0[0] = v8*grad_o_1 - v74 - v74
+            let v103 = V::add(v102, v102);
+            let v104 = V::mul(x_e1234, v103);
+            // out0[15] = v104 + v60*grad_o_e1234 + v104
             V::store(
-                V::sub(V::mul_sub(v8, V::load(grad_o.at(0usize, c)), v74), v74),
-                out0.at(0usize, c),
+                V::add(v104, V::mul_add(v60, V::load(grad_o.at(15usize, c)), v104)),
+                out0.at(15usize, c),
             );
-            // out0[1] = v8*grad_o_e1 - v79 - v79
+            let v107 = V::mul(x_e234, v103);
+            // out0[14] = v107 + v60*grad_o_e234 + v107
             V::store(
-                V::sub(V::mul_sub(v8, V::load(grad_o.at(1usize, c)), v79), v79),
-                out0.at(1usize, c),
-            );
-            // out0[2] = v82 + v8*grad_o_e2 + v82
-            V::store(
-                V::add(v82, V::mul_add(v8, V::load(grad_o.at(2usize, c)), v82)),
-                out0.at(2usize, c),
-            );
-            // out0[3] = v87 + v8*grad_o_e3 + v87
-            V::store(
-                V::add(v87, V::mul_add(v8, V::load(grad_o.at(3usize, c)), v87)),
-                out0.at(3usize, c),
-            );
-            // out0[4] = v92 + v8*grad_o_e4 + v92
-            V::store(
-                V::add(v92, V::mul_add(v8, V::load(grad_o.at(4usize, c)), v92)),
-                out0.at(4usize, c),
-            );
-            // out0[5] = v97 + v8*grad_o_e12 + v97
-            V::store(
-                V::add(v97, V::mul_add(v8, V::load(grad_o.at(5usize, c)), v97)),
-                out0.at(5usize, c),
-            );
-            // out0[6] = v102 + v8*grad_o_e13 + v102
-            V::store(
-                V::add(v102, V::mul_add(v8, V::load(grad_o.at(6usize, c)), v102)),
-                out0.at(6usize, c),
-            );
-            // out0[7] = v107 + v8*grad_o_e14 + v107
-            V::store(
-                V::add(v107, V::mul_add(v8, V::load(grad_o.at(7usize, c)), v107)),
-                out0.at(7usize, c),
-            );
-            // out0[8] = v8*grad_o_e23 - v114 - v114
-            V::store(
-                V::sub(V::mul_sub(v8, V::load(grad_o.at(8usize, c)), v114), v114),
-                out0.at(8usize, c),
-            );
-            // out0[9] = v8*grad_o_e24 - v119 - v119
-            V::store(
-                V::sub(V::mul_sub(v8, V::load(grad_o.at(9usize, c)), v119), v119),
-                out0.at(9usize, c),
-            );
-            // out0[10] = v8*grad_o_e34 - v124 - v124
-            V::store(
-                V::sub(V::mul_sub(v8, V::load(grad_o.at(10usize, c)), v124), v124),
-                out0.at(10usize, c),
-            );
-            // out0[11] = v8*grad_o_e123 - v129 - v129
-            V::store(
-                V::sub(V::mul_sub(v8, V::load(grad_o.at(11usize, c)), v129), v129),
-                out0.at(11usize, c),
-            );
-            // out0[12] = v8*grad_o_e124 - v134 - v134
-            V::store(
-                V::sub(V::mul_sub(v8, V::load(grad_o.at(12usize, c)), v134), v134),
-                out0.at(12usize, c),
-            );
-            // out0[13] = v8*grad_o_e134 - v139 - v139
-            V::store(
-                V::sub(V::mul_sub(v8, V::load(grad_o.at(13usize, c)), v139), v139),
-                out0.at(13usize, c),
-            );
-            // out0[14] = v142 + v8*grad_o_e234 + v142
-            V::store(
-                V::add(v142, V::mul_add(v8, V::load(grad_o.at(14usize, c)), v142)),
+                V::add(v107, V::mul_add(v60, V::load(grad_o.at(14usize, c)), v107)),
                 out0.at(14usize, c),
             );
-            // out0[15] = v147 + v8*grad_o_e1234 + v147
+            let v110 = V::mul(x_e134, v103);
+            // out0[13] = v60*grad_o_e134 - v110 - v110
             V::store(
-                V::add(v147, V::mul_add(v8, V::load(grad_o.at(15usize, c)), v147)),
-                out0.at(15usize, c),
+                V::sub(V::mul_sub(v60, V::load(grad_o.at(13usize, c)), v110), v110),
+                out0.at(13usize, c),
+            );
+            let v113 = V::mul(x_e124, v103);
+            // out0[12] = v60*grad_o_e124 - v113 - v113
+            V::store(
+                V::sub(V::mul_sub(v60, V::load(grad_o.at(12usize, c)), v113), v113),
+                out0.at(12usize, c),
+            );
+            let v116 = V::mul(x_e123, v103);
+            // out0[11] = v60*grad_o_e123 - v116 - v116
+            V::store(
+                V::sub(V::mul_sub(v60, V::load(grad_o.at(11usize, c)), v116), v116),
+                out0.at(11usize, c),
+            );
+            let v119 = V::mul(x_e34, v103);
+            // out0[10] = v60*grad_o_e34 - v119 - v119
+            V::store(
+                V::sub(V::mul_sub(v60, V::load(grad_o.at(10usize, c)), v119), v119),
+                out0.at(10usize, c),
+            );
+            let v122 = V::mul(x_e24, v103);
+            // out0[9] = v60*grad_o_e24 - v122 - v122
+            V::store(
+                V::sub(V::mul_sub(v60, V::load(grad_o.at(9usize, c)), v122), v122),
+                out0.at(9usize, c),
+            );
+            let v125 = V::mul(x_e23, v103);
+            // out0[8] = v60*grad_o_e23 - v125 - v125
+            V::store(
+                V::sub(V::mul_sub(v60, V::load(grad_o.at(8usize, c)), v125), v125),
+                out0.at(8usize, c),
+            );
+            let v128 = V::mul(x_e14, v103);
+            // out0[7] = v128 + v60*grad_o_e14 + v128
+            V::store(
+                V::add(v128, V::mul_add(v60, V::load(grad_o.at(7usize, c)), v128)),
+                out0.at(7usize, c),
+            );
+            let v131 = V::mul(x_e13, v103);
+            // out0[6] = v131 + v60*grad_o_e13 + v131
+            V::store(
+                V::add(v131, V::mul_add(v60, V::load(grad_o.at(6usize, c)), v131)),
+                out0.at(6usize, c),
+            );
+            let v134 = V::mul(x_e12, v103);
+            // out0[5] = v134 + v60*grad_o_e12 + v134
+            V::store(
+                V::add(v134, V::mul_add(v60, V::load(grad_o.at(5usize, c)), v134)),
+                out0.at(5usize, c),
+            );
+            let v137 = V::mul(x_e4, v103);
+            // out0[4] = v137 + v60*grad_o_e4 + v137
+            V::store(
+                V::add(v137, V::mul_add(v60, V::load(grad_o.at(4usize, c)), v137)),
+                out0.at(4usize, c),
+            );
+            let v140 = V::mul(x_e3, v103);
+            // out0[3] = v140 + v60*grad_o_e3 + v140
+            V::store(
+                V::add(v140, V::mul_add(v60, V::load(grad_o.at(3usize, c)), v140)),
+                out0.at(3usize, c),
+            );
+            let v143 = V::mul(x_e2, v103);
+            // out0[2] = v143 + v60*grad_o_e2 + v143
+            V::store(
+                V::add(v143, V::mul_add(v60, V::load(grad_o.at(2usize, c)), v143)),
+                out0.at(2usize, c),
+            );
+            let v146 = V::mul(x_e1, v103);
+            // out0[1] = v60*grad_o_e1 - v146 - v146
+            V::store(
+                V::sub(V::mul_sub(v60, V::load(grad_o.at(1usize, c)), v146), v146),
+                out0.at(1usize, c),
+            );
+            let v149 = V::mul(x_1, v103);
+            // out0[0] = v60*grad_o_1 - v149 - v149
+            V::store(
+                V::sub(V::mul_sub(v60, V::load(grad_o.at(0usize, c)), v149), v149),
+                out0.at(0usize, c),
             );
         }
     }
@@ -498,7 +419,7 @@ pub(super) static MV_LAYER_NORM_PROGRAM_0: Program = Program {
             },
             StageCall {
                 stage: &super::mv_layer_norm::MV_LAYER_NORM_3,
-                inputs: &[Slot::External(1usize), Slot::External(0usize)],
+                inputs: &[Slot::External(0usize), Slot::External(1usize)],
                 outputs: &[Slot::External(0usize)],
                 params: &[0],
                 param_grads: &[],

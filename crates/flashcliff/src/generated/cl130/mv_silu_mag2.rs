@@ -5,7 +5,7 @@
 
 #[allow(unused_imports, reason = "not every operator needs all of them")]
 use crate::kernel::generated_prelude::*;
-/// From `x`, `b`, `a` to `o`: o_g = sigmoid(a_g u_g + b_g) x_g, u_0 = x_1, u_g an invariant of x_g.
+/// From `x`, `a`, `b` to `o`: o_g = sigmoid(a_g u_g + b_g) x_g, u_0 = x_1, u_g an invariant of x_g.
 ///
 /// From `mv_silu_mag2` of Cl(1,3,0).
 #[inline(always)]
@@ -18,66 +18,55 @@ unsafe fn mv_silu_mag2_0<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let param1 = args.params[1];
         for group in 0..args.groups {
             let c = group * V::LANES;
+            x.prefetch::<16usize>(c);
             let x_1 = V::load(x.at(0usize, c));
             let x_e1 = V::load(x.at(1usize, c));
+            let mut v7 = V::mul(x_e1, x_e1);
             let x_e2 = V::load(x.at(2usize, c));
             let x_e3 = V::load(x.at(3usize, c));
             let x_e4 = V::load(x.at(4usize, c));
-            let v22 = V::sigmoid(
+            v7 = V::neg_mul_add(x_e2, x_e2, v7);
+            v7 = V::neg_mul_add(x_e3, x_e3, v7);
+            v7 = V::neg_mul_add(x_e4, x_e4, v7);
+            let v21 = V::sigmoid(
                 V::mul_add(
-                    V::load(param1.at(1usize, c)),
-                    {
-                        let mut s = V::mul(x_e1, x_e1);
-                        s = V::neg_mul_add(x_e2, x_e2, s);
-                        s = V::neg_mul_add(x_e3, x_e3, s);
-                        s = V::neg_mul_add(x_e4, x_e4, s);
-                        s
-                    },
                     V::load(param0.at(1usize, c)),
+                    v7,
+                    V::load(param1.at(1usize, c)),
                 ),
             );
             let x_e12 = V::load(x.at(5usize, c));
-            let x_e34 = V::load(x.at(10usize, c));
-            let x_e24 = V::load(x.at(9usize, c));
-            let x_e23 = V::load(x.at(8usize, c));
-            let x_e14 = V::load(x.at(7usize, c));
+            let mut v23 = V::mul(x_e12, x_e12);
             let x_e13 = V::load(x.at(6usize, c));
-            let v48 = V::sigmoid(
+            let x_e14 = V::load(x.at(7usize, c));
+            let x_e23 = V::load(x.at(8usize, c));
+            let x_e24 = V::load(x.at(9usize, c));
+            let x_e34 = V::load(x.at(10usize, c));
+            v23 = V::mul_add(x_e13, x_e13, v23);
+            v23 = V::mul_add(x_e14, x_e14, v23);
+            let mut v36 = V::mul_sub(x_e23, x_e23, v23);
+            v36 = V::mul_add(x_e24, x_e24, v36);
+            v36 = V::mul_add(x_e34, x_e34, v36);
+            let v43 = V::sigmoid(
                 V::mul_add(
-                    V::load(param1.at(2usize, c)),
-                    {
-                        let mut s = V::mul_sub(
-                            x_e23,
-                            x_e23,
-                            {
-                                let mut s = V::mul(x_e12, x_e12);
-                                s = V::mul_add(x_e13, x_e13, s);
-                                s = V::mul_add(x_e14, x_e14, s);
-                                s
-                            },
-                        );
-                        s = V::mul_add(x_e24, x_e24, s);
-                        s = V::mul_add(x_e34, x_e34, s);
-                        s
-                    },
                     V::load(param0.at(2usize, c)),
+                    v36,
+                    V::load(param1.at(2usize, c)),
                 ),
             );
             let x_e123 = V::load(x.at(11usize, c));
-            let x_e134 = V::load(x.at(13usize, c));
+            let mut v45 = V::mul(x_e123, x_e123);
             let x_e124 = V::load(x.at(12usize, c));
+            let x_e134 = V::load(x.at(13usize, c));
             let x_e234 = V::load(x.at(14usize, c));
-            let v70 = V::sigmoid(
+            v45 = V::mul_add(x_e124, x_e124, v45);
+            v45 = V::mul_add(x_e134, x_e134, v45);
+            v45 = V::neg_mul_add(x_e234, x_e234, v45);
+            let v59 = V::sigmoid(
                 V::mul_add(
-                    V::load(param1.at(3usize, c)),
-                    {
-                        let mut s = V::mul(x_e123, x_e123);
-                        s = V::mul_add(x_e124, x_e124, s);
-                        s = V::mul_add(x_e134, x_e134, s);
-                        s = V::neg_mul_add(x_e234, x_e234, s);
-                        s
-                    },
                     V::load(param0.at(3usize, c)),
+                    v45,
+                    V::load(param1.at(3usize, c)),
                 ),
             );
             let x_e1234 = V::load(x.at(15usize, c));
@@ -88,50 +77,50 @@ unsafe fn mv_silu_mag2_0<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
                     V::sigmoid(
                         V::mul_add(
                             x_1,
-                            V::load(param1.at(0usize, c)),
                             V::load(param0.at(0usize, c)),
+                            V::load(param1.at(0usize, c)),
                         ),
                     ),
                 ),
                 out0.at(0usize, c),
             );
-            // out0[1] = x_e1*v22
-            V::store(V::mul(x_e1, v22), out0.at(1usize, c));
-            // out0[2] = x_e2*v22
-            V::store(V::mul(x_e2, v22), out0.at(2usize, c));
-            // out0[3] = x_e3*v22
-            V::store(V::mul(x_e3, v22), out0.at(3usize, c));
-            // out0[4] = x_e4*v22
-            V::store(V::mul(x_e4, v22), out0.at(4usize, c));
-            // out0[5] = x_e12*v48
-            V::store(V::mul(x_e12, v48), out0.at(5usize, c));
-            // out0[6] = x_e13*v48
-            V::store(V::mul(x_e13, v48), out0.at(6usize, c));
-            // out0[7] = x_e14*v48
-            V::store(V::mul(x_e14, v48), out0.at(7usize, c));
-            // out0[8] = x_e23*v48
-            V::store(V::mul(x_e23, v48), out0.at(8usize, c));
-            // out0[9] = x_e24*v48
-            V::store(V::mul(x_e24, v48), out0.at(9usize, c));
-            // out0[10] = x_e34*v48
-            V::store(V::mul(x_e34, v48), out0.at(10usize, c));
-            // out0[11] = x_e123*v70
-            V::store(V::mul(x_e123, v70), out0.at(11usize, c));
-            // out0[12] = x_e124*v70
-            V::store(V::mul(x_e124, v70), out0.at(12usize, c));
-            // out0[13] = x_e134*v70
-            V::store(V::mul(x_e134, v70), out0.at(13usize, c));
-            // out0[14] = x_e234*v70
-            V::store(V::mul(x_e234, v70), out0.at(14usize, c));
+            // out0[1] = x_e1*v21
+            V::store(V::mul(x_e1, v21), out0.at(1usize, c));
+            // out0[2] = x_e2*v21
+            V::store(V::mul(x_e2, v21), out0.at(2usize, c));
+            // out0[3] = x_e3*v21
+            V::store(V::mul(x_e3, v21), out0.at(3usize, c));
+            // out0[4] = x_e4*v21
+            V::store(V::mul(x_e4, v21), out0.at(4usize, c));
+            // out0[5] = x_e12*v43
+            V::store(V::mul(x_e12, v43), out0.at(5usize, c));
+            // out0[6] = x_e13*v43
+            V::store(V::mul(x_e13, v43), out0.at(6usize, c));
+            // out0[7] = x_e14*v43
+            V::store(V::mul(x_e14, v43), out0.at(7usize, c));
+            // out0[8] = x_e23*v43
+            V::store(V::mul(x_e23, v43), out0.at(8usize, c));
+            // out0[9] = x_e24*v43
+            V::store(V::mul(x_e24, v43), out0.at(9usize, c));
+            // out0[10] = x_e34*v43
+            V::store(V::mul(x_e34, v43), out0.at(10usize, c));
+            // out0[11] = x_e123*v59
+            V::store(V::mul(x_e123, v59), out0.at(11usize, c));
+            // out0[12] = x_e124*v59
+            V::store(V::mul(x_e124, v59), out0.at(12usize, c));
+            // out0[13] = x_e134*v59
+            V::store(V::mul(x_e134, v59), out0.at(13usize, c));
+            // out0[14] = x_e234*v59
+            V::store(V::mul(x_e234, v59), out0.at(14usize, c));
             // out0[15] = x_e1234*(sigmoid(b4 - a4*x_e1234*x_e1234))
             V::store(
                 V::mul(
                     x_e1234,
                     V::sigmoid(
                         V::neg_mul_add(
-                            V::load(param1.at(4usize, c)),
-                            V::mul(x_e1234, x_e1234),
                             V::load(param0.at(4usize, c)),
+                            V::mul(x_e1234, x_e1234),
+                            V::load(param1.at(4usize, c)),
                         ),
                     ),
                 ),
@@ -141,7 +130,7 @@ unsafe fn mv_silu_mag2_0<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
     }
 }
 pub(super) static MV_SILU_MAG2_0: Stage = stage!(mv_silu_mag2_0);
-/// From `x`, `grad_o`, `b`, `a` to `grad_x`, `grad_a`, `grad_b`: adjoint of o_g = sigmoid(a_g u_g + b_g) x_g, u_0 = x_1, u_g an invariant of x_g.
+/// From `x`, `grad_o`, `a`, `b` to `grad_x`, `grad_a`, `grad_b`: adjoint of o_g = sigmoid(a_g u_g + b_g) x_g, u_0 = x_1, u_g an invariant of x_g.
 ///
 /// From `mv_silu_mag2_grad` of Cl(1,3,0).
 #[inline(always)]
@@ -158,235 +147,207 @@ unsafe fn mv_silu_mag2_1<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let c1e0 = V::from_f64(1f64);
         for group in 0..args.groups {
             let c = group * V::LANES;
+            x.prefetch::<16usize>(c);
+            grad_o.prefetch::<16usize>(c);
             let x_1 = V::load(x.at(0usize, c));
-            let a0 = V::load(param1.at(0usize, c));
-            let v5 = V::sigmoid(V::mul_add(x_1, a0, V::load(param0.at(0usize, c))));
-            let grad_o_1 = V::load(grad_o.at(0usize, c));
-            let v12 = V::mul(V::mul(x_1, grad_o_1), V::mul(v5, V::sub(c1e0, v5)));
+            let a0 = V::load(param0.at(0usize, c));
+            let v5 = V::sigmoid(V::mul_add(x_1, a0, V::load(param1.at(0usize, c))));
             let x_e1 = V::load(x.at(1usize, c));
-            let a1 = V::load(param1.at(1usize, c));
-            let x_e4 = V::load(x.at(4usize, c));
-            let grad_o_e4 = V::load(grad_o.at(4usize, c));
-            let x_e3 = V::load(x.at(3usize, c));
-            let grad_o_e3 = V::load(grad_o.at(3usize, c));
+            let mut v7 = V::mul(x_e1, x_e1);
             let x_e2 = V::load(x.at(2usize, c));
-            let grad_o_e2 = V::load(grad_o.at(2usize, c));
-            let grad_o_e1 = V::load(grad_o.at(1usize, c));
-            let v38 = {
-                let mut s = V::mul(x_e1, x_e1);
-                s = V::neg_mul_add(x_e2, x_e2, s);
-                s = V::neg_mul_add(x_e3, x_e3, s);
-                s = V::neg_mul_add(x_e4, x_e4, s);
-                s
-            };
-            let v41 = V::sigmoid(V::mul_add(a1, v38, V::load(param0.at(1usize, c))));
-            let v44 = V::mul(
-                {
-                    let mut s = V::mul(x_e4, grad_o_e4);
-                    s = V::mul_add(x_e3, grad_o_e3, s);
-                    s = V::mul_add(x_e2, grad_o_e2, s);
-                    s = V::mul_add(x_e1, grad_o_e1, s);
-                    s
-                },
-                V::mul(v41, V::sub(c1e0, v41)),
-            );
-            let v45 = V::mul(a1, v44);
-            let v46 = V::mul(x_e1, v45);
-            let v51 = V::mul(x_e2, v45);
-            let v55 = V::mul(x_e3, v45);
-            let v59 = V::mul(x_e4, v45);
-            let a2 = V::load(param1.at(2usize, c));
-            let x_e34 = V::load(x.at(10usize, c));
-            let x_e24 = V::load(x.at(9usize, c));
-            let x_e23 = V::load(x.at(8usize, c));
-            let x_e14 = V::load(x.at(7usize, c));
+            let x_e3 = V::load(x.at(3usize, c));
+            let x_e4 = V::load(x.at(4usize, c));
+            v7 = V::neg_mul_add(x_e2, x_e2, v7);
+            v7 = V::neg_mul_add(x_e3, x_e3, v7);
+            v7 = V::neg_mul_add(x_e4, x_e4, v7);
+            let a1 = V::load(param0.at(1usize, c));
+            let v21 = V::sigmoid(V::mul_add(a1, v7, V::load(param1.at(1usize, c))));
             let x_e12 = V::load(x.at(5usize, c));
+            let mut v23 = V::mul(x_e12, x_e12);
             let x_e13 = V::load(x.at(6usize, c));
-            let v80 = {
-                let mut s = V::mul_sub(
-                    x_e23,
-                    x_e23,
-                    {
-                        let mut s = V::mul(x_e12, x_e12);
-                        s = V::mul_add(x_e13, x_e13, s);
-                        s = V::mul_add(x_e14, x_e14, s);
-                        s
-                    },
-                );
-                s = V::mul_add(x_e24, x_e24, s);
-                s = V::mul_add(x_e34, x_e34, s);
-                s
-            };
-            let v83 = V::sigmoid(V::mul_add(a2, v80, V::load(param0.at(2usize, c))));
-            let grad_o_e12 = V::load(grad_o.at(5usize, c));
-            let grad_o_e34 = V::load(grad_o.at(10usize, c));
-            let grad_o_e24 = V::load(grad_o.at(9usize, c));
-            let grad_o_e23 = V::load(grad_o.at(8usize, c));
-            let grad_o_e14 = V::load(grad_o.at(7usize, c));
-            let grad_o_e13 = V::load(grad_o.at(6usize, c));
-            let v104 = V::mul(
-                {
-                    let mut s = V::mul(x_e34, grad_o_e34);
-                    s = V::mul_add(x_e24, grad_o_e24, s);
-                    s = V::mul_add(x_e23, grad_o_e23, s);
-                    s = V::mul_add(x_e14, grad_o_e14, s);
-                    s = V::mul_add(x_e13, grad_o_e13, s);
-                    s = V::mul_add(x_e12, grad_o_e12, s);
-                    s
-                },
-                V::mul(v83, V::sub(c1e0, v83)),
-            );
-            let v105 = V::mul(a2, v104);
-            let v106 = V::mul(x_e12, v105);
-            let v110 = V::mul(x_e13, v105);
-            let v114 = V::mul(x_e14, v105);
-            let v117 = V::mul(x_e23, v105);
-            let v121 = V::mul(x_e24, v105);
-            let v125 = V::mul(x_e34, v105);
+            let x_e14 = V::load(x.at(7usize, c));
+            let x_e23 = V::load(x.at(8usize, c));
+            let x_e24 = V::load(x.at(9usize, c));
+            let x_e34 = V::load(x.at(10usize, c));
+            v23 = V::mul_add(x_e13, x_e13, v23);
+            v23 = V::mul_add(x_e14, x_e14, v23);
+            let mut v36 = V::mul_sub(x_e23, x_e23, v23);
+            v36 = V::mul_add(x_e24, x_e24, v36);
+            v36 = V::mul_add(x_e34, x_e34, v36);
+            let a2 = V::load(param0.at(2usize, c));
+            let v43 = V::sigmoid(V::mul_add(a2, v36, V::load(param1.at(2usize, c))));
             let x_e123 = V::load(x.at(11usize, c));
-            let a3 = V::load(param1.at(3usize, c));
-            let x_e234 = V::load(x.at(14usize, c));
-            let grad_o_e234 = V::load(grad_o.at(14usize, c));
-            let x_e134 = V::load(x.at(13usize, c));
-            let grad_o_e134 = V::load(grad_o.at(13usize, c));
+            let mut v45 = V::mul(x_e123, x_e123);
             let x_e124 = V::load(x.at(12usize, c));
-            let grad_o_e124 = V::load(grad_o.at(12usize, c));
-            let grad_o_e123 = V::load(grad_o.at(11usize, c));
-            let v152 = {
-                let mut s = V::mul(x_e123, x_e123);
-                s = V::mul_add(x_e124, x_e124, s);
-                s = V::mul_add(x_e134, x_e134, s);
-                s = V::neg_mul_add(x_e234, x_e234, s);
-                s
-            };
-            let v155 = V::sigmoid(V::mul_add(a3, v152, V::load(param0.at(3usize, c))));
-            let v158 = V::mul(
-                {
-                    let mut s = V::mul(x_e234, grad_o_e234);
-                    s = V::mul_add(x_e134, grad_o_e134, s);
-                    s = V::mul_add(x_e124, grad_o_e124, s);
-                    s = V::mul_add(x_e123, grad_o_e123, s);
-                    s
-                },
-                V::mul(v155, V::sub(c1e0, v155)),
-            );
-            let v159 = V::mul(a3, v158);
-            let v160 = V::mul(x_e123, v159);
-            let v164 = V::mul(x_e124, v159);
-            let v168 = V::mul(x_e134, v159);
-            let v173 = V::mul(x_e234, v159);
-            let a4 = V::load(param1.at(4usize, c));
+            let x_e134 = V::load(x.at(13usize, c));
+            let x_e234 = V::load(x.at(14usize, c));
+            v45 = V::mul_add(x_e124, x_e124, v45);
+            v45 = V::mul_add(x_e134, x_e134, v45);
+            v45 = V::neg_mul_add(x_e234, x_e234, v45);
+            let a3 = V::load(param0.at(3usize, c));
+            let v59 = V::sigmoid(V::mul_add(a3, v45, V::load(param1.at(3usize, c))));
             let x_e1234 = V::load(x.at(15usize, c));
-            let v179 = V::mul(x_e1234, x_e1234);
-            let v182 = V::sigmoid(
-                V::neg_mul_add(a4, v179, V::load(param0.at(4usize, c))),
-            );
+            let v61 = V::mul(x_e1234, x_e1234);
+            let a4 = V::load(param0.at(4usize, c));
+            let v66 = V::sigmoid(V::neg_mul_add(a4, v61, V::load(param1.at(4usize, c))));
             let grad_o_e1234 = V::load(grad_o.at(15usize, c));
-            let v188 = V::mul(
+            let grad_o_e234 = V::load(grad_o.at(14usize, c));
+            let mut v72 = V::mul(x_e234, grad_o_e234);
+            let grad_o_e134 = V::load(grad_o.at(13usize, c));
+            v72 = V::mul_add(x_e134, grad_o_e134, v72);
+            let grad_o_e124 = V::load(grad_o.at(12usize, c));
+            v72 = V::mul_add(x_e124, grad_o_e124, v72);
+            let grad_o_e123 = V::load(grad_o.at(11usize, c));
+            v72 = V::mul_add(x_e123, grad_o_e123, v72);
+            let grad_o_e34 = V::load(grad_o.at(10usize, c));
+            let mut v87 = V::mul(x_e34, grad_o_e34);
+            let grad_o_e24 = V::load(grad_o.at(9usize, c));
+            v87 = V::mul_add(x_e24, grad_o_e24, v87);
+            let grad_o_e23 = V::load(grad_o.at(8usize, c));
+            v87 = V::mul_add(x_e23, grad_o_e23, v87);
+            let grad_o_e14 = V::load(grad_o.at(7usize, c));
+            v87 = V::mul_add(x_e14, grad_o_e14, v87);
+            let grad_o_e13 = V::load(grad_o.at(6usize, c));
+            v87 = V::mul_add(x_e13, grad_o_e13, v87);
+            let grad_o_e12 = V::load(grad_o.at(5usize, c));
+            v87 = V::mul_add(x_e12, grad_o_e12, v87);
+            let grad_o_e4 = V::load(grad_o.at(4usize, c));
+            let mut v110 = V::mul(x_e4, grad_o_e4);
+            let grad_o_e3 = V::load(grad_o.at(3usize, c));
+            v110 = V::mul_add(x_e3, grad_o_e3, v110);
+            let grad_o_e2 = V::load(grad_o.at(2usize, c));
+            v110 = V::mul_add(x_e2, grad_o_e2, v110);
+            let grad_o_e1 = V::load(grad_o.at(1usize, c));
+            v110 = V::mul_add(x_e1, grad_o_e1, v110);
+            let grad_o_1 = V::load(grad_o.at(0usize, c));
+            let mut v124 = V::mul(v5, grad_o_1);
+            let v129 = V::mul(
                 V::mul(x_e1234, grad_o_e1234),
-                V::mul(v182, V::sub(c1e0, v182)),
+                V::mul(v66, V::sub(c1e0, v66)),
             );
-            let v190 = V::mul(x_e1234, V::mul(a4, v188));
-            // out0[0] = v5*grad_o_1 + a0*v12
-            V::store(V::mul_add(a0, v12, V::mul(v5, grad_o_1)), out0.at(0usize, c));
-            // out0[1] = v46 + v41*grad_o_e1 + v46
-            V::store(V::add(v46, V::mul_add(v41, grad_o_e1, v46)), out0.at(1usize, c));
-            // out0[2] = v41*grad_o_e2 - v51 - v51
-            V::store(V::sub(V::mul_sub(v41, grad_o_e2, v51), v51), out0.at(2usize, c));
-            // out0[3] = v41*grad_o_e3 - v55 - v55
-            V::store(V::sub(V::mul_sub(v41, grad_o_e3, v55), v55), out0.at(3usize, c));
-            // out0[4] = v41*grad_o_e4 - v59 - v59
-            V::store(V::sub(V::mul_sub(v41, grad_o_e4, v59), v59), out0.at(4usize, c));
-            // out0[5] = v83*grad_o_e12 - v106 - v106
+            // grad1[4] += x_e1234*grad_o_e1234*(v66*(1 - v66))
+            V::store(V::add(V::load(grad1.at(4usize, c)), v129), grad1.at(4usize, c));
+            // grad0[4] += -v61*v129
             V::store(
-                V::sub(V::mul_sub(v83, grad_o_e12, v106), v106),
-                out0.at(5usize, c),
-            );
-            // out0[6] = v83*grad_o_e13 - v110 - v110
-            V::store(
-                V::sub(V::mul_sub(v83, grad_o_e13, v110), v110),
-                out0.at(6usize, c),
-            );
-            // out0[7] = v83*grad_o_e14 - v114 - v114
-            V::store(
-                V::sub(V::mul_sub(v83, grad_o_e14, v114), v114),
-                out0.at(7usize, c),
-            );
-            // out0[8] = v117 + v83*grad_o_e23 + v117
-            V::store(
-                V::add(v117, V::mul_add(v83, grad_o_e23, v117)),
-                out0.at(8usize, c),
-            );
-            // out0[9] = v121 + v83*grad_o_e24 + v121
-            V::store(
-                V::add(v121, V::mul_add(v83, grad_o_e24, v121)),
-                out0.at(9usize, c),
-            );
-            // out0[10] = v125 + v83*grad_o_e34 + v125
-            V::store(
-                V::add(v125, V::mul_add(v83, grad_o_e34, v125)),
-                out0.at(10usize, c),
-            );
-            // out0[11] = v160 + v155*grad_o_e123 + v160
-            V::store(
-                V::add(v160, V::mul_add(v155, grad_o_e123, v160)),
-                out0.at(11usize, c),
-            );
-            // out0[12] = v164 + v155*grad_o_e124 + v164
-            V::store(
-                V::add(v164, V::mul_add(v155, grad_o_e124, v164)),
-                out0.at(12usize, c),
-            );
-            // out0[13] = v168 + v155*grad_o_e134 + v168
-            V::store(
-                V::add(v168, V::mul_add(v155, grad_o_e134, v168)),
-                out0.at(13usize, c),
-            );
-            // out0[14] = v155*grad_o_e234 - v173 - v173
-            V::store(
-                V::sub(V::mul_sub(v155, grad_o_e234, v173), v173),
-                out0.at(14usize, c),
-            );
-            // out0[15] = v182*grad_o_e1234 - v190 - v190
-            V::store(
-                V::sub(V::mul_sub(v182, grad_o_e1234, v190), v190),
-                out0.at(15usize, c),
-            );
-            // grad0[0] + = x_1*v12
-            V::store(
-                V::add(V::load(grad0.at(0usize, c)), V::mul(x_1, v12)),
-                grad0.at(0usize, c),
-            );
-            // grad0[1] + = v38*v44
-            V::store(
-                V::add(V::load(grad0.at(1usize, c)), V::mul(v38, v44)),
-                grad0.at(1usize, c),
-            );
-            // grad0[2] + = v80*v104
-            V::store(
-                V::add(V::load(grad0.at(2usize, c)), V::mul(v80, v104)),
-                grad0.at(2usize, c),
-            );
-            // grad0[3] + = v152*v158
-            V::store(
-                V::add(V::load(grad0.at(3usize, c)), V::mul(v152, v158)),
-                grad0.at(3usize, c),
-            );
-            // grad0[4] + = -v179*v188
-            V::store(
-                V::add(V::load(grad0.at(4usize, c)), V::neg(V::mul(v179, v188))),
+                V::add(V::load(grad0.at(4usize, c)), V::neg(V::mul(v61, v129))),
                 grad0.at(4usize, c),
             );
-            // grad1[0] + = x_1*grad_o_1*(v5*(1 - v5))
-            V::store(V::add(V::load(grad1.at(0usize, c)), v12), grad1.at(0usize, c));
-            // grad1[1] + = (x_e4*grad_o_e4 + x_e3*grad_o_e3 + x_e2*grad_o_e2 + x_e1*grad_o_e1)*(v41*(1 - v41))
-            V::store(V::add(V::load(grad1.at(1usize, c)), v44), grad1.at(1usize, c));
-            // grad1[2] + = (x_e34*grad_o_e34 + x_e24*grad_o_e24 + x_e23*grad_o_e23 + x_e14*grad_o_e14 + x_e13*grad_o_e13 + x_e12*grad_o_e12)*(v83*(1 - v83))
-            V::store(V::add(V::load(grad1.at(2usize, c)), v104), grad1.at(2usize, c));
-            // grad1[3] + = (x_e234*grad_o_e234 + x_e134*grad_o_e134 + x_e124*grad_o_e124 + x_e123*grad_o_e123)*(v155*(1 - v155))
-            V::store(V::add(V::load(grad1.at(3usize, c)), v158), grad1.at(3usize, c));
-            // grad1[4] + = x_e1234*grad_o_e1234*(v182*(1 - v182))
-            V::store(V::add(V::load(grad1.at(4usize, c)), v188), grad1.at(4usize, c));
+            let v133 = V::mul(x_e1234, V::mul(a4, v129));
+            // out0[15] = v66*grad_o_e1234 - v133 - v133
+            V::store(
+                V::sub(V::mul_sub(v66, grad_o_e1234, v133), v133),
+                out0.at(15usize, c),
+            );
+            let v138 = V::mul(v72, V::mul(v59, V::sub(c1e0, v59)));
+            // grad1[3] += (x_e234*grad_o_e234 + x_e134*grad_o_e134 + x_e124*grad_o_e124 + x_e123*grad_o_e123)*(v59*(1 - v59))
+            V::store(V::add(V::load(grad1.at(3usize, c)), v138), grad1.at(3usize, c));
+            // grad0[3] += v54*v138
+            V::store(
+                V::add(V::load(grad0.at(3usize, c)), V::mul(v45, v138)),
+                grad0.at(3usize, c),
+            );
+            let v140 = V::mul(a3, v138);
+            let v141 = V::mul(x_e234, v140);
+            // out0[14] = v59*grad_o_e234 - v141 - v141
+            V::store(
+                V::sub(V::mul_sub(v59, grad_o_e234, v141), v141),
+                out0.at(14usize, c),
+            );
+            let v144 = V::mul(x_e134, v140);
+            // out0[13] = v144 + v59*grad_o_e134 + v144
+            V::store(
+                V::add(v144, V::mul_add(v59, grad_o_e134, v144)),
+                out0.at(13usize, c),
+            );
+            let v147 = V::mul(x_e124, v140);
+            // out0[12] = v147 + v59*grad_o_e124 + v147
+            V::store(
+                V::add(v147, V::mul_add(v59, grad_o_e124, v147)),
+                out0.at(12usize, c),
+            );
+            let v150 = V::mul(x_e123, v140);
+            // out0[11] = v150 + v59*grad_o_e123 + v150
+            V::store(
+                V::add(v150, V::mul_add(v59, grad_o_e123, v150)),
+                out0.at(11usize, c),
+            );
+            let v155 = V::mul(v87, V::mul(v43, V::sub(c1e0, v43)));
+            // grad1[2] += (x_e34*grad_o_e34 + x_e24*grad_o_e24 + x_e23*grad_o_e23 + x_e14*grad_o_e14 + x_e13*grad_o_e13 + x_e12*grad_o_e12)*(v43*(1 - v43))
+            V::store(V::add(V::load(grad1.at(2usize, c)), v155), grad1.at(2usize, c));
+            // grad0[2] += v38*v155
+            V::store(
+                V::add(V::load(grad0.at(2usize, c)), V::mul(v36, v155)),
+                grad0.at(2usize, c),
+            );
+            let v157 = V::mul(a2, v155);
+            let v158 = V::mul(x_e34, v157);
+            // out0[10] = v158 + v43*grad_o_e34 + v158
+            V::store(
+                V::add(v158, V::mul_add(v43, grad_o_e34, v158)),
+                out0.at(10usize, c),
+            );
+            let v161 = V::mul(x_e24, v157);
+            // out0[9] = v161 + v43*grad_o_e24 + v161
+            V::store(
+                V::add(v161, V::mul_add(v43, grad_o_e24, v161)),
+                out0.at(9usize, c),
+            );
+            let v164 = V::mul(x_e23, v157);
+            // out0[8] = v164 + v43*grad_o_e23 + v164
+            V::store(
+                V::add(v164, V::mul_add(v43, grad_o_e23, v164)),
+                out0.at(8usize, c),
+            );
+            let v167 = V::mul(x_e14, v157);
+            // out0[7] = v43*grad_o_e14 - v167 - v167
+            V::store(
+                V::sub(V::mul_sub(v43, grad_o_e14, v167), v167),
+                out0.at(7usize, c),
+            );
+            let v170 = V::mul(x_e13, v157);
+            // out0[6] = v43*grad_o_e13 - v170 - v170
+            V::store(
+                V::sub(V::mul_sub(v43, grad_o_e13, v170), v170),
+                out0.at(6usize, c),
+            );
+            let v173 = V::mul(x_e12, v157);
+            // out0[5] = v43*grad_o_e12 - v173 - v173
+            V::store(
+                V::sub(V::mul_sub(v43, grad_o_e12, v173), v173),
+                out0.at(5usize, c),
+            );
+            let v178 = V::mul(v110, V::mul(v21, V::sub(c1e0, v21)));
+            // grad1[1] += (x_e4*grad_o_e4 + x_e3*grad_o_e3 + x_e2*grad_o_e2 + x_e1*grad_o_e1)*(v21*(1 - v21))
+            V::store(V::add(V::load(grad1.at(1usize, c)), v178), grad1.at(1usize, c));
+            // grad0[1] += v16*v178
+            V::store(
+                V::add(V::load(grad0.at(1usize, c)), V::mul(v7, v178)),
+                grad0.at(1usize, c),
+            );
+            let v180 = V::mul(a1, v178);
+            let v181 = V::mul(x_e4, v180);
+            // out0[4] = v21*grad_o_e4 - v181 - v181
+            V::store(V::sub(V::mul_sub(v21, grad_o_e4, v181), v181), out0.at(4usize, c));
+            let v184 = V::mul(x_e3, v180);
+            // out0[3] = v21*grad_o_e3 - v184 - v184
+            V::store(V::sub(V::mul_sub(v21, grad_o_e3, v184), v184), out0.at(3usize, c));
+            let v187 = V::mul(x_e2, v180);
+            // out0[2] = v21*grad_o_e2 - v187 - v187
+            V::store(V::sub(V::mul_sub(v21, grad_o_e2, v187), v187), out0.at(2usize, c));
+            let v190 = V::mul(x_e1, v180);
+            // out0[1] = v190 + v21*grad_o_e1 + v190
+            V::store(V::add(v190, V::mul_add(v21, grad_o_e1, v190)), out0.at(1usize, c));
+            let v195 = V::mul(V::mul(x_1, grad_o_1), V::mul(v5, V::sub(c1e0, v5)));
+            // grad1[0] += x_1*grad_o_1*(v5*(1 - v5))
+            V::store(V::add(V::load(grad1.at(0usize, c)), v195), grad1.at(0usize, c));
+            // grad0[0] += x_1*v195
+            V::store(
+                V::add(V::load(grad0.at(0usize, c)), V::mul(x_1, v195)),
+                grad0.at(0usize, c),
+            );
+            v124 = V::mul_add(a0, v195, v124);
+            // out0[0] = v5*grad_o_1 + a0*v195
+            V::store(v124, out0.at(0usize, c));
         }
     }
 }
@@ -413,7 +374,7 @@ pub(super) static MV_SILU_MAG2_PROGRAM_0: Program = Program {
                 stage: &super::mv_silu_mag2::MV_SILU_MAG2_0,
                 inputs: &[Slot::External(0usize)],
                 outputs: &[Slot::External(0usize)],
-                params: &[1usize, 0],
+                params: &[0usize, 1],
                 param_grads: &[],
                 rows: &[],
                 row_sums: &[],
@@ -429,7 +390,7 @@ pub(super) static MV_SILU_MAG2_PROGRAM_0: Program = Program {
                 stage: &super::mv_silu_mag2::MV_SILU_MAG2_1,
                 inputs: &[Slot::External(0usize), Slot::External(1usize)],
                 outputs: &[Slot::External(0usize)],
-                params: &[1usize, 0],
+                params: &[0usize, 1],
                 param_grads: &[0usize, 1],
                 rows: &[],
                 row_sums: &[],

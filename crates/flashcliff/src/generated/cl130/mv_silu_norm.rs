@@ -5,7 +5,7 @@
 
 #[allow(unused_imports, reason = "not every operator needs all of them")]
 use crate::kernel::generated_prelude::*;
-/// From `x`, `b`, `a` to `o`: o_g = sigmoid(a_g u_g + b_g) x_g, u_0 = x_1, u_g an invariant of x_g.
+/// From `x`, `a`, `b` to `o`: o_g = sigmoid(a_g u_g + b_g) x_g, u_0 = x_1, u_g an invariant of x_g.
 ///
 /// From `mv_silu_norm` of Cl(1,3,0).
 #[inline(always)]
@@ -19,73 +19,59 @@ unsafe fn mv_silu_norm_0<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let c1em16 = V::from_f64(0.0000000000000001f64);
         for group in 0..args.groups {
             let c = group * V::LANES;
+            x.prefetch::<16usize>(c);
             let x_1 = V::load(x.at(0usize, c));
             let x_e1 = V::load(x.at(1usize, c));
+            let mut v7 = V::mul(x_e1, x_e1);
             let x_e2 = V::load(x.at(2usize, c));
             let x_e3 = V::load(x.at(3usize, c));
             let x_e4 = V::load(x.at(4usize, c));
-            let v19 = {
-                let mut s = V::mul(x_e1, x_e1);
-                s = V::neg_mul_add(x_e2, x_e2, s);
-                s = V::neg_mul_add(x_e3, x_e3, s);
-                s = V::neg_mul_add(x_e4, x_e4, s);
-                s
-            };
-            let v27 = V::sigmoid(
+            v7 = V::neg_mul_add(x_e2, x_e2, v7);
+            v7 = V::neg_mul_add(x_e3, x_e3, v7);
+            v7 = V::neg_mul_add(x_e4, x_e4, v7);
+            let v26 = V::sigmoid(
                 V::mul_add(
-                    V::load(param1.at(1usize, c)),
-                    V::sqrt(V::sqrt(V::mul_add(v19, v19, c1em16))),
                     V::load(param0.at(1usize, c)),
+                    V::sqrt(V::sqrt(V::mul_add(v7, v7, c1em16))),
+                    V::load(param1.at(1usize, c)),
                 ),
             );
             let x_e12 = V::load(x.at(5usize, c));
-            let x_e34 = V::load(x.at(10usize, c));
-            let x_e24 = V::load(x.at(9usize, c));
-            let x_e23 = V::load(x.at(8usize, c));
-            let x_e14 = V::load(x.at(7usize, c));
+            let mut v28 = V::mul(x_e12, x_e12);
             let x_e13 = V::load(x.at(6usize, c));
-            let v50 = {
-                let mut s = V::mul_sub(
-                    x_e23,
-                    x_e23,
-                    {
-                        let mut s = V::mul(x_e12, x_e12);
-                        s = V::mul_add(x_e13, x_e13, s);
-                        s = V::mul_add(x_e14, x_e14, s);
-                        s
-                    },
-                );
-                s = V::mul_add(x_e24, x_e24, s);
-                s = V::mul_add(x_e34, x_e34, s);
-                s
-            };
-            let v57 = V::sigmoid(
+            let x_e14 = V::load(x.at(7usize, c));
+            let x_e23 = V::load(x.at(8usize, c));
+            let x_e24 = V::load(x.at(9usize, c));
+            let x_e34 = V::load(x.at(10usize, c));
+            v28 = V::mul_add(x_e13, x_e13, v28);
+            v28 = V::mul_add(x_e14, x_e14, v28);
+            let mut v41 = V::mul_sub(x_e23, x_e23, v28);
+            v41 = V::mul_add(x_e24, x_e24, v41);
+            v41 = V::mul_add(x_e34, x_e34, v41);
+            let v52 = V::sigmoid(
                 V::mul_add(
-                    V::load(param1.at(2usize, c)),
-                    V::sqrt(V::sqrt(V::mul_add(v50, v50, c1em16))),
                     V::load(param0.at(2usize, c)),
+                    V::sqrt(V::sqrt(V::mul_add(v41, v41, c1em16))),
+                    V::load(param1.at(2usize, c)),
                 ),
             );
             let x_e123 = V::load(x.at(11usize, c));
-            let x_e134 = V::load(x.at(13usize, c));
+            let mut v54 = V::mul(x_e123, x_e123);
             let x_e124 = V::load(x.at(12usize, c));
+            let x_e134 = V::load(x.at(13usize, c));
             let x_e234 = V::load(x.at(14usize, c));
-            let v76 = {
-                let mut s = V::mul(x_e123, x_e123);
-                s = V::mul_add(x_e124, x_e124, s);
-                s = V::mul_add(x_e134, x_e134, s);
-                s = V::neg_mul_add(x_e234, x_e234, s);
-                s
-            };
-            let v83 = V::sigmoid(
+            v54 = V::mul_add(x_e124, x_e124, v54);
+            v54 = V::mul_add(x_e134, x_e134, v54);
+            v54 = V::neg_mul_add(x_e234, x_e234, v54);
+            let v72 = V::sigmoid(
                 V::mul_add(
-                    V::load(param1.at(3usize, c)),
-                    V::sqrt(V::sqrt(V::mul_add(v76, v76, c1em16))),
                     V::load(param0.at(3usize, c)),
+                    V::sqrt(V::sqrt(V::mul_add(v54, v54, c1em16))),
+                    V::load(param1.at(3usize, c)),
                 ),
             );
             let x_e1234 = V::load(x.at(15usize, c));
-            let v91 = V::mul(x_e1234, x_e1234);
+            let v74 = V::mul(x_e1234, x_e1234);
             // out0[0] = x_1*(sigmoid(b0 + x_1*a0))
             V::store(
                 V::mul(
@@ -93,50 +79,50 @@ unsafe fn mv_silu_norm_0<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
                     V::sigmoid(
                         V::mul_add(
                             x_1,
-                            V::load(param1.at(0usize, c)),
                             V::load(param0.at(0usize, c)),
+                            V::load(param1.at(0usize, c)),
                         ),
                     ),
                 ),
                 out0.at(0usize, c),
             );
-            // out0[1] = x_e1*v27
-            V::store(V::mul(x_e1, v27), out0.at(1usize, c));
-            // out0[2] = x_e2*v27
-            V::store(V::mul(x_e2, v27), out0.at(2usize, c));
-            // out0[3] = x_e3*v27
-            V::store(V::mul(x_e3, v27), out0.at(3usize, c));
-            // out0[4] = x_e4*v27
-            V::store(V::mul(x_e4, v27), out0.at(4usize, c));
-            // out0[5] = x_e12*v57
-            V::store(V::mul(x_e12, v57), out0.at(5usize, c));
-            // out0[6] = x_e13*v57
-            V::store(V::mul(x_e13, v57), out0.at(6usize, c));
-            // out0[7] = x_e14*v57
-            V::store(V::mul(x_e14, v57), out0.at(7usize, c));
-            // out0[8] = x_e23*v57
-            V::store(V::mul(x_e23, v57), out0.at(8usize, c));
-            // out0[9] = x_e24*v57
-            V::store(V::mul(x_e24, v57), out0.at(9usize, c));
-            // out0[10] = x_e34*v57
-            V::store(V::mul(x_e34, v57), out0.at(10usize, c));
-            // out0[11] = x_e123*v83
-            V::store(V::mul(x_e123, v83), out0.at(11usize, c));
-            // out0[12] = x_e124*v83
-            V::store(V::mul(x_e124, v83), out0.at(12usize, c));
-            // out0[13] = x_e134*v83
-            V::store(V::mul(x_e134, v83), out0.at(13usize, c));
-            // out0[14] = x_e234*v83
-            V::store(V::mul(x_e234, v83), out0.at(14usize, c));
-            // out0[15] = x_e1234*(sigmoid(b4 + a4*(sqrt(sqrt(0.0000000000000001 + v91*v91)))))
+            // out0[1] = x_e1*v26
+            V::store(V::mul(x_e1, v26), out0.at(1usize, c));
+            // out0[2] = x_e2*v26
+            V::store(V::mul(x_e2, v26), out0.at(2usize, c));
+            // out0[3] = x_e3*v26
+            V::store(V::mul(x_e3, v26), out0.at(3usize, c));
+            // out0[4] = x_e4*v26
+            V::store(V::mul(x_e4, v26), out0.at(4usize, c));
+            // out0[5] = x_e12*v52
+            V::store(V::mul(x_e12, v52), out0.at(5usize, c));
+            // out0[6] = x_e13*v52
+            V::store(V::mul(x_e13, v52), out0.at(6usize, c));
+            // out0[7] = x_e14*v52
+            V::store(V::mul(x_e14, v52), out0.at(7usize, c));
+            // out0[8] = x_e23*v52
+            V::store(V::mul(x_e23, v52), out0.at(8usize, c));
+            // out0[9] = x_e24*v52
+            V::store(V::mul(x_e24, v52), out0.at(9usize, c));
+            // out0[10] = x_e34*v52
+            V::store(V::mul(x_e34, v52), out0.at(10usize, c));
+            // out0[11] = x_e123*v72
+            V::store(V::mul(x_e123, v72), out0.at(11usize, c));
+            // out0[12] = x_e124*v72
+            V::store(V::mul(x_e124, v72), out0.at(12usize, c));
+            // out0[13] = x_e134*v72
+            V::store(V::mul(x_e134, v72), out0.at(13usize, c));
+            // out0[14] = x_e234*v72
+            V::store(V::mul(x_e234, v72), out0.at(14usize, c));
+            // out0[15] = x_e1234*(sigmoid(b4 + a4*(sqrt(sqrt(0.0000000000000001 + v74*v74)))))
             V::store(
                 V::mul(
                     x_e1234,
                     V::sigmoid(
                         V::mul_add(
-                            V::load(param1.at(4usize, c)),
-                            V::sqrt(V::sqrt(V::mul_add(v91, v91, c1em16))),
                             V::load(param0.at(4usize, c)),
+                            V::sqrt(V::sqrt(V::mul_add(v74, v74, c1em16))),
+                            V::load(param1.at(4usize, c)),
                         ),
                     ),
                 ),
@@ -146,7 +132,7 @@ unsafe fn mv_silu_norm_0<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
     }
 }
 pub(super) static MV_SILU_NORM_0: Stage = stage!(mv_silu_norm_0);
-/// From `x`, `grad_o`, `b`, `a` to `grad_x`, `grad_a`, `grad_b`: adjoint of o_g = sigmoid(a_g u_g + b_g) x_g, u_0 = x_1, u_g an invariant of x_g.
+/// From `x`, `grad_o`, `a`, `b` to `grad_x`, `grad_a`, `grad_b`: adjoint of o_g = sigmoid(a_g u_g + b_g) x_g, u_0 = x_1, u_g an invariant of x_g.
 ///
 /// From `mv_silu_norm_grad` of Cl(1,3,0).
 #[inline(always)]
@@ -160,268 +146,236 @@ unsafe fn mv_silu_norm_1<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let param1 = args.params[1];
         let grad0 = args.param_grads[0];
         let grad1 = args.param_grads[1];
-        let c1e0 = V::from_f64(1f64);
         let c1em16 = V::from_f64(0.0000000000000001f64);
+        let c1e0 = V::from_f64(1f64);
         let c5em1 = V::from_f64(0.5f64);
         for group in 0..args.groups {
             let c = group * V::LANES;
+            x.prefetch::<16usize>(c);
+            grad_o.prefetch::<16usize>(c);
             let x_1 = V::load(x.at(0usize, c));
-            let a0 = V::load(param1.at(0usize, c));
-            let v5 = V::sigmoid(V::mul_add(x_1, a0, V::load(param0.at(0usize, c))));
-            let grad_o_1 = V::load(grad_o.at(0usize, c));
-            let v12 = V::mul(V::mul(x_1, grad_o_1), V::mul(v5, V::sub(c1e0, v5)));
+            let a0 = V::load(param0.at(0usize, c));
+            let v5 = V::sigmoid(V::mul_add(x_1, a0, V::load(param1.at(0usize, c))));
             let x_e1 = V::load(x.at(1usize, c));
+            let mut v7 = V::mul(x_e1, x_e1);
             let x_e2 = V::load(x.at(2usize, c));
             let x_e3 = V::load(x.at(3usize, c));
             let x_e4 = V::load(x.at(4usize, c));
-            let v25 = {
-                let mut s = V::mul(x_e1, x_e1);
-                s = V::neg_mul_add(x_e2, x_e2, s);
-                s = V::neg_mul_add(x_e3, x_e3, s);
-                s = V::neg_mul_add(x_e4, x_e4, s);
-                s
-            };
-            let a1 = V::load(param1.at(1usize, c));
-            let grad_o_e4 = V::load(grad_o.at(4usize, c));
-            let grad_o_e3 = V::load(grad_o.at(3usize, c));
-            let grad_o_e2 = V::load(grad_o.at(2usize, c));
-            let grad_o_e1 = V::load(grad_o.at(1usize, c));
-            let v42 = V::sqrt(V::mul_add(v25, v25, c1em16));
-            let v43 = V::sqrt(v42);
-            let v46 = V::sigmoid(V::mul_add(a1, v43, V::load(param0.at(1usize, c))));
-            let v49 = V::mul(
-                {
-                    let mut s = V::mul(x_e4, grad_o_e4);
-                    s = V::mul_add(x_e3, grad_o_e3, s);
-                    s = V::mul_add(x_e2, grad_o_e2, s);
-                    s = V::mul_add(x_e1, grad_o_e1, s);
-                    s
-                },
-                V::mul(v46, V::sub(c1e0, v46)),
-            );
-            let v56 = V::mul(
-                v25,
-                V::mul(V::mul(V::mul(a1, v49), V::div(c5em1, v43)), V::div(c5em1, v42)),
-            );
-            let v57 = V::add(v56, v56);
-            let v58 = V::mul(x_e1, v57);
-            let v63 = V::mul(x_e2, v57);
-            let v67 = V::mul(x_e3, v57);
-            let v71 = V::mul(x_e4, v57);
-            let a2 = V::load(param1.at(2usize, c));
-            let x_e34 = V::load(x.at(10usize, c));
-            let x_e24 = V::load(x.at(9usize, c));
-            let x_e23 = V::load(x.at(8usize, c));
-            let x_e14 = V::load(x.at(7usize, c));
+            v7 = V::neg_mul_add(x_e2, x_e2, v7);
+            v7 = V::neg_mul_add(x_e3, x_e3, v7);
+            v7 = V::neg_mul_add(x_e4, x_e4, v7);
+            let v20 = V::sqrt(V::mul_add(v7, v7, c1em16));
+            let v21 = V::sqrt(v20);
+            let a1 = V::load(param0.at(1usize, c));
+            let v26 = V::sigmoid(V::mul_add(a1, v21, V::load(param1.at(1usize, c))));
             let x_e12 = V::load(x.at(5usize, c));
+            let mut v28 = V::mul(x_e12, x_e12);
             let x_e13 = V::load(x.at(6usize, c));
-            let v92 = {
-                let mut s = V::mul_sub(
-                    x_e23,
-                    x_e23,
-                    {
-                        let mut s = V::mul(x_e12, x_e12);
-                        s = V::mul_add(x_e13, x_e13, s);
-                        s = V::mul_add(x_e14, x_e14, s);
-                        s
-                    },
-                );
-                s = V::mul_add(x_e24, x_e24, s);
-                s = V::mul_add(x_e34, x_e34, s);
-                s
-            };
-            let v95 = V::sqrt(V::mul_add(v92, v92, c1em16));
-            let v96 = V::sqrt(v95);
-            let v99 = V::sigmoid(V::mul_add(a2, v96, V::load(param0.at(2usize, c))));
-            let grad_o_e12 = V::load(grad_o.at(5usize, c));
-            let grad_o_e34 = V::load(grad_o.at(10usize, c));
-            let grad_o_e24 = V::load(grad_o.at(9usize, c));
-            let grad_o_e23 = V::load(grad_o.at(8usize, c));
-            let grad_o_e14 = V::load(grad_o.at(7usize, c));
-            let grad_o_e13 = V::load(grad_o.at(6usize, c));
-            let v120 = V::mul(
-                {
-                    let mut s = V::mul(x_e34, grad_o_e34);
-                    s = V::mul_add(x_e24, grad_o_e24, s);
-                    s = V::mul_add(x_e23, grad_o_e23, s);
-                    s = V::mul_add(x_e14, grad_o_e14, s);
-                    s = V::mul_add(x_e13, grad_o_e13, s);
-                    s = V::mul_add(x_e12, grad_o_e12, s);
-                    s
-                },
-                V::mul(v99, V::sub(c1e0, v99)),
-            );
-            let v126 = V::mul(
-                v92,
-                V::mul(V::mul(V::mul(a2, v120), V::div(c5em1, v96)), V::div(c5em1, v95)),
-            );
-            let v127 = V::add(v126, v126);
-            let v128 = V::mul(x_e12, v127);
-            let v132 = V::mul(x_e13, v127);
-            let v136 = V::mul(x_e14, v127);
-            let v139 = V::mul(x_e23, v127);
-            let v143 = V::mul(x_e24, v127);
-            let v147 = V::mul(x_e34, v127);
+            let x_e14 = V::load(x.at(7usize, c));
+            let x_e23 = V::load(x.at(8usize, c));
+            let x_e24 = V::load(x.at(9usize, c));
+            let x_e34 = V::load(x.at(10usize, c));
+            v28 = V::mul_add(x_e13, x_e13, v28);
+            v28 = V::mul_add(x_e14, x_e14, v28);
+            let mut v41 = V::mul_sub(x_e23, x_e23, v28);
+            v41 = V::mul_add(x_e24, x_e24, v41);
+            v41 = V::mul_add(x_e34, x_e34, v41);
+            let v46 = V::sqrt(V::mul_add(v41, v41, c1em16));
+            let v47 = V::sqrt(v46);
+            let a2 = V::load(param0.at(2usize, c));
+            let v52 = V::sigmoid(V::mul_add(a2, v47, V::load(param1.at(2usize, c))));
             let x_e123 = V::load(x.at(11usize, c));
-            let x_e134 = V::load(x.at(13usize, c));
+            let mut v54 = V::mul(x_e123, x_e123);
             let x_e124 = V::load(x.at(12usize, c));
+            let x_e134 = V::load(x.at(13usize, c));
             let x_e234 = V::load(x.at(14usize, c));
-            let v161 = {
-                let mut s = V::mul(x_e123, x_e123);
-                s = V::mul_add(x_e124, x_e124, s);
-                s = V::mul_add(x_e134, x_e134, s);
-                s = V::neg_mul_add(x_e234, x_e234, s);
-                s
-            };
-            let a3 = V::load(param1.at(3usize, c));
-            let grad_o_e234 = V::load(grad_o.at(14usize, c));
-            let grad_o_e134 = V::load(grad_o.at(13usize, c));
-            let grad_o_e124 = V::load(grad_o.at(12usize, c));
-            let grad_o_e123 = V::load(grad_o.at(11usize, c));
-            let v177 = V::sqrt(V::mul_add(v161, v161, c1em16));
-            let v178 = V::sqrt(v177);
-            let v181 = V::sigmoid(V::mul_add(a3, v178, V::load(param0.at(3usize, c))));
-            let v184 = V::mul(
-                {
-                    let mut s = V::mul(x_e234, grad_o_e234);
-                    s = V::mul_add(x_e134, grad_o_e134, s);
-                    s = V::mul_add(x_e124, grad_o_e124, s);
-                    s = V::mul_add(x_e123, grad_o_e123, s);
-                    s
-                },
-                V::mul(v181, V::sub(c1e0, v181)),
-            );
-            let v190 = V::mul(
-                v161,
-                V::mul(
-                    V::mul(V::mul(a3, v184), V::div(c5em1, v178)),
-                    V::div(c5em1, v177),
-                ),
-            );
-            let v191 = V::add(v190, v190);
-            let v192 = V::mul(x_e123, v191);
-            let v196 = V::mul(x_e124, v191);
-            let v200 = V::mul(x_e134, v191);
-            let v205 = V::mul(x_e234, v191);
+            v54 = V::mul_add(x_e124, x_e124, v54);
+            v54 = V::mul_add(x_e134, x_e134, v54);
+            v54 = V::neg_mul_add(x_e234, x_e234, v54);
+            let v66 = V::sqrt(V::mul_add(v54, v54, c1em16));
+            let v67 = V::sqrt(v66);
+            let a3 = V::load(param0.at(3usize, c));
+            let v72 = V::sigmoid(V::mul_add(a3, v67, V::load(param1.at(3usize, c))));
             let x_e1234 = V::load(x.at(15usize, c));
-            let v209 = V::mul(x_e1234, x_e1234);
-            let a4 = V::load(param1.at(4usize, c));
+            let v74 = V::mul(x_e1234, x_e1234);
+            let v77 = V::sqrt(V::mul_add(v74, v74, c1em16));
+            let v78 = V::sqrt(v77);
+            let a4 = V::load(param0.at(4usize, c));
+            let v83 = V::sigmoid(V::mul_add(a4, v78, V::load(param1.at(4usize, c))));
             let grad_o_e1234 = V::load(grad_o.at(15usize, c));
-            let v216 = V::sqrt(V::mul_add(v209, v209, c1em16));
-            let v217 = V::sqrt(v216);
-            let v220 = V::sigmoid(V::mul_add(a4, v217, V::load(param0.at(4usize, c))));
-            let v223 = V::mul(
+            let grad_o_e234 = V::load(grad_o.at(14usize, c));
+            let mut v89 = V::mul(x_e234, grad_o_e234);
+            let grad_o_e134 = V::load(grad_o.at(13usize, c));
+            v89 = V::mul_add(x_e134, grad_o_e134, v89);
+            let grad_o_e124 = V::load(grad_o.at(12usize, c));
+            v89 = V::mul_add(x_e124, grad_o_e124, v89);
+            let grad_o_e123 = V::load(grad_o.at(11usize, c));
+            v89 = V::mul_add(x_e123, grad_o_e123, v89);
+            let grad_o_e34 = V::load(grad_o.at(10usize, c));
+            let mut v104 = V::mul(x_e34, grad_o_e34);
+            let grad_o_e24 = V::load(grad_o.at(9usize, c));
+            v104 = V::mul_add(x_e24, grad_o_e24, v104);
+            let grad_o_e23 = V::load(grad_o.at(8usize, c));
+            v104 = V::mul_add(x_e23, grad_o_e23, v104);
+            let grad_o_e14 = V::load(grad_o.at(7usize, c));
+            v104 = V::mul_add(x_e14, grad_o_e14, v104);
+            let grad_o_e13 = V::load(grad_o.at(6usize, c));
+            v104 = V::mul_add(x_e13, grad_o_e13, v104);
+            let grad_o_e12 = V::load(grad_o.at(5usize, c));
+            v104 = V::mul_add(x_e12, grad_o_e12, v104);
+            let grad_o_e4 = V::load(grad_o.at(4usize, c));
+            let mut v127 = V::mul(x_e4, grad_o_e4);
+            let grad_o_e3 = V::load(grad_o.at(3usize, c));
+            v127 = V::mul_add(x_e3, grad_o_e3, v127);
+            let grad_o_e2 = V::load(grad_o.at(2usize, c));
+            v127 = V::mul_add(x_e2, grad_o_e2, v127);
+            let grad_o_e1 = V::load(grad_o.at(1usize, c));
+            v127 = V::mul_add(x_e1, grad_o_e1, v127);
+            let grad_o_1 = V::load(grad_o.at(0usize, c));
+            let mut v141 = V::mul(v5, grad_o_1);
+            let v146 = V::mul(
                 V::mul(x_e1234, grad_o_e1234),
-                V::mul(v220, V::sub(c1e0, v220)),
+                V::mul(v83, V::sub(c1e0, v83)),
             );
-            let v229 = V::mul(
-                v209,
-                V::mul(
-                    V::mul(V::mul(a4, v223), V::div(c5em1, v217)),
-                    V::div(c5em1, v216),
-                ),
-            );
-            let v231 = V::mul(x_e1234, V::add(v229, v229));
-            // out0[0] = v5*grad_o_1 + a0*v12
-            V::store(V::mul_add(a0, v12, V::mul(v5, grad_o_1)), out0.at(0usize, c));
-            // out0[1] = v58 + v46*grad_o_e1 + v58
-            V::store(V::add(v58, V::mul_add(v46, grad_o_e1, v58)), out0.at(1usize, c));
-            // out0[2] = v46*grad_o_e2 - v63 - v63
-            V::store(V::sub(V::mul_sub(v46, grad_o_e2, v63), v63), out0.at(2usize, c));
-            // out0[3] = v46*grad_o_e3 - v67 - v67
-            V::store(V::sub(V::mul_sub(v46, grad_o_e3, v67), v67), out0.at(3usize, c));
-            // out0[4] = v46*grad_o_e4 - v71 - v71
-            V::store(V::sub(V::mul_sub(v46, grad_o_e4, v71), v71), out0.at(4usize, c));
-            // out0[5] = v99*grad_o_e12 - v128 - v128
+            // grad1[4] += x_e1234*grad_o_e1234*(v83*(1 - v83))
+            V::store(V::add(V::load(grad1.at(4usize, c)), v146), grad1.at(4usize, c));
+            // grad0[4] += v78*v146
             V::store(
-                V::sub(V::mul_sub(v99, grad_o_e12, v128), v128),
-                out0.at(5usize, c),
-            );
-            // out0[6] = v99*grad_o_e13 - v132 - v132
-            V::store(
-                V::sub(V::mul_sub(v99, grad_o_e13, v132), v132),
-                out0.at(6usize, c),
-            );
-            // out0[7] = v99*grad_o_e14 - v136 - v136
-            V::store(
-                V::sub(V::mul_sub(v99, grad_o_e14, v136), v136),
-                out0.at(7usize, c),
-            );
-            // out0[8] = v139 + v99*grad_o_e23 + v139
-            V::store(
-                V::add(v139, V::mul_add(v99, grad_o_e23, v139)),
-                out0.at(8usize, c),
-            );
-            // out0[9] = v143 + v99*grad_o_e24 + v143
-            V::store(
-                V::add(v143, V::mul_add(v99, grad_o_e24, v143)),
-                out0.at(9usize, c),
-            );
-            // out0[10] = v147 + v99*grad_o_e34 + v147
-            V::store(
-                V::add(v147, V::mul_add(v99, grad_o_e34, v147)),
-                out0.at(10usize, c),
-            );
-            // out0[11] = v192 + v181*grad_o_e123 + v192
-            V::store(
-                V::add(v192, V::mul_add(v181, grad_o_e123, v192)),
-                out0.at(11usize, c),
-            );
-            // out0[12] = v196 + v181*grad_o_e124 + v196
-            V::store(
-                V::add(v196, V::mul_add(v181, grad_o_e124, v196)),
-                out0.at(12usize, c),
-            );
-            // out0[13] = v200 + v181*grad_o_e134 + v200
-            V::store(
-                V::add(v200, V::mul_add(v181, grad_o_e134, v200)),
-                out0.at(13usize, c),
-            );
-            // out0[14] = v181*grad_o_e234 - v205 - v205
-            V::store(
-                V::sub(V::mul_sub(v181, grad_o_e234, v205), v205),
-                out0.at(14usize, c),
-            );
-            // out0[15] = v231 + v220*grad_o_e1234 + v231
-            V::store(
-                V::add(v231, V::mul_add(v220, grad_o_e1234, v231)),
-                out0.at(15usize, c),
-            );
-            // grad0[0] + = x_1*v12
-            V::store(
-                V::add(V::load(grad0.at(0usize, c)), V::mul(x_1, v12)),
-                grad0.at(0usize, c),
-            );
-            // grad0[1] + = v43*v49
-            V::store(
-                V::add(V::load(grad0.at(1usize, c)), V::mul(v43, v49)),
-                grad0.at(1usize, c),
-            );
-            // grad0[2] + = v96*v120
-            V::store(
-                V::add(V::load(grad0.at(2usize, c)), V::mul(v96, v120)),
-                grad0.at(2usize, c),
-            );
-            // grad0[3] + = v178*v184
-            V::store(
-                V::add(V::load(grad0.at(3usize, c)), V::mul(v178, v184)),
-                grad0.at(3usize, c),
-            );
-            // grad0[4] + = v217*v223
-            V::store(
-                V::add(V::load(grad0.at(4usize, c)), V::mul(v217, v223)),
+                V::add(V::load(grad0.at(4usize, c)), V::mul(v78, v146)),
                 grad0.at(4usize, c),
             );
-            // grad1[0] + = x_1*grad_o_1*(v5*(1 - v5))
-            V::store(V::add(V::load(grad1.at(0usize, c)), v12), grad1.at(0usize, c));
-            // grad1[1] + = (x_e4*grad_o_e4 + x_e3*grad_o_e3 + x_e2*grad_o_e2 + x_e1*grad_o_e1)*(v46*(1 - v46))
-            V::store(V::add(V::load(grad1.at(1usize, c)), v49), grad1.at(1usize, c));
-            // grad1[2] + = (x_e34*grad_o_e34 + x_e24*grad_o_e24 + x_e23*grad_o_e23 + x_e14*grad_o_e14 + x_e13*grad_o_e13 + x_e12*grad_o_e12)*(v99*(1 - v99))
-            V::store(V::add(V::load(grad1.at(2usize, c)), v120), grad1.at(2usize, c));
-            // grad1[3] + = (x_e234*grad_o_e234 + x_e134*grad_o_e134 + x_e124*grad_o_e124 + x_e123*grad_o_e123)*(v181*(1 - v181))
-            V::store(V::add(V::load(grad1.at(3usize, c)), v184), grad1.at(3usize, c));
-            // grad1[4] + = x_e1234*grad_o_e1234*(v220*(1 - v220))
-            V::store(V::add(V::load(grad1.at(4usize, c)), v223), grad1.at(4usize, c));
+            let v154 = V::mul(
+                v74,
+                V::mul(V::mul(V::mul(a4, v146), V::div(c5em1, v78)), V::div(c5em1, v77)),
+            );
+            let v156 = V::mul(x_e1234, V::add(v154, v154));
+            // out0[15] = v156 + v83*grad_o_e1234 + v156
+            V::store(
+                V::add(v156, V::mul_add(v83, grad_o_e1234, v156)),
+                out0.at(15usize, c),
+            );
+            let v161 = V::mul(v89, V::mul(v72, V::sub(c1e0, v72)));
+            // grad1[3] += (x_e234*grad_o_e234 + x_e134*grad_o_e134 + x_e124*grad_o_e124 + x_e123*grad_o_e123)*(v72*(1 - v72))
+            V::store(V::add(V::load(grad1.at(3usize, c)), v161), grad1.at(3usize, c));
+            // grad0[3] += v67*v161
+            V::store(
+                V::add(V::load(grad0.at(3usize, c)), V::mul(v67, v161)),
+                grad0.at(3usize, c),
+            );
+            let v168 = V::mul(
+                v54,
+                V::mul(V::mul(V::mul(a3, v161), V::div(c5em1, v67)), V::div(c5em1, v66)),
+            );
+            let v169 = V::add(v168, v168);
+            let v170 = V::mul(x_e234, v169);
+            // out0[14] = v72*grad_o_e234 - v170 - v170
+            V::store(
+                V::sub(V::mul_sub(v72, grad_o_e234, v170), v170),
+                out0.at(14usize, c),
+            );
+            let v173 = V::mul(x_e134, v169);
+            // out0[13] = v173 + v72*grad_o_e134 + v173
+            V::store(
+                V::add(v173, V::mul_add(v72, grad_o_e134, v173)),
+                out0.at(13usize, c),
+            );
+            let v176 = V::mul(x_e124, v169);
+            // out0[12] = v176 + v72*grad_o_e124 + v176
+            V::store(
+                V::add(v176, V::mul_add(v72, grad_o_e124, v176)),
+                out0.at(12usize, c),
+            );
+            let v179 = V::mul(x_e123, v169);
+            // out0[11] = v179 + v72*grad_o_e123 + v179
+            V::store(
+                V::add(v179, V::mul_add(v72, grad_o_e123, v179)),
+                out0.at(11usize, c),
+            );
+            let v184 = V::mul(v104, V::mul(v52, V::sub(c1e0, v52)));
+            // grad1[2] += (x_e34*grad_o_e34 + x_e24*grad_o_e24 + x_e23*grad_o_e23 + x_e14*grad_o_e14 + x_e13*grad_o_e13 + x_e12*grad_o_e12)*(v52*(1 - v52))
+            V::store(V::add(V::load(grad1.at(2usize, c)), v184), grad1.at(2usize, c));
+            // grad0[2] += v47*v184
+            V::store(
+                V::add(V::load(grad0.at(2usize, c)), V::mul(v47, v184)),
+                grad0.at(2usize, c),
+            );
+            let v191 = V::mul(
+                v41,
+                V::mul(V::mul(V::mul(a2, v184), V::div(c5em1, v47)), V::div(c5em1, v46)),
+            );
+            let v192 = V::add(v191, v191);
+            let v193 = V::mul(x_e34, v192);
+            // out0[10] = v193 + v52*grad_o_e34 + v193
+            V::store(
+                V::add(v193, V::mul_add(v52, grad_o_e34, v193)),
+                out0.at(10usize, c),
+            );
+            let v196 = V::mul(x_e24, v192);
+            // out0[9] = v196 + v52*grad_o_e24 + v196
+            V::store(
+                V::add(v196, V::mul_add(v52, grad_o_e24, v196)),
+                out0.at(9usize, c),
+            );
+            let v199 = V::mul(x_e23, v192);
+            // out0[8] = v199 + v52*grad_o_e23 + v199
+            V::store(
+                V::add(v199, V::mul_add(v52, grad_o_e23, v199)),
+                out0.at(8usize, c),
+            );
+            let v202 = V::mul(x_e14, v192);
+            // out0[7] = v52*grad_o_e14 - v202 - v202
+            V::store(
+                V::sub(V::mul_sub(v52, grad_o_e14, v202), v202),
+                out0.at(7usize, c),
+            );
+            let v205 = V::mul(x_e13, v192);
+            // out0[6] = v52*grad_o_e13 - v205 - v205
+            V::store(
+                V::sub(V::mul_sub(v52, grad_o_e13, v205), v205),
+                out0.at(6usize, c),
+            );
+            let v208 = V::mul(x_e12, v192);
+            // out0[5] = v52*grad_o_e12 - v208 - v208
+            V::store(
+                V::sub(V::mul_sub(v52, grad_o_e12, v208), v208),
+                out0.at(5usize, c),
+            );
+            let v213 = V::mul(v127, V::mul(v26, V::sub(c1e0, v26)));
+            // grad1[1] += (x_e4*grad_o_e4 + x_e3*grad_o_e3 + x_e2*grad_o_e2 + x_e1*grad_o_e1)*(v26*(1 - v26))
+            V::store(V::add(V::load(grad1.at(1usize, c)), v213), grad1.at(1usize, c));
+            // grad0[1] += v21*v213
+            V::store(
+                V::add(V::load(grad0.at(1usize, c)), V::mul(v21, v213)),
+                grad0.at(1usize, c),
+            );
+            let v220 = V::mul(
+                v7,
+                V::mul(V::mul(V::mul(a1, v213), V::div(c5em1, v21)), V::div(c5em1, v20)),
+            );
+            let v221 = V::add(v220, v220);
+            let v222 = V::mul(x_e4, v221);
+            // out0[4] = v26*grad_o_e4 - v222 - v222
+            V::store(V::sub(V::mul_sub(v26, grad_o_e4, v222), v222), out0.at(4usize, c));
+            let v225 = V::mul(x_e3, v221);
+            // out0[3] = v26*grad_o_e3 - v225 - v225
+            V::store(V::sub(V::mul_sub(v26, grad_o_e3, v225), v225), out0.at(3usize, c));
+            let v228 = V::mul(x_e2, v221);
+            // out0[2] = v26*grad_o_e2 - v228 - v228
+            V::store(V::sub(V::mul_sub(v26, grad_o_e2, v228), v228), out0.at(2usize, c));
+            let v231 = V::mul(x_e1, v221);
+            // out0[1] = v231 + v26*grad_o_e1 + v231
+            V::store(V::add(v231, V::mul_add(v26, grad_o_e1, v231)), out0.at(1usize, c));
+            let v236 = V::mul(V::mul(x_1, grad_o_1), V::mul(v5, V::sub(c1e0, v5)));
+            // grad1[0] += x_1*grad_o_1*(v5*(1 - v5))
+            V::store(V::add(V::load(grad1.at(0usize, c)), v236), grad1.at(0usize, c));
+            // grad0[0] += x_1*v236
+            V::store(
+                V::add(V::load(grad0.at(0usize, c)), V::mul(x_1, v236)),
+                grad0.at(0usize, c),
+            );
+            v141 = V::mul_add(a0, v236, v141);
+            // out0[0] = v5*grad_o_1 + a0*v236
+            V::store(v141, out0.at(0usize, c));
         }
     }
 }
@@ -448,7 +402,7 @@ pub(super) static MV_SILU_NORM_PROGRAM_0: Program = Program {
                 stage: &super::mv_silu_norm::MV_SILU_NORM_0,
                 inputs: &[Slot::External(0usize)],
                 outputs: &[Slot::External(0usize)],
-                params: &[1usize, 0],
+                params: &[0usize, 1],
                 param_grads: &[],
                 rows: &[],
                 row_sums: &[],
@@ -464,7 +418,7 @@ pub(super) static MV_SILU_NORM_PROGRAM_0: Program = Program {
                 stage: &super::mv_silu_norm::MV_SILU_NORM_1,
                 inputs: &[Slot::External(0usize), Slot::External(1usize)],
                 outputs: &[Slot::External(0usize)],
-                params: &[1usize, 0],
+                params: &[0usize, 1],
                 param_grads: &[0usize, 1],
                 rows: &[],
                 row_sums: &[],

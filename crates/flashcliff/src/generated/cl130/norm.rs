@@ -17,62 +17,42 @@ unsafe fn norm_0<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let c1em16 = V::from_f64(0.0000000000000001f64);
         for group in 0..args.groups {
             let c = group * V::LANES;
-            let x_e134 = V::load(x.at(13usize, c));
-            let x_e123 = V::load(x.at(11usize, c));
-            let x_e124 = V::load(x.at(12usize, c));
-            let x_e234 = V::load(x.at(14usize, c));
-            let x_e34 = V::load(x.at(10usize, c));
-            let x_e24 = V::load(x.at(9usize, c));
-            let x_e23 = V::load(x.at(8usize, c));
-            let x_e14 = V::load(x.at(7usize, c));
-            let x_e12 = V::load(x.at(5usize, c));
-            let x_e13 = V::load(x.at(6usize, c));
+            x.prefetch::<16usize>(c);
             let x_1 = V::load(x.at(0usize, c));
             let x_e1 = V::load(x.at(1usize, c));
+            let mut v3 = V::mul(x_e1, x_e1);
             let x_e2 = V::load(x.at(2usize, c));
             let x_e3 = V::load(x.at(3usize, c));
             let x_e4 = V::load(x.at(4usize, c));
+            v3 = V::neg_mul_add(x_e2, x_e2, v3);
+            v3 = V::neg_mul_add(x_e3, x_e3, v3);
+            v3 = V::neg_mul_add(x_e4, x_e4, v3);
+            let x_e12 = V::load(x.at(5usize, c));
+            let mut v14 = V::mul(x_e12, x_e12);
+            let x_e13 = V::load(x.at(6usize, c));
+            let x_e14 = V::load(x.at(7usize, c));
+            let x_e23 = V::load(x.at(8usize, c));
+            let x_e24 = V::load(x.at(9usize, c));
+            let x_e34 = V::load(x.at(10usize, c));
+            v14 = V::mul_add(x_e13, x_e13, v14);
+            v14 = V::mul_add(x_e14, x_e14, v14);
+            let mut v27 = V::mul_sub(x_e23, x_e23, v14);
+            v27 = V::mul_add(x_e24, x_e24, v27);
+            v27 = V::mul_add(x_e34, x_e34, v27);
+            let x_e123 = V::load(x.at(11usize, c));
+            let mut v31 = V::mul(x_e123, x_e123);
+            let x_e124 = V::load(x.at(12usize, c));
+            let x_e134 = V::load(x.at(13usize, c));
+            let x_e234 = V::load(x.at(14usize, c));
+            v31 = V::mul_add(x_e124, x_e124, v31);
+            v31 = V::mul_add(x_e134, x_e134, v31);
+            v31 = V::neg_mul_add(x_e234, x_e234, v31);
             let x_e1234 = V::load(x.at(15usize, c));
-            let v46 = V::neg_mul_add(
-                x_e1234,
-                x_e1234,
-                V::add(
-                    {
-                        let mut s = V::mul(x_e123, x_e123);
-                        s = V::mul_add(x_e124, x_e124, s);
-                        s = V::mul_add(x_e134, x_e134, s);
-                        s = V::neg_mul_add(x_e234, x_e234, s);
-                        s
-                    },
-                    V::add(
-                        {
-                            let mut s = V::mul_sub(
-                                x_e23,
-                                x_e23,
-                                {
-                                    let mut s = V::mul(x_e12, x_e12);
-                                    s = V::mul_add(x_e13, x_e13, s);
-                                    s = V::mul_add(x_e14, x_e14, s);
-                                    s
-                                },
-                            );
-                            s = V::mul_add(x_e24, x_e24, s);
-                            s = V::mul_add(x_e34, x_e34, s);
-                            s
-                        },
-                        {
-                            let mut s = V::mul(x_e1, x_e1);
-                            s = V::neg_mul_add(x_e2, x_e2, s);
-                            s = V::neg_mul_add(x_e3, x_e3, s);
-                            s = V::neg_mul_add(x_e4, x_e4, s);
-                            s = V::mul_add(x_1, x_1, s);
-                            s
-                        },
-                    ),
-                ),
-            );
+            v3 = V::mul_add(x_1, x_1, v3);
+            let mut v45 = V::add(v31, V::add(v27, v3));
+            v45 = V::neg_mul_add(x_e1234, x_e1234, v45);
             // out0[0] = sqrt(sqrt(v46*v46 + 0.0000000000000001))
-            V::store(V::sqrt(V::sqrt(V::mul_add(v46, v46, c1em16))), out0.at(0usize, c));
+            V::store(V::sqrt(V::sqrt(V::mul_add(v45, v45, c1em16))), out0.at(0usize, c));
         }
     }
 }
@@ -87,121 +67,102 @@ unsafe fn norm_1<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let x = args.inputs[0];
         let grad_o = args.inputs[1];
         let out0 = args.outputs[0];
-        let c5em1 = V::from_f64(0.5f64);
         let c1em16 = V::from_f64(0.0000000000000001f64);
+        let c5em1 = V::from_f64(0.5f64);
         for group in 0..args.groups {
             let c = group * V::LANES;
+            x.prefetch::<16usize>(c);
+            grad_o.prefetch::<1usize>(c);
             let x_1 = V::load(x.at(0usize, c));
-            let x_e134 = V::load(x.at(13usize, c));
-            let x_e123 = V::load(x.at(11usize, c));
-            let x_e124 = V::load(x.at(12usize, c));
-            let x_e234 = V::load(x.at(14usize, c));
-            let x_e34 = V::load(x.at(10usize, c));
-            let x_e24 = V::load(x.at(9usize, c));
-            let x_e23 = V::load(x.at(8usize, c));
-            let x_e14 = V::load(x.at(7usize, c));
-            let x_e12 = V::load(x.at(5usize, c));
-            let x_e13 = V::load(x.at(6usize, c));
             let x_e1 = V::load(x.at(1usize, c));
+            let mut v3 = V::mul(x_e1, x_e1);
             let x_e2 = V::load(x.at(2usize, c));
             let x_e3 = V::load(x.at(3usize, c));
             let x_e4 = V::load(x.at(4usize, c));
+            v3 = V::neg_mul_add(x_e2, x_e2, v3);
+            v3 = V::neg_mul_add(x_e3, x_e3, v3);
+            v3 = V::neg_mul_add(x_e4, x_e4, v3);
+            let x_e12 = V::load(x.at(5usize, c));
+            let mut v14 = V::mul(x_e12, x_e12);
+            let x_e13 = V::load(x.at(6usize, c));
+            let x_e14 = V::load(x.at(7usize, c));
+            let x_e23 = V::load(x.at(8usize, c));
+            let x_e24 = V::load(x.at(9usize, c));
+            let x_e34 = V::load(x.at(10usize, c));
+            v14 = V::mul_add(x_e13, x_e13, v14);
+            v14 = V::mul_add(x_e14, x_e14, v14);
+            let mut v27 = V::mul_sub(x_e23, x_e23, v14);
+            v27 = V::mul_add(x_e24, x_e24, v27);
+            v27 = V::mul_add(x_e34, x_e34, v27);
+            let x_e123 = V::load(x.at(11usize, c));
+            let mut v31 = V::mul(x_e123, x_e123);
+            let x_e124 = V::load(x.at(12usize, c));
+            let x_e134 = V::load(x.at(13usize, c));
+            let x_e234 = V::load(x.at(14usize, c));
+            v31 = V::mul_add(x_e124, x_e124, v31);
+            v31 = V::mul_add(x_e134, x_e134, v31);
+            v31 = V::neg_mul_add(x_e234, x_e234, v31);
             let x_e1234 = V::load(x.at(15usize, c));
-            let v46 = V::neg_mul_add(
-                x_e1234,
-                x_e1234,
-                V::add(
-                    {
-                        let mut s = V::mul(x_e123, x_e123);
-                        s = V::mul_add(x_e124, x_e124, s);
-                        s = V::mul_add(x_e134, x_e134, s);
-                        s = V::neg_mul_add(x_e234, x_e234, s);
-                        s
-                    },
-                    V::add(
-                        {
-                            let mut s = V::mul_sub(
-                                x_e23,
-                                x_e23,
-                                {
-                                    let mut s = V::mul(x_e12, x_e12);
-                                    s = V::mul_add(x_e13, x_e13, s);
-                                    s = V::mul_add(x_e14, x_e14, s);
-                                    s
-                                },
-                            );
-                            s = V::mul_add(x_e24, x_e24, s);
-                            s = V::mul_add(x_e34, x_e34, s);
-                            s
-                        },
-                        {
-                            let mut s = V::mul(x_e1, x_e1);
-                            s = V::neg_mul_add(x_e2, x_e2, s);
-                            s = V::neg_mul_add(x_e3, x_e3, s);
-                            s = V::neg_mul_add(x_e4, x_e4, s);
-                            s = V::mul_add(x_1, x_1, s);
-                            s
-                        },
-                    ),
-                ),
-            );
-            let v52 = V::sqrt(V::mul_add(v46, v46, c1em16));
+            v3 = V::mul_add(x_1, x_1, v3);
+            let mut v45 = V::add(v31, V::add(v27, v3));
+            v45 = V::neg_mul_add(x_e1234, x_e1234, v45);
+            let v50 = V::sqrt(V::mul_add(v45, v45, c1em16));
             let v58 = V::mul(
-                v46,
+                v45,
                 V::mul(
-                    V::mul(V::load(grad_o.at(0usize, c)), V::div(c5em1, V::sqrt(v52))),
-                    V::div(c5em1, v52),
+                    V::mul(V::load(grad_o.at(0usize, c)), V::div(c5em1, V::sqrt(v50))),
+                    V::div(c5em1, v50),
                 ),
             );
             let v59 = V::add(v58, v58);
-            let v60 = V::mul(x_1, v59);
-            let v62 = V::mul(x_e1, v59);
-            let v64 = V::mul(x_e2, v59);
-            let v67 = V::mul(x_e3, v59);
-            let v70 = V::mul(x_e4, v59);
-            let v73 = V::mul(x_e12, v59);
-            let v76 = V::mul(x_e13, v59);
-            let v79 = V::mul(x_e14, v59);
-            let v82 = V::mul(x_e23, v59);
-            let v84 = V::mul(x_e24, v59);
-            let v86 = V::mul(x_e34, v59);
-            let v88 = V::mul(x_e123, v59);
-            let v90 = V::mul(x_e124, v59);
-            let v92 = V::mul(x_e134, v59);
-            let v94 = V::mul(x_e234, v59);
-            let v97 = V::mul(x_e1234, v59);
-            // out0[0] = v60 + v60
-            V::store(V::add(v60, v60), out0.at(0usize, c));
-            // out0[1] = v62 + v62
-            V::store(V::add(v62, v62), out0.at(1usize, c));
-            // out0[2] = -(v64 + v64)
-            V::store(V::neg(V::add(v64, v64)), out0.at(2usize, c));
-            // out0[3] = -(v67 + v67)
-            V::store(V::neg(V::add(v67, v67)), out0.at(3usize, c));
-            // out0[4] = -(v70 + v70)
-            V::store(V::neg(V::add(v70, v70)), out0.at(4usize, c));
-            // out0[5] = -(v73 + v73)
-            V::store(V::neg(V::add(v73, v73)), out0.at(5usize, c));
-            // out0[6] = -(v76 + v76)
-            V::store(V::neg(V::add(v76, v76)), out0.at(6usize, c));
-            // out0[7] = -(v79 + v79)
-            V::store(V::neg(V::add(v79, v79)), out0.at(7usize, c));
-            // out0[8] = v82 + v82
-            V::store(V::add(v82, v82), out0.at(8usize, c));
-            // out0[9] = v84 + v84
-            V::store(V::add(v84, v84), out0.at(9usize, c));
-            // out0[10] = v86 + v86
-            V::store(V::add(v86, v86), out0.at(10usize, c));
-            // out0[11] = v88 + v88
-            V::store(V::add(v88, v88), out0.at(11usize, c));
-            // out0[12] = v90 + v90
-            V::store(V::add(v90, v90), out0.at(12usize, c));
-            // out0[13] = v92 + v92
-            V::store(V::add(v92, v92), out0.at(13usize, c));
-            // out0[14] = -(v94 + v94)
-            V::store(V::neg(V::add(v94, v94)), out0.at(14usize, c));
-            // out0[15] = -(v97 + v97)
-            V::store(V::neg(V::add(v97, v97)), out0.at(15usize, c));
+            let v60 = V::mul(x_e1234, v59);
+            // out0[15] = -(v60 + v60)
+            V::store(V::neg(V::add(v60, v60)), out0.at(15usize, c));
+            let v63 = V::mul(x_e234, v59);
+            // out0[14] = -(v63 + v63)
+            V::store(V::neg(V::add(v63, v63)), out0.at(14usize, c));
+            let v66 = V::mul(x_e134, v59);
+            // out0[13] = v66 + v66
+            V::store(V::add(v66, v66), out0.at(13usize, c));
+            let v68 = V::mul(x_e124, v59);
+            // out0[12] = v68 + v68
+            V::store(V::add(v68, v68), out0.at(12usize, c));
+            let v70 = V::mul(x_e123, v59);
+            // out0[11] = v70 + v70
+            V::store(V::add(v70, v70), out0.at(11usize, c));
+            let v72 = V::mul(x_e34, v59);
+            // out0[10] = v72 + v72
+            V::store(V::add(v72, v72), out0.at(10usize, c));
+            let v74 = V::mul(x_e24, v59);
+            // out0[9] = v74 + v74
+            V::store(V::add(v74, v74), out0.at(9usize, c));
+            let v76 = V::mul(x_e23, v59);
+            // out0[8] = v76 + v76
+            V::store(V::add(v76, v76), out0.at(8usize, c));
+            let v78 = V::mul(x_e14, v59);
+            // out0[7] = -(v78 + v78)
+            V::store(V::neg(V::add(v78, v78)), out0.at(7usize, c));
+            let v81 = V::mul(x_e13, v59);
+            // out0[6] = -(v81 + v81)
+            V::store(V::neg(V::add(v81, v81)), out0.at(6usize, c));
+            let v84 = V::mul(x_e12, v59);
+            // out0[5] = -(v84 + v84)
+            V::store(V::neg(V::add(v84, v84)), out0.at(5usize, c));
+            let v87 = V::mul(x_e4, v59);
+            // out0[4] = -(v87 + v87)
+            V::store(V::neg(V::add(v87, v87)), out0.at(4usize, c));
+            let v90 = V::mul(x_e3, v59);
+            // out0[3] = -(v90 + v90)
+            V::store(V::neg(V::add(v90, v90)), out0.at(3usize, c));
+            let v93 = V::mul(x_e2, v59);
+            // out0[2] = -(v93 + v93)
+            V::store(V::neg(V::add(v93, v93)), out0.at(2usize, c));
+            let v96 = V::mul(x_e1, v59);
+            // out0[1] = v96 + v96
+            V::store(V::add(v96, v96), out0.at(1usize, c));
+            let v98 = V::mul(x_1, v59);
+            // out0[0] = v98 + v98
+            V::store(V::add(v98, v98), out0.at(0usize, c));
         }
     }
 }

@@ -5,19 +5,22 @@
 
 #[allow(unused_imports, reason = "not every operator needs all of them")]
 use crate::kernel::generated_prelude::*;
-/// From `f`, `x`, `y` to `o`: o = f <<x>_0 <y>_0>_0.
+/// From `x`, `y`, `f` to `o`: o = f <<x>_0 <y>_0>_0.
 ///
 /// From `path_product` of Cl(1,3,0).
 #[inline(always)]
 unsafe fn path_product_0<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
     // SAFETY: the caller keeps the contract of `StageArgs`; the tier runs on this CPU.
     unsafe {
-        let f = args.inputs[0];
-        let x = args.inputs[1];
-        let y = args.inputs[2];
+        let x = args.inputs[0];
+        let y = args.inputs[1];
+        let f = args.inputs[2];
         let out0 = args.outputs[0];
         for group in 0..args.groups {
             let c = group * V::LANES;
+            x.prefetch::<1usize>(c);
+            y.prefetch::<1usize>(c);
+            f.prefetch::<1usize>(c);
             // out0[0] = f_1*x_1*y_1
             V::store(
                 V::mul(
@@ -30,26 +33,30 @@ unsafe fn path_product_0<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
     }
 }
 pub(super) static PATH_PRODUCT_0: Stage = stage!(path_product_0);
-/// From `y`, `f`, `grad_o`, `x` to `grad_x`, `grad_y`: adjoint of o = f <<x>_0 <y>_0>_0.
+/// From `f`, `grad_o`, `y`, `x` to `grad_x`, `grad_y`: adjoint of o = f <<x>_0 <y>_0>_0.
 ///
 /// From `path_product_grad` of Cl(1,3,0).
 #[inline(always)]
 unsafe fn path_product_1<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
     // SAFETY: the caller keeps the contract of `StageArgs`; the tier runs on this CPU.
     unsafe {
-        let y = args.inputs[0];
-        let f = args.inputs[1];
-        let grad_o = args.inputs[2];
+        let f = args.inputs[0];
+        let grad_o = args.inputs[1];
+        let y = args.inputs[2];
         let x = args.inputs[3];
         let out0 = args.outputs[0];
         let out1 = args.outputs[1];
         for group in 0..args.groups {
             let c = group * V::LANES;
-            let v3 = V::mul(V::load(f.at(0usize, c)), V::load(grad_o.at(0usize, c)));
-            // out0[0] = y_1*v3
-            V::store(V::mul(V::load(y.at(0usize, c)), v3), out0.at(0usize, c));
-            // out1[0] = x_1*v3
-            V::store(V::mul(V::load(x.at(0usize, c)), v3), out1.at(0usize, c));
+            f.prefetch::<1usize>(c);
+            grad_o.prefetch::<1usize>(c);
+            y.prefetch::<1usize>(c);
+            x.prefetch::<1usize>(c);
+            let v2 = V::mul(V::load(f.at(0usize, c)), V::load(grad_o.at(0usize, c)));
+            // out0[0] = y_1*v2
+            V::store(V::mul(V::load(y.at(0usize, c)), v2), out0.at(0usize, c));
+            // out1[0] = x_1*v2
+            V::store(V::mul(V::load(x.at(0usize, c)), v2), out1.at(0usize, c));
         }
     }
 }
@@ -67,6 +74,9 @@ unsafe fn path_product_2<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let out0 = args.outputs[0];
         for group in 0..args.groups {
             let c = group * V::LANES;
+            x.prefetch::<1usize>(c);
+            y.prefetch::<1usize>(c);
+            grad_o.prefetch::<1usize>(c);
             // out0[0] = x_1*y_1*grad_o_1
             V::store(
                 V::mul(
@@ -100,9 +110,9 @@ pub(super) static PATH_PRODUCT_PROGRAM_0: Program = Program {
             StageCall {
                 stage: &super::path_product::PATH_PRODUCT_0,
                 inputs: &[
-                    Slot::External(2usize),
                     Slot::External(0usize),
                     Slot::External(1usize),
+                    Slot::External(2usize),
                 ],
                 outputs: &[Slot::External(0usize)],
                 params: &[],
@@ -120,9 +130,9 @@ pub(super) static PATH_PRODUCT_PROGRAM_0: Program = Program {
             StageCall {
                 stage: &super::path_product::PATH_PRODUCT_1,
                 inputs: &[
-                    Slot::External(1usize),
                     Slot::External(2usize),
                     Slot::External(3usize),
+                    Slot::External(1usize),
                     Slot::External(0usize),
                 ],
                 outputs: &[Slot::External(0usize), Slot::External(1usize)],
@@ -148,21 +158,24 @@ pub(super) static PATH_PRODUCT_PROGRAM_0: Program = Program {
     },
     flops: [2usize, 5],
 };
-/// From `f`, `x`, `y` to `o`: o = f <<x>_0 <y>_1>_1.
+/// From `x`, `y`, `f` to `o`: o = f <<x>_0 <y>_1>_1.
 ///
 /// From `path_product` of Cl(1,3,0).
 #[inline(always)]
 unsafe fn path_product_3<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
     // SAFETY: the caller keeps the contract of `StageArgs`; the tier runs on this CPU.
     unsafe {
-        let f = args.inputs[0];
-        let x = args.inputs[1];
-        let y = args.inputs[2];
+        let x = args.inputs[0];
+        let y = args.inputs[1];
+        let f = args.inputs[2];
         let out0 = args.outputs[0];
         for group in 0..args.groups {
             let c = group * V::LANES;
-            let f_1 = V::load(f.at(0usize, c));
+            x.prefetch::<1usize>(c);
+            y.prefetch::<4usize>(c);
+            f.prefetch::<1usize>(c);
             let x_1 = V::load(x.at(0usize, c));
+            let f_1 = V::load(f.at(0usize, c));
             // out0[0] = f_1*x_1*y_e1
             V::store(
                 V::mul(f_1, V::mul(x_1, V::load(y.at(0usize, c)))),
@@ -187,46 +200,45 @@ unsafe fn path_product_3<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
     }
 }
 pub(super) static PATH_PRODUCT_3: Stage = stage!(path_product_3);
-/// From `y`, `f`, `grad_o`, `x` to `grad_x`, `grad_y`: adjoint of o = f <<x>_0 <y>_1>_1.
+/// From `f`, `grad_o`, `y`, `x` to `grad_x`, `grad_y`: adjoint of o = f <<x>_0 <y>_1>_1.
 ///
 /// From `path_product_grad` of Cl(1,3,0).
 #[inline(always)]
 unsafe fn path_product_4<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
     // SAFETY: the caller keeps the contract of `StageArgs`; the tier runs on this CPU.
     unsafe {
-        let y = args.inputs[0];
-        let f = args.inputs[1];
-        let grad_o = args.inputs[2];
+        let f = args.inputs[0];
+        let grad_o = args.inputs[1];
+        let y = args.inputs[2];
         let x = args.inputs[3];
         let out0 = args.outputs[0];
         let out1 = args.outputs[1];
         for group in 0..args.groups {
             let c = group * V::LANES;
+            f.prefetch::<1usize>(c);
+            grad_o.prefetch::<4usize>(c);
+            y.prefetch::<4usize>(c);
+            x.prefetch::<1usize>(c);
             let f_1 = V::load(f.at(0usize, c));
-            let v3 = V::mul(f_1, V::load(grad_o.at(3usize, c)));
-            let v7 = V::mul(f_1, V::load(grad_o.at(2usize, c)));
-            let v12 = V::mul(f_1, V::load(grad_o.at(1usize, c)));
-            let v17 = V::mul(f_1, V::load(grad_o.at(0usize, c)));
+            let v2 = V::mul(f_1, V::load(grad_o.at(3usize, c)));
+            let v4 = V::mul(f_1, V::load(grad_o.at(2usize, c)));
+            let v6 = V::mul(f_1, V::load(grad_o.at(1usize, c)));
+            let v8 = V::mul(f_1, V::load(grad_o.at(0usize, c)));
+            let mut v10 = V::mul(V::load(y.at(3usize, c)), v2);
             let x_1 = V::load(x.at(0usize, c));
-            // out0[0] = y_e4*v3 + y_e3*v7 + y_e2*v12 + y_e1*v17
-            V::store(
-                {
-                    let mut s = V::mul(V::load(y.at(3usize, c)), v3);
-                    s = V::mul_add(V::load(y.at(2usize, c)), v7, s);
-                    s = V::mul_add(V::load(y.at(1usize, c)), v12, s);
-                    s = V::mul_add(V::load(y.at(0usize, c)), v17, s);
-                    s
-                },
-                out0.at(0usize, c),
-            );
-            // out1[0] = x_1*v17
-            V::store(V::mul(x_1, v17), out1.at(0usize, c));
-            // out1[1] = x_1*v12
-            V::store(V::mul(x_1, v12), out1.at(1usize, c));
-            // out1[2] = x_1*v7
-            V::store(V::mul(x_1, v7), out1.at(2usize, c));
-            // out1[3] = x_1*v3
-            V::store(V::mul(x_1, v3), out1.at(3usize, c));
+            // out1[3] = x_1*v2
+            V::store(V::mul(x_1, v2), out1.at(3usize, c));
+            // out1[2] = x_1*v4
+            V::store(V::mul(x_1, v4), out1.at(2usize, c));
+            v10 = V::mul_add(V::load(y.at(2usize, c)), v4, v10);
+            // out1[1] = x_1*v6
+            V::store(V::mul(x_1, v6), out1.at(1usize, c));
+            v10 = V::mul_add(V::load(y.at(1usize, c)), v6, v10);
+            // out1[0] = x_1*v8
+            V::store(V::mul(x_1, v8), out1.at(0usize, c));
+            v10 = V::mul_add(V::load(y.at(0usize, c)), v8, v10);
+            // out0[0] = y_e4*v2 + y_e3*v4 + y_e2*v6 + y_e1*v8
+            V::store(v10, out0.at(0usize, c));
         }
     }
 }
@@ -244,33 +256,31 @@ unsafe fn path_product_5<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let out0 = args.outputs[0];
         for group in 0..args.groups {
             let c = group * V::LANES;
+            x.prefetch::<1usize>(c);
+            y.prefetch::<4usize>(c);
+            grad_o.prefetch::<4usize>(c);
             let x_1 = V::load(x.at(0usize, c));
-            // out0[0] = x_1*y_e4*grad_o_e4 + x_1*y_e3*grad_o_e3 + x_1*y_e2*grad_o_e2 + x_1*y_e1*grad_o_e1
-            V::store(
-                {
-                    let mut s = V::mul(
-                        V::mul(x_1, V::load(y.at(3usize, c))),
-                        V::load(grad_o.at(3usize, c)),
-                    );
-                    s = V::mul_add(
-                        V::mul(x_1, V::load(y.at(2usize, c))),
-                        V::load(grad_o.at(2usize, c)),
-                        s,
-                    );
-                    s = V::mul_add(
-                        V::mul(x_1, V::load(y.at(1usize, c))),
-                        V::load(grad_o.at(1usize, c)),
-                        s,
-                    );
-                    s = V::mul_add(
-                        V::mul(x_1, V::load(y.at(0usize, c))),
-                        V::load(grad_o.at(0usize, c)),
-                        s,
-                    );
-                    s
-                },
-                out0.at(0usize, c),
+            let mut v10 = V::mul(
+                V::mul(x_1, V::load(y.at(3usize, c))),
+                V::load(grad_o.at(3usize, c)),
             );
+            v10 = V::mul_add(
+                V::mul(x_1, V::load(y.at(2usize, c))),
+                V::load(grad_o.at(2usize, c)),
+                v10,
+            );
+            v10 = V::mul_add(
+                V::mul(x_1, V::load(y.at(1usize, c))),
+                V::load(grad_o.at(1usize, c)),
+                v10,
+            );
+            v10 = V::mul_add(
+                V::mul(x_1, V::load(y.at(0usize, c))),
+                V::load(grad_o.at(0usize, c)),
+                v10,
+            );
+            // out0[0] = x_1*y_e4*grad_o_e4 + x_1*y_e3*grad_o_e3 + x_1*y_e2*grad_o_e2 + x_1*y_e1*grad_o_e1
+            V::store(v10, out0.at(0usize, c));
         }
     }
 }
@@ -296,9 +306,9 @@ pub(super) static PATH_PRODUCT_PROGRAM_1: Program = Program {
             StageCall {
                 stage: &super::path_product::PATH_PRODUCT_3,
                 inputs: &[
-                    Slot::External(2usize),
                     Slot::External(0usize),
                     Slot::External(1usize),
+                    Slot::External(2usize),
                 ],
                 outputs: &[Slot::External(0usize)],
                 params: &[],
@@ -316,9 +326,9 @@ pub(super) static PATH_PRODUCT_PROGRAM_1: Program = Program {
             StageCall {
                 stage: &super::path_product::PATH_PRODUCT_4,
                 inputs: &[
-                    Slot::External(1usize),
                     Slot::External(2usize),
                     Slot::External(3usize),
+                    Slot::External(1usize),
                     Slot::External(0usize),
                 ],
                 outputs: &[Slot::External(0usize), Slot::External(1usize)],
@@ -344,21 +354,24 @@ pub(super) static PATH_PRODUCT_PROGRAM_1: Program = Program {
     },
     flops: [8usize, 26],
 };
-/// From `f`, `x`, `y` to `o`: o = f <<x>_0 <y>_2>_2.
+/// From `x`, `y`, `f` to `o`: o = f <<x>_0 <y>_2>_2.
 ///
 /// From `path_product` of Cl(1,3,0).
 #[inline(always)]
 unsafe fn path_product_6<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
     // SAFETY: the caller keeps the contract of `StageArgs`; the tier runs on this CPU.
     unsafe {
-        let f = args.inputs[0];
-        let x = args.inputs[1];
-        let y = args.inputs[2];
+        let x = args.inputs[0];
+        let y = args.inputs[1];
+        let f = args.inputs[2];
         let out0 = args.outputs[0];
         for group in 0..args.groups {
             let c = group * V::LANES;
-            let f_1 = V::load(f.at(0usize, c));
+            x.prefetch::<1usize>(c);
+            y.prefetch::<6usize>(c);
+            f.prefetch::<1usize>(c);
             let x_1 = V::load(x.at(0usize, c));
+            let f_1 = V::load(f.at(0usize, c));
             // out0[0] = f_1*x_1*y_e12
             V::store(
                 V::mul(f_1, V::mul(x_1, V::load(y.at(0usize, c)))),
@@ -393,54 +406,53 @@ unsafe fn path_product_6<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
     }
 }
 pub(super) static PATH_PRODUCT_6: Stage = stage!(path_product_6);
-/// From `y`, `f`, `grad_o`, `x` to `grad_x`, `grad_y`: adjoint of o = f <<x>_0 <y>_2>_2.
+/// From `f`, `grad_o`, `y`, `x` to `grad_x`, `grad_y`: adjoint of o = f <<x>_0 <y>_2>_2.
 ///
 /// From `path_product_grad` of Cl(1,3,0).
 #[inline(always)]
 unsafe fn path_product_7<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
     // SAFETY: the caller keeps the contract of `StageArgs`; the tier runs on this CPU.
     unsafe {
-        let y = args.inputs[0];
-        let f = args.inputs[1];
-        let grad_o = args.inputs[2];
+        let f = args.inputs[0];
+        let grad_o = args.inputs[1];
+        let y = args.inputs[2];
         let x = args.inputs[3];
         let out0 = args.outputs[0];
         let out1 = args.outputs[1];
         for group in 0..args.groups {
             let c = group * V::LANES;
+            f.prefetch::<1usize>(c);
+            grad_o.prefetch::<6usize>(c);
+            y.prefetch::<6usize>(c);
+            x.prefetch::<1usize>(c);
             let f_1 = V::load(f.at(0usize, c));
-            let v3 = V::mul(f_1, V::load(grad_o.at(5usize, c)));
-            let v7 = V::mul(f_1, V::load(grad_o.at(4usize, c)));
-            let v12 = V::mul(f_1, V::load(grad_o.at(3usize, c)));
-            let v17 = V::mul(f_1, V::load(grad_o.at(2usize, c)));
-            let v22 = V::mul(f_1, V::load(grad_o.at(1usize, c)));
-            let v27 = V::mul(f_1, V::load(grad_o.at(0usize, c)));
+            let v2 = V::mul(f_1, V::load(grad_o.at(5usize, c)));
+            let v4 = V::mul(f_1, V::load(grad_o.at(4usize, c)));
+            let v6 = V::mul(f_1, V::load(grad_o.at(3usize, c)));
+            let v8 = V::mul(f_1, V::load(grad_o.at(2usize, c)));
+            let v10 = V::mul(f_1, V::load(grad_o.at(1usize, c)));
+            let v12 = V::mul(f_1, V::load(grad_o.at(0usize, c)));
+            let mut v14 = V::mul(V::load(y.at(5usize, c)), v2);
             let x_1 = V::load(x.at(0usize, c));
-            // out0[0] = y_e34*v3 + y_e24*v7 + y_e23*v12 + y_e14*v17 + y_e13*v22 + y_e12*v27
-            V::store(
-                {
-                    let mut s = V::mul(V::load(y.at(5usize, c)), v3);
-                    s = V::mul_add(V::load(y.at(4usize, c)), v7, s);
-                    s = V::mul_add(V::load(y.at(3usize, c)), v12, s);
-                    s = V::mul_add(V::load(y.at(2usize, c)), v17, s);
-                    s = V::mul_add(V::load(y.at(1usize, c)), v22, s);
-                    s = V::mul_add(V::load(y.at(0usize, c)), v27, s);
-                    s
-                },
-                out0.at(0usize, c),
-            );
-            // out1[0] = x_1*v27
-            V::store(V::mul(x_1, v27), out1.at(0usize, c));
-            // out1[1] = x_1*v22
-            V::store(V::mul(x_1, v22), out1.at(1usize, c));
-            // out1[2] = x_1*v17
-            V::store(V::mul(x_1, v17), out1.at(2usize, c));
-            // out1[3] = x_1*v12
-            V::store(V::mul(x_1, v12), out1.at(3usize, c));
-            // out1[4] = x_1*v7
-            V::store(V::mul(x_1, v7), out1.at(4usize, c));
-            // out1[5] = x_1*v3
-            V::store(V::mul(x_1, v3), out1.at(5usize, c));
+            // out1[5] = x_1*v2
+            V::store(V::mul(x_1, v2), out1.at(5usize, c));
+            // out1[4] = x_1*v4
+            V::store(V::mul(x_1, v4), out1.at(4usize, c));
+            v14 = V::mul_add(V::load(y.at(4usize, c)), v4, v14);
+            // out1[3] = x_1*v6
+            V::store(V::mul(x_1, v6), out1.at(3usize, c));
+            v14 = V::mul_add(V::load(y.at(3usize, c)), v6, v14);
+            // out1[2] = x_1*v8
+            V::store(V::mul(x_1, v8), out1.at(2usize, c));
+            v14 = V::mul_add(V::load(y.at(2usize, c)), v8, v14);
+            // out1[1] = x_1*v10
+            V::store(V::mul(x_1, v10), out1.at(1usize, c));
+            v14 = V::mul_add(V::load(y.at(1usize, c)), v10, v14);
+            // out1[0] = x_1*v12
+            V::store(V::mul(x_1, v12), out1.at(0usize, c));
+            v14 = V::mul_add(V::load(y.at(0usize, c)), v12, v14);
+            // out0[0] = y_e34*v2 + y_e24*v4 + y_e23*v6 + y_e14*v8 + y_e13*v10 + y_e12*v12
+            V::store(v14, out0.at(0usize, c));
         }
     }
 }
@@ -458,43 +470,41 @@ unsafe fn path_product_8<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let out0 = args.outputs[0];
         for group in 0..args.groups {
             let c = group * V::LANES;
+            x.prefetch::<1usize>(c);
+            y.prefetch::<6usize>(c);
+            grad_o.prefetch::<6usize>(c);
             let x_1 = V::load(x.at(0usize, c));
-            // out0[0] = x_1*y_e34*grad_o_e34 + x_1*y_e24*grad_o_e24 + x_1*y_e23*grad_o_e23 + x_1*y_e14*grad_o_e14 + x_1*y_e13*grad_o_e13 + x_1*y_e12*grad_o_e12
-            V::store(
-                {
-                    let mut s = V::mul(
-                        V::mul(x_1, V::load(y.at(5usize, c))),
-                        V::load(grad_o.at(5usize, c)),
-                    );
-                    s = V::mul_add(
-                        V::mul(x_1, V::load(y.at(4usize, c))),
-                        V::load(grad_o.at(4usize, c)),
-                        s,
-                    );
-                    s = V::mul_add(
-                        V::mul(x_1, V::load(y.at(3usize, c))),
-                        V::load(grad_o.at(3usize, c)),
-                        s,
-                    );
-                    s = V::mul_add(
-                        V::mul(x_1, V::load(y.at(2usize, c))),
-                        V::load(grad_o.at(2usize, c)),
-                        s,
-                    );
-                    s = V::mul_add(
-                        V::mul(x_1, V::load(y.at(1usize, c))),
-                        V::load(grad_o.at(1usize, c)),
-                        s,
-                    );
-                    s = V::mul_add(
-                        V::mul(x_1, V::load(y.at(0usize, c))),
-                        V::load(grad_o.at(0usize, c)),
-                        s,
-                    );
-                    s
-                },
-                out0.at(0usize, c),
+            let mut v14 = V::mul(
+                V::mul(x_1, V::load(y.at(5usize, c))),
+                V::load(grad_o.at(5usize, c)),
             );
+            v14 = V::mul_add(
+                V::mul(x_1, V::load(y.at(4usize, c))),
+                V::load(grad_o.at(4usize, c)),
+                v14,
+            );
+            v14 = V::mul_add(
+                V::mul(x_1, V::load(y.at(3usize, c))),
+                V::load(grad_o.at(3usize, c)),
+                v14,
+            );
+            v14 = V::mul_add(
+                V::mul(x_1, V::load(y.at(2usize, c))),
+                V::load(grad_o.at(2usize, c)),
+                v14,
+            );
+            v14 = V::mul_add(
+                V::mul(x_1, V::load(y.at(1usize, c))),
+                V::load(grad_o.at(1usize, c)),
+                v14,
+            );
+            v14 = V::mul_add(
+                V::mul(x_1, V::load(y.at(0usize, c))),
+                V::load(grad_o.at(0usize, c)),
+                v14,
+            );
+            // out0[0] = x_1*y_e34*grad_o_e34 + x_1*y_e24*grad_o_e24 + x_1*y_e23*grad_o_e23 + x_1*y_e14*grad_o_e14 + x_1*y_e13*grad_o_e13 + x_1*y_e12*grad_o_e12
+            V::store(v14, out0.at(0usize, c));
         }
     }
 }
@@ -520,9 +530,9 @@ pub(super) static PATH_PRODUCT_PROGRAM_2: Program = Program {
             StageCall {
                 stage: &super::path_product::PATH_PRODUCT_6,
                 inputs: &[
-                    Slot::External(2usize),
                     Slot::External(0usize),
                     Slot::External(1usize),
+                    Slot::External(2usize),
                 ],
                 outputs: &[Slot::External(0usize)],
                 params: &[],
@@ -540,9 +550,9 @@ pub(super) static PATH_PRODUCT_PROGRAM_2: Program = Program {
             StageCall {
                 stage: &super::path_product::PATH_PRODUCT_7,
                 inputs: &[
-                    Slot::External(1usize),
                     Slot::External(2usize),
                     Slot::External(3usize),
+                    Slot::External(1usize),
                     Slot::External(0usize),
                 ],
                 outputs: &[Slot::External(0usize), Slot::External(1usize)],
@@ -589,9 +599,9 @@ pub(super) static PATH_PRODUCT_PROGRAM_3: Program = Program {
             StageCall {
                 stage: &super::path_product::PATH_PRODUCT_3,
                 inputs: &[
-                    Slot::External(2usize),
                     Slot::External(0usize),
                     Slot::External(1usize),
+                    Slot::External(2usize),
                 ],
                 outputs: &[Slot::External(0usize)],
                 params: &[],
@@ -609,9 +619,9 @@ pub(super) static PATH_PRODUCT_PROGRAM_3: Program = Program {
             StageCall {
                 stage: &super::path_product::PATH_PRODUCT_4,
                 inputs: &[
-                    Slot::External(1usize),
                     Slot::External(2usize),
                     Slot::External(3usize),
+                    Slot::External(1usize),
                     Slot::External(0usize),
                 ],
                 outputs: &[Slot::External(0usize), Slot::External(1usize)],
@@ -658,9 +668,9 @@ pub(super) static PATH_PRODUCT_PROGRAM_4: Program = Program {
             StageCall {
                 stage: &super::path_product::PATH_PRODUCT_0,
                 inputs: &[
-                    Slot::External(2usize),
                     Slot::External(0usize),
                     Slot::External(1usize),
+                    Slot::External(2usize),
                 ],
                 outputs: &[Slot::External(0usize)],
                 params: &[],
@@ -678,9 +688,9 @@ pub(super) static PATH_PRODUCT_PROGRAM_4: Program = Program {
             StageCall {
                 stage: &super::path_product::PATH_PRODUCT_1,
                 inputs: &[
-                    Slot::External(1usize),
                     Slot::External(2usize),
                     Slot::External(3usize),
+                    Slot::External(1usize),
                     Slot::External(0usize),
                 ],
                 outputs: &[Slot::External(0usize), Slot::External(1usize)],
@@ -706,84 +716,68 @@ pub(super) static PATH_PRODUCT_PROGRAM_4: Program = Program {
     },
     flops: [2usize, 5],
 };
-/// From `f`, `x`, `y` to `o`: o = f <<x>_1 <y>_1>_0.
+/// From `x`, `y`, `f` to `o`: o = f <<x>_1 <y>_1>_0.
 ///
 /// From `path_product` of Cl(1,3,0).
 #[inline(always)]
 unsafe fn path_product_9<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
     // SAFETY: the caller keeps the contract of `StageArgs`; the tier runs on this CPU.
     unsafe {
-        let f = args.inputs[0];
-        let x = args.inputs[1];
-        let y = args.inputs[2];
+        let x = args.inputs[0];
+        let y = args.inputs[1];
+        let f = args.inputs[2];
         let out0 = args.outputs[0];
         for group in 0..args.groups {
             let c = group * V::LANES;
+            x.prefetch::<4usize>(c);
+            y.prefetch::<4usize>(c);
+            f.prefetch::<1usize>(c);
+            let mut v2 = V::mul(V::load(x.at(0usize, c)), V::load(y.at(0usize, c)));
+            v2 = V::neg_mul_add(V::load(x.at(1usize, c)), V::load(y.at(1usize, c)), v2);
+            v2 = V::neg_mul_add(V::load(x.at(2usize, c)), V::load(y.at(2usize, c)), v2);
+            v2 = V::neg_mul_add(V::load(x.at(3usize, c)), V::load(y.at(3usize, c)), v2);
             // out0[0] = f_1*(x_e1*y_e1 - x_e2*y_e2 - x_e3*y_e3 - x_e4*y_e4)
-            V::store(
-                V::mul(
-                    V::load(f.at(0usize, c)),
-                    {
-                        let mut s = V::mul(
-                            V::load(x.at(0usize, c)),
-                            V::load(y.at(0usize, c)),
-                        );
-                        s = V::neg_mul_add(
-                            V::load(x.at(1usize, c)),
-                            V::load(y.at(1usize, c)),
-                            s,
-                        );
-                        s = V::neg_mul_add(
-                            V::load(x.at(2usize, c)),
-                            V::load(y.at(2usize, c)),
-                            s,
-                        );
-                        s = V::neg_mul_add(
-                            V::load(x.at(3usize, c)),
-                            V::load(y.at(3usize, c)),
-                            s,
-                        );
-                        s
-                    },
-                ),
-                out0.at(0usize, c),
-            );
+            V::store(V::mul(V::load(f.at(0usize, c)), v2), out0.at(0usize, c));
         }
     }
 }
 pub(super) static PATH_PRODUCT_9: Stage = stage!(path_product_9);
-/// From `y`, `f`, `grad_o`, `x` to `grad_x`, `grad_y`: adjoint of o = f <<x>_1 <y>_1>_0.
+/// From `f`, `grad_o`, `y`, `x` to `grad_x`, `grad_y`: adjoint of o = f <<x>_1 <y>_1>_0.
 ///
 /// From `path_product_grad` of Cl(1,3,0).
 #[inline(always)]
 unsafe fn path_product_10<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
     // SAFETY: the caller keeps the contract of `StageArgs`; the tier runs on this CPU.
     unsafe {
-        let y = args.inputs[0];
-        let f = args.inputs[1];
-        let grad_o = args.inputs[2];
+        let f = args.inputs[0];
+        let grad_o = args.inputs[1];
+        let y = args.inputs[2];
         let x = args.inputs[3];
         let out0 = args.outputs[0];
         let out1 = args.outputs[1];
         for group in 0..args.groups {
             let c = group * V::LANES;
-            let v3 = V::mul(V::load(f.at(0usize, c)), V::load(grad_o.at(0usize, c)));
-            // out0[0] = y_e1*v3
-            V::store(V::mul(V::load(y.at(0usize, c)), v3), out0.at(0usize, c));
-            // out0[1] = -y_e2*v3
-            V::store(V::neg(V::mul(V::load(y.at(1usize, c)), v3)), out0.at(1usize, c));
-            // out0[2] = -y_e3*v3
-            V::store(V::neg(V::mul(V::load(y.at(2usize, c)), v3)), out0.at(2usize, c));
-            // out0[3] = -y_e4*v3
-            V::store(V::neg(V::mul(V::load(y.at(3usize, c)), v3)), out0.at(3usize, c));
-            // out1[0] = x_e1*v3
-            V::store(V::mul(V::load(x.at(0usize, c)), v3), out1.at(0usize, c));
-            // out1[1] = -x_e2*v3
-            V::store(V::neg(V::mul(V::load(x.at(1usize, c)), v3)), out1.at(1usize, c));
-            // out1[2] = -x_e3*v3
-            V::store(V::neg(V::mul(V::load(x.at(2usize, c)), v3)), out1.at(2usize, c));
-            // out1[3] = -x_e4*v3
-            V::store(V::neg(V::mul(V::load(x.at(3usize, c)), v3)), out1.at(3usize, c));
+            f.prefetch::<1usize>(c);
+            grad_o.prefetch::<1usize>(c);
+            y.prefetch::<4usize>(c);
+            x.prefetch::<4usize>(c);
+            let v2 = V::mul(V::load(f.at(0usize, c)), V::load(grad_o.at(0usize, c)));
+            // out0[3] = -y_e4*v2
+            V::store(V::neg(V::mul(V::load(y.at(3usize, c)), v2)), out0.at(3usize, c));
+            // out1[3] = -x_e4*v2
+            V::store(V::neg(V::mul(V::load(x.at(3usize, c)), v2)), out1.at(3usize, c));
+            // out0[2] = -y_e3*v2
+            V::store(V::neg(V::mul(V::load(y.at(2usize, c)), v2)), out0.at(2usize, c));
+            // out1[2] = -x_e3*v2
+            V::store(V::neg(V::mul(V::load(x.at(2usize, c)), v2)), out1.at(2usize, c));
+            // out0[1] = -y_e2*v2
+            V::store(V::neg(V::mul(V::load(y.at(1usize, c)), v2)), out0.at(1usize, c));
+            // out1[1] = -x_e2*v2
+            V::store(V::neg(V::mul(V::load(x.at(1usize, c)), v2)), out1.at(1usize, c));
+            // out0[0] = y_e1*v2
+            V::store(V::mul(V::load(y.at(0usize, c)), v2), out0.at(0usize, c));
+            // out1[0] = x_e1*v2
+            V::store(V::mul(V::load(x.at(0usize, c)), v2), out1.at(0usize, c));
         }
     }
 }
@@ -801,35 +795,15 @@ unsafe fn path_product_11<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let out0 = args.outputs[0];
         for group in 0..args.groups {
             let c = group * V::LANES;
+            x.prefetch::<4usize>(c);
+            y.prefetch::<4usize>(c);
+            grad_o.prefetch::<1usize>(c);
+            let mut v2 = V::mul(V::load(x.at(0usize, c)), V::load(y.at(0usize, c)));
+            v2 = V::neg_mul_add(V::load(x.at(1usize, c)), V::load(y.at(1usize, c)), v2);
+            v2 = V::neg_mul_add(V::load(x.at(2usize, c)), V::load(y.at(2usize, c)), v2);
+            v2 = V::neg_mul_add(V::load(x.at(3usize, c)), V::load(y.at(3usize, c)), v2);
             // out0[0] = (x_e1*y_e1 - x_e2*y_e2 - x_e3*y_e3 - x_e4*y_e4)*grad_o_1
-            V::store(
-                V::mul(
-                    {
-                        let mut s = V::mul(
-                            V::load(x.at(0usize, c)),
-                            V::load(y.at(0usize, c)),
-                        );
-                        s = V::neg_mul_add(
-                            V::load(x.at(1usize, c)),
-                            V::load(y.at(1usize, c)),
-                            s,
-                        );
-                        s = V::neg_mul_add(
-                            V::load(x.at(2usize, c)),
-                            V::load(y.at(2usize, c)),
-                            s,
-                        );
-                        s = V::neg_mul_add(
-                            V::load(x.at(3usize, c)),
-                            V::load(y.at(3usize, c)),
-                            s,
-                        );
-                        s
-                    },
-                    V::load(grad_o.at(0usize, c)),
-                ),
-                out0.at(0usize, c),
-            );
+            V::store(V::mul(v2, V::load(grad_o.at(0usize, c))), out0.at(0usize, c));
         }
     }
 }
@@ -855,9 +829,9 @@ pub(super) static PATH_PRODUCT_PROGRAM_5: Program = Program {
             StageCall {
                 stage: &super::path_product::PATH_PRODUCT_9,
                 inputs: &[
-                    Slot::External(2usize),
                     Slot::External(0usize),
                     Slot::External(1usize),
+                    Slot::External(2usize),
                 ],
                 outputs: &[Slot::External(0usize)],
                 params: &[],
@@ -875,9 +849,9 @@ pub(super) static PATH_PRODUCT_PROGRAM_5: Program = Program {
             StageCall {
                 stage: &super::path_product::PATH_PRODUCT_10,
                 inputs: &[
-                    Slot::External(1usize),
                     Slot::External(2usize),
                     Slot::External(3usize),
+                    Slot::External(1usize),
                     Slot::External(0usize),
                 ],
                 outputs: &[Slot::External(0usize), Slot::External(1usize)],
@@ -903,21 +877,24 @@ pub(super) static PATH_PRODUCT_PROGRAM_5: Program = Program {
     },
     flops: [8usize, 23],
 };
-/// From `f`, `x`, `y` to `o`: o = f <<x>_1 <y>_0>_1.
+/// From `x`, `y`, `f` to `o`: o = f <<x>_1 <y>_0>_1.
 ///
 /// From `path_product` of Cl(1,3,0).
 #[inline(always)]
 unsafe fn path_product_12<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
     // SAFETY: the caller keeps the contract of `StageArgs`; the tier runs on this CPU.
     unsafe {
-        let f = args.inputs[0];
-        let x = args.inputs[1];
-        let y = args.inputs[2];
+        let x = args.inputs[0];
+        let y = args.inputs[1];
+        let f = args.inputs[2];
         let out0 = args.outputs[0];
         for group in 0..args.groups {
             let c = group * V::LANES;
-            let f_1 = V::load(f.at(0usize, c));
+            x.prefetch::<4usize>(c);
+            y.prefetch::<1usize>(c);
+            f.prefetch::<1usize>(c);
             let y_1 = V::load(y.at(0usize, c));
+            let f_1 = V::load(f.at(0usize, c));
             // out0[0] = f_1*x_e1*y_1
             V::store(
                 V::mul(f_1, V::mul(V::load(x.at(0usize, c)), y_1)),
@@ -942,46 +919,45 @@ unsafe fn path_product_12<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
     }
 }
 pub(super) static PATH_PRODUCT_12: Stage = stage!(path_product_12);
-/// From `y`, `f`, `grad_o`, `x` to `grad_x`, `grad_y`: adjoint of o = f <<x>_1 <y>_0>_1.
+/// From `f`, `grad_o`, `y`, `x` to `grad_x`, `grad_y`: adjoint of o = f <<x>_1 <y>_0>_1.
 ///
 /// From `path_product_grad` of Cl(1,3,0).
 #[inline(always)]
 unsafe fn path_product_13<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
     // SAFETY: the caller keeps the contract of `StageArgs`; the tier runs on this CPU.
     unsafe {
-        let y = args.inputs[0];
-        let f = args.inputs[1];
-        let grad_o = args.inputs[2];
+        let f = args.inputs[0];
+        let grad_o = args.inputs[1];
+        let y = args.inputs[2];
         let x = args.inputs[3];
         let out0 = args.outputs[0];
         let out1 = args.outputs[1];
         for group in 0..args.groups {
             let c = group * V::LANES;
-            let y_1 = V::load(y.at(0usize, c));
+            f.prefetch::<1usize>(c);
+            grad_o.prefetch::<4usize>(c);
+            y.prefetch::<1usize>(c);
+            x.prefetch::<4usize>(c);
             let f_1 = V::load(f.at(0usize, c));
-            let v3 = V::mul(f_1, V::load(grad_o.at(0usize, c)));
+            let v2 = V::mul(f_1, V::load(grad_o.at(3usize, c)));
+            let v4 = V::mul(f_1, V::load(grad_o.at(2usize, c)));
             let v6 = V::mul(f_1, V::load(grad_o.at(1usize, c)));
-            let v9 = V::mul(f_1, V::load(grad_o.at(2usize, c)));
-            let v12 = V::mul(f_1, V::load(grad_o.at(3usize, c)));
-            // out0[0] = y_1*v3
-            V::store(V::mul(y_1, v3), out0.at(0usize, c));
+            let v8 = V::mul(f_1, V::load(grad_o.at(0usize, c)));
+            let y_1 = V::load(y.at(0usize, c));
+            // out0[3] = y_1*v2
+            V::store(V::mul(y_1, v2), out0.at(3usize, c));
+            let mut v12 = V::mul(V::load(x.at(3usize, c)), v2);
+            // out0[2] = y_1*v4
+            V::store(V::mul(y_1, v4), out0.at(2usize, c));
+            v12 = V::mul_add(V::load(x.at(2usize, c)), v4, v12);
             // out0[1] = y_1*v6
             V::store(V::mul(y_1, v6), out0.at(1usize, c));
-            // out0[2] = y_1*v9
-            V::store(V::mul(y_1, v9), out0.at(2usize, c));
-            // out0[3] = y_1*v12
-            V::store(V::mul(y_1, v12), out0.at(3usize, c));
-            // out1[0] = x_e4*v12 + x_e3*v9 + x_e2*v6 + x_e1*v3
-            V::store(
-                {
-                    let mut s = V::mul(V::load(x.at(3usize, c)), v12);
-                    s = V::mul_add(V::load(x.at(2usize, c)), v9, s);
-                    s = V::mul_add(V::load(x.at(1usize, c)), v6, s);
-                    s = V::mul_add(V::load(x.at(0usize, c)), v3, s);
-                    s
-                },
-                out1.at(0usize, c),
-            );
+            v12 = V::mul_add(V::load(x.at(1usize, c)), v6, v12);
+            // out0[0] = y_1*v8
+            V::store(V::mul(y_1, v8), out0.at(0usize, c));
+            v12 = V::mul_add(V::load(x.at(0usize, c)), v8, v12);
+            // out1[0] = x_e4*v2 + x_e3*v4 + x_e2*v6 + x_e1*v8
+            V::store(v12, out1.at(0usize, c));
         }
     }
 }
@@ -999,33 +975,31 @@ unsafe fn path_product_14<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let out0 = args.outputs[0];
         for group in 0..args.groups {
             let c = group * V::LANES;
+            x.prefetch::<4usize>(c);
+            y.prefetch::<1usize>(c);
+            grad_o.prefetch::<4usize>(c);
             let y_1 = V::load(y.at(0usize, c));
-            // out0[0] = x_e4*y_1*grad_o_e4 + x_e3*y_1*grad_o_e3 + x_e2*y_1*grad_o_e2 + x_e1*y_1*grad_o_e1
-            V::store(
-                {
-                    let mut s = V::mul(
-                        V::mul(V::load(x.at(3usize, c)), y_1),
-                        V::load(grad_o.at(3usize, c)),
-                    );
-                    s = V::mul_add(
-                        V::mul(V::load(x.at(2usize, c)), y_1),
-                        V::load(grad_o.at(2usize, c)),
-                        s,
-                    );
-                    s = V::mul_add(
-                        V::mul(V::load(x.at(1usize, c)), y_1),
-                        V::load(grad_o.at(1usize, c)),
-                        s,
-                    );
-                    s = V::mul_add(
-                        V::mul(V::load(x.at(0usize, c)), y_1),
-                        V::load(grad_o.at(0usize, c)),
-                        s,
-                    );
-                    s
-                },
-                out0.at(0usize, c),
+            let mut v10 = V::mul(
+                V::mul(V::load(x.at(3usize, c)), y_1),
+                V::load(grad_o.at(3usize, c)),
             );
+            v10 = V::mul_add(
+                V::mul(V::load(x.at(2usize, c)), y_1),
+                V::load(grad_o.at(2usize, c)),
+                v10,
+            );
+            v10 = V::mul_add(
+                V::mul(V::load(x.at(1usize, c)), y_1),
+                V::load(grad_o.at(1usize, c)),
+                v10,
+            );
+            v10 = V::mul_add(
+                V::mul(V::load(x.at(0usize, c)), y_1),
+                V::load(grad_o.at(0usize, c)),
+                v10,
+            );
+            // out0[0] = x_e4*y_1*grad_o_e4 + x_e3*y_1*grad_o_e3 + x_e2*y_1*grad_o_e2 + x_e1*y_1*grad_o_e1
+            V::store(v10, out0.at(0usize, c));
         }
     }
 }
@@ -1051,9 +1025,9 @@ pub(super) static PATH_PRODUCT_PROGRAM_6: Program = Program {
             StageCall {
                 stage: &super::path_product::PATH_PRODUCT_12,
                 inputs: &[
-                    Slot::External(2usize),
                     Slot::External(0usize),
                     Slot::External(1usize),
+                    Slot::External(2usize),
                 ],
                 outputs: &[Slot::External(0usize)],
                 params: &[],
@@ -1071,9 +1045,9 @@ pub(super) static PATH_PRODUCT_PROGRAM_6: Program = Program {
             StageCall {
                 stage: &super::path_product::PATH_PRODUCT_13,
                 inputs: &[
-                    Slot::External(1usize),
                     Slot::External(2usize),
                     Slot::External(3usize),
+                    Slot::External(1usize),
                     Slot::External(0usize),
                 ],
                 outputs: &[Slot::External(0usize), Slot::External(1usize)],
@@ -1099,163 +1073,134 @@ pub(super) static PATH_PRODUCT_PROGRAM_6: Program = Program {
     },
     flops: [8usize, 26],
 };
-/// From `f`, `x`, `y` to `o`: o = f <<x>_1 <y>_2>_1.
+/// From `x`, `y`, `f` to `o`: o = f <<x>_1 <y>_2>_1.
 ///
 /// From `path_product` of Cl(1,3,0).
 #[inline(always)]
 unsafe fn path_product_15<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
     // SAFETY: the caller keeps the contract of `StageArgs`; the tier runs on this CPU.
     unsafe {
-        let f = args.inputs[0];
-        let x = args.inputs[1];
-        let y = args.inputs[2];
+        let x = args.inputs[0];
+        let y = args.inputs[1];
+        let f = args.inputs[2];
         let out0 = args.outputs[0];
         for group in 0..args.groups {
             let c = group * V::LANES;
-            let f_1 = V::load(f.at(0usize, c));
-            let x_e4 = V::load(x.at(3usize, c));
-            let y_e14 = V::load(y.at(2usize, c));
+            x.prefetch::<4usize>(c);
+            y.prefetch::<6usize>(c);
+            f.prefetch::<1usize>(c);
             let x_e2 = V::load(x.at(1usize, c));
             let y_e12 = V::load(y.at(0usize, c));
+            let mut v2 = V::mul(x_e2, y_e12);
             let x_e3 = V::load(x.at(2usize, c));
             let y_e13 = V::load(y.at(1usize, c));
-            let y_e24 = V::load(y.at(4usize, c));
+            let x_e4 = V::load(x.at(3usize, c));
+            let y_e14 = V::load(y.at(2usize, c));
+            v2 = V::mul_add(x_e3, y_e13, v2);
+            v2 = V::mul_add(x_e4, y_e14, v2);
             let x_e1 = V::load(x.at(0usize, c));
+            let mut v12 = V::mul(x_e1, y_e12);
             let y_e23 = V::load(y.at(3usize, c));
+            let y_e24 = V::load(y.at(4usize, c));
+            v12 = V::mul_add(x_e3, y_e23, v12);
+            v12 = V::mul_add(x_e4, y_e24, v12);
+            let mut v19 = V::mul(x_e1, y_e13);
             let y_e34 = V::load(y.at(5usize, c));
+            v19 = V::neg_mul_add(x_e2, y_e23, v19);
+            v19 = V::mul_add(x_e4, y_e34, v19);
+            let mut v25 = V::mul(x_e1, y_e14);
+            v25 = V::neg_mul_add(x_e2, y_e24, v25);
+            v25 = V::neg_mul_add(x_e3, y_e34, v25);
+            let f_1 = V::load(f.at(0usize, c));
             // out0[0] = f_1*(x_e4*y_e14 + x_e2*y_e12 + x_e3*y_e13)
-            V::store(
-                V::mul(
-                    f_1,
-                    {
-                        let mut s = V::mul(x_e2, y_e12);
-                        s = V::mul_add(x_e3, y_e13, s);
-                        s = V::mul_add(x_e4, y_e14, s);
-                        s
-                    },
-                ),
-                out0.at(0usize, c),
-            );
+            V::store(V::mul(f_1, v2), out0.at(0usize, c));
             // out0[1] = f_1*(x_e4*y_e24 + x_e1*y_e12 + x_e3*y_e23)
-            V::store(
-                V::mul(
-                    f_1,
-                    {
-                        let mut s = V::mul(x_e1, y_e12);
-                        s = V::mul_add(x_e3, y_e23, s);
-                        s = V::mul_add(x_e4, y_e24, s);
-                        s
-                    },
-                ),
-                out0.at(1usize, c),
-            );
+            V::store(V::mul(f_1, v12), out0.at(1usize, c));
             // out0[2] = f_1*(x_e4*y_e34 + x_e1*y_e13 - x_e2*y_e23)
-            V::store(
-                V::mul(
-                    f_1,
-                    {
-                        let mut s = V::mul(x_e1, y_e13);
-                        s = V::neg_mul_add(x_e2, y_e23, s);
-                        s = V::mul_add(x_e4, y_e34, s);
-                        s
-                    },
-                ),
-                out0.at(2usize, c),
-            );
+            V::store(V::mul(f_1, v19), out0.at(2usize, c));
             // out0[3] = f_1*(x_e1*y_e14 - x_e2*y_e24 - x_e3*y_e34)
-            V::store(
-                V::mul(
-                    f_1,
-                    {
-                        let mut s = V::mul(x_e1, y_e14);
-                        s = V::neg_mul_add(x_e2, y_e24, s);
-                        s = V::neg_mul_add(x_e3, y_e34, s);
-                        s
-                    },
-                ),
-                out0.at(3usize, c),
-            );
+            V::store(V::mul(f_1, v25), out0.at(3usize, c));
         }
     }
 }
 pub(super) static PATH_PRODUCT_15: Stage = stage!(path_product_15);
-/// From `y`, `f`, `grad_o`, `x` to `grad_x`, `grad_y`: adjoint of o = f <<x>_1 <y>_2>_1.
+/// From `f`, `grad_o`, `y`, `x` to `grad_x`, `grad_y`: adjoint of o = f <<x>_1 <y>_2>_1.
 ///
 /// From `path_product_grad` of Cl(1,3,0).
 #[inline(always)]
 unsafe fn path_product_16<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
     // SAFETY: the caller keeps the contract of `StageArgs`; the tier runs on this CPU.
     unsafe {
-        let y = args.inputs[0];
-        let f = args.inputs[1];
-        let grad_o = args.inputs[2];
+        let f = args.inputs[0];
+        let grad_o = args.inputs[1];
+        let y = args.inputs[2];
         let x = args.inputs[3];
         let out0 = args.outputs[0];
         let out1 = args.outputs[1];
         for group in 0..args.groups {
             let c = group * V::LANES;
-            let y_e14 = V::load(y.at(2usize, c));
+            f.prefetch::<1usize>(c);
+            grad_o.prefetch::<4usize>(c);
+            y.prefetch::<6usize>(c);
+            x.prefetch::<4usize>(c);
             let f_1 = V::load(f.at(0usize, c));
-            let v3 = V::mul(f_1, V::load(grad_o.at(3usize, c)));
-            let y_e13 = V::load(y.at(1usize, c));
-            let v7 = V::mul(f_1, V::load(grad_o.at(2usize, c)));
-            let y_e12 = V::load(y.at(0usize, c));
-            let v12 = V::mul(f_1, V::load(grad_o.at(1usize, c)));
-            let v16 = V::mul(f_1, V::load(grad_o.at(0usize, c)));
-            let y_e24 = V::load(y.at(4usize, c));
-            let y_e23 = V::load(y.at(3usize, c));
+            let v2 = V::mul(f_1, V::load(grad_o.at(3usize, c)));
+            let v4 = V::mul(f_1, V::load(grad_o.at(2usize, c)));
+            let v6 = V::mul(f_1, V::load(grad_o.at(1usize, c)));
+            let v8 = V::mul(f_1, V::load(grad_o.at(0usize, c)));
             let y_e34 = V::load(y.at(5usize, c));
-            let x_e1 = V::load(x.at(0usize, c));
-            let x_e2 = V::load(x.at(1usize, c));
             let x_e3 = V::load(x.at(2usize, c));
+            let y_e24 = V::load(y.at(4usize, c));
+            let mut v14 = V::mul(y_e24, v2);
+            let x_e2 = V::load(x.at(1usize, c));
+            let y_e14 = V::load(y.at(2usize, c));
+            let mut v18 = V::mul(y_e14, v2);
+            let x_e1 = V::load(x.at(0usize, c));
+            let mut v20 = V::mul(x_e1, v2);
+            let mut v21 = V::mul(y_e34, v4);
             let x_e4 = V::load(x.at(3usize, c));
-            // out0[0] = y_e14*v3 + y_e13*v7 + y_e12*v12
-            V::store(
-                {
-                    let mut s = V::mul(y_e14, v3);
-                    s = V::mul_add(y_e13, v7, s);
-                    s = V::mul_add(y_e12, v12, s);
-                    s
-                },
-                out0.at(0usize, c),
-            );
-            // out0[1] = y_e12*v16 - (y_e24*v3 + y_e23*v7)
-            V::store(
-                V::mul_sub(y_e12, v16, V::mul_add(y_e23, v7, V::mul(y_e24, v3))),
-                out0.at(1usize, c),
-            );
-            // out0[2] = y_e23*v12 - y_e34*v3 + y_e13*v16
-            V::store(
-                {
-                    let mut s = V::mul(y_e23, v12);
-                    s = V::neg_mul_add(y_e34, v3, s);
-                    s = V::mul_add(y_e13, v16, s);
-                    s
-                },
-                out0.at(2usize, c),
-            );
-            // out0[3] = y_e34*v7 + y_e24*v12 + y_e14*v16
-            V::store(
-                {
-                    let mut s = V::mul(y_e34, v7);
-                    s = V::mul_add(y_e24, v12, s);
-                    s = V::mul_add(y_e14, v16, s);
-                    s
-                },
-                out0.at(3usize, c),
-            );
-            // out1[0] = x_e1*v12 + x_e2*v16
-            V::store(V::mul_add(x_e2, v16, V::mul(x_e1, v12)), out1.at(0usize, c));
-            // out1[1] = x_e1*v7 + x_e3*v16
-            V::store(V::mul_add(x_e3, v16, V::mul(x_e1, v7)), out1.at(1usize, c));
-            // out1[2] = x_e1*v3 + x_e4*v16
-            V::store(V::mul_add(x_e4, v16, V::mul(x_e1, v3)), out1.at(2usize, c));
-            // out1[3] = x_e3*v12 - x_e2*v7
-            V::store(V::neg_mul_add(x_e2, v7, V::mul(x_e3, v12)), out1.at(3usize, c));
-            // out1[4] = x_e4*v12 - x_e2*v3
-            V::store(V::neg_mul_add(x_e2, v3, V::mul(x_e4, v12)), out1.at(4usize, c));
-            // out1[5] = x_e4*v7 - x_e3*v3
-            V::store(V::neg_mul_add(x_e3, v3, V::mul(x_e4, v7)), out1.at(5usize, c));
+            let mut v23 = V::mul(x_e4, v4);
+            v23 = V::neg_mul_add(x_e3, v2, v23);
+            // out1[5] = x_e4*v4 - x_e3*v2
+            V::store(v23, out1.at(5usize, c));
+            let y_e23 = V::load(y.at(3usize, c));
+            v14 = V::mul_add(y_e23, v4, v14);
+            let y_e13 = V::load(y.at(1usize, c));
+            let mut v31 = V::mul(x_e1, v4);
+            v18 = V::mul_add(y_e13, v4, v18);
+            let mut v34 = V::mul(x_e4, v6);
+            v21 = V::mul_add(y_e24, v6, v21);
+            v34 = V::neg_mul_add(x_e2, v2, v34);
+            // out1[4] = x_e4*v6 - x_e2*v2
+            V::store(v34, out1.at(4usize, c));
+            let mut v37 = V::mul(y_e23, v6);
+            let mut v38 = V::mul(x_e3, v6);
+            v37 = V::neg_mul_add(y_e34, v2, v37);
+            v38 = V::neg_mul_add(x_e2, v4, v38);
+            // out1[3] = x_e3*v6 - x_e2*v4
+            V::store(v38, out1.at(3usize, c));
+            let y_e12 = V::load(y.at(0usize, c));
+            let mut v43 = V::mul(x_e1, v6);
+            v18 = V::mul_add(y_e12, v6, v18);
+            // out0[0] = y_e14*v2 + y_e13*v4 + y_e12*v6
+            V::store(v18, out0.at(0usize, c));
+            v21 = V::mul_add(y_e14, v8, v21);
+            // out0[3] = y_e34*v4 + y_e24*v6 + y_e14*v8
+            V::store(v21, out0.at(3usize, c));
+            v20 = V::mul_add(x_e4, v8, v20);
+            // out1[2] = x_e1*v2 + x_e4*v8
+            V::store(v20, out1.at(2usize, c));
+            v37 = V::mul_add(y_e13, v8, v37);
+            // out0[2] = y_e23*v6 - y_e34*v2 + y_e13*v8
+            V::store(v37, out0.at(2usize, c));
+            v31 = V::mul_add(x_e3, v8, v31);
+            // out1[1] = x_e1*v4 + x_e3*v8
+            V::store(v31, out1.at(1usize, c));
+            // out0[1] = y_e12*v8 - (y_e24*v2 + y_e23*v4)
+            V::store(V::mul_sub(y_e12, v8, v14), out0.at(1usize, c));
+            v43 = V::mul_add(x_e2, v8, v43);
+            // out1[0] = x_e1*v6 + x_e2*v8
+            V::store(v43, out1.at(0usize, c));
         }
     }
 }
@@ -1273,62 +1218,37 @@ unsafe fn path_product_17<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let out0 = args.outputs[0];
         for group in 0..args.groups {
             let c = group * V::LANES;
-            let x_e1 = V::load(x.at(0usize, c));
-            let y_e14 = V::load(y.at(2usize, c));
+            x.prefetch::<4usize>(c);
+            y.prefetch::<6usize>(c);
+            grad_o.prefetch::<4usize>(c);
             let x_e2 = V::load(x.at(1usize, c));
-            let y_e24 = V::load(y.at(4usize, c));
-            let x_e3 = V::load(x.at(2usize, c));
-            let y_e34 = V::load(y.at(5usize, c));
-            let x_e4 = V::load(x.at(3usize, c));
-            let y_e13 = V::load(y.at(1usize, c));
-            let y_e23 = V::load(y.at(3usize, c));
             let y_e12 = V::load(y.at(0usize, c));
+            let mut v2 = V::mul(x_e2, y_e12);
+            let x_e3 = V::load(x.at(2usize, c));
+            let y_e13 = V::load(y.at(1usize, c));
+            let x_e4 = V::load(x.at(3usize, c));
+            let y_e14 = V::load(y.at(2usize, c));
+            v2 = V::mul_add(x_e3, y_e13, v2);
+            v2 = V::mul_add(x_e4, y_e14, v2);
+            let x_e1 = V::load(x.at(0usize, c));
+            let mut v12 = V::mul(x_e1, y_e12);
+            let y_e23 = V::load(y.at(3usize, c));
+            let y_e24 = V::load(y.at(4usize, c));
+            v12 = V::mul_add(x_e3, y_e23, v12);
+            v12 = V::mul_add(x_e4, y_e24, v12);
+            let mut v19 = V::mul(x_e1, y_e13);
+            let y_e34 = V::load(y.at(5usize, c));
+            v19 = V::neg_mul_add(x_e2, y_e23, v19);
+            v19 = V::mul_add(x_e4, y_e34, v19);
+            let mut v25 = V::mul(x_e1, y_e14);
+            v25 = V::neg_mul_add(x_e2, y_e24, v25);
+            v25 = V::neg_mul_add(x_e3, y_e34, v25);
+            let mut v31 = V::mul(v25, V::load(grad_o.at(3usize, c)));
+            v31 = V::mul_add(v19, V::load(grad_o.at(2usize, c)), v31);
+            v31 = V::mul_add(v12, V::load(grad_o.at(1usize, c)), v31);
+            v31 = V::mul_add(v2, V::load(grad_o.at(0usize, c)), v31);
             // out0[0] = (x_e1*y_e14 - x_e2*y_e24 - x_e3*y_e34)*grad_o_e4 + (x_e4*y_e34 + x_e1*y_e13 - x_e2*y_e23)*grad_o_e3 + (x_e4*y_e24 + x_e1*y_e12 + x_e3*y_e23)*grad_o_e2 + (x_e4*y_e14 + x_e2*y_e12 + x_e3*y_e13)*grad_o_e1
-            V::store(
-                {
-                    let mut s = V::mul(
-                        {
-                            let mut s = V::mul(x_e1, y_e14);
-                            s = V::neg_mul_add(x_e2, y_e24, s);
-                            s = V::neg_mul_add(x_e3, y_e34, s);
-                            s
-                        },
-                        V::load(grad_o.at(3usize, c)),
-                    );
-                    s = V::mul_add(
-                        {
-                            let mut s = V::mul(x_e1, y_e13);
-                            s = V::neg_mul_add(x_e2, y_e23, s);
-                            s = V::mul_add(x_e4, y_e34, s);
-                            s
-                        },
-                        V::load(grad_o.at(2usize, c)),
-                        s,
-                    );
-                    s = V::mul_add(
-                        {
-                            let mut s = V::mul(x_e1, y_e12);
-                            s = V::mul_add(x_e3, y_e23, s);
-                            s = V::mul_add(x_e4, y_e24, s);
-                            s
-                        },
-                        V::load(grad_o.at(1usize, c)),
-                        s,
-                    );
-                    s = V::mul_add(
-                        {
-                            let mut s = V::mul(x_e2, y_e12);
-                            s = V::mul_add(x_e3, y_e13, s);
-                            s = V::mul_add(x_e4, y_e14, s);
-                            s
-                        },
-                        V::load(grad_o.at(0usize, c)),
-                        s,
-                    );
-                    s
-                },
-                out0.at(0usize, c),
-            );
+            V::store(v31, out0.at(0usize, c));
         }
     }
 }
@@ -1354,9 +1274,9 @@ pub(super) static PATH_PRODUCT_PROGRAM_7: Program = Program {
             StageCall {
                 stage: &super::path_product::PATH_PRODUCT_15,
                 inputs: &[
-                    Slot::External(2usize),
                     Slot::External(0usize),
                     Slot::External(1usize),
+                    Slot::External(2usize),
                 ],
                 outputs: &[Slot::External(0usize)],
                 params: &[],
@@ -1374,9 +1294,9 @@ pub(super) static PATH_PRODUCT_PROGRAM_7: Program = Program {
             StageCall {
                 stage: &super::path_product::PATH_PRODUCT_16,
                 inputs: &[
-                    Slot::External(1usize),
                     Slot::External(2usize),
                     Slot::External(3usize),
+                    Slot::External(1usize),
                     Slot::External(0usize),
                 ],
                 outputs: &[Slot::External(0usize), Slot::External(1usize)],
@@ -1402,167 +1322,132 @@ pub(super) static PATH_PRODUCT_PROGRAM_7: Program = Program {
     },
     flops: [24usize, 69],
 };
-/// From `f`, `x`, `y` to `o`: o = f <<x>_1 <y>_1>_2.
+/// From `x`, `y`, `f` to `o`: o = f <<x>_1 <y>_1>_2.
 ///
 /// From `path_product` of Cl(1,3,0).
 #[inline(always)]
 unsafe fn path_product_18<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
     // SAFETY: the caller keeps the contract of `StageArgs`; the tier runs on this CPU.
     unsafe {
-        let f = args.inputs[0];
-        let x = args.inputs[1];
-        let y = args.inputs[2];
+        let x = args.inputs[0];
+        let y = args.inputs[1];
+        let f = args.inputs[2];
         let out0 = args.outputs[0];
         for group in 0..args.groups {
             let c = group * V::LANES;
-            let f_1 = V::load(f.at(0usize, c));
+            x.prefetch::<4usize>(c);
+            y.prefetch::<4usize>(c);
+            f.prefetch::<1usize>(c);
             let x_e1 = V::load(x.at(0usize, c));
             let y_e2 = V::load(y.at(1usize, c));
+            let mut v2 = V::mul(x_e1, y_e2);
             let x_e2 = V::load(x.at(1usize, c));
             let y_e1 = V::load(y.at(0usize, c));
+            v2 = V::neg_mul_add(x_e2, y_e1, v2);
             let y_e3 = V::load(y.at(2usize, c));
+            let mut v8 = V::mul(x_e1, y_e3);
             let x_e3 = V::load(x.at(2usize, c));
+            v8 = V::neg_mul_add(x_e3, y_e1, v8);
             let y_e4 = V::load(y.at(3usize, c));
+            let mut v13 = V::mul(x_e1, y_e4);
             let x_e4 = V::load(x.at(3usize, c));
+            v13 = V::neg_mul_add(x_e4, y_e1, v13);
+            let mut v17 = V::mul(x_e2, y_e3);
+            v17 = V::neg_mul_add(x_e3, y_e2, v17);
+            let mut v20 = V::mul(x_e2, y_e4);
+            v20 = V::neg_mul_add(x_e4, y_e2, v20);
+            let mut v23 = V::mul(x_e3, y_e4);
+            v23 = V::neg_mul_add(x_e4, y_e3, v23);
+            let f_1 = V::load(f.at(0usize, c));
             // out0[0] = f_1*(x_e1*y_e2 - x_e2*y_e1)
-            V::store(
-                V::mul(f_1, V::neg_mul_add(x_e2, y_e1, V::mul(x_e1, y_e2))),
-                out0.at(0usize, c),
-            );
+            V::store(V::mul(f_1, v2), out0.at(0usize, c));
             // out0[1] = f_1*(x_e1*y_e3 - x_e3*y_e1)
-            V::store(
-                V::mul(f_1, V::neg_mul_add(x_e3, y_e1, V::mul(x_e1, y_e3))),
-                out0.at(1usize, c),
-            );
+            V::store(V::mul(f_1, v8), out0.at(1usize, c));
             // out0[2] = f_1*(x_e1*y_e4 - x_e4*y_e1)
-            V::store(
-                V::mul(f_1, V::neg_mul_add(x_e4, y_e1, V::mul(x_e1, y_e4))),
-                out0.at(2usize, c),
-            );
+            V::store(V::mul(f_1, v13), out0.at(2usize, c));
             // out0[3] = f_1*(x_e2*y_e3 - x_e3*y_e2)
-            V::store(
-                V::mul(f_1, V::neg_mul_add(x_e3, y_e2, V::mul(x_e2, y_e3))),
-                out0.at(3usize, c),
-            );
+            V::store(V::mul(f_1, v17), out0.at(3usize, c));
             // out0[4] = f_1*(x_e2*y_e4 - x_e4*y_e2)
-            V::store(
-                V::mul(f_1, V::neg_mul_add(x_e4, y_e2, V::mul(x_e2, y_e4))),
-                out0.at(4usize, c),
-            );
+            V::store(V::mul(f_1, v20), out0.at(4usize, c));
             // out0[5] = f_1*(x_e3*y_e4 - x_e4*y_e3)
-            V::store(
-                V::mul(f_1, V::neg_mul_add(x_e4, y_e3, V::mul(x_e3, y_e4))),
-                out0.at(5usize, c),
-            );
+            V::store(V::mul(f_1, v23), out0.at(5usize, c));
         }
     }
 }
 pub(super) static PATH_PRODUCT_18: Stage = stage!(path_product_18);
-/// From `y`, `f`, `grad_o`, `x` to `grad_x`, `grad_y`: adjoint of o = f <<x>_1 <y>_1>_2.
+/// From `f`, `grad_o`, `y`, `x` to `grad_x`, `grad_y`: adjoint of o = f <<x>_1 <y>_1>_2.
 ///
 /// From `path_product_grad` of Cl(1,3,0).
 #[inline(always)]
 unsafe fn path_product_19<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
     // SAFETY: the caller keeps the contract of `StageArgs`; the tier runs on this CPU.
     unsafe {
-        let y = args.inputs[0];
-        let f = args.inputs[1];
-        let grad_o = args.inputs[2];
+        let f = args.inputs[0];
+        let grad_o = args.inputs[1];
+        let y = args.inputs[2];
         let x = args.inputs[3];
         let out0 = args.outputs[0];
         let out1 = args.outputs[1];
         for group in 0..args.groups {
             let c = group * V::LANES;
-            let y_e4 = V::load(y.at(3usize, c));
+            f.prefetch::<1usize>(c);
+            grad_o.prefetch::<6usize>(c);
+            y.prefetch::<4usize>(c);
+            x.prefetch::<4usize>(c);
             let f_1 = V::load(f.at(0usize, c));
-            let v3 = V::mul(f_1, V::load(grad_o.at(2usize, c)));
-            let y_e3 = V::load(y.at(2usize, c));
-            let v7 = V::mul(f_1, V::load(grad_o.at(1usize, c)));
-            let y_e2 = V::load(y.at(1usize, c));
+            let v2 = V::mul(f_1, V::load(grad_o.at(5usize, c)));
+            let v4 = V::mul(f_1, V::load(grad_o.at(4usize, c)));
+            let v6 = V::mul(f_1, V::load(grad_o.at(3usize, c)));
+            let v8 = V::mul(f_1, V::load(grad_o.at(2usize, c)));
+            let v10 = V::mul(f_1, V::load(grad_o.at(1usize, c)));
             let v12 = V::mul(f_1, V::load(grad_o.at(0usize, c)));
-            let v16 = V::mul(f_1, V::load(grad_o.at(4usize, c)));
-            let v19 = V::mul(f_1, V::load(grad_o.at(3usize, c)));
-            let y_e1 = V::load(y.at(0usize, c));
-            let v26 = V::mul(f_1, V::load(grad_o.at(5usize, c)));
+            let y_e3 = V::load(y.at(2usize, c));
+            let mut v14 = V::mul(y_e3, v2);
             let x_e4 = V::load(x.at(3usize, c));
+            let y_e4 = V::load(y.at(3usize, c));
+            let mut v18 = V::mul(y_e4, v2);
             let x_e3 = V::load(x.at(2usize, c));
+            let mut v20 = V::mul(x_e3, v2);
+            let y_e2 = V::load(y.at(1usize, c));
+            let mut v23 = V::mul(x_e4, v4);
+            v14 = V::mul_add(y_e2, v4, v14);
+            let mut v25 = V::mul(y_e4, v4);
             let x_e2 = V::load(x.at(1usize, c));
+            v20 = V::mul_add(x_e2, v4, v20);
+            v18 = V::neg_mul_add(y_e2, v6, v18);
+            v23 = V::mul_add(x_e3, v6, v23);
+            let mut v34 = V::mul(x_e2, v6);
+            v25 = V::mul_add(y_e3, v6, v25);
+            v34 = V::neg_mul_add(x_e4, v2, v34);
+            let y_e1 = V::load(y.at(0usize, c));
+            let mut v39 = V::mul(x_e4, v8);
+            v14 = V::mul_add(y_e1, v8, v14);
+            // out0[3] = -(y_e3*v2 + y_e2*v4 + y_e1*v8)
+            V::store(V::neg(v14), out0.at(3usize, c));
+            let mut v42 = V::mul(y_e4, v8);
             let x_e1 = V::load(x.at(0usize, c));
-            // out0[0] = y_e4*v3 + y_e3*v7 + y_e2*v12
-            V::store(
-                {
-                    let mut s = V::mul(y_e4, v3);
-                    s = V::mul_add(y_e3, v7, s);
-                    s = V::mul_add(y_e2, v12, s);
-                    s
-                },
-                out0.at(0usize, c),
-            );
-            // out0[1] = y_e4*v16 + y_e3*v19 - y_e1*v12
-            V::store(
-                {
-                    let mut s = V::mul(y_e4, v16);
-                    s = V::mul_add(y_e3, v19, s);
-                    s = V::neg_mul_add(y_e1, v12, s);
-                    s
-                },
-                out0.at(1usize, c),
-            );
-            // out0[2] = y_e4*v26 - y_e2*v19 - y_e1*v7
-            V::store(
-                {
-                    let mut s = V::mul(y_e4, v26);
-                    s = V::neg_mul_add(y_e2, v19, s);
-                    s = V::neg_mul_add(y_e1, v7, s);
-                    s
-                },
-                out0.at(2usize, c),
-            );
-            // out0[3] = -(y_e3*v26 + y_e2*v16 + y_e1*v3)
-            V::store(
-                V::neg({
-                    let mut s = V::mul(y_e3, v26);
-                    s = V::mul_add(y_e2, v16, s);
-                    s = V::mul_add(y_e1, v3, s);
-                    s
-                }),
-                out0.at(3usize, c),
-            );
-            // out1[0] = -(x_e4*v3 + x_e3*v7 + x_e2*v12)
-            V::store(
-                V::neg({
-                    let mut s = V::mul(x_e4, v3);
-                    s = V::mul_add(x_e3, v7, s);
-                    s = V::mul_add(x_e2, v12, s);
-                    s
-                }),
-                out1.at(0usize, c),
-            );
-            // out1[1] = x_e1*v12 - (x_e4*v16 + x_e3*v19)
-            V::store(
-                V::mul_sub(x_e1, v12, V::mul_add(x_e3, v19, V::mul(x_e4, v16))),
-                out1.at(1usize, c),
-            );
-            // out1[2] = x_e2*v19 - x_e4*v26 + x_e1*v7
-            V::store(
-                {
-                    let mut s = V::mul(x_e2, v19);
-                    s = V::neg_mul_add(x_e4, v26, s);
-                    s = V::mul_add(x_e1, v7, s);
-                    s
-                },
-                out1.at(2usize, c),
-            );
-            // out1[3] = x_e3*v26 + x_e2*v16 + x_e1*v3
-            V::store(
-                {
-                    let mut s = V::mul(x_e3, v26);
-                    s = V::mul_add(x_e2, v16, s);
-                    s = V::mul_add(x_e1, v3, s);
-                    s
-                },
-                out1.at(3usize, c),
-            );
+            v20 = V::mul_add(x_e1, v8, v20);
+            // out1[3] = x_e3*v2 + x_e2*v4 + x_e1*v8
+            V::store(v20, out1.at(3usize, c));
+            v18 = V::neg_mul_add(y_e1, v10, v18);
+            // out0[2] = y_e4*v2 - y_e2*v6 - y_e1*v10
+            V::store(v18, out0.at(2usize, c));
+            v39 = V::mul_add(x_e3, v10, v39);
+            v42 = V::mul_add(y_e3, v10, v42);
+            v34 = V::mul_add(x_e1, v10, v34);
+            // out1[2] = x_e2*v6 - x_e4*v2 + x_e1*v10
+            V::store(v34, out1.at(2usize, c));
+            v25 = V::neg_mul_add(y_e1, v12, v25);
+            // out0[1] = y_e4*v4 + y_e3*v6 - y_e1*v12
+            V::store(v25, out0.at(1usize, c));
+            v39 = V::mul_add(x_e2, v12, v39);
+            // out1[0] = -(x_e4*v8 + x_e3*v10 + x_e2*v12)
+            V::store(V::neg(v39), out1.at(0usize, c));
+            v42 = V::mul_add(y_e2, v12, v42);
+            // out0[0] = y_e4*v8 + y_e3*v10 + y_e2*v12
+            V::store(v42, out0.at(0usize, c));
+            // out1[1] = x_e1*v12 - (x_e4*v4 + x_e3*v6)
+            V::store(V::mul_sub(x_e1, v12, v23), out1.at(1usize, c));
         }
     }
 }
@@ -1580,50 +1465,37 @@ unsafe fn path_product_20<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let out0 = args.outputs[0];
         for group in 0..args.groups {
             let c = group * V::LANES;
-            let x_e3 = V::load(x.at(2usize, c));
-            let y_e4 = V::load(y.at(3usize, c));
-            let x_e4 = V::load(x.at(3usize, c));
-            let y_e3 = V::load(y.at(2usize, c));
-            let x_e2 = V::load(x.at(1usize, c));
-            let y_e2 = V::load(y.at(1usize, c));
+            x.prefetch::<4usize>(c);
+            y.prefetch::<4usize>(c);
+            grad_o.prefetch::<6usize>(c);
             let x_e1 = V::load(x.at(0usize, c));
+            let y_e2 = V::load(y.at(1usize, c));
+            let mut v2 = V::mul(x_e1, y_e2);
+            let x_e2 = V::load(x.at(1usize, c));
             let y_e1 = V::load(y.at(0usize, c));
+            v2 = V::neg_mul_add(x_e2, y_e1, v2);
+            let y_e3 = V::load(y.at(2usize, c));
+            let mut v8 = V::mul(x_e1, y_e3);
+            let x_e3 = V::load(x.at(2usize, c));
+            v8 = V::neg_mul_add(x_e3, y_e1, v8);
+            let y_e4 = V::load(y.at(3usize, c));
+            let mut v13 = V::mul(x_e1, y_e4);
+            let x_e4 = V::load(x.at(3usize, c));
+            v13 = V::neg_mul_add(x_e4, y_e1, v13);
+            let mut v17 = V::mul(x_e2, y_e3);
+            v17 = V::neg_mul_add(x_e3, y_e2, v17);
+            let mut v20 = V::mul(x_e2, y_e4);
+            v20 = V::neg_mul_add(x_e4, y_e2, v20);
+            let mut v23 = V::mul(x_e3, y_e4);
+            v23 = V::neg_mul_add(x_e4, y_e3, v23);
+            let mut v27 = V::mul(v23, V::load(grad_o.at(5usize, c)));
+            v27 = V::mul_add(v20, V::load(grad_o.at(4usize, c)), v27);
+            v27 = V::mul_add(v17, V::load(grad_o.at(3usize, c)), v27);
+            v27 = V::mul_add(v13, V::load(grad_o.at(2usize, c)), v27);
+            v27 = V::mul_add(v8, V::load(grad_o.at(1usize, c)), v27);
+            v27 = V::mul_add(v2, V::load(grad_o.at(0usize, c)), v27);
             // out0[0] = (x_e3*y_e4 - x_e4*y_e3)*grad_o_e34 + (x_e2*y_e4 - x_e4*y_e2)*grad_o_e24 + (x_e2*y_e3 - x_e3*y_e2)*grad_o_e23 + (x_e1*y_e4 - x_e4*y_e1)*grad_o_e14 + (x_e1*y_e3 - x_e3*y_e1)*grad_o_e13 + (x_e1*y_e2 - x_e2*y_e1)*grad_o_e12
-            V::store(
-                {
-                    let mut s = V::mul(
-                        V::neg_mul_add(x_e4, y_e3, V::mul(x_e3, y_e4)),
-                        V::load(grad_o.at(5usize, c)),
-                    );
-                    s = V::mul_add(
-                        V::neg_mul_add(x_e4, y_e2, V::mul(x_e2, y_e4)),
-                        V::load(grad_o.at(4usize, c)),
-                        s,
-                    );
-                    s = V::mul_add(
-                        V::neg_mul_add(x_e3, y_e2, V::mul(x_e2, y_e3)),
-                        V::load(grad_o.at(3usize, c)),
-                        s,
-                    );
-                    s = V::mul_add(
-                        V::neg_mul_add(x_e4, y_e1, V::mul(x_e1, y_e4)),
-                        V::load(grad_o.at(2usize, c)),
-                        s,
-                    );
-                    s = V::mul_add(
-                        V::neg_mul_add(x_e3, y_e1, V::mul(x_e1, y_e3)),
-                        V::load(grad_o.at(1usize, c)),
-                        s,
-                    );
-                    s = V::mul_add(
-                        V::neg_mul_add(x_e2, y_e1, V::mul(x_e1, y_e2)),
-                        V::load(grad_o.at(0usize, c)),
-                        s,
-                    );
-                    s
-                },
-                out0.at(0usize, c),
-            );
+            V::store(v27, out0.at(0usize, c));
         }
     }
 }
@@ -1649,9 +1521,9 @@ pub(super) static PATH_PRODUCT_PROGRAM_8: Program = Program {
             StageCall {
                 stage: &super::path_product::PATH_PRODUCT_18,
                 inputs: &[
-                    Slot::External(2usize),
                     Slot::External(0usize),
                     Slot::External(1usize),
+                    Slot::External(2usize),
                 ],
                 outputs: &[Slot::External(0usize)],
                 params: &[],
@@ -1669,9 +1541,9 @@ pub(super) static PATH_PRODUCT_PROGRAM_8: Program = Program {
             StageCall {
                 stage: &super::path_product::PATH_PRODUCT_19,
                 inputs: &[
-                    Slot::External(1usize),
                     Slot::External(2usize),
                     Slot::External(3usize),
+                    Slot::External(1usize),
                     Slot::External(0usize),
                 ],
                 outputs: &[Slot::External(0usize), Slot::External(1usize)],
@@ -1697,172 +1569,133 @@ pub(super) static PATH_PRODUCT_PROGRAM_8: Program = Program {
     },
     flops: [24usize, 77],
 };
-/// From `f`, `x`, `y` to `o`: o = f <<x>_1 <y>_3>_2.
+/// From `x`, `y`, `f` to `o`: o = f <<x>_1 <y>_3>_2.
 ///
 /// From `path_product` of Cl(1,3,0).
 #[inline(always)]
 unsafe fn path_product_21<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
     // SAFETY: the caller keeps the contract of `StageArgs`; the tier runs on this CPU.
     unsafe {
-        let f = args.inputs[0];
-        let x = args.inputs[1];
-        let y = args.inputs[2];
+        let x = args.inputs[0];
+        let y = args.inputs[1];
+        let f = args.inputs[2];
         let out0 = args.outputs[0];
         for group in 0..args.groups {
             let c = group * V::LANES;
-            let f_1 = V::load(f.at(0usize, c));
+            x.prefetch::<4usize>(c);
+            y.prefetch::<4usize>(c);
+            f.prefetch::<1usize>(c);
             let x_e3 = V::load(x.at(2usize, c));
             let y_e123 = V::load(y.at(0usize, c));
+            let mut v2 = V::mul(x_e3, y_e123);
             let x_e4 = V::load(x.at(3usize, c));
             let y_e124 = V::load(y.at(1usize, c));
+            v2 = V::mul_add(x_e4, y_e124, v2);
             let x_e2 = V::load(x.at(1usize, c));
+            let mut v8 = V::mul(x_e2, y_e123);
             let y_e134 = V::load(y.at(2usize, c));
+            v8 = V::neg_mul_add(x_e4, y_e134, v8);
+            let mut v12 = V::mul(x_e2, y_e124);
+            v12 = V::mul_add(x_e3, y_e134, v12);
             let x_e1 = V::load(x.at(0usize, c));
+            let mut v16 = V::mul(x_e1, y_e123);
             let y_e234 = V::load(y.at(3usize, c));
+            v16 = V::neg_mul_add(x_e4, y_e234, v16);
+            let mut v20 = V::mul(x_e1, y_e124);
+            v20 = V::mul_add(x_e3, y_e234, v20);
+            let mut v23 = V::mul(x_e1, y_e134);
+            v23 = V::neg_mul_add(x_e2, y_e234, v23);
+            let f_1 = V::load(f.at(0usize, c));
             // out0[0] = -(f_1*(x_e3*y_e123 + x_e4*y_e124))
-            V::store(
-                V::neg(V::mul(f_1, V::mul_add(x_e4, y_e124, V::mul(x_e3, y_e123)))),
-                out0.at(0usize, c),
-            );
+            V::store(V::neg(V::mul(f_1, v2)), out0.at(0usize, c));
             // out0[1] = f_1*(x_e2*y_e123 - x_e4*y_e134)
-            V::store(
-                V::mul(f_1, V::neg_mul_add(x_e4, y_e134, V::mul(x_e2, y_e123))),
-                out0.at(1usize, c),
-            );
+            V::store(V::mul(f_1, v8), out0.at(1usize, c));
             // out0[2] = f_1*(x_e2*y_e124 + x_e3*y_e134)
-            V::store(
-                V::mul(f_1, V::mul_add(x_e3, y_e134, V::mul(x_e2, y_e124))),
-                out0.at(2usize, c),
-            );
+            V::store(V::mul(f_1, v12), out0.at(2usize, c));
             // out0[3] = f_1*(x_e1*y_e123 - x_e4*y_e234)
-            V::store(
-                V::mul(f_1, V::neg_mul_add(x_e4, y_e234, V::mul(x_e1, y_e123))),
-                out0.at(3usize, c),
-            );
+            V::store(V::mul(f_1, v16), out0.at(3usize, c));
             // out0[4] = f_1*(x_e1*y_e124 + x_e3*y_e234)
-            V::store(
-                V::mul(f_1, V::mul_add(x_e3, y_e234, V::mul(x_e1, y_e124))),
-                out0.at(4usize, c),
-            );
+            V::store(V::mul(f_1, v20), out0.at(4usize, c));
             // out0[5] = f_1*(x_e1*y_e134 - x_e2*y_e234)
-            V::store(
-                V::mul(f_1, V::neg_mul_add(x_e2, y_e234, V::mul(x_e1, y_e134))),
-                out0.at(5usize, c),
-            );
+            V::store(V::mul(f_1, v23), out0.at(5usize, c));
         }
     }
 }
 pub(super) static PATH_PRODUCT_21: Stage = stage!(path_product_21);
-/// From `y`, `f`, `grad_o`, `x` to `grad_x`, `grad_y`: adjoint of o = f <<x>_1 <y>_3>_2.
+/// From `f`, `grad_o`, `y`, `x` to `grad_x`, `grad_y`: adjoint of o = f <<x>_1 <y>_3>_2.
 ///
 /// From `path_product_grad` of Cl(1,3,0).
 #[inline(always)]
 unsafe fn path_product_22<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
     // SAFETY: the caller keeps the contract of `StageArgs`; the tier runs on this CPU.
     unsafe {
-        let y = args.inputs[0];
-        let f = args.inputs[1];
-        let grad_o = args.inputs[2];
+        let f = args.inputs[0];
+        let grad_o = args.inputs[1];
+        let y = args.inputs[2];
         let x = args.inputs[3];
         let out0 = args.outputs[0];
         let out1 = args.outputs[1];
         for group in 0..args.groups {
             let c = group * V::LANES;
-            let y_e134 = V::load(y.at(2usize, c));
+            f.prefetch::<1usize>(c);
+            grad_o.prefetch::<6usize>(c);
+            y.prefetch::<4usize>(c);
+            x.prefetch::<4usize>(c);
             let f_1 = V::load(f.at(0usize, c));
-            let v3 = V::mul(f_1, V::load(grad_o.at(5usize, c)));
-            let y_e124 = V::load(y.at(1usize, c));
-            let v7 = V::mul(f_1, V::load(grad_o.at(4usize, c)));
-            let y_e123 = V::load(y.at(0usize, c));
-            let v12 = V::mul(f_1, V::load(grad_o.at(3usize, c)));
-            let v16 = V::mul(f_1, V::load(grad_o.at(2usize, c)));
+            let v2 = V::mul(f_1, V::load(grad_o.at(5usize, c)));
+            let v4 = V::mul(f_1, V::load(grad_o.at(4usize, c)));
+            let v6 = V::mul(f_1, V::load(grad_o.at(3usize, c)));
+            let v8 = V::mul(f_1, V::load(grad_o.at(2usize, c)));
+            let v10 = V::mul(f_1, V::load(grad_o.at(1usize, c)));
+            let v12 = V::mul(f_1, V::load(grad_o.at(0usize, c)));
             let y_e234 = V::load(y.at(3usize, c));
-            let v22 = V::mul(f_1, V::load(grad_o.at(1usize, c)));
-            let v29 = V::mul(f_1, V::load(grad_o.at(0usize, c)));
-            let x_e1 = V::load(x.at(0usize, c));
             let x_e2 = V::load(x.at(1usize, c));
+            let y_e134 = V::load(y.at(2usize, c));
+            let mut v18 = V::mul(y_e134, v2);
+            let x_e1 = V::load(x.at(0usize, c));
+            let mut v20 = V::mul(x_e1, v2);
+            let mut v21 = V::mul(y_e234, v4);
             let x_e3 = V::load(x.at(2usize, c));
+            let mut v23 = V::mul(x_e3, v4);
+            v23 = V::neg_mul_add(x_e2, v2, v23);
+            let y_e124 = V::load(y.at(1usize, c));
+            let mut v27 = V::mul(x_e1, v4);
+            v18 = V::mul_add(y_e124, v4, v18);
+            let mut v29 = V::mul(y_e234, v6);
             let x_e4 = V::load(x.at(3usize, c));
-            // out0[0] = y_e134*v3 + y_e124*v7 + y_e123*v12
-            V::store(
-                {
-                    let mut s = V::mul(y_e134, v3);
-                    s = V::mul_add(y_e124, v7, s);
-                    s = V::mul_add(y_e123, v12, s);
-                    s
-                },
-                out0.at(0usize, c),
-            );
-            // out0[1] = y_e124*v16 - y_e234*v3 + y_e123*v22
-            V::store(
-                {
-                    let mut s = V::mul(y_e124, v16);
-                    s = V::neg_mul_add(y_e234, v3, s);
-                    s = V::mul_add(y_e123, v22, s);
-                    s
-                },
-                out0.at(1usize, c),
-            );
-            // out0[2] = y_e234*v7 + y_e134*v16 - y_e123*v29
-            V::store(
-                {
-                    let mut s = V::mul(y_e234, v7);
-                    s = V::mul_add(y_e134, v16, s);
-                    s = V::neg_mul_add(y_e123, v29, s);
-                    s
-                },
-                out0.at(2usize, c),
-            );
-            // out0[3] = -(y_e234*v12 + y_e134*v22 + y_e124*v29)
-            V::store(
-                V::neg({
-                    let mut s = V::mul(y_e234, v12);
-                    s = V::mul_add(y_e134, v22, s);
-                    s = V::mul_add(y_e124, v29, s);
-                    s
-                }),
-                out0.at(3usize, c),
-            );
-            // out1[0] = x_e1*v12 + x_e2*v22 - x_e3*v29
-            V::store(
-                {
-                    let mut s = V::mul(x_e1, v12);
-                    s = V::mul_add(x_e2, v22, s);
-                    s = V::neg_mul_add(x_e3, v29, s);
-                    s
-                },
-                out1.at(0usize, c),
-            );
-            // out1[1] = x_e1*v7 + x_e2*v16 - x_e4*v29
-            V::store(
-                {
-                    let mut s = V::mul(x_e1, v7);
-                    s = V::mul_add(x_e2, v16, s);
-                    s = V::neg_mul_add(x_e4, v29, s);
-                    s
-                },
-                out1.at(1usize, c),
-            );
-            // out1[2] = x_e1*v3 + x_e3*v16 - x_e4*v22
-            V::store(
-                {
-                    let mut s = V::mul(x_e1, v3);
-                    s = V::mul_add(x_e3, v16, s);
-                    s = V::neg_mul_add(x_e4, v22, s);
-                    s
-                },
-                out1.at(2usize, c),
-            );
-            // out1[3] = x_e3*v7 - x_e2*v3 - x_e4*v12
-            V::store(
-                {
-                    let mut s = V::mul(x_e3, v7);
-                    s = V::neg_mul_add(x_e2, v3, s);
-                    s = V::neg_mul_add(x_e4, v12, s);
-                    s
-                },
-                out1.at(3usize, c),
-            );
+            v23 = V::neg_mul_add(x_e4, v6, v23);
+            // out1[3] = x_e3*v4 - x_e2*v2 - x_e4*v6
+            V::store(v23, out1.at(3usize, c));
+            let y_e123 = V::load(y.at(0usize, c));
+            let mut v35 = V::mul(x_e1, v6);
+            v18 = V::mul_add(y_e123, v6, v18);
+            // out0[0] = y_e134*v2 + y_e124*v4 + y_e123*v6
+            V::store(v18, out0.at(0usize, c));
+            v21 = V::mul_add(y_e134, v8, v21);
+            v20 = V::mul_add(x_e3, v8, v20);
+            let mut v41 = V::mul(y_e124, v8);
+            v41 = V::neg_mul_add(y_e234, v2, v41);
+            v27 = V::mul_add(x_e2, v8, v27);
+            v29 = V::mul_add(y_e134, v10, v29);
+            v20 = V::neg_mul_add(x_e4, v10, v20);
+            // out1[2] = x_e1*v2 + x_e3*v8 - x_e4*v10
+            V::store(v20, out1.at(2usize, c));
+            v41 = V::mul_add(y_e123, v10, v41);
+            // out0[1] = y_e124*v8 - y_e234*v2 + y_e123*v10
+            V::store(v41, out0.at(1usize, c));
+            v35 = V::mul_add(x_e2, v10, v35);
+            v29 = V::mul_add(y_e124, v12, v29);
+            // out0[3] = -(y_e234*v6 + y_e134*v10 + y_e124*v12)
+            V::store(V::neg(v29), out0.at(3usize, c));
+            v27 = V::neg_mul_add(x_e4, v12, v27);
+            // out1[1] = x_e1*v4 + x_e2*v8 - x_e4*v12
+            V::store(v27, out1.at(1usize, c));
+            v21 = V::neg_mul_add(y_e123, v12, v21);
+            // out0[2] = y_e234*v4 + y_e134*v8 - y_e123*v12
+            V::store(v21, out0.at(2usize, c));
+            v35 = V::neg_mul_add(x_e3, v12, v35);
+            // out1[0] = x_e1*v6 + x_e2*v10 - x_e3*v12
+            V::store(v35, out1.at(0usize, c));
         }
     }
 }
@@ -1880,50 +1713,37 @@ unsafe fn path_product_23<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let out0 = args.outputs[0];
         for group in 0..args.groups {
             let c = group * V::LANES;
-            let x_e1 = V::load(x.at(0usize, c));
-            let y_e134 = V::load(y.at(2usize, c));
-            let x_e2 = V::load(x.at(1usize, c));
-            let y_e234 = V::load(y.at(3usize, c));
-            let y_e124 = V::load(y.at(1usize, c));
+            x.prefetch::<4usize>(c);
+            y.prefetch::<4usize>(c);
+            grad_o.prefetch::<6usize>(c);
             let x_e3 = V::load(x.at(2usize, c));
             let y_e123 = V::load(y.at(0usize, c));
+            let mut v2 = V::mul(x_e3, y_e123);
             let x_e4 = V::load(x.at(3usize, c));
+            let y_e124 = V::load(y.at(1usize, c));
+            v2 = V::mul_add(x_e4, y_e124, v2);
+            let x_e2 = V::load(x.at(1usize, c));
+            let mut v8 = V::mul(x_e2, y_e123);
+            let y_e134 = V::load(y.at(2usize, c));
+            v8 = V::neg_mul_add(x_e4, y_e134, v8);
+            let mut v12 = V::mul(x_e2, y_e124);
+            v12 = V::mul_add(x_e3, y_e134, v12);
+            let x_e1 = V::load(x.at(0usize, c));
+            let mut v16 = V::mul(x_e1, y_e123);
+            let y_e234 = V::load(y.at(3usize, c));
+            v16 = V::neg_mul_add(x_e4, y_e234, v16);
+            let mut v20 = V::mul(x_e1, y_e124);
+            v20 = V::mul_add(x_e3, y_e234, v20);
+            let mut v23 = V::mul(x_e1, y_e134);
+            v23 = V::neg_mul_add(x_e2, y_e234, v23);
+            let mut v27 = V::mul(v23, V::load(grad_o.at(5usize, c)));
+            v27 = V::mul_add(v20, V::load(grad_o.at(4usize, c)), v27);
+            v27 = V::mul_add(v16, V::load(grad_o.at(3usize, c)), v27);
+            v27 = V::mul_add(v12, V::load(grad_o.at(2usize, c)), v27);
+            v27 = V::mul_add(v8, V::load(grad_o.at(1usize, c)), v27);
+            v27 = V::neg_mul_add(v2, V::load(grad_o.at(0usize, c)), v27);
             // out0[0] = (x_e1*y_e134 - x_e2*y_e234)*grad_o_e34 + (x_e1*y_e124 + x_e3*y_e234)*grad_o_e24 + (x_e1*y_e123 - x_e4*y_e234)*grad_o_e23 + (x_e2*y_e124 + x_e3*y_e134)*grad_o_e14 + (x_e2*y_e123 - x_e4*y_e134)*grad_o_e13 - (x_e3*y_e123 + x_e4*y_e124)*grad_o_e12
-            V::store(
-                {
-                    let mut s = V::mul(
-                        V::neg_mul_add(x_e2, y_e234, V::mul(x_e1, y_e134)),
-                        V::load(grad_o.at(5usize, c)),
-                    );
-                    s = V::mul_add(
-                        V::mul_add(x_e3, y_e234, V::mul(x_e1, y_e124)),
-                        V::load(grad_o.at(4usize, c)),
-                        s,
-                    );
-                    s = V::mul_add(
-                        V::neg_mul_add(x_e4, y_e234, V::mul(x_e1, y_e123)),
-                        V::load(grad_o.at(3usize, c)),
-                        s,
-                    );
-                    s = V::mul_add(
-                        V::mul_add(x_e3, y_e134, V::mul(x_e2, y_e124)),
-                        V::load(grad_o.at(2usize, c)),
-                        s,
-                    );
-                    s = V::mul_add(
-                        V::neg_mul_add(x_e4, y_e134, V::mul(x_e2, y_e123)),
-                        V::load(grad_o.at(1usize, c)),
-                        s,
-                    );
-                    s = V::neg_mul_add(
-                        V::mul_add(x_e4, y_e124, V::mul(x_e3, y_e123)),
-                        V::load(grad_o.at(0usize, c)),
-                        s,
-                    );
-                    s
-                },
-                out0.at(0usize, c),
-            );
+            V::store(v27, out0.at(0usize, c));
         }
     }
 }
@@ -1949,9 +1769,9 @@ pub(super) static PATH_PRODUCT_PROGRAM_9: Program = Program {
             StageCall {
                 stage: &super::path_product::PATH_PRODUCT_21,
                 inputs: &[
-                    Slot::External(2usize),
                     Slot::External(0usize),
                     Slot::External(1usize),
+                    Slot::External(2usize),
                 ],
                 outputs: &[Slot::External(0usize)],
                 params: &[],
@@ -1969,9 +1789,9 @@ pub(super) static PATH_PRODUCT_PROGRAM_9: Program = Program {
             StageCall {
                 stage: &super::path_product::PATH_PRODUCT_22,
                 inputs: &[
-                    Slot::External(1usize),
                     Slot::External(2usize),
                     Slot::External(3usize),
+                    Slot::External(1usize),
                     Slot::External(0usize),
                 ],
                 outputs: &[Slot::External(0usize), Slot::External(1usize)],
@@ -1997,163 +1817,134 @@ pub(super) static PATH_PRODUCT_PROGRAM_9: Program = Program {
     },
     flops: [25usize, 76],
 };
-/// From `f`, `x`, `y` to `o`: o = f <<x>_1 <y>_2>_3.
+/// From `x`, `y`, `f` to `o`: o = f <<x>_1 <y>_2>_3.
 ///
 /// From `path_product` of Cl(1,3,0).
 #[inline(always)]
 unsafe fn path_product_24<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
     // SAFETY: the caller keeps the contract of `StageArgs`; the tier runs on this CPU.
     unsafe {
-        let f = args.inputs[0];
-        let x = args.inputs[1];
-        let y = args.inputs[2];
+        let x = args.inputs[0];
+        let y = args.inputs[1];
+        let f = args.inputs[2];
         let out0 = args.outputs[0];
         for group in 0..args.groups {
             let c = group * V::LANES;
-            let f_1 = V::load(f.at(0usize, c));
-            let x_e3 = V::load(x.at(2usize, c));
-            let y_e12 = V::load(y.at(0usize, c));
+            x.prefetch::<4usize>(c);
+            y.prefetch::<6usize>(c);
+            f.prefetch::<1usize>(c);
             let x_e1 = V::load(x.at(0usize, c));
             let y_e23 = V::load(y.at(3usize, c));
+            let mut v2 = V::mul(x_e1, y_e23);
             let x_e2 = V::load(x.at(1usize, c));
             let y_e13 = V::load(y.at(1usize, c));
-            let x_e4 = V::load(x.at(3usize, c));
+            let x_e3 = V::load(x.at(2usize, c));
+            let y_e12 = V::load(y.at(0usize, c));
+            v2 = V::neg_mul_add(x_e2, y_e13, v2);
+            v2 = V::mul_add(x_e3, y_e12, v2);
             let y_e24 = V::load(y.at(4usize, c));
+            let mut v12 = V::mul(x_e1, y_e24);
             let y_e14 = V::load(y.at(2usize, c));
+            let x_e4 = V::load(x.at(3usize, c));
+            v12 = V::neg_mul_add(x_e2, y_e14, v12);
+            v12 = V::mul_add(x_e4, y_e12, v12);
             let y_e34 = V::load(y.at(5usize, c));
+            let mut v20 = V::mul(x_e1, y_e34);
+            v20 = V::neg_mul_add(x_e3, y_e14, v20);
+            v20 = V::mul_add(x_e4, y_e13, v20);
+            let mut v25 = V::mul(x_e2, y_e34);
+            v25 = V::neg_mul_add(x_e3, y_e24, v25);
+            v25 = V::mul_add(x_e4, y_e23, v25);
+            let f_1 = V::load(f.at(0usize, c));
             // out0[0] = f_1*(x_e3*y_e12 + x_e1*y_e23 - x_e2*y_e13)
-            V::store(
-                V::mul(
-                    f_1,
-                    {
-                        let mut s = V::mul(x_e1, y_e23);
-                        s = V::neg_mul_add(x_e2, y_e13, s);
-                        s = V::mul_add(x_e3, y_e12, s);
-                        s
-                    },
-                ),
-                out0.at(0usize, c),
-            );
+            V::store(V::mul(f_1, v2), out0.at(0usize, c));
             // out0[1] = f_1*(x_e4*y_e12 + x_e1*y_e24 - x_e2*y_e14)
-            V::store(
-                V::mul(
-                    f_1,
-                    {
-                        let mut s = V::mul(x_e1, y_e24);
-                        s = V::neg_mul_add(x_e2, y_e14, s);
-                        s = V::mul_add(x_e4, y_e12, s);
-                        s
-                    },
-                ),
-                out0.at(1usize, c),
-            );
+            V::store(V::mul(f_1, v12), out0.at(1usize, c));
             // out0[2] = f_1*(x_e4*y_e13 + x_e1*y_e34 - x_e3*y_e14)
-            V::store(
-                V::mul(
-                    f_1,
-                    {
-                        let mut s = V::mul(x_e1, y_e34);
-                        s = V::neg_mul_add(x_e3, y_e14, s);
-                        s = V::mul_add(x_e4, y_e13, s);
-                        s
-                    },
-                ),
-                out0.at(2usize, c),
-            );
+            V::store(V::mul(f_1, v20), out0.at(2usize, c));
             // out0[3] = f_1*(x_e4*y_e23 + x_e2*y_e34 - x_e3*y_e24)
-            V::store(
-                V::mul(
-                    f_1,
-                    {
-                        let mut s = V::mul(x_e2, y_e34);
-                        s = V::neg_mul_add(x_e3, y_e24, s);
-                        s = V::mul_add(x_e4, y_e23, s);
-                        s
-                    },
-                ),
-                out0.at(3usize, c),
-            );
+            V::store(V::mul(f_1, v25), out0.at(3usize, c));
         }
     }
 }
 pub(super) static PATH_PRODUCT_24: Stage = stage!(path_product_24);
-/// From `y`, `f`, `grad_o`, `x` to `grad_x`, `grad_y`: adjoint of o = f <<x>_1 <y>_2>_3.
+/// From `f`, `grad_o`, `y`, `x` to `grad_x`, `grad_y`: adjoint of o = f <<x>_1 <y>_2>_3.
 ///
 /// From `path_product_grad` of Cl(1,3,0).
 #[inline(always)]
 unsafe fn path_product_25<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
     // SAFETY: the caller keeps the contract of `StageArgs`; the tier runs on this CPU.
     unsafe {
-        let y = args.inputs[0];
-        let f = args.inputs[1];
-        let grad_o = args.inputs[2];
+        let f = args.inputs[0];
+        let grad_o = args.inputs[1];
+        let y = args.inputs[2];
         let x = args.inputs[3];
         let out0 = args.outputs[0];
         let out1 = args.outputs[1];
         for group in 0..args.groups {
             let c = group * V::LANES;
-            let y_e34 = V::load(y.at(5usize, c));
+            f.prefetch::<1usize>(c);
+            grad_o.prefetch::<4usize>(c);
+            y.prefetch::<6usize>(c);
+            x.prefetch::<4usize>(c);
             let f_1 = V::load(f.at(0usize, c));
-            let v3 = V::mul(f_1, V::load(grad_o.at(2usize, c)));
-            let y_e24 = V::load(y.at(4usize, c));
-            let v7 = V::mul(f_1, V::load(grad_o.at(1usize, c)));
+            let v2 = V::mul(f_1, V::load(grad_o.at(3usize, c)));
+            let v4 = V::mul(f_1, V::load(grad_o.at(2usize, c)));
+            let v6 = V::mul(f_1, V::load(grad_o.at(1usize, c)));
+            let v8 = V::mul(f_1, V::load(grad_o.at(0usize, c)));
             let y_e23 = V::load(y.at(3usize, c));
-            let v12 = V::mul(f_1, V::load(grad_o.at(0usize, c)));
-            let v16 = V::mul(f_1, V::load(grad_o.at(3usize, c)));
-            let y_e14 = V::load(y.at(2usize, c));
-            let y_e13 = V::load(y.at(1usize, c));
-            let y_e12 = V::load(y.at(0usize, c));
+            let mut v10 = V::mul(y_e23, v2);
             let x_e4 = V::load(x.at(3usize, c));
+            let mut v12 = V::mul(x_e4, v2);
+            let y_e24 = V::load(y.at(4usize, c));
+            let mut v14 = V::mul(y_e24, v2);
             let x_e3 = V::load(x.at(2usize, c));
+            let y_e34 = V::load(y.at(5usize, c));
+            let mut v18 = V::mul(y_e34, v2);
             let x_e2 = V::load(x.at(1usize, c));
+            let mut v20 = V::mul(x_e2, v2);
+            let y_e13 = V::load(y.at(1usize, c));
+            let mut v23 = V::mul(x_e4, v4);
+            v10 = V::mul_add(y_e13, v4, v10);
+            let y_e14 = V::load(y.at(2usize, c));
+            let mut v27 = V::mul(x_e3, v4);
+            v14 = V::mul_add(y_e14, v4, v14);
+            let mut v29 = V::mul(y_e34, v4);
             let x_e1 = V::load(x.at(0usize, c));
-            // out0[0] = y_e34*v3 + y_e24*v7 + y_e23*v12
-            V::store(
-                {
-                    let mut s = V::mul(y_e34, v3);
-                    s = V::mul_add(y_e24, v7, s);
-                    s = V::mul_add(y_e23, v12, s);
-                    s
-                },
-                out0.at(0usize, c),
-            );
-            // out0[1] = y_e34*v16 - y_e14*v7 - y_e13*v12
-            V::store(
-                {
-                    let mut s = V::mul(y_e34, v16);
-                    s = V::neg_mul_add(y_e14, v7, s);
-                    s = V::neg_mul_add(y_e13, v12, s);
-                    s
-                },
-                out0.at(1usize, c),
-            );
-            // out0[2] = y_e12*v12 - (y_e24*v16 + y_e14*v3)
-            V::store(
-                V::mul_sub(y_e12, v12, V::mul_add(y_e14, v3, V::mul(y_e24, v16))),
-                out0.at(2usize, c),
-            );
-            // out0[3] = y_e23*v16 + y_e13*v3 + y_e12*v7
-            V::store(
-                {
-                    let mut s = V::mul(y_e23, v16);
-                    s = V::mul_add(y_e13, v3, s);
-                    s = V::mul_add(y_e12, v7, s);
-                    s
-                },
-                out0.at(3usize, c),
-            );
-            // out1[0] = x_e4*v7 + x_e3*v12
-            V::store(V::mul_add(x_e3, v12, V::mul(x_e4, v7)), out1.at(0usize, c));
-            // out1[1] = x_e4*v3 - x_e2*v12
-            V::store(V::neg_mul_add(x_e2, v12, V::mul(x_e4, v3)), out1.at(1usize, c));
-            // out1[2] = -(x_e3*v3 + x_e2*v7)
-            V::store(V::neg(V::mul_add(x_e2, v7, V::mul(x_e3, v3))), out1.at(2usize, c));
-            // out1[3] = x_e4*v16 + x_e1*v12
-            V::store(V::mul_add(x_e1, v12, V::mul(x_e4, v16)), out1.at(3usize, c));
-            // out1[4] = x_e1*v7 - x_e3*v16
-            V::store(V::neg_mul_add(x_e3, v16, V::mul(x_e1, v7)), out1.at(4usize, c));
-            // out1[5] = x_e2*v16 + x_e1*v3
-            V::store(V::mul_add(x_e1, v3, V::mul(x_e2, v16)), out1.at(5usize, c));
+            v20 = V::mul_add(x_e1, v4, v20);
+            // out1[5] = x_e2*v2 + x_e1*v4
+            V::store(v20, out1.at(5usize, c));
+            let y_e12 = V::load(y.at(0usize, c));
+            let mut v35 = V::mul(x_e4, v6);
+            v10 = V::mul_add(y_e12, v6, v10);
+            // out0[3] = y_e23*v2 + y_e13*v4 + y_e12*v6
+            V::store(v10, out0.at(3usize, c));
+            v18 = V::neg_mul_add(y_e14, v6, v18);
+            v27 = V::mul_add(x_e2, v6, v27);
+            // out1[2] = -(x_e3*v4 + x_e2*v6)
+            V::store(V::neg(v27), out1.at(2usize, c));
+            let mut v43 = V::mul(x_e1, v6);
+            v29 = V::mul_add(y_e24, v6, v29);
+            v43 = V::neg_mul_add(x_e3, v2, v43);
+            // out1[4] = x_e1*v6 - x_e3*v2
+            V::store(v43, out1.at(4usize, c));
+            // out0[2] = y_e12*v8 - (y_e24*v2 + y_e14*v4)
+            V::store(V::mul_sub(y_e12, v8, v14), out0.at(2usize, c));
+            v35 = V::mul_add(x_e3, v8, v35);
+            // out1[0] = x_e4*v6 + x_e3*v8
+            V::store(v35, out1.at(0usize, c));
+            v18 = V::neg_mul_add(y_e13, v8, v18);
+            // out0[1] = y_e34*v2 - y_e14*v6 - y_e13*v8
+            V::store(v18, out0.at(1usize, c));
+            v23 = V::neg_mul_add(x_e2, v8, v23);
+            // out1[1] = x_e4*v4 - x_e2*v8
+            V::store(v23, out1.at(1usize, c));
+            v29 = V::mul_add(y_e23, v8, v29);
+            // out0[0] = y_e34*v4 + y_e24*v6 + y_e23*v8
+            V::store(v29, out0.at(0usize, c));
+            v12 = V::mul_add(x_e1, v8, v12);
+            // out1[3] = x_e4*v2 + x_e1*v8
+            V::store(v12, out1.at(3usize, c));
         }
     }
 }
@@ -2171,62 +1962,37 @@ unsafe fn path_product_26<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let out0 = args.outputs[0];
         for group in 0..args.groups {
             let c = group * V::LANES;
-            let x_e4 = V::load(x.at(3usize, c));
-            let y_e23 = V::load(y.at(3usize, c));
-            let x_e2 = V::load(x.at(1usize, c));
-            let y_e34 = V::load(y.at(5usize, c));
-            let x_e3 = V::load(x.at(2usize, c));
-            let y_e24 = V::load(y.at(4usize, c));
-            let y_e13 = V::load(y.at(1usize, c));
+            x.prefetch::<4usize>(c);
+            y.prefetch::<6usize>(c);
+            grad_o.prefetch::<4usize>(c);
             let x_e1 = V::load(x.at(0usize, c));
-            let y_e14 = V::load(y.at(2usize, c));
+            let y_e23 = V::load(y.at(3usize, c));
+            let mut v2 = V::mul(x_e1, y_e23);
+            let x_e2 = V::load(x.at(1usize, c));
+            let y_e13 = V::load(y.at(1usize, c));
+            let x_e3 = V::load(x.at(2usize, c));
             let y_e12 = V::load(y.at(0usize, c));
+            v2 = V::neg_mul_add(x_e2, y_e13, v2);
+            v2 = V::mul_add(x_e3, y_e12, v2);
+            let y_e24 = V::load(y.at(4usize, c));
+            let mut v12 = V::mul(x_e1, y_e24);
+            let y_e14 = V::load(y.at(2usize, c));
+            let x_e4 = V::load(x.at(3usize, c));
+            v12 = V::neg_mul_add(x_e2, y_e14, v12);
+            v12 = V::mul_add(x_e4, y_e12, v12);
+            let y_e34 = V::load(y.at(5usize, c));
+            let mut v20 = V::mul(x_e1, y_e34);
+            v20 = V::neg_mul_add(x_e3, y_e14, v20);
+            v20 = V::mul_add(x_e4, y_e13, v20);
+            let mut v25 = V::mul(x_e2, y_e34);
+            v25 = V::neg_mul_add(x_e3, y_e24, v25);
+            v25 = V::mul_add(x_e4, y_e23, v25);
+            let mut v31 = V::mul(v25, V::load(grad_o.at(3usize, c)));
+            v31 = V::mul_add(v20, V::load(grad_o.at(2usize, c)), v31);
+            v31 = V::mul_add(v12, V::load(grad_o.at(1usize, c)), v31);
+            v31 = V::mul_add(v2, V::load(grad_o.at(0usize, c)), v31);
             // out0[0] = (x_e4*y_e23 + x_e2*y_e34 - x_e3*y_e24)*grad_o_e234 + (x_e4*y_e13 + x_e1*y_e34 - x_e3*y_e14)*grad_o_e134 + (x_e4*y_e12 + x_e1*y_e24 - x_e2*y_e14)*grad_o_e124 + (x_e3*y_e12 + x_e1*y_e23 - x_e2*y_e13)*grad_o_e123
-            V::store(
-                {
-                    let mut s = V::mul(
-                        {
-                            let mut s = V::mul(x_e2, y_e34);
-                            s = V::neg_mul_add(x_e3, y_e24, s);
-                            s = V::mul_add(x_e4, y_e23, s);
-                            s
-                        },
-                        V::load(grad_o.at(3usize, c)),
-                    );
-                    s = V::mul_add(
-                        {
-                            let mut s = V::mul(x_e1, y_e34);
-                            s = V::neg_mul_add(x_e3, y_e14, s);
-                            s = V::mul_add(x_e4, y_e13, s);
-                            s
-                        },
-                        V::load(grad_o.at(2usize, c)),
-                        s,
-                    );
-                    s = V::mul_add(
-                        {
-                            let mut s = V::mul(x_e1, y_e24);
-                            s = V::neg_mul_add(x_e2, y_e14, s);
-                            s = V::mul_add(x_e4, y_e12, s);
-                            s
-                        },
-                        V::load(grad_o.at(1usize, c)),
-                        s,
-                    );
-                    s = V::mul_add(
-                        {
-                            let mut s = V::mul(x_e1, y_e23);
-                            s = V::neg_mul_add(x_e2, y_e13, s);
-                            s = V::mul_add(x_e3, y_e12, s);
-                            s
-                        },
-                        V::load(grad_o.at(0usize, c)),
-                        s,
-                    );
-                    s
-                },
-                out0.at(0usize, c),
-            );
+            V::store(v31, out0.at(0usize, c));
         }
     }
 }
@@ -2252,9 +2018,9 @@ pub(super) static PATH_PRODUCT_PROGRAM_10: Program = Program {
             StageCall {
                 stage: &super::path_product::PATH_PRODUCT_24,
                 inputs: &[
-                    Slot::External(2usize),
                     Slot::External(0usize),
                     Slot::External(1usize),
+                    Slot::External(2usize),
                 ],
                 outputs: &[Slot::External(0usize)],
                 params: &[],
@@ -2272,9 +2038,9 @@ pub(super) static PATH_PRODUCT_PROGRAM_10: Program = Program {
             StageCall {
                 stage: &super::path_product::PATH_PRODUCT_25,
                 inputs: &[
-                    Slot::External(1usize),
                     Slot::External(2usize),
                     Slot::External(3usize),
+                    Slot::External(1usize),
                     Slot::External(0usize),
                 ],
                 outputs: &[Slot::External(0usize), Slot::External(1usize)],
@@ -2300,21 +2066,24 @@ pub(super) static PATH_PRODUCT_PROGRAM_10: Program = Program {
     },
     flops: [24usize, 70],
 };
-/// From `f`, `x`, `y` to `o`: o = f <<x>_1 <y>_4>_3.
+/// From `x`, `y`, `f` to `o`: o = f <<x>_1 <y>_4>_3.
 ///
 /// From `path_product` of Cl(1,3,0).
 #[inline(always)]
 unsafe fn path_product_27<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
     // SAFETY: the caller keeps the contract of `StageArgs`; the tier runs on this CPU.
     unsafe {
-        let f = args.inputs[0];
-        let x = args.inputs[1];
-        let y = args.inputs[2];
+        let x = args.inputs[0];
+        let y = args.inputs[1];
+        let f = args.inputs[2];
         let out0 = args.outputs[0];
         for group in 0..args.groups {
             let c = group * V::LANES;
-            let f_1 = V::load(f.at(0usize, c));
+            x.prefetch::<4usize>(c);
+            y.prefetch::<1usize>(c);
+            f.prefetch::<1usize>(c);
             let y_e1234 = V::load(y.at(0usize, c));
+            let f_1 = V::load(f.at(0usize, c));
             // out0[0] = f_1*x_e4*y_e1234
             V::store(
                 V::mul(f_1, V::mul(V::load(x.at(3usize, c)), y_e1234)),
@@ -2339,46 +2108,45 @@ unsafe fn path_product_27<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
     }
 }
 pub(super) static PATH_PRODUCT_27: Stage = stage!(path_product_27);
-/// From `y`, `f`, `grad_o`, `x` to `grad_x`, `grad_y`: adjoint of o = f <<x>_1 <y>_4>_3.
+/// From `f`, `grad_o`, `y`, `x` to `grad_x`, `grad_y`: adjoint of o = f <<x>_1 <y>_4>_3.
 ///
 /// From `path_product_grad` of Cl(1,3,0).
 #[inline(always)]
 unsafe fn path_product_28<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
     // SAFETY: the caller keeps the contract of `StageArgs`; the tier runs on this CPU.
     unsafe {
-        let y = args.inputs[0];
-        let f = args.inputs[1];
-        let grad_o = args.inputs[2];
+        let f = args.inputs[0];
+        let grad_o = args.inputs[1];
+        let y = args.inputs[2];
         let x = args.inputs[3];
         let out0 = args.outputs[0];
         let out1 = args.outputs[1];
         for group in 0..args.groups {
             let c = group * V::LANES;
-            let y_e1234 = V::load(y.at(0usize, c));
+            f.prefetch::<1usize>(c);
+            grad_o.prefetch::<4usize>(c);
+            y.prefetch::<1usize>(c);
+            x.prefetch::<4usize>(c);
             let f_1 = V::load(f.at(0usize, c));
-            let v3 = V::mul(f_1, V::load(grad_o.at(3usize, c)));
-            let v6 = V::mul(f_1, V::load(grad_o.at(2usize, c)));
-            let v9 = V::mul(f_1, V::load(grad_o.at(1usize, c)));
-            let v13 = V::mul(f_1, V::load(grad_o.at(0usize, c)));
-            // out0[0] = y_e1234*v3
-            V::store(V::mul(y_e1234, v3), out0.at(0usize, c));
-            // out0[1] = y_e1234*v6
-            V::store(V::mul(y_e1234, v6), out0.at(1usize, c));
-            // out0[2] = -y_e1234*v9
-            V::store(V::neg(V::mul(y_e1234, v9)), out0.at(2usize, c));
-            // out0[3] = y_e1234*v13
-            V::store(V::mul(y_e1234, v13), out0.at(3usize, c));
-            // out1[0] = x_e1*v3 + x_e2*v6 - x_e3*v9 + x_e4*v13
-            V::store(
-                {
-                    let mut s = V::mul(V::load(x.at(0usize, c)), v3);
-                    s = V::mul_add(V::load(x.at(1usize, c)), v6, s);
-                    s = V::neg_mul_add(V::load(x.at(2usize, c)), v9, s);
-                    s = V::mul_add(V::load(x.at(3usize, c)), v13, s);
-                    s
-                },
-                out1.at(0usize, c),
-            );
+            let v2 = V::mul(f_1, V::load(grad_o.at(3usize, c)));
+            let v4 = V::mul(f_1, V::load(grad_o.at(2usize, c)));
+            let v6 = V::mul(f_1, V::load(grad_o.at(1usize, c)));
+            let v8 = V::mul(f_1, V::load(grad_o.at(0usize, c)));
+            let y_e1234 = V::load(y.at(0usize, c));
+            // out0[0] = y_e1234*v2
+            V::store(V::mul(y_e1234, v2), out0.at(0usize, c));
+            let mut v12 = V::mul(V::load(x.at(0usize, c)), v2);
+            // out0[1] = y_e1234*v4
+            V::store(V::mul(y_e1234, v4), out0.at(1usize, c));
+            v12 = V::mul_add(V::load(x.at(1usize, c)), v4, v12);
+            // out0[2] = -y_e1234*v6
+            V::store(V::neg(V::mul(y_e1234, v6)), out0.at(2usize, c));
+            v12 = V::neg_mul_add(V::load(x.at(2usize, c)), v6, v12);
+            // out0[3] = y_e1234*v8
+            V::store(V::mul(y_e1234, v8), out0.at(3usize, c));
+            v12 = V::mul_add(V::load(x.at(3usize, c)), v8, v12);
+            // out1[0] = x_e1*v2 + x_e2*v4 - x_e3*v6 + x_e4*v8
+            V::store(v12, out1.at(0usize, c));
         }
     }
 }
@@ -2396,33 +2164,31 @@ unsafe fn path_product_29<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let out0 = args.outputs[0];
         for group in 0..args.groups {
             let c = group * V::LANES;
+            x.prefetch::<4usize>(c);
+            y.prefetch::<1usize>(c);
+            grad_o.prefetch::<4usize>(c);
             let y_e1234 = V::load(y.at(0usize, c));
-            // out0[0] = x_e1*y_e1234*grad_o_e234 + x_e2*y_e1234*grad_o_e134 - x_e3*y_e1234*grad_o_e124 + x_e4*y_e1234*grad_o_e123
-            V::store(
-                {
-                    let mut s = V::mul(
-                        V::mul(V::load(x.at(0usize, c)), y_e1234),
-                        V::load(grad_o.at(3usize, c)),
-                    );
-                    s = V::mul_add(
-                        V::mul(V::load(x.at(1usize, c)), y_e1234),
-                        V::load(grad_o.at(2usize, c)),
-                        s,
-                    );
-                    s = V::neg_mul_add(
-                        V::mul(V::load(x.at(2usize, c)), y_e1234),
-                        V::load(grad_o.at(1usize, c)),
-                        s,
-                    );
-                    s = V::mul_add(
-                        V::mul(V::load(x.at(3usize, c)), y_e1234),
-                        V::load(grad_o.at(0usize, c)),
-                        s,
-                    );
-                    s
-                },
-                out0.at(0usize, c),
+            let mut v10 = V::mul(
+                V::mul(V::load(x.at(0usize, c)), y_e1234),
+                V::load(grad_o.at(3usize, c)),
             );
+            v10 = V::mul_add(
+                V::mul(V::load(x.at(1usize, c)), y_e1234),
+                V::load(grad_o.at(2usize, c)),
+                v10,
+            );
+            v10 = V::neg_mul_add(
+                V::mul(V::load(x.at(2usize, c)), y_e1234),
+                V::load(grad_o.at(1usize, c)),
+                v10,
+            );
+            v10 = V::mul_add(
+                V::mul(V::load(x.at(3usize, c)), y_e1234),
+                V::load(grad_o.at(0usize, c)),
+                v10,
+            );
+            // out0[0] = x_e1*y_e1234*grad_o_e234 + x_e2*y_e1234*grad_o_e134 - x_e3*y_e1234*grad_o_e124 + x_e4*y_e1234*grad_o_e123
+            V::store(v10, out0.at(0usize, c));
         }
     }
 }
@@ -2448,9 +2214,9 @@ pub(super) static PATH_PRODUCT_PROGRAM_11: Program = Program {
             StageCall {
                 stage: &super::path_product::PATH_PRODUCT_27,
                 inputs: &[
-                    Slot::External(2usize),
                     Slot::External(0usize),
                     Slot::External(1usize),
+                    Slot::External(2usize),
                 ],
                 outputs: &[Slot::External(0usize)],
                 params: &[],
@@ -2468,9 +2234,9 @@ pub(super) static PATH_PRODUCT_PROGRAM_11: Program = Program {
             StageCall {
                 stage: &super::path_product::PATH_PRODUCT_28,
                 inputs: &[
-                    Slot::External(1usize),
                     Slot::External(2usize),
                     Slot::External(3usize),
+                    Slot::External(1usize),
                     Slot::External(0usize),
                 ],
                 outputs: &[Slot::External(0usize), Slot::External(1usize)],
@@ -2496,84 +2262,68 @@ pub(super) static PATH_PRODUCT_PROGRAM_11: Program = Program {
     },
     flops: [9usize, 27],
 };
-/// From `f`, `x`, `y` to `o`: o = f <<x>_1 <y>_3>_4.
+/// From `x`, `y`, `f` to `o`: o = f <<x>_1 <y>_3>_4.
 ///
 /// From `path_product` of Cl(1,3,0).
 #[inline(always)]
 unsafe fn path_product_30<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
     // SAFETY: the caller keeps the contract of `StageArgs`; the tier runs on this CPU.
     unsafe {
-        let f = args.inputs[0];
-        let x = args.inputs[1];
-        let y = args.inputs[2];
+        let x = args.inputs[0];
+        let y = args.inputs[1];
+        let f = args.inputs[2];
         let out0 = args.outputs[0];
         for group in 0..args.groups {
             let c = group * V::LANES;
+            x.prefetch::<4usize>(c);
+            y.prefetch::<4usize>(c);
+            f.prefetch::<1usize>(c);
+            let mut v2 = V::mul(V::load(x.at(0usize, c)), V::load(y.at(3usize, c)));
+            v2 = V::neg_mul_add(V::load(x.at(1usize, c)), V::load(y.at(2usize, c)), v2);
+            v2 = V::mul_add(V::load(x.at(2usize, c)), V::load(y.at(1usize, c)), v2);
+            v2 = V::neg_mul_add(V::load(x.at(3usize, c)), V::load(y.at(0usize, c)), v2);
             // out0[0] = f_1*(x_e3*y_e124 + x_e1*y_e234 - x_e2*y_e134 - x_e4*y_e123)
-            V::store(
-                V::mul(
-                    V::load(f.at(0usize, c)),
-                    {
-                        let mut s = V::mul(
-                            V::load(x.at(0usize, c)),
-                            V::load(y.at(3usize, c)),
-                        );
-                        s = V::neg_mul_add(
-                            V::load(x.at(1usize, c)),
-                            V::load(y.at(2usize, c)),
-                            s,
-                        );
-                        s = V::mul_add(
-                            V::load(x.at(2usize, c)),
-                            V::load(y.at(1usize, c)),
-                            s,
-                        );
-                        s = V::neg_mul_add(
-                            V::load(x.at(3usize, c)),
-                            V::load(y.at(0usize, c)),
-                            s,
-                        );
-                        s
-                    },
-                ),
-                out0.at(0usize, c),
-            );
+            V::store(V::mul(V::load(f.at(0usize, c)), v2), out0.at(0usize, c));
         }
     }
 }
 pub(super) static PATH_PRODUCT_30: Stage = stage!(path_product_30);
-/// From `y`, `f`, `grad_o`, `x` to `grad_x`, `grad_y`: adjoint of o = f <<x>_1 <y>_3>_4.
+/// From `f`, `grad_o`, `y`, `x` to `grad_x`, `grad_y`: adjoint of o = f <<x>_1 <y>_3>_4.
 ///
 /// From `path_product_grad` of Cl(1,3,0).
 #[inline(always)]
 unsafe fn path_product_31<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
     // SAFETY: the caller keeps the contract of `StageArgs`; the tier runs on this CPU.
     unsafe {
-        let y = args.inputs[0];
-        let f = args.inputs[1];
-        let grad_o = args.inputs[2];
+        let f = args.inputs[0];
+        let grad_o = args.inputs[1];
+        let y = args.inputs[2];
         let x = args.inputs[3];
         let out0 = args.outputs[0];
         let out1 = args.outputs[1];
         for group in 0..args.groups {
             let c = group * V::LANES;
-            let v3 = V::mul(V::load(f.at(0usize, c)), V::load(grad_o.at(0usize, c)));
-            // out0[0] = y_e234*v3
-            V::store(V::mul(V::load(y.at(3usize, c)), v3), out0.at(0usize, c));
-            // out0[1] = -y_e134*v3
-            V::store(V::neg(V::mul(V::load(y.at(2usize, c)), v3)), out0.at(1usize, c));
-            // out0[2] = y_e124*v3
-            V::store(V::mul(V::load(y.at(1usize, c)), v3), out0.at(2usize, c));
-            // out0[3] = -y_e123*v3
-            V::store(V::neg(V::mul(V::load(y.at(0usize, c)), v3)), out0.at(3usize, c));
-            // out1[0] = -x_e4*v3
-            V::store(V::neg(V::mul(V::load(x.at(3usize, c)), v3)), out1.at(0usize, c));
-            // out1[1] = x_e3*v3
-            V::store(V::mul(V::load(x.at(2usize, c)), v3), out1.at(1usize, c));
-            // out1[2] = -x_e2*v3
-            V::store(V::neg(V::mul(V::load(x.at(1usize, c)), v3)), out1.at(2usize, c));
-            // out1[3] = x_e1*v3
-            V::store(V::mul(V::load(x.at(0usize, c)), v3), out1.at(3usize, c));
+            f.prefetch::<1usize>(c);
+            grad_o.prefetch::<1usize>(c);
+            y.prefetch::<4usize>(c);
+            x.prefetch::<4usize>(c);
+            let v2 = V::mul(V::load(f.at(0usize, c)), V::load(grad_o.at(0usize, c)));
+            // out0[3] = -y_e123*v2
+            V::store(V::neg(V::mul(V::load(y.at(0usize, c)), v2)), out0.at(3usize, c));
+            // out1[0] = -x_e4*v2
+            V::store(V::neg(V::mul(V::load(x.at(3usize, c)), v2)), out1.at(0usize, c));
+            // out0[2] = y_e124*v2
+            V::store(V::mul(V::load(y.at(1usize, c)), v2), out0.at(2usize, c));
+            // out1[1] = x_e3*v2
+            V::store(V::mul(V::load(x.at(2usize, c)), v2), out1.at(1usize, c));
+            // out0[1] = -y_e134*v2
+            V::store(V::neg(V::mul(V::load(y.at(2usize, c)), v2)), out0.at(1usize, c));
+            // out1[2] = -x_e2*v2
+            V::store(V::neg(V::mul(V::load(x.at(1usize, c)), v2)), out1.at(2usize, c));
+            // out0[0] = y_e234*v2
+            V::store(V::mul(V::load(y.at(3usize, c)), v2), out0.at(0usize, c));
+            // out1[3] = x_e1*v2
+            V::store(V::mul(V::load(x.at(0usize, c)), v2), out1.at(3usize, c));
         }
     }
 }
@@ -2591,35 +2341,15 @@ unsafe fn path_product_32<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let out0 = args.outputs[0];
         for group in 0..args.groups {
             let c = group * V::LANES;
+            x.prefetch::<4usize>(c);
+            y.prefetch::<4usize>(c);
+            grad_o.prefetch::<1usize>(c);
+            let mut v2 = V::mul(V::load(x.at(0usize, c)), V::load(y.at(3usize, c)));
+            v2 = V::neg_mul_add(V::load(x.at(1usize, c)), V::load(y.at(2usize, c)), v2);
+            v2 = V::mul_add(V::load(x.at(2usize, c)), V::load(y.at(1usize, c)), v2);
+            v2 = V::neg_mul_add(V::load(x.at(3usize, c)), V::load(y.at(0usize, c)), v2);
             // out0[0] = (x_e3*y_e124 + x_e1*y_e234 - x_e2*y_e134 - x_e4*y_e123)*grad_o_e1234
-            V::store(
-                V::mul(
-                    {
-                        let mut s = V::mul(
-                            V::load(x.at(0usize, c)),
-                            V::load(y.at(3usize, c)),
-                        );
-                        s = V::neg_mul_add(
-                            V::load(x.at(1usize, c)),
-                            V::load(y.at(2usize, c)),
-                            s,
-                        );
-                        s = V::mul_add(
-                            V::load(x.at(2usize, c)),
-                            V::load(y.at(1usize, c)),
-                            s,
-                        );
-                        s = V::neg_mul_add(
-                            V::load(x.at(3usize, c)),
-                            V::load(y.at(0usize, c)),
-                            s,
-                        );
-                        s
-                    },
-                    V::load(grad_o.at(0usize, c)),
-                ),
-                out0.at(0usize, c),
-            );
+            V::store(V::mul(v2, V::load(grad_o.at(0usize, c))), out0.at(0usize, c));
         }
     }
 }
@@ -2645,9 +2375,9 @@ pub(super) static PATH_PRODUCT_PROGRAM_12: Program = Program {
             StageCall {
                 stage: &super::path_product::PATH_PRODUCT_30,
                 inputs: &[
-                    Slot::External(2usize),
                     Slot::External(0usize),
                     Slot::External(1usize),
+                    Slot::External(2usize),
                 ],
                 outputs: &[Slot::External(0usize)],
                 params: &[],
@@ -2665,9 +2395,9 @@ pub(super) static PATH_PRODUCT_PROGRAM_12: Program = Program {
             StageCall {
                 stage: &super::path_product::PATH_PRODUCT_31,
                 inputs: &[
-                    Slot::External(1usize),
                     Slot::External(2usize),
                     Slot::External(3usize),
+                    Slot::External(1usize),
                     Slot::External(0usize),
                 ],
                 outputs: &[Slot::External(0usize), Slot::External(1usize)],
@@ -2693,102 +2423,78 @@ pub(super) static PATH_PRODUCT_PROGRAM_12: Program = Program {
     },
     flops: [8usize, 21],
 };
-/// From `f`, `x`, `y` to `o`: o = f <<x>_2 <y>_2>_0.
+/// From `x`, `y`, `f` to `o`: o = f <<x>_2 <y>_2>_0.
 ///
 /// From `path_product` of Cl(1,3,0).
 #[inline(always)]
 unsafe fn path_product_33<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
     // SAFETY: the caller keeps the contract of `StageArgs`; the tier runs on this CPU.
     unsafe {
-        let f = args.inputs[0];
-        let x = args.inputs[1];
-        let y = args.inputs[2];
+        let x = args.inputs[0];
+        let y = args.inputs[1];
+        let f = args.inputs[2];
         let out0 = args.outputs[0];
         for group in 0..args.groups {
             let c = group * V::LANES;
+            x.prefetch::<6usize>(c);
+            y.prefetch::<6usize>(c);
+            f.prefetch::<1usize>(c);
+            let mut v2 = V::mul(V::load(x.at(0usize, c)), V::load(y.at(0usize, c)));
+            v2 = V::mul_add(V::load(x.at(1usize, c)), V::load(y.at(1usize, c)), v2);
+            v2 = V::mul_add(V::load(x.at(2usize, c)), V::load(y.at(2usize, c)), v2);
+            v2 = V::neg_mul_add(V::load(x.at(3usize, c)), V::load(y.at(3usize, c)), v2);
+            v2 = V::neg_mul_add(V::load(x.at(4usize, c)), V::load(y.at(4usize, c)), v2);
+            v2 = V::neg_mul_add(V::load(x.at(5usize, c)), V::load(y.at(5usize, c)), v2);
             // out0[0] = f_1*(x_e14*y_e14 + x_e12*y_e12 + x_e13*y_e13 - x_e23*y_e23 - x_e24*y_e24 - x_e34*y_e34)
-            V::store(
-                V::mul(
-                    V::load(f.at(0usize, c)),
-                    {
-                        let mut s = V::mul(
-                            V::load(x.at(0usize, c)),
-                            V::load(y.at(0usize, c)),
-                        );
-                        s = V::mul_add(
-                            V::load(x.at(1usize, c)),
-                            V::load(y.at(1usize, c)),
-                            s,
-                        );
-                        s = V::mul_add(
-                            V::load(x.at(2usize, c)),
-                            V::load(y.at(2usize, c)),
-                            s,
-                        );
-                        s = V::neg_mul_add(
-                            V::load(x.at(3usize, c)),
-                            V::load(y.at(3usize, c)),
-                            s,
-                        );
-                        s = V::neg_mul_add(
-                            V::load(x.at(4usize, c)),
-                            V::load(y.at(4usize, c)),
-                            s,
-                        );
-                        s = V::neg_mul_add(
-                            V::load(x.at(5usize, c)),
-                            V::load(y.at(5usize, c)),
-                            s,
-                        );
-                        s
-                    },
-                ),
-                out0.at(0usize, c),
-            );
+            V::store(V::mul(V::load(f.at(0usize, c)), v2), out0.at(0usize, c));
         }
     }
 }
 pub(super) static PATH_PRODUCT_33: Stage = stage!(path_product_33);
-/// From `y`, `f`, `grad_o`, `x` to `grad_x`, `grad_y`: adjoint of o = f <<x>_2 <y>_2>_0.
+/// From `f`, `grad_o`, `y`, `x` to `grad_x`, `grad_y`: adjoint of o = f <<x>_2 <y>_2>_0.
 ///
 /// From `path_product_grad` of Cl(1,3,0).
 #[inline(always)]
 unsafe fn path_product_34<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
     // SAFETY: the caller keeps the contract of `StageArgs`; the tier runs on this CPU.
     unsafe {
-        let y = args.inputs[0];
-        let f = args.inputs[1];
-        let grad_o = args.inputs[2];
+        let f = args.inputs[0];
+        let grad_o = args.inputs[1];
+        let y = args.inputs[2];
         let x = args.inputs[3];
         let out0 = args.outputs[0];
         let out1 = args.outputs[1];
         for group in 0..args.groups {
             let c = group * V::LANES;
-            let v3 = V::mul(V::load(f.at(0usize, c)), V::load(grad_o.at(0usize, c)));
-            // out0[0] = y_e12*v3
-            V::store(V::mul(V::load(y.at(0usize, c)), v3), out0.at(0usize, c));
-            // out0[1] = y_e13*v3
-            V::store(V::mul(V::load(y.at(1usize, c)), v3), out0.at(1usize, c));
-            // out0[2] = y_e14*v3
-            V::store(V::mul(V::load(y.at(2usize, c)), v3), out0.at(2usize, c));
-            // out0[3] = -y_e23*v3
-            V::store(V::neg(V::mul(V::load(y.at(3usize, c)), v3)), out0.at(3usize, c));
-            // out0[4] = -y_e24*v3
-            V::store(V::neg(V::mul(V::load(y.at(4usize, c)), v3)), out0.at(4usize, c));
-            // out0[5] = -y_e34*v3
-            V::store(V::neg(V::mul(V::load(y.at(5usize, c)), v3)), out0.at(5usize, c));
-            // out1[0] = x_e12*v3
-            V::store(V::mul(V::load(x.at(0usize, c)), v3), out1.at(0usize, c));
-            // out1[1] = x_e13*v3
-            V::store(V::mul(V::load(x.at(1usize, c)), v3), out1.at(1usize, c));
-            // out1[2] = x_e14*v3
-            V::store(V::mul(V::load(x.at(2usize, c)), v3), out1.at(2usize, c));
-            // out1[3] = -x_e23*v3
-            V::store(V::neg(V::mul(V::load(x.at(3usize, c)), v3)), out1.at(3usize, c));
-            // out1[4] = -x_e24*v3
-            V::store(V::neg(V::mul(V::load(x.at(4usize, c)), v3)), out1.at(4usize, c));
-            // out1[5] = -x_e34*v3
-            V::store(V::neg(V::mul(V::load(x.at(5usize, c)), v3)), out1.at(5usize, c));
+            f.prefetch::<1usize>(c);
+            grad_o.prefetch::<1usize>(c);
+            y.prefetch::<6usize>(c);
+            x.prefetch::<6usize>(c);
+            let v2 = V::mul(V::load(f.at(0usize, c)), V::load(grad_o.at(0usize, c)));
+            // out0[5] = -y_e34*v2
+            V::store(V::neg(V::mul(V::load(y.at(5usize, c)), v2)), out0.at(5usize, c));
+            // out1[5] = -x_e34*v2
+            V::store(V::neg(V::mul(V::load(x.at(5usize, c)), v2)), out1.at(5usize, c));
+            // out0[4] = -y_e24*v2
+            V::store(V::neg(V::mul(V::load(y.at(4usize, c)), v2)), out0.at(4usize, c));
+            // out1[4] = -x_e24*v2
+            V::store(V::neg(V::mul(V::load(x.at(4usize, c)), v2)), out1.at(4usize, c));
+            // out0[3] = -y_e23*v2
+            V::store(V::neg(V::mul(V::load(y.at(3usize, c)), v2)), out0.at(3usize, c));
+            // out1[3] = -x_e23*v2
+            V::store(V::neg(V::mul(V::load(x.at(3usize, c)), v2)), out1.at(3usize, c));
+            // out0[2] = y_e14*v2
+            V::store(V::mul(V::load(y.at(2usize, c)), v2), out0.at(2usize, c));
+            // out1[2] = x_e14*v2
+            V::store(V::mul(V::load(x.at(2usize, c)), v2), out1.at(2usize, c));
+            // out0[1] = y_e13*v2
+            V::store(V::mul(V::load(y.at(1usize, c)), v2), out0.at(1usize, c));
+            // out1[1] = x_e13*v2
+            V::store(V::mul(V::load(x.at(1usize, c)), v2), out1.at(1usize, c));
+            // out0[0] = y_e12*v2
+            V::store(V::mul(V::load(y.at(0usize, c)), v2), out0.at(0usize, c));
+            // out1[0] = x_e12*v2
+            V::store(V::mul(V::load(x.at(0usize, c)), v2), out1.at(0usize, c));
         }
     }
 }
@@ -2806,45 +2512,17 @@ unsafe fn path_product_35<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let out0 = args.outputs[0];
         for group in 0..args.groups {
             let c = group * V::LANES;
+            x.prefetch::<6usize>(c);
+            y.prefetch::<6usize>(c);
+            grad_o.prefetch::<1usize>(c);
+            let mut v2 = V::mul(V::load(x.at(0usize, c)), V::load(y.at(0usize, c)));
+            v2 = V::mul_add(V::load(x.at(1usize, c)), V::load(y.at(1usize, c)), v2);
+            v2 = V::mul_add(V::load(x.at(2usize, c)), V::load(y.at(2usize, c)), v2);
+            v2 = V::neg_mul_add(V::load(x.at(3usize, c)), V::load(y.at(3usize, c)), v2);
+            v2 = V::neg_mul_add(V::load(x.at(4usize, c)), V::load(y.at(4usize, c)), v2);
+            v2 = V::neg_mul_add(V::load(x.at(5usize, c)), V::load(y.at(5usize, c)), v2);
             // out0[0] = (x_e14*y_e14 + x_e12*y_e12 + x_e13*y_e13 - x_e23*y_e23 - x_e24*y_e24 - x_e34*y_e34)*grad_o_1
-            V::store(
-                V::mul(
-                    {
-                        let mut s = V::mul(
-                            V::load(x.at(0usize, c)),
-                            V::load(y.at(0usize, c)),
-                        );
-                        s = V::mul_add(
-                            V::load(x.at(1usize, c)),
-                            V::load(y.at(1usize, c)),
-                            s,
-                        );
-                        s = V::mul_add(
-                            V::load(x.at(2usize, c)),
-                            V::load(y.at(2usize, c)),
-                            s,
-                        );
-                        s = V::neg_mul_add(
-                            V::load(x.at(3usize, c)),
-                            V::load(y.at(3usize, c)),
-                            s,
-                        );
-                        s = V::neg_mul_add(
-                            V::load(x.at(4usize, c)),
-                            V::load(y.at(4usize, c)),
-                            s,
-                        );
-                        s = V::neg_mul_add(
-                            V::load(x.at(5usize, c)),
-                            V::load(y.at(5usize, c)),
-                            s,
-                        );
-                        s
-                    },
-                    V::load(grad_o.at(0usize, c)),
-                ),
-                out0.at(0usize, c),
-            );
+            V::store(V::mul(v2, V::load(grad_o.at(0usize, c))), out0.at(0usize, c));
         }
     }
 }
@@ -2870,9 +2548,9 @@ pub(super) static PATH_PRODUCT_PROGRAM_13: Program = Program {
             StageCall {
                 stage: &super::path_product::PATH_PRODUCT_33,
                 inputs: &[
-                    Slot::External(2usize),
                     Slot::External(0usize),
                     Slot::External(1usize),
+                    Slot::External(2usize),
                 ],
                 outputs: &[Slot::External(0usize)],
                 params: &[],
@@ -2890,9 +2568,9 @@ pub(super) static PATH_PRODUCT_PROGRAM_13: Program = Program {
             StageCall {
                 stage: &super::path_product::PATH_PRODUCT_34,
                 inputs: &[
-                    Slot::External(1usize),
                     Slot::External(2usize),
                     Slot::External(3usize),
+                    Slot::External(1usize),
                     Slot::External(0usize),
                 ],
                 outputs: &[Slot::External(0usize), Slot::External(1usize)],
@@ -2918,178 +2596,135 @@ pub(super) static PATH_PRODUCT_PROGRAM_13: Program = Program {
     },
     flops: [12usize, 31],
 };
-/// From `f`, `x`, `y` to `o`: o = f <<x>_2 <y>_1>_1.
+/// From `x`, `y`, `f` to `o`: o = f <<x>_2 <y>_1>_1.
 ///
 /// From `path_product` of Cl(1,3,0).
 #[inline(always)]
 unsafe fn path_product_36<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
     // SAFETY: the caller keeps the contract of `StageArgs`; the tier runs on this CPU.
     unsafe {
-        let f = args.inputs[0];
-        let x = args.inputs[1];
-        let y = args.inputs[2];
+        let x = args.inputs[0];
+        let y = args.inputs[1];
+        let f = args.inputs[2];
         let out0 = args.outputs[0];
         for group in 0..args.groups {
             let c = group * V::LANES;
-            let f_1 = V::load(f.at(0usize, c));
-            let x_e14 = V::load(x.at(2usize, c));
-            let y_e4 = V::load(y.at(3usize, c));
+            x.prefetch::<6usize>(c);
+            y.prefetch::<4usize>(c);
+            f.prefetch::<1usize>(c);
             let x_e12 = V::load(x.at(0usize, c));
             let y_e2 = V::load(y.at(1usize, c));
+            let mut v2 = V::mul(x_e12, y_e2);
             let x_e13 = V::load(x.at(1usize, c));
             let y_e3 = V::load(y.at(2usize, c));
-            let x_e24 = V::load(x.at(4usize, c));
+            let x_e14 = V::load(x.at(2usize, c));
+            let y_e4 = V::load(y.at(3usize, c));
+            v2 = V::mul_add(x_e13, y_e3, v2);
+            v2 = V::mul_add(x_e14, y_e4, v2);
             let y_e1 = V::load(y.at(0usize, c));
+            let mut v12 = V::mul(x_e12, y_e1);
             let x_e23 = V::load(x.at(3usize, c));
+            let x_e24 = V::load(x.at(4usize, c));
+            v12 = V::mul_add(x_e23, y_e3, v12);
+            v12 = V::mul_add(x_e24, y_e4, v12);
+            let mut v20 = V::mul(x_e23, y_e2);
             let x_e34 = V::load(x.at(5usize, c));
+            v20 = V::neg_mul_add(x_e13, y_e1, v20);
+            v20 = V::neg_mul_add(x_e34, y_e4, v20);
+            let mut v26 = V::mul(x_e24, y_e2);
+            v26 = V::neg_mul_add(x_e14, y_e1, v26);
+            v26 = V::mul_add(x_e34, y_e3, v26);
+            let f_1 = V::load(f.at(0usize, c));
             // out0[0] = -(f_1*(x_e14*y_e4 + x_e12*y_e2 + x_e13*y_e3))
-            V::store(
-                V::neg(
-                    V::mul(
-                        f_1,
-                        {
-                            let mut s = V::mul(x_e12, y_e2);
-                            s = V::mul_add(x_e13, y_e3, s);
-                            s = V::mul_add(x_e14, y_e4, s);
-                            s
-                        },
-                    ),
-                ),
-                out0.at(0usize, c),
-            );
+            V::store(V::neg(V::mul(f_1, v2)), out0.at(0usize, c));
             // out0[1] = -(f_1*(x_e24*y_e4 + x_e12*y_e1 + x_e23*y_e3))
-            V::store(
-                V::neg(
-                    V::mul(
-                        f_1,
-                        {
-                            let mut s = V::mul(x_e12, y_e1);
-                            s = V::mul_add(x_e23, y_e3, s);
-                            s = V::mul_add(x_e24, y_e4, s);
-                            s
-                        },
-                    ),
-                ),
-                out0.at(1usize, c),
-            );
+            V::store(V::neg(V::mul(f_1, v12)), out0.at(1usize, c));
             // out0[2] = f_1*(x_e23*y_e2 - x_e13*y_e1 - x_e34*y_e4)
-            V::store(
-                V::mul(
-                    f_1,
-                    {
-                        let mut s = V::mul(x_e23, y_e2);
-                        s = V::neg_mul_add(x_e13, y_e1, s);
-                        s = V::neg_mul_add(x_e34, y_e4, s);
-                        s
-                    },
-                ),
-                out0.at(2usize, c),
-            );
+            V::store(V::mul(f_1, v20), out0.at(2usize, c));
             // out0[3] = f_1*(x_e34*y_e3 + x_e24*y_e2 - x_e14*y_e1)
-            V::store(
-                V::mul(
-                    f_1,
-                    {
-                        let mut s = V::mul(x_e24, y_e2);
-                        s = V::neg_mul_add(x_e14, y_e1, s);
-                        s = V::mul_add(x_e34, y_e3, s);
-                        s
-                    },
-                ),
-                out0.at(3usize, c),
-            );
+            V::store(V::mul(f_1, v26), out0.at(3usize, c));
         }
     }
 }
 pub(super) static PATH_PRODUCT_36: Stage = stage!(path_product_36);
-/// From `y`, `f`, `grad_o`, `x` to `grad_x`, `grad_y`: adjoint of o = f <<x>_2 <y>_1>_1.
+/// From `f`, `grad_o`, `y`, `x` to `grad_x`, `grad_y`: adjoint of o = f <<x>_2 <y>_1>_1.
 ///
 /// From `path_product_grad` of Cl(1,3,0).
 #[inline(always)]
 unsafe fn path_product_37<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
     // SAFETY: the caller keeps the contract of `StageArgs`; the tier runs on this CPU.
     unsafe {
-        let y = args.inputs[0];
-        let f = args.inputs[1];
-        let grad_o = args.inputs[2];
+        let f = args.inputs[0];
+        let grad_o = args.inputs[1];
+        let y = args.inputs[2];
         let x = args.inputs[3];
         let out0 = args.outputs[0];
         let out1 = args.outputs[1];
         for group in 0..args.groups {
             let c = group * V::LANES;
-            let y_e1 = V::load(y.at(0usize, c));
+            f.prefetch::<1usize>(c);
+            grad_o.prefetch::<4usize>(c);
+            y.prefetch::<4usize>(c);
+            x.prefetch::<6usize>(c);
             let f_1 = V::load(f.at(0usize, c));
-            let v3 = V::mul(f_1, V::load(grad_o.at(1usize, c)));
-            let y_e2 = V::load(y.at(1usize, c));
-            let v7 = V::mul(f_1, V::load(grad_o.at(0usize, c)));
-            let v12 = V::mul(f_1, V::load(grad_o.at(2usize, c)));
+            let v2 = V::mul(f_1, V::load(grad_o.at(3usize, c)));
+            let v4 = V::mul(f_1, V::load(grad_o.at(2usize, c)));
+            let v6 = V::mul(f_1, V::load(grad_o.at(1usize, c)));
+            let v8 = V::mul(f_1, V::load(grad_o.at(0usize, c)));
             let y_e3 = V::load(y.at(2usize, c));
-            let v19 = V::mul(f_1, V::load(grad_o.at(3usize, c)));
-            let y_e4 = V::load(y.at(3usize, c));
-            let x_e14 = V::load(x.at(2usize, c));
-            let x_e13 = V::load(x.at(1usize, c));
-            let x_e12 = V::load(x.at(0usize, c));
-            let x_e24 = V::load(x.at(4usize, c));
-            let x_e23 = V::load(x.at(3usize, c));
+            let mut v10 = V::mul(y_e3, v2);
             let x_e34 = V::load(x.at(5usize, c));
-            // out0[0] = -(y_e1*v3 + y_e2*v7)
-            V::store(V::neg(V::mul_add(y_e2, v7, V::mul(y_e1, v3))), out0.at(0usize, c));
-            // out0[1] = -(y_e1*v12 + y_e3*v7)
-            V::store(
-                V::neg(V::mul_add(y_e3, v7, V::mul(y_e1, v12))),
-                out0.at(1usize, c),
-            );
-            // out0[2] = -(y_e1*v19 + y_e4*v7)
-            V::store(
-                V::neg(V::mul_add(y_e4, v7, V::mul(y_e1, v19))),
-                out0.at(2usize, c),
-            );
-            // out0[3] = y_e2*v12 - y_e3*v3
-            V::store(V::neg_mul_add(y_e3, v3, V::mul(y_e2, v12)), out0.at(3usize, c));
-            // out0[4] = y_e2*v19 - y_e4*v3
-            V::store(V::neg_mul_add(y_e4, v3, V::mul(y_e2, v19)), out0.at(4usize, c));
-            // out0[5] = y_e3*v19 - y_e4*v12
-            V::store(V::neg_mul_add(y_e4, v12, V::mul(y_e3, v19)), out0.at(5usize, c));
-            // out1[0] = -(x_e14*v19 + x_e13*v12 + x_e12*v3)
-            V::store(
-                V::neg({
-                    let mut s = V::mul(x_e14, v19);
-                    s = V::mul_add(x_e13, v12, s);
-                    s = V::mul_add(x_e12, v3, s);
-                    s
-                }),
-                out1.at(0usize, c),
-            );
-            // out1[1] = x_e24*v19 + x_e23*v12 - x_e12*v7
-            V::store(
-                {
-                    let mut s = V::mul(x_e24, v19);
-                    s = V::mul_add(x_e23, v12, s);
-                    s = V::neg_mul_add(x_e12, v7, s);
-                    s
-                },
-                out1.at(1usize, c),
-            );
-            // out1[2] = x_e34*v19 - x_e23*v3 - x_e13*v7
-            V::store(
-                {
-                    let mut s = V::mul(x_e34, v19);
-                    s = V::neg_mul_add(x_e23, v3, s);
-                    s = V::neg_mul_add(x_e13, v7, s);
-                    s
-                },
-                out1.at(2usize, c),
-            );
-            // out1[3] = -(x_e34*v12 + x_e24*v3 + x_e14*v7)
-            V::store(
-                V::neg({
-                    let mut s = V::mul(x_e34, v12);
-                    s = V::mul_add(x_e24, v3, s);
-                    s = V::mul_add(x_e14, v7, s);
-                    s
-                }),
-                out1.at(3usize, c),
-            );
+            let mut v12 = V::mul(x_e34, v2);
+            let y_e2 = V::load(y.at(1usize, c));
+            let mut v14 = V::mul(y_e2, v2);
+            let x_e24 = V::load(x.at(4usize, c));
+            let mut v16 = V::mul(x_e24, v2);
+            let y_e1 = V::load(y.at(0usize, c));
+            let mut v18 = V::mul(y_e1, v2);
+            let x_e14 = V::load(x.at(2usize, c));
+            let mut v20 = V::mul(x_e14, v2);
+            let y_e4 = V::load(y.at(3usize, c));
+            let mut v23 = V::mul(x_e34, v4);
+            v10 = V::neg_mul_add(y_e4, v4, v10);
+            // out0[5] = y_e3*v2 - y_e4*v4
+            V::store(v10, out0.at(5usize, c));
+            let mut v25 = V::mul(y_e2, v4);
+            let x_e23 = V::load(x.at(3usize, c));
+            v16 = V::mul_add(x_e23, v4, v16);
+            let mut v29 = V::mul(y_e1, v4);
+            let x_e13 = V::load(x.at(1usize, c));
+            v20 = V::mul_add(x_e13, v4, v20);
+            v14 = V::neg_mul_add(y_e4, v6, v14);
+            // out0[4] = y_e2*v2 - y_e4*v6
+            V::store(v14, out0.at(4usize, c));
+            v23 = V::mul_add(x_e24, v6, v23);
+            v25 = V::neg_mul_add(y_e3, v6, v25);
+            // out0[3] = y_e2*v4 - y_e3*v6
+            V::store(v25, out0.at(3usize, c));
+            v12 = V::neg_mul_add(x_e23, v6, v12);
+            let mut v41 = V::mul(y_e1, v6);
+            let x_e12 = V::load(x.at(0usize, c));
+            v20 = V::mul_add(x_e12, v6, v20);
+            // out1[0] = -(x_e14*v2 + x_e13*v4 + x_e12*v6)
+            V::store(V::neg(v20), out1.at(0usize, c));
+            v18 = V::mul_add(y_e4, v8, v18);
+            // out0[2] = -(y_e1*v2 + y_e4*v8)
+            V::store(V::neg(v18), out0.at(2usize, c));
+            v23 = V::mul_add(x_e14, v8, v23);
+            // out1[3] = -(x_e34*v4 + x_e24*v6 + x_e14*v8)
+            V::store(V::neg(v23), out1.at(3usize, c));
+            v29 = V::mul_add(y_e3, v8, v29);
+            // out0[1] = -(y_e1*v4 + y_e3*v8)
+            V::store(V::neg(v29), out0.at(1usize, c));
+            v12 = V::neg_mul_add(x_e13, v8, v12);
+            // out1[2] = x_e34*v2 - x_e23*v6 - x_e13*v8
+            V::store(v12, out1.at(2usize, c));
+            v41 = V::mul_add(y_e2, v8, v41);
+            // out0[0] = -(y_e1*v6 + y_e2*v8)
+            V::store(V::neg(v41), out0.at(0usize, c));
+            v16 = V::neg_mul_add(x_e12, v8, v16);
+            // out1[1] = x_e24*v2 + x_e23*v4 - x_e12*v8
+            V::store(v16, out1.at(1usize, c));
         }
     }
 }
@@ -3107,62 +2742,37 @@ unsafe fn path_product_38<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let out0 = args.outputs[0];
         for group in 0..args.groups {
             let c = group * V::LANES;
-            let x_e34 = V::load(x.at(5usize, c));
-            let y_e3 = V::load(y.at(2usize, c));
-            let x_e24 = V::load(x.at(4usize, c));
-            let y_e2 = V::load(y.at(1usize, c));
-            let x_e14 = V::load(x.at(2usize, c));
-            let y_e1 = V::load(y.at(0usize, c));
-            let x_e23 = V::load(x.at(3usize, c));
-            let x_e13 = V::load(x.at(1usize, c));
-            let y_e4 = V::load(y.at(3usize, c));
+            x.prefetch::<6usize>(c);
+            y.prefetch::<4usize>(c);
+            grad_o.prefetch::<4usize>(c);
             let x_e12 = V::load(x.at(0usize, c));
+            let y_e2 = V::load(y.at(1usize, c));
+            let mut v2 = V::mul(x_e12, y_e2);
+            let x_e13 = V::load(x.at(1usize, c));
+            let y_e3 = V::load(y.at(2usize, c));
+            let x_e14 = V::load(x.at(2usize, c));
+            let y_e4 = V::load(y.at(3usize, c));
+            v2 = V::mul_add(x_e13, y_e3, v2);
+            v2 = V::mul_add(x_e14, y_e4, v2);
+            let y_e1 = V::load(y.at(0usize, c));
+            let mut v12 = V::mul(x_e12, y_e1);
+            let x_e23 = V::load(x.at(3usize, c));
+            let x_e24 = V::load(x.at(4usize, c));
+            v12 = V::mul_add(x_e23, y_e3, v12);
+            v12 = V::mul_add(x_e24, y_e4, v12);
+            let mut v20 = V::mul(x_e23, y_e2);
+            let x_e34 = V::load(x.at(5usize, c));
+            v20 = V::neg_mul_add(x_e13, y_e1, v20);
+            v20 = V::neg_mul_add(x_e34, y_e4, v20);
+            let mut v26 = V::mul(x_e24, y_e2);
+            v26 = V::neg_mul_add(x_e14, y_e1, v26);
+            v26 = V::mul_add(x_e34, y_e3, v26);
+            let mut v31 = V::mul(v26, V::load(grad_o.at(3usize, c)));
+            v31 = V::mul_add(v20, V::load(grad_o.at(2usize, c)), v31);
+            v31 = V::neg_mul_add(v12, V::load(grad_o.at(1usize, c)), v31);
+            v31 = V::neg_mul_add(v2, V::load(grad_o.at(0usize, c)), v31);
             // out0[0] = (x_e34*y_e3 + x_e24*y_e2 - x_e14*y_e1)*grad_o_e4 + (x_e23*y_e2 - x_e13*y_e1 - x_e34*y_e4)*grad_o_e3 - (x_e24*y_e4 + x_e12*y_e1 + x_e23*y_e3)*grad_o_e2 - (x_e14*y_e4 + x_e12*y_e2 + x_e13*y_e3)*grad_o_e1
-            V::store(
-                {
-                    let mut s = V::mul(
-                        {
-                            let mut s = V::mul(x_e24, y_e2);
-                            s = V::neg_mul_add(x_e14, y_e1, s);
-                            s = V::mul_add(x_e34, y_e3, s);
-                            s
-                        },
-                        V::load(grad_o.at(3usize, c)),
-                    );
-                    s = V::mul_add(
-                        {
-                            let mut s = V::mul(x_e23, y_e2);
-                            s = V::neg_mul_add(x_e13, y_e1, s);
-                            s = V::neg_mul_add(x_e34, y_e4, s);
-                            s
-                        },
-                        V::load(grad_o.at(2usize, c)),
-                        s,
-                    );
-                    s = V::neg_mul_add(
-                        {
-                            let mut s = V::mul(x_e12, y_e1);
-                            s = V::mul_add(x_e23, y_e3, s);
-                            s = V::mul_add(x_e24, y_e4, s);
-                            s
-                        },
-                        V::load(grad_o.at(1usize, c)),
-                        s,
-                    );
-                    s = V::neg_mul_add(
-                        {
-                            let mut s = V::mul(x_e12, y_e2);
-                            s = V::mul_add(x_e13, y_e3, s);
-                            s = V::mul_add(x_e14, y_e4, s);
-                            s
-                        },
-                        V::load(grad_o.at(0usize, c)),
-                        s,
-                    );
-                    s
-                },
-                out0.at(0usize, c),
-            );
+            V::store(v31, out0.at(0usize, c));
         }
     }
 }
@@ -3188,9 +2798,9 @@ pub(super) static PATH_PRODUCT_PROGRAM_14: Program = Program {
             StageCall {
                 stage: &super::path_product::PATH_PRODUCT_36,
                 inputs: &[
-                    Slot::External(2usize),
                     Slot::External(0usize),
                     Slot::External(1usize),
+                    Slot::External(2usize),
                 ],
                 outputs: &[Slot::External(0usize)],
                 params: &[],
@@ -3208,9 +2818,9 @@ pub(super) static PATH_PRODUCT_PROGRAM_14: Program = Program {
             StageCall {
                 stage: &super::path_product::PATH_PRODUCT_37,
                 inputs: &[
-                    Slot::External(1usize),
                     Slot::External(2usize),
                     Slot::External(3usize),
+                    Slot::External(1usize),
                     Slot::External(0usize),
                 ],
                 outputs: &[Slot::External(0usize), Slot::External(1usize)],
@@ -3236,187 +2846,135 @@ pub(super) static PATH_PRODUCT_PROGRAM_14: Program = Program {
     },
     flops: [26usize, 74],
 };
-/// From `f`, `x`, `y` to `o`: o = f <<x>_2 <y>_3>_1.
+/// From `x`, `y`, `f` to `o`: o = f <<x>_2 <y>_3>_1.
 ///
 /// From `path_product` of Cl(1,3,0).
 #[inline(always)]
 unsafe fn path_product_39<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
     // SAFETY: the caller keeps the contract of `StageArgs`; the tier runs on this CPU.
     unsafe {
-        let f = args.inputs[0];
-        let x = args.inputs[1];
-        let y = args.inputs[2];
+        let x = args.inputs[0];
+        let y = args.inputs[1];
+        let f = args.inputs[2];
         let out0 = args.outputs[0];
         for group in 0..args.groups {
             let c = group * V::LANES;
-            let f_1 = V::load(f.at(0usize, c));
-            let x_e34 = V::load(x.at(5usize, c));
-            let y_e134 = V::load(y.at(2usize, c));
+            x.prefetch::<6usize>(c);
+            y.prefetch::<4usize>(c);
+            f.prefetch::<1usize>(c);
             let x_e23 = V::load(x.at(3usize, c));
             let y_e123 = V::load(y.at(0usize, c));
+            let mut v2 = V::mul(x_e23, y_e123);
             let x_e24 = V::load(x.at(4usize, c));
             let y_e124 = V::load(y.at(1usize, c));
-            let y_e234 = V::load(y.at(3usize, c));
+            let x_e34 = V::load(x.at(5usize, c));
+            let y_e134 = V::load(y.at(2usize, c));
+            v2 = V::mul_add(x_e24, y_e124, v2);
+            v2 = V::mul_add(x_e34, y_e134, v2);
             let x_e13 = V::load(x.at(1usize, c));
+            let mut v12 = V::mul(x_e13, y_e123);
             let x_e14 = V::load(x.at(2usize, c));
+            let y_e234 = V::load(y.at(3usize, c));
+            v12 = V::mul_add(x_e14, y_e124, v12);
+            v12 = V::mul_add(x_e34, y_e234, v12);
             let x_e12 = V::load(x.at(0usize, c));
+            let mut v20 = V::mul(x_e12, y_e123);
+            v20 = V::neg_mul_add(x_e14, y_e134, v20);
+            v20 = V::mul_add(x_e24, y_e234, v20);
+            let mut v25 = V::mul(x_e12, y_e124);
+            v25 = V::mul_add(x_e13, y_e134, v25);
+            v25 = V::neg_mul_add(x_e23, y_e234, v25);
+            let f_1 = V::load(f.at(0usize, c));
             // out0[0] = -(f_1*(x_e34*y_e134 + x_e23*y_e123 + x_e24*y_e124))
-            V::store(
-                V::neg(
-                    V::mul(
-                        f_1,
-                        {
-                            let mut s = V::mul(x_e23, y_e123);
-                            s = V::mul_add(x_e24, y_e124, s);
-                            s = V::mul_add(x_e34, y_e134, s);
-                            s
-                        },
-                    ),
-                ),
-                out0.at(0usize, c),
-            );
+            V::store(V::neg(V::mul(f_1, v2)), out0.at(0usize, c));
             // out0[1] = -(f_1*(x_e34*y_e234 + x_e13*y_e123 + x_e14*y_e124))
-            V::store(
-                V::neg(
-                    V::mul(
-                        f_1,
-                        {
-                            let mut s = V::mul(x_e13, y_e123);
-                            s = V::mul_add(x_e14, y_e124, s);
-                            s = V::mul_add(x_e34, y_e234, s);
-                            s
-                        },
-                    ),
-                ),
-                out0.at(1usize, c),
-            );
+            V::store(V::neg(V::mul(f_1, v12)), out0.at(1usize, c));
             // out0[2] = f_1*(x_e24*y_e234 + x_e12*y_e123 - x_e14*y_e134)
-            V::store(
-                V::mul(
-                    f_1,
-                    {
-                        let mut s = V::mul(x_e12, y_e123);
-                        s = V::neg_mul_add(x_e14, y_e134, s);
-                        s = V::mul_add(x_e24, y_e234, s);
-                        s
-                    },
-                ),
-                out0.at(2usize, c),
-            );
+            V::store(V::mul(f_1, v20), out0.at(2usize, c));
             // out0[3] = f_1*(x_e12*y_e124 + x_e13*y_e134 - x_e23*y_e234)
-            V::store(
-                V::mul(
-                    f_1,
-                    {
-                        let mut s = V::mul(x_e12, y_e124);
-                        s = V::mul_add(x_e13, y_e134, s);
-                        s = V::neg_mul_add(x_e23, y_e234, s);
-                        s
-                    },
-                ),
-                out0.at(3usize, c),
-            );
+            V::store(V::mul(f_1, v25), out0.at(3usize, c));
         }
     }
 }
 pub(super) static PATH_PRODUCT_39: Stage = stage!(path_product_39);
-/// From `y`, `f`, `grad_o`, `x` to `grad_x`, `grad_y`: adjoint of o = f <<x>_2 <y>_3>_1.
+/// From `f`, `grad_o`, `y`, `x` to `grad_x`, `grad_y`: adjoint of o = f <<x>_2 <y>_3>_1.
 ///
 /// From `path_product_grad` of Cl(1,3,0).
 #[inline(always)]
 unsafe fn path_product_40<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
     // SAFETY: the caller keeps the contract of `StageArgs`; the tier runs on this CPU.
     unsafe {
-        let y = args.inputs[0];
-        let f = args.inputs[1];
-        let grad_o = args.inputs[2];
+        let f = args.inputs[0];
+        let grad_o = args.inputs[1];
+        let y = args.inputs[2];
         let x = args.inputs[3];
         let out0 = args.outputs[0];
         let out1 = args.outputs[1];
         for group in 0..args.groups {
             let c = group * V::LANES;
-            let y_e124 = V::load(y.at(1usize, c));
+            f.prefetch::<1usize>(c);
+            grad_o.prefetch::<4usize>(c);
+            y.prefetch::<4usize>(c);
+            x.prefetch::<6usize>(c);
             let f_1 = V::load(f.at(0usize, c));
-            let v3 = V::mul(f_1, V::load(grad_o.at(3usize, c)));
-            let y_e123 = V::load(y.at(0usize, c));
-            let v7 = V::mul(f_1, V::load(grad_o.at(2usize, c)));
-            let y_e134 = V::load(y.at(2usize, c));
-            let v13 = V::mul(f_1, V::load(grad_o.at(1usize, c)));
+            let v2 = V::mul(f_1, V::load(grad_o.at(3usize, c)));
+            let v4 = V::mul(f_1, V::load(grad_o.at(2usize, c)));
+            let v6 = V::mul(f_1, V::load(grad_o.at(1usize, c)));
+            let v8 = V::mul(f_1, V::load(grad_o.at(0usize, c)));
             let y_e234 = V::load(y.at(3usize, c));
-            let v23 = V::mul(f_1, V::load(grad_o.at(0usize, c)));
-            let x_e12 = V::load(x.at(0usize, c));
-            let x_e13 = V::load(x.at(1usize, c));
+            let mut v10 = V::mul(y_e234, v2);
             let x_e23 = V::load(x.at(3usize, c));
-            let x_e14 = V::load(x.at(2usize, c));
+            let y_e134 = V::load(y.at(2usize, c));
+            let mut v14 = V::mul(y_e134, v2);
+            let x_e13 = V::load(x.at(1usize, c));
+            let mut v16 = V::mul(x_e13, v2);
+            let y_e124 = V::load(y.at(1usize, c));
+            let mut v18 = V::mul(y_e124, v2);
+            let x_e12 = V::load(x.at(0usize, c));
+            let mut v20 = V::mul(x_e12, v2);
+            let mut v21 = V::mul(y_e234, v4);
             let x_e24 = V::load(x.at(4usize, c));
+            let mut v23 = V::mul(x_e24, v4);
+            v23 = V::neg_mul_add(x_e23, v2, v23);
+            let mut v25 = V::mul(y_e134, v4);
+            let x_e14 = V::load(x.at(2usize, c));
+            v16 = V::neg_mul_add(x_e14, v4, v16);
+            let y_e123 = V::load(y.at(0usize, c));
+            let mut v31 = V::mul(x_e12, v4);
+            v18 = V::mul_add(y_e123, v4, v18);
+            // out0[0] = y_e124*v2 + y_e123*v4
+            V::store(v18, out0.at(0usize, c));
+            let mut v33 = V::mul(y_e234, v6);
             let x_e34 = V::load(x.at(5usize, c));
-            // out0[0] = y_e124*v3 + y_e123*v7
-            V::store(V::mul_add(y_e123, v7, V::mul(y_e124, v3)), out0.at(0usize, c));
-            // out0[1] = y_e134*v3 - y_e123*v13
-            V::store(
-                V::neg_mul_add(y_e123, v13, V::mul(y_e134, v3)),
-                out0.at(1usize, c),
-            );
-            // out0[2] = -(y_e134*v7 + y_e124*v13)
-            V::store(
-                V::neg(V::mul_add(y_e124, v13, V::mul(y_e134, v7))),
-                out0.at(2usize, c),
-            );
-            // out0[3] = -(y_e234*v3 + y_e123*v23)
-            V::store(
-                V::neg(V::mul_add(y_e123, v23, V::mul(y_e234, v3))),
-                out0.at(3usize, c),
-            );
-            // out0[4] = y_e234*v7 - y_e124*v23
-            V::store(
-                V::neg_mul_add(y_e124, v23, V::mul(y_e234, v7)),
-                out0.at(4usize, c),
-            );
-            // out0[5] = -(y_e234*v13 + y_e134*v23)
-            V::store(
-                V::neg(V::mul_add(y_e134, v23, V::mul(y_e234, v13))),
-                out0.at(5usize, c),
-            );
-            // out1[0] = x_e12*v7 - x_e13*v13 - x_e23*v23
-            V::store(
-                {
-                    let mut s = V::mul(x_e12, v7);
-                    s = V::neg_mul_add(x_e13, v13, s);
-                    s = V::neg_mul_add(x_e23, v23, s);
-                    s
-                },
-                out1.at(0usize, c),
-            );
-            // out1[1] = x_e12*v3 - x_e14*v13 - x_e24*v23
-            V::store(
-                {
-                    let mut s = V::mul(x_e12, v3);
-                    s = V::neg_mul_add(x_e14, v13, s);
-                    s = V::neg_mul_add(x_e24, v23, s);
-                    s
-                },
-                out1.at(1usize, c),
-            );
-            // out1[2] = x_e13*v3 - x_e14*v7 - x_e34*v23
-            V::store(
-                {
-                    let mut s = V::mul(x_e13, v3);
-                    s = V::neg_mul_add(x_e14, v7, s);
-                    s = V::neg_mul_add(x_e34, v23, s);
-                    s
-                },
-                out1.at(2usize, c),
-            );
-            // out1[3] = x_e24*v7 - x_e23*v3 - x_e34*v13
-            V::store(
-                {
-                    let mut s = V::mul(x_e24, v7);
-                    s = V::neg_mul_add(x_e23, v3, s);
-                    s = V::neg_mul_add(x_e34, v13, s);
-                    s
-                },
-                out1.at(3usize, c),
-            );
+            v23 = V::neg_mul_add(x_e34, v6, v23);
+            // out1[3] = x_e24*v4 - x_e23*v2 - x_e34*v6
+            V::store(v23, out1.at(3usize, c));
+            v25 = V::mul_add(y_e124, v6, v25);
+            // out0[2] = -(y_e134*v4 + y_e124*v6)
+            V::store(V::neg(v25), out0.at(2usize, c));
+            v20 = V::neg_mul_add(x_e14, v6, v20);
+            v14 = V::neg_mul_add(y_e123, v6, v14);
+            // out0[1] = y_e134*v2 - y_e123*v6
+            V::store(v14, out0.at(1usize, c));
+            v31 = V::neg_mul_add(x_e13, v6, v31);
+            v33 = V::mul_add(y_e134, v8, v33);
+            // out0[5] = -(y_e234*v6 + y_e134*v8)
+            V::store(V::neg(v33), out0.at(5usize, c));
+            v16 = V::neg_mul_add(x_e34, v8, v16);
+            // out1[2] = x_e13*v2 - x_e14*v4 - x_e34*v8
+            V::store(v16, out1.at(2usize, c));
+            v21 = V::neg_mul_add(y_e124, v8, v21);
+            // out0[4] = y_e234*v4 - y_e124*v8
+            V::store(v21, out0.at(4usize, c));
+            v20 = V::neg_mul_add(x_e24, v8, v20);
+            // out1[1] = x_e12*v2 - x_e14*v6 - x_e24*v8
+            V::store(v20, out1.at(1usize, c));
+            v10 = V::mul_add(y_e123, v8, v10);
+            // out0[3] = -(y_e234*v2 + y_e123*v8)
+            V::store(V::neg(v10), out0.at(3usize, c));
+            v31 = V::neg_mul_add(x_e23, v8, v31);
+            // out1[0] = x_e12*v4 - x_e13*v6 - x_e23*v8
+            V::store(v31, out1.at(0usize, c));
         }
     }
 }
@@ -3434,62 +2992,37 @@ unsafe fn path_product_41<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let out0 = args.outputs[0];
         for group in 0..args.groups {
             let c = group * V::LANES;
-            let x_e12 = V::load(x.at(0usize, c));
-            let y_e124 = V::load(y.at(1usize, c));
-            let x_e13 = V::load(x.at(1usize, c));
-            let y_e134 = V::load(y.at(2usize, c));
+            x.prefetch::<6usize>(c);
+            y.prefetch::<4usize>(c);
+            grad_o.prefetch::<4usize>(c);
             let x_e23 = V::load(x.at(3usize, c));
-            let y_e234 = V::load(y.at(3usize, c));
-            let x_e24 = V::load(x.at(4usize, c));
             let y_e123 = V::load(y.at(0usize, c));
-            let x_e14 = V::load(x.at(2usize, c));
+            let mut v2 = V::mul(x_e23, y_e123);
+            let x_e24 = V::load(x.at(4usize, c));
+            let y_e124 = V::load(y.at(1usize, c));
             let x_e34 = V::load(x.at(5usize, c));
+            let y_e134 = V::load(y.at(2usize, c));
+            v2 = V::mul_add(x_e24, y_e124, v2);
+            v2 = V::mul_add(x_e34, y_e134, v2);
+            let x_e13 = V::load(x.at(1usize, c));
+            let mut v12 = V::mul(x_e13, y_e123);
+            let x_e14 = V::load(x.at(2usize, c));
+            let y_e234 = V::load(y.at(3usize, c));
+            v12 = V::mul_add(x_e14, y_e124, v12);
+            v12 = V::mul_add(x_e34, y_e234, v12);
+            let x_e12 = V::load(x.at(0usize, c));
+            let mut v20 = V::mul(x_e12, y_e123);
+            v20 = V::neg_mul_add(x_e14, y_e134, v20);
+            v20 = V::mul_add(x_e24, y_e234, v20);
+            let mut v25 = V::mul(x_e12, y_e124);
+            v25 = V::mul_add(x_e13, y_e134, v25);
+            v25 = V::neg_mul_add(x_e23, y_e234, v25);
+            let mut v31 = V::mul(v25, V::load(grad_o.at(3usize, c)));
+            v31 = V::mul_add(v20, V::load(grad_o.at(2usize, c)), v31);
+            v31 = V::neg_mul_add(v12, V::load(grad_o.at(1usize, c)), v31);
+            v31 = V::neg_mul_add(v2, V::load(grad_o.at(0usize, c)), v31);
             // out0[0] = (x_e12*y_e124 + x_e13*y_e134 - x_e23*y_e234)*grad_o_e4 + (x_e24*y_e234 + x_e12*y_e123 - x_e14*y_e134)*grad_o_e3 - (x_e34*y_e234 + x_e13*y_e123 + x_e14*y_e124)*grad_o_e2 - (x_e34*y_e134 + x_e23*y_e123 + x_e24*y_e124)*grad_o_e1
-            V::store(
-                {
-                    let mut s = V::mul(
-                        {
-                            let mut s = V::mul(x_e12, y_e124);
-                            s = V::mul_add(x_e13, y_e134, s);
-                            s = V::neg_mul_add(x_e23, y_e234, s);
-                            s
-                        },
-                        V::load(grad_o.at(3usize, c)),
-                    );
-                    s = V::mul_add(
-                        {
-                            let mut s = V::mul(x_e12, y_e123);
-                            s = V::neg_mul_add(x_e14, y_e134, s);
-                            s = V::mul_add(x_e24, y_e234, s);
-                            s
-                        },
-                        V::load(grad_o.at(2usize, c)),
-                        s,
-                    );
-                    s = V::neg_mul_add(
-                        {
-                            let mut s = V::mul(x_e13, y_e123);
-                            s = V::mul_add(x_e14, y_e124, s);
-                            s = V::mul_add(x_e34, y_e234, s);
-                            s
-                        },
-                        V::load(grad_o.at(1usize, c)),
-                        s,
-                    );
-                    s = V::neg_mul_add(
-                        {
-                            let mut s = V::mul(x_e23, y_e123);
-                            s = V::mul_add(x_e24, y_e124, s);
-                            s = V::mul_add(x_e34, y_e134, s);
-                            s
-                        },
-                        V::load(grad_o.at(0usize, c)),
-                        s,
-                    );
-                    s
-                },
-                out0.at(0usize, c),
-            );
+            V::store(v31, out0.at(0usize, c));
         }
     }
 }
@@ -3515,9 +3048,9 @@ pub(super) static PATH_PRODUCT_PROGRAM_15: Program = Program {
             StageCall {
                 stage: &super::path_product::PATH_PRODUCT_39,
                 inputs: &[
-                    Slot::External(2usize),
                     Slot::External(0usize),
                     Slot::External(1usize),
+                    Slot::External(2usize),
                 ],
                 outputs: &[Slot::External(0usize)],
                 params: &[],
@@ -3535,9 +3068,9 @@ pub(super) static PATH_PRODUCT_PROGRAM_15: Program = Program {
             StageCall {
                 stage: &super::path_product::PATH_PRODUCT_40,
                 inputs: &[
-                    Slot::External(1usize),
                     Slot::External(2usize),
                     Slot::External(3usize),
+                    Slot::External(1usize),
                     Slot::External(0usize),
                 ],
                 outputs: &[Slot::External(0usize), Slot::External(1usize)],
@@ -3563,21 +3096,24 @@ pub(super) static PATH_PRODUCT_PROGRAM_15: Program = Program {
     },
     flops: [26usize, 72],
 };
-/// From `f`, `x`, `y` to `o`: o = f <<x>_2 <y>_0>_2.
+/// From `x`, `y`, `f` to `o`: o = f <<x>_2 <y>_0>_2.
 ///
 /// From `path_product` of Cl(1,3,0).
 #[inline(always)]
 unsafe fn path_product_42<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
     // SAFETY: the caller keeps the contract of `StageArgs`; the tier runs on this CPU.
     unsafe {
-        let f = args.inputs[0];
-        let x = args.inputs[1];
-        let y = args.inputs[2];
+        let x = args.inputs[0];
+        let y = args.inputs[1];
+        let f = args.inputs[2];
         let out0 = args.outputs[0];
         for group in 0..args.groups {
             let c = group * V::LANES;
-            let f_1 = V::load(f.at(0usize, c));
+            x.prefetch::<6usize>(c);
+            y.prefetch::<1usize>(c);
+            f.prefetch::<1usize>(c);
             let y_1 = V::load(y.at(0usize, c));
+            let f_1 = V::load(f.at(0usize, c));
             // out0[0] = f_1*x_e12*y_1
             V::store(
                 V::mul(f_1, V::mul(V::load(x.at(0usize, c)), y_1)),
@@ -3612,54 +3148,53 @@ unsafe fn path_product_42<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
     }
 }
 pub(super) static PATH_PRODUCT_42: Stage = stage!(path_product_42);
-/// From `y`, `f`, `grad_o`, `x` to `grad_x`, `grad_y`: adjoint of o = f <<x>_2 <y>_0>_2.
+/// From `f`, `grad_o`, `y`, `x` to `grad_x`, `grad_y`: adjoint of o = f <<x>_2 <y>_0>_2.
 ///
 /// From `path_product_grad` of Cl(1,3,0).
 #[inline(always)]
 unsafe fn path_product_43<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
     // SAFETY: the caller keeps the contract of `StageArgs`; the tier runs on this CPU.
     unsafe {
-        let y = args.inputs[0];
-        let f = args.inputs[1];
-        let grad_o = args.inputs[2];
+        let f = args.inputs[0];
+        let grad_o = args.inputs[1];
+        let y = args.inputs[2];
         let x = args.inputs[3];
         let out0 = args.outputs[0];
         let out1 = args.outputs[1];
         for group in 0..args.groups {
             let c = group * V::LANES;
-            let y_1 = V::load(y.at(0usize, c));
+            f.prefetch::<1usize>(c);
+            grad_o.prefetch::<6usize>(c);
+            y.prefetch::<1usize>(c);
+            x.prefetch::<6usize>(c);
             let f_1 = V::load(f.at(0usize, c));
-            let v3 = V::mul(f_1, V::load(grad_o.at(0usize, c)));
-            let v6 = V::mul(f_1, V::load(grad_o.at(1usize, c)));
-            let v9 = V::mul(f_1, V::load(grad_o.at(2usize, c)));
-            let v12 = V::mul(f_1, V::load(grad_o.at(3usize, c)));
-            let v15 = V::mul(f_1, V::load(grad_o.at(4usize, c)));
-            let v18 = V::mul(f_1, V::load(grad_o.at(5usize, c)));
-            // out0[0] = y_1*v3
-            V::store(V::mul(y_1, v3), out0.at(0usize, c));
-            // out0[1] = y_1*v6
-            V::store(V::mul(y_1, v6), out0.at(1usize, c));
-            // out0[2] = y_1*v9
-            V::store(V::mul(y_1, v9), out0.at(2usize, c));
-            // out0[3] = y_1*v12
-            V::store(V::mul(y_1, v12), out0.at(3usize, c));
-            // out0[4] = y_1*v15
-            V::store(V::mul(y_1, v15), out0.at(4usize, c));
-            // out0[5] = y_1*v18
-            V::store(V::mul(y_1, v18), out0.at(5usize, c));
-            // out1[0] = x_e34*v18 + x_e24*v15 + x_e23*v12 + x_e14*v9 + x_e13*v6 + x_e12*v3
-            V::store(
-                {
-                    let mut s = V::mul(V::load(x.at(5usize, c)), v18);
-                    s = V::mul_add(V::load(x.at(4usize, c)), v15, s);
-                    s = V::mul_add(V::load(x.at(3usize, c)), v12, s);
-                    s = V::mul_add(V::load(x.at(2usize, c)), v9, s);
-                    s = V::mul_add(V::load(x.at(1usize, c)), v6, s);
-                    s = V::mul_add(V::load(x.at(0usize, c)), v3, s);
-                    s
-                },
-                out1.at(0usize, c),
-            );
+            let v2 = V::mul(f_1, V::load(grad_o.at(5usize, c)));
+            let v4 = V::mul(f_1, V::load(grad_o.at(4usize, c)));
+            let v6 = V::mul(f_1, V::load(grad_o.at(3usize, c)));
+            let v8 = V::mul(f_1, V::load(grad_o.at(2usize, c)));
+            let v10 = V::mul(f_1, V::load(grad_o.at(1usize, c)));
+            let v12 = V::mul(f_1, V::load(grad_o.at(0usize, c)));
+            let y_1 = V::load(y.at(0usize, c));
+            // out0[5] = y_1*v2
+            V::store(V::mul(y_1, v2), out0.at(5usize, c));
+            let mut v16 = V::mul(V::load(x.at(5usize, c)), v2);
+            // out0[4] = y_1*v4
+            V::store(V::mul(y_1, v4), out0.at(4usize, c));
+            v16 = V::mul_add(V::load(x.at(4usize, c)), v4, v16);
+            // out0[3] = y_1*v6
+            V::store(V::mul(y_1, v6), out0.at(3usize, c));
+            v16 = V::mul_add(V::load(x.at(3usize, c)), v6, v16);
+            // out0[2] = y_1*v8
+            V::store(V::mul(y_1, v8), out0.at(2usize, c));
+            v16 = V::mul_add(V::load(x.at(2usize, c)), v8, v16);
+            // out0[1] = y_1*v10
+            V::store(V::mul(y_1, v10), out0.at(1usize, c));
+            v16 = V::mul_add(V::load(x.at(1usize, c)), v10, v16);
+            // out0[0] = y_1*v12
+            V::store(V::mul(y_1, v12), out0.at(0usize, c));
+            v16 = V::mul_add(V::load(x.at(0usize, c)), v12, v16);
+            // out1[0] = x_e34*v2 + x_e24*v4 + x_e23*v6 + x_e14*v8 + x_e13*v10 + x_e12*v12
+            V::store(v16, out1.at(0usize, c));
         }
     }
 }
@@ -3677,43 +3212,41 @@ unsafe fn path_product_44<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let out0 = args.outputs[0];
         for group in 0..args.groups {
             let c = group * V::LANES;
+            x.prefetch::<6usize>(c);
+            y.prefetch::<1usize>(c);
+            grad_o.prefetch::<6usize>(c);
             let y_1 = V::load(y.at(0usize, c));
-            // out0[0] = x_e34*y_1*grad_o_e34 + x_e24*y_1*grad_o_e24 + x_e23*y_1*grad_o_e23 + x_e14*y_1*grad_o_e14 + x_e13*y_1*grad_o_e13 + x_e12*y_1*grad_o_e12
-            V::store(
-                {
-                    let mut s = V::mul(
-                        V::mul(V::load(x.at(5usize, c)), y_1),
-                        V::load(grad_o.at(5usize, c)),
-                    );
-                    s = V::mul_add(
-                        V::mul(V::load(x.at(4usize, c)), y_1),
-                        V::load(grad_o.at(4usize, c)),
-                        s,
-                    );
-                    s = V::mul_add(
-                        V::mul(V::load(x.at(3usize, c)), y_1),
-                        V::load(grad_o.at(3usize, c)),
-                        s,
-                    );
-                    s = V::mul_add(
-                        V::mul(V::load(x.at(2usize, c)), y_1),
-                        V::load(grad_o.at(2usize, c)),
-                        s,
-                    );
-                    s = V::mul_add(
-                        V::mul(V::load(x.at(1usize, c)), y_1),
-                        V::load(grad_o.at(1usize, c)),
-                        s,
-                    );
-                    s = V::mul_add(
-                        V::mul(V::load(x.at(0usize, c)), y_1),
-                        V::load(grad_o.at(0usize, c)),
-                        s,
-                    );
-                    s
-                },
-                out0.at(0usize, c),
+            let mut v14 = V::mul(
+                V::mul(V::load(x.at(5usize, c)), y_1),
+                V::load(grad_o.at(5usize, c)),
             );
+            v14 = V::mul_add(
+                V::mul(V::load(x.at(4usize, c)), y_1),
+                V::load(grad_o.at(4usize, c)),
+                v14,
+            );
+            v14 = V::mul_add(
+                V::mul(V::load(x.at(3usize, c)), y_1),
+                V::load(grad_o.at(3usize, c)),
+                v14,
+            );
+            v14 = V::mul_add(
+                V::mul(V::load(x.at(2usize, c)), y_1),
+                V::load(grad_o.at(2usize, c)),
+                v14,
+            );
+            v14 = V::mul_add(
+                V::mul(V::load(x.at(1usize, c)), y_1),
+                V::load(grad_o.at(1usize, c)),
+                v14,
+            );
+            v14 = V::mul_add(
+                V::mul(V::load(x.at(0usize, c)), y_1),
+                V::load(grad_o.at(0usize, c)),
+                v14,
+            );
+            // out0[0] = x_e34*y_1*grad_o_e34 + x_e24*y_1*grad_o_e24 + x_e23*y_1*grad_o_e23 + x_e14*y_1*grad_o_e14 + x_e13*y_1*grad_o_e13 + x_e12*y_1*grad_o_e12
+            V::store(v14, out0.at(0usize, c));
         }
     }
 }
@@ -3739,9 +3272,9 @@ pub(super) static PATH_PRODUCT_PROGRAM_16: Program = Program {
             StageCall {
                 stage: &super::path_product::PATH_PRODUCT_42,
                 inputs: &[
-                    Slot::External(2usize),
                     Slot::External(0usize),
                     Slot::External(1usize),
+                    Slot::External(2usize),
                 ],
                 outputs: &[Slot::External(0usize)],
                 params: &[],
@@ -3759,9 +3292,9 @@ pub(super) static PATH_PRODUCT_PROGRAM_16: Program = Program {
             StageCall {
                 stage: &super::path_product::PATH_PRODUCT_43,
                 inputs: &[
-                    Slot::External(1usize),
                     Slot::External(2usize),
                     Slot::External(3usize),
+                    Slot::External(1usize),
                     Slot::External(0usize),
                 ],
                 outputs: &[Slot::External(0usize), Slot::External(1usize)],
@@ -3787,288 +3320,185 @@ pub(super) static PATH_PRODUCT_PROGRAM_16: Program = Program {
     },
     flops: [12usize, 40],
 };
-/// From `f`, `x`, `y` to `o`: o = f <<x>_2 <y>_2>_2.
+/// From `x`, `y`, `f` to `o`: o = f <<x>_2 <y>_2>_2.
 ///
 /// From `path_product` of Cl(1,3,0).
 #[inline(always)]
 unsafe fn path_product_45<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
     // SAFETY: the caller keeps the contract of `StageArgs`; the tier runs on this CPU.
     unsafe {
-        let f = args.inputs[0];
-        let x = args.inputs[1];
-        let y = args.inputs[2];
+        let x = args.inputs[0];
+        let y = args.inputs[1];
+        let f = args.inputs[2];
         let out0 = args.outputs[0];
         for group in 0..args.groups {
             let c = group * V::LANES;
-            let f_1 = V::load(f.at(0usize, c));
+            x.prefetch::<6usize>(c);
+            y.prefetch::<6usize>(c);
+            f.prefetch::<1usize>(c);
             let x_e13 = V::load(x.at(1usize, c));
             let y_e23 = V::load(y.at(3usize, c));
+            let mut v2 = V::mul(x_e13, y_e23);
             let x_e14 = V::load(x.at(2usize, c));
             let y_e24 = V::load(y.at(4usize, c));
             let x_e23 = V::load(x.at(3usize, c));
             let y_e13 = V::load(y.at(1usize, c));
             let x_e24 = V::load(x.at(4usize, c));
             let y_e14 = V::load(y.at(2usize, c));
-            let y_e12 = V::load(y.at(0usize, c));
-            let y_e34 = V::load(y.at(5usize, c));
+            v2 = V::mul_add(x_e14, y_e24, v2);
+            v2 = V::neg_mul_add(x_e23, y_e13, v2);
+            v2 = V::neg_mul_add(x_e24, y_e14, v2);
             let x_e12 = V::load(x.at(0usize, c));
+            let y_e34 = V::load(y.at(5usize, c));
+            let mut v18 = V::mul(x_e14, y_e34);
+            let y_e12 = V::load(y.at(0usize, c));
             let x_e34 = V::load(x.at(5usize, c));
+            v18 = V::neg_mul_add(x_e12, y_e23, v18);
+            v18 = V::mul_add(x_e23, y_e12, v18);
+            v18 = V::neg_mul_add(x_e34, y_e14, v18);
+            let mut v26 = V::mul(x_e12, y_e24);
+            v26 = V::mul_add(x_e13, y_e34, v26);
+            let mut v31 = V::mul_sub(x_e24, y_e12, v26);
+            v31 = V::mul_add(x_e34, y_e13, v31);
+            let mut v34 = V::mul(x_e13, y_e12);
+            v34 = V::neg_mul_add(x_e12, y_e13, v34);
+            v34 = V::mul_add(x_e24, y_e34, v34);
+            v34 = V::neg_mul_add(x_e34, y_e24, v34);
+            let mut v41 = V::mul(x_e14, y_e12);
+            v41 = V::neg_mul_add(x_e12, y_e14, v41);
+            v41 = V::neg_mul_add(x_e23, y_e34, v41);
+            v41 = V::mul_add(x_e34, y_e23, v41);
+            let mut v48 = V::mul(x_e14, y_e13);
+            v48 = V::neg_mul_add(x_e13, y_e14, v48);
+            v48 = V::mul_add(x_e23, y_e24, v48);
+            v48 = V::neg_mul_add(x_e24, y_e23, v48);
+            let f_1 = V::load(f.at(0usize, c));
             // out0[0] = f_1*(x_e13*y_e23 + x_e14*y_e24 - x_e23*y_e13 - x_e24*y_e14)
-            V::store(
-                V::mul(
-                    f_1,
-                    {
-                        let mut s = V::mul(x_e13, y_e23);
-                        s = V::mul_add(x_e14, y_e24, s);
-                        s = V::neg_mul_add(x_e23, y_e13, s);
-                        s = V::neg_mul_add(x_e24, y_e14, s);
-                        s
-                    },
-                ),
-                out0.at(0usize, c),
-            );
+            V::store(V::mul(f_1, v2), out0.at(0usize, c));
             // out0[1] = f_1*(x_e23*y_e12 + x_e14*y_e34 - x_e12*y_e23 - x_e34*y_e14)
-            V::store(
-                V::mul(
-                    f_1,
-                    {
-                        let mut s = V::mul(x_e14, y_e34);
-                        s = V::neg_mul_add(x_e12, y_e23, s);
-                        s = V::mul_add(x_e23, y_e12, s);
-                        s = V::neg_mul_add(x_e34, y_e14, s);
-                        s
-                    },
-                ),
-                out0.at(1usize, c),
-            );
+            V::store(V::mul(f_1, v18), out0.at(1usize, c));
             // out0[2] = f_1*(x_e34*y_e13 + x_e24*y_e12 - (x_e12*y_e24 + x_e13*y_e34))
-            V::store(
-                V::mul(
-                    f_1,
-                    V::mul_add(
-                        x_e34,
-                        y_e13,
-                        V::mul_sub(
-                            x_e24,
-                            y_e12,
-                            V::mul_add(x_e13, y_e34, V::mul(x_e12, y_e24)),
-                        ),
-                    ),
-                ),
-                out0.at(2usize, c),
-            );
+            V::store(V::mul(f_1, v31), out0.at(2usize, c));
             // out0[3] = f_1*(x_e24*y_e34 + x_e13*y_e12 - x_e12*y_e13 - x_e34*y_e24)
-            V::store(
-                V::mul(
-                    f_1,
-                    {
-                        let mut s = V::mul(x_e13, y_e12);
-                        s = V::neg_mul_add(x_e12, y_e13, s);
-                        s = V::mul_add(x_e24, y_e34, s);
-                        s = V::neg_mul_add(x_e34, y_e24, s);
-                        s
-                    },
-                ),
-                out0.at(3usize, c),
-            );
+            V::store(V::mul(f_1, v34), out0.at(3usize, c));
             // out0[4] = f_1*(x_e34*y_e23 + x_e14*y_e12 - x_e12*y_e14 - x_e23*y_e34)
-            V::store(
-                V::mul(
-                    f_1,
-                    {
-                        let mut s = V::mul(x_e14, y_e12);
-                        s = V::neg_mul_add(x_e12, y_e14, s);
-                        s = V::neg_mul_add(x_e23, y_e34, s);
-                        s = V::mul_add(x_e34, y_e23, s);
-                        s
-                    },
-                ),
-                out0.at(4usize, c),
-            );
+            V::store(V::mul(f_1, v41), out0.at(4usize, c));
             // out0[5] = f_1*(x_e23*y_e24 + x_e14*y_e13 - x_e13*y_e14 - x_e24*y_e23)
-            V::store(
-                V::mul(
-                    f_1,
-                    {
-                        let mut s = V::mul(x_e14, y_e13);
-                        s = V::neg_mul_add(x_e13, y_e14, s);
-                        s = V::mul_add(x_e23, y_e24, s);
-                        s = V::neg_mul_add(x_e24, y_e23, s);
-                        s
-                    },
-                ),
-                out0.at(5usize, c),
-            );
+            V::store(V::mul(f_1, v48), out0.at(5usize, c));
         }
     }
 }
 pub(super) static PATH_PRODUCT_45: Stage = stage!(path_product_45);
-/// From `y`, `f`, `grad_o`, `x` to `grad_x`, `grad_y`: adjoint of o = f <<x>_2 <y>_2>_2.
+/// From `f`, `grad_o`, `y`, `x` to `grad_x`, `grad_y`: adjoint of o = f <<x>_2 <y>_2>_2.
 ///
 /// From `path_product_grad` of Cl(1,3,0).
 #[inline(always)]
 unsafe fn path_product_46<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
     // SAFETY: the caller keeps the contract of `StageArgs`; the tier runs on this CPU.
     unsafe {
-        let y = args.inputs[0];
-        let f = args.inputs[1];
-        let grad_o = args.inputs[2];
+        let f = args.inputs[0];
+        let grad_o = args.inputs[1];
+        let y = args.inputs[2];
         let x = args.inputs[3];
         let out0 = args.outputs[0];
         let out1 = args.outputs[1];
         for group in 0..args.groups {
             let c = group * V::LANES;
-            let y_e14 = V::load(y.at(2usize, c));
+            f.prefetch::<1usize>(c);
+            grad_o.prefetch::<6usize>(c);
+            y.prefetch::<6usize>(c);
+            x.prefetch::<6usize>(c);
             let f_1 = V::load(f.at(0usize, c));
-            let v3 = V::mul(f_1, V::load(grad_o.at(4usize, c)));
-            let y_e13 = V::load(y.at(1usize, c));
-            let v7 = V::mul(f_1, V::load(grad_o.at(3usize, c)));
-            let y_e24 = V::load(y.at(4usize, c));
-            let v12 = V::mul(f_1, V::load(grad_o.at(2usize, c)));
+            let v2 = V::mul(f_1, V::load(grad_o.at(5usize, c)));
+            let v4 = V::mul(f_1, V::load(grad_o.at(4usize, c)));
+            let v6 = V::mul(f_1, V::load(grad_o.at(3usize, c)));
+            let v8 = V::mul(f_1, V::load(grad_o.at(2usize, c)));
+            let v10 = V::mul(f_1, V::load(grad_o.at(1usize, c)));
+            let v12 = V::mul(f_1, V::load(grad_o.at(0usize, c)));
             let y_e23 = V::load(y.at(3usize, c));
-            let v17 = V::mul(f_1, V::load(grad_o.at(1usize, c)));
-            let y_e12 = V::load(y.at(0usize, c));
-            let v24 = V::mul(f_1, V::load(grad_o.at(5usize, c)));
-            let y_e34 = V::load(y.at(5usize, c));
-            let v31 = V::mul(f_1, V::load(grad_o.at(0usize, c)));
-            let x_e14 = V::load(x.at(2usize, c));
-            let x_e13 = V::load(x.at(1usize, c));
             let x_e24 = V::load(x.at(4usize, c));
+            let y_e24 = V::load(y.at(4usize, c));
+            let mut v18 = V::mul(y_e24, v2);
             let x_e23 = V::load(x.at(3usize, c));
-            let x_e12 = V::load(x.at(0usize, c));
+            let mut v20 = V::mul(x_e23, v2);
+            let y_e13 = V::load(y.at(1usize, c));
+            let mut v22 = V::mul(y_e13, v2);
+            let x_e14 = V::load(x.at(2usize, c));
+            let mut v24 = V::mul(x_e14, v2);
+            let y_e14 = V::load(y.at(2usize, c));
+            let x_e13 = V::load(x.at(1usize, c));
+            let mut v28 = V::mul(x_e13, v2);
+            let mut v29 = V::mul(y_e23, v4);
             let x_e34 = V::load(x.at(5usize, c));
-            // out0[0] = -(y_e14*v3 + y_e13*v7 + y_e24*v12 + y_e23*v17)
-            V::store(
-                V::neg({
-                    let mut s = V::mul(y_e14, v3);
-                    s = V::mul_add(y_e13, v7, s);
-                    s = V::mul_add(y_e24, v12, s);
-                    s = V::mul_add(y_e23, v17, s);
-                    s
-                }),
-                out0.at(0usize, c),
-            );
-            // out0[1] = y_e12*v7 - y_e14*v24 - y_e34*v12 + y_e23*v31
-            V::store(
-                {
-                    let mut s = V::mul(y_e12, v7);
-                    s = V::neg_mul_add(y_e14, v24, s);
-                    s = V::neg_mul_add(y_e34, v12, s);
-                    s = V::mul_add(y_e23, v31, s);
-                    s
-                },
-                out0.at(1usize, c),
-            );
-            // out0[2] = y_e13*v24 + y_e12*v3 + y_e34*v17 + y_e24*v31
-            V::store(
-                {
-                    let mut s = V::mul(y_e13, v24);
-                    s = V::mul_add(y_e12, v3, s);
-                    s = V::mul_add(y_e34, v17, s);
-                    s = V::mul_add(y_e24, v31, s);
-                    s
-                },
-                out0.at(2usize, c),
-            );
-            // out0[3] = y_e24*v24 - y_e34*v3 + y_e12*v17 - y_e13*v31
-            V::store(
-                {
-                    let mut s = V::mul(y_e24, v24);
-                    s = V::neg_mul_add(y_e34, v3, s);
-                    s = V::mul_add(y_e12, v17, s);
-                    s = V::neg_mul_add(y_e13, v31, s);
-                    s
-                },
-                out0.at(3usize, c),
-            );
-            // out0[4] = y_e34*v7 - y_e23*v24 + y_e12*v12 - y_e14*v31
-            V::store(
-                {
-                    let mut s = V::mul(y_e34, v7);
-                    s = V::neg_mul_add(y_e23, v24, s);
-                    s = V::mul_add(y_e12, v12, s);
-                    s = V::neg_mul_add(y_e14, v31, s);
-                    s
-                },
-                out0.at(4usize, c),
-            );
-            // out0[5] = y_e23*v3 - y_e24*v7 + y_e13*v12 - y_e14*v17
-            V::store(
-                {
-                    let mut s = V::mul(y_e23, v3);
-                    s = V::neg_mul_add(y_e24, v7, s);
-                    s = V::mul_add(y_e13, v12, s);
-                    s = V::neg_mul_add(y_e14, v17, s);
-                    s
-                },
-                out0.at(5usize, c),
-            );
-            // out1[0] = x_e14*v3 + x_e13*v7 + x_e24*v12 + x_e23*v17
-            V::store(
-                {
-                    let mut s = V::mul(x_e14, v3);
-                    s = V::mul_add(x_e13, v7, s);
-                    s = V::mul_add(x_e24, v12, s);
-                    s = V::mul_add(x_e23, v17, s);
-                    s
-                },
-                out1.at(0usize, c),
-            );
-            // out1[1] = x_e14*v24 - x_e12*v7 + x_e34*v12 - x_e23*v31
-            V::store(
-                {
-                    let mut s = V::mul(x_e14, v24);
-                    s = V::neg_mul_add(x_e12, v7, s);
-                    s = V::mul_add(x_e34, v12, s);
-                    s = V::neg_mul_add(x_e23, v31, s);
-                    s
-                },
-                out1.at(1usize, c),
-            );
-            // out1[2] = -(x_e13*v24 + x_e12*v3 + x_e34*v17 + x_e24*v31)
-            V::store(
-                V::neg({
-                    let mut s = V::mul(x_e13, v24);
-                    s = V::mul_add(x_e12, v3, s);
-                    s = V::mul_add(x_e34, v17, s);
-                    s = V::mul_add(x_e24, v31, s);
-                    s
-                }),
-                out1.at(2usize, c),
-            );
-            // out1[3] = x_e34*v3 - x_e24*v24 - x_e12*v17 + x_e13*v31
-            V::store(
-                {
-                    let mut s = V::mul(x_e34, v3);
-                    s = V::neg_mul_add(x_e24, v24, s);
-                    s = V::neg_mul_add(x_e12, v17, s);
-                    s = V::mul_add(x_e13, v31, s);
-                    s
-                },
-                out1.at(3usize, c),
-            );
-            // out1[4] = x_e23*v24 - x_e34*v7 - x_e12*v12 + x_e14*v31
-            V::store(
-                {
-                    let mut s = V::mul(x_e23, v24);
-                    s = V::neg_mul_add(x_e34, v7, s);
-                    s = V::neg_mul_add(x_e12, v12, s);
-                    s = V::mul_add(x_e14, v31, s);
-                    s
-                },
-                out1.at(4usize, c),
-            );
-            // out1[5] = x_e24*v7 - x_e23*v3 - x_e13*v12 + x_e14*v17
-            V::store(
-                {
-                    let mut s = V::mul(x_e24, v7);
-                    s = V::neg_mul_add(x_e23, v3, s);
-                    s = V::neg_mul_add(x_e13, v12, s);
-                    s = V::mul_add(x_e14, v17, s);
-                    s
-                },
-                out1.at(5usize, c),
-            );
+            let mut v31 = V::mul(x_e34, v4);
+            v31 = V::neg_mul_add(x_e24, v2, v31);
+            let y_e34 = V::load(y.at(5usize, c));
+            v18 = V::neg_mul_add(y_e34, v4, v18);
+            let y_e12 = V::load(y.at(0usize, c));
+            let mut v39 = V::mul(x_e14, v4);
+            v22 = V::mul_add(y_e12, v4, v22);
+            let mut v41 = V::mul(y_e14, v4);
+            let x_e12 = V::load(x.at(0usize, c));
+            v28 = V::mul_add(x_e12, v4, v28);
+            v29 = V::neg_mul_add(y_e24, v6, v29);
+            v20 = V::neg_mul_add(x_e34, v6, v20);
+            let mut v49 = V::mul(y_e34, v6);
+            let mut v50 = V::mul(x_e24, v6);
+            v49 = V::neg_mul_add(y_e23, v2, v49);
+            v50 = V::neg_mul_add(x_e23, v4, v50);
+            let mut v53 = V::mul(y_e12, v6);
+            v53 = V::neg_mul_add(y_e14, v2, v53);
+            v39 = V::mul_add(x_e13, v6, v39);
+            v41 = V::mul_add(y_e13, v6, v41);
+            v24 = V::neg_mul_add(x_e12, v6, v24);
+            v29 = V::mul_add(y_e13, v8, v29);
+            v24 = V::mul_add(x_e34, v8, v24);
+            v49 = V::mul_add(y_e12, v8, v49);
+            v39 = V::mul_add(x_e24, v8, v39);
+            v53 = V::neg_mul_add(y_e34, v8, v53);
+            v50 = V::neg_mul_add(x_e13, v8, v50);
+            v41 = V::mul_add(y_e24, v8, v41);
+            v20 = V::neg_mul_add(x_e12, v8, v20);
+            v29 = V::neg_mul_add(y_e14, v10, v29);
+            // out0[5] = y_e23*v4 - y_e24*v6 + y_e13*v8 - y_e14*v10
+            V::store(v29, out0.at(5usize, c));
+            v28 = V::mul_add(x_e34, v10, v28);
+            v18 = V::mul_add(y_e12, v10, v18);
+            v39 = V::mul_add(x_e23, v10, v39);
+            // out1[0] = x_e14*v4 + x_e13*v6 + x_e24*v8 + x_e23*v10
+            V::store(v39, out1.at(0usize, c));
+            v22 = V::mul_add(y_e34, v10, v22);
+            v50 = V::mul_add(x_e14, v10, v50);
+            // out1[5] = x_e24*v6 - x_e23*v4 - x_e13*v8 + x_e14*v10
+            V::store(v50, out1.at(5usize, c));
+            v41 = V::mul_add(y_e23, v10, v41);
+            // out0[0] = -(y_e14*v4 + y_e13*v6 + y_e24*v8 + y_e23*v10)
+            V::store(V::neg(v41), out0.at(0usize, c));
+            v31 = V::neg_mul_add(x_e12, v10, v31);
+            v49 = V::neg_mul_add(y_e14, v12, v49);
+            // out0[4] = y_e34*v6 - y_e23*v2 + y_e12*v8 - y_e14*v12
+            V::store(v49, out0.at(4usize, c));
+            v28 = V::mul_add(x_e24, v12, v28);
+            // out1[2] = -(x_e13*v2 + x_e12*v4 + x_e34*v10 + x_e24*v12)
+            V::store(V::neg(v28), out1.at(2usize, c));
+            v18 = V::neg_mul_add(y_e13, v12, v18);
+            // out0[3] = y_e24*v2 - y_e34*v4 + y_e12*v10 - y_e13*v12
+            V::store(v18, out0.at(3usize, c));
+            v24 = V::neg_mul_add(x_e23, v12, v24);
+            // out1[1] = x_e14*v2 - x_e12*v6 + x_e34*v8 - x_e23*v12
+            V::store(v24, out1.at(1usize, c));
+            v22 = V::mul_add(y_e24, v12, v22);
+            // out0[2] = y_e13*v2 + y_e12*v4 + y_e34*v10 + y_e24*v12
+            V::store(v22, out0.at(2usize, c));
+            v20 = V::mul_add(x_e14, v12, v20);
+            // out1[4] = x_e23*v2 - x_e34*v6 - x_e12*v8 + x_e14*v12
+            V::store(v20, out1.at(4usize, c));
+            v53 = V::mul_add(y_e23, v12, v53);
+            // out0[1] = y_e12*v6 - y_e14*v2 - y_e34*v8 + y_e23*v12
+            V::store(v53, out0.at(1usize, c));
+            v31 = V::mul_add(x_e13, v12, v31);
+            // out1[3] = x_e34*v4 - x_e24*v2 - x_e12*v10 + x_e13*v12
+            V::store(v31, out1.at(3usize, c));
         }
     }
 }
@@ -4086,92 +3516,53 @@ unsafe fn path_product_47<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let out0 = args.outputs[0];
         for group in 0..args.groups {
             let c = group * V::LANES;
-            let x_e23 = V::load(x.at(3usize, c));
-            let y_e24 = V::load(y.at(4usize, c));
-            let x_e14 = V::load(x.at(2usize, c));
-            let y_e13 = V::load(y.at(1usize, c));
+            x.prefetch::<6usize>(c);
+            y.prefetch::<6usize>(c);
+            grad_o.prefetch::<6usize>(c);
             let x_e13 = V::load(x.at(1usize, c));
-            let y_e14 = V::load(y.at(2usize, c));
-            let x_e24 = V::load(x.at(4usize, c));
             let y_e23 = V::load(y.at(3usize, c));
-            let x_e34 = V::load(x.at(5usize, c));
-            let y_e12 = V::load(y.at(0usize, c));
+            let mut v2 = V::mul(x_e13, y_e23);
+            let x_e14 = V::load(x.at(2usize, c));
+            let y_e24 = V::load(y.at(4usize, c));
+            let x_e23 = V::load(x.at(3usize, c));
+            let y_e13 = V::load(y.at(1usize, c));
+            let x_e24 = V::load(x.at(4usize, c));
+            let y_e14 = V::load(y.at(2usize, c));
+            v2 = V::mul_add(x_e14, y_e24, v2);
+            v2 = V::neg_mul_add(x_e23, y_e13, v2);
+            v2 = V::neg_mul_add(x_e24, y_e14, v2);
             let x_e12 = V::load(x.at(0usize, c));
             let y_e34 = V::load(y.at(5usize, c));
+            let mut v18 = V::mul(x_e14, y_e34);
+            let y_e12 = V::load(y.at(0usize, c));
+            let x_e34 = V::load(x.at(5usize, c));
+            v18 = V::neg_mul_add(x_e12, y_e23, v18);
+            v18 = V::mul_add(x_e23, y_e12, v18);
+            v18 = V::neg_mul_add(x_e34, y_e14, v18);
+            let mut v26 = V::mul(x_e12, y_e24);
+            v26 = V::mul_add(x_e13, y_e34, v26);
+            let mut v31 = V::mul_sub(x_e24, y_e12, v26);
+            v31 = V::mul_add(x_e34, y_e13, v31);
+            let mut v34 = V::mul(x_e13, y_e12);
+            v34 = V::neg_mul_add(x_e12, y_e13, v34);
+            v34 = V::mul_add(x_e24, y_e34, v34);
+            v34 = V::neg_mul_add(x_e34, y_e24, v34);
+            let mut v41 = V::mul(x_e14, y_e12);
+            v41 = V::neg_mul_add(x_e12, y_e14, v41);
+            v41 = V::neg_mul_add(x_e23, y_e34, v41);
+            v41 = V::mul_add(x_e34, y_e23, v41);
+            let mut v48 = V::mul(x_e14, y_e13);
+            v48 = V::neg_mul_add(x_e13, y_e14, v48);
+            v48 = V::mul_add(x_e23, y_e24, v48);
+            v48 = V::neg_mul_add(x_e24, y_e23, v48);
+            let mut v55 = V::mul(v48, V::load(grad_o.at(5usize, c)));
+            v55 = V::mul_add(v41, V::load(grad_o.at(4usize, c)), v55);
+            v55 = V::mul_add(v34, V::load(grad_o.at(3usize, c)), v55);
+            v55 = V::mul_add(v31, V::load(grad_o.at(2usize, c)), v55);
+            v55 = V::mul_add(v18, V::load(grad_o.at(1usize, c)), v55);
+            v55 = V::mul_add(v2, V::load(grad_o.at(0usize, c)), v55);
             // out0[0] = (x_e23*y_e24 + x_e14*y_e13 - x_e13*y_e14 - x_e24*y_e23)*grad_o_e34 + (x_e34*y_e23 + x_e14*y_e12 - x_e12*y_e14 - x_e23*y_e34)*grad_o_e24 + (x_e24*y_e34 + x_e13*y_e12 - x_e12*y_e13 - x_e34*y_e24)*grad_o_e23 + (x_e34*y_e13 + x_e24*y_e12 - (x_e12*y_e24 + x_e13*y_e34))*grad_o_e14 + (x_e23*y_e12 + x_e14*y_e34 - x_e12*y_e23 - x_e34*y_e14)*grad_o_e13 + (x_e13*y_e23 + x_e14*y_e24 - x_e23*y_e13 - x_e24*y_e14)*grad_o_e12
-            V::store(
-                {
-                    let mut s = V::mul(
-                        {
-                            let mut s = V::mul(x_e14, y_e13);
-                            s = V::neg_mul_add(x_e13, y_e14, s);
-                            s = V::mul_add(x_e23, y_e24, s);
-                            s = V::neg_mul_add(x_e24, y_e23, s);
-                            s
-                        },
-                        V::load(grad_o.at(5usize, c)),
-                    );
-                    s = V::mul_add(
-                        {
-                            let mut s = V::mul(x_e14, y_e12);
-                            s = V::neg_mul_add(x_e12, y_e14, s);
-                            s = V::neg_mul_add(x_e23, y_e34, s);
-                            s = V::mul_add(x_e34, y_e23, s);
-                            s
-                        },
-                        V::load(grad_o.at(4usize, c)),
-                        s,
-                    );
-                    s = V::mul_add(
-                        {
-                            let mut s = V::mul(x_e13, y_e12);
-                            s = V::neg_mul_add(x_e12, y_e13, s);
-                            s = V::mul_add(x_e24, y_e34, s);
-                            s = V::neg_mul_add(x_e34, y_e24, s);
-                            s
-                        },
-                        V::load(grad_o.at(3usize, c)),
-                        s,
-                    );
-                    s = V::mul_add(
-                        V::mul_add(
-                            x_e34,
-                            y_e13,
-                            V::mul_sub(
-                                x_e24,
-                                y_e12,
-                                V::mul_add(x_e13, y_e34, V::mul(x_e12, y_e24)),
-                            ),
-                        ),
-                        V::load(grad_o.at(2usize, c)),
-                        s,
-                    );
-                    s = V::mul_add(
-                        {
-                            let mut s = V::mul(x_e14, y_e34);
-                            s = V::neg_mul_add(x_e12, y_e23, s);
-                            s = V::mul_add(x_e23, y_e12, s);
-                            s = V::neg_mul_add(x_e34, y_e14, s);
-                            s
-                        },
-                        V::load(grad_o.at(1usize, c)),
-                        s,
-                    );
-                    s = V::mul_add(
-                        {
-                            let mut s = V::mul(x_e13, y_e23);
-                            s = V::mul_add(x_e14, y_e24, s);
-                            s = V::neg_mul_add(x_e23, y_e13, s);
-                            s = V::neg_mul_add(x_e24, y_e14, s);
-                            s
-                        },
-                        V::load(grad_o.at(0usize, c)),
-                        s,
-                    );
-                    s
-                },
-                out0.at(0usize, c),
-            );
+            V::store(v55, out0.at(0usize, c));
         }
     }
 }
@@ -4197,9 +3588,9 @@ pub(super) static PATH_PRODUCT_PROGRAM_17: Program = Program {
             StageCall {
                 stage: &super::path_product::PATH_PRODUCT_45,
                 inputs: &[
-                    Slot::External(2usize),
                     Slot::External(0usize),
                     Slot::External(1usize),
+                    Slot::External(2usize),
                 ],
                 outputs: &[Slot::External(0usize)],
                 params: &[],
@@ -4217,9 +3608,9 @@ pub(super) static PATH_PRODUCT_PROGRAM_17: Program = Program {
             StageCall {
                 stage: &super::path_product::PATH_PRODUCT_46,
                 inputs: &[
-                    Slot::External(1usize),
                     Slot::External(2usize),
                     Slot::External(3usize),
+                    Slot::External(1usize),
                     Slot::External(0usize),
                 ],
                 outputs: &[Slot::External(0usize), Slot::External(1usize)],
@@ -4245,21 +3636,24 @@ pub(super) static PATH_PRODUCT_PROGRAM_17: Program = Program {
     },
     flops: [48usize, 145],
 };
-/// From `f`, `x`, `y` to `o`: o = f <<x>_2 <y>_4>_2.
+/// From `x`, `y`, `f` to `o`: o = f <<x>_2 <y>_4>_2.
 ///
 /// From `path_product` of Cl(1,3,0).
 #[inline(always)]
 unsafe fn path_product_48<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
     // SAFETY: the caller keeps the contract of `StageArgs`; the tier runs on this CPU.
     unsafe {
-        let f = args.inputs[0];
-        let x = args.inputs[1];
-        let y = args.inputs[2];
+        let x = args.inputs[0];
+        let y = args.inputs[1];
+        let f = args.inputs[2];
         let out0 = args.outputs[0];
         for group in 0..args.groups {
             let c = group * V::LANES;
-            let f_1 = V::load(f.at(0usize, c));
+            x.prefetch::<6usize>(c);
+            y.prefetch::<1usize>(c);
+            f.prefetch::<1usize>(c);
             let y_e1234 = V::load(y.at(0usize, c));
+            let f_1 = V::load(f.at(0usize, c));
             // out0[0] = -f_1*x_e34*y_e1234
             V::store(
                 V::neg(V::mul(f_1, V::mul(V::load(x.at(5usize, c)), y_e1234))),
@@ -4294,54 +3688,53 @@ unsafe fn path_product_48<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
     }
 }
 pub(super) static PATH_PRODUCT_48: Stage = stage!(path_product_48);
-/// From `y`, `f`, `grad_o`, `x` to `grad_x`, `grad_y`: adjoint of o = f <<x>_2 <y>_4>_2.
+/// From `f`, `grad_o`, `y`, `x` to `grad_x`, `grad_y`: adjoint of o = f <<x>_2 <y>_4>_2.
 ///
 /// From `path_product_grad` of Cl(1,3,0).
 #[inline(always)]
 unsafe fn path_product_49<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
     // SAFETY: the caller keeps the contract of `StageArgs`; the tier runs on this CPU.
     unsafe {
-        let y = args.inputs[0];
-        let f = args.inputs[1];
-        let grad_o = args.inputs[2];
+        let f = args.inputs[0];
+        let grad_o = args.inputs[1];
+        let y = args.inputs[2];
         let x = args.inputs[3];
         let out0 = args.outputs[0];
         let out1 = args.outputs[1];
         for group in 0..args.groups {
             let c = group * V::LANES;
-            let y_e1234 = V::load(y.at(0usize, c));
+            f.prefetch::<1usize>(c);
+            grad_o.prefetch::<6usize>(c);
+            y.prefetch::<1usize>(c);
+            x.prefetch::<6usize>(c);
             let f_1 = V::load(f.at(0usize, c));
-            let v3 = V::mul(f_1, V::load(grad_o.at(5usize, c)));
-            let v6 = V::mul(f_1, V::load(grad_o.at(4usize, c)));
-            let v10 = V::mul(f_1, V::load(grad_o.at(3usize, c)));
-            let v13 = V::mul(f_1, V::load(grad_o.at(2usize, c)));
-            let v17 = V::mul(f_1, V::load(grad_o.at(1usize, c)));
-            let v20 = V::mul(f_1, V::load(grad_o.at(0usize, c)));
-            // out0[0] = y_e1234*v3
-            V::store(V::mul(y_e1234, v3), out0.at(0usize, c));
-            // out0[1] = -y_e1234*v6
-            V::store(V::neg(V::mul(y_e1234, v6)), out0.at(1usize, c));
-            // out0[2] = y_e1234*v10
-            V::store(V::mul(y_e1234, v10), out0.at(2usize, c));
-            // out0[3] = -y_e1234*v13
-            V::store(V::neg(V::mul(y_e1234, v13)), out0.at(3usize, c));
-            // out0[4] = y_e1234*v17
-            V::store(V::mul(y_e1234, v17), out0.at(4usize, c));
-            // out0[5] = -y_e1234*v20
-            V::store(V::neg(V::mul(y_e1234, v20)), out0.at(5usize, c));
-            // out1[0] = x_e12*v3 - x_e13*v6 + x_e14*v10 - x_e23*v13 + x_e24*v17 - x_e34*v20
-            V::store(
-                {
-                    let mut s = V::mul(V::load(x.at(0usize, c)), v3);
-                    s = V::neg_mul_add(V::load(x.at(1usize, c)), v6, s);
-                    s = V::mul_add(V::load(x.at(2usize, c)), v10, s);
-                    s = V::neg_mul_add(V::load(x.at(3usize, c)), v13, s);
-                    s = V::mul_add(V::load(x.at(4usize, c)), v17, s);
-                    s = V::neg_mul_add(V::load(x.at(5usize, c)), v20, s);
-                    s
-                },
-                out1.at(0usize, c),
-            );
+            let v2 = V::mul(f_1, V::load(grad_o.at(5usize, c)));
+            let v4 = V::mul(f_1, V::load(grad_o.at(4usize, c)));
+            let v6 = V::mul(f_1, V::load(grad_o.at(3usize, c)));
+            let v8 = V::mul(f_1, V::load(grad_o.at(2usize, c)));
+            let v10 = V::mul(f_1, V::load(grad_o.at(1usize, c)));
+            let v12 = V::mul(f_1, V::load(grad_o.at(0usize, c)));
+            let y_e1234 = V::load(y.at(0usize, c));
+            // out0[0] = y_e1234*v2
+            V::store(V::mul(y_e1234, v2), out0.at(0usize, c));
+            let mut v16 = V::mul(V::load(x.at(0usize, c)), v2);
+            // out0[1] = -y_e1234*v4
+            V::store(V::neg(V::mul(y_e1234, v4)), out0.at(1usize, c));
+            v16 = V::neg_mul_add(V::load(x.at(1usize, c)), v4, v16);
+            // out0[2] = y_e1234*v6
+            V::store(V::mul(y_e1234, v6), out0.at(2usize, c));
+            v16 = V::mul_add(V::load(x.at(2usize, c)), v6, v16);
+            // out0[3] = -y_e1234*v8
+            V::store(V::neg(V::mul(y_e1234, v8)), out0.at(3usize, c));
+            v16 = V::neg_mul_add(V::load(x.at(3usize, c)), v8, v16);
+            // out0[4] = y_e1234*v10
+            V::store(V::mul(y_e1234, v10), out0.at(4usize, c));
+            v16 = V::mul_add(V::load(x.at(4usize, c)), v10, v16);
+            // out0[5] = -y_e1234*v12
+            V::store(V::neg(V::mul(y_e1234, v12)), out0.at(5usize, c));
+            v16 = V::neg_mul_add(V::load(x.at(5usize, c)), v12, v16);
+            // out1[0] = x_e12*v2 - x_e13*v4 + x_e14*v6 - x_e23*v8 + x_e24*v10 - x_e34*v12
+            V::store(v16, out1.at(0usize, c));
         }
     }
 }
@@ -4359,43 +3752,41 @@ unsafe fn path_product_50<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let out0 = args.outputs[0];
         for group in 0..args.groups {
             let c = group * V::LANES;
+            x.prefetch::<6usize>(c);
+            y.prefetch::<1usize>(c);
+            grad_o.prefetch::<6usize>(c);
             let y_e1234 = V::load(y.at(0usize, c));
-            // out0[0] = x_e12*y_e1234*grad_o_e34 - x_e13*y_e1234*grad_o_e24 + x_e14*y_e1234*grad_o_e23 - x_e23*y_e1234*grad_o_e14 + x_e24*y_e1234*grad_o_e13 - x_e34*y_e1234*grad_o_e12
-            V::store(
-                {
-                    let mut s = V::mul(
-                        V::mul(V::load(x.at(0usize, c)), y_e1234),
-                        V::load(grad_o.at(5usize, c)),
-                    );
-                    s = V::neg_mul_add(
-                        V::mul(V::load(x.at(1usize, c)), y_e1234),
-                        V::load(grad_o.at(4usize, c)),
-                        s,
-                    );
-                    s = V::mul_add(
-                        V::mul(V::load(x.at(2usize, c)), y_e1234),
-                        V::load(grad_o.at(3usize, c)),
-                        s,
-                    );
-                    s = V::neg_mul_add(
-                        V::mul(V::load(x.at(3usize, c)), y_e1234),
-                        V::load(grad_o.at(2usize, c)),
-                        s,
-                    );
-                    s = V::mul_add(
-                        V::mul(V::load(x.at(4usize, c)), y_e1234),
-                        V::load(grad_o.at(1usize, c)),
-                        s,
-                    );
-                    s = V::neg_mul_add(
-                        V::mul(V::load(x.at(5usize, c)), y_e1234),
-                        V::load(grad_o.at(0usize, c)),
-                        s,
-                    );
-                    s
-                },
-                out0.at(0usize, c),
+            let mut v14 = V::mul(
+                V::mul(V::load(x.at(0usize, c)), y_e1234),
+                V::load(grad_o.at(5usize, c)),
             );
+            v14 = V::neg_mul_add(
+                V::mul(V::load(x.at(1usize, c)), y_e1234),
+                V::load(grad_o.at(4usize, c)),
+                v14,
+            );
+            v14 = V::mul_add(
+                V::mul(V::load(x.at(2usize, c)), y_e1234),
+                V::load(grad_o.at(3usize, c)),
+                v14,
+            );
+            v14 = V::neg_mul_add(
+                V::mul(V::load(x.at(3usize, c)), y_e1234),
+                V::load(grad_o.at(2usize, c)),
+                v14,
+            );
+            v14 = V::mul_add(
+                V::mul(V::load(x.at(4usize, c)), y_e1234),
+                V::load(grad_o.at(1usize, c)),
+                v14,
+            );
+            v14 = V::neg_mul_add(
+                V::mul(V::load(x.at(5usize, c)), y_e1234),
+                V::load(grad_o.at(0usize, c)),
+                v14,
+            );
+            // out0[0] = x_e12*y_e1234*grad_o_e34 - x_e13*y_e1234*grad_o_e24 + x_e14*y_e1234*grad_o_e23 - x_e23*y_e1234*grad_o_e14 + x_e24*y_e1234*grad_o_e13 - x_e34*y_e1234*grad_o_e12
+            V::store(v14, out0.at(0usize, c));
         }
     }
 }
@@ -4421,9 +3812,9 @@ pub(super) static PATH_PRODUCT_PROGRAM_18: Program = Program {
             StageCall {
                 stage: &super::path_product::PATH_PRODUCT_48,
                 inputs: &[
-                    Slot::External(2usize),
                     Slot::External(0usize),
                     Slot::External(1usize),
+                    Slot::External(2usize),
                 ],
                 outputs: &[Slot::External(0usize)],
                 params: &[],
@@ -4441,9 +3832,9 @@ pub(super) static PATH_PRODUCT_PROGRAM_18: Program = Program {
             StageCall {
                 stage: &super::path_product::PATH_PRODUCT_49,
                 inputs: &[
-                    Slot::External(1usize),
                     Slot::External(2usize),
                     Slot::External(3usize),
+                    Slot::External(1usize),
                     Slot::External(0usize),
                 ],
                 outputs: &[Slot::External(0usize), Slot::External(1usize)],
@@ -4469,166 +3860,134 @@ pub(super) static PATH_PRODUCT_PROGRAM_18: Program = Program {
     },
     flops: [15usize, 43],
 };
-/// From `f`, `x`, `y` to `o`: o = f <<x>_2 <y>_1>_3.
+/// From `x`, `y`, `f` to `o`: o = f <<x>_2 <y>_1>_3.
 ///
 /// From `path_product` of Cl(1,3,0).
 #[inline(always)]
 unsafe fn path_product_51<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
     // SAFETY: the caller keeps the contract of `StageArgs`; the tier runs on this CPU.
     unsafe {
-        let f = args.inputs[0];
-        let x = args.inputs[1];
-        let y = args.inputs[2];
+        let x = args.inputs[0];
+        let y = args.inputs[1];
+        let f = args.inputs[2];
         let out0 = args.outputs[0];
         for group in 0..args.groups {
             let c = group * V::LANES;
-            let f_1 = V::load(f.at(0usize, c));
-            let x_e23 = V::load(x.at(3usize, c));
-            let y_e1 = V::load(y.at(0usize, c));
+            x.prefetch::<6usize>(c);
+            y.prefetch::<4usize>(c);
+            f.prefetch::<1usize>(c);
             let x_e12 = V::load(x.at(0usize, c));
             let y_e3 = V::load(y.at(2usize, c));
+            let mut v2 = V::mul(x_e12, y_e3);
             let x_e13 = V::load(x.at(1usize, c));
             let y_e2 = V::load(y.at(1usize, c));
-            let x_e24 = V::load(x.at(4usize, c));
+            let x_e23 = V::load(x.at(3usize, c));
+            let y_e1 = V::load(y.at(0usize, c));
+            v2 = V::neg_mul_add(x_e13, y_e2, v2);
+            v2 = V::mul_add(x_e23, y_e1, v2);
             let y_e4 = V::load(y.at(3usize, c));
+            let mut v12 = V::mul(x_e12, y_e4);
             let x_e14 = V::load(x.at(2usize, c));
+            let x_e24 = V::load(x.at(4usize, c));
+            v12 = V::neg_mul_add(x_e14, y_e2, v12);
+            v12 = V::mul_add(x_e24, y_e1, v12);
+            let mut v19 = V::mul(x_e13, y_e4);
             let x_e34 = V::load(x.at(5usize, c));
+            v19 = V::neg_mul_add(x_e14, y_e3, v19);
+            v19 = V::mul_add(x_e34, y_e1, v19);
+            let mut v25 = V::mul(x_e23, y_e4);
+            v25 = V::neg_mul_add(x_e24, y_e3, v25);
+            v25 = V::mul_add(x_e34, y_e2, v25);
+            let f_1 = V::load(f.at(0usize, c));
             // out0[0] = f_1*(x_e23*y_e1 + x_e12*y_e3 - x_e13*y_e2)
-            V::store(
-                V::mul(
-                    f_1,
-                    {
-                        let mut s = V::mul(x_e12, y_e3);
-                        s = V::neg_mul_add(x_e13, y_e2, s);
-                        s = V::mul_add(x_e23, y_e1, s);
-                        s
-                    },
-                ),
-                out0.at(0usize, c),
-            );
+            V::store(V::mul(f_1, v2), out0.at(0usize, c));
             // out0[1] = f_1*(x_e24*y_e1 + x_e12*y_e4 - x_e14*y_e2)
-            V::store(
-                V::mul(
-                    f_1,
-                    {
-                        let mut s = V::mul(x_e12, y_e4);
-                        s = V::neg_mul_add(x_e14, y_e2, s);
-                        s = V::mul_add(x_e24, y_e1, s);
-                        s
-                    },
-                ),
-                out0.at(1usize, c),
-            );
+            V::store(V::mul(f_1, v12), out0.at(1usize, c));
             // out0[2] = f_1*(x_e34*y_e1 + x_e13*y_e4 - x_e14*y_e3)
-            V::store(
-                V::mul(
-                    f_1,
-                    {
-                        let mut s = V::mul(x_e13, y_e4);
-                        s = V::neg_mul_add(x_e14, y_e3, s);
-                        s = V::mul_add(x_e34, y_e1, s);
-                        s
-                    },
-                ),
-                out0.at(2usize, c),
-            );
+            V::store(V::mul(f_1, v19), out0.at(2usize, c));
             // out0[3] = f_1*(x_e34*y_e2 + x_e23*y_e4 - x_e24*y_e3)
-            V::store(
-                V::mul(
-                    f_1,
-                    {
-                        let mut s = V::mul(x_e23, y_e4);
-                        s = V::neg_mul_add(x_e24, y_e3, s);
-                        s = V::mul_add(x_e34, y_e2, s);
-                        s
-                    },
-                ),
-                out0.at(3usize, c),
-            );
+            V::store(V::mul(f_1, v25), out0.at(3usize, c));
         }
     }
 }
 pub(super) static PATH_PRODUCT_51: Stage = stage!(path_product_51);
-/// From `y`, `f`, `grad_o`, `x` to `grad_x`, `grad_y`: adjoint of o = f <<x>_2 <y>_1>_3.
+/// From `f`, `grad_o`, `y`, `x` to `grad_x`, `grad_y`: adjoint of o = f <<x>_2 <y>_1>_3.
 ///
 /// From `path_product_grad` of Cl(1,3,0).
 #[inline(always)]
 unsafe fn path_product_52<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
     // SAFETY: the caller keeps the contract of `StageArgs`; the tier runs on this CPU.
     unsafe {
-        let y = args.inputs[0];
-        let f = args.inputs[1];
-        let grad_o = args.inputs[2];
+        let f = args.inputs[0];
+        let grad_o = args.inputs[1];
+        let y = args.inputs[2];
         let x = args.inputs[3];
         let out0 = args.outputs[0];
         let out1 = args.outputs[1];
         for group in 0..args.groups {
             let c = group * V::LANES;
-            let y_e4 = V::load(y.at(3usize, c));
+            f.prefetch::<1usize>(c);
+            grad_o.prefetch::<4usize>(c);
+            y.prefetch::<4usize>(c);
+            x.prefetch::<6usize>(c);
             let f_1 = V::load(f.at(0usize, c));
-            let v3 = V::mul(f_1, V::load(grad_o.at(1usize, c)));
-            let y_e3 = V::load(y.at(2usize, c));
-            let v7 = V::mul(f_1, V::load(grad_o.at(0usize, c)));
-            let v11 = V::mul(f_1, V::load(grad_o.at(2usize, c)));
+            let v2 = V::mul(f_1, V::load(grad_o.at(3usize, c)));
+            let v4 = V::mul(f_1, V::load(grad_o.at(2usize, c)));
+            let v6 = V::mul(f_1, V::load(grad_o.at(1usize, c)));
+            let v8 = V::mul(f_1, V::load(grad_o.at(0usize, c)));
             let y_e2 = V::load(y.at(1usize, c));
-            let v21 = V::mul(f_1, V::load(grad_o.at(3usize, c)));
-            let y_e1 = V::load(y.at(0usize, c));
+            let mut v10 = V::mul(y_e2, v2);
             let x_e34 = V::load(x.at(5usize, c));
+            let mut v12 = V::mul(x_e34, v2);
+            let y_e3 = V::load(y.at(2usize, c));
             let x_e24 = V::load(x.at(4usize, c));
+            let mut v16 = V::mul(x_e24, v2);
+            let y_e4 = V::load(y.at(3usize, c));
+            let mut v18 = V::mul(y_e4, v2);
             let x_e23 = V::load(x.at(3usize, c));
+            let mut v20 = V::mul(x_e23, v2);
+            let y_e1 = V::load(y.at(0usize, c));
+            let mut v23 = V::mul(x_e34, v4);
+            v10 = V::mul_add(y_e1, v4, v10);
+            // out0[5] = y_e2*v2 + y_e1*v4
+            V::store(v10, out0.at(5usize, c));
+            let mut v25 = V::mul(y_e3, v4);
             let x_e14 = V::load(x.at(2usize, c));
+            v16 = V::mul_add(x_e14, v4, v16);
+            let mut v29 = V::mul(y_e4, v4);
             let x_e13 = V::load(x.at(1usize, c));
+            v20 = V::mul_add(x_e13, v4, v20);
+            let mut v33 = V::mul(y_e1, v6);
+            v33 = V::neg_mul_add(y_e3, v2, v33);
+            // out0[4] = y_e1*v6 - y_e3*v2
+            V::store(v33, out0.at(4usize, c));
+            v23 = V::mul_add(x_e24, v6, v23);
+            v25 = V::mul_add(y_e2, v6, v25);
+            // out0[2] = -(y_e3*v4 + y_e2*v6)
+            V::store(V::neg(v25), out0.at(2usize, c));
+            v12 = V::neg_mul_add(x_e14, v6, v12);
+            let mut v42 = V::mul(y_e4, v6);
             let x_e12 = V::load(x.at(0usize, c));
-            // out0[0] = y_e4*v3 + y_e3*v7
-            V::store(V::mul_add(y_e3, v7, V::mul(y_e4, v3)), out0.at(0usize, c));
-            // out0[1] = y_e4*v11 - y_e2*v7
-            V::store(V::neg_mul_add(y_e2, v7, V::mul(y_e4, v11)), out0.at(1usize, c));
-            // out0[2] = -(y_e3*v11 + y_e2*v3)
-            V::store(
-                V::neg(V::mul_add(y_e2, v3, V::mul(y_e3, v11))),
-                out0.at(2usize, c),
-            );
-            // out0[3] = y_e4*v21 + y_e1*v7
-            V::store(V::mul_add(y_e1, v7, V::mul(y_e4, v21)), out0.at(3usize, c));
-            // out0[4] = y_e1*v3 - y_e3*v21
-            V::store(V::neg_mul_add(y_e3, v21, V::mul(y_e1, v3)), out0.at(4usize, c));
-            // out0[5] = y_e2*v21 + y_e1*v11
-            V::store(V::mul_add(y_e1, v11, V::mul(y_e2, v21)), out0.at(5usize, c));
-            // out1[0] = x_e34*v11 + x_e24*v3 + x_e23*v7
-            V::store(
-                {
-                    let mut s = V::mul(x_e34, v11);
-                    s = V::mul_add(x_e24, v3, s);
-                    s = V::mul_add(x_e23, v7, s);
-                    s
-                },
-                out1.at(0usize, c),
-            );
-            // out1[1] = x_e34*v21 - x_e14*v3 - x_e13*v7
-            V::store(
-                {
-                    let mut s = V::mul(x_e34, v21);
-                    s = V::neg_mul_add(x_e14, v3, s);
-                    s = V::neg_mul_add(x_e13, v7, s);
-                    s
-                },
-                out1.at(1usize, c),
-            );
-            // out1[2] = x_e12*v7 - (x_e24*v21 + x_e14*v11)
-            V::store(
-                V::mul_sub(x_e12, v7, V::mul_add(x_e14, v11, V::mul(x_e24, v21))),
-                out1.at(2usize, c),
-            );
-            // out1[3] = x_e23*v21 + x_e13*v11 + x_e12*v3
-            V::store(
-                {
-                    let mut s = V::mul(x_e23, v21);
-                    s = V::mul_add(x_e13, v11, s);
-                    s = V::mul_add(x_e12, v3, s);
-                    s
-                },
-                out1.at(3usize, c),
-            );
+            v20 = V::mul_add(x_e12, v6, v20);
+            // out1[3] = x_e23*v2 + x_e13*v4 + x_e12*v6
+            V::store(v20, out1.at(3usize, c));
+            v18 = V::mul_add(y_e1, v8, v18);
+            // out0[3] = y_e4*v2 + y_e1*v8
+            V::store(v18, out0.at(3usize, c));
+            v23 = V::mul_add(x_e23, v8, v23);
+            // out1[0] = x_e34*v4 + x_e24*v6 + x_e23*v8
+            V::store(v23, out1.at(0usize, c));
+            v29 = V::neg_mul_add(y_e2, v8, v29);
+            // out0[1] = y_e4*v4 - y_e2*v8
+            V::store(v29, out0.at(1usize, c));
+            v12 = V::neg_mul_add(x_e13, v8, v12);
+            // out1[1] = x_e34*v2 - x_e14*v6 - x_e13*v8
+            V::store(v12, out1.at(1usize, c));
+            v42 = V::mul_add(y_e3, v8, v42);
+            // out0[0] = y_e4*v6 + y_e3*v8
+            V::store(v42, out0.at(0usize, c));
+            // out1[2] = x_e12*v8 - (x_e24*v2 + x_e14*v4)
+            V::store(V::mul_sub(x_e12, v8, v16), out1.at(2usize, c));
         }
     }
 }
@@ -4646,62 +4005,37 @@ unsafe fn path_product_53<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let out0 = args.outputs[0];
         for group in 0..args.groups {
             let c = group * V::LANES;
-            let x_e34 = V::load(x.at(5usize, c));
+            x.prefetch::<6usize>(c);
+            y.prefetch::<4usize>(c);
+            grad_o.prefetch::<4usize>(c);
+            let x_e12 = V::load(x.at(0usize, c));
+            let y_e3 = V::load(y.at(2usize, c));
+            let mut v2 = V::mul(x_e12, y_e3);
+            let x_e13 = V::load(x.at(1usize, c));
             let y_e2 = V::load(y.at(1usize, c));
             let x_e23 = V::load(x.at(3usize, c));
-            let y_e4 = V::load(y.at(3usize, c));
-            let x_e24 = V::load(x.at(4usize, c));
-            let y_e3 = V::load(y.at(2usize, c));
             let y_e1 = V::load(y.at(0usize, c));
-            let x_e13 = V::load(x.at(1usize, c));
+            v2 = V::neg_mul_add(x_e13, y_e2, v2);
+            v2 = V::mul_add(x_e23, y_e1, v2);
+            let y_e4 = V::load(y.at(3usize, c));
+            let mut v12 = V::mul(x_e12, y_e4);
             let x_e14 = V::load(x.at(2usize, c));
-            let x_e12 = V::load(x.at(0usize, c));
+            let x_e24 = V::load(x.at(4usize, c));
+            v12 = V::neg_mul_add(x_e14, y_e2, v12);
+            v12 = V::mul_add(x_e24, y_e1, v12);
+            let mut v19 = V::mul(x_e13, y_e4);
+            let x_e34 = V::load(x.at(5usize, c));
+            v19 = V::neg_mul_add(x_e14, y_e3, v19);
+            v19 = V::mul_add(x_e34, y_e1, v19);
+            let mut v25 = V::mul(x_e23, y_e4);
+            v25 = V::neg_mul_add(x_e24, y_e3, v25);
+            v25 = V::mul_add(x_e34, y_e2, v25);
+            let mut v31 = V::mul(v25, V::load(grad_o.at(3usize, c)));
+            v31 = V::mul_add(v19, V::load(grad_o.at(2usize, c)), v31);
+            v31 = V::mul_add(v12, V::load(grad_o.at(1usize, c)), v31);
+            v31 = V::mul_add(v2, V::load(grad_o.at(0usize, c)), v31);
             // out0[0] = (x_e34*y_e2 + x_e23*y_e4 - x_e24*y_e3)*grad_o_e234 + (x_e34*y_e1 + x_e13*y_e4 - x_e14*y_e3)*grad_o_e134 + (x_e24*y_e1 + x_e12*y_e4 - x_e14*y_e2)*grad_o_e124 + (x_e23*y_e1 + x_e12*y_e3 - x_e13*y_e2)*grad_o_e123
-            V::store(
-                {
-                    let mut s = V::mul(
-                        {
-                            let mut s = V::mul(x_e23, y_e4);
-                            s = V::neg_mul_add(x_e24, y_e3, s);
-                            s = V::mul_add(x_e34, y_e2, s);
-                            s
-                        },
-                        V::load(grad_o.at(3usize, c)),
-                    );
-                    s = V::mul_add(
-                        {
-                            let mut s = V::mul(x_e13, y_e4);
-                            s = V::neg_mul_add(x_e14, y_e3, s);
-                            s = V::mul_add(x_e34, y_e1, s);
-                            s
-                        },
-                        V::load(grad_o.at(2usize, c)),
-                        s,
-                    );
-                    s = V::mul_add(
-                        {
-                            let mut s = V::mul(x_e12, y_e4);
-                            s = V::neg_mul_add(x_e14, y_e2, s);
-                            s = V::mul_add(x_e24, y_e1, s);
-                            s
-                        },
-                        V::load(grad_o.at(1usize, c)),
-                        s,
-                    );
-                    s = V::mul_add(
-                        {
-                            let mut s = V::mul(x_e12, y_e3);
-                            s = V::neg_mul_add(x_e13, y_e2, s);
-                            s = V::mul_add(x_e23, y_e1, s);
-                            s
-                        },
-                        V::load(grad_o.at(0usize, c)),
-                        s,
-                    );
-                    s
-                },
-                out0.at(0usize, c),
-            );
+            V::store(v31, out0.at(0usize, c));
         }
     }
 }
@@ -4727,9 +4061,9 @@ pub(super) static PATH_PRODUCT_PROGRAM_19: Program = Program {
             StageCall {
                 stage: &super::path_product::PATH_PRODUCT_51,
                 inputs: &[
-                    Slot::External(2usize),
                     Slot::External(0usize),
                     Slot::External(1usize),
+                    Slot::External(2usize),
                 ],
                 outputs: &[Slot::External(0usize)],
                 params: &[],
@@ -4747,9 +4081,9 @@ pub(super) static PATH_PRODUCT_PROGRAM_19: Program = Program {
             StageCall {
                 stage: &super::path_product::PATH_PRODUCT_52,
                 inputs: &[
-                    Slot::External(1usize),
                     Slot::External(2usize),
                     Slot::External(3usize),
+                    Slot::External(1usize),
                     Slot::External(0usize),
                 ],
                 outputs: &[Slot::External(0usize), Slot::External(1usize)],
@@ -4775,173 +4109,133 @@ pub(super) static PATH_PRODUCT_PROGRAM_19: Program = Program {
     },
     flops: [24usize, 70],
 };
-/// From `f`, `x`, `y` to `o`: o = f <<x>_2 <y>_3>_3.
+/// From `x`, `y`, `f` to `o`: o = f <<x>_2 <y>_3>_3.
 ///
 /// From `path_product` of Cl(1,3,0).
 #[inline(always)]
 unsafe fn path_product_54<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
     // SAFETY: the caller keeps the contract of `StageArgs`; the tier runs on this CPU.
     unsafe {
-        let f = args.inputs[0];
-        let x = args.inputs[1];
-        let y = args.inputs[2];
+        let x = args.inputs[0];
+        let y = args.inputs[1];
+        let f = args.inputs[2];
         let out0 = args.outputs[0];
         for group in 0..args.groups {
             let c = group * V::LANES;
-            let f_1 = V::load(f.at(0usize, c));
-            let x_e24 = V::load(x.at(4usize, c));
-            let y_e134 = V::load(y.at(2usize, c));
+            x.prefetch::<6usize>(c);
+            y.prefetch::<4usize>(c);
+            f.prefetch::<1usize>(c);
             let x_e14 = V::load(x.at(2usize, c));
             let y_e234 = V::load(y.at(3usize, c));
+            let x_e24 = V::load(x.at(4usize, c));
+            let y_e134 = V::load(y.at(2usize, c));
+            let mut v5 = V::mul(x_e24, y_e134);
             let x_e34 = V::load(x.at(5usize, c));
             let y_e124 = V::load(y.at(1usize, c));
-            let y_e123 = V::load(y.at(0usize, c));
+            v5 = V::neg_mul_add(x_e14, y_e234, v5);
+            v5 = V::neg_mul_add(x_e34, y_e124, v5);
             let x_e13 = V::load(x.at(1usize, c));
+            let mut v12 = V::mul(x_e13, y_e234);
             let x_e23 = V::load(x.at(3usize, c));
+            let y_e123 = V::load(y.at(0usize, c));
+            v12 = V::neg_mul_add(x_e23, y_e134, v12);
+            v12 = V::mul_add(x_e34, y_e123, v12);
             let x_e12 = V::load(x.at(0usize, c));
+            let mut v21 = V::mul(x_e23, y_e124);
+            v21 = V::neg_mul_add(x_e12, y_e234, v21);
+            v21 = V::neg_mul_add(x_e24, y_e123, v21);
+            let mut v26 = V::mul(x_e13, y_e124);
+            v26 = V::neg_mul_add(x_e12, y_e134, v26);
+            v26 = V::neg_mul_add(x_e14, y_e123, v26);
+            let f_1 = V::load(f.at(0usize, c));
             // out0[0] = f_1*(x_e24*y_e134 - x_e14*y_e234 - x_e34*y_e124)
-            V::store(
-                V::mul(
-                    f_1,
-                    {
-                        let mut s = V::mul(x_e24, y_e134);
-                        s = V::neg_mul_add(x_e14, y_e234, s);
-                        s = V::neg_mul_add(x_e34, y_e124, s);
-                        s
-                    },
-                ),
-                out0.at(0usize, c),
-            );
+            V::store(V::mul(f_1, v5), out0.at(0usize, c));
             // out0[1] = f_1*(x_e34*y_e123 + x_e13*y_e234 - x_e23*y_e134)
-            V::store(
-                V::mul(
-                    f_1,
-                    {
-                        let mut s = V::mul(x_e13, y_e234);
-                        s = V::neg_mul_add(x_e23, y_e134, s);
-                        s = V::mul_add(x_e34, y_e123, s);
-                        s
-                    },
-                ),
-                out0.at(1usize, c),
-            );
+            V::store(V::mul(f_1, v12), out0.at(1usize, c));
             // out0[2] = f_1*(x_e23*y_e124 - x_e12*y_e234 - x_e24*y_e123)
-            V::store(
-                V::mul(
-                    f_1,
-                    {
-                        let mut s = V::mul(x_e23, y_e124);
-                        s = V::neg_mul_add(x_e12, y_e234, s);
-                        s = V::neg_mul_add(x_e24, y_e123, s);
-                        s
-                    },
-                ),
-                out0.at(2usize, c),
-            );
+            V::store(V::mul(f_1, v21), out0.at(2usize, c));
             // out0[3] = f_1*(x_e13*y_e124 - x_e12*y_e134 - x_e14*y_e123)
-            V::store(
-                V::mul(
-                    f_1,
-                    {
-                        let mut s = V::mul(x_e13, y_e124);
-                        s = V::neg_mul_add(x_e12, y_e134, s);
-                        s = V::neg_mul_add(x_e14, y_e123, s);
-                        s
-                    },
-                ),
-                out0.at(3usize, c),
-            );
+            V::store(V::mul(f_1, v26), out0.at(3usize, c));
         }
     }
 }
 pub(super) static PATH_PRODUCT_54: Stage = stage!(path_product_54);
-/// From `y`, `f`, `grad_o`, `x` to `grad_x`, `grad_y`: adjoint of o = f <<x>_2 <y>_3>_3.
+/// From `f`, `grad_o`, `y`, `x` to `grad_x`, `grad_y`: adjoint of o = f <<x>_2 <y>_3>_3.
 ///
 /// From `path_product_grad` of Cl(1,3,0).
 #[inline(always)]
 unsafe fn path_product_55<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
     // SAFETY: the caller keeps the contract of `StageArgs`; the tier runs on this CPU.
     unsafe {
-        let y = args.inputs[0];
-        let f = args.inputs[1];
-        let grad_o = args.inputs[2];
+        let f = args.inputs[0];
+        let grad_o = args.inputs[1];
+        let y = args.inputs[2];
         let x = args.inputs[3];
         let out0 = args.outputs[0];
         let out1 = args.outputs[1];
         for group in 0..args.groups {
             let c = group * V::LANES;
-            let y_e134 = V::load(y.at(2usize, c));
+            f.prefetch::<1usize>(c);
+            grad_o.prefetch::<4usize>(c);
+            y.prefetch::<4usize>(c);
+            x.prefetch::<6usize>(c);
             let f_1 = V::load(f.at(0usize, c));
-            let v3 = V::mul(f_1, V::load(grad_o.at(3usize, c)));
-            let y_e234 = V::load(y.at(3usize, c));
-            let v7 = V::mul(f_1, V::load(grad_o.at(2usize, c)));
-            let y_e124 = V::load(y.at(1usize, c));
-            let v14 = V::mul(f_1, V::load(grad_o.at(1usize, c)));
+            let v2 = V::mul(f_1, V::load(grad_o.at(3usize, c)));
+            let v4 = V::mul(f_1, V::load(grad_o.at(2usize, c)));
+            let v6 = V::mul(f_1, V::load(grad_o.at(1usize, c)));
+            let v8 = V::mul(f_1, V::load(grad_o.at(0usize, c)));
             let y_e123 = V::load(y.at(0usize, c));
-            let v20 = V::mul(f_1, V::load(grad_o.at(0usize, c)));
-            let x_e34 = V::load(x.at(5usize, c));
+            let mut v10 = V::mul(y_e123, v2);
             let x_e14 = V::load(x.at(2usize, c));
-            let x_e24 = V::load(x.at(4usize, c));
+            let mut v12 = V::mul(x_e14, v2);
+            let y_e124 = V::load(y.at(1usize, c));
+            let mut v14 = V::mul(y_e124, v2);
             let x_e13 = V::load(x.at(1usize, c));
-            let x_e23 = V::load(x.at(3usize, c));
+            let mut v16 = V::mul(x_e13, v2);
+            let y_e134 = V::load(y.at(2usize, c));
+            let mut v18 = V::mul(y_e134, v2);
             let x_e12 = V::load(x.at(0usize, c));
-            // out0[0] = -(y_e134*v3 + y_e234*v7)
-            V::store(
-                V::neg(V::mul_add(y_e234, v7, V::mul(y_e134, v3))),
-                out0.at(0usize, c),
-            );
-            // out0[1] = y_e124*v3 + y_e234*v14
-            V::store(V::mul_add(y_e234, v14, V::mul(y_e124, v3)), out0.at(1usize, c));
-            // out0[2] = -(y_e123*v3 + y_e234*v20)
-            V::store(
-                V::neg(V::mul_add(y_e234, v20, V::mul(y_e123, v3))),
-                out0.at(2usize, c),
-            );
-            // out0[3] = y_e124*v7 - y_e134*v14
-            V::store(
-                V::neg_mul_add(y_e134, v14, V::mul(y_e124, v7)),
-                out0.at(3usize, c),
-            );
-            // out0[4] = y_e134*v20 - y_e123*v7
-            V::store(
-                V::neg_mul_add(y_e123, v7, V::mul(y_e134, v20)),
-                out0.at(4usize, c),
-            );
-            // out0[5] = y_e123*v14 - y_e124*v20
-            V::store(
-                V::neg_mul_add(y_e124, v20, V::mul(y_e123, v14)),
-                out0.at(5usize, c),
-            );
-            // out1[0] = x_e34*v14 - (x_e14*v3 + x_e24*v7)
-            V::store(
-                V::mul_sub(x_e34, v14, V::mul_add(x_e24, v7, V::mul(x_e14, v3))),
-                out1.at(0usize, c),
-            );
-            // out1[1] = x_e13*v3 + x_e23*v7 - x_e34*v20
-            V::store(
-                {
-                    let mut s = V::mul(x_e13, v3);
-                    s = V::mul_add(x_e23, v7, s);
-                    s = V::neg_mul_add(x_e34, v20, s);
-                    s
-                },
-                out1.at(1usize, c),
-            );
-            // out1[2] = x_e24*v20 - (x_e12*v3 + x_e23*v14)
-            V::store(
-                V::mul_sub(x_e24, v20, V::mul_add(x_e23, v14, V::mul(x_e12, v3))),
-                out1.at(2usize, c),
-            );
-            // out1[3] = x_e13*v14 - x_e12*v7 - x_e14*v20
-            V::store(
-                {
-                    let mut s = V::mul(x_e13, v14);
-                    s = V::neg_mul_add(x_e12, v7, s);
-                    s = V::neg_mul_add(x_e14, v20, s);
-                    s
-                },
-                out1.at(3usize, c),
-            );
+            let mut v20 = V::mul(x_e12, v2);
+            let x_e24 = V::load(x.at(4usize, c));
+            v12 = V::mul_add(x_e24, v4, v12);
+            let mut v25 = V::mul(y_e124, v4);
+            let x_e23 = V::load(x.at(3usize, c));
+            v16 = V::mul_add(x_e23, v4, v16);
+            let y_e234 = V::load(y.at(3usize, c));
+            v18 = V::mul_add(y_e234, v4, v18);
+            // out0[0] = -(y_e134*v2 + y_e234*v4)
+            V::store(V::neg(v18), out0.at(0usize, c));
+            let mut v34 = V::mul(y_e123, v6);
+            let x_e34 = V::load(x.at(5usize, c));
+            // out1[0] = x_e34*v6 - (x_e14*v2 + x_e24*v4)
+            V::store(V::mul_sub(x_e34, v6, v12), out1.at(0usize, c));
+            v25 = V::neg_mul_add(y_e134, v6, v25);
+            // out0[3] = y_e124*v4 - y_e134*v6
+            V::store(v25, out0.at(3usize, c));
+            v20 = V::mul_add(x_e23, v6, v20);
+            let mut v43 = V::mul(x_e13, v6);
+            v14 = V::mul_add(y_e234, v6, v14);
+            // out0[1] = y_e124*v2 + y_e234*v6
+            V::store(v14, out0.at(1usize, c));
+            v43 = V::neg_mul_add(x_e12, v4, v43);
+            v34 = V::neg_mul_add(y_e124, v8, v34);
+            // out0[5] = y_e123*v6 - y_e124*v8
+            V::store(v34, out0.at(5usize, c));
+            v16 = V::neg_mul_add(x_e34, v8, v16);
+            // out1[1] = x_e13*v2 + x_e23*v4 - x_e34*v8
+            V::store(v16, out1.at(1usize, c));
+            let mut v50 = V::mul(y_e134, v8);
+            v50 = V::neg_mul_add(y_e123, v4, v50);
+            // out0[4] = y_e134*v8 - y_e123*v4
+            V::store(v50, out0.at(4usize, c));
+            // out1[2] = x_e24*v8 - (x_e12*v2 + x_e23*v6)
+            V::store(V::mul_sub(x_e24, v8, v20), out1.at(2usize, c));
+            v10 = V::mul_add(y_e234, v8, v10);
+            // out0[2] = -(y_e123*v2 + y_e234*v8)
+            V::store(V::neg(v10), out0.at(2usize, c));
+            v43 = V::neg_mul_add(x_e14, v8, v43);
+            // out1[3] = x_e13*v6 - x_e12*v4 - x_e14*v8
+            V::store(v43, out1.at(3usize, c));
         }
     }
 }
@@ -4959,62 +4253,37 @@ unsafe fn path_product_56<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let out0 = args.outputs[0];
         for group in 0..args.groups {
             let c = group * V::LANES;
-            let x_e13 = V::load(x.at(1usize, c));
-            let y_e124 = V::load(y.at(1usize, c));
-            let x_e12 = V::load(x.at(0usize, c));
-            let y_e134 = V::load(y.at(2usize, c));
+            x.prefetch::<6usize>(c);
+            y.prefetch::<4usize>(c);
+            grad_o.prefetch::<4usize>(c);
             let x_e14 = V::load(x.at(2usize, c));
-            let y_e123 = V::load(y.at(0usize, c));
-            let x_e23 = V::load(x.at(3usize, c));
             let y_e234 = V::load(y.at(3usize, c));
             let x_e24 = V::load(x.at(4usize, c));
+            let y_e134 = V::load(y.at(2usize, c));
+            let mut v5 = V::mul(x_e24, y_e134);
             let x_e34 = V::load(x.at(5usize, c));
+            let y_e124 = V::load(y.at(1usize, c));
+            v5 = V::neg_mul_add(x_e14, y_e234, v5);
+            v5 = V::neg_mul_add(x_e34, y_e124, v5);
+            let x_e13 = V::load(x.at(1usize, c));
+            let mut v12 = V::mul(x_e13, y_e234);
+            let x_e23 = V::load(x.at(3usize, c));
+            let y_e123 = V::load(y.at(0usize, c));
+            v12 = V::neg_mul_add(x_e23, y_e134, v12);
+            v12 = V::mul_add(x_e34, y_e123, v12);
+            let x_e12 = V::load(x.at(0usize, c));
+            let mut v21 = V::mul(x_e23, y_e124);
+            v21 = V::neg_mul_add(x_e12, y_e234, v21);
+            v21 = V::neg_mul_add(x_e24, y_e123, v21);
+            let mut v26 = V::mul(x_e13, y_e124);
+            v26 = V::neg_mul_add(x_e12, y_e134, v26);
+            v26 = V::neg_mul_add(x_e14, y_e123, v26);
+            let mut v31 = V::mul(v26, V::load(grad_o.at(3usize, c)));
+            v31 = V::mul_add(v21, V::load(grad_o.at(2usize, c)), v31);
+            v31 = V::mul_add(v12, V::load(grad_o.at(1usize, c)), v31);
+            v31 = V::mul_add(v5, V::load(grad_o.at(0usize, c)), v31);
             // out0[0] = (x_e13*y_e124 - x_e12*y_e134 - x_e14*y_e123)*grad_o_e234 + (x_e23*y_e124 - x_e12*y_e234 - x_e24*y_e123)*grad_o_e134 + (x_e34*y_e123 + x_e13*y_e234 - x_e23*y_e134)*grad_o_e124 + (x_e24*y_e134 - x_e14*y_e234 - x_e34*y_e124)*grad_o_e123
-            V::store(
-                {
-                    let mut s = V::mul(
-                        {
-                            let mut s = V::mul(x_e13, y_e124);
-                            s = V::neg_mul_add(x_e12, y_e134, s);
-                            s = V::neg_mul_add(x_e14, y_e123, s);
-                            s
-                        },
-                        V::load(grad_o.at(3usize, c)),
-                    );
-                    s = V::mul_add(
-                        {
-                            let mut s = V::mul(x_e23, y_e124);
-                            s = V::neg_mul_add(x_e12, y_e234, s);
-                            s = V::neg_mul_add(x_e24, y_e123, s);
-                            s
-                        },
-                        V::load(grad_o.at(2usize, c)),
-                        s,
-                    );
-                    s = V::mul_add(
-                        {
-                            let mut s = V::mul(x_e13, y_e234);
-                            s = V::neg_mul_add(x_e23, y_e134, s);
-                            s = V::mul_add(x_e34, y_e123, s);
-                            s
-                        },
-                        V::load(grad_o.at(1usize, c)),
-                        s,
-                    );
-                    s = V::mul_add(
-                        {
-                            let mut s = V::mul(x_e24, y_e134);
-                            s = V::neg_mul_add(x_e14, y_e234, s);
-                            s = V::neg_mul_add(x_e34, y_e124, s);
-                            s
-                        },
-                        V::load(grad_o.at(0usize, c)),
-                        s,
-                    );
-                    s
-                },
-                out0.at(0usize, c),
-            );
+            V::store(v31, out0.at(0usize, c));
         }
     }
 }
@@ -5040,9 +4309,9 @@ pub(super) static PATH_PRODUCT_PROGRAM_20: Program = Program {
             StageCall {
                 stage: &super::path_product::PATH_PRODUCT_54,
                 inputs: &[
-                    Slot::External(2usize),
                     Slot::External(0usize),
                     Slot::External(1usize),
+                    Slot::External(2usize),
                 ],
                 outputs: &[Slot::External(0usize)],
                 params: &[],
@@ -5060,9 +4329,9 @@ pub(super) static PATH_PRODUCT_PROGRAM_20: Program = Program {
             StageCall {
                 stage: &super::path_product::PATH_PRODUCT_55,
                 inputs: &[
-                    Slot::External(1usize),
                     Slot::External(2usize),
                     Slot::External(3usize),
+                    Slot::External(1usize),
                     Slot::External(0usize),
                 ],
                 outputs: &[Slot::External(0usize), Slot::External(1usize)],
@@ -5088,102 +4357,78 @@ pub(super) static PATH_PRODUCT_PROGRAM_20: Program = Program {
     },
     flops: [24usize, 71],
 };
-/// From `f`, `x`, `y` to `o`: o = f <<x>_2 <y>_2>_4.
+/// From `x`, `y`, `f` to `o`: o = f <<x>_2 <y>_2>_4.
 ///
 /// From `path_product` of Cl(1,3,0).
 #[inline(always)]
 unsafe fn path_product_57<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
     // SAFETY: the caller keeps the contract of `StageArgs`; the tier runs on this CPU.
     unsafe {
-        let f = args.inputs[0];
-        let x = args.inputs[1];
-        let y = args.inputs[2];
+        let x = args.inputs[0];
+        let y = args.inputs[1];
+        let f = args.inputs[2];
         let out0 = args.outputs[0];
         for group in 0..args.groups {
             let c = group * V::LANES;
+            x.prefetch::<6usize>(c);
+            y.prefetch::<6usize>(c);
+            f.prefetch::<1usize>(c);
+            let mut v2 = V::mul(V::load(x.at(0usize, c)), V::load(y.at(5usize, c)));
+            v2 = V::neg_mul_add(V::load(x.at(1usize, c)), V::load(y.at(4usize, c)), v2);
+            v2 = V::mul_add(V::load(x.at(2usize, c)), V::load(y.at(3usize, c)), v2);
+            v2 = V::mul_add(V::load(x.at(3usize, c)), V::load(y.at(2usize, c)), v2);
+            v2 = V::neg_mul_add(V::load(x.at(4usize, c)), V::load(y.at(1usize, c)), v2);
+            v2 = V::mul_add(V::load(x.at(5usize, c)), V::load(y.at(0usize, c)), v2);
             // out0[0] = f_1*(x_e34*y_e12 + x_e23*y_e14 + x_e14*y_e23 + x_e12*y_e34 - x_e13*y_e24 - x_e24*y_e13)
-            V::store(
-                V::mul(
-                    V::load(f.at(0usize, c)),
-                    {
-                        let mut s = V::mul(
-                            V::load(x.at(0usize, c)),
-                            V::load(y.at(5usize, c)),
-                        );
-                        s = V::neg_mul_add(
-                            V::load(x.at(1usize, c)),
-                            V::load(y.at(4usize, c)),
-                            s,
-                        );
-                        s = V::mul_add(
-                            V::load(x.at(2usize, c)),
-                            V::load(y.at(3usize, c)),
-                            s,
-                        );
-                        s = V::mul_add(
-                            V::load(x.at(3usize, c)),
-                            V::load(y.at(2usize, c)),
-                            s,
-                        );
-                        s = V::neg_mul_add(
-                            V::load(x.at(4usize, c)),
-                            V::load(y.at(1usize, c)),
-                            s,
-                        );
-                        s = V::mul_add(
-                            V::load(x.at(5usize, c)),
-                            V::load(y.at(0usize, c)),
-                            s,
-                        );
-                        s
-                    },
-                ),
-                out0.at(0usize, c),
-            );
+            V::store(V::mul(V::load(f.at(0usize, c)), v2), out0.at(0usize, c));
         }
     }
 }
 pub(super) static PATH_PRODUCT_57: Stage = stage!(path_product_57);
-/// From `y`, `f`, `grad_o`, `x` to `grad_x`, `grad_y`: adjoint of o = f <<x>_2 <y>_2>_4.
+/// From `f`, `grad_o`, `y`, `x` to `grad_x`, `grad_y`: adjoint of o = f <<x>_2 <y>_2>_4.
 ///
 /// From `path_product_grad` of Cl(1,3,0).
 #[inline(always)]
 unsafe fn path_product_58<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
     // SAFETY: the caller keeps the contract of `StageArgs`; the tier runs on this CPU.
     unsafe {
-        let y = args.inputs[0];
-        let f = args.inputs[1];
-        let grad_o = args.inputs[2];
+        let f = args.inputs[0];
+        let grad_o = args.inputs[1];
+        let y = args.inputs[2];
         let x = args.inputs[3];
         let out0 = args.outputs[0];
         let out1 = args.outputs[1];
         for group in 0..args.groups {
             let c = group * V::LANES;
-            let v3 = V::mul(V::load(f.at(0usize, c)), V::load(grad_o.at(0usize, c)));
-            // out0[0] = y_e34*v3
-            V::store(V::mul(V::load(y.at(5usize, c)), v3), out0.at(0usize, c));
-            // out0[1] = -y_e24*v3
-            V::store(V::neg(V::mul(V::load(y.at(4usize, c)), v3)), out0.at(1usize, c));
-            // out0[2] = y_e23*v3
-            V::store(V::mul(V::load(y.at(3usize, c)), v3), out0.at(2usize, c));
-            // out0[3] = y_e14*v3
-            V::store(V::mul(V::load(y.at(2usize, c)), v3), out0.at(3usize, c));
-            // out0[4] = -y_e13*v3
-            V::store(V::neg(V::mul(V::load(y.at(1usize, c)), v3)), out0.at(4usize, c));
-            // out0[5] = y_e12*v3
-            V::store(V::mul(V::load(y.at(0usize, c)), v3), out0.at(5usize, c));
-            // out1[0] = x_e34*v3
-            V::store(V::mul(V::load(x.at(5usize, c)), v3), out1.at(0usize, c));
-            // out1[1] = -x_e24*v3
-            V::store(V::neg(V::mul(V::load(x.at(4usize, c)), v3)), out1.at(1usize, c));
-            // out1[2] = x_e23*v3
-            V::store(V::mul(V::load(x.at(3usize, c)), v3), out1.at(2usize, c));
-            // out1[3] = x_e14*v3
-            V::store(V::mul(V::load(x.at(2usize, c)), v3), out1.at(3usize, c));
-            // out1[4] = -x_e13*v3
-            V::store(V::neg(V::mul(V::load(x.at(1usize, c)), v3)), out1.at(4usize, c));
-            // out1[5] = x_e12*v3
-            V::store(V::mul(V::load(x.at(0usize, c)), v3), out1.at(5usize, c));
+            f.prefetch::<1usize>(c);
+            grad_o.prefetch::<1usize>(c);
+            y.prefetch::<6usize>(c);
+            x.prefetch::<6usize>(c);
+            let v2 = V::mul(V::load(f.at(0usize, c)), V::load(grad_o.at(0usize, c)));
+            // out0[5] = y_e12*v2
+            V::store(V::mul(V::load(y.at(0usize, c)), v2), out0.at(5usize, c));
+            // out1[0] = x_e34*v2
+            V::store(V::mul(V::load(x.at(5usize, c)), v2), out1.at(0usize, c));
+            // out0[4] = -y_e13*v2
+            V::store(V::neg(V::mul(V::load(y.at(1usize, c)), v2)), out0.at(4usize, c));
+            // out1[1] = -x_e24*v2
+            V::store(V::neg(V::mul(V::load(x.at(4usize, c)), v2)), out1.at(1usize, c));
+            // out0[3] = y_e14*v2
+            V::store(V::mul(V::load(y.at(2usize, c)), v2), out0.at(3usize, c));
+            // out1[2] = x_e23*v2
+            V::store(V::mul(V::load(x.at(3usize, c)), v2), out1.at(2usize, c));
+            // out0[2] = y_e23*v2
+            V::store(V::mul(V::load(y.at(3usize, c)), v2), out0.at(2usize, c));
+            // out1[3] = x_e14*v2
+            V::store(V::mul(V::load(x.at(2usize, c)), v2), out1.at(3usize, c));
+            // out0[1] = -y_e24*v2
+            V::store(V::neg(V::mul(V::load(y.at(4usize, c)), v2)), out0.at(1usize, c));
+            // out1[4] = -x_e13*v2
+            V::store(V::neg(V::mul(V::load(x.at(1usize, c)), v2)), out1.at(4usize, c));
+            // out0[0] = y_e34*v2
+            V::store(V::mul(V::load(y.at(5usize, c)), v2), out0.at(0usize, c));
+            // out1[5] = x_e12*v2
+            V::store(V::mul(V::load(x.at(0usize, c)), v2), out1.at(5usize, c));
         }
     }
 }
@@ -5201,45 +4446,17 @@ unsafe fn path_product_59<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let out0 = args.outputs[0];
         for group in 0..args.groups {
             let c = group * V::LANES;
+            x.prefetch::<6usize>(c);
+            y.prefetch::<6usize>(c);
+            grad_o.prefetch::<1usize>(c);
+            let mut v2 = V::mul(V::load(x.at(0usize, c)), V::load(y.at(5usize, c)));
+            v2 = V::neg_mul_add(V::load(x.at(1usize, c)), V::load(y.at(4usize, c)), v2);
+            v2 = V::mul_add(V::load(x.at(2usize, c)), V::load(y.at(3usize, c)), v2);
+            v2 = V::mul_add(V::load(x.at(3usize, c)), V::load(y.at(2usize, c)), v2);
+            v2 = V::neg_mul_add(V::load(x.at(4usize, c)), V::load(y.at(1usize, c)), v2);
+            v2 = V::mul_add(V::load(x.at(5usize, c)), V::load(y.at(0usize, c)), v2);
             // out0[0] = (x_e34*y_e12 + x_e23*y_e14 + x_e14*y_e23 + x_e12*y_e34 - x_e13*y_e24 - x_e24*y_e13)*grad_o_e1234
-            V::store(
-                V::mul(
-                    {
-                        let mut s = V::mul(
-                            V::load(x.at(0usize, c)),
-                            V::load(y.at(5usize, c)),
-                        );
-                        s = V::neg_mul_add(
-                            V::load(x.at(1usize, c)),
-                            V::load(y.at(4usize, c)),
-                            s,
-                        );
-                        s = V::mul_add(
-                            V::load(x.at(2usize, c)),
-                            V::load(y.at(3usize, c)),
-                            s,
-                        );
-                        s = V::mul_add(
-                            V::load(x.at(3usize, c)),
-                            V::load(y.at(2usize, c)),
-                            s,
-                        );
-                        s = V::neg_mul_add(
-                            V::load(x.at(4usize, c)),
-                            V::load(y.at(1usize, c)),
-                            s,
-                        );
-                        s = V::mul_add(
-                            V::load(x.at(5usize, c)),
-                            V::load(y.at(0usize, c)),
-                            s,
-                        );
-                        s
-                    },
-                    V::load(grad_o.at(0usize, c)),
-                ),
-                out0.at(0usize, c),
-            );
+            V::store(V::mul(v2, V::load(grad_o.at(0usize, c))), out0.at(0usize, c));
         }
     }
 }
@@ -5265,9 +4482,9 @@ pub(super) static PATH_PRODUCT_PROGRAM_21: Program = Program {
             StageCall {
                 stage: &super::path_product::PATH_PRODUCT_57,
                 inputs: &[
-                    Slot::External(2usize),
                     Slot::External(0usize),
                     Slot::External(1usize),
+                    Slot::External(2usize),
                 ],
                 outputs: &[Slot::External(0usize)],
                 params: &[],
@@ -5285,9 +4502,9 @@ pub(super) static PATH_PRODUCT_PROGRAM_21: Program = Program {
             StageCall {
                 stage: &super::path_product::PATH_PRODUCT_58,
                 inputs: &[
-                    Slot::External(1usize),
                     Slot::External(2usize),
                     Slot::External(3usize),
+                    Slot::External(1usize),
                     Slot::External(0usize),
                 ],
                 outputs: &[Slot::External(0usize), Slot::External(1usize)],
@@ -5313,44 +4530,30 @@ pub(super) static PATH_PRODUCT_PROGRAM_21: Program = Program {
     },
     flops: [12usize, 29],
 };
-/// From `f`, `x`, `y` to `o`: o = f <<x>_3 <y>_3>_0.
+/// From `x`, `y`, `f` to `o`: o = f <<x>_3 <y>_3>_0.
 ///
 /// From `path_product` of Cl(1,3,0).
 #[inline(always)]
 unsafe fn path_product_60<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
     // SAFETY: the caller keeps the contract of `StageArgs`; the tier runs on this CPU.
     unsafe {
-        let f = args.inputs[0];
-        let x = args.inputs[1];
-        let y = args.inputs[2];
+        let x = args.inputs[0];
+        let y = args.inputs[1];
+        let f = args.inputs[2];
         let out0 = args.outputs[0];
         for group in 0..args.groups {
             let c = group * V::LANES;
+            x.prefetch::<4usize>(c);
+            y.prefetch::<4usize>(c);
+            f.prefetch::<1usize>(c);
+            let mut v2 = V::mul(V::load(x.at(0usize, c)), V::load(y.at(0usize, c)));
+            v2 = V::mul_add(V::load(x.at(1usize, c)), V::load(y.at(1usize, c)), v2);
+            v2 = V::mul_add(V::load(x.at(2usize, c)), V::load(y.at(2usize, c)), v2);
             // out0[0] = f_1*(x_e234*y_e234 - (x_e134*y_e134 + x_e123*y_e123 + x_e124*y_e124))
             V::store(
                 V::mul(
                     V::load(f.at(0usize, c)),
-                    V::mul_sub(
-                        V::load(x.at(3usize, c)),
-                        V::load(y.at(3usize, c)),
-                        {
-                            let mut s = V::mul(
-                                V::load(x.at(0usize, c)),
-                                V::load(y.at(0usize, c)),
-                            );
-                            s = V::mul_add(
-                                V::load(x.at(1usize, c)),
-                                V::load(y.at(1usize, c)),
-                                s,
-                            );
-                            s = V::mul_add(
-                                V::load(x.at(2usize, c)),
-                                V::load(y.at(2usize, c)),
-                                s,
-                            );
-                            s
-                        },
-                    ),
+                    V::mul_sub(V::load(x.at(3usize, c)), V::load(y.at(3usize, c)), v2),
                 ),
                 out0.at(0usize, c),
             );
@@ -5358,38 +4561,42 @@ unsafe fn path_product_60<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
     }
 }
 pub(super) static PATH_PRODUCT_60: Stage = stage!(path_product_60);
-/// From `y`, `f`, `grad_o`, `x` to `grad_x`, `grad_y`: adjoint of o = f <<x>_3 <y>_3>_0.
+/// From `f`, `grad_o`, `y`, `x` to `grad_x`, `grad_y`: adjoint of o = f <<x>_3 <y>_3>_0.
 ///
 /// From `path_product_grad` of Cl(1,3,0).
 #[inline(always)]
 unsafe fn path_product_61<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
     // SAFETY: the caller keeps the contract of `StageArgs`; the tier runs on this CPU.
     unsafe {
-        let y = args.inputs[0];
-        let f = args.inputs[1];
-        let grad_o = args.inputs[2];
+        let f = args.inputs[0];
+        let grad_o = args.inputs[1];
+        let y = args.inputs[2];
         let x = args.inputs[3];
         let out0 = args.outputs[0];
         let out1 = args.outputs[1];
         for group in 0..args.groups {
             let c = group * V::LANES;
-            let v3 = V::mul(V::load(f.at(0usize, c)), V::load(grad_o.at(0usize, c)));
-            // out0[0] = -y_e123*v3
-            V::store(V::neg(V::mul(V::load(y.at(0usize, c)), v3)), out0.at(0usize, c));
-            // out0[1] = -y_e124*v3
-            V::store(V::neg(V::mul(V::load(y.at(1usize, c)), v3)), out0.at(1usize, c));
-            // out0[2] = -y_e134*v3
-            V::store(V::neg(V::mul(V::load(y.at(2usize, c)), v3)), out0.at(2usize, c));
-            // out0[3] = y_e234*v3
-            V::store(V::mul(V::load(y.at(3usize, c)), v3), out0.at(3usize, c));
-            // out1[0] = -x_e123*v3
-            V::store(V::neg(V::mul(V::load(x.at(0usize, c)), v3)), out1.at(0usize, c));
-            // out1[1] = -x_e124*v3
-            V::store(V::neg(V::mul(V::load(x.at(1usize, c)), v3)), out1.at(1usize, c));
-            // out1[2] = -x_e134*v3
-            V::store(V::neg(V::mul(V::load(x.at(2usize, c)), v3)), out1.at(2usize, c));
-            // out1[3] = x_e234*v3
-            V::store(V::mul(V::load(x.at(3usize, c)), v3), out1.at(3usize, c));
+            f.prefetch::<1usize>(c);
+            grad_o.prefetch::<1usize>(c);
+            y.prefetch::<4usize>(c);
+            x.prefetch::<4usize>(c);
+            let v2 = V::mul(V::load(f.at(0usize, c)), V::load(grad_o.at(0usize, c)));
+            // out0[3] = y_e234*v2
+            V::store(V::mul(V::load(y.at(3usize, c)), v2), out0.at(3usize, c));
+            // out1[3] = x_e234*v2
+            V::store(V::mul(V::load(x.at(3usize, c)), v2), out1.at(3usize, c));
+            // out0[2] = -y_e134*v2
+            V::store(V::neg(V::mul(V::load(y.at(2usize, c)), v2)), out0.at(2usize, c));
+            // out1[2] = -x_e134*v2
+            V::store(V::neg(V::mul(V::load(x.at(2usize, c)), v2)), out1.at(2usize, c));
+            // out0[1] = -y_e124*v2
+            V::store(V::neg(V::mul(V::load(y.at(1usize, c)), v2)), out0.at(1usize, c));
+            // out1[1] = -x_e124*v2
+            V::store(V::neg(V::mul(V::load(x.at(1usize, c)), v2)), out1.at(1usize, c));
+            // out0[0] = -y_e123*v2
+            V::store(V::neg(V::mul(V::load(y.at(0usize, c)), v2)), out0.at(0usize, c));
+            // out1[0] = -x_e123*v2
+            V::store(V::neg(V::mul(V::load(x.at(0usize, c)), v2)), out1.at(0usize, c));
         }
     }
 }
@@ -5407,30 +4614,16 @@ unsafe fn path_product_62<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let out0 = args.outputs[0];
         for group in 0..args.groups {
             let c = group * V::LANES;
+            x.prefetch::<4usize>(c);
+            y.prefetch::<4usize>(c);
+            grad_o.prefetch::<1usize>(c);
+            let mut v2 = V::mul(V::load(x.at(0usize, c)), V::load(y.at(0usize, c)));
+            v2 = V::mul_add(V::load(x.at(1usize, c)), V::load(y.at(1usize, c)), v2);
+            v2 = V::mul_add(V::load(x.at(2usize, c)), V::load(y.at(2usize, c)), v2);
             // out0[0] = (x_e234*y_e234 - (x_e134*y_e134 + x_e123*y_e123 + x_e124*y_e124))*grad_o_1
             V::store(
                 V::mul(
-                    V::mul_sub(
-                        V::load(x.at(3usize, c)),
-                        V::load(y.at(3usize, c)),
-                        {
-                            let mut s = V::mul(
-                                V::load(x.at(0usize, c)),
-                                V::load(y.at(0usize, c)),
-                            );
-                            s = V::mul_add(
-                                V::load(x.at(1usize, c)),
-                                V::load(y.at(1usize, c)),
-                                s,
-                            );
-                            s = V::mul_add(
-                                V::load(x.at(2usize, c)),
-                                V::load(y.at(2usize, c)),
-                                s,
-                            );
-                            s
-                        },
-                    ),
+                    V::mul_sub(V::load(x.at(3usize, c)), V::load(y.at(3usize, c)), v2),
                     V::load(grad_o.at(0usize, c)),
                 ),
                 out0.at(0usize, c),
@@ -5460,9 +4653,9 @@ pub(super) static PATH_PRODUCT_PROGRAM_22: Program = Program {
             StageCall {
                 stage: &super::path_product::PATH_PRODUCT_60,
                 inputs: &[
-                    Slot::External(2usize),
                     Slot::External(0usize),
                     Slot::External(1usize),
+                    Slot::External(2usize),
                 ],
                 outputs: &[Slot::External(0usize)],
                 params: &[],
@@ -5480,9 +4673,9 @@ pub(super) static PATH_PRODUCT_PROGRAM_22: Program = Program {
             StageCall {
                 stage: &super::path_product::PATH_PRODUCT_61,
                 inputs: &[
-                    Slot::External(1usize),
                     Slot::External(2usize),
                     Slot::External(3usize),
+                    Slot::External(1usize),
                     Slot::External(0usize),
                 ],
                 outputs: &[Slot::External(0usize), Slot::External(1usize)],
@@ -5508,187 +4701,135 @@ pub(super) static PATH_PRODUCT_PROGRAM_22: Program = Program {
     },
     flops: [8usize, 23],
 };
-/// From `f`, `x`, `y` to `o`: o = f <<x>_3 <y>_2>_1.
+/// From `x`, `y`, `f` to `o`: o = f <<x>_3 <y>_2>_1.
 ///
 /// From `path_product` of Cl(1,3,0).
 #[inline(always)]
 unsafe fn path_product_63<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
     // SAFETY: the caller keeps the contract of `StageArgs`; the tier runs on this CPU.
     unsafe {
-        let f = args.inputs[0];
-        let x = args.inputs[1];
-        let y = args.inputs[2];
+        let x = args.inputs[0];
+        let y = args.inputs[1];
+        let f = args.inputs[2];
         let out0 = args.outputs[0];
         for group in 0..args.groups {
             let c = group * V::LANES;
-            let f_1 = V::load(f.at(0usize, c));
-            let x_e134 = V::load(x.at(2usize, c));
-            let y_e34 = V::load(y.at(5usize, c));
+            x.prefetch::<4usize>(c);
+            y.prefetch::<6usize>(c);
+            f.prefetch::<1usize>(c);
             let x_e123 = V::load(x.at(0usize, c));
             let y_e23 = V::load(y.at(3usize, c));
+            let mut v2 = V::mul(x_e123, y_e23);
             let x_e124 = V::load(x.at(1usize, c));
             let y_e24 = V::load(y.at(4usize, c));
-            let x_e234 = V::load(x.at(3usize, c));
+            let x_e134 = V::load(x.at(2usize, c));
+            let y_e34 = V::load(y.at(5usize, c));
+            v2 = V::mul_add(x_e124, y_e24, v2);
+            v2 = V::mul_add(x_e134, y_e34, v2);
             let y_e13 = V::load(y.at(1usize, c));
+            let mut v12 = V::mul(x_e123, y_e13);
             let y_e14 = V::load(y.at(2usize, c));
+            let x_e234 = V::load(x.at(3usize, c));
+            v12 = V::mul_add(x_e124, y_e14, v12);
+            v12 = V::mul_add(x_e234, y_e34, v12);
             let y_e12 = V::load(y.at(0usize, c));
+            let mut v20 = V::mul(x_e123, y_e12);
+            v20 = V::neg_mul_add(x_e134, y_e14, v20);
+            v20 = V::mul_add(x_e234, y_e24, v20);
+            let mut v25 = V::mul(x_e124, y_e12);
+            v25 = V::mul_add(x_e134, y_e13, v25);
+            v25 = V::neg_mul_add(x_e234, y_e23, v25);
+            let f_1 = V::load(f.at(0usize, c));
             // out0[0] = -(f_1*(x_e134*y_e34 + x_e123*y_e23 + x_e124*y_e24))
-            V::store(
-                V::neg(
-                    V::mul(
-                        f_1,
-                        {
-                            let mut s = V::mul(x_e123, y_e23);
-                            s = V::mul_add(x_e124, y_e24, s);
-                            s = V::mul_add(x_e134, y_e34, s);
-                            s
-                        },
-                    ),
-                ),
-                out0.at(0usize, c),
-            );
+            V::store(V::neg(V::mul(f_1, v2)), out0.at(0usize, c));
             // out0[1] = -(f_1*(x_e234*y_e34 + x_e123*y_e13 + x_e124*y_e14))
-            V::store(
-                V::neg(
-                    V::mul(
-                        f_1,
-                        {
-                            let mut s = V::mul(x_e123, y_e13);
-                            s = V::mul_add(x_e124, y_e14, s);
-                            s = V::mul_add(x_e234, y_e34, s);
-                            s
-                        },
-                    ),
-                ),
-                out0.at(1usize, c),
-            );
+            V::store(V::neg(V::mul(f_1, v12)), out0.at(1usize, c));
             // out0[2] = f_1*(x_e234*y_e24 + x_e123*y_e12 - x_e134*y_e14)
-            V::store(
-                V::mul(
-                    f_1,
-                    {
-                        let mut s = V::mul(x_e123, y_e12);
-                        s = V::neg_mul_add(x_e134, y_e14, s);
-                        s = V::mul_add(x_e234, y_e24, s);
-                        s
-                    },
-                ),
-                out0.at(2usize, c),
-            );
+            V::store(V::mul(f_1, v20), out0.at(2usize, c));
             // out0[3] = f_1*(x_e124*y_e12 + x_e134*y_e13 - x_e234*y_e23)
-            V::store(
-                V::mul(
-                    f_1,
-                    {
-                        let mut s = V::mul(x_e124, y_e12);
-                        s = V::mul_add(x_e134, y_e13, s);
-                        s = V::neg_mul_add(x_e234, y_e23, s);
-                        s
-                    },
-                ),
-                out0.at(3usize, c),
-            );
+            V::store(V::mul(f_1, v25), out0.at(3usize, c));
         }
     }
 }
 pub(super) static PATH_PRODUCT_63: Stage = stage!(path_product_63);
-/// From `y`, `f`, `grad_o`, `x` to `grad_x`, `grad_y`: adjoint of o = f <<x>_3 <y>_2>_1.
+/// From `f`, `grad_o`, `y`, `x` to `grad_x`, `grad_y`: adjoint of o = f <<x>_3 <y>_2>_1.
 ///
 /// From `path_product_grad` of Cl(1,3,0).
 #[inline(always)]
 unsafe fn path_product_64<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
     // SAFETY: the caller keeps the contract of `StageArgs`; the tier runs on this CPU.
     unsafe {
-        let y = args.inputs[0];
-        let f = args.inputs[1];
-        let grad_o = args.inputs[2];
+        let f = args.inputs[0];
+        let grad_o = args.inputs[1];
+        let y = args.inputs[2];
         let x = args.inputs[3];
         let out0 = args.outputs[0];
         let out1 = args.outputs[1];
         for group in 0..args.groups {
             let c = group * V::LANES;
-            let y_e12 = V::load(y.at(0usize, c));
+            f.prefetch::<1usize>(c);
+            grad_o.prefetch::<4usize>(c);
+            y.prefetch::<6usize>(c);
+            x.prefetch::<4usize>(c);
             let f_1 = V::load(f.at(0usize, c));
-            let v3 = V::mul(f_1, V::load(grad_o.at(2usize, c)));
-            let y_e13 = V::load(y.at(1usize, c));
-            let v7 = V::mul(f_1, V::load(grad_o.at(1usize, c)));
+            let v2 = V::mul(f_1, V::load(grad_o.at(3usize, c)));
+            let v4 = V::mul(f_1, V::load(grad_o.at(2usize, c)));
+            let v6 = V::mul(f_1, V::load(grad_o.at(1usize, c)));
+            let v8 = V::mul(f_1, V::load(grad_o.at(0usize, c)));
             let y_e23 = V::load(y.at(3usize, c));
-            let v12 = V::mul(f_1, V::load(grad_o.at(0usize, c)));
-            let v16 = V::mul(f_1, V::load(grad_o.at(3usize, c)));
-            let y_e14 = V::load(y.at(2usize, c));
-            let y_e24 = V::load(y.at(4usize, c));
-            let y_e34 = V::load(y.at(5usize, c));
-            let x_e124 = V::load(x.at(1usize, c));
-            let x_e123 = V::load(x.at(0usize, c));
-            let x_e134 = V::load(x.at(2usize, c));
             let x_e234 = V::load(x.at(3usize, c));
-            // out0[0] = y_e12*v3 - y_e13*v7 - y_e23*v12
-            V::store(
-                {
-                    let mut s = V::mul(y_e12, v3);
-                    s = V::neg_mul_add(y_e13, v7, s);
-                    s = V::neg_mul_add(y_e23, v12, s);
-                    s
-                },
-                out0.at(0usize, c),
-            );
-            // out0[1] = y_e12*v16 - y_e14*v7 - y_e24*v12
-            V::store(
-                {
-                    let mut s = V::mul(y_e12, v16);
-                    s = V::neg_mul_add(y_e14, v7, s);
-                    s = V::neg_mul_add(y_e24, v12, s);
-                    s
-                },
-                out0.at(1usize, c),
-            );
-            // out0[2] = y_e13*v16 - y_e14*v3 - y_e34*v12
-            V::store(
-                {
-                    let mut s = V::mul(y_e13, v16);
-                    s = V::neg_mul_add(y_e14, v3, s);
-                    s = V::neg_mul_add(y_e34, v12, s);
-                    s
-                },
-                out0.at(2usize, c),
-            );
-            // out0[3] = y_e24*v3 - y_e23*v16 - y_e34*v7
-            V::store(
-                {
-                    let mut s = V::mul(y_e24, v3);
-                    s = V::neg_mul_add(y_e23, v16, s);
-                    s = V::neg_mul_add(y_e34, v7, s);
-                    s
-                },
-                out0.at(3usize, c),
-            );
-            // out1[0] = x_e124*v16 + x_e123*v3
-            V::store(V::mul_add(x_e123, v3, V::mul(x_e124, v16)), out1.at(0usize, c));
-            // out1[1] = x_e134*v16 - x_e123*v7
-            V::store(
-                V::neg_mul_add(x_e123, v7, V::mul(x_e134, v16)),
-                out1.at(1usize, c),
-            );
-            // out1[2] = -(x_e134*v3 + x_e124*v7)
-            V::store(
-                V::neg(V::mul_add(x_e124, v7, V::mul(x_e134, v3))),
-                out1.at(2usize, c),
-            );
-            // out1[3] = -(x_e234*v16 + x_e123*v12)
-            V::store(
-                V::neg(V::mul_add(x_e123, v12, V::mul(x_e234, v16))),
-                out1.at(3usize, c),
-            );
-            // out1[4] = x_e234*v3 - x_e124*v12
-            V::store(
-                V::neg_mul_add(x_e124, v12, V::mul(x_e234, v3)),
-                out1.at(4usize, c),
-            );
-            // out1[5] = -(x_e234*v7 + x_e134*v12)
-            V::store(
-                V::neg(V::mul_add(x_e134, v12, V::mul(x_e234, v7))),
-                out1.at(5usize, c),
-            );
+            let mut v12 = V::mul(x_e234, v2);
+            let y_e13 = V::load(y.at(1usize, c));
+            let mut v14 = V::mul(y_e13, v2);
+            let x_e134 = V::load(x.at(2usize, c));
+            let mut v16 = V::mul(x_e134, v2);
+            let y_e12 = V::load(y.at(0usize, c));
+            let mut v18 = V::mul(y_e12, v2);
+            let x_e124 = V::load(x.at(1usize, c));
+            let mut v20 = V::mul(x_e124, v2);
+            let y_e24 = V::load(y.at(4usize, c));
+            let mut v22 = V::mul(y_e24, v4);
+            let mut v23 = V::mul(x_e234, v4);
+            v22 = V::neg_mul_add(y_e23, v2, v22);
+            let y_e14 = V::load(y.at(2usize, c));
+            let mut v27 = V::mul(x_e134, v4);
+            v14 = V::neg_mul_add(y_e14, v4, v14);
+            let mut v29 = V::mul(y_e12, v4);
+            let x_e123 = V::load(x.at(0usize, c));
+            v20 = V::mul_add(x_e123, v4, v20);
+            // out1[0] = x_e124*v2 + x_e123*v4
+            V::store(v20, out1.at(0usize, c));
+            let y_e34 = V::load(y.at(5usize, c));
+            let mut v35 = V::mul(x_e234, v6);
+            v22 = V::neg_mul_add(y_e34, v6, v22);
+            // out0[3] = y_e24*v4 - y_e23*v2 - y_e34*v6
+            V::store(v22, out0.at(3usize, c));
+            v18 = V::neg_mul_add(y_e14, v6, v18);
+            v27 = V::mul_add(x_e124, v6, v27);
+            // out1[2] = -(x_e134*v4 + x_e124*v6)
+            V::store(V::neg(v27), out1.at(2usize, c));
+            v29 = V::neg_mul_add(y_e13, v6, v29);
+            v16 = V::neg_mul_add(x_e123, v6, v16);
+            // out1[1] = x_e134*v2 - x_e123*v6
+            V::store(v16, out1.at(1usize, c));
+            v14 = V::neg_mul_add(y_e34, v8, v14);
+            // out0[2] = y_e13*v2 - y_e14*v4 - y_e34*v8
+            V::store(v14, out0.at(2usize, c));
+            v35 = V::mul_add(x_e134, v8, v35);
+            // out1[5] = -(x_e234*v6 + x_e134*v8)
+            V::store(V::neg(v35), out1.at(5usize, c));
+            v18 = V::neg_mul_add(y_e24, v8, v18);
+            // out0[1] = y_e12*v2 - y_e14*v6 - y_e24*v8
+            V::store(v18, out0.at(1usize, c));
+            v23 = V::neg_mul_add(x_e124, v8, v23);
+            // out1[4] = x_e234*v4 - x_e124*v8
+            V::store(v23, out1.at(4usize, c));
+            v29 = V::neg_mul_add(y_e23, v8, v29);
+            // out0[0] = y_e12*v4 - y_e13*v6 - y_e23*v8
+            V::store(v29, out0.at(0usize, c));
+            v12 = V::mul_add(x_e123, v8, v12);
+            // out1[3] = -(x_e234*v2 + x_e123*v8)
+            V::store(V::neg(v12), out1.at(3usize, c));
         }
     }
 }
@@ -5706,62 +4847,37 @@ unsafe fn path_product_65<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let out0 = args.outputs[0];
         for group in 0..args.groups {
             let c = group * V::LANES;
-            let x_e124 = V::load(x.at(1usize, c));
-            let y_e12 = V::load(y.at(0usize, c));
-            let x_e134 = V::load(x.at(2usize, c));
-            let y_e13 = V::load(y.at(1usize, c));
-            let x_e234 = V::load(x.at(3usize, c));
-            let y_e23 = V::load(y.at(3usize, c));
-            let y_e24 = V::load(y.at(4usize, c));
+            x.prefetch::<4usize>(c);
+            y.prefetch::<6usize>(c);
+            grad_o.prefetch::<4usize>(c);
             let x_e123 = V::load(x.at(0usize, c));
-            let y_e14 = V::load(y.at(2usize, c));
+            let y_e23 = V::load(y.at(3usize, c));
+            let mut v2 = V::mul(x_e123, y_e23);
+            let x_e124 = V::load(x.at(1usize, c));
+            let y_e24 = V::load(y.at(4usize, c));
+            let x_e134 = V::load(x.at(2usize, c));
             let y_e34 = V::load(y.at(5usize, c));
+            v2 = V::mul_add(x_e124, y_e24, v2);
+            v2 = V::mul_add(x_e134, y_e34, v2);
+            let y_e13 = V::load(y.at(1usize, c));
+            let mut v12 = V::mul(x_e123, y_e13);
+            let y_e14 = V::load(y.at(2usize, c));
+            let x_e234 = V::load(x.at(3usize, c));
+            v12 = V::mul_add(x_e124, y_e14, v12);
+            v12 = V::mul_add(x_e234, y_e34, v12);
+            let y_e12 = V::load(y.at(0usize, c));
+            let mut v20 = V::mul(x_e123, y_e12);
+            v20 = V::neg_mul_add(x_e134, y_e14, v20);
+            v20 = V::mul_add(x_e234, y_e24, v20);
+            let mut v25 = V::mul(x_e124, y_e12);
+            v25 = V::mul_add(x_e134, y_e13, v25);
+            v25 = V::neg_mul_add(x_e234, y_e23, v25);
+            let mut v31 = V::mul(v25, V::load(grad_o.at(3usize, c)));
+            v31 = V::mul_add(v20, V::load(grad_o.at(2usize, c)), v31);
+            v31 = V::neg_mul_add(v12, V::load(grad_o.at(1usize, c)), v31);
+            v31 = V::neg_mul_add(v2, V::load(grad_o.at(0usize, c)), v31);
             // out0[0] = (x_e124*y_e12 + x_e134*y_e13 - x_e234*y_e23)*grad_o_e4 + (x_e234*y_e24 + x_e123*y_e12 - x_e134*y_e14)*grad_o_e3 - (x_e234*y_e34 + x_e123*y_e13 + x_e124*y_e14)*grad_o_e2 - (x_e134*y_e34 + x_e123*y_e23 + x_e124*y_e24)*grad_o_e1
-            V::store(
-                {
-                    let mut s = V::mul(
-                        {
-                            let mut s = V::mul(x_e124, y_e12);
-                            s = V::mul_add(x_e134, y_e13, s);
-                            s = V::neg_mul_add(x_e234, y_e23, s);
-                            s
-                        },
-                        V::load(grad_o.at(3usize, c)),
-                    );
-                    s = V::mul_add(
-                        {
-                            let mut s = V::mul(x_e123, y_e12);
-                            s = V::neg_mul_add(x_e134, y_e14, s);
-                            s = V::mul_add(x_e234, y_e24, s);
-                            s
-                        },
-                        V::load(grad_o.at(2usize, c)),
-                        s,
-                    );
-                    s = V::neg_mul_add(
-                        {
-                            let mut s = V::mul(x_e123, y_e13);
-                            s = V::mul_add(x_e124, y_e14, s);
-                            s = V::mul_add(x_e234, y_e34, s);
-                            s
-                        },
-                        V::load(grad_o.at(1usize, c)),
-                        s,
-                    );
-                    s = V::neg_mul_add(
-                        {
-                            let mut s = V::mul(x_e123, y_e23);
-                            s = V::mul_add(x_e124, y_e24, s);
-                            s = V::mul_add(x_e134, y_e34, s);
-                            s
-                        },
-                        V::load(grad_o.at(0usize, c)),
-                        s,
-                    );
-                    s
-                },
-                out0.at(0usize, c),
-            );
+            V::store(v31, out0.at(0usize, c));
         }
     }
 }
@@ -5787,9 +4903,9 @@ pub(super) static PATH_PRODUCT_PROGRAM_23: Program = Program {
             StageCall {
                 stage: &super::path_product::PATH_PRODUCT_63,
                 inputs: &[
-                    Slot::External(2usize),
                     Slot::External(0usize),
                     Slot::External(1usize),
+                    Slot::External(2usize),
                 ],
                 outputs: &[Slot::External(0usize)],
                 params: &[],
@@ -5807,9 +4923,9 @@ pub(super) static PATH_PRODUCT_PROGRAM_23: Program = Program {
             StageCall {
                 stage: &super::path_product::PATH_PRODUCT_64,
                 inputs: &[
-                    Slot::External(1usize),
                     Slot::External(2usize),
                     Slot::External(3usize),
+                    Slot::External(1usize),
                     Slot::External(0usize),
                 ],
                 outputs: &[Slot::External(0usize), Slot::External(1usize)],
@@ -5835,21 +4951,24 @@ pub(super) static PATH_PRODUCT_PROGRAM_23: Program = Program {
     },
     flops: [26usize, 72],
 };
-/// From `f`, `x`, `y` to `o`: o = f <<x>_3 <y>_4>_1.
+/// From `x`, `y`, `f` to `o`: o = f <<x>_3 <y>_4>_1.
 ///
 /// From `path_product` of Cl(1,3,0).
 #[inline(always)]
 unsafe fn path_product_66<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
     // SAFETY: the caller keeps the contract of `StageArgs`; the tier runs on this CPU.
     unsafe {
-        let f = args.inputs[0];
-        let x = args.inputs[1];
-        let y = args.inputs[2];
+        let x = args.inputs[0];
+        let y = args.inputs[1];
+        let f = args.inputs[2];
         let out0 = args.outputs[0];
         for group in 0..args.groups {
             let c = group * V::LANES;
-            let f_1 = V::load(f.at(0usize, c));
+            x.prefetch::<4usize>(c);
+            y.prefetch::<1usize>(c);
+            f.prefetch::<1usize>(c);
             let y_e1234 = V::load(y.at(0usize, c));
+            let f_1 = V::load(f.at(0usize, c));
             // out0[0] = -f_1*x_e234*y_e1234
             V::store(
                 V::neg(V::mul(f_1, V::mul(V::load(x.at(3usize, c)), y_e1234))),
@@ -5874,46 +4993,45 @@ unsafe fn path_product_66<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
     }
 }
 pub(super) static PATH_PRODUCT_66: Stage = stage!(path_product_66);
-/// From `y`, `f`, `grad_o`, `x` to `grad_x`, `grad_y`: adjoint of o = f <<x>_3 <y>_4>_1.
+/// From `f`, `grad_o`, `y`, `x` to `grad_x`, `grad_y`: adjoint of o = f <<x>_3 <y>_4>_1.
 ///
 /// From `path_product_grad` of Cl(1,3,0).
 #[inline(always)]
 unsafe fn path_product_67<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
     // SAFETY: the caller keeps the contract of `StageArgs`; the tier runs on this CPU.
     unsafe {
-        let y = args.inputs[0];
-        let f = args.inputs[1];
-        let grad_o = args.inputs[2];
+        let f = args.inputs[0];
+        let grad_o = args.inputs[1];
+        let y = args.inputs[2];
         let x = args.inputs[3];
         let out0 = args.outputs[0];
         let out1 = args.outputs[1];
         for group in 0..args.groups {
             let c = group * V::LANES;
-            let y_e1234 = V::load(y.at(0usize, c));
+            f.prefetch::<1usize>(c);
+            grad_o.prefetch::<4usize>(c);
+            y.prefetch::<1usize>(c);
+            x.prefetch::<4usize>(c);
             let f_1 = V::load(f.at(0usize, c));
-            let v3 = V::mul(f_1, V::load(grad_o.at(3usize, c)));
-            let v7 = V::mul(f_1, V::load(grad_o.at(2usize, c)));
-            let v10 = V::mul(f_1, V::load(grad_o.at(1usize, c)));
-            let v14 = V::mul(f_1, V::load(grad_o.at(0usize, c)));
-            // out0[0] = -y_e1234*v3
-            V::store(V::neg(V::mul(y_e1234, v3)), out0.at(0usize, c));
-            // out0[1] = y_e1234*v7
-            V::store(V::mul(y_e1234, v7), out0.at(1usize, c));
-            // out0[2] = -y_e1234*v10
-            V::store(V::neg(V::mul(y_e1234, v10)), out0.at(2usize, c));
-            // out0[3] = -y_e1234*v14
-            V::store(V::neg(V::mul(y_e1234, v14)), out0.at(3usize, c));
-            // out1[0] = x_e124*v7 - x_e123*v3 - x_e134*v10 - x_e234*v14
-            V::store(
-                {
-                    let mut s = V::mul(V::load(x.at(1usize, c)), v7);
-                    s = V::neg_mul_add(V::load(x.at(0usize, c)), v3, s);
-                    s = V::neg_mul_add(V::load(x.at(2usize, c)), v10, s);
-                    s = V::neg_mul_add(V::load(x.at(3usize, c)), v14, s);
-                    s
-                },
-                out1.at(0usize, c),
-            );
+            let v2 = V::mul(f_1, V::load(grad_o.at(3usize, c)));
+            let v4 = V::mul(f_1, V::load(grad_o.at(2usize, c)));
+            let v6 = V::mul(f_1, V::load(grad_o.at(1usize, c)));
+            let v8 = V::mul(f_1, V::load(grad_o.at(0usize, c)));
+            let y_e1234 = V::load(y.at(0usize, c));
+            // out0[0] = -y_e1234*v2
+            V::store(V::neg(V::mul(y_e1234, v2)), out0.at(0usize, c));
+            // out0[1] = y_e1234*v4
+            V::store(V::mul(y_e1234, v4), out0.at(1usize, c));
+            let mut v16 = V::mul(V::load(x.at(1usize, c)), v4);
+            v16 = V::neg_mul_add(V::load(x.at(0usize, c)), v2, v16);
+            // out0[2] = -y_e1234*v6
+            V::store(V::neg(V::mul(y_e1234, v6)), out0.at(2usize, c));
+            v16 = V::neg_mul_add(V::load(x.at(2usize, c)), v6, v16);
+            // out0[3] = -y_e1234*v8
+            V::store(V::neg(V::mul(y_e1234, v8)), out0.at(3usize, c));
+            v16 = V::neg_mul_add(V::load(x.at(3usize, c)), v8, v16);
+            // out1[0] = x_e124*v4 - x_e123*v2 - x_e134*v6 - x_e234*v8
+            V::store(v16, out1.at(0usize, c));
         }
     }
 }
@@ -5931,33 +5049,31 @@ unsafe fn path_product_68<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let out0 = args.outputs[0];
         for group in 0..args.groups {
             let c = group * V::LANES;
+            x.prefetch::<4usize>(c);
+            y.prefetch::<1usize>(c);
+            grad_o.prefetch::<4usize>(c);
             let y_e1234 = V::load(y.at(0usize, c));
-            // out0[0] = x_e124*y_e1234*grad_o_e3 - x_e123*y_e1234*grad_o_e4 - x_e134*y_e1234*grad_o_e2 - x_e234*y_e1234*grad_o_e1
-            V::store(
-                {
-                    let mut s = V::mul(
-                        V::mul(V::load(x.at(1usize, c)), y_e1234),
-                        V::load(grad_o.at(2usize, c)),
-                    );
-                    s = V::neg_mul_add(
-                        V::mul(V::load(x.at(0usize, c)), y_e1234),
-                        V::load(grad_o.at(3usize, c)),
-                        s,
-                    );
-                    s = V::neg_mul_add(
-                        V::mul(V::load(x.at(2usize, c)), y_e1234),
-                        V::load(grad_o.at(1usize, c)),
-                        s,
-                    );
-                    s = V::neg_mul_add(
-                        V::mul(V::load(x.at(3usize, c)), y_e1234),
-                        V::load(grad_o.at(0usize, c)),
-                        s,
-                    );
-                    s
-                },
-                out0.at(0usize, c),
+            let mut v12 = V::mul(
+                V::mul(V::load(x.at(1usize, c)), y_e1234),
+                V::load(grad_o.at(2usize, c)),
             );
+            v12 = V::neg_mul_add(
+                V::mul(V::load(x.at(0usize, c)), y_e1234),
+                V::load(grad_o.at(3usize, c)),
+                v12,
+            );
+            v12 = V::neg_mul_add(
+                V::mul(V::load(x.at(2usize, c)), y_e1234),
+                V::load(grad_o.at(1usize, c)),
+                v12,
+            );
+            v12 = V::neg_mul_add(
+                V::mul(V::load(x.at(3usize, c)), y_e1234),
+                V::load(grad_o.at(0usize, c)),
+                v12,
+            );
+            // out0[0] = x_e124*y_e1234*grad_o_e3 - x_e123*y_e1234*grad_o_e4 - x_e134*y_e1234*grad_o_e2 - x_e234*y_e1234*grad_o_e1
+            V::store(v12, out0.at(0usize, c));
         }
     }
 }
@@ -5983,9 +5099,9 @@ pub(super) static PATH_PRODUCT_PROGRAM_24: Program = Program {
             StageCall {
                 stage: &super::path_product::PATH_PRODUCT_66,
                 inputs: &[
-                    Slot::External(2usize),
                     Slot::External(0usize),
                     Slot::External(1usize),
+                    Slot::External(2usize),
                 ],
                 outputs: &[Slot::External(0usize)],
                 params: &[],
@@ -6003,9 +5119,9 @@ pub(super) static PATH_PRODUCT_PROGRAM_24: Program = Program {
             StageCall {
                 stage: &super::path_product::PATH_PRODUCT_67,
                 inputs: &[
-                    Slot::External(1usize),
                     Slot::External(2usize),
                     Slot::External(3usize),
+                    Slot::External(1usize),
                     Slot::External(0usize),
                 ],
                 outputs: &[Slot::External(0usize), Slot::External(1usize)],
@@ -6031,172 +5147,133 @@ pub(super) static PATH_PRODUCT_PROGRAM_24: Program = Program {
     },
     flops: [11usize, 29],
 };
-/// From `f`, `x`, `y` to `o`: o = f <<x>_3 <y>_1>_2.
+/// From `x`, `y`, `f` to `o`: o = f <<x>_3 <y>_1>_2.
 ///
 /// From `path_product` of Cl(1,3,0).
 #[inline(always)]
 unsafe fn path_product_69<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
     // SAFETY: the caller keeps the contract of `StageArgs`; the tier runs on this CPU.
     unsafe {
-        let f = args.inputs[0];
-        let x = args.inputs[1];
-        let y = args.inputs[2];
+        let x = args.inputs[0];
+        let y = args.inputs[1];
+        let f = args.inputs[2];
         let out0 = args.outputs[0];
         for group in 0..args.groups {
             let c = group * V::LANES;
-            let f_1 = V::load(f.at(0usize, c));
+            x.prefetch::<4usize>(c);
+            y.prefetch::<4usize>(c);
+            f.prefetch::<1usize>(c);
             let x_e123 = V::load(x.at(0usize, c));
             let y_e3 = V::load(y.at(2usize, c));
+            let mut v2 = V::mul(x_e123, y_e3);
             let x_e124 = V::load(x.at(1usize, c));
             let y_e4 = V::load(y.at(3usize, c));
+            v2 = V::mul_add(x_e124, y_e4, v2);
             let y_e2 = V::load(y.at(1usize, c));
+            let mut v8 = V::mul(x_e123, y_e2);
             let x_e134 = V::load(x.at(2usize, c));
+            v8 = V::neg_mul_add(x_e134, y_e4, v8);
+            let mut v12 = V::mul(x_e124, y_e2);
+            v12 = V::mul_add(x_e134, y_e3, v12);
             let y_e1 = V::load(y.at(0usize, c));
+            let mut v16 = V::mul(x_e123, y_e1);
             let x_e234 = V::load(x.at(3usize, c));
+            v16 = V::neg_mul_add(x_e234, y_e4, v16);
+            let mut v20 = V::mul(x_e124, y_e1);
+            v20 = V::mul_add(x_e234, y_e3, v20);
+            let mut v23 = V::mul(x_e134, y_e1);
+            v23 = V::neg_mul_add(x_e234, y_e2, v23);
+            let f_1 = V::load(f.at(0usize, c));
             // out0[0] = -(f_1*(x_e123*y_e3 + x_e124*y_e4))
-            V::store(
-                V::neg(V::mul(f_1, V::mul_add(x_e124, y_e4, V::mul(x_e123, y_e3)))),
-                out0.at(0usize, c),
-            );
+            V::store(V::neg(V::mul(f_1, v2)), out0.at(0usize, c));
             // out0[1] = f_1*(x_e123*y_e2 - x_e134*y_e4)
-            V::store(
-                V::mul(f_1, V::neg_mul_add(x_e134, y_e4, V::mul(x_e123, y_e2))),
-                out0.at(1usize, c),
-            );
+            V::store(V::mul(f_1, v8), out0.at(1usize, c));
             // out0[2] = f_1*(x_e124*y_e2 + x_e134*y_e3)
-            V::store(
-                V::mul(f_1, V::mul_add(x_e134, y_e3, V::mul(x_e124, y_e2))),
-                out0.at(2usize, c),
-            );
+            V::store(V::mul(f_1, v12), out0.at(2usize, c));
             // out0[3] = f_1*(x_e123*y_e1 - x_e234*y_e4)
-            V::store(
-                V::mul(f_1, V::neg_mul_add(x_e234, y_e4, V::mul(x_e123, y_e1))),
-                out0.at(3usize, c),
-            );
+            V::store(V::mul(f_1, v16), out0.at(3usize, c));
             // out0[4] = f_1*(x_e124*y_e1 + x_e234*y_e3)
-            V::store(
-                V::mul(f_1, V::mul_add(x_e234, y_e3, V::mul(x_e124, y_e1))),
-                out0.at(4usize, c),
-            );
+            V::store(V::mul(f_1, v20), out0.at(4usize, c));
             // out0[5] = f_1*(x_e134*y_e1 - x_e234*y_e2)
-            V::store(
-                V::mul(f_1, V::neg_mul_add(x_e234, y_e2, V::mul(x_e134, y_e1))),
-                out0.at(5usize, c),
-            );
+            V::store(V::mul(f_1, v23), out0.at(5usize, c));
         }
     }
 }
 pub(super) static PATH_PRODUCT_69: Stage = stage!(path_product_69);
-/// From `y`, `f`, `grad_o`, `x` to `grad_x`, `grad_y`: adjoint of o = f <<x>_3 <y>_1>_2.
+/// From `f`, `grad_o`, `y`, `x` to `grad_x`, `grad_y`: adjoint of o = f <<x>_3 <y>_1>_2.
 ///
 /// From `path_product_grad` of Cl(1,3,0).
 #[inline(always)]
 unsafe fn path_product_70<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
     // SAFETY: the caller keeps the contract of `StageArgs`; the tier runs on this CPU.
     unsafe {
-        let y = args.inputs[0];
-        let f = args.inputs[1];
-        let grad_o = args.inputs[2];
+        let f = args.inputs[0];
+        let grad_o = args.inputs[1];
+        let y = args.inputs[2];
         let x = args.inputs[3];
         let out0 = args.outputs[0];
         let out1 = args.outputs[1];
         for group in 0..args.groups {
             let c = group * V::LANES;
-            let y_e1 = V::load(y.at(0usize, c));
+            f.prefetch::<1usize>(c);
+            grad_o.prefetch::<6usize>(c);
+            y.prefetch::<4usize>(c);
+            x.prefetch::<4usize>(c);
             let f_1 = V::load(f.at(0usize, c));
-            let v3 = V::mul(f_1, V::load(grad_o.at(3usize, c)));
-            let y_e2 = V::load(y.at(1usize, c));
-            let v7 = V::mul(f_1, V::load(grad_o.at(1usize, c)));
-            let y_e3 = V::load(y.at(2usize, c));
+            let v2 = V::mul(f_1, V::load(grad_o.at(5usize, c)));
+            let v4 = V::mul(f_1, V::load(grad_o.at(4usize, c)));
+            let v6 = V::mul(f_1, V::load(grad_o.at(3usize, c)));
+            let v8 = V::mul(f_1, V::load(grad_o.at(2usize, c)));
+            let v10 = V::mul(f_1, V::load(grad_o.at(1usize, c)));
             let v12 = V::mul(f_1, V::load(grad_o.at(0usize, c)));
-            let v16 = V::mul(f_1, V::load(grad_o.at(4usize, c)));
-            let v19 = V::mul(f_1, V::load(grad_o.at(2usize, c)));
-            let y_e4 = V::load(y.at(3usize, c));
-            let v26 = V::mul(f_1, V::load(grad_o.at(5usize, c)));
-            let x_e134 = V::load(x.at(2usize, c));
-            let x_e124 = V::load(x.at(1usize, c));
-            let x_e123 = V::load(x.at(0usize, c));
+            let y_e2 = V::load(y.at(1usize, c));
             let x_e234 = V::load(x.at(3usize, c));
-            // out0[0] = y_e1*v3 + y_e2*v7 - y_e3*v12
-            V::store(
-                {
-                    let mut s = V::mul(y_e1, v3);
-                    s = V::mul_add(y_e2, v7, s);
-                    s = V::neg_mul_add(y_e3, v12, s);
-                    s
-                },
-                out0.at(0usize, c),
-            );
-            // out0[1] = y_e1*v16 + y_e2*v19 - y_e4*v12
-            V::store(
-                {
-                    let mut s = V::mul(y_e1, v16);
-                    s = V::mul_add(y_e2, v19, s);
-                    s = V::neg_mul_add(y_e4, v12, s);
-                    s
-                },
-                out0.at(1usize, c),
-            );
-            // out0[2] = y_e1*v26 + y_e3*v19 - y_e4*v7
-            V::store(
-                {
-                    let mut s = V::mul(y_e1, v26);
-                    s = V::mul_add(y_e3, v19, s);
-                    s = V::neg_mul_add(y_e4, v7, s);
-                    s
-                },
-                out0.at(2usize, c),
-            );
-            // out0[3] = y_e3*v16 - y_e2*v26 - y_e4*v3
-            V::store(
-                {
-                    let mut s = V::mul(y_e3, v16);
-                    s = V::neg_mul_add(y_e2, v26, s);
-                    s = V::neg_mul_add(y_e4, v3, s);
-                    s
-                },
-                out0.at(3usize, c),
-            );
-            // out1[0] = x_e134*v26 + x_e124*v16 + x_e123*v3
-            V::store(
-                {
-                    let mut s = V::mul(x_e134, v26);
-                    s = V::mul_add(x_e124, v16, s);
-                    s = V::mul_add(x_e123, v3, s);
-                    s
-                },
-                out1.at(0usize, c),
-            );
-            // out1[1] = x_e124*v19 - x_e234*v26 + x_e123*v7
-            V::store(
-                {
-                    let mut s = V::mul(x_e124, v19);
-                    s = V::neg_mul_add(x_e234, v26, s);
-                    s = V::mul_add(x_e123, v7, s);
-                    s
-                },
-                out1.at(1usize, c),
-            );
-            // out1[2] = x_e234*v16 + x_e134*v19 - x_e123*v12
-            V::store(
-                {
-                    let mut s = V::mul(x_e234, v16);
-                    s = V::mul_add(x_e134, v19, s);
-                    s = V::neg_mul_add(x_e123, v12, s);
-                    s
-                },
-                out1.at(2usize, c),
-            );
-            // out1[3] = -(x_e234*v3 + x_e134*v7 + x_e124*v12)
-            V::store(
-                V::neg({
-                    let mut s = V::mul(x_e234, v3);
-                    s = V::mul_add(x_e134, v7, s);
-                    s = V::mul_add(x_e124, v12, s);
-                    s
-                }),
-                out1.at(3usize, c),
-            );
+            let y_e1 = V::load(y.at(0usize, c));
+            let mut v18 = V::mul(y_e1, v2);
+            let x_e134 = V::load(x.at(2usize, c));
+            let mut v20 = V::mul(x_e134, v2);
+            let y_e3 = V::load(y.at(2usize, c));
+            let mut v22 = V::mul(y_e3, v4);
+            let mut v23 = V::mul(x_e234, v4);
+            v22 = V::neg_mul_add(y_e2, v2, v22);
+            let mut v25 = V::mul(y_e1, v4);
+            let x_e124 = V::load(x.at(1usize, c));
+            v20 = V::mul_add(x_e124, v4, v20);
+            let y_e4 = V::load(y.at(3usize, c));
+            let mut v31 = V::mul(x_e234, v6);
+            v22 = V::neg_mul_add(y_e4, v6, v22);
+            // out0[3] = y_e3*v4 - y_e2*v2 - y_e4*v6
+            V::store(v22, out0.at(3usize, c));
+            let mut v33 = V::mul(y_e1, v6);
+            let x_e123 = V::load(x.at(0usize, c));
+            v20 = V::mul_add(x_e123, v6, v20);
+            // out1[0] = x_e134*v2 + x_e124*v4 + x_e123*v6
+            V::store(v20, out1.at(0usize, c));
+            v18 = V::mul_add(y_e3, v8, v18);
+            v23 = V::mul_add(x_e134, v8, v23);
+            let mut v42 = V::mul(x_e124, v8);
+            v25 = V::mul_add(y_e2, v8, v25);
+            v42 = V::neg_mul_add(x_e234, v2, v42);
+            v18 = V::neg_mul_add(y_e4, v10, v18);
+            // out0[2] = y_e1*v2 + y_e3*v8 - y_e4*v10
+            V::store(v18, out0.at(2usize, c));
+            v31 = V::mul_add(x_e134, v10, v31);
+            v33 = V::mul_add(y_e2, v10, v33);
+            v42 = V::mul_add(x_e123, v10, v42);
+            // out1[1] = x_e124*v8 - x_e234*v2 + x_e123*v10
+            V::store(v42, out1.at(1usize, c));
+            v25 = V::neg_mul_add(y_e4, v12, v25);
+            // out0[1] = y_e1*v4 + y_e2*v8 - y_e4*v12
+            V::store(v25, out0.at(1usize, c));
+            v31 = V::mul_add(x_e124, v12, v31);
+            // out1[3] = -(x_e234*v6 + x_e134*v10 + x_e124*v12)
+            V::store(V::neg(v31), out1.at(3usize, c));
+            v33 = V::neg_mul_add(y_e3, v12, v33);
+            // out0[0] = y_e1*v6 + y_e2*v10 - y_e3*v12
+            V::store(v33, out0.at(0usize, c));
+            v23 = V::neg_mul_add(x_e123, v12, v23);
+            // out1[2] = x_e234*v4 + x_e134*v8 - x_e123*v12
+            V::store(v23, out1.at(2usize, c));
         }
     }
 }
@@ -6214,50 +5291,37 @@ unsafe fn path_product_71<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let out0 = args.outputs[0];
         for group in 0..args.groups {
             let c = group * V::LANES;
-            let x_e134 = V::load(x.at(2usize, c));
-            let y_e1 = V::load(y.at(0usize, c));
-            let x_e234 = V::load(x.at(3usize, c));
-            let y_e2 = V::load(y.at(1usize, c));
-            let x_e124 = V::load(x.at(1usize, c));
-            let y_e3 = V::load(y.at(2usize, c));
+            x.prefetch::<4usize>(c);
+            y.prefetch::<4usize>(c);
+            grad_o.prefetch::<6usize>(c);
             let x_e123 = V::load(x.at(0usize, c));
+            let y_e3 = V::load(y.at(2usize, c));
+            let mut v2 = V::mul(x_e123, y_e3);
+            let x_e124 = V::load(x.at(1usize, c));
             let y_e4 = V::load(y.at(3usize, c));
+            v2 = V::mul_add(x_e124, y_e4, v2);
+            let y_e2 = V::load(y.at(1usize, c));
+            let mut v8 = V::mul(x_e123, y_e2);
+            let x_e134 = V::load(x.at(2usize, c));
+            v8 = V::neg_mul_add(x_e134, y_e4, v8);
+            let mut v12 = V::mul(x_e124, y_e2);
+            v12 = V::mul_add(x_e134, y_e3, v12);
+            let y_e1 = V::load(y.at(0usize, c));
+            let mut v16 = V::mul(x_e123, y_e1);
+            let x_e234 = V::load(x.at(3usize, c));
+            v16 = V::neg_mul_add(x_e234, y_e4, v16);
+            let mut v20 = V::mul(x_e124, y_e1);
+            v20 = V::mul_add(x_e234, y_e3, v20);
+            let mut v23 = V::mul(x_e134, y_e1);
+            v23 = V::neg_mul_add(x_e234, y_e2, v23);
+            let mut v27 = V::mul(v23, V::load(grad_o.at(5usize, c)));
+            v27 = V::mul_add(v20, V::load(grad_o.at(4usize, c)), v27);
+            v27 = V::mul_add(v16, V::load(grad_o.at(3usize, c)), v27);
+            v27 = V::mul_add(v12, V::load(grad_o.at(2usize, c)), v27);
+            v27 = V::mul_add(v8, V::load(grad_o.at(1usize, c)), v27);
+            v27 = V::neg_mul_add(v2, V::load(grad_o.at(0usize, c)), v27);
             // out0[0] = (x_e134*y_e1 - x_e234*y_e2)*grad_o_e34 + (x_e124*y_e1 + x_e234*y_e3)*grad_o_e24 + (x_e123*y_e1 - x_e234*y_e4)*grad_o_e23 + (x_e124*y_e2 + x_e134*y_e3)*grad_o_e14 + (x_e123*y_e2 - x_e134*y_e4)*grad_o_e13 - (x_e123*y_e3 + x_e124*y_e4)*grad_o_e12
-            V::store(
-                {
-                    let mut s = V::mul(
-                        V::neg_mul_add(x_e234, y_e2, V::mul(x_e134, y_e1)),
-                        V::load(grad_o.at(5usize, c)),
-                    );
-                    s = V::mul_add(
-                        V::mul_add(x_e234, y_e3, V::mul(x_e124, y_e1)),
-                        V::load(grad_o.at(4usize, c)),
-                        s,
-                    );
-                    s = V::mul_add(
-                        V::neg_mul_add(x_e234, y_e4, V::mul(x_e123, y_e1)),
-                        V::load(grad_o.at(3usize, c)),
-                        s,
-                    );
-                    s = V::mul_add(
-                        V::mul_add(x_e134, y_e3, V::mul(x_e124, y_e2)),
-                        V::load(grad_o.at(2usize, c)),
-                        s,
-                    );
-                    s = V::mul_add(
-                        V::neg_mul_add(x_e134, y_e4, V::mul(x_e123, y_e2)),
-                        V::load(grad_o.at(1usize, c)),
-                        s,
-                    );
-                    s = V::neg_mul_add(
-                        V::mul_add(x_e124, y_e4, V::mul(x_e123, y_e3)),
-                        V::load(grad_o.at(0usize, c)),
-                        s,
-                    );
-                    s
-                },
-                out0.at(0usize, c),
-            );
+            V::store(v27, out0.at(0usize, c));
         }
     }
 }
@@ -6283,9 +5347,9 @@ pub(super) static PATH_PRODUCT_PROGRAM_25: Program = Program {
             StageCall {
                 stage: &super::path_product::PATH_PRODUCT_69,
                 inputs: &[
-                    Slot::External(2usize),
                     Slot::External(0usize),
                     Slot::External(1usize),
+                    Slot::External(2usize),
                 ],
                 outputs: &[Slot::External(0usize)],
                 params: &[],
@@ -6303,9 +5367,9 @@ pub(super) static PATH_PRODUCT_PROGRAM_25: Program = Program {
             StageCall {
                 stage: &super::path_product::PATH_PRODUCT_70,
                 inputs: &[
-                    Slot::External(1usize),
                     Slot::External(2usize),
                     Slot::External(3usize),
+                    Slot::External(1usize),
                     Slot::External(0usize),
                 ],
                 outputs: &[Slot::External(0usize), Slot::External(1usize)],
@@ -6331,172 +5395,133 @@ pub(super) static PATH_PRODUCT_PROGRAM_25: Program = Program {
     },
     flops: [25usize, 76],
 };
-/// From `f`, `x`, `y` to `o`: o = f <<x>_3 <y>_3>_2.
+/// From `x`, `y`, `f` to `o`: o = f <<x>_3 <y>_3>_2.
 ///
 /// From `path_product` of Cl(1,3,0).
 #[inline(always)]
 unsafe fn path_product_72<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
     // SAFETY: the caller keeps the contract of `StageArgs`; the tier runs on this CPU.
     unsafe {
-        let f = args.inputs[0];
-        let x = args.inputs[1];
-        let y = args.inputs[2];
+        let x = args.inputs[0];
+        let y = args.inputs[1];
+        let f = args.inputs[2];
         let out0 = args.outputs[0];
         for group in 0..args.groups {
             let c = group * V::LANES;
-            let f_1 = V::load(f.at(0usize, c));
-            let x_e234 = V::load(x.at(3usize, c));
-            let y_e134 = V::load(y.at(2usize, c));
+            x.prefetch::<4usize>(c);
+            y.prefetch::<4usize>(c);
+            f.prefetch::<1usize>(c);
             let x_e134 = V::load(x.at(2usize, c));
             let y_e234 = V::load(y.at(3usize, c));
+            let x_e234 = V::load(x.at(3usize, c));
+            let y_e134 = V::load(y.at(2usize, c));
+            let mut v5 = V::mul(x_e234, y_e134);
+            v5 = V::neg_mul_add(x_e134, y_e234, v5);
             let x_e124 = V::load(x.at(1usize, c));
+            let mut v8 = V::mul(x_e124, y_e234);
             let y_e124 = V::load(y.at(1usize, c));
-            let y_e123 = V::load(y.at(0usize, c));
+            v8 = V::neg_mul_add(x_e234, y_e124, v8);
             let x_e123 = V::load(x.at(0usize, c));
+            let y_e123 = V::load(y.at(0usize, c));
+            let mut v15 = V::mul(x_e234, y_e123);
+            v15 = V::neg_mul_add(x_e123, y_e234, v15);
+            let mut v17 = V::mul(x_e124, y_e134);
+            v17 = V::neg_mul_add(x_e134, y_e124, v17);
+            let mut v21 = V::mul(x_e134, y_e123);
+            v21 = V::neg_mul_add(x_e123, y_e134, v21);
+            let mut v23 = V::mul(x_e123, y_e124);
+            v23 = V::neg_mul_add(x_e124, y_e123, v23);
+            let f_1 = V::load(f.at(0usize, c));
             // out0[0] = f_1*(x_e234*y_e134 - x_e134*y_e234)
-            V::store(
-                V::mul(f_1, V::neg_mul_add(x_e134, y_e234, V::mul(x_e234, y_e134))),
-                out0.at(0usize, c),
-            );
+            V::store(V::mul(f_1, v5), out0.at(0usize, c));
             // out0[1] = f_1*(x_e124*y_e234 - x_e234*y_e124)
-            V::store(
-                V::mul(f_1, V::neg_mul_add(x_e234, y_e124, V::mul(x_e124, y_e234))),
-                out0.at(1usize, c),
-            );
+            V::store(V::mul(f_1, v8), out0.at(1usize, c));
             // out0[2] = f_1*(x_e234*y_e123 - x_e123*y_e234)
-            V::store(
-                V::mul(f_1, V::neg_mul_add(x_e123, y_e234, V::mul(x_e234, y_e123))),
-                out0.at(2usize, c),
-            );
+            V::store(V::mul(f_1, v15), out0.at(2usize, c));
             // out0[3] = f_1*(x_e124*y_e134 - x_e134*y_e124)
-            V::store(
-                V::mul(f_1, V::neg_mul_add(x_e134, y_e124, V::mul(x_e124, y_e134))),
-                out0.at(3usize, c),
-            );
+            V::store(V::mul(f_1, v17), out0.at(3usize, c));
             // out0[4] = f_1*(x_e134*y_e123 - x_e123*y_e134)
-            V::store(
-                V::mul(f_1, V::neg_mul_add(x_e123, y_e134, V::mul(x_e134, y_e123))),
-                out0.at(4usize, c),
-            );
+            V::store(V::mul(f_1, v21), out0.at(4usize, c));
             // out0[5] = f_1*(x_e123*y_e124 - x_e124*y_e123)
-            V::store(
-                V::mul(f_1, V::neg_mul_add(x_e124, y_e123, V::mul(x_e123, y_e124))),
-                out0.at(5usize, c),
-            );
+            V::store(V::mul(f_1, v23), out0.at(5usize, c));
         }
     }
 }
 pub(super) static PATH_PRODUCT_72: Stage = stage!(path_product_72);
-/// From `y`, `f`, `grad_o`, `x` to `grad_x`, `grad_y`: adjoint of o = f <<x>_3 <y>_3>_2.
+/// From `f`, `grad_o`, `y`, `x` to `grad_x`, `grad_y`: adjoint of o = f <<x>_3 <y>_3>_2.
 ///
 /// From `path_product_grad` of Cl(1,3,0).
 #[inline(always)]
 unsafe fn path_product_73<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
     // SAFETY: the caller keeps the contract of `StageArgs`; the tier runs on this CPU.
     unsafe {
-        let y = args.inputs[0];
-        let f = args.inputs[1];
-        let grad_o = args.inputs[2];
+        let f = args.inputs[0];
+        let grad_o = args.inputs[1];
+        let y = args.inputs[2];
         let x = args.inputs[3];
         let out0 = args.outputs[0];
         let out1 = args.outputs[1];
         for group in 0..args.groups {
             let c = group * V::LANES;
-            let y_e124 = V::load(y.at(1usize, c));
+            f.prefetch::<1usize>(c);
+            grad_o.prefetch::<6usize>(c);
+            y.prefetch::<4usize>(c);
+            x.prefetch::<4usize>(c);
             let f_1 = V::load(f.at(0usize, c));
-            let v3 = V::mul(f_1, V::load(grad_o.at(5usize, c)));
-            let y_e134 = V::load(y.at(2usize, c));
-            let v7 = V::mul(f_1, V::load(grad_o.at(4usize, c)));
-            let y_e234 = V::load(y.at(3usize, c));
-            let v12 = V::mul(f_1, V::load(grad_o.at(2usize, c)));
-            let v16 = V::mul(f_1, V::load(grad_o.at(3usize, c)));
+            let v2 = V::mul(f_1, V::load(grad_o.at(5usize, c)));
+            let v4 = V::mul(f_1, V::load(grad_o.at(4usize, c)));
+            let v6 = V::mul(f_1, V::load(grad_o.at(3usize, c)));
+            let v8 = V::mul(f_1, V::load(grad_o.at(2usize, c)));
+            let v10 = V::mul(f_1, V::load(grad_o.at(1usize, c)));
+            let v12 = V::mul(f_1, V::load(grad_o.at(0usize, c)));
             let y_e123 = V::load(y.at(0usize, c));
-            let v22 = V::mul(f_1, V::load(grad_o.at(1usize, c)));
-            let v29 = V::mul(f_1, V::load(grad_o.at(0usize, c)));
-            let x_e134 = V::load(x.at(2usize, c));
             let x_e124 = V::load(x.at(1usize, c));
-            let x_e234 = V::load(x.at(3usize, c));
+            let y_e124 = V::load(y.at(1usize, c));
+            let mut v18 = V::mul(y_e124, v2);
             let x_e123 = V::load(x.at(0usize, c));
-            // out0[0] = y_e124*v3 - y_e134*v7 - y_e234*v12
-            V::store(
-                {
-                    let mut s = V::mul(y_e124, v3);
-                    s = V::neg_mul_add(y_e134, v7, s);
-                    s = V::neg_mul_add(y_e234, v12, s);
-                    s
-                },
-                out0.at(0usize, c),
-            );
-            // out0[1] = y_e134*v16 - y_e123*v3 + y_e234*v22
-            V::store(
-                {
-                    let mut s = V::mul(y_e134, v16);
-                    s = V::neg_mul_add(y_e123, v3, s);
-                    s = V::mul_add(y_e234, v22, s);
-                    s
-                },
-                out0.at(1usize, c),
-            );
-            // out0[2] = y_e123*v7 - y_e124*v16 - y_e234*v29
-            V::store(
-                {
-                    let mut s = V::mul(y_e123, v7);
-                    s = V::neg_mul_add(y_e124, v16, s);
-                    s = V::neg_mul_add(y_e234, v29, s);
-                    s
-                },
-                out0.at(2usize, c),
-            );
-            // out0[3] = y_e123*v12 - y_e124*v22 + y_e134*v29
-            V::store(
-                {
-                    let mut s = V::mul(y_e123, v12);
-                    s = V::neg_mul_add(y_e124, v22, s);
-                    s = V::mul_add(y_e134, v29, s);
-                    s
-                },
-                out0.at(3usize, c),
-            );
-            // out1[0] = x_e134*v7 - x_e124*v3 + x_e234*v12
-            V::store(
-                {
-                    let mut s = V::mul(x_e134, v7);
-                    s = V::neg_mul_add(x_e124, v3, s);
-                    s = V::mul_add(x_e234, v12, s);
-                    s
-                },
-                out1.at(0usize, c),
-            );
-            // out1[1] = x_e123*v3 - x_e134*v16 - x_e234*v22
-            V::store(
-                {
-                    let mut s = V::mul(x_e123, v3);
-                    s = V::neg_mul_add(x_e134, v16, s);
-                    s = V::neg_mul_add(x_e234, v22, s);
-                    s
-                },
-                out1.at(1usize, c),
-            );
-            // out1[2] = x_e124*v16 - x_e123*v7 + x_e234*v29
-            V::store(
-                {
-                    let mut s = V::mul(x_e124, v16);
-                    s = V::neg_mul_add(x_e123, v7, s);
-                    s = V::mul_add(x_e234, v29, s);
-                    s
-                },
-                out1.at(2usize, c),
-            );
-            // out1[3] = x_e124*v22 - x_e123*v12 - x_e134*v29
-            V::store(
-                {
-                    let mut s = V::mul(x_e124, v22);
-                    s = V::neg_mul_add(x_e123, v12, s);
-                    s = V::neg_mul_add(x_e134, v29, s);
-                    s
-                },
-                out1.at(3usize, c),
-            );
+            let mut v20 = V::mul(x_e123, v2);
+            let mut v21 = V::mul(y_e123, v4);
+            let x_e134 = V::load(x.at(2usize, c));
+            let mut v23 = V::mul(x_e134, v4);
+            v23 = V::neg_mul_add(x_e124, v2, v23);
+            let y_e134 = V::load(y.at(2usize, c));
+            v18 = V::neg_mul_add(y_e134, v4, v18);
+            v21 = V::neg_mul_add(y_e124, v6, v21);
+            v20 = V::neg_mul_add(x_e134, v6, v20);
+            let mut v33 = V::mul(y_e134, v6);
+            let mut v34 = V::mul(x_e124, v6);
+            v33 = V::neg_mul_add(y_e123, v2, v33);
+            v34 = V::neg_mul_add(x_e123, v4, v34);
+            let mut v37 = V::mul(y_e123, v8);
+            let x_e234 = V::load(x.at(3usize, c));
+            v23 = V::mul_add(x_e234, v8, v23);
+            // out1[0] = x_e134*v4 - x_e124*v2 + x_e234*v8
+            V::store(v23, out1.at(0usize, c));
+            let y_e234 = V::load(y.at(3usize, c));
+            v18 = V::neg_mul_add(y_e234, v8, v18);
+            // out0[0] = y_e124*v2 - y_e134*v4 - y_e234*v8
+            V::store(v18, out0.at(0usize, c));
+            v37 = V::neg_mul_add(y_e124, v10, v37);
+            v20 = V::neg_mul_add(x_e234, v10, v20);
+            // out1[1] = x_e123*v2 - x_e134*v6 - x_e234*v10
+            V::store(v20, out1.at(1usize, c));
+            let mut v50 = V::mul(x_e124, v10);
+            v33 = V::mul_add(y_e234, v10, v33);
+            // out0[1] = y_e134*v6 - y_e123*v2 + y_e234*v10
+            V::store(v33, out0.at(1usize, c));
+            v50 = V::neg_mul_add(x_e123, v8, v50);
+            v37 = V::mul_add(y_e134, v12, v37);
+            // out0[3] = y_e123*v8 - y_e124*v10 + y_e134*v12
+            V::store(v37, out0.at(3usize, c));
+            v34 = V::mul_add(x_e234, v12, v34);
+            // out1[2] = x_e124*v6 - x_e123*v4 + x_e234*v12
+            V::store(v34, out1.at(2usize, c));
+            v21 = V::neg_mul_add(y_e234, v12, v21);
+            // out0[2] = y_e123*v4 - y_e124*v6 - y_e234*v12
+            V::store(v21, out0.at(2usize, c));
+            v50 = V::neg_mul_add(x_e134, v12, v50);
+            // out1[3] = x_e124*v10 - x_e123*v8 - x_e134*v12
+            V::store(v50, out1.at(3usize, c));
         }
     }
 }
@@ -6514,50 +5539,37 @@ unsafe fn path_product_74<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let out0 = args.outputs[0];
         for group in 0..args.groups {
             let c = group * V::LANES;
-            let x_e123 = V::load(x.at(0usize, c));
-            let y_e124 = V::load(y.at(1usize, c));
-            let x_e124 = V::load(x.at(1usize, c));
-            let y_e123 = V::load(y.at(0usize, c));
+            x.prefetch::<4usize>(c);
+            y.prefetch::<4usize>(c);
+            grad_o.prefetch::<6usize>(c);
             let x_e134 = V::load(x.at(2usize, c));
-            let y_e134 = V::load(y.at(2usize, c));
-            let x_e234 = V::load(x.at(3usize, c));
             let y_e234 = V::load(y.at(3usize, c));
+            let x_e234 = V::load(x.at(3usize, c));
+            let y_e134 = V::load(y.at(2usize, c));
+            let mut v5 = V::mul(x_e234, y_e134);
+            v5 = V::neg_mul_add(x_e134, y_e234, v5);
+            let x_e124 = V::load(x.at(1usize, c));
+            let mut v8 = V::mul(x_e124, y_e234);
+            let y_e124 = V::load(y.at(1usize, c));
+            v8 = V::neg_mul_add(x_e234, y_e124, v8);
+            let x_e123 = V::load(x.at(0usize, c));
+            let y_e123 = V::load(y.at(0usize, c));
+            let mut v15 = V::mul(x_e234, y_e123);
+            v15 = V::neg_mul_add(x_e123, y_e234, v15);
+            let mut v17 = V::mul(x_e124, y_e134);
+            v17 = V::neg_mul_add(x_e134, y_e124, v17);
+            let mut v21 = V::mul(x_e134, y_e123);
+            v21 = V::neg_mul_add(x_e123, y_e134, v21);
+            let mut v23 = V::mul(x_e123, y_e124);
+            v23 = V::neg_mul_add(x_e124, y_e123, v23);
+            let mut v27 = V::mul(v23, V::load(grad_o.at(5usize, c)));
+            v27 = V::mul_add(v21, V::load(grad_o.at(4usize, c)), v27);
+            v27 = V::mul_add(v17, V::load(grad_o.at(3usize, c)), v27);
+            v27 = V::mul_add(v15, V::load(grad_o.at(2usize, c)), v27);
+            v27 = V::mul_add(v8, V::load(grad_o.at(1usize, c)), v27);
+            v27 = V::mul_add(v5, V::load(grad_o.at(0usize, c)), v27);
             // out0[0] = (x_e123*y_e124 - x_e124*y_e123)*grad_o_e34 + (x_e134*y_e123 - x_e123*y_e134)*grad_o_e24 + (x_e124*y_e134 - x_e134*y_e124)*grad_o_e23 + (x_e234*y_e123 - x_e123*y_e234)*grad_o_e14 + (x_e124*y_e234 - x_e234*y_e124)*grad_o_e13 + (x_e234*y_e134 - x_e134*y_e234)*grad_o_e12
-            V::store(
-                {
-                    let mut s = V::mul(
-                        V::neg_mul_add(x_e124, y_e123, V::mul(x_e123, y_e124)),
-                        V::load(grad_o.at(5usize, c)),
-                    );
-                    s = V::mul_add(
-                        V::neg_mul_add(x_e123, y_e134, V::mul(x_e134, y_e123)),
-                        V::load(grad_o.at(4usize, c)),
-                        s,
-                    );
-                    s = V::mul_add(
-                        V::neg_mul_add(x_e134, y_e124, V::mul(x_e124, y_e134)),
-                        V::load(grad_o.at(3usize, c)),
-                        s,
-                    );
-                    s = V::mul_add(
-                        V::neg_mul_add(x_e123, y_e234, V::mul(x_e234, y_e123)),
-                        V::load(grad_o.at(2usize, c)),
-                        s,
-                    );
-                    s = V::mul_add(
-                        V::neg_mul_add(x_e234, y_e124, V::mul(x_e124, y_e234)),
-                        V::load(grad_o.at(1usize, c)),
-                        s,
-                    );
-                    s = V::mul_add(
-                        V::neg_mul_add(x_e134, y_e234, V::mul(x_e234, y_e134)),
-                        V::load(grad_o.at(0usize, c)),
-                        s,
-                    );
-                    s
-                },
-                out0.at(0usize, c),
-            );
+            V::store(v27, out0.at(0usize, c));
         }
     }
 }
@@ -6583,9 +5595,9 @@ pub(super) static PATH_PRODUCT_PROGRAM_26: Program = Program {
             StageCall {
                 stage: &super::path_product::PATH_PRODUCT_72,
                 inputs: &[
-                    Slot::External(2usize),
                     Slot::External(0usize),
                     Slot::External(1usize),
+                    Slot::External(2usize),
                 ],
                 outputs: &[Slot::External(0usize)],
                 params: &[],
@@ -6603,9 +5615,9 @@ pub(super) static PATH_PRODUCT_PROGRAM_26: Program = Program {
             StageCall {
                 stage: &super::path_product::PATH_PRODUCT_73,
                 inputs: &[
-                    Slot::External(1usize),
                     Slot::External(2usize),
                     Slot::External(3usize),
+                    Slot::External(1usize),
                     Slot::External(0usize),
                 ],
                 outputs: &[Slot::External(0usize), Slot::External(1usize)],
@@ -6652,9 +5664,9 @@ pub(super) static PATH_PRODUCT_PROGRAM_27: Program = Program {
             StageCall {
                 stage: &super::path_product::PATH_PRODUCT_12,
                 inputs: &[
-                    Slot::External(2usize),
                     Slot::External(0usize),
                     Slot::External(1usize),
+                    Slot::External(2usize),
                 ],
                 outputs: &[Slot::External(0usize)],
                 params: &[],
@@ -6672,9 +5684,9 @@ pub(super) static PATH_PRODUCT_PROGRAM_27: Program = Program {
             StageCall {
                 stage: &super::path_product::PATH_PRODUCT_13,
                 inputs: &[
-                    Slot::External(1usize),
                     Slot::External(2usize),
                     Slot::External(3usize),
+                    Slot::External(1usize),
                     Slot::External(0usize),
                 ],
                 outputs: &[Slot::External(0usize), Slot::External(1usize)],
@@ -6700,175 +5712,134 @@ pub(super) static PATH_PRODUCT_PROGRAM_27: Program = Program {
     },
     flops: [8usize, 26],
 };
-/// From `f`, `x`, `y` to `o`: o = f <<x>_3 <y>_2>_3.
+/// From `x`, `y`, `f` to `o`: o = f <<x>_3 <y>_2>_3.
 ///
 /// From `path_product` of Cl(1,3,0).
 #[inline(always)]
 unsafe fn path_product_75<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
     // SAFETY: the caller keeps the contract of `StageArgs`; the tier runs on this CPU.
     unsafe {
-        let f = args.inputs[0];
-        let x = args.inputs[1];
-        let y = args.inputs[2];
+        let x = args.inputs[0];
+        let y = args.inputs[1];
+        let f = args.inputs[2];
         let out0 = args.outputs[0];
         for group in 0..args.groups {
             let c = group * V::LANES;
-            let f_1 = V::load(f.at(0usize, c));
-            let x_e234 = V::load(x.at(3usize, c));
-            let y_e14 = V::load(y.at(2usize, c));
+            x.prefetch::<4usize>(c);
+            y.prefetch::<6usize>(c);
+            f.prefetch::<1usize>(c);
             let x_e124 = V::load(x.at(1usize, c));
             let y_e34 = V::load(y.at(5usize, c));
+            let mut v2 = V::mul(x_e124, y_e34);
             let x_e134 = V::load(x.at(2usize, c));
             let y_e24 = V::load(y.at(4usize, c));
-            let y_e23 = V::load(y.at(3usize, c));
+            let x_e234 = V::load(x.at(3usize, c));
+            let y_e14 = V::load(y.at(2usize, c));
+            v2 = V::neg_mul_add(x_e134, y_e24, v2);
+            v2 = V::mul_add(x_e234, y_e14, v2);
             let x_e123 = V::load(x.at(0usize, c));
+            let y_e23 = V::load(y.at(3usize, c));
+            let mut v14 = V::mul(x_e134, y_e23);
             let y_e13 = V::load(y.at(1usize, c));
+            v14 = V::neg_mul_add(x_e123, y_e34, v14);
+            v14 = V::neg_mul_add(x_e234, y_e13, v14);
+            let mut v19 = V::mul(x_e123, y_e24);
             let y_e12 = V::load(y.at(0usize, c));
+            v19 = V::neg_mul_add(x_e124, y_e23, v19);
+            v19 = V::mul_add(x_e234, y_e12, v19);
+            let mut v25 = V::mul(x_e123, y_e14);
+            v25 = V::neg_mul_add(x_e124, y_e13, v25);
+            v25 = V::mul_add(x_e134, y_e12, v25);
+            let f_1 = V::load(f.at(0usize, c));
             // out0[0] = f_1*(x_e234*y_e14 + x_e124*y_e34 - x_e134*y_e24)
-            V::store(
-                V::mul(
-                    f_1,
-                    {
-                        let mut s = V::mul(x_e124, y_e34);
-                        s = V::neg_mul_add(x_e134, y_e24, s);
-                        s = V::mul_add(x_e234, y_e14, s);
-                        s
-                    },
-                ),
-                out0.at(0usize, c),
-            );
+            V::store(V::mul(f_1, v2), out0.at(0usize, c));
             // out0[1] = f_1*(x_e134*y_e23 - x_e123*y_e34 - x_e234*y_e13)
-            V::store(
-                V::mul(
-                    f_1,
-                    {
-                        let mut s = V::mul(x_e134, y_e23);
-                        s = V::neg_mul_add(x_e123, y_e34, s);
-                        s = V::neg_mul_add(x_e234, y_e13, s);
-                        s
-                    },
-                ),
-                out0.at(1usize, c),
-            );
+            V::store(V::mul(f_1, v14), out0.at(1usize, c));
             // out0[2] = f_1*(x_e234*y_e12 + x_e123*y_e24 - x_e124*y_e23)
-            V::store(
-                V::mul(
-                    f_1,
-                    {
-                        let mut s = V::mul(x_e123, y_e24);
-                        s = V::neg_mul_add(x_e124, y_e23, s);
-                        s = V::mul_add(x_e234, y_e12, s);
-                        s
-                    },
-                ),
-                out0.at(2usize, c),
-            );
+            V::store(V::mul(f_1, v19), out0.at(2usize, c));
             // out0[3] = f_1*(x_e134*y_e12 + x_e123*y_e14 - x_e124*y_e13)
-            V::store(
-                V::mul(
-                    f_1,
-                    {
-                        let mut s = V::mul(x_e123, y_e14);
-                        s = V::neg_mul_add(x_e124, y_e13, s);
-                        s = V::mul_add(x_e134, y_e12, s);
-                        s
-                    },
-                ),
-                out0.at(3usize, c),
-            );
+            V::store(V::mul(f_1, v25), out0.at(3usize, c));
         }
     }
 }
 pub(super) static PATH_PRODUCT_75: Stage = stage!(path_product_75);
-/// From `y`, `f`, `grad_o`, `x` to `grad_x`, `grad_y`: adjoint of o = f <<x>_3 <y>_2>_3.
+/// From `f`, `grad_o`, `y`, `x` to `grad_x`, `grad_y`: adjoint of o = f <<x>_3 <y>_2>_3.
 ///
 /// From `path_product_grad` of Cl(1,3,0).
 #[inline(always)]
 unsafe fn path_product_76<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
     // SAFETY: the caller keeps the contract of `StageArgs`; the tier runs on this CPU.
     unsafe {
-        let y = args.inputs[0];
-        let f = args.inputs[1];
-        let grad_o = args.inputs[2];
+        let f = args.inputs[0];
+        let grad_o = args.inputs[1];
+        let y = args.inputs[2];
         let x = args.inputs[3];
         let out0 = args.outputs[0];
         let out1 = args.outputs[1];
         for group in 0..args.groups {
             let c = group * V::LANES;
-            let y_e14 = V::load(y.at(2usize, c));
+            f.prefetch::<1usize>(c);
+            grad_o.prefetch::<4usize>(c);
+            y.prefetch::<6usize>(c);
+            x.prefetch::<4usize>(c);
             let f_1 = V::load(f.at(0usize, c));
-            let v3 = V::mul(f_1, V::load(grad_o.at(3usize, c)));
-            let y_e24 = V::load(y.at(4usize, c));
-            let v7 = V::mul(f_1, V::load(grad_o.at(2usize, c)));
-            let y_e34 = V::load(y.at(5usize, c));
-            let v12 = V::mul(f_1, V::load(grad_o.at(1usize, c)));
-            let v16 = V::mul(f_1, V::load(grad_o.at(0usize, c)));
-            let y_e13 = V::load(y.at(1usize, c));
-            let y_e23 = V::load(y.at(3usize, c));
+            let v2 = V::mul(f_1, V::load(grad_o.at(3usize, c)));
+            let v4 = V::mul(f_1, V::load(grad_o.at(2usize, c)));
+            let v6 = V::mul(f_1, V::load(grad_o.at(1usize, c)));
+            let v8 = V::mul(f_1, V::load(grad_o.at(0usize, c)));
             let y_e12 = V::load(y.at(0usize, c));
+            let mut v10 = V::mul(y_e12, v2);
             let x_e134 = V::load(x.at(2usize, c));
-            let x_e234 = V::load(x.at(3usize, c));
+            let mut v12 = V::mul(x_e134, v2);
+            let y_e13 = V::load(y.at(1usize, c));
+            let mut v14 = V::mul(y_e13, v2);
             let x_e124 = V::load(x.at(1usize, c));
+            let mut v16 = V::mul(x_e124, v2);
+            let y_e14 = V::load(y.at(2usize, c));
+            let mut v18 = V::mul(y_e14, v2);
             let x_e123 = V::load(x.at(0usize, c));
-            // out0[0] = y_e14*v3 + y_e24*v7 - y_e34*v12
-            V::store(
-                {
-                    let mut s = V::mul(y_e14, v3);
-                    s = V::mul_add(y_e24, v7, s);
-                    s = V::neg_mul_add(y_e34, v12, s);
-                    s
-                },
-                out0.at(0usize, c),
-            );
-            // out0[1] = y_e34*v16 - (y_e13*v3 + y_e23*v7)
-            V::store(
-                V::mul_sub(y_e34, v16, V::mul_add(y_e23, v7, V::mul(y_e13, v3))),
-                out0.at(1usize, c),
-            );
-            // out0[2] = y_e12*v3 + y_e23*v12 - y_e24*v16
-            V::store(
-                {
-                    let mut s = V::mul(y_e12, v3);
-                    s = V::mul_add(y_e23, v12, s);
-                    s = V::neg_mul_add(y_e24, v16, s);
-                    s
-                },
-                out0.at(2usize, c),
-            );
-            // out0[3] = y_e12*v7 - y_e13*v12 + y_e14*v16
-            V::store(
-                {
-                    let mut s = V::mul(y_e12, v7);
-                    s = V::neg_mul_add(y_e13, v12, s);
-                    s = V::mul_add(y_e14, v16, s);
-                    s
-                },
-                out0.at(3usize, c),
-            );
-            // out1[0] = x_e134*v3 + x_e234*v7
-            V::store(V::mul_add(x_e234, v7, V::mul(x_e134, v3)), out1.at(0usize, c));
-            // out1[1] = -(x_e124*v3 + x_e234*v12)
-            V::store(
-                V::neg(V::mul_add(x_e234, v12, V::mul(x_e124, v3))),
-                out1.at(1usize, c),
-            );
-            // out1[2] = x_e123*v3 + x_e234*v16
-            V::store(V::mul_add(x_e234, v16, V::mul(x_e123, v3)), out1.at(2usize, c));
-            // out1[3] = x_e134*v12 - x_e124*v7
-            V::store(
-                V::neg_mul_add(x_e124, v7, V::mul(x_e134, v12)),
-                out1.at(3usize, c),
-            );
-            // out1[4] = x_e123*v7 - x_e134*v16
-            V::store(
-                V::neg_mul_add(x_e134, v16, V::mul(x_e123, v7)),
-                out1.at(4usize, c),
-            );
-            // out1[5] = x_e124*v16 - x_e123*v12
-            V::store(
-                V::neg_mul_add(x_e123, v12, V::mul(x_e124, v16)),
-                out1.at(5usize, c),
-            );
+            let mut v20 = V::mul(x_e123, v2);
+            let mut v21 = V::mul(y_e12, v4);
+            let x_e234 = V::load(x.at(3usize, c));
+            v12 = V::mul_add(x_e234, v4, v12);
+            // out1[0] = x_e134*v2 + x_e234*v4
+            V::store(v12, out1.at(0usize, c));
+            let y_e23 = V::load(y.at(3usize, c));
+            v14 = V::mul_add(y_e23, v4, v14);
+            let y_e24 = V::load(y.at(4usize, c));
+            let mut v31 = V::mul(x_e123, v4);
+            v18 = V::mul_add(y_e24, v4, v18);
+            v21 = V::neg_mul_add(y_e13, v6, v21);
+            v16 = V::mul_add(x_e234, v6, v16);
+            // out1[1] = -(x_e124*v2 + x_e234*v6)
+            V::store(V::neg(v16), out1.at(1usize, c));
+            let mut v39 = V::mul(x_e134, v6);
+            v10 = V::mul_add(y_e23, v6, v10);
+            v39 = V::neg_mul_add(x_e124, v4, v39);
+            // out1[3] = x_e134*v6 - x_e124*v4
+            V::store(v39, out1.at(3usize, c));
+            let y_e34 = V::load(y.at(5usize, c));
+            v18 = V::neg_mul_add(y_e34, v6, v18);
+            // out0[0] = y_e14*v2 + y_e24*v4 - y_e34*v6
+            V::store(v18, out0.at(0usize, c));
+            v21 = V::mul_add(y_e14, v8, v21);
+            // out0[3] = y_e12*v4 - y_e13*v6 + y_e14*v8
+            V::store(v21, out0.at(3usize, c));
+            v20 = V::mul_add(x_e234, v8, v20);
+            // out1[2] = x_e123*v2 + x_e234*v8
+            V::store(v20, out1.at(2usize, c));
+            v10 = V::neg_mul_add(y_e24, v8, v10);
+            // out0[2] = y_e12*v2 + y_e23*v6 - y_e24*v8
+            V::store(v10, out0.at(2usize, c));
+            v31 = V::neg_mul_add(x_e134, v8, v31);
+            // out1[4] = x_e123*v4 - x_e134*v8
+            V::store(v31, out1.at(4usize, c));
+            let mut v55 = V::mul(x_e124, v8);
+            // out0[1] = y_e34*v8 - (y_e13*v2 + y_e23*v4)
+            V::store(V::mul_sub(y_e34, v8, v14), out0.at(1usize, c));
+            v55 = V::neg_mul_add(x_e123, v6, v55);
+            // out1[5] = x_e124*v8 - x_e123*v6
+            V::store(v55, out1.at(5usize, c));
         }
     }
 }
@@ -6886,62 +5857,37 @@ unsafe fn path_product_77<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let out0 = args.outputs[0];
         for group in 0..args.groups {
             let c = group * V::LANES;
-            let x_e134 = V::load(x.at(2usize, c));
-            let y_e12 = V::load(y.at(0usize, c));
-            let x_e123 = V::load(x.at(0usize, c));
-            let y_e14 = V::load(y.at(2usize, c));
+            x.prefetch::<4usize>(c);
+            y.prefetch::<6usize>(c);
+            grad_o.prefetch::<4usize>(c);
             let x_e124 = V::load(x.at(1usize, c));
-            let y_e13 = V::load(y.at(1usize, c));
-            let x_e234 = V::load(x.at(3usize, c));
-            let y_e24 = V::load(y.at(4usize, c));
-            let y_e23 = V::load(y.at(3usize, c));
             let y_e34 = V::load(y.at(5usize, c));
+            let mut v2 = V::mul(x_e124, y_e34);
+            let x_e134 = V::load(x.at(2usize, c));
+            let y_e24 = V::load(y.at(4usize, c));
+            let x_e234 = V::load(x.at(3usize, c));
+            let y_e14 = V::load(y.at(2usize, c));
+            v2 = V::neg_mul_add(x_e134, y_e24, v2);
+            v2 = V::mul_add(x_e234, y_e14, v2);
+            let x_e123 = V::load(x.at(0usize, c));
+            let y_e23 = V::load(y.at(3usize, c));
+            let mut v14 = V::mul(x_e134, y_e23);
+            let y_e13 = V::load(y.at(1usize, c));
+            v14 = V::neg_mul_add(x_e123, y_e34, v14);
+            v14 = V::neg_mul_add(x_e234, y_e13, v14);
+            let mut v19 = V::mul(x_e123, y_e24);
+            let y_e12 = V::load(y.at(0usize, c));
+            v19 = V::neg_mul_add(x_e124, y_e23, v19);
+            v19 = V::mul_add(x_e234, y_e12, v19);
+            let mut v25 = V::mul(x_e123, y_e14);
+            v25 = V::neg_mul_add(x_e124, y_e13, v25);
+            v25 = V::mul_add(x_e134, y_e12, v25);
+            let mut v31 = V::mul(v25, V::load(grad_o.at(3usize, c)));
+            v31 = V::mul_add(v19, V::load(grad_o.at(2usize, c)), v31);
+            v31 = V::mul_add(v14, V::load(grad_o.at(1usize, c)), v31);
+            v31 = V::mul_add(v2, V::load(grad_o.at(0usize, c)), v31);
             // out0[0] = (x_e134*y_e12 + x_e123*y_e14 - x_e124*y_e13)*grad_o_e234 + (x_e234*y_e12 + x_e123*y_e24 - x_e124*y_e23)*grad_o_e134 + (x_e134*y_e23 - x_e123*y_e34 - x_e234*y_e13)*grad_o_e124 + (x_e234*y_e14 + x_e124*y_e34 - x_e134*y_e24)*grad_o_e123
-            V::store(
-                {
-                    let mut s = V::mul(
-                        {
-                            let mut s = V::mul(x_e123, y_e14);
-                            s = V::neg_mul_add(x_e124, y_e13, s);
-                            s = V::mul_add(x_e134, y_e12, s);
-                            s
-                        },
-                        V::load(grad_o.at(3usize, c)),
-                    );
-                    s = V::mul_add(
-                        {
-                            let mut s = V::mul(x_e123, y_e24);
-                            s = V::neg_mul_add(x_e124, y_e23, s);
-                            s = V::mul_add(x_e234, y_e12, s);
-                            s
-                        },
-                        V::load(grad_o.at(2usize, c)),
-                        s,
-                    );
-                    s = V::mul_add(
-                        {
-                            let mut s = V::mul(x_e134, y_e23);
-                            s = V::neg_mul_add(x_e123, y_e34, s);
-                            s = V::neg_mul_add(x_e234, y_e13, s);
-                            s
-                        },
-                        V::load(grad_o.at(1usize, c)),
-                        s,
-                    );
-                    s = V::mul_add(
-                        {
-                            let mut s = V::mul(x_e124, y_e34);
-                            s = V::neg_mul_add(x_e134, y_e24, s);
-                            s = V::mul_add(x_e234, y_e14, s);
-                            s
-                        },
-                        V::load(grad_o.at(0usize, c)),
-                        s,
-                    );
-                    s
-                },
-                out0.at(0usize, c),
-            );
+            V::store(v31, out0.at(0usize, c));
         }
     }
 }
@@ -6967,9 +5913,9 @@ pub(super) static PATH_PRODUCT_PROGRAM_28: Program = Program {
             StageCall {
                 stage: &super::path_product::PATH_PRODUCT_75,
                 inputs: &[
-                    Slot::External(2usize),
                     Slot::External(0usize),
                     Slot::External(1usize),
+                    Slot::External(2usize),
                 ],
                 outputs: &[Slot::External(0usize)],
                 params: &[],
@@ -6987,9 +5933,9 @@ pub(super) static PATH_PRODUCT_PROGRAM_28: Program = Program {
             StageCall {
                 stage: &super::path_product::PATH_PRODUCT_76,
                 inputs: &[
-                    Slot::External(1usize),
                     Slot::External(2usize),
                     Slot::External(3usize),
+                    Slot::External(1usize),
                     Slot::External(0usize),
                 ],
                 outputs: &[Slot::External(0usize), Slot::External(1usize)],
@@ -7036,9 +5982,9 @@ pub(super) static PATH_PRODUCT_PROGRAM_29: Program = Program {
             StageCall {
                 stage: &super::path_product::PATH_PRODUCT_30,
                 inputs: &[
-                    Slot::External(2usize),
                     Slot::External(0usize),
                     Slot::External(1usize),
+                    Slot::External(2usize),
                 ],
                 outputs: &[Slot::External(0usize)],
                 params: &[],
@@ -7056,9 +6002,9 @@ pub(super) static PATH_PRODUCT_PROGRAM_29: Program = Program {
             StageCall {
                 stage: &super::path_product::PATH_PRODUCT_31,
                 inputs: &[
-                    Slot::External(1usize),
                     Slot::External(2usize),
                     Slot::External(3usize),
+                    Slot::External(1usize),
                     Slot::External(0usize),
                 ],
                 outputs: &[Slot::External(0usize), Slot::External(1usize)],
@@ -7084,19 +6030,22 @@ pub(super) static PATH_PRODUCT_PROGRAM_29: Program = Program {
     },
     flops: [8usize, 21],
 };
-/// From `f`, `x`, `y` to `o`: o = f <<x>_4 <y>_4>_0.
+/// From `x`, `y`, `f` to `o`: o = f <<x>_4 <y>_4>_0.
 ///
 /// From `path_product` of Cl(1,3,0).
 #[inline(always)]
 unsafe fn path_product_78<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
     // SAFETY: the caller keeps the contract of `StageArgs`; the tier runs on this CPU.
     unsafe {
-        let f = args.inputs[0];
-        let x = args.inputs[1];
-        let y = args.inputs[2];
+        let x = args.inputs[0];
+        let y = args.inputs[1];
+        let f = args.inputs[2];
         let out0 = args.outputs[0];
         for group in 0..args.groups {
             let c = group * V::LANES;
+            x.prefetch::<1usize>(c);
+            y.prefetch::<1usize>(c);
+            f.prefetch::<1usize>(c);
             // out0[0] = -f_1*x_e1234*y_e1234
             V::store(
                 V::neg(
@@ -7111,26 +6060,30 @@ unsafe fn path_product_78<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
     }
 }
 pub(super) static PATH_PRODUCT_78: Stage = stage!(path_product_78);
-/// From `y`, `f`, `grad_o`, `x` to `grad_x`, `grad_y`: adjoint of o = f <<x>_4 <y>_4>_0.
+/// From `f`, `grad_o`, `y`, `x` to `grad_x`, `grad_y`: adjoint of o = f <<x>_4 <y>_4>_0.
 ///
 /// From `path_product_grad` of Cl(1,3,0).
 #[inline(always)]
 unsafe fn path_product_79<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
     // SAFETY: the caller keeps the contract of `StageArgs`; the tier runs on this CPU.
     unsafe {
-        let y = args.inputs[0];
-        let f = args.inputs[1];
-        let grad_o = args.inputs[2];
+        let f = args.inputs[0];
+        let grad_o = args.inputs[1];
+        let y = args.inputs[2];
         let x = args.inputs[3];
         let out0 = args.outputs[0];
         let out1 = args.outputs[1];
         for group in 0..args.groups {
             let c = group * V::LANES;
-            let v3 = V::mul(V::load(f.at(0usize, c)), V::load(grad_o.at(0usize, c)));
-            // out0[0] = -y_e1234*v3
-            V::store(V::neg(V::mul(V::load(y.at(0usize, c)), v3)), out0.at(0usize, c));
-            // out1[0] = -x_e1234*v3
-            V::store(V::neg(V::mul(V::load(x.at(0usize, c)), v3)), out1.at(0usize, c));
+            f.prefetch::<1usize>(c);
+            grad_o.prefetch::<1usize>(c);
+            y.prefetch::<1usize>(c);
+            x.prefetch::<1usize>(c);
+            let v2 = V::mul(V::load(f.at(0usize, c)), V::load(grad_o.at(0usize, c)));
+            // out0[0] = -y_e1234*v2
+            V::store(V::neg(V::mul(V::load(y.at(0usize, c)), v2)), out0.at(0usize, c));
+            // out1[0] = -x_e1234*v2
+            V::store(V::neg(V::mul(V::load(x.at(0usize, c)), v2)), out1.at(0usize, c));
         }
     }
 }
@@ -7148,6 +6101,9 @@ unsafe fn path_product_80<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let out0 = args.outputs[0];
         for group in 0..args.groups {
             let c = group * V::LANES;
+            x.prefetch::<1usize>(c);
+            y.prefetch::<1usize>(c);
+            grad_o.prefetch::<1usize>(c);
             // out0[0] = -x_e1234*y_e1234*grad_o_1
             V::store(
                 V::neg(
@@ -7183,9 +6139,9 @@ pub(super) static PATH_PRODUCT_PROGRAM_30: Program = Program {
             StageCall {
                 stage: &super::path_product::PATH_PRODUCT_78,
                 inputs: &[
-                    Slot::External(2usize),
                     Slot::External(0usize),
                     Slot::External(1usize),
+                    Slot::External(2usize),
                 ],
                 outputs: &[Slot::External(0usize)],
                 params: &[],
@@ -7203,9 +6159,9 @@ pub(super) static PATH_PRODUCT_PROGRAM_30: Program = Program {
             StageCall {
                 stage: &super::path_product::PATH_PRODUCT_79,
                 inputs: &[
-                    Slot::External(1usize),
                     Slot::External(2usize),
                     Slot::External(3usize),
+                    Slot::External(1usize),
                     Slot::External(0usize),
                 ],
                 outputs: &[Slot::External(0usize), Slot::External(1usize)],
@@ -7231,21 +6187,24 @@ pub(super) static PATH_PRODUCT_PROGRAM_30: Program = Program {
     },
     flops: [3usize, 8],
 };
-/// From `f`, `x`, `y` to `o`: o = f <<x>_4 <y>_3>_1.
+/// From `x`, `y`, `f` to `o`: o = f <<x>_4 <y>_3>_1.
 ///
 /// From `path_product` of Cl(1,3,0).
 #[inline(always)]
 unsafe fn path_product_81<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
     // SAFETY: the caller keeps the contract of `StageArgs`; the tier runs on this CPU.
     unsafe {
-        let f = args.inputs[0];
-        let x = args.inputs[1];
-        let y = args.inputs[2];
+        let x = args.inputs[0];
+        let y = args.inputs[1];
+        let f = args.inputs[2];
         let out0 = args.outputs[0];
         for group in 0..args.groups {
             let c = group * V::LANES;
-            let f_1 = V::load(f.at(0usize, c));
+            x.prefetch::<1usize>(c);
+            y.prefetch::<4usize>(c);
+            f.prefetch::<1usize>(c);
             let x_e1234 = V::load(x.at(0usize, c));
+            let f_1 = V::load(f.at(0usize, c));
             // out0[0] = f_1*x_e1234*y_e234
             V::store(
                 V::mul(f_1, V::mul(x_e1234, V::load(y.at(3usize, c)))),
@@ -7270,46 +6229,45 @@ unsafe fn path_product_81<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
     }
 }
 pub(super) static PATH_PRODUCT_81: Stage = stage!(path_product_81);
-/// From `y`, `f`, `grad_o`, `x` to `grad_x`, `grad_y`: adjoint of o = f <<x>_4 <y>_3>_1.
+/// From `f`, `grad_o`, `y`, `x` to `grad_x`, `grad_y`: adjoint of o = f <<x>_4 <y>_3>_1.
 ///
 /// From `path_product_grad` of Cl(1,3,0).
 #[inline(always)]
 unsafe fn path_product_82<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
     // SAFETY: the caller keeps the contract of `StageArgs`; the tier runs on this CPU.
     unsafe {
-        let y = args.inputs[0];
-        let f = args.inputs[1];
-        let grad_o = args.inputs[2];
+        let f = args.inputs[0];
+        let grad_o = args.inputs[1];
+        let y = args.inputs[2];
         let x = args.inputs[3];
         let out0 = args.outputs[0];
         let out1 = args.outputs[1];
         for group in 0..args.groups {
             let c = group * V::LANES;
+            f.prefetch::<1usize>(c);
+            grad_o.prefetch::<4usize>(c);
+            y.prefetch::<4usize>(c);
+            x.prefetch::<1usize>(c);
             let f_1 = V::load(f.at(0usize, c));
-            let v3 = V::mul(f_1, V::load(grad_o.at(3usize, c)));
-            let v7 = V::mul(f_1, V::load(grad_o.at(2usize, c)));
-            let v12 = V::mul(f_1, V::load(grad_o.at(1usize, c)));
-            let v17 = V::mul(f_1, V::load(grad_o.at(0usize, c)));
+            let v2 = V::mul(f_1, V::load(grad_o.at(3usize, c)));
+            let v4 = V::mul(f_1, V::load(grad_o.at(2usize, c)));
+            let v6 = V::mul(f_1, V::load(grad_o.at(1usize, c)));
+            let v8 = V::mul(f_1, V::load(grad_o.at(0usize, c)));
+            let mut v10 = V::mul(V::load(y.at(0usize, c)), v2);
             let x_e1234 = V::load(x.at(0usize, c));
-            // out0[0] = y_e123*v3 - y_e124*v7 + y_e134*v12 + y_e234*v17
-            V::store(
-                {
-                    let mut s = V::mul(V::load(y.at(0usize, c)), v3);
-                    s = V::neg_mul_add(V::load(y.at(1usize, c)), v7, s);
-                    s = V::mul_add(V::load(y.at(2usize, c)), v12, s);
-                    s = V::mul_add(V::load(y.at(3usize, c)), v17, s);
-                    s
-                },
-                out0.at(0usize, c),
-            );
-            // out1[0] = x_e1234*v3
-            V::store(V::mul(x_e1234, v3), out1.at(0usize, c));
-            // out1[1] = -x_e1234*v7
-            V::store(V::neg(V::mul(x_e1234, v7)), out1.at(1usize, c));
-            // out1[2] = x_e1234*v12
-            V::store(V::mul(x_e1234, v12), out1.at(2usize, c));
-            // out1[3] = x_e1234*v17
-            V::store(V::mul(x_e1234, v17), out1.at(3usize, c));
+            // out1[0] = x_e1234*v2
+            V::store(V::mul(x_e1234, v2), out1.at(0usize, c));
+            // out1[1] = -x_e1234*v4
+            V::store(V::neg(V::mul(x_e1234, v4)), out1.at(1usize, c));
+            v10 = V::neg_mul_add(V::load(y.at(1usize, c)), v4, v10);
+            // out1[2] = x_e1234*v6
+            V::store(V::mul(x_e1234, v6), out1.at(2usize, c));
+            v10 = V::mul_add(V::load(y.at(2usize, c)), v6, v10);
+            // out1[3] = x_e1234*v8
+            V::store(V::mul(x_e1234, v8), out1.at(3usize, c));
+            v10 = V::mul_add(V::load(y.at(3usize, c)), v8, v10);
+            // out0[0] = y_e123*v2 - y_e124*v4 + y_e134*v6 + y_e234*v8
+            V::store(v10, out0.at(0usize, c));
         }
     }
 }
@@ -7327,33 +6285,31 @@ unsafe fn path_product_83<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let out0 = args.outputs[0];
         for group in 0..args.groups {
             let c = group * V::LANES;
+            x.prefetch::<1usize>(c);
+            y.prefetch::<4usize>(c);
+            grad_o.prefetch::<4usize>(c);
             let x_e1234 = V::load(x.at(0usize, c));
-            // out0[0] = x_e1234*y_e123*grad_o_e4 - x_e1234*y_e124*grad_o_e3 + x_e1234*y_e134*grad_o_e2 + x_e1234*y_e234*grad_o_e1
-            V::store(
-                {
-                    let mut s = V::mul(
-                        V::mul(x_e1234, V::load(y.at(0usize, c))),
-                        V::load(grad_o.at(3usize, c)),
-                    );
-                    s = V::neg_mul_add(
-                        V::mul(x_e1234, V::load(y.at(1usize, c))),
-                        V::load(grad_o.at(2usize, c)),
-                        s,
-                    );
-                    s = V::mul_add(
-                        V::mul(x_e1234, V::load(y.at(2usize, c))),
-                        V::load(grad_o.at(1usize, c)),
-                        s,
-                    );
-                    s = V::mul_add(
-                        V::mul(x_e1234, V::load(y.at(3usize, c))),
-                        V::load(grad_o.at(0usize, c)),
-                        s,
-                    );
-                    s
-                },
-                out0.at(0usize, c),
+            let mut v10 = V::mul(
+                V::mul(x_e1234, V::load(y.at(0usize, c))),
+                V::load(grad_o.at(3usize, c)),
             );
+            v10 = V::neg_mul_add(
+                V::mul(x_e1234, V::load(y.at(1usize, c))),
+                V::load(grad_o.at(2usize, c)),
+                v10,
+            );
+            v10 = V::mul_add(
+                V::mul(x_e1234, V::load(y.at(2usize, c))),
+                V::load(grad_o.at(1usize, c)),
+                v10,
+            );
+            v10 = V::mul_add(
+                V::mul(x_e1234, V::load(y.at(3usize, c))),
+                V::load(grad_o.at(0usize, c)),
+                v10,
+            );
+            // out0[0] = x_e1234*y_e123*grad_o_e4 - x_e1234*y_e124*grad_o_e3 + x_e1234*y_e134*grad_o_e2 + x_e1234*y_e234*grad_o_e1
+            V::store(v10, out0.at(0usize, c));
         }
     }
 }
@@ -7379,9 +6335,9 @@ pub(super) static PATH_PRODUCT_PROGRAM_31: Program = Program {
             StageCall {
                 stage: &super::path_product::PATH_PRODUCT_81,
                 inputs: &[
-                    Slot::External(2usize),
                     Slot::External(0usize),
                     Slot::External(1usize),
+                    Slot::External(2usize),
                 ],
                 outputs: &[Slot::External(0usize)],
                 params: &[],
@@ -7399,9 +6355,9 @@ pub(super) static PATH_PRODUCT_PROGRAM_31: Program = Program {
             StageCall {
                 stage: &super::path_product::PATH_PRODUCT_82,
                 inputs: &[
-                    Slot::External(1usize),
                     Slot::External(2usize),
                     Slot::External(3usize),
+                    Slot::External(1usize),
                     Slot::External(0usize),
                 ],
                 outputs: &[Slot::External(0usize), Slot::External(1usize)],
@@ -7427,21 +6383,24 @@ pub(super) static PATH_PRODUCT_PROGRAM_31: Program = Program {
     },
     flops: [9usize, 27],
 };
-/// From `f`, `x`, `y` to `o`: o = f <<x>_4 <y>_2>_2.
+/// From `x`, `y`, `f` to `o`: o = f <<x>_4 <y>_2>_2.
 ///
 /// From `path_product` of Cl(1,3,0).
 #[inline(always)]
 unsafe fn path_product_84<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
     // SAFETY: the caller keeps the contract of `StageArgs`; the tier runs on this CPU.
     unsafe {
-        let f = args.inputs[0];
-        let x = args.inputs[1];
-        let y = args.inputs[2];
+        let x = args.inputs[0];
+        let y = args.inputs[1];
+        let f = args.inputs[2];
         let out0 = args.outputs[0];
         for group in 0..args.groups {
             let c = group * V::LANES;
-            let f_1 = V::load(f.at(0usize, c));
+            x.prefetch::<1usize>(c);
+            y.prefetch::<6usize>(c);
+            f.prefetch::<1usize>(c);
             let x_e1234 = V::load(x.at(0usize, c));
+            let f_1 = V::load(f.at(0usize, c));
             // out0[0] = -f_1*x_e1234*y_e34
             V::store(
                 V::neg(V::mul(f_1, V::mul(x_e1234, V::load(y.at(5usize, c))))),
@@ -7476,54 +6435,53 @@ unsafe fn path_product_84<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
     }
 }
 pub(super) static PATH_PRODUCT_84: Stage = stage!(path_product_84);
-/// From `y`, `f`, `grad_o`, `x` to `grad_x`, `grad_y`: adjoint of o = f <<x>_4 <y>_2>_2.
+/// From `f`, `grad_o`, `y`, `x` to `grad_x`, `grad_y`: adjoint of o = f <<x>_4 <y>_2>_2.
 ///
 /// From `path_product_grad` of Cl(1,3,0).
 #[inline(always)]
 unsafe fn path_product_85<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
     // SAFETY: the caller keeps the contract of `StageArgs`; the tier runs on this CPU.
     unsafe {
-        let y = args.inputs[0];
-        let f = args.inputs[1];
-        let grad_o = args.inputs[2];
+        let f = args.inputs[0];
+        let grad_o = args.inputs[1];
+        let y = args.inputs[2];
         let x = args.inputs[3];
         let out0 = args.outputs[0];
         let out1 = args.outputs[1];
         for group in 0..args.groups {
             let c = group * V::LANES;
+            f.prefetch::<1usize>(c);
+            grad_o.prefetch::<6usize>(c);
+            y.prefetch::<6usize>(c);
+            x.prefetch::<1usize>(c);
             let f_1 = V::load(f.at(0usize, c));
-            let v3 = V::mul(f_1, V::load(grad_o.at(5usize, c)));
-            let v7 = V::mul(f_1, V::load(grad_o.at(4usize, c)));
-            let v12 = V::mul(f_1, V::load(grad_o.at(3usize, c)));
-            let v17 = V::mul(f_1, V::load(grad_o.at(2usize, c)));
-            let v22 = V::mul(f_1, V::load(grad_o.at(1usize, c)));
-            let v27 = V::mul(f_1, V::load(grad_o.at(0usize, c)));
+            let v2 = V::mul(f_1, V::load(grad_o.at(5usize, c)));
+            let v4 = V::mul(f_1, V::load(grad_o.at(4usize, c)));
+            let v6 = V::mul(f_1, V::load(grad_o.at(3usize, c)));
+            let v8 = V::mul(f_1, V::load(grad_o.at(2usize, c)));
+            let v10 = V::mul(f_1, V::load(grad_o.at(1usize, c)));
+            let v12 = V::mul(f_1, V::load(grad_o.at(0usize, c)));
+            let mut v14 = V::mul(V::load(y.at(0usize, c)), v2);
             let x_e1234 = V::load(x.at(0usize, c));
-            // out0[0] = y_e12*v3 - y_e13*v7 + y_e14*v12 - y_e23*v17 + y_e24*v22 - y_e34*v27
-            V::store(
-                {
-                    let mut s = V::mul(V::load(y.at(0usize, c)), v3);
-                    s = V::neg_mul_add(V::load(y.at(1usize, c)), v7, s);
-                    s = V::mul_add(V::load(y.at(2usize, c)), v12, s);
-                    s = V::neg_mul_add(V::load(y.at(3usize, c)), v17, s);
-                    s = V::mul_add(V::load(y.at(4usize, c)), v22, s);
-                    s = V::neg_mul_add(V::load(y.at(5usize, c)), v27, s);
-                    s
-                },
-                out0.at(0usize, c),
-            );
-            // out1[0] = x_e1234*v3
-            V::store(V::mul(x_e1234, v3), out1.at(0usize, c));
-            // out1[1] = -x_e1234*v7
-            V::store(V::neg(V::mul(x_e1234, v7)), out1.at(1usize, c));
-            // out1[2] = x_e1234*v12
-            V::store(V::mul(x_e1234, v12), out1.at(2usize, c));
-            // out1[3] = -x_e1234*v17
-            V::store(V::neg(V::mul(x_e1234, v17)), out1.at(3usize, c));
-            // out1[4] = x_e1234*v22
-            V::store(V::mul(x_e1234, v22), out1.at(4usize, c));
-            // out1[5] = -x_e1234*v27
-            V::store(V::neg(V::mul(x_e1234, v27)), out1.at(5usize, c));
+            // out1[0] = x_e1234*v2
+            V::store(V::mul(x_e1234, v2), out1.at(0usize, c));
+            // out1[1] = -x_e1234*v4
+            V::store(V::neg(V::mul(x_e1234, v4)), out1.at(1usize, c));
+            v14 = V::neg_mul_add(V::load(y.at(1usize, c)), v4, v14);
+            // out1[2] = x_e1234*v6
+            V::store(V::mul(x_e1234, v6), out1.at(2usize, c));
+            v14 = V::mul_add(V::load(y.at(2usize, c)), v6, v14);
+            // out1[3] = -x_e1234*v8
+            V::store(V::neg(V::mul(x_e1234, v8)), out1.at(3usize, c));
+            v14 = V::neg_mul_add(V::load(y.at(3usize, c)), v8, v14);
+            // out1[4] = x_e1234*v10
+            V::store(V::mul(x_e1234, v10), out1.at(4usize, c));
+            v14 = V::mul_add(V::load(y.at(4usize, c)), v10, v14);
+            // out1[5] = -x_e1234*v12
+            V::store(V::neg(V::mul(x_e1234, v12)), out1.at(5usize, c));
+            v14 = V::neg_mul_add(V::load(y.at(5usize, c)), v12, v14);
+            // out0[0] = y_e12*v2 - y_e13*v4 + y_e14*v6 - y_e23*v8 + y_e24*v10 - y_e34*v12
+            V::store(v14, out0.at(0usize, c));
         }
     }
 }
@@ -7541,43 +6499,41 @@ unsafe fn path_product_86<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let out0 = args.outputs[0];
         for group in 0..args.groups {
             let c = group * V::LANES;
+            x.prefetch::<1usize>(c);
+            y.prefetch::<6usize>(c);
+            grad_o.prefetch::<6usize>(c);
             let x_e1234 = V::load(x.at(0usize, c));
-            // out0[0] = x_e1234*y_e12*grad_o_e34 - x_e1234*y_e13*grad_o_e24 + x_e1234*y_e14*grad_o_e23 - x_e1234*y_e23*grad_o_e14 + x_e1234*y_e24*grad_o_e13 - x_e1234*y_e34*grad_o_e12
-            V::store(
-                {
-                    let mut s = V::mul(
-                        V::mul(x_e1234, V::load(y.at(0usize, c))),
-                        V::load(grad_o.at(5usize, c)),
-                    );
-                    s = V::neg_mul_add(
-                        V::mul(x_e1234, V::load(y.at(1usize, c))),
-                        V::load(grad_o.at(4usize, c)),
-                        s,
-                    );
-                    s = V::mul_add(
-                        V::mul(x_e1234, V::load(y.at(2usize, c))),
-                        V::load(grad_o.at(3usize, c)),
-                        s,
-                    );
-                    s = V::neg_mul_add(
-                        V::mul(x_e1234, V::load(y.at(3usize, c))),
-                        V::load(grad_o.at(2usize, c)),
-                        s,
-                    );
-                    s = V::mul_add(
-                        V::mul(x_e1234, V::load(y.at(4usize, c))),
-                        V::load(grad_o.at(1usize, c)),
-                        s,
-                    );
-                    s = V::neg_mul_add(
-                        V::mul(x_e1234, V::load(y.at(5usize, c))),
-                        V::load(grad_o.at(0usize, c)),
-                        s,
-                    );
-                    s
-                },
-                out0.at(0usize, c),
+            let mut v14 = V::mul(
+                V::mul(x_e1234, V::load(y.at(0usize, c))),
+                V::load(grad_o.at(5usize, c)),
             );
+            v14 = V::neg_mul_add(
+                V::mul(x_e1234, V::load(y.at(1usize, c))),
+                V::load(grad_o.at(4usize, c)),
+                v14,
+            );
+            v14 = V::mul_add(
+                V::mul(x_e1234, V::load(y.at(2usize, c))),
+                V::load(grad_o.at(3usize, c)),
+                v14,
+            );
+            v14 = V::neg_mul_add(
+                V::mul(x_e1234, V::load(y.at(3usize, c))),
+                V::load(grad_o.at(2usize, c)),
+                v14,
+            );
+            v14 = V::mul_add(
+                V::mul(x_e1234, V::load(y.at(4usize, c))),
+                V::load(grad_o.at(1usize, c)),
+                v14,
+            );
+            v14 = V::neg_mul_add(
+                V::mul(x_e1234, V::load(y.at(5usize, c))),
+                V::load(grad_o.at(0usize, c)),
+                v14,
+            );
+            // out0[0] = x_e1234*y_e12*grad_o_e34 - x_e1234*y_e13*grad_o_e24 + x_e1234*y_e14*grad_o_e23 - x_e1234*y_e23*grad_o_e14 + x_e1234*y_e24*grad_o_e13 - x_e1234*y_e34*grad_o_e12
+            V::store(v14, out0.at(0usize, c));
         }
     }
 }
@@ -7603,9 +6559,9 @@ pub(super) static PATH_PRODUCT_PROGRAM_32: Program = Program {
             StageCall {
                 stage: &super::path_product::PATH_PRODUCT_84,
                 inputs: &[
-                    Slot::External(2usize),
                     Slot::External(0usize),
                     Slot::External(1usize),
+                    Slot::External(2usize),
                 ],
                 outputs: &[Slot::External(0usize)],
                 params: &[],
@@ -7623,9 +6579,9 @@ pub(super) static PATH_PRODUCT_PROGRAM_32: Program = Program {
             StageCall {
                 stage: &super::path_product::PATH_PRODUCT_85,
                 inputs: &[
-                    Slot::External(1usize),
                     Slot::External(2usize),
                     Slot::External(3usize),
+                    Slot::External(1usize),
                     Slot::External(0usize),
                 ],
                 outputs: &[Slot::External(0usize), Slot::External(1usize)],
@@ -7651,21 +6607,24 @@ pub(super) static PATH_PRODUCT_PROGRAM_32: Program = Program {
     },
     flops: [15usize, 43],
 };
-/// From `f`, `x`, `y` to `o`: o = f <<x>_4 <y>_1>_3.
+/// From `x`, `y`, `f` to `o`: o = f <<x>_4 <y>_1>_3.
 ///
 /// From `path_product` of Cl(1,3,0).
 #[inline(always)]
 unsafe fn path_product_87<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
     // SAFETY: the caller keeps the contract of `StageArgs`; the tier runs on this CPU.
     unsafe {
-        let f = args.inputs[0];
-        let x = args.inputs[1];
-        let y = args.inputs[2];
+        let x = args.inputs[0];
+        let y = args.inputs[1];
+        let f = args.inputs[2];
         let out0 = args.outputs[0];
         for group in 0..args.groups {
             let c = group * V::LANES;
-            let f_1 = V::load(f.at(0usize, c));
+            x.prefetch::<1usize>(c);
+            y.prefetch::<4usize>(c);
+            f.prefetch::<1usize>(c);
             let x_e1234 = V::load(x.at(0usize, c));
+            let f_1 = V::load(f.at(0usize, c));
             // out0[0] = -f_1*x_e1234*y_e4
             V::store(
                 V::neg(V::mul(f_1, V::mul(x_e1234, V::load(y.at(3usize, c))))),
@@ -7690,52 +6649,45 @@ unsafe fn path_product_87<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
     }
 }
 pub(super) static PATH_PRODUCT_87: Stage = stage!(path_product_87);
-/// From `y`, `f`, `grad_o`, `x` to `grad_x`, `grad_y`: adjoint of o = f <<x>_4 <y>_1>_3.
+/// From `f`, `grad_o`, `y`, `x` to `grad_x`, `grad_y`: adjoint of o = f <<x>_4 <y>_1>_3.
 ///
 /// From `path_product_grad` of Cl(1,3,0).
 #[inline(always)]
 unsafe fn path_product_88<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
     // SAFETY: the caller keeps the contract of `StageArgs`; the tier runs on this CPU.
     unsafe {
-        let y = args.inputs[0];
-        let f = args.inputs[1];
-        let grad_o = args.inputs[2];
+        let f = args.inputs[0];
+        let grad_o = args.inputs[1];
+        let y = args.inputs[2];
         let x = args.inputs[3];
         let out0 = args.outputs[0];
         let out1 = args.outputs[1];
         for group in 0..args.groups {
             let c = group * V::LANES;
+            f.prefetch::<1usize>(c);
+            grad_o.prefetch::<4usize>(c);
+            y.prefetch::<4usize>(c);
+            x.prefetch::<1usize>(c);
             let f_1 = V::load(f.at(0usize, c));
-            let v3 = V::mul(f_1, V::load(grad_o.at(1usize, c)));
-            let v7 = V::mul(f_1, V::load(grad_o.at(3usize, c)));
-            let v11 = V::mul(f_1, V::load(grad_o.at(2usize, c)));
-            let v17 = V::mul(f_1, V::load(grad_o.at(0usize, c)));
+            let v2 = V::mul(f_1, V::load(grad_o.at(3usize, c)));
+            let v4 = V::mul(f_1, V::load(grad_o.at(2usize, c)));
+            let v6 = V::mul(f_1, V::load(grad_o.at(1usize, c)));
+            let v8 = V::mul(f_1, V::load(grad_o.at(0usize, c)));
+            let mut v10 = V::mul(V::load(y.at(0usize, c)), v2);
             let x_e1234 = V::load(x.at(0usize, c));
-            // out0[0] = y_e3*v3 - (y_e1*v7 + y_e2*v11) - y_e4*v17
-            V::store(
-                V::neg_mul_add(
-                    V::load(y.at(3usize, c)),
-                    v17,
-                    V::mul_sub(
-                        V::load(y.at(2usize, c)),
-                        v3,
-                        V::mul_add(
-                            V::load(y.at(1usize, c)),
-                            v11,
-                            V::mul(V::load(y.at(0usize, c)), v7),
-                        ),
-                    ),
-                ),
-                out0.at(0usize, c),
-            );
-            // out1[0] = -x_e1234*v7
-            V::store(V::neg(V::mul(x_e1234, v7)), out1.at(0usize, c));
-            // out1[1] = -x_e1234*v11
-            V::store(V::neg(V::mul(x_e1234, v11)), out1.at(1usize, c));
-            // out1[2] = x_e1234*v3
-            V::store(V::mul(x_e1234, v3), out1.at(2usize, c));
-            // out1[3] = -x_e1234*v17
-            V::store(V::neg(V::mul(x_e1234, v17)), out1.at(3usize, c));
+            // out1[0] = -x_e1234*v2
+            V::store(V::neg(V::mul(x_e1234, v2)), out1.at(0usize, c));
+            // out1[1] = -x_e1234*v4
+            V::store(V::neg(V::mul(x_e1234, v4)), out1.at(1usize, c));
+            v10 = V::mul_add(V::load(y.at(1usize, c)), v4, v10);
+            // out1[2] = x_e1234*v6
+            V::store(V::mul(x_e1234, v6), out1.at(2usize, c));
+            let mut v22 = V::mul_sub(V::load(y.at(2usize, c)), v6, v10);
+            // out1[3] = -x_e1234*v8
+            V::store(V::neg(V::mul(x_e1234, v8)), out1.at(3usize, c));
+            v22 = V::neg_mul_add(V::load(y.at(3usize, c)), v8, v22);
+            // out0[0] = y_e3*v6 - (y_e1*v2 + y_e2*v4) - y_e4*v8
+            V::store(v22, out0.at(0usize, c));
         }
     }
 }
@@ -7753,27 +6705,31 @@ unsafe fn path_product_89<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let out0 = args.outputs[0];
         for group in 0..args.groups {
             let c = group * V::LANES;
+            x.prefetch::<1usize>(c);
+            y.prefetch::<4usize>(c);
+            grad_o.prefetch::<4usize>(c);
             let x_e1234 = V::load(x.at(0usize, c));
-            // out0[0] = x_e1234*y_e3*grad_o_e124 - (x_e1234*y_e1*grad_o_e234 + x_e1234*y_e2*grad_o_e134) - x_e1234*y_e4*grad_o_e123
-            V::store(
-                V::neg_mul_add(
-                    V::mul(x_e1234, V::load(y.at(3usize, c))),
-                    V::load(grad_o.at(0usize, c)),
-                    V::mul_sub(
-                        V::mul(x_e1234, V::load(y.at(2usize, c))),
-                        V::load(grad_o.at(1usize, c)),
-                        V::mul_add(
-                            V::mul(x_e1234, V::load(y.at(1usize, c))),
-                            V::load(grad_o.at(2usize, c)),
-                            V::mul(
-                                V::mul(x_e1234, V::load(y.at(0usize, c))),
-                                V::load(grad_o.at(3usize, c)),
-                            ),
-                        ),
-                    ),
-                ),
-                out0.at(0usize, c),
+            let mut v10 = V::mul(
+                V::mul(x_e1234, V::load(y.at(0usize, c))),
+                V::load(grad_o.at(3usize, c)),
             );
+            v10 = V::mul_add(
+                V::mul(x_e1234, V::load(y.at(1usize, c))),
+                V::load(grad_o.at(2usize, c)),
+                v10,
+            );
+            let mut v16 = V::mul_sub(
+                V::mul(x_e1234, V::load(y.at(2usize, c))),
+                V::load(grad_o.at(1usize, c)),
+                v10,
+            );
+            v16 = V::neg_mul_add(
+                V::mul(x_e1234, V::load(y.at(3usize, c))),
+                V::load(grad_o.at(0usize, c)),
+                v16,
+            );
+            // out0[0] = x_e1234*y_e3*grad_o_e124 - (x_e1234*y_e1*grad_o_e234 + x_e1234*y_e2*grad_o_e134) - x_e1234*y_e4*grad_o_e123
+            V::store(v16, out0.at(0usize, c));
         }
     }
 }
@@ -7799,9 +6755,9 @@ pub(super) static PATH_PRODUCT_PROGRAM_33: Program = Program {
             StageCall {
                 stage: &super::path_product::PATH_PRODUCT_87,
                 inputs: &[
-                    Slot::External(2usize),
                     Slot::External(0usize),
                     Slot::External(1usize),
+                    Slot::External(2usize),
                 ],
                 outputs: &[Slot::External(0usize)],
                 params: &[],
@@ -7819,9 +6775,9 @@ pub(super) static PATH_PRODUCT_PROGRAM_33: Program = Program {
             StageCall {
                 stage: &super::path_product::PATH_PRODUCT_88,
                 inputs: &[
-                    Slot::External(1usize),
                     Slot::External(2usize),
                     Slot::External(3usize),
+                    Slot::External(1usize),
                     Slot::External(0usize),
                 ],
                 outputs: &[Slot::External(0usize), Slot::External(1usize)],
@@ -7868,9 +6824,9 @@ pub(super) static PATH_PRODUCT_PROGRAM_34: Program = Program {
             StageCall {
                 stage: &super::path_product::PATH_PRODUCT_0,
                 inputs: &[
-                    Slot::External(2usize),
                     Slot::External(0usize),
                     Slot::External(1usize),
+                    Slot::External(2usize),
                 ],
                 outputs: &[Slot::External(0usize)],
                 params: &[],
@@ -7888,9 +6844,9 @@ pub(super) static PATH_PRODUCT_PROGRAM_34: Program = Program {
             StageCall {
                 stage: &super::path_product::PATH_PRODUCT_1,
                 inputs: &[
-                    Slot::External(1usize),
                     Slot::External(2usize),
                     Slot::External(3usize),
+                    Slot::External(1usize),
                     Slot::External(0usize),
                 ],
                 outputs: &[Slot::External(0usize), Slot::External(1usize)],

@@ -16,16 +16,7 @@ unsafe fn sandwich_0<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let out0 = args.outputs[0];
         for group in 0..args.groups {
             let c = group * V::LANES;
-            // out0[0] = x_1
-            V::store(V::load(x.at(0usize, c)), out0.at(0usize, c));
-            // out0[1] = x_e1
-            V::store(V::load(x.at(1usize, c)), out0.at(1usize, c));
-            // out0[2] = x_e2
-            V::store(V::load(x.at(2usize, c)), out0.at(2usize, c));
-            // out0[3] = x_e3
-            V::store(V::load(x.at(3usize, c)), out0.at(3usize, c));
-            // out0[4] = x_e4
-            V::store(V::load(x.at(4usize, c)), out0.at(4usize, c));
+            x.prefetch::<16usize>(c);
             // out0[5] = -x_e12
             V::store(V::neg(V::load(x.at(5usize, c))), out0.at(5usize, c));
             // out0[6] = -x_e13
@@ -46,451 +37,364 @@ unsafe fn sandwich_0<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             V::store(V::neg(V::load(x.at(13usize, c))), out0.at(13usize, c));
             // out0[14] = -x_e234
             V::store(V::neg(V::load(x.at(14usize, c))), out0.at(14usize, c));
+            // out0[0] = x_1
+            V::store(V::load(x.at(0usize, c)), out0.at(0usize, c));
+            // out0[1] = x_e1
+            V::store(V::load(x.at(1usize, c)), out0.at(1usize, c));
+            // out0[2] = x_e2
+            V::store(V::load(x.at(2usize, c)), out0.at(2usize, c));
+            // out0[3] = x_e3
+            V::store(V::load(x.at(3usize, c)), out0.at(3usize, c));
+            // out0[4] = x_e4
+            V::store(V::load(x.at(4usize, c)), out0.at(4usize, c));
             // out0[15] = x_e1234
             V::store(V::load(x.at(15usize, c)), out0.at(15usize, c));
         }
     }
 }
 pub(super) static SANDWICH_0: Stage = stage!(sandwich_0);
-/// From cut 2, `y`, cut 3 to `grad_x`: adjoint of o = x y reverse(x).
+/// From `y`, cut 3, cut 2 to `grad_x`: adjoint of o = x y reverse(x).
 ///
 /// From `sandwich_grad` of Cl(1,3,0).
 #[inline(always)]
 unsafe fn sandwich_1<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
     // SAFETY: the caller keeps the contract of `StageArgs`; the tier runs on this CPU.
     unsafe {
-        let t2 = args.inputs[0];
-        let y = args.inputs[1];
-        let t3 = args.inputs[2];
+        let y = args.inputs[0];
+        let t3 = args.inputs[1];
+        let t2 = args.inputs[2];
         let out0 = args.outputs[0];
         for group in 0..args.groups {
             let c = group * V::LANES;
-            let y_e1234 = V::load(y.at(15usize, c));
-            let t3_15 = V::load(t3.at(15usize, c));
-            let y_e234 = V::load(y.at(14usize, c));
-            let t3_14 = V::load(t3.at(14usize, c));
-            let y_e134 = V::load(y.at(13usize, c));
-            let t3_13 = V::load(t3.at(13usize, c));
-            let y_e124 = V::load(y.at(12usize, c));
-            let t3_12 = V::load(t3.at(12usize, c));
-            let y_e123 = V::load(y.at(11usize, c));
-            let t3_11 = V::load(t3.at(11usize, c));
-            let y_e34 = V::load(y.at(10usize, c));
-            let t3_10 = V::load(t3.at(10usize, c));
-            let y_e24 = V::load(y.at(9usize, c));
-            let t3_9 = V::load(t3.at(9usize, c));
-            let y_e23 = V::load(y.at(8usize, c));
-            let t3_8 = V::load(t3.at(8usize, c));
-            let y_e14 = V::load(y.at(7usize, c));
-            let t3_7 = V::load(t3.at(7usize, c));
-            let y_e13 = V::load(y.at(6usize, c));
-            let t3_6 = V::load(t3.at(6usize, c));
-            let y_e12 = V::load(y.at(5usize, c));
-            let t3_5 = V::load(t3.at(5usize, c));
-            let y_e4 = V::load(y.at(4usize, c));
-            let t3_4 = V::load(t3.at(4usize, c));
-            let y_e3 = V::load(y.at(3usize, c));
-            let t3_3 = V::load(t3.at(3usize, c));
-            let y_e2 = V::load(y.at(2usize, c));
-            let t3_2 = V::load(t3.at(2usize, c));
-            let y_e1 = V::load(y.at(1usize, c));
-            let t3_1 = V::load(t3.at(1usize, c));
+            y.prefetch::<16usize>(c);
+            t3.prefetch::<16usize>(c);
+            t2.prefetch::<16usize>(c);
             let y_1 = V::load(y.at(0usize, c));
+            let t3_15 = V::load(t3.at(15usize, c));
+            let mut v4 = V::mul_add(y_1, t3_15, V::load(t2.at(15usize, c)));
+            let y_e1 = V::load(y.at(1usize, c));
+            let y_e2 = V::load(y.at(2usize, c));
+            let mut v12 = V::mul_sub(y_e2, t3_15, V::load(t2.at(13usize, c)));
+            let y_e3 = V::load(y.at(3usize, c));
+            let mut v16 = V::mul_add(y_e3, t3_15, V::load(t2.at(12usize, c)));
+            let y_e4 = V::load(y.at(4usize, c));
+            let mut v20 = V::mul_sub(y_e4, t3_15, V::load(t2.at(11usize, c)));
+            let y_e12 = V::load(y.at(5usize, c));
+            let mut v24 = V::mul_sub(y_e12, t3_15, V::load(t2.at(10usize, c)));
+            let y_e13 = V::load(y.at(6usize, c));
+            let mut v28 = V::mul_add(y_e13, t3_15, V::load(t2.at(9usize, c)));
+            let y_e14 = V::load(y.at(7usize, c));
+            let mut v32 = V::mul_sub(y_e14, t3_15, V::load(t2.at(8usize, c)));
+            let y_e23 = V::load(y.at(8usize, c));
+            let mut v36 = V::mul_sub(y_e23, t3_15, V::load(t2.at(7usize, c)));
+            let y_e24 = V::load(y.at(9usize, c));
+            let y_e34 = V::load(y.at(10usize, c));
+            let mut v44 = V::mul_sub(y_e34, t3_15, V::load(t2.at(5usize, c)));
+            let y_e123 = V::load(y.at(11usize, c));
+            let mut v48 = V::neg_mul_add(y_e123, t3_15, V::load(t2.at(4usize, c)));
+            let y_e124 = V::load(y.at(12usize, c));
+            let mut v52 = V::mul_add(y_e124, t3_15, V::load(t2.at(3usize, c)));
+            let y_e134 = V::load(y.at(13usize, c));
+            let mut v56 = V::neg_mul_add(y_e134, t3_15, V::load(t2.at(2usize, c)));
+            let y_e234 = V::load(y.at(14usize, c));
+            let mut v60 = V::mul_add(y_e234, t3_15, V::load(t2.at(1usize, c)));
+            let y_e1234 = V::load(y.at(15usize, c));
+            let mut v64 = V::mul_add(y_e1234, t3_15, V::load(t2.at(0usize, c)));
+            let t3_14 = V::load(t3.at(14usize, c));
+            v4 = V::neg_mul_add(y_e1, t3_14, v4);
+            let mut v69 = V::mul_sub(
+                y_1,
+                t3_14,
+                V::mul_add(y_e1, t3_15, V::load(t2.at(14usize, c))),
+            );
+            v12 = V::mul_add(y_e12, t3_14, v12);
+            v16 = V::mul_add(y_e13, t3_14, v16);
+            v20 = V::mul_add(y_e14, t3_14, v20);
+            v24 = V::mul_add(y_e2, t3_14, v24);
+            v28 = V::mul_add(y_e3, t3_14, v28);
+            v32 = V::mul_add(y_e4, t3_14, v32);
+            v36 = V::neg_mul_add(y_e123, t3_14, v36);
+            let mut v85 = V::mul_sub(
+                y_e124,
+                t3_14,
+                V::mul_add(y_e24, t3_15, V::load(t2.at(6usize, c))),
+            );
+            v44 = V::neg_mul_add(y_e134, t3_14, v44);
+            v48 = V::mul_add(y_e23, t3_14, v48);
+            v52 = V::neg_mul_add(y_e24, t3_14, v52);
+            v56 = V::mul_add(y_e34, t3_14, v56);
+            v60 = V::mul_add(y_e1234, t3_14, v60);
+            v64 = V::mul_add(y_e234, t3_14, v64);
+            let t3_13 = V::load(t3.at(13usize, c));
+            v4 = V::neg_mul_add(y_e2, t3_13, v4);
+            v69 = V::mul_add(y_e12, t3_13, v69);
+            v12 = V::mul_add(y_1, t3_13, v12);
+            v16 = V::mul_add(y_e23, t3_13, v16);
+            v20 = V::mul_add(y_e24, t3_13, v20);
+            v24 = V::mul_add(y_e1, t3_13, v24);
+            v28 = V::mul_add(y_e123, t3_13, v28);
+            v32 = V::mul_add(y_e124, t3_13, v32);
+            v36 = V::neg_mul_add(y_e3, t3_13, v36);
+            v85 = V::mul_add(y_e4, t3_13, v85);
+            v44 = V::neg_mul_add(y_e234, t3_13, v44);
+            v48 = V::mul_add(y_e13, t3_13, v48);
+            v52 = V::neg_mul_add(y_e14, t3_13, v52);
+            v56 = V::mul_add(y_e1234, t3_13, v56);
+            v60 = V::mul_add(y_e34, t3_13, v60);
+            v64 = V::mul_add(y_e134, t3_13, v64);
+            let t3_12 = V::load(t3.at(12usize, c));
+            v4 = V::mul_add(y_e3, t3_12, v4);
+            v69 = V::neg_mul_add(y_e13, t3_12, v69);
+            v12 = V::mul_add(y_e23, t3_12, v12);
+            let mut v139 = V::mul_sub(y_1, t3_12, v16);
+            v20 = V::neg_mul_add(y_e34, t3_12, v20);
+            v24 = V::mul_add(y_e123, t3_12, v24);
+            let mut v145 = V::mul_sub(y_e1, t3_12, v28);
+            v32 = V::neg_mul_add(y_e134, t3_12, v32);
+            v36 = V::neg_mul_add(y_e2, t3_12, v36);
+            v85 = V::mul_add(y_e234, t3_12, v85);
+            v44 = V::mul_add(y_e4, t3_12, v44);
+            v48 = V::mul_add(y_e12, t3_12, v48);
+            v52 = V::neg_mul_add(y_e1234, t3_12, v52);
+            v56 = V::neg_mul_add(y_e14, t3_12, v56);
+            v60 = V::mul_add(y_e24, t3_12, v60);
+            v64 = V::mul_add(y_e124, t3_12, v64);
+            let t3_11 = V::load(t3.at(11usize, c));
+            v4 = V::neg_mul_add(y_e4, t3_11, v4);
+            v69 = V::mul_add(y_e14, t3_11, v69);
+            v12 = V::neg_mul_add(y_e24, t3_11, v12);
+            v139 = V::mul_add(y_e34, t3_11, v139);
+            v20 = V::mul_add(y_1, t3_11, v20);
+            v24 = V::neg_mul_add(y_e124, t3_11, v24);
+            v145 = V::mul_add(y_e134, t3_11, v145);
+            v32 = V::mul_add(y_e1, t3_11, v32);
+            v36 = V::neg_mul_add(y_e234, t3_11, v36);
+            v85 = V::neg_mul_add(y_e2, t3_11, v85);
+            v44 = V::mul_add(y_e3, t3_11, v44);
+            v48 = V::mul_add(y_e1234, t3_11, v48);
+            v52 = V::mul_add(y_e12, t3_11, v52);
+            v56 = V::neg_mul_add(y_e13, t3_11, v56);
+            v60 = V::mul_add(y_e23, t3_11, v60);
+            v64 = V::mul_add(y_e123, t3_11, v64);
+            let t3_10 = V::load(t3.at(10usize, c));
+            v4 = V::mul_add(y_e12, t3_10, v4);
+            v69 = V::neg_mul_add(y_e2, t3_10, v69);
+            v12 = V::mul_add(y_e1, t3_10, v12);
+            v139 = V::neg_mul_add(y_e123, t3_10, v139);
+            v20 = V::mul_add(y_e124, t3_10, v20);
+            v24 = V::mul_add(y_1, t3_10, v24);
+            v145 = V::neg_mul_add(y_e23, t3_10, v145);
+            v32 = V::mul_add(y_e24, t3_10, v32);
+            v36 = V::mul_add(y_e13, t3_10, v36);
+            v85 = V::neg_mul_add(y_e14, t3_10, v85);
+            v44 = V::mul_add(y_e1234, t3_10, v44);
+            v48 = V::neg_mul_add(y_e3, t3_10, v48);
+            v52 = V::mul_add(y_e4, t3_10, v52);
+            v56 = V::neg_mul_add(y_e234, t3_10, v56);
+            v60 = V::mul_add(y_e134, t3_10, v60);
+            v64 = V::mul_add(y_e34, t3_10, v64);
+            let t3_9 = V::load(t3.at(9usize, c));
+            v4 = V::neg_mul_add(y_e13, t3_9, v4);
+            v69 = V::mul_add(y_e3, t3_9, v69);
+            v12 = V::mul_add(y_e123, t3_9, v12);
+            v139 = V::mul_add(y_e1, t3_9, v139);
+            v20 = V::neg_mul_add(y_e134, t3_9, v20);
+            v24 = V::mul_add(y_e23, t3_9, v24);
+            v145 = V::mul_add(y_1, t3_9, v145);
+            v32 = V::neg_mul_add(y_e34, t3_9, v32);
+            v36 = V::mul_add(y_e12, t3_9, v36);
+            v85 = V::neg_mul_add(y_e1234, t3_9, v85);
+            v44 = V::neg_mul_add(y_e14, t3_9, v44);
+            v48 = V::neg_mul_add(y_e2, t3_9, v48);
+            v52 = V::mul_add(y_e234, t3_9, v52);
+            v56 = V::mul_add(y_e4, t3_9, v56);
+            v60 = V::mul_add(y_e124, t3_9, v60);
+            v64 = V::mul_add(y_e24, t3_9, v64);
+            let t3_8 = V::load(t3.at(8usize, c));
+            v4 = V::mul_add(y_e14, t3_8, v4);
+            v69 = V::neg_mul_add(y_e4, t3_8, v69);
+            v12 = V::neg_mul_add(y_e124, t3_8, v12);
+            v139 = V::mul_add(y_e134, t3_8, v139);
+            v20 = V::mul_add(y_e1, t3_8, v20);
+            v24 = V::neg_mul_add(y_e24, t3_8, v24);
+            v145 = V::mul_add(y_e34, t3_8, v145);
+            v32 = V::mul_add(y_1, t3_8, v32);
+            v36 = V::mul_add(y_e1234, t3_8, v36);
+            v85 = V::mul_add(y_e12, t3_8, v85);
+            v44 = V::neg_mul_add(y_e13, t3_8, v44);
+            v48 = V::neg_mul_add(y_e234, t3_8, v48);
+            v52 = V::neg_mul_add(y_e2, t3_8, v52);
+            v56 = V::mul_add(y_e3, t3_8, v56);
+            v60 = V::mul_add(y_e123, t3_8, v60);
+            v64 = V::mul_add(y_e23, t3_8, v64);
+            let t3_7 = V::load(t3.at(7usize, c));
+            v4 = V::neg_mul_add(y_e23, t3_7, v4);
+            v69 = V::mul_add(y_e123, t3_7, v69);
+            v12 = V::mul_add(y_e3, t3_7, v12);
+            v139 = V::mul_add(y_e2, t3_7, v139);
+            v20 = V::neg_mul_add(y_e234, t3_7, v20);
+            v24 = V::mul_add(y_e13, t3_7, v24);
+            v145 = V::mul_add(y_e12, t3_7, v145);
+            v32 = V::neg_mul_add(y_e1234, t3_7, v32);
+            v36 = V::mul_add(y_1, t3_7, v36);
+            v85 = V::neg_mul_add(y_e34, t3_7, v85);
+            v44 = V::neg_mul_add(y_e24, t3_7, v44);
+            v48 = V::neg_mul_add(y_e1, t3_7, v48);
+            v52 = V::mul_add(y_e134, t3_7, v52);
+            v56 = V::mul_add(y_e124, t3_7, v56);
+            v60 = V::mul_add(y_e4, t3_7, v60);
+            v64 = V::mul_add(y_e14, t3_7, v64);
+            let t3_6 = V::load(t3.at(6usize, c));
+            v4 = V::mul_add(y_e24, t3_6, v4);
+            v69 = V::neg_mul_add(y_e124, t3_6, v69);
+            v12 = V::neg_mul_add(y_e4, t3_6, v12);
+            v139 = V::mul_add(y_e234, t3_6, v139);
+            v20 = V::mul_add(y_e2, t3_6, v20);
+            v24 = V::neg_mul_add(y_e14, t3_6, v24);
+            v145 = V::mul_add(y_e1234, t3_6, v145);
+            v32 = V::mul_add(y_e12, t3_6, v32);
+            v36 = V::mul_add(y_e34, t3_6, v36);
+            v85 = V::mul_add(y_1, t3_6, v85);
+            v44 = V::neg_mul_add(y_e23, t3_6, v44);
+            v48 = V::neg_mul_add(y_e134, t3_6, v48);
+            v52 = V::neg_mul_add(y_e1, t3_6, v52);
+            v56 = V::mul_add(y_e123, t3_6, v56);
+            v60 = V::mul_add(y_e3, t3_6, v60);
+            v64 = V::mul_add(y_e13, t3_6, v64);
+            let t3_5 = V::load(t3.at(5usize, c));
+            v4 = V::neg_mul_add(y_e34, t3_5, v4);
+            v69 = V::mul_add(y_e134, t3_5, v69);
+            v12 = V::neg_mul_add(y_e234, t3_5, v12);
+            v139 = V::neg_mul_add(y_e4, t3_5, v139);
+            v20 = V::neg_mul_add(y_e3, t3_5, v20);
+            v24 = V::neg_mul_add(y_e1234, t3_5, v24);
+            v145 = V::neg_mul_add(y_e14, t3_5, v145);
+            v32 = V::neg_mul_add(y_e13, t3_5, v32);
+            v36 = V::mul_add(y_e24, t3_5, v36);
+            v85 = V::mul_add(y_e23, t3_5, v85);
+            v44 = V::mul_add(y_1, t3_5, v44);
+            v48 = V::neg_mul_add(y_e124, t3_5, v48);
+            v52 = V::neg_mul_add(y_e123, t3_5, v52);
+            v56 = V::neg_mul_add(y_e1, t3_5, v56);
+            v60 = V::mul_add(y_e2, t3_5, v60);
+            v64 = V::mul_add(y_e12, t3_5, v64);
+            let t3_4 = V::load(t3.at(4usize, c));
+            v4 = V::mul_add(y_e123, t3_4, v4);
+            v69 = V::neg_mul_add(y_e23, t3_4, v69);
+            v12 = V::mul_add(y_e13, t3_4, v12);
+            v139 = V::mul_add(y_e12, t3_4, v139);
+            v20 = V::neg_mul_add(y_e1234, t3_4, v20);
+            v24 = V::mul_add(y_e3, t3_4, v24);
+            v145 = V::mul_add(y_e2, t3_4, v145);
+            v32 = V::neg_mul_add(y_e234, t3_4, v32);
+            v36 = V::neg_mul_add(y_e1, t3_4, v36);
+            v85 = V::mul_add(y_e134, t3_4, v85);
+            v44 = V::mul_add(y_e124, t3_4, v44);
+            v48 = V::mul_add(y_1, t3_4, v48);
+            v52 = V::neg_mul_add(y_e34, t3_4, v52);
+            v56 = V::neg_mul_add(y_e24, t3_4, v56);
+            v60 = V::mul_add(y_e14, t3_4, v60);
+            v64 = V::mul_add(y_e4, t3_4, v64);
+            let t3_3 = V::load(t3.at(3usize, c));
+            v4 = V::neg_mul_add(y_e124, t3_3, v4);
+            v69 = V::mul_add(y_e24, t3_3, v69);
+            v12 = V::neg_mul_add(y_e14, t3_3, v12);
+            v139 = V::mul_add(y_e1234, t3_3, v139);
+            v20 = V::mul_add(y_e12, t3_3, v20);
+            v24 = V::neg_mul_add(y_e4, t3_3, v24);
+            v145 = V::mul_add(y_e234, t3_3, v145);
+            v32 = V::mul_add(y_e2, t3_3, v32);
+            v36 = V::neg_mul_add(y_e134, t3_3, v36);
+            v85 = V::neg_mul_add(y_e1, t3_3, v85);
+            v44 = V::mul_add(y_e123, t3_3, v44);
+            v48 = V::mul_add(y_e34, t3_3, v48);
+            v52 = V::mul_add(y_1, t3_3, v52);
+            v56 = V::neg_mul_add(y_e23, t3_3, v56);
+            v60 = V::mul_add(y_e13, t3_3, v60);
+            v64 = V::mul_add(y_e3, t3_3, v64);
+            let t3_2 = V::load(t3.at(2usize, c));
+            v4 = V::mul_add(y_e134, t3_2, v4);
+            v69 = V::neg_mul_add(y_e34, t3_2, v69);
+            v12 = V::neg_mul_add(y_e1234, t3_2, v12);
+            v139 = V::neg_mul_add(y_e14, t3_2, v139);
+            v20 = V::neg_mul_add(y_e13, t3_2, v20);
+            v24 = V::neg_mul_add(y_e234, t3_2, v24);
+            v145 = V::neg_mul_add(y_e4, t3_2, v145);
+            v32 = V::neg_mul_add(y_e3, t3_2, v32);
+            v36 = V::neg_mul_add(y_e124, t3_2, v36);
+            v85 = V::neg_mul_add(y_e123, t3_2, v85);
+            v44 = V::neg_mul_add(y_e1, t3_2, v44);
+            v48 = V::mul_add(y_e24, t3_2, v48);
+            v52 = V::mul_add(y_e23, t3_2, v52);
+            v56 = V::mul_add(y_1, t3_2, v56);
+            v60 = V::mul_add(y_e12, t3_2, v60);
+            v64 = V::mul_add(y_e2, t3_2, v64);
+            let t3_1 = V::load(t3.at(1usize, c));
+            v4 = V::mul_add(y_e234, t3_1, v4);
+            v69 = V::neg_mul_add(y_e1234, t3_1, v69);
+            v12 = V::neg_mul_add(y_e34, t3_1, v12);
+            v139 = V::neg_mul_add(y_e24, t3_1, v139);
+            v20 = V::neg_mul_add(y_e23, t3_1, v20);
+            v24 = V::neg_mul_add(y_e134, t3_1, v24);
+            v145 = V::neg_mul_add(y_e124, t3_1, v145);
+            v32 = V::neg_mul_add(y_e123, t3_1, v32);
+            v36 = V::neg_mul_add(y_e4, t3_1, v36);
+            v85 = V::neg_mul_add(y_e3, t3_1, v85);
+            v44 = V::neg_mul_add(y_e2, t3_1, v44);
+            v48 = V::mul_add(y_e14, t3_1, v48);
+            v52 = V::mul_add(y_e13, t3_1, v52);
+            v56 = V::mul_add(y_e12, t3_1, v56);
+            v60 = V::mul_add(y_1, t3_1, v60);
+            v64 = V::mul_add(y_e1, t3_1, v64);
             let t3_0 = V::load(t3.at(0usize, c));
-            // out0[0] = t2_0 + y_e1234*t3_15 + y_e234*t3_14 + y_e134*t3_13 + y_e124*t3_12 + y_e123*t3_11 + y_e34*t3_10 + y_e24*t3_9 + y_e23*t3_8 + y_e14*t3_7 + y_e13*t3_6 + y_e12*t3_5 + y_e4*t3_4 + y_e3*t3_3 + y_e2*t3_2 + y_e1*t3_1 + y_1*t3_0
-            V::store(
-                {
-                    let mut s = V::load(t2.at(0usize, c));
-                    s = V::mul_add(y_e1234, t3_15, s);
-                    s = V::mul_add(y_e234, t3_14, s);
-                    s = V::mul_add(y_e134, t3_13, s);
-                    s = V::mul_add(y_e124, t3_12, s);
-                    s = V::mul_add(y_e123, t3_11, s);
-                    s = V::mul_add(y_e34, t3_10, s);
-                    s = V::mul_add(y_e24, t3_9, s);
-                    s = V::mul_add(y_e23, t3_8, s);
-                    s = V::mul_add(y_e14, t3_7, s);
-                    s = V::mul_add(y_e13, t3_6, s);
-                    s = V::mul_add(y_e12, t3_5, s);
-                    s = V::mul_add(y_e4, t3_4, s);
-                    s = V::mul_add(y_e3, t3_3, s);
-                    s = V::mul_add(y_e2, t3_2, s);
-                    s = V::mul_add(y_e1, t3_1, s);
-                    s = V::mul_add(y_1, t3_0, s);
-                    s
-                },
-                out0.at(0usize, c),
-            );
-            // out0[1] = t2_1 + y_e234*t3_15 + y_e1234*t3_14 + y_e34*t3_13 + y_e24*t3_12 + y_e23*t3_11 + y_e134*t3_10 + y_e124*t3_9 + y_e123*t3_8 + y_e4*t3_7 + y_e3*t3_6 + y_e2*t3_5 + y_e14*t3_4 + y_e13*t3_3 + y_e12*t3_2 + y_1*t3_1 + y_e1*t3_0
-            V::store(
-                {
-                    let mut s = V::load(t2.at(1usize, c));
-                    s = V::mul_add(y_e234, t3_15, s);
-                    s = V::mul_add(y_e1234, t3_14, s);
-                    s = V::mul_add(y_e34, t3_13, s);
-                    s = V::mul_add(y_e24, t3_12, s);
-                    s = V::mul_add(y_e23, t3_11, s);
-                    s = V::mul_add(y_e134, t3_10, s);
-                    s = V::mul_add(y_e124, t3_9, s);
-                    s = V::mul_add(y_e123, t3_8, s);
-                    s = V::mul_add(y_e4, t3_7, s);
-                    s = V::mul_add(y_e3, t3_6, s);
-                    s = V::mul_add(y_e2, t3_5, s);
-                    s = V::mul_add(y_e14, t3_4, s);
-                    s = V::mul_add(y_e13, t3_3, s);
-                    s = V::mul_add(y_e12, t3_2, s);
-                    s = V::mul_add(y_1, t3_1, s);
-                    s = V::mul_add(y_e1, t3_0, s);
-                    s
-                },
-                out0.at(1usize, c),
-            );
-            // out0[2] = t2_2 - y_e134*t3_15 + y_e34*t3_14 + y_e1234*t3_13 - y_e14*t3_12 - y_e13*t3_11 - y_e234*t3_10 + y_e4*t3_9 + y_e3*t3_8 + y_e124*t3_7 + y_e123*t3_6 - y_e1*t3_5 - y_e24*t3_4 - y_e23*t3_3 + y_1*t3_2 + y_e12*t3_1 - y_e2*t3_0
-            V::store(
-                {
-                    let mut s = V::load(t2.at(2usize, c));
-                    s = V::neg_mul_add(y_e134, t3_15, s);
-                    s = V::mul_add(y_e34, t3_14, s);
-                    s = V::mul_add(y_e1234, t3_13, s);
-                    s = V::neg_mul_add(y_e14, t3_12, s);
-                    s = V::neg_mul_add(y_e13, t3_11, s);
-                    s = V::neg_mul_add(y_e234, t3_10, s);
-                    s = V::mul_add(y_e4, t3_9, s);
-                    s = V::mul_add(y_e3, t3_8, s);
-                    s = V::mul_add(y_e124, t3_7, s);
-                    s = V::mul_add(y_e123, t3_6, s);
-                    s = V::neg_mul_add(y_e1, t3_5, s);
-                    s = V::neg_mul_add(y_e24, t3_4, s);
-                    s = V::neg_mul_add(y_e23, t3_3, s);
-                    s = V::mul_add(y_1, t3_2, s);
-                    s = V::mul_add(y_e12, t3_1, s);
-                    s = V::neg_mul_add(y_e2, t3_0, s);
-                    s
-                },
-                out0.at(2usize, c),
-            );
-            // out0[3] = t2_3 + y_e124*t3_15 - y_e24*t3_14 - y_e14*t3_13 - y_e1234*t3_12 + y_e12*t3_11 + y_e4*t3_10 + y_e234*t3_9 - y_e2*t3_8 + y_e134*t3_7 - y_e1*t3_6 - y_e123*t3_5 - y_e34*t3_4 + y_1*t3_3 + y_e23*t3_2 + y_e13*t3_1 - y_e3*t3_0
-            V::store(
-                {
-                    let mut s = V::load(t2.at(3usize, c));
-                    s = V::mul_add(y_e124, t3_15, s);
-                    s = V::neg_mul_add(y_e24, t3_14, s);
-                    s = V::neg_mul_add(y_e14, t3_13, s);
-                    s = V::neg_mul_add(y_e1234, t3_12, s);
-                    s = V::mul_add(y_e12, t3_11, s);
-                    s = V::mul_add(y_e4, t3_10, s);
-                    s = V::mul_add(y_e234, t3_9, s);
-                    s = V::neg_mul_add(y_e2, t3_8, s);
-                    s = V::mul_add(y_e134, t3_7, s);
-                    s = V::neg_mul_add(y_e1, t3_6, s);
-                    s = V::neg_mul_add(y_e123, t3_5, s);
-                    s = V::neg_mul_add(y_e34, t3_4, s);
-                    s = V::mul_add(y_1, t3_3, s);
-                    s = V::mul_add(y_e23, t3_2, s);
-                    s = V::mul_add(y_e13, t3_1, s);
-                    s = V::neg_mul_add(y_e3, t3_0, s);
-                    s
-                },
-                out0.at(3usize, c),
-            );
-            // out0[4] = t2_4 - y_e123*t3_15 + y_e23*t3_14 + y_e13*t3_13 + y_e12*t3_12 + y_e1234*t3_11 - y_e3*t3_10 - y_e2*t3_9 - y_e234*t3_8 - y_e1*t3_7 - y_e134*t3_6 - y_e124*t3_5 + y_1*t3_4 + y_e34*t3_3 + y_e24*t3_2 + y_e14*t3_1 - y_e4*t3_0
-            V::store(
-                {
-                    let mut s = V::load(t2.at(4usize, c));
-                    s = V::neg_mul_add(y_e123, t3_15, s);
-                    s = V::mul_add(y_e23, t3_14, s);
-                    s = V::mul_add(y_e13, t3_13, s);
-                    s = V::mul_add(y_e12, t3_12, s);
-                    s = V::mul_add(y_e1234, t3_11, s);
-                    s = V::neg_mul_add(y_e3, t3_10, s);
-                    s = V::neg_mul_add(y_e2, t3_9, s);
-                    s = V::neg_mul_add(y_e234, t3_8, s);
-                    s = V::neg_mul_add(y_e1, t3_7, s);
-                    s = V::neg_mul_add(y_e134, t3_6, s);
-                    s = V::neg_mul_add(y_e124, t3_5, s);
-                    s = V::mul_add(y_1, t3_4, s);
-                    s = V::mul_add(y_e34, t3_3, s);
-                    s = V::mul_add(y_e24, t3_2, s);
-                    s = V::mul_add(y_e14, t3_1, s);
-                    s = V::neg_mul_add(y_e4, t3_0, s);
-                    s
-                },
-                out0.at(4usize, c),
-            );
-            // out0[5] = y_e34*t3_15 - t2_5 - y_e134*t3_14 - y_e234*t3_13 + y_e4*t3_12 + y_e3*t3_11 + y_e1234*t3_10 - y_e14*t3_9 - y_e13*t3_8 - y_e24*t3_7 - y_e23*t3_6 + y_1*t3_5 + y_e124*t3_4 + y_e123*t3_3 - y_e1*t3_2 - y_e2*t3_1 + y_e12*t3_0
-            V::store(
-                {
-                    let mut s = V::mul_sub(y_e34, t3_15, V::load(t2.at(5usize, c)));
-                    s = V::neg_mul_add(y_e134, t3_14, s);
-                    s = V::neg_mul_add(y_e234, t3_13, s);
-                    s = V::mul_add(y_e4, t3_12, s);
-                    s = V::mul_add(y_e3, t3_11, s);
-                    s = V::mul_add(y_e1234, t3_10, s);
-                    s = V::neg_mul_add(y_e14, t3_9, s);
-                    s = V::neg_mul_add(y_e13, t3_8, s);
-                    s = V::neg_mul_add(y_e24, t3_7, s);
-                    s = V::neg_mul_add(y_e23, t3_6, s);
-                    s = V::mul_add(y_1, t3_5, s);
-                    s = V::mul_add(y_e124, t3_4, s);
-                    s = V::mul_add(y_e123, t3_3, s);
-                    s = V::neg_mul_add(y_e1, t3_2, s);
-                    s = V::neg_mul_add(y_e2, t3_1, s);
-                    s = V::mul_add(y_e12, t3_0, s);
-                    s
-                },
-                out0.at(5usize, c),
-            );
-            // out0[6] = y_e124*t3_14 - (t2_6 + y_e24*t3_15) + y_e4*t3_13 + y_e234*t3_12 - y_e2*t3_11 - y_e14*t3_10 - y_e1234*t3_9 + y_e12*t3_8 - y_e34*t3_7 + y_1*t3_6 + y_e23*t3_5 + y_e134*t3_4 - y_e1*t3_3 - y_e123*t3_2 - y_e3*t3_1 + y_e13*t3_0
-            V::store(
-                {
-                    let mut s = V::mul_sub(
-                        y_e124,
-                        t3_14,
-                        V::mul_add(y_e24, t3_15, V::load(t2.at(6usize, c))),
-                    );
-                    s = V::mul_add(y_e4, t3_13, s);
-                    s = V::mul_add(y_e234, t3_12, s);
-                    s = V::neg_mul_add(y_e2, t3_11, s);
-                    s = V::neg_mul_add(y_e14, t3_10, s);
-                    s = V::neg_mul_add(y_e1234, t3_9, s);
-                    s = V::mul_add(y_e12, t3_8, s);
-                    s = V::neg_mul_add(y_e34, t3_7, s);
-                    s = V::mul_add(y_1, t3_6, s);
-                    s = V::mul_add(y_e23, t3_5, s);
-                    s = V::mul_add(y_e134, t3_4, s);
-                    s = V::neg_mul_add(y_e1, t3_3, s);
-                    s = V::neg_mul_add(y_e123, t3_2, s);
-                    s = V::neg_mul_add(y_e3, t3_1, s);
-                    s = V::mul_add(y_e13, t3_0, s);
-                    s
-                },
-                out0.at(6usize, c),
-            );
-            // out0[7] = y_e23*t3_15 - t2_7 - y_e123*t3_14 - y_e3*t3_13 - y_e2*t3_12 - y_e234*t3_11 + y_e13*t3_10 + y_e12*t3_9 + y_e1234*t3_8 + y_1*t3_7 + y_e34*t3_6 + y_e24*t3_5 - y_e1*t3_4 - y_e134*t3_3 - y_e124*t3_2 - y_e4*t3_1 + y_e14*t3_0
-            V::store(
-                {
-                    let mut s = V::mul_sub(y_e23, t3_15, V::load(t2.at(7usize, c)));
-                    s = V::neg_mul_add(y_e123, t3_14, s);
-                    s = V::neg_mul_add(y_e3, t3_13, s);
-                    s = V::neg_mul_add(y_e2, t3_12, s);
-                    s = V::neg_mul_add(y_e234, t3_11, s);
-                    s = V::mul_add(y_e13, t3_10, s);
-                    s = V::mul_add(y_e12, t3_9, s);
-                    s = V::mul_add(y_e1234, t3_8, s);
-                    s = V::mul_add(y_1, t3_7, s);
-                    s = V::mul_add(y_e34, t3_6, s);
-                    s = V::mul_add(y_e24, t3_5, s);
-                    s = V::neg_mul_add(y_e1, t3_4, s);
-                    s = V::neg_mul_add(y_e134, t3_3, s);
-                    s = V::neg_mul_add(y_e124, t3_2, s);
-                    s = V::neg_mul_add(y_e4, t3_1, s);
-                    s = V::mul_add(y_e14, t3_0, s);
-                    s
-                },
-                out0.at(7usize, c),
-            );
-            // out0[8] = y_e14*t3_15 - t2_8 + y_e4*t3_14 + y_e124*t3_13 - y_e134*t3_12 + y_e1*t3_11 + y_e24*t3_10 - y_e34*t3_9 + y_1*t3_8 - y_e1234*t3_7 + y_e12*t3_6 - y_e13*t3_5 - y_e234*t3_4 + y_e2*t3_3 - y_e3*t3_2 - y_e123*t3_1 - y_e23*t3_0
-            V::store(
-                {
-                    let mut s = V::mul_sub(y_e14, t3_15, V::load(t2.at(8usize, c)));
-                    s = V::mul_add(y_e4, t3_14, s);
-                    s = V::mul_add(y_e124, t3_13, s);
-                    s = V::neg_mul_add(y_e134, t3_12, s);
-                    s = V::mul_add(y_e1, t3_11, s);
-                    s = V::mul_add(y_e24, t3_10, s);
-                    s = V::neg_mul_add(y_e34, t3_9, s);
-                    s = V::mul_add(y_1, t3_8, s);
-                    s = V::neg_mul_add(y_e1234, t3_7, s);
-                    s = V::mul_add(y_e12, t3_6, s);
-                    s = V::neg_mul_add(y_e13, t3_5, s);
-                    s = V::neg_mul_add(y_e234, t3_4, s);
-                    s = V::mul_add(y_e2, t3_3, s);
-                    s = V::neg_mul_add(y_e3, t3_2, s);
-                    s = V::neg_mul_add(y_e123, t3_1, s);
-                    s = V::neg_mul_add(y_e23, t3_0, s);
-                    s
-                },
-                out0.at(8usize, c),
-            );
-            // out0[9] = y_e1*t3_12 - (t2_9 + y_e13*t3_15 + y_e3*t3_14 + y_e123*t3_13) + y_e134*t3_11 - y_e23*t3_10 + y_1*t3_9 + y_e34*t3_8 + y_e12*t3_7 + y_e1234*t3_6 - y_e14*t3_5 + y_e2*t3_4 + y_e234*t3_3 - y_e4*t3_2 - y_e124*t3_1 - y_e24*t3_0
-            V::store(
-                {
-                    let mut s = V::mul_sub(
-                        y_e1,
-                        t3_12,
-                        {
-                            let mut s = V::load(t2.at(9usize, c));
-                            s = V::mul_add(y_e13, t3_15, s);
-                            s = V::mul_add(y_e3, t3_14, s);
-                            s = V::mul_add(y_e123, t3_13, s);
-                            s
-                        },
-                    );
-                    s = V::mul_add(y_e134, t3_11, s);
-                    s = V::neg_mul_add(y_e23, t3_10, s);
-                    s = V::mul_add(y_1, t3_9, s);
-                    s = V::mul_add(y_e34, t3_8, s);
-                    s = V::mul_add(y_e12, t3_7, s);
-                    s = V::mul_add(y_e1234, t3_6, s);
-                    s = V::neg_mul_add(y_e14, t3_5, s);
-                    s = V::mul_add(y_e2, t3_4, s);
-                    s = V::mul_add(y_e234, t3_3, s);
-                    s = V::neg_mul_add(y_e4, t3_2, s);
-                    s = V::neg_mul_add(y_e124, t3_1, s);
-                    s = V::neg_mul_add(y_e24, t3_0, s);
-                    s
-                },
-                out0.at(9usize, c),
-            );
-            // out0[10] = y_e12*t3_15 - t2_10 + y_e2*t3_14 + y_e1*t3_13 + y_e123*t3_12 - y_e124*t3_11 + y_1*t3_10 + y_e23*t3_9 - y_e24*t3_8 + y_e13*t3_7 - y_e14*t3_6 - y_e1234*t3_5 + y_e3*t3_4 - y_e4*t3_3 - y_e234*t3_2 - y_e134*t3_1 - y_e34*t3_0
-            V::store(
-                {
-                    let mut s = V::mul_sub(y_e12, t3_15, V::load(t2.at(10usize, c)));
-                    s = V::mul_add(y_e2, t3_14, s);
-                    s = V::mul_add(y_e1, t3_13, s);
-                    s = V::mul_add(y_e123, t3_12, s);
-                    s = V::neg_mul_add(y_e124, t3_11, s);
-                    s = V::mul_add(y_1, t3_10, s);
-                    s = V::mul_add(y_e23, t3_9, s);
-                    s = V::neg_mul_add(y_e24, t3_8, s);
-                    s = V::mul_add(y_e13, t3_7, s);
-                    s = V::neg_mul_add(y_e14, t3_6, s);
-                    s = V::neg_mul_add(y_e1234, t3_5, s);
-                    s = V::mul_add(y_e3, t3_4, s);
-                    s = V::neg_mul_add(y_e4, t3_3, s);
-                    s = V::neg_mul_add(y_e234, t3_2, s);
-                    s = V::neg_mul_add(y_e134, t3_1, s);
-                    s = V::neg_mul_add(y_e34, t3_0, s);
-                    s
-                },
-                out0.at(10usize, c),
-            );
-            // out0[11] = y_e4*t3_15 - t2_11 + y_e14*t3_14 + y_e24*t3_13 - y_e34*t3_12 + y_1*t3_11 + y_e124*t3_10 - y_e134*t3_9 + y_e1*t3_8 - y_e234*t3_7 + y_e2*t3_6 - y_e3*t3_5 - y_e1234*t3_4 + y_e12*t3_3 - y_e13*t3_2 - y_e23*t3_1 - y_e123*t3_0
-            V::store(
-                {
-                    let mut s = V::mul_sub(y_e4, t3_15, V::load(t2.at(11usize, c)));
-                    s = V::mul_add(y_e14, t3_14, s);
-                    s = V::mul_add(y_e24, t3_13, s);
-                    s = V::neg_mul_add(y_e34, t3_12, s);
-                    s = V::mul_add(y_1, t3_11, s);
-                    s = V::mul_add(y_e124, t3_10, s);
-                    s = V::neg_mul_add(y_e134, t3_9, s);
-                    s = V::mul_add(y_e1, t3_8, s);
-                    s = V::neg_mul_add(y_e234, t3_7, s);
-                    s = V::mul_add(y_e2, t3_6, s);
-                    s = V::neg_mul_add(y_e3, t3_5, s);
-                    s = V::neg_mul_add(y_e1234, t3_4, s);
-                    s = V::mul_add(y_e12, t3_3, s);
-                    s = V::neg_mul_add(y_e13, t3_2, s);
-                    s = V::neg_mul_add(y_e23, t3_1, s);
-                    s = V::neg_mul_add(y_e123, t3_0, s);
-                    s
-                },
-                out0.at(11usize, c),
-            );
-            // out0[12] = y_1*t3_12 - (t2_12 + y_e3*t3_15 + y_e13*t3_14 + y_e23*t3_13) + y_e34*t3_11 - y_e123*t3_10 + y_e1*t3_9 + y_e134*t3_8 + y_e2*t3_7 + y_e234*t3_6 - y_e4*t3_5 + y_e12*t3_4 + y_e1234*t3_3 - y_e14*t3_2 - y_e24*t3_1 - y_e124*t3_0
-            V::store(
-                {
-                    let mut s = V::mul_sub(
-                        y_1,
-                        t3_12,
-                        {
-                            let mut s = V::load(t2.at(12usize, c));
-                            s = V::mul_add(y_e3, t3_15, s);
-                            s = V::mul_add(y_e13, t3_14, s);
-                            s = V::mul_add(y_e23, t3_13, s);
-                            s
-                        },
-                    );
-                    s = V::mul_add(y_e34, t3_11, s);
-                    s = V::neg_mul_add(y_e123, t3_10, s);
-                    s = V::mul_add(y_e1, t3_9, s);
-                    s = V::mul_add(y_e134, t3_8, s);
-                    s = V::mul_add(y_e2, t3_7, s);
-                    s = V::mul_add(y_e234, t3_6, s);
-                    s = V::neg_mul_add(y_e4, t3_5, s);
-                    s = V::mul_add(y_e12, t3_4, s);
-                    s = V::mul_add(y_e1234, t3_3, s);
-                    s = V::neg_mul_add(y_e14, t3_2, s);
-                    s = V::neg_mul_add(y_e24, t3_1, s);
-                    s = V::neg_mul_add(y_e124, t3_0, s);
-                    s
-                },
-                out0.at(12usize, c),
-            );
-            // out0[13] = y_e2*t3_15 - t2_13 + y_e12*t3_14 + y_1*t3_13 + y_e23*t3_12 - y_e24*t3_11 + y_e1*t3_10 + y_e123*t3_9 - y_e124*t3_8 + y_e3*t3_7 - y_e4*t3_6 - y_e234*t3_5 + y_e13*t3_4 - y_e14*t3_3 - y_e1234*t3_2 - y_e34*t3_1 - y_e134*t3_0
-            V::store(
-                {
-                    let mut s = V::mul_sub(y_e2, t3_15, V::load(t2.at(13usize, c)));
-                    s = V::mul_add(y_e12, t3_14, s);
-                    s = V::mul_add(y_1, t3_13, s);
-                    s = V::mul_add(y_e23, t3_12, s);
-                    s = V::neg_mul_add(y_e24, t3_11, s);
-                    s = V::mul_add(y_e1, t3_10, s);
-                    s = V::mul_add(y_e123, t3_9, s);
-                    s = V::neg_mul_add(y_e124, t3_8, s);
-                    s = V::mul_add(y_e3, t3_7, s);
-                    s = V::neg_mul_add(y_e4, t3_6, s);
-                    s = V::neg_mul_add(y_e234, t3_5, s);
-                    s = V::mul_add(y_e13, t3_4, s);
-                    s = V::neg_mul_add(y_e14, t3_3, s);
-                    s = V::neg_mul_add(y_e1234, t3_2, s);
-                    s = V::neg_mul_add(y_e34, t3_1, s);
-                    s = V::neg_mul_add(y_e134, t3_0, s);
-                    s
-                },
-                out0.at(13usize, c),
-            );
-            // out0[14] = y_1*t3_14 - (t2_14 + y_e1*t3_15) + y_e12*t3_13 - y_e13*t3_12 + y_e14*t3_11 - y_e2*t3_10 + y_e3*t3_9 - y_e4*t3_8 + y_e123*t3_7 - y_e124*t3_6 + y_e134*t3_5 - y_e23*t3_4 + y_e24*t3_3 - y_e34*t3_2 - y_e1234*t3_1 + y_e234*t3_0
-            V::store(
-                {
-                    let mut s = V::mul_sub(
-                        y_1,
-                        t3_14,
-                        V::mul_add(y_e1, t3_15, V::load(t2.at(14usize, c))),
-                    );
-                    s = V::mul_add(y_e12, t3_13, s);
-                    s = V::neg_mul_add(y_e13, t3_12, s);
-                    s = V::mul_add(y_e14, t3_11, s);
-                    s = V::neg_mul_add(y_e2, t3_10, s);
-                    s = V::mul_add(y_e3, t3_9, s);
-                    s = V::neg_mul_add(y_e4, t3_8, s);
-                    s = V::mul_add(y_e123, t3_7, s);
-                    s = V::neg_mul_add(y_e124, t3_6, s);
-                    s = V::mul_add(y_e134, t3_5, s);
-                    s = V::neg_mul_add(y_e23, t3_4, s);
-                    s = V::mul_add(y_e24, t3_3, s);
-                    s = V::neg_mul_add(y_e34, t3_2, s);
-                    s = V::neg_mul_add(y_e1234, t3_1, s);
-                    s = V::mul_add(y_e234, t3_0, s);
-                    s
-                },
-                out0.at(14usize, c),
-            );
+            v4 = V::neg_mul_add(y_e1234, t3_0, v4);
             // out0[15] = t2_15 + y_1*t3_15 - y_e1*t3_14 - y_e2*t3_13 + y_e3*t3_12 - y_e4*t3_11 + y_e12*t3_10 - y_e13*t3_9 + y_e14*t3_8 - y_e23*t3_7 + y_e24*t3_6 - y_e34*t3_5 + y_e123*t3_4 - y_e124*t3_3 + y_e134*t3_2 + y_e234*t3_1 - y_e1234*t3_0
-            V::store(
-                {
-                    let mut s = V::load(t2.at(15usize, c));
-                    s = V::mul_add(y_1, t3_15, s);
-                    s = V::neg_mul_add(y_e1, t3_14, s);
-                    s = V::neg_mul_add(y_e2, t3_13, s);
-                    s = V::mul_add(y_e3, t3_12, s);
-                    s = V::neg_mul_add(y_e4, t3_11, s);
-                    s = V::mul_add(y_e12, t3_10, s);
-                    s = V::neg_mul_add(y_e13, t3_9, s);
-                    s = V::mul_add(y_e14, t3_8, s);
-                    s = V::neg_mul_add(y_e23, t3_7, s);
-                    s = V::mul_add(y_e24, t3_6, s);
-                    s = V::neg_mul_add(y_e34, t3_5, s);
-                    s = V::mul_add(y_e123, t3_4, s);
-                    s = V::neg_mul_add(y_e124, t3_3, s);
-                    s = V::mul_add(y_e134, t3_2, s);
-                    s = V::mul_add(y_e234, t3_1, s);
-                    s = V::neg_mul_add(y_e1234, t3_0, s);
-                    s
-                },
-                out0.at(15usize, c),
-            );
+            V::store(v4, out0.at(15usize, c));
+            v69 = V::mul_add(y_e234, t3_0, v69);
+            // out0[14] = y_1*t3_14 - (t2_14 + y_e1*t3_15) + y_e12*t3_13 - y_e13*t3_12 + y_e14*t3_11 - y_e2*t3_10 + y_e3*t3_9 - y_e4*t3_8 + y_e123*t3_7 - y_e124*t3_6 + y_e134*t3_5 - y_e23*t3_4 + y_e24*t3_3 - y_e34*t3_2 - y_e1234*t3_1 + y_e234*t3_0
+            V::store(v69, out0.at(14usize, c));
+            v12 = V::neg_mul_add(y_e134, t3_0, v12);
+            // out0[13] = y_e2*t3_15 - t2_13 + y_e12*t3_14 + y_1*t3_13 + y_e23*t3_12 - y_e24*t3_11 + y_e1*t3_10 + y_e123*t3_9 - y_e124*t3_8 + y_e3*t3_7 - y_e4*t3_6 - y_e234*t3_5 + y_e13*t3_4 - y_e14*t3_3 - y_e1234*t3_2 - y_e34*t3_1 - y_e134*t3_0
+            V::store(v12, out0.at(13usize, c));
+            v139 = V::neg_mul_add(y_e124, t3_0, v139);
+            // out0[12] = y_1*t3_12 - (t2_12 + y_e3*t3_15 + y_e13*t3_14 + y_e23*t3_13) + y_e34*t3_11 - y_e123*t3_10 + y_e1*t3_9 + y_e134*t3_8 + y_e2*t3_7 + y_e234*t3_6 - y_e4*t3_5 + y_e12*t3_4 + y_e1234*t3_3 - y_e14*t3_2 - y_e24*t3_1 - y_e124*t3_0
+            V::store(v139, out0.at(12usize, c));
+            v20 = V::neg_mul_add(y_e123, t3_0, v20);
+            // out0[11] = y_e4*t3_15 - t2_11 + y_e14*t3_14 + y_e24*t3_13 - y_e34*t3_12 + y_1*t3_11 + y_e124*t3_10 - y_e134*t3_9 + y_e1*t3_8 - y_e234*t3_7 + y_e2*t3_6 - y_e3*t3_5 - y_e1234*t3_4 + y_e12*t3_3 - y_e13*t3_2 - y_e23*t3_1 - y_e123*t3_0
+            V::store(v20, out0.at(11usize, c));
+            v24 = V::neg_mul_add(y_e34, t3_0, v24);
+            // out0[10] = y_e12*t3_15 - t2_10 + y_e2*t3_14 + y_e1*t3_13 + y_e123*t3_12 - y_e124*t3_11 + y_1*t3_10 + y_e23*t3_9 - y_e24*t3_8 + y_e13*t3_7 - y_e14*t3_6 - y_e1234*t3_5 + y_e3*t3_4 - y_e4*t3_3 - y_e234*t3_2 - y_e134*t3_1 - y_e34*t3_0
+            V::store(v24, out0.at(10usize, c));
+            v145 = V::neg_mul_add(y_e24, t3_0, v145);
+            // out0[9] = y_e1*t3_12 - (t2_9 + y_e13*t3_15 + y_e3*t3_14 + y_e123*t3_13) + y_e134*t3_11 - y_e23*t3_10 + y_1*t3_9 + y_e34*t3_8 + y_e12*t3_7 + y_e1234*t3_6 - y_e14*t3_5 + y_e2*t3_4 + y_e234*t3_3 - y_e4*t3_2 - y_e124*t3_1 - y_e24*t3_0
+            V::store(v145, out0.at(9usize, c));
+            v32 = V::neg_mul_add(y_e23, t3_0, v32);
+            // out0[8] = y_e14*t3_15 - t2_8 + y_e4*t3_14 + y_e124*t3_13 - y_e134*t3_12 + y_e1*t3_11 + y_e24*t3_10 - y_e34*t3_9 + y_1*t3_8 - y_e1234*t3_7 + y_e12*t3_6 - y_e13*t3_5 - y_e234*t3_4 + y_e2*t3_3 - y_e3*t3_2 - y_e123*t3_1 - y_e23*t3_0
+            V::store(v32, out0.at(8usize, c));
+            v36 = V::mul_add(y_e14, t3_0, v36);
+            // out0[7] = y_e23*t3_15 - t2_7 - y_e123*t3_14 - y_e3*t3_13 - y_e2*t3_12 - y_e234*t3_11 + y_e13*t3_10 + y_e12*t3_9 + y_e1234*t3_8 + y_1*t3_7 + y_e34*t3_6 + y_e24*t3_5 - y_e1*t3_4 - y_e134*t3_3 - y_e124*t3_2 - y_e4*t3_1 + y_e14*t3_0
+            V::store(v36, out0.at(7usize, c));
+            v85 = V::mul_add(y_e13, t3_0, v85);
+            // out0[6] = y_e124*t3_14 - (t2_6 + y_e24*t3_15) + y_e4*t3_13 + y_e234*t3_12 - y_e2*t3_11 - y_e14*t3_10 - y_e1234*t3_9 + y_e12*t3_8 - y_e34*t3_7 + y_1*t3_6 + y_e23*t3_5 + y_e134*t3_4 - y_e1*t3_3 - y_e123*t3_2 - y_e3*t3_1 + y_e13*t3_0
+            V::store(v85, out0.at(6usize, c));
+            v44 = V::mul_add(y_e12, t3_0, v44);
+            // out0[5] = y_e34*t3_15 - t2_5 - y_e134*t3_14 - y_e234*t3_13 + y_e4*t3_12 + y_e3*t3_11 + y_e1234*t3_10 - y_e14*t3_9 - y_e13*t3_8 - y_e24*t3_7 - y_e23*t3_6 + y_1*t3_5 + y_e124*t3_4 + y_e123*t3_3 - y_e1*t3_2 - y_e2*t3_1 + y_e12*t3_0
+            V::store(v44, out0.at(5usize, c));
+            v48 = V::neg_mul_add(y_e4, t3_0, v48);
+            // out0[4] = t2_4 - y_e123*t3_15 + y_e23*t3_14 + y_e13*t3_13 + y_e12*t3_12 + y_e1234*t3_11 - y_e3*t3_10 - y_e2*t3_9 - y_e234*t3_8 - y_e1*t3_7 - y_e134*t3_6 - y_e124*t3_5 + y_1*t3_4 + y_e34*t3_3 + y_e24*t3_2 + y_e14*t3_1 - y_e4*t3_0
+            V::store(v48, out0.at(4usize, c));
+            v52 = V::neg_mul_add(y_e3, t3_0, v52);
+            // out0[3] = t2_3 + y_e124*t3_15 - y_e24*t3_14 - y_e14*t3_13 - y_e1234*t3_12 + y_e12*t3_11 + y_e4*t3_10 + y_e234*t3_9 - y_e2*t3_8 + y_e134*t3_7 - y_e1*t3_6 - y_e123*t3_5 - y_e34*t3_4 + y_1*t3_3 + y_e23*t3_2 + y_e13*t3_1 - y_e3*t3_0
+            V::store(v52, out0.at(3usize, c));
+            v56 = V::neg_mul_add(y_e2, t3_0, v56);
+            // out0[2] = t2_2 - y_e134*t3_15 + y_e34*t3_14 + y_e1234*t3_13 - y_e14*t3_12 - y_e13*t3_11 - y_e234*t3_10 + y_e4*t3_9 + y_e3*t3_8 + y_e124*t3_7 + y_e123*t3_6 - y_e1*t3_5 - y_e24*t3_4 - y_e23*t3_3 + y_1*t3_2 + y_e12*t3_1 - y_e2*t3_0
+            V::store(v56, out0.at(2usize, c));
+            v60 = V::mul_add(y_e1, t3_0, v60);
+            // out0[1] = t2_1 + y_e234*t3_15 + y_e1234*t3_14 + y_e34*t3_13 + y_e24*t3_12 + y_e23*t3_11 + y_e134*t3_10 + y_e124*t3_9 + y_e123*t3_8 + y_e4*t3_7 + y_e3*t3_6 + y_e2*t3_5 + y_e14*t3_4 + y_e13*t3_3 + y_e12*t3_2 + y_1*t3_1 + y_e1*t3_0
+            V::store(v60, out0.at(1usize, c));
+            v64 = V::mul_add(y_1, t3_0, v64);
+            // out0[0] = t2_0 + y_e1234*t3_15 + y_e234*t3_14 + y_e134*t3_13 + y_e124*t3_12 + y_e123*t3_11 + y_e34*t3_10 + y_e24*t3_9 + y_e23*t3_8 + y_e14*t3_7 + y_e13*t3_6 + y_e12*t3_5 + y_e4*t3_4 + y_e3*t3_3 + y_e2*t3_2 + y_e1*t3_1 + y_1*t3_0
+            V::store(v64, out0.at(0usize, c));
         }
     }
 }
@@ -585,7 +489,7 @@ pub(super) static SANDWICH_PROGRAM_0: Program = Program {
             },
             StageCall {
                 stage: &super::sandwich::SANDWICH_1,
-                inputs: &[Slot::Cut(2usize), Slot::External(1usize), Slot::Cut(3usize)],
+                inputs: &[Slot::External(1usize), Slot::Cut(3usize), Slot::Cut(2usize)],
                 outputs: &[Slot::External(0usize)],
                 params: &[],
                 param_grads: &[],
@@ -617,106 +521,68 @@ unsafe fn sandwich_2<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let out0 = args.outputs[0];
         for group in 0..args.groups {
             let c = group * V::LANES;
+            x.prefetch::<8usize>(c);
+            y.prefetch::<4usize>(c);
             let x_1 = V::load(x.at(0usize, c));
             let y_e1 = V::load(y.at(0usize, c));
+            let mut v2 = V::mul(x_1, y_e1);
             let x_e12 = V::load(x.at(1usize, c));
             let y_e2 = V::load(y.at(1usize, c));
             let x_e13 = V::load(x.at(2usize, c));
             let y_e3 = V::load(y.at(2usize, c));
             let x_e14 = V::load(x.at(3usize, c));
             let y_e4 = V::load(y.at(3usize, c));
+            v2 = V::neg_mul_add(x_e12, y_e2, v2);
+            v2 = V::neg_mul_add(x_e13, y_e3, v2);
+            v2 = V::neg_mul_add(x_e14, y_e4, v2);
+            // out0[0] = x_1*y_e1 - x_e12*y_e2 - x_e13*y_e3 - x_e14*y_e4
+            V::store(v2, out0.at(0usize, c));
+            let mut v15 = V::mul(x_1, y_e2);
             let x_e23 = V::load(x.at(4usize, c));
             let x_e24 = V::load(x.at(5usize, c));
-            let x_e34 = V::load(x.at(6usize, c));
-            let x_e1234 = V::load(x.at(7usize, c));
-            // out0[0] = x_1*y_e1 - x_e12*y_e2 - x_e13*y_e3 - x_e14*y_e4
-            V::store(
-                {
-                    let mut s = V::mul(x_1, y_e1);
-                    s = V::neg_mul_add(x_e12, y_e2, s);
-                    s = V::neg_mul_add(x_e13, y_e3, s);
-                    s = V::neg_mul_add(x_e14, y_e4, s);
-                    s
-                },
-                out0.at(0usize, c),
-            );
+            v15 = V::neg_mul_add(x_e12, y_e1, v15);
+            v15 = V::neg_mul_add(x_e23, y_e3, v15);
+            v15 = V::neg_mul_add(x_e24, y_e4, v15);
             // out0[1] = x_1*y_e2 - x_e12*y_e1 - x_e23*y_e3 - x_e24*y_e4
-            V::store(
-                {
-                    let mut s = V::mul(x_1, y_e2);
-                    s = V::neg_mul_add(x_e12, y_e1, s);
-                    s = V::neg_mul_add(x_e23, y_e3, s);
-                    s = V::neg_mul_add(x_e24, y_e4, s);
-                    s
-                },
-                out0.at(1usize, c),
-            );
+            V::store(v15, out0.at(1usize, c));
+            let mut v24 = V::mul(x_1, y_e3);
+            let x_e34 = V::load(x.at(6usize, c));
+            v24 = V::neg_mul_add(x_e13, y_e1, v24);
+            v24 = V::mul_add(x_e23, y_e2, v24);
+            v24 = V::neg_mul_add(x_e34, y_e4, v24);
             // out0[2] = x_e23*y_e2 + x_1*y_e3 - x_e13*y_e1 - x_e34*y_e4
-            V::store(
-                {
-                    let mut s = V::mul(x_1, y_e3);
-                    s = V::neg_mul_add(x_e13, y_e1, s);
-                    s = V::mul_add(x_e23, y_e2, s);
-                    s = V::neg_mul_add(x_e34, y_e4, s);
-                    s
-                },
-                out0.at(2usize, c),
-            );
+            V::store(v24, out0.at(2usize, c));
+            let mut v32 = V::mul(x_1, y_e4);
+            v32 = V::neg_mul_add(x_e14, y_e1, v32);
+            v32 = V::mul_add(x_e24, y_e2, v32);
+            v32 = V::mul_add(x_e34, y_e3, v32);
             // out0[3] = x_e34*y_e3 + x_e24*y_e2 + x_1*y_e4 - x_e14*y_e1
-            V::store(
-                {
-                    let mut s = V::mul(x_1, y_e4);
-                    s = V::neg_mul_add(x_e14, y_e1, s);
-                    s = V::mul_add(x_e24, y_e2, s);
-                    s = V::mul_add(x_e34, y_e3, s);
-                    s
-                },
-                out0.at(3usize, c),
-            );
+            V::store(v32, out0.at(3usize, c));
+            let mut v39 = V::mul(x_e12, y_e3);
+            let x_e1234 = V::load(x.at(7usize, c));
+            v39 = V::neg_mul_add(x_e13, y_e2, v39);
+            v39 = V::mul_add(x_e23, y_e1, v39);
+            v39 = V::neg_mul_add(x_e1234, y_e4, v39);
             // out0[4] = x_e23*y_e1 + x_e12*y_e3 - x_e13*y_e2 - x_e1234*y_e4
-            V::store(
-                {
-                    let mut s = V::mul(x_e12, y_e3);
-                    s = V::neg_mul_add(x_e13, y_e2, s);
-                    s = V::mul_add(x_e23, y_e1, s);
-                    s = V::neg_mul_add(x_e1234, y_e4, s);
-                    s
-                },
-                out0.at(4usize, c),
-            );
+            V::store(v39, out0.at(4usize, c));
+            let mut v47 = V::mul(x_e12, y_e4);
+            v47 = V::neg_mul_add(x_e14, y_e2, v47);
+            v47 = V::mul_add(x_e24, y_e1, v47);
+            v47 = V::mul_add(x_e1234, y_e3, v47);
             // out0[5] = x_e1234*y_e3 + x_e24*y_e1 + x_e12*y_e4 - x_e14*y_e2
-            V::store(
-                {
-                    let mut s = V::mul(x_e12, y_e4);
-                    s = V::neg_mul_add(x_e14, y_e2, s);
-                    s = V::mul_add(x_e24, y_e1, s);
-                    s = V::mul_add(x_e1234, y_e3, s);
-                    s
-                },
-                out0.at(5usize, c),
-            );
+            V::store(v47, out0.at(5usize, c));
+            let mut v54 = V::mul(x_e13, y_e4);
+            v54 = V::neg_mul_add(x_e14, y_e3, v54);
+            v54 = V::mul_add(x_e34, y_e1, v54);
+            v54 = V::neg_mul_add(x_e1234, y_e2, v54);
             // out0[6] = x_e34*y_e1 + x_e13*y_e4 - x_e14*y_e3 - x_e1234*y_e2
-            V::store(
-                {
-                    let mut s = V::mul(x_e13, y_e4);
-                    s = V::neg_mul_add(x_e14, y_e3, s);
-                    s = V::mul_add(x_e34, y_e1, s);
-                    s = V::neg_mul_add(x_e1234, y_e2, s);
-                    s
-                },
-                out0.at(6usize, c),
-            );
+            V::store(v54, out0.at(6usize, c));
+            let mut v61 = V::mul(x_e23, y_e4);
+            v61 = V::neg_mul_add(x_e24, y_e3, v61);
+            v61 = V::mul_add(x_e34, y_e2, v61);
+            v61 = V::neg_mul_add(x_e1234, y_e1, v61);
             // out0[7] = x_e34*y_e2 + x_e23*y_e4 - x_e24*y_e3 - x_e1234*y_e1
-            V::store(
-                {
-                    let mut s = V::mul(x_e23, y_e4);
-                    s = V::neg_mul_add(x_e24, y_e3, s);
-                    s = V::mul_add(x_e34, y_e2, s);
-                    s = V::neg_mul_add(x_e1234, y_e1, s);
-                    s
-                },
-                out0.at(7usize, c),
-            );
+            V::store(v61, out0.at(7usize, c));
         }
     }
 }
@@ -732,8 +598,7 @@ unsafe fn sandwich_3<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let out0 = args.outputs[0];
         for group in 0..args.groups {
             let c = group * V::LANES;
-            // out0[0] = x_1
-            V::store(V::load(x.at(0usize, c)), out0.at(0usize, c));
+            x.prefetch::<8usize>(c);
             // out0[1] = -x_e12
             V::store(V::neg(V::load(x.at(1usize, c))), out0.at(1usize, c));
             // out0[2] = -x_e13
@@ -746,6 +611,8 @@ unsafe fn sandwich_3<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             V::store(V::neg(V::load(x.at(5usize, c))), out0.at(5usize, c));
             // out0[6] = -x_e34
             V::store(V::neg(V::load(x.at(6usize, c))), out0.at(6usize, c));
+            // out0[0] = x_1
+            V::store(V::load(x.at(0usize, c)), out0.at(0usize, c));
             // out0[7] = x_e1234
             V::store(V::load(x.at(7usize, c)), out0.at(7usize, c));
         }
@@ -764,14 +631,17 @@ unsafe fn sandwich_4<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let out0 = args.outputs[0];
         for group in 0..args.groups {
             let c = group * V::LANES;
-            let t0_3 = V::load(t0.at(3usize, c));
-            let t1_3 = V::load(t1.at(3usize, c));
-            let t0_2 = V::load(t0.at(2usize, c));
-            let t1_2 = V::load(t1.at(2usize, c));
+            t0.prefetch::<8usize>(c);
+            t1.prefetch::<8usize>(c);
             let t0_0 = V::load(t0.at(0usize, c));
             let t1_0 = V::load(t1.at(0usize, c));
+            let mut v2 = V::mul(t0_0, t1_0);
             let t0_1 = V::load(t0.at(1usize, c));
             let t1_1 = V::load(t1.at(1usize, c));
+            let t0_2 = V::load(t0.at(2usize, c));
+            let t1_2 = V::load(t1.at(2usize, c));
+            let t0_3 = V::load(t0.at(3usize, c));
+            let t1_3 = V::load(t1.at(3usize, c));
             let t0_4 = V::load(t0.at(4usize, c));
             let t1_4 = V::load(t1.at(4usize, c));
             let t0_5 = V::load(t0.at(5usize, c));
@@ -780,126 +650,85 @@ unsafe fn sandwich_4<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             let t1_6 = V::load(t1.at(6usize, c));
             let t0_7 = V::load(t0.at(7usize, c));
             let t1_7 = V::load(t1.at(7usize, c));
+            v2 = V::mul_add(t0_1, t1_1, v2);
+            v2 = V::mul_add(t0_2, t1_2, v2);
+            v2 = V::mul_add(t0_3, t1_3, v2);
+            v2 = V::neg_mul_add(t0_4, t1_4, v2);
+            v2 = V::neg_mul_add(t0_5, t1_5, v2);
+            v2 = V::neg_mul_add(t0_6, t1_6, v2);
+            v2 = V::neg_mul_add(t0_7, t1_7, v2);
             // out0[0] = t0_3*t1_3 + t0_2*t1_2 + t0_0*t1_0 + t0_1*t1_1 - t0_4*t1_4 - t0_5*t1_5 - t0_6*t1_6 - t0_7*t1_7
-            V::store(
-                {
-                    let mut s = V::mul(t0_0, t1_0);
-                    s = V::mul_add(t0_1, t1_1, s);
-                    s = V::mul_add(t0_2, t1_2, s);
-                    s = V::mul_add(t0_3, t1_3, s);
-                    s = V::neg_mul_add(t0_4, t1_4, s);
-                    s = V::neg_mul_add(t0_5, t1_5, s);
-                    s = V::neg_mul_add(t0_6, t1_6, s);
-                    s = V::neg_mul_add(t0_7, t1_7, s);
-                    s
-                },
-                out0.at(0usize, c),
-            );
+            V::store(v2, out0.at(0usize, c));
+            let mut v31 = V::mul(t0_0, t1_1);
+            v31 = V::mul_add(t0_1, t1_0, v31);
+            v31 = V::mul_add(t0_2, t1_4, v31);
+            v31 = V::mul_add(t0_3, t1_5, v31);
+            v31 = V::neg_mul_add(t0_4, t1_2, v31);
+            v31 = V::neg_mul_add(t0_5, t1_3, v31);
+            v31 = V::neg_mul_add(t0_6, t1_7, v31);
+            v31 = V::neg_mul_add(t0_7, t1_6, v31);
             // out0[1] = t0_3*t1_5 + t0_2*t1_4 + t0_0*t1_1 + t0_1*t1_0 - t0_4*t1_2 - t0_5*t1_3 - t0_6*t1_7 - t0_7*t1_6
-            V::store(
-                {
-                    let mut s = V::mul(t0_0, t1_1);
-                    s = V::mul_add(t0_1, t1_0, s);
-                    s = V::mul_add(t0_2, t1_4, s);
-                    s = V::mul_add(t0_3, t1_5, s);
-                    s = V::neg_mul_add(t0_4, t1_2, s);
-                    s = V::neg_mul_add(t0_5, t1_3, s);
-                    s = V::neg_mul_add(t0_6, t1_7, s);
-                    s = V::neg_mul_add(t0_7, t1_6, s);
-                    s
-                },
-                out0.at(1usize, c),
-            );
+            V::store(v31, out0.at(1usize, c));
+            let mut v46 = V::mul(t0_0, t1_2);
+            v46 = V::neg_mul_add(t0_1, t1_4, v46);
+            v46 = V::mul_add(t0_2, t1_0, v46);
+            v46 = V::mul_add(t0_3, t1_6, v46);
+            v46 = V::mul_add(t0_4, t1_1, v46);
+            v46 = V::mul_add(t0_5, t1_7, v46);
+            v46 = V::neg_mul_add(t0_6, t1_3, v46);
+            v46 = V::mul_add(t0_7, t1_5, v46);
             // out0[2] = t0_7*t1_5 + t0_5*t1_7 + t0_4*t1_1 + t0_3*t1_6 + t0_2*t1_0 + t0_0*t1_2 - t0_1*t1_4 - t0_6*t1_3
-            V::store(
-                {
-                    let mut s = V::mul(t0_0, t1_2);
-                    s = V::neg_mul_add(t0_1, t1_4, s);
-                    s = V::mul_add(t0_2, t1_0, s);
-                    s = V::mul_add(t0_3, t1_6, s);
-                    s = V::mul_add(t0_4, t1_1, s);
-                    s = V::mul_add(t0_5, t1_7, s);
-                    s = V::neg_mul_add(t0_6, t1_3, s);
-                    s = V::mul_add(t0_7, t1_5, s);
-                    s
-                },
-                out0.at(2usize, c),
-            );
+            V::store(v46, out0.at(2usize, c));
+            let mut v61 = V::mul(t0_0, t1_3);
+            v61 = V::neg_mul_add(t0_1, t1_5, v61);
+            v61 = V::neg_mul_add(t0_2, t1_6, v61);
+            v61 = V::mul_add(t0_3, t1_0, v61);
+            v61 = V::neg_mul_add(t0_4, t1_7, v61);
+            v61 = V::mul_add(t0_5, t1_1, v61);
+            v61 = V::mul_add(t0_6, t1_2, v61);
+            v61 = V::neg_mul_add(t0_7, t1_4, v61);
             // out0[3] = t0_6*t1_2 + t0_5*t1_1 + t0_3*t1_0 + t0_0*t1_3 - t0_1*t1_5 - t0_2*t1_6 - t0_4*t1_7 - t0_7*t1_4
-            V::store(
-                {
-                    let mut s = V::mul(t0_0, t1_3);
-                    s = V::neg_mul_add(t0_1, t1_5, s);
-                    s = V::neg_mul_add(t0_2, t1_6, s);
-                    s = V::mul_add(t0_3, t1_0, s);
-                    s = V::neg_mul_add(t0_4, t1_7, s);
-                    s = V::mul_add(t0_5, t1_1, s);
-                    s = V::mul_add(t0_6, t1_2, s);
-                    s = V::neg_mul_add(t0_7, t1_4, s);
-                    s
-                },
-                out0.at(3usize, c),
-            );
+            V::store(v61, out0.at(3usize, c));
+            let mut v76 = V::mul(t0_0, t1_4);
+            v76 = V::neg_mul_add(t0_1, t1_2, v76);
+            v76 = V::mul_add(t0_2, t1_1, v76);
+            v76 = V::mul_add(t0_3, t1_7, v76);
+            v76 = V::mul_add(t0_4, t1_0, v76);
+            v76 = V::mul_add(t0_5, t1_6, v76);
+            v76 = V::neg_mul_add(t0_6, t1_5, v76);
+            v76 = V::mul_add(t0_7, t1_3, v76);
             // out0[4] = t0_7*t1_3 + t0_5*t1_6 + t0_4*t1_0 + t0_3*t1_7 + t0_2*t1_1 + t0_0*t1_4 - t0_1*t1_2 - t0_6*t1_5
-            V::store(
-                {
-                    let mut s = V::mul(t0_0, t1_4);
-                    s = V::neg_mul_add(t0_1, t1_2, s);
-                    s = V::mul_add(t0_2, t1_1, s);
-                    s = V::mul_add(t0_3, t1_7, s);
-                    s = V::mul_add(t0_4, t1_0, s);
-                    s = V::mul_add(t0_5, t1_6, s);
-                    s = V::neg_mul_add(t0_6, t1_5, s);
-                    s = V::mul_add(t0_7, t1_3, s);
-                    s
-                },
-                out0.at(4usize, c),
-            );
+            V::store(v76, out0.at(4usize, c));
+            let mut v91 = V::mul(t0_0, t1_5);
+            v91 = V::neg_mul_add(t0_1, t1_3, v91);
+            v91 = V::neg_mul_add(t0_2, t1_7, v91);
+            v91 = V::mul_add(t0_3, t1_1, v91);
+            v91 = V::neg_mul_add(t0_4, t1_6, v91);
+            v91 = V::mul_add(t0_5, t1_0, v91);
+            v91 = V::mul_add(t0_6, t1_4, v91);
+            v91 = V::neg_mul_add(t0_7, t1_2, v91);
             // out0[5] = t0_6*t1_4 + t0_5*t1_0 + t0_3*t1_1 + t0_0*t1_5 - t0_1*t1_3 - t0_2*t1_7 - t0_4*t1_6 - t0_7*t1_2
-            V::store(
-                {
-                    let mut s = V::mul(t0_0, t1_5);
-                    s = V::neg_mul_add(t0_1, t1_3, s);
-                    s = V::neg_mul_add(t0_2, t1_7, s);
-                    s = V::mul_add(t0_3, t1_1, s);
-                    s = V::neg_mul_add(t0_4, t1_6, s);
-                    s = V::mul_add(t0_5, t1_0, s);
-                    s = V::mul_add(t0_6, t1_4, s);
-                    s = V::neg_mul_add(t0_7, t1_2, s);
-                    s
-                },
-                out0.at(5usize, c),
-            );
+            V::store(v91, out0.at(5usize, c));
+            let mut v106 = V::mul(t0_0, t1_6);
+            v106 = V::mul_add(t0_1, t1_7, v106);
+            v106 = V::neg_mul_add(t0_2, t1_3, v106);
+            v106 = V::mul_add(t0_3, t1_2, v106);
+            v106 = V::mul_add(t0_4, t1_5, v106);
+            v106 = V::neg_mul_add(t0_5, t1_4, v106);
+            v106 = V::mul_add(t0_6, t1_0, v106);
+            v106 = V::mul_add(t0_7, t1_1, v106);
             // out0[6] = t0_7*t1_1 + t0_6*t1_0 + t0_4*t1_5 + t0_3*t1_2 + t0_0*t1_6 + t0_1*t1_7 - t0_2*t1_3 - t0_5*t1_4
-            V::store(
-                {
-                    let mut s = V::mul(t0_0, t1_6);
-                    s = V::mul_add(t0_1, t1_7, s);
-                    s = V::neg_mul_add(t0_2, t1_3, s);
-                    s = V::mul_add(t0_3, t1_2, s);
-                    s = V::mul_add(t0_4, t1_5, s);
-                    s = V::neg_mul_add(t0_5, t1_4, s);
-                    s = V::mul_add(t0_6, t1_0, s);
-                    s = V::mul_add(t0_7, t1_1, s);
-                    s
-                },
-                out0.at(6usize, c),
-            );
+            V::store(v106, out0.at(6usize, c));
+            let mut v121 = V::mul(t0_0, t1_7);
+            v121 = V::mul_add(t0_1, t1_6, v121);
+            v121 = V::neg_mul_add(t0_2, t1_5, v121);
+            v121 = V::mul_add(t0_3, t1_4, v121);
+            v121 = V::mul_add(t0_4, t1_3, v121);
+            v121 = V::neg_mul_add(t0_5, t1_2, v121);
+            v121 = V::mul_add(t0_6, t1_1, v121);
+            v121 = V::mul_add(t0_7, t1_0, v121);
             // out0[7] = t0_7*t1_0 + t0_6*t1_1 + t0_4*t1_3 + t0_3*t1_4 + t0_0*t1_7 + t0_1*t1_6 - t0_2*t1_5 - t0_5*t1_2
-            V::store(
-                {
-                    let mut s = V::mul(t0_0, t1_7);
-                    s = V::mul_add(t0_1, t1_6, s);
-                    s = V::neg_mul_add(t0_2, t1_5, s);
-                    s = V::mul_add(t0_3, t1_4, s);
-                    s = V::mul_add(t0_4, t1_3, s);
-                    s = V::neg_mul_add(t0_5, t1_2, s);
-                    s = V::mul_add(t0_6, t1_1, s);
-                    s = V::mul_add(t0_7, t1_0, s);
-                    s
-                },
-                out0.at(7usize, c),
-            );
+            V::store(v121, out0.at(7usize, c));
         }
     }
 }
@@ -916,142 +745,104 @@ unsafe fn sandwich_5<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let out0 = args.outputs[0];
         for group in 0..args.groups {
             let c = group * V::LANES;
+            t0.prefetch::<8usize>(c);
+            grad_o.prefetch::<8usize>(c);
             let t0_7 = V::load(t0.at(7usize, c));
             let grad_o_e234 = V::load(grad_o.at(7usize, c));
+            let mut v2 = V::mul(t0_7, grad_o_e234);
             let t0_6 = V::load(t0.at(6usize, c));
-            let grad_o_e134 = V::load(grad_o.at(6usize, c));
+            let mut v4 = V::mul(t0_6, grad_o_e234);
             let t0_5 = V::load(t0.at(5usize, c));
-            let grad_o_e124 = V::load(grad_o.at(5usize, c));
             let t0_4 = V::load(t0.at(4usize, c));
-            let grad_o_e123 = V::load(grad_o.at(4usize, c));
+            let mut v8 = V::mul(t0_4, grad_o_e234);
             let t0_3 = V::load(t0.at(3usize, c));
-            let grad_o_e4 = V::load(grad_o.at(3usize, c));
+            let mut v10 = V::mul(t0_3, grad_o_e234);
             let t0_2 = V::load(t0.at(2usize, c));
-            let grad_o_e3 = V::load(grad_o.at(2usize, c));
             let t0_1 = V::load(t0.at(1usize, c));
-            let grad_o_e2 = V::load(grad_o.at(1usize, c));
+            let mut v14 = V::mul(t0_1, grad_o_e234);
             let t0_0 = V::load(t0.at(0usize, c));
+            let mut v16 = V::mul(t0_0, grad_o_e234);
+            let grad_o_e134 = V::load(grad_o.at(6usize, c));
+            v4 = V::mul_add(t0_7, grad_o_e134, v4);
+            v2 = V::mul_add(t0_6, grad_o_e134, v2);
+            v10 = V::neg_mul_add(t0_5, grad_o_e134, v10);
+            let mut v24 = V::mul(t0_4, grad_o_e134);
+            v24 = V::neg_mul_add(t0_2, grad_o_e234, v24);
+            let mut v26 = V::mul(t0_3, grad_o_e134);
+            v26 = V::neg_mul_add(t0_5, grad_o_e234, v26);
+            v8 = V::neg_mul_add(t0_2, grad_o_e134, v8);
+            v16 = V::mul_add(t0_1, grad_o_e134, v16);
+            v14 = V::mul_add(t0_0, grad_o_e134, v14);
+            let grad_o_e124 = V::load(grad_o.at(5usize, c));
+            v26 = V::neg_mul_add(t0_7, grad_o_e124, v26);
+            v10 = V::mul_add(t0_6, grad_o_e124, v10);
+            v2 = V::mul_add(t0_5, grad_o_e124, v2);
+            v14 = V::neg_mul_add(t0_4, grad_o_e124, v14);
+            v4 = V::mul_add(t0_3, grad_o_e124, v4);
+            v16 = V::neg_mul_add(t0_2, grad_o_e124, v16);
+            v8 = V::neg_mul_add(t0_1, grad_o_e124, v8);
+            v24 = V::mul_add(t0_0, grad_o_e124, v24);
+            let grad_o_e123 = V::load(grad_o.at(4usize, c));
+            v8 = V::mul_add(t0_7, grad_o_e123, v8);
+            v24 = V::neg_mul_add(t0_6, grad_o_e123, v24);
+            v14 = V::mul_add(t0_5, grad_o_e123, v14);
+            v2 = V::mul_add(t0_4, grad_o_e123, v2);
+            v16 = V::mul_add(t0_3, grad_o_e123, v16);
+            v4 = V::mul_add(t0_2, grad_o_e123, v4);
+            v26 = V::neg_mul_add(t0_1, grad_o_e123, v26);
+            v10 = V::mul_add(t0_0, grad_o_e123, v10);
+            let grad_o_e4 = V::load(grad_o.at(3usize, c));
+            v10 = V::neg_mul_add(t0_7, grad_o_e4, v10);
+            v26 = V::mul_add(t0_6, grad_o_e4, v26);
+            v4 = V::mul_add(t0_5, grad_o_e4, v4);
+            v16 = V::neg_mul_add(t0_4, grad_o_e4, v16);
+            v2 = V::mul_add(t0_3, grad_o_e4, v2);
+            v14 = V::neg_mul_add(t0_2, grad_o_e4, v14);
+            v24 = V::neg_mul_add(t0_1, grad_o_e4, v24);
+            v8 = V::mul_add(t0_0, grad_o_e4, v8);
+            let grad_o_e3 = V::load(grad_o.at(2usize, c));
+            v24 = V::mul_add(t0_7, grad_o_e3, v24);
+            v8 = V::neg_mul_add(t0_6, grad_o_e3, v8);
+            v16 = V::mul_add(t0_5, grad_o_e3, v16);
+            v4 = V::mul_add(t0_4, grad_o_e3, v4);
+            v14 = V::mul_add(t0_3, grad_o_e3, v14);
+            v2 = V::mul_add(t0_2, grad_o_e3, v2);
+            v10 = V::neg_mul_add(t0_1, grad_o_e3, v10);
+            v26 = V::mul_add(t0_0, grad_o_e3, v26);
+            let grad_o_e2 = V::load(grad_o.at(1usize, c));
+            v14 = V::neg_mul_add(t0_7, grad_o_e2, v14);
+            v16 = V::neg_mul_add(t0_6, grad_o_e2, v16);
+            v8 = V::neg_mul_add(t0_5, grad_o_e2, v8);
+            v26 = V::neg_mul_add(t0_4, grad_o_e2, v26);
+            v24 = V::mul_add(t0_3, grad_o_e2, v24);
+            v10 = V::mul_add(t0_2, grad_o_e2, v10);
+            v2 = V::mul_add(t0_1, grad_o_e2, v2);
+            v4 = V::mul_add(t0_0, grad_o_e2, v4);
             let grad_o_e1 = V::load(grad_o.at(0usize, c));
-            // out0[0] = t0_7*grad_o_e234 + t0_6*grad_o_e134 + t0_5*grad_o_e124 + t0_4*grad_o_e123 + t0_3*grad_o_e4 + t0_2*grad_o_e3 + t0_1*grad_o_e2 + t0_0*grad_o_e1
-            V::store(
-                {
-                    let mut s = V::mul(t0_7, grad_o_e234);
-                    s = V::mul_add(t0_6, grad_o_e134, s);
-                    s = V::mul_add(t0_5, grad_o_e124, s);
-                    s = V::mul_add(t0_4, grad_o_e123, s);
-                    s = V::mul_add(t0_3, grad_o_e4, s);
-                    s = V::mul_add(t0_2, grad_o_e3, s);
-                    s = V::mul_add(t0_1, grad_o_e2, s);
-                    s = V::mul_add(t0_0, grad_o_e1, s);
-                    s
-                },
-                out0.at(0usize, c),
-            );
-            // out0[1] = t0_6*grad_o_e234 + t0_7*grad_o_e134 + t0_3*grad_o_e124 + t0_2*grad_o_e123 + t0_5*grad_o_e4 + t0_4*grad_o_e3 + t0_0*grad_o_e2 + t0_1*grad_o_e1
-            V::store(
-                {
-                    let mut s = V::mul(t0_6, grad_o_e234);
-                    s = V::mul_add(t0_7, grad_o_e134, s);
-                    s = V::mul_add(t0_3, grad_o_e124, s);
-                    s = V::mul_add(t0_2, grad_o_e123, s);
-                    s = V::mul_add(t0_5, grad_o_e4, s);
-                    s = V::mul_add(t0_4, grad_o_e3, s);
-                    s = V::mul_add(t0_0, grad_o_e2, s);
-                    s = V::mul_add(t0_1, grad_o_e1, s);
-                    s
-                },
-                out0.at(1usize, c),
-            );
-            // out0[2] = t0_3*grad_o_e134 - t0_5*grad_o_e234 - t0_7*grad_o_e124 - t0_1*grad_o_e123 + t0_6*grad_o_e4 + t0_0*grad_o_e3 - t0_4*grad_o_e2 + t0_2*grad_o_e1
-            V::store(
-                {
-                    let mut s = V::mul(t0_3, grad_o_e134);
-                    s = V::neg_mul_add(t0_5, grad_o_e234, s);
-                    s = V::neg_mul_add(t0_7, grad_o_e124, s);
-                    s = V::neg_mul_add(t0_1, grad_o_e123, s);
-                    s = V::mul_add(t0_6, grad_o_e4, s);
-                    s = V::mul_add(t0_0, grad_o_e3, s);
-                    s = V::neg_mul_add(t0_4, grad_o_e2, s);
-                    s = V::mul_add(t0_2, grad_o_e1, s);
-                    s
-                },
-                out0.at(2usize, c),
-            );
-            // out0[3] = t0_4*grad_o_e234 - t0_2*grad_o_e134 - t0_1*grad_o_e124 + t0_7*grad_o_e123 + t0_0*grad_o_e4 - t0_6*grad_o_e3 - t0_5*grad_o_e2 + t0_3*grad_o_e1
-            V::store(
-                {
-                    let mut s = V::mul(t0_4, grad_o_e234);
-                    s = V::neg_mul_add(t0_2, grad_o_e134, s);
-                    s = V::neg_mul_add(t0_1, grad_o_e124, s);
-                    s = V::mul_add(t0_7, grad_o_e123, s);
-                    s = V::mul_add(t0_0, grad_o_e4, s);
-                    s = V::neg_mul_add(t0_6, grad_o_e3, s);
-                    s = V::neg_mul_add(t0_5, grad_o_e2, s);
-                    s = V::mul_add(t0_3, grad_o_e1, s);
-                    s
-                },
-                out0.at(3usize, c),
-            );
-            // out0[4] = t0_3*grad_o_e234 - t0_5*grad_o_e134 + t0_6*grad_o_e124 + t0_0*grad_o_e123 - t0_7*grad_o_e4 - t0_1*grad_o_e3 + t0_2*grad_o_e2 - t0_4*grad_o_e1
-            V::store(
-                {
-                    let mut s = V::mul(t0_3, grad_o_e234);
-                    s = V::neg_mul_add(t0_5, grad_o_e134, s);
-                    s = V::mul_add(t0_6, grad_o_e124, s);
-                    s = V::mul_add(t0_0, grad_o_e123, s);
-                    s = V::neg_mul_add(t0_7, grad_o_e4, s);
-                    s = V::neg_mul_add(t0_1, grad_o_e3, s);
-                    s = V::mul_add(t0_2, grad_o_e2, s);
-                    s = V::neg_mul_add(t0_4, grad_o_e1, s);
-                    s
-                },
-                out0.at(4usize, c),
-            );
-            // out0[5] = t0_4*grad_o_e134 - t0_2*grad_o_e234 + t0_0*grad_o_e124 - t0_6*grad_o_e123 - t0_1*grad_o_e4 + t0_7*grad_o_e3 + t0_3*grad_o_e2 - t0_5*grad_o_e1
-            V::store(
-                {
-                    let mut s = V::mul(t0_4, grad_o_e134);
-                    s = V::neg_mul_add(t0_2, grad_o_e234, s);
-                    s = V::mul_add(t0_0, grad_o_e124, s);
-                    s = V::neg_mul_add(t0_6, grad_o_e123, s);
-                    s = V::neg_mul_add(t0_1, grad_o_e4, s);
-                    s = V::mul_add(t0_7, grad_o_e3, s);
-                    s = V::mul_add(t0_3, grad_o_e2, s);
-                    s = V::neg_mul_add(t0_5, grad_o_e1, s);
-                    s
-                },
-                out0.at(5usize, c),
-            );
-            // out0[6] = t0_1*grad_o_e234 + t0_0*grad_o_e134 - t0_4*grad_o_e124 + t0_5*grad_o_e123 - t0_2*grad_o_e4 + t0_3*grad_o_e3 - t0_7*grad_o_e2 - t0_6*grad_o_e1
-            V::store(
-                {
-                    let mut s = V::mul(t0_1, grad_o_e234);
-                    s = V::mul_add(t0_0, grad_o_e134, s);
-                    s = V::neg_mul_add(t0_4, grad_o_e124, s);
-                    s = V::mul_add(t0_5, grad_o_e123, s);
-                    s = V::neg_mul_add(t0_2, grad_o_e4, s);
-                    s = V::mul_add(t0_3, grad_o_e3, s);
-                    s = V::neg_mul_add(t0_7, grad_o_e2, s);
-                    s = V::neg_mul_add(t0_6, grad_o_e1, s);
-                    s
-                },
-                out0.at(6usize, c),
-            );
+            v16 = V::neg_mul_add(t0_7, grad_o_e1, v16);
             // out0[7] = t0_0*grad_o_e234 + t0_1*grad_o_e134 - t0_2*grad_o_e124 + t0_3*grad_o_e123 - t0_4*grad_o_e4 + t0_5*grad_o_e3 - t0_6*grad_o_e2 - t0_7*grad_o_e1
-            V::store(
-                {
-                    let mut s = V::mul(t0_0, grad_o_e234);
-                    s = V::mul_add(t0_1, grad_o_e134, s);
-                    s = V::neg_mul_add(t0_2, grad_o_e124, s);
-                    s = V::mul_add(t0_3, grad_o_e123, s);
-                    s = V::neg_mul_add(t0_4, grad_o_e4, s);
-                    s = V::mul_add(t0_5, grad_o_e3, s);
-                    s = V::neg_mul_add(t0_6, grad_o_e2, s);
-                    s = V::neg_mul_add(t0_7, grad_o_e1, s);
-                    s
-                },
-                out0.at(7usize, c),
-            );
+            V::store(v16, out0.at(7usize, c));
+            v14 = V::neg_mul_add(t0_6, grad_o_e1, v14);
+            // out0[6] = t0_1*grad_o_e234 + t0_0*grad_o_e134 - t0_4*grad_o_e124 + t0_5*grad_o_e123 - t0_2*grad_o_e4 + t0_3*grad_o_e3 - t0_7*grad_o_e2 - t0_6*grad_o_e1
+            V::store(v14, out0.at(6usize, c));
+            v24 = V::neg_mul_add(t0_5, grad_o_e1, v24);
+            // out0[5] = t0_4*grad_o_e134 - t0_2*grad_o_e234 + t0_0*grad_o_e124 - t0_6*grad_o_e123 - t0_1*grad_o_e4 + t0_7*grad_o_e3 + t0_3*grad_o_e2 - t0_5*grad_o_e1
+            V::store(v24, out0.at(5usize, c));
+            v10 = V::neg_mul_add(t0_4, grad_o_e1, v10);
+            // out0[4] = t0_3*grad_o_e234 - t0_5*grad_o_e134 + t0_6*grad_o_e124 + t0_0*grad_o_e123 - t0_7*grad_o_e4 - t0_1*grad_o_e3 + t0_2*grad_o_e2 - t0_4*grad_o_e1
+            V::store(v10, out0.at(4usize, c));
+            v8 = V::mul_add(t0_3, grad_o_e1, v8);
+            // out0[3] = t0_4*grad_o_e234 - t0_2*grad_o_e134 - t0_1*grad_o_e124 + t0_7*grad_o_e123 + t0_0*grad_o_e4 - t0_6*grad_o_e3 - t0_5*grad_o_e2 + t0_3*grad_o_e1
+            V::store(v8, out0.at(3usize, c));
+            v26 = V::mul_add(t0_2, grad_o_e1, v26);
+            // out0[2] = t0_3*grad_o_e134 - t0_5*grad_o_e234 - t0_7*grad_o_e124 - t0_1*grad_o_e123 + t0_6*grad_o_e4 + t0_0*grad_o_e3 - t0_4*grad_o_e2 + t0_2*grad_o_e1
+            V::store(v26, out0.at(2usize, c));
+            v4 = V::mul_add(t0_1, grad_o_e1, v4);
+            // out0[1] = t0_6*grad_o_e234 + t0_7*grad_o_e134 + t0_3*grad_o_e124 + t0_2*grad_o_e123 + t0_5*grad_o_e4 + t0_4*grad_o_e3 + t0_0*grad_o_e2 + t0_1*grad_o_e1
+            V::store(v4, out0.at(1usize, c));
+            v2 = V::mul_add(t0_0, grad_o_e1, v2);
+            // out0[0] = t0_7*grad_o_e234 + t0_6*grad_o_e134 + t0_5*grad_o_e124 + t0_4*grad_o_e123 + t0_3*grad_o_e4 + t0_2*grad_o_e3 + t0_1*grad_o_e2 + t0_0*grad_o_e1
+            V::store(v2, out0.at(0usize, c));
         }
     }
 }
@@ -1068,273 +859,187 @@ unsafe fn sandwich_6<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let out0 = args.outputs[0];
         for group in 0..args.groups {
             let c = group * V::LANES;
-            let t1_7 = V::load(t1.at(7usize, c));
-            let grad_o_e234 = V::load(grad_o.at(7usize, c));
-            let t1_6 = V::load(t1.at(6usize, c));
-            let grad_o_e134 = V::load(grad_o.at(6usize, c));
-            let t1_5 = V::load(t1.at(5usize, c));
-            let grad_o_e124 = V::load(grad_o.at(5usize, c));
-            let t1_4 = V::load(t1.at(4usize, c));
-            let grad_o_e123 = V::load(grad_o.at(4usize, c));
-            let t1_3 = V::load(t1.at(3usize, c));
-            let grad_o_e4 = V::load(grad_o.at(3usize, c));
-            let t1_2 = V::load(t1.at(2usize, c));
-            let grad_o_e3 = V::load(grad_o.at(2usize, c));
-            let t1_1 = V::load(t1.at(1usize, c));
-            let grad_o_e2 = V::load(grad_o.at(1usize, c));
+            t1.prefetch::<8usize>(c);
+            grad_o.prefetch::<8usize>(c);
             let t1_0 = V::load(t1.at(0usize, c));
+            let grad_o_e234 = V::load(grad_o.at(7usize, c));
+            let mut v2 = V::mul(t1_0, grad_o_e234);
+            let t1_1 = V::load(t1.at(1usize, c));
+            let mut v4 = V::mul(t1_1, grad_o_e234);
+            let t1_2 = V::load(t1.at(2usize, c));
+            let mut v6 = V::mul(t1_2, grad_o_e234);
+            let t1_3 = V::load(t1.at(3usize, c));
+            let mut v8 = V::mul(t1_3, grad_o_e234);
+            let t1_4 = V::load(t1.at(4usize, c));
+            let mut v10 = V::mul(t1_4, grad_o_e234);
+            let t1_5 = V::load(t1.at(5usize, c));
+            let mut v12 = V::mul(t1_5, grad_o_e234);
+            let t1_6 = V::load(t1.at(6usize, c));
+            let mut v14 = V::mul(t1_6, grad_o_e234);
+            let t1_7 = V::load(t1.at(7usize, c));
+            let mut v16 = V::mul(t1_7, grad_o_e234);
+            let grad_o_e134 = V::load(grad_o.at(6usize, c));
+            v2 = V::mul_add(t1_1, grad_o_e134, v2);
+            v4 = V::mul_add(t1_0, grad_o_e134, v4);
+            v6 = V::mul_add(t1_4, grad_o_e134, v6);
+            v8 = V::mul_add(t1_5, grad_o_e134, v8);
+            v10 = V::mul_add(t1_2, grad_o_e134, v10);
+            v12 = V::mul_add(t1_3, grad_o_e134, v12);
+            v14 = V::mul_add(t1_7, grad_o_e134, v14);
+            v16 = V::mul_add(t1_6, grad_o_e134, v16);
+            let grad_o_e124 = V::load(grad_o.at(5usize, c));
+            v2 = V::neg_mul_add(t1_2, grad_o_e124, v2);
+            v4 = V::mul_add(t1_4, grad_o_e124, v4);
+            let mut v40 = V::mul_sub(t1_0, grad_o_e124, v6);
+            v8 = V::neg_mul_add(t1_6, grad_o_e124, v8);
+            v10 = V::mul_add(t1_1, grad_o_e124, v10);
+            v12 = V::mul_add(t1_7, grad_o_e124, v12);
+            v14 = V::neg_mul_add(t1_3, grad_o_e124, v14);
+            v16 = V::mul_add(t1_5, grad_o_e124, v16);
+            let grad_o_e123 = V::load(grad_o.at(4usize, c));
+            v2 = V::mul_add(t1_3, grad_o_e123, v2);
+            v4 = V::neg_mul_add(t1_5, grad_o_e123, v4);
+            v40 = V::mul_add(t1_6, grad_o_e123, v40);
+            v8 = V::mul_add(t1_0, grad_o_e123, v8);
+            v10 = V::mul_add(t1_7, grad_o_e123, v10);
+            let mut v63 = V::mul_sub(t1_1, grad_o_e123, v12);
+            v14 = V::neg_mul_add(t1_2, grad_o_e123, v14);
+            v16 = V::mul_add(t1_4, grad_o_e123, v16);
+            let grad_o_e4 = V::load(grad_o.at(3usize, c));
+            v2 = V::neg_mul_add(t1_4, grad_o_e4, v2);
+            v4 = V::mul_add(t1_2, grad_o_e4, v4);
+            v40 = V::mul_add(t1_1, grad_o_e4, v40);
+            v8 = V::neg_mul_add(t1_7, grad_o_e4, v8);
+            v10 = V::mul_add(t1_0, grad_o_e4, v10);
+            v63 = V::neg_mul_add(t1_6, grad_o_e4, v63);
+            v14 = V::neg_mul_add(t1_5, grad_o_e4, v14);
+            v16 = V::mul_add(t1_3, grad_o_e4, v16);
+            let grad_o_e3 = V::load(grad_o.at(2usize, c));
+            v2 = V::mul_add(t1_5, grad_o_e3, v2);
+            v4 = V::neg_mul_add(t1_3, grad_o_e3, v4);
+            v40 = V::mul_add(t1_7, grad_o_e3, v40);
+            v8 = V::mul_add(t1_1, grad_o_e3, v8);
+            v10 = V::mul_add(t1_6, grad_o_e3, v10);
+            v63 = V::mul_add(t1_0, grad_o_e3, v63);
+            v14 = V::neg_mul_add(t1_4, grad_o_e3, v14);
+            v16 = V::mul_add(t1_2, grad_o_e3, v16);
+            let grad_o_e2 = V::load(grad_o.at(1usize, c));
+            v2 = V::neg_mul_add(t1_6, grad_o_e2, v2);
+            v4 = V::neg_mul_add(t1_7, grad_o_e2, v4);
+            v40 = V::neg_mul_add(t1_3, grad_o_e2, v40);
+            v8 = V::neg_mul_add(t1_2, grad_o_e2, v8);
+            v10 = V::mul_add(t1_5, grad_o_e2, v10);
+            v63 = V::mul_add(t1_4, grad_o_e2, v63);
+            v14 = V::mul_add(t1_0, grad_o_e2, v14);
+            v16 = V::mul_add(t1_1, grad_o_e2, v16);
             let grad_o_e1 = V::load(grad_o.at(0usize, c));
-            // out0[0] = t1_7*grad_o_e234 + t1_6*grad_o_e134 + t1_5*grad_o_e124 + t1_4*grad_o_e123 + t1_3*grad_o_e4 + t1_2*grad_o_e3 + t1_1*grad_o_e2 + t1_0*grad_o_e1
-            V::store(
-                {
-                    let mut s = V::mul(t1_7, grad_o_e234);
-                    s = V::mul_add(t1_6, grad_o_e134, s);
-                    s = V::mul_add(t1_5, grad_o_e124, s);
-                    s = V::mul_add(t1_4, grad_o_e123, s);
-                    s = V::mul_add(t1_3, grad_o_e4, s);
-                    s = V::mul_add(t1_2, grad_o_e3, s);
-                    s = V::mul_add(t1_1, grad_o_e2, s);
-                    s = V::mul_add(t1_0, grad_o_e1, s);
-                    s
-                },
-                out0.at(0usize, c),
-            );
-            // out0[1] = t1_6*grad_o_e234 + t1_7*grad_o_e134 - t1_3*grad_o_e124 - t1_2*grad_o_e123 - t1_5*grad_o_e4 - t1_4*grad_o_e3 + t1_0*grad_o_e2 + t1_1*grad_o_e1
-            V::store(
-                {
-                    let mut s = V::mul(t1_6, grad_o_e234);
-                    s = V::mul_add(t1_7, grad_o_e134, s);
-                    s = V::neg_mul_add(t1_3, grad_o_e124, s);
-                    s = V::neg_mul_add(t1_2, grad_o_e123, s);
-                    s = V::neg_mul_add(t1_5, grad_o_e4, s);
-                    s = V::neg_mul_add(t1_4, grad_o_e3, s);
-                    s = V::mul_add(t1_0, grad_o_e2, s);
-                    s = V::mul_add(t1_1, grad_o_e1, s);
-                    s
-                },
-                out0.at(1usize, c),
-            );
-            // out0[2] = t1_1*grad_o_e123 - (t1_5*grad_o_e234 + t1_3*grad_o_e134 + t1_7*grad_o_e124) - t1_6*grad_o_e4 + t1_0*grad_o_e3 + t1_4*grad_o_e2 + t1_2*grad_o_e1
-            V::store(
-                {
-                    let mut s = V::mul_sub(
-                        t1_1,
-                        grad_o_e123,
-                        {
-                            let mut s = V::mul(t1_5, grad_o_e234);
-                            s = V::mul_add(t1_3, grad_o_e134, s);
-                            s = V::mul_add(t1_7, grad_o_e124, s);
-                            s
-                        },
-                    );
-                    s = V::neg_mul_add(t1_6, grad_o_e4, s);
-                    s = V::mul_add(t1_0, grad_o_e3, s);
-                    s = V::mul_add(t1_4, grad_o_e2, s);
-                    s = V::mul_add(t1_2, grad_o_e1, s);
-                    s
-                },
-                out0.at(2usize, c),
-            );
-            // out0[3] = t1_4*grad_o_e234 + t1_2*grad_o_e134 + t1_1*grad_o_e124 + t1_7*grad_o_e123 + t1_0*grad_o_e4 + t1_6*grad_o_e3 + t1_5*grad_o_e2 + t1_3*grad_o_e1
-            V::store(
-                {
-                    let mut s = V::mul(t1_4, grad_o_e234);
-                    s = V::mul_add(t1_2, grad_o_e134, s);
-                    s = V::mul_add(t1_1, grad_o_e124, s);
-                    s = V::mul_add(t1_7, grad_o_e123, s);
-                    s = V::mul_add(t1_0, grad_o_e4, s);
-                    s = V::mul_add(t1_6, grad_o_e3, s);
-                    s = V::mul_add(t1_5, grad_o_e2, s);
-                    s = V::mul_add(t1_3, grad_o_e1, s);
-                    s
-                },
-                out0.at(3usize, c),
-            );
-            // out0[4] = t1_3*grad_o_e234 + t1_5*grad_o_e134 - t1_6*grad_o_e124 + t1_0*grad_o_e123 - t1_7*grad_o_e4 + t1_1*grad_o_e3 - t1_2*grad_o_e2 - t1_4*grad_o_e1
-            V::store(
-                {
-                    let mut s = V::mul(t1_3, grad_o_e234);
-                    s = V::mul_add(t1_5, grad_o_e134, s);
-                    s = V::neg_mul_add(t1_6, grad_o_e124, s);
-                    s = V::mul_add(t1_0, grad_o_e123, s);
-                    s = V::neg_mul_add(t1_7, grad_o_e4, s);
-                    s = V::mul_add(t1_1, grad_o_e3, s);
-                    s = V::neg_mul_add(t1_2, grad_o_e2, s);
-                    s = V::neg_mul_add(t1_4, grad_o_e1, s);
-                    s
-                },
-                out0.at(4usize, c),
-            );
-            // out0[5] = t1_0*grad_o_e124 - (t1_2*grad_o_e234 + t1_4*grad_o_e134) + t1_6*grad_o_e123 + t1_1*grad_o_e4 + t1_7*grad_o_e3 - t1_3*grad_o_e2 - t1_5*grad_o_e1
-            V::store(
-                {
-                    let mut s = V::mul_sub(
-                        t1_0,
-                        grad_o_e124,
-                        V::mul_add(t1_4, grad_o_e134, V::mul(t1_2, grad_o_e234)),
-                    );
-                    s = V::mul_add(t1_6, grad_o_e123, s);
-                    s = V::mul_add(t1_1, grad_o_e4, s);
-                    s = V::mul_add(t1_7, grad_o_e3, s);
-                    s = V::neg_mul_add(t1_3, grad_o_e2, s);
-                    s = V::neg_mul_add(t1_5, grad_o_e1, s);
-                    s
-                },
-                out0.at(5usize, c),
-            );
-            // out0[6] = t1_1*grad_o_e234 + t1_0*grad_o_e134 + t1_4*grad_o_e124 - t1_5*grad_o_e123 + t1_2*grad_o_e4 - t1_3*grad_o_e3 - t1_7*grad_o_e2 - t1_6*grad_o_e1
-            V::store(
-                {
-                    let mut s = V::mul(t1_1, grad_o_e234);
-                    s = V::mul_add(t1_0, grad_o_e134, s);
-                    s = V::mul_add(t1_4, grad_o_e124, s);
-                    s = V::neg_mul_add(t1_5, grad_o_e123, s);
-                    s = V::mul_add(t1_2, grad_o_e4, s);
-                    s = V::neg_mul_add(t1_3, grad_o_e3, s);
-                    s = V::neg_mul_add(t1_7, grad_o_e2, s);
-                    s = V::neg_mul_add(t1_6, grad_o_e1, s);
-                    s
-                },
-                out0.at(6usize, c),
-            );
+            v2 = V::neg_mul_add(t1_7, grad_o_e1, v2);
             // out0[7] = t1_0*grad_o_e234 + t1_1*grad_o_e134 - t1_2*grad_o_e124 + t1_3*grad_o_e123 - t1_4*grad_o_e4 + t1_5*grad_o_e3 - t1_6*grad_o_e2 - t1_7*grad_o_e1
-            V::store(
-                {
-                    let mut s = V::mul(t1_0, grad_o_e234);
-                    s = V::mul_add(t1_1, grad_o_e134, s);
-                    s = V::neg_mul_add(t1_2, grad_o_e124, s);
-                    s = V::mul_add(t1_3, grad_o_e123, s);
-                    s = V::neg_mul_add(t1_4, grad_o_e4, s);
-                    s = V::mul_add(t1_5, grad_o_e3, s);
-                    s = V::neg_mul_add(t1_6, grad_o_e2, s);
-                    s = V::neg_mul_add(t1_7, grad_o_e1, s);
-                    s
-                },
-                out0.at(7usize, c),
-            );
+            V::store(v2, out0.at(7usize, c));
+            v4 = V::neg_mul_add(t1_6, grad_o_e1, v4);
+            // out0[6] = t1_1*grad_o_e234 + t1_0*grad_o_e134 + t1_4*grad_o_e124 - t1_5*grad_o_e123 + t1_2*grad_o_e4 - t1_3*grad_o_e3 - t1_7*grad_o_e2 - t1_6*grad_o_e1
+            V::store(v4, out0.at(6usize, c));
+            v40 = V::neg_mul_add(t1_5, grad_o_e1, v40);
+            // out0[5] = t1_0*grad_o_e124 - (t1_2*grad_o_e234 + t1_4*grad_o_e134) + t1_6*grad_o_e123 + t1_1*grad_o_e4 + t1_7*grad_o_e3 - t1_3*grad_o_e2 - t1_5*grad_o_e1
+            V::store(v40, out0.at(5usize, c));
+            v8 = V::neg_mul_add(t1_4, grad_o_e1, v8);
+            // out0[4] = t1_3*grad_o_e234 + t1_5*grad_o_e134 - t1_6*grad_o_e124 + t1_0*grad_o_e123 - t1_7*grad_o_e4 + t1_1*grad_o_e3 - t1_2*grad_o_e2 - t1_4*grad_o_e1
+            V::store(v8, out0.at(4usize, c));
+            v10 = V::mul_add(t1_3, grad_o_e1, v10);
+            // out0[3] = t1_4*grad_o_e234 + t1_2*grad_o_e134 + t1_1*grad_o_e124 + t1_7*grad_o_e123 + t1_0*grad_o_e4 + t1_6*grad_o_e3 + t1_5*grad_o_e2 + t1_3*grad_o_e1
+            V::store(v10, out0.at(3usize, c));
+            v63 = V::mul_add(t1_2, grad_o_e1, v63);
+            // out0[2] = t1_1*grad_o_e123 - (t1_5*grad_o_e234 + t1_3*grad_o_e134 + t1_7*grad_o_e124) - t1_6*grad_o_e4 + t1_0*grad_o_e3 + t1_4*grad_o_e2 + t1_2*grad_o_e1
+            V::store(v63, out0.at(2usize, c));
+            v14 = V::mul_add(t1_1, grad_o_e1, v14);
+            // out0[1] = t1_6*grad_o_e234 + t1_7*grad_o_e134 - t1_3*grad_o_e124 - t1_2*grad_o_e123 - t1_5*grad_o_e4 - t1_4*grad_o_e3 + t1_0*grad_o_e2 + t1_1*grad_o_e1
+            V::store(v14, out0.at(1usize, c));
+            v16 = V::mul_add(t1_0, grad_o_e1, v16);
+            // out0[0] = t1_7*grad_o_e234 + t1_6*grad_o_e134 + t1_5*grad_o_e124 + t1_4*grad_o_e123 + t1_3*grad_o_e4 + t1_2*grad_o_e3 + t1_1*grad_o_e2 + t1_0*grad_o_e1
+            V::store(v16, out0.at(0usize, c));
         }
     }
 }
 pub(super) static SANDWICH_6: Stage = stage!(sandwich_6);
-/// From cut 2, `y`, cut 3 to `grad_x`: adjoint of o = x y reverse(x).
+/// From `y`, cut 3, cut 2 to `grad_x`: adjoint of o = x y reverse(x).
 ///
 /// From `sandwich_grad` of Cl(1,3,0).
 #[inline(always)]
 unsafe fn sandwich_7<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
     // SAFETY: the caller keeps the contract of `StageArgs`; the tier runs on this CPU.
     unsafe {
-        let t2 = args.inputs[0];
-        let y = args.inputs[1];
-        let t3 = args.inputs[2];
+        let y = args.inputs[0];
+        let t3 = args.inputs[1];
+        let t2 = args.inputs[2];
         let out0 = args.outputs[0];
         for group in 0..args.groups {
             let c = group * V::LANES;
-            let y_e4 = V::load(y.at(3usize, c));
-            let t3_3 = V::load(t3.at(3usize, c));
-            let y_e3 = V::load(y.at(2usize, c));
-            let t3_2 = V::load(t3.at(2usize, c));
-            let y_e2 = V::load(y.at(1usize, c));
-            let t3_1 = V::load(t3.at(1usize, c));
+            y.prefetch::<4usize>(c);
+            t3.prefetch::<8usize>(c);
+            t2.prefetch::<8usize>(c);
             let y_e1 = V::load(y.at(0usize, c));
-            let t3_0 = V::load(t3.at(0usize, c));
-            let t3_5 = V::load(t3.at(5usize, c));
-            let t3_4 = V::load(t3.at(4usize, c));
-            let t3_6 = V::load(t3.at(6usize, c));
             let t3_7 = V::load(t3.at(7usize, c));
-            // out0[0] = t2_0 + y_e4*t3_3 + y_e3*t3_2 + y_e2*t3_1 + y_e1*t3_0
-            V::store(
-                {
-                    let mut s = V::load(t2.at(0usize, c));
-                    s = V::mul_add(y_e4, t3_3, s);
-                    s = V::mul_add(y_e3, t3_2, s);
-                    s = V::mul_add(y_e2, t3_1, s);
-                    s = V::mul_add(y_e1, t3_0, s);
-                    s
-                },
-                out0.at(0usize, c),
+            let mut v4 = V::neg_mul_add(y_e1, t3_7, V::load(t2.at(7usize, c)));
+            let y_e2 = V::load(y.at(1usize, c));
+            let mut v8 = V::mul_sub(y_e2, t3_7, V::load(t2.at(6usize, c)));
+            let y_e3 = V::load(y.at(2usize, c));
+            let y_e4 = V::load(y.at(3usize, c));
+            let mut v16 = V::mul_sub(y_e4, t3_7, V::load(t2.at(4usize, c)));
+            let t3_6 = V::load(t3.at(6usize, c));
+            v4 = V::neg_mul_add(y_e2, t3_6, v4);
+            v8 = V::mul_add(y_e1, t3_6, v8);
+            let mut v24 = V::mul_add(y_e3, t3_6, V::load(t2.at(3usize, c)));
+            let mut v27 = V::mul_sub(y_e4, t3_6, V::load(t2.at(2usize, c)));
+            let t3_5 = V::load(t3.at(5usize, c));
+            v4 = V::mul_add(y_e3, t3_5, v4);
+            let mut v32 = V::mul_sub(
+                y_e1,
+                t3_5,
+                V::mul_add(y_e3, t3_7, V::load(t2.at(5usize, c))),
             );
-            // out0[1] = y_e4*t3_5 - t2_1 + y_e3*t3_4 - y_e1*t3_1 - y_e2*t3_0
-            V::store(
-                {
-                    let mut s = V::mul_sub(y_e4, t3_5, V::load(t2.at(1usize, c)));
-                    s = V::mul_add(y_e3, t3_4, s);
-                    s = V::neg_mul_add(y_e1, t3_1, s);
-                    s = V::neg_mul_add(y_e2, t3_0, s);
-                    s
-                },
-                out0.at(1usize, c),
-            );
-            // out0[2] = y_e4*t3_6 - t2_2 - y_e2*t3_4 - y_e1*t3_2 - y_e3*t3_0
-            V::store(
-                {
-                    let mut s = V::mul_sub(y_e4, t3_6, V::load(t2.at(2usize, c)));
-                    s = V::neg_mul_add(y_e2, t3_4, s);
-                    s = V::neg_mul_add(y_e1, t3_2, s);
-                    s = V::neg_mul_add(y_e3, t3_0, s);
-                    s
-                },
-                out0.at(2usize, c),
-            );
-            // out0[3] = -(t2_3 + y_e3*t3_6 + y_e2*t3_5 + y_e1*t3_3 + y_e4*t3_0)
-            V::store(
-                V::neg({
-                    let mut s = V::load(t2.at(3usize, c));
-                    s = V::mul_add(y_e3, t3_6, s);
-                    s = V::mul_add(y_e2, t3_5, s);
-                    s = V::mul_add(y_e1, t3_3, s);
-                    s = V::mul_add(y_e4, t3_0, s);
-                    s
-                }),
-                out0.at(3usize, c),
-            );
-            // out0[4] = y_e4*t3_7 - t2_4 + y_e1*t3_4 + y_e2*t3_2 - y_e3*t3_1
-            V::store(
-                {
-                    let mut s = V::mul_sub(y_e4, t3_7, V::load(t2.at(4usize, c)));
-                    s = V::mul_add(y_e1, t3_4, s);
-                    s = V::mul_add(y_e2, t3_2, s);
-                    s = V::neg_mul_add(y_e3, t3_1, s);
-                    s
-                },
-                out0.at(4usize, c),
-            );
-            // out0[5] = y_e1*t3_5 - (t2_5 + y_e3*t3_7) + y_e2*t3_3 - y_e4*t3_1
-            V::store(
-                {
-                    let mut s = V::mul_sub(
-                        y_e1,
-                        t3_5,
-                        V::mul_add(y_e3, t3_7, V::load(t2.at(5usize, c))),
-                    );
-                    s = V::mul_add(y_e2, t3_3, s);
-                    s = V::neg_mul_add(y_e4, t3_1, s);
-                    s
-                },
-                out0.at(5usize, c),
-            );
-            // out0[6] = y_e2*t3_7 - t2_6 + y_e1*t3_6 + y_e3*t3_3 - y_e4*t3_2
-            V::store(
-                {
-                    let mut s = V::mul_sub(y_e2, t3_7, V::load(t2.at(6usize, c)));
-                    s = V::mul_add(y_e1, t3_6, s);
-                    s = V::mul_add(y_e3, t3_3, s);
-                    s = V::neg_mul_add(y_e4, t3_2, s);
-                    s
-                },
-                out0.at(6usize, c),
-            );
+            v24 = V::mul_add(y_e2, t3_5, v24);
+            let mut v37 = V::mul_sub(y_e4, t3_5, V::load(t2.at(1usize, c)));
+            let t3_4 = V::load(t3.at(4usize, c));
+            v4 = V::neg_mul_add(y_e4, t3_4, v4);
             // out0[7] = t2_7 - y_e1*t3_7 - y_e2*t3_6 + y_e3*t3_5 - y_e4*t3_4
-            V::store(
-                {
-                    let mut s = V::load(t2.at(7usize, c));
-                    s = V::neg_mul_add(y_e1, t3_7, s);
-                    s = V::neg_mul_add(y_e2, t3_6, s);
-                    s = V::mul_add(y_e3, t3_5, s);
-                    s = V::neg_mul_add(y_e4, t3_4, s);
-                    s
-                },
-                out0.at(7usize, c),
-            );
+            V::store(v4, out0.at(7usize, c));
+            v16 = V::mul_add(y_e1, t3_4, v16);
+            v27 = V::neg_mul_add(y_e2, t3_4, v27);
+            v37 = V::mul_add(y_e3, t3_4, v37);
+            let t3_3 = V::load(t3.at(3usize, c));
+            v8 = V::mul_add(y_e3, t3_3, v8);
+            v32 = V::mul_add(y_e2, t3_3, v32);
+            v24 = V::mul_add(y_e1, t3_3, v24);
+            let mut v56 = V::mul_add(y_e4, t3_3, V::load(t2.at(0usize, c)));
+            let t3_2 = V::load(t3.at(2usize, c));
+            v8 = V::neg_mul_add(y_e4, t3_2, v8);
+            // out0[6] = y_e2*t3_7 - t2_6 + y_e1*t3_6 + y_e3*t3_3 - y_e4*t3_2
+            V::store(v8, out0.at(6usize, c));
+            v16 = V::mul_add(y_e2, t3_2, v16);
+            v27 = V::neg_mul_add(y_e1, t3_2, v27);
+            v56 = V::mul_add(y_e3, t3_2, v56);
+            let t3_1 = V::load(t3.at(1usize, c));
+            v32 = V::neg_mul_add(y_e4, t3_1, v32);
+            // out0[5] = y_e1*t3_5 - (t2_5 + y_e3*t3_7) + y_e2*t3_3 - y_e4*t3_1
+            V::store(v32, out0.at(5usize, c));
+            v16 = V::neg_mul_add(y_e3, t3_1, v16);
+            // out0[4] = y_e4*t3_7 - t2_4 + y_e1*t3_4 + y_e2*t3_2 - y_e3*t3_1
+            V::store(v16, out0.at(4usize, c));
+            v37 = V::neg_mul_add(y_e1, t3_1, v37);
+            v56 = V::mul_add(y_e2, t3_1, v56);
+            let t3_0 = V::load(t3.at(0usize, c));
+            v24 = V::mul_add(y_e4, t3_0, v24);
+            // out0[3] = -(t2_3 + y_e3*t3_6 + y_e2*t3_5 + y_e1*t3_3 + y_e4*t3_0)
+            V::store(V::neg(v24), out0.at(3usize, c));
+            v27 = V::neg_mul_add(y_e3, t3_0, v27);
+            // out0[2] = y_e4*t3_6 - t2_2 - y_e2*t3_4 - y_e1*t3_2 - y_e3*t3_0
+            V::store(v27, out0.at(2usize, c));
+            v37 = V::neg_mul_add(y_e2, t3_0, v37);
+            // out0[1] = y_e4*t3_5 - t2_1 + y_e3*t3_4 - y_e1*t3_1 - y_e2*t3_0
+            V::store(v37, out0.at(1usize, c));
+            v56 = V::mul_add(y_e1, t3_0, v56);
+            // out0[0] = t2_0 + y_e4*t3_3 + y_e3*t3_2 + y_e2*t3_1 + y_e1*t3_0
+            V::store(v56, out0.at(0usize, c));
         }
     }
 }
@@ -1351,84 +1056,64 @@ unsafe fn sandwich_8<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let out0 = args.outputs[0];
         for group in 0..args.groups {
             let c = group * V::LANES;
-            let x_e34 = V::load(x.at(6usize, c));
-            let t3_6 = V::load(t3.at(6usize, c));
+            x.prefetch::<8usize>(c);
+            t3.prefetch::<8usize>(c);
             let x_e1234 = V::load(x.at(7usize, c));
             let t3_7 = V::load(t3.at(7usize, c));
+            let x_e34 = V::load(x.at(6usize, c));
+            let mut v4 = V::mul(x_e34, t3_7);
             let x_e24 = V::load(x.at(5usize, c));
-            let t3_5 = V::load(t3.at(5usize, c));
+            let mut v6 = V::mul(x_e24, t3_7);
             let x_e23 = V::load(x.at(4usize, c));
-            let t3_4 = V::load(t3.at(4usize, c));
+            let mut v8 = V::mul(x_e23, t3_7);
+            let t3_6 = V::load(t3.at(6usize, c));
+            v4 = V::neg_mul_add(x_e1234, t3_6, v4);
+            let mut v12 = V::mul(x_e34, t3_6);
+            v12 = V::neg_mul_add(x_e1234, t3_7, v12);
             let x_e14 = V::load(x.at(3usize, c));
-            let t3_3 = V::load(t3.at(3usize, c));
+            v6 = V::mul_add(x_e14, t3_6, v6);
             let x_e13 = V::load(x.at(2usize, c));
-            let t3_2 = V::load(t3.at(2usize, c));
+            v8 = V::mul_add(x_e13, t3_6, v8);
+            let t3_5 = V::load(t3.at(5usize, c));
+            let mut v22 = V::mul_sub(x_e1234, t3_5, v6);
+            v12 = V::mul_add(x_e24, t3_5, v12);
+            v4 = V::neg_mul_add(x_e14, t3_5, v4);
             let x_e12 = V::load(x.at(1usize, c));
-            let t3_1 = V::load(t3.at(1usize, c));
+            v8 = V::mul_add(x_e12, t3_5, v8);
+            let t3_4 = V::load(t3.at(4usize, c));
+            v8 = V::neg_mul_add(x_e1234, t3_4, v8);
+            v12 = V::mul_add(x_e23, t3_4, v12);
+            v4 = V::neg_mul_add(x_e13, t3_4, v4);
+            v22 = V::mul_add(x_e12, t3_4, v22);
+            let t3_3 = V::load(t3.at(3usize, c));
+            v22 = V::mul_add(x_e34, t3_3, v22);
+            v4 = V::mul_add(x_e24, t3_3, v4);
+            v12 = V::neg_mul_add(x_e14, t3_3, v12);
             let x_1 = V::load(x.at(0usize, c));
+            v8 = V::mul_add(x_1, t3_3, v8);
+            let t3_2 = V::load(t3.at(2usize, c));
+            v8 = V::neg_mul_add(x_e34, t3_2, v8);
+            v4 = V::mul_add(x_e23, t3_2, v4);
+            v12 = V::neg_mul_add(x_e13, t3_2, v12);
+            v22 = V::mul_add(x_1, t3_2, v22);
+            let t3_1 = V::load(t3.at(1usize, c));
+            v8 = V::neg_mul_add(x_e24, t3_1, v8);
+            v22 = V::neg_mul_add(x_e23, t3_1, v22);
+            v12 = V::neg_mul_add(x_e12, t3_1, v12);
+            v4 = V::mul_add(x_1, t3_1, v4);
             let t3_0 = V::load(t3.at(0usize, c));
-            // out0[0] = x_e34*t3_6 - x_e1234*t3_7 + x_e24*t3_5 + x_e23*t3_4 - x_e14*t3_3 - x_e13*t3_2 - x_e12*t3_1 + x_1*t3_0
-            V::store(
-                {
-                    let mut s = V::mul(x_e34, t3_6);
-                    s = V::neg_mul_add(x_e1234, t3_7, s);
-                    s = V::mul_add(x_e24, t3_5, s);
-                    s = V::mul_add(x_e23, t3_4, s);
-                    s = V::neg_mul_add(x_e14, t3_3, s);
-                    s = V::neg_mul_add(x_e13, t3_2, s);
-                    s = V::neg_mul_add(x_e12, t3_1, s);
-                    s = V::mul_add(x_1, t3_0, s);
-                    s
-                },
-                out0.at(0usize, c),
-            );
-            // out0[1] = x_e34*t3_7 - x_e1234*t3_6 - x_e14*t3_5 - x_e13*t3_4 + x_e24*t3_3 + x_e23*t3_2 + x_1*t3_1 - x_e12*t3_0
-            V::store(
-                {
-                    let mut s = V::mul(x_e34, t3_7);
-                    s = V::neg_mul_add(x_e1234, t3_6, s);
-                    s = V::neg_mul_add(x_e14, t3_5, s);
-                    s = V::neg_mul_add(x_e13, t3_4, s);
-                    s = V::mul_add(x_e24, t3_3, s);
-                    s = V::mul_add(x_e23, t3_2, s);
-                    s = V::mul_add(x_1, t3_1, s);
-                    s = V::neg_mul_add(x_e12, t3_0, s);
-                    s
-                },
-                out0.at(1usize, c),
-            );
-            // out0[2] = x_e1234*t3_5 - (x_e24*t3_7 + x_e14*t3_6) + x_e12*t3_4 + x_e34*t3_3 + x_1*t3_2 - x_e23*t3_1 - x_e13*t3_0
-            V::store(
-                {
-                    let mut s = V::mul_sub(
-                        x_e1234,
-                        t3_5,
-                        V::mul_add(x_e14, t3_6, V::mul(x_e24, t3_7)),
-                    );
-                    s = V::mul_add(x_e12, t3_4, s);
-                    s = V::mul_add(x_e34, t3_3, s);
-                    s = V::mul_add(x_1, t3_2, s);
-                    s = V::neg_mul_add(x_e23, t3_1, s);
-                    s = V::neg_mul_add(x_e13, t3_0, s);
-                    s
-                },
-                out0.at(2usize, c),
-            );
+            v8 = V::neg_mul_add(x_e14, t3_0, v8);
             // out0[3] = x_e23*t3_7 + x_e13*t3_6 + x_e12*t3_5 - x_e1234*t3_4 + x_1*t3_3 - x_e34*t3_2 - x_e24*t3_1 - x_e14*t3_0
-            V::store(
-                {
-                    let mut s = V::mul(x_e23, t3_7);
-                    s = V::mul_add(x_e13, t3_6, s);
-                    s = V::mul_add(x_e12, t3_5, s);
-                    s = V::neg_mul_add(x_e1234, t3_4, s);
-                    s = V::mul_add(x_1, t3_3, s);
-                    s = V::neg_mul_add(x_e34, t3_2, s);
-                    s = V::neg_mul_add(x_e24, t3_1, s);
-                    s = V::neg_mul_add(x_e14, t3_0, s);
-                    s
-                },
-                out0.at(3usize, c),
-            );
+            V::store(v8, out0.at(3usize, c));
+            v22 = V::neg_mul_add(x_e13, t3_0, v22);
+            // out0[2] = x_e1234*t3_5 - (x_e24*t3_7 + x_e14*t3_6) + x_e12*t3_4 + x_e34*t3_3 + x_1*t3_2 - x_e23*t3_1 - x_e13*t3_0
+            V::store(v22, out0.at(2usize, c));
+            v4 = V::neg_mul_add(x_e12, t3_0, v4);
+            // out0[1] = x_e34*t3_7 - x_e1234*t3_6 - x_e14*t3_5 - x_e13*t3_4 + x_e24*t3_3 + x_e23*t3_2 + x_1*t3_1 - x_e12*t3_0
+            V::store(v4, out0.at(1usize, c));
+            v12 = V::mul_add(x_1, t3_0, v12);
+            // out0[0] = x_e34*t3_6 - x_e1234*t3_7 + x_e24*t3_5 + x_e23*t3_4 - x_e14*t3_3 - x_e13*t3_2 - x_e12*t3_1 + x_1*t3_0
+            V::store(v12, out0.at(0usize, c));
         }
     }
 }
@@ -1523,7 +1208,7 @@ pub(super) static SANDWICH_PROGRAM_1: Program = Program {
             },
             StageCall {
                 stage: &super::sandwich::SANDWICH_7,
-                inputs: &[Slot::Cut(2usize), Slot::External(1usize), Slot::Cut(3usize)],
+                inputs: &[Slot::External(1usize), Slot::Cut(3usize), Slot::Cut(2usize)],
                 outputs: &[Slot::External(0usize)],
                 params: &[],
                 param_grads: &[],

@@ -17,92 +17,46 @@ unsafe fn scalar_product_0<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let out0 = args.outputs[0];
         for group in 0..args.groups {
             let c = group * V::LANES;
-            // out0[0] = x_e234*y_e234 + x_e14*y_e14 + x_e13*y_e13 + x_e12*y_e12 + x_1*y_1 + x_e1*y_e1 - x_e2*y_e2 - x_e3*y_e3 - x_e4*y_e4 - x_e23*y_e23 - x_e24*y_e24 - x_e34*y_e34 - x_e123*y_e123 - x_e124*y_e124 - x_e134*y_e134 - x_e1234*y_e1234
-            V::store(
-                {
-                    let mut s = V::mul(
-                        V::load(x.at(0usize, c)),
-                        V::load(y.at(0usize, c)),
-                    );
-                    s = V::mul_add(
-                        V::load(x.at(1usize, c)),
-                        V::load(y.at(1usize, c)),
-                        s,
-                    );
-                    s = V::neg_mul_add(
-                        V::load(x.at(2usize, c)),
-                        V::load(y.at(2usize, c)),
-                        s,
-                    );
-                    s = V::neg_mul_add(
-                        V::load(x.at(3usize, c)),
-                        V::load(y.at(3usize, c)),
-                        s,
-                    );
-                    s = V::neg_mul_add(
-                        V::load(x.at(4usize, c)),
-                        V::load(y.at(4usize, c)),
-                        s,
-                    );
-                    s = V::mul_add(
-                        V::load(x.at(5usize, c)),
-                        V::load(y.at(5usize, c)),
-                        s,
-                    );
-                    s = V::mul_add(
-                        V::load(x.at(6usize, c)),
-                        V::load(y.at(6usize, c)),
-                        s,
-                    );
-                    s = V::mul_add(
-                        V::load(x.at(7usize, c)),
-                        V::load(y.at(7usize, c)),
-                        s,
-                    );
-                    s = V::neg_mul_add(
-                        V::load(x.at(8usize, c)),
-                        V::load(y.at(8usize, c)),
-                        s,
-                    );
-                    s = V::neg_mul_add(
-                        V::load(x.at(9usize, c)),
-                        V::load(y.at(9usize, c)),
-                        s,
-                    );
-                    s = V::neg_mul_add(
-                        V::load(x.at(10usize, c)),
-                        V::load(y.at(10usize, c)),
-                        s,
-                    );
-                    s = V::neg_mul_add(
-                        V::load(x.at(11usize, c)),
-                        V::load(y.at(11usize, c)),
-                        s,
-                    );
-                    s = V::neg_mul_add(
-                        V::load(x.at(12usize, c)),
-                        V::load(y.at(12usize, c)),
-                        s,
-                    );
-                    s = V::neg_mul_add(
-                        V::load(x.at(13usize, c)),
-                        V::load(y.at(13usize, c)),
-                        s,
-                    );
-                    s = V::mul_add(
-                        V::load(x.at(14usize, c)),
-                        V::load(y.at(14usize, c)),
-                        s,
-                    );
-                    s = V::neg_mul_add(
-                        V::load(x.at(15usize, c)),
-                        V::load(y.at(15usize, c)),
-                        s,
-                    );
-                    s
-                },
-                out0.at(0usize, c),
+            x.prefetch::<16usize>(c);
+            y.prefetch::<16usize>(c);
+            let mut v2 = V::mul(V::load(x.at(0usize, c)), V::load(y.at(0usize, c)));
+            v2 = V::mul_add(V::load(x.at(1usize, c)), V::load(y.at(1usize, c)), v2);
+            v2 = V::neg_mul_add(V::load(x.at(2usize, c)), V::load(y.at(2usize, c)), v2);
+            v2 = V::neg_mul_add(V::load(x.at(3usize, c)), V::load(y.at(3usize, c)), v2);
+            v2 = V::neg_mul_add(V::load(x.at(4usize, c)), V::load(y.at(4usize, c)), v2);
+            v2 = V::mul_add(V::load(x.at(5usize, c)), V::load(y.at(5usize, c)), v2);
+            v2 = V::mul_add(V::load(x.at(6usize, c)), V::load(y.at(6usize, c)), v2);
+            v2 = V::mul_add(V::load(x.at(7usize, c)), V::load(y.at(7usize, c)), v2);
+            v2 = V::neg_mul_add(V::load(x.at(8usize, c)), V::load(y.at(8usize, c)), v2);
+            v2 = V::neg_mul_add(V::load(x.at(9usize, c)), V::load(y.at(9usize, c)), v2);
+            v2 = V::neg_mul_add(
+                V::load(x.at(10usize, c)),
+                V::load(y.at(10usize, c)),
+                v2,
             );
+            v2 = V::neg_mul_add(
+                V::load(x.at(11usize, c)),
+                V::load(y.at(11usize, c)),
+                v2,
+            );
+            v2 = V::neg_mul_add(
+                V::load(x.at(12usize, c)),
+                V::load(y.at(12usize, c)),
+                v2,
+            );
+            v2 = V::neg_mul_add(
+                V::load(x.at(13usize, c)),
+                V::load(y.at(13usize, c)),
+                v2,
+            );
+            v2 = V::mul_add(V::load(x.at(14usize, c)), V::load(y.at(14usize, c)), v2);
+            v2 = V::neg_mul_add(
+                V::load(x.at(15usize, c)),
+                V::load(y.at(15usize, c)),
+                v2,
+            );
+            // out0[0] = x_e234*y_e234 + x_e14*y_e14 + x_e13*y_e13 + x_e12*y_e12 + x_1*y_1 + x_e1*y_e1 - x_e2*y_e2 - x_e3*y_e3 - x_e4*y_e4 - x_e23*y_e23 - x_e24*y_e24 - x_e34*y_e34 - x_e123*y_e123 - x_e124*y_e124 - x_e134*y_e134 - x_e1234*y_e1234
+            V::store(v2, out0.at(0usize, c));
         }
     }
 }
@@ -119,69 +73,71 @@ unsafe fn scalar_product_1<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let out0 = args.outputs[0];
         for group in 0..args.groups {
             let c = group * V::LANES;
+            y.prefetch::<16usize>(c);
+            grad_o.prefetch::<1usize>(c);
             let grad_o_1 = V::load(grad_o.at(0usize, c));
-            // out0[0] = y_1*grad_o_1
-            V::store(V::mul(V::load(y.at(0usize, c)), grad_o_1), out0.at(0usize, c));
-            // out0[1] = y_e1*grad_o_1
-            V::store(V::mul(V::load(y.at(1usize, c)), grad_o_1), out0.at(1usize, c));
-            // out0[2] = -y_e2*grad_o_1
+            // out0[15] = -y_e1234*grad_o_1
             V::store(
-                V::neg(V::mul(V::load(y.at(2usize, c)), grad_o_1)),
-                out0.at(2usize, c),
+                V::neg(V::mul(V::load(y.at(15usize, c)), grad_o_1)),
+                out0.at(15usize, c),
             );
-            // out0[3] = -y_e3*grad_o_1
+            // out0[14] = y_e234*grad_o_1
+            V::store(V::mul(V::load(y.at(14usize, c)), grad_o_1), out0.at(14usize, c));
+            // out0[13] = -y_e134*grad_o_1
             V::store(
-                V::neg(V::mul(V::load(y.at(3usize, c)), grad_o_1)),
-                out0.at(3usize, c),
-            );
-            // out0[4] = -y_e4*grad_o_1
-            V::store(
-                V::neg(V::mul(V::load(y.at(4usize, c)), grad_o_1)),
-                out0.at(4usize, c),
-            );
-            // out0[5] = y_e12*grad_o_1
-            V::store(V::mul(V::load(y.at(5usize, c)), grad_o_1), out0.at(5usize, c));
-            // out0[6] = y_e13*grad_o_1
-            V::store(V::mul(V::load(y.at(6usize, c)), grad_o_1), out0.at(6usize, c));
-            // out0[7] = y_e14*grad_o_1
-            V::store(V::mul(V::load(y.at(7usize, c)), grad_o_1), out0.at(7usize, c));
-            // out0[8] = -y_e23*grad_o_1
-            V::store(
-                V::neg(V::mul(V::load(y.at(8usize, c)), grad_o_1)),
-                out0.at(8usize, c),
-            );
-            // out0[9] = -y_e24*grad_o_1
-            V::store(
-                V::neg(V::mul(V::load(y.at(9usize, c)), grad_o_1)),
-                out0.at(9usize, c),
-            );
-            // out0[10] = -y_e34*grad_o_1
-            V::store(
-                V::neg(V::mul(V::load(y.at(10usize, c)), grad_o_1)),
-                out0.at(10usize, c),
-            );
-            // out0[11] = -y_e123*grad_o_1
-            V::store(
-                V::neg(V::mul(V::load(y.at(11usize, c)), grad_o_1)),
-                out0.at(11usize, c),
+                V::neg(V::mul(V::load(y.at(13usize, c)), grad_o_1)),
+                out0.at(13usize, c),
             );
             // out0[12] = -y_e124*grad_o_1
             V::store(
                 V::neg(V::mul(V::load(y.at(12usize, c)), grad_o_1)),
                 out0.at(12usize, c),
             );
-            // out0[13] = -y_e134*grad_o_1
+            // out0[11] = -y_e123*grad_o_1
             V::store(
-                V::neg(V::mul(V::load(y.at(13usize, c)), grad_o_1)),
-                out0.at(13usize, c),
+                V::neg(V::mul(V::load(y.at(11usize, c)), grad_o_1)),
+                out0.at(11usize, c),
             );
-            // out0[14] = y_e234*grad_o_1
-            V::store(V::mul(V::load(y.at(14usize, c)), grad_o_1), out0.at(14usize, c));
-            // out0[15] = -y_e1234*grad_o_1
+            // out0[10] = -y_e34*grad_o_1
             V::store(
-                V::neg(V::mul(V::load(y.at(15usize, c)), grad_o_1)),
-                out0.at(15usize, c),
+                V::neg(V::mul(V::load(y.at(10usize, c)), grad_o_1)),
+                out0.at(10usize, c),
             );
+            // out0[9] = -y_e24*grad_o_1
+            V::store(
+                V::neg(V::mul(V::load(y.at(9usize, c)), grad_o_1)),
+                out0.at(9usize, c),
+            );
+            // out0[8] = -y_e23*grad_o_1
+            V::store(
+                V::neg(V::mul(V::load(y.at(8usize, c)), grad_o_1)),
+                out0.at(8usize, c),
+            );
+            // out0[7] = y_e14*grad_o_1
+            V::store(V::mul(V::load(y.at(7usize, c)), grad_o_1), out0.at(7usize, c));
+            // out0[6] = y_e13*grad_o_1
+            V::store(V::mul(V::load(y.at(6usize, c)), grad_o_1), out0.at(6usize, c));
+            // out0[5] = y_e12*grad_o_1
+            V::store(V::mul(V::load(y.at(5usize, c)), grad_o_1), out0.at(5usize, c));
+            // out0[4] = -y_e4*grad_o_1
+            V::store(
+                V::neg(V::mul(V::load(y.at(4usize, c)), grad_o_1)),
+                out0.at(4usize, c),
+            );
+            // out0[3] = -y_e3*grad_o_1
+            V::store(
+                V::neg(V::mul(V::load(y.at(3usize, c)), grad_o_1)),
+                out0.at(3usize, c),
+            );
+            // out0[2] = -y_e2*grad_o_1
+            V::store(
+                V::neg(V::mul(V::load(y.at(2usize, c)), grad_o_1)),
+                out0.at(2usize, c),
+            );
+            // out0[1] = y_e1*grad_o_1
+            V::store(V::mul(V::load(y.at(1usize, c)), grad_o_1), out0.at(1usize, c));
+            // out0[0] = y_1*grad_o_1
+            V::store(V::mul(V::load(y.at(0usize, c)), grad_o_1), out0.at(0usize, c));
         }
     }
 }
@@ -254,32 +210,14 @@ unsafe fn scalar_product_2<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let out0 = args.outputs[0];
         for group in 0..args.groups {
             let c = group * V::LANES;
+            x.prefetch::<4usize>(c);
+            y.prefetch::<16usize>(c);
+            let mut v2 = V::mul(V::load(x.at(0usize, c)), V::load(y.at(1usize, c)));
+            v2 = V::neg_mul_add(V::load(x.at(1usize, c)), V::load(y.at(2usize, c)), v2);
+            v2 = V::neg_mul_add(V::load(x.at(2usize, c)), V::load(y.at(3usize, c)), v2);
+            v2 = V::neg_mul_add(V::load(x.at(3usize, c)), V::load(y.at(4usize, c)), v2);
             // out0[0] = x_e1*y_e1 - x_e2*y_e2 - x_e3*y_e3 - x_e4*y_e4
-            V::store(
-                {
-                    let mut s = V::mul(
-                        V::load(x.at(0usize, c)),
-                        V::load(y.at(1usize, c)),
-                    );
-                    s = V::neg_mul_add(
-                        V::load(x.at(1usize, c)),
-                        V::load(y.at(2usize, c)),
-                        s,
-                    );
-                    s = V::neg_mul_add(
-                        V::load(x.at(2usize, c)),
-                        V::load(y.at(3usize, c)),
-                        s,
-                    );
-                    s = V::neg_mul_add(
-                        V::load(x.at(3usize, c)),
-                        V::load(y.at(4usize, c)),
-                        s,
-                    );
-                    s
-                },
-                out0.at(0usize, c),
-            );
+            V::store(v2, out0.at(0usize, c));
         }
     }
 }
@@ -296,24 +234,26 @@ unsafe fn scalar_product_3<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let out0 = args.outputs[0];
         for group in 0..args.groups {
             let c = group * V::LANES;
+            y.prefetch::<16usize>(c);
+            grad_o.prefetch::<1usize>(c);
             let grad_o_1 = V::load(grad_o.at(0usize, c));
-            // out0[0] = y_e1*grad_o_1
-            V::store(V::mul(V::load(y.at(1usize, c)), grad_o_1), out0.at(0usize, c));
-            // out0[1] = -y_e2*grad_o_1
+            // out0[3] = -y_e4*grad_o_1
             V::store(
-                V::neg(V::mul(V::load(y.at(2usize, c)), grad_o_1)),
-                out0.at(1usize, c),
+                V::neg(V::mul(V::load(y.at(4usize, c)), grad_o_1)),
+                out0.at(3usize, c),
             );
             // out0[2] = -y_e3*grad_o_1
             V::store(
                 V::neg(V::mul(V::load(y.at(3usize, c)), grad_o_1)),
                 out0.at(2usize, c),
             );
-            // out0[3] = -y_e4*grad_o_1
+            // out0[1] = -y_e2*grad_o_1
             V::store(
-                V::neg(V::mul(V::load(y.at(4usize, c)), grad_o_1)),
-                out0.at(3usize, c),
+                V::neg(V::mul(V::load(y.at(2usize, c)), grad_o_1)),
+                out0.at(1usize, c),
             );
+            // out0[0] = y_e1*grad_o_1
+            V::store(V::mul(V::load(y.at(1usize, c)), grad_o_1), out0.at(0usize, c));
         }
     }
 }
@@ -331,26 +271,28 @@ unsafe fn scalar_product_4<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let c0e0 = V::from_f64(0f64);
         for group in 0..args.groups {
             let c = group * V::LANES;
+            x.prefetch::<4usize>(c);
+            grad_o.prefetch::<1usize>(c);
             let grad_o_1 = V::load(grad_o.at(0usize, c));
-            // out0[0] = 0
-            V::store(c0e0, out0.at(0usize, c));
-            // out0[1] = x_e1*grad_o_1
-            V::store(V::mul(V::load(x.at(0usize, c)), grad_o_1), out0.at(1usize, c));
-            // out0[2] = -x_e2*grad_o_1
+            // out0[4] = -x_e4*grad_o_1
             V::store(
-                V::neg(V::mul(V::load(x.at(1usize, c)), grad_o_1)),
-                out0.at(2usize, c),
+                V::neg(V::mul(V::load(x.at(3usize, c)), grad_o_1)),
+                out0.at(4usize, c),
             );
             // out0[3] = -x_e3*grad_o_1
             V::store(
                 V::neg(V::mul(V::load(x.at(2usize, c)), grad_o_1)),
                 out0.at(3usize, c),
             );
-            // out0[4] = -x_e4*grad_o_1
+            // out0[2] = -x_e2*grad_o_1
             V::store(
-                V::neg(V::mul(V::load(x.at(3usize, c)), grad_o_1)),
-                out0.at(4usize, c),
+                V::neg(V::mul(V::load(x.at(1usize, c)), grad_o_1)),
+                out0.at(2usize, c),
             );
+            // out0[1] = x_e1*grad_o_1
+            V::store(V::mul(V::load(x.at(0usize, c)), grad_o_1), out0.at(1usize, c));
+            // out0[0] = 0
+            V::store(c0e0, out0.at(0usize, c));
             // out0[5] = 0
             V::store(c0e0, out0.at(5usize, c));
             // out0[6] = 0
@@ -445,32 +387,14 @@ unsafe fn scalar_product_5<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let out0 = args.outputs[0];
         for group in 0..args.groups {
             let c = group * V::LANES;
+            x.prefetch::<16usize>(c);
+            y.prefetch::<4usize>(c);
+            let mut v2 = V::mul(V::load(x.at(1usize, c)), V::load(y.at(0usize, c)));
+            v2 = V::neg_mul_add(V::load(x.at(2usize, c)), V::load(y.at(1usize, c)), v2);
+            v2 = V::neg_mul_add(V::load(x.at(3usize, c)), V::load(y.at(2usize, c)), v2);
+            v2 = V::neg_mul_add(V::load(x.at(4usize, c)), V::load(y.at(3usize, c)), v2);
             // out0[0] = x_e1*y_e1 - x_e2*y_e2 - x_e3*y_e3 - x_e4*y_e4
-            V::store(
-                {
-                    let mut s = V::mul(
-                        V::load(x.at(1usize, c)),
-                        V::load(y.at(0usize, c)),
-                    );
-                    s = V::neg_mul_add(
-                        V::load(x.at(2usize, c)),
-                        V::load(y.at(1usize, c)),
-                        s,
-                    );
-                    s = V::neg_mul_add(
-                        V::load(x.at(3usize, c)),
-                        V::load(y.at(2usize, c)),
-                        s,
-                    );
-                    s = V::neg_mul_add(
-                        V::load(x.at(4usize, c)),
-                        V::load(y.at(3usize, c)),
-                        s,
-                    );
-                    s
-                },
-                out0.at(0usize, c),
-            );
+            V::store(v2, out0.at(0usize, c));
         }
     }
 }

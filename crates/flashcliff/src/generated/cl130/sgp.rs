@@ -18,724 +18,428 @@ unsafe fn sgp_0<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let param0 = args.params[0];
         for group in 0..args.groups {
             let c = group * V::LANES;
+            x.prefetch::<16usize>(c);
+            y.prefetch::<16usize>(c);
             let x_1 = V::load(x.at(0usize, c));
-            let v3 = gate::<V>(args.gate, x_1);
-            let v4 = V::mul(V::load(x.at(14usize, c)), v3);
+            let v1 = gate::<V>(args.gate, x_1);
+            let v2 = V::mul(x_1, v1);
+            let v4 = V::mul(V::load(x.at(1usize, c)), v1);
+            let v6 = V::mul(V::load(x.at(2usize, c)), v1);
+            let v8 = V::mul(V::load(x.at(3usize, c)), v1);
+            let v10 = V::mul(V::load(x.at(4usize, c)), v1);
+            let v12 = V::mul(V::load(x.at(5usize, c)), v1);
+            let v14 = V::mul(V::load(x.at(6usize, c)), v1);
+            let v16 = V::mul(V::load(x.at(7usize, c)), v1);
+            let v18 = V::mul(V::load(x.at(8usize, c)), v1);
+            let v20 = V::mul(V::load(x.at(9usize, c)), v1);
+            let v22 = V::mul(V::load(x.at(10usize, c)), v1);
+            let v24 = V::mul(V::load(x.at(11usize, c)), v1);
+            let v26 = V::mul(V::load(x.at(12usize, c)), v1);
+            let v28 = V::mul(V::load(x.at(13usize, c)), v1);
+            let v30 = V::mul(V::load(x.at(14usize, c)), v1);
+            let v32 = V::mul(V::load(x.at(15usize, c)), v1);
             let y_1 = V::load(y.at(0usize, c));
-            let v7 = gate::<V>(args.gate, y_1);
-            let v8 = V::mul(V::load(y.at(14usize, c)), v7);
-            let v11 = V::mul(V::load(x.at(13usize, c)), v3);
-            let v13 = V::mul(V::load(y.at(13usize, c)), v7);
-            let v16 = V::mul(V::load(x.at(11usize, c)), v3);
-            let v18 = V::mul(V::load(y.at(11usize, c)), v7);
-            let v21 = V::mul(V::load(x.at(12usize, c)), v3);
-            let v23 = V::mul(V::load(y.at(12usize, c)), v7);
-            let v31 = V::mul(V::load(x.at(7usize, c)), v3);
-            let v33 = V::mul(V::load(y.at(7usize, c)), v7);
-            let v36 = V::mul(V::load(x.at(5usize, c)), v3);
-            let v38 = V::mul(V::load(y.at(5usize, c)), v7);
-            let v41 = V::mul(V::load(x.at(6usize, c)), v3);
-            let v43 = V::mul(V::load(y.at(6usize, c)), v7);
-            let v48 = V::mul(V::load(x.at(8usize, c)), v3);
-            let v50 = V::mul(V::load(y.at(8usize, c)), v7);
-            let v54 = V::mul(V::load(x.at(9usize, c)), v3);
-            let v56 = V::mul(V::load(y.at(9usize, c)), v7);
-            let v60 = V::mul(V::load(x.at(10usize, c)), v3);
-            let v62 = V::mul(V::load(y.at(10usize, c)), v7);
-            let v67 = V::mul(x_1, v3);
-            let v68 = V::mul(y_1, v7);
-            let v73 = V::mul(V::load(x.at(1usize, c)), v3);
-            let v75 = V::mul(V::load(y.at(1usize, c)), v7);
-            let v78 = V::mul(V::load(x.at(2usize, c)), v3);
-            let v80 = V::mul(V::load(y.at(2usize, c)), v7);
-            let v84 = V::mul(V::load(x.at(3usize, c)), v3);
-            let v86 = V::mul(V::load(y.at(3usize, c)), v7);
-            let v90 = V::mul(V::load(x.at(4usize, c)), v3);
-            let v92 = V::mul(V::load(y.at(4usize, c)), v7);
-            let v101 = V::mul(V::load(x.at(15usize, c)), v3);
-            let v103 = V::mul(V::load(y.at(15usize, c)), v7);
-            let w31 = V::load(param0.at(31usize, c));
-            let w7 = V::load(param0.at(7usize, c));
+            let v34 = gate::<V>(args.gate, y_1);
+            let v35 = V::mul(y_1, v34);
+            let v37 = V::mul(V::load(y.at(1usize, c)), v34);
+            let v39 = V::mul(V::load(y.at(2usize, c)), v34);
+            let v41 = V::mul(V::load(y.at(3usize, c)), v34);
+            let v43 = V::mul(V::load(y.at(4usize, c)), v34);
+            let v45 = V::mul(V::load(y.at(5usize, c)), v34);
+            let v47 = V::mul(V::load(y.at(6usize, c)), v34);
+            let v49 = V::mul(V::load(y.at(7usize, c)), v34);
+            let v51 = V::mul(V::load(y.at(8usize, c)), v34);
+            let v53 = V::mul(V::load(y.at(9usize, c)), v34);
+            let v55 = V::mul(V::load(y.at(10usize, c)), v34);
+            let v57 = V::mul(V::load(y.at(11usize, c)), v34);
+            let v59 = V::mul(V::load(y.at(12usize, c)), v34);
+            let v61 = V::mul(V::load(y.at(13usize, c)), v34);
+            let v63 = V::mul(V::load(y.at(14usize, c)), v34);
+            let v65 = V::mul(V::load(y.at(15usize, c)), v34);
+            let mut v68 = V::mul(V::load(param0.at(0usize, c)), V::mul(v2, v35));
+            let mut v69 = V::mul(v4, v37);
+            v69 = V::neg_mul_add(v6, v39, v69);
+            v69 = V::neg_mul_add(v8, v41, v69);
+            v69 = V::neg_mul_add(v10, v43, v69);
+            let mut v78 = V::mul(v12, v45);
+            v78 = V::mul_add(v14, v47, v78);
+            v78 = V::mul_add(v16, v49, v78);
+            v78 = V::neg_mul_add(v18, v51, v78);
+            v78 = V::neg_mul_add(v20, v53, v78);
+            v78 = V::neg_mul_add(v22, v55, v78);
+            let mut v91 = V::mul(v24, v57);
+            v91 = V::mul_add(v26, v59, v91);
+            v91 = V::mul_add(v28, v61, v91);
+            v68 = V::mul_add(V::load(param0.at(5usize, c)), v69, v68);
+            v68 = V::mul_add(V::load(param0.at(13usize, c)), v78, v68);
+            v68 = V::mul_add(
+                V::load(param0.at(22usize, c)),
+                V::mul_sub(v30, v63, v91),
+                v68,
+            );
+            v68 = V::neg_mul_add(V::load(param0.at(30usize, c)), V::mul(v32, v65), v68);
+            // out0[0] = w22*(v30*v63 - (v28*v61 + v24*v57 + v26*v59)) + w13*(v16*v49 + v12*v45 + v14*v47 - v18*v51 - v20*v53 - v22*v55) + w0*v2*v35 + w5*(v4*v37 - v6*v39 - v8*v41 - v10*v43) - w30*v32*v65
+            V::store(v68, out0.at(0usize, c));
             let w1 = V::load(param0.at(1usize, c));
+            let mut v109 = V::mul(w1, V::mul(v2, v37));
             let w6 = V::load(param0.at(6usize, c));
+            let mut v113 = V::mul(v6, v45);
+            v113 = V::mul_add(v8, v47, v113);
+            v113 = V::mul_add(v10, v49, v113);
+            let w7 = V::load(param0.at(7usize, c));
+            let mut v120 = V::mul(v12, v39);
+            v120 = V::mul_add(v14, v41, v120);
+            v120 = V::mul_add(v16, v43, v120);
             let w14 = V::load(param0.at(14usize, c));
+            let mut v127 = V::mul(v18, v57);
+            v127 = V::mul_add(v20, v59, v127);
+            v127 = V::mul_add(v22, v61, v127);
             let w15 = V::load(param0.at(15usize, c));
+            let mut v134 = V::mul(v24, v51);
+            v134 = V::mul_add(v26, v53, v134);
+            v134 = V::mul_add(v28, v55, v134);
             let w23 = V::load(param0.at(23usize, c));
             let w24 = V::load(param0.at(24usize, c));
-            let w26 = V::load(param0.at(26usize, c));
-            let w17 = V::load(param0.at(17usize, c));
-            let w16 = V::load(param0.at(16usize, c));
+            let w31 = V::load(param0.at(31usize, c));
+            v109 = V::mul_add(w6, V::mul(v4, v35), v109);
+            v109 = V::mul_add(w7, v113, v109);
+            v109 = V::neg_mul_add(w14, v120, v109);
+            v109 = V::neg_mul_add(w15, v127, v109);
+            v109 = V::neg_mul_add(w23, v134, v109);
+            v109 = V::neg_mul_add(w24, V::mul(v30, v65), v109);
+            v109 = V::mul_add(w31, V::mul(v32, v63), v109);
+            // out0[1] = w31*v32*v63 + w7*(v10*v49 + v6*v45 + v8*v47) + w1*v2*v37 + w6*v4*v35 - w14*(v16*v43 + v12*v39 + v14*v41) - w15*(v22*v61 + v18*v57 + v20*v59) - w23*(v28*v55 + v24*v51 + v26*v53) - w24*v30*v65
+            V::store(v109, out0.at(1usize, c));
+            let mut v155 = V::mul(w1, V::mul(v2, v39));
+            let mut v158 = V::mul(v4, v45);
+            v158 = V::mul_add(v8, v51, v158);
+            v158 = V::mul_add(v10, v53, v158);
+            let mut v164 = V::mul(v12, v37);
+            v164 = V::mul_add(v18, v41, v164);
+            v164 = V::mul_add(v20, v43, v164);
+            let mut v170 = V::mul(v14, v57);
+            v170 = V::mul_add(v16, v59, v170);
+            v170 = V::mul_add(v22, v63, v170);
+            let mut v176 = V::mul(v24, v47);
+            v176 = V::mul_add(v26, v49, v176);
+            v176 = V::mul_add(v30, v55, v176);
+            v155 = V::mul_add(w6, V::mul(v6, v35), v155);
+            v155 = V::mul_add(w7, v158, v155);
+            v155 = V::neg_mul_add(w14, v164, v155);
+            v155 = V::neg_mul_add(w15, v170, v155);
+            v155 = V::neg_mul_add(w23, v176, v155);
+            v155 = V::neg_mul_add(w24, V::mul(v28, v65), v155);
+            v155 = V::mul_add(w31, V::mul(v32, v61), v155);
+            // out0[2] = w31*v32*v61 + w7*(v10*v53 + v4*v45 + v8*v51) + w1*v2*v39 + w6*v6*v35 - w14*(v20*v43 + v12*v37 + v18*v41) - w15*(v22*v63 + v14*v57 + v16*v59) - w23*(v30*v55 + v24*v47 + v26*v49) - w24*v28*v65
+            V::store(v155, out0.at(2usize, c));
+            let mut v194 = V::mul(w1, V::mul(v2, v41));
+            let mut v197 = V::mul(v4, v47);
+            v197 = V::neg_mul_add(v6, v51, v197);
+            v197 = V::mul_add(v10, v55, v197);
+            let mut v204 = V::mul(v18, v39);
+            v204 = V::neg_mul_add(v14, v37, v204);
+            v204 = V::neg_mul_add(v22, v43, v204);
+            let mut v209 = V::mul(v12, v57);
+            v209 = V::neg_mul_add(v16, v61, v209);
+            v209 = V::mul_add(v20, v63, v209);
+            let mut v215 = V::mul(v24, v45);
+            v215 = V::neg_mul_add(v28, v49, v215);
+            v215 = V::mul_add(v30, v53, v215);
+            v194 = V::mul_add(w6, V::mul(v8, v35), v194);
+            v194 = V::mul_add(w7, v197, v194);
+            v194 = V::mul_add(w14, v204, v194);
+            v194 = V::mul_add(w15, v209, v194);
+            v194 = V::mul_add(w23, v215, v194);
+            v194 = V::mul_add(w24, V::mul(v26, v65), v194);
+            v194 = V::neg_mul_add(w31, V::mul(v32, v59), v194);
+            // out0[3] = w24*v26*v65 + w23*(v30*v53 + v24*v45 - v28*v49) + w15*(v20*v63 + v12*v57 - v16*v61) + w14*(v18*v39 - v14*v37 - v22*v43) + w7*(v10*v55 + v4*v47 - v6*v51) + w1*v2*v41 + w6*v8*v35 - w31*v32*v59
+            V::store(v194, out0.at(3usize, c));
+            let mut v233 = V::mul(w1, V::mul(v2, v43));
+            let mut v236 = V::mul(v4, v49);
+            v236 = V::neg_mul_add(v6, v53, v236);
+            v236 = V::neg_mul_add(v8, v55, v236);
+            let mut v243 = V::mul(v20, v39);
+            v243 = V::neg_mul_add(v16, v37, v243);
+            v243 = V::mul_add(v22, v41, v243);
+            let mut v248 = V::mul(v12, v59);
+            v248 = V::mul_add(v14, v61, v248);
+            v248 = V::neg_mul_add(v18, v63, v248);
+            let mut v254 = V::mul(v26, v45);
+            v254 = V::mul_add(v28, v47, v254);
+            v254 = V::neg_mul_add(v30, v51, v254);
+            v233 = V::mul_add(w6, V::mul(v10, v35), v233);
+            v233 = V::mul_add(w7, v236, v233);
+            v233 = V::mul_add(w14, v243, v233);
+            v233 = V::mul_add(w15, v248, v233);
+            v233 = V::mul_add(w23, v254, v233);
+            v233 = V::neg_mul_add(w24, V::mul(v24, v65), v233);
+            v233 = V::mul_add(w31, V::mul(v32, v57), v233);
+            // out0[4] = w31*v32*v57 + w23*(v26*v45 + v28*v47 - v30*v51) + w15*(v12*v59 + v14*v61 - v18*v63) + w14*(v22*v41 + v20*v39 - v16*v37) + w7*(v4*v49 - v6*v53 - v8*v55) + w1*v2*v43 + w6*v10*v35 - w24*v24*v65
+            V::store(v233, out0.at(4usize, c));
             let w2 = V::load(param0.at(2usize, c));
+            let mut v273 = V::mul(w2, V::mul(v2, v45));
+            let mut v274 = V::mul(v4, v39);
+            v274 = V::neg_mul_add(v6, v37, v274);
             let w8 = V::load(param0.at(8usize, c));
+            let mut v279 = V::mul(v8, v57);
+            v279 = V::mul_add(v10, v59, v279);
             let w9 = V::load(param0.at(9usize, c));
+            let w16 = V::load(param0.at(16usize, c));
+            let mut v287 = V::mul(v14, v51);
+            v287 = V::mul_add(v16, v53, v287);
+            v287 = V::neg_mul_add(v18, v47, v287);
+            v287 = V::neg_mul_add(v20, v49, v287);
+            let w17 = V::load(param0.at(17usize, c));
             let w18 = V::load(param0.at(18usize, c));
+            let mut v299 = V::mul(v24, v41);
+            v299 = V::mul_add(v26, v43, v299);
             let w25 = V::load(param0.at(25usize, c));
+            let mut v305 = V::mul(v30, v61);
+            v305 = V::neg_mul_add(v28, v63, v305);
+            let w26 = V::load(param0.at(26usize, c));
             let w32 = V::load(param0.at(32usize, c));
-            let w28 = V::load(param0.at(28usize, c));
-            let w27 = V::load(param0.at(27usize, c));
-            let w20 = V::load(param0.at(20usize, c));
-            let w19 = V::load(param0.at(19usize, c));
-            let w11 = V::load(param0.at(11usize, c));
+            v273 = V::mul_add(w8, v274, v273);
+            v273 = V::neg_mul_add(w9, v279, v273);
+            v273 = V::mul_add(w16, V::mul(v12, v35), v273);
+            v273 = V::mul_add(w17, v287, v273);
+            v273 = V::neg_mul_add(w18, V::mul(v22, v65), v273);
+            v273 = V::neg_mul_add(w25, v299, v273);
+            v273 = V::mul_add(w26, v305, v273);
+            v273 = V::neg_mul_add(w32, V::mul(v32, v55), v273);
+            // out0[5] = w26*(v30*v61 - v28*v63) + w17*(v14*v51 + v16*v53 - v18*v47 - v20*v49) + w16*v12*v35 + w2*v2*v45 + w8*(v4*v39 - v6*v37) - w9*(v8*v57 + v10*v59) - w18*v22*v65 - w25*(v24*v41 + v26*v43) - w32*v32*v55
+            V::store(v273, out0.at(5usize, c));
+            let mut v321 = V::mul(w2, V::mul(v2, v47));
+            let mut v322 = V::mul(v4, v41);
+            v322 = V::neg_mul_add(v8, v37, v322);
+            let mut v326 = V::mul(v6, v57);
+            v326 = V::neg_mul_add(v10, v61, v326);
+            let mut v333 = V::mul(v16, v55);
+            v333 = V::neg_mul_add(v12, v51, v333);
+            v333 = V::mul_add(v18, v45, v333);
+            v333 = V::neg_mul_add(v22, v49, v333);
+            let mut v342 = V::mul(v24, v39);
+            v342 = V::neg_mul_add(v28, v43, v342);
+            let mut v346 = V::mul(v26, v63);
+            v346 = V::neg_mul_add(v30, v59, v346);
+            v321 = V::mul_add(w8, v322, v321);
+            v321 = V::mul_add(w9, v326, v321);
+            v321 = V::mul_add(w16, V::mul(v14, v35), v321);
+            v321 = V::mul_add(w17, v333, v321);
+            v321 = V::mul_add(w18, V::mul(v20, v65), v321);
+            v321 = V::mul_add(w25, v342, v321);
+            v321 = V::mul_add(w26, v346, v321);
+            v321 = V::mul_add(w32, V::mul(v32, v53), v321);
+            // out0[6] = w32*v32*v53 + w26*(v26*v63 - v30*v59) + w25*(v24*v39 - v28*v43) + w18*v20*v65 + w17*(v18*v45 + v16*v55 - v12*v51 - v22*v49) + w16*v14*v35 + w9*(v6*v57 - v10*v61) + w2*v2*v47 + w8*(v4*v41 - v8*v37)
+            V::store(v321, out0.at(6usize, c));
+            let mut v361 = V::mul(w2, V::mul(v2, v49));
+            let mut v362 = V::mul(v4, v43);
+            v362 = V::neg_mul_add(v10, v37, v362);
+            let mut v366 = V::mul(v6, v59);
+            v366 = V::mul_add(v8, v61, v366);
+            let mut v372 = V::mul(v12, v53);
+            v372 = V::mul_add(v14, v55, v372);
+            let mut v377 = V::mul_sub(v20, v45, v372);
+            v377 = V::mul_add(v22, v47, v377);
+            let mut v382 = V::mul(v26, v39);
+            v382 = V::mul_add(v28, v41, v382);
+            let mut v387 = V::mul(v30, v57);
+            v387 = V::neg_mul_add(v24, v63, v387);
+            v361 = V::mul_add(w8, v362, v361);
+            v361 = V::mul_add(w9, v366, v361);
+            v361 = V::mul_add(w16, V::mul(v16, v35), v361);
+            v361 = V::mul_add(w17, v377, v361);
+            v361 = V::neg_mul_add(w18, V::mul(v18, v65), v361);
+            v361 = V::mul_add(w25, v382, v361);
+            v361 = V::mul_add(w26, v387, v361);
+            v361 = V::neg_mul_add(w32, V::mul(v32, v51), v361);
+            // out0[7] = w26*(v30*v57 - v24*v63) + w25*(v26*v39 + v28*v41) + w17*(v22*v47 + v20*v45 - (v12*v53 + v14*v55)) + w16*v16*v35 + w9*(v6*v59 + v8*v61) + w2*v2*v49 + w8*(v4*v43 - v10*v37) - w18*v18*v65 - w32*v32*v51
+            V::store(v361, out0.at(7usize, c));
+            let mut v401 = V::mul(w2, V::mul(v2, v51));
+            let mut v402 = V::mul(v6, v41);
+            v402 = V::neg_mul_add(v8, v39, v402);
+            let mut v406 = V::mul(v4, v57);
+            v406 = V::neg_mul_add(v10, v63, v406);
+            let mut v413 = V::mul(v14, v45);
+            v413 = V::neg_mul_add(v12, v47, v413);
+            v413 = V::mul_add(v20, v55, v413);
+            v413 = V::neg_mul_add(v22, v53, v413);
+            let mut v422 = V::mul(v24, v37);
+            v422 = V::neg_mul_add(v30, v43, v422);
+            let mut v426 = V::mul(v26, v61);
+            v426 = V::neg_mul_add(v28, v59, v426);
+            v401 = V::mul_add(w8, v402, v401);
+            v401 = V::mul_add(w9, v406, v401);
+            v401 = V::mul_add(w16, V::mul(v18, v35), v401);
+            v401 = V::mul_add(w17, v413, v401);
+            v401 = V::mul_add(w18, V::mul(v16, v65), v401);
+            v401 = V::mul_add(w25, v422, v401);
+            v401 = V::mul_add(w26, v426, v401);
+            v401 = V::mul_add(w32, V::mul(v32, v49), v401);
+            // out0[8] = w32*v32*v49 + w26*(v26*v61 - v28*v59) + w25*(v24*v37 - v30*v43) + w18*v16*v65 + w17*(v20*v55 + v14*v45 - v12*v47 - v22*v53) + w16*v18*v35 + w9*(v4*v57 - v10*v63) + w2*v2*v51 + w8*(v6*v41 - v8*v39)
+            V::store(v401, out0.at(8usize, c));
+            let mut v441 = V::mul(w2, V::mul(v2, v53));
+            let mut v442 = V::mul(v6, v43);
+            v442 = V::neg_mul_add(v10, v39, v442);
+            let mut v446 = V::mul(v4, v59);
+            v446 = V::mul_add(v8, v63, v446);
+            let mut v453 = V::mul(v16, v45);
+            v453 = V::neg_mul_add(v12, v49, v453);
+            v453 = V::neg_mul_add(v18, v55, v453);
+            v453 = V::mul_add(v22, v51, v453);
+            let mut v462 = V::mul(v26, v37);
+            v462 = V::mul_add(v30, v41, v462);
+            let mut v467 = V::mul(v28, v57);
+            v467 = V::neg_mul_add(v24, v61, v467);
+            v441 = V::mul_add(w8, v442, v441);
+            v441 = V::mul_add(w9, v446, v441);
+            v441 = V::mul_add(w16, V::mul(v20, v35), v441);
+            v441 = V::mul_add(w17, v453, v441);
+            v441 = V::neg_mul_add(w18, V::mul(v14, v65), v441);
+            v441 = V::mul_add(w25, v462, v441);
+            v441 = V::mul_add(w26, v467, v441);
+            v441 = V::neg_mul_add(w32, V::mul(v32, v47), v441);
+            // out0[9] = w26*(v28*v57 - v24*v61) + w25*(v26*v37 + v30*v41) + w17*(v22*v51 + v16*v45 - v12*v49 - v18*v55) + w16*v20*v35 + w9*(v4*v59 + v8*v63) + w2*v2*v53 + w8*(v6*v43 - v10*v39) - w18*v14*v65 - w32*v32*v47
+            V::store(v441, out0.at(9usize, c));
+            let mut v481 = V::mul(w2, V::mul(v2, v55));
+            let mut v482 = V::mul(v8, v43);
+            v482 = V::neg_mul_add(v10, v41, v482);
+            let mut v486 = V::mul(v4, v61);
+            v486 = V::neg_mul_add(v6, v63, v486);
+            let mut v493 = V::mul(v16, v47);
+            v493 = V::neg_mul_add(v14, v49, v493);
+            v493 = V::mul_add(v18, v53, v493);
+            v493 = V::neg_mul_add(v20, v51, v493);
+            let mut v502 = V::mul(v28, v37);
+            v502 = V::neg_mul_add(v30, v39, v502);
+            let mut v506 = V::mul(v24, v59);
+            v506 = V::neg_mul_add(v26, v57, v506);
+            v481 = V::mul_add(w8, v482, v481);
+            v481 = V::mul_add(w9, v486, v481);
+            v481 = V::mul_add(w16, V::mul(v22, v35), v481);
+            v481 = V::mul_add(w17, v493, v481);
+            v481 = V::mul_add(w18, V::mul(v12, v65), v481);
+            v481 = V::mul_add(w25, v502, v481);
+            v481 = V::mul_add(w26, v506, v481);
+            v481 = V::mul_add(w32, V::mul(v32, v45), v481);
+            // out0[10] = w32*v32*v45 + w26*(v24*v59 - v26*v57) + w25*(v28*v37 - v30*v39) + w18*v12*v65 + w17*(v18*v53 + v16*v47 - v14*v49 - v20*v51) + w16*v22*v35 + w9*(v4*v61 - v6*v63) + w2*v2*v55 + w8*(v8*v43 - v10*v41)
+            V::store(v481, out0.at(10usize, c));
             let w3 = V::load(param0.at(3usize, c));
+            let mut v522 = V::mul(w3, V::mul(v2, v57));
+            let mut v523 = V::mul(v4, v51);
+            v523 = V::neg_mul_add(v6, v47, v523);
+            v523 = V::mul_add(v8, v45, v523);
             let w10 = V::load(param0.at(10usize, c));
+            let w11 = V::load(param0.at(11usize, c));
+            let mut v533 = V::mul(v12, v41);
+            v533 = V::neg_mul_add(v14, v39, v533);
+            v533 = V::mul_add(v18, v37, v533);
+            let w19 = V::load(param0.at(19usize, c));
+            let mut v541 = V::mul(v20, v61);
+            v541 = V::neg_mul_add(v16, v63, v541);
+            v541 = V::neg_mul_add(v22, v59, v541);
+            let w20 = V::load(param0.at(20usize, c));
+            let w27 = V::load(param0.at(27usize, c));
+            let mut v550 = V::mul(v26, v55);
+            v550 = V::neg_mul_add(v28, v53, v550);
+            v550 = V::mul_add(v30, v49, v550);
+            let w28 = V::load(param0.at(28usize, c));
             let w33 = V::load(param0.at(33usize, c));
-            // out0[0] = w22*(v4*v8 - (v11*v13 + v16*v18 + v21*v23)) + w13*(v31*v33 + v36*v38 + v41*v43 - v48*v50 - v54*v56 - v60*v62) + w0*v67*v68 + w5*(v73*v75 - v78*v80 - v84*v86 - v90*v92) - w30*v101*v103
-            V::store(
-                {
-                    let mut s = V::mul(V::load(param0.at(0usize, c)), V::mul(v67, v68));
-                    s = V::mul_add(
-                        V::load(param0.at(5usize, c)),
-                        {
-                            let mut s = V::mul(v73, v75);
-                            s = V::neg_mul_add(v78, v80, s);
-                            s = V::neg_mul_add(v84, v86, s);
-                            s = V::neg_mul_add(v90, v92, s);
-                            s
-                        },
-                        s,
-                    );
-                    s = V::mul_add(
-                        V::load(param0.at(13usize, c)),
-                        {
-                            let mut s = V::mul(v36, v38);
-                            s = V::mul_add(v41, v43, s);
-                            s = V::mul_add(v31, v33, s);
-                            s = V::neg_mul_add(v48, v50, s);
-                            s = V::neg_mul_add(v54, v56, s);
-                            s = V::neg_mul_add(v60, v62, s);
-                            s
-                        },
-                        s,
-                    );
-                    s = V::mul_add(
-                        V::load(param0.at(22usize, c)),
-                        V::mul_sub(
-                            v4,
-                            v8,
-                            {
-                                let mut s = V::mul(v16, v18);
-                                s = V::mul_add(v21, v23, s);
-                                s = V::mul_add(v11, v13, s);
-                                s
-                            },
-                        ),
-                        s,
-                    );
-                    s = V::neg_mul_add(
-                        V::load(param0.at(30usize, c)),
-                        V::mul(v101, v103),
-                        s,
-                    );
-                    s
-                },
-                out0.at(0usize, c),
-            );
-            // out0[1] = w31*v101*v8 + w7*(v90*v33 + v78*v38 + v84*v43) + w1*v67*v75 + w6*v73*v68 - w14*(v31*v92 + v36*v80 + v41*v86) - w15*(v60*v13 + v48*v18 + v54*v23) - w23*(v11*v62 + v16*v50 + v21*v56) - w24*v4*v103
-            V::store(
-                {
-                    let mut s = V::mul(w1, V::mul(v67, v75));
-                    s = V::mul_add(w6, V::mul(v73, v68), s);
-                    s = V::mul_add(
-                        w7,
-                        {
-                            let mut s = V::mul(v78, v38);
-                            s = V::mul_add(v84, v43, s);
-                            s = V::mul_add(v90, v33, s);
-                            s
-                        },
-                        s,
-                    );
-                    s = V::neg_mul_add(
-                        w14,
-                        {
-                            let mut s = V::mul(v36, v80);
-                            s = V::mul_add(v41, v86, s);
-                            s = V::mul_add(v31, v92, s);
-                            s
-                        },
-                        s,
-                    );
-                    s = V::neg_mul_add(
-                        w15,
-                        {
-                            let mut s = V::mul(v48, v18);
-                            s = V::mul_add(v54, v23, s);
-                            s = V::mul_add(v60, v13, s);
-                            s
-                        },
-                        s,
-                    );
-                    s = V::neg_mul_add(
-                        w23,
-                        {
-                            let mut s = V::mul(v16, v50);
-                            s = V::mul_add(v21, v56, s);
-                            s = V::mul_add(v11, v62, s);
-                            s
-                        },
-                        s,
-                    );
-                    s = V::neg_mul_add(w24, V::mul(v4, v103), s);
-                    s = V::mul_add(w31, V::mul(v101, v8), s);
-                    s
-                },
-                out0.at(1usize, c),
-            );
-            // out0[2] = w31*v101*v13 + w7*(v90*v56 + v73*v38 + v84*v50) + w1*v67*v80 + w6*v78*v68 - w14*(v54*v92 + v36*v75 + v48*v86) - w15*(v60*v8 + v41*v18 + v31*v23) - w23*(v4*v62 + v16*v43 + v21*v33) - w24*v11*v103
-            V::store(
-                {
-                    let mut s = V::mul(w1, V::mul(v67, v80));
-                    s = V::mul_add(w6, V::mul(v78, v68), s);
-                    s = V::mul_add(
-                        w7,
-                        {
-                            let mut s = V::mul(v73, v38);
-                            s = V::mul_add(v84, v50, s);
-                            s = V::mul_add(v90, v56, s);
-                            s
-                        },
-                        s,
-                    );
-                    s = V::neg_mul_add(
-                        w14,
-                        {
-                            let mut s = V::mul(v36, v75);
-                            s = V::mul_add(v48, v86, s);
-                            s = V::mul_add(v54, v92, s);
-                            s
-                        },
-                        s,
-                    );
-                    s = V::neg_mul_add(
-                        w15,
-                        {
-                            let mut s = V::mul(v41, v18);
-                            s = V::mul_add(v31, v23, s);
-                            s = V::mul_add(v60, v8, s);
-                            s
-                        },
-                        s,
-                    );
-                    s = V::neg_mul_add(
-                        w23,
-                        {
-                            let mut s = V::mul(v16, v43);
-                            s = V::mul_add(v21, v33, s);
-                            s = V::mul_add(v4, v62, s);
-                            s
-                        },
-                        s,
-                    );
-                    s = V::neg_mul_add(w24, V::mul(v11, v103), s);
-                    s = V::mul_add(w31, V::mul(v101, v13), s);
-                    s
-                },
-                out0.at(2usize, c),
-            );
-            // out0[3] = w24*v21*v103 + w23*(v4*v56 + v16*v38 - v11*v33) + w15*(v54*v8 + v36*v18 - v31*v13) + w14*(v48*v80 - v41*v75 - v60*v92) + w7*(v90*v62 + v73*v43 - v78*v50) + w1*v67*v86 + w6*v84*v68 - w31*v101*v23
-            V::store(
-                {
-                    let mut s = V::mul(w1, V::mul(v67, v86));
-                    s = V::mul_add(w6, V::mul(v84, v68), s);
-                    s = V::mul_add(
-                        w7,
-                        {
-                            let mut s = V::mul(v73, v43);
-                            s = V::neg_mul_add(v78, v50, s);
-                            s = V::mul_add(v90, v62, s);
-                            s
-                        },
-                        s,
-                    );
-                    s = V::mul_add(
-                        w14,
-                        {
-                            let mut s = V::mul(v48, v80);
-                            s = V::neg_mul_add(v41, v75, s);
-                            s = V::neg_mul_add(v60, v92, s);
-                            s
-                        },
-                        s,
-                    );
-                    s = V::mul_add(
-                        w15,
-                        {
-                            let mut s = V::mul(v36, v18);
-                            s = V::neg_mul_add(v31, v13, s);
-                            s = V::mul_add(v54, v8, s);
-                            s
-                        },
-                        s,
-                    );
-                    s = V::mul_add(
-                        w23,
-                        {
-                            let mut s = V::mul(v16, v38);
-                            s = V::neg_mul_add(v11, v33, s);
-                            s = V::mul_add(v4, v56, s);
-                            s
-                        },
-                        s,
-                    );
-                    s = V::mul_add(w24, V::mul(v21, v103), s);
-                    s = V::neg_mul_add(w31, V::mul(v101, v23), s);
-                    s
-                },
-                out0.at(3usize, c),
-            );
-            // out0[4] = w31*v101*v18 + w23*(v21*v38 + v11*v43 - v4*v50) + w15*(v36*v23 + v41*v13 - v48*v8) + w14*(v60*v86 + v54*v80 - v31*v75) + w7*(v73*v33 - v78*v56 - v84*v62) + w1*v67*v92 + w6*v90*v68 - w24*v16*v103
-            V::store(
-                {
-                    let mut s = V::mul(w1, V::mul(v67, v92));
-                    s = V::mul_add(w6, V::mul(v90, v68), s);
-                    s = V::mul_add(
-                        w7,
-                        {
-                            let mut s = V::mul(v73, v33);
-                            s = V::neg_mul_add(v78, v56, s);
-                            s = V::neg_mul_add(v84, v62, s);
-                            s
-                        },
-                        s,
-                    );
-                    s = V::mul_add(
-                        w14,
-                        {
-                            let mut s = V::mul(v54, v80);
-                            s = V::neg_mul_add(v31, v75, s);
-                            s = V::mul_add(v60, v86, s);
-                            s
-                        },
-                        s,
-                    );
-                    s = V::mul_add(
-                        w15,
-                        {
-                            let mut s = V::mul(v36, v23);
-                            s = V::mul_add(v41, v13, s);
-                            s = V::neg_mul_add(v48, v8, s);
-                            s
-                        },
-                        s,
-                    );
-                    s = V::mul_add(
-                        w23,
-                        {
-                            let mut s = V::mul(v21, v38);
-                            s = V::mul_add(v11, v43, s);
-                            s = V::neg_mul_add(v4, v50, s);
-                            s
-                        },
-                        s,
-                    );
-                    s = V::neg_mul_add(w24, V::mul(v16, v103), s);
-                    s = V::mul_add(w31, V::mul(v101, v18), s);
-                    s
-                },
-                out0.at(4usize, c),
-            );
-            // out0[5] = w26*(v4*v13 - v11*v8) + w17*(v41*v50 + v31*v56 - v48*v43 - v54*v33) + w16*v36*v68 + w2*v67*v38 + w8*(v73*v80 - v78*v75) - w9*(v84*v18 + v90*v23) - w18*v60*v103 - w25*(v16*v86 + v21*v92) - w32*v101*v62
-            V::store(
-                {
-                    let mut s = V::mul(w2, V::mul(v67, v38));
-                    s = V::mul_add(w8, V::neg_mul_add(v78, v75, V::mul(v73, v80)), s);
-                    s = V::neg_mul_add(w9, V::mul_add(v90, v23, V::mul(v84, v18)), s);
-                    s = V::mul_add(w16, V::mul(v36, v68), s);
-                    s = V::mul_add(
-                        w17,
-                        {
-                            let mut s = V::mul(v41, v50);
-                            s = V::mul_add(v31, v56, s);
-                            s = V::neg_mul_add(v48, v43, s);
-                            s = V::neg_mul_add(v54, v33, s);
-                            s
-                        },
-                        s,
-                    );
-                    s = V::neg_mul_add(w18, V::mul(v60, v103), s);
-                    s = V::neg_mul_add(w25, V::mul_add(v21, v92, V::mul(v16, v86)), s);
-                    s = V::mul_add(w26, V::neg_mul_add(v11, v8, V::mul(v4, v13)), s);
-                    s = V::neg_mul_add(w32, V::mul(v101, v62), s);
-                    s
-                },
-                out0.at(5usize, c),
-            );
-            // out0[6] = w32*v101*v56 + w26*(v21*v8 - v4*v23) + w25*(v16*v80 - v11*v92) + w18*v54*v103 + w17*(v48*v38 + v31*v62 - v36*v50 - v60*v33) + w16*v41*v68 + w9*(v78*v18 - v90*v13) + w2*v67*v43 + w8*(v73*v86 - v84*v75)
-            V::store(
-                {
-                    let mut s = V::mul(w2, V::mul(v67, v43));
-                    s = V::mul_add(w8, V::neg_mul_add(v84, v75, V::mul(v73, v86)), s);
-                    s = V::mul_add(w9, V::neg_mul_add(v90, v13, V::mul(v78, v18)), s);
-                    s = V::mul_add(w16, V::mul(v41, v68), s);
-                    s = V::mul_add(
-                        w17,
-                        {
-                            let mut s = V::mul(v31, v62);
-                            s = V::neg_mul_add(v36, v50, s);
-                            s = V::mul_add(v48, v38, s);
-                            s = V::neg_mul_add(v60, v33, s);
-                            s
-                        },
-                        s,
-                    );
-                    s = V::mul_add(w18, V::mul(v54, v103), s);
-                    s = V::mul_add(w25, V::neg_mul_add(v11, v92, V::mul(v16, v80)), s);
-                    s = V::mul_add(w26, V::neg_mul_add(v4, v23, V::mul(v21, v8)), s);
-                    s = V::mul_add(w32, V::mul(v101, v56), s);
-                    s
-                },
-                out0.at(6usize, c),
-            );
-            // out0[7] = w26*(v4*v18 - v16*v8) + w25*(v21*v80 + v11*v86) + w17*(v60*v43 + v54*v38 - (v36*v56 + v41*v62)) + w16*v31*v68 + w9*(v78*v23 + v84*v13) + w2*v67*v33 + w8*(v73*v92 - v90*v75) - w18*v48*v103 - w32*v101*v50
-            V::store(
-                {
-                    let mut s = V::mul(w2, V::mul(v67, v33));
-                    s = V::mul_add(w8, V::neg_mul_add(v90, v75, V::mul(v73, v92)), s);
-                    s = V::mul_add(w9, V::mul_add(v84, v13, V::mul(v78, v23)), s);
-                    s = V::mul_add(w16, V::mul(v31, v68), s);
-                    s = V::mul_add(
-                        w17,
-                        V::mul_add(
-                            v60,
-                            v43,
-                            V::mul_sub(v54, v38, V::mul_add(v41, v62, V::mul(v36, v56))),
-                        ),
-                        s,
-                    );
-                    s = V::neg_mul_add(w18, V::mul(v48, v103), s);
-                    s = V::mul_add(w25, V::mul_add(v11, v86, V::mul(v21, v80)), s);
-                    s = V::mul_add(w26, V::neg_mul_add(v16, v8, V::mul(v4, v18)), s);
-                    s = V::neg_mul_add(w32, V::mul(v101, v50), s);
-                    s
-                },
-                out0.at(7usize, c),
-            );
-            // out0[8] = w32*v101*v33 + w26*(v21*v13 - v11*v23) + w25*(v16*v75 - v4*v92) + w18*v31*v103 + w17*(v54*v62 + v41*v38 - v36*v43 - v60*v56) + w16*v48*v68 + w9*(v73*v18 - v90*v8) + w2*v67*v50 + w8*(v78*v86 - v84*v80)
-            V::store(
-                {
-                    let mut s = V::mul(w2, V::mul(v67, v50));
-                    s = V::mul_add(w8, V::neg_mul_add(v84, v80, V::mul(v78, v86)), s);
-                    s = V::mul_add(w9, V::neg_mul_add(v90, v8, V::mul(v73, v18)), s);
-                    s = V::mul_add(w16, V::mul(v48, v68), s);
-                    s = V::mul_add(
-                        w17,
-                        {
-                            let mut s = V::mul(v41, v38);
-                            s = V::neg_mul_add(v36, v43, s);
-                            s = V::mul_add(v54, v62, s);
-                            s = V::neg_mul_add(v60, v56, s);
-                            s
-                        },
-                        s,
-                    );
-                    s = V::mul_add(w18, V::mul(v31, v103), s);
-                    s = V::mul_add(w25, V::neg_mul_add(v4, v92, V::mul(v16, v75)), s);
-                    s = V::mul_add(w26, V::neg_mul_add(v11, v23, V::mul(v21, v13)), s);
-                    s = V::mul_add(w32, V::mul(v101, v33), s);
-                    s
-                },
-                out0.at(8usize, c),
-            );
-            // out0[9] = w26*(v11*v18 - v16*v13) + w25*(v21*v75 + v4*v86) + w17*(v60*v50 + v31*v38 - v36*v33 - v48*v62) + w16*v54*v68 + w9*(v73*v23 + v84*v8) + w2*v67*v56 + w8*(v78*v92 - v90*v80) - w18*v41*v103 - w32*v101*v43
-            V::store(
-                {
-                    let mut s = V::mul(w2, V::mul(v67, v56));
-                    s = V::mul_add(w8, V::neg_mul_add(v90, v80, V::mul(v78, v92)), s);
-                    s = V::mul_add(w9, V::mul_add(v84, v8, V::mul(v73, v23)), s);
-                    s = V::mul_add(w16, V::mul(v54, v68), s);
-                    s = V::mul_add(
-                        w17,
-                        {
-                            let mut s = V::mul(v31, v38);
-                            s = V::neg_mul_add(v36, v33, s);
-                            s = V::neg_mul_add(v48, v62, s);
-                            s = V::mul_add(v60, v50, s);
-                            s
-                        },
-                        s,
-                    );
-                    s = V::neg_mul_add(w18, V::mul(v41, v103), s);
-                    s = V::mul_add(w25, V::mul_add(v4, v86, V::mul(v21, v75)), s);
-                    s = V::mul_add(w26, V::neg_mul_add(v16, v13, V::mul(v11, v18)), s);
-                    s = V::neg_mul_add(w32, V::mul(v101, v43), s);
-                    s
-                },
-                out0.at(9usize, c),
-            );
-            // out0[10] = w32*v101*v38 + w26*(v16*v23 - v21*v18) + w25*(v11*v75 - v4*v80) + w18*v36*v103 + w17*(v48*v56 + v31*v43 - v41*v33 - v54*v50) + w16*v60*v68 + w9*(v73*v13 - v78*v8) + w2*v67*v62 + w8*(v84*v92 - v90*v86)
-            V::store(
-                {
-                    let mut s = V::mul(w2, V::mul(v67, v62));
-                    s = V::mul_add(w8, V::neg_mul_add(v90, v86, V::mul(v84, v92)), s);
-                    s = V::mul_add(w9, V::neg_mul_add(v78, v8, V::mul(v73, v13)), s);
-                    s = V::mul_add(w16, V::mul(v60, v68), s);
-                    s = V::mul_add(
-                        w17,
-                        {
-                            let mut s = V::mul(v31, v43);
-                            s = V::neg_mul_add(v41, v33, s);
-                            s = V::mul_add(v48, v56, s);
-                            s = V::neg_mul_add(v54, v50, s);
-                            s
-                        },
-                        s,
-                    );
-                    s = V::mul_add(w18, V::mul(v36, v103), s);
-                    s = V::mul_add(w25, V::neg_mul_add(v4, v80, V::mul(v11, v75)), s);
-                    s = V::mul_add(w26, V::neg_mul_add(v21, v18, V::mul(v16, v23)), s);
-                    s = V::mul_add(w32, V::mul(v101, v38), s);
-                    s
-                },
-                out0.at(10usize, c),
-            );
-            // out0[11] = w28*(v4*v33 + v21*v62 - v11*v56) + w27*v16*v68 + w20*(v54*v13 - v31*v8 - v60*v23) + w19*(v48*v75 + v36*v86 - v41*v80) + w11*v90*v103 + w3*v67*v18 + w10*(v84*v38 + v73*v50 - v78*v43) - w33*v101*v92
-            V::store(
-                {
-                    let mut s = V::mul(w3, V::mul(v67, v18));
-                    s = V::mul_add(
-                        w10,
-                        {
-                            let mut s = V::mul(v73, v50);
-                            s = V::neg_mul_add(v78, v43, s);
-                            s = V::mul_add(v84, v38, s);
-                            s
-                        },
-                        s,
-                    );
-                    s = V::mul_add(w11, V::mul(v90, v103), s);
-                    s = V::mul_add(
-                        w19,
-                        {
-                            let mut s = V::mul(v36, v86);
-                            s = V::neg_mul_add(v41, v80, s);
-                            s = V::mul_add(v48, v75, s);
-                            s
-                        },
-                        s,
-                    );
-                    s = V::mul_add(
-                        w20,
-                        {
-                            let mut s = V::mul(v54, v13);
-                            s = V::neg_mul_add(v31, v8, s);
-                            s = V::neg_mul_add(v60, v23, s);
-                            s
-                        },
-                        s,
-                    );
-                    s = V::mul_add(w27, V::mul(v16, v68), s);
-                    s = V::mul_add(
-                        w28,
-                        {
-                            let mut s = V::mul(v21, v62);
-                            s = V::neg_mul_add(v11, v56, s);
-                            s = V::mul_add(v4, v33, s);
-                            s
-                        },
-                        s,
-                    );
-                    s = V::neg_mul_add(w33, V::mul(v101, v92), s);
-                    s
-                },
-                out0.at(11usize, c),
-            );
-            // out0[12] = w33*v101*v86 + w28*(v11*v50 - v16*v62 - v4*v43) + w27*v21*v68 + w20*(v60*v18 + v41*v8 - v48*v13) + w19*(v54*v75 + v36*v92 - v31*v80) + w3*v67*v23 + w10*(v90*v38 + v73*v56 - v78*v33) - w11*v84*v103
-            V::store(
-                {
-                    let mut s = V::mul(w3, V::mul(v67, v23));
-                    s = V::mul_add(
-                        w10,
-                        {
-                            let mut s = V::mul(v73, v56);
-                            s = V::neg_mul_add(v78, v33, s);
-                            s = V::mul_add(v90, v38, s);
-                            s
-                        },
-                        s,
-                    );
-                    s = V::neg_mul_add(w11, V::mul(v84, v103), s);
-                    s = V::mul_add(
-                        w19,
-                        {
-                            let mut s = V::mul(v36, v92);
-                            s = V::neg_mul_add(v31, v80, s);
-                            s = V::mul_add(v54, v75, s);
-                            s
-                        },
-                        s,
-                    );
-                    s = V::mul_add(
-                        w20,
-                        {
-                            let mut s = V::mul(v41, v8);
-                            s = V::neg_mul_add(v48, v13, s);
-                            s = V::mul_add(v60, v18, s);
-                            s
-                        },
-                        s,
-                    );
-                    s = V::mul_add(w27, V::mul(v21, v68), s);
-                    s = V::mul_add(
-                        w28,
-                        {
-                            let mut s = V::mul(v11, v50);
-                            s = V::neg_mul_add(v16, v62, s);
-                            s = V::neg_mul_add(v4, v43, s);
-                            s
-                        },
-                        s,
-                    );
-                    s = V::mul_add(w33, V::mul(v101, v86), s);
-                    s
-                },
-                out0.at(12usize, c),
-            );
-            // out0[13] = w28*(v4*v38 + v16*v56 - v21*v50) + w27*v11*v68 + w20*(v48*v23 - v36*v8 - v54*v18) + w19*(v60*v75 + v41*v92 - v31*v86) + w11*v78*v103 + w3*v67*v13 + w10*(v90*v43 + v73*v62 - v84*v33) - w33*v101*v80
-            V::store(
-                {
-                    let mut s = V::mul(w3, V::mul(v67, v13));
-                    s = V::mul_add(
-                        w10,
-                        {
-                            let mut s = V::mul(v73, v62);
-                            s = V::neg_mul_add(v84, v33, s);
-                            s = V::mul_add(v90, v43, s);
-                            s
-                        },
-                        s,
-                    );
-                    s = V::mul_add(w11, V::mul(v78, v103), s);
-                    s = V::mul_add(
-                        w19,
-                        {
-                            let mut s = V::mul(v41, v92);
-                            s = V::neg_mul_add(v31, v86, s);
-                            s = V::mul_add(v60, v75, s);
-                            s
-                        },
-                        s,
-                    );
-                    s = V::mul_add(
-                        w20,
-                        {
-                            let mut s = V::mul(v48, v23);
-                            s = V::neg_mul_add(v36, v8, s);
-                            s = V::neg_mul_add(v54, v18, s);
-                            s
-                        },
-                        s,
-                    );
-                    s = V::mul_add(w27, V::mul(v11, v68), s);
-                    s = V::mul_add(
-                        w28,
-                        {
-                            let mut s = V::mul(v16, v56);
-                            s = V::neg_mul_add(v21, v50, s);
-                            s = V::mul_add(v4, v38, s);
-                            s
-                        },
-                        s,
-                    );
-                    s = V::neg_mul_add(w33, V::mul(v101, v80), s);
-                    s
-                },
-                out0.at(13usize, c),
-            );
-            // out0[14] = w28*(v11*v38 + v16*v33 - v21*v43) + w27*v4*v68 + w20*(v41*v23 - v36*v13 - v31*v18) + w19*(v60*v80 + v48*v92 - v54*v86) + w11*v73*v103 + w3*v67*v8 + w10*(v90*v50 + v78*v62 - v84*v56) - w33*v101*v75
-            V::store(
-                {
-                    let mut s = V::mul(w3, V::mul(v67, v8));
-                    s = V::mul_add(
-                        w10,
-                        {
-                            let mut s = V::mul(v78, v62);
-                            s = V::neg_mul_add(v84, v56, s);
-                            s = V::mul_add(v90, v50, s);
-                            s
-                        },
-                        s,
-                    );
-                    s = V::mul_add(w11, V::mul(v73, v103), s);
-                    s = V::mul_add(
-                        w19,
-                        {
-                            let mut s = V::mul(v48, v92);
-                            s = V::neg_mul_add(v54, v86, s);
-                            s = V::mul_add(v60, v80, s);
-                            s
-                        },
-                        s,
-                    );
-                    s = V::mul_add(
-                        w20,
-                        {
-                            let mut s = V::mul(v41, v23);
-                            s = V::neg_mul_add(v36, v13, s);
-                            s = V::neg_mul_add(v31, v18, s);
-                            s
-                        },
-                        s,
-                    );
-                    s = V::mul_add(w27, V::mul(v4, v68), s);
-                    s = V::mul_add(
-                        w28,
-                        {
-                            let mut s = V::mul(v16, v33);
-                            s = V::neg_mul_add(v21, v43, s);
-                            s = V::mul_add(v11, v38, s);
-                            s
-                        },
-                        s,
-                    );
-                    s = V::neg_mul_add(w33, V::mul(v101, v75), s);
-                    s
-                },
-                out0.at(14usize, c),
-            );
-            // out0[15] = w34*v101*v68 + w29*(v11*v80 + v16*v92 - v21*v86 - v4*v75) + w21*(v60*v38 + v48*v33 + v31*v50 + v36*v62 - v41*v56 - v54*v43) + w4*v67*v103 + w12*(v84*v23 + v73*v8 - v78*v13 - v90*v18)
-            V::store(
-                {
-                    let mut s = V::mul(V::load(param0.at(4usize, c)), V::mul(v67, v103));
-                    s = V::mul_add(
-                        V::load(param0.at(12usize, c)),
-                        {
-                            let mut s = V::mul(v73, v8);
-                            s = V::neg_mul_add(v78, v13, s);
-                            s = V::mul_add(v84, v23, s);
-                            s = V::neg_mul_add(v90, v18, s);
-                            s
-                        },
-                        s,
-                    );
-                    s = V::mul_add(
-                        V::load(param0.at(21usize, c)),
-                        {
-                            let mut s = V::mul(v36, v62);
-                            s = V::neg_mul_add(v41, v56, s);
-                            s = V::mul_add(v31, v50, s);
-                            s = V::mul_add(v48, v33, s);
-                            s = V::neg_mul_add(v54, v43, s);
-                            s = V::mul_add(v60, v38, s);
-                            s
-                        },
-                        s,
-                    );
-                    s = V::mul_add(
-                        V::load(param0.at(29usize, c)),
-                        {
-                            let mut s = V::mul(v16, v92);
-                            s = V::neg_mul_add(v21, v86, s);
-                            s = V::mul_add(v11, v80, s);
-                            s = V::neg_mul_add(v4, v75, s);
-                            s
-                        },
-                        s,
-                    );
-                    s = V::mul_add(V::load(param0.at(34usize, c)), V::mul(v101, v68), s);
-                    s
-                },
-                out0.at(15usize, c),
-            );
+            v522 = V::mul_add(w10, v523, v522);
+            v522 = V::mul_add(w11, V::mul(v10, v65), v522);
+            v522 = V::mul_add(w19, v533, v522);
+            v522 = V::mul_add(w20, v541, v522);
+            v522 = V::mul_add(w27, V::mul(v24, v35), v522);
+            v522 = V::mul_add(w28, v550, v522);
+            v522 = V::neg_mul_add(w33, V::mul(v32, v43), v522);
+            // out0[11] = w28*(v30*v49 + v26*v55 - v28*v53) + w27*v24*v35 + w20*(v20*v61 - v16*v63 - v22*v59) + w19*(v18*v37 + v12*v41 - v14*v39) + w11*v10*v65 + w3*v2*v57 + w10*(v8*v45 + v4*v51 - v6*v47) - w33*v32*v43
+            V::store(v522, out0.at(11usize, c));
+            let mut v568 = V::mul(w3, V::mul(v2, v59));
+            let mut v569 = V::mul(v4, v53);
+            v569 = V::neg_mul_add(v6, v49, v569);
+            v569 = V::mul_add(v10, v45, v569);
+            let mut v577 = V::mul(v12, v43);
+            v577 = V::neg_mul_add(v16, v39, v577);
+            v577 = V::mul_add(v20, v37, v577);
+            let mut v583 = V::mul(v14, v63);
+            v583 = V::neg_mul_add(v18, v61, v583);
+            v583 = V::mul_add(v22, v57, v583);
+            let mut v592 = V::mul(v28, v51);
+            v592 = V::neg_mul_add(v24, v55, v592);
+            v592 = V::neg_mul_add(v30, v47, v592);
+            v568 = V::mul_add(w10, v569, v568);
+            v568 = V::neg_mul_add(w11, V::mul(v8, v65), v568);
+            v568 = V::mul_add(w19, v577, v568);
+            v568 = V::mul_add(w20, v583, v568);
+            v568 = V::mul_add(w27, V::mul(v26, v35), v568);
+            v568 = V::mul_add(w28, v592, v568);
+            v568 = V::mul_add(w33, V::mul(v32, v41), v568);
+            // out0[12] = w33*v32*v41 + w28*(v28*v51 - v24*v55 - v30*v47) + w27*v26*v35 + w20*(v22*v57 + v14*v63 - v18*v61) + w19*(v20*v37 + v12*v43 - v16*v39) + w3*v2*v59 + w10*(v10*v45 + v4*v53 - v6*v49) - w11*v8*v65
+            V::store(v568, out0.at(12usize, c));
+            let mut v607 = V::mul(w3, V::mul(v2, v61));
+            let mut v608 = V::mul(v4, v55);
+            v608 = V::neg_mul_add(v8, v49, v608);
+            v608 = V::mul_add(v10, v47, v608);
+            let mut v616 = V::mul(v14, v43);
+            v616 = V::neg_mul_add(v16, v41, v616);
+            v616 = V::mul_add(v22, v37, v616);
+            let mut v623 = V::mul(v18, v59);
+            v623 = V::neg_mul_add(v12, v63, v623);
+            v623 = V::neg_mul_add(v20, v57, v623);
+            let mut v630 = V::mul(v24, v53);
+            v630 = V::neg_mul_add(v26, v51, v630);
+            v630 = V::mul_add(v30, v45, v630);
+            v607 = V::mul_add(w10, v608, v607);
+            v607 = V::mul_add(w11, V::mul(v6, v65), v607);
+            v607 = V::mul_add(w19, v616, v607);
+            v607 = V::mul_add(w20, v623, v607);
+            v607 = V::mul_add(w27, V::mul(v28, v35), v607);
+            v607 = V::mul_add(w28, v630, v607);
+            v607 = V::neg_mul_add(w33, V::mul(v32, v39), v607);
+            // out0[13] = w28*(v30*v45 + v24*v53 - v26*v51) + w27*v28*v35 + w20*(v18*v59 - v12*v63 - v20*v57) + w19*(v22*v37 + v14*v43 - v16*v41) + w11*v6*v65 + w3*v2*v61 + w10*(v10*v47 + v4*v55 - v8*v49) - w33*v32*v39
+            V::store(v607, out0.at(13usize, c));
+            let mut v646 = V::mul(w3, V::mul(v2, v63));
+            let mut v647 = V::mul(v6, v55);
+            v647 = V::neg_mul_add(v8, v53, v647);
+            v647 = V::mul_add(v10, v51, v647);
+            let mut v655 = V::mul(v18, v43);
+            v655 = V::neg_mul_add(v20, v41, v655);
+            v655 = V::mul_add(v22, v39, v655);
+            let mut v662 = V::mul(v14, v59);
+            v662 = V::neg_mul_add(v12, v61, v662);
+            v662 = V::neg_mul_add(v16, v57, v662);
+            let mut v669 = V::mul(v24, v49);
+            v669 = V::neg_mul_add(v26, v47, v669);
+            v669 = V::mul_add(v28, v45, v669);
+            v646 = V::mul_add(w10, v647, v646);
+            v646 = V::mul_add(w11, V::mul(v4, v65), v646);
+            v646 = V::mul_add(w19, v655, v646);
+            v646 = V::mul_add(w20, v662, v646);
+            v646 = V::mul_add(w27, V::mul(v30, v35), v646);
+            v646 = V::mul_add(w28, v669, v646);
+            v646 = V::neg_mul_add(w33, V::mul(v32, v37), v646);
+            // out0[14] = w28*(v28*v45 + v24*v49 - v26*v47) + w27*v30*v35 + w20*(v14*v59 - v12*v61 - v16*v57) + w19*(v22*v39 + v18*v43 - v20*v41) + w11*v4*v65 + w3*v2*v63 + w10*(v10*v51 + v6*v55 - v8*v53) - w33*v32*v37
+            V::store(v646, out0.at(14usize, c));
+            let mut v686 = V::mul(V::load(param0.at(4usize, c)), V::mul(v2, v65));
+            let mut v687 = V::mul(v4, v63);
+            v687 = V::neg_mul_add(v6, v61, v687);
+            v687 = V::mul_add(v8, v59, v687);
+            v687 = V::neg_mul_add(v10, v57, v687);
+            let mut v696 = V::mul(v12, v55);
+            v696 = V::neg_mul_add(v14, v53, v696);
+            v696 = V::mul_add(v16, v51, v696);
+            v696 = V::mul_add(v18, v49, v696);
+            v696 = V::neg_mul_add(v20, v47, v696);
+            v696 = V::mul_add(v22, v45, v696);
+            let mut v709 = V::mul(v24, v43);
+            v709 = V::neg_mul_add(v26, v41, v709);
+            v709 = V::mul_add(v28, v39, v709);
+            v709 = V::neg_mul_add(v30, v37, v709);
+            v686 = V::mul_add(V::load(param0.at(12usize, c)), v687, v686);
+            v686 = V::mul_add(V::load(param0.at(21usize, c)), v696, v686);
+            v686 = V::mul_add(V::load(param0.at(29usize, c)), v709, v686);
+            v686 = V::mul_add(V::load(param0.at(34usize, c)), V::mul(v32, v35), v686);
+            // out0[15] = w34*v32*v35 + w29*(v28*v39 + v24*v43 - v26*v41 - v30*v37) + w21*(v22*v45 + v18*v49 + v16*v51 + v12*v55 - v14*v53 - v20*v47) + w4*v2*v65 + w12*(v8*v59 + v4*v63 - v6*v61 - v10*v57)
+            V::store(v686, out0.at(15usize, c));
         }
     }
 }
@@ -756,1943 +460,1281 @@ unsafe fn sgp_1<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let grad0 = args.param_grads[0];
         for group in 0..args.groups {
             let c = group * V::LANES;
+            x.prefetch::<16usize>(c);
+            y.prefetch::<16usize>(c);
+            grad_o.prefetch::<16usize>(c);
             let x_1 = V::load(x.at(0usize, c));
-            let (v1, v757) = gate_and_slope::<V>(args.gate, x_1);
-            let y_e1234 = V::load(y.at(15usize, c));
-            let y_1 = V::load(y.at(0usize, c));
-            let (v4, v1319) = gate_and_slope::<V>(args.gate, y_1);
-            let v5 = V::mul(y_e1234, v4);
-            let grad_o_e1234 = V::load(grad_o.at(15usize, c));
-            let v8 = V::mul(V::load(param0.at(4usize, c)), grad_o_e1234);
-            let y_e234 = V::load(y.at(14usize, c));
-            let v11 = V::mul(y_e234, v4);
-            let w3 = V::load(param0.at(3usize, c));
-            let grad_o_e234 = V::load(grad_o.at(14usize, c));
-            let v14 = V::mul(w3, grad_o_e234);
-            let y_e134 = V::load(y.at(13usize, c));
-            let v18 = V::mul(y_e134, v4);
-            let grad_o_e134 = V::load(grad_o.at(13usize, c));
-            let v20 = V::mul(w3, grad_o_e134);
-            let y_e124 = V::load(y.at(12usize, c));
-            let v24 = V::mul(y_e124, v4);
-            let grad_o_e124 = V::load(grad_o.at(12usize, c));
-            let v26 = V::mul(w3, grad_o_e124);
-            let y_e123 = V::load(y.at(11usize, c));
-            let v30 = V::mul(y_e123, v4);
-            let grad_o_e123 = V::load(grad_o.at(11usize, c));
-            let v32 = V::mul(w3, grad_o_e123);
-            let y_e34 = V::load(y.at(10usize, c));
-            let v36 = V::mul(y_e34, v4);
-            let w2 = V::load(param0.at(2usize, c));
-            let grad_o_e34 = V::load(grad_o.at(10usize, c));
-            let v39 = V::mul(w2, grad_o_e34);
-            let y_e24 = V::load(y.at(9usize, c));
-            let v43 = V::mul(y_e24, v4);
-            let grad_o_e24 = V::load(grad_o.at(9usize, c));
-            let v45 = V::mul(w2, grad_o_e24);
-            let y_e23 = V::load(y.at(8usize, c));
-            let v49 = V::mul(y_e23, v4);
-            let grad_o_e23 = V::load(grad_o.at(8usize, c));
-            let v51 = V::mul(w2, grad_o_e23);
-            let y_e14 = V::load(y.at(7usize, c));
-            let v55 = V::mul(y_e14, v4);
-            let grad_o_e14 = V::load(grad_o.at(7usize, c));
-            let v57 = V::mul(w2, grad_o_e14);
-            let y_e13 = V::load(y.at(6usize, c));
-            let v61 = V::mul(y_e13, v4);
-            let grad_o_e13 = V::load(grad_o.at(6usize, c));
-            let v63 = V::mul(w2, grad_o_e13);
-            let y_e12 = V::load(y.at(5usize, c));
-            let v67 = V::mul(y_e12, v4);
-            let grad_o_e12 = V::load(grad_o.at(5usize, c));
-            let v69 = V::mul(w2, grad_o_e12);
-            let y_e4 = V::load(y.at(4usize, c));
-            let v73 = V::mul(y_e4, v4);
-            let w1 = V::load(param0.at(1usize, c));
-            let grad_o_e4 = V::load(grad_o.at(4usize, c));
-            let v76 = V::mul(w1, grad_o_e4);
-            let y_e3 = V::load(y.at(3usize, c));
-            let v80 = V::mul(y_e3, v4);
-            let grad_o_e3 = V::load(grad_o.at(3usize, c));
-            let v82 = V::mul(w1, grad_o_e3);
-            let y_e2 = V::load(y.at(2usize, c));
-            let v86 = V::mul(y_e2, v4);
-            let grad_o_e2 = V::load(grad_o.at(2usize, c));
-            let v88 = V::mul(w1, grad_o_e2);
-            let y_e1 = V::load(y.at(1usize, c));
-            let v92 = V::mul(y_e1, v4);
-            let grad_o_e1 = V::load(grad_o.at(1usize, c));
-            let v94 = V::mul(w1, grad_o_e1);
-            let v97 = V::mul(y_1, v4);
-            let grad_o_1 = V::load(grad_o.at(0usize, c));
-            let v100 = V::mul(V::load(param0.at(0usize, c)), grad_o_1);
-            let v102 = {
-                let mut s = V::mul(v5, v8);
-                s = V::mul_add(v11, v14, s);
-                s = V::mul_add(v18, v20, s);
-                s = V::mul_add(v24, v26, s);
-                s = V::mul_add(v30, v32, s);
-                s = V::mul_add(v36, v39, s);
-                s = V::mul_add(v43, v45, s);
-                s = V::mul_add(v49, v51, s);
-                s = V::mul_add(v55, v57, s);
-                s = V::mul_add(v61, v63, s);
-                s = V::mul_add(v67, v69, s);
-                s = V::mul_add(v73, v76, s);
-                s = V::mul_add(v80, v82, s);
-                s = V::mul_add(v86, v88, s);
-                s = V::mul_add(v92, v94, s);
-                s = V::mul_add(v97, v100, s);
-                s
-            };
-            let x_e1234 = V::load(x.at(15usize, c));
-            let v106 = V::mul(V::load(param0.at(34usize, c)), grad_o_e1234);
-            let w33 = V::load(param0.at(33usize, c));
-            let v109 = V::mul(w33, grad_o_e234);
-            let v112 = V::mul(w33, grad_o_e134);
-            let v115 = V::mul(w33, grad_o_e124);
-            let v118 = V::mul(w33, grad_o_e123);
-            let w32 = V::load(param0.at(32usize, c));
-            let v122 = V::mul(w32, grad_o_e34);
-            let v125 = V::mul(w32, grad_o_e24);
-            let v128 = V::mul(w32, grad_o_e23);
-            let v131 = V::mul(w32, grad_o_e14);
-            let v134 = V::mul(w32, grad_o_e13);
-            let v137 = V::mul(w32, grad_o_e12);
-            let w31 = V::load(param0.at(31usize, c));
-            let v141 = V::mul(w31, grad_o_e4);
-            let v144 = V::mul(w31, grad_o_e3);
-            let v147 = V::mul(w31, grad_o_e2);
-            let v150 = V::mul(w31, grad_o_e1);
-            let v154 = V::mul(V::load(param0.at(30usize, c)), grad_o_1);
-            let v156 = {
-                let mut s = V::mul(v97, v106);
-                s = V::neg_mul_add(v92, v109, s);
-                s = V::neg_mul_add(v86, v112, s);
-                s = V::mul_add(v80, v115, s);
-                s = V::neg_mul_add(v73, v118, s);
-                s = V::mul_add(v67, v122, s);
-                s = V::neg_mul_add(v61, v125, s);
-                s = V::mul_add(v55, v128, s);
-                s = V::neg_mul_add(v49, v131, s);
-                s = V::mul_add(v43, v134, s);
-                s = V::neg_mul_add(v36, v137, s);
-                s = V::mul_add(v30, v141, s);
-                s = V::neg_mul_add(v24, v144, s);
-                s = V::mul_add(v18, v147, s);
-                s = V::mul_add(v11, v150, s);
-                s = V::neg_mul_add(v5, v154, s);
-                s
-            };
-            let x_e234 = V::load(x.at(14usize, c));
-            let w27 = V::load(param0.at(27usize, c));
-            let v160 = V::mul(w27, grad_o_e234);
-            let v163 = V::mul(V::load(param0.at(29usize, c)), grad_o_e1234);
-            let w28 = V::load(param0.at(28usize, c));
-            let v167 = V::mul(w28, grad_o_e134);
-            let v170 = V::mul(w28, grad_o_e124);
-            let v173 = V::mul(w28, grad_o_e123);
-            let w25 = V::load(param0.at(25usize, c));
-            let v177 = V::mul(w25, grad_o_e34);
-            let v180 = V::mul(w25, grad_o_e24);
-            let v183 = V::mul(w25, grad_o_e23);
-            let w26 = V::load(param0.at(26usize, c));
-            let v187 = V::mul(w26, grad_o_e14);
-            let v190 = V::mul(w26, grad_o_e13);
-            let v193 = V::mul(w26, grad_o_e12);
-            let w23 = V::load(param0.at(23usize, c));
-            let v197 = V::mul(w23, grad_o_e4);
-            let v200 = V::mul(w23, grad_o_e3);
-            let v203 = V::mul(w23, grad_o_e2);
-            let w24 = V::load(param0.at(24usize, c));
-            let v207 = V::mul(w24, grad_o_e1);
-            let v211 = V::mul(V::load(param0.at(22usize, c)), grad_o_1);
-            let v213 = {
-                let mut s = V::mul(v97, v160);
-                s = V::neg_mul_add(v92, v163, s);
-                s = V::mul_add(v67, v167, s);
-                s = V::neg_mul_add(v61, v170, s);
-                s = V::mul_add(v55, v173, s);
-                s = V::neg_mul_add(v86, v177, s);
-                s = V::mul_add(v80, v180, s);
-                s = V::neg_mul_add(v73, v183, s);
-                s = V::mul_add(v30, v187, s);
-                s = V::neg_mul_add(v24, v190, s);
-                s = V::mul_add(v18, v193, s);
-                s = V::neg_mul_add(v49, v197, s);
-                s = V::mul_add(v43, v200, s);
-                s = V::neg_mul_add(v36, v203, s);
-                s = V::neg_mul_add(v5, v207, s);
-                s = V::mul_add(v11, v211, s);
-                s
-            };
-            let x_e134 = V::load(x.at(13usize, c));
-            let v218 = V::mul(w28, grad_o_e234);
-            let v221 = V::mul(w27, grad_o_e134);
-            let v230 = V::mul(w26, grad_o_e24);
-            let v233 = V::mul(w26, grad_o_e23);
-            let v236 = V::mul(w25, grad_o_e14);
-            let v239 = V::mul(w25, grad_o_e13);
-            let v248 = V::mul(w24, grad_o_e2);
-            let v251 = V::mul(w23, grad_o_e1);
-            let v255 = {
-                let mut s = V::mul(v86, v163);
-                s = V::mul_add(v67, v218, s);
-                s = V::mul_add(v97, v221, s);
-                s = V::mul_add(v49, v170, s);
-                s = V::neg_mul_add(v43, v173, s);
-                s = V::mul_add(v92, v177, s);
-                s = V::mul_add(v30, v230, s);
-                s = V::neg_mul_add(v24, v233, s);
-                s = V::mul_add(v80, v236, s);
-                s = V::neg_mul_add(v73, v239, s);
-                s = V::neg_mul_add(v11, v193, s);
-                s = V::mul_add(v61, v197, s);
-                s = V::neg_mul_add(v55, v200, s);
-                s = V::neg_mul_add(v5, v248, s);
-                s = V::neg_mul_add(v36, v251, s);
-                s = V::neg_mul_add(v18, v211, s);
-                s
-            };
-            let x_e124 = V::load(x.at(12usize, c));
-            let v259 = V::mul(w27, grad_o_e124);
-            let v269 = V::mul(w26, grad_o_e34);
-            let v280 = V::mul(w25, grad_o_e12);
-            let v285 = V::mul(w24, grad_o_e3);
-            let v293 = {
-                let mut s = V::mul_sub(
-                    v97,
-                    v259,
-                    {
-                        let mut s = V::mul(v80, v163);
-                        s = V::mul_add(v61, v218, s);
-                        s = V::mul_add(v49, v167, s);
-                        s
-                    },
-                );
-                s = V::mul_add(v36, v173, s);
-                s = V::neg_mul_add(v30, v269, s);
-                s = V::mul_add(v92, v180, s);
-                s = V::mul_add(v18, v233, s);
-                s = V::mul_add(v86, v236, s);
-                s = V::mul_add(v11, v190, s);
-                s = V::neg_mul_add(v73, v280, s);
-                s = V::mul_add(v67, v197, s);
-                s = V::mul_add(v5, v285, s);
-                s = V::neg_mul_add(v55, v203, s);
-                s = V::neg_mul_add(v43, v251, s);
-                s = V::neg_mul_add(v24, v211, s);
-                s
-            };
-            let x_e123 = V::load(x.at(11usize, c));
-            let v304 = V::mul(w27, grad_o_e123);
-            let v319 = V::mul(w24, grad_o_e4);
-            let v329 = {
-                let mut s = V::mul(v73, v163);
-                s = V::mul_add(v55, v218, s);
-                s = V::mul_add(v43, v167, s);
-                s = V::neg_mul_add(v36, v170, s);
-                s = V::mul_add(v97, v304, s);
-                s = V::mul_add(v24, v269, s);
-                s = V::neg_mul_add(v18, v230, s);
-                s = V::mul_add(v92, v183, s);
-                s = V::neg_mul_add(v11, v187, s);
-                s = V::mul_add(v86, v239, s);
-                s = V::neg_mul_add(v80, v280, s);
-                s = V::neg_mul_add(v5, v319, s);
-                s = V::mul_add(v67, v200, s);
-                s = V::neg_mul_add(v61, v203, s);
-                s = V::neg_mul_add(v49, v251, s);
-                s = V::neg_mul_add(v30, v211, s);
-                s
-            };
-            let x_e34 = V::load(x.at(10usize, c));
-            let v334 = V::mul(V::load(param0.at(21usize, c)), grad_o_e1234);
-            let w19 = V::load(param0.at(19usize, c));
-            let v337 = V::mul(w19, grad_o_e234);
-            let v340 = V::mul(w19, grad_o_e134);
-            let w20 = V::load(param0.at(20usize, c));
-            let v344 = V::mul(w20, grad_o_e124);
-            let v347 = V::mul(w20, grad_o_e123);
-            let w16 = V::load(param0.at(16usize, c));
-            let v351 = V::mul(w16, grad_o_e34);
-            let w17 = V::load(param0.at(17usize, c));
-            let v355 = V::mul(w17, grad_o_e24);
-            let v358 = V::mul(w17, grad_o_e23);
-            let v361 = V::mul(w17, grad_o_e14);
-            let v364 = V::mul(w17, grad_o_e13);
-            let w18 = V::load(param0.at(18usize, c));
-            let v368 = V::mul(w18, grad_o_e12);
-            let w14 = V::load(param0.at(14usize, c));
-            let v372 = V::mul(w14, grad_o_e4);
-            let v375 = V::mul(w14, grad_o_e3);
-            let w15 = V::load(param0.at(15usize, c));
-            let v379 = V::mul(w15, grad_o_e2);
-            let v382 = V::mul(w15, grad_o_e1);
-            let v386 = V::mul(V::load(param0.at(13usize, c)), grad_o_1);
-            let v388 = {
-                let mut s = V::mul(v67, v334);
-                s = V::mul_add(v86, v337, s);
-                s = V::mul_add(v92, v340, s);
-                s = V::mul_add(v30, v344, s);
-                s = V::neg_mul_add(v24, v347, s);
-                s = V::mul_add(v97, v351, s);
-                s = V::mul_add(v49, v355, s);
-                s = V::neg_mul_add(v43, v358, s);
-                s = V::mul_add(v61, v361, s);
-                s = V::neg_mul_add(v55, v364, s);
-                s = V::neg_mul_add(v5, v368, s);
-                s = V::mul_add(v80, v372, s);
-                s = V::neg_mul_add(v73, v375, s);
-                s = V::neg_mul_add(v11, v379, s);
-                s = V::neg_mul_add(v18, v382, s);
-                s = V::neg_mul_add(v36, v386, s);
-                s
-            };
-            let x_e24 = V::load(x.at(9usize, c));
-            let v392 = V::mul(w19, grad_o_e124);
-            let v397 = V::mul(w20, grad_o_e134);
-            let v403 = V::mul(w17, grad_o_e34);
-            let v406 = V::mul(w16, grad_o_e24);
-            let v413 = V::mul(w18, grad_o_e13);
-            let v416 = V::mul(w17, grad_o_e12);
-            let v421 = V::mul(w15, grad_o_e3);
-            let v424 = V::mul(w14, grad_o_e2);
-            let v430 = {
-                let mut s = V::mul_sub(
-                    v92,
-                    v392,
-                    {
-                        let mut s = V::mul(v61, v334);
-                        s = V::mul_add(v80, v337, s);
-                        s = V::mul_add(v30, v397, s);
-                        s
-                    },
-                );
-                s = V::mul_add(v18, v347, s);
-                s = V::neg_mul_add(v49, v403, s);
-                s = V::mul_add(v97, v406, s);
-                s = V::mul_add(v36, v358, s);
-                s = V::mul_add(v67, v361, s);
-                s = V::mul_add(v5, v413, s);
-                s = V::neg_mul_add(v55, v416, s);
-                s = V::mul_add(v86, v372, s);
-                s = V::mul_add(v11, v421, s);
-                s = V::neg_mul_add(v73, v424, s);
-                s = V::neg_mul_add(v24, v382, s);
-                s = V::neg_mul_add(v43, v386, s);
-                s
-            };
-            let x_e23 = V::load(x.at(8usize, c));
-            let v441 = V::mul(w19, grad_o_e123);
-            let v448 = V::mul(w16, grad_o_e23);
-            let v451 = V::mul(w18, grad_o_e14);
-            let v458 = V::mul(w15, grad_o_e4);
-            let v468 = {
-                let mut s = V::mul(v55, v334);
-                s = V::mul_add(v73, v337, s);
-                s = V::mul_add(v24, v397, s);
-                s = V::neg_mul_add(v18, v344, s);
-                s = V::mul_add(v92, v441, s);
-                s = V::mul_add(v43, v403, s);
-                s = V::neg_mul_add(v36, v355, s);
-                s = V::mul_add(v97, v448, s);
-                s = V::neg_mul_add(v5, v451, s);
-                s = V::mul_add(v67, v364, s);
-                s = V::neg_mul_add(v61, v416, s);
-                s = V::neg_mul_add(v11, v458, s);
-                s = V::mul_add(v86, v375, s);
-                s = V::neg_mul_add(v80, v424, s);
-                s = V::neg_mul_add(v30, v382, s);
-                s = V::neg_mul_add(v49, v386, s);
-                s
-            };
-            let x_e14 = V::load(x.at(7usize, c));
-            let v473 = V::mul(w20, grad_o_e234);
-            let v486 = V::mul(w18, grad_o_e23);
-            let v489 = V::mul(w16, grad_o_e14);
-            let v502 = V::mul(w14, grad_o_e1);
-            let v506 = {
-                let mut s = V::mul(v49, v334);
-                s = V::neg_mul_add(v30, v473, s);
-                s = V::neg_mul_add(v80, v340, s);
-                s = V::neg_mul_add(v86, v392, s);
-                s = V::neg_mul_add(v11, v347, s);
-                s = V::mul_add(v61, v403, s);
-                s = V::mul_add(v67, v355, s);
-                s = V::mul_add(v5, v486, s);
-                s = V::mul_add(v97, v489, s);
-                s = V::mul_add(v36, v364, s);
-                s = V::mul_add(v43, v416, s);
-                s = V::neg_mul_add(v92, v372, s);
-                s = V::neg_mul_add(v18, v421, s);
-                s = V::neg_mul_add(v24, v379, s);
-                s = V::neg_mul_add(v73, v502, s);
-                s = V::mul_add(v55, v386, s);
-                s
-            };
-            let x_e13 = V::load(x.at(6usize, c));
-            let v521 = V::mul(w18, grad_o_e24);
-            let v528 = V::mul(w16, grad_o_e13);
-            let v542 = {
-                let mut s = V::mul(v24, v473);
-                s = V::neg_mul_add(v43, v334, s);
-                s = V::mul_add(v73, v340, s);
-                s = V::mul_add(v11, v344, s);
-                s = V::neg_mul_add(v86, v441, s);
-                s = V::neg_mul_add(v55, v403, s);
-                s = V::neg_mul_add(v5, v521, s);
-                s = V::mul_add(v67, v358, s);
-                s = V::neg_mul_add(v36, v361, s);
-                s = V::mul_add(v97, v528, s);
-                s = V::mul_add(v49, v416, s);
-                s = V::mul_add(v18, v458, s);
-                s = V::neg_mul_add(v92, v375, s);
-                s = V::neg_mul_add(v30, v379, s);
-                s = V::neg_mul_add(v80, v502, s);
-                s = V::mul_add(v61, v386, s);
-                s
-            };
-            let x_e12 = V::load(x.at(5usize, c));
-            let v555 = V::mul(w18, grad_o_e34);
-            let v566 = V::mul(w16, grad_o_e12);
-            let v578 = {
-                let mut s = V::mul(v36, v334);
-                s = V::neg_mul_add(v18, v473, s);
-                s = V::neg_mul_add(v11, v397, s);
-                s = V::mul_add(v73, v392, s);
-                s = V::mul_add(v80, v441, s);
-                s = V::mul_add(v5, v555, s);
-                s = V::neg_mul_add(v55, v355, s);
-                s = V::neg_mul_add(v61, v358, s);
-                s = V::neg_mul_add(v43, v361, s);
-                s = V::neg_mul_add(v49, v364, s);
-                s = V::mul_add(v97, v566, s);
-                s = V::mul_add(v24, v458, s);
-                s = V::mul_add(v30, v421, s);
-                s = V::neg_mul_add(v92, v424, s);
-                s = V::neg_mul_add(v86, v502, s);
-                s = V::mul_add(v67, v386, s);
-                s
-            };
-            let x_e4 = V::load(x.at(4usize, c));
-            let w10 = V::load(param0.at(10usize, c));
-            let v583 = V::mul(w10, grad_o_e234);
-            let v586 = V::mul(V::load(param0.at(12usize, c)), grad_o_e1234);
-            let v589 = V::mul(w10, grad_o_e134);
-            let v592 = V::mul(w10, grad_o_e124);
-            let w11 = V::load(param0.at(11usize, c));
-            let v596 = V::mul(w11, grad_o_e123);
-            let w8 = V::load(param0.at(8usize, c));
-            let v600 = V::mul(w8, grad_o_e34);
-            let v603 = V::mul(w8, grad_o_e24);
-            let w9 = V::load(param0.at(9usize, c));
-            let v607 = V::mul(w9, grad_o_e23);
-            let v610 = V::mul(w8, grad_o_e14);
-            let v613 = V::mul(w9, grad_o_e13);
-            let v616 = V::mul(w9, grad_o_e12);
-            let w6 = V::load(param0.at(6usize, c));
-            let v620 = V::mul(w6, grad_o_e4);
-            let w7 = V::load(param0.at(7usize, c));
-            let v624 = V::mul(w7, grad_o_e3);
-            let v627 = V::mul(w7, grad_o_e2);
-            let v630 = V::mul(w7, grad_o_e1);
-            let v634 = V::mul(V::load(param0.at(5usize, c)), grad_o_1);
-            let v636 = {
-                let mut s = V::mul(v49, v583);
-                s = V::neg_mul_add(v30, v586, s);
-                s = V::mul_add(v61, v589, s);
-                s = V::mul_add(v67, v592, s);
-                s = V::mul_add(v5, v596, s);
-                s = V::neg_mul_add(v80, v600, s);
-                s = V::neg_mul_add(v86, v603, s);
-                s = V::neg_mul_add(v11, v607, s);
-                s = V::neg_mul_add(v92, v610, s);
-                s = V::neg_mul_add(v18, v613, s);
-                s = V::neg_mul_add(v24, v616, s);
-                s = V::mul_add(v97, v620, s);
-                s = V::mul_add(v36, v624, s);
-                s = V::mul_add(v43, v627, s);
-                s = V::mul_add(v55, v630, s);
-                s = V::neg_mul_add(v73, v634, s);
-                s
-            };
-            let x_e3 = V::load(x.at(3usize, c));
-            let v645 = V::mul(w11, grad_o_e124);
-            let v648 = V::mul(w10, grad_o_e123);
-            let v653 = V::mul(w9, grad_o_e24);
-            let v656 = V::mul(w8, grad_o_e23);
-            let v659 = V::mul(w9, grad_o_e14);
-            let v662 = V::mul(w8, grad_o_e13);
-            let v667 = V::mul(w7, grad_o_e4);
-            let v670 = V::mul(w6, grad_o_e3);
-            let v678 = {
-                let mut s = V::mul(v24, v586);
-                s = V::neg_mul_add(v43, v583, s);
-                s = V::neg_mul_add(v55, v589, s);
-                s = V::neg_mul_add(v5, v645, s);
-                s = V::mul_add(v67, v648, s);
-                s = V::mul_add(v73, v600, s);
-                s = V::mul_add(v11, v653, s);
-                s = V::neg_mul_add(v86, v656, s);
-                s = V::mul_add(v18, v659, s);
-                s = V::neg_mul_add(v92, v662, s);
-                s = V::neg_mul_add(v30, v616, s);
-                s = V::neg_mul_add(v36, v667, s);
-                s = V::mul_add(v97, v670, s);
-                s = V::mul_add(v49, v627, s);
-                s = V::mul_add(v61, v630, s);
-                s = V::neg_mul_add(v80, v634, s);
-                s
-            };
-            let x_e2 = V::load(x.at(2usize, c));
-            let v685 = V::mul(w11, grad_o_e134);
-            let v692 = V::mul(w9, grad_o_e34);
-            let v703 = V::mul(w8, grad_o_e12);
-            let v710 = V::mul(w6, grad_o_e2);
-            let v716 = {
-                let mut s = V::mul(v36, v583);
-                s = V::neg_mul_add(v18, v586, s);
-                s = V::mul_add(v5, v685, s);
-                s = V::neg_mul_add(v55, v592, s);
-                s = V::neg_mul_add(v61, v648, s);
-                s = V::neg_mul_add(v11, v692, s);
-                s = V::mul_add(v73, v603, s);
-                s = V::mul_add(v80, v656, s);
-                s = V::mul_add(v24, v659, s);
-                s = V::mul_add(v30, v613, s);
-                s = V::neg_mul_add(v92, v703, s);
-                s = V::neg_mul_add(v43, v667, s);
-                s = V::neg_mul_add(v49, v624, s);
-                s = V::mul_add(v97, v710, s);
-                s = V::mul_add(v67, v630, s);
-                s = V::neg_mul_add(v86, v634, s);
-                s
-            };
+            let (v1, v1940) = gate_and_slope::<V>(args.gate, x_1);
+            let v2 = V::mul(x_1, v1);
             let x_e1 = V::load(x.at(1usize, c));
-            let v721 = V::mul(w11, grad_o_e234);
-            let v748 = V::mul(w6, grad_o_e1);
-            let v752 = {
-                let mut s = V::mul(v11, v586);
-                s = V::mul_add(v5, v721, s);
-                s = V::mul_add(v36, v589, s);
-                s = V::mul_add(v43, v592, s);
-                s = V::mul_add(v49, v648, s);
-                s = V::mul_add(v18, v692, s);
-                s = V::mul_add(v24, v653, s);
-                s = V::mul_add(v30, v607, s);
-                s = V::mul_add(v73, v610, s);
-                s = V::mul_add(v80, v662, s);
-                s = V::mul_add(v86, v703, s);
-                s = V::mul_add(v55, v667, s);
-                s = V::mul_add(v61, v624, s);
-                s = V::mul_add(v67, v627, s);
-                s = V::mul_add(v97, v748, s);
-                s = V::mul_add(v92, v634, s);
-                s
-            };
-            let v775 = V::mul(x_e1234, v1);
-            let v777 = V::mul(x_e234, v1);
-            let v780 = V::mul(x_e134, v1);
-            let v783 = V::mul(x_e124, v1);
-            let v786 = V::mul(x_e123, v1);
-            let v789 = V::mul(x_e34, v1);
-            let v792 = V::mul(x_e24, v1);
-            let v795 = V::mul(x_e23, v1);
-            let v798 = V::mul(x_e14, v1);
-            let v801 = V::mul(x_e13, v1);
-            let v804 = V::mul(x_e12, v1);
-            let v807 = V::mul(x_e4, v1);
-            let v810 = V::mul(x_e3, v1);
-            let v813 = V::mul(x_e2, v1);
-            let v816 = V::mul(x_e1, v1);
-            let v819 = V::mul(x_1, v1);
-            let v821 = {
-                let mut s = V::mul(v775, v106);
-                s = V::mul_add(v777, v160, s);
-                s = V::mul_add(v780, v221, s);
-                s = V::mul_add(v783, v259, s);
-                s = V::mul_add(v786, v304, s);
-                s = V::mul_add(v789, v351, s);
-                s = V::mul_add(v792, v406, s);
-                s = V::mul_add(v795, v448, s);
-                s = V::mul_add(v798, v489, s);
-                s = V::mul_add(v801, v528, s);
-                s = V::mul_add(v804, v566, s);
-                s = V::mul_add(v807, v620, s);
-                s = V::mul_add(v810, v670, s);
-                s = V::mul_add(v813, v710, s);
-                s = V::mul_add(v816, v748, s);
-                s = V::mul_add(v819, v100, s);
-                s
-            };
-            let v853 = {
-                let mut s = V::mul(v819, v8);
-                s = V::mul_add(v816, v721, s);
-                s = V::mul_add(v813, v685, s);
-                s = V::neg_mul_add(v810, v645, s);
-                s = V::mul_add(v807, v596, s);
-                s = V::mul_add(v804, v555, s);
-                s = V::neg_mul_add(v801, v521, s);
-                s = V::mul_add(v798, v486, s);
-                s = V::neg_mul_add(v795, v451, s);
-                s = V::mul_add(v792, v413, s);
-                s = V::neg_mul_add(v789, v368, s);
-                s = V::neg_mul_add(v786, v319, s);
-                s = V::mul_add(v783, v285, s);
-                s = V::neg_mul_add(v780, v248, s);
-                s = V::neg_mul_add(v777, v207, s);
-                s = V::neg_mul_add(v775, v154, s);
-                s
-            };
-            let v885 = {
-                let mut s = V::mul(v816, v586);
-                s = V::mul_add(v819, v14, s);
-                s = V::neg_mul_add(v804, v397, s);
-                s = V::mul_add(v801, v344, s);
-                s = V::neg_mul_add(v798, v347, s);
-                s = V::neg_mul_add(v813, v692, s);
-                s = V::mul_add(v810, v653, s);
-                s = V::neg_mul_add(v807, v607, s);
-                s = V::neg_mul_add(v786, v187, s);
-                s = V::mul_add(v783, v190, s);
-                s = V::neg_mul_add(v780, v193, s);
-                s = V::neg_mul_add(v795, v458, s);
-                s = V::mul_add(v792, v421, s);
-                s = V::neg_mul_add(v789, v379, s);
-                s = V::mul_add(v775, v150, s);
-                s = V::mul_add(v777, v211, s);
-                s
-            };
-            let v918 = {
-                let mut s = V::mul_sub(
-                    v819,
-                    v20,
-                    V::mul_add(v804, v473, V::mul(v813, v586)),
-                );
-                s = V::neg_mul_add(v795, v344, s);
-                s = V::mul_add(v792, v347, s);
-                s = V::mul_add(v816, v692, s);
-                s = V::neg_mul_add(v786, v230, s);
-                s = V::mul_add(v783, v233, s);
-                s = V::mul_add(v810, v659, s);
-                s = V::neg_mul_add(v807, v613, s);
-                s = V::mul_add(v777, v193, s);
-                s = V::mul_add(v801, v458, s);
-                s = V::neg_mul_add(v798, v421, s);
-                s = V::mul_add(v775, v147, s);
-                s = V::neg_mul_add(v789, v382, s);
-                s = V::neg_mul_add(v780, v211, s);
-                s
-            };
-            let v951 = {
-                let mut s = V::mul(v810, v586);
-                s = V::mul_add(v801, v473, s);
-                s = V::mul_add(v795, v397, s);
-                s = V::mul_add(v819, v26, s);
-                s = V::neg_mul_add(v789, v347, s);
-                s = V::mul_add(v786, v269, s);
-                s = V::mul_add(v816, v653, s);
-                s = V::neg_mul_add(v780, v233, s);
-                s = V::mul_add(v813, v659, s);
-                s = V::neg_mul_add(v777, v190, s);
-                s = V::neg_mul_add(v807, v616, s);
-                s = V::mul_add(v804, v458, s);
-                s = V::neg_mul_add(v775, v144, s);
-                s = V::neg_mul_add(v798, v379, s);
-                s = V::neg_mul_add(v792, v382, s);
-                s = V::neg_mul_add(v783, v211, s);
-                s
-            };
-            let v984 = {
-                let mut s = V::mul_sub(
-                    v789,
-                    v344,
-                    {
-                        let mut s = V::mul(v807, v586);
-                        s = V::mul_add(v798, v473, s);
-                        s = V::mul_add(v792, v397, s);
-                        s
-                    },
-                );
-                s = V::mul_add(v819, v32, s);
-                s = V::neg_mul_add(v783, v269, s);
-                s = V::mul_add(v780, v230, s);
-                s = V::mul_add(v816, v607, s);
-                s = V::mul_add(v777, v187, s);
-                s = V::mul_add(v813, v613, s);
-                s = V::neg_mul_add(v810, v616, s);
-                s = V::mul_add(v775, v141, s);
-                s = V::mul_add(v804, v421, s);
-                s = V::neg_mul_add(v801, v379, s);
-                s = V::neg_mul_add(v795, v382, s);
-                s = V::neg_mul_add(v786, v211, s);
-                s
-            };
-            let v1017 = {
-                let mut s = V::mul(v804, v334);
-                s = V::mul_add(v813, v583, s);
-                s = V::mul_add(v816, v589, s);
-                s = V::neg_mul_add(v786, v170, s);
-                s = V::mul_add(v783, v173, s);
-                s = V::mul_add(v819, v39, s);
-                s = V::neg_mul_add(v795, v355, s);
-                s = V::mul_add(v792, v358, s);
-                s = V::neg_mul_add(v801, v361, s);
-                s = V::mul_add(v798, v364, s);
-                s = V::neg_mul_add(v775, v137, s);
-                s = V::neg_mul_add(v810, v667, s);
-                s = V::mul_add(v807, v624, s);
-                s = V::neg_mul_add(v777, v203, s);
-                s = V::neg_mul_add(v780, v251, s);
-                s = V::neg_mul_add(v789, v386, s);
-                s
-            };
-            let v1050 = {
-                let mut s = V::mul_sub(
-                    v786,
-                    v167,
-                    V::mul_add(v810, v583, V::mul(v801, v334)),
-                );
-                s = V::mul_add(v816, v592, s);
-                s = V::neg_mul_add(v780, v173, s);
-                s = V::mul_add(v795, v403, s);
-                s = V::mul_add(v819, v45, s);
-                s = V::neg_mul_add(v789, v358, s);
-                s = V::neg_mul_add(v804, v361, s);
-                s = V::mul_add(v775, v134, s);
-                s = V::mul_add(v798, v416, s);
-                s = V::neg_mul_add(v813, v667, s);
-                s = V::mul_add(v777, v200, s);
-                s = V::mul_add(v807, v627, s);
-                s = V::neg_mul_add(v783, v251, s);
-                s = V::neg_mul_add(v792, v386, s);
-                s
-            };
-            let v1083 = {
-                let mut s = V::mul(v798, v334);
-                s = V::mul_add(v807, v583, s);
-                s = V::neg_mul_add(v783, v167, s);
-                s = V::mul_add(v780, v170, s);
-                s = V::mul_add(v816, v648, s);
-                s = V::neg_mul_add(v792, v403, s);
-                s = V::mul_add(v789, v355, s);
-                s = V::mul_add(v819, v51, s);
-                s = V::neg_mul_add(v775, v131, s);
-                s = V::neg_mul_add(v804, v364, s);
-                s = V::mul_add(v801, v416, s);
-                s = V::neg_mul_add(v777, v197, s);
-                s = V::neg_mul_add(v813, v624, s);
-                s = V::mul_add(v810, v627, s);
-                s = V::neg_mul_add(v786, v251, s);
-                s = V::neg_mul_add(v795, v386, s);
-                s
-            };
-            let v1116 = {
-                let mut s = V::mul(v795, v334);
-                s = V::mul_add(v786, v218, s);
-                s = V::neg_mul_add(v810, v589, s);
-                s = V::neg_mul_add(v813, v592, s);
-                s = V::mul_add(v777, v173, s);
-                s = V::neg_mul_add(v801, v403, s);
-                s = V::neg_mul_add(v804, v355, s);
-                s = V::mul_add(v775, v128, s);
-                s = V::mul_add(v819, v57, s);
-                s = V::neg_mul_add(v789, v364, s);
-                s = V::neg_mul_add(v792, v416, s);
-                s = V::mul_add(v816, v667, s);
-                s = V::neg_mul_add(v780, v200, s);
-                s = V::neg_mul_add(v783, v203, s);
-                s = V::mul_add(v807, v630, s);
-                s = V::mul_add(v798, v386, s);
-                s
-            };
-            let v1149 = {
-                let mut s = V::mul_sub(
-                    v807,
-                    v589,
-                    V::mul_add(v783, v218, V::mul(v792, v334)),
-                );
-                s = V::neg_mul_add(v777, v170, s);
-                s = V::neg_mul_add(v813, v648, s);
-                s = V::mul_add(v798, v403, s);
-                s = V::neg_mul_add(v775, v125, s);
-                s = V::neg_mul_add(v804, v358, s);
-                s = V::mul_add(v789, v361, s);
-                s = V::mul_add(v819, v63, s);
-                s = V::neg_mul_add(v795, v416, s);
-                s = V::mul_add(v780, v197, s);
-                s = V::mul_add(v816, v624, s);
-                s = V::neg_mul_add(v786, v203, s);
-                s = V::mul_add(v810, v630, s);
-                s = V::mul_add(v801, v386, s);
-                s
-            };
-            let v1182 = {
-                let mut s = V::mul(v789, v334);
-                s = V::mul_add(v780, v218, s);
-                s = V::mul_add(v777, v167, s);
-                s = V::mul_add(v807, v592, s);
-                s = V::mul_add(v810, v648, s);
-                s = V::mul_add(v775, v122, s);
-                s = V::mul_add(v798, v355, s);
-                s = V::mul_add(v801, v358, s);
-                s = V::mul_add(v792, v361, s);
-                s = V::mul_add(v795, v364, s);
-                s = V::mul_add(v819, v69, s);
-                s = V::mul_add(v783, v197, s);
-                s = V::mul_add(v786, v200, s);
-                s = V::mul_add(v816, v627, s);
-                s = V::mul_add(v813, v630, s);
-                s = V::mul_add(v804, v386, s);
-                s
-            };
-            let v1215 = {
-                let mut s = V::mul(v786, v163);
-                s = V::mul_add(v795, v337, s);
-                s = V::mul_add(v801, v340, s);
-                s = V::mul_add(v804, v392, s);
-                s = V::neg_mul_add(v775, v118, s);
-                s = V::mul_add(v810, v600, s);
-                s = V::mul_add(v813, v603, s);
-                s = V::neg_mul_add(v777, v183, s);
-                s = V::mul_add(v816, v610, s);
-                s = V::neg_mul_add(v780, v239, s);
-                s = V::neg_mul_add(v783, v280, s);
-                s = V::mul_add(v819, v76, s);
-                s = V::neg_mul_add(v789, v375, s);
-                s = V::neg_mul_add(v792, v424, s);
-                s = V::neg_mul_add(v798, v502, s);
-                s = V::neg_mul_add(v807, v634, s);
-                s
-            };
-            let v1248 = {
-                let mut s = V::mul_sub(
-                    v775,
-                    v115,
-                    {
-                        let mut s = V::mul(v783, v163);
-                        s = V::mul_add(v792, v337, s);
-                        s = V::mul_add(v798, v340, s);
-                        s
-                    },
-                );
-                s = V::mul_add(v804, v441, s);
-                s = V::neg_mul_add(v807, v600, s);
-                s = V::mul_add(v777, v180, s);
-                s = V::mul_add(v813, v656, s);
-                s = V::mul_add(v780, v236, s);
-                s = V::mul_add(v816, v662, s);
-                s = V::neg_mul_add(v786, v280, s);
-                s = V::mul_add(v789, v372, s);
-                s = V::mul_add(v819, v82, s);
-                s = V::neg_mul_add(v795, v424, s);
-                s = V::neg_mul_add(v801, v502, s);
-                s = V::neg_mul_add(v810, v634, s);
-                s
-            };
-            let v1281 = {
-                let mut s = V::mul(v780, v163);
-                s = V::mul_add(v789, v337, s);
-                s = V::neg_mul_add(v775, v112, s);
-                s = V::neg_mul_add(v798, v392, s);
-                s = V::neg_mul_add(v801, v441, s);
-                s = V::neg_mul_add(v777, v177, s);
-                s = V::neg_mul_add(v807, v603, s);
-                s = V::neg_mul_add(v810, v656, s);
-                s = V::mul_add(v783, v236, s);
-                s = V::mul_add(v786, v239, s);
-                s = V::mul_add(v816, v703, s);
-                s = V::mul_add(v792, v372, s);
-                s = V::mul_add(v795, v375, s);
-                s = V::mul_add(v819, v88, s);
-                s = V::neg_mul_add(v804, v502, s);
-                s = V::neg_mul_add(v813, v634, s);
-                s
-            };
-            let v1314 = {
-                let mut s = V::mul_sub(
-                    v789,
-                    v340,
-                    V::mul_add(v775, v109, V::mul(v777, v163)),
-                );
-                s = V::mul_add(v792, v392, s);
-                s = V::mul_add(v795, v441, s);
-                s = V::mul_add(v780, v177, s);
-                s = V::mul_add(v783, v180, s);
-                s = V::mul_add(v786, v183, s);
-                s = V::neg_mul_add(v807, v610, s);
-                s = V::neg_mul_add(v810, v662, s);
-                s = V::neg_mul_add(v813, v703, s);
-                s = V::neg_mul_add(v798, v372, s);
-                s = V::neg_mul_add(v801, v375, s);
-                s = V::neg_mul_add(v804, v424, s);
-                s = V::mul_add(v819, v94, s);
-                s = V::mul_add(v816, v634, s);
-                s
-            };
-            // out0[0] = v1*v102 + (x_e1234*v156 + x_e234*v213 + x_e134*v255 + x_e124*v293 + x_e123*v329 + x_e34*v388 + x_e24*v430 + x_e23*v468 + x_e14*v506 + x_e13*v542 + x_e12*v578 + x_e4*v636 + x_e3*v678 + x_e2*v716 + x_e1*v752 + x_1*v102)*gate'(x_1)
-            V::store(
-                V::mul_add(
-                    {
-                        let mut s = V::mul(x_e1234, v156);
-                        s = V::mul_add(x_e234, v213, s);
-                        s = V::mul_add(x_e134, v255, s);
-                        s = V::mul_add(x_e124, v293, s);
-                        s = V::mul_add(x_e123, v329, s);
-                        s = V::mul_add(x_e34, v388, s);
-                        s = V::mul_add(x_e24, v430, s);
-                        s = V::mul_add(x_e23, v468, s);
-                        s = V::mul_add(x_e14, v506, s);
-                        s = V::mul_add(x_e13, v542, s);
-                        s = V::mul_add(x_e12, v578, s);
-                        s = V::mul_add(x_e4, v636, s);
-                        s = V::mul_add(x_e3, v678, s);
-                        s = V::mul_add(x_e2, v716, s);
-                        s = V::mul_add(x_e1, v752, s);
-                        s = V::mul_add(x_1, v102, s);
-                        s
-                    },
-                    v757,
-                    V::mul(v1, v102),
-                ),
-                out0.at(0usize, c),
-            );
-            // out0[1] = v1*v752
-            V::store(V::mul(v1, v752), out0.at(1usize, c));
-            // out0[2] = v1*v716
-            V::store(V::mul(v1, v716), out0.at(2usize, c));
-            // out0[3] = v1*v678
-            V::store(V::mul(v1, v678), out0.at(3usize, c));
-            // out0[4] = v1*v636
-            V::store(V::mul(v1, v636), out0.at(4usize, c));
-            // out0[5] = v1*v578
-            V::store(V::mul(v1, v578), out0.at(5usize, c));
-            // out0[6] = v1*v542
-            V::store(V::mul(v1, v542), out0.at(6usize, c));
-            // out0[7] = v1*v506
-            V::store(V::mul(v1, v506), out0.at(7usize, c));
-            // out0[8] = v1*v468
-            V::store(V::mul(v1, v468), out0.at(8usize, c));
-            // out0[9] = v1*v430
-            V::store(V::mul(v1, v430), out0.at(9usize, c));
-            // out0[10] = v1*v388
-            V::store(V::mul(v1, v388), out0.at(10usize, c));
-            // out0[11] = v1*v329
-            V::store(V::mul(v1, v329), out0.at(11usize, c));
-            // out0[12] = v1*v293
-            V::store(V::mul(v1, v293), out0.at(12usize, c));
-            // out0[13] = v1*v255
-            V::store(V::mul(v1, v255), out0.at(13usize, c));
-            // out0[14] = v1*v213
-            V::store(V::mul(v1, v213), out0.at(14usize, c));
-            // out0[15] = v1*v156
-            V::store(V::mul(v1, v156), out0.at(15usize, c));
-            // out1[0] = v4*v821 + (y_e1234*v853 + y_e234*v885 + y_e134*v918 + y_e124*v951 + y_e123*v984 + y_e34*v1017 + y_e24*v1050 + y_e23*v1083 + y_e14*v1116 + y_e13*v1149 + y_e12*v1182 + y_e4*v1215 + y_e3*v1248 + y_e2*v1281 + y_e1*v1314 + y_1*v821)*gate'(y_1)
-            V::store(
-                V::mul_add(
-                    {
-                        let mut s = V::mul(y_e1234, v853);
-                        s = V::mul_add(y_e234, v885, s);
-                        s = V::mul_add(y_e134, v918, s);
-                        s = V::mul_add(y_e124, v951, s);
-                        s = V::mul_add(y_e123, v984, s);
-                        s = V::mul_add(y_e34, v1017, s);
-                        s = V::mul_add(y_e24, v1050, s);
-                        s = V::mul_add(y_e23, v1083, s);
-                        s = V::mul_add(y_e14, v1116, s);
-                        s = V::mul_add(y_e13, v1149, s);
-                        s = V::mul_add(y_e12, v1182, s);
-                        s = V::mul_add(y_e4, v1215, s);
-                        s = V::mul_add(y_e3, v1248, s);
-                        s = V::mul_add(y_e2, v1281, s);
-                        s = V::mul_add(y_e1, v1314, s);
-                        s = V::mul_add(y_1, v821, s);
-                        s
-                    },
-                    v1319,
-                    V::mul(v4, v821),
-                ),
-                out1.at(0usize, c),
-            );
-            // out1[1] = v4*v1314
-            V::store(V::mul(v4, v1314), out1.at(1usize, c));
-            // out1[2] = v4*v1281
-            V::store(V::mul(v4, v1281), out1.at(2usize, c));
-            // out1[3] = v4*v1248
-            V::store(V::mul(v4, v1248), out1.at(3usize, c));
-            // out1[4] = v4*v1215
-            V::store(V::mul(v4, v1215), out1.at(4usize, c));
-            // out1[5] = v4*v1182
-            V::store(V::mul(v4, v1182), out1.at(5usize, c));
-            // out1[6] = v4*v1149
-            V::store(V::mul(v4, v1149), out1.at(6usize, c));
-            // out1[7] = v4*v1116
-            V::store(V::mul(v4, v1116), out1.at(7usize, c));
-            // out1[8] = v4*v1083
-            V::store(V::mul(v4, v1083), out1.at(8usize, c));
-            // out1[9] = v4*v1050
-            V::store(V::mul(v4, v1050), out1.at(9usize, c));
-            // out1[10] = v4*v1017
-            V::store(V::mul(v4, v1017), out1.at(10usize, c));
-            // out1[11] = v4*v984
-            V::store(V::mul(v4, v984), out1.at(11usize, c));
-            // out1[12] = v4*v951
-            V::store(V::mul(v4, v951), out1.at(12usize, c));
-            // out1[13] = v4*v918
-            V::store(V::mul(v4, v918), out1.at(13usize, c));
-            // out1[14] = v4*v885
-            V::store(V::mul(v4, v885), out1.at(14usize, c));
-            // out1[15] = v4*v853
-            V::store(V::mul(v4, v853), out1.at(15usize, c));
-            // grad0[0] + = v819*v97*grad_o_1
-            V::store(
-                V::add(
-                    V::load(grad0.at(0usize, c)),
-                    V::mul(V::mul(v819, v97), grad_o_1),
-                ),
-                grad0.at(0usize, c),
-            );
-            // grad0[1] + = v819*v73*grad_o_e4 + v819*v80*grad_o_e3 + v819*v86*grad_o_e2 + v819*v92*grad_o_e1
-            V::store(
-                V::add(
-                    V::load(grad0.at(1usize, c)),
-                    {
-                        let mut s = V::mul(V::mul(v819, v73), grad_o_e4);
-                        s = V::mul_add(V::mul(v819, v80), grad_o_e3, s);
-                        s = V::mul_add(V::mul(v819, v86), grad_o_e2, s);
-                        s = V::mul_add(V::mul(v819, v92), grad_o_e1, s);
-                        s
-                    },
-                ),
-                grad0.at(1usize, c),
-            );
-            // grad0[2] + = v819*v36*grad_o_e34 + v819*v43*grad_o_e24 + v819*v49*grad_o_e23 + v819*v55*grad_o_e14 + v819*v61*grad_o_e13 + v819*v67*grad_o_e12
-            V::store(
-                V::add(
-                    V::load(grad0.at(2usize, c)),
-                    {
-                        let mut s = V::mul(V::mul(v819, v36), grad_o_e34);
-                        s = V::mul_add(V::mul(v819, v43), grad_o_e24, s);
-                        s = V::mul_add(V::mul(v819, v49), grad_o_e23, s);
-                        s = V::mul_add(V::mul(v819, v55), grad_o_e14, s);
-                        s = V::mul_add(V::mul(v819, v61), grad_o_e13, s);
-                        s = V::mul_add(V::mul(v819, v67), grad_o_e12, s);
-                        s
-                    },
-                ),
-                grad0.at(2usize, c),
-            );
-            // grad0[3] + = v819*v11*grad_o_e234 + v819*v18*grad_o_e134 + v819*v24*grad_o_e124 + v819*v30*grad_o_e123
-            V::store(
-                V::add(
-                    V::load(grad0.at(3usize, c)),
-                    {
-                        let mut s = V::mul(V::mul(v819, v11), grad_o_e234);
-                        s = V::mul_add(V::mul(v819, v18), grad_o_e134, s);
-                        s = V::mul_add(V::mul(v819, v24), grad_o_e124, s);
-                        s = V::mul_add(V::mul(v819, v30), grad_o_e123, s);
-                        s
-                    },
-                ),
-                grad0.at(3usize, c),
-            );
-            // grad0[4] + = v819*v5*grad_o_e1234
-            V::store(
-                V::add(
-                    V::load(grad0.at(4usize, c)),
-                    V::mul(V::mul(v819, v5), grad_o_e1234),
-                ),
-                grad0.at(4usize, c),
-            );
-            // grad0[5] + = (v816*v92 - v813*v86 - v810*v80 - v807*v73)*grad_o_1
-            V::store(
-                V::add(
-                    V::load(grad0.at(5usize, c)),
-                    V::mul(
-                        {
-                            let mut s = V::mul(v816, v92);
-                            s = V::neg_mul_add(v813, v86, s);
-                            s = V::neg_mul_add(v810, v80, s);
-                            s = V::neg_mul_add(v807, v73, s);
-                            s
-                        },
-                        grad_o_1,
-                    ),
-                ),
-                grad0.at(5usize, c),
-            );
-            // grad0[6] + = v807*v97*grad_o_e4 + v810*v97*grad_o_e3 + v813*v97*grad_o_e2 + v816*v97*grad_o_e1
-            V::store(
-                V::add(
-                    V::load(grad0.at(6usize, c)),
-                    {
-                        let mut s = V::mul(V::mul(v807, v97), grad_o_e4);
-                        s = V::mul_add(V::mul(v810, v97), grad_o_e3, s);
-                        s = V::mul_add(V::mul(v813, v97), grad_o_e2, s);
-                        s = V::mul_add(V::mul(v816, v97), grad_o_e1, s);
-                        s
-                    },
-                ),
-                grad0.at(6usize, c),
-            );
-            // grad0[7] + = (v816*v55 - v813*v43 - v810*v36)*grad_o_e4 + (v807*v36 + v816*v61 - v813*v49)*grad_o_e3 + (v807*v43 + v816*v67 + v810*v49)*grad_o_e2 + (v807*v55 + v813*v67 + v810*v61)*grad_o_e1
-            V::store(
-                V::add(
-                    V::load(grad0.at(7usize, c)),
-                    {
-                        let mut s = V::mul(
-                            {
-                                let mut s = V::mul(v816, v55);
-                                s = V::neg_mul_add(v813, v43, s);
-                                s = V::neg_mul_add(v810, v36, s);
-                                s
-                            },
-                            grad_o_e4,
-                        );
-                        s = V::mul_add(
-                            {
-                                let mut s = V::mul(v816, v61);
-                                s = V::neg_mul_add(v813, v49, s);
-                                s = V::mul_add(v807, v36, s);
-                                s
-                            },
-                            grad_o_e3,
-                            s,
-                        );
-                        s = V::mul_add(
-                            {
-                                let mut s = V::mul(v816, v67);
-                                s = V::mul_add(v810, v49, s);
-                                s = V::mul_add(v807, v43, s);
-                                s
-                            },
-                            grad_o_e2,
-                            s,
-                        );
-                        s = V::mul_add(
-                            {
-                                let mut s = V::mul(v813, v67);
-                                s = V::mul_add(v810, v61, s);
-                                s = V::mul_add(v807, v55, s);
-                                s
-                            },
-                            grad_o_e1,
-                            s,
-                        );
-                        s
-                    },
-                ),
-                grad0.at(7usize, c),
-            );
-            // grad0[8] + = (v810*v73 - v807*v80)*grad_o_e34 + (v813*v73 - v807*v86)*grad_o_e24 + (v813*v80 - v810*v86)*grad_o_e23 + (v816*v73 - v807*v92)*grad_o_e14 + (v816*v80 - v810*v92)*grad_o_e13 + (v816*v86 - v813*v92)*grad_o_e12
-            V::store(
-                V::add(
-                    V::load(grad0.at(8usize, c)),
-                    {
-                        let mut s = V::mul(
-                            V::neg_mul_add(v807, v80, V::mul(v810, v73)),
-                            grad_o_e34,
-                        );
-                        s = V::mul_add(
-                            V::neg_mul_add(v807, v86, V::mul(v813, v73)),
-                            grad_o_e24,
-                            s,
-                        );
-                        s = V::mul_add(
-                            V::neg_mul_add(v810, v86, V::mul(v813, v80)),
-                            grad_o_e23,
-                            s,
-                        );
-                        s = V::mul_add(
-                            V::neg_mul_add(v807, v92, V::mul(v816, v73)),
-                            grad_o_e14,
-                            s,
-                        );
-                        s = V::mul_add(
-                            V::neg_mul_add(v810, v92, V::mul(v816, v80)),
-                            grad_o_e13,
-                            s,
-                        );
-                        s = V::mul_add(
-                            V::neg_mul_add(v813, v92, V::mul(v816, v86)),
-                            grad_o_e12,
-                            s,
-                        );
-                        s
-                    },
-                ),
-                grad0.at(8usize, c),
-            );
-            // grad0[9] + = (v816*v18 - v813*v11)*grad_o_e34 + (v816*v24 + v810*v11)*grad_o_e24 + (v816*v30 - v807*v11)*grad_o_e23 + (v813*v24 + v810*v18)*grad_o_e14 + (v813*v30 - v807*v18)*grad_o_e13 - (v810*v30 + v807*v24)*grad_o_e12
-            V::store(
-                V::add(
-                    V::load(grad0.at(9usize, c)),
-                    {
-                        let mut s = V::mul(
-                            V::neg_mul_add(v813, v11, V::mul(v816, v18)),
-                            grad_o_e34,
-                        );
-                        s = V::mul_add(
-                            V::mul_add(v810, v11, V::mul(v816, v24)),
-                            grad_o_e24,
-                            s,
-                        );
-                        s = V::mul_add(
-                            V::neg_mul_add(v807, v11, V::mul(v816, v30)),
-                            grad_o_e23,
-                            s,
-                        );
-                        s = V::mul_add(
-                            V::mul_add(v810, v18, V::mul(v813, v24)),
-                            grad_o_e14,
-                            s,
-                        );
-                        s = V::mul_add(
-                            V::neg_mul_add(v807, v18, V::mul(v813, v30)),
-                            grad_o_e13,
-                            s,
-                        );
-                        s = V::neg_mul_add(
-                            V::mul_add(v807, v24, V::mul(v810, v30)),
-                            grad_o_e12,
-                            s,
-                        );
-                        s
-                    },
-                ),
-                grad0.at(9usize, c),
-            );
-            // grad0[10] + = (v807*v49 + v813*v36 - v810*v43)*grad_o_e234 + (v807*v61 + v816*v36 - v810*v55)*grad_o_e134 + (v807*v67 + v816*v43 - v813*v55)*grad_o_e124 + (v810*v67 + v816*v49 - v813*v61)*grad_o_e123
-            V::store(
-                V::add(
-                    V::load(grad0.at(10usize, c)),
-                    {
-                        let mut s = V::mul(
-                            {
-                                let mut s = V::mul(v813, v36);
-                                s = V::neg_mul_add(v810, v43, s);
-                                s = V::mul_add(v807, v49, s);
-                                s
-                            },
-                            grad_o_e234,
-                        );
-                        s = V::mul_add(
-                            {
-                                let mut s = V::mul(v816, v36);
-                                s = V::neg_mul_add(v810, v55, s);
-                                s = V::mul_add(v807, v61, s);
-                                s
-                            },
-                            grad_o_e134,
-                            s,
-                        );
-                        s = V::mul_add(
-                            {
-                                let mut s = V::mul(v816, v43);
-                                s = V::neg_mul_add(v813, v55, s);
-                                s = V::mul_add(v807, v67, s);
-                                s
-                            },
-                            grad_o_e124,
-                            s,
-                        );
-                        s = V::mul_add(
-                            {
-                                let mut s = V::mul(v816, v49);
-                                s = V::neg_mul_add(v813, v61, s);
-                                s = V::mul_add(v810, v67, s);
-                                s
-                            },
-                            grad_o_e123,
-                            s,
-                        );
-                        s
-                    },
-                ),
-                grad0.at(10usize, c),
-            );
-            // grad0[11] + = v816*v5*grad_o_e234 + v813*v5*grad_o_e134 - v810*v5*grad_o_e124 + v807*v5*grad_o_e123
-            V::store(
-                V::add(
-                    V::load(grad0.at(11usize, c)),
-                    {
-                        let mut s = V::mul(V::mul(v816, v5), grad_o_e234);
-                        s = V::mul_add(V::mul(v813, v5), grad_o_e134, s);
-                        s = V::neg_mul_add(V::mul(v810, v5), grad_o_e124, s);
-                        s = V::mul_add(V::mul(v807, v5), grad_o_e123, s);
-                        s
-                    },
-                ),
-                grad0.at(11usize, c),
-            );
-            // grad0[12] + = (v810*v24 + v816*v11 - v813*v18 - v807*v30)*grad_o_e1234
-            V::store(
-                V::add(
-                    V::load(grad0.at(12usize, c)),
-                    V::mul(
-                        {
-                            let mut s = V::mul(v816, v11);
-                            s = V::neg_mul_add(v813, v18, s);
-                            s = V::mul_add(v810, v24, s);
-                            s = V::neg_mul_add(v807, v30, s);
-                            s
-                        },
-                        grad_o_e1234,
-                    ),
-                ),
-                grad0.at(12usize, c),
-            );
-            // grad0[13] + = (v798*v55 + v804*v67 + v801*v61 - v795*v49 - v792*v43 - v789*v36)*grad_o_1
-            V::store(
-                V::add(
-                    V::load(grad0.at(13usize, c)),
-                    V::mul(
-                        {
-                            let mut s = V::mul(v804, v67);
-                            s = V::mul_add(v801, v61, s);
-                            s = V::mul_add(v798, v55, s);
-                            s = V::neg_mul_add(v795, v49, s);
-                            s = V::neg_mul_add(v792, v43, s);
-                            s = V::neg_mul_add(v789, v36, s);
-                            s
-                        },
-                        grad_o_1,
-                    ),
-                ),
-                grad0.at(13usize, c),
-            );
-            // grad0[14] + = (v789*v80 + v792*v86 - v798*v92)*grad_o_e4 + (v795*v86 - v801*v92 - v789*v73)*grad_o_e3 - (v792*v73 + v804*v92 + v795*v80)*grad_o_e2 - (v798*v73 + v804*v86 + v801*v80)*grad_o_e1
-            V::store(
-                V::add(
-                    V::load(grad0.at(14usize, c)),
-                    {
-                        let mut s = V::mul(
-                            {
-                                let mut s = V::mul(v792, v86);
-                                s = V::neg_mul_add(v798, v92, s);
-                                s = V::mul_add(v789, v80, s);
-                                s
-                            },
-                            grad_o_e4,
-                        );
-                        s = V::mul_add(
-                            {
-                                let mut s = V::mul(v795, v86);
-                                s = V::neg_mul_add(v801, v92, s);
-                                s = V::neg_mul_add(v789, v73, s);
-                                s
-                            },
-                            grad_o_e3,
-                            s,
-                        );
-                        s = V::neg_mul_add(
-                            {
-                                let mut s = V::mul(v804, v92);
-                                s = V::mul_add(v795, v80, s);
-                                s = V::mul_add(v792, v73, s);
-                                s
-                            },
-                            grad_o_e2,
-                            s,
-                        );
-                        s = V::neg_mul_add(
-                            {
-                                let mut s = V::mul(v804, v86);
-                                s = V::mul_add(v801, v80, s);
-                                s = V::mul_add(v798, v73, s);
-                                s
-                            },
-                            grad_o_e1,
-                            s,
-                        );
-                        s
-                    },
-                ),
-                grad0.at(14usize, c),
-            );
-            // grad0[15] + = (v804*v24 + v801*v18 - v795*v11)*grad_o_e4 + (v792*v11 + v804*v30 - v798*v18)*grad_o_e3 - (v789*v11 + v801*v30 + v798*v24)*grad_o_e2 - (v789*v18 + v795*v30 + v792*v24)*grad_o_e1
-            V::store(
-                V::add(
-                    V::load(grad0.at(15usize, c)),
-                    {
-                        let mut s = V::mul(
-                            {
-                                let mut s = V::mul(v804, v24);
-                                s = V::mul_add(v801, v18, s);
-                                s = V::neg_mul_add(v795, v11, s);
-                                s
-                            },
-                            grad_o_e4,
-                        );
-                        s = V::mul_add(
-                            {
-                                let mut s = V::mul(v804, v30);
-                                s = V::neg_mul_add(v798, v18, s);
-                                s = V::mul_add(v792, v11, s);
-                                s
-                            },
-                            grad_o_e3,
-                            s,
-                        );
-                        s = V::neg_mul_add(
-                            {
-                                let mut s = V::mul(v801, v30);
-                                s = V::mul_add(v798, v24, s);
-                                s = V::mul_add(v789, v11, s);
-                                s
-                            },
-                            grad_o_e2,
-                            s,
-                        );
-                        s = V::neg_mul_add(
-                            {
-                                let mut s = V::mul(v795, v30);
-                                s = V::mul_add(v792, v24, s);
-                                s = V::mul_add(v789, v18, s);
-                                s
-                            },
-                            grad_o_e1,
-                            s,
-                        );
-                        s
-                    },
-                ),
-                grad0.at(15usize, c),
-            );
-            // grad0[16] + = v789*v97*grad_o_e34 + v792*v97*grad_o_e24 + v795*v97*grad_o_e23 + v798*v97*grad_o_e14 + v801*v97*grad_o_e13 + v804*v97*grad_o_e12
-            V::store(
-                V::add(
-                    V::load(grad0.at(16usize, c)),
-                    {
-                        let mut s = V::mul(V::mul(v789, v97), grad_o_e34);
-                        s = V::mul_add(V::mul(v792, v97), grad_o_e24, s);
-                        s = V::mul_add(V::mul(v795, v97), grad_o_e23, s);
-                        s = V::mul_add(V::mul(v798, v97), grad_o_e14, s);
-                        s = V::mul_add(V::mul(v801, v97), grad_o_e13, s);
-                        s = V::mul_add(V::mul(v804, v97), grad_o_e12, s);
-                        s
-                    },
-                ),
-                grad0.at(16usize, c),
-            );
-            // grad0[17] + = (v795*v43 + v798*v61 - v801*v55 - v792*v49)*grad_o_e34 + (v789*v49 + v798*v67 - v804*v55 - v795*v36)*grad_o_e24 + (v792*v36 + v801*v67 - v804*v61 - v789*v43)*grad_o_e23 + (v789*v61 + v792*v67 - (v804*v43 + v801*v36))*grad_o_e14 + (v795*v67 + v798*v36 - v804*v49 - v789*v55)*grad_o_e13 + (v801*v49 + v798*v43 - v795*v61 - v792*v55)*grad_o_e12
-            V::store(
-                V::add(
-                    V::load(grad0.at(17usize, c)),
-                    {
-                        let mut s = V::mul(
-                            {
-                                let mut s = V::mul(v798, v61);
-                                s = V::neg_mul_add(v801, v55, s);
-                                s = V::mul_add(v795, v43, s);
-                                s = V::neg_mul_add(v792, v49, s);
-                                s
-                            },
-                            grad_o_e34,
-                        );
-                        s = V::mul_add(
-                            {
-                                let mut s = V::mul(v798, v67);
-                                s = V::neg_mul_add(v804, v55, s);
-                                s = V::neg_mul_add(v795, v36, s);
-                                s = V::mul_add(v789, v49, s);
-                                s
-                            },
-                            grad_o_e24,
-                            s,
-                        );
-                        s = V::mul_add(
-                            {
-                                let mut s = V::mul(v801, v67);
-                                s = V::neg_mul_add(v804, v61, s);
-                                s = V::mul_add(v792, v36, s);
-                                s = V::neg_mul_add(v789, v43, s);
-                                s
-                            },
-                            grad_o_e23,
-                            s,
-                        );
-                        s = V::mul_add(
-                            V::mul_add(
-                                v789,
-                                v61,
-                                V::mul_sub(
-                                    v792,
-                                    v67,
-                                    V::mul_add(v801, v36, V::mul(v804, v43)),
-                                ),
-                            ),
-                            grad_o_e14,
-                            s,
-                        );
-                        s = V::mul_add(
-                            {
-                                let mut s = V::mul(v798, v36);
-                                s = V::neg_mul_add(v804, v49, s);
-                                s = V::mul_add(v795, v67, s);
-                                s = V::neg_mul_add(v789, v55, s);
-                                s
-                            },
-                            grad_o_e13,
-                            s,
-                        );
-                        s = V::mul_add(
-                            {
-                                let mut s = V::mul(v801, v49);
-                                s = V::mul_add(v798, v43, s);
-                                s = V::neg_mul_add(v795, v61, s);
-                                s = V::neg_mul_add(v792, v55, s);
-                                s
-                            },
-                            grad_o_e12,
-                            s,
-                        );
-                        s
-                    },
-                ),
-                grad0.at(17usize, c),
-            );
-            // grad0[18] + = v804*v5*grad_o_e34 - v801*v5*grad_o_e24 + v798*v5*grad_o_e23 - v795*v5*grad_o_e14 + v792*v5*grad_o_e13 - v789*v5*grad_o_e12
-            V::store(
-                V::add(
-                    V::load(grad0.at(18usize, c)),
-                    {
-                        let mut s = V::mul(V::mul(v804, v5), grad_o_e34);
-                        s = V::neg_mul_add(V::mul(v801, v5), grad_o_e24, s);
-                        s = V::mul_add(V::mul(v798, v5), grad_o_e23, s);
-                        s = V::neg_mul_add(V::mul(v795, v5), grad_o_e14, s);
-                        s = V::mul_add(V::mul(v792, v5), grad_o_e13, s);
-                        s = V::neg_mul_add(V::mul(v789, v5), grad_o_e12, s);
-                        s
-                    },
-                ),
-                grad0.at(18usize, c),
-            );
-            // grad0[19] + = (v789*v86 + v795*v73 - v792*v80)*grad_o_e234 + (v789*v92 + v801*v73 - v798*v80)*grad_o_e134 + (v792*v92 + v804*v73 - v798*v86)*grad_o_e124 + (v795*v92 + v804*v80 - v801*v86)*grad_o_e123
-            V::store(
-                V::add(
-                    V::load(grad0.at(19usize, c)),
-                    {
-                        let mut s = V::mul(
-                            {
-                                let mut s = V::mul(v795, v73);
-                                s = V::neg_mul_add(v792, v80, s);
-                                s = V::mul_add(v789, v86, s);
-                                s
-                            },
-                            grad_o_e234,
-                        );
-                        s = V::mul_add(
-                            {
-                                let mut s = V::mul(v801, v73);
-                                s = V::neg_mul_add(v798, v80, s);
-                                s = V::mul_add(v789, v92, s);
-                                s
-                            },
-                            grad_o_e134,
-                            s,
-                        );
-                        s = V::mul_add(
-                            {
-                                let mut s = V::mul(v804, v73);
-                                s = V::neg_mul_add(v798, v86, s);
-                                s = V::mul_add(v792, v92, s);
-                                s
-                            },
-                            grad_o_e124,
-                            s,
-                        );
-                        s = V::mul_add(
-                            {
-                                let mut s = V::mul(v804, v80);
-                                s = V::neg_mul_add(v801, v86, s);
-                                s = V::mul_add(v795, v92, s);
-                                s
-                            },
-                            grad_o_e123,
-                            s,
-                        );
-                        s
-                    },
-                ),
-                grad0.at(19usize, c),
-            );
-            // grad0[20] + = (v801*v24 - v804*v18 - v798*v30)*grad_o_e234 + (v795*v24 - v804*v11 - v792*v30)*grad_o_e134 + (v789*v30 + v801*v11 - v795*v18)*grad_o_e124 + (v792*v18 - v798*v11 - v789*v24)*grad_o_e123
-            V::store(
-                V::add(
-                    V::load(grad0.at(20usize, c)),
-                    {
-                        let mut s = V::mul(
-                            {
-                                let mut s = V::mul(v801, v24);
-                                s = V::neg_mul_add(v804, v18, s);
-                                s = V::neg_mul_add(v798, v30, s);
-                                s
-                            },
-                            grad_o_e234,
-                        );
-                        s = V::mul_add(
-                            {
-                                let mut s = V::mul(v795, v24);
-                                s = V::neg_mul_add(v804, v11, s);
-                                s = V::neg_mul_add(v792, v30, s);
-                                s
-                            },
-                            grad_o_e134,
-                            s,
-                        );
-                        s = V::mul_add(
-                            {
-                                let mut s = V::mul(v801, v11);
-                                s = V::neg_mul_add(v795, v18, s);
-                                s = V::mul_add(v789, v30, s);
-                                s
-                            },
-                            grad_o_e124,
-                            s,
-                        );
-                        s = V::mul_add(
-                            {
-                                let mut s = V::mul(v792, v18);
-                                s = V::neg_mul_add(v798, v11, s);
-                                s = V::neg_mul_add(v789, v24, s);
-                                s
-                            },
-                            grad_o_e123,
-                            s,
-                        );
-                        s
-                    },
-                ),
-                grad0.at(20usize, c),
-            );
-            // grad0[21] + = (v789*v67 + v795*v55 + v798*v49 + v804*v36 - v801*v43 - v792*v61)*grad_o_e1234
-            V::store(
-                V::add(
-                    V::load(grad0.at(21usize, c)),
-                    V::mul(
-                        {
-                            let mut s = V::mul(v804, v36);
-                            s = V::neg_mul_add(v801, v43, s);
-                            s = V::mul_add(v798, v49, s);
-                            s = V::mul_add(v795, v55, s);
-                            s = V::neg_mul_add(v792, v61, s);
-                            s = V::mul_add(v789, v67, s);
-                            s
-                        },
-                        grad_o_e1234,
-                    ),
-                ),
-                grad0.at(21usize, c),
-            );
-            // grad0[22] + = (v777*v11 - (v780*v18 + v786*v30 + v783*v24))*grad_o_1
-            V::store(
-                V::add(
-                    V::load(grad0.at(22usize, c)),
-                    V::mul(
-                        V::mul_sub(
-                            v777,
-                            v11,
-                            {
-                                let mut s = V::mul(v786, v30);
-                                s = V::mul_add(v783, v24, s);
-                                s = V::mul_add(v780, v18, s);
-                                s
-                            },
-                        ),
-                        grad_o_1,
-                    ),
-                ),
-                grad0.at(22usize, c),
-            );
-            // grad0[23] + = (v783*v67 + v780*v61 - v777*v49)*grad_o_e4 + (v777*v43 + v786*v67 - v780*v55)*grad_o_e3 - (v777*v36 + v786*v61 + v783*v55)*grad_o_e2 - (v780*v36 + v786*v49 + v783*v43)*grad_o_e1
-            V::store(
-                V::add(
-                    V::load(grad0.at(23usize, c)),
-                    {
-                        let mut s = V::mul(
-                            {
-                                let mut s = V::mul(v783, v67);
-                                s = V::mul_add(v780, v61, s);
-                                s = V::neg_mul_add(v777, v49, s);
-                                s
-                            },
-                            grad_o_e4,
-                        );
-                        s = V::mul_add(
-                            {
-                                let mut s = V::mul(v786, v67);
-                                s = V::neg_mul_add(v780, v55, s);
-                                s = V::mul_add(v777, v43, s);
-                                s
-                            },
-                            grad_o_e3,
-                            s,
-                        );
-                        s = V::neg_mul_add(
-                            {
-                                let mut s = V::mul(v786, v61);
-                                s = V::mul_add(v783, v55, s);
-                                s = V::mul_add(v777, v36, s);
-                                s
-                            },
-                            grad_o_e2,
-                            s,
-                        );
-                        s = V::neg_mul_add(
-                            {
-                                let mut s = V::mul(v786, v49);
-                                s = V::mul_add(v783, v43, s);
-                                s = V::mul_add(v780, v36, s);
-                                s
-                            },
-                            grad_o_e1,
-                            s,
-                        );
-                        s
-                    },
-                ),
-                grad0.at(23usize, c),
-            );
-            // grad0[24] + = v783*v5*grad_o_e3 - v786*v5*grad_o_e4 - v780*v5*grad_o_e2 - v777*v5*grad_o_e1
-            V::store(
-                V::add(
-                    V::load(grad0.at(24usize, c)),
-                    {
-                        let mut s = V::mul(V::mul(v783, v5), grad_o_e3);
-                        s = V::neg_mul_add(V::mul(v786, v5), grad_o_e4, s);
-                        s = V::neg_mul_add(V::mul(v780, v5), grad_o_e2, s);
-                        s = V::neg_mul_add(V::mul(v777, v5), grad_o_e1, s);
-                        s
-                    },
-                ),
-                grad0.at(24usize, c),
-            );
-            // grad0[25] + = (v780*v92 - v777*v86)*grad_o_e34 + (v783*v92 + v777*v80)*grad_o_e24 + (v786*v92 - v777*v73)*grad_o_e23 + (v783*v86 + v780*v80)*grad_o_e14 + (v786*v86 - v780*v73)*grad_o_e13 - (v786*v80 + v783*v73)*grad_o_e12
-            V::store(
-                V::add(
-                    V::load(grad0.at(25usize, c)),
-                    {
-                        let mut s = V::mul(
-                            V::neg_mul_add(v777, v86, V::mul(v780, v92)),
-                            grad_o_e34,
-                        );
-                        s = V::mul_add(
-                            V::mul_add(v777, v80, V::mul(v783, v92)),
-                            grad_o_e24,
-                            s,
-                        );
-                        s = V::mul_add(
-                            V::neg_mul_add(v777, v73, V::mul(v786, v92)),
-                            grad_o_e23,
-                            s,
-                        );
-                        s = V::mul_add(
-                            V::mul_add(v780, v80, V::mul(v783, v86)),
-                            grad_o_e14,
-                            s,
-                        );
-                        s = V::mul_add(
-                            V::neg_mul_add(v780, v73, V::mul(v786, v86)),
-                            grad_o_e13,
-                            s,
-                        );
-                        s = V::neg_mul_add(
-                            V::mul_add(v783, v73, V::mul(v786, v80)),
-                            grad_o_e12,
-                            s,
-                        );
-                        s
-                    },
-                ),
-                grad0.at(25usize, c),
-            );
-            // grad0[26] + = (v786*v24 - v783*v30)*grad_o_e34 + (v780*v30 - v786*v18)*grad_o_e24 + (v783*v18 - v780*v24)*grad_o_e23 + (v777*v30 - v786*v11)*grad_o_e14 + (v783*v11 - v777*v24)*grad_o_e13 + (v777*v18 - v780*v11)*grad_o_e12
-            V::store(
-                V::add(
-                    V::load(grad0.at(26usize, c)),
-                    {
-                        let mut s = V::mul(
-                            V::neg_mul_add(v783, v30, V::mul(v786, v24)),
-                            grad_o_e34,
-                        );
-                        s = V::mul_add(
-                            V::neg_mul_add(v786, v18, V::mul(v780, v30)),
-                            grad_o_e24,
-                            s,
-                        );
-                        s = V::mul_add(
-                            V::neg_mul_add(v780, v24, V::mul(v783, v18)),
-                            grad_o_e23,
-                            s,
-                        );
-                        s = V::mul_add(
-                            V::neg_mul_add(v786, v11, V::mul(v777, v30)),
-                            grad_o_e14,
-                            s,
-                        );
-                        s = V::mul_add(
-                            V::neg_mul_add(v777, v24, V::mul(v783, v11)),
-                            grad_o_e13,
-                            s,
-                        );
-                        s = V::mul_add(
-                            V::neg_mul_add(v780, v11, V::mul(v777, v18)),
-                            grad_o_e12,
-                            s,
-                        );
-                        s
-                    },
-                ),
-                grad0.at(26usize, c),
-            );
-            // grad0[27] + = v777*v97*grad_o_e234 + v780*v97*grad_o_e134 + v783*v97*grad_o_e124 + v786*v97*grad_o_e123
-            V::store(
-                V::add(
-                    V::load(grad0.at(27usize, c)),
-                    {
-                        let mut s = V::mul(V::mul(v777, v97), grad_o_e234);
-                        s = V::mul_add(V::mul(v780, v97), grad_o_e134, s);
-                        s = V::mul_add(V::mul(v783, v97), grad_o_e124, s);
-                        s = V::mul_add(V::mul(v786, v97), grad_o_e123, s);
-                        s
-                    },
-                ),
-                grad0.at(27usize, c),
-            );
-            // grad0[28] + = (v780*v67 + v786*v55 - v783*v61)*grad_o_e234 + (v777*v67 + v786*v43 - v783*v49)*grad_o_e134 + (v780*v49 - v786*v36 - v777*v61)*grad_o_e124 + (v777*v55 + v783*v36 - v780*v43)*grad_o_e123
-            V::store(
-                V::add(
-                    V::load(grad0.at(28usize, c)),
-                    {
-                        let mut s = V::mul(
-                            {
-                                let mut s = V::mul(v786, v55);
-                                s = V::neg_mul_add(v783, v61, s);
-                                s = V::mul_add(v780, v67, s);
-                                s
-                            },
-                            grad_o_e234,
-                        );
-                        s = V::mul_add(
-                            {
-                                let mut s = V::mul(v786, v43);
-                                s = V::neg_mul_add(v783, v49, s);
-                                s = V::mul_add(v777, v67, s);
-                                s
-                            },
-                            grad_o_e134,
-                            s,
-                        );
-                        s = V::mul_add(
-                            {
-                                let mut s = V::mul(v780, v49);
-                                s = V::neg_mul_add(v786, v36, s);
-                                s = V::neg_mul_add(v777, v61, s);
-                                s
-                            },
-                            grad_o_e124,
-                            s,
-                        );
-                        s = V::mul_add(
-                            {
-                                let mut s = V::mul(v783, v36);
-                                s = V::neg_mul_add(v780, v43, s);
-                                s = V::mul_add(v777, v55, s);
-                                s
-                            },
-                            grad_o_e123,
-                            s,
-                        );
-                        s
-                    },
-                ),
-                grad0.at(28usize, c),
-            );
-            // grad0[29] + = (v780*v86 + v786*v73 - v783*v80 - v777*v92)*grad_o_e1234
-            V::store(
-                V::add(
-                    V::load(grad0.at(29usize, c)),
-                    V::mul(
-                        {
-                            let mut s = V::mul(v786, v73);
-                            s = V::neg_mul_add(v783, v80, s);
-                            s = V::mul_add(v780, v86, s);
-                            s = V::neg_mul_add(v777, v92, s);
-                            s
-                        },
-                        grad_o_e1234,
-                    ),
-                ),
-                grad0.at(29usize, c),
-            );
-            // grad0[30] + = -v775*v5*grad_o_1
-            V::store(
-                V::add(
-                    V::load(grad0.at(30usize, c)),
-                    V::neg(V::mul(V::mul(v775, v5), grad_o_1)),
-                ),
-                grad0.at(30usize, c),
-            );
-            // grad0[31] + = v775*v30*grad_o_e4 - v775*v24*grad_o_e3 + v775*v18*grad_o_e2 + v775*v11*grad_o_e1
-            V::store(
-                V::add(
-                    V::load(grad0.at(31usize, c)),
-                    {
-                        let mut s = V::mul(V::mul(v775, v30), grad_o_e4);
-                        s = V::neg_mul_add(V::mul(v775, v24), grad_o_e3, s);
-                        s = V::mul_add(V::mul(v775, v18), grad_o_e2, s);
-                        s = V::mul_add(V::mul(v775, v11), grad_o_e1, s);
-                        s
-                    },
-                ),
-                grad0.at(31usize, c),
-            );
-            // grad0[32] + = v775*v67*grad_o_e34 - v775*v61*grad_o_e24 + v775*v55*grad_o_e23 - v775*v49*grad_o_e14 + v775*v43*grad_o_e13 - v775*v36*grad_o_e12
-            V::store(
-                V::add(
-                    V::load(grad0.at(32usize, c)),
-                    {
-                        let mut s = V::mul(V::mul(v775, v67), grad_o_e34);
-                        s = V::neg_mul_add(V::mul(v775, v61), grad_o_e24, s);
-                        s = V::mul_add(V::mul(v775, v55), grad_o_e23, s);
-                        s = V::neg_mul_add(V::mul(v775, v49), grad_o_e14, s);
-                        s = V::mul_add(V::mul(v775, v43), grad_o_e13, s);
-                        s = V::neg_mul_add(V::mul(v775, v36), grad_o_e12, s);
-                        s
-                    },
-                ),
-                grad0.at(32usize, c),
-            );
-            // grad0[33] + = v775*v80*grad_o_e124 - (v775*v92*grad_o_e234 + v775*v86*grad_o_e134) - v775*v73*grad_o_e123
-            V::store(
-                V::add(
-                    V::load(grad0.at(33usize, c)),
-                    V::neg_mul_add(
-                        V::mul(v775, v73),
-                        grad_o_e123,
-                        V::mul_sub(
-                            V::mul(v775, v80),
-                            grad_o_e124,
-                            V::mul_add(
-                                V::mul(v775, v86),
-                                grad_o_e134,
-                                V::mul(V::mul(v775, v92), grad_o_e234),
-                            ),
-                        ),
-                    ),
-                ),
-                grad0.at(33usize, c),
-            );
-            // grad0[34] + = v775*v97*grad_o_e1234
+            let v4 = V::mul(x_e1, v1);
+            let x_e2 = V::load(x.at(2usize, c));
+            let v6 = V::mul(x_e2, v1);
+            let x_e3 = V::load(x.at(3usize, c));
+            let v8 = V::mul(x_e3, v1);
+            let x_e4 = V::load(x.at(4usize, c));
+            let v10 = V::mul(x_e4, v1);
+            let x_e12 = V::load(x.at(5usize, c));
+            let v12 = V::mul(x_e12, v1);
+            let x_e13 = V::load(x.at(6usize, c));
+            let v14 = V::mul(x_e13, v1);
+            let x_e14 = V::load(x.at(7usize, c));
+            let v16 = V::mul(x_e14, v1);
+            let x_e23 = V::load(x.at(8usize, c));
+            let v18 = V::mul(x_e23, v1);
+            let x_e24 = V::load(x.at(9usize, c));
+            let v20 = V::mul(x_e24, v1);
+            let x_e34 = V::load(x.at(10usize, c));
+            let v22 = V::mul(x_e34, v1);
+            let x_e123 = V::load(x.at(11usize, c));
+            let v24 = V::mul(x_e123, v1);
+            let x_e124 = V::load(x.at(12usize, c));
+            let v26 = V::mul(x_e124, v1);
+            let x_e134 = V::load(x.at(13usize, c));
+            let v28 = V::mul(x_e134, v1);
+            let x_e234 = V::load(x.at(14usize, c));
+            let v30 = V::mul(x_e234, v1);
+            let x_e1234 = V::load(x.at(15usize, c));
+            let v32 = V::mul(x_e1234, v1);
+            let y_1 = V::load(y.at(0usize, c));
+            let (v34, v1890) = gate_and_slope::<V>(args.gate, y_1);
+            let v35 = V::mul(y_1, v34);
+            let y_e1 = V::load(y.at(1usize, c));
+            let v37 = V::mul(y_e1, v34);
+            let y_e2 = V::load(y.at(2usize, c));
+            let v39 = V::mul(y_e2, v34);
+            let y_e3 = V::load(y.at(3usize, c));
+            let v41 = V::mul(y_e3, v34);
+            let y_e4 = V::load(y.at(4usize, c));
+            let v43 = V::mul(y_e4, v34);
+            let y_e12 = V::load(y.at(5usize, c));
+            let v45 = V::mul(y_e12, v34);
+            let y_e13 = V::load(y.at(6usize, c));
+            let v47 = V::mul(y_e13, v34);
+            let y_e14 = V::load(y.at(7usize, c));
+            let v49 = V::mul(y_e14, v34);
+            let y_e23 = V::load(y.at(8usize, c));
+            let v51 = V::mul(y_e23, v34);
+            let y_e24 = V::load(y.at(9usize, c));
+            let v53 = V::mul(y_e24, v34);
+            let y_e34 = V::load(y.at(10usize, c));
+            let v55 = V::mul(y_e34, v34);
+            let y_e123 = V::load(y.at(11usize, c));
+            let v57 = V::mul(y_e123, v34);
+            let y_e124 = V::load(y.at(12usize, c));
+            let v59 = V::mul(y_e124, v34);
+            let y_e134 = V::load(y.at(13usize, c));
+            let v61 = V::mul(y_e134, v34);
+            let y_e234 = V::load(y.at(14usize, c));
+            let v63 = V::mul(y_e234, v34);
+            let y_e1234 = V::load(y.at(15usize, c));
+            let v65 = V::mul(y_e1234, v34);
+            let mut v67 = V::mul(v4, v37);
+            v67 = V::neg_mul_add(v6, v39, v67);
+            v67 = V::neg_mul_add(v8, v41, v67);
+            v67 = V::neg_mul_add(v10, v43, v67);
+            let mut v74 = V::mul(v12, v45);
+            v74 = V::mul_add(v14, v47, v74);
+            v74 = V::mul_add(v16, v49, v74);
+            v74 = V::neg_mul_add(v18, v51, v74);
+            v74 = V::neg_mul_add(v20, v53, v74);
+            v74 = V::neg_mul_add(v22, v55, v74);
+            let mut v85 = V::mul(v24, v57);
+            v85 = V::mul_add(v26, v59, v85);
+            v85 = V::mul_add(v28, v61, v85);
+            let mut v95 = V::mul(v6, v45);
+            v95 = V::mul_add(v8, v47, v95);
+            v95 = V::mul_add(v10, v49, v95);
+            let mut v100 = V::mul(v12, v39);
+            v100 = V::mul_add(v14, v41, v100);
+            v100 = V::mul_add(v16, v43, v100);
+            let mut v105 = V::mul(v18, v57);
+            v105 = V::mul_add(v20, v59, v105);
+            v105 = V::mul_add(v22, v61, v105);
+            let mut v110 = V::mul(v24, v51);
+            v110 = V::mul_add(v26, v53, v110);
+            v110 = V::mul_add(v28, v55, v110);
+            let mut v119 = V::mul(v4, v45);
+            v119 = V::mul_add(v8, v51, v119);
+            v119 = V::mul_add(v10, v53, v119);
+            let mut v124 = V::mul(v12, v37);
+            v124 = V::mul_add(v18, v41, v124);
+            v124 = V::mul_add(v20, v43, v124);
+            let mut v129 = V::mul(v14, v57);
+            v129 = V::mul_add(v16, v59, v129);
+            v129 = V::mul_add(v22, v63, v129);
+            let mut v134 = V::mul(v24, v47);
+            v134 = V::mul_add(v26, v49, v134);
+            v134 = V::mul_add(v30, v55, v134);
+            let mut v143 = V::mul(v4, v47);
+            v143 = V::neg_mul_add(v6, v51, v143);
+            v143 = V::mul_add(v10, v55, v143);
+            let mut v149 = V::mul(v18, v39);
+            v149 = V::neg_mul_add(v14, v37, v149);
+            v149 = V::neg_mul_add(v22, v43, v149);
+            let mut v153 = V::mul(v12, v57);
+            v153 = V::neg_mul_add(v16, v61, v153);
+            v153 = V::mul_add(v20, v63, v153);
+            let mut v158 = V::mul(v24, v45);
+            v158 = V::neg_mul_add(v28, v49, v158);
+            v158 = V::mul_add(v30, v53, v158);
+            let mut v167 = V::mul(v4, v49);
+            v167 = V::neg_mul_add(v6, v53, v167);
+            v167 = V::neg_mul_add(v8, v55, v167);
+            let mut v173 = V::mul(v20, v39);
+            v173 = V::neg_mul_add(v16, v37, v173);
+            v173 = V::mul_add(v22, v41, v173);
+            let mut v177 = V::mul(v12, v59);
+            v177 = V::mul_add(v14, v61, v177);
+            v177 = V::neg_mul_add(v18, v63, v177);
+            let mut v182 = V::mul(v26, v45);
+            v182 = V::mul_add(v28, v47, v182);
+            v182 = V::neg_mul_add(v30, v51, v182);
+            let mut v190 = V::mul(v4, v39);
+            v190 = V::neg_mul_add(v6, v37, v190);
+            let mut v193 = V::mul(v8, v57);
+            v193 = V::mul_add(v10, v59, v193);
+            let mut v197 = V::mul(v14, v51);
+            v197 = V::mul_add(v16, v53, v197);
+            v197 = V::neg_mul_add(v18, v47, v197);
+            v197 = V::neg_mul_add(v20, v49, v197);
+            let mut v205 = V::mul(v24, v41);
+            v205 = V::mul_add(v26, v43, v205);
+            let mut v209 = V::mul(v30, v61);
+            v209 = V::neg_mul_add(v28, v63, v209);
+            let mut v213 = V::mul(v4, v41);
+            v213 = V::neg_mul_add(v8, v37, v213);
+            let mut v216 = V::mul(v6, v57);
+            v216 = V::neg_mul_add(v10, v61, v216);
+            let mut v221 = V::mul(v16, v55);
+            v221 = V::neg_mul_add(v12, v51, v221);
+            v221 = V::mul_add(v18, v45, v221);
+            v221 = V::neg_mul_add(v22, v49, v221);
+            let mut v228 = V::mul(v24, v39);
+            v228 = V::neg_mul_add(v28, v43, v228);
+            let mut v231 = V::mul(v26, v63);
+            v231 = V::neg_mul_add(v30, v59, v231);
+            let mut v236 = V::mul(v4, v43);
+            v236 = V::neg_mul_add(v10, v37, v236);
+            let mut v239 = V::mul(v6, v59);
+            v239 = V::mul_add(v8, v61, v239);
+            let mut v243 = V::mul(v12, v53);
+            v243 = V::mul_add(v14, v55, v243);
+            let mut v248 = V::mul_sub(v20, v45, v243);
+            v248 = V::mul_add(v22, v47, v248);
+            let mut v251 = V::mul(v26, v39);
+            v251 = V::mul_add(v28, v41, v251);
+            let mut v255 = V::mul(v30, v57);
+            v255 = V::neg_mul_add(v24, v63, v255);
+            let mut v259 = V::mul(v6, v41);
+            v259 = V::neg_mul_add(v8, v39, v259);
+            let mut v262 = V::mul(v4, v57);
+            v262 = V::neg_mul_add(v10, v63, v262);
+            let mut v267 = V::mul(v14, v45);
+            v267 = V::neg_mul_add(v12, v47, v267);
+            v267 = V::mul_add(v20, v55, v267);
+            v267 = V::neg_mul_add(v22, v53, v267);
+            let mut v274 = V::mul(v24, v37);
+            v274 = V::neg_mul_add(v30, v43, v274);
+            let mut v277 = V::mul(v26, v61);
+            v277 = V::neg_mul_add(v28, v59, v277);
+            let mut v282 = V::mul(v6, v43);
+            v282 = V::neg_mul_add(v10, v39, v282);
+            let mut v285 = V::mul(v4, v59);
+            v285 = V::mul_add(v8, v63, v285);
+            let mut v290 = V::mul(v16, v45);
+            v290 = V::neg_mul_add(v12, v49, v290);
+            v290 = V::neg_mul_add(v18, v55, v290);
+            v290 = V::mul_add(v22, v51, v290);
+            let mut v297 = V::mul(v26, v37);
+            v297 = V::mul_add(v30, v41, v297);
+            let mut v301 = V::mul(v28, v57);
+            v301 = V::neg_mul_add(v24, v61, v301);
+            let mut v305 = V::mul(v8, v43);
+            v305 = V::neg_mul_add(v10, v41, v305);
+            let mut v308 = V::mul(v4, v61);
+            v308 = V::neg_mul_add(v6, v63, v308);
+            let mut v313 = V::mul(v16, v47);
+            v313 = V::neg_mul_add(v14, v49, v313);
+            v313 = V::mul_add(v18, v53, v313);
+            v313 = V::neg_mul_add(v20, v51, v313);
+            let mut v320 = V::mul(v28, v37);
+            v320 = V::neg_mul_add(v30, v39, v320);
+            let mut v323 = V::mul(v24, v59);
+            v323 = V::neg_mul_add(v26, v57, v323);
+            let mut v328 = V::mul(v4, v51);
+            v328 = V::neg_mul_add(v6, v47, v328);
+            v328 = V::mul_add(v8, v45, v328);
+            let mut v334 = V::mul(v12, v41);
+            v334 = V::neg_mul_add(v14, v39, v334);
+            v334 = V::mul_add(v18, v37, v334);
+            let mut v340 = V::mul(v20, v61);
+            v340 = V::neg_mul_add(v16, v63, v340);
+            v340 = V::neg_mul_add(v22, v59, v340);
+            let mut v345 = V::mul(v26, v55);
+            v345 = V::neg_mul_add(v28, v53, v345);
+            v345 = V::mul_add(v30, v49, v345);
+            let mut v352 = V::mul(v4, v53);
+            v352 = V::neg_mul_add(v6, v49, v352);
+            v352 = V::mul_add(v10, v45, v352);
+            let mut v358 = V::mul(v12, v43);
+            v358 = V::neg_mul_add(v16, v39, v358);
+            v358 = V::mul_add(v20, v37, v358);
+            let mut v363 = V::mul(v14, v63);
+            v363 = V::neg_mul_add(v18, v61, v363);
+            v363 = V::mul_add(v22, v57, v363);
+            let mut v370 = V::mul(v28, v51);
+            v370 = V::neg_mul_add(v24, v55, v370);
+            v370 = V::neg_mul_add(v30, v47, v370);
+            let mut v376 = V::mul(v4, v55);
+            v376 = V::neg_mul_add(v8, v49, v376);
+            v376 = V::mul_add(v10, v47, v376);
+            let mut v382 = V::mul(v14, v43);
+            v382 = V::neg_mul_add(v16, v41, v382);
+            v382 = V::mul_add(v22, v37, v382);
+            let mut v388 = V::mul(v18, v59);
+            v388 = V::neg_mul_add(v12, v63, v388);
+            v388 = V::neg_mul_add(v20, v57, v388);
+            let mut v393 = V::mul(v24, v53);
+            v393 = V::neg_mul_add(v26, v51, v393);
+            v393 = V::mul_add(v30, v45, v393);
+            let mut v400 = V::mul(v6, v55);
+            v400 = V::neg_mul_add(v8, v53, v400);
+            v400 = V::mul_add(v10, v51, v400);
+            let mut v406 = V::mul(v18, v43);
+            v406 = V::neg_mul_add(v20, v41, v406);
+            v406 = V::mul_add(v22, v39, v406);
+            let mut v412 = V::mul(v14, v59);
+            v412 = V::neg_mul_add(v12, v61, v412);
+            v412 = V::neg_mul_add(v16, v57, v412);
+            let mut v417 = V::mul(v24, v49);
+            v417 = V::neg_mul_add(v26, v47, v417);
+            v417 = V::mul_add(v28, v45, v417);
+            let mut v424 = V::mul(v4, v63);
+            v424 = V::neg_mul_add(v6, v61, v424);
+            v424 = V::mul_add(v8, v59, v424);
+            v424 = V::neg_mul_add(v10, v57, v424);
+            let mut v431 = V::mul(v12, v55);
+            v431 = V::neg_mul_add(v14, v53, v431);
+            v431 = V::mul_add(v16, v51, v431);
+            v431 = V::mul_add(v18, v49, v431);
+            v431 = V::neg_mul_add(v20, v47, v431);
+            v431 = V::mul_add(v22, v45, v431);
+            let mut v442 = V::mul(v24, v43);
+            v442 = V::neg_mul_add(v26, v41, v442);
+            v442 = V::mul_add(v28, v39, v442);
+            v442 = V::neg_mul_add(v30, v37, v442);
+            let grad_o_e1234 = V::load(grad_o.at(15usize, c));
+            // grad0[34] += v32*v35*grad_o_e1234
             V::store(
                 V::add(
                     V::load(grad0.at(34usize, c)),
-                    V::mul(V::mul(v775, v97), grad_o_e1234),
+                    V::mul(V::mul(v32, v35), grad_o_e1234),
                 ),
                 grad0.at(34usize, c),
             );
+            let v453 = V::mul(V::load(param0.at(34usize, c)), grad_o_e1234);
+            let mut v454 = V::mul(v35, v453);
+            let mut v455 = V::mul(v32, v453);
+            // grad0[29] += (v28*v39 + v24*v43 - v26*v41 - v30*v37)*grad_o_e1234
+            V::store(
+                V::add(V::load(grad0.at(29usize, c)), V::mul(v442, grad_o_e1234)),
+                grad0.at(29usize, c),
+            );
+            let v458 = V::mul(V::load(param0.at(29usize, c)), grad_o_e1234);
+            let mut v460 = V::mul(v30, v458);
+            let mut v461 = V::mul(v39, v458);
+            let mut v462 = V::mul(v28, v458);
+            let mut v463 = V::mul(v41, v458);
+            let mut v464 = V::mul(v26, v458);
+            let mut v465 = V::mul(v43, v458);
+            let mut v466 = V::mul(v24, v458);
+            // grad0[21] += (v22*v45 + v18*v49 + v16*v51 + v12*v55 - v14*v53 - v20*v47)*grad_o_e1234
+            V::store(
+                V::add(V::load(grad0.at(21usize, c)), V::mul(v431, grad_o_e1234)),
+                grad0.at(21usize, c),
+            );
+            let v469 = V::mul(V::load(param0.at(21usize, c)), grad_o_e1234);
+            let mut v470 = V::mul(v45, v469);
+            let mut v471 = V::mul(v22, v469);
+            let mut v472 = V::mul(v47, v469);
+            let mut v473 = V::mul(v20, v469);
+            let mut v474 = V::mul(v49, v469);
+            let mut v475 = V::mul(v18, v469);
+            let mut v476 = V::mul(v51, v469);
+            let mut v477 = V::mul(v16, v469);
+            let mut v479 = V::mul(v14, v469);
+            let mut v480 = V::mul(v55, v469);
+            let mut v481 = V::mul(v12, v469);
+            // grad0[12] += (v8*v59 + v4*v63 - v6*v61 - v10*v57)*grad_o_e1234
+            V::store(
+                V::add(V::load(grad0.at(12usize, c)), V::mul(v424, grad_o_e1234)),
+                grad0.at(12usize, c),
+            );
+            let v484 = V::mul(V::load(param0.at(12usize, c)), grad_o_e1234);
+            let mut v486 = V::mul(v10, v484);
+            let mut v487 = V::mul(v59, v484);
+            let mut v488 = V::mul(v8, v484);
+            let mut v490 = V::mul(v6, v484);
+            let mut v491 = V::mul(v63, v484);
+            let mut v492 = V::mul(v4, v484);
+            // grad0[4] += v2*v65*grad_o_e1234
+            V::store(
+                V::add(
+                    V::load(grad0.at(4usize, c)),
+                    V::mul(V::mul(v2, v65), grad_o_e1234),
+                ),
+                grad0.at(4usize, c),
+            );
+            let v495 = V::mul(V::load(param0.at(4usize, c)), grad_o_e1234);
+            let mut v496 = V::mul(v65, v495);
+            let mut v497 = V::mul(v2, v495);
+            let grad_o_e234 = V::load(grad_o.at(14usize, c));
+            let mut v499 = V::mul(V::mul(v32, v37), grad_o_e234);
+            let w33 = V::load(param0.at(33usize, c));
+            let v501 = V::mul(w33, grad_o_e234);
+            v454 = V::neg_mul_add(v37, v501, v454);
+            v460 = V::mul_add(v32, v501, v460);
+            let mut v506 = V::mul(v417, grad_o_e234);
+            let w28 = V::load(param0.at(28usize, c));
+            let v508 = V::mul(w28, grad_o_e234);
+            v461 = V::mul_add(v45, v508, v461);
+            v471 = V::mul_add(v28, v508, v471);
+            v463 = V::mul_add(v47, v508, v463);
+            v473 = V::mul_add(v26, v508, v473);
+            v465 = V::mul_add(v49, v508, v465);
+            v475 = V::mul_add(v24, v508, v475);
+            let mut v521 = V::mul(V::mul(v30, v35), grad_o_e234);
+            let w27 = V::load(param0.at(27usize, c));
+            let v523 = V::mul(w27, grad_o_e234);
+            let mut v524 = V::mul(v35, v523);
+            v524 = V::neg_mul_add(v37, v458, v524);
+            v455 = V::mul_add(v30, v523, v455);
+            let mut v528 = V::mul(v412, grad_o_e234);
+            let w20 = V::load(param0.at(20usize, c));
+            let v530 = V::mul(w20, grad_o_e234);
+            v476 = V::neg_mul_add(v57, v530, v476);
+            v486 = V::mul_add(v16, v530, v486);
+            let mut v535 = V::mul(v59, v530);
+            v535 = V::neg_mul_add(v53, v469, v535);
+            v488 = V::mul_add(v14, v530, v488);
+            v480 = V::neg_mul_add(v61, v530, v480);
+            v490 = V::mul_add(v12, v530, v490);
+            let mut v543 = V::mul(v406, grad_o_e234);
+            let w19 = V::load(param0.at(19usize, c));
+            let v545 = V::mul(w19, grad_o_e234);
+            v470 = V::mul_add(v39, v545, v470);
+            v462 = V::mul_add(v22, v545, v462);
+            v472 = V::mul_add(v41, v545, v472);
+            v464 = V::mul_add(v20, v545, v464);
+            v474 = V::mul_add(v43, v545, v474);
+            v466 = V::mul_add(v18, v545, v466);
+            let mut v558 = V::mul(V::mul(v4, v65), grad_o_e234);
+            let w11 = V::load(param0.at(11usize, c));
+            let v560 = V::mul(w11, grad_o_e234);
+            v491 = V::mul_add(v65, v560, v491);
+            v497 = V::mul_add(v4, v560, v497);
+            let mut v565 = V::mul(v400, grad_o_e234);
+            let w10 = V::load(param0.at(10usize, c));
+            let v567 = V::mul(w10, grad_o_e234);
+            let mut v568 = V::mul(v51, v567);
+            v568 = V::neg_mul_add(v57, v484, v568);
+            v477 = V::mul_add(v10, v567, v477);
+            v487 = V::neg_mul_add(v53, v567, v487);
+            v479 = V::mul_add(v8, v567, v479);
+            let mut v576 = V::mul(v55, v567);
+            v576 = V::neg_mul_add(v61, v484, v576);
+            v481 = V::mul_add(v6, v567, v481);
+            let mut v580 = V::mul(V::mul(v2, v63), grad_o_e234);
+            let w3 = V::load(param0.at(3usize, c));
+            let v582 = V::mul(w3, grad_o_e234);
+            v496 = V::mul_add(v63, v582, v496);
+            v492 = V::mul_add(v2, v582, v492);
+            let grad_o_e134 = V::load(grad_o.at(13usize, c));
+            let v589 = V::mul(w33, grad_o_e134);
+            v499 = V::mul_add(V::mul(v32, v39), grad_o_e134, v499);
+            v454 = V::neg_mul_add(v39, v589, v454);
+            v462 = V::neg_mul_add(v32, v589, v462);
+            let v596 = V::mul(w28, grad_o_e134);
+            v506 = V::mul_add(v393, grad_o_e134, v506);
+            v524 = V::mul_add(v45, v596, v524);
+            v471 = V::mul_add(v30, v596, v471);
+            v463 = V::mul_add(v51, v596, v463);
+            v477 = V::neg_mul_add(v26, v596, v477);
+            v465 = V::mul_add(v53, v596, v465);
+            let mut v609 = V::mul_sub(v24, v596, v479);
+            let v611 = V::mul(w27, grad_o_e134);
+            v521 = V::mul_add(V::mul(v28, v35), grad_o_e134, v521);
+            v461 = V::mul_add(v35, v611, v461);
+            v455 = V::mul_add(v28, v611, v455);
+            let v618 = V::mul(w20, grad_o_e134);
+            v528 = V::mul_add(v388, grad_o_e134, v528);
+            v472 = V::mul_add(v57, v618, v472);
+            v486 = V::mul_add(v20, v618, v486);
+            v474 = V::mul_add(v59, v618, v474);
+            v488 = V::mul_add(v18, v618, v488);
+            v480 = V::neg_mul_add(v63, v618, v480);
+            v492 = V::neg_mul_add(v12, v618, v492);
+            let v633 = V::mul(w19, grad_o_e134);
+            v543 = V::mul_add(v382, grad_o_e134, v543);
+            v470 = V::mul_add(v37, v633, v470);
+            let mut v638 = V::mul_sub(v22, v633, v460);
+            v476 = V::neg_mul_add(v41, v633, v476);
+            v464 = V::mul_add(v16, v633, v464);
+            v535 = V::mul_add(v43, v633, v535);
+            v466 = V::mul_add(v14, v633, v466);
+            let v648 = V::mul(w11, grad_o_e134);
+            v558 = V::mul_add(V::mul(v6, v65), grad_o_e134, v558);
+            v576 = V::mul_add(v65, v648, v576);
+            v497 = V::mul_add(v6, v648, v497);
+            let v655 = V::mul(w10, grad_o_e134);
+            v565 = V::mul_add(v376, grad_o_e134, v565);
+            v568 = V::mul_add(v47, v655, v568);
+            let mut v660 = V::mul_sub(v10, v655, v473);
+            v487 = V::neg_mul_add(v49, v655, v487);
+            v475 = V::neg_mul_add(v8, v655, v475);
+            v491 = V::mul_add(v55, v655, v491);
+            v481 = V::mul_add(v4, v655, v481);
+            let v670 = V::mul(w3, grad_o_e134);
+            v580 = V::mul_add(V::mul(v2, v61), grad_o_e134, v580);
+            v496 = V::mul_add(v61, v670, v496);
+            let mut v675 = V::mul_sub(v2, v670, v490);
+            let grad_o_e124 = V::load(grad_o.at(12usize, c));
+            let v678 = V::mul(w33, grad_o_e124);
+            let mut v679 = V::mul_sub(V::mul(v32, v41), grad_o_e124, v499);
+            v454 = V::mul_add(v41, v678, v454);
+            let mut v683 = V::mul_sub(v32, v678, v464);
+            let v685 = V::mul(w28, grad_o_e124);
+            v506 = V::mul_add(v370, grad_o_e124, v506);
+            v524 = V::neg_mul_add(v47, v685, v524);
+            v660 = V::neg_mul_add(v30, v685, v660);
+            v461 = V::mul_add(v51, v685, v461);
+            v477 = V::mul_add(v28, v685, v477);
+            v465 = V::neg_mul_add(v55, v685, v465);
+            v481 = V::neg_mul_add(v24, v685, v481);
+            let v700 = V::mul(w27, grad_o_e124);
+            v521 = V::mul_add(V::mul(v26, v35), grad_o_e124, v521);
+            let mut v704 = V::mul_sub(v35, v700, v463);
+            v455 = V::mul_add(v26, v700, v455);
+            let v707 = V::mul(w20, grad_o_e124);
+            v528 = V::mul_add(v363, grad_o_e124, v528);
+            v470 = V::mul_add(v57, v707, v470);
+            let mut v712 = V::mul_sub(v22, v707, v486);
+            v474 = V::neg_mul_add(v61, v707, v474);
+            v675 = V::neg_mul_add(v18, v707, v675);
+            v535 = V::mul_add(v63, v707, v535);
+            v492 = V::mul_add(v14, v707, v492);
+            let v722 = V::mul(w19, grad_o_e124);
+            v543 = V::mul_add(v358, grad_o_e124, v543);
+            let mut v726 = V::mul_sub(v37, v722, v472);
+            v638 = V::mul_add(v20, v722, v638);
+            v476 = V::neg_mul_add(v39, v722, v476);
+            v462 = V::neg_mul_add(v16, v722, v462);
+            v480 = V::mul_add(v43, v722, v480);
+            v466 = V::mul_add(v12, v722, v466);
+            let v737 = V::mul(w11, grad_o_e124);
+            v558 = V::neg_mul_add(V::mul(v8, v65), grad_o_e124, v558);
+            v487 = V::neg_mul_add(v65, v737, v487);
+            v497 = V::neg_mul_add(v8, v737, v497);
+            let v744 = V::mul(w10, grad_o_e124);
+            v565 = V::mul_add(v352, grad_o_e124, v565);
+            v568 = V::mul_add(v45, v744, v568);
+            v471 = V::mul_add(v10, v744, v471);
+            v576 = V::neg_mul_add(v49, v744, v576);
+            v475 = V::neg_mul_add(v6, v744, v475);
+            v491 = V::mul_add(v53, v744, v491);
+            v609 = V::mul_add(v4, v744, v609);
+            let v759 = V::mul(w3, grad_o_e124);
+            v580 = V::mul_add(V::mul(v2, v59), grad_o_e124, v580);
+            v496 = V::mul_add(v59, v759, v496);
+            v488 = V::mul_add(v2, v759, v488);
+            let grad_o_e123 = V::load(grad_o.at(11usize, c));
+            let v767 = V::mul(w33, grad_o_e123);
+            v679 = V::neg_mul_add(V::mul(v32, v43), grad_o_e123, v679);
+            // grad0[33] += v32*v41*grad_o_e124 - (v32*v37*grad_o_e234 + v32*v39*grad_o_e134) - v32*v43*grad_o_e123
+            V::store(V::add(V::load(grad0.at(33usize, c)), v679), grad0.at(33usize, c));
+            v454 = V::neg_mul_add(v43, v767, v454);
+            v466 = V::neg_mul_add(v32, v767, v466);
+            let v774 = V::mul(w28, grad_o_e123);
+            v506 = V::mul_add(v345, grad_o_e123, v506);
+            // grad0[28] += (v28*v45 + v24*v49 - v26*v47)*grad_o_e234 + (v30*v45 + v24*v53 - v26*v51)*grad_o_e134 + (v28*v51 - v24*v55 - v30*v47)*grad_o_e124 + (v30*v49 + v26*v55 - v28*v53)*grad_o_e123
+            V::store(V::add(V::load(grad0.at(28usize, c)), v506), grad0.at(28usize, c));
+            v524 = V::mul_add(v49, v774, v524);
+            v475 = V::mul_add(v30, v774, v475);
+            v461 = V::neg_mul_add(v53, v774, v461);
+            v609 = V::neg_mul_add(v28, v774, v609);
+            v704 = V::mul_add(v55, v774, v704);
+            v481 = V::mul_add(v26, v774, v481);
+            let v789 = V::mul(w27, grad_o_e123);
+            v521 = V::mul_add(V::mul(v24, v35), grad_o_e123, v521);
+            // grad0[27] += v30*v35*grad_o_e234 + v28*v35*grad_o_e134 + v26*v35*grad_o_e124 + v24*v35*grad_o_e123
+            V::store(V::add(V::load(grad0.at(27usize, c)), v521), grad0.at(27usize, c));
+            v465 = V::mul_add(v35, v789, v465);
+            v455 = V::mul_add(v24, v789, v455);
+            let v796 = V::mul(w20, grad_o_e123);
+            v528 = V::mul_add(v340, grad_o_e123, v528);
+            // grad0[20] += (v14*v59 - v12*v61 - v16*v57)*grad_o_e234 + (v18*v59 - v12*v63 - v20*v57)*grad_o_e134 + (v22*v57 + v14*v63 - v18*v61)*grad_o_e124 + (v20*v61 - v16*v63 - v22*v59)*grad_o_e123
+            V::store(V::add(V::load(grad0.at(20usize, c)), v528), grad0.at(20usize, c));
+            v470 = V::neg_mul_add(v59, v796, v470);
+            v488 = V::neg_mul_add(v22, v796, v488);
+            v726 = V::mul_add(v61, v796, v726);
+            v675 = V::mul_add(v20, v796, v675);
+            v476 = V::neg_mul_add(v63, v796, v476);
+            v492 = V::neg_mul_add(v16, v796, v492);
+            let v811 = V::mul(w19, grad_o_e123);
+            v543 = V::mul_add(v334, grad_o_e123, v543);
+            // grad0[19] += (v22*v39 + v18*v43 - v20*v41)*grad_o_e234 + (v22*v37 + v14*v43 - v16*v41)*grad_o_e134 + (v20*v37 + v12*v43 - v16*v39)*grad_o_e124 + (v18*v37 + v12*v41 - v14*v39)*grad_o_e123
+            V::store(V::add(V::load(grad0.at(19usize, c)), v543), grad0.at(19usize, c));
+            v474 = V::mul_add(v37, v811, v474);
+            v638 = V::mul_add(v18, v811, v638);
+            v535 = V::neg_mul_add(v39, v811, v535);
+            v462 = V::neg_mul_add(v14, v811, v462);
+            v480 = V::mul_add(v41, v811, v480);
+            v683 = V::mul_add(v12, v811, v683);
+            let v826 = V::mul(w11, grad_o_e123);
+            v558 = V::mul_add(V::mul(v10, v65), grad_o_e123, v558);
+            // grad0[11] += v4*v65*grad_o_e234 + v6*v65*grad_o_e134 - v8*v65*grad_o_e124 + v10*v65*grad_o_e123
+            V::store(V::add(V::load(grad0.at(11usize, c)), v558), grad0.at(11usize, c));
+            v568 = V::mul_add(v65, v826, v568);
+            v497 = V::mul_add(v10, v826, v497);
+            let v833 = V::mul(w10, grad_o_e123);
+            v565 = V::mul_add(v328, grad_o_e123, v565);
+            // grad0[10] += (v10*v51 + v6*v55 - v8*v53)*grad_o_e234 + (v10*v47 + v4*v55 - v8*v49)*grad_o_e134 + (v10*v45 + v4*v53 - v6*v49)*grad_o_e124 + (v8*v45 + v4*v51 - v6*v47)*grad_o_e123
+            V::store(V::add(V::load(grad0.at(10usize, c)), v565), grad0.at(10usize, c));
+            v487 = V::mul_add(v45, v833, v487);
+            v471 = V::mul_add(v8, v833, v471);
+            v576 = V::neg_mul_add(v47, v833, v576);
+            v660 = V::neg_mul_add(v6, v833, v660);
+            v491 = V::mul_add(v51, v833, v491);
+            v477 = V::mul_add(v4, v833, v477);
+            let v848 = V::mul(w3, grad_o_e123);
+            v580 = V::mul_add(V::mul(v2, v57), grad_o_e123, v580);
+            // grad0[3] += v2*v63*grad_o_e234 + v2*v61*grad_o_e134 + v2*v59*grad_o_e124 + v2*v57*grad_o_e123
+            V::store(V::add(V::load(grad0.at(3usize, c)), v580), grad0.at(3usize, c));
+            v496 = V::mul_add(v57, v848, v496);
+            v712 = V::mul_add(v2, v848, v712);
+            let grad_o_e34 = V::load(grad_o.at(10usize, c));
+            let mut v855 = V::mul(V::mul(v32, v45), grad_o_e34);
+            let w32 = V::load(param0.at(32usize, c));
+            let v857 = V::mul(w32, grad_o_e34);
+            v454 = V::mul_add(v45, v857, v454);
+            v471 = V::mul_add(v32, v857, v471);
+            let mut v862 = V::mul(v323, grad_o_e34);
+            let w26 = V::load(param0.at(26usize, c));
+            let v864 = V::mul(w26, grad_o_e34);
+            v704 = V::neg_mul_add(v57, v864, v704);
+            v712 = V::neg_mul_add(v26, v864, v712);
+            v465 = V::mul_add(v59, v864, v465);
+            v488 = V::mul_add(v24, v864, v488);
+            let mut v873 = V::mul(v320, grad_o_e34);
+            let w25 = V::load(param0.at(25usize, c));
+            let v875 = V::mul(w25, grad_o_e34);
+            v524 = V::neg_mul_add(v39, v875, v524);
+            v462 = V::neg_mul_add(v30, v875, v462);
+            v461 = V::mul_add(v37, v875, v461);
+            v638 = V::mul_add(v28, v875, v638);
+            let mut v884 = V::mul(V::mul(v12, v65), grad_o_e34);
+            let w18 = V::load(param0.at(18usize, c));
+            let v886 = V::mul(w18, grad_o_e34);
+            v480 = V::mul_add(v65, v886, v480);
+            v497 = V::mul_add(v12, v886, v497);
+            let mut v891 = V::mul(v313, grad_o_e34);
+            let w17 = V::load(param0.at(17usize, c));
+            let v893 = V::mul(w17, grad_o_e34);
+            v726 = V::neg_mul_add(v51, v893, v726);
+            v477 = V::neg_mul_add(v20, v893, v477);
+            v474 = V::mul_add(v53, v893, v474);
+            v609 = V::mul_add(v18, v893, v609);
+            v476 = V::mul_add(v47, v893, v476);
+            v660 = V::mul_add(v16, v893, v660);
+            v535 = V::neg_mul_add(v49, v893, v535);
+            v475 = V::neg_mul_add(v14, v893, v475);
+            let mut v910 = V::mul(V::mul(v22, v35), grad_o_e34);
+            let w16 = V::load(param0.at(16usize, c));
+            let v912 = V::mul(w16, grad_o_e34);
+            v470 = V::mul_add(v35, v912, v470);
+            v455 = V::mul_add(v22, v912, v455);
+            let mut v917 = V::mul(v308, grad_o_e34);
+            let w9 = V::load(param0.at(9usize, c));
+            let v919 = V::mul(w9, grad_o_e34);
+            v576 = V::neg_mul_add(v63, v919, v576);
+            v492 = V::neg_mul_add(v6, v919, v492);
+            v491 = V::mul_add(v61, v919, v491);
+            v675 = V::mul_add(v4, v919, v675);
+            let mut v928 = V::mul(v305, grad_o_e34);
+            let w8 = V::load(param0.at(8usize, c));
+            let v930 = V::mul(w8, grad_o_e34);
+            v568 = V::neg_mul_add(v41, v930, v568);
+            v683 = V::neg_mul_add(v10, v930, v683);
+            v487 = V::mul_add(v43, v930, v487);
+            v466 = V::mul_add(v8, v930, v466);
+            let mut v939 = V::mul(V::mul(v2, v55), grad_o_e34);
+            let w2 = V::load(param0.at(2usize, c));
+            let v941 = V::mul(w2, grad_o_e34);
+            v496 = V::mul_add(v55, v941, v496);
+            v481 = V::mul_add(v2, v941, v481);
+            let grad_o_e24 = V::load(grad_o.at(9usize, c));
+            let v948 = V::mul(w32, grad_o_e24);
+            v855 = V::neg_mul_add(V::mul(v32, v47), grad_o_e24, v855);
+            v454 = V::neg_mul_add(v47, v948, v454);
+            v660 = V::neg_mul_add(v32, v948, v660);
+            let v955 = V::mul(w26, grad_o_e24);
+            v862 = V::mul_add(v301, grad_o_e24, v862);
+            v461 = V::mul_add(v57, v955, v461);
+            v712 = V::mul_add(v28, v955, v712);
+            v465 = V::neg_mul_add(v61, v955, v465);
+            v675 = V::neg_mul_add(v24, v955, v675);
+            let v966 = V::mul(w25, grad_o_e24);
+            v873 = V::mul_add(v297, grad_o_e24, v873);
+            v524 = V::mul_add(v41, v966, v524);
+            v683 = V::mul_add(v30, v966, v683);
+            v704 = V::mul_add(v37, v966, v704);
+            v638 = V::mul_add(v26, v966, v638);
+            let v977 = V::mul(w18, grad_o_e24);
+            v884 = V::neg_mul_add(V::mul(v14, v65), grad_o_e24, v884);
+            v535 = V::neg_mul_add(v65, v977, v535);
+            v497 = V::neg_mul_add(v14, v977, v497);
+            let v984 = V::mul(w17, grad_o_e24);
+            v891 = V::mul_add(v290, grad_o_e24, v891);
+            v470 = V::mul_add(v51, v984, v470);
+            v477 = V::mul_add(v22, v984, v477);
+            v474 = V::neg_mul_add(v55, v984, v474);
+            v481 = V::neg_mul_add(v18, v984, v481);
+            v476 = V::mul_add(v45, v984, v476);
+            v471 = V::mul_add(v16, v984, v471);
+            v480 = V::neg_mul_add(v49, v984, v480);
+            v475 = V::neg_mul_add(v12, v984, v475);
+            let v1003 = V::mul(w16, grad_o_e24);
+            v910 = V::mul_add(V::mul(v20, v35), grad_o_e24, v910);
+            v726 = V::mul_add(v35, v1003, v726);
+            v455 = V::mul_add(v20, v1003, v455);
+            let v1010 = V::mul(w9, grad_o_e24);
+            v917 = V::mul_add(v285, grad_o_e24, v917);
+            v487 = V::mul_add(v63, v1010, v487);
+            v492 = V::mul_add(v8, v1010, v492);
+            v491 = V::mul_add(v59, v1010, v491);
+            v488 = V::mul_add(v4, v1010, v488);
+            let v1021 = V::mul(w8, grad_o_e24);
+            v928 = V::mul_add(v282, grad_o_e24, v928);
+            v568 = V::neg_mul_add(v39, v1021, v568);
+            v462 = V::neg_mul_add(v10, v1021, v462);
+            v576 = V::mul_add(v43, v1021, v576);
+            v466 = V::mul_add(v6, v1021, v466);
+            let v1032 = V::mul(w2, grad_o_e24);
+            v939 = V::mul_add(V::mul(v2, v53), grad_o_e24, v939);
+            v496 = V::mul_add(v53, v1032, v496);
+            v609 = V::mul_add(v2, v1032, v609);
+            let grad_o_e23 = V::load(grad_o.at(8usize, c));
+            let v1040 = V::mul(w32, grad_o_e23);
+            v855 = V::mul_add(V::mul(v32, v49), grad_o_e23, v855);
+            v454 = V::mul_add(v49, v1040, v454);
+            v475 = V::mul_add(v32, v1040, v475);
+            let v1047 = V::mul(w26, grad_o_e23);
+            v862 = V::mul_add(v277, grad_o_e23, v862);
+            v461 = V::neg_mul_add(v59, v1047, v461);
+            v488 = V::neg_mul_add(v28, v1047, v488);
+            v704 = V::mul_add(v61, v1047, v704);
+            v675 = V::mul_add(v26, v1047, v675);
+            let v1058 = V::mul(w25, grad_o_e23);
+            v873 = V::mul_add(v274, grad_o_e23, v873);
+            v524 = V::neg_mul_add(v43, v1058, v524);
+            v466 = V::neg_mul_add(v30, v1058, v466);
+            v465 = V::mul_add(v37, v1058, v465);
+            v638 = V::mul_add(v24, v1058, v638);
+            let v1069 = V::mul(w18, grad_o_e23);
+            v884 = V::mul_add(V::mul(v16, v65), grad_o_e23, v884);
+            v476 = V::mul_add(v65, v1069, v476);
+            v497 = V::mul_add(v16, v1069, v497);
+            let v1076 = V::mul(w17, grad_o_e23);
+            v891 = V::mul_add(v267, grad_o_e23, v891);
+            v470 = V::neg_mul_add(v53, v1076, v470);
+            v609 = V::neg_mul_add(v22, v1076, v609);
+            v726 = V::mul_add(v55, v1076, v726);
+            v481 = V::mul_add(v20, v1076, v481);
+            v535 = V::mul_add(v45, v1076, v535);
+            v471 = V::mul_add(v14, v1076, v471);
+            v480 = V::neg_mul_add(v47, v1076, v480);
+            v660 = V::neg_mul_add(v12, v1076, v660);
+            let v1095 = V::mul(w16, grad_o_e23);
+            v910 = V::mul_add(V::mul(v18, v35), grad_o_e23, v910);
+            v474 = V::mul_add(v35, v1095, v474);
+            v455 = V::mul_add(v18, v1095, v455);
+            let v1102 = V::mul(w9, grad_o_e23);
+            v917 = V::mul_add(v262, grad_o_e23, v917);
+            v568 = V::neg_mul_add(v63, v1102, v568);
+            v492 = V::neg_mul_add(v10, v1102, v492);
+            v491 = V::mul_add(v57, v1102, v491);
+            v712 = V::mul_add(v4, v1102, v712);
+            let v1113 = V::mul(w8, grad_o_e23);
+            v928 = V::mul_add(v259, grad_o_e23, v928);
+            v487 = V::neg_mul_add(v39, v1113, v487);
+            v462 = V::neg_mul_add(v8, v1113, v462);
+            v576 = V::mul_add(v41, v1113, v576);
+            v683 = V::mul_add(v6, v1113, v683);
+            let v1124 = V::mul(w2, grad_o_e23);
+            v939 = V::mul_add(V::mul(v2, v51), grad_o_e23, v939);
+            v496 = V::mul_add(v51, v1124, v496);
+            v477 = V::mul_add(v2, v1124, v477);
+            let grad_o_e14 = V::load(grad_o.at(7usize, c));
+            let v1132 = V::mul(w32, grad_o_e14);
+            v855 = V::neg_mul_add(V::mul(v32, v51), grad_o_e14, v855);
+            v454 = V::neg_mul_add(v51, v1132, v454);
+            v477 = V::neg_mul_add(v32, v1132, v477);
+            let v1139 = V::mul(w26, grad_o_e14);
+            v862 = V::mul_add(v255, grad_o_e14, v862);
+            v524 = V::mul_add(v57, v1139, v524);
+            v712 = V::mul_add(v30, v1139, v712);
+            v465 = V::neg_mul_add(v63, v1139, v465);
+            v492 = V::neg_mul_add(v24, v1139, v492);
+            let v1150 = V::mul(w25, grad_o_e14);
+            v873 = V::mul_add(v251, grad_o_e14, v873);
+            v461 = V::mul_add(v41, v1150, v461);
+            v683 = V::mul_add(v28, v1150, v683);
+            v704 = V::mul_add(v39, v1150, v704);
+            v462 = V::mul_add(v26, v1150, v462);
+            let v1161 = V::mul(w18, grad_o_e14);
+            v884 = V::neg_mul_add(V::mul(v18, v65), grad_o_e14, v884);
+            v474 = V::neg_mul_add(v65, v1161, v474);
+            v497 = V::neg_mul_add(v18, v1161, v497);
+            let v1168 = V::mul(w17, grad_o_e14);
+            v891 = V::mul_add(v248, grad_o_e14, v891);
+            v470 = V::mul_add(v47, v1168, v470);
+            v660 = V::mul_add(v22, v1168, v660);
+            v726 = V::mul_add(v45, v1168, v726);
+            v471 = V::mul_add(v20, v1168, v471);
+            v535 = V::neg_mul_add(v55, v1168, v535);
+            v481 = V::neg_mul_add(v14, v1168, v481);
+            v480 = V::neg_mul_add(v53, v1168, v480);
+            v609 = V::neg_mul_add(v12, v1168, v609);
+            let v1187 = V::mul(w16, grad_o_e14);
+            v910 = V::mul_add(V::mul(v16, v35), grad_o_e14, v910);
+            v476 = V::mul_add(v35, v1187, v476);
+            v455 = V::mul_add(v16, v1187, v455);
+            let v1194 = V::mul(w9, grad_o_e14);
+            v917 = V::mul_add(v239, grad_o_e14, v917);
+            v487 = V::mul_add(v61, v1194, v487);
+            v675 = V::mul_add(v8, v1194, v675);
+            v576 = V::mul_add(v59, v1194, v576);
+            v488 = V::mul_add(v6, v1194, v488);
+            let v1205 = V::mul(w8, grad_o_e14);
+            v928 = V::mul_add(v236, grad_o_e14, v928);
+            v568 = V::neg_mul_add(v37, v1205, v568);
+            v638 = V::neg_mul_add(v10, v1205, v638);
+            v491 = V::mul_add(v43, v1205, v491);
+            v466 = V::mul_add(v4, v1205, v466);
+            let v1216 = V::mul(w2, grad_o_e14);
+            v939 = V::mul_add(V::mul(v2, v49), grad_o_e14, v939);
+            v496 = V::mul_add(v49, v1216, v496);
+            v475 = V::mul_add(v2, v1216, v475);
+            let grad_o_e13 = V::load(grad_o.at(6usize, c));
+            let v1224 = V::mul(w32, grad_o_e13);
+            v855 = V::mul_add(V::mul(v32, v53), grad_o_e13, v855);
+            v454 = V::mul_add(v53, v1224, v454);
+            v609 = V::mul_add(v32, v1224, v609);
+            let v1231 = V::mul(w26, grad_o_e13);
+            v862 = V::mul_add(v231, grad_o_e13, v862);
+            v524 = V::neg_mul_add(v59, v1231, v524);
+            v488 = V::neg_mul_add(v30, v1231, v488);
+            v704 = V::mul_add(v63, v1231, v704);
+            v492 = V::mul_add(v26, v1231, v492);
+            let v1242 = V::mul(w25, grad_o_e13);
+            v873 = V::mul_add(v228, grad_o_e13, v873);
+            v461 = V::neg_mul_add(v43, v1242, v461);
+            v466 = V::neg_mul_add(v28, v1242, v466);
+            v465 = V::mul_add(v39, v1242, v465);
+            v462 = V::mul_add(v24, v1242, v462);
+            let v1253 = V::mul(w18, grad_o_e13);
+            v884 = V::mul_add(V::mul(v20, v65), grad_o_e13, v884);
+            v726 = V::mul_add(v65, v1253, v726);
+            v497 = V::mul_add(v20, v1253, v497);
+            let v1260 = V::mul(w17, grad_o_e13);
+            v891 = V::mul_add(v221, grad_o_e13, v891);
+            v470 = V::neg_mul_add(v49, v1260, v470);
+            v475 = V::neg_mul_add(v22, v1260, v475);
+            v474 = V::mul_add(v45, v1260, v474);
+            v471 = V::mul_add(v18, v1260, v471);
+            v476 = V::mul_add(v55, v1260, v476);
+            v481 = V::mul_add(v16, v1260, v481);
+            v480 = V::neg_mul_add(v51, v1260, v480);
+            v477 = V::neg_mul_add(v12, v1260, v477);
+            let v1279 = V::mul(w16, grad_o_e13);
+            v910 = V::mul_add(V::mul(v14, v35), grad_o_e13, v910);
+            v535 = V::mul_add(v35, v1279, v535);
+            v455 = V::mul_add(v14, v1279, v455);
+            let v1286 = V::mul(w9, grad_o_e13);
+            v917 = V::mul_add(v216, grad_o_e13, v917);
+            v568 = V::neg_mul_add(v61, v1286, v568);
+            v675 = V::neg_mul_add(v10, v1286, v675);
+            v576 = V::mul_add(v57, v1286, v576);
+            v712 = V::mul_add(v6, v1286, v712);
+            let v1297 = V::mul(w8, grad_o_e13);
+            v928 = V::mul_add(v213, grad_o_e13, v928);
+            v487 = V::neg_mul_add(v37, v1297, v487);
+            v638 = V::neg_mul_add(v8, v1297, v638);
+            v491 = V::mul_add(v41, v1297, v491);
+            v683 = V::mul_add(v4, v1297, v683);
+            let v1308 = V::mul(w2, grad_o_e13);
+            v939 = V::mul_add(V::mul(v2, v47), grad_o_e13, v939);
+            v496 = V::mul_add(v47, v1308, v496);
+            v660 = V::mul_add(v2, v1308, v660);
+            let grad_o_e12 = V::load(grad_o.at(5usize, c));
+            let v1316 = V::mul(w32, grad_o_e12);
+            v855 = V::neg_mul_add(V::mul(v32, v55), grad_o_e12, v855);
+            // grad0[32] += v32*v45*grad_o_e34 - v32*v47*grad_o_e24 + v32*v49*grad_o_e23 - v32*v51*grad_o_e14 + v32*v53*grad_o_e13 - v32*v55*grad_o_e12
+            V::store(V::add(V::load(grad0.at(32usize, c)), v855), grad0.at(32usize, c));
+            v454 = V::neg_mul_add(v55, v1316, v454);
+            v481 = V::neg_mul_add(v32, v1316, v481);
+            let v1323 = V::mul(w26, grad_o_e12);
+            v862 = V::mul_add(v209, grad_o_e12, v862);
+            // grad0[26] += (v24*v59 - v26*v57)*grad_o_e34 + (v28*v57 - v24*v61)*grad_o_e24 + (v26*v61 - v28*v59)*grad_o_e23 + (v30*v57 - v24*v63)*grad_o_e14 + (v26*v63 - v30*v59)*grad_o_e13 + (v30*v61 - v28*v63)*grad_o_e12
+            V::store(V::add(V::load(grad0.at(26usize, c)), v862), grad0.at(26usize, c));
+            v524 = V::mul_add(v61, v1323, v524);
+            v675 = V::mul_add(v30, v1323, v675);
+            v461 = V::neg_mul_add(v63, v1323, v461);
+            v492 = V::neg_mul_add(v28, v1323, v492);
+            let v1334 = V::mul(w25, grad_o_e12);
+            v873 = V::neg_mul_add(v205, grad_o_e12, v873);
+            // grad0[25] += (v28*v37 - v30*v39)*grad_o_e34 + (v26*v37 + v30*v41)*grad_o_e24 + (v24*v37 - v30*v43)*grad_o_e23 + (v26*v39 + v28*v41)*grad_o_e14 + (v24*v39 - v28*v43)*grad_o_e13 - (v24*v41 + v26*v43)*grad_o_e12
+            V::store(V::add(V::load(grad0.at(25usize, c)), v873), grad0.at(25usize, c));
+            v704 = V::neg_mul_add(v43, v1334, v704);
+            v466 = V::neg_mul_add(v26, v1334, v466);
+            v465 = V::neg_mul_add(v41, v1334, v465);
+            v683 = V::neg_mul_add(v24, v1334, v683);
+            let v1345 = V::mul(w18, grad_o_e12);
+            v884 = V::neg_mul_add(V::mul(v22, v65), grad_o_e12, v884);
+            // grad0[18] += v12*v65*grad_o_e34 - v14*v65*grad_o_e24 + v16*v65*grad_o_e23 - v18*v65*grad_o_e14 + v20*v65*grad_o_e13 - v22*v65*grad_o_e12
+            V::store(V::add(V::load(grad0.at(18usize, c)), v884), grad0.at(18usize, c));
+            v470 = V::neg_mul_add(v65, v1345, v470);
+            v497 = V::neg_mul_add(v22, v1345, v497);
+            let v1352 = V::mul(w17, grad_o_e12);
+            v891 = V::mul_add(v197, grad_o_e12, v891);
+            // grad0[17] += (v18*v53 + v16*v47 - v14*v49 - v20*v51)*grad_o_e34 + (v22*v51 + v16*v45 - v12*v49 - v18*v55)*grad_o_e24 + (v20*v55 + v14*v45 - v12*v47 - v22*v53)*grad_o_e23 + (v22*v47 + v20*v45 - (v12*v53 + v14*v55))*grad_o_e14 + (v18*v45 + v16*v55 - v12*v51 - v22*v49)*grad_o_e13 + (v14*v51 + v16*v53 - v18*v47 - v20*v49)*grad_o_e12
+            V::store(V::add(V::load(grad0.at(17usize, c)), v891), grad0.at(17usize, c));
+            v726 = V::neg_mul_add(v49, v1352, v726);
+            v475 = V::neg_mul_add(v20, v1352, v475);
+            v474 = V::neg_mul_add(v47, v1352, v474);
+            v660 = V::neg_mul_add(v18, v1352, v660);
+            v476 = V::mul_add(v53, v1352, v476);
+            v609 = V::mul_add(v16, v1352, v609);
+            v535 = V::mul_add(v51, v1352, v535);
+            v477 = V::mul_add(v14, v1352, v477);
+            let v1371 = V::mul(w16, grad_o_e12);
+            v910 = V::mul_add(V::mul(v12, v35), grad_o_e12, v910);
+            // grad0[16] += v22*v35*grad_o_e34 + v20*v35*grad_o_e24 + v18*v35*grad_o_e23 + v16*v35*grad_o_e14 + v14*v35*grad_o_e13 + v12*v35*grad_o_e12
+            V::store(V::add(V::load(grad0.at(16usize, c)), v910), grad0.at(16usize, c));
+            v480 = V::mul_add(v35, v1371, v480);
+            v455 = V::mul_add(v12, v1371, v455);
+            let v1378 = V::mul(w9, grad_o_e12);
+            v917 = V::neg_mul_add(v193, grad_o_e12, v917);
+            // grad0[9] += (v4*v61 - v6*v63)*grad_o_e34 + (v4*v59 + v8*v63)*grad_o_e24 + (v4*v57 - v10*v63)*grad_o_e23 + (v6*v59 + v8*v61)*grad_o_e14 + (v6*v57 - v10*v61)*grad_o_e13 - (v8*v57 + v10*v59)*grad_o_e12
+            V::store(V::add(V::load(grad0.at(9usize, c)), v917), grad0.at(9usize, c));
+            v568 = V::neg_mul_add(v59, v1378, v568);
+            v488 = V::neg_mul_add(v10, v1378, v488);
+            v487 = V::neg_mul_add(v57, v1378, v487);
+            v712 = V::neg_mul_add(v8, v1378, v712);
+            let v1389 = V::mul(w8, grad_o_e12);
+            v928 = V::mul_add(v190, grad_o_e12, v928);
+            // grad0[8] += (v8*v43 - v10*v41)*grad_o_e34 + (v6*v43 - v10*v39)*grad_o_e24 + (v6*v41 - v8*v39)*grad_o_e23 + (v4*v43 - v10*v37)*grad_o_e14 + (v4*v41 - v8*v37)*grad_o_e13 + (v4*v39 - v6*v37)*grad_o_e12
+            V::store(V::add(V::load(grad0.at(8usize, c)), v928), grad0.at(8usize, c));
+            v576 = V::neg_mul_add(v37, v1389, v576);
+            v638 = V::neg_mul_add(v6, v1389, v638);
+            v491 = V::mul_add(v39, v1389, v491);
+            v462 = V::mul_add(v4, v1389, v462);
+            let v1400 = V::mul(w2, grad_o_e12);
+            v939 = V::mul_add(V::mul(v2, v45), grad_o_e12, v939);
+            // grad0[2] += v2*v55*grad_o_e34 + v2*v53*grad_o_e24 + v2*v51*grad_o_e23 + v2*v49*grad_o_e14 + v2*v47*grad_o_e13 + v2*v45*grad_o_e12
+            V::store(V::add(V::load(grad0.at(2usize, c)), v939), grad0.at(2usize, c));
+            v496 = V::mul_add(v45, v1400, v496);
+            v471 = V::mul_add(v2, v1400, v471);
+            let grad_o_e4 = V::load(grad_o.at(4usize, c));
+            let mut v1407 = V::mul(V::mul(v32, v57), grad_o_e4);
+            let w31 = V::load(param0.at(31usize, c));
+            let v1409 = V::mul(w31, grad_o_e4);
+            v454 = V::mul_add(v57, v1409, v454);
+            v712 = V::mul_add(v32, v1409, v712);
+            let w24 = V::load(param0.at(24usize, c));
+            let v1416 = V::mul(w24, grad_o_e4);
+            v465 = V::neg_mul_add(v65, v1416, v465);
+            v497 = V::neg_mul_add(v24, v1416, v497);
+            let mut v1421 = V::mul(v182, grad_o_e4);
+            let w23 = V::load(param0.at(23usize, c));
+            let v1423 = V::mul(w23, grad_o_e4);
+            v524 = V::neg_mul_add(v51, v1423, v524);
+            v477 = V::neg_mul_add(v30, v1423, v477);
+            v461 = V::mul_add(v47, v1423, v461);
+            v660 = V::mul_add(v28, v1423, v660);
+            v704 = V::mul_add(v45, v1423, v704);
+            v471 = V::mul_add(v26, v1423, v471);
+            let mut v1436 = V::mul(v177, grad_o_e4);
+            let w15 = V::load(param0.at(15usize, c));
+            let v1438 = V::mul(w15, grad_o_e4);
+            v474 = V::neg_mul_add(v63, v1438, v474);
+            v492 = V::neg_mul_add(v18, v1438, v492);
+            v535 = V::mul_add(v61, v1438, v535);
+            v675 = V::mul_add(v14, v1438, v675);
+            v480 = V::mul_add(v59, v1438, v480);
+            v488 = V::mul_add(v12, v1438, v488);
+            let mut v1451 = V::mul(v173, grad_o_e4);
+            let w14 = V::load(param0.at(14usize, c));
+            let v1453 = V::mul(w14, grad_o_e4);
+            v470 = V::mul_add(v41, v1453, v470);
+            v683 = V::mul_add(v22, v1453, v683);
+            v726 = V::mul_add(v39, v1453, v726);
+            v462 = V::mul_add(v20, v1453, v462);
+            v476 = V::neg_mul_add(v37, v1453, v476);
+            v638 = V::neg_mul_add(v16, v1453, v638);
+            let mut v1466 = V::mul(v167, grad_o_e4);
+            let w7 = V::load(param0.at(7usize, c));
+            let v1468 = V::mul(w7, grad_o_e4);
+            v487 = V::neg_mul_add(v55, v1468, v487);
+            v481 = V::neg_mul_add(v8, v1468, v481);
+            v576 = V::neg_mul_add(v53, v1468, v576);
+            v609 = V::neg_mul_add(v6, v1468, v609);
+            v491 = V::mul_add(v49, v1468, v491);
+            v475 = V::mul_add(v4, v1468, v475);
+            let mut v1481 = V::mul(V::mul(v10, v35), grad_o_e4);
+            let w6 = V::load(param0.at(6usize, c));
+            let v1483 = V::mul(w6, grad_o_e4);
+            v568 = V::mul_add(v35, v1483, v568);
+            v455 = V::mul_add(v10, v1483, v455);
+            let mut v1488 = V::mul(V::mul(v2, v43), grad_o_e4);
+            let w1 = V::load(param0.at(1usize, c));
+            let v1490 = V::mul(w1, grad_o_e4);
+            v496 = V::mul_add(v43, v1490, v496);
+            v466 = V::mul_add(v2, v1490, v466);
+            let grad_o_e3 = V::load(grad_o.at(3usize, c));
+            let v1497 = V::mul(w31, grad_o_e3);
+            v1407 = V::neg_mul_add(V::mul(v32, v59), grad_o_e3, v1407);
+            v454 = V::neg_mul_add(v59, v1497, v454);
+            v488 = V::neg_mul_add(v32, v1497, v488);
+            let mut v1503 = V::mul(V::mul(v26, v65), grad_o_e3);
+            let v1504 = V::mul(w24, grad_o_e3);
+            v1503 = V::neg_mul_add(V::mul(v24, v65), grad_o_e4, v1503);
+            v704 = V::mul_add(v65, v1504, v704);
+            v497 = V::mul_add(v26, v1504, v497);
+            let v1511 = V::mul(w23, grad_o_e3);
+            v1421 = V::mul_add(v158, grad_o_e3, v1421);
+            v524 = V::mul_add(v53, v1511, v524);
+            v609 = V::mul_add(v30, v1511, v609);
+            v461 = V::neg_mul_add(v49, v1511, v461);
+            v475 = V::neg_mul_add(v28, v1511, v475);
+            v465 = V::mul_add(v45, v1511, v465);
+            v471 = V::mul_add(v24, v1511, v471);
+            let v1526 = V::mul(w15, grad_o_e3);
+            v1436 = V::mul_add(v153, grad_o_e3, v1436);
+            v726 = V::mul_add(v63, v1526, v726);
+            v492 = V::mul_add(v20, v1526, v492);
+            v476 = V::neg_mul_add(v61, v1526, v476);
+            v675 = V::neg_mul_add(v16, v1526, v675);
+            v480 = V::mul_add(v57, v1526, v480);
+            v712 = V::mul_add(v12, v1526, v712);
+            let v1541 = V::mul(w14, grad_o_e3);
+            v1451 = V::mul_add(v149, grad_o_e3, v1451);
+            v470 = V::neg_mul_add(v43, v1541, v470);
+            v466 = V::neg_mul_add(v22, v1541, v466);
+            v474 = V::mul_add(v39, v1541, v474);
+            v462 = V::mul_add(v18, v1541, v462);
+            v535 = V::neg_mul_add(v37, v1541, v535);
+            v638 = V::neg_mul_add(v14, v1541, v638);
+            let v1556 = V::mul(w7, grad_o_e3);
+            v1466 = V::mul_add(v143, grad_o_e3, v1466);
+            v568 = V::mul_add(v55, v1556, v568);
+            v481 = V::mul_add(v10, v1556, v481);
+            v576 = V::neg_mul_add(v51, v1556, v576);
+            v477 = V::neg_mul_add(v6, v1556, v477);
+            v491 = V::mul_add(v47, v1556, v491);
+            v660 = V::mul_add(v4, v1556, v660);
+            let v1571 = V::mul(w6, grad_o_e3);
+            v1481 = V::mul_add(V::mul(v8, v35), grad_o_e3, v1481);
+            v487 = V::mul_add(v35, v1571, v487);
+            v455 = V::mul_add(v8, v1571, v455);
+            let v1578 = V::mul(w1, grad_o_e3);
+            v1488 = V::mul_add(V::mul(v2, v41), grad_o_e3, v1488);
+            v496 = V::mul_add(v41, v1578, v496);
+            v683 = V::mul_add(v2, v1578, v683);
+            let grad_o_e2 = V::load(grad_o.at(2usize, c));
+            let v1586 = V::mul(w31, grad_o_e2);
+            v1407 = V::mul_add(V::mul(v32, v61), grad_o_e2, v1407);
+            v454 = V::mul_add(v61, v1586, v454);
+            v675 = V::mul_add(v32, v1586, v675);
+            let v1593 = V::mul(w24, grad_o_e2);
+            v1503 = V::neg_mul_add(V::mul(v28, v65), grad_o_e2, v1503);
+            v461 = V::neg_mul_add(v65, v1593, v461);
+            v497 = V::neg_mul_add(v28, v1593, v497);
+            let v1600 = V::mul(w23, grad_o_e2);
+            v1421 = V::neg_mul_add(v134, grad_o_e2, v1421);
+            v524 = V::neg_mul_add(v55, v1600, v524);
+            v481 = V::neg_mul_add(v30, v1600, v481);
+            v704 = V::neg_mul_add(v49, v1600, v704);
+            v475 = V::neg_mul_add(v26, v1600, v475);
+            v465 = V::neg_mul_add(v47, v1600, v465);
+            v660 = V::neg_mul_add(v24, v1600, v660);
+            let v1615 = V::mul(w15, grad_o_e2);
+            v1436 = V::neg_mul_add(v129, grad_o_e2, v1436);
+            v470 = V::neg_mul_add(v63, v1615, v470);
+            v492 = V::neg_mul_add(v22, v1615, v492);
+            v476 = V::neg_mul_add(v59, v1615, v476);
+            v488 = V::neg_mul_add(v16, v1615, v488);
+            v535 = V::neg_mul_add(v57, v1615, v535);
+            v712 = V::neg_mul_add(v14, v1615, v712);
+            let v1630 = V::mul(w14, grad_o_e2);
+            v1451 = V::neg_mul_add(v124, grad_o_e2, v1451);
+            v726 = V::neg_mul_add(v43, v1630, v726);
+            v466 = V::neg_mul_add(v20, v1630, v466);
+            v474 = V::neg_mul_add(v41, v1630, v474);
+            v683 = V::neg_mul_add(v18, v1630, v683);
+            v480 = V::neg_mul_add(v37, v1630, v480);
+            v638 = V::neg_mul_add(v12, v1630, v638);
+            let v1645 = V::mul(w7, grad_o_e2);
+            v1466 = V::mul_add(v119, grad_o_e2, v1466);
+            v568 = V::mul_add(v53, v1645, v568);
+            v609 = V::mul_add(v10, v1645, v609);
+            v487 = V::mul_add(v51, v1645, v487);
+            v477 = V::mul_add(v8, v1645, v477);
+            v491 = V::mul_add(v45, v1645, v491);
+            v471 = V::mul_add(v4, v1645, v471);
+            let v1660 = V::mul(w6, grad_o_e2);
+            v1481 = V::mul_add(V::mul(v6, v35), grad_o_e2, v1481);
+            v576 = V::mul_add(v35, v1660, v576);
+            v455 = V::mul_add(v6, v1660, v455);
+            let v1667 = V::mul(w1, grad_o_e2);
+            v1488 = V::mul_add(V::mul(v2, v39), grad_o_e2, v1488);
+            v496 = V::mul_add(v39, v1667, v496);
+            v462 = V::mul_add(v2, v1667, v462);
+            let grad_o_e1 = V::load(grad_o.at(1usize, c));
+            let v1675 = V::mul(w31, grad_o_e1);
+            v1407 = V::mul_add(V::mul(v32, v63), grad_o_e1, v1407);
+            // grad0[31] += v32*v57*grad_o_e4 - v32*v59*grad_o_e3 + v32*v61*grad_o_e2 + v32*v63*grad_o_e1
+            V::store(V::add(V::load(grad0.at(31usize, c)), v1407), grad0.at(31usize, c));
+            v454 = V::mul_add(v63, v1675, v454);
+            v492 = V::mul_add(v32, v1675, v492);
+            let v1682 = V::mul(w24, grad_o_e1);
+            v1503 = V::neg_mul_add(V::mul(v30, v65), grad_o_e1, v1503);
+            // grad0[24] += v26*v65*grad_o_e3 - v24*v65*grad_o_e4 - v28*v65*grad_o_e2 - v30*v65*grad_o_e1
+            V::store(V::add(V::load(grad0.at(24usize, c)), v1503), grad0.at(24usize, c));
+            v524 = V::neg_mul_add(v65, v1682, v524);
+            v497 = V::neg_mul_add(v30, v1682, v497);
+            let v1689 = V::mul(w23, grad_o_e1);
+            v1421 = V::neg_mul_add(v110, grad_o_e1, v1421);
+            // grad0[23] += (v26*v45 + v28*v47 - v30*v51)*grad_o_e4 + (v30*v53 + v24*v45 - v28*v49)*grad_o_e3 - (v30*v55 + v24*v47 + v26*v49)*grad_o_e2 - (v28*v55 + v24*v51 + v26*v53)*grad_o_e1
+            V::store(V::add(V::load(grad0.at(23usize, c)), v1421), grad0.at(23usize, c));
+            v461 = V::neg_mul_add(v55, v1689, v461);
+            v481 = V::neg_mul_add(v28, v1689, v481);
+            v704 = V::neg_mul_add(v53, v1689, v704);
+            v609 = V::neg_mul_add(v26, v1689, v609);
+            v465 = V::neg_mul_add(v51, v1689, v465);
+            v477 = V::neg_mul_add(v24, v1689, v477);
+            let v1704 = V::mul(w15, grad_o_e1);
+            v1436 = V::neg_mul_add(v105, grad_o_e1, v1436);
+            // grad0[15] += (v12*v59 + v14*v61 - v18*v63)*grad_o_e4 + (v20*v63 + v12*v57 - v16*v61)*grad_o_e3 - (v22*v63 + v14*v57 + v16*v59)*grad_o_e2 - (v22*v61 + v18*v57 + v20*v59)*grad_o_e1
+            V::store(V::add(V::load(grad0.at(15usize, c)), v1436), grad0.at(15usize, c));
+            v470 = V::neg_mul_add(v61, v1704, v470);
+            v675 = V::neg_mul_add(v22, v1704, v675);
+            v726 = V::neg_mul_add(v59, v1704, v726);
+            v488 = V::neg_mul_add(v20, v1704, v488);
+            v474 = V::neg_mul_add(v57, v1704, v474);
+            v712 = V::neg_mul_add(v18, v1704, v712);
+            let v1719 = V::mul(w14, grad_o_e1);
+            v1451 = V::neg_mul_add(v100, grad_o_e1, v1451);
+            // grad0[14] += (v22*v41 + v20*v39 - v16*v37)*grad_o_e4 + (v18*v39 - v14*v37 - v22*v43)*grad_o_e3 - (v20*v43 + v12*v37 + v18*v41)*grad_o_e2 - (v16*v43 + v12*v39 + v14*v41)*grad_o_e1
+            V::store(V::add(V::load(grad0.at(14usize, c)), v1451), grad0.at(14usize, c));
+            v476 = V::neg_mul_add(v43, v1719, v476);
+            v466 = V::neg_mul_add(v16, v1719, v466);
+            v535 = V::neg_mul_add(v41, v1719, v535);
+            v683 = V::neg_mul_add(v14, v1719, v683);
+            v480 = V::neg_mul_add(v39, v1719, v480);
+            v462 = V::neg_mul_add(v12, v1719, v462);
+            let v1734 = V::mul(w7, grad_o_e1);
+            v1466 = V::mul_add(v95, grad_o_e1, v1466);
+            // grad0[7] += (v4*v49 - v6*v53 - v8*v55)*grad_o_e4 + (v10*v55 + v4*v47 - v6*v51)*grad_o_e3 + (v10*v53 + v4*v45 + v8*v51)*grad_o_e2 + (v10*v49 + v6*v45 + v8*v47)*grad_o_e1
+            V::store(V::add(V::load(grad0.at(7usize, c)), v1466), grad0.at(7usize, c));
+            v568 = V::mul_add(v49, v1734, v568);
+            v475 = V::mul_add(v10, v1734, v475);
+            v487 = V::mul_add(v47, v1734, v487);
+            v660 = V::mul_add(v8, v1734, v660);
+            v576 = V::mul_add(v45, v1734, v576);
+            v471 = V::mul_add(v6, v1734, v471);
+            let v1749 = V::mul(w6, grad_o_e1);
+            v1481 = V::mul_add(V::mul(v4, v35), grad_o_e1, v1481);
+            // grad0[6] += v10*v35*grad_o_e4 + v8*v35*grad_o_e3 + v6*v35*grad_o_e2 + v4*v35*grad_o_e1
+            V::store(V::add(V::load(grad0.at(6usize, c)), v1481), grad0.at(6usize, c));
+            v491 = V::mul_add(v35, v1749, v491);
+            v455 = V::mul_add(v4, v1749, v455);
+            let v1756 = V::mul(w1, grad_o_e1);
+            v1488 = V::mul_add(V::mul(v2, v37), grad_o_e1, v1488);
+            // grad0[1] += v2*v43*grad_o_e4 + v2*v41*grad_o_e3 + v2*v39*grad_o_e2 + v2*v37*grad_o_e1
+            V::store(V::add(V::load(grad0.at(1usize, c)), v1488), grad0.at(1usize, c));
+            v496 = V::mul_add(v37, v1756, v496);
+            v638 = V::mul_add(v2, v1756, v638);
+            let grad_o_1 = V::load(grad_o.at(0usize, c));
+            // grad0[30] += -v32*v65*grad_o_1
+            V::store(
+                V::add(
+                    V::load(grad0.at(30usize, c)),
+                    V::neg(V::mul(V::mul(v32, v65), grad_o_1)),
+                ),
+                grad0.at(30usize, c),
+            );
+            let v1766 = V::mul(V::load(param0.at(30usize, c)), grad_o_1);
+            v454 = V::neg_mul_add(v65, v1766, v454);
+            v497 = V::neg_mul_add(v32, v1766, v497);
+            // grad0[22] += (v30*v63 - (v28*v61 + v24*v57 + v26*v59))*grad_o_1
+            V::store(
+                V::add(
+                    V::load(grad0.at(22usize, c)),
+                    V::mul(V::mul_sub(v30, v63, v85), grad_o_1),
+                ),
+                grad0.at(22usize, c),
+            );
+            let v1773 = V::mul(V::load(param0.at(22usize, c)), grad_o_1);
+            v524 = V::mul_add(v63, v1773, v524);
+            v492 = V::mul_add(v30, v1773, v492);
+            v461 = V::neg_mul_add(v61, v1773, v461);
+            v675 = V::neg_mul_add(v28, v1773, v675);
+            v704 = V::neg_mul_add(v59, v1773, v704);
+            v488 = V::neg_mul_add(v26, v1773, v488);
+            v465 = V::neg_mul_add(v57, v1773, v465);
+            v712 = V::neg_mul_add(v24, v1773, v712);
+            // grad0[13] += (v16*v49 + v12*v45 + v14*v47 - v18*v51 - v20*v53 - v22*v55)*grad_o_1
+            V::store(
+                V::add(V::load(grad0.at(13usize, c)), V::mul(v74, grad_o_1)),
+                grad0.at(13usize, c),
+            );
+            let v1792 = V::mul(V::load(param0.at(13usize, c)), grad_o_1);
+            v470 = V::neg_mul_add(v55, v1792, v470);
+            v481 = V::neg_mul_add(v22, v1792, v481);
+            v726 = V::neg_mul_add(v53, v1792, v726);
+            v609 = V::neg_mul_add(v20, v1792, v609);
+            v474 = V::neg_mul_add(v51, v1792, v474);
+            v477 = V::neg_mul_add(v18, v1792, v477);
+            v476 = V::mul_add(v49, v1792, v476);
+            v475 = V::mul_add(v16, v1792, v475);
+            v535 = V::mul_add(v47, v1792, v535);
+            v660 = V::mul_add(v14, v1792, v660);
+            v480 = V::mul_add(v45, v1792, v480);
+            v471 = V::mul_add(v12, v1792, v471);
+            // grad0[5] += (v4*v37 - v6*v39 - v8*v41 - v10*v43)*grad_o_1
+            V::store(
+                V::add(V::load(grad0.at(5usize, c)), V::mul(v67, grad_o_1)),
+                grad0.at(5usize, c),
+            );
+            let v1819 = V::mul(V::load(param0.at(5usize, c)), grad_o_1);
+            v568 = V::neg_mul_add(v43, v1819, v568);
+            v466 = V::neg_mul_add(v10, v1819, v466);
+            v487 = V::neg_mul_add(v41, v1819, v487);
+            v683 = V::neg_mul_add(v8, v1819, v683);
+            v576 = V::neg_mul_add(v39, v1819, v576);
+            v462 = V::neg_mul_add(v6, v1819, v462);
+            v491 = V::mul_add(v37, v1819, v491);
+            v638 = V::mul_add(v4, v1819, v638);
+            // grad0[0] += v2*v35*grad_o_1
+            V::store(
+                V::add(V::load(grad0.at(0usize, c)), V::mul(V::mul(v2, v35), grad_o_1)),
+                grad0.at(0usize, c),
+            );
+            let v1838 = V::mul(V::load(param0.at(0usize, c)), grad_o_1);
+            v496 = V::mul_add(v35, v1838, v496);
+            v455 = V::mul_add(v2, v1838, v455);
+            // out1[15] = v34*v1770
+            V::store(V::mul(v34, v497), out1.at(15usize, c));
+            let mut v1844 = V::mul(y_e1234, v497);
+            // out1[14] = v34*v1777
+            V::store(V::mul(v34, v492), out1.at(14usize, c));
+            v1844 = V::mul_add(y_e234, v492, v1844);
+            // out1[13] = v34*v1781
+            V::store(V::mul(v34, v675), out1.at(13usize, c));
+            v1844 = V::mul_add(y_e134, v675, v1844);
+            // out1[12] = v34*v1785
+            V::store(V::mul(v34, v488), out1.at(12usize, c));
+            v1844 = V::mul_add(y_e124, v488, v1844);
+            // out1[11] = v34*v1789
+            V::store(V::mul(v34, v712), out1.at(11usize, c));
+            v1844 = V::mul_add(y_e123, v712, v1844);
+            // out1[10] = v34*v1796
+            V::store(V::mul(v34, v481), out1.at(10usize, c));
+            v1844 = V::mul_add(y_e34, v481, v1844);
+            // out1[9] = v34*v1800
+            V::store(V::mul(v34, v609), out1.at(9usize, c));
+            v1844 = V::mul_add(y_e24, v609, v1844);
+            // out1[8] = v34*v1804
+            V::store(V::mul(v34, v477), out1.at(8usize, c));
+            v1844 = V::mul_add(y_e23, v477, v1844);
+            // out1[7] = v34*v1808
+            V::store(V::mul(v34, v475), out1.at(7usize, c));
+            v1844 = V::mul_add(y_e14, v475, v1844);
+            // out1[6] = v34*v1812
+            V::store(V::mul(v34, v660), out1.at(6usize, c));
+            v1844 = V::mul_add(y_e13, v660, v1844);
+            // out1[5] = v34*v1816
+            V::store(V::mul(v34, v471), out1.at(5usize, c));
+            v1844 = V::mul_add(y_e12, v471, v1844);
+            // out1[4] = v34*v1823
+            V::store(V::mul(v34, v466), out1.at(4usize, c));
+            v1844 = V::mul_add(y_e4, v466, v1844);
+            // out1[3] = v34*v1827
+            V::store(V::mul(v34, v683), out1.at(3usize, c));
+            v1844 = V::mul_add(y_e3, v683, v1844);
+            // out1[2] = v34*v1831
+            V::store(V::mul(v34, v462), out1.at(2usize, c));
+            v1844 = V::mul_add(y_e2, v462, v1844);
+            // out1[1] = v34*v1835
+            V::store(V::mul(v34, v638), out1.at(1usize, c));
+            v1844 = V::mul_add(y_e1, v638, v1844);
+            let mut v1887 = V::mul(v34, v455);
+            v1844 = V::mul_add(y_1, v455, v1844);
+            v1887 = V::mul_add(v1844, v1890, v1887);
+            // out1[0] = v34*v1842 + (y_e1234*v1770 + y_e234*v1777 + y_e134*v1781 + y_e124*v1785 + y_e123*v1789 + y_e34*v1796 + y_e24*v1800 + y_e23*v1804 + y_e14*v1808 + y_e13*v1812 + y_e12*v1816 + y_e4*v1823 + y_e3*v1827 + y_e2*v1831 + y_e1*v1835 + y_1*v1842)*gate'(y_1)
+            V::store(v1887, out1.at(0usize, c));
+            // out0[15] = v1*v1769
+            V::store(V::mul(v1, v454), out0.at(15usize, c));
+            let mut v1894 = V::mul(x_e1234, v454);
+            // out0[14] = v1*v1776
+            V::store(V::mul(v1, v524), out0.at(14usize, c));
+            v1894 = V::mul_add(x_e234, v524, v1894);
+            // out0[13] = v1*v1780
+            V::store(V::mul(v1, v461), out0.at(13usize, c));
+            v1894 = V::mul_add(x_e134, v461, v1894);
+            // out0[12] = v1*v1784
+            V::store(V::mul(v1, v704), out0.at(12usize, c));
+            v1894 = V::mul_add(x_e124, v704, v1894);
+            // out0[11] = v1*v1788
+            V::store(V::mul(v1, v465), out0.at(11usize, c));
+            v1894 = V::mul_add(x_e123, v465, v1894);
+            // out0[10] = v1*v1795
+            V::store(V::mul(v1, v470), out0.at(10usize, c));
+            v1894 = V::mul_add(x_e34, v470, v1894);
+            // out0[9] = v1*v1799
+            V::store(V::mul(v1, v726), out0.at(9usize, c));
+            v1894 = V::mul_add(x_e24, v726, v1894);
+            // out0[8] = v1*v1803
+            V::store(V::mul(v1, v474), out0.at(8usize, c));
+            v1894 = V::mul_add(x_e23, v474, v1894);
+            // out0[7] = v1*v1807
+            V::store(V::mul(v1, v476), out0.at(7usize, c));
+            v1894 = V::mul_add(x_e14, v476, v1894);
+            // out0[6] = v1*v1811
+            V::store(V::mul(v1, v535), out0.at(6usize, c));
+            v1894 = V::mul_add(x_e13, v535, v1894);
+            // out0[5] = v1*v1815
+            V::store(V::mul(v1, v480), out0.at(5usize, c));
+            v1894 = V::mul_add(x_e12, v480, v1894);
+            // out0[4] = v1*v1822
+            V::store(V::mul(v1, v568), out0.at(4usize, c));
+            v1894 = V::mul_add(x_e4, v568, v1894);
+            // out0[3] = v1*v1826
+            V::store(V::mul(v1, v487), out0.at(3usize, c));
+            v1894 = V::mul_add(x_e3, v487, v1894);
+            // out0[2] = v1*v1830
+            V::store(V::mul(v1, v576), out0.at(2usize, c));
+            v1894 = V::mul_add(x_e2, v576, v1894);
+            // out0[1] = v1*v1834
+            V::store(V::mul(v1, v491), out0.at(1usize, c));
+            v1894 = V::mul_add(x_e1, v491, v1894);
+            let mut v1937 = V::mul(v1, v496);
+            v1894 = V::mul_add(x_1, v496, v1894);
+            v1937 = V::mul_add(v1894, v1940, v1937);
+            // out0[0] = v1*v1841 + (x_e1234*v1769 + x_e234*v1776 + x_e134*v1780 + x_e124*v1784 + x_e123*v1788 + x_e34*v1795 + x_e24*v1799 + x_e23*v1803 + x_e14*v1807 + x_e13*v1811 + x_e12*v1815 + x_e4*v1822 + x_e3*v1826 + x_e2*v1830 + x_e1*v1834 + x_1*v1841)*gate'(x_1)
+            V::store(v1937, out0.at(0usize, c));
         }
     }
 }
@@ -2760,257 +1802,169 @@ unsafe fn sgp_2<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let out0 = args.outputs[0];
         let param0 = args.params[0];
         let c0e0 = V::from_f64(0f64);
-        let v3 = gate::<V>(args.gate, c0e0);
+        let v1 = gate::<V>(args.gate, c0e0);
         for group in 0..args.groups {
             let c = group * V::LANES;
-            let v4 = V::mul(V::load(x.at(0usize, c)), v3);
+            x.prefetch::<4usize>(c);
+            y.prefetch::<16usize>(c);
+            let v3 = V::mul(V::load(x.at(0usize, c)), v1);
+            let v5 = V::mul(V::load(x.at(1usize, c)), v1);
+            let v7 = V::mul(V::load(x.at(2usize, c)), v1);
+            let v9 = V::mul(V::load(x.at(3usize, c)), v1);
             let y_1 = V::load(y.at(0usize, c));
-            let v7 = gate::<V>(args.gate, y_1);
-            let v8 = V::mul(V::load(y.at(1usize, c)), v7);
-            let v11 = V::mul(V::load(x.at(1usize, c)), v3);
-            let v13 = V::mul(V::load(y.at(2usize, c)), v7);
-            let v17 = V::mul(V::load(x.at(2usize, c)), v3);
-            let v19 = V::mul(V::load(y.at(3usize, c)), v7);
-            let v23 = V::mul(V::load(x.at(3usize, c)), v3);
-            let v25 = V::mul(V::load(y.at(4usize, c)), v7);
+            let v11 = gate::<V>(args.gate, y_1);
+            let v12 = V::mul(y_1, v11);
+            let v14 = V::mul(V::load(y.at(1usize, c)), v11);
+            let v16 = V::mul(V::load(y.at(2usize, c)), v11);
+            let v18 = V::mul(V::load(y.at(3usize, c)), v11);
+            let v20 = V::mul(V::load(y.at(4usize, c)), v11);
+            let v22 = V::mul(V::load(y.at(5usize, c)), v11);
+            let v24 = V::mul(V::load(y.at(6usize, c)), v11);
+            let v26 = V::mul(V::load(y.at(7usize, c)), v11);
+            let v28 = V::mul(V::load(y.at(8usize, c)), v11);
+            let v30 = V::mul(V::load(y.at(9usize, c)), v11);
+            let v32 = V::mul(V::load(y.at(10usize, c)), v11);
+            let v34 = V::mul(V::load(y.at(11usize, c)), v11);
+            let v36 = V::mul(V::load(y.at(12usize, c)), v11);
+            let v38 = V::mul(V::load(y.at(13usize, c)), v11);
+            let v40 = V::mul(V::load(y.at(14usize, c)), v11);
+            let v42 = V::mul(V::load(y.at(15usize, c)), v11);
+            let mut v43 = V::mul(v3, v14);
+            v43 = V::neg_mul_add(v5, v16, v43);
+            v43 = V::neg_mul_add(v7, v18, v43);
+            v43 = V::neg_mul_add(v9, v20, v43);
+            // out0[0] = w0*(v3*v14 - v5*v16 - v7*v18 - v9*v20)
+            V::store(V::mul(V::load(param0.at(0usize, c)), v43), out0.at(0usize, c));
             let w1 = V::load(param0.at(1usize, c));
-            let v30 = V::mul(y_1, v7);
+            let mut v54 = V::mul(w1, V::mul(v3, v12));
+            let mut v55 = V::mul(v5, v22);
+            v55 = V::mul_add(v7, v24, v55);
+            v55 = V::mul_add(v9, v26, v55);
             let w2 = V::load(param0.at(2usize, c));
-            let v35 = V::mul(V::load(y.at(7usize, c)), v7);
-            let v38 = V::mul(V::load(y.at(5usize, c)), v7);
-            let v41 = V::mul(V::load(y.at(6usize, c)), v7);
-            let v50 = V::mul(V::load(y.at(9usize, c)), v7);
-            let v54 = V::mul(V::load(y.at(8usize, c)), v7);
-            let v63 = V::mul(V::load(y.at(10usize, c)), v7);
+            v54 = V::mul_add(w2, v55, v54);
+            // out0[1] = w1*v3*v12 + w2*(v9*v26 + v5*v22 + v7*v24)
+            V::store(v54, out0.at(1usize, c));
+            let mut v64 = V::mul(w1, V::mul(v5, v12));
+            let mut v65 = V::mul(v3, v22);
+            v65 = V::mul_add(v7, v28, v65);
+            v65 = V::mul_add(v9, v30, v65);
+            v64 = V::mul_add(w2, v65, v64);
+            // out0[2] = w1*v5*v12 + w2*(v9*v30 + v3*v22 + v7*v28)
+            V::store(v64, out0.at(2usize, c));
+            let mut v73 = V::mul(w1, V::mul(v7, v12));
+            let mut v74 = V::mul(v3, v24);
+            v74 = V::neg_mul_add(v5, v28, v74);
+            v74 = V::mul_add(v9, v32, v74);
+            v73 = V::mul_add(w2, v74, v73);
+            // out0[3] = w1*v7*v12 + w2*(v9*v32 + v3*v24 - v5*v28)
+            V::store(v73, out0.at(3usize, c));
+            let mut v82 = V::mul(w1, V::mul(v9, v12));
+            let mut v83 = V::mul(v3, v26);
+            v83 = V::neg_mul_add(v5, v30, v83);
+            v83 = V::neg_mul_add(v7, v32, v83);
+            v82 = V::mul_add(w2, v83, v82);
+            // out0[4] = w1*v9*v12 + w2*(v3*v26 - v5*v30 - v7*v32)
+            V::store(v82, out0.at(4usize, c));
+            let mut v90 = V::mul(v3, v16);
+            v90 = V::neg_mul_add(v5, v14, v90);
             let w3 = V::load(param0.at(3usize, c));
+            let mut v94 = V::mul(w3, v90);
+            let mut v95 = V::mul(v7, v34);
+            v95 = V::mul_add(v9, v36, v95);
             let w4 = V::load(param0.at(4usize, c));
-            let v87 = V::mul(V::load(y.at(11usize, c)), v7);
-            let v90 = V::mul(V::load(y.at(12usize, c)), v7);
-            let v101 = V::mul(V::load(y.at(13usize, c)), v7);
-            let v121 = V::mul(V::load(y.at(14usize, c)), v7);
+            v94 = V::neg_mul_add(w4, v95, v94);
+            // out0[5] = w3*(v3*v16 - v5*v14) - w4*(v7*v34 + v9*v36)
+            V::store(v94, out0.at(5usize, c));
+            let mut v101 = V::mul(v3, v18);
+            v101 = V::neg_mul_add(v7, v14, v101);
+            let mut v104 = V::mul(w3, v101);
+            let mut v105 = V::mul(v5, v34);
+            v105 = V::neg_mul_add(v9, v38, v105);
+            v104 = V::mul_add(w4, v105, v104);
+            // out0[6] = w3*(v3*v18 - v7*v14) + w4*(v5*v34 - v9*v38)
+            V::store(v104, out0.at(6usize, c));
+            let mut v110 = V::mul(v3, v20);
+            v110 = V::neg_mul_add(v9, v14, v110);
+            let mut v113 = V::mul(w3, v110);
+            let mut v114 = V::mul(v5, v36);
+            v114 = V::mul_add(v7, v38, v114);
+            v113 = V::mul_add(w4, v114, v113);
+            // out0[7] = w3*(v3*v20 - v9*v14) + w4*(v5*v36 + v7*v38)
+            V::store(v113, out0.at(7usize, c));
+            let mut v119 = V::mul(v5, v18);
+            v119 = V::neg_mul_add(v7, v16, v119);
+            let mut v122 = V::mul(w3, v119);
+            let mut v123 = V::mul(v3, v34);
+            v123 = V::neg_mul_add(v9, v40, v123);
+            v122 = V::mul_add(w4, v123, v122);
+            // out0[8] = w3*(v5*v18 - v7*v16) + w4*(v3*v34 - v9*v40)
+            V::store(v122, out0.at(8usize, c));
+            let mut v128 = V::mul(v5, v20);
+            v128 = V::neg_mul_add(v9, v16, v128);
+            let mut v131 = V::mul(w3, v128);
+            let mut v132 = V::mul(v3, v36);
+            v132 = V::mul_add(v7, v40, v132);
+            v131 = V::mul_add(w4, v132, v131);
+            // out0[9] = w3*(v5*v20 - v9*v16) + w4*(v3*v36 + v7*v40)
+            V::store(v131, out0.at(9usize, c));
+            let mut v137 = V::mul(v7, v20);
+            v137 = V::neg_mul_add(v9, v18, v137);
+            let mut v140 = V::mul(w3, v137);
+            let mut v141 = V::mul(v3, v38);
+            v141 = V::neg_mul_add(v5, v40, v141);
+            v140 = V::mul_add(w4, v141, v140);
+            // out0[10] = w3*(v7*v20 - v9*v18) + w4*(v3*v38 - v5*v40)
+            V::store(v140, out0.at(10usize, c));
+            let mut v146 = V::mul(v3, v28);
+            v146 = V::neg_mul_add(v5, v24, v146);
+            v146 = V::mul_add(v7, v22, v146);
             let w5 = V::load(param0.at(5usize, c));
+            let mut v152 = V::mul(w5, v146);
             let w6 = V::load(param0.at(6usize, c));
-            let v153 = V::mul(V::load(y.at(15usize, c)), v7);
-            // out0[0] = w0*(v4*v8 - v11*v13 - v17*v19 - v23*v25)
-            V::store(
-                V::mul(
-                    V::load(param0.at(0usize, c)),
-                    {
-                        let mut s = V::mul(v4, v8);
-                        s = V::neg_mul_add(v11, v13, s);
-                        s = V::neg_mul_add(v17, v19, s);
-                        s = V::neg_mul_add(v23, v25, s);
-                        s
-                    },
-                ),
-                out0.at(0usize, c),
-            );
-            // out0[1] = w1*v4*v30 + w2*(v23*v35 + v11*v38 + v17*v41)
-            V::store(
-                V::mul_add(
-                    w2,
-                    {
-                        let mut s = V::mul(v11, v38);
-                        s = V::mul_add(v17, v41, s);
-                        s = V::mul_add(v23, v35, s);
-                        s
-                    },
-                    V::mul(w1, V::mul(v4, v30)),
-                ),
-                out0.at(1usize, c),
-            );
-            // out0[2] = w1*v11*v30 + w2*(v23*v50 + v4*v38 + v17*v54)
-            V::store(
-                V::mul_add(
-                    w2,
-                    {
-                        let mut s = V::mul(v4, v38);
-                        s = V::mul_add(v17, v54, s);
-                        s = V::mul_add(v23, v50, s);
-                        s
-                    },
-                    V::mul(w1, V::mul(v11, v30)),
-                ),
-                out0.at(2usize, c),
-            );
-            // out0[3] = w1*v17*v30 + w2*(v23*v63 + v4*v41 - v11*v54)
-            V::store(
-                V::mul_add(
-                    w2,
-                    {
-                        let mut s = V::mul(v4, v41);
-                        s = V::neg_mul_add(v11, v54, s);
-                        s = V::mul_add(v23, v63, s);
-                        s
-                    },
-                    V::mul(w1, V::mul(v17, v30)),
-                ),
-                out0.at(3usize, c),
-            );
-            // out0[4] = w1*v23*v30 + w2*(v4*v35 - v11*v50 - v17*v63)
-            V::store(
-                V::mul_add(
-                    w2,
-                    {
-                        let mut s = V::mul(v4, v35);
-                        s = V::neg_mul_add(v11, v50, s);
-                        s = V::neg_mul_add(v17, v63, s);
-                        s
-                    },
-                    V::mul(w1, V::mul(v23, v30)),
-                ),
-                out0.at(4usize, c),
-            );
-            // out0[5] = w3*(v4*v13 - v11*v8) - w4*(v17*v87 + v23*v90)
-            V::store(
-                V::neg_mul_add(
-                    w4,
-                    V::mul_add(v23, v90, V::mul(v17, v87)),
-                    V::mul(w3, V::neg_mul_add(v11, v8, V::mul(v4, v13))),
-                ),
-                out0.at(5usize, c),
-            );
-            // out0[6] = w3*(v4*v19 - v17*v8) + w4*(v11*v87 - v23*v101)
-            V::store(
-                V::mul_add(
-                    w4,
-                    V::neg_mul_add(v23, v101, V::mul(v11, v87)),
-                    V::mul(w3, V::neg_mul_add(v17, v8, V::mul(v4, v19))),
-                ),
-                out0.at(6usize, c),
-            );
-            // out0[7] = w3*(v4*v25 - v23*v8) + w4*(v11*v90 + v17*v101)
-            V::store(
-                V::mul_add(
-                    w4,
-                    V::mul_add(v17, v101, V::mul(v11, v90)),
-                    V::mul(w3, V::neg_mul_add(v23, v8, V::mul(v4, v25))),
-                ),
-                out0.at(7usize, c),
-            );
-            // out0[8] = w3*(v11*v19 - v17*v13) + w4*(v4*v87 - v23*v121)
-            V::store(
-                V::mul_add(
-                    w4,
-                    V::neg_mul_add(v23, v121, V::mul(v4, v87)),
-                    V::mul(w3, V::neg_mul_add(v17, v13, V::mul(v11, v19))),
-                ),
-                out0.at(8usize, c),
-            );
-            // out0[9] = w3*(v11*v25 - v23*v13) + w4*(v4*v90 + v17*v121)
-            V::store(
-                V::mul_add(
-                    w4,
-                    V::mul_add(v17, v121, V::mul(v4, v90)),
-                    V::mul(w3, V::neg_mul_add(v23, v13, V::mul(v11, v25))),
-                ),
-                out0.at(9usize, c),
-            );
-            // out0[10] = w3*(v17*v25 - v23*v19) + w4*(v4*v101 - v11*v121)
-            V::store(
-                V::mul_add(
-                    w4,
-                    V::neg_mul_add(v11, v121, V::mul(v4, v101)),
-                    V::mul(w3, V::neg_mul_add(v23, v19, V::mul(v17, v25))),
-                ),
-                out0.at(10usize, c),
-            );
-            // out0[11] = w5*(v17*v38 + v4*v54 - v11*v41) + w6*v23*v153
-            V::store(
-                V::mul_add(
-                    w6,
-                    V::mul(v23, v153),
-                    V::mul(
-                        w5,
-                        {
-                            let mut s = V::mul(v4, v54);
-                            s = V::neg_mul_add(v11, v41, s);
-                            s = V::mul_add(v17, v38, s);
-                            s
-                        },
-                    ),
-                ),
-                out0.at(11usize, c),
-            );
-            // out0[12] = w5*(v23*v38 + v4*v50 - v11*v35) - w6*v17*v153
-            V::store(
-                V::neg_mul_add(
-                    w6,
-                    V::mul(v17, v153),
-                    V::mul(
-                        w5,
-                        {
-                            let mut s = V::mul(v4, v50);
-                            s = V::neg_mul_add(v11, v35, s);
-                            s = V::mul_add(v23, v38, s);
-                            s
-                        },
-                    ),
-                ),
-                out0.at(12usize, c),
-            );
-            // out0[13] = w5*(v23*v41 + v4*v63 - v17*v35) + w6*v11*v153
-            V::store(
-                V::mul_add(
-                    w6,
-                    V::mul(v11, v153),
-                    V::mul(
-                        w5,
-                        {
-                            let mut s = V::mul(v4, v63);
-                            s = V::neg_mul_add(v17, v35, s);
-                            s = V::mul_add(v23, v41, s);
-                            s
-                        },
-                    ),
-                ),
-                out0.at(13usize, c),
-            );
-            // out0[14] = w5*(v23*v54 + v11*v63 - v17*v50) + w6*v4*v153
-            V::store(
-                V::mul_add(
-                    w6,
-                    V::mul(v4, v153),
-                    V::mul(
-                        w5,
-                        {
-                            let mut s = V::mul(v11, v63);
-                            s = V::neg_mul_add(v17, v50, s);
-                            s = V::mul_add(v23, v54, s);
-                            s
-                        },
-                    ),
-                ),
-                out0.at(14usize, c),
-            );
-            // out0[15] = w7*(v17*v90 + v4*v121 - v11*v101 - v23*v87)
-            V::store(
-                V::mul(
-                    V::load(param0.at(7usize, c)),
-                    {
-                        let mut s = V::mul(v4, v121);
-                        s = V::neg_mul_add(v11, v101, s);
-                        s = V::mul_add(v17, v90, s);
-                        s = V::neg_mul_add(v23, v87, s);
-                        s
-                    },
-                ),
-                out0.at(15usize, c),
-            );
+            v152 = V::mul_add(w6, V::mul(v9, v42), v152);
+            // out0[11] = w5*(v7*v22 + v3*v28 - v5*v24) + w6*v9*v42
+            V::store(v152, out0.at(11usize, c));
+            let mut v157 = V::mul(v3, v30);
+            v157 = V::neg_mul_add(v5, v26, v157);
+            v157 = V::mul_add(v9, v22, v157);
+            let mut v162 = V::mul(w5, v157);
+            v162 = V::neg_mul_add(w6, V::mul(v7, v42), v162);
+            // out0[12] = w5*(v9*v22 + v3*v30 - v5*v26) - w6*v7*v42
+            V::store(v162, out0.at(12usize, c));
+            let mut v166 = V::mul(v3, v32);
+            v166 = V::neg_mul_add(v7, v26, v166);
+            v166 = V::mul_add(v9, v24, v166);
+            let mut v171 = V::mul(w5, v166);
+            v171 = V::mul_add(w6, V::mul(v5, v42), v171);
+            // out0[13] = w5*(v9*v24 + v3*v32 - v7*v26) + w6*v5*v42
+            V::store(v171, out0.at(13usize, c));
+            let mut v175 = V::mul(v5, v32);
+            v175 = V::neg_mul_add(v7, v30, v175);
+            v175 = V::mul_add(v9, v28, v175);
+            let mut v180 = V::mul(w5, v175);
+            v180 = V::mul_add(w6, V::mul(v3, v42), v180);
+            // out0[14] = w5*(v9*v28 + v5*v32 - v7*v30) + w6*v3*v42
+            V::store(v180, out0.at(14usize, c));
+            let mut v184 = V::mul(v3, v40);
+            v184 = V::neg_mul_add(v5, v38, v184);
+            v184 = V::mul_add(v7, v36, v184);
+            v184 = V::neg_mul_add(v9, v34, v184);
+            // out0[15] = w7*(v7*v36 + v3*v40 - v5*v38 - v9*v34)
+            V::store(V::mul(V::load(param0.at(7usize, c)), v184), out0.at(15usize, c));
         }
     }
 }
 pub(super) static SGP_2: Stage = stage!(sgp_2);
-/// From `y`, `grad_o`, `x`, `w` to `grad_x`, `grad_y`, `grad_w`: adjoint of o = weighted_product(w, gate(x), gate(y)).
+/// From `x`, `y`, `grad_o`, `w` to `grad_x`, `grad_y`, `grad_w`: adjoint of o = weighted_product(w, gate(x), gate(y)).
 ///
 /// From `sgp_grad` of Cl(1,3,0).
 #[inline(always)]
 unsafe fn sgp_3<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
     // SAFETY: the caller keeps the contract of `StageArgs`; the tier runs on this CPU.
     unsafe {
-        let y = args.inputs[0];
-        let grad_o = args.inputs[1];
-        let x = args.inputs[2];
+        let x = args.inputs[0];
+        let y = args.inputs[1];
+        let grad_o = args.inputs[2];
         let out0 = args.outputs[0];
         let out1 = args.outputs[1];
         let param0 = args.params[0];
@@ -3019,605 +1973,390 @@ unsafe fn sgp_3<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let v1 = gate::<V>(args.gate, c0e0);
         for group in 0..args.groups {
             let c = group * V::LANES;
-            let y_e234 = V::load(y.at(14usize, c));
+            x.prefetch::<4usize>(c);
+            y.prefetch::<16usize>(c);
+            grad_o.prefetch::<16usize>(c);
+            let v3 = V::mul(V::load(x.at(0usize, c)), v1);
+            let v5 = V::mul(V::load(x.at(1usize, c)), v1);
+            let v7 = V::mul(V::load(x.at(2usize, c)), v1);
+            let v9 = V::mul(V::load(x.at(3usize, c)), v1);
             let y_1 = V::load(y.at(0usize, c));
-            let (v4, v369) = gate_and_slope::<V>(args.gate, y_1);
-            let v5 = V::mul(y_e234, v4);
-            let grad_o_e1234 = V::load(grad_o.at(15usize, c));
-            let v8 = V::mul(V::load(param0.at(7usize, c)), grad_o_e1234);
-            let y_e1234 = V::load(y.at(15usize, c));
-            let v11 = V::mul(y_e1234, v4);
-            let w6 = V::load(param0.at(6usize, c));
-            let grad_o_e234 = V::load(grad_o.at(14usize, c));
-            let v14 = V::mul(w6, grad_o_e234);
-            let y_e34 = V::load(y.at(10usize, c));
-            let v18 = V::mul(y_e34, v4);
-            let w5 = V::load(param0.at(5usize, c));
-            let grad_o_e134 = V::load(grad_o.at(13usize, c));
-            let v21 = V::mul(w5, grad_o_e134);
-            let y_e24 = V::load(y.at(9usize, c));
-            let v25 = V::mul(y_e24, v4);
-            let grad_o_e124 = V::load(grad_o.at(12usize, c));
-            let v27 = V::mul(w5, grad_o_e124);
-            let y_e23 = V::load(y.at(8usize, c));
-            let v31 = V::mul(y_e23, v4);
-            let grad_o_e123 = V::load(grad_o.at(11usize, c));
-            let v33 = V::mul(w5, grad_o_e123);
-            let y_e134 = V::load(y.at(13usize, c));
-            let v37 = V::mul(y_e134, v4);
-            let w4 = V::load(param0.at(4usize, c));
-            let grad_o_e34 = V::load(grad_o.at(10usize, c));
-            let v40 = V::mul(w4, grad_o_e34);
-            let y_e124 = V::load(y.at(12usize, c));
-            let v44 = V::mul(y_e124, v4);
-            let grad_o_e24 = V::load(grad_o.at(9usize, c));
-            let v46 = V::mul(w4, grad_o_e24);
-            let y_e123 = V::load(y.at(11usize, c));
-            let v50 = V::mul(y_e123, v4);
-            let grad_o_e23 = V::load(grad_o.at(8usize, c));
-            let v52 = V::mul(w4, grad_o_e23);
-            let y_e4 = V::load(y.at(4usize, c));
-            let v56 = V::mul(y_e4, v4);
-            let w3 = V::load(param0.at(3usize, c));
-            let grad_o_e14 = V::load(grad_o.at(7usize, c));
-            let v59 = V::mul(w3, grad_o_e14);
-            let y_e3 = V::load(y.at(3usize, c));
-            let v63 = V::mul(y_e3, v4);
-            let grad_o_e13 = V::load(grad_o.at(6usize, c));
-            let v65 = V::mul(w3, grad_o_e13);
-            let y_e2 = V::load(y.at(2usize, c));
-            let v69 = V::mul(y_e2, v4);
-            let grad_o_e12 = V::load(grad_o.at(5usize, c));
-            let v71 = V::mul(w3, grad_o_e12);
-            let y_e14 = V::load(y.at(7usize, c));
-            let v75 = V::mul(y_e14, v4);
-            let w2 = V::load(param0.at(2usize, c));
-            let grad_o_e4 = V::load(grad_o.at(4usize, c));
-            let v78 = V::mul(w2, grad_o_e4);
-            let y_e13 = V::load(y.at(6usize, c));
-            let v82 = V::mul(y_e13, v4);
-            let grad_o_e3 = V::load(grad_o.at(3usize, c));
-            let v84 = V::mul(w2, grad_o_e3);
-            let y_e12 = V::load(y.at(5usize, c));
-            let v88 = V::mul(y_e12, v4);
-            let grad_o_e2 = V::load(grad_o.at(2usize, c));
-            let v90 = V::mul(w2, grad_o_e2);
-            let v93 = V::mul(y_1, v4);
-            let w1 = V::load(param0.at(1usize, c));
-            let grad_o_e1 = V::load(grad_o.at(1usize, c));
-            let v96 = V::mul(w1, grad_o_e1);
+            let (v11, v530) = gate_and_slope::<V>(args.gate, y_1);
+            let v12 = V::mul(y_1, v11);
             let y_e1 = V::load(y.at(1usize, c));
-            let v100 = V::mul(y_e1, v4);
-            let grad_o_1 = V::load(grad_o.at(0usize, c));
-            let v103 = V::mul(V::load(param0.at(0usize, c)), grad_o_1);
-            let v107 = V::mul(w5, grad_o_e234);
-            let v111 = V::mul(w6, grad_o_e134);
-            let v120 = V::mul(w3, grad_o_e24);
-            let v123 = V::mul(w3, grad_o_e23);
-            let v126 = V::mul(w4, grad_o_e14);
-            let v129 = V::mul(w4, grad_o_e13);
-            let v138 = V::mul(w1, grad_o_e2);
-            let v141 = V::mul(w2, grad_o_e1);
-            let v152 = V::mul(w6, grad_o_e124);
-            let v157 = V::mul(w3, grad_o_e34);
-            let v168 = V::mul(w4, grad_o_e12);
-            let v173 = V::mul(w1, grad_o_e3);
-            let v190 = V::mul(w6, grad_o_e123);
-            let v205 = V::mul(w1, grad_o_e4);
-            let v218 = V::mul(V::load(x.at(3usize, c)), v1);
-            let v221 = V::mul(V::load(x.at(2usize, c)), v1);
-            let v225 = V::mul(V::load(x.at(1usize, c)), v1);
-            let v229 = V::mul(V::load(x.at(0usize, c)), v1);
-            let v231 = {
-                let mut s = V::mul(v218, v205);
-                s = V::mul_add(v221, v173, s);
-                s = V::mul_add(v225, v138, s);
-                s = V::mul_add(v229, v96, s);
-                s
-            };
-            let v239 = {
-                let mut s = V::mul(v229, v14);
-                s = V::mul_add(v225, v111, s);
-                s = V::neg_mul_add(v221, v152, s);
-                s = V::mul_add(v218, v190, s);
-                s
-            };
-            let v247 = {
-                let mut s = V::mul(v229, v8);
-                s = V::neg_mul_add(v225, v40, s);
-                s = V::mul_add(v221, v46, s);
-                s = V::neg_mul_add(v218, v52, s);
-                s
-            };
-            let v256 = {
-                let mut s = V::mul(v229, v40);
-                s = V::neg_mul_add(v225, v8, s);
-                s = V::mul_add(v221, v126, s);
-                s = V::neg_mul_add(v218, v129, s);
-                s
-            };
-            let v265 = {
-                let mut s = V::mul(v221, v8);
-                s = V::mul_add(v229, v46, s);
-                s = V::mul_add(v225, v126, s);
-                s = V::neg_mul_add(v218, v168, s);
-                s
-            };
-            let v274 = {
-                let mut s = V::mul(v229, v52);
-                s = V::neg_mul_add(v218, v8, s);
-                s = V::mul_add(v225, v129, s);
-                s = V::neg_mul_add(v221, v168, s);
-                s
-            };
-            let v283 = {
-                let mut s = V::mul(v225, v107);
-                s = V::mul_add(v229, v21, s);
-                s = V::neg_mul_add(v221, v78, s);
-                s = V::mul_add(v218, v84, s);
-                s
-            };
-            let v292 = {
-                let mut s = V::mul(v229, v27);
-                s = V::neg_mul_add(v221, v107, s);
-                s = V::neg_mul_add(v225, v78, s);
-                s = V::mul_add(v218, v90, s);
-                s
-            };
-            let v301 = {
-                let mut s = V::mul(v218, v107);
-                s = V::mul_add(v229, v33, s);
-                s = V::neg_mul_add(v225, v84, s);
-                s = V::mul_add(v221, v90, s);
-                s
-            };
-            let v310 = V::mul_add(
-                v218,
-                v141,
-                V::mul_sub(v229, v78, V::mul_add(v225, v27, V::mul(v221, v21))),
-            );
-            let v319 = {
-                let mut s = V::mul(v218, v21);
-                s = V::neg_mul_add(v225, v33, s);
-                s = V::mul_add(v229, v84, s);
-                s = V::mul_add(v221, v141, s);
-                s
-            };
-            let v328 = {
-                let mut s = V::mul(v218, v27);
-                s = V::mul_add(v221, v33, s);
-                s = V::mul_add(v229, v90, s);
-                s = V::mul_add(v225, v141, s);
-                s
-            };
-            let v337 = {
-                let mut s = V::mul(v221, v157);
-                s = V::mul_add(v225, v120, s);
-                s = V::mul_add(v229, v59, s);
-                s = V::neg_mul_add(v218, v103, s);
-                s
-            };
-            let v346 = {
-                let mut s = V::mul(v225, v123);
-                s = V::neg_mul_add(v218, v157, s);
-                s = V::mul_add(v229, v65, s);
-                s = V::neg_mul_add(v221, v103, s);
-                s
-            };
-            let v355 = V::neg_mul_add(
-                v225,
-                v103,
-                V::mul_sub(v229, v71, V::mul_add(v221, v123, V::mul(v218, v120))),
-            );
-            let v364 = V::mul_sub(
-                v229,
-                v103,
-                {
-                    let mut s = V::mul(v218, v59);
-                    s = V::mul_add(v221, v65, s);
-                    s = V::mul_add(v225, v71, s);
-                    s
-                },
-            );
-            // out0[0] = v1*(v5*v8 + v11*v14 + v18*v21 + v25*v27 + v31*v33 + v37*v40 + v44*v46 + v50*v52 + v56*v59 + v63*v65 + v69*v71 + v75*v78 + v82*v84 + v88*v90 + v93*v96 + v100*v103)
+            let v14 = V::mul(y_e1, v11);
+            let y_e2 = V::load(y.at(2usize, c));
+            let v16 = V::mul(y_e2, v11);
+            let y_e3 = V::load(y.at(3usize, c));
+            let v18 = V::mul(y_e3, v11);
+            let y_e4 = V::load(y.at(4usize, c));
+            let v20 = V::mul(y_e4, v11);
+            let y_e12 = V::load(y.at(5usize, c));
+            let v22 = V::mul(y_e12, v11);
+            let y_e13 = V::load(y.at(6usize, c));
+            let v24 = V::mul(y_e13, v11);
+            let y_e14 = V::load(y.at(7usize, c));
+            let v26 = V::mul(y_e14, v11);
+            let y_e23 = V::load(y.at(8usize, c));
+            let v28 = V::mul(y_e23, v11);
+            let y_e24 = V::load(y.at(9usize, c));
+            let v30 = V::mul(y_e24, v11);
+            let y_e34 = V::load(y.at(10usize, c));
+            let v32 = V::mul(y_e34, v11);
+            let y_e123 = V::load(y.at(11usize, c));
+            let v34 = V::mul(y_e123, v11);
+            let y_e124 = V::load(y.at(12usize, c));
+            let v36 = V::mul(y_e124, v11);
+            let y_e134 = V::load(y.at(13usize, c));
+            let v38 = V::mul(y_e134, v11);
+            let y_e234 = V::load(y.at(14usize, c));
+            let v40 = V::mul(y_e234, v11);
+            let y_e1234 = V::load(y.at(15usize, c));
+            let v42 = V::mul(y_e1234, v11);
+            let mut v43 = V::mul(v3, v14);
+            v43 = V::neg_mul_add(v5, v16, v43);
+            v43 = V::neg_mul_add(v7, v18, v43);
+            v43 = V::neg_mul_add(v9, v20, v43);
+            let mut v51 = V::mul(v5, v22);
+            v51 = V::mul_add(v7, v24, v51);
+            v51 = V::mul_add(v9, v26, v51);
+            let mut v57 = V::mul(v3, v22);
+            v57 = V::mul_add(v7, v28, v57);
+            v57 = V::mul_add(v9, v30, v57);
+            let mut v63 = V::mul(v3, v24);
+            v63 = V::neg_mul_add(v5, v28, v63);
+            v63 = V::mul_add(v9, v32, v63);
+            let mut v69 = V::mul(v3, v26);
+            v69 = V::neg_mul_add(v5, v30, v69);
+            v69 = V::neg_mul_add(v7, v32, v69);
+            let mut v74 = V::mul(v3, v16);
+            v74 = V::neg_mul_add(v5, v14, v74);
+            let mut v77 = V::mul(v7, v34);
+            v77 = V::mul_add(v9, v36, v77);
+            let mut v80 = V::mul(v3, v18);
+            v80 = V::neg_mul_add(v7, v14, v80);
+            let mut v83 = V::mul(v5, v34);
+            v83 = V::neg_mul_add(v9, v38, v83);
+            let mut v86 = V::mul(v3, v20);
+            v86 = V::neg_mul_add(v9, v14, v86);
+            let mut v89 = V::mul(v5, v36);
+            v89 = V::mul_add(v7, v38, v89);
+            let mut v92 = V::mul(v5, v18);
+            v92 = V::neg_mul_add(v7, v16, v92);
+            let mut v95 = V::mul(v3, v34);
+            v95 = V::neg_mul_add(v9, v40, v95);
+            let mut v98 = V::mul(v5, v20);
+            v98 = V::neg_mul_add(v9, v16, v98);
+            let mut v101 = V::mul(v3, v36);
+            v101 = V::mul_add(v7, v40, v101);
+            let mut v104 = V::mul(v7, v20);
+            v104 = V::neg_mul_add(v9, v18, v104);
+            let mut v107 = V::mul(v3, v38);
+            v107 = V::neg_mul_add(v5, v40, v107);
+            let mut v110 = V::mul(v3, v28);
+            v110 = V::neg_mul_add(v5, v24, v110);
+            v110 = V::mul_add(v7, v22, v110);
+            let mut v116 = V::mul(v3, v30);
+            v116 = V::neg_mul_add(v5, v26, v116);
+            v116 = V::mul_add(v9, v22, v116);
+            let mut v122 = V::mul(v3, v32);
+            v122 = V::neg_mul_add(v7, v26, v122);
+            v122 = V::mul_add(v9, v24, v122);
+            let mut v128 = V::mul(v5, v32);
+            v128 = V::neg_mul_add(v7, v30, v128);
+            v128 = V::mul_add(v9, v28, v128);
+            let mut v134 = V::mul(v3, v40);
+            v134 = V::neg_mul_add(v5, v38, v134);
+            v134 = V::mul_add(v7, v36, v134);
+            v134 = V::neg_mul_add(v9, v34, v134);
+            let grad_o_e1234 = V::load(grad_o.at(15usize, c));
+            // grad0[7] += (v7*v36 + v3*v40 - v5*v38 - v9*v34)*grad_o_e1234
             V::store(
-                V::mul(
-                    v1,
-                    {
-                        let mut s = V::mul(v5, v8);
-                        s = V::mul_add(v11, v14, s);
-                        s = V::mul_add(v18, v21, s);
-                        s = V::mul_add(v25, v27, s);
-                        s = V::mul_add(v31, v33, s);
-                        s = V::mul_add(v37, v40, s);
-                        s = V::mul_add(v44, v46, s);
-                        s = V::mul_add(v50, v52, s);
-                        s = V::mul_add(v56, v59, s);
-                        s = V::mul_add(v63, v65, s);
-                        s = V::mul_add(v69, v71, s);
-                        s = V::mul_add(v75, v78, s);
-                        s = V::mul_add(v82, v84, s);
-                        s = V::mul_add(v88, v90, s);
-                        s = V::mul_add(v93, v96, s);
-                        s = V::mul_add(v100, v103, s);
-                        s
-                    },
-                ),
-                out0.at(0usize, c),
-            );
-            // out0[1] = v1*(v18*v107 - v37*v8 + v11*v111 - v75*v27 - v82*v33 - v5*v40 + v56*v120 + v63*v123 + v44*v126 + v50*v129 - v100*v71 - v25*v78 - v31*v84 + v93*v138 + v88*v141 - v69*v103)
-            V::store(
-                V::mul(
-                    v1,
-                    {
-                        let mut s = V::mul(v18, v107);
-                        s = V::neg_mul_add(v37, v8, s);
-                        s = V::mul_add(v11, v111, s);
-                        s = V::neg_mul_add(v75, v27, s);
-                        s = V::neg_mul_add(v82, v33, s);
-                        s = V::neg_mul_add(v5, v40, s);
-                        s = V::mul_add(v56, v120, s);
-                        s = V::mul_add(v63, v123, s);
-                        s = V::mul_add(v44, v126, s);
-                        s = V::mul_add(v50, v129, s);
-                        s = V::neg_mul_add(v100, v71, s);
-                        s = V::neg_mul_add(v25, v78, s);
-                        s = V::neg_mul_add(v31, v84, s);
-                        s = V::mul_add(v93, v138, s);
-                        s = V::mul_add(v88, v141, s);
-                        s = V::neg_mul_add(v69, v103, s);
-                        s
-                    },
-                ),
-                out0.at(1usize, c),
-            );
-            // out0[2] = v1*(v44*v8 - v25*v107 - v75*v21 - v11*v152 + v88*v33 + v56*v157 + v5*v46 - v69*v123 + v37*v126 - v100*v65 - v50*v168 - v18*v78 + v93*v173 + v31*v90 + v82*v141 - v63*v103)
-            V::store(
-                V::mul(
-                    v1,
-                    {
-                        let mut s = V::mul(v44, v8);
-                        s = V::neg_mul_add(v25, v107, s);
-                        s = V::neg_mul_add(v75, v21, s);
-                        s = V::neg_mul_add(v11, v152, s);
-                        s = V::mul_add(v88, v33, s);
-                        s = V::mul_add(v56, v157, s);
-                        s = V::mul_add(v5, v46, s);
-                        s = V::neg_mul_add(v69, v123, s);
-                        s = V::mul_add(v37, v126, s);
-                        s = V::neg_mul_add(v100, v65, s);
-                        s = V::neg_mul_add(v50, v168, s);
-                        s = V::neg_mul_add(v18, v78, s);
-                        s = V::mul_add(v93, v173, s);
-                        s = V::mul_add(v31, v90, s);
-                        s = V::mul_add(v82, v141, s);
-                        s = V::neg_mul_add(v63, v103, s);
-                        s
-                    },
-                ),
-                out0.at(2usize, c),
-            );
-            // out0[3] = v1*(v31*v107 - v50*v8 + v82*v21 + v88*v27 + v11*v190 - v63*v157 - v69*v120 - v5*v52 - v100*v59 - v37*v129 - v44*v168 + v93*v205 + v18*v84 + v25*v90 + v75*v141 - v56*v103)
-            V::store(
-                V::mul(
-                    v1,
-                    {
-                        let mut s = V::mul(v31, v107);
-                        s = V::neg_mul_add(v50, v8, s);
-                        s = V::mul_add(v82, v21, s);
-                        s = V::mul_add(v88, v27, s);
-                        s = V::mul_add(v11, v190, s);
-                        s = V::neg_mul_add(v63, v157, s);
-                        s = V::neg_mul_add(v69, v120, s);
-                        s = V::neg_mul_add(v5, v52, s);
-                        s = V::neg_mul_add(v100, v59, s);
-                        s = V::neg_mul_add(v37, v129, s);
-                        s = V::neg_mul_add(v44, v168, s);
-                        s = V::mul_add(v93, v205, s);
-                        s = V::mul_add(v18, v84, s);
-                        s = V::mul_add(v25, v90, s);
-                        s = V::mul_add(v75, v141, s);
-                        s = V::neg_mul_add(v56, v103, s);
-                        s
-                    },
-                ),
-                out0.at(3usize, c),
-            );
-            // out1[0] = v4*v231 + (y_e1234*v239 + y_e234*v247 + y_e134*v256 + y_e124*v265 + y_e123*v274 + y_e34*v283 + y_e24*v292 + y_e23*v301 + y_e14*v310 + y_e13*v319 + y_e12*v328 + y_e4*v337 + y_e3*v346 + y_e2*v355 + y_e1*v364 + y_1*v231)*gate'(y_1)
-            V::store(
-                V::mul_add(
-                    {
-                        let mut s = V::mul(y_e1234, v239);
-                        s = V::mul_add(y_e234, v247, s);
-                        s = V::mul_add(y_e134, v256, s);
-                        s = V::mul_add(y_e124, v265, s);
-                        s = V::mul_add(y_e123, v274, s);
-                        s = V::mul_add(y_e34, v283, s);
-                        s = V::mul_add(y_e24, v292, s);
-                        s = V::mul_add(y_e23, v301, s);
-                        s = V::mul_add(y_e14, v310, s);
-                        s = V::mul_add(y_e13, v319, s);
-                        s = V::mul_add(y_e12, v328, s);
-                        s = V::mul_add(y_e4, v337, s);
-                        s = V::mul_add(y_e3, v346, s);
-                        s = V::mul_add(y_e2, v355, s);
-                        s = V::mul_add(y_e1, v364, s);
-                        s = V::mul_add(y_1, v231, s);
-                        s
-                    },
-                    v369,
-                    V::mul(v4, v231),
-                ),
-                out1.at(0usize, c),
-            );
-            // out1[1] = v4*v364
-            V::store(V::mul(v4, v364), out1.at(1usize, c));
-            // out1[2] = v4*v355
-            V::store(V::mul(v4, v355), out1.at(2usize, c));
-            // out1[3] = v4*v346
-            V::store(V::mul(v4, v346), out1.at(3usize, c));
-            // out1[4] = v4*v337
-            V::store(V::mul(v4, v337), out1.at(4usize, c));
-            // out1[5] = v4*v328
-            V::store(V::mul(v4, v328), out1.at(5usize, c));
-            // out1[6] = v4*v319
-            V::store(V::mul(v4, v319), out1.at(6usize, c));
-            // out1[7] = v4*v310
-            V::store(V::mul(v4, v310), out1.at(7usize, c));
-            // out1[8] = v4*v301
-            V::store(V::mul(v4, v301), out1.at(8usize, c));
-            // out1[9] = v4*v292
-            V::store(V::mul(v4, v292), out1.at(9usize, c));
-            // out1[10] = v4*v283
-            V::store(V::mul(v4, v283), out1.at(10usize, c));
-            // out1[11] = v4*v274
-            V::store(V::mul(v4, v274), out1.at(11usize, c));
-            // out1[12] = v4*v265
-            V::store(V::mul(v4, v265), out1.at(12usize, c));
-            // out1[13] = v4*v256
-            V::store(V::mul(v4, v256), out1.at(13usize, c));
-            // out1[14] = v4*v247
-            V::store(V::mul(v4, v247), out1.at(14usize, c));
-            // out1[15] = v4*v239
-            V::store(V::mul(v4, v239), out1.at(15usize, c));
-            // grad0[0] + = (v229*v100 - v225*v69 - v221*v63 - v218*v56)*grad_o_1
-            V::store(
-                V::add(
-                    V::load(grad0.at(0usize, c)),
-                    V::mul(
-                        {
-                            let mut s = V::mul(v229, v100);
-                            s = V::neg_mul_add(v225, v69, s);
-                            s = V::neg_mul_add(v221, v63, s);
-                            s = V::neg_mul_add(v218, v56, s);
-                            s
-                        },
-                        grad_o_1,
-                    ),
-                ),
-                grad0.at(0usize, c),
-            );
-            // grad0[1] + = v218*v93*grad_o_e4 + v221*v93*grad_o_e3 + v225*v93*grad_o_e2 + v229*v93*grad_o_e1
-            V::store(
-                V::add(
-                    V::load(grad0.at(1usize, c)),
-                    {
-                        let mut s = V::mul(V::mul(v218, v93), grad_o_e4);
-                        s = V::mul_add(V::mul(v221, v93), grad_o_e3, s);
-                        s = V::mul_add(V::mul(v225, v93), grad_o_e2, s);
-                        s = V::mul_add(V::mul(v229, v93), grad_o_e1, s);
-                        s
-                    },
-                ),
-                grad0.at(1usize, c),
-            );
-            // grad0[2] + = (v229*v75 - v225*v25 - v221*v18)*grad_o_e4 + (v218*v18 + v229*v82 - v225*v31)*grad_o_e3 + (v218*v25 + v229*v88 + v221*v31)*grad_o_e2 + (v218*v75 + v225*v88 + v221*v82)*grad_o_e1
-            V::store(
-                V::add(
-                    V::load(grad0.at(2usize, c)),
-                    {
-                        let mut s = V::mul(
-                            {
-                                let mut s = V::mul(v229, v75);
-                                s = V::neg_mul_add(v225, v25, s);
-                                s = V::neg_mul_add(v221, v18, s);
-                                s
-                            },
-                            grad_o_e4,
-                        );
-                        s = V::mul_add(
-                            {
-                                let mut s = V::mul(v229, v82);
-                                s = V::neg_mul_add(v225, v31, s);
-                                s = V::mul_add(v218, v18, s);
-                                s
-                            },
-                            grad_o_e3,
-                            s,
-                        );
-                        s = V::mul_add(
-                            {
-                                let mut s = V::mul(v229, v88);
-                                s = V::mul_add(v221, v31, s);
-                                s = V::mul_add(v218, v25, s);
-                                s
-                            },
-                            grad_o_e2,
-                            s,
-                        );
-                        s = V::mul_add(
-                            {
-                                let mut s = V::mul(v225, v88);
-                                s = V::mul_add(v221, v82, s);
-                                s = V::mul_add(v218, v75, s);
-                                s
-                            },
-                            grad_o_e1,
-                            s,
-                        );
-                        s
-                    },
-                ),
-                grad0.at(2usize, c),
-            );
-            // grad0[3] + = (v221*v56 - v218*v63)*grad_o_e34 + (v225*v56 - v218*v69)*grad_o_e24 + (v225*v63 - v221*v69)*grad_o_e23 + (v229*v56 - v218*v100)*grad_o_e14 + (v229*v63 - v221*v100)*grad_o_e13 + (v229*v69 - v225*v100)*grad_o_e12
-            V::store(
-                V::add(
-                    V::load(grad0.at(3usize, c)),
-                    {
-                        let mut s = V::mul(
-                            V::neg_mul_add(v218, v63, V::mul(v221, v56)),
-                            grad_o_e34,
-                        );
-                        s = V::mul_add(
-                            V::neg_mul_add(v218, v69, V::mul(v225, v56)),
-                            grad_o_e24,
-                            s,
-                        );
-                        s = V::mul_add(
-                            V::neg_mul_add(v221, v69, V::mul(v225, v63)),
-                            grad_o_e23,
-                            s,
-                        );
-                        s = V::mul_add(
-                            V::neg_mul_add(v218, v100, V::mul(v229, v56)),
-                            grad_o_e14,
-                            s,
-                        );
-                        s = V::mul_add(
-                            V::neg_mul_add(v221, v100, V::mul(v229, v63)),
-                            grad_o_e13,
-                            s,
-                        );
-                        s = V::mul_add(
-                            V::neg_mul_add(v225, v100, V::mul(v229, v69)),
-                            grad_o_e12,
-                            s,
-                        );
-                        s
-                    },
-                ),
-                grad0.at(3usize, c),
-            );
-            // grad0[4] + = (v229*v37 - v225*v5)*grad_o_e34 + (v229*v44 + v221*v5)*grad_o_e24 + (v229*v50 - v218*v5)*grad_o_e23 + (v225*v44 + v221*v37)*grad_o_e14 + (v225*v50 - v218*v37)*grad_o_e13 - (v221*v50 + v218*v44)*grad_o_e12
-            V::store(
-                V::add(
-                    V::load(grad0.at(4usize, c)),
-                    {
-                        let mut s = V::mul(
-                            V::neg_mul_add(v225, v5, V::mul(v229, v37)),
-                            grad_o_e34,
-                        );
-                        s = V::mul_add(
-                            V::mul_add(v221, v5, V::mul(v229, v44)),
-                            grad_o_e24,
-                            s,
-                        );
-                        s = V::mul_add(
-                            V::neg_mul_add(v218, v5, V::mul(v229, v50)),
-                            grad_o_e23,
-                            s,
-                        );
-                        s = V::mul_add(
-                            V::mul_add(v221, v37, V::mul(v225, v44)),
-                            grad_o_e14,
-                            s,
-                        );
-                        s = V::mul_add(
-                            V::neg_mul_add(v218, v37, V::mul(v225, v50)),
-                            grad_o_e13,
-                            s,
-                        );
-                        s = V::neg_mul_add(
-                            V::mul_add(v218, v44, V::mul(v221, v50)),
-                            grad_o_e12,
-                            s,
-                        );
-                        s
-                    },
-                ),
-                grad0.at(4usize, c),
-            );
-            // grad0[5] + = (v218*v31 + v225*v18 - v221*v25)*grad_o_e234 + (v218*v82 + v229*v18 - v221*v75)*grad_o_e134 + (v218*v88 + v229*v25 - v225*v75)*grad_o_e124 + (v221*v88 + v229*v31 - v225*v82)*grad_o_e123
-            V::store(
-                V::add(
-                    V::load(grad0.at(5usize, c)),
-                    {
-                        let mut s = V::mul(
-                            {
-                                let mut s = V::mul(v225, v18);
-                                s = V::neg_mul_add(v221, v25, s);
-                                s = V::mul_add(v218, v31, s);
-                                s
-                            },
-                            grad_o_e234,
-                        );
-                        s = V::mul_add(
-                            {
-                                let mut s = V::mul(v229, v18);
-                                s = V::neg_mul_add(v221, v75, s);
-                                s = V::mul_add(v218, v82, s);
-                                s
-                            },
-                            grad_o_e134,
-                            s,
-                        );
-                        s = V::mul_add(
-                            {
-                                let mut s = V::mul(v229, v25);
-                                s = V::neg_mul_add(v225, v75, s);
-                                s = V::mul_add(v218, v88, s);
-                                s
-                            },
-                            grad_o_e124,
-                            s,
-                        );
-                        s = V::mul_add(
-                            {
-                                let mut s = V::mul(v229, v31);
-                                s = V::neg_mul_add(v225, v82, s);
-                                s = V::mul_add(v221, v88, s);
-                                s
-                            },
-                            grad_o_e123,
-                            s,
-                        );
-                        s
-                    },
-                ),
-                grad0.at(5usize, c),
-            );
-            // grad0[6] + = v229*v11*grad_o_e234 + v225*v11*grad_o_e134 - v221*v11*grad_o_e124 + v218*v11*grad_o_e123
-            V::store(
-                V::add(
-                    V::load(grad0.at(6usize, c)),
-                    {
-                        let mut s = V::mul(V::mul(v229, v11), grad_o_e234);
-                        s = V::mul_add(V::mul(v225, v11), grad_o_e134, s);
-                        s = V::neg_mul_add(V::mul(v221, v11), grad_o_e124, s);
-                        s = V::mul_add(V::mul(v218, v11), grad_o_e123, s);
-                        s
-                    },
-                ),
-                grad0.at(6usize, c),
-            );
-            // grad0[7] + = (v221*v44 + v229*v5 - v225*v37 - v218*v50)*grad_o_e1234
-            V::store(
-                V::add(
-                    V::load(grad0.at(7usize, c)),
-                    V::mul(
-                        {
-                            let mut s = V::mul(v229, v5);
-                            s = V::neg_mul_add(v225, v37, s);
-                            s = V::mul_add(v221, v44, s);
-                            s = V::neg_mul_add(v218, v50, s);
-                            s
-                        },
-                        grad_o_e1234,
-                    ),
-                ),
+                V::add(V::load(grad0.at(7usize, c)), V::mul(v134, grad_o_e1234)),
                 grad0.at(7usize, c),
             );
+            let v144 = V::mul(V::load(param0.at(7usize, c)), grad_o_e1234);
+            let mut v147 = V::mul(v36, v144);
+            let mut v148 = V::mul(v7, v144);
+            let mut v151 = V::mul(v40, v144);
+            let mut v152 = V::mul(v3, v144);
+            let grad_o_e234 = V::load(grad_o.at(14usize, c));
+            let mut v154 = V::mul(V::mul(v3, v42), grad_o_e234);
+            let w6 = V::load(param0.at(6usize, c));
+            let v156 = V::mul(w6, grad_o_e234);
+            let mut v158 = V::mul(v3, v156);
+            v151 = V::mul_add(v42, v156, v151);
+            let mut v160 = V::mul(v128, grad_o_e234);
+            let w5 = V::load(param0.at(5usize, c));
+            let v162 = V::mul(w5, grad_o_e234);
+            let mut v163 = V::mul(v28, v162);
+            let mut v164 = V::mul(v9, v162);
+            v163 = V::neg_mul_add(v34, v144, v163);
+            v147 = V::neg_mul_add(v30, v162, v147);
+            let mut v169 = V::mul(v32, v162);
+            let mut v170 = V::mul(v5, v162);
+            v169 = V::neg_mul_add(v38, v144, v169);
+            let grad_o_e134 = V::load(grad_o.at(13usize, c));
+            let v174 = V::mul(w6, grad_o_e134);
+            v154 = V::mul_add(V::mul(v5, v42), grad_o_e134, v154);
+            v169 = V::mul_add(v42, v174, v169);
+            v158 = V::mul_add(v5, v174, v158);
+            let v181 = V::mul(w5, grad_o_e134);
+            v160 = V::mul_add(v122, grad_o_e134, v160);
+            let mut v184 = V::mul(v9, v181);
+            v163 = V::mul_add(v24, v181, v163);
+            let mut v187 = V::mul(v7, v181);
+            v147 = V::neg_mul_add(v26, v181, v147);
+            v151 = V::mul_add(v32, v181, v151);
+            v170 = V::mul_add(v3, v181, v170);
+            let grad_o_e124 = V::load(grad_o.at(12usize, c));
+            let v195 = V::mul(w6, grad_o_e124);
+            v154 = V::neg_mul_add(V::mul(v7, v42), grad_o_e124, v154);
+            v147 = V::neg_mul_add(v42, v195, v147);
+            v158 = V::neg_mul_add(v7, v195, v158);
+            let v202 = V::mul(w5, grad_o_e124);
+            v160 = V::mul_add(v116, grad_o_e124, v160);
+            let mut v205 = V::mul(v9, v202);
+            v163 = V::mul_add(v22, v202, v163);
+            v169 = V::neg_mul_add(v26, v202, v169);
+            v187 = V::mul_add(v5, v202, v187);
+            let mut v212 = V::mul(v3, v202);
+            v151 = V::mul_add(v30, v202, v151);
+            v212 = V::neg_mul_add(v7, v162, v212);
+            let grad_o_e123 = V::load(grad_o.at(11usize, c));
+            let v217 = V::mul(w6, grad_o_e123);
+            v154 = V::mul_add(V::mul(v9, v42), grad_o_e123, v154);
+            // grad0[6] += v3*v42*grad_o_e234 + v5*v42*grad_o_e134 - v7*v42*grad_o_e124 + v9*v42*grad_o_e123
+            V::store(V::add(V::load(grad0.at(6usize, c)), v154), grad0.at(6usize, c));
+            v163 = V::mul_add(v42, v217, v163);
+            v158 = V::mul_add(v9, v217, v158);
+            let v224 = V::mul(w5, grad_o_e123);
+            v160 = V::mul_add(v110, grad_o_e123, v160);
+            // grad0[5] += (v9*v28 + v5*v32 - v7*v30)*grad_o_e234 + (v9*v24 + v3*v32 - v7*v26)*grad_o_e134 + (v9*v22 + v3*v30 - v5*v26)*grad_o_e124 + (v7*v22 + v3*v28 - v5*v24)*grad_o_e123
+            V::store(V::add(V::load(grad0.at(5usize, c)), v160), grad0.at(5usize, c));
+            v147 = V::mul_add(v22, v224, v147);
+            v205 = V::mul_add(v7, v224, v205);
+            v169 = V::neg_mul_add(v24, v224, v169);
+            v184 = V::neg_mul_add(v5, v224, v184);
+            v151 = V::mul_add(v28, v224, v151);
+            v164 = V::mul_add(v3, v224, v164);
+            let grad_o_e34 = V::load(grad_o.at(10usize, c));
+            let mut v239 = V::mul(v107, grad_o_e34);
+            let w4 = V::load(param0.at(4usize, c));
+            let v241 = V::mul(w4, grad_o_e34);
+            v169 = V::neg_mul_add(v40, v241, v169);
+            v152 = V::neg_mul_add(v5, v241, v152);
+            let mut v247 = V::mul(v3, v241);
+            v151 = V::mul_add(v38, v241, v151);
+            v247 = V::neg_mul_add(v5, v144, v247);
+            let mut v250 = V::mul(v104, grad_o_e34);
+            let w3 = V::load(param0.at(3usize, c));
+            let v252 = V::mul(w3, grad_o_e34);
+            v163 = V::neg_mul_add(v18, v252, v163);
+            let mut v257 = V::mul(v7, v252);
+            v147 = V::mul_add(v20, v252, v147);
+            let grad_o_e24 = V::load(grad_o.at(9usize, c));
+            let v261 = V::mul(w4, grad_o_e24);
+            v239 = V::mul_add(v101, grad_o_e24, v239);
+            v147 = V::mul_add(v40, v261, v147);
+            v152 = V::mul_add(v7, v261, v152);
+            v151 = V::mul_add(v36, v261, v151);
+            v148 = V::mul_add(v3, v261, v148);
+            let v272 = V::mul(w3, grad_o_e24);
+            v250 = V::mul_add(v98, grad_o_e24, v250);
+            let mut v275 = V::mul(v9, v272);
+            v163 = V::neg_mul_add(v16, v272, v163);
+            v169 = V::mul_add(v20, v272, v169);
+            v257 = V::mul_add(v5, v272, v257);
+            let grad_o_e23 = V::load(grad_o.at(8usize, c));
+            let v283 = V::mul(w4, grad_o_e23);
+            v239 = V::mul_add(v95, grad_o_e23, v239);
+            v163 = V::neg_mul_add(v40, v283, v163);
+            v152 = V::neg_mul_add(v9, v283, v152);
+            let mut v290 = V::mul(v3, v283);
+            v151 = V::mul_add(v34, v283, v151);
+            v290 = V::neg_mul_add(v9, v144, v290);
+            let v294 = V::mul(w3, grad_o_e23);
+            v250 = V::mul_add(v92, grad_o_e23, v250);
+            v147 = V::neg_mul_add(v16, v294, v147);
+            v275 = V::mul_add(v7, v294, v275);
+            let mut v301 = V::mul(v5, v294);
+            v169 = V::mul_add(v18, v294, v169);
+            v301 = V::neg_mul_add(v9, v252, v301);
+            let grad_o_e14 = V::load(grad_o.at(7usize, c));
+            let v306 = V::mul(w4, grad_o_e14);
+            v239 = V::mul_add(v89, grad_o_e14, v239);
+            v147 = V::mul_add(v38, v306, v147);
+            v247 = V::mul_add(v7, v306, v247);
+            v169 = V::mul_add(v36, v306, v169);
+            v148 = V::mul_add(v5, v306, v148);
+            let v317 = V::mul(w3, grad_o_e14);
+            v250 = V::mul_add(v86, grad_o_e14, v250);
+            let mut v320 = V::mul(v9, v317);
+            v163 = V::neg_mul_add(v14, v317, v163);
+            v151 = V::mul_add(v20, v317, v151);
+            v257 = V::mul_add(v3, v317, v257);
+            let grad_o_e13 = V::load(grad_o.at(6usize, c));
+            let v328 = V::mul(w4, grad_o_e13);
+            v239 = V::mul_add(v83, grad_o_e13, v239);
+            v163 = V::neg_mul_add(v38, v328, v163);
+            v247 = V::neg_mul_add(v9, v328, v247);
+            v169 = V::mul_add(v34, v328, v169);
+            v290 = V::mul_add(v5, v328, v290);
+            let v339 = V::mul(w3, grad_o_e13);
+            v250 = V::mul_add(v80, grad_o_e13, v250);
+            v147 = V::neg_mul_add(v14, v339, v147);
+            v320 = V::mul_add(v7, v339, v320);
+            v151 = V::mul_add(v18, v339, v151);
+            v301 = V::mul_add(v3, v339, v301);
+            let grad_o_e12 = V::load(grad_o.at(5usize, c));
+            let v351 = V::mul(w4, grad_o_e12);
+            v239 = V::neg_mul_add(v77, grad_o_e12, v239);
+            // grad0[4] += (v3*v38 - v5*v40)*grad_o_e34 + (v3*v36 + v7*v40)*grad_o_e24 + (v3*v34 - v9*v40)*grad_o_e23 + (v5*v36 + v7*v38)*grad_o_e14 + (v5*v34 - v9*v38)*grad_o_e13 - (v7*v34 + v9*v36)*grad_o_e12
+            V::store(V::add(V::load(grad0.at(4usize, c)), v239), grad0.at(4usize, c));
+            v163 = V::neg_mul_add(v36, v351, v163);
+            v148 = V::neg_mul_add(v9, v351, v148);
+            v147 = V::neg_mul_add(v34, v351, v147);
+            v290 = V::neg_mul_add(v7, v351, v290);
+            let v362 = V::mul(w3, grad_o_e12);
+            v250 = V::mul_add(v74, grad_o_e12, v250);
+            // grad0[3] += (v7*v20 - v9*v18)*grad_o_e34 + (v5*v20 - v9*v16)*grad_o_e24 + (v5*v18 - v7*v16)*grad_o_e23 + (v3*v20 - v9*v14)*grad_o_e14 + (v3*v18 - v7*v14)*grad_o_e13 + (v3*v16 - v5*v14)*grad_o_e12
+            V::store(V::add(V::load(grad0.at(3usize, c)), v250), grad0.at(3usize, c));
+            v169 = V::neg_mul_add(v14, v362, v169);
+            v320 = V::mul_add(v5, v362, v320);
+            v151 = V::mul_add(v16, v362, v151);
+            let mut v371 = V::mul_sub(v3, v362, v275);
+            let grad_o_e4 = V::load(grad_o.at(4usize, c));
+            let mut v373 = V::mul(v69, grad_o_e4);
+            let w2 = V::load(param0.at(2usize, c));
+            let v375 = V::mul(w2, grad_o_e4);
+            v147 = V::neg_mul_add(v32, v375, v147);
+            v170 = V::neg_mul_add(v7, v375, v170);
+            v169 = V::neg_mul_add(v30, v375, v169);
+            v212 = V::neg_mul_add(v5, v375, v212);
+            v151 = V::mul_add(v26, v375, v151);
+            let mut v387 = V::mul_sub(v3, v375, v187);
+            let mut v388 = V::mul(V::mul(v9, v12), grad_o_e4);
+            let w1 = V::load(param0.at(1usize, c));
+            let v390 = V::mul(w1, grad_o_e4);
+            let mut v392 = V::mul(v9, v390);
+            v163 = V::mul_add(v12, v390, v163);
+            let grad_o_e3 = V::load(grad_o.at(3usize, c));
+            let v396 = V::mul(w2, grad_o_e3);
+            v373 = V::mul_add(v63, grad_o_e3, v373);
+            v163 = V::mul_add(v32, v396, v163);
+            v170 = V::mul_add(v9, v396, v170);
+            v169 = V::neg_mul_add(v28, v396, v169);
+            v164 = V::neg_mul_add(v5, v396, v164);
+            v151 = V::mul_add(v24, v396, v151);
+            v184 = V::mul_add(v3, v396, v184);
+            let v411 = V::mul(w1, grad_o_e3);
+            v388 = V::mul_add(V::mul(v7, v12), grad_o_e3, v388);
+            v147 = V::mul_add(v12, v411, v147);
+            v392 = V::mul_add(v7, v411, v392);
+            let grad_o_e2 = V::load(grad_o.at(2usize, c));
+            let v419 = V::mul(w2, grad_o_e2);
+            v373 = V::mul_add(v57, grad_o_e2, v373);
+            v163 = V::mul_add(v30, v419, v163);
+            v212 = V::mul_add(v9, v419, v212);
+            v147 = V::mul_add(v28, v419, v147);
+            v164 = V::mul_add(v7, v419, v164);
+            v151 = V::mul_add(v22, v419, v151);
+            v205 = V::mul_add(v3, v419, v205);
+            let v434 = V::mul(w1, grad_o_e2);
+            v388 = V::mul_add(V::mul(v5, v12), grad_o_e2, v388);
+            v169 = V::mul_add(v12, v434, v169);
+            v392 = V::mul_add(v5, v434, v392);
+            let grad_o_e1 = V::load(grad_o.at(1usize, c));
+            let v442 = V::mul(w2, grad_o_e1);
+            v373 = V::mul_add(v51, grad_o_e1, v373);
+            // grad0[2] += (v3*v26 - v5*v30 - v7*v32)*grad_o_e4 + (v9*v32 + v3*v24 - v5*v28)*grad_o_e3 + (v9*v30 + v3*v22 + v7*v28)*grad_o_e2 + (v9*v26 + v5*v22 + v7*v24)*grad_o_e1
+            V::store(V::add(V::load(grad0.at(2usize, c)), v373), grad0.at(2usize, c));
+            v163 = V::mul_add(v26, v442, v163);
+            v387 = V::mul_add(v9, v442, v387);
+            v147 = V::mul_add(v24, v442, v147);
+            v184 = V::mul_add(v7, v442, v184);
+            v169 = V::mul_add(v22, v442, v169);
+            v205 = V::mul_add(v5, v442, v205);
+            let v457 = V::mul(w1, grad_o_e1);
+            v388 = V::mul_add(V::mul(v3, v12), grad_o_e1, v388);
+            // grad0[1] += v9*v12*grad_o_e4 + v7*v12*grad_o_e3 + v5*v12*grad_o_e2 + v3*v12*grad_o_e1
+            V::store(V::add(V::load(grad0.at(1usize, c)), v388), grad0.at(1usize, c));
+            v151 = V::mul_add(v12, v457, v151);
+            v392 = V::mul_add(v3, v457, v392);
+            let grad_o_1 = V::load(grad_o.at(0usize, c));
+            // grad0[0] += (v3*v14 - v5*v16 - v7*v18 - v9*v20)*grad_o_1
+            V::store(
+                V::add(V::load(grad0.at(0usize, c)), V::mul(v43, grad_o_1)),
+                grad0.at(0usize, c),
+            );
+            let v466 = V::mul(V::load(param0.at(0usize, c)), grad_o_1);
+            v163 = V::neg_mul_add(v20, v466, v163);
+            v257 = V::neg_mul_add(v9, v466, v257);
+            v147 = V::neg_mul_add(v18, v466, v147);
+            v301 = V::neg_mul_add(v7, v466, v301);
+            v169 = V::neg_mul_add(v16, v466, v169);
+            v371 = V::neg_mul_add(v5, v466, v371);
+            v151 = V::mul_add(v14, v466, v151);
+            let v482 = V::mul_sub(v3, v466, v320);
+            // out1[15] = v11*v222
+            V::store(V::mul(v11, v158), out1.at(15usize, c));
+            let mut v484 = V::mul(y_e1234, v158);
+            // out1[14] = v11*v288
+            V::store(V::mul(v11, v152), out1.at(14usize, c));
+            v484 = V::mul_add(y_e234, v152, v484);
+            // out1[13] = v11*v333
+            V::store(V::mul(v11, v247), out1.at(13usize, c));
+            v484 = V::mul_add(y_e134, v247, v484);
+            // out1[12] = v11*v356
+            V::store(V::mul(v11, v148), out1.at(12usize, c));
+            v484 = V::mul_add(y_e124, v148, v484);
+            // out1[11] = v11*v360
+            V::store(V::mul(v11, v290), out1.at(11usize, c));
+            v484 = V::mul_add(y_e123, v290, v484);
+            // out1[10] = v11*v401
+            V::store(V::mul(v11, v170), out1.at(10usize, c));
+            v484 = V::mul_add(y_e34, v170, v484);
+            // out1[9] = v11*v424
+            V::store(V::mul(v11, v212), out1.at(9usize, c));
+            v484 = V::mul_add(y_e24, v212, v484);
+            // out1[8] = v11*v428
+            V::store(V::mul(v11, v164), out1.at(8usize, c));
+            v484 = V::mul_add(y_e23, v164, v484);
+            // out1[7] = v11*v447
+            V::store(V::mul(v11, v387), out1.at(7usize, c));
+            v484 = V::mul_add(y_e14, v387, v484);
+            // out1[6] = v11*v451
+            V::store(V::mul(v11, v184), out1.at(6usize, c));
+            v484 = V::mul_add(y_e13, v184, v484);
+            // out1[5] = v11*v455
+            V::store(V::mul(v11, v205), out1.at(5usize, c));
+            v484 = V::mul_add(y_e12, v205, v484);
+            // out1[4] = v11*v470
+            V::store(V::mul(v11, v257), out1.at(4usize, c));
+            v484 = V::mul_add(y_e4, v257, v484);
+            // out1[3] = v11*v474
+            V::store(V::mul(v11, v301), out1.at(3usize, c));
+            v484 = V::mul_add(y_e3, v301, v484);
+            // out1[2] = v11*v478
+            V::store(V::mul(v11, v371), out1.at(2usize, c));
+            v484 = V::mul_add(y_e2, v371, v484);
+            // out1[1] = v11*v482
+            V::store(V::mul(v11, v482), out1.at(1usize, c));
+            v484 = V::mul_add(y_e1, v482, v484);
+            let mut v527 = V::mul(v11, v392);
+            v484 = V::mul_add(y_1, v392, v484);
+            v527 = V::mul_add(v484, v530, v527);
+            // out1[0] = v11*v462 + (y_e1234*v222 + y_e234*v288 + y_e134*v333 + y_e124*v356 + y_e123*v360 + y_e34*v401 + y_e24*v424 + y_e23*v428 + y_e14*v447 + y_e13*v451 + y_e12*v455 + y_e4*v470 + y_e3*v474 + y_e2*v478 + y_e1*v482 + y_1*v462)*gate'(y_1)
+            V::store(v527, out1.at(0usize, c));
+            // out0[3] = v1*(v28*v162 - v34*v144 + v24*v181 + v22*v202 + v42*v217 - v18*v252 - v16*v272 - v40*v283 - v14*v317 - v38*v328 - v36*v351 + v12*v390 + v32*v396 + v30*v419 + v26*v442 - v20*v466)
+            V::store(V::mul(v1, v163), out0.at(3usize, c));
+            // out0[2] = v1*(v36*v144 - v30*v162 - v26*v181 - v42*v195 + v22*v224 + v20*v252 + v40*v261 - v16*v294 + v38*v306 - v14*v339 - v34*v351 - v32*v375 + v12*v411 + v28*v419 + v24*v442 - v18*v466)
+            V::store(V::mul(v1, v147), out0.at(2usize, c));
+            // out0[1] = v1*(v32*v162 - v38*v144 + v42*v174 - v26*v202 - v24*v224 - v40*v241 + v20*v272 + v18*v294 + v36*v306 + v34*v328 - v14*v362 - v30*v375 - v28*v396 + v12*v434 + v22*v442 - v16*v466)
+            V::store(V::mul(v1, v169), out0.at(1usize, c));
+            // out0[0] = v1*(v40*v144 + v42*v156 + v32*v181 + v30*v202 + v28*v224 + v38*v241 + v36*v261 + v34*v283 + v20*v317 + v18*v339 + v16*v362 + v26*v375 + v24*v396 + v22*v419 + v12*v457 + v14*v466)
+            V::store(V::mul(v1, v151), out0.at(0usize, c));
         }
     }
 }
@@ -3659,9 +2398,9 @@ pub(super) static SGP_PROGRAM_1: Program = Program {
             StageCall {
                 stage: &super::sgp::SGP_3,
                 inputs: &[
+                    Slot::External(0usize),
                     Slot::External(1usize),
                     Slot::External(2usize),
-                    Slot::External(0usize),
                 ],
                 outputs: &[Slot::External(0usize), Slot::External(1usize)],
                 params: &[0],
@@ -3685,243 +2424,155 @@ unsafe fn sgp_4<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let out0 = args.outputs[0];
         let param0 = args.params[0];
         let c0e0 = V::from_f64(0f64);
-        let v7 = gate::<V>(args.gate, c0e0);
+        let v34 = gate::<V>(args.gate, c0e0);
         for group in 0..args.groups {
             let c = group * V::LANES;
+            x.prefetch::<16usize>(c);
+            y.prefetch::<4usize>(c);
             let x_1 = V::load(x.at(0usize, c));
-            let v3 = gate::<V>(args.gate, x_1);
-            let v4 = V::mul(V::load(x.at(1usize, c)), v3);
-            let v8 = V::mul(V::load(y.at(0usize, c)), v7);
-            let v11 = V::mul(V::load(x.at(2usize, c)), v3);
-            let v13 = V::mul(V::load(y.at(1usize, c)), v7);
-            let v17 = V::mul(V::load(x.at(3usize, c)), v3);
-            let v19 = V::mul(V::load(y.at(2usize, c)), v7);
-            let v23 = V::mul(V::load(x.at(4usize, c)), v3);
-            let v25 = V::mul(V::load(y.at(3usize, c)), v7);
+            let v1 = gate::<V>(args.gate, x_1);
+            let v2 = V::mul(x_1, v1);
+            let v4 = V::mul(V::load(x.at(1usize, c)), v1);
+            let v6 = V::mul(V::load(x.at(2usize, c)), v1);
+            let v8 = V::mul(V::load(x.at(3usize, c)), v1);
+            let v10 = V::mul(V::load(x.at(4usize, c)), v1);
+            let v12 = V::mul(V::load(x.at(5usize, c)), v1);
+            let v14 = V::mul(V::load(x.at(6usize, c)), v1);
+            let v16 = V::mul(V::load(x.at(7usize, c)), v1);
+            let v18 = V::mul(V::load(x.at(8usize, c)), v1);
+            let v20 = V::mul(V::load(x.at(9usize, c)), v1);
+            let v22 = V::mul(V::load(x.at(10usize, c)), v1);
+            let v24 = V::mul(V::load(x.at(11usize, c)), v1);
+            let v26 = V::mul(V::load(x.at(12usize, c)), v1);
+            let v28 = V::mul(V::load(x.at(13usize, c)), v1);
+            let v30 = V::mul(V::load(x.at(14usize, c)), v1);
+            let v32 = V::mul(V::load(x.at(15usize, c)), v1);
+            let v36 = V::mul(V::load(y.at(0usize, c)), v34);
+            let v38 = V::mul(V::load(y.at(1usize, c)), v34);
+            let v40 = V::mul(V::load(y.at(2usize, c)), v34);
+            let v42 = V::mul(V::load(y.at(3usize, c)), v34);
+            let mut v43 = V::mul(v4, v36);
+            v43 = V::neg_mul_add(v6, v38, v43);
+            v43 = V::neg_mul_add(v8, v40, v43);
+            v43 = V::neg_mul_add(v10, v42, v43);
+            // out0[0] = w1*(v4*v36 - v6*v38 - v8*v40 - v10*v42)
+            V::store(V::mul(V::load(param0.at(1usize, c)), v43), out0.at(0usize, c));
             let w0 = V::load(param0.at(0usize, c));
-            let v30 = V::mul(x_1, v3);
+            let mut v54 = V::mul(w0, V::mul(v2, v36));
+            let mut v55 = V::mul(v12, v38);
+            v55 = V::mul_add(v14, v40, v55);
+            v55 = V::mul_add(v16, v42, v55);
             let w3 = V::load(param0.at(3usize, c));
-            let v35 = V::mul(V::load(x.at(7usize, c)), v3);
-            let v38 = V::mul(V::load(x.at(5usize, c)), v3);
-            let v41 = V::mul(V::load(x.at(6usize, c)), v3);
-            let v50 = V::mul(V::load(x.at(9usize, c)), v3);
-            let v54 = V::mul(V::load(x.at(8usize, c)), v3);
-            let v66 = V::mul(V::load(x.at(10usize, c)), v3);
+            v54 = V::neg_mul_add(w3, v55, v54);
+            // out0[1] = w0*v2*v36 - w3*(v16*v42 + v12*v38 + v14*v40)
+            V::store(v54, out0.at(1usize, c));
+            let mut v64 = V::mul(w0, V::mul(v2, v38));
+            let mut v65 = V::mul(v12, v36);
+            v65 = V::mul_add(v18, v40, v65);
+            v65 = V::mul_add(v20, v42, v65);
+            v64 = V::neg_mul_add(w3, v65, v64);
+            // out0[2] = w0*v2*v38 - w3*(v20*v42 + v12*v36 + v18*v40)
+            V::store(v64, out0.at(2usize, c));
+            let mut v73 = V::mul(w0, V::mul(v2, v40));
+            let mut v75 = V::mul(v18, v38);
+            v75 = V::neg_mul_add(v14, v36, v75);
+            v75 = V::neg_mul_add(v22, v42, v75);
+            v73 = V::mul_add(w3, v75, v73);
+            // out0[3] = w0*v2*v40 + w3*(v18*v38 - v14*v36 - v22*v42)
+            V::store(v73, out0.at(3usize, c));
+            let mut v82 = V::mul(w0, V::mul(v2, v42));
+            let mut v84 = V::mul(v20, v38);
+            v84 = V::neg_mul_add(v16, v36, v84);
+            v84 = V::mul_add(v22, v40, v84);
+            v82 = V::mul_add(w3, v84, v82);
+            // out0[4] = w0*v2*v42 + w3*(v22*v40 + v20*v38 - v16*v36)
+            V::store(v82, out0.at(4usize, c));
+            let mut v90 = V::mul(v4, v38);
+            v90 = V::neg_mul_add(v6, v36, v90);
             let w2 = V::load(param0.at(2usize, c));
+            let mut v94 = V::mul(w2, v90);
+            let mut v95 = V::mul(v24, v40);
+            v95 = V::mul_add(v26, v42, v95);
             let w5 = V::load(param0.at(5usize, c));
-            let v87 = V::mul(V::load(x.at(11usize, c)), v3);
-            let v90 = V::mul(V::load(x.at(12usize, c)), v3);
-            let v101 = V::mul(V::load(x.at(13usize, c)), v3);
-            let v121 = V::mul(V::load(x.at(14usize, c)), v3);
+            v94 = V::neg_mul_add(w5, v95, v94);
+            // out0[5] = w2*(v4*v38 - v6*v36) - w5*(v24*v40 + v26*v42)
+            V::store(v94, out0.at(5usize, c));
+            let mut v101 = V::mul(v4, v40);
+            v101 = V::neg_mul_add(v8, v36, v101);
+            let mut v104 = V::mul(w2, v101);
+            let mut v105 = V::mul(v24, v38);
+            v105 = V::neg_mul_add(v28, v42, v105);
+            v104 = V::mul_add(w5, v105, v104);
+            // out0[6] = w2*(v4*v40 - v8*v36) + w5*(v24*v38 - v28*v42)
+            V::store(v104, out0.at(6usize, c));
+            let mut v110 = V::mul(v4, v42);
+            v110 = V::neg_mul_add(v10, v36, v110);
+            let mut v113 = V::mul(w2, v110);
+            let mut v114 = V::mul(v26, v38);
+            v114 = V::mul_add(v28, v40, v114);
+            v113 = V::mul_add(w5, v114, v113);
+            // out0[7] = w2*(v4*v42 - v10*v36) + w5*(v26*v38 + v28*v40)
+            V::store(v113, out0.at(7usize, c));
+            let mut v119 = V::mul(v6, v40);
+            v119 = V::neg_mul_add(v8, v38, v119);
+            let mut v122 = V::mul(w2, v119);
+            let mut v123 = V::mul(v24, v36);
+            v123 = V::neg_mul_add(v30, v42, v123);
+            v122 = V::mul_add(w5, v123, v122);
+            // out0[8] = w2*(v6*v40 - v8*v38) + w5*(v24*v36 - v30*v42)
+            V::store(v122, out0.at(8usize, c));
+            let mut v128 = V::mul(v6, v42);
+            v128 = V::neg_mul_add(v10, v38, v128);
+            let mut v131 = V::mul(w2, v128);
+            let mut v132 = V::mul(v26, v36);
+            v132 = V::mul_add(v30, v40, v132);
+            v131 = V::mul_add(w5, v132, v131);
+            // out0[9] = w2*(v6*v42 - v10*v38) + w5*(v26*v36 + v30*v40)
+            V::store(v131, out0.at(9usize, c));
+            let mut v137 = V::mul(v8, v42);
+            v137 = V::neg_mul_add(v10, v40, v137);
+            let mut v140 = V::mul(w2, v137);
+            let mut v141 = V::mul(v28, v36);
+            v141 = V::neg_mul_add(v30, v38, v141);
+            v140 = V::mul_add(w5, v141, v140);
+            // out0[10] = w2*(v8*v42 - v10*v40) + w5*(v28*v36 - v30*v38)
+            V::store(v140, out0.at(10usize, c));
+            let mut v146 = V::mul(v12, v40);
+            v146 = V::neg_mul_add(v14, v38, v146);
+            v146 = V::mul_add(v18, v36, v146);
             let w4 = V::load(param0.at(4usize, c));
+            let mut v152 = V::mul(w4, v146);
             let w7 = V::load(param0.at(7usize, c));
-            let v153 = V::mul(V::load(x.at(15usize, c)), v3);
-            // out0[0] = w1*(v4*v8 - v11*v13 - v17*v19 - v23*v25)
-            V::store(
-                V::mul(
-                    V::load(param0.at(1usize, c)),
-                    {
-                        let mut s = V::mul(v4, v8);
-                        s = V::neg_mul_add(v11, v13, s);
-                        s = V::neg_mul_add(v17, v19, s);
-                        s = V::neg_mul_add(v23, v25, s);
-                        s
-                    },
-                ),
-                out0.at(0usize, c),
-            );
-            // out0[1] = w0*v30*v8 - w3*(v35*v25 + v38*v13 + v41*v19)
-            V::store(
-                V::neg_mul_add(
-                    w3,
-                    {
-                        let mut s = V::mul(v38, v13);
-                        s = V::mul_add(v41, v19, s);
-                        s = V::mul_add(v35, v25, s);
-                        s
-                    },
-                    V::mul(w0, V::mul(v30, v8)),
-                ),
-                out0.at(1usize, c),
-            );
-            // out0[2] = w0*v30*v13 - w3*(v50*v25 + v38*v8 + v54*v19)
-            V::store(
-                V::neg_mul_add(
-                    w3,
-                    {
-                        let mut s = V::mul(v38, v8);
-                        s = V::mul_add(v54, v19, s);
-                        s = V::mul_add(v50, v25, s);
-                        s
-                    },
-                    V::mul(w0, V::mul(v30, v13)),
-                ),
-                out0.at(2usize, c),
-            );
-            // out0[3] = w0*v30*v19 + w3*(v54*v13 - v41*v8 - v66*v25)
-            V::store(
-                V::mul_add(
-                    w3,
-                    {
-                        let mut s = V::mul(v54, v13);
-                        s = V::neg_mul_add(v41, v8, s);
-                        s = V::neg_mul_add(v66, v25, s);
-                        s
-                    },
-                    V::mul(w0, V::mul(v30, v19)),
-                ),
-                out0.at(3usize, c),
-            );
-            // out0[4] = w0*v30*v25 + w3*(v66*v19 + v50*v13 - v35*v8)
-            V::store(
-                V::mul_add(
-                    w3,
-                    {
-                        let mut s = V::mul(v50, v13);
-                        s = V::neg_mul_add(v35, v8, s);
-                        s = V::mul_add(v66, v19, s);
-                        s
-                    },
-                    V::mul(w0, V::mul(v30, v25)),
-                ),
-                out0.at(4usize, c),
-            );
-            // out0[5] = w2*(v4*v13 - v11*v8) - w5*(v87*v19 + v90*v25)
-            V::store(
-                V::neg_mul_add(
-                    w5,
-                    V::mul_add(v90, v25, V::mul(v87, v19)),
-                    V::mul(w2, V::neg_mul_add(v11, v8, V::mul(v4, v13))),
-                ),
-                out0.at(5usize, c),
-            );
-            // out0[6] = w2*(v4*v19 - v17*v8) + w5*(v87*v13 - v101*v25)
-            V::store(
-                V::mul_add(
-                    w5,
-                    V::neg_mul_add(v101, v25, V::mul(v87, v13)),
-                    V::mul(w2, V::neg_mul_add(v17, v8, V::mul(v4, v19))),
-                ),
-                out0.at(6usize, c),
-            );
-            // out0[7] = w2*(v4*v25 - v23*v8) + w5*(v90*v13 + v101*v19)
-            V::store(
-                V::mul_add(
-                    w5,
-                    V::mul_add(v101, v19, V::mul(v90, v13)),
-                    V::mul(w2, V::neg_mul_add(v23, v8, V::mul(v4, v25))),
-                ),
-                out0.at(7usize, c),
-            );
-            // out0[8] = w2*(v11*v19 - v17*v13) + w5*(v87*v8 - v121*v25)
-            V::store(
-                V::mul_add(
-                    w5,
-                    V::neg_mul_add(v121, v25, V::mul(v87, v8)),
-                    V::mul(w2, V::neg_mul_add(v17, v13, V::mul(v11, v19))),
-                ),
-                out0.at(8usize, c),
-            );
-            // out0[9] = w2*(v11*v25 - v23*v13) + w5*(v90*v8 + v121*v19)
-            V::store(
-                V::mul_add(
-                    w5,
-                    V::mul_add(v121, v19, V::mul(v90, v8)),
-                    V::mul(w2, V::neg_mul_add(v23, v13, V::mul(v11, v25))),
-                ),
-                out0.at(9usize, c),
-            );
-            // out0[10] = w2*(v17*v25 - v23*v19) + w5*(v101*v8 - v121*v13)
-            V::store(
-                V::mul_add(
-                    w5,
-                    V::neg_mul_add(v121, v13, V::mul(v101, v8)),
-                    V::mul(w2, V::neg_mul_add(v23, v19, V::mul(v17, v25))),
-                ),
-                out0.at(10usize, c),
-            );
-            // out0[11] = w4*(v54*v8 + v38*v19 - v41*v13) - w7*v153*v25
-            V::store(
-                V::neg_mul_add(
-                    w7,
-                    V::mul(v153, v25),
-                    V::mul(
-                        w4,
-                        {
-                            let mut s = V::mul(v38, v19);
-                            s = V::neg_mul_add(v41, v13, s);
-                            s = V::mul_add(v54, v8, s);
-                            s
-                        },
-                    ),
-                ),
-                out0.at(11usize, c),
-            );
-            // out0[12] = w4*(v50*v8 + v38*v25 - v35*v13) + w7*v153*v19
-            V::store(
-                V::mul_add(
-                    w7,
-                    V::mul(v153, v19),
-                    V::mul(
-                        w4,
-                        {
-                            let mut s = V::mul(v38, v25);
-                            s = V::neg_mul_add(v35, v13, s);
-                            s = V::mul_add(v50, v8, s);
-                            s
-                        },
-                    ),
-                ),
-                out0.at(12usize, c),
-            );
-            // out0[13] = w4*(v66*v8 + v41*v25 - v35*v19) - w7*v153*v13
-            V::store(
-                V::neg_mul_add(
-                    w7,
-                    V::mul(v153, v13),
-                    V::mul(
-                        w4,
-                        {
-                            let mut s = V::mul(v41, v25);
-                            s = V::neg_mul_add(v35, v19, s);
-                            s = V::mul_add(v66, v8, s);
-                            s
-                        },
-                    ),
-                ),
-                out0.at(13usize, c),
-            );
-            // out0[14] = w4*(v66*v13 + v54*v25 - v50*v19) - w7*v153*v8
-            V::store(
-                V::neg_mul_add(
-                    w7,
-                    V::mul(v153, v8),
-                    V::mul(
-                        w4,
-                        {
-                            let mut s = V::mul(v54, v25);
-                            s = V::neg_mul_add(v50, v19, s);
-                            s = V::mul_add(v66, v13, s);
-                            s
-                        },
-                    ),
-                ),
-                out0.at(14usize, c),
-            );
-            // out0[15] = w6*(v101*v13 + v87*v25 - v90*v19 - v121*v8)
-            V::store(
-                V::mul(
-                    V::load(param0.at(6usize, c)),
-                    {
-                        let mut s = V::mul(v87, v25);
-                        s = V::neg_mul_add(v90, v19, s);
-                        s = V::mul_add(v101, v13, s);
-                        s = V::neg_mul_add(v121, v8, s);
-                        s
-                    },
-                ),
-                out0.at(15usize, c),
-            );
+            v152 = V::neg_mul_add(w7, V::mul(v32, v42), v152);
+            // out0[11] = w4*(v18*v36 + v12*v40 - v14*v38) - w7*v32*v42
+            V::store(v152, out0.at(11usize, c));
+            let mut v157 = V::mul(v12, v42);
+            v157 = V::neg_mul_add(v16, v38, v157);
+            v157 = V::mul_add(v20, v36, v157);
+            let mut v162 = V::mul(w4, v157);
+            v162 = V::mul_add(w7, V::mul(v32, v40), v162);
+            // out0[12] = w4*(v20*v36 + v12*v42 - v16*v38) + w7*v32*v40
+            V::store(v162, out0.at(12usize, c));
+            let mut v166 = V::mul(v14, v42);
+            v166 = V::neg_mul_add(v16, v40, v166);
+            v166 = V::mul_add(v22, v36, v166);
+            let mut v171 = V::mul(w4, v166);
+            v171 = V::neg_mul_add(w7, V::mul(v32, v38), v171);
+            // out0[13] = w4*(v22*v36 + v14*v42 - v16*v40) - w7*v32*v38
+            V::store(v171, out0.at(13usize, c));
+            let mut v175 = V::mul(v18, v42);
+            v175 = V::neg_mul_add(v20, v40, v175);
+            v175 = V::mul_add(v22, v38, v175);
+            let mut v180 = V::mul(w4, v175);
+            v180 = V::neg_mul_add(w7, V::mul(v32, v36), v180);
+            // out0[14] = w4*(v22*v38 + v18*v42 - v20*v40) - w7*v32*v36
+            V::store(v180, out0.at(14usize, c));
+            let mut v184 = V::mul(v24, v42);
+            v184 = V::neg_mul_add(v26, v40, v184);
+            v184 = V::mul_add(v28, v38, v184);
+            v184 = V::neg_mul_add(v30, v36, v184);
+            // out0[15] = w6*(v28*v38 + v24*v42 - v26*v40 - v30*v36)
+            V::store(V::mul(V::load(param0.at(6usize, c)), v184), out0.at(15usize, c));
         }
     }
 }
@@ -3941,619 +2592,393 @@ unsafe fn sgp_5<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let param0 = args.params[0];
         let grad0 = args.param_grads[0];
         let c0e0 = V::from_f64(0f64);
-        let v4 = gate::<V>(args.gate, c0e0);
+        let v34 = gate::<V>(args.gate, c0e0);
         for group in 0..args.groups {
             let c = group * V::LANES;
+            x.prefetch::<16usize>(c);
+            y.prefetch::<4usize>(c);
+            grad_o.prefetch::<16usize>(c);
             let x_1 = V::load(x.at(0usize, c));
-            let (v1, v225) = gate_and_slope::<V>(args.gate, x_1);
-            let v5 = V::mul(V::load(y.at(3usize, c)), v4);
-            let w0 = V::load(param0.at(0usize, c));
-            let grad_o_e4 = V::load(grad_o.at(4usize, c));
-            let v8 = V::mul(w0, grad_o_e4);
-            let v11 = V::mul(V::load(y.at(2usize, c)), v4);
-            let grad_o_e3 = V::load(grad_o.at(3usize, c));
-            let v13 = V::mul(w0, grad_o_e3);
-            let v17 = V::mul(V::load(y.at(1usize, c)), v4);
-            let grad_o_e2 = V::load(grad_o.at(2usize, c));
-            let v19 = V::mul(w0, grad_o_e2);
-            let v23 = V::mul(V::load(y.at(0usize, c)), v4);
-            let grad_o_e1 = V::load(grad_o.at(1usize, c));
-            let v25 = V::mul(w0, grad_o_e1);
-            let v27 = {
-                let mut s = V::mul(v5, v8);
-                s = V::mul_add(v11, v13, s);
-                s = V::mul_add(v17, v19, s);
-                s = V::mul_add(v23, v25, s);
-                s
-            };
-            let x_e1234 = V::load(x.at(15usize, c));
-            let w7 = V::load(param0.at(7usize, c));
-            let grad_o_e124 = V::load(grad_o.at(12usize, c));
-            let v32 = V::mul(w7, grad_o_e124);
-            let grad_o_e234 = V::load(grad_o.at(14usize, c));
-            let v35 = V::mul(w7, grad_o_e234);
-            let grad_o_e134 = V::load(grad_o.at(13usize, c));
-            let v38 = V::mul(w7, grad_o_e134);
-            let grad_o_e123 = V::load(grad_o.at(11usize, c));
-            let v43 = V::mul(w7, grad_o_e123);
-            let v45 = V::neg_mul_add(
-                v5,
-                v43,
-                V::mul_sub(v11, v32, V::mul_add(v17, v38, V::mul(v23, v35))),
-            );
-            let x_e234 = V::load(x.at(14usize, c));
-            let w5 = V::load(param0.at(5usize, c));
-            let grad_o_e24 = V::load(grad_o.at(9usize, c));
-            let v50 = V::mul(w5, grad_o_e24);
-            let grad_o_e1234 = V::load(grad_o.at(15usize, c));
-            let v54 = V::mul(V::load(param0.at(6usize, c)), grad_o_e1234);
-            let grad_o_e34 = V::load(grad_o.at(10usize, c));
-            let v57 = V::mul(w5, grad_o_e34);
-            let grad_o_e23 = V::load(grad_o.at(8usize, c));
-            let v62 = V::mul(w5, grad_o_e23);
-            let v64 = V::neg_mul_add(
-                v5,
-                v62,
-                V::mul_sub(v11, v50, V::mul_add(v17, v57, V::mul(v23, v54))),
-            );
-            let x_e134 = V::load(x.at(13usize, c));
-            let grad_o_e14 = V::load(grad_o.at(7usize, c));
-            let v72 = V::mul(w5, grad_o_e14);
-            let grad_o_e13 = V::load(grad_o.at(6usize, c));
-            let v76 = V::mul(w5, grad_o_e13);
-            let v78 = {
-                let mut s = V::mul(v17, v54);
-                s = V::mul_add(v23, v57, s);
-                s = V::mul_add(v11, v72, s);
-                s = V::neg_mul_add(v5, v76, s);
-                s
-            };
-            let x_e124 = V::load(x.at(12usize, c));
-            let grad_o_e12 = V::load(grad_o.at(5usize, c));
-            let v88 = V::mul(w5, grad_o_e12);
-            let v90 = {
-                let mut s = V::mul(v23, v50);
-                s = V::neg_mul_add(v11, v54, s);
-                s = V::mul_add(v17, v72, s);
-                s = V::neg_mul_add(v5, v88, s);
-                s
-            };
-            let x_e123 = V::load(x.at(11usize, c));
-            let v100 = {
-                let mut s = V::mul(v5, v54);
-                s = V::mul_add(v23, v62, s);
-                s = V::mul_add(v17, v76, s);
-                s = V::neg_mul_add(v11, v88, s);
-                s
-            };
-            let x_e34 = V::load(x.at(10usize, c));
-            let w4 = V::load(param0.at(4usize, c));
-            let v105 = V::mul(w4, grad_o_e234);
-            let v107 = V::mul(w4, grad_o_e134);
-            let w3 = V::load(param0.at(3usize, c));
-            let v111 = V::mul(w3, grad_o_e4);
-            let v114 = V::mul(w3, grad_o_e3);
-            let v116 = {
-                let mut s = V::mul(v17, v105);
-                s = V::mul_add(v23, v107, s);
-                s = V::mul_add(v11, v111, s);
-                s = V::neg_mul_add(v5, v114, s);
-                s
-            };
-            let x_e24 = V::load(x.at(9usize, c));
-            let v120 = V::mul(w4, grad_o_e124);
-            let v126 = V::mul(w3, grad_o_e2);
-            let v128 = {
-                let mut s = V::mul(v23, v120);
-                s = V::neg_mul_add(v11, v105, s);
-                s = V::mul_add(v17, v111, s);
-                s = V::neg_mul_add(v5, v126, s);
-                s
-            };
-            let x_e23 = V::load(x.at(8usize, c));
-            let v133 = V::mul(w4, grad_o_e123);
-            let v139 = {
-                let mut s = V::mul(v5, v105);
-                s = V::mul_add(v23, v133, s);
-                s = V::mul_add(v17, v114, s);
-                s = V::neg_mul_add(v11, v126, s);
-                s
-            };
-            let x_e14 = V::load(x.at(7usize, c));
-            let v148 = V::mul(w3, grad_o_e1);
-            let v150 = {
-                let mut s = V::mul(v11, v107);
-                s = V::mul_add(v17, v120, s);
-                s = V::mul_add(v23, v111, s);
-                s = V::mul_add(v5, v148, s);
-                s
-            };
-            let x_e13 = V::load(x.at(6usize, c));
-            let v160 = {
-                let mut s = V::mul(v5, v107);
-                s = V::neg_mul_add(v17, v133, s);
-                s = V::neg_mul_add(v23, v114, s);
-                s = V::neg_mul_add(v11, v148, s);
-                s
-            };
-            let x_e12 = V::load(x.at(5usize, c));
-            let v170 = {
-                let mut s = V::mul(v5, v120);
-                s = V::mul_add(v11, v133, s);
-                s = V::neg_mul_add(v23, v126, s);
-                s = V::neg_mul_add(v17, v148, s);
-                s
-            };
-            let x_e4 = V::load(x.at(4usize, c));
-            let w2 = V::load(param0.at(2usize, c));
-            let v175 = V::mul(w2, grad_o_e34);
-            let v177 = V::mul(w2, grad_o_e24);
-            let v180 = V::mul(w2, grad_o_e14);
-            let grad_o_1 = V::load(grad_o.at(0usize, c));
-            let v185 = V::mul(V::load(param0.at(1usize, c)), grad_o_1);
-            let v187 = {
-                let mut s = V::mul(v11, v175);
-                s = V::mul_add(v17, v177, s);
-                s = V::mul_add(v23, v180, s);
-                s = V::mul_add(v5, v185, s);
-                s
-            };
-            let x_e3 = V::load(x.at(3usize, c));
-            let v192 = V::mul(w2, grad_o_e23);
-            let v195 = V::mul(w2, grad_o_e13);
-            let v199 = {
-                let mut s = V::mul(v5, v175);
-                s = V::neg_mul_add(v17, v192, s);
-                s = V::neg_mul_add(v23, v195, s);
-                s = V::neg_mul_add(v11, v185, s);
-                s
-            };
-            let x_e2 = V::load(x.at(2usize, c));
-            let v206 = V::mul(w2, grad_o_e12);
-            let v210 = {
-                let mut s = V::mul(v5, v177);
-                s = V::mul_add(v11, v192, s);
-                s = V::neg_mul_add(v23, v206, s);
-                s = V::neg_mul_add(v17, v185, s);
-                s
-            };
+            let (v1, v536) = gate_and_slope::<V>(args.gate, x_1);
+            let v2 = V::mul(x_1, v1);
             let x_e1 = V::load(x.at(1usize, c));
-            let v220 = {
-                let mut s = V::mul(v5, v180);
-                s = V::mul_add(v11, v195, s);
-                s = V::mul_add(v17, v206, s);
-                s = V::mul_add(v23, v185, s);
-                s
-            };
-            let v245 = V::mul(x_e34, v1);
-            let v247 = V::mul(x_e234, v1);
-            let v249 = V::mul(x_e1234, v1);
-            let v253 = V::mul(x_e24, v1);
-            let v256 = V::mul(x_e23, v1);
-            let v259 = V::mul(x_e134, v1);
-            let v262 = V::mul(x_e124, v1);
-            let v265 = V::mul(x_e123, v1);
-            let v268 = V::mul(x_e4, v1);
-            let v271 = V::mul(x_e3, v1);
-            let v274 = V::mul(x_e2, v1);
-            let v277 = V::mul(x_e14, v1);
-            let v280 = V::mul(x_e13, v1);
-            let v283 = V::mul(x_e12, v1);
-            let v286 = V::mul(x_1, v1);
-            let v289 = V::mul(x_e1, v1);
-            // out0[0] = v1*v27 + (x_e1234*v45 + x_e234*v64 + x_e134*v78 + x_e124*v90 + x_e123*v100 + x_e34*v116 + x_e24*v128 + x_e23*v139 - x_e14*v150 + x_e13*v160 + x_e12*v170 - x_e4*v187 + x_e3*v199 + x_e2*v210 + x_e1*v220 + x_1*v27)*gate'(x_1)
+            let v4 = V::mul(x_e1, v1);
+            let x_e2 = V::load(x.at(2usize, c));
+            let v6 = V::mul(x_e2, v1);
+            let x_e3 = V::load(x.at(3usize, c));
+            let v8 = V::mul(x_e3, v1);
+            let x_e4 = V::load(x.at(4usize, c));
+            let v10 = V::mul(x_e4, v1);
+            let x_e12 = V::load(x.at(5usize, c));
+            let v12 = V::mul(x_e12, v1);
+            let x_e13 = V::load(x.at(6usize, c));
+            let v14 = V::mul(x_e13, v1);
+            let x_e14 = V::load(x.at(7usize, c));
+            let v16 = V::mul(x_e14, v1);
+            let x_e23 = V::load(x.at(8usize, c));
+            let v18 = V::mul(x_e23, v1);
+            let x_e24 = V::load(x.at(9usize, c));
+            let v20 = V::mul(x_e24, v1);
+            let x_e34 = V::load(x.at(10usize, c));
+            let v22 = V::mul(x_e34, v1);
+            let x_e123 = V::load(x.at(11usize, c));
+            let v24 = V::mul(x_e123, v1);
+            let x_e124 = V::load(x.at(12usize, c));
+            let v26 = V::mul(x_e124, v1);
+            let x_e134 = V::load(x.at(13usize, c));
+            let v28 = V::mul(x_e134, v1);
+            let x_e234 = V::load(x.at(14usize, c));
+            let v30 = V::mul(x_e234, v1);
+            let x_e1234 = V::load(x.at(15usize, c));
+            let v32 = V::mul(x_e1234, v1);
+            let v36 = V::mul(V::load(y.at(0usize, c)), v34);
+            let v38 = V::mul(V::load(y.at(1usize, c)), v34);
+            let v40 = V::mul(V::load(y.at(2usize, c)), v34);
+            let v42 = V::mul(V::load(y.at(3usize, c)), v34);
+            let mut v43 = V::mul(v4, v36);
+            v43 = V::neg_mul_add(v6, v38, v43);
+            v43 = V::neg_mul_add(v8, v40, v43);
+            v43 = V::neg_mul_add(v10, v42, v43);
+            let mut v51 = V::mul(v12, v38);
+            v51 = V::mul_add(v14, v40, v51);
+            v51 = V::mul_add(v16, v42, v51);
+            let mut v57 = V::mul(v12, v36);
+            v57 = V::mul_add(v18, v40, v57);
+            v57 = V::mul_add(v20, v42, v57);
+            let mut v64 = V::mul(v18, v38);
+            v64 = V::neg_mul_add(v14, v36, v64);
+            v64 = V::neg_mul_add(v22, v42, v64);
+            let mut v70 = V::mul(v20, v38);
+            v70 = V::neg_mul_add(v16, v36, v70);
+            v70 = V::mul_add(v22, v40, v70);
+            let mut v74 = V::mul(v4, v38);
+            v74 = V::neg_mul_add(v6, v36, v74);
+            let mut v77 = V::mul(v24, v40);
+            v77 = V::mul_add(v26, v42, v77);
+            let mut v80 = V::mul(v4, v40);
+            v80 = V::neg_mul_add(v8, v36, v80);
+            let mut v83 = V::mul(v24, v38);
+            v83 = V::neg_mul_add(v28, v42, v83);
+            let mut v86 = V::mul(v4, v42);
+            v86 = V::neg_mul_add(v10, v36, v86);
+            let mut v89 = V::mul(v26, v38);
+            v89 = V::mul_add(v28, v40, v89);
+            let mut v92 = V::mul(v6, v40);
+            v92 = V::neg_mul_add(v8, v38, v92);
+            let mut v95 = V::mul(v24, v36);
+            v95 = V::neg_mul_add(v30, v42, v95);
+            let mut v98 = V::mul(v6, v42);
+            v98 = V::neg_mul_add(v10, v38, v98);
+            let mut v101 = V::mul(v26, v36);
+            v101 = V::mul_add(v30, v40, v101);
+            let mut v104 = V::mul(v8, v42);
+            v104 = V::neg_mul_add(v10, v40, v104);
+            let mut v107 = V::mul(v28, v36);
+            v107 = V::neg_mul_add(v30, v38, v107);
+            let mut v110 = V::mul(v12, v40);
+            v110 = V::neg_mul_add(v14, v38, v110);
+            v110 = V::mul_add(v18, v36, v110);
+            let mut v116 = V::mul(v12, v42);
+            v116 = V::neg_mul_add(v16, v38, v116);
+            v116 = V::mul_add(v20, v36, v116);
+            let mut v122 = V::mul(v14, v42);
+            v122 = V::neg_mul_add(v16, v40, v122);
+            v122 = V::mul_add(v22, v36, v122);
+            let mut v128 = V::mul(v18, v42);
+            v128 = V::neg_mul_add(v20, v40, v128);
+            v128 = V::mul_add(v22, v38, v128);
+            let mut v134 = V::mul(v24, v42);
+            v134 = V::neg_mul_add(v26, v40, v134);
+            v134 = V::mul_add(v28, v38, v134);
+            v134 = V::neg_mul_add(v30, v36, v134);
+            let grad_o_e1234 = V::load(grad_o.at(15usize, c));
+            // grad0[6] += (v28*v38 + v24*v42 - v26*v40 - v30*v36)*grad_o_e1234
             V::store(
-                V::mul_add(
-                    {
-                        let mut s = V::mul(x_e1234, v45);
-                        s = V::mul_add(x_e234, v64, s);
-                        s = V::mul_add(x_e134, v78, s);
-                        s = V::mul_add(x_e124, v90, s);
-                        s = V::mul_add(x_e123, v100, s);
-                        s = V::mul_add(x_e34, v116, s);
-                        s = V::mul_add(x_e24, v128, s);
-                        s = V::mul_add(x_e23, v139, s);
-                        s = V::neg_mul_add(x_e14, v150, s);
-                        s = V::mul_add(x_e13, v160, s);
-                        s = V::mul_add(x_e12, v170, s);
-                        s = V::neg_mul_add(x_e4, v187, s);
-                        s = V::mul_add(x_e3, v199, s);
-                        s = V::mul_add(x_e2, v210, s);
-                        s = V::mul_add(x_e1, v220, s);
-                        s = V::mul_add(x_1, v27, s);
-                        s
-                    },
-                    v225,
-                    V::mul(v1, v27),
-                ),
-                out0.at(0usize, c),
-            );
-            // out0[1] = v1*v220
-            V::store(V::mul(v1, v220), out0.at(1usize, c));
-            // out0[2] = v1*v210
-            V::store(V::mul(v1, v210), out0.at(2usize, c));
-            // out0[3] = v1*v199
-            V::store(V::mul(v1, v199), out0.at(3usize, c));
-            // out0[4] = -v1*v187
-            V::store(V::neg(V::mul(v1, v187)), out0.at(4usize, c));
-            // out0[5] = v1*v170
-            V::store(V::mul(v1, v170), out0.at(5usize, c));
-            // out0[6] = v1*v160
-            V::store(V::mul(v1, v160), out0.at(6usize, c));
-            // out0[7] = -v1*v150
-            V::store(V::neg(V::mul(v1, v150)), out0.at(7usize, c));
-            // out0[8] = v1*v139
-            V::store(V::mul(v1, v139), out0.at(8usize, c));
-            // out0[9] = v1*v128
-            V::store(V::mul(v1, v128), out0.at(9usize, c));
-            // out0[10] = v1*v116
-            V::store(V::mul(v1, v116), out0.at(10usize, c));
-            // out0[11] = v1*v100
-            V::store(V::mul(v1, v100), out0.at(11usize, c));
-            // out0[12] = v1*v90
-            V::store(V::mul(v1, v90), out0.at(12usize, c));
-            // out0[13] = v1*v78
-            V::store(V::mul(v1, v78), out0.at(13usize, c));
-            // out0[14] = v1*v64
-            V::store(V::mul(v1, v64), out0.at(14usize, c));
-            // out0[15] = v1*v45
-            V::store(V::mul(v1, v45), out0.at(15usize, c));
-            // out1[0] = v4*(v245*v107 - (v247*v54 + v249*v35) + v253*v120 + v256*v133 + v259*v57 + v262*v50 + v265*v62 - v268*v180 - v271*v195 - v274*v206 - v277*v111 - v280*v114 - v283*v126 + v286*v25 + v289*v185)
-            V::store(
-                V::mul(
-                    v4,
-                    {
-                        let mut s = V::mul_sub(
-                            v245,
-                            v107,
-                            V::mul_add(v249, v35, V::mul(v247, v54)),
-                        );
-                        s = V::mul_add(v253, v120, s);
-                        s = V::mul_add(v256, v133, s);
-                        s = V::mul_add(v259, v57, s);
-                        s = V::mul_add(v262, v50, s);
-                        s = V::mul_add(v265, v62, s);
-                        s = V::neg_mul_add(v268, v180, s);
-                        s = V::neg_mul_add(v271, v195, s);
-                        s = V::neg_mul_add(v274, v206, s);
-                        s = V::neg_mul_add(v277, v111, s);
-                        s = V::neg_mul_add(v280, v114, s);
-                        s = V::neg_mul_add(v283, v126, s);
-                        s = V::mul_add(v286, v25, s);
-                        s = V::mul_add(v289, v185, s);
-                        s
-                    },
-                ),
-                out1.at(0usize, c),
-            );
-            // out1[1] = v4*(v259*v54 + v245*v105 - v249*v38 - v277*v120 - v280*v133 - v247*v57 - v268*v177 - v271*v192 + v262*v72 + v265*v76 + v289*v206 + v253*v111 + v256*v114 + v286*v19 - v283*v148 - v274*v185)
-            V::store(
-                V::mul(
-                    v4,
-                    {
-                        let mut s = V::mul(v259, v54);
-                        s = V::mul_add(v245, v105, s);
-                        s = V::neg_mul_add(v249, v38, s);
-                        s = V::neg_mul_add(v277, v120, s);
-                        s = V::neg_mul_add(v280, v133, s);
-                        s = V::neg_mul_add(v247, v57, s);
-                        s = V::neg_mul_add(v268, v177, s);
-                        s = V::neg_mul_add(v271, v192, s);
-                        s = V::mul_add(v262, v72, s);
-                        s = V::mul_add(v265, v76, s);
-                        s = V::mul_add(v289, v206, s);
-                        s = V::mul_add(v253, v111, s);
-                        s = V::mul_add(v256, v114, s);
-                        s = V::mul_add(v286, v19, s);
-                        s = V::neg_mul_add(v283, v148, s);
-                        s = V::neg_mul_add(v274, v185, s);
-                        s
-                    },
-                ),
-                out1.at(1usize, c),
-            );
-            // out1[2] = v4*(v249*v32 - (v262*v54 + v253*v105 + v277*v107) + v283*v133 - v268*v175 + v247*v50 + v274*v192 + v259*v72 + v289*v195 - v265*v88 + v245*v111 + v286*v13 - v256*v126 - v280*v148 - v271*v185)
-            V::store(
-                V::mul(
-                    v4,
-                    {
-                        let mut s = V::mul_sub(
-                            v249,
-                            v32,
-                            {
-                                let mut s = V::mul(v262, v54);
-                                s = V::mul_add(v253, v105, s);
-                                s = V::mul_add(v277, v107, s);
-                                s
-                            },
-                        );
-                        s = V::mul_add(v283, v133, s);
-                        s = V::neg_mul_add(v268, v175, s);
-                        s = V::mul_add(v247, v50, s);
-                        s = V::mul_add(v274, v192, s);
-                        s = V::mul_add(v259, v72, s);
-                        s = V::mul_add(v289, v195, s);
-                        s = V::neg_mul_add(v265, v88, s);
-                        s = V::mul_add(v245, v111, s);
-                        s = V::mul_add(v286, v13, s);
-                        s = V::neg_mul_add(v256, v126, s);
-                        s = V::neg_mul_add(v280, v148, s);
-                        s = V::neg_mul_add(v271, v185, s);
-                        s
-                    },
-                ),
-                out1.at(2usize, c),
-            );
-            // out1[3] = v4*(v265*v54 + v256*v105 + v280*v107 + v283*v120 - v249*v43 + v271*v175 + v274*v177 - v247*v62 + v289*v180 - v259*v76 - v262*v88 + v286*v8 - v245*v114 - v253*v126 - v277*v148 - v268*v185)
-            V::store(
-                V::mul(
-                    v4,
-                    {
-                        let mut s = V::mul(v265, v54);
-                        s = V::mul_add(v256, v105, s);
-                        s = V::mul_add(v280, v107, s);
-                        s = V::mul_add(v283, v120, s);
-                        s = V::neg_mul_add(v249, v43, s);
-                        s = V::mul_add(v271, v175, s);
-                        s = V::mul_add(v274, v177, s);
-                        s = V::neg_mul_add(v247, v62, s);
-                        s = V::mul_add(v289, v180, s);
-                        s = V::neg_mul_add(v259, v76, s);
-                        s = V::neg_mul_add(v262, v88, s);
-                        s = V::mul_add(v286, v8, s);
-                        s = V::neg_mul_add(v245, v114, s);
-                        s = V::neg_mul_add(v253, v126, s);
-                        s = V::neg_mul_add(v277, v148, s);
-                        s = V::neg_mul_add(v268, v185, s);
-                        s
-                    },
-                ),
-                out1.at(3usize, c),
-            );
-            // grad0[0] + = v286*v5*grad_o_e4 + v286*v11*grad_o_e3 + v286*v17*grad_o_e2 + v286*v23*grad_o_e1
-            V::store(
-                V::add(
-                    V::load(grad0.at(0usize, c)),
-                    {
-                        let mut s = V::mul(V::mul(v286, v5), grad_o_e4);
-                        s = V::mul_add(V::mul(v286, v11), grad_o_e3, s);
-                        s = V::mul_add(V::mul(v286, v17), grad_o_e2, s);
-                        s = V::mul_add(V::mul(v286, v23), grad_o_e1, s);
-                        s
-                    },
-                ),
-                grad0.at(0usize, c),
-            );
-            // grad0[1] + = (v289*v23 - v274*v17 - v271*v11 - v268*v5)*grad_o_1
-            V::store(
-                V::add(
-                    V::load(grad0.at(1usize, c)),
-                    V::mul(
-                        {
-                            let mut s = V::mul(v289, v23);
-                            s = V::neg_mul_add(v274, v17, s);
-                            s = V::neg_mul_add(v271, v11, s);
-                            s = V::neg_mul_add(v268, v5, s);
-                            s
-                        },
-                        grad_o_1,
-                    ),
-                ),
-                grad0.at(1usize, c),
-            );
-            // grad0[2] + = (v271*v5 - v268*v11)*grad_o_e34 + (v274*v5 - v268*v17)*grad_o_e24 + (v274*v11 - v271*v17)*grad_o_e23 + (v289*v5 - v268*v23)*grad_o_e14 + (v289*v11 - v271*v23)*grad_o_e13 + (v289*v17 - v274*v23)*grad_o_e12
-            V::store(
-                V::add(
-                    V::load(grad0.at(2usize, c)),
-                    {
-                        let mut s = V::mul(
-                            V::neg_mul_add(v268, v11, V::mul(v271, v5)),
-                            grad_o_e34,
-                        );
-                        s = V::mul_add(
-                            V::neg_mul_add(v268, v17, V::mul(v274, v5)),
-                            grad_o_e24,
-                            s,
-                        );
-                        s = V::mul_add(
-                            V::neg_mul_add(v271, v17, V::mul(v274, v11)),
-                            grad_o_e23,
-                            s,
-                        );
-                        s = V::mul_add(
-                            V::neg_mul_add(v268, v23, V::mul(v289, v5)),
-                            grad_o_e14,
-                            s,
-                        );
-                        s = V::mul_add(
-                            V::neg_mul_add(v271, v23, V::mul(v289, v11)),
-                            grad_o_e13,
-                            s,
-                        );
-                        s = V::mul_add(
-                            V::neg_mul_add(v274, v23, V::mul(v289, v17)),
-                            grad_o_e12,
-                            s,
-                        );
-                        s
-                    },
-                ),
-                grad0.at(2usize, c),
-            );
-            // grad0[3] + = (v245*v11 + v253*v17 - v277*v23)*grad_o_e4 + (v256*v17 - v280*v23 - v245*v5)*grad_o_e3 - (v253*v5 + v283*v23 + v256*v11)*grad_o_e2 - (v277*v5 + v283*v17 + v280*v11)*grad_o_e1
-            V::store(
-                V::add(
-                    V::load(grad0.at(3usize, c)),
-                    {
-                        let mut s = V::mul(
-                            {
-                                let mut s = V::mul(v253, v17);
-                                s = V::neg_mul_add(v277, v23, s);
-                                s = V::mul_add(v245, v11, s);
-                                s
-                            },
-                            grad_o_e4,
-                        );
-                        s = V::mul_add(
-                            {
-                                let mut s = V::mul(v256, v17);
-                                s = V::neg_mul_add(v280, v23, s);
-                                s = V::neg_mul_add(v245, v5, s);
-                                s
-                            },
-                            grad_o_e3,
-                            s,
-                        );
-                        s = V::neg_mul_add(
-                            {
-                                let mut s = V::mul(v283, v23);
-                                s = V::mul_add(v256, v11, s);
-                                s = V::mul_add(v253, v5, s);
-                                s
-                            },
-                            grad_o_e2,
-                            s,
-                        );
-                        s = V::neg_mul_add(
-                            {
-                                let mut s = V::mul(v283, v17);
-                                s = V::mul_add(v280, v11, s);
-                                s = V::mul_add(v277, v5, s);
-                                s
-                            },
-                            grad_o_e1,
-                            s,
-                        );
-                        s
-                    },
-                ),
-                grad0.at(3usize, c),
-            );
-            // grad0[4] + = (v245*v17 + v256*v5 - v253*v11)*grad_o_e234 + (v245*v23 + v280*v5 - v277*v11)*grad_o_e134 + (v253*v23 + v283*v5 - v277*v17)*grad_o_e124 + (v256*v23 + v283*v11 - v280*v17)*grad_o_e123
-            V::store(
-                V::add(
-                    V::load(grad0.at(4usize, c)),
-                    {
-                        let mut s = V::mul(
-                            {
-                                let mut s = V::mul(v256, v5);
-                                s = V::neg_mul_add(v253, v11, s);
-                                s = V::mul_add(v245, v17, s);
-                                s
-                            },
-                            grad_o_e234,
-                        );
-                        s = V::mul_add(
-                            {
-                                let mut s = V::mul(v280, v5);
-                                s = V::neg_mul_add(v277, v11, s);
-                                s = V::mul_add(v245, v23, s);
-                                s
-                            },
-                            grad_o_e134,
-                            s,
-                        );
-                        s = V::mul_add(
-                            {
-                                let mut s = V::mul(v283, v5);
-                                s = V::neg_mul_add(v277, v17, s);
-                                s = V::mul_add(v253, v23, s);
-                                s
-                            },
-                            grad_o_e124,
-                            s,
-                        );
-                        s = V::mul_add(
-                            {
-                                let mut s = V::mul(v283, v11);
-                                s = V::neg_mul_add(v280, v17, s);
-                                s = V::mul_add(v256, v23, s);
-                                s
-                            },
-                            grad_o_e123,
-                            s,
-                        );
-                        s
-                    },
-                ),
-                grad0.at(4usize, c),
-            );
-            // grad0[5] + = (v259*v23 - v247*v17)*grad_o_e34 + (v262*v23 + v247*v11)*grad_o_e24 + (v265*v23 - v247*v5)*grad_o_e23 + (v262*v17 + v259*v11)*grad_o_e14 + (v265*v17 - v259*v5)*grad_o_e13 - (v265*v11 + v262*v5)*grad_o_e12
-            V::store(
-                V::add(
-                    V::load(grad0.at(5usize, c)),
-                    {
-                        let mut s = V::mul(
-                            V::neg_mul_add(v247, v17, V::mul(v259, v23)),
-                            grad_o_e34,
-                        );
-                        s = V::mul_add(
-                            V::mul_add(v247, v11, V::mul(v262, v23)),
-                            grad_o_e24,
-                            s,
-                        );
-                        s = V::mul_add(
-                            V::neg_mul_add(v247, v5, V::mul(v265, v23)),
-                            grad_o_e23,
-                            s,
-                        );
-                        s = V::mul_add(
-                            V::mul_add(v259, v11, V::mul(v262, v17)),
-                            grad_o_e14,
-                            s,
-                        );
-                        s = V::mul_add(
-                            V::neg_mul_add(v259, v5, V::mul(v265, v17)),
-                            grad_o_e13,
-                            s,
-                        );
-                        s = V::neg_mul_add(
-                            V::mul_add(v262, v5, V::mul(v265, v11)),
-                            grad_o_e12,
-                            s,
-                        );
-                        s
-                    },
-                ),
-                grad0.at(5usize, c),
-            );
-            // grad0[6] + = (v259*v17 + v265*v5 - v262*v11 - v247*v23)*grad_o_e1234
-            V::store(
-                V::add(
-                    V::load(grad0.at(6usize, c)),
-                    V::mul(
-                        {
-                            let mut s = V::mul(v265, v5);
-                            s = V::neg_mul_add(v262, v11, s);
-                            s = V::mul_add(v259, v17, s);
-                            s = V::neg_mul_add(v247, v23, s);
-                            s
-                        },
-                        grad_o_e1234,
-                    ),
-                ),
+                V::add(V::load(grad0.at(6usize, c)), V::mul(v134, grad_o_e1234)),
                 grad0.at(6usize, c),
             );
-            // grad0[7] + = v249*v11*grad_o_e124 - (v249*v23*grad_o_e234 + v249*v17*grad_o_e134) - v249*v5*grad_o_e123
+            let v144 = V::mul(V::load(param0.at(6usize, c)), grad_o_e1234);
+            let mut v145 = V::mul(v36, v144);
+            let mut v146 = V::mul(v30, v144);
+            let mut v147 = V::mul(v38, v144);
+            let mut v148 = V::mul(v28, v144);
+            let mut v150 = V::mul(v26, v144);
+            let mut v151 = V::mul(v42, v144);
+            let mut v152 = V::mul(v24, v144);
+            let grad_o_e234 = V::load(grad_o.at(14usize, c));
+            let mut v154 = V::mul(V::mul(v32, v36), grad_o_e234);
+            let w7 = V::load(param0.at(7usize, c));
+            let v156 = V::mul(w7, grad_o_e234);
+            let mut v157 = V::mul(v36, v156);
+            v146 = V::mul_add(v32, v156, v146);
+            let mut v160 = V::mul(v128, grad_o_e234);
+            let w4 = V::load(param0.at(4usize, c));
+            let v162 = V::mul(w4, grad_o_e234);
+            let mut v163 = V::mul(v38, v162);
+            v148 = V::mul_add(v22, v162, v148);
+            v150 = V::mul_add(v20, v162, v150);
+            let mut v169 = V::mul(v42, v162);
+            v152 = V::mul_add(v18, v162, v152);
+            let grad_o_e134 = V::load(grad_o.at(13usize, c));
+            let v174 = V::mul(w7, grad_o_e134);
+            v154 = V::mul_add(V::mul(v32, v38), grad_o_e134, v154);
+            v157 = V::mul_add(v38, v174, v157);
+            v148 = V::neg_mul_add(v32, v174, v148);
+            let v181 = V::mul(w4, grad_o_e134);
+            v160 = V::mul_add(v122, grad_o_e134, v160);
+            v163 = V::mul_add(v36, v181, v163);
+            let mut v186 = V::mul_sub(v22, v181, v146);
+            let mut v187 = V::mul(v40, v181);
+            v150 = V::mul_add(v16, v181, v150);
+            let mut v190 = V::mul(v42, v181);
+            v152 = V::mul_add(v14, v181, v152);
+            let grad_o_e124 = V::load(grad_o.at(12usize, c));
+            let v195 = V::mul(w7, grad_o_e124);
+            let mut v196 = V::mul_sub(V::mul(v32, v40), grad_o_e124, v154);
+            let mut v199 = V::mul_sub(v40, v195, v157);
+            let mut v200 = V::mul_sub(v32, v195, v150);
+            let v202 = V::mul(w4, grad_o_e124);
+            v160 = V::mul_add(v116, grad_o_e124, v160);
+            let mut v204 = V::mul(v36, v202);
+            v204 = V::neg_mul_add(v40, v162, v204);
+            v186 = V::mul_add(v20, v202, v186);
+            v187 = V::mul_add(v38, v202, v187);
+            v148 = V::neg_mul_add(v16, v202, v148);
+            let mut v212 = V::mul(v42, v202);
+            v152 = V::mul_add(v12, v202, v152);
+            let grad_o_e123 = V::load(grad_o.at(11usize, c));
+            let v217 = V::mul(w7, grad_o_e123);
+            v196 = V::neg_mul_add(V::mul(v32, v42), grad_o_e123, v196);
+            // grad0[7] += v32*v40*grad_o_e124 - (v32*v36*grad_o_e234 + v32*v38*grad_o_e134) - v32*v42*grad_o_e123
+            V::store(V::add(V::load(grad0.at(7usize, c)), v196), grad0.at(7usize, c));
+            v199 = V::neg_mul_add(v42, v217, v199);
+            v152 = V::neg_mul_add(v32, v217, v152);
+            let v224 = V::mul(w4, grad_o_e123);
+            v160 = V::mul_add(v110, grad_o_e123, v160);
+            // grad0[4] += (v22*v38 + v18*v42 - v20*v40)*grad_o_e234 + (v22*v36 + v14*v42 - v16*v40)*grad_o_e134 + (v20*v36 + v12*v42 - v16*v38)*grad_o_e124 + (v18*v36 + v12*v40 - v14*v38)*grad_o_e123
+            V::store(V::add(V::load(grad0.at(4usize, c)), v160), grad0.at(4usize, c));
+            v169 = V::mul_add(v36, v224, v169);
+            v186 = V::mul_add(v18, v224, v186);
+            v190 = V::neg_mul_add(v38, v224, v190);
+            v148 = V::neg_mul_add(v14, v224, v148);
+            v212 = V::mul_add(v40, v224, v212);
+            v200 = V::mul_add(v12, v224, v200);
+            let grad_o_e34 = V::load(grad_o.at(10usize, c));
+            let mut v239 = V::mul(v107, grad_o_e34);
+            let w5 = V::load(param0.at(5usize, c));
+            let v241 = V::mul(w5, grad_o_e34);
+            v145 = V::mul_add(v38, v241, v145);
+            v148 = V::neg_mul_add(v30, v241, v148);
+            v147 = V::mul_add(v36, v241, v147);
+            v186 = V::mul_add(v28, v241, v186);
+            let mut v250 = V::mul(v104, grad_o_e34);
+            let w2 = V::load(param0.at(2usize, c));
+            let v252 = V::mul(w2, grad_o_e34);
+            let mut v253 = V::mul(v40, v252);
+            v200 = V::neg_mul_add(v10, v252, v200);
+            let mut v256 = V::mul(v42, v252);
+            v152 = V::mul_add(v8, v252, v152);
+            let grad_o_e24 = V::load(grad_o.at(9usize, c));
+            let v261 = V::mul(w5, grad_o_e24);
+            v239 = V::mul_add(v101, grad_o_e24, v239);
+            let mut v265 = V::mul_sub(v40, v261, v145);
+            v200 = V::mul_add(v30, v261, v200);
+            let mut v267 = V::mul(v36, v261);
+            v267 = V::neg_mul_add(v40, v144, v267);
+            v186 = V::mul_add(v26, v261, v186);
+            let v272 = V::mul(w2, grad_o_e24);
+            v250 = V::mul_add(v98, grad_o_e24, v250);
+            v253 = V::mul_add(v38, v272, v253);
+            v148 = V::neg_mul_add(v10, v272, v148);
+            let mut v278 = V::mul(v42, v272);
+            v152 = V::mul_add(v6, v272, v152);
+            let grad_o_e23 = V::load(grad_o.at(8usize, c));
+            let v283 = V::mul(w5, grad_o_e23);
+            v239 = V::mul_add(v95, grad_o_e23, v239);
+            v265 = V::neg_mul_add(v42, v283, v265);
+            v152 = V::neg_mul_add(v30, v283, v152);
+            v151 = V::mul_add(v36, v283, v151);
+            v186 = V::mul_add(v24, v283, v186);
+            let v294 = V::mul(w2, grad_o_e23);
+            v250 = V::mul_add(v92, grad_o_e23, v250);
+            v256 = V::neg_mul_add(v38, v294, v256);
+            v148 = V::neg_mul_add(v8, v294, v148);
+            v278 = V::mul_add(v40, v294, v278);
+            v200 = V::mul_add(v6, v294, v200);
+            let grad_o_e14 = V::load(grad_o.at(7usize, c));
+            let v306 = V::mul(w5, grad_o_e14);
+            v239 = V::mul_add(v89, grad_o_e14, v239);
+            v147 = V::mul_add(v40, v306, v147);
+            v200 = V::mul_add(v28, v306, v200);
+            v267 = V::mul_add(v38, v306, v267);
+            v148 = V::mul_add(v26, v306, v148);
+            let v317 = V::mul(w2, grad_o_e14);
+            v250 = V::mul_add(v86, grad_o_e14, v250);
+            v253 = V::mul_add(v36, v317, v253);
+            v186 = V::neg_mul_add(v10, v317, v186);
+            let mut v323 = V::mul(v42, v317);
+            v152 = V::mul_add(v4, v317, v152);
+            let grad_o_e13 = V::load(grad_o.at(6usize, c));
+            let v328 = V::mul(w5, grad_o_e13);
+            v239 = V::mul_add(v83, grad_o_e13, v239);
+            v147 = V::neg_mul_add(v42, v328, v147);
+            v152 = V::neg_mul_add(v28, v328, v152);
+            v151 = V::mul_add(v38, v328, v151);
+            v148 = V::mul_add(v24, v328, v148);
+            let v339 = V::mul(w2, grad_o_e13);
+            v250 = V::mul_add(v80, grad_o_e13, v250);
+            v256 = V::neg_mul_add(v36, v339, v256);
+            v186 = V::neg_mul_add(v8, v339, v186);
+            v323 = V::mul_add(v40, v339, v323);
+            v200 = V::mul_add(v4, v339, v200);
+            let grad_o_e12 = V::load(grad_o.at(5usize, c));
+            let v351 = V::mul(w5, grad_o_e12);
+            v239 = V::neg_mul_add(v77, grad_o_e12, v239);
+            // grad0[5] += (v28*v36 - v30*v38)*grad_o_e34 + (v26*v36 + v30*v40)*grad_o_e24 + (v24*v36 - v30*v42)*grad_o_e23 + (v26*v38 + v28*v40)*grad_o_e14 + (v24*v38 - v28*v42)*grad_o_e13 - (v24*v40 + v26*v42)*grad_o_e12
+            V::store(V::add(V::load(grad0.at(5usize, c)), v239), grad0.at(5usize, c));
+            v267 = V::neg_mul_add(v42, v351, v267);
+            v152 = V::neg_mul_add(v26, v351, v152);
+            v151 = V::neg_mul_add(v40, v351, v151);
+            v200 = V::neg_mul_add(v24, v351, v200);
+            let v362 = V::mul(w2, grad_o_e12);
+            v250 = V::mul_add(v74, grad_o_e12, v250);
+            // grad0[2] += (v8*v42 - v10*v40)*grad_o_e34 + (v6*v42 - v10*v38)*grad_o_e24 + (v6*v40 - v8*v38)*grad_o_e23 + (v4*v42 - v10*v36)*grad_o_e14 + (v4*v40 - v8*v36)*grad_o_e13 + (v4*v38 - v6*v36)*grad_o_e12
+            V::store(V::add(V::load(grad0.at(2usize, c)), v250), grad0.at(2usize, c));
+            v278 = V::neg_mul_add(v36, v362, v278);
+            v186 = V::neg_mul_add(v6, v362, v186);
+            v323 = V::mul_add(v38, v362, v323);
+            v148 = V::mul_add(v4, v362, v148);
+            let grad_o_e4 = V::load(grad_o.at(4usize, c));
+            let mut v373 = V::mul(v70, grad_o_e4);
+            let w3 = V::load(param0.at(3usize, c));
+            let v375 = V::mul(w3, grad_o_e4);
+            v163 = V::mul_add(v40, v375, v163);
+            v200 = V::mul_add(v22, v375, v200);
+            v204 = V::mul_add(v38, v375, v204);
+            v148 = V::mul_add(v20, v375, v148);
+            v187 = V::mul_add(v36, v375, v187);
+            v186 = V::neg_mul_add(v16, v375, v186);
+            let mut v388 = V::mul(V::mul(v2, v42), grad_o_e4);
+            let w0 = V::load(param0.at(0usize, c));
+            let v390 = V::mul(w0, grad_o_e4);
+            let mut v391 = V::mul(v42, v390);
+            v152 = V::mul_add(v2, v390, v152);
+            let grad_o_e3 = V::load(grad_o.at(3usize, c));
+            let v396 = V::mul(w3, grad_o_e3);
+            v373 = V::mul_add(v64, grad_o_e3, v373);
+            v163 = V::neg_mul_add(v42, v396, v163);
+            v152 = V::neg_mul_add(v22, v396, v152);
+            v169 = V::mul_add(v38, v396, v169);
+            v148 = V::mul_add(v18, v396, v148);
+            v190 = V::neg_mul_add(v36, v396, v190);
+            v186 = V::neg_mul_add(v14, v396, v186);
+            let v411 = V::mul(w0, grad_o_e3);
+            v388 = V::mul_add(V::mul(v2, v40), grad_o_e3, v388);
+            v391 = V::mul_add(v40, v411, v391);
+            v200 = V::mul_add(v2, v411, v200);
+            let grad_o_e2 = V::load(grad_o.at(2usize, c));
+            let v419 = V::mul(w3, grad_o_e2);
+            v373 = V::neg_mul_add(v57, grad_o_e2, v373);
+            v204 = V::neg_mul_add(v42, v419, v204);
+            v152 = V::neg_mul_add(v20, v419, v152);
+            v169 = V::neg_mul_add(v40, v419, v169);
+            v200 = V::neg_mul_add(v18, v419, v200);
+            v212 = V::neg_mul_add(v36, v419, v212);
+            v186 = V::neg_mul_add(v12, v419, v186);
+            let v434 = V::mul(w0, grad_o_e2);
+            v388 = V::mul_add(V::mul(v2, v38), grad_o_e2, v388);
+            v391 = V::mul_add(v38, v434, v391);
+            v148 = V::mul_add(v2, v434, v148);
+            let grad_o_e1 = V::load(grad_o.at(1usize, c));
+            let v442 = V::mul(w3, grad_o_e1);
+            v373 = V::neg_mul_add(v51, grad_o_e1, v373);
+            // grad0[3] += (v22*v40 + v20*v38 - v16*v36)*grad_o_e4 + (v18*v38 - v14*v36 - v22*v42)*grad_o_e3 - (v20*v42 + v12*v36 + v18*v40)*grad_o_e2 - (v16*v42 + v12*v38 + v14*v40)*grad_o_e1
+            V::store(V::add(V::load(grad0.at(3usize, c)), v373), grad0.at(3usize, c));
+            v187 = V::mul_add(v42, v442, v187);
+            v152 = V::neg_mul_add(v16, v442, v152);
+            v190 = V::neg_mul_add(v40, v442, v190);
+            v200 = V::neg_mul_add(v14, v442, v200);
+            v212 = V::neg_mul_add(v38, v442, v212);
+            v148 = V::neg_mul_add(v12, v442, v148);
+            let v457 = V::mul(w0, grad_o_e1);
+            v388 = V::mul_add(V::mul(v2, v36), grad_o_e1, v388);
+            // grad0[0] += v2*v42*grad_o_e4 + v2*v40*grad_o_e3 + v2*v38*grad_o_e2 + v2*v36*grad_o_e1
+            V::store(V::add(V::load(grad0.at(0usize, c)), v388), grad0.at(0usize, c));
+            v391 = V::mul_add(v36, v457, v391);
+            v186 = V::mul_add(v2, v457, v186);
+            let grad_o_1 = V::load(grad_o.at(0usize, c));
+            // grad0[1] += (v4*v36 - v6*v38 - v8*v40 - v10*v42)*grad_o_1
             V::store(
-                V::add(
-                    V::load(grad0.at(7usize, c)),
-                    V::neg_mul_add(
-                        V::mul(v249, v5),
-                        grad_o_e123,
-                        V::mul_sub(
-                            V::mul(v249, v11),
-                            grad_o_e124,
-                            V::mul_add(
-                                V::mul(v249, v17),
-                                grad_o_e134,
-                                V::mul(V::mul(v249, v23), grad_o_e234),
-                            ),
-                        ),
-                    ),
-                ),
-                grad0.at(7usize, c),
+                V::add(V::load(grad0.at(1usize, c)), V::mul(v43, grad_o_1)),
+                grad0.at(1usize, c),
             );
+            let v466 = V::mul(V::load(param0.at(1usize, c)), grad_o_1);
+            v253 = V::mul_add(v42, v466, v253);
+            v152 = V::neg_mul_add(v10, v466, v152);
+            v256 = V::neg_mul_add(v40, v466, v256);
+            v200 = V::neg_mul_add(v8, v466, v200);
+            v278 = V::neg_mul_add(v38, v466, v278);
+            v148 = V::neg_mul_add(v6, v466, v148);
+            v323 = V::mul_add(v36, v466, v323);
+            v186 = V::mul_add(v4, v466, v186);
+            // out1[3] = v34*(v24*v144 + v18*v162 + v14*v181 + v12*v202 - v32*v217 + v8*v252 + v6*v272 - v30*v283 + v4*v317 - v28*v328 - v26*v351 + v2*v390 - v22*v396 - v20*v419 - v16*v442 - v10*v466)
+            V::store(V::mul(v34, v152), out1.at(3usize, c));
+            // out1[2] = v34*(v32*v195 - (v26*v144 + v20*v162 + v16*v181) + v12*v224 - v10*v252 + v30*v261 + v6*v294 + v28*v306 + v4*v339 - v24*v351 + v22*v375 + v2*v411 - v18*v419 - v14*v442 - v8*v466)
+            V::store(V::mul(v34, v200), out1.at(2usize, c));
+            // out1[1] = v34*(v28*v144 + v22*v162 - v32*v174 - v16*v202 - v14*v224 - v30*v241 - v10*v272 - v8*v294 + v26*v306 + v24*v328 + v4*v362 + v20*v375 + v18*v396 + v2*v434 - v12*v442 - v6*v466)
+            V::store(V::mul(v34, v148), out1.at(1usize, c));
+            // out1[0] = v34*(v22*v181 - (v30*v144 + v32*v156) + v20*v202 + v18*v224 + v28*v241 + v26*v261 + v24*v283 - v10*v317 - v8*v339 - v6*v362 - v16*v375 - v14*v396 - v12*v419 + v2*v457 + v4*v466)
+            V::store(V::mul(v34, v186), out1.at(0usize, c));
+            // out0[15] = v1*v221
+            V::store(V::mul(v1, v199), out0.at(15usize, c));
+            let mut v488 = V::mul(x_e1234, v199);
+            // out0[14] = v1*v287
+            V::store(V::mul(v1, v265), out0.at(14usize, c));
+            v488 = V::mul_add(x_e234, v265, v488);
+            // out0[13] = v1*v332
+            V::store(V::mul(v1, v147), out0.at(13usize, c));
+            v488 = V::mul_add(x_e134, v147, v488);
+            // out0[12] = v1*v355
+            V::store(V::mul(v1, v267), out0.at(12usize, c));
+            v488 = V::mul_add(x_e124, v267, v488);
+            // out0[11] = v1*v359
+            V::store(V::mul(v1, v151), out0.at(11usize, c));
+            v488 = V::mul_add(x_e123, v151, v488);
+            // out0[10] = v1*v400
+            V::store(V::mul(v1, v163), out0.at(10usize, c));
+            v488 = V::mul_add(x_e34, v163, v488);
+            // out0[9] = v1*v423
+            V::store(V::mul(v1, v204), out0.at(9usize, c));
+            v488 = V::mul_add(x_e24, v204, v488);
+            // out0[8] = v1*v427
+            V::store(V::mul(v1, v169), out0.at(8usize, c));
+            v488 = V::mul_add(x_e23, v169, v488);
+            // out0[7] = -v1*v446
+            V::store(V::neg(V::mul(v1, v187)), out0.at(7usize, c));
+            v488 = V::neg_mul_add(x_e14, v187, v488);
+            // out0[6] = v1*v450
+            V::store(V::mul(v1, v190), out0.at(6usize, c));
+            v488 = V::mul_add(x_e13, v190, v488);
+            // out0[5] = v1*v454
+            V::store(V::mul(v1, v212), out0.at(5usize, c));
+            v488 = V::mul_add(x_e12, v212, v488);
+            // out0[4] = -v1*v469
+            V::store(V::neg(V::mul(v1, v253)), out0.at(4usize, c));
+            v488 = V::neg_mul_add(x_e4, v253, v488);
+            // out0[3] = v1*v473
+            V::store(V::mul(v1, v256), out0.at(3usize, c));
+            v488 = V::mul_add(x_e3, v256, v488);
+            // out0[2] = v1*v477
+            V::store(V::mul(v1, v278), out0.at(2usize, c));
+            v488 = V::mul_add(x_e2, v278, v488);
+            // out0[1] = v1*v481
+            V::store(V::mul(v1, v323), out0.at(1usize, c));
+            v488 = V::mul_add(x_e1, v323, v488);
+            let mut v533 = V::mul(v1, v391);
+            v488 = V::mul_add(x_1, v391, v488);
+            v533 = V::mul_add(v488, v536, v533);
+            // out0[0] = v1*v461 + (x_e1234*v221 + x_e234*v287 + x_e134*v332 + x_e124*v355 + x_e123*v359 + x_e34*v400 + x_e24*v423 + x_e23*v427 - x_e14*v446 + x_e13*v450 + x_e12*v454 - x_e4*v469 + x_e3*v473 + x_e2*v477 + x_e1*v481 + x_1*v461)*gate'(x_1)
+            V::store(v533, out0.at(0usize, c));
         }
     }
 }
@@ -4621,76 +3046,64 @@ unsafe fn sgp_6<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let out0 = args.outputs[0];
         let param0 = args.params[0];
         let c0e0 = V::from_f64(0f64);
-        let v3 = gate::<V>(args.gate, c0e0);
+        let v1 = gate::<V>(args.gate, c0e0);
         for group in 0..args.groups {
             let c = group * V::LANES;
-            let v4 = V::mul(V::load(x.at(0usize, c)), v3);
-            let v6 = V::mul(V::load(y.at(0usize, c)), v3);
-            let v9 = V::mul(V::load(x.at(1usize, c)), v3);
-            let v11 = V::mul(V::load(y.at(1usize, c)), v3);
-            let v15 = V::mul(V::load(x.at(2usize, c)), v3);
-            let v17 = V::mul(V::load(y.at(2usize, c)), v3);
-            let v21 = V::mul(V::load(x.at(3usize, c)), v3);
-            let v23 = V::mul(V::load(y.at(3usize, c)), v3);
+            x.prefetch::<4usize>(c);
+            y.prefetch::<4usize>(c);
+            let v3 = V::mul(V::load(x.at(0usize, c)), v1);
+            let v5 = V::mul(V::load(x.at(1usize, c)), v1);
+            let v7 = V::mul(V::load(x.at(2usize, c)), v1);
+            let v9 = V::mul(V::load(x.at(3usize, c)), v1);
+            let v11 = V::mul(V::load(y.at(0usize, c)), v1);
+            let v13 = V::mul(V::load(y.at(1usize, c)), v1);
+            let v15 = V::mul(V::load(y.at(2usize, c)), v1);
+            let v17 = V::mul(V::load(y.at(3usize, c)), v1);
+            let mut v18 = V::mul(v3, v11);
+            v18 = V::neg_mul_add(v5, v13, v18);
+            v18 = V::neg_mul_add(v7, v15, v18);
+            v18 = V::neg_mul_add(v9, v17, v18);
+            // out0[0] = w0*(v3*v11 - v5*v13 - v7*v15 - v9*v17)
+            V::store(V::mul(V::load(param0.at(0usize, c)), v18), out0.at(0usize, c));
+            let mut v27 = V::mul(v3, v13);
+            v27 = V::neg_mul_add(v5, v11, v27);
             let w1 = V::load(param0.at(1usize, c));
-            // out0[0] = w0*(v4*v6 - v9*v11 - v15*v17 - v21*v23)
-            V::store(
-                V::mul(
-                    V::load(param0.at(0usize, c)),
-                    {
-                        let mut s = V::mul(v4, v6);
-                        s = V::neg_mul_add(v9, v11, s);
-                        s = V::neg_mul_add(v15, v17, s);
-                        s = V::neg_mul_add(v21, v23, s);
-                        s
-                    },
-                ),
-                out0.at(0usize, c),
-            );
-            // out0[1] = w1*(v4*v11 - v9*v6)
-            V::store(
-                V::mul(w1, V::neg_mul_add(v9, v6, V::mul(v4, v11))),
-                out0.at(1usize, c),
-            );
-            // out0[2] = w1*(v4*v17 - v15*v6)
-            V::store(
-                V::mul(w1, V::neg_mul_add(v15, v6, V::mul(v4, v17))),
-                out0.at(2usize, c),
-            );
-            // out0[3] = w1*(v4*v23 - v21*v6)
-            V::store(
-                V::mul(w1, V::neg_mul_add(v21, v6, V::mul(v4, v23))),
-                out0.at(3usize, c),
-            );
-            // out0[4] = w1*(v9*v17 - v15*v11)
-            V::store(
-                V::mul(w1, V::neg_mul_add(v15, v11, V::mul(v9, v17))),
-                out0.at(4usize, c),
-            );
-            // out0[5] = w1*(v9*v23 - v21*v11)
-            V::store(
-                V::mul(w1, V::neg_mul_add(v21, v11, V::mul(v9, v23))),
-                out0.at(5usize, c),
-            );
-            // out0[6] = w1*(v15*v23 - v21*v17)
-            V::store(
-                V::mul(w1, V::neg_mul_add(v21, v17, V::mul(v15, v23))),
-                out0.at(6usize, c),
-            );
+            // out0[1] = w1*(v3*v13 - v5*v11)
+            V::store(V::mul(w1, v27), out0.at(1usize, c));
+            let mut v32 = V::mul(v3, v15);
+            v32 = V::neg_mul_add(v7, v11, v32);
+            // out0[2] = w1*(v3*v15 - v7*v11)
+            V::store(V::mul(w1, v32), out0.at(2usize, c));
+            let mut v36 = V::mul(v3, v17);
+            v36 = V::neg_mul_add(v9, v11, v36);
+            // out0[3] = w1*(v3*v17 - v9*v11)
+            V::store(V::mul(w1, v36), out0.at(3usize, c));
+            let mut v40 = V::mul(v5, v15);
+            v40 = V::neg_mul_add(v7, v13, v40);
+            // out0[4] = w1*(v5*v15 - v7*v13)
+            V::store(V::mul(w1, v40), out0.at(4usize, c));
+            let mut v44 = V::mul(v5, v17);
+            v44 = V::neg_mul_add(v9, v13, v44);
+            // out0[5] = w1*(v5*v17 - v9*v13)
+            V::store(V::mul(w1, v44), out0.at(5usize, c));
+            let mut v48 = V::mul(v7, v17);
+            v48 = V::neg_mul_add(v9, v15, v48);
+            // out0[6] = w1*(v7*v17 - v9*v15)
+            V::store(V::mul(w1, v48), out0.at(6usize, c));
         }
     }
 }
 pub(super) static SGP_6: Stage = stage!(sgp_6);
-/// From `y`, `grad_o`, `x`, `w` to `grad_x`, `grad_y`, `grad_w`: adjoint of o = weighted_product(w, gate(x), gate(y)).
+/// From `x`, `y`, `grad_o`, `w` to `grad_x`, `grad_y`, `grad_w`: adjoint of o = weighted_product(w, gate(x), gate(y)).
 ///
 /// From `sgp_grad` of Cl(1,3,0).
 #[inline(always)]
 unsafe fn sgp_7<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
     // SAFETY: the caller keeps the contract of `StageArgs`; the tier runs on this CPU.
     unsafe {
-        let y = args.inputs[0];
-        let grad_o = args.inputs[1];
-        let x = args.inputs[2];
+        let x = args.inputs[0];
+        let y = args.inputs[1];
+        let grad_o = args.inputs[2];
         let out0 = args.outputs[0];
         let out1 = args.outputs[1];
         let param0 = args.params[0];
@@ -4699,200 +3112,108 @@ unsafe fn sgp_7<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let v1 = gate::<V>(args.gate, c0e0);
         for group in 0..args.groups {
             let c = group * V::LANES;
-            let v3 = V::mul(V::load(y.at(3usize, c)), v1);
-            let w1 = V::load(param0.at(1usize, c));
-            let grad_o_e14 = V::load(grad_o.at(3usize, c));
-            let v6 = V::mul(w1, grad_o_e14);
-            let v9 = V::mul(V::load(y.at(2usize, c)), v1);
-            let grad_o_e13 = V::load(grad_o.at(2usize, c));
-            let v11 = V::mul(w1, grad_o_e13);
-            let v15 = V::mul(V::load(y.at(1usize, c)), v1);
-            let grad_o_e12 = V::load(grad_o.at(1usize, c));
-            let v17 = V::mul(w1, grad_o_e12);
-            let v21 = V::mul(V::load(y.at(0usize, c)), v1);
-            let grad_o_1 = V::load(grad_o.at(0usize, c));
-            let v24 = V::mul(V::load(param0.at(0usize, c)), grad_o_1);
-            let grad_o_e24 = V::load(grad_o.at(5usize, c));
-            let v29 = V::mul(w1, grad_o_e24);
-            let grad_o_e23 = V::load(grad_o.at(4usize, c));
-            let v32 = V::mul(w1, grad_o_e23);
+            x.prefetch::<4usize>(c);
+            y.prefetch::<4usize>(c);
+            grad_o.prefetch::<7usize>(c);
+            let v3 = V::mul(V::load(x.at(0usize, c)), v1);
+            let v5 = V::mul(V::load(x.at(1usize, c)), v1);
+            let v7 = V::mul(V::load(x.at(2usize, c)), v1);
+            let v9 = V::mul(V::load(x.at(3usize, c)), v1);
+            let v11 = V::mul(V::load(y.at(0usize, c)), v1);
+            let v13 = V::mul(V::load(y.at(1usize, c)), v1);
+            let v15 = V::mul(V::load(y.at(2usize, c)), v1);
+            let v17 = V::mul(V::load(y.at(3usize, c)), v1);
+            let mut v18 = V::mul(v3, v11);
+            v18 = V::neg_mul_add(v5, v13, v18);
+            v18 = V::neg_mul_add(v7, v15, v18);
+            v18 = V::neg_mul_add(v9, v17, v18);
+            let mut v25 = V::mul(v3, v13);
+            v25 = V::neg_mul_add(v5, v11, v25);
+            let mut v28 = V::mul(v3, v15);
+            v28 = V::neg_mul_add(v7, v11, v28);
+            let mut v31 = V::mul(v3, v17);
+            v31 = V::neg_mul_add(v9, v11, v31);
+            let mut v34 = V::mul(v5, v15);
+            v34 = V::neg_mul_add(v7, v13, v34);
+            let mut v37 = V::mul(v5, v17);
+            v37 = V::neg_mul_add(v9, v13, v37);
+            let mut v40 = V::mul(v7, v17);
+            v40 = V::neg_mul_add(v9, v15, v40);
             let grad_o_e34 = V::load(grad_o.at(6usize, c));
-            let v41 = V::mul(w1, grad_o_e34);
-            let v60 = V::mul(V::load(x.at(0usize, c)), v1);
-            let v63 = V::mul(V::load(x.at(3usize, c)), v1);
-            let v66 = V::mul(V::load(x.at(2usize, c)), v1);
-            let v70 = V::mul(V::load(x.at(1usize, c)), v1);
-            // out0[0] = v1*(v3*v6 + v9*v11 + v15*v17 + v21*v24)
+            let mut v44 = V::mul(v40, grad_o_e34);
+            let w1 = V::load(param0.at(1usize, c));
+            let v46 = V::mul(w1, grad_o_e34);
+            let mut v47 = V::mul(v15, v46);
+            let mut v49 = V::mul(v17, v46);
+            let mut v50 = V::mul(v7, v46);
+            let grad_o_e24 = V::load(grad_o.at(5usize, c));
+            let v53 = V::mul(w1, grad_o_e24);
+            v44 = V::mul_add(v37, grad_o_e24, v44);
+            let mut v56 = V::mul(v9, v53);
+            v47 = V::mul_add(v13, v53, v47);
+            let mut v58 = V::mul(v17, v53);
+            v50 = V::mul_add(v5, v53, v50);
+            let grad_o_e23 = V::load(grad_o.at(4usize, c));
+            let v63 = V::mul(w1, grad_o_e23);
+            v44 = V::mul_add(v34, grad_o_e23, v44);
+            v49 = V::neg_mul_add(v13, v63, v49);
+            v56 = V::mul_add(v7, v63, v56);
+            let mut v70 = V::mul(v5, v63);
+            v58 = V::mul_add(v15, v63, v58);
+            v70 = V::neg_mul_add(v9, v46, v70);
+            let grad_o_e14 = V::load(grad_o.at(3usize, c));
+            let v75 = V::mul(w1, grad_o_e14);
+            v44 = V::mul_add(v31, grad_o_e14, v44);
+            let mut v78 = V::mul(v9, v75);
+            v47 = V::mul_add(v11, v75, v47);
+            let mut v80 = V::mul(v17, v75);
+            v50 = V::mul_add(v3, v75, v50);
+            let grad_o_e13 = V::load(grad_o.at(2usize, c));
+            let v85 = V::mul(w1, grad_o_e13);
+            v44 = V::mul_add(v28, grad_o_e13, v44);
+            v49 = V::neg_mul_add(v11, v85, v49);
+            v78 = V::mul_add(v7, v85, v78);
+            v80 = V::mul_add(v15, v85, v80);
+            v70 = V::mul_add(v3, v85, v70);
+            let grad_o_e12 = V::load(grad_o.at(1usize, c));
+            let v97 = V::mul(w1, grad_o_e12);
+            v44 = V::mul_add(v25, grad_o_e12, v44);
+            // grad0[1] += (v7*v17 - v9*v15)*grad_o_e34 + (v5*v17 - v9*v13)*grad_o_e24 + (v5*v15 - v7*v13)*grad_o_e23 + (v3*v17 - v9*v11)*grad_o_e14 + (v3*v15 - v7*v11)*grad_o_e13 + (v3*v13 - v5*v11)*grad_o_e12
+            V::store(V::add(V::load(grad0.at(1usize, c)), v44), grad0.at(1usize, c));
+            v58 = V::neg_mul_add(v11, v97, v58);
+            v78 = V::mul_add(v5, v97, v78);
+            v80 = V::mul_add(v13, v97, v80);
+            let mut v106 = V::mul_sub(v3, v97, v56);
+            let grad_o_1 = V::load(grad_o.at(0usize, c));
+            // grad0[0] += (v3*v11 - v5*v13 - v7*v15 - v9*v17)*grad_o_1
             V::store(
-                V::mul(
-                    v1,
-                    {
-                        let mut s = V::mul(v3, v6);
-                        s = V::mul_add(v9, v11, s);
-                        s = V::mul_add(v15, v17, s);
-                        s = V::mul_add(v21, v24, s);
-                        s
-                    },
-                ),
-                out0.at(0usize, c),
-            );
-            // out0[1] = v1*(v3*v29 + v9*v32 - v21*v17 - v15*v24)
-            V::store(
-                V::mul(
-                    v1,
-                    {
-                        let mut s = V::mul(v3, v29);
-                        s = V::mul_add(v9, v32, s);
-                        s = V::neg_mul_add(v21, v17, s);
-                        s = V::neg_mul_add(v15, v24, s);
-                        s
-                    },
-                ),
-                out0.at(1usize, c),
-            );
-            // out0[2] = v1*(v3*v41 - v15*v32 - v21*v11 - v9*v24)
-            V::store(
-                V::mul(
-                    v1,
-                    {
-                        let mut s = V::mul(v3, v41);
-                        s = V::neg_mul_add(v15, v32, s);
-                        s = V::neg_mul_add(v21, v11, s);
-                        s = V::neg_mul_add(v9, v24, s);
-                        s
-                    },
-                ),
-                out0.at(2usize, c),
-            );
-            // out0[3] = -(v1*(v9*v41 + v15*v29 + v21*v6 + v3*v24))
-            V::store(
-                V::neg(
-                    V::mul(
-                        v1,
-                        {
-                            let mut s = V::mul(v9, v41);
-                            s = V::mul_add(v15, v29, s);
-                            s = V::mul_add(v21, v6, s);
-                            s = V::mul_add(v3, v24, s);
-                            s
-                        },
-                    ),
-                ),
-                out0.at(3usize, c),
-            );
-            // out1[0] = v1*(v60*v24 - (v63*v6 + v66*v11 + v70*v17))
-            V::store(
-                V::mul(
-                    v1,
-                    V::mul_sub(
-                        v60,
-                        v24,
-                        {
-                            let mut s = V::mul(v63, v6);
-                            s = V::mul_add(v66, v11, s);
-                            s = V::mul_add(v70, v17, s);
-                            s
-                        },
-                    ),
-                ),
-                out1.at(0usize, c),
-            );
-            // out1[1] = v1*(v60*v17 - (v63*v29 + v66*v32) - v70*v24)
-            V::store(
-                V::mul(
-                    v1,
-                    V::neg_mul_add(
-                        v70,
-                        v24,
-                        V::mul_sub(v60, v17, V::mul_add(v66, v32, V::mul(v63, v29))),
-                    ),
-                ),
-                out1.at(1usize, c),
-            );
-            // out1[2] = v1*(v70*v32 - v63*v41 + v60*v11 - v66*v24)
-            V::store(
-                V::mul(
-                    v1,
-                    {
-                        let mut s = V::mul(v70, v32);
-                        s = V::neg_mul_add(v63, v41, s);
-                        s = V::mul_add(v60, v11, s);
-                        s = V::neg_mul_add(v66, v24, s);
-                        s
-                    },
-                ),
-                out1.at(2usize, c),
-            );
-            // out1[3] = v1*(v66*v41 + v70*v29 + v60*v6 - v63*v24)
-            V::store(
-                V::mul(
-                    v1,
-                    {
-                        let mut s = V::mul(v66, v41);
-                        s = V::mul_add(v70, v29, s);
-                        s = V::mul_add(v60, v6, s);
-                        s = V::neg_mul_add(v63, v24, s);
-                        s
-                    },
-                ),
-                out1.at(3usize, c),
-            );
-            // grad0[0] + = (v60*v21 - v70*v15 - v66*v9 - v63*v3)*grad_o_1
-            V::store(
-                V::add(
-                    V::load(grad0.at(0usize, c)),
-                    V::mul(
-                        {
-                            let mut s = V::mul(v60, v21);
-                            s = V::neg_mul_add(v70, v15, s);
-                            s = V::neg_mul_add(v66, v9, s);
-                            s = V::neg_mul_add(v63, v3, s);
-                            s
-                        },
-                        grad_o_1,
-                    ),
-                ),
+                V::add(V::load(grad0.at(0usize, c)), V::mul(v18, grad_o_1)),
                 grad0.at(0usize, c),
             );
-            // grad0[1] + = (v66*v3 - v63*v9)*grad_o_e34 + (v70*v3 - v63*v15)*grad_o_e24 + (v70*v9 - v66*v15)*grad_o_e23 + (v60*v3 - v63*v21)*grad_o_e14 + (v60*v9 - v66*v21)*grad_o_e13 + (v60*v15 - v70*v21)*grad_o_e12
-            V::store(
-                V::add(
-                    V::load(grad0.at(1usize, c)),
-                    {
-                        let mut s = V::mul(
-                            V::neg_mul_add(v63, v9, V::mul(v66, v3)),
-                            grad_o_e34,
-                        );
-                        s = V::mul_add(
-                            V::neg_mul_add(v63, v15, V::mul(v70, v3)),
-                            grad_o_e24,
-                            s,
-                        );
-                        s = V::mul_add(
-                            V::neg_mul_add(v66, v15, V::mul(v70, v9)),
-                            grad_o_e23,
-                            s,
-                        );
-                        s = V::mul_add(
-                            V::neg_mul_add(v63, v21, V::mul(v60, v3)),
-                            grad_o_e14,
-                            s,
-                        );
-                        s = V::mul_add(
-                            V::neg_mul_add(v66, v21, V::mul(v60, v9)),
-                            grad_o_e13,
-                            s,
-                        );
-                        s = V::mul_add(
-                            V::neg_mul_add(v70, v21, V::mul(v60, v15)),
-                            grad_o_e12,
-                            s,
-                        );
-                        s
-                    },
-                ),
-                grad0.at(1usize, c),
-            );
+            let v110 = V::mul(V::load(param0.at(0usize, c)), grad_o_1);
+            v47 = V::mul_add(v17, v110, v47);
+            v50 = V::neg_mul_add(v9, v110, v50);
+            v49 = V::neg_mul_add(v15, v110, v49);
+            v70 = V::neg_mul_add(v7, v110, v70);
+            v58 = V::neg_mul_add(v13, v110, v58);
+            v106 = V::neg_mul_add(v5, v110, v106);
+            v80 = V::mul_add(v11, v110, v80);
+            // out1[3] = v1*(v7*v46 + v5*v53 + v3*v75 - v9*v110)
+            V::store(V::mul(v1, v50), out1.at(3usize, c));
+            // out1[2] = v1*(v5*v63 - v9*v46 + v3*v85 - v7*v110)
+            V::store(V::mul(v1, v70), out1.at(2usize, c));
+            // out1[1] = v1*(v3*v97 - (v9*v53 + v7*v63) - v5*v110)
+            V::store(V::mul(v1, v106), out1.at(1usize, c));
+            // out1[0] = v1*(v3*v110 - (v9*v75 + v7*v85 + v5*v97))
+            V::store(V::mul(v1, V::mul_sub(v3, v110, v78)), out1.at(0usize, c));
+            // out0[3] = -(v1*(v15*v46 + v13*v53 + v11*v75 + v17*v110))
+            V::store(V::neg(V::mul(v1, v47)), out0.at(3usize, c));
+            // out0[2] = v1*(v17*v46 - v13*v63 - v11*v85 - v15*v110)
+            V::store(V::mul(v1, v49), out0.at(2usize, c));
+            // out0[1] = v1*(v17*v53 + v15*v63 - v11*v97 - v13*v110)
+            V::store(V::mul(v1, v58), out0.at(1usize, c));
+            // out0[0] = v1*(v17*v75 + v15*v85 + v13*v97 + v11*v110)
+            V::store(V::mul(v1, v80), out0.at(0usize, c));
         }
     }
 }
@@ -4934,9 +3255,9 @@ pub(super) static SGP_PROGRAM_3: Program = Program {
             StageCall {
                 stage: &super::sgp::SGP_7,
                 inputs: &[
+                    Slot::External(0usize),
                     Slot::External(1usize),
                     Slot::External(2usize),
-                    Slot::External(0usize),
                 ],
                 outputs: &[Slot::External(0usize), Slot::External(1usize)],
                 params: &[0],

@@ -20,69 +20,46 @@ unsafe fn sgp_rms_0<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let mut sum4 = V::zero();
         for group in 0..args.groups {
             let c = group * V::LANES;
-            let t0_0 = V::load(t0.at(0usize, c));
-            let t0_4 = V::load(t0.at(4usize, c));
-            let t0_3 = V::load(t0.at(3usize, c));
-            let t0_1 = V::load(t0.at(1usize, c));
-            let t0_2 = V::load(t0.at(2usize, c));
-            let t0_10 = V::load(t0.at(10usize, c));
-            let t0_9 = V::load(t0.at(9usize, c));
-            let t0_8 = V::load(t0.at(8usize, c));
-            let t0_7 = V::load(t0.at(7usize, c));
-            let t0_5 = V::load(t0.at(5usize, c));
-            let t0_6 = V::load(t0.at(6usize, c));
-            let t0_14 = V::load(t0.at(14usize, c));
-            let t0_13 = V::load(t0.at(13usize, c));
-            let t0_11 = V::load(t0.at(11usize, c));
-            let t0_12 = V::load(t0.at(12usize, c));
-            let t0_15 = V::load(t0.at(15usize, c));
+            t0.prefetch::<16usize>(c);
             let valid = args.valid_lanes(group, V::LANES);
+            let t0_0 = V::load(t0.at(0usize, c));
             // row sum 0 = t0_0*t0_0
             sum0 = V::add(sum0, V::keep_first(V::mul(t0_0, t0_0), valid));
+            let t0_1 = V::load(t0.at(1usize, c));
+            let mut v3 = V::mul(t0_1, t0_1);
+            let t0_2 = V::load(t0.at(2usize, c));
+            let t0_3 = V::load(t0.at(3usize, c));
+            let t0_4 = V::load(t0.at(4usize, c));
+            v3 = V::mul_add(t0_2, t0_2, v3);
+            v3 = V::mul_add(t0_3, t0_3, v3);
+            v3 = V::mul_add(t0_4, t0_4, v3);
             // row sum 1 = t0_4*t0_4 + t0_3*t0_3 + t0_1*t0_1 + t0_2*t0_2
-            sum1 = V::add(
-                sum1,
-                V::keep_first(
-                    {
-                        let mut s = V::mul(t0_1, t0_1);
-                        s = V::mul_add(t0_2, t0_2, s);
-                        s = V::mul_add(t0_3, t0_3, s);
-                        s = V::mul_add(t0_4, t0_4, s);
-                        s
-                    },
-                    valid,
-                ),
-            );
+            sum1 = V::add(sum1, V::keep_first(v3, valid));
+            let t0_5 = V::load(t0.at(5usize, c));
+            let mut v14 = V::mul(t0_5, t0_5);
+            let t0_6 = V::load(t0.at(6usize, c));
+            let t0_7 = V::load(t0.at(7usize, c));
+            let t0_8 = V::load(t0.at(8usize, c));
+            let t0_9 = V::load(t0.at(9usize, c));
+            let t0_10 = V::load(t0.at(10usize, c));
+            v14 = V::mul_add(t0_6, t0_6, v14);
+            v14 = V::mul_add(t0_7, t0_7, v14);
+            v14 = V::mul_add(t0_8, t0_8, v14);
+            v14 = V::mul_add(t0_9, t0_9, v14);
+            v14 = V::mul_add(t0_10, t0_10, v14);
             // row sum 2 = t0_10*t0_10 + t0_9*t0_9 + t0_8*t0_8 + t0_7*t0_7 + t0_5*t0_5 + t0_6*t0_6
-            sum2 = V::add(
-                sum2,
-                V::keep_first(
-                    {
-                        let mut s = V::mul(t0_5, t0_5);
-                        s = V::mul_add(t0_6, t0_6, s);
-                        s = V::mul_add(t0_7, t0_7, s);
-                        s = V::mul_add(t0_8, t0_8, s);
-                        s = V::mul_add(t0_9, t0_9, s);
-                        s = V::mul_add(t0_10, t0_10, s);
-                        s
-                    },
-                    valid,
-                ),
-            );
+            sum2 = V::add(sum2, V::keep_first(v14, valid));
+            let t0_11 = V::load(t0.at(11usize, c));
+            let mut v31 = V::mul(t0_11, t0_11);
+            let t0_12 = V::load(t0.at(12usize, c));
+            let t0_13 = V::load(t0.at(13usize, c));
+            let t0_14 = V::load(t0.at(14usize, c));
+            v31 = V::mul_add(t0_12, t0_12, v31);
+            v31 = V::mul_add(t0_13, t0_13, v31);
+            v31 = V::mul_add(t0_14, t0_14, v31);
             // row sum 3 = t0_14*t0_14 + t0_13*t0_13 + t0_11*t0_11 + t0_12*t0_12
-            sum3 = V::add(
-                sum3,
-                V::keep_first(
-                    {
-                        let mut s = V::mul(t0_11, t0_11);
-                        s = V::mul_add(t0_12, t0_12, s);
-                        s = V::mul_add(t0_13, t0_13, s);
-                        s = V::mul_add(t0_14, t0_14, s);
-                        s
-                    },
-                    valid,
-                ),
-            );
+            sum3 = V::add(sum3, V::keep_first(v31, valid));
+            let t0_15 = V::load(t0.at(15usize, c));
             // row sum 4 = t0_15*t0_15
             sum4 = V::add(sum4, V::keep_first(V::mul(t0_15, t0_15), valid));
         }
@@ -103,68 +80,69 @@ unsafe fn sgp_rms_1<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
     unsafe {
         let t0 = args.inputs[0];
         let out0 = args.outputs[0];
-        let c1e0 = V::from_f64(1f64);
         let row0 = V::splat(args.rows[0]);
         let inv_channels = V::splat(args.inv_channels);
-        let v4 = V::mul(row0, inv_channels);
+        let v2 = V::mul(row0, inv_channels);
         let eps = V::splat(args.eps);
-        let v6 = V::add(v4, eps);
-        let v7 = V::sqrt(v6);
-        let v8 = V::div(c1e0, v7);
+        let v4 = V::add(v2, eps);
+        let v5 = V::sqrt(v4);
+        let c1e0 = V::from_f64(1f64);
+        let v7 = V::div(c1e0, v5);
         let row1 = V::splat(args.rows[1]);
-        let v12 = V::mul(inv_channels, row1);
-        let v13 = V::add(eps, v12);
-        let v14 = V::sqrt(v13);
-        let v15 = V::div(c1e0, v14);
+        let v9 = V::mul(inv_channels, row1);
+        let v10 = V::add(eps, v9);
+        let v11 = V::sqrt(v10);
+        let v12 = V::div(c1e0, v11);
         let row2 = V::splat(args.rows[2]);
-        let v25 = V::mul(inv_channels, row2);
-        let v26 = V::add(eps, v25);
-        let v27 = V::sqrt(v26);
-        let v28 = V::div(c1e0, v27);
+        let v14 = V::mul(inv_channels, row2);
+        let v15 = V::add(eps, v14);
+        let v16 = V::sqrt(v15);
+        let v17 = V::div(c1e0, v16);
         let row3 = V::splat(args.rows[3]);
-        let v42 = V::mul(inv_channels, row3);
-        let v43 = V::add(eps, v42);
-        let v44 = V::sqrt(v43);
-        let v45 = V::div(c1e0, v44);
+        let v19 = V::mul(inv_channels, row3);
+        let v20 = V::add(eps, v19);
+        let v21 = V::sqrt(v20);
+        let v22 = V::div(c1e0, v21);
         let row4 = V::splat(args.rows[4]);
-        let v55 = V::mul(inv_channels, row4);
-        let v56 = V::add(eps, v55);
-        let v57 = V::sqrt(v56);
-        let v58 = V::div(c1e0, v57);
+        let v24 = V::mul(inv_channels, row4);
+        let v25 = V::add(eps, v24);
+        let v26 = V::sqrt(v25);
+        let v27 = V::div(c1e0, v26);
         for group in 0..args.groups {
             let c = group * V::LANES;
-            // out0[0] = t0_0*v8
-            V::store(V::mul(V::load(t0.at(0usize, c)), v8), out0.at(0usize, c));
-            // out0[1] = t0_1*v15
-            V::store(V::mul(V::load(t0.at(1usize, c)), v15), out0.at(1usize, c));
-            // out0[2] = t0_2*v15
-            V::store(V::mul(V::load(t0.at(2usize, c)), v15), out0.at(2usize, c));
-            // out0[3] = t0_3*v15
-            V::store(V::mul(V::load(t0.at(3usize, c)), v15), out0.at(3usize, c));
-            // out0[4] = t0_4*v15
-            V::store(V::mul(V::load(t0.at(4usize, c)), v15), out0.at(4usize, c));
-            // out0[5] = t0_5*v28
-            V::store(V::mul(V::load(t0.at(5usize, c)), v28), out0.at(5usize, c));
-            // out0[6] = t0_6*v28
-            V::store(V::mul(V::load(t0.at(6usize, c)), v28), out0.at(6usize, c));
-            // out0[7] = t0_7*v28
-            V::store(V::mul(V::load(t0.at(7usize, c)), v28), out0.at(7usize, c));
-            // out0[8] = t0_8*v28
-            V::store(V::mul(V::load(t0.at(8usize, c)), v28), out0.at(8usize, c));
-            // out0[9] = t0_9*v28
-            V::store(V::mul(V::load(t0.at(9usize, c)), v28), out0.at(9usize, c));
-            // out0[10] = t0_10*v28
-            V::store(V::mul(V::load(t0.at(10usize, c)), v28), out0.at(10usize, c));
-            // out0[11] = t0_11*v45
-            V::store(V::mul(V::load(t0.at(11usize, c)), v45), out0.at(11usize, c));
-            // out0[12] = t0_12*v45
-            V::store(V::mul(V::load(t0.at(12usize, c)), v45), out0.at(12usize, c));
-            // out0[13] = t0_13*v45
-            V::store(V::mul(V::load(t0.at(13usize, c)), v45), out0.at(13usize, c));
-            // out0[14] = t0_14*v45
-            V::store(V::mul(V::load(t0.at(14usize, c)), v45), out0.at(14usize, c));
-            // out0[15] = t0_15*v58
-            V::store(V::mul(V::load(t0.at(15usize, c)), v58), out0.at(15usize, c));
+            t0.prefetch::<16usize>(c);
+            // out0[0] = t0_0*v7
+            V::store(V::mul(V::load(t0.at(0usize, c)), v7), out0.at(0usize, c));
+            // out0[1] = t0_1*v12
+            V::store(V::mul(V::load(t0.at(1usize, c)), v12), out0.at(1usize, c));
+            // out0[2] = t0_2*v12
+            V::store(V::mul(V::load(t0.at(2usize, c)), v12), out0.at(2usize, c));
+            // out0[3] = t0_3*v12
+            V::store(V::mul(V::load(t0.at(3usize, c)), v12), out0.at(3usize, c));
+            // out0[4] = t0_4*v12
+            V::store(V::mul(V::load(t0.at(4usize, c)), v12), out0.at(4usize, c));
+            // out0[5] = t0_5*v17
+            V::store(V::mul(V::load(t0.at(5usize, c)), v17), out0.at(5usize, c));
+            // out0[6] = t0_6*v17
+            V::store(V::mul(V::load(t0.at(6usize, c)), v17), out0.at(6usize, c));
+            // out0[7] = t0_7*v17
+            V::store(V::mul(V::load(t0.at(7usize, c)), v17), out0.at(7usize, c));
+            // out0[8] = t0_8*v17
+            V::store(V::mul(V::load(t0.at(8usize, c)), v17), out0.at(8usize, c));
+            // out0[9] = t0_9*v17
+            V::store(V::mul(V::load(t0.at(9usize, c)), v17), out0.at(9usize, c));
+            // out0[10] = t0_10*v17
+            V::store(V::mul(V::load(t0.at(10usize, c)), v17), out0.at(10usize, c));
+            // out0[11] = t0_11*v22
+            V::store(V::mul(V::load(t0.at(11usize, c)), v22), out0.at(11usize, c));
+            // out0[12] = t0_12*v22
+            V::store(V::mul(V::load(t0.at(12usize, c)), v22), out0.at(12usize, c));
+            // out0[13] = t0_13*v22
+            V::store(V::mul(V::load(t0.at(13usize, c)), v22), out0.at(13usize, c));
+            // out0[14] = t0_14*v22
+            V::store(V::mul(V::load(t0.at(14usize, c)), v22), out0.at(14usize, c));
+            // out0[15] = t0_15*v27
+            V::store(V::mul(V::load(t0.at(15usize, c)), v27), out0.at(15usize, c));
         }
     }
 }
@@ -185,6 +163,8 @@ unsafe fn sgp_rms_2<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let mut sum4 = V::zero();
         for group in 0..args.groups {
             let c = group * V::LANES;
+            t0.prefetch::<16usize>(c);
+            grad_o.prefetch::<16usize>(c);
             let valid = args.valid_lanes(group, V::LANES);
             // row sum 0 = t0_15*grad_o_e1234
             sum0 = V::add(
@@ -194,103 +174,79 @@ unsafe fn sgp_rms_2<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
                     valid,
                 ),
             );
+            let mut v5 = V::mul(
+                V::load(t0.at(14usize, c)),
+                V::load(grad_o.at(14usize, c)),
+            );
+            v5 = V::mul_add(
+                V::load(t0.at(13usize, c)),
+                V::load(grad_o.at(13usize, c)),
+                v5,
+            );
+            v5 = V::mul_add(
+                V::load(t0.at(12usize, c)),
+                V::load(grad_o.at(12usize, c)),
+                v5,
+            );
+            v5 = V::mul_add(
+                V::load(t0.at(11usize, c)),
+                V::load(grad_o.at(11usize, c)),
+                v5,
+            );
             // row sum 1 = t0_14*grad_o_e234 + t0_13*grad_o_e134 + t0_12*grad_o_e124 + t0_11*grad_o_e123
-            sum1 = V::add(
-                sum1,
-                V::keep_first(
-                    {
-                        let mut s = V::mul(
-                            V::load(t0.at(14usize, c)),
-                            V::load(grad_o.at(14usize, c)),
-                        );
-                        s = V::mul_add(
-                            V::load(t0.at(13usize, c)),
-                            V::load(grad_o.at(13usize, c)),
-                            s,
-                        );
-                        s = V::mul_add(
-                            V::load(t0.at(12usize, c)),
-                            V::load(grad_o.at(12usize, c)),
-                            s,
-                        );
-                        s = V::mul_add(
-                            V::load(t0.at(11usize, c)),
-                            V::load(grad_o.at(11usize, c)),
-                            s,
-                        );
-                        s
-                    },
-                    valid,
-                ),
+            sum1 = V::add(sum1, V::keep_first(v5, valid));
+            let mut v20 = V::mul(
+                V::load(t0.at(10usize, c)),
+                V::load(grad_o.at(10usize, c)),
+            );
+            v20 = V::mul_add(
+                V::load(t0.at(9usize, c)),
+                V::load(grad_o.at(9usize, c)),
+                v20,
+            );
+            v20 = V::mul_add(
+                V::load(t0.at(8usize, c)),
+                V::load(grad_o.at(8usize, c)),
+                v20,
+            );
+            v20 = V::mul_add(
+                V::load(t0.at(7usize, c)),
+                V::load(grad_o.at(7usize, c)),
+                v20,
+            );
+            v20 = V::mul_add(
+                V::load(t0.at(6usize, c)),
+                V::load(grad_o.at(6usize, c)),
+                v20,
+            );
+            v20 = V::mul_add(
+                V::load(t0.at(5usize, c)),
+                V::load(grad_o.at(5usize, c)),
+                v20,
             );
             // row sum 2 = t0_10*grad_o_e34 + t0_9*grad_o_e24 + t0_8*grad_o_e23 + t0_7*grad_o_e14 + t0_6*grad_o_e13 + t0_5*grad_o_e12
-            sum2 = V::add(
-                sum2,
-                V::keep_first(
-                    {
-                        let mut s = V::mul(
-                            V::load(t0.at(10usize, c)),
-                            V::load(grad_o.at(10usize, c)),
-                        );
-                        s = V::mul_add(
-                            V::load(t0.at(9usize, c)),
-                            V::load(grad_o.at(9usize, c)),
-                            s,
-                        );
-                        s = V::mul_add(
-                            V::load(t0.at(8usize, c)),
-                            V::load(grad_o.at(8usize, c)),
-                            s,
-                        );
-                        s = V::mul_add(
-                            V::load(t0.at(7usize, c)),
-                            V::load(grad_o.at(7usize, c)),
-                            s,
-                        );
-                        s = V::mul_add(
-                            V::load(t0.at(6usize, c)),
-                            V::load(grad_o.at(6usize, c)),
-                            s,
-                        );
-                        s = V::mul_add(
-                            V::load(t0.at(5usize, c)),
-                            V::load(grad_o.at(5usize, c)),
-                            s,
-                        );
-                        s
-                    },
-                    valid,
-                ),
+            sum2 = V::add(sum2, V::keep_first(v20, valid));
+            let mut v43 = V::mul(
+                V::load(t0.at(4usize, c)),
+                V::load(grad_o.at(4usize, c)),
+            );
+            v43 = V::mul_add(
+                V::load(t0.at(3usize, c)),
+                V::load(grad_o.at(3usize, c)),
+                v43,
+            );
+            v43 = V::mul_add(
+                V::load(t0.at(2usize, c)),
+                V::load(grad_o.at(2usize, c)),
+                v43,
+            );
+            v43 = V::mul_add(
+                V::load(t0.at(1usize, c)),
+                V::load(grad_o.at(1usize, c)),
+                v43,
             );
             // row sum 3 = t0_4*grad_o_e4 + t0_3*grad_o_e3 + t0_2*grad_o_e2 + t0_1*grad_o_e1
-            sum3 = V::add(
-                sum3,
-                V::keep_first(
-                    {
-                        let mut s = V::mul(
-                            V::load(t0.at(4usize, c)),
-                            V::load(grad_o.at(4usize, c)),
-                        );
-                        s = V::mul_add(
-                            V::load(t0.at(3usize, c)),
-                            V::load(grad_o.at(3usize, c)),
-                            s,
-                        );
-                        s = V::mul_add(
-                            V::load(t0.at(2usize, c)),
-                            V::load(grad_o.at(2usize, c)),
-                            s,
-                        );
-                        s = V::mul_add(
-                            V::load(t0.at(1usize, c)),
-                            V::load(grad_o.at(1usize, c)),
-                            s,
-                        );
-                        s
-                    },
-                    valid,
-                ),
-            );
+            sum3 = V::add(sum3, V::keep_first(v43, valid));
             // row sum 4 = t0_0*grad_o_1
             sum4 = V::add(
                 sum4,
@@ -318,162 +274,164 @@ unsafe fn sgp_rms_3<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let grad_o = args.inputs[0];
         let t0 = args.inputs[1];
         let out0 = args.outputs[0];
-        let c1e0 = V::from_f64(1f64);
         let row0 = V::splat(args.rows[0]);
         let inv_channels = V::splat(args.inv_channels);
-        let v3 = V::mul(row0, inv_channels);
+        let v2 = V::mul(row0, inv_channels);
         let eps = V::splat(args.eps);
-        let v5 = V::add(v3, eps);
-        let v6 = V::sqrt(v5);
-        let v7 = V::div(c1e0, v6);
-        let c5em1 = V::from_f64(0.5f64);
-        let v12 = V::div(c5em1, v6);
+        let v4 = V::add(v2, eps);
+        let v5 = V::sqrt(v4);
+        let c1e0 = V::from_f64(1f64);
+        let v7 = V::div(c1e0, v5);
         let row1 = V::splat(args.rows[1]);
-        let v14 = V::div(row1, v6);
-        let v15 = V::mul(v7, v14);
-        let v16 = V::mul(v12, v15);
-        let v17 = V::mul(inv_channels, v16);
+        let v9 = V::mul(inv_channels, row1);
+        let v10 = V::add(eps, v9);
+        let v11 = V::sqrt(v10);
+        let v12 = V::div(c1e0, v11);
         let row2 = V::splat(args.rows[2]);
-        let v22 = V::mul(inv_channels, row2);
-        let v23 = V::add(eps, v22);
-        let v24 = V::sqrt(v23);
-        let v25 = V::div(c1e0, v24);
-        let v29 = V::div(c5em1, v24);
+        let v14 = V::mul(inv_channels, row2);
+        let v15 = V::add(eps, v14);
+        let v16 = V::sqrt(v15);
+        let v17 = V::div(c1e0, v16);
         let row3 = V::splat(args.rows[3]);
-        let v31 = V::div(row3, v24);
-        let v32 = V::mul(v25, v31);
-        let v33 = V::mul(v29, v32);
-        let v34 = V::mul(inv_channels, v33);
+        let v19 = V::mul(inv_channels, row3);
+        let v20 = V::add(eps, v19);
+        let v21 = V::sqrt(v20);
+        let v22 = V::div(c1e0, v21);
         let row4 = V::splat(args.rows[4]);
-        let v57 = V::mul(inv_channels, row4);
-        let v58 = V::add(eps, v57);
-        let v59 = V::sqrt(v58);
-        let v60 = V::div(c1e0, v59);
-        let v64 = V::div(c5em1, v59);
+        let v24 = V::mul(inv_channels, row4);
+        let v25 = V::add(eps, v24);
+        let v26 = V::sqrt(v25);
+        let v27 = V::div(c1e0, v26);
+        let c5em1 = V::from_f64(0.5f64);
+        let v61 = V::div(c5em1, v26);
         let row5 = V::splat(args.rows[5]);
-        let v66 = V::div(row5, v59);
-        let v67 = V::mul(v60, v66);
-        let v68 = V::mul(v64, v67);
-        let v69 = V::mul(inv_channels, v68);
+        let v63 = V::div(row5, v26);
+        let v64 = V::mul(v27, v63);
+        let v65 = V::mul(v61, v64);
+        let v66 = V::mul(inv_channels, v65);
+        let v71 = V::div(c5em1, v21);
         let row6 = V::splat(args.rows[6]);
-        let v104 = V::mul(inv_channels, row6);
-        let v105 = V::add(eps, v104);
-        let v106 = V::sqrt(v105);
-        let v107 = V::div(c1e0, v106);
-        let v111 = V::div(c5em1, v106);
+        let v73 = V::div(row6, v21);
+        let v74 = V::mul(v22, v73);
+        let v75 = V::mul(v71, v74);
+        let v76 = V::mul(inv_channels, v75);
+        let v93 = V::div(c5em1, v16);
         let row7 = V::splat(args.rows[7]);
-        let v113 = V::div(row7, v106);
-        let v114 = V::mul(v107, v113);
-        let v115 = V::mul(v111, v114);
-        let v116 = V::mul(inv_channels, v115);
+        let v95 = V::div(row7, v16);
+        let v96 = V::mul(v17, v95);
+        let v97 = V::mul(v93, v96);
+        let v98 = V::mul(inv_channels, v97);
+        let v123 = V::div(c5em1, v11);
         let row8 = V::splat(args.rows[8]);
-        let v139 = V::mul(inv_channels, row8);
-        let v140 = V::add(eps, v139);
-        let v141 = V::sqrt(v140);
-        let v142 = V::div(c1e0, v141);
-        let v146 = V::div(c5em1, v141);
+        let v125 = V::div(row8, v11);
+        let v126 = V::mul(v12, v125);
+        let v127 = V::mul(v123, v126);
+        let v128 = V::mul(inv_channels, v127);
+        let v145 = V::div(c5em1, v5);
         let row9 = V::splat(args.rows[9]);
-        let v148 = V::div(row9, v141);
-        let v149 = V::mul(v142, v148);
-        let v150 = V::mul(v146, v149);
-        let v151 = V::mul(inv_channels, v150);
+        let v147 = V::div(row9, v5);
+        let v148 = V::mul(v7, v147);
+        let v149 = V::mul(v145, v148);
+        let v150 = V::mul(inv_channels, v149);
         for group in 0..args.groups {
             let c = group * V::LANES;
-            let v18 = V::mul(V::load(t0.at(0usize, c)), v17);
-            let v35 = V::mul(V::load(t0.at(1usize, c)), v34);
-            let v41 = V::mul(V::load(t0.at(2usize, c)), v34);
-            let v47 = V::mul(V::load(t0.at(3usize, c)), v34);
-            let v53 = V::mul(V::load(t0.at(4usize, c)), v34);
-            let v70 = V::mul(V::load(t0.at(5usize, c)), v69);
-            let v76 = V::mul(V::load(t0.at(6usize, c)), v69);
-            let v82 = V::mul(V::load(t0.at(7usize, c)), v69);
-            let v88 = V::mul(V::load(t0.at(8usize, c)), v69);
-            let v94 = V::mul(V::load(t0.at(9usize, c)), v69);
-            let v100 = V::mul(V::load(t0.at(10usize, c)), v69);
-            let v117 = V::mul(V::load(t0.at(11usize, c)), v116);
-            let v123 = V::mul(V::load(t0.at(12usize, c)), v116);
-            let v129 = V::mul(V::load(t0.at(13usize, c)), v116);
-            let v135 = V::mul(V::load(t0.at(14usize, c)), v116);
-            let v152 = V::mul(V::load(t0.at(15usize, c)), v151);
-            // out0[0] = v7*grad_o_1 - v18 - v18
+            grad_o.prefetch::<16usize>(c);
+            t0.prefetch::<16usize>(c);
+            let v68 = V::mul(V::load(t0.at(15usize, c)), v66);
+            // out0[15] = v27*grad_o_e1234 - v68 - v68
             V::store(
-                V::sub(V::mul_sub(v7, V::load(grad_o.at(0usize, c)), v18), v18),
-                out0.at(0usize, c),
+                V::sub(V::mul_sub(v27, V::load(grad_o.at(15usize, c)), v68), v68),
+                out0.at(15usize, c),
             );
-            // out0[1] = v25*grad_o_e1 - v35 - v35
+            let v78 = V::mul(V::load(t0.at(14usize, c)), v76);
+            // out0[14] = v22*grad_o_e234 - v78 - v78
             V::store(
-                V::sub(V::mul_sub(v25, V::load(grad_o.at(1usize, c)), v35), v35),
-                out0.at(1usize, c),
-            );
-            // out0[2] = v25*grad_o_e2 - v41 - v41
-            V::store(
-                V::sub(V::mul_sub(v25, V::load(grad_o.at(2usize, c)), v41), v41),
-                out0.at(2usize, c),
-            );
-            // out0[3] = v25*grad_o_e3 - v47 - v47
-            V::store(
-                V::sub(V::mul_sub(v25, V::load(grad_o.at(3usize, c)), v47), v47),
-                out0.at(3usize, c),
-            );
-            // out0[4] = v25*grad_o_e4 - v53 - v53
-            V::store(
-                V::sub(V::mul_sub(v25, V::load(grad_o.at(4usize, c)), v53), v53),
-                out0.at(4usize, c),
-            );
-            // out0[5] = v60*grad_o_e12 - v70 - v70
-            V::store(
-                V::sub(V::mul_sub(v60, V::load(grad_o.at(5usize, c)), v70), v70),
-                out0.at(5usize, c),
-            );
-            // out0[6] = v60*grad_o_e13 - v76 - v76
-            V::store(
-                V::sub(V::mul_sub(v60, V::load(grad_o.at(6usize, c)), v76), v76),
-                out0.at(6usize, c),
-            );
-            // out0[7] = v60*grad_o_e14 - v82 - v82
-            V::store(
-                V::sub(V::mul_sub(v60, V::load(grad_o.at(7usize, c)), v82), v82),
-                out0.at(7usize, c),
-            );
-            // out0[8] = v60*grad_o_e23 - v88 - v88
-            V::store(
-                V::sub(V::mul_sub(v60, V::load(grad_o.at(8usize, c)), v88), v88),
-                out0.at(8usize, c),
-            );
-            // out0[9] = v60*grad_o_e24 - v94 - v94
-            V::store(
-                V::sub(V::mul_sub(v60, V::load(grad_o.at(9usize, c)), v94), v94),
-                out0.at(9usize, c),
-            );
-            // out0[10] = v60*grad_o_e34 - v100 - v100
-            V::store(
-                V::sub(V::mul_sub(v60, V::load(grad_o.at(10usize, c)), v100), v100),
-                out0.at(10usize, c),
-            );
-            // out0[11] = v107*grad_o_e123 - v117 - v117
-            V::store(
-                V::sub(V::mul_sub(v107, V::load(grad_o.at(11usize, c)), v117), v117),
-                out0.at(11usize, c),
-            );
-            // out0[12] = v107*grad_o_e124 - v123 - v123
-            V::store(
-                V::sub(V::mul_sub(v107, V::load(grad_o.at(12usize, c)), v123), v123),
-                out0.at(12usize, c),
-            );
-            // out0[13] = v107*grad_o_e134 - v129 - v129
-            V::store(
-                V::sub(V::mul_sub(v107, V::load(grad_o.at(13usize, c)), v129), v129),
-                out0.at(13usize, c),
-            );
-            // out0[14] = v107*grad_o_e234 - v135 - v135
-            V::store(
-                V::sub(V::mul_sub(v107, V::load(grad_o.at(14usize, c)), v135), v135),
+                V::sub(V::mul_sub(v22, V::load(grad_o.at(14usize, c)), v78), v78),
                 out0.at(14usize, c),
             );
-            // out0[15] = v142*grad_o_e1234 - v152 - v152
+            let v82 = V::mul(V::load(t0.at(13usize, c)), v76);
+            // out0[13] = v22*grad_o_e134 - v82 - v82
             V::store(
-                V::sub(V::mul_sub(v142, V::load(grad_o.at(15usize, c)), v152), v152),
-                out0.at(15usize, c),
+                V::sub(V::mul_sub(v22, V::load(grad_o.at(13usize, c)), v82), v82),
+                out0.at(13usize, c),
+            );
+            let v86 = V::mul(V::load(t0.at(12usize, c)), v76);
+            // out0[12] = v22*grad_o_e124 - v86 - v86
+            V::store(
+                V::sub(V::mul_sub(v22, V::load(grad_o.at(12usize, c)), v86), v86),
+                out0.at(12usize, c),
+            );
+            let v90 = V::mul(V::load(t0.at(11usize, c)), v76);
+            // out0[11] = v22*grad_o_e123 - v90 - v90
+            V::store(
+                V::sub(V::mul_sub(v22, V::load(grad_o.at(11usize, c)), v90), v90),
+                out0.at(11usize, c),
+            );
+            let v100 = V::mul(V::load(t0.at(10usize, c)), v98);
+            // out0[10] = v17*grad_o_e34 - v100 - v100
+            V::store(
+                V::sub(V::mul_sub(v17, V::load(grad_o.at(10usize, c)), v100), v100),
+                out0.at(10usize, c),
+            );
+            let v104 = V::mul(V::load(t0.at(9usize, c)), v98);
+            // out0[9] = v17*grad_o_e24 - v104 - v104
+            V::store(
+                V::sub(V::mul_sub(v17, V::load(grad_o.at(9usize, c)), v104), v104),
+                out0.at(9usize, c),
+            );
+            let v108 = V::mul(V::load(t0.at(8usize, c)), v98);
+            // out0[8] = v17*grad_o_e23 - v108 - v108
+            V::store(
+                V::sub(V::mul_sub(v17, V::load(grad_o.at(8usize, c)), v108), v108),
+                out0.at(8usize, c),
+            );
+            let v112 = V::mul(V::load(t0.at(7usize, c)), v98);
+            // out0[7] = v17*grad_o_e14 - v112 - v112
+            V::store(
+                V::sub(V::mul_sub(v17, V::load(grad_o.at(7usize, c)), v112), v112),
+                out0.at(7usize, c),
+            );
+            let v116 = V::mul(V::load(t0.at(6usize, c)), v98);
+            // out0[6] = v17*grad_o_e13 - v116 - v116
+            V::store(
+                V::sub(V::mul_sub(v17, V::load(grad_o.at(6usize, c)), v116), v116),
+                out0.at(6usize, c),
+            );
+            let v120 = V::mul(V::load(t0.at(5usize, c)), v98);
+            // out0[5] = v17*grad_o_e12 - v120 - v120
+            V::store(
+                V::sub(V::mul_sub(v17, V::load(grad_o.at(5usize, c)), v120), v120),
+                out0.at(5usize, c),
+            );
+            let v130 = V::mul(V::load(t0.at(4usize, c)), v128);
+            // out0[4] = v12*grad_o_e4 - v130 - v130
+            V::store(
+                V::sub(V::mul_sub(v12, V::load(grad_o.at(4usize, c)), v130), v130),
+                out0.at(4usize, c),
+            );
+            let v134 = V::mul(V::load(t0.at(3usize, c)), v128);
+            // out0[3] = v12*grad_o_e3 - v134 - v134
+            V::store(
+                V::sub(V::mul_sub(v12, V::load(grad_o.at(3usize, c)), v134), v134),
+                out0.at(3usize, c),
+            );
+            let v138 = V::mul(V::load(t0.at(2usize, c)), v128);
+            // out0[2] = v12*grad_o_e2 - v138 - v138
+            V::store(
+                V::sub(V::mul_sub(v12, V::load(grad_o.at(2usize, c)), v138), v138),
+                out0.at(2usize, c),
+            );
+            let v142 = V::mul(V::load(t0.at(1usize, c)), v128);
+            // out0[1] = v12*grad_o_e1 - v142 - v142
+            V::store(
+                V::sub(V::mul_sub(v12, V::load(grad_o.at(1usize, c)), v142), v142),
+                out0.at(1usize, c),
+            );
+            let v152 = V::mul(V::load(t0.at(0usize, c)), v150);
+            // out0[0] = v7*grad_o_1 - v152 - v152
+            V::store(
+                V::sub(V::mul_sub(v7, V::load(grad_o.at(0usize, c)), v152), v152),
+                out0.at(0usize, c),
             );
         }
     }
@@ -556,8 +514,8 @@ pub(super) static SGP_RMS_PROGRAM_0: Program = Program {
                 params: &[],
                 param_grads: &[],
                 rows: &[
-                    0usize, 9usize, 1usize, 8usize, 2usize, 7usize, 3usize, 6usize,
-                    4usize, 5usize,
+                    0usize, 1usize, 2usize, 3usize, 4usize, 5usize, 6usize, 7usize,
+                    8usize, 9usize,
                 ],
                 row_sums: &[],
             },
@@ -655,17 +613,17 @@ pub(super) static SGP_RMS_PROGRAM_1: Program = Program {
                 params: &[],
                 param_grads: &[],
                 rows: &[
-                    0usize, 9usize, 1usize, 8usize, 2usize, 7usize, 3usize, 6usize,
-                    4usize, 5usize,
+                    0usize, 1usize, 2usize, 3usize, 4usize, 5usize, 6usize, 7usize,
+                    8usize, 9usize,
                 ],
                 row_sums: &[],
             },
             StageCall {
                 stage: &super::sgp::SGP_3,
                 inputs: &[
+                    Slot::External(0usize),
                     Slot::External(1usize),
                     Slot::Cut(1usize),
-                    Slot::External(0usize),
                 ],
                 outputs: &[Slot::External(0usize), Slot::External(1usize)],
                 params: &[0],
@@ -754,8 +712,8 @@ pub(super) static SGP_RMS_PROGRAM_2: Program = Program {
                 params: &[],
                 param_grads: &[],
                 rows: &[
-                    0usize, 9usize, 1usize, 8usize, 2usize, 7usize, 3usize, 6usize,
-                    4usize, 5usize,
+                    0usize, 1usize, 2usize, 3usize, 4usize, 5usize, 6usize, 7usize,
+                    8usize, 9usize,
                 ],
                 row_sums: &[],
             },
@@ -788,32 +746,25 @@ unsafe fn sgp_rms_4<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let mut sum1 = V::zero();
         for group in 0..args.groups {
             let c = group * V::LANES;
-            let t0_0 = V::load(t0.at(0usize, c));
-            let t0_6 = V::load(t0.at(6usize, c));
-            let t0_5 = V::load(t0.at(5usize, c));
-            let t0_4 = V::load(t0.at(4usize, c));
-            let t0_3 = V::load(t0.at(3usize, c));
-            let t0_1 = V::load(t0.at(1usize, c));
-            let t0_2 = V::load(t0.at(2usize, c));
+            t0.prefetch::<7usize>(c);
             let valid = args.valid_lanes(group, V::LANES);
+            let t0_0 = V::load(t0.at(0usize, c));
             // row sum 0 = t0_0*t0_0
             sum0 = V::add(sum0, V::keep_first(V::mul(t0_0, t0_0), valid));
+            let t0_1 = V::load(t0.at(1usize, c));
+            let mut v3 = V::mul(t0_1, t0_1);
+            let t0_2 = V::load(t0.at(2usize, c));
+            let t0_3 = V::load(t0.at(3usize, c));
+            let t0_4 = V::load(t0.at(4usize, c));
+            let t0_5 = V::load(t0.at(5usize, c));
+            let t0_6 = V::load(t0.at(6usize, c));
+            v3 = V::mul_add(t0_2, t0_2, v3);
+            v3 = V::mul_add(t0_3, t0_3, v3);
+            v3 = V::mul_add(t0_4, t0_4, v3);
+            v3 = V::mul_add(t0_5, t0_5, v3);
+            v3 = V::mul_add(t0_6, t0_6, v3);
             // row sum 1 = t0_6*t0_6 + t0_5*t0_5 + t0_4*t0_4 + t0_3*t0_3 + t0_1*t0_1 + t0_2*t0_2
-            sum1 = V::add(
-                sum1,
-                V::keep_first(
-                    {
-                        let mut s = V::mul(t0_1, t0_1);
-                        s = V::mul_add(t0_2, t0_2, s);
-                        s = V::mul_add(t0_3, t0_3, s);
-                        s = V::mul_add(t0_4, t0_4, s);
-                        s = V::mul_add(t0_5, t0_5, s);
-                        s = V::mul_add(t0_6, t0_6, s);
-                        s
-                    },
-                    valid,
-                ),
-            );
+            sum1 = V::add(sum1, V::keep_first(v3, valid));
         }
         args.sums[0] = sum0.reduce_add();
         args.sums[1] = sum1.reduce_add();
@@ -829,35 +780,36 @@ unsafe fn sgp_rms_5<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
     unsafe {
         let t0 = args.inputs[0];
         let out0 = args.outputs[0];
-        let c1e0 = V::from_f64(1f64);
         let row0 = V::splat(args.rows[0]);
         let inv_channels = V::splat(args.inv_channels);
-        let v4 = V::mul(row0, inv_channels);
+        let v2 = V::mul(row0, inv_channels);
         let eps = V::splat(args.eps);
-        let v6 = V::add(v4, eps);
-        let v7 = V::sqrt(v6);
-        let v8 = V::div(c1e0, v7);
+        let v4 = V::add(v2, eps);
+        let v5 = V::sqrt(v4);
+        let c1e0 = V::from_f64(1f64);
+        let v7 = V::div(c1e0, v5);
         let row1 = V::splat(args.rows[1]);
-        let v12 = V::mul(inv_channels, row1);
-        let v13 = V::add(eps, v12);
-        let v14 = V::sqrt(v13);
-        let v15 = V::div(c1e0, v14);
+        let v9 = V::mul(inv_channels, row1);
+        let v10 = V::add(eps, v9);
+        let v11 = V::sqrt(v10);
+        let v12 = V::div(c1e0, v11);
         for group in 0..args.groups {
             let c = group * V::LANES;
-            // out0[0] = t0_0*v8
-            V::store(V::mul(V::load(t0.at(0usize, c)), v8), out0.at(0usize, c));
-            // out0[1] = t0_1*v15
-            V::store(V::mul(V::load(t0.at(1usize, c)), v15), out0.at(1usize, c));
-            // out0[2] = t0_2*v15
-            V::store(V::mul(V::load(t0.at(2usize, c)), v15), out0.at(2usize, c));
-            // out0[3] = t0_3*v15
-            V::store(V::mul(V::load(t0.at(3usize, c)), v15), out0.at(3usize, c));
-            // out0[4] = t0_4*v15
-            V::store(V::mul(V::load(t0.at(4usize, c)), v15), out0.at(4usize, c));
-            // out0[5] = t0_5*v15
-            V::store(V::mul(V::load(t0.at(5usize, c)), v15), out0.at(5usize, c));
-            // out0[6] = t0_6*v15
-            V::store(V::mul(V::load(t0.at(6usize, c)), v15), out0.at(6usize, c));
+            t0.prefetch::<7usize>(c);
+            // out0[0] = t0_0*v7
+            V::store(V::mul(V::load(t0.at(0usize, c)), v7), out0.at(0usize, c));
+            // out0[1] = t0_1*v12
+            V::store(V::mul(V::load(t0.at(1usize, c)), v12), out0.at(1usize, c));
+            // out0[2] = t0_2*v12
+            V::store(V::mul(V::load(t0.at(2usize, c)), v12), out0.at(2usize, c));
+            // out0[3] = t0_3*v12
+            V::store(V::mul(V::load(t0.at(3usize, c)), v12), out0.at(3usize, c));
+            // out0[4] = t0_4*v12
+            V::store(V::mul(V::load(t0.at(4usize, c)), v12), out0.at(4usize, c));
+            // out0[5] = t0_5*v12
+            V::store(V::mul(V::load(t0.at(5usize, c)), v12), out0.at(5usize, c));
+            // out0[6] = t0_6*v12
+            V::store(V::mul(V::load(t0.at(6usize, c)), v12), out0.at(6usize, c));
         }
     }
 }
@@ -875,46 +827,40 @@ unsafe fn sgp_rms_6<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let mut sum1 = V::zero();
         for group in 0..args.groups {
             let c = group * V::LANES;
+            t0.prefetch::<7usize>(c);
+            grad_o.prefetch::<7usize>(c);
             let valid = args.valid_lanes(group, V::LANES);
-            // row sum 0 = t0_6*grad_o_e34 + t0_5*grad_o_e24 + t0_4*grad_o_e23 + t0_3*grad_o_e14 + t0_2*grad_o_e13 + t0_1*grad_o_e12
-            sum0 = V::add(
-                sum0,
-                V::keep_first(
-                    {
-                        let mut s = V::mul(
-                            V::load(t0.at(6usize, c)),
-                            V::load(grad_o.at(6usize, c)),
-                        );
-                        s = V::mul_add(
-                            V::load(t0.at(5usize, c)),
-                            V::load(grad_o.at(5usize, c)),
-                            s,
-                        );
-                        s = V::mul_add(
-                            V::load(t0.at(4usize, c)),
-                            V::load(grad_o.at(4usize, c)),
-                            s,
-                        );
-                        s = V::mul_add(
-                            V::load(t0.at(3usize, c)),
-                            V::load(grad_o.at(3usize, c)),
-                            s,
-                        );
-                        s = V::mul_add(
-                            V::load(t0.at(2usize, c)),
-                            V::load(grad_o.at(2usize, c)),
-                            s,
-                        );
-                        s = V::mul_add(
-                            V::load(t0.at(1usize, c)),
-                            V::load(grad_o.at(1usize, c)),
-                            s,
-                        );
-                        s
-                    },
-                    valid,
-                ),
+            let mut v2 = V::mul(
+                V::load(t0.at(6usize, c)),
+                V::load(grad_o.at(6usize, c)),
             );
+            v2 = V::mul_add(
+                V::load(t0.at(5usize, c)),
+                V::load(grad_o.at(5usize, c)),
+                v2,
+            );
+            v2 = V::mul_add(
+                V::load(t0.at(4usize, c)),
+                V::load(grad_o.at(4usize, c)),
+                v2,
+            );
+            v2 = V::mul_add(
+                V::load(t0.at(3usize, c)),
+                V::load(grad_o.at(3usize, c)),
+                v2,
+            );
+            v2 = V::mul_add(
+                V::load(t0.at(2usize, c)),
+                V::load(grad_o.at(2usize, c)),
+                v2,
+            );
+            v2 = V::mul_add(
+                V::load(t0.at(1usize, c)),
+                V::load(grad_o.at(1usize, c)),
+                v2,
+            );
+            // row sum 0 = t0_6*grad_o_e34 + t0_5*grad_o_e24 + t0_4*grad_o_e23 + t0_3*grad_o_e14 + t0_2*grad_o_e13 + t0_1*grad_o_e12
+            sum0 = V::add(sum0, V::keep_first(v2, valid));
             // row sum 1 = t0_0*grad_o_1
             sum1 = V::add(
                 sum1,
@@ -939,75 +885,77 @@ unsafe fn sgp_rms_7<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let grad_o = args.inputs[0];
         let t0 = args.inputs[1];
         let out0 = args.outputs[0];
-        let c1e0 = V::from_f64(1f64);
         let row0 = V::splat(args.rows[0]);
         let inv_channels = V::splat(args.inv_channels);
-        let v3 = V::mul(row0, inv_channels);
+        let v2 = V::mul(row0, inv_channels);
         let eps = V::splat(args.eps);
-        let v5 = V::add(v3, eps);
-        let v6 = V::sqrt(v5);
-        let v7 = V::div(c1e0, v6);
-        let c5em1 = V::from_f64(0.5f64);
-        let v12 = V::div(c5em1, v6);
+        let v4 = V::add(v2, eps);
+        let v5 = V::sqrt(v4);
+        let c1e0 = V::from_f64(1f64);
+        let v7 = V::div(c1e0, v5);
         let row1 = V::splat(args.rows[1]);
-        let v14 = V::div(row1, v6);
-        let v15 = V::mul(v7, v14);
-        let v16 = V::mul(v12, v15);
-        let v17 = V::mul(inv_channels, v16);
+        let v9 = V::mul(inv_channels, row1);
+        let v10 = V::add(eps, v9);
+        let v11 = V::sqrt(v10);
+        let v12 = V::div(c1e0, v11);
+        let c5em1 = V::from_f64(0.5f64);
+        let v28 = V::div(c5em1, v11);
         let row2 = V::splat(args.rows[2]);
-        let v22 = V::mul(inv_channels, row2);
-        let v23 = V::add(eps, v22);
-        let v24 = V::sqrt(v23);
-        let v25 = V::div(c1e0, v24);
-        let v29 = V::div(c5em1, v24);
+        let v30 = V::div(row2, v11);
+        let v31 = V::mul(v12, v30);
+        let v32 = V::mul(v28, v31);
+        let v33 = V::mul(inv_channels, v32);
+        let v58 = V::div(c5em1, v5);
         let row3 = V::splat(args.rows[3]);
-        let v31 = V::div(row3, v24);
-        let v32 = V::mul(v25, v31);
-        let v33 = V::mul(v29, v32);
-        let v34 = V::mul(inv_channels, v33);
+        let v60 = V::div(row3, v5);
+        let v61 = V::mul(v7, v60);
+        let v62 = V::mul(v58, v61);
+        let v63 = V::mul(inv_channels, v62);
         for group in 0..args.groups {
             let c = group * V::LANES;
-            let v18 = V::mul(V::load(t0.at(0usize, c)), v17);
-            let v35 = V::mul(V::load(t0.at(1usize, c)), v34);
-            let v41 = V::mul(V::load(t0.at(2usize, c)), v34);
-            let v47 = V::mul(V::load(t0.at(3usize, c)), v34);
-            let v53 = V::mul(V::load(t0.at(4usize, c)), v34);
-            let v59 = V::mul(V::load(t0.at(5usize, c)), v34);
-            let v65 = V::mul(V::load(t0.at(6usize, c)), v34);
-            // out0[0] = v7*grad_o_1 - v18 - v18
+            grad_o.prefetch::<7usize>(c);
+            t0.prefetch::<7usize>(c);
+            let v35 = V::mul(V::load(t0.at(6usize, c)), v33);
+            // out0[6] = v12*grad_o_e34 - v35 - v35
             V::store(
-                V::sub(V::mul_sub(v7, V::load(grad_o.at(0usize, c)), v18), v18),
-                out0.at(0usize, c),
+                V::sub(V::mul_sub(v12, V::load(grad_o.at(6usize, c)), v35), v35),
+                out0.at(6usize, c),
             );
-            // out0[1] = v25*grad_o_e12 - v35 - v35
+            let v39 = V::mul(V::load(t0.at(5usize, c)), v33);
+            // out0[5] = v12*grad_o_e24 - v39 - v39
             V::store(
-                V::sub(V::mul_sub(v25, V::load(grad_o.at(1usize, c)), v35), v35),
-                out0.at(1usize, c),
-            );
-            // out0[2] = v25*grad_o_e13 - v41 - v41
-            V::store(
-                V::sub(V::mul_sub(v25, V::load(grad_o.at(2usize, c)), v41), v41),
-                out0.at(2usize, c),
-            );
-            // out0[3] = v25*grad_o_e14 - v47 - v47
-            V::store(
-                V::sub(V::mul_sub(v25, V::load(grad_o.at(3usize, c)), v47), v47),
-                out0.at(3usize, c),
-            );
-            // out0[4] = v25*grad_o_e23 - v53 - v53
-            V::store(
-                V::sub(V::mul_sub(v25, V::load(grad_o.at(4usize, c)), v53), v53),
-                out0.at(4usize, c),
-            );
-            // out0[5] = v25*grad_o_e24 - v59 - v59
-            V::store(
-                V::sub(V::mul_sub(v25, V::load(grad_o.at(5usize, c)), v59), v59),
+                V::sub(V::mul_sub(v12, V::load(grad_o.at(5usize, c)), v39), v39),
                 out0.at(5usize, c),
             );
-            // out0[6] = v25*grad_o_e34 - v65 - v65
+            let v43 = V::mul(V::load(t0.at(4usize, c)), v33);
+            // out0[4] = v12*grad_o_e23 - v43 - v43
             V::store(
-                V::sub(V::mul_sub(v25, V::load(grad_o.at(6usize, c)), v65), v65),
-                out0.at(6usize, c),
+                V::sub(V::mul_sub(v12, V::load(grad_o.at(4usize, c)), v43), v43),
+                out0.at(4usize, c),
+            );
+            let v47 = V::mul(V::load(t0.at(3usize, c)), v33);
+            // out0[3] = v12*grad_o_e14 - v47 - v47
+            V::store(
+                V::sub(V::mul_sub(v12, V::load(grad_o.at(3usize, c)), v47), v47),
+                out0.at(3usize, c),
+            );
+            let v51 = V::mul(V::load(t0.at(2usize, c)), v33);
+            // out0[2] = v12*grad_o_e13 - v51 - v51
+            V::store(
+                V::sub(V::mul_sub(v12, V::load(grad_o.at(2usize, c)), v51), v51),
+                out0.at(2usize, c),
+            );
+            let v55 = V::mul(V::load(t0.at(1usize, c)), v33);
+            // out0[1] = v12*grad_o_e12 - v55 - v55
+            V::store(
+                V::sub(V::mul_sub(v12, V::load(grad_o.at(1usize, c)), v55), v55),
+                out0.at(1usize, c),
+            );
+            let v65 = V::mul(V::load(t0.at(0usize, c)), v63);
+            // out0[0] = v7*grad_o_1 - v65 - v65
+            V::store(
+                V::sub(V::mul_sub(v7, V::load(grad_o.at(0usize, c)), v65), v65),
+                out0.at(0usize, c),
             );
         }
     }
@@ -1089,15 +1037,15 @@ pub(super) static SGP_RMS_PROGRAM_3: Program = Program {
                 outputs: &[Slot::Cut(1usize)],
                 params: &[],
                 param_grads: &[],
-                rows: &[0usize, 3usize, 1usize, 2],
+                rows: &[0usize, 1usize, 2usize, 3],
                 row_sums: &[],
             },
             StageCall {
                 stage: &super::sgp::SGP_7,
                 inputs: &[
+                    Slot::External(0usize),
                     Slot::External(1usize),
                     Slot::Cut(1usize),
-                    Slot::External(0usize),
                 ],
                 outputs: &[Slot::External(0usize), Slot::External(1usize)],
                 params: &[0],

@@ -15,83 +15,69 @@ unsafe fn steerable_product_norm_0<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let r = args.inputs[0];
         let out0 = args.outputs[0];
         let param0 = args.params[0];
+        let c1em16 = V::from_f64(0.0000000000000001f64);
         let c1e0 = V::from_f64(1f64);
         let c1p000001e0 = V::from_f64(1.000001f64);
-        let c1em16 = V::from_f64(0.0000000000000001f64);
         for group in 0..args.groups {
             let c = group * V::LANES;
+            r.prefetch::<16usize>(c);
             let r_1 = V::load(r.at(0usize, c));
-            let v5 = V::mul(r_1, r_1);
+            let v1 = V::mul(r_1, r_1);
             let r_e1 = V::load(r.at(1usize, c));
+            let mut v15 = V::mul(r_e1, r_e1);
             let r_e2 = V::load(r.at(2usize, c));
             let r_e3 = V::load(r.at(3usize, c));
             let r_e4 = V::load(r.at(4usize, c));
-            let v28 = {
-                let mut s = V::mul(r_e1, r_e1);
-                s = V::neg_mul_add(r_e2, r_e2, s);
-                s = V::neg_mul_add(r_e3, r_e3, s);
-                s = V::neg_mul_add(r_e4, r_e4, s);
-                s
-            };
-            let v36 = V::div(
+            v15 = V::neg_mul_add(r_e2, r_e2, v15);
+            v15 = V::neg_mul_add(r_e3, r_e3, v15);
+            v15 = V::neg_mul_add(r_e4, r_e4, v15);
+            let r_e12 = V::load(r.at(5usize, c));
+            let mut v35 = V::mul(r_e12, r_e12);
+            let r_e13 = V::load(r.at(6usize, c));
+            let r_e14 = V::load(r.at(7usize, c));
+            let r_e23 = V::load(r.at(8usize, c));
+            let r_e24 = V::load(r.at(9usize, c));
+            let r_e34 = V::load(r.at(10usize, c));
+            v35 = V::mul_add(r_e13, r_e13, v35);
+            v35 = V::mul_add(r_e14, r_e14, v35);
+            let mut v48 = V::mul_sub(r_e23, r_e23, v35);
+            v48 = V::mul_add(r_e24, r_e24, v48);
+            v48 = V::mul_add(r_e34, r_e34, v48);
+            let r_e123 = V::load(r.at(11usize, c));
+            let mut v61 = V::mul(r_e123, r_e123);
+            let r_e124 = V::load(r.at(12usize, c));
+            let r_e134 = V::load(r.at(13usize, c));
+            let r_e234 = V::load(r.at(14usize, c));
+            v61 = V::mul_add(r_e124, r_e124, v61);
+            v61 = V::mul_add(r_e134, r_e134, v61);
+            v61 = V::neg_mul_add(r_e234, r_e234, v61);
+            let r_e1234 = V::load(r.at(15usize, c));
+            let v81 = V::mul(r_e1234, r_e1234);
+            let v92 = V::div(
                 c1e0,
                 V::mul_add(
                     V::sigmoid(V::load(param0.at(1usize, c))),
-                    V::sub(V::sqrt(V::sqrt(V::mul_add(v28, v28, c1em16))), c1e0),
+                    V::sub(V::sqrt(V::sqrt(V::mul_add(v15, v15, c1em16))), c1e0),
                     c1p000001e0,
                 ),
             );
-            let r_e12 = V::load(r.at(5usize, c));
-            let r_e34 = V::load(r.at(10usize, c));
-            let r_e24 = V::load(r.at(9usize, c));
-            let r_e23 = V::load(r.at(8usize, c));
-            let r_e14 = V::load(r.at(7usize, c));
-            let r_e13 = V::load(r.at(6usize, c));
-            let v59 = {
-                let mut s = V::mul_sub(
-                    r_e23,
-                    r_e23,
-                    {
-                        let mut s = V::mul(r_e12, r_e12);
-                        s = V::mul_add(r_e13, r_e13, s);
-                        s = V::mul_add(r_e14, r_e14, s);
-                        s
-                    },
-                );
-                s = V::mul_add(r_e24, r_e24, s);
-                s = V::mul_add(r_e34, r_e34, s);
-                s
-            };
-            let v67 = V::div(
+            let v93 = V::div(
                 c1e0,
                 V::mul_add(
                     V::sigmoid(V::load(param0.at(2usize, c))),
-                    V::sub(V::sqrt(V::sqrt(V::mul_add(v59, v59, c1em16))), c1e0),
+                    V::sub(V::sqrt(V::sqrt(V::mul_add(v48, v48, c1em16))), c1e0),
                     c1p000001e0,
                 ),
             );
-            let r_e123 = V::load(r.at(11usize, c));
-            let r_e134 = V::load(r.at(13usize, c));
-            let r_e124 = V::load(r.at(12usize, c));
-            let r_e234 = V::load(r.at(14usize, c));
-            let v86 = {
-                let mut s = V::mul(r_e123, r_e123);
-                s = V::mul_add(r_e124, r_e124, s);
-                s = V::mul_add(r_e134, r_e134, s);
-                s = V::neg_mul_add(r_e234, r_e234, s);
-                s
-            };
             let v94 = V::div(
                 c1e0,
                 V::mul_add(
                     V::sigmoid(V::load(param0.at(3usize, c))),
-                    V::sub(V::sqrt(V::sqrt(V::mul_add(v86, v86, c1em16))), c1e0),
+                    V::sub(V::sqrt(V::sqrt(V::mul_add(v61, v61, c1em16))), c1e0),
                     c1p000001e0,
                 ),
             );
-            let r_e1234 = V::load(r.at(15usize, c));
-            let v102 = V::mul(r_e1234, r_e1234);
-            // out0[0] = r_1*(1/(1.000001 + sigmoid(a0)*(sqrt(sqrt(v5*v5 + 0.0000000000000001)) - 1)))
+            // out0[0] = r_1*(1/(1.000001 + sigmoid(a0)*(sqrt(sqrt(v1*v1 + 0.0000000000000001)) - 1)))
             V::store(
                 V::mul(
                     r_1,
@@ -99,33 +85,33 @@ unsafe fn steerable_product_norm_0<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
                         c1e0,
                         V::mul_add(
                             V::sigmoid(V::load(param0.at(0usize, c))),
-                            V::sub(V::sqrt(V::sqrt(V::mul_add(v5, v5, c1em16))), c1e0),
+                            V::sub(V::sqrt(V::sqrt(V::mul_add(v1, v1, c1em16))), c1e0),
                             c1p000001e0,
                         ),
                     ),
                 ),
                 out0.at(0usize, c),
             );
-            // out0[1] = r_e1*v36
-            V::store(V::mul(r_e1, v36), out0.at(1usize, c));
-            // out0[2] = r_e2*v36
-            V::store(V::mul(r_e2, v36), out0.at(2usize, c));
-            // out0[3] = r_e3*v36
-            V::store(V::mul(r_e3, v36), out0.at(3usize, c));
-            // out0[4] = r_e4*v36
-            V::store(V::mul(r_e4, v36), out0.at(4usize, c));
-            // out0[5] = r_e12*v67
-            V::store(V::mul(r_e12, v67), out0.at(5usize, c));
-            // out0[6] = r_e13*v67
-            V::store(V::mul(r_e13, v67), out0.at(6usize, c));
-            // out0[7] = r_e14*v67
-            V::store(V::mul(r_e14, v67), out0.at(7usize, c));
-            // out0[8] = r_e23*v67
-            V::store(V::mul(r_e23, v67), out0.at(8usize, c));
-            // out0[9] = r_e24*v67
-            V::store(V::mul(r_e24, v67), out0.at(9usize, c));
-            // out0[10] = r_e34*v67
-            V::store(V::mul(r_e34, v67), out0.at(10usize, c));
+            // out0[1] = r_e1*v92
+            V::store(V::mul(r_e1, v92), out0.at(1usize, c));
+            // out0[2] = r_e2*v92
+            V::store(V::mul(r_e2, v92), out0.at(2usize, c));
+            // out0[3] = r_e3*v92
+            V::store(V::mul(r_e3, v92), out0.at(3usize, c));
+            // out0[4] = r_e4*v92
+            V::store(V::mul(r_e4, v92), out0.at(4usize, c));
+            // out0[5] = r_e12*v93
+            V::store(V::mul(r_e12, v93), out0.at(5usize, c));
+            // out0[6] = r_e13*v93
+            V::store(V::mul(r_e13, v93), out0.at(6usize, c));
+            // out0[7] = r_e14*v93
+            V::store(V::mul(r_e14, v93), out0.at(7usize, c));
+            // out0[8] = r_e23*v93
+            V::store(V::mul(r_e23, v93), out0.at(8usize, c));
+            // out0[9] = r_e24*v93
+            V::store(V::mul(r_e24, v93), out0.at(9usize, c));
+            // out0[10] = r_e34*v93
+            V::store(V::mul(r_e34, v93), out0.at(10usize, c));
             // out0[11] = r_e123*v94
             V::store(V::mul(r_e123, v94), out0.at(11usize, c));
             // out0[12] = r_e124*v94
@@ -134,7 +120,7 @@ unsafe fn steerable_product_norm_0<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             V::store(V::mul(r_e134, v94), out0.at(13usize, c));
             // out0[14] = r_e234*v94
             V::store(V::mul(r_e234, v94), out0.at(14usize, c));
-            // out0[15] = r_e1234*(1/(1.000001 + sigmoid(a4)*(sqrt(sqrt(0.0000000000000001 + v102*v102)) - 1)))
+            // out0[15] = r_e1234*(1/(1.000001 + sigmoid(a4)*(sqrt(sqrt(0.0000000000000001 + v81*v81)) - 1)))
             V::store(
                 V::mul(
                     r_e1234,
@@ -142,10 +128,7 @@ unsafe fn steerable_product_norm_0<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
                         c1e0,
                         V::mul_add(
                             V::sigmoid(V::load(param0.at(4usize, c))),
-                            V::sub(
-                                V::sqrt(V::sqrt(V::mul_add(v102, v102, c1em16))),
-                                c1e0,
-                            ),
+                            V::sub(V::sqrt(V::sqrt(V::mul_add(v81, v81, c1em16))), c1e0),
                             c1p000001e0,
                         ),
                     ),
@@ -168,268 +151,222 @@ unsafe fn steerable_product_norm_1<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let out0 = args.outputs[0];
         let param0 = args.params[0];
         let grad0 = args.param_grads[0];
+        let c1em16 = V::from_f64(0.0000000000000001f64);
         let c1e0 = V::from_f64(1f64);
         let c1p000001e0 = V::from_f64(1.000001f64);
-        let c1em16 = V::from_f64(0.0000000000000001f64);
         let c5em1 = V::from_f64(0.5f64);
         for group in 0..args.groups {
             let c = group * V::LANES;
-            let v3 = V::sigmoid(V::load(param0.at(0usize, c)));
+            r.prefetch::<16usize>(c);
+            t1.prefetch::<16usize>(c);
             let r_1 = V::load(r.at(0usize, c));
-            let v5 = V::mul(r_1, r_1);
-            let v9 = V::sqrt(V::mul_add(v5, v5, c1em16));
-            let v10 = V::sqrt(v9);
-            let v11 = V::sub(v10, c1e0);
-            let v13 = V::mul_add(v3, v11, c1p000001e0);
-            let v14 = V::div(c1e0, v13);
-            let t1_0 = V::load(t1.at(0usize, c));
-            let v19 = V::mul(v14, V::div(V::mul(r_1, t1_0), v13));
-            let v26 = V::mul(
-                v5,
-                V::mul(V::mul(V::mul(v3, v19), V::div(c5em1, v10)), V::div(c5em1, v9)),
-            );
-            let v28 = V::mul(r_1, V::add(v26, v26));
-            let v32 = V::sigmoid(V::load(param0.at(1usize, c)));
+            let v1 = V::mul(r_1, r_1);
+            let v5 = V::sqrt(V::mul_add(v1, v1, c1em16));
+            let v6 = V::sqrt(v5);
+            let v8 = V::sigmoid(V::load(param0.at(0usize, c)));
+            let v10 = V::sub(v6, c1e0);
+            let v13 = V::mul_add(v8, v10, c1p000001e0);
             let r_e1 = V::load(r.at(1usize, c));
+            let mut v15 = V::mul(r_e1, r_e1);
             let r_e2 = V::load(r.at(2usize, c));
             let r_e3 = V::load(r.at(3usize, c));
             let r_e4 = V::load(r.at(4usize, c));
-            let v43 = {
-                let mut s = V::mul(r_e1, r_e1);
-                s = V::neg_mul_add(r_e2, r_e2, s);
-                s = V::neg_mul_add(r_e3, r_e3, s);
-                s = V::neg_mul_add(r_e4, r_e4, s);
-                s
-            };
-            let v46 = V::sqrt(V::mul_add(v43, v43, c1em16));
-            let v47 = V::sqrt(v46);
-            let v48 = V::sub(v47, c1e0);
-            let v50 = V::mul_add(v32, v48, c1p000001e0);
-            let v51 = V::div(c1e0, v50);
-            let t1_1 = V::load(t1.at(1usize, c));
-            let t1_4 = V::load(t1.at(4usize, c));
-            let t1_3 = V::load(t1.at(3usize, c));
-            let t1_2 = V::load(t1.at(2usize, c));
-            let v65 = V::mul(
-                v51,
-                V::div(
-                    {
-                        let mut s = V::mul(r_e4, t1_4);
-                        s = V::mul_add(r_e3, t1_3, s);
-                        s = V::mul_add(r_e2, t1_2, s);
-                        s = V::mul_add(r_e1, t1_1, s);
-                        s
-                    },
-                    v50,
-                ),
-            );
-            let v71 = V::mul(
-                v43,
-                V::mul(V::mul(V::mul(v32, v65), V::div(c5em1, v47)), V::div(c5em1, v46)),
-            );
-            let v72 = V::add(v71, v71);
-            let v73 = V::mul(r_e1, v72);
-            let v76 = V::mul(r_e2, v72);
-            let v80 = V::mul(r_e3, v72);
-            let v84 = V::mul(r_e4, v72);
+            v15 = V::neg_mul_add(r_e2, r_e2, v15);
+            v15 = V::neg_mul_add(r_e3, r_e3, v15);
+            v15 = V::neg_mul_add(r_e4, r_e4, v15);
+            let v27 = V::sqrt(V::mul_add(v15, v15, c1em16));
+            let v28 = V::sqrt(v27);
+            let v30 = V::sigmoid(V::load(param0.at(1usize, c)));
+            let v31 = V::sub(v28, c1e0);
+            let v33 = V::mul_add(v30, v31, c1p000001e0);
             let r_e12 = V::load(r.at(5usize, c));
-            let r_e34 = V::load(r.at(10usize, c));
-            let r_e24 = V::load(r.at(9usize, c));
-            let r_e23 = V::load(r.at(8usize, c));
-            let r_e14 = V::load(r.at(7usize, c));
+            let mut v35 = V::mul(r_e12, r_e12);
             let r_e13 = V::load(r.at(6usize, c));
-            let v104 = {
-                let mut s = V::mul_sub(
-                    r_e23,
-                    r_e23,
-                    {
-                        let mut s = V::mul(r_e12, r_e12);
-                        s = V::mul_add(r_e13, r_e13, s);
-                        s = V::mul_add(r_e14, r_e14, s);
-                        s
-                    },
-                );
-                s = V::mul_add(r_e24, r_e24, s);
-                s = V::mul_add(r_e34, r_e34, s);
-                s
-            };
-            let v106 = V::sigmoid(V::load(param0.at(2usize, c)));
-            let v109 = V::sqrt(V::mul_add(v104, v104, c1em16));
-            let v110 = V::sqrt(v109);
-            let v111 = V::sub(v110, c1e0);
-            let v113 = V::mul_add(v106, v111, c1p000001e0);
-            let v114 = V::div(c1e0, v113);
-            let t1_10 = V::load(t1.at(10usize, c));
-            let t1_9 = V::load(t1.at(9usize, c));
-            let t1_8 = V::load(t1.at(8usize, c));
-            let t1_7 = V::load(t1.at(7usize, c));
-            let t1_6 = V::load(t1.at(6usize, c));
-            let t1_5 = V::load(t1.at(5usize, c));
-            let v133 = V::mul(
-                v114,
-                V::div(
-                    {
-                        let mut s = V::mul(r_e34, t1_10);
-                        s = V::mul_add(r_e24, t1_9, s);
-                        s = V::mul_add(r_e23, t1_8, s);
-                        s = V::mul_add(r_e14, t1_7, s);
-                        s = V::mul_add(r_e13, t1_6, s);
-                        s = V::mul_add(r_e12, t1_5, s);
-                        s
-                    },
-                    v113,
-                ),
-            );
-            let v139 = V::mul(
-                v104,
-                V::mul(
-                    V::mul(V::mul(v106, v133), V::div(c5em1, v110)),
-                    V::div(c5em1, v109),
-                ),
-            );
-            let v140 = V::add(v139, v139);
-            let v141 = V::mul(r_e12, v140);
-            let v145 = V::mul(r_e13, v140);
-            let v149 = V::mul(r_e14, v140);
-            let v154 = V::mul(r_e23, v140);
-            let v158 = V::mul(r_e24, v140);
-            let v162 = V::mul(r_e34, v140);
-            let v166 = V::sigmoid(V::load(param0.at(3usize, c)));
-            let r_e134 = V::load(r.at(13usize, c));
+            let r_e14 = V::load(r.at(7usize, c));
+            let r_e23 = V::load(r.at(8usize, c));
+            let r_e24 = V::load(r.at(9usize, c));
+            let r_e34 = V::load(r.at(10usize, c));
+            v35 = V::mul_add(r_e13, r_e13, v35);
+            v35 = V::mul_add(r_e14, r_e14, v35);
+            let mut v48 = V::mul_sub(r_e23, r_e23, v35);
+            v48 = V::mul_add(r_e24, r_e24, v48);
+            v48 = V::mul_add(r_e34, r_e34, v48);
+            let v53 = V::sqrt(V::mul_add(v48, v48, c1em16));
+            let v54 = V::sqrt(v53);
+            let v56 = V::sigmoid(V::load(param0.at(2usize, c)));
+            let v57 = V::sub(v54, c1e0);
+            let v59 = V::mul_add(v56, v57, c1p000001e0);
             let r_e123 = V::load(r.at(11usize, c));
+            let mut v61 = V::mul(r_e123, r_e123);
             let r_e124 = V::load(r.at(12usize, c));
+            let r_e134 = V::load(r.at(13usize, c));
             let r_e234 = V::load(r.at(14usize, c));
-            let v177 = {
-                let mut s = V::mul(r_e123, r_e123);
-                s = V::mul_add(r_e124, r_e124, s);
-                s = V::mul_add(r_e134, r_e134, s);
-                s = V::neg_mul_add(r_e234, r_e234, s);
-                s
-            };
-            let v180 = V::sqrt(V::mul_add(v177, v177, c1em16));
-            let v181 = V::sqrt(v180);
-            let v182 = V::sub(v181, c1e0);
-            let v184 = V::mul_add(v166, v182, c1p000001e0);
-            let v185 = V::div(c1e0, v184);
-            let t1_11 = V::load(t1.at(11usize, c));
-            let t1_14 = V::load(t1.at(14usize, c));
-            let t1_13 = V::load(t1.at(13usize, c));
-            let t1_12 = V::load(t1.at(12usize, c));
-            let v199 = V::mul(
-                v185,
-                V::div(
-                    {
-                        let mut s = V::mul(r_e234, t1_14);
-                        s = V::mul_add(r_e134, t1_13, s);
-                        s = V::mul_add(r_e124, t1_12, s);
-                        s = V::mul_add(r_e123, t1_11, s);
-                        s
-                    },
-                    v184,
-                ),
-            );
-            let v205 = V::mul(
-                v177,
-                V::mul(
-                    V::mul(V::mul(v166, v199), V::div(c5em1, v181)),
-                    V::div(c5em1, v180),
-                ),
-            );
-            let v206 = V::add(v205, v205);
-            let v207 = V::mul(r_e123, v206);
-            let v211 = V::mul(r_e124, v206);
-            let v215 = V::mul(r_e134, v206);
-            let v218 = V::mul(r_e234, v206);
-            let v223 = V::sigmoid(V::load(param0.at(4usize, c)));
+            v61 = V::mul_add(r_e124, r_e124, v61);
+            v61 = V::mul_add(r_e134, r_e134, v61);
+            v61 = V::neg_mul_add(r_e234, r_e234, v61);
+            let v73 = V::sqrt(V::mul_add(v61, v61, c1em16));
+            let v74 = V::sqrt(v73);
+            let v76 = V::sigmoid(V::load(param0.at(3usize, c)));
+            let v77 = V::sub(v74, c1e0);
+            let v79 = V::mul_add(v76, v77, c1p000001e0);
             let r_e1234 = V::load(r.at(15usize, c));
-            let v225 = V::mul(r_e1234, r_e1234);
-            let v228 = V::sqrt(V::mul_add(v225, v225, c1em16));
-            let v229 = V::sqrt(v228);
-            let v230 = V::sub(v229, c1e0);
-            let v232 = V::mul_add(v223, v230, c1p000001e0);
-            let v233 = V::div(c1e0, v232);
+            let v81 = V::mul(r_e1234, r_e1234);
+            let v84 = V::sqrt(V::mul_add(v81, v81, c1em16));
+            let v85 = V::sqrt(v84);
+            let v87 = V::sigmoid(V::load(param0.at(4usize, c)));
+            let v88 = V::sub(v85, c1e0);
+            let v90 = V::mul_add(v87, v88, c1p000001e0);
+            let v91 = V::div(c1e0, v13);
+            let v92 = V::div(c1e0, v33);
+            let v93 = V::div(c1e0, v59);
+            let v94 = V::div(c1e0, v79);
+            let v95 = V::div(c1e0, v90);
             let t1_15 = V::load(t1.at(15usize, c));
-            let v238 = V::mul(v233, V::div(V::mul(r_e1234, t1_15), v232));
-            let v244 = V::mul(
-                v225,
-                V::mul(
-                    V::mul(V::mul(v223, v238), V::div(c5em1, v229)),
-                    V::div(c5em1, v228),
-                ),
-            );
-            let v246 = V::mul(r_e1234, V::add(v244, v244));
-            // out0[0] = v14*t1_0 - v28 - v28
-            V::store(V::sub(V::mul_sub(v14, t1_0, v28), v28), out0.at(0usize, c));
-            // out0[1] = v51*t1_1 - v73 - v73
-            V::store(V::sub(V::mul_sub(v51, t1_1, v73), v73), out0.at(1usize, c));
-            // out0[2] = v76 + v51*t1_2 + v76
-            V::store(V::add(v76, V::mul_add(v51, t1_2, v76)), out0.at(2usize, c));
-            // out0[3] = v80 + v51*t1_3 + v80
-            V::store(V::add(v80, V::mul_add(v51, t1_3, v80)), out0.at(3usize, c));
-            // out0[4] = v84 + v51*t1_4 + v84
-            V::store(V::add(v84, V::mul_add(v51, t1_4, v84)), out0.at(4usize, c));
-            // out0[5] = v141 + v114*t1_5 + v141
-            V::store(V::add(v141, V::mul_add(v114, t1_5, v141)), out0.at(5usize, c));
-            // out0[6] = v145 + v114*t1_6 + v145
-            V::store(V::add(v145, V::mul_add(v114, t1_6, v145)), out0.at(6usize, c));
-            // out0[7] = v149 + v114*t1_7 + v149
-            V::store(V::add(v149, V::mul_add(v114, t1_7, v149)), out0.at(7usize, c));
-            // out0[8] = v114*t1_8 - v154 - v154
-            V::store(V::sub(V::mul_sub(v114, t1_8, v154), v154), out0.at(8usize, c));
-            // out0[9] = v114*t1_9 - v158 - v158
-            V::store(V::sub(V::mul_sub(v114, t1_9, v158), v158), out0.at(9usize, c));
-            // out0[10] = v114*t1_10 - v162 - v162
-            V::store(V::sub(V::mul_sub(v114, t1_10, v162), v162), out0.at(10usize, c));
-            // out0[11] = v185*t1_11 - v207 - v207
-            V::store(V::sub(V::mul_sub(v185, t1_11, v207), v207), out0.at(11usize, c));
-            // out0[12] = v185*t1_12 - v211 - v211
-            V::store(V::sub(V::mul_sub(v185, t1_12, v211), v211), out0.at(12usize, c));
-            // out0[13] = v185*t1_13 - v215 - v215
-            V::store(V::sub(V::mul_sub(v185, t1_13, v215), v215), out0.at(13usize, c));
-            // out0[14] = v218 + v185*t1_14 + v218
-            V::store(V::add(v218, V::mul_add(v185, t1_14, v218)), out0.at(14usize, c));
-            // out0[15] = v233*t1_15 - v246 - v246
-            V::store(V::sub(V::mul_sub(v233, t1_15, v246), v246), out0.at(15usize, c));
-            // grad0[0] + = -(v11*v19*(v3*(1 - v3)))
-            V::store(
-                V::add(
-                    V::load(grad0.at(0usize, c)),
-                    V::neg(V::mul(V::mul(v11, v19), V::mul(v3, V::sub(c1e0, v3)))),
-                ),
-                grad0.at(0usize, c),
-            );
-            // grad0[1] + = -(v48*v65*(v32*(1 - v32)))
-            V::store(
-                V::add(
-                    V::load(grad0.at(1usize, c)),
-                    V::neg(V::mul(V::mul(v48, v65), V::mul(v32, V::sub(c1e0, v32)))),
-                ),
-                grad0.at(1usize, c),
-            );
-            // grad0[2] + = -(v111*v133*(v106*(1 - v106)))
-            V::store(
-                V::add(
-                    V::load(grad0.at(2usize, c)),
-                    V::neg(V::mul(V::mul(v111, v133), V::mul(v106, V::sub(c1e0, v106)))),
-                ),
-                grad0.at(2usize, c),
-            );
-            // grad0[3] + = -(v182*v199*(v166*(1 - v166)))
-            V::store(
-                V::add(
-                    V::load(grad0.at(3usize, c)),
-                    V::neg(V::mul(V::mul(v182, v199), V::mul(v166, V::sub(c1e0, v166)))),
-                ),
-                grad0.at(3usize, c),
-            );
-            // grad0[4] + = -(v230*v238*(v223*(1 - v223)))
+            let t1_14 = V::load(t1.at(14usize, c));
+            let mut v101 = V::mul(r_e234, t1_14);
+            let t1_13 = V::load(t1.at(13usize, c));
+            v101 = V::mul_add(r_e134, t1_13, v101);
+            let t1_12 = V::load(t1.at(12usize, c));
+            v101 = V::mul_add(r_e124, t1_12, v101);
+            let t1_11 = V::load(t1.at(11usize, c));
+            v101 = V::mul_add(r_e123, t1_11, v101);
+            let t1_10 = V::load(t1.at(10usize, c));
+            let mut v116 = V::mul(r_e34, t1_10);
+            let t1_9 = V::load(t1.at(9usize, c));
+            v116 = V::mul_add(r_e24, t1_9, v116);
+            let t1_8 = V::load(t1.at(8usize, c));
+            v116 = V::mul_add(r_e23, t1_8, v116);
+            let t1_7 = V::load(t1.at(7usize, c));
+            v116 = V::mul_add(r_e14, t1_7, v116);
+            let t1_6 = V::load(t1.at(6usize, c));
+            v116 = V::mul_add(r_e13, t1_6, v116);
+            let t1_5 = V::load(t1.at(5usize, c));
+            v116 = V::mul_add(r_e12, t1_5, v116);
+            let t1_4 = V::load(t1.at(4usize, c));
+            let mut v139 = V::mul(r_e4, t1_4);
+            let t1_3 = V::load(t1.at(3usize, c));
+            v139 = V::mul_add(r_e3, t1_3, v139);
+            let t1_2 = V::load(t1.at(2usize, c));
+            v139 = V::mul_add(r_e2, t1_2, v139);
+            let t1_1 = V::load(t1.at(1usize, c));
+            v139 = V::mul_add(r_e1, t1_1, v139);
+            let t1_0 = V::load(t1.at(0usize, c));
+            let v156 = V::mul(v95, V::div(V::mul(r_e1234, t1_15), v90));
+            let v158 = V::mul(v94, V::div(v101, v79));
+            let v160 = V::mul(v93, V::div(v116, v59));
+            let v162 = V::mul(v92, V::div(v139, v33));
+            let v164 = V::mul(v91, V::div(V::mul(r_1, t1_0), v13));
+            // grad0[4] += -(v88*v156*(v87*(1 - v87)))
             V::store(
                 V::add(
                     V::load(grad0.at(4usize, c)),
-                    V::neg(V::mul(V::mul(v230, v238), V::mul(v223, V::sub(c1e0, v223)))),
+                    V::neg(V::mul(V::mul(v88, v156), V::mul(v87, V::sub(c1e0, v87)))),
                 ),
                 grad0.at(4usize, c),
             );
+            let v176 = V::mul(
+                v81,
+                V::mul(V::mul(V::mul(v87, v156), V::div(c5em1, v85)), V::div(c5em1, v84)),
+            );
+            let v178 = V::mul(r_e1234, V::add(v176, v176));
+            // out0[15] = v95*t1_15 - v178 - v178
+            V::store(V::sub(V::mul_sub(v95, t1_15, v178), v178), out0.at(15usize, c));
+            // grad0[3] += -(v77*v158*(v76*(1 - v76)))
+            V::store(
+                V::add(
+                    V::load(grad0.at(3usize, c)),
+                    V::neg(V::mul(V::mul(v77, v158), V::mul(v76, V::sub(c1e0, v76)))),
+                ),
+                grad0.at(3usize, c),
+            );
+            let v191 = V::mul(
+                v61,
+                V::mul(V::mul(V::mul(v76, v158), V::div(c5em1, v74)), V::div(c5em1, v73)),
+            );
+            let v192 = V::add(v191, v191);
+            let v193 = V::mul(r_e234, v192);
+            // out0[14] = v193 + v94*t1_14 + v193
+            V::store(V::add(v193, V::mul_add(v94, t1_14, v193)), out0.at(14usize, c));
+            let v196 = V::mul(r_e134, v192);
+            // out0[13] = v94*t1_13 - v196 - v196
+            V::store(V::sub(V::mul_sub(v94, t1_13, v196), v196), out0.at(13usize, c));
+            let v199 = V::mul(r_e124, v192);
+            // out0[12] = v94*t1_12 - v199 - v199
+            V::store(V::sub(V::mul_sub(v94, t1_12, v199), v199), out0.at(12usize, c));
+            let v202 = V::mul(r_e123, v192);
+            // out0[11] = v94*t1_11 - v202 - v202
+            V::store(V::sub(V::mul_sub(v94, t1_11, v202), v202), out0.at(11usize, c));
+            // grad0[2] += -(v57*v160*(v56*(1 - v56)))
+            V::store(
+                V::add(
+                    V::load(grad0.at(2usize, c)),
+                    V::neg(V::mul(V::mul(v57, v160), V::mul(v56, V::sub(c1e0, v56)))),
+                ),
+                grad0.at(2usize, c),
+            );
+            let v215 = V::mul(
+                v48,
+                V::mul(V::mul(V::mul(v56, v160), V::div(c5em1, v54)), V::div(c5em1, v53)),
+            );
+            let v216 = V::add(v215, v215);
+            let v217 = V::mul(r_e34, v216);
+            // out0[10] = v93*t1_10 - v217 - v217
+            V::store(V::sub(V::mul_sub(v93, t1_10, v217), v217), out0.at(10usize, c));
+            let v220 = V::mul(r_e24, v216);
+            // out0[9] = v93*t1_9 - v220 - v220
+            V::store(V::sub(V::mul_sub(v93, t1_9, v220), v220), out0.at(9usize, c));
+            let v223 = V::mul(r_e23, v216);
+            // out0[8] = v93*t1_8 - v223 - v223
+            V::store(V::sub(V::mul_sub(v93, t1_8, v223), v223), out0.at(8usize, c));
+            let v226 = V::mul(r_e14, v216);
+            // out0[7] = v226 + v93*t1_7 + v226
+            V::store(V::add(v226, V::mul_add(v93, t1_7, v226)), out0.at(7usize, c));
+            let v229 = V::mul(r_e13, v216);
+            // out0[6] = v229 + v93*t1_6 + v229
+            V::store(V::add(v229, V::mul_add(v93, t1_6, v229)), out0.at(6usize, c));
+            let v232 = V::mul(r_e12, v216);
+            // out0[5] = v232 + v93*t1_5 + v232
+            V::store(V::add(v232, V::mul_add(v93, t1_5, v232)), out0.at(5usize, c));
+            // grad0[1] += -(v31*v162*(v30*(1 - v30)))
+            V::store(
+                V::add(
+                    V::load(grad0.at(1usize, c)),
+                    V::neg(V::mul(V::mul(v31, v162), V::mul(v30, V::sub(c1e0, v30)))),
+                ),
+                grad0.at(1usize, c),
+            );
+            let v245 = V::mul(
+                v15,
+                V::mul(V::mul(V::mul(v30, v162), V::div(c5em1, v28)), V::div(c5em1, v27)),
+            );
+            let v246 = V::add(v245, v245);
+            let v247 = V::mul(r_e4, v246);
+            // out0[4] = v247 + v92*t1_4 + v247
+            V::store(V::add(v247, V::mul_add(v92, t1_4, v247)), out0.at(4usize, c));
+            let v250 = V::mul(r_e3, v246);
+            // out0[3] = v250 + v92*t1_3 + v250
+            V::store(V::add(v250, V::mul_add(v92, t1_3, v250)), out0.at(3usize, c));
+            let v253 = V::mul(r_e2, v246);
+            // out0[2] = v253 + v92*t1_2 + v253
+            V::store(V::add(v253, V::mul_add(v92, t1_2, v253)), out0.at(2usize, c));
+            let v256 = V::mul(r_e1, v246);
+            // out0[1] = v92*t1_1 - v256 - v256
+            V::store(V::sub(V::mul_sub(v92, t1_1, v256), v256), out0.at(1usize, c));
+            // grad0[0] += -(v10*v164*(v8*(1 - v8)))
+            V::store(
+                V::add(
+                    V::load(grad0.at(0usize, c)),
+                    V::neg(V::mul(V::mul(v10, v164), V::mul(v8, V::sub(c1e0, v8)))),
+                ),
+                grad0.at(0usize, c),
+            );
+            let v269 = V::mul(
+                v1,
+                V::mul(V::mul(V::mul(v8, v164), V::div(c5em1, v6)), V::div(c5em1, v5)),
+            );
+            let v271 = V::mul(r_1, V::add(v269, v269));
+            // out0[0] = v91*t1_0 - v271 - v271
+            V::store(V::sub(V::mul_sub(v91, t1_0, v271), v271), out0.at(0usize, c));
         }
     }
 }

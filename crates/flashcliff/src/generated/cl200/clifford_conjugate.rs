@@ -16,18 +16,43 @@ unsafe fn clifford_conjugate_0<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let out0 = args.outputs[0];
         for group in 0..args.groups {
             let c = group * V::LANES;
-            // out0[0] = x_1
-            V::store(V::load(x.at(0usize, c)), out0.at(0usize, c));
+            x.prefetch::<4usize>(c);
             // out0[1] = -x_e1
             V::store(V::neg(V::load(x.at(1usize, c))), out0.at(1usize, c));
             // out0[2] = -x_e2
             V::store(V::neg(V::load(x.at(2usize, c))), out0.at(2usize, c));
             // out0[3] = -x_e12
             V::store(V::neg(V::load(x.at(3usize, c))), out0.at(3usize, c));
+            // out0[0] = x_1
+            V::store(V::load(x.at(0usize, c)), out0.at(0usize, c));
         }
     }
 }
 pub(super) static CLIFFORD_CONJUGATE_0: Stage = stage!(clifford_conjugate_0);
+/// From `grad_o` to `grad_x`: adjoint of o = clifford_conjugate(x).
+///
+/// From `clifford_conjugate_grad` of Cl(2,0,0).
+#[inline(always)]
+unsafe fn clifford_conjugate_1<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
+    // SAFETY: the caller keeps the contract of `StageArgs`; the tier runs on this CPU.
+    unsafe {
+        let grad_o = args.inputs[0];
+        let out0 = args.outputs[0];
+        for group in 0..args.groups {
+            let c = group * V::LANES;
+            grad_o.prefetch::<4usize>(c);
+            // out0[3] = -grad_o_e12
+            V::store(V::neg(V::load(grad_o.at(3usize, c))), out0.at(3usize, c));
+            // out0[2] = -grad_o_e2
+            V::store(V::neg(V::load(grad_o.at(2usize, c))), out0.at(2usize, c));
+            // out0[1] = -grad_o_e1
+            V::store(V::neg(V::load(grad_o.at(1usize, c))), out0.at(1usize, c));
+            // out0[0] = grad_o_1
+            V::store(V::load(grad_o.at(0usize, c)), out0.at(0usize, c));
+        }
+    }
+}
+pub(super) static CLIFFORD_CONJUGATE_1: Stage = stage!(clifford_conjugate_1);
 /// `o = clifford_conjugate(x)`, grades 0,1,2 and 0,1,2.
 ///
 /// Forward: 3 flops per lane (0 multiplications, 3 additions).
@@ -63,7 +88,7 @@ pub(super) static CLIFFORD_CONJUGATE_PROGRAM_0: Program = Program {
         saved_row_sums: 0usize,
         stages: &[
             StageCall {
-                stage: &super::clifford_conjugate::CLIFFORD_CONJUGATE_0,
+                stage: &super::clifford_conjugate::CLIFFORD_CONJUGATE_1,
                 inputs: &[Slot::External(1usize)],
                 outputs: &[Slot::External(0usize)],
                 params: &[],

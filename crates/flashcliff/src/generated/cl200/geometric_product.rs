@@ -17,58 +17,40 @@ unsafe fn geometric_product_0<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let out0 = args.outputs[0];
         for group in 0..args.groups {
             let c = group * V::LANES;
-            let x_e2 = V::load(x.at(2usize, c));
-            let y_e2 = V::load(y.at(2usize, c));
+            x.prefetch::<4usize>(c);
+            y.prefetch::<4usize>(c);
             let x_1 = V::load(x.at(0usize, c));
             let y_1 = V::load(y.at(0usize, c));
+            let mut v2 = V::mul(x_1, y_1);
             let x_e1 = V::load(x.at(1usize, c));
             let y_e1 = V::load(y.at(1usize, c));
+            let x_e2 = V::load(x.at(2usize, c));
+            let y_e2 = V::load(y.at(2usize, c));
             let x_e12 = V::load(x.at(3usize, c));
             let y_e12 = V::load(y.at(3usize, c));
+            v2 = V::mul_add(x_e1, y_e1, v2);
+            v2 = V::mul_add(x_e2, y_e2, v2);
+            v2 = V::neg_mul_add(x_e12, y_e12, v2);
             // out0[0] = x_e2*y_e2 + x_1*y_1 + x_e1*y_e1 - x_e12*y_e12
-            V::store(
-                {
-                    let mut s = V::mul(x_1, y_1);
-                    s = V::mul_add(x_e1, y_e1, s);
-                    s = V::mul_add(x_e2, y_e2, s);
-                    s = V::neg_mul_add(x_e12, y_e12, s);
-                    s
-                },
-                out0.at(0usize, c),
-            );
+            V::store(v2, out0.at(0usize, c));
+            let mut v15 = V::mul(x_1, y_e1);
+            v15 = V::mul_add(x_e1, y_1, v15);
+            v15 = V::neg_mul_add(x_e2, y_e12, v15);
+            v15 = V::mul_add(x_e12, y_e2, v15);
             // out0[1] = x_e12*y_e2 + x_1*y_e1 + x_e1*y_1 - x_e2*y_e12
-            V::store(
-                {
-                    let mut s = V::mul(x_1, y_e1);
-                    s = V::mul_add(x_e1, y_1, s);
-                    s = V::neg_mul_add(x_e2, y_e12, s);
-                    s = V::mul_add(x_e12, y_e2, s);
-                    s
-                },
-                out0.at(1usize, c),
-            );
+            V::store(v15, out0.at(1usize, c));
+            let mut v22 = V::mul(x_1, y_e2);
+            v22 = V::mul_add(x_e1, y_e12, v22);
+            v22 = V::mul_add(x_e2, y_1, v22);
+            v22 = V::neg_mul_add(x_e12, y_e1, v22);
             // out0[2] = x_e2*y_1 + x_1*y_e2 + x_e1*y_e12 - x_e12*y_e1
-            V::store(
-                {
-                    let mut s = V::mul(x_1, y_e2);
-                    s = V::mul_add(x_e1, y_e12, s);
-                    s = V::mul_add(x_e2, y_1, s);
-                    s = V::neg_mul_add(x_e12, y_e1, s);
-                    s
-                },
-                out0.at(2usize, c),
-            );
+            V::store(v22, out0.at(2usize, c));
+            let mut v29 = V::mul(x_1, y_e12);
+            v29 = V::mul_add(x_e1, y_e2, v29);
+            v29 = V::neg_mul_add(x_e2, y_e1, v29);
+            v29 = V::mul_add(x_e12, y_1, v29);
             // out0[3] = x_e12*y_1 + x_1*y_e12 + x_e1*y_e2 - x_e2*y_e1
-            V::store(
-                {
-                    let mut s = V::mul(x_1, y_e12);
-                    s = V::mul_add(x_e1, y_e2, s);
-                    s = V::neg_mul_add(x_e2, y_e1, s);
-                    s = V::mul_add(x_e12, y_1, s);
-                    s
-                },
-                out0.at(3usize, c),
-            );
+            V::store(v29, out0.at(3usize, c));
         }
     }
 }
@@ -85,58 +67,40 @@ unsafe fn geometric_product_1<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let out0 = args.outputs[0];
         for group in 0..args.groups {
             let c = group * V::LANES;
-            let y_e12 = V::load(y.at(3usize, c));
-            let grad_o_e12 = V::load(grad_o.at(3usize, c));
-            let y_e2 = V::load(y.at(2usize, c));
-            let grad_o_e2 = V::load(grad_o.at(2usize, c));
-            let y_e1 = V::load(y.at(1usize, c));
-            let grad_o_e1 = V::load(grad_o.at(1usize, c));
+            y.prefetch::<4usize>(c);
+            grad_o.prefetch::<4usize>(c);
             let y_1 = V::load(y.at(0usize, c));
+            let grad_o_e12 = V::load(grad_o.at(3usize, c));
+            let mut v2 = V::mul(y_1, grad_o_e12);
+            let y_e1 = V::load(y.at(1usize, c));
+            let y_e2 = V::load(y.at(2usize, c));
+            let mut v6 = V::mul(y_e2, grad_o_e12);
+            let y_e12 = V::load(y.at(3usize, c));
+            let mut v8 = V::mul(y_e12, grad_o_e12);
+            let grad_o_e2 = V::load(grad_o.at(2usize, c));
+            v2 = V::neg_mul_add(y_e1, grad_o_e2, v2);
+            let mut v12 = V::mul(y_1, grad_o_e2);
+            v12 = V::neg_mul_add(y_e1, grad_o_e12, v12);
+            v6 = V::mul_add(y_e12, grad_o_e2, v6);
+            v8 = V::mul_add(y_e2, grad_o_e2, v8);
+            let grad_o_e1 = V::load(grad_o.at(1usize, c));
+            v2 = V::mul_add(y_e2, grad_o_e1, v2);
+            v12 = V::neg_mul_add(y_e12, grad_o_e1, v12);
+            v6 = V::mul_add(y_1, grad_o_e1, v6);
+            v8 = V::mul_add(y_e1, grad_o_e1, v8);
             let grad_o_1 = V::load(grad_o.at(0usize, c));
-            // out0[0] = y_e12*grad_o_e12 + y_e2*grad_o_e2 + y_e1*grad_o_e1 + y_1*grad_o_1
-            V::store(
-                {
-                    let mut s = V::mul(y_e12, grad_o_e12);
-                    s = V::mul_add(y_e2, grad_o_e2, s);
-                    s = V::mul_add(y_e1, grad_o_e1, s);
-                    s = V::mul_add(y_1, grad_o_1, s);
-                    s
-                },
-                out0.at(0usize, c),
-            );
-            // out0[1] = y_e2*grad_o_e12 + y_e12*grad_o_e2 + y_1*grad_o_e1 + y_e1*grad_o_1
-            V::store(
-                {
-                    let mut s = V::mul(y_e2, grad_o_e12);
-                    s = V::mul_add(y_e12, grad_o_e2, s);
-                    s = V::mul_add(y_1, grad_o_e1, s);
-                    s = V::mul_add(y_e1, grad_o_1, s);
-                    s
-                },
-                out0.at(1usize, c),
-            );
-            // out0[2] = y_1*grad_o_e2 - y_e1*grad_o_e12 - y_e12*grad_o_e1 + y_e2*grad_o_1
-            V::store(
-                {
-                    let mut s = V::mul(y_1, grad_o_e2);
-                    s = V::neg_mul_add(y_e1, grad_o_e12, s);
-                    s = V::neg_mul_add(y_e12, grad_o_e1, s);
-                    s = V::mul_add(y_e2, grad_o_1, s);
-                    s
-                },
-                out0.at(2usize, c),
-            );
+            v2 = V::neg_mul_add(y_e12, grad_o_1, v2);
             // out0[3] = y_1*grad_o_e12 - y_e1*grad_o_e2 + y_e2*grad_o_e1 - y_e12*grad_o_1
-            V::store(
-                {
-                    let mut s = V::mul(y_1, grad_o_e12);
-                    s = V::neg_mul_add(y_e1, grad_o_e2, s);
-                    s = V::mul_add(y_e2, grad_o_e1, s);
-                    s = V::neg_mul_add(y_e12, grad_o_1, s);
-                    s
-                },
-                out0.at(3usize, c),
-            );
+            V::store(v2, out0.at(3usize, c));
+            v12 = V::mul_add(y_e2, grad_o_1, v12);
+            // out0[2] = y_1*grad_o_e2 - y_e1*grad_o_e12 - y_e12*grad_o_e1 + y_e2*grad_o_1
+            V::store(v12, out0.at(2usize, c));
+            v6 = V::mul_add(y_e1, grad_o_1, v6);
+            // out0[1] = y_e2*grad_o_e12 + y_e12*grad_o_e2 + y_1*grad_o_e1 + y_e1*grad_o_1
+            V::store(v6, out0.at(1usize, c));
+            v8 = V::mul_add(y_1, grad_o_1, v8);
+            // out0[0] = y_e12*grad_o_e12 + y_e2*grad_o_e2 + y_e1*grad_o_e1 + y_1*grad_o_1
+            V::store(v8, out0.at(0usize, c));
         }
     }
 }
@@ -153,60 +117,40 @@ unsafe fn geometric_product_2<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let out0 = args.outputs[0];
         for group in 0..args.groups {
             let c = group * V::LANES;
+            x.prefetch::<4usize>(c);
+            grad_o.prefetch::<4usize>(c);
             let x_e12 = V::load(x.at(3usize, c));
             let grad_o_e12 = V::load(grad_o.at(3usize, c));
+            let mut v2 = V::mul(x_e12, grad_o_e12);
             let x_e2 = V::load(x.at(2usize, c));
-            let grad_o_e2 = V::load(grad_o.at(2usize, c));
+            let mut v4 = V::mul(x_e2, grad_o_e12);
             let x_e1 = V::load(x.at(1usize, c));
-            let grad_o_e1 = V::load(grad_o.at(1usize, c));
+            let mut v6 = V::mul(x_e1, grad_o_e12);
             let x_1 = V::load(x.at(0usize, c));
+            let mut v8 = V::mul(x_1, grad_o_e12);
+            let grad_o_e2 = V::load(grad_o.at(2usize, c));
+            v4 = V::mul_add(x_e12, grad_o_e2, v4);
+            v2 = V::mul_add(x_e2, grad_o_e2, v2);
+            v8 = V::mul_add(x_e1, grad_o_e2, v8);
+            v6 = V::mul_add(x_1, grad_o_e2, v6);
+            let grad_o_e1 = V::load(grad_o.at(1usize, c));
+            v6 = V::mul_add(x_e12, grad_o_e1, v6);
+            v8 = V::neg_mul_add(x_e2, grad_o_e1, v8);
+            v2 = V::mul_add(x_e1, grad_o_e1, v2);
+            let mut v26 = V::mul_sub(x_1, grad_o_e1, v4);
             let grad_o_1 = V::load(grad_o.at(0usize, c));
-            // out0[0] = x_e12*grad_o_e12 + x_e2*grad_o_e2 + x_e1*grad_o_e1 + x_1*grad_o_1
-            V::store(
-                {
-                    let mut s = V::mul(x_e12, grad_o_e12);
-                    s = V::mul_add(x_e2, grad_o_e2, s);
-                    s = V::mul_add(x_e1, grad_o_e1, s);
-                    s = V::mul_add(x_1, grad_o_1, s);
-                    s
-                },
-                out0.at(0usize, c),
-            );
-            // out0[1] = x_1*grad_o_e1 - (x_e2*grad_o_e12 + x_e12*grad_o_e2) + x_e1*grad_o_1
-            V::store(
-                V::mul_add(
-                    x_e1,
-                    grad_o_1,
-                    V::mul_sub(
-                        x_1,
-                        grad_o_e1,
-                        V::mul_add(x_e12, grad_o_e2, V::mul(x_e2, grad_o_e12)),
-                    ),
-                ),
-                out0.at(1usize, c),
-            );
-            // out0[2] = x_e1*grad_o_e12 + x_1*grad_o_e2 + x_e12*grad_o_e1 + x_e2*grad_o_1
-            V::store(
-                {
-                    let mut s = V::mul(x_e1, grad_o_e12);
-                    s = V::mul_add(x_1, grad_o_e2, s);
-                    s = V::mul_add(x_e12, grad_o_e1, s);
-                    s = V::mul_add(x_e2, grad_o_1, s);
-                    s
-                },
-                out0.at(2usize, c),
-            );
+            v8 = V::neg_mul_add(x_e12, grad_o_1, v8);
             // out0[3] = x_1*grad_o_e12 + x_e1*grad_o_e2 - x_e2*grad_o_e1 - x_e12*grad_o_1
-            V::store(
-                {
-                    let mut s = V::mul(x_1, grad_o_e12);
-                    s = V::mul_add(x_e1, grad_o_e2, s);
-                    s = V::neg_mul_add(x_e2, grad_o_e1, s);
-                    s = V::neg_mul_add(x_e12, grad_o_1, s);
-                    s
-                },
-                out0.at(3usize, c),
-            );
+            V::store(v8, out0.at(3usize, c));
+            v6 = V::mul_add(x_e2, grad_o_1, v6);
+            // out0[2] = x_e1*grad_o_e12 + x_1*grad_o_e2 + x_e12*grad_o_e1 + x_e2*grad_o_1
+            V::store(v6, out0.at(2usize, c));
+            v26 = V::mul_add(x_e1, grad_o_1, v26);
+            // out0[1] = x_1*grad_o_e1 - (x_e2*grad_o_e12 + x_e12*grad_o_e2) + x_e1*grad_o_1
+            V::store(v26, out0.at(1usize, c));
+            v2 = V::mul_add(x_1, grad_o_1, v2);
+            // out0[0] = x_e12*grad_o_e12 + x_e2*grad_o_e2 + x_e1*grad_o_e1 + x_1*grad_o_1
+            V::store(v2, out0.at(0usize, c));
         }
     }
 }
@@ -279,20 +223,30 @@ unsafe fn geometric_product_3<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let out0 = args.outputs[0];
         for group in 0..args.groups {
             let c = group * V::LANES;
+            x.prefetch::<2usize>(c);
+            y.prefetch::<4usize>(c);
             let x_e1 = V::load(x.at(0usize, c));
             let y_e1 = V::load(y.at(1usize, c));
+            let mut v2 = V::mul(x_e1, y_e1);
             let x_e2 = V::load(x.at(1usize, c));
             let y_e2 = V::load(y.at(2usize, c));
-            let y_1 = V::load(y.at(0usize, c));
-            let y_e12 = V::load(y.at(3usize, c));
+            v2 = V::mul_add(x_e2, y_e2, v2);
             // out0[0] = x_e1*y_e1 + x_e2*y_e2
-            V::store(V::mul_add(x_e2, y_e2, V::mul(x_e1, y_e1)), out0.at(0usize, c));
+            V::store(v2, out0.at(0usize, c));
+            let y_1 = V::load(y.at(0usize, c));
+            let mut v8 = V::mul(x_e1, y_1);
+            let y_e12 = V::load(y.at(3usize, c));
+            v8 = V::neg_mul_add(x_e2, y_e12, v8);
             // out0[1] = x_e1*y_1 - x_e2*y_e12
-            V::store(V::neg_mul_add(x_e2, y_e12, V::mul(x_e1, y_1)), out0.at(1usize, c));
+            V::store(v8, out0.at(1usize, c));
+            let mut v12 = V::mul(x_e1, y_e12);
+            v12 = V::mul_add(x_e2, y_1, v12);
             // out0[2] = x_e1*y_e12 + x_e2*y_1
-            V::store(V::mul_add(x_e2, y_1, V::mul(x_e1, y_e12)), out0.at(2usize, c));
+            V::store(v12, out0.at(2usize, c));
+            let mut v15 = V::mul(x_e1, y_e2);
+            v15 = V::neg_mul_add(x_e2, y_e1, v15);
             // out0[3] = x_e1*y_e2 - x_e2*y_e1
-            V::store(V::neg_mul_add(x_e2, y_e1, V::mul(x_e1, y_e2)), out0.at(3usize, c));
+            V::store(v15, out0.at(3usize, c));
         }
     }
 }
@@ -309,36 +263,28 @@ unsafe fn geometric_product_4<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let out0 = args.outputs[0];
         for group in 0..args.groups {
             let c = group * V::LANES;
-            let y_e2 = V::load(y.at(2usize, c));
-            let grad_o_e12 = V::load(grad_o.at(3usize, c));
-            let y_e12 = V::load(y.at(3usize, c));
-            let grad_o_e2 = V::load(grad_o.at(2usize, c));
-            let y_1 = V::load(y.at(0usize, c));
-            let grad_o_e1 = V::load(grad_o.at(1usize, c));
+            y.prefetch::<4usize>(c);
+            grad_o.prefetch::<4usize>(c);
             let y_e1 = V::load(y.at(1usize, c));
+            let grad_o_e12 = V::load(grad_o.at(3usize, c));
+            let y_e2 = V::load(y.at(2usize, c));
+            let mut v4 = V::mul(y_e2, grad_o_e12);
+            let y_1 = V::load(y.at(0usize, c));
+            let grad_o_e2 = V::load(grad_o.at(2usize, c));
+            let mut v7 = V::mul(y_1, grad_o_e2);
+            v7 = V::neg_mul_add(y_e1, grad_o_e12, v7);
+            let y_e12 = V::load(y.at(3usize, c));
+            v4 = V::mul_add(y_e12, grad_o_e2, v4);
+            let grad_o_e1 = V::load(grad_o.at(1usize, c));
+            v7 = V::neg_mul_add(y_e12, grad_o_e1, v7);
+            v4 = V::mul_add(y_1, grad_o_e1, v4);
             let grad_o_1 = V::load(grad_o.at(0usize, c));
-            // out0[0] = y_e2*grad_o_e12 + y_e12*grad_o_e2 + y_1*grad_o_e1 + y_e1*grad_o_1
-            V::store(
-                {
-                    let mut s = V::mul(y_e2, grad_o_e12);
-                    s = V::mul_add(y_e12, grad_o_e2, s);
-                    s = V::mul_add(y_1, grad_o_e1, s);
-                    s = V::mul_add(y_e1, grad_o_1, s);
-                    s
-                },
-                out0.at(0usize, c),
-            );
+            v7 = V::mul_add(y_e2, grad_o_1, v7);
             // out0[1] = y_1*grad_o_e2 - y_e1*grad_o_e12 - y_e12*grad_o_e1 + y_e2*grad_o_1
-            V::store(
-                {
-                    let mut s = V::mul(y_1, grad_o_e2);
-                    s = V::neg_mul_add(y_e1, grad_o_e12, s);
-                    s = V::neg_mul_add(y_e12, grad_o_e1, s);
-                    s = V::mul_add(y_e2, grad_o_1, s);
-                    s
-                },
-                out0.at(1usize, c),
-            );
+            V::store(v7, out0.at(1usize, c));
+            v4 = V::mul_add(y_e1, grad_o_1, v4);
+            // out0[0] = y_e2*grad_o_e12 + y_e12*grad_o_e2 + y_1*grad_o_e1 + y_e1*grad_o_1
+            V::store(v4, out0.at(0usize, c));
         }
     }
 }
@@ -355,32 +301,30 @@ unsafe fn geometric_product_5<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let out0 = args.outputs[0];
         for group in 0..args.groups {
             let c = group * V::LANES;
+            x.prefetch::<2usize>(c);
+            grad_o.prefetch::<4usize>(c);
             let x_e2 = V::load(x.at(1usize, c));
-            let grad_o_e2 = V::load(grad_o.at(2usize, c));
-            let x_e1 = V::load(x.at(0usize, c));
-            let grad_o_e1 = V::load(grad_o.at(1usize, c));
-            let grad_o_1 = V::load(grad_o.at(0usize, c));
             let grad_o_e12 = V::load(grad_o.at(3usize, c));
-            // out0[0] = x_e2*grad_o_e2 + x_e1*grad_o_e1
-            V::store(
-                V::mul_add(x_e1, grad_o_e1, V::mul(x_e2, grad_o_e2)),
-                out0.at(0usize, c),
-            );
-            // out0[1] = x_e1*grad_o_1 - x_e2*grad_o_e12
-            V::store(
-                V::neg_mul_add(x_e2, grad_o_e12, V::mul(x_e1, grad_o_1)),
-                out0.at(1usize, c),
-            );
-            // out0[2] = x_e1*grad_o_e12 + x_e2*grad_o_1
-            V::store(
-                V::mul_add(x_e2, grad_o_1, V::mul(x_e1, grad_o_e12)),
-                out0.at(2usize, c),
-            );
+            let x_e1 = V::load(x.at(0usize, c));
+            let mut v4 = V::mul(x_e1, grad_o_e12);
+            let grad_o_e2 = V::load(grad_o.at(2usize, c));
+            let mut v6 = V::mul(x_e2, grad_o_e2);
+            let mut v7 = V::mul(x_e1, grad_o_e2);
+            let grad_o_e1 = V::load(grad_o.at(1usize, c));
+            v7 = V::neg_mul_add(x_e2, grad_o_e1, v7);
             // out0[3] = x_e1*grad_o_e2 - x_e2*grad_o_e1
-            V::store(
-                V::neg_mul_add(x_e2, grad_o_e1, V::mul(x_e1, grad_o_e2)),
-                out0.at(3usize, c),
-            );
+            V::store(v7, out0.at(3usize, c));
+            v6 = V::mul_add(x_e1, grad_o_e1, v6);
+            // out0[0] = x_e2*grad_o_e2 + x_e1*grad_o_e1
+            V::store(v6, out0.at(0usize, c));
+            let grad_o_1 = V::load(grad_o.at(0usize, c));
+            v4 = V::mul_add(x_e2, grad_o_1, v4);
+            // out0[2] = x_e1*grad_o_e12 + x_e2*grad_o_1
+            V::store(v4, out0.at(2usize, c));
+            let mut v16 = V::mul(x_e1, grad_o_1);
+            v16 = V::neg_mul_add(x_e2, grad_o_e12, v16);
+            // out0[1] = x_e1*grad_o_1 - x_e2*grad_o_e12
+            V::store(v16, out0.at(1usize, c));
         }
     }
 }
@@ -453,20 +397,30 @@ unsafe fn geometric_product_6<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let out0 = args.outputs[0];
         for group in 0..args.groups {
             let c = group * V::LANES;
+            x.prefetch::<4usize>(c);
+            y.prefetch::<2usize>(c);
             let x_e1 = V::load(x.at(1usize, c));
             let y_e1 = V::load(y.at(0usize, c));
+            let mut v2 = V::mul(x_e1, y_e1);
             let x_e2 = V::load(x.at(2usize, c));
             let y_e2 = V::load(y.at(1usize, c));
-            let x_1 = V::load(x.at(0usize, c));
-            let x_e12 = V::load(x.at(3usize, c));
+            v2 = V::mul_add(x_e2, y_e2, v2);
             // out0[0] = x_e1*y_e1 + x_e2*y_e2
-            V::store(V::mul_add(x_e2, y_e2, V::mul(x_e1, y_e1)), out0.at(0usize, c));
+            V::store(v2, out0.at(0usize, c));
+            let x_1 = V::load(x.at(0usize, c));
+            let mut v8 = V::mul(x_1, y_e1);
+            let x_e12 = V::load(x.at(3usize, c));
+            v8 = V::mul_add(x_e12, y_e2, v8);
             // out0[1] = x_1*y_e1 + x_e12*y_e2
-            V::store(V::mul_add(x_e12, y_e2, V::mul(x_1, y_e1)), out0.at(1usize, c));
+            V::store(v8, out0.at(1usize, c));
+            let mut v12 = V::mul(x_1, y_e2);
+            v12 = V::neg_mul_add(x_e12, y_e1, v12);
             // out0[2] = x_1*y_e2 - x_e12*y_e1
-            V::store(V::neg_mul_add(x_e12, y_e1, V::mul(x_1, y_e2)), out0.at(2usize, c));
+            V::store(v12, out0.at(2usize, c));
+            let mut v15 = V::mul(x_e1, y_e2);
+            v15 = V::neg_mul_add(x_e2, y_e1, v15);
             // out0[3] = x_e1*y_e2 - x_e2*y_e1
-            V::store(V::neg_mul_add(x_e2, y_e1, V::mul(x_e1, y_e2)), out0.at(3usize, c));
+            V::store(v15, out0.at(3usize, c));
         }
     }
 }
@@ -483,32 +437,30 @@ unsafe fn geometric_product_7<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let out0 = args.outputs[0];
         for group in 0..args.groups {
             let c = group * V::LANES;
-            let y_e2 = V::load(y.at(1usize, c));
-            let grad_o_e2 = V::load(grad_o.at(2usize, c));
+            y.prefetch::<2usize>(c);
+            grad_o.prefetch::<4usize>(c);
             let y_e1 = V::load(y.at(0usize, c));
-            let grad_o_e1 = V::load(grad_o.at(1usize, c));
             let grad_o_e12 = V::load(grad_o.at(3usize, c));
-            let grad_o_1 = V::load(grad_o.at(0usize, c));
-            // out0[0] = y_e2*grad_o_e2 + y_e1*grad_o_e1
-            V::store(
-                V::mul_add(y_e1, grad_o_e1, V::mul(y_e2, grad_o_e2)),
-                out0.at(0usize, c),
-            );
-            // out0[1] = y_e2*grad_o_e12 + y_e1*grad_o_1
-            V::store(
-                V::mul_add(y_e1, grad_o_1, V::mul(y_e2, grad_o_e12)),
-                out0.at(1usize, c),
-            );
-            // out0[2] = y_e2*grad_o_1 - y_e1*grad_o_e12
-            V::store(
-                V::neg_mul_add(y_e1, grad_o_e12, V::mul(y_e2, grad_o_1)),
-                out0.at(2usize, c),
-            );
+            let y_e2 = V::load(y.at(1usize, c));
+            let mut v4 = V::mul(y_e2, grad_o_e12);
+            let grad_o_e2 = V::load(grad_o.at(2usize, c));
+            let mut v7 = V::mul(y_e2, grad_o_e2);
+            let grad_o_e1 = V::load(grad_o.at(1usize, c));
+            let mut v9 = V::mul(y_e2, grad_o_e1);
+            v9 = V::neg_mul_add(y_e1, grad_o_e2, v9);
             // out0[3] = y_e2*grad_o_e1 - y_e1*grad_o_e2
-            V::store(
-                V::neg_mul_add(y_e1, grad_o_e2, V::mul(y_e2, grad_o_e1)),
-                out0.at(3usize, c),
-            );
+            V::store(v9, out0.at(3usize, c));
+            v7 = V::mul_add(y_e1, grad_o_e1, v7);
+            // out0[0] = y_e2*grad_o_e2 + y_e1*grad_o_e1
+            V::store(v7, out0.at(0usize, c));
+            let grad_o_1 = V::load(grad_o.at(0usize, c));
+            let mut v14 = V::mul(y_e2, grad_o_1);
+            v14 = V::neg_mul_add(y_e1, grad_o_e12, v14);
+            // out0[2] = y_e2*grad_o_1 - y_e1*grad_o_e12
+            V::store(v14, out0.at(2usize, c));
+            v4 = V::mul_add(y_e1, grad_o_1, v4);
+            // out0[1] = y_e2*grad_o_e12 + y_e1*grad_o_1
+            V::store(v4, out0.at(1usize, c));
         }
     }
 }
@@ -525,38 +477,28 @@ unsafe fn geometric_product_8<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let out0 = args.outputs[0];
         for group in 0..args.groups {
             let c = group * V::LANES;
-            let x_1 = V::load(x.at(0usize, c));
-            let grad_o_e1 = V::load(grad_o.at(1usize, c));
+            x.prefetch::<4usize>(c);
+            grad_o.prefetch::<4usize>(c);
             let x_e2 = V::load(x.at(2usize, c));
             let grad_o_e12 = V::load(grad_o.at(3usize, c));
+            let mut v2 = V::mul(x_e2, grad_o_e12);
+            let x_e1 = V::load(x.at(1usize, c));
+            let mut v4 = V::mul(x_e1, grad_o_e12);
             let x_e12 = V::load(x.at(3usize, c));
             let grad_o_e2 = V::load(grad_o.at(2usize, c));
-            let x_e1 = V::load(x.at(1usize, c));
+            v2 = V::mul_add(x_e12, grad_o_e2, v2);
+            let x_1 = V::load(x.at(0usize, c));
+            v4 = V::mul_add(x_1, grad_o_e2, v4);
+            let grad_o_e1 = V::load(grad_o.at(1usize, c));
+            v4 = V::mul_add(x_e12, grad_o_e1, v4);
+            let mut v16 = V::mul_sub(x_1, grad_o_e1, v2);
             let grad_o_1 = V::load(grad_o.at(0usize, c));
-            // out0[0] = x_1*grad_o_e1 - (x_e2*grad_o_e12 + x_e12*grad_o_e2) + x_e1*grad_o_1
-            V::store(
-                V::mul_add(
-                    x_e1,
-                    grad_o_1,
-                    V::mul_sub(
-                        x_1,
-                        grad_o_e1,
-                        V::mul_add(x_e12, grad_o_e2, V::mul(x_e2, grad_o_e12)),
-                    ),
-                ),
-                out0.at(0usize, c),
-            );
+            v4 = V::mul_add(x_e2, grad_o_1, v4);
             // out0[1] = x_e1*grad_o_e12 + x_1*grad_o_e2 + x_e12*grad_o_e1 + x_e2*grad_o_1
-            V::store(
-                {
-                    let mut s = V::mul(x_e1, grad_o_e12);
-                    s = V::mul_add(x_1, grad_o_e2, s);
-                    s = V::mul_add(x_e12, grad_o_e1, s);
-                    s = V::mul_add(x_e2, grad_o_1, s);
-                    s
-                },
-                out0.at(1usize, c),
-            );
+            V::store(v4, out0.at(1usize, c));
+            v16 = V::mul_add(x_e1, grad_o_1, v16);
+            // out0[0] = x_1*grad_o_e1 - (x_e2*grad_o_e12 + x_e12*grad_o_e2) + x_e1*grad_o_1
+            V::store(v16, out0.at(0usize, c));
         }
     }
 }
@@ -629,14 +571,20 @@ unsafe fn geometric_product_9<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let out0 = args.outputs[0];
         for group in 0..args.groups {
             let c = group * V::LANES;
+            x.prefetch::<2usize>(c);
+            y.prefetch::<2usize>(c);
             let x_e1 = V::load(x.at(0usize, c));
             let y_e1 = V::load(y.at(0usize, c));
+            let mut v2 = V::mul(x_e1, y_e1);
             let x_e2 = V::load(x.at(1usize, c));
             let y_e2 = V::load(y.at(1usize, c));
+            v2 = V::mul_add(x_e2, y_e2, v2);
             // out0[0] = x_e1*y_e1 + x_e2*y_e2
-            V::store(V::mul_add(x_e2, y_e2, V::mul(x_e1, y_e1)), out0.at(0usize, c));
+            V::store(v2, out0.at(0usize, c));
+            let mut v7 = V::mul(x_e1, y_e2);
+            v7 = V::neg_mul_add(x_e2, y_e1, v7);
             // out0[1] = x_e1*y_e2 - x_e2*y_e1
-            V::store(V::neg_mul_add(x_e2, y_e1, V::mul(x_e1, y_e2)), out0.at(1usize, c));
+            V::store(v7, out0.at(1usize, c));
         }
     }
 }
@@ -653,20 +601,20 @@ unsafe fn geometric_product_10<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let out0 = args.outputs[0];
         for group in 0..args.groups {
             let c = group * V::LANES;
-            let y_e2 = V::load(y.at(1usize, c));
-            let grad_o_e12 = V::load(grad_o.at(1usize, c));
+            y.prefetch::<2usize>(c);
+            grad_o.prefetch::<2usize>(c);
             let y_e1 = V::load(y.at(0usize, c));
+            let grad_o_e12 = V::load(grad_o.at(1usize, c));
+            let y_e2 = V::load(y.at(1usize, c));
+            let mut v4 = V::mul(y_e2, grad_o_e12);
             let grad_o_1 = V::load(grad_o.at(0usize, c));
-            // out0[0] = y_e2*grad_o_e12 + y_e1*grad_o_1
-            V::store(
-                V::mul_add(y_e1, grad_o_1, V::mul(y_e2, grad_o_e12)),
-                out0.at(0usize, c),
-            );
+            let mut v6 = V::mul(y_e2, grad_o_1);
+            v6 = V::neg_mul_add(y_e1, grad_o_e12, v6);
             // out0[1] = y_e2*grad_o_1 - y_e1*grad_o_e12
-            V::store(
-                V::neg_mul_add(y_e1, grad_o_e12, V::mul(y_e2, grad_o_1)),
-                out0.at(1usize, c),
-            );
+            V::store(v6, out0.at(1usize, c));
+            v4 = V::mul_add(y_e1, grad_o_1, v4);
+            // out0[0] = y_e2*grad_o_e12 + y_e1*grad_o_1
+            V::store(v4, out0.at(0usize, c));
         }
     }
 }
@@ -683,20 +631,20 @@ unsafe fn geometric_product_11<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let out0 = args.outputs[0];
         for group in 0..args.groups {
             let c = group * V::LANES;
-            let x_e1 = V::load(x.at(0usize, c));
-            let grad_o_1 = V::load(grad_o.at(0usize, c));
+            x.prefetch::<2usize>(c);
+            grad_o.prefetch::<2usize>(c);
             let x_e2 = V::load(x.at(1usize, c));
             let grad_o_e12 = V::load(grad_o.at(1usize, c));
-            // out0[0] = x_e1*grad_o_1 - x_e2*grad_o_e12
-            V::store(
-                V::neg_mul_add(x_e2, grad_o_e12, V::mul(x_e1, grad_o_1)),
-                out0.at(0usize, c),
-            );
+            let x_e1 = V::load(x.at(0usize, c));
+            let mut v4 = V::mul(x_e1, grad_o_e12);
+            let grad_o_1 = V::load(grad_o.at(0usize, c));
+            v4 = V::mul_add(x_e2, grad_o_1, v4);
             // out0[1] = x_e1*grad_o_e12 + x_e2*grad_o_1
-            V::store(
-                V::mul_add(x_e2, grad_o_1, V::mul(x_e1, grad_o_e12)),
-                out0.at(1usize, c),
-            );
+            V::store(v4, out0.at(1usize, c));
+            let mut v8 = V::mul(x_e1, grad_o_1);
+            v8 = V::neg_mul_add(x_e2, grad_o_e12, v8);
+            // out0[0] = x_e1*grad_o_1 - x_e2*grad_o_e12
+            V::store(v8, out0.at(0usize, c));
         }
     }
 }

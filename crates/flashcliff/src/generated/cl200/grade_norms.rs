@@ -17,17 +17,19 @@ unsafe fn grade_norms_0<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let c1em16 = V::from_f64(0.0000000000000001f64);
         for group in 0..args.groups {
             let c = group * V::LANES;
+            x.prefetch::<4usize>(c);
             let x_1 = V::load(x.at(0usize, c));
             let v1 = V::mul(x_1, x_1);
-            let x_e1 = V::load(x.at(1usize, c));
-            let x_e2 = V::load(x.at(2usize, c));
-            let v11 = V::mul_add(x_e2, x_e2, V::mul(x_e1, x_e1));
-            let x_e12 = V::load(x.at(3usize, c));
-            let v17 = V::mul(x_e12, x_e12);
             // out0[0] = sqrt(sqrt(v1*v1 + 0.0000000000000001))
             V::store(V::sqrt(V::sqrt(V::mul_add(v1, v1, c1em16))), out0.at(0usize, c));
+            let x_e1 = V::load(x.at(1usize, c));
+            let mut v8 = V::mul(x_e1, x_e1);
+            let x_e2 = V::load(x.at(2usize, c));
+            v8 = V::mul_add(x_e2, x_e2, v8);
             // out0[1] = sqrt(sqrt(0.0000000000000001 + v11*v11))
-            V::store(V::sqrt(V::sqrt(V::mul_add(v11, v11, c1em16))), out0.at(1usize, c));
+            V::store(V::sqrt(V::sqrt(V::mul_add(v8, v8, c1em16))), out0.at(1usize, c));
+            let x_e12 = V::load(x.at(3usize, c));
+            let v17 = V::mul(x_e12, x_e12);
             // out0[2] = sqrt(sqrt(0.0000000000000001 + v17*v17))
             V::store(V::sqrt(V::sqrt(V::mul_add(v17, v17, c1em16))), out0.at(2usize, c));
         }
@@ -44,54 +46,57 @@ unsafe fn grade_norms_1<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let x = args.inputs[0];
         let grad_o = args.inputs[1];
         let out0 = args.outputs[0];
-        let c5em1 = V::from_f64(0.5f64);
         let c1em16 = V::from_f64(0.0000000000000001f64);
+        let c5em1 = V::from_f64(0.5f64);
         for group in 0..args.groups {
             let c = group * V::LANES;
+            x.prefetch::<4usize>(c);
+            grad_o.prefetch::<3usize>(c);
             let x_1 = V::load(x.at(0usize, c));
             let v1 = V::mul(x_1, x_1);
-            let v7 = V::sqrt(V::mul_add(v1, v1, c1em16));
-            let v13 = V::mul(
+            let v5 = V::sqrt(V::mul_add(v1, v1, c1em16));
+            let x_e1 = V::load(x.at(1usize, c));
+            let mut v8 = V::mul(x_e1, x_e1);
+            let x_e2 = V::load(x.at(2usize, c));
+            v8 = V::mul_add(x_e2, x_e2, v8);
+            let v14 = V::sqrt(V::mul_add(v8, v8, c1em16));
+            let x_e12 = V::load(x.at(3usize, c));
+            let v17 = V::mul(x_e12, x_e12);
+            let v20 = V::sqrt(V::mul_add(v17, v17, c1em16));
+            let v28 = V::mul(
+                v17,
+                V::mul(
+                    V::mul(V::load(grad_o.at(2usize, c)), V::div(c5em1, V::sqrt(v20))),
+                    V::div(c5em1, v20),
+                ),
+            );
+            let v30 = V::mul(x_e12, V::add(v28, v28));
+            // out0[3] = v30 + v30
+            V::store(V::add(v30, v30), out0.at(3usize, c));
+            let v37 = V::mul(
+                v8,
+                V::mul(
+                    V::mul(V::load(grad_o.at(1usize, c)), V::div(c5em1, V::sqrt(v14))),
+                    V::div(c5em1, v14),
+                ),
+            );
+            let v38 = V::add(v37, v37);
+            let v39 = V::mul(x_e2, v38);
+            // out0[2] = v39 + v39
+            V::store(V::add(v39, v39), out0.at(2usize, c));
+            let v41 = V::mul(x_e1, v38);
+            // out0[1] = v41 + v41
+            V::store(V::add(v41, v41), out0.at(1usize, c));
+            let v48 = V::mul(
                 v1,
                 V::mul(
-                    V::mul(V::load(grad_o.at(0usize, c)), V::div(c5em1, V::sqrt(v7))),
-                    V::div(c5em1, v7),
+                    V::mul(V::load(grad_o.at(0usize, c)), V::div(c5em1, V::sqrt(v5))),
+                    V::div(c5em1, v5),
                 ),
             );
-            let v15 = V::mul(x_1, V::add(v13, v13));
-            let x_e1 = V::load(x.at(1usize, c));
-            let x_e2 = V::load(x.at(2usize, c));
-            let v21 = V::mul_add(x_e2, x_e2, V::mul(x_e1, x_e1));
-            let v25 = V::sqrt(V::mul_add(v21, v21, c1em16));
-            let v31 = V::mul(
-                v21,
-                V::mul(
-                    V::mul(V::load(grad_o.at(1usize, c)), V::div(c5em1, V::sqrt(v25))),
-                    V::div(c5em1, v25),
-                ),
-            );
-            let v32 = V::add(v31, v31);
-            let v33 = V::mul(x_e1, v32);
-            let v35 = V::mul(x_e2, v32);
-            let x_e12 = V::load(x.at(3usize, c));
-            let v38 = V::mul(x_e12, x_e12);
-            let v42 = V::sqrt(V::mul_add(v38, v38, c1em16));
-            let v48 = V::mul(
-                v38,
-                V::mul(
-                    V::mul(V::load(grad_o.at(2usize, c)), V::div(c5em1, V::sqrt(v42))),
-                    V::div(c5em1, v42),
-                ),
-            );
-            let v50 = V::mul(x_e12, V::add(v48, v48));
-            // out0[0] = v15 + v15
-            V::store(V::add(v15, v15), out0.at(0usize, c));
-            // out0[1] = v33 + v33
-            V::store(V::add(v33, v33), out0.at(1usize, c));
-            // out0[2] = v35 + v35
-            V::store(V::add(v35, v35), out0.at(2usize, c));
-            // out0[3] = v50 + v50
-            V::store(V::add(v50, v50), out0.at(3usize, c));
+            let v50 = V::mul(x_1, V::add(v48, v48));
+            // out0[0] = v50 + v50
+            V::store(V::add(v50, v50), out0.at(0usize, c));
         }
     }
 }

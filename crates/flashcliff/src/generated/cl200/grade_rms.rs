@@ -63,7 +63,7 @@ pub(super) static GRADE_RMS_PROGRAM_0: Program = Program {
                 outputs: &[Slot::External(0usize)],
                 params: &[],
                 param_grads: &[],
-                rows: &[0usize, 5usize, 1usize, 4usize, 2usize, 3],
+                rows: &[0usize, 1usize, 2usize, 3usize, 4usize, 5],
                 row_sums: &[],
             },
         ],
@@ -81,8 +81,9 @@ unsafe fn grade_rms_0<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let mut sum0 = V::zero();
         for group in 0..args.groups {
             let c = group * V::LANES;
-            let x_1 = V::load(x.at(0usize, c));
+            x.prefetch::<1usize>(c);
             let valid = args.valid_lanes(group, V::LANES);
+            let x_1 = V::load(x.at(0usize, c));
             // row sum 0 = x_1*x_1
             sum0 = V::add(sum0, V::keep_first(V::mul(x_1, x_1), valid));
         }
@@ -99,18 +100,19 @@ unsafe fn grade_rms_1<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
     unsafe {
         let x = args.inputs[0];
         let out0 = args.outputs[0];
-        let c1e0 = V::from_f64(1f64);
         let row0 = V::splat(args.rows[0]);
         let inv_channels = V::splat(args.inv_channels);
-        let v4 = V::mul(row0, inv_channels);
+        let v2 = V::mul(row0, inv_channels);
         let eps = V::splat(args.eps);
-        let v6 = V::add(v4, eps);
-        let v7 = V::sqrt(v6);
-        let v8 = V::div(c1e0, v7);
+        let v4 = V::add(v2, eps);
+        let v5 = V::sqrt(v4);
+        let c1e0 = V::from_f64(1f64);
+        let v7 = V::div(c1e0, v5);
         for group in 0..args.groups {
             let c = group * V::LANES;
-            // out0[0] = x_1*v8
-            V::store(V::mul(V::load(x.at(0usize, c)), v8), out0.at(0usize, c));
+            x.prefetch::<1usize>(c);
+            // out0[0] = x_1*v7
+            V::store(V::mul(V::load(x.at(0usize, c)), v7), out0.at(0usize, c));
         }
     }
 }
@@ -127,6 +129,8 @@ unsafe fn grade_rms_2<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let mut sum0 = V::zero();
         for group in 0..args.groups {
             let c = group * V::LANES;
+            x.prefetch::<1usize>(c);
+            grad_o.prefetch::<1usize>(c);
             let valid = args.valid_lanes(group, V::LANES);
             // row sum 0 = x_1*grad_o_1
             sum0 = V::add(
@@ -151,24 +155,26 @@ unsafe fn grade_rms_3<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let grad_o = args.inputs[0];
         let x = args.inputs[1];
         let out0 = args.outputs[0];
-        let c1e0 = V::from_f64(1f64);
         let row0 = V::splat(args.rows[0]);
         let inv_channels = V::splat(args.inv_channels);
-        let v3 = V::mul(row0, inv_channels);
+        let v2 = V::mul(row0, inv_channels);
         let eps = V::splat(args.eps);
-        let v5 = V::add(v3, eps);
-        let v6 = V::sqrt(v5);
-        let v7 = V::div(c1e0, v6);
+        let v4 = V::add(v2, eps);
+        let v5 = V::sqrt(v4);
+        let c1e0 = V::from_f64(1f64);
+        let v7 = V::div(c1e0, v5);
         let c5em1 = V::from_f64(0.5f64);
-        let v12 = V::div(c5em1, v6);
+        let v11 = V::div(c5em1, v5);
         let row1 = V::splat(args.rows[1]);
-        let v14 = V::div(row1, v6);
-        let v15 = V::mul(v7, v14);
-        let v16 = V::mul(v12, v15);
-        let v17 = V::mul(inv_channels, v16);
+        let v13 = V::div(row1, v5);
+        let v14 = V::mul(v7, v13);
+        let v15 = V::mul(v11, v14);
+        let v16 = V::mul(inv_channels, v15);
         for group in 0..args.groups {
             let c = group * V::LANES;
-            let v18 = V::mul(V::load(x.at(0usize, c)), v17);
+            grad_o.prefetch::<1usize>(c);
+            x.prefetch::<1usize>(c);
+            let v18 = V::mul(V::load(x.at(0usize, c)), v16);
             // out0[0] = v7*grad_o_1 - v18 - v18
             V::store(
                 V::sub(V::mul_sub(v7, V::load(grad_o.at(0usize, c)), v18), v18),
@@ -254,14 +260,14 @@ unsafe fn grade_rms_4<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let mut sum0 = V::zero();
         for group in 0..args.groups {
             let c = group * V::LANES;
-            let x_e1 = V::load(x.at(0usize, c));
-            let x_e2 = V::load(x.at(1usize, c));
+            x.prefetch::<2usize>(c);
             let valid = args.valid_lanes(group, V::LANES);
+            let x_e1 = V::load(x.at(0usize, c));
+            let mut v1 = V::mul(x_e1, x_e1);
+            let x_e2 = V::load(x.at(1usize, c));
+            v1 = V::mul_add(x_e2, x_e2, v1);
             // row sum 0 = x_e1*x_e1 + x_e2*x_e2
-            sum0 = V::add(
-                sum0,
-                V::keep_first(V::mul_add(x_e2, x_e2, V::mul(x_e1, x_e1)), valid),
-            );
+            sum0 = V::add(sum0, V::keep_first(v1, valid));
         }
         args.sums[0] = sum0.reduce_add();
     }
@@ -276,20 +282,21 @@ unsafe fn grade_rms_5<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
     unsafe {
         let x = args.inputs[0];
         let out0 = args.outputs[0];
-        let c1e0 = V::from_f64(1f64);
         let row0 = V::splat(args.rows[0]);
         let inv_channels = V::splat(args.inv_channels);
-        let v4 = V::mul(row0, inv_channels);
+        let v2 = V::mul(row0, inv_channels);
         let eps = V::splat(args.eps);
-        let v6 = V::add(v4, eps);
-        let v7 = V::sqrt(v6);
-        let v8 = V::div(c1e0, v7);
+        let v4 = V::add(v2, eps);
+        let v5 = V::sqrt(v4);
+        let c1e0 = V::from_f64(1f64);
+        let v7 = V::div(c1e0, v5);
         for group in 0..args.groups {
             let c = group * V::LANES;
-            // out0[0] = x_e1*v8
-            V::store(V::mul(V::load(x.at(0usize, c)), v8), out0.at(0usize, c));
-            // out0[1] = x_e2*v8
-            V::store(V::mul(V::load(x.at(1usize, c)), v8), out0.at(1usize, c));
+            x.prefetch::<2usize>(c);
+            // out0[0] = x_e1*v7
+            V::store(V::mul(V::load(x.at(0usize, c)), v7), out0.at(0usize, c));
+            // out0[1] = x_e2*v7
+            V::store(V::mul(V::load(x.at(1usize, c)), v7), out0.at(1usize, c));
         }
     }
 }
@@ -306,19 +313,13 @@ unsafe fn grade_rms_6<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let mut sum0 = V::zero();
         for group in 0..args.groups {
             let c = group * V::LANES;
+            x.prefetch::<2usize>(c);
+            grad_o.prefetch::<2usize>(c);
             let valid = args.valid_lanes(group, V::LANES);
+            let mut v2 = V::mul(V::load(x.at(1usize, c)), V::load(grad_o.at(1usize, c)));
+            v2 = V::mul_add(V::load(x.at(0usize, c)), V::load(grad_o.at(0usize, c)), v2);
             // row sum 0 = x_e2*grad_o_e2 + x_e1*grad_o_e1
-            sum0 = V::add(
-                sum0,
-                V::keep_first(
-                    V::mul_add(
-                        V::load(x.at(0usize, c)),
-                        V::load(grad_o.at(0usize, c)),
-                        V::mul(V::load(x.at(1usize, c)), V::load(grad_o.at(1usize, c))),
-                    ),
-                    valid,
-                ),
-            );
+            sum0 = V::add(sum0, V::keep_first(v2, valid));
         }
         args.sums[0] = sum0.reduce_add();
     }
@@ -334,34 +335,36 @@ unsafe fn grade_rms_7<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let grad_o = args.inputs[0];
         let x = args.inputs[1];
         let out0 = args.outputs[0];
-        let c1e0 = V::from_f64(1f64);
         let row0 = V::splat(args.rows[0]);
         let inv_channels = V::splat(args.inv_channels);
-        let v3 = V::mul(row0, inv_channels);
+        let v2 = V::mul(row0, inv_channels);
         let eps = V::splat(args.eps);
-        let v5 = V::add(v3, eps);
-        let v6 = V::sqrt(v5);
-        let v7 = V::div(c1e0, v6);
+        let v4 = V::add(v2, eps);
+        let v5 = V::sqrt(v4);
+        let c1e0 = V::from_f64(1f64);
+        let v7 = V::div(c1e0, v5);
         let c5em1 = V::from_f64(0.5f64);
-        let v12 = V::div(c5em1, v6);
+        let v13 = V::div(c5em1, v5);
         let row1 = V::splat(args.rows[1]);
-        let v14 = V::div(row1, v6);
-        let v15 = V::mul(v7, v14);
-        let v16 = V::mul(v12, v15);
-        let v17 = V::mul(inv_channels, v16);
+        let v15 = V::div(row1, v5);
+        let v16 = V::mul(v7, v15);
+        let v17 = V::mul(v13, v16);
+        let v18 = V::mul(inv_channels, v17);
         for group in 0..args.groups {
             let c = group * V::LANES;
-            let v18 = V::mul(V::load(x.at(0usize, c)), v17);
-            let v24 = V::mul(V::load(x.at(1usize, c)), v17);
-            // out0[0] = v7*grad_o_e1 - v18 - v18
+            grad_o.prefetch::<2usize>(c);
+            x.prefetch::<2usize>(c);
+            let v20 = V::mul(V::load(x.at(1usize, c)), v18);
+            // out0[1] = v7*grad_o_e2 - v20 - v20
             V::store(
-                V::sub(V::mul_sub(v7, V::load(grad_o.at(0usize, c)), v18), v18),
-                out0.at(0usize, c),
-            );
-            // out0[1] = v7*grad_o_e2 - v24 - v24
-            V::store(
-                V::sub(V::mul_sub(v7, V::load(grad_o.at(1usize, c)), v24), v24),
+                V::sub(V::mul_sub(v7, V::load(grad_o.at(1usize, c)), v20), v20),
                 out0.at(1usize, c),
+            );
+            let v24 = V::mul(V::load(x.at(0usize, c)), v18);
+            // out0[0] = v7*grad_o_e1 - v24 - v24
+            V::store(
+                V::sub(V::mul_sub(v7, V::load(grad_o.at(0usize, c)), v24), v24),
+                out0.at(0usize, c),
             );
         }
     }

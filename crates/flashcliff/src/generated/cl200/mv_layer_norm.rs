@@ -17,22 +17,20 @@ unsafe fn mv_layer_norm_0<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let c1em16 = V::from_f64(0.0000000000000001f64);
         for group in 0..args.groups {
             let c = group * V::LANES;
-            let x_e12 = V::load(x.at(3usize, c));
+            x.prefetch::<4usize>(c);
+            let valid = args.valid_lanes(group, V::LANES);
             let x_1 = V::load(x.at(0usize, c));
             let x_e1 = V::load(x.at(1usize, c));
+            let mut v3 = V::mul(x_e1, x_e1);
             let x_e2 = V::load(x.at(2usize, c));
-            let v10 = {
-                let mut s = V::mul(x_e1, x_e1);
-                s = V::mul_add(x_e2, x_e2, s);
-                s = V::mul_add(x_1, x_1, s);
-                s = V::mul_add(x_e12, x_e12, s);
-                s
-            };
-            let valid = args.valid_lanes(group, V::LANES);
+            v3 = V::mul_add(x_e2, x_e2, v3);
+            let x_e12 = V::load(x.at(3usize, c));
+            v3 = V::mul_add(x_1, x_1, v3);
+            v3 = V::mul_add(x_e12, x_e12, v3);
             // row sum 0 = sqrt(sqrt(v10*v10 + 0.0000000000000001))
             sum0 = V::add(
                 sum0,
-                V::keep_first(V::sqrt(V::sqrt(V::mul_add(v10, v10, c1em16))), valid),
+                V::keep_first(V::sqrt(V::sqrt(V::mul_add(v3, v3, c1em16))), valid),
             );
         }
         args.sums[0] = sum0.reduce_add();
@@ -49,24 +47,25 @@ unsafe fn mv_layer_norm_1<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let x = args.inputs[0];
         let out0 = args.outputs[0];
         let param0 = args.params[0];
-        let c1e0 = V::from_f64(1f64);
         let row0 = V::splat(args.rows[0]);
         let inv_channels = V::splat(args.inv_channels);
-        let v5 = V::mul(row0, inv_channels);
+        let v2 = V::mul(row0, inv_channels);
         let c1em6 = V::from_f64(0.000001f64);
-        let v7 = V::add(v5, c1em6);
-        let v8 = V::div(c1e0, v7);
+        let v4 = V::add(v2, c1em6);
+        let c1e0 = V::from_f64(1f64);
+        let v6 = V::div(c1e0, v4);
         for group in 0..args.groups {
             let c = group * V::LANES;
-            let v9 = V::mul(V::load(param0.at(0usize, c)), v8);
-            // out0[0] = x_1*v9
-            V::store(V::mul(V::load(x.at(0usize, c)), v9), out0.at(0usize, c));
-            // out0[1] = x_e1*v9
-            V::store(V::mul(V::load(x.at(1usize, c)), v9), out0.at(1usize, c));
-            // out0[2] = x_e2*v9
-            V::store(V::mul(V::load(x.at(2usize, c)), v9), out0.at(2usize, c));
-            // out0[3] = x_e12*v9
-            V::store(V::mul(V::load(x.at(3usize, c)), v9), out0.at(3usize, c));
+            x.prefetch::<4usize>(c);
+            let v8 = V::mul(V::load(param0.at(0usize, c)), v6);
+            // out0[0] = x_1*v8
+            V::store(V::mul(V::load(x.at(0usize, c)), v8), out0.at(0usize, c));
+            // out0[1] = x_e1*v8
+            V::store(V::mul(V::load(x.at(1usize, c)), v8), out0.at(1usize, c));
+            // out0[2] = x_e2*v8
+            V::store(V::mul(V::load(x.at(2usize, c)), v8), out0.at(2usize, c));
+            // out0[3] = x_e12*v8
+            V::store(V::mul(V::load(x.at(3usize, c)), v8), out0.at(3usize, c));
         }
     }
 }
@@ -83,120 +82,103 @@ unsafe fn mv_layer_norm_2<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let param0 = args.params[0];
         let grad0 = args.param_grads[0];
         let mut sum0 = V::zero();
-        let c1e0 = V::from_f64(1f64);
         let row0 = V::splat(args.rows[0]);
         let inv_channels = V::splat(args.inv_channels);
-        let v20 = V::mul(row0, inv_channels);
+        let v2 = V::mul(row0, inv_channels);
         let c1em6 = V::from_f64(0.000001f64);
-        let v22 = V::add(v20, c1em6);
-        let v23 = V::div(c1e0, v22);
+        let v4 = V::add(v2, c1em6);
+        let c1e0 = V::from_f64(1f64);
+        let v6 = V::div(c1e0, v4);
         for group in 0..args.groups {
             let c = group * V::LANES;
-            let v15 = {
-                let mut s = V::mul(
-                    V::load(x.at(3usize, c)),
-                    V::load(grad_o.at(3usize, c)),
-                );
-                s = V::mul_add(
-                    V::load(x.at(2usize, c)),
-                    V::load(grad_o.at(2usize, c)),
-                    s,
-                );
-                s = V::mul_add(
-                    V::load(x.at(1usize, c)),
-                    V::load(grad_o.at(1usize, c)),
-                    s,
-                );
-                s = V::mul_add(
-                    V::load(x.at(0usize, c)),
-                    V::load(grad_o.at(0usize, c)),
-                    s,
-                );
-                s
-            };
+            x.prefetch::<4usize>(c);
+            grad_o.prefetch::<4usize>(c);
             let valid = args.valid_lanes(group, V::LANES);
-            // row sum 0 = a0*v15
+            let mut v9 = V::mul(V::load(x.at(3usize, c)), V::load(grad_o.at(3usize, c)));
+            v9 = V::mul_add(V::load(x.at(2usize, c)), V::load(grad_o.at(2usize, c)), v9);
+            v9 = V::mul_add(V::load(x.at(1usize, c)), V::load(grad_o.at(1usize, c)), v9);
+            v9 = V::mul_add(V::load(x.at(0usize, c)), V::load(grad_o.at(0usize, c)), v9);
+            // grad0[0] += v6*v21
+            V::store(
+                V::add(V::load(grad0.at(0usize, c)), V::mul(v6, v9)),
+                grad0.at(0usize, c),
+            );
+            // row sum 0 = a0*v21
             sum0 = V::add(
                 sum0,
-                V::keep_first(V::mul(V::load(param0.at(0usize, c)), v15), valid),
-            );
-            // grad0[0] + = v23*v15
-            V::store(
-                V::add(V::load(grad0.at(0usize, c)), V::mul(v23, v15)),
-                grad0.at(0usize, c),
+                V::keep_first(V::mul(V::load(param0.at(0usize, c)), v9), valid),
             );
         }
         args.sums[0] = sum0.reduce_add();
     }
 }
 pub(super) static MV_LAYER_NORM_2: Stage = stage!(mv_layer_norm_2);
-/// From `grad_o`, `x`, `a` to `grad_x`: adjoint of o = a x / (mean_c |x| + 1e-6).
+/// From `x`, `grad_o`, `a` to `grad_x`: adjoint of o = a x / (mean_c |x| + 1e-6).
 ///
 /// From `mv_layer_norm_grad` of Cl(2,0,0).
 #[inline(always)]
 unsafe fn mv_layer_norm_3<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
     // SAFETY: the caller keeps the contract of `StageArgs`; the tier runs on this CPU.
     unsafe {
-        let grad_o = args.inputs[0];
-        let x = args.inputs[1];
+        let x = args.inputs[0];
+        let grad_o = args.inputs[1];
         let out0 = args.outputs[0];
         let param0 = args.params[0];
-        let c1e0 = V::from_f64(1f64);
+        let c1em16 = V::from_f64(0.0000000000000001f64);
         let row0 = V::splat(args.rows[0]);
         let inv_channels = V::splat(args.inv_channels);
-        let v4 = V::mul(row0, inv_channels);
+        let v18 = V::mul(row0, inv_channels);
         let c1em6 = V::from_f64(0.000001f64);
-        let v6 = V::add(v4, c1em6);
-        let v7 = V::div(c1e0, v6);
+        let v20 = V::add(v18, c1em6);
+        let c1e0 = V::from_f64(1f64);
+        let v22 = V::div(c1e0, v20);
         let row1 = V::splat(args.rows[1]);
-        let v23 = V::div(row1, v6);
-        let v24 = V::mul(v7, v23);
-        let v25 = V::mul(inv_channels, v24);
+        let v34 = V::div(row1, v20);
+        let v35 = V::mul(v22, v34);
+        let v36 = V::mul(inv_channels, v35);
         let c5em1 = V::from_f64(0.5f64);
-        let c1em16 = V::from_f64(0.0000000000000001f64);
         for group in 0..args.groups {
             let c = group * V::LANES;
-            let v8 = V::mul(V::load(param0.at(0usize, c)), v7);
+            x.prefetch::<4usize>(c);
+            grad_o.prefetch::<4usize>(c);
             let x_1 = V::load(x.at(0usize, c));
-            let x_e12 = V::load(x.at(3usize, c));
             let x_e1 = V::load(x.at(1usize, c));
+            let mut v3 = V::mul(x_e1, x_e1);
             let x_e2 = V::load(x.at(2usize, c));
-            let v21 = {
-                let mut s = V::mul(x_e1, x_e1);
-                s = V::mul_add(x_e2, x_e2, s);
-                s = V::mul_add(x_1, x_1, s);
-                s = V::mul_add(x_e12, x_e12, s);
-                s
-            };
-            let v30 = V::sqrt(V::mul_add(v21, v21, c1em16));
-            let v36 = V::mul(
-                v21,
-                V::mul(V::mul(v25, V::div(c5em1, V::sqrt(v30))), V::div(c5em1, v30)),
+            v3 = V::mul_add(x_e2, x_e2, v3);
+            let x_e12 = V::load(x.at(3usize, c));
+            v3 = V::mul_add(x_1, x_1, v3);
+            v3 = V::mul_add(x_e12, x_e12, v3);
+            let v14 = V::sqrt(V::mul_add(v3, v3, c1em16));
+            let v24 = V::mul(V::load(param0.at(0usize, c)), v22);
+            let v42 = V::mul(
+                v3,
+                V::mul(V::mul(v36, V::div(c5em1, V::sqrt(v14))), V::div(c5em1, v14)),
             );
-            let v37 = V::add(v36, v36);
-            let v38 = V::mul(x_1, v37);
-            let v43 = V::mul(x_e1, v37);
-            let v48 = V::mul(x_e2, v37);
-            let v53 = V::mul(x_e12, v37);
-            // out0[0] = v8*grad_o_1 - v38 - v38
+            let v43 = V::add(v42, v42);
+            let v44 = V::mul(x_e12, v43);
+            // out0[3] = v24*grad_o_e12 - v44 - v44
             V::store(
-                V::sub(V::mul_sub(v8, V::load(grad_o.at(0usize, c)), v38), v38),
-                out0.at(0usize, c),
+                V::sub(V::mul_sub(v24, V::load(grad_o.at(3usize, c)), v44), v44),
+                out0.at(3usize, c),
             );
-            // out0[1] = v8*grad_o_e1 - v43 - v43
+            let v47 = V::mul(x_e2, v43);
+            // out0[2] = v24*grad_o_e2 - v47 - v47
             V::store(
-                V::sub(V::mul_sub(v8, V::load(grad_o.at(1usize, c)), v43), v43),
-                out0.at(1usize, c),
-            );
-            // out0[2] = v8*grad_o_e2 - v48 - v48
-            V::store(
-                V::sub(V::mul_sub(v8, V::load(grad_o.at(2usize, c)), v48), v48),
+                V::sub(V::mul_sub(v24, V::load(grad_o.at(2usize, c)), v47), v47),
                 out0.at(2usize, c),
             );
-            // out0[3] = v8*grad_o_e12 - v53 - v53
+            let v50 = V::mul(x_e1, v43);
+            // out0[1] = v24*grad_o_e1 - v50 - v50
             V::store(
-                V::sub(V::mul_sub(v8, V::load(grad_o.at(3usize, c)), v53), v53),
-                out0.at(3usize, c),
+                V::sub(V::mul_sub(v24, V::load(grad_o.at(1usize, c)), v50), v50),
+                out0.at(1usize, c),
+            );
+            let v53 = V::mul(x_1, v43);
+            // out0[0] = v24*grad_o_1 - v53 - v53
+            V::store(
+                V::sub(V::mul_sub(v24, V::load(grad_o.at(0usize, c)), v53), v53),
+                out0.at(0usize, c),
             );
         }
     }
@@ -256,7 +238,7 @@ pub(super) static MV_LAYER_NORM_PROGRAM_0: Program = Program {
             },
             StageCall {
                 stage: &super::mv_layer_norm::MV_LAYER_NORM_3,
-                inputs: &[Slot::External(1usize), Slot::External(0usize)],
+                inputs: &[Slot::External(0usize), Slot::External(1usize)],
                 outputs: &[Slot::External(0usize)],
                 params: &[0],
                 param_grads: &[],

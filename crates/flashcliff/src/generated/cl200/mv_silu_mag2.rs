@@ -5,7 +5,7 @@
 
 #[allow(unused_imports, reason = "not every operator needs all of them")]
 use crate::kernel::generated_prelude::*;
-/// From `x`, `b`, `a` to `o`: o_g = sigmoid(a_g u_g + b_g) x_g, u_0 = x_1, u_g an invariant of x_g.
+/// From `x`, `a`, `b` to `o`: o_g = sigmoid(a_g u_g + b_g) x_g, u_0 = x_1, u_g an invariant of x_g.
 ///
 /// From `mv_silu_mag2` of Cl(2,0,0).
 #[inline(always)]
@@ -18,14 +18,17 @@ unsafe fn mv_silu_mag2_0<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let param1 = args.params[1];
         for group in 0..args.groups {
             let c = group * V::LANES;
+            x.prefetch::<4usize>(c);
             let x_1 = V::load(x.at(0usize, c));
             let x_e1 = V::load(x.at(1usize, c));
+            let mut v7 = V::mul(x_e1, x_e1);
             let x_e2 = V::load(x.at(2usize, c));
-            let v16 = V::sigmoid(
+            v7 = V::mul_add(x_e2, x_e2, v7);
+            let v15 = V::sigmoid(
                 V::mul_add(
-                    V::load(param1.at(1usize, c)),
-                    V::mul_add(x_e2, x_e2, V::mul(x_e1, x_e1)),
                     V::load(param0.at(1usize, c)),
+                    v7,
+                    V::load(param1.at(1usize, c)),
                 ),
             );
             let x_e12 = V::load(x.at(3usize, c));
@@ -36,26 +39,26 @@ unsafe fn mv_silu_mag2_0<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
                     V::sigmoid(
                         V::mul_add(
                             x_1,
-                            V::load(param1.at(0usize, c)),
                             V::load(param0.at(0usize, c)),
+                            V::load(param1.at(0usize, c)),
                         ),
                     ),
                 ),
                 out0.at(0usize, c),
             );
-            // out0[1] = x_e1*v16
-            V::store(V::mul(x_e1, v16), out0.at(1usize, c));
-            // out0[2] = x_e2*v16
-            V::store(V::mul(x_e2, v16), out0.at(2usize, c));
+            // out0[1] = x_e1*v15
+            V::store(V::mul(x_e1, v15), out0.at(1usize, c));
+            // out0[2] = x_e2*v15
+            V::store(V::mul(x_e2, v15), out0.at(2usize, c));
             // out0[3] = x_e12*(sigmoid(b2 + a2*x_e12*x_e12))
             V::store(
                 V::mul(
                     x_e12,
                     V::sigmoid(
                         V::mul_add(
-                            V::load(param1.at(2usize, c)),
-                            V::mul(x_e12, x_e12),
                             V::load(param0.at(2usize, c)),
+                            V::mul(x_e12, x_e12),
+                            V::load(param1.at(2usize, c)),
                         ),
                     ),
                 ),
@@ -65,7 +68,7 @@ unsafe fn mv_silu_mag2_0<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
     }
 }
 pub(super) static MV_SILU_MAG2_0: Stage = stage!(mv_silu_mag2_0);
-/// From `x`, `grad_o`, `b`, `a` to `grad_x`, `grad_a`, `grad_b`: adjoint of o_g = sigmoid(a_g u_g + b_g) x_g, u_0 = x_1, u_g an invariant of x_g.
+/// From `x`, `grad_o`, `a`, `b` to `grad_x`, `grad_a`, `grad_b`: adjoint of o_g = sigmoid(a_g u_g + b_g) x_g, u_0 = x_1, u_g an invariant of x_g.
 ///
 /// From `mv_silu_mag2_grad` of Cl(2,0,0).
 #[inline(always)]
@@ -82,61 +85,65 @@ unsafe fn mv_silu_mag2_1<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let c1e0 = V::from_f64(1f64);
         for group in 0..args.groups {
             let c = group * V::LANES;
+            x.prefetch::<4usize>(c);
+            grad_o.prefetch::<4usize>(c);
             let x_1 = V::load(x.at(0usize, c));
-            let a0 = V::load(param1.at(0usize, c));
-            let v5 = V::sigmoid(V::mul_add(x_1, a0, V::load(param0.at(0usize, c))));
-            let grad_o_1 = V::load(grad_o.at(0usize, c));
-            let v12 = V::mul(V::mul(x_1, grad_o_1), V::mul(v5, V::sub(c1e0, v5)));
+            let a0 = V::load(param0.at(0usize, c));
+            let v5 = V::sigmoid(V::mul_add(x_1, a0, V::load(param1.at(0usize, c))));
             let x_e1 = V::load(x.at(1usize, c));
-            let a1 = V::load(param1.at(1usize, c));
+            let mut v7 = V::mul(x_e1, x_e1);
             let x_e2 = V::load(x.at(2usize, c));
-            let grad_o_e2 = V::load(grad_o.at(2usize, c));
-            let grad_o_e1 = V::load(grad_o.at(1usize, c));
-            let v26 = V::mul_add(x_e2, x_e2, V::mul(x_e1, x_e1));
-            let v29 = V::sigmoid(V::mul_add(a1, v26, V::load(param0.at(1usize, c))));
-            let v32 = V::mul(
-                V::mul_add(x_e1, grad_o_e1, V::mul(x_e2, grad_o_e2)),
-                V::mul(v29, V::sub(c1e0, v29)),
-            );
-            let v33 = V::mul(a1, v32);
-            let v34 = V::mul(x_e1, v33);
-            let v38 = V::mul(x_e2, v33);
+            v7 = V::mul_add(x_e2, x_e2, v7);
+            let a1 = V::load(param0.at(1usize, c));
+            let v15 = V::sigmoid(V::mul_add(a1, v7, V::load(param1.at(1usize, c))));
             let x_e12 = V::load(x.at(3usize, c));
-            let a2 = V::load(param1.at(2usize, c));
+            let v17 = V::mul(x_e12, x_e12);
+            let a2 = V::load(param0.at(2usize, c));
+            let v22 = V::sigmoid(V::mul_add(a2, v17, V::load(param1.at(2usize, c))));
             let grad_o_e12 = V::load(grad_o.at(3usize, c));
-            let v47 = V::mul(x_e12, x_e12);
-            let v50 = V::sigmoid(V::mul_add(a2, v47, V::load(param0.at(2usize, c))));
-            let v53 = V::mul(V::mul(x_e12, grad_o_e12), V::mul(v50, V::sub(c1e0, v50)));
-            let v55 = V::mul(x_e12, V::mul(a2, v53));
-            // out0[0] = v5*grad_o_1 + a0*v12
-            V::store(V::mul_add(a0, v12, V::mul(v5, grad_o_1)), out0.at(0usize, c));
-            // out0[1] = v34 + v29*grad_o_e1 + v34
-            V::store(V::add(v34, V::mul_add(v29, grad_o_e1, v34)), out0.at(1usize, c));
-            // out0[2] = v38 + v29*grad_o_e2 + v38
-            V::store(V::add(v38, V::mul_add(v29, grad_o_e2, v38)), out0.at(2usize, c));
-            // out0[3] = v55 + v50*grad_o_e12 + v55
-            V::store(V::add(v55, V::mul_add(v50, grad_o_e12, v55)), out0.at(3usize, c));
-            // grad0[0] + = x_1*v12
+            let grad_o_e2 = V::load(grad_o.at(2usize, c));
+            let mut v28 = V::mul(x_e2, grad_o_e2);
+            let grad_o_e1 = V::load(grad_o.at(1usize, c));
+            v28 = V::mul_add(x_e1, grad_o_e1, v28);
+            let grad_o_1 = V::load(grad_o.at(0usize, c));
+            let mut v34 = V::mul(v5, grad_o_1);
+            let v39 = V::mul(V::mul(x_e12, grad_o_e12), V::mul(v22, V::sub(c1e0, v22)));
+            // grad1[2] += x_e12*grad_o_e12*(v22*(1 - v22))
+            V::store(V::add(V::load(grad1.at(2usize, c)), v39), grad1.at(2usize, c));
+            // grad0[2] += v17*v39
             V::store(
-                V::add(V::load(grad0.at(0usize, c)), V::mul(x_1, v12)),
-                grad0.at(0usize, c),
-            );
-            // grad0[1] + = v26*v32
-            V::store(
-                V::add(V::load(grad0.at(1usize, c)), V::mul(v26, v32)),
-                grad0.at(1usize, c),
-            );
-            // grad0[2] + = v47*v53
-            V::store(
-                V::add(V::load(grad0.at(2usize, c)), V::mul(v47, v53)),
+                V::add(V::load(grad0.at(2usize, c)), V::mul(v17, v39)),
                 grad0.at(2usize, c),
             );
-            // grad1[0] + = x_1*grad_o_1*(v5*(1 - v5))
-            V::store(V::add(V::load(grad1.at(0usize, c)), v12), grad1.at(0usize, c));
-            // grad1[1] + = (x_e2*grad_o_e2 + x_e1*grad_o_e1)*(v29*(1 - v29))
-            V::store(V::add(V::load(grad1.at(1usize, c)), v32), grad1.at(1usize, c));
-            // grad1[2] + = x_e12*grad_o_e12*(v50*(1 - v50))
-            V::store(V::add(V::load(grad1.at(2usize, c)), v53), grad1.at(2usize, c));
+            let v42 = V::mul(x_e12, V::mul(a2, v39));
+            // out0[3] = v42 + v22*grad_o_e12 + v42
+            V::store(V::add(v42, V::mul_add(v22, grad_o_e12, v42)), out0.at(3usize, c));
+            let v47 = V::mul(v28, V::mul(v15, V::sub(c1e0, v15)));
+            // grad1[1] += (x_e2*grad_o_e2 + x_e1*grad_o_e1)*(v15*(1 - v15))
+            V::store(V::add(V::load(grad1.at(1usize, c)), v47), grad1.at(1usize, c));
+            // grad0[1] += v10*v47
+            V::store(
+                V::add(V::load(grad0.at(1usize, c)), V::mul(v7, v47)),
+                grad0.at(1usize, c),
+            );
+            let v49 = V::mul(a1, v47);
+            let v50 = V::mul(x_e2, v49);
+            // out0[2] = v50 + v15*grad_o_e2 + v50
+            V::store(V::add(v50, V::mul_add(v15, grad_o_e2, v50)), out0.at(2usize, c));
+            let v53 = V::mul(x_e1, v49);
+            // out0[1] = v53 + v15*grad_o_e1 + v53
+            V::store(V::add(v53, V::mul_add(v15, grad_o_e1, v53)), out0.at(1usize, c));
+            let v58 = V::mul(V::mul(x_1, grad_o_1), V::mul(v5, V::sub(c1e0, v5)));
+            // grad1[0] += x_1*grad_o_1*(v5*(1 - v5))
+            V::store(V::add(V::load(grad1.at(0usize, c)), v58), grad1.at(0usize, c));
+            // grad0[0] += x_1*v58
+            V::store(
+                V::add(V::load(grad0.at(0usize, c)), V::mul(x_1, v58)),
+                grad0.at(0usize, c),
+            );
+            v34 = V::mul_add(a0, v58, v34);
+            // out0[0] = v5*grad_o_1 + a0*v58
+            V::store(v34, out0.at(0usize, c));
         }
     }
 }
@@ -163,7 +170,7 @@ pub(super) static MV_SILU_MAG2_PROGRAM_0: Program = Program {
                 stage: &super::mv_silu_mag2::MV_SILU_MAG2_0,
                 inputs: &[Slot::External(0usize)],
                 outputs: &[Slot::External(0usize)],
-                params: &[1usize, 0],
+                params: &[0usize, 1],
                 param_grads: &[],
                 rows: &[],
                 row_sums: &[],
@@ -179,7 +186,7 @@ pub(super) static MV_SILU_MAG2_PROGRAM_0: Program = Program {
                 stage: &super::mv_silu_mag2::MV_SILU_MAG2_1,
                 inputs: &[Slot::External(0usize), Slot::External(1usize)],
                 outputs: &[Slot::External(0usize)],
-                params: &[1usize, 0],
+                params: &[0usize, 1],
                 param_grads: &[0usize, 1],
                 rows: &[],
                 row_sums: &[],

@@ -17,32 +17,14 @@ unsafe fn scalar_product_0<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let out0 = args.outputs[0];
         for group in 0..args.groups {
             let c = group * V::LANES;
+            x.prefetch::<4usize>(c);
+            y.prefetch::<4usize>(c);
+            let mut v2 = V::mul(V::load(x.at(0usize, c)), V::load(y.at(0usize, c)));
+            v2 = V::mul_add(V::load(x.at(1usize, c)), V::load(y.at(1usize, c)), v2);
+            v2 = V::mul_add(V::load(x.at(2usize, c)), V::load(y.at(2usize, c)), v2);
+            v2 = V::neg_mul_add(V::load(x.at(3usize, c)), V::load(y.at(3usize, c)), v2);
             // out0[0] = x_e2*y_e2 + x_1*y_1 + x_e1*y_e1 - x_e12*y_e12
-            V::store(
-                {
-                    let mut s = V::mul(
-                        V::load(x.at(0usize, c)),
-                        V::load(y.at(0usize, c)),
-                    );
-                    s = V::mul_add(
-                        V::load(x.at(1usize, c)),
-                        V::load(y.at(1usize, c)),
-                        s,
-                    );
-                    s = V::mul_add(
-                        V::load(x.at(2usize, c)),
-                        V::load(y.at(2usize, c)),
-                        s,
-                    );
-                    s = V::neg_mul_add(
-                        V::load(x.at(3usize, c)),
-                        V::load(y.at(3usize, c)),
-                        s,
-                    );
-                    s
-                },
-                out0.at(0usize, c),
-            );
+            V::store(v2, out0.at(0usize, c));
         }
     }
 }
@@ -59,18 +41,20 @@ unsafe fn scalar_product_1<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let out0 = args.outputs[0];
         for group in 0..args.groups {
             let c = group * V::LANES;
+            y.prefetch::<4usize>(c);
+            grad_o.prefetch::<1usize>(c);
             let grad_o_1 = V::load(grad_o.at(0usize, c));
-            // out0[0] = y_1*grad_o_1
-            V::store(V::mul(V::load(y.at(0usize, c)), grad_o_1), out0.at(0usize, c));
-            // out0[1] = y_e1*grad_o_1
-            V::store(V::mul(V::load(y.at(1usize, c)), grad_o_1), out0.at(1usize, c));
-            // out0[2] = y_e2*grad_o_1
-            V::store(V::mul(V::load(y.at(2usize, c)), grad_o_1), out0.at(2usize, c));
             // out0[3] = -y_e12*grad_o_1
             V::store(
                 V::neg(V::mul(V::load(y.at(3usize, c)), grad_o_1)),
                 out0.at(3usize, c),
             );
+            // out0[2] = y_e2*grad_o_1
+            V::store(V::mul(V::load(y.at(2usize, c)), grad_o_1), out0.at(2usize, c));
+            // out0[1] = y_e1*grad_o_1
+            V::store(V::mul(V::load(y.at(1usize, c)), grad_o_1), out0.at(1usize, c));
+            // out0[0] = y_1*grad_o_1
+            V::store(V::mul(V::load(y.at(0usize, c)), grad_o_1), out0.at(0usize, c));
         }
     }
 }
@@ -143,15 +127,12 @@ unsafe fn scalar_product_2<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let out0 = args.outputs[0];
         for group in 0..args.groups {
             let c = group * V::LANES;
+            x.prefetch::<2usize>(c);
+            y.prefetch::<4usize>(c);
+            let mut v2 = V::mul(V::load(x.at(0usize, c)), V::load(y.at(1usize, c)));
+            v2 = V::mul_add(V::load(x.at(1usize, c)), V::load(y.at(2usize, c)), v2);
             // out0[0] = x_e1*y_e1 + x_e2*y_e2
-            V::store(
-                V::mul_add(
-                    V::load(x.at(1usize, c)),
-                    V::load(y.at(2usize, c)),
-                    V::mul(V::load(x.at(0usize, c)), V::load(y.at(1usize, c))),
-                ),
-                out0.at(0usize, c),
-            );
+            V::store(v2, out0.at(0usize, c));
         }
     }
 }
@@ -168,11 +149,13 @@ unsafe fn scalar_product_3<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let out0 = args.outputs[0];
         for group in 0..args.groups {
             let c = group * V::LANES;
+            y.prefetch::<4usize>(c);
+            grad_o.prefetch::<1usize>(c);
             let grad_o_1 = V::load(grad_o.at(0usize, c));
-            // out0[0] = y_e1*grad_o_1
-            V::store(V::mul(V::load(y.at(1usize, c)), grad_o_1), out0.at(0usize, c));
             // out0[1] = y_e2*grad_o_1
             V::store(V::mul(V::load(y.at(2usize, c)), grad_o_1), out0.at(1usize, c));
+            // out0[0] = y_e1*grad_o_1
+            V::store(V::mul(V::load(y.at(1usize, c)), grad_o_1), out0.at(0usize, c));
         }
     }
 }
@@ -190,13 +173,15 @@ unsafe fn scalar_product_4<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let c0e0 = V::from_f64(0f64);
         for group in 0..args.groups {
             let c = group * V::LANES;
+            x.prefetch::<2usize>(c);
+            grad_o.prefetch::<1usize>(c);
             let grad_o_1 = V::load(grad_o.at(0usize, c));
-            // out0[0] = 0
-            V::store(c0e0, out0.at(0usize, c));
-            // out0[1] = x_e1*grad_o_1
-            V::store(V::mul(V::load(x.at(0usize, c)), grad_o_1), out0.at(1usize, c));
             // out0[2] = x_e2*grad_o_1
             V::store(V::mul(V::load(x.at(1usize, c)), grad_o_1), out0.at(2usize, c));
+            // out0[1] = x_e1*grad_o_1
+            V::store(V::mul(V::load(x.at(0usize, c)), grad_o_1), out0.at(1usize, c));
+            // out0[0] = 0
+            V::store(c0e0, out0.at(0usize, c));
             // out0[3] = 0
             V::store(c0e0, out0.at(3usize, c));
         }
@@ -271,15 +256,12 @@ unsafe fn scalar_product_5<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let out0 = args.outputs[0];
         for group in 0..args.groups {
             let c = group * V::LANES;
+            x.prefetch::<4usize>(c);
+            y.prefetch::<2usize>(c);
+            let mut v2 = V::mul(V::load(x.at(1usize, c)), V::load(y.at(0usize, c)));
+            v2 = V::mul_add(V::load(x.at(2usize, c)), V::load(y.at(1usize, c)), v2);
             // out0[0] = x_e1*y_e1 + x_e2*y_e2
-            V::store(
-                V::mul_add(
-                    V::load(x.at(2usize, c)),
-                    V::load(y.at(1usize, c)),
-                    V::mul(V::load(x.at(1usize, c)), V::load(y.at(0usize, c))),
-                ),
-                out0.at(0usize, c),
-            );
+            V::store(v2, out0.at(0usize, c));
         }
     }
 }

@@ -18,18 +18,18 @@ unsafe fn sgp_rms_0<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let mut sum2 = V::zero();
         for group in 0..args.groups {
             let c = group * V::LANES;
-            let t0_0 = V::load(t0.at(0usize, c));
-            let t0_1 = V::load(t0.at(1usize, c));
-            let t0_2 = V::load(t0.at(2usize, c));
-            let t0_3 = V::load(t0.at(3usize, c));
+            t0.prefetch::<4usize>(c);
             let valid = args.valid_lanes(group, V::LANES);
+            let t0_0 = V::load(t0.at(0usize, c));
             // row sum 0 = t0_0*t0_0
             sum0 = V::add(sum0, V::keep_first(V::mul(t0_0, t0_0), valid));
+            let t0_1 = V::load(t0.at(1usize, c));
+            let mut v3 = V::mul(t0_1, t0_1);
+            let t0_2 = V::load(t0.at(2usize, c));
+            v3 = V::mul_add(t0_2, t0_2, v3);
             // row sum 1 = t0_1*t0_1 + t0_2*t0_2
-            sum1 = V::add(
-                sum1,
-                V::keep_first(V::mul_add(t0_2, t0_2, V::mul(t0_1, t0_1)), valid),
-            );
+            sum1 = V::add(sum1, V::keep_first(v3, valid));
+            let t0_3 = V::load(t0.at(3usize, c));
             // row sum 2 = t0_3*t0_3
             sum2 = V::add(sum2, V::keep_first(V::mul(t0_3, t0_3), valid));
         }
@@ -48,34 +48,35 @@ unsafe fn sgp_rms_1<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
     unsafe {
         let t0 = args.inputs[0];
         let out0 = args.outputs[0];
-        let c1e0 = V::from_f64(1f64);
         let row0 = V::splat(args.rows[0]);
         let inv_channels = V::splat(args.inv_channels);
-        let v4 = V::mul(row0, inv_channels);
+        let v2 = V::mul(row0, inv_channels);
         let eps = V::splat(args.eps);
-        let v6 = V::add(v4, eps);
-        let v7 = V::sqrt(v6);
-        let v8 = V::div(c1e0, v7);
+        let v4 = V::add(v2, eps);
+        let v5 = V::sqrt(v4);
+        let c1e0 = V::from_f64(1f64);
+        let v7 = V::div(c1e0, v5);
         let row1 = V::splat(args.rows[1]);
-        let v12 = V::mul(inv_channels, row1);
-        let v13 = V::add(eps, v12);
-        let v14 = V::sqrt(v13);
-        let v15 = V::div(c1e0, v14);
+        let v9 = V::mul(inv_channels, row1);
+        let v10 = V::add(eps, v9);
+        let v11 = V::sqrt(v10);
+        let v12 = V::div(c1e0, v11);
         let row2 = V::splat(args.rows[2]);
-        let v21 = V::mul(inv_channels, row2);
-        let v22 = V::add(eps, v21);
-        let v23 = V::sqrt(v22);
-        let v24 = V::div(c1e0, v23);
+        let v14 = V::mul(inv_channels, row2);
+        let v15 = V::add(eps, v14);
+        let v16 = V::sqrt(v15);
+        let v17 = V::div(c1e0, v16);
         for group in 0..args.groups {
             let c = group * V::LANES;
-            // out0[0] = t0_0*v8
-            V::store(V::mul(V::load(t0.at(0usize, c)), v8), out0.at(0usize, c));
-            // out0[1] = t0_1*v15
-            V::store(V::mul(V::load(t0.at(1usize, c)), v15), out0.at(1usize, c));
-            // out0[2] = t0_2*v15
-            V::store(V::mul(V::load(t0.at(2usize, c)), v15), out0.at(2usize, c));
-            // out0[3] = t0_3*v24
-            V::store(V::mul(V::load(t0.at(3usize, c)), v24), out0.at(3usize, c));
+            t0.prefetch::<4usize>(c);
+            // out0[0] = t0_0*v7
+            V::store(V::mul(V::load(t0.at(0usize, c)), v7), out0.at(0usize, c));
+            // out0[1] = t0_1*v12
+            V::store(V::mul(V::load(t0.at(1usize, c)), v12), out0.at(1usize, c));
+            // out0[2] = t0_2*v12
+            V::store(V::mul(V::load(t0.at(2usize, c)), v12), out0.at(2usize, c));
+            // out0[3] = t0_3*v17
+            V::store(V::mul(V::load(t0.at(3usize, c)), v17), out0.at(3usize, c));
         }
     }
 }
@@ -94,6 +95,8 @@ unsafe fn sgp_rms_2<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let mut sum2 = V::zero();
         for group in 0..args.groups {
             let c = group * V::LANES;
+            t0.prefetch::<4usize>(c);
+            grad_o.prefetch::<4usize>(c);
             let valid = args.valid_lanes(group, V::LANES);
             // row sum 0 = t0_3*grad_o_e12
             sum0 = V::add(
@@ -103,18 +106,17 @@ unsafe fn sgp_rms_2<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
                     valid,
                 ),
             );
-            // row sum 1 = t0_2*grad_o_e2 + t0_1*grad_o_e1
-            sum1 = V::add(
-                sum1,
-                V::keep_first(
-                    V::mul_add(
-                        V::load(t0.at(1usize, c)),
-                        V::load(grad_o.at(1usize, c)),
-                        V::mul(V::load(t0.at(2usize, c)), V::load(grad_o.at(2usize, c))),
-                    ),
-                    valid,
-                ),
+            let mut v5 = V::mul(
+                V::load(t0.at(2usize, c)),
+                V::load(grad_o.at(2usize, c)),
             );
+            v5 = V::mul_add(
+                V::load(t0.at(1usize, c)),
+                V::load(grad_o.at(1usize, c)),
+                v5,
+            );
+            // row sum 1 = t0_2*grad_o_e2 + t0_1*grad_o_e1
+            sum1 = V::add(sum1, V::keep_first(v5, valid));
             // row sum 2 = t0_0*grad_o_1
             sum2 = V::add(
                 sum2,
@@ -140,68 +142,70 @@ unsafe fn sgp_rms_3<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let grad_o = args.inputs[0];
         let t0 = args.inputs[1];
         let out0 = args.outputs[0];
-        let c1e0 = V::from_f64(1f64);
         let row0 = V::splat(args.rows[0]);
         let inv_channels = V::splat(args.inv_channels);
-        let v3 = V::mul(row0, inv_channels);
+        let v2 = V::mul(row0, inv_channels);
         let eps = V::splat(args.eps);
-        let v5 = V::add(v3, eps);
-        let v6 = V::sqrt(v5);
-        let v7 = V::div(c1e0, v6);
-        let c5em1 = V::from_f64(0.5f64);
-        let v12 = V::div(c5em1, v6);
+        let v4 = V::add(v2, eps);
+        let v5 = V::sqrt(v4);
+        let c1e0 = V::from_f64(1f64);
+        let v7 = V::div(c1e0, v5);
         let row1 = V::splat(args.rows[1]);
-        let v14 = V::div(row1, v6);
-        let v15 = V::mul(v7, v14);
-        let v16 = V::mul(v12, v15);
-        let v17 = V::mul(inv_channels, v16);
+        let v9 = V::mul(inv_channels, row1);
+        let v10 = V::add(eps, v9);
+        let v11 = V::sqrt(v10);
+        let v12 = V::div(c1e0, v11);
         let row2 = V::splat(args.rows[2]);
-        let v22 = V::mul(inv_channels, row2);
-        let v23 = V::add(eps, v22);
-        let v24 = V::sqrt(v23);
-        let v25 = V::div(c1e0, v24);
-        let v29 = V::div(c5em1, v24);
+        let v14 = V::mul(inv_channels, row2);
+        let v15 = V::add(eps, v14);
+        let v16 = V::sqrt(v15);
+        let v17 = V::div(c1e0, v16);
+        let c5em1 = V::from_f64(0.5f64);
+        let v27 = V::div(c5em1, v16);
         let row3 = V::splat(args.rows[3]);
-        let v31 = V::div(row3, v24);
-        let v32 = V::mul(v25, v31);
-        let v33 = V::mul(v29, v32);
-        let v34 = V::mul(inv_channels, v33);
+        let v29 = V::div(row3, v16);
+        let v30 = V::mul(v17, v29);
+        let v31 = V::mul(v27, v30);
+        let v32 = V::mul(inv_channels, v31);
+        let v37 = V::div(c5em1, v11);
         let row4 = V::splat(args.rows[4]);
-        let v45 = V::mul(inv_channels, row4);
-        let v46 = V::add(eps, v45);
-        let v47 = V::sqrt(v46);
-        let v48 = V::div(c1e0, v47);
-        let v52 = V::div(c5em1, v47);
+        let v39 = V::div(row4, v11);
+        let v40 = V::mul(v12, v39);
+        let v41 = V::mul(v37, v40);
+        let v42 = V::mul(inv_channels, v41);
+        let v51 = V::div(c5em1, v5);
         let row5 = V::splat(args.rows[5]);
-        let v54 = V::div(row5, v47);
-        let v55 = V::mul(v48, v54);
-        let v56 = V::mul(v52, v55);
-        let v57 = V::mul(inv_channels, v56);
+        let v53 = V::div(row5, v5);
+        let v54 = V::mul(v7, v53);
+        let v55 = V::mul(v51, v54);
+        let v56 = V::mul(inv_channels, v55);
         for group in 0..args.groups {
             let c = group * V::LANES;
-            let v18 = V::mul(V::load(t0.at(0usize, c)), v17);
-            let v35 = V::mul(V::load(t0.at(1usize, c)), v34);
-            let v41 = V::mul(V::load(t0.at(2usize, c)), v34);
-            let v58 = V::mul(V::load(t0.at(3usize, c)), v57);
-            // out0[0] = v7*grad_o_1 - v18 - v18
+            grad_o.prefetch::<4usize>(c);
+            t0.prefetch::<4usize>(c);
+            let v34 = V::mul(V::load(t0.at(3usize, c)), v32);
+            // out0[3] = v17*grad_o_e12 - v34 - v34
             V::store(
-                V::sub(V::mul_sub(v7, V::load(grad_o.at(0usize, c)), v18), v18),
-                out0.at(0usize, c),
+                V::sub(V::mul_sub(v17, V::load(grad_o.at(3usize, c)), v34), v34),
+                out0.at(3usize, c),
             );
-            // out0[1] = v25*grad_o_e1 - v35 - v35
+            let v44 = V::mul(V::load(t0.at(2usize, c)), v42);
+            // out0[2] = v12*grad_o_e2 - v44 - v44
             V::store(
-                V::sub(V::mul_sub(v25, V::load(grad_o.at(1usize, c)), v35), v35),
-                out0.at(1usize, c),
-            );
-            // out0[2] = v25*grad_o_e2 - v41 - v41
-            V::store(
-                V::sub(V::mul_sub(v25, V::load(grad_o.at(2usize, c)), v41), v41),
+                V::sub(V::mul_sub(v12, V::load(grad_o.at(2usize, c)), v44), v44),
                 out0.at(2usize, c),
             );
-            // out0[3] = v48*grad_o_e12 - v58 - v58
+            let v48 = V::mul(V::load(t0.at(1usize, c)), v42);
+            // out0[1] = v12*grad_o_e1 - v48 - v48
             V::store(
-                V::sub(V::mul_sub(v48, V::load(grad_o.at(3usize, c)), v58), v58),
-                out0.at(3usize, c),
+                V::sub(V::mul_sub(v12, V::load(grad_o.at(1usize, c)), v48), v48),
+                out0.at(1usize, c),
+            );
+            let v58 = V::mul(V::load(t0.at(0usize, c)), v56);
+            // out0[0] = v7*grad_o_1 - v58 - v58
+            V::store(
+                V::sub(V::mul_sub(v7, V::load(grad_o.at(0usize, c)), v58), v58),
+                out0.at(0usize, c),
             );
         }
     }
@@ -283,7 +287,7 @@ pub(super) static SGP_RMS_PROGRAM_0: Program = Program {
                 outputs: &[Slot::Cut(1usize)],
                 params: &[],
                 param_grads: &[],
-                rows: &[0usize, 5usize, 1usize, 4usize, 2usize, 3],
+                rows: &[0usize, 1usize, 2usize, 3usize, 4usize, 5],
                 row_sums: &[],
             },
             StageCall {
@@ -379,15 +383,15 @@ pub(super) static SGP_RMS_PROGRAM_1: Program = Program {
                 outputs: &[Slot::Cut(1usize)],
                 params: &[],
                 param_grads: &[],
-                rows: &[0usize, 5usize, 1usize, 4usize, 2usize, 3],
+                rows: &[0usize, 1usize, 2usize, 3usize, 4usize, 5],
                 row_sums: &[],
             },
             StageCall {
                 stage: &super::sgp::SGP_3,
                 inputs: &[
+                    Slot::External(0usize),
                     Slot::External(1usize),
                     Slot::Cut(1usize),
-                    Slot::External(0usize),
                 ],
                 outputs: &[Slot::External(0usize), Slot::External(1usize)],
                 params: &[0],
@@ -475,7 +479,7 @@ pub(super) static SGP_RMS_PROGRAM_2: Program = Program {
                 outputs: &[Slot::Cut(1usize)],
                 params: &[],
                 param_grads: &[],
-                rows: &[0usize, 5usize, 1usize, 4usize, 2usize, 3],
+                rows: &[0usize, 1usize, 2usize, 3usize, 4usize, 5],
                 row_sums: &[],
             },
             StageCall {
@@ -507,11 +511,12 @@ unsafe fn sgp_rms_4<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let mut sum1 = V::zero();
         for group in 0..args.groups {
             let c = group * V::LANES;
-            let t0_0 = V::load(t0.at(0usize, c));
-            let t0_1 = V::load(t0.at(1usize, c));
+            t0.prefetch::<2usize>(c);
             let valid = args.valid_lanes(group, V::LANES);
+            let t0_0 = V::load(t0.at(0usize, c));
             // row sum 0 = t0_0*t0_0
             sum0 = V::add(sum0, V::keep_first(V::mul(t0_0, t0_0), valid));
+            let t0_1 = V::load(t0.at(1usize, c));
             // row sum 1 = t0_1*t0_1
             sum1 = V::add(sum1, V::keep_first(V::mul(t0_1, t0_1), valid));
         }
@@ -529,25 +534,26 @@ unsafe fn sgp_rms_5<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
     unsafe {
         let t0 = args.inputs[0];
         let out0 = args.outputs[0];
-        let c1e0 = V::from_f64(1f64);
         let row0 = V::splat(args.rows[0]);
         let inv_channels = V::splat(args.inv_channels);
-        let v4 = V::mul(row0, inv_channels);
+        let v2 = V::mul(row0, inv_channels);
         let eps = V::splat(args.eps);
-        let v6 = V::add(v4, eps);
-        let v7 = V::sqrt(v6);
-        let v8 = V::div(c1e0, v7);
+        let v4 = V::add(v2, eps);
+        let v5 = V::sqrt(v4);
+        let c1e0 = V::from_f64(1f64);
+        let v7 = V::div(c1e0, v5);
         let row1 = V::splat(args.rows[1]);
-        let v12 = V::mul(inv_channels, row1);
-        let v13 = V::add(eps, v12);
-        let v14 = V::sqrt(v13);
-        let v15 = V::div(c1e0, v14);
+        let v9 = V::mul(inv_channels, row1);
+        let v10 = V::add(eps, v9);
+        let v11 = V::sqrt(v10);
+        let v12 = V::div(c1e0, v11);
         for group in 0..args.groups {
             let c = group * V::LANES;
-            // out0[0] = t0_0*v8
-            V::store(V::mul(V::load(t0.at(0usize, c)), v8), out0.at(0usize, c));
-            // out0[1] = t0_1*v15
-            V::store(V::mul(V::load(t0.at(1usize, c)), v15), out0.at(1usize, c));
+            t0.prefetch::<2usize>(c);
+            // out0[0] = t0_0*v7
+            V::store(V::mul(V::load(t0.at(0usize, c)), v7), out0.at(0usize, c));
+            // out0[1] = t0_1*v12
+            V::store(V::mul(V::load(t0.at(1usize, c)), v12), out0.at(1usize, c));
         }
     }
 }
@@ -565,6 +571,8 @@ unsafe fn sgp_rms_6<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let mut sum1 = V::zero();
         for group in 0..args.groups {
             let c = group * V::LANES;
+            t0.prefetch::<2usize>(c);
+            grad_o.prefetch::<2usize>(c);
             let valid = args.valid_lanes(group, V::LANES);
             // row sum 0 = t0_1*grad_o_e12
             sum0 = V::add(
@@ -598,45 +606,47 @@ unsafe fn sgp_rms_7<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let grad_o = args.inputs[0];
         let t0 = args.inputs[1];
         let out0 = args.outputs[0];
-        let c1e0 = V::from_f64(1f64);
         let row0 = V::splat(args.rows[0]);
         let inv_channels = V::splat(args.inv_channels);
-        let v3 = V::mul(row0, inv_channels);
+        let v2 = V::mul(row0, inv_channels);
         let eps = V::splat(args.eps);
-        let v5 = V::add(v3, eps);
-        let v6 = V::sqrt(v5);
-        let v7 = V::div(c1e0, v6);
-        let c5em1 = V::from_f64(0.5f64);
-        let v12 = V::div(c5em1, v6);
+        let v4 = V::add(v2, eps);
+        let v5 = V::sqrt(v4);
+        let c1e0 = V::from_f64(1f64);
+        let v7 = V::div(c1e0, v5);
         let row1 = V::splat(args.rows[1]);
-        let v14 = V::div(row1, v6);
-        let v15 = V::mul(v7, v14);
-        let v16 = V::mul(v12, v15);
-        let v17 = V::mul(inv_channels, v16);
+        let v9 = V::mul(inv_channels, row1);
+        let v10 = V::add(eps, v9);
+        let v11 = V::sqrt(v10);
+        let v12 = V::div(c1e0, v11);
+        let c5em1 = V::from_f64(0.5f64);
+        let v18 = V::div(c5em1, v11);
         let row2 = V::splat(args.rows[2]);
-        let v22 = V::mul(inv_channels, row2);
-        let v23 = V::add(eps, v22);
-        let v24 = V::sqrt(v23);
-        let v25 = V::div(c1e0, v24);
-        let v29 = V::div(c5em1, v24);
+        let v20 = V::div(row2, v11);
+        let v21 = V::mul(v12, v20);
+        let v22 = V::mul(v18, v21);
+        let v23 = V::mul(inv_channels, v22);
+        let v28 = V::div(c5em1, v5);
         let row3 = V::splat(args.rows[3]);
-        let v31 = V::div(row3, v24);
-        let v32 = V::mul(v25, v31);
-        let v33 = V::mul(v29, v32);
-        let v34 = V::mul(inv_channels, v33);
+        let v30 = V::div(row3, v5);
+        let v31 = V::mul(v7, v30);
+        let v32 = V::mul(v28, v31);
+        let v33 = V::mul(inv_channels, v32);
         for group in 0..args.groups {
             let c = group * V::LANES;
-            let v18 = V::mul(V::load(t0.at(0usize, c)), v17);
-            let v35 = V::mul(V::load(t0.at(1usize, c)), v34);
-            // out0[0] = v7*grad_o_1 - v18 - v18
+            grad_o.prefetch::<2usize>(c);
+            t0.prefetch::<2usize>(c);
+            let v25 = V::mul(V::load(t0.at(1usize, c)), v23);
+            // out0[1] = v12*grad_o_e12 - v25 - v25
             V::store(
-                V::sub(V::mul_sub(v7, V::load(grad_o.at(0usize, c)), v18), v18),
-                out0.at(0usize, c),
-            );
-            // out0[1] = v25*grad_o_e12 - v35 - v35
-            V::store(
-                V::sub(V::mul_sub(v25, V::load(grad_o.at(1usize, c)), v35), v35),
+                V::sub(V::mul_sub(v12, V::load(grad_o.at(1usize, c)), v25), v25),
                 out0.at(1usize, c),
+            );
+            let v35 = V::mul(V::load(t0.at(0usize, c)), v33);
+            // out0[0] = v7*grad_o_1 - v35 - v35
+            V::store(
+                V::sub(V::mul_sub(v7, V::load(grad_o.at(0usize, c)), v35), v35),
+                out0.at(0usize, c),
             );
         }
     }
@@ -718,15 +728,15 @@ pub(super) static SGP_RMS_PROGRAM_3: Program = Program {
                 outputs: &[Slot::Cut(1usize)],
                 params: &[],
                 param_grads: &[],
-                rows: &[0usize, 3usize, 1usize, 2],
+                rows: &[0usize, 1usize, 2usize, 3],
                 row_sums: &[],
             },
             StageCall {
                 stage: &super::sgp::SGP_7,
                 inputs: &[
+                    Slot::External(0usize),
                     Slot::External(1usize),
                     Slot::Cut(1usize),
-                    Slot::External(0usize),
                 ],
                 outputs: &[Slot::External(0usize), Slot::External(1usize)],
                 params: &[0],

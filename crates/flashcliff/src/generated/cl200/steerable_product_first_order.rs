@@ -18,6 +18,8 @@ unsafe fn steerable_product_first_order_0<V: Math>(args: &mut StageArgs<'_, V::E
         let c7p071067811865476em1 = V::from_f64(0.7071067811865476f64);
         for group in 0..args.groups {
             let c = group * V::LANES;
+            l.prefetch::<4usize>(c);
+            t0.prefetch::<4usize>(c);
             // out0[0] = 0.7071067811865476*(l_1 + t0_0)
             V::store(
                 V::mul(
@@ -69,26 +71,27 @@ unsafe fn steerable_product_first_order_1<V: Math>(args: &mut StageArgs<'_, V::E
         let c7p071067811865476em1 = V::from_f64(0.7071067811865476f64);
         for group in 0..args.groups {
             let c = group * V::LANES;
-            let v2 = V::mul(c7p071067811865476em1, V::load(grad_o.at(0usize, c)));
-            let v4 = V::mul(c7p071067811865476em1, V::load(grad_o.at(1usize, c)));
-            let v6 = V::mul(c7p071067811865476em1, V::load(grad_o.at(2usize, c)));
-            let v8 = V::mul(c7p071067811865476em1, V::load(grad_o.at(3usize, c)));
-            // out0[0] = 0.7071067811865476*grad_o_1
-            V::store(v2, out0.at(0usize, c));
-            // out0[1] = 0.7071067811865476*grad_o_e1
-            V::store(v4, out0.at(1usize, c));
-            // out0[2] = 0.7071067811865476*grad_o_e2
-            V::store(v6, out0.at(2usize, c));
+            grad_o.prefetch::<4usize>(c);
+            let v2 = V::mul(c7p071067811865476em1, V::load(grad_o.at(3usize, c)));
             // out0[3] = 0.7071067811865476*grad_o_e12
-            V::store(v8, out0.at(3usize, c));
-            // out1[0] = 0.7071067811865476*grad_o_1
-            V::store(v2, out1.at(0usize, c));
-            // out1[1] = 0.7071067811865476*grad_o_e1
-            V::store(v4, out1.at(1usize, c));
-            // out1[2] = 0.7071067811865476*grad_o_e2
-            V::store(v6, out1.at(2usize, c));
+            V::store(v2, out0.at(3usize, c));
             // out1[3] = 0.7071067811865476*grad_o_e12
-            V::store(v8, out1.at(3usize, c));
+            V::store(v2, out1.at(3usize, c));
+            let v4 = V::mul(c7p071067811865476em1, V::load(grad_o.at(2usize, c)));
+            // out0[2] = 0.7071067811865476*grad_o_e2
+            V::store(v4, out0.at(2usize, c));
+            // out1[2] = 0.7071067811865476*grad_o_e2
+            V::store(v4, out1.at(2usize, c));
+            let v6 = V::mul(c7p071067811865476em1, V::load(grad_o.at(1usize, c)));
+            // out0[1] = 0.7071067811865476*grad_o_e1
+            V::store(v6, out0.at(1usize, c));
+            // out1[1] = 0.7071067811865476*grad_o_e1
+            V::store(v6, out1.at(1usize, c));
+            let v8 = V::mul(c7p071067811865476em1, V::load(grad_o.at(0usize, c)));
+            // out0[0] = 0.7071067811865476*grad_o_1
+            V::store(v8, out0.at(0usize, c));
+            // out1[0] = 0.7071067811865476*grad_o_1
+            V::store(v8, out1.at(0usize, c));
         }
     }
 }

@@ -17,82 +17,56 @@ unsafe fn commutator_product_0<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let out0 = args.outputs[0];
         for group in 0..args.groups {
             let c = group * V::LANES;
-            let x_e13 = V::load(x.at(5usize, c));
-            let y_e3 = V::load(y.at(3usize, c));
-            let x_e12 = V::load(x.at(4usize, c));
-            let y_e2 = V::load(y.at(2usize, c));
+            x.prefetch::<8usize>(c);
+            y.prefetch::<8usize>(c);
             let x_e2 = V::load(x.at(2usize, c));
             let y_e12 = V::load(y.at(4usize, c));
+            let mut v2 = V::mul(x_e2, y_e12);
             let x_e3 = V::load(x.at(3usize, c));
             let y_e13 = V::load(y.at(5usize, c));
-            let x_e23 = V::load(x.at(6usize, c));
+            let x_e12 = V::load(x.at(4usize, c));
+            let y_e2 = V::load(y.at(2usize, c));
+            let x_e13 = V::load(x.at(5usize, c));
+            let y_e3 = V::load(y.at(3usize, c));
+            v2 = V::mul_add(x_e3, y_e13, v2);
+            let mut v13 = V::mul_sub(x_e12, y_e2, v2);
+            v13 = V::mul_add(x_e13, y_e3, v13);
+            // out0[0] = x_e13*y_e3 + x_e12*y_e2 - (x_e2*y_e12 + x_e3*y_e13)
+            V::store(v13, out0.at(0usize, c));
             let x_e1 = V::load(x.at(1usize, c));
+            let mut v16 = V::mul(x_e1, y_e12);
             let y_e23 = V::load(y.at(6usize, c));
             let y_e1 = V::load(y.at(1usize, c));
-            // out0[0] = x_e13*y_e3 + x_e12*y_e2 - (x_e2*y_e12 + x_e3*y_e13)
-            V::store(
-                V::mul_add(
-                    x_e13,
-                    y_e3,
-                    V::mul_sub(x_e12, y_e2, V::mul_add(x_e3, y_e13, V::mul(x_e2, y_e12))),
-                ),
-                out0.at(0usize, c),
-            );
+            let x_e23 = V::load(x.at(6usize, c));
+            v16 = V::neg_mul_add(x_e3, y_e23, v16);
+            v16 = V::neg_mul_add(x_e12, y_e1, v16);
+            v16 = V::mul_add(x_e23, y_e3, v16);
             // out0[1] = x_e23*y_e3 + x_e1*y_e12 - x_e3*y_e23 - x_e12*y_e1
-            V::store(
-                {
-                    let mut s = V::mul(x_e1, y_e12);
-                    s = V::neg_mul_add(x_e3, y_e23, s);
-                    s = V::neg_mul_add(x_e12, y_e1, s);
-                    s = V::mul_add(x_e23, y_e3, s);
-                    s
-                },
-                out0.at(1usize, c),
-            );
+            V::store(v16, out0.at(1usize, c));
+            let mut v26 = V::mul(x_e1, y_e13);
+            v26 = V::mul_add(x_e2, y_e23, v26);
+            v26 = V::neg_mul_add(x_e13, y_e1, v26);
+            v26 = V::neg_mul_add(x_e23, y_e2, v26);
             // out0[2] = x_e1*y_e13 + x_e2*y_e23 - x_e13*y_e1 - x_e23*y_e2
-            V::store(
-                {
-                    let mut s = V::mul(x_e1, y_e13);
-                    s = V::mul_add(x_e2, y_e23, s);
-                    s = V::neg_mul_add(x_e13, y_e1, s);
-                    s = V::neg_mul_add(x_e23, y_e2, s);
-                    s
-                },
-                out0.at(2usize, c),
-            );
+            V::store(v26, out0.at(2usize, c));
+            let mut v33 = V::mul(x_e1, y_e2);
+            v33 = V::neg_mul_add(x_e2, y_e1, v33);
+            v33 = V::neg_mul_add(x_e13, y_e23, v33);
+            v33 = V::mul_add(x_e23, y_e13, v33);
             // out0[3] = x_e23*y_e13 + x_e1*y_e2 - x_e2*y_e1 - x_e13*y_e23
-            V::store(
-                {
-                    let mut s = V::mul(x_e1, y_e2);
-                    s = V::neg_mul_add(x_e2, y_e1, s);
-                    s = V::neg_mul_add(x_e13, y_e23, s);
-                    s = V::mul_add(x_e23, y_e13, s);
-                    s
-                },
-                out0.at(3usize, c),
-            );
+            V::store(v33, out0.at(3usize, c));
+            let mut v40 = V::mul(x_e1, y_e3);
+            v40 = V::neg_mul_add(x_e3, y_e1, v40);
+            v40 = V::mul_add(x_e12, y_e23, v40);
+            v40 = V::neg_mul_add(x_e23, y_e12, v40);
             // out0[4] = x_e12*y_e23 + x_e1*y_e3 - x_e3*y_e1 - x_e23*y_e12
-            V::store(
-                {
-                    let mut s = V::mul(x_e1, y_e3);
-                    s = V::neg_mul_add(x_e3, y_e1, s);
-                    s = V::mul_add(x_e12, y_e23, s);
-                    s = V::neg_mul_add(x_e23, y_e12, s);
-                    s
-                },
-                out0.at(4usize, c),
-            );
+            V::store(v40, out0.at(4usize, c));
+            let mut v47 = V::mul(x_e2, y_e3);
+            v47 = V::neg_mul_add(x_e3, y_e2, v47);
+            v47 = V::neg_mul_add(x_e12, y_e13, v47);
+            v47 = V::mul_add(x_e13, y_e12, v47);
             // out0[5] = x_e13*y_e12 + x_e2*y_e3 - x_e3*y_e2 - x_e12*y_e13
-            V::store(
-                {
-                    let mut s = V::mul(x_e2, y_e3);
-                    s = V::neg_mul_add(x_e3, y_e2, s);
-                    s = V::neg_mul_add(x_e12, y_e13, s);
-                    s = V::mul_add(x_e13, y_e12, s);
-                    s
-                },
-                out0.at(5usize, c),
-            );
+            V::store(v47, out0.at(5usize, c));
         }
     }
 }
@@ -110,86 +84,58 @@ unsafe fn commutator_product_1<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let c0e0 = V::from_f64(0f64);
         for group in 0..args.groups {
             let c = group * V::LANES;
-            let y_e3 = V::load(y.at(3usize, c));
-            let grad_o_e13 = V::load(grad_o.at(4usize, c));
-            let y_e2 = V::load(y.at(2usize, c));
-            let grad_o_e12 = V::load(grad_o.at(3usize, c));
-            let y_e13 = V::load(y.at(5usize, c));
-            let grad_o_e3 = V::load(grad_o.at(2usize, c));
+            y.prefetch::<8usize>(c);
+            grad_o.prefetch::<6usize>(c);
             let y_e12 = V::load(y.at(4usize, c));
-            let grad_o_e2 = V::load(grad_o.at(1usize, c));
             let grad_o_e23 = V::load(grad_o.at(5usize, c));
-            let y_e1 = V::load(y.at(1usize, c));
+            let mut v2 = V::mul(y_e12, grad_o_e23);
+            let y_e13 = V::load(y.at(5usize, c));
+            let y_e2 = V::load(y.at(2usize, c));
+            let mut v6 = V::mul(y_e2, grad_o_e23);
+            let y_e3 = V::load(y.at(3usize, c));
+            let mut v8 = V::mul(y_e3, grad_o_e23);
+            let grad_o_e13 = V::load(grad_o.at(4usize, c));
             let y_e23 = V::load(y.at(6usize, c));
+            let mut v12 = V::mul(y_e23, grad_o_e13);
+            v12 = V::neg_mul_add(y_e13, grad_o_e23, v12);
+            let y_e1 = V::load(y.at(1usize, c));
+            v6 = V::mul_add(y_e1, grad_o_e13, v6);
+            let mut v17 = V::mul(y_e3, grad_o_e13);
+            let grad_o_e12 = V::load(grad_o.at(3usize, c));
+            let mut v19 = V::mul(y_e13, grad_o_e12);
+            v19 = V::neg_mul_add(y_e12, grad_o_e13, v19);
+            v2 = V::neg_mul_add(y_e23, grad_o_e12, v2);
+            v8 = V::neg_mul_add(y_e1, grad_o_e12, v8);
+            v17 = V::mul_add(y_e2, grad_o_e12, v17);
+            let grad_o_e3 = V::load(grad_o.at(2usize, c));
+            v19 = V::neg_mul_add(y_e2, grad_o_e3, v19);
+            v2 = V::neg_mul_add(y_e1, grad_o_e3, v2);
+            v8 = V::mul_add(y_e23, grad_o_e3, v8);
+            v17 = V::mul_add(y_e13, grad_o_e3, v17);
+            let grad_o_e2 = V::load(grad_o.at(1usize, c));
+            v19 = V::mul_add(y_e3, grad_o_e2, v19);
+            // out0[6] = y_e13*grad_o_e12 - y_e12*grad_o_e13 - y_e2*grad_o_e3 + y_e3*grad_o_e2
+            V::store(v19, out0.at(6usize, c));
+            v12 = V::neg_mul_add(y_e1, grad_o_e2, v12);
+            v6 = V::mul_add(y_e23, grad_o_e2, v6);
+            v17 = V::mul_add(y_e12, grad_o_e2, v17);
+            // out0[1] = y_e3*grad_o_e13 + y_e2*grad_o_e12 + y_e13*grad_o_e3 + y_e12*grad_o_e2
+            V::store(v17, out0.at(1usize, c));
             let grad_o_e1 = V::load(grad_o.at(0usize, c));
+            v2 = V::mul_add(y_e3, grad_o_e1, v2);
+            // out0[5] = y_e12*grad_o_e23 - y_e23*grad_o_e12 - y_e1*grad_o_e3 + y_e3*grad_o_e1
+            V::store(v2, out0.at(5usize, c));
+            v12 = V::mul_add(y_e2, grad_o_e1, v12);
+            // out0[4] = y_e23*grad_o_e13 - y_e13*grad_o_e23 - y_e1*grad_o_e2 + y_e2*grad_o_e1
+            V::store(v12, out0.at(4usize, c));
+            v6 = V::mul_add(y_e13, grad_o_e1, v6);
+            // out0[3] = -(y_e2*grad_o_e23 + y_e1*grad_o_e13 + y_e23*grad_o_e2 + y_e13*grad_o_e1)
+            V::store(V::neg(v6), out0.at(3usize, c));
+            v8 = V::neg_mul_add(y_e12, grad_o_e1, v8);
+            // out0[2] = y_e3*grad_o_e23 - y_e1*grad_o_e12 + y_e23*grad_o_e3 - y_e12*grad_o_e1
+            V::store(v8, out0.at(2usize, c));
             // out0[0] = 0
             V::store(c0e0, out0.at(0usize, c));
-            // out0[1] = y_e3*grad_o_e13 + y_e2*grad_o_e12 + y_e13*grad_o_e3 + y_e12*grad_o_e2
-            V::store(
-                {
-                    let mut s = V::mul(y_e3, grad_o_e13);
-                    s = V::mul_add(y_e2, grad_o_e12, s);
-                    s = V::mul_add(y_e13, grad_o_e3, s);
-                    s = V::mul_add(y_e12, grad_o_e2, s);
-                    s
-                },
-                out0.at(1usize, c),
-            );
-            // out0[2] = y_e3*grad_o_e23 - y_e1*grad_o_e12 + y_e23*grad_o_e3 - y_e12*grad_o_e1
-            V::store(
-                {
-                    let mut s = V::mul(y_e3, grad_o_e23);
-                    s = V::neg_mul_add(y_e1, grad_o_e12, s);
-                    s = V::mul_add(y_e23, grad_o_e3, s);
-                    s = V::neg_mul_add(y_e12, grad_o_e1, s);
-                    s
-                },
-                out0.at(2usize, c),
-            );
-            // out0[3] = -(y_e2*grad_o_e23 + y_e1*grad_o_e13 + y_e23*grad_o_e2 + y_e13*grad_o_e1)
-            V::store(
-                V::neg({
-                    let mut s = V::mul(y_e2, grad_o_e23);
-                    s = V::mul_add(y_e1, grad_o_e13, s);
-                    s = V::mul_add(y_e23, grad_o_e2, s);
-                    s = V::mul_add(y_e13, grad_o_e1, s);
-                    s
-                }),
-                out0.at(3usize, c),
-            );
-            // out0[4] = y_e23*grad_o_e13 - y_e13*grad_o_e23 - y_e1*grad_o_e2 + y_e2*grad_o_e1
-            V::store(
-                {
-                    let mut s = V::mul(y_e23, grad_o_e13);
-                    s = V::neg_mul_add(y_e13, grad_o_e23, s);
-                    s = V::neg_mul_add(y_e1, grad_o_e2, s);
-                    s = V::mul_add(y_e2, grad_o_e1, s);
-                    s
-                },
-                out0.at(4usize, c),
-            );
-            // out0[5] = y_e12*grad_o_e23 - y_e23*grad_o_e12 - y_e1*grad_o_e3 + y_e3*grad_o_e1
-            V::store(
-                {
-                    let mut s = V::mul(y_e12, grad_o_e23);
-                    s = V::neg_mul_add(y_e23, grad_o_e12, s);
-                    s = V::neg_mul_add(y_e1, grad_o_e3, s);
-                    s = V::mul_add(y_e3, grad_o_e1, s);
-                    s
-                },
-                out0.at(5usize, c),
-            );
-            // out0[6] = y_e13*grad_o_e12 - y_e12*grad_o_e13 - y_e2*grad_o_e3 + y_e3*grad_o_e2
-            V::store(
-                {
-                    let mut s = V::mul(y_e13, grad_o_e12);
-                    s = V::neg_mul_add(y_e12, grad_o_e13, s);
-                    s = V::neg_mul_add(y_e2, grad_o_e3, s);
-                    s = V::mul_add(y_e3, grad_o_e2, s);
-                    s
-                },
-                out0.at(6usize, c),
-            );
             // out0[7] = 0
             V::store(c0e0, out0.at(7usize, c));
         }
@@ -209,86 +155,58 @@ unsafe fn commutator_product_2<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let c0e0 = V::from_f64(0f64);
         for group in 0..args.groups {
             let c = group * V::LANES;
-            let x_e3 = V::load(x.at(3usize, c));
-            let grad_o_e13 = V::load(grad_o.at(4usize, c));
-            let x_e2 = V::load(x.at(2usize, c));
-            let grad_o_e12 = V::load(grad_o.at(3usize, c));
+            x.prefetch::<8usize>(c);
+            grad_o.prefetch::<6usize>(c);
             let x_e13 = V::load(x.at(5usize, c));
-            let grad_o_e3 = V::load(grad_o.at(2usize, c));
-            let x_e12 = V::load(x.at(4usize, c));
-            let grad_o_e2 = V::load(grad_o.at(1usize, c));
-            let x_e1 = V::load(x.at(1usize, c));
             let grad_o_e23 = V::load(grad_o.at(5usize, c));
+            let mut v2 = V::mul(x_e13, grad_o_e23);
+            let x_e12 = V::load(x.at(4usize, c));
+            let x_e3 = V::load(x.at(3usize, c));
+            let x_e2 = V::load(x.at(2usize, c));
+            let mut v8 = V::mul(x_e2, grad_o_e23);
             let x_e23 = V::load(x.at(6usize, c));
+            let grad_o_e13 = V::load(grad_o.at(4usize, c));
+            v2 = V::neg_mul_add(x_e23, grad_o_e13, v2);
+            let mut v13 = V::mul(x_e12, grad_o_e13);
+            let mut v14 = V::mul(x_e3, grad_o_e13);
+            let x_e1 = V::load(x.at(1usize, c));
+            v8 = V::mul_add(x_e1, grad_o_e13, v8);
+            let grad_o_e12 = V::load(grad_o.at(3usize, c));
+            let mut v19 = V::mul(x_e23, grad_o_e12);
+            v19 = V::neg_mul_add(x_e12, grad_o_e23, v19);
+            v13 = V::neg_mul_add(x_e13, grad_o_e12, v13);
+            v14 = V::mul_add(x_e2, grad_o_e12, v14);
+            let mut v25 = V::mul(x_e1, grad_o_e12);
+            v25 = V::neg_mul_add(x_e3, grad_o_e23, v25);
+            let grad_o_e3 = V::load(grad_o.at(2usize, c));
+            v25 = V::neg_mul_add(x_e23, grad_o_e3, v25);
+            v14 = V::mul_add(x_e13, grad_o_e3, v14);
+            v13 = V::mul_add(x_e2, grad_o_e3, v13);
+            v19 = V::mul_add(x_e1, grad_o_e3, v19);
+            let grad_o_e2 = V::load(grad_o.at(1usize, c));
+            v8 = V::mul_add(x_e23, grad_o_e2, v8);
+            v14 = V::mul_add(x_e12, grad_o_e2, v14);
+            // out0[1] = -(x_e3*grad_o_e13 + x_e2*grad_o_e12 + x_e13*grad_o_e3 + x_e12*grad_o_e2)
+            V::store(V::neg(v14), out0.at(1usize, c));
+            v13 = V::neg_mul_add(x_e3, grad_o_e2, v13);
+            // out0[6] = x_e12*grad_o_e13 - x_e13*grad_o_e12 + x_e2*grad_o_e3 - x_e3*grad_o_e2
+            V::store(v13, out0.at(6usize, c));
+            v2 = V::mul_add(x_e1, grad_o_e2, v2);
             let grad_o_e1 = V::load(grad_o.at(0usize, c));
+            v8 = V::mul_add(x_e13, grad_o_e1, v8);
+            // out0[3] = x_e2*grad_o_e23 + x_e1*grad_o_e13 + x_e23*grad_o_e2 + x_e13*grad_o_e1
+            V::store(v8, out0.at(3usize, c));
+            v25 = V::mul_add(x_e12, grad_o_e1, v25);
+            // out0[2] = x_e1*grad_o_e12 - x_e3*grad_o_e23 - x_e23*grad_o_e3 + x_e12*grad_o_e1
+            V::store(v25, out0.at(2usize, c));
+            v19 = V::neg_mul_add(x_e3, grad_o_e1, v19);
+            // out0[5] = x_e23*grad_o_e12 - x_e12*grad_o_e23 + x_e1*grad_o_e3 - x_e3*grad_o_e1
+            V::store(v19, out0.at(5usize, c));
+            v2 = V::neg_mul_add(x_e2, grad_o_e1, v2);
+            // out0[4] = x_e13*grad_o_e23 - x_e23*grad_o_e13 + x_e1*grad_o_e2 - x_e2*grad_o_e1
+            V::store(v2, out0.at(4usize, c));
             // out0[0] = 0
             V::store(c0e0, out0.at(0usize, c));
-            // out0[1] = -(x_e3*grad_o_e13 + x_e2*grad_o_e12 + x_e13*grad_o_e3 + x_e12*grad_o_e2)
-            V::store(
-                V::neg({
-                    let mut s = V::mul(x_e3, grad_o_e13);
-                    s = V::mul_add(x_e2, grad_o_e12, s);
-                    s = V::mul_add(x_e13, grad_o_e3, s);
-                    s = V::mul_add(x_e12, grad_o_e2, s);
-                    s
-                }),
-                out0.at(1usize, c),
-            );
-            // out0[2] = x_e1*grad_o_e12 - x_e3*grad_o_e23 - x_e23*grad_o_e3 + x_e12*grad_o_e1
-            V::store(
-                {
-                    let mut s = V::mul(x_e1, grad_o_e12);
-                    s = V::neg_mul_add(x_e3, grad_o_e23, s);
-                    s = V::neg_mul_add(x_e23, grad_o_e3, s);
-                    s = V::mul_add(x_e12, grad_o_e1, s);
-                    s
-                },
-                out0.at(2usize, c),
-            );
-            // out0[3] = x_e2*grad_o_e23 + x_e1*grad_o_e13 + x_e23*grad_o_e2 + x_e13*grad_o_e1
-            V::store(
-                {
-                    let mut s = V::mul(x_e2, grad_o_e23);
-                    s = V::mul_add(x_e1, grad_o_e13, s);
-                    s = V::mul_add(x_e23, grad_o_e2, s);
-                    s = V::mul_add(x_e13, grad_o_e1, s);
-                    s
-                },
-                out0.at(3usize, c),
-            );
-            // out0[4] = x_e13*grad_o_e23 - x_e23*grad_o_e13 + x_e1*grad_o_e2 - x_e2*grad_o_e1
-            V::store(
-                {
-                    let mut s = V::mul(x_e13, grad_o_e23);
-                    s = V::neg_mul_add(x_e23, grad_o_e13, s);
-                    s = V::mul_add(x_e1, grad_o_e2, s);
-                    s = V::neg_mul_add(x_e2, grad_o_e1, s);
-                    s
-                },
-                out0.at(4usize, c),
-            );
-            // out0[5] = x_e23*grad_o_e12 - x_e12*grad_o_e23 + x_e1*grad_o_e3 - x_e3*grad_o_e1
-            V::store(
-                {
-                    let mut s = V::mul(x_e23, grad_o_e12);
-                    s = V::neg_mul_add(x_e12, grad_o_e23, s);
-                    s = V::mul_add(x_e1, grad_o_e3, s);
-                    s = V::neg_mul_add(x_e3, grad_o_e1, s);
-                    s
-                },
-                out0.at(5usize, c),
-            );
-            // out0[6] = x_e12*grad_o_e13 - x_e13*grad_o_e12 + x_e2*grad_o_e3 - x_e3*grad_o_e2
-            V::store(
-                {
-                    let mut s = V::mul(x_e12, grad_o_e13);
-                    s = V::neg_mul_add(x_e13, grad_o_e12, s);
-                    s = V::mul_add(x_e2, grad_o_e3, s);
-                    s = V::neg_mul_add(x_e3, grad_o_e2, s);
-                    s
-                },
-                out0.at(6usize, c),
-            );
             // out0[7] = 0
             V::store(c0e0, out0.at(7usize, c));
         }
@@ -363,33 +281,41 @@ unsafe fn commutator_product_3<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let out0 = args.outputs[0];
         for group in 0..args.groups {
             let c = group * V::LANES;
+            x.prefetch::<3usize>(c);
+            y.prefetch::<8usize>(c);
             let x_e2 = V::load(x.at(1usize, c));
             let y_e12 = V::load(y.at(4usize, c));
+            let mut v2 = V::mul(x_e2, y_e12);
             let x_e3 = V::load(x.at(2usize, c));
             let y_e13 = V::load(y.at(5usize, c));
-            let x_e1 = V::load(x.at(0usize, c));
-            let y_e23 = V::load(y.at(6usize, c));
-            let y_e2 = V::load(y.at(2usize, c));
-            let y_e1 = V::load(y.at(1usize, c));
-            let y_e3 = V::load(y.at(3usize, c));
+            v2 = V::mul_add(x_e3, y_e13, v2);
             // out0[0] = -(x_e2*y_e12 + x_e3*y_e13)
-            V::store(
-                V::neg(V::mul_add(x_e3, y_e13, V::mul(x_e2, y_e12))),
-                out0.at(0usize, c),
-            );
+            V::store(V::neg(v2), out0.at(0usize, c));
+            let x_e1 = V::load(x.at(0usize, c));
+            let mut v9 = V::mul(x_e1, y_e12);
+            let y_e23 = V::load(y.at(6usize, c));
+            v9 = V::neg_mul_add(x_e3, y_e23, v9);
             // out0[1] = x_e1*y_e12 - x_e3*y_e23
-            V::store(
-                V::neg_mul_add(x_e3, y_e23, V::mul(x_e1, y_e12)),
-                out0.at(1usize, c),
-            );
+            V::store(v9, out0.at(1usize, c));
+            let mut v13 = V::mul(x_e1, y_e13);
+            v13 = V::mul_add(x_e2, y_e23, v13);
             // out0[2] = x_e1*y_e13 + x_e2*y_e23
-            V::store(V::mul_add(x_e2, y_e23, V::mul(x_e1, y_e13)), out0.at(2usize, c));
+            V::store(v13, out0.at(2usize, c));
+            let y_e2 = V::load(y.at(2usize, c));
+            let mut v17 = V::mul(x_e1, y_e2);
+            let y_e1 = V::load(y.at(1usize, c));
+            v17 = V::neg_mul_add(x_e2, y_e1, v17);
             // out0[3] = x_e1*y_e2 - x_e2*y_e1
-            V::store(V::neg_mul_add(x_e2, y_e1, V::mul(x_e1, y_e2)), out0.at(3usize, c));
+            V::store(v17, out0.at(3usize, c));
+            let y_e3 = V::load(y.at(3usize, c));
+            let mut v22 = V::mul(x_e1, y_e3);
+            v22 = V::neg_mul_add(x_e3, y_e1, v22);
             // out0[4] = x_e1*y_e3 - x_e3*y_e1
-            V::store(V::neg_mul_add(x_e3, y_e1, V::mul(x_e1, y_e3)), out0.at(4usize, c));
+            V::store(v22, out0.at(4usize, c));
+            let mut v25 = V::mul(x_e2, y_e3);
+            v25 = V::neg_mul_add(x_e3, y_e2, v25);
             // out0[5] = x_e2*y_e3 - x_e3*y_e2
-            V::store(V::neg_mul_add(x_e3, y_e2, V::mul(x_e2, y_e3)), out0.at(5usize, c));
+            V::store(v25, out0.at(5usize, c));
         }
     }
 }
@@ -406,51 +332,38 @@ unsafe fn commutator_product_4<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let out0 = args.outputs[0];
         for group in 0..args.groups {
             let c = group * V::LANES;
-            let y_e3 = V::load(y.at(3usize, c));
-            let grad_o_e13 = V::load(grad_o.at(4usize, c));
+            y.prefetch::<8usize>(c);
+            grad_o.prefetch::<6usize>(c);
             let y_e2 = V::load(y.at(2usize, c));
-            let grad_o_e12 = V::load(grad_o.at(3usize, c));
-            let y_e13 = V::load(y.at(5usize, c));
-            let grad_o_e3 = V::load(grad_o.at(2usize, c));
-            let y_e12 = V::load(y.at(4usize, c));
-            let grad_o_e2 = V::load(grad_o.at(1usize, c));
             let grad_o_e23 = V::load(grad_o.at(5usize, c));
+            let mut v2 = V::mul(y_e2, grad_o_e23);
+            let y_e3 = V::load(y.at(3usize, c));
+            let mut v4 = V::mul(y_e3, grad_o_e23);
             let y_e1 = V::load(y.at(1usize, c));
+            let grad_o_e13 = V::load(grad_o.at(4usize, c));
+            v2 = V::mul_add(y_e1, grad_o_e13, v2);
+            let mut v9 = V::mul(y_e3, grad_o_e13);
+            let grad_o_e12 = V::load(grad_o.at(3usize, c));
+            v4 = V::neg_mul_add(y_e1, grad_o_e12, v4);
+            v9 = V::mul_add(y_e2, grad_o_e12, v9);
             let y_e23 = V::load(y.at(6usize, c));
-            let grad_o_e1 = V::load(grad_o.at(0usize, c));
+            let grad_o_e3 = V::load(grad_o.at(2usize, c));
+            v4 = V::mul_add(y_e23, grad_o_e3, v4);
+            let y_e13 = V::load(y.at(5usize, c));
+            v9 = V::mul_add(y_e13, grad_o_e3, v9);
+            let grad_o_e2 = V::load(grad_o.at(1usize, c));
+            v2 = V::mul_add(y_e23, grad_o_e2, v2);
+            let y_e12 = V::load(y.at(4usize, c));
+            v9 = V::mul_add(y_e12, grad_o_e2, v9);
             // out0[0] = y_e3*grad_o_e13 + y_e2*grad_o_e12 + y_e13*grad_o_e3 + y_e12*grad_o_e2
-            V::store(
-                {
-                    let mut s = V::mul(y_e3, grad_o_e13);
-                    s = V::mul_add(y_e2, grad_o_e12, s);
-                    s = V::mul_add(y_e13, grad_o_e3, s);
-                    s = V::mul_add(y_e12, grad_o_e2, s);
-                    s
-                },
-                out0.at(0usize, c),
-            );
-            // out0[1] = y_e3*grad_o_e23 - y_e1*grad_o_e12 + y_e23*grad_o_e3 - y_e12*grad_o_e1
-            V::store(
-                {
-                    let mut s = V::mul(y_e3, grad_o_e23);
-                    s = V::neg_mul_add(y_e1, grad_o_e12, s);
-                    s = V::mul_add(y_e23, grad_o_e3, s);
-                    s = V::neg_mul_add(y_e12, grad_o_e1, s);
-                    s
-                },
-                out0.at(1usize, c),
-            );
+            V::store(v9, out0.at(0usize, c));
+            let grad_o_e1 = V::load(grad_o.at(0usize, c));
+            v2 = V::mul_add(y_e13, grad_o_e1, v2);
             // out0[2] = -(y_e2*grad_o_e23 + y_e1*grad_o_e13 + y_e23*grad_o_e2 + y_e13*grad_o_e1)
-            V::store(
-                V::neg({
-                    let mut s = V::mul(y_e2, grad_o_e23);
-                    s = V::mul_add(y_e1, grad_o_e13, s);
-                    s = V::mul_add(y_e23, grad_o_e2, s);
-                    s = V::mul_add(y_e13, grad_o_e1, s);
-                    s
-                }),
-                out0.at(2usize, c),
-            );
+            V::store(V::neg(v2), out0.at(2usize, c));
+            v4 = V::neg_mul_add(y_e12, grad_o_e1, v4);
+            // out0[1] = y_e3*grad_o_e23 - y_e1*grad_o_e12 + y_e23*grad_o_e3 - y_e12*grad_o_e1
+            V::store(v4, out0.at(1usize, c));
         }
     }
 }
@@ -468,47 +381,43 @@ unsafe fn commutator_product_5<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let c0e0 = V::from_f64(0f64);
         for group in 0..args.groups {
             let c = group * V::LANES;
+            x.prefetch::<3usize>(c);
+            grad_o.prefetch::<6usize>(c);
             let x_e3 = V::load(x.at(2usize, c));
-            let grad_o_e13 = V::load(grad_o.at(4usize, c));
-            let x_e2 = V::load(x.at(1usize, c));
-            let grad_o_e12 = V::load(grad_o.at(3usize, c));
-            let x_e1 = V::load(x.at(0usize, c));
             let grad_o_e23 = V::load(grad_o.at(5usize, c));
-            let grad_o_e2 = V::load(grad_o.at(1usize, c));
-            let grad_o_e1 = V::load(grad_o.at(0usize, c));
+            let x_e2 = V::load(x.at(1usize, c));
+            let mut v4 = V::mul(x_e2, grad_o_e23);
+            let grad_o_e13 = V::load(grad_o.at(4usize, c));
+            let mut v6 = V::mul(x_e3, grad_o_e13);
+            let x_e1 = V::load(x.at(0usize, c));
+            v4 = V::mul_add(x_e1, grad_o_e13, v4);
+            // out0[3] = x_e2*grad_o_e23 + x_e1*grad_o_e13
+            V::store(v4, out0.at(3usize, c));
+            let grad_o_e12 = V::load(grad_o.at(3usize, c));
+            v6 = V::mul_add(x_e2, grad_o_e12, v6);
+            // out0[1] = -(x_e3*grad_o_e13 + x_e2*grad_o_e12)
+            V::store(V::neg(v6), out0.at(1usize, c));
+            let mut v14 = V::mul(x_e1, grad_o_e12);
+            v14 = V::neg_mul_add(x_e3, grad_o_e23, v14);
+            // out0[2] = x_e1*grad_o_e12 - x_e3*grad_o_e23
+            V::store(v14, out0.at(2usize, c));
             let grad_o_e3 = V::load(grad_o.at(2usize, c));
+            let mut v17 = V::mul(x_e2, grad_o_e3);
+            let mut v18 = V::mul(x_e1, grad_o_e3);
+            let grad_o_e2 = V::load(grad_o.at(1usize, c));
+            v17 = V::neg_mul_add(x_e3, grad_o_e2, v17);
+            // out0[6] = x_e2*grad_o_e3 - x_e3*grad_o_e2
+            V::store(v17, out0.at(6usize, c));
+            let mut v22 = V::mul(x_e1, grad_o_e2);
+            let grad_o_e1 = V::load(grad_o.at(0usize, c));
+            v18 = V::neg_mul_add(x_e3, grad_o_e1, v18);
+            // out0[5] = x_e1*grad_o_e3 - x_e3*grad_o_e1
+            V::store(v18, out0.at(5usize, c));
+            v22 = V::neg_mul_add(x_e2, grad_o_e1, v22);
+            // out0[4] = x_e1*grad_o_e2 - x_e2*grad_o_e1
+            V::store(v22, out0.at(4usize, c));
             // out0[0] = 0
             V::store(c0e0, out0.at(0usize, c));
-            // out0[1] = -(x_e3*grad_o_e13 + x_e2*grad_o_e12)
-            V::store(
-                V::neg(V::mul_add(x_e2, grad_o_e12, V::mul(x_e3, grad_o_e13))),
-                out0.at(1usize, c),
-            );
-            // out0[2] = x_e1*grad_o_e12 - x_e3*grad_o_e23
-            V::store(
-                V::neg_mul_add(x_e3, grad_o_e23, V::mul(x_e1, grad_o_e12)),
-                out0.at(2usize, c),
-            );
-            // out0[3] = x_e2*grad_o_e23 + x_e1*grad_o_e13
-            V::store(
-                V::mul_add(x_e1, grad_o_e13, V::mul(x_e2, grad_o_e23)),
-                out0.at(3usize, c),
-            );
-            // out0[4] = x_e1*grad_o_e2 - x_e2*grad_o_e1
-            V::store(
-                V::neg_mul_add(x_e2, grad_o_e1, V::mul(x_e1, grad_o_e2)),
-                out0.at(4usize, c),
-            );
-            // out0[5] = x_e1*grad_o_e3 - x_e3*grad_o_e1
-            V::store(
-                V::neg_mul_add(x_e3, grad_o_e1, V::mul(x_e1, grad_o_e3)),
-                out0.at(5usize, c),
-            );
-            // out0[6] = x_e2*grad_o_e3 - x_e3*grad_o_e2
-            V::store(
-                V::neg_mul_add(x_e3, grad_o_e2, V::mul(x_e2, grad_o_e3)),
-                out0.at(6usize, c),
-            );
             // out0[7] = 0
             V::store(c0e0, out0.at(7usize, c));
         }
@@ -583,33 +492,41 @@ unsafe fn commutator_product_6<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let out0 = args.outputs[0];
         for group in 0..args.groups {
             let c = group * V::LANES;
+            x.prefetch::<8usize>(c);
+            y.prefetch::<3usize>(c);
             let x_e12 = V::load(x.at(4usize, c));
             let y_e2 = V::load(y.at(1usize, c));
+            let mut v2 = V::mul(x_e12, y_e2);
             let x_e13 = V::load(x.at(5usize, c));
             let y_e3 = V::load(y.at(2usize, c));
-            let x_e23 = V::load(x.at(6usize, c));
-            let y_e1 = V::load(y.at(0usize, c));
-            let x_e1 = V::load(x.at(1usize, c));
-            let x_e2 = V::load(x.at(2usize, c));
-            let x_e3 = V::load(x.at(3usize, c));
+            v2 = V::mul_add(x_e13, y_e3, v2);
             // out0[0] = x_e12*y_e2 + x_e13*y_e3
-            V::store(V::mul_add(x_e13, y_e3, V::mul(x_e12, y_e2)), out0.at(0usize, c));
+            V::store(v2, out0.at(0usize, c));
+            let y_e1 = V::load(y.at(0usize, c));
+            let x_e23 = V::load(x.at(6usize, c));
+            let mut v10 = V::mul(x_e23, y_e3);
+            v10 = V::neg_mul_add(x_e12, y_e1, v10);
             // out0[1] = x_e23*y_e3 - x_e12*y_e1
-            V::store(
-                V::neg_mul_add(x_e12, y_e1, V::mul(x_e23, y_e3)),
-                out0.at(1usize, c),
-            );
+            V::store(v10, out0.at(1usize, c));
+            let mut v12 = V::mul(x_e13, y_e1);
+            v12 = V::mul_add(x_e23, y_e2, v12);
             // out0[2] = -(x_e13*y_e1 + x_e23*y_e2)
-            V::store(
-                V::neg(V::mul_add(x_e23, y_e2, V::mul(x_e13, y_e1))),
-                out0.at(2usize, c),
-            );
+            V::store(V::neg(v12), out0.at(2usize, c));
+            let x_e1 = V::load(x.at(1usize, c));
+            let mut v17 = V::mul(x_e1, y_e2);
+            let x_e2 = V::load(x.at(2usize, c));
+            v17 = V::neg_mul_add(x_e2, y_e1, v17);
             // out0[3] = x_e1*y_e2 - x_e2*y_e1
-            V::store(V::neg_mul_add(x_e2, y_e1, V::mul(x_e1, y_e2)), out0.at(3usize, c));
+            V::store(v17, out0.at(3usize, c));
+            let mut v21 = V::mul(x_e1, y_e3);
+            let x_e3 = V::load(x.at(3usize, c));
+            v21 = V::neg_mul_add(x_e3, y_e1, v21);
             // out0[4] = x_e1*y_e3 - x_e3*y_e1
-            V::store(V::neg_mul_add(x_e3, y_e1, V::mul(x_e1, y_e3)), out0.at(4usize, c));
+            V::store(v21, out0.at(4usize, c));
+            let mut v25 = V::mul(x_e2, y_e3);
+            v25 = V::neg_mul_add(x_e3, y_e2, v25);
             // out0[5] = x_e2*y_e3 - x_e3*y_e2
-            V::store(V::neg_mul_add(x_e3, y_e2, V::mul(x_e2, y_e3)), out0.at(5usize, c));
+            V::store(v25, out0.at(5usize, c));
         }
     }
 }
@@ -627,47 +544,43 @@ unsafe fn commutator_product_7<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let c0e0 = V::from_f64(0f64);
         for group in 0..args.groups {
             let c = group * V::LANES;
-            let y_e3 = V::load(y.at(2usize, c));
-            let grad_o_e13 = V::load(grad_o.at(4usize, c));
+            y.prefetch::<3usize>(c);
+            grad_o.prefetch::<6usize>(c);
             let y_e2 = V::load(y.at(1usize, c));
-            let grad_o_e12 = V::load(grad_o.at(3usize, c));
             let grad_o_e23 = V::load(grad_o.at(5usize, c));
+            let mut v2 = V::mul(y_e2, grad_o_e23);
+            let y_e3 = V::load(y.at(2usize, c));
+            let mut v4 = V::mul(y_e3, grad_o_e23);
             let y_e1 = V::load(y.at(0usize, c));
-            let grad_o_e1 = V::load(grad_o.at(0usize, c));
-            let grad_o_e2 = V::load(grad_o.at(1usize, c));
+            let grad_o_e13 = V::load(grad_o.at(4usize, c));
+            v2 = V::mul_add(y_e1, grad_o_e13, v2);
+            // out0[3] = -(y_e2*grad_o_e23 + y_e1*grad_o_e13)
+            V::store(V::neg(v2), out0.at(3usize, c));
+            let mut v10 = V::mul(y_e3, grad_o_e13);
+            let grad_o_e12 = V::load(grad_o.at(3usize, c));
+            v4 = V::neg_mul_add(y_e1, grad_o_e12, v4);
+            // out0[2] = y_e3*grad_o_e23 - y_e1*grad_o_e12
+            V::store(v4, out0.at(2usize, c));
+            v10 = V::mul_add(y_e2, grad_o_e12, v10);
+            // out0[1] = y_e3*grad_o_e13 + y_e2*grad_o_e12
+            V::store(v10, out0.at(1usize, c));
             let grad_o_e3 = V::load(grad_o.at(2usize, c));
+            let grad_o_e2 = V::load(grad_o.at(1usize, c));
+            let mut v20 = V::mul(y_e3, grad_o_e2);
+            v20 = V::neg_mul_add(y_e2, grad_o_e3, v20);
+            // out0[6] = y_e3*grad_o_e2 - y_e2*grad_o_e3
+            V::store(v20, out0.at(6usize, c));
+            let grad_o_e1 = V::load(grad_o.at(0usize, c));
+            let mut v24 = V::mul(y_e3, grad_o_e1);
+            v24 = V::neg_mul_add(y_e1, grad_o_e3, v24);
+            // out0[5] = y_e3*grad_o_e1 - y_e1*grad_o_e3
+            V::store(v24, out0.at(5usize, c));
+            let mut v26 = V::mul(y_e2, grad_o_e1);
+            v26 = V::neg_mul_add(y_e1, grad_o_e2, v26);
+            // out0[4] = y_e2*grad_o_e1 - y_e1*grad_o_e2
+            V::store(v26, out0.at(4usize, c));
             // out0[0] = 0
             V::store(c0e0, out0.at(0usize, c));
-            // out0[1] = y_e3*grad_o_e13 + y_e2*grad_o_e12
-            V::store(
-                V::mul_add(y_e2, grad_o_e12, V::mul(y_e3, grad_o_e13)),
-                out0.at(1usize, c),
-            );
-            // out0[2] = y_e3*grad_o_e23 - y_e1*grad_o_e12
-            V::store(
-                V::neg_mul_add(y_e1, grad_o_e12, V::mul(y_e3, grad_o_e23)),
-                out0.at(2usize, c),
-            );
-            // out0[3] = -(y_e2*grad_o_e23 + y_e1*grad_o_e13)
-            V::store(
-                V::neg(V::mul_add(y_e1, grad_o_e13, V::mul(y_e2, grad_o_e23))),
-                out0.at(3usize, c),
-            );
-            // out0[4] = y_e2*grad_o_e1 - y_e1*grad_o_e2
-            V::store(
-                V::neg_mul_add(y_e1, grad_o_e2, V::mul(y_e2, grad_o_e1)),
-                out0.at(4usize, c),
-            );
-            // out0[5] = y_e3*grad_o_e1 - y_e1*grad_o_e3
-            V::store(
-                V::neg_mul_add(y_e1, grad_o_e3, V::mul(y_e3, grad_o_e1)),
-                out0.at(5usize, c),
-            );
-            // out0[6] = y_e3*grad_o_e2 - y_e2*grad_o_e3
-            V::store(
-                V::neg_mul_add(y_e2, grad_o_e3, V::mul(y_e3, grad_o_e2)),
-                out0.at(6usize, c),
-            );
             // out0[7] = 0
             V::store(c0e0, out0.at(7usize, c));
         }
@@ -686,51 +599,38 @@ unsafe fn commutator_product_8<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let out0 = args.outputs[0];
         for group in 0..args.groups {
             let c = group * V::LANES;
+            x.prefetch::<8usize>(c);
+            grad_o.prefetch::<6usize>(c);
             let x_e3 = V::load(x.at(3usize, c));
-            let grad_o_e13 = V::load(grad_o.at(4usize, c));
-            let x_e2 = V::load(x.at(2usize, c));
-            let grad_o_e12 = V::load(grad_o.at(3usize, c));
-            let x_e13 = V::load(x.at(5usize, c));
-            let grad_o_e3 = V::load(grad_o.at(2usize, c));
-            let x_e12 = V::load(x.at(4usize, c));
-            let grad_o_e2 = V::load(grad_o.at(1usize, c));
-            let x_e1 = V::load(x.at(1usize, c));
             let grad_o_e23 = V::load(grad_o.at(5usize, c));
+            let x_e2 = V::load(x.at(2usize, c));
+            let mut v4 = V::mul(x_e2, grad_o_e23);
+            let grad_o_e13 = V::load(grad_o.at(4usize, c));
+            let mut v6 = V::mul(x_e3, grad_o_e13);
+            let x_e1 = V::load(x.at(1usize, c));
+            v4 = V::mul_add(x_e1, grad_o_e13, v4);
+            let grad_o_e12 = V::load(grad_o.at(3usize, c));
+            v6 = V::mul_add(x_e2, grad_o_e12, v6);
+            let mut v13 = V::mul(x_e1, grad_o_e12);
+            v13 = V::neg_mul_add(x_e3, grad_o_e23, v13);
             let x_e23 = V::load(x.at(6usize, c));
-            let grad_o_e1 = V::load(grad_o.at(0usize, c));
+            let grad_o_e3 = V::load(grad_o.at(2usize, c));
+            v13 = V::neg_mul_add(x_e23, grad_o_e3, v13);
+            let x_e13 = V::load(x.at(5usize, c));
+            v6 = V::mul_add(x_e13, grad_o_e3, v6);
+            let grad_o_e2 = V::load(grad_o.at(1usize, c));
+            v4 = V::mul_add(x_e23, grad_o_e2, v4);
+            let x_e12 = V::load(x.at(4usize, c));
+            v6 = V::mul_add(x_e12, grad_o_e2, v6);
             // out0[0] = -(x_e3*grad_o_e13 + x_e2*grad_o_e12 + x_e13*grad_o_e3 + x_e12*grad_o_e2)
-            V::store(
-                V::neg({
-                    let mut s = V::mul(x_e3, grad_o_e13);
-                    s = V::mul_add(x_e2, grad_o_e12, s);
-                    s = V::mul_add(x_e13, grad_o_e3, s);
-                    s = V::mul_add(x_e12, grad_o_e2, s);
-                    s
-                }),
-                out0.at(0usize, c),
-            );
-            // out0[1] = x_e1*grad_o_e12 - x_e3*grad_o_e23 - x_e23*grad_o_e3 + x_e12*grad_o_e1
-            V::store(
-                {
-                    let mut s = V::mul(x_e1, grad_o_e12);
-                    s = V::neg_mul_add(x_e3, grad_o_e23, s);
-                    s = V::neg_mul_add(x_e23, grad_o_e3, s);
-                    s = V::mul_add(x_e12, grad_o_e1, s);
-                    s
-                },
-                out0.at(1usize, c),
-            );
+            V::store(V::neg(v6), out0.at(0usize, c));
+            let grad_o_e1 = V::load(grad_o.at(0usize, c));
+            v4 = V::mul_add(x_e13, grad_o_e1, v4);
             // out0[2] = x_e2*grad_o_e23 + x_e1*grad_o_e13 + x_e23*grad_o_e2 + x_e13*grad_o_e1
-            V::store(
-                {
-                    let mut s = V::mul(x_e2, grad_o_e23);
-                    s = V::mul_add(x_e1, grad_o_e13, s);
-                    s = V::mul_add(x_e23, grad_o_e2, s);
-                    s = V::mul_add(x_e13, grad_o_e1, s);
-                    s
-                },
-                out0.at(2usize, c),
-            );
+            V::store(v4, out0.at(2usize, c));
+            v13 = V::mul_add(x_e12, grad_o_e1, v13);
+            // out0[1] = x_e1*grad_o_e12 - x_e3*grad_o_e23 - x_e23*grad_o_e3 + x_e12*grad_o_e1
+            V::store(v13, out0.at(1usize, c));
         }
     }
 }

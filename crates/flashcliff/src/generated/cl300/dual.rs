@@ -16,18 +16,19 @@ unsafe fn dual_0<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let out0 = args.outputs[0];
         for group in 0..args.groups {
             let c = group * V::LANES;
+            x.prefetch::<8usize>(c);
+            // out0[5] = -x_e2
+            V::store(V::neg(V::load(x.at(2usize, c))), out0.at(5usize, c));
+            // out0[2] = -x_e13
+            V::store(V::neg(V::load(x.at(5usize, c))), out0.at(2usize, c));
             // out0[0] = x_e123
             V::store(V::load(x.at(7usize, c)), out0.at(0usize, c));
             // out0[1] = x_e23
             V::store(V::load(x.at(6usize, c)), out0.at(1usize, c));
-            // out0[2] = -x_e13
-            V::store(V::neg(V::load(x.at(5usize, c))), out0.at(2usize, c));
             // out0[3] = x_e12
             V::store(V::load(x.at(4usize, c)), out0.at(3usize, c));
             // out0[4] = x_e3
             V::store(V::load(x.at(3usize, c)), out0.at(4usize, c));
-            // out0[5] = -x_e2
-            V::store(V::neg(V::load(x.at(2usize, c))), out0.at(5usize, c));
             // out0[6] = x_e1
             V::store(V::load(x.at(1usize, c)), out0.at(6usize, c));
             // out0[7] = x_1

@@ -17,76 +17,64 @@ unsafe fn exterior_product_0<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let out0 = args.outputs[0];
         for group in 0..args.groups {
             let c = group * V::LANES;
+            x.prefetch::<8usize>(c);
+            y.prefetch::<8usize>(c);
             let x_1 = V::load(x.at(0usize, c));
             let y_1 = V::load(y.at(0usize, c));
-            let y_e1 = V::load(y.at(1usize, c));
-            let x_e1 = V::load(x.at(1usize, c));
-            let y_e2 = V::load(y.at(2usize, c));
-            let x_e2 = V::load(x.at(2usize, c));
-            let y_e3 = V::load(y.at(3usize, c));
-            let x_e3 = V::load(x.at(3usize, c));
-            let x_e12 = V::load(x.at(4usize, c));
-            let y_e12 = V::load(y.at(4usize, c));
-            let x_e13 = V::load(x.at(5usize, c));
-            let y_e13 = V::load(y.at(5usize, c));
-            let x_e23 = V::load(x.at(6usize, c));
-            let y_e23 = V::load(y.at(6usize, c));
             // out0[0] = x_1*y_1
             V::store(V::mul(x_1, y_1), out0.at(0usize, c));
+            let y_e1 = V::load(y.at(1usize, c));
+            let mut v4 = V::mul(x_1, y_e1);
+            let x_e1 = V::load(x.at(1usize, c));
+            v4 = V::mul_add(x_e1, y_1, v4);
             // out0[1] = x_1*y_e1 + x_e1*y_1
-            V::store(V::mul_add(x_e1, y_1, V::mul(x_1, y_e1)), out0.at(1usize, c));
+            V::store(v4, out0.at(1usize, c));
+            let y_e2 = V::load(y.at(2usize, c));
+            let mut v9 = V::mul(x_1, y_e2);
+            let x_e2 = V::load(x.at(2usize, c));
+            v9 = V::mul_add(x_e2, y_1, v9);
             // out0[2] = x_1*y_e2 + x_e2*y_1
-            V::store(V::mul_add(x_e2, y_1, V::mul(x_1, y_e2)), out0.at(2usize, c));
+            V::store(v9, out0.at(2usize, c));
+            let y_e3 = V::load(y.at(3usize, c));
+            let mut v14 = V::mul(x_1, y_e3);
+            let x_e3 = V::load(x.at(3usize, c));
+            v14 = V::mul_add(x_e3, y_1, v14);
             // out0[3] = x_1*y_e3 + x_e3*y_1
-            V::store(V::mul_add(x_e3, y_1, V::mul(x_1, y_e3)), out0.at(3usize, c));
+            V::store(v14, out0.at(3usize, c));
+            let y_e12 = V::load(y.at(4usize, c));
+            let mut v19 = V::mul(x_1, y_e12);
+            let x_e12 = V::load(x.at(4usize, c));
+            v19 = V::mul_add(x_e1, y_e2, v19);
+            v19 = V::neg_mul_add(x_e2, y_e1, v19);
+            v19 = V::mul_add(x_e12, y_1, v19);
             // out0[4] = x_e12*y_1 + x_1*y_e12 + x_e1*y_e2 - x_e2*y_e1
-            V::store(
-                {
-                    let mut s = V::mul(x_1, y_e12);
-                    s = V::mul_add(x_e1, y_e2, s);
-                    s = V::neg_mul_add(x_e2, y_e1, s);
-                    s = V::mul_add(x_e12, y_1, s);
-                    s
-                },
-                out0.at(4usize, c),
-            );
+            V::store(v19, out0.at(4usize, c));
+            let y_e13 = V::load(y.at(5usize, c));
+            let mut v28 = V::mul(x_1, y_e13);
+            let x_e13 = V::load(x.at(5usize, c));
+            v28 = V::mul_add(x_e1, y_e3, v28);
+            v28 = V::neg_mul_add(x_e3, y_e1, v28);
+            v28 = V::mul_add(x_e13, y_1, v28);
             // out0[5] = x_e13*y_1 + x_1*y_e13 + x_e1*y_e3 - x_e3*y_e1
-            V::store(
-                {
-                    let mut s = V::mul(x_1, y_e13);
-                    s = V::mul_add(x_e1, y_e3, s);
-                    s = V::neg_mul_add(x_e3, y_e1, s);
-                    s = V::mul_add(x_e13, y_1, s);
-                    s
-                },
-                out0.at(5usize, c),
-            );
+            V::store(v28, out0.at(5usize, c));
+            let y_e23 = V::load(y.at(6usize, c));
+            let mut v37 = V::mul(x_1, y_e23);
+            let x_e23 = V::load(x.at(6usize, c));
+            v37 = V::mul_add(x_e2, y_e3, v37);
+            v37 = V::neg_mul_add(x_e3, y_e2, v37);
+            v37 = V::mul_add(x_e23, y_1, v37);
             // out0[6] = x_e23*y_1 + x_1*y_e23 + x_e2*y_e3 - x_e3*y_e2
-            V::store(
-                {
-                    let mut s = V::mul(x_1, y_e23);
-                    s = V::mul_add(x_e2, y_e3, s);
-                    s = V::neg_mul_add(x_e3, y_e2, s);
-                    s = V::mul_add(x_e23, y_1, s);
-                    s
-                },
-                out0.at(6usize, c),
-            );
+            V::store(v37, out0.at(6usize, c));
+            let mut v46 = V::mul(x_1, V::load(y.at(7usize, c)));
+            v46 = V::mul_add(x_e1, y_e23, v46);
+            v46 = V::neg_mul_add(x_e2, y_e13, v46);
+            v46 = V::mul_add(x_e3, y_e12, v46);
+            v46 = V::mul_add(x_e12, y_e3, v46);
+            v46 = V::neg_mul_add(x_e13, y_e2, v46);
+            v46 = V::mul_add(x_e23, y_e1, v46);
+            v46 = V::mul_add(V::load(x.at(7usize, c)), y_1, v46);
             // out0[7] = x_e123*y_1 + x_e23*y_e1 + x_e12*y_e3 + x_e3*y_e12 + x_1*y_e123 + x_e1*y_e23 - x_e2*y_e13 - x_e13*y_e2
-            V::store(
-                {
-                    let mut s = V::mul(x_1, V::load(y.at(7usize, c)));
-                    s = V::mul_add(x_e1, y_e23, s);
-                    s = V::neg_mul_add(x_e2, y_e13, s);
-                    s = V::mul_add(x_e3, y_e12, s);
-                    s = V::mul_add(x_e12, y_e3, s);
-                    s = V::neg_mul_add(x_e13, y_e2, s);
-                    s = V::mul_add(x_e23, y_e1, s);
-                    s = V::mul_add(V::load(x.at(7usize, c)), y_1, s);
-                    s
-                },
-                out0.at(7usize, c),
-            );
+            V::store(v46, out0.at(7usize, c));
         }
     }
 }
@@ -103,85 +91,64 @@ unsafe fn exterior_product_1<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let out0 = args.outputs[0];
         for group in 0..args.groups {
             let c = group * V::LANES;
-            let grad_o_e123 = V::load(grad_o.at(7usize, c));
-            let y_e23 = V::load(y.at(6usize, c));
-            let grad_o_e23 = V::load(grad_o.at(6usize, c));
-            let y_e13 = V::load(y.at(5usize, c));
-            let grad_o_e13 = V::load(grad_o.at(5usize, c));
-            let y_e12 = V::load(y.at(4usize, c));
-            let grad_o_e12 = V::load(grad_o.at(4usize, c));
-            let y_e3 = V::load(y.at(3usize, c));
-            let grad_o_e3 = V::load(grad_o.at(3usize, c));
-            let y_e2 = V::load(y.at(2usize, c));
-            let grad_o_e2 = V::load(grad_o.at(2usize, c));
-            let y_e1 = V::load(y.at(1usize, c));
-            let grad_o_e1 = V::load(grad_o.at(1usize, c));
+            y.prefetch::<8usize>(c);
+            grad_o.prefetch::<8usize>(c);
             let y_1 = V::load(y.at(0usize, c));
-            // out0[0] = y_e123*grad_o_e123 + y_e23*grad_o_e23 + y_e13*grad_o_e13 + y_e12*grad_o_e12 + y_e3*grad_o_e3 + y_e2*grad_o_e2 + y_e1*grad_o_e1 + y_1*grad_o_1
-            V::store(
-                {
-                    let mut s = V::mul(V::load(y.at(7usize, c)), grad_o_e123);
-                    s = V::mul_add(y_e23, grad_o_e23, s);
-                    s = V::mul_add(y_e13, grad_o_e13, s);
-                    s = V::mul_add(y_e12, grad_o_e12, s);
-                    s = V::mul_add(y_e3, grad_o_e3, s);
-                    s = V::mul_add(y_e2, grad_o_e2, s);
-                    s = V::mul_add(y_e1, grad_o_e1, s);
-                    s = V::mul_add(y_1, V::load(grad_o.at(0usize, c)), s);
-                    s
-                },
-                out0.at(0usize, c),
-            );
-            // out0[1] = y_e23*grad_o_e123 + y_e3*grad_o_e13 + y_e2*grad_o_e12 + y_1*grad_o_e1
-            V::store(
-                {
-                    let mut s = V::mul(y_e23, grad_o_e123);
-                    s = V::mul_add(y_e3, grad_o_e13, s);
-                    s = V::mul_add(y_e2, grad_o_e12, s);
-                    s = V::mul_add(y_1, grad_o_e1, s);
-                    s
-                },
-                out0.at(1usize, c),
-            );
-            // out0[2] = y_e3*grad_o_e23 - y_e13*grad_o_e123 - y_e1*grad_o_e12 + y_1*grad_o_e2
-            V::store(
-                {
-                    let mut s = V::mul(y_e3, grad_o_e23);
-                    s = V::neg_mul_add(y_e13, grad_o_e123, s);
-                    s = V::neg_mul_add(y_e1, grad_o_e12, s);
-                    s = V::mul_add(y_1, grad_o_e2, s);
-                    s
-                },
-                out0.at(2usize, c),
-            );
-            // out0[3] = y_e12*grad_o_e123 - y_e2*grad_o_e23 - y_e1*grad_o_e13 + y_1*grad_o_e3
-            V::store(
-                {
-                    let mut s = V::mul(y_e12, grad_o_e123);
-                    s = V::neg_mul_add(y_e2, grad_o_e23, s);
-                    s = V::neg_mul_add(y_e1, grad_o_e13, s);
-                    s = V::mul_add(y_1, grad_o_e3, s);
-                    s
-                },
-                out0.at(3usize, c),
-            );
-            // out0[4] = y_e3*grad_o_e123 + y_1*grad_o_e12
-            V::store(
-                V::mul_add(y_1, grad_o_e12, V::mul(y_e3, grad_o_e123)),
-                out0.at(4usize, c),
-            );
-            // out0[5] = y_1*grad_o_e13 - y_e2*grad_o_e123
-            V::store(
-                V::neg_mul_add(y_e2, grad_o_e123, V::mul(y_1, grad_o_e13)),
-                out0.at(5usize, c),
-            );
-            // out0[6] = y_e1*grad_o_e123 + y_1*grad_o_e23
-            V::store(
-                V::mul_add(y_1, grad_o_e23, V::mul(y_e1, grad_o_e123)),
-                out0.at(6usize, c),
-            );
+            let grad_o_e123 = V::load(grad_o.at(7usize, c));
             // out0[7] = y_1*grad_o_e123
             V::store(V::mul(y_1, grad_o_e123), out0.at(7usize, c));
+            let y_e1 = V::load(y.at(1usize, c));
+            let mut v4 = V::mul(y_e1, grad_o_e123);
+            let y_e2 = V::load(y.at(2usize, c));
+            let y_e3 = V::load(y.at(3usize, c));
+            let mut v8 = V::mul(y_e3, grad_o_e123);
+            let y_e12 = V::load(y.at(4usize, c));
+            let mut v10 = V::mul(y_e12, grad_o_e123);
+            let y_e13 = V::load(y.at(5usize, c));
+            let y_e23 = V::load(y.at(6usize, c));
+            let mut v14 = V::mul(y_e23, grad_o_e123);
+            let mut v16 = V::mul(V::load(y.at(7usize, c)), grad_o_e123);
+            let grad_o_e23 = V::load(grad_o.at(6usize, c));
+            v4 = V::mul_add(y_1, grad_o_e23, v4);
+            // out0[6] = y_e1*grad_o_e123 + y_1*grad_o_e23
+            V::store(v4, out0.at(6usize, c));
+            v10 = V::neg_mul_add(y_e2, grad_o_e23, v10);
+            let mut v22 = V::mul(y_e3, grad_o_e23);
+            v22 = V::neg_mul_add(y_e13, grad_o_e123, v22);
+            v16 = V::mul_add(y_e23, grad_o_e23, v16);
+            let grad_o_e13 = V::load(grad_o.at(5usize, c));
+            let mut v27 = V::mul(y_1, grad_o_e13);
+            v27 = V::neg_mul_add(y_e2, grad_o_e123, v27);
+            // out0[5] = y_1*grad_o_e13 - y_e2*grad_o_e123
+            V::store(v27, out0.at(5usize, c));
+            v10 = V::neg_mul_add(y_e1, grad_o_e13, v10);
+            v14 = V::mul_add(y_e3, grad_o_e13, v14);
+            v16 = V::mul_add(y_e13, grad_o_e13, v16);
+            let grad_o_e12 = V::load(grad_o.at(4usize, c));
+            v8 = V::mul_add(y_1, grad_o_e12, v8);
+            // out0[4] = y_e3*grad_o_e123 + y_1*grad_o_e12
+            V::store(v8, out0.at(4usize, c));
+            v22 = V::neg_mul_add(y_e1, grad_o_e12, v22);
+            v14 = V::mul_add(y_e2, grad_o_e12, v14);
+            v16 = V::mul_add(y_e12, grad_o_e12, v16);
+            let grad_o_e3 = V::load(grad_o.at(3usize, c));
+            v10 = V::mul_add(y_1, grad_o_e3, v10);
+            // out0[3] = y_e12*grad_o_e123 - y_e2*grad_o_e23 - y_e1*grad_o_e13 + y_1*grad_o_e3
+            V::store(v10, out0.at(3usize, c));
+            v16 = V::mul_add(y_e3, grad_o_e3, v16);
+            let grad_o_e2 = V::load(grad_o.at(2usize, c));
+            v22 = V::mul_add(y_1, grad_o_e2, v22);
+            // out0[2] = y_e3*grad_o_e23 - y_e13*grad_o_e123 - y_e1*grad_o_e12 + y_1*grad_o_e2
+            V::store(v22, out0.at(2usize, c));
+            v16 = V::mul_add(y_e2, grad_o_e2, v16);
+            let grad_o_e1 = V::load(grad_o.at(1usize, c));
+            v14 = V::mul_add(y_1, grad_o_e1, v14);
+            // out0[1] = y_e23*grad_o_e123 + y_e3*grad_o_e13 + y_e2*grad_o_e12 + y_1*grad_o_e1
+            V::store(v14, out0.at(1usize, c));
+            v16 = V::mul_add(y_e1, grad_o_e1, v16);
+            v16 = V::mul_add(y_1, V::load(grad_o.at(0usize, c)), v16);
+            // out0[0] = y_e123*grad_o_e123 + y_e23*grad_o_e23 + y_e13*grad_o_e13 + y_e12*grad_o_e12 + y_e3*grad_o_e3 + y_e2*grad_o_e2 + y_e1*grad_o_e1 + y_1*grad_o_1
+            V::store(v16, out0.at(0usize, c));
         }
     }
 }
@@ -198,87 +165,64 @@ unsafe fn exterior_product_2<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let out0 = args.outputs[0];
         for group in 0..args.groups {
             let c = group * V::LANES;
+            x.prefetch::<8usize>(c);
+            grad_o.prefetch::<8usize>(c);
             let grad_o_e123 = V::load(grad_o.at(7usize, c));
+            let mut v2 = V::mul(V::load(x.at(7usize, c)), grad_o_e123);
             let x_e23 = V::load(x.at(6usize, c));
-            let grad_o_e23 = V::load(grad_o.at(6usize, c));
+            let mut v4 = V::mul(x_e23, grad_o_e123);
             let x_e13 = V::load(x.at(5usize, c));
-            let grad_o_e13 = V::load(grad_o.at(5usize, c));
+            let mut v6 = V::mul(x_e13, grad_o_e123);
             let x_e12 = V::load(x.at(4usize, c));
-            let grad_o_e12 = V::load(grad_o.at(4usize, c));
+            let mut v8 = V::mul(x_e12, grad_o_e123);
             let x_e3 = V::load(x.at(3usize, c));
-            let grad_o_e3 = V::load(grad_o.at(3usize, c));
+            let mut v10 = V::mul(x_e3, grad_o_e123);
             let x_e2 = V::load(x.at(2usize, c));
-            let grad_o_e2 = V::load(grad_o.at(2usize, c));
             let x_e1 = V::load(x.at(1usize, c));
-            let grad_o_e1 = V::load(grad_o.at(1usize, c));
+            let mut v14 = V::mul(x_e1, grad_o_e123);
             let x_1 = V::load(x.at(0usize, c));
-            // out0[0] = x_e123*grad_o_e123 + x_e23*grad_o_e23 + x_e13*grad_o_e13 + x_e12*grad_o_e12 + x_e3*grad_o_e3 + x_e2*grad_o_e2 + x_e1*grad_o_e1 + x_1*grad_o_1
-            V::store(
-                {
-                    let mut s = V::mul(V::load(x.at(7usize, c)), grad_o_e123);
-                    s = V::mul_add(x_e23, grad_o_e23, s);
-                    s = V::mul_add(x_e13, grad_o_e13, s);
-                    s = V::mul_add(x_e12, grad_o_e12, s);
-                    s = V::mul_add(x_e3, grad_o_e3, s);
-                    s = V::mul_add(x_e2, grad_o_e2, s);
-                    s = V::mul_add(x_e1, grad_o_e1, s);
-                    s = V::mul_add(x_1, V::load(grad_o.at(0usize, c)), s);
-                    s
-                },
-                out0.at(0usize, c),
-            );
-            // out0[1] = x_e23*grad_o_e123 - x_e3*grad_o_e13 - x_e2*grad_o_e12 + x_1*grad_o_e1
-            V::store(
-                {
-                    let mut s = V::mul(x_e23, grad_o_e123);
-                    s = V::neg_mul_add(x_e3, grad_o_e13, s);
-                    s = V::neg_mul_add(x_e2, grad_o_e12, s);
-                    s = V::mul_add(x_1, grad_o_e1, s);
-                    s
-                },
-                out0.at(1usize, c),
-            );
-            // out0[2] = x_e1*grad_o_e12 - (x_e13*grad_o_e123 + x_e3*grad_o_e23) + x_1*grad_o_e2
-            V::store(
-                V::mul_add(
-                    x_1,
-                    grad_o_e2,
-                    V::mul_sub(
-                        x_e1,
-                        grad_o_e12,
-                        V::mul_add(x_e3, grad_o_e23, V::mul(x_e13, grad_o_e123)),
-                    ),
-                ),
-                out0.at(2usize, c),
-            );
-            // out0[3] = x_e12*grad_o_e123 + x_e2*grad_o_e23 + x_e1*grad_o_e13 + x_1*grad_o_e3
-            V::store(
-                {
-                    let mut s = V::mul(x_e12, grad_o_e123);
-                    s = V::mul_add(x_e2, grad_o_e23, s);
-                    s = V::mul_add(x_e1, grad_o_e13, s);
-                    s = V::mul_add(x_1, grad_o_e3, s);
-                    s
-                },
-                out0.at(3usize, c),
-            );
-            // out0[4] = x_e3*grad_o_e123 + x_1*grad_o_e12
-            V::store(
-                V::mul_add(x_1, grad_o_e12, V::mul(x_e3, grad_o_e123)),
-                out0.at(4usize, c),
-            );
-            // out0[5] = x_1*grad_o_e13 - x_e2*grad_o_e123
-            V::store(
-                V::neg_mul_add(x_e2, grad_o_e123, V::mul(x_1, grad_o_e13)),
-                out0.at(5usize, c),
-            );
-            // out0[6] = x_e1*grad_o_e123 + x_1*grad_o_e23
-            V::store(
-                V::mul_add(x_1, grad_o_e23, V::mul(x_e1, grad_o_e123)),
-                out0.at(6usize, c),
-            );
             // out0[7] = x_1*grad_o_e123
             V::store(V::mul(x_1, grad_o_e123), out0.at(7usize, c));
+            let grad_o_e23 = V::load(grad_o.at(6usize, c));
+            v2 = V::mul_add(x_e23, grad_o_e23, v2);
+            v6 = V::mul_add(x_e3, grad_o_e23, v6);
+            v8 = V::mul_add(x_e2, grad_o_e23, v8);
+            v14 = V::mul_add(x_1, grad_o_e23, v14);
+            // out0[6] = x_e1*grad_o_e123 + x_1*grad_o_e23
+            V::store(v14, out0.at(6usize, c));
+            let grad_o_e13 = V::load(grad_o.at(5usize, c));
+            v2 = V::mul_add(x_e13, grad_o_e13, v2);
+            v4 = V::neg_mul_add(x_e3, grad_o_e13, v4);
+            v8 = V::mul_add(x_e1, grad_o_e13, v8);
+            let mut v33 = V::mul(x_1, grad_o_e13);
+            v33 = V::neg_mul_add(x_e2, grad_o_e123, v33);
+            // out0[5] = x_1*grad_o_e13 - x_e2*grad_o_e123
+            V::store(v33, out0.at(5usize, c));
+            let grad_o_e12 = V::load(grad_o.at(4usize, c));
+            v2 = V::mul_add(x_e12, grad_o_e12, v2);
+            v4 = V::neg_mul_add(x_e2, grad_o_e12, v4);
+            let mut v41 = V::mul_sub(x_e1, grad_o_e12, v6);
+            v10 = V::mul_add(x_1, grad_o_e12, v10);
+            // out0[4] = x_e3*grad_o_e123 + x_1*grad_o_e12
+            V::store(v10, out0.at(4usize, c));
+            let grad_o_e3 = V::load(grad_o.at(3usize, c));
+            v2 = V::mul_add(x_e3, grad_o_e3, v2);
+            v8 = V::mul_add(x_1, grad_o_e3, v8);
+            // out0[3] = x_e12*grad_o_e123 + x_e2*grad_o_e23 + x_e1*grad_o_e13 + x_1*grad_o_e3
+            V::store(v8, out0.at(3usize, c));
+            let grad_o_e2 = V::load(grad_o.at(2usize, c));
+            v2 = V::mul_add(x_e2, grad_o_e2, v2);
+            v41 = V::mul_add(x_1, grad_o_e2, v41);
+            // out0[2] = x_e1*grad_o_e12 - (x_e13*grad_o_e123 + x_e3*grad_o_e23) + x_1*grad_o_e2
+            V::store(v41, out0.at(2usize, c));
+            let grad_o_e1 = V::load(grad_o.at(1usize, c));
+            v2 = V::mul_add(x_e1, grad_o_e1, v2);
+            v4 = V::mul_add(x_1, grad_o_e1, v4);
+            // out0[1] = x_e23*grad_o_e123 - x_e3*grad_o_e13 - x_e2*grad_o_e12 + x_1*grad_o_e1
+            V::store(v4, out0.at(1usize, c));
+            v2 = V::mul_add(x_1, V::load(grad_o.at(0usize, c)), v2);
+            // out0[0] = x_e123*grad_o_e123 + x_e23*grad_o_e23 + x_e13*grad_o_e13 + x_e12*grad_o_e12 + x_e3*grad_o_e3 + x_e2*grad_o_e2 + x_e1*grad_o_e1 + x_1*grad_o_1
+            V::store(v2, out0.at(0usize, c));
         }
     }
 }
@@ -351,35 +295,38 @@ unsafe fn exterior_product_3<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let out0 = args.outputs[0];
         for group in 0..args.groups {
             let c = group * V::LANES;
+            x.prefetch::<3usize>(c);
+            y.prefetch::<8usize>(c);
             let x_e1 = V::load(x.at(0usize, c));
             let y_1 = V::load(y.at(0usize, c));
-            let x_e2 = V::load(x.at(1usize, c));
-            let x_e3 = V::load(x.at(2usize, c));
-            let y_e2 = V::load(y.at(2usize, c));
-            let y_e1 = V::load(y.at(1usize, c));
-            let y_e3 = V::load(y.at(3usize, c));
             // out0[0] = x_e1*y_1
             V::store(V::mul(x_e1, y_1), out0.at(0usize, c));
+            let x_e2 = V::load(x.at(1usize, c));
             // out0[1] = x_e2*y_1
             V::store(V::mul(x_e2, y_1), out0.at(1usize, c));
+            let x_e3 = V::load(x.at(2usize, c));
             // out0[2] = x_e3*y_1
             V::store(V::mul(x_e3, y_1), out0.at(2usize, c));
+            let y_e2 = V::load(y.at(2usize, c));
+            let mut v8 = V::mul(x_e1, y_e2);
+            let y_e1 = V::load(y.at(1usize, c));
+            v8 = V::neg_mul_add(x_e2, y_e1, v8);
             // out0[3] = x_e1*y_e2 - x_e2*y_e1
-            V::store(V::neg_mul_add(x_e2, y_e1, V::mul(x_e1, y_e2)), out0.at(3usize, c));
+            V::store(v8, out0.at(3usize, c));
+            let y_e3 = V::load(y.at(3usize, c));
+            let mut v13 = V::mul(x_e1, y_e3);
+            v13 = V::neg_mul_add(x_e3, y_e1, v13);
             // out0[4] = x_e1*y_e3 - x_e3*y_e1
-            V::store(V::neg_mul_add(x_e3, y_e1, V::mul(x_e1, y_e3)), out0.at(4usize, c));
+            V::store(v13, out0.at(4usize, c));
+            let mut v16 = V::mul(x_e2, y_e3);
+            v16 = V::neg_mul_add(x_e3, y_e2, v16);
             // out0[5] = x_e2*y_e3 - x_e3*y_e2
-            V::store(V::neg_mul_add(x_e3, y_e2, V::mul(x_e2, y_e3)), out0.at(5usize, c));
+            V::store(v16, out0.at(5usize, c));
+            let mut v20 = V::mul(x_e1, V::load(y.at(6usize, c)));
+            v20 = V::neg_mul_add(x_e2, V::load(y.at(5usize, c)), v20);
+            v20 = V::mul_add(x_e3, V::load(y.at(4usize, c)), v20);
             // out0[6] = x_e3*y_e12 + x_e1*y_e23 - x_e2*y_e13
-            V::store(
-                {
-                    let mut s = V::mul(x_e1, V::load(y.at(6usize, c)));
-                    s = V::neg_mul_add(x_e2, V::load(y.at(5usize, c)), s);
-                    s = V::mul_add(x_e3, V::load(y.at(4usize, c)), s);
-                    s
-                },
-                out0.at(6usize, c),
-            );
+            V::store(v20, out0.at(6usize, c));
         }
     }
 }
@@ -396,47 +343,34 @@ unsafe fn exterior_product_4<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let out0 = args.outputs[0];
         for group in 0..args.groups {
             let c = group * V::LANES;
+            y.prefetch::<8usize>(c);
+            grad_o.prefetch::<7usize>(c);
             let grad_o_e123 = V::load(grad_o.at(6usize, c));
-            let y_e3 = V::load(y.at(3usize, c));
-            let grad_o_e13 = V::load(grad_o.at(4usize, c));
+            let mut v2 = V::mul(V::load(y.at(4usize, c)), grad_o_e123);
+            let mut v6 = V::mul(V::load(y.at(6usize, c)), grad_o_e123);
             let y_e2 = V::load(y.at(2usize, c));
-            let grad_o_e12 = V::load(grad_o.at(3usize, c));
-            let y_1 = V::load(y.at(0usize, c));
             let grad_o_e23 = V::load(grad_o.at(5usize, c));
+            v2 = V::neg_mul_add(y_e2, grad_o_e23, v2);
+            let y_e3 = V::load(y.at(3usize, c));
+            let mut v12 = V::mul(y_e3, grad_o_e23);
+            v12 = V::neg_mul_add(V::load(y.at(5usize, c)), grad_o_e123, v12);
             let y_e1 = V::load(y.at(1usize, c));
-            // out0[0] = y_e23*grad_o_e123 + y_e3*grad_o_e13 + y_e2*grad_o_e12 + y_1*grad_o_e1
-            V::store(
-                {
-                    let mut s = V::mul(V::load(y.at(6usize, c)), grad_o_e123);
-                    s = V::mul_add(y_e3, grad_o_e13, s);
-                    s = V::mul_add(y_e2, grad_o_e12, s);
-                    s = V::mul_add(y_1, V::load(grad_o.at(0usize, c)), s);
-                    s
-                },
-                out0.at(0usize, c),
-            );
-            // out0[1] = y_e3*grad_o_e23 - y_e13*grad_o_e123 - y_e1*grad_o_e12 + y_1*grad_o_e2
-            V::store(
-                {
-                    let mut s = V::mul(y_e3, grad_o_e23);
-                    s = V::neg_mul_add(V::load(y.at(5usize, c)), grad_o_e123, s);
-                    s = V::neg_mul_add(y_e1, grad_o_e12, s);
-                    s = V::mul_add(y_1, V::load(grad_o.at(1usize, c)), s);
-                    s
-                },
-                out0.at(1usize, c),
-            );
+            let grad_o_e13 = V::load(grad_o.at(4usize, c));
+            v2 = V::neg_mul_add(y_e1, grad_o_e13, v2);
+            v6 = V::mul_add(y_e3, grad_o_e13, v6);
+            let grad_o_e12 = V::load(grad_o.at(3usize, c));
+            v12 = V::neg_mul_add(y_e1, grad_o_e12, v12);
+            v6 = V::mul_add(y_e2, grad_o_e12, v6);
+            let y_1 = V::load(y.at(0usize, c));
+            v2 = V::mul_add(y_1, V::load(grad_o.at(2usize, c)), v2);
             // out0[2] = y_e12*grad_o_e123 - y_e2*grad_o_e23 - y_e1*grad_o_e13 + y_1*grad_o_e3
-            V::store(
-                {
-                    let mut s = V::mul(V::load(y.at(4usize, c)), grad_o_e123);
-                    s = V::neg_mul_add(y_e2, grad_o_e23, s);
-                    s = V::neg_mul_add(y_e1, grad_o_e13, s);
-                    s = V::mul_add(y_1, V::load(grad_o.at(2usize, c)), s);
-                    s
-                },
-                out0.at(2usize, c),
-            );
+            V::store(v2, out0.at(2usize, c));
+            v12 = V::mul_add(y_1, V::load(grad_o.at(1usize, c)), v12);
+            // out0[1] = y_e3*grad_o_e23 - y_e13*grad_o_e123 - y_e1*grad_o_e12 + y_1*grad_o_e2
+            V::store(v12, out0.at(1usize, c));
+            v6 = V::mul_add(y_1, V::load(grad_o.at(0usize, c)), v6);
+            // out0[0] = y_e23*grad_o_e123 + y_e3*grad_o_e13 + y_e2*grad_o_e12 + y_1*grad_o_e1
+            V::store(v6, out0.at(0usize, c));
         }
     }
 }
@@ -454,44 +388,38 @@ unsafe fn exterior_product_5<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let c0e0 = V::from_f64(0f64);
         for group in 0..args.groups {
             let c = group * V::LANES;
+            x.prefetch::<3usize>(c);
+            grad_o.prefetch::<7usize>(c);
             let x_e3 = V::load(x.at(2usize, c));
-            let x_e2 = V::load(x.at(1usize, c));
-            let x_e1 = V::load(x.at(0usize, c));
-            let grad_o_e13 = V::load(grad_o.at(4usize, c));
-            let grad_o_e12 = V::load(grad_o.at(3usize, c));
-            let grad_o_e23 = V::load(grad_o.at(5usize, c));
             let grad_o_e123 = V::load(grad_o.at(6usize, c));
-            // out0[0] = x_e3*grad_o_e3 + x_e2*grad_o_e2 + x_e1*grad_o_e1
-            V::store(
-                {
-                    let mut s = V::mul(x_e3, V::load(grad_o.at(2usize, c)));
-                    s = V::mul_add(x_e2, V::load(grad_o.at(1usize, c)), s);
-                    s = V::mul_add(x_e1, V::load(grad_o.at(0usize, c)), s);
-                    s
-                },
-                out0.at(0usize, c),
-            );
-            // out0[1] = -(x_e3*grad_o_e13 + x_e2*grad_o_e12)
-            V::store(
-                V::neg(V::mul_add(x_e2, grad_o_e12, V::mul(x_e3, grad_o_e13))),
-                out0.at(1usize, c),
-            );
-            // out0[2] = x_e1*grad_o_e12 - x_e3*grad_o_e23
-            V::store(
-                V::neg_mul_add(x_e3, grad_o_e23, V::mul(x_e1, grad_o_e12)),
-                out0.at(2usize, c),
-            );
-            // out0[3] = x_e2*grad_o_e23 + x_e1*grad_o_e13
-            V::store(
-                V::mul_add(x_e1, grad_o_e13, V::mul(x_e2, grad_o_e23)),
-                out0.at(3usize, c),
-            );
             // out0[4] = x_e3*grad_o_e123
             V::store(V::mul(x_e3, grad_o_e123), out0.at(4usize, c));
+            let x_e2 = V::load(x.at(1usize, c));
             // out0[5] = -x_e2*grad_o_e123
             V::store(V::neg(V::mul(x_e2, grad_o_e123)), out0.at(5usize, c));
+            let x_e1 = V::load(x.at(0usize, c));
             // out0[6] = x_e1*grad_o_e123
             V::store(V::mul(x_e1, grad_o_e123), out0.at(6usize, c));
+            let grad_o_e23 = V::load(grad_o.at(5usize, c));
+            let mut v10 = V::mul(x_e2, grad_o_e23);
+            let grad_o_e13 = V::load(grad_o.at(4usize, c));
+            let mut v12 = V::mul(x_e3, grad_o_e13);
+            v10 = V::mul_add(x_e1, grad_o_e13, v10);
+            // out0[3] = x_e2*grad_o_e23 + x_e1*grad_o_e13
+            V::store(v10, out0.at(3usize, c));
+            let grad_o_e12 = V::load(grad_o.at(3usize, c));
+            v12 = V::mul_add(x_e2, grad_o_e12, v12);
+            // out0[1] = -(x_e3*grad_o_e13 + x_e2*grad_o_e12)
+            V::store(V::neg(v12), out0.at(1usize, c));
+            let mut v19 = V::mul(x_e1, grad_o_e12);
+            v19 = V::neg_mul_add(x_e3, grad_o_e23, v19);
+            // out0[2] = x_e1*grad_o_e12 - x_e3*grad_o_e23
+            V::store(v19, out0.at(2usize, c));
+            let mut v22 = V::mul(x_e3, V::load(grad_o.at(2usize, c)));
+            v22 = V::mul_add(x_e2, V::load(grad_o.at(1usize, c)), v22);
+            v22 = V::mul_add(x_e1, V::load(grad_o.at(0usize, c)), v22);
+            // out0[0] = x_e3*grad_o_e3 + x_e2*grad_o_e2 + x_e1*grad_o_e1
+            V::store(v22, out0.at(0usize, c));
             // out0[7] = 0
             V::store(c0e0, out0.at(7usize, c));
         }
@@ -566,35 +494,38 @@ unsafe fn exterior_product_6<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let out0 = args.outputs[0];
         for group in 0..args.groups {
             let c = group * V::LANES;
+            x.prefetch::<8usize>(c);
+            y.prefetch::<3usize>(c);
             let x_1 = V::load(x.at(0usize, c));
             let y_e1 = V::load(y.at(0usize, c));
-            let y_e2 = V::load(y.at(1usize, c));
-            let y_e3 = V::load(y.at(2usize, c));
-            let x_e1 = V::load(x.at(1usize, c));
-            let x_e2 = V::load(x.at(2usize, c));
-            let x_e3 = V::load(x.at(3usize, c));
             // out0[0] = x_1*y_e1
             V::store(V::mul(x_1, y_e1), out0.at(0usize, c));
+            let y_e2 = V::load(y.at(1usize, c));
             // out0[1] = x_1*y_e2
             V::store(V::mul(x_1, y_e2), out0.at(1usize, c));
+            let y_e3 = V::load(y.at(2usize, c));
             // out0[2] = x_1*y_e3
             V::store(V::mul(x_1, y_e3), out0.at(2usize, c));
+            let x_e1 = V::load(x.at(1usize, c));
+            let mut v8 = V::mul(x_e1, y_e2);
+            let x_e2 = V::load(x.at(2usize, c));
+            v8 = V::neg_mul_add(x_e2, y_e1, v8);
             // out0[3] = x_e1*y_e2 - x_e2*y_e1
-            V::store(V::neg_mul_add(x_e2, y_e1, V::mul(x_e1, y_e2)), out0.at(3usize, c));
+            V::store(v8, out0.at(3usize, c));
+            let mut v12 = V::mul(x_e1, y_e3);
+            let x_e3 = V::load(x.at(3usize, c));
+            v12 = V::neg_mul_add(x_e3, y_e1, v12);
             // out0[4] = x_e1*y_e3 - x_e3*y_e1
-            V::store(V::neg_mul_add(x_e3, y_e1, V::mul(x_e1, y_e3)), out0.at(4usize, c));
+            V::store(v12, out0.at(4usize, c));
+            let mut v16 = V::mul(x_e2, y_e3);
+            v16 = V::neg_mul_add(x_e3, y_e2, v16);
             // out0[5] = x_e2*y_e3 - x_e3*y_e2
-            V::store(V::neg_mul_add(x_e3, y_e2, V::mul(x_e2, y_e3)), out0.at(5usize, c));
+            V::store(v16, out0.at(5usize, c));
+            let mut v20 = V::mul(V::load(x.at(4usize, c)), y_e3);
+            v20 = V::neg_mul_add(V::load(x.at(5usize, c)), y_e2, v20);
+            v20 = V::mul_add(V::load(x.at(6usize, c)), y_e1, v20);
             // out0[6] = x_e23*y_e1 + x_e12*y_e3 - x_e13*y_e2
-            V::store(
-                {
-                    let mut s = V::mul(V::load(x.at(4usize, c)), y_e3);
-                    s = V::neg_mul_add(V::load(x.at(5usize, c)), y_e2, s);
-                    s = V::mul_add(V::load(x.at(6usize, c)), y_e1, s);
-                    s
-                },
-                out0.at(6usize, c),
-            );
+            V::store(v20, out0.at(6usize, c));
         }
     }
 }
@@ -612,44 +543,38 @@ unsafe fn exterior_product_7<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let c0e0 = V::from_f64(0f64);
         for group in 0..args.groups {
             let c = group * V::LANES;
-            let y_e3 = V::load(y.at(2usize, c));
-            let y_e2 = V::load(y.at(1usize, c));
+            y.prefetch::<3usize>(c);
+            grad_o.prefetch::<7usize>(c);
             let y_e1 = V::load(y.at(0usize, c));
-            let grad_o_e13 = V::load(grad_o.at(4usize, c));
-            let grad_o_e12 = V::load(grad_o.at(3usize, c));
-            let grad_o_e23 = V::load(grad_o.at(5usize, c));
             let grad_o_e123 = V::load(grad_o.at(6usize, c));
-            // out0[0] = y_e3*grad_o_e3 + y_e2*grad_o_e2 + y_e1*grad_o_e1
-            V::store(
-                {
-                    let mut s = V::mul(y_e3, V::load(grad_o.at(2usize, c)));
-                    s = V::mul_add(y_e2, V::load(grad_o.at(1usize, c)), s);
-                    s = V::mul_add(y_e1, V::load(grad_o.at(0usize, c)), s);
-                    s
-                },
-                out0.at(0usize, c),
-            );
-            // out0[1] = y_e3*grad_o_e13 + y_e2*grad_o_e12
-            V::store(
-                V::mul_add(y_e2, grad_o_e12, V::mul(y_e3, grad_o_e13)),
-                out0.at(1usize, c),
-            );
-            // out0[2] = y_e3*grad_o_e23 - y_e1*grad_o_e12
-            V::store(
-                V::neg_mul_add(y_e1, grad_o_e12, V::mul(y_e3, grad_o_e23)),
-                out0.at(2usize, c),
-            );
-            // out0[3] = -(y_e2*grad_o_e23 + y_e1*grad_o_e13)
-            V::store(
-                V::neg(V::mul_add(y_e1, grad_o_e13, V::mul(y_e2, grad_o_e23))),
-                out0.at(3usize, c),
-            );
-            // out0[4] = y_e3*grad_o_e123
-            V::store(V::mul(y_e3, grad_o_e123), out0.at(4usize, c));
-            // out0[5] = -y_e2*grad_o_e123
-            V::store(V::neg(V::mul(y_e2, grad_o_e123)), out0.at(5usize, c));
             // out0[6] = y_e1*grad_o_e123
             V::store(V::mul(y_e1, grad_o_e123), out0.at(6usize, c));
+            let y_e2 = V::load(y.at(1usize, c));
+            // out0[5] = -y_e2*grad_o_e123
+            V::store(V::neg(V::mul(y_e2, grad_o_e123)), out0.at(5usize, c));
+            let y_e3 = V::load(y.at(2usize, c));
+            // out0[4] = y_e3*grad_o_e123
+            V::store(V::mul(y_e3, grad_o_e123), out0.at(4usize, c));
+            let grad_o_e23 = V::load(grad_o.at(5usize, c));
+            let mut v9 = V::mul(y_e2, grad_o_e23);
+            let mut v10 = V::mul(y_e3, grad_o_e23);
+            let grad_o_e13 = V::load(grad_o.at(4usize, c));
+            v9 = V::mul_add(y_e1, grad_o_e13, v9);
+            // out0[3] = -(y_e2*grad_o_e23 + y_e1*grad_o_e13)
+            V::store(V::neg(v9), out0.at(3usize, c));
+            let mut v15 = V::mul(y_e3, grad_o_e13);
+            let grad_o_e12 = V::load(grad_o.at(3usize, c));
+            v10 = V::neg_mul_add(y_e1, grad_o_e12, v10);
+            // out0[2] = y_e3*grad_o_e23 - y_e1*grad_o_e12
+            V::store(v10, out0.at(2usize, c));
+            v15 = V::mul_add(y_e2, grad_o_e12, v15);
+            // out0[1] = y_e3*grad_o_e13 + y_e2*grad_o_e12
+            V::store(v15, out0.at(1usize, c));
+            let mut v22 = V::mul(y_e3, V::load(grad_o.at(2usize, c)));
+            v22 = V::mul_add(y_e2, V::load(grad_o.at(1usize, c)), v22);
+            v22 = V::mul_add(y_e1, V::load(grad_o.at(0usize, c)), v22);
+            // out0[0] = y_e3*grad_o_e3 + y_e2*grad_o_e2 + y_e1*grad_o_e1
+            V::store(v22, out0.at(0usize, c));
             // out0[7] = 0
             V::store(c0e0, out0.at(7usize, c));
         }
@@ -668,53 +593,34 @@ unsafe fn exterior_product_8<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let out0 = args.outputs[0];
         for group in 0..args.groups {
             let c = group * V::LANES;
+            x.prefetch::<8usize>(c);
+            grad_o.prefetch::<7usize>(c);
             let grad_o_e123 = V::load(grad_o.at(6usize, c));
+            let mut v2 = V::mul(V::load(x.at(6usize, c)), grad_o_e123);
+            let mut v4 = V::mul(V::load(x.at(5usize, c)), grad_o_e123);
+            let mut v6 = V::mul(V::load(x.at(4usize, c)), grad_o_e123);
             let x_e3 = V::load(x.at(3usize, c));
-            let grad_o_e13 = V::load(grad_o.at(4usize, c));
-            let x_e2 = V::load(x.at(2usize, c));
-            let grad_o_e12 = V::load(grad_o.at(3usize, c));
-            let x_1 = V::load(x.at(0usize, c));
-            let x_e1 = V::load(x.at(1usize, c));
             let grad_o_e23 = V::load(grad_o.at(5usize, c));
-            // out0[0] = x_e23*grad_o_e123 - x_e3*grad_o_e13 - x_e2*grad_o_e12 + x_1*grad_o_e1
-            V::store(
-                {
-                    let mut s = V::mul(V::load(x.at(6usize, c)), grad_o_e123);
-                    s = V::neg_mul_add(x_e3, grad_o_e13, s);
-                    s = V::neg_mul_add(x_e2, grad_o_e12, s);
-                    s = V::mul_add(x_1, V::load(grad_o.at(0usize, c)), s);
-                    s
-                },
-                out0.at(0usize, c),
-            );
-            // out0[1] = x_e1*grad_o_e12 - (x_e13*grad_o_e123 + x_e3*grad_o_e23) + x_1*grad_o_e2
-            V::store(
-                V::mul_add(
-                    x_1,
-                    V::load(grad_o.at(1usize, c)),
-                    V::mul_sub(
-                        x_e1,
-                        grad_o_e12,
-                        V::mul_add(
-                            x_e3,
-                            grad_o_e23,
-                            V::mul(V::load(x.at(5usize, c)), grad_o_e123),
-                        ),
-                    ),
-                ),
-                out0.at(1usize, c),
-            );
+            v4 = V::mul_add(x_e3, grad_o_e23, v4);
+            let x_e2 = V::load(x.at(2usize, c));
+            v6 = V::mul_add(x_e2, grad_o_e23, v6);
+            let grad_o_e13 = V::load(grad_o.at(4usize, c));
+            v2 = V::neg_mul_add(x_e3, grad_o_e13, v2);
+            let x_e1 = V::load(x.at(1usize, c));
+            v6 = V::mul_add(x_e1, grad_o_e13, v6);
+            let grad_o_e12 = V::load(grad_o.at(3usize, c));
+            v2 = V::neg_mul_add(x_e2, grad_o_e12, v2);
+            let mut v24 = V::mul_sub(x_e1, grad_o_e12, v4);
+            let x_1 = V::load(x.at(0usize, c));
+            v6 = V::mul_add(x_1, V::load(grad_o.at(2usize, c)), v6);
             // out0[2] = x_e12*grad_o_e123 + x_e2*grad_o_e23 + x_e1*grad_o_e13 + x_1*grad_o_e3
-            V::store(
-                {
-                    let mut s = V::mul(V::load(x.at(4usize, c)), grad_o_e123);
-                    s = V::mul_add(x_e2, grad_o_e23, s);
-                    s = V::mul_add(x_e1, grad_o_e13, s);
-                    s = V::mul_add(x_1, V::load(grad_o.at(2usize, c)), s);
-                    s
-                },
-                out0.at(2usize, c),
-            );
+            V::store(v6, out0.at(2usize, c));
+            v24 = V::mul_add(x_1, V::load(grad_o.at(1usize, c)), v24);
+            // out0[1] = x_e1*grad_o_e12 - (x_e13*grad_o_e123 + x_e3*grad_o_e23) + x_1*grad_o_e2
+            V::store(v24, out0.at(1usize, c));
+            v2 = V::mul_add(x_1, V::load(grad_o.at(0usize, c)), v2);
+            // out0[0] = x_e23*grad_o_e123 - x_e3*grad_o_e13 - x_e2*grad_o_e12 + x_1*grad_o_e1
+            V::store(v2, out0.at(0usize, c));
         }
     }
 }
@@ -787,18 +693,26 @@ unsafe fn exterior_product_9<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let out0 = args.outputs[0];
         for group in 0..args.groups {
             let c = group * V::LANES;
+            x.prefetch::<3usize>(c);
+            y.prefetch::<3usize>(c);
             let x_e1 = V::load(x.at(0usize, c));
             let y_e2 = V::load(y.at(1usize, c));
+            let mut v2 = V::mul(x_e1, y_e2);
             let x_e2 = V::load(x.at(1usize, c));
             let y_e1 = V::load(y.at(0usize, c));
-            let y_e3 = V::load(y.at(2usize, c));
-            let x_e3 = V::load(x.at(2usize, c));
+            v2 = V::neg_mul_add(x_e2, y_e1, v2);
             // out0[0] = x_e1*y_e2 - x_e2*y_e1
-            V::store(V::neg_mul_add(x_e2, y_e1, V::mul(x_e1, y_e2)), out0.at(0usize, c));
+            V::store(v2, out0.at(0usize, c));
+            let y_e3 = V::load(y.at(2usize, c));
+            let mut v8 = V::mul(x_e1, y_e3);
+            let x_e3 = V::load(x.at(2usize, c));
+            v8 = V::neg_mul_add(x_e3, y_e1, v8);
             // out0[1] = x_e1*y_e3 - x_e3*y_e1
-            V::store(V::neg_mul_add(x_e3, y_e1, V::mul(x_e1, y_e3)), out0.at(1usize, c));
+            V::store(v8, out0.at(1usize, c));
+            let mut v12 = V::mul(x_e2, y_e3);
+            v12 = V::neg_mul_add(x_e3, y_e2, v12);
             // out0[2] = x_e2*y_e3 - x_e3*y_e2
-            V::store(V::neg_mul_add(x_e3, y_e2, V::mul(x_e2, y_e3)), out0.at(2usize, c));
+            V::store(v12, out0.at(2usize, c));
         }
     }
 }
@@ -815,27 +729,26 @@ unsafe fn exterior_product_10<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let out0 = args.outputs[0];
         for group in 0..args.groups {
             let c = group * V::LANES;
-            let y_e3 = V::load(y.at(2usize, c));
-            let grad_o_e13 = V::load(grad_o.at(1usize, c));
+            y.prefetch::<3usize>(c);
+            grad_o.prefetch::<3usize>(c);
             let y_e2 = V::load(y.at(1usize, c));
-            let grad_o_e12 = V::load(grad_o.at(0usize, c));
             let grad_o_e23 = V::load(grad_o.at(2usize, c));
+            let mut v2 = V::mul(y_e2, grad_o_e23);
+            let y_e3 = V::load(y.at(2usize, c));
+            let mut v4 = V::mul(y_e3, grad_o_e23);
             let y_e1 = V::load(y.at(0usize, c));
-            // out0[0] = y_e3*grad_o_e13 + y_e2*grad_o_e12
-            V::store(
-                V::mul_add(y_e2, grad_o_e12, V::mul(y_e3, grad_o_e13)),
-                out0.at(0usize, c),
-            );
-            // out0[1] = y_e3*grad_o_e23 - y_e1*grad_o_e12
-            V::store(
-                V::neg_mul_add(y_e1, grad_o_e12, V::mul(y_e3, grad_o_e23)),
-                out0.at(1usize, c),
-            );
+            let grad_o_e13 = V::load(grad_o.at(1usize, c));
+            v2 = V::mul_add(y_e1, grad_o_e13, v2);
             // out0[2] = -(y_e2*grad_o_e23 + y_e1*grad_o_e13)
-            V::store(
-                V::neg(V::mul_add(y_e1, grad_o_e13, V::mul(y_e2, grad_o_e23))),
-                out0.at(2usize, c),
-            );
+            V::store(V::neg(v2), out0.at(2usize, c));
+            let mut v10 = V::mul(y_e3, grad_o_e13);
+            let grad_o_e12 = V::load(grad_o.at(0usize, c));
+            v4 = V::neg_mul_add(y_e1, grad_o_e12, v4);
+            // out0[1] = y_e3*grad_o_e23 - y_e1*grad_o_e12
+            V::store(v4, out0.at(1usize, c));
+            v10 = V::mul_add(y_e2, grad_o_e12, v10);
+            // out0[0] = y_e3*grad_o_e13 + y_e2*grad_o_e12
+            V::store(v10, out0.at(0usize, c));
         }
     }
 }
@@ -852,27 +765,26 @@ unsafe fn exterior_product_11<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let out0 = args.outputs[0];
         for group in 0..args.groups {
             let c = group * V::LANES;
+            x.prefetch::<3usize>(c);
+            grad_o.prefetch::<3usize>(c);
             let x_e3 = V::load(x.at(2usize, c));
-            let grad_o_e13 = V::load(grad_o.at(1usize, c));
-            let x_e2 = V::load(x.at(1usize, c));
-            let grad_o_e12 = V::load(grad_o.at(0usize, c));
-            let x_e1 = V::load(x.at(0usize, c));
             let grad_o_e23 = V::load(grad_o.at(2usize, c));
-            // out0[0] = -(x_e3*grad_o_e13 + x_e2*grad_o_e12)
-            V::store(
-                V::neg(V::mul_add(x_e2, grad_o_e12, V::mul(x_e3, grad_o_e13))),
-                out0.at(0usize, c),
-            );
-            // out0[1] = x_e1*grad_o_e12 - x_e3*grad_o_e23
-            V::store(
-                V::neg_mul_add(x_e3, grad_o_e23, V::mul(x_e1, grad_o_e12)),
-                out0.at(1usize, c),
-            );
+            let x_e2 = V::load(x.at(1usize, c));
+            let mut v4 = V::mul(x_e2, grad_o_e23);
+            let grad_o_e13 = V::load(grad_o.at(1usize, c));
+            let mut v6 = V::mul(x_e3, grad_o_e13);
+            let x_e1 = V::load(x.at(0usize, c));
+            v4 = V::mul_add(x_e1, grad_o_e13, v4);
             // out0[2] = x_e2*grad_o_e23 + x_e1*grad_o_e13
-            V::store(
-                V::mul_add(x_e1, grad_o_e13, V::mul(x_e2, grad_o_e23)),
-                out0.at(2usize, c),
-            );
+            V::store(v4, out0.at(2usize, c));
+            let grad_o_e12 = V::load(grad_o.at(0usize, c));
+            v6 = V::mul_add(x_e2, grad_o_e12, v6);
+            // out0[0] = -(x_e3*grad_o_e13 + x_e2*grad_o_e12)
+            V::store(V::neg(v6), out0.at(0usize, c));
+            let mut v14 = V::mul(x_e1, grad_o_e12);
+            v14 = V::neg_mul_add(x_e3, grad_o_e23, v14);
+            // out0[1] = x_e1*grad_o_e12 - x_e3*grad_o_e23
+            V::store(v14, out0.at(1usize, c));
         }
     }
 }

@@ -16,6 +16,7 @@ unsafe fn gate_0<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let out0 = args.outputs[0];
         for group in 0..args.groups {
             let c = group * V::LANES;
+            x.prefetch::<8usize>(c);
             let x_1 = V::load(x.at(0usize, c));
             let v1 = gate::<V>(args.gate, x_1);
             // out0[0] = x_1*v1
@@ -50,49 +51,44 @@ unsafe fn gate_1<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let out0 = args.outputs[0];
         for group in 0..args.groups {
             let c = group * V::LANES;
+            x.prefetch::<8usize>(c);
+            grad_o.prefetch::<8usize>(c);
             let x_1 = V::load(x.at(0usize, c));
-            let (v1, v33) = gate_and_slope::<V>(args.gate, x_1);
-            let grad_o_1 = V::load(grad_o.at(0usize, c));
+            let (v1, v40) = gate_and_slope::<V>(args.gate, x_1);
             let grad_o_e123 = V::load(grad_o.at(7usize, c));
-            let grad_o_e23 = V::load(grad_o.at(6usize, c));
-            let grad_o_e13 = V::load(grad_o.at(5usize, c));
-            let grad_o_e12 = V::load(grad_o.at(4usize, c));
-            let grad_o_e3 = V::load(grad_o.at(3usize, c));
-            let grad_o_e2 = V::load(grad_o.at(2usize, c));
-            let grad_o_e1 = V::load(grad_o.at(1usize, c));
-            // out0[0] = v1*grad_o_1 + (x_e123*grad_o_e123 + x_e23*grad_o_e23 + x_e13*grad_o_e13 + x_e12*grad_o_e12 + x_e3*grad_o_e3 + x_e2*grad_o_e2 + x_e1*grad_o_e1 + x_1*grad_o_1)*gate'(x_1)
-            V::store(
-                V::mul_add(
-                    {
-                        let mut s = V::mul(V::load(x.at(7usize, c)), grad_o_e123);
-                        s = V::mul_add(V::load(x.at(6usize, c)), grad_o_e23, s);
-                        s = V::mul_add(V::load(x.at(5usize, c)), grad_o_e13, s);
-                        s = V::mul_add(V::load(x.at(4usize, c)), grad_o_e12, s);
-                        s = V::mul_add(V::load(x.at(3usize, c)), grad_o_e3, s);
-                        s = V::mul_add(V::load(x.at(2usize, c)), grad_o_e2, s);
-                        s = V::mul_add(V::load(x.at(1usize, c)), grad_o_e1, s);
-                        s = V::mul_add(x_1, grad_o_1, s);
-                        s
-                    },
-                    v33,
-                    V::mul(v1, grad_o_1),
-                ),
-                out0.at(0usize, c),
-            );
-            // out0[1] = v1*grad_o_e1
-            V::store(V::mul(v1, grad_o_e1), out0.at(1usize, c));
-            // out0[2] = v1*grad_o_e2
-            V::store(V::mul(v1, grad_o_e2), out0.at(2usize, c));
-            // out0[3] = v1*grad_o_e3
-            V::store(V::mul(v1, grad_o_e3), out0.at(3usize, c));
-            // out0[4] = v1*grad_o_e12
-            V::store(V::mul(v1, grad_o_e12), out0.at(4usize, c));
-            // out0[5] = v1*grad_o_e13
-            V::store(V::mul(v1, grad_o_e13), out0.at(5usize, c));
-            // out0[6] = v1*grad_o_e23
-            V::store(V::mul(v1, grad_o_e23), out0.at(6usize, c));
             // out0[7] = v1*grad_o_e123
             V::store(V::mul(v1, grad_o_e123), out0.at(7usize, c));
+            let mut v5 = V::mul(V::load(x.at(7usize, c)), grad_o_e123);
+            let grad_o_e23 = V::load(grad_o.at(6usize, c));
+            // out0[6] = v1*grad_o_e23
+            V::store(V::mul(v1, grad_o_e23), out0.at(6usize, c));
+            v5 = V::mul_add(V::load(x.at(6usize, c)), grad_o_e23, v5);
+            let grad_o_e13 = V::load(grad_o.at(5usize, c));
+            // out0[5] = v1*grad_o_e13
+            V::store(V::mul(v1, grad_o_e13), out0.at(5usize, c));
+            v5 = V::mul_add(V::load(x.at(5usize, c)), grad_o_e13, v5);
+            let grad_o_e12 = V::load(grad_o.at(4usize, c));
+            // out0[4] = v1*grad_o_e12
+            V::store(V::mul(v1, grad_o_e12), out0.at(4usize, c));
+            v5 = V::mul_add(V::load(x.at(4usize, c)), grad_o_e12, v5);
+            let grad_o_e3 = V::load(grad_o.at(3usize, c));
+            // out0[3] = v1*grad_o_e3
+            V::store(V::mul(v1, grad_o_e3), out0.at(3usize, c));
+            v5 = V::mul_add(V::load(x.at(3usize, c)), grad_o_e3, v5);
+            let grad_o_e2 = V::load(grad_o.at(2usize, c));
+            // out0[2] = v1*grad_o_e2
+            V::store(V::mul(v1, grad_o_e2), out0.at(2usize, c));
+            v5 = V::mul_add(V::load(x.at(2usize, c)), grad_o_e2, v5);
+            let grad_o_e1 = V::load(grad_o.at(1usize, c));
+            // out0[1] = v1*grad_o_e1
+            V::store(V::mul(v1, grad_o_e1), out0.at(1usize, c));
+            v5 = V::mul_add(V::load(x.at(1usize, c)), grad_o_e1, v5);
+            let grad_o_1 = V::load(grad_o.at(0usize, c));
+            let mut v37 = V::mul(v1, grad_o_1);
+            v5 = V::mul_add(x_1, grad_o_1, v5);
+            v37 = V::mul_add(v5, v40, v37);
+            // out0[0] = v1*grad_o_1 + (x_e123*grad_o_e123 + x_e23*grad_o_e23 + x_e13*grad_o_e13 + x_e12*grad_o_e12 + x_e3*grad_o_e3 + x_e2*grad_o_e2 + x_e1*grad_o_e1 + x_1*grad_o_1)*gate'(x_1)
+            V::store(v37, out0.at(0usize, c));
         }
     }
 }

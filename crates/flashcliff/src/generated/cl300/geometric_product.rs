@@ -17,14 +17,17 @@ unsafe fn geometric_product_0<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let out0 = args.outputs[0];
         for group in 0..args.groups {
             let c = group * V::LANES;
-            let x_e3 = V::load(x.at(3usize, c));
-            let y_e3 = V::load(y.at(3usize, c));
-            let x_e2 = V::load(x.at(2usize, c));
-            let y_e2 = V::load(y.at(2usize, c));
+            x.prefetch::<8usize>(c);
+            y.prefetch::<8usize>(c);
             let x_1 = V::load(x.at(0usize, c));
             let y_1 = V::load(y.at(0usize, c));
+            let mut v2 = V::mul(x_1, y_1);
             let x_e1 = V::load(x.at(1usize, c));
             let y_e1 = V::load(y.at(1usize, c));
+            let x_e2 = V::load(x.at(2usize, c));
+            let y_e2 = V::load(y.at(2usize, c));
+            let x_e3 = V::load(x.at(3usize, c));
+            let y_e3 = V::load(y.at(3usize, c));
             let x_e12 = V::load(x.at(4usize, c));
             let y_e12 = V::load(y.at(4usize, c));
             let x_e13 = V::load(x.at(5usize, c));
@@ -33,126 +36,85 @@ unsafe fn geometric_product_0<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             let y_e23 = V::load(y.at(6usize, c));
             let x_e123 = V::load(x.at(7usize, c));
             let y_e123 = V::load(y.at(7usize, c));
+            v2 = V::mul_add(x_e1, y_e1, v2);
+            v2 = V::mul_add(x_e2, y_e2, v2);
+            v2 = V::mul_add(x_e3, y_e3, v2);
+            v2 = V::neg_mul_add(x_e12, y_e12, v2);
+            v2 = V::neg_mul_add(x_e13, y_e13, v2);
+            v2 = V::neg_mul_add(x_e23, y_e23, v2);
+            v2 = V::neg_mul_add(x_e123, y_e123, v2);
             // out0[0] = x_e3*y_e3 + x_e2*y_e2 + x_1*y_1 + x_e1*y_e1 - x_e12*y_e12 - x_e13*y_e13 - x_e23*y_e23 - x_e123*y_e123
-            V::store(
-                {
-                    let mut s = V::mul(x_1, y_1);
-                    s = V::mul_add(x_e1, y_e1, s);
-                    s = V::mul_add(x_e2, y_e2, s);
-                    s = V::mul_add(x_e3, y_e3, s);
-                    s = V::neg_mul_add(x_e12, y_e12, s);
-                    s = V::neg_mul_add(x_e13, y_e13, s);
-                    s = V::neg_mul_add(x_e23, y_e23, s);
-                    s = V::neg_mul_add(x_e123, y_e123, s);
-                    s
-                },
-                out0.at(0usize, c),
-            );
+            V::store(v2, out0.at(0usize, c));
+            let mut v31 = V::mul(x_1, y_e1);
+            v31 = V::mul_add(x_e1, y_1, v31);
+            v31 = V::neg_mul_add(x_e2, y_e12, v31);
+            v31 = V::neg_mul_add(x_e3, y_e13, v31);
+            v31 = V::mul_add(x_e12, y_e2, v31);
+            v31 = V::mul_add(x_e13, y_e3, v31);
+            v31 = V::neg_mul_add(x_e23, y_e123, v31);
+            v31 = V::neg_mul_add(x_e123, y_e23, v31);
             // out0[1] = x_e13*y_e3 + x_e12*y_e2 + x_1*y_e1 + x_e1*y_1 - x_e2*y_e12 - x_e3*y_e13 - x_e23*y_e123 - x_e123*y_e23
-            V::store(
-                {
-                    let mut s = V::mul(x_1, y_e1);
-                    s = V::mul_add(x_e1, y_1, s);
-                    s = V::neg_mul_add(x_e2, y_e12, s);
-                    s = V::neg_mul_add(x_e3, y_e13, s);
-                    s = V::mul_add(x_e12, y_e2, s);
-                    s = V::mul_add(x_e13, y_e3, s);
-                    s = V::neg_mul_add(x_e23, y_e123, s);
-                    s = V::neg_mul_add(x_e123, y_e23, s);
-                    s
-                },
-                out0.at(1usize, c),
-            );
+            V::store(v31, out0.at(1usize, c));
+            let mut v46 = V::mul(x_1, y_e2);
+            v46 = V::mul_add(x_e1, y_e12, v46);
+            v46 = V::mul_add(x_e2, y_1, v46);
+            v46 = V::neg_mul_add(x_e3, y_e23, v46);
+            v46 = V::neg_mul_add(x_e12, y_e1, v46);
+            v46 = V::mul_add(x_e13, y_e123, v46);
+            v46 = V::mul_add(x_e23, y_e3, v46);
+            v46 = V::mul_add(x_e123, y_e13, v46);
             // out0[2] = x_e123*y_e13 + x_e23*y_e3 + x_e13*y_e123 + x_e2*y_1 + x_1*y_e2 + x_e1*y_e12 - x_e3*y_e23 - x_e12*y_e1
-            V::store(
-                {
-                    let mut s = V::mul(x_1, y_e2);
-                    s = V::mul_add(x_e1, y_e12, s);
-                    s = V::mul_add(x_e2, y_1, s);
-                    s = V::neg_mul_add(x_e3, y_e23, s);
-                    s = V::neg_mul_add(x_e12, y_e1, s);
-                    s = V::mul_add(x_e13, y_e123, s);
-                    s = V::mul_add(x_e23, y_e3, s);
-                    s = V::mul_add(x_e123, y_e13, s);
-                    s
-                },
-                out0.at(2usize, c),
-            );
+            V::store(v46, out0.at(2usize, c));
+            let mut v61 = V::mul(x_1, y_e3);
+            v61 = V::mul_add(x_e1, y_e13, v61);
+            v61 = V::mul_add(x_e2, y_e23, v61);
+            v61 = V::mul_add(x_e3, y_1, v61);
+            v61 = V::neg_mul_add(x_e12, y_e123, v61);
+            v61 = V::neg_mul_add(x_e13, y_e1, v61);
+            v61 = V::neg_mul_add(x_e23, y_e2, v61);
+            v61 = V::neg_mul_add(x_e123, y_e12, v61);
             // out0[3] = x_e3*y_1 + x_e2*y_e23 + x_1*y_e3 + x_e1*y_e13 - x_e12*y_e123 - x_e13*y_e1 - x_e23*y_e2 - x_e123*y_e12
-            V::store(
-                {
-                    let mut s = V::mul(x_1, y_e3);
-                    s = V::mul_add(x_e1, y_e13, s);
-                    s = V::mul_add(x_e2, y_e23, s);
-                    s = V::mul_add(x_e3, y_1, s);
-                    s = V::neg_mul_add(x_e12, y_e123, s);
-                    s = V::neg_mul_add(x_e13, y_e1, s);
-                    s = V::neg_mul_add(x_e23, y_e2, s);
-                    s = V::neg_mul_add(x_e123, y_e12, s);
-                    s
-                },
-                out0.at(3usize, c),
-            );
+            V::store(v61, out0.at(3usize, c));
+            let mut v76 = V::mul(x_1, y_e12);
+            v76 = V::mul_add(x_e1, y_e2, v76);
+            v76 = V::neg_mul_add(x_e2, y_e1, v76);
+            v76 = V::mul_add(x_e3, y_e123, v76);
+            v76 = V::mul_add(x_e12, y_1, v76);
+            v76 = V::neg_mul_add(x_e13, y_e23, v76);
+            v76 = V::mul_add(x_e23, y_e13, v76);
+            v76 = V::mul_add(x_e123, y_e3, v76);
             // out0[4] = x_e123*y_e3 + x_e23*y_e13 + x_e12*y_1 + x_e3*y_e123 + x_1*y_e12 + x_e1*y_e2 - x_e2*y_e1 - x_e13*y_e23
-            V::store(
-                {
-                    let mut s = V::mul(x_1, y_e12);
-                    s = V::mul_add(x_e1, y_e2, s);
-                    s = V::neg_mul_add(x_e2, y_e1, s);
-                    s = V::mul_add(x_e3, y_e123, s);
-                    s = V::mul_add(x_e12, y_1, s);
-                    s = V::neg_mul_add(x_e13, y_e23, s);
-                    s = V::mul_add(x_e23, y_e13, s);
-                    s = V::mul_add(x_e123, y_e3, s);
-                    s
-                },
-                out0.at(4usize, c),
-            );
+            V::store(v76, out0.at(4usize, c));
+            let mut v91 = V::mul(x_1, y_e13);
+            v91 = V::mul_add(x_e1, y_e3, v91);
+            v91 = V::neg_mul_add(x_e2, y_e123, v91);
+            v91 = V::neg_mul_add(x_e3, y_e1, v91);
+            v91 = V::mul_add(x_e12, y_e23, v91);
+            v91 = V::mul_add(x_e13, y_1, v91);
+            v91 = V::neg_mul_add(x_e23, y_e12, v91);
+            v91 = V::neg_mul_add(x_e123, y_e2, v91);
             // out0[5] = x_e13*y_1 + x_e12*y_e23 + x_1*y_e13 + x_e1*y_e3 - x_e2*y_e123 - x_e3*y_e1 - x_e23*y_e12 - x_e123*y_e2
-            V::store(
-                {
-                    let mut s = V::mul(x_1, y_e13);
-                    s = V::mul_add(x_e1, y_e3, s);
-                    s = V::neg_mul_add(x_e2, y_e123, s);
-                    s = V::neg_mul_add(x_e3, y_e1, s);
-                    s = V::mul_add(x_e12, y_e23, s);
-                    s = V::mul_add(x_e13, y_1, s);
-                    s = V::neg_mul_add(x_e23, y_e12, s);
-                    s = V::neg_mul_add(x_e123, y_e2, s);
-                    s
-                },
-                out0.at(5usize, c),
-            );
+            V::store(v91, out0.at(5usize, c));
+            let mut v106 = V::mul(x_1, y_e23);
+            v106 = V::mul_add(x_e1, y_e123, v106);
+            v106 = V::mul_add(x_e2, y_e3, v106);
+            v106 = V::neg_mul_add(x_e3, y_e2, v106);
+            v106 = V::neg_mul_add(x_e12, y_e13, v106);
+            v106 = V::mul_add(x_e13, y_e12, v106);
+            v106 = V::mul_add(x_e23, y_1, v106);
+            v106 = V::mul_add(x_e123, y_e1, v106);
             // out0[6] = x_e123*y_e1 + x_e23*y_1 + x_e13*y_e12 + x_e2*y_e3 + x_1*y_e23 + x_e1*y_e123 - x_e3*y_e2 - x_e12*y_e13
-            V::store(
-                {
-                    let mut s = V::mul(x_1, y_e23);
-                    s = V::mul_add(x_e1, y_e123, s);
-                    s = V::mul_add(x_e2, y_e3, s);
-                    s = V::neg_mul_add(x_e3, y_e2, s);
-                    s = V::neg_mul_add(x_e12, y_e13, s);
-                    s = V::mul_add(x_e13, y_e12, s);
-                    s = V::mul_add(x_e23, y_1, s);
-                    s = V::mul_add(x_e123, y_e1, s);
-                    s
-                },
-                out0.at(6usize, c),
-            );
+            V::store(v106, out0.at(6usize, c));
+            let mut v121 = V::mul(x_1, y_e123);
+            v121 = V::mul_add(x_e1, y_e23, v121);
+            v121 = V::neg_mul_add(x_e2, y_e13, v121);
+            v121 = V::mul_add(x_e3, y_e12, v121);
+            v121 = V::mul_add(x_e12, y_e3, v121);
+            v121 = V::neg_mul_add(x_e13, y_e2, v121);
+            v121 = V::mul_add(x_e23, y_e1, v121);
+            v121 = V::mul_add(x_e123, y_1, v121);
             // out0[7] = x_e123*y_1 + x_e23*y_e1 + x_e12*y_e3 + x_e3*y_e12 + x_1*y_e123 + x_e1*y_e23 - x_e2*y_e13 - x_e13*y_e2
-            V::store(
-                {
-                    let mut s = V::mul(x_1, y_e123);
-                    s = V::mul_add(x_e1, y_e23, s);
-                    s = V::neg_mul_add(x_e2, y_e13, s);
-                    s = V::mul_add(x_e3, y_e12, s);
-                    s = V::mul_add(x_e12, y_e3, s);
-                    s = V::neg_mul_add(x_e13, y_e2, s);
-                    s = V::mul_add(x_e23, y_e1, s);
-                    s = V::mul_add(x_e123, y_1, s);
-                    s
-                },
-                out0.at(7usize, c),
-            );
+            V::store(v121, out0.at(7usize, c));
         }
     }
 }
@@ -169,142 +131,104 @@ unsafe fn geometric_product_1<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let out0 = args.outputs[0];
         for group in 0..args.groups {
             let c = group * V::LANES;
-            let y_e123 = V::load(y.at(7usize, c));
-            let grad_o_e123 = V::load(grad_o.at(7usize, c));
-            let y_e23 = V::load(y.at(6usize, c));
-            let grad_o_e23 = V::load(grad_o.at(6usize, c));
-            let y_e13 = V::load(y.at(5usize, c));
-            let grad_o_e13 = V::load(grad_o.at(5usize, c));
-            let y_e12 = V::load(y.at(4usize, c));
-            let grad_o_e12 = V::load(grad_o.at(4usize, c));
-            let y_e3 = V::load(y.at(3usize, c));
-            let grad_o_e3 = V::load(grad_o.at(3usize, c));
-            let y_e2 = V::load(y.at(2usize, c));
-            let grad_o_e2 = V::load(grad_o.at(2usize, c));
-            let y_e1 = V::load(y.at(1usize, c));
-            let grad_o_e1 = V::load(grad_o.at(1usize, c));
+            y.prefetch::<8usize>(c);
+            grad_o.prefetch::<8usize>(c);
             let y_1 = V::load(y.at(0usize, c));
+            let grad_o_e123 = V::load(grad_o.at(7usize, c));
+            let mut v2 = V::mul(y_1, grad_o_e123);
+            let y_e1 = V::load(y.at(1usize, c));
+            let mut v4 = V::mul(y_e1, grad_o_e123);
+            let y_e2 = V::load(y.at(2usize, c));
+            let y_e3 = V::load(y.at(3usize, c));
+            let mut v8 = V::mul(y_e3, grad_o_e123);
+            let y_e12 = V::load(y.at(4usize, c));
+            let mut v10 = V::mul(y_e12, grad_o_e123);
+            let y_e13 = V::load(y.at(5usize, c));
+            let y_e23 = V::load(y.at(6usize, c));
+            let mut v14 = V::mul(y_e23, grad_o_e123);
+            let y_e123 = V::load(y.at(7usize, c));
+            let mut v16 = V::mul(y_e123, grad_o_e123);
+            let grad_o_e23 = V::load(grad_o.at(6usize, c));
+            v2 = V::mul_add(y_e1, grad_o_e23, v2);
+            v4 = V::mul_add(y_1, grad_o_e23, v4);
+            let mut v22 = V::mul(y_e12, grad_o_e23);
+            v22 = V::neg_mul_add(y_e2, grad_o_e123, v22);
+            v8 = V::neg_mul_add(y_e13, grad_o_e23, v8);
+            v10 = V::neg_mul_add(y_e2, grad_o_e23, v10);
+            let mut v28 = V::mul(y_e3, grad_o_e23);
+            v28 = V::neg_mul_add(y_e13, grad_o_e123, v28);
+            v14 = V::mul_add(y_e123, grad_o_e23, v14);
+            v16 = V::mul_add(y_e23, grad_o_e23, v16);
+            let grad_o_e13 = V::load(grad_o.at(5usize, c));
+            v2 = V::neg_mul_add(y_e2, grad_o_e13, v2);
+            v4 = V::neg_mul_add(y_e12, grad_o_e13, v4);
+            v22 = V::mul_add(y_1, grad_o_e13, v22);
+            v8 = V::mul_add(y_e23, grad_o_e13, v8);
+            v10 = V::neg_mul_add(y_e1, grad_o_e13, v10);
+            v28 = V::neg_mul_add(y_e123, grad_o_e13, v28);
+            v14 = V::mul_add(y_e3, grad_o_e13, v14);
+            v16 = V::mul_add(y_e13, grad_o_e13, v16);
+            let grad_o_e12 = V::load(grad_o.at(4usize, c));
+            v2 = V::mul_add(y_e3, grad_o_e12, v2);
+            v4 = V::mul_add(y_e13, grad_o_e12, v4);
+            v22 = V::neg_mul_add(y_e23, grad_o_e12, v22);
+            v8 = V::mul_add(y_1, grad_o_e12, v8);
+            v10 = V::mul_add(y_e123, grad_o_e12, v10);
+            v28 = V::neg_mul_add(y_e1, grad_o_e12, v28);
+            v14 = V::mul_add(y_e2, grad_o_e12, v14);
+            v16 = V::mul_add(y_e12, grad_o_e12, v16);
+            let grad_o_e3 = V::load(grad_o.at(3usize, c));
+            v2 = V::neg_mul_add(y_e12, grad_o_e3, v2);
+            v4 = V::neg_mul_add(y_e2, grad_o_e3, v4);
+            v22 = V::neg_mul_add(y_e1, grad_o_e3, v22);
+            v8 = V::neg_mul_add(y_e123, grad_o_e3, v8);
+            v10 = V::mul_add(y_1, grad_o_e3, v10);
+            v28 = V::mul_add(y_e23, grad_o_e3, v28);
+            v14 = V::mul_add(y_e13, grad_o_e3, v14);
+            v16 = V::mul_add(y_e3, grad_o_e3, v16);
+            let grad_o_e2 = V::load(grad_o.at(2usize, c));
+            v2 = V::mul_add(y_e13, grad_o_e2, v2);
+            v4 = V::mul_add(y_e3, grad_o_e2, v4);
+            v22 = V::mul_add(y_e123, grad_o_e2, v22);
+            v8 = V::neg_mul_add(y_e1, grad_o_e2, v8);
+            v10 = V::neg_mul_add(y_e23, grad_o_e2, v10);
+            v28 = V::mul_add(y_1, grad_o_e2, v28);
+            v14 = V::mul_add(y_e12, grad_o_e2, v14);
+            v16 = V::mul_add(y_e2, grad_o_e2, v16);
+            let grad_o_e1 = V::load(grad_o.at(1usize, c));
+            v2 = V::neg_mul_add(y_e23, grad_o_e1, v2);
+            v4 = V::neg_mul_add(y_e123, grad_o_e1, v4);
+            v22 = V::mul_add(y_e3, grad_o_e1, v22);
+            v8 = V::mul_add(y_e2, grad_o_e1, v8);
+            v10 = V::neg_mul_add(y_e13, grad_o_e1, v10);
+            v28 = V::neg_mul_add(y_e12, grad_o_e1, v28);
+            v14 = V::mul_add(y_1, grad_o_e1, v14);
+            v16 = V::mul_add(y_e1, grad_o_e1, v16);
             let grad_o_1 = V::load(grad_o.at(0usize, c));
-            // out0[0] = y_e123*grad_o_e123 + y_e23*grad_o_e23 + y_e13*grad_o_e13 + y_e12*grad_o_e12 + y_e3*grad_o_e3 + y_e2*grad_o_e2 + y_e1*grad_o_e1 + y_1*grad_o_1
-            V::store(
-                {
-                    let mut s = V::mul(y_e123, grad_o_e123);
-                    s = V::mul_add(y_e23, grad_o_e23, s);
-                    s = V::mul_add(y_e13, grad_o_e13, s);
-                    s = V::mul_add(y_e12, grad_o_e12, s);
-                    s = V::mul_add(y_e3, grad_o_e3, s);
-                    s = V::mul_add(y_e2, grad_o_e2, s);
-                    s = V::mul_add(y_e1, grad_o_e1, s);
-                    s = V::mul_add(y_1, grad_o_1, s);
-                    s
-                },
-                out0.at(0usize, c),
-            );
-            // out0[1] = y_e23*grad_o_e123 + y_e123*grad_o_e23 + y_e3*grad_o_e13 + y_e2*grad_o_e12 + y_e13*grad_o_e3 + y_e12*grad_o_e2 + y_1*grad_o_e1 + y_e1*grad_o_1
-            V::store(
-                {
-                    let mut s = V::mul(y_e23, grad_o_e123);
-                    s = V::mul_add(y_e123, grad_o_e23, s);
-                    s = V::mul_add(y_e3, grad_o_e13, s);
-                    s = V::mul_add(y_e2, grad_o_e12, s);
-                    s = V::mul_add(y_e13, grad_o_e3, s);
-                    s = V::mul_add(y_e12, grad_o_e2, s);
-                    s = V::mul_add(y_1, grad_o_e1, s);
-                    s = V::mul_add(y_e1, grad_o_1, s);
-                    s
-                },
-                out0.at(1usize, c),
-            );
-            // out0[2] = y_e3*grad_o_e23 - y_e13*grad_o_e123 - y_e123*grad_o_e13 - y_e1*grad_o_e12 + y_e23*grad_o_e3 + y_1*grad_o_e2 - y_e12*grad_o_e1 + y_e2*grad_o_1
-            V::store(
-                {
-                    let mut s = V::mul(y_e3, grad_o_e23);
-                    s = V::neg_mul_add(y_e13, grad_o_e123, s);
-                    s = V::neg_mul_add(y_e123, grad_o_e13, s);
-                    s = V::neg_mul_add(y_e1, grad_o_e12, s);
-                    s = V::mul_add(y_e23, grad_o_e3, s);
-                    s = V::mul_add(y_1, grad_o_e2, s);
-                    s = V::neg_mul_add(y_e12, grad_o_e1, s);
-                    s = V::mul_add(y_e2, grad_o_1, s);
-                    s
-                },
-                out0.at(2usize, c),
-            );
-            // out0[3] = y_e12*grad_o_e123 - y_e2*grad_o_e23 - y_e1*grad_o_e13 + y_e123*grad_o_e12 + y_1*grad_o_e3 - y_e23*grad_o_e2 - y_e13*grad_o_e1 + y_e3*grad_o_1
-            V::store(
-                {
-                    let mut s = V::mul(y_e12, grad_o_e123);
-                    s = V::neg_mul_add(y_e2, grad_o_e23, s);
-                    s = V::neg_mul_add(y_e1, grad_o_e13, s);
-                    s = V::mul_add(y_e123, grad_o_e12, s);
-                    s = V::mul_add(y_1, grad_o_e3, s);
-                    s = V::neg_mul_add(y_e23, grad_o_e2, s);
-                    s = V::neg_mul_add(y_e13, grad_o_e1, s);
-                    s = V::mul_add(y_e3, grad_o_1, s);
-                    s
-                },
-                out0.at(3usize, c),
-            );
-            // out0[4] = y_e3*grad_o_e123 - y_e13*grad_o_e23 + y_e23*grad_o_e13 + y_1*grad_o_e12 - y_e123*grad_o_e3 - y_e1*grad_o_e2 + y_e2*grad_o_e1 - y_e12*grad_o_1
-            V::store(
-                {
-                    let mut s = V::mul(y_e3, grad_o_e123);
-                    s = V::neg_mul_add(y_e13, grad_o_e23, s);
-                    s = V::mul_add(y_e23, grad_o_e13, s);
-                    s = V::mul_add(y_1, grad_o_e12, s);
-                    s = V::neg_mul_add(y_e123, grad_o_e3, s);
-                    s = V::neg_mul_add(y_e1, grad_o_e2, s);
-                    s = V::mul_add(y_e2, grad_o_e1, s);
-                    s = V::neg_mul_add(y_e12, grad_o_1, s);
-                    s
-                },
-                out0.at(4usize, c),
-            );
-            // out0[5] = y_e12*grad_o_e23 - y_e2*grad_o_e123 + y_1*grad_o_e13 - y_e23*grad_o_e12 - y_e1*grad_o_e3 + y_e123*grad_o_e2 + y_e3*grad_o_e1 - y_e13*grad_o_1
-            V::store(
-                {
-                    let mut s = V::mul(y_e12, grad_o_e23);
-                    s = V::neg_mul_add(y_e2, grad_o_e123, s);
-                    s = V::mul_add(y_1, grad_o_e13, s);
-                    s = V::neg_mul_add(y_e23, grad_o_e12, s);
-                    s = V::neg_mul_add(y_e1, grad_o_e3, s);
-                    s = V::mul_add(y_e123, grad_o_e2, s);
-                    s = V::mul_add(y_e3, grad_o_e1, s);
-                    s = V::neg_mul_add(y_e13, grad_o_1, s);
-                    s
-                },
-                out0.at(5usize, c),
-            );
-            // out0[6] = y_e1*grad_o_e123 + y_1*grad_o_e23 - y_e12*grad_o_e13 + y_e13*grad_o_e12 - y_e2*grad_o_e3 + y_e3*grad_o_e2 - y_e123*grad_o_e1 - y_e23*grad_o_1
-            V::store(
-                {
-                    let mut s = V::mul(y_e1, grad_o_e123);
-                    s = V::mul_add(y_1, grad_o_e23, s);
-                    s = V::neg_mul_add(y_e12, grad_o_e13, s);
-                    s = V::mul_add(y_e13, grad_o_e12, s);
-                    s = V::neg_mul_add(y_e2, grad_o_e3, s);
-                    s = V::mul_add(y_e3, grad_o_e2, s);
-                    s = V::neg_mul_add(y_e123, grad_o_e1, s);
-                    s = V::neg_mul_add(y_e23, grad_o_1, s);
-                    s
-                },
-                out0.at(6usize, c),
-            );
+            v2 = V::neg_mul_add(y_e123, grad_o_1, v2);
             // out0[7] = y_1*grad_o_e123 + y_e1*grad_o_e23 - y_e2*grad_o_e13 + y_e3*grad_o_e12 - y_e12*grad_o_e3 + y_e13*grad_o_e2 - y_e23*grad_o_e1 - y_e123*grad_o_1
-            V::store(
-                {
-                    let mut s = V::mul(y_1, grad_o_e123);
-                    s = V::mul_add(y_e1, grad_o_e23, s);
-                    s = V::neg_mul_add(y_e2, grad_o_e13, s);
-                    s = V::mul_add(y_e3, grad_o_e12, s);
-                    s = V::neg_mul_add(y_e12, grad_o_e3, s);
-                    s = V::mul_add(y_e13, grad_o_e2, s);
-                    s = V::neg_mul_add(y_e23, grad_o_e1, s);
-                    s = V::neg_mul_add(y_e123, grad_o_1, s);
-                    s
-                },
-                out0.at(7usize, c),
-            );
+            V::store(v2, out0.at(7usize, c));
+            v4 = V::neg_mul_add(y_e23, grad_o_1, v4);
+            // out0[6] = y_e1*grad_o_e123 + y_1*grad_o_e23 - y_e12*grad_o_e13 + y_e13*grad_o_e12 - y_e2*grad_o_e3 + y_e3*grad_o_e2 - y_e123*grad_o_e1 - y_e23*grad_o_1
+            V::store(v4, out0.at(6usize, c));
+            v22 = V::neg_mul_add(y_e13, grad_o_1, v22);
+            // out0[5] = y_e12*grad_o_e23 - y_e2*grad_o_e123 + y_1*grad_o_e13 - y_e23*grad_o_e12 - y_e1*grad_o_e3 + y_e123*grad_o_e2 + y_e3*grad_o_e1 - y_e13*grad_o_1
+            V::store(v22, out0.at(5usize, c));
+            v8 = V::neg_mul_add(y_e12, grad_o_1, v8);
+            // out0[4] = y_e3*grad_o_e123 - y_e13*grad_o_e23 + y_e23*grad_o_e13 + y_1*grad_o_e12 - y_e123*grad_o_e3 - y_e1*grad_o_e2 + y_e2*grad_o_e1 - y_e12*grad_o_1
+            V::store(v8, out0.at(4usize, c));
+            v10 = V::mul_add(y_e3, grad_o_1, v10);
+            // out0[3] = y_e12*grad_o_e123 - y_e2*grad_o_e23 - y_e1*grad_o_e13 + y_e123*grad_o_e12 + y_1*grad_o_e3 - y_e23*grad_o_e2 - y_e13*grad_o_e1 + y_e3*grad_o_1
+            V::store(v10, out0.at(3usize, c));
+            v28 = V::mul_add(y_e2, grad_o_1, v28);
+            // out0[2] = y_e3*grad_o_e23 - y_e13*grad_o_e123 - y_e123*grad_o_e13 - y_e1*grad_o_e12 + y_e23*grad_o_e3 + y_1*grad_o_e2 - y_e12*grad_o_e1 + y_e2*grad_o_1
+            V::store(v28, out0.at(2usize, c));
+            v14 = V::mul_add(y_e1, grad_o_1, v14);
+            // out0[1] = y_e23*grad_o_e123 + y_e123*grad_o_e23 + y_e3*grad_o_e13 + y_e2*grad_o_e12 + y_e13*grad_o_e3 + y_e12*grad_o_e2 + y_1*grad_o_e1 + y_e1*grad_o_1
+            V::store(v14, out0.at(1usize, c));
+            v16 = V::mul_add(y_1, grad_o_1, v16);
+            // out0[0] = y_e123*grad_o_e123 + y_e23*grad_o_e23 + y_e13*grad_o_e13 + y_e12*grad_o_e12 + y_e3*grad_o_e3 + y_e2*grad_o_e2 + y_e1*grad_o_e1 + y_1*grad_o_1
+            V::store(v16, out0.at(0usize, c));
         }
     }
 }
@@ -321,150 +245,104 @@ unsafe fn geometric_product_2<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let out0 = args.outputs[0];
         for group in 0..args.groups {
             let c = group * V::LANES;
+            x.prefetch::<8usize>(c);
+            grad_o.prefetch::<8usize>(c);
             let x_e123 = V::load(x.at(7usize, c));
             let grad_o_e123 = V::load(grad_o.at(7usize, c));
+            let mut v2 = V::mul(x_e123, grad_o_e123);
             let x_e23 = V::load(x.at(6usize, c));
-            let grad_o_e23 = V::load(grad_o.at(6usize, c));
+            let mut v4 = V::mul(x_e23, grad_o_e123);
             let x_e13 = V::load(x.at(5usize, c));
-            let grad_o_e13 = V::load(grad_o.at(5usize, c));
+            let mut v6 = V::mul(x_e13, grad_o_e123);
             let x_e12 = V::load(x.at(4usize, c));
-            let grad_o_e12 = V::load(grad_o.at(4usize, c));
+            let mut v8 = V::mul(x_e12, grad_o_e123);
             let x_e3 = V::load(x.at(3usize, c));
-            let grad_o_e3 = V::load(grad_o.at(3usize, c));
+            let mut v10 = V::mul(x_e3, grad_o_e123);
             let x_e2 = V::load(x.at(2usize, c));
-            let grad_o_e2 = V::load(grad_o.at(2usize, c));
+            let mut v12 = V::mul(x_e2, grad_o_e123);
             let x_e1 = V::load(x.at(1usize, c));
-            let grad_o_e1 = V::load(grad_o.at(1usize, c));
+            let mut v14 = V::mul(x_e1, grad_o_e123);
             let x_1 = V::load(x.at(0usize, c));
+            let mut v16 = V::mul(x_1, grad_o_e123);
+            let grad_o_e23 = V::load(grad_o.at(6usize, c));
+            v4 = V::mul_add(x_e123, grad_o_e23, v4);
+            v2 = V::mul_add(x_e23, grad_o_e23, v2);
+            v10 = V::mul_add(x_e13, grad_o_e23, v10);
+            v12 = V::mul_add(x_e12, grad_o_e23, v12);
+            v6 = V::mul_add(x_e3, grad_o_e23, v6);
+            v8 = V::mul_add(x_e2, grad_o_e23, v8);
+            v16 = V::mul_add(x_e1, grad_o_e23, v16);
+            v14 = V::mul_add(x_1, grad_o_e23, v14);
+            let grad_o_e13 = V::load(grad_o.at(5usize, c));
+            v6 = V::mul_add(x_e123, grad_o_e13, v6);
+            v10 = V::neg_mul_add(x_e23, grad_o_e13, v10);
+            v2 = V::mul_add(x_e13, grad_o_e13, v2);
+            v14 = V::mul_add(x_e12, grad_o_e13, v14);
+            v4 = V::neg_mul_add(x_e3, grad_o_e13, v4);
+            v16 = V::neg_mul_add(x_e2, grad_o_e13, v16);
+            v8 = V::mul_add(x_e1, grad_o_e13, v8);
+            let mut v50 = V::mul_sub(x_1, grad_o_e13, v12);
+            let grad_o_e12 = V::load(grad_o.at(4usize, c));
+            v8 = V::mul_add(x_e123, grad_o_e12, v8);
+            v50 = V::mul_add(x_e23, grad_o_e12, v50);
+            v14 = V::neg_mul_add(x_e13, grad_o_e12, v14);
+            v2 = V::mul_add(x_e12, grad_o_e12, v2);
+            v16 = V::mul_add(x_e3, grad_o_e12, v16);
+            v4 = V::neg_mul_add(x_e2, grad_o_e12, v4);
+            let mut v65 = V::mul_sub(x_e1, grad_o_e12, v6);
+            v10 = V::mul_add(x_1, grad_o_e12, v10);
+            let grad_o_e3 = V::load(grad_o.at(3usize, c));
+            v10 = V::neg_mul_add(x_e123, grad_o_e3, v10);
+            v65 = V::neg_mul_add(x_e23, grad_o_e3, v65);
+            v4 = V::neg_mul_add(x_e13, grad_o_e3, v4);
+            v16 = V::neg_mul_add(x_e12, grad_o_e3, v16);
+            v2 = V::mul_add(x_e3, grad_o_e3, v2);
+            v14 = V::mul_add(x_e2, grad_o_e3, v14);
+            v50 = V::mul_add(x_e1, grad_o_e3, v50);
+            v8 = V::mul_add(x_1, grad_o_e3, v8);
+            let grad_o_e2 = V::load(grad_o.at(2usize, c));
+            v50 = V::mul_add(x_e123, grad_o_e2, v50);
+            v8 = V::mul_add(x_e23, grad_o_e2, v8);
+            v16 = V::mul_add(x_e13, grad_o_e2, v16);
+            v4 = V::neg_mul_add(x_e12, grad_o_e2, v4);
+            v14 = V::neg_mul_add(x_e3, grad_o_e2, v14);
+            v2 = V::mul_add(x_e2, grad_o_e2, v2);
+            v10 = V::mul_add(x_e1, grad_o_e2, v10);
+            v65 = V::mul_add(x_1, grad_o_e2, v65);
+            let grad_o_e1 = V::load(grad_o.at(1usize, c));
+            v14 = V::neg_mul_add(x_e123, grad_o_e1, v14);
+            v16 = V::neg_mul_add(x_e23, grad_o_e1, v16);
+            v8 = V::mul_add(x_e13, grad_o_e1, v8);
+            v65 = V::mul_add(x_e12, grad_o_e1, v65);
+            v50 = V::neg_mul_add(x_e3, grad_o_e1, v50);
+            v10 = V::neg_mul_add(x_e2, grad_o_e1, v10);
+            v2 = V::mul_add(x_e1, grad_o_e1, v2);
+            v4 = V::mul_add(x_1, grad_o_e1, v4);
             let grad_o_1 = V::load(grad_o.at(0usize, c));
-            // out0[0] = x_e123*grad_o_e123 + x_e23*grad_o_e23 + x_e13*grad_o_e13 + x_e12*grad_o_e12 + x_e3*grad_o_e3 + x_e2*grad_o_e2 + x_e1*grad_o_e1 + x_1*grad_o_1
-            V::store(
-                {
-                    let mut s = V::mul(x_e123, grad_o_e123);
-                    s = V::mul_add(x_e23, grad_o_e23, s);
-                    s = V::mul_add(x_e13, grad_o_e13, s);
-                    s = V::mul_add(x_e12, grad_o_e12, s);
-                    s = V::mul_add(x_e3, grad_o_e3, s);
-                    s = V::mul_add(x_e2, grad_o_e2, s);
-                    s = V::mul_add(x_e1, grad_o_e1, s);
-                    s = V::mul_add(x_1, grad_o_1, s);
-                    s
-                },
-                out0.at(0usize, c),
-            );
-            // out0[1] = x_e23*grad_o_e123 + x_e123*grad_o_e23 - x_e3*grad_o_e13 - x_e2*grad_o_e12 - x_e13*grad_o_e3 - x_e12*grad_o_e2 + x_1*grad_o_e1 + x_e1*grad_o_1
-            V::store(
-                {
-                    let mut s = V::mul(x_e23, grad_o_e123);
-                    s = V::mul_add(x_e123, grad_o_e23, s);
-                    s = V::neg_mul_add(x_e3, grad_o_e13, s);
-                    s = V::neg_mul_add(x_e2, grad_o_e12, s);
-                    s = V::neg_mul_add(x_e13, grad_o_e3, s);
-                    s = V::neg_mul_add(x_e12, grad_o_e2, s);
-                    s = V::mul_add(x_1, grad_o_e1, s);
-                    s = V::mul_add(x_e1, grad_o_1, s);
-                    s
-                },
-                out0.at(1usize, c),
-            );
-            // out0[2] = x_e1*grad_o_e12 - (x_e13*grad_o_e123 + x_e3*grad_o_e23 + x_e123*grad_o_e13) - x_e23*grad_o_e3 + x_1*grad_o_e2 + x_e12*grad_o_e1 + x_e2*grad_o_1
-            V::store(
-                {
-                    let mut s = V::mul_sub(
-                        x_e1,
-                        grad_o_e12,
-                        {
-                            let mut s = V::mul(x_e13, grad_o_e123);
-                            s = V::mul_add(x_e3, grad_o_e23, s);
-                            s = V::mul_add(x_e123, grad_o_e13, s);
-                            s
-                        },
-                    );
-                    s = V::neg_mul_add(x_e23, grad_o_e3, s);
-                    s = V::mul_add(x_1, grad_o_e2, s);
-                    s = V::mul_add(x_e12, grad_o_e1, s);
-                    s = V::mul_add(x_e2, grad_o_1, s);
-                    s
-                },
-                out0.at(2usize, c),
-            );
-            // out0[3] = x_e12*grad_o_e123 + x_e2*grad_o_e23 + x_e1*grad_o_e13 + x_e123*grad_o_e12 + x_1*grad_o_e3 + x_e23*grad_o_e2 + x_e13*grad_o_e1 + x_e3*grad_o_1
-            V::store(
-                {
-                    let mut s = V::mul(x_e12, grad_o_e123);
-                    s = V::mul_add(x_e2, grad_o_e23, s);
-                    s = V::mul_add(x_e1, grad_o_e13, s);
-                    s = V::mul_add(x_e123, grad_o_e12, s);
-                    s = V::mul_add(x_1, grad_o_e3, s);
-                    s = V::mul_add(x_e23, grad_o_e2, s);
-                    s = V::mul_add(x_e13, grad_o_e1, s);
-                    s = V::mul_add(x_e3, grad_o_1, s);
-                    s
-                },
-                out0.at(3usize, c),
-            );
-            // out0[4] = x_e3*grad_o_e123 + x_e13*grad_o_e23 - x_e23*grad_o_e13 + x_1*grad_o_e12 - x_e123*grad_o_e3 + x_e1*grad_o_e2 - x_e2*grad_o_e1 - x_e12*grad_o_1
-            V::store(
-                {
-                    let mut s = V::mul(x_e3, grad_o_e123);
-                    s = V::mul_add(x_e13, grad_o_e23, s);
-                    s = V::neg_mul_add(x_e23, grad_o_e13, s);
-                    s = V::mul_add(x_1, grad_o_e12, s);
-                    s = V::neg_mul_add(x_e123, grad_o_e3, s);
-                    s = V::mul_add(x_e1, grad_o_e2, s);
-                    s = V::neg_mul_add(x_e2, grad_o_e1, s);
-                    s = V::neg_mul_add(x_e12, grad_o_1, s);
-                    s
-                },
-                out0.at(4usize, c),
-            );
-            // out0[5] = x_1*grad_o_e13 - (x_e2*grad_o_e123 + x_e12*grad_o_e23) + x_e23*grad_o_e12 + x_e1*grad_o_e3 + x_e123*grad_o_e2 - x_e3*grad_o_e1 - x_e13*grad_o_1
-            V::store(
-                {
-                    let mut s = V::mul_sub(
-                        x_1,
-                        grad_o_e13,
-                        V::mul_add(x_e12, grad_o_e23, V::mul(x_e2, grad_o_e123)),
-                    );
-                    s = V::mul_add(x_e23, grad_o_e12, s);
-                    s = V::mul_add(x_e1, grad_o_e3, s);
-                    s = V::mul_add(x_e123, grad_o_e2, s);
-                    s = V::neg_mul_add(x_e3, grad_o_e1, s);
-                    s = V::neg_mul_add(x_e13, grad_o_1, s);
-                    s
-                },
-                out0.at(5usize, c),
-            );
-            // out0[6] = x_e1*grad_o_e123 + x_1*grad_o_e23 + x_e12*grad_o_e13 - x_e13*grad_o_e12 + x_e2*grad_o_e3 - x_e3*grad_o_e2 - x_e123*grad_o_e1 - x_e23*grad_o_1
-            V::store(
-                {
-                    let mut s = V::mul(x_e1, grad_o_e123);
-                    s = V::mul_add(x_1, grad_o_e23, s);
-                    s = V::mul_add(x_e12, grad_o_e13, s);
-                    s = V::neg_mul_add(x_e13, grad_o_e12, s);
-                    s = V::mul_add(x_e2, grad_o_e3, s);
-                    s = V::neg_mul_add(x_e3, grad_o_e2, s);
-                    s = V::neg_mul_add(x_e123, grad_o_e1, s);
-                    s = V::neg_mul_add(x_e23, grad_o_1, s);
-                    s
-                },
-                out0.at(6usize, c),
-            );
+            v16 = V::neg_mul_add(x_e123, grad_o_1, v16);
             // out0[7] = x_1*grad_o_e123 + x_e1*grad_o_e23 - x_e2*grad_o_e13 + x_e3*grad_o_e12 - x_e12*grad_o_e3 + x_e13*grad_o_e2 - x_e23*grad_o_e1 - x_e123*grad_o_1
-            V::store(
-                {
-                    let mut s = V::mul(x_1, grad_o_e123);
-                    s = V::mul_add(x_e1, grad_o_e23, s);
-                    s = V::neg_mul_add(x_e2, grad_o_e13, s);
-                    s = V::mul_add(x_e3, grad_o_e12, s);
-                    s = V::neg_mul_add(x_e12, grad_o_e3, s);
-                    s = V::mul_add(x_e13, grad_o_e2, s);
-                    s = V::neg_mul_add(x_e23, grad_o_e1, s);
-                    s = V::neg_mul_add(x_e123, grad_o_1, s);
-                    s
-                },
-                out0.at(7usize, c),
-            );
+            V::store(v16, out0.at(7usize, c));
+            v14 = V::neg_mul_add(x_e23, grad_o_1, v14);
+            // out0[6] = x_e1*grad_o_e123 + x_1*grad_o_e23 + x_e12*grad_o_e13 - x_e13*grad_o_e12 + x_e2*grad_o_e3 - x_e3*grad_o_e2 - x_e123*grad_o_e1 - x_e23*grad_o_1
+            V::store(v14, out0.at(6usize, c));
+            v50 = V::neg_mul_add(x_e13, grad_o_1, v50);
+            // out0[5] = x_1*grad_o_e13 - (x_e2*grad_o_e123 + x_e12*grad_o_e23) + x_e23*grad_o_e12 + x_e1*grad_o_e3 + x_e123*grad_o_e2 - x_e3*grad_o_e1 - x_e13*grad_o_1
+            V::store(v50, out0.at(5usize, c));
+            v10 = V::neg_mul_add(x_e12, grad_o_1, v10);
+            // out0[4] = x_e3*grad_o_e123 + x_e13*grad_o_e23 - x_e23*grad_o_e13 + x_1*grad_o_e12 - x_e123*grad_o_e3 + x_e1*grad_o_e2 - x_e2*grad_o_e1 - x_e12*grad_o_1
+            V::store(v10, out0.at(4usize, c));
+            v8 = V::mul_add(x_e3, grad_o_1, v8);
+            // out0[3] = x_e12*grad_o_e123 + x_e2*grad_o_e23 + x_e1*grad_o_e13 + x_e123*grad_o_e12 + x_1*grad_o_e3 + x_e23*grad_o_e2 + x_e13*grad_o_e1 + x_e3*grad_o_1
+            V::store(v8, out0.at(3usize, c));
+            v65 = V::mul_add(x_e2, grad_o_1, v65);
+            // out0[2] = x_e1*grad_o_e12 - (x_e13*grad_o_e123 + x_e3*grad_o_e23 + x_e123*grad_o_e13) - x_e23*grad_o_e3 + x_1*grad_o_e2 + x_e12*grad_o_e1 + x_e2*grad_o_1
+            V::store(v65, out0.at(2usize, c));
+            v4 = V::mul_add(x_e1, grad_o_1, v4);
+            // out0[1] = x_e23*grad_o_e123 + x_e123*grad_o_e23 - x_e3*grad_o_e13 - x_e2*grad_o_e12 - x_e13*grad_o_e3 - x_e12*grad_o_e2 + x_1*grad_o_e1 + x_e1*grad_o_1
+            V::store(v4, out0.at(1usize, c));
+            v2 = V::mul_add(x_1, grad_o_1, v2);
+            // out0[0] = x_e123*grad_o_e123 + x_e23*grad_o_e23 + x_e13*grad_o_e13 + x_e12*grad_o_e12 + x_e3*grad_o_e3 + x_e2*grad_o_e2 + x_e1*grad_o_e1 + x_1*grad_o_1
+            V::store(v2, out0.at(0usize, c));
         }
     }
 }
@@ -537,97 +415,59 @@ unsafe fn geometric_product_3<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let out0 = args.outputs[0];
         for group in 0..args.groups {
             let c = group * V::LANES;
-            let x_e3 = V::load(x.at(2usize, c));
-            let y_e3 = V::load(y.at(3usize, c));
+            x.prefetch::<3usize>(c);
+            y.prefetch::<8usize>(c);
             let x_e1 = V::load(x.at(0usize, c));
             let y_e1 = V::load(y.at(1usize, c));
+            let mut v2 = V::mul(x_e1, y_e1);
             let x_e2 = V::load(x.at(1usize, c));
             let y_e2 = V::load(y.at(2usize, c));
+            let x_e3 = V::load(x.at(2usize, c));
+            let y_e3 = V::load(y.at(3usize, c));
+            v2 = V::mul_add(x_e2, y_e2, v2);
+            v2 = V::mul_add(x_e3, y_e3, v2);
+            // out0[0] = x_e3*y_e3 + x_e1*y_e1 + x_e2*y_e2
+            V::store(v2, out0.at(0usize, c));
             let y_1 = V::load(y.at(0usize, c));
+            let mut v12 = V::mul(x_e1, y_1);
             let y_e12 = V::load(y.at(4usize, c));
             let y_e13 = V::load(y.at(5usize, c));
-            let y_e23 = V::load(y.at(6usize, c));
-            let y_e123 = V::load(y.at(7usize, c));
-            // out0[0] = x_e3*y_e3 + x_e1*y_e1 + x_e2*y_e2
-            V::store(
-                {
-                    let mut s = V::mul(x_e1, y_e1);
-                    s = V::mul_add(x_e2, y_e2, s);
-                    s = V::mul_add(x_e3, y_e3, s);
-                    s
-                },
-                out0.at(0usize, c),
-            );
+            v12 = V::neg_mul_add(x_e2, y_e12, v12);
+            v12 = V::neg_mul_add(x_e3, y_e13, v12);
             // out0[1] = x_e1*y_1 - x_e2*y_e12 - x_e3*y_e13
-            V::store(
-                {
-                    let mut s = V::mul(x_e1, y_1);
-                    s = V::neg_mul_add(x_e2, y_e12, s);
-                    s = V::neg_mul_add(x_e3, y_e13, s);
-                    s
-                },
-                out0.at(1usize, c),
-            );
+            V::store(v12, out0.at(1usize, c));
+            let mut v19 = V::mul(x_e1, y_e12);
+            let y_e23 = V::load(y.at(6usize, c));
+            v19 = V::mul_add(x_e2, y_1, v19);
+            v19 = V::neg_mul_add(x_e3, y_e23, v19);
             // out0[2] = x_e1*y_e12 + x_e2*y_1 - x_e3*y_e23
-            V::store(
-                {
-                    let mut s = V::mul(x_e1, y_e12);
-                    s = V::mul_add(x_e2, y_1, s);
-                    s = V::neg_mul_add(x_e3, y_e23, s);
-                    s
-                },
-                out0.at(2usize, c),
-            );
+            V::store(v19, out0.at(2usize, c));
+            let mut v25 = V::mul(x_e1, y_e13);
+            v25 = V::mul_add(x_e2, y_e23, v25);
+            v25 = V::mul_add(x_e3, y_1, v25);
             // out0[3] = x_e3*y_1 + x_e1*y_e13 + x_e2*y_e23
-            V::store(
-                {
-                    let mut s = V::mul(x_e1, y_e13);
-                    s = V::mul_add(x_e2, y_e23, s);
-                    s = V::mul_add(x_e3, y_1, s);
-                    s
-                },
-                out0.at(3usize, c),
-            );
+            V::store(v25, out0.at(3usize, c));
+            let mut v30 = V::mul(x_e1, y_e2);
+            let y_e123 = V::load(y.at(7usize, c));
+            v30 = V::neg_mul_add(x_e2, y_e1, v30);
+            v30 = V::mul_add(x_e3, y_e123, v30);
             // out0[4] = x_e3*y_e123 + x_e1*y_e2 - x_e2*y_e1
-            V::store(
-                {
-                    let mut s = V::mul(x_e1, y_e2);
-                    s = V::neg_mul_add(x_e2, y_e1, s);
-                    s = V::mul_add(x_e3, y_e123, s);
-                    s
-                },
-                out0.at(4usize, c),
-            );
+            V::store(v30, out0.at(4usize, c));
+            let mut v36 = V::mul(x_e1, y_e3);
+            v36 = V::neg_mul_add(x_e2, y_e123, v36);
+            v36 = V::neg_mul_add(x_e3, y_e1, v36);
             // out0[5] = x_e1*y_e3 - x_e2*y_e123 - x_e3*y_e1
-            V::store(
-                {
-                    let mut s = V::mul(x_e1, y_e3);
-                    s = V::neg_mul_add(x_e2, y_e123, s);
-                    s = V::neg_mul_add(x_e3, y_e1, s);
-                    s
-                },
-                out0.at(5usize, c),
-            );
+            V::store(v36, out0.at(5usize, c));
+            let mut v41 = V::mul(x_e1, y_e123);
+            v41 = V::mul_add(x_e2, y_e3, v41);
+            v41 = V::neg_mul_add(x_e3, y_e2, v41);
             // out0[6] = x_e1*y_e123 + x_e2*y_e3 - x_e3*y_e2
-            V::store(
-                {
-                    let mut s = V::mul(x_e1, y_e123);
-                    s = V::mul_add(x_e2, y_e3, s);
-                    s = V::neg_mul_add(x_e3, y_e2, s);
-                    s
-                },
-                out0.at(6usize, c),
-            );
+            V::store(v41, out0.at(6usize, c));
+            let mut v46 = V::mul(x_e1, y_e23);
+            v46 = V::neg_mul_add(x_e2, y_e13, v46);
+            v46 = V::mul_add(x_e3, y_e12, v46);
             // out0[7] = x_e3*y_e12 + x_e1*y_e23 - x_e2*y_e13
-            V::store(
-                {
-                    let mut s = V::mul(x_e1, y_e23);
-                    s = V::neg_mul_add(x_e2, y_e13, s);
-                    s = V::mul_add(x_e3, y_e12, s);
-                    s
-                },
-                out0.at(7usize, c),
-            );
+            V::store(v46, out0.at(7usize, c));
         }
     }
 }
@@ -644,67 +484,54 @@ unsafe fn geometric_product_4<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let out0 = args.outputs[0];
         for group in 0..args.groups {
             let c = group * V::LANES;
-            let y_e23 = V::load(y.at(6usize, c));
-            let grad_o_e123 = V::load(grad_o.at(7usize, c));
-            let y_e123 = V::load(y.at(7usize, c));
-            let grad_o_e23 = V::load(grad_o.at(6usize, c));
-            let y_e3 = V::load(y.at(3usize, c));
-            let grad_o_e13 = V::load(grad_o.at(5usize, c));
-            let y_e2 = V::load(y.at(2usize, c));
-            let grad_o_e12 = V::load(grad_o.at(4usize, c));
-            let y_e13 = V::load(y.at(5usize, c));
-            let grad_o_e3 = V::load(grad_o.at(3usize, c));
+            y.prefetch::<8usize>(c);
+            grad_o.prefetch::<8usize>(c);
             let y_e12 = V::load(y.at(4usize, c));
-            let grad_o_e2 = V::load(grad_o.at(2usize, c));
-            let y_1 = V::load(y.at(0usize, c));
-            let grad_o_e1 = V::load(grad_o.at(1usize, c));
+            let grad_o_e123 = V::load(grad_o.at(7usize, c));
+            let mut v2 = V::mul(y_e12, grad_o_e123);
+            let y_e13 = V::load(y.at(5usize, c));
+            let y_e23 = V::load(y.at(6usize, c));
+            let mut v6 = V::mul(y_e23, grad_o_e123);
+            let y_e2 = V::load(y.at(2usize, c));
+            let grad_o_e23 = V::load(grad_o.at(6usize, c));
+            v2 = V::neg_mul_add(y_e2, grad_o_e23, v2);
+            let y_e3 = V::load(y.at(3usize, c));
+            let mut v12 = V::mul(y_e3, grad_o_e23);
+            v12 = V::neg_mul_add(y_e13, grad_o_e123, v12);
+            let y_e123 = V::load(y.at(7usize, c));
+            v6 = V::mul_add(y_e123, grad_o_e23, v6);
             let y_e1 = V::load(y.at(1usize, c));
+            let grad_o_e13 = V::load(grad_o.at(5usize, c));
+            v2 = V::neg_mul_add(y_e1, grad_o_e13, v2);
+            v12 = V::neg_mul_add(y_e123, grad_o_e13, v12);
+            v6 = V::mul_add(y_e3, grad_o_e13, v6);
+            let grad_o_e12 = V::load(grad_o.at(4usize, c));
+            v2 = V::mul_add(y_e123, grad_o_e12, v2);
+            v12 = V::neg_mul_add(y_e1, grad_o_e12, v12);
+            v6 = V::mul_add(y_e2, grad_o_e12, v6);
+            let y_1 = V::load(y.at(0usize, c));
+            let grad_o_e3 = V::load(grad_o.at(3usize, c));
+            v2 = V::mul_add(y_1, grad_o_e3, v2);
+            v12 = V::mul_add(y_e23, grad_o_e3, v12);
+            v6 = V::mul_add(y_e13, grad_o_e3, v6);
+            let grad_o_e2 = V::load(grad_o.at(2usize, c));
+            v2 = V::neg_mul_add(y_e23, grad_o_e2, v2);
+            v12 = V::mul_add(y_1, grad_o_e2, v12);
+            v6 = V::mul_add(y_e12, grad_o_e2, v6);
+            let grad_o_e1 = V::load(grad_o.at(1usize, c));
+            v2 = V::neg_mul_add(y_e13, grad_o_e1, v2);
+            v12 = V::neg_mul_add(y_e12, grad_o_e1, v12);
+            v6 = V::mul_add(y_1, grad_o_e1, v6);
             let grad_o_1 = V::load(grad_o.at(0usize, c));
-            // out0[0] = y_e23*grad_o_e123 + y_e123*grad_o_e23 + y_e3*grad_o_e13 + y_e2*grad_o_e12 + y_e13*grad_o_e3 + y_e12*grad_o_e2 + y_1*grad_o_e1 + y_e1*grad_o_1
-            V::store(
-                {
-                    let mut s = V::mul(y_e23, grad_o_e123);
-                    s = V::mul_add(y_e123, grad_o_e23, s);
-                    s = V::mul_add(y_e3, grad_o_e13, s);
-                    s = V::mul_add(y_e2, grad_o_e12, s);
-                    s = V::mul_add(y_e13, grad_o_e3, s);
-                    s = V::mul_add(y_e12, grad_o_e2, s);
-                    s = V::mul_add(y_1, grad_o_e1, s);
-                    s = V::mul_add(y_e1, grad_o_1, s);
-                    s
-                },
-                out0.at(0usize, c),
-            );
-            // out0[1] = y_e3*grad_o_e23 - y_e13*grad_o_e123 - y_e123*grad_o_e13 - y_e1*grad_o_e12 + y_e23*grad_o_e3 + y_1*grad_o_e2 - y_e12*grad_o_e1 + y_e2*grad_o_1
-            V::store(
-                {
-                    let mut s = V::mul(y_e3, grad_o_e23);
-                    s = V::neg_mul_add(y_e13, grad_o_e123, s);
-                    s = V::neg_mul_add(y_e123, grad_o_e13, s);
-                    s = V::neg_mul_add(y_e1, grad_o_e12, s);
-                    s = V::mul_add(y_e23, grad_o_e3, s);
-                    s = V::mul_add(y_1, grad_o_e2, s);
-                    s = V::neg_mul_add(y_e12, grad_o_e1, s);
-                    s = V::mul_add(y_e2, grad_o_1, s);
-                    s
-                },
-                out0.at(1usize, c),
-            );
+            v2 = V::mul_add(y_e3, grad_o_1, v2);
             // out0[2] = y_e12*grad_o_e123 - y_e2*grad_o_e23 - y_e1*grad_o_e13 + y_e123*grad_o_e12 + y_1*grad_o_e3 - y_e23*grad_o_e2 - y_e13*grad_o_e1 + y_e3*grad_o_1
-            V::store(
-                {
-                    let mut s = V::mul(y_e12, grad_o_e123);
-                    s = V::neg_mul_add(y_e2, grad_o_e23, s);
-                    s = V::neg_mul_add(y_e1, grad_o_e13, s);
-                    s = V::mul_add(y_e123, grad_o_e12, s);
-                    s = V::mul_add(y_1, grad_o_e3, s);
-                    s = V::neg_mul_add(y_e23, grad_o_e2, s);
-                    s = V::neg_mul_add(y_e13, grad_o_e1, s);
-                    s = V::mul_add(y_e3, grad_o_1, s);
-                    s
-                },
-                out0.at(2usize, c),
-            );
+            V::store(v2, out0.at(2usize, c));
+            v12 = V::mul_add(y_e2, grad_o_1, v12);
+            // out0[1] = y_e3*grad_o_e23 - y_e13*grad_o_e123 - y_e123*grad_o_e13 - y_e1*grad_o_e12 + y_e23*grad_o_e3 + y_1*grad_o_e2 - y_e12*grad_o_e1 + y_e2*grad_o_1
+            V::store(v12, out0.at(1usize, c));
+            v6 = V::mul_add(y_e1, grad_o_1, v6);
+            // out0[0] = y_e23*grad_o_e123 + y_e123*grad_o_e23 + y_e3*grad_o_e13 + y_e2*grad_o_e12 + y_e13*grad_o_e3 + y_e12*grad_o_e2 + y_1*grad_o_e1 + y_e1*grad_o_1
+            V::store(v6, out0.at(0usize, c));
         }
     }
 }
@@ -721,96 +548,58 @@ unsafe fn geometric_product_5<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let out0 = args.outputs[0];
         for group in 0..args.groups {
             let c = group * V::LANES;
+            x.prefetch::<3usize>(c);
+            grad_o.prefetch::<8usize>(c);
             let x_e3 = V::load(x.at(2usize, c));
-            let grad_o_e3 = V::load(grad_o.at(3usize, c));
-            let x_e2 = V::load(x.at(1usize, c));
-            let grad_o_e2 = V::load(grad_o.at(2usize, c));
-            let x_e1 = V::load(x.at(0usize, c));
-            let grad_o_e1 = V::load(grad_o.at(1usize, c));
-            let grad_o_1 = V::load(grad_o.at(0usize, c));
-            let grad_o_e13 = V::load(grad_o.at(5usize, c));
-            let grad_o_e12 = V::load(grad_o.at(4usize, c));
-            let grad_o_e23 = V::load(grad_o.at(6usize, c));
             let grad_o_e123 = V::load(grad_o.at(7usize, c));
-            // out0[0] = x_e3*grad_o_e3 + x_e2*grad_o_e2 + x_e1*grad_o_e1
-            V::store(
-                {
-                    let mut s = V::mul(x_e3, grad_o_e3);
-                    s = V::mul_add(x_e2, grad_o_e2, s);
-                    s = V::mul_add(x_e1, grad_o_e1, s);
-                    s
-                },
-                out0.at(0usize, c),
-            );
-            // out0[1] = x_e1*grad_o_1 - (x_e3*grad_o_e13 + x_e2*grad_o_e12)
-            V::store(
-                V::mul_sub(
-                    x_e1,
-                    grad_o_1,
-                    V::mul_add(x_e2, grad_o_e12, V::mul(x_e3, grad_o_e13)),
-                ),
-                out0.at(1usize, c),
-            );
-            // out0[2] = x_e1*grad_o_e12 - x_e3*grad_o_e23 + x_e2*grad_o_1
-            V::store(
-                {
-                    let mut s = V::mul(x_e1, grad_o_e12);
-                    s = V::neg_mul_add(x_e3, grad_o_e23, s);
-                    s = V::mul_add(x_e2, grad_o_1, s);
-                    s
-                },
-                out0.at(2usize, c),
-            );
-            // out0[3] = x_e2*grad_o_e23 + x_e1*grad_o_e13 + x_e3*grad_o_1
-            V::store(
-                {
-                    let mut s = V::mul(x_e2, grad_o_e23);
-                    s = V::mul_add(x_e1, grad_o_e13, s);
-                    s = V::mul_add(x_e3, grad_o_1, s);
-                    s
-                },
-                out0.at(3usize, c),
-            );
-            // out0[4] = x_e3*grad_o_e123 + x_e1*grad_o_e2 - x_e2*grad_o_e1
-            V::store(
-                {
-                    let mut s = V::mul(x_e3, grad_o_e123);
-                    s = V::mul_add(x_e1, grad_o_e2, s);
-                    s = V::neg_mul_add(x_e2, grad_o_e1, s);
-                    s
-                },
-                out0.at(4usize, c),
-            );
-            // out0[5] = x_e1*grad_o_e3 - x_e2*grad_o_e123 - x_e3*grad_o_e1
-            V::store(
-                {
-                    let mut s = V::mul(x_e1, grad_o_e3);
-                    s = V::neg_mul_add(x_e2, grad_o_e123, s);
-                    s = V::neg_mul_add(x_e3, grad_o_e1, s);
-                    s
-                },
-                out0.at(5usize, c),
-            );
-            // out0[6] = x_e1*grad_o_e123 + x_e2*grad_o_e3 - x_e3*grad_o_e2
-            V::store(
-                {
-                    let mut s = V::mul(x_e1, grad_o_e123);
-                    s = V::mul_add(x_e2, grad_o_e3, s);
-                    s = V::neg_mul_add(x_e3, grad_o_e2, s);
-                    s
-                },
-                out0.at(6usize, c),
-            );
+            let mut v2 = V::mul(x_e3, grad_o_e123);
+            let x_e2 = V::load(x.at(1usize, c));
+            let x_e1 = V::load(x.at(0usize, c));
+            let mut v6 = V::mul(x_e1, grad_o_e123);
+            let grad_o_e23 = V::load(grad_o.at(6usize, c));
+            let mut v9 = V::mul(x_e2, grad_o_e23);
+            let mut v10 = V::mul(x_e1, grad_o_e23);
+            let grad_o_e13 = V::load(grad_o.at(5usize, c));
+            let mut v12 = V::mul(x_e3, grad_o_e13);
+            v10 = V::neg_mul_add(x_e2, grad_o_e13, v10);
+            v9 = V::mul_add(x_e1, grad_o_e13, v9);
+            let grad_o_e12 = V::load(grad_o.at(4usize, c));
+            v10 = V::mul_add(x_e3, grad_o_e12, v10);
             // out0[7] = x_e1*grad_o_e23 - x_e2*grad_o_e13 + x_e3*grad_o_e12
-            V::store(
-                {
-                    let mut s = V::mul(x_e1, grad_o_e23);
-                    s = V::neg_mul_add(x_e2, grad_o_e13, s);
-                    s = V::mul_add(x_e3, grad_o_e12, s);
-                    s
-                },
-                out0.at(7usize, c),
-            );
+            V::store(v10, out0.at(7usize, c));
+            v12 = V::mul_add(x_e2, grad_o_e12, v12);
+            let mut v22 = V::mul(x_e1, grad_o_e12);
+            v22 = V::neg_mul_add(x_e3, grad_o_e23, v22);
+            let grad_o_e3 = V::load(grad_o.at(3usize, c));
+            let mut v25 = V::mul(x_e3, grad_o_e3);
+            v6 = V::mul_add(x_e2, grad_o_e3, v6);
+            let mut v28 = V::mul(x_e1, grad_o_e3);
+            v28 = V::neg_mul_add(x_e2, grad_o_e123, v28);
+            let grad_o_e2 = V::load(grad_o.at(2usize, c));
+            v6 = V::neg_mul_add(x_e3, grad_o_e2, v6);
+            // out0[6] = x_e1*grad_o_e123 + x_e2*grad_o_e3 - x_e3*grad_o_e2
+            V::store(v6, out0.at(6usize, c));
+            v25 = V::mul_add(x_e2, grad_o_e2, v25);
+            v2 = V::mul_add(x_e1, grad_o_e2, v2);
+            let grad_o_e1 = V::load(grad_o.at(1usize, c));
+            v28 = V::neg_mul_add(x_e3, grad_o_e1, v28);
+            // out0[5] = x_e1*grad_o_e3 - x_e2*grad_o_e123 - x_e3*grad_o_e1
+            V::store(v28, out0.at(5usize, c));
+            v2 = V::neg_mul_add(x_e2, grad_o_e1, v2);
+            // out0[4] = x_e3*grad_o_e123 + x_e1*grad_o_e2 - x_e2*grad_o_e1
+            V::store(v2, out0.at(4usize, c));
+            v25 = V::mul_add(x_e1, grad_o_e1, v25);
+            // out0[0] = x_e3*grad_o_e3 + x_e2*grad_o_e2 + x_e1*grad_o_e1
+            V::store(v25, out0.at(0usize, c));
+            let grad_o_1 = V::load(grad_o.at(0usize, c));
+            v9 = V::mul_add(x_e3, grad_o_1, v9);
+            // out0[3] = x_e2*grad_o_e23 + x_e1*grad_o_e13 + x_e3*grad_o_1
+            V::store(v9, out0.at(3usize, c));
+            v22 = V::mul_add(x_e2, grad_o_1, v22);
+            // out0[2] = x_e1*grad_o_e12 - x_e3*grad_o_e23 + x_e2*grad_o_1
+            V::store(v22, out0.at(2usize, c));
+            // out0[1] = x_e1*grad_o_1 - (x_e3*grad_o_e13 + x_e2*grad_o_e12)
+            V::store(V::mul_sub(x_e1, grad_o_1, v12), out0.at(1usize, c));
         }
     }
 }
@@ -883,97 +672,59 @@ unsafe fn geometric_product_6<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let out0 = args.outputs[0];
         for group in 0..args.groups {
             let c = group * V::LANES;
-            let x_e3 = V::load(x.at(3usize, c));
-            let y_e3 = V::load(y.at(2usize, c));
+            x.prefetch::<8usize>(c);
+            y.prefetch::<3usize>(c);
             let x_e1 = V::load(x.at(1usize, c));
             let y_e1 = V::load(y.at(0usize, c));
+            let mut v2 = V::mul(x_e1, y_e1);
             let x_e2 = V::load(x.at(2usize, c));
             let y_e2 = V::load(y.at(1usize, c));
-            let x_e13 = V::load(x.at(5usize, c));
-            let x_1 = V::load(x.at(0usize, c));
-            let x_e12 = V::load(x.at(4usize, c));
-            let x_e23 = V::load(x.at(6usize, c));
-            let x_e123 = V::load(x.at(7usize, c));
+            let x_e3 = V::load(x.at(3usize, c));
+            let y_e3 = V::load(y.at(2usize, c));
+            v2 = V::mul_add(x_e2, y_e2, v2);
+            v2 = V::mul_add(x_e3, y_e3, v2);
             // out0[0] = x_e3*y_e3 + x_e1*y_e1 + x_e2*y_e2
-            V::store(
-                {
-                    let mut s = V::mul(x_e1, y_e1);
-                    s = V::mul_add(x_e2, y_e2, s);
-                    s = V::mul_add(x_e3, y_e3, s);
-                    s
-                },
-                out0.at(0usize, c),
-            );
+            V::store(v2, out0.at(0usize, c));
+            let x_1 = V::load(x.at(0usize, c));
+            let mut v12 = V::mul(x_1, y_e1);
+            let x_e12 = V::load(x.at(4usize, c));
+            let x_e13 = V::load(x.at(5usize, c));
+            v12 = V::mul_add(x_e12, y_e2, v12);
+            v12 = V::mul_add(x_e13, y_e3, v12);
             // out0[1] = x_e13*y_e3 + x_1*y_e1 + x_e12*y_e2
-            V::store(
-                {
-                    let mut s = V::mul(x_1, y_e1);
-                    s = V::mul_add(x_e12, y_e2, s);
-                    s = V::mul_add(x_e13, y_e3, s);
-                    s
-                },
-                out0.at(1usize, c),
-            );
+            V::store(v12, out0.at(1usize, c));
+            let mut v19 = V::mul(x_1, y_e2);
+            let x_e23 = V::load(x.at(6usize, c));
+            v19 = V::neg_mul_add(x_e12, y_e1, v19);
+            v19 = V::mul_add(x_e23, y_e3, v19);
             // out0[2] = x_e23*y_e3 + x_1*y_e2 - x_e12*y_e1
-            V::store(
-                {
-                    let mut s = V::mul(x_1, y_e2);
-                    s = V::neg_mul_add(x_e12, y_e1, s);
-                    s = V::mul_add(x_e23, y_e3, s);
-                    s
-                },
-                out0.at(2usize, c),
-            );
+            V::store(v19, out0.at(2usize, c));
+            let mut v25 = V::mul(x_1, y_e3);
+            v25 = V::neg_mul_add(x_e13, y_e1, v25);
+            v25 = V::neg_mul_add(x_e23, y_e2, v25);
             // out0[3] = x_1*y_e3 - x_e13*y_e1 - x_e23*y_e2
-            V::store(
-                {
-                    let mut s = V::mul(x_1, y_e3);
-                    s = V::neg_mul_add(x_e13, y_e1, s);
-                    s = V::neg_mul_add(x_e23, y_e2, s);
-                    s
-                },
-                out0.at(3usize, c),
-            );
+            V::store(v25, out0.at(3usize, c));
+            let mut v30 = V::mul(x_e1, y_e2);
+            let x_e123 = V::load(x.at(7usize, c));
+            v30 = V::neg_mul_add(x_e2, y_e1, v30);
+            v30 = V::mul_add(x_e123, y_e3, v30);
             // out0[4] = x_e123*y_e3 + x_e1*y_e2 - x_e2*y_e1
-            V::store(
-                {
-                    let mut s = V::mul(x_e1, y_e2);
-                    s = V::neg_mul_add(x_e2, y_e1, s);
-                    s = V::mul_add(x_e123, y_e3, s);
-                    s
-                },
-                out0.at(4usize, c),
-            );
+            V::store(v30, out0.at(4usize, c));
+            let mut v36 = V::mul(x_e1, y_e3);
+            v36 = V::neg_mul_add(x_e3, y_e1, v36);
+            v36 = V::neg_mul_add(x_e123, y_e2, v36);
             // out0[5] = x_e1*y_e3 - x_e3*y_e1 - x_e123*y_e2
-            V::store(
-                {
-                    let mut s = V::mul(x_e1, y_e3);
-                    s = V::neg_mul_add(x_e3, y_e1, s);
-                    s = V::neg_mul_add(x_e123, y_e2, s);
-                    s
-                },
-                out0.at(5usize, c),
-            );
+            V::store(v36, out0.at(5usize, c));
+            let mut v41 = V::mul(x_e2, y_e3);
+            v41 = V::neg_mul_add(x_e3, y_e2, v41);
+            v41 = V::mul_add(x_e123, y_e1, v41);
             // out0[6] = x_e123*y_e1 + x_e2*y_e3 - x_e3*y_e2
-            V::store(
-                {
-                    let mut s = V::mul(x_e2, y_e3);
-                    s = V::neg_mul_add(x_e3, y_e2, s);
-                    s = V::mul_add(x_e123, y_e1, s);
-                    s
-                },
-                out0.at(6usize, c),
-            );
+            V::store(v41, out0.at(6usize, c));
+            let mut v46 = V::mul(x_e12, y_e3);
+            v46 = V::neg_mul_add(x_e13, y_e2, v46);
+            v46 = V::mul_add(x_e23, y_e1, v46);
             // out0[7] = x_e23*y_e1 + x_e12*y_e3 - x_e13*y_e2
-            V::store(
-                {
-                    let mut s = V::mul(x_e12, y_e3);
-                    s = V::neg_mul_add(x_e13, y_e2, s);
-                    s = V::mul_add(x_e23, y_e1, s);
-                    s
-                },
-                out0.at(7usize, c),
-            );
+            V::store(v46, out0.at(7usize, c));
         }
     }
 }
@@ -990,95 +741,57 @@ unsafe fn geometric_product_7<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let out0 = args.outputs[0];
         for group in 0..args.groups {
             let c = group * V::LANES;
-            let y_e3 = V::load(y.at(2usize, c));
-            let grad_o_e3 = V::load(grad_o.at(3usize, c));
-            let y_e2 = V::load(y.at(1usize, c));
-            let grad_o_e2 = V::load(grad_o.at(2usize, c));
+            y.prefetch::<3usize>(c);
+            grad_o.prefetch::<8usize>(c);
             let y_e1 = V::load(y.at(0usize, c));
-            let grad_o_e1 = V::load(grad_o.at(1usize, c));
-            let grad_o_e13 = V::load(grad_o.at(5usize, c));
-            let grad_o_e12 = V::load(grad_o.at(4usize, c));
-            let grad_o_1 = V::load(grad_o.at(0usize, c));
-            let grad_o_e23 = V::load(grad_o.at(6usize, c));
             let grad_o_e123 = V::load(grad_o.at(7usize, c));
-            // out0[0] = y_e3*grad_o_e3 + y_e2*grad_o_e2 + y_e1*grad_o_e1
-            V::store(
-                {
-                    let mut s = V::mul(y_e3, grad_o_e3);
-                    s = V::mul_add(y_e2, grad_o_e2, s);
-                    s = V::mul_add(y_e1, grad_o_e1, s);
-                    s
-                },
-                out0.at(0usize, c),
-            );
-            // out0[1] = y_e3*grad_o_e13 + y_e2*grad_o_e12 + y_e1*grad_o_1
-            V::store(
-                {
-                    let mut s = V::mul(y_e3, grad_o_e13);
-                    s = V::mul_add(y_e2, grad_o_e12, s);
-                    s = V::mul_add(y_e1, grad_o_1, s);
-                    s
-                },
-                out0.at(1usize, c),
-            );
-            // out0[2] = y_e3*grad_o_e23 - y_e1*grad_o_e12 + y_e2*grad_o_1
-            V::store(
-                {
-                    let mut s = V::mul(y_e3, grad_o_e23);
-                    s = V::neg_mul_add(y_e1, grad_o_e12, s);
-                    s = V::mul_add(y_e2, grad_o_1, s);
-                    s
-                },
-                out0.at(2usize, c),
-            );
-            // out0[3] = y_e3*grad_o_1 - (y_e2*grad_o_e23 + y_e1*grad_o_e13)
-            V::store(
-                V::mul_sub(
-                    y_e3,
-                    grad_o_1,
-                    V::mul_add(y_e1, grad_o_e13, V::mul(y_e2, grad_o_e23)),
-                ),
-                out0.at(3usize, c),
-            );
-            // out0[4] = y_e3*grad_o_e123 - y_e1*grad_o_e2 + y_e2*grad_o_e1
-            V::store(
-                {
-                    let mut s = V::mul(y_e3, grad_o_e123);
-                    s = V::neg_mul_add(y_e1, grad_o_e2, s);
-                    s = V::mul_add(y_e2, grad_o_e1, s);
-                    s
-                },
-                out0.at(4usize, c),
-            );
-            // out0[5] = y_e3*grad_o_e1 - (y_e2*grad_o_e123 + y_e1*grad_o_e3)
-            V::store(
-                V::mul_sub(
-                    y_e3,
-                    grad_o_e1,
-                    V::mul_add(y_e1, grad_o_e3, V::mul(y_e2, grad_o_e123)),
-                ),
-                out0.at(5usize, c),
-            );
-            // out0[6] = y_e1*grad_o_e123 - y_e2*grad_o_e3 + y_e3*grad_o_e2
-            V::store(
-                {
-                    let mut s = V::mul(y_e1, grad_o_e123);
-                    s = V::neg_mul_add(y_e2, grad_o_e3, s);
-                    s = V::mul_add(y_e3, grad_o_e2, s);
-                    s
-                },
-                out0.at(6usize, c),
-            );
+            let mut v2 = V::mul(y_e1, grad_o_e123);
+            let y_e2 = V::load(y.at(1usize, c));
+            let mut v4 = V::mul(y_e2, grad_o_e123);
+            let y_e3 = V::load(y.at(2usize, c));
+            let mut v6 = V::mul(y_e3, grad_o_e123);
+            let grad_o_e23 = V::load(grad_o.at(6usize, c));
+            let mut v8 = V::mul(y_e1, grad_o_e23);
+            let mut v9 = V::mul(y_e2, grad_o_e23);
+            let mut v10 = V::mul(y_e3, grad_o_e23);
+            let grad_o_e13 = V::load(grad_o.at(5usize, c));
+            v8 = V::neg_mul_add(y_e2, grad_o_e13, v8);
+            v9 = V::mul_add(y_e1, grad_o_e13, v9);
+            let mut v16 = V::mul(y_e3, grad_o_e13);
+            let grad_o_e12 = V::load(grad_o.at(4usize, c));
+            v8 = V::mul_add(y_e3, grad_o_e12, v8);
             // out0[7] = y_e1*grad_o_e23 - y_e2*grad_o_e13 + y_e3*grad_o_e12
-            V::store(
-                {
-                    let mut s = V::mul(y_e1, grad_o_e23);
-                    s = V::neg_mul_add(y_e2, grad_o_e13, s);
-                    s = V::mul_add(y_e3, grad_o_e12, s);
-                    s
-                },
-                out0.at(7usize, c),
-            );
+            V::store(v8, out0.at(7usize, c));
+            v10 = V::neg_mul_add(y_e1, grad_o_e12, v10);
+            v16 = V::mul_add(y_e2, grad_o_e12, v16);
+            let grad_o_e3 = V::load(grad_o.at(3usize, c));
+            v2 = V::neg_mul_add(y_e2, grad_o_e3, v2);
+            v4 = V::mul_add(y_e1, grad_o_e3, v4);
+            let mut v29 = V::mul(y_e3, grad_o_e3);
+            let grad_o_e2 = V::load(grad_o.at(2usize, c));
+            v2 = V::mul_add(y_e3, grad_o_e2, v2);
+            // out0[6] = y_e1*grad_o_e123 - y_e2*grad_o_e3 + y_e3*grad_o_e2
+            V::store(v2, out0.at(6usize, c));
+            v6 = V::neg_mul_add(y_e1, grad_o_e2, v6);
+            v29 = V::mul_add(y_e2, grad_o_e2, v29);
+            let grad_o_e1 = V::load(grad_o.at(1usize, c));
+            // out0[5] = y_e3*grad_o_e1 - (y_e2*grad_o_e123 + y_e1*grad_o_e3)
+            V::store(V::mul_sub(y_e3, grad_o_e1, v4), out0.at(5usize, c));
+            v6 = V::mul_add(y_e2, grad_o_e1, v6);
+            // out0[4] = y_e3*grad_o_e123 - y_e1*grad_o_e2 + y_e2*grad_o_e1
+            V::store(v6, out0.at(4usize, c));
+            v29 = V::mul_add(y_e1, grad_o_e1, v29);
+            // out0[0] = y_e3*grad_o_e3 + y_e2*grad_o_e2 + y_e1*grad_o_e1
+            V::store(v29, out0.at(0usize, c));
+            let grad_o_1 = V::load(grad_o.at(0usize, c));
+            // out0[3] = y_e3*grad_o_1 - (y_e2*grad_o_e23 + y_e1*grad_o_e13)
+            V::store(V::mul_sub(y_e3, grad_o_1, v9), out0.at(3usize, c));
+            v10 = V::mul_add(y_e2, grad_o_1, v10);
+            // out0[2] = y_e3*grad_o_e23 - y_e1*grad_o_e12 + y_e2*grad_o_1
+            V::store(v10, out0.at(2usize, c));
+            v16 = V::mul_add(y_e1, grad_o_1, v16);
+            // out0[1] = y_e3*grad_o_e13 + y_e2*grad_o_e12 + y_e1*grad_o_1
+            V::store(v16, out0.at(1usize, c));
         }
     }
 }
@@ -1095,73 +808,54 @@ unsafe fn geometric_product_8<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let out0 = args.outputs[0];
         for group in 0..args.groups {
             let c = group * V::LANES;
+            x.prefetch::<8usize>(c);
+            grad_o.prefetch::<8usize>(c);
             let x_e23 = V::load(x.at(6usize, c));
             let grad_o_e123 = V::load(grad_o.at(7usize, c));
+            let mut v2 = V::mul(x_e23, grad_o_e123);
+            let x_e13 = V::load(x.at(5usize, c));
+            let mut v4 = V::mul(x_e13, grad_o_e123);
+            let x_e12 = V::load(x.at(4usize, c));
+            let mut v6 = V::mul(x_e12, grad_o_e123);
             let x_e123 = V::load(x.at(7usize, c));
             let grad_o_e23 = V::load(grad_o.at(6usize, c));
+            v2 = V::mul_add(x_e123, grad_o_e23, v2);
             let x_e3 = V::load(x.at(3usize, c));
-            let grad_o_e13 = V::load(grad_o.at(5usize, c));
+            v4 = V::mul_add(x_e3, grad_o_e23, v4);
             let x_e2 = V::load(x.at(2usize, c));
-            let grad_o_e12 = V::load(grad_o.at(4usize, c));
-            let x_e13 = V::load(x.at(5usize, c));
-            let grad_o_e3 = V::load(grad_o.at(3usize, c));
-            let x_e12 = V::load(x.at(4usize, c));
-            let grad_o_e2 = V::load(grad_o.at(2usize, c));
-            let x_1 = V::load(x.at(0usize, c));
-            let grad_o_e1 = V::load(grad_o.at(1usize, c));
+            v6 = V::mul_add(x_e2, grad_o_e23, v6);
+            let grad_o_e13 = V::load(grad_o.at(5usize, c));
+            v4 = V::mul_add(x_e123, grad_o_e13, v4);
+            v2 = V::neg_mul_add(x_e3, grad_o_e13, v2);
             let x_e1 = V::load(x.at(1usize, c));
+            v6 = V::mul_add(x_e1, grad_o_e13, v6);
+            let grad_o_e12 = V::load(grad_o.at(4usize, c));
+            v6 = V::mul_add(x_e123, grad_o_e12, v6);
+            v2 = V::neg_mul_add(x_e2, grad_o_e12, v2);
+            let mut v31 = V::mul_sub(x_e1, grad_o_e12, v4);
+            let grad_o_e3 = V::load(grad_o.at(3usize, c));
+            v31 = V::neg_mul_add(x_e23, grad_o_e3, v31);
+            v2 = V::neg_mul_add(x_e13, grad_o_e3, v2);
+            let x_1 = V::load(x.at(0usize, c));
+            v6 = V::mul_add(x_1, grad_o_e3, v6);
+            let grad_o_e2 = V::load(grad_o.at(2usize, c));
+            v6 = V::mul_add(x_e23, grad_o_e2, v6);
+            v2 = V::neg_mul_add(x_e12, grad_o_e2, v2);
+            v31 = V::mul_add(x_1, grad_o_e2, v31);
+            let grad_o_e1 = V::load(grad_o.at(1usize, c));
+            v6 = V::mul_add(x_e13, grad_o_e1, v6);
+            v31 = V::mul_add(x_e12, grad_o_e1, v31);
+            v2 = V::mul_add(x_1, grad_o_e1, v2);
             let grad_o_1 = V::load(grad_o.at(0usize, c));
-            // out0[0] = x_e23*grad_o_e123 + x_e123*grad_o_e23 - x_e3*grad_o_e13 - x_e2*grad_o_e12 - x_e13*grad_o_e3 - x_e12*grad_o_e2 + x_1*grad_o_e1 + x_e1*grad_o_1
-            V::store(
-                {
-                    let mut s = V::mul(x_e23, grad_o_e123);
-                    s = V::mul_add(x_e123, grad_o_e23, s);
-                    s = V::neg_mul_add(x_e3, grad_o_e13, s);
-                    s = V::neg_mul_add(x_e2, grad_o_e12, s);
-                    s = V::neg_mul_add(x_e13, grad_o_e3, s);
-                    s = V::neg_mul_add(x_e12, grad_o_e2, s);
-                    s = V::mul_add(x_1, grad_o_e1, s);
-                    s = V::mul_add(x_e1, grad_o_1, s);
-                    s
-                },
-                out0.at(0usize, c),
-            );
-            // out0[1] = x_e1*grad_o_e12 - (x_e13*grad_o_e123 + x_e3*grad_o_e23 + x_e123*grad_o_e13) - x_e23*grad_o_e3 + x_1*grad_o_e2 + x_e12*grad_o_e1 + x_e2*grad_o_1
-            V::store(
-                {
-                    let mut s = V::mul_sub(
-                        x_e1,
-                        grad_o_e12,
-                        {
-                            let mut s = V::mul(x_e13, grad_o_e123);
-                            s = V::mul_add(x_e3, grad_o_e23, s);
-                            s = V::mul_add(x_e123, grad_o_e13, s);
-                            s
-                        },
-                    );
-                    s = V::neg_mul_add(x_e23, grad_o_e3, s);
-                    s = V::mul_add(x_1, grad_o_e2, s);
-                    s = V::mul_add(x_e12, grad_o_e1, s);
-                    s = V::mul_add(x_e2, grad_o_1, s);
-                    s
-                },
-                out0.at(1usize, c),
-            );
+            v6 = V::mul_add(x_e3, grad_o_1, v6);
             // out0[2] = x_e12*grad_o_e123 + x_e2*grad_o_e23 + x_e1*grad_o_e13 + x_e123*grad_o_e12 + x_1*grad_o_e3 + x_e23*grad_o_e2 + x_e13*grad_o_e1 + x_e3*grad_o_1
-            V::store(
-                {
-                    let mut s = V::mul(x_e12, grad_o_e123);
-                    s = V::mul_add(x_e2, grad_o_e23, s);
-                    s = V::mul_add(x_e1, grad_o_e13, s);
-                    s = V::mul_add(x_e123, grad_o_e12, s);
-                    s = V::mul_add(x_1, grad_o_e3, s);
-                    s = V::mul_add(x_e23, grad_o_e2, s);
-                    s = V::mul_add(x_e13, grad_o_e1, s);
-                    s = V::mul_add(x_e3, grad_o_1, s);
-                    s
-                },
-                out0.at(2usize, c),
-            );
+            V::store(v6, out0.at(2usize, c));
+            v31 = V::mul_add(x_e2, grad_o_1, v31);
+            // out0[1] = x_e1*grad_o_e12 - (x_e13*grad_o_e123 + x_e3*grad_o_e23 + x_e123*grad_o_e13) - x_e23*grad_o_e3 + x_1*grad_o_e2 + x_e12*grad_o_e1 + x_e2*grad_o_1
+            V::store(v31, out0.at(1usize, c));
+            v2 = V::mul_add(x_e1, grad_o_1, v2);
+            // out0[0] = x_e23*grad_o_e123 + x_e123*grad_o_e23 - x_e3*grad_o_e13 - x_e2*grad_o_e12 - x_e13*grad_o_e3 - x_e12*grad_o_e2 + x_1*grad_o_e1 + x_e1*grad_o_1
+            V::store(v2, out0.at(0usize, c));
         }
     }
 }
@@ -1234,28 +928,31 @@ unsafe fn geometric_product_9<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let out0 = args.outputs[0];
         for group in 0..args.groups {
             let c = group * V::LANES;
-            let x_e3 = V::load(x.at(2usize, c));
-            let y_e3 = V::load(y.at(2usize, c));
+            x.prefetch::<3usize>(c);
+            y.prefetch::<3usize>(c);
             let x_e1 = V::load(x.at(0usize, c));
             let y_e1 = V::load(y.at(0usize, c));
+            let mut v2 = V::mul(x_e1, y_e1);
             let x_e2 = V::load(x.at(1usize, c));
             let y_e2 = V::load(y.at(1usize, c));
+            let x_e3 = V::load(x.at(2usize, c));
+            let y_e3 = V::load(y.at(2usize, c));
+            v2 = V::mul_add(x_e2, y_e2, v2);
+            v2 = V::mul_add(x_e3, y_e3, v2);
             // out0[0] = x_e3*y_e3 + x_e1*y_e1 + x_e2*y_e2
-            V::store(
-                {
-                    let mut s = V::mul(x_e1, y_e1);
-                    s = V::mul_add(x_e2, y_e2, s);
-                    s = V::mul_add(x_e3, y_e3, s);
-                    s
-                },
-                out0.at(0usize, c),
-            );
+            V::store(v2, out0.at(0usize, c));
+            let mut v11 = V::mul(x_e1, y_e2);
+            v11 = V::neg_mul_add(x_e2, y_e1, v11);
             // out0[1] = x_e1*y_e2 - x_e2*y_e1
-            V::store(V::neg_mul_add(x_e2, y_e1, V::mul(x_e1, y_e2)), out0.at(1usize, c));
+            V::store(v11, out0.at(1usize, c));
+            let mut v14 = V::mul(x_e1, y_e3);
+            v14 = V::neg_mul_add(x_e3, y_e1, v14);
             // out0[2] = x_e1*y_e3 - x_e3*y_e1
-            V::store(V::neg_mul_add(x_e3, y_e1, V::mul(x_e1, y_e3)), out0.at(2usize, c));
+            V::store(v14, out0.at(2usize, c));
+            let mut v17 = V::mul(x_e2, y_e3);
+            v17 = V::neg_mul_add(x_e3, y_e2, v17);
             // out0[3] = x_e2*y_e3 - x_e3*y_e2
-            V::store(V::neg_mul_add(x_e3, y_e2, V::mul(x_e2, y_e3)), out0.at(3usize, c));
+            V::store(v17, out0.at(3usize, c));
         }
     }
 }
@@ -1272,42 +969,29 @@ unsafe fn geometric_product_10<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let out0 = args.outputs[0];
         for group in 0..args.groups {
             let c = group * V::LANES;
-            let y_e3 = V::load(y.at(2usize, c));
-            let grad_o_e13 = V::load(grad_o.at(2usize, c));
+            y.prefetch::<3usize>(c);
+            grad_o.prefetch::<4usize>(c);
             let y_e2 = V::load(y.at(1usize, c));
-            let grad_o_e12 = V::load(grad_o.at(1usize, c));
-            let y_e1 = V::load(y.at(0usize, c));
-            let grad_o_1 = V::load(grad_o.at(0usize, c));
             let grad_o_e23 = V::load(grad_o.at(3usize, c));
-            // out0[0] = y_e3*grad_o_e13 + y_e2*grad_o_e12 + y_e1*grad_o_1
-            V::store(
-                {
-                    let mut s = V::mul(y_e3, grad_o_e13);
-                    s = V::mul_add(y_e2, grad_o_e12, s);
-                    s = V::mul_add(y_e1, grad_o_1, s);
-                    s
-                },
-                out0.at(0usize, c),
-            );
-            // out0[1] = y_e3*grad_o_e23 - y_e1*grad_o_e12 + y_e2*grad_o_1
-            V::store(
-                {
-                    let mut s = V::mul(y_e3, grad_o_e23);
-                    s = V::neg_mul_add(y_e1, grad_o_e12, s);
-                    s = V::mul_add(y_e2, grad_o_1, s);
-                    s
-                },
-                out0.at(1usize, c),
-            );
+            let mut v2 = V::mul(y_e2, grad_o_e23);
+            let y_e3 = V::load(y.at(2usize, c));
+            let mut v4 = V::mul(y_e3, grad_o_e23);
+            let y_e1 = V::load(y.at(0usize, c));
+            let grad_o_e13 = V::load(grad_o.at(2usize, c));
+            v2 = V::mul_add(y_e1, grad_o_e13, v2);
+            let mut v9 = V::mul(y_e3, grad_o_e13);
+            let grad_o_e12 = V::load(grad_o.at(1usize, c));
+            v4 = V::neg_mul_add(y_e1, grad_o_e12, v4);
+            v9 = V::mul_add(y_e2, grad_o_e12, v9);
+            let grad_o_1 = V::load(grad_o.at(0usize, c));
             // out0[2] = y_e3*grad_o_1 - (y_e2*grad_o_e23 + y_e1*grad_o_e13)
-            V::store(
-                V::mul_sub(
-                    y_e3,
-                    grad_o_1,
-                    V::mul_add(y_e1, grad_o_e13, V::mul(y_e2, grad_o_e23)),
-                ),
-                out0.at(2usize, c),
-            );
+            V::store(V::mul_sub(y_e3, grad_o_1, v2), out0.at(2usize, c));
+            v4 = V::mul_add(y_e2, grad_o_1, v4);
+            // out0[1] = y_e3*grad_o_e23 - y_e1*grad_o_e12 + y_e2*grad_o_1
+            V::store(v4, out0.at(1usize, c));
+            v9 = V::mul_add(y_e1, grad_o_1, v9);
+            // out0[0] = y_e3*grad_o_e13 + y_e2*grad_o_e12 + y_e1*grad_o_1
+            V::store(v9, out0.at(0usize, c));
         }
     }
 }
@@ -1324,42 +1008,29 @@ unsafe fn geometric_product_11<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let out0 = args.outputs[0];
         for group in 0..args.groups {
             let c = group * V::LANES;
-            let x_e1 = V::load(x.at(0usize, c));
-            let grad_o_1 = V::load(grad_o.at(0usize, c));
+            x.prefetch::<3usize>(c);
+            grad_o.prefetch::<4usize>(c);
             let x_e3 = V::load(x.at(2usize, c));
-            let grad_o_e13 = V::load(grad_o.at(2usize, c));
-            let x_e2 = V::load(x.at(1usize, c));
-            let grad_o_e12 = V::load(grad_o.at(1usize, c));
             let grad_o_e23 = V::load(grad_o.at(3usize, c));
-            // out0[0] = x_e1*grad_o_1 - (x_e3*grad_o_e13 + x_e2*grad_o_e12)
-            V::store(
-                V::mul_sub(
-                    x_e1,
-                    grad_o_1,
-                    V::mul_add(x_e2, grad_o_e12, V::mul(x_e3, grad_o_e13)),
-                ),
-                out0.at(0usize, c),
-            );
-            // out0[1] = x_e1*grad_o_e12 - x_e3*grad_o_e23 + x_e2*grad_o_1
-            V::store(
-                {
-                    let mut s = V::mul(x_e1, grad_o_e12);
-                    s = V::neg_mul_add(x_e3, grad_o_e23, s);
-                    s = V::mul_add(x_e2, grad_o_1, s);
-                    s
-                },
-                out0.at(1usize, c),
-            );
+            let x_e2 = V::load(x.at(1usize, c));
+            let mut v4 = V::mul(x_e2, grad_o_e23);
+            let grad_o_e13 = V::load(grad_o.at(2usize, c));
+            let mut v6 = V::mul(x_e3, grad_o_e13);
+            let x_e1 = V::load(x.at(0usize, c));
+            v4 = V::mul_add(x_e1, grad_o_e13, v4);
+            let grad_o_e12 = V::load(grad_o.at(1usize, c));
+            v6 = V::mul_add(x_e2, grad_o_e12, v6);
+            let mut v13 = V::mul(x_e1, grad_o_e12);
+            v13 = V::neg_mul_add(x_e3, grad_o_e23, v13);
+            let grad_o_1 = V::load(grad_o.at(0usize, c));
+            v4 = V::mul_add(x_e3, grad_o_1, v4);
             // out0[2] = x_e2*grad_o_e23 + x_e1*grad_o_e13 + x_e3*grad_o_1
-            V::store(
-                {
-                    let mut s = V::mul(x_e2, grad_o_e23);
-                    s = V::mul_add(x_e1, grad_o_e13, s);
-                    s = V::mul_add(x_e3, grad_o_1, s);
-                    s
-                },
-                out0.at(2usize, c),
-            );
+            V::store(v4, out0.at(2usize, c));
+            v13 = V::mul_add(x_e2, grad_o_1, v13);
+            // out0[1] = x_e1*grad_o_e12 - x_e3*grad_o_e23 + x_e2*grad_o_1
+            V::store(v13, out0.at(1usize, c));
+            // out0[0] = x_e1*grad_o_1 - (x_e3*grad_o_e13 + x_e2*grad_o_e12)
+            V::store(V::mul_sub(x_e1, grad_o_1, v6), out0.at(0usize, c));
         }
     }
 }

@@ -16,26 +16,59 @@ unsafe fn grade_involution_0<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let out0 = args.outputs[0];
         for group in 0..args.groups {
             let c = group * V::LANES;
-            // out0[0] = x_1
-            V::store(V::load(x.at(0usize, c)), out0.at(0usize, c));
+            x.prefetch::<8usize>(c);
             // out0[1] = -x_e1
             V::store(V::neg(V::load(x.at(1usize, c))), out0.at(1usize, c));
             // out0[2] = -x_e2
             V::store(V::neg(V::load(x.at(2usize, c))), out0.at(2usize, c));
             // out0[3] = -x_e3
             V::store(V::neg(V::load(x.at(3usize, c))), out0.at(3usize, c));
+            // out0[7] = -x_e123
+            V::store(V::neg(V::load(x.at(7usize, c))), out0.at(7usize, c));
+            // out0[0] = x_1
+            V::store(V::load(x.at(0usize, c)), out0.at(0usize, c));
             // out0[4] = x_e12
             V::store(V::load(x.at(4usize, c)), out0.at(4usize, c));
             // out0[5] = x_e13
             V::store(V::load(x.at(5usize, c)), out0.at(5usize, c));
             // out0[6] = x_e23
             V::store(V::load(x.at(6usize, c)), out0.at(6usize, c));
-            // out0[7] = -x_e123
-            V::store(V::neg(V::load(x.at(7usize, c))), out0.at(7usize, c));
         }
     }
 }
 pub(super) static GRADE_INVOLUTION_0: Stage = stage!(grade_involution_0);
+/// From `grad_o` to `grad_x`: adjoint of o = grade_involution(x).
+///
+/// From `grade_involution_grad` of Cl(3,0,0).
+#[inline(always)]
+unsafe fn grade_involution_1<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
+    // SAFETY: the caller keeps the contract of `StageArgs`; the tier runs on this CPU.
+    unsafe {
+        let grad_o = args.inputs[0];
+        let out0 = args.outputs[0];
+        for group in 0..args.groups {
+            let c = group * V::LANES;
+            grad_o.prefetch::<8usize>(c);
+            // out0[7] = -grad_o_e123
+            V::store(V::neg(V::load(grad_o.at(7usize, c))), out0.at(7usize, c));
+            // out0[3] = -grad_o_e3
+            V::store(V::neg(V::load(grad_o.at(3usize, c))), out0.at(3usize, c));
+            // out0[2] = -grad_o_e2
+            V::store(V::neg(V::load(grad_o.at(2usize, c))), out0.at(2usize, c));
+            // out0[1] = -grad_o_e1
+            V::store(V::neg(V::load(grad_o.at(1usize, c))), out0.at(1usize, c));
+            // out0[0] = grad_o_1
+            V::store(V::load(grad_o.at(0usize, c)), out0.at(0usize, c));
+            // out0[4] = grad_o_e12
+            V::store(V::load(grad_o.at(4usize, c)), out0.at(4usize, c));
+            // out0[5] = grad_o_e13
+            V::store(V::load(grad_o.at(5usize, c)), out0.at(5usize, c));
+            // out0[6] = grad_o_e23
+            V::store(V::load(grad_o.at(6usize, c)), out0.at(6usize, c));
+        }
+    }
+}
+pub(super) static GRADE_INVOLUTION_1: Stage = stage!(grade_involution_1);
 /// `o = grade_involution(x)`, grades 0,1,2,3 and 0,1,2,3.
 ///
 /// Forward: 4 flops per lane (0 multiplications, 4 additions).
@@ -71,7 +104,7 @@ pub(super) static GRADE_INVOLUTION_PROGRAM_0: Program = Program {
         saved_row_sums: 0usize,
         stages: &[
             StageCall {
-                stage: &super::grade_involution::GRADE_INVOLUTION_0,
+                stage: &super::grade_involution::GRADE_INVOLUTION_1,
                 inputs: &[Slot::External(1usize)],
                 outputs: &[Slot::External(0usize)],
                 params: &[],

@@ -17,34 +17,29 @@ unsafe fn grade_norms_0<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let c1em16 = V::from_f64(0.0000000000000001f64);
         for group in 0..args.groups {
             let c = group * V::LANES;
+            x.prefetch::<8usize>(c);
             let x_1 = V::load(x.at(0usize, c));
             let v1 = V::mul(x_1, x_1);
-            let x_e3 = V::load(x.at(3usize, c));
-            let x_e1 = V::load(x.at(1usize, c));
-            let x_e2 = V::load(x.at(2usize, c));
-            let v14 = {
-                let mut s = V::mul(x_e1, x_e1);
-                s = V::mul_add(x_e2, x_e2, s);
-                s = V::mul_add(x_e3, x_e3, s);
-                s
-            };
-            let x_e23 = V::load(x.at(6usize, c));
-            let x_e12 = V::load(x.at(4usize, c));
-            let x_e13 = V::load(x.at(5usize, c));
-            let v26 = {
-                let mut s = V::mul(x_e12, x_e12);
-                s = V::mul_add(x_e13, x_e13, s);
-                s = V::mul_add(x_e23, x_e23, s);
-                s
-            };
-            let x_e123 = V::load(x.at(7usize, c));
-            let v32 = V::mul(x_e123, x_e123);
             // out0[0] = sqrt(sqrt(v1*v1 + 0.0000000000000001))
             V::store(V::sqrt(V::sqrt(V::mul_add(v1, v1, c1em16))), out0.at(0usize, c));
+            let x_e1 = V::load(x.at(1usize, c));
+            let mut v8 = V::mul(x_e1, x_e1);
+            let x_e2 = V::load(x.at(2usize, c));
+            let x_e3 = V::load(x.at(3usize, c));
+            v8 = V::mul_add(x_e2, x_e2, v8);
+            v8 = V::mul_add(x_e3, x_e3, v8);
             // out0[1] = sqrt(sqrt(0.0000000000000001 + v14*v14))
-            V::store(V::sqrt(V::sqrt(V::mul_add(v14, v14, c1em16))), out0.at(1usize, c));
+            V::store(V::sqrt(V::sqrt(V::mul_add(v8, v8, c1em16))), out0.at(1usize, c));
+            let x_e12 = V::load(x.at(4usize, c));
+            let mut v20 = V::mul(x_e12, x_e12);
+            let x_e13 = V::load(x.at(5usize, c));
+            let x_e23 = V::load(x.at(6usize, c));
+            v20 = V::mul_add(x_e13, x_e13, v20);
+            v20 = V::mul_add(x_e23, x_e23, v20);
             // out0[2] = sqrt(sqrt(0.0000000000000001 + v26*v26))
-            V::store(V::sqrt(V::sqrt(V::mul_add(v26, v26, c1em16))), out0.at(2usize, c));
+            V::store(V::sqrt(V::sqrt(V::mul_add(v20, v20, c1em16))), out0.at(2usize, c));
+            let x_e123 = V::load(x.at(7usize, c));
+            let v32 = V::mul(x_e123, x_e123);
             // out0[3] = sqrt(sqrt(0.0000000000000001 + v32*v32))
             V::store(V::sqrt(V::sqrt(V::mul_add(v32, v32, c1em16))), out0.at(3usize, c));
         }
@@ -61,90 +56,86 @@ unsafe fn grade_norms_1<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let x = args.inputs[0];
         let grad_o = args.inputs[1];
         let out0 = args.outputs[0];
-        let c5em1 = V::from_f64(0.5f64);
         let c1em16 = V::from_f64(0.0000000000000001f64);
+        let c5em1 = V::from_f64(0.5f64);
         for group in 0..args.groups {
             let c = group * V::LANES;
+            x.prefetch::<8usize>(c);
+            grad_o.prefetch::<4usize>(c);
             let x_1 = V::load(x.at(0usize, c));
             let v1 = V::mul(x_1, x_1);
-            let v7 = V::sqrt(V::mul_add(v1, v1, c1em16));
-            let v13 = V::mul(
+            let v5 = V::sqrt(V::mul_add(v1, v1, c1em16));
+            let x_e1 = V::load(x.at(1usize, c));
+            let mut v8 = V::mul(x_e1, x_e1);
+            let x_e2 = V::load(x.at(2usize, c));
+            let x_e3 = V::load(x.at(3usize, c));
+            v8 = V::mul_add(x_e2, x_e2, v8);
+            v8 = V::mul_add(x_e3, x_e3, v8);
+            let v17 = V::sqrt(V::mul_add(v8, v8, c1em16));
+            let x_e12 = V::load(x.at(4usize, c));
+            let mut v20 = V::mul(x_e12, x_e12);
+            let x_e13 = V::load(x.at(5usize, c));
+            let x_e23 = V::load(x.at(6usize, c));
+            v20 = V::mul_add(x_e13, x_e13, v20);
+            v20 = V::mul_add(x_e23, x_e23, v20);
+            let v29 = V::sqrt(V::mul_add(v20, v20, c1em16));
+            let x_e123 = V::load(x.at(7usize, c));
+            let v32 = V::mul(x_e123, x_e123);
+            let v35 = V::sqrt(V::mul_add(v32, v32, c1em16));
+            let v43 = V::mul(
+                v32,
+                V::mul(
+                    V::mul(V::load(grad_o.at(3usize, c)), V::div(c5em1, V::sqrt(v35))),
+                    V::div(c5em1, v35),
+                ),
+            );
+            let v45 = V::mul(x_e123, V::add(v43, v43));
+            // out0[7] = v45 + v45
+            V::store(V::add(v45, v45), out0.at(7usize, c));
+            let v52 = V::mul(
+                v20,
+                V::mul(
+                    V::mul(V::load(grad_o.at(2usize, c)), V::div(c5em1, V::sqrt(v29))),
+                    V::div(c5em1, v29),
+                ),
+            );
+            let v53 = V::add(v52, v52);
+            let v54 = V::mul(x_e23, v53);
+            // out0[6] = v54 + v54
+            V::store(V::add(v54, v54), out0.at(6usize, c));
+            let v56 = V::mul(x_e13, v53);
+            // out0[5] = v56 + v56
+            V::store(V::add(v56, v56), out0.at(5usize, c));
+            let v58 = V::mul(x_e12, v53);
+            // out0[4] = v58 + v58
+            V::store(V::add(v58, v58), out0.at(4usize, c));
+            let v65 = V::mul(
+                v8,
+                V::mul(
+                    V::mul(V::load(grad_o.at(1usize, c)), V::div(c5em1, V::sqrt(v17))),
+                    V::div(c5em1, v17),
+                ),
+            );
+            let v66 = V::add(v65, v65);
+            let v67 = V::mul(x_e3, v66);
+            // out0[3] = v67 + v67
+            V::store(V::add(v67, v67), out0.at(3usize, c));
+            let v69 = V::mul(x_e2, v66);
+            // out0[2] = v69 + v69
+            V::store(V::add(v69, v69), out0.at(2usize, c));
+            let v71 = V::mul(x_e1, v66);
+            // out0[1] = v71 + v71
+            V::store(V::add(v71, v71), out0.at(1usize, c));
+            let v78 = V::mul(
                 v1,
                 V::mul(
-                    V::mul(V::load(grad_o.at(0usize, c)), V::div(c5em1, V::sqrt(v7))),
-                    V::div(c5em1, v7),
+                    V::mul(V::load(grad_o.at(0usize, c)), V::div(c5em1, V::sqrt(v5))),
+                    V::div(c5em1, v5),
                 ),
             );
-            let v15 = V::mul(x_1, V::add(v13, v13));
-            let x_e1 = V::load(x.at(1usize, c));
-            let x_e3 = V::load(x.at(3usize, c));
-            let x_e2 = V::load(x.at(2usize, c));
-            let v24 = {
-                let mut s = V::mul(x_e1, x_e1);
-                s = V::mul_add(x_e2, x_e2, s);
-                s = V::mul_add(x_e3, x_e3, s);
-                s
-            };
-            let v28 = V::sqrt(V::mul_add(v24, v24, c1em16));
-            let v34 = V::mul(
-                v24,
-                V::mul(
-                    V::mul(V::load(grad_o.at(1usize, c)), V::div(c5em1, V::sqrt(v28))),
-                    V::div(c5em1, v28),
-                ),
-            );
-            let v35 = V::add(v34, v34);
-            let v36 = V::mul(x_e1, v35);
-            let v38 = V::mul(x_e2, v35);
-            let v40 = V::mul(x_e3, v35);
-            let x_e12 = V::load(x.at(4usize, c));
-            let x_e23 = V::load(x.at(6usize, c));
-            let x_e13 = V::load(x.at(5usize, c));
-            let v49 = {
-                let mut s = V::mul(x_e12, x_e12);
-                s = V::mul_add(x_e13, x_e13, s);
-                s = V::mul_add(x_e23, x_e23, s);
-                s
-            };
-            let v53 = V::sqrt(V::mul_add(v49, v49, c1em16));
-            let v59 = V::mul(
-                v49,
-                V::mul(
-                    V::mul(V::load(grad_o.at(2usize, c)), V::div(c5em1, V::sqrt(v53))),
-                    V::div(c5em1, v53),
-                ),
-            );
-            let v60 = V::add(v59, v59);
-            let v61 = V::mul(x_e12, v60);
-            let v63 = V::mul(x_e13, v60);
-            let v65 = V::mul(x_e23, v60);
-            let x_e123 = V::load(x.at(7usize, c));
-            let v68 = V::mul(x_e123, x_e123);
-            let v72 = V::sqrt(V::mul_add(v68, v68, c1em16));
-            let v78 = V::mul(
-                v68,
-                V::mul(
-                    V::mul(V::load(grad_o.at(3usize, c)), V::div(c5em1, V::sqrt(v72))),
-                    V::div(c5em1, v72),
-                ),
-            );
-            let v80 = V::mul(x_e123, V::add(v78, v78));
-            // out0[0] = v15 + v15
-            V::store(V::add(v15, v15), out0.at(0usize, c));
-            // out0[1] = v36 + v36
-            V::store(V::add(v36, v36), out0.at(1usize, c));
-            // out0[2] = v38 + v38
-            V::store(V::add(v38, v38), out0.at(2usize, c));
-            // out0[3] = v40 + v40
-            V::store(V::add(v40, v40), out0.at(3usize, c));
-            // out0[4] = v61 + v61
-            V::store(V::add(v61, v61), out0.at(4usize, c));
-            // out0[5] = v63 + v63
-            V::store(V::add(v63, v63), out0.at(5usize, c));
-            // out0[6] = v65 + v65
-            V::store(V::add(v65, v65), out0.at(6usize, c));
-            // out0[7] = v80 + v80
-            V::store(V::add(v80, v80), out0.at(7usize, c));
+            let v80 = V::mul(x_1, V::add(v78, v78));
+            // out0[0] = v80 + v80
+            V::store(V::add(v80, v80), out0.at(0usize, c));
         }
     }
 }

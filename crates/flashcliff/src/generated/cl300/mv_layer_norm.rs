@@ -17,38 +17,29 @@ unsafe fn mv_layer_norm_0<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let c1em16 = V::from_f64(0.0000000000000001f64);
         for group in 0..args.groups {
             let c = group * V::LANES;
-            let x_e123 = V::load(x.at(7usize, c));
-            let x_e23 = V::load(x.at(6usize, c));
-            let x_e12 = V::load(x.at(4usize, c));
-            let x_e13 = V::load(x.at(5usize, c));
-            let x_1 = V::load(x.at(0usize, c));
-            let x_e3 = V::load(x.at(3usize, c));
-            let x_e1 = V::load(x.at(1usize, c));
-            let x_e2 = V::load(x.at(2usize, c));
-            let v22 = V::mul_add(
-                x_e123,
-                x_e123,
-                V::add(
-                    {
-                        let mut s = V::mul(x_e12, x_e12);
-                        s = V::mul_add(x_e13, x_e13, s);
-                        s = V::mul_add(x_e23, x_e23, s);
-                        s
-                    },
-                    {
-                        let mut s = V::mul(x_e1, x_e1);
-                        s = V::mul_add(x_e2, x_e2, s);
-                        s = V::mul_add(x_e3, x_e3, s);
-                        s = V::mul_add(x_1, x_1, s);
-                        s
-                    },
-                ),
-            );
+            x.prefetch::<8usize>(c);
             let valid = args.valid_lanes(group, V::LANES);
+            let x_1 = V::load(x.at(0usize, c));
+            let x_e1 = V::load(x.at(1usize, c));
+            let mut v3 = V::mul(x_e1, x_e1);
+            let x_e2 = V::load(x.at(2usize, c));
+            let x_e3 = V::load(x.at(3usize, c));
+            v3 = V::mul_add(x_e2, x_e2, v3);
+            v3 = V::mul_add(x_e3, x_e3, v3);
+            let x_e12 = V::load(x.at(4usize, c));
+            let mut v11 = V::mul(x_e12, x_e12);
+            let x_e13 = V::load(x.at(5usize, c));
+            let x_e23 = V::load(x.at(6usize, c));
+            v11 = V::mul_add(x_e13, x_e13, v11);
+            v11 = V::mul_add(x_e23, x_e23, v11);
+            let x_e123 = V::load(x.at(7usize, c));
+            v3 = V::mul_add(x_1, x_1, v3);
+            let mut v21 = V::add(v11, v3);
+            v21 = V::mul_add(x_e123, x_e123, v21);
             // row sum 0 = sqrt(sqrt(v22*v22 + 0.0000000000000001))
             sum0 = V::add(
                 sum0,
-                V::keep_first(V::sqrt(V::sqrt(V::mul_add(v22, v22, c1em16))), valid),
+                V::keep_first(V::sqrt(V::sqrt(V::mul_add(v21, v21, c1em16))), valid),
             );
         }
         args.sums[0] = sum0.reduce_add();
@@ -65,32 +56,33 @@ unsafe fn mv_layer_norm_1<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let x = args.inputs[0];
         let out0 = args.outputs[0];
         let param0 = args.params[0];
-        let c1e0 = V::from_f64(1f64);
         let row0 = V::splat(args.rows[0]);
         let inv_channels = V::splat(args.inv_channels);
-        let v5 = V::mul(row0, inv_channels);
+        let v2 = V::mul(row0, inv_channels);
         let c1em6 = V::from_f64(0.000001f64);
-        let v7 = V::add(v5, c1em6);
-        let v8 = V::div(c1e0, v7);
+        let v4 = V::add(v2, c1em6);
+        let c1e0 = V::from_f64(1f64);
+        let v6 = V::div(c1e0, v4);
         for group in 0..args.groups {
             let c = group * V::LANES;
-            let v9 = V::mul(V::load(param0.at(0usize, c)), v8);
-            // out0[0] = x_1*v9
-            V::store(V::mul(V::load(x.at(0usize, c)), v9), out0.at(0usize, c));
-            // out0[1] = x_e1*v9
-            V::store(V::mul(V::load(x.at(1usize, c)), v9), out0.at(1usize, c));
-            // out0[2] = x_e2*v9
-            V::store(V::mul(V::load(x.at(2usize, c)), v9), out0.at(2usize, c));
-            // out0[3] = x_e3*v9
-            V::store(V::mul(V::load(x.at(3usize, c)), v9), out0.at(3usize, c));
-            // out0[4] = x_e12*v9
-            V::store(V::mul(V::load(x.at(4usize, c)), v9), out0.at(4usize, c));
-            // out0[5] = x_e13*v9
-            V::store(V::mul(V::load(x.at(5usize, c)), v9), out0.at(5usize, c));
-            // out0[6] = x_e23*v9
-            V::store(V::mul(V::load(x.at(6usize, c)), v9), out0.at(6usize, c));
-            // out0[7] = x_e123*v9
-            V::store(V::mul(V::load(x.at(7usize, c)), v9), out0.at(7usize, c));
+            x.prefetch::<8usize>(c);
+            let v8 = V::mul(V::load(param0.at(0usize, c)), v6);
+            // out0[0] = x_1*v8
+            V::store(V::mul(V::load(x.at(0usize, c)), v8), out0.at(0usize, c));
+            // out0[1] = x_e1*v8
+            V::store(V::mul(V::load(x.at(1usize, c)), v8), out0.at(1usize, c));
+            // out0[2] = x_e2*v8
+            V::store(V::mul(V::load(x.at(2usize, c)), v8), out0.at(2usize, c));
+            // out0[3] = x_e3*v8
+            V::store(V::mul(V::load(x.at(3usize, c)), v8), out0.at(3usize, c));
+            // out0[4] = x_e12*v8
+            V::store(V::mul(V::load(x.at(4usize, c)), v8), out0.at(4usize, c));
+            // out0[5] = x_e13*v8
+            V::store(V::mul(V::load(x.at(5usize, c)), v8), out0.at(5usize, c));
+            // out0[6] = x_e23*v8
+            V::store(V::mul(V::load(x.at(6usize, c)), v8), out0.at(6usize, c));
+            // out0[7] = x_e123*v8
+            V::store(V::mul(V::load(x.at(7usize, c)), v8), out0.at(7usize, c));
         }
     }
 }
@@ -107,180 +99,140 @@ unsafe fn mv_layer_norm_2<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let param0 = args.params[0];
         let grad0 = args.param_grads[0];
         let mut sum0 = V::zero();
-        let c1e0 = V::from_f64(1f64);
         let row0 = V::splat(args.rows[0]);
         let inv_channels = V::splat(args.inv_channels);
-        let v36 = V::mul(row0, inv_channels);
+        let v2 = V::mul(row0, inv_channels);
         let c1em6 = V::from_f64(0.000001f64);
-        let v38 = V::add(v36, c1em6);
-        let v39 = V::div(c1e0, v38);
+        let v4 = V::add(v2, c1em6);
+        let c1e0 = V::from_f64(1f64);
+        let v6 = V::div(c1e0, v4);
         for group in 0..args.groups {
             let c = group * V::LANES;
-            let v31 = {
-                let mut s = V::mul(
-                    V::load(x.at(7usize, c)),
-                    V::load(grad_o.at(7usize, c)),
-                );
-                s = V::mul_add(
-                    V::load(x.at(6usize, c)),
-                    V::load(grad_o.at(6usize, c)),
-                    s,
-                );
-                s = V::mul_add(
-                    V::load(x.at(5usize, c)),
-                    V::load(grad_o.at(5usize, c)),
-                    s,
-                );
-                s = V::mul_add(
-                    V::load(x.at(4usize, c)),
-                    V::load(grad_o.at(4usize, c)),
-                    s,
-                );
-                s = V::mul_add(
-                    V::load(x.at(3usize, c)),
-                    V::load(grad_o.at(3usize, c)),
-                    s,
-                );
-                s = V::mul_add(
-                    V::load(x.at(2usize, c)),
-                    V::load(grad_o.at(2usize, c)),
-                    s,
-                );
-                s = V::mul_add(
-                    V::load(x.at(1usize, c)),
-                    V::load(grad_o.at(1usize, c)),
-                    s,
-                );
-                s = V::mul_add(
-                    V::load(x.at(0usize, c)),
-                    V::load(grad_o.at(0usize, c)),
-                    s,
-                );
-                s
-            };
+            x.prefetch::<8usize>(c);
+            grad_o.prefetch::<8usize>(c);
             let valid = args.valid_lanes(group, V::LANES);
-            // row sum 0 = a0*v31
+            let mut v9 = V::mul(V::load(x.at(7usize, c)), V::load(grad_o.at(7usize, c)));
+            v9 = V::mul_add(V::load(x.at(6usize, c)), V::load(grad_o.at(6usize, c)), v9);
+            v9 = V::mul_add(V::load(x.at(5usize, c)), V::load(grad_o.at(5usize, c)), v9);
+            v9 = V::mul_add(V::load(x.at(4usize, c)), V::load(grad_o.at(4usize, c)), v9);
+            v9 = V::mul_add(V::load(x.at(3usize, c)), V::load(grad_o.at(3usize, c)), v9);
+            v9 = V::mul_add(V::load(x.at(2usize, c)), V::load(grad_o.at(2usize, c)), v9);
+            v9 = V::mul_add(V::load(x.at(1usize, c)), V::load(grad_o.at(1usize, c)), v9);
+            v9 = V::mul_add(V::load(x.at(0usize, c)), V::load(grad_o.at(0usize, c)), v9);
+            // grad0[0] += v6*v37
+            V::store(
+                V::add(V::load(grad0.at(0usize, c)), V::mul(v6, v9)),
+                grad0.at(0usize, c),
+            );
+            // row sum 0 = a0*v37
             sum0 = V::add(
                 sum0,
-                V::keep_first(V::mul(V::load(param0.at(0usize, c)), v31), valid),
-            );
-            // grad0[0] + = v39*v31
-            V::store(
-                V::add(V::load(grad0.at(0usize, c)), V::mul(v39, v31)),
-                grad0.at(0usize, c),
+                V::keep_first(V::mul(V::load(param0.at(0usize, c)), v9), valid),
             );
         }
         args.sums[0] = sum0.reduce_add();
     }
 }
 pub(super) static MV_LAYER_NORM_2: Stage = stage!(mv_layer_norm_2);
-/// From `grad_o`, `x`, `a` to `grad_x`: adjoint of o = a x / (mean_c |x| + 1e-6).
+/// From `x`, `grad_o`, `a` to `grad_x`: adjoint of o = a x / (mean_c |x| + 1e-6).
 ///
 /// From `mv_layer_norm_grad` of Cl(3,0,0).
 #[inline(always)]
 unsafe fn mv_layer_norm_3<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
     // SAFETY: the caller keeps the contract of `StageArgs`; the tier runs on this CPU.
     unsafe {
-        let grad_o = args.inputs[0];
-        let x = args.inputs[1];
+        let x = args.inputs[0];
+        let grad_o = args.inputs[1];
         let out0 = args.outputs[0];
         let param0 = args.params[0];
-        let c1e0 = V::from_f64(1f64);
+        let c1em16 = V::from_f64(0.0000000000000001f64);
         let row0 = V::splat(args.rows[0]);
         let inv_channels = V::splat(args.inv_channels);
-        let v4 = V::mul(row0, inv_channels);
+        let v30 = V::mul(row0, inv_channels);
         let c1em6 = V::from_f64(0.000001f64);
-        let v6 = V::add(v4, c1em6);
-        let v7 = V::div(c1e0, v6);
+        let v32 = V::add(v30, c1em6);
+        let c1e0 = V::from_f64(1f64);
+        let v34 = V::div(c1e0, v32);
         let row1 = V::splat(args.rows[1]);
-        let v35 = V::div(row1, v6);
-        let v36 = V::mul(v7, v35);
-        let v37 = V::mul(inv_channels, v36);
+        let v54 = V::div(row1, v32);
+        let v55 = V::mul(v34, v54);
+        let v56 = V::mul(inv_channels, v55);
         let c5em1 = V::from_f64(0.5f64);
-        let c1em16 = V::from_f64(0.0000000000000001f64);
         for group in 0..args.groups {
             let c = group * V::LANES;
-            let v8 = V::mul(V::load(param0.at(0usize, c)), v7);
+            x.prefetch::<8usize>(c);
+            grad_o.prefetch::<8usize>(c);
             let x_1 = V::load(x.at(0usize, c));
-            let x_e123 = V::load(x.at(7usize, c));
-            let x_e23 = V::load(x.at(6usize, c));
-            let x_e12 = V::load(x.at(4usize, c));
-            let x_e13 = V::load(x.at(5usize, c));
-            let x_e3 = V::load(x.at(3usize, c));
             let x_e1 = V::load(x.at(1usize, c));
+            let mut v3 = V::mul(x_e1, x_e1);
             let x_e2 = V::load(x.at(2usize, c));
-            let v33 = V::mul_add(
-                x_e123,
-                x_e123,
-                V::add(
-                    {
-                        let mut s = V::mul(x_e12, x_e12);
-                        s = V::mul_add(x_e13, x_e13, s);
-                        s = V::mul_add(x_e23, x_e23, s);
-                        s
-                    },
-                    {
-                        let mut s = V::mul(x_e1, x_e1);
-                        s = V::mul_add(x_e2, x_e2, s);
-                        s = V::mul_add(x_e3, x_e3, s);
-                        s = V::mul_add(x_1, x_1, s);
-                        s
-                    },
-                ),
+            let x_e3 = V::load(x.at(3usize, c));
+            v3 = V::mul_add(x_e2, x_e2, v3);
+            v3 = V::mul_add(x_e3, x_e3, v3);
+            let x_e12 = V::load(x.at(4usize, c));
+            let mut v11 = V::mul(x_e12, x_e12);
+            let x_e13 = V::load(x.at(5usize, c));
+            let x_e23 = V::load(x.at(6usize, c));
+            v11 = V::mul_add(x_e13, x_e13, v11);
+            v11 = V::mul_add(x_e23, x_e23, v11);
+            let x_e123 = V::load(x.at(7usize, c));
+            v3 = V::mul_add(x_1, x_1, v3);
+            let mut v21 = V::add(v11, v3);
+            v21 = V::mul_add(x_e123, x_e123, v21);
+            let v26 = V::sqrt(V::mul_add(v21, v21, c1em16));
+            let v36 = V::mul(V::load(param0.at(0usize, c)), v34);
+            let v62 = V::mul(
+                v21,
+                V::mul(V::mul(v56, V::div(c5em1, V::sqrt(v26))), V::div(c5em1, v26)),
             );
-            let v42 = V::sqrt(V::mul_add(v33, v33, c1em16));
-            let v48 = V::mul(
-                v33,
-                V::mul(V::mul(v37, V::div(c5em1, V::sqrt(v42))), V::div(c5em1, v42)),
-            );
-            let v49 = V::add(v48, v48);
-            let v50 = V::mul(x_1, v49);
-            let v55 = V::mul(x_e1, v49);
-            let v60 = V::mul(x_e2, v49);
-            let v65 = V::mul(x_e3, v49);
-            let v70 = V::mul(x_e12, v49);
-            let v75 = V::mul(x_e13, v49);
-            let v80 = V::mul(x_e23, v49);
-            let v85 = V::mul(x_e123, v49);
-            // out0[0] = v8*grad_o_1 - v50 - v50
+            let v63 = V::add(v62, v62);
+            let v64 = V::mul(x_e123, v63);
+            // out0[7] = v36*grad_o_e123 - v64 - v64
             V::store(
-                V::sub(V::mul_sub(v8, V::load(grad_o.at(0usize, c)), v50), v50),
-                out0.at(0usize, c),
+                V::sub(V::mul_sub(v36, V::load(grad_o.at(7usize, c)), v64), v64),
+                out0.at(7usize, c),
             );
-            // out0[1] = v8*grad_o_e1 - v55 - v55
+            let v67 = V::mul(x_e23, v63);
+            // out0[6] = v36*grad_o_e23 - v67 - v67
             V::store(
-                V::sub(V::mul_sub(v8, V::load(grad_o.at(1usize, c)), v55), v55),
-                out0.at(1usize, c),
-            );
-            // out0[2] = v8*grad_o_e2 - v60 - v60
-            V::store(
-                V::sub(V::mul_sub(v8, V::load(grad_o.at(2usize, c)), v60), v60),
-                out0.at(2usize, c),
-            );
-            // out0[3] = v8*grad_o_e3 - v65 - v65
-            V::store(
-                V::sub(V::mul_sub(v8, V::load(grad_o.at(3usize, c)), v65), v65),
-                out0.at(3usize, c),
-            );
-            // out0[4] = v8*grad_o_e12 - v70 - v70
-            V::store(
-                V::sub(V::mul_sub(v8, V::load(grad_o.at(4usize, c)), v70), v70),
-                out0.at(4usize, c),
-            );
-            // out0[5] = v8*grad_o_e13 - v75 - v75
-            V::store(
-                V::sub(V::mul_sub(v8, V::load(grad_o.at(5usize, c)), v75), v75),
-                out0.at(5usize, c),
-            );
-            // out0[6] = v8*grad_o_e23 - v80 - v80
-            V::store(
-                V::sub(V::mul_sub(v8, V::load(grad_o.at(6usize, c)), v80), v80),
+                V::sub(V::mul_sub(v36, V::load(grad_o.at(6usize, c)), v67), v67),
                 out0.at(6usize, c),
             );
-            // out0[7] = v8*grad_o_e123 - v85 - v85
+            let v70 = V::mul(x_e13, v63);
+            // out0[5] = v36*grad_o_e13 - v70 - v70
             V::store(
-                V::sub(V::mul_sub(v8, V::load(grad_o.at(7usize, c)), v85), v85),
-                out0.at(7usize, c),
+                V::sub(V::mul_sub(v36, V::load(grad_o.at(5usize, c)), v70), v70),
+                out0.at(5usize, c),
+            );
+            let v73 = V::mul(x_e12, v63);
+            // out0[4] = v36*grad_o_e12 - v73 - v73
+            V::store(
+                V::sub(V::mul_sub(v36, V::load(grad_o.at(4usize, c)), v73), v73),
+                out0.at(4usize, c),
+            );
+            let v76 = V::mul(x_e3, v63);
+            // out0[3] = v36*grad_o_e3 - v76 - v76
+            V::store(
+                V::sub(V::mul_sub(v36, V::load(grad_o.at(3usize, c)), v76), v76),
+                out0.at(3usize, c),
+            );
+            let v79 = V::mul(x_e2, v63);
+            // out0[2] = v36*grad_o_e2 - v79 - v79
+            V::store(
+                V::sub(V::mul_sub(v36, V::load(grad_o.at(2usize, c)), v79), v79),
+                out0.at(2usize, c),
+            );
+            let v82 = V::mul(x_e1, v63);
+            // out0[1] = v36*grad_o_e1 - v82 - v82
+            V::store(
+                V::sub(V::mul_sub(v36, V::load(grad_o.at(1usize, c)), v82), v82),
+                out0.at(1usize, c),
+            );
+            let v85 = V::mul(x_1, v63);
+            // out0[0] = v36*grad_o_1 - v85 - v85
+            V::store(
+                V::sub(V::mul_sub(v36, V::load(grad_o.at(0usize, c)), v85), v85),
+                out0.at(0usize, c),
             );
         }
     }
@@ -340,7 +292,7 @@ pub(super) static MV_LAYER_NORM_PROGRAM_0: Program = Program {
             },
             StageCall {
                 stage: &super::mv_layer_norm::MV_LAYER_NORM_3,
-                inputs: &[Slot::External(1usize), Slot::External(0usize)],
+                inputs: &[Slot::External(0usize), Slot::External(1usize)],
                 outputs: &[Slot::External(0usize)],
                 params: &[0],
                 param_grads: &[],

@@ -5,7 +5,7 @@
 
 #[allow(unused_imports, reason = "not every operator needs all of them")]
 use crate::kernel::generated_prelude::*;
-/// From `x`, `b`, `a` to `o`: o_g = sigmoid(a_g u_g + b_g) x_g, u_0 = x_1, u_g an invariant of x_g.
+/// From `x`, `a`, `b` to `o`: o_g = sigmoid(a_g u_g + b_g) x_g, u_0 = x_1, u_g an invariant of x_g.
 ///
 /// From `mv_silu_mag2` of Cl(3,0,0).
 #[inline(always)]
@@ -18,35 +18,32 @@ unsafe fn mv_silu_mag2_0<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let param1 = args.params[1];
         for group in 0..args.groups {
             let c = group * V::LANES;
+            x.prefetch::<8usize>(c);
             let x_1 = V::load(x.at(0usize, c));
             let x_e1 = V::load(x.at(1usize, c));
-            let x_e3 = V::load(x.at(3usize, c));
+            let mut v7 = V::mul(x_e1, x_e1);
             let x_e2 = V::load(x.at(2usize, c));
-            let v19 = V::sigmoid(
+            let x_e3 = V::load(x.at(3usize, c));
+            v7 = V::mul_add(x_e2, x_e2, v7);
+            v7 = V::mul_add(x_e3, x_e3, v7);
+            let v18 = V::sigmoid(
                 V::mul_add(
-                    V::load(param1.at(1usize, c)),
-                    {
-                        let mut s = V::mul(x_e1, x_e1);
-                        s = V::mul_add(x_e2, x_e2, s);
-                        s = V::mul_add(x_e3, x_e3, s);
-                        s
-                    },
                     V::load(param0.at(1usize, c)),
+                    v7,
+                    V::load(param1.at(1usize, c)),
                 ),
             );
             let x_e12 = V::load(x.at(4usize, c));
-            let x_e23 = V::load(x.at(6usize, c));
+            let mut v20 = V::mul(x_e12, x_e12);
             let x_e13 = V::load(x.at(5usize, c));
-            let v35 = V::sigmoid(
+            let x_e23 = V::load(x.at(6usize, c));
+            v20 = V::mul_add(x_e13, x_e13, v20);
+            v20 = V::mul_add(x_e23, x_e23, v20);
+            let v31 = V::sigmoid(
                 V::mul_add(
-                    V::load(param1.at(2usize, c)),
-                    {
-                        let mut s = V::mul(x_e12, x_e12);
-                        s = V::mul_add(x_e13, x_e13, s);
-                        s = V::mul_add(x_e23, x_e23, s);
-                        s
-                    },
                     V::load(param0.at(2usize, c)),
+                    v20,
+                    V::load(param1.at(2usize, c)),
                 ),
             );
             let x_e123 = V::load(x.at(7usize, c));
@@ -57,34 +54,34 @@ unsafe fn mv_silu_mag2_0<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
                     V::sigmoid(
                         V::mul_add(
                             x_1,
-                            V::load(param1.at(0usize, c)),
                             V::load(param0.at(0usize, c)),
+                            V::load(param1.at(0usize, c)),
                         ),
                     ),
                 ),
                 out0.at(0usize, c),
             );
-            // out0[1] = x_e1*v19
-            V::store(V::mul(x_e1, v19), out0.at(1usize, c));
-            // out0[2] = x_e2*v19
-            V::store(V::mul(x_e2, v19), out0.at(2usize, c));
-            // out0[3] = x_e3*v19
-            V::store(V::mul(x_e3, v19), out0.at(3usize, c));
-            // out0[4] = x_e12*v35
-            V::store(V::mul(x_e12, v35), out0.at(4usize, c));
-            // out0[5] = x_e13*v35
-            V::store(V::mul(x_e13, v35), out0.at(5usize, c));
-            // out0[6] = x_e23*v35
-            V::store(V::mul(x_e23, v35), out0.at(6usize, c));
+            // out0[1] = x_e1*v18
+            V::store(V::mul(x_e1, v18), out0.at(1usize, c));
+            // out0[2] = x_e2*v18
+            V::store(V::mul(x_e2, v18), out0.at(2usize, c));
+            // out0[3] = x_e3*v18
+            V::store(V::mul(x_e3, v18), out0.at(3usize, c));
+            // out0[4] = x_e12*v31
+            V::store(V::mul(x_e12, v31), out0.at(4usize, c));
+            // out0[5] = x_e13*v31
+            V::store(V::mul(x_e13, v31), out0.at(5usize, c));
+            // out0[6] = x_e23*v31
+            V::store(V::mul(x_e23, v31), out0.at(6usize, c));
             // out0[7] = x_e123*(sigmoid(b3 + a3*x_e123*x_e123))
             V::store(
                 V::mul(
                     x_e123,
                     V::sigmoid(
                         V::mul_add(
-                            V::load(param1.at(3usize, c)),
-                            V::mul(x_e123, x_e123),
                             V::load(param0.at(3usize, c)),
+                            V::mul(x_e123, x_e123),
+                            V::load(param1.at(3usize, c)),
                         ),
                     ),
                 ),
@@ -94,7 +91,7 @@ unsafe fn mv_silu_mag2_0<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
     }
 }
 pub(super) static MV_SILU_MAG2_0: Stage = stage!(mv_silu_mag2_0);
-/// From `x`, `grad_o`, `b`, `a` to `grad_x`, `grad_a`, `grad_b`: adjoint of o_g = sigmoid(a_g u_g + b_g) x_g, u_0 = x_1, u_g an invariant of x_g.
+/// From `x`, `grad_o`, `a`, `b` to `grad_x`, `grad_a`, `grad_b`: adjoint of o_g = sigmoid(a_g u_g + b_g) x_g, u_0 = x_1, u_g an invariant of x_g.
 ///
 /// From `mv_silu_mag2_grad` of Cl(3,0,0).
 #[inline(always)]
@@ -111,122 +108,107 @@ unsafe fn mv_silu_mag2_1<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let c1e0 = V::from_f64(1f64);
         for group in 0..args.groups {
             let c = group * V::LANES;
+            x.prefetch::<8usize>(c);
+            grad_o.prefetch::<8usize>(c);
             let x_1 = V::load(x.at(0usize, c));
-            let a0 = V::load(param1.at(0usize, c));
-            let v5 = V::sigmoid(V::mul_add(x_1, a0, V::load(param0.at(0usize, c))));
-            let grad_o_1 = V::load(grad_o.at(0usize, c));
-            let v12 = V::mul(V::mul(x_1, grad_o_1), V::mul(v5, V::sub(c1e0, v5)));
+            let a0 = V::load(param0.at(0usize, c));
+            let v5 = V::sigmoid(V::mul_add(x_1, a0, V::load(param1.at(0usize, c))));
             let x_e1 = V::load(x.at(1usize, c));
-            let a1 = V::load(param1.at(1usize, c));
-            let x_e3 = V::load(x.at(3usize, c));
-            let grad_o_e3 = V::load(grad_o.at(3usize, c));
+            let mut v7 = V::mul(x_e1, x_e1);
             let x_e2 = V::load(x.at(2usize, c));
-            let grad_o_e2 = V::load(grad_o.at(2usize, c));
-            let grad_o_e1 = V::load(grad_o.at(1usize, c));
-            let v32 = {
-                let mut s = V::mul(x_e1, x_e1);
-                s = V::mul_add(x_e2, x_e2, s);
-                s = V::mul_add(x_e3, x_e3, s);
-                s
-            };
-            let v35 = V::sigmoid(V::mul_add(a1, v32, V::load(param0.at(1usize, c))));
-            let v38 = V::mul(
-                {
-                    let mut s = V::mul(x_e3, grad_o_e3);
-                    s = V::mul_add(x_e2, grad_o_e2, s);
-                    s = V::mul_add(x_e1, grad_o_e1, s);
-                    s
-                },
-                V::mul(v35, V::sub(c1e0, v35)),
-            );
-            let v39 = V::mul(a1, v38);
-            let v40 = V::mul(x_e1, v39);
-            let v44 = V::mul(x_e2, v39);
-            let v48 = V::mul(x_e3, v39);
+            let x_e3 = V::load(x.at(3usize, c));
+            v7 = V::mul_add(x_e2, x_e2, v7);
+            v7 = V::mul_add(x_e3, x_e3, v7);
+            let a1 = V::load(param0.at(1usize, c));
+            let v18 = V::sigmoid(V::mul_add(a1, v7, V::load(param1.at(1usize, c))));
             let x_e12 = V::load(x.at(4usize, c));
-            let a2 = V::load(param1.at(2usize, c));
-            let x_e23 = V::load(x.at(6usize, c));
-            let grad_o_e23 = V::load(grad_o.at(6usize, c));
+            let mut v20 = V::mul(x_e12, x_e12);
             let x_e13 = V::load(x.at(5usize, c));
-            let grad_o_e13 = V::load(grad_o.at(5usize, c));
-            let grad_o_e12 = V::load(grad_o.at(4usize, c));
-            let v69 = {
-                let mut s = V::mul(x_e12, x_e12);
-                s = V::mul_add(x_e13, x_e13, s);
-                s = V::mul_add(x_e23, x_e23, s);
-                s
-            };
-            let v72 = V::sigmoid(V::mul_add(a2, v69, V::load(param0.at(2usize, c))));
-            let v75 = V::mul(
-                {
-                    let mut s = V::mul(x_e23, grad_o_e23);
-                    s = V::mul_add(x_e13, grad_o_e13, s);
-                    s = V::mul_add(x_e12, grad_o_e12, s);
-                    s
-                },
-                V::mul(v72, V::sub(c1e0, v72)),
-            );
-            let v76 = V::mul(a2, v75);
-            let v77 = V::mul(x_e12, v76);
-            let v81 = V::mul(x_e13, v76);
-            let v85 = V::mul(x_e23, v76);
+            let x_e23 = V::load(x.at(6usize, c));
+            v20 = V::mul_add(x_e13, x_e13, v20);
+            v20 = V::mul_add(x_e23, x_e23, v20);
+            let a2 = V::load(param0.at(2usize, c));
+            let v31 = V::sigmoid(V::mul_add(a2, v20, V::load(param1.at(2usize, c))));
             let x_e123 = V::load(x.at(7usize, c));
-            let a3 = V::load(param1.at(3usize, c));
+            let v33 = V::mul(x_e123, x_e123);
+            let a3 = V::load(param0.at(3usize, c));
+            let v38 = V::sigmoid(V::mul_add(a3, v33, V::load(param1.at(3usize, c))));
             let grad_o_e123 = V::load(grad_o.at(7usize, c));
-            let v94 = V::mul(x_e123, x_e123);
-            let v97 = V::sigmoid(V::mul_add(a3, v94, V::load(param0.at(3usize, c))));
-            let v100 = V::mul(
+            let grad_o_e23 = V::load(grad_o.at(6usize, c));
+            let mut v44 = V::mul(x_e23, grad_o_e23);
+            let grad_o_e13 = V::load(grad_o.at(5usize, c));
+            v44 = V::mul_add(x_e13, grad_o_e13, v44);
+            let grad_o_e12 = V::load(grad_o.at(4usize, c));
+            v44 = V::mul_add(x_e12, grad_o_e12, v44);
+            let grad_o_e3 = V::load(grad_o.at(3usize, c));
+            let mut v55 = V::mul(x_e3, grad_o_e3);
+            let grad_o_e2 = V::load(grad_o.at(2usize, c));
+            v55 = V::mul_add(x_e2, grad_o_e2, v55);
+            let grad_o_e1 = V::load(grad_o.at(1usize, c));
+            v55 = V::mul_add(x_e1, grad_o_e1, v55);
+            let grad_o_1 = V::load(grad_o.at(0usize, c));
+            let mut v65 = V::mul(v5, grad_o_1);
+            let v70 = V::mul(
                 V::mul(x_e123, grad_o_e123),
-                V::mul(v97, V::sub(c1e0, v97)),
+                V::mul(v38, V::sub(c1e0, v38)),
             );
-            let v102 = V::mul(x_e123, V::mul(a3, v100));
-            // out0[0] = v5*grad_o_1 + a0*v12
-            V::store(V::mul_add(a0, v12, V::mul(v5, grad_o_1)), out0.at(0usize, c));
-            // out0[1] = v40 + v35*grad_o_e1 + v40
-            V::store(V::add(v40, V::mul_add(v35, grad_o_e1, v40)), out0.at(1usize, c));
-            // out0[2] = v44 + v35*grad_o_e2 + v44
-            V::store(V::add(v44, V::mul_add(v35, grad_o_e2, v44)), out0.at(2usize, c));
-            // out0[3] = v48 + v35*grad_o_e3 + v48
-            V::store(V::add(v48, V::mul_add(v35, grad_o_e3, v48)), out0.at(3usize, c));
-            // out0[4] = v77 + v72*grad_o_e12 + v77
-            V::store(V::add(v77, V::mul_add(v72, grad_o_e12, v77)), out0.at(4usize, c));
-            // out0[5] = v81 + v72*grad_o_e13 + v81
-            V::store(V::add(v81, V::mul_add(v72, grad_o_e13, v81)), out0.at(5usize, c));
-            // out0[6] = v85 + v72*grad_o_e23 + v85
-            V::store(V::add(v85, V::mul_add(v72, grad_o_e23, v85)), out0.at(6usize, c));
-            // out0[7] = v102 + v97*grad_o_e123 + v102
+            // grad1[3] += x_e123*grad_o_e123*(v38*(1 - v38))
+            V::store(V::add(V::load(grad1.at(3usize, c)), v70), grad1.at(3usize, c));
+            // grad0[3] += v33*v70
             V::store(
-                V::add(v102, V::mul_add(v97, grad_o_e123, v102)),
-                out0.at(7usize, c),
-            );
-            // grad0[0] + = x_1*v12
-            V::store(
-                V::add(V::load(grad0.at(0usize, c)), V::mul(x_1, v12)),
-                grad0.at(0usize, c),
-            );
-            // grad0[1] + = v32*v38
-            V::store(
-                V::add(V::load(grad0.at(1usize, c)), V::mul(v32, v38)),
-                grad0.at(1usize, c),
-            );
-            // grad0[2] + = v69*v75
-            V::store(
-                V::add(V::load(grad0.at(2usize, c)), V::mul(v69, v75)),
-                grad0.at(2usize, c),
-            );
-            // grad0[3] + = v94*v100
-            V::store(
-                V::add(V::load(grad0.at(3usize, c)), V::mul(v94, v100)),
+                V::add(V::load(grad0.at(3usize, c)), V::mul(v33, v70)),
                 grad0.at(3usize, c),
             );
-            // grad1[0] + = x_1*grad_o_1*(v5*(1 - v5))
-            V::store(V::add(V::load(grad1.at(0usize, c)), v12), grad1.at(0usize, c));
-            // grad1[1] + = (x_e3*grad_o_e3 + x_e2*grad_o_e2 + x_e1*grad_o_e1)*(v35*(1 - v35))
-            V::store(V::add(V::load(grad1.at(1usize, c)), v38), grad1.at(1usize, c));
-            // grad1[2] + = (x_e23*grad_o_e23 + x_e13*grad_o_e13 + x_e12*grad_o_e12)*(v72*(1 - v72))
-            V::store(V::add(V::load(grad1.at(2usize, c)), v75), grad1.at(2usize, c));
-            // grad1[3] + = x_e123*grad_o_e123*(v97*(1 - v97))
-            V::store(V::add(V::load(grad1.at(3usize, c)), v100), grad1.at(3usize, c));
+            let v73 = V::mul(x_e123, V::mul(a3, v70));
+            // out0[7] = v73 + v38*grad_o_e123 + v73
+            V::store(V::add(v73, V::mul_add(v38, grad_o_e123, v73)), out0.at(7usize, c));
+            let v78 = V::mul(v44, V::mul(v31, V::sub(c1e0, v31)));
+            // grad1[2] += (x_e23*grad_o_e23 + x_e13*grad_o_e13 + x_e12*grad_o_e12)*(v31*(1 - v31))
+            V::store(V::add(V::load(grad1.at(2usize, c)), v78), grad1.at(2usize, c));
+            // grad0[2] += v26*v78
+            V::store(
+                V::add(V::load(grad0.at(2usize, c)), V::mul(v20, v78)),
+                grad0.at(2usize, c),
+            );
+            let v80 = V::mul(a2, v78);
+            let v81 = V::mul(x_e23, v80);
+            // out0[6] = v81 + v31*grad_o_e23 + v81
+            V::store(V::add(v81, V::mul_add(v31, grad_o_e23, v81)), out0.at(6usize, c));
+            let v84 = V::mul(x_e13, v80);
+            // out0[5] = v84 + v31*grad_o_e13 + v84
+            V::store(V::add(v84, V::mul_add(v31, grad_o_e13, v84)), out0.at(5usize, c));
+            let v87 = V::mul(x_e12, v80);
+            // out0[4] = v87 + v31*grad_o_e12 + v87
+            V::store(V::add(v87, V::mul_add(v31, grad_o_e12, v87)), out0.at(4usize, c));
+            let v92 = V::mul(v55, V::mul(v18, V::sub(c1e0, v18)));
+            // grad1[1] += (x_e3*grad_o_e3 + x_e2*grad_o_e2 + x_e1*grad_o_e1)*(v18*(1 - v18))
+            V::store(V::add(V::load(grad1.at(1usize, c)), v92), grad1.at(1usize, c));
+            // grad0[1] += v13*v92
+            V::store(
+                V::add(V::load(grad0.at(1usize, c)), V::mul(v7, v92)),
+                grad0.at(1usize, c),
+            );
+            let v94 = V::mul(a1, v92);
+            let v95 = V::mul(x_e3, v94);
+            // out0[3] = v95 + v18*grad_o_e3 + v95
+            V::store(V::add(v95, V::mul_add(v18, grad_o_e3, v95)), out0.at(3usize, c));
+            let v98 = V::mul(x_e2, v94);
+            // out0[2] = v98 + v18*grad_o_e2 + v98
+            V::store(V::add(v98, V::mul_add(v18, grad_o_e2, v98)), out0.at(2usize, c));
+            let v101 = V::mul(x_e1, v94);
+            // out0[1] = v101 + v18*grad_o_e1 + v101
+            V::store(V::add(v101, V::mul_add(v18, grad_o_e1, v101)), out0.at(1usize, c));
+            let v106 = V::mul(V::mul(x_1, grad_o_1), V::mul(v5, V::sub(c1e0, v5)));
+            // grad1[0] += x_1*grad_o_1*(v5*(1 - v5))
+            V::store(V::add(V::load(grad1.at(0usize, c)), v106), grad1.at(0usize, c));
+            // grad0[0] += x_1*v106
+            V::store(
+                V::add(V::load(grad0.at(0usize, c)), V::mul(x_1, v106)),
+                grad0.at(0usize, c),
+            );
+            v65 = V::mul_add(a0, v106, v65);
+            // out0[0] = v5*grad_o_1 + a0*v106
+            V::store(v65, out0.at(0usize, c));
         }
     }
 }
@@ -253,7 +235,7 @@ pub(super) static MV_SILU_MAG2_PROGRAM_0: Program = Program {
                 stage: &super::mv_silu_mag2::MV_SILU_MAG2_0,
                 inputs: &[Slot::External(0usize)],
                 outputs: &[Slot::External(0usize)],
-                params: &[1usize, 0],
+                params: &[0usize, 1],
                 param_grads: &[],
                 rows: &[],
                 row_sums: &[],
@@ -269,7 +251,7 @@ pub(super) static MV_SILU_MAG2_PROGRAM_0: Program = Program {
                 stage: &super::mv_silu_mag2::MV_SILU_MAG2_1,
                 inputs: &[Slot::External(0usize), Slot::External(1usize)],
                 outputs: &[Slot::External(0usize)],
-                params: &[1usize, 0],
+                params: &[0usize, 1],
                 param_grads: &[0usize, 1],
                 rows: &[],
                 row_sums: &[],

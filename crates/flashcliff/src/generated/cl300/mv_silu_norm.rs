@@ -5,7 +5,7 @@
 
 #[allow(unused_imports, reason = "not every operator needs all of them")]
 use crate::kernel::generated_prelude::*;
-/// From `x`, `b`, `a` to `o`: o_g = sigmoid(a_g u_g + b_g) x_g, u_0 = x_1, u_g an invariant of x_g.
+/// From `x`, `a`, `b` to `o`: o_g = sigmoid(a_g u_g + b_g) x_g, u_0 = x_1, u_g an invariant of x_g.
 ///
 /// From `mv_silu_norm` of Cl(3,0,0).
 #[inline(always)]
@@ -19,41 +19,36 @@ unsafe fn mv_silu_norm_0<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let c1em16 = V::from_f64(0.0000000000000001f64);
         for group in 0..args.groups {
             let c = group * V::LANES;
+            x.prefetch::<8usize>(c);
             let x_1 = V::load(x.at(0usize, c));
             let x_e1 = V::load(x.at(1usize, c));
-            let x_e3 = V::load(x.at(3usize, c));
+            let mut v7 = V::mul(x_e1, x_e1);
             let x_e2 = V::load(x.at(2usize, c));
-            let v16 = {
-                let mut s = V::mul(x_e1, x_e1);
-                s = V::mul_add(x_e2, x_e2, s);
-                s = V::mul_add(x_e3, x_e3, s);
-                s
-            };
-            let v24 = V::sigmoid(
+            let x_e3 = V::load(x.at(3usize, c));
+            v7 = V::mul_add(x_e2, x_e2, v7);
+            v7 = V::mul_add(x_e3, x_e3, v7);
+            let v23 = V::sigmoid(
                 V::mul_add(
-                    V::load(param1.at(1usize, c)),
-                    V::sqrt(V::sqrt(V::mul_add(v16, v16, c1em16))),
                     V::load(param0.at(1usize, c)),
+                    V::sqrt(V::sqrt(V::mul_add(v7, v7, c1em16))),
+                    V::load(param1.at(1usize, c)),
                 ),
             );
             let x_e12 = V::load(x.at(4usize, c));
-            let x_e23 = V::load(x.at(6usize, c));
+            let mut v25 = V::mul(x_e12, x_e12);
             let x_e13 = V::load(x.at(5usize, c));
-            let v37 = {
-                let mut s = V::mul(x_e12, x_e12);
-                s = V::mul_add(x_e13, x_e13, s);
-                s = V::mul_add(x_e23, x_e23, s);
-                s
-            };
-            let v44 = V::sigmoid(
+            let x_e23 = V::load(x.at(6usize, c));
+            v25 = V::mul_add(x_e13, x_e13, v25);
+            v25 = V::mul_add(x_e23, x_e23, v25);
+            let v40 = V::sigmoid(
                 V::mul_add(
-                    V::load(param1.at(2usize, c)),
-                    V::sqrt(V::sqrt(V::mul_add(v37, v37, c1em16))),
                     V::load(param0.at(2usize, c)),
+                    V::sqrt(V::sqrt(V::mul_add(v25, v25, c1em16))),
+                    V::load(param1.at(2usize, c)),
                 ),
             );
             let x_e123 = V::load(x.at(7usize, c));
-            let v51 = V::mul(x_e123, x_e123);
+            let v42 = V::mul(x_e123, x_e123);
             // out0[0] = x_1*(sigmoid(b0 + x_1*a0))
             V::store(
                 V::mul(
@@ -61,34 +56,34 @@ unsafe fn mv_silu_norm_0<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
                     V::sigmoid(
                         V::mul_add(
                             x_1,
-                            V::load(param1.at(0usize, c)),
                             V::load(param0.at(0usize, c)),
+                            V::load(param1.at(0usize, c)),
                         ),
                     ),
                 ),
                 out0.at(0usize, c),
             );
-            // out0[1] = x_e1*v24
-            V::store(V::mul(x_e1, v24), out0.at(1usize, c));
-            // out0[2] = x_e2*v24
-            V::store(V::mul(x_e2, v24), out0.at(2usize, c));
-            // out0[3] = x_e3*v24
-            V::store(V::mul(x_e3, v24), out0.at(3usize, c));
-            // out0[4] = x_e12*v44
-            V::store(V::mul(x_e12, v44), out0.at(4usize, c));
-            // out0[5] = x_e13*v44
-            V::store(V::mul(x_e13, v44), out0.at(5usize, c));
-            // out0[6] = x_e23*v44
-            V::store(V::mul(x_e23, v44), out0.at(6usize, c));
-            // out0[7] = x_e123*(sigmoid(b3 + a3*(sqrt(sqrt(0.0000000000000001 + v51*v51)))))
+            // out0[1] = x_e1*v23
+            V::store(V::mul(x_e1, v23), out0.at(1usize, c));
+            // out0[2] = x_e2*v23
+            V::store(V::mul(x_e2, v23), out0.at(2usize, c));
+            // out0[3] = x_e3*v23
+            V::store(V::mul(x_e3, v23), out0.at(3usize, c));
+            // out0[4] = x_e12*v40
+            V::store(V::mul(x_e12, v40), out0.at(4usize, c));
+            // out0[5] = x_e13*v40
+            V::store(V::mul(x_e13, v40), out0.at(5usize, c));
+            // out0[6] = x_e23*v40
+            V::store(V::mul(x_e23, v40), out0.at(6usize, c));
+            // out0[7] = x_e123*(sigmoid(b3 + a3*(sqrt(sqrt(0.0000000000000001 + v42*v42)))))
             V::store(
                 V::mul(
                     x_e123,
                     V::sigmoid(
                         V::mul_add(
-                            V::load(param1.at(3usize, c)),
-                            V::sqrt(V::sqrt(V::mul_add(v51, v51, c1em16))),
                             V::load(param0.at(3usize, c)),
+                            V::sqrt(V::sqrt(V::mul_add(v42, v42, c1em16))),
+                            V::load(param1.at(3usize, c)),
                         ),
                     ),
                 ),
@@ -98,7 +93,7 @@ unsafe fn mv_silu_norm_0<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
     }
 }
 pub(super) static MV_SILU_NORM_0: Stage = stage!(mv_silu_norm_0);
-/// From `x`, `grad_o`, `b`, `a` to `grad_x`, `grad_a`, `grad_b`: adjoint of o_g = sigmoid(a_g u_g + b_g) x_g, u_0 = x_1, u_g an invariant of x_g.
+/// From `x`, `grad_o`, `a`, `b` to `grad_x`, `grad_a`, `grad_b`: adjoint of o_g = sigmoid(a_g u_g + b_g) x_g, u_0 = x_1, u_g an invariant of x_g.
 ///
 /// From `mv_silu_norm_grad` of Cl(3,0,0).
 #[inline(always)]
@@ -112,154 +107,139 @@ unsafe fn mv_silu_norm_1<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let param1 = args.params[1];
         let grad0 = args.param_grads[0];
         let grad1 = args.param_grads[1];
-        let c1e0 = V::from_f64(1f64);
         let c1em16 = V::from_f64(0.0000000000000001f64);
+        let c1e0 = V::from_f64(1f64);
         let c5em1 = V::from_f64(0.5f64);
         for group in 0..args.groups {
             let c = group * V::LANES;
+            x.prefetch::<8usize>(c);
+            grad_o.prefetch::<8usize>(c);
             let x_1 = V::load(x.at(0usize, c));
-            let a0 = V::load(param1.at(0usize, c));
-            let v5 = V::sigmoid(V::mul_add(x_1, a0, V::load(param0.at(0usize, c))));
-            let grad_o_1 = V::load(grad_o.at(0usize, c));
-            let v12 = V::mul(V::mul(x_1, grad_o_1), V::mul(v5, V::sub(c1e0, v5)));
+            let a0 = V::load(param0.at(0usize, c));
+            let v5 = V::sigmoid(V::mul_add(x_1, a0, V::load(param1.at(0usize, c))));
             let x_e1 = V::load(x.at(1usize, c));
-            let x_e3 = V::load(x.at(3usize, c));
+            let mut v7 = V::mul(x_e1, x_e1);
             let x_e2 = V::load(x.at(2usize, c));
-            let v22 = {
-                let mut s = V::mul(x_e1, x_e1);
-                s = V::mul_add(x_e2, x_e2, s);
-                s = V::mul_add(x_e3, x_e3, s);
-                s
-            };
-            let a1 = V::load(param1.at(1usize, c));
-            let grad_o_e3 = V::load(grad_o.at(3usize, c));
-            let grad_o_e2 = V::load(grad_o.at(2usize, c));
-            let grad_o_e1 = V::load(grad_o.at(1usize, c));
-            let v36 = V::sqrt(V::mul_add(v22, v22, c1em16));
-            let v37 = V::sqrt(v36);
-            let v40 = V::sigmoid(V::mul_add(a1, v37, V::load(param0.at(1usize, c))));
-            let v43 = V::mul(
-                {
-                    let mut s = V::mul(x_e3, grad_o_e3);
-                    s = V::mul_add(x_e2, grad_o_e2, s);
-                    s = V::mul_add(x_e1, grad_o_e1, s);
-                    s
-                },
-                V::mul(v40, V::sub(c1e0, v40)),
-            );
-            let v50 = V::mul(
-                v22,
-                V::mul(V::mul(V::mul(a1, v43), V::div(c5em1, v37)), V::div(c5em1, v36)),
-            );
-            let v51 = V::add(v50, v50);
-            let v52 = V::mul(x_e1, v51);
-            let v56 = V::mul(x_e2, v51);
-            let v60 = V::mul(x_e3, v51);
+            let x_e3 = V::load(x.at(3usize, c));
+            v7 = V::mul_add(x_e2, x_e2, v7);
+            v7 = V::mul_add(x_e3, x_e3, v7);
+            let v17 = V::sqrt(V::mul_add(v7, v7, c1em16));
+            let v18 = V::sqrt(v17);
+            let a1 = V::load(param0.at(1usize, c));
+            let v23 = V::sigmoid(V::mul_add(a1, v18, V::load(param1.at(1usize, c))));
             let x_e12 = V::load(x.at(4usize, c));
-            let x_e23 = V::load(x.at(6usize, c));
+            let mut v25 = V::mul(x_e12, x_e12);
             let x_e13 = V::load(x.at(5usize, c));
-            let v71 = {
-                let mut s = V::mul(x_e12, x_e12);
-                s = V::mul_add(x_e13, x_e13, s);
-                s = V::mul_add(x_e23, x_e23, s);
-                s
-            };
-            let a2 = V::load(param1.at(2usize, c));
-            let grad_o_e23 = V::load(grad_o.at(6usize, c));
-            let grad_o_e13 = V::load(grad_o.at(5usize, c));
-            let grad_o_e12 = V::load(grad_o.at(4usize, c));
-            let v84 = V::sqrt(V::mul_add(v71, v71, c1em16));
-            let v85 = V::sqrt(v84);
-            let v88 = V::sigmoid(V::mul_add(a2, v85, V::load(param0.at(2usize, c))));
-            let v91 = V::mul(
-                {
-                    let mut s = V::mul(x_e23, grad_o_e23);
-                    s = V::mul_add(x_e13, grad_o_e13, s);
-                    s = V::mul_add(x_e12, grad_o_e12, s);
-                    s
-                },
-                V::mul(v88, V::sub(c1e0, v88)),
-            );
-            let v97 = V::mul(
-                v71,
-                V::mul(V::mul(V::mul(a2, v91), V::div(c5em1, v85)), V::div(c5em1, v84)),
-            );
-            let v98 = V::add(v97, v97);
-            let v99 = V::mul(x_e12, v98);
-            let v103 = V::mul(x_e13, v98);
-            let v107 = V::mul(x_e23, v98);
+            let x_e23 = V::load(x.at(6usize, c));
+            v25 = V::mul_add(x_e13, x_e13, v25);
+            v25 = V::mul_add(x_e23, x_e23, v25);
+            let v34 = V::sqrt(V::mul_add(v25, v25, c1em16));
+            let v35 = V::sqrt(v34);
+            let a2 = V::load(param0.at(2usize, c));
+            let v40 = V::sigmoid(V::mul_add(a2, v35, V::load(param1.at(2usize, c))));
             let x_e123 = V::load(x.at(7usize, c));
-            let v112 = V::mul(x_e123, x_e123);
-            let a3 = V::load(param1.at(3usize, c));
+            let v42 = V::mul(x_e123, x_e123);
+            let v45 = V::sqrt(V::mul_add(v42, v42, c1em16));
+            let v46 = V::sqrt(v45);
+            let a3 = V::load(param0.at(3usize, c));
+            let v51 = V::sigmoid(V::mul_add(a3, v46, V::load(param1.at(3usize, c))));
             let grad_o_e123 = V::load(grad_o.at(7usize, c));
-            let v119 = V::sqrt(V::mul_add(v112, v112, c1em16));
-            let v120 = V::sqrt(v119);
-            let v123 = V::sigmoid(V::mul_add(a3, v120, V::load(param0.at(3usize, c))));
-            let v126 = V::mul(
+            let grad_o_e23 = V::load(grad_o.at(6usize, c));
+            let mut v57 = V::mul(x_e23, grad_o_e23);
+            let grad_o_e13 = V::load(grad_o.at(5usize, c));
+            v57 = V::mul_add(x_e13, grad_o_e13, v57);
+            let grad_o_e12 = V::load(grad_o.at(4usize, c));
+            v57 = V::mul_add(x_e12, grad_o_e12, v57);
+            let grad_o_e3 = V::load(grad_o.at(3usize, c));
+            let mut v68 = V::mul(x_e3, grad_o_e3);
+            let grad_o_e2 = V::load(grad_o.at(2usize, c));
+            v68 = V::mul_add(x_e2, grad_o_e2, v68);
+            let grad_o_e1 = V::load(grad_o.at(1usize, c));
+            v68 = V::mul_add(x_e1, grad_o_e1, v68);
+            let grad_o_1 = V::load(grad_o.at(0usize, c));
+            let mut v78 = V::mul(v5, grad_o_1);
+            let v83 = V::mul(
                 V::mul(x_e123, grad_o_e123),
-                V::mul(v123, V::sub(c1e0, v123)),
+                V::mul(v51, V::sub(c1e0, v51)),
             );
-            let v132 = V::mul(
-                v112,
-                V::mul(
-                    V::mul(V::mul(a3, v126), V::div(c5em1, v120)),
-                    V::div(c5em1, v119),
-                ),
-            );
-            let v134 = V::mul(x_e123, V::add(v132, v132));
-            // out0[0] = v5*grad_o_1 + a0*v12
-            V::store(V::mul_add(a0, v12, V::mul(v5, grad_o_1)), out0.at(0usize, c));
-            // out0[1] = v52 + v40*grad_o_e1 + v52
-            V::store(V::add(v52, V::mul_add(v40, grad_o_e1, v52)), out0.at(1usize, c));
-            // out0[2] = v56 + v40*grad_o_e2 + v56
-            V::store(V::add(v56, V::mul_add(v40, grad_o_e2, v56)), out0.at(2usize, c));
-            // out0[3] = v60 + v40*grad_o_e3 + v60
-            V::store(V::add(v60, V::mul_add(v40, grad_o_e3, v60)), out0.at(3usize, c));
-            // out0[4] = v99 + v88*grad_o_e12 + v99
-            V::store(V::add(v99, V::mul_add(v88, grad_o_e12, v99)), out0.at(4usize, c));
-            // out0[5] = v103 + v88*grad_o_e13 + v103
+            // grad1[3] += x_e123*grad_o_e123*(v51*(1 - v51))
+            V::store(V::add(V::load(grad1.at(3usize, c)), v83), grad1.at(3usize, c));
+            // grad0[3] += v46*v83
             V::store(
-                V::add(v103, V::mul_add(v88, grad_o_e13, v103)),
-                out0.at(5usize, c),
-            );
-            // out0[6] = v107 + v88*grad_o_e23 + v107
-            V::store(
-                V::add(v107, V::mul_add(v88, grad_o_e23, v107)),
-                out0.at(6usize, c),
-            );
-            // out0[7] = v134 + v123*grad_o_e123 + v134
-            V::store(
-                V::add(v134, V::mul_add(v123, grad_o_e123, v134)),
-                out0.at(7usize, c),
-            );
-            // grad0[0] + = x_1*v12
-            V::store(
-                V::add(V::load(grad0.at(0usize, c)), V::mul(x_1, v12)),
-                grad0.at(0usize, c),
-            );
-            // grad0[1] + = v37*v43
-            V::store(
-                V::add(V::load(grad0.at(1usize, c)), V::mul(v37, v43)),
-                grad0.at(1usize, c),
-            );
-            // grad0[2] + = v85*v91
-            V::store(
-                V::add(V::load(grad0.at(2usize, c)), V::mul(v85, v91)),
-                grad0.at(2usize, c),
-            );
-            // grad0[3] + = v120*v126
-            V::store(
-                V::add(V::load(grad0.at(3usize, c)), V::mul(v120, v126)),
+                V::add(V::load(grad0.at(3usize, c)), V::mul(v46, v83)),
                 grad0.at(3usize, c),
             );
-            // grad1[0] + = x_1*grad_o_1*(v5*(1 - v5))
-            V::store(V::add(V::load(grad1.at(0usize, c)), v12), grad1.at(0usize, c));
-            // grad1[1] + = (x_e3*grad_o_e3 + x_e2*grad_o_e2 + x_e1*grad_o_e1)*(v40*(1 - v40))
-            V::store(V::add(V::load(grad1.at(1usize, c)), v43), grad1.at(1usize, c));
-            // grad1[2] + = (x_e23*grad_o_e23 + x_e13*grad_o_e13 + x_e12*grad_o_e12)*(v88*(1 - v88))
-            V::store(V::add(V::load(grad1.at(2usize, c)), v91), grad1.at(2usize, c));
-            // grad1[3] + = x_e123*grad_o_e123*(v123*(1 - v123))
-            V::store(V::add(V::load(grad1.at(3usize, c)), v126), grad1.at(3usize, c));
+            let v91 = V::mul(
+                v42,
+                V::mul(V::mul(V::mul(a3, v83), V::div(c5em1, v46)), V::div(c5em1, v45)),
+            );
+            let v93 = V::mul(x_e123, V::add(v91, v91));
+            // out0[7] = v93 + v51*grad_o_e123 + v93
+            V::store(V::add(v93, V::mul_add(v51, grad_o_e123, v93)), out0.at(7usize, c));
+            let v98 = V::mul(v57, V::mul(v40, V::sub(c1e0, v40)));
+            // grad1[2] += (x_e23*grad_o_e23 + x_e13*grad_o_e13 + x_e12*grad_o_e12)*(v40*(1 - v40))
+            V::store(V::add(V::load(grad1.at(2usize, c)), v98), grad1.at(2usize, c));
+            // grad0[2] += v35*v98
+            V::store(
+                V::add(V::load(grad0.at(2usize, c)), V::mul(v35, v98)),
+                grad0.at(2usize, c),
+            );
+            let v105 = V::mul(
+                v25,
+                V::mul(V::mul(V::mul(a2, v98), V::div(c5em1, v35)), V::div(c5em1, v34)),
+            );
+            let v106 = V::add(v105, v105);
+            let v107 = V::mul(x_e23, v106);
+            // out0[6] = v107 + v40*grad_o_e23 + v107
+            V::store(
+                V::add(v107, V::mul_add(v40, grad_o_e23, v107)),
+                out0.at(6usize, c),
+            );
+            let v110 = V::mul(x_e13, v106);
+            // out0[5] = v110 + v40*grad_o_e13 + v110
+            V::store(
+                V::add(v110, V::mul_add(v40, grad_o_e13, v110)),
+                out0.at(5usize, c),
+            );
+            let v113 = V::mul(x_e12, v106);
+            // out0[4] = v113 + v40*grad_o_e12 + v113
+            V::store(
+                V::add(v113, V::mul_add(v40, grad_o_e12, v113)),
+                out0.at(4usize, c),
+            );
+            let v118 = V::mul(v68, V::mul(v23, V::sub(c1e0, v23)));
+            // grad1[1] += (x_e3*grad_o_e3 + x_e2*grad_o_e2 + x_e1*grad_o_e1)*(v23*(1 - v23))
+            V::store(V::add(V::load(grad1.at(1usize, c)), v118), grad1.at(1usize, c));
+            // grad0[1] += v18*v118
+            V::store(
+                V::add(V::load(grad0.at(1usize, c)), V::mul(v18, v118)),
+                grad0.at(1usize, c),
+            );
+            let v125 = V::mul(
+                v7,
+                V::mul(V::mul(V::mul(a1, v118), V::div(c5em1, v18)), V::div(c5em1, v17)),
+            );
+            let v126 = V::add(v125, v125);
+            let v127 = V::mul(x_e3, v126);
+            // out0[3] = v127 + v23*grad_o_e3 + v127
+            V::store(V::add(v127, V::mul_add(v23, grad_o_e3, v127)), out0.at(3usize, c));
+            let v130 = V::mul(x_e2, v126);
+            // out0[2] = v130 + v23*grad_o_e2 + v130
+            V::store(V::add(v130, V::mul_add(v23, grad_o_e2, v130)), out0.at(2usize, c));
+            let v133 = V::mul(x_e1, v126);
+            // out0[1] = v133 + v23*grad_o_e1 + v133
+            V::store(V::add(v133, V::mul_add(v23, grad_o_e1, v133)), out0.at(1usize, c));
+            let v138 = V::mul(V::mul(x_1, grad_o_1), V::mul(v5, V::sub(c1e0, v5)));
+            // grad1[0] += x_1*grad_o_1*(v5*(1 - v5))
+            V::store(V::add(V::load(grad1.at(0usize, c)), v138), grad1.at(0usize, c));
+            // grad0[0] += x_1*v138
+            V::store(
+                V::add(V::load(grad0.at(0usize, c)), V::mul(x_1, v138)),
+                grad0.at(0usize, c),
+            );
+            v78 = V::mul_add(a0, v138, v78);
+            // out0[0] = v5*grad_o_1 + a0*v138
+            V::store(v78, out0.at(0usize, c));
         }
     }
 }
@@ -286,7 +266,7 @@ pub(super) static MV_SILU_NORM_PROGRAM_0: Program = Program {
                 stage: &super::mv_silu_norm::MV_SILU_NORM_0,
                 inputs: &[Slot::External(0usize)],
                 outputs: &[Slot::External(0usize)],
-                params: &[1usize, 0],
+                params: &[0usize, 1],
                 param_grads: &[],
                 rows: &[],
                 row_sums: &[],
@@ -302,7 +282,7 @@ pub(super) static MV_SILU_NORM_PROGRAM_0: Program = Program {
                 stage: &super::mv_silu_norm::MV_SILU_NORM_1,
                 inputs: &[Slot::External(0usize), Slot::External(1usize)],
                 outputs: &[Slot::External(0usize)],
-                params: &[1usize, 0],
+                params: &[0usize, 1],
                 param_grads: &[0usize, 1],
                 rows: &[],
                 row_sums: &[],

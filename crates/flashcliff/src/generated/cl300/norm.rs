@@ -17,35 +17,26 @@ unsafe fn norm_0<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let c1em16 = V::from_f64(0.0000000000000001f64);
         for group in 0..args.groups {
             let c = group * V::LANES;
-            let x_e123 = V::load(x.at(7usize, c));
-            let x_e23 = V::load(x.at(6usize, c));
-            let x_e12 = V::load(x.at(4usize, c));
-            let x_e13 = V::load(x.at(5usize, c));
+            x.prefetch::<8usize>(c);
             let x_1 = V::load(x.at(0usize, c));
-            let x_e3 = V::load(x.at(3usize, c));
             let x_e1 = V::load(x.at(1usize, c));
+            let mut v3 = V::mul(x_e1, x_e1);
             let x_e2 = V::load(x.at(2usize, c));
-            let v22 = V::mul_add(
-                x_e123,
-                x_e123,
-                V::add(
-                    {
-                        let mut s = V::mul(x_e12, x_e12);
-                        s = V::mul_add(x_e13, x_e13, s);
-                        s = V::mul_add(x_e23, x_e23, s);
-                        s
-                    },
-                    {
-                        let mut s = V::mul(x_e1, x_e1);
-                        s = V::mul_add(x_e2, x_e2, s);
-                        s = V::mul_add(x_e3, x_e3, s);
-                        s = V::mul_add(x_1, x_1, s);
-                        s
-                    },
-                ),
-            );
+            let x_e3 = V::load(x.at(3usize, c));
+            v3 = V::mul_add(x_e2, x_e2, v3);
+            v3 = V::mul_add(x_e3, x_e3, v3);
+            let x_e12 = V::load(x.at(4usize, c));
+            let mut v11 = V::mul(x_e12, x_e12);
+            let x_e13 = V::load(x.at(5usize, c));
+            let x_e23 = V::load(x.at(6usize, c));
+            v11 = V::mul_add(x_e13, x_e13, v11);
+            v11 = V::mul_add(x_e23, x_e23, v11);
+            let x_e123 = V::load(x.at(7usize, c));
+            v3 = V::mul_add(x_1, x_1, v3);
+            let mut v21 = V::add(v11, v3);
+            v21 = V::mul_add(x_e123, x_e123, v21);
             // out0[0] = sqrt(sqrt(v22*v22 + 0.0000000000000001))
-            V::store(V::sqrt(V::sqrt(V::mul_add(v22, v22, c1em16))), out0.at(0usize, c));
+            V::store(V::sqrt(V::sqrt(V::mul_add(v21, v21, c1em16))), out0.at(0usize, c));
         }
     }
 }
@@ -60,70 +51,62 @@ unsafe fn norm_1<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let x = args.inputs[0];
         let grad_o = args.inputs[1];
         let out0 = args.outputs[0];
-        let c5em1 = V::from_f64(0.5f64);
         let c1em16 = V::from_f64(0.0000000000000001f64);
+        let c5em1 = V::from_f64(0.5f64);
         for group in 0..args.groups {
             let c = group * V::LANES;
+            x.prefetch::<8usize>(c);
+            grad_o.prefetch::<1usize>(c);
             let x_1 = V::load(x.at(0usize, c));
-            let x_e123 = V::load(x.at(7usize, c));
-            let x_e23 = V::load(x.at(6usize, c));
-            let x_e12 = V::load(x.at(4usize, c));
-            let x_e13 = V::load(x.at(5usize, c));
-            let x_e3 = V::load(x.at(3usize, c));
             let x_e1 = V::load(x.at(1usize, c));
+            let mut v3 = V::mul(x_e1, x_e1);
             let x_e2 = V::load(x.at(2usize, c));
-            let v22 = V::mul_add(
-                x_e123,
-                x_e123,
-                V::add(
-                    {
-                        let mut s = V::mul(x_e12, x_e12);
-                        s = V::mul_add(x_e13, x_e13, s);
-                        s = V::mul_add(x_e23, x_e23, s);
-                        s
-                    },
-                    {
-                        let mut s = V::mul(x_e1, x_e1);
-                        s = V::mul_add(x_e2, x_e2, s);
-                        s = V::mul_add(x_e3, x_e3, s);
-                        s = V::mul_add(x_1, x_1, s);
-                        s
-                    },
-                ),
-            );
-            let v28 = V::sqrt(V::mul_add(v22, v22, c1em16));
+            let x_e3 = V::load(x.at(3usize, c));
+            v3 = V::mul_add(x_e2, x_e2, v3);
+            v3 = V::mul_add(x_e3, x_e3, v3);
+            let x_e12 = V::load(x.at(4usize, c));
+            let mut v11 = V::mul(x_e12, x_e12);
+            let x_e13 = V::load(x.at(5usize, c));
+            let x_e23 = V::load(x.at(6usize, c));
+            v11 = V::mul_add(x_e13, x_e13, v11);
+            v11 = V::mul_add(x_e23, x_e23, v11);
+            let x_e123 = V::load(x.at(7usize, c));
+            v3 = V::mul_add(x_1, x_1, v3);
+            let mut v21 = V::add(v11, v3);
+            v21 = V::mul_add(x_e123, x_e123, v21);
+            let v26 = V::sqrt(V::mul_add(v21, v21, c1em16));
             let v34 = V::mul(
-                v22,
+                v21,
                 V::mul(
-                    V::mul(V::load(grad_o.at(0usize, c)), V::div(c5em1, V::sqrt(v28))),
-                    V::div(c5em1, v28),
+                    V::mul(V::load(grad_o.at(0usize, c)), V::div(c5em1, V::sqrt(v26))),
+                    V::div(c5em1, v26),
                 ),
             );
             let v35 = V::add(v34, v34);
-            let v36 = V::mul(x_1, v35);
-            let v38 = V::mul(x_e1, v35);
-            let v40 = V::mul(x_e2, v35);
-            let v42 = V::mul(x_e3, v35);
-            let v44 = V::mul(x_e12, v35);
-            let v46 = V::mul(x_e13, v35);
-            let v48 = V::mul(x_e23, v35);
-            let v50 = V::mul(x_e123, v35);
-            // out0[0] = v36 + v36
-            V::store(V::add(v36, v36), out0.at(0usize, c));
-            // out0[1] = v38 + v38
-            V::store(V::add(v38, v38), out0.at(1usize, c));
-            // out0[2] = v40 + v40
-            V::store(V::add(v40, v40), out0.at(2usize, c));
-            // out0[3] = v42 + v42
-            V::store(V::add(v42, v42), out0.at(3usize, c));
-            // out0[4] = v44 + v44
-            V::store(V::add(v44, v44), out0.at(4usize, c));
-            // out0[5] = v46 + v46
-            V::store(V::add(v46, v46), out0.at(5usize, c));
-            // out0[6] = v48 + v48
-            V::store(V::add(v48, v48), out0.at(6usize, c));
-            // out0[7] = v50 + v50
-            V::store(V::add(v50, v50), out0.at(7usize, c));
+            let v36 = V::mul(x_e123, v35);
+            // out0[7] = v36 + v36
+            V::store(V::add(v36, v36), out0.at(7usize, c));
+            let v38 = V::mul(x_e23, v35);
+            // out0[6] = v38 + v38
+            V::store(V::add(v38, v38), out0.at(6usize, c));
+            let v40 = V::mul(x_e13, v35);
+            // out0[5] = v40 + v40
+            V::store(V::add(v40, v40), out0.at(5usize, c));
+            let v42 = V::mul(x_e12, v35);
+            // out0[4] = v42 + v42
+            V::store(V::add(v42, v42), out0.at(4usize, c));
+            let v44 = V::mul(x_e3, v35);
+            // out0[3] = v44 + v44
+            V::store(V::add(v44, v44), out0.at(3usize, c));
+            let v46 = V::mul(x_e2, v35);
+            // out0[2] = v46 + v46
+            V::store(V::add(v46, v46), out0.at(2usize, c));
+            let v48 = V::mul(x_e1, v35);
+            // out0[1] = v48 + v48
+            V::store(V::add(v48, v48), out0.at(1usize, c));
+            let v50 = V::mul(x_1, v35);
+            // out0[0] = v50 + v50
+            V::store(V::add(v50, v50), out0.at(0usize, c));
         }
     }
 }

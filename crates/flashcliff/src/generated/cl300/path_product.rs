@@ -5,19 +5,22 @@
 
 #[allow(unused_imports, reason = "not every operator needs all of them")]
 use crate::kernel::generated_prelude::*;
-/// From `f`, `x`, `y` to `o`: o = f <<x>_0 <y>_0>_0.
+/// From `x`, `y`, `f` to `o`: o = f <<x>_0 <y>_0>_0.
 ///
 /// From `path_product` of Cl(3,0,0).
 #[inline(always)]
 unsafe fn path_product_0<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
     // SAFETY: the caller keeps the contract of `StageArgs`; the tier runs on this CPU.
     unsafe {
-        let f = args.inputs[0];
-        let x = args.inputs[1];
-        let y = args.inputs[2];
+        let x = args.inputs[0];
+        let y = args.inputs[1];
+        let f = args.inputs[2];
         let out0 = args.outputs[0];
         for group in 0..args.groups {
             let c = group * V::LANES;
+            x.prefetch::<1usize>(c);
+            y.prefetch::<1usize>(c);
+            f.prefetch::<1usize>(c);
             // out0[0] = f_1*x_1*y_1
             V::store(
                 V::mul(
@@ -30,26 +33,30 @@ unsafe fn path_product_0<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
     }
 }
 pub(super) static PATH_PRODUCT_0: Stage = stage!(path_product_0);
-/// From `y`, `f`, `grad_o`, `x` to `grad_x`, `grad_y`: adjoint of o = f <<x>_0 <y>_0>_0.
+/// From `f`, `grad_o`, `y`, `x` to `grad_x`, `grad_y`: adjoint of o = f <<x>_0 <y>_0>_0.
 ///
 /// From `path_product_grad` of Cl(3,0,0).
 #[inline(always)]
 unsafe fn path_product_1<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
     // SAFETY: the caller keeps the contract of `StageArgs`; the tier runs on this CPU.
     unsafe {
-        let y = args.inputs[0];
-        let f = args.inputs[1];
-        let grad_o = args.inputs[2];
+        let f = args.inputs[0];
+        let grad_o = args.inputs[1];
+        let y = args.inputs[2];
         let x = args.inputs[3];
         let out0 = args.outputs[0];
         let out1 = args.outputs[1];
         for group in 0..args.groups {
             let c = group * V::LANES;
-            let v3 = V::mul(V::load(f.at(0usize, c)), V::load(grad_o.at(0usize, c)));
-            // out0[0] = y_1*v3
-            V::store(V::mul(V::load(y.at(0usize, c)), v3), out0.at(0usize, c));
-            // out1[0] = x_1*v3
-            V::store(V::mul(V::load(x.at(0usize, c)), v3), out1.at(0usize, c));
+            f.prefetch::<1usize>(c);
+            grad_o.prefetch::<1usize>(c);
+            y.prefetch::<1usize>(c);
+            x.prefetch::<1usize>(c);
+            let v2 = V::mul(V::load(f.at(0usize, c)), V::load(grad_o.at(0usize, c)));
+            // out0[0] = y_1*v2
+            V::store(V::mul(V::load(y.at(0usize, c)), v2), out0.at(0usize, c));
+            // out1[0] = x_1*v2
+            V::store(V::mul(V::load(x.at(0usize, c)), v2), out1.at(0usize, c));
         }
     }
 }
@@ -67,6 +74,9 @@ unsafe fn path_product_2<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let out0 = args.outputs[0];
         for group in 0..args.groups {
             let c = group * V::LANES;
+            x.prefetch::<1usize>(c);
+            y.prefetch::<1usize>(c);
+            grad_o.prefetch::<1usize>(c);
             // out0[0] = x_1*y_1*grad_o_1
             V::store(
                 V::mul(
@@ -100,9 +110,9 @@ pub(super) static PATH_PRODUCT_PROGRAM_0: Program = Program {
             StageCall {
                 stage: &super::path_product::PATH_PRODUCT_0,
                 inputs: &[
-                    Slot::External(2usize),
                     Slot::External(0usize),
                     Slot::External(1usize),
+                    Slot::External(2usize),
                 ],
                 outputs: &[Slot::External(0usize)],
                 params: &[],
@@ -120,9 +130,9 @@ pub(super) static PATH_PRODUCT_PROGRAM_0: Program = Program {
             StageCall {
                 stage: &super::path_product::PATH_PRODUCT_1,
                 inputs: &[
-                    Slot::External(1usize),
                     Slot::External(2usize),
                     Slot::External(3usize),
+                    Slot::External(1usize),
                     Slot::External(0usize),
                 ],
                 outputs: &[Slot::External(0usize), Slot::External(1usize)],
@@ -148,21 +158,24 @@ pub(super) static PATH_PRODUCT_PROGRAM_0: Program = Program {
     },
     flops: [2usize, 5],
 };
-/// From `f`, `x`, `y` to `o`: o = f <<x>_0 <y>_1>_1.
+/// From `x`, `y`, `f` to `o`: o = f <<x>_0 <y>_1>_1.
 ///
 /// From `path_product` of Cl(3,0,0).
 #[inline(always)]
 unsafe fn path_product_3<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
     // SAFETY: the caller keeps the contract of `StageArgs`; the tier runs on this CPU.
     unsafe {
-        let f = args.inputs[0];
-        let x = args.inputs[1];
-        let y = args.inputs[2];
+        let x = args.inputs[0];
+        let y = args.inputs[1];
+        let f = args.inputs[2];
         let out0 = args.outputs[0];
         for group in 0..args.groups {
             let c = group * V::LANES;
-            let f_1 = V::load(f.at(0usize, c));
+            x.prefetch::<1usize>(c);
+            y.prefetch::<3usize>(c);
+            f.prefetch::<1usize>(c);
             let x_1 = V::load(x.at(0usize, c));
+            let f_1 = V::load(f.at(0usize, c));
             // out0[0] = f_1*x_1*y_e1
             V::store(
                 V::mul(f_1, V::mul(x_1, V::load(y.at(0usize, c)))),
@@ -182,42 +195,41 @@ unsafe fn path_product_3<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
     }
 }
 pub(super) static PATH_PRODUCT_3: Stage = stage!(path_product_3);
-/// From `y`, `f`, `grad_o`, `x` to `grad_x`, `grad_y`: adjoint of o = f <<x>_0 <y>_1>_1.
+/// From `f`, `grad_o`, `y`, `x` to `grad_x`, `grad_y`: adjoint of o = f <<x>_0 <y>_1>_1.
 ///
 /// From `path_product_grad` of Cl(3,0,0).
 #[inline(always)]
 unsafe fn path_product_4<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
     // SAFETY: the caller keeps the contract of `StageArgs`; the tier runs on this CPU.
     unsafe {
-        let y = args.inputs[0];
-        let f = args.inputs[1];
-        let grad_o = args.inputs[2];
+        let f = args.inputs[0];
+        let grad_o = args.inputs[1];
+        let y = args.inputs[2];
         let x = args.inputs[3];
         let out0 = args.outputs[0];
         let out1 = args.outputs[1];
         for group in 0..args.groups {
             let c = group * V::LANES;
+            f.prefetch::<1usize>(c);
+            grad_o.prefetch::<3usize>(c);
+            y.prefetch::<3usize>(c);
+            x.prefetch::<1usize>(c);
             let f_1 = V::load(f.at(0usize, c));
-            let v3 = V::mul(f_1, V::load(grad_o.at(2usize, c)));
-            let v7 = V::mul(f_1, V::load(grad_o.at(1usize, c)));
-            let v12 = V::mul(f_1, V::load(grad_o.at(0usize, c)));
+            let v2 = V::mul(f_1, V::load(grad_o.at(2usize, c)));
+            let v4 = V::mul(f_1, V::load(grad_o.at(1usize, c)));
+            let v6 = V::mul(f_1, V::load(grad_o.at(0usize, c)));
+            let mut v8 = V::mul(V::load(y.at(2usize, c)), v2);
             let x_1 = V::load(x.at(0usize, c));
-            // out0[0] = y_e3*v3 + y_e2*v7 + y_e1*v12
-            V::store(
-                {
-                    let mut s = V::mul(V::load(y.at(2usize, c)), v3);
-                    s = V::mul_add(V::load(y.at(1usize, c)), v7, s);
-                    s = V::mul_add(V::load(y.at(0usize, c)), v12, s);
-                    s
-                },
-                out0.at(0usize, c),
-            );
-            // out1[0] = x_1*v12
-            V::store(V::mul(x_1, v12), out1.at(0usize, c));
-            // out1[1] = x_1*v7
-            V::store(V::mul(x_1, v7), out1.at(1usize, c));
-            // out1[2] = x_1*v3
-            V::store(V::mul(x_1, v3), out1.at(2usize, c));
+            // out1[2] = x_1*v2
+            V::store(V::mul(x_1, v2), out1.at(2usize, c));
+            // out1[1] = x_1*v4
+            V::store(V::mul(x_1, v4), out1.at(1usize, c));
+            v8 = V::mul_add(V::load(y.at(1usize, c)), v4, v8);
+            // out1[0] = x_1*v6
+            V::store(V::mul(x_1, v6), out1.at(0usize, c));
+            v8 = V::mul_add(V::load(y.at(0usize, c)), v6, v8);
+            // out0[0] = y_e3*v2 + y_e2*v4 + y_e1*v6
+            V::store(v8, out0.at(0usize, c));
         }
     }
 }
@@ -235,28 +247,26 @@ unsafe fn path_product_5<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let out0 = args.outputs[0];
         for group in 0..args.groups {
             let c = group * V::LANES;
+            x.prefetch::<1usize>(c);
+            y.prefetch::<3usize>(c);
+            grad_o.prefetch::<3usize>(c);
             let x_1 = V::load(x.at(0usize, c));
-            // out0[0] = x_1*y_e3*grad_o_e3 + x_1*y_e2*grad_o_e2 + x_1*y_e1*grad_o_e1
-            V::store(
-                {
-                    let mut s = V::mul(
-                        V::mul(x_1, V::load(y.at(2usize, c))),
-                        V::load(grad_o.at(2usize, c)),
-                    );
-                    s = V::mul_add(
-                        V::mul(x_1, V::load(y.at(1usize, c))),
-                        V::load(grad_o.at(1usize, c)),
-                        s,
-                    );
-                    s = V::mul_add(
-                        V::mul(x_1, V::load(y.at(0usize, c))),
-                        V::load(grad_o.at(0usize, c)),
-                        s,
-                    );
-                    s
-                },
-                out0.at(0usize, c),
+            let mut v8 = V::mul(
+                V::mul(x_1, V::load(y.at(2usize, c))),
+                V::load(grad_o.at(2usize, c)),
             );
+            v8 = V::mul_add(
+                V::mul(x_1, V::load(y.at(1usize, c))),
+                V::load(grad_o.at(1usize, c)),
+                v8,
+            );
+            v8 = V::mul_add(
+                V::mul(x_1, V::load(y.at(0usize, c))),
+                V::load(grad_o.at(0usize, c)),
+                v8,
+            );
+            // out0[0] = x_1*y_e3*grad_o_e3 + x_1*y_e2*grad_o_e2 + x_1*y_e1*grad_o_e1
+            V::store(v8, out0.at(0usize, c));
         }
     }
 }
@@ -282,9 +292,9 @@ pub(super) static PATH_PRODUCT_PROGRAM_1: Program = Program {
             StageCall {
                 stage: &super::path_product::PATH_PRODUCT_3,
                 inputs: &[
-                    Slot::External(2usize),
                     Slot::External(0usize),
                     Slot::External(1usize),
+                    Slot::External(2usize),
                 ],
                 outputs: &[Slot::External(0usize)],
                 params: &[],
@@ -302,9 +312,9 @@ pub(super) static PATH_PRODUCT_PROGRAM_1: Program = Program {
             StageCall {
                 stage: &super::path_product::PATH_PRODUCT_4,
                 inputs: &[
-                    Slot::External(1usize),
                     Slot::External(2usize),
                     Slot::External(3usize),
+                    Slot::External(1usize),
                     Slot::External(0usize),
                 ],
                 outputs: &[Slot::External(0usize), Slot::External(1usize)],
@@ -351,9 +361,9 @@ pub(super) static PATH_PRODUCT_PROGRAM_2: Program = Program {
             StageCall {
                 stage: &super::path_product::PATH_PRODUCT_3,
                 inputs: &[
-                    Slot::External(2usize),
                     Slot::External(0usize),
                     Slot::External(1usize),
+                    Slot::External(2usize),
                 ],
                 outputs: &[Slot::External(0usize)],
                 params: &[],
@@ -371,9 +381,9 @@ pub(super) static PATH_PRODUCT_PROGRAM_2: Program = Program {
             StageCall {
                 stage: &super::path_product::PATH_PRODUCT_4,
                 inputs: &[
-                    Slot::External(1usize),
                     Slot::External(2usize),
                     Slot::External(3usize),
+                    Slot::External(1usize),
                     Slot::External(0usize),
                 ],
                 outputs: &[Slot::External(0usize), Slot::External(1usize)],
@@ -420,9 +430,9 @@ pub(super) static PATH_PRODUCT_PROGRAM_3: Program = Program {
             StageCall {
                 stage: &super::path_product::PATH_PRODUCT_0,
                 inputs: &[
-                    Slot::External(2usize),
                     Slot::External(0usize),
                     Slot::External(1usize),
+                    Slot::External(2usize),
                 ],
                 outputs: &[Slot::External(0usize)],
                 params: &[],
@@ -440,9 +450,9 @@ pub(super) static PATH_PRODUCT_PROGRAM_3: Program = Program {
             StageCall {
                 stage: &super::path_product::PATH_PRODUCT_1,
                 inputs: &[
-                    Slot::External(1usize),
                     Slot::External(2usize),
                     Slot::External(3usize),
+                    Slot::External(1usize),
                     Slot::External(0usize),
                 ],
                 outputs: &[Slot::External(0usize), Slot::External(1usize)],
@@ -468,75 +478,63 @@ pub(super) static PATH_PRODUCT_PROGRAM_3: Program = Program {
     },
     flops: [2usize, 5],
 };
-/// From `f`, `x`, `y` to `o`: o = f <<x>_1 <y>_1>_0.
+/// From `x`, `y`, `f` to `o`: o = f <<x>_1 <y>_1>_0.
 ///
 /// From `path_product` of Cl(3,0,0).
 #[inline(always)]
 unsafe fn path_product_6<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
     // SAFETY: the caller keeps the contract of `StageArgs`; the tier runs on this CPU.
     unsafe {
-        let f = args.inputs[0];
-        let x = args.inputs[1];
-        let y = args.inputs[2];
+        let x = args.inputs[0];
+        let y = args.inputs[1];
+        let f = args.inputs[2];
         let out0 = args.outputs[0];
         for group in 0..args.groups {
             let c = group * V::LANES;
+            x.prefetch::<3usize>(c);
+            y.prefetch::<3usize>(c);
+            f.prefetch::<1usize>(c);
+            let mut v2 = V::mul(V::load(x.at(0usize, c)), V::load(y.at(0usize, c)));
+            v2 = V::mul_add(V::load(x.at(1usize, c)), V::load(y.at(1usize, c)), v2);
+            v2 = V::mul_add(V::load(x.at(2usize, c)), V::load(y.at(2usize, c)), v2);
             // out0[0] = f_1*(x_e3*y_e3 + x_e1*y_e1 + x_e2*y_e2)
-            V::store(
-                V::mul(
-                    V::load(f.at(0usize, c)),
-                    {
-                        let mut s = V::mul(
-                            V::load(x.at(0usize, c)),
-                            V::load(y.at(0usize, c)),
-                        );
-                        s = V::mul_add(
-                            V::load(x.at(1usize, c)),
-                            V::load(y.at(1usize, c)),
-                            s,
-                        );
-                        s = V::mul_add(
-                            V::load(x.at(2usize, c)),
-                            V::load(y.at(2usize, c)),
-                            s,
-                        );
-                        s
-                    },
-                ),
-                out0.at(0usize, c),
-            );
+            V::store(V::mul(V::load(f.at(0usize, c)), v2), out0.at(0usize, c));
         }
     }
 }
 pub(super) static PATH_PRODUCT_6: Stage = stage!(path_product_6);
-/// From `y`, `f`, `grad_o`, `x` to `grad_x`, `grad_y`: adjoint of o = f <<x>_1 <y>_1>_0.
+/// From `f`, `grad_o`, `y`, `x` to `grad_x`, `grad_y`: adjoint of o = f <<x>_1 <y>_1>_0.
 ///
 /// From `path_product_grad` of Cl(3,0,0).
 #[inline(always)]
 unsafe fn path_product_7<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
     // SAFETY: the caller keeps the contract of `StageArgs`; the tier runs on this CPU.
     unsafe {
-        let y = args.inputs[0];
-        let f = args.inputs[1];
-        let grad_o = args.inputs[2];
+        let f = args.inputs[0];
+        let grad_o = args.inputs[1];
+        let y = args.inputs[2];
         let x = args.inputs[3];
         let out0 = args.outputs[0];
         let out1 = args.outputs[1];
         for group in 0..args.groups {
             let c = group * V::LANES;
-            let v3 = V::mul(V::load(f.at(0usize, c)), V::load(grad_o.at(0usize, c)));
-            // out0[0] = y_e1*v3
-            V::store(V::mul(V::load(y.at(0usize, c)), v3), out0.at(0usize, c));
-            // out0[1] = y_e2*v3
-            V::store(V::mul(V::load(y.at(1usize, c)), v3), out0.at(1usize, c));
-            // out0[2] = y_e3*v3
-            V::store(V::mul(V::load(y.at(2usize, c)), v3), out0.at(2usize, c));
-            // out1[0] = x_e1*v3
-            V::store(V::mul(V::load(x.at(0usize, c)), v3), out1.at(0usize, c));
-            // out1[1] = x_e2*v3
-            V::store(V::mul(V::load(x.at(1usize, c)), v3), out1.at(1usize, c));
-            // out1[2] = x_e3*v3
-            V::store(V::mul(V::load(x.at(2usize, c)), v3), out1.at(2usize, c));
+            f.prefetch::<1usize>(c);
+            grad_o.prefetch::<1usize>(c);
+            y.prefetch::<3usize>(c);
+            x.prefetch::<3usize>(c);
+            let v2 = V::mul(V::load(f.at(0usize, c)), V::load(grad_o.at(0usize, c)));
+            // out0[2] = y_e3*v2
+            V::store(V::mul(V::load(y.at(2usize, c)), v2), out0.at(2usize, c));
+            // out1[2] = x_e3*v2
+            V::store(V::mul(V::load(x.at(2usize, c)), v2), out1.at(2usize, c));
+            // out0[1] = y_e2*v2
+            V::store(V::mul(V::load(y.at(1usize, c)), v2), out0.at(1usize, c));
+            // out1[1] = x_e2*v2
+            V::store(V::mul(V::load(x.at(1usize, c)), v2), out1.at(1usize, c));
+            // out0[0] = y_e1*v2
+            V::store(V::mul(V::load(y.at(0usize, c)), v2), out0.at(0usize, c));
+            // out1[0] = x_e1*v2
+            V::store(V::mul(V::load(x.at(0usize, c)), v2), out1.at(0usize, c));
         }
     }
 }
@@ -554,30 +552,14 @@ unsafe fn path_product_8<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let out0 = args.outputs[0];
         for group in 0..args.groups {
             let c = group * V::LANES;
+            x.prefetch::<3usize>(c);
+            y.prefetch::<3usize>(c);
+            grad_o.prefetch::<1usize>(c);
+            let mut v2 = V::mul(V::load(x.at(0usize, c)), V::load(y.at(0usize, c)));
+            v2 = V::mul_add(V::load(x.at(1usize, c)), V::load(y.at(1usize, c)), v2);
+            v2 = V::mul_add(V::load(x.at(2usize, c)), V::load(y.at(2usize, c)), v2);
             // out0[0] = (x_e3*y_e3 + x_e1*y_e1 + x_e2*y_e2)*grad_o_1
-            V::store(
-                V::mul(
-                    {
-                        let mut s = V::mul(
-                            V::load(x.at(0usize, c)),
-                            V::load(y.at(0usize, c)),
-                        );
-                        s = V::mul_add(
-                            V::load(x.at(1usize, c)),
-                            V::load(y.at(1usize, c)),
-                            s,
-                        );
-                        s = V::mul_add(
-                            V::load(x.at(2usize, c)),
-                            V::load(y.at(2usize, c)),
-                            s,
-                        );
-                        s
-                    },
-                    V::load(grad_o.at(0usize, c)),
-                ),
-                out0.at(0usize, c),
-            );
+            V::store(V::mul(v2, V::load(grad_o.at(0usize, c))), out0.at(0usize, c));
         }
     }
 }
@@ -603,9 +585,9 @@ pub(super) static PATH_PRODUCT_PROGRAM_4: Program = Program {
             StageCall {
                 stage: &super::path_product::PATH_PRODUCT_6,
                 inputs: &[
-                    Slot::External(2usize),
                     Slot::External(0usize),
                     Slot::External(1usize),
+                    Slot::External(2usize),
                 ],
                 outputs: &[Slot::External(0usize)],
                 params: &[],
@@ -623,9 +605,9 @@ pub(super) static PATH_PRODUCT_PROGRAM_4: Program = Program {
             StageCall {
                 stage: &super::path_product::PATH_PRODUCT_7,
                 inputs: &[
-                    Slot::External(1usize),
                     Slot::External(2usize),
                     Slot::External(3usize),
+                    Slot::External(1usize),
                     Slot::External(0usize),
                 ],
                 outputs: &[Slot::External(0usize), Slot::External(1usize)],
@@ -651,21 +633,24 @@ pub(super) static PATH_PRODUCT_PROGRAM_4: Program = Program {
     },
     flops: [6usize, 13],
 };
-/// From `f`, `x`, `y` to `o`: o = f <<x>_1 <y>_0>_1.
+/// From `x`, `y`, `f` to `o`: o = f <<x>_1 <y>_0>_1.
 ///
 /// From `path_product` of Cl(3,0,0).
 #[inline(always)]
 unsafe fn path_product_9<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
     // SAFETY: the caller keeps the contract of `StageArgs`; the tier runs on this CPU.
     unsafe {
-        let f = args.inputs[0];
-        let x = args.inputs[1];
-        let y = args.inputs[2];
+        let x = args.inputs[0];
+        let y = args.inputs[1];
+        let f = args.inputs[2];
         let out0 = args.outputs[0];
         for group in 0..args.groups {
             let c = group * V::LANES;
-            let f_1 = V::load(f.at(0usize, c));
+            x.prefetch::<3usize>(c);
+            y.prefetch::<1usize>(c);
+            f.prefetch::<1usize>(c);
             let y_1 = V::load(y.at(0usize, c));
+            let f_1 = V::load(f.at(0usize, c));
             // out0[0] = f_1*x_e1*y_1
             V::store(
                 V::mul(f_1, V::mul(V::load(x.at(0usize, c)), y_1)),
@@ -685,42 +670,41 @@ unsafe fn path_product_9<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
     }
 }
 pub(super) static PATH_PRODUCT_9: Stage = stage!(path_product_9);
-/// From `y`, `f`, `grad_o`, `x` to `grad_x`, `grad_y`: adjoint of o = f <<x>_1 <y>_0>_1.
+/// From `f`, `grad_o`, `y`, `x` to `grad_x`, `grad_y`: adjoint of o = f <<x>_1 <y>_0>_1.
 ///
 /// From `path_product_grad` of Cl(3,0,0).
 #[inline(always)]
 unsafe fn path_product_10<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
     // SAFETY: the caller keeps the contract of `StageArgs`; the tier runs on this CPU.
     unsafe {
-        let y = args.inputs[0];
-        let f = args.inputs[1];
-        let grad_o = args.inputs[2];
+        let f = args.inputs[0];
+        let grad_o = args.inputs[1];
+        let y = args.inputs[2];
         let x = args.inputs[3];
         let out0 = args.outputs[0];
         let out1 = args.outputs[1];
         for group in 0..args.groups {
             let c = group * V::LANES;
-            let y_1 = V::load(y.at(0usize, c));
+            f.prefetch::<1usize>(c);
+            grad_o.prefetch::<3usize>(c);
+            y.prefetch::<1usize>(c);
+            x.prefetch::<3usize>(c);
             let f_1 = V::load(f.at(0usize, c));
-            let v3 = V::mul(f_1, V::load(grad_o.at(0usize, c)));
-            let v6 = V::mul(f_1, V::load(grad_o.at(1usize, c)));
-            let v9 = V::mul(f_1, V::load(grad_o.at(2usize, c)));
-            // out0[0] = y_1*v3
-            V::store(V::mul(y_1, v3), out0.at(0usize, c));
-            // out0[1] = y_1*v6
-            V::store(V::mul(y_1, v6), out0.at(1usize, c));
-            // out0[2] = y_1*v9
-            V::store(V::mul(y_1, v9), out0.at(2usize, c));
-            // out1[0] = x_e3*v9 + x_e2*v6 + x_e1*v3
-            V::store(
-                {
-                    let mut s = V::mul(V::load(x.at(2usize, c)), v9);
-                    s = V::mul_add(V::load(x.at(1usize, c)), v6, s);
-                    s = V::mul_add(V::load(x.at(0usize, c)), v3, s);
-                    s
-                },
-                out1.at(0usize, c),
-            );
+            let v2 = V::mul(f_1, V::load(grad_o.at(2usize, c)));
+            let v4 = V::mul(f_1, V::load(grad_o.at(1usize, c)));
+            let v6 = V::mul(f_1, V::load(grad_o.at(0usize, c)));
+            let y_1 = V::load(y.at(0usize, c));
+            // out0[2] = y_1*v2
+            V::store(V::mul(y_1, v2), out0.at(2usize, c));
+            let mut v10 = V::mul(V::load(x.at(2usize, c)), v2);
+            // out0[1] = y_1*v4
+            V::store(V::mul(y_1, v4), out0.at(1usize, c));
+            v10 = V::mul_add(V::load(x.at(1usize, c)), v4, v10);
+            // out0[0] = y_1*v6
+            V::store(V::mul(y_1, v6), out0.at(0usize, c));
+            v10 = V::mul_add(V::load(x.at(0usize, c)), v6, v10);
+            // out1[0] = x_e3*v2 + x_e2*v4 + x_e1*v6
+            V::store(v10, out1.at(0usize, c));
         }
     }
 }
@@ -738,28 +722,26 @@ unsafe fn path_product_11<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let out0 = args.outputs[0];
         for group in 0..args.groups {
             let c = group * V::LANES;
+            x.prefetch::<3usize>(c);
+            y.prefetch::<1usize>(c);
+            grad_o.prefetch::<3usize>(c);
             let y_1 = V::load(y.at(0usize, c));
-            // out0[0] = x_e3*y_1*grad_o_e3 + x_e2*y_1*grad_o_e2 + x_e1*y_1*grad_o_e1
-            V::store(
-                {
-                    let mut s = V::mul(
-                        V::mul(V::load(x.at(2usize, c)), y_1),
-                        V::load(grad_o.at(2usize, c)),
-                    );
-                    s = V::mul_add(
-                        V::mul(V::load(x.at(1usize, c)), y_1),
-                        V::load(grad_o.at(1usize, c)),
-                        s,
-                    );
-                    s = V::mul_add(
-                        V::mul(V::load(x.at(0usize, c)), y_1),
-                        V::load(grad_o.at(0usize, c)),
-                        s,
-                    );
-                    s
-                },
-                out0.at(0usize, c),
+            let mut v8 = V::mul(
+                V::mul(V::load(x.at(2usize, c)), y_1),
+                V::load(grad_o.at(2usize, c)),
             );
+            v8 = V::mul_add(
+                V::mul(V::load(x.at(1usize, c)), y_1),
+                V::load(grad_o.at(1usize, c)),
+                v8,
+            );
+            v8 = V::mul_add(
+                V::mul(V::load(x.at(0usize, c)), y_1),
+                V::load(grad_o.at(0usize, c)),
+                v8,
+            );
+            // out0[0] = x_e3*y_1*grad_o_e3 + x_e2*y_1*grad_o_e2 + x_e1*y_1*grad_o_e1
+            V::store(v8, out0.at(0usize, c));
         }
     }
 }
@@ -785,9 +767,9 @@ pub(super) static PATH_PRODUCT_PROGRAM_5: Program = Program {
             StageCall {
                 stage: &super::path_product::PATH_PRODUCT_9,
                 inputs: &[
-                    Slot::External(2usize),
                     Slot::External(0usize),
                     Slot::External(1usize),
+                    Slot::External(2usize),
                 ],
                 outputs: &[Slot::External(0usize)],
                 params: &[],
@@ -805,9 +787,9 @@ pub(super) static PATH_PRODUCT_PROGRAM_5: Program = Program {
             StageCall {
                 stage: &super::path_product::PATH_PRODUCT_10,
                 inputs: &[
-                    Slot::External(1usize),
                     Slot::External(2usize),
                     Slot::External(3usize),
+                    Slot::External(1usize),
                     Slot::External(0usize),
                 ],
                 outputs: &[Slot::External(0usize), Slot::External(1usize)],
@@ -833,85 +815,98 @@ pub(super) static PATH_PRODUCT_PROGRAM_5: Program = Program {
     },
     flops: [6usize, 19],
 };
-/// From `f`, `x`, `y` to `o`: o = f <<x>_1 <y>_2>_1.
+/// From `x`, `y`, `f` to `o`: o = f <<x>_1 <y>_2>_1.
 ///
 /// From `path_product` of Cl(3,0,0).
 #[inline(always)]
 unsafe fn path_product_12<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
     // SAFETY: the caller keeps the contract of `StageArgs`; the tier runs on this CPU.
     unsafe {
-        let f = args.inputs[0];
-        let x = args.inputs[1];
-        let y = args.inputs[2];
+        let x = args.inputs[0];
+        let y = args.inputs[1];
+        let f = args.inputs[2];
         let out0 = args.outputs[0];
         for group in 0..args.groups {
             let c = group * V::LANES;
-            let f_1 = V::load(f.at(0usize, c));
+            x.prefetch::<3usize>(c);
+            y.prefetch::<3usize>(c);
+            f.prefetch::<1usize>(c);
             let x_e2 = V::load(x.at(1usize, c));
             let y_e12 = V::load(y.at(0usize, c));
+            let mut v2 = V::mul(x_e2, y_e12);
             let x_e3 = V::load(x.at(2usize, c));
             let y_e13 = V::load(y.at(1usize, c));
+            v2 = V::mul_add(x_e3, y_e13, v2);
             let x_e1 = V::load(x.at(0usize, c));
+            let mut v8 = V::mul(x_e1, y_e12);
             let y_e23 = V::load(y.at(2usize, c));
+            v8 = V::neg_mul_add(x_e3, y_e23, v8);
+            let mut v12 = V::mul(x_e1, y_e13);
+            v12 = V::mul_add(x_e2, y_e23, v12);
+            let f_1 = V::load(f.at(0usize, c));
             // out0[0] = -(f_1*(x_e2*y_e12 + x_e3*y_e13))
-            V::store(
-                V::neg(V::mul(f_1, V::mul_add(x_e3, y_e13, V::mul(x_e2, y_e12)))),
-                out0.at(0usize, c),
-            );
+            V::store(V::neg(V::mul(f_1, v2)), out0.at(0usize, c));
             // out0[1] = f_1*(x_e1*y_e12 - x_e3*y_e23)
-            V::store(
-                V::mul(f_1, V::neg_mul_add(x_e3, y_e23, V::mul(x_e1, y_e12))),
-                out0.at(1usize, c),
-            );
+            V::store(V::mul(f_1, v8), out0.at(1usize, c));
             // out0[2] = f_1*(x_e1*y_e13 + x_e2*y_e23)
-            V::store(
-                V::mul(f_1, V::mul_add(x_e2, y_e23, V::mul(x_e1, y_e13))),
-                out0.at(2usize, c),
-            );
+            V::store(V::mul(f_1, v12), out0.at(2usize, c));
         }
     }
 }
 pub(super) static PATH_PRODUCT_12: Stage = stage!(path_product_12);
-/// From `y`, `f`, `grad_o`, `x` to `grad_x`, `grad_y`: adjoint of o = f <<x>_1 <y>_2>_1.
+/// From `f`, `grad_o`, `y`, `x` to `grad_x`, `grad_y`: adjoint of o = f <<x>_1 <y>_2>_1.
 ///
 /// From `path_product_grad` of Cl(3,0,0).
 #[inline(always)]
 unsafe fn path_product_13<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
     // SAFETY: the caller keeps the contract of `StageArgs`; the tier runs on this CPU.
     unsafe {
-        let y = args.inputs[0];
-        let f = args.inputs[1];
-        let grad_o = args.inputs[2];
+        let f = args.inputs[0];
+        let grad_o = args.inputs[1];
+        let y = args.inputs[2];
         let x = args.inputs[3];
         let out0 = args.outputs[0];
         let out1 = args.outputs[1];
         for group in 0..args.groups {
             let c = group * V::LANES;
-            let y_e13 = V::load(y.at(1usize, c));
+            f.prefetch::<1usize>(c);
+            grad_o.prefetch::<3usize>(c);
+            y.prefetch::<3usize>(c);
+            x.prefetch::<3usize>(c);
             let f_1 = V::load(f.at(0usize, c));
-            let v3 = V::mul(f_1, V::load(grad_o.at(2usize, c)));
-            let y_e12 = V::load(y.at(0usize, c));
-            let v7 = V::mul(f_1, V::load(grad_o.at(1usize, c)));
+            let v2 = V::mul(f_1, V::load(grad_o.at(2usize, c)));
+            let v4 = V::mul(f_1, V::load(grad_o.at(1usize, c)));
+            let v6 = V::mul(f_1, V::load(grad_o.at(0usize, c)));
             let y_e23 = V::load(y.at(2usize, c));
-            let v13 = V::mul(f_1, V::load(grad_o.at(0usize, c)));
-            let x_e1 = V::load(x.at(0usize, c));
+            let mut v8 = V::mul(y_e23, v2);
             let x_e2 = V::load(x.at(1usize, c));
+            let mut v10 = V::mul(x_e2, v2);
+            let y_e13 = V::load(y.at(1usize, c));
+            let mut v12 = V::mul(y_e13, v2);
+            let x_e1 = V::load(x.at(0usize, c));
+            let mut v14 = V::mul(x_e1, v2);
+            let mut v15 = V::mul(y_e23, v4);
             let x_e3 = V::load(x.at(2usize, c));
-            // out0[0] = y_e13*v3 + y_e12*v7
-            V::store(V::mul_add(y_e12, v7, V::mul(y_e13, v3)), out0.at(0usize, c));
-            // out0[1] = y_e23*v3 - y_e12*v13
-            V::store(V::neg_mul_add(y_e12, v13, V::mul(y_e23, v3)), out0.at(1usize, c));
-            // out0[2] = -(y_e23*v7 + y_e13*v13)
-            V::store(
-                V::neg(V::mul_add(y_e13, v13, V::mul(y_e23, v7))),
-                out0.at(2usize, c),
-            );
-            // out1[0] = x_e1*v7 - x_e2*v13
-            V::store(V::neg_mul_add(x_e2, v13, V::mul(x_e1, v7)), out1.at(0usize, c));
-            // out1[1] = x_e1*v3 - x_e3*v13
-            V::store(V::neg_mul_add(x_e3, v13, V::mul(x_e1, v3)), out1.at(1usize, c));
-            // out1[2] = x_e2*v3 - x_e3*v7
-            V::store(V::neg_mul_add(x_e3, v7, V::mul(x_e2, v3)), out1.at(2usize, c));
+            v10 = V::neg_mul_add(x_e3, v4, v10);
+            // out1[2] = x_e2*v2 - x_e3*v4
+            V::store(v10, out1.at(2usize, c));
+            let y_e12 = V::load(y.at(0usize, c));
+            let mut v21 = V::mul(x_e1, v4);
+            v12 = V::mul_add(y_e12, v4, v12);
+            // out0[0] = y_e13*v2 + y_e12*v4
+            V::store(v12, out0.at(0usize, c));
+            v15 = V::mul_add(y_e13, v6, v15);
+            // out0[2] = -(y_e23*v4 + y_e13*v6)
+            V::store(V::neg(v15), out0.at(2usize, c));
+            v14 = V::neg_mul_add(x_e3, v6, v14);
+            // out1[1] = x_e1*v2 - x_e3*v6
+            V::store(v14, out1.at(1usize, c));
+            v8 = V::neg_mul_add(y_e12, v6, v8);
+            // out0[1] = y_e23*v2 - y_e12*v6
+            V::store(v8, out0.at(1usize, c));
+            v21 = V::neg_mul_add(x_e2, v6, v21);
+            // out1[0] = x_e1*v4 - x_e2*v6
+            V::store(v21, out1.at(0usize, c));
         }
     }
 }
@@ -929,33 +924,26 @@ unsafe fn path_product_14<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let out0 = args.outputs[0];
         for group in 0..args.groups {
             let c = group * V::LANES;
-            let x_e1 = V::load(x.at(0usize, c));
-            let y_e13 = V::load(y.at(1usize, c));
+            x.prefetch::<3usize>(c);
+            y.prefetch::<3usize>(c);
+            grad_o.prefetch::<3usize>(c);
             let x_e2 = V::load(x.at(1usize, c));
-            let y_e23 = V::load(y.at(2usize, c));
             let y_e12 = V::load(y.at(0usize, c));
+            let mut v2 = V::mul(x_e2, y_e12);
             let x_e3 = V::load(x.at(2usize, c));
+            let y_e13 = V::load(y.at(1usize, c));
+            v2 = V::mul_add(x_e3, y_e13, v2);
+            let x_e1 = V::load(x.at(0usize, c));
+            let mut v8 = V::mul(x_e1, y_e12);
+            let y_e23 = V::load(y.at(2usize, c));
+            v8 = V::neg_mul_add(x_e3, y_e23, v8);
+            let mut v12 = V::mul(x_e1, y_e13);
+            v12 = V::mul_add(x_e2, y_e23, v12);
+            let mut v16 = V::mul(v12, V::load(grad_o.at(2usize, c)));
+            v16 = V::mul_add(v8, V::load(grad_o.at(1usize, c)), v16);
+            v16 = V::neg_mul_add(v2, V::load(grad_o.at(0usize, c)), v16);
             // out0[0] = (x_e1*y_e13 + x_e2*y_e23)*grad_o_e3 + (x_e1*y_e12 - x_e3*y_e23)*grad_o_e2 - (x_e2*y_e12 + x_e3*y_e13)*grad_o_e1
-            V::store(
-                {
-                    let mut s = V::mul(
-                        V::mul_add(x_e2, y_e23, V::mul(x_e1, y_e13)),
-                        V::load(grad_o.at(2usize, c)),
-                    );
-                    s = V::mul_add(
-                        V::neg_mul_add(x_e3, y_e23, V::mul(x_e1, y_e12)),
-                        V::load(grad_o.at(1usize, c)),
-                        s,
-                    );
-                    s = V::neg_mul_add(
-                        V::mul_add(x_e3, y_e13, V::mul(x_e2, y_e12)),
-                        V::load(grad_o.at(0usize, c)),
-                        s,
-                    );
-                    s
-                },
-                out0.at(0usize, c),
-            );
+            V::store(v16, out0.at(0usize, c));
         }
     }
 }
@@ -981,9 +969,9 @@ pub(super) static PATH_PRODUCT_PROGRAM_6: Program = Program {
             StageCall {
                 stage: &super::path_product::PATH_PRODUCT_12,
                 inputs: &[
-                    Slot::External(2usize),
                     Slot::External(0usize),
                     Slot::External(1usize),
+                    Slot::External(2usize),
                 ],
                 outputs: &[Slot::External(0usize)],
                 params: &[],
@@ -1001,9 +989,9 @@ pub(super) static PATH_PRODUCT_PROGRAM_6: Program = Program {
             StageCall {
                 stage: &super::path_product::PATH_PRODUCT_13,
                 inputs: &[
-                    Slot::External(1usize),
                     Slot::External(2usize),
                     Slot::External(3usize),
+                    Slot::External(1usize),
                     Slot::External(0usize),
                 ],
                 outputs: &[Slot::External(0usize), Slot::External(1usize)],
@@ -1029,85 +1017,98 @@ pub(super) static PATH_PRODUCT_PROGRAM_6: Program = Program {
     },
     flops: [13usize, 36],
 };
-/// From `f`, `x`, `y` to `o`: o = f <<x>_1 <y>_1>_2.
+/// From `x`, `y`, `f` to `o`: o = f <<x>_1 <y>_1>_2.
 ///
 /// From `path_product` of Cl(3,0,0).
 #[inline(always)]
 unsafe fn path_product_15<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
     // SAFETY: the caller keeps the contract of `StageArgs`; the tier runs on this CPU.
     unsafe {
-        let f = args.inputs[0];
-        let x = args.inputs[1];
-        let y = args.inputs[2];
+        let x = args.inputs[0];
+        let y = args.inputs[1];
+        let f = args.inputs[2];
         let out0 = args.outputs[0];
         for group in 0..args.groups {
             let c = group * V::LANES;
-            let f_1 = V::load(f.at(0usize, c));
+            x.prefetch::<3usize>(c);
+            y.prefetch::<3usize>(c);
+            f.prefetch::<1usize>(c);
             let x_e1 = V::load(x.at(0usize, c));
             let y_e2 = V::load(y.at(1usize, c));
+            let mut v2 = V::mul(x_e1, y_e2);
             let x_e2 = V::load(x.at(1usize, c));
             let y_e1 = V::load(y.at(0usize, c));
+            v2 = V::neg_mul_add(x_e2, y_e1, v2);
             let y_e3 = V::load(y.at(2usize, c));
+            let mut v8 = V::mul(x_e1, y_e3);
             let x_e3 = V::load(x.at(2usize, c));
+            v8 = V::neg_mul_add(x_e3, y_e1, v8);
+            let mut v12 = V::mul(x_e2, y_e3);
+            v12 = V::neg_mul_add(x_e3, y_e2, v12);
+            let f_1 = V::load(f.at(0usize, c));
             // out0[0] = f_1*(x_e1*y_e2 - x_e2*y_e1)
-            V::store(
-                V::mul(f_1, V::neg_mul_add(x_e2, y_e1, V::mul(x_e1, y_e2))),
-                out0.at(0usize, c),
-            );
+            V::store(V::mul(f_1, v2), out0.at(0usize, c));
             // out0[1] = f_1*(x_e1*y_e3 - x_e3*y_e1)
-            V::store(
-                V::mul(f_1, V::neg_mul_add(x_e3, y_e1, V::mul(x_e1, y_e3))),
-                out0.at(1usize, c),
-            );
+            V::store(V::mul(f_1, v8), out0.at(1usize, c));
             // out0[2] = f_1*(x_e2*y_e3 - x_e3*y_e2)
-            V::store(
-                V::mul(f_1, V::neg_mul_add(x_e3, y_e2, V::mul(x_e2, y_e3))),
-                out0.at(2usize, c),
-            );
+            V::store(V::mul(f_1, v12), out0.at(2usize, c));
         }
     }
 }
 pub(super) static PATH_PRODUCT_15: Stage = stage!(path_product_15);
-/// From `y`, `f`, `grad_o`, `x` to `grad_x`, `grad_y`: adjoint of o = f <<x>_1 <y>_1>_2.
+/// From `f`, `grad_o`, `y`, `x` to `grad_x`, `grad_y`: adjoint of o = f <<x>_1 <y>_1>_2.
 ///
 /// From `path_product_grad` of Cl(3,0,0).
 #[inline(always)]
 unsafe fn path_product_16<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
     // SAFETY: the caller keeps the contract of `StageArgs`; the tier runs on this CPU.
     unsafe {
-        let y = args.inputs[0];
-        let f = args.inputs[1];
-        let grad_o = args.inputs[2];
+        let f = args.inputs[0];
+        let grad_o = args.inputs[1];
+        let y = args.inputs[2];
         let x = args.inputs[3];
         let out0 = args.outputs[0];
         let out1 = args.outputs[1];
         for group in 0..args.groups {
             let c = group * V::LANES;
-            let y_e3 = V::load(y.at(2usize, c));
+            f.prefetch::<1usize>(c);
+            grad_o.prefetch::<3usize>(c);
+            y.prefetch::<3usize>(c);
+            x.prefetch::<3usize>(c);
             let f_1 = V::load(f.at(0usize, c));
-            let v3 = V::mul(f_1, V::load(grad_o.at(1usize, c)));
+            let v2 = V::mul(f_1, V::load(grad_o.at(2usize, c)));
+            let v4 = V::mul(f_1, V::load(grad_o.at(1usize, c)));
+            let v6 = V::mul(f_1, V::load(grad_o.at(0usize, c)));
             let y_e2 = V::load(y.at(1usize, c));
-            let v7 = V::mul(f_1, V::load(grad_o.at(0usize, c)));
-            let v11 = V::mul(f_1, V::load(grad_o.at(2usize, c)));
-            let y_e1 = V::load(y.at(0usize, c));
+            let mut v8 = V::mul(y_e2, v2);
             let x_e3 = V::load(x.at(2usize, c));
+            let y_e3 = V::load(y.at(2usize, c));
+            let mut v12 = V::mul(y_e3, v2);
             let x_e2 = V::load(x.at(1usize, c));
+            let mut v14 = V::mul(x_e2, v2);
+            let y_e1 = V::load(y.at(0usize, c));
+            let mut v17 = V::mul(x_e3, v4);
+            v8 = V::mul_add(y_e1, v4, v8);
+            // out0[2] = -(y_e2*v2 + y_e1*v4)
+            V::store(V::neg(v8), out0.at(2usize, c));
+            let mut v20 = V::mul(y_e3, v4);
             let x_e1 = V::load(x.at(0usize, c));
-            // out0[0] = y_e3*v3 + y_e2*v7
-            V::store(V::mul_add(y_e2, v7, V::mul(y_e3, v3)), out0.at(0usize, c));
-            // out0[1] = y_e3*v11 - y_e1*v7
-            V::store(V::neg_mul_add(y_e1, v7, V::mul(y_e3, v11)), out0.at(1usize, c));
-            // out0[2] = -(y_e2*v11 + y_e1*v3)
-            V::store(
-                V::neg(V::mul_add(y_e1, v3, V::mul(y_e2, v11))),
-                out0.at(2usize, c),
-            );
-            // out1[0] = -(x_e3*v3 + x_e2*v7)
-            V::store(V::neg(V::mul_add(x_e2, v7, V::mul(x_e3, v3))), out1.at(0usize, c));
-            // out1[1] = x_e1*v7 - x_e3*v11
-            V::store(V::neg_mul_add(x_e3, v11, V::mul(x_e1, v7)), out1.at(1usize, c));
-            // out1[2] = x_e2*v11 + x_e1*v3
-            V::store(V::mul_add(x_e1, v3, V::mul(x_e2, v11)), out1.at(2usize, c));
+            v14 = V::mul_add(x_e1, v4, v14);
+            // out1[2] = x_e2*v2 + x_e1*v4
+            V::store(v14, out1.at(2usize, c));
+            v12 = V::neg_mul_add(y_e1, v6, v12);
+            // out0[1] = y_e3*v2 - y_e1*v6
+            V::store(v12, out0.at(1usize, c));
+            v17 = V::mul_add(x_e2, v6, v17);
+            // out1[0] = -(x_e3*v4 + x_e2*v6)
+            V::store(V::neg(v17), out1.at(0usize, c));
+            let mut v30 = V::mul(x_e1, v6);
+            v20 = V::mul_add(y_e2, v6, v20);
+            // out0[0] = y_e3*v4 + y_e2*v6
+            V::store(v20, out0.at(0usize, c));
+            v30 = V::neg_mul_add(x_e3, v2, v30);
+            // out1[1] = x_e1*v6 - x_e3*v2
+            V::store(v30, out1.at(1usize, c));
         }
     }
 }
@@ -1125,33 +1126,26 @@ unsafe fn path_product_17<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let out0 = args.outputs[0];
         for group in 0..args.groups {
             let c = group * V::LANES;
-            let x_e2 = V::load(x.at(1usize, c));
-            let y_e3 = V::load(y.at(2usize, c));
-            let x_e3 = V::load(x.at(2usize, c));
-            let y_e2 = V::load(y.at(1usize, c));
+            x.prefetch::<3usize>(c);
+            y.prefetch::<3usize>(c);
+            grad_o.prefetch::<3usize>(c);
             let x_e1 = V::load(x.at(0usize, c));
+            let y_e2 = V::load(y.at(1usize, c));
+            let mut v2 = V::mul(x_e1, y_e2);
+            let x_e2 = V::load(x.at(1usize, c));
             let y_e1 = V::load(y.at(0usize, c));
+            v2 = V::neg_mul_add(x_e2, y_e1, v2);
+            let y_e3 = V::load(y.at(2usize, c));
+            let mut v8 = V::mul(x_e1, y_e3);
+            let x_e3 = V::load(x.at(2usize, c));
+            v8 = V::neg_mul_add(x_e3, y_e1, v8);
+            let mut v12 = V::mul(x_e2, y_e3);
+            v12 = V::neg_mul_add(x_e3, y_e2, v12);
+            let mut v16 = V::mul(v12, V::load(grad_o.at(2usize, c)));
+            v16 = V::mul_add(v8, V::load(grad_o.at(1usize, c)), v16);
+            v16 = V::mul_add(v2, V::load(grad_o.at(0usize, c)), v16);
             // out0[0] = (x_e2*y_e3 - x_e3*y_e2)*grad_o_e23 + (x_e1*y_e3 - x_e3*y_e1)*grad_o_e13 + (x_e1*y_e2 - x_e2*y_e1)*grad_o_e12
-            V::store(
-                {
-                    let mut s = V::mul(
-                        V::neg_mul_add(x_e3, y_e2, V::mul(x_e2, y_e3)),
-                        V::load(grad_o.at(2usize, c)),
-                    );
-                    s = V::mul_add(
-                        V::neg_mul_add(x_e3, y_e1, V::mul(x_e1, y_e3)),
-                        V::load(grad_o.at(1usize, c)),
-                        s,
-                    );
-                    s = V::mul_add(
-                        V::neg_mul_add(x_e2, y_e1, V::mul(x_e1, y_e2)),
-                        V::load(grad_o.at(0usize, c)),
-                        s,
-                    );
-                    s
-                },
-                out0.at(0usize, c),
-            );
+            V::store(v16, out0.at(0usize, c));
         }
     }
 }
@@ -1177,9 +1171,9 @@ pub(super) static PATH_PRODUCT_PROGRAM_7: Program = Program {
             StageCall {
                 stage: &super::path_product::PATH_PRODUCT_15,
                 inputs: &[
-                    Slot::External(2usize),
                     Slot::External(0usize),
                     Slot::External(1usize),
+                    Slot::External(2usize),
                 ],
                 outputs: &[Slot::External(0usize)],
                 params: &[],
@@ -1197,9 +1191,9 @@ pub(super) static PATH_PRODUCT_PROGRAM_7: Program = Program {
             StageCall {
                 stage: &super::path_product::PATH_PRODUCT_16,
                 inputs: &[
-                    Slot::External(1usize),
                     Slot::External(2usize),
                     Slot::External(3usize),
+                    Slot::External(1usize),
                     Slot::External(0usize),
                 ],
                 outputs: &[Slot::External(0usize), Slot::External(1usize)],
@@ -1225,21 +1219,24 @@ pub(super) static PATH_PRODUCT_PROGRAM_7: Program = Program {
     },
     flops: [12usize, 37],
 };
-/// From `f`, `x`, `y` to `o`: o = f <<x>_1 <y>_3>_2.
+/// From `x`, `y`, `f` to `o`: o = f <<x>_1 <y>_3>_2.
 ///
 /// From `path_product` of Cl(3,0,0).
 #[inline(always)]
 unsafe fn path_product_18<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
     // SAFETY: the caller keeps the contract of `StageArgs`; the tier runs on this CPU.
     unsafe {
-        let f = args.inputs[0];
-        let x = args.inputs[1];
-        let y = args.inputs[2];
+        let x = args.inputs[0];
+        let y = args.inputs[1];
+        let f = args.inputs[2];
         let out0 = args.outputs[0];
         for group in 0..args.groups {
             let c = group * V::LANES;
-            let f_1 = V::load(f.at(0usize, c));
+            x.prefetch::<3usize>(c);
+            y.prefetch::<1usize>(c);
+            f.prefetch::<1usize>(c);
             let y_e123 = V::load(y.at(0usize, c));
+            let f_1 = V::load(f.at(0usize, c));
             // out0[0] = f_1*x_e3*y_e123
             V::store(
                 V::mul(f_1, V::mul(V::load(x.at(2usize, c)), y_e123)),
@@ -1259,42 +1256,41 @@ unsafe fn path_product_18<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
     }
 }
 pub(super) static PATH_PRODUCT_18: Stage = stage!(path_product_18);
-/// From `y`, `f`, `grad_o`, `x` to `grad_x`, `grad_y`: adjoint of o = f <<x>_1 <y>_3>_2.
+/// From `f`, `grad_o`, `y`, `x` to `grad_x`, `grad_y`: adjoint of o = f <<x>_1 <y>_3>_2.
 ///
 /// From `path_product_grad` of Cl(3,0,0).
 #[inline(always)]
 unsafe fn path_product_19<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
     // SAFETY: the caller keeps the contract of `StageArgs`; the tier runs on this CPU.
     unsafe {
-        let y = args.inputs[0];
-        let f = args.inputs[1];
-        let grad_o = args.inputs[2];
+        let f = args.inputs[0];
+        let grad_o = args.inputs[1];
+        let y = args.inputs[2];
         let x = args.inputs[3];
         let out0 = args.outputs[0];
         let out1 = args.outputs[1];
         for group in 0..args.groups {
             let c = group * V::LANES;
-            let y_e123 = V::load(y.at(0usize, c));
+            f.prefetch::<1usize>(c);
+            grad_o.prefetch::<3usize>(c);
+            y.prefetch::<1usize>(c);
+            x.prefetch::<3usize>(c);
             let f_1 = V::load(f.at(0usize, c));
-            let v3 = V::mul(f_1, V::load(grad_o.at(2usize, c)));
-            let v6 = V::mul(f_1, V::load(grad_o.at(1usize, c)));
-            let v10 = V::mul(f_1, V::load(grad_o.at(0usize, c)));
-            // out0[0] = y_e123*v3
-            V::store(V::mul(y_e123, v3), out0.at(0usize, c));
-            // out0[1] = -y_e123*v6
-            V::store(V::neg(V::mul(y_e123, v6)), out0.at(1usize, c));
-            // out0[2] = y_e123*v10
-            V::store(V::mul(y_e123, v10), out0.at(2usize, c));
-            // out1[0] = x_e1*v3 - x_e2*v6 + x_e3*v10
-            V::store(
-                {
-                    let mut s = V::mul(V::load(x.at(0usize, c)), v3);
-                    s = V::neg_mul_add(V::load(x.at(1usize, c)), v6, s);
-                    s = V::mul_add(V::load(x.at(2usize, c)), v10, s);
-                    s
-                },
-                out1.at(0usize, c),
-            );
+            let v2 = V::mul(f_1, V::load(grad_o.at(2usize, c)));
+            let v4 = V::mul(f_1, V::load(grad_o.at(1usize, c)));
+            let v6 = V::mul(f_1, V::load(grad_o.at(0usize, c)));
+            let y_e123 = V::load(y.at(0usize, c));
+            // out0[0] = y_e123*v2
+            V::store(V::mul(y_e123, v2), out0.at(0usize, c));
+            let mut v10 = V::mul(V::load(x.at(0usize, c)), v2);
+            // out0[1] = -y_e123*v4
+            V::store(V::neg(V::mul(y_e123, v4)), out0.at(1usize, c));
+            v10 = V::neg_mul_add(V::load(x.at(1usize, c)), v4, v10);
+            // out0[2] = y_e123*v6
+            V::store(V::mul(y_e123, v6), out0.at(2usize, c));
+            v10 = V::mul_add(V::load(x.at(2usize, c)), v6, v10);
+            // out1[0] = x_e1*v2 - x_e2*v4 + x_e3*v6
+            V::store(v10, out1.at(0usize, c));
         }
     }
 }
@@ -1312,28 +1308,26 @@ unsafe fn path_product_20<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let out0 = args.outputs[0];
         for group in 0..args.groups {
             let c = group * V::LANES;
+            x.prefetch::<3usize>(c);
+            y.prefetch::<1usize>(c);
+            grad_o.prefetch::<3usize>(c);
             let y_e123 = V::load(y.at(0usize, c));
-            // out0[0] = x_e1*y_e123*grad_o_e23 - x_e2*y_e123*grad_o_e13 + x_e3*y_e123*grad_o_e12
-            V::store(
-                {
-                    let mut s = V::mul(
-                        V::mul(V::load(x.at(0usize, c)), y_e123),
-                        V::load(grad_o.at(2usize, c)),
-                    );
-                    s = V::neg_mul_add(
-                        V::mul(V::load(x.at(1usize, c)), y_e123),
-                        V::load(grad_o.at(1usize, c)),
-                        s,
-                    );
-                    s = V::mul_add(
-                        V::mul(V::load(x.at(2usize, c)), y_e123),
-                        V::load(grad_o.at(0usize, c)),
-                        s,
-                    );
-                    s
-                },
-                out0.at(0usize, c),
+            let mut v8 = V::mul(
+                V::mul(V::load(x.at(0usize, c)), y_e123),
+                V::load(grad_o.at(2usize, c)),
             );
+            v8 = V::neg_mul_add(
+                V::mul(V::load(x.at(1usize, c)), y_e123),
+                V::load(grad_o.at(1usize, c)),
+                v8,
+            );
+            v8 = V::mul_add(
+                V::mul(V::load(x.at(2usize, c)), y_e123),
+                V::load(grad_o.at(0usize, c)),
+                v8,
+            );
+            // out0[0] = x_e1*y_e123*grad_o_e23 - x_e2*y_e123*grad_o_e13 + x_e3*y_e123*grad_o_e12
+            V::store(v8, out0.at(0usize, c));
         }
     }
 }
@@ -1359,9 +1353,9 @@ pub(super) static PATH_PRODUCT_PROGRAM_8: Program = Program {
             StageCall {
                 stage: &super::path_product::PATH_PRODUCT_18,
                 inputs: &[
-                    Slot::External(2usize),
                     Slot::External(0usize),
                     Slot::External(1usize),
+                    Slot::External(2usize),
                 ],
                 outputs: &[Slot::External(0usize)],
                 params: &[],
@@ -1379,9 +1373,9 @@ pub(super) static PATH_PRODUCT_PROGRAM_8: Program = Program {
             StageCall {
                 stage: &super::path_product::PATH_PRODUCT_19,
                 inputs: &[
-                    Slot::External(1usize),
                     Slot::External(2usize),
                     Slot::External(3usize),
+                    Slot::External(1usize),
                     Slot::External(0usize),
                 ],
                 outputs: &[Slot::External(0usize), Slot::External(1usize)],
@@ -1407,75 +1401,63 @@ pub(super) static PATH_PRODUCT_PROGRAM_8: Program = Program {
     },
     flops: [7usize, 20],
 };
-/// From `f`, `x`, `y` to `o`: o = f <<x>_1 <y>_2>_3.
+/// From `x`, `y`, `f` to `o`: o = f <<x>_1 <y>_2>_3.
 ///
 /// From `path_product` of Cl(3,0,0).
 #[inline(always)]
 unsafe fn path_product_21<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
     // SAFETY: the caller keeps the contract of `StageArgs`; the tier runs on this CPU.
     unsafe {
-        let f = args.inputs[0];
-        let x = args.inputs[1];
-        let y = args.inputs[2];
+        let x = args.inputs[0];
+        let y = args.inputs[1];
+        let f = args.inputs[2];
         let out0 = args.outputs[0];
         for group in 0..args.groups {
             let c = group * V::LANES;
+            x.prefetch::<3usize>(c);
+            y.prefetch::<3usize>(c);
+            f.prefetch::<1usize>(c);
+            let mut v2 = V::mul(V::load(x.at(0usize, c)), V::load(y.at(2usize, c)));
+            v2 = V::neg_mul_add(V::load(x.at(1usize, c)), V::load(y.at(1usize, c)), v2);
+            v2 = V::mul_add(V::load(x.at(2usize, c)), V::load(y.at(0usize, c)), v2);
             // out0[0] = f_1*(x_e3*y_e12 + x_e1*y_e23 - x_e2*y_e13)
-            V::store(
-                V::mul(
-                    V::load(f.at(0usize, c)),
-                    {
-                        let mut s = V::mul(
-                            V::load(x.at(0usize, c)),
-                            V::load(y.at(2usize, c)),
-                        );
-                        s = V::neg_mul_add(
-                            V::load(x.at(1usize, c)),
-                            V::load(y.at(1usize, c)),
-                            s,
-                        );
-                        s = V::mul_add(
-                            V::load(x.at(2usize, c)),
-                            V::load(y.at(0usize, c)),
-                            s,
-                        );
-                        s
-                    },
-                ),
-                out0.at(0usize, c),
-            );
+            V::store(V::mul(V::load(f.at(0usize, c)), v2), out0.at(0usize, c));
         }
     }
 }
 pub(super) static PATH_PRODUCT_21: Stage = stage!(path_product_21);
-/// From `y`, `f`, `grad_o`, `x` to `grad_x`, `grad_y`: adjoint of o = f <<x>_1 <y>_2>_3.
+/// From `f`, `grad_o`, `y`, `x` to `grad_x`, `grad_y`: adjoint of o = f <<x>_1 <y>_2>_3.
 ///
 /// From `path_product_grad` of Cl(3,0,0).
 #[inline(always)]
 unsafe fn path_product_22<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
     // SAFETY: the caller keeps the contract of `StageArgs`; the tier runs on this CPU.
     unsafe {
-        let y = args.inputs[0];
-        let f = args.inputs[1];
-        let grad_o = args.inputs[2];
+        let f = args.inputs[0];
+        let grad_o = args.inputs[1];
+        let y = args.inputs[2];
         let x = args.inputs[3];
         let out0 = args.outputs[0];
         let out1 = args.outputs[1];
         for group in 0..args.groups {
             let c = group * V::LANES;
-            let v3 = V::mul(V::load(f.at(0usize, c)), V::load(grad_o.at(0usize, c)));
-            // out0[0] = y_e23*v3
-            V::store(V::mul(V::load(y.at(2usize, c)), v3), out0.at(0usize, c));
-            // out0[1] = -y_e13*v3
-            V::store(V::neg(V::mul(V::load(y.at(1usize, c)), v3)), out0.at(1usize, c));
-            // out0[2] = y_e12*v3
-            V::store(V::mul(V::load(y.at(0usize, c)), v3), out0.at(2usize, c));
-            // out1[0] = x_e3*v3
-            V::store(V::mul(V::load(x.at(2usize, c)), v3), out1.at(0usize, c));
-            // out1[1] = -x_e2*v3
-            V::store(V::neg(V::mul(V::load(x.at(1usize, c)), v3)), out1.at(1usize, c));
-            // out1[2] = x_e1*v3
-            V::store(V::mul(V::load(x.at(0usize, c)), v3), out1.at(2usize, c));
+            f.prefetch::<1usize>(c);
+            grad_o.prefetch::<1usize>(c);
+            y.prefetch::<3usize>(c);
+            x.prefetch::<3usize>(c);
+            let v2 = V::mul(V::load(f.at(0usize, c)), V::load(grad_o.at(0usize, c)));
+            // out0[2] = y_e12*v2
+            V::store(V::mul(V::load(y.at(0usize, c)), v2), out0.at(2usize, c));
+            // out1[0] = x_e3*v2
+            V::store(V::mul(V::load(x.at(2usize, c)), v2), out1.at(0usize, c));
+            // out0[1] = -y_e13*v2
+            V::store(V::neg(V::mul(V::load(y.at(1usize, c)), v2)), out0.at(1usize, c));
+            // out1[1] = -x_e2*v2
+            V::store(V::neg(V::mul(V::load(x.at(1usize, c)), v2)), out1.at(1usize, c));
+            // out0[0] = y_e23*v2
+            V::store(V::mul(V::load(y.at(2usize, c)), v2), out0.at(0usize, c));
+            // out1[2] = x_e1*v2
+            V::store(V::mul(V::load(x.at(0usize, c)), v2), out1.at(2usize, c));
         }
     }
 }
@@ -1493,30 +1475,14 @@ unsafe fn path_product_23<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let out0 = args.outputs[0];
         for group in 0..args.groups {
             let c = group * V::LANES;
+            x.prefetch::<3usize>(c);
+            y.prefetch::<3usize>(c);
+            grad_o.prefetch::<1usize>(c);
+            let mut v2 = V::mul(V::load(x.at(0usize, c)), V::load(y.at(2usize, c)));
+            v2 = V::neg_mul_add(V::load(x.at(1usize, c)), V::load(y.at(1usize, c)), v2);
+            v2 = V::mul_add(V::load(x.at(2usize, c)), V::load(y.at(0usize, c)), v2);
             // out0[0] = (x_e3*y_e12 + x_e1*y_e23 - x_e2*y_e13)*grad_o_e123
-            V::store(
-                V::mul(
-                    {
-                        let mut s = V::mul(
-                            V::load(x.at(0usize, c)),
-                            V::load(y.at(2usize, c)),
-                        );
-                        s = V::neg_mul_add(
-                            V::load(x.at(1usize, c)),
-                            V::load(y.at(1usize, c)),
-                            s,
-                        );
-                        s = V::mul_add(
-                            V::load(x.at(2usize, c)),
-                            V::load(y.at(0usize, c)),
-                            s,
-                        );
-                        s
-                    },
-                    V::load(grad_o.at(0usize, c)),
-                ),
-                out0.at(0usize, c),
-            );
+            V::store(V::mul(v2, V::load(grad_o.at(0usize, c))), out0.at(0usize, c));
         }
     }
 }
@@ -1542,9 +1508,9 @@ pub(super) static PATH_PRODUCT_PROGRAM_9: Program = Program {
             StageCall {
                 stage: &super::path_product::PATH_PRODUCT_21,
                 inputs: &[
-                    Slot::External(2usize),
                     Slot::External(0usize),
                     Slot::External(1usize),
+                    Slot::External(2usize),
                 ],
                 outputs: &[Slot::External(0usize)],
                 params: &[],
@@ -1562,9 +1528,9 @@ pub(super) static PATH_PRODUCT_PROGRAM_9: Program = Program {
             StageCall {
                 stage: &super::path_product::PATH_PRODUCT_22,
                 inputs: &[
-                    Slot::External(1usize),
                     Slot::External(2usize),
                     Slot::External(3usize),
+                    Slot::External(1usize),
                     Slot::External(0usize),
                 ],
                 outputs: &[Slot::External(0usize), Slot::External(1usize)],
@@ -1590,77 +1556,63 @@ pub(super) static PATH_PRODUCT_PROGRAM_9: Program = Program {
     },
     flops: [6usize, 15],
 };
-/// From `f`, `x`, `y` to `o`: o = f <<x>_2 <y>_2>_0.
+/// From `x`, `y`, `f` to `o`: o = f <<x>_2 <y>_2>_0.
 ///
 /// From `path_product` of Cl(3,0,0).
 #[inline(always)]
 unsafe fn path_product_24<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
     // SAFETY: the caller keeps the contract of `StageArgs`; the tier runs on this CPU.
     unsafe {
-        let f = args.inputs[0];
-        let x = args.inputs[1];
-        let y = args.inputs[2];
+        let x = args.inputs[0];
+        let y = args.inputs[1];
+        let f = args.inputs[2];
         let out0 = args.outputs[0];
         for group in 0..args.groups {
             let c = group * V::LANES;
+            x.prefetch::<3usize>(c);
+            y.prefetch::<3usize>(c);
+            f.prefetch::<1usize>(c);
+            let mut v2 = V::mul(V::load(x.at(0usize, c)), V::load(y.at(0usize, c)));
+            v2 = V::mul_add(V::load(x.at(1usize, c)), V::load(y.at(1usize, c)), v2);
+            v2 = V::mul_add(V::load(x.at(2usize, c)), V::load(y.at(2usize, c)), v2);
             // out0[0] = -(f_1*(x_e23*y_e23 + x_e12*y_e12 + x_e13*y_e13))
-            V::store(
-                V::neg(
-                    V::mul(
-                        V::load(f.at(0usize, c)),
-                        {
-                            let mut s = V::mul(
-                                V::load(x.at(0usize, c)),
-                                V::load(y.at(0usize, c)),
-                            );
-                            s = V::mul_add(
-                                V::load(x.at(1usize, c)),
-                                V::load(y.at(1usize, c)),
-                                s,
-                            );
-                            s = V::mul_add(
-                                V::load(x.at(2usize, c)),
-                                V::load(y.at(2usize, c)),
-                                s,
-                            );
-                            s
-                        },
-                    ),
-                ),
-                out0.at(0usize, c),
-            );
+            V::store(V::neg(V::mul(V::load(f.at(0usize, c)), v2)), out0.at(0usize, c));
         }
     }
 }
 pub(super) static PATH_PRODUCT_24: Stage = stage!(path_product_24);
-/// From `y`, `f`, `grad_o`, `x` to `grad_x`, `grad_y`: adjoint of o = f <<x>_2 <y>_2>_0.
+/// From `f`, `grad_o`, `y`, `x` to `grad_x`, `grad_y`: adjoint of o = f <<x>_2 <y>_2>_0.
 ///
 /// From `path_product_grad` of Cl(3,0,0).
 #[inline(always)]
 unsafe fn path_product_25<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
     // SAFETY: the caller keeps the contract of `StageArgs`; the tier runs on this CPU.
     unsafe {
-        let y = args.inputs[0];
-        let f = args.inputs[1];
-        let grad_o = args.inputs[2];
+        let f = args.inputs[0];
+        let grad_o = args.inputs[1];
+        let y = args.inputs[2];
         let x = args.inputs[3];
         let out0 = args.outputs[0];
         let out1 = args.outputs[1];
         for group in 0..args.groups {
             let c = group * V::LANES;
-            let v3 = V::mul(V::load(f.at(0usize, c)), V::load(grad_o.at(0usize, c)));
-            // out0[0] = -y_e12*v3
-            V::store(V::neg(V::mul(V::load(y.at(0usize, c)), v3)), out0.at(0usize, c));
-            // out0[1] = -y_e13*v3
-            V::store(V::neg(V::mul(V::load(y.at(1usize, c)), v3)), out0.at(1usize, c));
-            // out0[2] = -y_e23*v3
-            V::store(V::neg(V::mul(V::load(y.at(2usize, c)), v3)), out0.at(2usize, c));
-            // out1[0] = -x_e12*v3
-            V::store(V::neg(V::mul(V::load(x.at(0usize, c)), v3)), out1.at(0usize, c));
-            // out1[1] = -x_e13*v3
-            V::store(V::neg(V::mul(V::load(x.at(1usize, c)), v3)), out1.at(1usize, c));
-            // out1[2] = -x_e23*v3
-            V::store(V::neg(V::mul(V::load(x.at(2usize, c)), v3)), out1.at(2usize, c));
+            f.prefetch::<1usize>(c);
+            grad_o.prefetch::<1usize>(c);
+            y.prefetch::<3usize>(c);
+            x.prefetch::<3usize>(c);
+            let v2 = V::mul(V::load(f.at(0usize, c)), V::load(grad_o.at(0usize, c)));
+            // out0[2] = -y_e23*v2
+            V::store(V::neg(V::mul(V::load(y.at(2usize, c)), v2)), out0.at(2usize, c));
+            // out1[2] = -x_e23*v2
+            V::store(V::neg(V::mul(V::load(x.at(2usize, c)), v2)), out1.at(2usize, c));
+            // out0[1] = -y_e13*v2
+            V::store(V::neg(V::mul(V::load(y.at(1usize, c)), v2)), out0.at(1usize, c));
+            // out1[1] = -x_e13*v2
+            V::store(V::neg(V::mul(V::load(x.at(1usize, c)), v2)), out1.at(1usize, c));
+            // out0[0] = -y_e12*v2
+            V::store(V::neg(V::mul(V::load(y.at(0usize, c)), v2)), out0.at(0usize, c));
+            // out1[0] = -x_e12*v2
+            V::store(V::neg(V::mul(V::load(x.at(0usize, c)), v2)), out1.at(0usize, c));
         }
     }
 }
@@ -1678,30 +1630,15 @@ unsafe fn path_product_26<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let out0 = args.outputs[0];
         for group in 0..args.groups {
             let c = group * V::LANES;
+            x.prefetch::<3usize>(c);
+            y.prefetch::<3usize>(c);
+            grad_o.prefetch::<1usize>(c);
+            let mut v2 = V::mul(V::load(x.at(0usize, c)), V::load(y.at(0usize, c)));
+            v2 = V::mul_add(V::load(x.at(1usize, c)), V::load(y.at(1usize, c)), v2);
+            v2 = V::mul_add(V::load(x.at(2usize, c)), V::load(y.at(2usize, c)), v2);
             // out0[0] = -((x_e23*y_e23 + x_e12*y_e12 + x_e13*y_e13)*grad_o_1)
             V::store(
-                V::neg(
-                    V::mul(
-                        {
-                            let mut s = V::mul(
-                                V::load(x.at(0usize, c)),
-                                V::load(y.at(0usize, c)),
-                            );
-                            s = V::mul_add(
-                                V::load(x.at(1usize, c)),
-                                V::load(y.at(1usize, c)),
-                                s,
-                            );
-                            s = V::mul_add(
-                                V::load(x.at(2usize, c)),
-                                V::load(y.at(2usize, c)),
-                                s,
-                            );
-                            s
-                        },
-                        V::load(grad_o.at(0usize, c)),
-                    ),
-                ),
+                V::neg(V::mul(v2, V::load(grad_o.at(0usize, c)))),
                 out0.at(0usize, c),
             );
         }
@@ -1729,9 +1666,9 @@ pub(super) static PATH_PRODUCT_PROGRAM_10: Program = Program {
             StageCall {
                 stage: &super::path_product::PATH_PRODUCT_24,
                 inputs: &[
-                    Slot::External(2usize),
                     Slot::External(0usize),
                     Slot::External(1usize),
+                    Slot::External(2usize),
                 ],
                 outputs: &[Slot::External(0usize)],
                 params: &[],
@@ -1749,9 +1686,9 @@ pub(super) static PATH_PRODUCT_PROGRAM_10: Program = Program {
             StageCall {
                 stage: &super::path_product::PATH_PRODUCT_25,
                 inputs: &[
-                    Slot::External(1usize),
                     Slot::External(2usize),
                     Slot::External(3usize),
+                    Slot::External(1usize),
                     Slot::External(0usize),
                 ],
                 outputs: &[Slot::External(0usize), Slot::External(1usize)],
@@ -1777,85 +1714,98 @@ pub(super) static PATH_PRODUCT_PROGRAM_10: Program = Program {
     },
     flops: [7usize, 20],
 };
-/// From `f`, `x`, `y` to `o`: o = f <<x>_2 <y>_1>_1.
+/// From `x`, `y`, `f` to `o`: o = f <<x>_2 <y>_1>_1.
 ///
 /// From `path_product` of Cl(3,0,0).
 #[inline(always)]
 unsafe fn path_product_27<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
     // SAFETY: the caller keeps the contract of `StageArgs`; the tier runs on this CPU.
     unsafe {
-        let f = args.inputs[0];
-        let x = args.inputs[1];
-        let y = args.inputs[2];
+        let x = args.inputs[0];
+        let y = args.inputs[1];
+        let f = args.inputs[2];
         let out0 = args.outputs[0];
         for group in 0..args.groups {
             let c = group * V::LANES;
-            let f_1 = V::load(f.at(0usize, c));
+            x.prefetch::<3usize>(c);
+            y.prefetch::<3usize>(c);
+            f.prefetch::<1usize>(c);
             let x_e12 = V::load(x.at(0usize, c));
             let y_e2 = V::load(y.at(1usize, c));
+            let mut v2 = V::mul(x_e12, y_e2);
             let x_e13 = V::load(x.at(1usize, c));
             let y_e3 = V::load(y.at(2usize, c));
-            let x_e23 = V::load(x.at(2usize, c));
+            v2 = V::mul_add(x_e13, y_e3, v2);
             let y_e1 = V::load(y.at(0usize, c));
+            let x_e23 = V::load(x.at(2usize, c));
+            let mut v10 = V::mul(x_e23, y_e3);
+            v10 = V::neg_mul_add(x_e12, y_e1, v10);
+            let mut v12 = V::mul(x_e13, y_e1);
+            v12 = V::mul_add(x_e23, y_e2, v12);
+            let f_1 = V::load(f.at(0usize, c));
             // out0[0] = f_1*(x_e12*y_e2 + x_e13*y_e3)
-            V::store(
-                V::mul(f_1, V::mul_add(x_e13, y_e3, V::mul(x_e12, y_e2))),
-                out0.at(0usize, c),
-            );
+            V::store(V::mul(f_1, v2), out0.at(0usize, c));
             // out0[1] = f_1*(x_e23*y_e3 - x_e12*y_e1)
-            V::store(
-                V::mul(f_1, V::neg_mul_add(x_e12, y_e1, V::mul(x_e23, y_e3))),
-                out0.at(1usize, c),
-            );
+            V::store(V::mul(f_1, v10), out0.at(1usize, c));
             // out0[2] = -(f_1*(x_e13*y_e1 + x_e23*y_e2))
-            V::store(
-                V::neg(V::mul(f_1, V::mul_add(x_e23, y_e2, V::mul(x_e13, y_e1)))),
-                out0.at(2usize, c),
-            );
+            V::store(V::neg(V::mul(f_1, v12)), out0.at(2usize, c));
         }
     }
 }
 pub(super) static PATH_PRODUCT_27: Stage = stage!(path_product_27);
-/// From `y`, `f`, `grad_o`, `x` to `grad_x`, `grad_y`: adjoint of o = f <<x>_2 <y>_1>_1.
+/// From `f`, `grad_o`, `y`, `x` to `grad_x`, `grad_y`: adjoint of o = f <<x>_2 <y>_1>_1.
 ///
 /// From `path_product_grad` of Cl(3,0,0).
 #[inline(always)]
 unsafe fn path_product_28<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
     // SAFETY: the caller keeps the contract of `StageArgs`; the tier runs on this CPU.
     unsafe {
-        let y = args.inputs[0];
-        let f = args.inputs[1];
-        let grad_o = args.inputs[2];
+        let f = args.inputs[0];
+        let grad_o = args.inputs[1];
+        let y = args.inputs[2];
         let x = args.inputs[3];
         let out0 = args.outputs[0];
         let out1 = args.outputs[1];
         for group in 0..args.groups {
             let c = group * V::LANES;
-            let y_e2 = V::load(y.at(1usize, c));
+            f.prefetch::<1usize>(c);
+            grad_o.prefetch::<3usize>(c);
+            y.prefetch::<3usize>(c);
+            x.prefetch::<3usize>(c);
             let f_1 = V::load(f.at(0usize, c));
-            let v3 = V::mul(f_1, V::load(grad_o.at(0usize, c)));
-            let y_e1 = V::load(y.at(0usize, c));
-            let v7 = V::mul(f_1, V::load(grad_o.at(1usize, c)));
-            let y_e3 = V::load(y.at(2usize, c));
-            let v13 = V::mul(f_1, V::load(grad_o.at(2usize, c)));
-            let x_e13 = V::load(x.at(1usize, c));
-            let x_e12 = V::load(x.at(0usize, c));
+            let v2 = V::mul(f_1, V::load(grad_o.at(2usize, c)));
+            let v4 = V::mul(f_1, V::load(grad_o.at(1usize, c)));
+            let v6 = V::mul(f_1, V::load(grad_o.at(0usize, c)));
+            let y_e2 = V::load(y.at(1usize, c));
             let x_e23 = V::load(x.at(2usize, c));
-            // out0[0] = y_e2*v3 - y_e1*v7
-            V::store(V::neg_mul_add(y_e1, v7, V::mul(y_e2, v3)), out0.at(0usize, c));
-            // out0[1] = y_e3*v3 - y_e1*v13
-            V::store(V::neg_mul_add(y_e1, v13, V::mul(y_e3, v3)), out0.at(1usize, c));
-            // out0[2] = y_e3*v7 - y_e2*v13
-            V::store(V::neg_mul_add(y_e2, v13, V::mul(y_e3, v7)), out0.at(2usize, c));
-            // out1[0] = -(x_e13*v13 + x_e12*v7)
-            V::store(
-                V::neg(V::mul_add(x_e12, v7, V::mul(x_e13, v13))),
-                out1.at(0usize, c),
-            );
-            // out1[1] = x_e12*v3 - x_e23*v13
-            V::store(V::neg_mul_add(x_e23, v13, V::mul(x_e12, v3)), out1.at(1usize, c));
-            // out1[2] = x_e23*v7 + x_e13*v3
-            V::store(V::mul_add(x_e13, v3, V::mul(x_e23, v7)), out1.at(2usize, c));
+            let y_e1 = V::load(y.at(0usize, c));
+            let x_e13 = V::load(x.at(1usize, c));
+            let mut v14 = V::mul(x_e13, v2);
+            let y_e3 = V::load(y.at(2usize, c));
+            let mut v16 = V::mul(y_e3, v4);
+            let mut v17 = V::mul(x_e23, v4);
+            v16 = V::neg_mul_add(y_e2, v2, v16);
+            // out0[2] = y_e3*v4 - y_e2*v2
+            V::store(v16, out0.at(2usize, c));
+            let x_e12 = V::load(x.at(0usize, c));
+            v14 = V::mul_add(x_e12, v4, v14);
+            // out1[0] = -(x_e13*v2 + x_e12*v4)
+            V::store(V::neg(v14), out1.at(0usize, c));
+            let mut v24 = V::mul(y_e3, v6);
+            v24 = V::neg_mul_add(y_e1, v2, v24);
+            // out0[1] = y_e3*v6 - y_e1*v2
+            V::store(v24, out0.at(1usize, c));
+            v17 = V::mul_add(x_e13, v6, v17);
+            // out1[2] = x_e23*v4 + x_e13*v6
+            V::store(v17, out1.at(2usize, c));
+            let mut v28 = V::mul(y_e2, v6);
+            let mut v29 = V::mul(x_e12, v6);
+            v28 = V::neg_mul_add(y_e1, v4, v28);
+            // out0[0] = y_e2*v6 - y_e1*v4
+            V::store(v28, out0.at(0usize, c));
+            v29 = V::neg_mul_add(x_e23, v2, v29);
+            // out1[1] = x_e12*v6 - x_e23*v2
+            V::store(v29, out1.at(1usize, c));
         }
     }
 }
@@ -1873,33 +1823,26 @@ unsafe fn path_product_29<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let out0 = args.outputs[0];
         for group in 0..args.groups {
             let c = group * V::LANES;
-            let x_e23 = V::load(x.at(2usize, c));
-            let y_e3 = V::load(y.at(2usize, c));
+            x.prefetch::<3usize>(c);
+            y.prefetch::<3usize>(c);
+            grad_o.prefetch::<3usize>(c);
             let x_e12 = V::load(x.at(0usize, c));
-            let y_e1 = V::load(y.at(0usize, c));
-            let x_e13 = V::load(x.at(1usize, c));
             let y_e2 = V::load(y.at(1usize, c));
+            let mut v2 = V::mul(x_e12, y_e2);
+            let x_e13 = V::load(x.at(1usize, c));
+            let y_e3 = V::load(y.at(2usize, c));
+            v2 = V::mul_add(x_e13, y_e3, v2);
+            let y_e1 = V::load(y.at(0usize, c));
+            let x_e23 = V::load(x.at(2usize, c));
+            let mut v10 = V::mul(x_e23, y_e3);
+            v10 = V::neg_mul_add(x_e12, y_e1, v10);
+            let mut v12 = V::mul(x_e13, y_e1);
+            v12 = V::mul_add(x_e23, y_e2, v12);
+            let mut v18 = V::mul(v10, V::load(grad_o.at(1usize, c)));
+            v18 = V::neg_mul_add(v12, V::load(grad_o.at(2usize, c)), v18);
+            v18 = V::mul_add(v2, V::load(grad_o.at(0usize, c)), v18);
             // out0[0] = (x_e23*y_e3 - x_e12*y_e1)*grad_o_e2 - (x_e13*y_e1 + x_e23*y_e2)*grad_o_e3 + (x_e12*y_e2 + x_e13*y_e3)*grad_o_e1
-            V::store(
-                {
-                    let mut s = V::mul(
-                        V::neg_mul_add(x_e12, y_e1, V::mul(x_e23, y_e3)),
-                        V::load(grad_o.at(1usize, c)),
-                    );
-                    s = V::neg_mul_add(
-                        V::mul_add(x_e23, y_e2, V::mul(x_e13, y_e1)),
-                        V::load(grad_o.at(2usize, c)),
-                        s,
-                    );
-                    s = V::mul_add(
-                        V::mul_add(x_e13, y_e3, V::mul(x_e12, y_e2)),
-                        V::load(grad_o.at(0usize, c)),
-                        s,
-                    );
-                    s
-                },
-                out0.at(0usize, c),
-            );
+            V::store(v18, out0.at(0usize, c));
         }
     }
 }
@@ -1925,9 +1868,9 @@ pub(super) static PATH_PRODUCT_PROGRAM_11: Program = Program {
             StageCall {
                 stage: &super::path_product::PATH_PRODUCT_27,
                 inputs: &[
-                    Slot::External(2usize),
                     Slot::External(0usize),
                     Slot::External(1usize),
+                    Slot::External(2usize),
                 ],
                 outputs: &[Slot::External(0usize)],
                 params: &[],
@@ -1945,9 +1888,9 @@ pub(super) static PATH_PRODUCT_PROGRAM_11: Program = Program {
             StageCall {
                 stage: &super::path_product::PATH_PRODUCT_28,
                 inputs: &[
-                    Slot::External(1usize),
                     Slot::External(2usize),
                     Slot::External(3usize),
+                    Slot::External(1usize),
                     Slot::External(0usize),
                 ],
                 outputs: &[Slot::External(0usize), Slot::External(1usize)],
@@ -1973,21 +1916,24 @@ pub(super) static PATH_PRODUCT_PROGRAM_11: Program = Program {
     },
     flops: [13usize, 36],
 };
-/// From `f`, `x`, `y` to `o`: o = f <<x>_2 <y>_3>_1.
+/// From `x`, `y`, `f` to `o`: o = f <<x>_2 <y>_3>_1.
 ///
 /// From `path_product` of Cl(3,0,0).
 #[inline(always)]
 unsafe fn path_product_30<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
     // SAFETY: the caller keeps the contract of `StageArgs`; the tier runs on this CPU.
     unsafe {
-        let f = args.inputs[0];
-        let x = args.inputs[1];
-        let y = args.inputs[2];
+        let x = args.inputs[0];
+        let y = args.inputs[1];
+        let f = args.inputs[2];
         let out0 = args.outputs[0];
         for group in 0..args.groups {
             let c = group * V::LANES;
-            let f_1 = V::load(f.at(0usize, c));
+            x.prefetch::<3usize>(c);
+            y.prefetch::<1usize>(c);
+            f.prefetch::<1usize>(c);
             let y_e123 = V::load(y.at(0usize, c));
+            let f_1 = V::load(f.at(0usize, c));
             // out0[0] = -f_1*x_e23*y_e123
             V::store(
                 V::neg(V::mul(f_1, V::mul(V::load(x.at(2usize, c)), y_e123))),
@@ -2007,42 +1953,41 @@ unsafe fn path_product_30<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
     }
 }
 pub(super) static PATH_PRODUCT_30: Stage = stage!(path_product_30);
-/// From `y`, `f`, `grad_o`, `x` to `grad_x`, `grad_y`: adjoint of o = f <<x>_2 <y>_3>_1.
+/// From `f`, `grad_o`, `y`, `x` to `grad_x`, `grad_y`: adjoint of o = f <<x>_2 <y>_3>_1.
 ///
 /// From `path_product_grad` of Cl(3,0,0).
 #[inline(always)]
 unsafe fn path_product_31<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
     // SAFETY: the caller keeps the contract of `StageArgs`; the tier runs on this CPU.
     unsafe {
-        let y = args.inputs[0];
-        let f = args.inputs[1];
-        let grad_o = args.inputs[2];
+        let f = args.inputs[0];
+        let grad_o = args.inputs[1];
+        let y = args.inputs[2];
         let x = args.inputs[3];
         let out0 = args.outputs[0];
         let out1 = args.outputs[1];
         for group in 0..args.groups {
             let c = group * V::LANES;
-            let y_e123 = V::load(y.at(0usize, c));
+            f.prefetch::<1usize>(c);
+            grad_o.prefetch::<3usize>(c);
+            y.prefetch::<1usize>(c);
+            x.prefetch::<3usize>(c);
             let f_1 = V::load(f.at(0usize, c));
-            let v3 = V::mul(f_1, V::load(grad_o.at(2usize, c)));
-            let v7 = V::mul(f_1, V::load(grad_o.at(1usize, c)));
-            let v10 = V::mul(f_1, V::load(grad_o.at(0usize, c)));
-            // out0[0] = -y_e123*v3
-            V::store(V::neg(V::mul(y_e123, v3)), out0.at(0usize, c));
-            // out0[1] = y_e123*v7
-            V::store(V::mul(y_e123, v7), out0.at(1usize, c));
-            // out0[2] = -y_e123*v10
-            V::store(V::neg(V::mul(y_e123, v10)), out0.at(2usize, c));
-            // out1[0] = x_e13*v7 - x_e12*v3 - x_e23*v10
-            V::store(
-                {
-                    let mut s = V::mul(V::load(x.at(1usize, c)), v7);
-                    s = V::neg_mul_add(V::load(x.at(0usize, c)), v3, s);
-                    s = V::neg_mul_add(V::load(x.at(2usize, c)), v10, s);
-                    s
-                },
-                out1.at(0usize, c),
-            );
+            let v2 = V::mul(f_1, V::load(grad_o.at(2usize, c)));
+            let v4 = V::mul(f_1, V::load(grad_o.at(1usize, c)));
+            let v6 = V::mul(f_1, V::load(grad_o.at(0usize, c)));
+            let y_e123 = V::load(y.at(0usize, c));
+            // out0[0] = -y_e123*v2
+            V::store(V::neg(V::mul(y_e123, v2)), out0.at(0usize, c));
+            // out0[1] = y_e123*v4
+            V::store(V::mul(y_e123, v4), out0.at(1usize, c));
+            let mut v14 = V::mul(V::load(x.at(1usize, c)), v4);
+            v14 = V::neg_mul_add(V::load(x.at(0usize, c)), v2, v14);
+            // out0[2] = -y_e123*v6
+            V::store(V::neg(V::mul(y_e123, v6)), out0.at(2usize, c));
+            v14 = V::neg_mul_add(V::load(x.at(2usize, c)), v6, v14);
+            // out1[0] = x_e13*v4 - x_e12*v2 - x_e23*v6
+            V::store(v14, out1.at(0usize, c));
         }
     }
 }
@@ -2060,28 +2005,26 @@ unsafe fn path_product_32<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let out0 = args.outputs[0];
         for group in 0..args.groups {
             let c = group * V::LANES;
+            x.prefetch::<3usize>(c);
+            y.prefetch::<1usize>(c);
+            grad_o.prefetch::<3usize>(c);
             let y_e123 = V::load(y.at(0usize, c));
-            // out0[0] = x_e13*y_e123*grad_o_e2 - x_e12*y_e123*grad_o_e3 - x_e23*y_e123*grad_o_e1
-            V::store(
-                {
-                    let mut s = V::mul(
-                        V::mul(V::load(x.at(1usize, c)), y_e123),
-                        V::load(grad_o.at(1usize, c)),
-                    );
-                    s = V::neg_mul_add(
-                        V::mul(V::load(x.at(0usize, c)), y_e123),
-                        V::load(grad_o.at(2usize, c)),
-                        s,
-                    );
-                    s = V::neg_mul_add(
-                        V::mul(V::load(x.at(2usize, c)), y_e123),
-                        V::load(grad_o.at(0usize, c)),
-                        s,
-                    );
-                    s
-                },
-                out0.at(0usize, c),
+            let mut v10 = V::mul(
+                V::mul(V::load(x.at(1usize, c)), y_e123),
+                V::load(grad_o.at(1usize, c)),
             );
+            v10 = V::neg_mul_add(
+                V::mul(V::load(x.at(0usize, c)), y_e123),
+                V::load(grad_o.at(2usize, c)),
+                v10,
+            );
+            v10 = V::neg_mul_add(
+                V::mul(V::load(x.at(2usize, c)), y_e123),
+                V::load(grad_o.at(0usize, c)),
+                v10,
+            );
+            // out0[0] = x_e13*y_e123*grad_o_e2 - x_e12*y_e123*grad_o_e3 - x_e23*y_e123*grad_o_e1
+            V::store(v10, out0.at(0usize, c));
         }
     }
 }
@@ -2107,9 +2050,9 @@ pub(super) static PATH_PRODUCT_PROGRAM_12: Program = Program {
             StageCall {
                 stage: &super::path_product::PATH_PRODUCT_30,
                 inputs: &[
-                    Slot::External(2usize),
                     Slot::External(0usize),
                     Slot::External(1usize),
+                    Slot::External(2usize),
                 ],
                 outputs: &[Slot::External(0usize)],
                 params: &[],
@@ -2127,9 +2070,9 @@ pub(super) static PATH_PRODUCT_PROGRAM_12: Program = Program {
             StageCall {
                 stage: &super::path_product::PATH_PRODUCT_31,
                 inputs: &[
-                    Slot::External(1usize),
                     Slot::External(2usize),
                     Slot::External(3usize),
+                    Slot::External(1usize),
                     Slot::External(0usize),
                 ],
                 outputs: &[Slot::External(0usize), Slot::External(1usize)],
@@ -2176,9 +2119,9 @@ pub(super) static PATH_PRODUCT_PROGRAM_13: Program = Program {
             StageCall {
                 stage: &super::path_product::PATH_PRODUCT_9,
                 inputs: &[
-                    Slot::External(2usize),
                     Slot::External(0usize),
                     Slot::External(1usize),
+                    Slot::External(2usize),
                 ],
                 outputs: &[Slot::External(0usize)],
                 params: &[],
@@ -2196,9 +2139,9 @@ pub(super) static PATH_PRODUCT_PROGRAM_13: Program = Program {
             StageCall {
                 stage: &super::path_product::PATH_PRODUCT_10,
                 inputs: &[
-                    Slot::External(1usize),
                     Slot::External(2usize),
                     Slot::External(3usize),
+                    Slot::External(1usize),
                     Slot::External(0usize),
                 ],
                 outputs: &[Slot::External(0usize), Slot::External(1usize)],
@@ -2224,82 +2167,98 @@ pub(super) static PATH_PRODUCT_PROGRAM_13: Program = Program {
     },
     flops: [6usize, 19],
 };
-/// From `f`, `x`, `y` to `o`: o = f <<x>_2 <y>_2>_2.
+/// From `x`, `y`, `f` to `o`: o = f <<x>_2 <y>_2>_2.
 ///
 /// From `path_product` of Cl(3,0,0).
 #[inline(always)]
 unsafe fn path_product_33<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
     // SAFETY: the caller keeps the contract of `StageArgs`; the tier runs on this CPU.
     unsafe {
-        let f = args.inputs[0];
-        let x = args.inputs[1];
-        let y = args.inputs[2];
+        let x = args.inputs[0];
+        let y = args.inputs[1];
+        let f = args.inputs[2];
         let out0 = args.outputs[0];
         for group in 0..args.groups {
             let c = group * V::LANES;
-            let f_1 = V::load(f.at(0usize, c));
-            let x_e23 = V::load(x.at(2usize, c));
-            let y_e13 = V::load(y.at(1usize, c));
+            x.prefetch::<3usize>(c);
+            y.prefetch::<3usize>(c);
+            f.prefetch::<1usize>(c);
             let x_e13 = V::load(x.at(1usize, c));
             let y_e23 = V::load(y.at(2usize, c));
+            let x_e23 = V::load(x.at(2usize, c));
+            let y_e13 = V::load(y.at(1usize, c));
+            let mut v5 = V::mul(x_e23, y_e13);
+            v5 = V::neg_mul_add(x_e13, y_e23, v5);
             let x_e12 = V::load(x.at(0usize, c));
+            let mut v8 = V::mul(x_e12, y_e23);
             let y_e12 = V::load(y.at(0usize, c));
+            v8 = V::neg_mul_add(x_e23, y_e12, v8);
+            let mut v13 = V::mul(x_e13, y_e12);
+            v13 = V::neg_mul_add(x_e12, y_e13, v13);
+            let f_1 = V::load(f.at(0usize, c));
             // out0[0] = f_1*(x_e23*y_e13 - x_e13*y_e23)
-            V::store(
-                V::mul(f_1, V::neg_mul_add(x_e13, y_e23, V::mul(x_e23, y_e13))),
-                out0.at(0usize, c),
-            );
+            V::store(V::mul(f_1, v5), out0.at(0usize, c));
             // out0[1] = f_1*(x_e12*y_e23 - x_e23*y_e12)
-            V::store(
-                V::mul(f_1, V::neg_mul_add(x_e23, y_e12, V::mul(x_e12, y_e23))),
-                out0.at(1usize, c),
-            );
+            V::store(V::mul(f_1, v8), out0.at(1usize, c));
             // out0[2] = f_1*(x_e13*y_e12 - x_e12*y_e13)
-            V::store(
-                V::mul(f_1, V::neg_mul_add(x_e12, y_e13, V::mul(x_e13, y_e12))),
-                out0.at(2usize, c),
-            );
+            V::store(V::mul(f_1, v13), out0.at(2usize, c));
         }
     }
 }
 pub(super) static PATH_PRODUCT_33: Stage = stage!(path_product_33);
-/// From `y`, `f`, `grad_o`, `x` to `grad_x`, `grad_y`: adjoint of o = f <<x>_2 <y>_2>_2.
+/// From `f`, `grad_o`, `y`, `x` to `grad_x`, `grad_y`: adjoint of o = f <<x>_2 <y>_2>_2.
 ///
 /// From `path_product_grad` of Cl(3,0,0).
 #[inline(always)]
 unsafe fn path_product_34<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
     // SAFETY: the caller keeps the contract of `StageArgs`; the tier runs on this CPU.
     unsafe {
-        let y = args.inputs[0];
-        let f = args.inputs[1];
-        let grad_o = args.inputs[2];
+        let f = args.inputs[0];
+        let grad_o = args.inputs[1];
+        let y = args.inputs[2];
         let x = args.inputs[3];
         let out0 = args.outputs[0];
         let out1 = args.outputs[1];
         for group in 0..args.groups {
             let c = group * V::LANES;
-            let y_e23 = V::load(y.at(2usize, c));
+            f.prefetch::<1usize>(c);
+            grad_o.prefetch::<3usize>(c);
+            y.prefetch::<3usize>(c);
+            x.prefetch::<3usize>(c);
             let f_1 = V::load(f.at(0usize, c));
-            let v3 = V::mul(f_1, V::load(grad_o.at(1usize, c)));
-            let y_e13 = V::load(y.at(1usize, c));
-            let v7 = V::mul(f_1, V::load(grad_o.at(2usize, c)));
+            let v2 = V::mul(f_1, V::load(grad_o.at(2usize, c)));
+            let v4 = V::mul(f_1, V::load(grad_o.at(1usize, c)));
+            let v6 = V::mul(f_1, V::load(grad_o.at(0usize, c)));
             let y_e12 = V::load(y.at(0usize, c));
-            let v13 = V::mul(f_1, V::load(grad_o.at(0usize, c)));
+            let mut v8 = V::mul(y_e12, v2);
             let x_e13 = V::load(x.at(1usize, c));
-            let x_e23 = V::load(x.at(2usize, c));
+            let mut v10 = V::mul(x_e13, v2);
+            let y_e13 = V::load(y.at(1usize, c));
             let x_e12 = V::load(x.at(0usize, c));
-            // out0[0] = y_e23*v3 - y_e13*v7
-            V::store(V::neg_mul_add(y_e13, v7, V::mul(y_e23, v3)), out0.at(0usize, c));
-            // out0[1] = y_e12*v7 - y_e23*v13
-            V::store(V::neg_mul_add(y_e23, v13, V::mul(y_e12, v7)), out0.at(1usize, c));
-            // out0[2] = y_e13*v13 - y_e12*v3
-            V::store(V::neg_mul_add(y_e12, v3, V::mul(y_e13, v13)), out0.at(2usize, c));
-            // out1[0] = x_e13*v7 - x_e23*v3
-            V::store(V::neg_mul_add(x_e23, v3, V::mul(x_e13, v7)), out1.at(0usize, c));
-            // out1[1] = x_e23*v13 - x_e12*v7
-            V::store(V::neg_mul_add(x_e12, v7, V::mul(x_e23, v13)), out1.at(1usize, c));
-            // out1[2] = x_e12*v3 - x_e13*v13
-            V::store(V::neg_mul_add(x_e13, v13, V::mul(x_e12, v3)), out1.at(2usize, c));
+            let x_e23 = V::load(x.at(2usize, c));
+            v10 = V::neg_mul_add(x_e23, v4, v10);
+            // out1[0] = x_e13*v2 - x_e23*v4
+            V::store(v10, out1.at(0usize, c));
+            let y_e23 = V::load(y.at(2usize, c));
+            let mut v20 = V::mul(y_e23, v4);
+            let mut v21 = V::mul(x_e12, v4);
+            v20 = V::neg_mul_add(y_e13, v2, v20);
+            // out0[0] = y_e23*v4 - y_e13*v2
+            V::store(v20, out0.at(0usize, c));
+            let mut v23 = V::mul(y_e13, v6);
+            let mut v24 = V::mul(x_e23, v6);
+            v23 = V::neg_mul_add(y_e12, v4, v23);
+            // out0[2] = y_e13*v6 - y_e12*v4
+            V::store(v23, out0.at(2usize, c));
+            v24 = V::neg_mul_add(x_e12, v2, v24);
+            // out1[1] = x_e23*v6 - x_e12*v2
+            V::store(v24, out1.at(1usize, c));
+            v8 = V::neg_mul_add(y_e23, v6, v8);
+            // out0[1] = y_e12*v2 - y_e23*v6
+            V::store(v8, out0.at(1usize, c));
+            v21 = V::neg_mul_add(x_e13, v6, v21);
+            // out1[2] = x_e12*v4 - x_e13*v6
+            V::store(v21, out1.at(2usize, c));
         }
     }
 }
@@ -2317,33 +2276,26 @@ unsafe fn path_product_35<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let out0 = args.outputs[0];
         for group in 0..args.groups {
             let c = group * V::LANES;
+            x.prefetch::<3usize>(c);
+            y.prefetch::<3usize>(c);
+            grad_o.prefetch::<3usize>(c);
             let x_e13 = V::load(x.at(1usize, c));
-            let y_e12 = V::load(y.at(0usize, c));
-            let x_e12 = V::load(x.at(0usize, c));
-            let y_e13 = V::load(y.at(1usize, c));
             let y_e23 = V::load(y.at(2usize, c));
             let x_e23 = V::load(x.at(2usize, c));
+            let y_e13 = V::load(y.at(1usize, c));
+            let mut v5 = V::mul(x_e23, y_e13);
+            v5 = V::neg_mul_add(x_e13, y_e23, v5);
+            let x_e12 = V::load(x.at(0usize, c));
+            let mut v8 = V::mul(x_e12, y_e23);
+            let y_e12 = V::load(y.at(0usize, c));
+            v8 = V::neg_mul_add(x_e23, y_e12, v8);
+            let mut v13 = V::mul(x_e13, y_e12);
+            v13 = V::neg_mul_add(x_e12, y_e13, v13);
+            let mut v16 = V::mul(v13, V::load(grad_o.at(2usize, c)));
+            v16 = V::mul_add(v8, V::load(grad_o.at(1usize, c)), v16);
+            v16 = V::mul_add(v5, V::load(grad_o.at(0usize, c)), v16);
             // out0[0] = (x_e13*y_e12 - x_e12*y_e13)*grad_o_e23 + (x_e12*y_e23 - x_e23*y_e12)*grad_o_e13 + (x_e23*y_e13 - x_e13*y_e23)*grad_o_e12
-            V::store(
-                {
-                    let mut s = V::mul(
-                        V::neg_mul_add(x_e12, y_e13, V::mul(x_e13, y_e12)),
-                        V::load(grad_o.at(2usize, c)),
-                    );
-                    s = V::mul_add(
-                        V::neg_mul_add(x_e23, y_e12, V::mul(x_e12, y_e23)),
-                        V::load(grad_o.at(1usize, c)),
-                        s,
-                    );
-                    s = V::mul_add(
-                        V::neg_mul_add(x_e13, y_e23, V::mul(x_e23, y_e13)),
-                        V::load(grad_o.at(0usize, c)),
-                        s,
-                    );
-                    s
-                },
-                out0.at(0usize, c),
-            );
+            V::store(v16, out0.at(0usize, c));
         }
     }
 }
@@ -2369,9 +2321,9 @@ pub(super) static PATH_PRODUCT_PROGRAM_14: Program = Program {
             StageCall {
                 stage: &super::path_product::PATH_PRODUCT_33,
                 inputs: &[
-                    Slot::External(2usize),
                     Slot::External(0usize),
                     Slot::External(1usize),
+                    Slot::External(2usize),
                 ],
                 outputs: &[Slot::External(0usize)],
                 params: &[],
@@ -2389,9 +2341,9 @@ pub(super) static PATH_PRODUCT_PROGRAM_14: Program = Program {
             StageCall {
                 stage: &super::path_product::PATH_PRODUCT_34,
                 inputs: &[
-                    Slot::External(1usize),
                     Slot::External(2usize),
                     Slot::External(3usize),
+                    Slot::External(1usize),
                     Slot::External(0usize),
                 ],
                 outputs: &[Slot::External(0usize), Slot::External(1usize)],
@@ -2438,9 +2390,9 @@ pub(super) static PATH_PRODUCT_PROGRAM_15: Program = Program {
             StageCall {
                 stage: &super::path_product::PATH_PRODUCT_21,
                 inputs: &[
-                    Slot::External(2usize),
                     Slot::External(0usize),
                     Slot::External(1usize),
+                    Slot::External(2usize),
                 ],
                 outputs: &[Slot::External(0usize)],
                 params: &[],
@@ -2458,9 +2410,9 @@ pub(super) static PATH_PRODUCT_PROGRAM_15: Program = Program {
             StageCall {
                 stage: &super::path_product::PATH_PRODUCT_22,
                 inputs: &[
-                    Slot::External(1usize),
                     Slot::External(2usize),
                     Slot::External(3usize),
+                    Slot::External(1usize),
                     Slot::External(0usize),
                 ],
                 outputs: &[Slot::External(0usize), Slot::External(1usize)],
@@ -2486,19 +2438,22 @@ pub(super) static PATH_PRODUCT_PROGRAM_15: Program = Program {
     },
     flops: [6usize, 15],
 };
-/// From `f`, `x`, `y` to `o`: o = f <<x>_3 <y>_3>_0.
+/// From `x`, `y`, `f` to `o`: o = f <<x>_3 <y>_3>_0.
 ///
 /// From `path_product` of Cl(3,0,0).
 #[inline(always)]
 unsafe fn path_product_36<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
     // SAFETY: the caller keeps the contract of `StageArgs`; the tier runs on this CPU.
     unsafe {
-        let f = args.inputs[0];
-        let x = args.inputs[1];
-        let y = args.inputs[2];
+        let x = args.inputs[0];
+        let y = args.inputs[1];
+        let f = args.inputs[2];
         let out0 = args.outputs[0];
         for group in 0..args.groups {
             let c = group * V::LANES;
+            x.prefetch::<1usize>(c);
+            y.prefetch::<1usize>(c);
+            f.prefetch::<1usize>(c);
             // out0[0] = -f_1*x_e123*y_e123
             V::store(
                 V::neg(
@@ -2513,26 +2468,30 @@ unsafe fn path_product_36<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
     }
 }
 pub(super) static PATH_PRODUCT_36: Stage = stage!(path_product_36);
-/// From `y`, `f`, `grad_o`, `x` to `grad_x`, `grad_y`: adjoint of o = f <<x>_3 <y>_3>_0.
+/// From `f`, `grad_o`, `y`, `x` to `grad_x`, `grad_y`: adjoint of o = f <<x>_3 <y>_3>_0.
 ///
 /// From `path_product_grad` of Cl(3,0,0).
 #[inline(always)]
 unsafe fn path_product_37<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
     // SAFETY: the caller keeps the contract of `StageArgs`; the tier runs on this CPU.
     unsafe {
-        let y = args.inputs[0];
-        let f = args.inputs[1];
-        let grad_o = args.inputs[2];
+        let f = args.inputs[0];
+        let grad_o = args.inputs[1];
+        let y = args.inputs[2];
         let x = args.inputs[3];
         let out0 = args.outputs[0];
         let out1 = args.outputs[1];
         for group in 0..args.groups {
             let c = group * V::LANES;
-            let v3 = V::mul(V::load(f.at(0usize, c)), V::load(grad_o.at(0usize, c)));
-            // out0[0] = -y_e123*v3
-            V::store(V::neg(V::mul(V::load(y.at(0usize, c)), v3)), out0.at(0usize, c));
-            // out1[0] = -x_e123*v3
-            V::store(V::neg(V::mul(V::load(x.at(0usize, c)), v3)), out1.at(0usize, c));
+            f.prefetch::<1usize>(c);
+            grad_o.prefetch::<1usize>(c);
+            y.prefetch::<1usize>(c);
+            x.prefetch::<1usize>(c);
+            let v2 = V::mul(V::load(f.at(0usize, c)), V::load(grad_o.at(0usize, c)));
+            // out0[0] = -y_e123*v2
+            V::store(V::neg(V::mul(V::load(y.at(0usize, c)), v2)), out0.at(0usize, c));
+            // out1[0] = -x_e123*v2
+            V::store(V::neg(V::mul(V::load(x.at(0usize, c)), v2)), out1.at(0usize, c));
         }
     }
 }
@@ -2550,6 +2509,9 @@ unsafe fn path_product_38<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let out0 = args.outputs[0];
         for group in 0..args.groups {
             let c = group * V::LANES;
+            x.prefetch::<1usize>(c);
+            y.prefetch::<1usize>(c);
+            grad_o.prefetch::<1usize>(c);
             // out0[0] = -x_e123*y_e123*grad_o_1
             V::store(
                 V::neg(
@@ -2585,9 +2547,9 @@ pub(super) static PATH_PRODUCT_PROGRAM_16: Program = Program {
             StageCall {
                 stage: &super::path_product::PATH_PRODUCT_36,
                 inputs: &[
-                    Slot::External(2usize),
                     Slot::External(0usize),
                     Slot::External(1usize),
+                    Slot::External(2usize),
                 ],
                 outputs: &[Slot::External(0usize)],
                 params: &[],
@@ -2605,9 +2567,9 @@ pub(super) static PATH_PRODUCT_PROGRAM_16: Program = Program {
             StageCall {
                 stage: &super::path_product::PATH_PRODUCT_37,
                 inputs: &[
-                    Slot::External(1usize),
                     Slot::External(2usize),
                     Slot::External(3usize),
+                    Slot::External(1usize),
                     Slot::External(0usize),
                 ],
                 outputs: &[Slot::External(0usize), Slot::External(1usize)],
@@ -2633,21 +2595,24 @@ pub(super) static PATH_PRODUCT_PROGRAM_16: Program = Program {
     },
     flops: [3usize, 8],
 };
-/// From `f`, `x`, `y` to `o`: o = f <<x>_3 <y>_2>_1.
+/// From `x`, `y`, `f` to `o`: o = f <<x>_3 <y>_2>_1.
 ///
 /// From `path_product` of Cl(3,0,0).
 #[inline(always)]
 unsafe fn path_product_39<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
     // SAFETY: the caller keeps the contract of `StageArgs`; the tier runs on this CPU.
     unsafe {
-        let f = args.inputs[0];
-        let x = args.inputs[1];
-        let y = args.inputs[2];
+        let x = args.inputs[0];
+        let y = args.inputs[1];
+        let f = args.inputs[2];
         let out0 = args.outputs[0];
         for group in 0..args.groups {
             let c = group * V::LANES;
-            let f_1 = V::load(f.at(0usize, c));
+            x.prefetch::<1usize>(c);
+            y.prefetch::<3usize>(c);
+            f.prefetch::<1usize>(c);
             let x_e123 = V::load(x.at(0usize, c));
+            let f_1 = V::load(f.at(0usize, c));
             // out0[0] = -f_1*x_e123*y_e23
             V::store(
                 V::neg(V::mul(f_1, V::mul(x_e123, V::load(y.at(2usize, c))))),
@@ -2667,42 +2632,41 @@ unsafe fn path_product_39<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
     }
 }
 pub(super) static PATH_PRODUCT_39: Stage = stage!(path_product_39);
-/// From `y`, `f`, `grad_o`, `x` to `grad_x`, `grad_y`: adjoint of o = f <<x>_3 <y>_2>_1.
+/// From `f`, `grad_o`, `y`, `x` to `grad_x`, `grad_y`: adjoint of o = f <<x>_3 <y>_2>_1.
 ///
 /// From `path_product_grad` of Cl(3,0,0).
 #[inline(always)]
 unsafe fn path_product_40<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
     // SAFETY: the caller keeps the contract of `StageArgs`; the tier runs on this CPU.
     unsafe {
-        let y = args.inputs[0];
-        let f = args.inputs[1];
-        let grad_o = args.inputs[2];
+        let f = args.inputs[0];
+        let grad_o = args.inputs[1];
+        let y = args.inputs[2];
         let x = args.inputs[3];
         let out0 = args.outputs[0];
         let out1 = args.outputs[1];
         for group in 0..args.groups {
             let c = group * V::LANES;
+            f.prefetch::<1usize>(c);
+            grad_o.prefetch::<3usize>(c);
+            y.prefetch::<3usize>(c);
+            x.prefetch::<1usize>(c);
             let f_1 = V::load(f.at(0usize, c));
-            let v3 = V::mul(f_1, V::load(grad_o.at(1usize, c)));
-            let v7 = V::mul(f_1, V::load(grad_o.at(2usize, c)));
-            let v12 = V::mul(f_1, V::load(grad_o.at(0usize, c)));
+            let v2 = V::mul(f_1, V::load(grad_o.at(2usize, c)));
+            let v4 = V::mul(f_1, V::load(grad_o.at(1usize, c)));
+            let v6 = V::mul(f_1, V::load(grad_o.at(0usize, c)));
             let x_e123 = V::load(x.at(0usize, c));
-            // out0[0] = y_e13*v3 - y_e12*v7 - y_e23*v12
-            V::store(
-                {
-                    let mut s = V::mul(V::load(y.at(1usize, c)), v3);
-                    s = V::neg_mul_add(V::load(y.at(0usize, c)), v7, s);
-                    s = V::neg_mul_add(V::load(y.at(2usize, c)), v12, s);
-                    s
-                },
-                out0.at(0usize, c),
-            );
-            // out1[0] = -x_e123*v7
-            V::store(V::neg(V::mul(x_e123, v7)), out1.at(0usize, c));
-            // out1[1] = x_e123*v3
-            V::store(V::mul(x_e123, v3), out1.at(1usize, c));
-            // out1[2] = -x_e123*v12
-            V::store(V::neg(V::mul(x_e123, v12)), out1.at(2usize, c));
+            // out1[0] = -x_e123*v2
+            V::store(V::neg(V::mul(x_e123, v2)), out1.at(0usize, c));
+            let mut v13 = V::mul(V::load(y.at(1usize, c)), v4);
+            // out1[1] = x_e123*v4
+            V::store(V::mul(x_e123, v4), out1.at(1usize, c));
+            v13 = V::neg_mul_add(V::load(y.at(0usize, c)), v2, v13);
+            // out1[2] = -x_e123*v6
+            V::store(V::neg(V::mul(x_e123, v6)), out1.at(2usize, c));
+            v13 = V::neg_mul_add(V::load(y.at(2usize, c)), v6, v13);
+            // out0[0] = y_e13*v4 - y_e12*v2 - y_e23*v6
+            V::store(v13, out0.at(0usize, c));
         }
     }
 }
@@ -2720,28 +2684,26 @@ unsafe fn path_product_41<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let out0 = args.outputs[0];
         for group in 0..args.groups {
             let c = group * V::LANES;
+            x.prefetch::<1usize>(c);
+            y.prefetch::<3usize>(c);
+            grad_o.prefetch::<3usize>(c);
             let x_e123 = V::load(x.at(0usize, c));
-            // out0[0] = x_e123*y_e13*grad_o_e2 - x_e123*y_e12*grad_o_e3 - x_e123*y_e23*grad_o_e1
-            V::store(
-                {
-                    let mut s = V::mul(
-                        V::mul(x_e123, V::load(y.at(1usize, c))),
-                        V::load(grad_o.at(1usize, c)),
-                    );
-                    s = V::neg_mul_add(
-                        V::mul(x_e123, V::load(y.at(0usize, c))),
-                        V::load(grad_o.at(2usize, c)),
-                        s,
-                    );
-                    s = V::neg_mul_add(
-                        V::mul(x_e123, V::load(y.at(2usize, c))),
-                        V::load(grad_o.at(0usize, c)),
-                        s,
-                    );
-                    s
-                },
-                out0.at(0usize, c),
+            let mut v10 = V::mul(
+                V::mul(x_e123, V::load(y.at(1usize, c))),
+                V::load(grad_o.at(1usize, c)),
             );
+            v10 = V::neg_mul_add(
+                V::mul(x_e123, V::load(y.at(0usize, c))),
+                V::load(grad_o.at(2usize, c)),
+                v10,
+            );
+            v10 = V::neg_mul_add(
+                V::mul(x_e123, V::load(y.at(2usize, c))),
+                V::load(grad_o.at(0usize, c)),
+                v10,
+            );
+            // out0[0] = x_e123*y_e13*grad_o_e2 - x_e123*y_e12*grad_o_e3 - x_e123*y_e23*grad_o_e1
+            V::store(v10, out0.at(0usize, c));
         }
     }
 }
@@ -2767,9 +2729,9 @@ pub(super) static PATH_PRODUCT_PROGRAM_17: Program = Program {
             StageCall {
                 stage: &super::path_product::PATH_PRODUCT_39,
                 inputs: &[
-                    Slot::External(2usize),
                     Slot::External(0usize),
                     Slot::External(1usize),
+                    Slot::External(2usize),
                 ],
                 outputs: &[Slot::External(0usize)],
                 params: &[],
@@ -2787,9 +2749,9 @@ pub(super) static PATH_PRODUCT_PROGRAM_17: Program = Program {
             StageCall {
                 stage: &super::path_product::PATH_PRODUCT_40,
                 inputs: &[
-                    Slot::External(1usize),
                     Slot::External(2usize),
                     Slot::External(3usize),
+                    Slot::External(1usize),
                     Slot::External(0usize),
                 ],
                 outputs: &[Slot::External(0usize), Slot::External(1usize)],
@@ -2815,21 +2777,24 @@ pub(super) static PATH_PRODUCT_PROGRAM_17: Program = Program {
     },
     flops: [8usize, 21],
 };
-/// From `f`, `x`, `y` to `o`: o = f <<x>_3 <y>_1>_2.
+/// From `x`, `y`, `f` to `o`: o = f <<x>_3 <y>_1>_2.
 ///
 /// From `path_product` of Cl(3,0,0).
 #[inline(always)]
 unsafe fn path_product_42<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
     // SAFETY: the caller keeps the contract of `StageArgs`; the tier runs on this CPU.
     unsafe {
-        let f = args.inputs[0];
-        let x = args.inputs[1];
-        let y = args.inputs[2];
+        let x = args.inputs[0];
+        let y = args.inputs[1];
+        let f = args.inputs[2];
         let out0 = args.outputs[0];
         for group in 0..args.groups {
             let c = group * V::LANES;
-            let f_1 = V::load(f.at(0usize, c));
+            x.prefetch::<1usize>(c);
+            y.prefetch::<3usize>(c);
+            f.prefetch::<1usize>(c);
             let x_e123 = V::load(x.at(0usize, c));
+            let f_1 = V::load(f.at(0usize, c));
             // out0[0] = f_1*x_e123*y_e3
             V::store(
                 V::mul(f_1, V::mul(x_e123, V::load(y.at(2usize, c)))),
@@ -2849,42 +2814,41 @@ unsafe fn path_product_42<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
     }
 }
 pub(super) static PATH_PRODUCT_42: Stage = stage!(path_product_42);
-/// From `y`, `f`, `grad_o`, `x` to `grad_x`, `grad_y`: adjoint of o = f <<x>_3 <y>_1>_2.
+/// From `f`, `grad_o`, `y`, `x` to `grad_x`, `grad_y`: adjoint of o = f <<x>_3 <y>_1>_2.
 ///
 /// From `path_product_grad` of Cl(3,0,0).
 #[inline(always)]
 unsafe fn path_product_43<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
     // SAFETY: the caller keeps the contract of `StageArgs`; the tier runs on this CPU.
     unsafe {
-        let y = args.inputs[0];
-        let f = args.inputs[1];
-        let grad_o = args.inputs[2];
+        let f = args.inputs[0];
+        let grad_o = args.inputs[1];
+        let y = args.inputs[2];
         let x = args.inputs[3];
         let out0 = args.outputs[0];
         let out1 = args.outputs[1];
         for group in 0..args.groups {
             let c = group * V::LANES;
+            f.prefetch::<1usize>(c);
+            grad_o.prefetch::<3usize>(c);
+            y.prefetch::<3usize>(c);
+            x.prefetch::<1usize>(c);
             let f_1 = V::load(f.at(0usize, c));
-            let v3 = V::mul(f_1, V::load(grad_o.at(2usize, c)));
-            let v7 = V::mul(f_1, V::load(grad_o.at(1usize, c)));
-            let v12 = V::mul(f_1, V::load(grad_o.at(0usize, c)));
+            let v2 = V::mul(f_1, V::load(grad_o.at(2usize, c)));
+            let v4 = V::mul(f_1, V::load(grad_o.at(1usize, c)));
+            let v6 = V::mul(f_1, V::load(grad_o.at(0usize, c)));
+            let mut v8 = V::mul(V::load(y.at(0usize, c)), v2);
             let x_e123 = V::load(x.at(0usize, c));
-            // out0[0] = y_e1*v3 - y_e2*v7 + y_e3*v12
-            V::store(
-                {
-                    let mut s = V::mul(V::load(y.at(0usize, c)), v3);
-                    s = V::neg_mul_add(V::load(y.at(1usize, c)), v7, s);
-                    s = V::mul_add(V::load(y.at(2usize, c)), v12, s);
-                    s
-                },
-                out0.at(0usize, c),
-            );
-            // out1[0] = x_e123*v3
-            V::store(V::mul(x_e123, v3), out1.at(0usize, c));
-            // out1[1] = -x_e123*v7
-            V::store(V::neg(V::mul(x_e123, v7)), out1.at(1usize, c));
-            // out1[2] = x_e123*v12
-            V::store(V::mul(x_e123, v12), out1.at(2usize, c));
+            // out1[0] = x_e123*v2
+            V::store(V::mul(x_e123, v2), out1.at(0usize, c));
+            // out1[1] = -x_e123*v4
+            V::store(V::neg(V::mul(x_e123, v4)), out1.at(1usize, c));
+            v8 = V::neg_mul_add(V::load(y.at(1usize, c)), v4, v8);
+            // out1[2] = x_e123*v6
+            V::store(V::mul(x_e123, v6), out1.at(2usize, c));
+            v8 = V::mul_add(V::load(y.at(2usize, c)), v6, v8);
+            // out0[0] = y_e1*v2 - y_e2*v4 + y_e3*v6
+            V::store(v8, out0.at(0usize, c));
         }
     }
 }
@@ -2902,28 +2866,26 @@ unsafe fn path_product_44<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let out0 = args.outputs[0];
         for group in 0..args.groups {
             let c = group * V::LANES;
+            x.prefetch::<1usize>(c);
+            y.prefetch::<3usize>(c);
+            grad_o.prefetch::<3usize>(c);
             let x_e123 = V::load(x.at(0usize, c));
-            // out0[0] = x_e123*y_e1*grad_o_e23 - x_e123*y_e2*grad_o_e13 + x_e123*y_e3*grad_o_e12
-            V::store(
-                {
-                    let mut s = V::mul(
-                        V::mul(x_e123, V::load(y.at(0usize, c))),
-                        V::load(grad_o.at(2usize, c)),
-                    );
-                    s = V::neg_mul_add(
-                        V::mul(x_e123, V::load(y.at(1usize, c))),
-                        V::load(grad_o.at(1usize, c)),
-                        s,
-                    );
-                    s = V::mul_add(
-                        V::mul(x_e123, V::load(y.at(2usize, c))),
-                        V::load(grad_o.at(0usize, c)),
-                        s,
-                    );
-                    s
-                },
-                out0.at(0usize, c),
+            let mut v8 = V::mul(
+                V::mul(x_e123, V::load(y.at(0usize, c))),
+                V::load(grad_o.at(2usize, c)),
             );
+            v8 = V::neg_mul_add(
+                V::mul(x_e123, V::load(y.at(1usize, c))),
+                V::load(grad_o.at(1usize, c)),
+                v8,
+            );
+            v8 = V::mul_add(
+                V::mul(x_e123, V::load(y.at(2usize, c))),
+                V::load(grad_o.at(0usize, c)),
+                v8,
+            );
+            // out0[0] = x_e123*y_e1*grad_o_e23 - x_e123*y_e2*grad_o_e13 + x_e123*y_e3*grad_o_e12
+            V::store(v8, out0.at(0usize, c));
         }
     }
 }
@@ -2949,9 +2911,9 @@ pub(super) static PATH_PRODUCT_PROGRAM_18: Program = Program {
             StageCall {
                 stage: &super::path_product::PATH_PRODUCT_42,
                 inputs: &[
-                    Slot::External(2usize),
                     Slot::External(0usize),
                     Slot::External(1usize),
+                    Slot::External(2usize),
                 ],
                 outputs: &[Slot::External(0usize)],
                 params: &[],
@@ -2969,9 +2931,9 @@ pub(super) static PATH_PRODUCT_PROGRAM_18: Program = Program {
             StageCall {
                 stage: &super::path_product::PATH_PRODUCT_43,
                 inputs: &[
-                    Slot::External(1usize),
                     Slot::External(2usize),
                     Slot::External(3usize),
+                    Slot::External(1usize),
                     Slot::External(0usize),
                 ],
                 outputs: &[Slot::External(0usize), Slot::External(1usize)],
@@ -3018,9 +2980,9 @@ pub(super) static PATH_PRODUCT_PROGRAM_19: Program = Program {
             StageCall {
                 stage: &super::path_product::PATH_PRODUCT_0,
                 inputs: &[
-                    Slot::External(2usize),
                     Slot::External(0usize),
                     Slot::External(1usize),
+                    Slot::External(2usize),
                 ],
                 outputs: &[Slot::External(0usize)],
                 params: &[],
@@ -3038,9 +3000,9 @@ pub(super) static PATH_PRODUCT_PROGRAM_19: Program = Program {
             StageCall {
                 stage: &super::path_product::PATH_PRODUCT_1,
                 inputs: &[
-                    Slot::External(1usize),
                     Slot::External(2usize),
                     Slot::External(3usize),
+                    Slot::External(1usize),
                     Slot::External(0usize),
                 ],
                 outputs: &[Slot::External(0usize), Slot::External(1usize)],

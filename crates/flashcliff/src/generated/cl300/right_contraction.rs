@@ -17,13 +17,16 @@ unsafe fn right_contraction_0<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let out0 = args.outputs[0];
         for group in 0..args.groups {
             let c = group * V::LANES;
-            let x_e3 = V::load(x.at(3usize, c));
-            let y_e3 = V::load(y.at(3usize, c));
-            let x_e2 = V::load(x.at(2usize, c));
-            let y_e2 = V::load(y.at(2usize, c));
+            x.prefetch::<8usize>(c);
+            y.prefetch::<8usize>(c);
             let y_1 = V::load(y.at(0usize, c));
+            let mut v2 = V::mul(V::load(x.at(0usize, c)), y_1);
             let x_e1 = V::load(x.at(1usize, c));
             let y_e1 = V::load(y.at(1usize, c));
+            let x_e2 = V::load(x.at(2usize, c));
+            let y_e2 = V::load(y.at(2usize, c));
+            let x_e3 = V::load(x.at(3usize, c));
+            let y_e3 = V::load(y.at(3usize, c));
             let x_e12 = V::load(x.at(4usize, c));
             let y_e12 = V::load(y.at(4usize, c));
             let x_e13 = V::load(x.at(5usize, c));
@@ -31,63 +34,45 @@ unsafe fn right_contraction_0<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             let x_e23 = V::load(x.at(6usize, c));
             let y_e23 = V::load(y.at(6usize, c));
             let x_e123 = V::load(x.at(7usize, c));
+            v2 = V::mul_add(x_e1, y_e1, v2);
+            v2 = V::mul_add(x_e2, y_e2, v2);
+            v2 = V::mul_add(x_e3, y_e3, v2);
+            v2 = V::neg_mul_add(x_e12, y_e12, v2);
+            v2 = V::neg_mul_add(x_e13, y_e13, v2);
+            v2 = V::neg_mul_add(x_e23, y_e23, v2);
+            v2 = V::neg_mul_add(x_e123, V::load(y.at(7usize, c)), v2);
             // out0[0] = x_e3*y_e3 + x_e2*y_e2 + x_1*y_1 + x_e1*y_e1 - x_e12*y_e12 - x_e13*y_e13 - x_e23*y_e23 - x_e123*y_e123
-            V::store(
-                {
-                    let mut s = V::mul(V::load(x.at(0usize, c)), y_1);
-                    s = V::mul_add(x_e1, y_e1, s);
-                    s = V::mul_add(x_e2, y_e2, s);
-                    s = V::mul_add(x_e3, y_e3, s);
-                    s = V::neg_mul_add(x_e12, y_e12, s);
-                    s = V::neg_mul_add(x_e13, y_e13, s);
-                    s = V::neg_mul_add(x_e23, y_e23, s);
-                    s = V::neg_mul_add(x_e123, V::load(y.at(7usize, c)), s);
-                    s
-                },
-                out0.at(0usize, c),
-            );
+            V::store(v2, out0.at(0usize, c));
+            let mut v31 = V::mul(x_e1, y_1);
+            v31 = V::mul_add(x_e12, y_e2, v31);
+            v31 = V::mul_add(x_e13, y_e3, v31);
+            v31 = V::neg_mul_add(x_e123, y_e23, v31);
             // out0[1] = x_e13*y_e3 + x_e1*y_1 + x_e12*y_e2 - x_e123*y_e23
-            V::store(
-                {
-                    let mut s = V::mul(x_e1, y_1);
-                    s = V::mul_add(x_e12, y_e2, s);
-                    s = V::mul_add(x_e13, y_e3, s);
-                    s = V::neg_mul_add(x_e123, y_e23, s);
-                    s
-                },
-                out0.at(1usize, c),
-            );
+            V::store(v31, out0.at(1usize, c));
+            let mut v38 = V::mul(x_e2, y_1);
+            v38 = V::neg_mul_add(x_e12, y_e1, v38);
+            v38 = V::mul_add(x_e23, y_e3, v38);
+            v38 = V::mul_add(x_e123, y_e13, v38);
             // out0[2] = x_e123*y_e13 + x_e23*y_e3 + x_e2*y_1 - x_e12*y_e1
-            V::store(
-                {
-                    let mut s = V::mul(x_e2, y_1);
-                    s = V::neg_mul_add(x_e12, y_e1, s);
-                    s = V::mul_add(x_e23, y_e3, s);
-                    s = V::mul_add(x_e123, y_e13, s);
-                    s
-                },
-                out0.at(2usize, c),
-            );
+            V::store(v38, out0.at(2usize, c));
+            let mut v45 = V::mul(x_e3, y_1);
+            v45 = V::neg_mul_add(x_e13, y_e1, v45);
+            v45 = V::neg_mul_add(x_e23, y_e2, v45);
+            v45 = V::neg_mul_add(x_e123, y_e12, v45);
             // out0[3] = x_e3*y_1 - x_e13*y_e1 - x_e23*y_e2 - x_e123*y_e12
-            V::store(
-                {
-                    let mut s = V::mul(x_e3, y_1);
-                    s = V::neg_mul_add(x_e13, y_e1, s);
-                    s = V::neg_mul_add(x_e23, y_e2, s);
-                    s = V::neg_mul_add(x_e123, y_e12, s);
-                    s
-                },
-                out0.at(3usize, c),
-            );
+            V::store(v45, out0.at(3usize, c));
+            let mut v52 = V::mul(x_e12, y_1);
+            v52 = V::mul_add(x_e123, y_e3, v52);
             // out0[4] = x_e12*y_1 + x_e123*y_e3
-            V::store(V::mul_add(x_e123, y_e3, V::mul(x_e12, y_1)), out0.at(4usize, c));
+            V::store(v52, out0.at(4usize, c));
+            let mut v55 = V::mul(x_e13, y_1);
+            v55 = V::neg_mul_add(x_e123, y_e2, v55);
             // out0[5] = x_e13*y_1 - x_e123*y_e2
-            V::store(
-                V::neg_mul_add(x_e123, y_e2, V::mul(x_e13, y_1)),
-                out0.at(5usize, c),
-            );
+            V::store(v55, out0.at(5usize, c));
+            let mut v58 = V::mul(x_e23, y_1);
+            v58 = V::mul_add(x_e123, y_e1, v58);
             // out0[6] = x_e23*y_1 + x_e123*y_e1
-            V::store(V::mul_add(x_e123, y_e1, V::mul(x_e23, y_1)), out0.at(6usize, c));
+            V::store(v58, out0.at(6usize, c));
             // out0[7] = x_e123*y_1
             V::store(V::mul(x_e123, y_1), out0.at(7usize, c));
         }
@@ -106,85 +91,64 @@ unsafe fn right_contraction_1<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let out0 = args.outputs[0];
         for group in 0..args.groups {
             let c = group * V::LANES;
+            y.prefetch::<8usize>(c);
+            grad_o.prefetch::<8usize>(c);
             let y_1 = V::load(y.at(0usize, c));
-            let grad_o_1 = V::load(grad_o.at(0usize, c));
-            let grad_o_e1 = V::load(grad_o.at(1usize, c));
+            let mut v2 = V::mul(y_1, V::load(grad_o.at(7usize, c)));
             let y_e1 = V::load(y.at(1usize, c));
-            let grad_o_e2 = V::load(grad_o.at(2usize, c));
+            let grad_o_e23 = V::load(grad_o.at(6usize, c));
+            v2 = V::mul_add(y_e1, grad_o_e23, v2);
+            let mut v7 = V::mul(y_1, grad_o_e23);
             let y_e2 = V::load(y.at(2usize, c));
-            let grad_o_e3 = V::load(grad_o.at(3usize, c));
+            let grad_o_e13 = V::load(grad_o.at(5usize, c));
+            v2 = V::neg_mul_add(y_e2, grad_o_e13, v2);
+            let mut v12 = V::mul(y_1, grad_o_e13);
             let y_e3 = V::load(y.at(3usize, c));
             let grad_o_e12 = V::load(grad_o.at(4usize, c));
+            v2 = V::mul_add(y_e3, grad_o_e12, v2);
+            let mut v17 = V::mul(y_1, grad_o_e12);
             let y_e12 = V::load(y.at(4usize, c));
-            let grad_o_e13 = V::load(grad_o.at(5usize, c));
+            let grad_o_e3 = V::load(grad_o.at(3usize, c));
+            v2 = V::neg_mul_add(y_e12, grad_o_e3, v2);
+            v7 = V::neg_mul_add(y_e2, grad_o_e3, v7);
+            v12 = V::neg_mul_add(y_e1, grad_o_e3, v12);
+            let mut v26 = V::mul(y_1, grad_o_e3);
             let y_e13 = V::load(y.at(5usize, c));
-            let grad_o_e23 = V::load(grad_o.at(6usize, c));
+            let grad_o_e2 = V::load(grad_o.at(2usize, c));
+            v2 = V::mul_add(y_e13, grad_o_e2, v2);
+            v7 = V::mul_add(y_e3, grad_o_e2, v7);
+            v17 = V::neg_mul_add(y_e1, grad_o_e2, v17);
+            let mut v35 = V::mul(y_1, grad_o_e2);
             let y_e23 = V::load(y.at(6usize, c));
+            let grad_o_e1 = V::load(grad_o.at(1usize, c));
+            v2 = V::neg_mul_add(y_e23, grad_o_e1, v2);
+            v12 = V::mul_add(y_e3, grad_o_e1, v12);
+            v17 = V::mul_add(y_e2, grad_o_e1, v17);
+            let mut v44 = V::mul(y_1, grad_o_e1);
+            let grad_o_1 = V::load(grad_o.at(0usize, c));
+            v2 = V::neg_mul_add(V::load(y.at(7usize, c)), grad_o_1, v2);
+            // out0[7] = y_1*grad_o_e123 + y_e1*grad_o_e23 - y_e2*grad_o_e13 + y_e3*grad_o_e12 - y_e12*grad_o_e3 + y_e13*grad_o_e2 - y_e23*grad_o_e1 - y_e123*grad_o_1
+            V::store(v2, out0.at(7usize, c));
+            v7 = V::neg_mul_add(y_e23, grad_o_1, v7);
+            // out0[6] = y_1*grad_o_e23 - y_e2*grad_o_e3 + y_e3*grad_o_e2 - y_e23*grad_o_1
+            V::store(v7, out0.at(6usize, c));
+            v12 = V::neg_mul_add(y_e13, grad_o_1, v12);
+            // out0[5] = y_1*grad_o_e13 - y_e1*grad_o_e3 + y_e3*grad_o_e1 - y_e13*grad_o_1
+            V::store(v12, out0.at(5usize, c));
+            v17 = V::neg_mul_add(y_e12, grad_o_1, v17);
+            // out0[4] = y_1*grad_o_e12 - y_e1*grad_o_e2 + y_e2*grad_o_e1 - y_e12*grad_o_1
+            V::store(v17, out0.at(4usize, c));
+            v26 = V::mul_add(y_e3, grad_o_1, v26);
+            // out0[3] = y_1*grad_o_e3 + y_e3*grad_o_1
+            V::store(v26, out0.at(3usize, c));
+            v35 = V::mul_add(y_e2, grad_o_1, v35);
+            // out0[2] = y_1*grad_o_e2 + y_e2*grad_o_1
+            V::store(v35, out0.at(2usize, c));
+            v44 = V::mul_add(y_e1, grad_o_1, v44);
+            // out0[1] = y_1*grad_o_e1 + y_e1*grad_o_1
+            V::store(v44, out0.at(1usize, c));
             // out0[0] = y_1*grad_o_1
             V::store(V::mul(y_1, grad_o_1), out0.at(0usize, c));
-            // out0[1] = y_1*grad_o_e1 + y_e1*grad_o_1
-            V::store(
-                V::mul_add(y_e1, grad_o_1, V::mul(y_1, grad_o_e1)),
-                out0.at(1usize, c),
-            );
-            // out0[2] = y_1*grad_o_e2 + y_e2*grad_o_1
-            V::store(
-                V::mul_add(y_e2, grad_o_1, V::mul(y_1, grad_o_e2)),
-                out0.at(2usize, c),
-            );
-            // out0[3] = y_1*grad_o_e3 + y_e3*grad_o_1
-            V::store(
-                V::mul_add(y_e3, grad_o_1, V::mul(y_1, grad_o_e3)),
-                out0.at(3usize, c),
-            );
-            // out0[4] = y_1*grad_o_e12 - y_e1*grad_o_e2 + y_e2*grad_o_e1 - y_e12*grad_o_1
-            V::store(
-                {
-                    let mut s = V::mul(y_1, grad_o_e12);
-                    s = V::neg_mul_add(y_e1, grad_o_e2, s);
-                    s = V::mul_add(y_e2, grad_o_e1, s);
-                    s = V::neg_mul_add(y_e12, grad_o_1, s);
-                    s
-                },
-                out0.at(4usize, c),
-            );
-            // out0[5] = y_1*grad_o_e13 - y_e1*grad_o_e3 + y_e3*grad_o_e1 - y_e13*grad_o_1
-            V::store(
-                {
-                    let mut s = V::mul(y_1, grad_o_e13);
-                    s = V::neg_mul_add(y_e1, grad_o_e3, s);
-                    s = V::mul_add(y_e3, grad_o_e1, s);
-                    s = V::neg_mul_add(y_e13, grad_o_1, s);
-                    s
-                },
-                out0.at(5usize, c),
-            );
-            // out0[6] = y_1*grad_o_e23 - y_e2*grad_o_e3 + y_e3*grad_o_e2 - y_e23*grad_o_1
-            V::store(
-                {
-                    let mut s = V::mul(y_1, grad_o_e23);
-                    s = V::neg_mul_add(y_e2, grad_o_e3, s);
-                    s = V::mul_add(y_e3, grad_o_e2, s);
-                    s = V::neg_mul_add(y_e23, grad_o_1, s);
-                    s
-                },
-                out0.at(6usize, c),
-            );
-            // out0[7] = y_1*grad_o_e123 + y_e1*grad_o_e23 - y_e2*grad_o_e13 + y_e3*grad_o_e12 - y_e12*grad_o_e3 + y_e13*grad_o_e2 - y_e23*grad_o_e1 - y_e123*grad_o_1
-            V::store(
-                {
-                    let mut s = V::mul(y_1, V::load(grad_o.at(7usize, c)));
-                    s = V::mul_add(y_e1, grad_o_e23, s);
-                    s = V::neg_mul_add(y_e2, grad_o_e13, s);
-                    s = V::mul_add(y_e3, grad_o_e12, s);
-                    s = V::neg_mul_add(y_e12, grad_o_e3, s);
-                    s = V::mul_add(y_e13, grad_o_e2, s);
-                    s = V::neg_mul_add(y_e23, grad_o_e1, s);
-                    s = V::neg_mul_add(V::load(y.at(7usize, c)), grad_o_1, s);
-                    s
-                },
-                out0.at(7usize, c),
-            );
         }
     }
 }
@@ -201,87 +165,64 @@ unsafe fn right_contraction_2<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let out0 = args.outputs[0];
         for group in 0..args.groups {
             let c = group * V::LANES;
+            x.prefetch::<8usize>(c);
+            grad_o.prefetch::<8usize>(c);
             let x_e123 = V::load(x.at(7usize, c));
-            let x_e23 = V::load(x.at(6usize, c));
+            let mut v2 = V::mul(x_e123, V::load(grad_o.at(7usize, c)));
             let grad_o_e23 = V::load(grad_o.at(6usize, c));
-            let x_e13 = V::load(x.at(5usize, c));
+            let mut v4 = V::mul(x_e123, grad_o_e23);
+            let x_e23 = V::load(x.at(6usize, c));
+            v2 = V::mul_add(x_e23, grad_o_e23, v2);
             let grad_o_e13 = V::load(grad_o.at(5usize, c));
-            let x_e12 = V::load(x.at(4usize, c));
+            let mut v9 = V::mul(x_e123, grad_o_e13);
+            let x_e13 = V::load(x.at(5usize, c));
+            v2 = V::mul_add(x_e13, grad_o_e13, v2);
             let grad_o_e12 = V::load(grad_o.at(4usize, c));
-            let x_e3 = V::load(x.at(3usize, c));
+            let mut v14 = V::mul(x_e123, grad_o_e12);
+            let x_e12 = V::load(x.at(4usize, c));
+            v2 = V::mul_add(x_e12, grad_o_e12, v2);
             let grad_o_e3 = V::load(grad_o.at(3usize, c));
-            let x_e2 = V::load(x.at(2usize, c));
+            let mut v19 = V::mul(x_e123, grad_o_e3);
+            v9 = V::mul_add(x_e23, grad_o_e3, v9);
+            v4 = V::neg_mul_add(x_e13, grad_o_e3, v4);
+            let x_e3 = V::load(x.at(3usize, c));
+            v2 = V::mul_add(x_e3, grad_o_e3, v2);
             let grad_o_e2 = V::load(grad_o.at(2usize, c));
-            let x_e1 = V::load(x.at(1usize, c));
+            let mut v28 = V::mul(x_e123, grad_o_e2);
+            v14 = V::mul_add(x_e23, grad_o_e2, v14);
+            v4 = V::neg_mul_add(x_e12, grad_o_e2, v4);
+            let x_e2 = V::load(x.at(2usize, c));
+            v2 = V::mul_add(x_e2, grad_o_e2, v2);
             let grad_o_e1 = V::load(grad_o.at(1usize, c));
+            let mut v37 = V::mul(x_e123, grad_o_e1);
+            v14 = V::mul_add(x_e13, grad_o_e1, v14);
+            let mut v41 = V::mul_sub(x_e12, grad_o_e1, v9);
+            let x_e1 = V::load(x.at(1usize, c));
+            v2 = V::mul_add(x_e1, grad_o_e1, v2);
             let grad_o_1 = V::load(grad_o.at(0usize, c));
-            // out0[0] = x_e123*grad_o_e123 + x_e23*grad_o_e23 + x_e13*grad_o_e13 + x_e12*grad_o_e12 + x_e3*grad_o_e3 + x_e2*grad_o_e2 + x_e1*grad_o_e1 + x_1*grad_o_1
-            V::store(
-                {
-                    let mut s = V::mul(x_e123, V::load(grad_o.at(7usize, c)));
-                    s = V::mul_add(x_e23, grad_o_e23, s);
-                    s = V::mul_add(x_e13, grad_o_e13, s);
-                    s = V::mul_add(x_e12, grad_o_e12, s);
-                    s = V::mul_add(x_e3, grad_o_e3, s);
-                    s = V::mul_add(x_e2, grad_o_e2, s);
-                    s = V::mul_add(x_e1, grad_o_e1, s);
-                    s = V::mul_add(V::load(x.at(0usize, c)), grad_o_1, s);
-                    s
-                },
-                out0.at(0usize, c),
-            );
-            // out0[1] = x_e123*grad_o_e23 - x_e13*grad_o_e3 - x_e12*grad_o_e2 + x_e1*grad_o_1
-            V::store(
-                {
-                    let mut s = V::mul(x_e123, grad_o_e23);
-                    s = V::neg_mul_add(x_e13, grad_o_e3, s);
-                    s = V::neg_mul_add(x_e12, grad_o_e2, s);
-                    s = V::mul_add(x_e1, grad_o_1, s);
-                    s
-                },
-                out0.at(1usize, c),
-            );
-            // out0[2] = x_e12*grad_o_e1 - (x_e123*grad_o_e13 + x_e23*grad_o_e3) + x_e2*grad_o_1
-            V::store(
-                V::mul_add(
-                    x_e2,
-                    grad_o_1,
-                    V::mul_sub(
-                        x_e12,
-                        grad_o_e1,
-                        V::mul_add(x_e23, grad_o_e3, V::mul(x_e123, grad_o_e13)),
-                    ),
-                ),
-                out0.at(2usize, c),
-            );
-            // out0[3] = x_e123*grad_o_e12 + x_e23*grad_o_e2 + x_e13*grad_o_e1 + x_e3*grad_o_1
-            V::store(
-                {
-                    let mut s = V::mul(x_e123, grad_o_e12);
-                    s = V::mul_add(x_e23, grad_o_e2, s);
-                    s = V::mul_add(x_e13, grad_o_e1, s);
-                    s = V::mul_add(x_e3, grad_o_1, s);
-                    s
-                },
-                out0.at(3usize, c),
-            );
-            // out0[4] = -(x_e123*grad_o_e3 + x_e12*grad_o_1)
-            V::store(
-                V::neg(V::mul_add(x_e12, grad_o_1, V::mul(x_e123, grad_o_e3))),
-                out0.at(4usize, c),
-            );
-            // out0[5] = x_e123*grad_o_e2 - x_e13*grad_o_1
-            V::store(
-                V::neg_mul_add(x_e13, grad_o_1, V::mul(x_e123, grad_o_e2)),
-                out0.at(5usize, c),
-            );
-            // out0[6] = -(x_e123*grad_o_e1 + x_e23*grad_o_1)
-            V::store(
-                V::neg(V::mul_add(x_e23, grad_o_1, V::mul(x_e123, grad_o_e1))),
-                out0.at(6usize, c),
-            );
             // out0[7] = -x_e123*grad_o_1
             V::store(V::neg(V::mul(x_e123, grad_o_1)), out0.at(7usize, c));
+            v37 = V::mul_add(x_e23, grad_o_1, v37);
+            // out0[6] = -(x_e123*grad_o_e1 + x_e23*grad_o_1)
+            V::store(V::neg(v37), out0.at(6usize, c));
+            v28 = V::neg_mul_add(x_e13, grad_o_1, v28);
+            // out0[5] = x_e123*grad_o_e2 - x_e13*grad_o_1
+            V::store(v28, out0.at(5usize, c));
+            v19 = V::mul_add(x_e12, grad_o_1, v19);
+            // out0[4] = -(x_e123*grad_o_e3 + x_e12*grad_o_1)
+            V::store(V::neg(v19), out0.at(4usize, c));
+            v14 = V::mul_add(x_e3, grad_o_1, v14);
+            // out0[3] = x_e123*grad_o_e12 + x_e23*grad_o_e2 + x_e13*grad_o_e1 + x_e3*grad_o_1
+            V::store(v14, out0.at(3usize, c));
+            v41 = V::mul_add(x_e2, grad_o_1, v41);
+            // out0[2] = x_e12*grad_o_e1 - (x_e123*grad_o_e13 + x_e23*grad_o_e3) + x_e2*grad_o_1
+            V::store(v41, out0.at(2usize, c));
+            v4 = V::mul_add(x_e1, grad_o_1, v4);
+            // out0[1] = x_e123*grad_o_e23 - x_e13*grad_o_e3 - x_e12*grad_o_e2 + x_e1*grad_o_1
+            V::store(v4, out0.at(1usize, c));
+            v2 = V::mul_add(V::load(x.at(0usize, c)), grad_o_1, v2);
+            // out0[0] = x_e123*grad_o_e123 + x_e23*grad_o_e23 + x_e13*grad_o_e13 + x_e12*grad_o_e12 + x_e3*grad_o_e3 + x_e2*grad_o_e2 + x_e1*grad_o_e1 + x_1*grad_o_1
+            V::store(v2, out0.at(0usize, c));
         }
     }
 }
@@ -354,20 +295,17 @@ unsafe fn right_contraction_3<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let out0 = args.outputs[0];
         for group in 0..args.groups {
             let c = group * V::LANES;
-            let x_e3 = V::load(x.at(2usize, c));
+            x.prefetch::<3usize>(c);
+            y.prefetch::<8usize>(c);
             let x_e1 = V::load(x.at(0usize, c));
+            let mut v2 = V::mul(x_e1, V::load(y.at(1usize, c)));
             let x_e2 = V::load(x.at(1usize, c));
-            let y_1 = V::load(y.at(0usize, c));
+            let x_e3 = V::load(x.at(2usize, c));
+            v2 = V::mul_add(x_e2, V::load(y.at(2usize, c)), v2);
+            v2 = V::mul_add(x_e3, V::load(y.at(3usize, c)), v2);
             // out0[0] = x_e3*y_e3 + x_e1*y_e1 + x_e2*y_e2
-            V::store(
-                {
-                    let mut s = V::mul(x_e1, V::load(y.at(1usize, c)));
-                    s = V::mul_add(x_e2, V::load(y.at(2usize, c)), s);
-                    s = V::mul_add(x_e3, V::load(y.at(3usize, c)), s);
-                    s
-                },
-                out0.at(0usize, c),
-            );
+            V::store(v2, out0.at(0usize, c));
+            let y_1 = V::load(y.at(0usize, c));
             // out0[1] = x_e1*y_1
             V::store(V::mul(x_e1, y_1), out0.at(1usize, c));
             // out0[2] = x_e2*y_1
@@ -446,35 +384,32 @@ unsafe fn right_contraction_4<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let out0 = args.outputs[0];
         for group in 0..args.groups {
             let c = group * V::LANES;
-            let y_e3 = V::load(y.at(2usize, c));
+            x.prefetch::<8usize>(c);
+            y.prefetch::<3usize>(c);
             let y_e1 = V::load(y.at(0usize, c));
+            let mut v2 = V::mul(V::load(x.at(1usize, c)), y_e1);
             let y_e2 = V::load(y.at(1usize, c));
-            let x_e12 = V::load(x.at(4usize, c));
-            let x_e13 = V::load(x.at(5usize, c));
-            let x_e23 = V::load(x.at(6usize, c));
-            let x_e123 = V::load(x.at(7usize, c));
+            let y_e3 = V::load(y.at(2usize, c));
+            v2 = V::mul_add(V::load(x.at(2usize, c)), y_e2, v2);
+            v2 = V::mul_add(V::load(x.at(3usize, c)), y_e3, v2);
             // out0[0] = x_e3*y_e3 + x_e1*y_e1 + x_e2*y_e2
-            V::store(
-                {
-                    let mut s = V::mul(V::load(x.at(1usize, c)), y_e1);
-                    s = V::mul_add(V::load(x.at(2usize, c)), y_e2, s);
-                    s = V::mul_add(V::load(x.at(3usize, c)), y_e3, s);
-                    s
-                },
-                out0.at(0usize, c),
-            );
+            V::store(v2, out0.at(0usize, c));
+            let x_e12 = V::load(x.at(4usize, c));
+            let mut v12 = V::mul(x_e12, y_e2);
+            let x_e13 = V::load(x.at(5usize, c));
+            v12 = V::mul_add(x_e13, y_e3, v12);
             // out0[1] = x_e12*y_e2 + x_e13*y_e3
-            V::store(V::mul_add(x_e13, y_e3, V::mul(x_e12, y_e2)), out0.at(1usize, c));
+            V::store(v12, out0.at(1usize, c));
+            let x_e23 = V::load(x.at(6usize, c));
+            let mut v18 = V::mul(x_e23, y_e3);
+            v18 = V::neg_mul_add(x_e12, y_e1, v18);
             // out0[2] = x_e23*y_e3 - x_e12*y_e1
-            V::store(
-                V::neg_mul_add(x_e12, y_e1, V::mul(x_e23, y_e3)),
-                out0.at(2usize, c),
-            );
+            V::store(v18, out0.at(2usize, c));
+            let mut v20 = V::mul(x_e13, y_e1);
+            v20 = V::mul_add(x_e23, y_e2, v20);
             // out0[3] = -(x_e13*y_e1 + x_e23*y_e2)
-            V::store(
-                V::neg(V::mul_add(x_e23, y_e2, V::mul(x_e13, y_e1))),
-                out0.at(3usize, c),
-            );
+            V::store(V::neg(v20), out0.at(3usize, c));
+            let x_e123 = V::load(x.at(7usize, c));
             // out0[4] = x_e123*y_e3
             V::store(V::mul(x_e123, y_e3), out0.at(4usize, c));
             // out0[5] = -x_e123*y_e2
@@ -498,46 +433,40 @@ unsafe fn right_contraction_5<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let c0e0 = V::from_f64(0f64);
         for group in 0..args.groups {
             let c = group * V::LANES;
+            y.prefetch::<3usize>(c);
+            grad_o.prefetch::<7usize>(c);
             let y_e1 = V::load(y.at(0usize, c));
-            let grad_o_1 = V::load(grad_o.at(0usize, c));
+            let mut v2 = V::mul(y_e1, V::load(grad_o.at(6usize, c)));
             let y_e2 = V::load(y.at(1usize, c));
+            v2 = V::neg_mul_add(y_e2, V::load(grad_o.at(5usize, c)), v2);
             let y_e3 = V::load(y.at(2usize, c));
-            let grad_o_e1 = V::load(grad_o.at(1usize, c));
-            let grad_o_e2 = V::load(grad_o.at(2usize, c));
+            v2 = V::mul_add(y_e3, V::load(grad_o.at(4usize, c)), v2);
+            // out0[7] = y_e1*grad_o_e23 - y_e2*grad_o_e13 + y_e3*grad_o_e12
+            V::store(v2, out0.at(7usize, c));
             let grad_o_e3 = V::load(grad_o.at(3usize, c));
-            // out0[0] = 0
-            V::store(c0e0, out0.at(0usize, c));
-            // out0[1] = y_e1*grad_o_1
-            V::store(V::mul(y_e1, grad_o_1), out0.at(1usize, c));
-            // out0[2] = y_e2*grad_o_1
-            V::store(V::mul(y_e2, grad_o_1), out0.at(2usize, c));
+            let grad_o_e2 = V::load(grad_o.at(2usize, c));
+            let mut v15 = V::mul(y_e3, grad_o_e2);
+            v15 = V::neg_mul_add(y_e2, grad_o_e3, v15);
+            // out0[6] = y_e3*grad_o_e2 - y_e2*grad_o_e3
+            V::store(v15, out0.at(6usize, c));
+            let grad_o_e1 = V::load(grad_o.at(1usize, c));
+            let mut v19 = V::mul(y_e3, grad_o_e1);
+            v19 = V::neg_mul_add(y_e1, grad_o_e3, v19);
+            // out0[5] = y_e3*grad_o_e1 - y_e1*grad_o_e3
+            V::store(v19, out0.at(5usize, c));
+            let mut v21 = V::mul(y_e2, grad_o_e1);
+            v21 = V::neg_mul_add(y_e1, grad_o_e2, v21);
+            // out0[4] = y_e2*grad_o_e1 - y_e1*grad_o_e2
+            V::store(v21, out0.at(4usize, c));
+            let grad_o_1 = V::load(grad_o.at(0usize, c));
             // out0[3] = y_e3*grad_o_1
             V::store(V::mul(y_e3, grad_o_1), out0.at(3usize, c));
-            // out0[4] = y_e2*grad_o_e1 - y_e1*grad_o_e2
-            V::store(
-                V::neg_mul_add(y_e1, grad_o_e2, V::mul(y_e2, grad_o_e1)),
-                out0.at(4usize, c),
-            );
-            // out0[5] = y_e3*grad_o_e1 - y_e1*grad_o_e3
-            V::store(
-                V::neg_mul_add(y_e1, grad_o_e3, V::mul(y_e3, grad_o_e1)),
-                out0.at(5usize, c),
-            );
-            // out0[6] = y_e3*grad_o_e2 - y_e2*grad_o_e3
-            V::store(
-                V::neg_mul_add(y_e2, grad_o_e3, V::mul(y_e3, grad_o_e2)),
-                out0.at(6usize, c),
-            );
-            // out0[7] = y_e1*grad_o_e23 - y_e2*grad_o_e13 + y_e3*grad_o_e12
-            V::store(
-                {
-                    let mut s = V::mul(y_e1, V::load(grad_o.at(6usize, c)));
-                    s = V::neg_mul_add(y_e2, V::load(grad_o.at(5usize, c)), s);
-                    s = V::mul_add(y_e3, V::load(grad_o.at(4usize, c)), s);
-                    s
-                },
-                out0.at(7usize, c),
-            );
+            // out0[2] = y_e2*grad_o_1
+            V::store(V::mul(y_e2, grad_o_1), out0.at(2usize, c));
+            // out0[1] = y_e1*grad_o_1
+            V::store(V::mul(y_e1, grad_o_1), out0.at(1usize, c));
+            // out0[0] = 0
+            V::store(c0e0, out0.at(0usize, c));
         }
     }
 }
@@ -554,53 +483,34 @@ unsafe fn right_contraction_6<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let out0 = args.outputs[0];
         for group in 0..args.groups {
             let c = group * V::LANES;
+            x.prefetch::<8usize>(c);
+            grad_o.prefetch::<7usize>(c);
             let x_e123 = V::load(x.at(7usize, c));
-            let x_e13 = V::load(x.at(5usize, c));
-            let grad_o_e3 = V::load(grad_o.at(3usize, c));
-            let x_e12 = V::load(x.at(4usize, c));
-            let grad_o_e2 = V::load(grad_o.at(2usize, c));
-            let grad_o_1 = V::load(grad_o.at(0usize, c));
-            let grad_o_e1 = V::load(grad_o.at(1usize, c));
+            let mut v2 = V::mul(x_e123, V::load(grad_o.at(6usize, c)));
+            let mut v4 = V::mul(x_e123, V::load(grad_o.at(5usize, c)));
+            let mut v6 = V::mul(x_e123, V::load(grad_o.at(4usize, c)));
             let x_e23 = V::load(x.at(6usize, c));
-            // out0[0] = x_e123*grad_o_e23 - x_e13*grad_o_e3 - x_e12*grad_o_e2 + x_e1*grad_o_1
-            V::store(
-                {
-                    let mut s = V::mul(x_e123, V::load(grad_o.at(6usize, c)));
-                    s = V::neg_mul_add(x_e13, grad_o_e3, s);
-                    s = V::neg_mul_add(x_e12, grad_o_e2, s);
-                    s = V::mul_add(V::load(x.at(1usize, c)), grad_o_1, s);
-                    s
-                },
-                out0.at(0usize, c),
-            );
-            // out0[1] = x_e12*grad_o_e1 - (x_e123*grad_o_e13 + x_e23*grad_o_e3) + x_e2*grad_o_1
-            V::store(
-                V::mul_add(
-                    V::load(x.at(2usize, c)),
-                    grad_o_1,
-                    V::mul_sub(
-                        x_e12,
-                        grad_o_e1,
-                        V::mul_add(
-                            x_e23,
-                            grad_o_e3,
-                            V::mul(x_e123, V::load(grad_o.at(5usize, c))),
-                        ),
-                    ),
-                ),
-                out0.at(1usize, c),
-            );
+            let grad_o_e3 = V::load(grad_o.at(3usize, c));
+            v4 = V::mul_add(x_e23, grad_o_e3, v4);
+            let x_e13 = V::load(x.at(5usize, c));
+            v2 = V::neg_mul_add(x_e13, grad_o_e3, v2);
+            let grad_o_e2 = V::load(grad_o.at(2usize, c));
+            v6 = V::mul_add(x_e23, grad_o_e2, v6);
+            let x_e12 = V::load(x.at(4usize, c));
+            v2 = V::neg_mul_add(x_e12, grad_o_e2, v2);
+            let grad_o_e1 = V::load(grad_o.at(1usize, c));
+            v6 = V::mul_add(x_e13, grad_o_e1, v6);
+            let mut v24 = V::mul_sub(x_e12, grad_o_e1, v4);
+            let grad_o_1 = V::load(grad_o.at(0usize, c));
+            v6 = V::mul_add(V::load(x.at(3usize, c)), grad_o_1, v6);
             // out0[2] = x_e123*grad_o_e12 + x_e23*grad_o_e2 + x_e13*grad_o_e1 + x_e3*grad_o_1
-            V::store(
-                {
-                    let mut s = V::mul(x_e123, V::load(grad_o.at(4usize, c)));
-                    s = V::mul_add(x_e23, grad_o_e2, s);
-                    s = V::mul_add(x_e13, grad_o_e1, s);
-                    s = V::mul_add(V::load(x.at(3usize, c)), grad_o_1, s);
-                    s
-                },
-                out0.at(2usize, c),
-            );
+            V::store(v6, out0.at(2usize, c));
+            v24 = V::mul_add(V::load(x.at(2usize, c)), grad_o_1, v24);
+            // out0[1] = x_e12*grad_o_e1 - (x_e123*grad_o_e13 + x_e23*grad_o_e3) + x_e2*grad_o_1
+            V::store(v24, out0.at(1usize, c));
+            v2 = V::mul_add(V::load(x.at(1usize, c)), grad_o_1, v2);
+            // out0[0] = x_e123*grad_o_e23 - x_e13*grad_o_e3 - x_e12*grad_o_e2 + x_e1*grad_o_1
+            V::store(v2, out0.at(0usize, c));
         }
     }
 }

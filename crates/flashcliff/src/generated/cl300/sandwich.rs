@@ -16,14 +16,7 @@ unsafe fn sandwich_0<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let out0 = args.outputs[0];
         for group in 0..args.groups {
             let c = group * V::LANES;
-            // out0[0] = x_1
-            V::store(V::load(x.at(0usize, c)), out0.at(0usize, c));
-            // out0[1] = x_e1
-            V::store(V::load(x.at(1usize, c)), out0.at(1usize, c));
-            // out0[2] = x_e2
-            V::store(V::load(x.at(2usize, c)), out0.at(2usize, c));
-            // out0[3] = x_e3
-            V::store(V::load(x.at(3usize, c)), out0.at(3usize, c));
+            x.prefetch::<8usize>(c);
             // out0[4] = -x_e12
             V::store(V::neg(V::load(x.at(4usize, c))), out0.at(4usize, c));
             // out0[5] = -x_e13
@@ -32,166 +25,133 @@ unsafe fn sandwich_0<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             V::store(V::neg(V::load(x.at(6usize, c))), out0.at(6usize, c));
             // out0[7] = -x_e123
             V::store(V::neg(V::load(x.at(7usize, c))), out0.at(7usize, c));
+            // out0[0] = x_1
+            V::store(V::load(x.at(0usize, c)), out0.at(0usize, c));
+            // out0[1] = x_e1
+            V::store(V::load(x.at(1usize, c)), out0.at(1usize, c));
+            // out0[2] = x_e2
+            V::store(V::load(x.at(2usize, c)), out0.at(2usize, c));
+            // out0[3] = x_e3
+            V::store(V::load(x.at(3usize, c)), out0.at(3usize, c));
         }
     }
 }
 pub(super) static SANDWICH_0: Stage = stage!(sandwich_0);
-/// From cut 2, `y`, cut 3 to `grad_x`: adjoint of o = x y reverse(x).
+/// From `y`, cut 3, cut 2 to `grad_x`: adjoint of o = x y reverse(x).
 ///
 /// From `sandwich_grad` of Cl(3,0,0).
 #[inline(always)]
 unsafe fn sandwich_1<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
     // SAFETY: the caller keeps the contract of `StageArgs`; the tier runs on this CPU.
     unsafe {
-        let t2 = args.inputs[0];
-        let y = args.inputs[1];
-        let t3 = args.inputs[2];
+        let y = args.inputs[0];
+        let t3 = args.inputs[1];
+        let t2 = args.inputs[2];
         let out0 = args.outputs[0];
         for group in 0..args.groups {
             let c = group * V::LANES;
-            let y_e123 = V::load(y.at(7usize, c));
-            let t3_7 = V::load(t3.at(7usize, c));
-            let y_e23 = V::load(y.at(6usize, c));
-            let t3_6 = V::load(t3.at(6usize, c));
-            let y_e13 = V::load(y.at(5usize, c));
-            let t3_5 = V::load(t3.at(5usize, c));
-            let y_e12 = V::load(y.at(4usize, c));
-            let t3_4 = V::load(t3.at(4usize, c));
-            let y_e3 = V::load(y.at(3usize, c));
-            let t3_3 = V::load(t3.at(3usize, c));
-            let y_e2 = V::load(y.at(2usize, c));
-            let t3_2 = V::load(t3.at(2usize, c));
-            let y_e1 = V::load(y.at(1usize, c));
-            let t3_1 = V::load(t3.at(1usize, c));
+            y.prefetch::<8usize>(c);
+            t3.prefetch::<8usize>(c);
+            t2.prefetch::<8usize>(c);
             let y_1 = V::load(y.at(0usize, c));
+            let t3_7 = V::load(t3.at(7usize, c));
+            let mut v4 = V::mul_sub(y_1, t3_7, V::load(t2.at(7usize, c)));
+            let y_e1 = V::load(y.at(1usize, c));
+            let mut v8 = V::mul_sub(y_e1, t3_7, V::load(t2.at(6usize, c)));
+            let y_e2 = V::load(y.at(2usize, c));
+            let y_e3 = V::load(y.at(3usize, c));
+            let mut v16 = V::mul_sub(y_e3, t3_7, V::load(t2.at(4usize, c)));
+            let y_e12 = V::load(y.at(4usize, c));
+            let mut v20 = V::mul_add(y_e12, t3_7, V::load(t2.at(3usize, c)));
+            let y_e13 = V::load(y.at(5usize, c));
+            let mut v24 = V::neg_mul_add(y_e13, t3_7, V::load(t2.at(2usize, c)));
+            let y_e23 = V::load(y.at(6usize, c));
+            let mut v28 = V::mul_add(y_e23, t3_7, V::load(t2.at(1usize, c)));
+            let y_e123 = V::load(y.at(7usize, c));
+            let mut v32 = V::mul_add(y_e123, t3_7, V::load(t2.at(0usize, c)));
+            let t3_6 = V::load(t3.at(6usize, c));
+            v4 = V::mul_add(y_e1, t3_6, v4);
+            v8 = V::mul_add(y_1, t3_6, v8);
+            let mut v39 = V::mul_sub(
+                y_e12,
+                t3_6,
+                V::mul_add(y_e2, t3_7, V::load(t2.at(5usize, c))),
+            );
+            v16 = V::neg_mul_add(y_e13, t3_6, v16);
+            v20 = V::neg_mul_add(y_e2, t3_6, v20);
+            v24 = V::mul_add(y_e3, t3_6, v24);
+            v28 = V::mul_add(y_e123, t3_6, v28);
+            v32 = V::mul_add(y_e23, t3_6, v32);
+            let t3_5 = V::load(t3.at(5usize, c));
+            v4 = V::neg_mul_add(y_e2, t3_5, v4);
+            v8 = V::neg_mul_add(y_e12, t3_5, v8);
+            v39 = V::mul_add(y_1, t3_5, v39);
+            v16 = V::mul_add(y_e23, t3_5, v16);
+            v20 = V::neg_mul_add(y_e1, t3_5, v20);
+            v24 = V::neg_mul_add(y_e123, t3_5, v24);
+            v28 = V::mul_add(y_e3, t3_5, v28);
+            v32 = V::mul_add(y_e13, t3_5, v32);
+            let t3_4 = V::load(t3.at(4usize, c));
+            v4 = V::mul_add(y_e3, t3_4, v4);
+            v8 = V::mul_add(y_e13, t3_4, v8);
+            v39 = V::neg_mul_add(y_e23, t3_4, v39);
+            v16 = V::mul_add(y_1, t3_4, v16);
+            v20 = V::mul_add(y_e123, t3_4, v20);
+            v24 = V::neg_mul_add(y_e1, t3_4, v24);
+            v28 = V::mul_add(y_e2, t3_4, v28);
+            v32 = V::mul_add(y_e12, t3_4, v32);
+            let t3_3 = V::load(t3.at(3usize, c));
+            v4 = V::neg_mul_add(y_e12, t3_3, v4);
+            v8 = V::neg_mul_add(y_e2, t3_3, v8);
+            v39 = V::neg_mul_add(y_e1, t3_3, v39);
+            v16 = V::neg_mul_add(y_e123, t3_3, v16);
+            v20 = V::mul_add(y_1, t3_3, v20);
+            v24 = V::mul_add(y_e23, t3_3, v24);
+            v28 = V::mul_add(y_e13, t3_3, v28);
+            v32 = V::mul_add(y_e3, t3_3, v32);
+            let t3_2 = V::load(t3.at(2usize, c));
+            v4 = V::mul_add(y_e13, t3_2, v4);
+            v8 = V::mul_add(y_e3, t3_2, v8);
+            v39 = V::mul_add(y_e123, t3_2, v39);
+            v16 = V::neg_mul_add(y_e1, t3_2, v16);
+            v20 = V::neg_mul_add(y_e23, t3_2, v20);
+            v24 = V::mul_add(y_1, t3_2, v24);
+            v28 = V::mul_add(y_e12, t3_2, v28);
+            v32 = V::mul_add(y_e2, t3_2, v32);
+            let t3_1 = V::load(t3.at(1usize, c));
+            v4 = V::neg_mul_add(y_e23, t3_1, v4);
+            v8 = V::neg_mul_add(y_e123, t3_1, v8);
+            v39 = V::mul_add(y_e3, t3_1, v39);
+            v16 = V::mul_add(y_e2, t3_1, v16);
+            v20 = V::neg_mul_add(y_e13, t3_1, v20);
+            v24 = V::neg_mul_add(y_e12, t3_1, v24);
+            v28 = V::mul_add(y_1, t3_1, v28);
+            v32 = V::mul_add(y_e1, t3_1, v32);
             let t3_0 = V::load(t3.at(0usize, c));
-            // out0[0] = t2_0 + y_e123*t3_7 + y_e23*t3_6 + y_e13*t3_5 + y_e12*t3_4 + y_e3*t3_3 + y_e2*t3_2 + y_e1*t3_1 + y_1*t3_0
-            V::store(
-                {
-                    let mut s = V::load(t2.at(0usize, c));
-                    s = V::mul_add(y_e123, t3_7, s);
-                    s = V::mul_add(y_e23, t3_6, s);
-                    s = V::mul_add(y_e13, t3_5, s);
-                    s = V::mul_add(y_e12, t3_4, s);
-                    s = V::mul_add(y_e3, t3_3, s);
-                    s = V::mul_add(y_e2, t3_2, s);
-                    s = V::mul_add(y_e1, t3_1, s);
-                    s = V::mul_add(y_1, t3_0, s);
-                    s
-                },
-                out0.at(0usize, c),
-            );
-            // out0[1] = t2_1 + y_e23*t3_7 + y_e123*t3_6 + y_e3*t3_5 + y_e2*t3_4 + y_e13*t3_3 + y_e12*t3_2 + y_1*t3_1 + y_e1*t3_0
-            V::store(
-                {
-                    let mut s = V::load(t2.at(1usize, c));
-                    s = V::mul_add(y_e23, t3_7, s);
-                    s = V::mul_add(y_e123, t3_6, s);
-                    s = V::mul_add(y_e3, t3_5, s);
-                    s = V::mul_add(y_e2, t3_4, s);
-                    s = V::mul_add(y_e13, t3_3, s);
-                    s = V::mul_add(y_e12, t3_2, s);
-                    s = V::mul_add(y_1, t3_1, s);
-                    s = V::mul_add(y_e1, t3_0, s);
-                    s
-                },
-                out0.at(1usize, c),
-            );
-            // out0[2] = t2_2 - y_e13*t3_7 + y_e3*t3_6 - y_e123*t3_5 - y_e1*t3_4 + y_e23*t3_3 + y_1*t3_2 - y_e12*t3_1 + y_e2*t3_0
-            V::store(
-                {
-                    let mut s = V::load(t2.at(2usize, c));
-                    s = V::neg_mul_add(y_e13, t3_7, s);
-                    s = V::mul_add(y_e3, t3_6, s);
-                    s = V::neg_mul_add(y_e123, t3_5, s);
-                    s = V::neg_mul_add(y_e1, t3_4, s);
-                    s = V::mul_add(y_e23, t3_3, s);
-                    s = V::mul_add(y_1, t3_2, s);
-                    s = V::neg_mul_add(y_e12, t3_1, s);
-                    s = V::mul_add(y_e2, t3_0, s);
-                    s
-                },
-                out0.at(2usize, c),
-            );
-            // out0[3] = t2_3 + y_e12*t3_7 - y_e2*t3_6 - y_e1*t3_5 + y_e123*t3_4 + y_1*t3_3 - y_e23*t3_2 - y_e13*t3_1 + y_e3*t3_0
-            V::store(
-                {
-                    let mut s = V::load(t2.at(3usize, c));
-                    s = V::mul_add(y_e12, t3_7, s);
-                    s = V::neg_mul_add(y_e2, t3_6, s);
-                    s = V::neg_mul_add(y_e1, t3_5, s);
-                    s = V::mul_add(y_e123, t3_4, s);
-                    s = V::mul_add(y_1, t3_3, s);
-                    s = V::neg_mul_add(y_e23, t3_2, s);
-                    s = V::neg_mul_add(y_e13, t3_1, s);
-                    s = V::mul_add(y_e3, t3_0, s);
-                    s
-                },
-                out0.at(3usize, c),
-            );
-            // out0[4] = y_e3*t3_7 - t2_4 - y_e13*t3_6 + y_e23*t3_5 + y_1*t3_4 - y_e123*t3_3 - y_e1*t3_2 + y_e2*t3_1 - y_e12*t3_0
-            V::store(
-                {
-                    let mut s = V::mul_sub(y_e3, t3_7, V::load(t2.at(4usize, c)));
-                    s = V::neg_mul_add(y_e13, t3_6, s);
-                    s = V::mul_add(y_e23, t3_5, s);
-                    s = V::mul_add(y_1, t3_4, s);
-                    s = V::neg_mul_add(y_e123, t3_3, s);
-                    s = V::neg_mul_add(y_e1, t3_2, s);
-                    s = V::mul_add(y_e2, t3_1, s);
-                    s = V::neg_mul_add(y_e12, t3_0, s);
-                    s
-                },
-                out0.at(4usize, c),
-            );
-            // out0[5] = y_e12*t3_6 - (t2_5 + y_e2*t3_7) + y_1*t3_5 - y_e23*t3_4 - y_e1*t3_3 + y_e123*t3_2 + y_e3*t3_1 - y_e13*t3_0
-            V::store(
-                {
-                    let mut s = V::mul_sub(
-                        y_e12,
-                        t3_6,
-                        V::mul_add(y_e2, t3_7, V::load(t2.at(5usize, c))),
-                    );
-                    s = V::mul_add(y_1, t3_5, s);
-                    s = V::neg_mul_add(y_e23, t3_4, s);
-                    s = V::neg_mul_add(y_e1, t3_3, s);
-                    s = V::mul_add(y_e123, t3_2, s);
-                    s = V::mul_add(y_e3, t3_1, s);
-                    s = V::neg_mul_add(y_e13, t3_0, s);
-                    s
-                },
-                out0.at(5usize, c),
-            );
-            // out0[6] = y_e1*t3_7 - t2_6 + y_1*t3_6 - y_e12*t3_5 + y_e13*t3_4 - y_e2*t3_3 + y_e3*t3_2 - y_e123*t3_1 - y_e23*t3_0
-            V::store(
-                {
-                    let mut s = V::mul_sub(y_e1, t3_7, V::load(t2.at(6usize, c)));
-                    s = V::mul_add(y_1, t3_6, s);
-                    s = V::neg_mul_add(y_e12, t3_5, s);
-                    s = V::mul_add(y_e13, t3_4, s);
-                    s = V::neg_mul_add(y_e2, t3_3, s);
-                    s = V::mul_add(y_e3, t3_2, s);
-                    s = V::neg_mul_add(y_e123, t3_1, s);
-                    s = V::neg_mul_add(y_e23, t3_0, s);
-                    s
-                },
-                out0.at(6usize, c),
-            );
+            v4 = V::neg_mul_add(y_e123, t3_0, v4);
             // out0[7] = y_1*t3_7 - t2_7 + y_e1*t3_6 - y_e2*t3_5 + y_e3*t3_4 - y_e12*t3_3 + y_e13*t3_2 - y_e23*t3_1 - y_e123*t3_0
-            V::store(
-                {
-                    let mut s = V::mul_sub(y_1, t3_7, V::load(t2.at(7usize, c)));
-                    s = V::mul_add(y_e1, t3_6, s);
-                    s = V::neg_mul_add(y_e2, t3_5, s);
-                    s = V::mul_add(y_e3, t3_4, s);
-                    s = V::neg_mul_add(y_e12, t3_3, s);
-                    s = V::mul_add(y_e13, t3_2, s);
-                    s = V::neg_mul_add(y_e23, t3_1, s);
-                    s = V::neg_mul_add(y_e123, t3_0, s);
-                    s
-                },
-                out0.at(7usize, c),
-            );
+            V::store(v4, out0.at(7usize, c));
+            v8 = V::neg_mul_add(y_e23, t3_0, v8);
+            // out0[6] = y_e1*t3_7 - t2_6 + y_1*t3_6 - y_e12*t3_5 + y_e13*t3_4 - y_e2*t3_3 + y_e3*t3_2 - y_e123*t3_1 - y_e23*t3_0
+            V::store(v8, out0.at(6usize, c));
+            v39 = V::neg_mul_add(y_e13, t3_0, v39);
+            // out0[5] = y_e12*t3_6 - (t2_5 + y_e2*t3_7) + y_1*t3_5 - y_e23*t3_4 - y_e1*t3_3 + y_e123*t3_2 + y_e3*t3_1 - y_e13*t3_0
+            V::store(v39, out0.at(5usize, c));
+            v16 = V::neg_mul_add(y_e12, t3_0, v16);
+            // out0[4] = y_e3*t3_7 - t2_4 - y_e13*t3_6 + y_e23*t3_5 + y_1*t3_4 - y_e123*t3_3 - y_e1*t3_2 + y_e2*t3_1 - y_e12*t3_0
+            V::store(v16, out0.at(4usize, c));
+            v20 = V::mul_add(y_e3, t3_0, v20);
+            // out0[3] = t2_3 + y_e12*t3_7 - y_e2*t3_6 - y_e1*t3_5 + y_e123*t3_4 + y_1*t3_3 - y_e23*t3_2 - y_e13*t3_1 + y_e3*t3_0
+            V::store(v20, out0.at(3usize, c));
+            v24 = V::mul_add(y_e2, t3_0, v24);
+            // out0[2] = t2_2 - y_e13*t3_7 + y_e3*t3_6 - y_e123*t3_5 - y_e1*t3_4 + y_e23*t3_3 + y_1*t3_2 - y_e12*t3_1 + y_e2*t3_0
+            V::store(v24, out0.at(2usize, c));
+            v28 = V::mul_add(y_e1, t3_0, v28);
+            // out0[1] = t2_1 + y_e23*t3_7 + y_e123*t3_6 + y_e3*t3_5 + y_e2*t3_4 + y_e13*t3_3 + y_e12*t3_2 + y_1*t3_1 + y_e1*t3_0
+            V::store(v28, out0.at(1usize, c));
+            v32 = V::mul_add(y_1, t3_0, v32);
+            // out0[0] = t2_0 + y_e123*t3_7 + y_e23*t3_6 + y_e13*t3_5 + y_e12*t3_4 + y_e3*t3_3 + y_e2*t3_2 + y_e1*t3_1 + y_1*t3_0
+            V::store(v32, out0.at(0usize, c));
         }
     }
 }
@@ -286,7 +246,7 @@ pub(super) static SANDWICH_PROGRAM_0: Program = Program {
             },
             StageCall {
                 stage: &super::sandwich::SANDWICH_1,
-                inputs: &[Slot::Cut(2usize), Slot::External(1usize), Slot::Cut(3usize)],
+                inputs: &[Slot::External(1usize), Slot::Cut(3usize), Slot::Cut(2usize)],
                 outputs: &[Slot::External(0usize)],
                 params: &[],
                 param_grads: &[],
@@ -318,53 +278,35 @@ unsafe fn sandwich_2<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let out0 = args.outputs[0];
         for group in 0..args.groups {
             let c = group * V::LANES;
-            let x_e13 = V::load(x.at(2usize, c));
-            let y_e3 = V::load(y.at(2usize, c));
+            x.prefetch::<4usize>(c);
+            y.prefetch::<3usize>(c);
             let x_1 = V::load(x.at(0usize, c));
             let y_e1 = V::load(y.at(0usize, c));
+            let mut v2 = V::mul(x_1, y_e1);
             let x_e12 = V::load(x.at(1usize, c));
             let y_e2 = V::load(y.at(1usize, c));
-            let x_e23 = V::load(x.at(3usize, c));
+            let x_e13 = V::load(x.at(2usize, c));
+            let y_e3 = V::load(y.at(2usize, c));
+            v2 = V::mul_add(x_e12, y_e2, v2);
+            v2 = V::mul_add(x_e13, y_e3, v2);
             // out0[0] = x_e13*y_e3 + x_1*y_e1 + x_e12*y_e2
-            V::store(
-                {
-                    let mut s = V::mul(x_1, y_e1);
-                    s = V::mul_add(x_e12, y_e2, s);
-                    s = V::mul_add(x_e13, y_e3, s);
-                    s
-                },
-                out0.at(0usize, c),
-            );
+            V::store(v2, out0.at(0usize, c));
+            let mut v11 = V::mul(x_1, y_e2);
+            let x_e23 = V::load(x.at(3usize, c));
+            v11 = V::neg_mul_add(x_e12, y_e1, v11);
+            v11 = V::mul_add(x_e23, y_e3, v11);
             // out0[1] = x_e23*y_e3 + x_1*y_e2 - x_e12*y_e1
-            V::store(
-                {
-                    let mut s = V::mul(x_1, y_e2);
-                    s = V::neg_mul_add(x_e12, y_e1, s);
-                    s = V::mul_add(x_e23, y_e3, s);
-                    s
-                },
-                out0.at(1usize, c),
-            );
+            V::store(v11, out0.at(1usize, c));
+            let mut v17 = V::mul(x_1, y_e3);
+            v17 = V::neg_mul_add(x_e13, y_e1, v17);
+            v17 = V::neg_mul_add(x_e23, y_e2, v17);
             // out0[2] = x_1*y_e3 - x_e13*y_e1 - x_e23*y_e2
-            V::store(
-                {
-                    let mut s = V::mul(x_1, y_e3);
-                    s = V::neg_mul_add(x_e13, y_e1, s);
-                    s = V::neg_mul_add(x_e23, y_e2, s);
-                    s
-                },
-                out0.at(2usize, c),
-            );
+            V::store(v17, out0.at(2usize, c));
+            let mut v22 = V::mul(x_e12, y_e3);
+            v22 = V::neg_mul_add(x_e13, y_e2, v22);
+            v22 = V::mul_add(x_e23, y_e1, v22);
             // out0[3] = x_e23*y_e1 + x_e12*y_e3 - x_e13*y_e2
-            V::store(
-                {
-                    let mut s = V::mul(x_e12, y_e3);
-                    s = V::neg_mul_add(x_e13, y_e2, s);
-                    s = V::mul_add(x_e23, y_e1, s);
-                    s
-                },
-                out0.at(3usize, c),
-            );
+            V::store(v22, out0.at(3usize, c));
         }
     }
 }
@@ -380,14 +322,15 @@ unsafe fn sandwich_3<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let out0 = args.outputs[0];
         for group in 0..args.groups {
             let c = group * V::LANES;
-            // out0[0] = x_1
-            V::store(V::load(x.at(0usize, c)), out0.at(0usize, c));
+            x.prefetch::<4usize>(c);
             // out0[1] = -x_e12
             V::store(V::neg(V::load(x.at(1usize, c))), out0.at(1usize, c));
             // out0[2] = -x_e13
             V::store(V::neg(V::load(x.at(2usize, c))), out0.at(2usize, c));
             // out0[3] = -x_e23
             V::store(V::neg(V::load(x.at(3usize, c))), out0.at(3usize, c));
+            // out0[0] = x_1
+            V::store(V::load(x.at(0usize, c)), out0.at(0usize, c));
         }
     }
 }
@@ -404,58 +347,40 @@ unsafe fn sandwich_4<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let out0 = args.outputs[0];
         for group in 0..args.groups {
             let c = group * V::LANES;
+            t0.prefetch::<4usize>(c);
+            t1.prefetch::<4usize>(c);
             let t0_0 = V::load(t0.at(0usize, c));
             let t1_0 = V::load(t1.at(0usize, c));
+            let mut v2 = V::mul(t0_0, t1_0);
             let t0_1 = V::load(t0.at(1usize, c));
             let t1_1 = V::load(t1.at(1usize, c));
             let t0_2 = V::load(t0.at(2usize, c));
             let t1_2 = V::load(t1.at(2usize, c));
             let t0_3 = V::load(t0.at(3usize, c));
             let t1_3 = V::load(t1.at(3usize, c));
+            v2 = V::neg_mul_add(t0_1, t1_1, v2);
+            v2 = V::neg_mul_add(t0_2, t1_2, v2);
+            v2 = V::neg_mul_add(t0_3, t1_3, v2);
             // out0[0] = t0_0*t1_0 - t0_1*t1_1 - t0_2*t1_2 - t0_3*t1_3
-            V::store(
-                {
-                    let mut s = V::mul(t0_0, t1_0);
-                    s = V::neg_mul_add(t0_1, t1_1, s);
-                    s = V::neg_mul_add(t0_2, t1_2, s);
-                    s = V::neg_mul_add(t0_3, t1_3, s);
-                    s
-                },
-                out0.at(0usize, c),
-            );
+            V::store(v2, out0.at(0usize, c));
+            let mut v15 = V::mul(t0_0, t1_1);
+            v15 = V::mul_add(t0_1, t1_0, v15);
+            v15 = V::neg_mul_add(t0_2, t1_3, v15);
+            v15 = V::mul_add(t0_3, t1_2, v15);
             // out0[1] = t0_3*t1_2 + t0_0*t1_1 + t0_1*t1_0 - t0_2*t1_3
-            V::store(
-                {
-                    let mut s = V::mul(t0_0, t1_1);
-                    s = V::mul_add(t0_1, t1_0, s);
-                    s = V::neg_mul_add(t0_2, t1_3, s);
-                    s = V::mul_add(t0_3, t1_2, s);
-                    s
-                },
-                out0.at(1usize, c),
-            );
+            V::store(v15, out0.at(1usize, c));
+            let mut v22 = V::mul(t0_0, t1_2);
+            v22 = V::mul_add(t0_1, t1_3, v22);
+            v22 = V::mul_add(t0_2, t1_0, v22);
+            v22 = V::neg_mul_add(t0_3, t1_1, v22);
             // out0[2] = t0_2*t1_0 + t0_0*t1_2 + t0_1*t1_3 - t0_3*t1_1
-            V::store(
-                {
-                    let mut s = V::mul(t0_0, t1_2);
-                    s = V::mul_add(t0_1, t1_3, s);
-                    s = V::mul_add(t0_2, t1_0, s);
-                    s = V::neg_mul_add(t0_3, t1_1, s);
-                    s
-                },
-                out0.at(2usize, c),
-            );
+            V::store(v22, out0.at(2usize, c));
+            let mut v29 = V::mul(t0_0, t1_3);
+            v29 = V::neg_mul_add(t0_1, t1_2, v29);
+            v29 = V::mul_add(t0_2, t1_1, v29);
+            v29 = V::mul_add(t0_3, t1_0, v29);
             // out0[3] = t0_3*t1_0 + t0_2*t1_1 + t0_0*t1_3 - t0_1*t1_2
-            V::store(
-                {
-                    let mut s = V::mul(t0_0, t1_3);
-                    s = V::neg_mul_add(t0_1, t1_2, s);
-                    s = V::mul_add(t0_2, t1_1, s);
-                    s = V::mul_add(t0_3, t1_0, s);
-                    s
-                },
-                out0.at(3usize, c),
-            );
+            V::store(v29, out0.at(3usize, c));
         }
     }
 }
@@ -472,58 +397,40 @@ unsafe fn sandwich_5<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let out0 = args.outputs[0];
         for group in 0..args.groups {
             let c = group * V::LANES;
+            t0.prefetch::<4usize>(c);
+            grad_o.prefetch::<4usize>(c);
             let t0_3 = V::load(t0.at(3usize, c));
             let grad_o_e123 = V::load(grad_o.at(3usize, c));
+            let mut v2 = V::mul(t0_3, grad_o_e123);
             let t0_2 = V::load(t0.at(2usize, c));
-            let grad_o_e3 = V::load(grad_o.at(2usize, c));
+            let mut v4 = V::mul(t0_2, grad_o_e123);
             let t0_1 = V::load(t0.at(1usize, c));
-            let grad_o_e2 = V::load(grad_o.at(1usize, c));
             let t0_0 = V::load(t0.at(0usize, c));
+            let mut v8 = V::mul(t0_0, grad_o_e123);
+            let grad_o_e3 = V::load(grad_o.at(2usize, c));
+            v4 = V::neg_mul_add(t0_3, grad_o_e3, v4);
+            v2 = V::mul_add(t0_2, grad_o_e3, v2);
+            v8 = V::mul_add(t0_1, grad_o_e3, v8);
+            let mut v16 = V::mul(t0_0, grad_o_e3);
+            v16 = V::neg_mul_add(t0_1, grad_o_e123, v16);
+            let grad_o_e2 = V::load(grad_o.at(1usize, c));
+            v16 = V::mul_add(t0_3, grad_o_e2, v16);
+            v8 = V::neg_mul_add(t0_2, grad_o_e2, v8);
+            v2 = V::mul_add(t0_1, grad_o_e2, v2);
+            v4 = V::mul_add(t0_0, grad_o_e2, v4);
             let grad_o_e1 = V::load(grad_o.at(0usize, c));
-            // out0[0] = t0_3*grad_o_e123 + t0_2*grad_o_e3 + t0_1*grad_o_e2 + t0_0*grad_o_e1
-            V::store(
-                {
-                    let mut s = V::mul(t0_3, grad_o_e123);
-                    s = V::mul_add(t0_2, grad_o_e3, s);
-                    s = V::mul_add(t0_1, grad_o_e2, s);
-                    s = V::mul_add(t0_0, grad_o_e1, s);
-                    s
-                },
-                out0.at(0usize, c),
-            );
-            // out0[1] = t0_2*grad_o_e123 - t0_3*grad_o_e3 + t0_0*grad_o_e2 - t0_1*grad_o_e1
-            V::store(
-                {
-                    let mut s = V::mul(t0_2, grad_o_e123);
-                    s = V::neg_mul_add(t0_3, grad_o_e3, s);
-                    s = V::mul_add(t0_0, grad_o_e2, s);
-                    s = V::neg_mul_add(t0_1, grad_o_e1, s);
-                    s
-                },
-                out0.at(1usize, c),
-            );
-            // out0[2] = t0_0*grad_o_e3 - t0_1*grad_o_e123 + t0_3*grad_o_e2 - t0_2*grad_o_e1
-            V::store(
-                {
-                    let mut s = V::mul(t0_0, grad_o_e3);
-                    s = V::neg_mul_add(t0_1, grad_o_e123, s);
-                    s = V::mul_add(t0_3, grad_o_e2, s);
-                    s = V::neg_mul_add(t0_2, grad_o_e1, s);
-                    s
-                },
-                out0.at(2usize, c),
-            );
+            v8 = V::neg_mul_add(t0_3, grad_o_e1, v8);
             // out0[3] = t0_0*grad_o_e123 + t0_1*grad_o_e3 - t0_2*grad_o_e2 - t0_3*grad_o_e1
-            V::store(
-                {
-                    let mut s = V::mul(t0_0, grad_o_e123);
-                    s = V::mul_add(t0_1, grad_o_e3, s);
-                    s = V::neg_mul_add(t0_2, grad_o_e2, s);
-                    s = V::neg_mul_add(t0_3, grad_o_e1, s);
-                    s
-                },
-                out0.at(3usize, c),
-            );
+            V::store(v8, out0.at(3usize, c));
+            v16 = V::neg_mul_add(t0_2, grad_o_e1, v16);
+            // out0[2] = t0_0*grad_o_e3 - t0_1*grad_o_e123 + t0_3*grad_o_e2 - t0_2*grad_o_e1
+            V::store(v16, out0.at(2usize, c));
+            v4 = V::neg_mul_add(t0_1, grad_o_e1, v4);
+            // out0[1] = t0_2*grad_o_e123 - t0_3*grad_o_e3 + t0_0*grad_o_e2 - t0_1*grad_o_e1
+            V::store(v4, out0.at(1usize, c));
+            v2 = V::mul_add(t0_0, grad_o_e1, v2);
+            // out0[0] = t0_3*grad_o_e123 + t0_2*grad_o_e3 + t0_1*grad_o_e2 + t0_0*grad_o_e1
+            V::store(v2, out0.at(0usize, c));
         }
     }
 }
@@ -540,127 +447,86 @@ unsafe fn sandwich_6<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let out0 = args.outputs[0];
         for group in 0..args.groups {
             let c = group * V::LANES;
-            let t1_3 = V::load(t1.at(3usize, c));
-            let grad_o_e123 = V::load(grad_o.at(3usize, c));
-            let t1_2 = V::load(t1.at(2usize, c));
-            let grad_o_e3 = V::load(grad_o.at(2usize, c));
-            let t1_1 = V::load(t1.at(1usize, c));
-            let grad_o_e2 = V::load(grad_o.at(1usize, c));
+            t1.prefetch::<4usize>(c);
+            grad_o.prefetch::<4usize>(c);
             let t1_0 = V::load(t1.at(0usize, c));
+            let grad_o_e123 = V::load(grad_o.at(3usize, c));
+            let mut v2 = V::mul(t1_0, grad_o_e123);
+            let t1_1 = V::load(t1.at(1usize, c));
+            let mut v4 = V::mul(t1_1, grad_o_e123);
+            let t1_2 = V::load(t1.at(2usize, c));
+            let t1_3 = V::load(t1.at(3usize, c));
+            let mut v8 = V::mul(t1_3, grad_o_e123);
+            let grad_o_e3 = V::load(grad_o.at(2usize, c));
+            v2 = V::neg_mul_add(t1_1, grad_o_e3, v2);
+            v4 = V::mul_add(t1_0, grad_o_e3, v4);
+            let mut v14 = V::mul(t1_3, grad_o_e3);
+            v14 = V::neg_mul_add(t1_2, grad_o_e123, v14);
+            v8 = V::mul_add(t1_2, grad_o_e3, v8);
+            let grad_o_e2 = V::load(grad_o.at(1usize, c));
+            v2 = V::mul_add(t1_2, grad_o_e2, v2);
+            v4 = V::neg_mul_add(t1_3, grad_o_e2, v4);
+            v14 = V::mul_add(t1_0, grad_o_e2, v14);
+            v8 = V::mul_add(t1_1, grad_o_e2, v8);
             let grad_o_e1 = V::load(grad_o.at(0usize, c));
-            // out0[0] = t1_3*grad_o_e123 + t1_2*grad_o_e3 + t1_1*grad_o_e2 + t1_0*grad_o_e1
-            V::store(
-                {
-                    let mut s = V::mul(t1_3, grad_o_e123);
-                    s = V::mul_add(t1_2, grad_o_e3, s);
-                    s = V::mul_add(t1_1, grad_o_e2, s);
-                    s = V::mul_add(t1_0, grad_o_e1, s);
-                    s
-                },
-                out0.at(0usize, c),
-            );
-            // out0[1] = t1_3*grad_o_e3 - t1_2*grad_o_e123 + t1_0*grad_o_e2 - t1_1*grad_o_e1
-            V::store(
-                {
-                    let mut s = V::mul(t1_3, grad_o_e3);
-                    s = V::neg_mul_add(t1_2, grad_o_e123, s);
-                    s = V::mul_add(t1_0, grad_o_e2, s);
-                    s = V::neg_mul_add(t1_1, grad_o_e1, s);
-                    s
-                },
-                out0.at(1usize, c),
-            );
-            // out0[2] = t1_1*grad_o_e123 + t1_0*grad_o_e3 - t1_3*grad_o_e2 - t1_2*grad_o_e1
-            V::store(
-                {
-                    let mut s = V::mul(t1_1, grad_o_e123);
-                    s = V::mul_add(t1_0, grad_o_e3, s);
-                    s = V::neg_mul_add(t1_3, grad_o_e2, s);
-                    s = V::neg_mul_add(t1_2, grad_o_e1, s);
-                    s
-                },
-                out0.at(2usize, c),
-            );
+            v2 = V::neg_mul_add(t1_3, grad_o_e1, v2);
             // out0[3] = t1_0*grad_o_e123 - t1_1*grad_o_e3 + t1_2*grad_o_e2 - t1_3*grad_o_e1
-            V::store(
-                {
-                    let mut s = V::mul(t1_0, grad_o_e123);
-                    s = V::neg_mul_add(t1_1, grad_o_e3, s);
-                    s = V::mul_add(t1_2, grad_o_e2, s);
-                    s = V::neg_mul_add(t1_3, grad_o_e1, s);
-                    s
-                },
-                out0.at(3usize, c),
-            );
+            V::store(v2, out0.at(3usize, c));
+            v4 = V::neg_mul_add(t1_2, grad_o_e1, v4);
+            // out0[2] = t1_1*grad_o_e123 + t1_0*grad_o_e3 - t1_3*grad_o_e2 - t1_2*grad_o_e1
+            V::store(v4, out0.at(2usize, c));
+            v14 = V::neg_mul_add(t1_1, grad_o_e1, v14);
+            // out0[1] = t1_3*grad_o_e3 - t1_2*grad_o_e123 + t1_0*grad_o_e2 - t1_1*grad_o_e1
+            V::store(v14, out0.at(1usize, c));
+            v8 = V::mul_add(t1_0, grad_o_e1, v8);
+            // out0[0] = t1_3*grad_o_e123 + t1_2*grad_o_e3 + t1_1*grad_o_e2 + t1_0*grad_o_e1
+            V::store(v8, out0.at(0usize, c));
         }
     }
 }
 pub(super) static SANDWICH_6: Stage = stage!(sandwich_6);
-/// From cut 2, `y`, cut 3 to `grad_x`: adjoint of o = x y reverse(x).
+/// From `y`, cut 3, cut 2 to `grad_x`: adjoint of o = x y reverse(x).
 ///
 /// From `sandwich_grad` of Cl(3,0,0).
 #[inline(always)]
 unsafe fn sandwich_7<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
     // SAFETY: the caller keeps the contract of `StageArgs`; the tier runs on this CPU.
     unsafe {
-        let t2 = args.inputs[0];
-        let y = args.inputs[1];
-        let t3 = args.inputs[2];
+        let y = args.inputs[0];
+        let t3 = args.inputs[1];
+        let t2 = args.inputs[2];
         let out0 = args.outputs[0];
         for group in 0..args.groups {
             let c = group * V::LANES;
-            let y_e3 = V::load(y.at(2usize, c));
-            let t3_2 = V::load(t3.at(2usize, c));
-            let y_e2 = V::load(y.at(1usize, c));
-            let t3_1 = V::load(t3.at(1usize, c));
+            y.prefetch::<3usize>(c);
+            t3.prefetch::<4usize>(c);
+            t2.prefetch::<4usize>(c);
             let y_e1 = V::load(y.at(0usize, c));
-            let t3_0 = V::load(t3.at(0usize, c));
             let t3_3 = V::load(t3.at(3usize, c));
-            // out0[0] = t2_0 + y_e3*t3_2 + y_e2*t3_1 + y_e1*t3_0
-            V::store(
-                {
-                    let mut s = V::load(t2.at(0usize, c));
-                    s = V::mul_add(y_e3, t3_2, s);
-                    s = V::mul_add(y_e2, t3_1, s);
-                    s = V::mul_add(y_e1, t3_0, s);
-                    s
-                },
-                out0.at(0usize, c),
-            );
-            // out0[1] = y_e3*t3_3 - t2_1 - y_e1*t3_1 + y_e2*t3_0
-            V::store(
-                {
-                    let mut s = V::mul_sub(y_e3, t3_3, V::load(t2.at(1usize, c)));
-                    s = V::neg_mul_add(y_e1, t3_1, s);
-                    s = V::mul_add(y_e2, t3_0, s);
-                    s
-                },
-                out0.at(1usize, c),
-            );
-            // out0[2] = y_e3*t3_0 - (t2_2 + y_e2*t3_3 + y_e1*t3_2)
-            V::store(
-                V::mul_sub(
-                    y_e3,
-                    t3_0,
-                    {
-                        let mut s = V::load(t2.at(2usize, c));
-                        s = V::mul_add(y_e2, t3_3, s);
-                        s = V::mul_add(y_e1, t3_2, s);
-                        s
-                    },
-                ),
-                out0.at(2usize, c),
-            );
+            let mut v4 = V::mul_sub(y_e1, t3_3, V::load(t2.at(3usize, c)));
+            let y_e2 = V::load(y.at(1usize, c));
+            let mut v8 = V::mul_add(y_e2, t3_3, V::load(t2.at(2usize, c)));
+            let y_e3 = V::load(y.at(2usize, c));
+            let mut v12 = V::mul_sub(y_e3, t3_3, V::load(t2.at(1usize, c)));
+            let t3_2 = V::load(t3.at(2usize, c));
+            v4 = V::neg_mul_add(y_e2, t3_2, v4);
+            v8 = V::mul_add(y_e1, t3_2, v8);
+            let mut v20 = V::mul_add(y_e3, t3_2, V::load(t2.at(0usize, c)));
+            let t3_1 = V::load(t3.at(1usize, c));
+            v4 = V::mul_add(y_e3, t3_1, v4);
             // out0[3] = y_e1*t3_3 - t2_3 - y_e2*t3_2 + y_e3*t3_1
-            V::store(
-                {
-                    let mut s = V::mul_sub(y_e1, t3_3, V::load(t2.at(3usize, c)));
-                    s = V::neg_mul_add(y_e2, t3_2, s);
-                    s = V::mul_add(y_e3, t3_1, s);
-                    s
-                },
-                out0.at(3usize, c),
-            );
+            V::store(v4, out0.at(3usize, c));
+            v12 = V::neg_mul_add(y_e1, t3_1, v12);
+            v20 = V::mul_add(y_e2, t3_1, v20);
+            let t3_0 = V::load(t3.at(0usize, c));
+            // out0[2] = y_e3*t3_0 - (t2_2 + y_e2*t3_3 + y_e1*t3_2)
+            V::store(V::mul_sub(y_e3, t3_0, v8), out0.at(2usize, c));
+            v12 = V::mul_add(y_e2, t3_0, v12);
+            // out0[1] = y_e3*t3_3 - t2_1 - y_e1*t3_1 + y_e2*t3_0
+            V::store(v12, out0.at(1usize, c));
+            v20 = V::mul_add(y_e1, t3_0, v20);
+            // out0[0] = t2_0 + y_e3*t3_2 + y_e2*t3_1 + y_e1*t3_0
+            V::store(v20, out0.at(0usize, c));
         }
     }
 }
@@ -677,45 +543,34 @@ unsafe fn sandwich_8<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let out0 = args.outputs[0];
         for group in 0..args.groups {
             let c = group * V::LANES;
+            x.prefetch::<4usize>(c);
+            t3.prefetch::<4usize>(c);
             let x_e23 = V::load(x.at(3usize, c));
             let t3_3 = V::load(t3.at(3usize, c));
+            let mut v2 = V::mul(x_e23, t3_3);
             let x_e13 = V::load(x.at(2usize, c));
-            let t3_2 = V::load(t3.at(2usize, c));
+            let mut v4 = V::mul(x_e13, t3_3);
             let x_e12 = V::load(x.at(1usize, c));
-            let t3_1 = V::load(t3.at(1usize, c));
+            let mut v6 = V::mul(x_e12, t3_3);
+            let t3_2 = V::load(t3.at(2usize, c));
+            v4 = V::mul_add(x_e23, t3_2, v4);
+            v2 = V::neg_mul_add(x_e13, t3_2, v2);
             let x_1 = V::load(x.at(0usize, c));
+            v6 = V::mul_add(x_1, t3_2, v6);
+            let t3_1 = V::load(t3.at(1usize, c));
+            v6 = V::mul_add(x_e23, t3_1, v6);
+            v2 = V::neg_mul_add(x_e12, t3_1, v2);
+            let mut v21 = V::mul_sub(x_1, t3_1, v4);
             let t3_0 = V::load(t3.at(0usize, c));
-            // out0[0] = x_e23*t3_3 - x_e13*t3_2 - x_e12*t3_1 + x_1*t3_0
-            V::store(
-                {
-                    let mut s = V::mul(x_e23, t3_3);
-                    s = V::neg_mul_add(x_e13, t3_2, s);
-                    s = V::neg_mul_add(x_e12, t3_1, s);
-                    s = V::mul_add(x_1, t3_0, s);
-                    s
-                },
-                out0.at(0usize, c),
-            );
-            // out0[1] = x_1*t3_1 - (x_e13*t3_3 + x_e23*t3_2) + x_e12*t3_0
-            V::store(
-                V::mul_add(
-                    x_e12,
-                    t3_0,
-                    V::mul_sub(x_1, t3_1, V::mul_add(x_e23, t3_2, V::mul(x_e13, t3_3))),
-                ),
-                out0.at(1usize, c),
-            );
+            v6 = V::mul_add(x_e13, t3_0, v6);
             // out0[2] = x_e12*t3_3 + x_1*t3_2 + x_e23*t3_1 + x_e13*t3_0
-            V::store(
-                {
-                    let mut s = V::mul(x_e12, t3_3);
-                    s = V::mul_add(x_1, t3_2, s);
-                    s = V::mul_add(x_e23, t3_1, s);
-                    s = V::mul_add(x_e13, t3_0, s);
-                    s
-                },
-                out0.at(2usize, c),
-            );
+            V::store(v6, out0.at(2usize, c));
+            v21 = V::mul_add(x_e12, t3_0, v21);
+            // out0[1] = x_1*t3_1 - (x_e13*t3_3 + x_e23*t3_2) + x_e12*t3_0
+            V::store(v21, out0.at(1usize, c));
+            v2 = V::mul_add(x_1, t3_0, v2);
+            // out0[0] = x_e23*t3_3 - x_e13*t3_2 - x_e12*t3_1 + x_1*t3_0
+            V::store(v2, out0.at(0usize, c));
         }
     }
 }
@@ -810,7 +665,7 @@ pub(super) static SANDWICH_PROGRAM_1: Program = Program {
             },
             StageCall {
                 stage: &super::sandwich::SANDWICH_7,
-                inputs: &[Slot::Cut(2usize), Slot::External(1usize), Slot::Cut(3usize)],
+                inputs: &[Slot::External(1usize), Slot::Cut(3usize), Slot::Cut(2usize)],
                 outputs: &[Slot::External(0usize)],
                 params: &[],
                 param_grads: &[],

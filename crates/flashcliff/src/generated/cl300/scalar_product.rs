@@ -17,52 +17,18 @@ unsafe fn scalar_product_0<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let out0 = args.outputs[0];
         for group in 0..args.groups {
             let c = group * V::LANES;
+            x.prefetch::<8usize>(c);
+            y.prefetch::<8usize>(c);
+            let mut v2 = V::mul(V::load(x.at(0usize, c)), V::load(y.at(0usize, c)));
+            v2 = V::mul_add(V::load(x.at(1usize, c)), V::load(y.at(1usize, c)), v2);
+            v2 = V::mul_add(V::load(x.at(2usize, c)), V::load(y.at(2usize, c)), v2);
+            v2 = V::mul_add(V::load(x.at(3usize, c)), V::load(y.at(3usize, c)), v2);
+            v2 = V::neg_mul_add(V::load(x.at(4usize, c)), V::load(y.at(4usize, c)), v2);
+            v2 = V::neg_mul_add(V::load(x.at(5usize, c)), V::load(y.at(5usize, c)), v2);
+            v2 = V::neg_mul_add(V::load(x.at(6usize, c)), V::load(y.at(6usize, c)), v2);
+            v2 = V::neg_mul_add(V::load(x.at(7usize, c)), V::load(y.at(7usize, c)), v2);
             // out0[0] = x_e3*y_e3 + x_e2*y_e2 + x_1*y_1 + x_e1*y_e1 - x_e12*y_e12 - x_e13*y_e13 - x_e23*y_e23 - x_e123*y_e123
-            V::store(
-                {
-                    let mut s = V::mul(
-                        V::load(x.at(0usize, c)),
-                        V::load(y.at(0usize, c)),
-                    );
-                    s = V::mul_add(
-                        V::load(x.at(1usize, c)),
-                        V::load(y.at(1usize, c)),
-                        s,
-                    );
-                    s = V::mul_add(
-                        V::load(x.at(2usize, c)),
-                        V::load(y.at(2usize, c)),
-                        s,
-                    );
-                    s = V::mul_add(
-                        V::load(x.at(3usize, c)),
-                        V::load(y.at(3usize, c)),
-                        s,
-                    );
-                    s = V::neg_mul_add(
-                        V::load(x.at(4usize, c)),
-                        V::load(y.at(4usize, c)),
-                        s,
-                    );
-                    s = V::neg_mul_add(
-                        V::load(x.at(5usize, c)),
-                        V::load(y.at(5usize, c)),
-                        s,
-                    );
-                    s = V::neg_mul_add(
-                        V::load(x.at(6usize, c)),
-                        V::load(y.at(6usize, c)),
-                        s,
-                    );
-                    s = V::neg_mul_add(
-                        V::load(x.at(7usize, c)),
-                        V::load(y.at(7usize, c)),
-                        s,
-                    );
-                    s
-                },
-                out0.at(0usize, c),
-            );
+            V::store(v2, out0.at(0usize, c));
         }
     }
 }
@@ -79,35 +45,37 @@ unsafe fn scalar_product_1<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let out0 = args.outputs[0];
         for group in 0..args.groups {
             let c = group * V::LANES;
+            y.prefetch::<8usize>(c);
+            grad_o.prefetch::<1usize>(c);
             let grad_o_1 = V::load(grad_o.at(0usize, c));
-            // out0[0] = y_1*grad_o_1
-            V::store(V::mul(V::load(y.at(0usize, c)), grad_o_1), out0.at(0usize, c));
-            // out0[1] = y_e1*grad_o_1
-            V::store(V::mul(V::load(y.at(1usize, c)), grad_o_1), out0.at(1usize, c));
-            // out0[2] = y_e2*grad_o_1
-            V::store(V::mul(V::load(y.at(2usize, c)), grad_o_1), out0.at(2usize, c));
-            // out0[3] = y_e3*grad_o_1
-            V::store(V::mul(V::load(y.at(3usize, c)), grad_o_1), out0.at(3usize, c));
-            // out0[4] = -y_e12*grad_o_1
+            // out0[7] = -y_e123*grad_o_1
             V::store(
-                V::neg(V::mul(V::load(y.at(4usize, c)), grad_o_1)),
-                out0.at(4usize, c),
-            );
-            // out0[5] = -y_e13*grad_o_1
-            V::store(
-                V::neg(V::mul(V::load(y.at(5usize, c)), grad_o_1)),
-                out0.at(5usize, c),
+                V::neg(V::mul(V::load(y.at(7usize, c)), grad_o_1)),
+                out0.at(7usize, c),
             );
             // out0[6] = -y_e23*grad_o_1
             V::store(
                 V::neg(V::mul(V::load(y.at(6usize, c)), grad_o_1)),
                 out0.at(6usize, c),
             );
-            // out0[7] = -y_e123*grad_o_1
+            // out0[5] = -y_e13*grad_o_1
             V::store(
-                V::neg(V::mul(V::load(y.at(7usize, c)), grad_o_1)),
-                out0.at(7usize, c),
+                V::neg(V::mul(V::load(y.at(5usize, c)), grad_o_1)),
+                out0.at(5usize, c),
             );
+            // out0[4] = -y_e12*grad_o_1
+            V::store(
+                V::neg(V::mul(V::load(y.at(4usize, c)), grad_o_1)),
+                out0.at(4usize, c),
+            );
+            // out0[3] = y_e3*grad_o_1
+            V::store(V::mul(V::load(y.at(3usize, c)), grad_o_1), out0.at(3usize, c));
+            // out0[2] = y_e2*grad_o_1
+            V::store(V::mul(V::load(y.at(2usize, c)), grad_o_1), out0.at(2usize, c));
+            // out0[1] = y_e1*grad_o_1
+            V::store(V::mul(V::load(y.at(1usize, c)), grad_o_1), out0.at(1usize, c));
+            // out0[0] = y_1*grad_o_1
+            V::store(V::mul(V::load(y.at(0usize, c)), grad_o_1), out0.at(0usize, c));
         }
     }
 }
@@ -180,27 +148,13 @@ unsafe fn scalar_product_2<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let out0 = args.outputs[0];
         for group in 0..args.groups {
             let c = group * V::LANES;
+            x.prefetch::<3usize>(c);
+            y.prefetch::<8usize>(c);
+            let mut v2 = V::mul(V::load(x.at(0usize, c)), V::load(y.at(1usize, c)));
+            v2 = V::mul_add(V::load(x.at(1usize, c)), V::load(y.at(2usize, c)), v2);
+            v2 = V::mul_add(V::load(x.at(2usize, c)), V::load(y.at(3usize, c)), v2);
             // out0[0] = x_e3*y_e3 + x_e1*y_e1 + x_e2*y_e2
-            V::store(
-                {
-                    let mut s = V::mul(
-                        V::load(x.at(0usize, c)),
-                        V::load(y.at(1usize, c)),
-                    );
-                    s = V::mul_add(
-                        V::load(x.at(1usize, c)),
-                        V::load(y.at(2usize, c)),
-                        s,
-                    );
-                    s = V::mul_add(
-                        V::load(x.at(2usize, c)),
-                        V::load(y.at(3usize, c)),
-                        s,
-                    );
-                    s
-                },
-                out0.at(0usize, c),
-            );
+            V::store(v2, out0.at(0usize, c));
         }
     }
 }
@@ -217,13 +171,15 @@ unsafe fn scalar_product_3<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let out0 = args.outputs[0];
         for group in 0..args.groups {
             let c = group * V::LANES;
+            y.prefetch::<8usize>(c);
+            grad_o.prefetch::<1usize>(c);
             let grad_o_1 = V::load(grad_o.at(0usize, c));
-            // out0[0] = y_e1*grad_o_1
-            V::store(V::mul(V::load(y.at(1usize, c)), grad_o_1), out0.at(0usize, c));
-            // out0[1] = y_e2*grad_o_1
-            V::store(V::mul(V::load(y.at(2usize, c)), grad_o_1), out0.at(1usize, c));
             // out0[2] = y_e3*grad_o_1
             V::store(V::mul(V::load(y.at(3usize, c)), grad_o_1), out0.at(2usize, c));
+            // out0[1] = y_e2*grad_o_1
+            V::store(V::mul(V::load(y.at(2usize, c)), grad_o_1), out0.at(1usize, c));
+            // out0[0] = y_e1*grad_o_1
+            V::store(V::mul(V::load(y.at(1usize, c)), grad_o_1), out0.at(0usize, c));
         }
     }
 }
@@ -241,15 +197,17 @@ unsafe fn scalar_product_4<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let c0e0 = V::from_f64(0f64);
         for group in 0..args.groups {
             let c = group * V::LANES;
+            x.prefetch::<3usize>(c);
+            grad_o.prefetch::<1usize>(c);
             let grad_o_1 = V::load(grad_o.at(0usize, c));
-            // out0[0] = 0
-            V::store(c0e0, out0.at(0usize, c));
-            // out0[1] = x_e1*grad_o_1
-            V::store(V::mul(V::load(x.at(0usize, c)), grad_o_1), out0.at(1usize, c));
-            // out0[2] = x_e2*grad_o_1
-            V::store(V::mul(V::load(x.at(1usize, c)), grad_o_1), out0.at(2usize, c));
             // out0[3] = x_e3*grad_o_1
             V::store(V::mul(V::load(x.at(2usize, c)), grad_o_1), out0.at(3usize, c));
+            // out0[2] = x_e2*grad_o_1
+            V::store(V::mul(V::load(x.at(1usize, c)), grad_o_1), out0.at(2usize, c));
+            // out0[1] = x_e1*grad_o_1
+            V::store(V::mul(V::load(x.at(0usize, c)), grad_o_1), out0.at(1usize, c));
+            // out0[0] = 0
+            V::store(c0e0, out0.at(0usize, c));
             // out0[4] = 0
             V::store(c0e0, out0.at(4usize, c));
             // out0[5] = 0
@@ -330,27 +288,13 @@ unsafe fn scalar_product_5<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let out0 = args.outputs[0];
         for group in 0..args.groups {
             let c = group * V::LANES;
+            x.prefetch::<8usize>(c);
+            y.prefetch::<3usize>(c);
+            let mut v2 = V::mul(V::load(x.at(1usize, c)), V::load(y.at(0usize, c)));
+            v2 = V::mul_add(V::load(x.at(2usize, c)), V::load(y.at(1usize, c)), v2);
+            v2 = V::mul_add(V::load(x.at(3usize, c)), V::load(y.at(2usize, c)), v2);
             // out0[0] = x_e3*y_e3 + x_e1*y_e1 + x_e2*y_e2
-            V::store(
-                {
-                    let mut s = V::mul(
-                        V::load(x.at(1usize, c)),
-                        V::load(y.at(0usize, c)),
-                    );
-                    s = V::mul_add(
-                        V::load(x.at(2usize, c)),
-                        V::load(y.at(1usize, c)),
-                        s,
-                    );
-                    s = V::mul_add(
-                        V::load(x.at(3usize, c)),
-                        V::load(y.at(2usize, c)),
-                        s,
-                    );
-                    s
-                },
-                out0.at(0usize, c),
-            );
+            V::store(v2, out0.at(0usize, c));
         }
     }
 }

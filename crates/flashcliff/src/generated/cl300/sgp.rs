@@ -18,178 +18,136 @@ unsafe fn sgp_0<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let param0 = args.params[0];
         for group in 0..args.groups {
             let c = group * V::LANES;
+            x.prefetch::<8usize>(c);
+            y.prefetch::<8usize>(c);
             let x_1 = V::load(x.at(0usize, c));
-            let v2 = gate::<V>(args.gate, x_1);
-            let v3 = V::mul(x_1, v2);
+            let v1 = gate::<V>(args.gate, x_1);
+            let v2 = V::mul(x_1, v1);
+            let v4 = V::mul(V::load(x.at(1usize, c)), v1);
+            let v6 = V::mul(V::load(x.at(2usize, c)), v1);
+            let v8 = V::mul(V::load(x.at(3usize, c)), v1);
+            let v10 = V::mul(V::load(x.at(4usize, c)), v1);
+            let v12 = V::mul(V::load(x.at(5usize, c)), v1);
+            let v14 = V::mul(V::load(x.at(6usize, c)), v1);
+            let v16 = V::mul(V::load(x.at(7usize, c)), v1);
             let y_1 = V::load(y.at(0usize, c));
-            let v5 = gate::<V>(args.gate, y_1);
-            let v6 = V::mul(y_1, v5);
-            let v11 = V::mul(V::load(x.at(3usize, c)), v2);
-            let v13 = V::mul(V::load(y.at(3usize, c)), v5);
-            let v16 = V::mul(V::load(x.at(1usize, c)), v2);
-            let v18 = V::mul(V::load(y.at(1usize, c)), v5);
-            let v21 = V::mul(V::load(x.at(2usize, c)), v2);
-            let v23 = V::mul(V::load(y.at(2usize, c)), v5);
-            let v31 = V::mul(V::load(x.at(6usize, c)), v2);
-            let v33 = V::mul(V::load(y.at(6usize, c)), v5);
-            let v36 = V::mul(V::load(x.at(4usize, c)), v2);
-            let v38 = V::mul(V::load(y.at(4usize, c)), v5);
-            let v41 = V::mul(V::load(x.at(5usize, c)), v2);
-            let v43 = V::mul(V::load(y.at(5usize, c)), v5);
-            let v51 = V::mul(V::load(x.at(7usize, c)), v2);
-            let v53 = V::mul(V::load(y.at(7usize, c)), v5);
-            let w11 = V::load(param0.at(11usize, c));
+            let v18 = gate::<V>(args.gate, y_1);
+            let v19 = V::mul(y_1, v18);
+            let v21 = V::mul(V::load(y.at(1usize, c)), v18);
+            let v23 = V::mul(V::load(y.at(2usize, c)), v18);
+            let v25 = V::mul(V::load(y.at(3usize, c)), v18);
+            let v27 = V::mul(V::load(y.at(4usize, c)), v18);
+            let v29 = V::mul(V::load(y.at(5usize, c)), v18);
+            let v31 = V::mul(V::load(y.at(6usize, c)), v18);
+            let v33 = V::mul(V::load(y.at(7usize, c)), v18);
+            let mut v36 = V::mul(V::load(param0.at(0usize, c)), V::mul(v2, v19));
+            let mut v37 = V::mul(v4, v21);
+            v37 = V::mul_add(v6, v23, v37);
+            v37 = V::mul_add(v8, v25, v37);
+            let mut v44 = V::mul(v10, v27);
+            v44 = V::mul_add(v12, v29, v44);
+            v44 = V::mul_add(v14, v31, v44);
+            v36 = V::mul_add(V::load(param0.at(4usize, c)), v37, v36);
+            v36 = V::neg_mul_add(V::load(param0.at(10usize, c)), v44, v36);
+            v36 = V::neg_mul_add(V::load(param0.at(16usize, c)), V::mul(v16, v33), v36);
+            // out0[0] = w0*v2*v19 + w4*(v8*v25 + v4*v21 + v6*v23) - w10*(v14*v31 + v10*v27 + v12*v29) - w16*v16*v33
+            V::store(v36, out0.at(0usize, c));
             let w1 = V::load(param0.at(1usize, c));
+            let mut v59 = V::mul(w1, V::mul(v2, v21));
             let w5 = V::load(param0.at(5usize, c));
+            let mut v63 = V::mul(v6, v27);
+            v63 = V::mul_add(v8, v29, v63);
             let w6 = V::load(param0.at(6usize, c));
+            let mut v68 = V::mul(v10, v23);
+            v68 = V::mul_add(v12, v25, v68);
+            let w11 = V::load(param0.at(11usize, c));
             let w12 = V::load(param0.at(12usize, c));
             let w17 = V::load(param0.at(17usize, c));
-            let w18 = V::load(param0.at(18usize, c));
-            let w14 = V::load(param0.at(14usize, c));
-            let w13 = V::load(param0.at(13usize, c));
-            let w8 = V::load(param0.at(8usize, c));
+            v59 = V::mul_add(w5, V::mul(v4, v19), v59);
+            v59 = V::neg_mul_add(w6, v63, v59);
+            v59 = V::mul_add(w11, v68, v59);
+            v59 = V::neg_mul_add(w12, V::mul(v14, v33), v59);
+            v59 = V::neg_mul_add(w17, V::mul(v16, v31), v59);
+            // out0[1] = w11*(v10*v23 + v12*v25) + w1*v2*v21 + w5*v4*v19 - w6*(v6*v27 + v8*v29) - w12*v14*v33 - w17*v16*v31
+            V::store(v59, out0.at(1usize, c));
+            let mut v85 = V::mul(w1, V::mul(v2, v23));
+            let mut v88 = V::mul(v4, v27);
+            v88 = V::neg_mul_add(v8, v31, v88);
+            let mut v93 = V::mul(v14, v25);
+            v93 = V::neg_mul_add(v10, v21, v93);
+            v85 = V::mul_add(w5, V::mul(v6, v19), v85);
+            v85 = V::mul_add(w6, v88, v85);
+            v85 = V::mul_add(w11, v93, v85);
+            v85 = V::mul_add(w12, V::mul(v12, v33), v85);
+            v85 = V::mul_add(w17, V::mul(v16, v29), v85);
+            // out0[2] = w17*v16*v29 + w12*v12*v33 + w11*(v14*v25 - v10*v21) + w6*(v4*v27 - v8*v31) + w1*v2*v23 + w5*v6*v19
+            V::store(v85, out0.at(2usize, c));
+            let mut v106 = V::mul(w1, V::mul(v2, v25));
+            let mut v109 = V::mul(v4, v29);
+            v109 = V::mul_add(v6, v31, v109);
+            let mut v113 = V::mul(v12, v21);
+            v113 = V::mul_add(v14, v23, v113);
+            v106 = V::mul_add(w5, V::mul(v8, v19), v106);
+            v106 = V::mul_add(w6, v109, v106);
+            v106 = V::neg_mul_add(w11, v113, v106);
+            v106 = V::neg_mul_add(w12, V::mul(v10, v33), v106);
+            v106 = V::neg_mul_add(w17, V::mul(v16, v27), v106);
+            // out0[3] = w6*(v4*v29 + v6*v31) + w1*v2*v25 + w5*v8*v19 - w11*(v12*v21 + v14*v23) - w12*v10*v33 - w17*v16*v27
+            V::store(v106, out0.at(3usize, c));
             let w2 = V::load(param0.at(2usize, c));
+            let mut v128 = V::mul(w2, V::mul(v2, v27));
+            let mut v129 = V::mul(v4, v23);
+            v129 = V::neg_mul_add(v6, v21, v129);
             let w7 = V::load(param0.at(7usize, c));
-            // out0[0] = w0*v3*v6 + w4*(v11*v13 + v16*v18 + v21*v23) - w10*(v31*v33 + v36*v38 + v41*v43) - w16*v51*v53
-            V::store(
-                {
-                    let mut s = V::mul(V::load(param0.at(0usize, c)), V::mul(v3, v6));
-                    s = V::mul_add(
-                        V::load(param0.at(4usize, c)),
-                        {
-                            let mut s = V::mul(v16, v18);
-                            s = V::mul_add(v21, v23, s);
-                            s = V::mul_add(v11, v13, s);
-                            s
-                        },
-                        s,
-                    );
-                    s = V::neg_mul_add(
-                        V::load(param0.at(10usize, c)),
-                        {
-                            let mut s = V::mul(v36, v38);
-                            s = V::mul_add(v41, v43, s);
-                            s = V::mul_add(v31, v33, s);
-                            s
-                        },
-                        s,
-                    );
-                    s = V::neg_mul_add(
-                        V::load(param0.at(16usize, c)),
-                        V::mul(v51, v53),
-                        s,
-                    );
-                    s
-                },
-                out0.at(0usize, c),
-            );
-            // out0[1] = w11*(v36*v23 + v41*v13) + w1*v3*v18 + w5*v16*v6 - w6*(v21*v38 + v11*v43) - w12*v31*v53 - w17*v51*v33
-            V::store(
-                {
-                    let mut s = V::mul(w1, V::mul(v3, v18));
-                    s = V::mul_add(w5, V::mul(v16, v6), s);
-                    s = V::neg_mul_add(w6, V::mul_add(v11, v43, V::mul(v21, v38)), s);
-                    s = V::mul_add(w11, V::mul_add(v41, v13, V::mul(v36, v23)), s);
-                    s = V::neg_mul_add(w12, V::mul(v31, v53), s);
-                    s = V::neg_mul_add(w17, V::mul(v51, v33), s);
-                    s
-                },
-                out0.at(1usize, c),
-            );
-            // out0[2] = w17*v51*v43 + w12*v41*v53 + w11*(v31*v13 - v36*v18) + w6*(v16*v38 - v11*v33) + w1*v3*v23 + w5*v21*v6
-            V::store(
-                {
-                    let mut s = V::mul(w1, V::mul(v3, v23));
-                    s = V::mul_add(w5, V::mul(v21, v6), s);
-                    s = V::mul_add(w6, V::neg_mul_add(v11, v33, V::mul(v16, v38)), s);
-                    s = V::mul_add(w11, V::neg_mul_add(v36, v18, V::mul(v31, v13)), s);
-                    s = V::mul_add(w12, V::mul(v41, v53), s);
-                    s = V::mul_add(w17, V::mul(v51, v43), s);
-                    s
-                },
-                out0.at(2usize, c),
-            );
-            // out0[3] = w6*(v16*v43 + v21*v33) + w1*v3*v13 + w5*v11*v6 - w11*(v41*v18 + v31*v23) - w12*v36*v53 - w17*v51*v38
-            V::store(
-                {
-                    let mut s = V::mul(w1, V::mul(v3, v13));
-                    s = V::mul_add(w5, V::mul(v11, v6), s);
-                    s = V::mul_add(w6, V::mul_add(v21, v33, V::mul(v16, v43)), s);
-                    s = V::neg_mul_add(w11, V::mul_add(v31, v23, V::mul(v41, v18)), s);
-                    s = V::neg_mul_add(w12, V::mul(v36, v53), s);
-                    s = V::neg_mul_add(w17, V::mul(v51, v38), s);
-                    s
-                },
-                out0.at(3usize, c),
-            );
-            // out0[4] = w18*v51*v13 + w14*(v31*v43 - v41*v33) + w13*v36*v6 + w8*v11*v53 + w2*v3*v38 + w7*(v16*v23 - v21*v18)
-            V::store(
-                {
-                    let mut s = V::mul(w2, V::mul(v3, v38));
-                    s = V::mul_add(w7, V::neg_mul_add(v21, v18, V::mul(v16, v23)), s);
-                    s = V::mul_add(w8, V::mul(v11, v53), s);
-                    s = V::mul_add(w13, V::mul(v36, v6), s);
-                    s = V::mul_add(w14, V::neg_mul_add(v41, v33, V::mul(v31, v43)), s);
-                    s = V::mul_add(w18, V::mul(v51, v13), s);
-                    s
-                },
-                out0.at(4usize, c),
-            );
-            // out0[5] = w14*(v36*v33 - v31*v38) + w13*v41*v6 + w2*v3*v43 + w7*(v16*v13 - v11*v18) - w8*v21*v53 - w18*v51*v23
-            V::store(
-                {
-                    let mut s = V::mul(w2, V::mul(v3, v43));
-                    s = V::mul_add(w7, V::neg_mul_add(v11, v18, V::mul(v16, v13)), s);
-                    s = V::neg_mul_add(w8, V::mul(v21, v53), s);
-                    s = V::mul_add(w13, V::mul(v41, v6), s);
-                    s = V::mul_add(w14, V::neg_mul_add(v31, v38, V::mul(v36, v33)), s);
-                    s = V::neg_mul_add(w18, V::mul(v51, v23), s);
-                    s
-                },
-                out0.at(5usize, c),
-            );
-            // out0[6] = w18*v51*v18 + w14*(v41*v38 - v36*v43) + w13*v31*v6 + w8*v16*v53 + w2*v3*v33 + w7*(v21*v13 - v11*v23)
-            V::store(
-                {
-                    let mut s = V::mul(w2, V::mul(v3, v33));
-                    s = V::mul_add(w7, V::neg_mul_add(v11, v23, V::mul(v21, v13)), s);
-                    s = V::mul_add(w8, V::mul(v16, v53), s);
-                    s = V::mul_add(w13, V::mul(v31, v6), s);
-                    s = V::mul_add(w14, V::neg_mul_add(v36, v43, V::mul(v41, v38)), s);
-                    s = V::mul_add(w18, V::mul(v51, v18), s);
-                    s
-                },
-                out0.at(6usize, c),
-            );
-            // out0[7] = w19*v51*v6 + w15*(v31*v18 + v36*v13 - v41*v23) + w3*v3*v53 + w9*(v11*v38 + v16*v33 - v21*v43)
-            V::store(
-                {
-                    let mut s = V::mul(V::load(param0.at(3usize, c)), V::mul(v3, v53));
-                    s = V::mul_add(
-                        V::load(param0.at(9usize, c)),
-                        {
-                            let mut s = V::mul(v16, v33);
-                            s = V::neg_mul_add(v21, v43, s);
-                            s = V::mul_add(v11, v38, s);
-                            s
-                        },
-                        s,
-                    );
-                    s = V::mul_add(
-                        V::load(param0.at(15usize, c)),
-                        {
-                            let mut s = V::mul(v36, v13);
-                            s = V::neg_mul_add(v41, v23, s);
-                            s = V::mul_add(v31, v18, s);
-                            s
-                        },
-                        s,
-                    );
-                    s = V::mul_add(V::load(param0.at(19usize, c)), V::mul(v51, v6), s);
-                    s
-                },
-                out0.at(7usize, c),
-            );
+            let w8 = V::load(param0.at(8usize, c));
+            let w13 = V::load(param0.at(13usize, c));
+            let mut v141 = V::mul(v14, v29);
+            v141 = V::neg_mul_add(v12, v31, v141);
+            let w14 = V::load(param0.at(14usize, c));
+            let w18 = V::load(param0.at(18usize, c));
+            v128 = V::mul_add(w7, v129, v128);
+            v128 = V::mul_add(w8, V::mul(v8, v33), v128);
+            v128 = V::mul_add(w13, V::mul(v10, v19), v128);
+            v128 = V::mul_add(w14, v141, v128);
+            v128 = V::mul_add(w18, V::mul(v16, v25), v128);
+            // out0[4] = w18*v16*v25 + w14*(v14*v29 - v12*v31) + w13*v10*v19 + w8*v8*v33 + w2*v2*v27 + w7*(v4*v23 - v6*v21)
+            V::store(v128, out0.at(4usize, c));
+            let mut v154 = V::mul(w2, V::mul(v2, v29));
+            let mut v155 = V::mul(v4, v25);
+            v155 = V::neg_mul_add(v8, v21, v155);
+            let mut v163 = V::mul(v10, v31);
+            v163 = V::neg_mul_add(v14, v27, v163);
+            v154 = V::mul_add(w7, v155, v154);
+            v154 = V::neg_mul_add(w8, V::mul(v6, v33), v154);
+            v154 = V::mul_add(w13, V::mul(v12, v19), v154);
+            v154 = V::mul_add(w14, v163, v154);
+            v154 = V::neg_mul_add(w18, V::mul(v16, v23), v154);
+            // out0[5] = w14*(v10*v31 - v14*v27) + w13*v12*v19 + w2*v2*v29 + w7*(v4*v25 - v8*v21) - w8*v6*v33 - w18*v16*v23
+            V::store(v154, out0.at(5usize, c));
+            let mut v175 = V::mul(w2, V::mul(v2, v31));
+            let mut v176 = V::mul(v6, v25);
+            v176 = V::neg_mul_add(v8, v23, v176);
+            let mut v185 = V::mul(v12, v27);
+            v185 = V::neg_mul_add(v10, v29, v185);
+            v175 = V::mul_add(w7, v176, v175);
+            v175 = V::mul_add(w8, V::mul(v4, v33), v175);
+            v175 = V::mul_add(w13, V::mul(v14, v19), v175);
+            v175 = V::mul_add(w14, v185, v175);
+            v175 = V::mul_add(w18, V::mul(v16, v21), v175);
+            // out0[6] = w18*v16*v21 + w14*(v12*v27 - v10*v29) + w13*v14*v19 + w8*v4*v33 + w2*v2*v31 + w7*(v6*v25 - v8*v23)
+            V::store(v175, out0.at(6usize, c));
+            let mut v197 = V::mul(V::load(param0.at(3usize, c)), V::mul(v2, v33));
+            let mut v198 = V::mul(v4, v31);
+            v198 = V::neg_mul_add(v6, v29, v198);
+            v198 = V::mul_add(v8, v27, v198);
+            let mut v205 = V::mul(v10, v25);
+            v205 = V::neg_mul_add(v12, v23, v205);
+            v205 = V::mul_add(v14, v21, v205);
+            v197 = V::mul_add(V::load(param0.at(9usize, c)), v198, v197);
+            v197 = V::mul_add(V::load(param0.at(15usize, c)), v205, v197);
+            v197 = V::mul_add(V::load(param0.at(19usize, c)), V::mul(v16, v19), v197);
+            // out0[7] = w19*v16*v19 + w15*(v14*v21 + v10*v25 - v12*v23) + w3*v2*v33 + w9*(v8*v27 + v4*v31 - v6*v29)
+            V::store(v197, out0.at(7usize, c));
         }
     }
 }
@@ -210,652 +168,432 @@ unsafe fn sgp_1<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let grad0 = args.param_grads[0];
         for group in 0..args.groups {
             let c = group * V::LANES;
+            x.prefetch::<8usize>(c);
+            y.prefetch::<8usize>(c);
+            grad_o.prefetch::<8usize>(c);
             let x_1 = V::load(x.at(0usize, c));
-            let (v1, v234) = gate_and_slope::<V>(args.gate, x_1);
-            let y_e123 = V::load(y.at(7usize, c));
-            let y_1 = V::load(y.at(0usize, c));
-            let (v4, v388) = gate_and_slope::<V>(args.gate, y_1);
-            let v5 = V::mul(y_e123, v4);
-            let grad_o_e123 = V::load(grad_o.at(7usize, c));
-            let v8 = V::mul(V::load(param0.at(3usize, c)), grad_o_e123);
-            let y_e23 = V::load(y.at(6usize, c));
-            let v11 = V::mul(y_e23, v4);
-            let w2 = V::load(param0.at(2usize, c));
-            let grad_o_e23 = V::load(grad_o.at(6usize, c));
-            let v14 = V::mul(w2, grad_o_e23);
-            let y_e13 = V::load(y.at(5usize, c));
-            let v18 = V::mul(y_e13, v4);
-            let grad_o_e13 = V::load(grad_o.at(5usize, c));
-            let v20 = V::mul(w2, grad_o_e13);
-            let y_e12 = V::load(y.at(4usize, c));
-            let v24 = V::mul(y_e12, v4);
-            let grad_o_e12 = V::load(grad_o.at(4usize, c));
-            let v26 = V::mul(w2, grad_o_e12);
-            let y_e3 = V::load(y.at(3usize, c));
-            let v30 = V::mul(y_e3, v4);
-            let w1 = V::load(param0.at(1usize, c));
-            let grad_o_e3 = V::load(grad_o.at(3usize, c));
-            let v33 = V::mul(w1, grad_o_e3);
-            let y_e2 = V::load(y.at(2usize, c));
-            let v37 = V::mul(y_e2, v4);
-            let grad_o_e2 = V::load(grad_o.at(2usize, c));
-            let v39 = V::mul(w1, grad_o_e2);
-            let y_e1 = V::load(y.at(1usize, c));
-            let v43 = V::mul(y_e1, v4);
-            let grad_o_e1 = V::load(grad_o.at(1usize, c));
-            let v45 = V::mul(w1, grad_o_e1);
-            let v48 = V::mul(y_1, v4);
-            let grad_o_1 = V::load(grad_o.at(0usize, c));
-            let v51 = V::mul(V::load(param0.at(0usize, c)), grad_o_1);
-            let v53 = {
-                let mut s = V::mul(v5, v8);
-                s = V::mul_add(v11, v14, s);
-                s = V::mul_add(v18, v20, s);
-                s = V::mul_add(v24, v26, s);
-                s = V::mul_add(v30, v33, s);
-                s = V::mul_add(v37, v39, s);
-                s = V::mul_add(v43, v45, s);
-                s = V::mul_add(v48, v51, s);
-                s
-            };
-            let x_e123 = V::load(x.at(7usize, c));
-            let v57 = V::mul(V::load(param0.at(19usize, c)), grad_o_e123);
-            let w18 = V::load(param0.at(18usize, c));
-            let v60 = V::mul(w18, grad_o_e23);
-            let v63 = V::mul(w18, grad_o_e13);
-            let v66 = V::mul(w18, grad_o_e12);
-            let w17 = V::load(param0.at(17usize, c));
-            let v70 = V::mul(w17, grad_o_e3);
-            let v73 = V::mul(w17, grad_o_e2);
-            let v76 = V::mul(w17, grad_o_e1);
-            let v80 = V::mul(V::load(param0.at(16usize, c)), grad_o_1);
-            let v82 = {
-                let mut s = V::mul(v48, v57);
-                s = V::mul_add(v43, v60, s);
-                s = V::neg_mul_add(v37, v63, s);
-                s = V::mul_add(v30, v66, s);
-                s = V::neg_mul_add(v24, v70, s);
-                s = V::mul_add(v18, v73, s);
-                s = V::neg_mul_add(v11, v76, s);
-                s = V::neg_mul_add(v5, v80, s);
-                s
-            };
-            let x_e23 = V::load(x.at(6usize, c));
-            let v86 = V::mul(V::load(param0.at(15usize, c)), grad_o_e123);
-            let w13 = V::load(param0.at(13usize, c));
-            let v89 = V::mul(w13, grad_o_e23);
-            let w14 = V::load(param0.at(14usize, c));
-            let v93 = V::mul(w14, grad_o_e13);
-            let v96 = V::mul(w14, grad_o_e12);
-            let w11 = V::load(param0.at(11usize, c));
-            let v100 = V::mul(w11, grad_o_e3);
-            let v103 = V::mul(w11, grad_o_e2);
-            let w12 = V::load(param0.at(12usize, c));
-            let v107 = V::mul(w12, grad_o_e1);
-            let v111 = V::mul(V::load(param0.at(10usize, c)), grad_o_1);
-            let v113 = {
-                let mut s = V::mul(v43, v86);
-                s = V::mul_add(v48, v89, s);
-                s = V::neg_mul_add(v24, v93, s);
-                s = V::mul_add(v18, v96, s);
-                s = V::neg_mul_add(v37, v100, s);
-                s = V::mul_add(v30, v103, s);
-                s = V::neg_mul_add(v5, v107, s);
-                s = V::neg_mul_add(v11, v111, s);
-                s
-            };
-            let x_e13 = V::load(x.at(5usize, c));
-            let v117 = V::mul(w14, grad_o_e23);
-            let v121 = V::mul(w13, grad_o_e13);
-            let v128 = V::mul(w12, grad_o_e2);
-            let v131 = V::mul(w11, grad_o_e1);
-            let v135 = {
-                let mut s = V::mul(v24, v117);
-                s = V::neg_mul_add(v37, v86, s);
-                s = V::mul_add(v48, v121, s);
-                s = V::neg_mul_add(v11, v96, s);
-                s = V::neg_mul_add(v43, v100, s);
-                s = V::mul_add(v5, v128, s);
-                s = V::mul_add(v30, v131, s);
-                s = V::neg_mul_add(v18, v111, s);
-                s
-            };
-            let x_e12 = V::load(x.at(4usize, c));
-            let v144 = V::mul(w13, grad_o_e12);
-            let v147 = V::mul(w12, grad_o_e3);
-            let v155 = {
-                let mut s = V::mul(v30, v86);
-                s = V::neg_mul_add(v18, v117, s);
-                s = V::mul_add(v11, v93, s);
-                s = V::mul_add(v48, v144, s);
-                s = V::neg_mul_add(v5, v147, s);
-                s = V::neg_mul_add(v43, v103, s);
-                s = V::mul_add(v37, v131, s);
-                s = V::neg_mul_add(v24, v111, s);
-                s
-            };
-            let x_e3 = V::load(x.at(3usize, c));
-            let v160 = V::mul(V::load(param0.at(9usize, c)), grad_o_e123);
-            let w7 = V::load(param0.at(7usize, c));
-            let v163 = V::mul(w7, grad_o_e23);
-            let v166 = V::mul(w7, grad_o_e13);
-            let w8 = V::load(param0.at(8usize, c));
-            let v170 = V::mul(w8, grad_o_e12);
-            let w5 = V::load(param0.at(5usize, c));
-            let v174 = V::mul(w5, grad_o_e3);
-            let w6 = V::load(param0.at(6usize, c));
-            let v178 = V::mul(w6, grad_o_e2);
-            let v181 = V::mul(w6, grad_o_e1);
-            let v185 = V::mul(V::load(param0.at(4usize, c)), grad_o_1);
-            let v187 = {
-                let mut s = V::mul(v24, v160);
-                s = V::neg_mul_add(v37, v163, s);
-                s = V::neg_mul_add(v43, v166, s);
-                s = V::mul_add(v5, v170, s);
-                s = V::mul_add(v48, v174, s);
-                s = V::neg_mul_add(v11, v178, s);
-                s = V::neg_mul_add(v18, v181, s);
-                s = V::mul_add(v30, v185, s);
-                s
-            };
-            let x_e2 = V::load(x.at(2usize, c));
-            let v194 = V::mul(w8, grad_o_e13);
-            let v197 = V::mul(w7, grad_o_e12);
-            let v200 = V::mul(w6, grad_o_e3);
-            let v203 = V::mul(w5, grad_o_e2);
-            let v209 = {
-                let mut s = V::mul(v30, v163);
-                s = V::neg_mul_add(v18, v160, s);
-                s = V::neg_mul_add(v5, v194, s);
-                s = V::neg_mul_add(v43, v197, s);
-                s = V::mul_add(v11, v200, s);
-                s = V::mul_add(v48, v203, s);
-                s = V::neg_mul_add(v24, v181, s);
-                s = V::mul_add(v37, v185, s);
-                s
-            };
+            let (v1, v549) = gate_and_slope::<V>(args.gate, x_1);
+            let v2 = V::mul(x_1, v1);
             let x_e1 = V::load(x.at(1usize, c));
-            let v214 = V::mul(w8, grad_o_e23);
-            let v225 = V::mul(w5, grad_o_e1);
-            let v229 = {
-                let mut s = V::mul(v11, v160);
-                s = V::mul_add(v5, v214, s);
-                s = V::mul_add(v30, v166, s);
-                s = V::mul_add(v37, v197, s);
-                s = V::mul_add(v18, v200, s);
-                s = V::mul_add(v24, v178, s);
-                s = V::mul_add(v48, v225, s);
-                s = V::mul_add(v43, v185, s);
-                s
-            };
-            let v244 = V::mul(x_e123, v1);
-            let v246 = V::mul(x_e23, v1);
-            let v249 = V::mul(x_e13, v1);
-            let v252 = V::mul(x_e12, v1);
-            let v255 = V::mul(x_e3, v1);
-            let v258 = V::mul(x_e2, v1);
-            let v261 = V::mul(x_e1, v1);
-            let v264 = V::mul(x_1, v1);
-            let v266 = {
-                let mut s = V::mul(v244, v57);
-                s = V::mul_add(v246, v89, s);
-                s = V::mul_add(v249, v121, s);
-                s = V::mul_add(v252, v144, s);
-                s = V::mul_add(v255, v174, s);
-                s = V::mul_add(v258, v203, s);
-                s = V::mul_add(v261, v225, s);
-                s = V::mul_add(v264, v51, s);
-                s
-            };
-            let v282 = {
-                let mut s = V::mul(v264, v8);
-                s = V::mul_add(v261, v214, s);
-                s = V::neg_mul_add(v258, v194, s);
-                s = V::mul_add(v255, v170, s);
-                s = V::neg_mul_add(v252, v147, s);
-                s = V::mul_add(v249, v128, s);
-                s = V::neg_mul_add(v246, v107, s);
-                s = V::neg_mul_add(v244, v80, s);
-                s
-            };
-            let v298 = {
-                let mut s = V::mul(v261, v160);
-                s = V::mul_add(v264, v14, s);
-                s = V::mul_add(v252, v93, s);
-                s = V::neg_mul_add(v249, v96, s);
-                s = V::mul_add(v258, v200, s);
-                s = V::neg_mul_add(v255, v178, s);
-                s = V::neg_mul_add(v244, v76, s);
-                s = V::neg_mul_add(v246, v111, s);
-                s
-            };
-            let v315 = {
-                let mut s = V::mul_sub(
-                    v264,
-                    v20,
-                    V::mul_add(v252, v117, V::mul(v258, v160)),
-                );
-                s = V::mul_add(v246, v96, s);
-                s = V::mul_add(v261, v200, s);
-                s = V::mul_add(v244, v73, s);
-                s = V::neg_mul_add(v255, v181, s);
-                s = V::neg_mul_add(v249, v111, s);
-                s
-            };
-            let v332 = {
-                let mut s = V::mul(v255, v160);
-                s = V::mul_add(v249, v117, s);
-                s = V::neg_mul_add(v246, v93, s);
-                s = V::mul_add(v264, v26, s);
-                s = V::neg_mul_add(v244, v70, s);
-                s = V::mul_add(v261, v178, s);
-                s = V::neg_mul_add(v258, v181, s);
-                s = V::neg_mul_add(v252, v111, s);
-                s
-            };
-            let v349 = {
-                let mut s = V::mul(v252, v86);
-                s = V::mul_add(v258, v163, s);
-                s = V::mul_add(v261, v166, s);
-                s = V::mul_add(v244, v66, s);
-                s = V::mul_add(v264, v33, s);
-                s = V::mul_add(v246, v103, s);
-                s = V::mul_add(v249, v131, s);
-                s = V::mul_add(v255, v185, s);
-                s
-            };
-            let v366 = {
-                let mut s = V::mul_sub(
-                    v261,
-                    v197,
-                    {
-                        let mut s = V::mul(v249, v86);
-                        s = V::mul_add(v255, v163, s);
-                        s = V::mul_add(v244, v63, s);
-                        s
-                    },
-                );
-                s = V::neg_mul_add(v246, v100, s);
-                s = V::mul_add(v264, v39, s);
-                s = V::mul_add(v252, v131, s);
-                s = V::mul_add(v258, v185, s);
-                s
-            };
-            let v383 = {
-                let mut s = V::mul(v246, v86);
-                s = V::mul_add(v244, v60, s);
-                s = V::neg_mul_add(v255, v166, s);
-                s = V::neg_mul_add(v258, v197, s);
-                s = V::neg_mul_add(v249, v100, s);
-                s = V::neg_mul_add(v252, v103, s);
-                s = V::mul_add(v264, v45, s);
-                s = V::mul_add(v261, v185, s);
-                s
-            };
-            // out0[0] = v1*v53 + (x_e123*v82 + x_e23*v113 + x_e13*v135 + x_e12*v155 + x_e3*v187 + x_e2*v209 + x_e1*v229 + x_1*v53)*gate'(x_1)
-            V::store(
-                V::mul_add(
-                    {
-                        let mut s = V::mul(x_e123, v82);
-                        s = V::mul_add(x_e23, v113, s);
-                        s = V::mul_add(x_e13, v135, s);
-                        s = V::mul_add(x_e12, v155, s);
-                        s = V::mul_add(x_e3, v187, s);
-                        s = V::mul_add(x_e2, v209, s);
-                        s = V::mul_add(x_e1, v229, s);
-                        s = V::mul_add(x_1, v53, s);
-                        s
-                    },
-                    v234,
-                    V::mul(v1, v53),
-                ),
-                out0.at(0usize, c),
-            );
-            // out0[1] = v1*v229
-            V::store(V::mul(v1, v229), out0.at(1usize, c));
-            // out0[2] = v1*v209
-            V::store(V::mul(v1, v209), out0.at(2usize, c));
-            // out0[3] = v1*v187
-            V::store(V::mul(v1, v187), out0.at(3usize, c));
-            // out0[4] = v1*v155
-            V::store(V::mul(v1, v155), out0.at(4usize, c));
-            // out0[5] = v1*v135
-            V::store(V::mul(v1, v135), out0.at(5usize, c));
-            // out0[6] = v1*v113
-            V::store(V::mul(v1, v113), out0.at(6usize, c));
-            // out0[7] = v1*v82
-            V::store(V::mul(v1, v82), out0.at(7usize, c));
-            // out1[0] = v4*v266 + (y_e123*v282 + y_e23*v298 + y_e13*v315 + y_e12*v332 + y_e3*v349 + y_e2*v366 + y_e1*v383 + y_1*v266)*gate'(y_1)
-            V::store(
-                V::mul_add(
-                    {
-                        let mut s = V::mul(y_e123, v282);
-                        s = V::mul_add(y_e23, v298, s);
-                        s = V::mul_add(y_e13, v315, s);
-                        s = V::mul_add(y_e12, v332, s);
-                        s = V::mul_add(y_e3, v349, s);
-                        s = V::mul_add(y_e2, v366, s);
-                        s = V::mul_add(y_e1, v383, s);
-                        s = V::mul_add(y_1, v266, s);
-                        s
-                    },
-                    v388,
-                    V::mul(v4, v266),
-                ),
-                out1.at(0usize, c),
-            );
-            // out1[1] = v4*v383
-            V::store(V::mul(v4, v383), out1.at(1usize, c));
-            // out1[2] = v4*v366
-            V::store(V::mul(v4, v366), out1.at(2usize, c));
-            // out1[3] = v4*v349
-            V::store(V::mul(v4, v349), out1.at(3usize, c));
-            // out1[4] = v4*v332
-            V::store(V::mul(v4, v332), out1.at(4usize, c));
-            // out1[5] = v4*v315
-            V::store(V::mul(v4, v315), out1.at(5usize, c));
-            // out1[6] = v4*v298
-            V::store(V::mul(v4, v298), out1.at(6usize, c));
-            // out1[7] = v4*v282
-            V::store(V::mul(v4, v282), out1.at(7usize, c));
-            // grad0[0] + = v264*v48*grad_o_1
-            V::store(
-                V::add(
-                    V::load(grad0.at(0usize, c)),
-                    V::mul(V::mul(v264, v48), grad_o_1),
-                ),
-                grad0.at(0usize, c),
-            );
-            // grad0[1] + = v264*v30*grad_o_e3 + v264*v37*grad_o_e2 + v264*v43*grad_o_e1
-            V::store(
-                V::add(
-                    V::load(grad0.at(1usize, c)),
-                    {
-                        let mut s = V::mul(V::mul(v264, v30), grad_o_e3);
-                        s = V::mul_add(V::mul(v264, v37), grad_o_e2, s);
-                        s = V::mul_add(V::mul(v264, v43), grad_o_e1, s);
-                        s
-                    },
-                ),
-                grad0.at(1usize, c),
-            );
-            // grad0[2] + = v264*v11*grad_o_e23 + v264*v18*grad_o_e13 + v264*v24*grad_o_e12
-            V::store(
-                V::add(
-                    V::load(grad0.at(2usize, c)),
-                    {
-                        let mut s = V::mul(V::mul(v264, v11), grad_o_e23);
-                        s = V::mul_add(V::mul(v264, v18), grad_o_e13, s);
-                        s = V::mul_add(V::mul(v264, v24), grad_o_e12, s);
-                        s
-                    },
-                ),
-                grad0.at(2usize, c),
-            );
-            // grad0[3] + = v264*v5*grad_o_e123
-            V::store(
-                V::add(
-                    V::load(grad0.at(3usize, c)),
-                    V::mul(V::mul(v264, v5), grad_o_e123),
-                ),
-                grad0.at(3usize, c),
-            );
-            // grad0[4] + = (v255*v30 + v261*v43 + v258*v37)*grad_o_1
-            V::store(
-                V::add(
-                    V::load(grad0.at(4usize, c)),
-                    V::mul(
-                        {
-                            let mut s = V::mul(v261, v43);
-                            s = V::mul_add(v258, v37, s);
-                            s = V::mul_add(v255, v30, s);
-                            s
-                        },
-                        grad_o_1,
-                    ),
-                ),
-                grad0.at(4usize, c),
-            );
-            // grad0[5] + = v255*v48*grad_o_e3 + v258*v48*grad_o_e2 + v261*v48*grad_o_e1
-            V::store(
-                V::add(
-                    V::load(grad0.at(5usize, c)),
-                    {
-                        let mut s = V::mul(V::mul(v255, v48), grad_o_e3);
-                        s = V::mul_add(V::mul(v258, v48), grad_o_e2, s);
-                        s = V::mul_add(V::mul(v261, v48), grad_o_e1, s);
-                        s
-                    },
-                ),
-                grad0.at(5usize, c),
-            );
-            // grad0[6] + = (v261*v18 + v258*v11)*grad_o_e3 + (v261*v24 - v255*v11)*grad_o_e2 - (v258*v24 + v255*v18)*grad_o_e1
-            V::store(
-                V::add(
-                    V::load(grad0.at(6usize, c)),
-                    {
-                        let mut s = V::mul(
-                            V::mul_add(v258, v11, V::mul(v261, v18)),
-                            grad_o_e3,
-                        );
-                        s = V::mul_add(
-                            V::neg_mul_add(v255, v11, V::mul(v261, v24)),
-                            grad_o_e2,
-                            s,
-                        );
-                        s = V::neg_mul_add(
-                            V::mul_add(v255, v18, V::mul(v258, v24)),
-                            grad_o_e1,
-                            s,
-                        );
-                        s
-                    },
-                ),
-                grad0.at(6usize, c),
-            );
-            // grad0[7] + = (v258*v30 - v255*v37)*grad_o_e23 + (v261*v30 - v255*v43)*grad_o_e13 + (v261*v37 - v258*v43)*grad_o_e12
-            V::store(
-                V::add(
-                    V::load(grad0.at(7usize, c)),
-                    {
-                        let mut s = V::mul(
-                            V::neg_mul_add(v255, v37, V::mul(v258, v30)),
-                            grad_o_e23,
-                        );
-                        s = V::mul_add(
-                            V::neg_mul_add(v255, v43, V::mul(v261, v30)),
-                            grad_o_e13,
-                            s,
-                        );
-                        s = V::mul_add(
-                            V::neg_mul_add(v258, v43, V::mul(v261, v37)),
-                            grad_o_e12,
-                            s,
-                        );
-                        s
-                    },
-                ),
-                grad0.at(7usize, c),
-            );
-            // grad0[8] + = v261*v5*grad_o_e23 - v258*v5*grad_o_e13 + v255*v5*grad_o_e12
-            V::store(
-                V::add(
-                    V::load(grad0.at(8usize, c)),
-                    {
-                        let mut s = V::mul(V::mul(v261, v5), grad_o_e23);
-                        s = V::neg_mul_add(V::mul(v258, v5), grad_o_e13, s);
-                        s = V::mul_add(V::mul(v255, v5), grad_o_e12, s);
-                        s
-                    },
-                ),
-                grad0.at(8usize, c),
-            );
-            // grad0[9] + = (v255*v24 + v261*v11 - v258*v18)*grad_o_e123
-            V::store(
-                V::add(
-                    V::load(grad0.at(9usize, c)),
-                    V::mul(
-                        {
-                            let mut s = V::mul(v261, v11);
-                            s = V::neg_mul_add(v258, v18, s);
-                            s = V::mul_add(v255, v24, s);
-                            s
-                        },
-                        grad_o_e123,
-                    ),
-                ),
-                grad0.at(9usize, c),
-            );
-            // grad0[10] + = -((v246*v11 + v252*v24 + v249*v18)*grad_o_1)
-            V::store(
-                V::add(
-                    V::load(grad0.at(10usize, c)),
-                    V::neg(
-                        V::mul(
-                            {
-                                let mut s = V::mul(v252, v24);
-                                s = V::mul_add(v249, v18, s);
-                                s = V::mul_add(v246, v11, s);
-                                s
-                            },
-                            grad_o_1,
-                        ),
-                    ),
-                ),
-                grad0.at(10usize, c),
-            );
-            // grad0[11] + = (v246*v30 - v252*v43)*grad_o_e2 - (v249*v43 + v246*v37)*grad_o_e3 + (v252*v37 + v249*v30)*grad_o_e1
-            V::store(
-                V::add(
-                    V::load(grad0.at(11usize, c)),
-                    {
-                        let mut s = V::mul(
-                            V::neg_mul_add(v252, v43, V::mul(v246, v30)),
-                            grad_o_e2,
-                        );
-                        s = V::neg_mul_add(
-                            V::mul_add(v246, v37, V::mul(v249, v43)),
-                            grad_o_e3,
-                            s,
-                        );
-                        s = V::mul_add(
-                            V::mul_add(v249, v30, V::mul(v252, v37)),
-                            grad_o_e1,
-                            s,
-                        );
-                        s
-                    },
-                ),
-                grad0.at(11usize, c),
-            );
-            // grad0[12] + = v249*v5*grad_o_e2 - v252*v5*grad_o_e3 - v246*v5*grad_o_e1
-            V::store(
-                V::add(
-                    V::load(grad0.at(12usize, c)),
-                    {
-                        let mut s = V::mul(V::mul(v249, v5), grad_o_e2);
-                        s = V::neg_mul_add(V::mul(v252, v5), grad_o_e3, s);
-                        s = V::neg_mul_add(V::mul(v246, v5), grad_o_e1, s);
-                        s
-                    },
-                ),
-                grad0.at(12usize, c),
-            );
-            // grad0[13] + = v246*v48*grad_o_e23 + v249*v48*grad_o_e13 + v252*v48*grad_o_e12
-            V::store(
-                V::add(
-                    V::load(grad0.at(13usize, c)),
-                    {
-                        let mut s = V::mul(V::mul(v246, v48), grad_o_e23);
-                        s = V::mul_add(V::mul(v249, v48), grad_o_e13, s);
-                        s = V::mul_add(V::mul(v252, v48), grad_o_e12, s);
-                        s
-                    },
-                ),
-                grad0.at(13usize, c),
-            );
-            // grad0[14] + = (v249*v24 - v252*v18)*grad_o_e23 + (v252*v11 - v246*v24)*grad_o_e13 + (v246*v18 - v249*v11)*grad_o_e12
-            V::store(
-                V::add(
-                    V::load(grad0.at(14usize, c)),
-                    {
-                        let mut s = V::mul(
-                            V::neg_mul_add(v252, v18, V::mul(v249, v24)),
-                            grad_o_e23,
-                        );
-                        s = V::mul_add(
-                            V::neg_mul_add(v246, v24, V::mul(v252, v11)),
-                            grad_o_e13,
-                            s,
-                        );
-                        s = V::mul_add(
-                            V::neg_mul_add(v249, v11, V::mul(v246, v18)),
-                            grad_o_e12,
-                            s,
-                        );
-                        s
-                    },
-                ),
-                grad0.at(14usize, c),
-            );
-            // grad0[15] + = (v246*v43 + v252*v30 - v249*v37)*grad_o_e123
-            V::store(
-                V::add(
-                    V::load(grad0.at(15usize, c)),
-                    V::mul(
-                        {
-                            let mut s = V::mul(v252, v30);
-                            s = V::neg_mul_add(v249, v37, s);
-                            s = V::mul_add(v246, v43, s);
-                            s
-                        },
-                        grad_o_e123,
-                    ),
-                ),
-                grad0.at(15usize, c),
-            );
-            // grad0[16] + = -v244*v5*grad_o_1
-            V::store(
-                V::add(
-                    V::load(grad0.at(16usize, c)),
-                    V::neg(V::mul(V::mul(v244, v5), grad_o_1)),
-                ),
-                grad0.at(16usize, c),
-            );
-            // grad0[17] + = v244*v18*grad_o_e2 - v244*v24*grad_o_e3 - v244*v11*grad_o_e1
-            V::store(
-                V::add(
-                    V::load(grad0.at(17usize, c)),
-                    {
-                        let mut s = V::mul(V::mul(v244, v18), grad_o_e2);
-                        s = V::neg_mul_add(V::mul(v244, v24), grad_o_e3, s);
-                        s = V::neg_mul_add(V::mul(v244, v11), grad_o_e1, s);
-                        s
-                    },
-                ),
-                grad0.at(17usize, c),
-            );
-            // grad0[18] + = v244*v43*grad_o_e23 - v244*v37*grad_o_e13 + v244*v30*grad_o_e12
-            V::store(
-                V::add(
-                    V::load(grad0.at(18usize, c)),
-                    {
-                        let mut s = V::mul(V::mul(v244, v43), grad_o_e23);
-                        s = V::neg_mul_add(V::mul(v244, v37), grad_o_e13, s);
-                        s = V::mul_add(V::mul(v244, v30), grad_o_e12, s);
-                        s
-                    },
-                ),
-                grad0.at(18usize, c),
-            );
-            // grad0[19] + = v244*v48*grad_o_e123
+            let v4 = V::mul(x_e1, v1);
+            let x_e2 = V::load(x.at(2usize, c));
+            let v6 = V::mul(x_e2, v1);
+            let x_e3 = V::load(x.at(3usize, c));
+            let v8 = V::mul(x_e3, v1);
+            let x_e12 = V::load(x.at(4usize, c));
+            let v10 = V::mul(x_e12, v1);
+            let x_e13 = V::load(x.at(5usize, c));
+            let v12 = V::mul(x_e13, v1);
+            let x_e23 = V::load(x.at(6usize, c));
+            let v14 = V::mul(x_e23, v1);
+            let x_e123 = V::load(x.at(7usize, c));
+            let v16 = V::mul(x_e123, v1);
+            let y_1 = V::load(y.at(0usize, c));
+            let (v18, v523) = gate_and_slope::<V>(args.gate, y_1);
+            let v19 = V::mul(y_1, v18);
+            let y_e1 = V::load(y.at(1usize, c));
+            let v21 = V::mul(y_e1, v18);
+            let y_e2 = V::load(y.at(2usize, c));
+            let v23 = V::mul(y_e2, v18);
+            let y_e3 = V::load(y.at(3usize, c));
+            let v25 = V::mul(y_e3, v18);
+            let y_e12 = V::load(y.at(4usize, c));
+            let v27 = V::mul(y_e12, v18);
+            let y_e13 = V::load(y.at(5usize, c));
+            let v29 = V::mul(y_e13, v18);
+            let y_e23 = V::load(y.at(6usize, c));
+            let v31 = V::mul(y_e23, v18);
+            let y_e123 = V::load(y.at(7usize, c));
+            let v33 = V::mul(y_e123, v18);
+            let mut v35 = V::mul(v4, v21);
+            v35 = V::mul_add(v6, v23, v35);
+            v35 = V::mul_add(v8, v25, v35);
+            let mut v40 = V::mul(v10, v27);
+            v40 = V::mul_add(v12, v29, v40);
+            v40 = V::mul_add(v14, v31, v40);
+            let mut v48 = V::mul(v6, v27);
+            v48 = V::mul_add(v8, v29, v48);
+            let mut v51 = V::mul(v10, v23);
+            v51 = V::mul_add(v12, v25, v51);
+            let mut v58 = V::mul(v4, v27);
+            v58 = V::neg_mul_add(v8, v31, v58);
+            let mut v62 = V::mul(v14, v25);
+            v62 = V::neg_mul_add(v10, v21, v62);
+            let mut v68 = V::mul(v4, v29);
+            v68 = V::mul_add(v6, v31, v68);
+            let mut v71 = V::mul(v12, v21);
+            v71 = V::mul_add(v14, v23, v71);
+            let mut v77 = V::mul(v4, v23);
+            v77 = V::neg_mul_add(v6, v21, v77);
+            let mut v83 = V::mul(v14, v29);
+            v83 = V::neg_mul_add(v12, v31, v83);
+            let mut v87 = V::mul(v4, v25);
+            v87 = V::neg_mul_add(v8, v21, v87);
+            let mut v92 = V::mul(v10, v31);
+            v92 = V::neg_mul_add(v14, v27, v92);
+            let mut v97 = V::mul(v6, v25);
+            v97 = V::neg_mul_add(v8, v23, v97);
+            let mut v103 = V::mul(v12, v27);
+            v103 = V::neg_mul_add(v10, v29, v103);
+            let mut v107 = V::mul(v4, v31);
+            v107 = V::neg_mul_add(v6, v29, v107);
+            v107 = V::mul_add(v8, v27, v107);
+            let mut v112 = V::mul(v10, v25);
+            v112 = V::neg_mul_add(v12, v23, v112);
+            v112 = V::mul_add(v14, v21, v112);
+            let grad_o_e123 = V::load(grad_o.at(7usize, c));
+            // grad0[19] += v16*v19*grad_o_e123
             V::store(
                 V::add(
                     V::load(grad0.at(19usize, c)),
-                    V::mul(V::mul(v244, v48), grad_o_e123),
+                    V::mul(V::mul(v16, v19), grad_o_e123),
                 ),
                 grad0.at(19usize, c),
             );
+            let v121 = V::mul(V::load(param0.at(19usize, c)), grad_o_e123);
+            let mut v122 = V::mul(v19, v121);
+            let mut v123 = V::mul(v16, v121);
+            // grad0[15] += (v14*v21 + v10*v25 - v12*v23)*grad_o_e123
+            V::store(
+                V::add(V::load(grad0.at(15usize, c)), V::mul(v112, grad_o_e123)),
+                grad0.at(15usize, c),
+            );
+            let v126 = V::mul(V::load(param0.at(15usize, c)), grad_o_e123);
+            let mut v127 = V::mul(v21, v126);
+            let mut v128 = V::mul(v14, v126);
+            let mut v130 = V::mul(v12, v126);
+            let mut v131 = V::mul(v25, v126);
+            let mut v132 = V::mul(v10, v126);
+            // grad0[9] += (v8*v27 + v4*v31 - v6*v29)*grad_o_e123
+            V::store(
+                V::add(V::load(grad0.at(9usize, c)), V::mul(v107, grad_o_e123)),
+                grad0.at(9usize, c),
+            );
+            let v135 = V::mul(V::load(param0.at(9usize, c)), grad_o_e123);
+            let mut v136 = V::mul(v27, v135);
+            let mut v137 = V::mul(v8, v135);
+            let mut v139 = V::mul(v6, v135);
+            let mut v140 = V::mul(v31, v135);
+            let mut v141 = V::mul(v4, v135);
+            // grad0[3] += v2*v33*grad_o_e123
+            V::store(
+                V::add(
+                    V::load(grad0.at(3usize, c)),
+                    V::mul(V::mul(v2, v33), grad_o_e123),
+                ),
+                grad0.at(3usize, c),
+            );
+            let v144 = V::mul(V::load(param0.at(3usize, c)), grad_o_e123);
+            let mut v145 = V::mul(v33, v144);
+            let mut v146 = V::mul(v2, v144);
+            let grad_o_e23 = V::load(grad_o.at(6usize, c));
+            let mut v148 = V::mul(V::mul(v16, v21), grad_o_e23);
+            let w18 = V::load(param0.at(18usize, c));
+            let v150 = V::mul(w18, grad_o_e23);
+            v122 = V::mul_add(v21, v150, v122);
+            v128 = V::mul_add(v16, v150, v128);
+            let mut v155 = V::mul(v103, grad_o_e23);
+            let w14 = V::load(param0.at(14usize, c));
+            let v157 = V::mul(w14, grad_o_e23);
+            let mut v158 = V::mul(v27, v157);
+            v158 = V::neg_mul_add(v23, v126, v158);
+            v137 = V::mul_add(v12, v157, v137);
+            v131 = V::neg_mul_add(v29, v157, v131);
+            v139 = V::mul_add(v10, v157, v139);
+            let mut v166 = V::mul(V::mul(v14, v19), grad_o_e23);
+            let w13 = V::load(param0.at(13usize, c));
+            let v168 = V::mul(w13, grad_o_e23);
+            v127 = V::mul_add(v19, v168, v127);
+            v123 = V::mul_add(v14, v168, v123);
+            let mut v173 = V::mul(V::mul(v4, v33), grad_o_e23);
+            let w8 = V::load(param0.at(8usize, c));
+            let v175 = V::mul(w8, grad_o_e23);
+            v140 = V::mul_add(v33, v175, v140);
+            v146 = V::mul_add(v4, v175, v146);
+            let mut v180 = V::mul(v97, grad_o_e23);
+            let w7 = V::load(param0.at(7usize, c));
+            let v182 = V::mul(w7, grad_o_e23);
+            v136 = V::neg_mul_add(v23, v182, v136);
+            v130 = V::mul_add(v8, v182, v130);
+            let mut v187 = V::mul(v25, v182);
+            v187 = V::neg_mul_add(v29, v135, v187);
+            v132 = V::mul_add(v6, v182, v132);
+            let mut v191 = V::mul(V::mul(v2, v31), grad_o_e23);
+            let w2 = V::load(param0.at(2usize, c));
+            let v193 = V::mul(w2, grad_o_e23);
+            v145 = V::mul_add(v31, v193, v145);
+            v141 = V::mul_add(v2, v193, v141);
+            let grad_o_e13 = V::load(grad_o.at(5usize, c));
+            let v200 = V::mul(w18, grad_o_e13);
+            v148 = V::neg_mul_add(V::mul(v16, v23), grad_o_e13, v148);
+            v122 = V::neg_mul_add(v23, v200, v122);
+            v130 = V::mul_add(v16, v200, v130);
+            let v207 = V::mul(w14, grad_o_e13);
+            v155 = V::mul_add(v92, grad_o_e13, v155);
+            v127 = V::neg_mul_add(v27, v207, v127);
+            v137 = V::neg_mul_add(v14, v207, v137);
+            v131 = V::mul_add(v31, v207, v131);
+            v141 = V::mul_add(v10, v207, v141);
+            let v218 = V::mul(w13, grad_o_e13);
+            v166 = V::mul_add(V::mul(v12, v19), grad_o_e13, v166);
+            v158 = V::mul_add(v19, v218, v158);
+            v123 = V::mul_add(v12, v218, v123);
+            let v225 = V::mul(w8, grad_o_e13);
+            v173 = V::neg_mul_add(V::mul(v6, v33), grad_o_e13, v173);
+            v187 = V::neg_mul_add(v33, v225, v187);
+            v146 = V::neg_mul_add(v6, v225, v146);
+            let v232 = V::mul(w7, grad_o_e13);
+            v180 = V::mul_add(v87, grad_o_e13, v180);
+            v136 = V::neg_mul_add(v21, v232, v136);
+            v128 = V::neg_mul_add(v8, v232, v128);
+            v140 = V::mul_add(v25, v232, v140);
+            v132 = V::mul_add(v4, v232, v132);
+            let v243 = V::mul(w2, grad_o_e13);
+            v191 = V::mul_add(V::mul(v2, v29), grad_o_e13, v191);
+            v145 = V::mul_add(v29, v243, v145);
+            let mut v248 = V::mul_sub(v2, v243, v139);
+            let grad_o_e12 = V::load(grad_o.at(4usize, c));
+            let v251 = V::mul(w18, grad_o_e12);
+            v148 = V::mul_add(V::mul(v16, v25), grad_o_e12, v148);
+            // grad0[18] += v16*v21*grad_o_e23 - v16*v23*grad_o_e13 + v16*v25*grad_o_e12
+            V::store(V::add(V::load(grad0.at(18usize, c)), v148), grad0.at(18usize, c));
+            v122 = V::mul_add(v25, v251, v122);
+            v132 = V::mul_add(v16, v251, v132);
+            let v258 = V::mul(w14, grad_o_e12);
+            v155 = V::mul_add(v83, grad_o_e12, v155);
+            // grad0[14] += (v12*v27 - v10*v29)*grad_o_e23 + (v10*v31 - v14*v27)*grad_o_e13 + (v14*v29 - v12*v31)*grad_o_e12
+            V::store(V::add(V::load(grad0.at(14usize, c)), v155), grad0.at(14usize, c));
+            v127 = V::mul_add(v29, v258, v127);
+            v248 = V::mul_add(v14, v258, v248);
+            v158 = V::neg_mul_add(v31, v258, v158);
+            v141 = V::neg_mul_add(v12, v258, v141);
+            let v269 = V::mul(w13, grad_o_e12);
+            v166 = V::mul_add(V::mul(v10, v19), grad_o_e12, v166);
+            // grad0[13] += v14*v19*grad_o_e23 + v12*v19*grad_o_e13 + v10*v19*grad_o_e12
+            V::store(V::add(V::load(grad0.at(13usize, c)), v166), grad0.at(13usize, c));
+            v131 = V::mul_add(v19, v269, v131);
+            v123 = V::mul_add(v10, v269, v123);
+            let v276 = V::mul(w8, grad_o_e12);
+            v173 = V::mul_add(V::mul(v8, v33), grad_o_e12, v173);
+            // grad0[8] += v4*v33*grad_o_e23 - v6*v33*grad_o_e13 + v8*v33*grad_o_e12
+            V::store(V::add(V::load(grad0.at(8usize, c)), v173), grad0.at(8usize, c));
+            v136 = V::mul_add(v33, v276, v136);
+            v146 = V::mul_add(v8, v276, v146);
+            let v283 = V::mul(w7, grad_o_e12);
+            v180 = V::mul_add(v77, grad_o_e12, v180);
+            // grad0[7] += (v6*v25 - v8*v23)*grad_o_e23 + (v4*v25 - v8*v21)*grad_o_e13 + (v4*v23 - v6*v21)*grad_o_e12
+            V::store(V::add(V::load(grad0.at(7usize, c)), v180), grad0.at(7usize, c));
+            v187 = V::neg_mul_add(v21, v283, v187);
+            v128 = V::neg_mul_add(v6, v283, v128);
+            v140 = V::mul_add(v23, v283, v140);
+            let mut v292 = V::mul_sub(v4, v283, v130);
+            let v294 = V::mul(w2, grad_o_e12);
+            v191 = V::mul_add(V::mul(v2, v27), grad_o_e12, v191);
+            // grad0[2] += v2*v31*grad_o_e23 + v2*v29*grad_o_e13 + v2*v27*grad_o_e12
+            V::store(V::add(V::load(grad0.at(2usize, c)), v191), grad0.at(2usize, c));
+            v145 = V::mul_add(v27, v294, v145);
+            v137 = V::mul_add(v2, v294, v137);
+            let grad_o_e3 = V::load(grad_o.at(3usize, c));
+            let w17 = V::load(param0.at(17usize, c));
+            let v303 = V::mul(w17, grad_o_e3);
+            v122 = V::neg_mul_add(v27, v303, v122);
+            v137 = V::neg_mul_add(v16, v303, v137);
+            let w12 = V::load(param0.at(12usize, c));
+            let v310 = V::mul(w12, grad_o_e3);
+            v131 = V::neg_mul_add(v33, v310, v131);
+            v146 = V::neg_mul_add(v10, v310, v146);
+            let w11 = V::load(param0.at(11usize, c));
+            let v317 = V::mul(w11, grad_o_e3);
+            v127 = V::neg_mul_add(v23, v317, v127);
+            v292 = V::neg_mul_add(v14, v317, v292);
+            v158 = V::neg_mul_add(v21, v317, v158);
+            v128 = V::neg_mul_add(v12, v317, v128);
+            let mut v326 = V::mul(v68, grad_o_e3);
+            let w6 = V::load(param0.at(6usize, c));
+            let v328 = V::mul(w6, grad_o_e3);
+            v187 = V::mul_add(v31, v328, v187);
+            v141 = V::mul_add(v6, v328, v141);
+            v140 = V::mul_add(v29, v328, v140);
+            v248 = V::mul_add(v4, v328, v248);
+            let mut v337 = V::mul(V::mul(v8, v19), grad_o_e3);
+            let w5 = V::load(param0.at(5usize, c));
+            let v339 = V::mul(w5, grad_o_e3);
+            v136 = V::mul_add(v19, v339, v136);
+            v123 = V::mul_add(v8, v339, v123);
+            let mut v344 = V::mul(V::mul(v2, v25), grad_o_e3);
+            let w1 = V::load(param0.at(1usize, c));
+            let v346 = V::mul(w1, grad_o_e3);
+            v145 = V::mul_add(v25, v346, v145);
+            v132 = V::mul_add(v2, v346, v132);
+            let grad_o_e2 = V::load(grad_o.at(2usize, c));
+            let mut v352 = V::mul(V::mul(v16, v29), grad_o_e2);
+            let v353 = V::mul(w17, grad_o_e2);
+            v352 = V::neg_mul_add(V::mul(v16, v27), grad_o_e3, v352);
+            v122 = V::mul_add(v29, v353, v122);
+            v248 = V::mul_add(v16, v353, v248);
+            let mut v359 = V::mul(V::mul(v12, v33), grad_o_e2);
+            let v360 = V::mul(w12, grad_o_e2);
+            v359 = V::neg_mul_add(V::mul(v10, v33), grad_o_e3, v359);
+            v158 = V::mul_add(v33, v360, v158);
+            v146 = V::mul_add(v12, v360, v146);
+            let mut v366 = V::mul(v62, grad_o_e2);
+            let v367 = V::mul(w11, grad_o_e2);
+            v366 = V::neg_mul_add(v71, grad_o_e3, v366);
+            v127 = V::mul_add(v25, v367, v127);
+            v132 = V::mul_add(v14, v367, v132);
+            v131 = V::neg_mul_add(v21, v367, v131);
+            v128 = V::neg_mul_add(v10, v367, v128);
+            let v378 = V::mul(w6, grad_o_e2);
+            v326 = V::mul_add(v58, grad_o_e2, v326);
+            v136 = V::neg_mul_add(v31, v378, v136);
+            v141 = V::neg_mul_add(v8, v378, v141);
+            v140 = V::mul_add(v27, v378, v140);
+            v137 = V::mul_add(v4, v378, v137);
+            let v389 = V::mul(w5, grad_o_e2);
+            v337 = V::mul_add(V::mul(v6, v19), grad_o_e2, v337);
+            v187 = V::mul_add(v19, v389, v187);
+            v123 = V::mul_add(v6, v389, v123);
+            let v396 = V::mul(w1, grad_o_e2);
+            v344 = V::mul_add(V::mul(v2, v23), grad_o_e2, v344);
+            v145 = V::mul_add(v23, v396, v145);
+            v292 = V::mul_add(v2, v396, v292);
+            let grad_o_e1 = V::load(grad_o.at(1usize, c));
+            let v404 = V::mul(w17, grad_o_e1);
+            v352 = V::neg_mul_add(V::mul(v16, v31), grad_o_e1, v352);
+            // grad0[17] += v16*v29*grad_o_e2 - v16*v27*grad_o_e3 - v16*v31*grad_o_e1
+            V::store(V::add(V::load(grad0.at(17usize, c)), v352), grad0.at(17usize, c));
+            v122 = V::neg_mul_add(v31, v404, v122);
+            v141 = V::neg_mul_add(v16, v404, v141);
+            let v411 = V::mul(w12, grad_o_e1);
+            v359 = V::neg_mul_add(V::mul(v14, v33), grad_o_e1, v359);
+            // grad0[12] += v12*v33*grad_o_e2 - v10*v33*grad_o_e3 - v14*v33*grad_o_e1
+            V::store(V::add(V::load(grad0.at(12usize, c)), v359), grad0.at(12usize, c));
+            v127 = V::neg_mul_add(v33, v411, v127);
+            v146 = V::neg_mul_add(v14, v411, v146);
+            let v418 = V::mul(w11, grad_o_e1);
+            v366 = V::mul_add(v51, grad_o_e1, v366);
+            // grad0[11] += (v14*v25 - v10*v21)*grad_o_e2 - (v12*v21 + v14*v23)*grad_o_e3 + (v10*v23 + v12*v25)*grad_o_e1
+            V::store(V::add(V::load(grad0.at(11usize, c)), v366), grad0.at(11usize, c));
+            v158 = V::mul_add(v25, v418, v158);
+            v132 = V::mul_add(v12, v418, v132);
+            v131 = V::mul_add(v23, v418, v131);
+            v292 = V::mul_add(v10, v418, v292);
+            let v429 = V::mul(w6, grad_o_e1);
+            v326 = V::neg_mul_add(v48, grad_o_e1, v326);
+            // grad0[6] += (v4*v29 + v6*v31)*grad_o_e3 + (v4*v27 - v8*v31)*grad_o_e2 - (v6*v27 + v8*v29)*grad_o_e1
+            V::store(V::add(V::load(grad0.at(6usize, c)), v326), grad0.at(6usize, c));
+            v136 = V::neg_mul_add(v29, v429, v136);
+            v248 = V::neg_mul_add(v8, v429, v248);
+            v187 = V::neg_mul_add(v27, v429, v187);
+            v137 = V::neg_mul_add(v6, v429, v137);
+            let v440 = V::mul(w5, grad_o_e1);
+            v337 = V::mul_add(V::mul(v4, v19), grad_o_e1, v337);
+            // grad0[5] += v8*v19*grad_o_e3 + v6*v19*grad_o_e2 + v4*v19*grad_o_e1
+            V::store(V::add(V::load(grad0.at(5usize, c)), v337), grad0.at(5usize, c));
+            v140 = V::mul_add(v19, v440, v140);
+            v123 = V::mul_add(v4, v440, v123);
+            let v447 = V::mul(w1, grad_o_e1);
+            v344 = V::mul_add(V::mul(v2, v21), grad_o_e1, v344);
+            // grad0[1] += v2*v25*grad_o_e3 + v2*v23*grad_o_e2 + v2*v21*grad_o_e1
+            V::store(V::add(V::load(grad0.at(1usize, c)), v344), grad0.at(1usize, c));
+            v145 = V::mul_add(v21, v447, v145);
+            v128 = V::mul_add(v2, v447, v128);
+            let grad_o_1 = V::load(grad_o.at(0usize, c));
+            // grad0[16] += -v16*v33*grad_o_1
+            V::store(
+                V::add(
+                    V::load(grad0.at(16usize, c)),
+                    V::neg(V::mul(V::mul(v16, v33), grad_o_1)),
+                ),
+                grad0.at(16usize, c),
+            );
+            let v457 = V::mul(V::load(param0.at(16usize, c)), grad_o_1);
+            v122 = V::neg_mul_add(v33, v457, v122);
+            v146 = V::neg_mul_add(v16, v457, v146);
+            // grad0[10] += -((v14*v31 + v10*v27 + v12*v29)*grad_o_1)
+            V::store(
+                V::add(V::load(grad0.at(10usize, c)), V::neg(V::mul(v40, grad_o_1))),
+                grad0.at(10usize, c),
+            );
+            let v465 = V::mul(V::load(param0.at(10usize, c)), grad_o_1);
+            v127 = V::neg_mul_add(v31, v465, v127);
+            v141 = V::neg_mul_add(v14, v465, v141);
+            v158 = V::neg_mul_add(v29, v465, v158);
+            v248 = V::neg_mul_add(v12, v465, v248);
+            v131 = V::neg_mul_add(v27, v465, v131);
+            v137 = V::neg_mul_add(v10, v465, v137);
+            // grad0[4] += (v8*v25 + v4*v21 + v6*v23)*grad_o_1
+            V::store(
+                V::add(V::load(grad0.at(4usize, c)), V::mul(v35, grad_o_1)),
+                grad0.at(4usize, c),
+            );
+            let v480 = V::mul(V::load(param0.at(4usize, c)), grad_o_1);
+            v136 = V::mul_add(v25, v480, v136);
+            v132 = V::mul_add(v8, v480, v132);
+            v187 = V::mul_add(v23, v480, v187);
+            v292 = V::mul_add(v6, v480, v292);
+            v140 = V::mul_add(v21, v480, v140);
+            v128 = V::mul_add(v4, v480, v128);
+            // grad0[0] += v2*v19*grad_o_1
+            V::store(
+                V::add(V::load(grad0.at(0usize, c)), V::mul(V::mul(v2, v19), grad_o_1)),
+                grad0.at(0usize, c),
+            );
+            let v495 = V::mul(V::load(param0.at(0usize, c)), grad_o_1);
+            v145 = V::mul_add(v19, v495, v145);
+            v123 = V::mul_add(v2, v495, v123);
+            // out1[7] = v18*v461
+            V::store(V::mul(v18, v146), out1.at(7usize, c));
+            let mut v501 = V::mul(y_e123, v146);
+            // out1[6] = v18*v469
+            V::store(V::mul(v18, v141), out1.at(6usize, c));
+            v501 = V::mul_add(y_e23, v141, v501);
+            // out1[5] = v18*v473
+            V::store(V::mul(v18, v248), out1.at(5usize, c));
+            v501 = V::mul_add(y_e13, v248, v501);
+            // out1[4] = v18*v477
+            V::store(V::mul(v18, v137), out1.at(4usize, c));
+            v501 = V::mul_add(y_e12, v137, v501);
+            // out1[3] = v18*v484
+            V::store(V::mul(v18, v132), out1.at(3usize, c));
+            v501 = V::mul_add(y_e3, v132, v501);
+            // out1[2] = v18*v488
+            V::store(V::mul(v18, v292), out1.at(2usize, c));
+            v501 = V::mul_add(y_e2, v292, v501);
+            // out1[1] = v18*v492
+            V::store(V::mul(v18, v128), out1.at(1usize, c));
+            v501 = V::mul_add(y_e1, v128, v501);
+            let mut v520 = V::mul(v18, v123);
+            v501 = V::mul_add(y_1, v123, v501);
+            v520 = V::mul_add(v501, v523, v520);
+            // out1[0] = v18*v499 + (y_e123*v461 + y_e23*v469 + y_e13*v473 + y_e12*v477 + y_e3*v484 + y_e2*v488 + y_e1*v492 + y_1*v499)*gate'(y_1)
+            V::store(v520, out1.at(0usize, c));
+            // out0[7] = v1*v460
+            V::store(V::mul(v1, v122), out0.at(7usize, c));
+            let mut v527 = V::mul(x_e123, v122);
+            // out0[6] = v1*v468
+            V::store(V::mul(v1, v127), out0.at(6usize, c));
+            v527 = V::mul_add(x_e23, v127, v527);
+            // out0[5] = v1*v472
+            V::store(V::mul(v1, v158), out0.at(5usize, c));
+            v527 = V::mul_add(x_e13, v158, v527);
+            // out0[4] = v1*v476
+            V::store(V::mul(v1, v131), out0.at(4usize, c));
+            v527 = V::mul_add(x_e12, v131, v527);
+            // out0[3] = v1*v483
+            V::store(V::mul(v1, v136), out0.at(3usize, c));
+            v527 = V::mul_add(x_e3, v136, v527);
+            // out0[2] = v1*v487
+            V::store(V::mul(v1, v187), out0.at(2usize, c));
+            v527 = V::mul_add(x_e2, v187, v527);
+            // out0[1] = v1*v491
+            V::store(V::mul(v1, v140), out0.at(1usize, c));
+            v527 = V::mul_add(x_e1, v140, v527);
+            let mut v546 = V::mul(v1, v145);
+            v527 = V::mul_add(x_1, v145, v527);
+            v546 = V::mul_add(v527, v549, v546);
+            // out0[0] = v1*v498 + (x_e123*v460 + x_e23*v468 + x_e13*v472 + x_e12*v476 + x_e3*v483 + x_e2*v487 + x_e1*v491 + x_1*v498)*gate'(x_1)
+            V::store(v546, out0.at(0usize, c));
         }
     }
 }
@@ -923,120 +661,88 @@ unsafe fn sgp_2<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let out0 = args.outputs[0];
         let param0 = args.params[0];
         let c0e0 = V::from_f64(0f64);
-        let v3 = gate::<V>(args.gate, c0e0);
+        let v1 = gate::<V>(args.gate, c0e0);
         for group in 0..args.groups {
             let c = group * V::LANES;
-            let v4 = V::mul(V::load(x.at(2usize, c)), v3);
+            x.prefetch::<3usize>(c);
+            y.prefetch::<8usize>(c);
+            let v3 = V::mul(V::load(x.at(0usize, c)), v1);
+            let v5 = V::mul(V::load(x.at(1usize, c)), v1);
+            let v7 = V::mul(V::load(x.at(2usize, c)), v1);
             let y_1 = V::load(y.at(0usize, c));
-            let v7 = gate::<V>(args.gate, y_1);
-            let v8 = V::mul(V::load(y.at(3usize, c)), v7);
-            let v11 = V::mul(V::load(x.at(0usize, c)), v3);
-            let v13 = V::mul(V::load(y.at(1usize, c)), v7);
-            let v16 = V::mul(V::load(x.at(1usize, c)), v3);
-            let v18 = V::mul(V::load(y.at(2usize, c)), v7);
+            let v9 = gate::<V>(args.gate, y_1);
+            let v10 = V::mul(y_1, v9);
+            let v12 = V::mul(V::load(y.at(1usize, c)), v9);
+            let v14 = V::mul(V::load(y.at(2usize, c)), v9);
+            let v16 = V::mul(V::load(y.at(3usize, c)), v9);
+            let v18 = V::mul(V::load(y.at(4usize, c)), v9);
+            let v20 = V::mul(V::load(y.at(5usize, c)), v9);
+            let v22 = V::mul(V::load(y.at(6usize, c)), v9);
+            let v24 = V::mul(V::load(y.at(7usize, c)), v9);
+            let mut v25 = V::mul(v3, v12);
+            v25 = V::mul_add(v5, v14, v25);
+            v25 = V::mul_add(v7, v16, v25);
+            // out0[0] = w0*(v7*v16 + v3*v12 + v5*v14)
+            V::store(V::mul(V::load(param0.at(0usize, c)), v25), out0.at(0usize, c));
             let w1 = V::load(param0.at(1usize, c));
-            let v24 = V::mul(y_1, v7);
+            let mut v34 = V::mul(w1, V::mul(v3, v10));
+            let mut v35 = V::mul(v5, v18);
+            v35 = V::mul_add(v7, v20, v35);
             let w2 = V::load(param0.at(2usize, c));
-            let v29 = V::mul(V::load(y.at(4usize, c)), v7);
-            let v32 = V::mul(V::load(y.at(5usize, c)), v7);
-            let v41 = V::mul(V::load(y.at(6usize, c)), v7);
+            v34 = V::neg_mul_add(w2, v35, v34);
+            // out0[1] = w1*v3*v10 - w2*(v5*v18 + v7*v20)
+            V::store(v34, out0.at(1usize, c));
+            let mut v42 = V::mul(w1, V::mul(v5, v10));
+            let mut v43 = V::mul(v3, v18);
+            v43 = V::neg_mul_add(v7, v22, v43);
+            v42 = V::mul_add(w2, v43, v42);
+            // out0[2] = w1*v5*v10 + w2*(v3*v18 - v7*v22)
+            V::store(v42, out0.at(2usize, c));
+            let mut v49 = V::mul(w1, V::mul(v7, v10));
+            let mut v50 = V::mul(v3, v20);
+            v50 = V::mul_add(v5, v22, v50);
+            v49 = V::mul_add(w2, v50, v49);
+            // out0[3] = w1*v7*v10 + w2*(v3*v20 + v5*v22)
+            V::store(v49, out0.at(3usize, c));
+            let mut v55 = V::mul(v3, v14);
+            v55 = V::neg_mul_add(v5, v12, v55);
             let w3 = V::load(param0.at(3usize, c));
+            let mut v59 = V::mul(w3, v55);
             let w4 = V::load(param0.at(4usize, c));
-            let v60 = V::mul(V::load(y.at(7usize, c)), v7);
-            // out0[0] = w0*(v4*v8 + v11*v13 + v16*v18)
-            V::store(
-                V::mul(
-                    V::load(param0.at(0usize, c)),
-                    {
-                        let mut s = V::mul(v11, v13);
-                        s = V::mul_add(v16, v18, s);
-                        s = V::mul_add(v4, v8, s);
-                        s
-                    },
-                ),
-                out0.at(0usize, c),
-            );
-            // out0[1] = w1*v11*v24 - w2*(v16*v29 + v4*v32)
-            V::store(
-                V::neg_mul_add(
-                    w2,
-                    V::mul_add(v4, v32, V::mul(v16, v29)),
-                    V::mul(w1, V::mul(v11, v24)),
-                ),
-                out0.at(1usize, c),
-            );
-            // out0[2] = w1*v16*v24 + w2*(v11*v29 - v4*v41)
-            V::store(
-                V::mul_add(
-                    w2,
-                    V::neg_mul_add(v4, v41, V::mul(v11, v29)),
-                    V::mul(w1, V::mul(v16, v24)),
-                ),
-                out0.at(2usize, c),
-            );
-            // out0[3] = w1*v4*v24 + w2*(v11*v32 + v16*v41)
-            V::store(
-                V::mul_add(
-                    w2,
-                    V::mul_add(v16, v41, V::mul(v11, v32)),
-                    V::mul(w1, V::mul(v4, v24)),
-                ),
-                out0.at(3usize, c),
-            );
-            // out0[4] = w3*(v11*v18 - v16*v13) + w4*v4*v60
-            V::store(
-                V::mul_add(
-                    w4,
-                    V::mul(v4, v60),
-                    V::mul(w3, V::neg_mul_add(v16, v13, V::mul(v11, v18))),
-                ),
-                out0.at(4usize, c),
-            );
-            // out0[5] = w3*(v11*v8 - v4*v13) - w4*v16*v60
-            V::store(
-                V::neg_mul_add(
-                    w4,
-                    V::mul(v16, v60),
-                    V::mul(w3, V::neg_mul_add(v4, v13, V::mul(v11, v8))),
-                ),
-                out0.at(5usize, c),
-            );
-            // out0[6] = w3*(v16*v8 - v4*v18) + w4*v11*v60
-            V::store(
-                V::mul_add(
-                    w4,
-                    V::mul(v11, v60),
-                    V::mul(w3, V::neg_mul_add(v4, v18, V::mul(v16, v8))),
-                ),
-                out0.at(6usize, c),
-            );
-            // out0[7] = w5*(v4*v29 + v11*v41 - v16*v32)
-            V::store(
-                V::mul(
-                    V::load(param0.at(5usize, c)),
-                    {
-                        let mut s = V::mul(v11, v41);
-                        s = V::neg_mul_add(v16, v32, s);
-                        s = V::mul_add(v4, v29, s);
-                        s
-                    },
-                ),
-                out0.at(7usize, c),
-            );
+            v59 = V::mul_add(w4, V::mul(v7, v24), v59);
+            // out0[4] = w3*(v3*v14 - v5*v12) + w4*v7*v24
+            V::store(v59, out0.at(4usize, c));
+            let mut v64 = V::mul(v3, v16);
+            v64 = V::neg_mul_add(v7, v12, v64);
+            let mut v67 = V::mul(w3, v64);
+            v67 = V::neg_mul_add(w4, V::mul(v5, v24), v67);
+            // out0[5] = w3*(v3*v16 - v7*v12) - w4*v5*v24
+            V::store(v67, out0.at(5usize, c));
+            let mut v71 = V::mul(v5, v16);
+            v71 = V::neg_mul_add(v7, v14, v71);
+            let mut v74 = V::mul(w3, v71);
+            v74 = V::mul_add(w4, V::mul(v3, v24), v74);
+            // out0[6] = w3*(v5*v16 - v7*v14) + w4*v3*v24
+            V::store(v74, out0.at(6usize, c));
+            let mut v78 = V::mul(v3, v22);
+            v78 = V::neg_mul_add(v5, v20, v78);
+            v78 = V::mul_add(v7, v18, v78);
+            // out0[7] = w5*(v7*v18 + v3*v22 - v5*v20)
+            V::store(V::mul(V::load(param0.at(5usize, c)), v78), out0.at(7usize, c));
         }
     }
 }
 pub(super) static SGP_2: Stage = stage!(sgp_2);
-/// From `y`, `grad_o`, `x`, `w` to `grad_x`, `grad_y`, `grad_w`: adjoint of o = weighted_product(w, gate(x), gate(y)).
+/// From `x`, `y`, `grad_o`, `w` to `grad_x`, `grad_y`, `grad_w`: adjoint of o = weighted_product(w, gate(x), gate(y)).
 ///
 /// From `sgp_grad` of Cl(3,0,0).
 #[inline(always)]
 unsafe fn sgp_3<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
     // SAFETY: the caller keeps the contract of `StageArgs`; the tier runs on this CPU.
     unsafe {
-        let y = args.inputs[0];
-        let grad_o = args.inputs[1];
-        let x = args.inputs[2];
+        let x = args.inputs[0];
+        let y = args.inputs[1];
+        let grad_o = args.inputs[2];
         let out0 = args.outputs[0];
         let out1 = args.outputs[1];
         let param0 = args.params[0];
@@ -1045,288 +751,183 @@ unsafe fn sgp_3<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let v1 = gate::<V>(args.gate, c0e0);
         for group in 0..args.groups {
             let c = group * V::LANES;
-            let y_e23 = V::load(y.at(6usize, c));
+            x.prefetch::<3usize>(c);
+            y.prefetch::<8usize>(c);
+            grad_o.prefetch::<8usize>(c);
+            let v3 = V::mul(V::load(x.at(0usize, c)), v1);
+            let v5 = V::mul(V::load(x.at(1usize, c)), v1);
+            let v7 = V::mul(V::load(x.at(2usize, c)), v1);
             let y_1 = V::load(y.at(0usize, c));
-            let (v4, v157) = gate_and_slope::<V>(args.gate, y_1);
-            let v5 = V::mul(y_e23, v4);
-            let grad_o_e123 = V::load(grad_o.at(7usize, c));
-            let v8 = V::mul(V::load(param0.at(5usize, c)), grad_o_e123);
-            let y_e123 = V::load(y.at(7usize, c));
-            let v11 = V::mul(y_e123, v4);
-            let w4 = V::load(param0.at(4usize, c));
-            let grad_o_e23 = V::load(grad_o.at(6usize, c));
-            let v14 = V::mul(w4, grad_o_e23);
-            let y_e3 = V::load(y.at(3usize, c));
-            let v18 = V::mul(y_e3, v4);
-            let w3 = V::load(param0.at(3usize, c));
-            let grad_o_e13 = V::load(grad_o.at(5usize, c));
-            let v21 = V::mul(w3, grad_o_e13);
-            let y_e2 = V::load(y.at(2usize, c));
-            let v25 = V::mul(y_e2, v4);
-            let grad_o_e12 = V::load(grad_o.at(4usize, c));
-            let v27 = V::mul(w3, grad_o_e12);
-            let y_e13 = V::load(y.at(5usize, c));
-            let v31 = V::mul(y_e13, v4);
-            let w2 = V::load(param0.at(2usize, c));
-            let grad_o_e3 = V::load(grad_o.at(3usize, c));
-            let v34 = V::mul(w2, grad_o_e3);
-            let y_e12 = V::load(y.at(4usize, c));
-            let v38 = V::mul(y_e12, v4);
-            let grad_o_e2 = V::load(grad_o.at(2usize, c));
-            let v40 = V::mul(w2, grad_o_e2);
-            let v43 = V::mul(y_1, v4);
-            let w1 = V::load(param0.at(1usize, c));
-            let grad_o_e1 = V::load(grad_o.at(1usize, c));
-            let v46 = V::mul(w1, grad_o_e1);
+            let (v9, v217) = gate_and_slope::<V>(args.gate, y_1);
+            let v10 = V::mul(y_1, v9);
             let y_e1 = V::load(y.at(1usize, c));
-            let v50 = V::mul(y_e1, v4);
-            let grad_o_1 = V::load(grad_o.at(0usize, c));
-            let v53 = V::mul(V::load(param0.at(0usize, c)), grad_o_1);
-            let v57 = V::mul(w3, grad_o_e23);
-            let v61 = V::mul(w4, grad_o_e13);
-            let v68 = V::mul(w1, grad_o_e2);
-            let v71 = V::mul(w2, grad_o_e1);
-            let v82 = V::mul(w4, grad_o_e12);
-            let v85 = V::mul(w1, grad_o_e3);
-            let v96 = V::mul(V::load(x.at(2usize, c)), v1);
-            let v99 = V::mul(V::load(x.at(1usize, c)), v1);
-            let v103 = V::mul(V::load(x.at(0usize, c)), v1);
-            let v105 = {
-                let mut s = V::mul(v96, v85);
-                s = V::mul_add(v99, v68, s);
-                s = V::mul_add(v103, v46, s);
-                s
-            };
-            let v111 = {
-                let mut s = V::mul(v103, v14);
-                s = V::neg_mul_add(v99, v61, s);
-                s = V::mul_add(v96, v82, s);
-                s
-            };
-            let v117 = {
-                let mut s = V::mul(v103, v8);
-                s = V::mul_add(v99, v34, s);
-                s = V::neg_mul_add(v96, v40, s);
-                s
-            };
-            let v124 = {
-                let mut s = V::mul(v103, v34);
-                s = V::neg_mul_add(v99, v8, s);
-                s = V::neg_mul_add(v96, v71, s);
-                s
-            };
-            let v131 = {
-                let mut s = V::mul(v96, v8);
-                s = V::mul_add(v103, v40, s);
-                s = V::neg_mul_add(v99, v71, s);
-                s
-            };
-            let v138 = {
-                let mut s = V::mul(v99, v57);
-                s = V::mul_add(v103, v21, s);
-                s = V::mul_add(v96, v53, s);
-                s
-            };
-            let v145 = {
-                let mut s = V::mul(v103, v27);
-                s = V::neg_mul_add(v96, v57, s);
-                s = V::mul_add(v99, v53, s);
-                s
-            };
-            let v152 = V::mul_sub(v103, v53, V::mul_add(v99, v27, V::mul(v96, v21)));
-            // out0[0] = v1*(v5*v8 + v11*v14 + v18*v21 + v25*v27 + v31*v34 + v38*v40 + v43*v46 + v50*v53)
+            let v12 = V::mul(y_e1, v9);
+            let y_e2 = V::load(y.at(2usize, c));
+            let v14 = V::mul(y_e2, v9);
+            let y_e3 = V::load(y.at(3usize, c));
+            let v16 = V::mul(y_e3, v9);
+            let y_e12 = V::load(y.at(4usize, c));
+            let v18 = V::mul(y_e12, v9);
+            let y_e13 = V::load(y.at(5usize, c));
+            let v20 = V::mul(y_e13, v9);
+            let y_e23 = V::load(y.at(6usize, c));
+            let v22 = V::mul(y_e23, v9);
+            let y_e123 = V::load(y.at(7usize, c));
+            let v24 = V::mul(y_e123, v9);
+            let mut v25 = V::mul(v3, v12);
+            v25 = V::mul_add(v5, v14, v25);
+            v25 = V::mul_add(v7, v16, v25);
+            let mut v31 = V::mul(v5, v18);
+            v31 = V::mul_add(v7, v20, v31);
+            let mut v35 = V::mul(v3, v18);
+            v35 = V::neg_mul_add(v7, v22, v35);
+            let mut v39 = V::mul(v3, v20);
+            v39 = V::mul_add(v5, v22, v39);
+            let mut v42 = V::mul(v3, v14);
+            v42 = V::neg_mul_add(v5, v12, v42);
+            let mut v46 = V::mul(v3, v16);
+            v46 = V::neg_mul_add(v7, v12, v46);
+            let mut v50 = V::mul(v5, v16);
+            v50 = V::neg_mul_add(v7, v14, v50);
+            let mut v54 = V::mul(v3, v22);
+            v54 = V::neg_mul_add(v5, v20, v54);
+            v54 = V::mul_add(v7, v18, v54);
+            let grad_o_e123 = V::load(grad_o.at(7usize, c));
+            // grad0[5] += (v7*v18 + v3*v22 - v5*v20)*grad_o_e123
             V::store(
-                V::mul(
-                    v1,
-                    {
-                        let mut s = V::mul(v5, v8);
-                        s = V::mul_add(v11, v14, s);
-                        s = V::mul_add(v18, v21, s);
-                        s = V::mul_add(v25, v27, s);
-                        s = V::mul_add(v31, v34, s);
-                        s = V::mul_add(v38, v40, s);
-                        s = V::mul_add(v43, v46, s);
-                        s = V::mul_add(v50, v53, s);
-                        s
-                    },
-                ),
-                out0.at(0usize, c),
-            );
-            // out0[1] = v1*(v18*v57 - v31*v8 - v11*v61 - v50*v27 + v5*v34 + v43*v68 - v38*v71 + v25*v53)
-            V::store(
-                V::mul(
-                    v1,
-                    {
-                        let mut s = V::mul(v18, v57);
-                        s = V::neg_mul_add(v31, v8, s);
-                        s = V::neg_mul_add(v11, v61, s);
-                        s = V::neg_mul_add(v50, v27, s);
-                        s = V::mul_add(v5, v34, s);
-                        s = V::mul_add(v43, v68, s);
-                        s = V::neg_mul_add(v38, v71, s);
-                        s = V::mul_add(v25, v53, s);
-                        s
-                    },
-                ),
-                out0.at(1usize, c),
-            );
-            // out0[2] = v1*(v38*v8 - v25*v57 - v50*v21 + v11*v82 + v43*v85 - v5*v40 - v31*v71 + v18*v53)
-            V::store(
-                V::mul(
-                    v1,
-                    {
-                        let mut s = V::mul(v38, v8);
-                        s = V::neg_mul_add(v25, v57, s);
-                        s = V::neg_mul_add(v50, v21, s);
-                        s = V::mul_add(v11, v82, s);
-                        s = V::mul_add(v43, v85, s);
-                        s = V::neg_mul_add(v5, v40, s);
-                        s = V::neg_mul_add(v31, v71, s);
-                        s = V::mul_add(v18, v53, s);
-                        s
-                    },
-                ),
-                out0.at(2usize, c),
-            );
-            // out1[0] = v4*v105 + (y_e123*v111 + y_e23*v117 + y_e13*v124 + y_e12*v131 + y_e3*v138 + y_e2*v145 + y_e1*v152 + y_1*v105)*gate'(y_1)
-            V::store(
-                V::mul_add(
-                    {
-                        let mut s = V::mul(y_e123, v111);
-                        s = V::mul_add(y_e23, v117, s);
-                        s = V::mul_add(y_e13, v124, s);
-                        s = V::mul_add(y_e12, v131, s);
-                        s = V::mul_add(y_e3, v138, s);
-                        s = V::mul_add(y_e2, v145, s);
-                        s = V::mul_add(y_e1, v152, s);
-                        s = V::mul_add(y_1, v105, s);
-                        s
-                    },
-                    v157,
-                    V::mul(v4, v105),
-                ),
-                out1.at(0usize, c),
-            );
-            // out1[1] = v4*v152
-            V::store(V::mul(v4, v152), out1.at(1usize, c));
-            // out1[2] = v4*v145
-            V::store(V::mul(v4, v145), out1.at(2usize, c));
-            // out1[3] = v4*v138
-            V::store(V::mul(v4, v138), out1.at(3usize, c));
-            // out1[4] = v4*v131
-            V::store(V::mul(v4, v131), out1.at(4usize, c));
-            // out1[5] = v4*v124
-            V::store(V::mul(v4, v124), out1.at(5usize, c));
-            // out1[6] = v4*v117
-            V::store(V::mul(v4, v117), out1.at(6usize, c));
-            // out1[7] = v4*v111
-            V::store(V::mul(v4, v111), out1.at(7usize, c));
-            // grad0[0] + = (v96*v18 + v103*v50 + v99*v25)*grad_o_1
-            V::store(
-                V::add(
-                    V::load(grad0.at(0usize, c)),
-                    V::mul(
-                        {
-                            let mut s = V::mul(v103, v50);
-                            s = V::mul_add(v99, v25, s);
-                            s = V::mul_add(v96, v18, s);
-                            s
-                        },
-                        grad_o_1,
-                    ),
-                ),
-                grad0.at(0usize, c),
-            );
-            // grad0[1] + = v96*v43*grad_o_e3 + v99*v43*grad_o_e2 + v103*v43*grad_o_e1
-            V::store(
-                V::add(
-                    V::load(grad0.at(1usize, c)),
-                    {
-                        let mut s = V::mul(V::mul(v96, v43), grad_o_e3);
-                        s = V::mul_add(V::mul(v99, v43), grad_o_e2, s);
-                        s = V::mul_add(V::mul(v103, v43), grad_o_e1, s);
-                        s
-                    },
-                ),
-                grad0.at(1usize, c),
-            );
-            // grad0[2] + = (v103*v31 + v99*v5)*grad_o_e3 + (v103*v38 - v96*v5)*grad_o_e2 - (v99*v38 + v96*v31)*grad_o_e1
-            V::store(
-                V::add(
-                    V::load(grad0.at(2usize, c)),
-                    {
-                        let mut s = V::mul(
-                            V::mul_add(v99, v5, V::mul(v103, v31)),
-                            grad_o_e3,
-                        );
-                        s = V::mul_add(
-                            V::neg_mul_add(v96, v5, V::mul(v103, v38)),
-                            grad_o_e2,
-                            s,
-                        );
-                        s = V::neg_mul_add(
-                            V::mul_add(v96, v31, V::mul(v99, v38)),
-                            grad_o_e1,
-                            s,
-                        );
-                        s
-                    },
-                ),
-                grad0.at(2usize, c),
-            );
-            // grad0[3] + = (v99*v18 - v96*v25)*grad_o_e23 + (v103*v18 - v96*v50)*grad_o_e13 + (v103*v25 - v99*v50)*grad_o_e12
-            V::store(
-                V::add(
-                    V::load(grad0.at(3usize, c)),
-                    {
-                        let mut s = V::mul(
-                            V::neg_mul_add(v96, v25, V::mul(v99, v18)),
-                            grad_o_e23,
-                        );
-                        s = V::mul_add(
-                            V::neg_mul_add(v96, v50, V::mul(v103, v18)),
-                            grad_o_e13,
-                            s,
-                        );
-                        s = V::mul_add(
-                            V::neg_mul_add(v99, v50, V::mul(v103, v25)),
-                            grad_o_e12,
-                            s,
-                        );
-                        s
-                    },
-                ),
-                grad0.at(3usize, c),
-            );
-            // grad0[4] + = v103*v11*grad_o_e23 - v99*v11*grad_o_e13 + v96*v11*grad_o_e12
-            V::store(
-                V::add(
-                    V::load(grad0.at(4usize, c)),
-                    {
-                        let mut s = V::mul(V::mul(v103, v11), grad_o_e23);
-                        s = V::neg_mul_add(V::mul(v99, v11), grad_o_e13, s);
-                        s = V::mul_add(V::mul(v96, v11), grad_o_e12, s);
-                        s
-                    },
-                ),
-                grad0.at(4usize, c),
-            );
-            // grad0[5] + = (v96*v38 + v103*v5 - v99*v31)*grad_o_e123
-            V::store(
-                V::add(
-                    V::load(grad0.at(5usize, c)),
-                    V::mul(
-                        {
-                            let mut s = V::mul(v103, v5);
-                            s = V::neg_mul_add(v99, v31, s);
-                            s = V::mul_add(v96, v38, s);
-                            s
-                        },
-                        grad_o_e123,
-                    ),
-                ),
+                V::add(V::load(grad0.at(5usize, c)), V::mul(v54, grad_o_e123)),
                 grad0.at(5usize, c),
             );
+            let v62 = V::mul(V::load(param0.at(5usize, c)), grad_o_e123);
+            let mut v63 = V::mul(v18, v62);
+            let mut v64 = V::mul(v7, v62);
+            let mut v67 = V::mul(v22, v62);
+            let mut v68 = V::mul(v3, v62);
+            let grad_o_e23 = V::load(grad_o.at(6usize, c));
+            let mut v70 = V::mul(V::mul(v3, v24), grad_o_e23);
+            let w4 = V::load(param0.at(4usize, c));
+            let v72 = V::mul(w4, grad_o_e23);
+            let mut v74 = V::mul(v3, v72);
+            v67 = V::mul_add(v24, v72, v67);
+            let mut v76 = V::mul(v50, grad_o_e23);
+            let w3 = V::load(param0.at(3usize, c));
+            let v78 = V::mul(w3, grad_o_e23);
+            v63 = V::neg_mul_add(v14, v78, v63);
+            let mut v82 = V::mul(v16, v78);
+            let mut v83 = V::mul(v5, v78);
+            v82 = V::neg_mul_add(v20, v62, v82);
+            let grad_o_e13 = V::load(grad_o.at(5usize, c));
+            let v87 = V::mul(w4, grad_o_e13);
+            v70 = V::neg_mul_add(V::mul(v5, v24), grad_o_e13, v70);
+            v82 = V::neg_mul_add(v24, v87, v82);
+            v74 = V::neg_mul_add(v5, v87, v74);
+            let v94 = V::mul(w3, grad_o_e13);
+            v76 = V::mul_add(v46, grad_o_e13, v76);
+            let mut v97 = V::mul(v7, v94);
+            v63 = V::neg_mul_add(v12, v94, v63);
+            v67 = V::mul_add(v16, v94, v67);
+            v83 = V::mul_add(v3, v94, v83);
+            let grad_o_e12 = V::load(grad_o.at(4usize, c));
+            let v105 = V::mul(w4, grad_o_e12);
+            v70 = V::mul_add(V::mul(v7, v24), grad_o_e12, v70);
+            // grad0[4] += v3*v24*grad_o_e23 - v5*v24*grad_o_e13 + v7*v24*grad_o_e12
+            V::store(V::add(V::load(grad0.at(4usize, c)), v70), grad0.at(4usize, c));
+            v63 = V::mul_add(v24, v105, v63);
+            v74 = V::mul_add(v7, v105, v74);
+            let v112 = V::mul(w3, grad_o_e12);
+            v76 = V::mul_add(v42, grad_o_e12, v76);
+            // grad0[3] += (v5*v16 - v7*v14)*grad_o_e23 + (v3*v16 - v7*v12)*grad_o_e13 + (v3*v14 - v5*v12)*grad_o_e12
+            V::store(V::add(V::load(grad0.at(3usize, c)), v76), grad0.at(3usize, c));
+            v82 = V::neg_mul_add(v12, v112, v82);
+            v97 = V::mul_add(v5, v112, v97);
+            let mut v119 = V::mul(v3, v112);
+            v67 = V::mul_add(v14, v112, v67);
+            v119 = V::neg_mul_add(v7, v78, v119);
+            let grad_o_e3 = V::load(grad_o.at(3usize, c));
+            let mut v123 = V::mul(v39, grad_o_e3);
+            let w2 = V::load(param0.at(2usize, c));
+            let v125 = V::mul(w2, grad_o_e3);
+            v82 = V::mul_add(v22, v125, v82);
+            v68 = V::mul_add(v5, v125, v68);
+            let mut v131 = V::mul(v3, v125);
+            v67 = V::mul_add(v20, v125, v67);
+            v131 = V::neg_mul_add(v5, v62, v131);
+            let mut v134 = V::mul(V::mul(v7, v10), grad_o_e3);
+            let w1 = V::load(param0.at(1usize, c));
+            let v136 = V::mul(w1, grad_o_e3);
+            let mut v138 = V::mul(v7, v136);
+            v63 = V::mul_add(v10, v136, v63);
+            let grad_o_e2 = V::load(grad_o.at(2usize, c));
+            let v142 = V::mul(w2, grad_o_e2);
+            v123 = V::mul_add(v35, grad_o_e2, v123);
+            v63 = V::neg_mul_add(v22, v142, v63);
+            v68 = V::neg_mul_add(v7, v142, v68);
+            v67 = V::mul_add(v18, v142, v67);
+            v64 = V::mul_add(v3, v142, v64);
+            let v153 = V::mul(w1, grad_o_e2);
+            v134 = V::mul_add(V::mul(v5, v10), grad_o_e2, v134);
+            v82 = V::mul_add(v10, v153, v82);
+            v138 = V::mul_add(v5, v153, v138);
+            let grad_o_e1 = V::load(grad_o.at(1usize, c));
+            let v161 = V::mul(w2, grad_o_e1);
+            v123 = V::neg_mul_add(v31, grad_o_e1, v123);
+            // grad0[2] += (v3*v20 + v5*v22)*grad_o_e3 + (v3*v18 - v7*v22)*grad_o_e2 - (v5*v18 + v7*v20)*grad_o_e1
+            V::store(V::add(V::load(grad0.at(2usize, c)), v123), grad0.at(2usize, c));
+            v63 = V::neg_mul_add(v20, v161, v63);
+            v131 = V::neg_mul_add(v7, v161, v131);
+            v82 = V::neg_mul_add(v18, v161, v82);
+            v64 = V::neg_mul_add(v5, v161, v64);
+            let v172 = V::mul(w1, grad_o_e1);
+            v134 = V::mul_add(V::mul(v3, v10), grad_o_e1, v134);
+            // grad0[1] += v7*v10*grad_o_e3 + v5*v10*grad_o_e2 + v3*v10*grad_o_e1
+            V::store(V::add(V::load(grad0.at(1usize, c)), v134), grad0.at(1usize, c));
+            v67 = V::mul_add(v10, v172, v67);
+            v138 = V::mul_add(v3, v172, v138);
+            let grad_o_1 = V::load(grad_o.at(0usize, c));
+            // grad0[0] += (v7*v16 + v3*v12 + v5*v14)*grad_o_1
+            V::store(
+                V::add(V::load(grad0.at(0usize, c)), V::mul(v25, grad_o_1)),
+                grad0.at(0usize, c),
+            );
+            let v181 = V::mul(V::load(param0.at(0usize, c)), grad_o_1);
+            v63 = V::mul_add(v16, v181, v63);
+            v83 = V::mul_add(v7, v181, v83);
+            v82 = V::mul_add(v14, v181, v82);
+            v119 = V::mul_add(v5, v181, v119);
+            v67 = V::mul_add(v12, v181, v67);
+            let v193 = V::mul_sub(v3, v181, v97);
+            // out1[7] = v9*v110
+            V::store(V::mul(v9, v74), out1.at(7usize, c));
+            let mut v195 = V::mul(y_e123, v74);
+            // out1[6] = v9*v147
+            V::store(V::mul(v9, v68), out1.at(6usize, c));
+            v195 = V::mul_add(y_e23, v68, v195);
+            // out1[5] = v9*v166
+            V::store(V::mul(v9, v131), out1.at(5usize, c));
+            v195 = V::mul_add(y_e13, v131, v195);
+            // out1[4] = v9*v170
+            V::store(V::mul(v9, v64), out1.at(4usize, c));
+            v195 = V::mul_add(y_e12, v64, v195);
+            // out1[3] = v9*v185
+            V::store(V::mul(v9, v83), out1.at(3usize, c));
+            v195 = V::mul_add(y_e3, v83, v195);
+            // out1[2] = v9*v189
+            V::store(V::mul(v9, v119), out1.at(2usize, c));
+            v195 = V::mul_add(y_e2, v119, v195);
+            // out1[1] = v9*v193
+            V::store(V::mul(v9, v193), out1.at(1usize, c));
+            v195 = V::mul_add(y_e1, v193, v195);
+            let mut v214 = V::mul(v9, v138);
+            v195 = V::mul_add(y_1, v138, v195);
+            v214 = V::mul_add(v195, v217, v214);
+            // out1[0] = v9*v177 + (y_e123*v110 + y_e23*v147 + y_e13*v166 + y_e12*v170 + y_e3*v185 + y_e2*v189 + y_e1*v193 + y_1*v177)*gate'(y_1)
+            V::store(v214, out1.at(0usize, c));
+            // out0[2] = v1*(v18*v62 - v14*v78 - v12*v94 + v24*v105 + v10*v136 - v22*v142 - v20*v161 + v16*v181)
+            V::store(V::mul(v1, v63), out0.at(2usize, c));
+            // out0[1] = v1*(v16*v78 - v20*v62 - v24*v87 - v12*v112 + v22*v125 + v10*v153 - v18*v161 + v14*v181)
+            V::store(V::mul(v1, v82), out0.at(1usize, c));
+            // out0[0] = v1*(v22*v62 + v24*v72 + v16*v94 + v14*v112 + v20*v125 + v18*v142 + v10*v172 + v12*v181)
+            V::store(V::mul(v1, v67), out0.at(0usize, c));
         }
     }
 }
@@ -1368,9 +969,9 @@ pub(super) static SGP_PROGRAM_1: Program = Program {
             StageCall {
                 stage: &super::sgp::SGP_3,
                 inputs: &[
+                    Slot::External(0usize),
                     Slot::External(1usize),
                     Slot::External(2usize),
-                    Slot::External(0usize),
                 ],
                 outputs: &[Slot::External(0usize), Slot::External(1usize)],
                 params: &[0],
@@ -1394,106 +995,74 @@ unsafe fn sgp_4<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let out0 = args.outputs[0];
         let param0 = args.params[0];
         let c0e0 = V::from_f64(0f64);
-        let v7 = gate::<V>(args.gate, c0e0);
+        let v18 = gate::<V>(args.gate, c0e0);
         for group in 0..args.groups {
             let c = group * V::LANES;
+            x.prefetch::<8usize>(c);
+            y.prefetch::<3usize>(c);
             let x_1 = V::load(x.at(0usize, c));
-            let v3 = gate::<V>(args.gate, x_1);
-            let v4 = V::mul(V::load(x.at(3usize, c)), v3);
-            let v8 = V::mul(V::load(y.at(2usize, c)), v7);
-            let v11 = V::mul(V::load(x.at(1usize, c)), v3);
-            let v13 = V::mul(V::load(y.at(0usize, c)), v7);
-            let v16 = V::mul(V::load(x.at(2usize, c)), v3);
-            let v18 = V::mul(V::load(y.at(1usize, c)), v7);
+            let v1 = gate::<V>(args.gate, x_1);
+            let v2 = V::mul(x_1, v1);
+            let v4 = V::mul(V::load(x.at(1usize, c)), v1);
+            let v6 = V::mul(V::load(x.at(2usize, c)), v1);
+            let v8 = V::mul(V::load(x.at(3usize, c)), v1);
+            let v10 = V::mul(V::load(x.at(4usize, c)), v1);
+            let v12 = V::mul(V::load(x.at(5usize, c)), v1);
+            let v14 = V::mul(V::load(x.at(6usize, c)), v1);
+            let v16 = V::mul(V::load(x.at(7usize, c)), v1);
+            let v20 = V::mul(V::load(y.at(0usize, c)), v18);
+            let v22 = V::mul(V::load(y.at(1usize, c)), v18);
+            let v24 = V::mul(V::load(y.at(2usize, c)), v18);
+            let mut v25 = V::mul(v4, v20);
+            v25 = V::mul_add(v6, v22, v25);
+            v25 = V::mul_add(v8, v24, v25);
+            // out0[0] = w1*(v8*v24 + v4*v20 + v6*v22)
+            V::store(V::mul(V::load(param0.at(1usize, c)), v25), out0.at(0usize, c));
             let w0 = V::load(param0.at(0usize, c));
-            let v24 = V::mul(x_1, v3);
+            let mut v34 = V::mul(w0, V::mul(v2, v20));
+            let mut v35 = V::mul(v10, v22);
+            v35 = V::mul_add(v12, v24, v35);
             let w3 = V::load(param0.at(3usize, c));
-            let v29 = V::mul(V::load(x.at(4usize, c)), v3);
-            let v32 = V::mul(V::load(x.at(5usize, c)), v3);
-            let v40 = V::mul(V::load(x.at(6usize, c)), v3);
+            v34 = V::mul_add(w3, v35, v34);
+            // out0[1] = w0*v2*v20 + w3*(v10*v22 + v12*v24)
+            V::store(v34, out0.at(1usize, c));
+            let mut v42 = V::mul(w0, V::mul(v2, v22));
+            let mut v44 = V::mul(v14, v24);
+            v44 = V::neg_mul_add(v10, v20, v44);
+            v42 = V::mul_add(w3, v44, v42);
+            // out0[2] = w0*v2*v22 + w3*(v14*v24 - v10*v20)
+            V::store(v42, out0.at(2usize, c));
+            let mut v49 = V::mul(w0, V::mul(v2, v24));
+            let mut v50 = V::mul(v12, v20);
+            v50 = V::mul_add(v14, v22, v50);
+            v49 = V::neg_mul_add(w3, v50, v49);
+            // out0[3] = w0*v2*v24 - w3*(v12*v20 + v14*v22)
+            V::store(v49, out0.at(3usize, c));
+            let mut v55 = V::mul(v4, v22);
+            v55 = V::neg_mul_add(v6, v20, v55);
             let w2 = V::load(param0.at(2usize, c));
+            let mut v59 = V::mul(w2, v55);
             let w5 = V::load(param0.at(5usize, c));
-            let v60 = V::mul(V::load(x.at(7usize, c)), v3);
-            // out0[0] = w1*(v4*v8 + v11*v13 + v16*v18)
-            V::store(
-                V::mul(
-                    V::load(param0.at(1usize, c)),
-                    {
-                        let mut s = V::mul(v11, v13);
-                        s = V::mul_add(v16, v18, s);
-                        s = V::mul_add(v4, v8, s);
-                        s
-                    },
-                ),
-                out0.at(0usize, c),
-            );
-            // out0[1] = w0*v24*v13 + w3*(v29*v18 + v32*v8)
-            V::store(
-                V::mul_add(
-                    w3,
-                    V::mul_add(v32, v8, V::mul(v29, v18)),
-                    V::mul(w0, V::mul(v24, v13)),
-                ),
-                out0.at(1usize, c),
-            );
-            // out0[2] = w0*v24*v18 + w3*(v40*v8 - v29*v13)
-            V::store(
-                V::mul_add(
-                    w3,
-                    V::neg_mul_add(v29, v13, V::mul(v40, v8)),
-                    V::mul(w0, V::mul(v24, v18)),
-                ),
-                out0.at(2usize, c),
-            );
-            // out0[3] = w0*v24*v8 - w3*(v32*v13 + v40*v18)
-            V::store(
-                V::neg_mul_add(
-                    w3,
-                    V::mul_add(v40, v18, V::mul(v32, v13)),
-                    V::mul(w0, V::mul(v24, v8)),
-                ),
-                out0.at(3usize, c),
-            );
-            // out0[4] = w2*(v11*v18 - v16*v13) + w5*v60*v8
-            V::store(
-                V::mul_add(
-                    w5,
-                    V::mul(v60, v8),
-                    V::mul(w2, V::neg_mul_add(v16, v13, V::mul(v11, v18))),
-                ),
-                out0.at(4usize, c),
-            );
-            // out0[5] = w2*(v11*v8 - v4*v13) - w5*v60*v18
-            V::store(
-                V::neg_mul_add(
-                    w5,
-                    V::mul(v60, v18),
-                    V::mul(w2, V::neg_mul_add(v4, v13, V::mul(v11, v8))),
-                ),
-                out0.at(5usize, c),
-            );
-            // out0[6] = w2*(v16*v8 - v4*v18) + w5*v60*v13
-            V::store(
-                V::mul_add(
-                    w5,
-                    V::mul(v60, v13),
-                    V::mul(w2, V::neg_mul_add(v4, v18, V::mul(v16, v8))),
-                ),
-                out0.at(6usize, c),
-            );
-            // out0[7] = w4*(v40*v13 + v29*v8 - v32*v18)
-            V::store(
-                V::mul(
-                    V::load(param0.at(4usize, c)),
-                    {
-                        let mut s = V::mul(v29, v8);
-                        s = V::neg_mul_add(v32, v18, s);
-                        s = V::mul_add(v40, v13, s);
-                        s
-                    },
-                ),
-                out0.at(7usize, c),
-            );
+            v59 = V::mul_add(w5, V::mul(v16, v24), v59);
+            // out0[4] = w2*(v4*v22 - v6*v20) + w5*v16*v24
+            V::store(v59, out0.at(4usize, c));
+            let mut v64 = V::mul(v4, v24);
+            v64 = V::neg_mul_add(v8, v20, v64);
+            let mut v67 = V::mul(w2, v64);
+            v67 = V::neg_mul_add(w5, V::mul(v16, v22), v67);
+            // out0[5] = w2*(v4*v24 - v8*v20) - w5*v16*v22
+            V::store(v67, out0.at(5usize, c));
+            let mut v71 = V::mul(v6, v24);
+            v71 = V::neg_mul_add(v8, v22, v71);
+            let mut v74 = V::mul(w2, v71);
+            v74 = V::mul_add(w5, V::mul(v16, v20), v74);
+            // out0[6] = w2*(v6*v24 - v8*v22) + w5*v16*v20
+            V::store(v74, out0.at(6usize, c));
+            let mut v78 = V::mul(v10, v24);
+            v78 = V::neg_mul_add(v12, v22, v78);
+            v78 = V::mul_add(v14, v20, v78);
+            // out0[7] = w4*(v14*v20 + v10*v24 - v12*v22)
+            V::store(V::mul(V::load(param0.at(4usize, c)), v78), out0.at(7usize, c));
         }
     }
 }
@@ -1513,292 +1082,186 @@ unsafe fn sgp_5<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let param0 = args.params[0];
         let grad0 = args.param_grads[0];
         let c0e0 = V::from_f64(0f64);
-        let v4 = gate::<V>(args.gate, c0e0);
+        let v18 = gate::<V>(args.gate, c0e0);
         for group in 0..args.groups {
             let c = group * V::LANES;
+            x.prefetch::<8usize>(c);
+            y.prefetch::<3usize>(c);
+            grad_o.prefetch::<8usize>(c);
             let x_1 = V::load(x.at(0usize, c));
-            let (v1, v101) = gate_and_slope::<V>(args.gate, x_1);
-            let v5 = V::mul(V::load(y.at(2usize, c)), v4);
-            let w0 = V::load(param0.at(0usize, c));
-            let grad_o_e3 = V::load(grad_o.at(3usize, c));
-            let v8 = V::mul(w0, grad_o_e3);
-            let v11 = V::mul(V::load(y.at(1usize, c)), v4);
-            let grad_o_e2 = V::load(grad_o.at(2usize, c));
-            let v13 = V::mul(w0, grad_o_e2);
-            let v17 = V::mul(V::load(y.at(0usize, c)), v4);
-            let grad_o_e1 = V::load(grad_o.at(1usize, c));
-            let v19 = V::mul(w0, grad_o_e1);
-            let v21 = {
-                let mut s = V::mul(v5, v8);
-                s = V::mul_add(v11, v13, s);
-                s = V::mul_add(v17, v19, s);
-                s
-            };
-            let x_e123 = V::load(x.at(7usize, c));
-            let w5 = V::load(param0.at(5usize, c));
-            let grad_o_e23 = V::load(grad_o.at(6usize, c));
-            let v26 = V::mul(w5, grad_o_e23);
-            let grad_o_e13 = V::load(grad_o.at(5usize, c));
-            let v29 = V::mul(w5, grad_o_e13);
-            let grad_o_e12 = V::load(grad_o.at(4usize, c));
-            let v33 = V::mul(w5, grad_o_e12);
-            let v35 = {
-                let mut s = V::mul(v17, v26);
-                s = V::neg_mul_add(v11, v29, s);
-                s = V::mul_add(v5, v33, s);
-                s
-            };
-            let x_e23 = V::load(x.at(6usize, c));
-            let grad_o_e123 = V::load(grad_o.at(7usize, c));
-            let v40 = V::mul(V::load(param0.at(4usize, c)), grad_o_e123);
-            let w3 = V::load(param0.at(3usize, c));
-            let v43 = V::mul(w3, grad_o_e3);
-            let v46 = V::mul(w3, grad_o_e2);
-            let v48 = {
-                let mut s = V::mul(v17, v40);
-                s = V::neg_mul_add(v11, v43, s);
-                s = V::mul_add(v5, v46, s);
-                s
-            };
-            let x_e13 = V::load(x.at(5usize, c));
-            let v52 = V::mul(w3, grad_o_e1);
-            let v57 = V::mul_sub(v5, v52, V::mul_add(v17, v43, V::mul(v11, v40)));
-            let x_e12 = V::load(x.at(4usize, c));
-            let v65 = {
-                let mut s = V::mul(v5, v40);
-                s = V::neg_mul_add(v17, v46, s);
-                s = V::mul_add(v11, v52, s);
-                s
-            };
-            let x_e3 = V::load(x.at(3usize, c));
-            let grad_o_1 = V::load(grad_o.at(0usize, c));
-            let v71 = V::mul(V::load(param0.at(1usize, c)), grad_o_1);
-            let w2 = V::load(param0.at(2usize, c));
-            let v74 = V::mul(w2, grad_o_e23);
-            let v76 = V::mul(w2, grad_o_e13);
-            let v79 = V::mul_sub(v5, v71, V::mul_add(v17, v76, V::mul(v11, v74)));
-            let x_e2 = V::load(x.at(2usize, c));
-            let v84 = V::mul(w2, grad_o_e12);
-            let v88 = {
-                let mut s = V::mul(v5, v74);
-                s = V::neg_mul_add(v17, v84, s);
-                s = V::mul_add(v11, v71, s);
-                s
-            };
+            let (v1, v220) = gate_and_slope::<V>(args.gate, x_1);
+            let v2 = V::mul(x_1, v1);
             let x_e1 = V::load(x.at(1usize, c));
-            let v96 = {
-                let mut s = V::mul(v5, v76);
-                s = V::mul_add(v11, v84, s);
-                s = V::mul_add(v17, v71, s);
-                s
-            };
-            let v111 = V::mul(x_e23, v1);
-            let v113 = V::mul(x_e123, v1);
-            let v116 = V::mul(x_e3, v1);
-            let v119 = V::mul(x_e2, v1);
-            let v122 = V::mul(x_e13, v1);
-            let v125 = V::mul(x_e12, v1);
-            let v128 = V::mul(x_1, v1);
-            let v131 = V::mul(x_e1, v1);
-            // out0[0] = v1*v21 + (x_e123*v35 + x_e23*v48 + x_e13*v57 + x_e12*v65 + x_e3*v79 + x_e2*v88 + x_e1*v96 + x_1*v21)*gate'(x_1)
+            let v4 = V::mul(x_e1, v1);
+            let x_e2 = V::load(x.at(2usize, c));
+            let v6 = V::mul(x_e2, v1);
+            let x_e3 = V::load(x.at(3usize, c));
+            let v8 = V::mul(x_e3, v1);
+            let x_e12 = V::load(x.at(4usize, c));
+            let v10 = V::mul(x_e12, v1);
+            let x_e13 = V::load(x.at(5usize, c));
+            let v12 = V::mul(x_e13, v1);
+            let x_e23 = V::load(x.at(6usize, c));
+            let v14 = V::mul(x_e23, v1);
+            let x_e123 = V::load(x.at(7usize, c));
+            let v16 = V::mul(x_e123, v1);
+            let v20 = V::mul(V::load(y.at(0usize, c)), v18);
+            let v22 = V::mul(V::load(y.at(1usize, c)), v18);
+            let v24 = V::mul(V::load(y.at(2usize, c)), v18);
+            let mut v25 = V::mul(v4, v20);
+            v25 = V::mul_add(v6, v22, v25);
+            v25 = V::mul_add(v8, v24, v25);
+            let mut v31 = V::mul(v10, v22);
+            v31 = V::mul_add(v12, v24, v31);
+            let mut v36 = V::mul(v14, v24);
+            v36 = V::neg_mul_add(v10, v20, v36);
+            let mut v39 = V::mul(v12, v20);
+            v39 = V::mul_add(v14, v22, v39);
+            let mut v42 = V::mul(v4, v22);
+            v42 = V::neg_mul_add(v6, v20, v42);
+            let mut v46 = V::mul(v4, v24);
+            v46 = V::neg_mul_add(v8, v20, v46);
+            let mut v50 = V::mul(v6, v24);
+            v50 = V::neg_mul_add(v8, v22, v50);
+            let mut v54 = V::mul(v10, v24);
+            v54 = V::neg_mul_add(v12, v22, v54);
+            v54 = V::mul_add(v14, v20, v54);
+            let grad_o_e123 = V::load(grad_o.at(7usize, c));
+            // grad0[4] += (v14*v20 + v10*v24 - v12*v22)*grad_o_e123
             V::store(
-                V::mul_add(
-                    {
-                        let mut s = V::mul(x_e123, v35);
-                        s = V::mul_add(x_e23, v48, s);
-                        s = V::mul_add(x_e13, v57, s);
-                        s = V::mul_add(x_e12, v65, s);
-                        s = V::mul_add(x_e3, v79, s);
-                        s = V::mul_add(x_e2, v88, s);
-                        s = V::mul_add(x_e1, v96, s);
-                        s = V::mul_add(x_1, v21, s);
-                        s
-                    },
-                    v101,
-                    V::mul(v1, v21),
-                ),
-                out0.at(0usize, c),
-            );
-            // out0[1] = v1*v96
-            V::store(V::mul(v1, v96), out0.at(1usize, c));
-            // out0[2] = v1*v88
-            V::store(V::mul(v1, v88), out0.at(2usize, c));
-            // out0[3] = v1*v79
-            V::store(V::mul(v1, v79), out0.at(3usize, c));
-            // out0[4] = v1*v65
-            V::store(V::mul(v1, v65), out0.at(4usize, c));
-            // out0[5] = v1*v57
-            V::store(V::mul(v1, v57), out0.at(5usize, c));
-            // out0[6] = v1*v48
-            V::store(V::mul(v1, v48), out0.at(6usize, c));
-            // out0[7] = v1*v35
-            V::store(V::mul(v1, v35), out0.at(7usize, c));
-            // out1[0] = v4*(v111*v40 + v113*v26 - v116*v76 - v119*v84 - v122*v43 - v125*v46 + v128*v19 + v131*v71)
-            V::store(
-                V::mul(
-                    v4,
-                    {
-                        let mut s = V::mul(v111, v40);
-                        s = V::mul_add(v113, v26, s);
-                        s = V::neg_mul_add(v116, v76, s);
-                        s = V::neg_mul_add(v119, v84, s);
-                        s = V::neg_mul_add(v122, v43, s);
-                        s = V::neg_mul_add(v125, v46, s);
-                        s = V::mul_add(v128, v19, s);
-                        s = V::mul_add(v131, v71, s);
-                        s
-                    },
-                ),
-                out1.at(0usize, c),
-            );
-            // out1[1] = v4*(v131*v84 - (v122*v40 + v116*v74 + v113*v29) - v111*v43 + v128*v13 + v125*v52 + v119*v71)
-            V::store(
-                V::mul(
-                    v4,
-                    {
-                        let mut s = V::mul_sub(
-                            v131,
-                            v84,
-                            {
-                                let mut s = V::mul(v122, v40);
-                                s = V::mul_add(v116, v74, s);
-                                s = V::mul_add(v113, v29, s);
-                                s
-                            },
-                        );
-                        s = V::neg_mul_add(v111, v43, s);
-                        s = V::mul_add(v128, v13, s);
-                        s = V::mul_add(v125, v52, s);
-                        s = V::mul_add(v119, v71, s);
-                        s
-                    },
-                ),
-                out1.at(1usize, c),
-            );
-            // out1[2] = v4*(v125*v40 + v119*v74 + v131*v76 + v113*v33 + v128*v8 + v111*v46 + v122*v52 + v116*v71)
-            V::store(
-                V::mul(
-                    v4,
-                    {
-                        let mut s = V::mul(v125, v40);
-                        s = V::mul_add(v119, v74, s);
-                        s = V::mul_add(v131, v76, s);
-                        s = V::mul_add(v113, v33, s);
-                        s = V::mul_add(v128, v8, s);
-                        s = V::mul_add(v111, v46, s);
-                        s = V::mul_add(v122, v52, s);
-                        s = V::mul_add(v116, v71, s);
-                        s
-                    },
-                ),
-                out1.at(2usize, c),
-            );
-            // grad0[0] + = v128*v5*grad_o_e3 + v128*v11*grad_o_e2 + v128*v17*grad_o_e1
-            V::store(
-                V::add(
-                    V::load(grad0.at(0usize, c)),
-                    {
-                        let mut s = V::mul(V::mul(v128, v5), grad_o_e3);
-                        s = V::mul_add(V::mul(v128, v11), grad_o_e2, s);
-                        s = V::mul_add(V::mul(v128, v17), grad_o_e1, s);
-                        s
-                    },
-                ),
-                grad0.at(0usize, c),
-            );
-            // grad0[1] + = (v116*v5 + v131*v17 + v119*v11)*grad_o_1
-            V::store(
-                V::add(
-                    V::load(grad0.at(1usize, c)),
-                    V::mul(
-                        {
-                            let mut s = V::mul(v131, v17);
-                            s = V::mul_add(v119, v11, s);
-                            s = V::mul_add(v116, v5, s);
-                            s
-                        },
-                        grad_o_1,
-                    ),
-                ),
-                grad0.at(1usize, c),
-            );
-            // grad0[2] + = (v119*v5 - v116*v11)*grad_o_e23 + (v131*v5 - v116*v17)*grad_o_e13 + (v131*v11 - v119*v17)*grad_o_e12
-            V::store(
-                V::add(
-                    V::load(grad0.at(2usize, c)),
-                    {
-                        let mut s = V::mul(
-                            V::neg_mul_add(v116, v11, V::mul(v119, v5)),
-                            grad_o_e23,
-                        );
-                        s = V::mul_add(
-                            V::neg_mul_add(v116, v17, V::mul(v131, v5)),
-                            grad_o_e13,
-                            s,
-                        );
-                        s = V::mul_add(
-                            V::neg_mul_add(v119, v17, V::mul(v131, v11)),
-                            grad_o_e12,
-                            s,
-                        );
-                        s
-                    },
-                ),
-                grad0.at(2usize, c),
-            );
-            // grad0[3] + = (v111*v5 - v125*v17)*grad_o_e2 - (v122*v17 + v111*v11)*grad_o_e3 + (v125*v11 + v122*v5)*grad_o_e1
-            V::store(
-                V::add(
-                    V::load(grad0.at(3usize, c)),
-                    {
-                        let mut s = V::mul(
-                            V::neg_mul_add(v125, v17, V::mul(v111, v5)),
-                            grad_o_e2,
-                        );
-                        s = V::neg_mul_add(
-                            V::mul_add(v111, v11, V::mul(v122, v17)),
-                            grad_o_e3,
-                            s,
-                        );
-                        s = V::mul_add(
-                            V::mul_add(v122, v5, V::mul(v125, v11)),
-                            grad_o_e1,
-                            s,
-                        );
-                        s
-                    },
-                ),
-                grad0.at(3usize, c),
-            );
-            // grad0[4] + = (v111*v17 + v125*v5 - v122*v11)*grad_o_e123
-            V::store(
-                V::add(
-                    V::load(grad0.at(4usize, c)),
-                    V::mul(
-                        {
-                            let mut s = V::mul(v125, v5);
-                            s = V::neg_mul_add(v122, v11, s);
-                            s = V::mul_add(v111, v17, s);
-                            s
-                        },
-                        grad_o_e123,
-                    ),
-                ),
+                V::add(V::load(grad0.at(4usize, c)), V::mul(v54, grad_o_e123)),
                 grad0.at(4usize, c),
             );
-            // grad0[5] + = v113*v17*grad_o_e23 - v113*v11*grad_o_e13 + v113*v5*grad_o_e12
+            let v62 = V::mul(V::load(param0.at(4usize, c)), grad_o_e123);
+            let mut v63 = V::mul(v20, v62);
+            let mut v64 = V::mul(v14, v62);
+            let mut v65 = V::mul(v22, v62);
+            let mut v66 = V::mul(v12, v62);
+            let mut v67 = V::mul(v24, v62);
+            let mut v68 = V::mul(v10, v62);
+            let grad_o_e23 = V::load(grad_o.at(6usize, c));
+            let mut v70 = V::mul(V::mul(v16, v20), grad_o_e23);
+            let w5 = V::load(param0.at(5usize, c));
+            let v72 = V::mul(w5, grad_o_e23);
+            let mut v73 = V::mul(v20, v72);
+            v64 = V::mul_add(v16, v72, v64);
+            let mut v76 = V::mul(v50, grad_o_e23);
+            let w2 = V::load(param0.at(2usize, c));
+            let v78 = V::mul(w2, grad_o_e23);
+            let mut v79 = V::mul(v22, v78);
+            v66 = V::mul_add(v8, v78, v66);
+            let mut v82 = V::mul(v24, v78);
+            v68 = V::mul_add(v6, v78, v68);
+            let grad_o_e13 = V::load(grad_o.at(5usize, c));
+            let v87 = V::mul(w5, grad_o_e13);
+            v70 = V::neg_mul_add(V::mul(v16, v22), grad_o_e13, v70);
+            v73 = V::neg_mul_add(v22, v87, v73);
+            v66 = V::mul_add(v16, v87, v66);
+            let v94 = V::mul(w2, grad_o_e13);
+            v76 = V::mul_add(v46, grad_o_e13, v76);
+            v79 = V::mul_add(v20, v94, v79);
+            v64 = V::neg_mul_add(v8, v94, v64);
+            let mut v100 = V::mul(v24, v94);
+            v68 = V::mul_add(v4, v94, v68);
+            let grad_o_e12 = V::load(grad_o.at(4usize, c));
+            let v105 = V::mul(w5, grad_o_e12);
+            v70 = V::mul_add(V::mul(v16, v24), grad_o_e12, v70);
+            // grad0[5] += v16*v20*grad_o_e23 - v16*v22*grad_o_e13 + v16*v24*grad_o_e12
+            V::store(V::add(V::load(grad0.at(5usize, c)), v70), grad0.at(5usize, c));
+            v73 = V::mul_add(v24, v105, v73);
+            v68 = V::mul_add(v16, v105, v68);
+            let v112 = V::mul(w2, grad_o_e12);
+            v76 = V::mul_add(v42, grad_o_e12, v76);
+            // grad0[2] += (v6*v24 - v8*v22)*grad_o_e23 + (v4*v24 - v8*v20)*grad_o_e13 + (v4*v22 - v6*v20)*grad_o_e12
+            V::store(V::add(V::load(grad0.at(2usize, c)), v76), grad0.at(2usize, c));
+            v82 = V::neg_mul_add(v20, v112, v82);
+            v64 = V::neg_mul_add(v6, v112, v64);
+            v100 = V::mul_add(v22, v112, v100);
+            let mut v121 = V::mul_sub(v4, v112, v66);
+            let grad_o_e3 = V::load(grad_o.at(3usize, c));
+            let w3 = V::load(param0.at(3usize, c));
+            let v125 = V::mul(w3, grad_o_e3);
+            v63 = V::neg_mul_add(v22, v125, v63);
+            v121 = V::neg_mul_add(v14, v125, v121);
+            v65 = V::mul_add(v20, v125, v65);
+            v64 = V::neg_mul_add(v12, v125, v64);
+            let mut v134 = V::mul(V::mul(v2, v24), grad_o_e3);
+            let w0 = V::load(param0.at(0usize, c));
+            let v136 = V::mul(w0, grad_o_e3);
+            let mut v137 = V::mul(v24, v136);
+            v68 = V::mul_add(v2, v136, v68);
+            let grad_o_e2 = V::load(grad_o.at(2usize, c));
+            let mut v141 = V::mul(v36, grad_o_e2);
+            let v142 = V::mul(w3, grad_o_e2);
+            v141 = V::neg_mul_add(v39, grad_o_e3, v141);
+            v63 = V::mul_add(v24, v142, v63);
+            v68 = V::mul_add(v14, v142, v68);
+            v67 = V::neg_mul_add(v20, v142, v67);
+            v64 = V::neg_mul_add(v10, v142, v64);
+            let v153 = V::mul(w0, grad_o_e2);
+            v134 = V::mul_add(V::mul(v2, v22), grad_o_e2, v134);
+            v137 = V::mul_add(v22, v153, v137);
+            v121 = V::mul_add(v2, v153, v121);
+            let grad_o_e1 = V::load(grad_o.at(1usize, c));
+            let v161 = V::mul(w3, grad_o_e1);
+            v141 = V::mul_add(v31, grad_o_e1, v141);
+            // grad0[3] += (v14*v24 - v10*v20)*grad_o_e2 - (v12*v20 + v14*v22)*grad_o_e3 + (v10*v22 + v12*v24)*grad_o_e1
+            V::store(V::add(V::load(grad0.at(3usize, c)), v141), grad0.at(3usize, c));
+            let v165 = V::mul_sub(v24, v161, v65);
+            v68 = V::mul_add(v12, v161, v68);
+            v67 = V::mul_add(v22, v161, v67);
+            v121 = V::mul_add(v10, v161, v121);
+            let v172 = V::mul(w0, grad_o_e1);
+            v134 = V::mul_add(V::mul(v2, v20), grad_o_e1, v134);
+            // grad0[0] += v2*v24*grad_o_e3 + v2*v22*grad_o_e2 + v2*v20*grad_o_e1
+            V::store(V::add(V::load(grad0.at(0usize, c)), v134), grad0.at(0usize, c));
+            v137 = V::mul_add(v20, v172, v137);
+            v64 = V::mul_add(v2, v172, v64);
+            let grad_o_1 = V::load(grad_o.at(0usize, c));
+            // grad0[1] += (v8*v24 + v4*v20 + v6*v22)*grad_o_1
             V::store(
-                V::add(
-                    V::load(grad0.at(5usize, c)),
-                    {
-                        let mut s = V::mul(V::mul(v113, v17), grad_o_e23);
-                        s = V::neg_mul_add(V::mul(v113, v11), grad_o_e13, s);
-                        s = V::mul_add(V::mul(v113, v5), grad_o_e12, s);
-                        s
-                    },
-                ),
-                grad0.at(5usize, c),
+                V::add(V::load(grad0.at(1usize, c)), V::mul(v25, grad_o_1)),
+                grad0.at(1usize, c),
             );
+            let v181 = V::mul(V::load(param0.at(1usize, c)), grad_o_1);
+            let v184 = V::mul_sub(v24, v181, v79);
+            v68 = V::mul_add(v8, v181, v68);
+            v82 = V::mul_add(v22, v181, v82);
+            v121 = V::mul_add(v6, v181, v121);
+            v100 = V::mul_add(v20, v181, v100);
+            v64 = V::mul_add(v4, v181, v64);
+            // out1[2] = v18*(v10*v62 + v6*v78 + v4*v94 + v16*v105 + v2*v136 + v14*v142 + v12*v161 + v8*v181)
+            V::store(V::mul(v18, v68), out1.at(2usize, c));
+            // out1[1] = v18*(v4*v112 - (v12*v62 + v8*v78 + v16*v87) - v14*v125 + v2*v153 + v10*v161 + v6*v181)
+            V::store(V::mul(v18, v121), out1.at(1usize, c));
+            // out1[0] = v18*(v14*v62 + v16*v72 - v8*v94 - v6*v112 - v12*v125 - v10*v142 + v2*v172 + v4*v181)
+            V::store(V::mul(v18, v64), out1.at(0usize, c));
+            // out0[7] = v1*v109
+            V::store(V::mul(v1, v73), out0.at(7usize, c));
+            let mut v198 = V::mul(x_e123, v73);
+            // out0[6] = v1*v146
+            V::store(V::mul(v1, v63), out0.at(6usize, c));
+            v198 = V::mul_add(x_e23, v63, v198);
+            // out0[5] = v1*v165
+            V::store(V::mul(v1, v165), out0.at(5usize, c));
+            v198 = V::mul_add(x_e13, v165, v198);
+            // out0[4] = v1*v169
+            V::store(V::mul(v1, v67), out0.at(4usize, c));
+            v198 = V::mul_add(x_e12, v67, v198);
+            // out0[3] = v1*v184
+            V::store(V::mul(v1, v184), out0.at(3usize, c));
+            v198 = V::mul_add(x_e3, v184, v198);
+            // out0[2] = v1*v188
+            V::store(V::mul(v1, v82), out0.at(2usize, c));
+            v198 = V::mul_add(x_e2, v82, v198);
+            // out0[1] = v1*v192
+            V::store(V::mul(v1, v100), out0.at(1usize, c));
+            v198 = V::mul_add(x_e1, v100, v198);
+            let mut v217 = V::mul(v1, v137);
+            v198 = V::mul_add(x_1, v137, v198);
+            v217 = V::mul_add(v198, v220, v217);
+            // out0[0] = v1*v176 + (x_e123*v109 + x_e23*v146 + x_e13*v165 + x_e12*v169 + x_e3*v184 + x_e2*v188 + x_e1*v192 + x_1*v176)*gate'(x_1)
+            V::store(v217, out0.at(0usize, c));
         }
     }
 }
@@ -1866,58 +1329,49 @@ unsafe fn sgp_6<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let out0 = args.outputs[0];
         let param0 = args.params[0];
         let c0e0 = V::from_f64(0f64);
-        let v3 = gate::<V>(args.gate, c0e0);
+        let v1 = gate::<V>(args.gate, c0e0);
         for group in 0..args.groups {
             let c = group * V::LANES;
-            let v4 = V::mul(V::load(x.at(2usize, c)), v3);
-            let v6 = V::mul(V::load(y.at(2usize, c)), v3);
-            let v9 = V::mul(V::load(x.at(0usize, c)), v3);
-            let v11 = V::mul(V::load(y.at(0usize, c)), v3);
-            let v14 = V::mul(V::load(x.at(1usize, c)), v3);
-            let v16 = V::mul(V::load(y.at(1usize, c)), v3);
+            x.prefetch::<3usize>(c);
+            y.prefetch::<3usize>(c);
+            let v3 = V::mul(V::load(x.at(0usize, c)), v1);
+            let v5 = V::mul(V::load(x.at(1usize, c)), v1);
+            let v7 = V::mul(V::load(x.at(2usize, c)), v1);
+            let v9 = V::mul(V::load(y.at(0usize, c)), v1);
+            let v11 = V::mul(V::load(y.at(1usize, c)), v1);
+            let v13 = V::mul(V::load(y.at(2usize, c)), v1);
+            let mut v14 = V::mul(v3, v9);
+            v14 = V::mul_add(v5, v11, v14);
+            v14 = V::mul_add(v7, v13, v14);
+            // out0[0] = w0*(v7*v13 + v3*v9 + v5*v11)
+            V::store(V::mul(V::load(param0.at(0usize, c)), v14), out0.at(0usize, c));
+            let mut v21 = V::mul(v3, v11);
+            v21 = V::neg_mul_add(v5, v9, v21);
             let w1 = V::load(param0.at(1usize, c));
-            // out0[0] = w0*(v4*v6 + v9*v11 + v14*v16)
-            V::store(
-                V::mul(
-                    V::load(param0.at(0usize, c)),
-                    {
-                        let mut s = V::mul(v9, v11);
-                        s = V::mul_add(v14, v16, s);
-                        s = V::mul_add(v4, v6, s);
-                        s
-                    },
-                ),
-                out0.at(0usize, c),
-            );
-            // out0[1] = w1*(v9*v16 - v14*v11)
-            V::store(
-                V::mul(w1, V::neg_mul_add(v14, v11, V::mul(v9, v16))),
-                out0.at(1usize, c),
-            );
-            // out0[2] = w1*(v9*v6 - v4*v11)
-            V::store(
-                V::mul(w1, V::neg_mul_add(v4, v11, V::mul(v9, v6))),
-                out0.at(2usize, c),
-            );
-            // out0[3] = w1*(v14*v6 - v4*v16)
-            V::store(
-                V::mul(w1, V::neg_mul_add(v4, v16, V::mul(v14, v6))),
-                out0.at(3usize, c),
-            );
+            // out0[1] = w1*(v3*v11 - v5*v9)
+            V::store(V::mul(w1, v21), out0.at(1usize, c));
+            let mut v26 = V::mul(v3, v13);
+            v26 = V::neg_mul_add(v7, v9, v26);
+            // out0[2] = w1*(v3*v13 - v7*v9)
+            V::store(V::mul(w1, v26), out0.at(2usize, c));
+            let mut v30 = V::mul(v5, v13);
+            v30 = V::neg_mul_add(v7, v11, v30);
+            // out0[3] = w1*(v5*v13 - v7*v11)
+            V::store(V::mul(w1, v30), out0.at(3usize, c));
         }
     }
 }
 pub(super) static SGP_6: Stage = stage!(sgp_6);
-/// From `y`, `grad_o`, `x`, `w` to `grad_x`, `grad_y`, `grad_w`: adjoint of o = weighted_product(w, gate(x), gate(y)).
+/// From `x`, `y`, `grad_o`, `w` to `grad_x`, `grad_y`, `grad_w`: adjoint of o = weighted_product(w, gate(x), gate(y)).
 ///
 /// From `sgp_grad` of Cl(3,0,0).
 #[inline(always)]
 unsafe fn sgp_7<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
     // SAFETY: the caller keeps the contract of `StageArgs`; the tier runs on this CPU.
     unsafe {
-        let y = args.inputs[0];
-        let grad_o = args.inputs[1];
-        let x = args.inputs[2];
+        let x = args.inputs[0];
+        let y = args.inputs[1];
+        let grad_o = args.inputs[2];
         let out0 = args.outputs[0];
         let out1 = args.outputs[1];
         let param0 = args.params[0];
@@ -1926,123 +1380,71 @@ unsafe fn sgp_7<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let v1 = gate::<V>(args.gate, c0e0);
         for group in 0..args.groups {
             let c = group * V::LANES;
-            let v3 = V::mul(V::load(y.at(2usize, c)), v1);
-            let w1 = V::load(param0.at(1usize, c));
-            let grad_o_e13 = V::load(grad_o.at(2usize, c));
-            let v6 = V::mul(w1, grad_o_e13);
-            let v9 = V::mul(V::load(y.at(1usize, c)), v1);
-            let grad_o_e12 = V::load(grad_o.at(1usize, c));
-            let v11 = V::mul(w1, grad_o_e12);
-            let v15 = V::mul(V::load(y.at(0usize, c)), v1);
-            let grad_o_1 = V::load(grad_o.at(0usize, c));
-            let v18 = V::mul(V::load(param0.at(0usize, c)), grad_o_1);
+            x.prefetch::<3usize>(c);
+            y.prefetch::<3usize>(c);
+            grad_o.prefetch::<4usize>(c);
+            let v3 = V::mul(V::load(x.at(0usize, c)), v1);
+            let v5 = V::mul(V::load(x.at(1usize, c)), v1);
+            let v7 = V::mul(V::load(x.at(2usize, c)), v1);
+            let v9 = V::mul(V::load(y.at(0usize, c)), v1);
+            let v11 = V::mul(V::load(y.at(1usize, c)), v1);
+            let v13 = V::mul(V::load(y.at(2usize, c)), v1);
+            let mut v14 = V::mul(v3, v9);
+            v14 = V::mul_add(v5, v11, v14);
+            v14 = V::mul_add(v7, v13, v14);
+            let mut v19 = V::mul(v3, v11);
+            v19 = V::neg_mul_add(v5, v9, v19);
+            let mut v22 = V::mul(v3, v13);
+            v22 = V::neg_mul_add(v7, v9, v22);
+            let mut v25 = V::mul(v5, v13);
+            v25 = V::neg_mul_add(v7, v11, v25);
             let grad_o_e23 = V::load(grad_o.at(3usize, c));
-            let v23 = V::mul(w1, grad_o_e23);
-            let v37 = V::mul(V::load(x.at(0usize, c)), v1);
-            let v40 = V::mul(V::load(x.at(2usize, c)), v1);
-            let v43 = V::mul(V::load(x.at(1usize, c)), v1);
-            // out0[0] = v1*(v3*v6 + v9*v11 + v15*v18)
+            let mut v29 = V::mul(v25, grad_o_e23);
+            let w1 = V::load(param0.at(1usize, c));
+            let v31 = V::mul(w1, grad_o_e23);
+            let mut v32 = V::mul(v11, v31);
+            let mut v34 = V::mul(v13, v31);
+            let mut v35 = V::mul(v5, v31);
+            let grad_o_e13 = V::load(grad_o.at(2usize, c));
+            let v38 = V::mul(w1, grad_o_e13);
+            v29 = V::mul_add(v22, grad_o_e13, v29);
+            let mut v41 = V::mul(v7, v38);
+            v32 = V::mul_add(v9, v38, v32);
+            let mut v43 = V::mul(v13, v38);
+            v35 = V::mul_add(v3, v38, v35);
+            let grad_o_e12 = V::load(grad_o.at(1usize, c));
+            let v48 = V::mul(w1, grad_o_e12);
+            v29 = V::mul_add(v19, grad_o_e12, v29);
+            // grad0[1] += (v5*v13 - v7*v11)*grad_o_e23 + (v3*v13 - v7*v9)*grad_o_e13 + (v3*v11 - v5*v9)*grad_o_e12
+            V::store(V::add(V::load(grad0.at(1usize, c)), v29), grad0.at(1usize, c));
+            v34 = V::neg_mul_add(v9, v48, v34);
+            v41 = V::mul_add(v5, v48, v41);
+            let mut v55 = V::mul(v3, v48);
+            v43 = V::mul_add(v11, v48, v43);
+            v55 = V::neg_mul_add(v7, v31, v55);
+            let grad_o_1 = V::load(grad_o.at(0usize, c));
+            // grad0[0] += (v7*v13 + v3*v9 + v5*v11)*grad_o_1
             V::store(
-                V::mul(
-                    v1,
-                    {
-                        let mut s = V::mul(v3, v6);
-                        s = V::mul_add(v9, v11, s);
-                        s = V::mul_add(v15, v18, s);
-                        s
-                    },
-                ),
-                out0.at(0usize, c),
-            );
-            // out0[1] = v1*(v3*v23 - v15*v11 + v9*v18)
-            V::store(
-                V::mul(
-                    v1,
-                    {
-                        let mut s = V::mul(v3, v23);
-                        s = V::neg_mul_add(v15, v11, s);
-                        s = V::mul_add(v9, v18, s);
-                        s
-                    },
-                ),
-                out0.at(1usize, c),
-            );
-            // out0[2] = v1*(v3*v18 - (v9*v23 + v15*v6))
-            V::store(
-                V::mul(v1, V::mul_sub(v3, v18, V::mul_add(v15, v6, V::mul(v9, v23)))),
-                out0.at(2usize, c),
-            );
-            // out1[0] = v1*(v37*v18 - (v40*v6 + v43*v11))
-            V::store(
-                V::mul(v1, V::mul_sub(v37, v18, V::mul_add(v43, v11, V::mul(v40, v6)))),
-                out1.at(0usize, c),
-            );
-            // out1[1] = v1*(v37*v11 - v40*v23 + v43*v18)
-            V::store(
-                V::mul(
-                    v1,
-                    {
-                        let mut s = V::mul(v37, v11);
-                        s = V::neg_mul_add(v40, v23, s);
-                        s = V::mul_add(v43, v18, s);
-                        s
-                    },
-                ),
-                out1.at(1usize, c),
-            );
-            // out1[2] = v1*(v43*v23 + v37*v6 + v40*v18)
-            V::store(
-                V::mul(
-                    v1,
-                    {
-                        let mut s = V::mul(v43, v23);
-                        s = V::mul_add(v37, v6, s);
-                        s = V::mul_add(v40, v18, s);
-                        s
-                    },
-                ),
-                out1.at(2usize, c),
-            );
-            // grad0[0] + = (v40*v3 + v37*v15 + v43*v9)*grad_o_1
-            V::store(
-                V::add(
-                    V::load(grad0.at(0usize, c)),
-                    V::mul(
-                        {
-                            let mut s = V::mul(v37, v15);
-                            s = V::mul_add(v43, v9, s);
-                            s = V::mul_add(v40, v3, s);
-                            s
-                        },
-                        grad_o_1,
-                    ),
-                ),
+                V::add(V::load(grad0.at(0usize, c)), V::mul(v14, grad_o_1)),
                 grad0.at(0usize, c),
             );
-            // grad0[1] + = (v43*v3 - v40*v9)*grad_o_e23 + (v37*v3 - v40*v15)*grad_o_e13 + (v37*v9 - v43*v15)*grad_o_e12
-            V::store(
-                V::add(
-                    V::load(grad0.at(1usize, c)),
-                    {
-                        let mut s = V::mul(
-                            V::neg_mul_add(v40, v9, V::mul(v43, v3)),
-                            grad_o_e23,
-                        );
-                        s = V::mul_add(
-                            V::neg_mul_add(v40, v15, V::mul(v37, v3)),
-                            grad_o_e13,
-                            s,
-                        );
-                        s = V::mul_add(
-                            V::neg_mul_add(v43, v15, V::mul(v37, v9)),
-                            grad_o_e12,
-                            s,
-                        );
-                        s
-                    },
-                ),
-                grad0.at(1usize, c),
-            );
+            let v61 = V::mul(V::load(param0.at(0usize, c)), grad_o_1);
+            v35 = V::mul_add(v7, v61, v35);
+            v34 = V::mul_add(v11, v61, v34);
+            v55 = V::mul_add(v5, v61, v55);
+            v43 = V::mul_add(v9, v61, v43);
+            // out1[2] = v1*(v5*v31 + v3*v38 + v7*v61)
+            V::store(V::mul(v1, v35), out1.at(2usize, c));
+            // out1[1] = v1*(v3*v48 - v7*v31 + v5*v61)
+            V::store(V::mul(v1, v55), out1.at(1usize, c));
+            // out1[0] = v1*(v3*v61 - (v7*v38 + v5*v48))
+            V::store(V::mul(v1, V::mul_sub(v3, v61, v41)), out1.at(0usize, c));
+            // out0[2] = v1*(v13*v61 - (v11*v31 + v9*v38))
+            V::store(V::mul(v1, V::mul_sub(v13, v61, v32)), out0.at(2usize, c));
+            // out0[1] = v1*(v13*v31 - v9*v48 + v11*v61)
+            V::store(V::mul(v1, v34), out0.at(1usize, c));
+            // out0[0] = v1*(v13*v38 + v11*v48 + v9*v61)
+            V::store(V::mul(v1, v43), out0.at(0usize, c));
         }
     }
 }
@@ -2084,9 +1486,9 @@ pub(super) static SGP_PROGRAM_3: Program = Program {
             StageCall {
                 stage: &super::sgp::SGP_7,
                 inputs: &[
+                    Slot::External(0usize),
                     Slot::External(1usize),
                     Slot::External(2usize),
-                    Slot::External(0usize),
                 ],
                 outputs: &[Slot::External(0usize), Slot::External(1usize)],
                 params: &[0],

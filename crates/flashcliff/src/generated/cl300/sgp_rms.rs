@@ -19,43 +19,28 @@ unsafe fn sgp_rms_0<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let mut sum3 = V::zero();
         for group in 0..args.groups {
             let c = group * V::LANES;
-            let t0_0 = V::load(t0.at(0usize, c));
-            let t0_3 = V::load(t0.at(3usize, c));
-            let t0_1 = V::load(t0.at(1usize, c));
-            let t0_2 = V::load(t0.at(2usize, c));
-            let t0_6 = V::load(t0.at(6usize, c));
-            let t0_4 = V::load(t0.at(4usize, c));
-            let t0_5 = V::load(t0.at(5usize, c));
-            let t0_7 = V::load(t0.at(7usize, c));
+            t0.prefetch::<8usize>(c);
             let valid = args.valid_lanes(group, V::LANES);
+            let t0_0 = V::load(t0.at(0usize, c));
             // row sum 0 = t0_0*t0_0
             sum0 = V::add(sum0, V::keep_first(V::mul(t0_0, t0_0), valid));
+            let t0_1 = V::load(t0.at(1usize, c));
+            let mut v3 = V::mul(t0_1, t0_1);
+            let t0_2 = V::load(t0.at(2usize, c));
+            let t0_3 = V::load(t0.at(3usize, c));
+            v3 = V::mul_add(t0_2, t0_2, v3);
+            v3 = V::mul_add(t0_3, t0_3, v3);
             // row sum 1 = t0_3*t0_3 + t0_1*t0_1 + t0_2*t0_2
-            sum1 = V::add(
-                sum1,
-                V::keep_first(
-                    {
-                        let mut s = V::mul(t0_1, t0_1);
-                        s = V::mul_add(t0_2, t0_2, s);
-                        s = V::mul_add(t0_3, t0_3, s);
-                        s
-                    },
-                    valid,
-                ),
-            );
+            sum1 = V::add(sum1, V::keep_first(v3, valid));
+            let t0_4 = V::load(t0.at(4usize, c));
+            let mut v11 = V::mul(t0_4, t0_4);
+            let t0_5 = V::load(t0.at(5usize, c));
+            let t0_6 = V::load(t0.at(6usize, c));
+            v11 = V::mul_add(t0_5, t0_5, v11);
+            v11 = V::mul_add(t0_6, t0_6, v11);
             // row sum 2 = t0_6*t0_6 + t0_4*t0_4 + t0_5*t0_5
-            sum2 = V::add(
-                sum2,
-                V::keep_first(
-                    {
-                        let mut s = V::mul(t0_4, t0_4);
-                        s = V::mul_add(t0_5, t0_5, s);
-                        s = V::mul_add(t0_6, t0_6, s);
-                        s
-                    },
-                    valid,
-                ),
-            );
+            sum2 = V::add(sum2, V::keep_first(v11, valid));
+            let t0_7 = V::load(t0.at(7usize, c));
             // row sum 3 = t0_7*t0_7
             sum3 = V::add(sum3, V::keep_first(V::mul(t0_7, t0_7), valid));
         }
@@ -75,47 +60,48 @@ unsafe fn sgp_rms_1<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
     unsafe {
         let t0 = args.inputs[0];
         let out0 = args.outputs[0];
-        let c1e0 = V::from_f64(1f64);
         let row0 = V::splat(args.rows[0]);
         let inv_channels = V::splat(args.inv_channels);
-        let v4 = V::mul(row0, inv_channels);
+        let v2 = V::mul(row0, inv_channels);
         let eps = V::splat(args.eps);
-        let v6 = V::add(v4, eps);
-        let v7 = V::sqrt(v6);
-        let v8 = V::div(c1e0, v7);
+        let v4 = V::add(v2, eps);
+        let v5 = V::sqrt(v4);
+        let c1e0 = V::from_f64(1f64);
+        let v7 = V::div(c1e0, v5);
         let row1 = V::splat(args.rows[1]);
-        let v12 = V::mul(inv_channels, row1);
-        let v13 = V::add(eps, v12);
-        let v14 = V::sqrt(v13);
-        let v15 = V::div(c1e0, v14);
+        let v9 = V::mul(inv_channels, row1);
+        let v10 = V::add(eps, v9);
+        let v11 = V::sqrt(v10);
+        let v12 = V::div(c1e0, v11);
         let row2 = V::splat(args.rows[2]);
-        let v23 = V::mul(inv_channels, row2);
-        let v24 = V::add(eps, v23);
-        let v25 = V::sqrt(v24);
-        let v26 = V::div(c1e0, v25);
+        let v14 = V::mul(inv_channels, row2);
+        let v15 = V::add(eps, v14);
+        let v16 = V::sqrt(v15);
+        let v17 = V::div(c1e0, v16);
         let row3 = V::splat(args.rows[3]);
-        let v34 = V::mul(inv_channels, row3);
-        let v35 = V::add(eps, v34);
-        let v36 = V::sqrt(v35);
-        let v37 = V::div(c1e0, v36);
+        let v19 = V::mul(inv_channels, row3);
+        let v20 = V::add(eps, v19);
+        let v21 = V::sqrt(v20);
+        let v22 = V::div(c1e0, v21);
         for group in 0..args.groups {
             let c = group * V::LANES;
-            // out0[0] = t0_0*v8
-            V::store(V::mul(V::load(t0.at(0usize, c)), v8), out0.at(0usize, c));
-            // out0[1] = t0_1*v15
-            V::store(V::mul(V::load(t0.at(1usize, c)), v15), out0.at(1usize, c));
-            // out0[2] = t0_2*v15
-            V::store(V::mul(V::load(t0.at(2usize, c)), v15), out0.at(2usize, c));
-            // out0[3] = t0_3*v15
-            V::store(V::mul(V::load(t0.at(3usize, c)), v15), out0.at(3usize, c));
-            // out0[4] = t0_4*v26
-            V::store(V::mul(V::load(t0.at(4usize, c)), v26), out0.at(4usize, c));
-            // out0[5] = t0_5*v26
-            V::store(V::mul(V::load(t0.at(5usize, c)), v26), out0.at(5usize, c));
-            // out0[6] = t0_6*v26
-            V::store(V::mul(V::load(t0.at(6usize, c)), v26), out0.at(6usize, c));
-            // out0[7] = t0_7*v37
-            V::store(V::mul(V::load(t0.at(7usize, c)), v37), out0.at(7usize, c));
+            t0.prefetch::<8usize>(c);
+            // out0[0] = t0_0*v7
+            V::store(V::mul(V::load(t0.at(0usize, c)), v7), out0.at(0usize, c));
+            // out0[1] = t0_1*v12
+            V::store(V::mul(V::load(t0.at(1usize, c)), v12), out0.at(1usize, c));
+            // out0[2] = t0_2*v12
+            V::store(V::mul(V::load(t0.at(2usize, c)), v12), out0.at(2usize, c));
+            // out0[3] = t0_3*v12
+            V::store(V::mul(V::load(t0.at(3usize, c)), v12), out0.at(3usize, c));
+            // out0[4] = t0_4*v17
+            V::store(V::mul(V::load(t0.at(4usize, c)), v17), out0.at(4usize, c));
+            // out0[5] = t0_5*v17
+            V::store(V::mul(V::load(t0.at(5usize, c)), v17), out0.at(5usize, c));
+            // out0[6] = t0_6*v17
+            V::store(V::mul(V::load(t0.at(6usize, c)), v17), out0.at(6usize, c));
+            // out0[7] = t0_7*v22
+            V::store(V::mul(V::load(t0.at(7usize, c)), v22), out0.at(7usize, c));
         }
     }
 }
@@ -135,6 +121,8 @@ unsafe fn sgp_rms_2<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let mut sum3 = V::zero();
         for group in 0..args.groups {
             let c = group * V::LANES;
+            t0.prefetch::<8usize>(c);
+            grad_o.prefetch::<8usize>(c);
             let valid = args.valid_lanes(group, V::LANES);
             // row sum 0 = t0_7*grad_o_e123
             sum0 = V::add(
@@ -144,54 +132,38 @@ unsafe fn sgp_rms_2<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
                     valid,
                 ),
             );
+            let mut v5 = V::mul(
+                V::load(t0.at(6usize, c)),
+                V::load(grad_o.at(6usize, c)),
+            );
+            v5 = V::mul_add(
+                V::load(t0.at(5usize, c)),
+                V::load(grad_o.at(5usize, c)),
+                v5,
+            );
+            v5 = V::mul_add(
+                V::load(t0.at(4usize, c)),
+                V::load(grad_o.at(4usize, c)),
+                v5,
+            );
             // row sum 1 = t0_6*grad_o_e23 + t0_5*grad_o_e13 + t0_4*grad_o_e12
-            sum1 = V::add(
-                sum1,
-                V::keep_first(
-                    {
-                        let mut s = V::mul(
-                            V::load(t0.at(6usize, c)),
-                            V::load(grad_o.at(6usize, c)),
-                        );
-                        s = V::mul_add(
-                            V::load(t0.at(5usize, c)),
-                            V::load(grad_o.at(5usize, c)),
-                            s,
-                        );
-                        s = V::mul_add(
-                            V::load(t0.at(4usize, c)),
-                            V::load(grad_o.at(4usize, c)),
-                            s,
-                        );
-                        s
-                    },
-                    valid,
-                ),
+            sum1 = V::add(sum1, V::keep_first(v5, valid));
+            let mut v16 = V::mul(
+                V::load(t0.at(3usize, c)),
+                V::load(grad_o.at(3usize, c)),
+            );
+            v16 = V::mul_add(
+                V::load(t0.at(2usize, c)),
+                V::load(grad_o.at(2usize, c)),
+                v16,
+            );
+            v16 = V::mul_add(
+                V::load(t0.at(1usize, c)),
+                V::load(grad_o.at(1usize, c)),
+                v16,
             );
             // row sum 2 = t0_3*grad_o_e3 + t0_2*grad_o_e2 + t0_1*grad_o_e1
-            sum2 = V::add(
-                sum2,
-                V::keep_first(
-                    {
-                        let mut s = V::mul(
-                            V::load(t0.at(3usize, c)),
-                            V::load(grad_o.at(3usize, c)),
-                        );
-                        s = V::mul_add(
-                            V::load(t0.at(2usize, c)),
-                            V::load(grad_o.at(2usize, c)),
-                            s,
-                        );
-                        s = V::mul_add(
-                            V::load(t0.at(1usize, c)),
-                            V::load(grad_o.at(1usize, c)),
-                            s,
-                        );
-                        s
-                    },
-                    valid,
-                ),
-            );
+            sum2 = V::add(sum2, V::keep_first(v16, valid));
             // row sum 3 = t0_0*grad_o_1
             sum3 = V::add(
                 sum3,
@@ -218,103 +190,105 @@ unsafe fn sgp_rms_3<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let grad_o = args.inputs[0];
         let t0 = args.inputs[1];
         let out0 = args.outputs[0];
-        let c1e0 = V::from_f64(1f64);
         let row0 = V::splat(args.rows[0]);
         let inv_channels = V::splat(args.inv_channels);
-        let v3 = V::mul(row0, inv_channels);
+        let v2 = V::mul(row0, inv_channels);
         let eps = V::splat(args.eps);
-        let v5 = V::add(v3, eps);
-        let v6 = V::sqrt(v5);
-        let v7 = V::div(c1e0, v6);
-        let c5em1 = V::from_f64(0.5f64);
-        let v12 = V::div(c5em1, v6);
+        let v4 = V::add(v2, eps);
+        let v5 = V::sqrt(v4);
+        let c1e0 = V::from_f64(1f64);
+        let v7 = V::div(c1e0, v5);
         let row1 = V::splat(args.rows[1]);
-        let v14 = V::div(row1, v6);
-        let v15 = V::mul(v7, v14);
-        let v16 = V::mul(v12, v15);
-        let v17 = V::mul(inv_channels, v16);
+        let v9 = V::mul(inv_channels, row1);
+        let v10 = V::add(eps, v9);
+        let v11 = V::sqrt(v10);
+        let v12 = V::div(c1e0, v11);
         let row2 = V::splat(args.rows[2]);
-        let v22 = V::mul(inv_channels, row2);
-        let v23 = V::add(eps, v22);
-        let v24 = V::sqrt(v23);
-        let v25 = V::div(c1e0, v24);
-        let v29 = V::div(c5em1, v24);
+        let v14 = V::mul(inv_channels, row2);
+        let v15 = V::add(eps, v14);
+        let v16 = V::sqrt(v15);
+        let v17 = V::div(c1e0, v16);
         let row3 = V::splat(args.rows[3]);
-        let v31 = V::div(row3, v24);
-        let v32 = V::mul(v25, v31);
-        let v33 = V::mul(v29, v32);
-        let v34 = V::mul(inv_channels, v33);
+        let v19 = V::mul(inv_channels, row3);
+        let v20 = V::add(eps, v19);
+        let v21 = V::sqrt(v20);
+        let v22 = V::div(c1e0, v21);
+        let c5em1 = V::from_f64(0.5f64);
+        let v40 = V::div(c5em1, v21);
         let row4 = V::splat(args.rows[4]);
-        let v51 = V::mul(inv_channels, row4);
-        let v52 = V::add(eps, v51);
-        let v53 = V::sqrt(v52);
-        let v54 = V::div(c1e0, v53);
-        let v58 = V::div(c5em1, v53);
+        let v42 = V::div(row4, v21);
+        let v43 = V::mul(v22, v42);
+        let v44 = V::mul(v40, v43);
+        let v45 = V::mul(inv_channels, v44);
+        let v50 = V::div(c5em1, v16);
         let row5 = V::splat(args.rows[5]);
-        let v60 = V::div(row5, v53);
-        let v61 = V::mul(v54, v60);
-        let v62 = V::mul(v58, v61);
-        let v63 = V::mul(inv_channels, v62);
+        let v52 = V::div(row5, v16);
+        let v53 = V::mul(v17, v52);
+        let v54 = V::mul(v50, v53);
+        let v55 = V::mul(inv_channels, v54);
+        let v68 = V::div(c5em1, v11);
         let row6 = V::splat(args.rows[6]);
-        let v80 = V::mul(inv_channels, row6);
-        let v81 = V::add(eps, v80);
-        let v82 = V::sqrt(v81);
-        let v83 = V::div(c1e0, v82);
-        let v87 = V::div(c5em1, v82);
+        let v70 = V::div(row6, v11);
+        let v71 = V::mul(v12, v70);
+        let v72 = V::mul(v68, v71);
+        let v73 = V::mul(inv_channels, v72);
+        let v86 = V::div(c5em1, v5);
         let row7 = V::splat(args.rows[7]);
-        let v89 = V::div(row7, v82);
-        let v90 = V::mul(v83, v89);
-        let v91 = V::mul(v87, v90);
-        let v92 = V::mul(inv_channels, v91);
+        let v88 = V::div(row7, v5);
+        let v89 = V::mul(v7, v88);
+        let v90 = V::mul(v86, v89);
+        let v91 = V::mul(inv_channels, v90);
         for group in 0..args.groups {
             let c = group * V::LANES;
-            let v18 = V::mul(V::load(t0.at(0usize, c)), v17);
-            let v35 = V::mul(V::load(t0.at(1usize, c)), v34);
-            let v41 = V::mul(V::load(t0.at(2usize, c)), v34);
-            let v47 = V::mul(V::load(t0.at(3usize, c)), v34);
-            let v64 = V::mul(V::load(t0.at(4usize, c)), v63);
-            let v70 = V::mul(V::load(t0.at(5usize, c)), v63);
-            let v76 = V::mul(V::load(t0.at(6usize, c)), v63);
-            let v93 = V::mul(V::load(t0.at(7usize, c)), v92);
-            // out0[0] = v7*grad_o_1 - v18 - v18
+            grad_o.prefetch::<8usize>(c);
+            t0.prefetch::<8usize>(c);
+            let v47 = V::mul(V::load(t0.at(7usize, c)), v45);
+            // out0[7] = v22*grad_o_e123 - v47 - v47
             V::store(
-                V::sub(V::mul_sub(v7, V::load(grad_o.at(0usize, c)), v18), v18),
-                out0.at(0usize, c),
+                V::sub(V::mul_sub(v22, V::load(grad_o.at(7usize, c)), v47), v47),
+                out0.at(7usize, c),
             );
-            // out0[1] = v25*grad_o_e1 - v35 - v35
+            let v57 = V::mul(V::load(t0.at(6usize, c)), v55);
+            // out0[6] = v17*grad_o_e23 - v57 - v57
             V::store(
-                V::sub(V::mul_sub(v25, V::load(grad_o.at(1usize, c)), v35), v35),
-                out0.at(1usize, c),
-            );
-            // out0[2] = v25*grad_o_e2 - v41 - v41
-            V::store(
-                V::sub(V::mul_sub(v25, V::load(grad_o.at(2usize, c)), v41), v41),
-                out0.at(2usize, c),
-            );
-            // out0[3] = v25*grad_o_e3 - v47 - v47
-            V::store(
-                V::sub(V::mul_sub(v25, V::load(grad_o.at(3usize, c)), v47), v47),
-                out0.at(3usize, c),
-            );
-            // out0[4] = v54*grad_o_e12 - v64 - v64
-            V::store(
-                V::sub(V::mul_sub(v54, V::load(grad_o.at(4usize, c)), v64), v64),
-                out0.at(4usize, c),
-            );
-            // out0[5] = v54*grad_o_e13 - v70 - v70
-            V::store(
-                V::sub(V::mul_sub(v54, V::load(grad_o.at(5usize, c)), v70), v70),
-                out0.at(5usize, c),
-            );
-            // out0[6] = v54*grad_o_e23 - v76 - v76
-            V::store(
-                V::sub(V::mul_sub(v54, V::load(grad_o.at(6usize, c)), v76), v76),
+                V::sub(V::mul_sub(v17, V::load(grad_o.at(6usize, c)), v57), v57),
                 out0.at(6usize, c),
             );
-            // out0[7] = v83*grad_o_e123 - v93 - v93
+            let v61 = V::mul(V::load(t0.at(5usize, c)), v55);
+            // out0[5] = v17*grad_o_e13 - v61 - v61
             V::store(
-                V::sub(V::mul_sub(v83, V::load(grad_o.at(7usize, c)), v93), v93),
-                out0.at(7usize, c),
+                V::sub(V::mul_sub(v17, V::load(grad_o.at(5usize, c)), v61), v61),
+                out0.at(5usize, c),
+            );
+            let v65 = V::mul(V::load(t0.at(4usize, c)), v55);
+            // out0[4] = v17*grad_o_e12 - v65 - v65
+            V::store(
+                V::sub(V::mul_sub(v17, V::load(grad_o.at(4usize, c)), v65), v65),
+                out0.at(4usize, c),
+            );
+            let v75 = V::mul(V::load(t0.at(3usize, c)), v73);
+            // out0[3] = v12*grad_o_e3 - v75 - v75
+            V::store(
+                V::sub(V::mul_sub(v12, V::load(grad_o.at(3usize, c)), v75), v75),
+                out0.at(3usize, c),
+            );
+            let v79 = V::mul(V::load(t0.at(2usize, c)), v73);
+            // out0[2] = v12*grad_o_e2 - v79 - v79
+            V::store(
+                V::sub(V::mul_sub(v12, V::load(grad_o.at(2usize, c)), v79), v79),
+                out0.at(2usize, c),
+            );
+            let v83 = V::mul(V::load(t0.at(1usize, c)), v73);
+            // out0[1] = v12*grad_o_e1 - v83 - v83
+            V::store(
+                V::sub(V::mul_sub(v12, V::load(grad_o.at(1usize, c)), v83), v83),
+                out0.at(1usize, c),
+            );
+            let v93 = V::mul(V::load(t0.at(0usize, c)), v91);
+            // out0[0] = v7*grad_o_1 - v93 - v93
+            V::store(
+                V::sub(V::mul_sub(v7, V::load(grad_o.at(0usize, c)), v93), v93),
+                out0.at(0usize, c),
             );
         }
     }
@@ -396,7 +370,7 @@ pub(super) static SGP_RMS_PROGRAM_0: Program = Program {
                 outputs: &[Slot::Cut(1usize)],
                 params: &[],
                 param_grads: &[],
-                rows: &[0usize, 7usize, 1usize, 6usize, 2usize, 5usize, 3usize, 4],
+                rows: &[0usize, 1usize, 2usize, 3usize, 4usize, 5usize, 6usize, 7],
                 row_sums: &[],
             },
             StageCall {
@@ -492,15 +466,15 @@ pub(super) static SGP_RMS_PROGRAM_1: Program = Program {
                 outputs: &[Slot::Cut(1usize)],
                 params: &[],
                 param_grads: &[],
-                rows: &[0usize, 7usize, 1usize, 6usize, 2usize, 5usize, 3usize, 4],
+                rows: &[0usize, 1usize, 2usize, 3usize, 4usize, 5usize, 6usize, 7],
                 row_sums: &[],
             },
             StageCall {
                 stage: &super::sgp::SGP_3,
                 inputs: &[
+                    Slot::External(0usize),
                     Slot::External(1usize),
                     Slot::Cut(1usize),
-                    Slot::External(0usize),
                 ],
                 outputs: &[Slot::External(0usize), Slot::External(1usize)],
                 params: &[0],
@@ -588,7 +562,7 @@ pub(super) static SGP_RMS_PROGRAM_2: Program = Program {
                 outputs: &[Slot::Cut(1usize)],
                 params: &[],
                 param_grads: &[],
-                rows: &[0usize, 7usize, 1usize, 6usize, 2usize, 5usize, 3usize, 4],
+                rows: &[0usize, 1usize, 2usize, 3usize, 4usize, 5usize, 6usize, 7],
                 row_sums: &[],
             },
             StageCall {
@@ -620,26 +594,19 @@ unsafe fn sgp_rms_4<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let mut sum1 = V::zero();
         for group in 0..args.groups {
             let c = group * V::LANES;
-            let t0_0 = V::load(t0.at(0usize, c));
-            let t0_3 = V::load(t0.at(3usize, c));
-            let t0_1 = V::load(t0.at(1usize, c));
-            let t0_2 = V::load(t0.at(2usize, c));
+            t0.prefetch::<4usize>(c);
             let valid = args.valid_lanes(group, V::LANES);
+            let t0_0 = V::load(t0.at(0usize, c));
             // row sum 0 = t0_0*t0_0
             sum0 = V::add(sum0, V::keep_first(V::mul(t0_0, t0_0), valid));
+            let t0_1 = V::load(t0.at(1usize, c));
+            let mut v3 = V::mul(t0_1, t0_1);
+            let t0_2 = V::load(t0.at(2usize, c));
+            let t0_3 = V::load(t0.at(3usize, c));
+            v3 = V::mul_add(t0_2, t0_2, v3);
+            v3 = V::mul_add(t0_3, t0_3, v3);
             // row sum 1 = t0_3*t0_3 + t0_1*t0_1 + t0_2*t0_2
-            sum1 = V::add(
-                sum1,
-                V::keep_first(
-                    {
-                        let mut s = V::mul(t0_1, t0_1);
-                        s = V::mul_add(t0_2, t0_2, s);
-                        s = V::mul_add(t0_3, t0_3, s);
-                        s
-                    },
-                    valid,
-                ),
-            );
+            sum1 = V::add(sum1, V::keep_first(v3, valid));
         }
         args.sums[0] = sum0.reduce_add();
         args.sums[1] = sum1.reduce_add();
@@ -655,29 +622,30 @@ unsafe fn sgp_rms_5<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
     unsafe {
         let t0 = args.inputs[0];
         let out0 = args.outputs[0];
-        let c1e0 = V::from_f64(1f64);
         let row0 = V::splat(args.rows[0]);
         let inv_channels = V::splat(args.inv_channels);
-        let v4 = V::mul(row0, inv_channels);
+        let v2 = V::mul(row0, inv_channels);
         let eps = V::splat(args.eps);
-        let v6 = V::add(v4, eps);
-        let v7 = V::sqrt(v6);
-        let v8 = V::div(c1e0, v7);
+        let v4 = V::add(v2, eps);
+        let v5 = V::sqrt(v4);
+        let c1e0 = V::from_f64(1f64);
+        let v7 = V::div(c1e0, v5);
         let row1 = V::splat(args.rows[1]);
-        let v12 = V::mul(inv_channels, row1);
-        let v13 = V::add(eps, v12);
-        let v14 = V::sqrt(v13);
-        let v15 = V::div(c1e0, v14);
+        let v9 = V::mul(inv_channels, row1);
+        let v10 = V::add(eps, v9);
+        let v11 = V::sqrt(v10);
+        let v12 = V::div(c1e0, v11);
         for group in 0..args.groups {
             let c = group * V::LANES;
-            // out0[0] = t0_0*v8
-            V::store(V::mul(V::load(t0.at(0usize, c)), v8), out0.at(0usize, c));
-            // out0[1] = t0_1*v15
-            V::store(V::mul(V::load(t0.at(1usize, c)), v15), out0.at(1usize, c));
-            // out0[2] = t0_2*v15
-            V::store(V::mul(V::load(t0.at(2usize, c)), v15), out0.at(2usize, c));
-            // out0[3] = t0_3*v15
-            V::store(V::mul(V::load(t0.at(3usize, c)), v15), out0.at(3usize, c));
+            t0.prefetch::<4usize>(c);
+            // out0[0] = t0_0*v7
+            V::store(V::mul(V::load(t0.at(0usize, c)), v7), out0.at(0usize, c));
+            // out0[1] = t0_1*v12
+            V::store(V::mul(V::load(t0.at(1usize, c)), v12), out0.at(1usize, c));
+            // out0[2] = t0_2*v12
+            V::store(V::mul(V::load(t0.at(2usize, c)), v12), out0.at(2usize, c));
+            // out0[3] = t0_3*v12
+            V::store(V::mul(V::load(t0.at(3usize, c)), v12), out0.at(3usize, c));
         }
     }
 }
@@ -695,31 +663,25 @@ unsafe fn sgp_rms_6<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let mut sum1 = V::zero();
         for group in 0..args.groups {
             let c = group * V::LANES;
+            t0.prefetch::<4usize>(c);
+            grad_o.prefetch::<4usize>(c);
             let valid = args.valid_lanes(group, V::LANES);
-            // row sum 0 = t0_3*grad_o_e23 + t0_2*grad_o_e13 + t0_1*grad_o_e12
-            sum0 = V::add(
-                sum0,
-                V::keep_first(
-                    {
-                        let mut s = V::mul(
-                            V::load(t0.at(3usize, c)),
-                            V::load(grad_o.at(3usize, c)),
-                        );
-                        s = V::mul_add(
-                            V::load(t0.at(2usize, c)),
-                            V::load(grad_o.at(2usize, c)),
-                            s,
-                        );
-                        s = V::mul_add(
-                            V::load(t0.at(1usize, c)),
-                            V::load(grad_o.at(1usize, c)),
-                            s,
-                        );
-                        s
-                    },
-                    valid,
-                ),
+            let mut v2 = V::mul(
+                V::load(t0.at(3usize, c)),
+                V::load(grad_o.at(3usize, c)),
             );
+            v2 = V::mul_add(
+                V::load(t0.at(2usize, c)),
+                V::load(grad_o.at(2usize, c)),
+                v2,
+            );
+            v2 = V::mul_add(
+                V::load(t0.at(1usize, c)),
+                V::load(grad_o.at(1usize, c)),
+                v2,
+            );
+            // row sum 0 = t0_3*grad_o_e23 + t0_2*grad_o_e13 + t0_1*grad_o_e12
+            sum0 = V::add(sum0, V::keep_first(v2, valid));
             // row sum 1 = t0_0*grad_o_1
             sum1 = V::add(
                 sum1,
@@ -744,57 +706,59 @@ unsafe fn sgp_rms_7<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let grad_o = args.inputs[0];
         let t0 = args.inputs[1];
         let out0 = args.outputs[0];
-        let c1e0 = V::from_f64(1f64);
         let row0 = V::splat(args.rows[0]);
         let inv_channels = V::splat(args.inv_channels);
-        let v3 = V::mul(row0, inv_channels);
+        let v2 = V::mul(row0, inv_channels);
         let eps = V::splat(args.eps);
-        let v5 = V::add(v3, eps);
-        let v6 = V::sqrt(v5);
-        let v7 = V::div(c1e0, v6);
-        let c5em1 = V::from_f64(0.5f64);
-        let v12 = V::div(c5em1, v6);
+        let v4 = V::add(v2, eps);
+        let v5 = V::sqrt(v4);
+        let c1e0 = V::from_f64(1f64);
+        let v7 = V::div(c1e0, v5);
         let row1 = V::splat(args.rows[1]);
-        let v14 = V::div(row1, v6);
-        let v15 = V::mul(v7, v14);
-        let v16 = V::mul(v12, v15);
-        let v17 = V::mul(inv_channels, v16);
+        let v9 = V::mul(inv_channels, row1);
+        let v10 = V::add(eps, v9);
+        let v11 = V::sqrt(v10);
+        let v12 = V::div(c1e0, v11);
+        let c5em1 = V::from_f64(0.5f64);
+        let v22 = V::div(c5em1, v11);
         let row2 = V::splat(args.rows[2]);
-        let v22 = V::mul(inv_channels, row2);
-        let v23 = V::add(eps, v22);
-        let v24 = V::sqrt(v23);
-        let v25 = V::div(c1e0, v24);
-        let v29 = V::div(c5em1, v24);
+        let v24 = V::div(row2, v11);
+        let v25 = V::mul(v12, v24);
+        let v26 = V::mul(v22, v25);
+        let v27 = V::mul(inv_channels, v26);
+        let v40 = V::div(c5em1, v5);
         let row3 = V::splat(args.rows[3]);
-        let v31 = V::div(row3, v24);
-        let v32 = V::mul(v25, v31);
-        let v33 = V::mul(v29, v32);
-        let v34 = V::mul(inv_channels, v33);
+        let v42 = V::div(row3, v5);
+        let v43 = V::mul(v7, v42);
+        let v44 = V::mul(v40, v43);
+        let v45 = V::mul(inv_channels, v44);
         for group in 0..args.groups {
             let c = group * V::LANES;
-            let v18 = V::mul(V::load(t0.at(0usize, c)), v17);
-            let v35 = V::mul(V::load(t0.at(1usize, c)), v34);
-            let v41 = V::mul(V::load(t0.at(2usize, c)), v34);
-            let v47 = V::mul(V::load(t0.at(3usize, c)), v34);
-            // out0[0] = v7*grad_o_1 - v18 - v18
+            grad_o.prefetch::<4usize>(c);
+            t0.prefetch::<4usize>(c);
+            let v29 = V::mul(V::load(t0.at(3usize, c)), v27);
+            // out0[3] = v12*grad_o_e23 - v29 - v29
             V::store(
-                V::sub(V::mul_sub(v7, V::load(grad_o.at(0usize, c)), v18), v18),
-                out0.at(0usize, c),
+                V::sub(V::mul_sub(v12, V::load(grad_o.at(3usize, c)), v29), v29),
+                out0.at(3usize, c),
             );
-            // out0[1] = v25*grad_o_e12 - v35 - v35
+            let v33 = V::mul(V::load(t0.at(2usize, c)), v27);
+            // out0[2] = v12*grad_o_e13 - v33 - v33
             V::store(
-                V::sub(V::mul_sub(v25, V::load(grad_o.at(1usize, c)), v35), v35),
-                out0.at(1usize, c),
-            );
-            // out0[2] = v25*grad_o_e13 - v41 - v41
-            V::store(
-                V::sub(V::mul_sub(v25, V::load(grad_o.at(2usize, c)), v41), v41),
+                V::sub(V::mul_sub(v12, V::load(grad_o.at(2usize, c)), v33), v33),
                 out0.at(2usize, c),
             );
-            // out0[3] = v25*grad_o_e23 - v47 - v47
+            let v37 = V::mul(V::load(t0.at(1usize, c)), v27);
+            // out0[1] = v12*grad_o_e12 - v37 - v37
             V::store(
-                V::sub(V::mul_sub(v25, V::load(grad_o.at(3usize, c)), v47), v47),
-                out0.at(3usize, c),
+                V::sub(V::mul_sub(v12, V::load(grad_o.at(1usize, c)), v37), v37),
+                out0.at(1usize, c),
+            );
+            let v47 = V::mul(V::load(t0.at(0usize, c)), v45);
+            // out0[0] = v7*grad_o_1 - v47 - v47
+            V::store(
+                V::sub(V::mul_sub(v7, V::load(grad_o.at(0usize, c)), v47), v47),
+                out0.at(0usize, c),
             );
         }
     }
@@ -876,15 +840,15 @@ pub(super) static SGP_RMS_PROGRAM_3: Program = Program {
                 outputs: &[Slot::Cut(1usize)],
                 params: &[],
                 param_grads: &[],
-                rows: &[0usize, 3usize, 1usize, 2],
+                rows: &[0usize, 1usize, 2usize, 3],
                 row_sums: &[],
             },
             StageCall {
                 stage: &super::sgp::SGP_7,
                 inputs: &[
+                    Slot::External(0usize),
                     Slot::External(1usize),
                     Slot::Cut(1usize),
-                    Slot::External(0usize),
                 ],
                 outputs: &[Slot::External(0usize), Slot::External(1usize)],
                 params: &[0],

@@ -15,50 +15,45 @@ unsafe fn steerable_product_norm_0<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let r = args.inputs[0];
         let out0 = args.outputs[0];
         let param0 = args.params[0];
+        let c1em16 = V::from_f64(0.0000000000000001f64);
         let c1e0 = V::from_f64(1f64);
         let c1p000001e0 = V::from_f64(1.000001f64);
-        let c1em16 = V::from_f64(0.0000000000000001f64);
         for group in 0..args.groups {
             let c = group * V::LANES;
+            r.prefetch::<8usize>(c);
             let r_1 = V::load(r.at(0usize, c));
-            let v5 = V::mul(r_1, r_1);
+            let v1 = V::mul(r_1, r_1);
             let r_e1 = V::load(r.at(1usize, c));
-            let r_e3 = V::load(r.at(3usize, c));
+            let mut v15 = V::mul(r_e1, r_e1);
             let r_e2 = V::load(r.at(2usize, c));
-            let v25 = {
-                let mut s = V::mul(r_e1, r_e1);
-                s = V::mul_add(r_e2, r_e2, s);
-                s = V::mul_add(r_e3, r_e3, s);
-                s
-            };
-            let v33 = V::div(
+            let r_e3 = V::load(r.at(3usize, c));
+            v15 = V::mul_add(r_e2, r_e2, v15);
+            v15 = V::mul_add(r_e3, r_e3, v15);
+            let r_e12 = V::load(r.at(4usize, c));
+            let mut v32 = V::mul(r_e12, r_e12);
+            let r_e13 = V::load(r.at(5usize, c));
+            let r_e23 = V::load(r.at(6usize, c));
+            v32 = V::mul_add(r_e13, r_e13, v32);
+            v32 = V::mul_add(r_e23, r_e23, v32);
+            let r_e123 = V::load(r.at(7usize, c));
+            let v49 = V::mul(r_e123, r_e123);
+            let v60 = V::div(
                 c1e0,
                 V::mul_add(
                     V::sigmoid(V::load(param0.at(1usize, c))),
-                    V::sub(V::sqrt(V::sqrt(V::mul_add(v25, v25, c1em16))), c1e0),
+                    V::sub(V::sqrt(V::sqrt(V::mul_add(v15, v15, c1em16))), c1e0),
                     c1p000001e0,
                 ),
             );
-            let r_e12 = V::load(r.at(4usize, c));
-            let r_e23 = V::load(r.at(6usize, c));
-            let r_e13 = V::load(r.at(5usize, c));
-            let v46 = {
-                let mut s = V::mul(r_e12, r_e12);
-                s = V::mul_add(r_e13, r_e13, s);
-                s = V::mul_add(r_e23, r_e23, s);
-                s
-            };
-            let v54 = V::div(
+            let v61 = V::div(
                 c1e0,
                 V::mul_add(
                     V::sigmoid(V::load(param0.at(2usize, c))),
-                    V::sub(V::sqrt(V::sqrt(V::mul_add(v46, v46, c1em16))), c1e0),
+                    V::sub(V::sqrt(V::sqrt(V::mul_add(v32, v32, c1em16))), c1e0),
                     c1p000001e0,
                 ),
             );
-            let r_e123 = V::load(r.at(7usize, c));
-            let v61 = V::mul(r_e123, r_e123);
-            // out0[0] = r_1*(1/(1.000001 + sigmoid(a0)*(sqrt(sqrt(v5*v5 + 0.0000000000000001)) - 1)))
+            // out0[0] = r_1*(1/(1.000001 + sigmoid(a0)*(sqrt(sqrt(v1*v1 + 0.0000000000000001)) - 1)))
             V::store(
                 V::mul(
                     r_1,
@@ -66,26 +61,26 @@ unsafe fn steerable_product_norm_0<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
                         c1e0,
                         V::mul_add(
                             V::sigmoid(V::load(param0.at(0usize, c))),
-                            V::sub(V::sqrt(V::sqrt(V::mul_add(v5, v5, c1em16))), c1e0),
+                            V::sub(V::sqrt(V::sqrt(V::mul_add(v1, v1, c1em16))), c1e0),
                             c1p000001e0,
                         ),
                     ),
                 ),
                 out0.at(0usize, c),
             );
-            // out0[1] = r_e1*v33
-            V::store(V::mul(r_e1, v33), out0.at(1usize, c));
-            // out0[2] = r_e2*v33
-            V::store(V::mul(r_e2, v33), out0.at(2usize, c));
-            // out0[3] = r_e3*v33
-            V::store(V::mul(r_e3, v33), out0.at(3usize, c));
-            // out0[4] = r_e12*v54
-            V::store(V::mul(r_e12, v54), out0.at(4usize, c));
-            // out0[5] = r_e13*v54
-            V::store(V::mul(r_e13, v54), out0.at(5usize, c));
-            // out0[6] = r_e23*v54
-            V::store(V::mul(r_e23, v54), out0.at(6usize, c));
-            // out0[7] = r_e123*(1/(1.000001 + sigmoid(a3)*(sqrt(sqrt(0.0000000000000001 + v61*v61)) - 1)))
+            // out0[1] = r_e1*v60
+            V::store(V::mul(r_e1, v60), out0.at(1usize, c));
+            // out0[2] = r_e2*v60
+            V::store(V::mul(r_e2, v60), out0.at(2usize, c));
+            // out0[3] = r_e3*v60
+            V::store(V::mul(r_e3, v60), out0.at(3usize, c));
+            // out0[4] = r_e12*v61
+            V::store(V::mul(r_e12, v61), out0.at(4usize, c));
+            // out0[5] = r_e13*v61
+            V::store(V::mul(r_e13, v61), out0.at(5usize, c));
+            // out0[6] = r_e23*v61
+            V::store(V::mul(r_e23, v61), out0.at(6usize, c));
+            // out0[7] = r_e123*(1/(1.000001 + sigmoid(a3)*(sqrt(sqrt(0.0000000000000001 + v49*v49)) - 1)))
             V::store(
                 V::mul(
                     r_e123,
@@ -93,7 +88,7 @@ unsafe fn steerable_product_norm_0<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
                         c1e0,
                         V::mul_add(
                             V::sigmoid(V::load(param0.at(3usize, c))),
-                            V::sub(V::sqrt(V::sqrt(V::mul_add(v61, v61, c1em16))), c1e0),
+                            V::sub(V::sqrt(V::sqrt(V::mul_add(v49, v49, c1em16))), c1e0),
                             c1p000001e0,
                         ),
                     ),
@@ -116,169 +111,146 @@ unsafe fn steerable_product_norm_1<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let out0 = args.outputs[0];
         let param0 = args.params[0];
         let grad0 = args.param_grads[0];
+        let c1em16 = V::from_f64(0.0000000000000001f64);
         let c1e0 = V::from_f64(1f64);
         let c1p000001e0 = V::from_f64(1.000001f64);
-        let c1em16 = V::from_f64(0.0000000000000001f64);
         let c5em1 = V::from_f64(0.5f64);
         for group in 0..args.groups {
             let c = group * V::LANES;
-            let v3 = V::sigmoid(V::load(param0.at(0usize, c)));
+            r.prefetch::<8usize>(c);
+            t1.prefetch::<8usize>(c);
             let r_1 = V::load(r.at(0usize, c));
-            let v5 = V::mul(r_1, r_1);
-            let v9 = V::sqrt(V::mul_add(v5, v5, c1em16));
-            let v10 = V::sqrt(v9);
-            let v11 = V::sub(v10, c1e0);
-            let v13 = V::mul_add(v3, v11, c1p000001e0);
-            let v14 = V::div(c1e0, v13);
-            let t1_0 = V::load(t1.at(0usize, c));
-            let v19 = V::mul(v14, V::div(V::mul(r_1, t1_0), v13));
-            let v26 = V::mul(
-                v5,
-                V::mul(V::mul(V::mul(v3, v19), V::div(c5em1, v10)), V::div(c5em1, v9)),
-            );
-            let v28 = V::mul(r_1, V::add(v26, v26));
-            let v32 = V::sigmoid(V::load(param0.at(1usize, c)));
-            let r_e3 = V::load(r.at(3usize, c));
+            let v1 = V::mul(r_1, r_1);
+            let v5 = V::sqrt(V::mul_add(v1, v1, c1em16));
+            let v6 = V::sqrt(v5);
+            let v8 = V::sigmoid(V::load(param0.at(0usize, c)));
+            let v10 = V::sub(v6, c1e0);
+            let v13 = V::mul_add(v8, v10, c1p000001e0);
             let r_e1 = V::load(r.at(1usize, c));
+            let mut v15 = V::mul(r_e1, r_e1);
             let r_e2 = V::load(r.at(2usize, c));
-            let v40 = {
-                let mut s = V::mul(r_e1, r_e1);
-                s = V::mul_add(r_e2, r_e2, s);
-                s = V::mul_add(r_e3, r_e3, s);
-                s
-            };
-            let v43 = V::sqrt(V::mul_add(v40, v40, c1em16));
-            let v44 = V::sqrt(v43);
-            let v45 = V::sub(v44, c1e0);
-            let v47 = V::mul_add(v32, v45, c1p000001e0);
-            let v48 = V::div(c1e0, v47);
-            let t1_1 = V::load(t1.at(1usize, c));
-            let t1_3 = V::load(t1.at(3usize, c));
-            let t1_2 = V::load(t1.at(2usize, c));
-            let v59 = V::mul(
-                v48,
-                V::div(
-                    {
-                        let mut s = V::mul(r_e3, t1_3);
-                        s = V::mul_add(r_e2, t1_2, s);
-                        s = V::mul_add(r_e1, t1_1, s);
-                        s
-                    },
-                    v47,
-                ),
-            );
-            let v65 = V::mul(
-                v40,
-                V::mul(V::mul(V::mul(v32, v59), V::div(c5em1, v44)), V::div(c5em1, v43)),
-            );
-            let v66 = V::add(v65, v65);
-            let v67 = V::mul(r_e1, v66);
-            let v71 = V::mul(r_e2, v66);
-            let v75 = V::mul(r_e3, v66);
-            let v79 = V::sigmoid(V::load(param0.at(2usize, c)));
-            let r_e23 = V::load(r.at(6usize, c));
+            let r_e3 = V::load(r.at(3usize, c));
+            v15 = V::mul_add(r_e2, r_e2, v15);
+            v15 = V::mul_add(r_e3, r_e3, v15);
+            let v24 = V::sqrt(V::mul_add(v15, v15, c1em16));
+            let v25 = V::sqrt(v24);
+            let v27 = V::sigmoid(V::load(param0.at(1usize, c)));
+            let v28 = V::sub(v25, c1e0);
+            let v30 = V::mul_add(v27, v28, c1p000001e0);
             let r_e12 = V::load(r.at(4usize, c));
+            let mut v32 = V::mul(r_e12, r_e12);
             let r_e13 = V::load(r.at(5usize, c));
-            let v87 = {
-                let mut s = V::mul(r_e12, r_e12);
-                s = V::mul_add(r_e13, r_e13, s);
-                s = V::mul_add(r_e23, r_e23, s);
-                s
-            };
-            let v90 = V::sqrt(V::mul_add(v87, v87, c1em16));
-            let v91 = V::sqrt(v90);
-            let v92 = V::sub(v91, c1e0);
-            let v94 = V::mul_add(v79, v92, c1p000001e0);
-            let v95 = V::div(c1e0, v94);
-            let t1_4 = V::load(t1.at(4usize, c));
-            let t1_6 = V::load(t1.at(6usize, c));
-            let t1_5 = V::load(t1.at(5usize, c));
-            let v106 = V::mul(
-                v95,
-                V::div(
-                    {
-                        let mut s = V::mul(r_e23, t1_6);
-                        s = V::mul_add(r_e13, t1_5, s);
-                        s = V::mul_add(r_e12, t1_4, s);
-                        s
-                    },
-                    v94,
-                ),
-            );
-            let v112 = V::mul(
-                v87,
-                V::mul(V::mul(V::mul(v79, v106), V::div(c5em1, v91)), V::div(c5em1, v90)),
-            );
-            let v113 = V::add(v112, v112);
-            let v114 = V::mul(r_e12, v113);
-            let v118 = V::mul(r_e13, v113);
-            let v122 = V::mul(r_e23, v113);
-            let v126 = V::sigmoid(V::load(param0.at(3usize, c)));
+            let r_e23 = V::load(r.at(6usize, c));
+            v32 = V::mul_add(r_e13, r_e13, v32);
+            v32 = V::mul_add(r_e23, r_e23, v32);
+            let v41 = V::sqrt(V::mul_add(v32, v32, c1em16));
+            let v42 = V::sqrt(v41);
+            let v44 = V::sigmoid(V::load(param0.at(2usize, c)));
+            let v45 = V::sub(v42, c1e0);
+            let v47 = V::mul_add(v44, v45, c1p000001e0);
             let r_e123 = V::load(r.at(7usize, c));
-            let v128 = V::mul(r_e123, r_e123);
-            let v131 = V::sqrt(V::mul_add(v128, v128, c1em16));
-            let v132 = V::sqrt(v131);
-            let v133 = V::sub(v132, c1e0);
-            let v135 = V::mul_add(v126, v133, c1p000001e0);
-            let v136 = V::div(c1e0, v135);
+            let v49 = V::mul(r_e123, r_e123);
+            let v52 = V::sqrt(V::mul_add(v49, v49, c1em16));
+            let v53 = V::sqrt(v52);
+            let v55 = V::sigmoid(V::load(param0.at(3usize, c)));
+            let v56 = V::sub(v53, c1e0);
+            let v58 = V::mul_add(v55, v56, c1p000001e0);
+            let v59 = V::div(c1e0, v13);
+            let v60 = V::div(c1e0, v30);
+            let v61 = V::div(c1e0, v47);
+            let v62 = V::div(c1e0, v58);
             let t1_7 = V::load(t1.at(7usize, c));
-            let v141 = V::mul(v136, V::div(V::mul(r_e123, t1_7), v135));
-            let v147 = V::mul(
-                v128,
-                V::mul(
-                    V::mul(V::mul(v126, v141), V::div(c5em1, v132)),
-                    V::div(c5em1, v131),
-                ),
-            );
-            let v149 = V::mul(r_e123, V::add(v147, v147));
-            // out0[0] = v14*t1_0 - v28 - v28
-            V::store(V::sub(V::mul_sub(v14, t1_0, v28), v28), out0.at(0usize, c));
-            // out0[1] = v48*t1_1 - v67 - v67
-            V::store(V::sub(V::mul_sub(v48, t1_1, v67), v67), out0.at(1usize, c));
-            // out0[2] = v48*t1_2 - v71 - v71
-            V::store(V::sub(V::mul_sub(v48, t1_2, v71), v71), out0.at(2usize, c));
-            // out0[3] = v48*t1_3 - v75 - v75
-            V::store(V::sub(V::mul_sub(v48, t1_3, v75), v75), out0.at(3usize, c));
-            // out0[4] = v95*t1_4 - v114 - v114
-            V::store(V::sub(V::mul_sub(v95, t1_4, v114), v114), out0.at(4usize, c));
-            // out0[5] = v95*t1_5 - v118 - v118
-            V::store(V::sub(V::mul_sub(v95, t1_5, v118), v118), out0.at(5usize, c));
-            // out0[6] = v95*t1_6 - v122 - v122
-            V::store(V::sub(V::mul_sub(v95, t1_6, v122), v122), out0.at(6usize, c));
-            // out0[7] = v136*t1_7 - v149 - v149
-            V::store(V::sub(V::mul_sub(v136, t1_7, v149), v149), out0.at(7usize, c));
-            // grad0[0] + = -(v11*v19*(v3*(1 - v3)))
-            V::store(
-                V::add(
-                    V::load(grad0.at(0usize, c)),
-                    V::neg(V::mul(V::mul(v11, v19), V::mul(v3, V::sub(c1e0, v3)))),
-                ),
-                grad0.at(0usize, c),
-            );
-            // grad0[1] + = -(v45*v59*(v32*(1 - v32)))
-            V::store(
-                V::add(
-                    V::load(grad0.at(1usize, c)),
-                    V::neg(V::mul(V::mul(v45, v59), V::mul(v32, V::sub(c1e0, v32)))),
-                ),
-                grad0.at(1usize, c),
-            );
-            // grad0[2] + = -(v92*v106*(v79*(1 - v79)))
-            V::store(
-                V::add(
-                    V::load(grad0.at(2usize, c)),
-                    V::neg(V::mul(V::mul(v92, v106), V::mul(v79, V::sub(c1e0, v79)))),
-                ),
-                grad0.at(2usize, c),
-            );
-            // grad0[3] + = -(v133*v141*(v126*(1 - v126)))
+            let t1_6 = V::load(t1.at(6usize, c));
+            let mut v68 = V::mul(r_e23, t1_6);
+            let t1_5 = V::load(t1.at(5usize, c));
+            v68 = V::mul_add(r_e13, t1_5, v68);
+            let t1_4 = V::load(t1.at(4usize, c));
+            v68 = V::mul_add(r_e12, t1_4, v68);
+            let t1_3 = V::load(t1.at(3usize, c));
+            let mut v79 = V::mul(r_e3, t1_3);
+            let t1_2 = V::load(t1.at(2usize, c));
+            v79 = V::mul_add(r_e2, t1_2, v79);
+            let t1_1 = V::load(t1.at(1usize, c));
+            v79 = V::mul_add(r_e1, t1_1, v79);
+            let t1_0 = V::load(t1.at(0usize, c));
+            let v92 = V::mul(v62, V::div(V::mul(r_e123, t1_7), v58));
+            let v94 = V::mul(v61, V::div(v68, v47));
+            let v96 = V::mul(v60, V::div(v79, v30));
+            let v98 = V::mul(v59, V::div(V::mul(r_1, t1_0), v13));
+            // grad0[3] += -(v56*v92*(v55*(1 - v55)))
             V::store(
                 V::add(
                     V::load(grad0.at(3usize, c)),
-                    V::neg(V::mul(V::mul(v133, v141), V::mul(v126, V::sub(c1e0, v126)))),
+                    V::neg(V::mul(V::mul(v56, v92), V::mul(v55, V::sub(c1e0, v55)))),
                 ),
                 grad0.at(3usize, c),
             );
+            let v110 = V::mul(
+                v49,
+                V::mul(V::mul(V::mul(v55, v92), V::div(c5em1, v53)), V::div(c5em1, v52)),
+            );
+            let v112 = V::mul(r_e123, V::add(v110, v110));
+            // out0[7] = v62*t1_7 - v112 - v112
+            V::store(V::sub(V::mul_sub(v62, t1_7, v112), v112), out0.at(7usize, c));
+            // grad0[2] += -(v45*v94*(v44*(1 - v44)))
+            V::store(
+                V::add(
+                    V::load(grad0.at(2usize, c)),
+                    V::neg(V::mul(V::mul(v45, v94), V::mul(v44, V::sub(c1e0, v44)))),
+                ),
+                grad0.at(2usize, c),
+            );
+            let v125 = V::mul(
+                v32,
+                V::mul(V::mul(V::mul(v44, v94), V::div(c5em1, v42)), V::div(c5em1, v41)),
+            );
+            let v126 = V::add(v125, v125);
+            let v127 = V::mul(r_e23, v126);
+            // out0[6] = v61*t1_6 - v127 - v127
+            V::store(V::sub(V::mul_sub(v61, t1_6, v127), v127), out0.at(6usize, c));
+            let v130 = V::mul(r_e13, v126);
+            // out0[5] = v61*t1_5 - v130 - v130
+            V::store(V::sub(V::mul_sub(v61, t1_5, v130), v130), out0.at(5usize, c));
+            let v133 = V::mul(r_e12, v126);
+            // out0[4] = v61*t1_4 - v133 - v133
+            V::store(V::sub(V::mul_sub(v61, t1_4, v133), v133), out0.at(4usize, c));
+            // grad0[1] += -(v28*v96*(v27*(1 - v27)))
+            V::store(
+                V::add(
+                    V::load(grad0.at(1usize, c)),
+                    V::neg(V::mul(V::mul(v28, v96), V::mul(v27, V::sub(c1e0, v27)))),
+                ),
+                grad0.at(1usize, c),
+            );
+            let v146 = V::mul(
+                v15,
+                V::mul(V::mul(V::mul(v27, v96), V::div(c5em1, v25)), V::div(c5em1, v24)),
+            );
+            let v147 = V::add(v146, v146);
+            let v148 = V::mul(r_e3, v147);
+            // out0[3] = v60*t1_3 - v148 - v148
+            V::store(V::sub(V::mul_sub(v60, t1_3, v148), v148), out0.at(3usize, c));
+            let v151 = V::mul(r_e2, v147);
+            // out0[2] = v60*t1_2 - v151 - v151
+            V::store(V::sub(V::mul_sub(v60, t1_2, v151), v151), out0.at(2usize, c));
+            let v154 = V::mul(r_e1, v147);
+            // out0[1] = v60*t1_1 - v154 - v154
+            V::store(V::sub(V::mul_sub(v60, t1_1, v154), v154), out0.at(1usize, c));
+            // grad0[0] += -(v10*v98*(v8*(1 - v8)))
+            V::store(
+                V::add(
+                    V::load(grad0.at(0usize, c)),
+                    V::neg(V::mul(V::mul(v10, v98), V::mul(v8, V::sub(c1e0, v8)))),
+                ),
+                grad0.at(0usize, c),
+            );
+            let v167 = V::mul(
+                v1,
+                V::mul(V::mul(V::mul(v8, v98), V::div(c5em1, v6)), V::div(c5em1, v5)),
+            );
+            let v169 = V::mul(r_1, V::add(v167, v167));
+            // out0[0] = v59*t1_0 - v169 - v169
+            V::store(V::sub(V::mul_sub(v59, t1_0, v169), v169), out0.at(0usize, c));
         }
     }
 }

@@ -16,8 +16,7 @@ unsafe fn clifford_conjugate_0<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let out0 = args.outputs[0];
         for group in 0..args.groups {
             let c = group * V::LANES;
-            // out0[0] = x_1
-            V::store(V::load(x.at(0usize, c)), out0.at(0usize, c));
+            x.prefetch::<16usize>(c);
             // out0[1] = -x_e0
             V::store(V::neg(V::load(x.at(1usize, c))), out0.at(1usize, c));
             // out0[2] = -x_e1
@@ -38,6 +37,8 @@ unsafe fn clifford_conjugate_0<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             V::store(V::neg(V::load(x.at(9usize, c))), out0.at(9usize, c));
             // out0[10] = -x_e23
             V::store(V::neg(V::load(x.at(10usize, c))), out0.at(10usize, c));
+            // out0[0] = x_1
+            V::store(V::load(x.at(0usize, c)), out0.at(0usize, c));
             // out0[11] = x_e012
             V::store(V::load(x.at(11usize, c)), out0.at(11usize, c));
             // out0[12] = x_e013
@@ -52,6 +53,54 @@ unsafe fn clifford_conjugate_0<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
     }
 }
 pub(super) static CLIFFORD_CONJUGATE_0: Stage = stage!(clifford_conjugate_0);
+/// From `grad_o` to `grad_x`: adjoint of o = clifford_conjugate(x).
+///
+/// From `clifford_conjugate_grad` of Cl(3,0,1).
+#[inline(always)]
+unsafe fn clifford_conjugate_1<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
+    // SAFETY: the caller keeps the contract of `StageArgs`; the tier runs on this CPU.
+    unsafe {
+        let grad_o = args.inputs[0];
+        let out0 = args.outputs[0];
+        for group in 0..args.groups {
+            let c = group * V::LANES;
+            grad_o.prefetch::<16usize>(c);
+            // out0[10] = -grad_o_e23
+            V::store(V::neg(V::load(grad_o.at(10usize, c))), out0.at(10usize, c));
+            // out0[9] = -grad_o_e13
+            V::store(V::neg(V::load(grad_o.at(9usize, c))), out0.at(9usize, c));
+            // out0[8] = -grad_o_e12
+            V::store(V::neg(V::load(grad_o.at(8usize, c))), out0.at(8usize, c));
+            // out0[7] = -grad_o_e03
+            V::store(V::neg(V::load(grad_o.at(7usize, c))), out0.at(7usize, c));
+            // out0[6] = -grad_o_e02
+            V::store(V::neg(V::load(grad_o.at(6usize, c))), out0.at(6usize, c));
+            // out0[5] = -grad_o_e01
+            V::store(V::neg(V::load(grad_o.at(5usize, c))), out0.at(5usize, c));
+            // out0[4] = -grad_o_e3
+            V::store(V::neg(V::load(grad_o.at(4usize, c))), out0.at(4usize, c));
+            // out0[3] = -grad_o_e2
+            V::store(V::neg(V::load(grad_o.at(3usize, c))), out0.at(3usize, c));
+            // out0[2] = -grad_o_e1
+            V::store(V::neg(V::load(grad_o.at(2usize, c))), out0.at(2usize, c));
+            // out0[1] = -grad_o_e0
+            V::store(V::neg(V::load(grad_o.at(1usize, c))), out0.at(1usize, c));
+            // out0[0] = grad_o_1
+            V::store(V::load(grad_o.at(0usize, c)), out0.at(0usize, c));
+            // out0[11] = grad_o_e012
+            V::store(V::load(grad_o.at(11usize, c)), out0.at(11usize, c));
+            // out0[12] = grad_o_e013
+            V::store(V::load(grad_o.at(12usize, c)), out0.at(12usize, c));
+            // out0[13] = grad_o_e023
+            V::store(V::load(grad_o.at(13usize, c)), out0.at(13usize, c));
+            // out0[14] = grad_o_e123
+            V::store(V::load(grad_o.at(14usize, c)), out0.at(14usize, c));
+            // out0[15] = grad_o_e0123
+            V::store(V::load(grad_o.at(15usize, c)), out0.at(15usize, c));
+        }
+    }
+}
+pub(super) static CLIFFORD_CONJUGATE_1: Stage = stage!(clifford_conjugate_1);
 /// `o = clifford_conjugate(x)`, grades 0,1,2,3,4 and 0,1,2,3,4.
 ///
 /// Forward: 10 flops per lane (0 multiplications, 10 additions).
@@ -87,7 +136,7 @@ pub(super) static CLIFFORD_CONJUGATE_PROGRAM_0: Program = Program {
         saved_row_sums: 0usize,
         stages: &[
             StageCall {
-                stage: &super::clifford_conjugate::CLIFFORD_CONJUGATE_0,
+                stage: &super::clifford_conjugate::CLIFFORD_CONJUGATE_1,
                 inputs: &[Slot::External(1usize)],
                 outputs: &[Slot::External(0usize)],
                 params: &[],

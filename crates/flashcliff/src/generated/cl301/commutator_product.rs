@@ -18,228 +18,156 @@ unsafe fn commutator_product_0<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let c0e0 = V::from_f64(0f64);
         for group in 0..args.groups {
             let c = group * V::LANES;
-            let x_e123 = V::load(x.at(14usize, c));
-            let y_e0123 = V::load(y.at(15usize, c));
-            let x_e03 = V::load(x.at(7usize, c));
-            let y_e3 = V::load(y.at(4usize, c));
-            let x_e02 = V::load(x.at(6usize, c));
-            let y_e2 = V::load(y.at(3usize, c));
-            let x_e01 = V::load(x.at(5usize, c));
-            let y_e1 = V::load(y.at(2usize, c));
-            let x_e3 = V::load(x.at(4usize, c));
-            let y_e03 = V::load(y.at(7usize, c));
+            x.prefetch::<16usize>(c);
+            y.prefetch::<16usize>(c);
             let x_e1 = V::load(x.at(2usize, c));
             let y_e01 = V::load(y.at(5usize, c));
+            let mut v2 = V::mul(x_e1, y_e01);
             let x_e2 = V::load(x.at(3usize, c));
             let y_e02 = V::load(y.at(6usize, c));
+            let x_e3 = V::load(x.at(4usize, c));
+            let y_e03 = V::load(y.at(7usize, c));
+            let x_e01 = V::load(x.at(5usize, c));
+            let y_e1 = V::load(y.at(2usize, c));
+            let x_e02 = V::load(x.at(6usize, c));
+            let y_e2 = V::load(y.at(3usize, c));
+            let x_e03 = V::load(x.at(7usize, c));
+            let y_e3 = V::load(y.at(4usize, c));
+            let x_e123 = V::load(x.at(14usize, c));
+            let y_e0123 = V::load(y.at(15usize, c));
             let x_e0123 = V::load(x.at(15usize, c));
             let y_e123 = V::load(y.at(14usize, c));
-            let x_e13 = V::load(x.at(9usize, c));
-            let x_e12 = V::load(x.at(8usize, c));
+            v2 = V::mul_add(x_e2, y_e02, v2);
+            v2 = V::mul_add(x_e3, y_e03, v2);
+            let mut v26 = V::mul_sub(x_e01, y_e1, v2);
+            v26 = V::mul_add(x_e02, y_e2, v26);
+            v26 = V::mul_add(x_e03, y_e3, v26);
+            v26 = V::mul_add(x_e123, y_e0123, v26);
+            v26 = V::neg_mul_add(x_e0123, y_e123, v26);
+            // out0[0] = x_e123*y_e0123 + x_e03*y_e3 + x_e02*y_e2 + x_e01*y_e1 - (x_e3*y_e03 + x_e1*y_e01 + x_e2*y_e02) - x_e0123*y_e123
+            V::store(v26, out0.at(0usize, c));
             let y_e12 = V::load(y.at(8usize, c));
+            let mut v32 = V::mul(x_e2, y_e12);
             let y_e13 = V::load(y.at(9usize, c));
-            let x_e23 = V::load(x.at(10usize, c));
+            let x_e12 = V::load(x.at(8usize, c));
+            let x_e13 = V::load(x.at(9usize, c));
+            v32 = V::mul_add(x_e3, y_e13, v32);
+            let mut v40 = V::mul_sub(x_e12, y_e2, v32);
+            v40 = V::mul_add(x_e13, y_e3, v40);
+            // out0[1] = x_e13*y_e3 + x_e12*y_e2 - (x_e2*y_e12 + x_e3*y_e13)
+            V::store(v40, out0.at(1usize, c));
+            let mut v42 = V::mul(x_e1, y_e12);
             let y_e23 = V::load(y.at(10usize, c));
-            let y_e023 = V::load(y.at(13usize, c));
+            let x_e23 = V::load(x.at(10usize, c));
+            v42 = V::neg_mul_add(x_e3, y_e23, v42);
+            v42 = V::neg_mul_add(x_e12, y_e1, v42);
+            v42 = V::mul_add(x_e23, y_e3, v42);
+            // out0[2] = x_e23*y_e3 + x_e1*y_e12 - x_e3*y_e23 - x_e12*y_e1
+            V::store(v42, out0.at(2usize, c));
+            let mut v51 = V::mul(x_e1, y_e13);
+            v51 = V::mul_add(x_e2, y_e23, v51);
+            v51 = V::neg_mul_add(x_e13, y_e1, v51);
+            v51 = V::neg_mul_add(x_e23, y_e2, v51);
+            // out0[3] = x_e1*y_e13 + x_e2*y_e23 - x_e13*y_e1 - x_e23*y_e2
+            V::store(v51, out0.at(3usize, c));
             let x_e0 = V::load(x.at(1usize, c));
+            let mut v59 = V::mul(x_e0, y_e1);
             let y_e0 = V::load(y.at(1usize, c));
             let x_e023 = V::load(x.at(13usize, c));
+            let y_e023 = V::load(y.at(13usize, c));
+            v59 = V::neg_mul_add(x_e1, y_e0, v59);
+            v59 = V::neg_mul_add(x_e02, y_e12, v59);
+            v59 = V::neg_mul_add(x_e03, y_e13, v59);
+            v59 = V::mul_add(x_e12, y_e02, v59);
+            v59 = V::mul_add(x_e13, y_e03, v59);
+            v59 = V::neg_mul_add(x_e023, y_e123, v59);
+            v59 = V::mul_add(x_e123, y_e023, v59);
+            // out0[4] = x_e123*y_e023 + x_e13*y_e03 + x_e12*y_e02 + x_e0*y_e1 - x_e1*y_e0 - x_e02*y_e12 - x_e03*y_e13 - x_e023*y_e123
+            V::store(v59, out0.at(4usize, c));
+            let mut v77 = V::mul(x_e0, y_e2);
             let x_e013 = V::load(x.at(12usize, c));
             let y_e013 = V::load(y.at(12usize, c));
-            let y_e012 = V::load(y.at(11usize, c));
-            let x_e012 = V::load(x.at(11usize, c));
-            // out0[0] = x_e123*y_e0123 + x_e03*y_e3 + x_e02*y_e2 + x_e01*y_e1 - (x_e3*y_e03 + x_e1*y_e01 + x_e2*y_e02) - x_e0123*y_e123
-            V::store(
-                {
-                    let mut s = V::mul_sub(
-                        x_e01,
-                        y_e1,
-                        {
-                            let mut s = V::mul(x_e1, y_e01);
-                            s = V::mul_add(x_e2, y_e02, s);
-                            s = V::mul_add(x_e3, y_e03, s);
-                            s
-                        },
-                    );
-                    s = V::mul_add(x_e02, y_e2, s);
-                    s = V::mul_add(x_e03, y_e3, s);
-                    s = V::mul_add(x_e123, y_e0123, s);
-                    s = V::neg_mul_add(x_e0123, y_e123, s);
-                    s
-                },
-                out0.at(0usize, c),
-            );
-            // out0[1] = x_e13*y_e3 + x_e12*y_e2 - (x_e2*y_e12 + x_e3*y_e13)
-            V::store(
-                V::mul_add(
-                    x_e13,
-                    y_e3,
-                    V::mul_sub(x_e12, y_e2, V::mul_add(x_e3, y_e13, V::mul(x_e2, y_e12))),
-                ),
-                out0.at(1usize, c),
-            );
-            // out0[2] = x_e23*y_e3 + x_e1*y_e12 - x_e3*y_e23 - x_e12*y_e1
-            V::store(
-                {
-                    let mut s = V::mul(x_e1, y_e12);
-                    s = V::neg_mul_add(x_e3, y_e23, s);
-                    s = V::neg_mul_add(x_e12, y_e1, s);
-                    s = V::mul_add(x_e23, y_e3, s);
-                    s
-                },
-                out0.at(2usize, c),
-            );
-            // out0[3] = x_e1*y_e13 + x_e2*y_e23 - x_e13*y_e1 - x_e23*y_e2
-            V::store(
-                {
-                    let mut s = V::mul(x_e1, y_e13);
-                    s = V::mul_add(x_e2, y_e23, s);
-                    s = V::neg_mul_add(x_e13, y_e1, s);
-                    s = V::neg_mul_add(x_e23, y_e2, s);
-                    s
-                },
-                out0.at(3usize, c),
-            );
-            // out0[4] = x_e123*y_e023 + x_e13*y_e03 + x_e12*y_e02 + x_e0*y_e1 - x_e1*y_e0 - x_e02*y_e12 - x_e03*y_e13 - x_e023*y_e123
-            V::store(
-                {
-                    let mut s = V::mul(x_e0, y_e1);
-                    s = V::neg_mul_add(x_e1, y_e0, s);
-                    s = V::neg_mul_add(x_e02, y_e12, s);
-                    s = V::neg_mul_add(x_e03, y_e13, s);
-                    s = V::mul_add(x_e12, y_e02, s);
-                    s = V::mul_add(x_e13, y_e03, s);
-                    s = V::neg_mul_add(x_e023, y_e123, s);
-                    s = V::mul_add(x_e123, y_e023, s);
-                    s
-                },
-                out0.at(4usize, c),
-            );
+            v77 = V::neg_mul_add(x_e2, y_e0, v77);
+            v77 = V::mul_add(x_e01, y_e12, v77);
+            v77 = V::neg_mul_add(x_e03, y_e23, v77);
+            v77 = V::neg_mul_add(x_e12, y_e01, v77);
+            v77 = V::mul_add(x_e23, y_e03, v77);
+            v77 = V::mul_add(x_e013, y_e123, v77);
+            v77 = V::neg_mul_add(x_e123, y_e013, v77);
             // out0[5] = x_e013*y_e123 + x_e23*y_e03 + x_e01*y_e12 + x_e0*y_e2 - x_e2*y_e0 - x_e03*y_e23 - x_e12*y_e01 - x_e123*y_e013
-            V::store(
-                {
-                    let mut s = V::mul(x_e0, y_e2);
-                    s = V::neg_mul_add(x_e2, y_e0, s);
-                    s = V::mul_add(x_e01, y_e12, s);
-                    s = V::neg_mul_add(x_e03, y_e23, s);
-                    s = V::neg_mul_add(x_e12, y_e01, s);
-                    s = V::mul_add(x_e23, y_e03, s);
-                    s = V::mul_add(x_e013, y_e123, s);
-                    s = V::neg_mul_add(x_e123, y_e013, s);
-                    s
-                },
-                out0.at(5usize, c),
-            );
+            V::store(v77, out0.at(5usize, c));
+            let mut v94 = V::mul(x_e0, y_e3);
+            let x_e012 = V::load(x.at(11usize, c));
+            let y_e012 = V::load(y.at(11usize, c));
+            v94 = V::neg_mul_add(x_e3, y_e0, v94);
+            v94 = V::mul_add(x_e01, y_e13, v94);
+            v94 = V::mul_add(x_e02, y_e23, v94);
+            v94 = V::neg_mul_add(x_e13, y_e01, v94);
+            v94 = V::neg_mul_add(x_e23, y_e02, v94);
+            v94 = V::neg_mul_add(x_e012, y_e123, v94);
+            v94 = V::mul_add(x_e123, y_e012, v94);
             // out0[6] = x_e123*y_e012 + x_e02*y_e23 + x_e01*y_e13 + x_e0*y_e3 - x_e3*y_e0 - x_e13*y_e01 - x_e23*y_e02 - x_e012*y_e123
-            V::store(
-                {
-                    let mut s = V::mul(x_e0, y_e3);
-                    s = V::neg_mul_add(x_e3, y_e0, s);
-                    s = V::mul_add(x_e01, y_e13, s);
-                    s = V::mul_add(x_e02, y_e23, s);
-                    s = V::neg_mul_add(x_e13, y_e01, s);
-                    s = V::neg_mul_add(x_e23, y_e02, s);
-                    s = V::neg_mul_add(x_e012, y_e123, s);
-                    s = V::mul_add(x_e123, y_e012, s);
-                    s
-                },
-                out0.at(6usize, c),
-            );
+            V::store(v94, out0.at(6usize, c));
+            let mut v111 = V::mul(x_e1, y_e2);
+            v111 = V::neg_mul_add(x_e2, y_e1, v111);
+            v111 = V::neg_mul_add(x_e13, y_e23, v111);
+            v111 = V::mul_add(x_e23, y_e13, v111);
             // out0[7] = x_e23*y_e13 + x_e1*y_e2 - x_e2*y_e1 - x_e13*y_e23
-            V::store(
-                {
-                    let mut s = V::mul(x_e1, y_e2);
-                    s = V::neg_mul_add(x_e2, y_e1, s);
-                    s = V::neg_mul_add(x_e13, y_e23, s);
-                    s = V::mul_add(x_e23, y_e13, s);
-                    s
-                },
-                out0.at(7usize, c),
-            );
+            V::store(v111, out0.at(7usize, c));
+            let mut v118 = V::mul(x_e1, y_e3);
+            v118 = V::neg_mul_add(x_e3, y_e1, v118);
+            v118 = V::mul_add(x_e12, y_e23, v118);
+            v118 = V::neg_mul_add(x_e23, y_e12, v118);
             // out0[8] = x_e12*y_e23 + x_e1*y_e3 - x_e3*y_e1 - x_e23*y_e12
-            V::store(
-                {
-                    let mut s = V::mul(x_e1, y_e3);
-                    s = V::neg_mul_add(x_e3, y_e1, s);
-                    s = V::mul_add(x_e12, y_e23, s);
-                    s = V::neg_mul_add(x_e23, y_e12, s);
-                    s
-                },
-                out0.at(8usize, c),
-            );
+            V::store(v118, out0.at(8usize, c));
+            let mut v125 = V::mul(x_e2, y_e3);
+            v125 = V::neg_mul_add(x_e3, y_e2, v125);
+            v125 = V::neg_mul_add(x_e12, y_e13, v125);
+            v125 = V::mul_add(x_e13, y_e12, v125);
             // out0[9] = x_e13*y_e12 + x_e2*y_e3 - x_e3*y_e2 - x_e12*y_e13
-            V::store(
-                {
-                    let mut s = V::mul(x_e2, y_e3);
-                    s = V::neg_mul_add(x_e3, y_e2, s);
-                    s = V::neg_mul_add(x_e12, y_e13, s);
-                    s = V::mul_add(x_e13, y_e12, s);
-                    s
-                },
-                out0.at(9usize, c),
-            );
+            V::store(v125, out0.at(9usize, c));
+            let mut v133 = V::mul(x_e03, y_e123);
+            v133 = V::neg_mul_add(x_e3, y_e0123, v133);
+            v133 = V::neg_mul_add(x_e13, y_e023, v133);
+            v133 = V::mul_add(x_e23, y_e013, v133);
+            v133 = V::neg_mul_add(x_e013, y_e23, v133);
+            v133 = V::mul_add(x_e023, y_e13, v133);
+            v133 = V::neg_mul_add(x_e123, y_e03, v133);
+            v133 = V::mul_add(x_e0123, y_e3, v133);
             // out0[10] = x_e0123*y_e3 + x_e023*y_e13 + x_e23*y_e013 + x_e03*y_e123 - x_e3*y_e0123 - x_e13*y_e023 - x_e013*y_e23 - x_e123*y_e03
-            V::store(
-                {
-                    let mut s = V::mul(x_e03, y_e123);
-                    s = V::neg_mul_add(x_e3, y_e0123, s);
-                    s = V::neg_mul_add(x_e13, y_e023, s);
-                    s = V::mul_add(x_e23, y_e013, s);
-                    s = V::neg_mul_add(x_e013, y_e23, s);
-                    s = V::mul_add(x_e023, y_e13, s);
-                    s = V::neg_mul_add(x_e123, y_e03, s);
-                    s = V::mul_add(x_e0123, y_e3, s);
-                    s
-                },
-                out0.at(10usize, c),
-            );
+            V::store(v133, out0.at(10usize, c));
+            let mut v147 = V::mul(x_e2, y_e0123);
+            v147 = V::neg_mul_add(x_e02, y_e123, v147);
+            v147 = V::mul_add(x_e12, y_e023, v147);
+            v147 = V::neg_mul_add(x_e23, y_e012, v147);
+            v147 = V::mul_add(x_e012, y_e23, v147);
+            v147 = V::neg_mul_add(x_e023, y_e12, v147);
+            v147 = V::mul_add(x_e123, y_e02, v147);
+            v147 = V::neg_mul_add(x_e0123, y_e2, v147);
             // out0[11] = x_e123*y_e02 + x_e012*y_e23 + x_e12*y_e023 + x_e2*y_e0123 - x_e02*y_e123 - x_e23*y_e012 - x_e023*y_e12 - x_e0123*y_e2
-            V::store(
-                {
-                    let mut s = V::mul(x_e2, y_e0123);
-                    s = V::neg_mul_add(x_e02, y_e123, s);
-                    s = V::mul_add(x_e12, y_e023, s);
-                    s = V::neg_mul_add(x_e23, y_e012, s);
-                    s = V::mul_add(x_e012, y_e23, s);
-                    s = V::neg_mul_add(x_e023, y_e12, s);
-                    s = V::mul_add(x_e123, y_e02, s);
-                    s = V::neg_mul_add(x_e0123, y_e2, s);
-                    s
-                },
-                out0.at(11usize, c),
-            );
+            V::store(v147, out0.at(11usize, c));
+            let mut v163 = V::mul(x_e01, y_e123);
+            v163 = V::neg_mul_add(x_e1, y_e0123, v163);
+            v163 = V::neg_mul_add(x_e12, y_e013, v163);
+            v163 = V::mul_add(x_e13, y_e012, v163);
+            v163 = V::neg_mul_add(x_e012, y_e13, v163);
+            v163 = V::mul_add(x_e013, y_e12, v163);
+            v163 = V::neg_mul_add(x_e123, y_e01, v163);
+            v163 = V::mul_add(x_e0123, y_e1, v163);
             // out0[12] = x_e0123*y_e1 + x_e013*y_e12 + x_e13*y_e012 + x_e01*y_e123 - x_e1*y_e0123 - x_e12*y_e013 - x_e012*y_e13 - x_e123*y_e01
-            V::store(
-                {
-                    let mut s = V::mul(x_e01, y_e123);
-                    s = V::neg_mul_add(x_e1, y_e0123, s);
-                    s = V::neg_mul_add(x_e12, y_e013, s);
-                    s = V::mul_add(x_e13, y_e012, s);
-                    s = V::neg_mul_add(x_e012, y_e13, s);
-                    s = V::mul_add(x_e013, y_e12, s);
-                    s = V::neg_mul_add(x_e123, y_e01, s);
-                    s = V::mul_add(x_e0123, y_e1, s);
-                    s
-                },
-                out0.at(12usize, c),
-            );
+            V::store(v163, out0.at(12usize, c));
+            let mut v177 = V::mul(x_e0, y_e123);
+            v177 = V::neg_mul_add(x_e1, y_e023, v177);
+            v177 = V::mul_add(x_e2, y_e013, v177);
+            v177 = V::neg_mul_add(x_e3, y_e012, v177);
+            v177 = V::mul_add(x_e012, y_e3, v177);
+            v177 = V::neg_mul_add(x_e013, y_e2, v177);
+            v177 = V::mul_add(x_e023, y_e1, v177);
+            v177 = V::neg_mul_add(x_e123, y_e0, v177);
+            // out0[14] = x_e023*y_e1 + x_e012*y_e3 + x_e2*y_e013 + x_e0*y_e123 - x_e1*y_e023 - x_e3*y_e012 - x_e013*y_e2 - x_e123*y_e0
+            V::store(v177, out0.at(14usize, c));
             // out0[13] = 0
             V::store(c0e0, out0.at(13usize, c));
-            // out0[14] = x_e023*y_e1 + x_e012*y_e3 + x_e2*y_e013 + x_e0*y_e123 - x_e1*y_e023 - x_e3*y_e012 - x_e013*y_e2 - x_e123*y_e0
-            V::store(
-                {
-                    let mut s = V::mul(x_e0, y_e123);
-                    s = V::neg_mul_add(x_e1, y_e023, s);
-                    s = V::mul_add(x_e2, y_e013, s);
-                    s = V::neg_mul_add(x_e3, y_e012, s);
-                    s = V::mul_add(x_e012, y_e3, s);
-                    s = V::neg_mul_add(x_e013, y_e2, s);
-                    s = V::mul_add(x_e023, y_e1, s);
-                    s = V::neg_mul_add(x_e123, y_e0, s);
-                    s
-                },
-                out0.at(14usize, c),
-            );
         }
     }
 }
@@ -257,234 +185,157 @@ unsafe fn commutator_product_1<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let c0e0 = V::from_f64(0f64);
         for group in 0..args.groups {
             let c = group * V::LANES;
-            let y_e123 = V::load(y.at(14usize, c));
-            let grad_o_e0123 = V::load(grad_o.at(14usize, c));
-            let y_e3 = V::load(y.at(4usize, c));
-            let grad_o_e03 = V::load(grad_o.at(6usize, c));
-            let y_e2 = V::load(y.at(3usize, c));
-            let grad_o_e02 = V::load(grad_o.at(5usize, c));
-            let y_e1 = V::load(y.at(2usize, c));
-            let grad_o_e01 = V::load(grad_o.at(4usize, c));
-            let grad_o_e13 = V::load(grad_o.at(8usize, c));
-            let y_e023 = V::load(y.at(13usize, c));
-            let y_e0123 = V::load(y.at(15usize, c));
-            let grad_o_e023 = V::load(grad_o.at(12usize, c));
-            let grad_o_e12 = V::load(grad_o.at(7usize, c));
+            y.prefetch::<16usize>(c);
+            grad_o.prefetch::<15usize>(c);
             let y_e0 = V::load(y.at(1usize, c));
-            let y_e13 = V::load(y.at(9usize, c));
-            let grad_o_e3 = V::load(grad_o.at(3usize, c));
-            let y_e12 = V::load(y.at(8usize, c));
-            let grad_o_e2 = V::load(grad_o.at(2usize, c));
-            let y_e01 = V::load(y.at(5usize, c));
-            let grad_o_e0 = V::load(grad_o.at(0usize, c));
-            let y_e013 = V::load(y.at(12usize, c));
-            let grad_o_e013 = V::load(grad_o.at(11usize, c));
-            let grad_o_e23 = V::load(grad_o.at(9usize, c));
-            let y_e23 = V::load(y.at(10usize, c));
-            let grad_o_e1 = V::load(grad_o.at(1usize, c));
-            let y_e02 = V::load(y.at(6usize, c));
+            let grad_o_e0123 = V::load(grad_o.at(14usize, c));
+            let mut v2 = V::mul(y_e0, grad_o_e0123);
+            let y_e1 = V::load(y.at(2usize, c));
+            let mut v4 = V::mul(y_e1, grad_o_e0123);
+            let y_e2 = V::load(y.at(3usize, c));
+            let y_e3 = V::load(y.at(4usize, c));
+            let mut v8 = V::mul(y_e3, grad_o_e0123);
             let y_e012 = V::load(y.at(11usize, c));
+            let mut v10 = V::mul(y_e012, grad_o_e0123);
+            let y_e013 = V::load(y.at(12usize, c));
+            let mut v12 = V::mul(y_e013, grad_o_e0123);
+            let y_e023 = V::load(y.at(13usize, c));
+            let mut v14 = V::mul(y_e023, grad_o_e0123);
+            let y_e123 = V::load(y.at(14usize, c));
+            let mut v16 = V::mul(y_e123, grad_o_e0123);
+            let grad_o_e023 = V::load(grad_o.at(12usize, c));
+            let mut v18 = V::mul(y_e1, grad_o_e023);
+            let y_e01 = V::load(y.at(5usize, c));
+            v2 = V::mul_add(y_e01, grad_o_e023, v2);
+            let y_e12 = V::load(y.at(8usize, c));
+            let mut v23 = V::mul(y_e12, grad_o_e023);
+            v23 = V::neg_mul_add(y_e2, grad_o_e0123, v23);
+            let y_e13 = V::load(y.at(9usize, c));
+            v8 = V::neg_mul_add(y_e13, grad_o_e023, v8);
+            let mut v28 = V::mul(y_e012, grad_o_e023);
+            let mut v30 = V::mul(y_e123, grad_o_e023);
+            let y_e0123 = V::load(y.at(15usize, c));
+            v14 = V::mul_add(y_e0123, grad_o_e023, v14);
+            let grad_o_e013 = V::load(grad_o.at(11usize, c));
+            v18 = V::neg_mul_add(y_e2, grad_o_e013, v18);
+            let y_e02 = V::load(y.at(6usize, c));
+            let mut v39 = V::mul_sub(y_e02, grad_o_e013, v2);
+            v4 = V::neg_mul_add(y_e12, grad_o_e013, v4);
+            let y_e23 = V::load(y.at(10usize, c));
+            v8 = V::mul_add(y_e23, grad_o_e013, v8);
+            let mut v46 = V::mul(y_e023, grad_o_e013);
+            v46 = V::neg_mul_add(y_e013, grad_o_e023, v46);
+            v12 = V::mul_add(y_e0123, grad_o_e013, v12);
             let grad_o_e012 = V::load(grad_o.at(10usize, c));
+            v18 = V::mul_add(y_e3, grad_o_e012, v18);
             let y_e03 = V::load(y.at(7usize, c));
+            v39 = V::neg_mul_add(y_e03, grad_o_e012, v39);
+            v4 = V::mul_add(y_e13, grad_o_e012, v4);
+            v23 = V::neg_mul_add(y_e23, grad_o_e012, v23);
+            let mut v61 = V::mul(y_e013, grad_o_e012);
+            v61 = V::neg_mul_add(y_e012, grad_o_e013, v61);
+            v28 = V::neg_mul_add(y_e023, grad_o_e012, v28);
+            let mut v65 = V::mul(y_e123, grad_o_e012);
+            v10 = V::mul_add(y_e0123, grad_o_e012, v10);
+            let grad_o_e23 = V::load(grad_o.at(9usize, c));
+            v28 = V::mul_add(y_e12, grad_o_e23, v28);
+            v46 = V::neg_mul_add(y_e13, grad_o_e23, v46);
+            v10 = V::mul_add(y_e2, grad_o_e23, v10);
+            v12 = V::mul_add(y_e3, grad_o_e23, v12);
+            let grad_o_e13 = V::load(grad_o.at(8usize, c));
+            v61 = V::neg_mul_add(y_e12, grad_o_e13, v61);
+            v46 = V::mul_add(y_e23, grad_o_e13, v46);
+            v10 = V::mul_add(y_e1, grad_o_e13, v10);
+            let mut v85 = V::mul_sub(y_e3, grad_o_e13, v14);
+            let grad_o_e12 = V::load(grad_o.at(7usize, c));
+            v61 = V::mul_add(y_e13, grad_o_e12, v61);
+            v28 = V::neg_mul_add(y_e23, grad_o_e12, v28);
+            v12 = V::neg_mul_add(y_e1, grad_o_e12, v12);
+            v85 = V::mul_add(y_e2, grad_o_e12, v85);
+            let grad_o_e03 = V::load(grad_o.at(6usize, c));
+            v39 = V::mul_add(y_e012, grad_o_e03, v39);
+            v8 = V::neg_mul_add(y_e123, grad_o_e03, v8);
+            // out0[11] = y_e3*grad_o_e0123 - y_e13*grad_o_e023 + y_e23*grad_o_e013 - y_e123*grad_o_e03
+            V::store(v8, out0.at(11usize, c));
+            v61 = V::neg_mul_add(y_e02, grad_o_e03, v61);
+            v28 = V::neg_mul_add(y_e01, grad_o_e03, v28);
+            let mut v104 = V::mul(y_e23, grad_o_e03);
+            v104 = V::neg_mul_add(y_e123, grad_o_e013, v104);
+            v30 = V::mul_add(y_e13, grad_o_e03, v30);
+            v10 = V::mul_add(y_e0, grad_o_e03, v10);
+            v16 = V::mul_add(y_e3, grad_o_e03, v16);
+            let grad_o_e02 = V::load(grad_o.at(5usize, c));
+            v39 = V::neg_mul_add(y_e013, grad_o_e02, v39);
+            v23 = V::mul_add(y_e123, grad_o_e02, v23);
+            // out0[12] = y_e12*grad_o_e023 - y_e2*grad_o_e0123 - y_e23*grad_o_e012 + y_e123*grad_o_e02
+            V::store(v23, out0.at(12usize, c));
+            v61 = V::mul_add(y_e03, grad_o_e02, v61);
+            v46 = V::neg_mul_add(y_e01, grad_o_e02, v46);
+            v65 = V::neg_mul_add(y_e23, grad_o_e02, v65);
+            v30 = V::mul_add(y_e12, grad_o_e02, v30);
+            v12 = V::neg_mul_add(y_e0, grad_o_e02, v12);
+            v16 = V::mul_add(y_e2, grad_o_e02, v16);
+            let grad_o_e01 = V::load(grad_o.at(4usize, c));
+            v39 = V::mul_add(y_e023, grad_o_e01, v39);
+            v4 = V::neg_mul_add(y_e123, grad_o_e01, v4);
+            // out0[13] = y_e1*grad_o_e0123 - y_e12*grad_o_e013 + y_e13*grad_o_e012 - y_e123*grad_o_e01
+            V::store(v4, out0.at(13usize, c));
+            v28 = V::mul_add(y_e03, grad_o_e01, v28);
+            v46 = V::mul_add(y_e02, grad_o_e01, v46);
+            v65 = V::neg_mul_add(y_e13, grad_o_e01, v65);
+            v104 = V::neg_mul_add(y_e12, grad_o_e01, v104);
+            v85 = V::neg_mul_add(y_e0, grad_o_e01, v85);
+            v16 = V::mul_add(y_e1, grad_o_e01, v16);
+            // out0[1] = y_e123*grad_o_e0123 + y_e3*grad_o_e03 + y_e2*grad_o_e02 + y_e1*grad_o_e01
+            V::store(v16, out0.at(1usize, c));
+            let grad_o_e3 = V::load(grad_o.at(3usize, c));
+            v61 = V::neg_mul_add(y_e2, grad_o_e3, v61);
+            v28 = V::neg_mul_add(y_e1, grad_o_e3, v28);
+            v12 = V::mul_add(y_e23, grad_o_e3, v12);
+            v85 = V::mul_add(y_e13, grad_o_e3, v85);
+            let grad_o_e2 = V::load(grad_o.at(2usize, c));
+            v61 = V::mul_add(y_e3, grad_o_e2, v61);
+            // out0[10] = y_e013*grad_o_e012 - y_e012*grad_o_e013 - y_e12*grad_o_e13 + y_e13*grad_o_e12 - y_e02*grad_o_e03 + y_e03*grad_o_e02 - y_e2*grad_o_e3 + y_e3*grad_o_e2
+            V::store(v61, out0.at(10usize, c));
+            v46 = V::neg_mul_add(y_e1, grad_o_e2, v46);
+            v10 = V::mul_add(y_e23, grad_o_e2, v10);
+            v85 = V::mul_add(y_e12, grad_o_e2, v85);
+            let grad_o_e1 = V::load(grad_o.at(1usize, c));
+            v28 = V::mul_add(y_e3, grad_o_e1, v28);
+            // out0[9] = y_e012*grad_o_e023 - y_e023*grad_o_e012 + y_e12*grad_o_e23 - y_e23*grad_o_e12 - y_e01*grad_o_e03 + y_e03*grad_o_e01 - y_e1*grad_o_e3 + y_e3*grad_o_e1
+            V::store(v28, out0.at(9usize, c));
+            v46 = V::mul_add(y_e2, grad_o_e1, v46);
+            // out0[8] = y_e023*grad_o_e013 - y_e013*grad_o_e023 - y_e13*grad_o_e23 + y_e23*grad_o_e13 - y_e01*grad_o_e02 + y_e02*grad_o_e01 - y_e1*grad_o_e2 + y_e2*grad_o_e1
+            V::store(v46, out0.at(8usize, c));
+            v10 = V::mul_add(y_e13, grad_o_e1, v10);
+            v12 = V::neg_mul_add(y_e12, grad_o_e1, v12);
+            let grad_o_e0 = V::load(grad_o.at(0usize, c));
+            v18 = V::neg_mul_add(y_e123, grad_o_e0, v18);
+            // out0[15] = y_e1*grad_o_e023 - y_e2*grad_o_e013 + y_e3*grad_o_e012 - y_e123*grad_o_e0
+            V::store(v18, out0.at(15usize, c));
+            v39 = V::mul_add(y_e0123, grad_o_e0, v39);
+            // out0[14] = y_e02*grad_o_e013 - (y_e0*grad_o_e0123 + y_e01*grad_o_e023) - y_e03*grad_o_e012 + y_e012*grad_o_e03 - y_e013*grad_o_e02 + y_e023*grad_o_e01 + y_e0123*grad_o_e0
+            V::store(v39, out0.at(14usize, c));
+            v65 = V::mul_add(y_e3, grad_o_e0, v65);
+            // out0[7] = y_e123*grad_o_e012 - y_e23*grad_o_e02 - y_e13*grad_o_e01 + y_e3*grad_o_e0
+            V::store(v65, out0.at(7usize, c));
+            v104 = V::mul_add(y_e2, grad_o_e0, v104);
+            // out0[6] = y_e23*grad_o_e03 - y_e123*grad_o_e013 - y_e12*grad_o_e01 + y_e2*grad_o_e0
+            V::store(v104, out0.at(6usize, c));
+            v30 = V::mul_add(y_e1, grad_o_e0, v30);
+            // out0[5] = y_e123*grad_o_e023 + y_e13*grad_o_e03 + y_e12*grad_o_e02 + y_e1*grad_o_e0
+            V::store(v30, out0.at(5usize, c));
+            v10 = V::mul_add(y_e03, grad_o_e0, v10);
+            // out0[4] = -(y_e012*grad_o_e0123 + y_e0123*grad_o_e012 + y_e2*grad_o_e23 + y_e1*grad_o_e13 + y_e0*grad_o_e03 + y_e23*grad_o_e2 + y_e13*grad_o_e1 + y_e03*grad_o_e0)
+            V::store(V::neg(v10), out0.at(4usize, c));
+            v12 = V::neg_mul_add(y_e02, grad_o_e0, v12);
+            // out0[3] = y_e013*grad_o_e0123 + y_e0123*grad_o_e013 + y_e3*grad_o_e23 - y_e1*grad_o_e12 - y_e0*grad_o_e02 + y_e23*grad_o_e3 - y_e12*grad_o_e1 - y_e02*grad_o_e0
+            V::store(v12, out0.at(3usize, c));
+            v85 = V::neg_mul_add(y_e01, grad_o_e0, v85);
+            // out0[2] = y_e3*grad_o_e13 - (y_e023*grad_o_e0123 + y_e0123*grad_o_e023) + y_e2*grad_o_e12 - y_e0*grad_o_e01 + y_e13*grad_o_e3 + y_e12*grad_o_e2 - y_e01*grad_o_e0
+            V::store(v85, out0.at(2usize, c));
             // out0[0] = 0
             V::store(c0e0, out0.at(0usize, c));
-            // out0[1] = y_e123*grad_o_e0123 + y_e3*grad_o_e03 + y_e2*grad_o_e02 + y_e1*grad_o_e01
-            V::store(
-                {
-                    let mut s = V::mul(y_e123, grad_o_e0123);
-                    s = V::mul_add(y_e3, grad_o_e03, s);
-                    s = V::mul_add(y_e2, grad_o_e02, s);
-                    s = V::mul_add(y_e1, grad_o_e01, s);
-                    s
-                },
-                out0.at(1usize, c),
-            );
-            // out0[2] = y_e3*grad_o_e13 - (y_e023*grad_o_e0123 + y_e0123*grad_o_e023) + y_e2*grad_o_e12 - y_e0*grad_o_e01 + y_e13*grad_o_e3 + y_e12*grad_o_e2 - y_e01*grad_o_e0
-            V::store(
-                {
-                    let mut s = V::mul_sub(
-                        y_e3,
-                        grad_o_e13,
-                        V::mul_add(y_e0123, grad_o_e023, V::mul(y_e023, grad_o_e0123)),
-                    );
-                    s = V::mul_add(y_e2, grad_o_e12, s);
-                    s = V::neg_mul_add(y_e0, grad_o_e01, s);
-                    s = V::mul_add(y_e13, grad_o_e3, s);
-                    s = V::mul_add(y_e12, grad_o_e2, s);
-                    s = V::neg_mul_add(y_e01, grad_o_e0, s);
-                    s
-                },
-                out0.at(2usize, c),
-            );
-            // out0[3] = y_e013*grad_o_e0123 + y_e0123*grad_o_e013 + y_e3*grad_o_e23 - y_e1*grad_o_e12 - y_e0*grad_o_e02 + y_e23*grad_o_e3 - y_e12*grad_o_e1 - y_e02*grad_o_e0
-            V::store(
-                {
-                    let mut s = V::mul(y_e013, grad_o_e0123);
-                    s = V::mul_add(y_e0123, grad_o_e013, s);
-                    s = V::mul_add(y_e3, grad_o_e23, s);
-                    s = V::neg_mul_add(y_e1, grad_o_e12, s);
-                    s = V::neg_mul_add(y_e0, grad_o_e02, s);
-                    s = V::mul_add(y_e23, grad_o_e3, s);
-                    s = V::neg_mul_add(y_e12, grad_o_e1, s);
-                    s = V::neg_mul_add(y_e02, grad_o_e0, s);
-                    s
-                },
-                out0.at(3usize, c),
-            );
-            // out0[4] = -(y_e012*grad_o_e0123 + y_e0123*grad_o_e012 + y_e2*grad_o_e23 + y_e1*grad_o_e13 + y_e0*grad_o_e03 + y_e23*grad_o_e2 + y_e13*grad_o_e1 + y_e03*grad_o_e0)
-            V::store(
-                V::neg({
-                    let mut s = V::mul(y_e012, grad_o_e0123);
-                    s = V::mul_add(y_e0123, grad_o_e012, s);
-                    s = V::mul_add(y_e2, grad_o_e23, s);
-                    s = V::mul_add(y_e1, grad_o_e13, s);
-                    s = V::mul_add(y_e0, grad_o_e03, s);
-                    s = V::mul_add(y_e23, grad_o_e2, s);
-                    s = V::mul_add(y_e13, grad_o_e1, s);
-                    s = V::mul_add(y_e03, grad_o_e0, s);
-                    s
-                }),
-                out0.at(4usize, c),
-            );
-            // out0[5] = y_e123*grad_o_e023 + y_e13*grad_o_e03 + y_e12*grad_o_e02 + y_e1*grad_o_e0
-            V::store(
-                {
-                    let mut s = V::mul(y_e123, grad_o_e023);
-                    s = V::mul_add(y_e13, grad_o_e03, s);
-                    s = V::mul_add(y_e12, grad_o_e02, s);
-                    s = V::mul_add(y_e1, grad_o_e0, s);
-                    s
-                },
-                out0.at(5usize, c),
-            );
-            // out0[6] = y_e23*grad_o_e03 - y_e123*grad_o_e013 - y_e12*grad_o_e01 + y_e2*grad_o_e0
-            V::store(
-                {
-                    let mut s = V::mul(y_e23, grad_o_e03);
-                    s = V::neg_mul_add(y_e123, grad_o_e013, s);
-                    s = V::neg_mul_add(y_e12, grad_o_e01, s);
-                    s = V::mul_add(y_e2, grad_o_e0, s);
-                    s
-                },
-                out0.at(6usize, c),
-            );
-            // out0[7] = y_e123*grad_o_e012 - y_e23*grad_o_e02 - y_e13*grad_o_e01 + y_e3*grad_o_e0
-            V::store(
-                {
-                    let mut s = V::mul(y_e123, grad_o_e012);
-                    s = V::neg_mul_add(y_e23, grad_o_e02, s);
-                    s = V::neg_mul_add(y_e13, grad_o_e01, s);
-                    s = V::mul_add(y_e3, grad_o_e0, s);
-                    s
-                },
-                out0.at(7usize, c),
-            );
-            // out0[8] = y_e023*grad_o_e013 - y_e013*grad_o_e023 - y_e13*grad_o_e23 + y_e23*grad_o_e13 - y_e01*grad_o_e02 + y_e02*grad_o_e01 - y_e1*grad_o_e2 + y_e2*grad_o_e1
-            V::store(
-                {
-                    let mut s = V::mul(y_e023, grad_o_e013);
-                    s = V::neg_mul_add(y_e013, grad_o_e023, s);
-                    s = V::neg_mul_add(y_e13, grad_o_e23, s);
-                    s = V::mul_add(y_e23, grad_o_e13, s);
-                    s = V::neg_mul_add(y_e01, grad_o_e02, s);
-                    s = V::mul_add(y_e02, grad_o_e01, s);
-                    s = V::neg_mul_add(y_e1, grad_o_e2, s);
-                    s = V::mul_add(y_e2, grad_o_e1, s);
-                    s
-                },
-                out0.at(8usize, c),
-            );
-            // out0[9] = y_e012*grad_o_e023 - y_e023*grad_o_e012 + y_e12*grad_o_e23 - y_e23*grad_o_e12 - y_e01*grad_o_e03 + y_e03*grad_o_e01 - y_e1*grad_o_e3 + y_e3*grad_o_e1
-            V::store(
-                {
-                    let mut s = V::mul(y_e012, grad_o_e023);
-                    s = V::neg_mul_add(y_e023, grad_o_e012, s);
-                    s = V::mul_add(y_e12, grad_o_e23, s);
-                    s = V::neg_mul_add(y_e23, grad_o_e12, s);
-                    s = V::neg_mul_add(y_e01, grad_o_e03, s);
-                    s = V::mul_add(y_e03, grad_o_e01, s);
-                    s = V::neg_mul_add(y_e1, grad_o_e3, s);
-                    s = V::mul_add(y_e3, grad_o_e1, s);
-                    s
-                },
-                out0.at(9usize, c),
-            );
-            // out0[10] = y_e013*grad_o_e012 - y_e012*grad_o_e013 - y_e12*grad_o_e13 + y_e13*grad_o_e12 - y_e02*grad_o_e03 + y_e03*grad_o_e02 - y_e2*grad_o_e3 + y_e3*grad_o_e2
-            V::store(
-                {
-                    let mut s = V::mul(y_e013, grad_o_e012);
-                    s = V::neg_mul_add(y_e012, grad_o_e013, s);
-                    s = V::neg_mul_add(y_e12, grad_o_e13, s);
-                    s = V::mul_add(y_e13, grad_o_e12, s);
-                    s = V::neg_mul_add(y_e02, grad_o_e03, s);
-                    s = V::mul_add(y_e03, grad_o_e02, s);
-                    s = V::neg_mul_add(y_e2, grad_o_e3, s);
-                    s = V::mul_add(y_e3, grad_o_e2, s);
-                    s
-                },
-                out0.at(10usize, c),
-            );
-            // out0[11] = y_e3*grad_o_e0123 - y_e13*grad_o_e023 + y_e23*grad_o_e013 - y_e123*grad_o_e03
-            V::store(
-                {
-                    let mut s = V::mul(y_e3, grad_o_e0123);
-                    s = V::neg_mul_add(y_e13, grad_o_e023, s);
-                    s = V::mul_add(y_e23, grad_o_e013, s);
-                    s = V::neg_mul_add(y_e123, grad_o_e03, s);
-                    s
-                },
-                out0.at(11usize, c),
-            );
-            // out0[12] = y_e12*grad_o_e023 - y_e2*grad_o_e0123 - y_e23*grad_o_e012 + y_e123*grad_o_e02
-            V::store(
-                {
-                    let mut s = V::mul(y_e12, grad_o_e023);
-                    s = V::neg_mul_add(y_e2, grad_o_e0123, s);
-                    s = V::neg_mul_add(y_e23, grad_o_e012, s);
-                    s = V::mul_add(y_e123, grad_o_e02, s);
-                    s
-                },
-                out0.at(12usize, c),
-            );
-            // out0[13] = y_e1*grad_o_e0123 - y_e12*grad_o_e013 + y_e13*grad_o_e012 - y_e123*grad_o_e01
-            V::store(
-                {
-                    let mut s = V::mul(y_e1, grad_o_e0123);
-                    s = V::neg_mul_add(y_e12, grad_o_e013, s);
-                    s = V::mul_add(y_e13, grad_o_e012, s);
-                    s = V::neg_mul_add(y_e123, grad_o_e01, s);
-                    s
-                },
-                out0.at(13usize, c),
-            );
-            // out0[14] = y_e02*grad_o_e013 - (y_e0*grad_o_e0123 + y_e01*grad_o_e023) - y_e03*grad_o_e012 + y_e012*grad_o_e03 - y_e013*grad_o_e02 + y_e023*grad_o_e01 + y_e0123*grad_o_e0
-            V::store(
-                {
-                    let mut s = V::mul_sub(
-                        y_e02,
-                        grad_o_e013,
-                        V::mul_add(y_e01, grad_o_e023, V::mul(y_e0, grad_o_e0123)),
-                    );
-                    s = V::neg_mul_add(y_e03, grad_o_e012, s);
-                    s = V::mul_add(y_e012, grad_o_e03, s);
-                    s = V::neg_mul_add(y_e013, grad_o_e02, s);
-                    s = V::mul_add(y_e023, grad_o_e01, s);
-                    s = V::mul_add(y_e0123, grad_o_e0, s);
-                    s
-                },
-                out0.at(14usize, c),
-            );
-            // out0[15] = y_e1*grad_o_e023 - y_e2*grad_o_e013 + y_e3*grad_o_e012 - y_e123*grad_o_e0
-            V::store(
-                {
-                    let mut s = V::mul(y_e1, grad_o_e023);
-                    s = V::neg_mul_add(y_e2, grad_o_e013, s);
-                    s = V::mul_add(y_e3, grad_o_e012, s);
-                    s = V::neg_mul_add(y_e123, grad_o_e0, s);
-                    s
-                },
-                out0.at(15usize, c),
-            );
         }
     }
 }
@@ -502,236 +353,157 @@ unsafe fn commutator_product_2<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let c0e0 = V::from_f64(0f64);
         for group in 0..args.groups {
             let c = group * V::LANES;
+            x.prefetch::<16usize>(c);
+            grad_o.prefetch::<15usize>(c);
             let x_e123 = V::load(x.at(14usize, c));
             let grad_o_e0123 = V::load(grad_o.at(14usize, c));
-            let x_e3 = V::load(x.at(4usize, c));
-            let grad_o_e03 = V::load(grad_o.at(6usize, c));
-            let x_e2 = V::load(x.at(3usize, c));
-            let grad_o_e02 = V::load(grad_o.at(5usize, c));
-            let x_e1 = V::load(x.at(2usize, c));
-            let grad_o_e01 = V::load(grad_o.at(4usize, c));
+            let mut v2 = V::mul(x_e123, grad_o_e0123);
             let x_e023 = V::load(x.at(13usize, c));
+            let mut v4 = V::mul(x_e023, grad_o_e0123);
+            let x_e013 = V::load(x.at(12usize, c));
+            let mut v6 = V::mul(x_e013, grad_o_e0123);
+            let x_e012 = V::load(x.at(11usize, c));
+            let mut v8 = V::mul(x_e012, grad_o_e0123);
+            let x_e3 = V::load(x.at(4usize, c));
+            let x_e2 = V::load(x.at(3usize, c));
+            let mut v12 = V::mul(x_e2, grad_o_e0123);
+            let x_e1 = V::load(x.at(2usize, c));
+            let x_e0 = V::load(x.at(1usize, c));
+            let mut v16 = V::mul(x_e0, grad_o_e0123);
             let x_e0123 = V::load(x.at(15usize, c));
             let grad_o_e023 = V::load(grad_o.at(12usize, c));
-            let grad_o_e13 = V::load(grad_o.at(8usize, c));
-            let grad_o_e12 = V::load(grad_o.at(7usize, c));
-            let x_e0 = V::load(x.at(1usize, c));
+            v4 = V::mul_add(x_e0123, grad_o_e023, v4);
+            let mut v21 = V::mul(x_e123, grad_o_e023);
+            let mut v22 = V::mul(x_e013, grad_o_e023);
             let x_e13 = V::load(x.at(9usize, c));
-            let grad_o_e3 = V::load(grad_o.at(3usize, c));
+            let mut v25 = V::mul(x_e13, grad_o_e023);
+            v25 = V::neg_mul_add(x_e3, grad_o_e0123, v25);
             let x_e12 = V::load(x.at(8usize, c));
-            let grad_o_e2 = V::load(grad_o.at(2usize, c));
+            v12 = V::neg_mul_add(x_e12, grad_o_e023, v12);
             let x_e01 = V::load(x.at(5usize, c));
-            let grad_o_e0 = V::load(grad_o.at(0usize, c));
-            let x_e013 = V::load(x.at(12usize, c));
+            v16 = V::mul_add(x_e01, grad_o_e023, v16);
             let grad_o_e013 = V::load(grad_o.at(11usize, c));
-            let grad_o_e23 = V::load(grad_o.at(9usize, c));
+            v6 = V::mul_add(x_e0123, grad_o_e013, v6);
+            let mut v37 = V::mul(x_e123, grad_o_e013);
+            v22 = V::neg_mul_add(x_e023, grad_o_e013, v22);
+            let mut v40 = V::mul(x_e012, grad_o_e013);
             let x_e23 = V::load(x.at(10usize, c));
-            let grad_o_e1 = V::load(grad_o.at(1usize, c));
+            v25 = V::neg_mul_add(x_e23, grad_o_e013, v25);
+            let mut v44 = V::mul(x_e12, grad_o_e013);
+            v44 = V::neg_mul_add(x_e1, grad_o_e0123, v44);
             let x_e02 = V::load(x.at(6usize, c));
-            let x_e012 = V::load(x.at(11usize, c));
+            v16 = V::neg_mul_add(x_e02, grad_o_e013, v16);
+            let mut v49 = V::mul(x_e2, grad_o_e013);
+            v49 = V::neg_mul_add(x_e1, grad_o_e023, v49);
             let grad_o_e012 = V::load(grad_o.at(10usize, c));
+            v8 = V::mul_add(x_e0123, grad_o_e012, v8);
+            let mut v55 = V::mul(x_e023, grad_o_e012);
+            v55 = V::neg_mul_add(x_e012, grad_o_e023, v55);
+            v40 = V::neg_mul_add(x_e013, grad_o_e012, v40);
+            v12 = V::mul_add(x_e23, grad_o_e012, v12);
+            v44 = V::neg_mul_add(x_e13, grad_o_e012, v44);
             let x_e03 = V::load(x.at(7usize, c));
+            v16 = V::mul_add(x_e03, grad_o_e012, v16);
+            v49 = V::neg_mul_add(x_e3, grad_o_e012, v49);
+            let grad_o_e23 = V::load(grad_o.at(9usize, c));
+            v22 = V::mul_add(x_e13, grad_o_e23, v22);
+            v55 = V::neg_mul_add(x_e12, grad_o_e23, v55);
+            v6 = V::mul_add(x_e3, grad_o_e23, v6);
+            v8 = V::mul_add(x_e2, grad_o_e23, v8);
+            let grad_o_e13 = V::load(grad_o.at(8usize, c));
+            v22 = V::neg_mul_add(x_e23, grad_o_e13, v22);
+            v40 = V::mul_add(x_e12, grad_o_e13, v40);
+            v4 = V::neg_mul_add(x_e3, grad_o_e13, v4);
+            v8 = V::mul_add(x_e1, grad_o_e13, v8);
+            let grad_o_e12 = V::load(grad_o.at(7usize, c));
+            v55 = V::mul_add(x_e23, grad_o_e12, v55);
+            v40 = V::neg_mul_add(x_e13, grad_o_e12, v40);
+            v4 = V::neg_mul_add(x_e2, grad_o_e12, v4);
+            let mut v94 = V::mul_sub(x_e1, grad_o_e12, v6);
+            let grad_o_e03 = V::load(grad_o.at(6usize, c));
+            v25 = V::mul_add(x_e123, grad_o_e03, v25);
+            // out0[11] = x_e13*grad_o_e023 - x_e3*grad_o_e0123 - x_e23*grad_o_e013 + x_e123*grad_o_e03
+            V::store(v25, out0.at(11usize, c));
+            v16 = V::neg_mul_add(x_e012, grad_o_e03, v16);
+            v37 = V::neg_mul_add(x_e23, grad_o_e03, v37);
+            v21 = V::mul_add(x_e13, grad_o_e03, v21);
+            v40 = V::mul_add(x_e02, grad_o_e03, v40);
+            v55 = V::mul_add(x_e01, grad_o_e03, v55);
+            v2 = V::mul_add(x_e3, grad_o_e03, v2);
+            v8 = V::mul_add(x_e0, grad_o_e03, v8);
+            let grad_o_e02 = V::load(grad_o.at(5usize, c));
+            v12 = V::neg_mul_add(x_e123, grad_o_e02, v12);
+            // out0[12] = x_e2*grad_o_e0123 - x_e12*grad_o_e023 + x_e23*grad_o_e012 - x_e123*grad_o_e02
+            V::store(v12, out0.at(12usize, c));
+            v16 = V::mul_add(x_e013, grad_o_e02, v16);
+            let mut v117 = V::mul(x_e23, grad_o_e02);
+            v117 = V::neg_mul_add(x_e123, grad_o_e012, v117);
+            v21 = V::mul_add(x_e12, grad_o_e02, v21);
+            v40 = V::neg_mul_add(x_e03, grad_o_e02, v40);
+            v22 = V::mul_add(x_e01, grad_o_e02, v22);
+            v2 = V::mul_add(x_e2, grad_o_e02, v2);
+            v94 = V::mul_add(x_e0, grad_o_e02, v94);
+            let grad_o_e01 = V::load(grad_o.at(4usize, c));
+            v44 = V::mul_add(x_e123, grad_o_e01, v44);
+            // out0[13] = x_e12*grad_o_e013 - x_e1*grad_o_e0123 - x_e13*grad_o_e012 + x_e123*grad_o_e01
+            V::store(v44, out0.at(13usize, c));
+            v16 = V::neg_mul_add(x_e023, grad_o_e01, v16);
+            v117 = V::mul_add(x_e13, grad_o_e01, v117);
+            v37 = V::mul_add(x_e12, grad_o_e01, v37);
+            v55 = V::neg_mul_add(x_e03, grad_o_e01, v55);
+            v22 = V::neg_mul_add(x_e02, grad_o_e01, v22);
+            v2 = V::mul_add(x_e1, grad_o_e01, v2);
+            // out0[1] = -(x_e123*grad_o_e0123 + x_e3*grad_o_e03 + x_e2*grad_o_e02 + x_e1*grad_o_e01)
+            V::store(V::neg(v2), out0.at(1usize, c));
+            v4 = V::mul_add(x_e0, grad_o_e01, v4);
+            let grad_o_e3 = V::load(grad_o.at(3usize, c));
+            v94 = V::neg_mul_add(x_e23, grad_o_e3, v94);
+            v4 = V::neg_mul_add(x_e13, grad_o_e3, v4);
+            v40 = V::mul_add(x_e2, grad_o_e3, v40);
+            v55 = V::mul_add(x_e1, grad_o_e3, v55);
+            let grad_o_e2 = V::load(grad_o.at(2usize, c));
+            v8 = V::mul_add(x_e23, grad_o_e2, v8);
+            v4 = V::neg_mul_add(x_e12, grad_o_e2, v4);
+            v40 = V::neg_mul_add(x_e3, grad_o_e2, v40);
+            // out0[10] = x_e012*grad_o_e013 - x_e013*grad_o_e012 + x_e12*grad_o_e13 - x_e13*grad_o_e12 + x_e02*grad_o_e03 - x_e03*grad_o_e02 + x_e2*grad_o_e3 - x_e3*grad_o_e2
+            V::store(v40, out0.at(10usize, c));
+            v22 = V::mul_add(x_e1, grad_o_e2, v22);
+            let grad_o_e1 = V::load(grad_o.at(1usize, c));
+            v8 = V::mul_add(x_e13, grad_o_e1, v8);
+            v94 = V::mul_add(x_e12, grad_o_e1, v94);
+            v55 = V::neg_mul_add(x_e3, grad_o_e1, v55);
+            // out0[9] = x_e023*grad_o_e012 - x_e012*grad_o_e023 - x_e12*grad_o_e23 + x_e23*grad_o_e12 + x_e01*grad_o_e03 - x_e03*grad_o_e01 + x_e1*grad_o_e3 - x_e3*grad_o_e1
+            V::store(v55, out0.at(9usize, c));
+            v22 = V::neg_mul_add(x_e2, grad_o_e1, v22);
+            // out0[8] = x_e013*grad_o_e023 - x_e023*grad_o_e013 + x_e13*grad_o_e23 - x_e23*grad_o_e13 + x_e01*grad_o_e02 - x_e02*grad_o_e01 + x_e1*grad_o_e2 - x_e2*grad_o_e1
+            V::store(v22, out0.at(8usize, c));
+            let grad_o_e0 = V::load(grad_o.at(0usize, c));
+            v16 = V::neg_mul_add(x_e0123, grad_o_e0, v16);
+            // out0[14] = x_e0*grad_o_e0123 + x_e01*grad_o_e023 - x_e02*grad_o_e013 + x_e03*grad_o_e012 - x_e012*grad_o_e03 + x_e013*grad_o_e02 - x_e023*grad_o_e01 - x_e0123*grad_o_e0
+            V::store(v16, out0.at(14usize, c));
+            v49 = V::mul_add(x_e123, grad_o_e0, v49);
+            // out0[15] = x_e2*grad_o_e013 - x_e1*grad_o_e023 - x_e3*grad_o_e012 + x_e123*grad_o_e0
+            V::store(v49, out0.at(15usize, c));
+            v8 = V::mul_add(x_e03, grad_o_e0, v8);
+            // out0[4] = x_e012*grad_o_e0123 + x_e0123*grad_o_e012 + x_e2*grad_o_e23 + x_e1*grad_o_e13 + x_e0*grad_o_e03 + x_e23*grad_o_e2 + x_e13*grad_o_e1 + x_e03*grad_o_e0
+            V::store(v8, out0.at(4usize, c));
+            v94 = V::mul_add(x_e02, grad_o_e0, v94);
+            // out0[3] = x_e1*grad_o_e12 - (x_e013*grad_o_e0123 + x_e0123*grad_o_e013 + x_e3*grad_o_e23) + x_e0*grad_o_e02 - x_e23*grad_o_e3 + x_e12*grad_o_e1 + x_e02*grad_o_e0
+            V::store(v94, out0.at(3usize, c));
+            v4 = V::mul_add(x_e01, grad_o_e0, v4);
+            // out0[2] = x_e023*grad_o_e0123 + x_e0123*grad_o_e023 - x_e3*grad_o_e13 - x_e2*grad_o_e12 + x_e0*grad_o_e01 - x_e13*grad_o_e3 - x_e12*grad_o_e2 + x_e01*grad_o_e0
+            V::store(v4, out0.at(2usize, c));
+            v117 = V::neg_mul_add(x_e3, grad_o_e0, v117);
+            // out0[7] = x_e23*grad_o_e02 - x_e123*grad_o_e012 + x_e13*grad_o_e01 - x_e3*grad_o_e0
+            V::store(v117, out0.at(7usize, c));
+            v37 = V::neg_mul_add(x_e2, grad_o_e0, v37);
+            // out0[6] = x_e123*grad_o_e013 - x_e23*grad_o_e03 + x_e12*grad_o_e01 - x_e2*grad_o_e0
+            V::store(v37, out0.at(6usize, c));
+            v21 = V::mul_add(x_e1, grad_o_e0, v21);
+            // out0[5] = -(x_e123*grad_o_e023 + x_e13*grad_o_e03 + x_e12*grad_o_e02 + x_e1*grad_o_e0)
+            V::store(V::neg(v21), out0.at(5usize, c));
             // out0[0] = 0
             V::store(c0e0, out0.at(0usize, c));
-            // out0[1] = -(x_e123*grad_o_e0123 + x_e3*grad_o_e03 + x_e2*grad_o_e02 + x_e1*grad_o_e01)
-            V::store(
-                V::neg({
-                    let mut s = V::mul(x_e123, grad_o_e0123);
-                    s = V::mul_add(x_e3, grad_o_e03, s);
-                    s = V::mul_add(x_e2, grad_o_e02, s);
-                    s = V::mul_add(x_e1, grad_o_e01, s);
-                    s
-                }),
-                out0.at(1usize, c),
-            );
-            // out0[2] = x_e023*grad_o_e0123 + x_e0123*grad_o_e023 - x_e3*grad_o_e13 - x_e2*grad_o_e12 + x_e0*grad_o_e01 - x_e13*grad_o_e3 - x_e12*grad_o_e2 + x_e01*grad_o_e0
-            V::store(
-                {
-                    let mut s = V::mul(x_e023, grad_o_e0123);
-                    s = V::mul_add(x_e0123, grad_o_e023, s);
-                    s = V::neg_mul_add(x_e3, grad_o_e13, s);
-                    s = V::neg_mul_add(x_e2, grad_o_e12, s);
-                    s = V::mul_add(x_e0, grad_o_e01, s);
-                    s = V::neg_mul_add(x_e13, grad_o_e3, s);
-                    s = V::neg_mul_add(x_e12, grad_o_e2, s);
-                    s = V::mul_add(x_e01, grad_o_e0, s);
-                    s
-                },
-                out0.at(2usize, c),
-            );
-            // out0[3] = x_e1*grad_o_e12 - (x_e013*grad_o_e0123 + x_e0123*grad_o_e013 + x_e3*grad_o_e23) + x_e0*grad_o_e02 - x_e23*grad_o_e3 + x_e12*grad_o_e1 + x_e02*grad_o_e0
-            V::store(
-                {
-                    let mut s = V::mul_sub(
-                        x_e1,
-                        grad_o_e12,
-                        {
-                            let mut s = V::mul(x_e013, grad_o_e0123);
-                            s = V::mul_add(x_e0123, grad_o_e013, s);
-                            s = V::mul_add(x_e3, grad_o_e23, s);
-                            s
-                        },
-                    );
-                    s = V::mul_add(x_e0, grad_o_e02, s);
-                    s = V::neg_mul_add(x_e23, grad_o_e3, s);
-                    s = V::mul_add(x_e12, grad_o_e1, s);
-                    s = V::mul_add(x_e02, grad_o_e0, s);
-                    s
-                },
-                out0.at(3usize, c),
-            );
-            // out0[4] = x_e012*grad_o_e0123 + x_e0123*grad_o_e012 + x_e2*grad_o_e23 + x_e1*grad_o_e13 + x_e0*grad_o_e03 + x_e23*grad_o_e2 + x_e13*grad_o_e1 + x_e03*grad_o_e0
-            V::store(
-                {
-                    let mut s = V::mul(x_e012, grad_o_e0123);
-                    s = V::mul_add(x_e0123, grad_o_e012, s);
-                    s = V::mul_add(x_e2, grad_o_e23, s);
-                    s = V::mul_add(x_e1, grad_o_e13, s);
-                    s = V::mul_add(x_e0, grad_o_e03, s);
-                    s = V::mul_add(x_e23, grad_o_e2, s);
-                    s = V::mul_add(x_e13, grad_o_e1, s);
-                    s = V::mul_add(x_e03, grad_o_e0, s);
-                    s
-                },
-                out0.at(4usize, c),
-            );
-            // out0[5] = -(x_e123*grad_o_e023 + x_e13*grad_o_e03 + x_e12*grad_o_e02 + x_e1*grad_o_e0)
-            V::store(
-                V::neg({
-                    let mut s = V::mul(x_e123, grad_o_e023);
-                    s = V::mul_add(x_e13, grad_o_e03, s);
-                    s = V::mul_add(x_e12, grad_o_e02, s);
-                    s = V::mul_add(x_e1, grad_o_e0, s);
-                    s
-                }),
-                out0.at(5usize, c),
-            );
-            // out0[6] = x_e123*grad_o_e013 - x_e23*grad_o_e03 + x_e12*grad_o_e01 - x_e2*grad_o_e0
-            V::store(
-                {
-                    let mut s = V::mul(x_e123, grad_o_e013);
-                    s = V::neg_mul_add(x_e23, grad_o_e03, s);
-                    s = V::mul_add(x_e12, grad_o_e01, s);
-                    s = V::neg_mul_add(x_e2, grad_o_e0, s);
-                    s
-                },
-                out0.at(6usize, c),
-            );
-            // out0[7] = x_e23*grad_o_e02 - x_e123*grad_o_e012 + x_e13*grad_o_e01 - x_e3*grad_o_e0
-            V::store(
-                {
-                    let mut s = V::mul(x_e23, grad_o_e02);
-                    s = V::neg_mul_add(x_e123, grad_o_e012, s);
-                    s = V::mul_add(x_e13, grad_o_e01, s);
-                    s = V::neg_mul_add(x_e3, grad_o_e0, s);
-                    s
-                },
-                out0.at(7usize, c),
-            );
-            // out0[8] = x_e013*grad_o_e023 - x_e023*grad_o_e013 + x_e13*grad_o_e23 - x_e23*grad_o_e13 + x_e01*grad_o_e02 - x_e02*grad_o_e01 + x_e1*grad_o_e2 - x_e2*grad_o_e1
-            V::store(
-                {
-                    let mut s = V::mul(x_e013, grad_o_e023);
-                    s = V::neg_mul_add(x_e023, grad_o_e013, s);
-                    s = V::mul_add(x_e13, grad_o_e23, s);
-                    s = V::neg_mul_add(x_e23, grad_o_e13, s);
-                    s = V::mul_add(x_e01, grad_o_e02, s);
-                    s = V::neg_mul_add(x_e02, grad_o_e01, s);
-                    s = V::mul_add(x_e1, grad_o_e2, s);
-                    s = V::neg_mul_add(x_e2, grad_o_e1, s);
-                    s
-                },
-                out0.at(8usize, c),
-            );
-            // out0[9] = x_e023*grad_o_e012 - x_e012*grad_o_e023 - x_e12*grad_o_e23 + x_e23*grad_o_e12 + x_e01*grad_o_e03 - x_e03*grad_o_e01 + x_e1*grad_o_e3 - x_e3*grad_o_e1
-            V::store(
-                {
-                    let mut s = V::mul(x_e023, grad_o_e012);
-                    s = V::neg_mul_add(x_e012, grad_o_e023, s);
-                    s = V::neg_mul_add(x_e12, grad_o_e23, s);
-                    s = V::mul_add(x_e23, grad_o_e12, s);
-                    s = V::mul_add(x_e01, grad_o_e03, s);
-                    s = V::neg_mul_add(x_e03, grad_o_e01, s);
-                    s = V::mul_add(x_e1, grad_o_e3, s);
-                    s = V::neg_mul_add(x_e3, grad_o_e1, s);
-                    s
-                },
-                out0.at(9usize, c),
-            );
-            // out0[10] = x_e012*grad_o_e013 - x_e013*grad_o_e012 + x_e12*grad_o_e13 - x_e13*grad_o_e12 + x_e02*grad_o_e03 - x_e03*grad_o_e02 + x_e2*grad_o_e3 - x_e3*grad_o_e2
-            V::store(
-                {
-                    let mut s = V::mul(x_e012, grad_o_e013);
-                    s = V::neg_mul_add(x_e013, grad_o_e012, s);
-                    s = V::mul_add(x_e12, grad_o_e13, s);
-                    s = V::neg_mul_add(x_e13, grad_o_e12, s);
-                    s = V::mul_add(x_e02, grad_o_e03, s);
-                    s = V::neg_mul_add(x_e03, grad_o_e02, s);
-                    s = V::mul_add(x_e2, grad_o_e3, s);
-                    s = V::neg_mul_add(x_e3, grad_o_e2, s);
-                    s
-                },
-                out0.at(10usize, c),
-            );
-            // out0[11] = x_e13*grad_o_e023 - x_e3*grad_o_e0123 - x_e23*grad_o_e013 + x_e123*grad_o_e03
-            V::store(
-                {
-                    let mut s = V::mul(x_e13, grad_o_e023);
-                    s = V::neg_mul_add(x_e3, grad_o_e0123, s);
-                    s = V::neg_mul_add(x_e23, grad_o_e013, s);
-                    s = V::mul_add(x_e123, grad_o_e03, s);
-                    s
-                },
-                out0.at(11usize, c),
-            );
-            // out0[12] = x_e2*grad_o_e0123 - x_e12*grad_o_e023 + x_e23*grad_o_e012 - x_e123*grad_o_e02
-            V::store(
-                {
-                    let mut s = V::mul(x_e2, grad_o_e0123);
-                    s = V::neg_mul_add(x_e12, grad_o_e023, s);
-                    s = V::mul_add(x_e23, grad_o_e012, s);
-                    s = V::neg_mul_add(x_e123, grad_o_e02, s);
-                    s
-                },
-                out0.at(12usize, c),
-            );
-            // out0[13] = x_e12*grad_o_e013 - x_e1*grad_o_e0123 - x_e13*grad_o_e012 + x_e123*grad_o_e01
-            V::store(
-                {
-                    let mut s = V::mul(x_e12, grad_o_e013);
-                    s = V::neg_mul_add(x_e1, grad_o_e0123, s);
-                    s = V::neg_mul_add(x_e13, grad_o_e012, s);
-                    s = V::mul_add(x_e123, grad_o_e01, s);
-                    s
-                },
-                out0.at(13usize, c),
-            );
-            // out0[14] = x_e0*grad_o_e0123 + x_e01*grad_o_e023 - x_e02*grad_o_e013 + x_e03*grad_o_e012 - x_e012*grad_o_e03 + x_e013*grad_o_e02 - x_e023*grad_o_e01 - x_e0123*grad_o_e0
-            V::store(
-                {
-                    let mut s = V::mul(x_e0, grad_o_e0123);
-                    s = V::mul_add(x_e01, grad_o_e023, s);
-                    s = V::neg_mul_add(x_e02, grad_o_e013, s);
-                    s = V::mul_add(x_e03, grad_o_e012, s);
-                    s = V::neg_mul_add(x_e012, grad_o_e03, s);
-                    s = V::mul_add(x_e013, grad_o_e02, s);
-                    s = V::neg_mul_add(x_e023, grad_o_e01, s);
-                    s = V::neg_mul_add(x_e0123, grad_o_e0, s);
-                    s
-                },
-                out0.at(14usize, c),
-            );
-            // out0[15] = x_e2*grad_o_e013 - x_e1*grad_o_e023 - x_e3*grad_o_e012 + x_e123*grad_o_e0
-            V::store(
-                {
-                    let mut s = V::mul(x_e2, grad_o_e013);
-                    s = V::neg_mul_add(x_e1, grad_o_e023, s);
-                    s = V::neg_mul_add(x_e3, grad_o_e012, s);
-                    s = V::mul_add(x_e123, grad_o_e0, s);
-                    s
-                },
-                out0.at(15usize, c),
-            );
         }
     }
 }
@@ -805,71 +577,75 @@ unsafe fn commutator_product_3<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let c0e0 = V::from_f64(0f64);
         for group in 0..args.groups {
             let c = group * V::LANES;
-            let x_e3 = V::load(x.at(3usize, c));
+            x.prefetch::<4usize>(c);
+            y.prefetch::<16usize>(c);
             let x_e1 = V::load(x.at(1usize, c));
+            let mut v2 = V::mul(x_e1, V::load(y.at(5usize, c)));
             let x_e2 = V::load(x.at(2usize, c));
+            let x_e3 = V::load(x.at(3usize, c));
+            v2 = V::mul_add(x_e2, V::load(y.at(6usize, c)), v2);
+            v2 = V::mul_add(x_e3, V::load(y.at(7usize, c)), v2);
+            // out0[0] = -(x_e3*y_e03 + x_e1*y_e01 + x_e2*y_e02)
+            V::store(V::neg(v2), out0.at(0usize, c));
             let y_e12 = V::load(y.at(8usize, c));
+            let mut v13 = V::mul(x_e2, y_e12);
             let y_e13 = V::load(y.at(9usize, c));
+            v13 = V::mul_add(x_e3, y_e13, v13);
+            // out0[1] = -(x_e2*y_e12 + x_e3*y_e13)
+            V::store(V::neg(v13), out0.at(1usize, c));
+            let mut v18 = V::mul(x_e1, y_e12);
             let y_e23 = V::load(y.at(10usize, c));
+            v18 = V::neg_mul_add(x_e3, y_e23, v18);
+            // out0[2] = x_e1*y_e12 - x_e3*y_e23
+            V::store(v18, out0.at(2usize, c));
+            let mut v22 = V::mul(x_e1, y_e13);
+            v22 = V::mul_add(x_e2, y_e23, v22);
+            // out0[3] = x_e1*y_e13 + x_e2*y_e23
+            V::store(v22, out0.at(3usize, c));
             let x_e0 = V::load(x.at(0usize, c));
             let y_e1 = V::load(y.at(2usize, c));
+            let mut v27 = V::mul(x_e0, y_e1);
             let y_e0 = V::load(y.at(1usize, c));
-            let y_e2 = V::load(y.at(3usize, c));
-            let y_e3 = V::load(y.at(4usize, c));
-            let y_e0123 = V::load(y.at(15usize, c));
-            // out0[0] = -(x_e3*y_e03 + x_e1*y_e01 + x_e2*y_e02)
-            V::store(
-                V::neg({
-                    let mut s = V::mul(x_e1, V::load(y.at(5usize, c)));
-                    s = V::mul_add(x_e2, V::load(y.at(6usize, c)), s);
-                    s = V::mul_add(x_e3, V::load(y.at(7usize, c)), s);
-                    s
-                }),
-                out0.at(0usize, c),
-            );
-            // out0[1] = -(x_e2*y_e12 + x_e3*y_e13)
-            V::store(
-                V::neg(V::mul_add(x_e3, y_e13, V::mul(x_e2, y_e12))),
-                out0.at(1usize, c),
-            );
-            // out0[2] = x_e1*y_e12 - x_e3*y_e23
-            V::store(
-                V::neg_mul_add(x_e3, y_e23, V::mul(x_e1, y_e12)),
-                out0.at(2usize, c),
-            );
-            // out0[3] = x_e1*y_e13 + x_e2*y_e23
-            V::store(V::mul_add(x_e2, y_e23, V::mul(x_e1, y_e13)), out0.at(3usize, c));
+            v27 = V::neg_mul_add(x_e1, y_e0, v27);
             // out0[4] = x_e0*y_e1 - x_e1*y_e0
-            V::store(V::neg_mul_add(x_e1, y_e0, V::mul(x_e0, y_e1)), out0.at(4usize, c));
+            V::store(v27, out0.at(4usize, c));
+            let y_e2 = V::load(y.at(3usize, c));
+            let mut v32 = V::mul(x_e0, y_e2);
+            v32 = V::neg_mul_add(x_e2, y_e0, v32);
             // out0[5] = x_e0*y_e2 - x_e2*y_e0
-            V::store(V::neg_mul_add(x_e2, y_e0, V::mul(x_e0, y_e2)), out0.at(5usize, c));
+            V::store(v32, out0.at(5usize, c));
+            let y_e3 = V::load(y.at(4usize, c));
+            let mut v36 = V::mul(x_e0, y_e3);
+            v36 = V::neg_mul_add(x_e3, y_e0, v36);
             // out0[6] = x_e0*y_e3 - x_e3*y_e0
-            V::store(V::neg_mul_add(x_e3, y_e0, V::mul(x_e0, y_e3)), out0.at(6usize, c));
+            V::store(v36, out0.at(6usize, c));
+            let mut v39 = V::mul(x_e1, y_e2);
+            v39 = V::neg_mul_add(x_e2, y_e1, v39);
             // out0[7] = x_e1*y_e2 - x_e2*y_e1
-            V::store(V::neg_mul_add(x_e2, y_e1, V::mul(x_e1, y_e2)), out0.at(7usize, c));
+            V::store(v39, out0.at(7usize, c));
+            let mut v42 = V::mul(x_e1, y_e3);
+            v42 = V::neg_mul_add(x_e3, y_e1, v42);
             // out0[8] = x_e1*y_e3 - x_e3*y_e1
-            V::store(V::neg_mul_add(x_e3, y_e1, V::mul(x_e1, y_e3)), out0.at(8usize, c));
+            V::store(v42, out0.at(8usize, c));
+            let mut v45 = V::mul(x_e2, y_e3);
+            v45 = V::neg_mul_add(x_e3, y_e2, v45);
             // out0[9] = x_e2*y_e3 - x_e3*y_e2
-            V::store(V::neg_mul_add(x_e3, y_e2, V::mul(x_e2, y_e3)), out0.at(9usize, c));
+            V::store(v45, out0.at(9usize, c));
+            let y_e0123 = V::load(y.at(15usize, c));
             // out0[10] = -x_e3*y_e0123
             V::store(V::neg(V::mul(x_e3, y_e0123)), out0.at(10usize, c));
             // out0[11] = x_e2*y_e0123
             V::store(V::mul(x_e2, y_e0123), out0.at(11usize, c));
             // out0[12] = -x_e1*y_e0123
             V::store(V::neg(V::mul(x_e1, y_e0123)), out0.at(12usize, c));
+            let mut v55 = V::mul(x_e0, V::load(y.at(14usize, c)));
+            v55 = V::neg_mul_add(x_e1, V::load(y.at(13usize, c)), v55);
+            v55 = V::mul_add(x_e2, V::load(y.at(12usize, c)), v55);
+            v55 = V::neg_mul_add(x_e3, V::load(y.at(11usize, c)), v55);
+            // out0[14] = x_e2*y_e013 + x_e0*y_e123 - x_e1*y_e023 - x_e3*y_e012
+            V::store(v55, out0.at(14usize, c));
             // out0[13] = 0
             V::store(c0e0, out0.at(13usize, c));
-            // out0[14] = x_e2*y_e013 + x_e0*y_e123 - x_e1*y_e023 - x_e3*y_e012
-            V::store(
-                {
-                    let mut s = V::mul(x_e0, V::load(y.at(14usize, c)));
-                    s = V::neg_mul_add(x_e1, V::load(y.at(13usize, c)), s);
-                    s = V::mul_add(x_e2, V::load(y.at(12usize, c)), s);
-                    s = V::neg_mul_add(x_e3, V::load(y.at(11usize, c)), s);
-                    s
-                },
-                out0.at(14usize, c),
-            );
         }
     }
 }
@@ -886,87 +662,63 @@ unsafe fn commutator_product_4<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let out0 = args.outputs[0];
         for group in 0..args.groups {
             let c = group * V::LANES;
+            y.prefetch::<16usize>(c);
+            grad_o.prefetch::<15usize>(c);
             let grad_o_e0123 = V::load(grad_o.at(14usize, c));
-            let y_e3 = V::load(y.at(4usize, c));
-            let grad_o_e03 = V::load(grad_o.at(6usize, c));
-            let y_e2 = V::load(y.at(3usize, c));
-            let grad_o_e02 = V::load(grad_o.at(5usize, c));
-            let y_e1 = V::load(y.at(2usize, c));
-            let grad_o_e01 = V::load(grad_o.at(4usize, c));
-            let grad_o_e13 = V::load(grad_o.at(8usize, c));
+            let mut v2 = V::mul(V::load(y.at(11usize, c)), grad_o_e0123);
+            let mut v4 = V::mul(V::load(y.at(12usize, c)), grad_o_e0123);
+            let mut v6 = V::mul(V::load(y.at(13usize, c)), grad_o_e0123);
+            let mut v8 = V::mul(V::load(y.at(14usize, c)), grad_o_e0123);
             let y_e0123 = V::load(y.at(15usize, c));
-            let grad_o_e12 = V::load(grad_o.at(7usize, c));
-            let y_e0 = V::load(y.at(1usize, c));
-            let y_e13 = V::load(y.at(9usize, c));
-            let grad_o_e3 = V::load(grad_o.at(3usize, c));
-            let y_e12 = V::load(y.at(8usize, c));
-            let grad_o_e2 = V::load(grad_o.at(2usize, c));
-            let grad_o_e0 = V::load(grad_o.at(0usize, c));
+            v6 = V::mul_add(y_e0123, V::load(grad_o.at(12usize, c)), v6);
+            v4 = V::mul_add(y_e0123, V::load(grad_o.at(11usize, c)), v4);
+            v2 = V::mul_add(y_e0123, V::load(grad_o.at(10usize, c)), v2);
+            let y_e2 = V::load(y.at(3usize, c));
             let grad_o_e23 = V::load(grad_o.at(9usize, c));
-            let y_e23 = V::load(y.at(10usize, c));
-            let grad_o_e1 = V::load(grad_o.at(1usize, c));
+            v2 = V::mul_add(y_e2, grad_o_e23, v2);
+            let y_e3 = V::load(y.at(4usize, c));
+            v4 = V::mul_add(y_e3, grad_o_e23, v4);
+            let y_e1 = V::load(y.at(2usize, c));
+            let grad_o_e13 = V::load(grad_o.at(8usize, c));
+            v2 = V::mul_add(y_e1, grad_o_e13, v2);
+            let mut v31 = V::mul_sub(y_e3, grad_o_e13, v6);
+            let grad_o_e12 = V::load(grad_o.at(7usize, c));
+            v4 = V::neg_mul_add(y_e1, grad_o_e12, v4);
+            v31 = V::mul_add(y_e2, grad_o_e12, v31);
+            let y_e0 = V::load(y.at(1usize, c));
+            let grad_o_e03 = V::load(grad_o.at(6usize, c));
+            v2 = V::mul_add(y_e0, grad_o_e03, v2);
+            v8 = V::mul_add(y_e3, grad_o_e03, v8);
+            let grad_o_e02 = V::load(grad_o.at(5usize, c));
+            v4 = V::neg_mul_add(y_e0, grad_o_e02, v4);
+            v8 = V::mul_add(y_e2, grad_o_e02, v8);
+            let grad_o_e01 = V::load(grad_o.at(4usize, c));
+            v31 = V::neg_mul_add(y_e0, grad_o_e01, v31);
+            v8 = V::mul_add(y_e1, grad_o_e01, v8);
             // out0[0] = y_e123*grad_o_e0123 + y_e3*grad_o_e03 + y_e2*grad_o_e02 + y_e1*grad_o_e01
-            V::store(
-                {
-                    let mut s = V::mul(V::load(y.at(14usize, c)), grad_o_e0123);
-                    s = V::mul_add(y_e3, grad_o_e03, s);
-                    s = V::mul_add(y_e2, grad_o_e02, s);
-                    s = V::mul_add(y_e1, grad_o_e01, s);
-                    s
-                },
-                out0.at(0usize, c),
-            );
-            // out0[1] = y_e3*grad_o_e13 - (y_e023*grad_o_e0123 + y_e0123*grad_o_e023) + y_e2*grad_o_e12 - y_e0*grad_o_e01 + y_e13*grad_o_e3 + y_e12*grad_o_e2 - y_e01*grad_o_e0
-            V::store(
-                {
-                    let mut s = V::mul_sub(
-                        y_e3,
-                        grad_o_e13,
-                        V::mul_add(
-                            y_e0123,
-                            V::load(grad_o.at(12usize, c)),
-                            V::mul(V::load(y.at(13usize, c)), grad_o_e0123),
-                        ),
-                    );
-                    s = V::mul_add(y_e2, grad_o_e12, s);
-                    s = V::neg_mul_add(y_e0, grad_o_e01, s);
-                    s = V::mul_add(y_e13, grad_o_e3, s);
-                    s = V::mul_add(y_e12, grad_o_e2, s);
-                    s = V::neg_mul_add(V::load(y.at(5usize, c)), grad_o_e0, s);
-                    s
-                },
-                out0.at(1usize, c),
-            );
-            // out0[2] = y_e013*grad_o_e0123 + y_e0123*grad_o_e013 + y_e3*grad_o_e23 - y_e1*grad_o_e12 - y_e0*grad_o_e02 + y_e23*grad_o_e3 - y_e12*grad_o_e1 - y_e02*grad_o_e0
-            V::store(
-                {
-                    let mut s = V::mul(V::load(y.at(12usize, c)), grad_o_e0123);
-                    s = V::mul_add(y_e0123, V::load(grad_o.at(11usize, c)), s);
-                    s = V::mul_add(y_e3, grad_o_e23, s);
-                    s = V::neg_mul_add(y_e1, grad_o_e12, s);
-                    s = V::neg_mul_add(y_e0, grad_o_e02, s);
-                    s = V::mul_add(y_e23, grad_o_e3, s);
-                    s = V::neg_mul_add(y_e12, grad_o_e1, s);
-                    s = V::neg_mul_add(V::load(y.at(6usize, c)), grad_o_e0, s);
-                    s
-                },
-                out0.at(2usize, c),
-            );
+            V::store(v8, out0.at(0usize, c));
+            let y_e23 = V::load(y.at(10usize, c));
+            let grad_o_e3 = V::load(grad_o.at(3usize, c));
+            v4 = V::mul_add(y_e23, grad_o_e3, v4);
+            let y_e13 = V::load(y.at(9usize, c));
+            v31 = V::mul_add(y_e13, grad_o_e3, v31);
+            let grad_o_e2 = V::load(grad_o.at(2usize, c));
+            v2 = V::mul_add(y_e23, grad_o_e2, v2);
+            let y_e12 = V::load(y.at(8usize, c));
+            v31 = V::mul_add(y_e12, grad_o_e2, v31);
+            let grad_o_e1 = V::load(grad_o.at(1usize, c));
+            v2 = V::mul_add(y_e13, grad_o_e1, v2);
+            v4 = V::neg_mul_add(y_e12, grad_o_e1, v4);
+            let grad_o_e0 = V::load(grad_o.at(0usize, c));
+            v2 = V::mul_add(V::load(y.at(7usize, c)), grad_o_e0, v2);
             // out0[3] = -(y_e012*grad_o_e0123 + y_e0123*grad_o_e012 + y_e2*grad_o_e23 + y_e1*grad_o_e13 + y_e0*grad_o_e03 + y_e23*grad_o_e2 + y_e13*grad_o_e1 + y_e03*grad_o_e0)
-            V::store(
-                V::neg({
-                    let mut s = V::mul(V::load(y.at(11usize, c)), grad_o_e0123);
-                    s = V::mul_add(y_e0123, V::load(grad_o.at(10usize, c)), s);
-                    s = V::mul_add(y_e2, grad_o_e23, s);
-                    s = V::mul_add(y_e1, grad_o_e13, s);
-                    s = V::mul_add(y_e0, grad_o_e03, s);
-                    s = V::mul_add(y_e23, grad_o_e2, s);
-                    s = V::mul_add(y_e13, grad_o_e1, s);
-                    s = V::mul_add(V::load(y.at(7usize, c)), grad_o_e0, s);
-                    s
-                }),
-                out0.at(3usize, c),
-            );
+            V::store(V::neg(v2), out0.at(3usize, c));
+            v4 = V::neg_mul_add(V::load(y.at(6usize, c)), grad_o_e0, v4);
+            // out0[2] = y_e013*grad_o_e0123 + y_e0123*grad_o_e013 + y_e3*grad_o_e23 - y_e1*grad_o_e12 - y_e0*grad_o_e02 + y_e23*grad_o_e3 - y_e12*grad_o_e1 - y_e02*grad_o_e0
+            V::store(v4, out0.at(2usize, c));
+            v31 = V::neg_mul_add(V::load(y.at(5usize, c)), grad_o_e0, v31);
+            // out0[1] = y_e3*grad_o_e13 - (y_e023*grad_o_e0123 + y_e0123*grad_o_e023) + y_e2*grad_o_e12 - y_e0*grad_o_e01 + y_e13*grad_o_e3 + y_e12*grad_o_e2 - y_e01*grad_o_e0
+            V::store(v31, out0.at(1usize, c));
         }
     }
 }
@@ -984,101 +736,75 @@ unsafe fn commutator_product_5<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let c0e0 = V::from_f64(0f64);
         for group in 0..args.groups {
             let c = group * V::LANES;
+            x.prefetch::<4usize>(c);
+            grad_o.prefetch::<15usize>(c);
             let x_e3 = V::load(x.at(3usize, c));
-            let grad_o_e03 = V::load(grad_o.at(6usize, c));
-            let x_e2 = V::load(x.at(2usize, c));
-            let grad_o_e02 = V::load(grad_o.at(5usize, c));
-            let x_e1 = V::load(x.at(1usize, c));
-            let grad_o_e01 = V::load(grad_o.at(4usize, c));
-            let x_e0 = V::load(x.at(0usize, c));
-            let grad_o_e13 = V::load(grad_o.at(8usize, c));
-            let grad_o_e12 = V::load(grad_o.at(7usize, c));
-            let grad_o_e23 = V::load(grad_o.at(9usize, c));
-            let grad_o_e0 = V::load(grad_o.at(0usize, c));
-            let grad_o_e2 = V::load(grad_o.at(2usize, c));
-            let grad_o_e1 = V::load(grad_o.at(1usize, c));
-            let grad_o_e3 = V::load(grad_o.at(3usize, c));
             let grad_o_e0123 = V::load(grad_o.at(14usize, c));
-            // out0[0] = 0
-            V::store(c0e0, out0.at(0usize, c));
-            // out0[1] = -(x_e3*grad_o_e03 + x_e2*grad_o_e02 + x_e1*grad_o_e01)
-            V::store(
-                V::neg({
-                    let mut s = V::mul(x_e3, grad_o_e03);
-                    s = V::mul_add(x_e2, grad_o_e02, s);
-                    s = V::mul_add(x_e1, grad_o_e01, s);
-                    s
-                }),
-                out0.at(1usize, c),
-            );
-            // out0[2] = x_e0*grad_o_e01 - (x_e3*grad_o_e13 + x_e2*grad_o_e12)
-            V::store(
-                V::mul_sub(
-                    x_e0,
-                    grad_o_e01,
-                    V::mul_add(x_e2, grad_o_e12, V::mul(x_e3, grad_o_e13)),
-                ),
-                out0.at(2usize, c),
-            );
-            // out0[3] = x_e1*grad_o_e12 - x_e3*grad_o_e23 + x_e0*grad_o_e02
-            V::store(
-                {
-                    let mut s = V::mul(x_e1, grad_o_e12);
-                    s = V::neg_mul_add(x_e3, grad_o_e23, s);
-                    s = V::mul_add(x_e0, grad_o_e02, s);
-                    s
-                },
-                out0.at(3usize, c),
-            );
-            // out0[4] = x_e2*grad_o_e23 + x_e1*grad_o_e13 + x_e0*grad_o_e03
-            V::store(
-                {
-                    let mut s = V::mul(x_e2, grad_o_e23);
-                    s = V::mul_add(x_e1, grad_o_e13, s);
-                    s = V::mul_add(x_e0, grad_o_e03, s);
-                    s
-                },
-                out0.at(4usize, c),
-            );
-            // out0[5] = -x_e1*grad_o_e0
-            V::store(V::neg(V::mul(x_e1, grad_o_e0)), out0.at(5usize, c));
-            // out0[6] = -x_e2*grad_o_e0
-            V::store(V::neg(V::mul(x_e2, grad_o_e0)), out0.at(6usize, c));
-            // out0[7] = -x_e3*grad_o_e0
-            V::store(V::neg(V::mul(x_e3, grad_o_e0)), out0.at(7usize, c));
-            // out0[8] = x_e1*grad_o_e2 - x_e2*grad_o_e1
-            V::store(
-                V::neg_mul_add(x_e2, grad_o_e1, V::mul(x_e1, grad_o_e2)),
-                out0.at(8usize, c),
-            );
-            // out0[9] = x_e1*grad_o_e3 - x_e3*grad_o_e1
-            V::store(
-                V::neg_mul_add(x_e3, grad_o_e1, V::mul(x_e1, grad_o_e3)),
-                out0.at(9usize, c),
-            );
-            // out0[10] = x_e2*grad_o_e3 - x_e3*grad_o_e2
-            V::store(
-                V::neg_mul_add(x_e3, grad_o_e2, V::mul(x_e2, grad_o_e3)),
-                out0.at(10usize, c),
-            );
             // out0[11] = -x_e3*grad_o_e0123
             V::store(V::neg(V::mul(x_e3, grad_o_e0123)), out0.at(11usize, c));
+            let x_e2 = V::load(x.at(2usize, c));
             // out0[12] = x_e2*grad_o_e0123
             V::store(V::mul(x_e2, grad_o_e0123), out0.at(12usize, c));
+            let x_e1 = V::load(x.at(1usize, c));
             // out0[13] = -x_e1*grad_o_e0123
             V::store(V::neg(V::mul(x_e1, grad_o_e0123)), out0.at(13usize, c));
+            let x_e0 = V::load(x.at(0usize, c));
             // out0[14] = x_e0*grad_o_e0123
             V::store(V::mul(x_e0, grad_o_e0123), out0.at(14usize, c));
+            let mut v14 = V::mul(x_e2, V::load(grad_o.at(11usize, c)));
+            v14 = V::neg_mul_add(x_e1, V::load(grad_o.at(12usize, c)), v14);
+            v14 = V::neg_mul_add(x_e3, V::load(grad_o.at(10usize, c)), v14);
             // out0[15] = x_e2*grad_o_e013 - x_e1*grad_o_e023 - x_e3*grad_o_e012
-            V::store(
-                {
-                    let mut s = V::mul(x_e2, V::load(grad_o.at(11usize, c)));
-                    s = V::neg_mul_add(x_e1, V::load(grad_o.at(12usize, c)), s);
-                    s = V::neg_mul_add(x_e3, V::load(grad_o.at(10usize, c)), s);
-                    s
-                },
-                out0.at(15usize, c),
-            );
+            V::store(v14, out0.at(15usize, c));
+            let grad_o_e23 = V::load(grad_o.at(9usize, c));
+            let mut v21 = V::mul(x_e2, grad_o_e23);
+            let grad_o_e13 = V::load(grad_o.at(8usize, c));
+            let mut v23 = V::mul(x_e3, grad_o_e13);
+            v21 = V::mul_add(x_e1, grad_o_e13, v21);
+            let grad_o_e12 = V::load(grad_o.at(7usize, c));
+            v23 = V::mul_add(x_e2, grad_o_e12, v23);
+            let mut v29 = V::mul(x_e1, grad_o_e12);
+            v29 = V::neg_mul_add(x_e3, grad_o_e23, v29);
+            let grad_o_e03 = V::load(grad_o.at(6usize, c));
+            let mut v32 = V::mul(x_e3, grad_o_e03);
+            v21 = V::mul_add(x_e0, grad_o_e03, v21);
+            // out0[4] = x_e2*grad_o_e23 + x_e1*grad_o_e13 + x_e0*grad_o_e03
+            V::store(v21, out0.at(4usize, c));
+            let grad_o_e02 = V::load(grad_o.at(5usize, c));
+            v32 = V::mul_add(x_e2, grad_o_e02, v32);
+            v29 = V::mul_add(x_e0, grad_o_e02, v29);
+            // out0[3] = x_e1*grad_o_e12 - x_e3*grad_o_e23 + x_e0*grad_o_e02
+            V::store(v29, out0.at(3usize, c));
+            let grad_o_e01 = V::load(grad_o.at(4usize, c));
+            v32 = V::mul_add(x_e1, grad_o_e01, v32);
+            // out0[1] = -(x_e3*grad_o_e03 + x_e2*grad_o_e02 + x_e1*grad_o_e01)
+            V::store(V::neg(v32), out0.at(1usize, c));
+            // out0[2] = x_e0*grad_o_e01 - (x_e3*grad_o_e13 + x_e2*grad_o_e12)
+            V::store(V::mul_sub(x_e0, grad_o_e01, v23), out0.at(2usize, c));
+            let grad_o_e3 = V::load(grad_o.at(3usize, c));
+            let mut v47 = V::mul(x_e2, grad_o_e3);
+            let mut v48 = V::mul(x_e1, grad_o_e3);
+            let grad_o_e2 = V::load(grad_o.at(2usize, c));
+            v47 = V::neg_mul_add(x_e3, grad_o_e2, v47);
+            // out0[10] = x_e2*grad_o_e3 - x_e3*grad_o_e2
+            V::store(v47, out0.at(10usize, c));
+            let mut v52 = V::mul(x_e1, grad_o_e2);
+            let grad_o_e1 = V::load(grad_o.at(1usize, c));
+            v48 = V::neg_mul_add(x_e3, grad_o_e1, v48);
+            // out0[9] = x_e1*grad_o_e3 - x_e3*grad_o_e1
+            V::store(v48, out0.at(9usize, c));
+            v52 = V::neg_mul_add(x_e2, grad_o_e1, v52);
+            // out0[8] = x_e1*grad_o_e2 - x_e2*grad_o_e1
+            V::store(v52, out0.at(8usize, c));
+            let grad_o_e0 = V::load(grad_o.at(0usize, c));
+            // out0[7] = -x_e3*grad_o_e0
+            V::store(V::neg(V::mul(x_e3, grad_o_e0)), out0.at(7usize, c));
+            // out0[6] = -x_e2*grad_o_e0
+            V::store(V::neg(V::mul(x_e2, grad_o_e0)), out0.at(6usize, c));
+            // out0[5] = -x_e1*grad_o_e0
+            V::store(V::neg(V::mul(x_e1, grad_o_e0)), out0.at(5usize, c));
+            // out0[0] = 0
+            V::store(c0e0, out0.at(0usize, c));
         }
     }
 }
@@ -1152,71 +878,75 @@ unsafe fn commutator_product_6<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let c0e0 = V::from_f64(0f64);
         for group in 0..args.groups {
             let c = group * V::LANES;
-            let y_e3 = V::load(y.at(3usize, c));
+            x.prefetch::<16usize>(c);
+            y.prefetch::<4usize>(c);
             let y_e1 = V::load(y.at(1usize, c));
+            let mut v2 = V::mul(V::load(x.at(5usize, c)), y_e1);
             let y_e2 = V::load(y.at(2usize, c));
+            let y_e3 = V::load(y.at(3usize, c));
+            v2 = V::mul_add(V::load(x.at(6usize, c)), y_e2, v2);
+            v2 = V::mul_add(V::load(x.at(7usize, c)), y_e3, v2);
+            // out0[0] = x_e03*y_e3 + x_e01*y_e1 + x_e02*y_e2
+            V::store(v2, out0.at(0usize, c));
             let x_e12 = V::load(x.at(8usize, c));
+            let mut v12 = V::mul(x_e12, y_e2);
             let x_e13 = V::load(x.at(9usize, c));
+            v12 = V::mul_add(x_e13, y_e3, v12);
+            // out0[1] = x_e12*y_e2 + x_e13*y_e3
+            V::store(v12, out0.at(1usize, c));
             let x_e23 = V::load(x.at(10usize, c));
+            let mut v18 = V::mul(x_e23, y_e3);
+            v18 = V::neg_mul_add(x_e12, y_e1, v18);
+            // out0[2] = x_e23*y_e3 - x_e12*y_e1
+            V::store(v18, out0.at(2usize, c));
+            let mut v20 = V::mul(x_e13, y_e1);
+            v20 = V::mul_add(x_e23, y_e2, v20);
+            // out0[3] = -(x_e13*y_e1 + x_e23*y_e2)
+            V::store(V::neg(v20), out0.at(3usize, c));
             let x_e0 = V::load(x.at(1usize, c));
+            let mut v25 = V::mul(x_e0, y_e1);
             let x_e1 = V::load(x.at(2usize, c));
             let y_e0 = V::load(y.at(0usize, c));
-            let x_e2 = V::load(x.at(3usize, c));
-            let x_e3 = V::load(x.at(4usize, c));
-            let x_e0123 = V::load(x.at(15usize, c));
-            // out0[0] = x_e03*y_e3 + x_e01*y_e1 + x_e02*y_e2
-            V::store(
-                {
-                    let mut s = V::mul(V::load(x.at(5usize, c)), y_e1);
-                    s = V::mul_add(V::load(x.at(6usize, c)), y_e2, s);
-                    s = V::mul_add(V::load(x.at(7usize, c)), y_e3, s);
-                    s
-                },
-                out0.at(0usize, c),
-            );
-            // out0[1] = x_e12*y_e2 + x_e13*y_e3
-            V::store(V::mul_add(x_e13, y_e3, V::mul(x_e12, y_e2)), out0.at(1usize, c));
-            // out0[2] = x_e23*y_e3 - x_e12*y_e1
-            V::store(
-                V::neg_mul_add(x_e12, y_e1, V::mul(x_e23, y_e3)),
-                out0.at(2usize, c),
-            );
-            // out0[3] = -(x_e13*y_e1 + x_e23*y_e2)
-            V::store(
-                V::neg(V::mul_add(x_e23, y_e2, V::mul(x_e13, y_e1))),
-                out0.at(3usize, c),
-            );
+            v25 = V::neg_mul_add(x_e1, y_e0, v25);
             // out0[4] = x_e0*y_e1 - x_e1*y_e0
-            V::store(V::neg_mul_add(x_e1, y_e0, V::mul(x_e0, y_e1)), out0.at(4usize, c));
+            V::store(v25, out0.at(4usize, c));
+            let mut v30 = V::mul(x_e0, y_e2);
+            let x_e2 = V::load(x.at(3usize, c));
+            v30 = V::neg_mul_add(x_e2, y_e0, v30);
             // out0[5] = x_e0*y_e2 - x_e2*y_e0
-            V::store(V::neg_mul_add(x_e2, y_e0, V::mul(x_e0, y_e2)), out0.at(5usize, c));
+            V::store(v30, out0.at(5usize, c));
+            let mut v34 = V::mul(x_e0, y_e3);
+            let x_e3 = V::load(x.at(4usize, c));
+            v34 = V::neg_mul_add(x_e3, y_e0, v34);
             // out0[6] = x_e0*y_e3 - x_e3*y_e0
-            V::store(V::neg_mul_add(x_e3, y_e0, V::mul(x_e0, y_e3)), out0.at(6usize, c));
+            V::store(v34, out0.at(6usize, c));
+            let mut v38 = V::mul(x_e1, y_e2);
+            v38 = V::neg_mul_add(x_e2, y_e1, v38);
             // out0[7] = x_e1*y_e2 - x_e2*y_e1
-            V::store(V::neg_mul_add(x_e2, y_e1, V::mul(x_e1, y_e2)), out0.at(7usize, c));
+            V::store(v38, out0.at(7usize, c));
+            let mut v41 = V::mul(x_e1, y_e3);
+            v41 = V::neg_mul_add(x_e3, y_e1, v41);
             // out0[8] = x_e1*y_e3 - x_e3*y_e1
-            V::store(V::neg_mul_add(x_e3, y_e1, V::mul(x_e1, y_e3)), out0.at(8usize, c));
+            V::store(v41, out0.at(8usize, c));
+            let mut v44 = V::mul(x_e2, y_e3);
+            v44 = V::neg_mul_add(x_e3, y_e2, v44);
             // out0[9] = x_e2*y_e3 - x_e3*y_e2
-            V::store(V::neg_mul_add(x_e3, y_e2, V::mul(x_e2, y_e3)), out0.at(9usize, c));
+            V::store(v44, out0.at(9usize, c));
+            let x_e0123 = V::load(x.at(15usize, c));
             // out0[10] = x_e0123*y_e3
             V::store(V::mul(x_e0123, y_e3), out0.at(10usize, c));
             // out0[11] = -x_e0123*y_e2
             V::store(V::neg(V::mul(x_e0123, y_e2)), out0.at(11usize, c));
             // out0[12] = x_e0123*y_e1
             V::store(V::mul(x_e0123, y_e1), out0.at(12usize, c));
+            let mut v53 = V::mul(V::load(x.at(11usize, c)), y_e3);
+            v53 = V::neg_mul_add(V::load(x.at(12usize, c)), y_e2, v53);
+            v53 = V::mul_add(V::load(x.at(13usize, c)), y_e1, v53);
+            v53 = V::neg_mul_add(V::load(x.at(14usize, c)), y_e0, v53);
+            // out0[14] = x_e023*y_e1 + x_e012*y_e3 - x_e013*y_e2 - x_e123*y_e0
+            V::store(v53, out0.at(14usize, c));
             // out0[13] = 0
             V::store(c0e0, out0.at(13usize, c));
-            // out0[14] = x_e023*y_e1 + x_e012*y_e3 - x_e013*y_e2 - x_e123*y_e0
-            V::store(
-                {
-                    let mut s = V::mul(V::load(x.at(11usize, c)), y_e3);
-                    s = V::neg_mul_add(V::load(x.at(12usize, c)), y_e2, s);
-                    s = V::mul_add(V::load(x.at(13usize, c)), y_e1, s);
-                    s = V::neg_mul_add(V::load(x.at(14usize, c)), y_e0, s);
-                    s
-                },
-                out0.at(14usize, c),
-            );
         }
     }
 }
@@ -1234,102 +964,76 @@ unsafe fn commutator_product_7<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let c0e0 = V::from_f64(0f64);
         for group in 0..args.groups {
             let c = group * V::LANES;
-            let y_e3 = V::load(y.at(3usize, c));
-            let grad_o_e03 = V::load(grad_o.at(6usize, c));
-            let y_e2 = V::load(y.at(2usize, c));
-            let grad_o_e02 = V::load(grad_o.at(5usize, c));
-            let y_e1 = V::load(y.at(1usize, c));
-            let grad_o_e01 = V::load(grad_o.at(4usize, c));
-            let grad_o_e13 = V::load(grad_o.at(8usize, c));
-            let grad_o_e12 = V::load(grad_o.at(7usize, c));
+            y.prefetch::<4usize>(c);
+            grad_o.prefetch::<15usize>(c);
             let y_e0 = V::load(y.at(0usize, c));
-            let grad_o_e23 = V::load(grad_o.at(9usize, c));
-            let grad_o_e0 = V::load(grad_o.at(0usize, c));
-            let grad_o_e1 = V::load(grad_o.at(1usize, c));
-            let grad_o_e2 = V::load(grad_o.at(2usize, c));
-            let grad_o_e3 = V::load(grad_o.at(3usize, c));
             let grad_o_e0123 = V::load(grad_o.at(14usize, c));
-            // out0[0] = 0
-            V::store(c0e0, out0.at(0usize, c));
-            // out0[1] = y_e3*grad_o_e03 + y_e2*grad_o_e02 + y_e1*grad_o_e01
-            V::store(
-                {
-                    let mut s = V::mul(y_e3, grad_o_e03);
-                    s = V::mul_add(y_e2, grad_o_e02, s);
-                    s = V::mul_add(y_e1, grad_o_e01, s);
-                    s
-                },
-                out0.at(1usize, c),
-            );
-            // out0[2] = y_e3*grad_o_e13 + y_e2*grad_o_e12 - y_e0*grad_o_e01
-            V::store(
-                {
-                    let mut s = V::mul(y_e3, grad_o_e13);
-                    s = V::mul_add(y_e2, grad_o_e12, s);
-                    s = V::neg_mul_add(y_e0, grad_o_e01, s);
-                    s
-                },
-                out0.at(2usize, c),
-            );
-            // out0[3] = y_e3*grad_o_e23 - y_e1*grad_o_e12 - y_e0*grad_o_e02
-            V::store(
-                {
-                    let mut s = V::mul(y_e3, grad_o_e23);
-                    s = V::neg_mul_add(y_e1, grad_o_e12, s);
-                    s = V::neg_mul_add(y_e0, grad_o_e02, s);
-                    s
-                },
-                out0.at(3usize, c),
-            );
-            // out0[4] = -(y_e2*grad_o_e23 + y_e1*grad_o_e13 + y_e0*grad_o_e03)
-            V::store(
-                V::neg({
-                    let mut s = V::mul(y_e2, grad_o_e23);
-                    s = V::mul_add(y_e1, grad_o_e13, s);
-                    s = V::mul_add(y_e0, grad_o_e03, s);
-                    s
-                }),
-                out0.at(4usize, c),
-            );
-            // out0[5] = y_e1*grad_o_e0
-            V::store(V::mul(y_e1, grad_o_e0), out0.at(5usize, c));
-            // out0[6] = y_e2*grad_o_e0
-            V::store(V::mul(y_e2, grad_o_e0), out0.at(6usize, c));
-            // out0[7] = y_e3*grad_o_e0
-            V::store(V::mul(y_e3, grad_o_e0), out0.at(7usize, c));
-            // out0[8] = y_e2*grad_o_e1 - y_e1*grad_o_e2
-            V::store(
-                V::neg_mul_add(y_e1, grad_o_e2, V::mul(y_e2, grad_o_e1)),
-                out0.at(8usize, c),
-            );
-            // out0[9] = y_e3*grad_o_e1 - y_e1*grad_o_e3
-            V::store(
-                V::neg_mul_add(y_e1, grad_o_e3, V::mul(y_e3, grad_o_e1)),
-                out0.at(9usize, c),
-            );
-            // out0[10] = y_e3*grad_o_e2 - y_e2*grad_o_e3
-            V::store(
-                V::neg_mul_add(y_e2, grad_o_e3, V::mul(y_e3, grad_o_e2)),
-                out0.at(10usize, c),
-            );
-            // out0[11] = y_e3*grad_o_e0123
-            V::store(V::mul(y_e3, grad_o_e0123), out0.at(11usize, c));
-            // out0[12] = -y_e2*grad_o_e0123
-            V::store(V::neg(V::mul(y_e2, grad_o_e0123)), out0.at(12usize, c));
-            // out0[13] = y_e1*grad_o_e0123
-            V::store(V::mul(y_e1, grad_o_e0123), out0.at(13usize, c));
             // out0[14] = -y_e0*grad_o_e0123
             V::store(V::neg(V::mul(y_e0, grad_o_e0123)), out0.at(14usize, c));
+            let y_e1 = V::load(y.at(1usize, c));
+            // out0[13] = y_e1*grad_o_e0123
+            V::store(V::mul(y_e1, grad_o_e0123), out0.at(13usize, c));
+            let y_e2 = V::load(y.at(2usize, c));
+            // out0[12] = -y_e2*grad_o_e0123
+            V::store(V::neg(V::mul(y_e2, grad_o_e0123)), out0.at(12usize, c));
+            let y_e3 = V::load(y.at(3usize, c));
+            // out0[11] = y_e3*grad_o_e0123
+            V::store(V::mul(y_e3, grad_o_e0123), out0.at(11usize, c));
+            let mut v12 = V::mul(y_e1, V::load(grad_o.at(12usize, c)));
+            v12 = V::neg_mul_add(y_e2, V::load(grad_o.at(11usize, c)), v12);
+            v12 = V::mul_add(y_e3, V::load(grad_o.at(10usize, c)), v12);
             // out0[15] = y_e1*grad_o_e023 - y_e2*grad_o_e013 + y_e3*grad_o_e012
-            V::store(
-                {
-                    let mut s = V::mul(y_e1, V::load(grad_o.at(12usize, c)));
-                    s = V::neg_mul_add(y_e2, V::load(grad_o.at(11usize, c)), s);
-                    s = V::mul_add(y_e3, V::load(grad_o.at(10usize, c)), s);
-                    s
-                },
-                out0.at(15usize, c),
-            );
+            V::store(v12, out0.at(15usize, c));
+            let grad_o_e23 = V::load(grad_o.at(9usize, c));
+            let mut v20 = V::mul(y_e2, grad_o_e23);
+            let mut v21 = V::mul(y_e3, grad_o_e23);
+            let grad_o_e13 = V::load(grad_o.at(8usize, c));
+            v20 = V::mul_add(y_e1, grad_o_e13, v20);
+            let mut v25 = V::mul(y_e3, grad_o_e13);
+            let grad_o_e12 = V::load(grad_o.at(7usize, c));
+            v21 = V::neg_mul_add(y_e1, grad_o_e12, v21);
+            v25 = V::mul_add(y_e2, grad_o_e12, v25);
+            let grad_o_e03 = V::load(grad_o.at(6usize, c));
+            v20 = V::mul_add(y_e0, grad_o_e03, v20);
+            // out0[4] = -(y_e2*grad_o_e23 + y_e1*grad_o_e13 + y_e0*grad_o_e03)
+            V::store(V::neg(v20), out0.at(4usize, c));
+            let mut v35 = V::mul(y_e3, grad_o_e03);
+            let grad_o_e02 = V::load(grad_o.at(5usize, c));
+            v21 = V::neg_mul_add(y_e0, grad_o_e02, v21);
+            // out0[3] = y_e3*grad_o_e23 - y_e1*grad_o_e12 - y_e0*grad_o_e02
+            V::store(v21, out0.at(3usize, c));
+            v35 = V::mul_add(y_e2, grad_o_e02, v35);
+            let grad_o_e01 = V::load(grad_o.at(4usize, c));
+            v25 = V::neg_mul_add(y_e0, grad_o_e01, v25);
+            // out0[2] = y_e3*grad_o_e13 + y_e2*grad_o_e12 - y_e0*grad_o_e01
+            V::store(v25, out0.at(2usize, c));
+            v35 = V::mul_add(y_e1, grad_o_e01, v35);
+            // out0[1] = y_e3*grad_o_e03 + y_e2*grad_o_e02 + y_e1*grad_o_e01
+            V::store(v35, out0.at(1usize, c));
+            let grad_o_e3 = V::load(grad_o.at(3usize, c));
+            let grad_o_e2 = V::load(grad_o.at(2usize, c));
+            let mut v50 = V::mul(y_e3, grad_o_e2);
+            v50 = V::neg_mul_add(y_e2, grad_o_e3, v50);
+            // out0[10] = y_e3*grad_o_e2 - y_e2*grad_o_e3
+            V::store(v50, out0.at(10usize, c));
+            let grad_o_e1 = V::load(grad_o.at(1usize, c));
+            let mut v54 = V::mul(y_e3, grad_o_e1);
+            v54 = V::neg_mul_add(y_e1, grad_o_e3, v54);
+            // out0[9] = y_e3*grad_o_e1 - y_e1*grad_o_e3
+            V::store(v54, out0.at(9usize, c));
+            let mut v56 = V::mul(y_e2, grad_o_e1);
+            v56 = V::neg_mul_add(y_e1, grad_o_e2, v56);
+            // out0[8] = y_e2*grad_o_e1 - y_e1*grad_o_e2
+            V::store(v56, out0.at(8usize, c));
+            let grad_o_e0 = V::load(grad_o.at(0usize, c));
+            // out0[7] = y_e3*grad_o_e0
+            V::store(V::mul(y_e3, grad_o_e0), out0.at(7usize, c));
+            // out0[6] = y_e2*grad_o_e0
+            V::store(V::mul(y_e2, grad_o_e0), out0.at(6usize, c));
+            // out0[5] = y_e1*grad_o_e0
+            V::store(V::mul(y_e1, grad_o_e0), out0.at(5usize, c));
+            // out0[0] = 0
+            V::store(c0e0, out0.at(0usize, c));
         }
     }
 }
@@ -1346,87 +1050,63 @@ unsafe fn commutator_product_8<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let out0 = args.outputs[0];
         for group in 0..args.groups {
             let c = group * V::LANES;
+            x.prefetch::<16usize>(c);
+            grad_o.prefetch::<15usize>(c);
             let grad_o_e0123 = V::load(grad_o.at(14usize, c));
-            let x_e3 = V::load(x.at(4usize, c));
-            let grad_o_e03 = V::load(grad_o.at(6usize, c));
-            let x_e2 = V::load(x.at(3usize, c));
-            let grad_o_e02 = V::load(grad_o.at(5usize, c));
-            let x_e1 = V::load(x.at(2usize, c));
-            let grad_o_e01 = V::load(grad_o.at(4usize, c));
+            let mut v2 = V::mul(V::load(x.at(14usize, c)), grad_o_e0123);
+            let mut v4 = V::mul(V::load(x.at(13usize, c)), grad_o_e0123);
+            let mut v6 = V::mul(V::load(x.at(12usize, c)), grad_o_e0123);
+            let mut v8 = V::mul(V::load(x.at(11usize, c)), grad_o_e0123);
             let x_e0123 = V::load(x.at(15usize, c));
-            let grad_o_e13 = V::load(grad_o.at(8usize, c));
-            let grad_o_e12 = V::load(grad_o.at(7usize, c));
-            let x_e0 = V::load(x.at(1usize, c));
-            let x_e13 = V::load(x.at(9usize, c));
-            let grad_o_e3 = V::load(grad_o.at(3usize, c));
-            let x_e12 = V::load(x.at(8usize, c));
-            let grad_o_e2 = V::load(grad_o.at(2usize, c));
-            let grad_o_e0 = V::load(grad_o.at(0usize, c));
+            v4 = V::mul_add(x_e0123, V::load(grad_o.at(12usize, c)), v4);
+            v6 = V::mul_add(x_e0123, V::load(grad_o.at(11usize, c)), v6);
+            v8 = V::mul_add(x_e0123, V::load(grad_o.at(10usize, c)), v8);
+            let x_e3 = V::load(x.at(4usize, c));
             let grad_o_e23 = V::load(grad_o.at(9usize, c));
-            let x_e23 = V::load(x.at(10usize, c));
-            let grad_o_e1 = V::load(grad_o.at(1usize, c));
+            v6 = V::mul_add(x_e3, grad_o_e23, v6);
+            let x_e2 = V::load(x.at(3usize, c));
+            v8 = V::mul_add(x_e2, grad_o_e23, v8);
+            let grad_o_e13 = V::load(grad_o.at(8usize, c));
+            v4 = V::neg_mul_add(x_e3, grad_o_e13, v4);
+            let x_e1 = V::load(x.at(2usize, c));
+            v8 = V::mul_add(x_e1, grad_o_e13, v8);
+            let grad_o_e12 = V::load(grad_o.at(7usize, c));
+            v4 = V::neg_mul_add(x_e2, grad_o_e12, v4);
+            let mut v36 = V::mul_sub(x_e1, grad_o_e12, v6);
+            let grad_o_e03 = V::load(grad_o.at(6usize, c));
+            v2 = V::mul_add(x_e3, grad_o_e03, v2);
+            let x_e0 = V::load(x.at(1usize, c));
+            v8 = V::mul_add(x_e0, grad_o_e03, v8);
+            let grad_o_e02 = V::load(grad_o.at(5usize, c));
+            v2 = V::mul_add(x_e2, grad_o_e02, v2);
+            v36 = V::mul_add(x_e0, grad_o_e02, v36);
+            let grad_o_e01 = V::load(grad_o.at(4usize, c));
+            v2 = V::mul_add(x_e1, grad_o_e01, v2);
             // out0[0] = -(x_e123*grad_o_e0123 + x_e3*grad_o_e03 + x_e2*grad_o_e02 + x_e1*grad_o_e01)
-            V::store(
-                V::neg({
-                    let mut s = V::mul(V::load(x.at(14usize, c)), grad_o_e0123);
-                    s = V::mul_add(x_e3, grad_o_e03, s);
-                    s = V::mul_add(x_e2, grad_o_e02, s);
-                    s = V::mul_add(x_e1, grad_o_e01, s);
-                    s
-                }),
-                out0.at(0usize, c),
-            );
-            // out0[1] = x_e023*grad_o_e0123 + x_e0123*grad_o_e023 - x_e3*grad_o_e13 - x_e2*grad_o_e12 + x_e0*grad_o_e01 - x_e13*grad_o_e3 - x_e12*grad_o_e2 + x_e01*grad_o_e0
-            V::store(
-                {
-                    let mut s = V::mul(V::load(x.at(13usize, c)), grad_o_e0123);
-                    s = V::mul_add(x_e0123, V::load(grad_o.at(12usize, c)), s);
-                    s = V::neg_mul_add(x_e3, grad_o_e13, s);
-                    s = V::neg_mul_add(x_e2, grad_o_e12, s);
-                    s = V::mul_add(x_e0, grad_o_e01, s);
-                    s = V::neg_mul_add(x_e13, grad_o_e3, s);
-                    s = V::neg_mul_add(x_e12, grad_o_e2, s);
-                    s = V::mul_add(V::load(x.at(5usize, c)), grad_o_e0, s);
-                    s
-                },
-                out0.at(1usize, c),
-            );
-            // out0[2] = x_e1*grad_o_e12 - (x_e013*grad_o_e0123 + x_e0123*grad_o_e013 + x_e3*grad_o_e23) + x_e0*grad_o_e02 - x_e23*grad_o_e3 + x_e12*grad_o_e1 + x_e02*grad_o_e0
-            V::store(
-                {
-                    let mut s = V::mul_sub(
-                        x_e1,
-                        grad_o_e12,
-                        {
-                            let mut s = V::mul(V::load(x.at(12usize, c)), grad_o_e0123);
-                            s = V::mul_add(x_e0123, V::load(grad_o.at(11usize, c)), s);
-                            s = V::mul_add(x_e3, grad_o_e23, s);
-                            s
-                        },
-                    );
-                    s = V::mul_add(x_e0, grad_o_e02, s);
-                    s = V::neg_mul_add(x_e23, grad_o_e3, s);
-                    s = V::mul_add(x_e12, grad_o_e1, s);
-                    s = V::mul_add(V::load(x.at(6usize, c)), grad_o_e0, s);
-                    s
-                },
-                out0.at(2usize, c),
-            );
+            V::store(V::neg(v2), out0.at(0usize, c));
+            v4 = V::mul_add(x_e0, grad_o_e01, v4);
+            let x_e23 = V::load(x.at(10usize, c));
+            let grad_o_e3 = V::load(grad_o.at(3usize, c));
+            v36 = V::neg_mul_add(x_e23, grad_o_e3, v36);
+            let x_e13 = V::load(x.at(9usize, c));
+            v4 = V::neg_mul_add(x_e13, grad_o_e3, v4);
+            let grad_o_e2 = V::load(grad_o.at(2usize, c));
+            v8 = V::mul_add(x_e23, grad_o_e2, v8);
+            let x_e12 = V::load(x.at(8usize, c));
+            v4 = V::neg_mul_add(x_e12, grad_o_e2, v4);
+            let grad_o_e1 = V::load(grad_o.at(1usize, c));
+            v8 = V::mul_add(x_e13, grad_o_e1, v8);
+            v36 = V::mul_add(x_e12, grad_o_e1, v36);
+            let grad_o_e0 = V::load(grad_o.at(0usize, c));
+            v8 = V::mul_add(V::load(x.at(7usize, c)), grad_o_e0, v8);
             // out0[3] = x_e012*grad_o_e0123 + x_e0123*grad_o_e012 + x_e2*grad_o_e23 + x_e1*grad_o_e13 + x_e0*grad_o_e03 + x_e23*grad_o_e2 + x_e13*grad_o_e1 + x_e03*grad_o_e0
-            V::store(
-                {
-                    let mut s = V::mul(V::load(x.at(11usize, c)), grad_o_e0123);
-                    s = V::mul_add(x_e0123, V::load(grad_o.at(10usize, c)), s);
-                    s = V::mul_add(x_e2, grad_o_e23, s);
-                    s = V::mul_add(x_e1, grad_o_e13, s);
-                    s = V::mul_add(x_e0, grad_o_e03, s);
-                    s = V::mul_add(x_e23, grad_o_e2, s);
-                    s = V::mul_add(x_e13, grad_o_e1, s);
-                    s = V::mul_add(V::load(x.at(7usize, c)), grad_o_e0, s);
-                    s
-                },
-                out0.at(3usize, c),
-            );
+            V::store(v8, out0.at(3usize, c));
+            v36 = V::mul_add(V::load(x.at(6usize, c)), grad_o_e0, v36);
+            // out0[2] = x_e1*grad_o_e12 - (x_e013*grad_o_e0123 + x_e0123*grad_o_e013 + x_e3*grad_o_e23) + x_e0*grad_o_e02 - x_e23*grad_o_e3 + x_e12*grad_o_e1 + x_e02*grad_o_e0
+            V::store(v36, out0.at(2usize, c));
+            v4 = V::mul_add(V::load(x.at(5usize, c)), grad_o_e0, v4);
+            // out0[1] = x_e023*grad_o_e0123 + x_e0123*grad_o_e023 - x_e3*grad_o_e13 - x_e2*grad_o_e12 + x_e0*grad_o_e01 - x_e13*grad_o_e3 - x_e12*grad_o_e2 + x_e01*grad_o_e0
+            V::store(v4, out0.at(1usize, c));
         }
     }
 }

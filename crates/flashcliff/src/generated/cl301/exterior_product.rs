@@ -17,195 +17,150 @@ unsafe fn exterior_product_0<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let out0 = args.outputs[0];
         for group in 0..args.groups {
             let c = group * V::LANES;
+            x.prefetch::<16usize>(c);
+            y.prefetch::<16usize>(c);
             let x_1 = V::load(x.at(0usize, c));
             let y_1 = V::load(y.at(0usize, c));
-            let y_e0 = V::load(y.at(1usize, c));
-            let x_e0 = V::load(x.at(1usize, c));
-            let y_e1 = V::load(y.at(2usize, c));
-            let x_e1 = V::load(x.at(2usize, c));
-            let y_e2 = V::load(y.at(3usize, c));
-            let x_e2 = V::load(x.at(3usize, c));
-            let y_e3 = V::load(y.at(4usize, c));
-            let x_e3 = V::load(x.at(4usize, c));
-            let x_e01 = V::load(x.at(5usize, c));
-            let y_e01 = V::load(y.at(5usize, c));
-            let x_e02 = V::load(x.at(6usize, c));
-            let y_e02 = V::load(y.at(6usize, c));
-            let x_e03 = V::load(x.at(7usize, c));
-            let y_e03 = V::load(y.at(7usize, c));
-            let x_e12 = V::load(x.at(8usize, c));
-            let y_e12 = V::load(y.at(8usize, c));
-            let x_e13 = V::load(x.at(9usize, c));
-            let y_e13 = V::load(y.at(9usize, c));
-            let x_e23 = V::load(x.at(10usize, c));
-            let y_e23 = V::load(y.at(10usize, c));
-            let x_e012 = V::load(x.at(11usize, c));
-            let y_e012 = V::load(y.at(11usize, c));
-            let x_e013 = V::load(x.at(12usize, c));
-            let y_e013 = V::load(y.at(12usize, c));
-            let x_e023 = V::load(x.at(13usize, c));
-            let y_e023 = V::load(y.at(13usize, c));
-            let x_e123 = V::load(x.at(14usize, c));
-            let y_e123 = V::load(y.at(14usize, c));
             // out0[0] = x_1*y_1
             V::store(V::mul(x_1, y_1), out0.at(0usize, c));
+            let y_e0 = V::load(y.at(1usize, c));
+            let mut v4 = V::mul(x_1, y_e0);
+            let x_e0 = V::load(x.at(1usize, c));
+            v4 = V::mul_add(x_e0, y_1, v4);
             // out0[1] = x_1*y_e0 + x_e0*y_1
-            V::store(V::mul_add(x_e0, y_1, V::mul(x_1, y_e0)), out0.at(1usize, c));
+            V::store(v4, out0.at(1usize, c));
+            let y_e1 = V::load(y.at(2usize, c));
+            let mut v9 = V::mul(x_1, y_e1);
+            let x_e1 = V::load(x.at(2usize, c));
+            v9 = V::mul_add(x_e1, y_1, v9);
             // out0[2] = x_1*y_e1 + x_e1*y_1
-            V::store(V::mul_add(x_e1, y_1, V::mul(x_1, y_e1)), out0.at(2usize, c));
+            V::store(v9, out0.at(2usize, c));
+            let y_e2 = V::load(y.at(3usize, c));
+            let mut v14 = V::mul(x_1, y_e2);
+            let x_e2 = V::load(x.at(3usize, c));
+            v14 = V::mul_add(x_e2, y_1, v14);
             // out0[3] = x_1*y_e2 + x_e2*y_1
-            V::store(V::mul_add(x_e2, y_1, V::mul(x_1, y_e2)), out0.at(3usize, c));
+            V::store(v14, out0.at(3usize, c));
+            let y_e3 = V::load(y.at(4usize, c));
+            let mut v19 = V::mul(x_1, y_e3);
+            let x_e3 = V::load(x.at(4usize, c));
+            v19 = V::mul_add(x_e3, y_1, v19);
             // out0[4] = x_1*y_e3 + x_e3*y_1
-            V::store(V::mul_add(x_e3, y_1, V::mul(x_1, y_e3)), out0.at(4usize, c));
+            V::store(v19, out0.at(4usize, c));
+            let y_e01 = V::load(y.at(5usize, c));
+            let mut v24 = V::mul(x_1, y_e01);
+            let x_e01 = V::load(x.at(5usize, c));
+            v24 = V::mul_add(x_e0, y_e1, v24);
+            v24 = V::neg_mul_add(x_e1, y_e0, v24);
+            v24 = V::mul_add(x_e01, y_1, v24);
             // out0[5] = x_e01*y_1 + x_1*y_e01 + x_e0*y_e1 - x_e1*y_e0
-            V::store(
-                {
-                    let mut s = V::mul(x_1, y_e01);
-                    s = V::mul_add(x_e0, y_e1, s);
-                    s = V::neg_mul_add(x_e1, y_e0, s);
-                    s = V::mul_add(x_e01, y_1, s);
-                    s
-                },
-                out0.at(5usize, c),
-            );
+            V::store(v24, out0.at(5usize, c));
+            let y_e02 = V::load(y.at(6usize, c));
+            let mut v33 = V::mul(x_1, y_e02);
+            let x_e02 = V::load(x.at(6usize, c));
+            v33 = V::mul_add(x_e0, y_e2, v33);
+            v33 = V::neg_mul_add(x_e2, y_e0, v33);
+            v33 = V::mul_add(x_e02, y_1, v33);
             // out0[6] = x_e02*y_1 + x_1*y_e02 + x_e0*y_e2 - x_e2*y_e0
-            V::store(
-                {
-                    let mut s = V::mul(x_1, y_e02);
-                    s = V::mul_add(x_e0, y_e2, s);
-                    s = V::neg_mul_add(x_e2, y_e0, s);
-                    s = V::mul_add(x_e02, y_1, s);
-                    s
-                },
-                out0.at(6usize, c),
-            );
+            V::store(v33, out0.at(6usize, c));
+            let y_e03 = V::load(y.at(7usize, c));
+            let mut v42 = V::mul(x_1, y_e03);
+            let x_e03 = V::load(x.at(7usize, c));
+            v42 = V::mul_add(x_e0, y_e3, v42);
+            v42 = V::neg_mul_add(x_e3, y_e0, v42);
+            v42 = V::mul_add(x_e03, y_1, v42);
             // out0[7] = x_e03*y_1 + x_1*y_e03 + x_e0*y_e3 - x_e3*y_e0
-            V::store(
-                {
-                    let mut s = V::mul(x_1, y_e03);
-                    s = V::mul_add(x_e0, y_e3, s);
-                    s = V::neg_mul_add(x_e3, y_e0, s);
-                    s = V::mul_add(x_e03, y_1, s);
-                    s
-                },
-                out0.at(7usize, c),
-            );
+            V::store(v42, out0.at(7usize, c));
+            let y_e12 = V::load(y.at(8usize, c));
+            let mut v51 = V::mul(x_1, y_e12);
+            let x_e12 = V::load(x.at(8usize, c));
+            v51 = V::mul_add(x_e1, y_e2, v51);
+            v51 = V::neg_mul_add(x_e2, y_e1, v51);
+            v51 = V::mul_add(x_e12, y_1, v51);
             // out0[8] = x_e12*y_1 + x_1*y_e12 + x_e1*y_e2 - x_e2*y_e1
-            V::store(
-                {
-                    let mut s = V::mul(x_1, y_e12);
-                    s = V::mul_add(x_e1, y_e2, s);
-                    s = V::neg_mul_add(x_e2, y_e1, s);
-                    s = V::mul_add(x_e12, y_1, s);
-                    s
-                },
-                out0.at(8usize, c),
-            );
+            V::store(v51, out0.at(8usize, c));
+            let y_e13 = V::load(y.at(9usize, c));
+            let mut v60 = V::mul(x_1, y_e13);
+            let x_e13 = V::load(x.at(9usize, c));
+            v60 = V::mul_add(x_e1, y_e3, v60);
+            v60 = V::neg_mul_add(x_e3, y_e1, v60);
+            v60 = V::mul_add(x_e13, y_1, v60);
             // out0[9] = x_e13*y_1 + x_1*y_e13 + x_e1*y_e3 - x_e3*y_e1
-            V::store(
-                {
-                    let mut s = V::mul(x_1, y_e13);
-                    s = V::mul_add(x_e1, y_e3, s);
-                    s = V::neg_mul_add(x_e3, y_e1, s);
-                    s = V::mul_add(x_e13, y_1, s);
-                    s
-                },
-                out0.at(9usize, c),
-            );
+            V::store(v60, out0.at(9usize, c));
+            let y_e23 = V::load(y.at(10usize, c));
+            let mut v69 = V::mul(x_1, y_e23);
+            let x_e23 = V::load(x.at(10usize, c));
+            v69 = V::mul_add(x_e2, y_e3, v69);
+            v69 = V::neg_mul_add(x_e3, y_e2, v69);
+            v69 = V::mul_add(x_e23, y_1, v69);
             // out0[10] = x_e23*y_1 + x_1*y_e23 + x_e2*y_e3 - x_e3*y_e2
-            V::store(
-                {
-                    let mut s = V::mul(x_1, y_e23);
-                    s = V::mul_add(x_e2, y_e3, s);
-                    s = V::neg_mul_add(x_e3, y_e2, s);
-                    s = V::mul_add(x_e23, y_1, s);
-                    s
-                },
-                out0.at(10usize, c),
-            );
+            V::store(v69, out0.at(10usize, c));
+            let y_e012 = V::load(y.at(11usize, c));
+            let mut v78 = V::mul(x_1, y_e012);
+            let x_e012 = V::load(x.at(11usize, c));
+            v78 = V::mul_add(x_e0, y_e12, v78);
+            v78 = V::neg_mul_add(x_e1, y_e02, v78);
+            v78 = V::mul_add(x_e2, y_e01, v78);
+            v78 = V::mul_add(x_e01, y_e2, v78);
+            v78 = V::neg_mul_add(x_e02, y_e1, v78);
+            v78 = V::mul_add(x_e12, y_e0, v78);
+            v78 = V::mul_add(x_e012, y_1, v78);
             // out0[11] = x_e012*y_1 + x_e12*y_e0 + x_e01*y_e2 + x_e2*y_e01 + x_1*y_e012 + x_e0*y_e12 - x_e1*y_e02 - x_e02*y_e1
-            V::store(
-                {
-                    let mut s = V::mul(x_1, y_e012);
-                    s = V::mul_add(x_e0, y_e12, s);
-                    s = V::neg_mul_add(x_e1, y_e02, s);
-                    s = V::mul_add(x_e2, y_e01, s);
-                    s = V::mul_add(x_e01, y_e2, s);
-                    s = V::neg_mul_add(x_e02, y_e1, s);
-                    s = V::mul_add(x_e12, y_e0, s);
-                    s = V::mul_add(x_e012, y_1, s);
-                    s
-                },
-                out0.at(11usize, c),
-            );
+            V::store(v78, out0.at(11usize, c));
+            let y_e013 = V::load(y.at(12usize, c));
+            let mut v95 = V::mul(x_1, y_e013);
+            let x_e013 = V::load(x.at(12usize, c));
+            v95 = V::mul_add(x_e0, y_e13, v95);
+            v95 = V::neg_mul_add(x_e1, y_e03, v95);
+            v95 = V::mul_add(x_e3, y_e01, v95);
+            v95 = V::mul_add(x_e01, y_e3, v95);
+            v95 = V::neg_mul_add(x_e03, y_e1, v95);
+            v95 = V::mul_add(x_e13, y_e0, v95);
+            v95 = V::mul_add(x_e013, y_1, v95);
             // out0[12] = x_e013*y_1 + x_e13*y_e0 + x_e01*y_e3 + x_e3*y_e01 + x_1*y_e013 + x_e0*y_e13 - x_e1*y_e03 - x_e03*y_e1
-            V::store(
-                {
-                    let mut s = V::mul(x_1, y_e013);
-                    s = V::mul_add(x_e0, y_e13, s);
-                    s = V::neg_mul_add(x_e1, y_e03, s);
-                    s = V::mul_add(x_e3, y_e01, s);
-                    s = V::mul_add(x_e01, y_e3, s);
-                    s = V::neg_mul_add(x_e03, y_e1, s);
-                    s = V::mul_add(x_e13, y_e0, s);
-                    s = V::mul_add(x_e013, y_1, s);
-                    s
-                },
-                out0.at(12usize, c),
-            );
+            V::store(v95, out0.at(12usize, c));
+            let y_e023 = V::load(y.at(13usize, c));
+            let mut v112 = V::mul(x_1, y_e023);
+            let x_e023 = V::load(x.at(13usize, c));
+            v112 = V::mul_add(x_e0, y_e23, v112);
+            v112 = V::neg_mul_add(x_e2, y_e03, v112);
+            v112 = V::mul_add(x_e3, y_e02, v112);
+            v112 = V::mul_add(x_e02, y_e3, v112);
+            v112 = V::neg_mul_add(x_e03, y_e2, v112);
+            v112 = V::mul_add(x_e23, y_e0, v112);
+            v112 = V::mul_add(x_e023, y_1, v112);
             // out0[13] = x_e023*y_1 + x_e23*y_e0 + x_e02*y_e3 + x_e3*y_e02 + x_1*y_e023 + x_e0*y_e23 - x_e2*y_e03 - x_e03*y_e2
-            V::store(
-                {
-                    let mut s = V::mul(x_1, y_e023);
-                    s = V::mul_add(x_e0, y_e23, s);
-                    s = V::neg_mul_add(x_e2, y_e03, s);
-                    s = V::mul_add(x_e3, y_e02, s);
-                    s = V::mul_add(x_e02, y_e3, s);
-                    s = V::neg_mul_add(x_e03, y_e2, s);
-                    s = V::mul_add(x_e23, y_e0, s);
-                    s = V::mul_add(x_e023, y_1, s);
-                    s
-                },
-                out0.at(13usize, c),
-            );
+            V::store(v112, out0.at(13usize, c));
+            let y_e123 = V::load(y.at(14usize, c));
+            let mut v129 = V::mul(x_1, y_e123);
+            let x_e123 = V::load(x.at(14usize, c));
+            v129 = V::mul_add(x_e1, y_e23, v129);
+            v129 = V::neg_mul_add(x_e2, y_e13, v129);
+            v129 = V::mul_add(x_e3, y_e12, v129);
+            v129 = V::mul_add(x_e12, y_e3, v129);
+            v129 = V::neg_mul_add(x_e13, y_e2, v129);
+            v129 = V::mul_add(x_e23, y_e1, v129);
+            v129 = V::mul_add(x_e123, y_1, v129);
             // out0[14] = x_e123*y_1 + x_e23*y_e1 + x_e12*y_e3 + x_e3*y_e12 + x_1*y_e123 + x_e1*y_e23 - x_e2*y_e13 - x_e13*y_e2
-            V::store(
-                {
-                    let mut s = V::mul(x_1, y_e123);
-                    s = V::mul_add(x_e1, y_e23, s);
-                    s = V::neg_mul_add(x_e2, y_e13, s);
-                    s = V::mul_add(x_e3, y_e12, s);
-                    s = V::mul_add(x_e12, y_e3, s);
-                    s = V::neg_mul_add(x_e13, y_e2, s);
-                    s = V::mul_add(x_e23, y_e1, s);
-                    s = V::mul_add(x_e123, y_1, s);
-                    s
-                },
-                out0.at(14usize, c),
-            );
+            V::store(v129, out0.at(14usize, c));
+            let mut v146 = V::mul(x_1, V::load(y.at(15usize, c)));
+            v146 = V::mul_add(x_e0, y_e123, v146);
+            v146 = V::neg_mul_add(x_e1, y_e023, v146);
+            v146 = V::mul_add(x_e2, y_e013, v146);
+            v146 = V::neg_mul_add(x_e3, y_e012, v146);
+            v146 = V::mul_add(x_e01, y_e23, v146);
+            v146 = V::neg_mul_add(x_e02, y_e13, v146);
+            v146 = V::mul_add(x_e03, y_e12, v146);
+            v146 = V::mul_add(x_e12, y_e03, v146);
+            v146 = V::neg_mul_add(x_e13, y_e02, v146);
+            v146 = V::mul_add(x_e23, y_e01, v146);
+            v146 = V::mul_add(x_e012, y_e3, v146);
+            v146 = V::neg_mul_add(x_e013, y_e2, v146);
+            v146 = V::mul_add(x_e023, y_e1, v146);
+            v146 = V::neg_mul_add(x_e123, y_e0, v146);
+            v146 = V::mul_add(V::load(x.at(15usize, c)), y_1, v146);
             // out0[15] = x_e0123*y_1 + x_e023*y_e1 + x_e012*y_e3 + x_e23*y_e01 + x_e12*y_e03 + x_e03*y_e12 + x_e01*y_e23 + x_e2*y_e013 + x_1*y_e0123 + x_e0*y_e123 - x_e1*y_e023 - x_e3*y_e012 - x_e02*y_e13 - x_e13*y_e02 - x_e013*y_e2 - x_e123*y_e0
-            V::store(
-                {
-                    let mut s = V::mul(x_1, V::load(y.at(15usize, c)));
-                    s = V::mul_add(x_e0, y_e123, s);
-                    s = V::neg_mul_add(x_e1, y_e023, s);
-                    s = V::mul_add(x_e2, y_e013, s);
-                    s = V::neg_mul_add(x_e3, y_e012, s);
-                    s = V::mul_add(x_e01, y_e23, s);
-                    s = V::neg_mul_add(x_e02, y_e13, s);
-                    s = V::mul_add(x_e03, y_e12, s);
-                    s = V::mul_add(x_e12, y_e03, s);
-                    s = V::neg_mul_add(x_e13, y_e02, s);
-                    s = V::mul_add(x_e23, y_e01, s);
-                    s = V::mul_add(x_e012, y_e3, s);
-                    s = V::neg_mul_add(x_e013, y_e2, s);
-                    s = V::mul_add(x_e023, y_e1, s);
-                    s = V::neg_mul_add(x_e123, y_e0, s);
-                    s = V::mul_add(V::load(x.at(15usize, c)), y_1, s);
-                    s
-                },
-                out0.at(15usize, c),
-            );
+            V::store(v146, out0.at(15usize, c));
         }
     }
 }
@@ -222,209 +177,150 @@ unsafe fn exterior_product_1<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let out0 = args.outputs[0];
         for group in 0..args.groups {
             let c = group * V::LANES;
-            let grad_o_e0123 = V::load(grad_o.at(15usize, c));
-            let y_e123 = V::load(y.at(14usize, c));
-            let grad_o_e123 = V::load(grad_o.at(14usize, c));
-            let y_e023 = V::load(y.at(13usize, c));
-            let grad_o_e023 = V::load(grad_o.at(13usize, c));
-            let y_e013 = V::load(y.at(12usize, c));
-            let grad_o_e013 = V::load(grad_o.at(12usize, c));
-            let y_e012 = V::load(y.at(11usize, c));
-            let grad_o_e012 = V::load(grad_o.at(11usize, c));
-            let y_e23 = V::load(y.at(10usize, c));
-            let grad_o_e23 = V::load(grad_o.at(10usize, c));
-            let y_e13 = V::load(y.at(9usize, c));
-            let grad_o_e13 = V::load(grad_o.at(9usize, c));
-            let y_e12 = V::load(y.at(8usize, c));
-            let grad_o_e12 = V::load(grad_o.at(8usize, c));
-            let y_e03 = V::load(y.at(7usize, c));
-            let grad_o_e03 = V::load(grad_o.at(7usize, c));
-            let y_e02 = V::load(y.at(6usize, c));
-            let grad_o_e02 = V::load(grad_o.at(6usize, c));
-            let y_e01 = V::load(y.at(5usize, c));
-            let grad_o_e01 = V::load(grad_o.at(5usize, c));
-            let y_e3 = V::load(y.at(4usize, c));
-            let grad_o_e3 = V::load(grad_o.at(4usize, c));
-            let y_e2 = V::load(y.at(3usize, c));
-            let grad_o_e2 = V::load(grad_o.at(3usize, c));
-            let y_e1 = V::load(y.at(2usize, c));
-            let grad_o_e1 = V::load(grad_o.at(2usize, c));
-            let y_e0 = V::load(y.at(1usize, c));
-            let grad_o_e0 = V::load(grad_o.at(1usize, c));
+            y.prefetch::<16usize>(c);
+            grad_o.prefetch::<16usize>(c);
             let y_1 = V::load(y.at(0usize, c));
-            // out0[0] = y_e0123*grad_o_e0123 + y_e123*grad_o_e123 + y_e023*grad_o_e023 + y_e013*grad_o_e013 + y_e012*grad_o_e012 + y_e23*grad_o_e23 + y_e13*grad_o_e13 + y_e12*grad_o_e12 + y_e03*grad_o_e03 + y_e02*grad_o_e02 + y_e01*grad_o_e01 + y_e3*grad_o_e3 + y_e2*grad_o_e2 + y_e1*grad_o_e1 + y_e0*grad_o_e0 + y_1*grad_o_1
-            V::store(
-                {
-                    let mut s = V::mul(V::load(y.at(15usize, c)), grad_o_e0123);
-                    s = V::mul_add(y_e123, grad_o_e123, s);
-                    s = V::mul_add(y_e023, grad_o_e023, s);
-                    s = V::mul_add(y_e013, grad_o_e013, s);
-                    s = V::mul_add(y_e012, grad_o_e012, s);
-                    s = V::mul_add(y_e23, grad_o_e23, s);
-                    s = V::mul_add(y_e13, grad_o_e13, s);
-                    s = V::mul_add(y_e12, grad_o_e12, s);
-                    s = V::mul_add(y_e03, grad_o_e03, s);
-                    s = V::mul_add(y_e02, grad_o_e02, s);
-                    s = V::mul_add(y_e01, grad_o_e01, s);
-                    s = V::mul_add(y_e3, grad_o_e3, s);
-                    s = V::mul_add(y_e2, grad_o_e2, s);
-                    s = V::mul_add(y_e1, grad_o_e1, s);
-                    s = V::mul_add(y_e0, grad_o_e0, s);
-                    s = V::mul_add(y_1, V::load(grad_o.at(0usize, c)), s);
-                    s
-                },
-                out0.at(0usize, c),
-            );
-            // out0[1] = y_e123*grad_o_e0123 + y_e23*grad_o_e023 + y_e13*grad_o_e013 + y_e12*grad_o_e012 + y_e3*grad_o_e03 + y_e2*grad_o_e02 + y_e1*grad_o_e01 + y_1*grad_o_e0
-            V::store(
-                {
-                    let mut s = V::mul(y_e123, grad_o_e0123);
-                    s = V::mul_add(y_e23, grad_o_e023, s);
-                    s = V::mul_add(y_e13, grad_o_e013, s);
-                    s = V::mul_add(y_e12, grad_o_e012, s);
-                    s = V::mul_add(y_e3, grad_o_e03, s);
-                    s = V::mul_add(y_e2, grad_o_e02, s);
-                    s = V::mul_add(y_e1, grad_o_e01, s);
-                    s = V::mul_add(y_1, grad_o_e0, s);
-                    s
-                },
-                out0.at(1usize, c),
-            );
-            // out0[2] = y_e23*grad_o_e123 - y_e023*grad_o_e0123 - y_e03*grad_o_e013 - y_e02*grad_o_e012 + y_e3*grad_o_e13 + y_e2*grad_o_e12 - y_e0*grad_o_e01 + y_1*grad_o_e1
-            V::store(
-                {
-                    let mut s = V::mul(y_e23, grad_o_e123);
-                    s = V::neg_mul_add(y_e023, grad_o_e0123, s);
-                    s = V::neg_mul_add(y_e03, grad_o_e013, s);
-                    s = V::neg_mul_add(y_e02, grad_o_e012, s);
-                    s = V::mul_add(y_e3, grad_o_e13, s);
-                    s = V::mul_add(y_e2, grad_o_e12, s);
-                    s = V::neg_mul_add(y_e0, grad_o_e01, s);
-                    s = V::mul_add(y_1, grad_o_e1, s);
-                    s
-                },
-                out0.at(2usize, c),
-            );
-            // out0[3] = y_e013*grad_o_e0123 - y_e13*grad_o_e123 - y_e03*grad_o_e023 + y_e01*grad_o_e012 + y_e3*grad_o_e23 - y_e1*grad_o_e12 - y_e0*grad_o_e02 + y_1*grad_o_e2
-            V::store(
-                {
-                    let mut s = V::mul(y_e013, grad_o_e0123);
-                    s = V::neg_mul_add(y_e13, grad_o_e123, s);
-                    s = V::neg_mul_add(y_e03, grad_o_e023, s);
-                    s = V::mul_add(y_e01, grad_o_e012, s);
-                    s = V::mul_add(y_e3, grad_o_e23, s);
-                    s = V::neg_mul_add(y_e1, grad_o_e12, s);
-                    s = V::neg_mul_add(y_e0, grad_o_e02, s);
-                    s = V::mul_add(y_1, grad_o_e2, s);
-                    s
-                },
-                out0.at(3usize, c),
-            );
-            // out0[4] = y_e12*grad_o_e123 - y_e012*grad_o_e0123 + y_e02*grad_o_e023 + y_e01*grad_o_e013 - y_e2*grad_o_e23 - y_e1*grad_o_e13 - y_e0*grad_o_e03 + y_1*grad_o_e3
-            V::store(
-                {
-                    let mut s = V::mul(y_e12, grad_o_e123);
-                    s = V::neg_mul_add(y_e012, grad_o_e0123, s);
-                    s = V::mul_add(y_e02, grad_o_e023, s);
-                    s = V::mul_add(y_e01, grad_o_e013, s);
-                    s = V::neg_mul_add(y_e2, grad_o_e23, s);
-                    s = V::neg_mul_add(y_e1, grad_o_e13, s);
-                    s = V::neg_mul_add(y_e0, grad_o_e03, s);
-                    s = V::mul_add(y_1, grad_o_e3, s);
-                    s
-                },
-                out0.at(4usize, c),
-            );
-            // out0[5] = y_e23*grad_o_e0123 + y_e3*grad_o_e013 + y_e2*grad_o_e012 + y_1*grad_o_e01
-            V::store(
-                {
-                    let mut s = V::mul(y_e23, grad_o_e0123);
-                    s = V::mul_add(y_e3, grad_o_e013, s);
-                    s = V::mul_add(y_e2, grad_o_e012, s);
-                    s = V::mul_add(y_1, grad_o_e01, s);
-                    s
-                },
-                out0.at(5usize, c),
-            );
-            // out0[6] = y_e3*grad_o_e023 - y_e13*grad_o_e0123 - y_e1*grad_o_e012 + y_1*grad_o_e02
-            V::store(
-                {
-                    let mut s = V::mul(y_e3, grad_o_e023);
-                    s = V::neg_mul_add(y_e13, grad_o_e0123, s);
-                    s = V::neg_mul_add(y_e1, grad_o_e012, s);
-                    s = V::mul_add(y_1, grad_o_e02, s);
-                    s
-                },
-                out0.at(6usize, c),
-            );
-            // out0[7] = y_e12*grad_o_e0123 - y_e2*grad_o_e023 - y_e1*grad_o_e013 + y_1*grad_o_e03
-            V::store(
-                {
-                    let mut s = V::mul(y_e12, grad_o_e0123);
-                    s = V::neg_mul_add(y_e2, grad_o_e023, s);
-                    s = V::neg_mul_add(y_e1, grad_o_e013, s);
-                    s = V::mul_add(y_1, grad_o_e03, s);
-                    s
-                },
-                out0.at(7usize, c),
-            );
-            // out0[8] = y_e03*grad_o_e0123 + y_e3*grad_o_e123 + y_e0*grad_o_e012 + y_1*grad_o_e12
-            V::store(
-                {
-                    let mut s = V::mul(y_e03, grad_o_e0123);
-                    s = V::mul_add(y_e3, grad_o_e123, s);
-                    s = V::mul_add(y_e0, grad_o_e012, s);
-                    s = V::mul_add(y_1, grad_o_e12, s);
-                    s
-                },
-                out0.at(8usize, c),
-            );
-            // out0[9] = y_e0*grad_o_e013 - (y_e02*grad_o_e0123 + y_e2*grad_o_e123) + y_1*grad_o_e13
-            V::store(
-                V::mul_add(
-                    y_1,
-                    grad_o_e13,
-                    V::mul_sub(
-                        y_e0,
-                        grad_o_e013,
-                        V::mul_add(y_e2, grad_o_e123, V::mul(y_e02, grad_o_e0123)),
-                    ),
-                ),
-                out0.at(9usize, c),
-            );
-            // out0[10] = y_e01*grad_o_e0123 + y_e1*grad_o_e123 + y_e0*grad_o_e023 + y_1*grad_o_e23
-            V::store(
-                {
-                    let mut s = V::mul(y_e01, grad_o_e0123);
-                    s = V::mul_add(y_e1, grad_o_e123, s);
-                    s = V::mul_add(y_e0, grad_o_e023, s);
-                    s = V::mul_add(y_1, grad_o_e23, s);
-                    s
-                },
-                out0.at(10usize, c),
-            );
-            // out0[11] = y_e3*grad_o_e0123 + y_1*grad_o_e012
-            V::store(
-                V::mul_add(y_1, grad_o_e012, V::mul(y_e3, grad_o_e0123)),
-                out0.at(11usize, c),
-            );
-            // out0[12] = y_1*grad_o_e013 - y_e2*grad_o_e0123
-            V::store(
-                V::neg_mul_add(y_e2, grad_o_e0123, V::mul(y_1, grad_o_e013)),
-                out0.at(12usize, c),
-            );
-            // out0[13] = y_e1*grad_o_e0123 + y_1*grad_o_e023
-            V::store(
-                V::mul_add(y_1, grad_o_e023, V::mul(y_e1, grad_o_e0123)),
-                out0.at(13usize, c),
-            );
-            // out0[14] = y_1*grad_o_e123 - y_e0*grad_o_e0123
-            V::store(
-                V::neg_mul_add(y_e0, grad_o_e0123, V::mul(y_1, grad_o_e123)),
-                out0.at(14usize, c),
-            );
+            let grad_o_e0123 = V::load(grad_o.at(15usize, c));
             // out0[15] = y_1*grad_o_e0123
             V::store(V::mul(y_1, grad_o_e0123), out0.at(15usize, c));
+            let y_e0 = V::load(y.at(1usize, c));
+            let y_e1 = V::load(y.at(2usize, c));
+            let mut v6 = V::mul(y_e1, grad_o_e0123);
+            let y_e2 = V::load(y.at(3usize, c));
+            let y_e3 = V::load(y.at(4usize, c));
+            let mut v10 = V::mul(y_e3, grad_o_e0123);
+            let y_e01 = V::load(y.at(5usize, c));
+            let mut v12 = V::mul(y_e01, grad_o_e0123);
+            let y_e02 = V::load(y.at(6usize, c));
+            let mut v14 = V::mul(y_e02, grad_o_e0123);
+            let y_e03 = V::load(y.at(7usize, c));
+            let mut v16 = V::mul(y_e03, grad_o_e0123);
+            let y_e12 = V::load(y.at(8usize, c));
+            let mut v18 = V::mul(y_e12, grad_o_e0123);
+            let y_e13 = V::load(y.at(9usize, c));
+            let y_e23 = V::load(y.at(10usize, c));
+            let mut v22 = V::mul(y_e23, grad_o_e0123);
+            let y_e012 = V::load(y.at(11usize, c));
+            let y_e013 = V::load(y.at(12usize, c));
+            let mut v26 = V::mul(y_e013, grad_o_e0123);
+            let y_e023 = V::load(y.at(13usize, c));
+            let y_e123 = V::load(y.at(14usize, c));
+            let mut v30 = V::mul(y_e123, grad_o_e0123);
+            let mut v32 = V::mul(V::load(y.at(15usize, c)), grad_o_e0123);
+            let grad_o_e123 = V::load(grad_o.at(14usize, c));
+            let mut v34 = V::mul(y_1, grad_o_e123);
+            v34 = V::neg_mul_add(y_e0, grad_o_e0123, v34);
+            // out0[14] = y_1*grad_o_e123 - y_e0*grad_o_e0123
+            V::store(v34, out0.at(14usize, c));
+            v12 = V::mul_add(y_e1, grad_o_e123, v12);
+            v14 = V::mul_add(y_e2, grad_o_e123, v14);
+            v16 = V::mul_add(y_e3, grad_o_e123, v16);
+            let mut v42 = V::mul(y_e12, grad_o_e123);
+            v42 = V::neg_mul_add(y_e012, grad_o_e0123, v42);
+            v26 = V::neg_mul_add(y_e13, grad_o_e123, v26);
+            let mut v46 = V::mul(y_e23, grad_o_e123);
+            v46 = V::neg_mul_add(y_e023, grad_o_e0123, v46);
+            v32 = V::mul_add(y_e123, grad_o_e123, v32);
+            let grad_o_e023 = V::load(grad_o.at(13usize, c));
+            v6 = V::mul_add(y_1, grad_o_e023, v6);
+            // out0[13] = y_e1*grad_o_e0123 + y_1*grad_o_e023
+            V::store(v6, out0.at(13usize, c));
+            v12 = V::mul_add(y_e0, grad_o_e023, v12);
+            v18 = V::neg_mul_add(y_e2, grad_o_e023, v18);
+            let mut v57 = V::mul(y_e3, grad_o_e023);
+            v57 = V::neg_mul_add(y_e13, grad_o_e0123, v57);
+            v42 = V::mul_add(y_e02, grad_o_e023, v42);
+            v26 = V::neg_mul_add(y_e03, grad_o_e023, v26);
+            v30 = V::mul_add(y_e23, grad_o_e023, v30);
+            v32 = V::mul_add(y_e023, grad_o_e023, v32);
+            let grad_o_e013 = V::load(grad_o.at(12usize, c));
+            let mut v68 = V::mul(y_1, grad_o_e013);
+            v68 = V::neg_mul_add(y_e2, grad_o_e0123, v68);
+            // out0[12] = y_1*grad_o_e013 - y_e2*grad_o_e0123
+            V::store(v68, out0.at(12usize, c));
+            let mut v71 = V::mul_sub(y_e0, grad_o_e013, v14);
+            v18 = V::neg_mul_add(y_e1, grad_o_e013, v18);
+            v22 = V::mul_add(y_e3, grad_o_e013, v22);
+            v42 = V::mul_add(y_e01, grad_o_e013, v42);
+            v46 = V::neg_mul_add(y_e03, grad_o_e013, v46);
+            v30 = V::mul_add(y_e13, grad_o_e013, v30);
+            v32 = V::mul_add(y_e013, grad_o_e013, v32);
+            let grad_o_e012 = V::load(grad_o.at(11usize, c));
+            v10 = V::mul_add(y_1, grad_o_e012, v10);
+            // out0[11] = y_e3*grad_o_e0123 + y_1*grad_o_e012
+            V::store(v10, out0.at(11usize, c));
+            v16 = V::mul_add(y_e0, grad_o_e012, v16);
+            v57 = V::neg_mul_add(y_e1, grad_o_e012, v57);
+            v22 = V::mul_add(y_e2, grad_o_e012, v22);
+            v26 = V::mul_add(y_e01, grad_o_e012, v26);
+            v46 = V::neg_mul_add(y_e02, grad_o_e012, v46);
+            v30 = V::mul_add(y_e12, grad_o_e012, v30);
+            v32 = V::mul_add(y_e012, grad_o_e012, v32);
+            let grad_o_e23 = V::load(grad_o.at(10usize, c));
+            v12 = V::mul_add(y_1, grad_o_e23, v12);
+            // out0[10] = y_e01*grad_o_e0123 + y_e1*grad_o_e123 + y_e0*grad_o_e023 + y_1*grad_o_e23
+            V::store(v12, out0.at(10usize, c));
+            v42 = V::neg_mul_add(y_e2, grad_o_e23, v42);
+            v26 = V::mul_add(y_e3, grad_o_e23, v26);
+            v32 = V::mul_add(y_e23, grad_o_e23, v32);
+            let grad_o_e13 = V::load(grad_o.at(9usize, c));
+            v71 = V::mul_add(y_1, grad_o_e13, v71);
+            // out0[9] = y_e0*grad_o_e013 - (y_e02*grad_o_e0123 + y_e2*grad_o_e123) + y_1*grad_o_e13
+            V::store(v71, out0.at(9usize, c));
+            v42 = V::neg_mul_add(y_e1, grad_o_e13, v42);
+            v46 = V::mul_add(y_e3, grad_o_e13, v46);
+            v32 = V::mul_add(y_e13, grad_o_e13, v32);
+            let grad_o_e12 = V::load(grad_o.at(8usize, c));
+            v16 = V::mul_add(y_1, grad_o_e12, v16);
+            // out0[8] = y_e03*grad_o_e0123 + y_e3*grad_o_e123 + y_e0*grad_o_e012 + y_1*grad_o_e12
+            V::store(v16, out0.at(8usize, c));
+            v26 = V::neg_mul_add(y_e1, grad_o_e12, v26);
+            v46 = V::mul_add(y_e2, grad_o_e12, v46);
+            v32 = V::mul_add(y_e12, grad_o_e12, v32);
+            let grad_o_e03 = V::load(grad_o.at(7usize, c));
+            v18 = V::mul_add(y_1, grad_o_e03, v18);
+            // out0[7] = y_e12*grad_o_e0123 - y_e2*grad_o_e023 - y_e1*grad_o_e013 + y_1*grad_o_e03
+            V::store(v18, out0.at(7usize, c));
+            v42 = V::neg_mul_add(y_e0, grad_o_e03, v42);
+            v30 = V::mul_add(y_e3, grad_o_e03, v30);
+            v32 = V::mul_add(y_e03, grad_o_e03, v32);
+            let grad_o_e02 = V::load(grad_o.at(6usize, c));
+            v57 = V::mul_add(y_1, grad_o_e02, v57);
+            // out0[6] = y_e3*grad_o_e023 - y_e13*grad_o_e0123 - y_e1*grad_o_e012 + y_1*grad_o_e02
+            V::store(v57, out0.at(6usize, c));
+            v26 = V::neg_mul_add(y_e0, grad_o_e02, v26);
+            v30 = V::mul_add(y_e2, grad_o_e02, v30);
+            v32 = V::mul_add(y_e02, grad_o_e02, v32);
+            let grad_o_e01 = V::load(grad_o.at(5usize, c));
+            v22 = V::mul_add(y_1, grad_o_e01, v22);
+            // out0[5] = y_e23*grad_o_e0123 + y_e3*grad_o_e013 + y_e2*grad_o_e012 + y_1*grad_o_e01
+            V::store(v22, out0.at(5usize, c));
+            v46 = V::neg_mul_add(y_e0, grad_o_e01, v46);
+            v30 = V::mul_add(y_e1, grad_o_e01, v30);
+            v32 = V::mul_add(y_e01, grad_o_e01, v32);
+            let grad_o_e3 = V::load(grad_o.at(4usize, c));
+            v42 = V::mul_add(y_1, grad_o_e3, v42);
+            // out0[4] = y_e12*grad_o_e123 - y_e012*grad_o_e0123 + y_e02*grad_o_e023 + y_e01*grad_o_e013 - y_e2*grad_o_e23 - y_e1*grad_o_e13 - y_e0*grad_o_e03 + y_1*grad_o_e3
+            V::store(v42, out0.at(4usize, c));
+            v32 = V::mul_add(y_e3, grad_o_e3, v32);
+            let grad_o_e2 = V::load(grad_o.at(3usize, c));
+            v26 = V::mul_add(y_1, grad_o_e2, v26);
+            // out0[3] = y_e013*grad_o_e0123 - y_e13*grad_o_e123 - y_e03*grad_o_e023 + y_e01*grad_o_e012 + y_e3*grad_o_e23 - y_e1*grad_o_e12 - y_e0*grad_o_e02 + y_1*grad_o_e2
+            V::store(v26, out0.at(3usize, c));
+            v32 = V::mul_add(y_e2, grad_o_e2, v32);
+            let grad_o_e1 = V::load(grad_o.at(2usize, c));
+            v46 = V::mul_add(y_1, grad_o_e1, v46);
+            // out0[2] = y_e23*grad_o_e123 - y_e023*grad_o_e0123 - y_e03*grad_o_e013 - y_e02*grad_o_e012 + y_e3*grad_o_e13 + y_e2*grad_o_e12 - y_e0*grad_o_e01 + y_1*grad_o_e1
+            V::store(v46, out0.at(2usize, c));
+            v32 = V::mul_add(y_e1, grad_o_e1, v32);
+            let grad_o_e0 = V::load(grad_o.at(1usize, c));
+            v30 = V::mul_add(y_1, grad_o_e0, v30);
+            // out0[1] = y_e123*grad_o_e0123 + y_e23*grad_o_e023 + y_e13*grad_o_e013 + y_e12*grad_o_e012 + y_e3*grad_o_e03 + y_e2*grad_o_e02 + y_e1*grad_o_e01 + y_1*grad_o_e0
+            V::store(v30, out0.at(1usize, c));
+            v32 = V::mul_add(y_e0, grad_o_e0, v32);
+            v32 = V::mul_add(y_1, V::load(grad_o.at(0usize, c)), v32);
+            // out0[0] = y_e0123*grad_o_e0123 + y_e123*grad_o_e123 + y_e023*grad_o_e023 + y_e013*grad_o_e013 + y_e012*grad_o_e012 + y_e23*grad_o_e23 + y_e13*grad_o_e13 + y_e12*grad_o_e12 + y_e03*grad_o_e03 + y_e02*grad_o_e02 + y_e01*grad_o_e01 + y_e3*grad_o_e3 + y_e2*grad_o_e2 + y_e1*grad_o_e1 + y_e0*grad_o_e0 + y_1*grad_o_1
+            V::store(v32, out0.at(0usize, c));
         }
     }
 }
@@ -441,215 +337,150 @@ unsafe fn exterior_product_2<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let out0 = args.outputs[0];
         for group in 0..args.groups {
             let c = group * V::LANES;
+            x.prefetch::<16usize>(c);
+            grad_o.prefetch::<16usize>(c);
             let grad_o_e0123 = V::load(grad_o.at(15usize, c));
+            let mut v2 = V::mul(V::load(x.at(15usize, c)), grad_o_e0123);
             let x_e123 = V::load(x.at(14usize, c));
-            let grad_o_e123 = V::load(grad_o.at(14usize, c));
             let x_e023 = V::load(x.at(13usize, c));
-            let grad_o_e023 = V::load(grad_o.at(13usize, c));
+            let mut v6 = V::mul(x_e023, grad_o_e0123);
             let x_e013 = V::load(x.at(12usize, c));
-            let grad_o_e013 = V::load(grad_o.at(12usize, c));
+            let mut v8 = V::mul(x_e013, grad_o_e0123);
             let x_e012 = V::load(x.at(11usize, c));
-            let grad_o_e012 = V::load(grad_o.at(11usize, c));
+            let mut v10 = V::mul(x_e012, grad_o_e0123);
             let x_e23 = V::load(x.at(10usize, c));
-            let grad_o_e23 = V::load(grad_o.at(10usize, c));
+            let mut v12 = V::mul(x_e23, grad_o_e0123);
             let x_e13 = V::load(x.at(9usize, c));
-            let grad_o_e13 = V::load(grad_o.at(9usize, c));
             let x_e12 = V::load(x.at(8usize, c));
-            let grad_o_e12 = V::load(grad_o.at(8usize, c));
+            let mut v16 = V::mul(x_e12, grad_o_e0123);
             let x_e03 = V::load(x.at(7usize, c));
-            let grad_o_e03 = V::load(grad_o.at(7usize, c));
+            let mut v18 = V::mul(x_e03, grad_o_e0123);
             let x_e02 = V::load(x.at(6usize, c));
-            let grad_o_e02 = V::load(grad_o.at(6usize, c));
+            let mut v20 = V::mul(x_e02, grad_o_e0123);
             let x_e01 = V::load(x.at(5usize, c));
-            let grad_o_e01 = V::load(grad_o.at(5usize, c));
+            let mut v22 = V::mul(x_e01, grad_o_e0123);
             let x_e3 = V::load(x.at(4usize, c));
-            let grad_o_e3 = V::load(grad_o.at(4usize, c));
             let x_e2 = V::load(x.at(3usize, c));
-            let grad_o_e2 = V::load(grad_o.at(3usize, c));
+            let mut v26 = V::mul(x_e2, grad_o_e0123);
             let x_e1 = V::load(x.at(2usize, c));
-            let grad_o_e1 = V::load(grad_o.at(2usize, c));
             let x_e0 = V::load(x.at(1usize, c));
-            let grad_o_e0 = V::load(grad_o.at(1usize, c));
+            let mut v30 = V::mul(x_e0, grad_o_e0123);
             let x_1 = V::load(x.at(0usize, c));
-            // out0[0] = x_e0123*grad_o_e0123 + x_e123*grad_o_e123 + x_e023*grad_o_e023 + x_e013*grad_o_e013 + x_e012*grad_o_e012 + x_e23*grad_o_e23 + x_e13*grad_o_e13 + x_e12*grad_o_e12 + x_e03*grad_o_e03 + x_e02*grad_o_e02 + x_e01*grad_o_e01 + x_e3*grad_o_e3 + x_e2*grad_o_e2 + x_e1*grad_o_e1 + x_e0*grad_o_e0 + x_1*grad_o_1
-            V::store(
-                {
-                    let mut s = V::mul(V::load(x.at(15usize, c)), grad_o_e0123);
-                    s = V::mul_add(x_e123, grad_o_e123, s);
-                    s = V::mul_add(x_e023, grad_o_e023, s);
-                    s = V::mul_add(x_e013, grad_o_e013, s);
-                    s = V::mul_add(x_e012, grad_o_e012, s);
-                    s = V::mul_add(x_e23, grad_o_e23, s);
-                    s = V::mul_add(x_e13, grad_o_e13, s);
-                    s = V::mul_add(x_e12, grad_o_e12, s);
-                    s = V::mul_add(x_e03, grad_o_e03, s);
-                    s = V::mul_add(x_e02, grad_o_e02, s);
-                    s = V::mul_add(x_e01, grad_o_e01, s);
-                    s = V::mul_add(x_e3, grad_o_e3, s);
-                    s = V::mul_add(x_e2, grad_o_e2, s);
-                    s = V::mul_add(x_e1, grad_o_e1, s);
-                    s = V::mul_add(x_e0, grad_o_e0, s);
-                    s = V::mul_add(x_1, V::load(grad_o.at(0usize, c)), s);
-                    s
-                },
-                out0.at(0usize, c),
-            );
-            // out0[1] = x_e23*grad_o_e023 - x_e123*grad_o_e0123 + x_e13*grad_o_e013 + x_e12*grad_o_e012 - x_e3*grad_o_e03 - x_e2*grad_o_e02 - x_e1*grad_o_e01 + x_1*grad_o_e0
-            V::store(
-                {
-                    let mut s = V::mul(x_e23, grad_o_e023);
-                    s = V::neg_mul_add(x_e123, grad_o_e0123, s);
-                    s = V::mul_add(x_e13, grad_o_e013, s);
-                    s = V::mul_add(x_e12, grad_o_e012, s);
-                    s = V::neg_mul_add(x_e3, grad_o_e03, s);
-                    s = V::neg_mul_add(x_e2, grad_o_e02, s);
-                    s = V::neg_mul_add(x_e1, grad_o_e01, s);
-                    s = V::mul_add(x_1, grad_o_e0, s);
-                    s
-                },
-                out0.at(1usize, c),
-            );
-            // out0[2] = x_e023*grad_o_e0123 + x_e23*grad_o_e123 - x_e03*grad_o_e013 - x_e02*grad_o_e012 - x_e3*grad_o_e13 - x_e2*grad_o_e12 + x_e0*grad_o_e01 + x_1*grad_o_e1
-            V::store(
-                {
-                    let mut s = V::mul(x_e023, grad_o_e0123);
-                    s = V::mul_add(x_e23, grad_o_e123, s);
-                    s = V::neg_mul_add(x_e03, grad_o_e013, s);
-                    s = V::neg_mul_add(x_e02, grad_o_e012, s);
-                    s = V::neg_mul_add(x_e3, grad_o_e13, s);
-                    s = V::neg_mul_add(x_e2, grad_o_e12, s);
-                    s = V::mul_add(x_e0, grad_o_e01, s);
-                    s = V::mul_add(x_1, grad_o_e1, s);
-                    s
-                },
-                out0.at(2usize, c),
-            );
-            // out0[3] = x_e01*grad_o_e012 - (x_e013*grad_o_e0123 + x_e13*grad_o_e123 + x_e03*grad_o_e023) - x_e3*grad_o_e23 + x_e1*grad_o_e12 + x_e0*grad_o_e02 + x_1*grad_o_e2
-            V::store(
-                {
-                    let mut s = V::mul_sub(
-                        x_e01,
-                        grad_o_e012,
-                        {
-                            let mut s = V::mul(x_e013, grad_o_e0123);
-                            s = V::mul_add(x_e13, grad_o_e123, s);
-                            s = V::mul_add(x_e03, grad_o_e023, s);
-                            s
-                        },
-                    );
-                    s = V::neg_mul_add(x_e3, grad_o_e23, s);
-                    s = V::mul_add(x_e1, grad_o_e12, s);
-                    s = V::mul_add(x_e0, grad_o_e02, s);
-                    s = V::mul_add(x_1, grad_o_e2, s);
-                    s
-                },
-                out0.at(3usize, c),
-            );
-            // out0[4] = x_e012*grad_o_e0123 + x_e12*grad_o_e123 + x_e02*grad_o_e023 + x_e01*grad_o_e013 + x_e2*grad_o_e23 + x_e1*grad_o_e13 + x_e0*grad_o_e03 + x_1*grad_o_e3
-            V::store(
-                {
-                    let mut s = V::mul(x_e012, grad_o_e0123);
-                    s = V::mul_add(x_e12, grad_o_e123, s);
-                    s = V::mul_add(x_e02, grad_o_e023, s);
-                    s = V::mul_add(x_e01, grad_o_e013, s);
-                    s = V::mul_add(x_e2, grad_o_e23, s);
-                    s = V::mul_add(x_e1, grad_o_e13, s);
-                    s = V::mul_add(x_e0, grad_o_e03, s);
-                    s = V::mul_add(x_1, grad_o_e3, s);
-                    s
-                },
-                out0.at(4usize, c),
-            );
-            // out0[5] = x_e23*grad_o_e0123 + x_e3*grad_o_e013 + x_e2*grad_o_e012 + x_1*grad_o_e01
-            V::store(
-                {
-                    let mut s = V::mul(x_e23, grad_o_e0123);
-                    s = V::mul_add(x_e3, grad_o_e013, s);
-                    s = V::mul_add(x_e2, grad_o_e012, s);
-                    s = V::mul_add(x_1, grad_o_e01, s);
-                    s
-                },
-                out0.at(5usize, c),
-            );
-            // out0[6] = x_e3*grad_o_e023 - x_e13*grad_o_e0123 - x_e1*grad_o_e012 + x_1*grad_o_e02
-            V::store(
-                {
-                    let mut s = V::mul(x_e3, grad_o_e023);
-                    s = V::neg_mul_add(x_e13, grad_o_e0123, s);
-                    s = V::neg_mul_add(x_e1, grad_o_e012, s);
-                    s = V::mul_add(x_1, grad_o_e02, s);
-                    s
-                },
-                out0.at(6usize, c),
-            );
-            // out0[7] = x_e12*grad_o_e0123 - x_e2*grad_o_e023 - x_e1*grad_o_e013 + x_1*grad_o_e03
-            V::store(
-                {
-                    let mut s = V::mul(x_e12, grad_o_e0123);
-                    s = V::neg_mul_add(x_e2, grad_o_e023, s);
-                    s = V::neg_mul_add(x_e1, grad_o_e013, s);
-                    s = V::mul_add(x_1, grad_o_e03, s);
-                    s
-                },
-                out0.at(7usize, c),
-            );
-            // out0[8] = x_e03*grad_o_e0123 + x_e3*grad_o_e123 + x_e0*grad_o_e012 + x_1*grad_o_e12
-            V::store(
-                {
-                    let mut s = V::mul(x_e03, grad_o_e0123);
-                    s = V::mul_add(x_e3, grad_o_e123, s);
-                    s = V::mul_add(x_e0, grad_o_e012, s);
-                    s = V::mul_add(x_1, grad_o_e12, s);
-                    s
-                },
-                out0.at(8usize, c),
-            );
-            // out0[9] = x_e0*grad_o_e013 - (x_e02*grad_o_e0123 + x_e2*grad_o_e123) + x_1*grad_o_e13
-            V::store(
-                V::mul_add(
-                    x_1,
-                    grad_o_e13,
-                    V::mul_sub(
-                        x_e0,
-                        grad_o_e013,
-                        V::mul_add(x_e2, grad_o_e123, V::mul(x_e02, grad_o_e0123)),
-                    ),
-                ),
-                out0.at(9usize, c),
-            );
-            // out0[10] = x_e01*grad_o_e0123 + x_e1*grad_o_e123 + x_e0*grad_o_e023 + x_1*grad_o_e23
-            V::store(
-                {
-                    let mut s = V::mul(x_e01, grad_o_e0123);
-                    s = V::mul_add(x_e1, grad_o_e123, s);
-                    s = V::mul_add(x_e0, grad_o_e023, s);
-                    s = V::mul_add(x_1, grad_o_e23, s);
-                    s
-                },
-                out0.at(10usize, c),
-            );
-            // out0[11] = x_1*grad_o_e012 - x_e3*grad_o_e0123
-            V::store(
-                V::neg_mul_add(x_e3, grad_o_e0123, V::mul(x_1, grad_o_e012)),
-                out0.at(11usize, c),
-            );
-            // out0[12] = x_e2*grad_o_e0123 + x_1*grad_o_e013
-            V::store(
-                V::mul_add(x_1, grad_o_e013, V::mul(x_e2, grad_o_e0123)),
-                out0.at(12usize, c),
-            );
-            // out0[13] = x_1*grad_o_e023 - x_e1*grad_o_e0123
-            V::store(
-                V::neg_mul_add(x_e1, grad_o_e0123, V::mul(x_1, grad_o_e023)),
-                out0.at(13usize, c),
-            );
-            // out0[14] = x_e0*grad_o_e0123 + x_1*grad_o_e123
-            V::store(
-                V::mul_add(x_1, grad_o_e123, V::mul(x_e0, grad_o_e0123)),
-                out0.at(14usize, c),
-            );
             // out0[15] = x_1*grad_o_e0123
             V::store(V::mul(x_1, grad_o_e0123), out0.at(15usize, c));
+            let grad_o_e123 = V::load(grad_o.at(14usize, c));
+            v2 = V::mul_add(x_e123, grad_o_e123, v2);
+            v6 = V::mul_add(x_e23, grad_o_e123, v6);
+            v8 = V::mul_add(x_e13, grad_o_e123, v8);
+            v10 = V::mul_add(x_e12, grad_o_e123, v10);
+            v18 = V::mul_add(x_e3, grad_o_e123, v18);
+            v20 = V::mul_add(x_e2, grad_o_e123, v20);
+            v22 = V::mul_add(x_e1, grad_o_e123, v22);
+            v30 = V::mul_add(x_1, grad_o_e123, v30);
+            // out0[14] = x_e0*grad_o_e0123 + x_1*grad_o_e123
+            V::store(v30, out0.at(14usize, c));
+            let grad_o_e023 = V::load(grad_o.at(13usize, c));
+            v2 = V::mul_add(x_e023, grad_o_e023, v2);
+            let mut v53 = V::mul(x_e23, grad_o_e023);
+            v53 = V::neg_mul_add(x_e123, grad_o_e0123, v53);
+            v8 = V::mul_add(x_e03, grad_o_e023, v8);
+            v10 = V::mul_add(x_e02, grad_o_e023, v10);
+            let mut v59 = V::mul(x_e3, grad_o_e023);
+            v59 = V::neg_mul_add(x_e13, grad_o_e0123, v59);
+            v16 = V::neg_mul_add(x_e2, grad_o_e023, v16);
+            v22 = V::mul_add(x_e0, grad_o_e023, v22);
+            let mut v65 = V::mul(x_1, grad_o_e023);
+            v65 = V::neg_mul_add(x_e1, grad_o_e0123, v65);
+            // out0[13] = x_1*grad_o_e023 - x_e1*grad_o_e0123
+            V::store(v65, out0.at(13usize, c));
+            let grad_o_e013 = V::load(grad_o.at(12usize, c));
+            v2 = V::mul_add(x_e013, grad_o_e013, v2);
+            v53 = V::mul_add(x_e13, grad_o_e013, v53);
+            v6 = V::neg_mul_add(x_e03, grad_o_e013, v6);
+            v10 = V::mul_add(x_e01, grad_o_e013, v10);
+            v12 = V::mul_add(x_e3, grad_o_e013, v12);
+            v16 = V::neg_mul_add(x_e1, grad_o_e013, v16);
+            let mut v81 = V::mul_sub(x_e0, grad_o_e013, v20);
+            v26 = V::mul_add(x_1, grad_o_e013, v26);
+            // out0[12] = x_e2*grad_o_e0123 + x_1*grad_o_e013
+            V::store(v26, out0.at(12usize, c));
+            let grad_o_e012 = V::load(grad_o.at(11usize, c));
+            v2 = V::mul_add(x_e012, grad_o_e012, v2);
+            v53 = V::mul_add(x_e12, grad_o_e012, v53);
+            v6 = V::neg_mul_add(x_e02, grad_o_e012, v6);
+            let mut v92 = V::mul_sub(x_e01, grad_o_e012, v8);
+            v12 = V::mul_add(x_e2, grad_o_e012, v12);
+            v59 = V::neg_mul_add(x_e1, grad_o_e012, v59);
+            v18 = V::mul_add(x_e0, grad_o_e012, v18);
+            let mut v99 = V::mul(x_1, grad_o_e012);
+            v99 = V::neg_mul_add(x_e3, grad_o_e0123, v99);
+            // out0[11] = x_1*grad_o_e012 - x_e3*grad_o_e0123
+            V::store(v99, out0.at(11usize, c));
+            let grad_o_e23 = V::load(grad_o.at(10usize, c));
+            v2 = V::mul_add(x_e23, grad_o_e23, v2);
+            v92 = V::neg_mul_add(x_e3, grad_o_e23, v92);
+            v10 = V::mul_add(x_e2, grad_o_e23, v10);
+            v22 = V::mul_add(x_1, grad_o_e23, v22);
+            // out0[10] = x_e01*grad_o_e0123 + x_e1*grad_o_e123 + x_e0*grad_o_e023 + x_1*grad_o_e23
+            V::store(v22, out0.at(10usize, c));
+            let grad_o_e13 = V::load(grad_o.at(9usize, c));
+            v2 = V::mul_add(x_e13, grad_o_e13, v2);
+            v6 = V::neg_mul_add(x_e3, grad_o_e13, v6);
+            v10 = V::mul_add(x_e1, grad_o_e13, v10);
+            v81 = V::mul_add(x_1, grad_o_e13, v81);
+            // out0[9] = x_e0*grad_o_e013 - (x_e02*grad_o_e0123 + x_e2*grad_o_e123) + x_1*grad_o_e13
+            V::store(v81, out0.at(9usize, c));
+            let grad_o_e12 = V::load(grad_o.at(8usize, c));
+            v2 = V::mul_add(x_e12, grad_o_e12, v2);
+            v6 = V::neg_mul_add(x_e2, grad_o_e12, v6);
+            v92 = V::mul_add(x_e1, grad_o_e12, v92);
+            v18 = V::mul_add(x_1, grad_o_e12, v18);
+            // out0[8] = x_e03*grad_o_e0123 + x_e3*grad_o_e123 + x_e0*grad_o_e012 + x_1*grad_o_e12
+            V::store(v18, out0.at(8usize, c));
+            let grad_o_e03 = V::load(grad_o.at(7usize, c));
+            v2 = V::mul_add(x_e03, grad_o_e03, v2);
+            v53 = V::neg_mul_add(x_e3, grad_o_e03, v53);
+            v10 = V::mul_add(x_e0, grad_o_e03, v10);
+            v16 = V::mul_add(x_1, grad_o_e03, v16);
+            // out0[7] = x_e12*grad_o_e0123 - x_e2*grad_o_e023 - x_e1*grad_o_e013 + x_1*grad_o_e03
+            V::store(v16, out0.at(7usize, c));
+            let grad_o_e02 = V::load(grad_o.at(6usize, c));
+            v2 = V::mul_add(x_e02, grad_o_e02, v2);
+            v53 = V::neg_mul_add(x_e2, grad_o_e02, v53);
+            v92 = V::mul_add(x_e0, grad_o_e02, v92);
+            v59 = V::mul_add(x_1, grad_o_e02, v59);
+            // out0[6] = x_e3*grad_o_e023 - x_e13*grad_o_e0123 - x_e1*grad_o_e012 + x_1*grad_o_e02
+            V::store(v59, out0.at(6usize, c));
+            let grad_o_e01 = V::load(grad_o.at(5usize, c));
+            v2 = V::mul_add(x_e01, grad_o_e01, v2);
+            v53 = V::neg_mul_add(x_e1, grad_o_e01, v53);
+            v6 = V::mul_add(x_e0, grad_o_e01, v6);
+            v12 = V::mul_add(x_1, grad_o_e01, v12);
+            // out0[5] = x_e23*grad_o_e0123 + x_e3*grad_o_e013 + x_e2*grad_o_e012 + x_1*grad_o_e01
+            V::store(v12, out0.at(5usize, c));
+            let grad_o_e3 = V::load(grad_o.at(4usize, c));
+            v2 = V::mul_add(x_e3, grad_o_e3, v2);
+            v10 = V::mul_add(x_1, grad_o_e3, v10);
+            // out0[4] = x_e012*grad_o_e0123 + x_e12*grad_o_e123 + x_e02*grad_o_e023 + x_e01*grad_o_e013 + x_e2*grad_o_e23 + x_e1*grad_o_e13 + x_e0*grad_o_e03 + x_1*grad_o_e3
+            V::store(v10, out0.at(4usize, c));
+            let grad_o_e2 = V::load(grad_o.at(3usize, c));
+            v2 = V::mul_add(x_e2, grad_o_e2, v2);
+            v92 = V::mul_add(x_1, grad_o_e2, v92);
+            // out0[3] = x_e01*grad_o_e012 - (x_e013*grad_o_e0123 + x_e13*grad_o_e123 + x_e03*grad_o_e023) - x_e3*grad_o_e23 + x_e1*grad_o_e12 + x_e0*grad_o_e02 + x_1*grad_o_e2
+            V::store(v92, out0.at(3usize, c));
+            let grad_o_e1 = V::load(grad_o.at(2usize, c));
+            v2 = V::mul_add(x_e1, grad_o_e1, v2);
+            v6 = V::mul_add(x_1, grad_o_e1, v6);
+            // out0[2] = x_e023*grad_o_e0123 + x_e23*grad_o_e123 - x_e03*grad_o_e013 - x_e02*grad_o_e012 - x_e3*grad_o_e13 - x_e2*grad_o_e12 + x_e0*grad_o_e01 + x_1*grad_o_e1
+            V::store(v6, out0.at(2usize, c));
+            let grad_o_e0 = V::load(grad_o.at(1usize, c));
+            v2 = V::mul_add(x_e0, grad_o_e0, v2);
+            v53 = V::mul_add(x_1, grad_o_e0, v53);
+            // out0[1] = x_e23*grad_o_e023 - x_e123*grad_o_e0123 + x_e13*grad_o_e013 + x_e12*grad_o_e012 - x_e3*grad_o_e03 - x_e2*grad_o_e02 - x_e1*grad_o_e01 + x_1*grad_o_e0
+            V::store(v53, out0.at(1usize, c));
+            v2 = V::mul_add(x_1, V::load(grad_o.at(0usize, c)), v2);
+            // out0[0] = x_e0123*grad_o_e0123 + x_e123*grad_o_e123 + x_e023*grad_o_e023 + x_e013*grad_o_e013 + x_e012*grad_o_e012 + x_e23*grad_o_e23 + x_e13*grad_o_e13 + x_e12*grad_o_e12 + x_e03*grad_o_e03 + x_e02*grad_o_e02 + x_e01*grad_o_e01 + x_e3*grad_o_e3 + x_e2*grad_o_e2 + x_e1*grad_o_e1 + x_e0*grad_o_e0 + x_1*grad_o_1
+            V::store(v2, out0.at(0usize, c));
         }
     }
 }
@@ -722,92 +553,81 @@ unsafe fn exterior_product_3<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let out0 = args.outputs[0];
         for group in 0..args.groups {
             let c = group * V::LANES;
+            x.prefetch::<4usize>(c);
+            y.prefetch::<16usize>(c);
             let x_e0 = V::load(x.at(0usize, c));
             let y_1 = V::load(y.at(0usize, c));
-            let x_e1 = V::load(x.at(1usize, c));
-            let x_e2 = V::load(x.at(2usize, c));
-            let x_e3 = V::load(x.at(3usize, c));
-            let y_e1 = V::load(y.at(2usize, c));
-            let y_e0 = V::load(y.at(1usize, c));
-            let y_e2 = V::load(y.at(3usize, c));
-            let y_e3 = V::load(y.at(4usize, c));
-            let y_e01 = V::load(y.at(5usize, c));
-            let y_e12 = V::load(y.at(8usize, c));
-            let y_e02 = V::load(y.at(6usize, c));
-            let y_e13 = V::load(y.at(9usize, c));
-            let y_e03 = V::load(y.at(7usize, c));
-            let y_e23 = V::load(y.at(10usize, c));
             // out0[0] = x_e0*y_1
             V::store(V::mul(x_e0, y_1), out0.at(0usize, c));
+            let x_e1 = V::load(x.at(1usize, c));
             // out0[1] = x_e1*y_1
             V::store(V::mul(x_e1, y_1), out0.at(1usize, c));
+            let x_e2 = V::load(x.at(2usize, c));
             // out0[2] = x_e2*y_1
             V::store(V::mul(x_e2, y_1), out0.at(2usize, c));
+            let x_e3 = V::load(x.at(3usize, c));
             // out0[3] = x_e3*y_1
             V::store(V::mul(x_e3, y_1), out0.at(3usize, c));
+            let y_e1 = V::load(y.at(2usize, c));
+            let mut v10 = V::mul(x_e0, y_e1);
+            let y_e0 = V::load(y.at(1usize, c));
+            v10 = V::neg_mul_add(x_e1, y_e0, v10);
             // out0[4] = x_e0*y_e1 - x_e1*y_e0
-            V::store(V::neg_mul_add(x_e1, y_e0, V::mul(x_e0, y_e1)), out0.at(4usize, c));
+            V::store(v10, out0.at(4usize, c));
+            let y_e2 = V::load(y.at(3usize, c));
+            let mut v15 = V::mul(x_e0, y_e2);
+            v15 = V::neg_mul_add(x_e2, y_e0, v15);
             // out0[5] = x_e0*y_e2 - x_e2*y_e0
-            V::store(V::neg_mul_add(x_e2, y_e0, V::mul(x_e0, y_e2)), out0.at(5usize, c));
+            V::store(v15, out0.at(5usize, c));
+            let y_e3 = V::load(y.at(4usize, c));
+            let mut v19 = V::mul(x_e0, y_e3);
+            v19 = V::neg_mul_add(x_e3, y_e0, v19);
             // out0[6] = x_e0*y_e3 - x_e3*y_e0
-            V::store(V::neg_mul_add(x_e3, y_e0, V::mul(x_e0, y_e3)), out0.at(6usize, c));
+            V::store(v19, out0.at(6usize, c));
+            let mut v22 = V::mul(x_e1, y_e2);
+            v22 = V::neg_mul_add(x_e2, y_e1, v22);
             // out0[7] = x_e1*y_e2 - x_e2*y_e1
-            V::store(V::neg_mul_add(x_e2, y_e1, V::mul(x_e1, y_e2)), out0.at(7usize, c));
+            V::store(v22, out0.at(7usize, c));
+            let mut v25 = V::mul(x_e1, y_e3);
+            v25 = V::neg_mul_add(x_e3, y_e1, v25);
             // out0[8] = x_e1*y_e3 - x_e3*y_e1
-            V::store(V::neg_mul_add(x_e3, y_e1, V::mul(x_e1, y_e3)), out0.at(8usize, c));
+            V::store(v25, out0.at(8usize, c));
+            let mut v28 = V::mul(x_e2, y_e3);
+            v28 = V::neg_mul_add(x_e3, y_e2, v28);
             // out0[9] = x_e2*y_e3 - x_e3*y_e2
-            V::store(V::neg_mul_add(x_e3, y_e2, V::mul(x_e2, y_e3)), out0.at(9usize, c));
+            V::store(v28, out0.at(9usize, c));
+            let y_e12 = V::load(y.at(8usize, c));
+            let mut v32 = V::mul(x_e0, y_e12);
+            let y_e02 = V::load(y.at(6usize, c));
+            let y_e01 = V::load(y.at(5usize, c));
+            v32 = V::neg_mul_add(x_e1, y_e02, v32);
+            v32 = V::mul_add(x_e2, y_e01, v32);
             // out0[10] = x_e2*y_e01 + x_e0*y_e12 - x_e1*y_e02
-            V::store(
-                {
-                    let mut s = V::mul(x_e0, y_e12);
-                    s = V::neg_mul_add(x_e1, y_e02, s);
-                    s = V::mul_add(x_e2, y_e01, s);
-                    s
-                },
-                out0.at(10usize, c),
-            );
+            V::store(v32, out0.at(10usize, c));
+            let y_e13 = V::load(y.at(9usize, c));
+            let mut v40 = V::mul(x_e0, y_e13);
+            let y_e03 = V::load(y.at(7usize, c));
+            v40 = V::neg_mul_add(x_e1, y_e03, v40);
+            v40 = V::mul_add(x_e3, y_e01, v40);
             // out0[11] = x_e3*y_e01 + x_e0*y_e13 - x_e1*y_e03
-            V::store(
-                {
-                    let mut s = V::mul(x_e0, y_e13);
-                    s = V::neg_mul_add(x_e1, y_e03, s);
-                    s = V::mul_add(x_e3, y_e01, s);
-                    s
-                },
-                out0.at(11usize, c),
-            );
+            V::store(v40, out0.at(11usize, c));
+            let y_e23 = V::load(y.at(10usize, c));
+            let mut v47 = V::mul(x_e0, y_e23);
+            v47 = V::neg_mul_add(x_e2, y_e03, v47);
+            v47 = V::mul_add(x_e3, y_e02, v47);
             // out0[12] = x_e3*y_e02 + x_e0*y_e23 - x_e2*y_e03
-            V::store(
-                {
-                    let mut s = V::mul(x_e0, y_e23);
-                    s = V::neg_mul_add(x_e2, y_e03, s);
-                    s = V::mul_add(x_e3, y_e02, s);
-                    s
-                },
-                out0.at(12usize, c),
-            );
+            V::store(v47, out0.at(12usize, c));
+            let mut v52 = V::mul(x_e1, y_e23);
+            v52 = V::neg_mul_add(x_e2, y_e13, v52);
+            v52 = V::mul_add(x_e3, y_e12, v52);
             // out0[13] = x_e3*y_e12 + x_e1*y_e23 - x_e2*y_e13
-            V::store(
-                {
-                    let mut s = V::mul(x_e1, y_e23);
-                    s = V::neg_mul_add(x_e2, y_e13, s);
-                    s = V::mul_add(x_e3, y_e12, s);
-                    s
-                },
-                out0.at(13usize, c),
-            );
+            V::store(v52, out0.at(13usize, c));
+            let mut v58 = V::mul(x_e0, V::load(y.at(14usize, c)));
+            v58 = V::neg_mul_add(x_e1, V::load(y.at(13usize, c)), v58);
+            v58 = V::mul_add(x_e2, V::load(y.at(12usize, c)), v58);
+            v58 = V::neg_mul_add(x_e3, V::load(y.at(11usize, c)), v58);
             // out0[14] = x_e2*y_e013 + x_e0*y_e123 - x_e1*y_e023 - x_e3*y_e012
-            V::store(
-                {
-                    let mut s = V::mul(x_e0, V::load(y.at(14usize, c)));
-                    s = V::neg_mul_add(x_e1, V::load(y.at(13usize, c)), s);
-                    s = V::mul_add(x_e2, V::load(y.at(12usize, c)), s);
-                    s = V::neg_mul_add(x_e3, V::load(y.at(11usize, c)), s);
-                    s
-                },
-                out0.at(14usize, c),
-            );
+            V::store(v58, out0.at(14usize, c));
         }
     }
 }
@@ -824,88 +644,70 @@ unsafe fn exterior_product_4<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let out0 = args.outputs[0];
         for group in 0..args.groups {
             let c = group * V::LANES;
+            y.prefetch::<16usize>(c);
+            grad_o.prefetch::<15usize>(c);
             let grad_o_e0123 = V::load(grad_o.at(14usize, c));
-            let y_e23 = V::load(y.at(10usize, c));
-            let grad_o_e023 = V::load(grad_o.at(12usize, c));
-            let y_e13 = V::load(y.at(9usize, c));
-            let grad_o_e013 = V::load(grad_o.at(11usize, c));
+            let mut v4 = V::mul(V::load(y.at(12usize, c)), grad_o_e0123);
+            let mut v8 = V::mul(V::load(y.at(14usize, c)), grad_o_e0123);
             let y_e12 = V::load(y.at(8usize, c));
-            let grad_o_e012 = V::load(grad_o.at(10usize, c));
-            let y_e3 = V::load(y.at(4usize, c));
-            let grad_o_e03 = V::load(grad_o.at(6usize, c));
-            let y_e2 = V::load(y.at(3usize, c));
-            let grad_o_e02 = V::load(grad_o.at(5usize, c));
-            let y_e1 = V::load(y.at(2usize, c));
-            let grad_o_e01 = V::load(grad_o.at(4usize, c));
-            let y_1 = V::load(y.at(0usize, c));
             let grad_o_e123 = V::load(grad_o.at(13usize, c));
-            let y_e03 = V::load(y.at(7usize, c));
+            let mut v11 = V::mul(y_e12, grad_o_e123);
+            v11 = V::neg_mul_add(V::load(y.at(11usize, c)), grad_o_e0123, v11);
+            let y_e13 = V::load(y.at(9usize, c));
+            v4 = V::neg_mul_add(y_e13, grad_o_e123, v4);
+            let y_e23 = V::load(y.at(10usize, c));
+            let mut v17 = V::mul(y_e23, grad_o_e123);
+            v17 = V::neg_mul_add(V::load(y.at(13usize, c)), grad_o_e0123, v17);
             let y_e02 = V::load(y.at(6usize, c));
-            let grad_o_e13 = V::load(grad_o.at(8usize, c));
-            let grad_o_e12 = V::load(grad_o.at(7usize, c));
-            let y_e0 = V::load(y.at(1usize, c));
+            let grad_o_e023 = V::load(grad_o.at(12usize, c));
+            v11 = V::mul_add(y_e02, grad_o_e023, v11);
+            let y_e03 = V::load(y.at(7usize, c));
+            v4 = V::neg_mul_add(y_e03, grad_o_e023, v4);
+            v8 = V::mul_add(y_e23, grad_o_e023, v8);
             let y_e01 = V::load(y.at(5usize, c));
+            let grad_o_e013 = V::load(grad_o.at(11usize, c));
+            v11 = V::mul_add(y_e01, grad_o_e013, v11);
+            v17 = V::neg_mul_add(y_e03, grad_o_e013, v17);
+            v8 = V::mul_add(y_e13, grad_o_e013, v8);
+            let grad_o_e012 = V::load(grad_o.at(10usize, c));
+            v4 = V::mul_add(y_e01, grad_o_e012, v4);
+            v17 = V::neg_mul_add(y_e02, grad_o_e012, v17);
+            v8 = V::mul_add(y_e12, grad_o_e012, v8);
+            let y_e2 = V::load(y.at(3usize, c));
             let grad_o_e23 = V::load(grad_o.at(9usize, c));
-            // out0[0] = y_e123*grad_o_e0123 + y_e23*grad_o_e023 + y_e13*grad_o_e013 + y_e12*grad_o_e012 + y_e3*grad_o_e03 + y_e2*grad_o_e02 + y_e1*grad_o_e01 + y_1*grad_o_e0
-            V::store(
-                {
-                    let mut s = V::mul(V::load(y.at(14usize, c)), grad_o_e0123);
-                    s = V::mul_add(y_e23, grad_o_e023, s);
-                    s = V::mul_add(y_e13, grad_o_e013, s);
-                    s = V::mul_add(y_e12, grad_o_e012, s);
-                    s = V::mul_add(y_e3, grad_o_e03, s);
-                    s = V::mul_add(y_e2, grad_o_e02, s);
-                    s = V::mul_add(y_e1, grad_o_e01, s);
-                    s = V::mul_add(y_1, V::load(grad_o.at(0usize, c)), s);
-                    s
-                },
-                out0.at(0usize, c),
-            );
-            // out0[1] = y_e23*grad_o_e123 - y_e023*grad_o_e0123 - y_e03*grad_o_e013 - y_e02*grad_o_e012 + y_e3*grad_o_e13 + y_e2*grad_o_e12 - y_e0*grad_o_e01 + y_1*grad_o_e1
-            V::store(
-                {
-                    let mut s = V::mul(y_e23, grad_o_e123);
-                    s = V::neg_mul_add(V::load(y.at(13usize, c)), grad_o_e0123, s);
-                    s = V::neg_mul_add(y_e03, grad_o_e013, s);
-                    s = V::neg_mul_add(y_e02, grad_o_e012, s);
-                    s = V::mul_add(y_e3, grad_o_e13, s);
-                    s = V::mul_add(y_e2, grad_o_e12, s);
-                    s = V::neg_mul_add(y_e0, grad_o_e01, s);
-                    s = V::mul_add(y_1, V::load(grad_o.at(1usize, c)), s);
-                    s
-                },
-                out0.at(1usize, c),
-            );
-            // out0[2] = y_e013*grad_o_e0123 - y_e13*grad_o_e123 - y_e03*grad_o_e023 + y_e01*grad_o_e012 + y_e3*grad_o_e23 - y_e1*grad_o_e12 - y_e0*grad_o_e02 + y_1*grad_o_e2
-            V::store(
-                {
-                    let mut s = V::mul(V::load(y.at(12usize, c)), grad_o_e0123);
-                    s = V::neg_mul_add(y_e13, grad_o_e123, s);
-                    s = V::neg_mul_add(y_e03, grad_o_e023, s);
-                    s = V::mul_add(y_e01, grad_o_e012, s);
-                    s = V::mul_add(y_e3, grad_o_e23, s);
-                    s = V::neg_mul_add(y_e1, grad_o_e12, s);
-                    s = V::neg_mul_add(y_e0, grad_o_e02, s);
-                    s = V::mul_add(y_1, V::load(grad_o.at(2usize, c)), s);
-                    s
-                },
-                out0.at(2usize, c),
-            );
+            v11 = V::neg_mul_add(y_e2, grad_o_e23, v11);
+            let y_e3 = V::load(y.at(4usize, c));
+            v4 = V::mul_add(y_e3, grad_o_e23, v4);
+            let y_e1 = V::load(y.at(2usize, c));
+            let grad_o_e13 = V::load(grad_o.at(8usize, c));
+            v11 = V::neg_mul_add(y_e1, grad_o_e13, v11);
+            v17 = V::mul_add(y_e3, grad_o_e13, v17);
+            let grad_o_e12 = V::load(grad_o.at(7usize, c));
+            v4 = V::neg_mul_add(y_e1, grad_o_e12, v4);
+            v17 = V::mul_add(y_e2, grad_o_e12, v17);
+            let y_e0 = V::load(y.at(1usize, c));
+            let grad_o_e03 = V::load(grad_o.at(6usize, c));
+            v11 = V::neg_mul_add(y_e0, grad_o_e03, v11);
+            v8 = V::mul_add(y_e3, grad_o_e03, v8);
+            let grad_o_e02 = V::load(grad_o.at(5usize, c));
+            v4 = V::neg_mul_add(y_e0, grad_o_e02, v4);
+            v8 = V::mul_add(y_e2, grad_o_e02, v8);
+            let grad_o_e01 = V::load(grad_o.at(4usize, c));
+            v17 = V::neg_mul_add(y_e0, grad_o_e01, v17);
+            v8 = V::mul_add(y_e1, grad_o_e01, v8);
+            let y_1 = V::load(y.at(0usize, c));
+            v11 = V::mul_add(y_1, V::load(grad_o.at(3usize, c)), v11);
             // out0[3] = y_e12*grad_o_e123 - y_e012*grad_o_e0123 + y_e02*grad_o_e023 + y_e01*grad_o_e013 - y_e2*grad_o_e23 - y_e1*grad_o_e13 - y_e0*grad_o_e03 + y_1*grad_o_e3
-            V::store(
-                {
-                    let mut s = V::mul(y_e12, grad_o_e123);
-                    s = V::neg_mul_add(V::load(y.at(11usize, c)), grad_o_e0123, s);
-                    s = V::mul_add(y_e02, grad_o_e023, s);
-                    s = V::mul_add(y_e01, grad_o_e013, s);
-                    s = V::neg_mul_add(y_e2, grad_o_e23, s);
-                    s = V::neg_mul_add(y_e1, grad_o_e13, s);
-                    s = V::neg_mul_add(y_e0, grad_o_e03, s);
-                    s = V::mul_add(y_1, V::load(grad_o.at(3usize, c)), s);
-                    s
-                },
-                out0.at(3usize, c),
-            );
+            V::store(v11, out0.at(3usize, c));
+            v4 = V::mul_add(y_1, V::load(grad_o.at(2usize, c)), v4);
+            // out0[2] = y_e013*grad_o_e0123 - y_e13*grad_o_e123 - y_e03*grad_o_e023 + y_e01*grad_o_e012 + y_e3*grad_o_e23 - y_e1*grad_o_e12 - y_e0*grad_o_e02 + y_1*grad_o_e2
+            V::store(v4, out0.at(2usize, c));
+            v17 = V::mul_add(y_1, V::load(grad_o.at(1usize, c)), v17);
+            // out0[1] = y_e23*grad_o_e123 - y_e023*grad_o_e0123 - y_e03*grad_o_e013 - y_e02*grad_o_e012 + y_e3*grad_o_e13 + y_e2*grad_o_e12 - y_e0*grad_o_e01 + y_1*grad_o_e1
+            V::store(v17, out0.at(1usize, c));
+            v8 = V::mul_add(y_1, V::load(grad_o.at(0usize, c)), v8);
+            // out0[0] = y_e123*grad_o_e0123 + y_e23*grad_o_e023 + y_e13*grad_o_e013 + y_e12*grad_o_e012 + y_e3*grad_o_e03 + y_e2*grad_o_e02 + y_e1*grad_o_e01 + y_1*grad_o_e0
+            V::store(v8, out0.at(0usize, c));
         }
     }
 }
@@ -923,109 +725,80 @@ unsafe fn exterior_product_5<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let c0e0 = V::from_f64(0f64);
         for group in 0..args.groups {
             let c = group * V::LANES;
+            x.prefetch::<4usize>(c);
+            grad_o.prefetch::<15usize>(c);
             let x_e3 = V::load(x.at(3usize, c));
-            let x_e2 = V::load(x.at(2usize, c));
-            let x_e1 = V::load(x.at(1usize, c));
-            let x_e0 = V::load(x.at(0usize, c));
-            let grad_o_e03 = V::load(grad_o.at(6usize, c));
-            let grad_o_e02 = V::load(grad_o.at(5usize, c));
-            let grad_o_e01 = V::load(grad_o.at(4usize, c));
-            let grad_o_e13 = V::load(grad_o.at(8usize, c));
-            let grad_o_e12 = V::load(grad_o.at(7usize, c));
-            let grad_o_e23 = V::load(grad_o.at(9usize, c));
-            let grad_o_e013 = V::load(grad_o.at(11usize, c));
-            let grad_o_e012 = V::load(grad_o.at(10usize, c));
-            let grad_o_e023 = V::load(grad_o.at(12usize, c));
-            let grad_o_e123 = V::load(grad_o.at(13usize, c));
             let grad_o_e0123 = V::load(grad_o.at(14usize, c));
-            // out0[0] = x_e3*grad_o_e3 + x_e2*grad_o_e2 + x_e1*grad_o_e1 + x_e0*grad_o_e0
-            V::store(
-                {
-                    let mut s = V::mul(x_e3, V::load(grad_o.at(3usize, c)));
-                    s = V::mul_add(x_e2, V::load(grad_o.at(2usize, c)), s);
-                    s = V::mul_add(x_e1, V::load(grad_o.at(1usize, c)), s);
-                    s = V::mul_add(x_e0, V::load(grad_o.at(0usize, c)), s);
-                    s
-                },
-                out0.at(0usize, c),
-            );
-            // out0[1] = -(x_e3*grad_o_e03 + x_e2*grad_o_e02 + x_e1*grad_o_e01)
-            V::store(
-                V::neg({
-                    let mut s = V::mul(x_e3, grad_o_e03);
-                    s = V::mul_add(x_e2, grad_o_e02, s);
-                    s = V::mul_add(x_e1, grad_o_e01, s);
-                    s
-                }),
-                out0.at(1usize, c),
-            );
-            // out0[2] = x_e0*grad_o_e01 - (x_e3*grad_o_e13 + x_e2*grad_o_e12)
-            V::store(
-                V::mul_sub(
-                    x_e0,
-                    grad_o_e01,
-                    V::mul_add(x_e2, grad_o_e12, V::mul(x_e3, grad_o_e13)),
-                ),
-                out0.at(2usize, c),
-            );
-            // out0[3] = x_e1*grad_o_e12 - x_e3*grad_o_e23 + x_e0*grad_o_e02
-            V::store(
-                {
-                    let mut s = V::mul(x_e1, grad_o_e12);
-                    s = V::neg_mul_add(x_e3, grad_o_e23, s);
-                    s = V::mul_add(x_e0, grad_o_e02, s);
-                    s
-                },
-                out0.at(3usize, c),
-            );
-            // out0[4] = x_e2*grad_o_e23 + x_e1*grad_o_e13 + x_e0*grad_o_e03
-            V::store(
-                {
-                    let mut s = V::mul(x_e2, grad_o_e23);
-                    s = V::mul_add(x_e1, grad_o_e13, s);
-                    s = V::mul_add(x_e0, grad_o_e03, s);
-                    s
-                },
-                out0.at(4usize, c),
-            );
-            // out0[5] = x_e3*grad_o_e013 + x_e2*grad_o_e012
-            V::store(
-                V::mul_add(x_e2, grad_o_e012, V::mul(x_e3, grad_o_e013)),
-                out0.at(5usize, c),
-            );
-            // out0[6] = x_e3*grad_o_e023 - x_e1*grad_o_e012
-            V::store(
-                V::neg_mul_add(x_e1, grad_o_e012, V::mul(x_e3, grad_o_e023)),
-                out0.at(6usize, c),
-            );
-            // out0[7] = -(x_e2*grad_o_e023 + x_e1*grad_o_e013)
-            V::store(
-                V::neg(V::mul_add(x_e1, grad_o_e013, V::mul(x_e2, grad_o_e023))),
-                out0.at(7usize, c),
-            );
-            // out0[8] = x_e3*grad_o_e123 + x_e0*grad_o_e012
-            V::store(
-                V::mul_add(x_e0, grad_o_e012, V::mul(x_e3, grad_o_e123)),
-                out0.at(8usize, c),
-            );
-            // out0[9] = x_e0*grad_o_e013 - x_e2*grad_o_e123
-            V::store(
-                V::neg_mul_add(x_e2, grad_o_e123, V::mul(x_e0, grad_o_e013)),
-                out0.at(9usize, c),
-            );
-            // out0[10] = x_e1*grad_o_e123 + x_e0*grad_o_e023
-            V::store(
-                V::mul_add(x_e0, grad_o_e023, V::mul(x_e1, grad_o_e123)),
-                out0.at(10usize, c),
-            );
             // out0[11] = -x_e3*grad_o_e0123
             V::store(V::neg(V::mul(x_e3, grad_o_e0123)), out0.at(11usize, c));
+            let x_e2 = V::load(x.at(2usize, c));
             // out0[12] = x_e2*grad_o_e0123
             V::store(V::mul(x_e2, grad_o_e0123), out0.at(12usize, c));
+            let x_e1 = V::load(x.at(1usize, c));
             // out0[13] = -x_e1*grad_o_e0123
             V::store(V::neg(V::mul(x_e1, grad_o_e0123)), out0.at(13usize, c));
+            let x_e0 = V::load(x.at(0usize, c));
             // out0[14] = x_e0*grad_o_e0123
             V::store(V::mul(x_e0, grad_o_e0123), out0.at(14usize, c));
+            let grad_o_e123 = V::load(grad_o.at(13usize, c));
+            let mut v12 = V::mul(x_e3, grad_o_e123);
+            let mut v14 = V::mul(x_e1, grad_o_e123);
+            let grad_o_e023 = V::load(grad_o.at(12usize, c));
+            let mut v16 = V::mul(x_e3, grad_o_e023);
+            let mut v17 = V::mul(x_e2, grad_o_e023);
+            v14 = V::mul_add(x_e0, grad_o_e023, v14);
+            // out0[10] = x_e1*grad_o_e123 + x_e0*grad_o_e023
+            V::store(v14, out0.at(10usize, c));
+            let grad_o_e013 = V::load(grad_o.at(11usize, c));
+            let mut v21 = V::mul(x_e3, grad_o_e013);
+            v17 = V::mul_add(x_e1, grad_o_e013, v17);
+            // out0[7] = -(x_e2*grad_o_e023 + x_e1*grad_o_e013)
+            V::store(V::neg(v17), out0.at(7usize, c));
+            let mut v25 = V::mul(x_e0, grad_o_e013);
+            v25 = V::neg_mul_add(x_e2, grad_o_e123, v25);
+            // out0[9] = x_e0*grad_o_e013 - x_e2*grad_o_e123
+            V::store(v25, out0.at(9usize, c));
+            let grad_o_e012 = V::load(grad_o.at(10usize, c));
+            v21 = V::mul_add(x_e2, grad_o_e012, v21);
+            // out0[5] = x_e3*grad_o_e013 + x_e2*grad_o_e012
+            V::store(v21, out0.at(5usize, c));
+            v16 = V::neg_mul_add(x_e1, grad_o_e012, v16);
+            // out0[6] = x_e3*grad_o_e023 - x_e1*grad_o_e012
+            V::store(v16, out0.at(6usize, c));
+            v12 = V::mul_add(x_e0, grad_o_e012, v12);
+            // out0[8] = x_e3*grad_o_e123 + x_e0*grad_o_e012
+            V::store(v12, out0.at(8usize, c));
+            let grad_o_e23 = V::load(grad_o.at(9usize, c));
+            let mut v36 = V::mul(x_e2, grad_o_e23);
+            let grad_o_e13 = V::load(grad_o.at(8usize, c));
+            let mut v38 = V::mul(x_e3, grad_o_e13);
+            v36 = V::mul_add(x_e1, grad_o_e13, v36);
+            let grad_o_e12 = V::load(grad_o.at(7usize, c));
+            v38 = V::mul_add(x_e2, grad_o_e12, v38);
+            let mut v44 = V::mul(x_e1, grad_o_e12);
+            v44 = V::neg_mul_add(x_e3, grad_o_e23, v44);
+            let grad_o_e03 = V::load(grad_o.at(6usize, c));
+            let mut v47 = V::mul(x_e3, grad_o_e03);
+            v36 = V::mul_add(x_e0, grad_o_e03, v36);
+            // out0[4] = x_e2*grad_o_e23 + x_e1*grad_o_e13 + x_e0*grad_o_e03
+            V::store(v36, out0.at(4usize, c));
+            let grad_o_e02 = V::load(grad_o.at(5usize, c));
+            v47 = V::mul_add(x_e2, grad_o_e02, v47);
+            v44 = V::mul_add(x_e0, grad_o_e02, v44);
+            // out0[3] = x_e1*grad_o_e12 - x_e3*grad_o_e23 + x_e0*grad_o_e02
+            V::store(v44, out0.at(3usize, c));
+            let grad_o_e01 = V::load(grad_o.at(4usize, c));
+            v47 = V::mul_add(x_e1, grad_o_e01, v47);
+            // out0[1] = -(x_e3*grad_o_e03 + x_e2*grad_o_e02 + x_e1*grad_o_e01)
+            V::store(V::neg(v47), out0.at(1usize, c));
+            // out0[2] = x_e0*grad_o_e01 - (x_e3*grad_o_e13 + x_e2*grad_o_e12)
+            V::store(V::mul_sub(x_e0, grad_o_e01, v38), out0.at(2usize, c));
+            let mut v62 = V::mul(x_e3, V::load(grad_o.at(3usize, c)));
+            v62 = V::mul_add(x_e2, V::load(grad_o.at(2usize, c)), v62);
+            v62 = V::mul_add(x_e1, V::load(grad_o.at(1usize, c)), v62);
+            v62 = V::mul_add(x_e0, V::load(grad_o.at(0usize, c)), v62);
+            // out0[0] = x_e3*grad_o_e3 + x_e2*grad_o_e2 + x_e1*grad_o_e1 + x_e0*grad_o_e0
+            V::store(v62, out0.at(0usize, c));
             // out0[15] = 0
             V::store(c0e0, out0.at(15usize, c));
         }
@@ -1100,92 +873,81 @@ unsafe fn exterior_product_6<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let out0 = args.outputs[0];
         for group in 0..args.groups {
             let c = group * V::LANES;
+            x.prefetch::<16usize>(c);
+            y.prefetch::<4usize>(c);
             let x_1 = V::load(x.at(0usize, c));
             let y_e0 = V::load(y.at(0usize, c));
-            let y_e1 = V::load(y.at(1usize, c));
-            let y_e2 = V::load(y.at(2usize, c));
-            let y_e3 = V::load(y.at(3usize, c));
-            let x_e0 = V::load(x.at(1usize, c));
-            let x_e1 = V::load(x.at(2usize, c));
-            let x_e2 = V::load(x.at(3usize, c));
-            let x_e3 = V::load(x.at(4usize, c));
-            let x_e12 = V::load(x.at(8usize, c));
-            let x_e01 = V::load(x.at(5usize, c));
-            let x_e02 = V::load(x.at(6usize, c));
-            let x_e13 = V::load(x.at(9usize, c));
-            let x_e03 = V::load(x.at(7usize, c));
-            let x_e23 = V::load(x.at(10usize, c));
             // out0[0] = x_1*y_e0
             V::store(V::mul(x_1, y_e0), out0.at(0usize, c));
+            let y_e1 = V::load(y.at(1usize, c));
             // out0[1] = x_1*y_e1
             V::store(V::mul(x_1, y_e1), out0.at(1usize, c));
+            let y_e2 = V::load(y.at(2usize, c));
             // out0[2] = x_1*y_e2
             V::store(V::mul(x_1, y_e2), out0.at(2usize, c));
+            let y_e3 = V::load(y.at(3usize, c));
             // out0[3] = x_1*y_e3
             V::store(V::mul(x_1, y_e3), out0.at(3usize, c));
+            let x_e0 = V::load(x.at(1usize, c));
+            let mut v10 = V::mul(x_e0, y_e1);
+            let x_e1 = V::load(x.at(2usize, c));
+            v10 = V::neg_mul_add(x_e1, y_e0, v10);
             // out0[4] = x_e0*y_e1 - x_e1*y_e0
-            V::store(V::neg_mul_add(x_e1, y_e0, V::mul(x_e0, y_e1)), out0.at(4usize, c));
+            V::store(v10, out0.at(4usize, c));
+            let mut v14 = V::mul(x_e0, y_e2);
+            let x_e2 = V::load(x.at(3usize, c));
+            v14 = V::neg_mul_add(x_e2, y_e0, v14);
             // out0[5] = x_e0*y_e2 - x_e2*y_e0
-            V::store(V::neg_mul_add(x_e2, y_e0, V::mul(x_e0, y_e2)), out0.at(5usize, c));
+            V::store(v14, out0.at(5usize, c));
+            let mut v18 = V::mul(x_e0, y_e3);
+            let x_e3 = V::load(x.at(4usize, c));
+            v18 = V::neg_mul_add(x_e3, y_e0, v18);
             // out0[6] = x_e0*y_e3 - x_e3*y_e0
-            V::store(V::neg_mul_add(x_e3, y_e0, V::mul(x_e0, y_e3)), out0.at(6usize, c));
+            V::store(v18, out0.at(6usize, c));
+            let mut v22 = V::mul(x_e1, y_e2);
+            v22 = V::neg_mul_add(x_e2, y_e1, v22);
             // out0[7] = x_e1*y_e2 - x_e2*y_e1
-            V::store(V::neg_mul_add(x_e2, y_e1, V::mul(x_e1, y_e2)), out0.at(7usize, c));
+            V::store(v22, out0.at(7usize, c));
+            let mut v25 = V::mul(x_e1, y_e3);
+            v25 = V::neg_mul_add(x_e3, y_e1, v25);
             // out0[8] = x_e1*y_e3 - x_e3*y_e1
-            V::store(V::neg_mul_add(x_e3, y_e1, V::mul(x_e1, y_e3)), out0.at(8usize, c));
+            V::store(v25, out0.at(8usize, c));
+            let mut v28 = V::mul(x_e2, y_e3);
+            v28 = V::neg_mul_add(x_e3, y_e2, v28);
             // out0[9] = x_e2*y_e3 - x_e3*y_e2
-            V::store(V::neg_mul_add(x_e3, y_e2, V::mul(x_e2, y_e3)), out0.at(9usize, c));
+            V::store(v28, out0.at(9usize, c));
+            let x_e01 = V::load(x.at(5usize, c));
+            let mut v32 = V::mul(x_e01, y_e2);
+            let x_e02 = V::load(x.at(6usize, c));
+            let x_e12 = V::load(x.at(8usize, c));
+            v32 = V::neg_mul_add(x_e02, y_e1, v32);
+            v32 = V::mul_add(x_e12, y_e0, v32);
             // out0[10] = x_e12*y_e0 + x_e01*y_e2 - x_e02*y_e1
-            V::store(
-                {
-                    let mut s = V::mul(x_e01, y_e2);
-                    s = V::neg_mul_add(x_e02, y_e1, s);
-                    s = V::mul_add(x_e12, y_e0, s);
-                    s
-                },
-                out0.at(10usize, c),
-            );
+            V::store(v32, out0.at(10usize, c));
+            let mut v39 = V::mul(x_e01, y_e3);
+            let x_e03 = V::load(x.at(7usize, c));
+            let x_e13 = V::load(x.at(9usize, c));
+            v39 = V::neg_mul_add(x_e03, y_e1, v39);
+            v39 = V::mul_add(x_e13, y_e0, v39);
             // out0[11] = x_e13*y_e0 + x_e01*y_e3 - x_e03*y_e1
-            V::store(
-                {
-                    let mut s = V::mul(x_e01, y_e3);
-                    s = V::neg_mul_add(x_e03, y_e1, s);
-                    s = V::mul_add(x_e13, y_e0, s);
-                    s
-                },
-                out0.at(11usize, c),
-            );
+            V::store(v39, out0.at(11usize, c));
+            let mut v46 = V::mul(x_e02, y_e3);
+            let x_e23 = V::load(x.at(10usize, c));
+            v46 = V::neg_mul_add(x_e03, y_e2, v46);
+            v46 = V::mul_add(x_e23, y_e0, v46);
             // out0[12] = x_e23*y_e0 + x_e02*y_e3 - x_e03*y_e2
-            V::store(
-                {
-                    let mut s = V::mul(x_e02, y_e3);
-                    s = V::neg_mul_add(x_e03, y_e2, s);
-                    s = V::mul_add(x_e23, y_e0, s);
-                    s
-                },
-                out0.at(12usize, c),
-            );
+            V::store(v46, out0.at(12usize, c));
+            let mut v52 = V::mul(x_e12, y_e3);
+            v52 = V::neg_mul_add(x_e13, y_e2, v52);
+            v52 = V::mul_add(x_e23, y_e1, v52);
             // out0[13] = x_e23*y_e1 + x_e12*y_e3 - x_e13*y_e2
-            V::store(
-                {
-                    let mut s = V::mul(x_e12, y_e3);
-                    s = V::neg_mul_add(x_e13, y_e2, s);
-                    s = V::mul_add(x_e23, y_e1, s);
-                    s
-                },
-                out0.at(13usize, c),
-            );
+            V::store(v52, out0.at(13usize, c));
+            let mut v58 = V::mul(V::load(x.at(11usize, c)), y_e3);
+            v58 = V::neg_mul_add(V::load(x.at(12usize, c)), y_e2, v58);
+            v58 = V::mul_add(V::load(x.at(13usize, c)), y_e1, v58);
+            v58 = V::neg_mul_add(V::load(x.at(14usize, c)), y_e0, v58);
             // out0[14] = x_e023*y_e1 + x_e012*y_e3 - x_e013*y_e2 - x_e123*y_e0
-            V::store(
-                {
-                    let mut s = V::mul(V::load(x.at(11usize, c)), y_e3);
-                    s = V::neg_mul_add(V::load(x.at(12usize, c)), y_e2, s);
-                    s = V::mul_add(V::load(x.at(13usize, c)), y_e1, s);
-                    s = V::neg_mul_add(V::load(x.at(14usize, c)), y_e0, s);
-                    s
-                },
-                out0.at(14usize, c),
-            );
+            V::store(v58, out0.at(14usize, c));
         }
     }
 }
@@ -1203,110 +965,81 @@ unsafe fn exterior_product_7<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let c0e0 = V::from_f64(0f64);
         for group in 0..args.groups {
             let c = group * V::LANES;
-            let y_e3 = V::load(y.at(3usize, c));
-            let y_e2 = V::load(y.at(2usize, c));
-            let y_e1 = V::load(y.at(1usize, c));
+            y.prefetch::<4usize>(c);
+            grad_o.prefetch::<15usize>(c);
             let y_e0 = V::load(y.at(0usize, c));
-            let grad_o_e03 = V::load(grad_o.at(6usize, c));
-            let grad_o_e02 = V::load(grad_o.at(5usize, c));
-            let grad_o_e01 = V::load(grad_o.at(4usize, c));
-            let grad_o_e13 = V::load(grad_o.at(8usize, c));
-            let grad_o_e12 = V::load(grad_o.at(7usize, c));
-            let grad_o_e23 = V::load(grad_o.at(9usize, c));
-            let grad_o_e013 = V::load(grad_o.at(11usize, c));
-            let grad_o_e012 = V::load(grad_o.at(10usize, c));
-            let grad_o_e023 = V::load(grad_o.at(12usize, c));
-            let grad_o_e123 = V::load(grad_o.at(13usize, c));
             let grad_o_e0123 = V::load(grad_o.at(14usize, c));
-            // out0[0] = y_e3*grad_o_e3 + y_e2*grad_o_e2 + y_e1*grad_o_e1 + y_e0*grad_o_e0
-            V::store(
-                {
-                    let mut s = V::mul(y_e3, V::load(grad_o.at(3usize, c)));
-                    s = V::mul_add(y_e2, V::load(grad_o.at(2usize, c)), s);
-                    s = V::mul_add(y_e1, V::load(grad_o.at(1usize, c)), s);
-                    s = V::mul_add(y_e0, V::load(grad_o.at(0usize, c)), s);
-                    s
-                },
-                out0.at(0usize, c),
-            );
-            // out0[1] = y_e3*grad_o_e03 + y_e2*grad_o_e02 + y_e1*grad_o_e01
-            V::store(
-                {
-                    let mut s = V::mul(y_e3, grad_o_e03);
-                    s = V::mul_add(y_e2, grad_o_e02, s);
-                    s = V::mul_add(y_e1, grad_o_e01, s);
-                    s
-                },
-                out0.at(1usize, c),
-            );
-            // out0[2] = y_e3*grad_o_e13 + y_e2*grad_o_e12 - y_e0*grad_o_e01
-            V::store(
-                {
-                    let mut s = V::mul(y_e3, grad_o_e13);
-                    s = V::mul_add(y_e2, grad_o_e12, s);
-                    s = V::neg_mul_add(y_e0, grad_o_e01, s);
-                    s
-                },
-                out0.at(2usize, c),
-            );
-            // out0[3] = y_e3*grad_o_e23 - y_e1*grad_o_e12 - y_e0*grad_o_e02
-            V::store(
-                {
-                    let mut s = V::mul(y_e3, grad_o_e23);
-                    s = V::neg_mul_add(y_e1, grad_o_e12, s);
-                    s = V::neg_mul_add(y_e0, grad_o_e02, s);
-                    s
-                },
-                out0.at(3usize, c),
-            );
-            // out0[4] = -(y_e2*grad_o_e23 + y_e1*grad_o_e13 + y_e0*grad_o_e03)
-            V::store(
-                V::neg({
-                    let mut s = V::mul(y_e2, grad_o_e23);
-                    s = V::mul_add(y_e1, grad_o_e13, s);
-                    s = V::mul_add(y_e0, grad_o_e03, s);
-                    s
-                }),
-                out0.at(4usize, c),
-            );
-            // out0[5] = y_e3*grad_o_e013 + y_e2*grad_o_e012
-            V::store(
-                V::mul_add(y_e2, grad_o_e012, V::mul(y_e3, grad_o_e013)),
-                out0.at(5usize, c),
-            );
-            // out0[6] = y_e3*grad_o_e023 - y_e1*grad_o_e012
-            V::store(
-                V::neg_mul_add(y_e1, grad_o_e012, V::mul(y_e3, grad_o_e023)),
-                out0.at(6usize, c),
-            );
-            // out0[7] = -(y_e2*grad_o_e023 + y_e1*grad_o_e013)
-            V::store(
-                V::neg(V::mul_add(y_e1, grad_o_e013, V::mul(y_e2, grad_o_e023))),
-                out0.at(7usize, c),
-            );
-            // out0[8] = y_e3*grad_o_e123 + y_e0*grad_o_e012
-            V::store(
-                V::mul_add(y_e0, grad_o_e012, V::mul(y_e3, grad_o_e123)),
-                out0.at(8usize, c),
-            );
-            // out0[9] = y_e0*grad_o_e013 - y_e2*grad_o_e123
-            V::store(
-                V::neg_mul_add(y_e2, grad_o_e123, V::mul(y_e0, grad_o_e013)),
-                out0.at(9usize, c),
-            );
-            // out0[10] = y_e1*grad_o_e123 + y_e0*grad_o_e023
-            V::store(
-                V::mul_add(y_e0, grad_o_e023, V::mul(y_e1, grad_o_e123)),
-                out0.at(10usize, c),
-            );
-            // out0[11] = y_e3*grad_o_e0123
-            V::store(V::mul(y_e3, grad_o_e0123), out0.at(11usize, c));
-            // out0[12] = -y_e2*grad_o_e0123
-            V::store(V::neg(V::mul(y_e2, grad_o_e0123)), out0.at(12usize, c));
-            // out0[13] = y_e1*grad_o_e0123
-            V::store(V::mul(y_e1, grad_o_e0123), out0.at(13usize, c));
             // out0[14] = -y_e0*grad_o_e0123
             V::store(V::neg(V::mul(y_e0, grad_o_e0123)), out0.at(14usize, c));
+            let y_e1 = V::load(y.at(1usize, c));
+            // out0[13] = y_e1*grad_o_e0123
+            V::store(V::mul(y_e1, grad_o_e0123), out0.at(13usize, c));
+            let y_e2 = V::load(y.at(2usize, c));
+            // out0[12] = -y_e2*grad_o_e0123
+            V::store(V::neg(V::mul(y_e2, grad_o_e0123)), out0.at(12usize, c));
+            let y_e3 = V::load(y.at(3usize, c));
+            // out0[11] = y_e3*grad_o_e0123
+            V::store(V::mul(y_e3, grad_o_e0123), out0.at(11usize, c));
+            let grad_o_e123 = V::load(grad_o.at(13usize, c));
+            let mut v12 = V::mul(y_e1, grad_o_e123);
+            let mut v14 = V::mul(y_e3, grad_o_e123);
+            let grad_o_e023 = V::load(grad_o.at(12usize, c));
+            v12 = V::mul_add(y_e0, grad_o_e023, v12);
+            // out0[10] = y_e1*grad_o_e123 + y_e0*grad_o_e023
+            V::store(v12, out0.at(10usize, c));
+            let mut v18 = V::mul(y_e2, grad_o_e023);
+            let mut v19 = V::mul(y_e3, grad_o_e023);
+            let grad_o_e013 = V::load(grad_o.at(11usize, c));
+            let mut v21 = V::mul(y_e0, grad_o_e013);
+            v21 = V::neg_mul_add(y_e2, grad_o_e123, v21);
+            // out0[9] = y_e0*grad_o_e013 - y_e2*grad_o_e123
+            V::store(v21, out0.at(9usize, c));
+            v18 = V::mul_add(y_e1, grad_o_e013, v18);
+            // out0[7] = -(y_e2*grad_o_e023 + y_e1*grad_o_e013)
+            V::store(V::neg(v18), out0.at(7usize, c));
+            let mut v26 = V::mul(y_e3, grad_o_e013);
+            let grad_o_e012 = V::load(grad_o.at(10usize, c));
+            v14 = V::mul_add(y_e0, grad_o_e012, v14);
+            // out0[8] = y_e3*grad_o_e123 + y_e0*grad_o_e012
+            V::store(v14, out0.at(8usize, c));
+            v19 = V::neg_mul_add(y_e1, grad_o_e012, v19);
+            // out0[6] = y_e3*grad_o_e023 - y_e1*grad_o_e012
+            V::store(v19, out0.at(6usize, c));
+            v26 = V::mul_add(y_e2, grad_o_e012, v26);
+            // out0[5] = y_e3*grad_o_e013 + y_e2*grad_o_e012
+            V::store(v26, out0.at(5usize, c));
+            let grad_o_e23 = V::load(grad_o.at(9usize, c));
+            let mut v35 = V::mul(y_e2, grad_o_e23);
+            let mut v36 = V::mul(y_e3, grad_o_e23);
+            let grad_o_e13 = V::load(grad_o.at(8usize, c));
+            v35 = V::mul_add(y_e1, grad_o_e13, v35);
+            let mut v40 = V::mul(y_e3, grad_o_e13);
+            let grad_o_e12 = V::load(grad_o.at(7usize, c));
+            v36 = V::neg_mul_add(y_e1, grad_o_e12, v36);
+            v40 = V::mul_add(y_e2, grad_o_e12, v40);
+            let grad_o_e03 = V::load(grad_o.at(6usize, c));
+            v35 = V::mul_add(y_e0, grad_o_e03, v35);
+            // out0[4] = -(y_e2*grad_o_e23 + y_e1*grad_o_e13 + y_e0*grad_o_e03)
+            V::store(V::neg(v35), out0.at(4usize, c));
+            let mut v50 = V::mul(y_e3, grad_o_e03);
+            let grad_o_e02 = V::load(grad_o.at(5usize, c));
+            v36 = V::neg_mul_add(y_e0, grad_o_e02, v36);
+            // out0[3] = y_e3*grad_o_e23 - y_e1*grad_o_e12 - y_e0*grad_o_e02
+            V::store(v36, out0.at(3usize, c));
+            v50 = V::mul_add(y_e2, grad_o_e02, v50);
+            let grad_o_e01 = V::load(grad_o.at(4usize, c));
+            v40 = V::neg_mul_add(y_e0, grad_o_e01, v40);
+            // out0[2] = y_e3*grad_o_e13 + y_e2*grad_o_e12 - y_e0*grad_o_e01
+            V::store(v40, out0.at(2usize, c));
+            v50 = V::mul_add(y_e1, grad_o_e01, v50);
+            // out0[1] = y_e3*grad_o_e03 + y_e2*grad_o_e02 + y_e1*grad_o_e01
+            V::store(v50, out0.at(1usize, c));
+            let mut v62 = V::mul(y_e3, V::load(grad_o.at(3usize, c)));
+            v62 = V::mul_add(y_e2, V::load(grad_o.at(2usize, c)), v62);
+            v62 = V::mul_add(y_e1, V::load(grad_o.at(1usize, c)), v62);
+            v62 = V::mul_add(y_e0, V::load(grad_o.at(0usize, c)), v62);
+            // out0[0] = y_e3*grad_o_e3 + y_e2*grad_o_e2 + y_e1*grad_o_e1 + y_e0*grad_o_e0
+            V::store(v62, out0.at(0usize, c));
             // out0[15] = 0
             V::store(c0e0, out0.at(15usize, c));
         }
@@ -1325,94 +1058,70 @@ unsafe fn exterior_product_8<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let out0 = args.outputs[0];
         for group in 0..args.groups {
             let c = group * V::LANES;
-            let x_e23 = V::load(x.at(10usize, c));
-            let grad_o_e023 = V::load(grad_o.at(12usize, c));
+            x.prefetch::<16usize>(c);
+            grad_o.prefetch::<15usize>(c);
             let grad_o_e0123 = V::load(grad_o.at(14usize, c));
-            let x_e13 = V::load(x.at(9usize, c));
-            let grad_o_e013 = V::load(grad_o.at(11usize, c));
-            let x_e12 = V::load(x.at(8usize, c));
-            let grad_o_e012 = V::load(grad_o.at(10usize, c));
-            let x_e3 = V::load(x.at(4usize, c));
-            let grad_o_e03 = V::load(grad_o.at(6usize, c));
-            let x_e2 = V::load(x.at(3usize, c));
-            let grad_o_e02 = V::load(grad_o.at(5usize, c));
-            let x_e1 = V::load(x.at(2usize, c));
-            let grad_o_e01 = V::load(grad_o.at(4usize, c));
-            let x_1 = V::load(x.at(0usize, c));
+            let mut v4 = V::mul(V::load(x.at(13usize, c)), grad_o_e0123);
+            let mut v6 = V::mul(V::load(x.at(12usize, c)), grad_o_e0123);
+            let mut v8 = V::mul(V::load(x.at(11usize, c)), grad_o_e0123);
+            let x_e23 = V::load(x.at(10usize, c));
             let grad_o_e123 = V::load(grad_o.at(13usize, c));
+            v4 = V::mul_add(x_e23, grad_o_e123, v4);
+            let x_e13 = V::load(x.at(9usize, c));
+            v6 = V::mul_add(x_e13, grad_o_e123, v6);
+            let x_e12 = V::load(x.at(8usize, c));
+            v8 = V::mul_add(x_e12, grad_o_e123, v8);
+            let grad_o_e023 = V::load(grad_o.at(12usize, c));
+            let mut v20 = V::mul(x_e23, grad_o_e023);
+            v20 = V::neg_mul_add(V::load(x.at(14usize, c)), grad_o_e0123, v20);
             let x_e03 = V::load(x.at(7usize, c));
+            v6 = V::mul_add(x_e03, grad_o_e023, v6);
             let x_e02 = V::load(x.at(6usize, c));
-            let grad_o_e13 = V::load(grad_o.at(8usize, c));
-            let grad_o_e12 = V::load(grad_o.at(7usize, c));
-            let x_e0 = V::load(x.at(1usize, c));
+            v8 = V::mul_add(x_e02, grad_o_e023, v8);
+            let grad_o_e013 = V::load(grad_o.at(11usize, c));
+            v20 = V::mul_add(x_e13, grad_o_e013, v20);
+            v4 = V::neg_mul_add(x_e03, grad_o_e013, v4);
             let x_e01 = V::load(x.at(5usize, c));
+            v8 = V::mul_add(x_e01, grad_o_e013, v8);
+            let grad_o_e012 = V::load(grad_o.at(10usize, c));
+            v20 = V::mul_add(x_e12, grad_o_e012, v20);
+            v4 = V::neg_mul_add(x_e02, grad_o_e012, v4);
+            let mut v42 = V::mul_sub(x_e01, grad_o_e012, v6);
+            let x_e3 = V::load(x.at(4usize, c));
             let grad_o_e23 = V::load(grad_o.at(9usize, c));
-            // out0[0] = x_e23*grad_o_e023 - x_e123*grad_o_e0123 + x_e13*grad_o_e013 + x_e12*grad_o_e012 - x_e3*grad_o_e03 - x_e2*grad_o_e02 - x_e1*grad_o_e01 + x_1*grad_o_e0
-            V::store(
-                {
-                    let mut s = V::mul(x_e23, grad_o_e023);
-                    s = V::neg_mul_add(V::load(x.at(14usize, c)), grad_o_e0123, s);
-                    s = V::mul_add(x_e13, grad_o_e013, s);
-                    s = V::mul_add(x_e12, grad_o_e012, s);
-                    s = V::neg_mul_add(x_e3, grad_o_e03, s);
-                    s = V::neg_mul_add(x_e2, grad_o_e02, s);
-                    s = V::neg_mul_add(x_e1, grad_o_e01, s);
-                    s = V::mul_add(x_1, V::load(grad_o.at(0usize, c)), s);
-                    s
-                },
-                out0.at(0usize, c),
-            );
-            // out0[1] = x_e023*grad_o_e0123 + x_e23*grad_o_e123 - x_e03*grad_o_e013 - x_e02*grad_o_e012 - x_e3*grad_o_e13 - x_e2*grad_o_e12 + x_e0*grad_o_e01 + x_1*grad_o_e1
-            V::store(
-                {
-                    let mut s = V::mul(V::load(x.at(13usize, c)), grad_o_e0123);
-                    s = V::mul_add(x_e23, grad_o_e123, s);
-                    s = V::neg_mul_add(x_e03, grad_o_e013, s);
-                    s = V::neg_mul_add(x_e02, grad_o_e012, s);
-                    s = V::neg_mul_add(x_e3, grad_o_e13, s);
-                    s = V::neg_mul_add(x_e2, grad_o_e12, s);
-                    s = V::mul_add(x_e0, grad_o_e01, s);
-                    s = V::mul_add(x_1, V::load(grad_o.at(1usize, c)), s);
-                    s
-                },
-                out0.at(1usize, c),
-            );
-            // out0[2] = x_e01*grad_o_e012 - (x_e013*grad_o_e0123 + x_e13*grad_o_e123 + x_e03*grad_o_e023) - x_e3*grad_o_e23 + x_e1*grad_o_e12 + x_e0*grad_o_e02 + x_1*grad_o_e2
-            V::store(
-                {
-                    let mut s = V::mul_sub(
-                        x_e01,
-                        grad_o_e012,
-                        {
-                            let mut s = V::mul(V::load(x.at(12usize, c)), grad_o_e0123);
-                            s = V::mul_add(x_e13, grad_o_e123, s);
-                            s = V::mul_add(x_e03, grad_o_e023, s);
-                            s
-                        },
-                    );
-                    s = V::neg_mul_add(x_e3, grad_o_e23, s);
-                    s = V::mul_add(x_e1, grad_o_e12, s);
-                    s = V::mul_add(x_e0, grad_o_e02, s);
-                    s = V::mul_add(x_1, V::load(grad_o.at(2usize, c)), s);
-                    s
-                },
-                out0.at(2usize, c),
-            );
+            v42 = V::neg_mul_add(x_e3, grad_o_e23, v42);
+            let x_e2 = V::load(x.at(3usize, c));
+            v8 = V::mul_add(x_e2, grad_o_e23, v8);
+            let grad_o_e13 = V::load(grad_o.at(8usize, c));
+            v4 = V::neg_mul_add(x_e3, grad_o_e13, v4);
+            let x_e1 = V::load(x.at(2usize, c));
+            v8 = V::mul_add(x_e1, grad_o_e13, v8);
+            let grad_o_e12 = V::load(grad_o.at(7usize, c));
+            v4 = V::neg_mul_add(x_e2, grad_o_e12, v4);
+            v42 = V::mul_add(x_e1, grad_o_e12, v42);
+            let grad_o_e03 = V::load(grad_o.at(6usize, c));
+            v20 = V::neg_mul_add(x_e3, grad_o_e03, v20);
+            let x_e0 = V::load(x.at(1usize, c));
+            v8 = V::mul_add(x_e0, grad_o_e03, v8);
+            let grad_o_e02 = V::load(grad_o.at(5usize, c));
+            v20 = V::neg_mul_add(x_e2, grad_o_e02, v20);
+            v42 = V::mul_add(x_e0, grad_o_e02, v42);
+            let grad_o_e01 = V::load(grad_o.at(4usize, c));
+            v20 = V::neg_mul_add(x_e1, grad_o_e01, v20);
+            v4 = V::mul_add(x_e0, grad_o_e01, v4);
+            let x_1 = V::load(x.at(0usize, c));
+            v8 = V::mul_add(x_1, V::load(grad_o.at(3usize, c)), v8);
             // out0[3] = x_e012*grad_o_e0123 + x_e12*grad_o_e123 + x_e02*grad_o_e023 + x_e01*grad_o_e013 + x_e2*grad_o_e23 + x_e1*grad_o_e13 + x_e0*grad_o_e03 + x_1*grad_o_e3
-            V::store(
-                {
-                    let mut s = V::mul(V::load(x.at(11usize, c)), grad_o_e0123);
-                    s = V::mul_add(x_e12, grad_o_e123, s);
-                    s = V::mul_add(x_e02, grad_o_e023, s);
-                    s = V::mul_add(x_e01, grad_o_e013, s);
-                    s = V::mul_add(x_e2, grad_o_e23, s);
-                    s = V::mul_add(x_e1, grad_o_e13, s);
-                    s = V::mul_add(x_e0, grad_o_e03, s);
-                    s = V::mul_add(x_1, V::load(grad_o.at(3usize, c)), s);
-                    s
-                },
-                out0.at(3usize, c),
-            );
+            V::store(v8, out0.at(3usize, c));
+            v42 = V::mul_add(x_1, V::load(grad_o.at(2usize, c)), v42);
+            // out0[2] = x_e01*grad_o_e012 - (x_e013*grad_o_e0123 + x_e13*grad_o_e123 + x_e03*grad_o_e023) - x_e3*grad_o_e23 + x_e1*grad_o_e12 + x_e0*grad_o_e02 + x_1*grad_o_e2
+            V::store(v42, out0.at(2usize, c));
+            v4 = V::mul_add(x_1, V::load(grad_o.at(1usize, c)), v4);
+            // out0[1] = x_e023*grad_o_e0123 + x_e23*grad_o_e123 - x_e03*grad_o_e013 - x_e02*grad_o_e012 - x_e3*grad_o_e13 - x_e2*grad_o_e12 + x_e0*grad_o_e01 + x_1*grad_o_e1
+            V::store(v4, out0.at(1usize, c));
+            v20 = V::mul_add(x_1, V::load(grad_o.at(0usize, c)), v20);
+            // out0[0] = x_e23*grad_o_e023 - x_e123*grad_o_e0123 + x_e13*grad_o_e013 + x_e12*grad_o_e012 - x_e3*grad_o_e03 - x_e2*grad_o_e02 - x_e1*grad_o_e01 + x_1*grad_o_e0
+            V::store(v20, out0.at(0usize, c));
         }
     }
 }
@@ -1485,26 +1194,40 @@ unsafe fn exterior_product_9<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let out0 = args.outputs[0];
         for group in 0..args.groups {
             let c = group * V::LANES;
+            x.prefetch::<4usize>(c);
+            y.prefetch::<4usize>(c);
             let x_e0 = V::load(x.at(0usize, c));
             let y_e1 = V::load(y.at(1usize, c));
+            let mut v2 = V::mul(x_e0, y_e1);
             let x_e1 = V::load(x.at(1usize, c));
             let y_e0 = V::load(y.at(0usize, c));
-            let y_e2 = V::load(y.at(2usize, c));
-            let x_e2 = V::load(x.at(2usize, c));
-            let y_e3 = V::load(y.at(3usize, c));
-            let x_e3 = V::load(x.at(3usize, c));
+            v2 = V::neg_mul_add(x_e1, y_e0, v2);
             // out0[0] = x_e0*y_e1 - x_e1*y_e0
-            V::store(V::neg_mul_add(x_e1, y_e0, V::mul(x_e0, y_e1)), out0.at(0usize, c));
+            V::store(v2, out0.at(0usize, c));
+            let y_e2 = V::load(y.at(2usize, c));
+            let mut v8 = V::mul(x_e0, y_e2);
+            let x_e2 = V::load(x.at(2usize, c));
+            v8 = V::neg_mul_add(x_e2, y_e0, v8);
             // out0[1] = x_e0*y_e2 - x_e2*y_e0
-            V::store(V::neg_mul_add(x_e2, y_e0, V::mul(x_e0, y_e2)), out0.at(1usize, c));
+            V::store(v8, out0.at(1usize, c));
+            let y_e3 = V::load(y.at(3usize, c));
+            let mut v13 = V::mul(x_e0, y_e3);
+            let x_e3 = V::load(x.at(3usize, c));
+            v13 = V::neg_mul_add(x_e3, y_e0, v13);
             // out0[2] = x_e0*y_e3 - x_e3*y_e0
-            V::store(V::neg_mul_add(x_e3, y_e0, V::mul(x_e0, y_e3)), out0.at(2usize, c));
+            V::store(v13, out0.at(2usize, c));
+            let mut v17 = V::mul(x_e1, y_e2);
+            v17 = V::neg_mul_add(x_e2, y_e1, v17);
             // out0[3] = x_e1*y_e2 - x_e2*y_e1
-            V::store(V::neg_mul_add(x_e2, y_e1, V::mul(x_e1, y_e2)), out0.at(3usize, c));
+            V::store(v17, out0.at(3usize, c));
+            let mut v20 = V::mul(x_e1, y_e3);
+            v20 = V::neg_mul_add(x_e3, y_e1, v20);
             // out0[4] = x_e1*y_e3 - x_e3*y_e1
-            V::store(V::neg_mul_add(x_e3, y_e1, V::mul(x_e1, y_e3)), out0.at(4usize, c));
+            V::store(v20, out0.at(4usize, c));
+            let mut v23 = V::mul(x_e2, y_e3);
+            v23 = V::neg_mul_add(x_e3, y_e2, v23);
             // out0[5] = x_e2*y_e3 - x_e3*y_e2
-            V::store(V::neg_mul_add(x_e3, y_e2, V::mul(x_e2, y_e3)), out0.at(5usize, c));
+            V::store(v23, out0.at(5usize, c));
         }
     }
 }
@@ -1521,56 +1244,38 @@ unsafe fn exterior_product_10<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let out0 = args.outputs[0];
         for group in 0..args.groups {
             let c = group * V::LANES;
-            let y_e3 = V::load(y.at(3usize, c));
-            let grad_o_e03 = V::load(grad_o.at(2usize, c));
+            y.prefetch::<4usize>(c);
+            grad_o.prefetch::<6usize>(c);
             let y_e2 = V::load(y.at(2usize, c));
-            let grad_o_e02 = V::load(grad_o.at(1usize, c));
-            let y_e1 = V::load(y.at(1usize, c));
-            let grad_o_e01 = V::load(grad_o.at(0usize, c));
-            let grad_o_e13 = V::load(grad_o.at(4usize, c));
-            let grad_o_e12 = V::load(grad_o.at(3usize, c));
-            let y_e0 = V::load(y.at(0usize, c));
             let grad_o_e23 = V::load(grad_o.at(5usize, c));
-            // out0[0] = y_e3*grad_o_e03 + y_e2*grad_o_e02 + y_e1*grad_o_e01
-            V::store(
-                {
-                    let mut s = V::mul(y_e3, grad_o_e03);
-                    s = V::mul_add(y_e2, grad_o_e02, s);
-                    s = V::mul_add(y_e1, grad_o_e01, s);
-                    s
-                },
-                out0.at(0usize, c),
-            );
-            // out0[1] = y_e3*grad_o_e13 + y_e2*grad_o_e12 - y_e0*grad_o_e01
-            V::store(
-                {
-                    let mut s = V::mul(y_e3, grad_o_e13);
-                    s = V::mul_add(y_e2, grad_o_e12, s);
-                    s = V::neg_mul_add(y_e0, grad_o_e01, s);
-                    s
-                },
-                out0.at(1usize, c),
-            );
-            // out0[2] = y_e3*grad_o_e23 - y_e1*grad_o_e12 - y_e0*grad_o_e02
-            V::store(
-                {
-                    let mut s = V::mul(y_e3, grad_o_e23);
-                    s = V::neg_mul_add(y_e1, grad_o_e12, s);
-                    s = V::neg_mul_add(y_e0, grad_o_e02, s);
-                    s
-                },
-                out0.at(2usize, c),
-            );
+            let mut v2 = V::mul(y_e2, grad_o_e23);
+            let y_e3 = V::load(y.at(3usize, c));
+            let mut v4 = V::mul(y_e3, grad_o_e23);
+            let y_e1 = V::load(y.at(1usize, c));
+            let grad_o_e13 = V::load(grad_o.at(4usize, c));
+            v2 = V::mul_add(y_e1, grad_o_e13, v2);
+            let mut v9 = V::mul(y_e3, grad_o_e13);
+            let grad_o_e12 = V::load(grad_o.at(3usize, c));
+            v4 = V::neg_mul_add(y_e1, grad_o_e12, v4);
+            v9 = V::mul_add(y_e2, grad_o_e12, v9);
+            let y_e0 = V::load(y.at(0usize, c));
+            let grad_o_e03 = V::load(grad_o.at(2usize, c));
+            v2 = V::mul_add(y_e0, grad_o_e03, v2);
             // out0[3] = -(y_e2*grad_o_e23 + y_e1*grad_o_e13 + y_e0*grad_o_e03)
-            V::store(
-                V::neg({
-                    let mut s = V::mul(y_e2, grad_o_e23);
-                    s = V::mul_add(y_e1, grad_o_e13, s);
-                    s = V::mul_add(y_e0, grad_o_e03, s);
-                    s
-                }),
-                out0.at(3usize, c),
-            );
+            V::store(V::neg(v2), out0.at(3usize, c));
+            let mut v20 = V::mul(y_e3, grad_o_e03);
+            let grad_o_e02 = V::load(grad_o.at(1usize, c));
+            v4 = V::neg_mul_add(y_e0, grad_o_e02, v4);
+            // out0[2] = y_e3*grad_o_e23 - y_e1*grad_o_e12 - y_e0*grad_o_e02
+            V::store(v4, out0.at(2usize, c));
+            v20 = V::mul_add(y_e2, grad_o_e02, v20);
+            let grad_o_e01 = V::load(grad_o.at(0usize, c));
+            v9 = V::neg_mul_add(y_e0, grad_o_e01, v9);
+            // out0[1] = y_e3*grad_o_e13 + y_e2*grad_o_e12 - y_e0*grad_o_e01
+            V::store(v9, out0.at(1usize, c));
+            v20 = V::mul_add(y_e1, grad_o_e01, v20);
+            // out0[0] = y_e3*grad_o_e03 + y_e2*grad_o_e02 + y_e1*grad_o_e01
+            V::store(v20, out0.at(0usize, c));
         }
     }
 }
@@ -1587,55 +1292,37 @@ unsafe fn exterior_product_11<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let out0 = args.outputs[0];
         for group in 0..args.groups {
             let c = group * V::LANES;
+            x.prefetch::<4usize>(c);
+            grad_o.prefetch::<6usize>(c);
             let x_e3 = V::load(x.at(3usize, c));
-            let grad_o_e03 = V::load(grad_o.at(2usize, c));
-            let x_e2 = V::load(x.at(2usize, c));
-            let grad_o_e02 = V::load(grad_o.at(1usize, c));
-            let x_e1 = V::load(x.at(1usize, c));
-            let grad_o_e01 = V::load(grad_o.at(0usize, c));
-            let x_e0 = V::load(x.at(0usize, c));
-            let grad_o_e13 = V::load(grad_o.at(4usize, c));
-            let grad_o_e12 = V::load(grad_o.at(3usize, c));
             let grad_o_e23 = V::load(grad_o.at(5usize, c));
-            // out0[0] = -(x_e3*grad_o_e03 + x_e2*grad_o_e02 + x_e1*grad_o_e01)
-            V::store(
-                V::neg({
-                    let mut s = V::mul(x_e3, grad_o_e03);
-                    s = V::mul_add(x_e2, grad_o_e02, s);
-                    s = V::mul_add(x_e1, grad_o_e01, s);
-                    s
-                }),
-                out0.at(0usize, c),
-            );
-            // out0[1] = x_e0*grad_o_e01 - (x_e3*grad_o_e13 + x_e2*grad_o_e12)
-            V::store(
-                V::mul_sub(
-                    x_e0,
-                    grad_o_e01,
-                    V::mul_add(x_e2, grad_o_e12, V::mul(x_e3, grad_o_e13)),
-                ),
-                out0.at(1usize, c),
-            );
-            // out0[2] = x_e1*grad_o_e12 - x_e3*grad_o_e23 + x_e0*grad_o_e02
-            V::store(
-                {
-                    let mut s = V::mul(x_e1, grad_o_e12);
-                    s = V::neg_mul_add(x_e3, grad_o_e23, s);
-                    s = V::mul_add(x_e0, grad_o_e02, s);
-                    s
-                },
-                out0.at(2usize, c),
-            );
+            let x_e2 = V::load(x.at(2usize, c));
+            let mut v4 = V::mul(x_e2, grad_o_e23);
+            let grad_o_e13 = V::load(grad_o.at(4usize, c));
+            let mut v6 = V::mul(x_e3, grad_o_e13);
+            let x_e1 = V::load(x.at(1usize, c));
+            v4 = V::mul_add(x_e1, grad_o_e13, v4);
+            let grad_o_e12 = V::load(grad_o.at(3usize, c));
+            v6 = V::mul_add(x_e2, grad_o_e12, v6);
+            let mut v13 = V::mul(x_e1, grad_o_e12);
+            v13 = V::neg_mul_add(x_e3, grad_o_e23, v13);
+            let grad_o_e03 = V::load(grad_o.at(2usize, c));
+            let mut v16 = V::mul(x_e3, grad_o_e03);
+            let x_e0 = V::load(x.at(0usize, c));
+            v4 = V::mul_add(x_e0, grad_o_e03, v4);
             // out0[3] = x_e2*grad_o_e23 + x_e1*grad_o_e13 + x_e0*grad_o_e03
-            V::store(
-                {
-                    let mut s = V::mul(x_e2, grad_o_e23);
-                    s = V::mul_add(x_e1, grad_o_e13, s);
-                    s = V::mul_add(x_e0, grad_o_e03, s);
-                    s
-                },
-                out0.at(3usize, c),
-            );
+            V::store(v4, out0.at(3usize, c));
+            let grad_o_e02 = V::load(grad_o.at(1usize, c));
+            v16 = V::mul_add(x_e2, grad_o_e02, v16);
+            v13 = V::mul_add(x_e0, grad_o_e02, v13);
+            // out0[2] = x_e1*grad_o_e12 - x_e3*grad_o_e23 + x_e0*grad_o_e02
+            V::store(v13, out0.at(2usize, c));
+            let grad_o_e01 = V::load(grad_o.at(0usize, c));
+            v16 = V::mul_add(x_e1, grad_o_e01, v16);
+            // out0[0] = -(x_e3*grad_o_e03 + x_e2*grad_o_e02 + x_e1*grad_o_e01)
+            V::store(V::neg(v16), out0.at(0usize, c));
+            // out0[1] = x_e0*grad_o_e01 - (x_e3*grad_o_e13 + x_e2*grad_o_e12)
+            V::store(V::mul_sub(x_e0, grad_o_e01, v6), out0.at(1usize, c));
         }
     }
 }

@@ -17,14 +17,17 @@ unsafe fn geometric_product_0<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let out0 = args.outputs[0];
         for group in 0..args.groups {
             let c = group * V::LANES;
-            let x_e3 = V::load(x.at(4usize, c));
-            let y_e3 = V::load(y.at(4usize, c));
-            let x_e2 = V::load(x.at(3usize, c));
-            let y_e2 = V::load(y.at(3usize, c));
+            x.prefetch::<16usize>(c);
+            y.prefetch::<16usize>(c);
             let x_1 = V::load(x.at(0usize, c));
             let y_1 = V::load(y.at(0usize, c));
+            let mut v2 = V::mul(x_1, y_1);
             let x_e1 = V::load(x.at(2usize, c));
             let y_e1 = V::load(y.at(2usize, c));
+            let x_e2 = V::load(x.at(3usize, c));
+            let y_e2 = V::load(y.at(3usize, c));
+            let x_e3 = V::load(x.at(4usize, c));
+            let y_e3 = V::load(y.at(4usize, c));
             let x_e12 = V::load(x.at(8usize, c));
             let y_e12 = V::load(y.at(8usize, c));
             let x_e13 = V::load(x.at(9usize, c));
@@ -33,326 +36,245 @@ unsafe fn geometric_product_0<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             let y_e23 = V::load(y.at(10usize, c));
             let x_e123 = V::load(x.at(14usize, c));
             let y_e123 = V::load(y.at(14usize, c));
-            let y_e0123 = V::load(y.at(15usize, c));
-            let x_e03 = V::load(x.at(7usize, c));
-            let x_e02 = V::load(x.at(6usize, c));
-            let x_e01 = V::load(x.at(5usize, c));
+            v2 = V::mul_add(x_e1, y_e1, v2);
+            v2 = V::mul_add(x_e2, y_e2, v2);
+            v2 = V::mul_add(x_e3, y_e3, v2);
+            v2 = V::neg_mul_add(x_e12, y_e12, v2);
+            v2 = V::neg_mul_add(x_e13, y_e13, v2);
+            v2 = V::neg_mul_add(x_e23, y_e23, v2);
+            v2 = V::neg_mul_add(x_e123, y_e123, v2);
+            // out0[0] = x_e3*y_e3 + x_e2*y_e2 + x_1*y_1 + x_e1*y_e1 - x_e12*y_e12 - x_e13*y_e13 - x_e23*y_e23 - x_e123*y_e123
+            V::store(v2, out0.at(0usize, c));
             let y_e0 = V::load(y.at(1usize, c));
+            let mut v32 = V::mul(x_1, y_e0);
             let x_e0 = V::load(x.at(1usize, c));
             let y_e01 = V::load(y.at(5usize, c));
             let y_e02 = V::load(y.at(6usize, c));
             let y_e03 = V::load(y.at(7usize, c));
+            let x_e01 = V::load(x.at(5usize, c));
+            let x_e02 = V::load(x.at(6usize, c));
+            let x_e03 = V::load(x.at(7usize, c));
             let y_e012 = V::load(y.at(11usize, c));
             let y_e013 = V::load(y.at(12usize, c));
             let y_e023 = V::load(y.at(13usize, c));
             let x_e012 = V::load(x.at(11usize, c));
             let x_e013 = V::load(x.at(12usize, c));
             let x_e023 = V::load(x.at(13usize, c));
+            let y_e0123 = V::load(y.at(15usize, c));
             let x_e0123 = V::load(x.at(15usize, c));
-            // out0[0] = x_e3*y_e3 + x_e2*y_e2 + x_1*y_1 + x_e1*y_e1 - x_e12*y_e12 - x_e13*y_e13 - x_e23*y_e23 - x_e123*y_e123
-            V::store(
-                {
-                    let mut s = V::mul(x_1, y_1);
-                    s = V::mul_add(x_e1, y_e1, s);
-                    s = V::mul_add(x_e2, y_e2, s);
-                    s = V::mul_add(x_e3, y_e3, s);
-                    s = V::neg_mul_add(x_e12, y_e12, s);
-                    s = V::neg_mul_add(x_e13, y_e13, s);
-                    s = V::neg_mul_add(x_e23, y_e23, s);
-                    s = V::neg_mul_add(x_e123, y_e123, s);
-                    s
-                },
-                out0.at(0usize, c),
-            );
+            v32 = V::mul_add(x_e0, y_1, v32);
+            v32 = V::neg_mul_add(x_e1, y_e01, v32);
+            v32 = V::neg_mul_add(x_e2, y_e02, v32);
+            v32 = V::neg_mul_add(x_e3, y_e03, v32);
+            v32 = V::mul_add(x_e01, y_e1, v32);
+            v32 = V::mul_add(x_e02, y_e2, v32);
+            v32 = V::mul_add(x_e03, y_e3, v32);
+            v32 = V::neg_mul_add(x_e12, y_e012, v32);
+            v32 = V::neg_mul_add(x_e13, y_e013, v32);
+            v32 = V::neg_mul_add(x_e23, y_e023, v32);
+            v32 = V::neg_mul_add(x_e012, y_e12, v32);
+            v32 = V::neg_mul_add(x_e013, y_e13, v32);
+            v32 = V::neg_mul_add(x_e023, y_e23, v32);
+            v32 = V::mul_add(x_e123, y_e0123, v32);
+            v32 = V::neg_mul_add(x_e0123, y_e123, v32);
             // out0[1] = x_e123*y_e0123 + x_e03*y_e3 + x_e02*y_e2 + x_e01*y_e1 + x_1*y_e0 + x_e0*y_1 - x_e1*y_e01 - x_e2*y_e02 - x_e3*y_e03 - x_e12*y_e012 - x_e13*y_e013 - x_e23*y_e023 - x_e012*y_e12 - x_e013*y_e13 - x_e023*y_e23 - x_e0123*y_e123
-            V::store(
-                {
-                    let mut s = V::mul(x_1, y_e0);
-                    s = V::mul_add(x_e0, y_1, s);
-                    s = V::neg_mul_add(x_e1, y_e01, s);
-                    s = V::neg_mul_add(x_e2, y_e02, s);
-                    s = V::neg_mul_add(x_e3, y_e03, s);
-                    s = V::mul_add(x_e01, y_e1, s);
-                    s = V::mul_add(x_e02, y_e2, s);
-                    s = V::mul_add(x_e03, y_e3, s);
-                    s = V::neg_mul_add(x_e12, y_e012, s);
-                    s = V::neg_mul_add(x_e13, y_e013, s);
-                    s = V::neg_mul_add(x_e23, y_e023, s);
-                    s = V::neg_mul_add(x_e012, y_e12, s);
-                    s = V::neg_mul_add(x_e013, y_e13, s);
-                    s = V::neg_mul_add(x_e023, y_e23, s);
-                    s = V::mul_add(x_e123, y_e0123, s);
-                    s = V::neg_mul_add(x_e0123, y_e123, s);
-                    s
-                },
-                out0.at(1usize, c),
-            );
+            V::store(v32, out0.at(1usize, c));
+            let mut v78 = V::mul(x_1, y_e1);
+            v78 = V::mul_add(x_e1, y_1, v78);
+            v78 = V::neg_mul_add(x_e2, y_e12, v78);
+            v78 = V::neg_mul_add(x_e3, y_e13, v78);
+            v78 = V::mul_add(x_e12, y_e2, v78);
+            v78 = V::mul_add(x_e13, y_e3, v78);
+            v78 = V::neg_mul_add(x_e23, y_e123, v78);
+            v78 = V::neg_mul_add(x_e123, y_e23, v78);
             // out0[2] = x_e13*y_e3 + x_e12*y_e2 + x_1*y_e1 + x_e1*y_1 - x_e2*y_e12 - x_e3*y_e13 - x_e23*y_e123 - x_e123*y_e23
-            V::store(
-                {
-                    let mut s = V::mul(x_1, y_e1);
-                    s = V::mul_add(x_e1, y_1, s);
-                    s = V::neg_mul_add(x_e2, y_e12, s);
-                    s = V::neg_mul_add(x_e3, y_e13, s);
-                    s = V::mul_add(x_e12, y_e2, s);
-                    s = V::mul_add(x_e13, y_e3, s);
-                    s = V::neg_mul_add(x_e23, y_e123, s);
-                    s = V::neg_mul_add(x_e123, y_e23, s);
-                    s
-                },
-                out0.at(2usize, c),
-            );
+            V::store(v78, out0.at(2usize, c));
+            let mut v93 = V::mul(x_1, y_e2);
+            v93 = V::mul_add(x_e1, y_e12, v93);
+            v93 = V::mul_add(x_e2, y_1, v93);
+            v93 = V::neg_mul_add(x_e3, y_e23, v93);
+            v93 = V::neg_mul_add(x_e12, y_e1, v93);
+            v93 = V::mul_add(x_e13, y_e123, v93);
+            v93 = V::mul_add(x_e23, y_e3, v93);
+            v93 = V::mul_add(x_e123, y_e13, v93);
             // out0[3] = x_e123*y_e13 + x_e23*y_e3 + x_e13*y_e123 + x_e2*y_1 + x_1*y_e2 + x_e1*y_e12 - x_e3*y_e23 - x_e12*y_e1
-            V::store(
-                {
-                    let mut s = V::mul(x_1, y_e2);
-                    s = V::mul_add(x_e1, y_e12, s);
-                    s = V::mul_add(x_e2, y_1, s);
-                    s = V::neg_mul_add(x_e3, y_e23, s);
-                    s = V::neg_mul_add(x_e12, y_e1, s);
-                    s = V::mul_add(x_e13, y_e123, s);
-                    s = V::mul_add(x_e23, y_e3, s);
-                    s = V::mul_add(x_e123, y_e13, s);
-                    s
-                },
-                out0.at(3usize, c),
-            );
+            V::store(v93, out0.at(3usize, c));
+            let mut v108 = V::mul(x_1, y_e3);
+            v108 = V::mul_add(x_e1, y_e13, v108);
+            v108 = V::mul_add(x_e2, y_e23, v108);
+            v108 = V::mul_add(x_e3, y_1, v108);
+            v108 = V::neg_mul_add(x_e12, y_e123, v108);
+            v108 = V::neg_mul_add(x_e13, y_e1, v108);
+            v108 = V::neg_mul_add(x_e23, y_e2, v108);
+            v108 = V::neg_mul_add(x_e123, y_e12, v108);
             // out0[4] = x_e3*y_1 + x_e2*y_e23 + x_1*y_e3 + x_e1*y_e13 - x_e12*y_e123 - x_e13*y_e1 - x_e23*y_e2 - x_e123*y_e12
-            V::store(
-                {
-                    let mut s = V::mul(x_1, y_e3);
-                    s = V::mul_add(x_e1, y_e13, s);
-                    s = V::mul_add(x_e2, y_e23, s);
-                    s = V::mul_add(x_e3, y_1, s);
-                    s = V::neg_mul_add(x_e12, y_e123, s);
-                    s = V::neg_mul_add(x_e13, y_e1, s);
-                    s = V::neg_mul_add(x_e23, y_e2, s);
-                    s = V::neg_mul_add(x_e123, y_e12, s);
-                    s
-                },
-                out0.at(4usize, c),
-            );
+            V::store(v108, out0.at(4usize, c));
+            let mut v123 = V::mul(x_1, y_e01);
+            v123 = V::mul_add(x_e0, y_e1, v123);
+            v123 = V::neg_mul_add(x_e1, y_e0, v123);
+            v123 = V::mul_add(x_e2, y_e012, v123);
+            v123 = V::mul_add(x_e3, y_e013, v123);
+            v123 = V::mul_add(x_e01, y_1, v123);
+            v123 = V::neg_mul_add(x_e02, y_e12, v123);
+            v123 = V::neg_mul_add(x_e03, y_e13, v123);
+            v123 = V::mul_add(x_e12, y_e02, v123);
+            v123 = V::mul_add(x_e13, y_e03, v123);
+            v123 = V::neg_mul_add(x_e23, y_e0123, v123);
+            v123 = V::mul_add(x_e012, y_e2, v123);
+            v123 = V::mul_add(x_e013, y_e3, v123);
+            v123 = V::neg_mul_add(x_e023, y_e123, v123);
+            v123 = V::mul_add(x_e123, y_e023, v123);
+            v123 = V::neg_mul_add(x_e0123, y_e23, v123);
             // out0[5] = x_e123*y_e023 + x_e013*y_e3 + x_e012*y_e2 + x_e13*y_e03 + x_e12*y_e02 + x_e01*y_1 + x_e3*y_e013 + x_e2*y_e012 + x_1*y_e01 + x_e0*y_e1 - x_e1*y_e0 - x_e02*y_e12 - x_e03*y_e13 - x_e23*y_e0123 - x_e023*y_e123 - x_e0123*y_e23
-            V::store(
-                {
-                    let mut s = V::mul(x_1, y_e01);
-                    s = V::mul_add(x_e0, y_e1, s);
-                    s = V::neg_mul_add(x_e1, y_e0, s);
-                    s = V::mul_add(x_e2, y_e012, s);
-                    s = V::mul_add(x_e3, y_e013, s);
-                    s = V::mul_add(x_e01, y_1, s);
-                    s = V::neg_mul_add(x_e02, y_e12, s);
-                    s = V::neg_mul_add(x_e03, y_e13, s);
-                    s = V::mul_add(x_e12, y_e02, s);
-                    s = V::mul_add(x_e13, y_e03, s);
-                    s = V::neg_mul_add(x_e23, y_e0123, s);
-                    s = V::mul_add(x_e012, y_e2, s);
-                    s = V::mul_add(x_e013, y_e3, s);
-                    s = V::neg_mul_add(x_e023, y_e123, s);
-                    s = V::mul_add(x_e123, y_e023, s);
-                    s = V::neg_mul_add(x_e0123, y_e23, s);
-                    s
-                },
-                out0.at(5usize, c),
-            );
+            V::store(v123, out0.at(5usize, c));
+            let mut v154 = V::mul(x_1, y_e02);
+            v154 = V::mul_add(x_e0, y_e2, v154);
+            v154 = V::neg_mul_add(x_e1, y_e012, v154);
+            v154 = V::neg_mul_add(x_e2, y_e0, v154);
+            v154 = V::mul_add(x_e3, y_e023, v154);
+            v154 = V::mul_add(x_e01, y_e12, v154);
+            v154 = V::mul_add(x_e02, y_1, v154);
+            v154 = V::neg_mul_add(x_e03, y_e23, v154);
+            v154 = V::neg_mul_add(x_e12, y_e01, v154);
+            v154 = V::mul_add(x_e13, y_e0123, v154);
+            v154 = V::mul_add(x_e23, y_e03, v154);
+            v154 = V::neg_mul_add(x_e012, y_e1, v154);
+            v154 = V::mul_add(x_e013, y_e123, v154);
+            v154 = V::mul_add(x_e023, y_e3, v154);
+            v154 = V::neg_mul_add(x_e123, y_e013, v154);
+            v154 = V::mul_add(x_e0123, y_e13, v154);
             // out0[6] = x_e0123*y_e13 + x_e023*y_e3 + x_e013*y_e123 + x_e23*y_e03 + x_e13*y_e0123 + x_e02*y_1 + x_e01*y_e12 + x_e3*y_e023 + x_1*y_e02 + x_e0*y_e2 - x_e1*y_e012 - x_e2*y_e0 - x_e03*y_e23 - x_e12*y_e01 - x_e012*y_e1 - x_e123*y_e013
-            V::store(
-                {
-                    let mut s = V::mul(x_1, y_e02);
-                    s = V::mul_add(x_e0, y_e2, s);
-                    s = V::neg_mul_add(x_e1, y_e012, s);
-                    s = V::neg_mul_add(x_e2, y_e0, s);
-                    s = V::mul_add(x_e3, y_e023, s);
-                    s = V::mul_add(x_e01, y_e12, s);
-                    s = V::mul_add(x_e02, y_1, s);
-                    s = V::neg_mul_add(x_e03, y_e23, s);
-                    s = V::neg_mul_add(x_e12, y_e01, s);
-                    s = V::mul_add(x_e13, y_e0123, s);
-                    s = V::mul_add(x_e23, y_e03, s);
-                    s = V::neg_mul_add(x_e012, y_e1, s);
-                    s = V::mul_add(x_e013, y_e123, s);
-                    s = V::mul_add(x_e023, y_e3, s);
-                    s = V::neg_mul_add(x_e123, y_e013, s);
-                    s = V::mul_add(x_e0123, y_e13, s);
-                    s
-                },
-                out0.at(6usize, c),
-            );
+            V::store(v154, out0.at(6usize, c));
+            let mut v185 = V::mul(x_1, y_e03);
+            v185 = V::mul_add(x_e0, y_e3, v185);
+            v185 = V::neg_mul_add(x_e1, y_e013, v185);
+            v185 = V::neg_mul_add(x_e2, y_e023, v185);
+            v185 = V::neg_mul_add(x_e3, y_e0, v185);
+            v185 = V::mul_add(x_e01, y_e13, v185);
+            v185 = V::mul_add(x_e02, y_e23, v185);
+            v185 = V::mul_add(x_e03, y_1, v185);
+            v185 = V::neg_mul_add(x_e12, y_e0123, v185);
+            v185 = V::neg_mul_add(x_e13, y_e01, v185);
+            v185 = V::neg_mul_add(x_e23, y_e02, v185);
+            v185 = V::neg_mul_add(x_e012, y_e123, v185);
+            v185 = V::neg_mul_add(x_e013, y_e1, v185);
+            v185 = V::neg_mul_add(x_e023, y_e2, v185);
+            v185 = V::mul_add(x_e123, y_e012, v185);
+            v185 = V::neg_mul_add(x_e0123, y_e12, v185);
             // out0[7] = x_e123*y_e012 + x_e03*y_1 + x_e02*y_e23 + x_e01*y_e13 + x_1*y_e03 + x_e0*y_e3 - x_e1*y_e013 - x_e2*y_e023 - x_e3*y_e0 - x_e12*y_e0123 - x_e13*y_e01 - x_e23*y_e02 - x_e012*y_e123 - x_e013*y_e1 - x_e023*y_e2 - x_e0123*y_e12
-            V::store(
-                {
-                    let mut s = V::mul(x_1, y_e03);
-                    s = V::mul_add(x_e0, y_e3, s);
-                    s = V::neg_mul_add(x_e1, y_e013, s);
-                    s = V::neg_mul_add(x_e2, y_e023, s);
-                    s = V::neg_mul_add(x_e3, y_e0, s);
-                    s = V::mul_add(x_e01, y_e13, s);
-                    s = V::mul_add(x_e02, y_e23, s);
-                    s = V::mul_add(x_e03, y_1, s);
-                    s = V::neg_mul_add(x_e12, y_e0123, s);
-                    s = V::neg_mul_add(x_e13, y_e01, s);
-                    s = V::neg_mul_add(x_e23, y_e02, s);
-                    s = V::neg_mul_add(x_e012, y_e123, s);
-                    s = V::neg_mul_add(x_e013, y_e1, s);
-                    s = V::neg_mul_add(x_e023, y_e2, s);
-                    s = V::mul_add(x_e123, y_e012, s);
-                    s = V::neg_mul_add(x_e0123, y_e12, s);
-                    s
-                },
-                out0.at(7usize, c),
-            );
+            V::store(v185, out0.at(7usize, c));
+            let mut v216 = V::mul(x_1, y_e12);
+            v216 = V::mul_add(x_e1, y_e2, v216);
+            v216 = V::neg_mul_add(x_e2, y_e1, v216);
+            v216 = V::mul_add(x_e3, y_e123, v216);
+            v216 = V::mul_add(x_e12, y_1, v216);
+            v216 = V::neg_mul_add(x_e13, y_e23, v216);
+            v216 = V::mul_add(x_e23, y_e13, v216);
+            v216 = V::mul_add(x_e123, y_e3, v216);
             // out0[8] = x_e123*y_e3 + x_e23*y_e13 + x_e12*y_1 + x_e3*y_e123 + x_1*y_e12 + x_e1*y_e2 - x_e2*y_e1 - x_e13*y_e23
-            V::store(
-                {
-                    let mut s = V::mul(x_1, y_e12);
-                    s = V::mul_add(x_e1, y_e2, s);
-                    s = V::neg_mul_add(x_e2, y_e1, s);
-                    s = V::mul_add(x_e3, y_e123, s);
-                    s = V::mul_add(x_e12, y_1, s);
-                    s = V::neg_mul_add(x_e13, y_e23, s);
-                    s = V::mul_add(x_e23, y_e13, s);
-                    s = V::mul_add(x_e123, y_e3, s);
-                    s
-                },
-                out0.at(8usize, c),
-            );
+            V::store(v216, out0.at(8usize, c));
+            let mut v231 = V::mul(x_1, y_e13);
+            v231 = V::mul_add(x_e1, y_e3, v231);
+            v231 = V::neg_mul_add(x_e2, y_e123, v231);
+            v231 = V::neg_mul_add(x_e3, y_e1, v231);
+            v231 = V::mul_add(x_e12, y_e23, v231);
+            v231 = V::mul_add(x_e13, y_1, v231);
+            v231 = V::neg_mul_add(x_e23, y_e12, v231);
+            v231 = V::neg_mul_add(x_e123, y_e2, v231);
             // out0[9] = x_e13*y_1 + x_e12*y_e23 + x_1*y_e13 + x_e1*y_e3 - x_e2*y_e123 - x_e3*y_e1 - x_e23*y_e12 - x_e123*y_e2
-            V::store(
-                {
-                    let mut s = V::mul(x_1, y_e13);
-                    s = V::mul_add(x_e1, y_e3, s);
-                    s = V::neg_mul_add(x_e2, y_e123, s);
-                    s = V::neg_mul_add(x_e3, y_e1, s);
-                    s = V::mul_add(x_e12, y_e23, s);
-                    s = V::mul_add(x_e13, y_1, s);
-                    s = V::neg_mul_add(x_e23, y_e12, s);
-                    s = V::neg_mul_add(x_e123, y_e2, s);
-                    s
-                },
-                out0.at(9usize, c),
-            );
+            V::store(v231, out0.at(9usize, c));
+            let mut v246 = V::mul(x_1, y_e23);
+            v246 = V::mul_add(x_e1, y_e123, v246);
+            v246 = V::mul_add(x_e2, y_e3, v246);
+            v246 = V::neg_mul_add(x_e3, y_e2, v246);
+            v246 = V::neg_mul_add(x_e12, y_e13, v246);
+            v246 = V::mul_add(x_e13, y_e12, v246);
+            v246 = V::mul_add(x_e23, y_1, v246);
+            v246 = V::mul_add(x_e123, y_e1, v246);
             // out0[10] = x_e123*y_e1 + x_e23*y_1 + x_e13*y_e12 + x_e2*y_e3 + x_1*y_e23 + x_e1*y_e123 - x_e3*y_e2 - x_e12*y_e13
-            V::store(
-                {
-                    let mut s = V::mul(x_1, y_e23);
-                    s = V::mul_add(x_e1, y_e123, s);
-                    s = V::mul_add(x_e2, y_e3, s);
-                    s = V::neg_mul_add(x_e3, y_e2, s);
-                    s = V::neg_mul_add(x_e12, y_e13, s);
-                    s = V::mul_add(x_e13, y_e12, s);
-                    s = V::mul_add(x_e23, y_1, s);
-                    s = V::mul_add(x_e123, y_e1, s);
-                    s
-                },
-                out0.at(10usize, c),
-            );
+            V::store(v246, out0.at(10usize, c));
+            let mut v261 = V::mul(x_1, y_e012);
+            v261 = V::mul_add(x_e0, y_e12, v261);
+            v261 = V::neg_mul_add(x_e1, y_e02, v261);
+            v261 = V::mul_add(x_e2, y_e01, v261);
+            v261 = V::neg_mul_add(x_e3, y_e0123, v261);
+            v261 = V::mul_add(x_e01, y_e2, v261);
+            v261 = V::neg_mul_add(x_e02, y_e1, v261);
+            v261 = V::mul_add(x_e03, y_e123, v261);
+            v261 = V::mul_add(x_e12, y_e0, v261);
+            v261 = V::neg_mul_add(x_e13, y_e023, v261);
+            v261 = V::mul_add(x_e23, y_e013, v261);
+            v261 = V::mul_add(x_e012, y_1, v261);
+            v261 = V::neg_mul_add(x_e013, y_e23, v261);
+            v261 = V::mul_add(x_e023, y_e13, v261);
+            v261 = V::neg_mul_add(x_e123, y_e03, v261);
+            v261 = V::mul_add(x_e0123, y_e3, v261);
             // out0[11] = x_e0123*y_e3 + x_e023*y_e13 + x_e012*y_1 + x_e23*y_e013 + x_e12*y_e0 + x_e03*y_e123 + x_e01*y_e2 + x_e2*y_e01 + x_1*y_e012 + x_e0*y_e12 - x_e1*y_e02 - x_e3*y_e0123 - x_e02*y_e1 - x_e13*y_e023 - x_e013*y_e23 - x_e123*y_e03
-            V::store(
-                {
-                    let mut s = V::mul(x_1, y_e012);
-                    s = V::mul_add(x_e0, y_e12, s);
-                    s = V::neg_mul_add(x_e1, y_e02, s);
-                    s = V::mul_add(x_e2, y_e01, s);
-                    s = V::neg_mul_add(x_e3, y_e0123, s);
-                    s = V::mul_add(x_e01, y_e2, s);
-                    s = V::neg_mul_add(x_e02, y_e1, s);
-                    s = V::mul_add(x_e03, y_e123, s);
-                    s = V::mul_add(x_e12, y_e0, s);
-                    s = V::neg_mul_add(x_e13, y_e023, s);
-                    s = V::mul_add(x_e23, y_e013, s);
-                    s = V::mul_add(x_e012, y_1, s);
-                    s = V::neg_mul_add(x_e013, y_e23, s);
-                    s = V::mul_add(x_e023, y_e13, s);
-                    s = V::neg_mul_add(x_e123, y_e03, s);
-                    s = V::mul_add(x_e0123, y_e3, s);
-                    s
-                },
-                out0.at(11usize, c),
-            );
+            V::store(v261, out0.at(11usize, c));
+            let mut v292 = V::mul(x_1, y_e013);
+            v292 = V::mul_add(x_e0, y_e13, v292);
+            v292 = V::neg_mul_add(x_e1, y_e03, v292);
+            v292 = V::mul_add(x_e2, y_e0123, v292);
+            v292 = V::mul_add(x_e3, y_e01, v292);
+            v292 = V::mul_add(x_e01, y_e3, v292);
+            v292 = V::neg_mul_add(x_e02, y_e123, v292);
+            v292 = V::neg_mul_add(x_e03, y_e1, v292);
+            v292 = V::mul_add(x_e12, y_e023, v292);
+            v292 = V::mul_add(x_e13, y_e0, v292);
+            v292 = V::neg_mul_add(x_e23, y_e012, v292);
+            v292 = V::mul_add(x_e012, y_e23, v292);
+            v292 = V::mul_add(x_e013, y_1, v292);
+            v292 = V::neg_mul_add(x_e023, y_e12, v292);
+            v292 = V::mul_add(x_e123, y_e02, v292);
+            v292 = V::neg_mul_add(x_e0123, y_e2, v292);
             // out0[12] = x_e123*y_e02 + x_e013*y_1 + x_e012*y_e23 + x_e13*y_e0 + x_e12*y_e023 + x_e01*y_e3 + x_e3*y_e01 + x_e2*y_e0123 + x_1*y_e013 + x_e0*y_e13 - x_e1*y_e03 - x_e02*y_e123 - x_e03*y_e1 - x_e23*y_e012 - x_e023*y_e12 - x_e0123*y_e2
-            V::store(
-                {
-                    let mut s = V::mul(x_1, y_e013);
-                    s = V::mul_add(x_e0, y_e13, s);
-                    s = V::neg_mul_add(x_e1, y_e03, s);
-                    s = V::mul_add(x_e2, y_e0123, s);
-                    s = V::mul_add(x_e3, y_e01, s);
-                    s = V::mul_add(x_e01, y_e3, s);
-                    s = V::neg_mul_add(x_e02, y_e123, s);
-                    s = V::neg_mul_add(x_e03, y_e1, s);
-                    s = V::mul_add(x_e12, y_e023, s);
-                    s = V::mul_add(x_e13, y_e0, s);
-                    s = V::neg_mul_add(x_e23, y_e012, s);
-                    s = V::mul_add(x_e012, y_e23, s);
-                    s = V::mul_add(x_e013, y_1, s);
-                    s = V::neg_mul_add(x_e023, y_e12, s);
-                    s = V::mul_add(x_e123, y_e02, s);
-                    s = V::neg_mul_add(x_e0123, y_e2, s);
-                    s
-                },
-                out0.at(12usize, c),
-            );
+            V::store(v292, out0.at(12usize, c));
+            let mut v323 = V::mul(x_1, y_e023);
+            v323 = V::mul_add(x_e0, y_e23, v323);
+            v323 = V::neg_mul_add(x_e1, y_e0123, v323);
+            v323 = V::neg_mul_add(x_e2, y_e03, v323);
+            v323 = V::mul_add(x_e3, y_e02, v323);
+            v323 = V::mul_add(x_e01, y_e123, v323);
+            v323 = V::mul_add(x_e02, y_e3, v323);
+            v323 = V::neg_mul_add(x_e03, y_e2, v323);
+            v323 = V::neg_mul_add(x_e12, y_e013, v323);
+            v323 = V::mul_add(x_e13, y_e012, v323);
+            v323 = V::mul_add(x_e23, y_e0, v323);
+            v323 = V::neg_mul_add(x_e012, y_e13, v323);
+            v323 = V::mul_add(x_e013, y_e12, v323);
+            v323 = V::mul_add(x_e023, y_1, v323);
+            v323 = V::neg_mul_add(x_e123, y_e01, v323);
+            v323 = V::mul_add(x_e0123, y_e1, v323);
             // out0[13] = x_e0123*y_e1 + x_e023*y_1 + x_e013*y_e12 + x_e23*y_e0 + x_e13*y_e012 + x_e02*y_e3 + x_e01*y_e123 + x_e3*y_e02 + x_1*y_e023 + x_e0*y_e23 - x_e1*y_e0123 - x_e2*y_e03 - x_e03*y_e2 - x_e12*y_e013 - x_e012*y_e13 - x_e123*y_e01
-            V::store(
-                {
-                    let mut s = V::mul(x_1, y_e023);
-                    s = V::mul_add(x_e0, y_e23, s);
-                    s = V::neg_mul_add(x_e1, y_e0123, s);
-                    s = V::neg_mul_add(x_e2, y_e03, s);
-                    s = V::mul_add(x_e3, y_e02, s);
-                    s = V::mul_add(x_e01, y_e123, s);
-                    s = V::mul_add(x_e02, y_e3, s);
-                    s = V::neg_mul_add(x_e03, y_e2, s);
-                    s = V::neg_mul_add(x_e12, y_e013, s);
-                    s = V::mul_add(x_e13, y_e012, s);
-                    s = V::mul_add(x_e23, y_e0, s);
-                    s = V::neg_mul_add(x_e012, y_e13, s);
-                    s = V::mul_add(x_e013, y_e12, s);
-                    s = V::mul_add(x_e023, y_1, s);
-                    s = V::neg_mul_add(x_e123, y_e01, s);
-                    s = V::mul_add(x_e0123, y_e1, s);
-                    s
-                },
-                out0.at(13usize, c),
-            );
+            V::store(v323, out0.at(13usize, c));
+            let mut v354 = V::mul(x_1, y_e123);
+            v354 = V::mul_add(x_e1, y_e23, v354);
+            v354 = V::neg_mul_add(x_e2, y_e13, v354);
+            v354 = V::mul_add(x_e3, y_e12, v354);
+            v354 = V::mul_add(x_e12, y_e3, v354);
+            v354 = V::neg_mul_add(x_e13, y_e2, v354);
+            v354 = V::mul_add(x_e23, y_e1, v354);
+            v354 = V::mul_add(x_e123, y_1, v354);
             // out0[14] = x_e123*y_1 + x_e23*y_e1 + x_e12*y_e3 + x_e3*y_e12 + x_1*y_e123 + x_e1*y_e23 - x_e2*y_e13 - x_e13*y_e2
-            V::store(
-                {
-                    let mut s = V::mul(x_1, y_e123);
-                    s = V::mul_add(x_e1, y_e23, s);
-                    s = V::neg_mul_add(x_e2, y_e13, s);
-                    s = V::mul_add(x_e3, y_e12, s);
-                    s = V::mul_add(x_e12, y_e3, s);
-                    s = V::neg_mul_add(x_e13, y_e2, s);
-                    s = V::mul_add(x_e23, y_e1, s);
-                    s = V::mul_add(x_e123, y_1, s);
-                    s
-                },
-                out0.at(14usize, c),
-            );
+            V::store(v354, out0.at(14usize, c));
+            let mut v369 = V::mul(x_1, y_e0123);
+            v369 = V::mul_add(x_e0, y_e123, v369);
+            v369 = V::neg_mul_add(x_e1, y_e023, v369);
+            v369 = V::mul_add(x_e2, y_e013, v369);
+            v369 = V::neg_mul_add(x_e3, y_e012, v369);
+            v369 = V::mul_add(x_e01, y_e23, v369);
+            v369 = V::neg_mul_add(x_e02, y_e13, v369);
+            v369 = V::mul_add(x_e03, y_e12, v369);
+            v369 = V::mul_add(x_e12, y_e03, v369);
+            v369 = V::neg_mul_add(x_e13, y_e02, v369);
+            v369 = V::mul_add(x_e23, y_e01, v369);
+            v369 = V::mul_add(x_e012, y_e3, v369);
+            v369 = V::neg_mul_add(x_e013, y_e2, v369);
+            v369 = V::mul_add(x_e023, y_e1, v369);
+            v369 = V::neg_mul_add(x_e123, y_e0, v369);
+            v369 = V::mul_add(x_e0123, y_1, v369);
             // out0[15] = x_e0123*y_1 + x_e023*y_e1 + x_e012*y_e3 + x_e23*y_e01 + x_e12*y_e03 + x_e03*y_e12 + x_e01*y_e23 + x_e2*y_e013 + x_1*y_e0123 + x_e0*y_e123 - x_e1*y_e023 - x_e3*y_e012 - x_e02*y_e13 - x_e13*y_e02 - x_e013*y_e2 - x_e123*y_e0
-            V::store(
-                {
-                    let mut s = V::mul(x_1, y_e0123);
-                    s = V::mul_add(x_e0, y_e123, s);
-                    s = V::neg_mul_add(x_e1, y_e023, s);
-                    s = V::mul_add(x_e2, y_e013, s);
-                    s = V::neg_mul_add(x_e3, y_e012, s);
-                    s = V::mul_add(x_e01, y_e23, s);
-                    s = V::neg_mul_add(x_e02, y_e13, s);
-                    s = V::mul_add(x_e03, y_e12, s);
-                    s = V::mul_add(x_e12, y_e03, s);
-                    s = V::neg_mul_add(x_e13, y_e02, s);
-                    s = V::mul_add(x_e23, y_e01, s);
-                    s = V::mul_add(x_e012, y_e3, s);
-                    s = V::neg_mul_add(x_e013, y_e2, s);
-                    s = V::mul_add(x_e023, y_e1, s);
-                    s = V::neg_mul_add(x_e123, y_e0, s);
-                    s = V::mul_add(x_e0123, y_1, s);
-                    s
-                },
-                out0.at(15usize, c),
-            );
+            V::store(v369, out0.at(15usize, c));
         }
     }
 }
@@ -369,344 +291,264 @@ unsafe fn geometric_product_1<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let out0 = args.outputs[0];
         for group in 0..args.groups {
             let c = group * V::LANES;
-            let y_e0123 = V::load(y.at(15usize, c));
-            let grad_o_e0123 = V::load(grad_o.at(15usize, c));
-            let y_e123 = V::load(y.at(14usize, c));
-            let grad_o_e123 = V::load(grad_o.at(14usize, c));
-            let y_e023 = V::load(y.at(13usize, c));
-            let grad_o_e023 = V::load(grad_o.at(13usize, c));
-            let y_e013 = V::load(y.at(12usize, c));
-            let grad_o_e013 = V::load(grad_o.at(12usize, c));
-            let y_e012 = V::load(y.at(11usize, c));
-            let grad_o_e012 = V::load(grad_o.at(11usize, c));
-            let y_e23 = V::load(y.at(10usize, c));
-            let grad_o_e23 = V::load(grad_o.at(10usize, c));
-            let y_e13 = V::load(y.at(9usize, c));
-            let grad_o_e13 = V::load(grad_o.at(9usize, c));
-            let y_e12 = V::load(y.at(8usize, c));
-            let grad_o_e12 = V::load(grad_o.at(8usize, c));
-            let y_e03 = V::load(y.at(7usize, c));
-            let grad_o_e03 = V::load(grad_o.at(7usize, c));
-            let y_e02 = V::load(y.at(6usize, c));
-            let grad_o_e02 = V::load(grad_o.at(6usize, c));
-            let y_e01 = V::load(y.at(5usize, c));
-            let grad_o_e01 = V::load(grad_o.at(5usize, c));
-            let y_e3 = V::load(y.at(4usize, c));
-            let grad_o_e3 = V::load(grad_o.at(4usize, c));
-            let y_e2 = V::load(y.at(3usize, c));
-            let grad_o_e2 = V::load(grad_o.at(3usize, c));
-            let y_e1 = V::load(y.at(2usize, c));
-            let grad_o_e1 = V::load(grad_o.at(2usize, c));
-            let y_e0 = V::load(y.at(1usize, c));
-            let grad_o_e0 = V::load(grad_o.at(1usize, c));
+            y.prefetch::<16usize>(c);
+            grad_o.prefetch::<16usize>(c);
             let y_1 = V::load(y.at(0usize, c));
-            let grad_o_1 = V::load(grad_o.at(0usize, c));
-            // out0[0] = y_e0123*grad_o_e0123 + y_e123*grad_o_e123 + y_e023*grad_o_e023 + y_e013*grad_o_e013 + y_e012*grad_o_e012 + y_e23*grad_o_e23 + y_e13*grad_o_e13 + y_e12*grad_o_e12 + y_e03*grad_o_e03 + y_e02*grad_o_e02 + y_e01*grad_o_e01 + y_e3*grad_o_e3 + y_e2*grad_o_e2 + y_e1*grad_o_e1 + y_e0*grad_o_e0 + y_1*grad_o_1
-            V::store(
-                {
-                    let mut s = V::mul(y_e0123, grad_o_e0123);
-                    s = V::mul_add(y_e123, grad_o_e123, s);
-                    s = V::mul_add(y_e023, grad_o_e023, s);
-                    s = V::mul_add(y_e013, grad_o_e013, s);
-                    s = V::mul_add(y_e012, grad_o_e012, s);
-                    s = V::mul_add(y_e23, grad_o_e23, s);
-                    s = V::mul_add(y_e13, grad_o_e13, s);
-                    s = V::mul_add(y_e12, grad_o_e12, s);
-                    s = V::mul_add(y_e03, grad_o_e03, s);
-                    s = V::mul_add(y_e02, grad_o_e02, s);
-                    s = V::mul_add(y_e01, grad_o_e01, s);
-                    s = V::mul_add(y_e3, grad_o_e3, s);
-                    s = V::mul_add(y_e2, grad_o_e2, s);
-                    s = V::mul_add(y_e1, grad_o_e1, s);
-                    s = V::mul_add(y_e0, grad_o_e0, s);
-                    s = V::mul_add(y_1, grad_o_1, s);
-                    s
-                },
-                out0.at(0usize, c),
-            );
-            // out0[1] = y_e123*grad_o_e0123 + y_e23*grad_o_e023 + y_e13*grad_o_e013 + y_e12*grad_o_e012 + y_e3*grad_o_e03 + y_e2*grad_o_e02 + y_e1*grad_o_e01 + y_1*grad_o_e0
-            V::store(
-                {
-                    let mut s = V::mul(y_e123, grad_o_e0123);
-                    s = V::mul_add(y_e23, grad_o_e023, s);
-                    s = V::mul_add(y_e13, grad_o_e013, s);
-                    s = V::mul_add(y_e12, grad_o_e012, s);
-                    s = V::mul_add(y_e3, grad_o_e03, s);
-                    s = V::mul_add(y_e2, grad_o_e02, s);
-                    s = V::mul_add(y_e1, grad_o_e01, s);
-                    s = V::mul_add(y_1, grad_o_e0, s);
-                    s
-                },
-                out0.at(1usize, c),
-            );
-            // out0[2] = y_e23*grad_o_e123 - y_e023*grad_o_e0123 - y_e0123*grad_o_e023 - y_e03*grad_o_e013 - y_e02*grad_o_e012 + y_e123*grad_o_e23 + y_e3*grad_o_e13 + y_e2*grad_o_e12 - y_e013*grad_o_e03 - y_e012*grad_o_e02 - y_e0*grad_o_e01 + y_e13*grad_o_e3 + y_e12*grad_o_e2 + y_1*grad_o_e1 - y_e01*grad_o_e0 + y_e1*grad_o_1
-            V::store(
-                {
-                    let mut s = V::mul(y_e23, grad_o_e123);
-                    s = V::neg_mul_add(y_e023, grad_o_e0123, s);
-                    s = V::neg_mul_add(y_e0123, grad_o_e023, s);
-                    s = V::neg_mul_add(y_e03, grad_o_e013, s);
-                    s = V::neg_mul_add(y_e02, grad_o_e012, s);
-                    s = V::mul_add(y_e123, grad_o_e23, s);
-                    s = V::mul_add(y_e3, grad_o_e13, s);
-                    s = V::mul_add(y_e2, grad_o_e12, s);
-                    s = V::neg_mul_add(y_e013, grad_o_e03, s);
-                    s = V::neg_mul_add(y_e012, grad_o_e02, s);
-                    s = V::neg_mul_add(y_e0, grad_o_e01, s);
-                    s = V::mul_add(y_e13, grad_o_e3, s);
-                    s = V::mul_add(y_e12, grad_o_e2, s);
-                    s = V::mul_add(y_1, grad_o_e1, s);
-                    s = V::neg_mul_add(y_e01, grad_o_e0, s);
-                    s = V::mul_add(y_e1, grad_o_1, s);
-                    s
-                },
-                out0.at(2usize, c),
-            );
-            // out0[3] = y_e013*grad_o_e0123 - y_e13*grad_o_e123 - y_e03*grad_o_e023 + y_e0123*grad_o_e013 + y_e01*grad_o_e012 + y_e3*grad_o_e23 - y_e123*grad_o_e13 - y_e1*grad_o_e12 - y_e023*grad_o_e03 - y_e0*grad_o_e02 + y_e012*grad_o_e01 + y_e23*grad_o_e3 + y_1*grad_o_e2 - y_e12*grad_o_e1 - y_e02*grad_o_e0 + y_e2*grad_o_1
-            V::store(
-                {
-                    let mut s = V::mul(y_e013, grad_o_e0123);
-                    s = V::neg_mul_add(y_e13, grad_o_e123, s);
-                    s = V::neg_mul_add(y_e03, grad_o_e023, s);
-                    s = V::mul_add(y_e0123, grad_o_e013, s);
-                    s = V::mul_add(y_e01, grad_o_e012, s);
-                    s = V::mul_add(y_e3, grad_o_e23, s);
-                    s = V::neg_mul_add(y_e123, grad_o_e13, s);
-                    s = V::neg_mul_add(y_e1, grad_o_e12, s);
-                    s = V::neg_mul_add(y_e023, grad_o_e03, s);
-                    s = V::neg_mul_add(y_e0, grad_o_e02, s);
-                    s = V::mul_add(y_e012, grad_o_e01, s);
-                    s = V::mul_add(y_e23, grad_o_e3, s);
-                    s = V::mul_add(y_1, grad_o_e2, s);
-                    s = V::neg_mul_add(y_e12, grad_o_e1, s);
-                    s = V::neg_mul_add(y_e02, grad_o_e0, s);
-                    s = V::mul_add(y_e2, grad_o_1, s);
-                    s
-                },
-                out0.at(3usize, c),
-            );
-            // out0[4] = y_e12*grad_o_e123 - y_e012*grad_o_e0123 + y_e02*grad_o_e023 + y_e01*grad_o_e013 - y_e0123*grad_o_e012 - y_e2*grad_o_e23 - y_e1*grad_o_e13 + y_e123*grad_o_e12 - y_e0*grad_o_e03 + y_e023*grad_o_e02 + y_e013*grad_o_e01 + y_1*grad_o_e3 - y_e23*grad_o_e2 - y_e13*grad_o_e1 - y_e03*grad_o_e0 + y_e3*grad_o_1
-            V::store(
-                {
-                    let mut s = V::mul(y_e12, grad_o_e123);
-                    s = V::neg_mul_add(y_e012, grad_o_e0123, s);
-                    s = V::mul_add(y_e02, grad_o_e023, s);
-                    s = V::mul_add(y_e01, grad_o_e013, s);
-                    s = V::neg_mul_add(y_e0123, grad_o_e012, s);
-                    s = V::neg_mul_add(y_e2, grad_o_e23, s);
-                    s = V::neg_mul_add(y_e1, grad_o_e13, s);
-                    s = V::mul_add(y_e123, grad_o_e12, s);
-                    s = V::neg_mul_add(y_e0, grad_o_e03, s);
-                    s = V::mul_add(y_e023, grad_o_e02, s);
-                    s = V::mul_add(y_e013, grad_o_e01, s);
-                    s = V::mul_add(y_1, grad_o_e3, s);
-                    s = V::neg_mul_add(y_e23, grad_o_e2, s);
-                    s = V::neg_mul_add(y_e13, grad_o_e1, s);
-                    s = V::neg_mul_add(y_e03, grad_o_e0, s);
-                    s = V::mul_add(y_e3, grad_o_1, s);
-                    s
-                },
-                out0.at(4usize, c),
-            );
-            // out0[5] = y_e23*grad_o_e0123 + y_e123*grad_o_e023 + y_e3*grad_o_e013 + y_e2*grad_o_e012 + y_e13*grad_o_e03 + y_e12*grad_o_e02 + y_1*grad_o_e01 + y_e1*grad_o_e0
-            V::store(
-                {
-                    let mut s = V::mul(y_e23, grad_o_e0123);
-                    s = V::mul_add(y_e123, grad_o_e023, s);
-                    s = V::mul_add(y_e3, grad_o_e013, s);
-                    s = V::mul_add(y_e2, grad_o_e012, s);
-                    s = V::mul_add(y_e13, grad_o_e03, s);
-                    s = V::mul_add(y_e12, grad_o_e02, s);
-                    s = V::mul_add(y_1, grad_o_e01, s);
-                    s = V::mul_add(y_e1, grad_o_e0, s);
-                    s
-                },
-                out0.at(5usize, c),
-            );
-            // out0[6] = y_e3*grad_o_e023 - y_e13*grad_o_e0123 - y_e123*grad_o_e013 - y_e1*grad_o_e012 + y_e23*grad_o_e03 + y_1*grad_o_e02 - y_e12*grad_o_e01 + y_e2*grad_o_e0
-            V::store(
-                {
-                    let mut s = V::mul(y_e3, grad_o_e023);
-                    s = V::neg_mul_add(y_e13, grad_o_e0123, s);
-                    s = V::neg_mul_add(y_e123, grad_o_e013, s);
-                    s = V::neg_mul_add(y_e1, grad_o_e012, s);
-                    s = V::mul_add(y_e23, grad_o_e03, s);
-                    s = V::mul_add(y_1, grad_o_e02, s);
-                    s = V::neg_mul_add(y_e12, grad_o_e01, s);
-                    s = V::mul_add(y_e2, grad_o_e0, s);
-                    s
-                },
-                out0.at(6usize, c),
-            );
-            // out0[7] = y_e12*grad_o_e0123 - y_e2*grad_o_e023 - y_e1*grad_o_e013 + y_e123*grad_o_e012 + y_1*grad_o_e03 - y_e23*grad_o_e02 - y_e13*grad_o_e01 + y_e3*grad_o_e0
-            V::store(
-                {
-                    let mut s = V::mul(y_e12, grad_o_e0123);
-                    s = V::neg_mul_add(y_e2, grad_o_e023, s);
-                    s = V::neg_mul_add(y_e1, grad_o_e013, s);
-                    s = V::mul_add(y_e123, grad_o_e012, s);
-                    s = V::mul_add(y_1, grad_o_e03, s);
-                    s = V::neg_mul_add(y_e23, grad_o_e02, s);
-                    s = V::neg_mul_add(y_e13, grad_o_e01, s);
-                    s = V::mul_add(y_e3, grad_o_e0, s);
-                    s
-                },
-                out0.at(7usize, c),
-            );
-            // out0[8] = y_e03*grad_o_e0123 + y_e3*grad_o_e123 - y_e013*grad_o_e023 + y_e023*grad_o_e013 + y_e0*grad_o_e012 - y_e13*grad_o_e23 + y_e23*grad_o_e13 + y_1*grad_o_e12 - y_e0123*grad_o_e03 - y_e01*grad_o_e02 + y_e02*grad_o_e01 - y_e123*grad_o_e3 - y_e1*grad_o_e2 + y_e2*grad_o_e1 - y_e012*grad_o_e0 - y_e12*grad_o_1
-            V::store(
-                {
-                    let mut s = V::mul(y_e03, grad_o_e0123);
-                    s = V::mul_add(y_e3, grad_o_e123, s);
-                    s = V::neg_mul_add(y_e013, grad_o_e023, s);
-                    s = V::mul_add(y_e023, grad_o_e013, s);
-                    s = V::mul_add(y_e0, grad_o_e012, s);
-                    s = V::neg_mul_add(y_e13, grad_o_e23, s);
-                    s = V::mul_add(y_e23, grad_o_e13, s);
-                    s = V::mul_add(y_1, grad_o_e12, s);
-                    s = V::neg_mul_add(y_e0123, grad_o_e03, s);
-                    s = V::neg_mul_add(y_e01, grad_o_e02, s);
-                    s = V::mul_add(y_e02, grad_o_e01, s);
-                    s = V::neg_mul_add(y_e123, grad_o_e3, s);
-                    s = V::neg_mul_add(y_e1, grad_o_e2, s);
-                    s = V::mul_add(y_e2, grad_o_e1, s);
-                    s = V::neg_mul_add(y_e012, grad_o_e0, s);
-                    s = V::neg_mul_add(y_e12, grad_o_1, s);
-                    s
-                },
-                out0.at(8usize, c),
-            );
-            // out0[9] = y_e012*grad_o_e023 - (y_e02*grad_o_e0123 + y_e2*grad_o_e123) + y_e0*grad_o_e013 - y_e023*grad_o_e012 + y_e12*grad_o_e23 + y_1*grad_o_e13 - y_e23*grad_o_e12 - y_e01*grad_o_e03 + y_e0123*grad_o_e02 + y_e03*grad_o_e01 - y_e1*grad_o_e3 + y_e123*grad_o_e2 + y_e3*grad_o_e1 - y_e013*grad_o_e0 - y_e13*grad_o_1
-            V::store(
-                {
-                    let mut s = V::mul_sub(
-                        y_e012,
-                        grad_o_e023,
-                        V::mul_add(y_e2, grad_o_e123, V::mul(y_e02, grad_o_e0123)),
-                    );
-                    s = V::mul_add(y_e0, grad_o_e013, s);
-                    s = V::neg_mul_add(y_e023, grad_o_e012, s);
-                    s = V::mul_add(y_e12, grad_o_e23, s);
-                    s = V::mul_add(y_1, grad_o_e13, s);
-                    s = V::neg_mul_add(y_e23, grad_o_e12, s);
-                    s = V::neg_mul_add(y_e01, grad_o_e03, s);
-                    s = V::mul_add(y_e0123, grad_o_e02, s);
-                    s = V::mul_add(y_e03, grad_o_e01, s);
-                    s = V::neg_mul_add(y_e1, grad_o_e3, s);
-                    s = V::mul_add(y_e123, grad_o_e2, s);
-                    s = V::mul_add(y_e3, grad_o_e1, s);
-                    s = V::neg_mul_add(y_e013, grad_o_e0, s);
-                    s = V::neg_mul_add(y_e13, grad_o_1, s);
-                    s
-                },
-                out0.at(9usize, c),
-            );
-            // out0[10] = y_e01*grad_o_e0123 + y_e1*grad_o_e123 + y_e0*grad_o_e023 - y_e012*grad_o_e013 + y_e013*grad_o_e012 + y_1*grad_o_e23 - y_e12*grad_o_e13 + y_e13*grad_o_e12 - y_e02*grad_o_e03 + y_e03*grad_o_e02 - y_e0123*grad_o_e01 - y_e2*grad_o_e3 + y_e3*grad_o_e2 - y_e123*grad_o_e1 - y_e023*grad_o_e0 - y_e23*grad_o_1
-            V::store(
-                {
-                    let mut s = V::mul(y_e01, grad_o_e0123);
-                    s = V::mul_add(y_e1, grad_o_e123, s);
-                    s = V::mul_add(y_e0, grad_o_e023, s);
-                    s = V::neg_mul_add(y_e012, grad_o_e013, s);
-                    s = V::mul_add(y_e013, grad_o_e012, s);
-                    s = V::mul_add(y_1, grad_o_e23, s);
-                    s = V::neg_mul_add(y_e12, grad_o_e13, s);
-                    s = V::mul_add(y_e13, grad_o_e12, s);
-                    s = V::neg_mul_add(y_e02, grad_o_e03, s);
-                    s = V::mul_add(y_e03, grad_o_e02, s);
-                    s = V::neg_mul_add(y_e0123, grad_o_e01, s);
-                    s = V::neg_mul_add(y_e2, grad_o_e3, s);
-                    s = V::mul_add(y_e3, grad_o_e2, s);
-                    s = V::neg_mul_add(y_e123, grad_o_e1, s);
-                    s = V::neg_mul_add(y_e023, grad_o_e0, s);
-                    s = V::neg_mul_add(y_e23, grad_o_1, s);
-                    s
-                },
-                out0.at(10usize, c),
-            );
-            // out0[11] = y_e3*grad_o_e0123 - y_e13*grad_o_e023 + y_e23*grad_o_e013 + y_1*grad_o_e012 - y_e123*grad_o_e03 - y_e1*grad_o_e02 + y_e2*grad_o_e01 - y_e12*grad_o_e0
-            V::store(
-                {
-                    let mut s = V::mul(y_e3, grad_o_e0123);
-                    s = V::neg_mul_add(y_e13, grad_o_e023, s);
-                    s = V::mul_add(y_e23, grad_o_e013, s);
-                    s = V::mul_add(y_1, grad_o_e012, s);
-                    s = V::neg_mul_add(y_e123, grad_o_e03, s);
-                    s = V::neg_mul_add(y_e1, grad_o_e02, s);
-                    s = V::mul_add(y_e2, grad_o_e01, s);
-                    s = V::neg_mul_add(y_e12, grad_o_e0, s);
-                    s
-                },
-                out0.at(11usize, c),
-            );
-            // out0[12] = y_e12*grad_o_e023 - y_e2*grad_o_e0123 + y_1*grad_o_e013 - y_e23*grad_o_e012 - y_e1*grad_o_e03 + y_e123*grad_o_e02 + y_e3*grad_o_e01 - y_e13*grad_o_e0
-            V::store(
-                {
-                    let mut s = V::mul(y_e12, grad_o_e023);
-                    s = V::neg_mul_add(y_e2, grad_o_e0123, s);
-                    s = V::mul_add(y_1, grad_o_e013, s);
-                    s = V::neg_mul_add(y_e23, grad_o_e012, s);
-                    s = V::neg_mul_add(y_e1, grad_o_e03, s);
-                    s = V::mul_add(y_e123, grad_o_e02, s);
-                    s = V::mul_add(y_e3, grad_o_e01, s);
-                    s = V::neg_mul_add(y_e13, grad_o_e0, s);
-                    s
-                },
-                out0.at(12usize, c),
-            );
-            // out0[13] = y_e1*grad_o_e0123 + y_1*grad_o_e023 - y_e12*grad_o_e013 + y_e13*grad_o_e012 - y_e2*grad_o_e03 + y_e3*grad_o_e02 - y_e123*grad_o_e01 - y_e23*grad_o_e0
-            V::store(
-                {
-                    let mut s = V::mul(y_e1, grad_o_e0123);
-                    s = V::mul_add(y_1, grad_o_e023, s);
-                    s = V::neg_mul_add(y_e12, grad_o_e013, s);
-                    s = V::mul_add(y_e13, grad_o_e012, s);
-                    s = V::neg_mul_add(y_e2, grad_o_e03, s);
-                    s = V::mul_add(y_e3, grad_o_e02, s);
-                    s = V::neg_mul_add(y_e123, grad_o_e01, s);
-                    s = V::neg_mul_add(y_e23, grad_o_e0, s);
-                    s
-                },
-                out0.at(13usize, c),
-            );
-            // out0[14] = y_1*grad_o_e123 - y_e0*grad_o_e0123 - y_e01*grad_o_e023 + y_e02*grad_o_e013 - y_e03*grad_o_e012 + y_e1*grad_o_e23 - y_e2*grad_o_e13 + y_e3*grad_o_e12 + y_e012*grad_o_e03 - y_e013*grad_o_e02 + y_e023*grad_o_e01 - y_e12*grad_o_e3 + y_e13*grad_o_e2 - y_e23*grad_o_e1 + y_e0123*grad_o_e0 - y_e123*grad_o_1
-            V::store(
-                {
-                    let mut s = V::mul(y_1, grad_o_e123);
-                    s = V::neg_mul_add(y_e0, grad_o_e0123, s);
-                    s = V::neg_mul_add(y_e01, grad_o_e023, s);
-                    s = V::mul_add(y_e02, grad_o_e013, s);
-                    s = V::neg_mul_add(y_e03, grad_o_e012, s);
-                    s = V::mul_add(y_e1, grad_o_e23, s);
-                    s = V::neg_mul_add(y_e2, grad_o_e13, s);
-                    s = V::mul_add(y_e3, grad_o_e12, s);
-                    s = V::mul_add(y_e012, grad_o_e03, s);
-                    s = V::neg_mul_add(y_e013, grad_o_e02, s);
-                    s = V::mul_add(y_e023, grad_o_e01, s);
-                    s = V::neg_mul_add(y_e12, grad_o_e3, s);
-                    s = V::mul_add(y_e13, grad_o_e2, s);
-                    s = V::neg_mul_add(y_e23, grad_o_e1, s);
-                    s = V::mul_add(y_e0123, grad_o_e0, s);
-                    s = V::neg_mul_add(y_e123, grad_o_1, s);
-                    s
-                },
-                out0.at(14usize, c),
-            );
+            let grad_o_e0123 = V::load(grad_o.at(15usize, c));
+            let mut v2 = V::mul(y_1, grad_o_e0123);
+            let y_e0 = V::load(y.at(1usize, c));
+            let y_e1 = V::load(y.at(2usize, c));
+            let mut v6 = V::mul(y_e1, grad_o_e0123);
+            let y_e2 = V::load(y.at(3usize, c));
+            let y_e3 = V::load(y.at(4usize, c));
+            let mut v10 = V::mul(y_e3, grad_o_e0123);
+            let y_e01 = V::load(y.at(5usize, c));
+            let mut v12 = V::mul(y_e01, grad_o_e0123);
+            let y_e02 = V::load(y.at(6usize, c));
+            let mut v14 = V::mul(y_e02, grad_o_e0123);
+            let y_e03 = V::load(y.at(7usize, c));
+            let mut v16 = V::mul(y_e03, grad_o_e0123);
+            let y_e12 = V::load(y.at(8usize, c));
+            let mut v18 = V::mul(y_e12, grad_o_e0123);
+            let y_e13 = V::load(y.at(9usize, c));
+            let y_e23 = V::load(y.at(10usize, c));
+            let mut v22 = V::mul(y_e23, grad_o_e0123);
+            let y_e012 = V::load(y.at(11usize, c));
+            let y_e013 = V::load(y.at(12usize, c));
+            let mut v26 = V::mul(y_e013, grad_o_e0123);
+            let y_e023 = V::load(y.at(13usize, c));
+            let y_e123 = V::load(y.at(14usize, c));
+            let mut v30 = V::mul(y_e123, grad_o_e0123);
+            let y_e0123 = V::load(y.at(15usize, c));
+            let mut v32 = V::mul(y_e0123, grad_o_e0123);
+            let grad_o_e123 = V::load(grad_o.at(14usize, c));
+            let mut v34 = V::mul(y_1, grad_o_e123);
+            v34 = V::neg_mul_add(y_e0, grad_o_e0123, v34);
+            v12 = V::mul_add(y_e1, grad_o_e123, v12);
+            v14 = V::mul_add(y_e2, grad_o_e123, v14);
+            v16 = V::mul_add(y_e3, grad_o_e123, v16);
+            let mut v42 = V::mul(y_e12, grad_o_e123);
+            v42 = V::neg_mul_add(y_e012, grad_o_e0123, v42);
+            v26 = V::neg_mul_add(y_e13, grad_o_e123, v26);
+            let mut v46 = V::mul(y_e23, grad_o_e123);
+            v46 = V::neg_mul_add(y_e023, grad_o_e0123, v46);
+            v32 = V::mul_add(y_e123, grad_o_e123, v32);
+            let grad_o_e023 = V::load(grad_o.at(13usize, c));
+            v2 = V::mul_add(y_e1, grad_o_e023, v2);
+            v34 = V::neg_mul_add(y_e01, grad_o_e023, v34);
+            v6 = V::mul_add(y_1, grad_o_e023, v6);
+            let mut v57 = V::mul(y_e12, grad_o_e023);
+            v57 = V::neg_mul_add(y_e2, grad_o_e0123, v57);
+            v10 = V::neg_mul_add(y_e13, grad_o_e023, v10);
+            v12 = V::mul_add(y_e0, grad_o_e023, v12);
+            let mut v64 = V::mul_sub(y_e012, grad_o_e023, v14);
+            v16 = V::neg_mul_add(y_e013, grad_o_e023, v16);
+            v18 = V::neg_mul_add(y_e2, grad_o_e023, v18);
+            let mut v69 = V::mul(y_e3, grad_o_e023);
+            v69 = V::neg_mul_add(y_e13, grad_o_e0123, v69);
+            v22 = V::mul_add(y_e123, grad_o_e023, v22);
+            v42 = V::mul_add(y_e02, grad_o_e023, v42);
+            v26 = V::neg_mul_add(y_e03, grad_o_e023, v26);
+            v46 = V::neg_mul_add(y_e0123, grad_o_e023, v46);
+            v30 = V::mul_add(y_e23, grad_o_e023, v30);
+            v32 = V::mul_add(y_e023, grad_o_e023, v32);
+            let grad_o_e013 = V::load(grad_o.at(12usize, c));
+            v2 = V::neg_mul_add(y_e2, grad_o_e013, v2);
+            v34 = V::mul_add(y_e02, grad_o_e013, v34);
+            v6 = V::neg_mul_add(y_e12, grad_o_e013, v6);
+            v57 = V::mul_add(y_1, grad_o_e013, v57);
+            v10 = V::mul_add(y_e23, grad_o_e013, v10);
+            v12 = V::neg_mul_add(y_e012, grad_o_e013, v12);
+            v64 = V::mul_add(y_e0, grad_o_e013, v64);
+            v16 = V::mul_add(y_e023, grad_o_e013, v16);
+            v18 = V::neg_mul_add(y_e1, grad_o_e013, v18);
+            v69 = V::neg_mul_add(y_e123, grad_o_e013, v69);
+            v22 = V::mul_add(y_e3, grad_o_e013, v22);
+            v42 = V::mul_add(y_e01, grad_o_e013, v42);
+            v26 = V::mul_add(y_e0123, grad_o_e013, v26);
+            v46 = V::neg_mul_add(y_e03, grad_o_e013, v46);
+            v30 = V::mul_add(y_e13, grad_o_e013, v30);
+            v32 = V::mul_add(y_e013, grad_o_e013, v32);
+            let grad_o_e012 = V::load(grad_o.at(11usize, c));
+            v2 = V::mul_add(y_e3, grad_o_e012, v2);
+            v34 = V::neg_mul_add(y_e03, grad_o_e012, v34);
+            v6 = V::mul_add(y_e13, grad_o_e012, v6);
+            v57 = V::neg_mul_add(y_e23, grad_o_e012, v57);
+            v10 = V::mul_add(y_1, grad_o_e012, v10);
+            v12 = V::mul_add(y_e013, grad_o_e012, v12);
+            v64 = V::neg_mul_add(y_e023, grad_o_e012, v64);
+            v16 = V::mul_add(y_e0, grad_o_e012, v16);
+            v18 = V::mul_add(y_e123, grad_o_e012, v18);
+            v69 = V::neg_mul_add(y_e1, grad_o_e012, v69);
+            v22 = V::mul_add(y_e2, grad_o_e012, v22);
+            v42 = V::neg_mul_add(y_e0123, grad_o_e012, v42);
+            v26 = V::mul_add(y_e01, grad_o_e012, v26);
+            v46 = V::neg_mul_add(y_e02, grad_o_e012, v46);
+            v30 = V::mul_add(y_e12, grad_o_e012, v30);
+            v32 = V::mul_add(y_e012, grad_o_e012, v32);
+            let grad_o_e23 = V::load(grad_o.at(10usize, c));
+            v34 = V::mul_add(y_e1, grad_o_e23, v34);
+            v12 = V::mul_add(y_1, grad_o_e23, v12);
+            v64 = V::mul_add(y_e12, grad_o_e23, v64);
+            v16 = V::neg_mul_add(y_e13, grad_o_e23, v16);
+            v42 = V::neg_mul_add(y_e2, grad_o_e23, v42);
+            v26 = V::mul_add(y_e3, grad_o_e23, v26);
+            v46 = V::mul_add(y_e123, grad_o_e23, v46);
+            v32 = V::mul_add(y_e23, grad_o_e23, v32);
+            let grad_o_e13 = V::load(grad_o.at(9usize, c));
+            v34 = V::neg_mul_add(y_e2, grad_o_e13, v34);
+            v12 = V::neg_mul_add(y_e12, grad_o_e13, v12);
+            v64 = V::mul_add(y_1, grad_o_e13, v64);
+            v16 = V::mul_add(y_e23, grad_o_e13, v16);
+            v42 = V::neg_mul_add(y_e1, grad_o_e13, v42);
+            v26 = V::neg_mul_add(y_e123, grad_o_e13, v26);
+            v46 = V::mul_add(y_e3, grad_o_e13, v46);
+            v32 = V::mul_add(y_e13, grad_o_e13, v32);
+            let grad_o_e12 = V::load(grad_o.at(8usize, c));
+            v34 = V::mul_add(y_e3, grad_o_e12, v34);
+            v12 = V::mul_add(y_e13, grad_o_e12, v12);
+            v64 = V::neg_mul_add(y_e23, grad_o_e12, v64);
+            v16 = V::mul_add(y_1, grad_o_e12, v16);
+            v42 = V::mul_add(y_e123, grad_o_e12, v42);
+            v26 = V::neg_mul_add(y_e1, grad_o_e12, v26);
+            v46 = V::mul_add(y_e2, grad_o_e12, v46);
+            v32 = V::mul_add(y_e12, grad_o_e12, v32);
+            let grad_o_e03 = V::load(grad_o.at(7usize, c));
+            v2 = V::neg_mul_add(y_e12, grad_o_e03, v2);
+            v34 = V::mul_add(y_e012, grad_o_e03, v34);
+            v6 = V::neg_mul_add(y_e2, grad_o_e03, v6);
+            v57 = V::neg_mul_add(y_e1, grad_o_e03, v57);
+            v10 = V::neg_mul_add(y_e123, grad_o_e03, v10);
+            v12 = V::neg_mul_add(y_e02, grad_o_e03, v12);
+            v64 = V::neg_mul_add(y_e01, grad_o_e03, v64);
+            v16 = V::neg_mul_add(y_e0123, grad_o_e03, v16);
+            v18 = V::mul_add(y_1, grad_o_e03, v18);
+            v69 = V::mul_add(y_e23, grad_o_e03, v69);
+            v22 = V::mul_add(y_e13, grad_o_e03, v22);
+            v42 = V::neg_mul_add(y_e0, grad_o_e03, v42);
+            v26 = V::neg_mul_add(y_e023, grad_o_e03, v26);
+            v46 = V::neg_mul_add(y_e013, grad_o_e03, v46);
+            v30 = V::mul_add(y_e3, grad_o_e03, v30);
+            v32 = V::mul_add(y_e03, grad_o_e03, v32);
+            let grad_o_e02 = V::load(grad_o.at(6usize, c));
+            v2 = V::mul_add(y_e13, grad_o_e02, v2);
+            v34 = V::neg_mul_add(y_e013, grad_o_e02, v34);
+            v6 = V::mul_add(y_e3, grad_o_e02, v6);
+            v57 = V::mul_add(y_e123, grad_o_e02, v57);
+            v10 = V::neg_mul_add(y_e1, grad_o_e02, v10);
+            v12 = V::mul_add(y_e03, grad_o_e02, v12);
+            v64 = V::mul_add(y_e0123, grad_o_e02, v64);
+            v16 = V::neg_mul_add(y_e01, grad_o_e02, v16);
+            v18 = V::neg_mul_add(y_e23, grad_o_e02, v18);
+            v69 = V::mul_add(y_1, grad_o_e02, v69);
+            v22 = V::mul_add(y_e12, grad_o_e02, v22);
+            v42 = V::mul_add(y_e023, grad_o_e02, v42);
+            v26 = V::neg_mul_add(y_e0, grad_o_e02, v26);
+            v46 = V::neg_mul_add(y_e012, grad_o_e02, v46);
+            v30 = V::mul_add(y_e2, grad_o_e02, v30);
+            v32 = V::mul_add(y_e02, grad_o_e02, v32);
+            let grad_o_e01 = V::load(grad_o.at(5usize, c));
+            v2 = V::neg_mul_add(y_e23, grad_o_e01, v2);
+            v34 = V::mul_add(y_e023, grad_o_e01, v34);
+            v6 = V::neg_mul_add(y_e123, grad_o_e01, v6);
+            v57 = V::mul_add(y_e3, grad_o_e01, v57);
+            v10 = V::mul_add(y_e2, grad_o_e01, v10);
+            v12 = V::neg_mul_add(y_e0123, grad_o_e01, v12);
+            v64 = V::mul_add(y_e03, grad_o_e01, v64);
+            v16 = V::mul_add(y_e02, grad_o_e01, v16);
+            v18 = V::neg_mul_add(y_e13, grad_o_e01, v18);
+            v69 = V::neg_mul_add(y_e12, grad_o_e01, v69);
+            v22 = V::mul_add(y_1, grad_o_e01, v22);
+            v42 = V::mul_add(y_e013, grad_o_e01, v42);
+            v26 = V::mul_add(y_e012, grad_o_e01, v26);
+            v46 = V::neg_mul_add(y_e0, grad_o_e01, v46);
+            v30 = V::mul_add(y_e1, grad_o_e01, v30);
+            v32 = V::mul_add(y_e01, grad_o_e01, v32);
+            let grad_o_e3 = V::load(grad_o.at(4usize, c));
+            v34 = V::neg_mul_add(y_e12, grad_o_e3, v34);
+            v12 = V::neg_mul_add(y_e2, grad_o_e3, v12);
+            v64 = V::neg_mul_add(y_e1, grad_o_e3, v64);
+            v16 = V::neg_mul_add(y_e123, grad_o_e3, v16);
+            v42 = V::mul_add(y_1, grad_o_e3, v42);
+            v26 = V::mul_add(y_e23, grad_o_e3, v26);
+            v46 = V::mul_add(y_e13, grad_o_e3, v46);
+            v32 = V::mul_add(y_e3, grad_o_e3, v32);
+            let grad_o_e2 = V::load(grad_o.at(3usize, c));
+            v34 = V::mul_add(y_e13, grad_o_e2, v34);
+            v12 = V::mul_add(y_e3, grad_o_e2, v12);
+            v64 = V::mul_add(y_e123, grad_o_e2, v64);
+            v16 = V::neg_mul_add(y_e1, grad_o_e2, v16);
+            v42 = V::neg_mul_add(y_e23, grad_o_e2, v42);
+            v26 = V::mul_add(y_1, grad_o_e2, v26);
+            v46 = V::mul_add(y_e12, grad_o_e2, v46);
+            v32 = V::mul_add(y_e2, grad_o_e2, v32);
+            let grad_o_e1 = V::load(grad_o.at(2usize, c));
+            v34 = V::neg_mul_add(y_e23, grad_o_e1, v34);
+            v12 = V::neg_mul_add(y_e123, grad_o_e1, v12);
+            v64 = V::mul_add(y_e3, grad_o_e1, v64);
+            v16 = V::mul_add(y_e2, grad_o_e1, v16);
+            v42 = V::neg_mul_add(y_e13, grad_o_e1, v42);
+            v26 = V::neg_mul_add(y_e12, grad_o_e1, v26);
+            v46 = V::mul_add(y_1, grad_o_e1, v46);
+            v32 = V::mul_add(y_e1, grad_o_e1, v32);
+            let grad_o_e0 = V::load(grad_o.at(1usize, c));
+            v2 = V::neg_mul_add(y_e123, grad_o_e0, v2);
             // out0[15] = y_1*grad_o_e0123 + y_e1*grad_o_e023 - y_e2*grad_o_e013 + y_e3*grad_o_e012 - y_e12*grad_o_e03 + y_e13*grad_o_e02 - y_e23*grad_o_e01 - y_e123*grad_o_e0
-            V::store(
-                {
-                    let mut s = V::mul(y_1, grad_o_e0123);
-                    s = V::mul_add(y_e1, grad_o_e023, s);
-                    s = V::neg_mul_add(y_e2, grad_o_e013, s);
-                    s = V::mul_add(y_e3, grad_o_e012, s);
-                    s = V::neg_mul_add(y_e12, grad_o_e03, s);
-                    s = V::mul_add(y_e13, grad_o_e02, s);
-                    s = V::neg_mul_add(y_e23, grad_o_e01, s);
-                    s = V::neg_mul_add(y_e123, grad_o_e0, s);
-                    s
-                },
-                out0.at(15usize, c),
-            );
+            V::store(v2, out0.at(15usize, c));
+            v34 = V::mul_add(y_e0123, grad_o_e0, v34);
+            v6 = V::neg_mul_add(y_e23, grad_o_e0, v6);
+            // out0[13] = y_e1*grad_o_e0123 + y_1*grad_o_e023 - y_e12*grad_o_e013 + y_e13*grad_o_e012 - y_e2*grad_o_e03 + y_e3*grad_o_e02 - y_e123*grad_o_e01 - y_e23*grad_o_e0
+            V::store(v6, out0.at(13usize, c));
+            v57 = V::neg_mul_add(y_e13, grad_o_e0, v57);
+            // out0[12] = y_e12*grad_o_e023 - y_e2*grad_o_e0123 + y_1*grad_o_e013 - y_e23*grad_o_e012 - y_e1*grad_o_e03 + y_e123*grad_o_e02 + y_e3*grad_o_e01 - y_e13*grad_o_e0
+            V::store(v57, out0.at(12usize, c));
+            v10 = V::neg_mul_add(y_e12, grad_o_e0, v10);
+            // out0[11] = y_e3*grad_o_e0123 - y_e13*grad_o_e023 + y_e23*grad_o_e013 + y_1*grad_o_e012 - y_e123*grad_o_e03 - y_e1*grad_o_e02 + y_e2*grad_o_e01 - y_e12*grad_o_e0
+            V::store(v10, out0.at(11usize, c));
+            v12 = V::neg_mul_add(y_e023, grad_o_e0, v12);
+            v64 = V::neg_mul_add(y_e013, grad_o_e0, v64);
+            v16 = V::neg_mul_add(y_e012, grad_o_e0, v16);
+            v18 = V::mul_add(y_e3, grad_o_e0, v18);
+            // out0[7] = y_e12*grad_o_e0123 - y_e2*grad_o_e023 - y_e1*grad_o_e013 + y_e123*grad_o_e012 + y_1*grad_o_e03 - y_e23*grad_o_e02 - y_e13*grad_o_e01 + y_e3*grad_o_e0
+            V::store(v18, out0.at(7usize, c));
+            v69 = V::mul_add(y_e2, grad_o_e0, v69);
+            // out0[6] = y_e3*grad_o_e023 - y_e13*grad_o_e0123 - y_e123*grad_o_e013 - y_e1*grad_o_e012 + y_e23*grad_o_e03 + y_1*grad_o_e02 - y_e12*grad_o_e01 + y_e2*grad_o_e0
+            V::store(v69, out0.at(6usize, c));
+            v22 = V::mul_add(y_e1, grad_o_e0, v22);
+            // out0[5] = y_e23*grad_o_e0123 + y_e123*grad_o_e023 + y_e3*grad_o_e013 + y_e2*grad_o_e012 + y_e13*grad_o_e03 + y_e12*grad_o_e02 + y_1*grad_o_e01 + y_e1*grad_o_e0
+            V::store(v22, out0.at(5usize, c));
+            v42 = V::neg_mul_add(y_e03, grad_o_e0, v42);
+            v26 = V::neg_mul_add(y_e02, grad_o_e0, v26);
+            v46 = V::neg_mul_add(y_e01, grad_o_e0, v46);
+            v30 = V::mul_add(y_1, grad_o_e0, v30);
+            // out0[1] = y_e123*grad_o_e0123 + y_e23*grad_o_e023 + y_e13*grad_o_e013 + y_e12*grad_o_e012 + y_e3*grad_o_e03 + y_e2*grad_o_e02 + y_e1*grad_o_e01 + y_1*grad_o_e0
+            V::store(v30, out0.at(1usize, c));
+            v32 = V::mul_add(y_e0, grad_o_e0, v32);
+            let grad_o_1 = V::load(grad_o.at(0usize, c));
+            v34 = V::neg_mul_add(y_e123, grad_o_1, v34);
+            // out0[14] = y_1*grad_o_e123 - y_e0*grad_o_e0123 - y_e01*grad_o_e023 + y_e02*grad_o_e013 - y_e03*grad_o_e012 + y_e1*grad_o_e23 - y_e2*grad_o_e13 + y_e3*grad_o_e12 + y_e012*grad_o_e03 - y_e013*grad_o_e02 + y_e023*grad_o_e01 - y_e12*grad_o_e3 + y_e13*grad_o_e2 - y_e23*grad_o_e1 + y_e0123*grad_o_e0 - y_e123*grad_o_1
+            V::store(v34, out0.at(14usize, c));
+            v12 = V::neg_mul_add(y_e23, grad_o_1, v12);
+            // out0[10] = y_e01*grad_o_e0123 + y_e1*grad_o_e123 + y_e0*grad_o_e023 - y_e012*grad_o_e013 + y_e013*grad_o_e012 + y_1*grad_o_e23 - y_e12*grad_o_e13 + y_e13*grad_o_e12 - y_e02*grad_o_e03 + y_e03*grad_o_e02 - y_e0123*grad_o_e01 - y_e2*grad_o_e3 + y_e3*grad_o_e2 - y_e123*grad_o_e1 - y_e023*grad_o_e0 - y_e23*grad_o_1
+            V::store(v12, out0.at(10usize, c));
+            v64 = V::neg_mul_add(y_e13, grad_o_1, v64);
+            // out0[9] = y_e012*grad_o_e023 - (y_e02*grad_o_e0123 + y_e2*grad_o_e123) + y_e0*grad_o_e013 - y_e023*grad_o_e012 + y_e12*grad_o_e23 + y_1*grad_o_e13 - y_e23*grad_o_e12 - y_e01*grad_o_e03 + y_e0123*grad_o_e02 + y_e03*grad_o_e01 - y_e1*grad_o_e3 + y_e123*grad_o_e2 + y_e3*grad_o_e1 - y_e013*grad_o_e0 - y_e13*grad_o_1
+            V::store(v64, out0.at(9usize, c));
+            v16 = V::neg_mul_add(y_e12, grad_o_1, v16);
+            // out0[8] = y_e03*grad_o_e0123 + y_e3*grad_o_e123 - y_e013*grad_o_e023 + y_e023*grad_o_e013 + y_e0*grad_o_e012 - y_e13*grad_o_e23 + y_e23*grad_o_e13 + y_1*grad_o_e12 - y_e0123*grad_o_e03 - y_e01*grad_o_e02 + y_e02*grad_o_e01 - y_e123*grad_o_e3 - y_e1*grad_o_e2 + y_e2*grad_o_e1 - y_e012*grad_o_e0 - y_e12*grad_o_1
+            V::store(v16, out0.at(8usize, c));
+            v42 = V::mul_add(y_e3, grad_o_1, v42);
+            // out0[4] = y_e12*grad_o_e123 - y_e012*grad_o_e0123 + y_e02*grad_o_e023 + y_e01*grad_o_e013 - y_e0123*grad_o_e012 - y_e2*grad_o_e23 - y_e1*grad_o_e13 + y_e123*grad_o_e12 - y_e0*grad_o_e03 + y_e023*grad_o_e02 + y_e013*grad_o_e01 + y_1*grad_o_e3 - y_e23*grad_o_e2 - y_e13*grad_o_e1 - y_e03*grad_o_e0 + y_e3*grad_o_1
+            V::store(v42, out0.at(4usize, c));
+            v26 = V::mul_add(y_e2, grad_o_1, v26);
+            // out0[3] = y_e013*grad_o_e0123 - y_e13*grad_o_e123 - y_e03*grad_o_e023 + y_e0123*grad_o_e013 + y_e01*grad_o_e012 + y_e3*grad_o_e23 - y_e123*grad_o_e13 - y_e1*grad_o_e12 - y_e023*grad_o_e03 - y_e0*grad_o_e02 + y_e012*grad_o_e01 + y_e23*grad_o_e3 + y_1*grad_o_e2 - y_e12*grad_o_e1 - y_e02*grad_o_e0 + y_e2*grad_o_1
+            V::store(v26, out0.at(3usize, c));
+            v46 = V::mul_add(y_e1, grad_o_1, v46);
+            // out0[2] = y_e23*grad_o_e123 - y_e023*grad_o_e0123 - y_e0123*grad_o_e023 - y_e03*grad_o_e013 - y_e02*grad_o_e012 + y_e123*grad_o_e23 + y_e3*grad_o_e13 + y_e2*grad_o_e12 - y_e013*grad_o_e03 - y_e012*grad_o_e02 - y_e0*grad_o_e01 + y_e13*grad_o_e3 + y_e12*grad_o_e2 + y_1*grad_o_e1 - y_e01*grad_o_e0 + y_e1*grad_o_1
+            V::store(v46, out0.at(2usize, c));
+            v32 = V::mul_add(y_1, grad_o_1, v32);
+            // out0[0] = y_e0123*grad_o_e0123 + y_e123*grad_o_e123 + y_e023*grad_o_e023 + y_e013*grad_o_e013 + y_e012*grad_o_e012 + y_e23*grad_o_e23 + y_e13*grad_o_e13 + y_e12*grad_o_e12 + y_e03*grad_o_e03 + y_e02*grad_o_e02 + y_e01*grad_o_e01 + y_e3*grad_o_e3 + y_e2*grad_o_e2 + y_e1*grad_o_e1 + y_e0*grad_o_e0 + y_1*grad_o_1
+            V::store(v32, out0.at(0usize, c));
         }
     }
 }
@@ -723,354 +565,264 @@ unsafe fn geometric_product_2<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let out0 = args.outputs[0];
         for group in 0..args.groups {
             let c = group * V::LANES;
+            x.prefetch::<16usize>(c);
+            grad_o.prefetch::<16usize>(c);
             let x_e0123 = V::load(x.at(15usize, c));
             let grad_o_e0123 = V::load(grad_o.at(15usize, c));
+            let mut v2 = V::mul(x_e0123, grad_o_e0123);
             let x_e123 = V::load(x.at(14usize, c));
-            let grad_o_e123 = V::load(grad_o.at(14usize, c));
             let x_e023 = V::load(x.at(13usize, c));
-            let grad_o_e023 = V::load(grad_o.at(13usize, c));
+            let mut v6 = V::mul(x_e023, grad_o_e0123);
             let x_e013 = V::load(x.at(12usize, c));
-            let grad_o_e013 = V::load(grad_o.at(12usize, c));
+            let mut v8 = V::mul(x_e013, grad_o_e0123);
             let x_e012 = V::load(x.at(11usize, c));
-            let grad_o_e012 = V::load(grad_o.at(11usize, c));
+            let mut v10 = V::mul(x_e012, grad_o_e0123);
             let x_e23 = V::load(x.at(10usize, c));
-            let grad_o_e23 = V::load(grad_o.at(10usize, c));
+            let mut v12 = V::mul(x_e23, grad_o_e0123);
             let x_e13 = V::load(x.at(9usize, c));
-            let grad_o_e13 = V::load(grad_o.at(9usize, c));
             let x_e12 = V::load(x.at(8usize, c));
-            let grad_o_e12 = V::load(grad_o.at(8usize, c));
+            let mut v16 = V::mul(x_e12, grad_o_e0123);
             let x_e03 = V::load(x.at(7usize, c));
-            let grad_o_e03 = V::load(grad_o.at(7usize, c));
+            let mut v18 = V::mul(x_e03, grad_o_e0123);
             let x_e02 = V::load(x.at(6usize, c));
-            let grad_o_e02 = V::load(grad_o.at(6usize, c));
+            let mut v20 = V::mul(x_e02, grad_o_e0123);
             let x_e01 = V::load(x.at(5usize, c));
-            let grad_o_e01 = V::load(grad_o.at(5usize, c));
+            let mut v22 = V::mul(x_e01, grad_o_e0123);
             let x_e3 = V::load(x.at(4usize, c));
-            let grad_o_e3 = V::load(grad_o.at(4usize, c));
             let x_e2 = V::load(x.at(3usize, c));
-            let grad_o_e2 = V::load(grad_o.at(3usize, c));
+            let mut v26 = V::mul(x_e2, grad_o_e0123);
             let x_e1 = V::load(x.at(2usize, c));
-            let grad_o_e1 = V::load(grad_o.at(2usize, c));
             let x_e0 = V::load(x.at(1usize, c));
-            let grad_o_e0 = V::load(grad_o.at(1usize, c));
+            let mut v30 = V::mul(x_e0, grad_o_e0123);
             let x_1 = V::load(x.at(0usize, c));
-            let grad_o_1 = V::load(grad_o.at(0usize, c));
-            // out0[0] = x_e0123*grad_o_e0123 + x_e123*grad_o_e123 + x_e023*grad_o_e023 + x_e013*grad_o_e013 + x_e012*grad_o_e012 + x_e23*grad_o_e23 + x_e13*grad_o_e13 + x_e12*grad_o_e12 + x_e03*grad_o_e03 + x_e02*grad_o_e02 + x_e01*grad_o_e01 + x_e3*grad_o_e3 + x_e2*grad_o_e2 + x_e1*grad_o_e1 + x_e0*grad_o_e0 + x_1*grad_o_1
-            V::store(
-                {
-                    let mut s = V::mul(x_e0123, grad_o_e0123);
-                    s = V::mul_add(x_e123, grad_o_e123, s);
-                    s = V::mul_add(x_e023, grad_o_e023, s);
-                    s = V::mul_add(x_e013, grad_o_e013, s);
-                    s = V::mul_add(x_e012, grad_o_e012, s);
-                    s = V::mul_add(x_e23, grad_o_e23, s);
-                    s = V::mul_add(x_e13, grad_o_e13, s);
-                    s = V::mul_add(x_e12, grad_o_e12, s);
-                    s = V::mul_add(x_e03, grad_o_e03, s);
-                    s = V::mul_add(x_e02, grad_o_e02, s);
-                    s = V::mul_add(x_e01, grad_o_e01, s);
-                    s = V::mul_add(x_e3, grad_o_e3, s);
-                    s = V::mul_add(x_e2, grad_o_e2, s);
-                    s = V::mul_add(x_e1, grad_o_e1, s);
-                    s = V::mul_add(x_e0, grad_o_e0, s);
-                    s = V::mul_add(x_1, grad_o_1, s);
-                    s
-                },
-                out0.at(0usize, c),
-            );
-            // out0[1] = x_e23*grad_o_e023 - x_e123*grad_o_e0123 + x_e13*grad_o_e013 + x_e12*grad_o_e012 - x_e3*grad_o_e03 - x_e2*grad_o_e02 - x_e1*grad_o_e01 + x_1*grad_o_e0
-            V::store(
-                {
-                    let mut s = V::mul(x_e23, grad_o_e023);
-                    s = V::neg_mul_add(x_e123, grad_o_e0123, s);
-                    s = V::mul_add(x_e13, grad_o_e013, s);
-                    s = V::mul_add(x_e12, grad_o_e012, s);
-                    s = V::neg_mul_add(x_e3, grad_o_e03, s);
-                    s = V::neg_mul_add(x_e2, grad_o_e02, s);
-                    s = V::neg_mul_add(x_e1, grad_o_e01, s);
-                    s = V::mul_add(x_1, grad_o_e0, s);
-                    s
-                },
-                out0.at(1usize, c),
-            );
-            // out0[2] = x_e023*grad_o_e0123 + x_e23*grad_o_e123 + x_e0123*grad_o_e023 - x_e03*grad_o_e013 - x_e02*grad_o_e012 + x_e123*grad_o_e23 - x_e3*grad_o_e13 - x_e2*grad_o_e12 - x_e013*grad_o_e03 - x_e012*grad_o_e02 + x_e0*grad_o_e01 - x_e13*grad_o_e3 - x_e12*grad_o_e2 + x_1*grad_o_e1 + x_e01*grad_o_e0 + x_e1*grad_o_1
-            V::store(
-                {
-                    let mut s = V::mul(x_e023, grad_o_e0123);
-                    s = V::mul_add(x_e23, grad_o_e123, s);
-                    s = V::mul_add(x_e0123, grad_o_e023, s);
-                    s = V::neg_mul_add(x_e03, grad_o_e013, s);
-                    s = V::neg_mul_add(x_e02, grad_o_e012, s);
-                    s = V::mul_add(x_e123, grad_o_e23, s);
-                    s = V::neg_mul_add(x_e3, grad_o_e13, s);
-                    s = V::neg_mul_add(x_e2, grad_o_e12, s);
-                    s = V::neg_mul_add(x_e013, grad_o_e03, s);
-                    s = V::neg_mul_add(x_e012, grad_o_e02, s);
-                    s = V::mul_add(x_e0, grad_o_e01, s);
-                    s = V::neg_mul_add(x_e13, grad_o_e3, s);
-                    s = V::neg_mul_add(x_e12, grad_o_e2, s);
-                    s = V::mul_add(x_1, grad_o_e1, s);
-                    s = V::mul_add(x_e01, grad_o_e0, s);
-                    s = V::mul_add(x_e1, grad_o_1, s);
-                    s
-                },
-                out0.at(2usize, c),
-            );
-            // out0[3] = x_e01*grad_o_e012 - (x_e013*grad_o_e0123 + x_e13*grad_o_e123 + x_e03*grad_o_e023 + x_e0123*grad_o_e013) - x_e3*grad_o_e23 - x_e123*grad_o_e13 + x_e1*grad_o_e12 - x_e023*grad_o_e03 + x_e0*grad_o_e02 + x_e012*grad_o_e01 - x_e23*grad_o_e3 + x_1*grad_o_e2 + x_e12*grad_o_e1 + x_e02*grad_o_e0 + x_e2*grad_o_1
-            V::store(
-                {
-                    let mut s = V::mul_sub(
-                        x_e01,
-                        grad_o_e012,
-                        {
-                            let mut s = V::mul(x_e013, grad_o_e0123);
-                            s = V::mul_add(x_e13, grad_o_e123, s);
-                            s = V::mul_add(x_e03, grad_o_e023, s);
-                            s = V::mul_add(x_e0123, grad_o_e013, s);
-                            s
-                        },
-                    );
-                    s = V::neg_mul_add(x_e3, grad_o_e23, s);
-                    s = V::neg_mul_add(x_e123, grad_o_e13, s);
-                    s = V::mul_add(x_e1, grad_o_e12, s);
-                    s = V::neg_mul_add(x_e023, grad_o_e03, s);
-                    s = V::mul_add(x_e0, grad_o_e02, s);
-                    s = V::mul_add(x_e012, grad_o_e01, s);
-                    s = V::neg_mul_add(x_e23, grad_o_e3, s);
-                    s = V::mul_add(x_1, grad_o_e2, s);
-                    s = V::mul_add(x_e12, grad_o_e1, s);
-                    s = V::mul_add(x_e02, grad_o_e0, s);
-                    s = V::mul_add(x_e2, grad_o_1, s);
-                    s
-                },
-                out0.at(3usize, c),
-            );
-            // out0[4] = x_e012*grad_o_e0123 + x_e12*grad_o_e123 + x_e02*grad_o_e023 + x_e01*grad_o_e013 + x_e0123*grad_o_e012 + x_e2*grad_o_e23 + x_e1*grad_o_e13 + x_e123*grad_o_e12 + x_e0*grad_o_e03 + x_e023*grad_o_e02 + x_e013*grad_o_e01 + x_1*grad_o_e3 + x_e23*grad_o_e2 + x_e13*grad_o_e1 + x_e03*grad_o_e0 + x_e3*grad_o_1
-            V::store(
-                {
-                    let mut s = V::mul(x_e012, grad_o_e0123);
-                    s = V::mul_add(x_e12, grad_o_e123, s);
-                    s = V::mul_add(x_e02, grad_o_e023, s);
-                    s = V::mul_add(x_e01, grad_o_e013, s);
-                    s = V::mul_add(x_e0123, grad_o_e012, s);
-                    s = V::mul_add(x_e2, grad_o_e23, s);
-                    s = V::mul_add(x_e1, grad_o_e13, s);
-                    s = V::mul_add(x_e123, grad_o_e12, s);
-                    s = V::mul_add(x_e0, grad_o_e03, s);
-                    s = V::mul_add(x_e023, grad_o_e02, s);
-                    s = V::mul_add(x_e013, grad_o_e01, s);
-                    s = V::mul_add(x_1, grad_o_e3, s);
-                    s = V::mul_add(x_e23, grad_o_e2, s);
-                    s = V::mul_add(x_e13, grad_o_e1, s);
-                    s = V::mul_add(x_e03, grad_o_e0, s);
-                    s = V::mul_add(x_e3, grad_o_1, s);
-                    s
-                },
-                out0.at(4usize, c),
-            );
-            // out0[5] = x_e23*grad_o_e0123 - x_e123*grad_o_e023 + x_e3*grad_o_e013 + x_e2*grad_o_e012 - x_e13*grad_o_e03 - x_e12*grad_o_e02 + x_1*grad_o_e01 - x_e1*grad_o_e0
-            V::store(
-                {
-                    let mut s = V::mul(x_e23, grad_o_e0123);
-                    s = V::neg_mul_add(x_e123, grad_o_e023, s);
-                    s = V::mul_add(x_e3, grad_o_e013, s);
-                    s = V::mul_add(x_e2, grad_o_e012, s);
-                    s = V::neg_mul_add(x_e13, grad_o_e03, s);
-                    s = V::neg_mul_add(x_e12, grad_o_e02, s);
-                    s = V::mul_add(x_1, grad_o_e01, s);
-                    s = V::neg_mul_add(x_e1, grad_o_e0, s);
-                    s
-                },
-                out0.at(5usize, c),
-            );
-            // out0[6] = x_e3*grad_o_e023 - x_e13*grad_o_e0123 + x_e123*grad_o_e013 - x_e1*grad_o_e012 - x_e23*grad_o_e03 + x_1*grad_o_e02 + x_e12*grad_o_e01 - x_e2*grad_o_e0
-            V::store(
-                {
-                    let mut s = V::mul(x_e3, grad_o_e023);
-                    s = V::neg_mul_add(x_e13, grad_o_e0123, s);
-                    s = V::mul_add(x_e123, grad_o_e013, s);
-                    s = V::neg_mul_add(x_e1, grad_o_e012, s);
-                    s = V::neg_mul_add(x_e23, grad_o_e03, s);
-                    s = V::mul_add(x_1, grad_o_e02, s);
-                    s = V::mul_add(x_e12, grad_o_e01, s);
-                    s = V::neg_mul_add(x_e2, grad_o_e0, s);
-                    s
-                },
-                out0.at(6usize, c),
-            );
-            // out0[7] = x_e12*grad_o_e0123 - x_e2*grad_o_e023 - x_e1*grad_o_e013 - x_e123*grad_o_e012 + x_1*grad_o_e03 + x_e23*grad_o_e02 + x_e13*grad_o_e01 - x_e3*grad_o_e0
-            V::store(
-                {
-                    let mut s = V::mul(x_e12, grad_o_e0123);
-                    s = V::neg_mul_add(x_e2, grad_o_e023, s);
-                    s = V::neg_mul_add(x_e1, grad_o_e013, s);
-                    s = V::neg_mul_add(x_e123, grad_o_e012, s);
-                    s = V::mul_add(x_1, grad_o_e03, s);
-                    s = V::mul_add(x_e23, grad_o_e02, s);
-                    s = V::mul_add(x_e13, grad_o_e01, s);
-                    s = V::neg_mul_add(x_e3, grad_o_e0, s);
-                    s
-                },
-                out0.at(7usize, c),
-            );
-            // out0[8] = x_e03*grad_o_e0123 + x_e3*grad_o_e123 + x_e013*grad_o_e023 - x_e023*grad_o_e013 + x_e0*grad_o_e012 + x_e13*grad_o_e23 - x_e23*grad_o_e13 + x_1*grad_o_e12 - x_e0123*grad_o_e03 + x_e01*grad_o_e02 - x_e02*grad_o_e01 - x_e123*grad_o_e3 + x_e1*grad_o_e2 - x_e2*grad_o_e1 - x_e012*grad_o_e0 - x_e12*grad_o_1
-            V::store(
-                {
-                    let mut s = V::mul(x_e03, grad_o_e0123);
-                    s = V::mul_add(x_e3, grad_o_e123, s);
-                    s = V::mul_add(x_e013, grad_o_e023, s);
-                    s = V::neg_mul_add(x_e023, grad_o_e013, s);
-                    s = V::mul_add(x_e0, grad_o_e012, s);
-                    s = V::mul_add(x_e13, grad_o_e23, s);
-                    s = V::neg_mul_add(x_e23, grad_o_e13, s);
-                    s = V::mul_add(x_1, grad_o_e12, s);
-                    s = V::neg_mul_add(x_e0123, grad_o_e03, s);
-                    s = V::mul_add(x_e01, grad_o_e02, s);
-                    s = V::neg_mul_add(x_e02, grad_o_e01, s);
-                    s = V::neg_mul_add(x_e123, grad_o_e3, s);
-                    s = V::mul_add(x_e1, grad_o_e2, s);
-                    s = V::neg_mul_add(x_e2, grad_o_e1, s);
-                    s = V::neg_mul_add(x_e012, grad_o_e0, s);
-                    s = V::neg_mul_add(x_e12, grad_o_1, s);
-                    s
-                },
-                out0.at(8usize, c),
-            );
-            // out0[9] = x_e0*grad_o_e013 - (x_e02*grad_o_e0123 + x_e2*grad_o_e123 + x_e012*grad_o_e023) + x_e023*grad_o_e012 - x_e12*grad_o_e23 + x_1*grad_o_e13 + x_e23*grad_o_e12 + x_e01*grad_o_e03 + x_e0123*grad_o_e02 - x_e03*grad_o_e01 + x_e1*grad_o_e3 + x_e123*grad_o_e2 - x_e3*grad_o_e1 - x_e013*grad_o_e0 - x_e13*grad_o_1
-            V::store(
-                {
-                    let mut s = V::mul_sub(
-                        x_e0,
-                        grad_o_e013,
-                        {
-                            let mut s = V::mul(x_e02, grad_o_e0123);
-                            s = V::mul_add(x_e2, grad_o_e123, s);
-                            s = V::mul_add(x_e012, grad_o_e023, s);
-                            s
-                        },
-                    );
-                    s = V::mul_add(x_e023, grad_o_e012, s);
-                    s = V::neg_mul_add(x_e12, grad_o_e23, s);
-                    s = V::mul_add(x_1, grad_o_e13, s);
-                    s = V::mul_add(x_e23, grad_o_e12, s);
-                    s = V::mul_add(x_e01, grad_o_e03, s);
-                    s = V::mul_add(x_e0123, grad_o_e02, s);
-                    s = V::neg_mul_add(x_e03, grad_o_e01, s);
-                    s = V::mul_add(x_e1, grad_o_e3, s);
-                    s = V::mul_add(x_e123, grad_o_e2, s);
-                    s = V::neg_mul_add(x_e3, grad_o_e1, s);
-                    s = V::neg_mul_add(x_e013, grad_o_e0, s);
-                    s = V::neg_mul_add(x_e13, grad_o_1, s);
-                    s
-                },
-                out0.at(9usize, c),
-            );
-            // out0[10] = x_e01*grad_o_e0123 + x_e1*grad_o_e123 + x_e0*grad_o_e023 + x_e012*grad_o_e013 - x_e013*grad_o_e012 + x_1*grad_o_e23 + x_e12*grad_o_e13 - x_e13*grad_o_e12 + x_e02*grad_o_e03 - x_e03*grad_o_e02 - x_e0123*grad_o_e01 + x_e2*grad_o_e3 - x_e3*grad_o_e2 - x_e123*grad_o_e1 - x_e023*grad_o_e0 - x_e23*grad_o_1
-            V::store(
-                {
-                    let mut s = V::mul(x_e01, grad_o_e0123);
-                    s = V::mul_add(x_e1, grad_o_e123, s);
-                    s = V::mul_add(x_e0, grad_o_e023, s);
-                    s = V::mul_add(x_e012, grad_o_e013, s);
-                    s = V::neg_mul_add(x_e013, grad_o_e012, s);
-                    s = V::mul_add(x_1, grad_o_e23, s);
-                    s = V::mul_add(x_e12, grad_o_e13, s);
-                    s = V::neg_mul_add(x_e13, grad_o_e12, s);
-                    s = V::mul_add(x_e02, grad_o_e03, s);
-                    s = V::neg_mul_add(x_e03, grad_o_e02, s);
-                    s = V::neg_mul_add(x_e0123, grad_o_e01, s);
-                    s = V::mul_add(x_e2, grad_o_e3, s);
-                    s = V::neg_mul_add(x_e3, grad_o_e2, s);
-                    s = V::neg_mul_add(x_e123, grad_o_e1, s);
-                    s = V::neg_mul_add(x_e023, grad_o_e0, s);
-                    s = V::neg_mul_add(x_e23, grad_o_1, s);
-                    s
-                },
-                out0.at(10usize, c),
-            );
-            // out0[11] = x_e13*grad_o_e023 - x_e3*grad_o_e0123 - x_e23*grad_o_e013 + x_1*grad_o_e012 + x_e123*grad_o_e03 - x_e1*grad_o_e02 + x_e2*grad_o_e01 - x_e12*grad_o_e0
-            V::store(
-                {
-                    let mut s = V::mul(x_e13, grad_o_e023);
-                    s = V::neg_mul_add(x_e3, grad_o_e0123, s);
-                    s = V::neg_mul_add(x_e23, grad_o_e013, s);
-                    s = V::mul_add(x_1, grad_o_e012, s);
-                    s = V::mul_add(x_e123, grad_o_e03, s);
-                    s = V::neg_mul_add(x_e1, grad_o_e02, s);
-                    s = V::mul_add(x_e2, grad_o_e01, s);
-                    s = V::neg_mul_add(x_e12, grad_o_e0, s);
-                    s
-                },
-                out0.at(11usize, c),
-            );
-            // out0[12] = x_e2*grad_o_e0123 - x_e12*grad_o_e023 + x_1*grad_o_e013 + x_e23*grad_o_e012 - x_e1*grad_o_e03 - x_e123*grad_o_e02 + x_e3*grad_o_e01 - x_e13*grad_o_e0
-            V::store(
-                {
-                    let mut s = V::mul(x_e2, grad_o_e0123);
-                    s = V::neg_mul_add(x_e12, grad_o_e023, s);
-                    s = V::mul_add(x_1, grad_o_e013, s);
-                    s = V::mul_add(x_e23, grad_o_e012, s);
-                    s = V::neg_mul_add(x_e1, grad_o_e03, s);
-                    s = V::neg_mul_add(x_e123, grad_o_e02, s);
-                    s = V::mul_add(x_e3, grad_o_e01, s);
-                    s = V::neg_mul_add(x_e13, grad_o_e0, s);
-                    s
-                },
-                out0.at(12usize, c),
-            );
-            // out0[13] = x_1*grad_o_e023 - x_e1*grad_o_e0123 + x_e12*grad_o_e013 - x_e13*grad_o_e012 - x_e2*grad_o_e03 + x_e3*grad_o_e02 + x_e123*grad_o_e01 - x_e23*grad_o_e0
-            V::store(
-                {
-                    let mut s = V::mul(x_1, grad_o_e023);
-                    s = V::neg_mul_add(x_e1, grad_o_e0123, s);
-                    s = V::mul_add(x_e12, grad_o_e013, s);
-                    s = V::neg_mul_add(x_e13, grad_o_e012, s);
-                    s = V::neg_mul_add(x_e2, grad_o_e03, s);
-                    s = V::mul_add(x_e3, grad_o_e02, s);
-                    s = V::mul_add(x_e123, grad_o_e01, s);
-                    s = V::neg_mul_add(x_e23, grad_o_e0, s);
-                    s
-                },
-                out0.at(13usize, c),
-            );
-            // out0[14] = x_e0*grad_o_e0123 + x_1*grad_o_e123 + x_e01*grad_o_e023 - x_e02*grad_o_e013 + x_e03*grad_o_e012 + x_e1*grad_o_e23 - x_e2*grad_o_e13 + x_e3*grad_o_e12 - x_e012*grad_o_e03 + x_e013*grad_o_e02 - x_e023*grad_o_e01 - x_e12*grad_o_e3 + x_e13*grad_o_e2 - x_e23*grad_o_e1 - x_e0123*grad_o_e0 - x_e123*grad_o_1
-            V::store(
-                {
-                    let mut s = V::mul(x_e0, grad_o_e0123);
-                    s = V::mul_add(x_1, grad_o_e123, s);
-                    s = V::mul_add(x_e01, grad_o_e023, s);
-                    s = V::neg_mul_add(x_e02, grad_o_e013, s);
-                    s = V::mul_add(x_e03, grad_o_e012, s);
-                    s = V::mul_add(x_e1, grad_o_e23, s);
-                    s = V::neg_mul_add(x_e2, grad_o_e13, s);
-                    s = V::mul_add(x_e3, grad_o_e12, s);
-                    s = V::neg_mul_add(x_e012, grad_o_e03, s);
-                    s = V::mul_add(x_e013, grad_o_e02, s);
-                    s = V::neg_mul_add(x_e023, grad_o_e01, s);
-                    s = V::neg_mul_add(x_e12, grad_o_e3, s);
-                    s = V::mul_add(x_e13, grad_o_e2, s);
-                    s = V::neg_mul_add(x_e23, grad_o_e1, s);
-                    s = V::neg_mul_add(x_e0123, grad_o_e0, s);
-                    s = V::neg_mul_add(x_e123, grad_o_1, s);
-                    s
-                },
-                out0.at(14usize, c),
-            );
+            let mut v32 = V::mul(x_1, grad_o_e0123);
+            let grad_o_e123 = V::load(grad_o.at(14usize, c));
+            v2 = V::mul_add(x_e123, grad_o_e123, v2);
+            v6 = V::mul_add(x_e23, grad_o_e123, v6);
+            v8 = V::mul_add(x_e13, grad_o_e123, v8);
+            v10 = V::mul_add(x_e12, grad_o_e123, v10);
+            v18 = V::mul_add(x_e3, grad_o_e123, v18);
+            v20 = V::mul_add(x_e2, grad_o_e123, v20);
+            v22 = V::mul_add(x_e1, grad_o_e123, v22);
+            v30 = V::mul_add(x_1, grad_o_e123, v30);
+            let grad_o_e023 = V::load(grad_o.at(13usize, c));
+            v6 = V::mul_add(x_e0123, grad_o_e023, v6);
+            v12 = V::neg_mul_add(x_e123, grad_o_e023, v12);
+            v2 = V::mul_add(x_e023, grad_o_e023, v2);
+            v18 = V::mul_add(x_e013, grad_o_e023, v18);
+            v20 = V::mul_add(x_e012, grad_o_e023, v20);
+            let mut v61 = V::mul(x_e23, grad_o_e023);
+            v61 = V::neg_mul_add(x_e123, grad_o_e0123, v61);
+            let mut v63 = V::mul(x_e13, grad_o_e023);
+            v63 = V::neg_mul_add(x_e3, grad_o_e0123, v63);
+            v26 = V::neg_mul_add(x_e12, grad_o_e023, v26);
+            v8 = V::mul_add(x_e03, grad_o_e023, v8);
+            v10 = V::mul_add(x_e02, grad_o_e023, v10);
+            v30 = V::mul_add(x_e01, grad_o_e023, v30);
+            let mut v73 = V::mul(x_e3, grad_o_e023);
+            v73 = V::neg_mul_add(x_e13, grad_o_e0123, v73);
+            v16 = V::neg_mul_add(x_e2, grad_o_e023, v16);
+            v32 = V::neg_mul_add(x_e1, grad_o_e023, v32);
+            v22 = V::mul_add(x_e0, grad_o_e023, v22);
+            let mut v81 = V::mul(x_1, grad_o_e023);
+            v81 = V::neg_mul_add(x_e1, grad_o_e0123, v81);
+            let grad_o_e013 = V::load(grad_o.at(12usize, c));
+            v8 = V::mul_add(x_e0123, grad_o_e013, v8);
+            v73 = V::mul_add(x_e123, grad_o_e013, v73);
+            v18 = V::neg_mul_add(x_e023, grad_o_e013, v18);
+            v2 = V::mul_add(x_e013, grad_o_e013, v2);
+            v22 = V::mul_add(x_e012, grad_o_e013, v22);
+            v63 = V::neg_mul_add(x_e23, grad_o_e013, v63);
+            v61 = V::mul_add(x_e13, grad_o_e013, v61);
+            v81 = V::mul_add(x_e12, grad_o_e013, v81);
+            v6 = V::neg_mul_add(x_e03, grad_o_e013, v6);
+            v30 = V::neg_mul_add(x_e02, grad_o_e013, v30);
+            v10 = V::mul_add(x_e01, grad_o_e013, v10);
+            v12 = V::mul_add(x_e3, grad_o_e013, v12);
+            v32 = V::mul_add(x_e2, grad_o_e013, v32);
+            v16 = V::neg_mul_add(x_e1, grad_o_e013, v16);
+            let mut v113 = V::mul_sub(x_e0, grad_o_e013, v20);
+            v26 = V::mul_add(x_1, grad_o_e013, v26);
+            let grad_o_e012 = V::load(grad_o.at(11usize, c));
+            v10 = V::mul_add(x_e0123, grad_o_e012, v10);
+            v16 = V::neg_mul_add(x_e123, grad_o_e012, v16);
+            v113 = V::mul_add(x_e023, grad_o_e012, v113);
+            v22 = V::neg_mul_add(x_e013, grad_o_e012, v22);
+            v2 = V::mul_add(x_e012, grad_o_e012, v2);
+            v26 = V::mul_add(x_e23, grad_o_e012, v26);
+            v81 = V::neg_mul_add(x_e13, grad_o_e012, v81);
+            v61 = V::mul_add(x_e12, grad_o_e012, v61);
+            v30 = V::mul_add(x_e03, grad_o_e012, v30);
+            v6 = V::neg_mul_add(x_e02, grad_o_e012, v6);
+            let mut v138 = V::mul_sub(x_e01, grad_o_e012, v8);
+            v32 = V::neg_mul_add(x_e3, grad_o_e012, v32);
+            v12 = V::mul_add(x_e2, grad_o_e012, v12);
+            v73 = V::neg_mul_add(x_e1, grad_o_e012, v73);
+            v18 = V::mul_add(x_e0, grad_o_e012, v18);
+            v63 = V::mul_add(x_1, grad_o_e012, v63);
+            let grad_o_e23 = V::load(grad_o.at(10usize, c));
+            v6 = V::mul_add(x_e123, grad_o_e23, v6);
+            v2 = V::mul_add(x_e23, grad_o_e23, v2);
+            v18 = V::mul_add(x_e13, grad_o_e23, v18);
+            v113 = V::neg_mul_add(x_e12, grad_o_e23, v113);
+            v138 = V::neg_mul_add(x_e3, grad_o_e23, v138);
+            v10 = V::mul_add(x_e2, grad_o_e23, v10);
+            v30 = V::mul_add(x_e1, grad_o_e23, v30);
+            v22 = V::mul_add(x_1, grad_o_e23, v22);
+            let grad_o_e13 = V::load(grad_o.at(9usize, c));
+            v138 = V::neg_mul_add(x_e123, grad_o_e13, v138);
+            v18 = V::neg_mul_add(x_e23, grad_o_e13, v18);
+            v2 = V::mul_add(x_e13, grad_o_e13, v2);
+            v22 = V::mul_add(x_e12, grad_o_e13, v22);
+            v6 = V::neg_mul_add(x_e3, grad_o_e13, v6);
+            v30 = V::neg_mul_add(x_e2, grad_o_e13, v30);
+            v10 = V::mul_add(x_e1, grad_o_e13, v10);
+            v113 = V::mul_add(x_1, grad_o_e13, v113);
+            let grad_o_e12 = V::load(grad_o.at(8usize, c));
+            v10 = V::mul_add(x_e123, grad_o_e12, v10);
+            v113 = V::mul_add(x_e23, grad_o_e12, v113);
+            v22 = V::neg_mul_add(x_e13, grad_o_e12, v22);
+            v2 = V::mul_add(x_e12, grad_o_e12, v2);
+            v30 = V::mul_add(x_e3, grad_o_e12, v30);
+            v6 = V::neg_mul_add(x_e2, grad_o_e12, v6);
+            v138 = V::mul_add(x_e1, grad_o_e12, v138);
+            v18 = V::mul_add(x_1, grad_o_e12, v18);
+            let grad_o_e03 = V::load(grad_o.at(7usize, c));
+            v18 = V::neg_mul_add(x_e0123, grad_o_e03, v18);
+            v63 = V::mul_add(x_e123, grad_o_e03, v63);
+            v138 = V::neg_mul_add(x_e023, grad_o_e03, v138);
+            v6 = V::neg_mul_add(x_e013, grad_o_e03, v6);
+            v30 = V::neg_mul_add(x_e012, grad_o_e03, v30);
+            v73 = V::neg_mul_add(x_e23, grad_o_e03, v73);
+            v12 = V::neg_mul_add(x_e13, grad_o_e03, v12);
+            v32 = V::neg_mul_add(x_e12, grad_o_e03, v32);
+            v2 = V::mul_add(x_e03, grad_o_e03, v2);
+            v22 = V::mul_add(x_e02, grad_o_e03, v22);
+            v113 = V::mul_add(x_e01, grad_o_e03, v113);
+            v61 = V::neg_mul_add(x_e3, grad_o_e03, v61);
+            v81 = V::neg_mul_add(x_e2, grad_o_e03, v81);
+            v26 = V::neg_mul_add(x_e1, grad_o_e03, v26);
+            v10 = V::mul_add(x_e0, grad_o_e03, v10);
+            v16 = V::mul_add(x_1, grad_o_e03, v16);
+            let grad_o_e02 = V::load(grad_o.at(6usize, c));
+            v113 = V::mul_add(x_e0123, grad_o_e02, v113);
+            v26 = V::neg_mul_add(x_e123, grad_o_e02, v26);
+            v10 = V::mul_add(x_e023, grad_o_e02, v10);
+            v30 = V::mul_add(x_e013, grad_o_e02, v30);
+            v6 = V::neg_mul_add(x_e012, grad_o_e02, v6);
+            v16 = V::mul_add(x_e23, grad_o_e02, v16);
+            v32 = V::mul_add(x_e13, grad_o_e02, v32);
+            v12 = V::neg_mul_add(x_e12, grad_o_e02, v12);
+            v22 = V::neg_mul_add(x_e03, grad_o_e02, v22);
+            v2 = V::mul_add(x_e02, grad_o_e02, v2);
+            v18 = V::mul_add(x_e01, grad_o_e02, v18);
+            v81 = V::mul_add(x_e3, grad_o_e02, v81);
+            v61 = V::neg_mul_add(x_e2, grad_o_e02, v61);
+            v63 = V::neg_mul_add(x_e1, grad_o_e02, v63);
+            v138 = V::mul_add(x_e0, grad_o_e02, v138);
+            v73 = V::mul_add(x_1, grad_o_e02, v73);
+            let grad_o_e01 = V::load(grad_o.at(5usize, c));
+            v22 = V::neg_mul_add(x_e0123, grad_o_e01, v22);
+            v81 = V::mul_add(x_e123, grad_o_e01, v81);
+            v30 = V::neg_mul_add(x_e023, grad_o_e01, v30);
+            v10 = V::mul_add(x_e013, grad_o_e01, v10);
+            v138 = V::mul_add(x_e012, grad_o_e01, v138);
+            v32 = V::neg_mul_add(x_e23, grad_o_e01, v32);
+            v16 = V::mul_add(x_e13, grad_o_e01, v16);
+            v73 = V::mul_add(x_e12, grad_o_e01, v73);
+            v113 = V::neg_mul_add(x_e03, grad_o_e01, v113);
+            v18 = V::neg_mul_add(x_e02, grad_o_e01, v18);
+            v2 = V::mul_add(x_e01, grad_o_e01, v2);
+            v26 = V::mul_add(x_e3, grad_o_e01, v26);
+            v63 = V::mul_add(x_e2, grad_o_e01, v63);
+            v61 = V::neg_mul_add(x_e1, grad_o_e01, v61);
+            v6 = V::mul_add(x_e0, grad_o_e01, v6);
+            v12 = V::mul_add(x_1, grad_o_e01, v12);
+            let grad_o_e3 = V::load(grad_o.at(4usize, c));
+            v18 = V::neg_mul_add(x_e123, grad_o_e3, v18);
+            v138 = V::neg_mul_add(x_e23, grad_o_e3, v138);
+            v6 = V::neg_mul_add(x_e13, grad_o_e3, v6);
+            v30 = V::neg_mul_add(x_e12, grad_o_e3, v30);
+            v2 = V::mul_add(x_e3, grad_o_e3, v2);
+            v22 = V::mul_add(x_e2, grad_o_e3, v22);
+            v113 = V::mul_add(x_e1, grad_o_e3, v113);
+            v10 = V::mul_add(x_1, grad_o_e3, v10);
+            let grad_o_e2 = V::load(grad_o.at(3usize, c));
+            v113 = V::mul_add(x_e123, grad_o_e2, v113);
+            v10 = V::mul_add(x_e23, grad_o_e2, v10);
+            v30 = V::mul_add(x_e13, grad_o_e2, v30);
+            v6 = V::neg_mul_add(x_e12, grad_o_e2, v6);
+            v22 = V::neg_mul_add(x_e3, grad_o_e2, v22);
+            v2 = V::mul_add(x_e2, grad_o_e2, v2);
+            v18 = V::mul_add(x_e1, grad_o_e2, v18);
+            v138 = V::mul_add(x_1, grad_o_e2, v138);
+            let grad_o_e1 = V::load(grad_o.at(2usize, c));
+            v22 = V::neg_mul_add(x_e123, grad_o_e1, v22);
+            v30 = V::neg_mul_add(x_e23, grad_o_e1, v30);
+            v10 = V::mul_add(x_e13, grad_o_e1, v10);
+            v138 = V::mul_add(x_e12, grad_o_e1, v138);
+            v113 = V::neg_mul_add(x_e3, grad_o_e1, v113);
+            v18 = V::neg_mul_add(x_e2, grad_o_e1, v18);
+            v2 = V::mul_add(x_e1, grad_o_e1, v2);
+            v6 = V::mul_add(x_1, grad_o_e1, v6);
+            let grad_o_e0 = V::load(grad_o.at(1usize, c));
+            v30 = V::neg_mul_add(x_e0123, grad_o_e0, v30);
+            v32 = V::mul_add(x_e123, grad_o_e0, v32);
             // out0[15] = x_1*grad_o_e0123 - x_e1*grad_o_e023 + x_e2*grad_o_e013 - x_e3*grad_o_e012 - x_e12*grad_o_e03 + x_e13*grad_o_e02 - x_e23*grad_o_e01 + x_e123*grad_o_e0
-            V::store(
-                {
-                    let mut s = V::mul(x_1, grad_o_e0123);
-                    s = V::neg_mul_add(x_e1, grad_o_e023, s);
-                    s = V::mul_add(x_e2, grad_o_e013, s);
-                    s = V::neg_mul_add(x_e3, grad_o_e012, s);
-                    s = V::neg_mul_add(x_e12, grad_o_e03, s);
-                    s = V::mul_add(x_e13, grad_o_e02, s);
-                    s = V::neg_mul_add(x_e23, grad_o_e01, s);
-                    s = V::mul_add(x_e123, grad_o_e0, s);
-                    s
-                },
-                out0.at(15usize, c),
-            );
+            V::store(v32, out0.at(15usize, c));
+            v22 = V::neg_mul_add(x_e023, grad_o_e0, v22);
+            v113 = V::neg_mul_add(x_e013, grad_o_e0, v113);
+            v18 = V::neg_mul_add(x_e012, grad_o_e0, v18);
+            v81 = V::neg_mul_add(x_e23, grad_o_e0, v81);
+            // out0[13] = x_1*grad_o_e023 - x_e1*grad_o_e0123 + x_e12*grad_o_e013 - x_e13*grad_o_e012 - x_e2*grad_o_e03 + x_e3*grad_o_e02 + x_e123*grad_o_e01 - x_e23*grad_o_e0
+            V::store(v81, out0.at(13usize, c));
+            v26 = V::neg_mul_add(x_e13, grad_o_e0, v26);
+            // out0[12] = x_e2*grad_o_e0123 - x_e12*grad_o_e023 + x_1*grad_o_e013 + x_e23*grad_o_e012 - x_e1*grad_o_e03 - x_e123*grad_o_e02 + x_e3*grad_o_e01 - x_e13*grad_o_e0
+            V::store(v26, out0.at(12usize, c));
+            v63 = V::neg_mul_add(x_e12, grad_o_e0, v63);
+            // out0[11] = x_e13*grad_o_e023 - x_e3*grad_o_e0123 - x_e23*grad_o_e013 + x_1*grad_o_e012 + x_e123*grad_o_e03 - x_e1*grad_o_e02 + x_e2*grad_o_e01 - x_e12*grad_o_e0
+            V::store(v63, out0.at(11usize, c));
+            v10 = V::mul_add(x_e03, grad_o_e0, v10);
+            v138 = V::mul_add(x_e02, grad_o_e0, v138);
+            v6 = V::mul_add(x_e01, grad_o_e0, v6);
+            v16 = V::neg_mul_add(x_e3, grad_o_e0, v16);
+            // out0[7] = x_e12*grad_o_e0123 - x_e2*grad_o_e023 - x_e1*grad_o_e013 - x_e123*grad_o_e012 + x_1*grad_o_e03 + x_e23*grad_o_e02 + x_e13*grad_o_e01 - x_e3*grad_o_e0
+            V::store(v16, out0.at(7usize, c));
+            v73 = V::neg_mul_add(x_e2, grad_o_e0, v73);
+            // out0[6] = x_e3*grad_o_e023 - x_e13*grad_o_e0123 + x_e123*grad_o_e013 - x_e1*grad_o_e012 - x_e23*grad_o_e03 + x_1*grad_o_e02 + x_e12*grad_o_e01 - x_e2*grad_o_e0
+            V::store(v73, out0.at(6usize, c));
+            v12 = V::neg_mul_add(x_e1, grad_o_e0, v12);
+            // out0[5] = x_e23*grad_o_e0123 - x_e123*grad_o_e023 + x_e3*grad_o_e013 + x_e2*grad_o_e012 - x_e13*grad_o_e03 - x_e12*grad_o_e02 + x_1*grad_o_e01 - x_e1*grad_o_e0
+            V::store(v12, out0.at(5usize, c));
+            v2 = V::mul_add(x_e0, grad_o_e0, v2);
+            v61 = V::mul_add(x_1, grad_o_e0, v61);
+            // out0[1] = x_e23*grad_o_e023 - x_e123*grad_o_e0123 + x_e13*grad_o_e013 + x_e12*grad_o_e012 - x_e3*grad_o_e03 - x_e2*grad_o_e02 - x_e1*grad_o_e01 + x_1*grad_o_e0
+            V::store(v61, out0.at(1usize, c));
+            let grad_o_1 = V::load(grad_o.at(0usize, c));
+            v30 = V::neg_mul_add(x_e123, grad_o_1, v30);
+            // out0[14] = x_e0*grad_o_e0123 + x_1*grad_o_e123 + x_e01*grad_o_e023 - x_e02*grad_o_e013 + x_e03*grad_o_e012 + x_e1*grad_o_e23 - x_e2*grad_o_e13 + x_e3*grad_o_e12 - x_e012*grad_o_e03 + x_e013*grad_o_e02 - x_e023*grad_o_e01 - x_e12*grad_o_e3 + x_e13*grad_o_e2 - x_e23*grad_o_e1 - x_e0123*grad_o_e0 - x_e123*grad_o_1
+            V::store(v30, out0.at(14usize, c));
+            v22 = V::neg_mul_add(x_e23, grad_o_1, v22);
+            // out0[10] = x_e01*grad_o_e0123 + x_e1*grad_o_e123 + x_e0*grad_o_e023 + x_e012*grad_o_e013 - x_e013*grad_o_e012 + x_1*grad_o_e23 + x_e12*grad_o_e13 - x_e13*grad_o_e12 + x_e02*grad_o_e03 - x_e03*grad_o_e02 - x_e0123*grad_o_e01 + x_e2*grad_o_e3 - x_e3*grad_o_e2 - x_e123*grad_o_e1 - x_e023*grad_o_e0 - x_e23*grad_o_1
+            V::store(v22, out0.at(10usize, c));
+            v113 = V::neg_mul_add(x_e13, grad_o_1, v113);
+            // out0[9] = x_e0*grad_o_e013 - (x_e02*grad_o_e0123 + x_e2*grad_o_e123 + x_e012*grad_o_e023) + x_e023*grad_o_e012 - x_e12*grad_o_e23 + x_1*grad_o_e13 + x_e23*grad_o_e12 + x_e01*grad_o_e03 + x_e0123*grad_o_e02 - x_e03*grad_o_e01 + x_e1*grad_o_e3 + x_e123*grad_o_e2 - x_e3*grad_o_e1 - x_e013*grad_o_e0 - x_e13*grad_o_1
+            V::store(v113, out0.at(9usize, c));
+            v18 = V::neg_mul_add(x_e12, grad_o_1, v18);
+            // out0[8] = x_e03*grad_o_e0123 + x_e3*grad_o_e123 + x_e013*grad_o_e023 - x_e023*grad_o_e013 + x_e0*grad_o_e012 + x_e13*grad_o_e23 - x_e23*grad_o_e13 + x_1*grad_o_e12 - x_e0123*grad_o_e03 + x_e01*grad_o_e02 - x_e02*grad_o_e01 - x_e123*grad_o_e3 + x_e1*grad_o_e2 - x_e2*grad_o_e1 - x_e012*grad_o_e0 - x_e12*grad_o_1
+            V::store(v18, out0.at(8usize, c));
+            v10 = V::mul_add(x_e3, grad_o_1, v10);
+            // out0[4] = x_e012*grad_o_e0123 + x_e12*grad_o_e123 + x_e02*grad_o_e023 + x_e01*grad_o_e013 + x_e0123*grad_o_e012 + x_e2*grad_o_e23 + x_e1*grad_o_e13 + x_e123*grad_o_e12 + x_e0*grad_o_e03 + x_e023*grad_o_e02 + x_e013*grad_o_e01 + x_1*grad_o_e3 + x_e23*grad_o_e2 + x_e13*grad_o_e1 + x_e03*grad_o_e0 + x_e3*grad_o_1
+            V::store(v10, out0.at(4usize, c));
+            v138 = V::mul_add(x_e2, grad_o_1, v138);
+            // out0[3] = x_e01*grad_o_e012 - (x_e013*grad_o_e0123 + x_e13*grad_o_e123 + x_e03*grad_o_e023 + x_e0123*grad_o_e013) - x_e3*grad_o_e23 - x_e123*grad_o_e13 + x_e1*grad_o_e12 - x_e023*grad_o_e03 + x_e0*grad_o_e02 + x_e012*grad_o_e01 - x_e23*grad_o_e3 + x_1*grad_o_e2 + x_e12*grad_o_e1 + x_e02*grad_o_e0 + x_e2*grad_o_1
+            V::store(v138, out0.at(3usize, c));
+            v6 = V::mul_add(x_e1, grad_o_1, v6);
+            // out0[2] = x_e023*grad_o_e0123 + x_e23*grad_o_e123 + x_e0123*grad_o_e023 - x_e03*grad_o_e013 - x_e02*grad_o_e012 + x_e123*grad_o_e23 - x_e3*grad_o_e13 - x_e2*grad_o_e12 - x_e013*grad_o_e03 - x_e012*grad_o_e02 + x_e0*grad_o_e01 - x_e13*grad_o_e3 - x_e12*grad_o_e2 + x_1*grad_o_e1 + x_e01*grad_o_e0 + x_e1*grad_o_1
+            V::store(v6, out0.at(2usize, c));
+            v2 = V::mul_add(x_1, grad_o_1, v2);
+            // out0[0] = x_e0123*grad_o_e0123 + x_e123*grad_o_e123 + x_e023*grad_o_e023 + x_e013*grad_o_e013 + x_e012*grad_o_e012 + x_e23*grad_o_e23 + x_e13*grad_o_e13 + x_e12*grad_o_e12 + x_e03*grad_o_e03 + x_e02*grad_o_e02 + x_e01*grad_o_e01 + x_e3*grad_o_e3 + x_e2*grad_o_e2 + x_e1*grad_o_e1 + x_e0*grad_o_e0 + x_1*grad_o_1
+            V::store(v2, out0.at(0usize, c));
         }
     }
 }
@@ -1143,194 +895,116 @@ unsafe fn geometric_product_3<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let out0 = args.outputs[0];
         for group in 0..args.groups {
             let c = group * V::LANES;
-            let x_e3 = V::load(x.at(3usize, c));
-            let y_e3 = V::load(y.at(4usize, c));
+            x.prefetch::<4usize>(c);
+            y.prefetch::<16usize>(c);
             let x_e1 = V::load(x.at(1usize, c));
             let y_e1 = V::load(y.at(2usize, c));
+            let mut v2 = V::mul(x_e1, y_e1);
             let x_e2 = V::load(x.at(2usize, c));
             let y_e2 = V::load(y.at(3usize, c));
+            let x_e3 = V::load(x.at(3usize, c));
+            let y_e3 = V::load(y.at(4usize, c));
+            v2 = V::mul_add(x_e2, y_e2, v2);
+            v2 = V::mul_add(x_e3, y_e3, v2);
+            // out0[0] = x_e3*y_e3 + x_e1*y_e1 + x_e2*y_e2
+            V::store(v2, out0.at(0usize, c));
             let x_e0 = V::load(x.at(0usize, c));
             let y_1 = V::load(y.at(0usize, c));
+            let mut v13 = V::mul(x_e0, y_1);
             let y_e01 = V::load(y.at(5usize, c));
             let y_e02 = V::load(y.at(6usize, c));
             let y_e03 = V::load(y.at(7usize, c));
+            v13 = V::neg_mul_add(x_e1, y_e01, v13);
+            v13 = V::neg_mul_add(x_e2, y_e02, v13);
+            v13 = V::neg_mul_add(x_e3, y_e03, v13);
+            // out0[1] = x_e0*y_1 - x_e1*y_e01 - x_e2*y_e02 - x_e3*y_e03
+            V::store(v13, out0.at(1usize, c));
+            let mut v23 = V::mul(x_e1, y_1);
             let y_e12 = V::load(y.at(8usize, c));
             let y_e13 = V::load(y.at(9usize, c));
-            let y_e23 = V::load(y.at(10usize, c));
-            let y_e013 = V::load(y.at(12usize, c));
-            let y_e012 = V::load(y.at(11usize, c));
-            let y_e0 = V::load(y.at(1usize, c));
-            let y_e023 = V::load(y.at(13usize, c));
-            let y_e123 = V::load(y.at(14usize, c));
-            let y_e0123 = V::load(y.at(15usize, c));
-            // out0[0] = x_e3*y_e3 + x_e1*y_e1 + x_e2*y_e2
-            V::store(
-                {
-                    let mut s = V::mul(x_e1, y_e1);
-                    s = V::mul_add(x_e2, y_e2, s);
-                    s = V::mul_add(x_e3, y_e3, s);
-                    s
-                },
-                out0.at(0usize, c),
-            );
-            // out0[1] = x_e0*y_1 - x_e1*y_e01 - x_e2*y_e02 - x_e3*y_e03
-            V::store(
-                {
-                    let mut s = V::mul(x_e0, y_1);
-                    s = V::neg_mul_add(x_e1, y_e01, s);
-                    s = V::neg_mul_add(x_e2, y_e02, s);
-                    s = V::neg_mul_add(x_e3, y_e03, s);
-                    s
-                },
-                out0.at(1usize, c),
-            );
+            v23 = V::neg_mul_add(x_e2, y_e12, v23);
+            v23 = V::neg_mul_add(x_e3, y_e13, v23);
             // out0[2] = x_e1*y_1 - x_e2*y_e12 - x_e3*y_e13
-            V::store(
-                {
-                    let mut s = V::mul(x_e1, y_1);
-                    s = V::neg_mul_add(x_e2, y_e12, s);
-                    s = V::neg_mul_add(x_e3, y_e13, s);
-                    s
-                },
-                out0.at(2usize, c),
-            );
+            V::store(v23, out0.at(2usize, c));
+            let mut v30 = V::mul(x_e1, y_e12);
+            let y_e23 = V::load(y.at(10usize, c));
+            v30 = V::mul_add(x_e2, y_1, v30);
+            v30 = V::neg_mul_add(x_e3, y_e23, v30);
             // out0[3] = x_e1*y_e12 + x_e2*y_1 - x_e3*y_e23
-            V::store(
-                {
-                    let mut s = V::mul(x_e1, y_e12);
-                    s = V::mul_add(x_e2, y_1, s);
-                    s = V::neg_mul_add(x_e3, y_e23, s);
-                    s
-                },
-                out0.at(3usize, c),
-            );
+            V::store(v30, out0.at(3usize, c));
+            let mut v36 = V::mul(x_e1, y_e13);
+            v36 = V::mul_add(x_e2, y_e23, v36);
+            v36 = V::mul_add(x_e3, y_1, v36);
             // out0[4] = x_e3*y_1 + x_e1*y_e13 + x_e2*y_e23
-            V::store(
-                {
-                    let mut s = V::mul(x_e1, y_e13);
-                    s = V::mul_add(x_e2, y_e23, s);
-                    s = V::mul_add(x_e3, y_1, s);
-                    s
-                },
-                out0.at(4usize, c),
-            );
+            V::store(v36, out0.at(4usize, c));
+            let mut v41 = V::mul(x_e0, y_e1);
+            let y_e0 = V::load(y.at(1usize, c));
+            let y_e012 = V::load(y.at(11usize, c));
+            let y_e013 = V::load(y.at(12usize, c));
+            v41 = V::neg_mul_add(x_e1, y_e0, v41);
+            v41 = V::mul_add(x_e2, y_e012, v41);
+            v41 = V::mul_add(x_e3, y_e013, v41);
             // out0[5] = x_e3*y_e013 + x_e2*y_e012 + x_e0*y_e1 - x_e1*y_e0
-            V::store(
-                {
-                    let mut s = V::mul(x_e0, y_e1);
-                    s = V::neg_mul_add(x_e1, y_e0, s);
-                    s = V::mul_add(x_e2, y_e012, s);
-                    s = V::mul_add(x_e3, y_e013, s);
-                    s
-                },
-                out0.at(5usize, c),
-            );
+            V::store(v41, out0.at(5usize, c));
+            let mut v51 = V::mul(x_e0, y_e2);
+            let y_e023 = V::load(y.at(13usize, c));
+            v51 = V::neg_mul_add(x_e1, y_e012, v51);
+            v51 = V::neg_mul_add(x_e2, y_e0, v51);
+            v51 = V::mul_add(x_e3, y_e023, v51);
             // out0[6] = x_e3*y_e023 + x_e0*y_e2 - x_e1*y_e012 - x_e2*y_e0
-            V::store(
-                {
-                    let mut s = V::mul(x_e0, y_e2);
-                    s = V::neg_mul_add(x_e1, y_e012, s);
-                    s = V::neg_mul_add(x_e2, y_e0, s);
-                    s = V::mul_add(x_e3, y_e023, s);
-                    s
-                },
-                out0.at(6usize, c),
-            );
+            V::store(v51, out0.at(6usize, c));
+            let mut v59 = V::mul(x_e0, y_e3);
+            v59 = V::neg_mul_add(x_e1, y_e013, v59);
+            v59 = V::neg_mul_add(x_e2, y_e023, v59);
+            v59 = V::neg_mul_add(x_e3, y_e0, v59);
             // out0[7] = x_e0*y_e3 - x_e1*y_e013 - x_e2*y_e023 - x_e3*y_e0
-            V::store(
-                {
-                    let mut s = V::mul(x_e0, y_e3);
-                    s = V::neg_mul_add(x_e1, y_e013, s);
-                    s = V::neg_mul_add(x_e2, y_e023, s);
-                    s = V::neg_mul_add(x_e3, y_e0, s);
-                    s
-                },
-                out0.at(7usize, c),
-            );
+            V::store(v59, out0.at(7usize, c));
+            let mut v66 = V::mul(x_e1, y_e2);
+            let y_e123 = V::load(y.at(14usize, c));
+            v66 = V::neg_mul_add(x_e2, y_e1, v66);
+            v66 = V::mul_add(x_e3, y_e123, v66);
             // out0[8] = x_e3*y_e123 + x_e1*y_e2 - x_e2*y_e1
-            V::store(
-                {
-                    let mut s = V::mul(x_e1, y_e2);
-                    s = V::neg_mul_add(x_e2, y_e1, s);
-                    s = V::mul_add(x_e3, y_e123, s);
-                    s
-                },
-                out0.at(8usize, c),
-            );
+            V::store(v66, out0.at(8usize, c));
+            let mut v72 = V::mul(x_e1, y_e3);
+            v72 = V::neg_mul_add(x_e2, y_e123, v72);
+            v72 = V::neg_mul_add(x_e3, y_e1, v72);
             // out0[9] = x_e1*y_e3 - x_e2*y_e123 - x_e3*y_e1
-            V::store(
-                {
-                    let mut s = V::mul(x_e1, y_e3);
-                    s = V::neg_mul_add(x_e2, y_e123, s);
-                    s = V::neg_mul_add(x_e3, y_e1, s);
-                    s
-                },
-                out0.at(9usize, c),
-            );
+            V::store(v72, out0.at(9usize, c));
+            let mut v77 = V::mul(x_e1, y_e123);
+            v77 = V::mul_add(x_e2, y_e3, v77);
+            v77 = V::neg_mul_add(x_e3, y_e2, v77);
             // out0[10] = x_e1*y_e123 + x_e2*y_e3 - x_e3*y_e2
-            V::store(
-                {
-                    let mut s = V::mul(x_e1, y_e123);
-                    s = V::mul_add(x_e2, y_e3, s);
-                    s = V::neg_mul_add(x_e3, y_e2, s);
-                    s
-                },
-                out0.at(10usize, c),
-            );
+            V::store(v77, out0.at(10usize, c));
+            let mut v82 = V::mul(x_e0, y_e12);
+            let y_e0123 = V::load(y.at(15usize, c));
+            v82 = V::neg_mul_add(x_e1, y_e02, v82);
+            v82 = V::mul_add(x_e2, y_e01, v82);
+            v82 = V::neg_mul_add(x_e3, y_e0123, v82);
             // out0[11] = x_e2*y_e01 + x_e0*y_e12 - x_e1*y_e02 - x_e3*y_e0123
-            V::store(
-                {
-                    let mut s = V::mul(x_e0, y_e12);
-                    s = V::neg_mul_add(x_e1, y_e02, s);
-                    s = V::mul_add(x_e2, y_e01, s);
-                    s = V::neg_mul_add(x_e3, y_e0123, s);
-                    s
-                },
-                out0.at(11usize, c),
-            );
+            V::store(v82, out0.at(11usize, c));
+            let mut v90 = V::mul(x_e0, y_e13);
+            v90 = V::neg_mul_add(x_e1, y_e03, v90);
+            v90 = V::mul_add(x_e2, y_e0123, v90);
+            v90 = V::mul_add(x_e3, y_e01, v90);
             // out0[12] = x_e3*y_e01 + x_e2*y_e0123 + x_e0*y_e13 - x_e1*y_e03
-            V::store(
-                {
-                    let mut s = V::mul(x_e0, y_e13);
-                    s = V::neg_mul_add(x_e1, y_e03, s);
-                    s = V::mul_add(x_e2, y_e0123, s);
-                    s = V::mul_add(x_e3, y_e01, s);
-                    s
-                },
-                out0.at(12usize, c),
-            );
+            V::store(v90, out0.at(12usize, c));
+            let mut v97 = V::mul(x_e0, y_e23);
+            v97 = V::neg_mul_add(x_e1, y_e0123, v97);
+            v97 = V::neg_mul_add(x_e2, y_e03, v97);
+            v97 = V::mul_add(x_e3, y_e02, v97);
             // out0[13] = x_e3*y_e02 + x_e0*y_e23 - x_e1*y_e0123 - x_e2*y_e03
-            V::store(
-                {
-                    let mut s = V::mul(x_e0, y_e23);
-                    s = V::neg_mul_add(x_e1, y_e0123, s);
-                    s = V::neg_mul_add(x_e2, y_e03, s);
-                    s = V::mul_add(x_e3, y_e02, s);
-                    s
-                },
-                out0.at(13usize, c),
-            );
+            V::store(v97, out0.at(13usize, c));
+            let mut v104 = V::mul(x_e1, y_e23);
+            v104 = V::neg_mul_add(x_e2, y_e13, v104);
+            v104 = V::mul_add(x_e3, y_e12, v104);
             // out0[14] = x_e3*y_e12 + x_e1*y_e23 - x_e2*y_e13
-            V::store(
-                {
-                    let mut s = V::mul(x_e1, y_e23);
-                    s = V::neg_mul_add(x_e2, y_e13, s);
-                    s = V::mul_add(x_e3, y_e12, s);
-                    s
-                },
-                out0.at(14usize, c),
-            );
+            V::store(v104, out0.at(14usize, c));
+            let mut v109 = V::mul(x_e0, y_e123);
+            v109 = V::neg_mul_add(x_e1, y_e023, v109);
+            v109 = V::mul_add(x_e2, y_e013, v109);
+            v109 = V::neg_mul_add(x_e3, y_e012, v109);
             // out0[15] = x_e2*y_e013 + x_e0*y_e123 - x_e1*y_e023 - x_e3*y_e012
-            V::store(
-                {
-                    let mut s = V::mul(x_e0, y_e123);
-                    s = V::neg_mul_add(x_e1, y_e023, s);
-                    s = V::mul_add(x_e2, y_e013, s);
-                    s = V::neg_mul_add(x_e3, y_e012, s);
-                    s
-                },
-                out0.at(15usize, c),
-            );
+            V::store(v109, out0.at(15usize, c));
         }
     }
 }
@@ -1347,122 +1021,104 @@ unsafe fn geometric_product_4<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let out0 = args.outputs[0];
         for group in 0..args.groups {
             let c = group * V::LANES;
-            let y_e123 = V::load(y.at(14usize, c));
-            let grad_o_e0123 = V::load(grad_o.at(15usize, c));
-            let y_e23 = V::load(y.at(10usize, c));
-            let grad_o_e023 = V::load(grad_o.at(13usize, c));
-            let y_e13 = V::load(y.at(9usize, c));
-            let grad_o_e013 = V::load(grad_o.at(12usize, c));
-            let y_e12 = V::load(y.at(8usize, c));
-            let grad_o_e012 = V::load(grad_o.at(11usize, c));
-            let y_e3 = V::load(y.at(4usize, c));
-            let grad_o_e03 = V::load(grad_o.at(7usize, c));
-            let y_e2 = V::load(y.at(3usize, c));
-            let grad_o_e02 = V::load(grad_o.at(6usize, c));
-            let y_e1 = V::load(y.at(2usize, c));
-            let grad_o_e01 = V::load(grad_o.at(5usize, c));
-            let y_1 = V::load(y.at(0usize, c));
-            let grad_o_e0 = V::load(grad_o.at(1usize, c));
-            let grad_o_e123 = V::load(grad_o.at(14usize, c));
-            let y_e023 = V::load(y.at(13usize, c));
-            let y_e0123 = V::load(y.at(15usize, c));
-            let y_e03 = V::load(y.at(7usize, c));
-            let y_e02 = V::load(y.at(6usize, c));
-            let grad_o_e23 = V::load(grad_o.at(10usize, c));
-            let grad_o_e13 = V::load(grad_o.at(9usize, c));
-            let grad_o_e12 = V::load(grad_o.at(8usize, c));
-            let y_e013 = V::load(y.at(12usize, c));
+            y.prefetch::<16usize>(c);
+            grad_o.prefetch::<16usize>(c);
             let y_e012 = V::load(y.at(11usize, c));
-            let y_e0 = V::load(y.at(1usize, c));
-            let grad_o_e3 = V::load(grad_o.at(4usize, c));
-            let grad_o_e2 = V::load(grad_o.at(3usize, c));
-            let grad_o_e1 = V::load(grad_o.at(2usize, c));
+            let grad_o_e0123 = V::load(grad_o.at(15usize, c));
+            let y_e013 = V::load(y.at(12usize, c));
+            let mut v4 = V::mul(y_e013, grad_o_e0123);
+            let y_e023 = V::load(y.at(13usize, c));
+            let y_e123 = V::load(y.at(14usize, c));
+            let mut v8 = V::mul(y_e123, grad_o_e0123);
+            let y_e12 = V::load(y.at(8usize, c));
+            let grad_o_e123 = V::load(grad_o.at(14usize, c));
+            let mut v11 = V::mul(y_e12, grad_o_e123);
+            v11 = V::neg_mul_add(y_e012, grad_o_e0123, v11);
+            let y_e13 = V::load(y.at(9usize, c));
+            v4 = V::neg_mul_add(y_e13, grad_o_e123, v4);
+            let y_e23 = V::load(y.at(10usize, c));
+            let mut v17 = V::mul(y_e23, grad_o_e123);
+            v17 = V::neg_mul_add(y_e023, grad_o_e0123, v17);
+            let y_e02 = V::load(y.at(6usize, c));
+            let grad_o_e023 = V::load(grad_o.at(13usize, c));
+            v11 = V::mul_add(y_e02, grad_o_e023, v11);
+            let y_e03 = V::load(y.at(7usize, c));
+            v4 = V::neg_mul_add(y_e03, grad_o_e023, v4);
+            let y_e0123 = V::load(y.at(15usize, c));
+            v17 = V::neg_mul_add(y_e0123, grad_o_e023, v17);
+            v8 = V::mul_add(y_e23, grad_o_e023, v8);
             let y_e01 = V::load(y.at(5usize, c));
-            let grad_o_1 = V::load(grad_o.at(0usize, c));
+            let grad_o_e013 = V::load(grad_o.at(12usize, c));
+            v11 = V::mul_add(y_e01, grad_o_e013, v11);
+            v4 = V::mul_add(y_e0123, grad_o_e013, v4);
+            v17 = V::neg_mul_add(y_e03, grad_o_e013, v17);
+            v8 = V::mul_add(y_e13, grad_o_e013, v8);
+            let grad_o_e012 = V::load(grad_o.at(11usize, c));
+            v11 = V::neg_mul_add(y_e0123, grad_o_e012, v11);
+            v4 = V::mul_add(y_e01, grad_o_e012, v4);
+            v17 = V::neg_mul_add(y_e02, grad_o_e012, v17);
+            v8 = V::mul_add(y_e12, grad_o_e012, v8);
+            let y_e2 = V::load(y.at(3usize, c));
+            let grad_o_e23 = V::load(grad_o.at(10usize, c));
+            v11 = V::neg_mul_add(y_e2, grad_o_e23, v11);
+            let y_e3 = V::load(y.at(4usize, c));
+            v4 = V::mul_add(y_e3, grad_o_e23, v4);
+            v17 = V::mul_add(y_e123, grad_o_e23, v17);
+            let y_e1 = V::load(y.at(2usize, c));
+            let grad_o_e13 = V::load(grad_o.at(9usize, c));
+            v11 = V::neg_mul_add(y_e1, grad_o_e13, v11);
+            v4 = V::neg_mul_add(y_e123, grad_o_e13, v4);
+            v17 = V::mul_add(y_e3, grad_o_e13, v17);
+            let grad_o_e12 = V::load(grad_o.at(8usize, c));
+            v11 = V::mul_add(y_e123, grad_o_e12, v11);
+            v4 = V::neg_mul_add(y_e1, grad_o_e12, v4);
+            v17 = V::mul_add(y_e2, grad_o_e12, v17);
+            let y_e0 = V::load(y.at(1usize, c));
+            let grad_o_e03 = V::load(grad_o.at(7usize, c));
+            v11 = V::neg_mul_add(y_e0, grad_o_e03, v11);
+            v4 = V::neg_mul_add(y_e023, grad_o_e03, v4);
+            v17 = V::neg_mul_add(y_e013, grad_o_e03, v17);
+            v8 = V::mul_add(y_e3, grad_o_e03, v8);
+            let grad_o_e02 = V::load(grad_o.at(6usize, c));
+            v11 = V::mul_add(y_e023, grad_o_e02, v11);
+            v4 = V::neg_mul_add(y_e0, grad_o_e02, v4);
+            v17 = V::neg_mul_add(y_e012, grad_o_e02, v17);
+            v8 = V::mul_add(y_e2, grad_o_e02, v8);
+            let grad_o_e01 = V::load(grad_o.at(5usize, c));
+            v11 = V::mul_add(y_e013, grad_o_e01, v11);
+            v4 = V::mul_add(y_e012, grad_o_e01, v4);
+            v17 = V::neg_mul_add(y_e0, grad_o_e01, v17);
+            v8 = V::mul_add(y_e1, grad_o_e01, v8);
+            let y_1 = V::load(y.at(0usize, c));
+            let grad_o_e3 = V::load(grad_o.at(4usize, c));
+            v11 = V::mul_add(y_1, grad_o_e3, v11);
+            v4 = V::mul_add(y_e23, grad_o_e3, v4);
+            v17 = V::mul_add(y_e13, grad_o_e3, v17);
+            let grad_o_e2 = V::load(grad_o.at(3usize, c));
+            v11 = V::neg_mul_add(y_e23, grad_o_e2, v11);
+            v4 = V::mul_add(y_1, grad_o_e2, v4);
+            v17 = V::mul_add(y_e12, grad_o_e2, v17);
+            let grad_o_e1 = V::load(grad_o.at(2usize, c));
+            v11 = V::neg_mul_add(y_e13, grad_o_e1, v11);
+            v4 = V::neg_mul_add(y_e12, grad_o_e1, v4);
+            v17 = V::mul_add(y_1, grad_o_e1, v17);
+            let grad_o_e0 = V::load(grad_o.at(1usize, c));
+            v11 = V::neg_mul_add(y_e03, grad_o_e0, v11);
+            v4 = V::neg_mul_add(y_e02, grad_o_e0, v4);
+            v17 = V::neg_mul_add(y_e01, grad_o_e0, v17);
+            v8 = V::mul_add(y_1, grad_o_e0, v8);
             // out0[0] = y_e123*grad_o_e0123 + y_e23*grad_o_e023 + y_e13*grad_o_e013 + y_e12*grad_o_e012 + y_e3*grad_o_e03 + y_e2*grad_o_e02 + y_e1*grad_o_e01 + y_1*grad_o_e0
-            V::store(
-                {
-                    let mut s = V::mul(y_e123, grad_o_e0123);
-                    s = V::mul_add(y_e23, grad_o_e023, s);
-                    s = V::mul_add(y_e13, grad_o_e013, s);
-                    s = V::mul_add(y_e12, grad_o_e012, s);
-                    s = V::mul_add(y_e3, grad_o_e03, s);
-                    s = V::mul_add(y_e2, grad_o_e02, s);
-                    s = V::mul_add(y_e1, grad_o_e01, s);
-                    s = V::mul_add(y_1, grad_o_e0, s);
-                    s
-                },
-                out0.at(0usize, c),
-            );
-            // out0[1] = y_e23*grad_o_e123 - y_e023*grad_o_e0123 - y_e0123*grad_o_e023 - y_e03*grad_o_e013 - y_e02*grad_o_e012 + y_e123*grad_o_e23 + y_e3*grad_o_e13 + y_e2*grad_o_e12 - y_e013*grad_o_e03 - y_e012*grad_o_e02 - y_e0*grad_o_e01 + y_e13*grad_o_e3 + y_e12*grad_o_e2 + y_1*grad_o_e1 - y_e01*grad_o_e0 + y_e1*grad_o_1
-            V::store(
-                {
-                    let mut s = V::mul(y_e23, grad_o_e123);
-                    s = V::neg_mul_add(y_e023, grad_o_e0123, s);
-                    s = V::neg_mul_add(y_e0123, grad_o_e023, s);
-                    s = V::neg_mul_add(y_e03, grad_o_e013, s);
-                    s = V::neg_mul_add(y_e02, grad_o_e012, s);
-                    s = V::mul_add(y_e123, grad_o_e23, s);
-                    s = V::mul_add(y_e3, grad_o_e13, s);
-                    s = V::mul_add(y_e2, grad_o_e12, s);
-                    s = V::neg_mul_add(y_e013, grad_o_e03, s);
-                    s = V::neg_mul_add(y_e012, grad_o_e02, s);
-                    s = V::neg_mul_add(y_e0, grad_o_e01, s);
-                    s = V::mul_add(y_e13, grad_o_e3, s);
-                    s = V::mul_add(y_e12, grad_o_e2, s);
-                    s = V::mul_add(y_1, grad_o_e1, s);
-                    s = V::neg_mul_add(y_e01, grad_o_e0, s);
-                    s = V::mul_add(y_e1, grad_o_1, s);
-                    s
-                },
-                out0.at(1usize, c),
-            );
-            // out0[2] = y_e013*grad_o_e0123 - y_e13*grad_o_e123 - y_e03*grad_o_e023 + y_e0123*grad_o_e013 + y_e01*grad_o_e012 + y_e3*grad_o_e23 - y_e123*grad_o_e13 - y_e1*grad_o_e12 - y_e023*grad_o_e03 - y_e0*grad_o_e02 + y_e012*grad_o_e01 + y_e23*grad_o_e3 + y_1*grad_o_e2 - y_e12*grad_o_e1 - y_e02*grad_o_e0 + y_e2*grad_o_1
-            V::store(
-                {
-                    let mut s = V::mul(y_e013, grad_o_e0123);
-                    s = V::neg_mul_add(y_e13, grad_o_e123, s);
-                    s = V::neg_mul_add(y_e03, grad_o_e023, s);
-                    s = V::mul_add(y_e0123, grad_o_e013, s);
-                    s = V::mul_add(y_e01, grad_o_e012, s);
-                    s = V::mul_add(y_e3, grad_o_e23, s);
-                    s = V::neg_mul_add(y_e123, grad_o_e13, s);
-                    s = V::neg_mul_add(y_e1, grad_o_e12, s);
-                    s = V::neg_mul_add(y_e023, grad_o_e03, s);
-                    s = V::neg_mul_add(y_e0, grad_o_e02, s);
-                    s = V::mul_add(y_e012, grad_o_e01, s);
-                    s = V::mul_add(y_e23, grad_o_e3, s);
-                    s = V::mul_add(y_1, grad_o_e2, s);
-                    s = V::neg_mul_add(y_e12, grad_o_e1, s);
-                    s = V::neg_mul_add(y_e02, grad_o_e0, s);
-                    s = V::mul_add(y_e2, grad_o_1, s);
-                    s
-                },
-                out0.at(2usize, c),
-            );
+            V::store(v8, out0.at(0usize, c));
+            let grad_o_1 = V::load(grad_o.at(0usize, c));
+            v11 = V::mul_add(y_e3, grad_o_1, v11);
             // out0[3] = y_e12*grad_o_e123 - y_e012*grad_o_e0123 + y_e02*grad_o_e023 + y_e01*grad_o_e013 - y_e0123*grad_o_e012 - y_e2*grad_o_e23 - y_e1*grad_o_e13 + y_e123*grad_o_e12 - y_e0*grad_o_e03 + y_e023*grad_o_e02 + y_e013*grad_o_e01 + y_1*grad_o_e3 - y_e23*grad_o_e2 - y_e13*grad_o_e1 - y_e03*grad_o_e0 + y_e3*grad_o_1
-            V::store(
-                {
-                    let mut s = V::mul(y_e12, grad_o_e123);
-                    s = V::neg_mul_add(y_e012, grad_o_e0123, s);
-                    s = V::mul_add(y_e02, grad_o_e023, s);
-                    s = V::mul_add(y_e01, grad_o_e013, s);
-                    s = V::neg_mul_add(y_e0123, grad_o_e012, s);
-                    s = V::neg_mul_add(y_e2, grad_o_e23, s);
-                    s = V::neg_mul_add(y_e1, grad_o_e13, s);
-                    s = V::mul_add(y_e123, grad_o_e12, s);
-                    s = V::neg_mul_add(y_e0, grad_o_e03, s);
-                    s = V::mul_add(y_e023, grad_o_e02, s);
-                    s = V::mul_add(y_e013, grad_o_e01, s);
-                    s = V::mul_add(y_1, grad_o_e3, s);
-                    s = V::neg_mul_add(y_e23, grad_o_e2, s);
-                    s = V::neg_mul_add(y_e13, grad_o_e1, s);
-                    s = V::neg_mul_add(y_e03, grad_o_e0, s);
-                    s = V::mul_add(y_e3, grad_o_1, s);
-                    s
-                },
-                out0.at(3usize, c),
-            );
+            V::store(v11, out0.at(3usize, c));
+            v4 = V::mul_add(y_e2, grad_o_1, v4);
+            // out0[2] = y_e013*grad_o_e0123 - y_e13*grad_o_e123 - y_e03*grad_o_e023 + y_e0123*grad_o_e013 + y_e01*grad_o_e012 + y_e3*grad_o_e23 - y_e123*grad_o_e13 - y_e1*grad_o_e12 - y_e023*grad_o_e03 - y_e0*grad_o_e02 + y_e012*grad_o_e01 + y_e23*grad_o_e3 + y_1*grad_o_e2 - y_e12*grad_o_e1 - y_e02*grad_o_e0 + y_e2*grad_o_1
+            V::store(v4, out0.at(2usize, c));
+            v17 = V::mul_add(y_e1, grad_o_1, v17);
+            // out0[1] = y_e23*grad_o_e123 - y_e023*grad_o_e0123 - y_e0123*grad_o_e023 - y_e03*grad_o_e013 - y_e02*grad_o_e012 + y_e123*grad_o_e23 + y_e3*grad_o_e13 + y_e2*grad_o_e12 - y_e013*grad_o_e03 - y_e012*grad_o_e02 - y_e0*grad_o_e01 + y_e13*grad_o_e3 + y_e12*grad_o_e2 + y_1*grad_o_e1 - y_e01*grad_o_e0 + y_e1*grad_o_1
+            V::store(v17, out0.at(1usize, c));
         }
     }
 }
@@ -1479,194 +1135,114 @@ unsafe fn geometric_product_5<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let out0 = args.outputs[0];
         for group in 0..args.groups {
             let c = group * V::LANES;
+            x.prefetch::<4usize>(c);
+            grad_o.prefetch::<16usize>(c);
             let x_e3 = V::load(x.at(3usize, c));
-            let grad_o_e3 = V::load(grad_o.at(4usize, c));
-            let x_e2 = V::load(x.at(2usize, c));
-            let grad_o_e2 = V::load(grad_o.at(3usize, c));
-            let x_e1 = V::load(x.at(1usize, c));
-            let grad_o_e1 = V::load(grad_o.at(2usize, c));
-            let x_e0 = V::load(x.at(0usize, c));
-            let grad_o_e0 = V::load(grad_o.at(1usize, c));
-            let grad_o_e03 = V::load(grad_o.at(7usize, c));
-            let grad_o_e02 = V::load(grad_o.at(6usize, c));
-            let grad_o_e01 = V::load(grad_o.at(5usize, c));
-            let grad_o_e13 = V::load(grad_o.at(9usize, c));
-            let grad_o_e12 = V::load(grad_o.at(8usize, c));
-            let grad_o_1 = V::load(grad_o.at(0usize, c));
-            let grad_o_e23 = V::load(grad_o.at(10usize, c));
-            let grad_o_e013 = V::load(grad_o.at(12usize, c));
-            let grad_o_e012 = V::load(grad_o.at(11usize, c));
-            let grad_o_e023 = V::load(grad_o.at(13usize, c));
-            let grad_o_e123 = V::load(grad_o.at(14usize, c));
             let grad_o_e0123 = V::load(grad_o.at(15usize, c));
-            // out0[0] = x_e3*grad_o_e3 + x_e2*grad_o_e2 + x_e1*grad_o_e1 + x_e0*grad_o_e0
-            V::store(
-                {
-                    let mut s = V::mul(x_e3, grad_o_e3);
-                    s = V::mul_add(x_e2, grad_o_e2, s);
-                    s = V::mul_add(x_e1, grad_o_e1, s);
-                    s = V::mul_add(x_e0, grad_o_e0, s);
-                    s
-                },
-                out0.at(0usize, c),
-            );
-            // out0[1] = -(x_e3*grad_o_e03 + x_e2*grad_o_e02 + x_e1*grad_o_e01)
-            V::store(
-                V::neg({
-                    let mut s = V::mul(x_e3, grad_o_e03);
-                    s = V::mul_add(x_e2, grad_o_e02, s);
-                    s = V::mul_add(x_e1, grad_o_e01, s);
-                    s
-                }),
-                out0.at(1usize, c),
-            );
-            // out0[2] = x_e0*grad_o_e01 - (x_e3*grad_o_e13 + x_e2*grad_o_e12) + x_e1*grad_o_1
-            V::store(
-                V::mul_add(
-                    x_e1,
-                    grad_o_1,
-                    V::mul_sub(
-                        x_e0,
-                        grad_o_e01,
-                        V::mul_add(x_e2, grad_o_e12, V::mul(x_e3, grad_o_e13)),
-                    ),
-                ),
-                out0.at(2usize, c),
-            );
-            // out0[3] = x_e1*grad_o_e12 - x_e3*grad_o_e23 + x_e0*grad_o_e02 + x_e2*grad_o_1
-            V::store(
-                {
-                    let mut s = V::mul(x_e1, grad_o_e12);
-                    s = V::neg_mul_add(x_e3, grad_o_e23, s);
-                    s = V::mul_add(x_e0, grad_o_e02, s);
-                    s = V::mul_add(x_e2, grad_o_1, s);
-                    s
-                },
-                out0.at(3usize, c),
-            );
-            // out0[4] = x_e2*grad_o_e23 + x_e1*grad_o_e13 + x_e0*grad_o_e03 + x_e3*grad_o_1
-            V::store(
-                {
-                    let mut s = V::mul(x_e2, grad_o_e23);
-                    s = V::mul_add(x_e1, grad_o_e13, s);
-                    s = V::mul_add(x_e0, grad_o_e03, s);
-                    s = V::mul_add(x_e3, grad_o_1, s);
-                    s
-                },
-                out0.at(4usize, c),
-            );
-            // out0[5] = x_e3*grad_o_e013 + x_e2*grad_o_e012 - x_e1*grad_o_e0
-            V::store(
-                {
-                    let mut s = V::mul(x_e3, grad_o_e013);
-                    s = V::mul_add(x_e2, grad_o_e012, s);
-                    s = V::neg_mul_add(x_e1, grad_o_e0, s);
-                    s
-                },
-                out0.at(5usize, c),
-            );
-            // out0[6] = x_e3*grad_o_e023 - x_e1*grad_o_e012 - x_e2*grad_o_e0
-            V::store(
-                {
-                    let mut s = V::mul(x_e3, grad_o_e023);
-                    s = V::neg_mul_add(x_e1, grad_o_e012, s);
-                    s = V::neg_mul_add(x_e2, grad_o_e0, s);
-                    s
-                },
-                out0.at(6usize, c),
-            );
-            // out0[7] = -(x_e2*grad_o_e023 + x_e1*grad_o_e013 + x_e3*grad_o_e0)
-            V::store(
-                V::neg({
-                    let mut s = V::mul(x_e2, grad_o_e023);
-                    s = V::mul_add(x_e1, grad_o_e013, s);
-                    s = V::mul_add(x_e3, grad_o_e0, s);
-                    s
-                }),
-                out0.at(7usize, c),
-            );
-            // out0[8] = x_e3*grad_o_e123 + x_e0*grad_o_e012 + x_e1*grad_o_e2 - x_e2*grad_o_e1
-            V::store(
-                {
-                    let mut s = V::mul(x_e3, grad_o_e123);
-                    s = V::mul_add(x_e0, grad_o_e012, s);
-                    s = V::mul_add(x_e1, grad_o_e2, s);
-                    s = V::neg_mul_add(x_e2, grad_o_e1, s);
-                    s
-                },
-                out0.at(8usize, c),
-            );
-            // out0[9] = x_e0*grad_o_e013 - x_e2*grad_o_e123 + x_e1*grad_o_e3 - x_e3*grad_o_e1
-            V::store(
-                {
-                    let mut s = V::mul(x_e0, grad_o_e013);
-                    s = V::neg_mul_add(x_e2, grad_o_e123, s);
-                    s = V::mul_add(x_e1, grad_o_e3, s);
-                    s = V::neg_mul_add(x_e3, grad_o_e1, s);
-                    s
-                },
-                out0.at(9usize, c),
-            );
-            // out0[10] = x_e1*grad_o_e123 + x_e0*grad_o_e023 + x_e2*grad_o_e3 - x_e3*grad_o_e2
-            V::store(
-                {
-                    let mut s = V::mul(x_e1, grad_o_e123);
-                    s = V::mul_add(x_e0, grad_o_e023, s);
-                    s = V::mul_add(x_e2, grad_o_e3, s);
-                    s = V::neg_mul_add(x_e3, grad_o_e2, s);
-                    s
-                },
-                out0.at(10usize, c),
-            );
-            // out0[11] = x_e2*grad_o_e01 - (x_e3*grad_o_e0123 + x_e1*grad_o_e02)
-            V::store(
-                V::mul_sub(
-                    x_e2,
-                    grad_o_e01,
-                    V::mul_add(x_e1, grad_o_e02, V::mul(x_e3, grad_o_e0123)),
-                ),
-                out0.at(11usize, c),
-            );
-            // out0[12] = x_e2*grad_o_e0123 - x_e1*grad_o_e03 + x_e3*grad_o_e01
-            V::store(
-                {
-                    let mut s = V::mul(x_e2, grad_o_e0123);
-                    s = V::neg_mul_add(x_e1, grad_o_e03, s);
-                    s = V::mul_add(x_e3, grad_o_e01, s);
-                    s
-                },
-                out0.at(12usize, c),
-            );
-            // out0[13] = x_e3*grad_o_e02 - (x_e1*grad_o_e0123 + x_e2*grad_o_e03)
-            V::store(
-                V::mul_sub(
-                    x_e3,
-                    grad_o_e02,
-                    V::mul_add(x_e2, grad_o_e03, V::mul(x_e1, grad_o_e0123)),
-                ),
-                out0.at(13usize, c),
-            );
-            // out0[14] = x_e0*grad_o_e0123 + x_e1*grad_o_e23 - x_e2*grad_o_e13 + x_e3*grad_o_e12
-            V::store(
-                {
-                    let mut s = V::mul(x_e0, grad_o_e0123);
-                    s = V::mul_add(x_e1, grad_o_e23, s);
-                    s = V::neg_mul_add(x_e2, grad_o_e13, s);
-                    s = V::mul_add(x_e3, grad_o_e12, s);
-                    s
-                },
-                out0.at(14usize, c),
-            );
+            let mut v2 = V::mul(x_e3, grad_o_e0123);
+            let x_e2 = V::load(x.at(2usize, c));
+            let mut v4 = V::mul(x_e2, grad_o_e0123);
+            let x_e1 = V::load(x.at(1usize, c));
+            let mut v6 = V::mul(x_e1, grad_o_e0123);
+            let x_e0 = V::load(x.at(0usize, c));
+            let mut v8 = V::mul(x_e0, grad_o_e0123);
+            let grad_o_e123 = V::load(grad_o.at(14usize, c));
+            let mut v10 = V::mul(x_e3, grad_o_e123);
+            let mut v12 = V::mul(x_e1, grad_o_e123);
+            let grad_o_e023 = V::load(grad_o.at(13usize, c));
+            let mut v14 = V::mul(x_e3, grad_o_e023);
+            let mut v15 = V::mul(x_e2, grad_o_e023);
+            v12 = V::mul_add(x_e0, grad_o_e023, v12);
+            let grad_o_e013 = V::load(grad_o.at(12usize, c));
+            let mut v20 = V::mul(x_e3, grad_o_e013);
+            let mut v21 = V::mul(x_e2, grad_o_e013);
+            v21 = V::neg_mul_add(x_e1, grad_o_e023, v21);
+            v15 = V::mul_add(x_e1, grad_o_e013, v15);
+            let mut v25 = V::mul(x_e0, grad_o_e013);
+            v25 = V::neg_mul_add(x_e2, grad_o_e123, v25);
+            let grad_o_e012 = V::load(grad_o.at(11usize, c));
+            v21 = V::neg_mul_add(x_e3, grad_o_e012, v21);
             // out0[15] = x_e2*grad_o_e013 - x_e1*grad_o_e023 - x_e3*grad_o_e012
-            V::store(
-                {
-                    let mut s = V::mul(x_e2, grad_o_e013);
-                    s = V::neg_mul_add(x_e1, grad_o_e023, s);
-                    s = V::neg_mul_add(x_e3, grad_o_e012, s);
-                    s
-                },
-                out0.at(15usize, c),
-            );
+            V::store(v21, out0.at(15usize, c));
+            v20 = V::mul_add(x_e2, grad_o_e012, v20);
+            v14 = V::neg_mul_add(x_e1, grad_o_e012, v14);
+            v10 = V::mul_add(x_e0, grad_o_e012, v10);
+            let grad_o_e23 = V::load(grad_o.at(10usize, c));
+            let mut v38 = V::mul(x_e2, grad_o_e23);
+            v8 = V::mul_add(x_e1, grad_o_e23, v8);
+            let grad_o_e13 = V::load(grad_o.at(9usize, c));
+            let mut v42 = V::mul(x_e3, grad_o_e13);
+            v8 = V::neg_mul_add(x_e2, grad_o_e13, v8);
+            v38 = V::mul_add(x_e1, grad_o_e13, v38);
+            let grad_o_e12 = V::load(grad_o.at(8usize, c));
+            v8 = V::mul_add(x_e3, grad_o_e12, v8);
+            // out0[14] = x_e0*grad_o_e0123 + x_e1*grad_o_e23 - x_e2*grad_o_e13 + x_e3*grad_o_e12
+            V::store(v8, out0.at(14usize, c));
+            v42 = V::mul_add(x_e2, grad_o_e12, v42);
+            let mut v52 = V::mul(x_e1, grad_o_e12);
+            v52 = V::neg_mul_add(x_e3, grad_o_e23, v52);
+            let grad_o_e03 = V::load(grad_o.at(7usize, c));
+            let mut v55 = V::mul(x_e3, grad_o_e03);
+            v6 = V::mul_add(x_e2, grad_o_e03, v6);
+            v4 = V::neg_mul_add(x_e1, grad_o_e03, v4);
+            v38 = V::mul_add(x_e0, grad_o_e03, v38);
+            let grad_o_e02 = V::load(grad_o.at(6usize, c));
+            // out0[13] = x_e3*grad_o_e02 - (x_e1*grad_o_e0123 + x_e2*grad_o_e03)
+            V::store(V::mul_sub(x_e3, grad_o_e02, v6), out0.at(13usize, c));
+            v55 = V::mul_add(x_e2, grad_o_e02, v55);
+            v2 = V::mul_add(x_e1, grad_o_e02, v2);
+            v52 = V::mul_add(x_e0, grad_o_e02, v52);
+            let grad_o_e01 = V::load(grad_o.at(5usize, c));
+            v4 = V::mul_add(x_e3, grad_o_e01, v4);
+            // out0[12] = x_e2*grad_o_e0123 - x_e1*grad_o_e03 + x_e3*grad_o_e01
+            V::store(v4, out0.at(12usize, c));
+            // out0[11] = x_e2*grad_o_e01 - (x_e3*grad_o_e0123 + x_e1*grad_o_e02)
+            V::store(V::mul_sub(x_e2, grad_o_e01, v2), out0.at(11usize, c));
+            v55 = V::mul_add(x_e1, grad_o_e01, v55);
+            // out0[1] = -(x_e3*grad_o_e03 + x_e2*grad_o_e02 + x_e1*grad_o_e01)
+            V::store(V::neg(v55), out0.at(1usize, c));
+            let mut v80 = V::mul_sub(x_e0, grad_o_e01, v42);
+            let grad_o_e3 = V::load(grad_o.at(4usize, c));
+            let mut v82 = V::mul(x_e3, grad_o_e3);
+            v12 = V::mul_add(x_e2, grad_o_e3, v12);
+            v25 = V::mul_add(x_e1, grad_o_e3, v25);
+            let grad_o_e2 = V::load(grad_o.at(3usize, c));
+            v12 = V::neg_mul_add(x_e3, grad_o_e2, v12);
+            // out0[10] = x_e1*grad_o_e123 + x_e0*grad_o_e023 + x_e2*grad_o_e3 - x_e3*grad_o_e2
+            V::store(v12, out0.at(10usize, c));
+            v82 = V::mul_add(x_e2, grad_o_e2, v82);
+            v10 = V::mul_add(x_e1, grad_o_e2, v10);
+            let grad_o_e1 = V::load(grad_o.at(2usize, c));
+            v25 = V::neg_mul_add(x_e3, grad_o_e1, v25);
+            // out0[9] = x_e0*grad_o_e013 - x_e2*grad_o_e123 + x_e1*grad_o_e3 - x_e3*grad_o_e1
+            V::store(v25, out0.at(9usize, c));
+            v10 = V::neg_mul_add(x_e2, grad_o_e1, v10);
+            // out0[8] = x_e3*grad_o_e123 + x_e0*grad_o_e012 + x_e1*grad_o_e2 - x_e2*grad_o_e1
+            V::store(v10, out0.at(8usize, c));
+            v82 = V::mul_add(x_e1, grad_o_e1, v82);
+            let grad_o_e0 = V::load(grad_o.at(1usize, c));
+            v15 = V::mul_add(x_e3, grad_o_e0, v15);
+            // out0[7] = -(x_e2*grad_o_e023 + x_e1*grad_o_e013 + x_e3*grad_o_e0)
+            V::store(V::neg(v15), out0.at(7usize, c));
+            v14 = V::neg_mul_add(x_e2, grad_o_e0, v14);
+            // out0[6] = x_e3*grad_o_e023 - x_e1*grad_o_e012 - x_e2*grad_o_e0
+            V::store(v14, out0.at(6usize, c));
+            v20 = V::neg_mul_add(x_e1, grad_o_e0, v20);
+            // out0[5] = x_e3*grad_o_e013 + x_e2*grad_o_e012 - x_e1*grad_o_e0
+            V::store(v20, out0.at(5usize, c));
+            v82 = V::mul_add(x_e0, grad_o_e0, v82);
+            // out0[0] = x_e3*grad_o_e3 + x_e2*grad_o_e2 + x_e1*grad_o_e1 + x_e0*grad_o_e0
+            V::store(v82, out0.at(0usize, c));
+            let grad_o_1 = V::load(grad_o.at(0usize, c));
+            v38 = V::mul_add(x_e3, grad_o_1, v38);
+            // out0[4] = x_e2*grad_o_e23 + x_e1*grad_o_e13 + x_e0*grad_o_e03 + x_e3*grad_o_1
+            V::store(v38, out0.at(4usize, c));
+            v52 = V::mul_add(x_e2, grad_o_1, v52);
+            // out0[3] = x_e1*grad_o_e12 - x_e3*grad_o_e23 + x_e0*grad_o_e02 + x_e2*grad_o_1
+            V::store(v52, out0.at(3usize, c));
+            v80 = V::mul_add(x_e1, grad_o_1, v80);
+            // out0[2] = x_e0*grad_o_e01 - (x_e3*grad_o_e13 + x_e2*grad_o_e12) + x_e1*grad_o_1
+            V::store(v80, out0.at(2usize, c));
         }
     }
 }
@@ -1739,194 +1315,116 @@ unsafe fn geometric_product_6<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let out0 = args.outputs[0];
         for group in 0..args.groups {
             let c = group * V::LANES;
-            let x_e3 = V::load(x.at(4usize, c));
-            let y_e3 = V::load(y.at(3usize, c));
+            x.prefetch::<16usize>(c);
+            y.prefetch::<4usize>(c);
             let x_e1 = V::load(x.at(2usize, c));
             let y_e1 = V::load(y.at(1usize, c));
+            let mut v2 = V::mul(x_e1, y_e1);
             let x_e2 = V::load(x.at(3usize, c));
             let y_e2 = V::load(y.at(2usize, c));
-            let x_e03 = V::load(x.at(7usize, c));
-            let x_e02 = V::load(x.at(6usize, c));
+            let x_e3 = V::load(x.at(4usize, c));
+            let y_e3 = V::load(y.at(3usize, c));
+            v2 = V::mul_add(x_e2, y_e2, v2);
+            v2 = V::mul_add(x_e3, y_e3, v2);
+            // out0[0] = x_e3*y_e3 + x_e1*y_e1 + x_e2*y_e2
+            V::store(v2, out0.at(0usize, c));
             let x_1 = V::load(x.at(0usize, c));
             let y_e0 = V::load(y.at(0usize, c));
+            let mut v13 = V::mul(x_1, y_e0);
             let x_e01 = V::load(x.at(5usize, c));
-            let x_e13 = V::load(x.at(9usize, c));
-            let x_e12 = V::load(x.at(8usize, c));
-            let x_e23 = V::load(x.at(10usize, c));
-            let x_e013 = V::load(x.at(12usize, c));
-            let x_e012 = V::load(x.at(11usize, c));
-            let x_e0 = V::load(x.at(1usize, c));
-            let x_e023 = V::load(x.at(13usize, c));
-            let x_e123 = V::load(x.at(14usize, c));
-            let x_e0123 = V::load(x.at(15usize, c));
-            // out0[0] = x_e3*y_e3 + x_e1*y_e1 + x_e2*y_e2
-            V::store(
-                {
-                    let mut s = V::mul(x_e1, y_e1);
-                    s = V::mul_add(x_e2, y_e2, s);
-                    s = V::mul_add(x_e3, y_e3, s);
-                    s
-                },
-                out0.at(0usize, c),
-            );
+            let x_e02 = V::load(x.at(6usize, c));
+            let x_e03 = V::load(x.at(7usize, c));
+            v13 = V::mul_add(x_e01, y_e1, v13);
+            v13 = V::mul_add(x_e02, y_e2, v13);
+            v13 = V::mul_add(x_e03, y_e3, v13);
             // out0[1] = x_e03*y_e3 + x_e02*y_e2 + x_1*y_e0 + x_e01*y_e1
-            V::store(
-                {
-                    let mut s = V::mul(x_1, y_e0);
-                    s = V::mul_add(x_e01, y_e1, s);
-                    s = V::mul_add(x_e02, y_e2, s);
-                    s = V::mul_add(x_e03, y_e3, s);
-                    s
-                },
-                out0.at(1usize, c),
-            );
+            V::store(v13, out0.at(1usize, c));
+            let mut v23 = V::mul(x_1, y_e1);
+            let x_e12 = V::load(x.at(8usize, c));
+            let x_e13 = V::load(x.at(9usize, c));
+            v23 = V::mul_add(x_e12, y_e2, v23);
+            v23 = V::mul_add(x_e13, y_e3, v23);
             // out0[2] = x_e13*y_e3 + x_1*y_e1 + x_e12*y_e2
-            V::store(
-                {
-                    let mut s = V::mul(x_1, y_e1);
-                    s = V::mul_add(x_e12, y_e2, s);
-                    s = V::mul_add(x_e13, y_e3, s);
-                    s
-                },
-                out0.at(2usize, c),
-            );
+            V::store(v23, out0.at(2usize, c));
+            let mut v30 = V::mul(x_1, y_e2);
+            let x_e23 = V::load(x.at(10usize, c));
+            v30 = V::neg_mul_add(x_e12, y_e1, v30);
+            v30 = V::mul_add(x_e23, y_e3, v30);
             // out0[3] = x_e23*y_e3 + x_1*y_e2 - x_e12*y_e1
-            V::store(
-                {
-                    let mut s = V::mul(x_1, y_e2);
-                    s = V::neg_mul_add(x_e12, y_e1, s);
-                    s = V::mul_add(x_e23, y_e3, s);
-                    s
-                },
-                out0.at(3usize, c),
-            );
+            V::store(v30, out0.at(3usize, c));
+            let mut v36 = V::mul(x_1, y_e3);
+            v36 = V::neg_mul_add(x_e13, y_e1, v36);
+            v36 = V::neg_mul_add(x_e23, y_e2, v36);
             // out0[4] = x_1*y_e3 - x_e13*y_e1 - x_e23*y_e2
-            V::store(
-                {
-                    let mut s = V::mul(x_1, y_e3);
-                    s = V::neg_mul_add(x_e13, y_e1, s);
-                    s = V::neg_mul_add(x_e23, y_e2, s);
-                    s
-                },
-                out0.at(4usize, c),
-            );
+            V::store(v36, out0.at(4usize, c));
+            let x_e0 = V::load(x.at(1usize, c));
+            let mut v42 = V::mul(x_e0, y_e1);
+            let x_e012 = V::load(x.at(11usize, c));
+            let x_e013 = V::load(x.at(12usize, c));
+            v42 = V::neg_mul_add(x_e1, y_e0, v42);
+            v42 = V::mul_add(x_e012, y_e2, v42);
+            v42 = V::mul_add(x_e013, y_e3, v42);
             // out0[5] = x_e013*y_e3 + x_e012*y_e2 + x_e0*y_e1 - x_e1*y_e0
-            V::store(
-                {
-                    let mut s = V::mul(x_e0, y_e1);
-                    s = V::neg_mul_add(x_e1, y_e0, s);
-                    s = V::mul_add(x_e012, y_e2, s);
-                    s = V::mul_add(x_e013, y_e3, s);
-                    s
-                },
-                out0.at(5usize, c),
-            );
+            V::store(v42, out0.at(5usize, c));
+            let mut v51 = V::mul(x_e0, y_e2);
+            let x_e023 = V::load(x.at(13usize, c));
+            v51 = V::neg_mul_add(x_e2, y_e0, v51);
+            v51 = V::neg_mul_add(x_e012, y_e1, v51);
+            v51 = V::mul_add(x_e023, y_e3, v51);
             // out0[6] = x_e023*y_e3 + x_e0*y_e2 - x_e2*y_e0 - x_e012*y_e1
-            V::store(
-                {
-                    let mut s = V::mul(x_e0, y_e2);
-                    s = V::neg_mul_add(x_e2, y_e0, s);
-                    s = V::neg_mul_add(x_e012, y_e1, s);
-                    s = V::mul_add(x_e023, y_e3, s);
-                    s
-                },
-                out0.at(6usize, c),
-            );
+            V::store(v51, out0.at(6usize, c));
+            let mut v59 = V::mul(x_e0, y_e3);
+            v59 = V::neg_mul_add(x_e3, y_e0, v59);
+            v59 = V::neg_mul_add(x_e013, y_e1, v59);
+            v59 = V::neg_mul_add(x_e023, y_e2, v59);
             // out0[7] = x_e0*y_e3 - x_e3*y_e0 - x_e013*y_e1 - x_e023*y_e2
-            V::store(
-                {
-                    let mut s = V::mul(x_e0, y_e3);
-                    s = V::neg_mul_add(x_e3, y_e0, s);
-                    s = V::neg_mul_add(x_e013, y_e1, s);
-                    s = V::neg_mul_add(x_e023, y_e2, s);
-                    s
-                },
-                out0.at(7usize, c),
-            );
+            V::store(v59, out0.at(7usize, c));
+            let mut v66 = V::mul(x_e1, y_e2);
+            let x_e123 = V::load(x.at(14usize, c));
+            v66 = V::neg_mul_add(x_e2, y_e1, v66);
+            v66 = V::mul_add(x_e123, y_e3, v66);
             // out0[8] = x_e123*y_e3 + x_e1*y_e2 - x_e2*y_e1
-            V::store(
-                {
-                    let mut s = V::mul(x_e1, y_e2);
-                    s = V::neg_mul_add(x_e2, y_e1, s);
-                    s = V::mul_add(x_e123, y_e3, s);
-                    s
-                },
-                out0.at(8usize, c),
-            );
+            V::store(v66, out0.at(8usize, c));
+            let mut v72 = V::mul(x_e1, y_e3);
+            v72 = V::neg_mul_add(x_e3, y_e1, v72);
+            v72 = V::neg_mul_add(x_e123, y_e2, v72);
             // out0[9] = x_e1*y_e3 - x_e3*y_e1 - x_e123*y_e2
-            V::store(
-                {
-                    let mut s = V::mul(x_e1, y_e3);
-                    s = V::neg_mul_add(x_e3, y_e1, s);
-                    s = V::neg_mul_add(x_e123, y_e2, s);
-                    s
-                },
-                out0.at(9usize, c),
-            );
+            V::store(v72, out0.at(9usize, c));
+            let mut v77 = V::mul(x_e2, y_e3);
+            v77 = V::neg_mul_add(x_e3, y_e2, v77);
+            v77 = V::mul_add(x_e123, y_e1, v77);
             // out0[10] = x_e123*y_e1 + x_e2*y_e3 - x_e3*y_e2
-            V::store(
-                {
-                    let mut s = V::mul(x_e2, y_e3);
-                    s = V::neg_mul_add(x_e3, y_e2, s);
-                    s = V::mul_add(x_e123, y_e1, s);
-                    s
-                },
-                out0.at(10usize, c),
-            );
+            V::store(v77, out0.at(10usize, c));
+            let mut v82 = V::mul(x_e01, y_e2);
+            let x_e0123 = V::load(x.at(15usize, c));
+            v82 = V::neg_mul_add(x_e02, y_e1, v82);
+            v82 = V::mul_add(x_e12, y_e0, v82);
+            v82 = V::mul_add(x_e0123, y_e3, v82);
             // out0[11] = x_e0123*y_e3 + x_e12*y_e0 + x_e01*y_e2 - x_e02*y_e1
-            V::store(
-                {
-                    let mut s = V::mul(x_e01, y_e2);
-                    s = V::neg_mul_add(x_e02, y_e1, s);
-                    s = V::mul_add(x_e12, y_e0, s);
-                    s = V::mul_add(x_e0123, y_e3, s);
-                    s
-                },
-                out0.at(11usize, c),
-            );
+            V::store(v82, out0.at(11usize, c));
+            let mut v90 = V::mul(x_e01, y_e3);
+            v90 = V::neg_mul_add(x_e03, y_e1, v90);
+            v90 = V::mul_add(x_e13, y_e0, v90);
+            v90 = V::neg_mul_add(x_e0123, y_e2, v90);
             // out0[12] = x_e13*y_e0 + x_e01*y_e3 - x_e03*y_e1 - x_e0123*y_e2
-            V::store(
-                {
-                    let mut s = V::mul(x_e01, y_e3);
-                    s = V::neg_mul_add(x_e03, y_e1, s);
-                    s = V::mul_add(x_e13, y_e0, s);
-                    s = V::neg_mul_add(x_e0123, y_e2, s);
-                    s
-                },
-                out0.at(12usize, c),
-            );
+            V::store(v90, out0.at(12usize, c));
+            let mut v97 = V::mul(x_e02, y_e3);
+            v97 = V::neg_mul_add(x_e03, y_e2, v97);
+            v97 = V::mul_add(x_e23, y_e0, v97);
+            v97 = V::mul_add(x_e0123, y_e1, v97);
             // out0[13] = x_e0123*y_e1 + x_e23*y_e0 + x_e02*y_e3 - x_e03*y_e2
-            V::store(
-                {
-                    let mut s = V::mul(x_e02, y_e3);
-                    s = V::neg_mul_add(x_e03, y_e2, s);
-                    s = V::mul_add(x_e23, y_e0, s);
-                    s = V::mul_add(x_e0123, y_e1, s);
-                    s
-                },
-                out0.at(13usize, c),
-            );
+            V::store(v97, out0.at(13usize, c));
+            let mut v104 = V::mul(x_e12, y_e3);
+            v104 = V::neg_mul_add(x_e13, y_e2, v104);
+            v104 = V::mul_add(x_e23, y_e1, v104);
             // out0[14] = x_e23*y_e1 + x_e12*y_e3 - x_e13*y_e2
-            V::store(
-                {
-                    let mut s = V::mul(x_e12, y_e3);
-                    s = V::neg_mul_add(x_e13, y_e2, s);
-                    s = V::mul_add(x_e23, y_e1, s);
-                    s
-                },
-                out0.at(14usize, c),
-            );
+            V::store(v104, out0.at(14usize, c));
+            let mut v109 = V::mul(x_e012, y_e3);
+            v109 = V::neg_mul_add(x_e013, y_e2, v109);
+            v109 = V::mul_add(x_e023, y_e1, v109);
+            v109 = V::neg_mul_add(x_e123, y_e0, v109);
             // out0[15] = x_e023*y_e1 + x_e012*y_e3 - x_e013*y_e2 - x_e123*y_e0
-            V::store(
-                {
-                    let mut s = V::mul(x_e012, y_e3);
-                    s = V::neg_mul_add(x_e013, y_e2, s);
-                    s = V::mul_add(x_e023, y_e1, s);
-                    s = V::neg_mul_add(x_e123, y_e0, s);
-                    s
-                },
-                out0.at(15usize, c),
-            );
+            V::store(v109, out0.at(15usize, c));
         }
     }
 }
@@ -1943,195 +1441,113 @@ unsafe fn geometric_product_7<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let out0 = args.outputs[0];
         for group in 0..args.groups {
             let c = group * V::LANES;
-            let y_e3 = V::load(y.at(3usize, c));
-            let grad_o_e3 = V::load(grad_o.at(4usize, c));
-            let y_e2 = V::load(y.at(2usize, c));
-            let grad_o_e2 = V::load(grad_o.at(3usize, c));
-            let y_e1 = V::load(y.at(1usize, c));
-            let grad_o_e1 = V::load(grad_o.at(2usize, c));
+            y.prefetch::<4usize>(c);
+            grad_o.prefetch::<16usize>(c);
             let y_e0 = V::load(y.at(0usize, c));
-            let grad_o_e0 = V::load(grad_o.at(1usize, c));
-            let grad_o_e03 = V::load(grad_o.at(7usize, c));
-            let grad_o_e02 = V::load(grad_o.at(6usize, c));
-            let grad_o_e01 = V::load(grad_o.at(5usize, c));
-            let grad_o_e13 = V::load(grad_o.at(9usize, c));
-            let grad_o_e12 = V::load(grad_o.at(8usize, c));
-            let grad_o_1 = V::load(grad_o.at(0usize, c));
-            let grad_o_e23 = V::load(grad_o.at(10usize, c));
-            let grad_o_e013 = V::load(grad_o.at(12usize, c));
-            let grad_o_e012 = V::load(grad_o.at(11usize, c));
-            let grad_o_e023 = V::load(grad_o.at(13usize, c));
-            let grad_o_e123 = V::load(grad_o.at(14usize, c));
             let grad_o_e0123 = V::load(grad_o.at(15usize, c));
-            // out0[0] = y_e3*grad_o_e3 + y_e2*grad_o_e2 + y_e1*grad_o_e1 + y_e0*grad_o_e0
-            V::store(
-                {
-                    let mut s = V::mul(y_e3, grad_o_e3);
-                    s = V::mul_add(y_e2, grad_o_e2, s);
-                    s = V::mul_add(y_e1, grad_o_e1, s);
-                    s = V::mul_add(y_e0, grad_o_e0, s);
-                    s
-                },
-                out0.at(0usize, c),
-            );
-            // out0[1] = y_e3*grad_o_e03 + y_e2*grad_o_e02 + y_e1*grad_o_e01
-            V::store(
-                {
-                    let mut s = V::mul(y_e3, grad_o_e03);
-                    s = V::mul_add(y_e2, grad_o_e02, s);
-                    s = V::mul_add(y_e1, grad_o_e01, s);
-                    s
-                },
-                out0.at(1usize, c),
-            );
-            // out0[2] = y_e3*grad_o_e13 + y_e2*grad_o_e12 - y_e0*grad_o_e01 + y_e1*grad_o_1
-            V::store(
-                {
-                    let mut s = V::mul(y_e3, grad_o_e13);
-                    s = V::mul_add(y_e2, grad_o_e12, s);
-                    s = V::neg_mul_add(y_e0, grad_o_e01, s);
-                    s = V::mul_add(y_e1, grad_o_1, s);
-                    s
-                },
-                out0.at(2usize, c),
-            );
-            // out0[3] = y_e3*grad_o_e23 - y_e1*grad_o_e12 - y_e0*grad_o_e02 + y_e2*grad_o_1
-            V::store(
-                {
-                    let mut s = V::mul(y_e3, grad_o_e23);
-                    s = V::neg_mul_add(y_e1, grad_o_e12, s);
-                    s = V::neg_mul_add(y_e0, grad_o_e02, s);
-                    s = V::mul_add(y_e2, grad_o_1, s);
-                    s
-                },
-                out0.at(3usize, c),
-            );
-            // out0[4] = y_e3*grad_o_1 - (y_e2*grad_o_e23 + y_e1*grad_o_e13 + y_e0*grad_o_e03)
-            V::store(
-                V::mul_sub(
-                    y_e3,
-                    grad_o_1,
-                    {
-                        let mut s = V::mul(y_e2, grad_o_e23);
-                        s = V::mul_add(y_e1, grad_o_e13, s);
-                        s = V::mul_add(y_e0, grad_o_e03, s);
-                        s
-                    },
-                ),
-                out0.at(4usize, c),
-            );
-            // out0[5] = y_e3*grad_o_e013 + y_e2*grad_o_e012 + y_e1*grad_o_e0
-            V::store(
-                {
-                    let mut s = V::mul(y_e3, grad_o_e013);
-                    s = V::mul_add(y_e2, grad_o_e012, s);
-                    s = V::mul_add(y_e1, grad_o_e0, s);
-                    s
-                },
-                out0.at(5usize, c),
-            );
-            // out0[6] = y_e3*grad_o_e023 - y_e1*grad_o_e012 + y_e2*grad_o_e0
-            V::store(
-                {
-                    let mut s = V::mul(y_e3, grad_o_e023);
-                    s = V::neg_mul_add(y_e1, grad_o_e012, s);
-                    s = V::mul_add(y_e2, grad_o_e0, s);
-                    s
-                },
-                out0.at(6usize, c),
-            );
-            // out0[7] = y_e3*grad_o_e0 - (y_e2*grad_o_e023 + y_e1*grad_o_e013)
-            V::store(
-                V::mul_sub(
-                    y_e3,
-                    grad_o_e0,
-                    V::mul_add(y_e1, grad_o_e013, V::mul(y_e2, grad_o_e023)),
-                ),
-                out0.at(7usize, c),
-            );
-            // out0[8] = y_e3*grad_o_e123 + y_e0*grad_o_e012 - y_e1*grad_o_e2 + y_e2*grad_o_e1
-            V::store(
-                {
-                    let mut s = V::mul(y_e3, grad_o_e123);
-                    s = V::mul_add(y_e0, grad_o_e012, s);
-                    s = V::neg_mul_add(y_e1, grad_o_e2, s);
-                    s = V::mul_add(y_e2, grad_o_e1, s);
-                    s
-                },
-                out0.at(8usize, c),
-            );
-            // out0[9] = y_e0*grad_o_e013 - y_e2*grad_o_e123 - y_e1*grad_o_e3 + y_e3*grad_o_e1
-            V::store(
-                {
-                    let mut s = V::mul(y_e0, grad_o_e013);
-                    s = V::neg_mul_add(y_e2, grad_o_e123, s);
-                    s = V::neg_mul_add(y_e1, grad_o_e3, s);
-                    s = V::mul_add(y_e3, grad_o_e1, s);
-                    s
-                },
-                out0.at(9usize, c),
-            );
-            // out0[10] = y_e1*grad_o_e123 + y_e0*grad_o_e023 - y_e2*grad_o_e3 + y_e3*grad_o_e2
-            V::store(
-                {
-                    let mut s = V::mul(y_e1, grad_o_e123);
-                    s = V::mul_add(y_e0, grad_o_e023, s);
-                    s = V::neg_mul_add(y_e2, grad_o_e3, s);
-                    s = V::mul_add(y_e3, grad_o_e2, s);
-                    s
-                },
-                out0.at(10usize, c),
-            );
-            // out0[11] = y_e3*grad_o_e0123 - y_e1*grad_o_e02 + y_e2*grad_o_e01
-            V::store(
-                {
-                    let mut s = V::mul(y_e3, grad_o_e0123);
-                    s = V::neg_mul_add(y_e1, grad_o_e02, s);
-                    s = V::mul_add(y_e2, grad_o_e01, s);
-                    s
-                },
-                out0.at(11usize, c),
-            );
-            // out0[12] = y_e3*grad_o_e01 - (y_e2*grad_o_e0123 + y_e1*grad_o_e03)
-            V::store(
-                V::mul_sub(
-                    y_e3,
-                    grad_o_e01,
-                    V::mul_add(y_e1, grad_o_e03, V::mul(y_e2, grad_o_e0123)),
-                ),
-                out0.at(12usize, c),
-            );
-            // out0[13] = y_e1*grad_o_e0123 - y_e2*grad_o_e03 + y_e3*grad_o_e02
-            V::store(
-                {
-                    let mut s = V::mul(y_e1, grad_o_e0123);
-                    s = V::neg_mul_add(y_e2, grad_o_e03, s);
-                    s = V::mul_add(y_e3, grad_o_e02, s);
-                    s
-                },
-                out0.at(13usize, c),
-            );
-            // out0[14] = y_e1*grad_o_e23 - y_e0*grad_o_e0123 - y_e2*grad_o_e13 + y_e3*grad_o_e12
-            V::store(
-                {
-                    let mut s = V::mul(y_e1, grad_o_e23);
-                    s = V::neg_mul_add(y_e0, grad_o_e0123, s);
-                    s = V::neg_mul_add(y_e2, grad_o_e13, s);
-                    s = V::mul_add(y_e3, grad_o_e12, s);
-                    s
-                },
-                out0.at(14usize, c),
-            );
+            let y_e1 = V::load(y.at(1usize, c));
+            let mut v4 = V::mul(y_e1, grad_o_e0123);
+            let y_e2 = V::load(y.at(2usize, c));
+            let mut v6 = V::mul(y_e2, grad_o_e0123);
+            let y_e3 = V::load(y.at(3usize, c));
+            let mut v8 = V::mul(y_e3, grad_o_e0123);
+            let grad_o_e123 = V::load(grad_o.at(14usize, c));
+            let mut v10 = V::mul(y_e1, grad_o_e123);
+            let mut v12 = V::mul(y_e3, grad_o_e123);
+            let grad_o_e023 = V::load(grad_o.at(13usize, c));
+            let mut v14 = V::mul(y_e1, grad_o_e023);
+            v10 = V::mul_add(y_e0, grad_o_e023, v10);
+            let mut v17 = V::mul(y_e2, grad_o_e023);
+            let mut v18 = V::mul(y_e3, grad_o_e023);
+            let grad_o_e013 = V::load(grad_o.at(12usize, c));
+            v14 = V::neg_mul_add(y_e2, grad_o_e013, v14);
+            let mut v22 = V::mul(y_e0, grad_o_e013);
+            v22 = V::neg_mul_add(y_e2, grad_o_e123, v22);
+            v17 = V::mul_add(y_e1, grad_o_e013, v17);
+            let mut v26 = V::mul(y_e3, grad_o_e013);
+            let grad_o_e012 = V::load(grad_o.at(11usize, c));
+            v14 = V::mul_add(y_e3, grad_o_e012, v14);
             // out0[15] = y_e1*grad_o_e023 - y_e2*grad_o_e013 + y_e3*grad_o_e012
-            V::store(
-                {
-                    let mut s = V::mul(y_e1, grad_o_e023);
-                    s = V::neg_mul_add(y_e2, grad_o_e013, s);
-                    s = V::mul_add(y_e3, grad_o_e012, s);
-                    s
-                },
-                out0.at(15usize, c),
-            );
+            V::store(v14, out0.at(15usize, c));
+            v12 = V::mul_add(y_e0, grad_o_e012, v12);
+            v18 = V::neg_mul_add(y_e1, grad_o_e012, v18);
+            v26 = V::mul_add(y_e2, grad_o_e012, v26);
+            let grad_o_e23 = V::load(grad_o.at(10usize, c));
+            let mut v37 = V::mul(y_e1, grad_o_e23);
+            v37 = V::neg_mul_add(y_e0, grad_o_e0123, v37);
+            let mut v39 = V::mul(y_e2, grad_o_e23);
+            let mut v40 = V::mul(y_e3, grad_o_e23);
+            let grad_o_e13 = V::load(grad_o.at(9usize, c));
+            v37 = V::neg_mul_add(y_e2, grad_o_e13, v37);
+            v39 = V::mul_add(y_e1, grad_o_e13, v39);
+            let mut v46 = V::mul(y_e3, grad_o_e13);
+            let grad_o_e12 = V::load(grad_o.at(8usize, c));
+            v37 = V::mul_add(y_e3, grad_o_e12, v37);
+            // out0[14] = y_e1*grad_o_e23 - y_e0*grad_o_e0123 - y_e2*grad_o_e13 + y_e3*grad_o_e12
+            V::store(v37, out0.at(14usize, c));
+            v40 = V::neg_mul_add(y_e1, grad_o_e12, v40);
+            v46 = V::mul_add(y_e2, grad_o_e12, v46);
+            let grad_o_e03 = V::load(grad_o.at(7usize, c));
+            v4 = V::neg_mul_add(y_e2, grad_o_e03, v4);
+            v6 = V::mul_add(y_e1, grad_o_e03, v6);
+            v39 = V::mul_add(y_e0, grad_o_e03, v39);
+            let mut v61 = V::mul(y_e3, grad_o_e03);
+            let grad_o_e02 = V::load(grad_o.at(6usize, c));
+            v4 = V::mul_add(y_e3, grad_o_e02, v4);
+            // out0[13] = y_e1*grad_o_e0123 - y_e2*grad_o_e03 + y_e3*grad_o_e02
+            V::store(v4, out0.at(13usize, c));
+            v8 = V::neg_mul_add(y_e1, grad_o_e02, v8);
+            v40 = V::neg_mul_add(y_e0, grad_o_e02, v40);
+            v61 = V::mul_add(y_e2, grad_o_e02, v61);
+            let grad_o_e01 = V::load(grad_o.at(5usize, c));
+            // out0[12] = y_e3*grad_o_e01 - (y_e2*grad_o_e0123 + y_e1*grad_o_e03)
+            V::store(V::mul_sub(y_e3, grad_o_e01, v6), out0.at(12usize, c));
+            v8 = V::mul_add(y_e2, grad_o_e01, v8);
+            // out0[11] = y_e3*grad_o_e0123 - y_e1*grad_o_e02 + y_e2*grad_o_e01
+            V::store(v8, out0.at(11usize, c));
+            v46 = V::neg_mul_add(y_e0, grad_o_e01, v46);
+            v61 = V::mul_add(y_e1, grad_o_e01, v61);
+            // out0[1] = y_e3*grad_o_e03 + y_e2*grad_o_e02 + y_e1*grad_o_e01
+            V::store(v61, out0.at(1usize, c));
+            let grad_o_e3 = V::load(grad_o.at(4usize, c));
+            v10 = V::neg_mul_add(y_e2, grad_o_e3, v10);
+            v22 = V::neg_mul_add(y_e1, grad_o_e3, v22);
+            let mut v85 = V::mul(y_e3, grad_o_e3);
+            let grad_o_e2 = V::load(grad_o.at(3usize, c));
+            v10 = V::mul_add(y_e3, grad_o_e2, v10);
+            // out0[10] = y_e1*grad_o_e123 + y_e0*grad_o_e023 - y_e2*grad_o_e3 + y_e3*grad_o_e2
+            V::store(v10, out0.at(10usize, c));
+            v12 = V::neg_mul_add(y_e1, grad_o_e2, v12);
+            v85 = V::mul_add(y_e2, grad_o_e2, v85);
+            let grad_o_e1 = V::load(grad_o.at(2usize, c));
+            v22 = V::mul_add(y_e3, grad_o_e1, v22);
+            // out0[9] = y_e0*grad_o_e013 - y_e2*grad_o_e123 - y_e1*grad_o_e3 + y_e3*grad_o_e1
+            V::store(v22, out0.at(9usize, c));
+            v12 = V::mul_add(y_e2, grad_o_e1, v12);
+            // out0[8] = y_e3*grad_o_e123 + y_e0*grad_o_e012 - y_e1*grad_o_e2 + y_e2*grad_o_e1
+            V::store(v12, out0.at(8usize, c));
+            v85 = V::mul_add(y_e1, grad_o_e1, v85);
+            let grad_o_e0 = V::load(grad_o.at(1usize, c));
+            // out0[7] = y_e3*grad_o_e0 - (y_e2*grad_o_e023 + y_e1*grad_o_e013)
+            V::store(V::mul_sub(y_e3, grad_o_e0, v17), out0.at(7usize, c));
+            v18 = V::mul_add(y_e2, grad_o_e0, v18);
+            // out0[6] = y_e3*grad_o_e023 - y_e1*grad_o_e012 + y_e2*grad_o_e0
+            V::store(v18, out0.at(6usize, c));
+            v26 = V::mul_add(y_e1, grad_o_e0, v26);
+            // out0[5] = y_e3*grad_o_e013 + y_e2*grad_o_e012 + y_e1*grad_o_e0
+            V::store(v26, out0.at(5usize, c));
+            v85 = V::mul_add(y_e0, grad_o_e0, v85);
+            // out0[0] = y_e3*grad_o_e3 + y_e2*grad_o_e2 + y_e1*grad_o_e1 + y_e0*grad_o_e0
+            V::store(v85, out0.at(0usize, c));
+            let grad_o_1 = V::load(grad_o.at(0usize, c));
+            // out0[4] = y_e3*grad_o_1 - (y_e2*grad_o_e23 + y_e1*grad_o_e13 + y_e0*grad_o_e03)
+            V::store(V::mul_sub(y_e3, grad_o_1, v39), out0.at(4usize, c));
+            v40 = V::mul_add(y_e2, grad_o_1, v40);
+            // out0[3] = y_e3*grad_o_e23 - y_e1*grad_o_e12 - y_e0*grad_o_e02 + y_e2*grad_o_1
+            V::store(v40, out0.at(3usize, c));
+            v46 = V::mul_add(y_e1, grad_o_1, v46);
+            // out0[2] = y_e3*grad_o_e13 + y_e2*grad_o_e12 - y_e0*grad_o_e01 + y_e1*grad_o_1
+            V::store(v46, out0.at(2usize, c));
         }
     }
 }
@@ -2148,128 +1564,104 @@ unsafe fn geometric_product_8<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let out0 = args.outputs[0];
         for group in 0..args.groups {
             let c = group * V::LANES;
-            let x_e23 = V::load(x.at(10usize, c));
-            let grad_o_e023 = V::load(grad_o.at(13usize, c));
+            x.prefetch::<16usize>(c);
+            grad_o.prefetch::<16usize>(c);
             let x_e123 = V::load(x.at(14usize, c));
             let grad_o_e0123 = V::load(grad_o.at(15usize, c));
-            let x_e13 = V::load(x.at(9usize, c));
-            let grad_o_e013 = V::load(grad_o.at(12usize, c));
-            let x_e12 = V::load(x.at(8usize, c));
-            let grad_o_e012 = V::load(grad_o.at(11usize, c));
-            let x_e3 = V::load(x.at(4usize, c));
-            let grad_o_e03 = V::load(grad_o.at(7usize, c));
-            let x_e2 = V::load(x.at(3usize, c));
-            let grad_o_e02 = V::load(grad_o.at(6usize, c));
-            let x_e1 = V::load(x.at(2usize, c));
-            let grad_o_e01 = V::load(grad_o.at(5usize, c));
-            let x_1 = V::load(x.at(0usize, c));
-            let grad_o_e0 = V::load(grad_o.at(1usize, c));
             let x_e023 = V::load(x.at(13usize, c));
-            let grad_o_e123 = V::load(grad_o.at(14usize, c));
-            let x_e0123 = V::load(x.at(15usize, c));
-            let x_e03 = V::load(x.at(7usize, c));
-            let x_e02 = V::load(x.at(6usize, c));
-            let grad_o_e23 = V::load(grad_o.at(10usize, c));
-            let grad_o_e13 = V::load(grad_o.at(9usize, c));
-            let grad_o_e12 = V::load(grad_o.at(8usize, c));
+            let mut v4 = V::mul(x_e023, grad_o_e0123);
             let x_e013 = V::load(x.at(12usize, c));
+            let mut v6 = V::mul(x_e013, grad_o_e0123);
             let x_e012 = V::load(x.at(11usize, c));
-            let x_e0 = V::load(x.at(1usize, c));
-            let grad_o_e3 = V::load(grad_o.at(4usize, c));
-            let grad_o_e2 = V::load(grad_o.at(3usize, c));
-            let grad_o_e1 = V::load(grad_o.at(2usize, c));
+            let mut v8 = V::mul(x_e012, grad_o_e0123);
+            let x_e23 = V::load(x.at(10usize, c));
+            let grad_o_e123 = V::load(grad_o.at(14usize, c));
+            v4 = V::mul_add(x_e23, grad_o_e123, v4);
+            let x_e13 = V::load(x.at(9usize, c));
+            v6 = V::mul_add(x_e13, grad_o_e123, v6);
+            let x_e12 = V::load(x.at(8usize, c));
+            v8 = V::mul_add(x_e12, grad_o_e123, v8);
+            let x_e0123 = V::load(x.at(15usize, c));
+            let grad_o_e023 = V::load(grad_o.at(13usize, c));
+            v4 = V::mul_add(x_e0123, grad_o_e023, v4);
+            let mut v23 = V::mul(x_e23, grad_o_e023);
+            v23 = V::neg_mul_add(x_e123, grad_o_e0123, v23);
+            let x_e03 = V::load(x.at(7usize, c));
+            v6 = V::mul_add(x_e03, grad_o_e023, v6);
+            let x_e02 = V::load(x.at(6usize, c));
+            v8 = V::mul_add(x_e02, grad_o_e023, v8);
+            let grad_o_e013 = V::load(grad_o.at(12usize, c));
+            v6 = V::mul_add(x_e0123, grad_o_e013, v6);
+            v23 = V::mul_add(x_e13, grad_o_e013, v23);
+            v4 = V::neg_mul_add(x_e03, grad_o_e013, v4);
             let x_e01 = V::load(x.at(5usize, c));
-            let grad_o_1 = V::load(grad_o.at(0usize, c));
+            v8 = V::mul_add(x_e01, grad_o_e013, v8);
+            let grad_o_e012 = V::load(grad_o.at(11usize, c));
+            v8 = V::mul_add(x_e0123, grad_o_e012, v8);
+            v23 = V::mul_add(x_e12, grad_o_e012, v23);
+            v4 = V::neg_mul_add(x_e02, grad_o_e012, v4);
+            let mut v49 = V::mul_sub(x_e01, grad_o_e012, v6);
+            let grad_o_e23 = V::load(grad_o.at(10usize, c));
+            v4 = V::mul_add(x_e123, grad_o_e23, v4);
+            let x_e3 = V::load(x.at(4usize, c));
+            v49 = V::neg_mul_add(x_e3, grad_o_e23, v49);
+            let x_e2 = V::load(x.at(3usize, c));
+            v8 = V::mul_add(x_e2, grad_o_e23, v8);
+            let grad_o_e13 = V::load(grad_o.at(9usize, c));
+            v49 = V::neg_mul_add(x_e123, grad_o_e13, v49);
+            v4 = V::neg_mul_add(x_e3, grad_o_e13, v4);
+            let x_e1 = V::load(x.at(2usize, c));
+            v8 = V::mul_add(x_e1, grad_o_e13, v8);
+            let grad_o_e12 = V::load(grad_o.at(8usize, c));
+            v8 = V::mul_add(x_e123, grad_o_e12, v8);
+            v4 = V::neg_mul_add(x_e2, grad_o_e12, v4);
+            v49 = V::mul_add(x_e1, grad_o_e12, v49);
+            let grad_o_e03 = V::load(grad_o.at(7usize, c));
+            v49 = V::neg_mul_add(x_e023, grad_o_e03, v49);
+            v4 = V::neg_mul_add(x_e013, grad_o_e03, v4);
+            v23 = V::neg_mul_add(x_e3, grad_o_e03, v23);
+            let x_e0 = V::load(x.at(1usize, c));
+            v8 = V::mul_add(x_e0, grad_o_e03, v8);
+            let grad_o_e02 = V::load(grad_o.at(6usize, c));
+            v8 = V::mul_add(x_e023, grad_o_e02, v8);
+            v4 = V::neg_mul_add(x_e012, grad_o_e02, v4);
+            v23 = V::neg_mul_add(x_e2, grad_o_e02, v23);
+            v49 = V::mul_add(x_e0, grad_o_e02, v49);
+            let grad_o_e01 = V::load(grad_o.at(5usize, c));
+            v8 = V::mul_add(x_e013, grad_o_e01, v8);
+            v49 = V::mul_add(x_e012, grad_o_e01, v49);
+            v23 = V::neg_mul_add(x_e1, grad_o_e01, v23);
+            v4 = V::mul_add(x_e0, grad_o_e01, v4);
+            let grad_o_e3 = V::load(grad_o.at(4usize, c));
+            v49 = V::neg_mul_add(x_e23, grad_o_e3, v49);
+            v4 = V::neg_mul_add(x_e13, grad_o_e3, v4);
+            let x_1 = V::load(x.at(0usize, c));
+            v8 = V::mul_add(x_1, grad_o_e3, v8);
+            let grad_o_e2 = V::load(grad_o.at(3usize, c));
+            v8 = V::mul_add(x_e23, grad_o_e2, v8);
+            v4 = V::neg_mul_add(x_e12, grad_o_e2, v4);
+            v49 = V::mul_add(x_1, grad_o_e2, v49);
+            let grad_o_e1 = V::load(grad_o.at(2usize, c));
+            v8 = V::mul_add(x_e13, grad_o_e1, v8);
+            v49 = V::mul_add(x_e12, grad_o_e1, v49);
+            v4 = V::mul_add(x_1, grad_o_e1, v4);
+            let grad_o_e0 = V::load(grad_o.at(1usize, c));
+            v8 = V::mul_add(x_e03, grad_o_e0, v8);
+            v49 = V::mul_add(x_e02, grad_o_e0, v49);
+            v4 = V::mul_add(x_e01, grad_o_e0, v4);
+            v23 = V::mul_add(x_1, grad_o_e0, v23);
             // out0[0] = x_e23*grad_o_e023 - x_e123*grad_o_e0123 + x_e13*grad_o_e013 + x_e12*grad_o_e012 - x_e3*grad_o_e03 - x_e2*grad_o_e02 - x_e1*grad_o_e01 + x_1*grad_o_e0
-            V::store(
-                {
-                    let mut s = V::mul(x_e23, grad_o_e023);
-                    s = V::neg_mul_add(x_e123, grad_o_e0123, s);
-                    s = V::mul_add(x_e13, grad_o_e013, s);
-                    s = V::mul_add(x_e12, grad_o_e012, s);
-                    s = V::neg_mul_add(x_e3, grad_o_e03, s);
-                    s = V::neg_mul_add(x_e2, grad_o_e02, s);
-                    s = V::neg_mul_add(x_e1, grad_o_e01, s);
-                    s = V::mul_add(x_1, grad_o_e0, s);
-                    s
-                },
-                out0.at(0usize, c),
-            );
-            // out0[1] = x_e023*grad_o_e0123 + x_e23*grad_o_e123 + x_e0123*grad_o_e023 - x_e03*grad_o_e013 - x_e02*grad_o_e012 + x_e123*grad_o_e23 - x_e3*grad_o_e13 - x_e2*grad_o_e12 - x_e013*grad_o_e03 - x_e012*grad_o_e02 + x_e0*grad_o_e01 - x_e13*grad_o_e3 - x_e12*grad_o_e2 + x_1*grad_o_e1 + x_e01*grad_o_e0 + x_e1*grad_o_1
-            V::store(
-                {
-                    let mut s = V::mul(x_e023, grad_o_e0123);
-                    s = V::mul_add(x_e23, grad_o_e123, s);
-                    s = V::mul_add(x_e0123, grad_o_e023, s);
-                    s = V::neg_mul_add(x_e03, grad_o_e013, s);
-                    s = V::neg_mul_add(x_e02, grad_o_e012, s);
-                    s = V::mul_add(x_e123, grad_o_e23, s);
-                    s = V::neg_mul_add(x_e3, grad_o_e13, s);
-                    s = V::neg_mul_add(x_e2, grad_o_e12, s);
-                    s = V::neg_mul_add(x_e013, grad_o_e03, s);
-                    s = V::neg_mul_add(x_e012, grad_o_e02, s);
-                    s = V::mul_add(x_e0, grad_o_e01, s);
-                    s = V::neg_mul_add(x_e13, grad_o_e3, s);
-                    s = V::neg_mul_add(x_e12, grad_o_e2, s);
-                    s = V::mul_add(x_1, grad_o_e1, s);
-                    s = V::mul_add(x_e01, grad_o_e0, s);
-                    s = V::mul_add(x_e1, grad_o_1, s);
-                    s
-                },
-                out0.at(1usize, c),
-            );
-            // out0[2] = x_e01*grad_o_e012 - (x_e013*grad_o_e0123 + x_e13*grad_o_e123 + x_e03*grad_o_e023 + x_e0123*grad_o_e013) - x_e3*grad_o_e23 - x_e123*grad_o_e13 + x_e1*grad_o_e12 - x_e023*grad_o_e03 + x_e0*grad_o_e02 + x_e012*grad_o_e01 - x_e23*grad_o_e3 + x_1*grad_o_e2 + x_e12*grad_o_e1 + x_e02*grad_o_e0 + x_e2*grad_o_1
-            V::store(
-                {
-                    let mut s = V::mul_sub(
-                        x_e01,
-                        grad_o_e012,
-                        {
-                            let mut s = V::mul(x_e013, grad_o_e0123);
-                            s = V::mul_add(x_e13, grad_o_e123, s);
-                            s = V::mul_add(x_e03, grad_o_e023, s);
-                            s = V::mul_add(x_e0123, grad_o_e013, s);
-                            s
-                        },
-                    );
-                    s = V::neg_mul_add(x_e3, grad_o_e23, s);
-                    s = V::neg_mul_add(x_e123, grad_o_e13, s);
-                    s = V::mul_add(x_e1, grad_o_e12, s);
-                    s = V::neg_mul_add(x_e023, grad_o_e03, s);
-                    s = V::mul_add(x_e0, grad_o_e02, s);
-                    s = V::mul_add(x_e012, grad_o_e01, s);
-                    s = V::neg_mul_add(x_e23, grad_o_e3, s);
-                    s = V::mul_add(x_1, grad_o_e2, s);
-                    s = V::mul_add(x_e12, grad_o_e1, s);
-                    s = V::mul_add(x_e02, grad_o_e0, s);
-                    s = V::mul_add(x_e2, grad_o_1, s);
-                    s
-                },
-                out0.at(2usize, c),
-            );
+            V::store(v23, out0.at(0usize, c));
+            let grad_o_1 = V::load(grad_o.at(0usize, c));
+            v8 = V::mul_add(x_e3, grad_o_1, v8);
             // out0[3] = x_e012*grad_o_e0123 + x_e12*grad_o_e123 + x_e02*grad_o_e023 + x_e01*grad_o_e013 + x_e0123*grad_o_e012 + x_e2*grad_o_e23 + x_e1*grad_o_e13 + x_e123*grad_o_e12 + x_e0*grad_o_e03 + x_e023*grad_o_e02 + x_e013*grad_o_e01 + x_1*grad_o_e3 + x_e23*grad_o_e2 + x_e13*grad_o_e1 + x_e03*grad_o_e0 + x_e3*grad_o_1
-            V::store(
-                {
-                    let mut s = V::mul(x_e012, grad_o_e0123);
-                    s = V::mul_add(x_e12, grad_o_e123, s);
-                    s = V::mul_add(x_e02, grad_o_e023, s);
-                    s = V::mul_add(x_e01, grad_o_e013, s);
-                    s = V::mul_add(x_e0123, grad_o_e012, s);
-                    s = V::mul_add(x_e2, grad_o_e23, s);
-                    s = V::mul_add(x_e1, grad_o_e13, s);
-                    s = V::mul_add(x_e123, grad_o_e12, s);
-                    s = V::mul_add(x_e0, grad_o_e03, s);
-                    s = V::mul_add(x_e023, grad_o_e02, s);
-                    s = V::mul_add(x_e013, grad_o_e01, s);
-                    s = V::mul_add(x_1, grad_o_e3, s);
-                    s = V::mul_add(x_e23, grad_o_e2, s);
-                    s = V::mul_add(x_e13, grad_o_e1, s);
-                    s = V::mul_add(x_e03, grad_o_e0, s);
-                    s = V::mul_add(x_e3, grad_o_1, s);
-                    s
-                },
-                out0.at(3usize, c),
-            );
+            V::store(v8, out0.at(3usize, c));
+            v49 = V::mul_add(x_e2, grad_o_1, v49);
+            // out0[2] = x_e01*grad_o_e012 - (x_e013*grad_o_e0123 + x_e13*grad_o_e123 + x_e03*grad_o_e023 + x_e0123*grad_o_e013) - x_e3*grad_o_e23 - x_e123*grad_o_e13 + x_e1*grad_o_e12 - x_e023*grad_o_e03 + x_e0*grad_o_e02 + x_e012*grad_o_e01 - x_e23*grad_o_e3 + x_1*grad_o_e2 + x_e12*grad_o_e1 + x_e02*grad_o_e0 + x_e2*grad_o_1
+            V::store(v49, out0.at(2usize, c));
+            v4 = V::mul_add(x_e1, grad_o_1, v4);
+            // out0[1] = x_e023*grad_o_e0123 + x_e23*grad_o_e123 + x_e0123*grad_o_e023 - x_e03*grad_o_e013 - x_e02*grad_o_e012 + x_e123*grad_o_e23 - x_e3*grad_o_e13 - x_e2*grad_o_e12 - x_e013*grad_o_e03 - x_e012*grad_o_e02 + x_e0*grad_o_e01 - x_e13*grad_o_e3 - x_e12*grad_o_e2 + x_1*grad_o_e1 + x_e01*grad_o_e0 + x_e1*grad_o_1
+            V::store(v4, out0.at(1usize, c));
         }
     }
 }
@@ -2342,36 +1734,45 @@ unsafe fn geometric_product_9<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let out0 = args.outputs[0];
         for group in 0..args.groups {
             let c = group * V::LANES;
-            let x_e3 = V::load(x.at(3usize, c));
-            let y_e3 = V::load(y.at(3usize, c));
+            x.prefetch::<4usize>(c);
+            y.prefetch::<4usize>(c);
             let x_e1 = V::load(x.at(1usize, c));
             let y_e1 = V::load(y.at(1usize, c));
+            let mut v2 = V::mul(x_e1, y_e1);
             let x_e2 = V::load(x.at(2usize, c));
             let y_e2 = V::load(y.at(2usize, c));
-            let x_e0 = V::load(x.at(0usize, c));
-            let y_e0 = V::load(y.at(0usize, c));
+            let x_e3 = V::load(x.at(3usize, c));
+            let y_e3 = V::load(y.at(3usize, c));
+            v2 = V::mul_add(x_e2, y_e2, v2);
+            v2 = V::mul_add(x_e3, y_e3, v2);
             // out0[0] = x_e3*y_e3 + x_e1*y_e1 + x_e2*y_e2
-            V::store(
-                {
-                    let mut s = V::mul(x_e1, y_e1);
-                    s = V::mul_add(x_e2, y_e2, s);
-                    s = V::mul_add(x_e3, y_e3, s);
-                    s
-                },
-                out0.at(0usize, c),
-            );
+            V::store(v2, out0.at(0usize, c));
+            let x_e0 = V::load(x.at(0usize, c));
+            let mut v12 = V::mul(x_e0, y_e1);
+            let y_e0 = V::load(y.at(0usize, c));
+            v12 = V::neg_mul_add(x_e1, y_e0, v12);
             // out0[1] = x_e0*y_e1 - x_e1*y_e0
-            V::store(V::neg_mul_add(x_e1, y_e0, V::mul(x_e0, y_e1)), out0.at(1usize, c));
+            V::store(v12, out0.at(1usize, c));
+            let mut v16 = V::mul(x_e0, y_e2);
+            v16 = V::neg_mul_add(x_e2, y_e0, v16);
             // out0[2] = x_e0*y_e2 - x_e2*y_e0
-            V::store(V::neg_mul_add(x_e2, y_e0, V::mul(x_e0, y_e2)), out0.at(2usize, c));
+            V::store(v16, out0.at(2usize, c));
+            let mut v19 = V::mul(x_e0, y_e3);
+            v19 = V::neg_mul_add(x_e3, y_e0, v19);
             // out0[3] = x_e0*y_e3 - x_e3*y_e0
-            V::store(V::neg_mul_add(x_e3, y_e0, V::mul(x_e0, y_e3)), out0.at(3usize, c));
+            V::store(v19, out0.at(3usize, c));
+            let mut v22 = V::mul(x_e1, y_e2);
+            v22 = V::neg_mul_add(x_e2, y_e1, v22);
             // out0[4] = x_e1*y_e2 - x_e2*y_e1
-            V::store(V::neg_mul_add(x_e2, y_e1, V::mul(x_e1, y_e2)), out0.at(4usize, c));
+            V::store(v22, out0.at(4usize, c));
+            let mut v25 = V::mul(x_e1, y_e3);
+            v25 = V::neg_mul_add(x_e3, y_e1, v25);
             // out0[5] = x_e1*y_e3 - x_e3*y_e1
-            V::store(V::neg_mul_add(x_e3, y_e1, V::mul(x_e1, y_e3)), out0.at(5usize, c));
+            V::store(v25, out0.at(5usize, c));
+            let mut v28 = V::mul(x_e2, y_e3);
+            v28 = V::neg_mul_add(x_e3, y_e2, v28);
             // out0[6] = x_e2*y_e3 - x_e3*y_e2
-            V::store(V::neg_mul_add(x_e3, y_e2, V::mul(x_e2, y_e3)), out0.at(6usize, c));
+            V::store(v28, out0.at(6usize, c));
         }
     }
 }
@@ -2388,63 +1789,41 @@ unsafe fn geometric_product_10<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let out0 = args.outputs[0];
         for group in 0..args.groups {
             let c = group * V::LANES;
-            let y_e3 = V::load(y.at(3usize, c));
-            let grad_o_e03 = V::load(grad_o.at(3usize, c));
+            y.prefetch::<4usize>(c);
+            grad_o.prefetch::<7usize>(c);
             let y_e2 = V::load(y.at(2usize, c));
-            let grad_o_e02 = V::load(grad_o.at(2usize, c));
-            let y_e1 = V::load(y.at(1usize, c));
-            let grad_o_e01 = V::load(grad_o.at(1usize, c));
-            let grad_o_e13 = V::load(grad_o.at(5usize, c));
-            let grad_o_e12 = V::load(grad_o.at(4usize, c));
-            let y_e0 = V::load(y.at(0usize, c));
-            let grad_o_1 = V::load(grad_o.at(0usize, c));
             let grad_o_e23 = V::load(grad_o.at(6usize, c));
+            let mut v2 = V::mul(y_e2, grad_o_e23);
+            let y_e3 = V::load(y.at(3usize, c));
+            let mut v4 = V::mul(y_e3, grad_o_e23);
+            let y_e1 = V::load(y.at(1usize, c));
+            let grad_o_e13 = V::load(grad_o.at(5usize, c));
+            v2 = V::mul_add(y_e1, grad_o_e13, v2);
+            let mut v9 = V::mul(y_e3, grad_o_e13);
+            let grad_o_e12 = V::load(grad_o.at(4usize, c));
+            v4 = V::neg_mul_add(y_e1, grad_o_e12, v4);
+            v9 = V::mul_add(y_e2, grad_o_e12, v9);
+            let y_e0 = V::load(y.at(0usize, c));
+            let grad_o_e03 = V::load(grad_o.at(3usize, c));
+            v2 = V::mul_add(y_e0, grad_o_e03, v2);
+            let mut v19 = V::mul(y_e3, grad_o_e03);
+            let grad_o_e02 = V::load(grad_o.at(2usize, c));
+            v4 = V::neg_mul_add(y_e0, grad_o_e02, v4);
+            v19 = V::mul_add(y_e2, grad_o_e02, v19);
+            let grad_o_e01 = V::load(grad_o.at(1usize, c));
+            v9 = V::neg_mul_add(y_e0, grad_o_e01, v9);
+            v19 = V::mul_add(y_e1, grad_o_e01, v19);
             // out0[0] = y_e3*grad_o_e03 + y_e2*grad_o_e02 + y_e1*grad_o_e01
-            V::store(
-                {
-                    let mut s = V::mul(y_e3, grad_o_e03);
-                    s = V::mul_add(y_e2, grad_o_e02, s);
-                    s = V::mul_add(y_e1, grad_o_e01, s);
-                    s
-                },
-                out0.at(0usize, c),
-            );
-            // out0[1] = y_e3*grad_o_e13 + y_e2*grad_o_e12 - y_e0*grad_o_e01 + y_e1*grad_o_1
-            V::store(
-                {
-                    let mut s = V::mul(y_e3, grad_o_e13);
-                    s = V::mul_add(y_e2, grad_o_e12, s);
-                    s = V::neg_mul_add(y_e0, grad_o_e01, s);
-                    s = V::mul_add(y_e1, grad_o_1, s);
-                    s
-                },
-                out0.at(1usize, c),
-            );
-            // out0[2] = y_e3*grad_o_e23 - y_e1*grad_o_e12 - y_e0*grad_o_e02 + y_e2*grad_o_1
-            V::store(
-                {
-                    let mut s = V::mul(y_e3, grad_o_e23);
-                    s = V::neg_mul_add(y_e1, grad_o_e12, s);
-                    s = V::neg_mul_add(y_e0, grad_o_e02, s);
-                    s = V::mul_add(y_e2, grad_o_1, s);
-                    s
-                },
-                out0.at(2usize, c),
-            );
+            V::store(v19, out0.at(0usize, c));
+            let grad_o_1 = V::load(grad_o.at(0usize, c));
             // out0[3] = y_e3*grad_o_1 - (y_e2*grad_o_e23 + y_e1*grad_o_e13 + y_e0*grad_o_e03)
-            V::store(
-                V::mul_sub(
-                    y_e3,
-                    grad_o_1,
-                    {
-                        let mut s = V::mul(y_e2, grad_o_e23);
-                        s = V::mul_add(y_e1, grad_o_e13, s);
-                        s = V::mul_add(y_e0, grad_o_e03, s);
-                        s
-                    },
-                ),
-                out0.at(3usize, c),
-            );
+            V::store(V::mul_sub(y_e3, grad_o_1, v2), out0.at(3usize, c));
+            v4 = V::mul_add(y_e2, grad_o_1, v4);
+            // out0[2] = y_e3*grad_o_e23 - y_e1*grad_o_e12 - y_e0*grad_o_e02 + y_e2*grad_o_1
+            V::store(v4, out0.at(2usize, c));
+            v9 = V::mul_add(y_e1, grad_o_1, v9);
+            // out0[1] = y_e3*grad_o_e13 + y_e2*grad_o_e12 - y_e0*grad_o_e01 + y_e1*grad_o_1
+            V::store(v9, out0.at(1usize, c));
         }
     }
 }
@@ -2461,62 +1840,42 @@ unsafe fn geometric_product_11<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let out0 = args.outputs[0];
         for group in 0..args.groups {
             let c = group * V::LANES;
+            x.prefetch::<4usize>(c);
+            grad_o.prefetch::<7usize>(c);
             let x_e3 = V::load(x.at(3usize, c));
-            let grad_o_e03 = V::load(grad_o.at(3usize, c));
-            let x_e2 = V::load(x.at(2usize, c));
-            let grad_o_e02 = V::load(grad_o.at(2usize, c));
-            let x_e1 = V::load(x.at(1usize, c));
-            let grad_o_e01 = V::load(grad_o.at(1usize, c));
-            let x_e0 = V::load(x.at(0usize, c));
-            let grad_o_e13 = V::load(grad_o.at(5usize, c));
-            let grad_o_e12 = V::load(grad_o.at(4usize, c));
-            let grad_o_1 = V::load(grad_o.at(0usize, c));
             let grad_o_e23 = V::load(grad_o.at(6usize, c));
+            let x_e2 = V::load(x.at(2usize, c));
+            let mut v4 = V::mul(x_e2, grad_o_e23);
+            let grad_o_e13 = V::load(grad_o.at(5usize, c));
+            let mut v6 = V::mul(x_e3, grad_o_e13);
+            let x_e1 = V::load(x.at(1usize, c));
+            v4 = V::mul_add(x_e1, grad_o_e13, v4);
+            let grad_o_e12 = V::load(grad_o.at(4usize, c));
+            v6 = V::mul_add(x_e2, grad_o_e12, v6);
+            let mut v13 = V::mul(x_e1, grad_o_e12);
+            v13 = V::neg_mul_add(x_e3, grad_o_e23, v13);
+            let grad_o_e03 = V::load(grad_o.at(3usize, c));
+            let mut v16 = V::mul(x_e3, grad_o_e03);
+            let x_e0 = V::load(x.at(0usize, c));
+            v4 = V::mul_add(x_e0, grad_o_e03, v4);
+            let grad_o_e02 = V::load(grad_o.at(2usize, c));
+            v16 = V::mul_add(x_e2, grad_o_e02, v16);
+            v13 = V::mul_add(x_e0, grad_o_e02, v13);
+            let grad_o_e01 = V::load(grad_o.at(1usize, c));
+            v16 = V::mul_add(x_e1, grad_o_e01, v16);
             // out0[0] = -(x_e3*grad_o_e03 + x_e2*grad_o_e02 + x_e1*grad_o_e01)
-            V::store(
-                V::neg({
-                    let mut s = V::mul(x_e3, grad_o_e03);
-                    s = V::mul_add(x_e2, grad_o_e02, s);
-                    s = V::mul_add(x_e1, grad_o_e01, s);
-                    s
-                }),
-                out0.at(0usize, c),
-            );
-            // out0[1] = x_e0*grad_o_e01 - (x_e3*grad_o_e13 + x_e2*grad_o_e12) + x_e1*grad_o_1
-            V::store(
-                V::mul_add(
-                    x_e1,
-                    grad_o_1,
-                    V::mul_sub(
-                        x_e0,
-                        grad_o_e01,
-                        V::mul_add(x_e2, grad_o_e12, V::mul(x_e3, grad_o_e13)),
-                    ),
-                ),
-                out0.at(1usize, c),
-            );
-            // out0[2] = x_e1*grad_o_e12 - x_e3*grad_o_e23 + x_e0*grad_o_e02 + x_e2*grad_o_1
-            V::store(
-                {
-                    let mut s = V::mul(x_e1, grad_o_e12);
-                    s = V::neg_mul_add(x_e3, grad_o_e23, s);
-                    s = V::mul_add(x_e0, grad_o_e02, s);
-                    s = V::mul_add(x_e2, grad_o_1, s);
-                    s
-                },
-                out0.at(2usize, c),
-            );
+            V::store(V::neg(v16), out0.at(0usize, c));
+            let mut v30 = V::mul_sub(x_e0, grad_o_e01, v6);
+            let grad_o_1 = V::load(grad_o.at(0usize, c));
+            v4 = V::mul_add(x_e3, grad_o_1, v4);
             // out0[3] = x_e2*grad_o_e23 + x_e1*grad_o_e13 + x_e0*grad_o_e03 + x_e3*grad_o_1
-            V::store(
-                {
-                    let mut s = V::mul(x_e2, grad_o_e23);
-                    s = V::mul_add(x_e1, grad_o_e13, s);
-                    s = V::mul_add(x_e0, grad_o_e03, s);
-                    s = V::mul_add(x_e3, grad_o_1, s);
-                    s
-                },
-                out0.at(3usize, c),
-            );
+            V::store(v4, out0.at(3usize, c));
+            v13 = V::mul_add(x_e2, grad_o_1, v13);
+            // out0[2] = x_e1*grad_o_e12 - x_e3*grad_o_e23 + x_e0*grad_o_e02 + x_e2*grad_o_1
+            V::store(v13, out0.at(2usize, c));
+            v30 = V::mul_add(x_e1, grad_o_1, v30);
+            // out0[1] = x_e0*grad_o_e01 - (x_e3*grad_o_e13 + x_e2*grad_o_e12) + x_e1*grad_o_1
+            V::store(v30, out0.at(1usize, c));
         }
     }
 }

@@ -19,34 +19,29 @@ unsafe fn grade_norms_0<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let v38 = V::sqrt(v37);
         for group in 0..args.groups {
             let c = group * V::LANES;
+            x.prefetch::<16usize>(c);
             let x_1 = V::load(x.at(0usize, c));
             let v1 = V::mul(x_1, x_1);
-            let x_e3 = V::load(x.at(4usize, c));
-            let x_e1 = V::load(x.at(2usize, c));
-            let x_e2 = V::load(x.at(3usize, c));
-            let v14 = {
-                let mut s = V::mul(x_e1, x_e1);
-                s = V::mul_add(x_e2, x_e2, s);
-                s = V::mul_add(x_e3, x_e3, s);
-                s
-            };
-            let x_e23 = V::load(x.at(10usize, c));
-            let x_e12 = V::load(x.at(8usize, c));
-            let x_e13 = V::load(x.at(9usize, c));
-            let v26 = {
-                let mut s = V::mul(x_e12, x_e12);
-                s = V::mul_add(x_e13, x_e13, s);
-                s = V::mul_add(x_e23, x_e23, s);
-                s
-            };
-            let x_e123 = V::load(x.at(14usize, c));
-            let v32 = V::mul(x_e123, x_e123);
             // out0[0] = sqrt(sqrt(v1*v1 + 0.0000000000000001))
             V::store(V::sqrt(V::sqrt(V::mul_add(v1, v1, c1em16))), out0.at(0usize, c));
+            let x_e1 = V::load(x.at(2usize, c));
+            let mut v8 = V::mul(x_e1, x_e1);
+            let x_e2 = V::load(x.at(3usize, c));
+            let x_e3 = V::load(x.at(4usize, c));
+            v8 = V::mul_add(x_e2, x_e2, v8);
+            v8 = V::mul_add(x_e3, x_e3, v8);
             // out0[1] = sqrt(sqrt(0.0000000000000001 + v14*v14))
-            V::store(V::sqrt(V::sqrt(V::mul_add(v14, v14, c1em16))), out0.at(1usize, c));
+            V::store(V::sqrt(V::sqrt(V::mul_add(v8, v8, c1em16))), out0.at(1usize, c));
+            let x_e12 = V::load(x.at(8usize, c));
+            let mut v20 = V::mul(x_e12, x_e12);
+            let x_e13 = V::load(x.at(9usize, c));
+            let x_e23 = V::load(x.at(10usize, c));
+            v20 = V::mul_add(x_e13, x_e13, v20);
+            v20 = V::mul_add(x_e23, x_e23, v20);
             // out0[2] = sqrt(sqrt(0.0000000000000001 + v26*v26))
-            V::store(V::sqrt(V::sqrt(V::mul_add(v26, v26, c1em16))), out0.at(2usize, c));
+            V::store(V::sqrt(V::sqrt(V::mul_add(v20, v20, c1em16))), out0.at(2usize, c));
+            let x_e123 = V::load(x.at(14usize, c));
+            let v32 = V::mul(x_e123, x_e123);
             // out0[3] = sqrt(sqrt(0.0000000000000001 + v32*v32))
             V::store(V::sqrt(V::sqrt(V::mul_add(v32, v32, c1em16))), out0.at(3usize, c));
             // out0[4] = v38
@@ -65,105 +60,101 @@ unsafe fn grade_norms_1<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let x = args.inputs[0];
         let grad_o = args.inputs[1];
         let out0 = args.outputs[0];
-        let c5em1 = V::from_f64(0.5f64);
         let c1em16 = V::from_f64(0.0000000000000001f64);
+        let c5em1 = V::from_f64(0.5f64);
         let c0e0 = V::from_f64(0f64);
         for group in 0..args.groups {
             let c = group * V::LANES;
+            x.prefetch::<16usize>(c);
+            grad_o.prefetch::<5usize>(c);
             let x_1 = V::load(x.at(0usize, c));
             let v1 = V::mul(x_1, x_1);
-            let v7 = V::sqrt(V::mul_add(v1, v1, c1em16));
-            let v13 = V::mul(
-                v1,
+            let v5 = V::sqrt(V::mul_add(v1, v1, c1em16));
+            let x_e1 = V::load(x.at(2usize, c));
+            let mut v8 = V::mul(x_e1, x_e1);
+            let x_e2 = V::load(x.at(3usize, c));
+            let x_e3 = V::load(x.at(4usize, c));
+            v8 = V::mul_add(x_e2, x_e2, v8);
+            v8 = V::mul_add(x_e3, x_e3, v8);
+            let v17 = V::sqrt(V::mul_add(v8, v8, c1em16));
+            let x_e12 = V::load(x.at(8usize, c));
+            let mut v20 = V::mul(x_e12, x_e12);
+            let x_e13 = V::load(x.at(9usize, c));
+            let x_e23 = V::load(x.at(10usize, c));
+            v20 = V::mul_add(x_e13, x_e13, v20);
+            v20 = V::mul_add(x_e23, x_e23, v20);
+            let v29 = V::sqrt(V::mul_add(v20, v20, c1em16));
+            let x_e123 = V::load(x.at(14usize, c));
+            let v32 = V::mul(x_e123, x_e123);
+            let v35 = V::sqrt(V::mul_add(v32, v32, c1em16));
+            let v43 = V::mul(
+                v32,
                 V::mul(
-                    V::mul(V::load(grad_o.at(0usize, c)), V::div(c5em1, V::sqrt(v7))),
-                    V::div(c5em1, v7),
+                    V::mul(V::load(grad_o.at(3usize, c)), V::div(c5em1, V::sqrt(v35))),
+                    V::div(c5em1, v35),
                 ),
             );
-            let v15 = V::mul(x_1, V::add(v13, v13));
-            let x_e1 = V::load(x.at(2usize, c));
-            let x_e3 = V::load(x.at(4usize, c));
-            let x_e2 = V::load(x.at(3usize, c));
-            let v25 = {
-                let mut s = V::mul(x_e1, x_e1);
-                s = V::mul_add(x_e2, x_e2, s);
-                s = V::mul_add(x_e3, x_e3, s);
-                s
-            };
-            let v29 = V::sqrt(V::mul_add(v25, v25, c1em16));
-            let v35 = V::mul(
-                v25,
+            let v45 = V::mul(x_e123, V::add(v43, v43));
+            // out0[14] = v45 + v45
+            V::store(V::add(v45, v45), out0.at(14usize, c));
+            let v52 = V::mul(
+                v20,
                 V::mul(
-                    V::mul(V::load(grad_o.at(1usize, c)), V::div(c5em1, V::sqrt(v29))),
+                    V::mul(V::load(grad_o.at(2usize, c)), V::div(c5em1, V::sqrt(v29))),
                     V::div(c5em1, v29),
                 ),
             );
-            let v36 = V::add(v35, v35);
-            let v37 = V::mul(x_e1, v36);
-            let v39 = V::mul(x_e2, v36);
-            let v41 = V::mul(x_e3, v36);
-            let x_e12 = V::load(x.at(8usize, c));
-            let x_e23 = V::load(x.at(10usize, c));
-            let x_e13 = V::load(x.at(9usize, c));
-            let v50 = {
-                let mut s = V::mul(x_e12, x_e12);
-                s = V::mul_add(x_e13, x_e13, s);
-                s = V::mul_add(x_e23, x_e23, s);
-                s
-            };
-            let v54 = V::sqrt(V::mul_add(v50, v50, c1em16));
-            let v60 = V::mul(
-                v50,
+            let v53 = V::add(v52, v52);
+            let v54 = V::mul(x_e23, v53);
+            // out0[10] = v54 + v54
+            V::store(V::add(v54, v54), out0.at(10usize, c));
+            let v56 = V::mul(x_e13, v53);
+            // out0[9] = v56 + v56
+            V::store(V::add(v56, v56), out0.at(9usize, c));
+            let v58 = V::mul(x_e12, v53);
+            // out0[8] = v58 + v58
+            V::store(V::add(v58, v58), out0.at(8usize, c));
+            let v65 = V::mul(
+                v8,
                 V::mul(
-                    V::mul(V::load(grad_o.at(2usize, c)), V::div(c5em1, V::sqrt(v54))),
-                    V::div(c5em1, v54),
+                    V::mul(V::load(grad_o.at(1usize, c)), V::div(c5em1, V::sqrt(v17))),
+                    V::div(c5em1, v17),
                 ),
             );
-            let v61 = V::add(v60, v60);
-            let v62 = V::mul(x_e12, v61);
-            let v64 = V::mul(x_e13, v61);
-            let v66 = V::mul(x_e23, v61);
-            let x_e123 = V::load(x.at(14usize, c));
-            let v69 = V::mul(x_e123, x_e123);
-            let v73 = V::sqrt(V::mul_add(v69, v69, c1em16));
-            let v79 = V::mul(
-                v69,
+            let v66 = V::add(v65, v65);
+            let v67 = V::mul(x_e3, v66);
+            // out0[4] = v67 + v67
+            V::store(V::add(v67, v67), out0.at(4usize, c));
+            let v69 = V::mul(x_e2, v66);
+            // out0[3] = v69 + v69
+            V::store(V::add(v69, v69), out0.at(3usize, c));
+            let v71 = V::mul(x_e1, v66);
+            // out0[2] = v71 + v71
+            V::store(V::add(v71, v71), out0.at(2usize, c));
+            let v78 = V::mul(
+                v1,
                 V::mul(
-                    V::mul(V::load(grad_o.at(3usize, c)), V::div(c5em1, V::sqrt(v73))),
-                    V::div(c5em1, v73),
+                    V::mul(V::load(grad_o.at(0usize, c)), V::div(c5em1, V::sqrt(v5))),
+                    V::div(c5em1, v5),
                 ),
             );
-            let v81 = V::mul(x_e123, V::add(v79, v79));
-            // out0[0] = v15 + v15
-            V::store(V::add(v15, v15), out0.at(0usize, c));
+            let v80 = V::mul(x_1, V::add(v78, v78));
+            // out0[0] = v80 + v80
+            V::store(V::add(v80, v80), out0.at(0usize, c));
             // out0[1] = 0
             V::store(c0e0, out0.at(1usize, c));
-            // out0[2] = v37 + v37
-            V::store(V::add(v37, v37), out0.at(2usize, c));
-            // out0[3] = v39 + v39
-            V::store(V::add(v39, v39), out0.at(3usize, c));
-            // out0[4] = v41 + v41
-            V::store(V::add(v41, v41), out0.at(4usize, c));
             // out0[5] = 0
             V::store(c0e0, out0.at(5usize, c));
             // out0[6] = 0
             V::store(c0e0, out0.at(6usize, c));
             // out0[7] = 0
             V::store(c0e0, out0.at(7usize, c));
-            // out0[8] = v62 + v62
-            V::store(V::add(v62, v62), out0.at(8usize, c));
-            // out0[9] = v64 + v64
-            V::store(V::add(v64, v64), out0.at(9usize, c));
-            // out0[10] = v66 + v66
-            V::store(V::add(v66, v66), out0.at(10usize, c));
             // out0[11] = 0
             V::store(c0e0, out0.at(11usize, c));
             // out0[12] = 0
             V::store(c0e0, out0.at(12usize, c));
             // out0[13] = 0
             V::store(c0e0, out0.at(13usize, c));
-            // out0[14] = v81 + v81
-            V::store(V::add(v81, v81), out0.at(14usize, c));
             // out0[15] = 0
             V::store(c0e0, out0.at(15usize, c));
         }

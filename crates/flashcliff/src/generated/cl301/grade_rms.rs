@@ -64,8 +64,8 @@ pub(super) static GRADE_RMS_PROGRAM_0: Program = Program {
                 params: &[],
                 param_grads: &[],
                 rows: &[
-                    0usize, 9usize, 1usize, 8usize, 2usize, 7usize, 3usize, 6usize,
-                    4usize, 5usize,
+                    0usize, 1usize, 2usize, 3usize, 4usize, 5usize, 6usize, 7usize,
+                    8usize, 9usize,
                 ],
                 row_sums: &[],
             },
@@ -84,8 +84,9 @@ unsafe fn grade_rms_0<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let mut sum0 = V::zero();
         for group in 0..args.groups {
             let c = group * V::LANES;
-            let x_1 = V::load(x.at(0usize, c));
+            x.prefetch::<1usize>(c);
             let valid = args.valid_lanes(group, V::LANES);
+            let x_1 = V::load(x.at(0usize, c));
             // row sum 0 = x_1*x_1
             sum0 = V::add(sum0, V::keep_first(V::mul(x_1, x_1), valid));
         }
@@ -102,18 +103,19 @@ unsafe fn grade_rms_1<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
     unsafe {
         let x = args.inputs[0];
         let out0 = args.outputs[0];
-        let c1e0 = V::from_f64(1f64);
         let row0 = V::splat(args.rows[0]);
         let inv_channels = V::splat(args.inv_channels);
-        let v4 = V::mul(row0, inv_channels);
+        let v2 = V::mul(row0, inv_channels);
         let eps = V::splat(args.eps);
-        let v6 = V::add(v4, eps);
-        let v7 = V::sqrt(v6);
-        let v8 = V::div(c1e0, v7);
+        let v4 = V::add(v2, eps);
+        let v5 = V::sqrt(v4);
+        let c1e0 = V::from_f64(1f64);
+        let v7 = V::div(c1e0, v5);
         for group in 0..args.groups {
             let c = group * V::LANES;
-            // out0[0] = x_1*v8
-            V::store(V::mul(V::load(x.at(0usize, c)), v8), out0.at(0usize, c));
+            x.prefetch::<1usize>(c);
+            // out0[0] = x_1*v7
+            V::store(V::mul(V::load(x.at(0usize, c)), v7), out0.at(0usize, c));
         }
     }
 }
@@ -130,6 +132,8 @@ unsafe fn grade_rms_2<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let mut sum0 = V::zero();
         for group in 0..args.groups {
             let c = group * V::LANES;
+            x.prefetch::<1usize>(c);
+            grad_o.prefetch::<1usize>(c);
             let valid = args.valid_lanes(group, V::LANES);
             // row sum 0 = x_1*grad_o_1
             sum0 = V::add(
@@ -154,24 +158,26 @@ unsafe fn grade_rms_3<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let grad_o = args.inputs[0];
         let x = args.inputs[1];
         let out0 = args.outputs[0];
-        let c1e0 = V::from_f64(1f64);
         let row0 = V::splat(args.rows[0]);
         let inv_channels = V::splat(args.inv_channels);
-        let v3 = V::mul(row0, inv_channels);
+        let v2 = V::mul(row0, inv_channels);
         let eps = V::splat(args.eps);
-        let v5 = V::add(v3, eps);
-        let v6 = V::sqrt(v5);
-        let v7 = V::div(c1e0, v6);
+        let v4 = V::add(v2, eps);
+        let v5 = V::sqrt(v4);
+        let c1e0 = V::from_f64(1f64);
+        let v7 = V::div(c1e0, v5);
         let c5em1 = V::from_f64(0.5f64);
-        let v12 = V::div(c5em1, v6);
+        let v11 = V::div(c5em1, v5);
         let row1 = V::splat(args.rows[1]);
-        let v14 = V::div(row1, v6);
-        let v15 = V::mul(v7, v14);
-        let v16 = V::mul(v12, v15);
-        let v17 = V::mul(inv_channels, v16);
+        let v13 = V::div(row1, v5);
+        let v14 = V::mul(v7, v13);
+        let v15 = V::mul(v11, v14);
+        let v16 = V::mul(inv_channels, v15);
         for group in 0..args.groups {
             let c = group * V::LANES;
-            let v18 = V::mul(V::load(x.at(0usize, c)), v17);
+            grad_o.prefetch::<1usize>(c);
+            x.prefetch::<1usize>(c);
+            let v18 = V::mul(V::load(x.at(0usize, c)), v16);
             // out0[0] = v7*grad_o_1 - v18 - v18
             V::store(
                 V::sub(V::mul_sub(v7, V::load(grad_o.at(0usize, c)), v18), v18),
@@ -257,25 +263,18 @@ unsafe fn grade_rms_4<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let mut sum0 = V::zero();
         for group in 0..args.groups {
             let c = group * V::LANES;
-            let x_e3 = V::load(x.at(3usize, c));
-            let x_e2 = V::load(x.at(2usize, c));
-            let x_e0 = V::load(x.at(0usize, c));
-            let x_e1 = V::load(x.at(1usize, c));
+            x.prefetch::<4usize>(c);
             let valid = args.valid_lanes(group, V::LANES);
+            let x_e0 = V::load(x.at(0usize, c));
+            let mut v1 = V::mul(x_e0, x_e0);
+            let x_e1 = V::load(x.at(1usize, c));
+            let x_e2 = V::load(x.at(2usize, c));
+            let x_e3 = V::load(x.at(3usize, c));
+            v1 = V::mul_add(x_e1, x_e1, v1);
+            v1 = V::mul_add(x_e2, x_e2, v1);
+            v1 = V::mul_add(x_e3, x_e3, v1);
             // row sum 0 = x_e3*x_e3 + x_e2*x_e2 + x_e0*x_e0 + x_e1*x_e1
-            sum0 = V::add(
-                sum0,
-                V::keep_first(
-                    {
-                        let mut s = V::mul(x_e0, x_e0);
-                        s = V::mul_add(x_e1, x_e1, s);
-                        s = V::mul_add(x_e2, x_e2, s);
-                        s = V::mul_add(x_e3, x_e3, s);
-                        s
-                    },
-                    valid,
-                ),
-            );
+            sum0 = V::add(sum0, V::keep_first(v1, valid));
         }
         args.sums[0] = sum0.reduce_add();
     }
@@ -290,24 +289,25 @@ unsafe fn grade_rms_5<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
     unsafe {
         let x = args.inputs[0];
         let out0 = args.outputs[0];
-        let c1e0 = V::from_f64(1f64);
         let row0 = V::splat(args.rows[0]);
         let inv_channels = V::splat(args.inv_channels);
-        let v4 = V::mul(row0, inv_channels);
+        let v2 = V::mul(row0, inv_channels);
         let eps = V::splat(args.eps);
-        let v6 = V::add(v4, eps);
-        let v7 = V::sqrt(v6);
-        let v8 = V::div(c1e0, v7);
+        let v4 = V::add(v2, eps);
+        let v5 = V::sqrt(v4);
+        let c1e0 = V::from_f64(1f64);
+        let v7 = V::div(c1e0, v5);
         for group in 0..args.groups {
             let c = group * V::LANES;
-            // out0[0] = x_e0*v8
-            V::store(V::mul(V::load(x.at(0usize, c)), v8), out0.at(0usize, c));
-            // out0[1] = x_e1*v8
-            V::store(V::mul(V::load(x.at(1usize, c)), v8), out0.at(1usize, c));
-            // out0[2] = x_e2*v8
-            V::store(V::mul(V::load(x.at(2usize, c)), v8), out0.at(2usize, c));
-            // out0[3] = x_e3*v8
-            V::store(V::mul(V::load(x.at(3usize, c)), v8), out0.at(3usize, c));
+            x.prefetch::<4usize>(c);
+            // out0[0] = x_e0*v7
+            V::store(V::mul(V::load(x.at(0usize, c)), v7), out0.at(0usize, c));
+            // out0[1] = x_e1*v7
+            V::store(V::mul(V::load(x.at(1usize, c)), v7), out0.at(1usize, c));
+            // out0[2] = x_e2*v7
+            V::store(V::mul(V::load(x.at(2usize, c)), v7), out0.at(2usize, c));
+            // out0[3] = x_e3*v7
+            V::store(V::mul(V::load(x.at(3usize, c)), v7), out0.at(3usize, c));
         }
     }
 }
@@ -324,36 +324,15 @@ unsafe fn grade_rms_6<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let mut sum0 = V::zero();
         for group in 0..args.groups {
             let c = group * V::LANES;
+            x.prefetch::<4usize>(c);
+            grad_o.prefetch::<4usize>(c);
             let valid = args.valid_lanes(group, V::LANES);
+            let mut v2 = V::mul(V::load(x.at(3usize, c)), V::load(grad_o.at(3usize, c)));
+            v2 = V::mul_add(V::load(x.at(2usize, c)), V::load(grad_o.at(2usize, c)), v2);
+            v2 = V::mul_add(V::load(x.at(1usize, c)), V::load(grad_o.at(1usize, c)), v2);
+            v2 = V::mul_add(V::load(x.at(0usize, c)), V::load(grad_o.at(0usize, c)), v2);
             // row sum 0 = x_e3*grad_o_e3 + x_e2*grad_o_e2 + x_e1*grad_o_e1 + x_e0*grad_o_e0
-            sum0 = V::add(
-                sum0,
-                V::keep_first(
-                    {
-                        let mut s = V::mul(
-                            V::load(x.at(3usize, c)),
-                            V::load(grad_o.at(3usize, c)),
-                        );
-                        s = V::mul_add(
-                            V::load(x.at(2usize, c)),
-                            V::load(grad_o.at(2usize, c)),
-                            s,
-                        );
-                        s = V::mul_add(
-                            V::load(x.at(1usize, c)),
-                            V::load(grad_o.at(1usize, c)),
-                            s,
-                        );
-                        s = V::mul_add(
-                            V::load(x.at(0usize, c)),
-                            V::load(grad_o.at(0usize, c)),
-                            s,
-                        );
-                        s
-                    },
-                    valid,
-                ),
-            );
+            sum0 = V::add(sum0, V::keep_first(v2, valid));
         }
         args.sums[0] = sum0.reduce_add();
     }
@@ -369,46 +348,48 @@ unsafe fn grade_rms_7<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let grad_o = args.inputs[0];
         let x = args.inputs[1];
         let out0 = args.outputs[0];
-        let c1e0 = V::from_f64(1f64);
         let row0 = V::splat(args.rows[0]);
         let inv_channels = V::splat(args.inv_channels);
-        let v3 = V::mul(row0, inv_channels);
+        let v2 = V::mul(row0, inv_channels);
         let eps = V::splat(args.eps);
-        let v5 = V::add(v3, eps);
-        let v6 = V::sqrt(v5);
-        let v7 = V::div(c1e0, v6);
+        let v4 = V::add(v2, eps);
+        let v5 = V::sqrt(v4);
+        let c1e0 = V::from_f64(1f64);
+        let v7 = V::div(c1e0, v5);
         let c5em1 = V::from_f64(0.5f64);
-        let v12 = V::div(c5em1, v6);
+        let v17 = V::div(c5em1, v5);
         let row1 = V::splat(args.rows[1]);
-        let v14 = V::div(row1, v6);
-        let v15 = V::mul(v7, v14);
-        let v16 = V::mul(v12, v15);
-        let v17 = V::mul(inv_channels, v16);
+        let v19 = V::div(row1, v5);
+        let v20 = V::mul(v7, v19);
+        let v21 = V::mul(v17, v20);
+        let v22 = V::mul(inv_channels, v21);
         for group in 0..args.groups {
             let c = group * V::LANES;
-            let v18 = V::mul(V::load(x.at(0usize, c)), v17);
-            let v24 = V::mul(V::load(x.at(1usize, c)), v17);
-            let v30 = V::mul(V::load(x.at(2usize, c)), v17);
-            let v36 = V::mul(V::load(x.at(3usize, c)), v17);
-            // out0[0] = v7*grad_o_e0 - v18 - v18
+            grad_o.prefetch::<4usize>(c);
+            x.prefetch::<4usize>(c);
+            let v24 = V::mul(V::load(x.at(3usize, c)), v22);
+            // out0[3] = v7*grad_o_e3 - v24 - v24
             V::store(
-                V::sub(V::mul_sub(v7, V::load(grad_o.at(0usize, c)), v18), v18),
-                out0.at(0usize, c),
+                V::sub(V::mul_sub(v7, V::load(grad_o.at(3usize, c)), v24), v24),
+                out0.at(3usize, c),
             );
-            // out0[1] = v7*grad_o_e1 - v24 - v24
+            let v28 = V::mul(V::load(x.at(2usize, c)), v22);
+            // out0[2] = v7*grad_o_e2 - v28 - v28
             V::store(
-                V::sub(V::mul_sub(v7, V::load(grad_o.at(1usize, c)), v24), v24),
-                out0.at(1usize, c),
-            );
-            // out0[2] = v7*grad_o_e2 - v30 - v30
-            V::store(
-                V::sub(V::mul_sub(v7, V::load(grad_o.at(2usize, c)), v30), v30),
+                V::sub(V::mul_sub(v7, V::load(grad_o.at(2usize, c)), v28), v28),
                 out0.at(2usize, c),
             );
-            // out0[3] = v7*grad_o_e3 - v36 - v36
+            let v32 = V::mul(V::load(x.at(1usize, c)), v22);
+            // out0[1] = v7*grad_o_e1 - v32 - v32
             V::store(
-                V::sub(V::mul_sub(v7, V::load(grad_o.at(3usize, c)), v36), v36),
-                out0.at(3usize, c),
+                V::sub(V::mul_sub(v7, V::load(grad_o.at(1usize, c)), v32), v32),
+                out0.at(1usize, c),
+            );
+            let v36 = V::mul(V::load(x.at(0usize, c)), v22);
+            // out0[0] = v7*grad_o_e0 - v36 - v36
+            V::store(
+                V::sub(V::mul_sub(v7, V::load(grad_o.at(0usize, c)), v36), v36),
+                out0.at(0usize, c),
             );
         }
     }
@@ -490,29 +471,22 @@ unsafe fn grade_rms_8<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let mut sum0 = V::zero();
         for group in 0..args.groups {
             let c = group * V::LANES;
-            let x_e23 = V::load(x.at(5usize, c));
-            let x_e13 = V::load(x.at(4usize, c));
-            let x_e12 = V::load(x.at(3usize, c));
-            let x_e03 = V::load(x.at(2usize, c));
-            let x_e01 = V::load(x.at(0usize, c));
-            let x_e02 = V::load(x.at(1usize, c));
+            x.prefetch::<6usize>(c);
             let valid = args.valid_lanes(group, V::LANES);
+            let x_e01 = V::load(x.at(0usize, c));
+            let mut v1 = V::mul(x_e01, x_e01);
+            let x_e02 = V::load(x.at(1usize, c));
+            let x_e03 = V::load(x.at(2usize, c));
+            let x_e12 = V::load(x.at(3usize, c));
+            let x_e13 = V::load(x.at(4usize, c));
+            let x_e23 = V::load(x.at(5usize, c));
+            v1 = V::mul_add(x_e02, x_e02, v1);
+            v1 = V::mul_add(x_e03, x_e03, v1);
+            v1 = V::mul_add(x_e12, x_e12, v1);
+            v1 = V::mul_add(x_e13, x_e13, v1);
+            v1 = V::mul_add(x_e23, x_e23, v1);
             // row sum 0 = x_e23*x_e23 + x_e13*x_e13 + x_e12*x_e12 + x_e03*x_e03 + x_e01*x_e01 + x_e02*x_e02
-            sum0 = V::add(
-                sum0,
-                V::keep_first(
-                    {
-                        let mut s = V::mul(x_e01, x_e01);
-                        s = V::mul_add(x_e02, x_e02, s);
-                        s = V::mul_add(x_e03, x_e03, s);
-                        s = V::mul_add(x_e12, x_e12, s);
-                        s = V::mul_add(x_e13, x_e13, s);
-                        s = V::mul_add(x_e23, x_e23, s);
-                        s
-                    },
-                    valid,
-                ),
-            );
+            sum0 = V::add(sum0, V::keep_first(v1, valid));
         }
         args.sums[0] = sum0.reduce_add();
     }
@@ -527,28 +501,29 @@ unsafe fn grade_rms_9<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
     unsafe {
         let x = args.inputs[0];
         let out0 = args.outputs[0];
-        let c1e0 = V::from_f64(1f64);
         let row0 = V::splat(args.rows[0]);
         let inv_channels = V::splat(args.inv_channels);
-        let v4 = V::mul(row0, inv_channels);
+        let v2 = V::mul(row0, inv_channels);
         let eps = V::splat(args.eps);
-        let v6 = V::add(v4, eps);
-        let v7 = V::sqrt(v6);
-        let v8 = V::div(c1e0, v7);
+        let v4 = V::add(v2, eps);
+        let v5 = V::sqrt(v4);
+        let c1e0 = V::from_f64(1f64);
+        let v7 = V::div(c1e0, v5);
         for group in 0..args.groups {
             let c = group * V::LANES;
-            // out0[0] = x_e01*v8
-            V::store(V::mul(V::load(x.at(0usize, c)), v8), out0.at(0usize, c));
-            // out0[1] = x_e02*v8
-            V::store(V::mul(V::load(x.at(1usize, c)), v8), out0.at(1usize, c));
-            // out0[2] = x_e03*v8
-            V::store(V::mul(V::load(x.at(2usize, c)), v8), out0.at(2usize, c));
-            // out0[3] = x_e12*v8
-            V::store(V::mul(V::load(x.at(3usize, c)), v8), out0.at(3usize, c));
-            // out0[4] = x_e13*v8
-            V::store(V::mul(V::load(x.at(4usize, c)), v8), out0.at(4usize, c));
-            // out0[5] = x_e23*v8
-            V::store(V::mul(V::load(x.at(5usize, c)), v8), out0.at(5usize, c));
+            x.prefetch::<6usize>(c);
+            // out0[0] = x_e01*v7
+            V::store(V::mul(V::load(x.at(0usize, c)), v7), out0.at(0usize, c));
+            // out0[1] = x_e02*v7
+            V::store(V::mul(V::load(x.at(1usize, c)), v7), out0.at(1usize, c));
+            // out0[2] = x_e03*v7
+            V::store(V::mul(V::load(x.at(2usize, c)), v7), out0.at(2usize, c));
+            // out0[3] = x_e12*v7
+            V::store(V::mul(V::load(x.at(3usize, c)), v7), out0.at(3usize, c));
+            // out0[4] = x_e13*v7
+            V::store(V::mul(V::load(x.at(4usize, c)), v7), out0.at(4usize, c));
+            // out0[5] = x_e23*v7
+            V::store(V::mul(V::load(x.at(5usize, c)), v7), out0.at(5usize, c));
         }
     }
 }
@@ -565,46 +540,17 @@ unsafe fn grade_rms_10<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let mut sum0 = V::zero();
         for group in 0..args.groups {
             let c = group * V::LANES;
+            x.prefetch::<6usize>(c);
+            grad_o.prefetch::<6usize>(c);
             let valid = args.valid_lanes(group, V::LANES);
+            let mut v2 = V::mul(V::load(x.at(5usize, c)), V::load(grad_o.at(5usize, c)));
+            v2 = V::mul_add(V::load(x.at(4usize, c)), V::load(grad_o.at(4usize, c)), v2);
+            v2 = V::mul_add(V::load(x.at(3usize, c)), V::load(grad_o.at(3usize, c)), v2);
+            v2 = V::mul_add(V::load(x.at(2usize, c)), V::load(grad_o.at(2usize, c)), v2);
+            v2 = V::mul_add(V::load(x.at(1usize, c)), V::load(grad_o.at(1usize, c)), v2);
+            v2 = V::mul_add(V::load(x.at(0usize, c)), V::load(grad_o.at(0usize, c)), v2);
             // row sum 0 = x_e23*grad_o_e23 + x_e13*grad_o_e13 + x_e12*grad_o_e12 + x_e03*grad_o_e03 + x_e02*grad_o_e02 + x_e01*grad_o_e01
-            sum0 = V::add(
-                sum0,
-                V::keep_first(
-                    {
-                        let mut s = V::mul(
-                            V::load(x.at(5usize, c)),
-                            V::load(grad_o.at(5usize, c)),
-                        );
-                        s = V::mul_add(
-                            V::load(x.at(4usize, c)),
-                            V::load(grad_o.at(4usize, c)),
-                            s,
-                        );
-                        s = V::mul_add(
-                            V::load(x.at(3usize, c)),
-                            V::load(grad_o.at(3usize, c)),
-                            s,
-                        );
-                        s = V::mul_add(
-                            V::load(x.at(2usize, c)),
-                            V::load(grad_o.at(2usize, c)),
-                            s,
-                        );
-                        s = V::mul_add(
-                            V::load(x.at(1usize, c)),
-                            V::load(grad_o.at(1usize, c)),
-                            s,
-                        );
-                        s = V::mul_add(
-                            V::load(x.at(0usize, c)),
-                            V::load(grad_o.at(0usize, c)),
-                            s,
-                        );
-                        s
-                    },
-                    valid,
-                ),
-            );
+            sum0 = V::add(sum0, V::keep_first(v2, valid));
         }
         args.sums[0] = sum0.reduce_add();
     }
@@ -620,58 +566,60 @@ unsafe fn grade_rms_11<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let grad_o = args.inputs[0];
         let x = args.inputs[1];
         let out0 = args.outputs[0];
-        let c1e0 = V::from_f64(1f64);
         let row0 = V::splat(args.rows[0]);
         let inv_channels = V::splat(args.inv_channels);
-        let v3 = V::mul(row0, inv_channels);
+        let v2 = V::mul(row0, inv_channels);
         let eps = V::splat(args.eps);
-        let v5 = V::add(v3, eps);
-        let v6 = V::sqrt(v5);
-        let v7 = V::div(c1e0, v6);
+        let v4 = V::add(v2, eps);
+        let v5 = V::sqrt(v4);
+        let c1e0 = V::from_f64(1f64);
+        let v7 = V::div(c1e0, v5);
         let c5em1 = V::from_f64(0.5f64);
-        let v12 = V::div(c5em1, v6);
+        let v21 = V::div(c5em1, v5);
         let row1 = V::splat(args.rows[1]);
-        let v14 = V::div(row1, v6);
-        let v15 = V::mul(v7, v14);
-        let v16 = V::mul(v12, v15);
-        let v17 = V::mul(inv_channels, v16);
+        let v23 = V::div(row1, v5);
+        let v24 = V::mul(v7, v23);
+        let v25 = V::mul(v21, v24);
+        let v26 = V::mul(inv_channels, v25);
         for group in 0..args.groups {
             let c = group * V::LANES;
-            let v18 = V::mul(V::load(x.at(0usize, c)), v17);
-            let v24 = V::mul(V::load(x.at(1usize, c)), v17);
-            let v30 = V::mul(V::load(x.at(2usize, c)), v17);
-            let v36 = V::mul(V::load(x.at(3usize, c)), v17);
-            let v42 = V::mul(V::load(x.at(4usize, c)), v17);
-            let v48 = V::mul(V::load(x.at(5usize, c)), v17);
-            // out0[0] = v7*grad_o_e01 - v18 - v18
+            grad_o.prefetch::<6usize>(c);
+            x.prefetch::<6usize>(c);
+            let v28 = V::mul(V::load(x.at(5usize, c)), v26);
+            // out0[5] = v7*grad_o_e23 - v28 - v28
             V::store(
-                V::sub(V::mul_sub(v7, V::load(grad_o.at(0usize, c)), v18), v18),
-                out0.at(0usize, c),
+                V::sub(V::mul_sub(v7, V::load(grad_o.at(5usize, c)), v28), v28),
+                out0.at(5usize, c),
             );
-            // out0[1] = v7*grad_o_e02 - v24 - v24
+            let v32 = V::mul(V::load(x.at(4usize, c)), v26);
+            // out0[4] = v7*grad_o_e13 - v32 - v32
             V::store(
-                V::sub(V::mul_sub(v7, V::load(grad_o.at(1usize, c)), v24), v24),
-                out0.at(1usize, c),
+                V::sub(V::mul_sub(v7, V::load(grad_o.at(4usize, c)), v32), v32),
+                out0.at(4usize, c),
             );
-            // out0[2] = v7*grad_o_e03 - v30 - v30
-            V::store(
-                V::sub(V::mul_sub(v7, V::load(grad_o.at(2usize, c)), v30), v30),
-                out0.at(2usize, c),
-            );
+            let v36 = V::mul(V::load(x.at(3usize, c)), v26);
             // out0[3] = v7*grad_o_e12 - v36 - v36
             V::store(
                 V::sub(V::mul_sub(v7, V::load(grad_o.at(3usize, c)), v36), v36),
                 out0.at(3usize, c),
             );
-            // out0[4] = v7*grad_o_e13 - v42 - v42
+            let v40 = V::mul(V::load(x.at(2usize, c)), v26);
+            // out0[2] = v7*grad_o_e03 - v40 - v40
             V::store(
-                V::sub(V::mul_sub(v7, V::load(grad_o.at(4usize, c)), v42), v42),
-                out0.at(4usize, c),
+                V::sub(V::mul_sub(v7, V::load(grad_o.at(2usize, c)), v40), v40),
+                out0.at(2usize, c),
             );
-            // out0[5] = v7*grad_o_e23 - v48 - v48
+            let v44 = V::mul(V::load(x.at(1usize, c)), v26);
+            // out0[1] = v7*grad_o_e02 - v44 - v44
             V::store(
-                V::sub(V::mul_sub(v7, V::load(grad_o.at(5usize, c)), v48), v48),
-                out0.at(5usize, c),
+                V::sub(V::mul_sub(v7, V::load(grad_o.at(1usize, c)), v44), v44),
+                out0.at(1usize, c),
+            );
+            let v48 = V::mul(V::load(x.at(0usize, c)), v26);
+            // out0[0] = v7*grad_o_e01 - v48 - v48
+            V::store(
+                V::sub(V::mul_sub(v7, V::load(grad_o.at(0usize, c)), v48), v48),
+                out0.at(0usize, c),
             );
         }
     }

@@ -17,13 +17,16 @@ unsafe fn left_contraction_0<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let out0 = args.outputs[0];
         for group in 0..args.groups {
             let c = group * V::LANES;
-            let x_e3 = V::load(x.at(4usize, c));
-            let y_e3 = V::load(y.at(4usize, c));
-            let x_e2 = V::load(x.at(3usize, c));
-            let y_e2 = V::load(y.at(3usize, c));
+            x.prefetch::<16usize>(c);
+            y.prefetch::<16usize>(c);
             let x_1 = V::load(x.at(0usize, c));
+            let mut v2 = V::mul(x_1, V::load(y.at(0usize, c)));
             let x_e1 = V::load(x.at(2usize, c));
             let y_e1 = V::load(y.at(2usize, c));
+            let x_e2 = V::load(x.at(3usize, c));
+            let y_e2 = V::load(y.at(3usize, c));
+            let x_e3 = V::load(x.at(4usize, c));
+            let y_e3 = V::load(y.at(4usize, c));
             let x_e12 = V::load(x.at(8usize, c));
             let y_e12 = V::load(y.at(8usize, c));
             let x_e13 = V::load(x.at(9usize, c));
@@ -32,133 +35,92 @@ unsafe fn left_contraction_0<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             let y_e23 = V::load(y.at(10usize, c));
             let x_e123 = V::load(x.at(14usize, c));
             let y_e123 = V::load(y.at(14usize, c));
-            let y_e0123 = V::load(y.at(15usize, c));
+            v2 = V::mul_add(x_e1, y_e1, v2);
+            v2 = V::mul_add(x_e2, y_e2, v2);
+            v2 = V::mul_add(x_e3, y_e3, v2);
+            v2 = V::neg_mul_add(x_e12, y_e12, v2);
+            v2 = V::neg_mul_add(x_e13, y_e13, v2);
+            v2 = V::neg_mul_add(x_e23, y_e23, v2);
+            v2 = V::neg_mul_add(x_e123, y_e123, v2);
+            // out0[0] = x_e3*y_e3 + x_e2*y_e2 + x_1*y_1 + x_e1*y_e1 - x_e12*y_e12 - x_e13*y_e13 - x_e23*y_e23 - x_e123*y_e123
+            V::store(v2, out0.at(0usize, c));
+            let mut v32 = V::mul(x_1, V::load(y.at(1usize, c)));
             let y_e01 = V::load(y.at(5usize, c));
             let y_e02 = V::load(y.at(6usize, c));
             let y_e03 = V::load(y.at(7usize, c));
             let y_e012 = V::load(y.at(11usize, c));
             let y_e013 = V::load(y.at(12usize, c));
             let y_e023 = V::load(y.at(13usize, c));
-            // out0[0] = x_e3*y_e3 + x_e2*y_e2 + x_1*y_1 + x_e1*y_e1 - x_e12*y_e12 - x_e13*y_e13 - x_e23*y_e23 - x_e123*y_e123
-            V::store(
-                {
-                    let mut s = V::mul(x_1, V::load(y.at(0usize, c)));
-                    s = V::mul_add(x_e1, y_e1, s);
-                    s = V::mul_add(x_e2, y_e2, s);
-                    s = V::mul_add(x_e3, y_e3, s);
-                    s = V::neg_mul_add(x_e12, y_e12, s);
-                    s = V::neg_mul_add(x_e13, y_e13, s);
-                    s = V::neg_mul_add(x_e23, y_e23, s);
-                    s = V::neg_mul_add(x_e123, y_e123, s);
-                    s
-                },
-                out0.at(0usize, c),
-            );
+            let y_e0123 = V::load(y.at(15usize, c));
+            v32 = V::neg_mul_add(x_e1, y_e01, v32);
+            v32 = V::neg_mul_add(x_e2, y_e02, v32);
+            v32 = V::neg_mul_add(x_e3, y_e03, v32);
+            v32 = V::neg_mul_add(x_e12, y_e012, v32);
+            v32 = V::neg_mul_add(x_e13, y_e013, v32);
+            v32 = V::neg_mul_add(x_e23, y_e023, v32);
+            v32 = V::mul_add(x_e123, y_e0123, v32);
             // out0[1] = x_e123*y_e0123 + x_1*y_e0 - x_e1*y_e01 - x_e2*y_e02 - x_e3*y_e03 - x_e12*y_e012 - x_e13*y_e013 - x_e23*y_e023
-            V::store(
-                {
-                    let mut s = V::mul(x_1, V::load(y.at(1usize, c)));
-                    s = V::neg_mul_add(x_e1, y_e01, s);
-                    s = V::neg_mul_add(x_e2, y_e02, s);
-                    s = V::neg_mul_add(x_e3, y_e03, s);
-                    s = V::neg_mul_add(x_e12, y_e012, s);
-                    s = V::neg_mul_add(x_e13, y_e013, s);
-                    s = V::neg_mul_add(x_e23, y_e023, s);
-                    s = V::mul_add(x_e123, y_e0123, s);
-                    s
-                },
-                out0.at(1usize, c),
-            );
+            V::store(v32, out0.at(1usize, c));
+            let mut v54 = V::mul(x_1, y_e1);
+            v54 = V::neg_mul_add(x_e2, y_e12, v54);
+            v54 = V::neg_mul_add(x_e3, y_e13, v54);
+            v54 = V::neg_mul_add(x_e23, y_e123, v54);
             // out0[2] = x_1*y_e1 - x_e2*y_e12 - x_e3*y_e13 - x_e23*y_e123
-            V::store(
-                {
-                    let mut s = V::mul(x_1, y_e1);
-                    s = V::neg_mul_add(x_e2, y_e12, s);
-                    s = V::neg_mul_add(x_e3, y_e13, s);
-                    s = V::neg_mul_add(x_e23, y_e123, s);
-                    s
-                },
-                out0.at(2usize, c),
-            );
+            V::store(v54, out0.at(2usize, c));
+            let mut v61 = V::mul(x_1, y_e2);
+            v61 = V::mul_add(x_e1, y_e12, v61);
+            v61 = V::neg_mul_add(x_e3, y_e23, v61);
+            v61 = V::mul_add(x_e13, y_e123, v61);
             // out0[3] = x_e13*y_e123 + x_1*y_e2 + x_e1*y_e12 - x_e3*y_e23
-            V::store(
-                {
-                    let mut s = V::mul(x_1, y_e2);
-                    s = V::mul_add(x_e1, y_e12, s);
-                    s = V::neg_mul_add(x_e3, y_e23, s);
-                    s = V::mul_add(x_e13, y_e123, s);
-                    s
-                },
-                out0.at(3usize, c),
-            );
+            V::store(v61, out0.at(3usize, c));
+            let mut v68 = V::mul(x_1, y_e3);
+            v68 = V::mul_add(x_e1, y_e13, v68);
+            v68 = V::mul_add(x_e2, y_e23, v68);
+            v68 = V::neg_mul_add(x_e12, y_e123, v68);
             // out0[4] = x_e2*y_e23 + x_1*y_e3 + x_e1*y_e13 - x_e12*y_e123
-            V::store(
-                {
-                    let mut s = V::mul(x_1, y_e3);
-                    s = V::mul_add(x_e1, y_e13, s);
-                    s = V::mul_add(x_e2, y_e23, s);
-                    s = V::neg_mul_add(x_e12, y_e123, s);
-                    s
-                },
-                out0.at(4usize, c),
-            );
+            V::store(v68, out0.at(4usize, c));
+            let mut v75 = V::mul(x_1, y_e01);
+            v75 = V::mul_add(x_e2, y_e012, v75);
+            v75 = V::mul_add(x_e3, y_e013, v75);
+            v75 = V::neg_mul_add(x_e23, y_e0123, v75);
             // out0[5] = x_e3*y_e013 + x_1*y_e01 + x_e2*y_e012 - x_e23*y_e0123
-            V::store(
-                {
-                    let mut s = V::mul(x_1, y_e01);
-                    s = V::mul_add(x_e2, y_e012, s);
-                    s = V::mul_add(x_e3, y_e013, s);
-                    s = V::neg_mul_add(x_e23, y_e0123, s);
-                    s
-                },
-                out0.at(5usize, c),
-            );
+            V::store(v75, out0.at(5usize, c));
+            let mut v82 = V::mul(x_1, y_e02);
+            v82 = V::neg_mul_add(x_e1, y_e012, v82);
+            v82 = V::mul_add(x_e3, y_e023, v82);
+            v82 = V::mul_add(x_e13, y_e0123, v82);
             // out0[6] = x_e13*y_e0123 + x_e3*y_e023 + x_1*y_e02 - x_e1*y_e012
-            V::store(
-                {
-                    let mut s = V::mul(x_1, y_e02);
-                    s = V::neg_mul_add(x_e1, y_e012, s);
-                    s = V::mul_add(x_e3, y_e023, s);
-                    s = V::mul_add(x_e13, y_e0123, s);
-                    s
-                },
-                out0.at(6usize, c),
-            );
+            V::store(v82, out0.at(6usize, c));
+            let mut v89 = V::mul(x_1, y_e03);
+            v89 = V::neg_mul_add(x_e1, y_e013, v89);
+            v89 = V::neg_mul_add(x_e2, y_e023, v89);
+            v89 = V::neg_mul_add(x_e12, y_e0123, v89);
             // out0[7] = x_1*y_e03 - x_e1*y_e013 - x_e2*y_e023 - x_e12*y_e0123
-            V::store(
-                {
-                    let mut s = V::mul(x_1, y_e03);
-                    s = V::neg_mul_add(x_e1, y_e013, s);
-                    s = V::neg_mul_add(x_e2, y_e023, s);
-                    s = V::neg_mul_add(x_e12, y_e0123, s);
-                    s
-                },
-                out0.at(7usize, c),
-            );
+            V::store(v89, out0.at(7usize, c));
+            let mut v96 = V::mul(x_1, y_e12);
+            v96 = V::mul_add(x_e3, y_e123, v96);
             // out0[8] = x_1*y_e12 + x_e3*y_e123
-            V::store(V::mul_add(x_e3, y_e123, V::mul(x_1, y_e12)), out0.at(8usize, c));
+            V::store(v96, out0.at(8usize, c));
+            let mut v99 = V::mul(x_1, y_e13);
+            v99 = V::neg_mul_add(x_e2, y_e123, v99);
             // out0[9] = x_1*y_e13 - x_e2*y_e123
-            V::store(
-                V::neg_mul_add(x_e2, y_e123, V::mul(x_1, y_e13)),
-                out0.at(9usize, c),
-            );
+            V::store(v99, out0.at(9usize, c));
+            let mut v102 = V::mul(x_1, y_e23);
+            v102 = V::mul_add(x_e1, y_e123, v102);
             // out0[10] = x_1*y_e23 + x_e1*y_e123
-            V::store(V::mul_add(x_e1, y_e123, V::mul(x_1, y_e23)), out0.at(10usize, c));
+            V::store(v102, out0.at(10usize, c));
+            let mut v105 = V::mul(x_1, y_e012);
+            v105 = V::neg_mul_add(x_e3, y_e0123, v105);
             // out0[11] = x_1*y_e012 - x_e3*y_e0123
-            V::store(
-                V::neg_mul_add(x_e3, y_e0123, V::mul(x_1, y_e012)),
-                out0.at(11usize, c),
-            );
+            V::store(v105, out0.at(11usize, c));
+            let mut v108 = V::mul(x_1, y_e013);
+            v108 = V::mul_add(x_e2, y_e0123, v108);
             // out0[12] = x_1*y_e013 + x_e2*y_e0123
-            V::store(
-                V::mul_add(x_e2, y_e0123, V::mul(x_1, y_e013)),
-                out0.at(12usize, c),
-            );
+            V::store(v108, out0.at(12usize, c));
+            let mut v111 = V::mul(x_1, y_e023);
+            v111 = V::neg_mul_add(x_e1, y_e0123, v111);
             // out0[13] = x_1*y_e023 - x_e1*y_e0123
-            V::store(
-                V::neg_mul_add(x_e1, y_e0123, V::mul(x_1, y_e023)),
-                out0.at(13usize, c),
-            );
+            V::store(v111, out0.at(13usize, c));
             // out0[14] = x_1*y_e123
             V::store(V::mul(x_1, y_e123), out0.at(14usize, c));
             // out0[15] = x_1*y_e0123
@@ -180,154 +142,120 @@ unsafe fn left_contraction_1<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let c0e0 = V::from_f64(0f64);
         for group in 0..args.groups {
             let c = group * V::LANES;
+            y.prefetch::<16usize>(c);
+            grad_o.prefetch::<16usize>(c);
             let y_e0123 = V::load(y.at(15usize, c));
+            let mut v2 = V::mul(y_e0123, V::load(grad_o.at(15usize, c)));
             let y_e123 = V::load(y.at(14usize, c));
-            let y_e023 = V::load(y.at(13usize, c));
+            v2 = V::mul_add(y_e123, V::load(grad_o.at(14usize, c)), v2);
             let grad_o_e023 = V::load(grad_o.at(13usize, c));
-            let y_e013 = V::load(y.at(12usize, c));
+            let y_e023 = V::load(y.at(13usize, c));
+            v2 = V::mul_add(y_e023, grad_o_e023, v2);
             let grad_o_e013 = V::load(grad_o.at(12usize, c));
-            let y_e012 = V::load(y.at(11usize, c));
+            let mut v13 = V::mul(y_e0123, grad_o_e013);
+            let y_e013 = V::load(y.at(12usize, c));
+            v2 = V::mul_add(y_e013, grad_o_e013, v2);
             let grad_o_e012 = V::load(grad_o.at(11usize, c));
-            let y_e23 = V::load(y.at(10usize, c));
+            let y_e012 = V::load(y.at(11usize, c));
+            v2 = V::mul_add(y_e012, grad_o_e012, v2);
             let grad_o_e23 = V::load(grad_o.at(10usize, c));
-            let y_e13 = V::load(y.at(9usize, c));
+            let mut v23 = V::mul(y_e123, grad_o_e23);
+            v23 = V::neg_mul_add(y_e0123, grad_o_e023, v23);
+            let y_e23 = V::load(y.at(10usize, c));
+            v2 = V::mul_add(y_e23, grad_o_e23, v2);
             let grad_o_e13 = V::load(grad_o.at(9usize, c));
-            let y_e12 = V::load(y.at(8usize, c));
+            v13 = V::neg_mul_add(y_e123, grad_o_e13, v13);
+            let y_e13 = V::load(y.at(9usize, c));
+            v2 = V::mul_add(y_e13, grad_o_e13, v2);
             let grad_o_e12 = V::load(grad_o.at(8usize, c));
-            let y_e03 = V::load(y.at(7usize, c));
+            let mut v35 = V::mul(y_e123, grad_o_e12);
+            v35 = V::neg_mul_add(y_e0123, grad_o_e012, v35);
+            let y_e12 = V::load(y.at(8usize, c));
+            v2 = V::mul_add(y_e12, grad_o_e12, v2);
             let grad_o_e03 = V::load(grad_o.at(7usize, c));
-            let y_e02 = V::load(y.at(6usize, c));
+            let mut v41 = V::mul(y_e0123, grad_o_e03);
+            v13 = V::neg_mul_add(y_e023, grad_o_e03, v13);
+            v23 = V::neg_mul_add(y_e013, grad_o_e03, v23);
+            let y_e03 = V::load(y.at(7usize, c));
+            v2 = V::mul_add(y_e03, grad_o_e03, v2);
             let grad_o_e02 = V::load(grad_o.at(6usize, c));
-            let y_e01 = V::load(y.at(5usize, c));
+            let mut v50 = V::mul(y_e0123, grad_o_e02);
+            v35 = V::mul_add(y_e023, grad_o_e02, v35);
+            v23 = V::neg_mul_add(y_e012, grad_o_e02, v23);
+            let y_e02 = V::load(y.at(6usize, c));
+            v2 = V::mul_add(y_e02, grad_o_e02, v2);
             let grad_o_e01 = V::load(grad_o.at(5usize, c));
-            let y_e3 = V::load(y.at(4usize, c));
+            let mut v59 = V::mul(y_e0123, grad_o_e01);
+            v35 = V::mul_add(y_e013, grad_o_e01, v35);
+            v13 = V::mul_add(y_e012, grad_o_e01, v13);
+            let y_e01 = V::load(y.at(5usize, c));
+            v2 = V::mul_add(y_e01, grad_o_e01, v2);
             let grad_o_e3 = V::load(grad_o.at(4usize, c));
-            let y_e2 = V::load(y.at(3usize, c));
+            v41 = V::mul_add(y_e123, grad_o_e3, v41);
+            v13 = V::mul_add(y_e23, grad_o_e3, v13);
+            v23 = V::mul_add(y_e13, grad_o_e3, v23);
+            let y_e3 = V::load(y.at(4usize, c));
+            v2 = V::mul_add(y_e3, grad_o_e3, v2);
             let grad_o_e2 = V::load(grad_o.at(3usize, c));
-            let y_e1 = V::load(y.at(2usize, c));
+            v50 = V::mul_add(y_e123, grad_o_e2, v50);
+            v35 = V::neg_mul_add(y_e23, grad_o_e2, v35);
+            v23 = V::mul_add(y_e12, grad_o_e2, v23);
+            let y_e2 = V::load(y.at(3usize, c));
+            v2 = V::mul_add(y_e2, grad_o_e2, v2);
             let grad_o_e1 = V::load(grad_o.at(2usize, c));
+            v59 = V::mul_add(y_e123, grad_o_e1, v59);
+            v35 = V::neg_mul_add(y_e13, grad_o_e1, v35);
+            v13 = V::neg_mul_add(y_e12, grad_o_e1, v13);
+            let y_e1 = V::load(y.at(2usize, c));
+            v2 = V::mul_add(y_e1, grad_o_e1, v2);
             let grad_o_e0 = V::load(grad_o.at(1usize, c));
+            let mut v98 = V::mul(y_e0123, grad_o_e0);
+            v59 = V::mul_add(y_e023, grad_o_e0, v59);
+            v50 = V::neg_mul_add(y_e013, grad_o_e0, v50);
+            v41 = V::mul_add(y_e012, grad_o_e0, v41);
+            v35 = V::neg_mul_add(y_e03, grad_o_e0, v35);
+            v13 = V::neg_mul_add(y_e02, grad_o_e0, v13);
+            v23 = V::neg_mul_add(y_e01, grad_o_e0, v23);
+            v2 = V::mul_add(V::load(y.at(1usize, c)), grad_o_e0, v2);
             let grad_o_1 = V::load(grad_o.at(0usize, c));
+            v98 = V::neg_mul_add(y_e123, grad_o_1, v98);
+            // out0[14] = y_e0123*grad_o_e0 - y_e123*grad_o_1
+            V::store(v98, out0.at(14usize, c));
+            v59 = V::mul_add(y_e23, grad_o_1, v59);
+            // out0[10] = -(y_e0123*grad_o_e01 + y_e123*grad_o_e1 + y_e023*grad_o_e0 + y_e23*grad_o_1)
+            V::store(V::neg(v59), out0.at(10usize, c));
+            v50 = V::neg_mul_add(y_e13, grad_o_1, v50);
+            // out0[9] = y_e0123*grad_o_e02 + y_e123*grad_o_e2 - y_e013*grad_o_e0 - y_e13*grad_o_1
+            V::store(v50, out0.at(9usize, c));
+            v41 = V::mul_add(y_e12, grad_o_1, v41);
+            // out0[8] = -(y_e0123*grad_o_e03 + y_e123*grad_o_e3 + y_e012*grad_o_e0 + y_e12*grad_o_1)
+            V::store(V::neg(v41), out0.at(8usize, c));
+            v35 = V::mul_add(y_e3, grad_o_1, v35);
+            // out0[4] = y_e123*grad_o_e12 - y_e0123*grad_o_e012 + y_e023*grad_o_e02 + y_e013*grad_o_e01 - y_e23*grad_o_e2 - y_e13*grad_o_e1 - y_e03*grad_o_e0 + y_e3*grad_o_1
+            V::store(v35, out0.at(4usize, c));
+            v13 = V::mul_add(y_e2, grad_o_1, v13);
+            // out0[3] = y_e0123*grad_o_e013 - y_e123*grad_o_e13 - y_e023*grad_o_e03 + y_e012*grad_o_e01 + y_e23*grad_o_e3 - y_e12*grad_o_e1 - y_e02*grad_o_e0 + y_e2*grad_o_1
+            V::store(v13, out0.at(3usize, c));
+            v23 = V::mul_add(y_e1, grad_o_1, v23);
+            // out0[2] = y_e123*grad_o_e23 - y_e0123*grad_o_e023 - y_e013*grad_o_e03 - y_e012*grad_o_e02 + y_e13*grad_o_e3 + y_e12*grad_o_e2 - y_e01*grad_o_e0 + y_e1*grad_o_1
+            V::store(v23, out0.at(2usize, c));
+            v2 = V::mul_add(V::load(y.at(0usize, c)), grad_o_1, v2);
             // out0[0] = y_e0123*grad_o_e0123 + y_e123*grad_o_e123 + y_e023*grad_o_e023 + y_e013*grad_o_e013 + y_e012*grad_o_e012 + y_e23*grad_o_e23 + y_e13*grad_o_e13 + y_e12*grad_o_e12 + y_e03*grad_o_e03 + y_e02*grad_o_e02 + y_e01*grad_o_e01 + y_e3*grad_o_e3 + y_e2*grad_o_e2 + y_e1*grad_o_e1 + y_e0*grad_o_e0 + y_1*grad_o_1
-            V::store(
-                {
-                    let mut s = V::mul(y_e0123, V::load(grad_o.at(15usize, c)));
-                    s = V::mul_add(y_e123, V::load(grad_o.at(14usize, c)), s);
-                    s = V::mul_add(y_e023, grad_o_e023, s);
-                    s = V::mul_add(y_e013, grad_o_e013, s);
-                    s = V::mul_add(y_e012, grad_o_e012, s);
-                    s = V::mul_add(y_e23, grad_o_e23, s);
-                    s = V::mul_add(y_e13, grad_o_e13, s);
-                    s = V::mul_add(y_e12, grad_o_e12, s);
-                    s = V::mul_add(y_e03, grad_o_e03, s);
-                    s = V::mul_add(y_e02, grad_o_e02, s);
-                    s = V::mul_add(y_e01, grad_o_e01, s);
-                    s = V::mul_add(y_e3, grad_o_e3, s);
-                    s = V::mul_add(y_e2, grad_o_e2, s);
-                    s = V::mul_add(y_e1, grad_o_e1, s);
-                    s = V::mul_add(V::load(y.at(1usize, c)), grad_o_e0, s);
-                    s = V::mul_add(V::load(y.at(0usize, c)), grad_o_1, s);
-                    s
-                },
-                out0.at(0usize, c),
-            );
+            V::store(v2, out0.at(0usize, c));
             // out0[1] = 0
             V::store(c0e0, out0.at(1usize, c));
-            // out0[2] = y_e123*grad_o_e23 - y_e0123*grad_o_e023 - y_e013*grad_o_e03 - y_e012*grad_o_e02 + y_e13*grad_o_e3 + y_e12*grad_o_e2 - y_e01*grad_o_e0 + y_e1*grad_o_1
-            V::store(
-                {
-                    let mut s = V::mul(y_e123, grad_o_e23);
-                    s = V::neg_mul_add(y_e0123, grad_o_e023, s);
-                    s = V::neg_mul_add(y_e013, grad_o_e03, s);
-                    s = V::neg_mul_add(y_e012, grad_o_e02, s);
-                    s = V::mul_add(y_e13, grad_o_e3, s);
-                    s = V::mul_add(y_e12, grad_o_e2, s);
-                    s = V::neg_mul_add(y_e01, grad_o_e0, s);
-                    s = V::mul_add(y_e1, grad_o_1, s);
-                    s
-                },
-                out0.at(2usize, c),
-            );
-            // out0[3] = y_e0123*grad_o_e013 - y_e123*grad_o_e13 - y_e023*grad_o_e03 + y_e012*grad_o_e01 + y_e23*grad_o_e3 - y_e12*grad_o_e1 - y_e02*grad_o_e0 + y_e2*grad_o_1
-            V::store(
-                {
-                    let mut s = V::mul(y_e0123, grad_o_e013);
-                    s = V::neg_mul_add(y_e123, grad_o_e13, s);
-                    s = V::neg_mul_add(y_e023, grad_o_e03, s);
-                    s = V::mul_add(y_e012, grad_o_e01, s);
-                    s = V::mul_add(y_e23, grad_o_e3, s);
-                    s = V::neg_mul_add(y_e12, grad_o_e1, s);
-                    s = V::neg_mul_add(y_e02, grad_o_e0, s);
-                    s = V::mul_add(y_e2, grad_o_1, s);
-                    s
-                },
-                out0.at(3usize, c),
-            );
-            // out0[4] = y_e123*grad_o_e12 - y_e0123*grad_o_e012 + y_e023*grad_o_e02 + y_e013*grad_o_e01 - y_e23*grad_o_e2 - y_e13*grad_o_e1 - y_e03*grad_o_e0 + y_e3*grad_o_1
-            V::store(
-                {
-                    let mut s = V::mul(y_e123, grad_o_e12);
-                    s = V::neg_mul_add(y_e0123, grad_o_e012, s);
-                    s = V::mul_add(y_e023, grad_o_e02, s);
-                    s = V::mul_add(y_e013, grad_o_e01, s);
-                    s = V::neg_mul_add(y_e23, grad_o_e2, s);
-                    s = V::neg_mul_add(y_e13, grad_o_e1, s);
-                    s = V::neg_mul_add(y_e03, grad_o_e0, s);
-                    s = V::mul_add(y_e3, grad_o_1, s);
-                    s
-                },
-                out0.at(4usize, c),
-            );
             // out0[5] = 0
             V::store(c0e0, out0.at(5usize, c));
             // out0[6] = 0
             V::store(c0e0, out0.at(6usize, c));
             // out0[7] = 0
             V::store(c0e0, out0.at(7usize, c));
-            // out0[8] = -(y_e0123*grad_o_e03 + y_e123*grad_o_e3 + y_e012*grad_o_e0 + y_e12*grad_o_1)
-            V::store(
-                V::neg({
-                    let mut s = V::mul(y_e0123, grad_o_e03);
-                    s = V::mul_add(y_e123, grad_o_e3, s);
-                    s = V::mul_add(y_e012, grad_o_e0, s);
-                    s = V::mul_add(y_e12, grad_o_1, s);
-                    s
-                }),
-                out0.at(8usize, c),
-            );
-            // out0[9] = y_e0123*grad_o_e02 + y_e123*grad_o_e2 - y_e013*grad_o_e0 - y_e13*grad_o_1
-            V::store(
-                {
-                    let mut s = V::mul(y_e0123, grad_o_e02);
-                    s = V::mul_add(y_e123, grad_o_e2, s);
-                    s = V::neg_mul_add(y_e013, grad_o_e0, s);
-                    s = V::neg_mul_add(y_e13, grad_o_1, s);
-                    s
-                },
-                out0.at(9usize, c),
-            );
-            // out0[10] = -(y_e0123*grad_o_e01 + y_e123*grad_o_e1 + y_e023*grad_o_e0 + y_e23*grad_o_1)
-            V::store(
-                V::neg({
-                    let mut s = V::mul(y_e0123, grad_o_e01);
-                    s = V::mul_add(y_e123, grad_o_e1, s);
-                    s = V::mul_add(y_e023, grad_o_e0, s);
-                    s = V::mul_add(y_e23, grad_o_1, s);
-                    s
-                }),
-                out0.at(10usize, c),
-            );
             // out0[11] = 0
             V::store(c0e0, out0.at(11usize, c));
             // out0[12] = 0
             V::store(c0e0, out0.at(12usize, c));
             // out0[13] = 0
             V::store(c0e0, out0.at(13usize, c));
-            // out0[14] = y_e0123*grad_o_e0 - y_e123*grad_o_1
-            V::store(
-                V::neg_mul_add(y_e123, grad_o_1, V::mul(y_e0123, grad_o_e0)),
-                out0.at(14usize, c),
-            );
             // out0[15] = 0
             V::store(c0e0, out0.at(15usize, c));
         }
@@ -346,158 +274,114 @@ unsafe fn left_contraction_2<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let out0 = args.outputs[0];
         for group in 0..args.groups {
             let c = group * V::LANES;
+            x.prefetch::<16usize>(c);
+            grad_o.prefetch::<16usize>(c);
             let x_1 = V::load(x.at(0usize, c));
-            let grad_o_1 = V::load(grad_o.at(0usize, c));
-            let grad_o_e0 = V::load(grad_o.at(1usize, c));
-            let grad_o_e1 = V::load(grad_o.at(2usize, c));
+            let mut v2 = V::mul(x_1, V::load(grad_o.at(15usize, c)));
+            let mut v4 = V::mul(x_1, V::load(grad_o.at(14usize, c)));
             let x_e1 = V::load(x.at(2usize, c));
-            let grad_o_e2 = V::load(grad_o.at(3usize, c));
-            let x_e2 = V::load(x.at(3usize, c));
-            let grad_o_e3 = V::load(grad_o.at(4usize, c));
-            let x_e3 = V::load(x.at(4usize, c));
-            let grad_o_e01 = V::load(grad_o.at(5usize, c));
-            let grad_o_e02 = V::load(grad_o.at(6usize, c));
-            let grad_o_e03 = V::load(grad_o.at(7usize, c));
-            let grad_o_e12 = V::load(grad_o.at(8usize, c));
-            let x_e12 = V::load(x.at(8usize, c));
-            let grad_o_e13 = V::load(grad_o.at(9usize, c));
-            let x_e13 = V::load(x.at(9usize, c));
-            let grad_o_e23 = V::load(grad_o.at(10usize, c));
-            let x_e23 = V::load(x.at(10usize, c));
-            let grad_o_e012 = V::load(grad_o.at(11usize, c));
-            let grad_o_e013 = V::load(grad_o.at(12usize, c));
             let grad_o_e023 = V::load(grad_o.at(13usize, c));
+            v2 = V::neg_mul_add(x_e1, grad_o_e023, v2);
+            let mut v9 = V::mul(x_1, grad_o_e023);
+            let x_e2 = V::load(x.at(3usize, c));
+            let grad_o_e013 = V::load(grad_o.at(12usize, c));
+            v2 = V::mul_add(x_e2, grad_o_e013, v2);
+            let mut v14 = V::mul(x_1, grad_o_e013);
+            let x_e3 = V::load(x.at(4usize, c));
+            let grad_o_e012 = V::load(grad_o.at(11usize, c));
+            v2 = V::neg_mul_add(x_e3, grad_o_e012, v2);
+            let mut v19 = V::mul(x_1, grad_o_e012);
+            let grad_o_e23 = V::load(grad_o.at(10usize, c));
+            v4 = V::mul_add(x_e1, grad_o_e23, v4);
+            let mut v23 = V::mul(x_1, grad_o_e23);
+            let grad_o_e13 = V::load(grad_o.at(9usize, c));
+            v4 = V::neg_mul_add(x_e2, grad_o_e13, v4);
+            let mut v27 = V::mul(x_1, grad_o_e13);
+            let grad_o_e12 = V::load(grad_o.at(8usize, c));
+            v4 = V::mul_add(x_e3, grad_o_e12, v4);
+            let mut v31 = V::mul(x_1, grad_o_e12);
+            let x_e12 = V::load(x.at(8usize, c));
+            let grad_o_e03 = V::load(grad_o.at(7usize, c));
+            v2 = V::neg_mul_add(x_e12, grad_o_e03, v2);
+            v9 = V::neg_mul_add(x_e2, grad_o_e03, v9);
+            v14 = V::neg_mul_add(x_e1, grad_o_e03, v14);
+            let mut v40 = V::mul(x_1, grad_o_e03);
+            let x_e13 = V::load(x.at(9usize, c));
+            let grad_o_e02 = V::load(grad_o.at(6usize, c));
+            v2 = V::mul_add(x_e13, grad_o_e02, v2);
+            v9 = V::mul_add(x_e3, grad_o_e02, v9);
+            v19 = V::neg_mul_add(x_e1, grad_o_e02, v19);
+            let mut v49 = V::mul(x_1, grad_o_e02);
+            let x_e23 = V::load(x.at(10usize, c));
+            let grad_o_e01 = V::load(grad_o.at(5usize, c));
+            v2 = V::neg_mul_add(x_e23, grad_o_e01, v2);
+            v14 = V::mul_add(x_e3, grad_o_e01, v14);
+            v19 = V::mul_add(x_e2, grad_o_e01, v19);
+            let mut v58 = V::mul(x_1, grad_o_e01);
+            let grad_o_e3 = V::load(grad_o.at(4usize, c));
+            v4 = V::neg_mul_add(x_e12, grad_o_e3, v4);
+            v23 = V::mul_add(x_e2, grad_o_e3, v23);
+            v27 = V::mul_add(x_e1, grad_o_e3, v27);
+            let mut v66 = V::mul(x_1, grad_o_e3);
+            let grad_o_e2 = V::load(grad_o.at(3usize, c));
+            v4 = V::mul_add(x_e13, grad_o_e2, v4);
+            v23 = V::neg_mul_add(x_e3, grad_o_e2, v23);
+            v31 = V::mul_add(x_e1, grad_o_e2, v31);
+            let mut v74 = V::mul(x_1, grad_o_e2);
+            let grad_o_e1 = V::load(grad_o.at(2usize, c));
+            v4 = V::neg_mul_add(x_e23, grad_o_e1, v4);
+            v27 = V::neg_mul_add(x_e3, grad_o_e1, v27);
+            v31 = V::neg_mul_add(x_e2, grad_o_e1, v31);
+            let mut v82 = V::mul(x_1, grad_o_e1);
             let x_e123 = V::load(x.at(14usize, c));
-            // out0[0] = x_1*grad_o_1
-            V::store(V::mul(x_1, grad_o_1), out0.at(0usize, c));
+            let grad_o_e0 = V::load(grad_o.at(1usize, c));
+            v2 = V::mul_add(x_e123, grad_o_e0, v2);
+            // out0[15] = x_1*grad_o_e0123 - x_e1*grad_o_e023 + x_e2*grad_o_e013 - x_e3*grad_o_e012 - x_e12*grad_o_e03 + x_e13*grad_o_e02 - x_e23*grad_o_e01 + x_e123*grad_o_e0
+            V::store(v2, out0.at(15usize, c));
+            v9 = V::neg_mul_add(x_e23, grad_o_e0, v9);
+            // out0[13] = x_1*grad_o_e023 - x_e2*grad_o_e03 + x_e3*grad_o_e02 - x_e23*grad_o_e0
+            V::store(v9, out0.at(13usize, c));
+            v14 = V::neg_mul_add(x_e13, grad_o_e0, v14);
+            // out0[12] = x_1*grad_o_e013 - x_e1*grad_o_e03 + x_e3*grad_o_e01 - x_e13*grad_o_e0
+            V::store(v14, out0.at(12usize, c));
+            v19 = V::neg_mul_add(x_e12, grad_o_e0, v19);
+            // out0[11] = x_1*grad_o_e012 - x_e1*grad_o_e02 + x_e2*grad_o_e01 - x_e12*grad_o_e0
+            V::store(v19, out0.at(11usize, c));
+            v40 = V::neg_mul_add(x_e3, grad_o_e0, v40);
+            // out0[7] = x_1*grad_o_e03 - x_e3*grad_o_e0
+            V::store(v40, out0.at(7usize, c));
+            v49 = V::neg_mul_add(x_e2, grad_o_e0, v49);
+            // out0[6] = x_1*grad_o_e02 - x_e2*grad_o_e0
+            V::store(v49, out0.at(6usize, c));
+            v58 = V::neg_mul_add(x_e1, grad_o_e0, v58);
+            // out0[5] = x_1*grad_o_e01 - x_e1*grad_o_e0
+            V::store(v58, out0.at(5usize, c));
             // out0[1] = x_1*grad_o_e0
             V::store(V::mul(x_1, grad_o_e0), out0.at(1usize, c));
-            // out0[2] = x_1*grad_o_e1 + x_e1*grad_o_1
-            V::store(
-                V::mul_add(x_e1, grad_o_1, V::mul(x_1, grad_o_e1)),
-                out0.at(2usize, c),
-            );
-            // out0[3] = x_1*grad_o_e2 + x_e2*grad_o_1
-            V::store(
-                V::mul_add(x_e2, grad_o_1, V::mul(x_1, grad_o_e2)),
-                out0.at(3usize, c),
-            );
-            // out0[4] = x_1*grad_o_e3 + x_e3*grad_o_1
-            V::store(
-                V::mul_add(x_e3, grad_o_1, V::mul(x_1, grad_o_e3)),
-                out0.at(4usize, c),
-            );
-            // out0[5] = x_1*grad_o_e01 - x_e1*grad_o_e0
-            V::store(
-                V::neg_mul_add(x_e1, grad_o_e0, V::mul(x_1, grad_o_e01)),
-                out0.at(5usize, c),
-            );
-            // out0[6] = x_1*grad_o_e02 - x_e2*grad_o_e0
-            V::store(
-                V::neg_mul_add(x_e2, grad_o_e0, V::mul(x_1, grad_o_e02)),
-                out0.at(6usize, c),
-            );
-            // out0[7] = x_1*grad_o_e03 - x_e3*grad_o_e0
-            V::store(
-                V::neg_mul_add(x_e3, grad_o_e0, V::mul(x_1, grad_o_e03)),
-                out0.at(7usize, c),
-            );
-            // out0[8] = x_1*grad_o_e12 + x_e1*grad_o_e2 - x_e2*grad_o_e1 - x_e12*grad_o_1
-            V::store(
-                {
-                    let mut s = V::mul(x_1, grad_o_e12);
-                    s = V::mul_add(x_e1, grad_o_e2, s);
-                    s = V::neg_mul_add(x_e2, grad_o_e1, s);
-                    s = V::neg_mul_add(x_e12, grad_o_1, s);
-                    s
-                },
-                out0.at(8usize, c),
-            );
-            // out0[9] = x_1*grad_o_e13 + x_e1*grad_o_e3 - x_e3*grad_o_e1 - x_e13*grad_o_1
-            V::store(
-                {
-                    let mut s = V::mul(x_1, grad_o_e13);
-                    s = V::mul_add(x_e1, grad_o_e3, s);
-                    s = V::neg_mul_add(x_e3, grad_o_e1, s);
-                    s = V::neg_mul_add(x_e13, grad_o_1, s);
-                    s
-                },
-                out0.at(9usize, c),
-            );
-            // out0[10] = x_1*grad_o_e23 + x_e2*grad_o_e3 - x_e3*grad_o_e2 - x_e23*grad_o_1
-            V::store(
-                {
-                    let mut s = V::mul(x_1, grad_o_e23);
-                    s = V::mul_add(x_e2, grad_o_e3, s);
-                    s = V::neg_mul_add(x_e3, grad_o_e2, s);
-                    s = V::neg_mul_add(x_e23, grad_o_1, s);
-                    s
-                },
-                out0.at(10usize, c),
-            );
-            // out0[11] = x_1*grad_o_e012 - x_e1*grad_o_e02 + x_e2*grad_o_e01 - x_e12*grad_o_e0
-            V::store(
-                {
-                    let mut s = V::mul(x_1, grad_o_e012);
-                    s = V::neg_mul_add(x_e1, grad_o_e02, s);
-                    s = V::mul_add(x_e2, grad_o_e01, s);
-                    s = V::neg_mul_add(x_e12, grad_o_e0, s);
-                    s
-                },
-                out0.at(11usize, c),
-            );
-            // out0[12] = x_1*grad_o_e013 - x_e1*grad_o_e03 + x_e3*grad_o_e01 - x_e13*grad_o_e0
-            V::store(
-                {
-                    let mut s = V::mul(x_1, grad_o_e013);
-                    s = V::neg_mul_add(x_e1, grad_o_e03, s);
-                    s = V::mul_add(x_e3, grad_o_e01, s);
-                    s = V::neg_mul_add(x_e13, grad_o_e0, s);
-                    s
-                },
-                out0.at(12usize, c),
-            );
-            // out0[13] = x_1*grad_o_e023 - x_e2*grad_o_e03 + x_e3*grad_o_e02 - x_e23*grad_o_e0
-            V::store(
-                {
-                    let mut s = V::mul(x_1, grad_o_e023);
-                    s = V::neg_mul_add(x_e2, grad_o_e03, s);
-                    s = V::mul_add(x_e3, grad_o_e02, s);
-                    s = V::neg_mul_add(x_e23, grad_o_e0, s);
-                    s
-                },
-                out0.at(13usize, c),
-            );
+            let grad_o_1 = V::load(grad_o.at(0usize, c));
+            v4 = V::neg_mul_add(x_e123, grad_o_1, v4);
             // out0[14] = x_1*grad_o_e123 + x_e1*grad_o_e23 - x_e2*grad_o_e13 + x_e3*grad_o_e12 - x_e12*grad_o_e3 + x_e13*grad_o_e2 - x_e23*grad_o_e1 - x_e123*grad_o_1
-            V::store(
-                {
-                    let mut s = V::mul(x_1, V::load(grad_o.at(14usize, c)));
-                    s = V::mul_add(x_e1, grad_o_e23, s);
-                    s = V::neg_mul_add(x_e2, grad_o_e13, s);
-                    s = V::mul_add(x_e3, grad_o_e12, s);
-                    s = V::neg_mul_add(x_e12, grad_o_e3, s);
-                    s = V::mul_add(x_e13, grad_o_e2, s);
-                    s = V::neg_mul_add(x_e23, grad_o_e1, s);
-                    s = V::neg_mul_add(x_e123, grad_o_1, s);
-                    s
-                },
-                out0.at(14usize, c),
-            );
-            // out0[15] = x_1*grad_o_e0123 - x_e1*grad_o_e023 + x_e2*grad_o_e013 - x_e3*grad_o_e012 - x_e12*grad_o_e03 + x_e13*grad_o_e02 - x_e23*grad_o_e01 + x_e123*grad_o_e0
-            V::store(
-                {
-                    let mut s = V::mul(x_1, V::load(grad_o.at(15usize, c)));
-                    s = V::neg_mul_add(x_e1, grad_o_e023, s);
-                    s = V::mul_add(x_e2, grad_o_e013, s);
-                    s = V::neg_mul_add(x_e3, grad_o_e012, s);
-                    s = V::neg_mul_add(x_e12, grad_o_e03, s);
-                    s = V::mul_add(x_e13, grad_o_e02, s);
-                    s = V::neg_mul_add(x_e23, grad_o_e01, s);
-                    s = V::mul_add(x_e123, grad_o_e0, s);
-                    s
-                },
-                out0.at(15usize, c),
-            );
+            V::store(v4, out0.at(14usize, c));
+            v23 = V::neg_mul_add(x_e23, grad_o_1, v23);
+            // out0[10] = x_1*grad_o_e23 + x_e2*grad_o_e3 - x_e3*grad_o_e2 - x_e23*grad_o_1
+            V::store(v23, out0.at(10usize, c));
+            v27 = V::neg_mul_add(x_e13, grad_o_1, v27);
+            // out0[9] = x_1*grad_o_e13 + x_e1*grad_o_e3 - x_e3*grad_o_e1 - x_e13*grad_o_1
+            V::store(v27, out0.at(9usize, c));
+            v31 = V::neg_mul_add(x_e12, grad_o_1, v31);
+            // out0[8] = x_1*grad_o_e12 + x_e1*grad_o_e2 - x_e2*grad_o_e1 - x_e12*grad_o_1
+            V::store(v31, out0.at(8usize, c));
+            v66 = V::mul_add(x_e3, grad_o_1, v66);
+            // out0[4] = x_1*grad_o_e3 + x_e3*grad_o_1
+            V::store(v66, out0.at(4usize, c));
+            v74 = V::mul_add(x_e2, grad_o_1, v74);
+            // out0[3] = x_1*grad_o_e2 + x_e2*grad_o_1
+            V::store(v74, out0.at(3usize, c));
+            v82 = V::mul_add(x_e1, grad_o_1, v82);
+            // out0[2] = x_1*grad_o_e1 + x_e1*grad_o_1
+            V::store(v82, out0.at(2usize, c));
+            // out0[0] = x_1*grad_o_1
+            V::store(V::mul(x_1, grad_o_1), out0.at(0usize, c));
         }
     }
 }
@@ -571,67 +455,59 @@ unsafe fn left_contraction_3<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let c0e0 = V::from_f64(0f64);
         for group in 0..args.groups {
             let c = group * V::LANES;
-            let x_e3 = V::load(x.at(3usize, c));
+            x.prefetch::<4usize>(c);
+            y.prefetch::<16usize>(c);
             let x_e1 = V::load(x.at(1usize, c));
+            let mut v2 = V::mul(x_e1, V::load(y.at(2usize, c)));
             let x_e2 = V::load(x.at(2usize, c));
-            let y_e12 = V::load(y.at(8usize, c));
-            let y_e13 = V::load(y.at(9usize, c));
-            let y_e23 = V::load(y.at(10usize, c));
-            let y_e012 = V::load(y.at(11usize, c));
-            let y_e013 = V::load(y.at(12usize, c));
-            let y_e023 = V::load(y.at(13usize, c));
-            let y_e123 = V::load(y.at(14usize, c));
-            let y_e0123 = V::load(y.at(15usize, c));
+            let x_e3 = V::load(x.at(3usize, c));
+            v2 = V::mul_add(x_e2, V::load(y.at(3usize, c)), v2);
+            v2 = V::mul_add(x_e3, V::load(y.at(4usize, c)), v2);
             // out0[0] = x_e3*y_e3 + x_e1*y_e1 + x_e2*y_e2
-            V::store(
-                {
-                    let mut s = V::mul(x_e1, V::load(y.at(2usize, c)));
-                    s = V::mul_add(x_e2, V::load(y.at(3usize, c)), s);
-                    s = V::mul_add(x_e3, V::load(y.at(4usize, c)), s);
-                    s
-                },
-                out0.at(0usize, c),
-            );
+            V::store(v2, out0.at(0usize, c));
+            let mut v12 = V::mul(x_e1, V::load(y.at(5usize, c)));
+            v12 = V::mul_add(x_e2, V::load(y.at(6usize, c)), v12);
+            v12 = V::mul_add(x_e3, V::load(y.at(7usize, c)), v12);
             // out0[1] = -(x_e3*y_e03 + x_e1*y_e01 + x_e2*y_e02)
-            V::store(
-                V::neg({
-                    let mut s = V::mul(x_e1, V::load(y.at(5usize, c)));
-                    s = V::mul_add(x_e2, V::load(y.at(6usize, c)), s);
-                    s = V::mul_add(x_e3, V::load(y.at(7usize, c)), s);
-                    s
-                }),
-                out0.at(1usize, c),
-            );
+            V::store(V::neg(v12), out0.at(1usize, c));
+            let y_e12 = V::load(y.at(8usize, c));
+            let mut v21 = V::mul(x_e2, y_e12);
+            let y_e13 = V::load(y.at(9usize, c));
+            v21 = V::mul_add(x_e3, y_e13, v21);
             // out0[2] = -(x_e2*y_e12 + x_e3*y_e13)
-            V::store(
-                V::neg(V::mul_add(x_e3, y_e13, V::mul(x_e2, y_e12))),
-                out0.at(2usize, c),
-            );
+            V::store(V::neg(v21), out0.at(2usize, c));
+            let mut v26 = V::mul(x_e1, y_e12);
+            let y_e23 = V::load(y.at(10usize, c));
+            v26 = V::neg_mul_add(x_e3, y_e23, v26);
             // out0[3] = x_e1*y_e12 - x_e3*y_e23
-            V::store(
-                V::neg_mul_add(x_e3, y_e23, V::mul(x_e1, y_e12)),
-                out0.at(3usize, c),
-            );
+            V::store(v26, out0.at(3usize, c));
+            let mut v30 = V::mul(x_e1, y_e13);
+            v30 = V::mul_add(x_e2, y_e23, v30);
             // out0[4] = x_e1*y_e13 + x_e2*y_e23
-            V::store(V::mul_add(x_e2, y_e23, V::mul(x_e1, y_e13)), out0.at(4usize, c));
+            V::store(v30, out0.at(4usize, c));
+            let y_e012 = V::load(y.at(11usize, c));
+            let mut v34 = V::mul(x_e2, y_e012);
+            let y_e013 = V::load(y.at(12usize, c));
+            v34 = V::mul_add(x_e3, y_e013, v34);
             // out0[5] = x_e2*y_e012 + x_e3*y_e013
-            V::store(V::mul_add(x_e3, y_e013, V::mul(x_e2, y_e012)), out0.at(5usize, c));
+            V::store(v34, out0.at(5usize, c));
+            let y_e023 = V::load(y.at(13usize, c));
+            let mut v40 = V::mul(x_e3, y_e023);
+            v40 = V::neg_mul_add(x_e1, y_e012, v40);
             // out0[6] = x_e3*y_e023 - x_e1*y_e012
-            V::store(
-                V::neg_mul_add(x_e1, y_e012, V::mul(x_e3, y_e023)),
-                out0.at(6usize, c),
-            );
+            V::store(v40, out0.at(6usize, c));
+            let mut v42 = V::mul(x_e1, y_e013);
+            v42 = V::mul_add(x_e2, y_e023, v42);
             // out0[7] = -(x_e1*y_e013 + x_e2*y_e023)
-            V::store(
-                V::neg(V::mul_add(x_e2, y_e023, V::mul(x_e1, y_e013))),
-                out0.at(7usize, c),
-            );
+            V::store(V::neg(v42), out0.at(7usize, c));
+            let y_e123 = V::load(y.at(14usize, c));
             // out0[8] = x_e3*y_e123
             V::store(V::mul(x_e3, y_e123), out0.at(8usize, c));
             // out0[9] = -x_e2*y_e123
             V::store(V::neg(V::mul(x_e2, y_e123)), out0.at(9usize, c));
             // out0[10] = x_e1*y_e123
             V::store(V::mul(x_e1, y_e123), out0.at(10usize, c));
+            let y_e0123 = V::load(y.at(15usize, c));
             // out0[11] = -x_e3*y_e0123
             V::store(V::neg(V::mul(x_e3, y_e0123)), out0.at(11usize, c));
             // out0[12] = x_e2*y_e0123
@@ -657,69 +533,56 @@ unsafe fn left_contraction_4<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let c0e0 = V::from_f64(0f64);
         for group in 0..args.groups {
             let c = group * V::LANES;
-            let y_e123 = V::load(y.at(14usize, c));
+            y.prefetch::<16usize>(c);
+            grad_o.prefetch::<15usize>(c);
             let y_e0123 = V::load(y.at(15usize, c));
-            let y_e013 = V::load(y.at(12usize, c));
-            let grad_o_e03 = V::load(grad_o.at(7usize, c));
-            let y_e012 = V::load(y.at(11usize, c));
-            let grad_o_e02 = V::load(grad_o.at(6usize, c));
-            let y_e13 = V::load(y.at(9usize, c));
-            let grad_o_e3 = V::load(grad_o.at(4usize, c));
-            let y_e12 = V::load(y.at(8usize, c));
-            let grad_o_e2 = V::load(grad_o.at(3usize, c));
-            let grad_o_e0 = V::load(grad_o.at(1usize, c));
-            let grad_o_1 = V::load(grad_o.at(0usize, c));
+            let mut v4 = V::mul(y_e0123, V::load(grad_o.at(12usize, c)));
+            let y_e123 = V::load(y.at(14usize, c));
+            let mut v9 = V::mul(y_e123, V::load(grad_o.at(10usize, c)));
+            v9 = V::neg_mul_add(y_e0123, V::load(grad_o.at(13usize, c)), v9);
+            v4 = V::neg_mul_add(y_e123, V::load(grad_o.at(9usize, c)), v4);
+            let mut v15 = V::mul(y_e123, V::load(grad_o.at(8usize, c)));
+            v15 = V::neg_mul_add(y_e0123, V::load(grad_o.at(11usize, c)), v15);
             let y_e023 = V::load(y.at(13usize, c));
+            let grad_o_e03 = V::load(grad_o.at(7usize, c));
+            v4 = V::neg_mul_add(y_e023, grad_o_e03, v4);
+            let y_e013 = V::load(y.at(12usize, c));
+            v9 = V::neg_mul_add(y_e013, grad_o_e03, v9);
+            let grad_o_e02 = V::load(grad_o.at(6usize, c));
+            v15 = V::mul_add(y_e023, grad_o_e02, v15);
+            let y_e012 = V::load(y.at(11usize, c));
+            v9 = V::neg_mul_add(y_e012, grad_o_e02, v9);
             let grad_o_e01 = V::load(grad_o.at(5usize, c));
+            v15 = V::mul_add(y_e013, grad_o_e01, v15);
+            v4 = V::mul_add(y_e012, grad_o_e01, v4);
             let y_e23 = V::load(y.at(10usize, c));
+            let grad_o_e3 = V::load(grad_o.at(4usize, c));
+            v4 = V::mul_add(y_e23, grad_o_e3, v4);
+            let y_e13 = V::load(y.at(9usize, c));
+            v9 = V::mul_add(y_e13, grad_o_e3, v9);
+            let grad_o_e2 = V::load(grad_o.at(3usize, c));
+            v15 = V::neg_mul_add(y_e23, grad_o_e2, v15);
+            let y_e12 = V::load(y.at(8usize, c));
+            v9 = V::mul_add(y_e12, grad_o_e2, v9);
             let grad_o_e1 = V::load(grad_o.at(2usize, c));
+            v15 = V::neg_mul_add(y_e13, grad_o_e1, v15);
+            v4 = V::neg_mul_add(y_e12, grad_o_e1, v4);
+            let grad_o_e0 = V::load(grad_o.at(1usize, c));
+            v15 = V::neg_mul_add(V::load(y.at(7usize, c)), grad_o_e0, v15);
+            v4 = V::neg_mul_add(V::load(y.at(6usize, c)), grad_o_e0, v4);
+            v9 = V::neg_mul_add(V::load(y.at(5usize, c)), grad_o_e0, v9);
+            let grad_o_1 = V::load(grad_o.at(0usize, c));
+            v15 = V::mul_add(V::load(y.at(4usize, c)), grad_o_1, v15);
+            // out0[3] = y_e123*grad_o_e12 - y_e0123*grad_o_e012 + y_e023*grad_o_e02 + y_e013*grad_o_e01 - y_e23*grad_o_e2 - y_e13*grad_o_e1 - y_e03*grad_o_e0 + y_e3*grad_o_1
+            V::store(v15, out0.at(3usize, c));
+            v4 = V::mul_add(V::load(y.at(3usize, c)), grad_o_1, v4);
+            // out0[2] = y_e0123*grad_o_e013 - y_e123*grad_o_e13 - y_e023*grad_o_e03 + y_e012*grad_o_e01 + y_e23*grad_o_e3 - y_e12*grad_o_e1 - y_e02*grad_o_e0 + y_e2*grad_o_1
+            V::store(v4, out0.at(2usize, c));
+            v9 = V::mul_add(V::load(y.at(2usize, c)), grad_o_1, v9);
+            // out0[1] = y_e123*grad_o_e23 - y_e0123*grad_o_e023 - y_e013*grad_o_e03 - y_e012*grad_o_e02 + y_e13*grad_o_e3 + y_e12*grad_o_e2 - y_e01*grad_o_e0 + y_e1*grad_o_1
+            V::store(v9, out0.at(1usize, c));
             // out0[0] = 0
             V::store(c0e0, out0.at(0usize, c));
-            // out0[1] = y_e123*grad_o_e23 - y_e0123*grad_o_e023 - y_e013*grad_o_e03 - y_e012*grad_o_e02 + y_e13*grad_o_e3 + y_e12*grad_o_e2 - y_e01*grad_o_e0 + y_e1*grad_o_1
-            V::store(
-                {
-                    let mut s = V::mul(y_e123, V::load(grad_o.at(10usize, c)));
-                    s = V::neg_mul_add(y_e0123, V::load(grad_o.at(13usize, c)), s);
-                    s = V::neg_mul_add(y_e013, grad_o_e03, s);
-                    s = V::neg_mul_add(y_e012, grad_o_e02, s);
-                    s = V::mul_add(y_e13, grad_o_e3, s);
-                    s = V::mul_add(y_e12, grad_o_e2, s);
-                    s = V::neg_mul_add(V::load(y.at(5usize, c)), grad_o_e0, s);
-                    s = V::mul_add(V::load(y.at(2usize, c)), grad_o_1, s);
-                    s
-                },
-                out0.at(1usize, c),
-            );
-            // out0[2] = y_e0123*grad_o_e013 - y_e123*grad_o_e13 - y_e023*grad_o_e03 + y_e012*grad_o_e01 + y_e23*grad_o_e3 - y_e12*grad_o_e1 - y_e02*grad_o_e0 + y_e2*grad_o_1
-            V::store(
-                {
-                    let mut s = V::mul(y_e0123, V::load(grad_o.at(12usize, c)));
-                    s = V::neg_mul_add(y_e123, V::load(grad_o.at(9usize, c)), s);
-                    s = V::neg_mul_add(y_e023, grad_o_e03, s);
-                    s = V::mul_add(y_e012, grad_o_e01, s);
-                    s = V::mul_add(y_e23, grad_o_e3, s);
-                    s = V::neg_mul_add(y_e12, grad_o_e1, s);
-                    s = V::neg_mul_add(V::load(y.at(6usize, c)), grad_o_e0, s);
-                    s = V::mul_add(V::load(y.at(3usize, c)), grad_o_1, s);
-                    s
-                },
-                out0.at(2usize, c),
-            );
-            // out0[3] = y_e123*grad_o_e12 - y_e0123*grad_o_e012 + y_e023*grad_o_e02 + y_e013*grad_o_e01 - y_e23*grad_o_e2 - y_e13*grad_o_e1 - y_e03*grad_o_e0 + y_e3*grad_o_1
-            V::store(
-                {
-                    let mut s = V::mul(y_e123, V::load(grad_o.at(8usize, c)));
-                    s = V::neg_mul_add(y_e0123, V::load(grad_o.at(11usize, c)), s);
-                    s = V::mul_add(y_e023, grad_o_e02, s);
-                    s = V::mul_add(y_e013, grad_o_e01, s);
-                    s = V::neg_mul_add(y_e23, grad_o_e2, s);
-                    s = V::neg_mul_add(y_e13, grad_o_e1, s);
-                    s = V::neg_mul_add(V::load(y.at(7usize, c)), grad_o_e0, s);
-                    s = V::mul_add(V::load(y.at(4usize, c)), grad_o_1, s);
-                    s
-                },
-                out0.at(3usize, c),
-            );
         }
     }
 }
@@ -737,83 +600,69 @@ unsafe fn left_contraction_5<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let c0e0 = V::from_f64(0f64);
         for group in 0..args.groups {
             let c = group * V::LANES;
+            x.prefetch::<4usize>(c);
+            grad_o.prefetch::<15usize>(c);
             let x_e1 = V::load(x.at(1usize, c));
-            let grad_o_1 = V::load(grad_o.at(0usize, c));
             let x_e2 = V::load(x.at(2usize, c));
+            let mut v5 = V::mul(x_e2, V::load(grad_o.at(12usize, c)));
+            v5 = V::neg_mul_add(x_e1, V::load(grad_o.at(13usize, c)), v5);
             let x_e3 = V::load(x.at(3usize, c));
-            let grad_o_e0 = V::load(grad_o.at(1usize, c));
-            let grad_o_e2 = V::load(grad_o.at(3usize, c));
-            let grad_o_e1 = V::load(grad_o.at(2usize, c));
-            let grad_o_e3 = V::load(grad_o.at(4usize, c));
-            let grad_o_e01 = V::load(grad_o.at(5usize, c));
-            let grad_o_e02 = V::load(grad_o.at(6usize, c));
+            v5 = V::neg_mul_add(x_e3, V::load(grad_o.at(11usize, c)), v5);
+            // out0[15] = x_e2*grad_o_e013 - x_e1*grad_o_e023 - x_e3*grad_o_e012
+            V::store(v5, out0.at(15usize, c));
+            let mut v12 = V::mul(x_e1, V::load(grad_o.at(10usize, c)));
+            v12 = V::neg_mul_add(x_e2, V::load(grad_o.at(9usize, c)), v12);
+            v12 = V::mul_add(x_e3, V::load(grad_o.at(8usize, c)), v12);
+            // out0[14] = x_e1*grad_o_e23 - x_e2*grad_o_e13 + x_e3*grad_o_e12
+            V::store(v12, out0.at(14usize, c));
             let grad_o_e03 = V::load(grad_o.at(7usize, c));
+            let grad_o_e02 = V::load(grad_o.at(6usize, c));
+            let mut v23 = V::mul(x_e3, grad_o_e02);
+            v23 = V::neg_mul_add(x_e2, grad_o_e03, v23);
+            // out0[13] = x_e3*grad_o_e02 - x_e2*grad_o_e03
+            V::store(v23, out0.at(13usize, c));
+            let grad_o_e01 = V::load(grad_o.at(5usize, c));
+            let mut v27 = V::mul(x_e3, grad_o_e01);
+            v27 = V::neg_mul_add(x_e1, grad_o_e03, v27);
+            // out0[12] = x_e3*grad_o_e01 - x_e1*grad_o_e03
+            V::store(v27, out0.at(12usize, c));
+            let mut v29 = V::mul(x_e2, grad_o_e01);
+            v29 = V::neg_mul_add(x_e1, grad_o_e02, v29);
+            // out0[11] = x_e2*grad_o_e01 - x_e1*grad_o_e02
+            V::store(v29, out0.at(11usize, c));
+            let grad_o_e3 = V::load(grad_o.at(4usize, c));
+            let mut v32 = V::mul(x_e2, grad_o_e3);
+            let mut v33 = V::mul(x_e1, grad_o_e3);
+            let grad_o_e2 = V::load(grad_o.at(3usize, c));
+            v32 = V::neg_mul_add(x_e3, grad_o_e2, v32);
+            // out0[10] = x_e2*grad_o_e3 - x_e3*grad_o_e2
+            V::store(v32, out0.at(10usize, c));
+            let mut v37 = V::mul(x_e1, grad_o_e2);
+            let grad_o_e1 = V::load(grad_o.at(2usize, c));
+            v33 = V::neg_mul_add(x_e3, grad_o_e1, v33);
+            // out0[9] = x_e1*grad_o_e3 - x_e3*grad_o_e1
+            V::store(v33, out0.at(9usize, c));
+            v37 = V::neg_mul_add(x_e2, grad_o_e1, v37);
+            // out0[8] = x_e1*grad_o_e2 - x_e2*grad_o_e1
+            V::store(v37, out0.at(8usize, c));
+            let grad_o_e0 = V::load(grad_o.at(1usize, c));
+            // out0[7] = -x_e3*grad_o_e0
+            V::store(V::neg(V::mul(x_e3, grad_o_e0)), out0.at(7usize, c));
+            // out0[6] = -x_e2*grad_o_e0
+            V::store(V::neg(V::mul(x_e2, grad_o_e0)), out0.at(6usize, c));
+            // out0[5] = -x_e1*grad_o_e0
+            V::store(V::neg(V::mul(x_e1, grad_o_e0)), out0.at(5usize, c));
+            let grad_o_1 = V::load(grad_o.at(0usize, c));
+            // out0[4] = x_e3*grad_o_1
+            V::store(V::mul(x_e3, grad_o_1), out0.at(4usize, c));
+            // out0[3] = x_e2*grad_o_1
+            V::store(V::mul(x_e2, grad_o_1), out0.at(3usize, c));
+            // out0[2] = x_e1*grad_o_1
+            V::store(V::mul(x_e1, grad_o_1), out0.at(2usize, c));
             // out0[0] = 0
             V::store(c0e0, out0.at(0usize, c));
             // out0[1] = 0
             V::store(c0e0, out0.at(1usize, c));
-            // out0[2] = x_e1*grad_o_1
-            V::store(V::mul(x_e1, grad_o_1), out0.at(2usize, c));
-            // out0[3] = x_e2*grad_o_1
-            V::store(V::mul(x_e2, grad_o_1), out0.at(3usize, c));
-            // out0[4] = x_e3*grad_o_1
-            V::store(V::mul(x_e3, grad_o_1), out0.at(4usize, c));
-            // out0[5] = -x_e1*grad_o_e0
-            V::store(V::neg(V::mul(x_e1, grad_o_e0)), out0.at(5usize, c));
-            // out0[6] = -x_e2*grad_o_e0
-            V::store(V::neg(V::mul(x_e2, grad_o_e0)), out0.at(6usize, c));
-            // out0[7] = -x_e3*grad_o_e0
-            V::store(V::neg(V::mul(x_e3, grad_o_e0)), out0.at(7usize, c));
-            // out0[8] = x_e1*grad_o_e2 - x_e2*grad_o_e1
-            V::store(
-                V::neg_mul_add(x_e2, grad_o_e1, V::mul(x_e1, grad_o_e2)),
-                out0.at(8usize, c),
-            );
-            // out0[9] = x_e1*grad_o_e3 - x_e3*grad_o_e1
-            V::store(
-                V::neg_mul_add(x_e3, grad_o_e1, V::mul(x_e1, grad_o_e3)),
-                out0.at(9usize, c),
-            );
-            // out0[10] = x_e2*grad_o_e3 - x_e3*grad_o_e2
-            V::store(
-                V::neg_mul_add(x_e3, grad_o_e2, V::mul(x_e2, grad_o_e3)),
-                out0.at(10usize, c),
-            );
-            // out0[11] = x_e2*grad_o_e01 - x_e1*grad_o_e02
-            V::store(
-                V::neg_mul_add(x_e1, grad_o_e02, V::mul(x_e2, grad_o_e01)),
-                out0.at(11usize, c),
-            );
-            // out0[12] = x_e3*grad_o_e01 - x_e1*grad_o_e03
-            V::store(
-                V::neg_mul_add(x_e1, grad_o_e03, V::mul(x_e3, grad_o_e01)),
-                out0.at(12usize, c),
-            );
-            // out0[13] = x_e3*grad_o_e02 - x_e2*grad_o_e03
-            V::store(
-                V::neg_mul_add(x_e2, grad_o_e03, V::mul(x_e3, grad_o_e02)),
-                out0.at(13usize, c),
-            );
-            // out0[14] = x_e1*grad_o_e23 - x_e2*grad_o_e13 + x_e3*grad_o_e12
-            V::store(
-                {
-                    let mut s = V::mul(x_e1, V::load(grad_o.at(10usize, c)));
-                    s = V::neg_mul_add(x_e2, V::load(grad_o.at(9usize, c)), s);
-                    s = V::mul_add(x_e3, V::load(grad_o.at(8usize, c)), s);
-                    s
-                },
-                out0.at(14usize, c),
-            );
-            // out0[15] = x_e2*grad_o_e013 - x_e1*grad_o_e023 - x_e3*grad_o_e012
-            V::store(
-                {
-                    let mut s = V::mul(x_e2, V::load(grad_o.at(12usize, c)));
-                    s = V::neg_mul_add(x_e1, V::load(grad_o.at(13usize, c)), s);
-                    s = V::neg_mul_add(x_e3, V::load(grad_o.at(11usize, c)), s);
-                    s
-                },
-                out0.at(15usize, c),
-            );
         }
     }
 }
@@ -886,20 +735,17 @@ unsafe fn left_contraction_6<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let out0 = args.outputs[0];
         for group in 0..args.groups {
             let c = group * V::LANES;
-            let y_e3 = V::load(y.at(3usize, c));
+            x.prefetch::<16usize>(c);
+            y.prefetch::<4usize>(c);
             let y_e1 = V::load(y.at(1usize, c));
+            let mut v2 = V::mul(V::load(x.at(2usize, c)), y_e1);
             let y_e2 = V::load(y.at(2usize, c));
-            let x_1 = V::load(x.at(0usize, c));
+            let y_e3 = V::load(y.at(3usize, c));
+            v2 = V::mul_add(V::load(x.at(3usize, c)), y_e2, v2);
+            v2 = V::mul_add(V::load(x.at(4usize, c)), y_e3, v2);
             // out0[0] = x_e3*y_e3 + x_e1*y_e1 + x_e2*y_e2
-            V::store(
-                {
-                    let mut s = V::mul(V::load(x.at(2usize, c)), y_e1);
-                    s = V::mul_add(V::load(x.at(3usize, c)), y_e2, s);
-                    s = V::mul_add(V::load(x.at(4usize, c)), y_e3, s);
-                    s
-                },
-                out0.at(0usize, c),
-            );
+            V::store(v2, out0.at(0usize, c));
+            let x_1 = V::load(x.at(0usize, c));
             // out0[1] = x_1*y_e0
             V::store(V::mul(x_1, V::load(y.at(0usize, c))), out0.at(1usize, c));
             // out0[2] = x_1*y_e1
@@ -925,33 +771,26 @@ unsafe fn left_contraction_7<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let c0e0 = V::from_f64(0f64);
         for group in 0..args.groups {
             let c = group * V::LANES;
+            y.prefetch::<4usize>(c);
+            grad_o.prefetch::<5usize>(c);
             let y_e3 = V::load(y.at(3usize, c));
+            let mut v2 = V::mul(y_e3, V::load(grad_o.at(4usize, c)));
             let y_e2 = V::load(y.at(2usize, c));
+            v2 = V::mul_add(y_e2, V::load(grad_o.at(3usize, c)), v2);
             let y_e1 = V::load(y.at(1usize, c));
-            let grad_o_1 = V::load(grad_o.at(0usize, c));
+            v2 = V::mul_add(y_e1, V::load(grad_o.at(2usize, c)), v2);
+            v2 = V::mul_add(V::load(y.at(0usize, c)), V::load(grad_o.at(1usize, c)), v2);
             // out0[0] = y_e3*grad_o_e3 + y_e2*grad_o_e2 + y_e1*grad_o_e1 + y_e0*grad_o_e0
-            V::store(
-                {
-                    let mut s = V::mul(y_e3, V::load(grad_o.at(4usize, c)));
-                    s = V::mul_add(y_e2, V::load(grad_o.at(3usize, c)), s);
-                    s = V::mul_add(y_e1, V::load(grad_o.at(2usize, c)), s);
-                    s = V::mul_add(
-                        V::load(y.at(0usize, c)),
-                        V::load(grad_o.at(1usize, c)),
-                        s,
-                    );
-                    s
-                },
-                out0.at(0usize, c),
-            );
-            // out0[1] = 0
-            V::store(c0e0, out0.at(1usize, c));
-            // out0[2] = y_e1*grad_o_1
-            V::store(V::mul(y_e1, grad_o_1), out0.at(2usize, c));
-            // out0[3] = y_e2*grad_o_1
-            V::store(V::mul(y_e2, grad_o_1), out0.at(3usize, c));
+            V::store(v2, out0.at(0usize, c));
+            let grad_o_1 = V::load(grad_o.at(0usize, c));
             // out0[4] = y_e3*grad_o_1
             V::store(V::mul(y_e3, grad_o_1), out0.at(4usize, c));
+            // out0[3] = y_e2*grad_o_1
+            V::store(V::mul(y_e2, grad_o_1), out0.at(3usize, c));
+            // out0[2] = y_e1*grad_o_1
+            V::store(V::mul(y_e1, grad_o_1), out0.at(2usize, c));
+            // out0[1] = 0
+            V::store(c0e0, out0.at(1usize, c));
             // out0[5] = 0
             V::store(c0e0, out0.at(5usize, c));
             // out0[6] = 0
@@ -990,37 +829,24 @@ unsafe fn left_contraction_8<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let out0 = args.outputs[0];
         for group in 0..args.groups {
             let c = group * V::LANES;
+            x.prefetch::<16usize>(c);
+            grad_o.prefetch::<5usize>(c);
             let x_1 = V::load(x.at(0usize, c));
-            let grad_o_1 = V::load(grad_o.at(0usize, c));
+            let mut v2 = V::mul(x_1, V::load(grad_o.at(4usize, c)));
+            let mut v4 = V::mul(x_1, V::load(grad_o.at(3usize, c)));
+            let mut v6 = V::mul(x_1, V::load(grad_o.at(2usize, c)));
             // out0[0] = x_1*grad_o_e0
             V::store(V::mul(x_1, V::load(grad_o.at(1usize, c))), out0.at(0usize, c));
-            // out0[1] = x_1*grad_o_e1 + x_e1*grad_o_1
-            V::store(
-                V::mul_add(
-                    V::load(x.at(2usize, c)),
-                    grad_o_1,
-                    V::mul(x_1, V::load(grad_o.at(2usize, c))),
-                ),
-                out0.at(1usize, c),
-            );
-            // out0[2] = x_1*grad_o_e2 + x_e2*grad_o_1
-            V::store(
-                V::mul_add(
-                    V::load(x.at(3usize, c)),
-                    grad_o_1,
-                    V::mul(x_1, V::load(grad_o.at(3usize, c))),
-                ),
-                out0.at(2usize, c),
-            );
+            let grad_o_1 = V::load(grad_o.at(0usize, c));
+            v2 = V::mul_add(V::load(x.at(4usize, c)), grad_o_1, v2);
             // out0[3] = x_1*grad_o_e3 + x_e3*grad_o_1
-            V::store(
-                V::mul_add(
-                    V::load(x.at(4usize, c)),
-                    grad_o_1,
-                    V::mul(x_1, V::load(grad_o.at(4usize, c))),
-                ),
-                out0.at(3usize, c),
-            );
+            V::store(v2, out0.at(3usize, c));
+            v4 = V::mul_add(V::load(x.at(3usize, c)), grad_o_1, v4);
+            // out0[2] = x_1*grad_o_e2 + x_e2*grad_o_1
+            V::store(v4, out0.at(2usize, c));
+            v6 = V::mul_add(V::load(x.at(2usize, c)), grad_o_1, v6);
+            // out0[1] = x_1*grad_o_e1 + x_e1*grad_o_1
+            V::store(v6, out0.at(1usize, c));
         }
     }
 }
@@ -1093,27 +919,13 @@ unsafe fn left_contraction_9<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let out0 = args.outputs[0];
         for group in 0..args.groups {
             let c = group * V::LANES;
+            x.prefetch::<4usize>(c);
+            y.prefetch::<4usize>(c);
+            let mut v2 = V::mul(V::load(x.at(1usize, c)), V::load(y.at(1usize, c)));
+            v2 = V::mul_add(V::load(x.at(2usize, c)), V::load(y.at(2usize, c)), v2);
+            v2 = V::mul_add(V::load(x.at(3usize, c)), V::load(y.at(3usize, c)), v2);
             // out0[0] = x_e3*y_e3 + x_e1*y_e1 + x_e2*y_e2
-            V::store(
-                {
-                    let mut s = V::mul(
-                        V::load(x.at(1usize, c)),
-                        V::load(y.at(1usize, c)),
-                    );
-                    s = V::mul_add(
-                        V::load(x.at(2usize, c)),
-                        V::load(y.at(2usize, c)),
-                        s,
-                    );
-                    s = V::mul_add(
-                        V::load(x.at(3usize, c)),
-                        V::load(y.at(3usize, c)),
-                        s,
-                    );
-                    s
-                },
-                out0.at(0usize, c),
-            );
+            V::store(v2, out0.at(0usize, c));
         }
     }
 }
@@ -1131,15 +943,17 @@ unsafe fn left_contraction_10<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let c0e0 = V::from_f64(0f64);
         for group in 0..args.groups {
             let c = group * V::LANES;
+            y.prefetch::<4usize>(c);
+            grad_o.prefetch::<1usize>(c);
             let grad_o_1 = V::load(grad_o.at(0usize, c));
-            // out0[0] = 0
-            V::store(c0e0, out0.at(0usize, c));
-            // out0[1] = y_e1*grad_o_1
-            V::store(V::mul(V::load(y.at(1usize, c)), grad_o_1), out0.at(1usize, c));
-            // out0[2] = y_e2*grad_o_1
-            V::store(V::mul(V::load(y.at(2usize, c)), grad_o_1), out0.at(2usize, c));
             // out0[3] = y_e3*grad_o_1
             V::store(V::mul(V::load(y.at(3usize, c)), grad_o_1), out0.at(3usize, c));
+            // out0[2] = y_e2*grad_o_1
+            V::store(V::mul(V::load(y.at(2usize, c)), grad_o_1), out0.at(2usize, c));
+            // out0[1] = y_e1*grad_o_1
+            V::store(V::mul(V::load(y.at(1usize, c)), grad_o_1), out0.at(1usize, c));
+            // out0[0] = 0
+            V::store(c0e0, out0.at(0usize, c));
         }
     }
 }

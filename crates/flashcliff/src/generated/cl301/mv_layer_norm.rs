@@ -17,38 +17,29 @@ unsafe fn mv_layer_norm_0<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let c1em16 = V::from_f64(0.0000000000000001f64);
         for group in 0..args.groups {
             let c = group * V::LANES;
-            let x_e123 = V::load(x.at(14usize, c));
-            let x_e23 = V::load(x.at(10usize, c));
-            let x_e12 = V::load(x.at(8usize, c));
-            let x_e13 = V::load(x.at(9usize, c));
-            let x_1 = V::load(x.at(0usize, c));
-            let x_e3 = V::load(x.at(4usize, c));
-            let x_e1 = V::load(x.at(2usize, c));
-            let x_e2 = V::load(x.at(3usize, c));
-            let v22 = V::mul_add(
-                x_e123,
-                x_e123,
-                V::add(
-                    {
-                        let mut s = V::mul(x_e12, x_e12);
-                        s = V::mul_add(x_e13, x_e13, s);
-                        s = V::mul_add(x_e23, x_e23, s);
-                        s
-                    },
-                    {
-                        let mut s = V::mul(x_e1, x_e1);
-                        s = V::mul_add(x_e2, x_e2, s);
-                        s = V::mul_add(x_e3, x_e3, s);
-                        s = V::mul_add(x_1, x_1, s);
-                        s
-                    },
-                ),
-            );
+            x.prefetch::<16usize>(c);
             let valid = args.valid_lanes(group, V::LANES);
+            let x_1 = V::load(x.at(0usize, c));
+            let x_e1 = V::load(x.at(2usize, c));
+            let mut v3 = V::mul(x_e1, x_e1);
+            let x_e2 = V::load(x.at(3usize, c));
+            let x_e3 = V::load(x.at(4usize, c));
+            v3 = V::mul_add(x_e2, x_e2, v3);
+            v3 = V::mul_add(x_e3, x_e3, v3);
+            let x_e12 = V::load(x.at(8usize, c));
+            let mut v11 = V::mul(x_e12, x_e12);
+            let x_e13 = V::load(x.at(9usize, c));
+            let x_e23 = V::load(x.at(10usize, c));
+            v11 = V::mul_add(x_e13, x_e13, v11);
+            v11 = V::mul_add(x_e23, x_e23, v11);
+            let x_e123 = V::load(x.at(14usize, c));
+            v3 = V::mul_add(x_1, x_1, v3);
+            let mut v21 = V::add(v11, v3);
+            v21 = V::mul_add(x_e123, x_e123, v21);
             // row sum 0 = sqrt(sqrt(v22*v22 + 0.0000000000000001))
             sum0 = V::add(
                 sum0,
-                V::keep_first(V::sqrt(V::sqrt(V::mul_add(v22, v22, c1em16))), valid),
+                V::keep_first(V::sqrt(V::sqrt(V::mul_add(v21, v21, c1em16))), valid),
             );
         }
         args.sums[0] = sum0.reduce_add();
@@ -65,48 +56,49 @@ unsafe fn mv_layer_norm_1<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let x = args.inputs[0];
         let out0 = args.outputs[0];
         let param0 = args.params[0];
-        let c1e0 = V::from_f64(1f64);
         let row0 = V::splat(args.rows[0]);
         let inv_channels = V::splat(args.inv_channels);
-        let v5 = V::mul(row0, inv_channels);
+        let v2 = V::mul(row0, inv_channels);
         let c1em6 = V::from_f64(0.000001f64);
-        let v7 = V::add(v5, c1em6);
-        let v8 = V::div(c1e0, v7);
+        let v4 = V::add(v2, c1em6);
+        let c1e0 = V::from_f64(1f64);
+        let v6 = V::div(c1e0, v4);
         for group in 0..args.groups {
             let c = group * V::LANES;
-            let v9 = V::mul(V::load(param0.at(0usize, c)), v8);
-            // out0[0] = x_1*v9
-            V::store(V::mul(V::load(x.at(0usize, c)), v9), out0.at(0usize, c));
-            // out0[1] = x_e0*v9
-            V::store(V::mul(V::load(x.at(1usize, c)), v9), out0.at(1usize, c));
-            // out0[2] = x_e1*v9
-            V::store(V::mul(V::load(x.at(2usize, c)), v9), out0.at(2usize, c));
-            // out0[3] = x_e2*v9
-            V::store(V::mul(V::load(x.at(3usize, c)), v9), out0.at(3usize, c));
-            // out0[4] = x_e3*v9
-            V::store(V::mul(V::load(x.at(4usize, c)), v9), out0.at(4usize, c));
-            // out0[5] = x_e01*v9
-            V::store(V::mul(V::load(x.at(5usize, c)), v9), out0.at(5usize, c));
-            // out0[6] = x_e02*v9
-            V::store(V::mul(V::load(x.at(6usize, c)), v9), out0.at(6usize, c));
-            // out0[7] = x_e03*v9
-            V::store(V::mul(V::load(x.at(7usize, c)), v9), out0.at(7usize, c));
-            // out0[8] = x_e12*v9
-            V::store(V::mul(V::load(x.at(8usize, c)), v9), out0.at(8usize, c));
-            // out0[9] = x_e13*v9
-            V::store(V::mul(V::load(x.at(9usize, c)), v9), out0.at(9usize, c));
-            // out0[10] = x_e23*v9
-            V::store(V::mul(V::load(x.at(10usize, c)), v9), out0.at(10usize, c));
-            // out0[11] = x_e012*v9
-            V::store(V::mul(V::load(x.at(11usize, c)), v9), out0.at(11usize, c));
-            // out0[12] = x_e013*v9
-            V::store(V::mul(V::load(x.at(12usize, c)), v9), out0.at(12usize, c));
-            // out0[13] = x_e023*v9
-            V::store(V::mul(V::load(x.at(13usize, c)), v9), out0.at(13usize, c));
-            // out0[14] = x_e123*v9
-            V::store(V::mul(V::load(x.at(14usize, c)), v9), out0.at(14usize, c));
-            // out0[15] = x_e0123*v9
-            V::store(V::mul(V::load(x.at(15usize, c)), v9), out0.at(15usize, c));
+            x.prefetch::<16usize>(c);
+            let v8 = V::mul(V::load(param0.at(0usize, c)), v6);
+            // out0[0] = x_1*v8
+            V::store(V::mul(V::load(x.at(0usize, c)), v8), out0.at(0usize, c));
+            // out0[1] = x_e0*v8
+            V::store(V::mul(V::load(x.at(1usize, c)), v8), out0.at(1usize, c));
+            // out0[2] = x_e1*v8
+            V::store(V::mul(V::load(x.at(2usize, c)), v8), out0.at(2usize, c));
+            // out0[3] = x_e2*v8
+            V::store(V::mul(V::load(x.at(3usize, c)), v8), out0.at(3usize, c));
+            // out0[4] = x_e3*v8
+            V::store(V::mul(V::load(x.at(4usize, c)), v8), out0.at(4usize, c));
+            // out0[5] = x_e01*v8
+            V::store(V::mul(V::load(x.at(5usize, c)), v8), out0.at(5usize, c));
+            // out0[6] = x_e02*v8
+            V::store(V::mul(V::load(x.at(6usize, c)), v8), out0.at(6usize, c));
+            // out0[7] = x_e03*v8
+            V::store(V::mul(V::load(x.at(7usize, c)), v8), out0.at(7usize, c));
+            // out0[8] = x_e12*v8
+            V::store(V::mul(V::load(x.at(8usize, c)), v8), out0.at(8usize, c));
+            // out0[9] = x_e13*v8
+            V::store(V::mul(V::load(x.at(9usize, c)), v8), out0.at(9usize, c));
+            // out0[10] = x_e23*v8
+            V::store(V::mul(V::load(x.at(10usize, c)), v8), out0.at(10usize, c));
+            // out0[11] = x_e012*v8
+            V::store(V::mul(V::load(x.at(11usize, c)), v8), out0.at(11usize, c));
+            // out0[12] = x_e013*v8
+            V::store(V::mul(V::load(x.at(12usize, c)), v8), out0.at(12usize, c));
+            // out0[13] = x_e023*v8
+            V::store(V::mul(V::load(x.at(13usize, c)), v8), out0.at(13usize, c));
+            // out0[14] = x_e123*v8
+            V::store(V::mul(V::load(x.at(14usize, c)), v8), out0.at(14usize, c));
+            // out0[15] = x_e0123*v8
+            V::store(V::mul(V::load(x.at(15usize, c)), v8), out0.at(15usize, c));
         }
     }
 }
@@ -123,237 +115,188 @@ unsafe fn mv_layer_norm_2<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let param0 = args.params[0];
         let grad0 = args.param_grads[0];
         let mut sum0 = V::zero();
-        let c1e0 = V::from_f64(1f64);
         let row0 = V::splat(args.rows[0]);
         let inv_channels = V::splat(args.inv_channels);
-        let v68 = V::mul(row0, inv_channels);
+        let v2 = V::mul(row0, inv_channels);
         let c1em6 = V::from_f64(0.000001f64);
-        let v70 = V::add(v68, c1em6);
-        let v71 = V::div(c1e0, v70);
+        let v4 = V::add(v2, c1em6);
+        let c1e0 = V::from_f64(1f64);
+        let v6 = V::div(c1e0, v4);
         for group in 0..args.groups {
             let c = group * V::LANES;
-            let v63 = {
-                let mut s = V::mul(
-                    V::load(x.at(15usize, c)),
-                    V::load(grad_o.at(15usize, c)),
-                );
-                s = V::mul_add(
-                    V::load(x.at(14usize, c)),
-                    V::load(grad_o.at(14usize, c)),
-                    s,
-                );
-                s = V::mul_add(
-                    V::load(x.at(13usize, c)),
-                    V::load(grad_o.at(13usize, c)),
-                    s,
-                );
-                s = V::mul_add(
-                    V::load(x.at(12usize, c)),
-                    V::load(grad_o.at(12usize, c)),
-                    s,
-                );
-                s = V::mul_add(
-                    V::load(x.at(11usize, c)),
-                    V::load(grad_o.at(11usize, c)),
-                    s,
-                );
-                s = V::mul_add(
-                    V::load(x.at(10usize, c)),
-                    V::load(grad_o.at(10usize, c)),
-                    s,
-                );
-                s = V::mul_add(
-                    V::load(x.at(9usize, c)),
-                    V::load(grad_o.at(9usize, c)),
-                    s,
-                );
-                s = V::mul_add(
-                    V::load(x.at(8usize, c)),
-                    V::load(grad_o.at(8usize, c)),
-                    s,
-                );
-                s = V::mul_add(
-                    V::load(x.at(7usize, c)),
-                    V::load(grad_o.at(7usize, c)),
-                    s,
-                );
-                s = V::mul_add(
-                    V::load(x.at(6usize, c)),
-                    V::load(grad_o.at(6usize, c)),
-                    s,
-                );
-                s = V::mul_add(
-                    V::load(x.at(5usize, c)),
-                    V::load(grad_o.at(5usize, c)),
-                    s,
-                );
-                s = V::mul_add(
-                    V::load(x.at(4usize, c)),
-                    V::load(grad_o.at(4usize, c)),
-                    s,
-                );
-                s = V::mul_add(
-                    V::load(x.at(3usize, c)),
-                    V::load(grad_o.at(3usize, c)),
-                    s,
-                );
-                s = V::mul_add(
-                    V::load(x.at(2usize, c)),
-                    V::load(grad_o.at(2usize, c)),
-                    s,
-                );
-                s = V::mul_add(
-                    V::load(x.at(1usize, c)),
-                    V::load(grad_o.at(1usize, c)),
-                    s,
-                );
-                s = V::mul_add(
-                    V::load(x.at(0usize, c)),
-                    V::load(grad_o.at(0usize, c)),
-                    s,
-                );
-                s
-            };
+            x.prefetch::<16usize>(c);
+            grad_o.prefetch::<16usize>(c);
             let valid = args.valid_lanes(group, V::LANES);
-            // row sum 0 = a0*v63
+            let mut v9 = V::mul(
+                V::load(x.at(15usize, c)),
+                V::load(grad_o.at(15usize, c)),
+            );
+            v9 = V::mul_add(
+                V::load(x.at(14usize, c)),
+                V::load(grad_o.at(14usize, c)),
+                v9,
+            );
+            v9 = V::mul_add(
+                V::load(x.at(13usize, c)),
+                V::load(grad_o.at(13usize, c)),
+                v9,
+            );
+            v9 = V::mul_add(
+                V::load(x.at(12usize, c)),
+                V::load(grad_o.at(12usize, c)),
+                v9,
+            );
+            v9 = V::mul_add(
+                V::load(x.at(11usize, c)),
+                V::load(grad_o.at(11usize, c)),
+                v9,
+            );
+            v9 = V::mul_add(
+                V::load(x.at(10usize, c)),
+                V::load(grad_o.at(10usize, c)),
+                v9,
+            );
+            v9 = V::mul_add(V::load(x.at(9usize, c)), V::load(grad_o.at(9usize, c)), v9);
+            v9 = V::mul_add(V::load(x.at(8usize, c)), V::load(grad_o.at(8usize, c)), v9);
+            v9 = V::mul_add(V::load(x.at(7usize, c)), V::load(grad_o.at(7usize, c)), v9);
+            v9 = V::mul_add(V::load(x.at(6usize, c)), V::load(grad_o.at(6usize, c)), v9);
+            v9 = V::mul_add(V::load(x.at(5usize, c)), V::load(grad_o.at(5usize, c)), v9);
+            v9 = V::mul_add(V::load(x.at(4usize, c)), V::load(grad_o.at(4usize, c)), v9);
+            v9 = V::mul_add(V::load(x.at(3usize, c)), V::load(grad_o.at(3usize, c)), v9);
+            v9 = V::mul_add(V::load(x.at(2usize, c)), V::load(grad_o.at(2usize, c)), v9);
+            v9 = V::mul_add(V::load(x.at(1usize, c)), V::load(grad_o.at(1usize, c)), v9);
+            v9 = V::mul_add(V::load(x.at(0usize, c)), V::load(grad_o.at(0usize, c)), v9);
+            // grad0[0] += v6*v69
+            V::store(
+                V::add(V::load(grad0.at(0usize, c)), V::mul(v6, v9)),
+                grad0.at(0usize, c),
+            );
+            // row sum 0 = a0*v69
             sum0 = V::add(
                 sum0,
-                V::keep_first(V::mul(V::load(param0.at(0usize, c)), v63), valid),
-            );
-            // grad0[0] + = v71*v63
-            V::store(
-                V::add(V::load(grad0.at(0usize, c)), V::mul(v71, v63)),
-                grad0.at(0usize, c),
+                V::keep_first(V::mul(V::load(param0.at(0usize, c)), v9), valid),
             );
         }
         args.sums[0] = sum0.reduce_add();
     }
 }
 pub(super) static MV_LAYER_NORM_2: Stage = stage!(mv_layer_norm_2);
-/// From `grad_o`, `x`, `a` to `grad_x`: adjoint of o = a x / (mean_c |x| + 1e-6).
+/// From `x`, `grad_o`, `a` to `grad_x`: adjoint of o = a x / (mean_c |x| + 1e-6).
 ///
 /// From `mv_layer_norm_grad` of Cl(3,0,1).
 #[inline(always)]
 unsafe fn mv_layer_norm_3<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
     // SAFETY: the caller keeps the contract of `StageArgs`; the tier runs on this CPU.
     unsafe {
-        let grad_o = args.inputs[0];
-        let x = args.inputs[1];
+        let x = args.inputs[0];
+        let grad_o = args.inputs[1];
         let out0 = args.outputs[0];
         let param0 = args.params[0];
-        let c1e0 = V::from_f64(1f64);
+        let c1em16 = V::from_f64(0.0000000000000001f64);
         let row0 = V::splat(args.rows[0]);
         let inv_channels = V::splat(args.inv_channels);
-        let v4 = V::mul(row0, inv_channels);
+        let v30 = V::mul(row0, inv_channels);
         let c1em6 = V::from_f64(0.000001f64);
-        let v6 = V::add(v4, c1em6);
-        let v7 = V::div(c1e0, v6);
+        let v32 = V::add(v30, c1em6);
+        let c1e0 = V::from_f64(1f64);
+        let v34 = V::div(c1e0, v32);
         let row1 = V::splat(args.rows[1]);
-        let v35 = V::div(row1, v6);
-        let v36 = V::mul(v7, v35);
-        let v37 = V::mul(inv_channels, v36);
+        let v70 = V::div(row1, v32);
+        let v71 = V::mul(v34, v70);
+        let v72 = V::mul(inv_channels, v71);
         let c5em1 = V::from_f64(0.5f64);
-        let c1em16 = V::from_f64(0.0000000000000001f64);
         for group in 0..args.groups {
             let c = group * V::LANES;
-            let v8 = V::mul(V::load(param0.at(0usize, c)), v7);
+            x.prefetch::<16usize>(c);
+            grad_o.prefetch::<16usize>(c);
             let x_1 = V::load(x.at(0usize, c));
-            let x_e123 = V::load(x.at(14usize, c));
-            let x_e23 = V::load(x.at(10usize, c));
-            let x_e12 = V::load(x.at(8usize, c));
-            let x_e13 = V::load(x.at(9usize, c));
-            let x_e3 = V::load(x.at(4usize, c));
             let x_e1 = V::load(x.at(2usize, c));
+            let mut v3 = V::mul(x_e1, x_e1);
             let x_e2 = V::load(x.at(3usize, c));
-            let v33 = V::mul_add(
-                x_e123,
-                x_e123,
-                V::add(
-                    {
-                        let mut s = V::mul(x_e12, x_e12);
-                        s = V::mul_add(x_e13, x_e13, s);
-                        s = V::mul_add(x_e23, x_e23, s);
-                        s
-                    },
-                    {
-                        let mut s = V::mul(x_e1, x_e1);
-                        s = V::mul_add(x_e2, x_e2, s);
-                        s = V::mul_add(x_e3, x_e3, s);
-                        s = V::mul_add(x_1, x_1, s);
-                        s
-                    },
-                ),
+            let x_e3 = V::load(x.at(4usize, c));
+            v3 = V::mul_add(x_e2, x_e2, v3);
+            v3 = V::mul_add(x_e3, x_e3, v3);
+            let x_e12 = V::load(x.at(8usize, c));
+            let mut v11 = V::mul(x_e12, x_e12);
+            let x_e13 = V::load(x.at(9usize, c));
+            let x_e23 = V::load(x.at(10usize, c));
+            v11 = V::mul_add(x_e13, x_e13, v11);
+            v11 = V::mul_add(x_e23, x_e23, v11);
+            let x_e123 = V::load(x.at(14usize, c));
+            v3 = V::mul_add(x_1, x_1, v3);
+            let mut v21 = V::add(v11, v3);
+            v21 = V::mul_add(x_e123, x_e123, v21);
+            let v26 = V::sqrt(V::mul_add(v21, v21, c1em16));
+            let v36 = V::mul(V::load(param0.at(0usize, c)), v34);
+            // out0[15] = v36*grad_o_e0123
+            V::store(V::mul(v36, V::load(grad_o.at(15usize, c))), out0.at(15usize, c));
+            // out0[13] = v36*grad_o_e023
+            V::store(V::mul(v36, V::load(grad_o.at(13usize, c))), out0.at(13usize, c));
+            // out0[12] = v36*grad_o_e013
+            V::store(V::mul(v36, V::load(grad_o.at(12usize, c))), out0.at(12usize, c));
+            // out0[11] = v36*grad_o_e012
+            V::store(V::mul(v36, V::load(grad_o.at(11usize, c))), out0.at(11usize, c));
+            // out0[7] = v36*grad_o_e03
+            V::store(V::mul(v36, V::load(grad_o.at(7usize, c))), out0.at(7usize, c));
+            // out0[6] = v36*grad_o_e02
+            V::store(V::mul(v36, V::load(grad_o.at(6usize, c))), out0.at(6usize, c));
+            // out0[5] = v36*grad_o_e01
+            V::store(V::mul(v36, V::load(grad_o.at(5usize, c))), out0.at(5usize, c));
+            // out0[1] = v36*grad_o_e0
+            V::store(V::mul(v36, V::load(grad_o.at(1usize, c))), out0.at(1usize, c));
+            let v78 = V::mul(
+                v21,
+                V::mul(V::mul(v72, V::div(c5em1, V::sqrt(v26))), V::div(c5em1, v26)),
             );
-            let v42 = V::sqrt(V::mul_add(v33, v33, c1em16));
-            let v48 = V::mul(
-                v33,
-                V::mul(V::mul(v37, V::div(c5em1, V::sqrt(v42))), V::div(c5em1, v42)),
-            );
-            let v49 = V::add(v48, v48);
-            let v50 = V::mul(x_1, v49);
-            let v57 = V::mul(x_e1, v49);
-            let v62 = V::mul(x_e2, v49);
-            let v67 = V::mul(x_e3, v49);
-            let v78 = V::mul(x_e12, v49);
-            let v83 = V::mul(x_e13, v49);
-            let v88 = V::mul(x_e23, v49);
-            let v99 = V::mul(x_e123, v49);
-            // out0[0] = v8*grad_o_1 - v50 - v50
+            let v79 = V::add(v78, v78);
+            let v80 = V::mul(x_e123, v79);
+            // out0[14] = v36*grad_o_e123 - v80 - v80
             V::store(
-                V::sub(V::mul_sub(v8, V::load(grad_o.at(0usize, c)), v50), v50),
-                out0.at(0usize, c),
-            );
-            // out0[1] = v8*grad_o_e0
-            V::store(V::mul(v8, V::load(grad_o.at(1usize, c))), out0.at(1usize, c));
-            // out0[2] = v8*grad_o_e1 - v57 - v57
-            V::store(
-                V::sub(V::mul_sub(v8, V::load(grad_o.at(2usize, c)), v57), v57),
-                out0.at(2usize, c),
-            );
-            // out0[3] = v8*grad_o_e2 - v62 - v62
-            V::store(
-                V::sub(V::mul_sub(v8, V::load(grad_o.at(3usize, c)), v62), v62),
-                out0.at(3usize, c),
-            );
-            // out0[4] = v8*grad_o_e3 - v67 - v67
-            V::store(
-                V::sub(V::mul_sub(v8, V::load(grad_o.at(4usize, c)), v67), v67),
-                out0.at(4usize, c),
-            );
-            // out0[5] = v8*grad_o_e01
-            V::store(V::mul(v8, V::load(grad_o.at(5usize, c))), out0.at(5usize, c));
-            // out0[6] = v8*grad_o_e02
-            V::store(V::mul(v8, V::load(grad_o.at(6usize, c))), out0.at(6usize, c));
-            // out0[7] = v8*grad_o_e03
-            V::store(V::mul(v8, V::load(grad_o.at(7usize, c))), out0.at(7usize, c));
-            // out0[8] = v8*grad_o_e12 - v78 - v78
-            V::store(
-                V::sub(V::mul_sub(v8, V::load(grad_o.at(8usize, c)), v78), v78),
-                out0.at(8usize, c),
-            );
-            // out0[9] = v8*grad_o_e13 - v83 - v83
-            V::store(
-                V::sub(V::mul_sub(v8, V::load(grad_o.at(9usize, c)), v83), v83),
-                out0.at(9usize, c),
-            );
-            // out0[10] = v8*grad_o_e23 - v88 - v88
-            V::store(
-                V::sub(V::mul_sub(v8, V::load(grad_o.at(10usize, c)), v88), v88),
-                out0.at(10usize, c),
-            );
-            // out0[11] = v8*grad_o_e012
-            V::store(V::mul(v8, V::load(grad_o.at(11usize, c))), out0.at(11usize, c));
-            // out0[12] = v8*grad_o_e013
-            V::store(V::mul(v8, V::load(grad_o.at(12usize, c))), out0.at(12usize, c));
-            // out0[13] = v8*grad_o_e023
-            V::store(V::mul(v8, V::load(grad_o.at(13usize, c))), out0.at(13usize, c));
-            // out0[14] = v8*grad_o_e123 - v99 - v99
-            V::store(
-                V::sub(V::mul_sub(v8, V::load(grad_o.at(14usize, c)), v99), v99),
+                V::sub(V::mul_sub(v36, V::load(grad_o.at(14usize, c)), v80), v80),
                 out0.at(14usize, c),
             );
-            // out0[15] = v8*grad_o_e0123
-            V::store(V::mul(v8, V::load(grad_o.at(15usize, c))), out0.at(15usize, c));
+            let v83 = V::mul(x_e23, v79);
+            // out0[10] = v36*grad_o_e23 - v83 - v83
+            V::store(
+                V::sub(V::mul_sub(v36, V::load(grad_o.at(10usize, c)), v83), v83),
+                out0.at(10usize, c),
+            );
+            let v86 = V::mul(x_e13, v79);
+            // out0[9] = v36*grad_o_e13 - v86 - v86
+            V::store(
+                V::sub(V::mul_sub(v36, V::load(grad_o.at(9usize, c)), v86), v86),
+                out0.at(9usize, c),
+            );
+            let v89 = V::mul(x_e12, v79);
+            // out0[8] = v36*grad_o_e12 - v89 - v89
+            V::store(
+                V::sub(V::mul_sub(v36, V::load(grad_o.at(8usize, c)), v89), v89),
+                out0.at(8usize, c),
+            );
+            let v92 = V::mul(x_e3, v79);
+            // out0[4] = v36*grad_o_e3 - v92 - v92
+            V::store(
+                V::sub(V::mul_sub(v36, V::load(grad_o.at(4usize, c)), v92), v92),
+                out0.at(4usize, c),
+            );
+            let v95 = V::mul(x_e2, v79);
+            // out0[3] = v36*grad_o_e2 - v95 - v95
+            V::store(
+                V::sub(V::mul_sub(v36, V::load(grad_o.at(3usize, c)), v95), v95),
+                out0.at(3usize, c),
+            );
+            let v98 = V::mul(x_e1, v79);
+            // out0[2] = v36*grad_o_e1 - v98 - v98
+            V::store(
+                V::sub(V::mul_sub(v36, V::load(grad_o.at(2usize, c)), v98), v98),
+                out0.at(2usize, c),
+            );
+            let v101 = V::mul(x_1, v79);
+            // out0[0] = v36*grad_o_1 - v101 - v101
+            V::store(
+                V::sub(V::mul_sub(v36, V::load(grad_o.at(0usize, c)), v101), v101),
+                out0.at(0usize, c),
+            );
         }
     }
 }
@@ -412,7 +355,7 @@ pub(super) static MV_LAYER_NORM_PROGRAM_0: Program = Program {
             },
             StageCall {
                 stage: &super::mv_layer_norm::MV_LAYER_NORM_3,
-                inputs: &[Slot::External(1usize), Slot::External(0usize)],
+                inputs: &[Slot::External(0usize), Slot::External(1usize)],
                 outputs: &[Slot::External(0usize)],
                 params: &[0],
                 param_grads: &[],

@@ -5,7 +5,7 @@
 
 #[allow(unused_imports, reason = "not every operator needs all of them")]
 use crate::kernel::generated_prelude::*;
-/// From `x`, `b`, `a` to `o`: o_g = sigmoid(a_g u_g + b_g) x_g, u_0 = x_1, u_g an invariant of x_g.
+/// From `x`, `a`, `b` to `o`: o_g = sigmoid(a_g u_g + b_g) x_g, u_0 = x_1, u_g an invariant of x_g.
 ///
 /// From `mv_silu_mag2` of Cl(3,0,1).
 #[inline(always)]
@@ -18,43 +18,40 @@ unsafe fn mv_silu_mag2_0<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let param1 = args.params[1];
         for group in 0..args.groups {
             let c = group * V::LANES;
+            x.prefetch::<16usize>(c);
             let x_1 = V::load(x.at(0usize, c));
-            let x_e3 = V::load(x.at(4usize, c));
             let x_e1 = V::load(x.at(2usize, c));
+            let mut v7 = V::mul(x_e1, x_e1);
             let x_e2 = V::load(x.at(3usize, c));
-            let v20 = V::sigmoid(
+            let x_e3 = V::load(x.at(4usize, c));
+            v7 = V::mul_add(x_e2, x_e2, v7);
+            v7 = V::mul_add(x_e3, x_e3, v7);
+            let v18 = V::sigmoid(
                 V::mul_add(
-                    V::load(param1.at(1usize, c)),
-                    {
-                        let mut s = V::mul(x_e1, x_e1);
-                        s = V::mul_add(x_e2, x_e2, s);
-                        s = V::mul_add(x_e3, x_e3, s);
-                        s
-                    },
                     V::load(param0.at(1usize, c)),
+                    v7,
+                    V::load(param1.at(1usize, c)),
                 ),
             );
-            let x_e23 = V::load(x.at(10usize, c));
             let x_e12 = V::load(x.at(8usize, c));
+            let mut v20 = V::mul(x_e12, x_e12);
             let x_e13 = V::load(x.at(9usize, c));
-            let v38 = V::sigmoid(
+            let x_e23 = V::load(x.at(10usize, c));
+            v20 = V::mul_add(x_e13, x_e13, v20);
+            v20 = V::mul_add(x_e23, x_e23, v20);
+            let v31 = V::sigmoid(
                 V::mul_add(
-                    V::load(param1.at(2usize, c)),
-                    {
-                        let mut s = V::mul(x_e12, x_e12);
-                        s = V::mul_add(x_e13, x_e13, s);
-                        s = V::mul_add(x_e23, x_e23, s);
-                        s
-                    },
                     V::load(param0.at(2usize, c)),
+                    v20,
+                    V::load(param1.at(2usize, c)),
                 ),
             );
             let x_e123 = V::load(x.at(14usize, c));
-            let v54 = V::sigmoid(
+            let v38 = V::sigmoid(
                 V::mul_add(
-                    V::load(param1.at(3usize, c)),
-                    V::mul(x_e123, x_e123),
                     V::load(param0.at(3usize, c)),
+                    V::mul(x_e123, x_e123),
+                    V::load(param1.at(3usize, c)),
                 ),
             );
             // out0[0] = x_1*(sigmoid(b0 + x_1*a0))
@@ -64,46 +61,46 @@ unsafe fn mv_silu_mag2_0<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
                     V::sigmoid(
                         V::mul_add(
                             x_1,
-                            V::load(param1.at(0usize, c)),
                             V::load(param0.at(0usize, c)),
+                            V::load(param1.at(0usize, c)),
                         ),
                     ),
                 ),
                 out0.at(0usize, c),
             );
-            // out0[1] = x_e0*v20
-            V::store(V::mul(V::load(x.at(1usize, c)), v20), out0.at(1usize, c));
-            // out0[2] = x_e1*v20
-            V::store(V::mul(x_e1, v20), out0.at(2usize, c));
-            // out0[3] = x_e2*v20
-            V::store(V::mul(x_e2, v20), out0.at(3usize, c));
-            // out0[4] = x_e3*v20
-            V::store(V::mul(x_e3, v20), out0.at(4usize, c));
-            // out0[5] = x_e01*v38
-            V::store(V::mul(V::load(x.at(5usize, c)), v38), out0.at(5usize, c));
-            // out0[6] = x_e02*v38
-            V::store(V::mul(V::load(x.at(6usize, c)), v38), out0.at(6usize, c));
-            // out0[7] = x_e03*v38
-            V::store(V::mul(V::load(x.at(7usize, c)), v38), out0.at(7usize, c));
-            // out0[8] = x_e12*v38
-            V::store(V::mul(x_e12, v38), out0.at(8usize, c));
-            // out0[9] = x_e13*v38
-            V::store(V::mul(x_e13, v38), out0.at(9usize, c));
-            // out0[10] = x_e23*v38
-            V::store(V::mul(x_e23, v38), out0.at(10usize, c));
-            // out0[11] = x_e012*v54
-            V::store(V::mul(V::load(x.at(11usize, c)), v54), out0.at(11usize, c));
-            // out0[12] = x_e013*v54
-            V::store(V::mul(V::load(x.at(12usize, c)), v54), out0.at(12usize, c));
-            // out0[13] = x_e023*v54
-            V::store(V::mul(V::load(x.at(13usize, c)), v54), out0.at(13usize, c));
-            // out0[14] = x_e123*v54
-            V::store(V::mul(x_e123, v54), out0.at(14usize, c));
+            // out0[1] = x_e0*v18
+            V::store(V::mul(V::load(x.at(1usize, c)), v18), out0.at(1usize, c));
+            // out0[2] = x_e1*v18
+            V::store(V::mul(x_e1, v18), out0.at(2usize, c));
+            // out0[3] = x_e2*v18
+            V::store(V::mul(x_e2, v18), out0.at(3usize, c));
+            // out0[4] = x_e3*v18
+            V::store(V::mul(x_e3, v18), out0.at(4usize, c));
+            // out0[5] = x_e01*v31
+            V::store(V::mul(V::load(x.at(5usize, c)), v31), out0.at(5usize, c));
+            // out0[6] = x_e02*v31
+            V::store(V::mul(V::load(x.at(6usize, c)), v31), out0.at(6usize, c));
+            // out0[7] = x_e03*v31
+            V::store(V::mul(V::load(x.at(7usize, c)), v31), out0.at(7usize, c));
+            // out0[8] = x_e12*v31
+            V::store(V::mul(x_e12, v31), out0.at(8usize, c));
+            // out0[9] = x_e13*v31
+            V::store(V::mul(x_e13, v31), out0.at(9usize, c));
+            // out0[10] = x_e23*v31
+            V::store(V::mul(x_e23, v31), out0.at(10usize, c));
+            // out0[11] = x_e012*v38
+            V::store(V::mul(V::load(x.at(11usize, c)), v38), out0.at(11usize, c));
+            // out0[12] = x_e013*v38
+            V::store(V::mul(V::load(x.at(12usize, c)), v38), out0.at(12usize, c));
+            // out0[13] = x_e023*v38
+            V::store(V::mul(V::load(x.at(13usize, c)), v38), out0.at(13usize, c));
+            // out0[14] = x_e123*v38
+            V::store(V::mul(x_e123, v38), out0.at(14usize, c));
             // out0[15] = x_e0123*sigmoid(b4)
             V::store(
                 V::mul(
                     V::load(x.at(15usize, c)),
-                    V::sigmoid(V::load(param0.at(4usize, c))),
+                    V::sigmoid(V::load(param1.at(4usize, c))),
                 ),
                 out0.at(15usize, c),
             );
@@ -111,7 +108,7 @@ unsafe fn mv_silu_mag2_0<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
     }
 }
 pub(super) static MV_SILU_MAG2_0: Stage = stage!(mv_silu_mag2_0);
-/// From `x`, `grad_o`, `b`, `a` to `grad_x`, `grad_a`, `grad_b`: adjoint of o_g = sigmoid(a_g u_g + b_g) x_g, u_0 = x_1, u_g an invariant of x_g.
+/// From `x`, `grad_o`, `a`, `b` to `grad_x`, `grad_a`, `grad_b`: adjoint of o_g = sigmoid(a_g u_g + b_g) x_g, u_0 = x_1, u_g an invariant of x_g.
 ///
 /// From `mv_silu_mag2_grad` of Cl(3,0,1).
 #[inline(always)]
@@ -129,176 +126,162 @@ unsafe fn mv_silu_mag2_1<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let c0e0 = V::from_f64(0f64);
         for group in 0..args.groups {
             let c = group * V::LANES;
+            x.prefetch::<16usize>(c);
+            grad_o.prefetch::<16usize>(c);
             let x_1 = V::load(x.at(0usize, c));
-            let a0 = V::load(param1.at(0usize, c));
-            let v5 = V::sigmoid(V::mul_add(x_1, a0, V::load(param0.at(0usize, c))));
-            let grad_o_1 = V::load(grad_o.at(0usize, c));
-            let v12 = V::mul(V::mul(x_1, grad_o_1), V::mul(v5, V::sub(c1e0, v5)));
-            let a1 = V::load(param1.at(1usize, c));
-            let x_e3 = V::load(x.at(4usize, c));
+            let a0 = V::load(param0.at(0usize, c));
+            let v5 = V::sigmoid(V::mul_add(x_1, a0, V::load(param1.at(0usize, c))));
             let x_e1 = V::load(x.at(2usize, c));
+            let mut v7 = V::mul(x_e1, x_e1);
             let x_e2 = V::load(x.at(3usize, c));
-            let v24 = {
-                let mut s = V::mul(x_e1, x_e1);
-                s = V::mul_add(x_e2, x_e2, s);
-                s = V::mul_add(x_e3, x_e3, s);
-                s
-            };
-            let v27 = V::sigmoid(V::mul_add(a1, v24, V::load(param0.at(1usize, c))));
-            let grad_o_e0 = V::load(grad_o.at(1usize, c));
-            let grad_o_e3 = V::load(grad_o.at(4usize, c));
-            let grad_o_e2 = V::load(grad_o.at(3usize, c));
-            let grad_o_e1 = V::load(grad_o.at(2usize, c));
-            let v43 = V::mul(
-                {
-                    let mut s = V::mul(x_e3, grad_o_e3);
-                    s = V::mul_add(x_e2, grad_o_e2, s);
-                    s = V::mul_add(x_e1, grad_o_e1, s);
-                    s = V::mul_add(V::load(x.at(1usize, c)), grad_o_e0, s);
-                    s
-                },
-                V::mul(v27, V::sub(c1e0, v27)),
-            );
-            let v44 = V::mul(a1, v43);
-            let v45 = V::mul(x_e1, v44);
-            let v49 = V::mul(x_e2, v44);
-            let v53 = V::mul(x_e3, v44);
-            let a2 = V::load(param1.at(2usize, c));
-            let x_e23 = V::load(x.at(10usize, c));
+            let x_e3 = V::load(x.at(4usize, c));
+            v7 = V::mul_add(x_e2, x_e2, v7);
+            v7 = V::mul_add(x_e3, x_e3, v7);
+            let a1 = V::load(param0.at(1usize, c));
+            let v18 = V::sigmoid(V::mul_add(a1, v7, V::load(param1.at(1usize, c))));
             let x_e12 = V::load(x.at(8usize, c));
+            let mut v20 = V::mul(x_e12, x_e12);
             let x_e13 = V::load(x.at(9usize, c));
-            let v66 = {
-                let mut s = V::mul(x_e12, x_e12);
-                s = V::mul_add(x_e13, x_e13, s);
-                s = V::mul_add(x_e23, x_e23, s);
-                s
-            };
-            let v69 = V::sigmoid(V::mul_add(a2, v66, V::load(param0.at(2usize, c))));
-            let grad_o_e01 = V::load(grad_o.at(5usize, c));
-            let grad_o_e02 = V::load(grad_o.at(6usize, c));
-            let grad_o_e03 = V::load(grad_o.at(7usize, c));
-            let grad_o_e23 = V::load(grad_o.at(10usize, c));
-            let grad_o_e13 = V::load(grad_o.at(9usize, c));
-            let grad_o_e12 = V::load(grad_o.at(8usize, c));
-            let v95 = V::mul(
-                {
-                    let mut s = V::mul(x_e23, grad_o_e23);
-                    s = V::mul_add(x_e13, grad_o_e13, s);
-                    s = V::mul_add(x_e12, grad_o_e12, s);
-                    s = V::mul_add(V::load(x.at(7usize, c)), grad_o_e03, s);
-                    s = V::mul_add(V::load(x.at(6usize, c)), grad_o_e02, s);
-                    s = V::mul_add(V::load(x.at(5usize, c)), grad_o_e01, s);
-                    s
-                },
-                V::mul(v69, V::sub(c1e0, v69)),
-            );
-            let v96 = V::mul(a2, v95);
-            let v97 = V::mul(x_e12, v96);
-            let v101 = V::mul(x_e13, v96);
-            let v105 = V::mul(x_e23, v96);
-            let a3 = V::load(param1.at(3usize, c));
+            let x_e23 = V::load(x.at(10usize, c));
+            v20 = V::mul_add(x_e13, x_e13, v20);
+            v20 = V::mul_add(x_e23, x_e23, v20);
+            let a2 = V::load(param0.at(2usize, c));
+            let v31 = V::sigmoid(V::mul_add(a2, v20, V::load(param1.at(2usize, c))));
             let x_e123 = V::load(x.at(14usize, c));
-            let v112 = V::mul(x_e123, x_e123);
-            let v115 = V::sigmoid(V::mul_add(a3, v112, V::load(param0.at(3usize, c))));
-            let grad_o_e012 = V::load(grad_o.at(11usize, c));
-            let grad_o_e013 = V::load(grad_o.at(12usize, c));
-            let grad_o_e023 = V::load(grad_o.at(13usize, c));
-            let grad_o_e123 = V::load(grad_o.at(14usize, c));
-            let v135 = V::mul(
-                {
-                    let mut s = V::mul(x_e123, grad_o_e123);
-                    s = V::mul_add(V::load(x.at(13usize, c)), grad_o_e023, s);
-                    s = V::mul_add(V::load(x.at(12usize, c)), grad_o_e013, s);
-                    s = V::mul_add(V::load(x.at(11usize, c)), grad_o_e012, s);
-                    s
-                },
-                V::mul(v115, V::sub(c1e0, v115)),
-            );
-            let v137 = V::mul(x_e123, V::mul(a3, v135));
-            let v142 = V::sigmoid(V::load(param0.at(4usize, c)));
+            let v33 = V::mul(x_e123, x_e123);
+            let a3 = V::load(param0.at(3usize, c));
+            let v38 = V::sigmoid(V::mul_add(a3, v33, V::load(param1.at(3usize, c))));
+            let v40 = V::sigmoid(V::load(param1.at(4usize, c)));
             let grad_o_e0123 = V::load(grad_o.at(15usize, c));
-            // out0[0] = v5*grad_o_1 + a0*v12
-            V::store(V::mul_add(a0, v12, V::mul(v5, grad_o_1)), out0.at(0usize, c));
-            // out0[1] = v27*grad_o_e0
-            V::store(V::mul(v27, grad_o_e0), out0.at(1usize, c));
-            // out0[2] = v45 + v27*grad_o_e1 + v45
-            V::store(V::add(v45, V::mul_add(v27, grad_o_e1, v45)), out0.at(2usize, c));
-            // out0[3] = v49 + v27*grad_o_e2 + v49
-            V::store(V::add(v49, V::mul_add(v27, grad_o_e2, v49)), out0.at(3usize, c));
-            // out0[4] = v53 + v27*grad_o_e3 + v53
-            V::store(V::add(v53, V::mul_add(v27, grad_o_e3, v53)), out0.at(4usize, c));
-            // out0[5] = v69*grad_o_e01
-            V::store(V::mul(v69, grad_o_e01), out0.at(5usize, c));
-            // out0[6] = v69*grad_o_e02
-            V::store(V::mul(v69, grad_o_e02), out0.at(6usize, c));
-            // out0[7] = v69*grad_o_e03
-            V::store(V::mul(v69, grad_o_e03), out0.at(7usize, c));
-            // out0[8] = v97 + v69*grad_o_e12 + v97
-            V::store(V::add(v97, V::mul_add(v69, grad_o_e12, v97)), out0.at(8usize, c));
-            // out0[9] = v101 + v69*grad_o_e13 + v101
-            V::store(
-                V::add(v101, V::mul_add(v69, grad_o_e13, v101)),
-                out0.at(9usize, c),
-            );
-            // out0[10] = v105 + v69*grad_o_e23 + v105
-            V::store(
-                V::add(v105, V::mul_add(v69, grad_o_e23, v105)),
-                out0.at(10usize, c),
-            );
-            // out0[11] = v115*grad_o_e012
-            V::store(V::mul(v115, grad_o_e012), out0.at(11usize, c));
-            // out0[12] = v115*grad_o_e013
-            V::store(V::mul(v115, grad_o_e013), out0.at(12usize, c));
-            // out0[13] = v115*grad_o_e023
-            V::store(V::mul(v115, grad_o_e023), out0.at(13usize, c));
-            // out0[14] = v137 + v115*grad_o_e123 + v137
-            V::store(
-                V::add(v137, V::mul_add(v115, grad_o_e123, v137)),
-                out0.at(14usize, c),
-            );
-            // out0[15] = v142*grad_o_e0123
-            V::store(V::mul(v142, grad_o_e0123), out0.at(15usize, c));
-            // grad0[0] + = x_1*v12
-            V::store(
-                V::add(V::load(grad0.at(0usize, c)), V::mul(x_1, v12)),
-                grad0.at(0usize, c),
-            );
-            // grad0[1] + = v24*v43
-            V::store(
-                V::add(V::load(grad0.at(1usize, c)), V::mul(v24, v43)),
-                grad0.at(1usize, c),
-            );
-            // grad0[2] + = v66*v95
-            V::store(
-                V::add(V::load(grad0.at(2usize, c)), V::mul(v66, v95)),
-                grad0.at(2usize, c),
-            );
-            // grad0[3] + = v112*v135
-            V::store(
-                V::add(V::load(grad0.at(3usize, c)), V::mul(v112, v135)),
-                grad0.at(3usize, c),
-            );
-            // grad0[4] + = 0
-            V::store(V::add(V::load(grad0.at(4usize, c)), c0e0), grad0.at(4usize, c));
-            // grad1[0] + = x_1*grad_o_1*(v5*(1 - v5))
-            V::store(V::add(V::load(grad1.at(0usize, c)), v12), grad1.at(0usize, c));
-            // grad1[1] + = (x_e3*grad_o_e3 + x_e2*grad_o_e2 + x_e1*grad_o_e1 + x_e0*grad_o_e0)*(v27*(1 - v27))
-            V::store(V::add(V::load(grad1.at(1usize, c)), v43), grad1.at(1usize, c));
-            // grad1[2] + = (x_e23*grad_o_e23 + x_e13*grad_o_e13 + x_e12*grad_o_e12 + x_e03*grad_o_e03 + x_e02*grad_o_e02 + x_e01*grad_o_e01)*(v69*(1 - v69))
-            V::store(V::add(V::load(grad1.at(2usize, c)), v95), grad1.at(2usize, c));
-            // grad1[3] + = (x_e123*grad_o_e123 + x_e023*grad_o_e023 + x_e013*grad_o_e013 + x_e012*grad_o_e012)*(v115*(1 - v115))
-            V::store(V::add(V::load(grad1.at(3usize, c)), v135), grad1.at(3usize, c));
-            // grad1[4] + = x_e0123*grad_o_e0123*(v142*(1 - v142))
+            // out0[15] = v40*grad_o_e0123
+            V::store(V::mul(v40, grad_o_e0123), out0.at(15usize, c));
+            let grad_o_e123 = V::load(grad_o.at(14usize, c));
+            let mut v47 = V::mul(x_e123, grad_o_e123);
+            let grad_o_e023 = V::load(grad_o.at(13usize, c));
+            // out0[13] = v38*grad_o_e023
+            V::store(V::mul(v38, grad_o_e023), out0.at(13usize, c));
+            v47 = V::mul_add(V::load(x.at(13usize, c)), grad_o_e023, v47);
+            let grad_o_e013 = V::load(grad_o.at(12usize, c));
+            // out0[12] = v38*grad_o_e013
+            V::store(V::mul(v38, grad_o_e013), out0.at(12usize, c));
+            v47 = V::mul_add(V::load(x.at(12usize, c)), grad_o_e013, v47);
+            let grad_o_e012 = V::load(grad_o.at(11usize, c));
+            // out0[11] = v38*grad_o_e012
+            V::store(V::mul(v38, grad_o_e012), out0.at(11usize, c));
+            v47 = V::mul_add(V::load(x.at(11usize, c)), grad_o_e012, v47);
+            let grad_o_e23 = V::load(grad_o.at(10usize, c));
+            let mut v65 = V::mul(x_e23, grad_o_e23);
+            let grad_o_e13 = V::load(grad_o.at(9usize, c));
+            v65 = V::mul_add(x_e13, grad_o_e13, v65);
+            let grad_o_e12 = V::load(grad_o.at(8usize, c));
+            v65 = V::mul_add(x_e12, grad_o_e12, v65);
+            let grad_o_e03 = V::load(grad_o.at(7usize, c));
+            // out0[7] = v31*grad_o_e03
+            V::store(V::mul(v31, grad_o_e03), out0.at(7usize, c));
+            v65 = V::mul_add(V::load(x.at(7usize, c)), grad_o_e03, v65);
+            let grad_o_e02 = V::load(grad_o.at(6usize, c));
+            // out0[6] = v31*grad_o_e02
+            V::store(V::mul(v31, grad_o_e02), out0.at(6usize, c));
+            v65 = V::mul_add(V::load(x.at(6usize, c)), grad_o_e02, v65);
+            let grad_o_e01 = V::load(grad_o.at(5usize, c));
+            // out0[5] = v31*grad_o_e01
+            V::store(V::mul(v31, grad_o_e01), out0.at(5usize, c));
+            v65 = V::mul_add(V::load(x.at(5usize, c)), grad_o_e01, v65);
+            let grad_o_e3 = V::load(grad_o.at(4usize, c));
+            let mut v91 = V::mul(x_e3, grad_o_e3);
+            let grad_o_e2 = V::load(grad_o.at(3usize, c));
+            v91 = V::mul_add(x_e2, grad_o_e2, v91);
+            let grad_o_e1 = V::load(grad_o.at(2usize, c));
+            v91 = V::mul_add(x_e1, grad_o_e1, v91);
+            let grad_o_e0 = V::load(grad_o.at(1usize, c));
+            // out0[1] = v18*grad_o_e0
+            V::store(V::mul(v18, grad_o_e0), out0.at(1usize, c));
+            v91 = V::mul_add(V::load(x.at(1usize, c)), grad_o_e0, v91);
+            let grad_o_1 = V::load(grad_o.at(0usize, c));
+            let mut v106 = V::mul(v5, grad_o_1);
+            // grad1[4] += x_e0123*grad_o_e0123*(v40*(1 - v40))
             V::store(
                 V::add(
                     V::load(grad1.at(4usize, c)),
                     V::mul(
                         V::mul(V::load(x.at(15usize, c)), grad_o_e0123),
-                        V::mul(v142, V::sub(c1e0, v142)),
+                        V::mul(v40, V::sub(c1e0, v40)),
                     ),
                 ),
                 grad1.at(4usize, c),
             );
+            let v114 = V::mul(v47, V::mul(v38, V::sub(c1e0, v38)));
+            // grad1[3] += (x_e123*grad_o_e123 + x_e023*grad_o_e023 + x_e013*grad_o_e013 + x_e012*grad_o_e012)*(v38*(1 - v38))
+            V::store(V::add(V::load(grad1.at(3usize, c)), v114), grad1.at(3usize, c));
+            // grad0[3] += v33*v114
+            V::store(
+                V::add(V::load(grad0.at(3usize, c)), V::mul(v33, v114)),
+                grad0.at(3usize, c),
+            );
+            let v117 = V::mul(x_e123, V::mul(a3, v114));
+            // out0[14] = v117 + v38*grad_o_e123 + v117
+            V::store(
+                V::add(v117, V::mul_add(v38, grad_o_e123, v117)),
+                out0.at(14usize, c),
+            );
+            let v122 = V::mul(v65, V::mul(v31, V::sub(c1e0, v31)));
+            // grad1[2] += (x_e23*grad_o_e23 + x_e13*grad_o_e13 + x_e12*grad_o_e12 + x_e03*grad_o_e03 + x_e02*grad_o_e02 + x_e01*grad_o_e01)*(v31*(1 - v31))
+            V::store(V::add(V::load(grad1.at(2usize, c)), v122), grad1.at(2usize, c));
+            // grad0[2] += v26*v122
+            V::store(
+                V::add(V::load(grad0.at(2usize, c)), V::mul(v20, v122)),
+                grad0.at(2usize, c),
+            );
+            let v124 = V::mul(a2, v122);
+            let v125 = V::mul(x_e23, v124);
+            // out0[10] = v125 + v31*grad_o_e23 + v125
+            V::store(
+                V::add(v125, V::mul_add(v31, grad_o_e23, v125)),
+                out0.at(10usize, c),
+            );
+            let v128 = V::mul(x_e13, v124);
+            // out0[9] = v128 + v31*grad_o_e13 + v128
+            V::store(
+                V::add(v128, V::mul_add(v31, grad_o_e13, v128)),
+                out0.at(9usize, c),
+            );
+            let v131 = V::mul(x_e12, v124);
+            // out0[8] = v131 + v31*grad_o_e12 + v131
+            V::store(
+                V::add(v131, V::mul_add(v31, grad_o_e12, v131)),
+                out0.at(8usize, c),
+            );
+            let v136 = V::mul(v91, V::mul(v18, V::sub(c1e0, v18)));
+            // grad1[1] += (x_e3*grad_o_e3 + x_e2*grad_o_e2 + x_e1*grad_o_e1 + x_e0*grad_o_e0)*(v18*(1 - v18))
+            V::store(V::add(V::load(grad1.at(1usize, c)), v136), grad1.at(1usize, c));
+            // grad0[1] += v13*v136
+            V::store(
+                V::add(V::load(grad0.at(1usize, c)), V::mul(v7, v136)),
+                grad0.at(1usize, c),
+            );
+            let v138 = V::mul(a1, v136);
+            let v139 = V::mul(x_e3, v138);
+            // out0[4] = v139 + v18*grad_o_e3 + v139
+            V::store(V::add(v139, V::mul_add(v18, grad_o_e3, v139)), out0.at(4usize, c));
+            let v142 = V::mul(x_e2, v138);
+            // out0[3] = v142 + v18*grad_o_e2 + v142
+            V::store(V::add(v142, V::mul_add(v18, grad_o_e2, v142)), out0.at(3usize, c));
+            let v145 = V::mul(x_e1, v138);
+            // out0[2] = v145 + v18*grad_o_e1 + v145
+            V::store(V::add(v145, V::mul_add(v18, grad_o_e1, v145)), out0.at(2usize, c));
+            let v150 = V::mul(V::mul(x_1, grad_o_1), V::mul(v5, V::sub(c1e0, v5)));
+            // grad1[0] += x_1*grad_o_1*(v5*(1 - v5))
+            V::store(V::add(V::load(grad1.at(0usize, c)), v150), grad1.at(0usize, c));
+            // grad0[0] += x_1*v150
+            V::store(
+                V::add(V::load(grad0.at(0usize, c)), V::mul(x_1, v150)),
+                grad0.at(0usize, c),
+            );
+            v106 = V::mul_add(a0, v150, v106);
+            // out0[0] = v5*grad_o_1 + a0*v150
+            V::store(v106, out0.at(0usize, c));
+            // grad0[4] += 0
+            V::store(V::add(V::load(grad0.at(4usize, c)), c0e0), grad0.at(4usize, c));
         }
     }
 }
@@ -325,7 +308,7 @@ pub(super) static MV_SILU_MAG2_PROGRAM_0: Program = Program {
                 stage: &super::mv_silu_mag2::MV_SILU_MAG2_0,
                 inputs: &[Slot::External(0usize)],
                 outputs: &[Slot::External(0usize)],
-                params: &[1usize, 0],
+                params: &[0usize, 1],
                 param_grads: &[],
                 rows: &[],
                 row_sums: &[],
@@ -341,7 +324,7 @@ pub(super) static MV_SILU_MAG2_PROGRAM_0: Program = Program {
                 stage: &super::mv_silu_mag2::MV_SILU_MAG2_1,
                 inputs: &[Slot::External(0usize), Slot::External(1usize)],
                 outputs: &[Slot::External(0usize)],
-                params: &[1usize, 0],
+                params: &[0usize, 1],
                 param_grads: &[0usize, 1],
                 rows: &[],
                 row_sums: &[],

@@ -5,7 +5,7 @@
 
 #[allow(unused_imports, reason = "not every operator needs all of them")]
 use crate::kernel::generated_prelude::*;
-/// From `x`, `b`, `a` to `o`: o_g = sigmoid(a_g u_g + b_g) x_g, u_0 = x_1, u_g an invariant of x_g.
+/// From `x`, `a`, `b` to `o`: o_g = sigmoid(a_g u_g + b_g) x_g, u_0 = x_1, u_g an invariant of x_g.
 ///
 /// From `mv_silu_norm` of Cl(3,0,1).
 #[inline(always)]
@@ -17,50 +17,45 @@ unsafe fn mv_silu_norm_0<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let param0 = args.params[0];
         let param1 = args.params[1];
         let c1em16 = V::from_f64(0.0000000000000001f64);
-        let v77 = V::sqrt(c1em16);
-        let v78 = V::sqrt(v77);
+        let v52 = V::sqrt(c1em16);
+        let v53 = V::sqrt(v52);
         for group in 0..args.groups {
             let c = group * V::LANES;
+            x.prefetch::<16usize>(c);
             let x_1 = V::load(x.at(0usize, c));
-            let x_e3 = V::load(x.at(4usize, c));
             let x_e1 = V::load(x.at(2usize, c));
+            let mut v7 = V::mul(x_e1, x_e1);
             let x_e2 = V::load(x.at(3usize, c));
-            let v17 = {
-                let mut s = V::mul(x_e1, x_e1);
-                s = V::mul_add(x_e2, x_e2, s);
-                s = V::mul_add(x_e3, x_e3, s);
-                s
-            };
-            let v25 = V::sigmoid(
+            let x_e3 = V::load(x.at(4usize, c));
+            v7 = V::mul_add(x_e2, x_e2, v7);
+            v7 = V::mul_add(x_e3, x_e3, v7);
+            let v23 = V::sigmoid(
                 V::mul_add(
-                    V::load(param1.at(1usize, c)),
-                    V::sqrt(V::sqrt(V::mul_add(v17, v17, c1em16))),
                     V::load(param0.at(1usize, c)),
+                    V::sqrt(V::sqrt(V::mul_add(v7, v7, c1em16))),
+                    V::load(param1.at(1usize, c)),
                 ),
             );
-            let x_e23 = V::load(x.at(10usize, c));
             let x_e12 = V::load(x.at(8usize, c));
+            let mut v25 = V::mul(x_e12, x_e12);
             let x_e13 = V::load(x.at(9usize, c));
-            let v40 = {
-                let mut s = V::mul(x_e12, x_e12);
-                s = V::mul_add(x_e13, x_e13, s);
-                s = V::mul_add(x_e23, x_e23, s);
-                s
-            };
-            let v47 = V::sigmoid(
+            let x_e23 = V::load(x.at(10usize, c));
+            v25 = V::mul_add(x_e13, x_e13, v25);
+            v25 = V::mul_add(x_e23, x_e23, v25);
+            let v40 = V::sigmoid(
                 V::mul_add(
-                    V::load(param1.at(2usize, c)),
-                    V::sqrt(V::sqrt(V::mul_add(v40, v40, c1em16))),
                     V::load(param0.at(2usize, c)),
+                    V::sqrt(V::sqrt(V::mul_add(v25, v25, c1em16))),
+                    V::load(param1.at(2usize, c)),
                 ),
             );
             let x_e123 = V::load(x.at(14usize, c));
-            let v60 = V::mul(x_e123, x_e123);
-            let v67 = V::sigmoid(
+            let v42 = V::mul(x_e123, x_e123);
+            let v51 = V::sigmoid(
                 V::mul_add(
-                    V::load(param1.at(3usize, c)),
-                    V::sqrt(V::sqrt(V::mul_add(v60, v60, c1em16))),
                     V::load(param0.at(3usize, c)),
+                    V::sqrt(V::sqrt(V::mul_add(v42, v42, c1em16))),
+                    V::load(param1.at(3usize, c)),
                 ),
             );
             // out0[0] = x_1*(sigmoid(b0 + x_1*a0))
@@ -70,50 +65,50 @@ unsafe fn mv_silu_norm_0<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
                     V::sigmoid(
                         V::mul_add(
                             x_1,
-                            V::load(param1.at(0usize, c)),
                             V::load(param0.at(0usize, c)),
+                            V::load(param1.at(0usize, c)),
                         ),
                     ),
                 ),
                 out0.at(0usize, c),
             );
-            // out0[1] = x_e0*v25
-            V::store(V::mul(V::load(x.at(1usize, c)), v25), out0.at(1usize, c));
-            // out0[2] = x_e1*v25
-            V::store(V::mul(x_e1, v25), out0.at(2usize, c));
-            // out0[3] = x_e2*v25
-            V::store(V::mul(x_e2, v25), out0.at(3usize, c));
-            // out0[4] = x_e3*v25
-            V::store(V::mul(x_e3, v25), out0.at(4usize, c));
-            // out0[5] = x_e01*v47
-            V::store(V::mul(V::load(x.at(5usize, c)), v47), out0.at(5usize, c));
-            // out0[6] = x_e02*v47
-            V::store(V::mul(V::load(x.at(6usize, c)), v47), out0.at(6usize, c));
-            // out0[7] = x_e03*v47
-            V::store(V::mul(V::load(x.at(7usize, c)), v47), out0.at(7usize, c));
-            // out0[8] = x_e12*v47
-            V::store(V::mul(x_e12, v47), out0.at(8usize, c));
-            // out0[9] = x_e13*v47
-            V::store(V::mul(x_e13, v47), out0.at(9usize, c));
-            // out0[10] = x_e23*v47
-            V::store(V::mul(x_e23, v47), out0.at(10usize, c));
-            // out0[11] = x_e012*v67
-            V::store(V::mul(V::load(x.at(11usize, c)), v67), out0.at(11usize, c));
-            // out0[12] = x_e013*v67
-            V::store(V::mul(V::load(x.at(12usize, c)), v67), out0.at(12usize, c));
-            // out0[13] = x_e023*v67
-            V::store(V::mul(V::load(x.at(13usize, c)), v67), out0.at(13usize, c));
-            // out0[14] = x_e123*v67
-            V::store(V::mul(x_e123, v67), out0.at(14usize, c));
-            // out0[15] = x_e0123*(sigmoid(b4 + a4*v78))
+            // out0[1] = x_e0*v23
+            V::store(V::mul(V::load(x.at(1usize, c)), v23), out0.at(1usize, c));
+            // out0[2] = x_e1*v23
+            V::store(V::mul(x_e1, v23), out0.at(2usize, c));
+            // out0[3] = x_e2*v23
+            V::store(V::mul(x_e2, v23), out0.at(3usize, c));
+            // out0[4] = x_e3*v23
+            V::store(V::mul(x_e3, v23), out0.at(4usize, c));
+            // out0[5] = x_e01*v40
+            V::store(V::mul(V::load(x.at(5usize, c)), v40), out0.at(5usize, c));
+            // out0[6] = x_e02*v40
+            V::store(V::mul(V::load(x.at(6usize, c)), v40), out0.at(6usize, c));
+            // out0[7] = x_e03*v40
+            V::store(V::mul(V::load(x.at(7usize, c)), v40), out0.at(7usize, c));
+            // out0[8] = x_e12*v40
+            V::store(V::mul(x_e12, v40), out0.at(8usize, c));
+            // out0[9] = x_e13*v40
+            V::store(V::mul(x_e13, v40), out0.at(9usize, c));
+            // out0[10] = x_e23*v40
+            V::store(V::mul(x_e23, v40), out0.at(10usize, c));
+            // out0[11] = x_e012*v51
+            V::store(V::mul(V::load(x.at(11usize, c)), v51), out0.at(11usize, c));
+            // out0[12] = x_e013*v51
+            V::store(V::mul(V::load(x.at(12usize, c)), v51), out0.at(12usize, c));
+            // out0[13] = x_e023*v51
+            V::store(V::mul(V::load(x.at(13usize, c)), v51), out0.at(13usize, c));
+            // out0[14] = x_e123*v51
+            V::store(V::mul(x_e123, v51), out0.at(14usize, c));
+            // out0[15] = x_e0123*(sigmoid(b4 + a4*v53))
             V::store(
                 V::mul(
                     V::load(x.at(15usize, c)),
                     V::sigmoid(
                         V::mul_add(
-                            V::load(param1.at(4usize, c)),
-                            v78,
                             V::load(param0.at(4usize, c)),
+                            v53,
+                            V::load(param1.at(4usize, c)),
                         ),
                     ),
                 ),
@@ -123,7 +118,7 @@ unsafe fn mv_silu_norm_0<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
     }
 }
 pub(super) static MV_SILU_NORM_0: Stage = stage!(mv_silu_norm_0);
-/// From `x`, `grad_o`, `b`, `a` to `grad_x`, `grad_a`, `grad_b`: adjoint of o_g = sigmoid(a_g u_g + b_g) x_g, u_0 = x_1, u_g an invariant of x_g.
+/// From `x`, `grad_o`, `a`, `b` to `grad_x`, `grad_a`, `grad_b`: adjoint of o_g = sigmoid(a_g u_g + b_g) x_g, u_0 = x_1, u_g an invariant of x_g.
 ///
 /// From `mv_silu_norm_grad` of Cl(3,0,1).
 #[inline(always)]
@@ -137,211 +132,191 @@ unsafe fn mv_silu_norm_1<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let param1 = args.params[1];
         let grad0 = args.param_grads[0];
         let grad1 = args.param_grads[1];
-        let c1e0 = V::from_f64(1f64);
         let c1em16 = V::from_f64(0.0000000000000001f64);
+        let v52 = V::sqrt(c1em16);
+        let v53 = V::sqrt(v52);
+        let c1e0 = V::from_f64(1f64);
         let c5em1 = V::from_f64(0.5f64);
-        let v175 = V::sqrt(c1em16);
-        let v176 = V::sqrt(v175);
         for group in 0..args.groups {
             let c = group * V::LANES;
+            x.prefetch::<16usize>(c);
+            grad_o.prefetch::<16usize>(c);
             let x_1 = V::load(x.at(0usize, c));
-            let a0 = V::load(param1.at(0usize, c));
-            let v5 = V::sigmoid(V::mul_add(x_1, a0, V::load(param0.at(0usize, c))));
-            let grad_o_1 = V::load(grad_o.at(0usize, c));
-            let v12 = V::mul(V::mul(x_1, grad_o_1), V::mul(v5, V::sub(c1e0, v5)));
-            let a1 = V::load(param1.at(1usize, c));
-            let x_e3 = V::load(x.at(4usize, c));
+            let a0 = V::load(param0.at(0usize, c));
+            let v5 = V::sigmoid(V::mul_add(x_1, a0, V::load(param1.at(0usize, c))));
             let x_e1 = V::load(x.at(2usize, c));
+            let mut v7 = V::mul(x_e1, x_e1);
             let x_e2 = V::load(x.at(3usize, c));
-            let v24 = {
-                let mut s = V::mul(x_e1, x_e1);
-                s = V::mul_add(x_e2, x_e2, s);
-                s = V::mul_add(x_e3, x_e3, s);
-                s
-            };
-            let v28 = V::sqrt(V::mul_add(v24, v24, c1em16));
-            let v29 = V::sqrt(v28);
-            let v32 = V::sigmoid(V::mul_add(a1, v29, V::load(param0.at(1usize, c))));
-            let grad_o_e0 = V::load(grad_o.at(1usize, c));
-            let grad_o_e3 = V::load(grad_o.at(4usize, c));
-            let grad_o_e2 = V::load(grad_o.at(3usize, c));
-            let grad_o_e1 = V::load(grad_o.at(2usize, c));
-            let v48 = V::mul(
-                {
-                    let mut s = V::mul(x_e3, grad_o_e3);
-                    s = V::mul_add(x_e2, grad_o_e2, s);
-                    s = V::mul_add(x_e1, grad_o_e1, s);
-                    s = V::mul_add(V::load(x.at(1usize, c)), grad_o_e0, s);
-                    s
-                },
-                V::mul(v32, V::sub(c1e0, v32)),
-            );
-            let v55 = V::mul(
-                v24,
-                V::mul(V::mul(V::mul(a1, v48), V::div(c5em1, v29)), V::div(c5em1, v28)),
-            );
-            let v56 = V::add(v55, v55);
-            let v57 = V::mul(x_e1, v56);
-            let v61 = V::mul(x_e2, v56);
-            let v65 = V::mul(x_e3, v56);
-            let a2 = V::load(param1.at(2usize, c));
-            let x_e23 = V::load(x.at(10usize, c));
+            let x_e3 = V::load(x.at(4usize, c));
+            v7 = V::mul_add(x_e2, x_e2, v7);
+            v7 = V::mul_add(x_e3, x_e3, v7);
+            let v17 = V::sqrt(V::mul_add(v7, v7, c1em16));
+            let v18 = V::sqrt(v17);
+            let a1 = V::load(param0.at(1usize, c));
+            let v23 = V::sigmoid(V::mul_add(a1, v18, V::load(param1.at(1usize, c))));
             let x_e12 = V::load(x.at(8usize, c));
+            let mut v25 = V::mul(x_e12, x_e12);
             let x_e13 = V::load(x.at(9usize, c));
-            let v78 = {
-                let mut s = V::mul(x_e12, x_e12);
-                s = V::mul_add(x_e13, x_e13, s);
-                s = V::mul_add(x_e23, x_e23, s);
-                s
-            };
-            let v81 = V::sqrt(V::mul_add(v78, v78, c1em16));
-            let v82 = V::sqrt(v81);
-            let v85 = V::sigmoid(V::mul_add(a2, v82, V::load(param0.at(2usize, c))));
-            let grad_o_e01 = V::load(grad_o.at(5usize, c));
-            let grad_o_e02 = V::load(grad_o.at(6usize, c));
-            let grad_o_e03 = V::load(grad_o.at(7usize, c));
-            let grad_o_e23 = V::load(grad_o.at(10usize, c));
-            let grad_o_e13 = V::load(grad_o.at(9usize, c));
-            let grad_o_e12 = V::load(grad_o.at(8usize, c));
-            let v111 = V::mul(
-                {
-                    let mut s = V::mul(x_e23, grad_o_e23);
-                    s = V::mul_add(x_e13, grad_o_e13, s);
-                    s = V::mul_add(x_e12, grad_o_e12, s);
-                    s = V::mul_add(V::load(x.at(7usize, c)), grad_o_e03, s);
-                    s = V::mul_add(V::load(x.at(6usize, c)), grad_o_e02, s);
-                    s = V::mul_add(V::load(x.at(5usize, c)), grad_o_e01, s);
-                    s
-                },
-                V::mul(v85, V::sub(c1e0, v85)),
-            );
-            let v117 = V::mul(
-                v78,
-                V::mul(V::mul(V::mul(a2, v111), V::div(c5em1, v82)), V::div(c5em1, v81)),
-            );
-            let v118 = V::add(v117, v117);
-            let v119 = V::mul(x_e12, v118);
-            let v123 = V::mul(x_e13, v118);
-            let v127 = V::mul(x_e23, v118);
-            let a3 = V::load(param1.at(3usize, c));
+            let x_e23 = V::load(x.at(10usize, c));
+            v25 = V::mul_add(x_e13, x_e13, v25);
+            v25 = V::mul_add(x_e23, x_e23, v25);
+            let v34 = V::sqrt(V::mul_add(v25, v25, c1em16));
+            let v35 = V::sqrt(v34);
+            let a2 = V::load(param0.at(2usize, c));
+            let v40 = V::sigmoid(V::mul_add(a2, v35, V::load(param1.at(2usize, c))));
             let x_e123 = V::load(x.at(14usize, c));
-            let v134 = V::mul(x_e123, x_e123);
-            let v137 = V::sqrt(V::mul_add(v134, v134, c1em16));
-            let v138 = V::sqrt(v137);
-            let v141 = V::sigmoid(V::mul_add(a3, v138, V::load(param0.at(3usize, c))));
-            let grad_o_e012 = V::load(grad_o.at(11usize, c));
-            let grad_o_e013 = V::load(grad_o.at(12usize, c));
-            let grad_o_e023 = V::load(grad_o.at(13usize, c));
-            let grad_o_e123 = V::load(grad_o.at(14usize, c));
-            let v161 = V::mul(
-                {
-                    let mut s = V::mul(x_e123, grad_o_e123);
-                    s = V::mul_add(V::load(x.at(13usize, c)), grad_o_e023, s);
-                    s = V::mul_add(V::load(x.at(12usize, c)), grad_o_e013, s);
-                    s = V::mul_add(V::load(x.at(11usize, c)), grad_o_e012, s);
-                    s
-                },
-                V::mul(v141, V::sub(c1e0, v141)),
-            );
-            let v167 = V::mul(
-                v134,
-                V::mul(
-                    V::mul(V::mul(a3, v161), V::div(c5em1, v138)),
-                    V::div(c5em1, v137),
-                ),
-            );
-            let v169 = V::mul(x_e123, V::add(v167, v167));
-            let v179 = V::sigmoid(
+            let v42 = V::mul(x_e123, x_e123);
+            let v45 = V::sqrt(V::mul_add(v42, v42, c1em16));
+            let v46 = V::sqrt(v45);
+            let a3 = V::load(param0.at(3usize, c));
+            let v51 = V::sigmoid(V::mul_add(a3, v46, V::load(param1.at(3usize, c))));
+            let v58 = V::sigmoid(
                 V::mul_add(
-                    V::load(param1.at(4usize, c)),
-                    v176,
                     V::load(param0.at(4usize, c)),
+                    v53,
+                    V::load(param1.at(4usize, c)),
                 ),
             );
             let grad_o_e0123 = V::load(grad_o.at(15usize, c));
-            let v190 = V::mul(
+            // out0[15] = v58*grad_o_e0123
+            V::store(V::mul(v58, grad_o_e0123), out0.at(15usize, c));
+            let grad_o_e123 = V::load(grad_o.at(14usize, c));
+            let mut v65 = V::mul(x_e123, grad_o_e123);
+            let grad_o_e023 = V::load(grad_o.at(13usize, c));
+            // out0[13] = v51*grad_o_e023
+            V::store(V::mul(v51, grad_o_e023), out0.at(13usize, c));
+            v65 = V::mul_add(V::load(x.at(13usize, c)), grad_o_e023, v65);
+            let grad_o_e013 = V::load(grad_o.at(12usize, c));
+            // out0[12] = v51*grad_o_e013
+            V::store(V::mul(v51, grad_o_e013), out0.at(12usize, c));
+            v65 = V::mul_add(V::load(x.at(12usize, c)), grad_o_e013, v65);
+            let grad_o_e012 = V::load(grad_o.at(11usize, c));
+            // out0[11] = v51*grad_o_e012
+            V::store(V::mul(v51, grad_o_e012), out0.at(11usize, c));
+            v65 = V::mul_add(V::load(x.at(11usize, c)), grad_o_e012, v65);
+            let grad_o_e23 = V::load(grad_o.at(10usize, c));
+            let mut v83 = V::mul(x_e23, grad_o_e23);
+            let grad_o_e13 = V::load(grad_o.at(9usize, c));
+            v83 = V::mul_add(x_e13, grad_o_e13, v83);
+            let grad_o_e12 = V::load(grad_o.at(8usize, c));
+            v83 = V::mul_add(x_e12, grad_o_e12, v83);
+            let grad_o_e03 = V::load(grad_o.at(7usize, c));
+            // out0[7] = v40*grad_o_e03
+            V::store(V::mul(v40, grad_o_e03), out0.at(7usize, c));
+            v83 = V::mul_add(V::load(x.at(7usize, c)), grad_o_e03, v83);
+            let grad_o_e02 = V::load(grad_o.at(6usize, c));
+            // out0[6] = v40*grad_o_e02
+            V::store(V::mul(v40, grad_o_e02), out0.at(6usize, c));
+            v83 = V::mul_add(V::load(x.at(6usize, c)), grad_o_e02, v83);
+            let grad_o_e01 = V::load(grad_o.at(5usize, c));
+            // out0[5] = v40*grad_o_e01
+            V::store(V::mul(v40, grad_o_e01), out0.at(5usize, c));
+            v83 = V::mul_add(V::load(x.at(5usize, c)), grad_o_e01, v83);
+            let grad_o_e3 = V::load(grad_o.at(4usize, c));
+            let mut v109 = V::mul(x_e3, grad_o_e3);
+            let grad_o_e2 = V::load(grad_o.at(3usize, c));
+            v109 = V::mul_add(x_e2, grad_o_e2, v109);
+            let grad_o_e1 = V::load(grad_o.at(2usize, c));
+            v109 = V::mul_add(x_e1, grad_o_e1, v109);
+            let grad_o_e0 = V::load(grad_o.at(1usize, c));
+            // out0[1] = v23*grad_o_e0
+            V::store(V::mul(v23, grad_o_e0), out0.at(1usize, c));
+            v109 = V::mul_add(V::load(x.at(1usize, c)), grad_o_e0, v109);
+            let grad_o_1 = V::load(grad_o.at(0usize, c));
+            let mut v124 = V::mul(v5, grad_o_1);
+            let v129 = V::mul(
                 V::mul(V::load(x.at(15usize, c)), grad_o_e0123),
-                V::mul(v179, V::sub(c1e0, v179)),
+                V::mul(v58, V::sub(c1e0, v58)),
             );
-            // out0[0] = v5*grad_o_1 + a0*v12
-            V::store(V::mul_add(a0, v12, V::mul(v5, grad_o_1)), out0.at(0usize, c));
-            // out0[1] = v32*grad_o_e0
-            V::store(V::mul(v32, grad_o_e0), out0.at(1usize, c));
-            // out0[2] = v57 + v32*grad_o_e1 + v57
-            V::store(V::add(v57, V::mul_add(v32, grad_o_e1, v57)), out0.at(2usize, c));
-            // out0[3] = v61 + v32*grad_o_e2 + v61
-            V::store(V::add(v61, V::mul_add(v32, grad_o_e2, v61)), out0.at(3usize, c));
-            // out0[4] = v65 + v32*grad_o_e3 + v65
-            V::store(V::add(v65, V::mul_add(v32, grad_o_e3, v65)), out0.at(4usize, c));
-            // out0[5] = v85*grad_o_e01
-            V::store(V::mul(v85, grad_o_e01), out0.at(5usize, c));
-            // out0[6] = v85*grad_o_e02
-            V::store(V::mul(v85, grad_o_e02), out0.at(6usize, c));
-            // out0[7] = v85*grad_o_e03
-            V::store(V::mul(v85, grad_o_e03), out0.at(7usize, c));
-            // out0[8] = v119 + v85*grad_o_e12 + v119
+            // grad1[4] += x_e0123*grad_o_e0123*(v58*(1 - v58))
+            V::store(V::add(V::load(grad1.at(4usize, c)), v129), grad1.at(4usize, c));
+            // grad0[4] += v53*v129
             V::store(
-                V::add(v119, V::mul_add(v85, grad_o_e12, v119)),
-                out0.at(8usize, c),
-            );
-            // out0[9] = v123 + v85*grad_o_e13 + v123
-            V::store(
-                V::add(v123, V::mul_add(v85, grad_o_e13, v123)),
-                out0.at(9usize, c),
-            );
-            // out0[10] = v127 + v85*grad_o_e23 + v127
-            V::store(
-                V::add(v127, V::mul_add(v85, grad_o_e23, v127)),
-                out0.at(10usize, c),
-            );
-            // out0[11] = v141*grad_o_e012
-            V::store(V::mul(v141, grad_o_e012), out0.at(11usize, c));
-            // out0[12] = v141*grad_o_e013
-            V::store(V::mul(v141, grad_o_e013), out0.at(12usize, c));
-            // out0[13] = v141*grad_o_e023
-            V::store(V::mul(v141, grad_o_e023), out0.at(13usize, c));
-            // out0[14] = v169 + v141*grad_o_e123 + v169
-            V::store(
-                V::add(v169, V::mul_add(v141, grad_o_e123, v169)),
-                out0.at(14usize, c),
-            );
-            // out0[15] = v179*grad_o_e0123
-            V::store(V::mul(v179, grad_o_e0123), out0.at(15usize, c));
-            // grad0[0] + = x_1*v12
-            V::store(
-                V::add(V::load(grad0.at(0usize, c)), V::mul(x_1, v12)),
-                grad0.at(0usize, c),
-            );
-            // grad0[1] + = v29*v48
-            V::store(
-                V::add(V::load(grad0.at(1usize, c)), V::mul(v29, v48)),
-                grad0.at(1usize, c),
-            );
-            // grad0[2] + = v82*v111
-            V::store(
-                V::add(V::load(grad0.at(2usize, c)), V::mul(v82, v111)),
-                grad0.at(2usize, c),
-            );
-            // grad0[3] + = v138*v161
-            V::store(
-                V::add(V::load(grad0.at(3usize, c)), V::mul(v138, v161)),
-                grad0.at(3usize, c),
-            );
-            // grad0[4] + = v176*v190
-            V::store(
-                V::add(V::load(grad0.at(4usize, c)), V::mul(v176, v190)),
+                V::add(V::load(grad0.at(4usize, c)), V::mul(v53, v129)),
                 grad0.at(4usize, c),
             );
-            // grad1[0] + = x_1*grad_o_1*(v5*(1 - v5))
-            V::store(V::add(V::load(grad1.at(0usize, c)), v12), grad1.at(0usize, c));
-            // grad1[1] + = (x_e3*grad_o_e3 + x_e2*grad_o_e2 + x_e1*grad_o_e1 + x_e0*grad_o_e0)*(v32*(1 - v32))
-            V::store(V::add(V::load(grad1.at(1usize, c)), v48), grad1.at(1usize, c));
-            // grad1[2] + = (x_e23*grad_o_e23 + x_e13*grad_o_e13 + x_e12*grad_o_e12 + x_e03*grad_o_e03 + x_e02*grad_o_e02 + x_e01*grad_o_e01)*(v85*(1 - v85))
-            V::store(V::add(V::load(grad1.at(2usize, c)), v111), grad1.at(2usize, c));
-            // grad1[3] + = (x_e123*grad_o_e123 + x_e023*grad_o_e023 + x_e013*grad_o_e013 + x_e012*grad_o_e012)*(v141*(1 - v141))
-            V::store(V::add(V::load(grad1.at(3usize, c)), v161), grad1.at(3usize, c));
-            // grad1[4] + = x_e0123*grad_o_e0123*(v179*(1 - v179))
-            V::store(V::add(V::load(grad1.at(4usize, c)), v190), grad1.at(4usize, c));
+            let v133 = V::mul(v65, V::mul(v51, V::sub(c1e0, v51)));
+            // grad1[3] += (x_e123*grad_o_e123 + x_e023*grad_o_e023 + x_e013*grad_o_e013 + x_e012*grad_o_e012)*(v51*(1 - v51))
+            V::store(V::add(V::load(grad1.at(3usize, c)), v133), grad1.at(3usize, c));
+            // grad0[3] += v46*v133
+            V::store(
+                V::add(V::load(grad0.at(3usize, c)), V::mul(v46, v133)),
+                grad0.at(3usize, c),
+            );
+            let v141 = V::mul(
+                v42,
+                V::mul(V::mul(V::mul(a3, v133), V::div(c5em1, v46)), V::div(c5em1, v45)),
+            );
+            let v143 = V::mul(x_e123, V::add(v141, v141));
+            // out0[14] = v143 + v51*grad_o_e123 + v143
+            V::store(
+                V::add(v143, V::mul_add(v51, grad_o_e123, v143)),
+                out0.at(14usize, c),
+            );
+            let v148 = V::mul(v83, V::mul(v40, V::sub(c1e0, v40)));
+            // grad1[2] += (x_e23*grad_o_e23 + x_e13*grad_o_e13 + x_e12*grad_o_e12 + x_e03*grad_o_e03 + x_e02*grad_o_e02 + x_e01*grad_o_e01)*(v40*(1 - v40))
+            V::store(V::add(V::load(grad1.at(2usize, c)), v148), grad1.at(2usize, c));
+            // grad0[2] += v35*v148
+            V::store(
+                V::add(V::load(grad0.at(2usize, c)), V::mul(v35, v148)),
+                grad0.at(2usize, c),
+            );
+            let v155 = V::mul(
+                v25,
+                V::mul(V::mul(V::mul(a2, v148), V::div(c5em1, v35)), V::div(c5em1, v34)),
+            );
+            let v156 = V::add(v155, v155);
+            let v157 = V::mul(x_e23, v156);
+            // out0[10] = v157 + v40*grad_o_e23 + v157
+            V::store(
+                V::add(v157, V::mul_add(v40, grad_o_e23, v157)),
+                out0.at(10usize, c),
+            );
+            let v160 = V::mul(x_e13, v156);
+            // out0[9] = v160 + v40*grad_o_e13 + v160
+            V::store(
+                V::add(v160, V::mul_add(v40, grad_o_e13, v160)),
+                out0.at(9usize, c),
+            );
+            let v163 = V::mul(x_e12, v156);
+            // out0[8] = v163 + v40*grad_o_e12 + v163
+            V::store(
+                V::add(v163, V::mul_add(v40, grad_o_e12, v163)),
+                out0.at(8usize, c),
+            );
+            let v168 = V::mul(v109, V::mul(v23, V::sub(c1e0, v23)));
+            // grad1[1] += (x_e3*grad_o_e3 + x_e2*grad_o_e2 + x_e1*grad_o_e1 + x_e0*grad_o_e0)*(v23*(1 - v23))
+            V::store(V::add(V::load(grad1.at(1usize, c)), v168), grad1.at(1usize, c));
+            // grad0[1] += v18*v168
+            V::store(
+                V::add(V::load(grad0.at(1usize, c)), V::mul(v18, v168)),
+                grad0.at(1usize, c),
+            );
+            let v175 = V::mul(
+                v7,
+                V::mul(V::mul(V::mul(a1, v168), V::div(c5em1, v18)), V::div(c5em1, v17)),
+            );
+            let v176 = V::add(v175, v175);
+            let v177 = V::mul(x_e3, v176);
+            // out0[4] = v177 + v23*grad_o_e3 + v177
+            V::store(V::add(v177, V::mul_add(v23, grad_o_e3, v177)), out0.at(4usize, c));
+            let v180 = V::mul(x_e2, v176);
+            // out0[3] = v180 + v23*grad_o_e2 + v180
+            V::store(V::add(v180, V::mul_add(v23, grad_o_e2, v180)), out0.at(3usize, c));
+            let v183 = V::mul(x_e1, v176);
+            // out0[2] = v183 + v23*grad_o_e1 + v183
+            V::store(V::add(v183, V::mul_add(v23, grad_o_e1, v183)), out0.at(2usize, c));
+            let v188 = V::mul(V::mul(x_1, grad_o_1), V::mul(v5, V::sub(c1e0, v5)));
+            // grad1[0] += x_1*grad_o_1*(v5*(1 - v5))
+            V::store(V::add(V::load(grad1.at(0usize, c)), v188), grad1.at(0usize, c));
+            // grad0[0] += x_1*v188
+            V::store(
+                V::add(V::load(grad0.at(0usize, c)), V::mul(x_1, v188)),
+                grad0.at(0usize, c),
+            );
+            v124 = V::mul_add(a0, v188, v124);
+            // out0[0] = v5*grad_o_1 + a0*v188
+            V::store(v124, out0.at(0usize, c));
         }
     }
 }
@@ -368,7 +343,7 @@ pub(super) static MV_SILU_NORM_PROGRAM_0: Program = Program {
                 stage: &super::mv_silu_norm::MV_SILU_NORM_0,
                 inputs: &[Slot::External(0usize)],
                 outputs: &[Slot::External(0usize)],
-                params: &[1usize, 0],
+                params: &[0usize, 1],
                 param_grads: &[],
                 rows: &[],
                 row_sums: &[],
@@ -384,7 +359,7 @@ pub(super) static MV_SILU_NORM_PROGRAM_0: Program = Program {
                 stage: &super::mv_silu_norm::MV_SILU_NORM_1,
                 inputs: &[Slot::External(0usize), Slot::External(1usize)],
                 outputs: &[Slot::External(0usize)],
-                params: &[1usize, 0],
+                params: &[0usize, 1],
                 param_grads: &[0usize, 1],
                 rows: &[],
                 row_sums: &[],

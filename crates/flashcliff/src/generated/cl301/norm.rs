@@ -17,35 +17,26 @@ unsafe fn norm_0<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let c1em16 = V::from_f64(0.0000000000000001f64);
         for group in 0..args.groups {
             let c = group * V::LANES;
-            let x_e123 = V::load(x.at(14usize, c));
-            let x_e23 = V::load(x.at(10usize, c));
-            let x_e12 = V::load(x.at(8usize, c));
-            let x_e13 = V::load(x.at(9usize, c));
+            x.prefetch::<16usize>(c);
             let x_1 = V::load(x.at(0usize, c));
-            let x_e3 = V::load(x.at(4usize, c));
             let x_e1 = V::load(x.at(2usize, c));
+            let mut v3 = V::mul(x_e1, x_e1);
             let x_e2 = V::load(x.at(3usize, c));
-            let v22 = V::mul_add(
-                x_e123,
-                x_e123,
-                V::add(
-                    {
-                        let mut s = V::mul(x_e12, x_e12);
-                        s = V::mul_add(x_e13, x_e13, s);
-                        s = V::mul_add(x_e23, x_e23, s);
-                        s
-                    },
-                    {
-                        let mut s = V::mul(x_e1, x_e1);
-                        s = V::mul_add(x_e2, x_e2, s);
-                        s = V::mul_add(x_e3, x_e3, s);
-                        s = V::mul_add(x_1, x_1, s);
-                        s
-                    },
-                ),
-            );
+            let x_e3 = V::load(x.at(4usize, c));
+            v3 = V::mul_add(x_e2, x_e2, v3);
+            v3 = V::mul_add(x_e3, x_e3, v3);
+            let x_e12 = V::load(x.at(8usize, c));
+            let mut v11 = V::mul(x_e12, x_e12);
+            let x_e13 = V::load(x.at(9usize, c));
+            let x_e23 = V::load(x.at(10usize, c));
+            v11 = V::mul_add(x_e13, x_e13, v11);
+            v11 = V::mul_add(x_e23, x_e23, v11);
+            let x_e123 = V::load(x.at(14usize, c));
+            v3 = V::mul_add(x_1, x_1, v3);
+            let mut v21 = V::add(v11, v3);
+            v21 = V::mul_add(x_e123, x_e123, v21);
             // out0[0] = sqrt(sqrt(v22*v22 + 0.0000000000000001))
-            V::store(V::sqrt(V::sqrt(V::mul_add(v22, v22, c1em16))), out0.at(0usize, c));
+            V::store(V::sqrt(V::sqrt(V::mul_add(v21, v21, c1em16))), out0.at(0usize, c));
         }
     }
 }
@@ -60,85 +51,77 @@ unsafe fn norm_1<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let x = args.inputs[0];
         let grad_o = args.inputs[1];
         let out0 = args.outputs[0];
-        let c5em1 = V::from_f64(0.5f64);
         let c1em16 = V::from_f64(0.0000000000000001f64);
+        let c5em1 = V::from_f64(0.5f64);
         let c0e0 = V::from_f64(0f64);
         for group in 0..args.groups {
             let c = group * V::LANES;
+            x.prefetch::<16usize>(c);
+            grad_o.prefetch::<1usize>(c);
             let x_1 = V::load(x.at(0usize, c));
-            let x_e123 = V::load(x.at(14usize, c));
-            let x_e23 = V::load(x.at(10usize, c));
-            let x_e12 = V::load(x.at(8usize, c));
-            let x_e13 = V::load(x.at(9usize, c));
-            let x_e3 = V::load(x.at(4usize, c));
             let x_e1 = V::load(x.at(2usize, c));
+            let mut v3 = V::mul(x_e1, x_e1);
             let x_e2 = V::load(x.at(3usize, c));
-            let v22 = V::mul_add(
-                x_e123,
-                x_e123,
-                V::add(
-                    {
-                        let mut s = V::mul(x_e12, x_e12);
-                        s = V::mul_add(x_e13, x_e13, s);
-                        s = V::mul_add(x_e23, x_e23, s);
-                        s
-                    },
-                    {
-                        let mut s = V::mul(x_e1, x_e1);
-                        s = V::mul_add(x_e2, x_e2, s);
-                        s = V::mul_add(x_e3, x_e3, s);
-                        s = V::mul_add(x_1, x_1, s);
-                        s
-                    },
-                ),
-            );
-            let v28 = V::sqrt(V::mul_add(v22, v22, c1em16));
+            let x_e3 = V::load(x.at(4usize, c));
+            v3 = V::mul_add(x_e2, x_e2, v3);
+            v3 = V::mul_add(x_e3, x_e3, v3);
+            let x_e12 = V::load(x.at(8usize, c));
+            let mut v11 = V::mul(x_e12, x_e12);
+            let x_e13 = V::load(x.at(9usize, c));
+            let x_e23 = V::load(x.at(10usize, c));
+            v11 = V::mul_add(x_e13, x_e13, v11);
+            v11 = V::mul_add(x_e23, x_e23, v11);
+            let x_e123 = V::load(x.at(14usize, c));
+            v3 = V::mul_add(x_1, x_1, v3);
+            let mut v21 = V::add(v11, v3);
+            v21 = V::mul_add(x_e123, x_e123, v21);
+            let v26 = V::sqrt(V::mul_add(v21, v21, c1em16));
             let v34 = V::mul(
-                v22,
+                v21,
                 V::mul(
-                    V::mul(V::load(grad_o.at(0usize, c)), V::div(c5em1, V::sqrt(v28))),
-                    V::div(c5em1, v28),
+                    V::mul(V::load(grad_o.at(0usize, c)), V::div(c5em1, V::sqrt(v26))),
+                    V::div(c5em1, v26),
                 ),
             );
             let v35 = V::add(v34, v34);
-            let v36 = V::mul(x_1, v35);
-            let v39 = V::mul(x_e1, v35);
-            let v41 = V::mul(x_e2, v35);
-            let v43 = V::mul(x_e3, v35);
-            let v45 = V::mul(x_e12, v35);
-            let v47 = V::mul(x_e13, v35);
-            let v49 = V::mul(x_e23, v35);
-            let v51 = V::mul(x_e123, v35);
-            // out0[0] = v36 + v36
-            V::store(V::add(v36, v36), out0.at(0usize, c));
+            let v36 = V::mul(x_e123, v35);
+            // out0[14] = v36 + v36
+            V::store(V::add(v36, v36), out0.at(14usize, c));
+            let v38 = V::mul(x_e23, v35);
+            // out0[10] = v38 + v38
+            V::store(V::add(v38, v38), out0.at(10usize, c));
+            let v40 = V::mul(x_e13, v35);
+            // out0[9] = v40 + v40
+            V::store(V::add(v40, v40), out0.at(9usize, c));
+            let v42 = V::mul(x_e12, v35);
+            // out0[8] = v42 + v42
+            V::store(V::add(v42, v42), out0.at(8usize, c));
+            let v44 = V::mul(x_e3, v35);
+            // out0[4] = v44 + v44
+            V::store(V::add(v44, v44), out0.at(4usize, c));
+            let v46 = V::mul(x_e2, v35);
+            // out0[3] = v46 + v46
+            V::store(V::add(v46, v46), out0.at(3usize, c));
+            let v48 = V::mul(x_e1, v35);
+            // out0[2] = v48 + v48
+            V::store(V::add(v48, v48), out0.at(2usize, c));
+            let v50 = V::mul(x_1, v35);
+            // out0[0] = v50 + v50
+            V::store(V::add(v50, v50), out0.at(0usize, c));
             // out0[1] = 0
             V::store(c0e0, out0.at(1usize, c));
-            // out0[2] = v39 + v39
-            V::store(V::add(v39, v39), out0.at(2usize, c));
-            // out0[3] = v41 + v41
-            V::store(V::add(v41, v41), out0.at(3usize, c));
-            // out0[4] = v43 + v43
-            V::store(V::add(v43, v43), out0.at(4usize, c));
             // out0[5] = 0
             V::store(c0e0, out0.at(5usize, c));
             // out0[6] = 0
             V::store(c0e0, out0.at(6usize, c));
             // out0[7] = 0
             V::store(c0e0, out0.at(7usize, c));
-            // out0[8] = v45 + v45
-            V::store(V::add(v45, v45), out0.at(8usize, c));
-            // out0[9] = v47 + v47
-            V::store(V::add(v47, v47), out0.at(9usize, c));
-            // out0[10] = v49 + v49
-            V::store(V::add(v49, v49), out0.at(10usize, c));
             // out0[11] = 0
             V::store(c0e0, out0.at(11usize, c));
             // out0[12] = 0
             V::store(c0e0, out0.at(12usize, c));
             // out0[13] = 0
             V::store(c0e0, out0.at(13usize, c));
-            // out0[14] = v51 + v51
-            V::store(V::add(v51, v51), out0.at(14usize, c));
             // out0[15] = 0
             V::store(c0e0, out0.at(15usize, c));
         }

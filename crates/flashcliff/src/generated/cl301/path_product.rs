@@ -5,19 +5,22 @@
 
 #[allow(unused_imports, reason = "not every operator needs all of them")]
 use crate::kernel::generated_prelude::*;
-/// From `f`, `x`, `y` to `o`: o = f <<x>_0 <y>_0>_0.
+/// From `x`, `y`, `f` to `o`: o = f <<x>_0 <y>_0>_0.
 ///
 /// From `path_product` of Cl(3,0,1).
 #[inline(always)]
 unsafe fn path_product_0<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
     // SAFETY: the caller keeps the contract of `StageArgs`; the tier runs on this CPU.
     unsafe {
-        let f = args.inputs[0];
-        let x = args.inputs[1];
-        let y = args.inputs[2];
+        let x = args.inputs[0];
+        let y = args.inputs[1];
+        let f = args.inputs[2];
         let out0 = args.outputs[0];
         for group in 0..args.groups {
             let c = group * V::LANES;
+            x.prefetch::<1usize>(c);
+            y.prefetch::<1usize>(c);
+            f.prefetch::<1usize>(c);
             // out0[0] = f_1*x_1*y_1
             V::store(
                 V::mul(
@@ -30,26 +33,30 @@ unsafe fn path_product_0<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
     }
 }
 pub(super) static PATH_PRODUCT_0: Stage = stage!(path_product_0);
-/// From `y`, `f`, `grad_o`, `x` to `grad_x`, `grad_y`: adjoint of o = f <<x>_0 <y>_0>_0.
+/// From `f`, `grad_o`, `y`, `x` to `grad_x`, `grad_y`: adjoint of o = f <<x>_0 <y>_0>_0.
 ///
 /// From `path_product_grad` of Cl(3,0,1).
 #[inline(always)]
 unsafe fn path_product_1<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
     // SAFETY: the caller keeps the contract of `StageArgs`; the tier runs on this CPU.
     unsafe {
-        let y = args.inputs[0];
-        let f = args.inputs[1];
-        let grad_o = args.inputs[2];
+        let f = args.inputs[0];
+        let grad_o = args.inputs[1];
+        let y = args.inputs[2];
         let x = args.inputs[3];
         let out0 = args.outputs[0];
         let out1 = args.outputs[1];
         for group in 0..args.groups {
             let c = group * V::LANES;
-            let v3 = V::mul(V::load(f.at(0usize, c)), V::load(grad_o.at(0usize, c)));
-            // out0[0] = y_1*v3
-            V::store(V::mul(V::load(y.at(0usize, c)), v3), out0.at(0usize, c));
-            // out1[0] = x_1*v3
-            V::store(V::mul(V::load(x.at(0usize, c)), v3), out1.at(0usize, c));
+            f.prefetch::<1usize>(c);
+            grad_o.prefetch::<1usize>(c);
+            y.prefetch::<1usize>(c);
+            x.prefetch::<1usize>(c);
+            let v2 = V::mul(V::load(f.at(0usize, c)), V::load(grad_o.at(0usize, c)));
+            // out0[0] = y_1*v2
+            V::store(V::mul(V::load(y.at(0usize, c)), v2), out0.at(0usize, c));
+            // out1[0] = x_1*v2
+            V::store(V::mul(V::load(x.at(0usize, c)), v2), out1.at(0usize, c));
         }
     }
 }
@@ -67,6 +74,9 @@ unsafe fn path_product_2<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let out0 = args.outputs[0];
         for group in 0..args.groups {
             let c = group * V::LANES;
+            x.prefetch::<1usize>(c);
+            y.prefetch::<1usize>(c);
+            grad_o.prefetch::<1usize>(c);
             // out0[0] = x_1*y_1*grad_o_1
             V::store(
                 V::mul(
@@ -100,9 +110,9 @@ pub(super) static PATH_PRODUCT_PROGRAM_0: Program = Program {
             StageCall {
                 stage: &super::path_product::PATH_PRODUCT_0,
                 inputs: &[
-                    Slot::External(2usize),
                     Slot::External(0usize),
                     Slot::External(1usize),
+                    Slot::External(2usize),
                 ],
                 outputs: &[Slot::External(0usize)],
                 params: &[],
@@ -120,9 +130,9 @@ pub(super) static PATH_PRODUCT_PROGRAM_0: Program = Program {
             StageCall {
                 stage: &super::path_product::PATH_PRODUCT_1,
                 inputs: &[
-                    Slot::External(1usize),
                     Slot::External(2usize),
                     Slot::External(3usize),
+                    Slot::External(1usize),
                     Slot::External(0usize),
                 ],
                 outputs: &[Slot::External(0usize), Slot::External(1usize)],
@@ -148,21 +158,24 @@ pub(super) static PATH_PRODUCT_PROGRAM_0: Program = Program {
     },
     flops: [2usize, 5],
 };
-/// From `f`, `x`, `y` to `o`: o = f <<x>_0 <y>_1>_1.
+/// From `x`, `y`, `f` to `o`: o = f <<x>_0 <y>_1>_1.
 ///
 /// From `path_product` of Cl(3,0,1).
 #[inline(always)]
 unsafe fn path_product_3<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
     // SAFETY: the caller keeps the contract of `StageArgs`; the tier runs on this CPU.
     unsafe {
-        let f = args.inputs[0];
-        let x = args.inputs[1];
-        let y = args.inputs[2];
+        let x = args.inputs[0];
+        let y = args.inputs[1];
+        let f = args.inputs[2];
         let out0 = args.outputs[0];
         for group in 0..args.groups {
             let c = group * V::LANES;
-            let f_1 = V::load(f.at(0usize, c));
+            x.prefetch::<1usize>(c);
+            y.prefetch::<4usize>(c);
+            f.prefetch::<1usize>(c);
             let x_1 = V::load(x.at(0usize, c));
+            let f_1 = V::load(f.at(0usize, c));
             // out0[0] = f_1*x_1*y_e0
             V::store(
                 V::mul(f_1, V::mul(x_1, V::load(y.at(0usize, c)))),
@@ -187,46 +200,45 @@ unsafe fn path_product_3<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
     }
 }
 pub(super) static PATH_PRODUCT_3: Stage = stage!(path_product_3);
-/// From `y`, `f`, `grad_o`, `x` to `grad_x`, `grad_y`: adjoint of o = f <<x>_0 <y>_1>_1.
+/// From `f`, `grad_o`, `y`, `x` to `grad_x`, `grad_y`: adjoint of o = f <<x>_0 <y>_1>_1.
 ///
 /// From `path_product_grad` of Cl(3,0,1).
 #[inline(always)]
 unsafe fn path_product_4<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
     // SAFETY: the caller keeps the contract of `StageArgs`; the tier runs on this CPU.
     unsafe {
-        let y = args.inputs[0];
-        let f = args.inputs[1];
-        let grad_o = args.inputs[2];
+        let f = args.inputs[0];
+        let grad_o = args.inputs[1];
+        let y = args.inputs[2];
         let x = args.inputs[3];
         let out0 = args.outputs[0];
         let out1 = args.outputs[1];
         for group in 0..args.groups {
             let c = group * V::LANES;
+            f.prefetch::<1usize>(c);
+            grad_o.prefetch::<4usize>(c);
+            y.prefetch::<4usize>(c);
+            x.prefetch::<1usize>(c);
             let f_1 = V::load(f.at(0usize, c));
-            let v3 = V::mul(f_1, V::load(grad_o.at(3usize, c)));
-            let v7 = V::mul(f_1, V::load(grad_o.at(2usize, c)));
-            let v12 = V::mul(f_1, V::load(grad_o.at(1usize, c)));
-            let v17 = V::mul(f_1, V::load(grad_o.at(0usize, c)));
+            let v2 = V::mul(f_1, V::load(grad_o.at(3usize, c)));
+            let v4 = V::mul(f_1, V::load(grad_o.at(2usize, c)));
+            let v6 = V::mul(f_1, V::load(grad_o.at(1usize, c)));
+            let v8 = V::mul(f_1, V::load(grad_o.at(0usize, c)));
+            let mut v10 = V::mul(V::load(y.at(3usize, c)), v2);
             let x_1 = V::load(x.at(0usize, c));
-            // out0[0] = y_e3*v3 + y_e2*v7 + y_e1*v12 + y_e0*v17
-            V::store(
-                {
-                    let mut s = V::mul(V::load(y.at(3usize, c)), v3);
-                    s = V::mul_add(V::load(y.at(2usize, c)), v7, s);
-                    s = V::mul_add(V::load(y.at(1usize, c)), v12, s);
-                    s = V::mul_add(V::load(y.at(0usize, c)), v17, s);
-                    s
-                },
-                out0.at(0usize, c),
-            );
-            // out1[0] = x_1*v17
-            V::store(V::mul(x_1, v17), out1.at(0usize, c));
-            // out1[1] = x_1*v12
-            V::store(V::mul(x_1, v12), out1.at(1usize, c));
-            // out1[2] = x_1*v7
-            V::store(V::mul(x_1, v7), out1.at(2usize, c));
-            // out1[3] = x_1*v3
-            V::store(V::mul(x_1, v3), out1.at(3usize, c));
+            // out1[3] = x_1*v2
+            V::store(V::mul(x_1, v2), out1.at(3usize, c));
+            // out1[2] = x_1*v4
+            V::store(V::mul(x_1, v4), out1.at(2usize, c));
+            v10 = V::mul_add(V::load(y.at(2usize, c)), v4, v10);
+            // out1[1] = x_1*v6
+            V::store(V::mul(x_1, v6), out1.at(1usize, c));
+            v10 = V::mul_add(V::load(y.at(1usize, c)), v6, v10);
+            // out1[0] = x_1*v8
+            V::store(V::mul(x_1, v8), out1.at(0usize, c));
+            v10 = V::mul_add(V::load(y.at(0usize, c)), v8, v10);
+            // out0[0] = y_e3*v2 + y_e2*v4 + y_e1*v6 + y_e0*v8
+            V::store(v10, out0.at(0usize, c));
         }
     }
 }
@@ -244,33 +256,31 @@ unsafe fn path_product_5<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let out0 = args.outputs[0];
         for group in 0..args.groups {
             let c = group * V::LANES;
+            x.prefetch::<1usize>(c);
+            y.prefetch::<4usize>(c);
+            grad_o.prefetch::<4usize>(c);
             let x_1 = V::load(x.at(0usize, c));
-            // out0[0] = x_1*y_e3*grad_o_e3 + x_1*y_e2*grad_o_e2 + x_1*y_e1*grad_o_e1 + x_1*y_e0*grad_o_e0
-            V::store(
-                {
-                    let mut s = V::mul(
-                        V::mul(x_1, V::load(y.at(3usize, c))),
-                        V::load(grad_o.at(3usize, c)),
-                    );
-                    s = V::mul_add(
-                        V::mul(x_1, V::load(y.at(2usize, c))),
-                        V::load(grad_o.at(2usize, c)),
-                        s,
-                    );
-                    s = V::mul_add(
-                        V::mul(x_1, V::load(y.at(1usize, c))),
-                        V::load(grad_o.at(1usize, c)),
-                        s,
-                    );
-                    s = V::mul_add(
-                        V::mul(x_1, V::load(y.at(0usize, c))),
-                        V::load(grad_o.at(0usize, c)),
-                        s,
-                    );
-                    s
-                },
-                out0.at(0usize, c),
+            let mut v10 = V::mul(
+                V::mul(x_1, V::load(y.at(3usize, c))),
+                V::load(grad_o.at(3usize, c)),
             );
+            v10 = V::mul_add(
+                V::mul(x_1, V::load(y.at(2usize, c))),
+                V::load(grad_o.at(2usize, c)),
+                v10,
+            );
+            v10 = V::mul_add(
+                V::mul(x_1, V::load(y.at(1usize, c))),
+                V::load(grad_o.at(1usize, c)),
+                v10,
+            );
+            v10 = V::mul_add(
+                V::mul(x_1, V::load(y.at(0usize, c))),
+                V::load(grad_o.at(0usize, c)),
+                v10,
+            );
+            // out0[0] = x_1*y_e3*grad_o_e3 + x_1*y_e2*grad_o_e2 + x_1*y_e1*grad_o_e1 + x_1*y_e0*grad_o_e0
+            V::store(v10, out0.at(0usize, c));
         }
     }
 }
@@ -296,9 +306,9 @@ pub(super) static PATH_PRODUCT_PROGRAM_1: Program = Program {
             StageCall {
                 stage: &super::path_product::PATH_PRODUCT_3,
                 inputs: &[
-                    Slot::External(2usize),
                     Slot::External(0usize),
                     Slot::External(1usize),
+                    Slot::External(2usize),
                 ],
                 outputs: &[Slot::External(0usize)],
                 params: &[],
@@ -316,9 +326,9 @@ pub(super) static PATH_PRODUCT_PROGRAM_1: Program = Program {
             StageCall {
                 stage: &super::path_product::PATH_PRODUCT_4,
                 inputs: &[
-                    Slot::External(1usize),
                     Slot::External(2usize),
                     Slot::External(3usize),
+                    Slot::External(1usize),
                     Slot::External(0usize),
                 ],
                 outputs: &[Slot::External(0usize), Slot::External(1usize)],
@@ -344,21 +354,24 @@ pub(super) static PATH_PRODUCT_PROGRAM_1: Program = Program {
     },
     flops: [8usize, 26],
 };
-/// From `f`, `x`, `y` to `o`: o = f <<x>_0 <y>_2>_2.
+/// From `x`, `y`, `f` to `o`: o = f <<x>_0 <y>_2>_2.
 ///
 /// From `path_product` of Cl(3,0,1).
 #[inline(always)]
 unsafe fn path_product_6<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
     // SAFETY: the caller keeps the contract of `StageArgs`; the tier runs on this CPU.
     unsafe {
-        let f = args.inputs[0];
-        let x = args.inputs[1];
-        let y = args.inputs[2];
+        let x = args.inputs[0];
+        let y = args.inputs[1];
+        let f = args.inputs[2];
         let out0 = args.outputs[0];
         for group in 0..args.groups {
             let c = group * V::LANES;
-            let f_1 = V::load(f.at(0usize, c));
+            x.prefetch::<1usize>(c);
+            y.prefetch::<6usize>(c);
+            f.prefetch::<1usize>(c);
             let x_1 = V::load(x.at(0usize, c));
+            let f_1 = V::load(f.at(0usize, c));
             // out0[0] = f_1*x_1*y_e01
             V::store(
                 V::mul(f_1, V::mul(x_1, V::load(y.at(0usize, c)))),
@@ -393,54 +406,53 @@ unsafe fn path_product_6<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
     }
 }
 pub(super) static PATH_PRODUCT_6: Stage = stage!(path_product_6);
-/// From `y`, `f`, `grad_o`, `x` to `grad_x`, `grad_y`: adjoint of o = f <<x>_0 <y>_2>_2.
+/// From `f`, `grad_o`, `y`, `x` to `grad_x`, `grad_y`: adjoint of o = f <<x>_0 <y>_2>_2.
 ///
 /// From `path_product_grad` of Cl(3,0,1).
 #[inline(always)]
 unsafe fn path_product_7<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
     // SAFETY: the caller keeps the contract of `StageArgs`; the tier runs on this CPU.
     unsafe {
-        let y = args.inputs[0];
-        let f = args.inputs[1];
-        let grad_o = args.inputs[2];
+        let f = args.inputs[0];
+        let grad_o = args.inputs[1];
+        let y = args.inputs[2];
         let x = args.inputs[3];
         let out0 = args.outputs[0];
         let out1 = args.outputs[1];
         for group in 0..args.groups {
             let c = group * V::LANES;
+            f.prefetch::<1usize>(c);
+            grad_o.prefetch::<6usize>(c);
+            y.prefetch::<6usize>(c);
+            x.prefetch::<1usize>(c);
             let f_1 = V::load(f.at(0usize, c));
-            let v3 = V::mul(f_1, V::load(grad_o.at(5usize, c)));
-            let v7 = V::mul(f_1, V::load(grad_o.at(4usize, c)));
-            let v12 = V::mul(f_1, V::load(grad_o.at(3usize, c)));
-            let v17 = V::mul(f_1, V::load(grad_o.at(2usize, c)));
-            let v22 = V::mul(f_1, V::load(grad_o.at(1usize, c)));
-            let v27 = V::mul(f_1, V::load(grad_o.at(0usize, c)));
+            let v2 = V::mul(f_1, V::load(grad_o.at(5usize, c)));
+            let v4 = V::mul(f_1, V::load(grad_o.at(4usize, c)));
+            let v6 = V::mul(f_1, V::load(grad_o.at(3usize, c)));
+            let v8 = V::mul(f_1, V::load(grad_o.at(2usize, c)));
+            let v10 = V::mul(f_1, V::load(grad_o.at(1usize, c)));
+            let v12 = V::mul(f_1, V::load(grad_o.at(0usize, c)));
+            let mut v14 = V::mul(V::load(y.at(5usize, c)), v2);
             let x_1 = V::load(x.at(0usize, c));
-            // out0[0] = y_e23*v3 + y_e13*v7 + y_e12*v12 + y_e03*v17 + y_e02*v22 + y_e01*v27
-            V::store(
-                {
-                    let mut s = V::mul(V::load(y.at(5usize, c)), v3);
-                    s = V::mul_add(V::load(y.at(4usize, c)), v7, s);
-                    s = V::mul_add(V::load(y.at(3usize, c)), v12, s);
-                    s = V::mul_add(V::load(y.at(2usize, c)), v17, s);
-                    s = V::mul_add(V::load(y.at(1usize, c)), v22, s);
-                    s = V::mul_add(V::load(y.at(0usize, c)), v27, s);
-                    s
-                },
-                out0.at(0usize, c),
-            );
-            // out1[0] = x_1*v27
-            V::store(V::mul(x_1, v27), out1.at(0usize, c));
-            // out1[1] = x_1*v22
-            V::store(V::mul(x_1, v22), out1.at(1usize, c));
-            // out1[2] = x_1*v17
-            V::store(V::mul(x_1, v17), out1.at(2usize, c));
-            // out1[3] = x_1*v12
-            V::store(V::mul(x_1, v12), out1.at(3usize, c));
-            // out1[4] = x_1*v7
-            V::store(V::mul(x_1, v7), out1.at(4usize, c));
-            // out1[5] = x_1*v3
-            V::store(V::mul(x_1, v3), out1.at(5usize, c));
+            // out1[5] = x_1*v2
+            V::store(V::mul(x_1, v2), out1.at(5usize, c));
+            // out1[4] = x_1*v4
+            V::store(V::mul(x_1, v4), out1.at(4usize, c));
+            v14 = V::mul_add(V::load(y.at(4usize, c)), v4, v14);
+            // out1[3] = x_1*v6
+            V::store(V::mul(x_1, v6), out1.at(3usize, c));
+            v14 = V::mul_add(V::load(y.at(3usize, c)), v6, v14);
+            // out1[2] = x_1*v8
+            V::store(V::mul(x_1, v8), out1.at(2usize, c));
+            v14 = V::mul_add(V::load(y.at(2usize, c)), v8, v14);
+            // out1[1] = x_1*v10
+            V::store(V::mul(x_1, v10), out1.at(1usize, c));
+            v14 = V::mul_add(V::load(y.at(1usize, c)), v10, v14);
+            // out1[0] = x_1*v12
+            V::store(V::mul(x_1, v12), out1.at(0usize, c));
+            v14 = V::mul_add(V::load(y.at(0usize, c)), v12, v14);
+            // out0[0] = y_e23*v2 + y_e13*v4 + y_e12*v6 + y_e03*v8 + y_e02*v10 + y_e01*v12
+            V::store(v14, out0.at(0usize, c));
         }
     }
 }
@@ -458,43 +470,41 @@ unsafe fn path_product_8<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let out0 = args.outputs[0];
         for group in 0..args.groups {
             let c = group * V::LANES;
+            x.prefetch::<1usize>(c);
+            y.prefetch::<6usize>(c);
+            grad_o.prefetch::<6usize>(c);
             let x_1 = V::load(x.at(0usize, c));
-            // out0[0] = x_1*y_e23*grad_o_e23 + x_1*y_e13*grad_o_e13 + x_1*y_e12*grad_o_e12 + x_1*y_e03*grad_o_e03 + x_1*y_e02*grad_o_e02 + x_1*y_e01*grad_o_e01
-            V::store(
-                {
-                    let mut s = V::mul(
-                        V::mul(x_1, V::load(y.at(5usize, c))),
-                        V::load(grad_o.at(5usize, c)),
-                    );
-                    s = V::mul_add(
-                        V::mul(x_1, V::load(y.at(4usize, c))),
-                        V::load(grad_o.at(4usize, c)),
-                        s,
-                    );
-                    s = V::mul_add(
-                        V::mul(x_1, V::load(y.at(3usize, c))),
-                        V::load(grad_o.at(3usize, c)),
-                        s,
-                    );
-                    s = V::mul_add(
-                        V::mul(x_1, V::load(y.at(2usize, c))),
-                        V::load(grad_o.at(2usize, c)),
-                        s,
-                    );
-                    s = V::mul_add(
-                        V::mul(x_1, V::load(y.at(1usize, c))),
-                        V::load(grad_o.at(1usize, c)),
-                        s,
-                    );
-                    s = V::mul_add(
-                        V::mul(x_1, V::load(y.at(0usize, c))),
-                        V::load(grad_o.at(0usize, c)),
-                        s,
-                    );
-                    s
-                },
-                out0.at(0usize, c),
+            let mut v14 = V::mul(
+                V::mul(x_1, V::load(y.at(5usize, c))),
+                V::load(grad_o.at(5usize, c)),
             );
+            v14 = V::mul_add(
+                V::mul(x_1, V::load(y.at(4usize, c))),
+                V::load(grad_o.at(4usize, c)),
+                v14,
+            );
+            v14 = V::mul_add(
+                V::mul(x_1, V::load(y.at(3usize, c))),
+                V::load(grad_o.at(3usize, c)),
+                v14,
+            );
+            v14 = V::mul_add(
+                V::mul(x_1, V::load(y.at(2usize, c))),
+                V::load(grad_o.at(2usize, c)),
+                v14,
+            );
+            v14 = V::mul_add(
+                V::mul(x_1, V::load(y.at(1usize, c))),
+                V::load(grad_o.at(1usize, c)),
+                v14,
+            );
+            v14 = V::mul_add(
+                V::mul(x_1, V::load(y.at(0usize, c))),
+                V::load(grad_o.at(0usize, c)),
+                v14,
+            );
+            // out0[0] = x_1*y_e23*grad_o_e23 + x_1*y_e13*grad_o_e13 + x_1*y_e12*grad_o_e12 + x_1*y_e03*grad_o_e03 + x_1*y_e02*grad_o_e02 + x_1*y_e01*grad_o_e01
+            V::store(v14, out0.at(0usize, c));
         }
     }
 }
@@ -520,9 +530,9 @@ pub(super) static PATH_PRODUCT_PROGRAM_2: Program = Program {
             StageCall {
                 stage: &super::path_product::PATH_PRODUCT_6,
                 inputs: &[
-                    Slot::External(2usize),
                     Slot::External(0usize),
                     Slot::External(1usize),
+                    Slot::External(2usize),
                 ],
                 outputs: &[Slot::External(0usize)],
                 params: &[],
@@ -540,9 +550,9 @@ pub(super) static PATH_PRODUCT_PROGRAM_2: Program = Program {
             StageCall {
                 stage: &super::path_product::PATH_PRODUCT_7,
                 inputs: &[
-                    Slot::External(1usize),
                     Slot::External(2usize),
                     Slot::External(3usize),
+                    Slot::External(1usize),
                     Slot::External(0usize),
                 ],
                 outputs: &[Slot::External(0usize), Slot::External(1usize)],
@@ -589,9 +599,9 @@ pub(super) static PATH_PRODUCT_PROGRAM_3: Program = Program {
             StageCall {
                 stage: &super::path_product::PATH_PRODUCT_3,
                 inputs: &[
-                    Slot::External(2usize),
                     Slot::External(0usize),
                     Slot::External(1usize),
+                    Slot::External(2usize),
                 ],
                 outputs: &[Slot::External(0usize)],
                 params: &[],
@@ -609,9 +619,9 @@ pub(super) static PATH_PRODUCT_PROGRAM_3: Program = Program {
             StageCall {
                 stage: &super::path_product::PATH_PRODUCT_4,
                 inputs: &[
-                    Slot::External(1usize),
                     Slot::External(2usize),
                     Slot::External(3usize),
+                    Slot::External(1usize),
                     Slot::External(0usize),
                 ],
                 outputs: &[Slot::External(0usize), Slot::External(1usize)],
@@ -658,9 +668,9 @@ pub(super) static PATH_PRODUCT_PROGRAM_4: Program = Program {
             StageCall {
                 stage: &super::path_product::PATH_PRODUCT_0,
                 inputs: &[
-                    Slot::External(2usize),
                     Slot::External(0usize),
                     Slot::External(1usize),
+                    Slot::External(2usize),
                 ],
                 outputs: &[Slot::External(0usize)],
                 params: &[],
@@ -678,9 +688,9 @@ pub(super) static PATH_PRODUCT_PROGRAM_4: Program = Program {
             StageCall {
                 stage: &super::path_product::PATH_PRODUCT_1,
                 inputs: &[
-                    Slot::External(1usize),
                     Slot::External(2usize),
                     Slot::External(3usize),
+                    Slot::External(1usize),
                     Slot::External(0usize),
                 ],
                 outputs: &[Slot::External(0usize), Slot::External(1usize)],
@@ -706,80 +716,68 @@ pub(super) static PATH_PRODUCT_PROGRAM_4: Program = Program {
     },
     flops: [2usize, 5],
 };
-/// From `f`, `x`, `y` to `o`: o = f <<x>_1 <y>_1>_0.
+/// From `x`, `y`, `f` to `o`: o = f <<x>_1 <y>_1>_0.
 ///
 /// From `path_product` of Cl(3,0,1).
 #[inline(always)]
 unsafe fn path_product_9<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
     // SAFETY: the caller keeps the contract of `StageArgs`; the tier runs on this CPU.
     unsafe {
-        let f = args.inputs[0];
-        let x = args.inputs[1];
-        let y = args.inputs[2];
+        let x = args.inputs[0];
+        let y = args.inputs[1];
+        let f = args.inputs[2];
         let out0 = args.outputs[0];
         for group in 0..args.groups {
             let c = group * V::LANES;
+            x.prefetch::<4usize>(c);
+            y.prefetch::<4usize>(c);
+            f.prefetch::<1usize>(c);
+            let mut v2 = V::mul(V::load(x.at(1usize, c)), V::load(y.at(1usize, c)));
+            v2 = V::mul_add(V::load(x.at(2usize, c)), V::load(y.at(2usize, c)), v2);
+            v2 = V::mul_add(V::load(x.at(3usize, c)), V::load(y.at(3usize, c)), v2);
             // out0[0] = f_1*(x_e3*y_e3 + x_e1*y_e1 + x_e2*y_e2)
-            V::store(
-                V::mul(
-                    V::load(f.at(0usize, c)),
-                    {
-                        let mut s = V::mul(
-                            V::load(x.at(1usize, c)),
-                            V::load(y.at(1usize, c)),
-                        );
-                        s = V::mul_add(
-                            V::load(x.at(2usize, c)),
-                            V::load(y.at(2usize, c)),
-                            s,
-                        );
-                        s = V::mul_add(
-                            V::load(x.at(3usize, c)),
-                            V::load(y.at(3usize, c)),
-                            s,
-                        );
-                        s
-                    },
-                ),
-                out0.at(0usize, c),
-            );
+            V::store(V::mul(V::load(f.at(0usize, c)), v2), out0.at(0usize, c));
         }
     }
 }
 pub(super) static PATH_PRODUCT_9: Stage = stage!(path_product_9);
-/// From `y`, `f`, `grad_o`, `x` to `grad_x`, `grad_y`: adjoint of o = f <<x>_1 <y>_1>_0.
+/// From `f`, `grad_o`, `y`, `x` to `grad_x`, `grad_y`: adjoint of o = f <<x>_1 <y>_1>_0.
 ///
 /// From `path_product_grad` of Cl(3,0,1).
 #[inline(always)]
 unsafe fn path_product_10<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
     // SAFETY: the caller keeps the contract of `StageArgs`; the tier runs on this CPU.
     unsafe {
-        let y = args.inputs[0];
-        let f = args.inputs[1];
-        let grad_o = args.inputs[2];
+        let f = args.inputs[0];
+        let grad_o = args.inputs[1];
+        let y = args.inputs[2];
         let x = args.inputs[3];
         let out0 = args.outputs[0];
         let out1 = args.outputs[1];
         let c0e0 = V::from_f64(0f64);
         for group in 0..args.groups {
             let c = group * V::LANES;
-            let v4 = V::mul(V::load(f.at(0usize, c)), V::load(grad_o.at(0usize, c)));
+            f.prefetch::<1usize>(c);
+            grad_o.prefetch::<1usize>(c);
+            y.prefetch::<4usize>(c);
+            x.prefetch::<4usize>(c);
+            let v2 = V::mul(V::load(f.at(0usize, c)), V::load(grad_o.at(0usize, c)));
+            // out0[3] = y_e3*v2
+            V::store(V::mul(V::load(y.at(3usize, c)), v2), out0.at(3usize, c));
+            // out1[3] = x_e3*v2
+            V::store(V::mul(V::load(x.at(3usize, c)), v2), out1.at(3usize, c));
+            // out0[2] = y_e2*v2
+            V::store(V::mul(V::load(y.at(2usize, c)), v2), out0.at(2usize, c));
+            // out1[2] = x_e2*v2
+            V::store(V::mul(V::load(x.at(2usize, c)), v2), out1.at(2usize, c));
+            // out0[1] = y_e1*v2
+            V::store(V::mul(V::load(y.at(1usize, c)), v2), out0.at(1usize, c));
+            // out1[1] = x_e1*v2
+            V::store(V::mul(V::load(x.at(1usize, c)), v2), out1.at(1usize, c));
             // out0[0] = 0
             V::store(c0e0, out0.at(0usize, c));
-            // out0[1] = y_e1*v4
-            V::store(V::mul(V::load(y.at(1usize, c)), v4), out0.at(1usize, c));
-            // out0[2] = y_e2*v4
-            V::store(V::mul(V::load(y.at(2usize, c)), v4), out0.at(2usize, c));
-            // out0[3] = y_e3*v4
-            V::store(V::mul(V::load(y.at(3usize, c)), v4), out0.at(3usize, c));
             // out1[0] = 0
             V::store(c0e0, out1.at(0usize, c));
-            // out1[1] = x_e1*v4
-            V::store(V::mul(V::load(x.at(1usize, c)), v4), out1.at(1usize, c));
-            // out1[2] = x_e2*v4
-            V::store(V::mul(V::load(x.at(2usize, c)), v4), out1.at(2usize, c));
-            // out1[3] = x_e3*v4
-            V::store(V::mul(V::load(x.at(3usize, c)), v4), out1.at(3usize, c));
         }
     }
 }
@@ -797,30 +795,14 @@ unsafe fn path_product_11<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let out0 = args.outputs[0];
         for group in 0..args.groups {
             let c = group * V::LANES;
+            x.prefetch::<4usize>(c);
+            y.prefetch::<4usize>(c);
+            grad_o.prefetch::<1usize>(c);
+            let mut v2 = V::mul(V::load(x.at(1usize, c)), V::load(y.at(1usize, c)));
+            v2 = V::mul_add(V::load(x.at(2usize, c)), V::load(y.at(2usize, c)), v2);
+            v2 = V::mul_add(V::load(x.at(3usize, c)), V::load(y.at(3usize, c)), v2);
             // out0[0] = (x_e3*y_e3 + x_e1*y_e1 + x_e2*y_e2)*grad_o_1
-            V::store(
-                V::mul(
-                    {
-                        let mut s = V::mul(
-                            V::load(x.at(1usize, c)),
-                            V::load(y.at(1usize, c)),
-                        );
-                        s = V::mul_add(
-                            V::load(x.at(2usize, c)),
-                            V::load(y.at(2usize, c)),
-                            s,
-                        );
-                        s = V::mul_add(
-                            V::load(x.at(3usize, c)),
-                            V::load(y.at(3usize, c)),
-                            s,
-                        );
-                        s
-                    },
-                    V::load(grad_o.at(0usize, c)),
-                ),
-                out0.at(0usize, c),
-            );
+            V::store(V::mul(v2, V::load(grad_o.at(0usize, c))), out0.at(0usize, c));
         }
     }
 }
@@ -846,9 +828,9 @@ pub(super) static PATH_PRODUCT_PROGRAM_5: Program = Program {
             StageCall {
                 stage: &super::path_product::PATH_PRODUCT_9,
                 inputs: &[
-                    Slot::External(2usize),
                     Slot::External(0usize),
                     Slot::External(1usize),
+                    Slot::External(2usize),
                 ],
                 outputs: &[Slot::External(0usize)],
                 params: &[],
@@ -866,9 +848,9 @@ pub(super) static PATH_PRODUCT_PROGRAM_5: Program = Program {
             StageCall {
                 stage: &super::path_product::PATH_PRODUCT_10,
                 inputs: &[
-                    Slot::External(1usize),
                     Slot::External(2usize),
                     Slot::External(3usize),
+                    Slot::External(1usize),
                     Slot::External(0usize),
                 ],
                 outputs: &[Slot::External(0usize), Slot::External(1usize)],
@@ -894,21 +876,24 @@ pub(super) static PATH_PRODUCT_PROGRAM_5: Program = Program {
     },
     flops: [6usize, 13],
 };
-/// From `f`, `x`, `y` to `o`: o = f <<x>_1 <y>_0>_1.
+/// From `x`, `y`, `f` to `o`: o = f <<x>_1 <y>_0>_1.
 ///
 /// From `path_product` of Cl(3,0,1).
 #[inline(always)]
 unsafe fn path_product_12<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
     // SAFETY: the caller keeps the contract of `StageArgs`; the tier runs on this CPU.
     unsafe {
-        let f = args.inputs[0];
-        let x = args.inputs[1];
-        let y = args.inputs[2];
+        let x = args.inputs[0];
+        let y = args.inputs[1];
+        let f = args.inputs[2];
         let out0 = args.outputs[0];
         for group in 0..args.groups {
             let c = group * V::LANES;
-            let f_1 = V::load(f.at(0usize, c));
+            x.prefetch::<4usize>(c);
+            y.prefetch::<1usize>(c);
+            f.prefetch::<1usize>(c);
             let y_1 = V::load(y.at(0usize, c));
+            let f_1 = V::load(f.at(0usize, c));
             // out0[0] = f_1*x_e0*y_1
             V::store(
                 V::mul(f_1, V::mul(V::load(x.at(0usize, c)), y_1)),
@@ -933,46 +918,45 @@ unsafe fn path_product_12<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
     }
 }
 pub(super) static PATH_PRODUCT_12: Stage = stage!(path_product_12);
-/// From `y`, `f`, `grad_o`, `x` to `grad_x`, `grad_y`: adjoint of o = f <<x>_1 <y>_0>_1.
+/// From `f`, `grad_o`, `y`, `x` to `grad_x`, `grad_y`: adjoint of o = f <<x>_1 <y>_0>_1.
 ///
 /// From `path_product_grad` of Cl(3,0,1).
 #[inline(always)]
 unsafe fn path_product_13<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
     // SAFETY: the caller keeps the contract of `StageArgs`; the tier runs on this CPU.
     unsafe {
-        let y = args.inputs[0];
-        let f = args.inputs[1];
-        let grad_o = args.inputs[2];
+        let f = args.inputs[0];
+        let grad_o = args.inputs[1];
+        let y = args.inputs[2];
         let x = args.inputs[3];
         let out0 = args.outputs[0];
         let out1 = args.outputs[1];
         for group in 0..args.groups {
             let c = group * V::LANES;
-            let y_1 = V::load(y.at(0usize, c));
+            f.prefetch::<1usize>(c);
+            grad_o.prefetch::<4usize>(c);
+            y.prefetch::<1usize>(c);
+            x.prefetch::<4usize>(c);
             let f_1 = V::load(f.at(0usize, c));
-            let v3 = V::mul(f_1, V::load(grad_o.at(0usize, c)));
+            let v2 = V::mul(f_1, V::load(grad_o.at(3usize, c)));
+            let v4 = V::mul(f_1, V::load(grad_o.at(2usize, c)));
             let v6 = V::mul(f_1, V::load(grad_o.at(1usize, c)));
-            let v9 = V::mul(f_1, V::load(grad_o.at(2usize, c)));
-            let v12 = V::mul(f_1, V::load(grad_o.at(3usize, c)));
-            // out0[0] = y_1*v3
-            V::store(V::mul(y_1, v3), out0.at(0usize, c));
+            let v8 = V::mul(f_1, V::load(grad_o.at(0usize, c)));
+            let y_1 = V::load(y.at(0usize, c));
+            // out0[3] = y_1*v2
+            V::store(V::mul(y_1, v2), out0.at(3usize, c));
+            let mut v12 = V::mul(V::load(x.at(3usize, c)), v2);
+            // out0[2] = y_1*v4
+            V::store(V::mul(y_1, v4), out0.at(2usize, c));
+            v12 = V::mul_add(V::load(x.at(2usize, c)), v4, v12);
             // out0[1] = y_1*v6
             V::store(V::mul(y_1, v6), out0.at(1usize, c));
-            // out0[2] = y_1*v9
-            V::store(V::mul(y_1, v9), out0.at(2usize, c));
-            // out0[3] = y_1*v12
-            V::store(V::mul(y_1, v12), out0.at(3usize, c));
-            // out1[0] = x_e3*v12 + x_e2*v9 + x_e1*v6 + x_e0*v3
-            V::store(
-                {
-                    let mut s = V::mul(V::load(x.at(3usize, c)), v12);
-                    s = V::mul_add(V::load(x.at(2usize, c)), v9, s);
-                    s = V::mul_add(V::load(x.at(1usize, c)), v6, s);
-                    s = V::mul_add(V::load(x.at(0usize, c)), v3, s);
-                    s
-                },
-                out1.at(0usize, c),
-            );
+            v12 = V::mul_add(V::load(x.at(1usize, c)), v6, v12);
+            // out0[0] = y_1*v8
+            V::store(V::mul(y_1, v8), out0.at(0usize, c));
+            v12 = V::mul_add(V::load(x.at(0usize, c)), v8, v12);
+            // out1[0] = x_e3*v2 + x_e2*v4 + x_e1*v6 + x_e0*v8
+            V::store(v12, out1.at(0usize, c));
         }
     }
 }
@@ -990,33 +974,31 @@ unsafe fn path_product_14<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let out0 = args.outputs[0];
         for group in 0..args.groups {
             let c = group * V::LANES;
+            x.prefetch::<4usize>(c);
+            y.prefetch::<1usize>(c);
+            grad_o.prefetch::<4usize>(c);
             let y_1 = V::load(y.at(0usize, c));
-            // out0[0] = x_e3*y_1*grad_o_e3 + x_e2*y_1*grad_o_e2 + x_e1*y_1*grad_o_e1 + x_e0*y_1*grad_o_e0
-            V::store(
-                {
-                    let mut s = V::mul(
-                        V::mul(V::load(x.at(3usize, c)), y_1),
-                        V::load(grad_o.at(3usize, c)),
-                    );
-                    s = V::mul_add(
-                        V::mul(V::load(x.at(2usize, c)), y_1),
-                        V::load(grad_o.at(2usize, c)),
-                        s,
-                    );
-                    s = V::mul_add(
-                        V::mul(V::load(x.at(1usize, c)), y_1),
-                        V::load(grad_o.at(1usize, c)),
-                        s,
-                    );
-                    s = V::mul_add(
-                        V::mul(V::load(x.at(0usize, c)), y_1),
-                        V::load(grad_o.at(0usize, c)),
-                        s,
-                    );
-                    s
-                },
-                out0.at(0usize, c),
+            let mut v10 = V::mul(
+                V::mul(V::load(x.at(3usize, c)), y_1),
+                V::load(grad_o.at(3usize, c)),
             );
+            v10 = V::mul_add(
+                V::mul(V::load(x.at(2usize, c)), y_1),
+                V::load(grad_o.at(2usize, c)),
+                v10,
+            );
+            v10 = V::mul_add(
+                V::mul(V::load(x.at(1usize, c)), y_1),
+                V::load(grad_o.at(1usize, c)),
+                v10,
+            );
+            v10 = V::mul_add(
+                V::mul(V::load(x.at(0usize, c)), y_1),
+                V::load(grad_o.at(0usize, c)),
+                v10,
+            );
+            // out0[0] = x_e3*y_1*grad_o_e3 + x_e2*y_1*grad_o_e2 + x_e1*y_1*grad_o_e1 + x_e0*y_1*grad_o_e0
+            V::store(v10, out0.at(0usize, c));
         }
     }
 }
@@ -1042,9 +1024,9 @@ pub(super) static PATH_PRODUCT_PROGRAM_6: Program = Program {
             StageCall {
                 stage: &super::path_product::PATH_PRODUCT_12,
                 inputs: &[
-                    Slot::External(2usize),
                     Slot::External(0usize),
                     Slot::External(1usize),
+                    Slot::External(2usize),
                 ],
                 outputs: &[Slot::External(0usize)],
                 params: &[],
@@ -1062,9 +1044,9 @@ pub(super) static PATH_PRODUCT_PROGRAM_6: Program = Program {
             StageCall {
                 stage: &super::path_product::PATH_PRODUCT_13,
                 inputs: &[
-                    Slot::External(1usize),
                     Slot::External(2usize),
                     Slot::External(3usize),
+                    Slot::External(1usize),
                     Slot::External(0usize),
                 ],
                 outputs: &[Slot::External(0usize), Slot::External(1usize)],
@@ -1090,131 +1072,116 @@ pub(super) static PATH_PRODUCT_PROGRAM_6: Program = Program {
     },
     flops: [8usize, 26],
 };
-/// From `f`, `x`, `y` to `o`: o = f <<x>_1 <y>_2>_1.
+/// From `x`, `y`, `f` to `o`: o = f <<x>_1 <y>_2>_1.
 ///
 /// From `path_product` of Cl(3,0,1).
 #[inline(always)]
 unsafe fn path_product_15<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
     // SAFETY: the caller keeps the contract of `StageArgs`; the tier runs on this CPU.
     unsafe {
-        let f = args.inputs[0];
-        let x = args.inputs[1];
-        let y = args.inputs[2];
+        let x = args.inputs[0];
+        let y = args.inputs[1];
+        let f = args.inputs[2];
         let out0 = args.outputs[0];
         for group in 0..args.groups {
             let c = group * V::LANES;
-            let f_1 = V::load(f.at(0usize, c));
-            let x_e3 = V::load(x.at(3usize, c));
+            x.prefetch::<4usize>(c);
+            y.prefetch::<6usize>(c);
+            f.prefetch::<1usize>(c);
             let x_e1 = V::load(x.at(1usize, c));
+            let mut v2 = V::mul(x_e1, V::load(y.at(0usize, c)));
             let x_e2 = V::load(x.at(2usize, c));
+            let x_e3 = V::load(x.at(3usize, c));
+            v2 = V::mul_add(x_e2, V::load(y.at(1usize, c)), v2);
+            v2 = V::mul_add(x_e3, V::load(y.at(2usize, c)), v2);
             let y_e12 = V::load(y.at(3usize, c));
+            let mut v12 = V::mul(x_e2, y_e12);
             let y_e13 = V::load(y.at(4usize, c));
+            v12 = V::mul_add(x_e3, y_e13, v12);
+            let mut v16 = V::mul(x_e1, y_e12);
             let y_e23 = V::load(y.at(5usize, c));
+            v16 = V::neg_mul_add(x_e3, y_e23, v16);
+            let mut v20 = V::mul(x_e1, y_e13);
+            v20 = V::mul_add(x_e2, y_e23, v20);
+            let f_1 = V::load(f.at(0usize, c));
             // out0[0] = -(f_1*(x_e3*y_e03 + x_e1*y_e01 + x_e2*y_e02))
-            V::store(
-                V::neg(
-                    V::mul(
-                        f_1,
-                        {
-                            let mut s = V::mul(x_e1, V::load(y.at(0usize, c)));
-                            s = V::mul_add(x_e2, V::load(y.at(1usize, c)), s);
-                            s = V::mul_add(x_e3, V::load(y.at(2usize, c)), s);
-                            s
-                        },
-                    ),
-                ),
-                out0.at(0usize, c),
-            );
+            V::store(V::neg(V::mul(f_1, v2)), out0.at(0usize, c));
             // out0[1] = -(f_1*(x_e2*y_e12 + x_e3*y_e13))
-            V::store(
-                V::neg(V::mul(f_1, V::mul_add(x_e3, y_e13, V::mul(x_e2, y_e12)))),
-                out0.at(1usize, c),
-            );
+            V::store(V::neg(V::mul(f_1, v12)), out0.at(1usize, c));
             // out0[2] = f_1*(x_e1*y_e12 - x_e3*y_e23)
-            V::store(
-                V::mul(f_1, V::neg_mul_add(x_e3, y_e23, V::mul(x_e1, y_e12))),
-                out0.at(2usize, c),
-            );
+            V::store(V::mul(f_1, v16), out0.at(2usize, c));
             // out0[3] = f_1*(x_e1*y_e13 + x_e2*y_e23)
-            V::store(
-                V::mul(f_1, V::mul_add(x_e2, y_e23, V::mul(x_e1, y_e13))),
-                out0.at(3usize, c),
-            );
+            V::store(V::mul(f_1, v20), out0.at(3usize, c));
         }
     }
 }
 pub(super) static PATH_PRODUCT_15: Stage = stage!(path_product_15);
-/// From `y`, `f`, `grad_o`, `x` to `grad_x`, `grad_y`: adjoint of o = f <<x>_1 <y>_2>_1.
+/// From `f`, `grad_o`, `y`, `x` to `grad_x`, `grad_y`: adjoint of o = f <<x>_1 <y>_2>_1.
 ///
 /// From `path_product_grad` of Cl(3,0,1).
 #[inline(always)]
 unsafe fn path_product_16<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
     // SAFETY: the caller keeps the contract of `StageArgs`; the tier runs on this CPU.
     unsafe {
-        let y = args.inputs[0];
-        let f = args.inputs[1];
-        let grad_o = args.inputs[2];
+        let f = args.inputs[0];
+        let grad_o = args.inputs[1];
+        let y = args.inputs[2];
         let x = args.inputs[3];
         let out0 = args.outputs[0];
         let out1 = args.outputs[1];
         let c0e0 = V::from_f64(0f64);
         for group in 0..args.groups {
             let c = group * V::LANES;
-            let y_e13 = V::load(y.at(4usize, c));
+            f.prefetch::<1usize>(c);
+            grad_o.prefetch::<4usize>(c);
+            y.prefetch::<6usize>(c);
+            x.prefetch::<4usize>(c);
             let f_1 = V::load(f.at(0usize, c));
-            let v4 = V::mul(f_1, V::load(grad_o.at(3usize, c)));
-            let y_e12 = V::load(y.at(3usize, c));
-            let v8 = V::mul(f_1, V::load(grad_o.at(2usize, c)));
-            let v13 = V::mul(f_1, V::load(grad_o.at(0usize, c)));
+            let v2 = V::mul(f_1, V::load(grad_o.at(3usize, c)));
+            let v4 = V::mul(f_1, V::load(grad_o.at(2usize, c)));
+            let v6 = V::mul(f_1, V::load(grad_o.at(1usize, c)));
+            let v8 = V::mul(f_1, V::load(grad_o.at(0usize, c)));
             let y_e23 = V::load(y.at(5usize, c));
-            let v19 = V::mul(f_1, V::load(grad_o.at(1usize, c)));
-            let x_e1 = V::load(x.at(1usize, c));
+            let mut v10 = V::mul(y_e23, v2);
             let x_e2 = V::load(x.at(2usize, c));
+            let mut v12 = V::mul(x_e2, v2);
+            let y_e13 = V::load(y.at(4usize, c));
+            let mut v14 = V::mul(y_e13, v2);
+            let x_e1 = V::load(x.at(1usize, c));
+            let mut v16 = V::mul(x_e1, v2);
+            let mut v17 = V::mul(y_e23, v4);
             let x_e3 = V::load(x.at(3usize, c));
+            v12 = V::neg_mul_add(x_e3, v4, v12);
+            // out1[5] = x_e2*v2 - x_e3*v4
+            V::store(v12, out1.at(5usize, c));
+            let y_e12 = V::load(y.at(3usize, c));
+            let mut v23 = V::mul(x_e1, v4);
+            v14 = V::mul_add(y_e12, v4, v14);
+            v17 = V::mul_add(y_e13, v6, v17);
+            v16 = V::neg_mul_add(x_e3, v6, v16);
+            // out1[4] = x_e1*v2 - x_e3*v6
+            V::store(v16, out1.at(4usize, c));
+            v10 = V::neg_mul_add(y_e12, v6, v10);
+            v23 = V::neg_mul_add(x_e2, v6, v23);
+            // out1[3] = x_e1*v4 - x_e2*v6
+            V::store(v23, out1.at(3usize, c));
+            // out1[2] = -x_e3*v8
+            V::store(V::neg(V::mul(x_e3, v8)), out1.at(2usize, c));
+            v17 = V::mul_add(V::load(y.at(2usize, c)), v8, v17);
+            // out0[3] = -(y_e23*v4 + y_e13*v6 + y_e03*v8)
+            V::store(V::neg(v17), out0.at(3usize, c));
+            // out1[1] = -x_e2*v8
+            V::store(V::neg(V::mul(x_e2, v8)), out1.at(1usize, c));
+            v10 = V::neg_mul_add(V::load(y.at(1usize, c)), v8, v10);
+            // out0[2] = y_e23*v2 - y_e12*v6 - y_e02*v8
+            V::store(v10, out0.at(2usize, c));
+            // out1[0] = -x_e1*v8
+            V::store(V::neg(V::mul(x_e1, v8)), out1.at(0usize, c));
+            v14 = V::neg_mul_add(V::load(y.at(0usize, c)), v8, v14);
+            // out0[1] = y_e13*v2 + y_e12*v4 - y_e01*v8
+            V::store(v14, out0.at(1usize, c));
             // out0[0] = 0
             V::store(c0e0, out0.at(0usize, c));
-            // out0[1] = y_e13*v4 + y_e12*v8 - y_e01*v13
-            V::store(
-                {
-                    let mut s = V::mul(y_e13, v4);
-                    s = V::mul_add(y_e12, v8, s);
-                    s = V::neg_mul_add(V::load(y.at(0usize, c)), v13, s);
-                    s
-                },
-                out0.at(1usize, c),
-            );
-            // out0[2] = y_e23*v4 - y_e12*v19 - y_e02*v13
-            V::store(
-                {
-                    let mut s = V::mul(y_e23, v4);
-                    s = V::neg_mul_add(y_e12, v19, s);
-                    s = V::neg_mul_add(V::load(y.at(1usize, c)), v13, s);
-                    s
-                },
-                out0.at(2usize, c),
-            );
-            // out0[3] = -(y_e23*v8 + y_e13*v19 + y_e03*v13)
-            V::store(
-                V::neg({
-                    let mut s = V::mul(y_e23, v8);
-                    s = V::mul_add(y_e13, v19, s);
-                    s = V::mul_add(V::load(y.at(2usize, c)), v13, s);
-                    s
-                }),
-                out0.at(3usize, c),
-            );
-            // out1[0] = -x_e1*v13
-            V::store(V::neg(V::mul(x_e1, v13)), out1.at(0usize, c));
-            // out1[1] = -x_e2*v13
-            V::store(V::neg(V::mul(x_e2, v13)), out1.at(1usize, c));
-            // out1[2] = -x_e3*v13
-            V::store(V::neg(V::mul(x_e3, v13)), out1.at(2usize, c));
-            // out1[3] = x_e1*v8 - x_e2*v19
-            V::store(V::neg_mul_add(x_e2, v19, V::mul(x_e1, v8)), out1.at(3usize, c));
-            // out1[4] = x_e1*v4 - x_e3*v19
-            V::store(V::neg_mul_add(x_e3, v19, V::mul(x_e1, v4)), out1.at(4usize, c));
-            // out1[5] = x_e2*v4 - x_e3*v8
-            V::store(V::neg_mul_add(x_e3, v8, V::mul(x_e2, v4)), out1.at(5usize, c));
         }
     }
 }
@@ -1232,43 +1199,30 @@ unsafe fn path_product_17<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let out0 = args.outputs[0];
         for group in 0..args.groups {
             let c = group * V::LANES;
+            x.prefetch::<4usize>(c);
+            y.prefetch::<6usize>(c);
+            grad_o.prefetch::<4usize>(c);
             let x_e1 = V::load(x.at(1usize, c));
-            let y_e13 = V::load(y.at(4usize, c));
+            let mut v2 = V::mul(x_e1, V::load(y.at(0usize, c)));
             let x_e2 = V::load(x.at(2usize, c));
-            let y_e23 = V::load(y.at(5usize, c));
-            let y_e12 = V::load(y.at(3usize, c));
             let x_e3 = V::load(x.at(3usize, c));
+            v2 = V::mul_add(x_e2, V::load(y.at(1usize, c)), v2);
+            v2 = V::mul_add(x_e3, V::load(y.at(2usize, c)), v2);
+            let y_e12 = V::load(y.at(3usize, c));
+            let mut v12 = V::mul(x_e2, y_e12);
+            let y_e13 = V::load(y.at(4usize, c));
+            v12 = V::mul_add(x_e3, y_e13, v12);
+            let mut v16 = V::mul(x_e1, y_e12);
+            let y_e23 = V::load(y.at(5usize, c));
+            v16 = V::neg_mul_add(x_e3, y_e23, v16);
+            let mut v20 = V::mul(x_e1, y_e13);
+            v20 = V::mul_add(x_e2, y_e23, v20);
+            let mut v24 = V::mul(v20, V::load(grad_o.at(3usize, c)));
+            v24 = V::mul_add(v16, V::load(grad_o.at(2usize, c)), v24);
+            v24 = V::neg_mul_add(v12, V::load(grad_o.at(1usize, c)), v24);
+            v24 = V::neg_mul_add(v2, V::load(grad_o.at(0usize, c)), v24);
             // out0[0] = (x_e1*y_e13 + x_e2*y_e23)*grad_o_e3 + (x_e1*y_e12 - x_e3*y_e23)*grad_o_e2 - (x_e2*y_e12 + x_e3*y_e13)*grad_o_e1 - (x_e3*y_e03 + x_e1*y_e01 + x_e2*y_e02)*grad_o_e0
-            V::store(
-                {
-                    let mut s = V::mul(
-                        V::mul_add(x_e2, y_e23, V::mul(x_e1, y_e13)),
-                        V::load(grad_o.at(3usize, c)),
-                    );
-                    s = V::mul_add(
-                        V::neg_mul_add(x_e3, y_e23, V::mul(x_e1, y_e12)),
-                        V::load(grad_o.at(2usize, c)),
-                        s,
-                    );
-                    s = V::neg_mul_add(
-                        V::mul_add(x_e3, y_e13, V::mul(x_e2, y_e12)),
-                        V::load(grad_o.at(1usize, c)),
-                        s,
-                    );
-                    s = V::neg_mul_add(
-                        {
-                            let mut s = V::mul(x_e1, V::load(y.at(0usize, c)));
-                            s = V::mul_add(x_e2, V::load(y.at(1usize, c)), s);
-                            s = V::mul_add(x_e3, V::load(y.at(2usize, c)), s);
-                            s
-                        },
-                        V::load(grad_o.at(0usize, c)),
-                        s,
-                    );
-                    s
-                },
-                out0.at(0usize, c),
-            );
+            V::store(v24, out0.at(0usize, c));
         }
     }
 }
@@ -1294,9 +1248,9 @@ pub(super) static PATH_PRODUCT_PROGRAM_7: Program = Program {
             StageCall {
                 stage: &super::path_product::PATH_PRODUCT_15,
                 inputs: &[
-                    Slot::External(2usize),
                     Slot::External(0usize),
                     Slot::External(1usize),
+                    Slot::External(2usize),
                 ],
                 outputs: &[Slot::External(0usize)],
                 params: &[],
@@ -1314,9 +1268,9 @@ pub(super) static PATH_PRODUCT_PROGRAM_7: Program = Program {
             StageCall {
                 stage: &super::path_product::PATH_PRODUCT_16,
                 inputs: &[
-                    Slot::External(1usize),
                     Slot::External(2usize),
                     Slot::External(3usize),
+                    Slot::External(1usize),
                     Slot::External(0usize),
                 ],
                 outputs: &[Slot::External(0usize), Slot::External(1usize)],
@@ -1342,167 +1296,132 @@ pub(super) static PATH_PRODUCT_PROGRAM_7: Program = Program {
     },
     flops: [20usize, 56],
 };
-/// From `f`, `x`, `y` to `o`: o = f <<x>_1 <y>_1>_2.
+/// From `x`, `y`, `f` to `o`: o = f <<x>_1 <y>_1>_2.
 ///
 /// From `path_product` of Cl(3,0,1).
 #[inline(always)]
 unsafe fn path_product_18<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
     // SAFETY: the caller keeps the contract of `StageArgs`; the tier runs on this CPU.
     unsafe {
-        let f = args.inputs[0];
-        let x = args.inputs[1];
-        let y = args.inputs[2];
+        let x = args.inputs[0];
+        let y = args.inputs[1];
+        let f = args.inputs[2];
         let out0 = args.outputs[0];
         for group in 0..args.groups {
             let c = group * V::LANES;
-            let f_1 = V::load(f.at(0usize, c));
+            x.prefetch::<4usize>(c);
+            y.prefetch::<4usize>(c);
+            f.prefetch::<1usize>(c);
             let x_e0 = V::load(x.at(0usize, c));
             let y_e1 = V::load(y.at(1usize, c));
+            let mut v2 = V::mul(x_e0, y_e1);
             let x_e1 = V::load(x.at(1usize, c));
             let y_e0 = V::load(y.at(0usize, c));
+            v2 = V::neg_mul_add(x_e1, y_e0, v2);
             let y_e2 = V::load(y.at(2usize, c));
+            let mut v8 = V::mul(x_e0, y_e2);
             let x_e2 = V::load(x.at(2usize, c));
+            v8 = V::neg_mul_add(x_e2, y_e0, v8);
             let y_e3 = V::load(y.at(3usize, c));
+            let mut v13 = V::mul(x_e0, y_e3);
             let x_e3 = V::load(x.at(3usize, c));
+            v13 = V::neg_mul_add(x_e3, y_e0, v13);
+            let mut v17 = V::mul(x_e1, y_e2);
+            v17 = V::neg_mul_add(x_e2, y_e1, v17);
+            let mut v20 = V::mul(x_e1, y_e3);
+            v20 = V::neg_mul_add(x_e3, y_e1, v20);
+            let mut v23 = V::mul(x_e2, y_e3);
+            v23 = V::neg_mul_add(x_e3, y_e2, v23);
+            let f_1 = V::load(f.at(0usize, c));
             // out0[0] = f_1*(x_e0*y_e1 - x_e1*y_e0)
-            V::store(
-                V::mul(f_1, V::neg_mul_add(x_e1, y_e0, V::mul(x_e0, y_e1))),
-                out0.at(0usize, c),
-            );
+            V::store(V::mul(f_1, v2), out0.at(0usize, c));
             // out0[1] = f_1*(x_e0*y_e2 - x_e2*y_e0)
-            V::store(
-                V::mul(f_1, V::neg_mul_add(x_e2, y_e0, V::mul(x_e0, y_e2))),
-                out0.at(1usize, c),
-            );
+            V::store(V::mul(f_1, v8), out0.at(1usize, c));
             // out0[2] = f_1*(x_e0*y_e3 - x_e3*y_e0)
-            V::store(
-                V::mul(f_1, V::neg_mul_add(x_e3, y_e0, V::mul(x_e0, y_e3))),
-                out0.at(2usize, c),
-            );
+            V::store(V::mul(f_1, v13), out0.at(2usize, c));
             // out0[3] = f_1*(x_e1*y_e2 - x_e2*y_e1)
-            V::store(
-                V::mul(f_1, V::neg_mul_add(x_e2, y_e1, V::mul(x_e1, y_e2))),
-                out0.at(3usize, c),
-            );
+            V::store(V::mul(f_1, v17), out0.at(3usize, c));
             // out0[4] = f_1*(x_e1*y_e3 - x_e3*y_e1)
-            V::store(
-                V::mul(f_1, V::neg_mul_add(x_e3, y_e1, V::mul(x_e1, y_e3))),
-                out0.at(4usize, c),
-            );
+            V::store(V::mul(f_1, v20), out0.at(4usize, c));
             // out0[5] = f_1*(x_e2*y_e3 - x_e3*y_e2)
-            V::store(
-                V::mul(f_1, V::neg_mul_add(x_e3, y_e2, V::mul(x_e2, y_e3))),
-                out0.at(5usize, c),
-            );
+            V::store(V::mul(f_1, v23), out0.at(5usize, c));
         }
     }
 }
 pub(super) static PATH_PRODUCT_18: Stage = stage!(path_product_18);
-/// From `y`, `f`, `grad_o`, `x` to `grad_x`, `grad_y`: adjoint of o = f <<x>_1 <y>_1>_2.
+/// From `f`, `grad_o`, `y`, `x` to `grad_x`, `grad_y`: adjoint of o = f <<x>_1 <y>_1>_2.
 ///
 /// From `path_product_grad` of Cl(3,0,1).
 #[inline(always)]
 unsafe fn path_product_19<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
     // SAFETY: the caller keeps the contract of `StageArgs`; the tier runs on this CPU.
     unsafe {
-        let y = args.inputs[0];
-        let f = args.inputs[1];
-        let grad_o = args.inputs[2];
+        let f = args.inputs[0];
+        let grad_o = args.inputs[1];
+        let y = args.inputs[2];
         let x = args.inputs[3];
         let out0 = args.outputs[0];
         let out1 = args.outputs[1];
         for group in 0..args.groups {
             let c = group * V::LANES;
-            let y_e3 = V::load(y.at(3usize, c));
+            f.prefetch::<1usize>(c);
+            grad_o.prefetch::<6usize>(c);
+            y.prefetch::<4usize>(c);
+            x.prefetch::<4usize>(c);
             let f_1 = V::load(f.at(0usize, c));
-            let v3 = V::mul(f_1, V::load(grad_o.at(2usize, c)));
-            let y_e2 = V::load(y.at(2usize, c));
-            let v7 = V::mul(f_1, V::load(grad_o.at(1usize, c)));
-            let y_e1 = V::load(y.at(1usize, c));
+            let v2 = V::mul(f_1, V::load(grad_o.at(5usize, c)));
+            let v4 = V::mul(f_1, V::load(grad_o.at(4usize, c)));
+            let v6 = V::mul(f_1, V::load(grad_o.at(3usize, c)));
+            let v8 = V::mul(f_1, V::load(grad_o.at(2usize, c)));
+            let v10 = V::mul(f_1, V::load(grad_o.at(1usize, c)));
             let v12 = V::mul(f_1, V::load(grad_o.at(0usize, c)));
-            let v16 = V::mul(f_1, V::load(grad_o.at(4usize, c)));
-            let v19 = V::mul(f_1, V::load(grad_o.at(3usize, c)));
-            let y_e0 = V::load(y.at(0usize, c));
-            let v26 = V::mul(f_1, V::load(grad_o.at(5usize, c)));
+            let y_e2 = V::load(y.at(2usize, c));
+            let mut v14 = V::mul(y_e2, v2);
             let x_e3 = V::load(x.at(3usize, c));
+            let y_e3 = V::load(y.at(3usize, c));
+            let mut v18 = V::mul(y_e3, v2);
             let x_e2 = V::load(x.at(2usize, c));
+            let mut v20 = V::mul(x_e2, v2);
+            let y_e1 = V::load(y.at(1usize, c));
+            let mut v23 = V::mul(x_e3, v4);
+            v14 = V::mul_add(y_e1, v4, v14);
+            let mut v25 = V::mul(y_e3, v4);
             let x_e1 = V::load(x.at(1usize, c));
+            v20 = V::mul_add(x_e1, v4, v20);
+            v18 = V::neg_mul_add(y_e1, v6, v18);
+            v23 = V::mul_add(x_e2, v6, v23);
+            let mut v34 = V::mul(x_e1, v6);
+            v25 = V::mul_add(y_e2, v6, v25);
+            v34 = V::neg_mul_add(x_e3, v2, v34);
+            let y_e0 = V::load(y.at(0usize, c));
+            let mut v39 = V::mul(x_e3, v8);
+            v14 = V::mul_add(y_e0, v8, v14);
+            // out0[3] = -(y_e2*v2 + y_e1*v4 + y_e0*v8)
+            V::store(V::neg(v14), out0.at(3usize, c));
+            let mut v42 = V::mul(y_e3, v8);
             let x_e0 = V::load(x.at(0usize, c));
-            // out0[0] = y_e3*v3 + y_e2*v7 + y_e1*v12
-            V::store(
-                {
-                    let mut s = V::mul(y_e3, v3);
-                    s = V::mul_add(y_e2, v7, s);
-                    s = V::mul_add(y_e1, v12, s);
-                    s
-                },
-                out0.at(0usize, c),
-            );
-            // out0[1] = y_e3*v16 + y_e2*v19 - y_e0*v12
-            V::store(
-                {
-                    let mut s = V::mul(y_e3, v16);
-                    s = V::mul_add(y_e2, v19, s);
-                    s = V::neg_mul_add(y_e0, v12, s);
-                    s
-                },
-                out0.at(1usize, c),
-            );
-            // out0[2] = y_e3*v26 - y_e1*v19 - y_e0*v7
-            V::store(
-                {
-                    let mut s = V::mul(y_e3, v26);
-                    s = V::neg_mul_add(y_e1, v19, s);
-                    s = V::neg_mul_add(y_e0, v7, s);
-                    s
-                },
-                out0.at(2usize, c),
-            );
-            // out0[3] = -(y_e2*v26 + y_e1*v16 + y_e0*v3)
-            V::store(
-                V::neg({
-                    let mut s = V::mul(y_e2, v26);
-                    s = V::mul_add(y_e1, v16, s);
-                    s = V::mul_add(y_e0, v3, s);
-                    s
-                }),
-                out0.at(3usize, c),
-            );
-            // out1[0] = -(x_e3*v3 + x_e2*v7 + x_e1*v12)
-            V::store(
-                V::neg({
-                    let mut s = V::mul(x_e3, v3);
-                    s = V::mul_add(x_e2, v7, s);
-                    s = V::mul_add(x_e1, v12, s);
-                    s
-                }),
-                out1.at(0usize, c),
-            );
-            // out1[1] = x_e0*v12 - (x_e3*v16 + x_e2*v19)
-            V::store(
-                V::mul_sub(x_e0, v12, V::mul_add(x_e2, v19, V::mul(x_e3, v16))),
-                out1.at(1usize, c),
-            );
-            // out1[2] = x_e1*v19 - x_e3*v26 + x_e0*v7
-            V::store(
-                {
-                    let mut s = V::mul(x_e1, v19);
-                    s = V::neg_mul_add(x_e3, v26, s);
-                    s = V::mul_add(x_e0, v7, s);
-                    s
-                },
-                out1.at(2usize, c),
-            );
-            // out1[3] = x_e2*v26 + x_e1*v16 + x_e0*v3
-            V::store(
-                {
-                    let mut s = V::mul(x_e2, v26);
-                    s = V::mul_add(x_e1, v16, s);
-                    s = V::mul_add(x_e0, v3, s);
-                    s
-                },
-                out1.at(3usize, c),
-            );
+            v20 = V::mul_add(x_e0, v8, v20);
+            // out1[3] = x_e2*v2 + x_e1*v4 + x_e0*v8
+            V::store(v20, out1.at(3usize, c));
+            v18 = V::neg_mul_add(y_e0, v10, v18);
+            // out0[2] = y_e3*v2 - y_e1*v6 - y_e0*v10
+            V::store(v18, out0.at(2usize, c));
+            v39 = V::mul_add(x_e2, v10, v39);
+            v42 = V::mul_add(y_e2, v10, v42);
+            v34 = V::mul_add(x_e0, v10, v34);
+            // out1[2] = x_e1*v6 - x_e3*v2 + x_e0*v10
+            V::store(v34, out1.at(2usize, c));
+            v25 = V::neg_mul_add(y_e0, v12, v25);
+            // out0[1] = y_e3*v4 + y_e2*v6 - y_e0*v12
+            V::store(v25, out0.at(1usize, c));
+            v39 = V::mul_add(x_e1, v12, v39);
+            // out1[0] = -(x_e3*v8 + x_e2*v10 + x_e1*v12)
+            V::store(V::neg(v39), out1.at(0usize, c));
+            v42 = V::mul_add(y_e1, v12, v42);
+            // out0[0] = y_e3*v8 + y_e2*v10 + y_e1*v12
+            V::store(v42, out0.at(0usize, c));
+            // out1[1] = x_e0*v12 - (x_e3*v4 + x_e2*v6)
+            V::store(V::mul_sub(x_e0, v12, v23), out1.at(1usize, c));
         }
     }
 }
@@ -1520,50 +1439,37 @@ unsafe fn path_product_20<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let out0 = args.outputs[0];
         for group in 0..args.groups {
             let c = group * V::LANES;
-            let x_e2 = V::load(x.at(2usize, c));
-            let y_e3 = V::load(y.at(3usize, c));
-            let x_e3 = V::load(x.at(3usize, c));
-            let y_e2 = V::load(y.at(2usize, c));
-            let x_e1 = V::load(x.at(1usize, c));
-            let y_e1 = V::load(y.at(1usize, c));
+            x.prefetch::<4usize>(c);
+            y.prefetch::<4usize>(c);
+            grad_o.prefetch::<6usize>(c);
             let x_e0 = V::load(x.at(0usize, c));
+            let y_e1 = V::load(y.at(1usize, c));
+            let mut v2 = V::mul(x_e0, y_e1);
+            let x_e1 = V::load(x.at(1usize, c));
             let y_e0 = V::load(y.at(0usize, c));
+            v2 = V::neg_mul_add(x_e1, y_e0, v2);
+            let y_e2 = V::load(y.at(2usize, c));
+            let mut v8 = V::mul(x_e0, y_e2);
+            let x_e2 = V::load(x.at(2usize, c));
+            v8 = V::neg_mul_add(x_e2, y_e0, v8);
+            let y_e3 = V::load(y.at(3usize, c));
+            let mut v13 = V::mul(x_e0, y_e3);
+            let x_e3 = V::load(x.at(3usize, c));
+            v13 = V::neg_mul_add(x_e3, y_e0, v13);
+            let mut v17 = V::mul(x_e1, y_e2);
+            v17 = V::neg_mul_add(x_e2, y_e1, v17);
+            let mut v20 = V::mul(x_e1, y_e3);
+            v20 = V::neg_mul_add(x_e3, y_e1, v20);
+            let mut v23 = V::mul(x_e2, y_e3);
+            v23 = V::neg_mul_add(x_e3, y_e2, v23);
+            let mut v27 = V::mul(v23, V::load(grad_o.at(5usize, c)));
+            v27 = V::mul_add(v20, V::load(grad_o.at(4usize, c)), v27);
+            v27 = V::mul_add(v17, V::load(grad_o.at(3usize, c)), v27);
+            v27 = V::mul_add(v13, V::load(grad_o.at(2usize, c)), v27);
+            v27 = V::mul_add(v8, V::load(grad_o.at(1usize, c)), v27);
+            v27 = V::mul_add(v2, V::load(grad_o.at(0usize, c)), v27);
             // out0[0] = (x_e2*y_e3 - x_e3*y_e2)*grad_o_e23 + (x_e1*y_e3 - x_e3*y_e1)*grad_o_e13 + (x_e1*y_e2 - x_e2*y_e1)*grad_o_e12 + (x_e0*y_e3 - x_e3*y_e0)*grad_o_e03 + (x_e0*y_e2 - x_e2*y_e0)*grad_o_e02 + (x_e0*y_e1 - x_e1*y_e0)*grad_o_e01
-            V::store(
-                {
-                    let mut s = V::mul(
-                        V::neg_mul_add(x_e3, y_e2, V::mul(x_e2, y_e3)),
-                        V::load(grad_o.at(5usize, c)),
-                    );
-                    s = V::mul_add(
-                        V::neg_mul_add(x_e3, y_e1, V::mul(x_e1, y_e3)),
-                        V::load(grad_o.at(4usize, c)),
-                        s,
-                    );
-                    s = V::mul_add(
-                        V::neg_mul_add(x_e2, y_e1, V::mul(x_e1, y_e2)),
-                        V::load(grad_o.at(3usize, c)),
-                        s,
-                    );
-                    s = V::mul_add(
-                        V::neg_mul_add(x_e3, y_e0, V::mul(x_e0, y_e3)),
-                        V::load(grad_o.at(2usize, c)),
-                        s,
-                    );
-                    s = V::mul_add(
-                        V::neg_mul_add(x_e2, y_e0, V::mul(x_e0, y_e2)),
-                        V::load(grad_o.at(1usize, c)),
-                        s,
-                    );
-                    s = V::mul_add(
-                        V::neg_mul_add(x_e1, y_e0, V::mul(x_e0, y_e1)),
-                        V::load(grad_o.at(0usize, c)),
-                        s,
-                    );
-                    s
-                },
-                out0.at(0usize, c),
-            );
+            V::store(v27, out0.at(0usize, c));
         }
     }
 }
@@ -1589,9 +1495,9 @@ pub(super) static PATH_PRODUCT_PROGRAM_8: Program = Program {
             StageCall {
                 stage: &super::path_product::PATH_PRODUCT_18,
                 inputs: &[
-                    Slot::External(2usize),
                     Slot::External(0usize),
                     Slot::External(1usize),
+                    Slot::External(2usize),
                 ],
                 outputs: &[Slot::External(0usize)],
                 params: &[],
@@ -1609,9 +1515,9 @@ pub(super) static PATH_PRODUCT_PROGRAM_8: Program = Program {
             StageCall {
                 stage: &super::path_product::PATH_PRODUCT_19,
                 inputs: &[
-                    Slot::External(1usize),
                     Slot::External(2usize),
                     Slot::External(3usize),
+                    Slot::External(1usize),
                     Slot::External(0usize),
                 ],
                 outputs: &[Slot::External(0usize), Slot::External(1usize)],
@@ -1637,42 +1543,42 @@ pub(super) static PATH_PRODUCT_PROGRAM_8: Program = Program {
     },
     flops: [24usize, 77],
 };
-/// From `f`, `x`, `y` to `o`: o = f <<x>_1 <y>_3>_2.
+/// From `x`, `y`, `f` to `o`: o = f <<x>_1 <y>_3>_2.
 ///
 /// From `path_product` of Cl(3,0,1).
 #[inline(always)]
 unsafe fn path_product_21<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
     // SAFETY: the caller keeps the contract of `StageArgs`; the tier runs on this CPU.
     unsafe {
-        let f = args.inputs[0];
-        let x = args.inputs[1];
-        let y = args.inputs[2];
+        let x = args.inputs[0];
+        let y = args.inputs[1];
+        let f = args.inputs[2];
         let out0 = args.outputs[0];
         for group in 0..args.groups {
             let c = group * V::LANES;
-            let f_1 = V::load(f.at(0usize, c));
+            x.prefetch::<4usize>(c);
+            y.prefetch::<4usize>(c);
+            f.prefetch::<1usize>(c);
             let x_e2 = V::load(x.at(2usize, c));
             let y_e012 = V::load(y.at(0usize, c));
+            let mut v2 = V::mul(x_e2, y_e012);
             let x_e3 = V::load(x.at(3usize, c));
             let y_e013 = V::load(y.at(1usize, c));
-            let y_e023 = V::load(y.at(2usize, c));
+            v2 = V::mul_add(x_e3, y_e013, v2);
             let x_e1 = V::load(x.at(1usize, c));
+            let y_e023 = V::load(y.at(2usize, c));
+            let mut v10 = V::mul(x_e3, y_e023);
+            v10 = V::neg_mul_add(x_e1, y_e012, v10);
+            let mut v12 = V::mul(x_e1, y_e013);
+            v12 = V::mul_add(x_e2, y_e023, v12);
             let y_e123 = V::load(y.at(3usize, c));
+            let f_1 = V::load(f.at(0usize, c));
             // out0[0] = f_1*(x_e2*y_e012 + x_e3*y_e013)
-            V::store(
-                V::mul(f_1, V::mul_add(x_e3, y_e013, V::mul(x_e2, y_e012))),
-                out0.at(0usize, c),
-            );
+            V::store(V::mul(f_1, v2), out0.at(0usize, c));
             // out0[1] = f_1*(x_e3*y_e023 - x_e1*y_e012)
-            V::store(
-                V::mul(f_1, V::neg_mul_add(x_e1, y_e012, V::mul(x_e3, y_e023))),
-                out0.at(1usize, c),
-            );
+            V::store(V::mul(f_1, v10), out0.at(1usize, c));
             // out0[2] = -(f_1*(x_e1*y_e013 + x_e2*y_e023))
-            V::store(
-                V::neg(V::mul(f_1, V::mul_add(x_e2, y_e023, V::mul(x_e1, y_e013)))),
-                out0.at(2usize, c),
-            );
+            V::store(V::neg(V::mul(f_1, v12)), out0.at(2usize, c));
             // out0[3] = f_1*x_e3*y_e123
             V::store(V::mul(f_1, V::mul(x_e3, y_e123)), out0.at(3usize, c));
             // out0[4] = -f_1*x_e2*y_e123
@@ -1683,79 +1589,73 @@ unsafe fn path_product_21<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
     }
 }
 pub(super) static PATH_PRODUCT_21: Stage = stage!(path_product_21);
-/// From `y`, `f`, `grad_o`, `x` to `grad_x`, `grad_y`: adjoint of o = f <<x>_1 <y>_3>_2.
+/// From `f`, `grad_o`, `y`, `x` to `grad_x`, `grad_y`: adjoint of o = f <<x>_1 <y>_3>_2.
 ///
 /// From `path_product_grad` of Cl(3,0,1).
 #[inline(always)]
 unsafe fn path_product_22<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
     // SAFETY: the caller keeps the contract of `StageArgs`; the tier runs on this CPU.
     unsafe {
-        let y = args.inputs[0];
-        let f = args.inputs[1];
-        let grad_o = args.inputs[2];
+        let f = args.inputs[0];
+        let grad_o = args.inputs[1];
+        let y = args.inputs[2];
         let x = args.inputs[3];
         let out0 = args.outputs[0];
         let out1 = args.outputs[1];
         let c0e0 = V::from_f64(0f64);
         for group in 0..args.groups {
             let c = group * V::LANES;
-            let y_e123 = V::load(y.at(3usize, c));
+            f.prefetch::<1usize>(c);
+            grad_o.prefetch::<6usize>(c);
+            y.prefetch::<4usize>(c);
+            x.prefetch::<4usize>(c);
             let f_1 = V::load(f.at(0usize, c));
-            let v4 = V::mul(f_1, V::load(grad_o.at(5usize, c)));
-            let y_e013 = V::load(y.at(1usize, c));
+            let v2 = V::mul(f_1, V::load(grad_o.at(5usize, c)));
+            let v4 = V::mul(f_1, V::load(grad_o.at(4usize, c)));
+            let v6 = V::mul(f_1, V::load(grad_o.at(3usize, c)));
             let v8 = V::mul(f_1, V::load(grad_o.at(2usize, c)));
-            let y_e012 = V::load(y.at(0usize, c));
-            let v13 = V::mul(f_1, V::load(grad_o.at(1usize, c)));
-            let v17 = V::mul(f_1, V::load(grad_o.at(0usize, c)));
-            let v20 = V::mul(f_1, V::load(grad_o.at(4usize, c)));
-            let y_e023 = V::load(y.at(2usize, c));
-            let v27 = V::mul(f_1, V::load(grad_o.at(3usize, c)));
-            let x_e2 = V::load(x.at(2usize, c));
+            let v10 = V::mul(f_1, V::load(grad_o.at(1usize, c)));
+            let v12 = V::mul(f_1, V::load(grad_o.at(0usize, c)));
+            let y_e123 = V::load(y.at(3usize, c));
+            let mut v14 = V::mul(y_e123, v2);
             let x_e1 = V::load(x.at(1usize, c));
+            let mut v16 = V::mul(x_e1, v2);
+            let mut v17 = V::mul(y_e123, v4);
+            let x_e2 = V::load(x.at(2usize, c));
+            v16 = V::neg_mul_add(x_e2, v4, v16);
+            let mut v21 = V::mul(y_e123, v6);
             let x_e3 = V::load(x.at(3usize, c));
+            v16 = V::mul_add(x_e3, v6, v16);
+            // out1[3] = x_e1*v2 - x_e2*v4 + x_e3*v6
+            V::store(v16, out1.at(3usize, c));
+            let y_e023 = V::load(y.at(2usize, c));
+            v17 = V::mul_add(y_e023, v8, v17);
+            let y_e013 = V::load(y.at(1usize, c));
+            v14 = V::neg_mul_add(y_e013, v8, v14);
+            let mut v34 = V::mul(x_e3, v10);
+            v21 = V::mul_add(y_e023, v10, v21);
+            v34 = V::neg_mul_add(x_e2, v8, v34);
+            // out1[2] = x_e3*v10 - x_e2*v8
+            V::store(v34, out1.at(2usize, c));
+            let y_e012 = V::load(y.at(0usize, c));
+            v14 = V::neg_mul_add(y_e012, v10, v14);
+            // out0[1] = y_e123*v2 - y_e013*v8 - y_e012*v10
+            V::store(v14, out0.at(1usize, c));
+            let mut v42 = V::mul(x_e3, v12);
+            v21 = V::mul_add(y_e013, v12, v21);
+            // out0[3] = y_e123*v6 + y_e023*v10 + y_e013*v12
+            V::store(v21, out0.at(3usize, c));
+            v42 = V::neg_mul_add(x_e1, v8, v42);
+            // out1[1] = x_e3*v12 - x_e1*v8
+            V::store(v42, out1.at(1usize, c));
+            let mut v46 = V::mul(x_e2, v12);
+            // out0[2] = y_e012*v12 - (y_e123*v4 + y_e023*v8)
+            V::store(V::mul_sub(y_e012, v12, v17), out0.at(2usize, c));
+            v46 = V::neg_mul_add(x_e1, v10, v46);
+            // out1[0] = x_e2*v12 - x_e1*v10
+            V::store(v46, out1.at(0usize, c));
             // out0[0] = 0
             V::store(c0e0, out0.at(0usize, c));
-            // out0[1] = y_e123*v4 - y_e013*v8 - y_e012*v13
-            V::store(
-                {
-                    let mut s = V::mul(y_e123, v4);
-                    s = V::neg_mul_add(y_e013, v8, s);
-                    s = V::neg_mul_add(y_e012, v13, s);
-                    s
-                },
-                out0.at(1usize, c),
-            );
-            // out0[2] = y_e012*v17 - (y_e123*v20 + y_e023*v8)
-            V::store(
-                V::mul_sub(y_e012, v17, V::mul_add(y_e023, v8, V::mul(y_e123, v20))),
-                out0.at(2usize, c),
-            );
-            // out0[3] = y_e123*v27 + y_e023*v13 + y_e013*v17
-            V::store(
-                {
-                    let mut s = V::mul(y_e123, v27);
-                    s = V::mul_add(y_e023, v13, s);
-                    s = V::mul_add(y_e013, v17, s);
-                    s
-                },
-                out0.at(3usize, c),
-            );
-            // out1[0] = x_e2*v17 - x_e1*v13
-            V::store(V::neg_mul_add(x_e1, v13, V::mul(x_e2, v17)), out1.at(0usize, c));
-            // out1[1] = x_e3*v17 - x_e1*v8
-            V::store(V::neg_mul_add(x_e1, v8, V::mul(x_e3, v17)), out1.at(1usize, c));
-            // out1[2] = x_e3*v13 - x_e2*v8
-            V::store(V::neg_mul_add(x_e2, v8, V::mul(x_e3, v13)), out1.at(2usize, c));
-            // out1[3] = x_e1*v4 - x_e2*v20 + x_e3*v27
-            V::store(
-                {
-                    let mut s = V::mul(x_e1, v4);
-                    s = V::neg_mul_add(x_e2, v20, s);
-                    s = V::mul_add(x_e3, v27, s);
-                    s
-                },
-                out1.at(3usize, c),
-            );
         }
     }
 }
@@ -1773,49 +1673,34 @@ unsafe fn path_product_23<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let out0 = args.outputs[0];
         for group in 0..args.groups {
             let c = group * V::LANES;
-            let x_e1 = V::load(x.at(1usize, c));
-            let y_e123 = V::load(y.at(3usize, c));
+            x.prefetch::<4usize>(c);
+            y.prefetch::<4usize>(c);
+            grad_o.prefetch::<6usize>(c);
             let x_e2 = V::load(x.at(2usize, c));
+            let y_e012 = V::load(y.at(0usize, c));
+            let mut v2 = V::mul(x_e2, y_e012);
             let x_e3 = V::load(x.at(3usize, c));
             let y_e013 = V::load(y.at(1usize, c));
+            v2 = V::mul_add(x_e3, y_e013, v2);
+            let x_e1 = V::load(x.at(1usize, c));
             let y_e023 = V::load(y.at(2usize, c));
-            let y_e012 = V::load(y.at(0usize, c));
-            // out0[0] = x_e1*y_e123*grad_o_e23 - x_e2*y_e123*grad_o_e13 + x_e3*y_e123*grad_o_e12 - (x_e1*y_e013 + x_e2*y_e023)*grad_o_e03 + (x_e3*y_e023 - x_e1*y_e012)*grad_o_e02 + (x_e2*y_e012 + x_e3*y_e013)*grad_o_e01
-            V::store(
-                {
-                    let mut s = V::mul(
-                        V::mul(x_e1, y_e123),
-                        V::load(grad_o.at(5usize, c)),
-                    );
-                    s = V::neg_mul_add(
-                        V::mul(x_e2, y_e123),
-                        V::load(grad_o.at(4usize, c)),
-                        s,
-                    );
-                    s = V::mul_add(
-                        V::mul(x_e3, y_e123),
-                        V::load(grad_o.at(3usize, c)),
-                        s,
-                    );
-                    s = V::neg_mul_add(
-                        V::mul_add(x_e2, y_e023, V::mul(x_e1, y_e013)),
-                        V::load(grad_o.at(2usize, c)),
-                        s,
-                    );
-                    s = V::mul_add(
-                        V::neg_mul_add(x_e1, y_e012, V::mul(x_e3, y_e023)),
-                        V::load(grad_o.at(1usize, c)),
-                        s,
-                    );
-                    s = V::mul_add(
-                        V::mul_add(x_e3, y_e013, V::mul(x_e2, y_e012)),
-                        V::load(grad_o.at(0usize, c)),
-                        s,
-                    );
-                    s
-                },
-                out0.at(0usize, c),
+            let mut v10 = V::mul(x_e3, y_e023);
+            v10 = V::neg_mul_add(x_e1, y_e012, v10);
+            let mut v12 = V::mul(x_e1, y_e013);
+            v12 = V::mul_add(x_e2, y_e023, v12);
+            let y_e123 = V::load(y.at(3usize, c));
+            let mut v20 = V::mul(V::mul(x_e1, y_e123), V::load(grad_o.at(5usize, c)));
+            v20 = V::neg_mul_add(
+                V::mul(x_e2, y_e123),
+                V::load(grad_o.at(4usize, c)),
+                v20,
             );
+            v20 = V::mul_add(V::mul(x_e3, y_e123), V::load(grad_o.at(3usize, c)), v20);
+            v20 = V::neg_mul_add(v12, V::load(grad_o.at(2usize, c)), v20);
+            v20 = V::mul_add(v10, V::load(grad_o.at(1usize, c)), v20);
+            v20 = V::mul_add(v2, V::load(grad_o.at(0usize, c)), v20);
+            // out0[0] = x_e1*y_e123*grad_o_e23 - x_e2*y_e123*grad_o_e13 + x_e3*y_e123*grad_o_e12 - (x_e1*y_e013 + x_e2*y_e023)*grad_o_e03 + (x_e3*y_e023 - x_e1*y_e012)*grad_o_e02 + (x_e2*y_e012 + x_e3*y_e013)*grad_o_e01
+            V::store(v20, out0.at(0usize, c));
         }
     }
 }
@@ -1841,9 +1726,9 @@ pub(super) static PATH_PRODUCT_PROGRAM_9: Program = Program {
             StageCall {
                 stage: &super::path_product::PATH_PRODUCT_21,
                 inputs: &[
-                    Slot::External(2usize),
                     Slot::External(0usize),
                     Slot::External(1usize),
+                    Slot::External(2usize),
                 ],
                 outputs: &[Slot::External(0usize)],
                 params: &[],
@@ -1861,9 +1746,9 @@ pub(super) static PATH_PRODUCT_PROGRAM_9: Program = Program {
             StageCall {
                 stage: &super::path_product::PATH_PRODUCT_22,
                 inputs: &[
-                    Slot::External(1usize),
                     Slot::External(2usize),
                     Slot::External(3usize),
+                    Slot::External(1usize),
                     Slot::External(0usize),
                 ],
                 outputs: &[Slot::External(0usize), Slot::External(1usize)],
@@ -1889,163 +1774,134 @@ pub(super) static PATH_PRODUCT_PROGRAM_9: Program = Program {
     },
     flops: [20usize, 58],
 };
-/// From `f`, `x`, `y` to `o`: o = f <<x>_1 <y>_2>_3.
+/// From `x`, `y`, `f` to `o`: o = f <<x>_1 <y>_2>_3.
 ///
 /// From `path_product` of Cl(3,0,1).
 #[inline(always)]
 unsafe fn path_product_24<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
     // SAFETY: the caller keeps the contract of `StageArgs`; the tier runs on this CPU.
     unsafe {
-        let f = args.inputs[0];
-        let x = args.inputs[1];
-        let y = args.inputs[2];
+        let x = args.inputs[0];
+        let y = args.inputs[1];
+        let f = args.inputs[2];
         let out0 = args.outputs[0];
         for group in 0..args.groups {
             let c = group * V::LANES;
-            let f_1 = V::load(f.at(0usize, c));
-            let x_e2 = V::load(x.at(2usize, c));
-            let y_e01 = V::load(y.at(0usize, c));
+            x.prefetch::<4usize>(c);
+            y.prefetch::<6usize>(c);
+            f.prefetch::<1usize>(c);
             let x_e0 = V::load(x.at(0usize, c));
             let y_e12 = V::load(y.at(3usize, c));
+            let mut v2 = V::mul(x_e0, y_e12);
             let x_e1 = V::load(x.at(1usize, c));
             let y_e02 = V::load(y.at(1usize, c));
-            let x_e3 = V::load(x.at(3usize, c));
+            let x_e2 = V::load(x.at(2usize, c));
+            let y_e01 = V::load(y.at(0usize, c));
+            v2 = V::neg_mul_add(x_e1, y_e02, v2);
+            v2 = V::mul_add(x_e2, y_e01, v2);
             let y_e13 = V::load(y.at(4usize, c));
+            let mut v12 = V::mul(x_e0, y_e13);
             let y_e03 = V::load(y.at(2usize, c));
+            let x_e3 = V::load(x.at(3usize, c));
+            v12 = V::neg_mul_add(x_e1, y_e03, v12);
+            v12 = V::mul_add(x_e3, y_e01, v12);
             let y_e23 = V::load(y.at(5usize, c));
+            let mut v20 = V::mul(x_e0, y_e23);
+            v20 = V::neg_mul_add(x_e2, y_e03, v20);
+            v20 = V::mul_add(x_e3, y_e02, v20);
+            let mut v25 = V::mul(x_e1, y_e23);
+            v25 = V::neg_mul_add(x_e2, y_e13, v25);
+            v25 = V::mul_add(x_e3, y_e12, v25);
+            let f_1 = V::load(f.at(0usize, c));
             // out0[0] = f_1*(x_e2*y_e01 + x_e0*y_e12 - x_e1*y_e02)
-            V::store(
-                V::mul(
-                    f_1,
-                    {
-                        let mut s = V::mul(x_e0, y_e12);
-                        s = V::neg_mul_add(x_e1, y_e02, s);
-                        s = V::mul_add(x_e2, y_e01, s);
-                        s
-                    },
-                ),
-                out0.at(0usize, c),
-            );
+            V::store(V::mul(f_1, v2), out0.at(0usize, c));
             // out0[1] = f_1*(x_e3*y_e01 + x_e0*y_e13 - x_e1*y_e03)
-            V::store(
-                V::mul(
-                    f_1,
-                    {
-                        let mut s = V::mul(x_e0, y_e13);
-                        s = V::neg_mul_add(x_e1, y_e03, s);
-                        s = V::mul_add(x_e3, y_e01, s);
-                        s
-                    },
-                ),
-                out0.at(1usize, c),
-            );
+            V::store(V::mul(f_1, v12), out0.at(1usize, c));
             // out0[2] = f_1*(x_e3*y_e02 + x_e0*y_e23 - x_e2*y_e03)
-            V::store(
-                V::mul(
-                    f_1,
-                    {
-                        let mut s = V::mul(x_e0, y_e23);
-                        s = V::neg_mul_add(x_e2, y_e03, s);
-                        s = V::mul_add(x_e3, y_e02, s);
-                        s
-                    },
-                ),
-                out0.at(2usize, c),
-            );
+            V::store(V::mul(f_1, v20), out0.at(2usize, c));
             // out0[3] = f_1*(x_e3*y_e12 + x_e1*y_e23 - x_e2*y_e13)
-            V::store(
-                V::mul(
-                    f_1,
-                    {
-                        let mut s = V::mul(x_e1, y_e23);
-                        s = V::neg_mul_add(x_e2, y_e13, s);
-                        s = V::mul_add(x_e3, y_e12, s);
-                        s
-                    },
-                ),
-                out0.at(3usize, c),
-            );
+            V::store(V::mul(f_1, v25), out0.at(3usize, c));
         }
     }
 }
 pub(super) static PATH_PRODUCT_24: Stage = stage!(path_product_24);
-/// From `y`, `f`, `grad_o`, `x` to `grad_x`, `grad_y`: adjoint of o = f <<x>_1 <y>_2>_3.
+/// From `f`, `grad_o`, `y`, `x` to `grad_x`, `grad_y`: adjoint of o = f <<x>_1 <y>_2>_3.
 ///
 /// From `path_product_grad` of Cl(3,0,1).
 #[inline(always)]
 unsafe fn path_product_25<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
     // SAFETY: the caller keeps the contract of `StageArgs`; the tier runs on this CPU.
     unsafe {
-        let y = args.inputs[0];
-        let f = args.inputs[1];
-        let grad_o = args.inputs[2];
+        let f = args.inputs[0];
+        let grad_o = args.inputs[1];
+        let y = args.inputs[2];
         let x = args.inputs[3];
         let out0 = args.outputs[0];
         let out1 = args.outputs[1];
         for group in 0..args.groups {
             let c = group * V::LANES;
-            let y_e23 = V::load(y.at(5usize, c));
+            f.prefetch::<1usize>(c);
+            grad_o.prefetch::<4usize>(c);
+            y.prefetch::<6usize>(c);
+            x.prefetch::<4usize>(c);
             let f_1 = V::load(f.at(0usize, c));
-            let v3 = V::mul(f_1, V::load(grad_o.at(2usize, c)));
-            let y_e13 = V::load(y.at(4usize, c));
-            let v7 = V::mul(f_1, V::load(grad_o.at(1usize, c)));
+            let v2 = V::mul(f_1, V::load(grad_o.at(3usize, c)));
+            let v4 = V::mul(f_1, V::load(grad_o.at(2usize, c)));
+            let v6 = V::mul(f_1, V::load(grad_o.at(1usize, c)));
+            let v8 = V::mul(f_1, V::load(grad_o.at(0usize, c)));
             let y_e12 = V::load(y.at(3usize, c));
-            let v12 = V::mul(f_1, V::load(grad_o.at(0usize, c)));
-            let v16 = V::mul(f_1, V::load(grad_o.at(3usize, c)));
-            let y_e03 = V::load(y.at(2usize, c));
-            let y_e02 = V::load(y.at(1usize, c));
-            let y_e01 = V::load(y.at(0usize, c));
+            let mut v10 = V::mul(y_e12, v2);
             let x_e3 = V::load(x.at(3usize, c));
+            let mut v12 = V::mul(x_e3, v2);
+            let y_e13 = V::load(y.at(4usize, c));
+            let mut v14 = V::mul(y_e13, v2);
             let x_e2 = V::load(x.at(2usize, c));
+            let y_e23 = V::load(y.at(5usize, c));
+            let mut v18 = V::mul(y_e23, v2);
             let x_e1 = V::load(x.at(1usize, c));
+            let mut v20 = V::mul(x_e1, v2);
+            let y_e02 = V::load(y.at(1usize, c));
+            let mut v23 = V::mul(x_e3, v4);
+            v10 = V::mul_add(y_e02, v4, v10);
+            let y_e03 = V::load(y.at(2usize, c));
+            let mut v27 = V::mul(x_e2, v4);
+            v14 = V::mul_add(y_e03, v4, v14);
+            let mut v29 = V::mul(y_e23, v4);
             let x_e0 = V::load(x.at(0usize, c));
-            // out0[0] = y_e23*v3 + y_e13*v7 + y_e12*v12
-            V::store(
-                {
-                    let mut s = V::mul(y_e23, v3);
-                    s = V::mul_add(y_e13, v7, s);
-                    s = V::mul_add(y_e12, v12, s);
-                    s
-                },
-                out0.at(0usize, c),
-            );
-            // out0[1] = y_e23*v16 - y_e03*v7 - y_e02*v12
-            V::store(
-                {
-                    let mut s = V::mul(y_e23, v16);
-                    s = V::neg_mul_add(y_e03, v7, s);
-                    s = V::neg_mul_add(y_e02, v12, s);
-                    s
-                },
-                out0.at(1usize, c),
-            );
-            // out0[2] = y_e01*v12 - (y_e13*v16 + y_e03*v3)
-            V::store(
-                V::mul_sub(y_e01, v12, V::mul_add(y_e03, v3, V::mul(y_e13, v16))),
-                out0.at(2usize, c),
-            );
-            // out0[3] = y_e12*v16 + y_e02*v3 + y_e01*v7
-            V::store(
-                {
-                    let mut s = V::mul(y_e12, v16);
-                    s = V::mul_add(y_e02, v3, s);
-                    s = V::mul_add(y_e01, v7, s);
-                    s
-                },
-                out0.at(3usize, c),
-            );
-            // out1[0] = x_e3*v7 + x_e2*v12
-            V::store(V::mul_add(x_e2, v12, V::mul(x_e3, v7)), out1.at(0usize, c));
-            // out1[1] = x_e3*v3 - x_e1*v12
-            V::store(V::neg_mul_add(x_e1, v12, V::mul(x_e3, v3)), out1.at(1usize, c));
-            // out1[2] = -(x_e2*v3 + x_e1*v7)
-            V::store(V::neg(V::mul_add(x_e1, v7, V::mul(x_e2, v3))), out1.at(2usize, c));
-            // out1[3] = x_e3*v16 + x_e0*v12
-            V::store(V::mul_add(x_e0, v12, V::mul(x_e3, v16)), out1.at(3usize, c));
-            // out1[4] = x_e0*v7 - x_e2*v16
-            V::store(V::neg_mul_add(x_e2, v16, V::mul(x_e0, v7)), out1.at(4usize, c));
-            // out1[5] = x_e1*v16 + x_e0*v3
-            V::store(V::mul_add(x_e0, v3, V::mul(x_e1, v16)), out1.at(5usize, c));
+            v20 = V::mul_add(x_e0, v4, v20);
+            // out1[5] = x_e1*v2 + x_e0*v4
+            V::store(v20, out1.at(5usize, c));
+            let y_e01 = V::load(y.at(0usize, c));
+            let mut v35 = V::mul(x_e3, v6);
+            v10 = V::mul_add(y_e01, v6, v10);
+            // out0[3] = y_e12*v2 + y_e02*v4 + y_e01*v6
+            V::store(v10, out0.at(3usize, c));
+            v18 = V::neg_mul_add(y_e03, v6, v18);
+            v27 = V::mul_add(x_e1, v6, v27);
+            // out1[2] = -(x_e2*v4 + x_e1*v6)
+            V::store(V::neg(v27), out1.at(2usize, c));
+            let mut v43 = V::mul(x_e0, v6);
+            v29 = V::mul_add(y_e13, v6, v29);
+            v43 = V::neg_mul_add(x_e2, v2, v43);
+            // out1[4] = x_e0*v6 - x_e2*v2
+            V::store(v43, out1.at(4usize, c));
+            // out0[2] = y_e01*v8 - (y_e13*v2 + y_e03*v4)
+            V::store(V::mul_sub(y_e01, v8, v14), out0.at(2usize, c));
+            v35 = V::mul_add(x_e2, v8, v35);
+            // out1[0] = x_e3*v6 + x_e2*v8
+            V::store(v35, out1.at(0usize, c));
+            v18 = V::neg_mul_add(y_e02, v8, v18);
+            // out0[1] = y_e23*v2 - y_e03*v6 - y_e02*v8
+            V::store(v18, out0.at(1usize, c));
+            v23 = V::neg_mul_add(x_e1, v8, v23);
+            // out1[1] = x_e3*v4 - x_e1*v8
+            V::store(v23, out1.at(1usize, c));
+            v29 = V::mul_add(y_e12, v8, v29);
+            // out0[0] = y_e23*v4 + y_e13*v6 + y_e12*v8
+            V::store(v29, out0.at(0usize, c));
+            v12 = V::mul_add(x_e0, v8, v12);
+            // out1[3] = x_e3*v2 + x_e0*v8
+            V::store(v12, out1.at(3usize, c));
         }
     }
 }
@@ -2063,62 +1919,37 @@ unsafe fn path_product_26<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let out0 = args.outputs[0];
         for group in 0..args.groups {
             let c = group * V::LANES;
-            let x_e3 = V::load(x.at(3usize, c));
-            let y_e12 = V::load(y.at(3usize, c));
-            let x_e1 = V::load(x.at(1usize, c));
-            let y_e23 = V::load(y.at(5usize, c));
-            let x_e2 = V::load(x.at(2usize, c));
-            let y_e13 = V::load(y.at(4usize, c));
-            let y_e02 = V::load(y.at(1usize, c));
+            x.prefetch::<4usize>(c);
+            y.prefetch::<6usize>(c);
+            grad_o.prefetch::<4usize>(c);
             let x_e0 = V::load(x.at(0usize, c));
-            let y_e03 = V::load(y.at(2usize, c));
+            let y_e12 = V::load(y.at(3usize, c));
+            let mut v2 = V::mul(x_e0, y_e12);
+            let x_e1 = V::load(x.at(1usize, c));
+            let y_e02 = V::load(y.at(1usize, c));
+            let x_e2 = V::load(x.at(2usize, c));
             let y_e01 = V::load(y.at(0usize, c));
+            v2 = V::neg_mul_add(x_e1, y_e02, v2);
+            v2 = V::mul_add(x_e2, y_e01, v2);
+            let y_e13 = V::load(y.at(4usize, c));
+            let mut v12 = V::mul(x_e0, y_e13);
+            let y_e03 = V::load(y.at(2usize, c));
+            let x_e3 = V::load(x.at(3usize, c));
+            v12 = V::neg_mul_add(x_e1, y_e03, v12);
+            v12 = V::mul_add(x_e3, y_e01, v12);
+            let y_e23 = V::load(y.at(5usize, c));
+            let mut v20 = V::mul(x_e0, y_e23);
+            v20 = V::neg_mul_add(x_e2, y_e03, v20);
+            v20 = V::mul_add(x_e3, y_e02, v20);
+            let mut v25 = V::mul(x_e1, y_e23);
+            v25 = V::neg_mul_add(x_e2, y_e13, v25);
+            v25 = V::mul_add(x_e3, y_e12, v25);
+            let mut v31 = V::mul(v25, V::load(grad_o.at(3usize, c)));
+            v31 = V::mul_add(v20, V::load(grad_o.at(2usize, c)), v31);
+            v31 = V::mul_add(v12, V::load(grad_o.at(1usize, c)), v31);
+            v31 = V::mul_add(v2, V::load(grad_o.at(0usize, c)), v31);
             // out0[0] = (x_e3*y_e12 + x_e1*y_e23 - x_e2*y_e13)*grad_o_e123 + (x_e3*y_e02 + x_e0*y_e23 - x_e2*y_e03)*grad_o_e023 + (x_e3*y_e01 + x_e0*y_e13 - x_e1*y_e03)*grad_o_e013 + (x_e2*y_e01 + x_e0*y_e12 - x_e1*y_e02)*grad_o_e012
-            V::store(
-                {
-                    let mut s = V::mul(
-                        {
-                            let mut s = V::mul(x_e1, y_e23);
-                            s = V::neg_mul_add(x_e2, y_e13, s);
-                            s = V::mul_add(x_e3, y_e12, s);
-                            s
-                        },
-                        V::load(grad_o.at(3usize, c)),
-                    );
-                    s = V::mul_add(
-                        {
-                            let mut s = V::mul(x_e0, y_e23);
-                            s = V::neg_mul_add(x_e2, y_e03, s);
-                            s = V::mul_add(x_e3, y_e02, s);
-                            s
-                        },
-                        V::load(grad_o.at(2usize, c)),
-                        s,
-                    );
-                    s = V::mul_add(
-                        {
-                            let mut s = V::mul(x_e0, y_e13);
-                            s = V::neg_mul_add(x_e1, y_e03, s);
-                            s = V::mul_add(x_e3, y_e01, s);
-                            s
-                        },
-                        V::load(grad_o.at(1usize, c)),
-                        s,
-                    );
-                    s = V::mul_add(
-                        {
-                            let mut s = V::mul(x_e0, y_e12);
-                            s = V::neg_mul_add(x_e1, y_e02, s);
-                            s = V::mul_add(x_e2, y_e01, s);
-                            s
-                        },
-                        V::load(grad_o.at(0usize, c)),
-                        s,
-                    );
-                    s
-                },
-                out0.at(0usize, c),
-            );
+            V::store(v31, out0.at(0usize, c));
         }
     }
 }
@@ -2144,9 +1975,9 @@ pub(super) static PATH_PRODUCT_PROGRAM_10: Program = Program {
             StageCall {
                 stage: &super::path_product::PATH_PRODUCT_24,
                 inputs: &[
-                    Slot::External(2usize),
                     Slot::External(0usize),
                     Slot::External(1usize),
+                    Slot::External(2usize),
                 ],
                 outputs: &[Slot::External(0usize)],
                 params: &[],
@@ -2164,9 +1995,9 @@ pub(super) static PATH_PRODUCT_PROGRAM_10: Program = Program {
             StageCall {
                 stage: &super::path_product::PATH_PRODUCT_25,
                 inputs: &[
-                    Slot::External(1usize),
                     Slot::External(2usize),
                     Slot::External(3usize),
+                    Slot::External(1usize),
                     Slot::External(0usize),
                 ],
                 outputs: &[Slot::External(0usize), Slot::External(1usize)],
@@ -2192,22 +2023,25 @@ pub(super) static PATH_PRODUCT_PROGRAM_10: Program = Program {
     },
     flops: [24usize, 70],
 };
-/// From `f`, `x`, `y` to `o`: o = f <<x>_1 <y>_4>_3.
+/// From `x`, `y`, `f` to `o`: o = f <<x>_1 <y>_4>_3.
 ///
 /// From `path_product` of Cl(3,0,1).
 #[inline(always)]
 unsafe fn path_product_27<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
     // SAFETY: the caller keeps the contract of `StageArgs`; the tier runs on this CPU.
     unsafe {
-        let f = args.inputs[0];
-        let x = args.inputs[1];
-        let y = args.inputs[2];
+        let x = args.inputs[0];
+        let y = args.inputs[1];
+        let f = args.inputs[2];
         let out0 = args.outputs[0];
         let c0e0 = V::from_f64(0f64);
         for group in 0..args.groups {
             let c = group * V::LANES;
-            let f_1 = V::load(f.at(0usize, c));
+            x.prefetch::<4usize>(c);
+            y.prefetch::<1usize>(c);
+            f.prefetch::<1usize>(c);
             let y_e0123 = V::load(y.at(0usize, c));
+            let f_1 = V::load(f.at(0usize, c));
             // out0[0] = -f_1*x_e3*y_e0123
             V::store(
                 V::neg(V::mul(f_1, V::mul(V::load(x.at(3usize, c)), y_e0123))),
@@ -2229,45 +2063,44 @@ unsafe fn path_product_27<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
     }
 }
 pub(super) static PATH_PRODUCT_27: Stage = stage!(path_product_27);
-/// From `y`, `f`, `grad_o`, `x` to `grad_x`, `grad_y`: adjoint of o = f <<x>_1 <y>_4>_3.
+/// From `f`, `grad_o`, `y`, `x` to `grad_x`, `grad_y`: adjoint of o = f <<x>_1 <y>_4>_3.
 ///
 /// From `path_product_grad` of Cl(3,0,1).
 #[inline(always)]
 unsafe fn path_product_28<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
     // SAFETY: the caller keeps the contract of `StageArgs`; the tier runs on this CPU.
     unsafe {
-        let y = args.inputs[0];
-        let f = args.inputs[1];
-        let grad_o = args.inputs[2];
+        let f = args.inputs[0];
+        let grad_o = args.inputs[1];
+        let y = args.inputs[2];
         let x = args.inputs[3];
         let out0 = args.outputs[0];
         let out1 = args.outputs[1];
         let c0e0 = V::from_f64(0f64);
         for group in 0..args.groups {
             let c = group * V::LANES;
-            let y_e0123 = V::load(y.at(0usize, c));
+            f.prefetch::<1usize>(c);
+            grad_o.prefetch::<4usize>(c);
+            y.prefetch::<1usize>(c);
+            x.prefetch::<4usize>(c);
             let f_1 = V::load(f.at(0usize, c));
-            let v4 = V::mul(f_1, V::load(grad_o.at(2usize, c)));
-            let v8 = V::mul(f_1, V::load(grad_o.at(1usize, c)));
-            let v11 = V::mul(f_1, V::load(grad_o.at(0usize, c)));
+            let v2 = V::mul(f_1, V::load(grad_o.at(2usize, c)));
+            let v4 = V::mul(f_1, V::load(grad_o.at(1usize, c)));
+            let v6 = V::mul(f_1, V::load(grad_o.at(0usize, c)));
+            let y_e0123 = V::load(y.at(0usize, c));
+            // out0[1] = -y_e0123*v2
+            V::store(V::neg(V::mul(y_e0123, v2)), out0.at(1usize, c));
+            // out0[2] = y_e0123*v4
+            V::store(V::mul(y_e0123, v4), out0.at(2usize, c));
+            let mut v14 = V::mul(V::load(x.at(2usize, c)), v4);
+            v14 = V::neg_mul_add(V::load(x.at(1usize, c)), v2, v14);
+            // out0[3] = -y_e0123*v6
+            V::store(V::neg(V::mul(y_e0123, v6)), out0.at(3usize, c));
+            v14 = V::neg_mul_add(V::load(x.at(3usize, c)), v6, v14);
+            // out1[0] = x_e2*v4 - x_e1*v2 - x_e3*v6
+            V::store(v14, out1.at(0usize, c));
             // out0[0] = 0
             V::store(c0e0, out0.at(0usize, c));
-            // out0[1] = -y_e0123*v4
-            V::store(V::neg(V::mul(y_e0123, v4)), out0.at(1usize, c));
-            // out0[2] = y_e0123*v8
-            V::store(V::mul(y_e0123, v8), out0.at(2usize, c));
-            // out0[3] = -y_e0123*v11
-            V::store(V::neg(V::mul(y_e0123, v11)), out0.at(3usize, c));
-            // out1[0] = x_e2*v8 - x_e1*v4 - x_e3*v11
-            V::store(
-                {
-                    let mut s = V::mul(V::load(x.at(2usize, c)), v8);
-                    s = V::neg_mul_add(V::load(x.at(1usize, c)), v4, s);
-                    s = V::neg_mul_add(V::load(x.at(3usize, c)), v11, s);
-                    s
-                },
-                out1.at(0usize, c),
-            );
         }
     }
 }
@@ -2285,28 +2118,26 @@ unsafe fn path_product_29<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let out0 = args.outputs[0];
         for group in 0..args.groups {
             let c = group * V::LANES;
+            x.prefetch::<4usize>(c);
+            y.prefetch::<1usize>(c);
+            grad_o.prefetch::<4usize>(c);
             let y_e0123 = V::load(y.at(0usize, c));
-            // out0[0] = x_e2*y_e0123*grad_o_e013 - x_e1*y_e0123*grad_o_e023 - x_e3*y_e0123*grad_o_e012
-            V::store(
-                {
-                    let mut s = V::mul(
-                        V::mul(V::load(x.at(2usize, c)), y_e0123),
-                        V::load(grad_o.at(1usize, c)),
-                    );
-                    s = V::neg_mul_add(
-                        V::mul(V::load(x.at(1usize, c)), y_e0123),
-                        V::load(grad_o.at(2usize, c)),
-                        s,
-                    );
-                    s = V::neg_mul_add(
-                        V::mul(V::load(x.at(3usize, c)), y_e0123),
-                        V::load(grad_o.at(0usize, c)),
-                        s,
-                    );
-                    s
-                },
-                out0.at(0usize, c),
+            let mut v10 = V::mul(
+                V::mul(V::load(x.at(2usize, c)), y_e0123),
+                V::load(grad_o.at(1usize, c)),
             );
+            v10 = V::neg_mul_add(
+                V::mul(V::load(x.at(1usize, c)), y_e0123),
+                V::load(grad_o.at(2usize, c)),
+                v10,
+            );
+            v10 = V::neg_mul_add(
+                V::mul(V::load(x.at(3usize, c)), y_e0123),
+                V::load(grad_o.at(0usize, c)),
+                v10,
+            );
+            // out0[0] = x_e2*y_e0123*grad_o_e013 - x_e1*y_e0123*grad_o_e023 - x_e3*y_e0123*grad_o_e012
+            V::store(v10, out0.at(0usize, c));
         }
     }
 }
@@ -2332,9 +2163,9 @@ pub(super) static PATH_PRODUCT_PROGRAM_11: Program = Program {
             StageCall {
                 stage: &super::path_product::PATH_PRODUCT_27,
                 inputs: &[
-                    Slot::External(2usize),
                     Slot::External(0usize),
                     Slot::External(1usize),
+                    Slot::External(2usize),
                 ],
                 outputs: &[Slot::External(0usize)],
                 params: &[],
@@ -2352,9 +2183,9 @@ pub(super) static PATH_PRODUCT_PROGRAM_11: Program = Program {
             StageCall {
                 stage: &super::path_product::PATH_PRODUCT_28,
                 inputs: &[
-                    Slot::External(1usize),
                     Slot::External(2usize),
                     Slot::External(3usize),
+                    Slot::External(1usize),
                     Slot::External(0usize),
                 ],
                 outputs: &[Slot::External(0usize), Slot::External(1usize)],
@@ -2380,84 +2211,68 @@ pub(super) static PATH_PRODUCT_PROGRAM_11: Program = Program {
     },
     flops: [8usize, 21],
 };
-/// From `f`, `x`, `y` to `o`: o = f <<x>_1 <y>_3>_4.
+/// From `x`, `y`, `f` to `o`: o = f <<x>_1 <y>_3>_4.
 ///
 /// From `path_product` of Cl(3,0,1).
 #[inline(always)]
 unsafe fn path_product_30<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
     // SAFETY: the caller keeps the contract of `StageArgs`; the tier runs on this CPU.
     unsafe {
-        let f = args.inputs[0];
-        let x = args.inputs[1];
-        let y = args.inputs[2];
+        let x = args.inputs[0];
+        let y = args.inputs[1];
+        let f = args.inputs[2];
         let out0 = args.outputs[0];
         for group in 0..args.groups {
             let c = group * V::LANES;
+            x.prefetch::<4usize>(c);
+            y.prefetch::<4usize>(c);
+            f.prefetch::<1usize>(c);
+            let mut v2 = V::mul(V::load(x.at(0usize, c)), V::load(y.at(3usize, c)));
+            v2 = V::neg_mul_add(V::load(x.at(1usize, c)), V::load(y.at(2usize, c)), v2);
+            v2 = V::mul_add(V::load(x.at(2usize, c)), V::load(y.at(1usize, c)), v2);
+            v2 = V::neg_mul_add(V::load(x.at(3usize, c)), V::load(y.at(0usize, c)), v2);
             // out0[0] = f_1*(x_e2*y_e013 + x_e0*y_e123 - x_e1*y_e023 - x_e3*y_e012)
-            V::store(
-                V::mul(
-                    V::load(f.at(0usize, c)),
-                    {
-                        let mut s = V::mul(
-                            V::load(x.at(0usize, c)),
-                            V::load(y.at(3usize, c)),
-                        );
-                        s = V::neg_mul_add(
-                            V::load(x.at(1usize, c)),
-                            V::load(y.at(2usize, c)),
-                            s,
-                        );
-                        s = V::mul_add(
-                            V::load(x.at(2usize, c)),
-                            V::load(y.at(1usize, c)),
-                            s,
-                        );
-                        s = V::neg_mul_add(
-                            V::load(x.at(3usize, c)),
-                            V::load(y.at(0usize, c)),
-                            s,
-                        );
-                        s
-                    },
-                ),
-                out0.at(0usize, c),
-            );
+            V::store(V::mul(V::load(f.at(0usize, c)), v2), out0.at(0usize, c));
         }
     }
 }
 pub(super) static PATH_PRODUCT_30: Stage = stage!(path_product_30);
-/// From `y`, `f`, `grad_o`, `x` to `grad_x`, `grad_y`: adjoint of o = f <<x>_1 <y>_3>_4.
+/// From `f`, `grad_o`, `y`, `x` to `grad_x`, `grad_y`: adjoint of o = f <<x>_1 <y>_3>_4.
 ///
 /// From `path_product_grad` of Cl(3,0,1).
 #[inline(always)]
 unsafe fn path_product_31<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
     // SAFETY: the caller keeps the contract of `StageArgs`; the tier runs on this CPU.
     unsafe {
-        let y = args.inputs[0];
-        let f = args.inputs[1];
-        let grad_o = args.inputs[2];
+        let f = args.inputs[0];
+        let grad_o = args.inputs[1];
+        let y = args.inputs[2];
         let x = args.inputs[3];
         let out0 = args.outputs[0];
         let out1 = args.outputs[1];
         for group in 0..args.groups {
             let c = group * V::LANES;
-            let v3 = V::mul(V::load(f.at(0usize, c)), V::load(grad_o.at(0usize, c)));
-            // out0[0] = y_e123*v3
-            V::store(V::mul(V::load(y.at(3usize, c)), v3), out0.at(0usize, c));
-            // out0[1] = -y_e023*v3
-            V::store(V::neg(V::mul(V::load(y.at(2usize, c)), v3)), out0.at(1usize, c));
-            // out0[2] = y_e013*v3
-            V::store(V::mul(V::load(y.at(1usize, c)), v3), out0.at(2usize, c));
-            // out0[3] = -y_e012*v3
-            V::store(V::neg(V::mul(V::load(y.at(0usize, c)), v3)), out0.at(3usize, c));
-            // out1[0] = -x_e3*v3
-            V::store(V::neg(V::mul(V::load(x.at(3usize, c)), v3)), out1.at(0usize, c));
-            // out1[1] = x_e2*v3
-            V::store(V::mul(V::load(x.at(2usize, c)), v3), out1.at(1usize, c));
-            // out1[2] = -x_e1*v3
-            V::store(V::neg(V::mul(V::load(x.at(1usize, c)), v3)), out1.at(2usize, c));
-            // out1[3] = x_e0*v3
-            V::store(V::mul(V::load(x.at(0usize, c)), v3), out1.at(3usize, c));
+            f.prefetch::<1usize>(c);
+            grad_o.prefetch::<1usize>(c);
+            y.prefetch::<4usize>(c);
+            x.prefetch::<4usize>(c);
+            let v2 = V::mul(V::load(f.at(0usize, c)), V::load(grad_o.at(0usize, c)));
+            // out0[3] = -y_e012*v2
+            V::store(V::neg(V::mul(V::load(y.at(0usize, c)), v2)), out0.at(3usize, c));
+            // out1[0] = -x_e3*v2
+            V::store(V::neg(V::mul(V::load(x.at(3usize, c)), v2)), out1.at(0usize, c));
+            // out0[2] = y_e013*v2
+            V::store(V::mul(V::load(y.at(1usize, c)), v2), out0.at(2usize, c));
+            // out1[1] = x_e2*v2
+            V::store(V::mul(V::load(x.at(2usize, c)), v2), out1.at(1usize, c));
+            // out0[1] = -y_e023*v2
+            V::store(V::neg(V::mul(V::load(y.at(2usize, c)), v2)), out0.at(1usize, c));
+            // out1[2] = -x_e1*v2
+            V::store(V::neg(V::mul(V::load(x.at(1usize, c)), v2)), out1.at(2usize, c));
+            // out0[0] = y_e123*v2
+            V::store(V::mul(V::load(y.at(3usize, c)), v2), out0.at(0usize, c));
+            // out1[3] = x_e0*v2
+            V::store(V::mul(V::load(x.at(0usize, c)), v2), out1.at(3usize, c));
         }
     }
 }
@@ -2475,35 +2290,15 @@ unsafe fn path_product_32<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let out0 = args.outputs[0];
         for group in 0..args.groups {
             let c = group * V::LANES;
+            x.prefetch::<4usize>(c);
+            y.prefetch::<4usize>(c);
+            grad_o.prefetch::<1usize>(c);
+            let mut v2 = V::mul(V::load(x.at(0usize, c)), V::load(y.at(3usize, c)));
+            v2 = V::neg_mul_add(V::load(x.at(1usize, c)), V::load(y.at(2usize, c)), v2);
+            v2 = V::mul_add(V::load(x.at(2usize, c)), V::load(y.at(1usize, c)), v2);
+            v2 = V::neg_mul_add(V::load(x.at(3usize, c)), V::load(y.at(0usize, c)), v2);
             // out0[0] = (x_e2*y_e013 + x_e0*y_e123 - x_e1*y_e023 - x_e3*y_e012)*grad_o_e0123
-            V::store(
-                V::mul(
-                    {
-                        let mut s = V::mul(
-                            V::load(x.at(0usize, c)),
-                            V::load(y.at(3usize, c)),
-                        );
-                        s = V::neg_mul_add(
-                            V::load(x.at(1usize, c)),
-                            V::load(y.at(2usize, c)),
-                            s,
-                        );
-                        s = V::mul_add(
-                            V::load(x.at(2usize, c)),
-                            V::load(y.at(1usize, c)),
-                            s,
-                        );
-                        s = V::neg_mul_add(
-                            V::load(x.at(3usize, c)),
-                            V::load(y.at(0usize, c)),
-                            s,
-                        );
-                        s
-                    },
-                    V::load(grad_o.at(0usize, c)),
-                ),
-                out0.at(0usize, c),
-            );
+            V::store(V::mul(v2, V::load(grad_o.at(0usize, c))), out0.at(0usize, c));
         }
     }
 }
@@ -2529,9 +2324,9 @@ pub(super) static PATH_PRODUCT_PROGRAM_12: Program = Program {
             StageCall {
                 stage: &super::path_product::PATH_PRODUCT_30,
                 inputs: &[
-                    Slot::External(2usize),
                     Slot::External(0usize),
                     Slot::External(1usize),
+                    Slot::External(2usize),
                 ],
                 outputs: &[Slot::External(0usize)],
                 params: &[],
@@ -2549,9 +2344,9 @@ pub(super) static PATH_PRODUCT_PROGRAM_12: Program = Program {
             StageCall {
                 stage: &super::path_product::PATH_PRODUCT_31,
                 inputs: &[
-                    Slot::External(1usize),
                     Slot::External(2usize),
                     Slot::External(3usize),
+                    Slot::External(1usize),
                     Slot::External(0usize),
                 ],
                 outputs: &[Slot::External(0usize), Slot::External(1usize)],
@@ -2577,90 +2372,76 @@ pub(super) static PATH_PRODUCT_PROGRAM_12: Program = Program {
     },
     flops: [8usize, 21],
 };
-/// From `f`, `x`, `y` to `o`: o = f <<x>_2 <y>_2>_0.
+/// From `x`, `y`, `f` to `o`: o = f <<x>_2 <y>_2>_0.
 ///
 /// From `path_product` of Cl(3,0,1).
 #[inline(always)]
 unsafe fn path_product_33<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
     // SAFETY: the caller keeps the contract of `StageArgs`; the tier runs on this CPU.
     unsafe {
-        let f = args.inputs[0];
-        let x = args.inputs[1];
-        let y = args.inputs[2];
+        let x = args.inputs[0];
+        let y = args.inputs[1];
+        let f = args.inputs[2];
         let out0 = args.outputs[0];
         for group in 0..args.groups {
             let c = group * V::LANES;
+            x.prefetch::<6usize>(c);
+            y.prefetch::<6usize>(c);
+            f.prefetch::<1usize>(c);
+            let mut v2 = V::mul(V::load(x.at(3usize, c)), V::load(y.at(3usize, c)));
+            v2 = V::mul_add(V::load(x.at(4usize, c)), V::load(y.at(4usize, c)), v2);
+            v2 = V::mul_add(V::load(x.at(5usize, c)), V::load(y.at(5usize, c)), v2);
             // out0[0] = -(f_1*(x_e23*y_e23 + x_e12*y_e12 + x_e13*y_e13))
-            V::store(
-                V::neg(
-                    V::mul(
-                        V::load(f.at(0usize, c)),
-                        {
-                            let mut s = V::mul(
-                                V::load(x.at(3usize, c)),
-                                V::load(y.at(3usize, c)),
-                            );
-                            s = V::mul_add(
-                                V::load(x.at(4usize, c)),
-                                V::load(y.at(4usize, c)),
-                                s,
-                            );
-                            s = V::mul_add(
-                                V::load(x.at(5usize, c)),
-                                V::load(y.at(5usize, c)),
-                                s,
-                            );
-                            s
-                        },
-                    ),
-                ),
-                out0.at(0usize, c),
-            );
+            V::store(V::neg(V::mul(V::load(f.at(0usize, c)), v2)), out0.at(0usize, c));
         }
     }
 }
 pub(super) static PATH_PRODUCT_33: Stage = stage!(path_product_33);
-/// From `y`, `f`, `grad_o`, `x` to `grad_x`, `grad_y`: adjoint of o = f <<x>_2 <y>_2>_0.
+/// From `f`, `grad_o`, `y`, `x` to `grad_x`, `grad_y`: adjoint of o = f <<x>_2 <y>_2>_0.
 ///
 /// From `path_product_grad` of Cl(3,0,1).
 #[inline(always)]
 unsafe fn path_product_34<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
     // SAFETY: the caller keeps the contract of `StageArgs`; the tier runs on this CPU.
     unsafe {
-        let y = args.inputs[0];
-        let f = args.inputs[1];
-        let grad_o = args.inputs[2];
+        let f = args.inputs[0];
+        let grad_o = args.inputs[1];
+        let y = args.inputs[2];
         let x = args.inputs[3];
         let out0 = args.outputs[0];
         let out1 = args.outputs[1];
         let c0e0 = V::from_f64(0f64);
         for group in 0..args.groups {
             let c = group * V::LANES;
-            let v4 = V::mul(V::load(f.at(0usize, c)), V::load(grad_o.at(0usize, c)));
+            f.prefetch::<1usize>(c);
+            grad_o.prefetch::<1usize>(c);
+            y.prefetch::<6usize>(c);
+            x.prefetch::<6usize>(c);
+            let v2 = V::mul(V::load(f.at(0usize, c)), V::load(grad_o.at(0usize, c)));
+            // out0[5] = -y_e23*v2
+            V::store(V::neg(V::mul(V::load(y.at(5usize, c)), v2)), out0.at(5usize, c));
+            // out1[5] = -x_e23*v2
+            V::store(V::neg(V::mul(V::load(x.at(5usize, c)), v2)), out1.at(5usize, c));
+            // out0[4] = -y_e13*v2
+            V::store(V::neg(V::mul(V::load(y.at(4usize, c)), v2)), out0.at(4usize, c));
+            // out1[4] = -x_e13*v2
+            V::store(V::neg(V::mul(V::load(x.at(4usize, c)), v2)), out1.at(4usize, c));
+            // out0[3] = -y_e12*v2
+            V::store(V::neg(V::mul(V::load(y.at(3usize, c)), v2)), out0.at(3usize, c));
+            // out1[3] = -x_e12*v2
+            V::store(V::neg(V::mul(V::load(x.at(3usize, c)), v2)), out1.at(3usize, c));
             // out0[0] = 0
             V::store(c0e0, out0.at(0usize, c));
             // out0[1] = 0
             V::store(c0e0, out0.at(1usize, c));
             // out0[2] = 0
             V::store(c0e0, out0.at(2usize, c));
-            // out0[3] = -y_e12*v4
-            V::store(V::neg(V::mul(V::load(y.at(3usize, c)), v4)), out0.at(3usize, c));
-            // out0[4] = -y_e13*v4
-            V::store(V::neg(V::mul(V::load(y.at(4usize, c)), v4)), out0.at(4usize, c));
-            // out0[5] = -y_e23*v4
-            V::store(V::neg(V::mul(V::load(y.at(5usize, c)), v4)), out0.at(5usize, c));
             // out1[0] = 0
             V::store(c0e0, out1.at(0usize, c));
             // out1[1] = 0
             V::store(c0e0, out1.at(1usize, c));
             // out1[2] = 0
             V::store(c0e0, out1.at(2usize, c));
-            // out1[3] = -x_e12*v4
-            V::store(V::neg(V::mul(V::load(x.at(3usize, c)), v4)), out1.at(3usize, c));
-            // out1[4] = -x_e13*v4
-            V::store(V::neg(V::mul(V::load(x.at(4usize, c)), v4)), out1.at(4usize, c));
-            // out1[5] = -x_e23*v4
-            V::store(V::neg(V::mul(V::load(x.at(5usize, c)), v4)), out1.at(5usize, c));
         }
     }
 }
@@ -2678,30 +2459,15 @@ unsafe fn path_product_35<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let out0 = args.outputs[0];
         for group in 0..args.groups {
             let c = group * V::LANES;
+            x.prefetch::<6usize>(c);
+            y.prefetch::<6usize>(c);
+            grad_o.prefetch::<1usize>(c);
+            let mut v2 = V::mul(V::load(x.at(3usize, c)), V::load(y.at(3usize, c)));
+            v2 = V::mul_add(V::load(x.at(4usize, c)), V::load(y.at(4usize, c)), v2);
+            v2 = V::mul_add(V::load(x.at(5usize, c)), V::load(y.at(5usize, c)), v2);
             // out0[0] = -((x_e23*y_e23 + x_e12*y_e12 + x_e13*y_e13)*grad_o_1)
             V::store(
-                V::neg(
-                    V::mul(
-                        {
-                            let mut s = V::mul(
-                                V::load(x.at(3usize, c)),
-                                V::load(y.at(3usize, c)),
-                            );
-                            s = V::mul_add(
-                                V::load(x.at(4usize, c)),
-                                V::load(y.at(4usize, c)),
-                                s,
-                            );
-                            s = V::mul_add(
-                                V::load(x.at(5usize, c)),
-                                V::load(y.at(5usize, c)),
-                                s,
-                            );
-                            s
-                        },
-                        V::load(grad_o.at(0usize, c)),
-                    ),
-                ),
+                V::neg(V::mul(v2, V::load(grad_o.at(0usize, c)))),
                 out0.at(0usize, c),
             );
         }
@@ -2729,9 +2495,9 @@ pub(super) static PATH_PRODUCT_PROGRAM_13: Program = Program {
             StageCall {
                 stage: &super::path_product::PATH_PRODUCT_33,
                 inputs: &[
-                    Slot::External(2usize),
                     Slot::External(0usize),
                     Slot::External(1usize),
+                    Slot::External(2usize),
                 ],
                 outputs: &[Slot::External(0usize)],
                 params: &[],
@@ -2749,9 +2515,9 @@ pub(super) static PATH_PRODUCT_PROGRAM_13: Program = Program {
             StageCall {
                 stage: &super::path_product::PATH_PRODUCT_34,
                 inputs: &[
-                    Slot::External(1usize),
                     Slot::External(2usize),
                     Slot::External(3usize),
+                    Slot::External(1usize),
                     Slot::External(0usize),
                 ],
                 outputs: &[Slot::External(0usize), Slot::External(1usize)],
@@ -2777,128 +2543,115 @@ pub(super) static PATH_PRODUCT_PROGRAM_13: Program = Program {
     },
     flops: [7usize, 20],
 };
-/// From `f`, `x`, `y` to `o`: o = f <<x>_2 <y>_1>_1.
+/// From `x`, `y`, `f` to `o`: o = f <<x>_2 <y>_1>_1.
 ///
 /// From `path_product` of Cl(3,0,1).
 #[inline(always)]
 unsafe fn path_product_36<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
     // SAFETY: the caller keeps the contract of `StageArgs`; the tier runs on this CPU.
     unsafe {
-        let f = args.inputs[0];
-        let x = args.inputs[1];
-        let y = args.inputs[2];
+        let x = args.inputs[0];
+        let y = args.inputs[1];
+        let f = args.inputs[2];
         let out0 = args.outputs[0];
         for group in 0..args.groups {
             let c = group * V::LANES;
-            let f_1 = V::load(f.at(0usize, c));
-            let y_e3 = V::load(y.at(3usize, c));
+            x.prefetch::<6usize>(c);
+            y.prefetch::<4usize>(c);
+            f.prefetch::<1usize>(c);
             let y_e1 = V::load(y.at(1usize, c));
+            let mut v2 = V::mul(V::load(x.at(0usize, c)), y_e1);
             let y_e2 = V::load(y.at(2usize, c));
+            let y_e3 = V::load(y.at(3usize, c));
+            v2 = V::mul_add(V::load(x.at(1usize, c)), y_e2, v2);
+            v2 = V::mul_add(V::load(x.at(2usize, c)), y_e3, v2);
             let x_e12 = V::load(x.at(3usize, c));
+            let mut v12 = V::mul(x_e12, y_e2);
             let x_e13 = V::load(x.at(4usize, c));
+            v12 = V::mul_add(x_e13, y_e3, v12);
             let x_e23 = V::load(x.at(5usize, c));
+            let mut v18 = V::mul(x_e23, y_e3);
+            v18 = V::neg_mul_add(x_e12, y_e1, v18);
+            let mut v20 = V::mul(x_e13, y_e1);
+            v20 = V::mul_add(x_e23, y_e2, v20);
+            let f_1 = V::load(f.at(0usize, c));
             // out0[0] = f_1*(x_e03*y_e3 + x_e01*y_e1 + x_e02*y_e2)
-            V::store(
-                V::mul(
-                    f_1,
-                    {
-                        let mut s = V::mul(V::load(x.at(0usize, c)), y_e1);
-                        s = V::mul_add(V::load(x.at(1usize, c)), y_e2, s);
-                        s = V::mul_add(V::load(x.at(2usize, c)), y_e3, s);
-                        s
-                    },
-                ),
-                out0.at(0usize, c),
-            );
+            V::store(V::mul(f_1, v2), out0.at(0usize, c));
             // out0[1] = f_1*(x_e12*y_e2 + x_e13*y_e3)
-            V::store(
-                V::mul(f_1, V::mul_add(x_e13, y_e3, V::mul(x_e12, y_e2))),
-                out0.at(1usize, c),
-            );
+            V::store(V::mul(f_1, v12), out0.at(1usize, c));
             // out0[2] = f_1*(x_e23*y_e3 - x_e12*y_e1)
-            V::store(
-                V::mul(f_1, V::neg_mul_add(x_e12, y_e1, V::mul(x_e23, y_e3))),
-                out0.at(2usize, c),
-            );
+            V::store(V::mul(f_1, v18), out0.at(2usize, c));
             // out0[3] = -(f_1*(x_e13*y_e1 + x_e23*y_e2))
-            V::store(
-                V::neg(V::mul(f_1, V::mul_add(x_e23, y_e2, V::mul(x_e13, y_e1)))),
-                out0.at(3usize, c),
-            );
+            V::store(V::neg(V::mul(f_1, v20)), out0.at(3usize, c));
         }
     }
 }
 pub(super) static PATH_PRODUCT_36: Stage = stage!(path_product_36);
-/// From `y`, `f`, `grad_o`, `x` to `grad_x`, `grad_y`: adjoint of o = f <<x>_2 <y>_1>_1.
+/// From `f`, `grad_o`, `y`, `x` to `grad_x`, `grad_y`: adjoint of o = f <<x>_2 <y>_1>_1.
 ///
 /// From `path_product_grad` of Cl(3,0,1).
 #[inline(always)]
 unsafe fn path_product_37<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
     // SAFETY: the caller keeps the contract of `StageArgs`; the tier runs on this CPU.
     unsafe {
-        let y = args.inputs[0];
-        let f = args.inputs[1];
-        let grad_o = args.inputs[2];
+        let f = args.inputs[0];
+        let grad_o = args.inputs[1];
+        let y = args.inputs[2];
         let x = args.inputs[3];
         let out0 = args.outputs[0];
         let out1 = args.outputs[1];
         let c0e0 = V::from_f64(0f64);
         for group in 0..args.groups {
             let c = group * V::LANES;
-            let y_e1 = V::load(y.at(1usize, c));
+            f.prefetch::<1usize>(c);
+            grad_o.prefetch::<4usize>(c);
+            y.prefetch::<4usize>(c);
+            x.prefetch::<6usize>(c);
             let f_1 = V::load(f.at(0usize, c));
-            let v3 = V::mul(f_1, V::load(grad_o.at(0usize, c)));
+            let v2 = V::mul(f_1, V::load(grad_o.at(3usize, c)));
+            let v4 = V::mul(f_1, V::load(grad_o.at(2usize, c)));
+            let v6 = V::mul(f_1, V::load(grad_o.at(1usize, c)));
+            let v8 = V::mul(f_1, V::load(grad_o.at(0usize, c)));
             let y_e2 = V::load(y.at(2usize, c));
-            let y_e3 = V::load(y.at(3usize, c));
-            let v10 = V::mul(f_1, V::load(grad_o.at(1usize, c)));
-            let v13 = V::mul(f_1, V::load(grad_o.at(2usize, c)));
-            let v18 = V::mul(f_1, V::load(grad_o.at(3usize, c)));
-            let x_e13 = V::load(x.at(4usize, c));
-            let x_e12 = V::load(x.at(3usize, c));
             let x_e23 = V::load(x.at(5usize, c));
-            // out0[0] = y_e1*v3
-            V::store(V::mul(y_e1, v3), out0.at(0usize, c));
-            // out0[1] = y_e2*v3
-            V::store(V::mul(y_e2, v3), out0.at(1usize, c));
-            // out0[2] = y_e3*v3
-            V::store(V::mul(y_e3, v3), out0.at(2usize, c));
-            // out0[3] = y_e2*v10 - y_e1*v13
-            V::store(V::neg_mul_add(y_e1, v13, V::mul(y_e2, v10)), out0.at(3usize, c));
-            // out0[4] = y_e3*v10 - y_e1*v18
-            V::store(V::neg_mul_add(y_e1, v18, V::mul(y_e3, v10)), out0.at(4usize, c));
-            // out0[5] = y_e3*v13 - y_e2*v18
-            V::store(V::neg_mul_add(y_e2, v18, V::mul(y_e3, v13)), out0.at(5usize, c));
+            let y_e1 = V::load(y.at(1usize, c));
+            let x_e13 = V::load(x.at(4usize, c));
+            let mut v16 = V::mul(x_e13, v2);
+            let y_e3 = V::load(y.at(3usize, c));
+            let mut v18 = V::mul(y_e3, v4);
+            let mut v19 = V::mul(x_e23, v4);
+            v18 = V::neg_mul_add(y_e2, v2, v18);
+            // out0[5] = y_e3*v4 - y_e2*v2
+            V::store(v18, out0.at(5usize, c));
+            let x_e12 = V::load(x.at(3usize, c));
+            v16 = V::mul_add(x_e12, v4, v16);
+            let mut v25 = V::mul(y_e3, v6);
+            v25 = V::neg_mul_add(y_e1, v2, v25);
+            // out0[4] = y_e3*v6 - y_e1*v2
+            V::store(v25, out0.at(4usize, c));
+            v19 = V::mul_add(x_e13, v6, v19);
+            let mut v29 = V::mul(y_e2, v6);
+            let mut v30 = V::mul(x_e12, v6);
+            v29 = V::neg_mul_add(y_e1, v4, v29);
+            // out0[3] = y_e2*v6 - y_e1*v4
+            V::store(v29, out0.at(3usize, c));
+            v30 = V::neg_mul_add(x_e23, v2, v30);
+            // out0[2] = y_e3*v8
+            V::store(V::mul(y_e3, v8), out0.at(2usize, c));
+            v19 = V::mul_add(V::load(x.at(2usize, c)), v8, v19);
+            // out1[3] = x_e23*v4 + x_e13*v6 + x_e03*v8
+            V::store(v19, out1.at(3usize, c));
+            // out0[1] = y_e2*v8
+            V::store(V::mul(y_e2, v8), out0.at(1usize, c));
+            v30 = V::mul_add(V::load(x.at(1usize, c)), v8, v30);
+            // out1[2] = x_e12*v6 - x_e23*v2 + x_e02*v8
+            V::store(v30, out1.at(2usize, c));
+            // out0[0] = y_e1*v8
+            V::store(V::mul(y_e1, v8), out0.at(0usize, c));
+            // out1[1] = x_e01*v8 - (x_e13*v2 + x_e12*v4)
+            V::store(V::mul_sub(V::load(x.at(0usize, c)), v8, v16), out1.at(1usize, c));
             // out1[0] = 0
             V::store(c0e0, out1.at(0usize, c));
-            // out1[1] = x_e01*v3 - (x_e13*v18 + x_e12*v13)
-            V::store(
-                V::mul_sub(
-                    V::load(x.at(0usize, c)),
-                    v3,
-                    V::mul_add(x_e12, v13, V::mul(x_e13, v18)),
-                ),
-                out1.at(1usize, c),
-            );
-            // out1[2] = x_e12*v10 - x_e23*v18 + x_e02*v3
-            V::store(
-                {
-                    let mut s = V::mul(x_e12, v10);
-                    s = V::neg_mul_add(x_e23, v18, s);
-                    s = V::mul_add(V::load(x.at(1usize, c)), v3, s);
-                    s
-                },
-                out1.at(2usize, c),
-            );
-            // out1[3] = x_e23*v13 + x_e13*v10 + x_e03*v3
-            V::store(
-                {
-                    let mut s = V::mul(x_e23, v13);
-                    s = V::mul_add(x_e13, v10, s);
-                    s = V::mul_add(V::load(x.at(2usize, c)), v3, s);
-                    s
-                },
-                out1.at(3usize, c),
-            );
         }
     }
 }
@@ -2916,43 +2669,30 @@ unsafe fn path_product_38<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let out0 = args.outputs[0];
         for group in 0..args.groups {
             let c = group * V::LANES;
-            let x_e23 = V::load(x.at(5usize, c));
-            let y_e3 = V::load(y.at(3usize, c));
-            let x_e12 = V::load(x.at(3usize, c));
+            x.prefetch::<6usize>(c);
+            y.prefetch::<4usize>(c);
+            grad_o.prefetch::<4usize>(c);
             let y_e1 = V::load(y.at(1usize, c));
-            let x_e13 = V::load(x.at(4usize, c));
+            let mut v2 = V::mul(V::load(x.at(0usize, c)), y_e1);
             let y_e2 = V::load(y.at(2usize, c));
+            let y_e3 = V::load(y.at(3usize, c));
+            v2 = V::mul_add(V::load(x.at(1usize, c)), y_e2, v2);
+            v2 = V::mul_add(V::load(x.at(2usize, c)), y_e3, v2);
+            let x_e12 = V::load(x.at(3usize, c));
+            let mut v12 = V::mul(x_e12, y_e2);
+            let x_e13 = V::load(x.at(4usize, c));
+            v12 = V::mul_add(x_e13, y_e3, v12);
+            let x_e23 = V::load(x.at(5usize, c));
+            let mut v18 = V::mul(x_e23, y_e3);
+            v18 = V::neg_mul_add(x_e12, y_e1, v18);
+            let mut v20 = V::mul(x_e13, y_e1);
+            v20 = V::mul_add(x_e23, y_e2, v20);
+            let mut v26 = V::mul(v18, V::load(grad_o.at(2usize, c)));
+            v26 = V::neg_mul_add(v20, V::load(grad_o.at(3usize, c)), v26);
+            v26 = V::mul_add(v12, V::load(grad_o.at(1usize, c)), v26);
+            v26 = V::mul_add(v2, V::load(grad_o.at(0usize, c)), v26);
             // out0[0] = (x_e23*y_e3 - x_e12*y_e1)*grad_o_e2 - (x_e13*y_e1 + x_e23*y_e2)*grad_o_e3 + (x_e12*y_e2 + x_e13*y_e3)*grad_o_e1 + (x_e03*y_e3 + x_e01*y_e1 + x_e02*y_e2)*grad_o_e0
-            V::store(
-                {
-                    let mut s = V::mul(
-                        V::neg_mul_add(x_e12, y_e1, V::mul(x_e23, y_e3)),
-                        V::load(grad_o.at(2usize, c)),
-                    );
-                    s = V::neg_mul_add(
-                        V::mul_add(x_e23, y_e2, V::mul(x_e13, y_e1)),
-                        V::load(grad_o.at(3usize, c)),
-                        s,
-                    );
-                    s = V::mul_add(
-                        V::mul_add(x_e13, y_e3, V::mul(x_e12, y_e2)),
-                        V::load(grad_o.at(1usize, c)),
-                        s,
-                    );
-                    s = V::mul_add(
-                        {
-                            let mut s = V::mul(V::load(x.at(0usize, c)), y_e1);
-                            s = V::mul_add(V::load(x.at(1usize, c)), y_e2, s);
-                            s = V::mul_add(V::load(x.at(2usize, c)), y_e3, s);
-                            s
-                        },
-                        V::load(grad_o.at(0usize, c)),
-                        s,
-                    );
-                    s
-                },
-                out0.at(0usize, c),
-            );
+            V::store(v26, out0.at(0usize, c));
         }
     }
 }
@@ -2978,9 +2718,9 @@ pub(super) static PATH_PRODUCT_PROGRAM_14: Program = Program {
             StageCall {
                 stage: &super::path_product::PATH_PRODUCT_36,
                 inputs: &[
-                    Slot::External(2usize),
                     Slot::External(0usize),
                     Slot::External(1usize),
+                    Slot::External(2usize),
                 ],
                 outputs: &[Slot::External(0usize)],
                 params: &[],
@@ -2998,9 +2738,9 @@ pub(super) static PATH_PRODUCT_PROGRAM_14: Program = Program {
             StageCall {
                 stage: &super::path_product::PATH_PRODUCT_37,
                 inputs: &[
-                    Slot::External(1usize),
                     Slot::External(2usize),
                     Slot::External(3usize),
+                    Slot::External(1usize),
                     Slot::External(0usize),
                 ],
                 outputs: &[Slot::External(0usize), Slot::External(1usize)],
@@ -3026,39 +2766,32 @@ pub(super) static PATH_PRODUCT_PROGRAM_14: Program = Program {
     },
     flops: [19usize, 52],
 };
-/// From `f`, `x`, `y` to `o`: o = f <<x>_2 <y>_3>_1.
+/// From `x`, `y`, `f` to `o`: o = f <<x>_2 <y>_3>_1.
 ///
 /// From `path_product` of Cl(3,0,1).
 #[inline(always)]
 unsafe fn path_product_39<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
     // SAFETY: the caller keeps the contract of `StageArgs`; the tier runs on this CPU.
     unsafe {
-        let f = args.inputs[0];
-        let x = args.inputs[1];
-        let y = args.inputs[2];
+        let x = args.inputs[0];
+        let y = args.inputs[1];
+        let f = args.inputs[2];
         let out0 = args.outputs[0];
         for group in 0..args.groups {
             let c = group * V::LANES;
-            let f_1 = V::load(f.at(0usize, c));
-            let x_e23 = V::load(x.at(5usize, c));
+            x.prefetch::<6usize>(c);
+            y.prefetch::<4usize>(c);
+            f.prefetch::<1usize>(c);
             let x_e12 = V::load(x.at(3usize, c));
+            let mut v2 = V::mul(x_e12, V::load(y.at(0usize, c)));
             let x_e13 = V::load(x.at(4usize, c));
+            let x_e23 = V::load(x.at(5usize, c));
+            v2 = V::mul_add(x_e13, V::load(y.at(1usize, c)), v2);
+            v2 = V::mul_add(x_e23, V::load(y.at(2usize, c)), v2);
             let y_e123 = V::load(y.at(3usize, c));
+            let f_1 = V::load(f.at(0usize, c));
             // out0[0] = -(f_1*(x_e23*y_e023 + x_e12*y_e012 + x_e13*y_e013))
-            V::store(
-                V::neg(
-                    V::mul(
-                        f_1,
-                        {
-                            let mut s = V::mul(x_e12, V::load(y.at(0usize, c)));
-                            s = V::mul_add(x_e13, V::load(y.at(1usize, c)), s);
-                            s = V::mul_add(x_e23, V::load(y.at(2usize, c)), s);
-                            s
-                        },
-                    ),
-                ),
-                out0.at(0usize, c),
-            );
+            V::store(V::neg(V::mul(f_1, v2)), out0.at(0usize, c));
             // out0[1] = -f_1*x_e23*y_e123
             V::store(V::neg(V::mul(f_1, V::mul(x_e23, y_e123))), out0.at(1usize, c));
             // out0[2] = f_1*x_e13*y_e123
@@ -3069,68 +2802,64 @@ unsafe fn path_product_39<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
     }
 }
 pub(super) static PATH_PRODUCT_39: Stage = stage!(path_product_39);
-/// From `y`, `f`, `grad_o`, `x` to `grad_x`, `grad_y`: adjoint of o = f <<x>_2 <y>_3>_1.
+/// From `f`, `grad_o`, `y`, `x` to `grad_x`, `grad_y`: adjoint of o = f <<x>_2 <y>_3>_1.
 ///
 /// From `path_product_grad` of Cl(3,0,1).
 #[inline(always)]
 unsafe fn path_product_40<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
     // SAFETY: the caller keeps the contract of `StageArgs`; the tier runs on this CPU.
     unsafe {
-        let y = args.inputs[0];
-        let f = args.inputs[1];
-        let grad_o = args.inputs[2];
+        let f = args.inputs[0];
+        let grad_o = args.inputs[1];
+        let y = args.inputs[2];
         let x = args.inputs[3];
         let out0 = args.outputs[0];
         let out1 = args.outputs[1];
         let c0e0 = V::from_f64(0f64);
         for group in 0..args.groups {
             let c = group * V::LANES;
-            let y_e123 = V::load(y.at(3usize, c));
+            f.prefetch::<1usize>(c);
+            grad_o.prefetch::<4usize>(c);
+            y.prefetch::<4usize>(c);
+            x.prefetch::<6usize>(c);
             let f_1 = V::load(f.at(0usize, c));
-            let v4 = V::mul(f_1, V::load(grad_o.at(3usize, c)));
+            let v2 = V::mul(f_1, V::load(grad_o.at(3usize, c)));
+            let v4 = V::mul(f_1, V::load(grad_o.at(2usize, c)));
+            let v6 = V::mul(f_1, V::load(grad_o.at(1usize, c)));
             let v8 = V::mul(f_1, V::load(grad_o.at(0usize, c)));
-            let v13 = V::mul(f_1, V::load(grad_o.at(2usize, c)));
-            let v19 = V::mul(f_1, V::load(grad_o.at(1usize, c)));
+            let y_e123 = V::load(y.at(3usize, c));
+            let mut v10 = V::mul(y_e123, v2);
             let x_e12 = V::load(x.at(3usize, c));
+            let mut v13 = V::mul(y_e123, v4);
             let x_e13 = V::load(x.at(4usize, c));
+            let mut v15 = V::mul(x_e13, v4);
+            v15 = V::neg_mul_add(x_e12, v2, v15);
+            let mut v17 = V::mul(y_e123, v6);
             let x_e23 = V::load(x.at(5usize, c));
+            v15 = V::neg_mul_add(x_e23, v6, v15);
+            // out1[3] = x_e13*v4 - x_e12*v2 - x_e23*v6
+            V::store(v15, out1.at(3usize, c));
+            // out1[2] = -x_e23*v8
+            V::store(V::neg(V::mul(x_e23, v8)), out1.at(2usize, c));
+            v17 = V::mul_add(V::load(y.at(2usize, c)), v8, v17);
+            // out0[5] = -(y_e123*v6 + y_e023*v8)
+            V::store(V::neg(v17), out0.at(5usize, c));
+            // out1[1] = -x_e13*v8
+            V::store(V::neg(V::mul(x_e13, v8)), out1.at(1usize, c));
+            v13 = V::neg_mul_add(V::load(y.at(1usize, c)), v8, v13);
+            // out0[4] = y_e123*v4 - y_e013*v8
+            V::store(v13, out0.at(4usize, c));
+            // out1[0] = -x_e12*v8
+            V::store(V::neg(V::mul(x_e12, v8)), out1.at(0usize, c));
+            v10 = V::mul_add(V::load(y.at(0usize, c)), v8, v10);
+            // out0[3] = -(y_e123*v2 + y_e012*v8)
+            V::store(V::neg(v10), out0.at(3usize, c));
             // out0[0] = 0
             V::store(c0e0, out0.at(0usize, c));
             // out0[1] = 0
             V::store(c0e0, out0.at(1usize, c));
             // out0[2] = 0
             V::store(c0e0, out0.at(2usize, c));
-            // out0[3] = -(y_e123*v4 + y_e012*v8)
-            V::store(
-                V::neg(V::mul_add(V::load(y.at(0usize, c)), v8, V::mul(y_e123, v4))),
-                out0.at(3usize, c),
-            );
-            // out0[4] = y_e123*v13 - y_e013*v8
-            V::store(
-                V::neg_mul_add(V::load(y.at(1usize, c)), v8, V::mul(y_e123, v13)),
-                out0.at(4usize, c),
-            );
-            // out0[5] = -(y_e123*v19 + y_e023*v8)
-            V::store(
-                V::neg(V::mul_add(V::load(y.at(2usize, c)), v8, V::mul(y_e123, v19))),
-                out0.at(5usize, c),
-            );
-            // out1[0] = -x_e12*v8
-            V::store(V::neg(V::mul(x_e12, v8)), out1.at(0usize, c));
-            // out1[1] = -x_e13*v8
-            V::store(V::neg(V::mul(x_e13, v8)), out1.at(1usize, c));
-            // out1[2] = -x_e23*v8
-            V::store(V::neg(V::mul(x_e23, v8)), out1.at(2usize, c));
-            // out1[3] = x_e13*v13 - x_e12*v4 - x_e23*v19
-            V::store(
-                {
-                    let mut s = V::mul(x_e13, v13);
-                    s = V::neg_mul_add(x_e12, v4, s);
-                    s = V::neg_mul_add(x_e23, v19, s);
-                    s
-                },
-                out1.at(3usize, c),
-            );
         }
     }
 }
@@ -3148,41 +2877,30 @@ unsafe fn path_product_41<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let out0 = args.outputs[0];
         for group in 0..args.groups {
             let c = group * V::LANES;
-            let x_e13 = V::load(x.at(4usize, c));
-            let y_e123 = V::load(y.at(3usize, c));
+            x.prefetch::<6usize>(c);
+            y.prefetch::<4usize>(c);
+            grad_o.prefetch::<4usize>(c);
             let x_e12 = V::load(x.at(3usize, c));
+            let mut v2 = V::mul(x_e12, V::load(y.at(0usize, c)));
+            let x_e13 = V::load(x.at(4usize, c));
             let x_e23 = V::load(x.at(5usize, c));
-            // out0[0] = x_e13*y_e123*grad_o_e2 - x_e12*y_e123*grad_o_e3 - x_e23*y_e123*grad_o_e1 - (x_e23*y_e023 + x_e12*y_e012 + x_e13*y_e013)*grad_o_e0
-            V::store(
-                {
-                    let mut s = V::mul(
-                        V::mul(x_e13, y_e123),
-                        V::load(grad_o.at(2usize, c)),
-                    );
-                    s = V::neg_mul_add(
-                        V::mul(x_e12, y_e123),
-                        V::load(grad_o.at(3usize, c)),
-                        s,
-                    );
-                    s = V::neg_mul_add(
-                        V::mul(x_e23, y_e123),
-                        V::load(grad_o.at(1usize, c)),
-                        s,
-                    );
-                    s = V::neg_mul_add(
-                        {
-                            let mut s = V::mul(x_e12, V::load(y.at(0usize, c)));
-                            s = V::mul_add(x_e13, V::load(y.at(1usize, c)), s);
-                            s = V::mul_add(x_e23, V::load(y.at(2usize, c)), s);
-                            s
-                        },
-                        V::load(grad_o.at(0usize, c)),
-                        s,
-                    );
-                    s
-                },
-                out0.at(0usize, c),
+            v2 = V::mul_add(x_e13, V::load(y.at(1usize, c)), v2);
+            v2 = V::mul_add(x_e23, V::load(y.at(2usize, c)), v2);
+            let y_e123 = V::load(y.at(3usize, c));
+            let mut v18 = V::mul(V::mul(x_e13, y_e123), V::load(grad_o.at(2usize, c)));
+            v18 = V::neg_mul_add(
+                V::mul(x_e12, y_e123),
+                V::load(grad_o.at(3usize, c)),
+                v18,
             );
+            v18 = V::neg_mul_add(
+                V::mul(x_e23, y_e123),
+                V::load(grad_o.at(1usize, c)),
+                v18,
+            );
+            v18 = V::neg_mul_add(v2, V::load(grad_o.at(0usize, c)), v18);
+            // out0[0] = x_e13*y_e123*grad_o_e2 - x_e12*y_e123*grad_o_e3 - x_e23*y_e123*grad_o_e1 - (x_e23*y_e023 + x_e12*y_e012 + x_e13*y_e013)*grad_o_e0
+            V::store(v18, out0.at(0usize, c));
         }
     }
 }
@@ -3208,9 +2926,9 @@ pub(super) static PATH_PRODUCT_PROGRAM_15: Program = Program {
             StageCall {
                 stage: &super::path_product::PATH_PRODUCT_39,
                 inputs: &[
-                    Slot::External(2usize),
                     Slot::External(0usize),
                     Slot::External(1usize),
+                    Slot::External(2usize),
                 ],
                 outputs: &[Slot::External(0usize)],
                 params: &[],
@@ -3228,9 +2946,9 @@ pub(super) static PATH_PRODUCT_PROGRAM_15: Program = Program {
             StageCall {
                 stage: &super::path_product::PATH_PRODUCT_40,
                 inputs: &[
-                    Slot::External(1usize),
                     Slot::External(2usize),
                     Slot::External(3usize),
+                    Slot::External(1usize),
                     Slot::External(0usize),
                 ],
                 outputs: &[Slot::External(0usize), Slot::External(1usize)],
@@ -3256,21 +2974,24 @@ pub(super) static PATH_PRODUCT_PROGRAM_15: Program = Program {
     },
     flops: [15usize, 41],
 };
-/// From `f`, `x`, `y` to `o`: o = f <<x>_2 <y>_0>_2.
+/// From `x`, `y`, `f` to `o`: o = f <<x>_2 <y>_0>_2.
 ///
 /// From `path_product` of Cl(3,0,1).
 #[inline(always)]
 unsafe fn path_product_42<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
     // SAFETY: the caller keeps the contract of `StageArgs`; the tier runs on this CPU.
     unsafe {
-        let f = args.inputs[0];
-        let x = args.inputs[1];
-        let y = args.inputs[2];
+        let x = args.inputs[0];
+        let y = args.inputs[1];
+        let f = args.inputs[2];
         let out0 = args.outputs[0];
         for group in 0..args.groups {
             let c = group * V::LANES;
-            let f_1 = V::load(f.at(0usize, c));
+            x.prefetch::<6usize>(c);
+            y.prefetch::<1usize>(c);
+            f.prefetch::<1usize>(c);
             let y_1 = V::load(y.at(0usize, c));
+            let f_1 = V::load(f.at(0usize, c));
             // out0[0] = f_1*x_e01*y_1
             V::store(
                 V::mul(f_1, V::mul(V::load(x.at(0usize, c)), y_1)),
@@ -3305,54 +3026,53 @@ unsafe fn path_product_42<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
     }
 }
 pub(super) static PATH_PRODUCT_42: Stage = stage!(path_product_42);
-/// From `y`, `f`, `grad_o`, `x` to `grad_x`, `grad_y`: adjoint of o = f <<x>_2 <y>_0>_2.
+/// From `f`, `grad_o`, `y`, `x` to `grad_x`, `grad_y`: adjoint of o = f <<x>_2 <y>_0>_2.
 ///
 /// From `path_product_grad` of Cl(3,0,1).
 #[inline(always)]
 unsafe fn path_product_43<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
     // SAFETY: the caller keeps the contract of `StageArgs`; the tier runs on this CPU.
     unsafe {
-        let y = args.inputs[0];
-        let f = args.inputs[1];
-        let grad_o = args.inputs[2];
+        let f = args.inputs[0];
+        let grad_o = args.inputs[1];
+        let y = args.inputs[2];
         let x = args.inputs[3];
         let out0 = args.outputs[0];
         let out1 = args.outputs[1];
         for group in 0..args.groups {
             let c = group * V::LANES;
-            let y_1 = V::load(y.at(0usize, c));
+            f.prefetch::<1usize>(c);
+            grad_o.prefetch::<6usize>(c);
+            y.prefetch::<1usize>(c);
+            x.prefetch::<6usize>(c);
             let f_1 = V::load(f.at(0usize, c));
-            let v3 = V::mul(f_1, V::load(grad_o.at(0usize, c)));
-            let v6 = V::mul(f_1, V::load(grad_o.at(1usize, c)));
-            let v9 = V::mul(f_1, V::load(grad_o.at(2usize, c)));
-            let v12 = V::mul(f_1, V::load(grad_o.at(3usize, c)));
-            let v15 = V::mul(f_1, V::load(grad_o.at(4usize, c)));
-            let v18 = V::mul(f_1, V::load(grad_o.at(5usize, c)));
-            // out0[0] = y_1*v3
-            V::store(V::mul(y_1, v3), out0.at(0usize, c));
-            // out0[1] = y_1*v6
-            V::store(V::mul(y_1, v6), out0.at(1usize, c));
-            // out0[2] = y_1*v9
-            V::store(V::mul(y_1, v9), out0.at(2usize, c));
-            // out0[3] = y_1*v12
-            V::store(V::mul(y_1, v12), out0.at(3usize, c));
-            // out0[4] = y_1*v15
-            V::store(V::mul(y_1, v15), out0.at(4usize, c));
-            // out0[5] = y_1*v18
-            V::store(V::mul(y_1, v18), out0.at(5usize, c));
-            // out1[0] = x_e23*v18 + x_e13*v15 + x_e12*v12 + x_e03*v9 + x_e02*v6 + x_e01*v3
-            V::store(
-                {
-                    let mut s = V::mul(V::load(x.at(5usize, c)), v18);
-                    s = V::mul_add(V::load(x.at(4usize, c)), v15, s);
-                    s = V::mul_add(V::load(x.at(3usize, c)), v12, s);
-                    s = V::mul_add(V::load(x.at(2usize, c)), v9, s);
-                    s = V::mul_add(V::load(x.at(1usize, c)), v6, s);
-                    s = V::mul_add(V::load(x.at(0usize, c)), v3, s);
-                    s
-                },
-                out1.at(0usize, c),
-            );
+            let v2 = V::mul(f_1, V::load(grad_o.at(5usize, c)));
+            let v4 = V::mul(f_1, V::load(grad_o.at(4usize, c)));
+            let v6 = V::mul(f_1, V::load(grad_o.at(3usize, c)));
+            let v8 = V::mul(f_1, V::load(grad_o.at(2usize, c)));
+            let v10 = V::mul(f_1, V::load(grad_o.at(1usize, c)));
+            let v12 = V::mul(f_1, V::load(grad_o.at(0usize, c)));
+            let y_1 = V::load(y.at(0usize, c));
+            // out0[5] = y_1*v2
+            V::store(V::mul(y_1, v2), out0.at(5usize, c));
+            let mut v16 = V::mul(V::load(x.at(5usize, c)), v2);
+            // out0[4] = y_1*v4
+            V::store(V::mul(y_1, v4), out0.at(4usize, c));
+            v16 = V::mul_add(V::load(x.at(4usize, c)), v4, v16);
+            // out0[3] = y_1*v6
+            V::store(V::mul(y_1, v6), out0.at(3usize, c));
+            v16 = V::mul_add(V::load(x.at(3usize, c)), v6, v16);
+            // out0[2] = y_1*v8
+            V::store(V::mul(y_1, v8), out0.at(2usize, c));
+            v16 = V::mul_add(V::load(x.at(2usize, c)), v8, v16);
+            // out0[1] = y_1*v10
+            V::store(V::mul(y_1, v10), out0.at(1usize, c));
+            v16 = V::mul_add(V::load(x.at(1usize, c)), v10, v16);
+            // out0[0] = y_1*v12
+            V::store(V::mul(y_1, v12), out0.at(0usize, c));
+            v16 = V::mul_add(V::load(x.at(0usize, c)), v12, v16);
+            // out1[0] = x_e23*v2 + x_e13*v4 + x_e12*v6 + x_e03*v8 + x_e02*v10 + x_e01*v12
+            V::store(v16, out1.at(0usize, c));
         }
     }
 }
@@ -3370,43 +3090,41 @@ unsafe fn path_product_44<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let out0 = args.outputs[0];
         for group in 0..args.groups {
             let c = group * V::LANES;
+            x.prefetch::<6usize>(c);
+            y.prefetch::<1usize>(c);
+            grad_o.prefetch::<6usize>(c);
             let y_1 = V::load(y.at(0usize, c));
-            // out0[0] = x_e23*y_1*grad_o_e23 + x_e13*y_1*grad_o_e13 + x_e12*y_1*grad_o_e12 + x_e03*y_1*grad_o_e03 + x_e02*y_1*grad_o_e02 + x_e01*y_1*grad_o_e01
-            V::store(
-                {
-                    let mut s = V::mul(
-                        V::mul(V::load(x.at(5usize, c)), y_1),
-                        V::load(grad_o.at(5usize, c)),
-                    );
-                    s = V::mul_add(
-                        V::mul(V::load(x.at(4usize, c)), y_1),
-                        V::load(grad_o.at(4usize, c)),
-                        s,
-                    );
-                    s = V::mul_add(
-                        V::mul(V::load(x.at(3usize, c)), y_1),
-                        V::load(grad_o.at(3usize, c)),
-                        s,
-                    );
-                    s = V::mul_add(
-                        V::mul(V::load(x.at(2usize, c)), y_1),
-                        V::load(grad_o.at(2usize, c)),
-                        s,
-                    );
-                    s = V::mul_add(
-                        V::mul(V::load(x.at(1usize, c)), y_1),
-                        V::load(grad_o.at(1usize, c)),
-                        s,
-                    );
-                    s = V::mul_add(
-                        V::mul(V::load(x.at(0usize, c)), y_1),
-                        V::load(grad_o.at(0usize, c)),
-                        s,
-                    );
-                    s
-                },
-                out0.at(0usize, c),
+            let mut v14 = V::mul(
+                V::mul(V::load(x.at(5usize, c)), y_1),
+                V::load(grad_o.at(5usize, c)),
             );
+            v14 = V::mul_add(
+                V::mul(V::load(x.at(4usize, c)), y_1),
+                V::load(grad_o.at(4usize, c)),
+                v14,
+            );
+            v14 = V::mul_add(
+                V::mul(V::load(x.at(3usize, c)), y_1),
+                V::load(grad_o.at(3usize, c)),
+                v14,
+            );
+            v14 = V::mul_add(
+                V::mul(V::load(x.at(2usize, c)), y_1),
+                V::load(grad_o.at(2usize, c)),
+                v14,
+            );
+            v14 = V::mul_add(
+                V::mul(V::load(x.at(1usize, c)), y_1),
+                V::load(grad_o.at(1usize, c)),
+                v14,
+            );
+            v14 = V::mul_add(
+                V::mul(V::load(x.at(0usize, c)), y_1),
+                V::load(grad_o.at(0usize, c)),
+                v14,
+            );
+            // out0[0] = x_e23*y_1*grad_o_e23 + x_e13*y_1*grad_o_e13 + x_e12*y_1*grad_o_e12 + x_e03*y_1*grad_o_e03 + x_e02*y_1*grad_o_e02 + x_e01*y_1*grad_o_e01
+            V::store(v14, out0.at(0usize, c));
         }
     }
 }
@@ -3432,9 +3150,9 @@ pub(super) static PATH_PRODUCT_PROGRAM_16: Program = Program {
             StageCall {
                 stage: &super::path_product::PATH_PRODUCT_42,
                 inputs: &[
-                    Slot::External(2usize),
                     Slot::External(0usize),
                     Slot::External(1usize),
+                    Slot::External(2usize),
                 ],
                 outputs: &[Slot::External(0usize)],
                 params: &[],
@@ -3452,9 +3170,9 @@ pub(super) static PATH_PRODUCT_PROGRAM_16: Program = Program {
             StageCall {
                 stage: &super::path_product::PATH_PRODUCT_43,
                 inputs: &[
-                    Slot::External(1usize),
                     Slot::External(2usize),
                     Slot::External(3usize),
+                    Slot::External(1usize),
                     Slot::External(0usize),
                 ],
                 outputs: &[Slot::External(0usize), Slot::External(1usize)],
@@ -3480,213 +3198,167 @@ pub(super) static PATH_PRODUCT_PROGRAM_16: Program = Program {
     },
     flops: [12usize, 40],
 };
-/// From `f`, `x`, `y` to `o`: o = f <<x>_2 <y>_2>_2.
+/// From `x`, `y`, `f` to `o`: o = f <<x>_2 <y>_2>_2.
 ///
 /// From `path_product` of Cl(3,0,1).
 #[inline(always)]
 unsafe fn path_product_45<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
     // SAFETY: the caller keeps the contract of `StageArgs`; the tier runs on this CPU.
     unsafe {
-        let f = args.inputs[0];
-        let x = args.inputs[1];
-        let y = args.inputs[2];
+        let x = args.inputs[0];
+        let y = args.inputs[1];
+        let f = args.inputs[2];
         let out0 = args.outputs[0];
         for group in 0..args.groups {
             let c = group * V::LANES;
-            let f_1 = V::load(f.at(0usize, c));
-            let x_e13 = V::load(x.at(4usize, c));
-            let y_e03 = V::load(y.at(2usize, c));
-            let x_e12 = V::load(x.at(3usize, c));
-            let y_e02 = V::load(y.at(1usize, c));
+            x.prefetch::<6usize>(c);
+            y.prefetch::<6usize>(c);
+            f.prefetch::<1usize>(c);
             let x_e02 = V::load(x.at(1usize, c));
             let y_e12 = V::load(y.at(3usize, c));
+            let mut v2 = V::mul(x_e02, y_e12);
             let x_e03 = V::load(x.at(2usize, c));
             let y_e13 = V::load(y.at(4usize, c));
-            let x_e23 = V::load(x.at(5usize, c));
+            let x_e12 = V::load(x.at(3usize, c));
+            let y_e02 = V::load(y.at(1usize, c));
+            let x_e13 = V::load(x.at(4usize, c));
+            let y_e03 = V::load(y.at(2usize, c));
+            v2 = V::mul_add(x_e03, y_e13, v2);
+            let mut v13 = V::mul_sub(x_e12, y_e02, v2);
+            v13 = V::mul_add(x_e13, y_e03, v13);
             let x_e01 = V::load(x.at(0usize, c));
+            let mut v16 = V::mul(x_e01, y_e12);
             let y_e23 = V::load(y.at(5usize, c));
             let y_e01 = V::load(y.at(0usize, c));
+            let x_e23 = V::load(x.at(5usize, c));
+            v16 = V::neg_mul_add(x_e03, y_e23, v16);
+            v16 = V::neg_mul_add(x_e12, y_e01, v16);
+            v16 = V::mul_add(x_e23, y_e03, v16);
+            let mut v26 = V::mul(x_e01, y_e13);
+            v26 = V::mul_add(x_e02, y_e23, v26);
+            v26 = V::neg_mul_add(x_e13, y_e01, v26);
+            v26 = V::neg_mul_add(x_e23, y_e02, v26);
+            let mut v34 = V::mul(x_e23, y_e13);
+            v34 = V::neg_mul_add(x_e13, y_e23, v34);
+            let mut v36 = V::mul(x_e12, y_e23);
+            v36 = V::neg_mul_add(x_e23, y_e12, v36);
+            let mut v40 = V::mul(x_e13, y_e12);
+            v40 = V::neg_mul_add(x_e12, y_e13, v40);
+            let f_1 = V::load(f.at(0usize, c));
             // out0[0] = f_1*(x_e13*y_e03 + x_e12*y_e02 - (x_e02*y_e12 + x_e03*y_e13))
-            V::store(
-                V::mul(
-                    f_1,
-                    V::mul_add(
-                        x_e13,
-                        y_e03,
-                        V::mul_sub(
-                            x_e12,
-                            y_e02,
-                            V::mul_add(x_e03, y_e13, V::mul(x_e02, y_e12)),
-                        ),
-                    ),
-                ),
-                out0.at(0usize, c),
-            );
+            V::store(V::mul(f_1, v13), out0.at(0usize, c));
             // out0[1] = f_1*(x_e23*y_e03 + x_e01*y_e12 - x_e03*y_e23 - x_e12*y_e01)
-            V::store(
-                V::mul(
-                    f_1,
-                    {
-                        let mut s = V::mul(x_e01, y_e12);
-                        s = V::neg_mul_add(x_e03, y_e23, s);
-                        s = V::neg_mul_add(x_e12, y_e01, s);
-                        s = V::mul_add(x_e23, y_e03, s);
-                        s
-                    },
-                ),
-                out0.at(1usize, c),
-            );
+            V::store(V::mul(f_1, v16), out0.at(1usize, c));
             // out0[2] = f_1*(x_e01*y_e13 + x_e02*y_e23 - x_e13*y_e01 - x_e23*y_e02)
-            V::store(
-                V::mul(
-                    f_1,
-                    {
-                        let mut s = V::mul(x_e01, y_e13);
-                        s = V::mul_add(x_e02, y_e23, s);
-                        s = V::neg_mul_add(x_e13, y_e01, s);
-                        s = V::neg_mul_add(x_e23, y_e02, s);
-                        s
-                    },
-                ),
-                out0.at(2usize, c),
-            );
+            V::store(V::mul(f_1, v26), out0.at(2usize, c));
             // out0[3] = f_1*(x_e23*y_e13 - x_e13*y_e23)
-            V::store(
-                V::mul(f_1, V::neg_mul_add(x_e13, y_e23, V::mul(x_e23, y_e13))),
-                out0.at(3usize, c),
-            );
+            V::store(V::mul(f_1, v34), out0.at(3usize, c));
             // out0[4] = f_1*(x_e12*y_e23 - x_e23*y_e12)
-            V::store(
-                V::mul(f_1, V::neg_mul_add(x_e23, y_e12, V::mul(x_e12, y_e23))),
-                out0.at(4usize, c),
-            );
+            V::store(V::mul(f_1, v36), out0.at(4usize, c));
             // out0[5] = f_1*(x_e13*y_e12 - x_e12*y_e13)
-            V::store(
-                V::mul(f_1, V::neg_mul_add(x_e12, y_e13, V::mul(x_e13, y_e12))),
-                out0.at(5usize, c),
-            );
+            V::store(V::mul(f_1, v40), out0.at(5usize, c));
         }
     }
 }
 pub(super) static PATH_PRODUCT_45: Stage = stage!(path_product_45);
-/// From `y`, `f`, `grad_o`, `x` to `grad_x`, `grad_y`: adjoint of o = f <<x>_2 <y>_2>_2.
+/// From `f`, `grad_o`, `y`, `x` to `grad_x`, `grad_y`: adjoint of o = f <<x>_2 <y>_2>_2.
 ///
 /// From `path_product_grad` of Cl(3,0,1).
 #[inline(always)]
 unsafe fn path_product_46<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
     // SAFETY: the caller keeps the contract of `StageArgs`; the tier runs on this CPU.
     unsafe {
-        let y = args.inputs[0];
-        let f = args.inputs[1];
-        let grad_o = args.inputs[2];
+        let f = args.inputs[0];
+        let grad_o = args.inputs[1];
+        let y = args.inputs[2];
         let x = args.inputs[3];
         let out0 = args.outputs[0];
         let out1 = args.outputs[1];
         for group in 0..args.groups {
             let c = group * V::LANES;
-            let y_e13 = V::load(y.at(4usize, c));
+            f.prefetch::<1usize>(c);
+            grad_o.prefetch::<6usize>(c);
+            y.prefetch::<6usize>(c);
+            x.prefetch::<6usize>(c);
             let f_1 = V::load(f.at(0usize, c));
-            let v3 = V::mul(f_1, V::load(grad_o.at(2usize, c)));
+            let v2 = V::mul(f_1, V::load(grad_o.at(5usize, c)));
+            let v4 = V::mul(f_1, V::load(grad_o.at(4usize, c)));
+            let v6 = V::mul(f_1, V::load(grad_o.at(3usize, c)));
+            let v8 = V::mul(f_1, V::load(grad_o.at(2usize, c)));
+            let v10 = V::mul(f_1, V::load(grad_o.at(1usize, c)));
+            let v12 = V::mul(f_1, V::load(grad_o.at(0usize, c)));
             let y_e12 = V::load(y.at(3usize, c));
-            let v7 = V::mul(f_1, V::load(grad_o.at(1usize, c)));
-            let y_e23 = V::load(y.at(5usize, c));
-            let v13 = V::mul(f_1, V::load(grad_o.at(0usize, c)));
-            let v21 = V::mul(f_1, V::load(grad_o.at(4usize, c)));
-            let v24 = V::mul(f_1, V::load(grad_o.at(5usize, c)));
-            let y_e01 = V::load(y.at(0usize, c));
-            let y_e02 = V::load(y.at(1usize, c));
-            let v35 = V::mul(f_1, V::load(grad_o.at(3usize, c)));
-            let y_e03 = V::load(y.at(2usize, c));
+            let mut v14 = V::mul(y_e12, v2);
             let x_e13 = V::load(x.at(4usize, c));
+            let mut v16 = V::mul(x_e13, v2);
+            let y_e13 = V::load(y.at(4usize, c));
             let x_e12 = V::load(x.at(3usize, c));
             let x_e23 = V::load(x.at(5usize, c));
-            let x_e01 = V::load(x.at(0usize, c));
+            v16 = V::neg_mul_add(x_e23, v4, v16);
+            let y_e23 = V::load(y.at(5usize, c));
+            let mut v26 = V::mul(y_e23, v4);
+            let mut v27 = V::mul(x_e12, v4);
+            v26 = V::neg_mul_add(y_e13, v2, v26);
+            let mut v29 = V::mul(y_e13, v6);
+            let mut v30 = V::mul(x_e23, v6);
+            v29 = V::neg_mul_add(y_e12, v4, v29);
+            v30 = V::neg_mul_add(x_e12, v2, v30);
+            v14 = V::neg_mul_add(y_e23, v6, v14);
+            v27 = V::neg_mul_add(x_e13, v6, v27);
+            let y_e02 = V::load(y.at(1usize, c));
+            v29 = V::neg_mul_add(y_e02, v8, v29);
+            let y_e01 = V::load(y.at(0usize, c));
+            let mut v43 = V::mul(x_e13, v8);
+            v14 = V::neg_mul_add(y_e01, v8, v14);
+            let mut v45 = V::mul(y_e23, v8);
             let x_e02 = V::load(x.at(1usize, c));
+            v27 = V::mul_add(x_e02, v8, v27);
+            let mut v49 = V::mul(y_e13, v8);
+            let x_e01 = V::load(x.at(0usize, c));
+            v30 = V::mul_add(x_e01, v8, v30);
+            let y_e03 = V::load(y.at(2usize, c));
+            let mut v55 = V::mul(x_e23, v10);
+            v29 = V::mul_add(y_e03, v10, v29);
+            // out0[5] = y_e13*v6 - y_e12*v4 - y_e02*v8 + y_e03*v10
+            V::store(v29, out0.at(5usize, c));
+            v26 = V::neg_mul_add(y_e01, v10, v26);
+            v43 = V::mul_add(x_e12, v10, v43);
+            // out1[0] = -(x_e13*v8 + x_e12*v10)
+            V::store(V::neg(v43), out1.at(0usize, c));
+            let mut v62 = V::mul(y_e23, v10);
             let x_e03 = V::load(x.at(2usize, c));
-            // out0[0] = y_e13*v3 + y_e12*v7
-            V::store(V::mul_add(y_e12, v7, V::mul(y_e13, v3)), out0.at(0usize, c));
-            // out0[1] = y_e23*v3 - y_e12*v13
-            V::store(V::neg_mul_add(y_e12, v13, V::mul(y_e23, v3)), out0.at(1usize, c));
-            // out0[2] = -(y_e23*v7 + y_e13*v13)
-            V::store(
-                V::neg(V::mul_add(y_e13, v13, V::mul(y_e23, v7))),
-                out0.at(2usize, c),
-            );
-            // out0[3] = y_e23*v21 - y_e13*v24 - y_e01*v7 + y_e02*v13
-            V::store(
-                {
-                    let mut s = V::mul(y_e23, v21);
-                    s = V::neg_mul_add(y_e13, v24, s);
-                    s = V::neg_mul_add(y_e01, v7, s);
-                    s = V::mul_add(y_e02, v13, s);
-                    s
-                },
-                out0.at(3usize, c),
-            );
-            // out0[4] = y_e12*v24 - y_e23*v35 - y_e01*v3 + y_e03*v13
-            V::store(
-                {
-                    let mut s = V::mul(y_e12, v24);
-                    s = V::neg_mul_add(y_e23, v35, s);
-                    s = V::neg_mul_add(y_e01, v3, s);
-                    s = V::mul_add(y_e03, v13, s);
-                    s
-                },
-                out0.at(4usize, c),
-            );
-            // out0[5] = y_e13*v35 - y_e12*v21 - y_e02*v3 + y_e03*v7
-            V::store(
-                {
-                    let mut s = V::mul(y_e13, v35);
-                    s = V::neg_mul_add(y_e12, v21, s);
-                    s = V::neg_mul_add(y_e02, v3, s);
-                    s = V::mul_add(y_e03, v7, s);
-                    s
-                },
-                out0.at(5usize, c),
-            );
-            // out1[0] = -(x_e13*v3 + x_e12*v7)
-            V::store(
-                V::neg(V::mul_add(x_e12, v7, V::mul(x_e13, v3))),
-                out1.at(0usize, c),
-            );
-            // out1[1] = x_e12*v13 - x_e23*v3
-            V::store(V::neg_mul_add(x_e23, v3, V::mul(x_e12, v13)), out1.at(1usize, c));
-            // out1[2] = x_e23*v7 + x_e13*v13
-            V::store(V::mul_add(x_e13, v13, V::mul(x_e23, v7)), out1.at(2usize, c));
-            // out1[3] = x_e13*v24 - x_e23*v21 + x_e01*v7 - x_e02*v13
-            V::store(
-                {
-                    let mut s = V::mul(x_e13, v24);
-                    s = V::neg_mul_add(x_e23, v21, s);
-                    s = V::mul_add(x_e01, v7, s);
-                    s = V::neg_mul_add(x_e02, v13, s);
-                    s
-                },
-                out1.at(3usize, c),
-            );
-            // out1[4] = x_e23*v35 - x_e12*v24 + x_e01*v3 - x_e03*v13
-            V::store(
-                {
-                    let mut s = V::mul(x_e23, v35);
-                    s = V::neg_mul_add(x_e12, v24, s);
-                    s = V::mul_add(x_e01, v3, s);
-                    s = V::neg_mul_add(x_e03, v13, s);
-                    s
-                },
-                out1.at(4usize, c),
-            );
-            // out1[5] = x_e12*v21 - x_e13*v35 + x_e02*v3 - x_e03*v7
-            V::store(
-                {
-                    let mut s = V::mul(x_e12, v21);
-                    s = V::neg_mul_add(x_e13, v35, s);
-                    s = V::mul_add(x_e02, v3, s);
-                    s = V::neg_mul_add(x_e03, v7, s);
-                    s
-                },
-                out1.at(5usize, c),
-            );
+            v27 = V::neg_mul_add(x_e03, v10, v27);
+            // out1[5] = x_e12*v4 - x_e13*v6 + x_e02*v8 - x_e03*v10
+            V::store(v27, out1.at(5usize, c));
+            v49 = V::mul_add(y_e12, v10, v49);
+            // out0[0] = y_e13*v8 + y_e12*v10
+            V::store(v49, out0.at(0usize, c));
+            v16 = V::mul_add(x_e01, v10, v16);
+            v14 = V::mul_add(y_e03, v12, v14);
+            // out0[4] = y_e12*v2 - y_e23*v6 - y_e01*v8 + y_e03*v12
+            V::store(v14, out0.at(4usize, c));
+            v55 = V::mul_add(x_e13, v12, v55);
+            // out1[2] = x_e23*v10 + x_e13*v12
+            V::store(v55, out1.at(2usize, c));
+            let mut v75 = V::mul(x_e12, v12);
+            v26 = V::mul_add(y_e02, v12, v26);
+            // out0[3] = y_e23*v4 - y_e13*v2 - y_e01*v10 + y_e02*v12
+            V::store(v26, out0.at(3usize, c));
+            v75 = V::neg_mul_add(x_e23, v8, v75);
+            // out1[1] = x_e12*v12 - x_e23*v8
+            V::store(v75, out1.at(1usize, c));
+            v62 = V::mul_add(y_e13, v12, v62);
+            // out0[2] = -(y_e23*v10 + y_e13*v12)
+            V::store(V::neg(v62), out0.at(2usize, c));
+            v30 = V::neg_mul_add(x_e03, v12, v30);
+            // out1[4] = x_e23*v6 - x_e12*v2 + x_e01*v8 - x_e03*v12
+            V::store(v30, out1.at(4usize, c));
+            v45 = V::neg_mul_add(y_e12, v12, v45);
+            // out0[1] = y_e23*v8 - y_e12*v12
+            V::store(v45, out0.at(1usize, c));
+            v16 = V::neg_mul_add(x_e02, v12, v16);
+            // out1[3] = x_e13*v2 - x_e23*v4 + x_e01*v10 - x_e02*v12
+            V::store(v16, out1.at(3usize, c));
         }
     }
 }
@@ -3704,74 +3376,47 @@ unsafe fn path_product_47<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let out0 = args.outputs[0];
         for group in 0..args.groups {
             let c = group * V::LANES;
-            let x_e13 = V::load(x.at(4usize, c));
-            let y_e12 = V::load(y.at(3usize, c));
-            let x_e12 = V::load(x.at(3usize, c));
-            let y_e13 = V::load(y.at(4usize, c));
-            let y_e23 = V::load(y.at(5usize, c));
-            let x_e23 = V::load(x.at(5usize, c));
-            let x_e01 = V::load(x.at(0usize, c));
+            x.prefetch::<6usize>(c);
+            y.prefetch::<6usize>(c);
+            grad_o.prefetch::<6usize>(c);
             let x_e02 = V::load(x.at(1usize, c));
-            let y_e01 = V::load(y.at(0usize, c));
-            let y_e02 = V::load(y.at(1usize, c));
-            let y_e03 = V::load(y.at(2usize, c));
+            let y_e12 = V::load(y.at(3usize, c));
+            let mut v2 = V::mul(x_e02, y_e12);
             let x_e03 = V::load(x.at(2usize, c));
+            let y_e13 = V::load(y.at(4usize, c));
+            let x_e12 = V::load(x.at(3usize, c));
+            let y_e02 = V::load(y.at(1usize, c));
+            let x_e13 = V::load(x.at(4usize, c));
+            let y_e03 = V::load(y.at(2usize, c));
+            v2 = V::mul_add(x_e03, y_e13, v2);
+            let mut v13 = V::mul_sub(x_e12, y_e02, v2);
+            v13 = V::mul_add(x_e13, y_e03, v13);
+            let x_e01 = V::load(x.at(0usize, c));
+            let mut v16 = V::mul(x_e01, y_e12);
+            let y_e23 = V::load(y.at(5usize, c));
+            let y_e01 = V::load(y.at(0usize, c));
+            let x_e23 = V::load(x.at(5usize, c));
+            v16 = V::neg_mul_add(x_e03, y_e23, v16);
+            v16 = V::neg_mul_add(x_e12, y_e01, v16);
+            v16 = V::mul_add(x_e23, y_e03, v16);
+            let mut v26 = V::mul(x_e01, y_e13);
+            v26 = V::mul_add(x_e02, y_e23, v26);
+            v26 = V::neg_mul_add(x_e13, y_e01, v26);
+            v26 = V::neg_mul_add(x_e23, y_e02, v26);
+            let mut v34 = V::mul(x_e23, y_e13);
+            v34 = V::neg_mul_add(x_e13, y_e23, v34);
+            let mut v36 = V::mul(x_e12, y_e23);
+            v36 = V::neg_mul_add(x_e23, y_e12, v36);
+            let mut v40 = V::mul(x_e13, y_e12);
+            v40 = V::neg_mul_add(x_e12, y_e13, v40);
+            let mut v43 = V::mul(v40, V::load(grad_o.at(5usize, c)));
+            v43 = V::mul_add(v36, V::load(grad_o.at(4usize, c)), v43);
+            v43 = V::mul_add(v34, V::load(grad_o.at(3usize, c)), v43);
+            v43 = V::mul_add(v26, V::load(grad_o.at(2usize, c)), v43);
+            v43 = V::mul_add(v16, V::load(grad_o.at(1usize, c)), v43);
+            v43 = V::mul_add(v13, V::load(grad_o.at(0usize, c)), v43);
             // out0[0] = (x_e13*y_e12 - x_e12*y_e13)*grad_o_e23 + (x_e12*y_e23 - x_e23*y_e12)*grad_o_e13 + (x_e23*y_e13 - x_e13*y_e23)*grad_o_e12 + (x_e01*y_e13 + x_e02*y_e23 - x_e13*y_e01 - x_e23*y_e02)*grad_o_e03 + (x_e23*y_e03 + x_e01*y_e12 - x_e03*y_e23 - x_e12*y_e01)*grad_o_e02 + (x_e13*y_e03 + x_e12*y_e02 - (x_e02*y_e12 + x_e03*y_e13))*grad_o_e01
-            V::store(
-                {
-                    let mut s = V::mul(
-                        V::neg_mul_add(x_e12, y_e13, V::mul(x_e13, y_e12)),
-                        V::load(grad_o.at(5usize, c)),
-                    );
-                    s = V::mul_add(
-                        V::neg_mul_add(x_e23, y_e12, V::mul(x_e12, y_e23)),
-                        V::load(grad_o.at(4usize, c)),
-                        s,
-                    );
-                    s = V::mul_add(
-                        V::neg_mul_add(x_e13, y_e23, V::mul(x_e23, y_e13)),
-                        V::load(grad_o.at(3usize, c)),
-                        s,
-                    );
-                    s = V::mul_add(
-                        {
-                            let mut s = V::mul(x_e01, y_e13);
-                            s = V::mul_add(x_e02, y_e23, s);
-                            s = V::neg_mul_add(x_e13, y_e01, s);
-                            s = V::neg_mul_add(x_e23, y_e02, s);
-                            s
-                        },
-                        V::load(grad_o.at(2usize, c)),
-                        s,
-                    );
-                    s = V::mul_add(
-                        {
-                            let mut s = V::mul(x_e01, y_e12);
-                            s = V::neg_mul_add(x_e03, y_e23, s);
-                            s = V::neg_mul_add(x_e12, y_e01, s);
-                            s = V::mul_add(x_e23, y_e03, s);
-                            s
-                        },
-                        V::load(grad_o.at(1usize, c)),
-                        s,
-                    );
-                    s = V::mul_add(
-                        V::mul_add(
-                            x_e13,
-                            y_e03,
-                            V::mul_sub(
-                                x_e12,
-                                y_e02,
-                                V::mul_add(x_e03, y_e13, V::mul(x_e02, y_e12)),
-                            ),
-                        ),
-                        V::load(grad_o.at(0usize, c)),
-                        s,
-                    );
-                    s
-                },
-                out0.at(0usize, c),
-            );
+            V::store(v43, out0.at(0usize, c));
         }
     }
 }
@@ -3797,9 +3442,9 @@ pub(super) static PATH_PRODUCT_PROGRAM_17: Program = Program {
             StageCall {
                 stage: &super::path_product::PATH_PRODUCT_45,
                 inputs: &[
-                    Slot::External(2usize),
                     Slot::External(0usize),
                     Slot::External(1usize),
+                    Slot::External(2usize),
                 ],
                 outputs: &[Slot::External(0usize)],
                 params: &[],
@@ -3817,9 +3462,9 @@ pub(super) static PATH_PRODUCT_PROGRAM_17: Program = Program {
             StageCall {
                 stage: &super::path_product::PATH_PRODUCT_46,
                 inputs: &[
-                    Slot::External(1usize),
                     Slot::External(2usize),
                     Slot::External(3usize),
+                    Slot::External(1usize),
                     Slot::External(0usize),
                 ],
                 outputs: &[Slot::External(0usize), Slot::External(1usize)],
@@ -3845,22 +3490,25 @@ pub(super) static PATH_PRODUCT_PROGRAM_17: Program = Program {
     },
     flops: [36usize, 109],
 };
-/// From `f`, `x`, `y` to `o`: o = f <<x>_2 <y>_4>_2.
+/// From `x`, `y`, `f` to `o`: o = f <<x>_2 <y>_4>_2.
 ///
 /// From `path_product` of Cl(3,0,1).
 #[inline(always)]
 unsafe fn path_product_48<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
     // SAFETY: the caller keeps the contract of `StageArgs`; the tier runs on this CPU.
     unsafe {
-        let f = args.inputs[0];
-        let x = args.inputs[1];
-        let y = args.inputs[2];
+        let x = args.inputs[0];
+        let y = args.inputs[1];
+        let f = args.inputs[2];
         let out0 = args.outputs[0];
         let c0e0 = V::from_f64(0f64);
         for group in 0..args.groups {
             let c = group * V::LANES;
-            let f_1 = V::load(f.at(0usize, c));
+            x.prefetch::<6usize>(c);
+            y.prefetch::<1usize>(c);
+            f.prefetch::<1usize>(c);
             let y_e0123 = V::load(y.at(0usize, c));
+            let f_1 = V::load(f.at(0usize, c));
             // out0[0] = -f_1*x_e23*y_e0123
             V::store(
                 V::neg(V::mul(f_1, V::mul(V::load(x.at(5usize, c)), y_e0123))),
@@ -3886,49 +3534,48 @@ unsafe fn path_product_48<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
     }
 }
 pub(super) static PATH_PRODUCT_48: Stage = stage!(path_product_48);
-/// From `y`, `f`, `grad_o`, `x` to `grad_x`, `grad_y`: adjoint of o = f <<x>_2 <y>_4>_2.
+/// From `f`, `grad_o`, `y`, `x` to `grad_x`, `grad_y`: adjoint of o = f <<x>_2 <y>_4>_2.
 ///
 /// From `path_product_grad` of Cl(3,0,1).
 #[inline(always)]
 unsafe fn path_product_49<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
     // SAFETY: the caller keeps the contract of `StageArgs`; the tier runs on this CPU.
     unsafe {
-        let y = args.inputs[0];
-        let f = args.inputs[1];
-        let grad_o = args.inputs[2];
+        let f = args.inputs[0];
+        let grad_o = args.inputs[1];
+        let y = args.inputs[2];
         let x = args.inputs[3];
         let out0 = args.outputs[0];
         let out1 = args.outputs[1];
         let c0e0 = V::from_f64(0f64);
         for group in 0..args.groups {
             let c = group * V::LANES;
-            let y_e0123 = V::load(y.at(0usize, c));
+            f.prefetch::<1usize>(c);
+            grad_o.prefetch::<6usize>(c);
+            y.prefetch::<1usize>(c);
+            x.prefetch::<6usize>(c);
             let f_1 = V::load(f.at(0usize, c));
-            let v4 = V::mul(f_1, V::load(grad_o.at(2usize, c)));
-            let v8 = V::mul(f_1, V::load(grad_o.at(1usize, c)));
-            let v11 = V::mul(f_1, V::load(grad_o.at(0usize, c)));
+            let v2 = V::mul(f_1, V::load(grad_o.at(2usize, c)));
+            let v4 = V::mul(f_1, V::load(grad_o.at(1usize, c)));
+            let v6 = V::mul(f_1, V::load(grad_o.at(0usize, c)));
+            let y_e0123 = V::load(y.at(0usize, c));
+            // out0[3] = -y_e0123*v2
+            V::store(V::neg(V::mul(y_e0123, v2)), out0.at(3usize, c));
+            // out0[4] = y_e0123*v4
+            V::store(V::mul(y_e0123, v4), out0.at(4usize, c));
+            let mut v14 = V::mul(V::load(x.at(4usize, c)), v4);
+            v14 = V::neg_mul_add(V::load(x.at(3usize, c)), v2, v14);
+            // out0[5] = -y_e0123*v6
+            V::store(V::neg(V::mul(y_e0123, v6)), out0.at(5usize, c));
+            v14 = V::neg_mul_add(V::load(x.at(5usize, c)), v6, v14);
+            // out1[0] = x_e13*v4 - x_e12*v2 - x_e23*v6
+            V::store(v14, out1.at(0usize, c));
             // out0[0] = 0
             V::store(c0e0, out0.at(0usize, c));
             // out0[1] = 0
             V::store(c0e0, out0.at(1usize, c));
             // out0[2] = 0
             V::store(c0e0, out0.at(2usize, c));
-            // out0[3] = -y_e0123*v4
-            V::store(V::neg(V::mul(y_e0123, v4)), out0.at(3usize, c));
-            // out0[4] = y_e0123*v8
-            V::store(V::mul(y_e0123, v8), out0.at(4usize, c));
-            // out0[5] = -y_e0123*v11
-            V::store(V::neg(V::mul(y_e0123, v11)), out0.at(5usize, c));
-            // out1[0] = x_e13*v8 - x_e12*v4 - x_e23*v11
-            V::store(
-                {
-                    let mut s = V::mul(V::load(x.at(4usize, c)), v8);
-                    s = V::neg_mul_add(V::load(x.at(3usize, c)), v4, s);
-                    s = V::neg_mul_add(V::load(x.at(5usize, c)), v11, s);
-                    s
-                },
-                out1.at(0usize, c),
-            );
         }
     }
 }
@@ -3946,28 +3593,26 @@ unsafe fn path_product_50<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let out0 = args.outputs[0];
         for group in 0..args.groups {
             let c = group * V::LANES;
+            x.prefetch::<6usize>(c);
+            y.prefetch::<1usize>(c);
+            grad_o.prefetch::<6usize>(c);
             let y_e0123 = V::load(y.at(0usize, c));
-            // out0[0] = x_e13*y_e0123*grad_o_e02 - x_e12*y_e0123*grad_o_e03 - x_e23*y_e0123*grad_o_e01
-            V::store(
-                {
-                    let mut s = V::mul(
-                        V::mul(V::load(x.at(4usize, c)), y_e0123),
-                        V::load(grad_o.at(1usize, c)),
-                    );
-                    s = V::neg_mul_add(
-                        V::mul(V::load(x.at(3usize, c)), y_e0123),
-                        V::load(grad_o.at(2usize, c)),
-                        s,
-                    );
-                    s = V::neg_mul_add(
-                        V::mul(V::load(x.at(5usize, c)), y_e0123),
-                        V::load(grad_o.at(0usize, c)),
-                        s,
-                    );
-                    s
-                },
-                out0.at(0usize, c),
+            let mut v10 = V::mul(
+                V::mul(V::load(x.at(4usize, c)), y_e0123),
+                V::load(grad_o.at(1usize, c)),
             );
+            v10 = V::neg_mul_add(
+                V::mul(V::load(x.at(3usize, c)), y_e0123),
+                V::load(grad_o.at(2usize, c)),
+                v10,
+            );
+            v10 = V::neg_mul_add(
+                V::mul(V::load(x.at(5usize, c)), y_e0123),
+                V::load(grad_o.at(0usize, c)),
+                v10,
+            );
+            // out0[0] = x_e13*y_e0123*grad_o_e02 - x_e12*y_e0123*grad_o_e03 - x_e23*y_e0123*grad_o_e01
+            V::store(v10, out0.at(0usize, c));
         }
     }
 }
@@ -3993,9 +3638,9 @@ pub(super) static PATH_PRODUCT_PROGRAM_18: Program = Program {
             StageCall {
                 stage: &super::path_product::PATH_PRODUCT_48,
                 inputs: &[
-                    Slot::External(2usize),
                     Slot::External(0usize),
                     Slot::External(1usize),
+                    Slot::External(2usize),
                 ],
                 outputs: &[Slot::External(0usize)],
                 params: &[],
@@ -4013,9 +3658,9 @@ pub(super) static PATH_PRODUCT_PROGRAM_18: Program = Program {
             StageCall {
                 stage: &super::path_product::PATH_PRODUCT_49,
                 inputs: &[
-                    Slot::External(1usize),
                     Slot::External(2usize),
                     Slot::External(3usize),
+                    Slot::External(1usize),
                     Slot::External(0usize),
                 ],
                 outputs: &[Slot::External(0usize), Slot::External(1usize)],
@@ -4041,166 +3686,134 @@ pub(super) static PATH_PRODUCT_PROGRAM_18: Program = Program {
     },
     flops: [8usize, 21],
 };
-/// From `f`, `x`, `y` to `o`: o = f <<x>_2 <y>_1>_3.
+/// From `x`, `y`, `f` to `o`: o = f <<x>_2 <y>_1>_3.
 ///
 /// From `path_product` of Cl(3,0,1).
 #[inline(always)]
 unsafe fn path_product_51<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
     // SAFETY: the caller keeps the contract of `StageArgs`; the tier runs on this CPU.
     unsafe {
-        let f = args.inputs[0];
-        let x = args.inputs[1];
-        let y = args.inputs[2];
+        let x = args.inputs[0];
+        let y = args.inputs[1];
+        let f = args.inputs[2];
         let out0 = args.outputs[0];
         for group in 0..args.groups {
             let c = group * V::LANES;
-            let f_1 = V::load(f.at(0usize, c));
-            let x_e12 = V::load(x.at(3usize, c));
-            let y_e0 = V::load(y.at(0usize, c));
+            x.prefetch::<6usize>(c);
+            y.prefetch::<4usize>(c);
+            f.prefetch::<1usize>(c);
             let x_e01 = V::load(x.at(0usize, c));
             let y_e2 = V::load(y.at(2usize, c));
+            let mut v2 = V::mul(x_e01, y_e2);
             let x_e02 = V::load(x.at(1usize, c));
             let y_e1 = V::load(y.at(1usize, c));
-            let x_e13 = V::load(x.at(4usize, c));
+            let x_e12 = V::load(x.at(3usize, c));
+            let y_e0 = V::load(y.at(0usize, c));
+            v2 = V::neg_mul_add(x_e02, y_e1, v2);
+            v2 = V::mul_add(x_e12, y_e0, v2);
             let y_e3 = V::load(y.at(3usize, c));
+            let mut v12 = V::mul(x_e01, y_e3);
             let x_e03 = V::load(x.at(2usize, c));
+            let x_e13 = V::load(x.at(4usize, c));
+            v12 = V::neg_mul_add(x_e03, y_e1, v12);
+            v12 = V::mul_add(x_e13, y_e0, v12);
+            let mut v19 = V::mul(x_e02, y_e3);
             let x_e23 = V::load(x.at(5usize, c));
+            v19 = V::neg_mul_add(x_e03, y_e2, v19);
+            v19 = V::mul_add(x_e23, y_e0, v19);
+            let mut v25 = V::mul(x_e12, y_e3);
+            v25 = V::neg_mul_add(x_e13, y_e2, v25);
+            v25 = V::mul_add(x_e23, y_e1, v25);
+            let f_1 = V::load(f.at(0usize, c));
             // out0[0] = f_1*(x_e12*y_e0 + x_e01*y_e2 - x_e02*y_e1)
-            V::store(
-                V::mul(
-                    f_1,
-                    {
-                        let mut s = V::mul(x_e01, y_e2);
-                        s = V::neg_mul_add(x_e02, y_e1, s);
-                        s = V::mul_add(x_e12, y_e0, s);
-                        s
-                    },
-                ),
-                out0.at(0usize, c),
-            );
+            V::store(V::mul(f_1, v2), out0.at(0usize, c));
             // out0[1] = f_1*(x_e13*y_e0 + x_e01*y_e3 - x_e03*y_e1)
-            V::store(
-                V::mul(
-                    f_1,
-                    {
-                        let mut s = V::mul(x_e01, y_e3);
-                        s = V::neg_mul_add(x_e03, y_e1, s);
-                        s = V::mul_add(x_e13, y_e0, s);
-                        s
-                    },
-                ),
-                out0.at(1usize, c),
-            );
+            V::store(V::mul(f_1, v12), out0.at(1usize, c));
             // out0[2] = f_1*(x_e23*y_e0 + x_e02*y_e3 - x_e03*y_e2)
-            V::store(
-                V::mul(
-                    f_1,
-                    {
-                        let mut s = V::mul(x_e02, y_e3);
-                        s = V::neg_mul_add(x_e03, y_e2, s);
-                        s = V::mul_add(x_e23, y_e0, s);
-                        s
-                    },
-                ),
-                out0.at(2usize, c),
-            );
+            V::store(V::mul(f_1, v19), out0.at(2usize, c));
             // out0[3] = f_1*(x_e23*y_e1 + x_e12*y_e3 - x_e13*y_e2)
-            V::store(
-                V::mul(
-                    f_1,
-                    {
-                        let mut s = V::mul(x_e12, y_e3);
-                        s = V::neg_mul_add(x_e13, y_e2, s);
-                        s = V::mul_add(x_e23, y_e1, s);
-                        s
-                    },
-                ),
-                out0.at(3usize, c),
-            );
+            V::store(V::mul(f_1, v25), out0.at(3usize, c));
         }
     }
 }
 pub(super) static PATH_PRODUCT_51: Stage = stage!(path_product_51);
-/// From `y`, `f`, `grad_o`, `x` to `grad_x`, `grad_y`: adjoint of o = f <<x>_2 <y>_1>_3.
+/// From `f`, `grad_o`, `y`, `x` to `grad_x`, `grad_y`: adjoint of o = f <<x>_2 <y>_1>_3.
 ///
 /// From `path_product_grad` of Cl(3,0,1).
 #[inline(always)]
 unsafe fn path_product_52<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
     // SAFETY: the caller keeps the contract of `StageArgs`; the tier runs on this CPU.
     unsafe {
-        let y = args.inputs[0];
-        let f = args.inputs[1];
-        let grad_o = args.inputs[2];
+        let f = args.inputs[0];
+        let grad_o = args.inputs[1];
+        let y = args.inputs[2];
         let x = args.inputs[3];
         let out0 = args.outputs[0];
         let out1 = args.outputs[1];
         for group in 0..args.groups {
             let c = group * V::LANES;
-            let y_e3 = V::load(y.at(3usize, c));
+            f.prefetch::<1usize>(c);
+            grad_o.prefetch::<4usize>(c);
+            y.prefetch::<4usize>(c);
+            x.prefetch::<6usize>(c);
             let f_1 = V::load(f.at(0usize, c));
-            let v3 = V::mul(f_1, V::load(grad_o.at(1usize, c)));
-            let y_e2 = V::load(y.at(2usize, c));
-            let v7 = V::mul(f_1, V::load(grad_o.at(0usize, c)));
-            let v11 = V::mul(f_1, V::load(grad_o.at(2usize, c)));
+            let v2 = V::mul(f_1, V::load(grad_o.at(3usize, c)));
+            let v4 = V::mul(f_1, V::load(grad_o.at(2usize, c)));
+            let v6 = V::mul(f_1, V::load(grad_o.at(1usize, c)));
+            let v8 = V::mul(f_1, V::load(grad_o.at(0usize, c)));
             let y_e1 = V::load(y.at(1usize, c));
-            let v21 = V::mul(f_1, V::load(grad_o.at(3usize, c)));
-            let y_e0 = V::load(y.at(0usize, c));
+            let mut v10 = V::mul(y_e1, v2);
             let x_e23 = V::load(x.at(5usize, c));
+            let mut v12 = V::mul(x_e23, v2);
+            let y_e2 = V::load(y.at(2usize, c));
             let x_e13 = V::load(x.at(4usize, c));
+            let mut v16 = V::mul(x_e13, v2);
+            let y_e3 = V::load(y.at(3usize, c));
+            let mut v18 = V::mul(y_e3, v2);
             let x_e12 = V::load(x.at(3usize, c));
+            let mut v20 = V::mul(x_e12, v2);
+            let y_e0 = V::load(y.at(0usize, c));
+            let mut v23 = V::mul(x_e23, v4);
+            v10 = V::mul_add(y_e0, v4, v10);
+            // out0[5] = y_e1*v2 + y_e0*v4
+            V::store(v10, out0.at(5usize, c));
+            let mut v25 = V::mul(y_e2, v4);
             let x_e03 = V::load(x.at(2usize, c));
+            v16 = V::mul_add(x_e03, v4, v16);
+            let mut v29 = V::mul(y_e3, v4);
             let x_e02 = V::load(x.at(1usize, c));
+            v20 = V::mul_add(x_e02, v4, v20);
+            let mut v33 = V::mul(y_e0, v6);
+            v33 = V::neg_mul_add(y_e2, v2, v33);
+            // out0[4] = y_e0*v6 - y_e2*v2
+            V::store(v33, out0.at(4usize, c));
+            v23 = V::mul_add(x_e13, v6, v23);
+            v25 = V::mul_add(y_e1, v6, v25);
+            // out0[2] = -(y_e2*v4 + y_e1*v6)
+            V::store(V::neg(v25), out0.at(2usize, c));
+            v12 = V::neg_mul_add(x_e03, v6, v12);
+            let mut v42 = V::mul(y_e3, v6);
             let x_e01 = V::load(x.at(0usize, c));
-            // out0[0] = y_e3*v3 + y_e2*v7
-            V::store(V::mul_add(y_e2, v7, V::mul(y_e3, v3)), out0.at(0usize, c));
-            // out0[1] = y_e3*v11 - y_e1*v7
-            V::store(V::neg_mul_add(y_e1, v7, V::mul(y_e3, v11)), out0.at(1usize, c));
-            // out0[2] = -(y_e2*v11 + y_e1*v3)
-            V::store(
-                V::neg(V::mul_add(y_e1, v3, V::mul(y_e2, v11))),
-                out0.at(2usize, c),
-            );
-            // out0[3] = y_e3*v21 + y_e0*v7
-            V::store(V::mul_add(y_e0, v7, V::mul(y_e3, v21)), out0.at(3usize, c));
-            // out0[4] = y_e0*v3 - y_e2*v21
-            V::store(V::neg_mul_add(y_e2, v21, V::mul(y_e0, v3)), out0.at(4usize, c));
-            // out0[5] = y_e1*v21 + y_e0*v11
-            V::store(V::mul_add(y_e0, v11, V::mul(y_e1, v21)), out0.at(5usize, c));
-            // out1[0] = x_e23*v11 + x_e13*v3 + x_e12*v7
-            V::store(
-                {
-                    let mut s = V::mul(x_e23, v11);
-                    s = V::mul_add(x_e13, v3, s);
-                    s = V::mul_add(x_e12, v7, s);
-                    s
-                },
-                out1.at(0usize, c),
-            );
-            // out1[1] = x_e23*v21 - x_e03*v3 - x_e02*v7
-            V::store(
-                {
-                    let mut s = V::mul(x_e23, v21);
-                    s = V::neg_mul_add(x_e03, v3, s);
-                    s = V::neg_mul_add(x_e02, v7, s);
-                    s
-                },
-                out1.at(1usize, c),
-            );
-            // out1[2] = x_e01*v7 - (x_e13*v21 + x_e03*v11)
-            V::store(
-                V::mul_sub(x_e01, v7, V::mul_add(x_e03, v11, V::mul(x_e13, v21))),
-                out1.at(2usize, c),
-            );
-            // out1[3] = x_e12*v21 + x_e02*v11 + x_e01*v3
-            V::store(
-                {
-                    let mut s = V::mul(x_e12, v21);
-                    s = V::mul_add(x_e02, v11, s);
-                    s = V::mul_add(x_e01, v3, s);
-                    s
-                },
-                out1.at(3usize, c),
-            );
+            v20 = V::mul_add(x_e01, v6, v20);
+            // out1[3] = x_e12*v2 + x_e02*v4 + x_e01*v6
+            V::store(v20, out1.at(3usize, c));
+            v18 = V::mul_add(y_e0, v8, v18);
+            // out0[3] = y_e3*v2 + y_e0*v8
+            V::store(v18, out0.at(3usize, c));
+            v23 = V::mul_add(x_e12, v8, v23);
+            // out1[0] = x_e23*v4 + x_e13*v6 + x_e12*v8
+            V::store(v23, out1.at(0usize, c));
+            v29 = V::neg_mul_add(y_e1, v8, v29);
+            // out0[1] = y_e3*v4 - y_e1*v8
+            V::store(v29, out0.at(1usize, c));
+            v12 = V::neg_mul_add(x_e02, v8, v12);
+            // out1[1] = x_e23*v2 - x_e03*v6 - x_e02*v8
+            V::store(v12, out1.at(1usize, c));
+            v42 = V::mul_add(y_e2, v8, v42);
+            // out0[0] = y_e3*v6 + y_e2*v8
+            V::store(v42, out0.at(0usize, c));
+            // out1[2] = x_e01*v8 - (x_e13*v2 + x_e03*v4)
+            V::store(V::mul_sub(x_e01, v8, v16), out1.at(2usize, c));
         }
     }
 }
@@ -4218,62 +3831,37 @@ unsafe fn path_product_53<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let out0 = args.outputs[0];
         for group in 0..args.groups {
             let c = group * V::LANES;
-            let x_e23 = V::load(x.at(5usize, c));
+            x.prefetch::<6usize>(c);
+            y.prefetch::<4usize>(c);
+            grad_o.prefetch::<4usize>(c);
+            let x_e01 = V::load(x.at(0usize, c));
+            let y_e2 = V::load(y.at(2usize, c));
+            let mut v2 = V::mul(x_e01, y_e2);
+            let x_e02 = V::load(x.at(1usize, c));
             let y_e1 = V::load(y.at(1usize, c));
             let x_e12 = V::load(x.at(3usize, c));
-            let y_e3 = V::load(y.at(3usize, c));
-            let x_e13 = V::load(x.at(4usize, c));
-            let y_e2 = V::load(y.at(2usize, c));
             let y_e0 = V::load(y.at(0usize, c));
-            let x_e02 = V::load(x.at(1usize, c));
+            v2 = V::neg_mul_add(x_e02, y_e1, v2);
+            v2 = V::mul_add(x_e12, y_e0, v2);
+            let y_e3 = V::load(y.at(3usize, c));
+            let mut v12 = V::mul(x_e01, y_e3);
             let x_e03 = V::load(x.at(2usize, c));
-            let x_e01 = V::load(x.at(0usize, c));
+            let x_e13 = V::load(x.at(4usize, c));
+            v12 = V::neg_mul_add(x_e03, y_e1, v12);
+            v12 = V::mul_add(x_e13, y_e0, v12);
+            let mut v19 = V::mul(x_e02, y_e3);
+            let x_e23 = V::load(x.at(5usize, c));
+            v19 = V::neg_mul_add(x_e03, y_e2, v19);
+            v19 = V::mul_add(x_e23, y_e0, v19);
+            let mut v25 = V::mul(x_e12, y_e3);
+            v25 = V::neg_mul_add(x_e13, y_e2, v25);
+            v25 = V::mul_add(x_e23, y_e1, v25);
+            let mut v31 = V::mul(v25, V::load(grad_o.at(3usize, c)));
+            v31 = V::mul_add(v19, V::load(grad_o.at(2usize, c)), v31);
+            v31 = V::mul_add(v12, V::load(grad_o.at(1usize, c)), v31);
+            v31 = V::mul_add(v2, V::load(grad_o.at(0usize, c)), v31);
             // out0[0] = (x_e23*y_e1 + x_e12*y_e3 - x_e13*y_e2)*grad_o_e123 + (x_e23*y_e0 + x_e02*y_e3 - x_e03*y_e2)*grad_o_e023 + (x_e13*y_e0 + x_e01*y_e3 - x_e03*y_e1)*grad_o_e013 + (x_e12*y_e0 + x_e01*y_e2 - x_e02*y_e1)*grad_o_e012
-            V::store(
-                {
-                    let mut s = V::mul(
-                        {
-                            let mut s = V::mul(x_e12, y_e3);
-                            s = V::neg_mul_add(x_e13, y_e2, s);
-                            s = V::mul_add(x_e23, y_e1, s);
-                            s
-                        },
-                        V::load(grad_o.at(3usize, c)),
-                    );
-                    s = V::mul_add(
-                        {
-                            let mut s = V::mul(x_e02, y_e3);
-                            s = V::neg_mul_add(x_e03, y_e2, s);
-                            s = V::mul_add(x_e23, y_e0, s);
-                            s
-                        },
-                        V::load(grad_o.at(2usize, c)),
-                        s,
-                    );
-                    s = V::mul_add(
-                        {
-                            let mut s = V::mul(x_e01, y_e3);
-                            s = V::neg_mul_add(x_e03, y_e1, s);
-                            s = V::mul_add(x_e13, y_e0, s);
-                            s
-                        },
-                        V::load(grad_o.at(1usize, c)),
-                        s,
-                    );
-                    s = V::mul_add(
-                        {
-                            let mut s = V::mul(x_e01, y_e2);
-                            s = V::neg_mul_add(x_e02, y_e1, s);
-                            s = V::mul_add(x_e12, y_e0, s);
-                            s
-                        },
-                        V::load(grad_o.at(0usize, c)),
-                        s,
-                    );
-                    s
-                },
-                out0.at(0usize, c),
-            );
+            V::store(v31, out0.at(0usize, c));
         }
     }
 }
@@ -4299,9 +3887,9 @@ pub(super) static PATH_PRODUCT_PROGRAM_19: Program = Program {
             StageCall {
                 stage: &super::path_product::PATH_PRODUCT_51,
                 inputs: &[
-                    Slot::External(2usize),
                     Slot::External(0usize),
                     Slot::External(1usize),
+                    Slot::External(2usize),
                 ],
                 outputs: &[Slot::External(0usize)],
                 params: &[],
@@ -4319,9 +3907,9 @@ pub(super) static PATH_PRODUCT_PROGRAM_19: Program = Program {
             StageCall {
                 stage: &super::path_product::PATH_PRODUCT_52,
                 inputs: &[
-                    Slot::External(1usize),
                     Slot::External(2usize),
                     Slot::External(3usize),
+                    Slot::External(1usize),
                     Slot::External(0usize),
                 ],
                 outputs: &[Slot::External(0usize), Slot::External(1usize)],
@@ -4347,133 +3935,117 @@ pub(super) static PATH_PRODUCT_PROGRAM_19: Program = Program {
     },
     flops: [24usize, 70],
 };
-/// From `f`, `x`, `y` to `o`: o = f <<x>_2 <y>_3>_3.
+/// From `x`, `y`, `f` to `o`: o = f <<x>_2 <y>_3>_3.
 ///
 /// From `path_product` of Cl(3,0,1).
 #[inline(always)]
 unsafe fn path_product_54<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
     // SAFETY: the caller keeps the contract of `StageArgs`; the tier runs on this CPU.
     unsafe {
-        let f = args.inputs[0];
-        let x = args.inputs[1];
-        let y = args.inputs[2];
+        let x = args.inputs[0];
+        let y = args.inputs[1];
+        let f = args.inputs[2];
         let out0 = args.outputs[0];
         let c0e0 = V::from_f64(0f64);
         for group in 0..args.groups {
             let c = group * V::LANES;
-            let f_1 = V::load(f.at(0usize, c));
-            let x_e23 = V::load(x.at(5usize, c));
-            let y_e013 = V::load(y.at(1usize, c));
+            x.prefetch::<6usize>(c);
+            y.prefetch::<4usize>(c);
+            f.prefetch::<1usize>(c);
             let y_e123 = V::load(y.at(3usize, c));
+            let mut v2 = V::mul(V::load(x.at(2usize, c)), y_e123);
             let x_e13 = V::load(x.at(4usize, c));
             let y_e023 = V::load(y.at(2usize, c));
+            let x_e23 = V::load(x.at(5usize, c));
+            let y_e013 = V::load(y.at(1usize, c));
+            v2 = V::neg_mul_add(x_e13, y_e023, v2);
+            v2 = V::mul_add(x_e23, y_e013, v2);
             let x_e12 = V::load(x.at(3usize, c));
+            let mut v14 = V::mul(x_e12, y_e023);
             let y_e012 = V::load(y.at(0usize, c));
+            v14 = V::neg_mul_add(V::load(x.at(1usize, c)), y_e123, v14);
+            v14 = V::neg_mul_add(x_e23, y_e012, v14);
+            let mut v20 = V::mul(V::load(x.at(0usize, c)), y_e123);
+            v20 = V::neg_mul_add(x_e12, y_e013, v20);
+            v20 = V::mul_add(x_e13, y_e012, v20);
+            let f_1 = V::load(f.at(0usize, c));
             // out0[0] = f_1*(x_e23*y_e013 + x_e03*y_e123 - x_e13*y_e023)
-            V::store(
-                V::mul(
-                    f_1,
-                    {
-                        let mut s = V::mul(V::load(x.at(2usize, c)), y_e123);
-                        s = V::neg_mul_add(x_e13, y_e023, s);
-                        s = V::mul_add(x_e23, y_e013, s);
-                        s
-                    },
-                ),
-                out0.at(0usize, c),
-            );
+            V::store(V::mul(f_1, v2), out0.at(0usize, c));
             // out0[1] = f_1*(x_e12*y_e023 - x_e02*y_e123 - x_e23*y_e012)
-            V::store(
-                V::mul(
-                    f_1,
-                    {
-                        let mut s = V::mul(x_e12, y_e023);
-                        s = V::neg_mul_add(V::load(x.at(1usize, c)), y_e123, s);
-                        s = V::neg_mul_add(x_e23, y_e012, s);
-                        s
-                    },
-                ),
-                out0.at(1usize, c),
-            );
+            V::store(V::mul(f_1, v14), out0.at(1usize, c));
             // out0[2] = f_1*(x_e13*y_e012 + x_e01*y_e123 - x_e12*y_e013)
-            V::store(
-                V::mul(
-                    f_1,
-                    {
-                        let mut s = V::mul(V::load(x.at(0usize, c)), y_e123);
-                        s = V::neg_mul_add(x_e12, y_e013, s);
-                        s = V::mul_add(x_e13, y_e012, s);
-                        s
-                    },
-                ),
-                out0.at(2usize, c),
-            );
+            V::store(V::mul(f_1, v20), out0.at(2usize, c));
             // out0[3] = 0
             V::store(c0e0, out0.at(3usize, c));
         }
     }
 }
 pub(super) static PATH_PRODUCT_54: Stage = stage!(path_product_54);
-/// From `y`, `f`, `grad_o`, `x` to `grad_x`, `grad_y`: adjoint of o = f <<x>_2 <y>_3>_3.
+/// From `f`, `grad_o`, `y`, `x` to `grad_x`, `grad_y`: adjoint of o = f <<x>_2 <y>_3>_3.
 ///
 /// From `path_product_grad` of Cl(3,0,1).
 #[inline(always)]
 unsafe fn path_product_55<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
     // SAFETY: the caller keeps the contract of `StageArgs`; the tier runs on this CPU.
     unsafe {
-        let y = args.inputs[0];
-        let f = args.inputs[1];
-        let grad_o = args.inputs[2];
+        let f = args.inputs[0];
+        let grad_o = args.inputs[1];
+        let y = args.inputs[2];
         let x = args.inputs[3];
         let out0 = args.outputs[0];
         let out1 = args.outputs[1];
         for group in 0..args.groups {
             let c = group * V::LANES;
-            let y_e123 = V::load(y.at(3usize, c));
+            f.prefetch::<1usize>(c);
+            grad_o.prefetch::<4usize>(c);
+            y.prefetch::<4usize>(c);
+            x.prefetch::<6usize>(c);
             let f_1 = V::load(f.at(0usize, c));
-            let v3 = V::mul(f_1, V::load(grad_o.at(2usize, c)));
-            let v6 = V::mul(f_1, V::load(grad_o.at(1usize, c)));
-            let v10 = V::mul(f_1, V::load(grad_o.at(0usize, c)));
-            let y_e023 = V::load(y.at(2usize, c));
-            let y_e013 = V::load(y.at(1usize, c));
+            let v2 = V::mul(f_1, V::load(grad_o.at(2usize, c)));
+            let v4 = V::mul(f_1, V::load(grad_o.at(1usize, c)));
+            let v6 = V::mul(f_1, V::load(grad_o.at(0usize, c)));
             let y_e012 = V::load(y.at(0usize, c));
+            let mut v8 = V::mul(y_e012, v2);
             let x_e13 = V::load(x.at(4usize, c));
-            let x_e23 = V::load(x.at(5usize, c));
+            let mut v10 = V::mul(x_e13, v2);
+            let y_e013 = V::load(y.at(1usize, c));
             let x_e12 = V::load(x.at(3usize, c));
-            // out0[0] = y_e123*v3
-            V::store(V::mul(y_e123, v3), out0.at(0usize, c));
-            // out0[1] = -y_e123*v6
-            V::store(V::neg(V::mul(y_e123, v6)), out0.at(1usize, c));
-            // out0[2] = y_e123*v10
-            V::store(V::mul(y_e123, v10), out0.at(2usize, c));
-            // out0[3] = y_e023*v6 - y_e013*v3
-            V::store(V::neg_mul_add(y_e013, v3, V::mul(y_e023, v6)), out0.at(3usize, c));
-            // out0[4] = y_e012*v3 - y_e023*v10
-            V::store(
-                V::neg_mul_add(y_e023, v10, V::mul(y_e012, v3)),
-                out0.at(4usize, c),
-            );
-            // out0[5] = y_e013*v10 - y_e012*v6
-            V::store(
-                V::neg_mul_add(y_e012, v6, V::mul(y_e013, v10)),
-                out0.at(5usize, c),
-            );
-            // out1[0] = x_e13*v3 - x_e23*v6
-            V::store(V::neg_mul_add(x_e23, v6, V::mul(x_e13, v3)), out1.at(0usize, c));
-            // out1[1] = x_e23*v10 - x_e12*v3
-            V::store(V::neg_mul_add(x_e12, v3, V::mul(x_e23, v10)), out1.at(1usize, c));
-            // out1[2] = x_e12*v6 - x_e13*v10
-            V::store(V::neg_mul_add(x_e13, v10, V::mul(x_e12, v6)), out1.at(2usize, c));
-            // out1[3] = x_e01*v3 - x_e02*v6 + x_e03*v10
-            V::store(
-                {
-                    let mut s = V::mul(V::load(x.at(0usize, c)), v3);
-                    s = V::neg_mul_add(V::load(x.at(1usize, c)), v6, s);
-                    s = V::mul_add(V::load(x.at(2usize, c)), v10, s);
-                    s
-                },
-                out1.at(3usize, c),
-            );
+            let y_e123 = V::load(y.at(3usize, c));
+            // out0[0] = y_e123*v2
+            V::store(V::mul(y_e123, v2), out0.at(0usize, c));
+            let mut v18 = V::mul(V::load(x.at(0usize, c)), v2);
+            let x_e23 = V::load(x.at(5usize, c));
+            v10 = V::neg_mul_add(x_e23, v4, v10);
+            // out1[0] = x_e13*v2 - x_e23*v4
+            V::store(v10, out1.at(0usize, c));
+            let y_e023 = V::load(y.at(2usize, c));
+            let mut v24 = V::mul(y_e023, v4);
+            let mut v25 = V::mul(x_e12, v4);
+            v24 = V::neg_mul_add(y_e013, v2, v24);
+            // out0[3] = y_e023*v4 - y_e013*v2
+            V::store(v24, out0.at(3usize, c));
+            // out0[1] = -y_e123*v4
+            V::store(V::neg(V::mul(y_e123, v4)), out0.at(1usize, c));
+            v18 = V::neg_mul_add(V::load(x.at(1usize, c)), v4, v18);
+            let mut v32 = V::mul(y_e013, v6);
+            let mut v33 = V::mul(x_e23, v6);
+            v32 = V::neg_mul_add(y_e012, v4, v32);
+            // out0[5] = y_e013*v6 - y_e012*v4
+            V::store(v32, out0.at(5usize, c));
+            v33 = V::neg_mul_add(x_e12, v2, v33);
+            // out1[1] = x_e23*v6 - x_e12*v2
+            V::store(v33, out1.at(1usize, c));
+            v8 = V::neg_mul_add(y_e023, v6, v8);
+            // out0[4] = y_e012*v2 - y_e023*v6
+            V::store(v8, out0.at(4usize, c));
+            v25 = V::neg_mul_add(x_e13, v6, v25);
+            // out1[2] = x_e12*v4 - x_e13*v6
+            V::store(v25, out1.at(2usize, c));
+            // out0[2] = y_e123*v6
+            V::store(V::mul(y_e123, v6), out0.at(2usize, c));
+            v18 = V::mul_add(V::load(x.at(2usize, c)), v6, v18);
+            // out1[3] = x_e01*v2 - x_e02*v4 + x_e03*v6
+            V::store(v18, out1.at(3usize, c));
         }
     }
 }
@@ -4491,49 +4063,30 @@ unsafe fn path_product_56<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let out0 = args.outputs[0];
         for group in 0..args.groups {
             let c = group * V::LANES;
-            let x_e13 = V::load(x.at(4usize, c));
-            let y_e012 = V::load(y.at(0usize, c));
+            x.prefetch::<6usize>(c);
+            y.prefetch::<4usize>(c);
+            grad_o.prefetch::<4usize>(c);
             let y_e123 = V::load(y.at(3usize, c));
-            let x_e12 = V::load(x.at(3usize, c));
-            let y_e013 = V::load(y.at(1usize, c));
+            let mut v2 = V::mul(V::load(x.at(2usize, c)), y_e123);
+            let x_e13 = V::load(x.at(4usize, c));
             let y_e023 = V::load(y.at(2usize, c));
             let x_e23 = V::load(x.at(5usize, c));
+            let y_e013 = V::load(y.at(1usize, c));
+            v2 = V::neg_mul_add(x_e13, y_e023, v2);
+            v2 = V::mul_add(x_e23, y_e013, v2);
+            let x_e12 = V::load(x.at(3usize, c));
+            let mut v14 = V::mul(x_e12, y_e023);
+            let y_e012 = V::load(y.at(0usize, c));
+            v14 = V::neg_mul_add(V::load(x.at(1usize, c)), y_e123, v14);
+            v14 = V::neg_mul_add(x_e23, y_e012, v14);
+            let mut v20 = V::mul(V::load(x.at(0usize, c)), y_e123);
+            v20 = V::neg_mul_add(x_e12, y_e013, v20);
+            v20 = V::mul_add(x_e13, y_e012, v20);
+            let mut v26 = V::mul(v20, V::load(grad_o.at(2usize, c)));
+            v26 = V::mul_add(v14, V::load(grad_o.at(1usize, c)), v26);
+            v26 = V::mul_add(v2, V::load(grad_o.at(0usize, c)), v26);
             // out0[0] = (x_e13*y_e012 + x_e01*y_e123 - x_e12*y_e013)*grad_o_e023 + (x_e12*y_e023 - x_e02*y_e123 - x_e23*y_e012)*grad_o_e013 + (x_e23*y_e013 + x_e03*y_e123 - x_e13*y_e023)*grad_o_e012
-            V::store(
-                {
-                    let mut s = V::mul(
-                        {
-                            let mut s = V::mul(V::load(x.at(0usize, c)), y_e123);
-                            s = V::neg_mul_add(x_e12, y_e013, s);
-                            s = V::mul_add(x_e13, y_e012, s);
-                            s
-                        },
-                        V::load(grad_o.at(2usize, c)),
-                    );
-                    s = V::mul_add(
-                        {
-                            let mut s = V::mul(x_e12, y_e023);
-                            s = V::neg_mul_add(V::load(x.at(1usize, c)), y_e123, s);
-                            s = V::neg_mul_add(x_e23, y_e012, s);
-                            s
-                        },
-                        V::load(grad_o.at(1usize, c)),
-                        s,
-                    );
-                    s = V::mul_add(
-                        {
-                            let mut s = V::mul(V::load(x.at(2usize, c)), y_e123);
-                            s = V::neg_mul_add(x_e13, y_e023, s);
-                            s = V::mul_add(x_e23, y_e013, s);
-                            s
-                        },
-                        V::load(grad_o.at(0usize, c)),
-                        s,
-                    );
-                    s
-                },
-                out0.at(0usize, c),
-            );
+            V::store(v26, out0.at(0usize, c));
         }
     }
 }
@@ -4559,9 +4112,9 @@ pub(super) static PATH_PRODUCT_PROGRAM_20: Program = Program {
             StageCall {
                 stage: &super::path_product::PATH_PRODUCT_54,
                 inputs: &[
-                    Slot::External(2usize),
                     Slot::External(0usize),
                     Slot::External(1usize),
+                    Slot::External(2usize),
                 ],
                 outputs: &[Slot::External(0usize)],
                 params: &[],
@@ -4579,9 +4132,9 @@ pub(super) static PATH_PRODUCT_PROGRAM_20: Program = Program {
             StageCall {
                 stage: &super::path_product::PATH_PRODUCT_55,
                 inputs: &[
-                    Slot::External(1usize),
                     Slot::External(2usize),
                     Slot::External(3usize),
+                    Slot::External(1usize),
                     Slot::External(0usize),
                 ],
                 outputs: &[Slot::External(0usize), Slot::External(1usize)],
@@ -4607,102 +4160,78 @@ pub(super) static PATH_PRODUCT_PROGRAM_20: Program = Program {
     },
     flops: [18usize, 50],
 };
-/// From `f`, `x`, `y` to `o`: o = f <<x>_2 <y>_2>_4.
+/// From `x`, `y`, `f` to `o`: o = f <<x>_2 <y>_2>_4.
 ///
 /// From `path_product` of Cl(3,0,1).
 #[inline(always)]
 unsafe fn path_product_57<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
     // SAFETY: the caller keeps the contract of `StageArgs`; the tier runs on this CPU.
     unsafe {
-        let f = args.inputs[0];
-        let x = args.inputs[1];
-        let y = args.inputs[2];
+        let x = args.inputs[0];
+        let y = args.inputs[1];
+        let f = args.inputs[2];
         let out0 = args.outputs[0];
         for group in 0..args.groups {
             let c = group * V::LANES;
+            x.prefetch::<6usize>(c);
+            y.prefetch::<6usize>(c);
+            f.prefetch::<1usize>(c);
+            let mut v2 = V::mul(V::load(x.at(0usize, c)), V::load(y.at(5usize, c)));
+            v2 = V::neg_mul_add(V::load(x.at(1usize, c)), V::load(y.at(4usize, c)), v2);
+            v2 = V::mul_add(V::load(x.at(2usize, c)), V::load(y.at(3usize, c)), v2);
+            v2 = V::mul_add(V::load(x.at(3usize, c)), V::load(y.at(2usize, c)), v2);
+            v2 = V::neg_mul_add(V::load(x.at(4usize, c)), V::load(y.at(1usize, c)), v2);
+            v2 = V::mul_add(V::load(x.at(5usize, c)), V::load(y.at(0usize, c)), v2);
             // out0[0] = f_1*(x_e23*y_e01 + x_e12*y_e03 + x_e03*y_e12 + x_e01*y_e23 - x_e02*y_e13 - x_e13*y_e02)
-            V::store(
-                V::mul(
-                    V::load(f.at(0usize, c)),
-                    {
-                        let mut s = V::mul(
-                            V::load(x.at(0usize, c)),
-                            V::load(y.at(5usize, c)),
-                        );
-                        s = V::neg_mul_add(
-                            V::load(x.at(1usize, c)),
-                            V::load(y.at(4usize, c)),
-                            s,
-                        );
-                        s = V::mul_add(
-                            V::load(x.at(2usize, c)),
-                            V::load(y.at(3usize, c)),
-                            s,
-                        );
-                        s = V::mul_add(
-                            V::load(x.at(3usize, c)),
-                            V::load(y.at(2usize, c)),
-                            s,
-                        );
-                        s = V::neg_mul_add(
-                            V::load(x.at(4usize, c)),
-                            V::load(y.at(1usize, c)),
-                            s,
-                        );
-                        s = V::mul_add(
-                            V::load(x.at(5usize, c)),
-                            V::load(y.at(0usize, c)),
-                            s,
-                        );
-                        s
-                    },
-                ),
-                out0.at(0usize, c),
-            );
+            V::store(V::mul(V::load(f.at(0usize, c)), v2), out0.at(0usize, c));
         }
     }
 }
 pub(super) static PATH_PRODUCT_57: Stage = stage!(path_product_57);
-/// From `y`, `f`, `grad_o`, `x` to `grad_x`, `grad_y`: adjoint of o = f <<x>_2 <y>_2>_4.
+/// From `f`, `grad_o`, `y`, `x` to `grad_x`, `grad_y`: adjoint of o = f <<x>_2 <y>_2>_4.
 ///
 /// From `path_product_grad` of Cl(3,0,1).
 #[inline(always)]
 unsafe fn path_product_58<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
     // SAFETY: the caller keeps the contract of `StageArgs`; the tier runs on this CPU.
     unsafe {
-        let y = args.inputs[0];
-        let f = args.inputs[1];
-        let grad_o = args.inputs[2];
+        let f = args.inputs[0];
+        let grad_o = args.inputs[1];
+        let y = args.inputs[2];
         let x = args.inputs[3];
         let out0 = args.outputs[0];
         let out1 = args.outputs[1];
         for group in 0..args.groups {
             let c = group * V::LANES;
-            let v3 = V::mul(V::load(f.at(0usize, c)), V::load(grad_o.at(0usize, c)));
-            // out0[0] = y_e23*v3
-            V::store(V::mul(V::load(y.at(5usize, c)), v3), out0.at(0usize, c));
-            // out0[1] = -y_e13*v3
-            V::store(V::neg(V::mul(V::load(y.at(4usize, c)), v3)), out0.at(1usize, c));
-            // out0[2] = y_e12*v3
-            V::store(V::mul(V::load(y.at(3usize, c)), v3), out0.at(2usize, c));
-            // out0[3] = y_e03*v3
-            V::store(V::mul(V::load(y.at(2usize, c)), v3), out0.at(3usize, c));
-            // out0[4] = -y_e02*v3
-            V::store(V::neg(V::mul(V::load(y.at(1usize, c)), v3)), out0.at(4usize, c));
-            // out0[5] = y_e01*v3
-            V::store(V::mul(V::load(y.at(0usize, c)), v3), out0.at(5usize, c));
-            // out1[0] = x_e23*v3
-            V::store(V::mul(V::load(x.at(5usize, c)), v3), out1.at(0usize, c));
-            // out1[1] = -x_e13*v3
-            V::store(V::neg(V::mul(V::load(x.at(4usize, c)), v3)), out1.at(1usize, c));
-            // out1[2] = x_e12*v3
-            V::store(V::mul(V::load(x.at(3usize, c)), v3), out1.at(2usize, c));
-            // out1[3] = x_e03*v3
-            V::store(V::mul(V::load(x.at(2usize, c)), v3), out1.at(3usize, c));
-            // out1[4] = -x_e02*v3
-            V::store(V::neg(V::mul(V::load(x.at(1usize, c)), v3)), out1.at(4usize, c));
-            // out1[5] = x_e01*v3
-            V::store(V::mul(V::load(x.at(0usize, c)), v3), out1.at(5usize, c));
+            f.prefetch::<1usize>(c);
+            grad_o.prefetch::<1usize>(c);
+            y.prefetch::<6usize>(c);
+            x.prefetch::<6usize>(c);
+            let v2 = V::mul(V::load(f.at(0usize, c)), V::load(grad_o.at(0usize, c)));
+            // out0[5] = y_e01*v2
+            V::store(V::mul(V::load(y.at(0usize, c)), v2), out0.at(5usize, c));
+            // out1[0] = x_e23*v2
+            V::store(V::mul(V::load(x.at(5usize, c)), v2), out1.at(0usize, c));
+            // out0[4] = -y_e02*v2
+            V::store(V::neg(V::mul(V::load(y.at(1usize, c)), v2)), out0.at(4usize, c));
+            // out1[1] = -x_e13*v2
+            V::store(V::neg(V::mul(V::load(x.at(4usize, c)), v2)), out1.at(1usize, c));
+            // out0[3] = y_e03*v2
+            V::store(V::mul(V::load(y.at(2usize, c)), v2), out0.at(3usize, c));
+            // out1[2] = x_e12*v2
+            V::store(V::mul(V::load(x.at(3usize, c)), v2), out1.at(2usize, c));
+            // out0[2] = y_e12*v2
+            V::store(V::mul(V::load(y.at(3usize, c)), v2), out0.at(2usize, c));
+            // out1[3] = x_e03*v2
+            V::store(V::mul(V::load(x.at(2usize, c)), v2), out1.at(3usize, c));
+            // out0[1] = -y_e13*v2
+            V::store(V::neg(V::mul(V::load(y.at(4usize, c)), v2)), out0.at(1usize, c));
+            // out1[4] = -x_e02*v2
+            V::store(V::neg(V::mul(V::load(x.at(1usize, c)), v2)), out1.at(4usize, c));
+            // out0[0] = y_e23*v2
+            V::store(V::mul(V::load(y.at(5usize, c)), v2), out0.at(0usize, c));
+            // out1[5] = x_e01*v2
+            V::store(V::mul(V::load(x.at(0usize, c)), v2), out1.at(5usize, c));
         }
     }
 }
@@ -4720,45 +4249,17 @@ unsafe fn path_product_59<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let out0 = args.outputs[0];
         for group in 0..args.groups {
             let c = group * V::LANES;
+            x.prefetch::<6usize>(c);
+            y.prefetch::<6usize>(c);
+            grad_o.prefetch::<1usize>(c);
+            let mut v2 = V::mul(V::load(x.at(0usize, c)), V::load(y.at(5usize, c)));
+            v2 = V::neg_mul_add(V::load(x.at(1usize, c)), V::load(y.at(4usize, c)), v2);
+            v2 = V::mul_add(V::load(x.at(2usize, c)), V::load(y.at(3usize, c)), v2);
+            v2 = V::mul_add(V::load(x.at(3usize, c)), V::load(y.at(2usize, c)), v2);
+            v2 = V::neg_mul_add(V::load(x.at(4usize, c)), V::load(y.at(1usize, c)), v2);
+            v2 = V::mul_add(V::load(x.at(5usize, c)), V::load(y.at(0usize, c)), v2);
             // out0[0] = (x_e23*y_e01 + x_e12*y_e03 + x_e03*y_e12 + x_e01*y_e23 - x_e02*y_e13 - x_e13*y_e02)*grad_o_e0123
-            V::store(
-                V::mul(
-                    {
-                        let mut s = V::mul(
-                            V::load(x.at(0usize, c)),
-                            V::load(y.at(5usize, c)),
-                        );
-                        s = V::neg_mul_add(
-                            V::load(x.at(1usize, c)),
-                            V::load(y.at(4usize, c)),
-                            s,
-                        );
-                        s = V::mul_add(
-                            V::load(x.at(2usize, c)),
-                            V::load(y.at(3usize, c)),
-                            s,
-                        );
-                        s = V::mul_add(
-                            V::load(x.at(3usize, c)),
-                            V::load(y.at(2usize, c)),
-                            s,
-                        );
-                        s = V::neg_mul_add(
-                            V::load(x.at(4usize, c)),
-                            V::load(y.at(1usize, c)),
-                            s,
-                        );
-                        s = V::mul_add(
-                            V::load(x.at(5usize, c)),
-                            V::load(y.at(0usize, c)),
-                            s,
-                        );
-                        s
-                    },
-                    V::load(grad_o.at(0usize, c)),
-                ),
-                out0.at(0usize, c),
-            );
+            V::store(V::mul(v2, V::load(grad_o.at(0usize, c))), out0.at(0usize, c));
         }
     }
 }
@@ -4784,9 +4285,9 @@ pub(super) static PATH_PRODUCT_PROGRAM_21: Program = Program {
             StageCall {
                 stage: &super::path_product::PATH_PRODUCT_57,
                 inputs: &[
-                    Slot::External(2usize),
                     Slot::External(0usize),
                     Slot::External(1usize),
+                    Slot::External(2usize),
                 ],
                 outputs: &[Slot::External(0usize)],
                 params: &[],
@@ -4804,9 +4305,9 @@ pub(super) static PATH_PRODUCT_PROGRAM_21: Program = Program {
             StageCall {
                 stage: &super::path_product::PATH_PRODUCT_58,
                 inputs: &[
-                    Slot::External(1usize),
                     Slot::External(2usize),
                     Slot::External(3usize),
+                    Slot::External(1usize),
                     Slot::External(0usize),
                 ],
                 outputs: &[Slot::External(0usize), Slot::External(1usize)],
@@ -4832,19 +4333,22 @@ pub(super) static PATH_PRODUCT_PROGRAM_21: Program = Program {
     },
     flops: [12usize, 29],
 };
-/// From `f`, `x`, `y` to `o`: o = f <<x>_3 <y>_3>_0.
+/// From `x`, `y`, `f` to `o`: o = f <<x>_3 <y>_3>_0.
 ///
 /// From `path_product` of Cl(3,0,1).
 #[inline(always)]
 unsafe fn path_product_60<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
     // SAFETY: the caller keeps the contract of `StageArgs`; the tier runs on this CPU.
     unsafe {
-        let f = args.inputs[0];
-        let x = args.inputs[1];
-        let y = args.inputs[2];
+        let x = args.inputs[0];
+        let y = args.inputs[1];
+        let f = args.inputs[2];
         let out0 = args.outputs[0];
         for group in 0..args.groups {
             let c = group * V::LANES;
+            x.prefetch::<4usize>(c);
+            y.prefetch::<4usize>(c);
+            f.prefetch::<1usize>(c);
             // out0[0] = -f_1*x_e123*y_e123
             V::store(
                 V::neg(
@@ -4859,39 +4363,43 @@ unsafe fn path_product_60<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
     }
 }
 pub(super) static PATH_PRODUCT_60: Stage = stage!(path_product_60);
-/// From `y`, `f`, `grad_o`, `x` to `grad_x`, `grad_y`: adjoint of o = f <<x>_3 <y>_3>_0.
+/// From `f`, `grad_o`, `y`, `x` to `grad_x`, `grad_y`: adjoint of o = f <<x>_3 <y>_3>_0.
 ///
 /// From `path_product_grad` of Cl(3,0,1).
 #[inline(always)]
 unsafe fn path_product_61<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
     // SAFETY: the caller keeps the contract of `StageArgs`; the tier runs on this CPU.
     unsafe {
-        let y = args.inputs[0];
-        let f = args.inputs[1];
-        let grad_o = args.inputs[2];
+        let f = args.inputs[0];
+        let grad_o = args.inputs[1];
+        let y = args.inputs[2];
         let x = args.inputs[3];
         let out0 = args.outputs[0];
         let out1 = args.outputs[1];
         let c0e0 = V::from_f64(0f64);
         for group in 0..args.groups {
             let c = group * V::LANES;
-            let v4 = V::mul(V::load(f.at(0usize, c)), V::load(grad_o.at(0usize, c)));
+            f.prefetch::<1usize>(c);
+            grad_o.prefetch::<1usize>(c);
+            y.prefetch::<4usize>(c);
+            x.prefetch::<4usize>(c);
+            let v2 = V::mul(V::load(f.at(0usize, c)), V::load(grad_o.at(0usize, c)));
+            // out0[3] = -y_e123*v2
+            V::store(V::neg(V::mul(V::load(y.at(3usize, c)), v2)), out0.at(3usize, c));
+            // out1[3] = -x_e123*v2
+            V::store(V::neg(V::mul(V::load(x.at(3usize, c)), v2)), out1.at(3usize, c));
             // out0[0] = 0
             V::store(c0e0, out0.at(0usize, c));
             // out0[1] = 0
             V::store(c0e0, out0.at(1usize, c));
             // out0[2] = 0
             V::store(c0e0, out0.at(2usize, c));
-            // out0[3] = -y_e123*v4
-            V::store(V::neg(V::mul(V::load(y.at(3usize, c)), v4)), out0.at(3usize, c));
             // out1[0] = 0
             V::store(c0e0, out1.at(0usize, c));
             // out1[1] = 0
             V::store(c0e0, out1.at(1usize, c));
             // out1[2] = 0
             V::store(c0e0, out1.at(2usize, c));
-            // out1[3] = -x_e123*v4
-            V::store(V::neg(V::mul(V::load(x.at(3usize, c)), v4)), out1.at(3usize, c));
         }
     }
 }
@@ -4909,6 +4417,9 @@ unsafe fn path_product_62<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let out0 = args.outputs[0];
         for group in 0..args.groups {
             let c = group * V::LANES;
+            x.prefetch::<4usize>(c);
+            y.prefetch::<4usize>(c);
+            grad_o.prefetch::<1usize>(c);
             // out0[0] = -x_e123*y_e123*grad_o_1
             V::store(
                 V::neg(
@@ -4944,9 +4455,9 @@ pub(super) static PATH_PRODUCT_PROGRAM_22: Program = Program {
             StageCall {
                 stage: &super::path_product::PATH_PRODUCT_60,
                 inputs: &[
-                    Slot::External(2usize),
                     Slot::External(0usize),
                     Slot::External(1usize),
+                    Slot::External(2usize),
                 ],
                 outputs: &[Slot::External(0usize)],
                 params: &[],
@@ -4964,9 +4475,9 @@ pub(super) static PATH_PRODUCT_PROGRAM_22: Program = Program {
             StageCall {
                 stage: &super::path_product::PATH_PRODUCT_61,
                 inputs: &[
-                    Slot::External(1usize),
                     Slot::External(2usize),
                     Slot::External(3usize),
+                    Slot::External(1usize),
                     Slot::External(0usize),
                 ],
                 outputs: &[Slot::External(0usize), Slot::External(1usize)],
@@ -4992,39 +4503,32 @@ pub(super) static PATH_PRODUCT_PROGRAM_22: Program = Program {
     },
     flops: [3usize, 8],
 };
-/// From `f`, `x`, `y` to `o`: o = f <<x>_3 <y>_2>_1.
+/// From `x`, `y`, `f` to `o`: o = f <<x>_3 <y>_2>_1.
 ///
 /// From `path_product` of Cl(3,0,1).
 #[inline(always)]
 unsafe fn path_product_63<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
     // SAFETY: the caller keeps the contract of `StageArgs`; the tier runs on this CPU.
     unsafe {
-        let f = args.inputs[0];
-        let x = args.inputs[1];
-        let y = args.inputs[2];
+        let x = args.inputs[0];
+        let y = args.inputs[1];
+        let f = args.inputs[2];
         let out0 = args.outputs[0];
         for group in 0..args.groups {
             let c = group * V::LANES;
-            let f_1 = V::load(f.at(0usize, c));
-            let y_e23 = V::load(y.at(5usize, c));
+            x.prefetch::<4usize>(c);
+            y.prefetch::<6usize>(c);
+            f.prefetch::<1usize>(c);
             let y_e12 = V::load(y.at(3usize, c));
+            let mut v2 = V::mul(V::load(x.at(0usize, c)), y_e12);
             let y_e13 = V::load(y.at(4usize, c));
+            let y_e23 = V::load(y.at(5usize, c));
+            v2 = V::mul_add(V::load(x.at(1usize, c)), y_e13, v2);
+            v2 = V::mul_add(V::load(x.at(2usize, c)), y_e23, v2);
             let x_e123 = V::load(x.at(3usize, c));
+            let f_1 = V::load(f.at(0usize, c));
             // out0[0] = -(f_1*(x_e023*y_e23 + x_e012*y_e12 + x_e013*y_e13))
-            V::store(
-                V::neg(
-                    V::mul(
-                        f_1,
-                        {
-                            let mut s = V::mul(V::load(x.at(0usize, c)), y_e12);
-                            s = V::mul_add(V::load(x.at(1usize, c)), y_e13, s);
-                            s = V::mul_add(V::load(x.at(2usize, c)), y_e23, s);
-                            s
-                        },
-                    ),
-                ),
-                out0.at(0usize, c),
-            );
+            V::store(V::neg(V::mul(f_1, v2)), out0.at(0usize, c));
             // out0[1] = -f_1*x_e123*y_e23
             V::store(V::neg(V::mul(f_1, V::mul(x_e123, y_e23))), out0.at(1usize, c));
             // out0[2] = f_1*x_e123*y_e13
@@ -5035,68 +4539,64 @@ unsafe fn path_product_63<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
     }
 }
 pub(super) static PATH_PRODUCT_63: Stage = stage!(path_product_63);
-/// From `y`, `f`, `grad_o`, `x` to `grad_x`, `grad_y`: adjoint of o = f <<x>_3 <y>_2>_1.
+/// From `f`, `grad_o`, `y`, `x` to `grad_x`, `grad_y`: adjoint of o = f <<x>_3 <y>_2>_1.
 ///
 /// From `path_product_grad` of Cl(3,0,1).
 #[inline(always)]
 unsafe fn path_product_64<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
     // SAFETY: the caller keeps the contract of `StageArgs`; the tier runs on this CPU.
     unsafe {
-        let y = args.inputs[0];
-        let f = args.inputs[1];
-        let grad_o = args.inputs[2];
+        let f = args.inputs[0];
+        let grad_o = args.inputs[1];
+        let y = args.inputs[2];
         let x = args.inputs[3];
         let out0 = args.outputs[0];
         let out1 = args.outputs[1];
         let c0e0 = V::from_f64(0f64);
         for group in 0..args.groups {
             let c = group * V::LANES;
-            let y_e12 = V::load(y.at(3usize, c));
+            f.prefetch::<1usize>(c);
+            grad_o.prefetch::<4usize>(c);
+            y.prefetch::<6usize>(c);
+            x.prefetch::<4usize>(c);
             let f_1 = V::load(f.at(0usize, c));
-            let v3 = V::mul(f_1, V::load(grad_o.at(0usize, c)));
-            let y_e13 = V::load(y.at(4usize, c));
-            let y_e23 = V::load(y.at(5usize, c));
-            let v13 = V::mul(f_1, V::load(grad_o.at(2usize, c)));
-            let v16 = V::mul(f_1, V::load(grad_o.at(3usize, c)));
-            let v20 = V::mul(f_1, V::load(grad_o.at(1usize, c)));
+            let v2 = V::mul(f_1, V::load(grad_o.at(3usize, c)));
+            let v4 = V::mul(f_1, V::load(grad_o.at(2usize, c)));
+            let v6 = V::mul(f_1, V::load(grad_o.at(1usize, c)));
+            let v8 = V::mul(f_1, V::load(grad_o.at(0usize, c)));
+            let y_e12 = V::load(y.at(3usize, c));
             let x_e123 = V::load(x.at(3usize, c));
-            // out0[0] = -y_e12*v3
-            V::store(V::neg(V::mul(y_e12, v3)), out0.at(0usize, c));
-            // out0[1] = -y_e13*v3
-            V::store(V::neg(V::mul(y_e13, v3)), out0.at(1usize, c));
-            // out0[2] = -y_e23*v3
-            V::store(V::neg(V::mul(y_e23, v3)), out0.at(2usize, c));
-            // out0[3] = y_e13*v13 - y_e12*v16 - y_e23*v20
-            V::store(
-                {
-                    let mut s = V::mul(y_e13, v13);
-                    s = V::neg_mul_add(y_e12, v16, s);
-                    s = V::neg_mul_add(y_e23, v20, s);
-                    s
-                },
-                out0.at(3usize, c),
-            );
+            let mut v12 = V::mul(x_e123, v2);
+            let y_e13 = V::load(y.at(4usize, c));
+            let mut v14 = V::mul(y_e13, v4);
+            let mut v15 = V::mul(x_e123, v4);
+            v14 = V::neg_mul_add(y_e12, v2, v14);
+            let y_e23 = V::load(y.at(5usize, c));
+            let mut v19 = V::mul(x_e123, v6);
+            v14 = V::neg_mul_add(y_e23, v6, v14);
+            // out0[3] = y_e13*v4 - y_e12*v2 - y_e23*v6
+            V::store(v14, out0.at(3usize, c));
+            // out0[2] = -y_e23*v8
+            V::store(V::neg(V::mul(y_e23, v8)), out0.at(2usize, c));
+            v19 = V::mul_add(V::load(x.at(2usize, c)), v8, v19);
+            // out1[5] = -(x_e123*v6 + x_e023*v8)
+            V::store(V::neg(v19), out1.at(5usize, c));
+            // out0[1] = -y_e13*v8
+            V::store(V::neg(V::mul(y_e13, v8)), out0.at(1usize, c));
+            v15 = V::neg_mul_add(V::load(x.at(1usize, c)), v8, v15);
+            // out1[4] = x_e123*v4 - x_e013*v8
+            V::store(v15, out1.at(4usize, c));
+            // out0[0] = -y_e12*v8
+            V::store(V::neg(V::mul(y_e12, v8)), out0.at(0usize, c));
+            v12 = V::mul_add(V::load(x.at(0usize, c)), v8, v12);
+            // out1[3] = -(x_e123*v2 + x_e012*v8)
+            V::store(V::neg(v12), out1.at(3usize, c));
             // out1[0] = 0
             V::store(c0e0, out1.at(0usize, c));
             // out1[1] = 0
             V::store(c0e0, out1.at(1usize, c));
             // out1[2] = 0
             V::store(c0e0, out1.at(2usize, c));
-            // out1[3] = -(x_e123*v16 + x_e012*v3)
-            V::store(
-                V::neg(V::mul_add(V::load(x.at(0usize, c)), v3, V::mul(x_e123, v16))),
-                out1.at(3usize, c),
-            );
-            // out1[4] = x_e123*v13 - x_e013*v3
-            V::store(
-                V::neg_mul_add(V::load(x.at(1usize, c)), v3, V::mul(x_e123, v13)),
-                out1.at(4usize, c),
-            );
-            // out1[5] = -(x_e123*v20 + x_e023*v3)
-            V::store(
-                V::neg(V::mul_add(V::load(x.at(2usize, c)), v3, V::mul(x_e123, v20))),
-                out1.at(5usize, c),
-            );
         }
     }
 }
@@ -5114,41 +4614,30 @@ unsafe fn path_product_65<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let out0 = args.outputs[0];
         for group in 0..args.groups {
             let c = group * V::LANES;
-            let x_e123 = V::load(x.at(3usize, c));
-            let y_e13 = V::load(y.at(4usize, c));
+            x.prefetch::<4usize>(c);
+            y.prefetch::<6usize>(c);
+            grad_o.prefetch::<4usize>(c);
             let y_e12 = V::load(y.at(3usize, c));
+            let mut v2 = V::mul(V::load(x.at(0usize, c)), y_e12);
+            let y_e13 = V::load(y.at(4usize, c));
             let y_e23 = V::load(y.at(5usize, c));
-            // out0[0] = x_e123*y_e13*grad_o_e2 - x_e123*y_e12*grad_o_e3 - x_e123*y_e23*grad_o_e1 - (x_e023*y_e23 + x_e012*y_e12 + x_e013*y_e13)*grad_o_e0
-            V::store(
-                {
-                    let mut s = V::mul(
-                        V::mul(x_e123, y_e13),
-                        V::load(grad_o.at(2usize, c)),
-                    );
-                    s = V::neg_mul_add(
-                        V::mul(x_e123, y_e12),
-                        V::load(grad_o.at(3usize, c)),
-                        s,
-                    );
-                    s = V::neg_mul_add(
-                        V::mul(x_e123, y_e23),
-                        V::load(grad_o.at(1usize, c)),
-                        s,
-                    );
-                    s = V::neg_mul_add(
-                        {
-                            let mut s = V::mul(V::load(x.at(0usize, c)), y_e12);
-                            s = V::mul_add(V::load(x.at(1usize, c)), y_e13, s);
-                            s = V::mul_add(V::load(x.at(2usize, c)), y_e23, s);
-                            s
-                        },
-                        V::load(grad_o.at(0usize, c)),
-                        s,
-                    );
-                    s
-                },
-                out0.at(0usize, c),
+            v2 = V::mul_add(V::load(x.at(1usize, c)), y_e13, v2);
+            v2 = V::mul_add(V::load(x.at(2usize, c)), y_e23, v2);
+            let x_e123 = V::load(x.at(3usize, c));
+            let mut v18 = V::mul(V::mul(x_e123, y_e13), V::load(grad_o.at(2usize, c)));
+            v18 = V::neg_mul_add(
+                V::mul(x_e123, y_e12),
+                V::load(grad_o.at(3usize, c)),
+                v18,
             );
+            v18 = V::neg_mul_add(
+                V::mul(x_e123, y_e23),
+                V::load(grad_o.at(1usize, c)),
+                v18,
+            );
+            v18 = V::neg_mul_add(v2, V::load(grad_o.at(0usize, c)), v18);
+            // out0[0] = x_e123*y_e13*grad_o_e2 - x_e123*y_e12*grad_o_e3 - x_e123*y_e23*grad_o_e1 - (x_e023*y_e23 + x_e012*y_e12 + x_e013*y_e13)*grad_o_e0
+            V::store(v18, out0.at(0usize, c));
         }
     }
 }
@@ -5174,9 +4663,9 @@ pub(super) static PATH_PRODUCT_PROGRAM_23: Program = Program {
             StageCall {
                 stage: &super::path_product::PATH_PRODUCT_63,
                 inputs: &[
-                    Slot::External(2usize),
                     Slot::External(0usize),
                     Slot::External(1usize),
+                    Slot::External(2usize),
                 ],
                 outputs: &[Slot::External(0usize)],
                 params: &[],
@@ -5194,9 +4683,9 @@ pub(super) static PATH_PRODUCT_PROGRAM_23: Program = Program {
             StageCall {
                 stage: &super::path_product::PATH_PRODUCT_64,
                 inputs: &[
-                    Slot::External(1usize),
                     Slot::External(2usize),
                     Slot::External(3usize),
+                    Slot::External(1usize),
                     Slot::External(0usize),
                 ],
                 outputs: &[Slot::External(0usize), Slot::External(1usize)],
@@ -5222,20 +4711,23 @@ pub(super) static PATH_PRODUCT_PROGRAM_23: Program = Program {
     },
     flops: [15usize, 41],
 };
-/// From `f`, `x`, `y` to `o`: o = f <<x>_3 <y>_4>_1.
+/// From `x`, `y`, `f` to `o`: o = f <<x>_3 <y>_4>_1.
 ///
 /// From `path_product` of Cl(3,0,1).
 #[inline(always)]
 unsafe fn path_product_66<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
     // SAFETY: the caller keeps the contract of `StageArgs`; the tier runs on this CPU.
     unsafe {
-        let f = args.inputs[0];
-        let x = args.inputs[1];
-        let y = args.inputs[2];
+        let x = args.inputs[0];
+        let y = args.inputs[1];
+        let f = args.inputs[2];
         let out0 = args.outputs[0];
         let c0e0 = V::from_f64(0f64);
         for group in 0..args.groups {
             let c = group * V::LANES;
+            x.prefetch::<4usize>(c);
+            y.prefetch::<1usize>(c);
+            f.prefetch::<1usize>(c);
             // out0[0] = f_1*x_e123*y_e0123
             V::store(
                 V::mul(
@@ -5254,33 +4746,37 @@ unsafe fn path_product_66<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
     }
 }
 pub(super) static PATH_PRODUCT_66: Stage = stage!(path_product_66);
-/// From `y`, `f`, `grad_o`, `x` to `grad_x`, `grad_y`: adjoint of o = f <<x>_3 <y>_4>_1.
+/// From `f`, `grad_o`, `y`, `x` to `grad_x`, `grad_y`: adjoint of o = f <<x>_3 <y>_4>_1.
 ///
 /// From `path_product_grad` of Cl(3,0,1).
 #[inline(always)]
 unsafe fn path_product_67<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
     // SAFETY: the caller keeps the contract of `StageArgs`; the tier runs on this CPU.
     unsafe {
-        let y = args.inputs[0];
-        let f = args.inputs[1];
-        let grad_o = args.inputs[2];
+        let f = args.inputs[0];
+        let grad_o = args.inputs[1];
+        let y = args.inputs[2];
         let x = args.inputs[3];
         let out0 = args.outputs[0];
         let out1 = args.outputs[1];
         let c0e0 = V::from_f64(0f64);
         for group in 0..args.groups {
             let c = group * V::LANES;
-            let v4 = V::mul(V::load(f.at(0usize, c)), V::load(grad_o.at(0usize, c)));
+            f.prefetch::<1usize>(c);
+            grad_o.prefetch::<4usize>(c);
+            y.prefetch::<1usize>(c);
+            x.prefetch::<4usize>(c);
+            let v2 = V::mul(V::load(f.at(0usize, c)), V::load(grad_o.at(0usize, c)));
+            // out0[3] = y_e0123*v2
+            V::store(V::mul(V::load(y.at(0usize, c)), v2), out0.at(3usize, c));
+            // out1[0] = x_e123*v2
+            V::store(V::mul(V::load(x.at(3usize, c)), v2), out1.at(0usize, c));
             // out0[0] = 0
             V::store(c0e0, out0.at(0usize, c));
             // out0[1] = 0
             V::store(c0e0, out0.at(1usize, c));
             // out0[2] = 0
             V::store(c0e0, out0.at(2usize, c));
-            // out0[3] = y_e0123*v4
-            V::store(V::mul(V::load(y.at(0usize, c)), v4), out0.at(3usize, c));
-            // out1[0] = x_e123*v4
-            V::store(V::mul(V::load(x.at(3usize, c)), v4), out1.at(0usize, c));
         }
     }
 }
@@ -5298,6 +4794,9 @@ unsafe fn path_product_68<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let out0 = args.outputs[0];
         for group in 0..args.groups {
             let c = group * V::LANES;
+            x.prefetch::<4usize>(c);
+            y.prefetch::<1usize>(c);
+            grad_o.prefetch::<4usize>(c);
             // out0[0] = x_e123*y_e0123*grad_o_e0
             V::store(
                 V::mul(
@@ -5331,9 +4830,9 @@ pub(super) static PATH_PRODUCT_PROGRAM_24: Program = Program {
             StageCall {
                 stage: &super::path_product::PATH_PRODUCT_66,
                 inputs: &[
-                    Slot::External(2usize),
                     Slot::External(0usize),
                     Slot::External(1usize),
+                    Slot::External(2usize),
                 ],
                 outputs: &[Slot::External(0usize)],
                 params: &[],
@@ -5351,9 +4850,9 @@ pub(super) static PATH_PRODUCT_PROGRAM_24: Program = Program {
             StageCall {
                 stage: &super::path_product::PATH_PRODUCT_67,
                 inputs: &[
-                    Slot::External(1usize),
                     Slot::External(2usize),
                     Slot::External(3usize),
+                    Slot::External(1usize),
                     Slot::External(0usize),
                 ],
                 outputs: &[Slot::External(0usize), Slot::External(1usize)],
@@ -5379,42 +4878,42 @@ pub(super) static PATH_PRODUCT_PROGRAM_24: Program = Program {
     },
     flops: [2usize, 5],
 };
-/// From `f`, `x`, `y` to `o`: o = f <<x>_3 <y>_1>_2.
+/// From `x`, `y`, `f` to `o`: o = f <<x>_3 <y>_1>_2.
 ///
 /// From `path_product` of Cl(3,0,1).
 #[inline(always)]
 unsafe fn path_product_69<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
     // SAFETY: the caller keeps the contract of `StageArgs`; the tier runs on this CPU.
     unsafe {
-        let f = args.inputs[0];
-        let x = args.inputs[1];
-        let y = args.inputs[2];
+        let x = args.inputs[0];
+        let y = args.inputs[1];
+        let f = args.inputs[2];
         let out0 = args.outputs[0];
         for group in 0..args.groups {
             let c = group * V::LANES;
-            let f_1 = V::load(f.at(0usize, c));
+            x.prefetch::<4usize>(c);
+            y.prefetch::<4usize>(c);
+            f.prefetch::<1usize>(c);
             let x_e012 = V::load(x.at(0usize, c));
             let y_e2 = V::load(y.at(2usize, c));
+            let mut v2 = V::mul(x_e012, y_e2);
             let x_e013 = V::load(x.at(1usize, c));
             let y_e3 = V::load(y.at(3usize, c));
-            let x_e023 = V::load(x.at(2usize, c));
+            v2 = V::mul_add(x_e013, y_e3, v2);
             let y_e1 = V::load(y.at(1usize, c));
+            let x_e023 = V::load(x.at(2usize, c));
+            let mut v10 = V::mul(x_e023, y_e3);
+            v10 = V::neg_mul_add(x_e012, y_e1, v10);
+            let mut v12 = V::mul(x_e013, y_e1);
+            v12 = V::mul_add(x_e023, y_e2, v12);
             let x_e123 = V::load(x.at(3usize, c));
+            let f_1 = V::load(f.at(0usize, c));
             // out0[0] = f_1*(x_e012*y_e2 + x_e013*y_e3)
-            V::store(
-                V::mul(f_1, V::mul_add(x_e013, y_e3, V::mul(x_e012, y_e2))),
-                out0.at(0usize, c),
-            );
+            V::store(V::mul(f_1, v2), out0.at(0usize, c));
             // out0[1] = f_1*(x_e023*y_e3 - x_e012*y_e1)
-            V::store(
-                V::mul(f_1, V::neg_mul_add(x_e012, y_e1, V::mul(x_e023, y_e3))),
-                out0.at(1usize, c),
-            );
+            V::store(V::mul(f_1, v10), out0.at(1usize, c));
             // out0[2] = -(f_1*(x_e013*y_e1 + x_e023*y_e2))
-            V::store(
-                V::neg(V::mul(f_1, V::mul_add(x_e023, y_e2, V::mul(x_e013, y_e1)))),
-                out0.at(2usize, c),
-            );
+            V::store(V::neg(V::mul(f_1, v12)), out0.at(2usize, c));
             // out0[3] = f_1*x_e123*y_e3
             V::store(V::mul(f_1, V::mul(x_e123, y_e3)), out0.at(3usize, c));
             // out0[4] = -f_1*x_e123*y_e2
@@ -5425,79 +4924,73 @@ unsafe fn path_product_69<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
     }
 }
 pub(super) static PATH_PRODUCT_69: Stage = stage!(path_product_69);
-/// From `y`, `f`, `grad_o`, `x` to `grad_x`, `grad_y`: adjoint of o = f <<x>_3 <y>_1>_2.
+/// From `f`, `grad_o`, `y`, `x` to `grad_x`, `grad_y`: adjoint of o = f <<x>_3 <y>_1>_2.
 ///
 /// From `path_product_grad` of Cl(3,0,1).
 #[inline(always)]
 unsafe fn path_product_70<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
     // SAFETY: the caller keeps the contract of `StageArgs`; the tier runs on this CPU.
     unsafe {
-        let y = args.inputs[0];
-        let f = args.inputs[1];
-        let grad_o = args.inputs[2];
+        let f = args.inputs[0];
+        let grad_o = args.inputs[1];
+        let y = args.inputs[2];
         let x = args.inputs[3];
         let out0 = args.outputs[0];
         let out1 = args.outputs[1];
         let c0e0 = V::from_f64(0f64);
         for group in 0..args.groups {
             let c = group * V::LANES;
-            let y_e2 = V::load(y.at(2usize, c));
+            f.prefetch::<1usize>(c);
+            grad_o.prefetch::<6usize>(c);
+            y.prefetch::<4usize>(c);
+            x.prefetch::<4usize>(c);
             let f_1 = V::load(f.at(0usize, c));
-            let v3 = V::mul(f_1, V::load(grad_o.at(0usize, c)));
+            let v2 = V::mul(f_1, V::load(grad_o.at(5usize, c)));
+            let v4 = V::mul(f_1, V::load(grad_o.at(4usize, c)));
+            let v6 = V::mul(f_1, V::load(grad_o.at(3usize, c)));
+            let v8 = V::mul(f_1, V::load(grad_o.at(2usize, c)));
+            let v10 = V::mul(f_1, V::load(grad_o.at(1usize, c)));
+            let v12 = V::mul(f_1, V::load(grad_o.at(0usize, c)));
             let y_e1 = V::load(y.at(1usize, c));
-            let v7 = V::mul(f_1, V::load(grad_o.at(1usize, c)));
-            let y_e3 = V::load(y.at(3usize, c));
-            let v13 = V::mul(f_1, V::load(grad_o.at(2usize, c)));
-            let v20 = V::mul(f_1, V::load(grad_o.at(5usize, c)));
-            let v23 = V::mul(f_1, V::load(grad_o.at(4usize, c)));
-            let v27 = V::mul(f_1, V::load(grad_o.at(3usize, c)));
+            let mut v14 = V::mul(y_e1, v2);
             let x_e123 = V::load(x.at(3usize, c));
-            let x_e013 = V::load(x.at(1usize, c));
-            let x_e012 = V::load(x.at(0usize, c));
+            let mut v16 = V::mul(x_e123, v2);
+            let y_e2 = V::load(y.at(2usize, c));
+            let mut v19 = V::mul(x_e123, v4);
+            v14 = V::neg_mul_add(y_e2, v4, v14);
+            let y_e3 = V::load(y.at(3usize, c));
+            let mut v23 = V::mul(x_e123, v6);
+            v14 = V::mul_add(y_e3, v6, v14);
+            // out0[3] = y_e1*v2 - y_e2*v4 + y_e3*v6
+            V::store(v14, out0.at(3usize, c));
             let x_e023 = V::load(x.at(2usize, c));
-            // out0[0] = y_e2*v3 - y_e1*v7
-            V::store(V::neg_mul_add(y_e1, v7, V::mul(y_e2, v3)), out0.at(0usize, c));
-            // out0[1] = y_e3*v3 - y_e1*v13
-            V::store(V::neg_mul_add(y_e1, v13, V::mul(y_e3, v3)), out0.at(1usize, c));
-            // out0[2] = y_e3*v7 - y_e2*v13
-            V::store(V::neg_mul_add(y_e2, v13, V::mul(y_e3, v7)), out0.at(2usize, c));
-            // out0[3] = y_e1*v20 - y_e2*v23 + y_e3*v27
-            V::store(
-                {
-                    let mut s = V::mul(y_e1, v20);
-                    s = V::neg_mul_add(y_e2, v23, s);
-                    s = V::mul_add(y_e3, v27, s);
-                    s
-                },
-                out0.at(3usize, c),
-            );
+            v19 = V::mul_add(x_e023, v8, v19);
+            let x_e013 = V::load(x.at(1usize, c));
+            v16 = V::neg_mul_add(x_e013, v8, v16);
+            let mut v33 = V::mul(y_e3, v10);
+            v33 = V::neg_mul_add(y_e2, v8, v33);
+            // out0[2] = y_e3*v10 - y_e2*v8
+            V::store(v33, out0.at(2usize, c));
+            v23 = V::mul_add(x_e023, v10, v23);
+            let x_e012 = V::load(x.at(0usize, c));
+            v16 = V::neg_mul_add(x_e012, v10, v16);
+            // out1[1] = x_e123*v2 - x_e013*v8 - x_e012*v10
+            V::store(v16, out1.at(1usize, c));
+            let mut v41 = V::mul(y_e3, v12);
+            v41 = V::neg_mul_add(y_e1, v8, v41);
+            // out0[1] = y_e3*v12 - y_e1*v8
+            V::store(v41, out0.at(1usize, c));
+            v23 = V::mul_add(x_e013, v12, v23);
+            // out1[3] = x_e123*v6 + x_e023*v10 + x_e013*v12
+            V::store(v23, out1.at(3usize, c));
+            let mut v45 = V::mul(y_e2, v12);
+            v45 = V::neg_mul_add(y_e1, v10, v45);
+            // out0[0] = y_e2*v12 - y_e1*v10
+            V::store(v45, out0.at(0usize, c));
+            // out1[2] = x_e012*v12 - (x_e123*v4 + x_e023*v8)
+            V::store(V::mul_sub(x_e012, v12, v19), out1.at(2usize, c));
             // out1[0] = 0
             V::store(c0e0, out1.at(0usize, c));
-            // out1[1] = x_e123*v20 - x_e013*v13 - x_e012*v7
-            V::store(
-                {
-                    let mut s = V::mul(x_e123, v20);
-                    s = V::neg_mul_add(x_e013, v13, s);
-                    s = V::neg_mul_add(x_e012, v7, s);
-                    s
-                },
-                out1.at(1usize, c),
-            );
-            // out1[2] = x_e012*v3 - (x_e123*v23 + x_e023*v13)
-            V::store(
-                V::mul_sub(x_e012, v3, V::mul_add(x_e023, v13, V::mul(x_e123, v23))),
-                out1.at(2usize, c),
-            );
-            // out1[3] = x_e123*v27 + x_e023*v7 + x_e013*v3
-            V::store(
-                {
-                    let mut s = V::mul(x_e123, v27);
-                    s = V::mul_add(x_e023, v7, s);
-                    s = V::mul_add(x_e013, v3, s);
-                    s
-                },
-                out1.at(3usize, c),
-            );
         }
     }
 }
@@ -5515,49 +5008,34 @@ unsafe fn path_product_71<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let out0 = args.outputs[0];
         for group in 0..args.groups {
             let c = group * V::LANES;
-            let x_e123 = V::load(x.at(3usize, c));
-            let y_e1 = V::load(y.at(1usize, c));
-            let y_e2 = V::load(y.at(2usize, c));
-            let y_e3 = V::load(y.at(3usize, c));
-            let x_e013 = V::load(x.at(1usize, c));
-            let x_e023 = V::load(x.at(2usize, c));
+            x.prefetch::<4usize>(c);
+            y.prefetch::<4usize>(c);
+            grad_o.prefetch::<6usize>(c);
             let x_e012 = V::load(x.at(0usize, c));
-            // out0[0] = x_e123*y_e1*grad_o_e23 - x_e123*y_e2*grad_o_e13 + x_e123*y_e3*grad_o_e12 - (x_e013*y_e1 + x_e023*y_e2)*grad_o_e03 + (x_e023*y_e3 - x_e012*y_e1)*grad_o_e02 + (x_e012*y_e2 + x_e013*y_e3)*grad_o_e01
-            V::store(
-                {
-                    let mut s = V::mul(
-                        V::mul(x_e123, y_e1),
-                        V::load(grad_o.at(5usize, c)),
-                    );
-                    s = V::neg_mul_add(
-                        V::mul(x_e123, y_e2),
-                        V::load(grad_o.at(4usize, c)),
-                        s,
-                    );
-                    s = V::mul_add(
-                        V::mul(x_e123, y_e3),
-                        V::load(grad_o.at(3usize, c)),
-                        s,
-                    );
-                    s = V::neg_mul_add(
-                        V::mul_add(x_e023, y_e2, V::mul(x_e013, y_e1)),
-                        V::load(grad_o.at(2usize, c)),
-                        s,
-                    );
-                    s = V::mul_add(
-                        V::neg_mul_add(x_e012, y_e1, V::mul(x_e023, y_e3)),
-                        V::load(grad_o.at(1usize, c)),
-                        s,
-                    );
-                    s = V::mul_add(
-                        V::mul_add(x_e013, y_e3, V::mul(x_e012, y_e2)),
-                        V::load(grad_o.at(0usize, c)),
-                        s,
-                    );
-                    s
-                },
-                out0.at(0usize, c),
+            let y_e2 = V::load(y.at(2usize, c));
+            let mut v2 = V::mul(x_e012, y_e2);
+            let x_e013 = V::load(x.at(1usize, c));
+            let y_e3 = V::load(y.at(3usize, c));
+            v2 = V::mul_add(x_e013, y_e3, v2);
+            let y_e1 = V::load(y.at(1usize, c));
+            let x_e023 = V::load(x.at(2usize, c));
+            let mut v10 = V::mul(x_e023, y_e3);
+            v10 = V::neg_mul_add(x_e012, y_e1, v10);
+            let mut v12 = V::mul(x_e013, y_e1);
+            v12 = V::mul_add(x_e023, y_e2, v12);
+            let x_e123 = V::load(x.at(3usize, c));
+            let mut v20 = V::mul(V::mul(x_e123, y_e1), V::load(grad_o.at(5usize, c)));
+            v20 = V::neg_mul_add(
+                V::mul(x_e123, y_e2),
+                V::load(grad_o.at(4usize, c)),
+                v20,
             );
+            v20 = V::mul_add(V::mul(x_e123, y_e3), V::load(grad_o.at(3usize, c)), v20);
+            v20 = V::neg_mul_add(v12, V::load(grad_o.at(2usize, c)), v20);
+            v20 = V::mul_add(v10, V::load(grad_o.at(1usize, c)), v20);
+            v20 = V::mul_add(v2, V::load(grad_o.at(0usize, c)), v20);
+            // out0[0] = x_e123*y_e1*grad_o_e23 - x_e123*y_e2*grad_o_e13 + x_e123*y_e3*grad_o_e12 - (x_e013*y_e1 + x_e023*y_e2)*grad_o_e03 + (x_e023*y_e3 - x_e012*y_e1)*grad_o_e02 + (x_e012*y_e2 + x_e013*y_e3)*grad_o_e01
+            V::store(v20, out0.at(0usize, c));
         }
     }
 }
@@ -5583,9 +5061,9 @@ pub(super) static PATH_PRODUCT_PROGRAM_25: Program = Program {
             StageCall {
                 stage: &super::path_product::PATH_PRODUCT_69,
                 inputs: &[
-                    Slot::External(2usize),
                     Slot::External(0usize),
                     Slot::External(1usize),
+                    Slot::External(2usize),
                 ],
                 outputs: &[Slot::External(0usize)],
                 params: &[],
@@ -5603,9 +5081,9 @@ pub(super) static PATH_PRODUCT_PROGRAM_25: Program = Program {
             StageCall {
                 stage: &super::path_product::PATH_PRODUCT_70,
                 inputs: &[
-                    Slot::External(1usize),
                     Slot::External(2usize),
                     Slot::External(3usize),
+                    Slot::External(1usize),
                     Slot::External(0usize),
                 ],
                 outputs: &[Slot::External(0usize), Slot::External(1usize)],
@@ -5631,59 +5109,38 @@ pub(super) static PATH_PRODUCT_PROGRAM_25: Program = Program {
     },
     flops: [20usize, 58],
 };
-/// From `f`, `x`, `y` to `o`: o = f <<x>_3 <y>_3>_2.
+/// From `x`, `y`, `f` to `o`: o = f <<x>_3 <y>_3>_2.
 ///
 /// From `path_product` of Cl(3,0,1).
 #[inline(always)]
 unsafe fn path_product_72<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
     // SAFETY: the caller keeps the contract of `StageArgs`; the tier runs on this CPU.
     unsafe {
-        let f = args.inputs[0];
-        let x = args.inputs[1];
-        let y = args.inputs[2];
+        let x = args.inputs[0];
+        let y = args.inputs[1];
+        let f = args.inputs[2];
         let out0 = args.outputs[0];
         let c0e0 = V::from_f64(0f64);
         for group in 0..args.groups {
             let c = group * V::LANES;
-            let f_1 = V::load(f.at(0usize, c));
-            let x_e123 = V::load(x.at(3usize, c));
+            x.prefetch::<4usize>(c);
+            y.prefetch::<4usize>(c);
+            f.prefetch::<1usize>(c);
             let y_e123 = V::load(y.at(3usize, c));
+            let x_e123 = V::load(x.at(3usize, c));
+            let mut v5 = V::mul(x_e123, V::load(y.at(2usize, c)));
+            v5 = V::neg_mul_add(V::load(x.at(2usize, c)), y_e123, v5);
+            let mut v8 = V::mul(V::load(x.at(1usize, c)), y_e123);
+            v8 = V::neg_mul_add(x_e123, V::load(y.at(1usize, c)), v8);
+            let mut v15 = V::mul(x_e123, V::load(y.at(0usize, c)));
+            v15 = V::neg_mul_add(V::load(x.at(0usize, c)), y_e123, v15);
+            let f_1 = V::load(f.at(0usize, c));
             // out0[0] = f_1*(x_e123*y_e023 - x_e023*y_e123)
-            V::store(
-                V::mul(
-                    f_1,
-                    V::neg_mul_add(
-                        V::load(x.at(2usize, c)),
-                        y_e123,
-                        V::mul(x_e123, V::load(y.at(2usize, c))),
-                    ),
-                ),
-                out0.at(0usize, c),
-            );
+            V::store(V::mul(f_1, v5), out0.at(0usize, c));
             // out0[1] = f_1*(x_e013*y_e123 - x_e123*y_e013)
-            V::store(
-                V::mul(
-                    f_1,
-                    V::neg_mul_add(
-                        x_e123,
-                        V::load(y.at(1usize, c)),
-                        V::mul(V::load(x.at(1usize, c)), y_e123),
-                    ),
-                ),
-                out0.at(1usize, c),
-            );
+            V::store(V::mul(f_1, v8), out0.at(1usize, c));
             // out0[2] = f_1*(x_e123*y_e012 - x_e012*y_e123)
-            V::store(
-                V::mul(
-                    f_1,
-                    V::neg_mul_add(
-                        V::load(x.at(0usize, c)),
-                        y_e123,
-                        V::mul(x_e123, V::load(y.at(0usize, c))),
-                    ),
-                ),
-                out0.at(2usize, c),
-            );
+            V::store(V::mul(f_1, v15), out0.at(2usize, c));
             // out0[3] = 0
             V::store(c0e0, out0.at(3usize, c));
             // out0[4] = 0
@@ -5694,59 +5151,53 @@ unsafe fn path_product_72<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
     }
 }
 pub(super) static PATH_PRODUCT_72: Stage = stage!(path_product_72);
-/// From `y`, `f`, `grad_o`, `x` to `grad_x`, `grad_y`: adjoint of o = f <<x>_3 <y>_3>_2.
+/// From `f`, `grad_o`, `y`, `x` to `grad_x`, `grad_y`: adjoint of o = f <<x>_3 <y>_3>_2.
 ///
 /// From `path_product_grad` of Cl(3,0,1).
 #[inline(always)]
 unsafe fn path_product_73<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
     // SAFETY: the caller keeps the contract of `StageArgs`; the tier runs on this CPU.
     unsafe {
-        let y = args.inputs[0];
-        let f = args.inputs[1];
-        let grad_o = args.inputs[2];
+        let f = args.inputs[0];
+        let grad_o = args.inputs[1];
+        let y = args.inputs[2];
         let x = args.inputs[3];
         let out0 = args.outputs[0];
         let out1 = args.outputs[1];
         for group in 0..args.groups {
             let c = group * V::LANES;
-            let y_e123 = V::load(y.at(3usize, c));
+            f.prefetch::<1usize>(c);
+            grad_o.prefetch::<6usize>(c);
+            y.prefetch::<4usize>(c);
+            x.prefetch::<4usize>(c);
             let f_1 = V::load(f.at(0usize, c));
-            let v3 = V::mul(f_1, V::load(grad_o.at(2usize, c)));
-            let v7 = V::mul(f_1, V::load(grad_o.at(1usize, c)));
-            let v10 = V::mul(f_1, V::load(grad_o.at(0usize, c)));
+            let v2 = V::mul(f_1, V::load(grad_o.at(2usize, c)));
+            let v4 = V::mul(f_1, V::load(grad_o.at(1usize, c)));
+            let v6 = V::mul(f_1, V::load(grad_o.at(0usize, c)));
+            let mut v8 = V::mul(V::load(y.at(0usize, c)), v2);
             let x_e123 = V::load(x.at(3usize, c));
-            // out0[0] = -y_e123*v3
-            V::store(V::neg(V::mul(y_e123, v3)), out0.at(0usize, c));
-            // out0[1] = y_e123*v7
-            V::store(V::mul(y_e123, v7), out0.at(1usize, c));
-            // out0[2] = -y_e123*v10
-            V::store(V::neg(V::mul(y_e123, v10)), out0.at(2usize, c));
-            // out0[3] = y_e012*v3 - y_e013*v7 + y_e023*v10
-            V::store(
-                {
-                    let mut s = V::mul(V::load(y.at(0usize, c)), v3);
-                    s = V::neg_mul_add(V::load(y.at(1usize, c)), v7, s);
-                    s = V::mul_add(V::load(y.at(2usize, c)), v10, s);
-                    s
-                },
-                out0.at(3usize, c),
-            );
-            // out1[0] = x_e123*v3
-            V::store(V::mul(x_e123, v3), out1.at(0usize, c));
-            // out1[1] = -x_e123*v7
-            V::store(V::neg(V::mul(x_e123, v7)), out1.at(1usize, c));
-            // out1[2] = x_e123*v10
-            V::store(V::mul(x_e123, v10), out1.at(2usize, c));
-            // out1[3] = x_e013*v7 - x_e012*v3 - x_e023*v10
-            V::store(
-                {
-                    let mut s = V::mul(V::load(x.at(1usize, c)), v7);
-                    s = V::neg_mul_add(V::load(x.at(0usize, c)), v3, s);
-                    s = V::neg_mul_add(V::load(x.at(2usize, c)), v10, s);
-                    s
-                },
-                out1.at(3usize, c),
-            );
+            // out1[0] = x_e123*v2
+            V::store(V::mul(x_e123, v2), out1.at(0usize, c));
+            let y_e123 = V::load(y.at(3usize, c));
+            // out0[0] = -y_e123*v2
+            V::store(V::neg(V::mul(y_e123, v2)), out0.at(0usize, c));
+            // out1[1] = -x_e123*v4
+            V::store(V::neg(V::mul(x_e123, v4)), out1.at(1usize, c));
+            v8 = V::neg_mul_add(V::load(y.at(1usize, c)), v4, v8);
+            // out0[1] = y_e123*v4
+            V::store(V::mul(y_e123, v4), out0.at(1usize, c));
+            let mut v23 = V::mul(V::load(x.at(1usize, c)), v4);
+            v23 = V::neg_mul_add(V::load(x.at(0usize, c)), v2, v23);
+            // out1[2] = x_e123*v6
+            V::store(V::mul(x_e123, v6), out1.at(2usize, c));
+            v8 = V::mul_add(V::load(y.at(2usize, c)), v6, v8);
+            // out0[3] = y_e012*v2 - y_e013*v4 + y_e023*v6
+            V::store(v8, out0.at(3usize, c));
+            // out0[2] = -y_e123*v6
+            V::store(V::neg(V::mul(y_e123, v6)), out0.at(2usize, c));
+            v23 = V::neg_mul_add(V::load(x.at(2usize, c)), v6, v23);
+            // out1[3] = x_e013*v4 - x_e012*v2 - x_e023*v6
+            V::store(v23, out1.at(3usize, c));
         }
     }
 }
@@ -5764,41 +5215,22 @@ unsafe fn path_product_74<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let out0 = args.outputs[0];
         for group in 0..args.groups {
             let c = group * V::LANES;
-            let x_e123 = V::load(x.at(3usize, c));
+            x.prefetch::<4usize>(c);
+            y.prefetch::<4usize>(c);
+            grad_o.prefetch::<6usize>(c);
             let y_e123 = V::load(y.at(3usize, c));
+            let x_e123 = V::load(x.at(3usize, c));
+            let mut v5 = V::mul(x_e123, V::load(y.at(2usize, c)));
+            v5 = V::neg_mul_add(V::load(x.at(2usize, c)), y_e123, v5);
+            let mut v8 = V::mul(V::load(x.at(1usize, c)), y_e123);
+            v8 = V::neg_mul_add(x_e123, V::load(y.at(1usize, c)), v8);
+            let mut v15 = V::mul(x_e123, V::load(y.at(0usize, c)));
+            v15 = V::neg_mul_add(V::load(x.at(0usize, c)), y_e123, v15);
+            let mut v18 = V::mul(v15, V::load(grad_o.at(2usize, c)));
+            v18 = V::mul_add(v8, V::load(grad_o.at(1usize, c)), v18);
+            v18 = V::mul_add(v5, V::load(grad_o.at(0usize, c)), v18);
             // out0[0] = (x_e123*y_e012 - x_e012*y_e123)*grad_o_e03 + (x_e013*y_e123 - x_e123*y_e013)*grad_o_e02 + (x_e123*y_e023 - x_e023*y_e123)*grad_o_e01
-            V::store(
-                {
-                    let mut s = V::mul(
-                        V::neg_mul_add(
-                            V::load(x.at(0usize, c)),
-                            y_e123,
-                            V::mul(x_e123, V::load(y.at(0usize, c))),
-                        ),
-                        V::load(grad_o.at(2usize, c)),
-                    );
-                    s = V::mul_add(
-                        V::neg_mul_add(
-                            x_e123,
-                            V::load(y.at(1usize, c)),
-                            V::mul(V::load(x.at(1usize, c)), y_e123),
-                        ),
-                        V::load(grad_o.at(1usize, c)),
-                        s,
-                    );
-                    s = V::mul_add(
-                        V::neg_mul_add(
-                            V::load(x.at(2usize, c)),
-                            y_e123,
-                            V::mul(x_e123, V::load(y.at(2usize, c))),
-                        ),
-                        V::load(grad_o.at(0usize, c)),
-                        s,
-                    );
-                    s
-                },
-                out0.at(0usize, c),
-            );
+            V::store(v18, out0.at(0usize, c));
         }
     }
 }
@@ -5824,9 +5256,9 @@ pub(super) static PATH_PRODUCT_PROGRAM_26: Program = Program {
             StageCall {
                 stage: &super::path_product::PATH_PRODUCT_72,
                 inputs: &[
-                    Slot::External(2usize),
                     Slot::External(0usize),
                     Slot::External(1usize),
+                    Slot::External(2usize),
                 ],
                 outputs: &[Slot::External(0usize)],
                 params: &[],
@@ -5844,9 +5276,9 @@ pub(super) static PATH_PRODUCT_PROGRAM_26: Program = Program {
             StageCall {
                 stage: &super::path_product::PATH_PRODUCT_73,
                 inputs: &[
-                    Slot::External(1usize),
                     Slot::External(2usize),
                     Slot::External(3usize),
+                    Slot::External(1usize),
                     Slot::External(0usize),
                 ],
                 outputs: &[Slot::External(0usize), Slot::External(1usize)],
@@ -5893,9 +5325,9 @@ pub(super) static PATH_PRODUCT_PROGRAM_27: Program = Program {
             StageCall {
                 stage: &super::path_product::PATH_PRODUCT_12,
                 inputs: &[
-                    Slot::External(2usize),
                     Slot::External(0usize),
                     Slot::External(1usize),
+                    Slot::External(2usize),
                 ],
                 outputs: &[Slot::External(0usize)],
                 params: &[],
@@ -5913,9 +5345,9 @@ pub(super) static PATH_PRODUCT_PROGRAM_27: Program = Program {
             StageCall {
                 stage: &super::path_product::PATH_PRODUCT_13,
                 inputs: &[
-                    Slot::External(1usize),
                     Slot::External(2usize),
                     Slot::External(3usize),
+                    Slot::External(1usize),
                     Slot::External(0usize),
                 ],
                 outputs: &[Slot::External(0usize), Slot::External(1usize)],
@@ -5941,133 +5373,117 @@ pub(super) static PATH_PRODUCT_PROGRAM_27: Program = Program {
     },
     flops: [8usize, 26],
 };
-/// From `f`, `x`, `y` to `o`: o = f <<x>_3 <y>_2>_3.
+/// From `x`, `y`, `f` to `o`: o = f <<x>_3 <y>_2>_3.
 ///
 /// From `path_product` of Cl(3,0,1).
 #[inline(always)]
 unsafe fn path_product_75<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
     // SAFETY: the caller keeps the contract of `StageArgs`; the tier runs on this CPU.
     unsafe {
-        let f = args.inputs[0];
-        let x = args.inputs[1];
-        let y = args.inputs[2];
+        let x = args.inputs[0];
+        let y = args.inputs[1];
+        let f = args.inputs[2];
         let out0 = args.outputs[0];
         let c0e0 = V::from_f64(0f64);
         for group in 0..args.groups {
             let c = group * V::LANES;
-            let f_1 = V::load(f.at(0usize, c));
-            let x_e023 = V::load(x.at(2usize, c));
-            let y_e13 = V::load(y.at(4usize, c));
+            x.prefetch::<4usize>(c);
+            y.prefetch::<6usize>(c);
+            f.prefetch::<1usize>(c);
             let x_e013 = V::load(x.at(1usize, c));
             let y_e23 = V::load(y.at(5usize, c));
+            let x_e023 = V::load(x.at(2usize, c));
+            let y_e13 = V::load(y.at(4usize, c));
+            let mut v5 = V::mul(x_e023, y_e13);
             let x_e123 = V::load(x.at(3usize, c));
+            v5 = V::neg_mul_add(x_e013, y_e23, v5);
+            v5 = V::neg_mul_add(x_e123, V::load(y.at(2usize, c)), v5);
             let x_e012 = V::load(x.at(0usize, c));
+            let mut v12 = V::mul(x_e012, y_e23);
             let y_e12 = V::load(y.at(3usize, c));
+            v12 = V::neg_mul_add(x_e023, y_e12, v12);
+            v12 = V::mul_add(x_e123, V::load(y.at(1usize, c)), v12);
+            let mut v20 = V::mul(x_e013, y_e12);
+            v20 = V::neg_mul_add(x_e012, y_e13, v20);
+            v20 = V::neg_mul_add(x_e123, V::load(y.at(0usize, c)), v20);
+            let f_1 = V::load(f.at(0usize, c));
             // out0[0] = f_1*(x_e023*y_e13 - x_e013*y_e23 - x_e123*y_e03)
-            V::store(
-                V::mul(
-                    f_1,
-                    {
-                        let mut s = V::mul(x_e023, y_e13);
-                        s = V::neg_mul_add(x_e013, y_e23, s);
-                        s = V::neg_mul_add(x_e123, V::load(y.at(2usize, c)), s);
-                        s
-                    },
-                ),
-                out0.at(0usize, c),
-            );
+            V::store(V::mul(f_1, v5), out0.at(0usize, c));
             // out0[1] = f_1*(x_e123*y_e02 + x_e012*y_e23 - x_e023*y_e12)
-            V::store(
-                V::mul(
-                    f_1,
-                    {
-                        let mut s = V::mul(x_e012, y_e23);
-                        s = V::neg_mul_add(x_e023, y_e12, s);
-                        s = V::mul_add(x_e123, V::load(y.at(1usize, c)), s);
-                        s
-                    },
-                ),
-                out0.at(1usize, c),
-            );
+            V::store(V::mul(f_1, v12), out0.at(1usize, c));
             // out0[2] = f_1*(x_e013*y_e12 - x_e012*y_e13 - x_e123*y_e01)
-            V::store(
-                V::mul(
-                    f_1,
-                    {
-                        let mut s = V::mul(x_e013, y_e12);
-                        s = V::neg_mul_add(x_e012, y_e13, s);
-                        s = V::neg_mul_add(x_e123, V::load(y.at(0usize, c)), s);
-                        s
-                    },
-                ),
-                out0.at(2usize, c),
-            );
+            V::store(V::mul(f_1, v20), out0.at(2usize, c));
             // out0[3] = 0
             V::store(c0e0, out0.at(3usize, c));
         }
     }
 }
 pub(super) static PATH_PRODUCT_75: Stage = stage!(path_product_75);
-/// From `y`, `f`, `grad_o`, `x` to `grad_x`, `grad_y`: adjoint of o = f <<x>_3 <y>_2>_3.
+/// From `f`, `grad_o`, `y`, `x` to `grad_x`, `grad_y`: adjoint of o = f <<x>_3 <y>_2>_3.
 ///
 /// From `path_product_grad` of Cl(3,0,1).
 #[inline(always)]
 unsafe fn path_product_76<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
     // SAFETY: the caller keeps the contract of `StageArgs`; the tier runs on this CPU.
     unsafe {
-        let y = args.inputs[0];
-        let f = args.inputs[1];
-        let grad_o = args.inputs[2];
+        let f = args.inputs[0];
+        let grad_o = args.inputs[1];
+        let y = args.inputs[2];
         let x = args.inputs[3];
         let out0 = args.outputs[0];
         let out1 = args.outputs[1];
         for group in 0..args.groups {
             let c = group * V::LANES;
-            let y_e23 = V::load(y.at(5usize, c));
+            f.prefetch::<1usize>(c);
+            grad_o.prefetch::<4usize>(c);
+            y.prefetch::<6usize>(c);
+            x.prefetch::<4usize>(c);
             let f_1 = V::load(f.at(0usize, c));
-            let v3 = V::mul(f_1, V::load(grad_o.at(1usize, c)));
-            let y_e13 = V::load(y.at(4usize, c));
-            let v7 = V::mul(f_1, V::load(grad_o.at(2usize, c)));
-            let y_e12 = V::load(y.at(3usize, c));
-            let v13 = V::mul(f_1, V::load(grad_o.at(0usize, c)));
+            let v2 = V::mul(f_1, V::load(grad_o.at(2usize, c)));
+            let v4 = V::mul(f_1, V::load(grad_o.at(1usize, c)));
+            let v6 = V::mul(f_1, V::load(grad_o.at(0usize, c)));
             let x_e123 = V::load(x.at(3usize, c));
+            // out1[0] = -x_e123*v2
+            V::store(V::neg(V::mul(x_e123, v2)), out1.at(0usize, c));
+            let y_e12 = V::load(y.at(3usize, c));
+            let mut v13 = V::mul(y_e12, v2);
             let x_e013 = V::load(x.at(1usize, c));
-            let x_e023 = V::load(x.at(2usize, c));
+            let mut v15 = V::mul(x_e013, v2);
+            let y_e13 = V::load(y.at(4usize, c));
             let x_e012 = V::load(x.at(0usize, c));
-            // out0[0] = y_e23*v3 - y_e13*v7
-            V::store(V::neg_mul_add(y_e13, v7, V::mul(y_e23, v3)), out0.at(0usize, c));
-            // out0[1] = y_e12*v7 - y_e23*v13
-            V::store(V::neg_mul_add(y_e23, v13, V::mul(y_e12, v7)), out0.at(1usize, c));
-            // out0[2] = y_e13*v13 - y_e12*v3
-            V::store(V::neg_mul_add(y_e12, v3, V::mul(y_e13, v13)), out0.at(2usize, c));
-            // out0[3] = y_e02*v3 - y_e01*v7 - y_e03*v13
-            V::store(
-                {
-                    let mut s = V::mul(V::load(y.at(1usize, c)), v3);
-                    s = V::neg_mul_add(V::load(y.at(0usize, c)), v7, s);
-                    s = V::neg_mul_add(V::load(y.at(2usize, c)), v13, s);
-                    s
-                },
-                out0.at(3usize, c),
-            );
-            // out1[0] = -x_e123*v7
-            V::store(V::neg(V::mul(x_e123, v7)), out1.at(0usize, c));
-            // out1[1] = x_e123*v3
-            V::store(V::mul(x_e123, v3), out1.at(1usize, c));
-            // out1[2] = -x_e123*v13
-            V::store(V::neg(V::mul(x_e123, v13)), out1.at(2usize, c));
-            // out1[3] = x_e013*v7 - x_e023*v3
-            V::store(V::neg_mul_add(x_e023, v3, V::mul(x_e013, v7)), out1.at(3usize, c));
-            // out1[4] = x_e023*v13 - x_e012*v7
-            V::store(
-                V::neg_mul_add(x_e012, v7, V::mul(x_e023, v13)),
-                out1.at(4usize, c),
-            );
-            // out1[5] = x_e012*v3 - x_e013*v13
-            V::store(
-                V::neg_mul_add(x_e013, v13, V::mul(x_e012, v3)),
-                out1.at(5usize, c),
-            );
+            let mut v21 = V::mul(V::load(y.at(1usize, c)), v4);
+            // out1[1] = x_e123*v4
+            V::store(V::mul(x_e123, v4), out1.at(1usize, c));
+            v21 = V::neg_mul_add(V::load(y.at(0usize, c)), v2, v21);
+            let x_e023 = V::load(x.at(2usize, c));
+            v15 = V::neg_mul_add(x_e023, v4, v15);
+            // out1[3] = x_e013*v2 - x_e023*v4
+            V::store(v15, out1.at(3usize, c));
+            let y_e23 = V::load(y.at(5usize, c));
+            let mut v29 = V::mul(y_e23, v4);
+            let mut v30 = V::mul(x_e012, v4);
+            v29 = V::neg_mul_add(y_e13, v2, v29);
+            // out0[0] = y_e23*v4 - y_e13*v2
+            V::store(v29, out0.at(0usize, c));
+            // out1[2] = -x_e123*v6
+            V::store(V::neg(V::mul(x_e123, v6)), out1.at(2usize, c));
+            v21 = V::neg_mul_add(V::load(y.at(2usize, c)), v6, v21);
+            // out0[3] = y_e02*v4 - y_e01*v2 - y_e03*v6
+            V::store(v21, out0.at(3usize, c));
+            let mut v37 = V::mul(y_e13, v6);
+            let mut v38 = V::mul(x_e023, v6);
+            v37 = V::neg_mul_add(y_e12, v4, v37);
+            // out0[2] = y_e13*v6 - y_e12*v4
+            V::store(v37, out0.at(2usize, c));
+            v38 = V::neg_mul_add(x_e012, v2, v38);
+            // out1[4] = x_e023*v6 - x_e012*v2
+            V::store(v38, out1.at(4usize, c));
+            v13 = V::neg_mul_add(y_e23, v6, v13);
+            // out0[1] = y_e12*v2 - y_e23*v6
+            V::store(v13, out0.at(1usize, c));
+            v30 = V::neg_mul_add(x_e013, v6, v30);
+            // out1[5] = x_e012*v4 - x_e013*v6
+            V::store(v30, out1.at(5usize, c));
         }
     }
 }
@@ -6085,49 +5501,30 @@ unsafe fn path_product_77<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let out0 = args.outputs[0];
         for group in 0..args.groups {
             let c = group * V::LANES;
+            x.prefetch::<4usize>(c);
+            y.prefetch::<6usize>(c);
+            grad_o.prefetch::<4usize>(c);
             let x_e013 = V::load(x.at(1usize, c));
-            let y_e12 = V::load(y.at(3usize, c));
-            let x_e012 = V::load(x.at(0usize, c));
-            let y_e13 = V::load(y.at(4usize, c));
-            let x_e123 = V::load(x.at(3usize, c));
             let y_e23 = V::load(y.at(5usize, c));
             let x_e023 = V::load(x.at(2usize, c));
+            let y_e13 = V::load(y.at(4usize, c));
+            let mut v5 = V::mul(x_e023, y_e13);
+            let x_e123 = V::load(x.at(3usize, c));
+            v5 = V::neg_mul_add(x_e013, y_e23, v5);
+            v5 = V::neg_mul_add(x_e123, V::load(y.at(2usize, c)), v5);
+            let x_e012 = V::load(x.at(0usize, c));
+            let mut v12 = V::mul(x_e012, y_e23);
+            let y_e12 = V::load(y.at(3usize, c));
+            v12 = V::neg_mul_add(x_e023, y_e12, v12);
+            v12 = V::mul_add(x_e123, V::load(y.at(1usize, c)), v12);
+            let mut v20 = V::mul(x_e013, y_e12);
+            v20 = V::neg_mul_add(x_e012, y_e13, v20);
+            v20 = V::neg_mul_add(x_e123, V::load(y.at(0usize, c)), v20);
+            let mut v26 = V::mul(v20, V::load(grad_o.at(2usize, c)));
+            v26 = V::mul_add(v12, V::load(grad_o.at(1usize, c)), v26);
+            v26 = V::mul_add(v5, V::load(grad_o.at(0usize, c)), v26);
             // out0[0] = (x_e013*y_e12 - x_e012*y_e13 - x_e123*y_e01)*grad_o_e023 + (x_e123*y_e02 + x_e012*y_e23 - x_e023*y_e12)*grad_o_e013 + (x_e023*y_e13 - x_e013*y_e23 - x_e123*y_e03)*grad_o_e012
-            V::store(
-                {
-                    let mut s = V::mul(
-                        {
-                            let mut s = V::mul(x_e013, y_e12);
-                            s = V::neg_mul_add(x_e012, y_e13, s);
-                            s = V::neg_mul_add(x_e123, V::load(y.at(0usize, c)), s);
-                            s
-                        },
-                        V::load(grad_o.at(2usize, c)),
-                    );
-                    s = V::mul_add(
-                        {
-                            let mut s = V::mul(x_e012, y_e23);
-                            s = V::neg_mul_add(x_e023, y_e12, s);
-                            s = V::mul_add(x_e123, V::load(y.at(1usize, c)), s);
-                            s
-                        },
-                        V::load(grad_o.at(1usize, c)),
-                        s,
-                    );
-                    s = V::mul_add(
-                        {
-                            let mut s = V::mul(x_e023, y_e13);
-                            s = V::neg_mul_add(x_e013, y_e23, s);
-                            s = V::neg_mul_add(x_e123, V::load(y.at(2usize, c)), s);
-                            s
-                        },
-                        V::load(grad_o.at(0usize, c)),
-                        s,
-                    );
-                    s
-                },
-                out0.at(0usize, c),
-            );
+            V::store(v26, out0.at(0usize, c));
         }
     }
 }
@@ -6153,9 +5550,9 @@ pub(super) static PATH_PRODUCT_PROGRAM_28: Program = Program {
             StageCall {
                 stage: &super::path_product::PATH_PRODUCT_75,
                 inputs: &[
-                    Slot::External(2usize),
                     Slot::External(0usize),
                     Slot::External(1usize),
+                    Slot::External(2usize),
                 ],
                 outputs: &[Slot::External(0usize)],
                 params: &[],
@@ -6173,9 +5570,9 @@ pub(super) static PATH_PRODUCT_PROGRAM_28: Program = Program {
             StageCall {
                 stage: &super::path_product::PATH_PRODUCT_76,
                 inputs: &[
-                    Slot::External(1usize),
                     Slot::External(2usize),
                     Slot::External(3usize),
+                    Slot::External(1usize),
                     Slot::External(0usize),
                 ],
                 outputs: &[Slot::External(0usize), Slot::External(1usize)],
@@ -6222,9 +5619,9 @@ pub(super) static PATH_PRODUCT_PROGRAM_29: Program = Program {
             StageCall {
                 stage: &super::path_product::PATH_PRODUCT_30,
                 inputs: &[
-                    Slot::External(2usize),
                     Slot::External(0usize),
                     Slot::External(1usize),
+                    Slot::External(2usize),
                 ],
                 outputs: &[Slot::External(0usize)],
                 params: &[],
@@ -6242,9 +5639,9 @@ pub(super) static PATH_PRODUCT_PROGRAM_29: Program = Program {
             StageCall {
                 stage: &super::path_product::PATH_PRODUCT_31,
                 inputs: &[
-                    Slot::External(1usize),
                     Slot::External(2usize),
                     Slot::External(3usize),
+                    Slot::External(1usize),
                     Slot::External(0usize),
                 ],
                 outputs: &[Slot::External(0usize), Slot::External(1usize)],
@@ -6270,20 +5667,23 @@ pub(super) static PATH_PRODUCT_PROGRAM_29: Program = Program {
     },
     flops: [8usize, 21],
 };
-/// From `f`, `x`, `y` to `o`: o = f <<x>_4 <y>_3>_1.
+/// From `x`, `y`, `f` to `o`: o = f <<x>_4 <y>_3>_1.
 ///
 /// From `path_product` of Cl(3,0,1).
 #[inline(always)]
 unsafe fn path_product_78<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
     // SAFETY: the caller keeps the contract of `StageArgs`; the tier runs on this CPU.
     unsafe {
-        let f = args.inputs[0];
-        let x = args.inputs[1];
-        let y = args.inputs[2];
+        let x = args.inputs[0];
+        let y = args.inputs[1];
+        let f = args.inputs[2];
         let out0 = args.outputs[0];
         let c0e0 = V::from_f64(0f64);
         for group in 0..args.groups {
             let c = group * V::LANES;
+            x.prefetch::<1usize>(c);
+            y.prefetch::<4usize>(c);
+            f.prefetch::<1usize>(c);
             // out0[0] = -f_1*x_e0123*y_e123
             V::store(
                 V::neg(
@@ -6304,33 +5704,37 @@ unsafe fn path_product_78<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
     }
 }
 pub(super) static PATH_PRODUCT_78: Stage = stage!(path_product_78);
-/// From `y`, `f`, `grad_o`, `x` to `grad_x`, `grad_y`: adjoint of o = f <<x>_4 <y>_3>_1.
+/// From `f`, `grad_o`, `y`, `x` to `grad_x`, `grad_y`: adjoint of o = f <<x>_4 <y>_3>_1.
 ///
 /// From `path_product_grad` of Cl(3,0,1).
 #[inline(always)]
 unsafe fn path_product_79<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
     // SAFETY: the caller keeps the contract of `StageArgs`; the tier runs on this CPU.
     unsafe {
-        let y = args.inputs[0];
-        let f = args.inputs[1];
-        let grad_o = args.inputs[2];
+        let f = args.inputs[0];
+        let grad_o = args.inputs[1];
+        let y = args.inputs[2];
         let x = args.inputs[3];
         let out0 = args.outputs[0];
         let out1 = args.outputs[1];
         let c0e0 = V::from_f64(0f64);
         for group in 0..args.groups {
             let c = group * V::LANES;
-            let v3 = V::mul(V::load(f.at(0usize, c)), V::load(grad_o.at(0usize, c)));
-            // out0[0] = -y_e123*v3
-            V::store(V::neg(V::mul(V::load(y.at(3usize, c)), v3)), out0.at(0usize, c));
+            f.prefetch::<1usize>(c);
+            grad_o.prefetch::<4usize>(c);
+            y.prefetch::<4usize>(c);
+            x.prefetch::<1usize>(c);
+            let v2 = V::mul(V::load(f.at(0usize, c)), V::load(grad_o.at(0usize, c)));
+            // out0[0] = -y_e123*v2
+            V::store(V::neg(V::mul(V::load(y.at(3usize, c)), v2)), out0.at(0usize, c));
+            // out1[3] = -x_e0123*v2
+            V::store(V::neg(V::mul(V::load(x.at(0usize, c)), v2)), out1.at(3usize, c));
             // out1[0] = 0
             V::store(c0e0, out1.at(0usize, c));
             // out1[1] = 0
             V::store(c0e0, out1.at(1usize, c));
             // out1[2] = 0
             V::store(c0e0, out1.at(2usize, c));
-            // out1[3] = -x_e0123*v3
-            V::store(V::neg(V::mul(V::load(x.at(0usize, c)), v3)), out1.at(3usize, c));
         }
     }
 }
@@ -6348,6 +5752,9 @@ unsafe fn path_product_80<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let out0 = args.outputs[0];
         for group in 0..args.groups {
             let c = group * V::LANES;
+            x.prefetch::<1usize>(c);
+            y.prefetch::<4usize>(c);
+            grad_o.prefetch::<4usize>(c);
             // out0[0] = -x_e0123*y_e123*grad_o_e0
             V::store(
                 V::neg(
@@ -6383,9 +5790,9 @@ pub(super) static PATH_PRODUCT_PROGRAM_30: Program = Program {
             StageCall {
                 stage: &super::path_product::PATH_PRODUCT_78,
                 inputs: &[
-                    Slot::External(2usize),
                     Slot::External(0usize),
                     Slot::External(1usize),
+                    Slot::External(2usize),
                 ],
                 outputs: &[Slot::External(0usize)],
                 params: &[],
@@ -6403,9 +5810,9 @@ pub(super) static PATH_PRODUCT_PROGRAM_30: Program = Program {
             StageCall {
                 stage: &super::path_product::PATH_PRODUCT_79,
                 inputs: &[
-                    Slot::External(1usize),
                     Slot::External(2usize),
                     Slot::External(3usize),
+                    Slot::External(1usize),
                     Slot::External(0usize),
                 ],
                 outputs: &[Slot::External(0usize), Slot::External(1usize)],
@@ -6431,22 +5838,25 @@ pub(super) static PATH_PRODUCT_PROGRAM_30: Program = Program {
     },
     flops: [3usize, 8],
 };
-/// From `f`, `x`, `y` to `o`: o = f <<x>_4 <y>_2>_2.
+/// From `x`, `y`, `f` to `o`: o = f <<x>_4 <y>_2>_2.
 ///
 /// From `path_product` of Cl(3,0,1).
 #[inline(always)]
 unsafe fn path_product_81<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
     // SAFETY: the caller keeps the contract of `StageArgs`; the tier runs on this CPU.
     unsafe {
-        let f = args.inputs[0];
-        let x = args.inputs[1];
-        let y = args.inputs[2];
+        let x = args.inputs[0];
+        let y = args.inputs[1];
+        let f = args.inputs[2];
         let out0 = args.outputs[0];
         let c0e0 = V::from_f64(0f64);
         for group in 0..args.groups {
             let c = group * V::LANES;
-            let f_1 = V::load(f.at(0usize, c));
+            x.prefetch::<1usize>(c);
+            y.prefetch::<6usize>(c);
+            f.prefetch::<1usize>(c);
             let x_e0123 = V::load(x.at(0usize, c));
+            let f_1 = V::load(f.at(0usize, c));
             // out0[0] = -f_1*x_e0123*y_e23
             V::store(
                 V::neg(V::mul(f_1, V::mul(x_e0123, V::load(y.at(5usize, c))))),
@@ -6472,49 +5882,48 @@ unsafe fn path_product_81<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
     }
 }
 pub(super) static PATH_PRODUCT_81: Stage = stage!(path_product_81);
-/// From `y`, `f`, `grad_o`, `x` to `grad_x`, `grad_y`: adjoint of o = f <<x>_4 <y>_2>_2.
+/// From `f`, `grad_o`, `y`, `x` to `grad_x`, `grad_y`: adjoint of o = f <<x>_4 <y>_2>_2.
 ///
 /// From `path_product_grad` of Cl(3,0,1).
 #[inline(always)]
 unsafe fn path_product_82<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
     // SAFETY: the caller keeps the contract of `StageArgs`; the tier runs on this CPU.
     unsafe {
-        let y = args.inputs[0];
-        let f = args.inputs[1];
-        let grad_o = args.inputs[2];
+        let f = args.inputs[0];
+        let grad_o = args.inputs[1];
+        let y = args.inputs[2];
         let x = args.inputs[3];
         let out0 = args.outputs[0];
         let out1 = args.outputs[1];
         let c0e0 = V::from_f64(0f64);
         for group in 0..args.groups {
             let c = group * V::LANES;
+            f.prefetch::<1usize>(c);
+            grad_o.prefetch::<6usize>(c);
+            y.prefetch::<6usize>(c);
+            x.prefetch::<1usize>(c);
             let f_1 = V::load(f.at(0usize, c));
-            let v3 = V::mul(f_1, V::load(grad_o.at(1usize, c)));
-            let v7 = V::mul(f_1, V::load(grad_o.at(2usize, c)));
-            let v12 = V::mul(f_1, V::load(grad_o.at(0usize, c)));
+            let v2 = V::mul(f_1, V::load(grad_o.at(2usize, c)));
+            let v4 = V::mul(f_1, V::load(grad_o.at(1usize, c)));
+            let v6 = V::mul(f_1, V::load(grad_o.at(0usize, c)));
             let x_e0123 = V::load(x.at(0usize, c));
-            // out0[0] = y_e13*v3 - y_e12*v7 - y_e23*v12
-            V::store(
-                {
-                    let mut s = V::mul(V::load(y.at(4usize, c)), v3);
-                    s = V::neg_mul_add(V::load(y.at(3usize, c)), v7, s);
-                    s = V::neg_mul_add(V::load(y.at(5usize, c)), v12, s);
-                    s
-                },
-                out0.at(0usize, c),
-            );
+            // out1[3] = -x_e0123*v2
+            V::store(V::neg(V::mul(x_e0123, v2)), out1.at(3usize, c));
+            let mut v13 = V::mul(V::load(y.at(4usize, c)), v4);
+            // out1[4] = x_e0123*v4
+            V::store(V::mul(x_e0123, v4), out1.at(4usize, c));
+            v13 = V::neg_mul_add(V::load(y.at(3usize, c)), v2, v13);
+            // out1[5] = -x_e0123*v6
+            V::store(V::neg(V::mul(x_e0123, v6)), out1.at(5usize, c));
+            v13 = V::neg_mul_add(V::load(y.at(5usize, c)), v6, v13);
+            // out0[0] = y_e13*v4 - y_e12*v2 - y_e23*v6
+            V::store(v13, out0.at(0usize, c));
             // out1[0] = 0
             V::store(c0e0, out1.at(0usize, c));
             // out1[1] = 0
             V::store(c0e0, out1.at(1usize, c));
             // out1[2] = 0
             V::store(c0e0, out1.at(2usize, c));
-            // out1[3] = -x_e0123*v7
-            V::store(V::neg(V::mul(x_e0123, v7)), out1.at(3usize, c));
-            // out1[4] = x_e0123*v3
-            V::store(V::mul(x_e0123, v3), out1.at(4usize, c));
-            // out1[5] = -x_e0123*v12
-            V::store(V::neg(V::mul(x_e0123, v12)), out1.at(5usize, c));
         }
     }
 }
@@ -6532,28 +5941,26 @@ unsafe fn path_product_83<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let out0 = args.outputs[0];
         for group in 0..args.groups {
             let c = group * V::LANES;
+            x.prefetch::<1usize>(c);
+            y.prefetch::<6usize>(c);
+            grad_o.prefetch::<6usize>(c);
             let x_e0123 = V::load(x.at(0usize, c));
-            // out0[0] = x_e0123*y_e13*grad_o_e02 - x_e0123*y_e12*grad_o_e03 - x_e0123*y_e23*grad_o_e01
-            V::store(
-                {
-                    let mut s = V::mul(
-                        V::mul(x_e0123, V::load(y.at(4usize, c))),
-                        V::load(grad_o.at(1usize, c)),
-                    );
-                    s = V::neg_mul_add(
-                        V::mul(x_e0123, V::load(y.at(3usize, c))),
-                        V::load(grad_o.at(2usize, c)),
-                        s,
-                    );
-                    s = V::neg_mul_add(
-                        V::mul(x_e0123, V::load(y.at(5usize, c))),
-                        V::load(grad_o.at(0usize, c)),
-                        s,
-                    );
-                    s
-                },
-                out0.at(0usize, c),
+            let mut v10 = V::mul(
+                V::mul(x_e0123, V::load(y.at(4usize, c))),
+                V::load(grad_o.at(1usize, c)),
             );
+            v10 = V::neg_mul_add(
+                V::mul(x_e0123, V::load(y.at(3usize, c))),
+                V::load(grad_o.at(2usize, c)),
+                v10,
+            );
+            v10 = V::neg_mul_add(
+                V::mul(x_e0123, V::load(y.at(5usize, c))),
+                V::load(grad_o.at(0usize, c)),
+                v10,
+            );
+            // out0[0] = x_e0123*y_e13*grad_o_e02 - x_e0123*y_e12*grad_o_e03 - x_e0123*y_e23*grad_o_e01
+            V::store(v10, out0.at(0usize, c));
         }
     }
 }
@@ -6579,9 +5986,9 @@ pub(super) static PATH_PRODUCT_PROGRAM_31: Program = Program {
             StageCall {
                 stage: &super::path_product::PATH_PRODUCT_81,
                 inputs: &[
-                    Slot::External(2usize),
                     Slot::External(0usize),
                     Slot::External(1usize),
+                    Slot::External(2usize),
                 ],
                 outputs: &[Slot::External(0usize)],
                 params: &[],
@@ -6599,9 +6006,9 @@ pub(super) static PATH_PRODUCT_PROGRAM_31: Program = Program {
             StageCall {
                 stage: &super::path_product::PATH_PRODUCT_82,
                 inputs: &[
-                    Slot::External(1usize),
                     Slot::External(2usize),
                     Slot::External(3usize),
+                    Slot::External(1usize),
                     Slot::External(0usize),
                 ],
                 outputs: &[Slot::External(0usize), Slot::External(1usize)],
@@ -6627,22 +6034,25 @@ pub(super) static PATH_PRODUCT_PROGRAM_31: Program = Program {
     },
     flops: [8usize, 21],
 };
-/// From `f`, `x`, `y` to `o`: o = f <<x>_4 <y>_1>_3.
+/// From `x`, `y`, `f` to `o`: o = f <<x>_4 <y>_1>_3.
 ///
 /// From `path_product` of Cl(3,0,1).
 #[inline(always)]
 unsafe fn path_product_84<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
     // SAFETY: the caller keeps the contract of `StageArgs`; the tier runs on this CPU.
     unsafe {
-        let f = args.inputs[0];
-        let x = args.inputs[1];
-        let y = args.inputs[2];
+        let x = args.inputs[0];
+        let y = args.inputs[1];
+        let f = args.inputs[2];
         let out0 = args.outputs[0];
         let c0e0 = V::from_f64(0f64);
         for group in 0..args.groups {
             let c = group * V::LANES;
-            let f_1 = V::load(f.at(0usize, c));
+            x.prefetch::<1usize>(c);
+            y.prefetch::<4usize>(c);
+            f.prefetch::<1usize>(c);
             let x_e0123 = V::load(x.at(0usize, c));
+            let f_1 = V::load(f.at(0usize, c));
             // out0[0] = f_1*x_e0123*y_e3
             V::store(
                 V::mul(f_1, V::mul(x_e0123, V::load(y.at(3usize, c)))),
@@ -6664,45 +6074,44 @@ unsafe fn path_product_84<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
     }
 }
 pub(super) static PATH_PRODUCT_84: Stage = stage!(path_product_84);
-/// From `y`, `f`, `grad_o`, `x` to `grad_x`, `grad_y`: adjoint of o = f <<x>_4 <y>_1>_3.
+/// From `f`, `grad_o`, `y`, `x` to `grad_x`, `grad_y`: adjoint of o = f <<x>_4 <y>_1>_3.
 ///
 /// From `path_product_grad` of Cl(3,0,1).
 #[inline(always)]
 unsafe fn path_product_85<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
     // SAFETY: the caller keeps the contract of `StageArgs`; the tier runs on this CPU.
     unsafe {
-        let y = args.inputs[0];
-        let f = args.inputs[1];
-        let grad_o = args.inputs[2];
+        let f = args.inputs[0];
+        let grad_o = args.inputs[1];
+        let y = args.inputs[2];
         let x = args.inputs[3];
         let out0 = args.outputs[0];
         let out1 = args.outputs[1];
         let c0e0 = V::from_f64(0f64);
         for group in 0..args.groups {
             let c = group * V::LANES;
+            f.prefetch::<1usize>(c);
+            grad_o.prefetch::<4usize>(c);
+            y.prefetch::<4usize>(c);
+            x.prefetch::<1usize>(c);
             let f_1 = V::load(f.at(0usize, c));
-            let v3 = V::mul(f_1, V::load(grad_o.at(2usize, c)));
-            let v7 = V::mul(f_1, V::load(grad_o.at(1usize, c)));
-            let v12 = V::mul(f_1, V::load(grad_o.at(0usize, c)));
+            let v2 = V::mul(f_1, V::load(grad_o.at(2usize, c)));
+            let v4 = V::mul(f_1, V::load(grad_o.at(1usize, c)));
+            let v6 = V::mul(f_1, V::load(grad_o.at(0usize, c)));
+            let mut v8 = V::mul(V::load(y.at(1usize, c)), v2);
             let x_e0123 = V::load(x.at(0usize, c));
-            // out0[0] = y_e1*v3 - y_e2*v7 + y_e3*v12
-            V::store(
-                {
-                    let mut s = V::mul(V::load(y.at(1usize, c)), v3);
-                    s = V::neg_mul_add(V::load(y.at(2usize, c)), v7, s);
-                    s = V::mul_add(V::load(y.at(3usize, c)), v12, s);
-                    s
-                },
-                out0.at(0usize, c),
-            );
+            // out1[1] = x_e0123*v2
+            V::store(V::mul(x_e0123, v2), out1.at(1usize, c));
+            // out1[2] = -x_e0123*v4
+            V::store(V::neg(V::mul(x_e0123, v4)), out1.at(2usize, c));
+            v8 = V::neg_mul_add(V::load(y.at(2usize, c)), v4, v8);
+            // out1[3] = x_e0123*v6
+            V::store(V::mul(x_e0123, v6), out1.at(3usize, c));
+            v8 = V::mul_add(V::load(y.at(3usize, c)), v6, v8);
+            // out0[0] = y_e1*v2 - y_e2*v4 + y_e3*v6
+            V::store(v8, out0.at(0usize, c));
             // out1[0] = 0
             V::store(c0e0, out1.at(0usize, c));
-            // out1[1] = x_e0123*v3
-            V::store(V::mul(x_e0123, v3), out1.at(1usize, c));
-            // out1[2] = -x_e0123*v7
-            V::store(V::neg(V::mul(x_e0123, v7)), out1.at(2usize, c));
-            // out1[3] = x_e0123*v12
-            V::store(V::mul(x_e0123, v12), out1.at(3usize, c));
         }
     }
 }
@@ -6720,28 +6129,26 @@ unsafe fn path_product_86<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let out0 = args.outputs[0];
         for group in 0..args.groups {
             let c = group * V::LANES;
+            x.prefetch::<1usize>(c);
+            y.prefetch::<4usize>(c);
+            grad_o.prefetch::<4usize>(c);
             let x_e0123 = V::load(x.at(0usize, c));
-            // out0[0] = x_e0123*y_e1*grad_o_e023 - x_e0123*y_e2*grad_o_e013 + x_e0123*y_e3*grad_o_e012
-            V::store(
-                {
-                    let mut s = V::mul(
-                        V::mul(x_e0123, V::load(y.at(1usize, c))),
-                        V::load(grad_o.at(2usize, c)),
-                    );
-                    s = V::neg_mul_add(
-                        V::mul(x_e0123, V::load(y.at(2usize, c))),
-                        V::load(grad_o.at(1usize, c)),
-                        s,
-                    );
-                    s = V::mul_add(
-                        V::mul(x_e0123, V::load(y.at(3usize, c))),
-                        V::load(grad_o.at(0usize, c)),
-                        s,
-                    );
-                    s
-                },
-                out0.at(0usize, c),
+            let mut v8 = V::mul(
+                V::mul(x_e0123, V::load(y.at(1usize, c))),
+                V::load(grad_o.at(2usize, c)),
             );
+            v8 = V::neg_mul_add(
+                V::mul(x_e0123, V::load(y.at(2usize, c))),
+                V::load(grad_o.at(1usize, c)),
+                v8,
+            );
+            v8 = V::mul_add(
+                V::mul(x_e0123, V::load(y.at(3usize, c))),
+                V::load(grad_o.at(0usize, c)),
+                v8,
+            );
+            // out0[0] = x_e0123*y_e1*grad_o_e023 - x_e0123*y_e2*grad_o_e013 + x_e0123*y_e3*grad_o_e012
+            V::store(v8, out0.at(0usize, c));
         }
     }
 }
@@ -6767,9 +6174,9 @@ pub(super) static PATH_PRODUCT_PROGRAM_32: Program = Program {
             StageCall {
                 stage: &super::path_product::PATH_PRODUCT_84,
                 inputs: &[
-                    Slot::External(2usize),
                     Slot::External(0usize),
                     Slot::External(1usize),
+                    Slot::External(2usize),
                 ],
                 outputs: &[Slot::External(0usize)],
                 params: &[],
@@ -6787,9 +6194,9 @@ pub(super) static PATH_PRODUCT_PROGRAM_32: Program = Program {
             StageCall {
                 stage: &super::path_product::PATH_PRODUCT_85,
                 inputs: &[
-                    Slot::External(1usize),
                     Slot::External(2usize),
                     Slot::External(3usize),
+                    Slot::External(1usize),
                     Slot::External(0usize),
                 ],
                 outputs: &[Slot::External(0usize), Slot::External(1usize)],
@@ -6836,9 +6243,9 @@ pub(super) static PATH_PRODUCT_PROGRAM_33: Program = Program {
             StageCall {
                 stage: &super::path_product::PATH_PRODUCT_0,
                 inputs: &[
-                    Slot::External(2usize),
                     Slot::External(0usize),
                     Slot::External(1usize),
+                    Slot::External(2usize),
                 ],
                 outputs: &[Slot::External(0usize)],
                 params: &[],
@@ -6856,9 +6263,9 @@ pub(super) static PATH_PRODUCT_PROGRAM_33: Program = Program {
             StageCall {
                 stage: &super::path_product::PATH_PRODUCT_1,
                 inputs: &[
-                    Slot::External(1usize),
                     Slot::External(2usize),
                     Slot::External(3usize),
+                    Slot::External(1usize),
                     Slot::External(0usize),
                 ],
                 outputs: &[Slot::External(0usize), Slot::External(1usize)],

@@ -17,205 +17,148 @@ unsafe fn regressive_product_0<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let out0 = args.outputs[0];
         for group in 0..args.groups {
             let c = group * V::LANES;
-            let x_e0123 = V::load(x.at(15usize, c));
-            let x_e023 = V::load(x.at(13usize, c));
-            let y_e1 = V::load(y.at(2usize, c));
-            let x_e012 = V::load(x.at(11usize, c));
-            let y_e3 = V::load(y.at(4usize, c));
-            let x_e23 = V::load(x.at(10usize, c));
-            let y_e01 = V::load(y.at(5usize, c));
-            let x_e12 = V::load(x.at(8usize, c));
-            let y_e03 = V::load(y.at(7usize, c));
-            let x_e03 = V::load(x.at(7usize, c));
-            let y_e12 = V::load(y.at(8usize, c));
-            let x_e01 = V::load(x.at(5usize, c));
-            let y_e23 = V::load(y.at(10usize, c));
-            let x_e2 = V::load(x.at(3usize, c));
-            let y_e013 = V::load(y.at(12usize, c));
+            x.prefetch::<16usize>(c);
+            y.prefetch::<16usize>(c);
             let y_e0123 = V::load(y.at(15usize, c));
+            let mut v2 = V::mul(V::load(x.at(0usize, c)), y_e0123);
             let x_e0 = V::load(x.at(1usize, c));
             let y_e123 = V::load(y.at(14usize, c));
             let x_e1 = V::load(x.at(2usize, c));
             let y_e023 = V::load(y.at(13usize, c));
+            let x_e2 = V::load(x.at(3usize, c));
+            let y_e013 = V::load(y.at(12usize, c));
             let x_e3 = V::load(x.at(4usize, c));
             let y_e012 = V::load(y.at(11usize, c));
+            let x_e01 = V::load(x.at(5usize, c));
+            let y_e23 = V::load(y.at(10usize, c));
             let x_e02 = V::load(x.at(6usize, c));
             let y_e13 = V::load(y.at(9usize, c));
+            let x_e03 = V::load(x.at(7usize, c));
+            let y_e12 = V::load(y.at(8usize, c));
+            let x_e12 = V::load(x.at(8usize, c));
+            let y_e03 = V::load(y.at(7usize, c));
             let x_e13 = V::load(x.at(9usize, c));
             let y_e02 = V::load(y.at(6usize, c));
+            let x_e23 = V::load(x.at(10usize, c));
+            let y_e01 = V::load(y.at(5usize, c));
+            let x_e012 = V::load(x.at(11usize, c));
+            let y_e3 = V::load(y.at(4usize, c));
             let x_e013 = V::load(x.at(12usize, c));
             let y_e2 = V::load(y.at(3usize, c));
+            let x_e023 = V::load(x.at(13usize, c));
+            let y_e1 = V::load(y.at(2usize, c));
             let x_e123 = V::load(x.at(14usize, c));
             let y_e0 = V::load(y.at(1usize, c));
+            let x_e0123 = V::load(x.at(15usize, c));
+            v2 = V::mul_add(x_e0, y_e123, v2);
+            v2 = V::neg_mul_add(x_e1, y_e023, v2);
+            v2 = V::mul_add(x_e2, y_e013, v2);
+            v2 = V::neg_mul_add(x_e3, y_e012, v2);
+            v2 = V::mul_add(x_e01, y_e23, v2);
+            v2 = V::neg_mul_add(x_e02, y_e13, v2);
+            v2 = V::mul_add(x_e03, y_e12, v2);
+            v2 = V::mul_add(x_e12, y_e03, v2);
+            v2 = V::neg_mul_add(x_e13, y_e02, v2);
+            v2 = V::mul_add(x_e23, y_e01, v2);
+            v2 = V::mul_add(x_e012, y_e3, v2);
+            v2 = V::neg_mul_add(x_e013, y_e2, v2);
+            v2 = V::mul_add(x_e023, y_e1, v2);
+            v2 = V::neg_mul_add(x_e123, y_e0, v2);
+            v2 = V::mul_add(x_e0123, V::load(y.at(0usize, c)), v2);
             // out0[0] = x_e0123*y_1 + x_e023*y_e1 + x_e012*y_e3 + x_e23*y_e01 + x_e12*y_e03 + x_e03*y_e12 + x_e01*y_e23 + x_e2*y_e013 + x_1*y_e0123 + x_e0*y_e123 - x_e1*y_e023 - x_e3*y_e012 - x_e02*y_e13 - x_e13*y_e02 - x_e013*y_e2 - x_e123*y_e0
-            V::store(
-                {
-                    let mut s = V::mul(V::load(x.at(0usize, c)), y_e0123);
-                    s = V::mul_add(x_e0, y_e123, s);
-                    s = V::neg_mul_add(x_e1, y_e023, s);
-                    s = V::mul_add(x_e2, y_e013, s);
-                    s = V::neg_mul_add(x_e3, y_e012, s);
-                    s = V::mul_add(x_e01, y_e23, s);
-                    s = V::neg_mul_add(x_e02, y_e13, s);
-                    s = V::mul_add(x_e03, y_e12, s);
-                    s = V::mul_add(x_e12, y_e03, s);
-                    s = V::neg_mul_add(x_e13, y_e02, s);
-                    s = V::mul_add(x_e23, y_e01, s);
-                    s = V::mul_add(x_e012, y_e3, s);
-                    s = V::neg_mul_add(x_e013, y_e2, s);
-                    s = V::mul_add(x_e023, y_e1, s);
-                    s = V::neg_mul_add(x_e123, y_e0, s);
-                    s = V::mul_add(x_e0123, V::load(y.at(0usize, c)), s);
-                    s
-                },
-                out0.at(0usize, c),
-            );
+            V::store(v2, out0.at(0usize, c));
+            let mut v63 = V::mul(x_e0, y_e0123);
+            v63 = V::mul_add(x_e01, y_e023, v63);
+            v63 = V::neg_mul_add(x_e02, y_e013, v63);
+            v63 = V::mul_add(x_e03, y_e012, v63);
+            v63 = V::mul_add(x_e012, y_e03, v63);
+            v63 = V::neg_mul_add(x_e013, y_e02, v63);
+            v63 = V::mul_add(x_e023, y_e01, v63);
+            v63 = V::mul_add(x_e0123, y_e0, v63);
             // out0[1] = x_e0123*y_e0 + x_e023*y_e01 + x_e012*y_e03 + x_e03*y_e012 + x_e0*y_e0123 + x_e01*y_e023 - x_e02*y_e013 - x_e013*y_e02
-            V::store(
-                {
-                    let mut s = V::mul(x_e0, y_e0123);
-                    s = V::mul_add(x_e01, y_e023, s);
-                    s = V::neg_mul_add(x_e02, y_e013, s);
-                    s = V::mul_add(x_e03, y_e012, s);
-                    s = V::mul_add(x_e012, y_e03, s);
-                    s = V::neg_mul_add(x_e013, y_e02, s);
-                    s = V::mul_add(x_e023, y_e01, s);
-                    s = V::mul_add(x_e0123, y_e0, s);
-                    s
-                },
-                out0.at(1usize, c),
-            );
+            V::store(v63, out0.at(1usize, c));
+            let mut v78 = V::mul(x_e1, y_e0123);
+            v78 = V::mul_add(x_e01, y_e123, v78);
+            v78 = V::neg_mul_add(x_e12, y_e013, v78);
+            v78 = V::mul_add(x_e13, y_e012, v78);
+            v78 = V::mul_add(x_e012, y_e13, v78);
+            v78 = V::neg_mul_add(x_e013, y_e12, v78);
+            v78 = V::mul_add(x_e123, y_e01, v78);
+            v78 = V::mul_add(x_e0123, y_e1, v78);
             // out0[2] = x_e0123*y_e1 + x_e123*y_e01 + x_e012*y_e13 + x_e13*y_e012 + x_e1*y_e0123 + x_e01*y_e123 - x_e12*y_e013 - x_e013*y_e12
-            V::store(
-                {
-                    let mut s = V::mul(x_e1, y_e0123);
-                    s = V::mul_add(x_e01, y_e123, s);
-                    s = V::neg_mul_add(x_e12, y_e013, s);
-                    s = V::mul_add(x_e13, y_e012, s);
-                    s = V::mul_add(x_e012, y_e13, s);
-                    s = V::neg_mul_add(x_e013, y_e12, s);
-                    s = V::mul_add(x_e123, y_e01, s);
-                    s = V::mul_add(x_e0123, y_e1, s);
-                    s
-                },
-                out0.at(2usize, c),
-            );
+            V::store(v78, out0.at(2usize, c));
+            let mut v93 = V::mul(x_e2, y_e0123);
+            v93 = V::mul_add(x_e02, y_e123, v93);
+            v93 = V::neg_mul_add(x_e12, y_e023, v93);
+            v93 = V::mul_add(x_e23, y_e012, v93);
+            v93 = V::mul_add(x_e012, y_e23, v93);
+            v93 = V::neg_mul_add(x_e023, y_e12, v93);
+            v93 = V::mul_add(x_e123, y_e02, v93);
+            v93 = V::mul_add(x_e0123, y_e2, v93);
             // out0[3] = x_e0123*y_e2 + x_e123*y_e02 + x_e012*y_e23 + x_e23*y_e012 + x_e2*y_e0123 + x_e02*y_e123 - x_e12*y_e023 - x_e023*y_e12
-            V::store(
-                {
-                    let mut s = V::mul(x_e2, y_e0123);
-                    s = V::mul_add(x_e02, y_e123, s);
-                    s = V::neg_mul_add(x_e12, y_e023, s);
-                    s = V::mul_add(x_e23, y_e012, s);
-                    s = V::mul_add(x_e012, y_e23, s);
-                    s = V::neg_mul_add(x_e023, y_e12, s);
-                    s = V::mul_add(x_e123, y_e02, s);
-                    s = V::mul_add(x_e0123, y_e2, s);
-                    s
-                },
-                out0.at(3usize, c),
-            );
+            V::store(v93, out0.at(3usize, c));
+            let mut v108 = V::mul(x_e3, y_e0123);
+            v108 = V::mul_add(x_e03, y_e123, v108);
+            v108 = V::neg_mul_add(x_e13, y_e023, v108);
+            v108 = V::mul_add(x_e23, y_e013, v108);
+            v108 = V::mul_add(x_e013, y_e23, v108);
+            v108 = V::neg_mul_add(x_e023, y_e13, v108);
+            v108 = V::mul_add(x_e123, y_e03, v108);
+            v108 = V::mul_add(x_e0123, y_e3, v108);
             // out0[4] = x_e0123*y_e3 + x_e123*y_e03 + x_e013*y_e23 + x_e23*y_e013 + x_e3*y_e0123 + x_e03*y_e123 - x_e13*y_e023 - x_e023*y_e13
-            V::store(
-                {
-                    let mut s = V::mul(x_e3, y_e0123);
-                    s = V::mul_add(x_e03, y_e123, s);
-                    s = V::neg_mul_add(x_e13, y_e023, s);
-                    s = V::mul_add(x_e23, y_e013, s);
-                    s = V::mul_add(x_e013, y_e23, s);
-                    s = V::neg_mul_add(x_e023, y_e13, s);
-                    s = V::mul_add(x_e123, y_e03, s);
-                    s = V::mul_add(x_e0123, y_e3, s);
-                    s
-                },
-                out0.at(4usize, c),
-            );
+            V::store(v108, out0.at(4usize, c));
+            let mut v123 = V::mul(x_e01, y_e0123);
+            v123 = V::mul_add(x_e012, y_e013, v123);
+            v123 = V::neg_mul_add(x_e013, y_e012, v123);
+            v123 = V::mul_add(x_e0123, y_e01, v123);
             // out0[5] = x_e0123*y_e01 + x_e01*y_e0123 + x_e012*y_e013 - x_e013*y_e012
-            V::store(
-                {
-                    let mut s = V::mul(x_e01, y_e0123);
-                    s = V::mul_add(x_e012, y_e013, s);
-                    s = V::neg_mul_add(x_e013, y_e012, s);
-                    s = V::mul_add(x_e0123, y_e01, s);
-                    s
-                },
-                out0.at(5usize, c),
-            );
+            V::store(v123, out0.at(5usize, c));
+            let mut v130 = V::mul(x_e02, y_e0123);
+            v130 = V::mul_add(x_e012, y_e023, v130);
+            v130 = V::neg_mul_add(x_e023, y_e012, v130);
+            v130 = V::mul_add(x_e0123, y_e02, v130);
             // out0[6] = x_e0123*y_e02 + x_e02*y_e0123 + x_e012*y_e023 - x_e023*y_e012
-            V::store(
-                {
-                    let mut s = V::mul(x_e02, y_e0123);
-                    s = V::mul_add(x_e012, y_e023, s);
-                    s = V::neg_mul_add(x_e023, y_e012, s);
-                    s = V::mul_add(x_e0123, y_e02, s);
-                    s
-                },
-                out0.at(6usize, c),
-            );
+            V::store(v130, out0.at(6usize, c));
+            let mut v137 = V::mul(x_e03, y_e0123);
+            v137 = V::mul_add(x_e013, y_e023, v137);
+            v137 = V::neg_mul_add(x_e023, y_e013, v137);
+            v137 = V::mul_add(x_e0123, y_e03, v137);
             // out0[7] = x_e0123*y_e03 + x_e03*y_e0123 + x_e013*y_e023 - x_e023*y_e013
-            V::store(
-                {
-                    let mut s = V::mul(x_e03, y_e0123);
-                    s = V::mul_add(x_e013, y_e023, s);
-                    s = V::neg_mul_add(x_e023, y_e013, s);
-                    s = V::mul_add(x_e0123, y_e03, s);
-                    s
-                },
-                out0.at(7usize, c),
-            );
+            V::store(v137, out0.at(7usize, c));
+            let mut v144 = V::mul(x_e12, y_e0123);
+            v144 = V::mul_add(x_e012, y_e123, v144);
+            v144 = V::neg_mul_add(x_e123, y_e012, v144);
+            v144 = V::mul_add(x_e0123, y_e12, v144);
             // out0[8] = x_e0123*y_e12 + x_e12*y_e0123 + x_e012*y_e123 - x_e123*y_e012
-            V::store(
-                {
-                    let mut s = V::mul(x_e12, y_e0123);
-                    s = V::mul_add(x_e012, y_e123, s);
-                    s = V::neg_mul_add(x_e123, y_e012, s);
-                    s = V::mul_add(x_e0123, y_e12, s);
-                    s
-                },
-                out0.at(8usize, c),
-            );
+            V::store(v144, out0.at(8usize, c));
+            let mut v151 = V::mul(x_e13, y_e0123);
+            v151 = V::mul_add(x_e013, y_e123, v151);
+            v151 = V::neg_mul_add(x_e123, y_e013, v151);
+            v151 = V::mul_add(x_e0123, y_e13, v151);
             // out0[9] = x_e0123*y_e13 + x_e13*y_e0123 + x_e013*y_e123 - x_e123*y_e013
-            V::store(
-                {
-                    let mut s = V::mul(x_e13, y_e0123);
-                    s = V::mul_add(x_e013, y_e123, s);
-                    s = V::neg_mul_add(x_e123, y_e013, s);
-                    s = V::mul_add(x_e0123, y_e13, s);
-                    s
-                },
-                out0.at(9usize, c),
-            );
+            V::store(v151, out0.at(9usize, c));
+            let mut v158 = V::mul(x_e23, y_e0123);
+            v158 = V::mul_add(x_e023, y_e123, v158);
+            v158 = V::neg_mul_add(x_e123, y_e023, v158);
+            v158 = V::mul_add(x_e0123, y_e23, v158);
             // out0[10] = x_e0123*y_e23 + x_e23*y_e0123 + x_e023*y_e123 - x_e123*y_e023
-            V::store(
-                {
-                    let mut s = V::mul(x_e23, y_e0123);
-                    s = V::mul_add(x_e023, y_e123, s);
-                    s = V::neg_mul_add(x_e123, y_e023, s);
-                    s = V::mul_add(x_e0123, y_e23, s);
-                    s
-                },
-                out0.at(10usize, c),
-            );
+            V::store(v158, out0.at(10usize, c));
+            let mut v165 = V::mul(x_e012, y_e0123);
+            v165 = V::mul_add(x_e0123, y_e012, v165);
             // out0[11] = x_e012*y_e0123 + x_e0123*y_e012
-            V::store(
-                V::mul_add(x_e0123, y_e012, V::mul(x_e012, y_e0123)),
-                out0.at(11usize, c),
-            );
+            V::store(v165, out0.at(11usize, c));
+            let mut v168 = V::mul(x_e013, y_e0123);
+            v168 = V::mul_add(x_e0123, y_e013, v168);
             // out0[12] = x_e013*y_e0123 + x_e0123*y_e013
-            V::store(
-                V::mul_add(x_e0123, y_e013, V::mul(x_e013, y_e0123)),
-                out0.at(12usize, c),
-            );
+            V::store(v168, out0.at(12usize, c));
+            let mut v171 = V::mul(x_e023, y_e0123);
+            v171 = V::mul_add(x_e0123, y_e023, v171);
             // out0[13] = x_e023*y_e0123 + x_e0123*y_e023
-            V::store(
-                V::mul_add(x_e0123, y_e023, V::mul(x_e023, y_e0123)),
-                out0.at(13usize, c),
-            );
+            V::store(v171, out0.at(13usize, c));
+            let mut v174 = V::mul(x_e123, y_e0123);
+            v174 = V::mul_add(x_e0123, y_e123, v174);
             // out0[14] = x_e123*y_e0123 + x_e0123*y_e123
-            V::store(
-                V::mul_add(x_e0123, y_e123, V::mul(x_e123, y_e0123)),
-                out0.at(14usize, c),
-            );
+            V::store(v174, out0.at(14usize, c));
             // out0[15] = x_e0123*y_e0123
             V::store(V::mul(x_e0123, y_e0123), out0.at(15usize, c));
         }
@@ -234,207 +177,150 @@ unsafe fn regressive_product_1<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let out0 = args.outputs[0];
         for group in 0..args.groups {
             let c = group * V::LANES;
+            y.prefetch::<16usize>(c);
+            grad_o.prefetch::<16usize>(c);
             let y_e0123 = V::load(y.at(15usize, c));
-            let grad_o_1 = V::load(grad_o.at(0usize, c));
-            let grad_o_e0 = V::load(grad_o.at(1usize, c));
+            let mut v2 = V::mul(y_e0123, V::load(grad_o.at(15usize, c)));
             let y_e123 = V::load(y.at(14usize, c));
-            let grad_o_e1 = V::load(grad_o.at(2usize, c));
+            let grad_o_e123 = V::load(grad_o.at(14usize, c));
+            v2 = V::mul_add(y_e123, grad_o_e123, v2);
+            let mut v7 = V::mul(y_e0123, grad_o_e123);
             let y_e023 = V::load(y.at(13usize, c));
-            let grad_o_e2 = V::load(grad_o.at(3usize, c));
+            let grad_o_e023 = V::load(grad_o.at(13usize, c));
+            v2 = V::mul_add(y_e023, grad_o_e023, v2);
+            let mut v12 = V::mul(y_e0123, grad_o_e023);
             let y_e013 = V::load(y.at(12usize, c));
-            let grad_o_e3 = V::load(grad_o.at(4usize, c));
+            let grad_o_e013 = V::load(grad_o.at(12usize, c));
+            v2 = V::mul_add(y_e013, grad_o_e013, v2);
+            let mut v17 = V::mul(y_e0123, grad_o_e013);
             let y_e012 = V::load(y.at(11usize, c));
-            let grad_o_e01 = V::load(grad_o.at(5usize, c));
+            let grad_o_e012 = V::load(grad_o.at(11usize, c));
+            v2 = V::mul_add(y_e012, grad_o_e012, v2);
+            let mut v22 = V::mul(y_e0123, grad_o_e012);
             let y_e23 = V::load(y.at(10usize, c));
-            let grad_o_e02 = V::load(grad_o.at(6usize, c));
+            let grad_o_e23 = V::load(grad_o.at(10usize, c));
+            v2 = V::mul_add(y_e23, grad_o_e23, v2);
+            v7 = V::neg_mul_add(y_e023, grad_o_e23, v7);
+            v12 = V::mul_add(y_e123, grad_o_e23, v12);
+            let mut v31 = V::mul(y_e0123, grad_o_e23);
             let y_e13 = V::load(y.at(9usize, c));
-            let grad_o_e03 = V::load(grad_o.at(7usize, c));
+            let grad_o_e13 = V::load(grad_o.at(9usize, c));
+            v2 = V::mul_add(y_e13, grad_o_e13, v2);
+            v7 = V::neg_mul_add(y_e013, grad_o_e13, v7);
+            v17 = V::mul_add(y_e123, grad_o_e13, v17);
+            let mut v40 = V::mul(y_e0123, grad_o_e13);
             let y_e12 = V::load(y.at(8usize, c));
             let grad_o_e12 = V::load(grad_o.at(8usize, c));
+            v2 = V::mul_add(y_e12, grad_o_e12, v2);
+            v7 = V::neg_mul_add(y_e012, grad_o_e12, v7);
+            v22 = V::mul_add(y_e123, grad_o_e12, v22);
+            let mut v49 = V::mul(y_e0123, grad_o_e12);
             let y_e03 = V::load(y.at(7usize, c));
-            let grad_o_e13 = V::load(grad_o.at(9usize, c));
+            let grad_o_e03 = V::load(grad_o.at(7usize, c));
+            v2 = V::mul_add(y_e03, grad_o_e03, v2);
+            v12 = V::neg_mul_add(y_e013, grad_o_e03, v12);
+            v17 = V::mul_add(y_e023, grad_o_e03, v17);
+            let mut v58 = V::mul(y_e0123, grad_o_e03);
             let y_e02 = V::load(y.at(6usize, c));
-            let grad_o_e23 = V::load(grad_o.at(10usize, c));
+            let grad_o_e02 = V::load(grad_o.at(6usize, c));
+            v2 = V::mul_add(y_e02, grad_o_e02, v2);
+            v12 = V::neg_mul_add(y_e012, grad_o_e02, v12);
+            v22 = V::mul_add(y_e023, grad_o_e02, v22);
+            let mut v67 = V::mul(y_e0123, grad_o_e02);
             let y_e01 = V::load(y.at(5usize, c));
-            let grad_o_e012 = V::load(grad_o.at(11usize, c));
+            let grad_o_e01 = V::load(grad_o.at(5usize, c));
+            v2 = V::mul_add(y_e01, grad_o_e01, v2);
+            v17 = V::neg_mul_add(y_e012, grad_o_e01, v17);
+            v22 = V::mul_add(y_e013, grad_o_e01, v22);
+            let mut v76 = V::mul(y_e0123, grad_o_e01);
             let y_e3 = V::load(y.at(4usize, c));
-            let grad_o_e013 = V::load(grad_o.at(12usize, c));
+            let grad_o_e3 = V::load(grad_o.at(4usize, c));
+            v2 = V::mul_add(y_e3, grad_o_e3, v2);
+            v7 = V::mul_add(y_e03, grad_o_e3, v7);
+            v12 = V::neg_mul_add(y_e13, grad_o_e3, v12);
+            v17 = V::mul_add(y_e23, grad_o_e3, v17);
+            v31 = V::mul_add(y_e013, grad_o_e3, v31);
+            v40 = V::neg_mul_add(y_e023, grad_o_e3, v40);
+            v58 = V::mul_add(y_e123, grad_o_e3, v58);
+            let mut v93 = V::mul(y_e0123, grad_o_e3);
             let y_e2 = V::load(y.at(3usize, c));
-            let grad_o_e023 = V::load(grad_o.at(13usize, c));
+            let grad_o_e2 = V::load(grad_o.at(3usize, c));
+            v2 = V::mul_add(y_e2, grad_o_e2, v2);
+            v7 = V::mul_add(y_e02, grad_o_e2, v7);
+            v12 = V::neg_mul_add(y_e12, grad_o_e2, v12);
+            v22 = V::mul_add(y_e23, grad_o_e2, v22);
+            v31 = V::mul_add(y_e012, grad_o_e2, v31);
+            v49 = V::neg_mul_add(y_e023, grad_o_e2, v49);
+            v67 = V::mul_add(y_e123, grad_o_e2, v67);
+            let mut v110 = V::mul(y_e0123, grad_o_e2);
             let y_e1 = V::load(y.at(2usize, c));
-            let grad_o_e123 = V::load(grad_o.at(14usize, c));
+            let grad_o_e1 = V::load(grad_o.at(2usize, c));
+            v2 = V::mul_add(y_e1, grad_o_e1, v2);
+            v7 = V::mul_add(y_e01, grad_o_e1, v7);
+            v17 = V::neg_mul_add(y_e12, grad_o_e1, v17);
+            v22 = V::mul_add(y_e13, grad_o_e1, v22);
+            v40 = V::mul_add(y_e012, grad_o_e1, v40);
+            v49 = V::neg_mul_add(y_e013, grad_o_e1, v49);
+            v76 = V::mul_add(y_e123, grad_o_e1, v76);
+            let mut v127 = V::mul(y_e0123, grad_o_e1);
             let y_e0 = V::load(y.at(1usize, c));
+            let grad_o_e0 = V::load(grad_o.at(1usize, c));
+            v2 = V::mul_add(y_e0, grad_o_e0, v2);
+            v12 = V::mul_add(y_e01, grad_o_e0, v12);
+            v17 = V::neg_mul_add(y_e02, grad_o_e0, v17);
+            v22 = V::mul_add(y_e03, grad_o_e0, v22);
+            v58 = V::mul_add(y_e012, grad_o_e0, v58);
+            v67 = V::neg_mul_add(y_e013, grad_o_e0, v67);
+            v76 = V::mul_add(y_e023, grad_o_e0, v76);
+            let mut v144 = V::mul(y_e0123, grad_o_e0);
+            let grad_o_1 = V::load(grad_o.at(0usize, c));
+            v2 = V::mul_add(V::load(y.at(0usize, c)), grad_o_1, v2);
+            // out0[15] = y_e0123*grad_o_e0123 + y_e123*grad_o_e123 + y_e023*grad_o_e023 + y_e013*grad_o_e013 + y_e012*grad_o_e012 + y_e23*grad_o_e23 + y_e13*grad_o_e13 + y_e12*grad_o_e12 + y_e03*grad_o_e03 + y_e02*grad_o_e02 + y_e01*grad_o_e01 + y_e3*grad_o_e3 + y_e2*grad_o_e2 + y_e1*grad_o_e1 + y_e0*grad_o_e0 + y_1*grad_o_1
+            V::store(v2, out0.at(15usize, c));
+            v7 = V::neg_mul_add(y_e0, grad_o_1, v7);
+            // out0[14] = y_e0123*grad_o_e123 - y_e023*grad_o_e23 - y_e013*grad_o_e13 - y_e012*grad_o_e12 + y_e03*grad_o_e3 + y_e02*grad_o_e2 + y_e01*grad_o_e1 - y_e0*grad_o_1
+            V::store(v7, out0.at(14usize, c));
+            v12 = V::mul_add(y_e1, grad_o_1, v12);
+            // out0[13] = y_e0123*grad_o_e023 + y_e123*grad_o_e23 - y_e013*grad_o_e03 - y_e012*grad_o_e02 - y_e13*grad_o_e3 - y_e12*grad_o_e2 + y_e01*grad_o_e0 + y_e1*grad_o_1
+            V::store(v12, out0.at(13usize, c));
+            v17 = V::neg_mul_add(y_e2, grad_o_1, v17);
+            // out0[12] = y_e0123*grad_o_e013 + y_e123*grad_o_e13 + y_e023*grad_o_e03 - y_e012*grad_o_e01 + y_e23*grad_o_e3 - y_e12*grad_o_e1 - y_e02*grad_o_e0 - y_e2*grad_o_1
+            V::store(v17, out0.at(12usize, c));
+            v22 = V::mul_add(y_e3, grad_o_1, v22);
+            // out0[11] = y_e0123*grad_o_e012 + y_e123*grad_o_e12 + y_e023*grad_o_e02 + y_e013*grad_o_e01 + y_e23*grad_o_e2 + y_e13*grad_o_e1 + y_e03*grad_o_e0 + y_e3*grad_o_1
+            V::store(v22, out0.at(11usize, c));
+            v31 = V::mul_add(y_e01, grad_o_1, v31);
+            // out0[10] = y_e0123*grad_o_e23 + y_e013*grad_o_e3 + y_e012*grad_o_e2 + y_e01*grad_o_1
+            V::store(v31, out0.at(10usize, c));
+            v40 = V::neg_mul_add(y_e02, grad_o_1, v40);
+            // out0[9] = y_e0123*grad_o_e13 - y_e023*grad_o_e3 + y_e012*grad_o_e1 - y_e02*grad_o_1
+            V::store(v40, out0.at(9usize, c));
+            v49 = V::mul_add(y_e03, grad_o_1, v49);
+            // out0[8] = y_e0123*grad_o_e12 - y_e023*grad_o_e2 - y_e013*grad_o_e1 + y_e03*grad_o_1
+            V::store(v49, out0.at(8usize, c));
+            v58 = V::mul_add(y_e12, grad_o_1, v58);
+            // out0[7] = y_e0123*grad_o_e03 + y_e123*grad_o_e3 + y_e012*grad_o_e0 + y_e12*grad_o_1
+            V::store(v58, out0.at(7usize, c));
+            v67 = V::neg_mul_add(y_e13, grad_o_1, v67);
+            // out0[6] = y_e0123*grad_o_e02 + y_e123*grad_o_e2 - y_e013*grad_o_e0 - y_e13*grad_o_1
+            V::store(v67, out0.at(6usize, c));
+            v76 = V::mul_add(y_e23, grad_o_1, v76);
+            // out0[5] = y_e0123*grad_o_e01 + y_e123*grad_o_e1 + y_e023*grad_o_e0 + y_e23*grad_o_1
+            V::store(v76, out0.at(5usize, c));
+            v93 = V::neg_mul_add(y_e012, grad_o_1, v93);
+            // out0[4] = y_e0123*grad_o_e3 - y_e012*grad_o_1
+            V::store(v93, out0.at(4usize, c));
+            v110 = V::mul_add(y_e013, grad_o_1, v110);
+            // out0[3] = y_e0123*grad_o_e2 + y_e013*grad_o_1
+            V::store(v110, out0.at(3usize, c));
+            v127 = V::neg_mul_add(y_e023, grad_o_1, v127);
+            // out0[2] = y_e0123*grad_o_e1 - y_e023*grad_o_1
+            V::store(v127, out0.at(2usize, c));
+            v144 = V::mul_add(y_e123, grad_o_1, v144);
+            // out0[1] = y_e0123*grad_o_e0 + y_e123*grad_o_1
+            V::store(v144, out0.at(1usize, c));
             // out0[0] = y_e0123*grad_o_1
             V::store(V::mul(y_e0123, grad_o_1), out0.at(0usize, c));
-            // out0[1] = y_e0123*grad_o_e0 + y_e123*grad_o_1
-            V::store(
-                V::mul_add(y_e123, grad_o_1, V::mul(y_e0123, grad_o_e0)),
-                out0.at(1usize, c),
-            );
-            // out0[2] = y_e0123*grad_o_e1 - y_e023*grad_o_1
-            V::store(
-                V::neg_mul_add(y_e023, grad_o_1, V::mul(y_e0123, grad_o_e1)),
-                out0.at(2usize, c),
-            );
-            // out0[3] = y_e0123*grad_o_e2 + y_e013*grad_o_1
-            V::store(
-                V::mul_add(y_e013, grad_o_1, V::mul(y_e0123, grad_o_e2)),
-                out0.at(3usize, c),
-            );
-            // out0[4] = y_e0123*grad_o_e3 - y_e012*grad_o_1
-            V::store(
-                V::neg_mul_add(y_e012, grad_o_1, V::mul(y_e0123, grad_o_e3)),
-                out0.at(4usize, c),
-            );
-            // out0[5] = y_e0123*grad_o_e01 + y_e123*grad_o_e1 + y_e023*grad_o_e0 + y_e23*grad_o_1
-            V::store(
-                {
-                    let mut s = V::mul(y_e0123, grad_o_e01);
-                    s = V::mul_add(y_e123, grad_o_e1, s);
-                    s = V::mul_add(y_e023, grad_o_e0, s);
-                    s = V::mul_add(y_e23, grad_o_1, s);
-                    s
-                },
-                out0.at(5usize, c),
-            );
-            // out0[6] = y_e0123*grad_o_e02 + y_e123*grad_o_e2 - y_e013*grad_o_e0 - y_e13*grad_o_1
-            V::store(
-                {
-                    let mut s = V::mul(y_e0123, grad_o_e02);
-                    s = V::mul_add(y_e123, grad_o_e2, s);
-                    s = V::neg_mul_add(y_e013, grad_o_e0, s);
-                    s = V::neg_mul_add(y_e13, grad_o_1, s);
-                    s
-                },
-                out0.at(6usize, c),
-            );
-            // out0[7] = y_e0123*grad_o_e03 + y_e123*grad_o_e3 + y_e012*grad_o_e0 + y_e12*grad_o_1
-            V::store(
-                {
-                    let mut s = V::mul(y_e0123, grad_o_e03);
-                    s = V::mul_add(y_e123, grad_o_e3, s);
-                    s = V::mul_add(y_e012, grad_o_e0, s);
-                    s = V::mul_add(y_e12, grad_o_1, s);
-                    s
-                },
-                out0.at(7usize, c),
-            );
-            // out0[8] = y_e0123*grad_o_e12 - y_e023*grad_o_e2 - y_e013*grad_o_e1 + y_e03*grad_o_1
-            V::store(
-                {
-                    let mut s = V::mul(y_e0123, grad_o_e12);
-                    s = V::neg_mul_add(y_e023, grad_o_e2, s);
-                    s = V::neg_mul_add(y_e013, grad_o_e1, s);
-                    s = V::mul_add(y_e03, grad_o_1, s);
-                    s
-                },
-                out0.at(8usize, c),
-            );
-            // out0[9] = y_e0123*grad_o_e13 - y_e023*grad_o_e3 + y_e012*grad_o_e1 - y_e02*grad_o_1
-            V::store(
-                {
-                    let mut s = V::mul(y_e0123, grad_o_e13);
-                    s = V::neg_mul_add(y_e023, grad_o_e3, s);
-                    s = V::mul_add(y_e012, grad_o_e1, s);
-                    s = V::neg_mul_add(y_e02, grad_o_1, s);
-                    s
-                },
-                out0.at(9usize, c),
-            );
-            // out0[10] = y_e0123*grad_o_e23 + y_e013*grad_o_e3 + y_e012*grad_o_e2 + y_e01*grad_o_1
-            V::store(
-                {
-                    let mut s = V::mul(y_e0123, grad_o_e23);
-                    s = V::mul_add(y_e013, grad_o_e3, s);
-                    s = V::mul_add(y_e012, grad_o_e2, s);
-                    s = V::mul_add(y_e01, grad_o_1, s);
-                    s
-                },
-                out0.at(10usize, c),
-            );
-            // out0[11] = y_e0123*grad_o_e012 + y_e123*grad_o_e12 + y_e023*grad_o_e02 + y_e013*grad_o_e01 + y_e23*grad_o_e2 + y_e13*grad_o_e1 + y_e03*grad_o_e0 + y_e3*grad_o_1
-            V::store(
-                {
-                    let mut s = V::mul(y_e0123, grad_o_e012);
-                    s = V::mul_add(y_e123, grad_o_e12, s);
-                    s = V::mul_add(y_e023, grad_o_e02, s);
-                    s = V::mul_add(y_e013, grad_o_e01, s);
-                    s = V::mul_add(y_e23, grad_o_e2, s);
-                    s = V::mul_add(y_e13, grad_o_e1, s);
-                    s = V::mul_add(y_e03, grad_o_e0, s);
-                    s = V::mul_add(y_e3, grad_o_1, s);
-                    s
-                },
-                out0.at(11usize, c),
-            );
-            // out0[12] = y_e0123*grad_o_e013 + y_e123*grad_o_e13 + y_e023*grad_o_e03 - y_e012*grad_o_e01 + y_e23*grad_o_e3 - y_e12*grad_o_e1 - y_e02*grad_o_e0 - y_e2*grad_o_1
-            V::store(
-                {
-                    let mut s = V::mul(y_e0123, grad_o_e013);
-                    s = V::mul_add(y_e123, grad_o_e13, s);
-                    s = V::mul_add(y_e023, grad_o_e03, s);
-                    s = V::neg_mul_add(y_e012, grad_o_e01, s);
-                    s = V::mul_add(y_e23, grad_o_e3, s);
-                    s = V::neg_mul_add(y_e12, grad_o_e1, s);
-                    s = V::neg_mul_add(y_e02, grad_o_e0, s);
-                    s = V::neg_mul_add(y_e2, grad_o_1, s);
-                    s
-                },
-                out0.at(12usize, c),
-            );
-            // out0[13] = y_e0123*grad_o_e023 + y_e123*grad_o_e23 - y_e013*grad_o_e03 - y_e012*grad_o_e02 - y_e13*grad_o_e3 - y_e12*grad_o_e2 + y_e01*grad_o_e0 + y_e1*grad_o_1
-            V::store(
-                {
-                    let mut s = V::mul(y_e0123, grad_o_e023);
-                    s = V::mul_add(y_e123, grad_o_e23, s);
-                    s = V::neg_mul_add(y_e013, grad_o_e03, s);
-                    s = V::neg_mul_add(y_e012, grad_o_e02, s);
-                    s = V::neg_mul_add(y_e13, grad_o_e3, s);
-                    s = V::neg_mul_add(y_e12, grad_o_e2, s);
-                    s = V::mul_add(y_e01, grad_o_e0, s);
-                    s = V::mul_add(y_e1, grad_o_1, s);
-                    s
-                },
-                out0.at(13usize, c),
-            );
-            // out0[14] = y_e0123*grad_o_e123 - y_e023*grad_o_e23 - y_e013*grad_o_e13 - y_e012*grad_o_e12 + y_e03*grad_o_e3 + y_e02*grad_o_e2 + y_e01*grad_o_e1 - y_e0*grad_o_1
-            V::store(
-                {
-                    let mut s = V::mul(y_e0123, grad_o_e123);
-                    s = V::neg_mul_add(y_e023, grad_o_e23, s);
-                    s = V::neg_mul_add(y_e013, grad_o_e13, s);
-                    s = V::neg_mul_add(y_e012, grad_o_e12, s);
-                    s = V::mul_add(y_e03, grad_o_e3, s);
-                    s = V::mul_add(y_e02, grad_o_e2, s);
-                    s = V::mul_add(y_e01, grad_o_e1, s);
-                    s = V::neg_mul_add(y_e0, grad_o_1, s);
-                    s
-                },
-                out0.at(14usize, c),
-            );
-            // out0[15] = y_e0123*grad_o_e0123 + y_e123*grad_o_e123 + y_e023*grad_o_e023 + y_e013*grad_o_e013 + y_e012*grad_o_e012 + y_e23*grad_o_e23 + y_e13*grad_o_e13 + y_e12*grad_o_e12 + y_e03*grad_o_e03 + y_e02*grad_o_e02 + y_e01*grad_o_e01 + y_e3*grad_o_e3 + y_e2*grad_o_e2 + y_e1*grad_o_e1 + y_e0*grad_o_e0 + y_1*grad_o_1
-            V::store(
-                {
-                    let mut s = V::mul(y_e0123, V::load(grad_o.at(15usize, c)));
-                    s = V::mul_add(y_e123, grad_o_e123, s);
-                    s = V::mul_add(y_e023, grad_o_e023, s);
-                    s = V::mul_add(y_e013, grad_o_e013, s);
-                    s = V::mul_add(y_e012, grad_o_e012, s);
-                    s = V::mul_add(y_e23, grad_o_e23, s);
-                    s = V::mul_add(y_e13, grad_o_e13, s);
-                    s = V::mul_add(y_e12, grad_o_e12, s);
-                    s = V::mul_add(y_e03, grad_o_e03, s);
-                    s = V::mul_add(y_e02, grad_o_e02, s);
-                    s = V::mul_add(y_e01, grad_o_e01, s);
-                    s = V::mul_add(y_e3, grad_o_e3, s);
-                    s = V::mul_add(y_e2, grad_o_e2, s);
-                    s = V::mul_add(y_e1, grad_o_e1, s);
-                    s = V::mul_add(y_e0, grad_o_e0, s);
-                    s = V::mul_add(V::load(y.at(0usize, c)), grad_o_1, s);
-                    s
-                },
-                out0.at(15usize, c),
-            );
         }
     }
 }
@@ -451,207 +337,150 @@ unsafe fn regressive_product_2<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let out0 = args.outputs[0];
         for group in 0..args.groups {
             let c = group * V::LANES;
+            x.prefetch::<16usize>(c);
+            grad_o.prefetch::<16usize>(c);
             let x_e0123 = V::load(x.at(15usize, c));
-            let grad_o_1 = V::load(grad_o.at(0usize, c));
-            let grad_o_e0 = V::load(grad_o.at(1usize, c));
-            let x_e123 = V::load(x.at(14usize, c));
-            let grad_o_e1 = V::load(grad_o.at(2usize, c));
-            let x_e023 = V::load(x.at(13usize, c));
-            let grad_o_e2 = V::load(grad_o.at(3usize, c));
-            let x_e013 = V::load(x.at(12usize, c));
-            let grad_o_e3 = V::load(grad_o.at(4usize, c));
-            let x_e012 = V::load(x.at(11usize, c));
-            let grad_o_e01 = V::load(grad_o.at(5usize, c));
-            let x_e23 = V::load(x.at(10usize, c));
-            let grad_o_e02 = V::load(grad_o.at(6usize, c));
-            let x_e13 = V::load(x.at(9usize, c));
-            let grad_o_e03 = V::load(grad_o.at(7usize, c));
-            let x_e12 = V::load(x.at(8usize, c));
-            let grad_o_e12 = V::load(grad_o.at(8usize, c));
-            let x_e03 = V::load(x.at(7usize, c));
-            let grad_o_e13 = V::load(grad_o.at(9usize, c));
-            let x_e02 = V::load(x.at(6usize, c));
-            let grad_o_e23 = V::load(grad_o.at(10usize, c));
-            let x_e01 = V::load(x.at(5usize, c));
-            let grad_o_e012 = V::load(grad_o.at(11usize, c));
-            let x_e3 = V::load(x.at(4usize, c));
-            let grad_o_e013 = V::load(grad_o.at(12usize, c));
-            let x_e2 = V::load(x.at(3usize, c));
-            let grad_o_e023 = V::load(grad_o.at(13usize, c));
-            let x_e1 = V::load(x.at(2usize, c));
+            let mut v2 = V::mul(x_e0123, V::load(grad_o.at(15usize, c)));
             let grad_o_e123 = V::load(grad_o.at(14usize, c));
+            let mut v4 = V::mul(x_e0123, grad_o_e123);
+            let x_e123 = V::load(x.at(14usize, c));
+            v2 = V::mul_add(x_e123, grad_o_e123, v2);
+            let grad_o_e023 = V::load(grad_o.at(13usize, c));
+            let mut v9 = V::mul(x_e0123, grad_o_e023);
+            let x_e023 = V::load(x.at(13usize, c));
+            v2 = V::mul_add(x_e023, grad_o_e023, v2);
+            let grad_o_e013 = V::load(grad_o.at(12usize, c));
+            let mut v14 = V::mul(x_e0123, grad_o_e013);
+            let x_e013 = V::load(x.at(12usize, c));
+            v2 = V::mul_add(x_e013, grad_o_e013, v2);
+            let grad_o_e012 = V::load(grad_o.at(11usize, c));
+            let mut v19 = V::mul(x_e0123, grad_o_e012);
+            let x_e012 = V::load(x.at(11usize, c));
+            v2 = V::mul_add(x_e012, grad_o_e012, v2);
+            let grad_o_e23 = V::load(grad_o.at(10usize, c));
+            let mut v24 = V::mul(x_e0123, grad_o_e23);
+            v9 = V::neg_mul_add(x_e123, grad_o_e23, v9);
+            v4 = V::mul_add(x_e023, grad_o_e23, v4);
+            let x_e23 = V::load(x.at(10usize, c));
+            v2 = V::mul_add(x_e23, grad_o_e23, v2);
+            let grad_o_e13 = V::load(grad_o.at(9usize, c));
+            let mut v33 = V::mul(x_e0123, grad_o_e13);
+            v14 = V::neg_mul_add(x_e123, grad_o_e13, v14);
+            v4 = V::mul_add(x_e013, grad_o_e13, v4);
+            let x_e13 = V::load(x.at(9usize, c));
+            v2 = V::mul_add(x_e13, grad_o_e13, v2);
+            let grad_o_e12 = V::load(grad_o.at(8usize, c));
+            let mut v42 = V::mul(x_e0123, grad_o_e12);
+            v19 = V::neg_mul_add(x_e123, grad_o_e12, v19);
+            v4 = V::mul_add(x_e012, grad_o_e12, v4);
+            let x_e12 = V::load(x.at(8usize, c));
+            v2 = V::mul_add(x_e12, grad_o_e12, v2);
+            let grad_o_e03 = V::load(grad_o.at(7usize, c));
+            let mut v51 = V::mul(x_e0123, grad_o_e03);
+            v14 = V::neg_mul_add(x_e023, grad_o_e03, v14);
+            v9 = V::mul_add(x_e013, grad_o_e03, v9);
+            let x_e03 = V::load(x.at(7usize, c));
+            v2 = V::mul_add(x_e03, grad_o_e03, v2);
+            let grad_o_e02 = V::load(grad_o.at(6usize, c));
+            let mut v60 = V::mul(x_e0123, grad_o_e02);
+            v19 = V::neg_mul_add(x_e023, grad_o_e02, v19);
+            v9 = V::mul_add(x_e012, grad_o_e02, v9);
+            let x_e02 = V::load(x.at(6usize, c));
+            v2 = V::mul_add(x_e02, grad_o_e02, v2);
+            let grad_o_e01 = V::load(grad_o.at(5usize, c));
+            let mut v69 = V::mul(x_e0123, grad_o_e01);
+            v19 = V::neg_mul_add(x_e013, grad_o_e01, v19);
+            v14 = V::mul_add(x_e012, grad_o_e01, v14);
+            let x_e01 = V::load(x.at(5usize, c));
+            v2 = V::mul_add(x_e01, grad_o_e01, v2);
+            let grad_o_e3 = V::load(grad_o.at(4usize, c));
+            let mut v78 = V::mul(x_e0123, grad_o_e3);
+            v51 = V::mul_add(x_e123, grad_o_e3, v51);
+            v33 = V::neg_mul_add(x_e023, grad_o_e3, v33);
+            v24 = V::mul_add(x_e013, grad_o_e3, v24);
+            v14 = V::mul_add(x_e23, grad_o_e3, v14);
+            v9 = V::neg_mul_add(x_e13, grad_o_e3, v9);
+            v4 = V::mul_add(x_e03, grad_o_e3, v4);
+            let x_e3 = V::load(x.at(4usize, c));
+            v2 = V::mul_add(x_e3, grad_o_e3, v2);
+            let grad_o_e2 = V::load(grad_o.at(3usize, c));
+            let mut v95 = V::mul(x_e0123, grad_o_e2);
+            v60 = V::mul_add(x_e123, grad_o_e2, v60);
+            v42 = V::neg_mul_add(x_e023, grad_o_e2, v42);
+            v24 = V::mul_add(x_e012, grad_o_e2, v24);
+            v19 = V::mul_add(x_e23, grad_o_e2, v19);
+            v9 = V::neg_mul_add(x_e12, grad_o_e2, v9);
+            v4 = V::mul_add(x_e02, grad_o_e2, v4);
+            let x_e2 = V::load(x.at(3usize, c));
+            v2 = V::mul_add(x_e2, grad_o_e2, v2);
+            let grad_o_e1 = V::load(grad_o.at(2usize, c));
+            let mut v112 = V::mul(x_e0123, grad_o_e1);
+            v69 = V::mul_add(x_e123, grad_o_e1, v69);
+            v42 = V::neg_mul_add(x_e013, grad_o_e1, v42);
+            v33 = V::mul_add(x_e012, grad_o_e1, v33);
+            v19 = V::mul_add(x_e13, grad_o_e1, v19);
+            v14 = V::neg_mul_add(x_e12, grad_o_e1, v14);
+            v4 = V::mul_add(x_e01, grad_o_e1, v4);
+            let x_e1 = V::load(x.at(2usize, c));
+            v2 = V::mul_add(x_e1, grad_o_e1, v2);
+            let grad_o_e0 = V::load(grad_o.at(1usize, c));
+            let mut v129 = V::mul(x_e0123, grad_o_e0);
+            v69 = V::mul_add(x_e023, grad_o_e0, v69);
+            v60 = V::neg_mul_add(x_e013, grad_o_e0, v60);
+            v51 = V::mul_add(x_e012, grad_o_e0, v51);
+            v19 = V::mul_add(x_e03, grad_o_e0, v19);
+            v14 = V::neg_mul_add(x_e02, grad_o_e0, v14);
+            v9 = V::mul_add(x_e01, grad_o_e0, v9);
             let x_e0 = V::load(x.at(1usize, c));
+            v2 = V::mul_add(x_e0, grad_o_e0, v2);
+            let grad_o_1 = V::load(grad_o.at(0usize, c));
             // out0[0] = x_e0123*grad_o_1
             V::store(V::mul(x_e0123, grad_o_1), out0.at(0usize, c));
+            v129 = V::neg_mul_add(x_e123, grad_o_1, v129);
             // out0[1] = x_e0123*grad_o_e0 - x_e123*grad_o_1
-            V::store(
-                V::neg_mul_add(x_e123, grad_o_1, V::mul(x_e0123, grad_o_e0)),
-                out0.at(1usize, c),
-            );
+            V::store(v129, out0.at(1usize, c));
+            v112 = V::mul_add(x_e023, grad_o_1, v112);
             // out0[2] = x_e0123*grad_o_e1 + x_e023*grad_o_1
-            V::store(
-                V::mul_add(x_e023, grad_o_1, V::mul(x_e0123, grad_o_e1)),
-                out0.at(2usize, c),
-            );
+            V::store(v112, out0.at(2usize, c));
+            v95 = V::neg_mul_add(x_e013, grad_o_1, v95);
             // out0[3] = x_e0123*grad_o_e2 - x_e013*grad_o_1
-            V::store(
-                V::neg_mul_add(x_e013, grad_o_1, V::mul(x_e0123, grad_o_e2)),
-                out0.at(3usize, c),
-            );
+            V::store(v95, out0.at(3usize, c));
+            v78 = V::mul_add(x_e012, grad_o_1, v78);
             // out0[4] = x_e0123*grad_o_e3 + x_e012*grad_o_1
-            V::store(
-                V::mul_add(x_e012, grad_o_1, V::mul(x_e0123, grad_o_e3)),
-                out0.at(4usize, c),
-            );
+            V::store(v78, out0.at(4usize, c));
+            v69 = V::mul_add(x_e23, grad_o_1, v69);
             // out0[5] = x_e0123*grad_o_e01 + x_e123*grad_o_e1 + x_e023*grad_o_e0 + x_e23*grad_o_1
-            V::store(
-                {
-                    let mut s = V::mul(x_e0123, grad_o_e01);
-                    s = V::mul_add(x_e123, grad_o_e1, s);
-                    s = V::mul_add(x_e023, grad_o_e0, s);
-                    s = V::mul_add(x_e23, grad_o_1, s);
-                    s
-                },
-                out0.at(5usize, c),
-            );
+            V::store(v69, out0.at(5usize, c));
+            v60 = V::neg_mul_add(x_e13, grad_o_1, v60);
             // out0[6] = x_e0123*grad_o_e02 + x_e123*grad_o_e2 - x_e013*grad_o_e0 - x_e13*grad_o_1
-            V::store(
-                {
-                    let mut s = V::mul(x_e0123, grad_o_e02);
-                    s = V::mul_add(x_e123, grad_o_e2, s);
-                    s = V::neg_mul_add(x_e013, grad_o_e0, s);
-                    s = V::neg_mul_add(x_e13, grad_o_1, s);
-                    s
-                },
-                out0.at(6usize, c),
-            );
+            V::store(v60, out0.at(6usize, c));
+            v51 = V::mul_add(x_e12, grad_o_1, v51);
             // out0[7] = x_e0123*grad_o_e03 + x_e123*grad_o_e3 + x_e012*grad_o_e0 + x_e12*grad_o_1
-            V::store(
-                {
-                    let mut s = V::mul(x_e0123, grad_o_e03);
-                    s = V::mul_add(x_e123, grad_o_e3, s);
-                    s = V::mul_add(x_e012, grad_o_e0, s);
-                    s = V::mul_add(x_e12, grad_o_1, s);
-                    s
-                },
-                out0.at(7usize, c),
-            );
+            V::store(v51, out0.at(7usize, c));
+            v42 = V::mul_add(x_e03, grad_o_1, v42);
             // out0[8] = x_e0123*grad_o_e12 - x_e023*grad_o_e2 - x_e013*grad_o_e1 + x_e03*grad_o_1
-            V::store(
-                {
-                    let mut s = V::mul(x_e0123, grad_o_e12);
-                    s = V::neg_mul_add(x_e023, grad_o_e2, s);
-                    s = V::neg_mul_add(x_e013, grad_o_e1, s);
-                    s = V::mul_add(x_e03, grad_o_1, s);
-                    s
-                },
-                out0.at(8usize, c),
-            );
+            V::store(v42, out0.at(8usize, c));
+            v33 = V::neg_mul_add(x_e02, grad_o_1, v33);
             // out0[9] = x_e0123*grad_o_e13 - x_e023*grad_o_e3 + x_e012*grad_o_e1 - x_e02*grad_o_1
-            V::store(
-                {
-                    let mut s = V::mul(x_e0123, grad_o_e13);
-                    s = V::neg_mul_add(x_e023, grad_o_e3, s);
-                    s = V::mul_add(x_e012, grad_o_e1, s);
-                    s = V::neg_mul_add(x_e02, grad_o_1, s);
-                    s
-                },
-                out0.at(9usize, c),
-            );
+            V::store(v33, out0.at(9usize, c));
+            v24 = V::mul_add(x_e01, grad_o_1, v24);
             // out0[10] = x_e0123*grad_o_e23 + x_e013*grad_o_e3 + x_e012*grad_o_e2 + x_e01*grad_o_1
-            V::store(
-                {
-                    let mut s = V::mul(x_e0123, grad_o_e23);
-                    s = V::mul_add(x_e013, grad_o_e3, s);
-                    s = V::mul_add(x_e012, grad_o_e2, s);
-                    s = V::mul_add(x_e01, grad_o_1, s);
-                    s
-                },
-                out0.at(10usize, c),
-            );
+            V::store(v24, out0.at(10usize, c));
+            v19 = V::neg_mul_add(x_e3, grad_o_1, v19);
             // out0[11] = x_e0123*grad_o_e012 - x_e123*grad_o_e12 - x_e023*grad_o_e02 - x_e013*grad_o_e01 + x_e23*grad_o_e2 + x_e13*grad_o_e1 + x_e03*grad_o_e0 - x_e3*grad_o_1
-            V::store(
-                {
-                    let mut s = V::mul(x_e0123, grad_o_e012);
-                    s = V::neg_mul_add(x_e123, grad_o_e12, s);
-                    s = V::neg_mul_add(x_e023, grad_o_e02, s);
-                    s = V::neg_mul_add(x_e013, grad_o_e01, s);
-                    s = V::mul_add(x_e23, grad_o_e2, s);
-                    s = V::mul_add(x_e13, grad_o_e1, s);
-                    s = V::mul_add(x_e03, grad_o_e0, s);
-                    s = V::neg_mul_add(x_e3, grad_o_1, s);
-                    s
-                },
-                out0.at(11usize, c),
-            );
+            V::store(v19, out0.at(11usize, c));
+            v14 = V::mul_add(x_e2, grad_o_1, v14);
             // out0[12] = x_e0123*grad_o_e013 - x_e123*grad_o_e13 - x_e023*grad_o_e03 + x_e012*grad_o_e01 + x_e23*grad_o_e3 - x_e12*grad_o_e1 - x_e02*grad_o_e0 + x_e2*grad_o_1
-            V::store(
-                {
-                    let mut s = V::mul(x_e0123, grad_o_e013);
-                    s = V::neg_mul_add(x_e123, grad_o_e13, s);
-                    s = V::neg_mul_add(x_e023, grad_o_e03, s);
-                    s = V::mul_add(x_e012, grad_o_e01, s);
-                    s = V::mul_add(x_e23, grad_o_e3, s);
-                    s = V::neg_mul_add(x_e12, grad_o_e1, s);
-                    s = V::neg_mul_add(x_e02, grad_o_e0, s);
-                    s = V::mul_add(x_e2, grad_o_1, s);
-                    s
-                },
-                out0.at(12usize, c),
-            );
+            V::store(v14, out0.at(12usize, c));
+            v9 = V::neg_mul_add(x_e1, grad_o_1, v9);
             // out0[13] = x_e0123*grad_o_e023 - x_e123*grad_o_e23 + x_e013*grad_o_e03 + x_e012*grad_o_e02 - x_e13*grad_o_e3 - x_e12*grad_o_e2 + x_e01*grad_o_e0 - x_e1*grad_o_1
-            V::store(
-                {
-                    let mut s = V::mul(x_e0123, grad_o_e023);
-                    s = V::neg_mul_add(x_e123, grad_o_e23, s);
-                    s = V::mul_add(x_e013, grad_o_e03, s);
-                    s = V::mul_add(x_e012, grad_o_e02, s);
-                    s = V::neg_mul_add(x_e13, grad_o_e3, s);
-                    s = V::neg_mul_add(x_e12, grad_o_e2, s);
-                    s = V::mul_add(x_e01, grad_o_e0, s);
-                    s = V::neg_mul_add(x_e1, grad_o_1, s);
-                    s
-                },
-                out0.at(13usize, c),
-            );
+            V::store(v9, out0.at(13usize, c));
+            v4 = V::mul_add(x_e0, grad_o_1, v4);
             // out0[14] = x_e0123*grad_o_e123 + x_e023*grad_o_e23 + x_e013*grad_o_e13 + x_e012*grad_o_e12 + x_e03*grad_o_e3 + x_e02*grad_o_e2 + x_e01*grad_o_e1 + x_e0*grad_o_1
-            V::store(
-                {
-                    let mut s = V::mul(x_e0123, grad_o_e123);
-                    s = V::mul_add(x_e023, grad_o_e23, s);
-                    s = V::mul_add(x_e013, grad_o_e13, s);
-                    s = V::mul_add(x_e012, grad_o_e12, s);
-                    s = V::mul_add(x_e03, grad_o_e3, s);
-                    s = V::mul_add(x_e02, grad_o_e2, s);
-                    s = V::mul_add(x_e01, grad_o_e1, s);
-                    s = V::mul_add(x_e0, grad_o_1, s);
-                    s
-                },
-                out0.at(14usize, c),
-            );
+            V::store(v4, out0.at(14usize, c));
+            v2 = V::mul_add(V::load(x.at(0usize, c)), grad_o_1, v2);
             // out0[15] = x_e0123*grad_o_e0123 + x_e123*grad_o_e123 + x_e023*grad_o_e023 + x_e013*grad_o_e013 + x_e012*grad_o_e012 + x_e23*grad_o_e23 + x_e13*grad_o_e13 + x_e12*grad_o_e12 + x_e03*grad_o_e03 + x_e02*grad_o_e02 + x_e01*grad_o_e01 + x_e3*grad_o_e3 + x_e2*grad_o_e2 + x_e1*grad_o_e1 + x_e0*grad_o_e0 + x_1*grad_o_1
-            V::store(
-                {
-                    let mut s = V::mul(x_e0123, V::load(grad_o.at(15usize, c)));
-                    s = V::mul_add(x_e123, grad_o_e123, s);
-                    s = V::mul_add(x_e023, grad_o_e023, s);
-                    s = V::mul_add(x_e013, grad_o_e013, s);
-                    s = V::mul_add(x_e012, grad_o_e012, s);
-                    s = V::mul_add(x_e23, grad_o_e23, s);
-                    s = V::mul_add(x_e13, grad_o_e13, s);
-                    s = V::mul_add(x_e12, grad_o_e12, s);
-                    s = V::mul_add(x_e03, grad_o_e03, s);
-                    s = V::mul_add(x_e02, grad_o_e02, s);
-                    s = V::mul_add(x_e01, grad_o_e01, s);
-                    s = V::mul_add(x_e3, grad_o_e3, s);
-                    s = V::mul_add(x_e2, grad_o_e2, s);
-                    s = V::mul_add(x_e1, grad_o_e1, s);
-                    s = V::mul_add(x_e0, grad_o_e0, s);
-                    s = V::mul_add(V::load(x.at(0usize, c)), grad_o_1, s);
-                    s
-                },
-                out0.at(15usize, c),
-            );
+            V::store(v2, out0.at(15usize, c));
         }
     }
 }
@@ -724,22 +553,19 @@ unsafe fn regressive_product_3<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let out0 = args.outputs[0];
         for group in 0..args.groups {
             let c = group * V::LANES;
-            let x_e2 = V::load(x.at(2usize, c));
+            x.prefetch::<4usize>(c);
+            y.prefetch::<16usize>(c);
             let x_e0 = V::load(x.at(0usize, c));
+            let mut v2 = V::mul(x_e0, V::load(y.at(14usize, c)));
             let x_e1 = V::load(x.at(1usize, c));
+            let x_e2 = V::load(x.at(2usize, c));
             let x_e3 = V::load(x.at(3usize, c));
-            let y_e0123 = V::load(y.at(15usize, c));
+            v2 = V::neg_mul_add(x_e1, V::load(y.at(13usize, c)), v2);
+            v2 = V::mul_add(x_e2, V::load(y.at(12usize, c)), v2);
+            v2 = V::neg_mul_add(x_e3, V::load(y.at(11usize, c)), v2);
             // out0[0] = x_e2*y_e013 + x_e0*y_e123 - x_e1*y_e023 - x_e3*y_e012
-            V::store(
-                {
-                    let mut s = V::mul(x_e0, V::load(y.at(14usize, c)));
-                    s = V::neg_mul_add(x_e1, V::load(y.at(13usize, c)), s);
-                    s = V::mul_add(x_e2, V::load(y.at(12usize, c)), s);
-                    s = V::neg_mul_add(x_e3, V::load(y.at(11usize, c)), s);
-                    s
-                },
-                out0.at(0usize, c),
-            );
+            V::store(v2, out0.at(0usize, c));
+            let y_e0123 = V::load(y.at(15usize, c));
             // out0[1] = x_e0*y_e0123
             V::store(V::mul(x_e0, y_e0123), out0.at(1usize, c));
             // out0[2] = x_e1*y_e0123
@@ -764,44 +590,26 @@ unsafe fn regressive_product_4<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let out0 = args.outputs[0];
         for group in 0..args.groups {
             let c = group * V::LANES;
+            y.prefetch::<16usize>(c);
+            grad_o.prefetch::<5usize>(c);
             let y_e0123 = V::load(y.at(15usize, c));
+            let mut v2 = V::mul(y_e0123, V::load(grad_o.at(4usize, c)));
+            let mut v4 = V::mul(y_e0123, V::load(grad_o.at(3usize, c)));
+            let mut v6 = V::mul(y_e0123, V::load(grad_o.at(2usize, c)));
+            let mut v8 = V::mul(y_e0123, V::load(grad_o.at(1usize, c)));
             let grad_o_1 = V::load(grad_o.at(0usize, c));
-            // out0[0] = y_e0123*grad_o_e0 + y_e123*grad_o_1
-            V::store(
-                V::mul_add(
-                    V::load(y.at(14usize, c)),
-                    grad_o_1,
-                    V::mul(y_e0123, V::load(grad_o.at(1usize, c))),
-                ),
-                out0.at(0usize, c),
-            );
-            // out0[1] = y_e0123*grad_o_e1 - y_e023*grad_o_1
-            V::store(
-                V::neg_mul_add(
-                    V::load(y.at(13usize, c)),
-                    grad_o_1,
-                    V::mul(y_e0123, V::load(grad_o.at(2usize, c))),
-                ),
-                out0.at(1usize, c),
-            );
-            // out0[2] = y_e0123*grad_o_e2 + y_e013*grad_o_1
-            V::store(
-                V::mul_add(
-                    V::load(y.at(12usize, c)),
-                    grad_o_1,
-                    V::mul(y_e0123, V::load(grad_o.at(3usize, c))),
-                ),
-                out0.at(2usize, c),
-            );
+            v2 = V::neg_mul_add(V::load(y.at(11usize, c)), grad_o_1, v2);
             // out0[3] = y_e0123*grad_o_e3 - y_e012*grad_o_1
-            V::store(
-                V::neg_mul_add(
-                    V::load(y.at(11usize, c)),
-                    grad_o_1,
-                    V::mul(y_e0123, V::load(grad_o.at(4usize, c))),
-                ),
-                out0.at(3usize, c),
-            );
+            V::store(v2, out0.at(3usize, c));
+            v4 = V::mul_add(V::load(y.at(12usize, c)), grad_o_1, v4);
+            // out0[2] = y_e0123*grad_o_e2 + y_e013*grad_o_1
+            V::store(v4, out0.at(2usize, c));
+            v6 = V::neg_mul_add(V::load(y.at(13usize, c)), grad_o_1, v6);
+            // out0[1] = y_e0123*grad_o_e1 - y_e023*grad_o_1
+            V::store(v6, out0.at(1usize, c));
+            v8 = V::mul_add(V::load(y.at(14usize, c)), grad_o_1, v8);
+            // out0[0] = y_e0123*grad_o_e0 + y_e123*grad_o_1
+            V::store(v8, out0.at(0usize, c));
         }
     }
 }
@@ -819,11 +627,27 @@ unsafe fn regressive_product_5<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let c0e0 = V::from_f64(0f64);
         for group in 0..args.groups {
             let c = group * V::LANES;
+            x.prefetch::<4usize>(c);
+            grad_o.prefetch::<5usize>(c);
             let x_e3 = V::load(x.at(3usize, c));
-            let grad_o_1 = V::load(grad_o.at(0usize, c));
+            let mut v2 = V::mul(x_e3, V::load(grad_o.at(4usize, c)));
             let x_e2 = V::load(x.at(2usize, c));
+            v2 = V::mul_add(x_e2, V::load(grad_o.at(3usize, c)), v2);
             let x_e1 = V::load(x.at(1usize, c));
+            v2 = V::mul_add(x_e1, V::load(grad_o.at(2usize, c)), v2);
             let x_e0 = V::load(x.at(0usize, c));
+            v2 = V::mul_add(x_e0, V::load(grad_o.at(1usize, c)), v2);
+            // out0[15] = x_e3*grad_o_e3 + x_e2*grad_o_e2 + x_e1*grad_o_e1 + x_e0*grad_o_e0
+            V::store(v2, out0.at(15usize, c));
+            let grad_o_1 = V::load(grad_o.at(0usize, c));
+            // out0[11] = -x_e3*grad_o_1
+            V::store(V::neg(V::mul(x_e3, grad_o_1)), out0.at(11usize, c));
+            // out0[12] = x_e2*grad_o_1
+            V::store(V::mul(x_e2, grad_o_1), out0.at(12usize, c));
+            // out0[13] = -x_e1*grad_o_1
+            V::store(V::neg(V::mul(x_e1, grad_o_1)), out0.at(13usize, c));
+            // out0[14] = x_e0*grad_o_1
+            V::store(V::mul(x_e0, grad_o_1), out0.at(14usize, c));
             // out0[0] = 0
             V::store(c0e0, out0.at(0usize, c));
             // out0[1] = 0
@@ -846,25 +670,6 @@ unsafe fn regressive_product_5<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             V::store(c0e0, out0.at(9usize, c));
             // out0[10] = 0
             V::store(c0e0, out0.at(10usize, c));
-            // out0[11] = -x_e3*grad_o_1
-            V::store(V::neg(V::mul(x_e3, grad_o_1)), out0.at(11usize, c));
-            // out0[12] = x_e2*grad_o_1
-            V::store(V::mul(x_e2, grad_o_1), out0.at(12usize, c));
-            // out0[13] = -x_e1*grad_o_1
-            V::store(V::neg(V::mul(x_e1, grad_o_1)), out0.at(13usize, c));
-            // out0[14] = x_e0*grad_o_1
-            V::store(V::mul(x_e0, grad_o_1), out0.at(14usize, c));
-            // out0[15] = x_e3*grad_o_e3 + x_e2*grad_o_e2 + x_e1*grad_o_e1 + x_e0*grad_o_e0
-            V::store(
-                {
-                    let mut s = V::mul(x_e3, V::load(grad_o.at(4usize, c)));
-                    s = V::mul_add(x_e2, V::load(grad_o.at(3usize, c)), s);
-                    s = V::mul_add(x_e1, V::load(grad_o.at(2usize, c)), s);
-                    s = V::mul_add(x_e0, V::load(grad_o.at(1usize, c)), s);
-                    s
-                },
-                out0.at(15usize, c),
-            );
         }
     }
 }
@@ -937,22 +742,19 @@ unsafe fn regressive_product_6<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let out0 = args.outputs[0];
         for group in 0..args.groups {
             let c = group * V::LANES;
-            let y_e1 = V::load(y.at(1usize, c));
+            x.prefetch::<16usize>(c);
+            y.prefetch::<4usize>(c);
             let y_e3 = V::load(y.at(3usize, c));
+            let mut v2 = V::mul(V::load(x.at(11usize, c)), y_e3);
             let y_e2 = V::load(y.at(2usize, c));
+            let y_e1 = V::load(y.at(1usize, c));
             let y_e0 = V::load(y.at(0usize, c));
-            let x_e0123 = V::load(x.at(15usize, c));
+            v2 = V::neg_mul_add(V::load(x.at(12usize, c)), y_e2, v2);
+            v2 = V::mul_add(V::load(x.at(13usize, c)), y_e1, v2);
+            v2 = V::neg_mul_add(V::load(x.at(14usize, c)), y_e0, v2);
             // out0[0] = x_e023*y_e1 + x_e012*y_e3 - x_e013*y_e2 - x_e123*y_e0
-            V::store(
-                {
-                    let mut s = V::mul(V::load(x.at(11usize, c)), y_e3);
-                    s = V::neg_mul_add(V::load(x.at(12usize, c)), y_e2, s);
-                    s = V::mul_add(V::load(x.at(13usize, c)), y_e1, s);
-                    s = V::neg_mul_add(V::load(x.at(14usize, c)), y_e0, s);
-                    s
-                },
-                out0.at(0usize, c),
-            );
+            V::store(v2, out0.at(0usize, c));
+            let x_e0123 = V::load(x.at(15usize, c));
             // out0[1] = x_e0123*y_e0
             V::store(V::mul(x_e0123, y_e0), out0.at(1usize, c));
             // out0[2] = x_e0123*y_e1
@@ -978,11 +780,27 @@ unsafe fn regressive_product_7<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let c0e0 = V::from_f64(0f64);
         for group in 0..args.groups {
             let c = group * V::LANES;
+            y.prefetch::<4usize>(c);
+            grad_o.prefetch::<5usize>(c);
             let y_e3 = V::load(y.at(3usize, c));
-            let grad_o_1 = V::load(grad_o.at(0usize, c));
+            let mut v2 = V::mul(y_e3, V::load(grad_o.at(4usize, c)));
             let y_e2 = V::load(y.at(2usize, c));
+            v2 = V::mul_add(y_e2, V::load(grad_o.at(3usize, c)), v2);
             let y_e1 = V::load(y.at(1usize, c));
+            v2 = V::mul_add(y_e1, V::load(grad_o.at(2usize, c)), v2);
             let y_e0 = V::load(y.at(0usize, c));
+            v2 = V::mul_add(y_e0, V::load(grad_o.at(1usize, c)), v2);
+            // out0[15] = y_e3*grad_o_e3 + y_e2*grad_o_e2 + y_e1*grad_o_e1 + y_e0*grad_o_e0
+            V::store(v2, out0.at(15usize, c));
+            let grad_o_1 = V::load(grad_o.at(0usize, c));
+            // out0[14] = -y_e0*grad_o_1
+            V::store(V::neg(V::mul(y_e0, grad_o_1)), out0.at(14usize, c));
+            // out0[13] = y_e1*grad_o_1
+            V::store(V::mul(y_e1, grad_o_1), out0.at(13usize, c));
+            // out0[12] = -y_e2*grad_o_1
+            V::store(V::neg(V::mul(y_e2, grad_o_1)), out0.at(12usize, c));
+            // out0[11] = y_e3*grad_o_1
+            V::store(V::mul(y_e3, grad_o_1), out0.at(11usize, c));
             // out0[0] = 0
             V::store(c0e0, out0.at(0usize, c));
             // out0[1] = 0
@@ -1005,25 +823,6 @@ unsafe fn regressive_product_7<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             V::store(c0e0, out0.at(9usize, c));
             // out0[10] = 0
             V::store(c0e0, out0.at(10usize, c));
-            // out0[11] = y_e3*grad_o_1
-            V::store(V::mul(y_e3, grad_o_1), out0.at(11usize, c));
-            // out0[12] = -y_e2*grad_o_1
-            V::store(V::neg(V::mul(y_e2, grad_o_1)), out0.at(12usize, c));
-            // out0[13] = y_e1*grad_o_1
-            V::store(V::mul(y_e1, grad_o_1), out0.at(13usize, c));
-            // out0[14] = -y_e0*grad_o_1
-            V::store(V::neg(V::mul(y_e0, grad_o_1)), out0.at(14usize, c));
-            // out0[15] = y_e3*grad_o_e3 + y_e2*grad_o_e2 + y_e1*grad_o_e1 + y_e0*grad_o_e0
-            V::store(
-                {
-                    let mut s = V::mul(y_e3, V::load(grad_o.at(4usize, c)));
-                    s = V::mul_add(y_e2, V::load(grad_o.at(3usize, c)), s);
-                    s = V::mul_add(y_e1, V::load(grad_o.at(2usize, c)), s);
-                    s = V::mul_add(y_e0, V::load(grad_o.at(1usize, c)), s);
-                    s
-                },
-                out0.at(15usize, c),
-            );
         }
     }
 }
@@ -1040,44 +839,26 @@ unsafe fn regressive_product_8<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let out0 = args.outputs[0];
         for group in 0..args.groups {
             let c = group * V::LANES;
+            x.prefetch::<16usize>(c);
+            grad_o.prefetch::<5usize>(c);
             let x_e0123 = V::load(x.at(15usize, c));
+            let mut v2 = V::mul(x_e0123, V::load(grad_o.at(4usize, c)));
+            let mut v4 = V::mul(x_e0123, V::load(grad_o.at(3usize, c)));
+            let mut v6 = V::mul(x_e0123, V::load(grad_o.at(2usize, c)));
+            let mut v8 = V::mul(x_e0123, V::load(grad_o.at(1usize, c)));
             let grad_o_1 = V::load(grad_o.at(0usize, c));
+            v8 = V::neg_mul_add(V::load(x.at(14usize, c)), grad_o_1, v8);
             // out0[0] = x_e0123*grad_o_e0 - x_e123*grad_o_1
-            V::store(
-                V::neg_mul_add(
-                    V::load(x.at(14usize, c)),
-                    grad_o_1,
-                    V::mul(x_e0123, V::load(grad_o.at(1usize, c))),
-                ),
-                out0.at(0usize, c),
-            );
+            V::store(v8, out0.at(0usize, c));
+            v6 = V::mul_add(V::load(x.at(13usize, c)), grad_o_1, v6);
             // out0[1] = x_e0123*grad_o_e1 + x_e023*grad_o_1
-            V::store(
-                V::mul_add(
-                    V::load(x.at(13usize, c)),
-                    grad_o_1,
-                    V::mul(x_e0123, V::load(grad_o.at(2usize, c))),
-                ),
-                out0.at(1usize, c),
-            );
+            V::store(v6, out0.at(1usize, c));
+            v4 = V::neg_mul_add(V::load(x.at(12usize, c)), grad_o_1, v4);
             // out0[2] = x_e0123*grad_o_e2 - x_e013*grad_o_1
-            V::store(
-                V::neg_mul_add(
-                    V::load(x.at(12usize, c)),
-                    grad_o_1,
-                    V::mul(x_e0123, V::load(grad_o.at(3usize, c))),
-                ),
-                out0.at(2usize, c),
-            );
+            V::store(v4, out0.at(2usize, c));
+            v2 = V::mul_add(V::load(x.at(11usize, c)), grad_o_1, v2);
             // out0[3] = x_e0123*grad_o_e3 + x_e012*grad_o_1
-            V::store(
-                V::mul_add(
-                    V::load(x.at(11usize, c)),
-                    grad_o_1,
-                    V::mul(x_e0123, V::load(grad_o.at(4usize, c))),
-                ),
-                out0.at(3usize, c),
-            );
+            V::store(v2, out0.at(3usize, c));
         }
     }
 }

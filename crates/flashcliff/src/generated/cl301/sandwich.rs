@@ -16,16 +16,7 @@ unsafe fn sandwich_0<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let out0 = args.outputs[0];
         for group in 0..args.groups {
             let c = group * V::LANES;
-            // out0[0] = x_1
-            V::store(V::load(x.at(0usize, c)), out0.at(0usize, c));
-            // out0[1] = x_e0
-            V::store(V::load(x.at(1usize, c)), out0.at(1usize, c));
-            // out0[2] = x_e1
-            V::store(V::load(x.at(2usize, c)), out0.at(2usize, c));
-            // out0[3] = x_e2
-            V::store(V::load(x.at(3usize, c)), out0.at(3usize, c));
-            // out0[4] = x_e3
-            V::store(V::load(x.at(4usize, c)), out0.at(4usize, c));
+            x.prefetch::<16usize>(c);
             // out0[5] = -x_e01
             V::store(V::neg(V::load(x.at(5usize, c))), out0.at(5usize, c));
             // out0[6] = -x_e02
@@ -46,383 +37,303 @@ unsafe fn sandwich_0<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             V::store(V::neg(V::load(x.at(13usize, c))), out0.at(13usize, c));
             // out0[14] = -x_e123
             V::store(V::neg(V::load(x.at(14usize, c))), out0.at(14usize, c));
+            // out0[0] = x_1
+            V::store(V::load(x.at(0usize, c)), out0.at(0usize, c));
+            // out0[1] = x_e0
+            V::store(V::load(x.at(1usize, c)), out0.at(1usize, c));
+            // out0[2] = x_e1
+            V::store(V::load(x.at(2usize, c)), out0.at(2usize, c));
+            // out0[3] = x_e2
+            V::store(V::load(x.at(3usize, c)), out0.at(3usize, c));
+            // out0[4] = x_e3
+            V::store(V::load(x.at(4usize, c)), out0.at(4usize, c));
             // out0[15] = x_e0123
             V::store(V::load(x.at(15usize, c)), out0.at(15usize, c));
         }
     }
 }
 pub(super) static SANDWICH_0: Stage = stage!(sandwich_0);
-/// From cut 2, `y`, cut 3 to `grad_x`: adjoint of o = x y reverse(x).
+/// From `y`, cut 3, cut 2 to `grad_x`: adjoint of o = x y reverse(x).
 ///
 /// From `sandwich_grad` of Cl(3,0,1).
 #[inline(always)]
 unsafe fn sandwich_1<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
     // SAFETY: the caller keeps the contract of `StageArgs`; the tier runs on this CPU.
     unsafe {
-        let t2 = args.inputs[0];
-        let y = args.inputs[1];
-        let t3 = args.inputs[2];
+        let y = args.inputs[0];
+        let t3 = args.inputs[1];
+        let t2 = args.inputs[2];
         let out0 = args.outputs[0];
         for group in 0..args.groups {
             let c = group * V::LANES;
-            let y_e0123 = V::load(y.at(15usize, c));
-            let t3_15 = V::load(t3.at(15usize, c));
-            let y_e123 = V::load(y.at(14usize, c));
-            let t3_14 = V::load(t3.at(14usize, c));
-            let y_e023 = V::load(y.at(13usize, c));
-            let t3_13 = V::load(t3.at(13usize, c));
-            let y_e013 = V::load(y.at(12usize, c));
-            let t3_12 = V::load(t3.at(12usize, c));
-            let y_e012 = V::load(y.at(11usize, c));
-            let t3_11 = V::load(t3.at(11usize, c));
-            let y_e23 = V::load(y.at(10usize, c));
-            let t3_10 = V::load(t3.at(10usize, c));
-            let y_e13 = V::load(y.at(9usize, c));
-            let t3_9 = V::load(t3.at(9usize, c));
-            let y_e12 = V::load(y.at(8usize, c));
-            let t3_8 = V::load(t3.at(8usize, c));
-            let y_e03 = V::load(y.at(7usize, c));
-            let t3_7 = V::load(t3.at(7usize, c));
-            let y_e02 = V::load(y.at(6usize, c));
-            let t3_6 = V::load(t3.at(6usize, c));
-            let y_e01 = V::load(y.at(5usize, c));
-            let t3_5 = V::load(t3.at(5usize, c));
-            let y_e3 = V::load(y.at(4usize, c));
-            let t3_4 = V::load(t3.at(4usize, c));
-            let y_e2 = V::load(y.at(3usize, c));
-            let t3_3 = V::load(t3.at(3usize, c));
-            let y_e1 = V::load(y.at(2usize, c));
-            let t3_2 = V::load(t3.at(2usize, c));
-            let y_e0 = V::load(y.at(1usize, c));
-            let t3_1 = V::load(t3.at(1usize, c));
+            y.prefetch::<16usize>(c);
+            t3.prefetch::<16usize>(c);
+            t2.prefetch::<16usize>(c);
             let y_1 = V::load(y.at(0usize, c));
-            let t3_0 = V::load(t3.at(0usize, c));
-            // out0[0] = t2_0 + y_e0123*t3_15 + y_e123*t3_14 + y_e023*t3_13 + y_e013*t3_12 + y_e012*t3_11 + y_e23*t3_10 + y_e13*t3_9 + y_e12*t3_8 + y_e03*t3_7 + y_e02*t3_6 + y_e01*t3_5 + y_e3*t3_4 + y_e2*t3_3 + y_e1*t3_2 + y_e0*t3_1 + y_1*t3_0
-            V::store(
-                {
-                    let mut s = V::load(t2.at(0usize, c));
-                    s = V::mul_add(y_e0123, t3_15, s);
-                    s = V::mul_add(y_e123, t3_14, s);
-                    s = V::mul_add(y_e023, t3_13, s);
-                    s = V::mul_add(y_e013, t3_12, s);
-                    s = V::mul_add(y_e012, t3_11, s);
-                    s = V::mul_add(y_e23, t3_10, s);
-                    s = V::mul_add(y_e13, t3_9, s);
-                    s = V::mul_add(y_e12, t3_8, s);
-                    s = V::mul_add(y_e03, t3_7, s);
-                    s = V::mul_add(y_e02, t3_6, s);
-                    s = V::mul_add(y_e01, t3_5, s);
-                    s = V::mul_add(y_e3, t3_4, s);
-                    s = V::mul_add(y_e2, t3_3, s);
-                    s = V::mul_add(y_e1, t3_2, s);
-                    s = V::mul_add(y_e0, t3_1, s);
-                    s = V::mul_add(y_1, t3_0, s);
-                    s
-                },
-                out0.at(0usize, c),
+            let t3_15 = V::load(t3.at(15usize, c));
+            let mut v4 = V::mul_add(y_1, t3_15, V::load(t2.at(15usize, c)));
+            let y_e0 = V::load(y.at(1usize, c));
+            let y_e1 = V::load(y.at(2usize, c));
+            let mut v12 = V::mul_sub(y_e1, t3_15, V::load(t2.at(13usize, c)));
+            let y_e2 = V::load(y.at(3usize, c));
+            let y_e3 = V::load(y.at(4usize, c));
+            let mut v20 = V::mul_sub(y_e3, t3_15, V::load(t2.at(11usize, c)));
+            let y_e01 = V::load(y.at(5usize, c));
+            let mut v24 = V::mul_sub(y_e01, t3_15, V::load(t2.at(10usize, c)));
+            let y_e02 = V::load(y.at(6usize, c));
+            let mut v28 = V::mul_add(y_e02, t3_15, V::load(t2.at(9usize, c)));
+            let y_e03 = V::load(y.at(7usize, c));
+            let mut v32 = V::mul_sub(y_e03, t3_15, V::load(t2.at(8usize, c)));
+            let y_e12 = V::load(y.at(8usize, c));
+            let mut v36 = V::mul_sub(y_e12, t3_15, V::load(t2.at(7usize, c)));
+            let y_e13 = V::load(y.at(9usize, c));
+            let y_e23 = V::load(y.at(10usize, c));
+            let mut v44 = V::mul_sub(y_e23, t3_15, V::load(t2.at(5usize, c)));
+            let y_e012 = V::load(y.at(11usize, c));
+            let mut v48 = V::neg_mul_add(y_e012, t3_15, V::load(t2.at(4usize, c)));
+            let y_e013 = V::load(y.at(12usize, c));
+            let mut v52 = V::mul_add(y_e013, t3_15, V::load(t2.at(3usize, c)));
+            let y_e023 = V::load(y.at(13usize, c));
+            let mut v56 = V::neg_mul_add(y_e023, t3_15, V::load(t2.at(2usize, c)));
+            let y_e123 = V::load(y.at(14usize, c));
+            let mut v60 = V::mul_add(y_e123, t3_15, V::load(t2.at(1usize, c)));
+            let y_e0123 = V::load(y.at(15usize, c));
+            let mut v64 = V::mul_add(y_e0123, t3_15, V::load(t2.at(0usize, c)));
+            let t3_14 = V::load(t3.at(14usize, c));
+            let mut v67 = V::mul_sub(
+                y_1,
+                t3_14,
+                V::mul_add(y_e0, t3_15, V::load(t2.at(14usize, c))),
             );
-            // out0[1] = t2_1 + y_e123*t3_15 + y_e23*t3_13 + y_e13*t3_12 + y_e12*t3_11 + y_e3*t3_7 + y_e2*t3_6 + y_e1*t3_5 + y_1*t3_1
-            V::store(
-                {
-                    let mut s = V::load(t2.at(1usize, c));
-                    s = V::mul_add(y_e123, t3_15, s);
-                    s = V::mul_add(y_e23, t3_13, s);
-                    s = V::mul_add(y_e13, t3_12, s);
-                    s = V::mul_add(y_e12, t3_11, s);
-                    s = V::mul_add(y_e3, t3_7, s);
-                    s = V::mul_add(y_e2, t3_6, s);
-                    s = V::mul_add(y_e1, t3_5, s);
-                    s = V::mul_add(y_1, t3_1, s);
-                    s
-                },
-                out0.at(1usize, c),
+            v24 = V::mul_add(y_e1, t3_14, v24);
+            v28 = V::mul_add(y_e2, t3_14, v28);
+            v32 = V::mul_add(y_e3, t3_14, v32);
+            v48 = V::mul_add(y_e12, t3_14, v48);
+            v52 = V::neg_mul_add(y_e13, t3_14, v52);
+            v56 = V::mul_add(y_e23, t3_14, v56);
+            v64 = V::mul_add(y_e123, t3_14, v64);
+            let t3_13 = V::load(t3.at(13usize, c));
+            v4 = V::mul_add(y_e1, t3_13, v4);
+            v67 = V::neg_mul_add(y_e01, t3_13, v67);
+            v12 = V::mul_add(y_1, t3_13, v12);
+            let mut v90 = V::mul_sub(
+                y_e12,
+                t3_13,
+                V::mul_add(y_e2, t3_15, V::load(t2.at(12usize, c))),
             );
-            // out0[2] = t2_2 - y_e023*t3_15 + y_e23*t3_14 - y_e0123*t3_13 - y_e03*t3_12 - y_e02*t3_11 + y_e123*t3_10 + y_e3*t3_9 + y_e2*t3_8 - y_e013*t3_7 - y_e012*t3_6 - y_e0*t3_5 + y_e13*t3_4 + y_e12*t3_3 + y_1*t3_2 - y_e01*t3_1 + y_e1*t3_0
-            V::store(
-                {
-                    let mut s = V::load(t2.at(2usize, c));
-                    s = V::neg_mul_add(y_e023, t3_15, s);
-                    s = V::mul_add(y_e23, t3_14, s);
-                    s = V::neg_mul_add(y_e0123, t3_13, s);
-                    s = V::neg_mul_add(y_e03, t3_12, s);
-                    s = V::neg_mul_add(y_e02, t3_11, s);
-                    s = V::mul_add(y_e123, t3_10, s);
-                    s = V::mul_add(y_e3, t3_9, s);
-                    s = V::mul_add(y_e2, t3_8, s);
-                    s = V::neg_mul_add(y_e013, t3_7, s);
-                    s = V::neg_mul_add(y_e012, t3_6, s);
-                    s = V::neg_mul_add(y_e0, t3_5, s);
-                    s = V::mul_add(y_e13, t3_4, s);
-                    s = V::mul_add(y_e12, t3_3, s);
-                    s = V::mul_add(y_1, t3_2, s);
-                    s = V::neg_mul_add(y_e01, t3_1, s);
-                    s = V::mul_add(y_e1, t3_0, s);
-                    s
-                },
-                out0.at(2usize, c),
+            v20 = V::neg_mul_add(y_e13, t3_13, v20);
+            v24 = V::mul_add(y_e0, t3_13, v24);
+            let mut v96 = V::mul_sub(y_e012, t3_13, v28);
+            v32 = V::neg_mul_add(y_e013, t3_13, v32);
+            v36 = V::neg_mul_add(y_e2, t3_13, v36);
+            let mut v102 = V::mul_sub(
+                y_e3,
+                t3_13,
+                V::mul_add(y_e13, t3_15, V::load(t2.at(6usize, c))),
             );
-            // out0[3] = t2_3 + y_e013*t3_15 - y_e13*t3_14 - y_e03*t3_13 + y_e0123*t3_12 + y_e01*t3_11 + y_e3*t3_10 - y_e123*t3_9 - y_e1*t3_8 - y_e023*t3_7 - y_e0*t3_6 + y_e012*t3_5 + y_e23*t3_4 + y_1*t3_3 - y_e12*t3_2 - y_e02*t3_1 + y_e2*t3_0
-            V::store(
-                {
-                    let mut s = V::load(t2.at(3usize, c));
-                    s = V::mul_add(y_e013, t3_15, s);
-                    s = V::neg_mul_add(y_e13, t3_14, s);
-                    s = V::neg_mul_add(y_e03, t3_13, s);
-                    s = V::mul_add(y_e0123, t3_12, s);
-                    s = V::mul_add(y_e01, t3_11, s);
-                    s = V::mul_add(y_e3, t3_10, s);
-                    s = V::neg_mul_add(y_e123, t3_9, s);
-                    s = V::neg_mul_add(y_e1, t3_8, s);
-                    s = V::neg_mul_add(y_e023, t3_7, s);
-                    s = V::neg_mul_add(y_e0, t3_6, s);
-                    s = V::mul_add(y_e012, t3_5, s);
-                    s = V::mul_add(y_e23, t3_4, s);
-                    s = V::mul_add(y_1, t3_3, s);
-                    s = V::neg_mul_add(y_e12, t3_2, s);
-                    s = V::neg_mul_add(y_e02, t3_1, s);
-                    s = V::mul_add(y_e2, t3_0, s);
-                    s
-                },
-                out0.at(3usize, c),
-            );
-            // out0[4] = t2_4 - y_e012*t3_15 + y_e12*t3_14 + y_e02*t3_13 + y_e01*t3_12 - y_e0123*t3_11 - y_e2*t3_10 - y_e1*t3_9 + y_e123*t3_8 - y_e0*t3_7 + y_e023*t3_6 + y_e013*t3_5 + y_1*t3_4 - y_e23*t3_3 - y_e13*t3_2 - y_e03*t3_1 + y_e3*t3_0
-            V::store(
-                {
-                    let mut s = V::load(t2.at(4usize, c));
-                    s = V::neg_mul_add(y_e012, t3_15, s);
-                    s = V::mul_add(y_e12, t3_14, s);
-                    s = V::mul_add(y_e02, t3_13, s);
-                    s = V::mul_add(y_e01, t3_12, s);
-                    s = V::neg_mul_add(y_e0123, t3_11, s);
-                    s = V::neg_mul_add(y_e2, t3_10, s);
-                    s = V::neg_mul_add(y_e1, t3_9, s);
-                    s = V::mul_add(y_e123, t3_8, s);
-                    s = V::neg_mul_add(y_e0, t3_7, s);
-                    s = V::mul_add(y_e023, t3_6, s);
-                    s = V::mul_add(y_e013, t3_5, s);
-                    s = V::mul_add(y_1, t3_4, s);
-                    s = V::neg_mul_add(y_e23, t3_3, s);
-                    s = V::neg_mul_add(y_e13, t3_2, s);
-                    s = V::neg_mul_add(y_e03, t3_1, s);
-                    s = V::mul_add(y_e3, t3_0, s);
-                    s
-                },
-                out0.at(4usize, c),
-            );
-            // out0[5] = y_e23*t3_15 - t2_5 + y_e123*t3_13 + y_e3*t3_12 + y_e2*t3_11 + y_e13*t3_7 + y_e12*t3_6 + y_1*t3_5 + y_e1*t3_1
-            V::store(
-                {
-                    let mut s = V::mul_sub(y_e23, t3_15, V::load(t2.at(5usize, c)));
-                    s = V::mul_add(y_e123, t3_13, s);
-                    s = V::mul_add(y_e3, t3_12, s);
-                    s = V::mul_add(y_e2, t3_11, s);
-                    s = V::mul_add(y_e13, t3_7, s);
-                    s = V::mul_add(y_e12, t3_6, s);
-                    s = V::mul_add(y_1, t3_5, s);
-                    s = V::mul_add(y_e1, t3_1, s);
-                    s
-                },
-                out0.at(5usize, c),
-            );
-            // out0[6] = y_e3*t3_13 - (t2_6 + y_e13*t3_15) - y_e123*t3_12 - y_e1*t3_11 + y_e23*t3_7 + y_1*t3_6 - y_e12*t3_5 + y_e2*t3_1
-            V::store(
-                {
-                    let mut s = V::mul_sub(
-                        y_e3,
-                        t3_13,
-                        V::mul_add(y_e13, t3_15, V::load(t2.at(6usize, c))),
-                    );
-                    s = V::neg_mul_add(y_e123, t3_12, s);
-                    s = V::neg_mul_add(y_e1, t3_11, s);
-                    s = V::mul_add(y_e23, t3_7, s);
-                    s = V::mul_add(y_1, t3_6, s);
-                    s = V::neg_mul_add(y_e12, t3_5, s);
-                    s = V::mul_add(y_e2, t3_1, s);
-                    s
-                },
-                out0.at(6usize, c),
-            );
-            // out0[7] = y_e12*t3_15 - t2_7 - y_e2*t3_13 - y_e1*t3_12 + y_e123*t3_11 + y_1*t3_7 - y_e23*t3_6 - y_e13*t3_5 + y_e3*t3_1
-            V::store(
-                {
-                    let mut s = V::mul_sub(y_e12, t3_15, V::load(t2.at(7usize, c)));
-                    s = V::neg_mul_add(y_e2, t3_13, s);
-                    s = V::neg_mul_add(y_e1, t3_12, s);
-                    s = V::mul_add(y_e123, t3_11, s);
-                    s = V::mul_add(y_1, t3_7, s);
-                    s = V::neg_mul_add(y_e23, t3_6, s);
-                    s = V::neg_mul_add(y_e13, t3_5, s);
-                    s = V::mul_add(y_e3, t3_1, s);
-                    s
-                },
-                out0.at(7usize, c),
-            );
-            // out0[8] = y_e03*t3_15 - t2_8 + y_e3*t3_14 - y_e013*t3_13 + y_e023*t3_12 + y_e0*t3_11 - y_e13*t3_10 + y_e23*t3_9 + y_1*t3_8 - y_e0123*t3_7 - y_e01*t3_6 + y_e02*t3_5 - y_e123*t3_4 - y_e1*t3_3 + y_e2*t3_2 - y_e012*t3_1 - y_e12*t3_0
-            V::store(
-                {
-                    let mut s = V::mul_sub(y_e03, t3_15, V::load(t2.at(8usize, c)));
-                    s = V::mul_add(y_e3, t3_14, s);
-                    s = V::neg_mul_add(y_e013, t3_13, s);
-                    s = V::mul_add(y_e023, t3_12, s);
-                    s = V::mul_add(y_e0, t3_11, s);
-                    s = V::neg_mul_add(y_e13, t3_10, s);
-                    s = V::mul_add(y_e23, t3_9, s);
-                    s = V::mul_add(y_1, t3_8, s);
-                    s = V::neg_mul_add(y_e0123, t3_7, s);
-                    s = V::neg_mul_add(y_e01, t3_6, s);
-                    s = V::mul_add(y_e02, t3_5, s);
-                    s = V::neg_mul_add(y_e123, t3_4, s);
-                    s = V::neg_mul_add(y_e1, t3_3, s);
-                    s = V::mul_add(y_e2, t3_2, s);
-                    s = V::neg_mul_add(y_e012, t3_1, s);
-                    s = V::neg_mul_add(y_e12, t3_0, s);
-                    s
-                },
-                out0.at(8usize, c),
-            );
-            // out0[9] = y_e012*t3_13 - (t2_9 + y_e02*t3_15 + y_e2*t3_14) + y_e0*t3_12 - y_e023*t3_11 + y_e12*t3_10 + y_1*t3_9 - y_e23*t3_8 - y_e01*t3_7 + y_e0123*t3_6 + y_e03*t3_5 - y_e1*t3_4 + y_e123*t3_3 + y_e3*t3_2 - y_e013*t3_1 - y_e13*t3_0
-            V::store(
-                {
-                    let mut s = V::mul_sub(
-                        y_e012,
-                        t3_13,
-                        {
-                            let mut s = V::load(t2.at(9usize, c));
-                            s = V::mul_add(y_e02, t3_15, s);
-                            s = V::mul_add(y_e2, t3_14, s);
-                            s
-                        },
-                    );
-                    s = V::mul_add(y_e0, t3_12, s);
-                    s = V::neg_mul_add(y_e023, t3_11, s);
-                    s = V::mul_add(y_e12, t3_10, s);
-                    s = V::mul_add(y_1, t3_9, s);
-                    s = V::neg_mul_add(y_e23, t3_8, s);
-                    s = V::neg_mul_add(y_e01, t3_7, s);
-                    s = V::mul_add(y_e0123, t3_6, s);
-                    s = V::mul_add(y_e03, t3_5, s);
-                    s = V::neg_mul_add(y_e1, t3_4, s);
-                    s = V::mul_add(y_e123, t3_3, s);
-                    s = V::mul_add(y_e3, t3_2, s);
-                    s = V::neg_mul_add(y_e013, t3_1, s);
-                    s = V::neg_mul_add(y_e13, t3_0, s);
-                    s
-                },
-                out0.at(9usize, c),
-            );
-            // out0[10] = y_e01*t3_15 - t2_10 + y_e1*t3_14 + y_e0*t3_13 - y_e012*t3_12 + y_e013*t3_11 + y_1*t3_10 - y_e12*t3_9 + y_e13*t3_8 - y_e02*t3_7 + y_e03*t3_6 - y_e0123*t3_5 - y_e2*t3_4 + y_e3*t3_3 - y_e123*t3_2 - y_e023*t3_1 - y_e23*t3_0
-            V::store(
-                {
-                    let mut s = V::mul_sub(y_e01, t3_15, V::load(t2.at(10usize, c)));
-                    s = V::mul_add(y_e1, t3_14, s);
-                    s = V::mul_add(y_e0, t3_13, s);
-                    s = V::neg_mul_add(y_e012, t3_12, s);
-                    s = V::mul_add(y_e013, t3_11, s);
-                    s = V::mul_add(y_1, t3_10, s);
-                    s = V::neg_mul_add(y_e12, t3_9, s);
-                    s = V::mul_add(y_e13, t3_8, s);
-                    s = V::neg_mul_add(y_e02, t3_7, s);
-                    s = V::mul_add(y_e03, t3_6, s);
-                    s = V::neg_mul_add(y_e0123, t3_5, s);
-                    s = V::neg_mul_add(y_e2, t3_4, s);
-                    s = V::mul_add(y_e3, t3_3, s);
-                    s = V::neg_mul_add(y_e123, t3_2, s);
-                    s = V::neg_mul_add(y_e023, t3_1, s);
-                    s = V::neg_mul_add(y_e23, t3_0, s);
-                    s
-                },
-                out0.at(10usize, c),
-            );
-            // out0[11] = y_e3*t3_15 - t2_11 - y_e13*t3_13 + y_e23*t3_12 + y_1*t3_11 - y_e123*t3_7 - y_e1*t3_6 + y_e2*t3_5 - y_e12*t3_1
-            V::store(
-                {
-                    let mut s = V::mul_sub(y_e3, t3_15, V::load(t2.at(11usize, c)));
-                    s = V::neg_mul_add(y_e13, t3_13, s);
-                    s = V::mul_add(y_e23, t3_12, s);
-                    s = V::mul_add(y_1, t3_11, s);
-                    s = V::neg_mul_add(y_e123, t3_7, s);
-                    s = V::neg_mul_add(y_e1, t3_6, s);
-                    s = V::mul_add(y_e2, t3_5, s);
-                    s = V::neg_mul_add(y_e12, t3_1, s);
-                    s
-                },
-                out0.at(11usize, c),
-            );
-            // out0[12] = y_e12*t3_13 - (t2_12 + y_e2*t3_15) + y_1*t3_12 - y_e23*t3_11 - y_e1*t3_7 + y_e123*t3_6 + y_e3*t3_5 - y_e13*t3_1
-            V::store(
-                {
-                    let mut s = V::mul_sub(
-                        y_e12,
-                        t3_13,
-                        V::mul_add(y_e2, t3_15, V::load(t2.at(12usize, c))),
-                    );
-                    s = V::mul_add(y_1, t3_12, s);
-                    s = V::neg_mul_add(y_e23, t3_11, s);
-                    s = V::neg_mul_add(y_e1, t3_7, s);
-                    s = V::mul_add(y_e123, t3_6, s);
-                    s = V::mul_add(y_e3, t3_5, s);
-                    s = V::neg_mul_add(y_e13, t3_1, s);
-                    s
-                },
-                out0.at(12usize, c),
-            );
-            // out0[13] = y_e1*t3_15 - t2_13 + y_1*t3_13 - y_e12*t3_12 + y_e13*t3_11 - y_e2*t3_7 + y_e3*t3_6 - y_e123*t3_5 - y_e23*t3_1
-            V::store(
-                {
-                    let mut s = V::mul_sub(y_e1, t3_15, V::load(t2.at(13usize, c)));
-                    s = V::mul_add(y_1, t3_13, s);
-                    s = V::neg_mul_add(y_e12, t3_12, s);
-                    s = V::mul_add(y_e13, t3_11, s);
-                    s = V::neg_mul_add(y_e2, t3_7, s);
-                    s = V::mul_add(y_e3, t3_6, s);
-                    s = V::neg_mul_add(y_e123, t3_5, s);
-                    s = V::neg_mul_add(y_e23, t3_1, s);
-                    s
-                },
-                out0.at(13usize, c),
-            );
-            // out0[14] = y_1*t3_14 - (t2_14 + y_e0*t3_15) - y_e01*t3_13 + y_e02*t3_12 - y_e03*t3_11 + y_e1*t3_10 - y_e2*t3_9 + y_e3*t3_8 + y_e012*t3_7 - y_e013*t3_6 + y_e023*t3_5 - y_e12*t3_4 + y_e13*t3_3 - y_e23*t3_2 + y_e0123*t3_1 - y_e123*t3_0
-            V::store(
-                {
-                    let mut s = V::mul_sub(
-                        y_1,
-                        t3_14,
-                        V::mul_add(y_e0, t3_15, V::load(t2.at(14usize, c))),
-                    );
-                    s = V::neg_mul_add(y_e01, t3_13, s);
-                    s = V::mul_add(y_e02, t3_12, s);
-                    s = V::neg_mul_add(y_e03, t3_11, s);
-                    s = V::mul_add(y_e1, t3_10, s);
-                    s = V::neg_mul_add(y_e2, t3_9, s);
-                    s = V::mul_add(y_e3, t3_8, s);
-                    s = V::mul_add(y_e012, t3_7, s);
-                    s = V::neg_mul_add(y_e013, t3_6, s);
-                    s = V::mul_add(y_e023, t3_5, s);
-                    s = V::neg_mul_add(y_e12, t3_4, s);
-                    s = V::mul_add(y_e13, t3_3, s);
-                    s = V::neg_mul_add(y_e23, t3_2, s);
-                    s = V::mul_add(y_e0123, t3_1, s);
-                    s = V::neg_mul_add(y_e123, t3_0, s);
-                    s
-                },
-                out0.at(14usize, c),
-            );
+            v44 = V::mul_add(y_e123, t3_13, v44);
+            v48 = V::mul_add(y_e02, t3_13, v48);
+            v52 = V::neg_mul_add(y_e03, t3_13, v52);
+            v56 = V::neg_mul_add(y_e0123, t3_13, v56);
+            v60 = V::mul_add(y_e23, t3_13, v60);
+            v64 = V::mul_add(y_e023, t3_13, v64);
+            let t3_12 = V::load(t3.at(12usize, c));
+            v4 = V::neg_mul_add(y_e2, t3_12, v4);
+            v67 = V::mul_add(y_e02, t3_12, v67);
+            v12 = V::neg_mul_add(y_e12, t3_12, v12);
+            v90 = V::mul_add(y_1, t3_12, v90);
+            v20 = V::mul_add(y_e23, t3_12, v20);
+            v24 = V::neg_mul_add(y_e012, t3_12, v24);
+            v96 = V::mul_add(y_e0, t3_12, v96);
+            v32 = V::mul_add(y_e023, t3_12, v32);
+            v36 = V::neg_mul_add(y_e1, t3_12, v36);
+            v102 = V::neg_mul_add(y_e123, t3_12, v102);
+            v44 = V::mul_add(y_e3, t3_12, v44);
+            v48 = V::mul_add(y_e01, t3_12, v48);
+            v52 = V::mul_add(y_e0123, t3_12, v52);
+            v56 = V::neg_mul_add(y_e03, t3_12, v56);
+            v60 = V::mul_add(y_e13, t3_12, v60);
+            v64 = V::mul_add(y_e013, t3_12, v64);
+            let t3_11 = V::load(t3.at(11usize, c));
+            v4 = V::mul_add(y_e3, t3_11, v4);
+            v67 = V::neg_mul_add(y_e03, t3_11, v67);
+            v12 = V::mul_add(y_e13, t3_11, v12);
+            v90 = V::neg_mul_add(y_e23, t3_11, v90);
+            v20 = V::mul_add(y_1, t3_11, v20);
+            v24 = V::mul_add(y_e013, t3_11, v24);
+            v96 = V::neg_mul_add(y_e023, t3_11, v96);
+            v32 = V::mul_add(y_e0, t3_11, v32);
+            v36 = V::mul_add(y_e123, t3_11, v36);
+            v102 = V::neg_mul_add(y_e1, t3_11, v102);
+            v44 = V::mul_add(y_e2, t3_11, v44);
+            v48 = V::neg_mul_add(y_e0123, t3_11, v48);
+            v52 = V::mul_add(y_e01, t3_11, v52);
+            v56 = V::neg_mul_add(y_e02, t3_11, v56);
+            v60 = V::mul_add(y_e12, t3_11, v60);
+            v64 = V::mul_add(y_e012, t3_11, v64);
+            let t3_10 = V::load(t3.at(10usize, c));
+            v67 = V::mul_add(y_e1, t3_10, v67);
+            v24 = V::mul_add(y_1, t3_10, v24);
+            v96 = V::mul_add(y_e12, t3_10, v96);
+            v32 = V::neg_mul_add(y_e13, t3_10, v32);
+            v48 = V::neg_mul_add(y_e2, t3_10, v48);
+            v52 = V::mul_add(y_e3, t3_10, v52);
+            v56 = V::mul_add(y_e123, t3_10, v56);
+            v64 = V::mul_add(y_e23, t3_10, v64);
+            let t3_9 = V::load(t3.at(9usize, c));
+            v67 = V::neg_mul_add(y_e2, t3_9, v67);
+            v24 = V::neg_mul_add(y_e12, t3_9, v24);
+            v96 = V::mul_add(y_1, t3_9, v96);
+            v32 = V::mul_add(y_e23, t3_9, v32);
+            v48 = V::neg_mul_add(y_e1, t3_9, v48);
+            v52 = V::neg_mul_add(y_e123, t3_9, v52);
+            v56 = V::mul_add(y_e3, t3_9, v56);
+            v64 = V::mul_add(y_e13, t3_9, v64);
+            let t3_8 = V::load(t3.at(8usize, c));
+            v67 = V::mul_add(y_e3, t3_8, v67);
+            v24 = V::mul_add(y_e13, t3_8, v24);
+            v96 = V::neg_mul_add(y_e23, t3_8, v96);
+            v32 = V::mul_add(y_1, t3_8, v32);
+            v48 = V::mul_add(y_e123, t3_8, v48);
+            v52 = V::neg_mul_add(y_e1, t3_8, v52);
+            v56 = V::mul_add(y_e2, t3_8, v56);
+            v64 = V::mul_add(y_e12, t3_8, v64);
+            let t3_7 = V::load(t3.at(7usize, c));
+            v4 = V::neg_mul_add(y_e12, t3_7, v4);
+            v67 = V::mul_add(y_e012, t3_7, v67);
+            v12 = V::neg_mul_add(y_e2, t3_7, v12);
+            v90 = V::neg_mul_add(y_e1, t3_7, v90);
+            v20 = V::neg_mul_add(y_e123, t3_7, v20);
+            v24 = V::neg_mul_add(y_e02, t3_7, v24);
+            v96 = V::neg_mul_add(y_e01, t3_7, v96);
+            v32 = V::neg_mul_add(y_e0123, t3_7, v32);
+            v36 = V::mul_add(y_1, t3_7, v36);
+            v102 = V::mul_add(y_e23, t3_7, v102);
+            v44 = V::mul_add(y_e13, t3_7, v44);
+            v48 = V::neg_mul_add(y_e0, t3_7, v48);
+            v52 = V::neg_mul_add(y_e023, t3_7, v52);
+            v56 = V::neg_mul_add(y_e013, t3_7, v56);
+            v60 = V::mul_add(y_e3, t3_7, v60);
+            v64 = V::mul_add(y_e03, t3_7, v64);
+            let t3_6 = V::load(t3.at(6usize, c));
+            v4 = V::mul_add(y_e13, t3_6, v4);
+            v67 = V::neg_mul_add(y_e013, t3_6, v67);
+            v12 = V::mul_add(y_e3, t3_6, v12);
+            v90 = V::mul_add(y_e123, t3_6, v90);
+            v20 = V::neg_mul_add(y_e1, t3_6, v20);
+            v24 = V::mul_add(y_e03, t3_6, v24);
+            v96 = V::mul_add(y_e0123, t3_6, v96);
+            v32 = V::neg_mul_add(y_e01, t3_6, v32);
+            v36 = V::neg_mul_add(y_e23, t3_6, v36);
+            v102 = V::mul_add(y_1, t3_6, v102);
+            v44 = V::mul_add(y_e12, t3_6, v44);
+            v48 = V::mul_add(y_e023, t3_6, v48);
+            v52 = V::neg_mul_add(y_e0, t3_6, v52);
+            v56 = V::neg_mul_add(y_e012, t3_6, v56);
+            v60 = V::mul_add(y_e2, t3_6, v60);
+            v64 = V::mul_add(y_e02, t3_6, v64);
+            let t3_5 = V::load(t3.at(5usize, c));
+            v4 = V::neg_mul_add(y_e23, t3_5, v4);
+            v67 = V::mul_add(y_e023, t3_5, v67);
+            v12 = V::neg_mul_add(y_e123, t3_5, v12);
+            v90 = V::mul_add(y_e3, t3_5, v90);
+            v20 = V::mul_add(y_e2, t3_5, v20);
+            v24 = V::neg_mul_add(y_e0123, t3_5, v24);
+            v96 = V::mul_add(y_e03, t3_5, v96);
+            v32 = V::mul_add(y_e02, t3_5, v32);
+            v36 = V::neg_mul_add(y_e13, t3_5, v36);
+            v102 = V::neg_mul_add(y_e12, t3_5, v102);
+            v44 = V::mul_add(y_1, t3_5, v44);
+            v48 = V::mul_add(y_e013, t3_5, v48);
+            v52 = V::mul_add(y_e012, t3_5, v52);
+            v56 = V::neg_mul_add(y_e0, t3_5, v56);
+            v60 = V::mul_add(y_e1, t3_5, v60);
+            v64 = V::mul_add(y_e01, t3_5, v64);
+            let t3_4 = V::load(t3.at(4usize, c));
+            v67 = V::neg_mul_add(y_e12, t3_4, v67);
+            v24 = V::neg_mul_add(y_e2, t3_4, v24);
+            v96 = V::neg_mul_add(y_e1, t3_4, v96);
+            v32 = V::neg_mul_add(y_e123, t3_4, v32);
+            v48 = V::mul_add(y_1, t3_4, v48);
+            v52 = V::mul_add(y_e23, t3_4, v52);
+            v56 = V::mul_add(y_e13, t3_4, v56);
+            v64 = V::mul_add(y_e3, t3_4, v64);
+            let t3_3 = V::load(t3.at(3usize, c));
+            v67 = V::mul_add(y_e13, t3_3, v67);
+            v24 = V::mul_add(y_e3, t3_3, v24);
+            v96 = V::mul_add(y_e123, t3_3, v96);
+            v32 = V::neg_mul_add(y_e1, t3_3, v32);
+            v48 = V::neg_mul_add(y_e23, t3_3, v48);
+            v52 = V::mul_add(y_1, t3_3, v52);
+            v56 = V::mul_add(y_e12, t3_3, v56);
+            v64 = V::mul_add(y_e2, t3_3, v64);
+            let t3_2 = V::load(t3.at(2usize, c));
+            v67 = V::neg_mul_add(y_e23, t3_2, v67);
+            v24 = V::neg_mul_add(y_e123, t3_2, v24);
+            v96 = V::mul_add(y_e3, t3_2, v96);
+            v32 = V::mul_add(y_e2, t3_2, v32);
+            v48 = V::neg_mul_add(y_e13, t3_2, v48);
+            v52 = V::neg_mul_add(y_e12, t3_2, v52);
+            v56 = V::mul_add(y_1, t3_2, v56);
+            v64 = V::mul_add(y_e1, t3_2, v64);
+            let t3_1 = V::load(t3.at(1usize, c));
+            v4 = V::neg_mul_add(y_e123, t3_1, v4);
             // out0[15] = t2_15 + y_1*t3_15 + y_e1*t3_13 - y_e2*t3_12 + y_e3*t3_11 - y_e12*t3_7 + y_e13*t3_6 - y_e23*t3_5 - y_e123*t3_1
-            V::store(
-                {
-                    let mut s = V::load(t2.at(15usize, c));
-                    s = V::mul_add(y_1, t3_15, s);
-                    s = V::mul_add(y_e1, t3_13, s);
-                    s = V::neg_mul_add(y_e2, t3_12, s);
-                    s = V::mul_add(y_e3, t3_11, s);
-                    s = V::neg_mul_add(y_e12, t3_7, s);
-                    s = V::mul_add(y_e13, t3_6, s);
-                    s = V::neg_mul_add(y_e23, t3_5, s);
-                    s = V::neg_mul_add(y_e123, t3_1, s);
-                    s
-                },
-                out0.at(15usize, c),
-            );
+            V::store(v4, out0.at(15usize, c));
+            v67 = V::mul_add(y_e0123, t3_1, v67);
+            v12 = V::neg_mul_add(y_e23, t3_1, v12);
+            // out0[13] = y_e1*t3_15 - t2_13 + y_1*t3_13 - y_e12*t3_12 + y_e13*t3_11 - y_e2*t3_7 + y_e3*t3_6 - y_e123*t3_5 - y_e23*t3_1
+            V::store(v12, out0.at(13usize, c));
+            v90 = V::neg_mul_add(y_e13, t3_1, v90);
+            // out0[12] = y_e12*t3_13 - (t2_12 + y_e2*t3_15) + y_1*t3_12 - y_e23*t3_11 - y_e1*t3_7 + y_e123*t3_6 + y_e3*t3_5 - y_e13*t3_1
+            V::store(v90, out0.at(12usize, c));
+            v20 = V::neg_mul_add(y_e12, t3_1, v20);
+            // out0[11] = y_e3*t3_15 - t2_11 - y_e13*t3_13 + y_e23*t3_12 + y_1*t3_11 - y_e123*t3_7 - y_e1*t3_6 + y_e2*t3_5 - y_e12*t3_1
+            V::store(v20, out0.at(11usize, c));
+            v24 = V::neg_mul_add(y_e023, t3_1, v24);
+            v96 = V::neg_mul_add(y_e013, t3_1, v96);
+            v32 = V::neg_mul_add(y_e012, t3_1, v32);
+            v36 = V::mul_add(y_e3, t3_1, v36);
+            // out0[7] = y_e12*t3_15 - t2_7 - y_e2*t3_13 - y_e1*t3_12 + y_e123*t3_11 + y_1*t3_7 - y_e23*t3_6 - y_e13*t3_5 + y_e3*t3_1
+            V::store(v36, out0.at(7usize, c));
+            v102 = V::mul_add(y_e2, t3_1, v102);
+            // out0[6] = y_e3*t3_13 - (t2_6 + y_e13*t3_15) - y_e123*t3_12 - y_e1*t3_11 + y_e23*t3_7 + y_1*t3_6 - y_e12*t3_5 + y_e2*t3_1
+            V::store(v102, out0.at(6usize, c));
+            v44 = V::mul_add(y_e1, t3_1, v44);
+            // out0[5] = y_e23*t3_15 - t2_5 + y_e123*t3_13 + y_e3*t3_12 + y_e2*t3_11 + y_e13*t3_7 + y_e12*t3_6 + y_1*t3_5 + y_e1*t3_1
+            V::store(v44, out0.at(5usize, c));
+            v48 = V::neg_mul_add(y_e03, t3_1, v48);
+            v52 = V::neg_mul_add(y_e02, t3_1, v52);
+            v56 = V::neg_mul_add(y_e01, t3_1, v56);
+            v60 = V::mul_add(y_1, t3_1, v60);
+            // out0[1] = t2_1 + y_e123*t3_15 + y_e23*t3_13 + y_e13*t3_12 + y_e12*t3_11 + y_e3*t3_7 + y_e2*t3_6 + y_e1*t3_5 + y_1*t3_1
+            V::store(v60, out0.at(1usize, c));
+            v64 = V::mul_add(y_e0, t3_1, v64);
+            let t3_0 = V::load(t3.at(0usize, c));
+            v67 = V::neg_mul_add(y_e123, t3_0, v67);
+            // out0[14] = y_1*t3_14 - (t2_14 + y_e0*t3_15) - y_e01*t3_13 + y_e02*t3_12 - y_e03*t3_11 + y_e1*t3_10 - y_e2*t3_9 + y_e3*t3_8 + y_e012*t3_7 - y_e013*t3_6 + y_e023*t3_5 - y_e12*t3_4 + y_e13*t3_3 - y_e23*t3_2 + y_e0123*t3_1 - y_e123*t3_0
+            V::store(v67, out0.at(14usize, c));
+            v24 = V::neg_mul_add(y_e23, t3_0, v24);
+            // out0[10] = y_e01*t3_15 - t2_10 + y_e1*t3_14 + y_e0*t3_13 - y_e012*t3_12 + y_e013*t3_11 + y_1*t3_10 - y_e12*t3_9 + y_e13*t3_8 - y_e02*t3_7 + y_e03*t3_6 - y_e0123*t3_5 - y_e2*t3_4 + y_e3*t3_3 - y_e123*t3_2 - y_e023*t3_1 - y_e23*t3_0
+            V::store(v24, out0.at(10usize, c));
+            v96 = V::neg_mul_add(y_e13, t3_0, v96);
+            // out0[9] = y_e012*t3_13 - (t2_9 + y_e02*t3_15 + y_e2*t3_14) + y_e0*t3_12 - y_e023*t3_11 + y_e12*t3_10 + y_1*t3_9 - y_e23*t3_8 - y_e01*t3_7 + y_e0123*t3_6 + y_e03*t3_5 - y_e1*t3_4 + y_e123*t3_3 + y_e3*t3_2 - y_e013*t3_1 - y_e13*t3_0
+            V::store(v96, out0.at(9usize, c));
+            v32 = V::neg_mul_add(y_e12, t3_0, v32);
+            // out0[8] = y_e03*t3_15 - t2_8 + y_e3*t3_14 - y_e013*t3_13 + y_e023*t3_12 + y_e0*t3_11 - y_e13*t3_10 + y_e23*t3_9 + y_1*t3_8 - y_e0123*t3_7 - y_e01*t3_6 + y_e02*t3_5 - y_e123*t3_4 - y_e1*t3_3 + y_e2*t3_2 - y_e012*t3_1 - y_e12*t3_0
+            V::store(v32, out0.at(8usize, c));
+            v48 = V::mul_add(y_e3, t3_0, v48);
+            // out0[4] = t2_4 - y_e012*t3_15 + y_e12*t3_14 + y_e02*t3_13 + y_e01*t3_12 - y_e0123*t3_11 - y_e2*t3_10 - y_e1*t3_9 + y_e123*t3_8 - y_e0*t3_7 + y_e023*t3_6 + y_e013*t3_5 + y_1*t3_4 - y_e23*t3_3 - y_e13*t3_2 - y_e03*t3_1 + y_e3*t3_0
+            V::store(v48, out0.at(4usize, c));
+            v52 = V::mul_add(y_e2, t3_0, v52);
+            // out0[3] = t2_3 + y_e013*t3_15 - y_e13*t3_14 - y_e03*t3_13 + y_e0123*t3_12 + y_e01*t3_11 + y_e3*t3_10 - y_e123*t3_9 - y_e1*t3_8 - y_e023*t3_7 - y_e0*t3_6 + y_e012*t3_5 + y_e23*t3_4 + y_1*t3_3 - y_e12*t3_2 - y_e02*t3_1 + y_e2*t3_0
+            V::store(v52, out0.at(3usize, c));
+            v56 = V::mul_add(y_e1, t3_0, v56);
+            // out0[2] = t2_2 - y_e023*t3_15 + y_e23*t3_14 - y_e0123*t3_13 - y_e03*t3_12 - y_e02*t3_11 + y_e123*t3_10 + y_e3*t3_9 + y_e2*t3_8 - y_e013*t3_7 - y_e012*t3_6 - y_e0*t3_5 + y_e13*t3_4 + y_e12*t3_3 + y_1*t3_2 - y_e01*t3_1 + y_e1*t3_0
+            V::store(v56, out0.at(2usize, c));
+            v64 = V::mul_add(y_1, t3_0, v64);
+            // out0[0] = t2_0 + y_e0123*t3_15 + y_e123*t3_14 + y_e023*t3_13 + y_e013*t3_12 + y_e012*t3_11 + y_e23*t3_10 + y_e13*t3_9 + y_e12*t3_8 + y_e03*t3_7 + y_e02*t3_6 + y_e01*t3_5 + y_e3*t3_4 + y_e2*t3_3 + y_e1*t3_2 + y_e0*t3_1 + y_1*t3_0
+            V::store(v64, out0.at(0usize, c));
         }
     }
 }
@@ -517,7 +428,7 @@ pub(super) static SANDWICH_PROGRAM_0: Program = Program {
             },
             StageCall {
                 stage: &super::sandwich::SANDWICH_1,
-                inputs: &[Slot::Cut(2usize), Slot::External(1usize), Slot::Cut(3usize)],
+                inputs: &[Slot::External(1usize), Slot::Cut(3usize), Slot::Cut(2usize)],
                 outputs: &[Slot::External(0usize)],
                 params: &[],
                 param_grads: &[],
@@ -549,102 +460,64 @@ unsafe fn sandwich_2<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let out0 = args.outputs[0];
         for group in 0..args.groups {
             let c = group * V::LANES;
-            let x_e03 = V::load(x.at(3usize, c));
-            let y_e3 = V::load(y.at(3usize, c));
-            let x_e02 = V::load(x.at(2usize, c));
-            let y_e2 = V::load(y.at(2usize, c));
+            x.prefetch::<8usize>(c);
+            y.prefetch::<4usize>(c);
             let x_1 = V::load(x.at(0usize, c));
             let y_e0 = V::load(y.at(0usize, c));
+            let mut v2 = V::mul(x_1, y_e0);
             let x_e01 = V::load(x.at(1usize, c));
             let y_e1 = V::load(y.at(1usize, c));
-            let x_e13 = V::load(x.at(5usize, c));
-            let x_e12 = V::load(x.at(4usize, c));
-            let x_e23 = V::load(x.at(6usize, c));
-            let x_e0123 = V::load(x.at(7usize, c));
+            let x_e02 = V::load(x.at(2usize, c));
+            let y_e2 = V::load(y.at(2usize, c));
+            let x_e03 = V::load(x.at(3usize, c));
+            let y_e3 = V::load(y.at(3usize, c));
+            v2 = V::mul_add(x_e01, y_e1, v2);
+            v2 = V::mul_add(x_e02, y_e2, v2);
+            v2 = V::mul_add(x_e03, y_e3, v2);
             // out0[0] = x_e03*y_e3 + x_e02*y_e2 + x_1*y_e0 + x_e01*y_e1
-            V::store(
-                {
-                    let mut s = V::mul(x_1, y_e0);
-                    s = V::mul_add(x_e01, y_e1, s);
-                    s = V::mul_add(x_e02, y_e2, s);
-                    s = V::mul_add(x_e03, y_e3, s);
-                    s
-                },
-                out0.at(0usize, c),
-            );
+            V::store(v2, out0.at(0usize, c));
+            let mut v15 = V::mul(x_1, y_e1);
+            let x_e12 = V::load(x.at(4usize, c));
+            let x_e13 = V::load(x.at(5usize, c));
+            v15 = V::mul_add(x_e12, y_e2, v15);
+            v15 = V::mul_add(x_e13, y_e3, v15);
             // out0[1] = x_e13*y_e3 + x_1*y_e1 + x_e12*y_e2
-            V::store(
-                {
-                    let mut s = V::mul(x_1, y_e1);
-                    s = V::mul_add(x_e12, y_e2, s);
-                    s = V::mul_add(x_e13, y_e3, s);
-                    s
-                },
-                out0.at(1usize, c),
-            );
+            V::store(v15, out0.at(1usize, c));
+            let mut v22 = V::mul(x_1, y_e2);
+            let x_e23 = V::load(x.at(6usize, c));
+            v22 = V::neg_mul_add(x_e12, y_e1, v22);
+            v22 = V::mul_add(x_e23, y_e3, v22);
             // out0[2] = x_e23*y_e3 + x_1*y_e2 - x_e12*y_e1
-            V::store(
-                {
-                    let mut s = V::mul(x_1, y_e2);
-                    s = V::neg_mul_add(x_e12, y_e1, s);
-                    s = V::mul_add(x_e23, y_e3, s);
-                    s
-                },
-                out0.at(2usize, c),
-            );
+            V::store(v22, out0.at(2usize, c));
+            let mut v28 = V::mul(x_1, y_e3);
+            v28 = V::neg_mul_add(x_e13, y_e1, v28);
+            v28 = V::neg_mul_add(x_e23, y_e2, v28);
             // out0[3] = x_1*y_e3 - x_e13*y_e1 - x_e23*y_e2
-            V::store(
-                {
-                    let mut s = V::mul(x_1, y_e3);
-                    s = V::neg_mul_add(x_e13, y_e1, s);
-                    s = V::neg_mul_add(x_e23, y_e2, s);
-                    s
-                },
-                out0.at(3usize, c),
-            );
+            V::store(v28, out0.at(3usize, c));
+            let mut v33 = V::mul(x_e01, y_e2);
+            let x_e0123 = V::load(x.at(7usize, c));
+            v33 = V::neg_mul_add(x_e02, y_e1, v33);
+            v33 = V::mul_add(x_e12, y_e0, v33);
+            v33 = V::mul_add(x_e0123, y_e3, v33);
             // out0[4] = x_e0123*y_e3 + x_e12*y_e0 + x_e01*y_e2 - x_e02*y_e1
-            V::store(
-                {
-                    let mut s = V::mul(x_e01, y_e2);
-                    s = V::neg_mul_add(x_e02, y_e1, s);
-                    s = V::mul_add(x_e12, y_e0, s);
-                    s = V::mul_add(x_e0123, y_e3, s);
-                    s
-                },
-                out0.at(4usize, c),
-            );
+            V::store(v33, out0.at(4usize, c));
+            let mut v41 = V::mul(x_e01, y_e3);
+            v41 = V::neg_mul_add(x_e03, y_e1, v41);
+            v41 = V::mul_add(x_e13, y_e0, v41);
+            v41 = V::neg_mul_add(x_e0123, y_e2, v41);
             // out0[5] = x_e13*y_e0 + x_e01*y_e3 - x_e03*y_e1 - x_e0123*y_e2
-            V::store(
-                {
-                    let mut s = V::mul(x_e01, y_e3);
-                    s = V::neg_mul_add(x_e03, y_e1, s);
-                    s = V::mul_add(x_e13, y_e0, s);
-                    s = V::neg_mul_add(x_e0123, y_e2, s);
-                    s
-                },
-                out0.at(5usize, c),
-            );
+            V::store(v41, out0.at(5usize, c));
+            let mut v48 = V::mul(x_e02, y_e3);
+            v48 = V::neg_mul_add(x_e03, y_e2, v48);
+            v48 = V::mul_add(x_e23, y_e0, v48);
+            v48 = V::mul_add(x_e0123, y_e1, v48);
             // out0[6] = x_e0123*y_e1 + x_e23*y_e0 + x_e02*y_e3 - x_e03*y_e2
-            V::store(
-                {
-                    let mut s = V::mul(x_e02, y_e3);
-                    s = V::neg_mul_add(x_e03, y_e2, s);
-                    s = V::mul_add(x_e23, y_e0, s);
-                    s = V::mul_add(x_e0123, y_e1, s);
-                    s
-                },
-                out0.at(6usize, c),
-            );
+            V::store(v48, out0.at(6usize, c));
+            let mut v55 = V::mul(x_e12, y_e3);
+            v55 = V::neg_mul_add(x_e13, y_e2, v55);
+            v55 = V::mul_add(x_e23, y_e1, v55);
             // out0[7] = x_e23*y_e1 + x_e12*y_e3 - x_e13*y_e2
-            V::store(
-                {
-                    let mut s = V::mul(x_e12, y_e3);
-                    s = V::neg_mul_add(x_e13, y_e2, s);
-                    s = V::mul_add(x_e23, y_e1, s);
-                    s
-                },
-                out0.at(7usize, c),
-            );
+            V::store(v55, out0.at(7usize, c));
         }
     }
 }
@@ -660,8 +533,7 @@ unsafe fn sandwich_3<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let out0 = args.outputs[0];
         for group in 0..args.groups {
             let c = group * V::LANES;
-            // out0[0] = x_1
-            V::store(V::load(x.at(0usize, c)), out0.at(0usize, c));
+            x.prefetch::<8usize>(c);
             // out0[1] = -x_e01
             V::store(V::neg(V::load(x.at(1usize, c))), out0.at(1usize, c));
             // out0[2] = -x_e02
@@ -674,6 +546,8 @@ unsafe fn sandwich_3<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             V::store(V::neg(V::load(x.at(5usize, c))), out0.at(5usize, c));
             // out0[6] = -x_e23
             V::store(V::neg(V::load(x.at(6usize, c))), out0.at(6usize, c));
+            // out0[0] = x_1
+            V::store(V::load(x.at(0usize, c)), out0.at(0usize, c));
             // out0[7] = x_e0123
             V::store(V::load(x.at(7usize, c)), out0.at(7usize, c));
         }
@@ -692,10 +566,11 @@ unsafe fn sandwich_4<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let out0 = args.outputs[0];
         for group in 0..args.groups {
             let c = group * V::LANES;
-            let t0_7 = V::load(t0.at(7usize, c));
-            let t1_7 = V::load(t1.at(7usize, c));
+            t0.prefetch::<8usize>(c);
+            t1.prefetch::<8usize>(c);
             let t0_0 = V::load(t0.at(0usize, c));
             let t1_0 = V::load(t1.at(0usize, c));
+            let mut v2 = V::mul(t0_0, t1_0);
             let t0_1 = V::load(t0.at(1usize, c));
             let t1_1 = V::load(t1.at(1usize, c));
             let t0_2 = V::load(t0.at(2usize, c));
@@ -708,110 +583,71 @@ unsafe fn sandwich_4<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             let t1_5 = V::load(t1.at(5usize, c));
             let t0_6 = V::load(t0.at(6usize, c));
             let t1_6 = V::load(t1.at(6usize, c));
+            let t0_7 = V::load(t0.at(7usize, c));
+            let t1_7 = V::load(t1.at(7usize, c));
+            v2 = V::neg_mul_add(t0_1, t1_1, v2);
+            v2 = V::neg_mul_add(t0_2, t1_2, v2);
+            v2 = V::neg_mul_add(t0_3, t1_3, v2);
+            v2 = V::neg_mul_add(t0_4, t1_4, v2);
+            v2 = V::neg_mul_add(t0_5, t1_5, v2);
+            v2 = V::neg_mul_add(t0_6, t1_6, v2);
+            v2 = V::mul_add(t0_7, t1_7, v2);
             // out0[0] = t0_7*t1_7 + t0_0*t1_0 - t0_1*t1_1 - t0_2*t1_2 - t0_3*t1_3 - t0_4*t1_4 - t0_5*t1_5 - t0_6*t1_6
-            V::store(
-                {
-                    let mut s = V::mul(t0_0, t1_0);
-                    s = V::neg_mul_add(t0_1, t1_1, s);
-                    s = V::neg_mul_add(t0_2, t1_2, s);
-                    s = V::neg_mul_add(t0_3, t1_3, s);
-                    s = V::neg_mul_add(t0_4, t1_4, s);
-                    s = V::neg_mul_add(t0_5, t1_5, s);
-                    s = V::neg_mul_add(t0_6, t1_6, s);
-                    s = V::mul_add(t0_7, t1_7, s);
-                    s
-                },
-                out0.at(0usize, c),
-            );
+            V::store(v2, out0.at(0usize, c));
+            let mut v31 = V::mul(t0_1, t1_0);
+            v31 = V::neg_mul_add(t0_2, t1_4, v31);
+            v31 = V::neg_mul_add(t0_3, t1_5, v31);
+            v31 = V::neg_mul_add(t0_7, t1_6, v31);
             // out0[1] = t0_1*t1_0 - t0_2*t1_4 - t0_3*t1_5 - t0_7*t1_6
-            V::store(
-                {
-                    let mut s = V::mul(t0_1, t1_0);
-                    s = V::neg_mul_add(t0_2, t1_4, s);
-                    s = V::neg_mul_add(t0_3, t1_5, s);
-                    s = V::neg_mul_add(t0_7, t1_6, s);
-                    s
-                },
-                out0.at(1usize, c),
-            );
+            V::store(v31, out0.at(1usize, c));
+            let mut v38 = V::mul(t0_1, t1_4);
+            v38 = V::mul_add(t0_2, t1_0, v38);
+            v38 = V::neg_mul_add(t0_3, t1_6, v38);
+            v38 = V::mul_add(t0_7, t1_5, v38);
             // out0[2] = t0_7*t1_5 + t0_1*t1_4 + t0_2*t1_0 - t0_3*t1_6
-            V::store(
-                {
-                    let mut s = V::mul(t0_1, t1_4);
-                    s = V::mul_add(t0_2, t1_0, s);
-                    s = V::neg_mul_add(t0_3, t1_6, s);
-                    s = V::mul_add(t0_7, t1_5, s);
-                    s
-                },
-                out0.at(2usize, c),
-            );
+            V::store(v38, out0.at(2usize, c));
+            let mut v45 = V::mul(t0_1, t1_5);
+            v45 = V::mul_add(t0_2, t1_6, v45);
+            v45 = V::mul_add(t0_3, t1_0, v45);
+            v45 = V::neg_mul_add(t0_7, t1_4, v45);
             // out0[3] = t0_3*t1_0 + t0_1*t1_5 + t0_2*t1_6 - t0_7*t1_4
-            V::store(
-                {
-                    let mut s = V::mul(t0_1, t1_5);
-                    s = V::mul_add(t0_2, t1_6, s);
-                    s = V::mul_add(t0_3, t1_0, s);
-                    s = V::neg_mul_add(t0_7, t1_4, s);
-                    s
-                },
-                out0.at(3usize, c),
-            );
+            V::store(v45, out0.at(3usize, c));
+            let mut v52 = V::mul(t0_0, t1_4);
+            v52 = V::neg_mul_add(t0_1, t1_2, v52);
+            v52 = V::mul_add(t0_2, t1_1, v52);
+            v52 = V::neg_mul_add(t0_3, t1_7, v52);
+            v52 = V::mul_add(t0_4, t1_0, v52);
+            v52 = V::neg_mul_add(t0_5, t1_6, v52);
+            v52 = V::mul_add(t0_6, t1_5, v52);
+            v52 = V::neg_mul_add(t0_7, t1_3, v52);
             // out0[4] = t0_6*t1_5 + t0_4*t1_0 + t0_2*t1_1 + t0_0*t1_4 - t0_1*t1_2 - t0_3*t1_7 - t0_5*t1_6 - t0_7*t1_3
-            V::store(
-                {
-                    let mut s = V::mul(t0_0, t1_4);
-                    s = V::neg_mul_add(t0_1, t1_2, s);
-                    s = V::mul_add(t0_2, t1_1, s);
-                    s = V::neg_mul_add(t0_3, t1_7, s);
-                    s = V::mul_add(t0_4, t1_0, s);
-                    s = V::neg_mul_add(t0_5, t1_6, s);
-                    s = V::mul_add(t0_6, t1_5, s);
-                    s = V::neg_mul_add(t0_7, t1_3, s);
-                    s
-                },
-                out0.at(4usize, c),
-            );
+            V::store(v52, out0.at(4usize, c));
+            let mut v67 = V::mul(t0_0, t1_5);
+            v67 = V::neg_mul_add(t0_1, t1_3, v67);
+            v67 = V::mul_add(t0_2, t1_7, v67);
+            v67 = V::mul_add(t0_3, t1_1, v67);
+            v67 = V::mul_add(t0_4, t1_6, v67);
+            v67 = V::mul_add(t0_5, t1_0, v67);
+            v67 = V::neg_mul_add(t0_6, t1_4, v67);
+            v67 = V::mul_add(t0_7, t1_2, v67);
             // out0[5] = t0_7*t1_2 + t0_5*t1_0 + t0_4*t1_6 + t0_3*t1_1 + t0_2*t1_7 + t0_0*t1_5 - t0_1*t1_3 - t0_6*t1_4
-            V::store(
-                {
-                    let mut s = V::mul(t0_0, t1_5);
-                    s = V::neg_mul_add(t0_1, t1_3, s);
-                    s = V::mul_add(t0_2, t1_7, s);
-                    s = V::mul_add(t0_3, t1_1, s);
-                    s = V::mul_add(t0_4, t1_6, s);
-                    s = V::mul_add(t0_5, t1_0, s);
-                    s = V::neg_mul_add(t0_6, t1_4, s);
-                    s = V::mul_add(t0_7, t1_2, s);
-                    s
-                },
-                out0.at(5usize, c),
-            );
+            V::store(v67, out0.at(5usize, c));
+            let mut v82 = V::mul(t0_0, t1_6);
+            v82 = V::neg_mul_add(t0_1, t1_7, v82);
+            v82 = V::neg_mul_add(t0_2, t1_3, v82);
+            v82 = V::mul_add(t0_3, t1_2, v82);
+            v82 = V::neg_mul_add(t0_4, t1_5, v82);
+            v82 = V::mul_add(t0_5, t1_4, v82);
+            v82 = V::mul_add(t0_6, t1_0, v82);
+            v82 = V::neg_mul_add(t0_7, t1_1, v82);
             // out0[6] = t0_6*t1_0 + t0_5*t1_4 + t0_3*t1_2 + t0_0*t1_6 - t0_1*t1_7 - t0_2*t1_3 - t0_4*t1_5 - t0_7*t1_1
-            V::store(
-                {
-                    let mut s = V::mul(t0_0, t1_6);
-                    s = V::neg_mul_add(t0_1, t1_7, s);
-                    s = V::neg_mul_add(t0_2, t1_3, s);
-                    s = V::mul_add(t0_3, t1_2, s);
-                    s = V::neg_mul_add(t0_4, t1_5, s);
-                    s = V::mul_add(t0_5, t1_4, s);
-                    s = V::mul_add(t0_6, t1_0, s);
-                    s = V::neg_mul_add(t0_7, t1_1, s);
-                    s
-                },
-                out0.at(6usize, c),
-            );
+            V::store(v82, out0.at(6usize, c));
+            let mut v97 = V::mul(t0_1, t1_6);
+            v97 = V::neg_mul_add(t0_2, t1_5, v97);
+            v97 = V::mul_add(t0_3, t1_4, v97);
+            v97 = V::mul_add(t0_7, t1_0, v97);
             // out0[7] = t0_7*t1_0 + t0_3*t1_4 + t0_1*t1_6 - t0_2*t1_5
-            V::store(
-                {
-                    let mut s = V::mul(t0_1, t1_6);
-                    s = V::neg_mul_add(t0_2, t1_5, s);
-                    s = V::mul_add(t0_3, t1_4, s);
-                    s = V::mul_add(t0_7, t1_0, s);
-                    s
-                },
-                out0.at(7usize, c),
-            );
+            V::store(v97, out0.at(7usize, c));
         }
     }
 }
@@ -828,128 +664,88 @@ unsafe fn sandwich_5<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let out0 = args.outputs[0];
         for group in 0..args.groups {
             let c = group * V::LANES;
+            t0.prefetch::<8usize>(c);
+            grad_o.prefetch::<8usize>(c);
             let t0_7 = V::load(t0.at(7usize, c));
             let grad_o_e123 = V::load(grad_o.at(7usize, c));
-            let t0_6 = V::load(t0.at(6usize, c));
-            let grad_o_e023 = V::load(grad_o.at(6usize, c));
-            let t0_5 = V::load(t0.at(5usize, c));
-            let grad_o_e013 = V::load(grad_o.at(5usize, c));
-            let t0_4 = V::load(t0.at(4usize, c));
-            let grad_o_e012 = V::load(grad_o.at(4usize, c));
+            let mut v2 = V::mul(t0_7, grad_o_e123);
             let t0_3 = V::load(t0.at(3usize, c));
-            let grad_o_e3 = V::load(grad_o.at(3usize, c));
+            let mut v4 = V::mul(t0_3, grad_o_e123);
             let t0_2 = V::load(t0.at(2usize, c));
-            let grad_o_e2 = V::load(grad_o.at(2usize, c));
+            let mut v6 = V::mul(t0_2, grad_o_e123);
             let t0_1 = V::load(t0.at(1usize, c));
-            let grad_o_e1 = V::load(grad_o.at(1usize, c));
+            let mut v8 = V::mul(t0_1, grad_o_e123);
+            let grad_o_e023 = V::load(grad_o.at(6usize, c));
+            let t0_6 = V::load(t0.at(6usize, c));
+            v2 = V::mul_add(t0_6, grad_o_e023, v2);
+            let t0_5 = V::load(t0.at(5usize, c));
+            v4 = V::mul_add(t0_5, grad_o_e023, v4);
+            let t0_4 = V::load(t0.at(4usize, c));
+            v6 = V::mul_add(t0_4, grad_o_e023, v6);
+            let mut v20 = V::mul(t0_3, grad_o_e023);
+            let mut v21 = V::mul(t0_2, grad_o_e023);
             let t0_0 = V::load(t0.at(0usize, c));
+            v8 = V::mul_add(t0_0, grad_o_e023, v8);
+            let grad_o_e013 = V::load(grad_o.at(5usize, c));
+            v20 = V::mul_add(t0_7, grad_o_e013, v20);
+            v4 = V::neg_mul_add(t0_6, grad_o_e013, v4);
+            v2 = V::mul_add(t0_5, grad_o_e013, v2);
+            v8 = V::mul_add(t0_4, grad_o_e013, v8);
+            let mut v35 = V::mul(t0_3, grad_o_e013);
+            v35 = V::neg_mul_add(t0_7, grad_o_e023, v35);
+            let mut v37 = V::mul(t0_2, grad_o_e013);
+            v37 = V::neg_mul_add(t0_1, grad_o_e023, v37);
+            v21 = V::mul_add(t0_1, grad_o_e013, v21);
+            let mut v42 = V::mul_sub(t0_0, grad_o_e013, v6);
+            let grad_o_e012 = V::load(grad_o.at(4usize, c));
+            v21 = V::mul_add(t0_7, grad_o_e012, v21);
+            v42 = V::mul_add(t0_6, grad_o_e012, v42);
+            v8 = V::neg_mul_add(t0_5, grad_o_e012, v8);
+            v2 = V::mul_add(t0_4, grad_o_e012, v2);
+            v37 = V::neg_mul_add(t0_3, grad_o_e012, v37);
+            v35 = V::mul_add(t0_2, grad_o_e012, v35);
+            v20 = V::neg_mul_add(t0_1, grad_o_e012, v20);
+            v4 = V::mul_add(t0_0, grad_o_e012, v4);
+            let grad_o_e3 = V::load(grad_o.at(3usize, c));
+            v4 = V::neg_mul_add(t0_7, grad_o_e3, v4);
+            v2 = V::mul_add(t0_3, grad_o_e3, v2);
+            v8 = V::mul_add(t0_2, grad_o_e3, v8);
+            v42 = V::mul_add(t0_1, grad_o_e3, v42);
+            let grad_o_e2 = V::load(grad_o.at(2usize, c));
+            v42 = V::mul_add(t0_7, grad_o_e2, v42);
+            v8 = V::neg_mul_add(t0_3, grad_o_e2, v8);
+            v2 = V::mul_add(t0_2, grad_o_e2, v2);
+            v4 = V::mul_add(t0_1, grad_o_e2, v4);
+            let grad_o_e1 = V::load(grad_o.at(1usize, c));
+            v8 = V::neg_mul_add(t0_7, grad_o_e1, v8);
+            v42 = V::neg_mul_add(t0_3, grad_o_e1, v42);
+            v4 = V::neg_mul_add(t0_2, grad_o_e1, v4);
+            v2 = V::mul_add(t0_1, grad_o_e1, v2);
             let grad_o_e0 = V::load(grad_o.at(0usize, c));
-            // out0[0] = t0_7*grad_o_e123 + t0_6*grad_o_e023 + t0_5*grad_o_e013 + t0_4*grad_o_e012 + t0_3*grad_o_e3 + t0_2*grad_o_e2 + t0_1*grad_o_e1 + t0_0*grad_o_e0
-            V::store(
-                {
-                    let mut s = V::mul(t0_7, grad_o_e123);
-                    s = V::mul_add(t0_6, grad_o_e023, s);
-                    s = V::mul_add(t0_5, grad_o_e013, s);
-                    s = V::mul_add(t0_4, grad_o_e012, s);
-                    s = V::mul_add(t0_3, grad_o_e3, s);
-                    s = V::mul_add(t0_2, grad_o_e2, s);
-                    s = V::mul_add(t0_1, grad_o_e1, s);
-                    s = V::mul_add(t0_0, grad_o_e0, s);
-                    s
-                },
-                out0.at(0usize, c),
-            );
-            // out0[1] = t0_3*grad_o_e013 - t0_7*grad_o_e023 + t0_2*grad_o_e012 - t0_1*grad_o_e0
-            V::store(
-                {
-                    let mut s = V::mul(t0_3, grad_o_e013);
-                    s = V::neg_mul_add(t0_7, grad_o_e023, s);
-                    s = V::mul_add(t0_2, grad_o_e012, s);
-                    s = V::neg_mul_add(t0_1, grad_o_e0, s);
-                    s
-                },
-                out0.at(1usize, c),
-            );
-            // out0[2] = t0_3*grad_o_e023 + t0_7*grad_o_e013 - t0_1*grad_o_e012 - t0_2*grad_o_e0
-            V::store(
-                {
-                    let mut s = V::mul(t0_3, grad_o_e023);
-                    s = V::mul_add(t0_7, grad_o_e013, s);
-                    s = V::neg_mul_add(t0_1, grad_o_e012, s);
-                    s = V::neg_mul_add(t0_2, grad_o_e0, s);
-                    s
-                },
-                out0.at(2usize, c),
-            );
-            // out0[3] = -(t0_2*grad_o_e023 + t0_1*grad_o_e013 + t0_7*grad_o_e012 + t0_3*grad_o_e0)
-            V::store(
-                V::neg({
-                    let mut s = V::mul(t0_2, grad_o_e023);
-                    s = V::mul_add(t0_1, grad_o_e013, s);
-                    s = V::mul_add(t0_7, grad_o_e012, s);
-                    s = V::mul_add(t0_3, grad_o_e0, s);
-                    s
-                }),
-                out0.at(3usize, c),
-            );
-            // out0[4] = t0_3*grad_o_e123 + t0_5*grad_o_e023 - t0_6*grad_o_e013 + t0_0*grad_o_e012 - t0_7*grad_o_e3 + t0_1*grad_o_e2 - t0_2*grad_o_e1 - t0_4*grad_o_e0
-            V::store(
-                {
-                    let mut s = V::mul(t0_3, grad_o_e123);
-                    s = V::mul_add(t0_5, grad_o_e023, s);
-                    s = V::neg_mul_add(t0_6, grad_o_e013, s);
-                    s = V::mul_add(t0_0, grad_o_e012, s);
-                    s = V::neg_mul_add(t0_7, grad_o_e3, s);
-                    s = V::mul_add(t0_1, grad_o_e2, s);
-                    s = V::neg_mul_add(t0_2, grad_o_e1, s);
-                    s = V::neg_mul_add(t0_4, grad_o_e0, s);
-                    s
-                },
-                out0.at(4usize, c),
-            );
-            // out0[5] = t0_0*grad_o_e013 - (t0_2*grad_o_e123 + t0_4*grad_o_e023) + t0_6*grad_o_e012 + t0_1*grad_o_e3 + t0_7*grad_o_e2 - t0_3*grad_o_e1 - t0_5*grad_o_e0
-            V::store(
-                {
-                    let mut s = V::mul_sub(
-                        t0_0,
-                        grad_o_e013,
-                        V::mul_add(t0_4, grad_o_e023, V::mul(t0_2, grad_o_e123)),
-                    );
-                    s = V::mul_add(t0_6, grad_o_e012, s);
-                    s = V::mul_add(t0_1, grad_o_e3, s);
-                    s = V::mul_add(t0_7, grad_o_e2, s);
-                    s = V::neg_mul_add(t0_3, grad_o_e1, s);
-                    s = V::neg_mul_add(t0_5, grad_o_e0, s);
-                    s
-                },
-                out0.at(5usize, c),
-            );
-            // out0[6] = t0_1*grad_o_e123 + t0_0*grad_o_e023 + t0_4*grad_o_e013 - t0_5*grad_o_e012 + t0_2*grad_o_e3 - t0_3*grad_o_e2 - t0_7*grad_o_e1 - t0_6*grad_o_e0
-            V::store(
-                {
-                    let mut s = V::mul(t0_1, grad_o_e123);
-                    s = V::mul_add(t0_0, grad_o_e023, s);
-                    s = V::mul_add(t0_4, grad_o_e013, s);
-                    s = V::neg_mul_add(t0_5, grad_o_e012, s);
-                    s = V::mul_add(t0_2, grad_o_e3, s);
-                    s = V::neg_mul_add(t0_3, grad_o_e2, s);
-                    s = V::neg_mul_add(t0_7, grad_o_e1, s);
-                    s = V::neg_mul_add(t0_6, grad_o_e0, s);
-                    s
-                },
-                out0.at(6usize, c),
-            );
+            v37 = V::mul_add(t0_7, grad_o_e0, v37);
             // out0[7] = t0_2*grad_o_e013 - t0_1*grad_o_e023 - t0_3*grad_o_e012 + t0_7*grad_o_e0
-            V::store(
-                {
-                    let mut s = V::mul(t0_2, grad_o_e013);
-                    s = V::neg_mul_add(t0_1, grad_o_e023, s);
-                    s = V::neg_mul_add(t0_3, grad_o_e012, s);
-                    s = V::mul_add(t0_7, grad_o_e0, s);
-                    s
-                },
-                out0.at(7usize, c),
-            );
+            V::store(v37, out0.at(7usize, c));
+            v8 = V::neg_mul_add(t0_6, grad_o_e0, v8);
+            // out0[6] = t0_1*grad_o_e123 + t0_0*grad_o_e023 + t0_4*grad_o_e013 - t0_5*grad_o_e012 + t0_2*grad_o_e3 - t0_3*grad_o_e2 - t0_7*grad_o_e1 - t0_6*grad_o_e0
+            V::store(v8, out0.at(6usize, c));
+            v42 = V::neg_mul_add(t0_5, grad_o_e0, v42);
+            // out0[5] = t0_0*grad_o_e013 - (t0_2*grad_o_e123 + t0_4*grad_o_e023) + t0_6*grad_o_e012 + t0_1*grad_o_e3 + t0_7*grad_o_e2 - t0_3*grad_o_e1 - t0_5*grad_o_e0
+            V::store(v42, out0.at(5usize, c));
+            v4 = V::neg_mul_add(t0_4, grad_o_e0, v4);
+            // out0[4] = t0_3*grad_o_e123 + t0_5*grad_o_e023 - t0_6*grad_o_e013 + t0_0*grad_o_e012 - t0_7*grad_o_e3 + t0_1*grad_o_e2 - t0_2*grad_o_e1 - t0_4*grad_o_e0
+            V::store(v4, out0.at(4usize, c));
+            v21 = V::mul_add(t0_3, grad_o_e0, v21);
+            // out0[3] = -(t0_2*grad_o_e023 + t0_1*grad_o_e013 + t0_7*grad_o_e012 + t0_3*grad_o_e0)
+            V::store(V::neg(v21), out0.at(3usize, c));
+            v20 = V::neg_mul_add(t0_2, grad_o_e0, v20);
+            // out0[2] = t0_3*grad_o_e023 + t0_7*grad_o_e013 - t0_1*grad_o_e012 - t0_2*grad_o_e0
+            V::store(v20, out0.at(2usize, c));
+            v35 = V::neg_mul_add(t0_1, grad_o_e0, v35);
+            // out0[1] = t0_3*grad_o_e013 - t0_7*grad_o_e023 + t0_2*grad_o_e012 - t0_1*grad_o_e0
+            V::store(v35, out0.at(1usize, c));
+            v2 = V::mul_add(t0_0, grad_o_e0, v2);
+            // out0[0] = t0_7*grad_o_e123 + t0_6*grad_o_e023 + t0_5*grad_o_e013 + t0_4*grad_o_e012 + t0_3*grad_o_e3 + t0_2*grad_o_e2 + t0_1*grad_o_e1 + t0_0*grad_o_e0
+            V::store(v2, out0.at(0usize, c));
         }
     }
 }
@@ -966,250 +762,166 @@ unsafe fn sandwich_6<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let out0 = args.outputs[0];
         for group in 0..args.groups {
             let c = group * V::LANES;
-            let t1_6 = V::load(t1.at(6usize, c));
-            let grad_o_e023 = V::load(grad_o.at(6usize, c));
-            let t1_5 = V::load(t1.at(5usize, c));
-            let grad_o_e013 = V::load(grad_o.at(5usize, c));
-            let t1_4 = V::load(t1.at(4usize, c));
-            let grad_o_e012 = V::load(grad_o.at(4usize, c));
+            t1.prefetch::<8usize>(c);
+            grad_o.prefetch::<8usize>(c);
             let t1_0 = V::load(t1.at(0usize, c));
-            let grad_o_e0 = V::load(grad_o.at(0usize, c));
             let grad_o_e123 = V::load(grad_o.at(7usize, c));
-            let t1_7 = V::load(t1.at(7usize, c));
-            let t1_3 = V::load(t1.at(3usize, c));
-            let t1_2 = V::load(t1.at(2usize, c));
-            let grad_o_e3 = V::load(grad_o.at(3usize, c));
-            let grad_o_e2 = V::load(grad_o.at(2usize, c));
-            let grad_o_e1 = V::load(grad_o.at(1usize, c));
+            let mut v2 = V::mul(t1_0, grad_o_e123);
+            let t1_4 = V::load(t1.at(4usize, c));
+            let mut v4 = V::mul(t1_4, grad_o_e123);
+            let t1_5 = V::load(t1.at(5usize, c));
+            let mut v6 = V::mul(t1_5, grad_o_e123);
+            let t1_6 = V::load(t1.at(6usize, c));
+            let mut v8 = V::mul(t1_6, grad_o_e123);
             let t1_1 = V::load(t1.at(1usize, c));
-            // out0[0] = t1_6*grad_o_e023 + t1_5*grad_o_e013 + t1_4*grad_o_e012 + t1_0*grad_o_e0
-            V::store(
-                {
-                    let mut s = V::mul(t1_6, grad_o_e023);
-                    s = V::mul_add(t1_5, grad_o_e013, s);
-                    s = V::mul_add(t1_4, grad_o_e012, s);
-                    s = V::mul_add(t1_0, grad_o_e0, s);
-                    s
-                },
-                out0.at(0usize, c),
-            );
-            // out0[1] = t1_6*grad_o_e123 - t1_7*grad_o_e023 - t1_3*grad_o_e013 - t1_2*grad_o_e012 + t1_5*grad_o_e3 + t1_4*grad_o_e2 + t1_0*grad_o_e1 - t1_1*grad_o_e0
-            V::store(
-                {
-                    let mut s = V::mul(t1_6, grad_o_e123);
-                    s = V::neg_mul_add(t1_7, grad_o_e023, s);
-                    s = V::neg_mul_add(t1_3, grad_o_e013, s);
-                    s = V::neg_mul_add(t1_2, grad_o_e012, s);
-                    s = V::mul_add(t1_5, grad_o_e3, s);
-                    s = V::mul_add(t1_4, grad_o_e2, s);
-                    s = V::mul_add(t1_0, grad_o_e1, s);
-                    s = V::neg_mul_add(t1_1, grad_o_e0, s);
-                    s
-                },
-                out0.at(1usize, c),
-            );
-            // out0[2] = t1_7*grad_o_e013 - (t1_5*grad_o_e123 + t1_3*grad_o_e023) + t1_1*grad_o_e012 + t1_6*grad_o_e3 + t1_0*grad_o_e2 - t1_4*grad_o_e1 - t1_2*grad_o_e0
-            V::store(
-                {
-                    let mut s = V::mul_sub(
-                        t1_7,
-                        grad_o_e013,
-                        V::mul_add(t1_3, grad_o_e023, V::mul(t1_5, grad_o_e123)),
-                    );
-                    s = V::mul_add(t1_1, grad_o_e012, s);
-                    s = V::mul_add(t1_6, grad_o_e3, s);
-                    s = V::mul_add(t1_0, grad_o_e2, s);
-                    s = V::neg_mul_add(t1_4, grad_o_e1, s);
-                    s = V::neg_mul_add(t1_2, grad_o_e0, s);
-                    s
-                },
-                out0.at(2usize, c),
-            );
-            // out0[3] = t1_4*grad_o_e123 + t1_2*grad_o_e023 + t1_1*grad_o_e013 - t1_7*grad_o_e012 + t1_0*grad_o_e3 - t1_6*grad_o_e2 - t1_5*grad_o_e1 - t1_3*grad_o_e0
-            V::store(
-                {
-                    let mut s = V::mul(t1_4, grad_o_e123);
-                    s = V::mul_add(t1_2, grad_o_e023, s);
-                    s = V::mul_add(t1_1, grad_o_e013, s);
-                    s = V::neg_mul_add(t1_7, grad_o_e012, s);
-                    s = V::mul_add(t1_0, grad_o_e3, s);
-                    s = V::neg_mul_add(t1_6, grad_o_e2, s);
-                    s = V::neg_mul_add(t1_5, grad_o_e1, s);
-                    s = V::neg_mul_add(t1_3, grad_o_e0, s);
-                    s
-                },
-                out0.at(3usize, c),
-            );
-            // out0[4] = t1_6*grad_o_e013 - t1_5*grad_o_e023 + t1_0*grad_o_e012 - t1_4*grad_o_e0
-            V::store(
-                {
-                    let mut s = V::mul(t1_6, grad_o_e013);
-                    s = V::neg_mul_add(t1_5, grad_o_e023, s);
-                    s = V::mul_add(t1_0, grad_o_e012, s);
-                    s = V::neg_mul_add(t1_4, grad_o_e0, s);
-                    s
-                },
-                out0.at(4usize, c),
-            );
-            // out0[5] = t1_4*grad_o_e023 + t1_0*grad_o_e013 - t1_6*grad_o_e012 - t1_5*grad_o_e0
-            V::store(
-                {
-                    let mut s = V::mul(t1_4, grad_o_e023);
-                    s = V::mul_add(t1_0, grad_o_e013, s);
-                    s = V::neg_mul_add(t1_6, grad_o_e012, s);
-                    s = V::neg_mul_add(t1_5, grad_o_e0, s);
-                    s
-                },
-                out0.at(5usize, c),
-            );
-            // out0[6] = t1_0*grad_o_e023 - t1_4*grad_o_e013 + t1_5*grad_o_e012 - t1_6*grad_o_e0
-            V::store(
-                {
-                    let mut s = V::mul(t1_0, grad_o_e023);
-                    s = V::neg_mul_add(t1_4, grad_o_e013, s);
-                    s = V::mul_add(t1_5, grad_o_e012, s);
-                    s = V::neg_mul_add(t1_6, grad_o_e0, s);
-                    s
-                },
-                out0.at(6usize, c),
-            );
+            let grad_o_e023 = V::load(grad_o.at(6usize, c));
+            v2 = V::neg_mul_add(t1_1, grad_o_e023, v2);
+            let mut v13 = V::mul(t1_0, grad_o_e023);
+            let mut v14 = V::mul(t1_4, grad_o_e023);
+            let t1_2 = V::load(t1.at(2usize, c));
+            v4 = V::mul_add(t1_2, grad_o_e023, v4);
+            let t1_3 = V::load(t1.at(3usize, c));
+            v6 = V::mul_add(t1_3, grad_o_e023, v6);
+            let t1_7 = V::load(t1.at(7usize, c));
+            v8 = V::neg_mul_add(t1_7, grad_o_e023, v8);
+            let mut v25 = V::mul(t1_6, grad_o_e023);
+            let grad_o_e013 = V::load(grad_o.at(5usize, c));
+            v2 = V::mul_add(t1_2, grad_o_e013, v2);
+            v13 = V::neg_mul_add(t1_4, grad_o_e013, v13);
+            v14 = V::mul_add(t1_0, grad_o_e013, v14);
+            let mut v33 = V::mul(t1_6, grad_o_e013);
+            v33 = V::neg_mul_add(t1_5, grad_o_e023, v33);
+            v4 = V::mul_add(t1_1, grad_o_e013, v4);
+            let mut v38 = V::mul_sub(t1_7, grad_o_e013, v6);
+            v8 = V::neg_mul_add(t1_3, grad_o_e013, v8);
+            v25 = V::mul_add(t1_5, grad_o_e013, v25);
+            let grad_o_e012 = V::load(grad_o.at(4usize, c));
+            v2 = V::neg_mul_add(t1_3, grad_o_e012, v2);
+            v13 = V::mul_add(t1_5, grad_o_e012, v13);
+            v14 = V::neg_mul_add(t1_6, grad_o_e012, v14);
+            v33 = V::mul_add(t1_0, grad_o_e012, v33);
+            v4 = V::neg_mul_add(t1_7, grad_o_e012, v4);
+            v38 = V::mul_add(t1_1, grad_o_e012, v38);
+            v8 = V::neg_mul_add(t1_2, grad_o_e012, v8);
+            v25 = V::mul_add(t1_4, grad_o_e012, v25);
+            let grad_o_e3 = V::load(grad_o.at(3usize, c));
+            v2 = V::neg_mul_add(t1_4, grad_o_e3, v2);
+            v4 = V::mul_add(t1_0, grad_o_e3, v4);
+            v38 = V::mul_add(t1_6, grad_o_e3, v38);
+            v8 = V::mul_add(t1_5, grad_o_e3, v8);
+            let grad_o_e2 = V::load(grad_o.at(2usize, c));
+            v2 = V::mul_add(t1_5, grad_o_e2, v2);
+            v4 = V::neg_mul_add(t1_6, grad_o_e2, v4);
+            v38 = V::mul_add(t1_0, grad_o_e2, v38);
+            v8 = V::mul_add(t1_4, grad_o_e2, v8);
+            let grad_o_e1 = V::load(grad_o.at(1usize, c));
+            v2 = V::neg_mul_add(t1_6, grad_o_e1, v2);
+            v4 = V::neg_mul_add(t1_5, grad_o_e1, v4);
+            v38 = V::neg_mul_add(t1_4, grad_o_e1, v38);
+            v8 = V::mul_add(t1_0, grad_o_e1, v8);
+            let grad_o_e0 = V::load(grad_o.at(0usize, c));
+            v2 = V::mul_add(t1_7, grad_o_e0, v2);
             // out0[7] = t1_0*grad_o_e123 - t1_1*grad_o_e023 + t1_2*grad_o_e013 - t1_3*grad_o_e012 - t1_4*grad_o_e3 + t1_5*grad_o_e2 - t1_6*grad_o_e1 + t1_7*grad_o_e0
-            V::store(
-                {
-                    let mut s = V::mul(t1_0, grad_o_e123);
-                    s = V::neg_mul_add(t1_1, grad_o_e023, s);
-                    s = V::mul_add(t1_2, grad_o_e013, s);
-                    s = V::neg_mul_add(t1_3, grad_o_e012, s);
-                    s = V::neg_mul_add(t1_4, grad_o_e3, s);
-                    s = V::mul_add(t1_5, grad_o_e2, s);
-                    s = V::neg_mul_add(t1_6, grad_o_e1, s);
-                    s = V::mul_add(t1_7, grad_o_e0, s);
-                    s
-                },
-                out0.at(7usize, c),
-            );
+            V::store(v2, out0.at(7usize, c));
+            v13 = V::neg_mul_add(t1_6, grad_o_e0, v13);
+            // out0[6] = t1_0*grad_o_e023 - t1_4*grad_o_e013 + t1_5*grad_o_e012 - t1_6*grad_o_e0
+            V::store(v13, out0.at(6usize, c));
+            v14 = V::neg_mul_add(t1_5, grad_o_e0, v14);
+            // out0[5] = t1_4*grad_o_e023 + t1_0*grad_o_e013 - t1_6*grad_o_e012 - t1_5*grad_o_e0
+            V::store(v14, out0.at(5usize, c));
+            v33 = V::neg_mul_add(t1_4, grad_o_e0, v33);
+            // out0[4] = t1_6*grad_o_e013 - t1_5*grad_o_e023 + t1_0*grad_o_e012 - t1_4*grad_o_e0
+            V::store(v33, out0.at(4usize, c));
+            v4 = V::neg_mul_add(t1_3, grad_o_e0, v4);
+            // out0[3] = t1_4*grad_o_e123 + t1_2*grad_o_e023 + t1_1*grad_o_e013 - t1_7*grad_o_e012 + t1_0*grad_o_e3 - t1_6*grad_o_e2 - t1_5*grad_o_e1 - t1_3*grad_o_e0
+            V::store(v4, out0.at(3usize, c));
+            v38 = V::neg_mul_add(t1_2, grad_o_e0, v38);
+            // out0[2] = t1_7*grad_o_e013 - (t1_5*grad_o_e123 + t1_3*grad_o_e023) + t1_1*grad_o_e012 + t1_6*grad_o_e3 + t1_0*grad_o_e2 - t1_4*grad_o_e1 - t1_2*grad_o_e0
+            V::store(v38, out0.at(2usize, c));
+            v8 = V::neg_mul_add(t1_1, grad_o_e0, v8);
+            // out0[1] = t1_6*grad_o_e123 - t1_7*grad_o_e023 - t1_3*grad_o_e013 - t1_2*grad_o_e012 + t1_5*grad_o_e3 + t1_4*grad_o_e2 + t1_0*grad_o_e1 - t1_1*grad_o_e0
+            V::store(v8, out0.at(1usize, c));
+            v25 = V::mul_add(t1_0, grad_o_e0, v25);
+            // out0[0] = t1_6*grad_o_e023 + t1_5*grad_o_e013 + t1_4*grad_o_e012 + t1_0*grad_o_e0
+            V::store(v25, out0.at(0usize, c));
         }
     }
 }
 pub(super) static SANDWICH_6: Stage = stage!(sandwich_6);
-/// From cut 2, `y`, cut 3 to `grad_x`: adjoint of o = x y reverse(x).
+/// From `y`, cut 3, cut 2 to `grad_x`: adjoint of o = x y reverse(x).
 ///
 /// From `sandwich_grad` of Cl(3,0,1).
 #[inline(always)]
 unsafe fn sandwich_7<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
     // SAFETY: the caller keeps the contract of `StageArgs`; the tier runs on this CPU.
     unsafe {
-        let t2 = args.inputs[0];
-        let y = args.inputs[1];
-        let t3 = args.inputs[2];
+        let y = args.inputs[0];
+        let t3 = args.inputs[1];
+        let t2 = args.inputs[2];
         let out0 = args.outputs[0];
         for group in 0..args.groups {
             let c = group * V::LANES;
-            let y_e3 = V::load(y.at(3usize, c));
-            let t3_3 = V::load(t3.at(3usize, c));
-            let y_e2 = V::load(y.at(2usize, c));
-            let t3_2 = V::load(t3.at(2usize, c));
+            y.prefetch::<4usize>(c);
+            t3.prefetch::<8usize>(c);
+            t2.prefetch::<8usize>(c);
             let y_e1 = V::load(y.at(1usize, c));
-            let t3_1 = V::load(t3.at(1usize, c));
-            let y_e0 = V::load(y.at(0usize, c));
-            let t3_0 = V::load(t3.at(0usize, c));
-            let t3_5 = V::load(t3.at(5usize, c));
-            let t3_4 = V::load(t3.at(4usize, c));
-            let t3_6 = V::load(t3.at(6usize, c));
             let t3_7 = V::load(t3.at(7usize, c));
-            // out0[0] = t2_0 + y_e3*t3_3 + y_e2*t3_2 + y_e1*t3_1 + y_e0*t3_0
-            V::store(
-                {
-                    let mut s = V::load(t2.at(0usize, c));
-                    s = V::mul_add(y_e3, t3_3, s);
-                    s = V::mul_add(y_e2, t3_2, s);
-                    s = V::mul_add(y_e1, t3_1, s);
-                    s = V::mul_add(y_e0, t3_0, s);
-                    s
-                },
-                out0.at(0usize, c),
+            let mut v4 = V::mul_sub(y_e1, t3_7, V::load(t2.at(6usize, c)));
+            let y_e2 = V::load(y.at(2usize, c));
+            let y_e3 = V::load(y.at(3usize, c));
+            let mut v12 = V::mul_sub(y_e3, t3_7, V::load(t2.at(4usize, c)));
+            let t3_6 = V::load(t3.at(6usize, c));
+            let mut v16 = V::mul_add(y_e1, t3_6, V::load(t2.at(7usize, c)));
+            let y_e0 = V::load(y.at(0usize, c));
+            v4 = V::mul_add(y_e0, t3_6, v4);
+            let mut v22 = V::mul_add(y_e2, t3_6, V::load(t2.at(3usize, c)));
+            let mut v25 = V::mul_sub(y_e3, t3_6, V::load(t2.at(2usize, c)));
+            let t3_5 = V::load(t3.at(5usize, c));
+            v16 = V::neg_mul_add(y_e2, t3_5, v16);
+            let mut v30 = V::mul_sub(
+                y_e0,
+                t3_5,
+                V::mul_add(y_e2, t3_7, V::load(t2.at(5usize, c))),
             );
-            // out0[1] = y_e3*t3_5 - t2_1 + y_e2*t3_4 + y_e1*t3_0
-            V::store(
-                {
-                    let mut s = V::mul_sub(y_e3, t3_5, V::load(t2.at(1usize, c)));
-                    s = V::mul_add(y_e2, t3_4, s);
-                    s = V::mul_add(y_e1, t3_0, s);
-                    s
-                },
-                out0.at(1usize, c),
-            );
-            // out0[2] = y_e3*t3_6 - t2_2 - y_e1*t3_4 + y_e2*t3_0
-            V::store(
-                {
-                    let mut s = V::mul_sub(y_e3, t3_6, V::load(t2.at(2usize, c)));
-                    s = V::neg_mul_add(y_e1, t3_4, s);
-                    s = V::mul_add(y_e2, t3_0, s);
-                    s
-                },
-                out0.at(2usize, c),
-            );
-            // out0[3] = y_e3*t3_0 - (t2_3 + y_e2*t3_6 + y_e1*t3_5)
-            V::store(
-                V::mul_sub(
-                    y_e3,
-                    t3_0,
-                    {
-                        let mut s = V::load(t2.at(3usize, c));
-                        s = V::mul_add(y_e2, t3_6, s);
-                        s = V::mul_add(y_e1, t3_5, s);
-                        s
-                    },
-                ),
-                out0.at(3usize, c),
-            );
-            // out0[4] = y_e3*t3_7 - t2_4 + y_e0*t3_4 - y_e1*t3_2 + y_e2*t3_1
-            V::store(
-                {
-                    let mut s = V::mul_sub(y_e3, t3_7, V::load(t2.at(4usize, c)));
-                    s = V::mul_add(y_e0, t3_4, s);
-                    s = V::neg_mul_add(y_e1, t3_2, s);
-                    s = V::mul_add(y_e2, t3_1, s);
-                    s
-                },
-                out0.at(4usize, c),
-            );
-            // out0[5] = y_e0*t3_5 - (t2_5 + y_e2*t3_7) - y_e1*t3_3 + y_e3*t3_1
-            V::store(
-                {
-                    let mut s = V::mul_sub(
-                        y_e0,
-                        t3_5,
-                        V::mul_add(y_e2, t3_7, V::load(t2.at(5usize, c))),
-                    );
-                    s = V::neg_mul_add(y_e1, t3_3, s);
-                    s = V::mul_add(y_e3, t3_1, s);
-                    s
-                },
-                out0.at(5usize, c),
-            );
-            // out0[6] = y_e1*t3_7 - t2_6 + y_e0*t3_6 - y_e2*t3_3 + y_e3*t3_2
-            V::store(
-                {
-                    let mut s = V::mul_sub(y_e1, t3_7, V::load(t2.at(6usize, c)));
-                    s = V::mul_add(y_e0, t3_6, s);
-                    s = V::neg_mul_add(y_e2, t3_3, s);
-                    s = V::mul_add(y_e3, t3_2, s);
-                    s
-                },
-                out0.at(6usize, c),
-            );
+            v22 = V::mul_add(y_e1, t3_5, v22);
+            let mut v35 = V::mul_sub(y_e3, t3_5, V::load(t2.at(1usize, c)));
+            let t3_4 = V::load(t3.at(4usize, c));
+            v16 = V::mul_add(y_e3, t3_4, v16);
             // out0[7] = t2_7 + y_e1*t3_6 - y_e2*t3_5 + y_e3*t3_4
-            V::store(
-                {
-                    let mut s = V::load(t2.at(7usize, c));
-                    s = V::mul_add(y_e1, t3_6, s);
-                    s = V::neg_mul_add(y_e2, t3_5, s);
-                    s = V::mul_add(y_e3, t3_4, s);
-                    s
-                },
-                out0.at(7usize, c),
-            );
+            V::store(v16, out0.at(7usize, c));
+            v12 = V::mul_add(y_e0, t3_4, v12);
+            v25 = V::neg_mul_add(y_e1, t3_4, v25);
+            v35 = V::mul_add(y_e2, t3_4, v35);
+            let t3_3 = V::load(t3.at(3usize, c));
+            v4 = V::neg_mul_add(y_e2, t3_3, v4);
+            v30 = V::neg_mul_add(y_e1, t3_3, v30);
+            let mut v52 = V::mul_add(y_e3, t3_3, V::load(t2.at(0usize, c)));
+            let t3_2 = V::load(t3.at(2usize, c));
+            v4 = V::mul_add(y_e3, t3_2, v4);
+            // out0[6] = y_e1*t3_7 - t2_6 + y_e0*t3_6 - y_e2*t3_3 + y_e3*t3_2
+            V::store(v4, out0.at(6usize, c));
+            v12 = V::neg_mul_add(y_e1, t3_2, v12);
+            v52 = V::mul_add(y_e2, t3_2, v52);
+            let t3_1 = V::load(t3.at(1usize, c));
+            v30 = V::mul_add(y_e3, t3_1, v30);
+            // out0[5] = y_e0*t3_5 - (t2_5 + y_e2*t3_7) - y_e1*t3_3 + y_e3*t3_1
+            V::store(v30, out0.at(5usize, c));
+            v12 = V::mul_add(y_e2, t3_1, v12);
+            // out0[4] = y_e3*t3_7 - t2_4 + y_e0*t3_4 - y_e1*t3_2 + y_e2*t3_1
+            V::store(v12, out0.at(4usize, c));
+            v52 = V::mul_add(y_e1, t3_1, v52);
+            let t3_0 = V::load(t3.at(0usize, c));
+            // out0[3] = y_e3*t3_0 - (t2_3 + y_e2*t3_6 + y_e1*t3_5)
+            V::store(V::mul_sub(y_e3, t3_0, v22), out0.at(3usize, c));
+            v25 = V::mul_add(y_e2, t3_0, v25);
+            // out0[2] = y_e3*t3_6 - t2_2 - y_e1*t3_4 + y_e2*t3_0
+            V::store(v25, out0.at(2usize, c));
+            v35 = V::mul_add(y_e1, t3_0, v35);
+            // out0[1] = y_e3*t3_5 - t2_1 + y_e2*t3_4 + y_e1*t3_0
+            V::store(v35, out0.at(1usize, c));
+            v52 = V::mul_add(y_e0, t3_0, v52);
+            // out0[0] = t2_0 + y_e3*t3_3 + y_e2*t3_2 + y_e1*t3_1 + y_e0*t3_0
+            V::store(v52, out0.at(0usize, c));
         }
     }
 }
@@ -1226,84 +938,60 @@ unsafe fn sandwich_8<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let out0 = args.outputs[0];
         for group in 0..args.groups {
             let c = group * V::LANES;
+            x.prefetch::<8usize>(c);
+            t3.prefetch::<8usize>(c);
             let x_e23 = V::load(x.at(6usize, c));
-            let t3_6 = V::load(t3.at(6usize, c));
-            let x_e13 = V::load(x.at(5usize, c));
-            let t3_5 = V::load(t3.at(5usize, c));
-            let x_e12 = V::load(x.at(4usize, c));
-            let t3_4 = V::load(t3.at(4usize, c));
-            let x_1 = V::load(x.at(0usize, c));
-            let t3_0 = V::load(t3.at(0usize, c));
             let t3_7 = V::load(t3.at(7usize, c));
+            let mut v2 = V::mul(x_e23, t3_7);
+            let x_e13 = V::load(x.at(5usize, c));
+            let mut v4 = V::mul(x_e13, t3_7);
+            let x_e12 = V::load(x.at(4usize, c));
+            let mut v6 = V::mul(x_e12, t3_7);
             let x_e0123 = V::load(x.at(7usize, c));
+            let t3_6 = V::load(t3.at(6usize, c));
+            v2 = V::mul_add(x_e0123, t3_6, v2);
+            let mut v11 = V::mul(x_e23, t3_6);
             let x_e03 = V::load(x.at(3usize, c));
+            v4 = V::mul_add(x_e03, t3_6, v4);
             let x_e02 = V::load(x.at(2usize, c));
-            let t3_3 = V::load(t3.at(3usize, c));
-            let t3_2 = V::load(t3.at(2usize, c));
-            let t3_1 = V::load(t3.at(1usize, c));
+            v6 = V::mul_add(x_e02, t3_6, v6);
+            let t3_5 = V::load(t3.at(5usize, c));
+            v4 = V::mul_add(x_e0123, t3_5, v4);
+            v11 = V::mul_add(x_e13, t3_5, v11);
+            v2 = V::neg_mul_add(x_e03, t3_5, v2);
             let x_e01 = V::load(x.at(1usize, c));
-            // out0[0] = x_e23*t3_6 + x_e13*t3_5 + x_e12*t3_4 + x_1*t3_0
-            V::store(
-                {
-                    let mut s = V::mul(x_e23, t3_6);
-                    s = V::mul_add(x_e13, t3_5, s);
-                    s = V::mul_add(x_e12, t3_4, s);
-                    s = V::mul_add(x_1, t3_0, s);
-                    s
-                },
-                out0.at(0usize, c),
-            );
-            // out0[1] = x_e23*t3_7 + x_e0123*t3_6 - x_e03*t3_5 - x_e02*t3_4 - x_e13*t3_3 - x_e12*t3_2 + x_1*t3_1 + x_e01*t3_0
-            V::store(
-                {
-                    let mut s = V::mul(x_e23, t3_7);
-                    s = V::mul_add(x_e0123, t3_6, s);
-                    s = V::neg_mul_add(x_e03, t3_5, s);
-                    s = V::neg_mul_add(x_e02, t3_4, s);
-                    s = V::neg_mul_add(x_e13, t3_3, s);
-                    s = V::neg_mul_add(x_e12, t3_2, s);
-                    s = V::mul_add(x_1, t3_1, s);
-                    s = V::mul_add(x_e01, t3_0, s);
-                    s
-                },
-                out0.at(1usize, c),
-            );
-            // out0[2] = x_e01*t3_4 - (x_e13*t3_7 + x_e03*t3_6 + x_e0123*t3_5) - x_e23*t3_3 + x_1*t3_2 + x_e12*t3_1 + x_e02*t3_0
-            V::store(
-                {
-                    let mut s = V::mul_sub(
-                        x_e01,
-                        t3_4,
-                        {
-                            let mut s = V::mul(x_e13, t3_7);
-                            s = V::mul_add(x_e03, t3_6, s);
-                            s = V::mul_add(x_e0123, t3_5, s);
-                            s
-                        },
-                    );
-                    s = V::neg_mul_add(x_e23, t3_3, s);
-                    s = V::mul_add(x_1, t3_2, s);
-                    s = V::mul_add(x_e12, t3_1, s);
-                    s = V::mul_add(x_e02, t3_0, s);
-                    s
-                },
-                out0.at(2usize, c),
-            );
+            v6 = V::mul_add(x_e01, t3_5, v6);
+            let t3_4 = V::load(t3.at(4usize, c));
+            v6 = V::mul_add(x_e0123, t3_4, v6);
+            v11 = V::mul_add(x_e12, t3_4, v11);
+            v2 = V::neg_mul_add(x_e02, t3_4, v2);
+            let mut v36 = V::mul_sub(x_e01, t3_4, v4);
+            let t3_3 = V::load(t3.at(3usize, c));
+            v36 = V::neg_mul_add(x_e23, t3_3, v36);
+            v2 = V::neg_mul_add(x_e13, t3_3, v2);
+            let x_1 = V::load(x.at(0usize, c));
+            v6 = V::mul_add(x_1, t3_3, v6);
+            let t3_2 = V::load(t3.at(2usize, c));
+            v6 = V::mul_add(x_e23, t3_2, v6);
+            v2 = V::neg_mul_add(x_e12, t3_2, v2);
+            v36 = V::mul_add(x_1, t3_2, v36);
+            let t3_1 = V::load(t3.at(1usize, c));
+            v6 = V::mul_add(x_e13, t3_1, v6);
+            v36 = V::mul_add(x_e12, t3_1, v36);
+            v2 = V::mul_add(x_1, t3_1, v2);
+            let t3_0 = V::load(t3.at(0usize, c));
+            v6 = V::mul_add(x_e03, t3_0, v6);
             // out0[3] = x_e12*t3_7 + x_e02*t3_6 + x_e01*t3_5 + x_e0123*t3_4 + x_1*t3_3 + x_e23*t3_2 + x_e13*t3_1 + x_e03*t3_0
-            V::store(
-                {
-                    let mut s = V::mul(x_e12, t3_7);
-                    s = V::mul_add(x_e02, t3_6, s);
-                    s = V::mul_add(x_e01, t3_5, s);
-                    s = V::mul_add(x_e0123, t3_4, s);
-                    s = V::mul_add(x_1, t3_3, s);
-                    s = V::mul_add(x_e23, t3_2, s);
-                    s = V::mul_add(x_e13, t3_1, s);
-                    s = V::mul_add(x_e03, t3_0, s);
-                    s
-                },
-                out0.at(3usize, c),
-            );
+            V::store(v6, out0.at(3usize, c));
+            v36 = V::mul_add(x_e02, t3_0, v36);
+            // out0[2] = x_e01*t3_4 - (x_e13*t3_7 + x_e03*t3_6 + x_e0123*t3_5) - x_e23*t3_3 + x_1*t3_2 + x_e12*t3_1 + x_e02*t3_0
+            V::store(v36, out0.at(2usize, c));
+            v2 = V::mul_add(x_e01, t3_0, v2);
+            // out0[1] = x_e23*t3_7 + x_e0123*t3_6 - x_e03*t3_5 - x_e02*t3_4 - x_e13*t3_3 - x_e12*t3_2 + x_1*t3_1 + x_e01*t3_0
+            V::store(v2, out0.at(1usize, c));
+            v11 = V::mul_add(x_1, t3_0, v11);
+            // out0[0] = x_e23*t3_6 + x_e13*t3_5 + x_e12*t3_4 + x_1*t3_0
+            V::store(v11, out0.at(0usize, c));
         }
     }
 }
@@ -1398,7 +1086,7 @@ pub(super) static SANDWICH_PROGRAM_1: Program = Program {
             },
             StageCall {
                 stage: &super::sandwich::SANDWICH_7,
-                inputs: &[Slot::Cut(2usize), Slot::External(1usize), Slot::Cut(3usize)],
+                inputs: &[Slot::External(1usize), Slot::Cut(3usize), Slot::Cut(2usize)],
                 outputs: &[Slot::External(0usize)],
                 params: &[],
                 param_grads: &[],

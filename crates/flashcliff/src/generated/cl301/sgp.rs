@@ -18,533 +18,341 @@ unsafe fn sgp_0<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let param0 = args.params[0];
         for group in 0..args.groups {
             let c = group * V::LANES;
+            x.prefetch::<16usize>(c);
+            y.prefetch::<16usize>(c);
             let x_1 = V::load(x.at(0usize, c));
-            let v2 = gate::<V>(args.gate, x_1);
-            let v3 = V::mul(x_1, v2);
+            let v1 = gate::<V>(args.gate, x_1);
+            let v2 = V::mul(x_1, v1);
+            let v4 = V::mul(V::load(x.at(1usize, c)), v1);
+            let v6 = V::mul(V::load(x.at(2usize, c)), v1);
+            let v8 = V::mul(V::load(x.at(3usize, c)), v1);
+            let v10 = V::mul(V::load(x.at(4usize, c)), v1);
+            let v12 = V::mul(V::load(x.at(5usize, c)), v1);
+            let v14 = V::mul(V::load(x.at(6usize, c)), v1);
+            let v16 = V::mul(V::load(x.at(7usize, c)), v1);
+            let v18 = V::mul(V::load(x.at(8usize, c)), v1);
+            let v20 = V::mul(V::load(x.at(9usize, c)), v1);
+            let v22 = V::mul(V::load(x.at(10usize, c)), v1);
+            let v24 = V::mul(V::load(x.at(11usize, c)), v1);
+            let v26 = V::mul(V::load(x.at(12usize, c)), v1);
+            let v28 = V::mul(V::load(x.at(13usize, c)), v1);
+            let v30 = V::mul(V::load(x.at(14usize, c)), v1);
+            let v32 = V::mul(V::load(x.at(15usize, c)), v1);
             let y_1 = V::load(y.at(0usize, c));
-            let v5 = gate::<V>(args.gate, y_1);
-            let v6 = V::mul(y_1, v5);
-            let v11 = V::mul(V::load(x.at(4usize, c)), v2);
-            let v13 = V::mul(V::load(y.at(4usize, c)), v5);
-            let v16 = V::mul(V::load(x.at(2usize, c)), v2);
-            let v18 = V::mul(V::load(y.at(2usize, c)), v5);
-            let v21 = V::mul(V::load(x.at(3usize, c)), v2);
-            let v23 = V::mul(V::load(y.at(3usize, c)), v5);
-            let v31 = V::mul(V::load(x.at(10usize, c)), v2);
-            let v33 = V::mul(V::load(y.at(10usize, c)), v5);
-            let v36 = V::mul(V::load(x.at(8usize, c)), v2);
-            let v38 = V::mul(V::load(y.at(8usize, c)), v5);
-            let v41 = V::mul(V::load(x.at(9usize, c)), v2);
-            let v43 = V::mul(V::load(y.at(9usize, c)), v5);
-            let v51 = V::mul(V::load(x.at(14usize, c)), v2);
-            let v53 = V::mul(V::load(y.at(14usize, c)), v5);
-            let v59 = V::mul(V::load(y.at(15usize, c)), v5);
-            let w14 = V::load(param0.at(14usize, c));
-            let v64 = V::mul(V::load(x.at(7usize, c)), v2);
-            let v67 = V::mul(V::load(x.at(5usize, c)), v2);
-            let v70 = V::mul(V::load(x.at(6usize, c)), v2);
+            let v34 = gate::<V>(args.gate, y_1);
+            let v35 = V::mul(y_1, v34);
+            let v37 = V::mul(V::load(y.at(1usize, c)), v34);
+            let v39 = V::mul(V::load(y.at(2usize, c)), v34);
+            let v41 = V::mul(V::load(y.at(3usize, c)), v34);
+            let v43 = V::mul(V::load(y.at(4usize, c)), v34);
+            let v45 = V::mul(V::load(y.at(5usize, c)), v34);
+            let v47 = V::mul(V::load(y.at(6usize, c)), v34);
+            let v49 = V::mul(V::load(y.at(7usize, c)), v34);
+            let v51 = V::mul(V::load(y.at(8usize, c)), v34);
+            let v53 = V::mul(V::load(y.at(9usize, c)), v34);
+            let v55 = V::mul(V::load(y.at(10usize, c)), v34);
+            let v57 = V::mul(V::load(y.at(11usize, c)), v34);
+            let v59 = V::mul(V::load(y.at(12usize, c)), v34);
+            let v61 = V::mul(V::load(y.at(13usize, c)), v34);
+            let v63 = V::mul(V::load(y.at(14usize, c)), v34);
+            let v65 = V::mul(V::load(y.at(15usize, c)), v34);
+            let mut v68 = V::mul(V::load(param0.at(0usize, c)), V::mul(v2, v35));
+            let mut v69 = V::mul(v6, v39);
+            v69 = V::mul_add(v8, v41, v69);
+            v69 = V::mul_add(v10, v43, v69);
+            let mut v76 = V::mul(v18, v51);
+            v76 = V::mul_add(v20, v53, v76);
+            v76 = V::mul_add(v22, v55, v76);
+            v68 = V::mul_add(V::load(param0.at(5usize, c)), v69, v68);
+            v68 = V::neg_mul_add(V::load(param0.at(13usize, c)), v76, v68);
+            v68 = V::neg_mul_add(V::load(param0.at(22usize, c)), V::mul(v30, v63), v68);
+            // out0[0] = w0*v2*v35 + w5*(v10*v43 + v6*v39 + v8*v41) - w13*(v22*v55 + v18*v51 + v20*v53) - w22*v30*v63
+            V::store(v68, out0.at(0usize, c));
             let w1 = V::load(param0.at(1usize, c));
-            let v77 = V::mul(V::load(y.at(1usize, c)), v5);
+            let mut v91 = V::mul(w1, V::mul(v2, v37));
             let w6 = V::load(param0.at(6usize, c));
-            let v82 = V::mul(V::load(x.at(1usize, c)), v2);
+            let mut v95 = V::mul(v6, v45);
+            v95 = V::mul_add(v8, v47, v95);
+            v95 = V::mul_add(v10, v49, v95);
             let w7 = V::load(param0.at(7usize, c));
-            let v88 = V::mul(V::load(y.at(7usize, c)), v5);
-            let v91 = V::mul(V::load(y.at(5usize, c)), v5);
-            let v94 = V::mul(V::load(y.at(6usize, c)), v5);
+            let mut v102 = V::mul(v12, v39);
+            v102 = V::mul_add(v14, v41, v102);
+            v102 = V::mul_add(v16, v43, v102);
+            let w14 = V::load(param0.at(14usize, c));
+            let mut v109 = V::mul(v18, v57);
+            v109 = V::mul_add(v20, v59, v109);
+            v109 = V::mul_add(v22, v61, v109);
             let w15 = V::load(param0.at(15usize, c));
-            let v103 = V::mul(V::load(y.at(13usize, c)), v5);
-            let v106 = V::mul(V::load(y.at(11usize, c)), v5);
-            let v109 = V::mul(V::load(y.at(12usize, c)), v5);
+            let mut v116 = V::mul(v24, v51);
+            v116 = V::mul_add(v26, v53, v116);
+            v116 = V::mul_add(v28, v55, v116);
             let w23 = V::load(param0.at(23usize, c));
-            let v117 = V::mul(V::load(x.at(13usize, c)), v2);
-            let v120 = V::mul(V::load(x.at(11usize, c)), v2);
-            let v123 = V::mul(V::load(x.at(12usize, c)), v2);
-            let v132 = V::mul(V::load(x.at(15usize, c)), v2);
-            let w26 = V::load(param0.at(26usize, c));
-            let w25 = V::load(param0.at(25usize, c));
-            let w17 = V::load(param0.at(17usize, c));
-            let w16 = V::load(param0.at(16usize, c));
-            let w9 = V::load(param0.at(9usize, c));
+            v91 = V::mul_add(w6, V::mul(v4, v35), v91);
+            v91 = V::neg_mul_add(w7, v95, v91);
+            v91 = V::mul_add(w14, v102, v91);
+            v91 = V::neg_mul_add(w15, v109, v91);
+            v91 = V::neg_mul_add(w23, v116, v91);
+            v91 = V::mul_add(V::load(param0.at(24usize, c)), V::mul(v30, v65), v91);
+            v91 = V::neg_mul_add(V::load(param0.at(30usize, c)), V::mul(v32, v63), v91);
+            // out0[1] = w24*v30*v65 + w14*(v16*v43 + v12*v39 + v14*v41) + w1*v2*v37 + w6*v4*v35 - w7*(v10*v49 + v6*v45 + v8*v47) - w15*(v22*v61 + v18*v57 + v20*v59) - w23*(v28*v55 + v24*v51 + v26*v53) - w30*v32*v63
+            V::store(v91, out0.at(1usize, c));
+            let mut v137 = V::mul(w1, V::mul(v2, v39));
+            let mut v140 = V::mul(v8, v51);
+            v140 = V::mul_add(v10, v53, v140);
+            let mut v144 = V::mul(v18, v41);
+            v144 = V::mul_add(v20, v43, v144);
+            v137 = V::mul_add(w6, V::mul(v6, v35), v137);
+            v137 = V::neg_mul_add(w7, v140, v137);
+            v137 = V::mul_add(w14, v144, v137);
+            v137 = V::neg_mul_add(w15, V::mul(v22, v63), v137);
+            v137 = V::neg_mul_add(w23, V::mul(v30, v55), v137);
+            // out0[2] = w14*(v18*v41 + v20*v43) + w1*v2*v39 + w6*v6*v35 - w7*(v8*v51 + v10*v53) - w15*v22*v63 - w23*v30*v55
+            V::store(v137, out0.at(2usize, c));
+            let mut v158 = V::mul(w1, V::mul(v2, v41));
+            let mut v161 = V::mul(v6, v51);
+            v161 = V::neg_mul_add(v10, v55, v161);
+            let mut v166 = V::mul(v22, v43);
+            v166 = V::neg_mul_add(v18, v39, v166);
+            v158 = V::mul_add(w6, V::mul(v8, v35), v158);
+            v158 = V::mul_add(w7, v161, v158);
+            v158 = V::mul_add(w14, v166, v158);
+            v158 = V::mul_add(w15, V::mul(v20, v63), v158);
+            v158 = V::mul_add(w23, V::mul(v30, v53), v158);
+            // out0[3] = w23*v30*v53 + w15*v20*v63 + w14*(v22*v43 - v18*v39) + w7*(v6*v51 - v10*v55) + w1*v2*v41 + w6*v8*v35
+            V::store(v158, out0.at(3usize, c));
+            let mut v179 = V::mul(w1, V::mul(v2, v43));
+            let mut v182 = V::mul(v6, v53);
+            v182 = V::mul_add(v8, v55, v182);
+            let mut v186 = V::mul(v20, v39);
+            v186 = V::mul_add(v22, v41, v186);
+            v179 = V::mul_add(w6, V::mul(v10, v35), v179);
+            v179 = V::mul_add(w7, v182, v179);
+            v179 = V::neg_mul_add(w14, v186, v179);
+            v179 = V::neg_mul_add(w15, V::mul(v18, v63), v179);
+            v179 = V::neg_mul_add(w23, V::mul(v30, v51), v179);
+            // out0[4] = w7*(v6*v53 + v8*v55) + w1*v2*v43 + w6*v10*v35 - w14*(v20*v39 + v22*v41) - w15*v18*v63 - w23*v30*v51
+            V::store(v179, out0.at(4usize, c));
             let w2 = V::load(param0.at(2usize, c));
+            let mut v201 = V::mul(w2, V::mul(v2, v45));
+            let mut v202 = V::mul(v4, v39);
+            v202 = V::neg_mul_add(v6, v37, v202);
             let w8 = V::load(param0.at(8usize, c));
+            let mut v207 = V::mul(v8, v57);
+            v207 = V::mul_add(v10, v59, v207);
+            let w9 = V::load(param0.at(9usize, c));
+            let w16 = V::load(param0.at(16usize, c));
+            let mut v215 = V::mul(v14, v51);
+            v215 = V::mul_add(v16, v53, v215);
+            let mut v220 = V::mul_sub(v18, v47, v215);
+            v220 = V::mul_add(v20, v49, v220);
+            let w17 = V::load(param0.at(17usize, c));
             let w18 = V::load(param0.at(18usize, c));
+            let mut v227 = V::mul(v24, v41);
+            v227 = V::mul_add(v26, v43, v227);
+            let w25 = V::load(param0.at(25usize, c));
+            let mut v233 = V::mul(v30, v61);
+            v233 = V::neg_mul_add(v28, v63, v233);
+            let w26 = V::load(param0.at(26usize, c));
             let w31 = V::load(param0.at(31usize, c));
-            let w32 = V::load(param0.at(32usize, c));
-            let w28 = V::load(param0.at(28usize, c));
-            let w27 = V::load(param0.at(27usize, c));
-            let w20 = V::load(param0.at(20usize, c));
-            let w19 = V::load(param0.at(19usize, c));
+            v201 = V::mul_add(w8, v202, v201);
+            v201 = V::mul_add(w9, v207, v201);
+            v201 = V::mul_add(w16, V::mul(v12, v35), v201);
+            v201 = V::mul_add(w17, v220, v201);
+            v201 = V::neg_mul_add(w18, V::mul(v22, v65), v201);
+            v201 = V::mul_add(w25, v227, v201);
+            v201 = V::mul_add(w26, v233, v201);
+            v201 = V::neg_mul_add(w31, V::mul(v32, v55), v201);
+            // out0[5] = w26*(v30*v61 - v28*v63) + w25*(v24*v41 + v26*v43) + w17*(v20*v49 + v18*v47 - (v14*v51 + v16*v53)) + w16*v12*v35 + w9*(v8*v57 + v10*v59) + w2*v2*v45 + w8*(v4*v39 - v6*v37) - w18*v22*v65 - w31*v32*v55
+            V::store(v201, out0.at(5usize, c));
+            let mut v249 = V::mul(w2, V::mul(v2, v47));
+            let mut v250 = V::mul(v4, v41);
+            v250 = V::neg_mul_add(v8, v37, v250);
+            let mut v255 = V::mul(v10, v61);
+            v255 = V::neg_mul_add(v6, v57, v255);
+            let mut v260 = V::mul(v12, v51);
+            v260 = V::neg_mul_add(v16, v55, v260);
+            v260 = V::neg_mul_add(v18, v45, v260);
+            v260 = V::mul_add(v22, v49, v260);
+            let mut v271 = V::mul(v28, v43);
+            v271 = V::neg_mul_add(v24, v39, v271);
+            let mut v274 = V::mul(v26, v63);
+            v274 = V::neg_mul_add(v30, v59, v274);
+            v249 = V::mul_add(w8, v250, v249);
+            v249 = V::mul_add(w9, v255, v249);
+            v249 = V::mul_add(w16, V::mul(v14, v35), v249);
+            v249 = V::mul_add(w17, v260, v249);
+            v249 = V::mul_add(w18, V::mul(v20, v65), v249);
+            v249 = V::mul_add(w25, v271, v249);
+            v249 = V::mul_add(w26, v274, v249);
+            v249 = V::mul_add(w31, V::mul(v32, v53), v249);
+            // out0[6] = w31*v32*v53 + w26*(v26*v63 - v30*v59) + w25*(v28*v43 - v24*v39) + w18*v20*v65 + w17*(v22*v49 + v12*v51 - v16*v55 - v18*v45) + w16*v14*v35 + w9*(v10*v61 - v6*v57) + w2*v2*v47 + w8*(v4*v41 - v8*v37)
+            V::store(v249, out0.at(6usize, c));
+            let mut v289 = V::mul(w2, V::mul(v2, v49));
+            let mut v290 = V::mul(v4, v43);
+            v290 = V::neg_mul_add(v10, v37, v290);
+            let mut v294 = V::mul(v6, v59);
+            v294 = V::mul_add(v8, v61, v294);
+            let mut v300 = V::mul(v12, v53);
+            v300 = V::mul_add(v14, v55, v300);
+            v300 = V::neg_mul_add(v20, v45, v300);
+            v300 = V::neg_mul_add(v22, v47, v300);
+            let mut v310 = V::mul(v26, v39);
+            v310 = V::mul_add(v28, v41, v310);
+            let mut v315 = V::mul(v30, v57);
+            v315 = V::neg_mul_add(v24, v63, v315);
+            v289 = V::mul_add(w8, v290, v289);
+            v289 = V::neg_mul_add(w9, v294, v289);
+            v289 = V::mul_add(w16, V::mul(v16, v35), v289);
+            v289 = V::mul_add(w17, v300, v289);
+            v289 = V::neg_mul_add(w18, V::mul(v18, v65), v289);
+            v289 = V::neg_mul_add(w25, v310, v289);
+            v289 = V::mul_add(w26, v315, v289);
+            v289 = V::neg_mul_add(w31, V::mul(v32, v51), v289);
+            // out0[7] = w26*(v30*v57 - v24*v63) + w17*(v12*v53 + v14*v55 - v20*v45 - v22*v47) + w16*v16*v35 + w2*v2*v49 + w8*(v4*v43 - v10*v37) - w9*(v6*v59 + v8*v61) - w18*v18*v65 - w25*(v26*v39 + v28*v41) - w31*v32*v51
+            V::store(v289, out0.at(7usize, c));
+            let mut v329 = V::mul(w2, V::mul(v2, v51));
+            let mut v330 = V::mul(v6, v41);
+            v330 = V::neg_mul_add(v8, v39, v330);
+            let mut v339 = V::mul(v22, v53);
+            v339 = V::neg_mul_add(v20, v55, v339);
+            v329 = V::mul_add(w8, v330, v329);
+            v329 = V::mul_add(w9, V::mul(v10, v63), v329);
+            v329 = V::mul_add(w16, V::mul(v18, v35), v329);
+            v329 = V::mul_add(w17, v339, v329);
+            v329 = V::mul_add(w25, V::mul(v30, v43), v329);
+            // out0[8] = w25*v30*v43 + w17*(v22*v53 - v20*v55) + w16*v18*v35 + w9*v10*v63 + w2*v2*v51 + w8*(v6*v41 - v8*v39)
+            V::store(v329, out0.at(8usize, c));
+            let mut v350 = V::mul(w2, V::mul(v2, v53));
+            let mut v351 = V::mul(v6, v43);
+            v351 = V::neg_mul_add(v10, v39, v351);
+            let mut v359 = V::mul(v18, v55);
+            v359 = V::neg_mul_add(v22, v51, v359);
+            v350 = V::mul_add(w8, v351, v350);
+            v350 = V::neg_mul_add(w9, V::mul(v8, v63), v350);
+            v350 = V::mul_add(w16, V::mul(v20, v35), v350);
+            v350 = V::mul_add(w17, v359, v350);
+            v350 = V::neg_mul_add(w25, V::mul(v30, v41), v350);
+            // out0[9] = w17*(v18*v55 - v22*v51) + w16*v20*v35 + w2*v2*v53 + w8*(v6*v43 - v10*v39) - w9*v8*v63 - w25*v30*v41
+            V::store(v350, out0.at(9usize, c));
+            let mut v371 = V::mul(w2, V::mul(v2, v55));
+            let mut v372 = V::mul(v8, v43);
+            v372 = V::neg_mul_add(v10, v41, v372);
+            let mut v381 = V::mul(v20, v51);
+            v381 = V::neg_mul_add(v18, v53, v381);
+            v371 = V::mul_add(w8, v372, v371);
+            v371 = V::mul_add(w9, V::mul(v6, v63), v371);
+            v371 = V::mul_add(w16, V::mul(v22, v35), v371);
+            v371 = V::mul_add(w17, v381, v371);
+            v371 = V::mul_add(w25, V::mul(v30, v39), v371);
+            // out0[10] = w25*v30*v39 + w17*(v20*v51 - v18*v53) + w16*v22*v35 + w9*v6*v63 + w2*v2*v55 + w8*(v8*v43 - v10*v41)
+            V::store(v371, out0.at(10usize, c));
             let w3 = V::load(param0.at(3usize, c));
+            let mut v393 = V::mul(w3, V::mul(v2, v57));
+            let mut v394 = V::mul(v4, v51);
+            v394 = V::neg_mul_add(v6, v47, v394);
+            v394 = V::mul_add(v8, v45, v394);
             let w10 = V::load(param0.at(10usize, c));
             let w11 = V::load(param0.at(11usize, c));
-            // out0[0] = w0*v3*v6 + w5*(v11*v13 + v16*v18 + v21*v23) - w13*(v31*v33 + v36*v38 + v41*v43) - w22*v51*v53
-            V::store(
-                {
-                    let mut s = V::mul(V::load(param0.at(0usize, c)), V::mul(v3, v6));
-                    s = V::mul_add(
-                        V::load(param0.at(5usize, c)),
-                        {
-                            let mut s = V::mul(v16, v18);
-                            s = V::mul_add(v21, v23, s);
-                            s = V::mul_add(v11, v13, s);
-                            s
-                        },
-                        s,
-                    );
-                    s = V::neg_mul_add(
-                        V::load(param0.at(13usize, c)),
-                        {
-                            let mut s = V::mul(v36, v38);
-                            s = V::mul_add(v41, v43, s);
-                            s = V::mul_add(v31, v33, s);
-                            s
-                        },
-                        s,
-                    );
-                    s = V::neg_mul_add(
-                        V::load(param0.at(22usize, c)),
-                        V::mul(v51, v53),
-                        s,
-                    );
-                    s
-                },
-                out0.at(0usize, c),
-            );
-            // out0[1] = w24*v51*v59 + w14*(v64*v13 + v67*v18 + v70*v23) + w1*v3*v77 + w6*v82*v6 - w7*(v11*v88 + v16*v91 + v21*v94) - w15*(v31*v103 + v36*v106 + v41*v109) - w23*(v117*v33 + v120*v38 + v123*v43) - w30*v132*v53
-            V::store(
-                {
-                    let mut s = V::mul(w1, V::mul(v3, v77));
-                    s = V::mul_add(w6, V::mul(v82, v6), s);
-                    s = V::neg_mul_add(
-                        w7,
-                        {
-                            let mut s = V::mul(v16, v91);
-                            s = V::mul_add(v21, v94, s);
-                            s = V::mul_add(v11, v88, s);
-                            s
-                        },
-                        s,
-                    );
-                    s = V::mul_add(
-                        w14,
-                        {
-                            let mut s = V::mul(v67, v18);
-                            s = V::mul_add(v70, v23, s);
-                            s = V::mul_add(v64, v13, s);
-                            s
-                        },
-                        s,
-                    );
-                    s = V::neg_mul_add(
-                        w15,
-                        {
-                            let mut s = V::mul(v36, v106);
-                            s = V::mul_add(v41, v109, s);
-                            s = V::mul_add(v31, v103, s);
-                            s
-                        },
-                        s,
-                    );
-                    s = V::neg_mul_add(
-                        w23,
-                        {
-                            let mut s = V::mul(v120, v38);
-                            s = V::mul_add(v123, v43, s);
-                            s = V::mul_add(v117, v33, s);
-                            s
-                        },
-                        s,
-                    );
-                    s = V::mul_add(V::load(param0.at(24usize, c)), V::mul(v51, v59), s);
-                    s = V::neg_mul_add(
-                        V::load(param0.at(30usize, c)),
-                        V::mul(v132, v53),
-                        s,
-                    );
-                    s
-                },
-                out0.at(1usize, c),
-            );
-            // out0[2] = w14*(v36*v23 + v41*v13) + w1*v3*v18 + w6*v16*v6 - w7*(v21*v38 + v11*v43) - w15*v31*v53 - w23*v51*v33
-            V::store(
-                {
-                    let mut s = V::mul(w1, V::mul(v3, v18));
-                    s = V::mul_add(w6, V::mul(v16, v6), s);
-                    s = V::neg_mul_add(w7, V::mul_add(v11, v43, V::mul(v21, v38)), s);
-                    s = V::mul_add(w14, V::mul_add(v41, v13, V::mul(v36, v23)), s);
-                    s = V::neg_mul_add(w15, V::mul(v31, v53), s);
-                    s = V::neg_mul_add(w23, V::mul(v51, v33), s);
-                    s
-                },
-                out0.at(2usize, c),
-            );
-            // out0[3] = w23*v51*v43 + w15*v41*v53 + w14*(v31*v13 - v36*v18) + w7*(v16*v38 - v11*v33) + w1*v3*v23 + w6*v21*v6
-            V::store(
-                {
-                    let mut s = V::mul(w1, V::mul(v3, v23));
-                    s = V::mul_add(w6, V::mul(v21, v6), s);
-                    s = V::mul_add(w7, V::neg_mul_add(v11, v33, V::mul(v16, v38)), s);
-                    s = V::mul_add(w14, V::neg_mul_add(v36, v18, V::mul(v31, v13)), s);
-                    s = V::mul_add(w15, V::mul(v41, v53), s);
-                    s = V::mul_add(w23, V::mul(v51, v43), s);
-                    s
-                },
-                out0.at(3usize, c),
-            );
-            // out0[4] = w7*(v16*v43 + v21*v33) + w1*v3*v13 + w6*v11*v6 - w14*(v41*v18 + v31*v23) - w15*v36*v53 - w23*v51*v38
-            V::store(
-                {
-                    let mut s = V::mul(w1, V::mul(v3, v13));
-                    s = V::mul_add(w6, V::mul(v11, v6), s);
-                    s = V::mul_add(w7, V::mul_add(v21, v33, V::mul(v16, v43)), s);
-                    s = V::neg_mul_add(w14, V::mul_add(v31, v23, V::mul(v41, v18)), s);
-                    s = V::neg_mul_add(w15, V::mul(v36, v53), s);
-                    s = V::neg_mul_add(w23, V::mul(v51, v38), s);
-                    s
-                },
-                out0.at(4usize, c),
-            );
-            // out0[5] = w26*(v51*v103 - v117*v53) + w25*(v120*v23 + v123*v13) + w17*(v41*v88 + v36*v94 - (v70*v38 + v64*v43)) + w16*v67*v6 + w9*(v21*v106 + v11*v109) + w2*v3*v91 + w8*(v82*v18 - v16*v77) - w18*v31*v59 - w31*v132*v33
-            V::store(
-                {
-                    let mut s = V::mul(w2, V::mul(v3, v91));
-                    s = V::mul_add(w8, V::neg_mul_add(v16, v77, V::mul(v82, v18)), s);
-                    s = V::mul_add(w9, V::mul_add(v11, v109, V::mul(v21, v106)), s);
-                    s = V::mul_add(w16, V::mul(v67, v6), s);
-                    s = V::mul_add(
-                        w17,
-                        V::mul_add(
-                            v41,
-                            v88,
-                            V::mul_sub(v36, v94, V::mul_add(v64, v43, V::mul(v70, v38))),
-                        ),
-                        s,
-                    );
-                    s = V::neg_mul_add(w18, V::mul(v31, v59), s);
-                    s = V::mul_add(w25, V::mul_add(v123, v13, V::mul(v120, v23)), s);
-                    s = V::mul_add(w26, V::neg_mul_add(v117, v53, V::mul(v51, v103)), s);
-                    s = V::neg_mul_add(w31, V::mul(v132, v33), s);
-                    s
-                },
-                out0.at(5usize, c),
-            );
-            // out0[6] = w31*v132*v43 + w26*(v123*v53 - v51*v109) + w25*(v117*v13 - v120*v18) + w18*v41*v59 + w17*(v31*v88 + v67*v38 - v64*v33 - v36*v91) + w16*v70*v6 + w9*(v11*v103 - v16*v106) + w2*v3*v94 + w8*(v82*v23 - v21*v77)
-            V::store(
-                {
-                    let mut s = V::mul(w2, V::mul(v3, v94));
-                    s = V::mul_add(w8, V::neg_mul_add(v21, v77, V::mul(v82, v23)), s);
-                    s = V::mul_add(w9, V::neg_mul_add(v16, v106, V::mul(v11, v103)), s);
-                    s = V::mul_add(w16, V::mul(v70, v6), s);
-                    s = V::mul_add(
-                        w17,
-                        {
-                            let mut s = V::mul(v67, v38);
-                            s = V::neg_mul_add(v64, v33, s);
-                            s = V::neg_mul_add(v36, v91, s);
-                            s = V::mul_add(v31, v88, s);
-                            s
-                        },
-                        s,
-                    );
-                    s = V::mul_add(w18, V::mul(v41, v59), s);
-                    s = V::mul_add(w25, V::neg_mul_add(v120, v18, V::mul(v117, v13)), s);
-                    s = V::mul_add(w26, V::neg_mul_add(v51, v109, V::mul(v123, v53)), s);
-                    s = V::mul_add(w31, V::mul(v132, v43), s);
-                    s
-                },
-                out0.at(6usize, c),
-            );
-            // out0[7] = w26*(v51*v106 - v120*v53) + w17*(v67*v43 + v70*v33 - v41*v91 - v31*v94) + w16*v64*v6 + w2*v3*v88 + w8*(v82*v13 - v11*v77) - w9*(v16*v109 + v21*v103) - w18*v36*v59 - w25*(v123*v18 + v117*v23) - w31*v132*v38
-            V::store(
-                {
-                    let mut s = V::mul(w2, V::mul(v3, v88));
-                    s = V::mul_add(w8, V::neg_mul_add(v11, v77, V::mul(v82, v13)), s);
-                    s = V::neg_mul_add(w9, V::mul_add(v21, v103, V::mul(v16, v109)), s);
-                    s = V::mul_add(w16, V::mul(v64, v6), s);
-                    s = V::mul_add(
-                        w17,
-                        {
-                            let mut s = V::mul(v67, v43);
-                            s = V::mul_add(v70, v33, s);
-                            s = V::neg_mul_add(v41, v91, s);
-                            s = V::neg_mul_add(v31, v94, s);
-                            s
-                        },
-                        s,
-                    );
-                    s = V::neg_mul_add(w18, V::mul(v36, v59), s);
-                    s = V::neg_mul_add(w25, V::mul_add(v117, v23, V::mul(v123, v18)), s);
-                    s = V::mul_add(w26, V::neg_mul_add(v120, v53, V::mul(v51, v106)), s);
-                    s = V::neg_mul_add(w31, V::mul(v132, v38), s);
-                    s
-                },
-                out0.at(7usize, c),
-            );
-            // out0[8] = w25*v51*v13 + w17*(v31*v43 - v41*v33) + w16*v36*v6 + w9*v11*v53 + w2*v3*v38 + w8*(v16*v23 - v21*v18)
-            V::store(
-                {
-                    let mut s = V::mul(w2, V::mul(v3, v38));
-                    s = V::mul_add(w8, V::neg_mul_add(v21, v18, V::mul(v16, v23)), s);
-                    s = V::mul_add(w9, V::mul(v11, v53), s);
-                    s = V::mul_add(w16, V::mul(v36, v6), s);
-                    s = V::mul_add(w17, V::neg_mul_add(v41, v33, V::mul(v31, v43)), s);
-                    s = V::mul_add(w25, V::mul(v51, v13), s);
-                    s
-                },
-                out0.at(8usize, c),
-            );
-            // out0[9] = w17*(v36*v33 - v31*v38) + w16*v41*v6 + w2*v3*v43 + w8*(v16*v13 - v11*v18) - w9*v21*v53 - w25*v51*v23
-            V::store(
-                {
-                    let mut s = V::mul(w2, V::mul(v3, v43));
-                    s = V::mul_add(w8, V::neg_mul_add(v11, v18, V::mul(v16, v13)), s);
-                    s = V::neg_mul_add(w9, V::mul(v21, v53), s);
-                    s = V::mul_add(w16, V::mul(v41, v6), s);
-                    s = V::mul_add(w17, V::neg_mul_add(v31, v38, V::mul(v36, v33)), s);
-                    s = V::neg_mul_add(w25, V::mul(v51, v23), s);
-                    s
-                },
-                out0.at(9usize, c),
-            );
-            // out0[10] = w25*v51*v18 + w17*(v41*v38 - v36*v43) + w16*v31*v6 + w9*v16*v53 + w2*v3*v33 + w8*(v21*v13 - v11*v23)
-            V::store(
-                {
-                    let mut s = V::mul(w2, V::mul(v3, v33));
-                    s = V::mul_add(w8, V::neg_mul_add(v11, v23, V::mul(v21, v13)), s);
-                    s = V::mul_add(w9, V::mul(v16, v53), s);
-                    s = V::mul_add(w16, V::mul(v31, v6), s);
-                    s = V::mul_add(w17, V::neg_mul_add(v36, v43, V::mul(v41, v38)), s);
-                    s = V::mul_add(w25, V::mul(v51, v18), s);
-                    s
-                },
-                out0.at(10usize, c),
-            );
-            // out0[11] = w32*v132*v13 + w28*(v117*v43 - v123*v33 - v51*v88) + w27*v120*v6 + w20*(v31*v109 + v64*v53 - v41*v103) + w19*(v36*v77 + v67*v23 - v70*v18) + w3*v3*v106 + w10*(v21*v91 + v82*v38 - v16*v94) - w11*v11*v59
-            V::store(
-                {
-                    let mut s = V::mul(w3, V::mul(v3, v106));
-                    s = V::mul_add(
-                        w10,
-                        {
-                            let mut s = V::mul(v82, v38);
-                            s = V::neg_mul_add(v16, v94, s);
-                            s = V::mul_add(v21, v91, s);
-                            s
-                        },
-                        s,
-                    );
-                    s = V::neg_mul_add(w11, V::mul(v11, v59), s);
-                    s = V::mul_add(
-                        w19,
-                        {
-                            let mut s = V::mul(v67, v23);
-                            s = V::neg_mul_add(v70, v18, s);
-                            s = V::mul_add(v36, v77, s);
-                            s
-                        },
-                        s,
-                    );
-                    s = V::mul_add(
-                        w20,
-                        {
-                            let mut s = V::mul(v64, v53);
-                            s = V::neg_mul_add(v41, v103, s);
-                            s = V::mul_add(v31, v109, s);
-                            s
-                        },
-                        s,
-                    );
-                    s = V::mul_add(w27, V::mul(v120, v6), s);
-                    s = V::mul_add(
-                        w28,
-                        {
-                            let mut s = V::mul(v117, v43);
-                            s = V::neg_mul_add(v123, v33, s);
-                            s = V::neg_mul_add(v51, v88, s);
-                            s
-                        },
-                        s,
-                    );
-                    s = V::mul_add(w32, V::mul(v132, v13), s);
-                    s
-                },
-                out0.at(11usize, c),
-            );
-            // out0[12] = w28*(v51*v94 + v120*v33 - v117*v38) + w27*v123*v6 + w20*(v36*v103 - v70*v53 - v31*v106) + w19*(v41*v77 + v67*v13 - v64*v18) + w11*v21*v59 + w3*v3*v109 + w10*(v11*v91 + v82*v43 - v16*v88) - w32*v132*v23
-            V::store(
-                {
-                    let mut s = V::mul(w3, V::mul(v3, v109));
-                    s = V::mul_add(
-                        w10,
-                        {
-                            let mut s = V::mul(v82, v43);
-                            s = V::neg_mul_add(v16, v88, s);
-                            s = V::mul_add(v11, v91, s);
-                            s
-                        },
-                        s,
-                    );
-                    s = V::mul_add(w11, V::mul(v21, v59), s);
-                    s = V::mul_add(
-                        w19,
-                        {
-                            let mut s = V::mul(v67, v13);
-                            s = V::neg_mul_add(v64, v18, s);
-                            s = V::mul_add(v41, v77, s);
-                            s
-                        },
-                        s,
-                    );
-                    s = V::mul_add(
-                        w20,
-                        {
-                            let mut s = V::mul(v36, v103);
-                            s = V::neg_mul_add(v70, v53, s);
-                            s = V::neg_mul_add(v31, v106, s);
-                            s
-                        },
-                        s,
-                    );
-                    s = V::mul_add(w27, V::mul(v123, v6), s);
-                    s = V::mul_add(
-                        w28,
-                        {
-                            let mut s = V::mul(v120, v33);
-                            s = V::neg_mul_add(v117, v38, s);
-                            s = V::mul_add(v51, v94, s);
-                            s
-                        },
-                        s,
-                    );
-                    s = V::neg_mul_add(w32, V::mul(v132, v23), s);
-                    s
-                },
-                out0.at(12usize, c),
-            );
-            // out0[13] = w32*v132*v18 + w28*(v123*v38 - v120*v43 - v51*v91) + w27*v117*v6 + w20*(v41*v106 + v67*v53 - v36*v109) + w19*(v31*v77 + v70*v13 - v64*v23) + w3*v3*v103 + w10*(v11*v94 + v82*v33 - v21*v88) - w11*v16*v59
-            V::store(
-                {
-                    let mut s = V::mul(w3, V::mul(v3, v103));
-                    s = V::mul_add(
-                        w10,
-                        {
-                            let mut s = V::mul(v82, v33);
-                            s = V::neg_mul_add(v21, v88, s);
-                            s = V::mul_add(v11, v94, s);
-                            s
-                        },
-                        s,
-                    );
-                    s = V::neg_mul_add(w11, V::mul(v16, v59), s);
-                    s = V::mul_add(
-                        w19,
-                        {
-                            let mut s = V::mul(v70, v13);
-                            s = V::neg_mul_add(v64, v23, s);
-                            s = V::mul_add(v31, v77, s);
-                            s
-                        },
-                        s,
-                    );
-                    s = V::mul_add(
-                        w20,
-                        {
-                            let mut s = V::mul(v67, v53);
-                            s = V::neg_mul_add(v36, v109, s);
-                            s = V::mul_add(v41, v106, s);
-                            s
-                        },
-                        s,
-                    );
-                    s = V::mul_add(w27, V::mul(v117, v6), s);
-                    s = V::mul_add(
-                        w28,
-                        {
-                            let mut s = V::mul(v123, v38);
-                            s = V::neg_mul_add(v120, v43, s);
-                            s = V::neg_mul_add(v51, v91, s);
-                            s
-                        },
-                        s,
-                    );
-                    s = V::mul_add(w32, V::mul(v132, v18), s);
-                    s
-                },
-                out0.at(13usize, c),
-            );
-            // out0[14] = w27*v51*v6 + w19*(v31*v18 + v36*v13 - v41*v23) + w3*v3*v53 + w10*(v11*v38 + v16*v33 - v21*v43)
-            V::store(
-                {
-                    let mut s = V::mul(w3, V::mul(v3, v53));
-                    s = V::mul_add(
-                        w10,
-                        {
-                            let mut s = V::mul(v16, v33);
-                            s = V::neg_mul_add(v21, v43, s);
-                            s = V::mul_add(v11, v38, s);
-                            s
-                        },
-                        s,
-                    );
-                    s = V::mul_add(
-                        w19,
-                        {
-                            let mut s = V::mul(v36, v13);
-                            s = V::neg_mul_add(v41, v23, s);
-                            s = V::mul_add(v31, v18, s);
-                            s
-                        },
-                        s,
-                    );
-                    s = V::mul_add(w27, V::mul(v51, v6), s);
-                    s
-                },
-                out0.at(14usize, c),
-            );
-            // out0[15] = w33*v132*v6 + w29*(v117*v18 + v120*v13 - v123*v23 - v51*v77) + w21*(v31*v91 + v36*v88 + v64*v38 + v67*v33 - v70*v43 - v41*v94) + w4*v3*v59 + w12*(v21*v109 + v82*v53 - v16*v103 - v11*v106)
-            V::store(
-                {
-                    let mut s = V::mul(V::load(param0.at(4usize, c)), V::mul(v3, v59));
-                    s = V::mul_add(
-                        V::load(param0.at(12usize, c)),
-                        {
-                            let mut s = V::mul(v82, v53);
-                            s = V::neg_mul_add(v16, v103, s);
-                            s = V::mul_add(v21, v109, s);
-                            s = V::neg_mul_add(v11, v106, s);
-                            s
-                        },
-                        s,
-                    );
-                    s = V::mul_add(
-                        V::load(param0.at(21usize, c)),
-                        {
-                            let mut s = V::mul(v67, v33);
-                            s = V::neg_mul_add(v70, v43, s);
-                            s = V::mul_add(v64, v38, s);
-                            s = V::mul_add(v36, v88, s);
-                            s = V::neg_mul_add(v41, v94, s);
-                            s = V::mul_add(v31, v91, s);
-                            s
-                        },
-                        s,
-                    );
-                    s = V::mul_add(
-                        V::load(param0.at(29usize, c)),
-                        {
-                            let mut s = V::mul(v120, v13);
-                            s = V::neg_mul_add(v123, v23, s);
-                            s = V::mul_add(v117, v18, s);
-                            s = V::neg_mul_add(v51, v77, s);
-                            s
-                        },
-                        s,
-                    );
-                    s = V::mul_add(V::load(param0.at(33usize, c)), V::mul(v132, v6), s);
-                    s
-                },
-                out0.at(15usize, c),
-            );
+            let mut v404 = V::mul(v12, v41);
+            v404 = V::neg_mul_add(v14, v39, v404);
+            v404 = V::mul_add(v18, v37, v404);
+            let w19 = V::load(param0.at(19usize, c));
+            let mut v411 = V::mul(v16, v63);
+            v411 = V::neg_mul_add(v20, v61, v411);
+            v411 = V::mul_add(v22, v59, v411);
+            let w20 = V::load(param0.at(20usize, c));
+            let w27 = V::load(param0.at(27usize, c));
+            let mut v422 = V::mul(v28, v53);
+            v422 = V::neg_mul_add(v26, v55, v422);
+            v422 = V::neg_mul_add(v30, v49, v422);
+            let w28 = V::load(param0.at(28usize, c));
+            let w32 = V::load(param0.at(32usize, c));
+            v393 = V::mul_add(w10, v394, v393);
+            v393 = V::neg_mul_add(w11, V::mul(v10, v65), v393);
+            v393 = V::mul_add(w19, v404, v393);
+            v393 = V::mul_add(w20, v411, v393);
+            v393 = V::mul_add(w27, V::mul(v24, v35), v393);
+            v393 = V::mul_add(w28, v422, v393);
+            v393 = V::mul_add(w32, V::mul(v32, v43), v393);
+            // out0[11] = w32*v32*v43 + w28*(v28*v53 - v26*v55 - v30*v49) + w27*v24*v35 + w20*(v22*v59 + v16*v63 - v20*v61) + w19*(v18*v37 + v12*v41 - v14*v39) + w3*v2*v57 + w10*(v8*v45 + v4*v51 - v6*v47) - w11*v10*v65
+            V::store(v393, out0.at(11usize, c));
+            let mut v439 = V::mul(w3, V::mul(v2, v59));
+            let mut v440 = V::mul(v4, v53);
+            v440 = V::neg_mul_add(v6, v49, v440);
+            v440 = V::mul_add(v10, v45, v440);
+            let mut v448 = V::mul(v12, v43);
+            v448 = V::neg_mul_add(v16, v39, v448);
+            v448 = V::mul_add(v20, v37, v448);
+            let mut v455 = V::mul(v18, v61);
+            v455 = V::neg_mul_add(v14, v63, v455);
+            v455 = V::neg_mul_add(v22, v57, v455);
+            let mut v462 = V::mul(v24, v55);
+            v462 = V::neg_mul_add(v28, v51, v462);
+            v462 = V::mul_add(v30, v47, v462);
+            v439 = V::mul_add(w10, v440, v439);
+            v439 = V::mul_add(w11, V::mul(v8, v65), v439);
+            v439 = V::mul_add(w19, v448, v439);
+            v439 = V::mul_add(w20, v455, v439);
+            v439 = V::mul_add(w27, V::mul(v26, v35), v439);
+            v439 = V::mul_add(w28, v462, v439);
+            v439 = V::neg_mul_add(w32, V::mul(v32, v41), v439);
+            // out0[12] = w28*(v30*v47 + v24*v55 - v28*v51) + w27*v26*v35 + w20*(v18*v61 - v14*v63 - v22*v57) + w19*(v20*v37 + v12*v43 - v16*v39) + w11*v8*v65 + w3*v2*v59 + w10*(v10*v45 + v4*v53 - v6*v49) - w32*v32*v41
+            V::store(v439, out0.at(12usize, c));
+            let mut v478 = V::mul(w3, V::mul(v2, v61));
+            let mut v479 = V::mul(v4, v55);
+            v479 = V::neg_mul_add(v8, v49, v479);
+            v479 = V::mul_add(v10, v47, v479);
+            let mut v487 = V::mul(v14, v43);
+            v487 = V::neg_mul_add(v16, v41, v487);
+            v487 = V::mul_add(v22, v37, v487);
+            let mut v493 = V::mul(v12, v63);
+            v493 = V::neg_mul_add(v18, v59, v493);
+            v493 = V::mul_add(v20, v57, v493);
+            let mut v502 = V::mul(v26, v51);
+            v502 = V::neg_mul_add(v24, v53, v502);
+            v502 = V::neg_mul_add(v30, v45, v502);
+            v478 = V::mul_add(w10, v479, v478);
+            v478 = V::neg_mul_add(w11, V::mul(v6, v65), v478);
+            v478 = V::mul_add(w19, v487, v478);
+            v478 = V::mul_add(w20, v493, v478);
+            v478 = V::mul_add(w27, V::mul(v28, v35), v478);
+            v478 = V::mul_add(w28, v502, v478);
+            v478 = V::mul_add(w32, V::mul(v32, v39), v478);
+            // out0[13] = w32*v32*v39 + w28*(v26*v51 - v24*v53 - v30*v45) + w27*v28*v35 + w20*(v20*v57 + v12*v63 - v18*v59) + w19*(v22*v37 + v14*v43 - v16*v41) + w3*v2*v61 + w10*(v10*v47 + v4*v55 - v8*v49) - w11*v6*v65
+            V::store(v478, out0.at(13usize, c));
+            let mut v517 = V::mul(w3, V::mul(v2, v63));
+            let mut v518 = V::mul(v6, v55);
+            v518 = V::neg_mul_add(v8, v53, v518);
+            v518 = V::mul_add(v10, v51, v518);
+            let mut v524 = V::mul(v18, v43);
+            v524 = V::neg_mul_add(v20, v41, v524);
+            v524 = V::mul_add(v22, v39, v524);
+            v517 = V::mul_add(w10, v518, v517);
+            v517 = V::mul_add(w19, v524, v517);
+            v517 = V::mul_add(w27, V::mul(v30, v35), v517);
+            // out0[14] = w27*v30*v35 + w19*(v22*v39 + v18*v43 - v20*v41) + w3*v2*v63 + w10*(v10*v51 + v6*v55 - v8*v53)
+            V::store(v517, out0.at(14usize, c));
+            let mut v537 = V::mul(V::load(param0.at(4usize, c)), V::mul(v2, v65));
+            let mut v538 = V::mul(v4, v63);
+            v538 = V::neg_mul_add(v6, v61, v538);
+            v538 = V::mul_add(v8, v59, v538);
+            v538 = V::neg_mul_add(v10, v57, v538);
+            let mut v547 = V::mul(v12, v55);
+            v547 = V::neg_mul_add(v14, v53, v547);
+            v547 = V::mul_add(v16, v51, v547);
+            v547 = V::mul_add(v18, v49, v547);
+            v547 = V::neg_mul_add(v20, v47, v547);
+            v547 = V::mul_add(v22, v45, v547);
+            let mut v560 = V::mul(v24, v43);
+            v560 = V::neg_mul_add(v26, v41, v560);
+            v560 = V::mul_add(v28, v39, v560);
+            v560 = V::neg_mul_add(v30, v37, v560);
+            v537 = V::mul_add(V::load(param0.at(12usize, c)), v538, v537);
+            v537 = V::mul_add(V::load(param0.at(21usize, c)), v547, v537);
+            v537 = V::mul_add(V::load(param0.at(29usize, c)), v560, v537);
+            v537 = V::mul_add(V::load(param0.at(33usize, c)), V::mul(v32, v35), v537);
+            // out0[15] = w33*v32*v35 + w29*(v28*v39 + v24*v43 - v26*v41 - v30*v37) + w21*(v22*v45 + v18*v49 + v16*v51 + v12*v55 - v14*v53 - v20*v47) + w4*v2*v65 + w12*(v8*v59 + v4*v63 - v6*v61 - v10*v57)
+            V::store(v537, out0.at(15usize, c));
         }
     }
 }
@@ -565,1570 +373,1053 @@ unsafe fn sgp_1<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let grad0 = args.param_grads[0];
         for group in 0..args.groups {
             let c = group * V::LANES;
+            x.prefetch::<16usize>(c);
+            y.prefetch::<16usize>(c);
+            grad_o.prefetch::<16usize>(c);
             let x_1 = V::load(x.at(0usize, c));
-            let (v1, v608) = gate_and_slope::<V>(args.gate, x_1);
-            let y_e0123 = V::load(y.at(15usize, c));
-            let y_1 = V::load(y.at(0usize, c));
-            let (v4, v1042) = gate_and_slope::<V>(args.gate, y_1);
-            let v5 = V::mul(y_e0123, v4);
-            let grad_o_e0123 = V::load(grad_o.at(15usize, c));
-            let v8 = V::mul(V::load(param0.at(4usize, c)), grad_o_e0123);
-            let y_e123 = V::load(y.at(14usize, c));
-            let v11 = V::mul(y_e123, v4);
-            let w3 = V::load(param0.at(3usize, c));
-            let grad_o_e123 = V::load(grad_o.at(14usize, c));
-            let v14 = V::mul(w3, grad_o_e123);
-            let y_e023 = V::load(y.at(13usize, c));
-            let v18 = V::mul(y_e023, v4);
-            let grad_o_e023 = V::load(grad_o.at(13usize, c));
-            let v20 = V::mul(w3, grad_o_e023);
-            let y_e013 = V::load(y.at(12usize, c));
-            let v24 = V::mul(y_e013, v4);
-            let grad_o_e013 = V::load(grad_o.at(12usize, c));
-            let v26 = V::mul(w3, grad_o_e013);
-            let y_e012 = V::load(y.at(11usize, c));
-            let v30 = V::mul(y_e012, v4);
-            let grad_o_e012 = V::load(grad_o.at(11usize, c));
-            let v32 = V::mul(w3, grad_o_e012);
-            let y_e23 = V::load(y.at(10usize, c));
-            let v36 = V::mul(y_e23, v4);
-            let w2 = V::load(param0.at(2usize, c));
-            let grad_o_e23 = V::load(grad_o.at(10usize, c));
-            let v39 = V::mul(w2, grad_o_e23);
-            let y_e13 = V::load(y.at(9usize, c));
-            let v43 = V::mul(y_e13, v4);
-            let grad_o_e13 = V::load(grad_o.at(9usize, c));
-            let v45 = V::mul(w2, grad_o_e13);
-            let y_e12 = V::load(y.at(8usize, c));
-            let v49 = V::mul(y_e12, v4);
-            let grad_o_e12 = V::load(grad_o.at(8usize, c));
-            let v51 = V::mul(w2, grad_o_e12);
-            let y_e03 = V::load(y.at(7usize, c));
-            let v55 = V::mul(y_e03, v4);
-            let grad_o_e03 = V::load(grad_o.at(7usize, c));
-            let v57 = V::mul(w2, grad_o_e03);
-            let y_e02 = V::load(y.at(6usize, c));
-            let v61 = V::mul(y_e02, v4);
-            let grad_o_e02 = V::load(grad_o.at(6usize, c));
-            let v63 = V::mul(w2, grad_o_e02);
-            let y_e01 = V::load(y.at(5usize, c));
-            let v67 = V::mul(y_e01, v4);
-            let grad_o_e01 = V::load(grad_o.at(5usize, c));
-            let v69 = V::mul(w2, grad_o_e01);
-            let y_e3 = V::load(y.at(4usize, c));
-            let v73 = V::mul(y_e3, v4);
-            let w1 = V::load(param0.at(1usize, c));
-            let grad_o_e3 = V::load(grad_o.at(4usize, c));
-            let v76 = V::mul(w1, grad_o_e3);
-            let y_e2 = V::load(y.at(3usize, c));
-            let v80 = V::mul(y_e2, v4);
-            let grad_o_e2 = V::load(grad_o.at(3usize, c));
-            let v82 = V::mul(w1, grad_o_e2);
-            let y_e1 = V::load(y.at(2usize, c));
-            let v86 = V::mul(y_e1, v4);
-            let grad_o_e1 = V::load(grad_o.at(2usize, c));
-            let v88 = V::mul(w1, grad_o_e1);
-            let y_e0 = V::load(y.at(1usize, c));
-            let v92 = V::mul(y_e0, v4);
-            let grad_o_e0 = V::load(grad_o.at(1usize, c));
-            let v94 = V::mul(w1, grad_o_e0);
-            let v97 = V::mul(y_1, v4);
-            let grad_o_1 = V::load(grad_o.at(0usize, c));
-            let v100 = V::mul(V::load(param0.at(0usize, c)), grad_o_1);
-            let v102 = {
-                let mut s = V::mul(v5, v8);
-                s = V::mul_add(v11, v14, s);
-                s = V::mul_add(v18, v20, s);
-                s = V::mul_add(v24, v26, s);
-                s = V::mul_add(v30, v32, s);
-                s = V::mul_add(v36, v39, s);
-                s = V::mul_add(v43, v45, s);
-                s = V::mul_add(v49, v51, s);
-                s = V::mul_add(v55, v57, s);
-                s = V::mul_add(v61, v63, s);
-                s = V::mul_add(v67, v69, s);
-                s = V::mul_add(v73, v76, s);
-                s = V::mul_add(v80, v82, s);
-                s = V::mul_add(v86, v88, s);
-                s = V::mul_add(v92, v94, s);
-                s = V::mul_add(v97, v100, s);
-                s
-            };
-            let x_e0123 = V::load(x.at(15usize, c));
-            let v106 = V::mul(V::load(param0.at(33usize, c)), grad_o_e0123);
-            let w32 = V::load(param0.at(32usize, c));
-            let v109 = V::mul(w32, grad_o_e023);
-            let v112 = V::mul(w32, grad_o_e013);
-            let v115 = V::mul(w32, grad_o_e012);
-            let w31 = V::load(param0.at(31usize, c));
-            let v119 = V::mul(w31, grad_o_e03);
-            let v122 = V::mul(w31, grad_o_e02);
-            let v125 = V::mul(w31, grad_o_e01);
-            let v129 = V::mul(V::load(param0.at(30usize, c)), grad_o_e0);
-            let v131 = {
-                let mut s = V::mul(v97, v106);
-                s = V::mul_add(v86, v109, s);
-                s = V::neg_mul_add(v80, v112, s);
-                s = V::mul_add(v73, v115, s);
-                s = V::neg_mul_add(v49, v119, s);
-                s = V::mul_add(v43, v122, s);
-                s = V::neg_mul_add(v36, v125, s);
-                s = V::neg_mul_add(v11, v129, s);
-                s
-            };
-            let x_e123 = V::load(x.at(14usize, c));
-            let w27 = V::load(param0.at(27usize, c));
-            let v135 = V::mul(w27, grad_o_e123);
-            let v138 = V::mul(V::load(param0.at(29usize, c)), grad_o_e0123);
-            let w28 = V::load(param0.at(28usize, c));
-            let v142 = V::mul(w28, grad_o_e023);
-            let v145 = V::mul(w28, grad_o_e013);
-            let v148 = V::mul(w28, grad_o_e012);
-            let w25 = V::load(param0.at(25usize, c));
-            let v152 = V::mul(w25, grad_o_e23);
-            let v155 = V::mul(w25, grad_o_e13);
-            let v158 = V::mul(w25, grad_o_e12);
-            let w26 = V::load(param0.at(26usize, c));
-            let v162 = V::mul(w26, grad_o_e03);
-            let v165 = V::mul(w26, grad_o_e02);
-            let v168 = V::mul(w26, grad_o_e01);
-            let w23 = V::load(param0.at(23usize, c));
-            let v172 = V::mul(w23, grad_o_e3);
-            let v175 = V::mul(w23, grad_o_e2);
-            let v178 = V::mul(w23, grad_o_e1);
-            let v182 = V::mul(V::load(param0.at(24usize, c)), grad_o_e0);
-            let v186 = V::mul(V::load(param0.at(22usize, c)), grad_o_1);
-            let v188 = {
-                let mut s = V::mul(v97, v135);
-                s = V::neg_mul_add(v92, v138, s);
-                s = V::neg_mul_add(v67, v142, s);
-                s = V::mul_add(v61, v145, s);
-                s = V::neg_mul_add(v55, v148, s);
-                s = V::mul_add(v86, v152, s);
-                s = V::neg_mul_add(v80, v155, s);
-                s = V::mul_add(v73, v158, s);
-                s = V::mul_add(v30, v162, s);
-                s = V::neg_mul_add(v24, v165, s);
-                s = V::mul_add(v18, v168, s);
-                s = V::neg_mul_add(v49, v172, s);
-                s = V::mul_add(v43, v175, s);
-                s = V::neg_mul_add(v36, v178, s);
-                s = V::mul_add(v5, v182, s);
-                s = V::neg_mul_add(v11, v186, s);
-                s
-            };
-            let x_e023 = V::load(x.at(13usize, c));
-            let v193 = V::mul(w27, grad_o_e023);
-            let v200 = V::mul(w25, grad_o_e03);
-            let v203 = V::mul(w25, grad_o_e02);
-            let v208 = V::mul(w23, grad_o_e0);
-            let v210 = {
-                let mut s = V::mul(v86, v138);
-                s = V::mul_add(v97, v193, s);
-                s = V::neg_mul_add(v49, v145, s);
-                s = V::mul_add(v43, v148, s);
-                s = V::neg_mul_add(v80, v200, s);
-                s = V::mul_add(v73, v203, s);
-                s = V::neg_mul_add(v11, v168, s);
-                s = V::neg_mul_add(v36, v208, s);
-                s
-            };
-            let x_e013 = V::load(x.at(12usize, c));
-            let v217 = V::mul(w27, grad_o_e013);
-            let v226 = V::mul(w25, grad_o_e01);
-            let v230 = {
-                let mut s = V::mul(v49, v142);
-                s = V::neg_mul_add(v80, v138, s);
-                s = V::mul_add(v97, v217, s);
-                s = V::neg_mul_add(v36, v148, s);
-                s = V::neg_mul_add(v86, v200, s);
-                s = V::mul_add(v11, v165, s);
-                s = V::mul_add(v73, v226, s);
-                s = V::neg_mul_add(v43, v208, s);
-                s
-            };
-            let x_e012 = V::load(x.at(11usize, c));
-            let v239 = V::mul(w27, grad_o_e012);
-            let v249 = {
-                let mut s = V::mul(v73, v138);
-                s = V::neg_mul_add(v43, v142, s);
-                s = V::mul_add(v36, v145, s);
-                s = V::mul_add(v97, v239, s);
-                s = V::neg_mul_add(v11, v162, s);
-                s = V::neg_mul_add(v86, v203, s);
-                s = V::mul_add(v80, v226, s);
-                s = V::neg_mul_add(v49, v208, s);
-                s
-            };
-            let x_e23 = V::load(x.at(10usize, c));
-            let v254 = V::mul(V::load(param0.at(21usize, c)), grad_o_e0123);
-            let w19 = V::load(param0.at(19usize, c));
-            let v257 = V::mul(w19, grad_o_e123);
-            let v260 = V::mul(w19, grad_o_e023);
-            let w20 = V::load(param0.at(20usize, c));
-            let v264 = V::mul(w20, grad_o_e013);
-            let v267 = V::mul(w20, grad_o_e012);
-            let w16 = V::load(param0.at(16usize, c));
-            let v271 = V::mul(w16, grad_o_e23);
-            let w17 = V::load(param0.at(17usize, c));
-            let v275 = V::mul(w17, grad_o_e13);
-            let v278 = V::mul(w17, grad_o_e12);
-            let v281 = V::mul(w17, grad_o_e03);
-            let v284 = V::mul(w17, grad_o_e02);
-            let w18 = V::load(param0.at(18usize, c));
-            let v288 = V::mul(w18, grad_o_e01);
-            let w14 = V::load(param0.at(14usize, c));
-            let v292 = V::mul(w14, grad_o_e3);
-            let v295 = V::mul(w14, grad_o_e2);
-            let w15 = V::load(param0.at(15usize, c));
-            let v299 = V::mul(w15, grad_o_e1);
-            let v302 = V::mul(w15, grad_o_e0);
-            let v306 = V::mul(V::load(param0.at(13usize, c)), grad_o_1);
-            let v308 = {
-                let mut s = V::mul(v67, v254);
-                s = V::mul_add(v86, v257, s);
-                s = V::mul_add(v92, v260, s);
-                s = V::neg_mul_add(v30, v264, s);
-                s = V::mul_add(v24, v267, s);
-                s = V::mul_add(v97, v271, s);
-                s = V::neg_mul_add(v49, v275, s);
-                s = V::mul_add(v43, v278, s);
-                s = V::neg_mul_add(v61, v281, s);
-                s = V::mul_add(v55, v284, s);
-                s = V::neg_mul_add(v5, v288, s);
-                s = V::neg_mul_add(v80, v292, s);
-                s = V::mul_add(v73, v295, s);
-                s = V::neg_mul_add(v11, v299, s);
-                s = V::neg_mul_add(v18, v302, s);
-                s = V::neg_mul_add(v36, v306, s);
-                s
-            };
-            let x_e13 = V::load(x.at(9usize, c));
-            let v312 = V::mul(w20, grad_o_e023);
-            let v318 = V::mul(w19, grad_o_e013);
-            let v323 = V::mul(w17, grad_o_e23);
-            let v326 = V::mul(w16, grad_o_e13);
-            let v333 = V::mul(w18, grad_o_e02);
-            let v336 = V::mul(w17, grad_o_e01);
-            let v341 = V::mul(w15, grad_o_e2);
-            let v344 = V::mul(w14, grad_o_e1);
-            let v350 = {
-                let mut s = V::mul_sub(
-                    v30,
-                    v312,
-                    V::mul_add(v80, v257, V::mul(v61, v254)),
-                );
-                s = V::mul_add(v92, v318, s);
-                s = V::neg_mul_add(v18, v267, s);
-                s = V::mul_add(v49, v323, s);
-                s = V::mul_add(v97, v326, s);
-                s = V::neg_mul_add(v36, v278, s);
-                s = V::neg_mul_add(v67, v281, s);
-                s = V::mul_add(v5, v333, s);
-                s = V::mul_add(v55, v336, s);
-                s = V::neg_mul_add(v86, v292, s);
-                s = V::mul_add(v11, v341, s);
-                s = V::mul_add(v73, v344, s);
-                s = V::neg_mul_add(v24, v302, s);
-                s = V::neg_mul_add(v43, v306, s);
-                s
-            };
-            let x_e12 = V::load(x.at(8usize, c));
-            let v361 = V::mul(w19, grad_o_e012);
-            let v368 = V::mul(w16, grad_o_e12);
-            let v371 = V::mul(w18, grad_o_e03);
-            let v378 = V::mul(w15, grad_o_e3);
-            let v388 = {
-                let mut s = V::mul(v55, v254);
-                s = V::mul_add(v73, v257, s);
-                s = V::neg_mul_add(v24, v312, s);
-                s = V::mul_add(v18, v264, s);
-                s = V::mul_add(v92, v361, s);
-                s = V::neg_mul_add(v43, v323, s);
-                s = V::mul_add(v36, v275, s);
-                s = V::mul_add(v97, v368, s);
-                s = V::neg_mul_add(v5, v371, s);
-                s = V::neg_mul_add(v67, v284, s);
-                s = V::mul_add(v61, v336, s);
-                s = V::neg_mul_add(v11, v378, s);
-                s = V::neg_mul_add(v86, v295, s);
-                s = V::mul_add(v80, v344, s);
-                s = V::neg_mul_add(v30, v302, s);
-                s = V::neg_mul_add(v49, v306, s);
-                s
-            };
-            let x_e03 = V::load(x.at(7usize, c));
-            let v399 = V::mul(w16, grad_o_e03);
-            let v406 = V::mul(w14, grad_o_e0);
-            let v408 = {
-                let mut s = V::mul(v49, v254);
-                s = V::neg_mul_add(v80, v260, s);
-                s = V::neg_mul_add(v86, v318, s);
-                s = V::mul_add(v11, v267, s);
-                s = V::mul_add(v97, v399, s);
-                s = V::neg_mul_add(v36, v284, s);
-                s = V::neg_mul_add(v43, v336, s);
-                s = V::mul_add(v73, v406, s);
-                s
-            };
-            let x_e02 = V::load(x.at(6usize, c));
-            let v421 = V::mul(w16, grad_o_e02);
-            let v427 = {
-                let mut s = V::mul(v73, v260);
-                s = V::neg_mul_add(v43, v254, s);
-                s = V::neg_mul_add(v11, v264, s);
-                s = V::neg_mul_add(v86, v361, s);
-                s = V::mul_add(v36, v281, s);
-                s = V::mul_add(v97, v421, s);
-                s = V::neg_mul_add(v49, v336, s);
-                s = V::mul_add(v80, v406, s);
-                s
-            };
-            let x_e01 = V::load(x.at(5usize, c));
-            let v442 = V::mul(w16, grad_o_e01);
-            let v446 = {
-                let mut s = V::mul(v36, v254);
-                s = V::mul_add(v11, v312, s);
-                s = V::mul_add(v73, v318, s);
-                s = V::mul_add(v80, v361, s);
-                s = V::mul_add(v43, v281, s);
-                s = V::mul_add(v49, v284, s);
-                s = V::mul_add(v97, v442, s);
-                s = V::mul_add(v86, v406, s);
-                s
-            };
-            let x_e3 = V::load(x.at(4usize, c));
-            let w10 = V::load(param0.at(10usize, c));
-            let v451 = V::mul(w10, grad_o_e123);
-            let v454 = V::mul(V::load(param0.at(12usize, c)), grad_o_e0123);
-            let v457 = V::mul(w10, grad_o_e023);
-            let v460 = V::mul(w10, grad_o_e013);
-            let w11 = V::load(param0.at(11usize, c));
-            let v464 = V::mul(w11, grad_o_e012);
-            let w8 = V::load(param0.at(8usize, c));
-            let v468 = V::mul(w8, grad_o_e23);
-            let v471 = V::mul(w8, grad_o_e13);
-            let w9 = V::load(param0.at(9usize, c));
-            let v475 = V::mul(w9, grad_o_e12);
-            let v478 = V::mul(w8, grad_o_e03);
-            let v481 = V::mul(w9, grad_o_e02);
-            let v484 = V::mul(w9, grad_o_e01);
-            let w6 = V::load(param0.at(6usize, c));
-            let v488 = V::mul(w6, grad_o_e3);
-            let w7 = V::load(param0.at(7usize, c));
-            let v492 = V::mul(w7, grad_o_e2);
-            let v495 = V::mul(w7, grad_o_e1);
-            let v498 = V::mul(w7, grad_o_e0);
-            let v502 = V::mul(V::load(param0.at(5usize, c)), grad_o_1);
-            let v504 = {
-                let mut s = V::mul(v49, v451);
-                s = V::neg_mul_add(v30, v454, s);
-                s = V::mul_add(v61, v457, s);
-                s = V::mul_add(v67, v460, s);
-                s = V::neg_mul_add(v5, v464, s);
-                s = V::neg_mul_add(v80, v468, s);
-                s = V::neg_mul_add(v86, v471, s);
-                s = V::mul_add(v11, v475, s);
-                s = V::neg_mul_add(v92, v478, s);
-                s = V::mul_add(v18, v481, s);
-                s = V::mul_add(v24, v484, s);
-                s = V::mul_add(v97, v488, s);
-                s = V::neg_mul_add(v36, v492, s);
-                s = V::neg_mul_add(v43, v495, s);
-                s = V::neg_mul_add(v55, v498, s);
-                s = V::mul_add(v73, v502, s);
-                s
-            };
-            let x_e2 = V::load(x.at(3usize, c));
-            let v513 = V::mul(w11, grad_o_e013);
-            let v516 = V::mul(w10, grad_o_e012);
-            let v521 = V::mul(w9, grad_o_e13);
-            let v524 = V::mul(w8, grad_o_e12);
-            let v527 = V::mul(w9, grad_o_e03);
-            let v530 = V::mul(w8, grad_o_e02);
-            let v535 = V::mul(w7, grad_o_e3);
-            let v538 = V::mul(w6, grad_o_e2);
-            let v546 = {
-                let mut s = V::mul(v24, v454);
-                s = V::neg_mul_add(v43, v451, s);
-                s = V::neg_mul_add(v55, v457, s);
-                s = V::mul_add(v5, v513, s);
-                s = V::mul_add(v67, v516, s);
-                s = V::mul_add(v73, v468, s);
-                s = V::neg_mul_add(v11, v521, s);
-                s = V::neg_mul_add(v86, v524, s);
-                s = V::neg_mul_add(v18, v527, s);
-                s = V::neg_mul_add(v92, v530, s);
-                s = V::mul_add(v30, v484, s);
-                s = V::mul_add(v36, v535, s);
-                s = V::mul_add(v97, v538, s);
-                s = V::neg_mul_add(v49, v495, s);
-                s = V::neg_mul_add(v61, v498, s);
-                s = V::mul_add(v80, v502, s);
-                s
-            };
-            let x_e1 = V::load(x.at(2usize, c));
-            let v553 = V::mul(w11, grad_o_e023);
-            let v560 = V::mul(w9, grad_o_e23);
-            let v571 = V::mul(w8, grad_o_e01);
-            let v578 = V::mul(w6, grad_o_e1);
-            let v584 = {
-                let mut s = V::mul(v36, v451);
-                s = V::neg_mul_add(v18, v454, s);
-                s = V::neg_mul_add(v5, v553, s);
-                s = V::neg_mul_add(v55, v460, s);
-                s = V::neg_mul_add(v61, v516, s);
-                s = V::mul_add(v11, v560, s);
-                s = V::mul_add(v73, v471, s);
-                s = V::mul_add(v80, v524, s);
-                s = V::neg_mul_add(v24, v527, s);
-                s = V::neg_mul_add(v30, v481, s);
-                s = V::neg_mul_add(v92, v571, s);
-                s = V::mul_add(v43, v535, s);
-                s = V::mul_add(v49, v492, s);
-                s = V::mul_add(v97, v578, s);
-                s = V::neg_mul_add(v67, v498, s);
-                s = V::mul_add(v86, v502, s);
-                s
-            };
+            let (v1, v1518) = gate_and_slope::<V>(args.gate, x_1);
+            let v2 = V::mul(x_1, v1);
             let x_e0 = V::load(x.at(1usize, c));
-            let v601 = V::mul(w6, grad_o_e0);
-            let v603 = {
-                let mut s = V::mul(v11, v454);
-                s = V::mul_add(v36, v457, s);
-                s = V::mul_add(v43, v460, s);
-                s = V::mul_add(v49, v516, s);
-                s = V::mul_add(v73, v478, s);
-                s = V::mul_add(v80, v530, s);
-                s = V::mul_add(v86, v571, s);
-                s = V::mul_add(v97, v601, s);
-                s
-            };
-            let v626 = V::mul(x_e0123, v1);
-            let v628 = V::mul(x_e123, v1);
-            let v631 = V::mul(x_e023, v1);
-            let v634 = V::mul(x_e013, v1);
-            let v637 = V::mul(x_e012, v1);
-            let v640 = V::mul(x_e23, v1);
-            let v643 = V::mul(x_e13, v1);
-            let v646 = V::mul(x_e12, v1);
-            let v649 = V::mul(x_e03, v1);
-            let v652 = V::mul(x_e02, v1);
-            let v655 = V::mul(x_e01, v1);
-            let v658 = V::mul(x_e3, v1);
-            let v661 = V::mul(x_e2, v1);
-            let v664 = V::mul(x_e1, v1);
-            let v667 = V::mul(x_e0, v1);
-            let v670 = V::mul(x_1, v1);
-            let v672 = {
-                let mut s = V::mul(v626, v106);
-                s = V::mul_add(v628, v135, s);
-                s = V::mul_add(v631, v193, s);
-                s = V::mul_add(v634, v217, s);
-                s = V::mul_add(v637, v239, s);
-                s = V::mul_add(v640, v271, s);
-                s = V::mul_add(v643, v326, s);
-                s = V::mul_add(v646, v368, s);
-                s = V::mul_add(v649, v399, s);
-                s = V::mul_add(v652, v421, s);
-                s = V::mul_add(v655, v442, s);
-                s = V::mul_add(v658, v488, s);
-                s = V::mul_add(v661, v538, s);
-                s = V::mul_add(v664, v578, s);
-                s = V::mul_add(v667, v601, s);
-                s = V::mul_add(v670, v100, s);
-                s
-            };
-            let v688 = {
-                let mut s = V::mul(v670, v8);
-                s = V::neg_mul_add(v664, v553, s);
-                s = V::mul_add(v661, v513, s);
-                s = V::neg_mul_add(v658, v464, s);
-                s = V::neg_mul_add(v646, v371, s);
-                s = V::mul_add(v643, v333, s);
-                s = V::neg_mul_add(v640, v288, s);
-                s = V::mul_add(v628, v182, s);
-                s
-            };
-            let v720 = {
-                let mut s = V::mul(v667, v454);
-                s = V::mul_add(v670, v14, s);
-                s = V::mul_add(v655, v312, s);
-                s = V::neg_mul_add(v652, v264, s);
-                s = V::mul_add(v649, v267, s);
-                s = V::mul_add(v664, v560, s);
-                s = V::neg_mul_add(v661, v521, s);
-                s = V::mul_add(v658, v475, s);
-                s = V::neg_mul_add(v637, v162, s);
-                s = V::mul_add(v634, v165, s);
-                s = V::neg_mul_add(v631, v168, s);
-                s = V::neg_mul_add(v646, v378, s);
-                s = V::mul_add(v643, v341, s);
-                s = V::neg_mul_add(v640, v299, s);
-                s = V::neg_mul_add(v626, v129, s);
-                s = V::neg_mul_add(v628, v186, s);
-                s
-            };
-            let v737 = {
-                let mut s = V::mul(v670, v20);
-                s = V::neg_mul_add(v664, v454, s);
-                s = V::mul_add(v646, v264, s);
-                s = V::neg_mul_add(v643, v267, s);
-                s = V::neg_mul_add(v661, v527, s);
-                s = V::mul_add(v658, v481, s);
-                s = V::mul_add(v628, v168, s);
-                s = V::neg_mul_add(v640, v302, s);
-                s
-            };
-            let v754 = {
-                let mut s = V::mul(v661, v454);
-                s = V::neg_mul_add(v646, v312, s);
-                s = V::mul_add(v670, v26, s);
-                s = V::mul_add(v640, v267, s);
-                s = V::neg_mul_add(v664, v527, s);
-                s = V::neg_mul_add(v628, v165, s);
-                s = V::mul_add(v658, v484, s);
-                s = V::neg_mul_add(v643, v302, s);
-                s
-            };
-            let v771 = {
-                let mut s = V::mul(v643, v312);
-                s = V::neg_mul_add(v658, v454, s);
-                s = V::neg_mul_add(v640, v264, s);
-                s = V::mul_add(v670, v32, s);
-                s = V::mul_add(v628, v162, s);
-                s = V::neg_mul_add(v664, v481, s);
-                s = V::mul_add(v661, v484, s);
-                s = V::neg_mul_add(v646, v302, s);
-                s
-            };
-            let v804 = {
-                let mut s = V::mul(v655, v254);
-                s = V::mul_add(v664, v451, s);
-                s = V::mul_add(v667, v457, s);
-                s = V::mul_add(v637, v145, s);
-                s = V::neg_mul_add(v634, v148, s);
-                s = V::mul_add(v670, v39, s);
-                s = V::mul_add(v646, v275, s);
-                s = V::neg_mul_add(v643, v278, s);
-                s = V::mul_add(v652, v281, s);
-                s = V::neg_mul_add(v649, v284, s);
-                s = V::neg_mul_add(v626, v125, s);
-                s = V::mul_add(v661, v535, s);
-                s = V::neg_mul_add(v658, v492, s);
-                s = V::neg_mul_add(v628, v178, s);
-                s = V::neg_mul_add(v631, v208, s);
-                s = V::neg_mul_add(v640, v306, s);
-                s
-            };
-            let v837 = {
-                let mut s = V::mul_sub(
-                    v667,
-                    v460,
-                    {
-                        let mut s = V::mul(v652, v254);
-                        s = V::mul_add(v661, v451, s);
-                        s = V::mul_add(v637, v142, s);
-                        s
-                    },
-                );
-                s = V::mul_add(v631, v148, s);
-                s = V::neg_mul_add(v646, v323, s);
-                s = V::mul_add(v670, v45, s);
-                s = V::mul_add(v640, v278, s);
-                s = V::mul_add(v655, v281, s);
-                s = V::mul_add(v626, v122, s);
-                s = V::neg_mul_add(v649, v336, s);
-                s = V::mul_add(v664, v535, s);
-                s = V::mul_add(v628, v175, s);
-                s = V::neg_mul_add(v658, v495, s);
-                s = V::neg_mul_add(v634, v208, s);
-                s = V::neg_mul_add(v643, v306, s);
-                s
-            };
-            let v870 = {
-                let mut s = V::mul(v649, v254);
-                s = V::mul_add(v658, v451, s);
-                s = V::mul_add(v634, v142, s);
-                s = V::neg_mul_add(v631, v145, s);
-                s = V::mul_add(v667, v516, s);
-                s = V::mul_add(v643, v323, s);
-                s = V::neg_mul_add(v640, v275, s);
-                s = V::mul_add(v670, v51, s);
-                s = V::neg_mul_add(v626, v119, s);
-                s = V::mul_add(v655, v284, s);
-                s = V::neg_mul_add(v652, v336, s);
-                s = V::neg_mul_add(v628, v172, s);
-                s = V::mul_add(v664, v492, s);
-                s = V::neg_mul_add(v661, v495, s);
-                s = V::neg_mul_add(v637, v208, s);
-                s = V::neg_mul_add(v646, v306, s);
-                s
-            };
-            let v887 = {
-                let mut s = V::mul(v646, v254);
-                s = V::neg_mul_add(v661, v457, s);
-                s = V::neg_mul_add(v664, v460, s);
-                s = V::neg_mul_add(v628, v148, s);
-                s = V::mul_add(v670, v57, s);
-                s = V::mul_add(v640, v284, s);
-                s = V::mul_add(v643, v336, s);
-                s = V::neg_mul_add(v658, v498, s);
-                s
-            };
-            let v904 = {
-                let mut s = V::mul(v658, v457);
-                s = V::neg_mul_add(v643, v254, s);
-                s = V::mul_add(v628, v145, s);
-                s = V::neg_mul_add(v664, v516, s);
-                s = V::neg_mul_add(v640, v281, s);
-                s = V::mul_add(v670, v63, s);
-                s = V::mul_add(v646, v336, s);
-                s = V::neg_mul_add(v661, v498, s);
-                s
-            };
-            let v921 = {
-                let mut s = V::mul(v640, v254);
-                s = V::neg_mul_add(v628, v142, s);
-                s = V::mul_add(v658, v460, s);
-                s = V::mul_add(v661, v516, s);
-                s = V::neg_mul_add(v643, v281, s);
-                s = V::neg_mul_add(v646, v284, s);
-                s = V::mul_add(v670, v69, s);
-                s = V::neg_mul_add(v664, v498, s);
-                s
-            };
-            let v954 = {
-                let mut s = V::mul(v637, v138);
-                s = V::mul_add(v646, v257, s);
-                s = V::mul_add(v652, v260, s);
-                s = V::mul_add(v655, v318, s);
-                s = V::mul_add(v626, v115, s);
-                s = V::mul_add(v661, v468, s);
-                s = V::mul_add(v664, v471, s);
-                s = V::mul_add(v628, v158, s);
-                s = V::mul_add(v667, v478, s);
-                s = V::mul_add(v631, v203, s);
-                s = V::mul_add(v634, v226, s);
-                s = V::mul_add(v670, v76, s);
-                s = V::mul_add(v640, v295, s);
-                s = V::mul_add(v643, v344, s);
-                s = V::mul_add(v649, v406, s);
-                s = V::mul_add(v658, v502, s);
-                s
-            };
-            let v987 = {
-                let mut s = V::mul_sub(
-                    v655,
-                    v361,
-                    {
-                        let mut s = V::mul(v634, v138);
-                        s = V::mul_add(v643, v257, s);
-                        s = V::mul_add(v649, v260, s);
-                        s = V::mul_add(v626, v112, s);
-                        s
-                    },
-                );
-                s = V::neg_mul_add(v658, v468, s);
-                s = V::neg_mul_add(v628, v155, s);
-                s = V::mul_add(v664, v524, s);
-                s = V::neg_mul_add(v631, v200, s);
-                s = V::mul_add(v667, v530, s);
-                s = V::mul_add(v637, v226, s);
-                s = V::neg_mul_add(v640, v292, s);
-                s = V::mul_add(v670, v82, s);
-                s = V::mul_add(v646, v344, s);
-                s = V::mul_add(v652, v406, s);
-                s = V::mul_add(v661, v502, s);
-                s
-            };
-            let v1020 = {
-                let mut s = V::mul(v631, v138);
-                s = V::mul_add(v640, v257, s);
-                s = V::mul_add(v626, v109, s);
-                s = V::neg_mul_add(v649, v318, s);
-                s = V::neg_mul_add(v652, v361, s);
-                s = V::mul_add(v628, v152, s);
-                s = V::neg_mul_add(v658, v471, s);
-                s = V::neg_mul_add(v661, v524, s);
-                s = V::neg_mul_add(v634, v200, s);
-                s = V::neg_mul_add(v637, v203, s);
-                s = V::mul_add(v667, v571, s);
-                s = V::neg_mul_add(v643, v292, s);
-                s = V::neg_mul_add(v646, v295, s);
-                s = V::mul_add(v670, v88, s);
-                s = V::mul_add(v655, v406, s);
-                s = V::mul_add(v664, v502, s);
-                s
-            };
-            let v1037 = {
-                let mut s = V::mul(v640, v260);
-                s = V::neg_mul_add(v628, v138, s);
-                s = V::mul_add(v643, v318, s);
-                s = V::mul_add(v646, v361, s);
-                s = V::neg_mul_add(v658, v478, s);
-                s = V::neg_mul_add(v661, v530, s);
-                s = V::neg_mul_add(v664, v571, s);
-                s = V::mul_add(v670, v94, s);
-                s
-            };
-            // out0[0] = v1*v102 + (x_e0123*v131 + x_e123*v188 + x_e023*v210 + x_e013*v230 + x_e012*v249 + x_e23*v308 + x_e13*v350 + x_e12*v388 + x_e03*v408 + x_e02*v427 + x_e01*v446 + x_e3*v504 + x_e2*v546 + x_e1*v584 + x_e0*v603 + x_1*v102)*gate'(x_1)
-            V::store(
-                V::mul_add(
-                    {
-                        let mut s = V::mul(x_e0123, v131);
-                        s = V::mul_add(x_e123, v188, s);
-                        s = V::mul_add(x_e023, v210, s);
-                        s = V::mul_add(x_e013, v230, s);
-                        s = V::mul_add(x_e012, v249, s);
-                        s = V::mul_add(x_e23, v308, s);
-                        s = V::mul_add(x_e13, v350, s);
-                        s = V::mul_add(x_e12, v388, s);
-                        s = V::mul_add(x_e03, v408, s);
-                        s = V::mul_add(x_e02, v427, s);
-                        s = V::mul_add(x_e01, v446, s);
-                        s = V::mul_add(x_e3, v504, s);
-                        s = V::mul_add(x_e2, v546, s);
-                        s = V::mul_add(x_e1, v584, s);
-                        s = V::mul_add(x_e0, v603, s);
-                        s = V::mul_add(x_1, v102, s);
-                        s
-                    },
-                    v608,
-                    V::mul(v1, v102),
-                ),
-                out0.at(0usize, c),
-            );
-            // out0[1] = v1*v603
-            V::store(V::mul(v1, v603), out0.at(1usize, c));
-            // out0[2] = v1*v584
-            V::store(V::mul(v1, v584), out0.at(2usize, c));
-            // out0[3] = v1*v546
-            V::store(V::mul(v1, v546), out0.at(3usize, c));
-            // out0[4] = v1*v504
-            V::store(V::mul(v1, v504), out0.at(4usize, c));
-            // out0[5] = v1*v446
-            V::store(V::mul(v1, v446), out0.at(5usize, c));
-            // out0[6] = v1*v427
-            V::store(V::mul(v1, v427), out0.at(6usize, c));
-            // out0[7] = v1*v408
-            V::store(V::mul(v1, v408), out0.at(7usize, c));
-            // out0[8] = v1*v388
-            V::store(V::mul(v1, v388), out0.at(8usize, c));
-            // out0[9] = v1*v350
-            V::store(V::mul(v1, v350), out0.at(9usize, c));
-            // out0[10] = v1*v308
-            V::store(V::mul(v1, v308), out0.at(10usize, c));
-            // out0[11] = v1*v249
-            V::store(V::mul(v1, v249), out0.at(11usize, c));
-            // out0[12] = v1*v230
-            V::store(V::mul(v1, v230), out0.at(12usize, c));
-            // out0[13] = v1*v210
-            V::store(V::mul(v1, v210), out0.at(13usize, c));
-            // out0[14] = v1*v188
-            V::store(V::mul(v1, v188), out0.at(14usize, c));
-            // out0[15] = v1*v131
-            V::store(V::mul(v1, v131), out0.at(15usize, c));
-            // out1[0] = v4*v672 + (y_e0123*v688 + y_e123*v720 + y_e023*v737 + y_e013*v754 + y_e012*v771 + y_e23*v804 + y_e13*v837 + y_e12*v870 + y_e03*v887 + y_e02*v904 + y_e01*v921 + y_e3*v954 + y_e2*v987 + y_e1*v1020 + y_e0*v1037 + y_1*v672)*gate'(y_1)
-            V::store(
-                V::mul_add(
-                    {
-                        let mut s = V::mul(y_e0123, v688);
-                        s = V::mul_add(y_e123, v720, s);
-                        s = V::mul_add(y_e023, v737, s);
-                        s = V::mul_add(y_e013, v754, s);
-                        s = V::mul_add(y_e012, v771, s);
-                        s = V::mul_add(y_e23, v804, s);
-                        s = V::mul_add(y_e13, v837, s);
-                        s = V::mul_add(y_e12, v870, s);
-                        s = V::mul_add(y_e03, v887, s);
-                        s = V::mul_add(y_e02, v904, s);
-                        s = V::mul_add(y_e01, v921, s);
-                        s = V::mul_add(y_e3, v954, s);
-                        s = V::mul_add(y_e2, v987, s);
-                        s = V::mul_add(y_e1, v1020, s);
-                        s = V::mul_add(y_e0, v1037, s);
-                        s = V::mul_add(y_1, v672, s);
-                        s
-                    },
-                    v1042,
-                    V::mul(v4, v672),
-                ),
-                out1.at(0usize, c),
-            );
-            // out1[1] = v4*v1037
-            V::store(V::mul(v4, v1037), out1.at(1usize, c));
-            // out1[2] = v4*v1020
-            V::store(V::mul(v4, v1020), out1.at(2usize, c));
-            // out1[3] = v4*v987
-            V::store(V::mul(v4, v987), out1.at(3usize, c));
-            // out1[4] = v4*v954
-            V::store(V::mul(v4, v954), out1.at(4usize, c));
-            // out1[5] = v4*v921
-            V::store(V::mul(v4, v921), out1.at(5usize, c));
-            // out1[6] = v4*v904
-            V::store(V::mul(v4, v904), out1.at(6usize, c));
-            // out1[7] = v4*v887
-            V::store(V::mul(v4, v887), out1.at(7usize, c));
-            // out1[8] = v4*v870
-            V::store(V::mul(v4, v870), out1.at(8usize, c));
-            // out1[9] = v4*v837
-            V::store(V::mul(v4, v837), out1.at(9usize, c));
-            // out1[10] = v4*v804
-            V::store(V::mul(v4, v804), out1.at(10usize, c));
-            // out1[11] = v4*v771
-            V::store(V::mul(v4, v771), out1.at(11usize, c));
-            // out1[12] = v4*v754
-            V::store(V::mul(v4, v754), out1.at(12usize, c));
-            // out1[13] = v4*v737
-            V::store(V::mul(v4, v737), out1.at(13usize, c));
-            // out1[14] = v4*v720
-            V::store(V::mul(v4, v720), out1.at(14usize, c));
-            // out1[15] = v4*v688
-            V::store(V::mul(v4, v688), out1.at(15usize, c));
-            // grad0[0] + = v670*v97*grad_o_1
-            V::store(
-                V::add(
-                    V::load(grad0.at(0usize, c)),
-                    V::mul(V::mul(v670, v97), grad_o_1),
-                ),
-                grad0.at(0usize, c),
-            );
-            // grad0[1] + = v670*v73*grad_o_e3 + v670*v80*grad_o_e2 + v670*v86*grad_o_e1 + v670*v92*grad_o_e0
-            V::store(
-                V::add(
-                    V::load(grad0.at(1usize, c)),
-                    {
-                        let mut s = V::mul(V::mul(v670, v73), grad_o_e3);
-                        s = V::mul_add(V::mul(v670, v80), grad_o_e2, s);
-                        s = V::mul_add(V::mul(v670, v86), grad_o_e1, s);
-                        s = V::mul_add(V::mul(v670, v92), grad_o_e0, s);
-                        s
-                    },
-                ),
-                grad0.at(1usize, c),
-            );
-            // grad0[2] + = v670*v36*grad_o_e23 + v670*v43*grad_o_e13 + v670*v49*grad_o_e12 + v670*v55*grad_o_e03 + v670*v61*grad_o_e02 + v670*v67*grad_o_e01
-            V::store(
-                V::add(
-                    V::load(grad0.at(2usize, c)),
-                    {
-                        let mut s = V::mul(V::mul(v670, v36), grad_o_e23);
-                        s = V::mul_add(V::mul(v670, v43), grad_o_e13, s);
-                        s = V::mul_add(V::mul(v670, v49), grad_o_e12, s);
-                        s = V::mul_add(V::mul(v670, v55), grad_o_e03, s);
-                        s = V::mul_add(V::mul(v670, v61), grad_o_e02, s);
-                        s = V::mul_add(V::mul(v670, v67), grad_o_e01, s);
-                        s
-                    },
-                ),
-                grad0.at(2usize, c),
-            );
-            // grad0[3] + = v670*v11*grad_o_e123 + v670*v18*grad_o_e023 + v670*v24*grad_o_e013 + v670*v30*grad_o_e012
-            V::store(
-                V::add(
-                    V::load(grad0.at(3usize, c)),
-                    {
-                        let mut s = V::mul(V::mul(v670, v11), grad_o_e123);
-                        s = V::mul_add(V::mul(v670, v18), grad_o_e023, s);
-                        s = V::mul_add(V::mul(v670, v24), grad_o_e013, s);
-                        s = V::mul_add(V::mul(v670, v30), grad_o_e012, s);
-                        s
-                    },
-                ),
-                grad0.at(3usize, c),
-            );
-            // grad0[4] + = v670*v5*grad_o_e0123
-            V::store(
-                V::add(
-                    V::load(grad0.at(4usize, c)),
-                    V::mul(V::mul(v670, v5), grad_o_e0123),
-                ),
-                grad0.at(4usize, c),
-            );
-            // grad0[5] + = (v658*v73 + v664*v86 + v661*v80)*grad_o_1
-            V::store(
-                V::add(
-                    V::load(grad0.at(5usize, c)),
-                    V::mul(
-                        {
-                            let mut s = V::mul(v664, v86);
-                            s = V::mul_add(v661, v80, s);
-                            s = V::mul_add(v658, v73, s);
-                            s
-                        },
-                        grad_o_1,
-                    ),
-                ),
-                grad0.at(5usize, c),
-            );
-            // grad0[6] + = v658*v97*grad_o_e3 + v661*v97*grad_o_e2 + v664*v97*grad_o_e1 + v667*v97*grad_o_e0
-            V::store(
-                V::add(
-                    V::load(grad0.at(6usize, c)),
-                    {
-                        let mut s = V::mul(V::mul(v658, v97), grad_o_e3);
-                        s = V::mul_add(V::mul(v661, v97), grad_o_e2, s);
-                        s = V::mul_add(V::mul(v664, v97), grad_o_e1, s);
-                        s = V::mul_add(V::mul(v667, v97), grad_o_e0, s);
-                        s
-                    },
-                ),
-                grad0.at(6usize, c),
-            );
-            // grad0[7] + = (v664*v43 + v661*v36)*grad_o_e3 + (v664*v49 - v658*v36)*grad_o_e2 - (v661*v49 + v658*v43)*grad_o_e1 - (v658*v55 + v664*v67 + v661*v61)*grad_o_e0
-            V::store(
-                V::add(
-                    V::load(grad0.at(7usize, c)),
-                    {
-                        let mut s = V::mul(
-                            V::mul_add(v661, v36, V::mul(v664, v43)),
-                            grad_o_e3,
-                        );
-                        s = V::mul_add(
-                            V::neg_mul_add(v658, v36, V::mul(v664, v49)),
-                            grad_o_e2,
-                            s,
-                        );
-                        s = V::neg_mul_add(
-                            V::mul_add(v658, v43, V::mul(v661, v49)),
-                            grad_o_e1,
-                            s,
-                        );
-                        s = V::neg_mul_add(
-                            {
-                                let mut s = V::mul(v664, v67);
-                                s = V::mul_add(v661, v61, s);
-                                s = V::mul_add(v658, v55, s);
-                                s
-                            },
-                            grad_o_e0,
-                            s,
-                        );
-                        s
-                    },
-                ),
-                grad0.at(7usize, c),
-            );
-            // grad0[8] + = (v661*v73 - v658*v80)*grad_o_e23 + (v664*v73 - v658*v86)*grad_o_e13 + (v664*v80 - v661*v86)*grad_o_e12 + (v667*v73 - v658*v92)*grad_o_e03 + (v667*v80 - v661*v92)*grad_o_e02 + (v667*v86 - v664*v92)*grad_o_e01
-            V::store(
-                V::add(
-                    V::load(grad0.at(8usize, c)),
-                    {
-                        let mut s = V::mul(
-                            V::neg_mul_add(v658, v80, V::mul(v661, v73)),
-                            grad_o_e23,
-                        );
-                        s = V::mul_add(
-                            V::neg_mul_add(v658, v86, V::mul(v664, v73)),
-                            grad_o_e13,
-                            s,
-                        );
-                        s = V::mul_add(
-                            V::neg_mul_add(v661, v86, V::mul(v664, v80)),
-                            grad_o_e12,
-                            s,
-                        );
-                        s = V::mul_add(
-                            V::neg_mul_add(v658, v92, V::mul(v667, v73)),
-                            grad_o_e03,
-                            s,
-                        );
-                        s = V::mul_add(
-                            V::neg_mul_add(v661, v92, V::mul(v667, v80)),
-                            grad_o_e02,
-                            s,
-                        );
-                        s = V::mul_add(
-                            V::neg_mul_add(v664, v92, V::mul(v667, v86)),
-                            grad_o_e01,
-                            s,
-                        );
-                        s
-                    },
-                ),
-                grad0.at(8usize, c),
-            );
-            // grad0[9] + = v664*v11*grad_o_e23 - v661*v11*grad_o_e13 + v658*v11*grad_o_e12 - (v664*v24 + v661*v18)*grad_o_e03 + (v658*v18 - v664*v30)*grad_o_e02 + (v661*v30 + v658*v24)*grad_o_e01
-            V::store(
-                V::add(
-                    V::load(grad0.at(9usize, c)),
-                    {
-                        let mut s = V::mul(V::mul(v664, v11), grad_o_e23);
-                        s = V::neg_mul_add(V::mul(v661, v11), grad_o_e13, s);
-                        s = V::mul_add(V::mul(v658, v11), grad_o_e12, s);
-                        s = V::neg_mul_add(
-                            V::mul_add(v661, v18, V::mul(v664, v24)),
-                            grad_o_e03,
-                            s,
-                        );
-                        s = V::mul_add(
-                            V::neg_mul_add(v664, v30, V::mul(v658, v18)),
-                            grad_o_e02,
-                            s,
-                        );
-                        s = V::mul_add(
-                            V::mul_add(v658, v24, V::mul(v661, v30)),
-                            grad_o_e01,
-                            s,
-                        );
-                        s
-                    },
-                ),
-                grad0.at(9usize, c),
-            );
-            // grad0[10] + = (v658*v49 + v664*v36 - v661*v43)*grad_o_e123 + (v658*v61 + v667*v36 - v661*v55)*grad_o_e023 + (v658*v67 + v667*v43 - v664*v55)*grad_o_e013 + (v661*v67 + v667*v49 - v664*v61)*grad_o_e012
-            V::store(
-                V::add(
-                    V::load(grad0.at(10usize, c)),
-                    {
-                        let mut s = V::mul(
-                            {
-                                let mut s = V::mul(v664, v36);
-                                s = V::neg_mul_add(v661, v43, s);
-                                s = V::mul_add(v658, v49, s);
-                                s
-                            },
-                            grad_o_e123,
-                        );
-                        s = V::mul_add(
-                            {
-                                let mut s = V::mul(v667, v36);
-                                s = V::neg_mul_add(v661, v55, s);
-                                s = V::mul_add(v658, v61, s);
-                                s
-                            },
-                            grad_o_e023,
-                            s,
-                        );
-                        s = V::mul_add(
-                            {
-                                let mut s = V::mul(v667, v43);
-                                s = V::neg_mul_add(v664, v55, s);
-                                s = V::mul_add(v658, v67, s);
-                                s
-                            },
-                            grad_o_e013,
-                            s,
-                        );
-                        s = V::mul_add(
-                            {
-                                let mut s = V::mul(v667, v49);
-                                s = V::neg_mul_add(v664, v61, s);
-                                s = V::mul_add(v661, v67, s);
-                                s
-                            },
-                            grad_o_e012,
-                            s,
-                        );
-                        s
-                    },
-                ),
-                grad0.at(10usize, c),
-            );
-            // grad0[11] + = v661*v5*grad_o_e013 - v664*v5*grad_o_e023 - v658*v5*grad_o_e012
-            V::store(
-                V::add(
-                    V::load(grad0.at(11usize, c)),
-                    {
-                        let mut s = V::mul(V::mul(v661, v5), grad_o_e013);
-                        s = V::neg_mul_add(V::mul(v664, v5), grad_o_e023, s);
-                        s = V::neg_mul_add(V::mul(v658, v5), grad_o_e012, s);
-                        s
-                    },
-                ),
-                grad0.at(11usize, c),
-            );
-            // grad0[12] + = (v661*v24 + v667*v11 - v664*v18 - v658*v30)*grad_o_e0123
-            V::store(
-                V::add(
-                    V::load(grad0.at(12usize, c)),
-                    V::mul(
-                        {
-                            let mut s = V::mul(v667, v11);
-                            s = V::neg_mul_add(v664, v18, s);
-                            s = V::mul_add(v661, v24, s);
-                            s = V::neg_mul_add(v658, v30, s);
-                            s
-                        },
-                        grad_o_e0123,
-                    ),
-                ),
-                grad0.at(12usize, c),
-            );
-            // grad0[13] + = -((v640*v36 + v646*v49 + v643*v43)*grad_o_1)
-            V::store(
-                V::add(
-                    V::load(grad0.at(13usize, c)),
-                    V::neg(
-                        V::mul(
-                            {
-                                let mut s = V::mul(v646, v49);
-                                s = V::mul_add(v643, v43, s);
-                                s = V::mul_add(v640, v36, s);
-                                s
-                            },
-                            grad_o_1,
-                        ),
-                    ),
-                ),
-                grad0.at(13usize, c),
-            );
-            // grad0[14] + = (v640*v73 - v646*v86)*grad_o_e2 - (v643*v86 + v640*v80)*grad_o_e3 + (v646*v80 + v643*v73)*grad_o_e1 + (v649*v73 + v655*v86 + v652*v80)*grad_o_e0
-            V::store(
-                V::add(
-                    V::load(grad0.at(14usize, c)),
-                    {
-                        let mut s = V::mul(
-                            V::neg_mul_add(v646, v86, V::mul(v640, v73)),
-                            grad_o_e2,
-                        );
-                        s = V::neg_mul_add(
-                            V::mul_add(v640, v80, V::mul(v643, v86)),
-                            grad_o_e3,
-                            s,
-                        );
-                        s = V::mul_add(
-                            V::mul_add(v643, v73, V::mul(v646, v80)),
-                            grad_o_e1,
-                            s,
-                        );
-                        s = V::mul_add(
-                            {
-                                let mut s = V::mul(v655, v86);
-                                s = V::mul_add(v652, v80, s);
-                                s = V::mul_add(v649, v73, s);
-                                s
-                            },
-                            grad_o_e0,
-                            s,
-                        );
-                        s
-                    },
-                ),
-                grad0.at(14usize, c),
-            );
-            // grad0[15] + = v643*v11*grad_o_e2 - v646*v11*grad_o_e3 - v640*v11*grad_o_e1 - (v640*v18 + v646*v30 + v643*v24)*grad_o_e0
-            V::store(
-                V::add(
-                    V::load(grad0.at(15usize, c)),
-                    {
-                        let mut s = V::mul(V::mul(v643, v11), grad_o_e2);
-                        s = V::neg_mul_add(V::mul(v646, v11), grad_o_e3, s);
-                        s = V::neg_mul_add(V::mul(v640, v11), grad_o_e1, s);
-                        s = V::neg_mul_add(
-                            {
-                                let mut s = V::mul(v646, v30);
-                                s = V::mul_add(v643, v24, s);
-                                s = V::mul_add(v640, v18, s);
-                                s
-                            },
-                            grad_o_e0,
-                            s,
-                        );
-                        s
-                    },
-                ),
-                grad0.at(15usize, c),
-            );
-            // grad0[16] + = v640*v97*grad_o_e23 + v643*v97*grad_o_e13 + v646*v97*grad_o_e12 + v649*v97*grad_o_e03 + v652*v97*grad_o_e02 + v655*v97*grad_o_e01
-            V::store(
-                V::add(
-                    V::load(grad0.at(16usize, c)),
-                    {
-                        let mut s = V::mul(V::mul(v640, v97), grad_o_e23);
-                        s = V::mul_add(V::mul(v643, v97), grad_o_e13, s);
-                        s = V::mul_add(V::mul(v646, v97), grad_o_e12, s);
-                        s = V::mul_add(V::mul(v649, v97), grad_o_e03, s);
-                        s = V::mul_add(V::mul(v652, v97), grad_o_e02, s);
-                        s = V::mul_add(V::mul(v655, v97), grad_o_e01, s);
-                        s
-                    },
-                ),
-                grad0.at(16usize, c),
-            );
-            // grad0[17] + = (v643*v49 - v646*v43)*grad_o_e23 + (v646*v36 - v640*v49)*grad_o_e13 + (v640*v43 - v643*v36)*grad_o_e12 + (v655*v43 + v652*v36 - v643*v67 - v640*v61)*grad_o_e03 + (v640*v55 + v655*v49 - v649*v36 - v646*v67)*grad_o_e02 + (v643*v55 + v646*v61 - (v652*v49 + v649*v43))*grad_o_e01
-            V::store(
-                V::add(
-                    V::load(grad0.at(17usize, c)),
-                    {
-                        let mut s = V::mul(
-                            V::neg_mul_add(v646, v43, V::mul(v643, v49)),
-                            grad_o_e23,
-                        );
-                        s = V::mul_add(
-                            V::neg_mul_add(v640, v49, V::mul(v646, v36)),
-                            grad_o_e13,
-                            s,
-                        );
-                        s = V::mul_add(
-                            V::neg_mul_add(v643, v36, V::mul(v640, v43)),
-                            grad_o_e12,
-                            s,
-                        );
-                        s = V::mul_add(
-                            {
-                                let mut s = V::mul(v655, v43);
-                                s = V::mul_add(v652, v36, s);
-                                s = V::neg_mul_add(v643, v67, s);
-                                s = V::neg_mul_add(v640, v61, s);
-                                s
-                            },
-                            grad_o_e03,
-                            s,
-                        );
-                        s = V::mul_add(
-                            {
-                                let mut s = V::mul(v655, v49);
-                                s = V::neg_mul_add(v649, v36, s);
-                                s = V::neg_mul_add(v646, v67, s);
-                                s = V::mul_add(v640, v55, s);
-                                s
-                            },
-                            grad_o_e02,
-                            s,
-                        );
-                        s = V::mul_add(
-                            V::mul_add(
-                                v643,
-                                v55,
-                                V::mul_sub(
-                                    v646,
-                                    v61,
-                                    V::mul_add(v649, v43, V::mul(v652, v49)),
-                                ),
-                            ),
-                            grad_o_e01,
-                            s,
-                        );
-                        s
-                    },
-                ),
-                grad0.at(17usize, c),
-            );
-            // grad0[18] + = v643*v5*grad_o_e02 - v646*v5*grad_o_e03 - v640*v5*grad_o_e01
-            V::store(
-                V::add(
-                    V::load(grad0.at(18usize, c)),
-                    {
-                        let mut s = V::mul(V::mul(v643, v5), grad_o_e02);
-                        s = V::neg_mul_add(V::mul(v646, v5), grad_o_e03, s);
-                        s = V::neg_mul_add(V::mul(v640, v5), grad_o_e01, s);
-                        s
-                    },
-                ),
-                grad0.at(18usize, c),
-            );
-            // grad0[19] + = (v640*v86 + v646*v73 - v643*v80)*grad_o_e123 + (v640*v92 + v652*v73 - v649*v80)*grad_o_e023 + (v643*v92 + v655*v73 - v649*v86)*grad_o_e013 + (v646*v92 + v655*v80 - v652*v86)*grad_o_e012
-            V::store(
-                V::add(
-                    V::load(grad0.at(19usize, c)),
-                    {
-                        let mut s = V::mul(
-                            {
-                                let mut s = V::mul(v646, v73);
-                                s = V::neg_mul_add(v643, v80, s);
-                                s = V::mul_add(v640, v86, s);
-                                s
-                            },
-                            grad_o_e123,
-                        );
-                        s = V::mul_add(
-                            {
-                                let mut s = V::mul(v652, v73);
-                                s = V::neg_mul_add(v649, v80, s);
-                                s = V::mul_add(v640, v92, s);
-                                s
-                            },
-                            grad_o_e023,
-                            s,
-                        );
-                        s = V::mul_add(
-                            {
-                                let mut s = V::mul(v655, v73);
-                                s = V::neg_mul_add(v649, v86, s);
-                                s = V::mul_add(v643, v92, s);
-                                s
-                            },
-                            grad_o_e013,
-                            s,
-                        );
-                        s = V::mul_add(
-                            {
-                                let mut s = V::mul(v655, v80);
-                                s = V::neg_mul_add(v652, v86, s);
-                                s = V::mul_add(v646, v92, s);
-                                s
-                            },
-                            grad_o_e012,
-                            s,
-                        );
-                        s
-                    },
-                ),
-                grad0.at(19usize, c),
-            );
-            // grad0[20] + = (v643*v30 + v655*v11 - v646*v24)*grad_o_e023 + (v646*v18 - v652*v11 - v640*v30)*grad_o_e013 + (v640*v24 + v649*v11 - v643*v18)*grad_o_e012
-            V::store(
-                V::add(
-                    V::load(grad0.at(20usize, c)),
-                    {
-                        let mut s = V::mul(
-                            {
-                                let mut s = V::mul(v655, v11);
-                                s = V::neg_mul_add(v646, v24, s);
-                                s = V::mul_add(v643, v30, s);
-                                s
-                            },
-                            grad_o_e023,
-                        );
-                        s = V::mul_add(
-                            {
-                                let mut s = V::mul(v646, v18);
-                                s = V::neg_mul_add(v652, v11, s);
-                                s = V::neg_mul_add(v640, v30, s);
-                                s
-                            },
-                            grad_o_e013,
-                            s,
-                        );
-                        s = V::mul_add(
-                            {
-                                let mut s = V::mul(v649, v11);
-                                s = V::neg_mul_add(v643, v18, s);
-                                s = V::mul_add(v640, v24, s);
-                                s
-                            },
-                            grad_o_e012,
-                            s,
-                        );
-                        s
-                    },
-                ),
-                grad0.at(20usize, c),
-            );
-            // grad0[21] + = (v640*v67 + v646*v55 + v649*v49 + v655*v36 - v652*v43 - v643*v61)*grad_o_e0123
-            V::store(
-                V::add(
-                    V::load(grad0.at(21usize, c)),
-                    V::mul(
-                        {
-                            let mut s = V::mul(v655, v36);
-                            s = V::neg_mul_add(v652, v43, s);
-                            s = V::mul_add(v649, v49, s);
-                            s = V::mul_add(v646, v55, s);
-                            s = V::neg_mul_add(v643, v61, s);
-                            s = V::mul_add(v640, v67, s);
-                            s
-                        },
-                        grad_o_e0123,
-                    ),
-                ),
-                grad0.at(21usize, c),
-            );
-            // grad0[22] + = -v628*v11*grad_o_1
-            V::store(
-                V::add(
-                    V::load(grad0.at(22usize, c)),
-                    V::neg(V::mul(V::mul(v628, v11), grad_o_1)),
-                ),
-                grad0.at(22usize, c),
-            );
-            // grad0[23] + = v628*v43*grad_o_e2 - v628*v49*grad_o_e3 - v628*v36*grad_o_e1 - (v631*v36 + v637*v49 + v634*v43)*grad_o_e0
-            V::store(
-                V::add(
-                    V::load(grad0.at(23usize, c)),
-                    {
-                        let mut s = V::mul(V::mul(v628, v43), grad_o_e2);
-                        s = V::neg_mul_add(V::mul(v628, v49), grad_o_e3, s);
-                        s = V::neg_mul_add(V::mul(v628, v36), grad_o_e1, s);
-                        s = V::neg_mul_add(
-                            {
-                                let mut s = V::mul(v637, v49);
-                                s = V::mul_add(v634, v43, s);
-                                s = V::mul_add(v631, v36, s);
-                                s
-                            },
-                            grad_o_e0,
-                            s,
-                        );
-                        s
-                    },
-                ),
-                grad0.at(23usize, c),
-            );
-            // grad0[24] + = v628*v5*grad_o_e0
-            V::store(
-                V::add(
-                    V::load(grad0.at(24usize, c)),
-                    V::mul(V::mul(v628, v5), grad_o_e0),
-                ),
-                grad0.at(24usize, c),
-            );
-            // grad0[25] + = v628*v86*grad_o_e23 - v628*v80*grad_o_e13 + v628*v73*grad_o_e12 - (v634*v86 + v631*v80)*grad_o_e03 + (v631*v73 - v637*v86)*grad_o_e02 + (v637*v80 + v634*v73)*grad_o_e01
-            V::store(
-                V::add(
-                    V::load(grad0.at(25usize, c)),
-                    {
-                        let mut s = V::mul(V::mul(v628, v86), grad_o_e23);
-                        s = V::neg_mul_add(V::mul(v628, v80), grad_o_e13, s);
-                        s = V::mul_add(V::mul(v628, v73), grad_o_e12, s);
-                        s = V::neg_mul_add(
-                            V::mul_add(v631, v80, V::mul(v634, v86)),
-                            grad_o_e03,
-                            s,
-                        );
-                        s = V::mul_add(
-                            V::neg_mul_add(v637, v86, V::mul(v631, v73)),
-                            grad_o_e02,
-                            s,
-                        );
-                        s = V::mul_add(
-                            V::mul_add(v634, v73, V::mul(v637, v80)),
-                            grad_o_e01,
-                            s,
-                        );
-                        s
-                    },
-                ),
-                grad0.at(25usize, c),
-            );
-            // grad0[26] + = (v628*v30 - v637*v11)*grad_o_e03 + (v634*v11 - v628*v24)*grad_o_e02 + (v628*v18 - v631*v11)*grad_o_e01
-            V::store(
-                V::add(
-                    V::load(grad0.at(26usize, c)),
-                    {
-                        let mut s = V::mul(
-                            V::neg_mul_add(v637, v11, V::mul(v628, v30)),
-                            grad_o_e03,
-                        );
-                        s = V::mul_add(
-                            V::neg_mul_add(v628, v24, V::mul(v634, v11)),
-                            grad_o_e02,
-                            s,
-                        );
-                        s = V::mul_add(
-                            V::neg_mul_add(v631, v11, V::mul(v628, v18)),
-                            grad_o_e01,
-                            s,
-                        );
-                        s
-                    },
-                ),
-                grad0.at(26usize, c),
-            );
-            // grad0[27] + = v628*v97*grad_o_e123 + v631*v97*grad_o_e023 + v634*v97*grad_o_e013 + v637*v97*grad_o_e012
-            V::store(
-                V::add(
-                    V::load(grad0.at(27usize, c)),
-                    {
-                        let mut s = V::mul(V::mul(v628, v97), grad_o_e123);
-                        s = V::mul_add(V::mul(v631, v97), grad_o_e023, s);
-                        s = V::mul_add(V::mul(v634, v97), grad_o_e013, s);
-                        s = V::mul_add(V::mul(v637, v97), grad_o_e012, s);
-                        s
-                    },
-                ),
-                grad0.at(27usize, c),
-            );
-            // grad0[28] + = (v634*v49 - v637*v43 - v628*v67)*grad_o_e023 + (v628*v61 + v637*v36 - v631*v49)*grad_o_e013 + (v631*v43 - v634*v36 - v628*v55)*grad_o_e012
-            V::store(
-                V::add(
-                    V::load(grad0.at(28usize, c)),
-                    {
-                        let mut s = V::mul(
-                            {
-                                let mut s = V::mul(v634, v49);
-                                s = V::neg_mul_add(v637, v43, s);
-                                s = V::neg_mul_add(v628, v67, s);
-                                s
-                            },
-                            grad_o_e023,
-                        );
-                        s = V::mul_add(
-                            {
-                                let mut s = V::mul(v637, v36);
-                                s = V::neg_mul_add(v631, v49, s);
-                                s = V::mul_add(v628, v61, s);
-                                s
-                            },
-                            grad_o_e013,
-                            s,
-                        );
-                        s = V::mul_add(
-                            {
-                                let mut s = V::mul(v631, v43);
-                                s = V::neg_mul_add(v634, v36, s);
-                                s = V::neg_mul_add(v628, v55, s);
-                                s
-                            },
-                            grad_o_e012,
-                            s,
-                        );
-                        s
-                    },
-                ),
-                grad0.at(28usize, c),
-            );
-            // grad0[29] + = (v631*v86 + v637*v73 - v634*v80 - v628*v92)*grad_o_e0123
-            V::store(
-                V::add(
-                    V::load(grad0.at(29usize, c)),
-                    V::mul(
-                        {
-                            let mut s = V::mul(v637, v73);
-                            s = V::neg_mul_add(v634, v80, s);
-                            s = V::mul_add(v631, v86, s);
-                            s = V::neg_mul_add(v628, v92, s);
-                            s
-                        },
-                        grad_o_e0123,
-                    ),
-                ),
-                grad0.at(29usize, c),
-            );
-            // grad0[30] + = -v626*v11*grad_o_e0
-            V::store(
-                V::add(
-                    V::load(grad0.at(30usize, c)),
-                    V::neg(V::mul(V::mul(v626, v11), grad_o_e0)),
-                ),
-                grad0.at(30usize, c),
-            );
-            // grad0[31] + = v626*v43*grad_o_e02 - v626*v49*grad_o_e03 - v626*v36*grad_o_e01
-            V::store(
-                V::add(
-                    V::load(grad0.at(31usize, c)),
-                    {
-                        let mut s = V::mul(V::mul(v626, v43), grad_o_e02);
-                        s = V::neg_mul_add(V::mul(v626, v49), grad_o_e03, s);
-                        s = V::neg_mul_add(V::mul(v626, v36), grad_o_e01, s);
-                        s
-                    },
-                ),
-                grad0.at(31usize, c),
-            );
-            // grad0[32] + = v626*v86*grad_o_e023 - v626*v80*grad_o_e013 + v626*v73*grad_o_e012
-            V::store(
-                V::add(
-                    V::load(grad0.at(32usize, c)),
-                    {
-                        let mut s = V::mul(V::mul(v626, v86), grad_o_e023);
-                        s = V::neg_mul_add(V::mul(v626, v80), grad_o_e013, s);
-                        s = V::mul_add(V::mul(v626, v73), grad_o_e012, s);
-                        s
-                    },
-                ),
-                grad0.at(32usize, c),
-            );
-            // grad0[33] + = v626*v97*grad_o_e0123
+            let v4 = V::mul(x_e0, v1);
+            let x_e1 = V::load(x.at(2usize, c));
+            let v6 = V::mul(x_e1, v1);
+            let x_e2 = V::load(x.at(3usize, c));
+            let v8 = V::mul(x_e2, v1);
+            let x_e3 = V::load(x.at(4usize, c));
+            let v10 = V::mul(x_e3, v1);
+            let x_e01 = V::load(x.at(5usize, c));
+            let v12 = V::mul(x_e01, v1);
+            let x_e02 = V::load(x.at(6usize, c));
+            let v14 = V::mul(x_e02, v1);
+            let x_e03 = V::load(x.at(7usize, c));
+            let v16 = V::mul(x_e03, v1);
+            let x_e12 = V::load(x.at(8usize, c));
+            let v18 = V::mul(x_e12, v1);
+            let x_e13 = V::load(x.at(9usize, c));
+            let v20 = V::mul(x_e13, v1);
+            let x_e23 = V::load(x.at(10usize, c));
+            let v22 = V::mul(x_e23, v1);
+            let x_e012 = V::load(x.at(11usize, c));
+            let v24 = V::mul(x_e012, v1);
+            let x_e013 = V::load(x.at(12usize, c));
+            let v26 = V::mul(x_e013, v1);
+            let x_e023 = V::load(x.at(13usize, c));
+            let v28 = V::mul(x_e023, v1);
+            let x_e123 = V::load(x.at(14usize, c));
+            let v30 = V::mul(x_e123, v1);
+            let x_e0123 = V::load(x.at(15usize, c));
+            let v32 = V::mul(x_e0123, v1);
+            let y_1 = V::load(y.at(0usize, c));
+            let (v34, v1468) = gate_and_slope::<V>(args.gate, y_1);
+            let v35 = V::mul(y_1, v34);
+            let y_e0 = V::load(y.at(1usize, c));
+            let v37 = V::mul(y_e0, v34);
+            let y_e1 = V::load(y.at(2usize, c));
+            let v39 = V::mul(y_e1, v34);
+            let y_e2 = V::load(y.at(3usize, c));
+            let v41 = V::mul(y_e2, v34);
+            let y_e3 = V::load(y.at(4usize, c));
+            let v43 = V::mul(y_e3, v34);
+            let y_e01 = V::load(y.at(5usize, c));
+            let v45 = V::mul(y_e01, v34);
+            let y_e02 = V::load(y.at(6usize, c));
+            let v47 = V::mul(y_e02, v34);
+            let y_e03 = V::load(y.at(7usize, c));
+            let v49 = V::mul(y_e03, v34);
+            let y_e12 = V::load(y.at(8usize, c));
+            let v51 = V::mul(y_e12, v34);
+            let y_e13 = V::load(y.at(9usize, c));
+            let v53 = V::mul(y_e13, v34);
+            let y_e23 = V::load(y.at(10usize, c));
+            let v55 = V::mul(y_e23, v34);
+            let y_e012 = V::load(y.at(11usize, c));
+            let v57 = V::mul(y_e012, v34);
+            let y_e013 = V::load(y.at(12usize, c));
+            let v59 = V::mul(y_e013, v34);
+            let y_e023 = V::load(y.at(13usize, c));
+            let v61 = V::mul(y_e023, v34);
+            let y_e123 = V::load(y.at(14usize, c));
+            let v63 = V::mul(y_e123, v34);
+            let y_e0123 = V::load(y.at(15usize, c));
+            let v65 = V::mul(y_e0123, v34);
+            let mut v67 = V::mul(v6, v39);
+            v67 = V::mul_add(v8, v41, v67);
+            v67 = V::mul_add(v10, v43, v67);
+            let mut v72 = V::mul(v18, v51);
+            v72 = V::mul_add(v20, v53, v72);
+            v72 = V::mul_add(v22, v55, v72);
+            let mut v80 = V::mul(v6, v45);
+            v80 = V::mul_add(v8, v47, v80);
+            v80 = V::mul_add(v10, v49, v80);
+            let mut v85 = V::mul(v12, v39);
+            v85 = V::mul_add(v14, v41, v85);
+            v85 = V::mul_add(v16, v43, v85);
+            let mut v90 = V::mul(v18, v57);
+            v90 = V::mul_add(v20, v59, v90);
+            v90 = V::mul_add(v22, v61, v90);
+            let mut v95 = V::mul(v24, v51);
+            v95 = V::mul_add(v26, v53, v95);
+            v95 = V::mul_add(v28, v55, v95);
+            let mut v104 = V::mul(v8, v51);
+            v104 = V::mul_add(v10, v53, v104);
+            let mut v107 = V::mul(v18, v41);
+            v107 = V::mul_add(v20, v43, v107);
+            let mut v114 = V::mul(v6, v51);
+            v114 = V::neg_mul_add(v10, v55, v114);
+            let mut v118 = V::mul(v22, v43);
+            v118 = V::neg_mul_add(v18, v39, v118);
+            let mut v124 = V::mul(v6, v53);
+            v124 = V::mul_add(v8, v55, v124);
+            let mut v127 = V::mul(v20, v39);
+            v127 = V::mul_add(v22, v41, v127);
+            let mut v133 = V::mul(v4, v39);
+            v133 = V::neg_mul_add(v6, v37, v133);
+            let mut v136 = V::mul(v8, v57);
+            v136 = V::mul_add(v10, v59, v136);
+            let mut v140 = V::mul(v14, v51);
+            v140 = V::mul_add(v16, v53, v140);
+            let mut v145 = V::mul_sub(v18, v47, v140);
+            v145 = V::mul_add(v20, v49, v145);
+            let mut v148 = V::mul(v24, v41);
+            v148 = V::mul_add(v26, v43, v148);
+            let mut v152 = V::mul(v30, v61);
+            v152 = V::neg_mul_add(v28, v63, v152);
+            let mut v156 = V::mul(v4, v41);
+            v156 = V::neg_mul_add(v8, v37, v156);
+            let mut v160 = V::mul(v10, v61);
+            v160 = V::neg_mul_add(v6, v57, v160);
+            let mut v163 = V::mul(v12, v51);
+            v163 = V::neg_mul_add(v16, v55, v163);
+            v163 = V::neg_mul_add(v18, v45, v163);
+            v163 = V::mul_add(v22, v49, v163);
+            let mut v172 = V::mul(v28, v43);
+            v172 = V::neg_mul_add(v24, v39, v172);
+            let mut v174 = V::mul(v26, v63);
+            v174 = V::neg_mul_add(v30, v59, v174);
+            let mut v179 = V::mul(v4, v43);
+            v179 = V::neg_mul_add(v10, v37, v179);
+            let mut v182 = V::mul(v6, v59);
+            v182 = V::mul_add(v8, v61, v182);
+            let mut v186 = V::mul(v12, v53);
+            v186 = V::mul_add(v14, v55, v186);
+            v186 = V::neg_mul_add(v20, v45, v186);
+            v186 = V::neg_mul_add(v22, v47, v186);
+            let mut v194 = V::mul(v26, v39);
+            v194 = V::mul_add(v28, v41, v194);
+            let mut v198 = V::mul(v30, v57);
+            v198 = V::neg_mul_add(v24, v63, v198);
+            let mut v202 = V::mul(v6, v41);
+            v202 = V::neg_mul_add(v8, v39, v202);
+            let mut v208 = V::mul(v22, v53);
+            v208 = V::neg_mul_add(v20, v55, v208);
+            let mut v212 = V::mul(v6, v43);
+            v212 = V::neg_mul_add(v10, v39, v212);
+            let mut v217 = V::mul(v18, v55);
+            v217 = V::neg_mul_add(v22, v51, v217);
+            let mut v222 = V::mul(v8, v43);
+            v222 = V::neg_mul_add(v10, v41, v222);
+            let mut v228 = V::mul(v20, v51);
+            v228 = V::neg_mul_add(v18, v53, v228);
+            let mut v232 = V::mul(v4, v51);
+            v232 = V::neg_mul_add(v6, v47, v232);
+            v232 = V::mul_add(v8, v45, v232);
+            let mut v238 = V::mul(v12, v41);
+            v238 = V::neg_mul_add(v14, v39, v238);
+            v238 = V::mul_add(v18, v37, v238);
+            let mut v243 = V::mul(v16, v63);
+            v243 = V::neg_mul_add(v20, v61, v243);
+            v243 = V::mul_add(v22, v59, v243);
+            let mut v250 = V::mul(v28, v53);
+            v250 = V::neg_mul_add(v26, v55, v250);
+            v250 = V::neg_mul_add(v30, v49, v250);
+            let mut v256 = V::mul(v4, v53);
+            v256 = V::neg_mul_add(v6, v49, v256);
+            v256 = V::mul_add(v10, v45, v256);
+            let mut v262 = V::mul(v12, v43);
+            v262 = V::neg_mul_add(v16, v39, v262);
+            v262 = V::mul_add(v20, v37, v262);
+            let mut v268 = V::mul(v18, v61);
+            v268 = V::neg_mul_add(v14, v63, v268);
+            v268 = V::neg_mul_add(v22, v57, v268);
+            let mut v273 = V::mul(v24, v55);
+            v273 = V::neg_mul_add(v28, v51, v273);
+            v273 = V::mul_add(v30, v47, v273);
+            let mut v280 = V::mul(v4, v55);
+            v280 = V::neg_mul_add(v8, v49, v280);
+            v280 = V::mul_add(v10, v47, v280);
+            let mut v286 = V::mul(v14, v43);
+            v286 = V::neg_mul_add(v16, v41, v286);
+            v286 = V::mul_add(v22, v37, v286);
+            let mut v291 = V::mul(v12, v63);
+            v291 = V::neg_mul_add(v18, v59, v291);
+            v291 = V::mul_add(v20, v57, v291);
+            let mut v298 = V::mul(v26, v51);
+            v298 = V::neg_mul_add(v24, v53, v298);
+            v298 = V::neg_mul_add(v30, v45, v298);
+            let mut v304 = V::mul(v6, v55);
+            v304 = V::neg_mul_add(v8, v53, v304);
+            v304 = V::mul_add(v10, v51, v304);
+            let mut v309 = V::mul(v18, v43);
+            v309 = V::neg_mul_add(v20, v41, v309);
+            v309 = V::mul_add(v22, v39, v309);
+            let mut v316 = V::mul(v4, v63);
+            v316 = V::neg_mul_add(v6, v61, v316);
+            v316 = V::mul_add(v8, v59, v316);
+            v316 = V::neg_mul_add(v10, v57, v316);
+            let mut v323 = V::mul(v12, v55);
+            v323 = V::neg_mul_add(v14, v53, v323);
+            v323 = V::mul_add(v16, v51, v323);
+            v323 = V::mul_add(v18, v49, v323);
+            v323 = V::neg_mul_add(v20, v47, v323);
+            v323 = V::mul_add(v22, v45, v323);
+            let mut v334 = V::mul(v24, v43);
+            v334 = V::neg_mul_add(v26, v41, v334);
+            v334 = V::mul_add(v28, v39, v334);
+            v334 = V::neg_mul_add(v30, v37, v334);
+            let grad_o_e0123 = V::load(grad_o.at(15usize, c));
+            // grad0[33] += v32*v35*grad_o_e0123
             V::store(
                 V::add(
                     V::load(grad0.at(33usize, c)),
-                    V::mul(V::mul(v626, v97), grad_o_e0123),
+                    V::mul(V::mul(v32, v35), grad_o_e0123),
                 ),
                 grad0.at(33usize, c),
             );
+            let v345 = V::mul(V::load(param0.at(33usize, c)), grad_o_e0123);
+            let mut v346 = V::mul(v35, v345);
+            let mut v347 = V::mul(v32, v345);
+            // grad0[29] += (v28*v39 + v24*v43 - v26*v41 - v30*v37)*grad_o_e0123
+            V::store(
+                V::add(V::load(grad0.at(29usize, c)), V::mul(v334, grad_o_e0123)),
+                grad0.at(29usize, c),
+            );
+            let v350 = V::mul(V::load(param0.at(29usize, c)), grad_o_e0123);
+            let mut v353 = V::mul(v39, v350);
+            let mut v354 = V::mul(v28, v350);
+            let mut v356 = V::mul(v26, v350);
+            let mut v357 = V::mul(v43, v350);
+            let mut v358 = V::mul(v24, v350);
+            // grad0[21] += (v22*v45 + v18*v49 + v16*v51 + v12*v55 - v14*v53 - v20*v47)*grad_o_e0123
+            V::store(
+                V::add(V::load(grad0.at(21usize, c)), V::mul(v323, grad_o_e0123)),
+                grad0.at(21usize, c),
+            );
+            let v361 = V::mul(V::load(param0.at(21usize, c)), grad_o_e0123);
+            let mut v362 = V::mul(v45, v361);
+            let mut v363 = V::mul(v22, v361);
+            let mut v364 = V::mul(v47, v361);
+            let mut v366 = V::mul(v49, v361);
+            let mut v367 = V::mul(v18, v361);
+            let mut v368 = V::mul(v51, v361);
+            let mut v369 = V::mul(v16, v361);
+            let mut v371 = V::mul(v14, v361);
+            let mut v372 = V::mul(v55, v361);
+            let mut v373 = V::mul(v12, v361);
+            // grad0[12] += (v8*v59 + v4*v63 - v6*v61 - v10*v57)*grad_o_e0123
+            V::store(
+                V::add(V::load(grad0.at(12usize, c)), V::mul(v316, grad_o_e0123)),
+                grad0.at(12usize, c),
+            );
+            let v376 = V::mul(V::load(param0.at(12usize, c)), grad_o_e0123);
+            let mut v379 = V::mul(v59, v376);
+            let mut v380 = V::mul(v8, v376);
+            let mut v383 = V::mul(v63, v376);
+            let mut v384 = V::mul(v4, v376);
+            // grad0[4] += v2*v65*grad_o_e0123
+            V::store(
+                V::add(
+                    V::load(grad0.at(4usize, c)),
+                    V::mul(V::mul(v2, v65), grad_o_e0123),
+                ),
+                grad0.at(4usize, c),
+            );
+            let v387 = V::mul(V::load(param0.at(4usize, c)), grad_o_e0123);
+            let mut v388 = V::mul(v65, v387);
+            let mut v389 = V::mul(v2, v387);
+            let grad_o_e123 = V::load(grad_o.at(14usize, c));
+            let mut v391 = V::mul(V::mul(v30, v35), grad_o_e123);
+            let w27 = V::load(param0.at(27usize, c));
+            let v393 = V::mul(w27, grad_o_e123);
+            let mut v394 = V::mul(v35, v393);
+            v394 = V::neg_mul_add(v37, v350, v394);
+            v347 = V::mul_add(v30, v393, v347);
+            let mut v398 = V::mul(v309, grad_o_e123);
+            let w19 = V::load(param0.at(19usize, c));
+            let v400 = V::mul(w19, grad_o_e123);
+            v362 = V::mul_add(v39, v400, v362);
+            v354 = V::mul_add(v22, v400, v354);
+            v364 = V::mul_add(v41, v400, v364);
+            v356 = V::mul_add(v20, v400, v356);
+            v366 = V::mul_add(v43, v400, v366);
+            v358 = V::mul_add(v18, v400, v358);
+            let mut v413 = V::mul(v304, grad_o_e123);
+            let w10 = V::load(param0.at(10usize, c));
+            let v415 = V::mul(w10, grad_o_e123);
+            let mut v416 = V::mul(v51, v415);
+            v416 = V::neg_mul_add(v57, v376, v416);
+            v369 = V::mul_add(v10, v415, v369);
+            v379 = V::neg_mul_add(v53, v415, v379);
+            v371 = V::mul_add(v8, v415, v371);
+            let mut v424 = V::mul(v55, v415);
+            v424 = V::neg_mul_add(v61, v376, v424);
+            v373 = V::mul_add(v6, v415, v373);
+            let mut v428 = V::mul(V::mul(v2, v63), grad_o_e123);
+            let w3 = V::load(param0.at(3usize, c));
+            let v430 = V::mul(w3, grad_o_e123);
+            v388 = V::mul_add(v63, v430, v388);
+            v384 = V::mul_add(v2, v430, v384);
+            let grad_o_e023 = V::load(grad_o.at(13usize, c));
+            let mut v436 = V::mul(V::mul(v32, v39), grad_o_e023);
+            let w32 = V::load(param0.at(32usize, c));
+            let v438 = V::mul(w32, grad_o_e023);
+            v346 = V::mul_add(v39, v438, v346);
+            v354 = V::mul_add(v32, v438, v354);
+            let mut v443 = V::mul(v298, grad_o_e023);
+            let w28 = V::load(param0.at(28usize, c));
+            let v445 = V::mul(w28, grad_o_e023);
+            v394 = V::neg_mul_add(v45, v445, v394);
+            v363 = V::neg_mul_add(v30, v445, v363);
+            let mut v450 = V::mul(v51, v445);
+            v450 = V::neg_mul_add(v41, v350, v450);
+            v369 = V::mul_add(v26, v445, v369);
+            v357 = V::neg_mul_add(v53, v445, v357);
+            v371 = V::mul_add(v24, v445, v371);
+            let v459 = V::mul(w27, grad_o_e023);
+            v391 = V::mul_add(V::mul(v28, v35), grad_o_e023, v391);
+            v353 = V::mul_add(v35, v459, v353);
+            v347 = V::mul_add(v28, v459, v347);
+            let mut v465 = V::mul(v291, grad_o_e023);
+            let w20 = V::load(param0.at(20usize, c));
+            let v467 = V::mul(w20, grad_o_e023);
+            let mut v469 = V::mul(v20, v467);
+            let mut v470 = V::mul_sub(v57, v467, v364);
+            v469 = V::neg_mul_add(v10, v376, v469);
+            v366 = V::neg_mul_add(v59, v467, v366);
+            v380 = V::neg_mul_add(v18, v467, v380);
+            v372 = V::mul_add(v63, v467, v372);
+            v384 = V::mul_add(v12, v467, v384);
+            let v481 = V::mul(w19, grad_o_e023);
+            v398 = V::mul_add(v286, grad_o_e023, v398);
+            let mut v484 = V::mul(v22, v481);
+            v362 = V::mul_add(v37, v481, v362);
+            v484 = V::neg_mul_add(v30, v350, v484);
+            v368 = V::neg_mul_add(v41, v481, v368);
+            v356 = V::mul_add(v16, v481, v356);
+            let mut v491 = V::mul(v43, v481);
+            v491 = V::neg_mul_add(v53, v361, v491);
+            v358 = V::mul_add(v14, v481, v358);
+            let w11 = V::load(param0.at(11usize, c));
+            let v497 = V::mul(w11, grad_o_e023);
+            v424 = V::neg_mul_add(v65, v497, v424);
+            v389 = V::neg_mul_add(v6, v497, v389);
+            let v503 = V::mul(w10, grad_o_e023);
+            v413 = V::mul_add(v280, grad_o_e023, v413);
+            let mut v506 = V::mul(v10, v503);
+            v416 = V::mul_add(v47, v503, v416);
+            v506 = V::neg_mul_add(v20, v361, v506);
+            v379 = V::neg_mul_add(v49, v503, v379);
+            v367 = V::neg_mul_add(v8, v503, v367);
+            v383 = V::mul_add(v55, v503, v383);
+            v373 = V::mul_add(v4, v503, v373);
+            let v518 = V::mul(w3, grad_o_e023);
+            v428 = V::mul_add(V::mul(v2, v61), grad_o_e023, v428);
+            let mut v521 = V::mul(v2, v518);
+            v388 = V::mul_add(v61, v518, v388);
+            v521 = V::neg_mul_add(v6, v376, v521);
+            let grad_o_e013 = V::load(grad_o.at(12usize, c));
+            let v526 = V::mul(w32, grad_o_e013);
+            v436 = V::neg_mul_add(V::mul(v32, v41), grad_o_e013, v436);
+            v346 = V::neg_mul_add(v41, v526, v346);
+            v356 = V::mul_add(v32, v526, v356);
+            let v533 = V::mul(w28, grad_o_e013);
+            v443 = V::mul_add(v273, grad_o_e013, v443);
+            v394 = V::mul_add(v47, v533, v394);
+            v506 = V::mul_add(v30, v533, v506);
+            v353 = V::neg_mul_add(v51, v533, v353);
+            v369 = V::neg_mul_add(v28, v533, v369);
+            v357 = V::mul_add(v55, v533, v357);
+            v373 = V::mul_add(v24, v533, v373);
+            let v548 = V::mul(w27, grad_o_e013);
+            v391 = V::mul_add(V::mul(v26, v35), grad_o_e013, v391);
+            v450 = V::mul_add(v35, v548, v450);
+            v347 = V::mul_add(v26, v548, v347);
+            let v555 = V::mul(w20, grad_o_e013);
+            v465 = V::mul_add(v268, grad_o_e013, v465);
+            v362 = V::neg_mul_add(v57, v555, v362);
+            v469 = V::neg_mul_add(v22, v555, v469);
+            v366 = V::mul_add(v61, v555, v366);
+            v521 = V::mul_add(v18, v555, v521);
+            v491 = V::neg_mul_add(v63, v555, v491);
+            v384 = V::neg_mul_add(v14, v555, v384);
+            let v570 = V::mul(w19, grad_o_e013);
+            v398 = V::mul_add(v262, grad_o_e013, v398);
+            v470 = V::mul_add(v37, v570, v470);
+            v484 = V::mul_add(v20, v570, v484);
+            v368 = V::neg_mul_add(v39, v570, v368);
+            v354 = V::neg_mul_add(v16, v570, v354);
+            v372 = V::mul_add(v43, v570, v372);
+            v358 = V::mul_add(v12, v570, v358);
+            let mut v584 = V::mul(V::mul(v8, v65), grad_o_e013);
+            let v585 = V::mul(w11, grad_o_e013);
+            v584 = V::neg_mul_add(V::mul(v6, v65), grad_o_e023, v584);
+            v379 = V::mul_add(v65, v585, v379);
+            v389 = V::mul_add(v8, v585, v389);
+            let v592 = V::mul(w10, grad_o_e013);
+            v413 = V::mul_add(v256, grad_o_e013, v413);
+            v416 = V::mul_add(v45, v592, v416);
+            v363 = V::mul_add(v10, v592, v363);
+            v424 = V::neg_mul_add(v49, v592, v424);
+            v367 = V::neg_mul_add(v6, v592, v367);
+            v383 = V::mul_add(v53, v592, v383);
+            let mut v605 = V::mul_sub(v4, v592, v371);
+            let v607 = V::mul(w3, grad_o_e013);
+            v428 = V::mul_add(V::mul(v2, v59), grad_o_e013, v428);
+            v388 = V::mul_add(v59, v607, v388);
+            v380 = V::mul_add(v2, v607, v380);
+            let grad_o_e012 = V::load(grad_o.at(11usize, c));
+            let v615 = V::mul(w32, grad_o_e012);
+            v436 = V::mul_add(V::mul(v32, v43), grad_o_e012, v436);
+            // grad0[32] += v32*v39*grad_o_e023 - v32*v41*grad_o_e013 + v32*v43*grad_o_e012
+            V::store(V::add(V::load(grad0.at(32usize, c)), v436), grad0.at(32usize, c));
+            v346 = V::mul_add(v43, v615, v346);
+            v358 = V::mul_add(v32, v615, v358);
+            let v622 = V::mul(w28, grad_o_e012);
+            v443 = V::mul_add(v250, grad_o_e012, v443);
+            // grad0[28] += (v26*v51 - v24*v53 - v30*v45)*grad_o_e023 + (v30*v47 + v24*v55 - v28*v51)*grad_o_e013 + (v28*v53 - v26*v55 - v30*v49)*grad_o_e012
+            V::store(V::add(V::load(grad0.at(28usize, c)), v443), grad0.at(28usize, c));
+            v394 = V::neg_mul_add(v49, v622, v394);
+            v367 = V::neg_mul_add(v30, v622, v367);
+            v353 = V::mul_add(v53, v622, v353);
+            v605 = V::mul_add(v28, v622, v605);
+            v450 = V::neg_mul_add(v55, v622, v450);
+            v373 = V::neg_mul_add(v26, v622, v373);
+            let v637 = V::mul(w27, grad_o_e012);
+            v391 = V::mul_add(V::mul(v24, v35), grad_o_e012, v391);
+            // grad0[27] += v30*v35*grad_o_e123 + v28*v35*grad_o_e023 + v26*v35*grad_o_e013 + v24*v35*grad_o_e012
+            V::store(V::add(V::load(grad0.at(27usize, c)), v391), grad0.at(27usize, c));
+            v357 = V::mul_add(v35, v637, v357);
+            v347 = V::mul_add(v24, v637, v347);
+            let v644 = V::mul(w20, grad_o_e012);
+            v465 = V::mul_add(v243, grad_o_e012, v465);
+            // grad0[20] += (v20*v57 + v12*v63 - v18*v59)*grad_o_e023 + (v18*v61 - v14*v63 - v22*v57)*grad_o_e013 + (v22*v59 + v16*v63 - v20*v61)*grad_o_e012
+            V::store(V::add(V::load(grad0.at(20usize, c)), v465), grad0.at(20usize, c));
+            v362 = V::mul_add(v59, v644, v362);
+            v380 = V::mul_add(v22, v644, v380);
+            v470 = V::neg_mul_add(v61, v644, v470);
+            v521 = V::neg_mul_add(v20, v644, v521);
+            v368 = V::mul_add(v63, v644, v368);
+            v384 = V::mul_add(v16, v644, v384);
+            let v659 = V::mul(w19, grad_o_e012);
+            v398 = V::mul_add(v238, grad_o_e012, v398);
+            // grad0[19] += (v22*v39 + v18*v43 - v20*v41)*grad_o_e123 + (v22*v37 + v14*v43 - v16*v41)*grad_o_e023 + (v20*v37 + v12*v43 - v16*v39)*grad_o_e013 + (v18*v37 + v12*v41 - v14*v39)*grad_o_e012
+            V::store(V::add(V::load(grad0.at(19usize, c)), v398), grad0.at(19usize, c));
+            v366 = V::mul_add(v37, v659, v366);
+            v484 = V::mul_add(v18, v659, v484);
+            v491 = V::neg_mul_add(v39, v659, v491);
+            v354 = V::neg_mul_add(v14, v659, v354);
+            v372 = V::mul_add(v41, v659, v372);
+            let mut v672 = V::mul_sub(v12, v659, v356);
+            let v674 = V::mul(w11, grad_o_e012);
+            v584 = V::neg_mul_add(V::mul(v10, v65), grad_o_e012, v584);
+            // grad0[11] += v8*v65*grad_o_e013 - v6*v65*grad_o_e023 - v10*v65*grad_o_e012
+            V::store(V::add(V::load(grad0.at(11usize, c)), v584), grad0.at(11usize, c));
+            v416 = V::neg_mul_add(v65, v674, v416);
+            v389 = V::neg_mul_add(v10, v674, v389);
+            let v681 = V::mul(w10, grad_o_e012);
+            v413 = V::mul_add(v232, grad_o_e012, v413);
+            // grad0[10] += (v10*v51 + v6*v55 - v8*v53)*grad_o_e123 + (v10*v47 + v4*v55 - v8*v49)*grad_o_e023 + (v10*v45 + v4*v53 - v6*v49)*grad_o_e013 + (v8*v45 + v4*v51 - v6*v47)*grad_o_e012
+            V::store(V::add(V::load(grad0.at(10usize, c)), v413), grad0.at(10usize, c));
+            v379 = V::mul_add(v45, v681, v379);
+            v363 = V::mul_add(v8, v681, v363);
+            v424 = V::neg_mul_add(v47, v681, v424);
+            v506 = V::neg_mul_add(v6, v681, v506);
+            v383 = V::mul_add(v51, v681, v383);
+            v369 = V::mul_add(v4, v681, v369);
+            let v696 = V::mul(w3, grad_o_e012);
+            v428 = V::mul_add(V::mul(v2, v57), grad_o_e012, v428);
+            // grad0[3] += v2*v63*grad_o_e123 + v2*v61*grad_o_e023 + v2*v59*grad_o_e013 + v2*v57*grad_o_e012
+            V::store(V::add(V::load(grad0.at(3usize, c)), v428), grad0.at(3usize, c));
+            v388 = V::mul_add(v57, v696, v388);
+            v469 = V::mul_add(v2, v696, v469);
+            let grad_o_e23 = V::load(grad_o.at(10usize, c));
+            let mut v703 = V::mul(V::mul(v30, v39), grad_o_e23);
+            let w25 = V::load(param0.at(25usize, c));
+            let v705 = V::mul(w25, grad_o_e23);
+            v394 = V::mul_add(v39, v705, v394);
+            v354 = V::mul_add(v30, v705, v354);
+            let mut v710 = V::mul(v228, grad_o_e23);
+            let w17 = V::load(param0.at(17usize, c));
+            let v712 = V::mul(w17, grad_o_e23);
+            v470 = V::mul_add(v51, v712, v470);
+            v369 = V::mul_add(v20, v712, v369);
+            v366 = V::neg_mul_add(v53, v712, v366);
+            v605 = V::neg_mul_add(v18, v712, v605);
+            let mut v721 = V::mul(V::mul(v22, v35), grad_o_e23);
+            let w16 = V::load(param0.at(16usize, c));
+            let v723 = V::mul(w16, grad_o_e23);
+            v362 = V::mul_add(v35, v723, v362);
+            v347 = V::mul_add(v22, v723, v347);
+            let mut v728 = V::mul(V::mul(v6, v63), grad_o_e23);
+            let w9 = V::load(param0.at(9usize, c));
+            let v730 = V::mul(w9, grad_o_e23);
+            v424 = V::mul_add(v63, v730, v424);
+            v384 = V::mul_add(v6, v730, v384);
+            let mut v735 = V::mul(v222, grad_o_e23);
+            let w8 = V::load(param0.at(8usize, c));
+            let v737 = V::mul(w8, grad_o_e23);
+            v416 = V::neg_mul_add(v41, v737, v416);
+            v672 = V::neg_mul_add(v10, v737, v672);
+            v379 = V::mul_add(v43, v737, v379);
+            v358 = V::mul_add(v8, v737, v358);
+            let mut v746 = V::mul(V::mul(v2, v55), grad_o_e23);
+            let w2 = V::load(param0.at(2usize, c));
+            let v748 = V::mul(w2, grad_o_e23);
+            v388 = V::mul_add(v55, v748, v388);
+            v373 = V::mul_add(v2, v748, v373);
+            let grad_o_e13 = V::load(grad_o.at(9usize, c));
+            let v755 = V::mul(w25, grad_o_e13);
+            v703 = V::neg_mul_add(V::mul(v30, v41), grad_o_e13, v703);
+            v394 = V::neg_mul_add(v41, v755, v394);
+            v672 = V::neg_mul_add(v30, v755, v672);
+            let v762 = V::mul(w17, grad_o_e13);
+            v710 = V::mul_add(v217, grad_o_e13, v710);
+            v362 = V::neg_mul_add(v51, v762, v362);
+            v369 = V::neg_mul_add(v22, v762, v369);
+            v366 = V::mul_add(v55, v762, v366);
+            v373 = V::mul_add(v18, v762, v373);
+            let v773 = V::mul(w16, grad_o_e13);
+            v721 = V::mul_add(V::mul(v20, v35), grad_o_e13, v721);
+            v470 = V::mul_add(v35, v773, v470);
+            v347 = V::mul_add(v20, v773, v347);
+            let v780 = V::mul(w9, grad_o_e13);
+            v728 = V::neg_mul_add(V::mul(v8, v63), grad_o_e13, v728);
+            v379 = V::neg_mul_add(v63, v780, v379);
+            v384 = V::neg_mul_add(v8, v780, v384);
+            let v787 = V::mul(w8, grad_o_e13);
+            v735 = V::mul_add(v212, grad_o_e13, v735);
+            v416 = V::neg_mul_add(v39, v787, v416);
+            v354 = V::neg_mul_add(v10, v787, v354);
+            v424 = V::mul_add(v43, v787, v424);
+            v358 = V::mul_add(v6, v787, v358);
+            let v798 = V::mul(w2, grad_o_e13);
+            v746 = V::mul_add(V::mul(v2, v53), grad_o_e13, v746);
+            v388 = V::mul_add(v53, v798, v388);
+            v605 = V::mul_add(v2, v798, v605);
+            let grad_o_e12 = V::load(grad_o.at(8usize, c));
+            let v806 = V::mul(w25, grad_o_e12);
+            v703 = V::mul_add(V::mul(v30, v43), grad_o_e12, v703);
+            v394 = V::mul_add(v43, v806, v394);
+            v358 = V::mul_add(v30, v806, v358);
+            let v813 = V::mul(w17, grad_o_e12);
+            v710 = V::mul_add(v208, grad_o_e12, v710);
+            v362 = V::mul_add(v53, v813, v362);
+            v605 = V::mul_add(v22, v813, v605);
+            v470 = V::neg_mul_add(v55, v813, v470);
+            v373 = V::neg_mul_add(v20, v813, v373);
+            let v824 = V::mul(w16, grad_o_e12);
+            v721 = V::mul_add(V::mul(v18, v35), grad_o_e12, v721);
+            v366 = V::mul_add(v35, v824, v366);
+            v347 = V::mul_add(v18, v824, v347);
+            let v831 = V::mul(w9, grad_o_e12);
+            v728 = V::mul_add(V::mul(v10, v63), grad_o_e12, v728);
+            v416 = V::mul_add(v63, v831, v416);
+            v384 = V::mul_add(v10, v831, v384);
+            let v838 = V::mul(w8, grad_o_e12);
+            v735 = V::mul_add(v202, grad_o_e12, v735);
+            v379 = V::neg_mul_add(v39, v838, v379);
+            v354 = V::neg_mul_add(v8, v838, v354);
+            v424 = V::mul_add(v41, v838, v424);
+            v672 = V::mul_add(v6, v838, v672);
+            let v849 = V::mul(w2, grad_o_e12);
+            v746 = V::mul_add(V::mul(v2, v51), grad_o_e12, v746);
+            v388 = V::mul_add(v51, v849, v388);
+            v369 = V::mul_add(v2, v849, v369);
+            let grad_o_e03 = V::load(grad_o.at(7usize, c));
+            let w31 = V::load(param0.at(31usize, c));
+            let v858 = V::mul(w31, grad_o_e03);
+            v346 = V::neg_mul_add(v51, v858, v346);
+            v369 = V::neg_mul_add(v32, v858, v369);
+            let mut v863 = V::mul(v198, grad_o_e03);
+            let w26 = V::load(param0.at(26usize, c));
+            let v865 = V::mul(w26, grad_o_e03);
+            v394 = V::mul_add(v57, v865, v394);
+            v469 = V::mul_add(v30, v865, v469);
+            v357 = V::neg_mul_add(v63, v865, v357);
+            v384 = V::neg_mul_add(v24, v865, v384);
+            let v875 = V::mul(w25, grad_o_e03);
+            v703 = V::neg_mul_add(v194, grad_o_e03, v703);
+            v353 = V::neg_mul_add(v41, v875, v353);
+            v672 = V::neg_mul_add(v28, v875, v672);
+            v450 = V::neg_mul_add(v39, v875, v450);
+            v354 = V::neg_mul_add(v26, v875, v354);
+            let w18 = V::load(param0.at(18usize, c));
+            let v887 = V::mul(w18, grad_o_e03);
+            v366 = V::neg_mul_add(v65, v887, v366);
+            v389 = V::neg_mul_add(v18, v887, v389);
+            let v893 = V::mul(w17, grad_o_e03);
+            v710 = V::mul_add(v186, grad_o_e03, v710);
+            v362 = V::neg_mul_add(v47, v893, v362);
+            v506 = V::neg_mul_add(v22, v893, v506);
+            v470 = V::neg_mul_add(v45, v893, v470);
+            v363 = V::neg_mul_add(v20, v893, v363);
+            v491 = V::mul_add(v55, v893, v491);
+            v373 = V::mul_add(v14, v893, v373);
+            v372 = V::mul_add(v53, v893, v372);
+            v605 = V::mul_add(v12, v893, v605);
+            let v912 = V::mul(w16, grad_o_e03);
+            v721 = V::mul_add(V::mul(v16, v35), grad_o_e03, v721);
+            v368 = V::mul_add(v35, v912, v368);
+            v347 = V::mul_add(v16, v912, v347);
+            let v919 = V::mul(w9, grad_o_e03);
+            v728 = V::neg_mul_add(v182, grad_o_e03, v728);
+            v379 = V::neg_mul_add(v61, v919, v379);
+            v521 = V::neg_mul_add(v8, v919, v521);
+            v424 = V::neg_mul_add(v59, v919, v424);
+            v380 = V::neg_mul_add(v6, v919, v380);
+            let v930 = V::mul(w8, grad_o_e03);
+            v735 = V::mul_add(v179, grad_o_e03, v735);
+            v416 = V::neg_mul_add(v37, v930, v416);
+            v484 = V::neg_mul_add(v10, v930, v484);
+            v383 = V::mul_add(v43, v930, v383);
+            v358 = V::mul_add(v4, v930, v358);
+            let v941 = V::mul(w2, grad_o_e03);
+            v746 = V::mul_add(V::mul(v2, v49), grad_o_e03, v746);
+            v388 = V::mul_add(v49, v941, v388);
+            v367 = V::mul_add(v2, v941, v367);
+            let grad_o_e02 = V::load(grad_o.at(6usize, c));
+            let mut v948 = V::mul(V::mul(v32, v53), grad_o_e02);
+            let v949 = V::mul(w31, grad_o_e02);
+            v948 = V::neg_mul_add(V::mul(v32, v51), grad_o_e03, v948);
+            v346 = V::mul_add(v53, v949, v346);
+            v605 = V::mul_add(v32, v949, v605);
+            let v956 = V::mul(w26, grad_o_e02);
+            v863 = V::mul_add(v174, grad_o_e02, v863);
+            v394 = V::neg_mul_add(v59, v956, v394);
+            v380 = V::neg_mul_add(v30, v956, v380);
+            v450 = V::mul_add(v63, v956, v450);
+            v384 = V::mul_add(v26, v956, v384);
+            let v967 = V::mul(w25, grad_o_e02);
+            v703 = V::mul_add(v172, grad_o_e02, v703);
+            v353 = V::mul_add(v43, v967, v353);
+            v358 = V::mul_add(v28, v967, v358);
+            v357 = V::neg_mul_add(v39, v967, v357);
+            v354 = V::neg_mul_add(v24, v967, v354);
+            let mut v977 = V::mul(V::mul(v20, v65), grad_o_e02);
+            let v978 = V::mul(w18, grad_o_e02);
+            v977 = V::neg_mul_add(V::mul(v18, v65), grad_o_e03, v977);
+            v470 = V::mul_add(v65, v978, v470);
+            v389 = V::mul_add(v20, v978, v389);
+            let v985 = V::mul(w17, grad_o_e02);
+            v710 = V::mul_add(v163, grad_o_e02, v710);
+            v362 = V::mul_add(v49, v985, v362);
+            v367 = V::mul_add(v22, v985, v367);
+            v366 = V::neg_mul_add(v45, v985, v366);
+            v363 = V::neg_mul_add(v18, v985, v363);
+            v368 = V::neg_mul_add(v55, v985, v368);
+            v373 = V::neg_mul_add(v16, v985, v373);
+            v372 = V::mul_add(v51, v985, v372);
+            v369 = V::mul_add(v12, v985, v369);
+            let v1004 = V::mul(w16, grad_o_e02);
+            v721 = V::mul_add(V::mul(v14, v35), grad_o_e02, v721);
+            v491 = V::mul_add(v35, v1004, v491);
+            v347 = V::mul_add(v14, v1004, v347);
+            let v1011 = V::mul(w9, grad_o_e02);
+            v728 = V::mul_add(v160, grad_o_e02, v728);
+            v416 = V::mul_add(v61, v1011, v416);
+            v521 = V::mul_add(v10, v1011, v521);
+            v424 = V::neg_mul_add(v57, v1011, v424);
+            v469 = V::neg_mul_add(v6, v1011, v469);
+            let v1022 = V::mul(w8, grad_o_e02);
+            v735 = V::mul_add(v156, grad_o_e02, v735);
+            v379 = V::neg_mul_add(v37, v1022, v379);
+            v484 = V::neg_mul_add(v8, v1022, v484);
+            v383 = V::mul_add(v41, v1022, v383);
+            v672 = V::mul_add(v4, v1022, v672);
+            let v1033 = V::mul(w2, grad_o_e02);
+            v746 = V::mul_add(V::mul(v2, v47), grad_o_e02, v746);
+            v388 = V::mul_add(v47, v1033, v388);
+            v506 = V::mul_add(v2, v1033, v506);
+            let grad_o_e01 = V::load(grad_o.at(5usize, c));
+            let v1041 = V::mul(w31, grad_o_e01);
+            v948 = V::neg_mul_add(V::mul(v32, v55), grad_o_e01, v948);
+            // grad0[31] += v32*v53*grad_o_e02 - v32*v51*grad_o_e03 - v32*v55*grad_o_e01
+            V::store(V::add(V::load(grad0.at(31usize, c)), v948), grad0.at(31usize, c));
+            v346 = V::neg_mul_add(v55, v1041, v346);
+            v373 = V::neg_mul_add(v32, v1041, v373);
+            let v1048 = V::mul(w26, grad_o_e01);
+            v863 = V::mul_add(v152, grad_o_e01, v863);
+            // grad0[26] += (v30*v57 - v24*v63)*grad_o_e03 + (v26*v63 - v30*v59)*grad_o_e02 + (v30*v61 - v28*v63)*grad_o_e01
+            V::store(V::add(V::load(grad0.at(26usize, c)), v863), grad0.at(26usize, c));
+            v394 = V::mul_add(v61, v1048, v394);
+            v521 = V::mul_add(v30, v1048, v521);
+            v353 = V::neg_mul_add(v63, v1048, v353);
+            v384 = V::neg_mul_add(v28, v1048, v384);
+            let v1059 = V::mul(w25, grad_o_e01);
+            v703 = V::mul_add(v148, grad_o_e01, v703);
+            // grad0[25] += v30*v39*grad_o_e23 - v30*v41*grad_o_e13 + v30*v43*grad_o_e12 - (v26*v39 + v28*v41)*grad_o_e03 + (v28*v43 - v24*v39)*grad_o_e02 + (v24*v41 + v26*v43)*grad_o_e01
+            V::store(V::add(V::load(grad0.at(25usize, c)), v703), grad0.at(25usize, c));
+            v450 = V::mul_add(v43, v1059, v450);
+            v358 = V::mul_add(v26, v1059, v358);
+            v357 = V::mul_add(v41, v1059, v357);
+            v672 = V::mul_add(v24, v1059, v672);
+            let v1070 = V::mul(w18, grad_o_e01);
+            v977 = V::neg_mul_add(V::mul(v22, v65), grad_o_e01, v977);
+            // grad0[18] += v20*v65*grad_o_e02 - v18*v65*grad_o_e03 - v22*v65*grad_o_e01
+            V::store(V::add(V::load(grad0.at(18usize, c)), v977), grad0.at(18usize, c));
+            v362 = V::neg_mul_add(v65, v1070, v362);
+            v389 = V::neg_mul_add(v22, v1070, v389);
+            let v1077 = V::mul(w17, grad_o_e01);
+            v710 = V::mul_add(v145, grad_o_e01, v710);
+            // grad0[17] += (v20*v51 - v18*v53)*grad_o_e23 + (v18*v55 - v22*v51)*grad_o_e13 + (v22*v53 - v20*v55)*grad_o_e12 + (v12*v53 + v14*v55 - v20*v45 - v22*v47)*grad_o_e03 + (v22*v49 + v12*v51 - v16*v55 - v18*v45)*grad_o_e02 + (v20*v49 + v18*v47 - (v14*v51 + v16*v53))*grad_o_e01
+            V::store(V::add(V::load(grad0.at(17usize, c)), v710), grad0.at(17usize, c));
+            v470 = V::mul_add(v49, v1077, v470);
+            v367 = V::mul_add(v20, v1077, v367);
+            v366 = V::mul_add(v47, v1077, v366);
+            v506 = V::mul_add(v18, v1077, v506);
+            v368 = V::neg_mul_add(v53, v1077, v368);
+            v605 = V::neg_mul_add(v16, v1077, v605);
+            v491 = V::neg_mul_add(v51, v1077, v491);
+            v369 = V::neg_mul_add(v14, v1077, v369);
+            let v1096 = V::mul(w16, grad_o_e01);
+            v721 = V::mul_add(V::mul(v12, v35), grad_o_e01, v721);
+            // grad0[16] += v22*v35*grad_o_e23 + v20*v35*grad_o_e13 + v18*v35*grad_o_e12 + v16*v35*grad_o_e03 + v14*v35*grad_o_e02 + v12*v35*grad_o_e01
+            V::store(V::add(V::load(grad0.at(16usize, c)), v721), grad0.at(16usize, c));
+            v372 = V::mul_add(v35, v1096, v372);
+            v347 = V::mul_add(v12, v1096, v347);
+            let v1103 = V::mul(w9, grad_o_e01);
+            v728 = V::mul_add(v136, grad_o_e01, v728);
+            // grad0[9] += v6*v63*grad_o_e23 - v8*v63*grad_o_e13 + v10*v63*grad_o_e12 - (v6*v59 + v8*v61)*grad_o_e03 + (v10*v61 - v6*v57)*grad_o_e02 + (v8*v57 + v10*v59)*grad_o_e01
+            V::store(V::add(V::load(grad0.at(9usize, c)), v728), grad0.at(9usize, c));
+            v416 = V::mul_add(v59, v1103, v416);
+            v380 = V::mul_add(v10, v1103, v380);
+            v379 = V::mul_add(v57, v1103, v379);
+            v469 = V::mul_add(v8, v1103, v469);
+            let v1114 = V::mul(w8, grad_o_e01);
+            v735 = V::mul_add(v133, grad_o_e01, v735);
+            // grad0[8] += (v8*v43 - v10*v41)*grad_o_e23 + (v6*v43 - v10*v39)*grad_o_e13 + (v6*v41 - v8*v39)*grad_o_e12 + (v4*v43 - v10*v37)*grad_o_e03 + (v4*v41 - v8*v37)*grad_o_e02 + (v4*v39 - v6*v37)*grad_o_e01
+            V::store(V::add(V::load(grad0.at(8usize, c)), v735), grad0.at(8usize, c));
+            v424 = V::neg_mul_add(v37, v1114, v424);
+            v484 = V::neg_mul_add(v6, v1114, v484);
+            v383 = V::mul_add(v39, v1114, v383);
+            v354 = V::mul_add(v4, v1114, v354);
+            let v1125 = V::mul(w2, grad_o_e01);
+            v746 = V::mul_add(V::mul(v2, v45), grad_o_e01, v746);
+            // grad0[2] += v2*v55*grad_o_e23 + v2*v53*grad_o_e13 + v2*v51*grad_o_e12 + v2*v49*grad_o_e03 + v2*v47*grad_o_e02 + v2*v45*grad_o_e01
+            V::store(V::add(V::load(grad0.at(2usize, c)), v746), grad0.at(2usize, c));
+            v388 = V::mul_add(v45, v1125, v388);
+            v363 = V::mul_add(v2, v1125, v363);
+            let grad_o_e3 = V::load(grad_o.at(4usize, c));
+            let w23 = V::load(param0.at(23usize, c));
+            let v1134 = V::mul(w23, grad_o_e3);
+            v394 = V::neg_mul_add(v51, v1134, v394);
+            v369 = V::neg_mul_add(v30, v1134, v369);
+            let w15 = V::load(param0.at(15usize, c));
+            let v1141 = V::mul(w15, grad_o_e3);
+            v366 = V::neg_mul_add(v63, v1141, v366);
+            v384 = V::neg_mul_add(v18, v1141, v384);
+            let w14 = V::load(param0.at(14usize, c));
+            let v1148 = V::mul(w14, grad_o_e3);
+            v362 = V::neg_mul_add(v41, v1148, v362);
+            v672 = V::neg_mul_add(v22, v1148, v672);
+            v470 = V::neg_mul_add(v39, v1148, v470);
+            v354 = V::neg_mul_add(v20, v1148, v354);
+            let mut v1157 = V::mul(v124, grad_o_e3);
+            let w7 = V::load(param0.at(7usize, c));
+            let v1159 = V::mul(w7, grad_o_e3);
+            v379 = V::mul_add(v55, v1159, v379);
+            v373 = V::mul_add(v8, v1159, v373);
+            v424 = V::mul_add(v53, v1159, v424);
+            v605 = V::mul_add(v6, v1159, v605);
+            let mut v1168 = V::mul(V::mul(v10, v35), grad_o_e3);
+            let w6 = V::load(param0.at(6usize, c));
+            let v1170 = V::mul(w6, grad_o_e3);
+            v416 = V::mul_add(v35, v1170, v416);
+            v347 = V::mul_add(v10, v1170, v347);
+            let mut v1175 = V::mul(V::mul(v2, v43), grad_o_e3);
+            let w1 = V::load(param0.at(1usize, c));
+            let v1177 = V::mul(w1, grad_o_e3);
+            v388 = V::mul_add(v43, v1177, v388);
+            v358 = V::mul_add(v2, v1177, v358);
+            let grad_o_e2 = V::load(grad_o.at(3usize, c));
+            let mut v1183 = V::mul(V::mul(v30, v53), grad_o_e2);
+            let v1184 = V::mul(w23, grad_o_e2);
+            v1183 = V::neg_mul_add(V::mul(v30, v51), grad_o_e3, v1183);
+            v394 = V::mul_add(v53, v1184, v394);
+            v605 = V::mul_add(v30, v1184, v605);
+            let mut v1190 = V::mul(V::mul(v20, v63), grad_o_e2);
+            let v1191 = V::mul(w15, grad_o_e2);
+            v1190 = V::neg_mul_add(V::mul(v18, v63), grad_o_e3, v1190);
+            v470 = V::mul_add(v63, v1191, v470);
+            v384 = V::mul_add(v20, v1191, v384);
+            let mut v1197 = V::mul(v118, grad_o_e2);
+            let v1198 = V::mul(w14, grad_o_e2);
+            v1197 = V::neg_mul_add(v127, grad_o_e3, v1197);
+            v362 = V::mul_add(v43, v1198, v362);
+            v358 = V::mul_add(v22, v1198, v358);
+            v366 = V::neg_mul_add(v39, v1198, v366);
+            v354 = V::neg_mul_add(v18, v1198, v354);
+            let v1209 = V::mul(w7, grad_o_e2);
+            v1157 = V::mul_add(v114, grad_o_e2, v1157);
+            v416 = V::neg_mul_add(v55, v1209, v416);
+            v373 = V::neg_mul_add(v10, v1209, v373);
+            v424 = V::mul_add(v51, v1209, v424);
+            v369 = V::mul_add(v6, v1209, v369);
+            let v1220 = V::mul(w6, grad_o_e2);
+            v1168 = V::mul_add(V::mul(v8, v35), grad_o_e2, v1168);
+            v379 = V::mul_add(v35, v1220, v379);
+            v347 = V::mul_add(v8, v1220, v347);
+            let v1227 = V::mul(w1, grad_o_e2);
+            v1175 = V::mul_add(V::mul(v2, v41), grad_o_e2, v1175);
+            v388 = V::mul_add(v41, v1227, v388);
+            v672 = V::mul_add(v2, v1227, v672);
+            let grad_o_e1 = V::load(grad_o.at(2usize, c));
+            let v1235 = V::mul(w23, grad_o_e1);
+            v1183 = V::neg_mul_add(V::mul(v30, v55), grad_o_e1, v1183);
+            v394 = V::neg_mul_add(v55, v1235, v394);
+            v373 = V::neg_mul_add(v30, v1235, v373);
+            let v1242 = V::mul(w15, grad_o_e1);
+            v1190 = V::neg_mul_add(V::mul(v22, v63), grad_o_e1, v1190);
+            v362 = V::neg_mul_add(v63, v1242, v362);
+            v384 = V::neg_mul_add(v22, v1242, v384);
+            let v1249 = V::mul(w14, grad_o_e1);
+            v1197 = V::mul_add(v107, grad_o_e1, v1197);
+            v470 = V::mul_add(v43, v1249, v470);
+            v358 = V::mul_add(v20, v1249, v358);
+            v366 = V::mul_add(v41, v1249, v366);
+            v672 = V::mul_add(v18, v1249, v672);
+            let v1260 = V::mul(w7, grad_o_e1);
+            v1157 = V::neg_mul_add(v104, grad_o_e1, v1157);
+            v416 = V::neg_mul_add(v53, v1260, v416);
+            v605 = V::neg_mul_add(v10, v1260, v605);
+            v379 = V::neg_mul_add(v51, v1260, v379);
+            v369 = V::neg_mul_add(v8, v1260, v369);
+            let v1271 = V::mul(w6, grad_o_e1);
+            v1168 = V::mul_add(V::mul(v6, v35), grad_o_e1, v1168);
+            v424 = V::mul_add(v35, v1271, v424);
+            v347 = V::mul_add(v6, v1271, v347);
+            let v1278 = V::mul(w1, grad_o_e1);
+            v1175 = V::mul_add(V::mul(v2, v39), grad_o_e1, v1175);
+            v388 = V::mul_add(v39, v1278, v388);
+            v354 = V::mul_add(v2, v1278, v354);
+            let grad_o_e0 = V::load(grad_o.at(1usize, c));
+            // grad0[30] += -v32*v63*grad_o_e0
+            V::store(
+                V::add(
+                    V::load(grad0.at(30usize, c)),
+                    V::neg(V::mul(V::mul(v32, v63), grad_o_e0)),
+                ),
+                grad0.at(30usize, c),
+            );
+            let v1288 = V::mul(V::load(param0.at(30usize, c)), grad_o_e0);
+            v346 = V::neg_mul_add(v63, v1288, v346);
+            v384 = V::neg_mul_add(v32, v1288, v384);
+            // grad0[24] += v30*v65*grad_o_e0
+            V::store(
+                V::add(
+                    V::load(grad0.at(24usize, c)),
+                    V::mul(V::mul(v30, v65), grad_o_e0),
+                ),
+                grad0.at(24usize, c),
+            );
+            let v1295 = V::mul(V::load(param0.at(24usize, c)), grad_o_e0);
+            v394 = V::mul_add(v65, v1295, v394);
+            v389 = V::mul_add(v30, v1295, v389);
+            let v1301 = V::mul(w23, grad_o_e0);
+            v1183 = V::neg_mul_add(v95, grad_o_e0, v1183);
+            // grad0[23] += v30*v53*grad_o_e2 - v30*v51*grad_o_e3 - v30*v55*grad_o_e1 - (v28*v55 + v24*v51 + v26*v53)*grad_o_e0
+            V::store(V::add(V::load(grad0.at(23usize, c)), v1183), grad0.at(23usize, c));
+            v353 = V::neg_mul_add(v55, v1301, v353);
+            v373 = V::neg_mul_add(v28, v1301, v373);
+            v450 = V::neg_mul_add(v53, v1301, v450);
+            v605 = V::neg_mul_add(v26, v1301, v605);
+            v357 = V::neg_mul_add(v51, v1301, v357);
+            v369 = V::neg_mul_add(v24, v1301, v369);
+            let v1316 = V::mul(w15, grad_o_e0);
+            v1190 = V::neg_mul_add(v90, grad_o_e0, v1190);
+            // grad0[15] += v20*v63*grad_o_e2 - v18*v63*grad_o_e3 - v22*v63*grad_o_e1 - (v22*v61 + v18*v57 + v20*v59)*grad_o_e0
+            V::store(V::add(V::load(grad0.at(15usize, c)), v1190), grad0.at(15usize, c));
+            v362 = V::neg_mul_add(v61, v1316, v362);
+            v521 = V::neg_mul_add(v22, v1316, v521);
+            v470 = V::neg_mul_add(v59, v1316, v470);
+            v380 = V::neg_mul_add(v20, v1316, v380);
+            v366 = V::neg_mul_add(v57, v1316, v366);
+            v469 = V::neg_mul_add(v18, v1316, v469);
+            let v1331 = V::mul(w14, grad_o_e0);
+            v1197 = V::mul_add(v85, grad_o_e0, v1197);
+            // grad0[14] += (v22*v43 - v18*v39)*grad_o_e2 - (v20*v39 + v22*v41)*grad_o_e3 + (v18*v41 + v20*v43)*grad_o_e1 + (v16*v43 + v12*v39 + v14*v41)*grad_o_e0
+            V::store(V::add(V::load(grad0.at(14usize, c)), v1197), grad0.at(14usize, c));
+            v368 = V::mul_add(v43, v1331, v368);
+            v358 = V::mul_add(v16, v1331, v358);
+            v491 = V::mul_add(v41, v1331, v491);
+            v672 = V::mul_add(v14, v1331, v672);
+            v372 = V::mul_add(v39, v1331, v372);
+            v354 = V::mul_add(v12, v1331, v354);
+            let v1346 = V::mul(w7, grad_o_e0);
+            v1157 = V::neg_mul_add(v80, grad_o_e0, v1157);
+            // grad0[7] += (v6*v53 + v8*v55)*grad_o_e3 + (v6*v51 - v10*v55)*grad_o_e2 - (v8*v51 + v10*v53)*grad_o_e1 - (v10*v49 + v6*v45 + v8*v47)*grad_o_e0
+            V::store(V::add(V::load(grad0.at(7usize, c)), v1157), grad0.at(7usize, c));
+            v416 = V::neg_mul_add(v49, v1346, v416);
+            v367 = V::neg_mul_add(v10, v1346, v367);
+            v379 = V::neg_mul_add(v47, v1346, v379);
+            v506 = V::neg_mul_add(v8, v1346, v506);
+            v424 = V::neg_mul_add(v45, v1346, v424);
+            v363 = V::neg_mul_add(v6, v1346, v363);
+            let v1361 = V::mul(w6, grad_o_e0);
+            v1168 = V::mul_add(V::mul(v4, v35), grad_o_e0, v1168);
+            // grad0[6] += v10*v35*grad_o_e3 + v8*v35*grad_o_e2 + v6*v35*grad_o_e1 + v4*v35*grad_o_e0
+            V::store(V::add(V::load(grad0.at(6usize, c)), v1168), grad0.at(6usize, c));
+            v383 = V::mul_add(v35, v1361, v383);
+            v347 = V::mul_add(v4, v1361, v347);
+            let v1368 = V::mul(w1, grad_o_e0);
+            v1175 = V::mul_add(V::mul(v2, v37), grad_o_e0, v1175);
+            // grad0[1] += v2*v43*grad_o_e3 + v2*v41*grad_o_e2 + v2*v39*grad_o_e1 + v2*v37*grad_o_e0
+            V::store(V::add(V::load(grad0.at(1usize, c)), v1175), grad0.at(1usize, c));
+            v388 = V::mul_add(v37, v1368, v388);
+            v484 = V::mul_add(v2, v1368, v484);
+            let grad_o_1 = V::load(grad_o.at(0usize, c));
+            // grad0[22] += -v30*v63*grad_o_1
+            V::store(
+                V::add(
+                    V::load(grad0.at(22usize, c)),
+                    V::neg(V::mul(V::mul(v30, v63), grad_o_1)),
+                ),
+                grad0.at(22usize, c),
+            );
+            let v1378 = V::mul(V::load(param0.at(22usize, c)), grad_o_1);
+            v394 = V::neg_mul_add(v63, v1378, v394);
+            v384 = V::neg_mul_add(v30, v1378, v384);
+            // grad0[13] += -((v22*v55 + v18*v51 + v20*v53)*grad_o_1)
+            V::store(
+                V::add(V::load(grad0.at(13usize, c)), V::neg(V::mul(v72, grad_o_1))),
+                grad0.at(13usize, c),
+            );
+            let v1386 = V::mul(V::load(param0.at(13usize, c)), grad_o_1);
+            v362 = V::neg_mul_add(v55, v1386, v362);
+            v373 = V::neg_mul_add(v22, v1386, v373);
+            v470 = V::neg_mul_add(v53, v1386, v470);
+            v605 = V::neg_mul_add(v20, v1386, v605);
+            v366 = V::neg_mul_add(v51, v1386, v366);
+            v369 = V::neg_mul_add(v18, v1386, v369);
+            // grad0[5] += (v10*v43 + v6*v39 + v8*v41)*grad_o_1
+            V::store(
+                V::add(V::load(grad0.at(5usize, c)), V::mul(v67, grad_o_1)),
+                grad0.at(5usize, c),
+            );
+            let v1401 = V::mul(V::load(param0.at(5usize, c)), grad_o_1);
+            v416 = V::mul_add(v43, v1401, v416);
+            v358 = V::mul_add(v10, v1401, v358);
+            v379 = V::mul_add(v41, v1401, v379);
+            v672 = V::mul_add(v8, v1401, v672);
+            v424 = V::mul_add(v39, v1401, v424);
+            v354 = V::mul_add(v6, v1401, v354);
+            // grad0[0] += v2*v35*grad_o_1
+            V::store(
+                V::add(V::load(grad0.at(0usize, c)), V::mul(V::mul(v2, v35), grad_o_1)),
+                grad0.at(0usize, c),
+            );
+            let v1416 = V::mul(V::load(param0.at(0usize, c)), grad_o_1);
+            v388 = V::mul_add(v35, v1416, v388);
+            v347 = V::mul_add(v2, v1416, v347);
+            // out1[15] = v34*v1299
+            V::store(V::mul(v34, v389), out1.at(15usize, c));
+            let mut v1422 = V::mul(y_e0123, v389);
+            // out1[14] = v34*v1382
+            V::store(V::mul(v34, v384), out1.at(14usize, c));
+            v1422 = V::mul_add(y_e123, v384, v1422);
+            // out1[13] = v34*v1321
+            V::store(V::mul(v34, v521), out1.at(13usize, c));
+            v1422 = V::mul_add(y_e023, v521, v1422);
+            // out1[12] = v34*v1325
+            V::store(V::mul(v34, v380), out1.at(12usize, c));
+            v1422 = V::mul_add(y_e013, v380, v1422);
+            // out1[11] = v34*v1329
+            V::store(V::mul(v34, v469), out1.at(11usize, c));
+            v1422 = V::mul_add(y_e012, v469, v1422);
+            // out1[10] = v34*v1390
+            V::store(V::mul(v34, v373), out1.at(10usize, c));
+            v1422 = V::mul_add(y_e23, v373, v1422);
+            // out1[9] = v34*v1394
+            V::store(V::mul(v34, v605), out1.at(9usize, c));
+            v1422 = V::mul_add(y_e13, v605, v1422);
+            // out1[8] = v34*v1398
+            V::store(V::mul(v34, v369), out1.at(8usize, c));
+            v1422 = V::mul_add(y_e12, v369, v1422);
+            // out1[7] = v34*v1351
+            V::store(V::mul(v34, v367), out1.at(7usize, c));
+            v1422 = V::mul_add(y_e03, v367, v1422);
+            // out1[6] = v34*v1355
+            V::store(V::mul(v34, v506), out1.at(6usize, c));
+            v1422 = V::mul_add(y_e02, v506, v1422);
+            // out1[5] = v34*v1359
+            V::store(V::mul(v34, v363), out1.at(5usize, c));
+            v1422 = V::mul_add(y_e01, v363, v1422);
+            // out1[4] = v34*v1405
+            V::store(V::mul(v34, v358), out1.at(4usize, c));
+            v1422 = V::mul_add(y_e3, v358, v1422);
+            // out1[3] = v34*v1409
+            V::store(V::mul(v34, v672), out1.at(3usize, c));
+            v1422 = V::mul_add(y_e2, v672, v1422);
+            // out1[2] = v34*v1413
+            V::store(V::mul(v34, v354), out1.at(2usize, c));
+            v1422 = V::mul_add(y_e1, v354, v1422);
+            // out1[1] = v34*v1373
+            V::store(V::mul(v34, v484), out1.at(1usize, c));
+            v1422 = V::mul_add(y_e0, v484, v1422);
+            let mut v1465 = V::mul(v34, v347);
+            v1422 = V::mul_add(y_1, v347, v1422);
+            v1465 = V::mul_add(v1422, v1468, v1465);
+            // out1[0] = v34*v1420 + (y_e0123*v1299 + y_e123*v1382 + y_e023*v1321 + y_e013*v1325 + y_e012*v1329 + y_e23*v1390 + y_e13*v1394 + y_e12*v1398 + y_e03*v1351 + y_e02*v1355 + y_e01*v1359 + y_e3*v1405 + y_e2*v1409 + y_e1*v1413 + y_e0*v1373 + y_1*v1420)*gate'(y_1)
+            V::store(v1465, out1.at(0usize, c));
+            // out0[15] = v1*v1291
+            V::store(V::mul(v1, v346), out0.at(15usize, c));
+            let mut v1472 = V::mul(x_e0123, v346);
+            // out0[14] = v1*v1381
+            V::store(V::mul(v1, v394), out0.at(14usize, c));
+            v1472 = V::mul_add(x_e123, v394, v1472);
+            // out0[13] = v1*v1305
+            V::store(V::mul(v1, v353), out0.at(13usize, c));
+            v1472 = V::mul_add(x_e023, v353, v1472);
+            // out0[12] = v1*v1309
+            V::store(V::mul(v1, v450), out0.at(12usize, c));
+            v1472 = V::mul_add(x_e013, v450, v1472);
+            // out0[11] = v1*v1313
+            V::store(V::mul(v1, v357), out0.at(11usize, c));
+            v1472 = V::mul_add(x_e012, v357, v1472);
+            // out0[10] = v1*v1389
+            V::store(V::mul(v1, v362), out0.at(10usize, c));
+            v1472 = V::mul_add(x_e23, v362, v1472);
+            // out0[9] = v1*v1393
+            V::store(V::mul(v1, v470), out0.at(9usize, c));
+            v1472 = V::mul_add(x_e13, v470, v1472);
+            // out0[8] = v1*v1397
+            V::store(V::mul(v1, v366), out0.at(8usize, c));
+            v1472 = V::mul_add(x_e12, v366, v1472);
+            // out0[7] = v1*v1335
+            V::store(V::mul(v1, v368), out0.at(7usize, c));
+            v1472 = V::mul_add(x_e03, v368, v1472);
+            // out0[6] = v1*v1339
+            V::store(V::mul(v1, v491), out0.at(6usize, c));
+            v1472 = V::mul_add(x_e02, v491, v1472);
+            // out0[5] = v1*v1343
+            V::store(V::mul(v1, v372), out0.at(5usize, c));
+            v1472 = V::mul_add(x_e01, v372, v1472);
+            // out0[4] = v1*v1404
+            V::store(V::mul(v1, v416), out0.at(4usize, c));
+            v1472 = V::mul_add(x_e3, v416, v1472);
+            // out0[3] = v1*v1408
+            V::store(V::mul(v1, v379), out0.at(3usize, c));
+            v1472 = V::mul_add(x_e2, v379, v1472);
+            // out0[2] = v1*v1412
+            V::store(V::mul(v1, v424), out0.at(2usize, c));
+            v1472 = V::mul_add(x_e1, v424, v1472);
+            // out0[1] = v1*v1365
+            V::store(V::mul(v1, v383), out0.at(1usize, c));
+            v1472 = V::mul_add(x_e0, v383, v1472);
+            let mut v1515 = V::mul(v1, v388);
+            v1472 = V::mul_add(x_1, v388, v1472);
+            v1515 = V::mul_add(v1472, v1518, v1515);
+            // out0[0] = v1*v1419 + (x_e0123*v1291 + x_e123*v1381 + x_e023*v1305 + x_e013*v1309 + x_e012*v1313 + x_e23*v1389 + x_e13*v1393 + x_e12*v1397 + x_e03*v1335 + x_e02*v1339 + x_e01*v1343 + x_e3*v1404 + x_e2*v1408 + x_e1*v1412 + x_e0*v1365 + x_1*v1419)*gate'(x_1)
+            V::store(v1515, out0.at(0usize, c));
         }
     }
 }
@@ -2196,237 +1487,157 @@ unsafe fn sgp_2<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let out0 = args.outputs[0];
         let param0 = args.params[0];
         let c0e0 = V::from_f64(0f64);
-        let v3 = gate::<V>(args.gate, c0e0);
+        let v1 = gate::<V>(args.gate, c0e0);
         for group in 0..args.groups {
             let c = group * V::LANES;
-            let v4 = V::mul(V::load(x.at(3usize, c)), v3);
+            x.prefetch::<4usize>(c);
+            y.prefetch::<16usize>(c);
+            let v3 = V::mul(V::load(x.at(0usize, c)), v1);
+            let v5 = V::mul(V::load(x.at(1usize, c)), v1);
+            let v7 = V::mul(V::load(x.at(2usize, c)), v1);
+            let v9 = V::mul(V::load(x.at(3usize, c)), v1);
             let y_1 = V::load(y.at(0usize, c));
-            let v7 = gate::<V>(args.gate, y_1);
-            let v8 = V::mul(V::load(y.at(4usize, c)), v7);
-            let v11 = V::mul(V::load(x.at(1usize, c)), v3);
-            let v13 = V::mul(V::load(y.at(2usize, c)), v7);
-            let v16 = V::mul(V::load(x.at(2usize, c)), v3);
-            let v18 = V::mul(V::load(y.at(3usize, c)), v7);
+            let v11 = gate::<V>(args.gate, y_1);
+            let v12 = V::mul(y_1, v11);
+            let v14 = V::mul(V::load(y.at(1usize, c)), v11);
+            let v16 = V::mul(V::load(y.at(2usize, c)), v11);
+            let v18 = V::mul(V::load(y.at(3usize, c)), v11);
+            let v20 = V::mul(V::load(y.at(4usize, c)), v11);
+            let v22 = V::mul(V::load(y.at(5usize, c)), v11);
+            let v24 = V::mul(V::load(y.at(6usize, c)), v11);
+            let v26 = V::mul(V::load(y.at(7usize, c)), v11);
+            let v28 = V::mul(V::load(y.at(8usize, c)), v11);
+            let v30 = V::mul(V::load(y.at(9usize, c)), v11);
+            let v32 = V::mul(V::load(y.at(10usize, c)), v11);
+            let v34 = V::mul(V::load(y.at(11usize, c)), v11);
+            let v36 = V::mul(V::load(y.at(12usize, c)), v11);
+            let v38 = V::mul(V::load(y.at(13usize, c)), v11);
+            let v40 = V::mul(V::load(y.at(14usize, c)), v11);
+            let v42 = V::mul(V::load(y.at(15usize, c)), v11);
+            let mut v43 = V::mul(v5, v16);
+            v43 = V::mul_add(v7, v18, v43);
+            v43 = V::mul_add(v9, v20, v43);
+            // out0[0] = w0*(v9*v20 + v5*v16 + v7*v18)
+            V::store(V::mul(V::load(param0.at(0usize, c)), v43), out0.at(0usize, c));
             let w1 = V::load(param0.at(1usize, c));
-            let v25 = V::mul(V::load(x.at(0usize, c)), v3);
-            let v26 = V::mul(y_1, v7);
+            let mut v52 = V::mul(w1, V::mul(v3, v12));
+            let mut v53 = V::mul(v5, v22);
+            v53 = V::mul_add(v7, v24, v53);
+            v53 = V::mul_add(v9, v26, v53);
             let w2 = V::load(param0.at(2usize, c));
-            let v31 = V::mul(V::load(y.at(7usize, c)), v7);
-            let v34 = V::mul(V::load(y.at(5usize, c)), v7);
-            let v37 = V::mul(V::load(y.at(6usize, c)), v7);
-            let v46 = V::mul(V::load(y.at(8usize, c)), v7);
-            let v49 = V::mul(V::load(y.at(9usize, c)), v7);
-            let v58 = V::mul(V::load(y.at(10usize, c)), v7);
+            v52 = V::neg_mul_add(w2, v53, v52);
+            // out0[1] = w1*v3*v12 - w2*(v9*v26 + v5*v22 + v7*v24)
+            V::store(v52, out0.at(1usize, c));
+            let mut v62 = V::mul(w1, V::mul(v5, v12));
+            let mut v63 = V::mul(v7, v28);
+            v63 = V::mul_add(v9, v30, v63);
+            v62 = V::neg_mul_add(w2, v63, v62);
+            // out0[2] = w1*v5*v12 - w2*(v7*v28 + v9*v30)
+            V::store(v62, out0.at(2usize, c));
+            let mut v69 = V::mul(w1, V::mul(v7, v12));
+            let mut v70 = V::mul(v5, v28);
+            v70 = V::neg_mul_add(v9, v32, v70);
+            v69 = V::mul_add(w2, v70, v69);
+            // out0[3] = w1*v7*v12 + w2*(v5*v28 - v9*v32)
+            V::store(v69, out0.at(3usize, c));
+            let mut v76 = V::mul(w1, V::mul(v9, v12));
+            let mut v77 = V::mul(v5, v30);
+            v77 = V::mul_add(v7, v32, v77);
+            v76 = V::mul_add(w2, v77, v76);
+            // out0[4] = w1*v9*v12 + w2*(v5*v30 + v7*v32)
+            V::store(v76, out0.at(4usize, c));
+            let mut v82 = V::mul(v3, v16);
+            v82 = V::neg_mul_add(v5, v14, v82);
             let w3 = V::load(param0.at(3usize, c));
-            let v73 = V::mul(V::load(y.at(1usize, c)), v7);
+            let mut v86 = V::mul(w3, v82);
+            let mut v87 = V::mul(v7, v34);
+            v87 = V::mul_add(v9, v36, v87);
             let w4 = V::load(param0.at(4usize, c));
-            let v79 = V::mul(V::load(y.at(11usize, c)), v7);
-            let v82 = V::mul(V::load(y.at(12usize, c)), v7);
-            let v92 = V::mul(V::load(y.at(13usize, c)), v7);
-            let v112 = V::mul(V::load(y.at(14usize, c)), v7);
+            v86 = V::mul_add(w4, v87, v86);
+            // out0[5] = w3*(v3*v16 - v5*v14) + w4*(v7*v34 + v9*v36)
+            V::store(v86, out0.at(5usize, c));
+            let mut v93 = V::mul(v3, v18);
+            v93 = V::neg_mul_add(v7, v14, v93);
+            let mut v96 = V::mul(w3, v93);
+            let mut v98 = V::mul(v9, v38);
+            v98 = V::neg_mul_add(v5, v34, v98);
+            v96 = V::mul_add(w4, v98, v96);
+            // out0[6] = w3*(v3*v18 - v7*v14) + w4*(v9*v38 - v5*v34)
+            V::store(v96, out0.at(6usize, c));
+            let mut v102 = V::mul(v3, v20);
+            v102 = V::neg_mul_add(v9, v14, v102);
+            let mut v105 = V::mul(w3, v102);
+            let mut v106 = V::mul(v5, v36);
+            v106 = V::mul_add(v7, v38, v106);
+            v105 = V::neg_mul_add(w4, v106, v105);
+            // out0[7] = w3*(v3*v20 - v9*v14) - w4*(v5*v36 + v7*v38)
+            V::store(v105, out0.at(7usize, c));
+            let mut v111 = V::mul(v5, v18);
+            v111 = V::neg_mul_add(v7, v16, v111);
+            let mut v114 = V::mul(w3, v111);
+            v114 = V::mul_add(w4, V::mul(v9, v40), v114);
+            // out0[8] = w3*(v5*v18 - v7*v16) + w4*v9*v40
+            V::store(v114, out0.at(8usize, c));
+            let mut v118 = V::mul(v5, v20);
+            v118 = V::neg_mul_add(v9, v16, v118);
+            let mut v121 = V::mul(w3, v118);
+            v121 = V::neg_mul_add(w4, V::mul(v7, v40), v121);
+            // out0[9] = w3*(v5*v20 - v9*v16) - w4*v7*v40
+            V::store(v121, out0.at(9usize, c));
+            let mut v125 = V::mul(v7, v20);
+            v125 = V::neg_mul_add(v9, v18, v125);
+            let mut v128 = V::mul(w3, v125);
+            v128 = V::mul_add(w4, V::mul(v5, v40), v128);
+            // out0[10] = w3*(v7*v20 - v9*v18) + w4*v5*v40
+            V::store(v128, out0.at(10usize, c));
+            let mut v132 = V::mul(v3, v28);
+            v132 = V::neg_mul_add(v5, v24, v132);
+            v132 = V::mul_add(v7, v22, v132);
             let w5 = V::load(param0.at(5usize, c));
+            let mut v138 = V::mul(w5, v132);
             let w6 = V::load(param0.at(6usize, c));
-            let v139 = V::mul(V::load(y.at(15usize, c)), v7);
-            // out0[0] = w0*(v4*v8 + v11*v13 + v16*v18)
-            V::store(
-                V::mul(
-                    V::load(param0.at(0usize, c)),
-                    {
-                        let mut s = V::mul(v11, v13);
-                        s = V::mul_add(v16, v18, s);
-                        s = V::mul_add(v4, v8, s);
-                        s
-                    },
-                ),
-                out0.at(0usize, c),
-            );
-            // out0[1] = w1*v25*v26 - w2*(v4*v31 + v11*v34 + v16*v37)
-            V::store(
-                V::neg_mul_add(
-                    w2,
-                    {
-                        let mut s = V::mul(v11, v34);
-                        s = V::mul_add(v16, v37, s);
-                        s = V::mul_add(v4, v31, s);
-                        s
-                    },
-                    V::mul(w1, V::mul(v25, v26)),
-                ),
-                out0.at(1usize, c),
-            );
-            // out0[2] = w1*v11*v26 - w2*(v16*v46 + v4*v49)
-            V::store(
-                V::neg_mul_add(
-                    w2,
-                    V::mul_add(v4, v49, V::mul(v16, v46)),
-                    V::mul(w1, V::mul(v11, v26)),
-                ),
-                out0.at(2usize, c),
-            );
-            // out0[3] = w1*v16*v26 + w2*(v11*v46 - v4*v58)
-            V::store(
-                V::mul_add(
-                    w2,
-                    V::neg_mul_add(v4, v58, V::mul(v11, v46)),
-                    V::mul(w1, V::mul(v16, v26)),
-                ),
-                out0.at(3usize, c),
-            );
-            // out0[4] = w1*v4*v26 + w2*(v11*v49 + v16*v58)
-            V::store(
-                V::mul_add(
-                    w2,
-                    V::mul_add(v16, v58, V::mul(v11, v49)),
-                    V::mul(w1, V::mul(v4, v26)),
-                ),
-                out0.at(4usize, c),
-            );
-            // out0[5] = w3*(v25*v13 - v11*v73) + w4*(v16*v79 + v4*v82)
-            V::store(
-                V::mul_add(
-                    w4,
-                    V::mul_add(v4, v82, V::mul(v16, v79)),
-                    V::mul(w3, V::neg_mul_add(v11, v73, V::mul(v25, v13))),
-                ),
-                out0.at(5usize, c),
-            );
-            // out0[6] = w3*(v25*v18 - v16*v73) + w4*(v4*v92 - v11*v79)
-            V::store(
-                V::mul_add(
-                    w4,
-                    V::neg_mul_add(v11, v79, V::mul(v4, v92)),
-                    V::mul(w3, V::neg_mul_add(v16, v73, V::mul(v25, v18))),
-                ),
-                out0.at(6usize, c),
-            );
-            // out0[7] = w3*(v25*v8 - v4*v73) - w4*(v11*v82 + v16*v92)
-            V::store(
-                V::neg_mul_add(
-                    w4,
-                    V::mul_add(v16, v92, V::mul(v11, v82)),
-                    V::mul(w3, V::neg_mul_add(v4, v73, V::mul(v25, v8))),
-                ),
-                out0.at(7usize, c),
-            );
-            // out0[8] = w3*(v11*v18 - v16*v13) + w4*v4*v112
-            V::store(
-                V::mul_add(
-                    w4,
-                    V::mul(v4, v112),
-                    V::mul(w3, V::neg_mul_add(v16, v13, V::mul(v11, v18))),
-                ),
-                out0.at(8usize, c),
-            );
-            // out0[9] = w3*(v11*v8 - v4*v13) - w4*v16*v112
-            V::store(
-                V::neg_mul_add(
-                    w4,
-                    V::mul(v16, v112),
-                    V::mul(w3, V::neg_mul_add(v4, v13, V::mul(v11, v8))),
-                ),
-                out0.at(9usize, c),
-            );
-            // out0[10] = w3*(v16*v8 - v4*v18) + w4*v11*v112
-            V::store(
-                V::mul_add(
-                    w4,
-                    V::mul(v11, v112),
-                    V::mul(w3, V::neg_mul_add(v4, v18, V::mul(v16, v8))),
-                ),
-                out0.at(10usize, c),
-            );
-            // out0[11] = w5*(v16*v34 + v25*v46 - v11*v37) - w6*v4*v139
-            V::store(
-                V::neg_mul_add(
-                    w6,
-                    V::mul(v4, v139),
-                    V::mul(
-                        w5,
-                        {
-                            let mut s = V::mul(v25, v46);
-                            s = V::neg_mul_add(v11, v37, s);
-                            s = V::mul_add(v16, v34, s);
-                            s
-                        },
-                    ),
-                ),
-                out0.at(11usize, c),
-            );
-            // out0[12] = w5*(v4*v34 + v25*v49 - v11*v31) + w6*v16*v139
-            V::store(
-                V::mul_add(
-                    w6,
-                    V::mul(v16, v139),
-                    V::mul(
-                        w5,
-                        {
-                            let mut s = V::mul(v25, v49);
-                            s = V::neg_mul_add(v11, v31, s);
-                            s = V::mul_add(v4, v34, s);
-                            s
-                        },
-                    ),
-                ),
-                out0.at(12usize, c),
-            );
-            // out0[13] = w5*(v4*v37 + v25*v58 - v16*v31) - w6*v11*v139
-            V::store(
-                V::neg_mul_add(
-                    w6,
-                    V::mul(v11, v139),
-                    V::mul(
-                        w5,
-                        {
-                            let mut s = V::mul(v25, v58);
-                            s = V::neg_mul_add(v16, v31, s);
-                            s = V::mul_add(v4, v37, s);
-                            s
-                        },
-                    ),
-                ),
-                out0.at(13usize, c),
-            );
-            // out0[14] = w5*(v4*v46 + v11*v58 - v16*v49)
-            V::store(
-                V::mul(
-                    w5,
-                    {
-                        let mut s = V::mul(v11, v58);
-                        s = V::neg_mul_add(v16, v49, s);
-                        s = V::mul_add(v4, v46, s);
-                        s
-                    },
-                ),
-                out0.at(14usize, c),
-            );
-            // out0[15] = w7*(v16*v82 + v25*v112 - v11*v92 - v4*v79)
-            V::store(
-                V::mul(
-                    V::load(param0.at(7usize, c)),
-                    {
-                        let mut s = V::mul(v25, v112);
-                        s = V::neg_mul_add(v11, v92, s);
-                        s = V::mul_add(v16, v82, s);
-                        s = V::neg_mul_add(v4, v79, s);
-                        s
-                    },
-                ),
-                out0.at(15usize, c),
-            );
+            v138 = V::neg_mul_add(w6, V::mul(v9, v42), v138);
+            // out0[11] = w5*(v7*v22 + v3*v28 - v5*v24) - w6*v9*v42
+            V::store(v138, out0.at(11usize, c));
+            let mut v143 = V::mul(v3, v30);
+            v143 = V::neg_mul_add(v5, v26, v143);
+            v143 = V::mul_add(v9, v22, v143);
+            let mut v148 = V::mul(w5, v143);
+            v148 = V::mul_add(w6, V::mul(v7, v42), v148);
+            // out0[12] = w5*(v9*v22 + v3*v30 - v5*v26) + w6*v7*v42
+            V::store(v148, out0.at(12usize, c));
+            let mut v152 = V::mul(v3, v32);
+            v152 = V::neg_mul_add(v7, v26, v152);
+            v152 = V::mul_add(v9, v24, v152);
+            let mut v157 = V::mul(w5, v152);
+            v157 = V::neg_mul_add(w6, V::mul(v5, v42), v157);
+            // out0[13] = w5*(v9*v24 + v3*v32 - v7*v26) - w6*v5*v42
+            V::store(v157, out0.at(13usize, c));
+            let mut v161 = V::mul(v5, v32);
+            v161 = V::neg_mul_add(v7, v30, v161);
+            v161 = V::mul_add(v9, v28, v161);
+            // out0[14] = w5*(v9*v28 + v5*v32 - v7*v30)
+            V::store(V::mul(w5, v161), out0.at(14usize, c));
+            let mut v167 = V::mul(v3, v40);
+            v167 = V::neg_mul_add(v5, v38, v167);
+            v167 = V::mul_add(v7, v36, v167);
+            v167 = V::neg_mul_add(v9, v34, v167);
+            // out0[15] = w7*(v7*v36 + v3*v40 - v5*v38 - v9*v34)
+            V::store(V::mul(V::load(param0.at(7usize, c)), v167), out0.at(15usize, c));
         }
     }
 }
 pub(super) static SGP_2: Stage = stage!(sgp_2);
-/// From `y`, `grad_o`, `x`, `w` to `grad_x`, `grad_y`, `grad_w`: adjoint of o = weighted_product(w, gate(x), gate(y)).
+/// From `x`, `y`, `grad_o`, `w` to `grad_x`, `grad_y`, `grad_w`: adjoint of o = weighted_product(w, gate(x), gate(y)).
 ///
 /// From `sgp_grad` of Cl(3,0,1).
 #[inline(always)]
 unsafe fn sgp_3<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
     // SAFETY: the caller keeps the contract of `StageArgs`; the tier runs on this CPU.
     unsafe {
-        let y = args.inputs[0];
-        let grad_o = args.inputs[1];
-        let x = args.inputs[2];
+        let x = args.inputs[0];
+        let y = args.inputs[1];
+        let grad_o = args.inputs[2];
         let out0 = args.outputs[0];
         let out1 = args.outputs[1];
         let param0 = args.params[0];
@@ -2435,549 +1646,362 @@ unsafe fn sgp_3<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let v1 = gate::<V>(args.gate, c0e0);
         for group in 0..args.groups {
             let c = group * V::LANES;
-            let y_e123 = V::load(y.at(14usize, c));
+            x.prefetch::<4usize>(c);
+            y.prefetch::<16usize>(c);
+            grad_o.prefetch::<16usize>(c);
+            let v3 = V::mul(V::load(x.at(0usize, c)), v1);
+            let v5 = V::mul(V::load(x.at(1usize, c)), v1);
+            let v7 = V::mul(V::load(x.at(2usize, c)), v1);
+            let v9 = V::mul(V::load(x.at(3usize, c)), v1);
             let y_1 = V::load(y.at(0usize, c));
-            let (v4, v336) = gate_and_slope::<V>(args.gate, y_1);
-            let v5 = V::mul(y_e123, v4);
-            let grad_o_e0123 = V::load(grad_o.at(15usize, c));
-            let v8 = V::mul(V::load(param0.at(7usize, c)), grad_o_e0123);
-            let y_e23 = V::load(y.at(10usize, c));
-            let v11 = V::mul(y_e23, v4);
-            let w5 = V::load(param0.at(5usize, c));
-            let grad_o_e023 = V::load(grad_o.at(13usize, c));
-            let v14 = V::mul(w5, grad_o_e023);
-            let y_e13 = V::load(y.at(9usize, c));
-            let v18 = V::mul(y_e13, v4);
-            let grad_o_e013 = V::load(grad_o.at(12usize, c));
-            let v20 = V::mul(w5, grad_o_e013);
-            let y_e12 = V::load(y.at(8usize, c));
-            let v24 = V::mul(y_e12, v4);
-            let grad_o_e012 = V::load(grad_o.at(11usize, c));
-            let v26 = V::mul(w5, grad_o_e012);
-            let y_e3 = V::load(y.at(4usize, c));
-            let v30 = V::mul(y_e3, v4);
-            let w3 = V::load(param0.at(3usize, c));
-            let grad_o_e03 = V::load(grad_o.at(7usize, c));
-            let v33 = V::mul(w3, grad_o_e03);
-            let y_e2 = V::load(y.at(3usize, c));
-            let v37 = V::mul(y_e2, v4);
-            let grad_o_e02 = V::load(grad_o.at(6usize, c));
-            let v39 = V::mul(w3, grad_o_e02);
-            let y_e1 = V::load(y.at(2usize, c));
-            let v43 = V::mul(y_e1, v4);
-            let grad_o_e01 = V::load(grad_o.at(5usize, c));
-            let v45 = V::mul(w3, grad_o_e01);
-            let v48 = V::mul(y_1, v4);
-            let w1 = V::load(param0.at(1usize, c));
-            let grad_o_e0 = V::load(grad_o.at(1usize, c));
-            let v51 = V::mul(w1, grad_o_e0);
-            let grad_o_e123 = V::load(grad_o.at(14usize, c));
-            let v56 = V::mul(w5, grad_o_e123);
-            let y_e023 = V::load(y.at(13usize, c));
-            let v59 = V::mul(y_e023, v4);
-            let y_e0123 = V::load(y.at(15usize, c));
-            let v63 = V::mul(y_e0123, v4);
-            let w6 = V::load(param0.at(6usize, c));
-            let v65 = V::mul(w6, grad_o_e023);
-            let y_e03 = V::load(y.at(7usize, c));
-            let v69 = V::mul(y_e03, v4);
-            let y_e02 = V::load(y.at(6usize, c));
-            let v73 = V::mul(y_e02, v4);
-            let w4 = V::load(param0.at(4usize, c));
-            let grad_o_e23 = V::load(grad_o.at(10usize, c));
-            let v78 = V::mul(w4, grad_o_e23);
-            let grad_o_e13 = V::load(grad_o.at(9usize, c));
-            let v82 = V::mul(w3, grad_o_e13);
-            let grad_o_e12 = V::load(grad_o.at(8usize, c));
-            let v86 = V::mul(w3, grad_o_e12);
-            let y_e013 = V::load(y.at(12usize, c));
-            let v90 = V::mul(y_e013, v4);
-            let v91 = V::mul(w4, grad_o_e03);
-            let y_e012 = V::load(y.at(11usize, c));
-            let v95 = V::mul(y_e012, v4);
-            let v96 = V::mul(w4, grad_o_e02);
+            let (v11, v482) = gate_and_slope::<V>(args.gate, y_1);
+            let v12 = V::mul(y_1, v11);
             let y_e0 = V::load(y.at(1usize, c));
-            let v100 = V::mul(y_e0, v4);
-            let w2 = V::load(param0.at(2usize, c));
-            let grad_o_e3 = V::load(grad_o.at(4usize, c));
-            let v105 = V::mul(w2, grad_o_e3);
-            let grad_o_e2 = V::load(grad_o.at(3usize, c));
-            let v109 = V::mul(w2, grad_o_e2);
-            let grad_o_e1 = V::load(grad_o.at(2usize, c));
-            let v113 = V::mul(w1, grad_o_e1);
+            let v14 = V::mul(y_e0, v11);
+            let y_e1 = V::load(y.at(2usize, c));
+            let v16 = V::mul(y_e1, v11);
+            let y_e2 = V::load(y.at(3usize, c));
+            let v18 = V::mul(y_e2, v11);
+            let y_e3 = V::load(y.at(4usize, c));
+            let v20 = V::mul(y_e3, v11);
             let y_e01 = V::load(y.at(5usize, c));
-            let v117 = V::mul(y_e01, v4);
-            let v118 = V::mul(w2, grad_o_e0);
-            let grad_o_1 = V::load(grad_o.at(0usize, c));
-            let v123 = V::mul(V::load(param0.at(0usize, c)), grad_o_1);
-            let v132 = V::mul(w6, grad_o_e013);
-            let v137 = V::mul(w3, grad_o_e23);
-            let v140 = V::mul(w4, grad_o_e13);
-            let v149 = V::mul(w4, grad_o_e01);
-            let v154 = V::mul(w1, grad_o_e2);
-            let v157 = V::mul(w2, grad_o_e1);
-            let v172 = V::mul(w6, grad_o_e012);
-            let v179 = V::mul(w4, grad_o_e12);
-            let v188 = V::mul(w1, grad_o_e3);
-            let v201 = V::mul(V::load(x.at(3usize, c)), v1);
-            let v204 = V::mul(V::load(x.at(2usize, c)), v1);
-            let v208 = V::mul(V::load(x.at(1usize, c)), v1);
-            let v212 = V::mul(V::load(x.at(0usize, c)), v1);
-            let v214 = {
-                let mut s = V::mul(v201, v188);
-                s = V::mul_add(v204, v154, s);
-                s = V::mul_add(v208, v113, s);
-                s = V::mul_add(v212, v51, s);
-                s
-            };
-            let v220 = {
-                let mut s = V::mul(v204, v132);
-                s = V::neg_mul_add(v208, v65, s);
-                s = V::neg_mul_add(v201, v172, s);
-                s
-            };
-            let v228 = {
-                let mut s = V::mul(v212, v8);
-                s = V::mul_add(v208, v78, s);
-                s = V::neg_mul_add(v204, v140, s);
-                s = V::mul_add(v201, v179, s);
-                s
-            };
-            let v235 = V::mul_sub(v201, v96, V::mul_add(v204, v91, V::mul(v208, v8)));
-            let v242 = {
-                let mut s = V::mul(v204, v8);
-                s = V::neg_mul_add(v208, v91, s);
-                s = V::mul_add(v201, v149, s);
-                s
-            };
-            let v249 = V::mul_sub(v204, v149, V::mul_add(v208, v96, V::mul(v201, v8)));
-            let v258 = {
-                let mut s = V::mul(v208, v56);
-                s = V::mul_add(v212, v14, s);
-                s = V::mul_add(v204, v105, s);
-                s = V::neg_mul_add(v201, v109, s);
-                s
-            };
-            let v267 = {
-                let mut s = V::mul(v212, v20);
-                s = V::neg_mul_add(v204, v56, s);
-                s = V::mul_add(v208, v105, s);
-                s = V::neg_mul_add(v201, v157, s);
-                s
-            };
-            let v276 = {
-                let mut s = V::mul(v201, v56);
-                s = V::mul_add(v212, v26, s);
-                s = V::mul_add(v208, v109, s);
-                s = V::neg_mul_add(v204, v157, s);
-                s
-            };
-            let v283 = {
-                let mut s = V::mul(v204, v14);
-                s = V::mul_add(v208, v20, s);
-                s = V::mul_add(v201, v118, s);
-                s
-            };
-            let v290 = {
-                let mut s = V::mul(v201, v14);
-                s = V::neg_mul_add(v208, v26, s);
-                s = V::neg_mul_add(v204, v118, s);
-                s
-            };
-            let v297 = {
-                let mut s = V::mul(v201, v20);
-                s = V::mul_add(v204, v26, s);
-                s = V::neg_mul_add(v208, v118, s);
-                s
-            };
-            let v306 = {
-                let mut s = V::mul(v204, v137);
-                s = V::mul_add(v208, v82, s);
-                s = V::mul_add(v212, v33, s);
-                s = V::mul_add(v201, v123, s);
-                s
-            };
-            let v315 = {
-                let mut s = V::mul(v208, v86);
-                s = V::neg_mul_add(v201, v137, s);
-                s = V::mul_add(v212, v39, s);
-                s = V::mul_add(v204, v123, s);
-                s
-            };
-            let v324 = V::mul_add(
-                v208,
-                v123,
-                V::mul_sub(v212, v45, V::mul_add(v204, v86, V::mul(v201, v82))),
-            );
-            let v331 = {
-                let mut s = V::mul(v201, v33);
-                s = V::mul_add(v204, v39, s);
-                s = V::mul_add(v208, v45, s);
-                s
-            };
-            // out0[0] = v1*(v5*v8 + v11*v14 + v18*v20 + v24*v26 + v30*v33 + v37*v39 + v43*v45 + v48*v51)
+            let v22 = V::mul(y_e01, v11);
+            let y_e02 = V::load(y.at(6usize, c));
+            let v24 = V::mul(y_e02, v11);
+            let y_e03 = V::load(y.at(7usize, c));
+            let v26 = V::mul(y_e03, v11);
+            let y_e12 = V::load(y.at(8usize, c));
+            let v28 = V::mul(y_e12, v11);
+            let y_e13 = V::load(y.at(9usize, c));
+            let v30 = V::mul(y_e13, v11);
+            let y_e23 = V::load(y.at(10usize, c));
+            let v32 = V::mul(y_e23, v11);
+            let y_e012 = V::load(y.at(11usize, c));
+            let v34 = V::mul(y_e012, v11);
+            let y_e013 = V::load(y.at(12usize, c));
+            let v36 = V::mul(y_e013, v11);
+            let y_e023 = V::load(y.at(13usize, c));
+            let v38 = V::mul(y_e023, v11);
+            let y_e123 = V::load(y.at(14usize, c));
+            let v40 = V::mul(y_e123, v11);
+            let y_e0123 = V::load(y.at(15usize, c));
+            let v42 = V::mul(y_e0123, v11);
+            let mut v43 = V::mul(v5, v16);
+            v43 = V::mul_add(v7, v18, v43);
+            v43 = V::mul_add(v9, v20, v43);
+            let mut v49 = V::mul(v5, v22);
+            v49 = V::mul_add(v7, v24, v49);
+            v49 = V::mul_add(v9, v26, v49);
+            let mut v55 = V::mul(v7, v28);
+            v55 = V::mul_add(v9, v30, v55);
+            let mut v59 = V::mul(v5, v28);
+            v59 = V::neg_mul_add(v9, v32, v59);
+            let mut v63 = V::mul(v5, v30);
+            v63 = V::mul_add(v7, v32, v63);
+            let mut v66 = V::mul(v3, v16);
+            v66 = V::neg_mul_add(v5, v14, v66);
+            let mut v69 = V::mul(v7, v34);
+            v69 = V::mul_add(v9, v36, v69);
+            let mut v72 = V::mul(v3, v18);
+            v72 = V::neg_mul_add(v7, v14, v72);
+            let mut v76 = V::mul(v9, v38);
+            v76 = V::neg_mul_add(v5, v34, v76);
+            let mut v78 = V::mul(v3, v20);
+            v78 = V::neg_mul_add(v9, v14, v78);
+            let mut v81 = V::mul(v5, v36);
+            v81 = V::mul_add(v7, v38, v81);
+            let mut v84 = V::mul(v5, v18);
+            v84 = V::neg_mul_add(v7, v16, v84);
+            let mut v88 = V::mul(v5, v20);
+            v88 = V::neg_mul_add(v9, v16, v88);
+            let mut v92 = V::mul(v7, v20);
+            v92 = V::neg_mul_add(v9, v18, v92);
+            let mut v96 = V::mul(v3, v28);
+            v96 = V::neg_mul_add(v5, v24, v96);
+            v96 = V::mul_add(v7, v22, v96);
+            let mut v102 = V::mul(v3, v30);
+            v102 = V::neg_mul_add(v5, v26, v102);
+            v102 = V::mul_add(v9, v22, v102);
+            let mut v108 = V::mul(v3, v32);
+            v108 = V::neg_mul_add(v7, v26, v108);
+            v108 = V::mul_add(v9, v24, v108);
+            let mut v114 = V::mul(v5, v32);
+            v114 = V::neg_mul_add(v7, v30, v114);
+            v114 = V::mul_add(v9, v28, v114);
+            let mut v119 = V::mul(v3, v40);
+            v119 = V::neg_mul_add(v5, v38, v119);
+            v119 = V::mul_add(v7, v36, v119);
+            v119 = V::neg_mul_add(v9, v34, v119);
+            let grad_o_e0123 = V::load(grad_o.at(15usize, c));
+            // grad0[7] += (v7*v36 + v3*v40 - v5*v38 - v9*v34)*grad_o_e0123
             V::store(
-                V::mul(
-                    v1,
-                    {
-                        let mut s = V::mul(v5, v8);
-                        s = V::mul_add(v11, v14, s);
-                        s = V::mul_add(v18, v20, s);
-                        s = V::mul_add(v24, v26, s);
-                        s = V::mul_add(v30, v33, s);
-                        s = V::mul_add(v37, v39, s);
-                        s = V::mul_add(v43, v45, s);
-                        s = V::mul_add(v48, v51, s);
-                        s
-                    },
-                ),
-                out0.at(0usize, c),
-            );
-            // out0[1] = v1*(v11*v56 - v59*v8 - v63*v65 - v69*v20 - v73*v26 + v5*v78 + v30*v82 + v37*v86 - v90*v91 - v95*v96 - v100*v45 + v18*v105 + v24*v109 + v48*v113 - v117*v118 + v43*v123)
-            V::store(
-                V::mul(
-                    v1,
-                    {
-                        let mut s = V::mul(v11, v56);
-                        s = V::neg_mul_add(v59, v8, s);
-                        s = V::neg_mul_add(v63, v65, s);
-                        s = V::neg_mul_add(v69, v20, s);
-                        s = V::neg_mul_add(v73, v26, s);
-                        s = V::mul_add(v5, v78, s);
-                        s = V::mul_add(v30, v82, s);
-                        s = V::mul_add(v37, v86, s);
-                        s = V::neg_mul_add(v90, v91, s);
-                        s = V::neg_mul_add(v95, v96, s);
-                        s = V::neg_mul_add(v100, v45, s);
-                        s = V::mul_add(v18, v105, s);
-                        s = V::mul_add(v24, v109, s);
-                        s = V::mul_add(v48, v113, s);
-                        s = V::neg_mul_add(v117, v118, s);
-                        s = V::mul_add(v43, v123, s);
-                        s
-                    },
-                ),
-                out0.at(1usize, c),
-            );
-            // out0[2] = v1*(v90*v8 - v18*v56 - v69*v14 + v63*v132 + v117*v26 + v30*v137 - v5*v140 - v43*v86 - v59*v91 - v100*v39 + v95*v149 + v11*v105 + v48*v154 - v24*v157 - v73*v118 + v37*v123)
-            V::store(
-                V::mul(
-                    v1,
-                    {
-                        let mut s = V::mul(v90, v8);
-                        s = V::neg_mul_add(v18, v56, s);
-                        s = V::neg_mul_add(v69, v14, s);
-                        s = V::mul_add(v63, v132, s);
-                        s = V::mul_add(v117, v26, s);
-                        s = V::mul_add(v30, v137, s);
-                        s = V::neg_mul_add(v5, v140, s);
-                        s = V::neg_mul_add(v43, v86, s);
-                        s = V::neg_mul_add(v59, v91, s);
-                        s = V::neg_mul_add(v100, v39, s);
-                        s = V::mul_add(v95, v149, s);
-                        s = V::mul_add(v11, v105, s);
-                        s = V::mul_add(v48, v154, s);
-                        s = V::neg_mul_add(v24, v157, s);
-                        s = V::neg_mul_add(v73, v118, s);
-                        s = V::mul_add(v37, v123, s);
-                        s
-                    },
-                ),
-                out0.at(2usize, c),
-            );
-            // out0[3] = v1*(v24*v56 - v95*v8 + v73*v14 + v117*v20 - v63*v172 - v37*v137 - v43*v82 + v5*v179 - v100*v33 + v59*v96 + v90*v149 + v48*v188 - v11*v109 - v18*v157 - v69*v118 + v30*v123)
-            V::store(
-                V::mul(
-                    v1,
-                    {
-                        let mut s = V::mul(v24, v56);
-                        s = V::neg_mul_add(v95, v8, s);
-                        s = V::mul_add(v73, v14, s);
-                        s = V::mul_add(v117, v20, s);
-                        s = V::neg_mul_add(v63, v172, s);
-                        s = V::neg_mul_add(v37, v137, s);
-                        s = V::neg_mul_add(v43, v82, s);
-                        s = V::mul_add(v5, v179, s);
-                        s = V::neg_mul_add(v100, v33, s);
-                        s = V::mul_add(v59, v96, s);
-                        s = V::mul_add(v90, v149, s);
-                        s = V::mul_add(v48, v188, s);
-                        s = V::neg_mul_add(v11, v109, s);
-                        s = V::neg_mul_add(v18, v157, s);
-                        s = V::neg_mul_add(v69, v118, s);
-                        s = V::mul_add(v30, v123, s);
-                        s
-                    },
-                ),
-                out0.at(3usize, c),
-            );
-            // out1[0] = v4*v214 + (y_e0123*v220 + y_e123*v228 + y_e023*v235 + y_e013*v242 + y_e012*v249 + y_e23*v258 + y_e13*v267 + y_e12*v276 - y_e03*v283 + y_e02*v290 + y_e01*v297 + y_e3*v306 + y_e2*v315 + y_e1*v324 - y_e0*v331 + y_1*v214)*gate'(y_1)
-            V::store(
-                V::mul_add(
-                    {
-                        let mut s = V::mul(y_e0123, v220);
-                        s = V::mul_add(y_e123, v228, s);
-                        s = V::mul_add(y_e023, v235, s);
-                        s = V::mul_add(y_e013, v242, s);
-                        s = V::mul_add(y_e012, v249, s);
-                        s = V::mul_add(y_e23, v258, s);
-                        s = V::mul_add(y_e13, v267, s);
-                        s = V::mul_add(y_e12, v276, s);
-                        s = V::neg_mul_add(y_e03, v283, s);
-                        s = V::mul_add(y_e02, v290, s);
-                        s = V::mul_add(y_e01, v297, s);
-                        s = V::mul_add(y_e3, v306, s);
-                        s = V::mul_add(y_e2, v315, s);
-                        s = V::mul_add(y_e1, v324, s);
-                        s = V::neg_mul_add(y_e0, v331, s);
-                        s = V::mul_add(y_1, v214, s);
-                        s
-                    },
-                    v336,
-                    V::mul(v4, v214),
-                ),
-                out1.at(0usize, c),
-            );
-            // out1[1] = -v4*v331
-            V::store(V::neg(V::mul(v4, v331)), out1.at(1usize, c));
-            // out1[2] = v4*v324
-            V::store(V::mul(v4, v324), out1.at(2usize, c));
-            // out1[3] = v4*v315
-            V::store(V::mul(v4, v315), out1.at(3usize, c));
-            // out1[4] = v4*v306
-            V::store(V::mul(v4, v306), out1.at(4usize, c));
-            // out1[5] = v4*v297
-            V::store(V::mul(v4, v297), out1.at(5usize, c));
-            // out1[6] = v4*v290
-            V::store(V::mul(v4, v290), out1.at(6usize, c));
-            // out1[7] = -v4*v283
-            V::store(V::neg(V::mul(v4, v283)), out1.at(7usize, c));
-            // out1[8] = v4*v276
-            V::store(V::mul(v4, v276), out1.at(8usize, c));
-            // out1[9] = v4*v267
-            V::store(V::mul(v4, v267), out1.at(9usize, c));
-            // out1[10] = v4*v258
-            V::store(V::mul(v4, v258), out1.at(10usize, c));
-            // out1[11] = v4*v249
-            V::store(V::mul(v4, v249), out1.at(11usize, c));
-            // out1[12] = v4*v242
-            V::store(V::mul(v4, v242), out1.at(12usize, c));
-            // out1[13] = v4*v235
-            V::store(V::mul(v4, v235), out1.at(13usize, c));
-            // out1[14] = v4*v228
-            V::store(V::mul(v4, v228), out1.at(14usize, c));
-            // out1[15] = v4*v220
-            V::store(V::mul(v4, v220), out1.at(15usize, c));
-            // grad0[0] + = (v201*v30 + v208*v43 + v204*v37)*grad_o_1
-            V::store(
-                V::add(
-                    V::load(grad0.at(0usize, c)),
-                    V::mul(
-                        {
-                            let mut s = V::mul(v208, v43);
-                            s = V::mul_add(v204, v37, s);
-                            s = V::mul_add(v201, v30, s);
-                            s
-                        },
-                        grad_o_1,
-                    ),
-                ),
-                grad0.at(0usize, c),
-            );
-            // grad0[1] + = v201*v48*grad_o_e3 + v204*v48*grad_o_e2 + v208*v48*grad_o_e1 + v212*v48*grad_o_e0
-            V::store(
-                V::add(
-                    V::load(grad0.at(1usize, c)),
-                    {
-                        let mut s = V::mul(V::mul(v201, v48), grad_o_e3);
-                        s = V::mul_add(V::mul(v204, v48), grad_o_e2, s);
-                        s = V::mul_add(V::mul(v208, v48), grad_o_e1, s);
-                        s = V::mul_add(V::mul(v212, v48), grad_o_e0, s);
-                        s
-                    },
-                ),
-                grad0.at(1usize, c),
-            );
-            // grad0[2] + = (v208*v18 + v204*v11)*grad_o_e3 + (v208*v24 - v201*v11)*grad_o_e2 - (v204*v24 + v201*v18)*grad_o_e1 - (v201*v69 + v208*v117 + v204*v73)*grad_o_e0
-            V::store(
-                V::add(
-                    V::load(grad0.at(2usize, c)),
-                    {
-                        let mut s = V::mul(
-                            V::mul_add(v204, v11, V::mul(v208, v18)),
-                            grad_o_e3,
-                        );
-                        s = V::mul_add(
-                            V::neg_mul_add(v201, v11, V::mul(v208, v24)),
-                            grad_o_e2,
-                            s,
-                        );
-                        s = V::neg_mul_add(
-                            V::mul_add(v201, v18, V::mul(v204, v24)),
-                            grad_o_e1,
-                            s,
-                        );
-                        s = V::neg_mul_add(
-                            {
-                                let mut s = V::mul(v208, v117);
-                                s = V::mul_add(v204, v73, s);
-                                s = V::mul_add(v201, v69, s);
-                                s
-                            },
-                            grad_o_e0,
-                            s,
-                        );
-                        s
-                    },
-                ),
-                grad0.at(2usize, c),
-            );
-            // grad0[3] + = (v204*v30 - v201*v37)*grad_o_e23 + (v208*v30 - v201*v43)*grad_o_e13 + (v208*v37 - v204*v43)*grad_o_e12 + (v212*v30 - v201*v100)*grad_o_e03 + (v212*v37 - v204*v100)*grad_o_e02 + (v212*v43 - v208*v100)*grad_o_e01
-            V::store(
-                V::add(
-                    V::load(grad0.at(3usize, c)),
-                    {
-                        let mut s = V::mul(
-                            V::neg_mul_add(v201, v37, V::mul(v204, v30)),
-                            grad_o_e23,
-                        );
-                        s = V::mul_add(
-                            V::neg_mul_add(v201, v43, V::mul(v208, v30)),
-                            grad_o_e13,
-                            s,
-                        );
-                        s = V::mul_add(
-                            V::neg_mul_add(v204, v43, V::mul(v208, v37)),
-                            grad_o_e12,
-                            s,
-                        );
-                        s = V::mul_add(
-                            V::neg_mul_add(v201, v100, V::mul(v212, v30)),
-                            grad_o_e03,
-                            s,
-                        );
-                        s = V::mul_add(
-                            V::neg_mul_add(v204, v100, V::mul(v212, v37)),
-                            grad_o_e02,
-                            s,
-                        );
-                        s = V::mul_add(
-                            V::neg_mul_add(v208, v100, V::mul(v212, v43)),
-                            grad_o_e01,
-                            s,
-                        );
-                        s
-                    },
-                ),
-                grad0.at(3usize, c),
-            );
-            // grad0[4] + = v208*v5*grad_o_e23 - v204*v5*grad_o_e13 + v201*v5*grad_o_e12 - (v208*v90 + v204*v59)*grad_o_e03 + (v201*v59 - v208*v95)*grad_o_e02 + (v204*v95 + v201*v90)*grad_o_e01
-            V::store(
-                V::add(
-                    V::load(grad0.at(4usize, c)),
-                    {
-                        let mut s = V::mul(V::mul(v208, v5), grad_o_e23);
-                        s = V::neg_mul_add(V::mul(v204, v5), grad_o_e13, s);
-                        s = V::mul_add(V::mul(v201, v5), grad_o_e12, s);
-                        s = V::neg_mul_add(
-                            V::mul_add(v204, v59, V::mul(v208, v90)),
-                            grad_o_e03,
-                            s,
-                        );
-                        s = V::mul_add(
-                            V::neg_mul_add(v208, v95, V::mul(v201, v59)),
-                            grad_o_e02,
-                            s,
-                        );
-                        s = V::mul_add(
-                            V::mul_add(v201, v90, V::mul(v204, v95)),
-                            grad_o_e01,
-                            s,
-                        );
-                        s
-                    },
-                ),
-                grad0.at(4usize, c),
-            );
-            // grad0[5] + = (v201*v24 + v208*v11 - v204*v18)*grad_o_e123 + (v201*v73 + v212*v11 - v204*v69)*grad_o_e023 + (v201*v117 + v212*v18 - v208*v69)*grad_o_e013 + (v204*v117 + v212*v24 - v208*v73)*grad_o_e012
-            V::store(
-                V::add(
-                    V::load(grad0.at(5usize, c)),
-                    {
-                        let mut s = V::mul(
-                            {
-                                let mut s = V::mul(v208, v11);
-                                s = V::neg_mul_add(v204, v18, s);
-                                s = V::mul_add(v201, v24, s);
-                                s
-                            },
-                            grad_o_e123,
-                        );
-                        s = V::mul_add(
-                            {
-                                let mut s = V::mul(v212, v11);
-                                s = V::neg_mul_add(v204, v69, s);
-                                s = V::mul_add(v201, v73, s);
-                                s
-                            },
-                            grad_o_e023,
-                            s,
-                        );
-                        s = V::mul_add(
-                            {
-                                let mut s = V::mul(v212, v18);
-                                s = V::neg_mul_add(v208, v69, s);
-                                s = V::mul_add(v201, v117, s);
-                                s
-                            },
-                            grad_o_e013,
-                            s,
-                        );
-                        s = V::mul_add(
-                            {
-                                let mut s = V::mul(v212, v24);
-                                s = V::neg_mul_add(v208, v73, s);
-                                s = V::mul_add(v204, v117, s);
-                                s
-                            },
-                            grad_o_e012,
-                            s,
-                        );
-                        s
-                    },
-                ),
-                grad0.at(5usize, c),
-            );
-            // grad0[6] + = v204*v63*grad_o_e013 - v208*v63*grad_o_e023 - v201*v63*grad_o_e012
-            V::store(
-                V::add(
-                    V::load(grad0.at(6usize, c)),
-                    {
-                        let mut s = V::mul(V::mul(v204, v63), grad_o_e013);
-                        s = V::neg_mul_add(V::mul(v208, v63), grad_o_e023, s);
-                        s = V::neg_mul_add(V::mul(v201, v63), grad_o_e012, s);
-                        s
-                    },
-                ),
-                grad0.at(6usize, c),
-            );
-            // grad0[7] + = (v204*v90 + v212*v5 - v208*v59 - v201*v95)*grad_o_e0123
-            V::store(
-                V::add(
-                    V::load(grad0.at(7usize, c)),
-                    V::mul(
-                        {
-                            let mut s = V::mul(v212, v5);
-                            s = V::neg_mul_add(v208, v59, s);
-                            s = V::mul_add(v204, v90, s);
-                            s = V::neg_mul_add(v201, v95, s);
-                            s
-                        },
-                        grad_o_e0123,
-                    ),
-                ),
+                V::add(V::load(grad0.at(7usize, c)), V::mul(v119, grad_o_e0123)),
                 grad0.at(7usize, c),
             );
+            let v129 = V::mul(V::load(param0.at(7usize, c)), grad_o_e0123);
+            let mut v131 = V::mul(v9, v129);
+            let mut v132 = V::mul(v36, v129);
+            let mut v133 = V::mul(v7, v129);
+            let mut v135 = V::mul(v5, v129);
+            let mut v136 = V::mul(v40, v129);
+            let mut v137 = V::mul(v3, v129);
+            let grad_o_e123 = V::load(grad_o.at(14usize, c));
+            let mut v139 = V::mul(v114, grad_o_e123);
+            let w5 = V::load(param0.at(5usize, c));
+            let v141 = V::mul(w5, grad_o_e123);
+            let mut v142 = V::mul(v28, v141);
+            let mut v143 = V::mul(v9, v141);
+            v142 = V::neg_mul_add(v34, v129, v142);
+            v132 = V::neg_mul_add(v30, v141, v132);
+            let mut v148 = V::mul(v32, v141);
+            let mut v149 = V::mul(v5, v141);
+            v148 = V::neg_mul_add(v38, v129, v148);
+            let grad_o_e023 = V::load(grad_o.at(13usize, c));
+            let w6 = V::load(param0.at(6usize, c));
+            let v154 = V::mul(w6, grad_o_e023);
+            v148 = V::neg_mul_add(v42, v154, v148);
+            let v159 = V::mul(w5, grad_o_e023);
+            v139 = V::mul_add(v108, grad_o_e023, v139);
+            let mut v162 = V::mul(v9, v159);
+            v142 = V::mul_add(v24, v159, v142);
+            let mut v165 = V::mul(v7, v159);
+            v132 = V::neg_mul_add(v26, v159, v132);
+            v136 = V::mul_add(v32, v159, v136);
+            v149 = V::mul_add(v3, v159, v149);
+            let grad_o_e013 = V::load(grad_o.at(12usize, c));
+            let mut v172 = V::mul(V::mul(v7, v42), grad_o_e013);
+            let v173 = V::mul(w6, grad_o_e013);
+            v172 = V::neg_mul_add(V::mul(v5, v42), grad_o_e023, v172);
+            let mut v176 = V::mul(v7, v173);
+            v132 = V::mul_add(v42, v173, v132);
+            v176 = V::neg_mul_add(v5, v154, v176);
+            let v180 = V::mul(w5, grad_o_e013);
+            v139 = V::mul_add(v102, grad_o_e013, v139);
+            let mut v183 = V::mul(v9, v180);
+            v142 = V::mul_add(v22, v180, v142);
+            v148 = V::neg_mul_add(v26, v180, v148);
+            v165 = V::mul_add(v5, v180, v165);
+            let mut v190 = V::mul(v3, v180);
+            v136 = V::mul_add(v30, v180, v136);
+            v190 = V::neg_mul_add(v7, v141, v190);
+            let grad_o_e012 = V::load(grad_o.at(11usize, c));
+            let v195 = V::mul(w6, grad_o_e012);
+            v172 = V::neg_mul_add(V::mul(v9, v42), grad_o_e012, v172);
+            // grad0[6] += v7*v42*grad_o_e013 - v5*v42*grad_o_e023 - v9*v42*grad_o_e012
+            V::store(V::add(V::load(grad0.at(6usize, c)), v172), grad0.at(6usize, c));
+            v142 = V::neg_mul_add(v42, v195, v142);
+            v176 = V::neg_mul_add(v9, v195, v176);
+            let v202 = V::mul(w5, grad_o_e012);
+            v139 = V::mul_add(v96, grad_o_e012, v139);
+            // grad0[5] += (v9*v28 + v5*v32 - v7*v30)*grad_o_e123 + (v9*v24 + v3*v32 - v7*v26)*grad_o_e023 + (v9*v22 + v3*v30 - v5*v26)*grad_o_e013 + (v7*v22 + v3*v28 - v5*v24)*grad_o_e012
+            V::store(V::add(V::load(grad0.at(5usize, c)), v139), grad0.at(5usize, c));
+            v132 = V::mul_add(v22, v202, v132);
+            v183 = V::mul_add(v7, v202, v183);
+            v148 = V::neg_mul_add(v24, v202, v148);
+            v162 = V::neg_mul_add(v5, v202, v162);
+            v136 = V::mul_add(v28, v202, v136);
+            v143 = V::mul_add(v3, v202, v143);
+            let grad_o_e23 = V::load(grad_o.at(10usize, c));
+            let mut v217 = V::mul(V::mul(v5, v40), grad_o_e23);
+            let w4 = V::load(param0.at(4usize, c));
+            let v219 = V::mul(w4, grad_o_e23);
+            v148 = V::mul_add(v40, v219, v148);
+            v137 = V::mul_add(v5, v219, v137);
+            let mut v224 = V::mul(v92, grad_o_e23);
+            let w3 = V::load(param0.at(3usize, c));
+            let v226 = V::mul(w3, grad_o_e23);
+            v142 = V::neg_mul_add(v18, v226, v142);
+            let mut v231 = V::mul(v7, v226);
+            v132 = V::mul_add(v20, v226, v132);
+            let grad_o_e13 = V::load(grad_o.at(9usize, c));
+            let v235 = V::mul(w4, grad_o_e13);
+            v217 = V::neg_mul_add(V::mul(v7, v40), grad_o_e13, v217);
+            v132 = V::neg_mul_add(v40, v235, v132);
+            v137 = V::neg_mul_add(v7, v235, v137);
+            let v242 = V::mul(w3, grad_o_e13);
+            v224 = V::mul_add(v88, grad_o_e13, v224);
+            let mut v245 = V::mul(v9, v242);
+            v142 = V::neg_mul_add(v16, v242, v142);
+            v148 = V::mul_add(v20, v242, v148);
+            v231 = V::mul_add(v5, v242, v231);
+            let grad_o_e12 = V::load(grad_o.at(8usize, c));
+            let v253 = V::mul(w4, grad_o_e12);
+            v217 = V::mul_add(V::mul(v9, v40), grad_o_e12, v217);
+            v142 = V::mul_add(v40, v253, v142);
+            v137 = V::mul_add(v9, v253, v137);
+            let v260 = V::mul(w3, grad_o_e12);
+            v224 = V::mul_add(v84, grad_o_e12, v224);
+            v132 = V::neg_mul_add(v16, v260, v132);
+            v245 = V::mul_add(v7, v260, v245);
+            let mut v267 = V::mul(v5, v260);
+            v148 = V::mul_add(v18, v260, v148);
+            v267 = V::neg_mul_add(v9, v226, v267);
+            let grad_o_e03 = V::load(grad_o.at(7usize, c));
+            let v272 = V::mul(w4, grad_o_e03);
+            v217 = V::neg_mul_add(v81, grad_o_e03, v217);
+            v132 = V::neg_mul_add(v38, v272, v132);
+            v135 = V::mul_add(v7, v272, v135);
+            v148 = V::neg_mul_add(v36, v272, v148);
+            v133 = V::neg_mul_add(v5, v272, v133);
+            let v283 = V::mul(w3, grad_o_e03);
+            v224 = V::mul_add(v78, grad_o_e03, v224);
+            let mut v286 = V::mul(v9, v283);
+            v142 = V::neg_mul_add(v14, v283, v142);
+            v136 = V::mul_add(v20, v283, v136);
+            v231 = V::mul_add(v3, v283, v231);
+            let grad_o_e02 = V::load(grad_o.at(6usize, c));
+            let v294 = V::mul(w4, grad_o_e02);
+            v217 = V::mul_add(v76, grad_o_e02, v217);
+            v142 = V::mul_add(v38, v294, v142);
+            let v299 = V::mul_sub(v9, v294, v135);
+            v148 = V::neg_mul_add(v34, v294, v148);
+            v131 = V::mul_add(v5, v294, v131);
+            let v305 = V::mul(w3, grad_o_e02);
+            v224 = V::mul_add(v72, grad_o_e02, v224);
+            v132 = V::neg_mul_add(v14, v305, v132);
+            v286 = V::mul_add(v7, v305, v286);
+            v136 = V::mul_add(v18, v305, v136);
+            v267 = V::mul_add(v3, v305, v267);
+            let grad_o_e01 = V::load(grad_o.at(5usize, c));
+            let v317 = V::mul(w4, grad_o_e01);
+            v217 = V::mul_add(v69, grad_o_e01, v217);
+            // grad0[4] += v5*v40*grad_o_e23 - v7*v40*grad_o_e13 + v9*v40*grad_o_e12 - (v5*v36 + v7*v38)*grad_o_e03 + (v9*v38 - v5*v34)*grad_o_e02 + (v7*v34 + v9*v36)*grad_o_e01
+            V::store(V::add(V::load(grad0.at(4usize, c)), v217), grad0.at(4usize, c));
+            v142 = V::mul_add(v36, v317, v142);
+            v133 = V::mul_add(v9, v317, v133);
+            v132 = V::mul_add(v34, v317, v132);
+            let v326 = V::mul_sub(v7, v317, v131);
+            let v328 = V::mul(w3, grad_o_e01);
+            v224 = V::mul_add(v66, grad_o_e01, v224);
+            // grad0[3] += (v7*v20 - v9*v18)*grad_o_e23 + (v5*v20 - v9*v16)*grad_o_e13 + (v5*v18 - v7*v16)*grad_o_e12 + (v3*v20 - v9*v14)*grad_o_e03 + (v3*v18 - v7*v14)*grad_o_e02 + (v3*v16 - v5*v14)*grad_o_e01
+            V::store(V::add(V::load(grad0.at(3usize, c)), v224), grad0.at(3usize, c));
+            v148 = V::neg_mul_add(v14, v328, v148);
+            v286 = V::mul_add(v5, v328, v286);
+            v136 = V::mul_add(v16, v328, v136);
+            let mut v337 = V::mul_sub(v3, v328, v245);
+            let grad_o_e3 = V::load(grad_o.at(4usize, c));
+            let mut v339 = V::mul(v63, grad_o_e3);
+            let w2 = V::load(param0.at(2usize, c));
+            let v341 = V::mul(w2, grad_o_e3);
+            v132 = V::mul_add(v32, v341, v132);
+            v149 = V::mul_add(v7, v341, v149);
+            v148 = V::mul_add(v30, v341, v148);
+            v190 = V::mul_add(v5, v341, v190);
+            let mut v350 = V::mul(V::mul(v9, v12), grad_o_e3);
+            let w1 = V::load(param0.at(1usize, c));
+            let v352 = V::mul(w1, grad_o_e3);
+            let mut v354 = V::mul(v9, v352);
+            v142 = V::mul_add(v12, v352, v142);
+            let grad_o_e2 = V::load(grad_o.at(3usize, c));
+            let v358 = V::mul(w2, grad_o_e2);
+            v339 = V::mul_add(v59, grad_o_e2, v339);
+            v142 = V::neg_mul_add(v32, v358, v142);
+            v149 = V::neg_mul_add(v9, v358, v149);
+            v148 = V::mul_add(v28, v358, v148);
+            v143 = V::mul_add(v5, v358, v143);
+            let v369 = V::mul(w1, grad_o_e2);
+            v350 = V::mul_add(V::mul(v7, v12), grad_o_e2, v350);
+            v132 = V::mul_add(v12, v369, v132);
+            v354 = V::mul_add(v7, v369, v354);
+            let grad_o_e1 = V::load(grad_o.at(2usize, c));
+            let v377 = V::mul(w2, grad_o_e1);
+            v339 = V::neg_mul_add(v55, grad_o_e1, v339);
+            v142 = V::neg_mul_add(v30, v377, v142);
+            v190 = V::neg_mul_add(v9, v377, v190);
+            v132 = V::neg_mul_add(v28, v377, v132);
+            v143 = V::neg_mul_add(v7, v377, v143);
+            let v388 = V::mul(w1, grad_o_e1);
+            v350 = V::mul_add(V::mul(v5, v12), grad_o_e1, v350);
+            v148 = V::mul_add(v12, v388, v148);
+            v354 = V::mul_add(v5, v388, v354);
+            let grad_o_e0 = V::load(grad_o.at(1usize, c));
+            let v396 = V::mul(w2, grad_o_e0);
+            v339 = V::neg_mul_add(v49, grad_o_e0, v339);
+            // grad0[2] += (v5*v30 + v7*v32)*grad_o_e3 + (v5*v28 - v9*v32)*grad_o_e2 - (v7*v28 + v9*v30)*grad_o_e1 - (v9*v26 + v5*v22 + v7*v24)*grad_o_e0
+            V::store(V::add(V::load(grad0.at(2usize, c)), v339), grad0.at(2usize, c));
+            v142 = V::neg_mul_add(v26, v396, v142);
+            v165 = V::mul_add(v9, v396, v165);
+            v132 = V::neg_mul_add(v24, v396, v132);
+            v162 = V::neg_mul_add(v7, v396, v162);
+            v148 = V::neg_mul_add(v22, v396, v148);
+            v183 = V::neg_mul_add(v5, v396, v183);
+            let v411 = V::mul(w1, grad_o_e0);
+            v350 = V::mul_add(V::mul(v3, v12), grad_o_e0, v350);
+            // grad0[1] += v9*v12*grad_o_e3 + v7*v12*grad_o_e2 + v5*v12*grad_o_e1 + v3*v12*grad_o_e0
+            V::store(V::add(V::load(grad0.at(1usize, c)), v350), grad0.at(1usize, c));
+            v136 = V::mul_add(v12, v411, v136);
+            v354 = V::mul_add(v3, v411, v354);
+            let grad_o_1 = V::load(grad_o.at(0usize, c));
+            // grad0[0] += (v9*v20 + v5*v16 + v7*v18)*grad_o_1
+            V::store(
+                V::add(V::load(grad0.at(0usize, c)), V::mul(v43, grad_o_1)),
+                grad0.at(0usize, c),
+            );
+            let v420 = V::mul(V::load(param0.at(0usize, c)), grad_o_1);
+            v142 = V::mul_add(v20, v420, v142);
+            v231 = V::mul_add(v9, v420, v231);
+            v132 = V::mul_add(v18, v420, v132);
+            v267 = V::mul_add(v7, v420, v267);
+            v148 = V::mul_add(v16, v420, v148);
+            v337 = V::mul_add(v5, v420, v337);
+            // out1[15] = v11*v200
+            V::store(V::mul(v11, v176), out1.at(15usize, c));
+            let mut v434 = V::mul(y_e0123, v176);
+            // out1[14] = v11*v258
+            V::store(V::mul(v11, v137), out1.at(14usize, c));
+            v434 = V::mul_add(y_e123, v137, v434);
+            // out1[13] = v11*v299
+            V::store(V::mul(v11, v299), out1.at(13usize, c));
+            v434 = V::mul_add(y_e023, v299, v434);
+            // out1[12] = v11*v322
+            V::store(V::mul(v11, v133), out1.at(12usize, c));
+            v434 = V::mul_add(y_e013, v133, v434);
+            // out1[11] = v11*v326
+            V::store(V::mul(v11, v326), out1.at(11usize, c));
+            v434 = V::mul_add(y_e012, v326, v434);
+            // out1[10] = v11*v363
+            V::store(V::mul(v11, v149), out1.at(10usize, c));
+            v434 = V::mul_add(y_e23, v149, v434);
+            // out1[9] = v11*v382
+            V::store(V::mul(v11, v190), out1.at(9usize, c));
+            v434 = V::mul_add(y_e13, v190, v434);
+            // out1[8] = v11*v386
+            V::store(V::mul(v11, v143), out1.at(8usize, c));
+            v434 = V::mul_add(y_e12, v143, v434);
+            // out1[7] = -v11*v401
+            V::store(V::neg(V::mul(v11, v165)), out1.at(7usize, c));
+            v434 = V::neg_mul_add(y_e03, v165, v434);
+            // out1[6] = v11*v405
+            V::store(V::mul(v11, v162), out1.at(6usize, c));
+            v434 = V::mul_add(y_e02, v162, v434);
+            // out1[5] = v11*v409
+            V::store(V::mul(v11, v183), out1.at(5usize, c));
+            v434 = V::mul_add(y_e01, v183, v434);
+            // out1[4] = v11*v424
+            V::store(V::mul(v11, v231), out1.at(4usize, c));
+            v434 = V::mul_add(y_e3, v231, v434);
+            // out1[3] = v11*v428
+            V::store(V::mul(v11, v267), out1.at(3usize, c));
+            v434 = V::mul_add(y_e2, v267, v434);
+            // out1[2] = v11*v432
+            V::store(V::mul(v11, v337), out1.at(2usize, c));
+            v434 = V::mul_add(y_e1, v337, v434);
+            // out1[1] = -v11*v333
+            V::store(V::neg(V::mul(v11, v286)), out1.at(1usize, c));
+            v434 = V::neg_mul_add(y_e0, v286, v434);
+            let mut v479 = V::mul(v11, v354);
+            v434 = V::mul_add(y_1, v354, v434);
+            v479 = V::mul_add(v434, v482, v479);
+            // out1[0] = v11*v416 + (y_e0123*v200 + y_e123*v258 + y_e023*v299 + y_e013*v322 + y_e012*v326 + y_e23*v363 + y_e13*v382 + y_e12*v386 - y_e03*v401 + y_e02*v405 + y_e01*v409 + y_e3*v424 + y_e2*v428 + y_e1*v432 - y_e0*v333 + y_1*v416)*gate'(y_1)
+            V::store(v479, out1.at(0usize, c));
+            // out0[3] = v1*(v28*v141 - v34*v129 + v24*v159 + v22*v180 - v42*v195 - v18*v226 - v16*v242 + v40*v253 - v14*v283 + v38*v294 + v36*v317 + v12*v352 - v32*v358 - v30*v377 - v26*v396 + v20*v420)
+            V::store(V::mul(v1, v142), out0.at(3usize, c));
+            // out0[2] = v1*(v36*v129 - v30*v141 - v26*v159 + v42*v173 + v22*v202 + v20*v226 - v40*v235 - v16*v260 - v38*v272 - v14*v305 + v34*v317 + v32*v341 + v12*v369 - v28*v377 - v24*v396 + v18*v420)
+            V::store(V::mul(v1, v132), out0.at(2usize, c));
+            // out0[1] = v1*(v32*v141 - v38*v129 - v42*v154 - v26*v180 - v24*v202 + v40*v219 + v20*v242 + v18*v260 - v36*v272 - v34*v294 - v14*v328 + v30*v341 + v28*v358 + v12*v388 - v22*v396 + v16*v420)
+            V::store(V::mul(v1, v148), out0.at(1usize, c));
+            // out0[0] = v1*(v40*v129 + v32*v159 + v30*v180 + v28*v202 + v20*v283 + v18*v305 + v16*v328 + v12*v411)
+            V::store(V::mul(v1, v136), out0.at(0usize, c));
         }
     }
 }
@@ -3019,9 +2043,9 @@ pub(super) static SGP_PROGRAM_1: Program = Program {
             StageCall {
                 stage: &super::sgp::SGP_3,
                 inputs: &[
+                    Slot::External(0usize),
                     Slot::External(1usize),
                     Slot::External(2usize),
-                    Slot::External(0usize),
                 ],
                 outputs: &[Slot::External(0usize), Slot::External(1usize)],
                 params: &[0],
@@ -3045,223 +2069,143 @@ unsafe fn sgp_4<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let out0 = args.outputs[0];
         let param0 = args.params[0];
         let c0e0 = V::from_f64(0f64);
-        let v7 = gate::<V>(args.gate, c0e0);
+        let v34 = gate::<V>(args.gate, c0e0);
         for group in 0..args.groups {
             let c = group * V::LANES;
+            x.prefetch::<16usize>(c);
+            y.prefetch::<4usize>(c);
             let x_1 = V::load(x.at(0usize, c));
-            let v3 = gate::<V>(args.gate, x_1);
-            let v4 = V::mul(V::load(x.at(4usize, c)), v3);
-            let v8 = V::mul(V::load(y.at(3usize, c)), v7);
-            let v11 = V::mul(V::load(x.at(2usize, c)), v3);
-            let v13 = V::mul(V::load(y.at(1usize, c)), v7);
-            let v16 = V::mul(V::load(x.at(3usize, c)), v3);
-            let v18 = V::mul(V::load(y.at(2usize, c)), v7);
+            let v1 = gate::<V>(args.gate, x_1);
+            let v2 = V::mul(x_1, v1);
+            let v4 = V::mul(V::load(x.at(1usize, c)), v1);
+            let v6 = V::mul(V::load(x.at(2usize, c)), v1);
+            let v8 = V::mul(V::load(x.at(3usize, c)), v1);
+            let v10 = V::mul(V::load(x.at(4usize, c)), v1);
+            let v12 = V::mul(V::load(x.at(5usize, c)), v1);
+            let v14 = V::mul(V::load(x.at(6usize, c)), v1);
+            let v16 = V::mul(V::load(x.at(7usize, c)), v1);
+            let v18 = V::mul(V::load(x.at(8usize, c)), v1);
+            let v20 = V::mul(V::load(x.at(9usize, c)), v1);
+            let v22 = V::mul(V::load(x.at(10usize, c)), v1);
+            let v24 = V::mul(V::load(x.at(11usize, c)), v1);
+            let v26 = V::mul(V::load(x.at(12usize, c)), v1);
+            let v28 = V::mul(V::load(x.at(13usize, c)), v1);
+            let v30 = V::mul(V::load(x.at(14usize, c)), v1);
+            let v32 = V::mul(V::load(x.at(15usize, c)), v1);
+            let v36 = V::mul(V::load(y.at(0usize, c)), v34);
+            let v38 = V::mul(V::load(y.at(1usize, c)), v34);
+            let v40 = V::mul(V::load(y.at(2usize, c)), v34);
+            let v42 = V::mul(V::load(y.at(3usize, c)), v34);
+            let mut v43 = V::mul(v6, v38);
+            v43 = V::mul_add(v8, v40, v43);
+            v43 = V::mul_add(v10, v42, v43);
+            // out0[0] = w1*(v10*v42 + v6*v38 + v8*v40)
+            V::store(V::mul(V::load(param0.at(1usize, c)), v43), out0.at(0usize, c));
             let w0 = V::load(param0.at(0usize, c));
-            let v24 = V::mul(x_1, v3);
-            let v26 = V::mul(V::load(y.at(0usize, c)), v7);
+            let mut v52 = V::mul(w0, V::mul(v2, v36));
+            let mut v53 = V::mul(v12, v38);
+            v53 = V::mul_add(v14, v40, v53);
+            v53 = V::mul_add(v16, v42, v53);
             let w3 = V::load(param0.at(3usize, c));
-            let v31 = V::mul(V::load(x.at(7usize, c)), v3);
-            let v34 = V::mul(V::load(x.at(5usize, c)), v3);
-            let v37 = V::mul(V::load(x.at(6usize, c)), v3);
-            let v46 = V::mul(V::load(x.at(8usize, c)), v3);
-            let v49 = V::mul(V::load(x.at(9usize, c)), v3);
-            let v57 = V::mul(V::load(x.at(10usize, c)), v3);
+            v52 = V::mul_add(w3, v53, v52);
+            // out0[1] = w0*v2*v36 + w3*(v16*v42 + v12*v38 + v14*v40)
+            V::store(v52, out0.at(1usize, c));
+            let mut v62 = V::mul(w0, V::mul(v2, v38));
+            let mut v63 = V::mul(v18, v40);
+            v63 = V::mul_add(v20, v42, v63);
+            v62 = V::mul_add(w3, v63, v62);
+            // out0[2] = w0*v2*v38 + w3*(v18*v40 + v20*v42)
+            V::store(v62, out0.at(2usize, c));
+            let mut v69 = V::mul(w0, V::mul(v2, v40));
+            let mut v71 = V::mul(v22, v42);
+            v71 = V::neg_mul_add(v18, v38, v71);
+            v69 = V::mul_add(w3, v71, v69);
+            // out0[3] = w0*v2*v40 + w3*(v22*v42 - v18*v38)
+            V::store(v69, out0.at(3usize, c));
+            let mut v76 = V::mul(w0, V::mul(v2, v42));
+            let mut v77 = V::mul(v20, v38);
+            v77 = V::mul_add(v22, v40, v77);
+            v76 = V::neg_mul_add(w3, v77, v76);
+            // out0[4] = w0*v2*v42 - w3*(v20*v38 + v22*v40)
+            V::store(v76, out0.at(4usize, c));
+            let mut v82 = V::mul(v4, v38);
+            v82 = V::neg_mul_add(v6, v36, v82);
             let w2 = V::load(param0.at(2usize, c));
-            let v72 = V::mul(V::load(x.at(1usize, c)), v3);
+            let mut v86 = V::mul(w2, v82);
+            let mut v87 = V::mul(v24, v40);
+            v87 = V::mul_add(v26, v42, v87);
             let w5 = V::load(param0.at(5usize, c));
-            let v79 = V::mul(V::load(x.at(11usize, c)), v3);
-            let v82 = V::mul(V::load(x.at(12usize, c)), v3);
-            let v92 = V::mul(V::load(x.at(13usize, c)), v3);
-            let v112 = V::mul(V::load(x.at(14usize, c)), v3);
+            v86 = V::mul_add(w5, v87, v86);
+            // out0[5] = w2*(v4*v38 - v6*v36) + w5*(v24*v40 + v26*v42)
+            V::store(v86, out0.at(5usize, c));
+            let mut v93 = V::mul(v4, v40);
+            v93 = V::neg_mul_add(v8, v36, v93);
+            let mut v96 = V::mul(w2, v93);
+            let mut v98 = V::mul(v28, v42);
+            v98 = V::neg_mul_add(v24, v38, v98);
+            v96 = V::mul_add(w5, v98, v96);
+            // out0[6] = w2*(v4*v40 - v8*v36) + w5*(v28*v42 - v24*v38)
+            V::store(v96, out0.at(6usize, c));
+            let mut v102 = V::mul(v4, v42);
+            v102 = V::neg_mul_add(v10, v36, v102);
+            let mut v105 = V::mul(w2, v102);
+            let mut v106 = V::mul(v26, v38);
+            v106 = V::mul_add(v28, v40, v106);
+            v105 = V::neg_mul_add(w5, v106, v105);
+            // out0[7] = w2*(v4*v42 - v10*v36) - w5*(v26*v38 + v28*v40)
+            V::store(v105, out0.at(7usize, c));
+            let mut v111 = V::mul(v6, v40);
+            v111 = V::neg_mul_add(v8, v38, v111);
+            let mut v114 = V::mul(w2, v111);
+            v114 = V::mul_add(w5, V::mul(v30, v42), v114);
+            // out0[8] = w2*(v6*v40 - v8*v38) + w5*v30*v42
+            V::store(v114, out0.at(8usize, c));
+            let mut v118 = V::mul(v6, v42);
+            v118 = V::neg_mul_add(v10, v38, v118);
+            let mut v121 = V::mul(w2, v118);
+            v121 = V::neg_mul_add(w5, V::mul(v30, v40), v121);
+            // out0[9] = w2*(v6*v42 - v10*v38) - w5*v30*v40
+            V::store(v121, out0.at(9usize, c));
+            let mut v125 = V::mul(v8, v42);
+            v125 = V::neg_mul_add(v10, v40, v125);
+            let mut v128 = V::mul(w2, v125);
+            v128 = V::mul_add(w5, V::mul(v30, v38), v128);
+            // out0[10] = w2*(v8*v42 - v10*v40) + w5*v30*v38
+            V::store(v128, out0.at(10usize, c));
+            let mut v132 = V::mul(v12, v40);
+            v132 = V::neg_mul_add(v14, v38, v132);
+            v132 = V::mul_add(v18, v36, v132);
             let w4 = V::load(param0.at(4usize, c));
+            let mut v138 = V::mul(w4, v132);
             let w7 = V::load(param0.at(7usize, c));
-            let v139 = V::mul(V::load(x.at(15usize, c)), v3);
-            // out0[0] = w1*(v4*v8 + v11*v13 + v16*v18)
-            V::store(
-                V::mul(
-                    V::load(param0.at(1usize, c)),
-                    {
-                        let mut s = V::mul(v11, v13);
-                        s = V::mul_add(v16, v18, s);
-                        s = V::mul_add(v4, v8, s);
-                        s
-                    },
-                ),
-                out0.at(0usize, c),
-            );
-            // out0[1] = w0*v24*v26 + w3*(v31*v8 + v34*v13 + v37*v18)
-            V::store(
-                V::mul_add(
-                    w3,
-                    {
-                        let mut s = V::mul(v34, v13);
-                        s = V::mul_add(v37, v18, s);
-                        s = V::mul_add(v31, v8, s);
-                        s
-                    },
-                    V::mul(w0, V::mul(v24, v26)),
-                ),
-                out0.at(1usize, c),
-            );
-            // out0[2] = w0*v24*v13 + w3*(v46*v18 + v49*v8)
-            V::store(
-                V::mul_add(
-                    w3,
-                    V::mul_add(v49, v8, V::mul(v46, v18)),
-                    V::mul(w0, V::mul(v24, v13)),
-                ),
-                out0.at(2usize, c),
-            );
-            // out0[3] = w0*v24*v18 + w3*(v57*v8 - v46*v13)
-            V::store(
-                V::mul_add(
-                    w3,
-                    V::neg_mul_add(v46, v13, V::mul(v57, v8)),
-                    V::mul(w0, V::mul(v24, v18)),
-                ),
-                out0.at(3usize, c),
-            );
-            // out0[4] = w0*v24*v8 - w3*(v49*v13 + v57*v18)
-            V::store(
-                V::neg_mul_add(
-                    w3,
-                    V::mul_add(v57, v18, V::mul(v49, v13)),
-                    V::mul(w0, V::mul(v24, v8)),
-                ),
-                out0.at(4usize, c),
-            );
-            // out0[5] = w2*(v72*v13 - v11*v26) + w5*(v79*v18 + v82*v8)
-            V::store(
-                V::mul_add(
-                    w5,
-                    V::mul_add(v82, v8, V::mul(v79, v18)),
-                    V::mul(w2, V::neg_mul_add(v11, v26, V::mul(v72, v13))),
-                ),
-                out0.at(5usize, c),
-            );
-            // out0[6] = w2*(v72*v18 - v16*v26) + w5*(v92*v8 - v79*v13)
-            V::store(
-                V::mul_add(
-                    w5,
-                    V::neg_mul_add(v79, v13, V::mul(v92, v8)),
-                    V::mul(w2, V::neg_mul_add(v16, v26, V::mul(v72, v18))),
-                ),
-                out0.at(6usize, c),
-            );
-            // out0[7] = w2*(v72*v8 - v4*v26) - w5*(v82*v13 + v92*v18)
-            V::store(
-                V::neg_mul_add(
-                    w5,
-                    V::mul_add(v92, v18, V::mul(v82, v13)),
-                    V::mul(w2, V::neg_mul_add(v4, v26, V::mul(v72, v8))),
-                ),
-                out0.at(7usize, c),
-            );
-            // out0[8] = w2*(v11*v18 - v16*v13) + w5*v112*v8
-            V::store(
-                V::mul_add(
-                    w5,
-                    V::mul(v112, v8),
-                    V::mul(w2, V::neg_mul_add(v16, v13, V::mul(v11, v18))),
-                ),
-                out0.at(8usize, c),
-            );
-            // out0[9] = w2*(v11*v8 - v4*v13) - w5*v112*v18
-            V::store(
-                V::neg_mul_add(
-                    w5,
-                    V::mul(v112, v18),
-                    V::mul(w2, V::neg_mul_add(v4, v13, V::mul(v11, v8))),
-                ),
-                out0.at(9usize, c),
-            );
-            // out0[10] = w2*(v16*v8 - v4*v18) + w5*v112*v13
-            V::store(
-                V::mul_add(
-                    w5,
-                    V::mul(v112, v13),
-                    V::mul(w2, V::neg_mul_add(v4, v18, V::mul(v16, v8))),
-                ),
-                out0.at(10usize, c),
-            );
-            // out0[11] = w4*(v46*v26 + v34*v18 - v37*v13) + w7*v139*v8
-            V::store(
-                V::mul_add(
-                    w7,
-                    V::mul(v139, v8),
-                    V::mul(
-                        w4,
-                        {
-                            let mut s = V::mul(v34, v18);
-                            s = V::neg_mul_add(v37, v13, s);
-                            s = V::mul_add(v46, v26, s);
-                            s
-                        },
-                    ),
-                ),
-                out0.at(11usize, c),
-            );
-            // out0[12] = w4*(v49*v26 + v34*v8 - v31*v13) - w7*v139*v18
-            V::store(
-                V::neg_mul_add(
-                    w7,
-                    V::mul(v139, v18),
-                    V::mul(
-                        w4,
-                        {
-                            let mut s = V::mul(v34, v8);
-                            s = V::neg_mul_add(v31, v13, s);
-                            s = V::mul_add(v49, v26, s);
-                            s
-                        },
-                    ),
-                ),
-                out0.at(12usize, c),
-            );
-            // out0[13] = w4*(v57*v26 + v37*v8 - v31*v18) + w7*v139*v13
-            V::store(
-                V::mul_add(
-                    w7,
-                    V::mul(v139, v13),
-                    V::mul(
-                        w4,
-                        {
-                            let mut s = V::mul(v37, v8);
-                            s = V::neg_mul_add(v31, v18, s);
-                            s = V::mul_add(v57, v26, s);
-                            s
-                        },
-                    ),
-                ),
-                out0.at(13usize, c),
-            );
-            // out0[14] = w4*(v57*v13 + v46*v8 - v49*v18)
-            V::store(
-                V::mul(
-                    w4,
-                    {
-                        let mut s = V::mul(v46, v8);
-                        s = V::neg_mul_add(v49, v18, s);
-                        s = V::mul_add(v57, v13, s);
-                        s
-                    },
-                ),
-                out0.at(14usize, c),
-            );
-            // out0[15] = w6*(v92*v13 + v79*v8 - v82*v18 - v112*v26)
-            V::store(
-                V::mul(
-                    V::load(param0.at(6usize, c)),
-                    {
-                        let mut s = V::mul(v79, v8);
-                        s = V::neg_mul_add(v82, v18, s);
-                        s = V::mul_add(v92, v13, s);
-                        s = V::neg_mul_add(v112, v26, s);
-                        s
-                    },
-                ),
-                out0.at(15usize, c),
-            );
+            v138 = V::mul_add(w7, V::mul(v32, v42), v138);
+            // out0[11] = w4*(v18*v36 + v12*v40 - v14*v38) + w7*v32*v42
+            V::store(v138, out0.at(11usize, c));
+            let mut v143 = V::mul(v12, v42);
+            v143 = V::neg_mul_add(v16, v38, v143);
+            v143 = V::mul_add(v20, v36, v143);
+            let mut v148 = V::mul(w4, v143);
+            v148 = V::neg_mul_add(w7, V::mul(v32, v40), v148);
+            // out0[12] = w4*(v20*v36 + v12*v42 - v16*v38) - w7*v32*v40
+            V::store(v148, out0.at(12usize, c));
+            let mut v152 = V::mul(v14, v42);
+            v152 = V::neg_mul_add(v16, v40, v152);
+            v152 = V::mul_add(v22, v36, v152);
+            let mut v157 = V::mul(w4, v152);
+            v157 = V::mul_add(w7, V::mul(v32, v38), v157);
+            // out0[13] = w4*(v22*v36 + v14*v42 - v16*v40) + w7*v32*v38
+            V::store(v157, out0.at(13usize, c));
+            let mut v161 = V::mul(v18, v42);
+            v161 = V::neg_mul_add(v20, v40, v161);
+            v161 = V::mul_add(v22, v38, v161);
+            // out0[14] = w4*(v22*v38 + v18*v42 - v20*v40)
+            V::store(V::mul(w4, v161), out0.at(14usize, c));
+            let mut v167 = V::mul(v24, v42);
+            v167 = V::neg_mul_add(v26, v40, v167);
+            v167 = V::mul_add(v28, v38, v167);
+            v167 = V::neg_mul_add(v30, v36, v167);
+            // out0[15] = w6*(v28*v38 + v24*v42 - v26*v40 - v30*v36)
+            V::store(V::mul(V::load(param0.at(6usize, c)), v167), out0.at(15usize, c));
         }
     }
 }
@@ -3281,563 +2225,365 @@ unsafe fn sgp_5<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let param0 = args.params[0];
         let grad0 = args.param_grads[0];
         let c0e0 = V::from_f64(0f64);
-        let v4 = gate::<V>(args.gate, c0e0);
+        let v34 = gate::<V>(args.gate, c0e0);
         for group in 0..args.groups {
             let c = group * V::LANES;
+            x.prefetch::<16usize>(c);
+            y.prefetch::<4usize>(c);
+            grad_o.prefetch::<16usize>(c);
             let x_1 = V::load(x.at(0usize, c));
-            let (v1, v208) = gate_and_slope::<V>(args.gate, x_1);
-            let v5 = V::mul(V::load(y.at(3usize, c)), v4);
-            let w0 = V::load(param0.at(0usize, c));
-            let grad_o_e3 = V::load(grad_o.at(4usize, c));
-            let v8 = V::mul(w0, grad_o_e3);
-            let v11 = V::mul(V::load(y.at(2usize, c)), v4);
-            let grad_o_e2 = V::load(grad_o.at(3usize, c));
-            let v13 = V::mul(w0, grad_o_e2);
-            let v17 = V::mul(V::load(y.at(1usize, c)), v4);
-            let grad_o_e1 = V::load(grad_o.at(2usize, c));
-            let v19 = V::mul(w0, grad_o_e1);
-            let v23 = V::mul(V::load(y.at(0usize, c)), v4);
-            let grad_o_e0 = V::load(grad_o.at(1usize, c));
-            let v25 = V::mul(w0, grad_o_e0);
-            let v27 = {
-                let mut s = V::mul(v5, v8);
-                s = V::mul_add(v11, v13, s);
-                s = V::mul_add(v17, v19, s);
-                s = V::mul_add(v23, v25, s);
-                s
-            };
-            let x_e0123 = V::load(x.at(15usize, c));
-            let w7 = V::load(param0.at(7usize, c));
-            let grad_o_e023 = V::load(grad_o.at(13usize, c));
-            let v32 = V::mul(w7, grad_o_e023);
-            let grad_o_e013 = V::load(grad_o.at(12usize, c));
-            let v35 = V::mul(w7, grad_o_e013);
-            let grad_o_e012 = V::load(grad_o.at(11usize, c));
-            let v39 = V::mul(w7, grad_o_e012);
-            let v41 = {
-                let mut s = V::mul(v17, v32);
-                s = V::neg_mul_add(v11, v35, s);
-                s = V::mul_add(v5, v39, s);
-                s
-            };
-            let x_e123 = V::load(x.at(14usize, c));
-            let w5 = V::load(param0.at(5usize, c));
-            let grad_o_e23 = V::load(grad_o.at(10usize, c));
-            let v46 = V::mul(w5, grad_o_e23);
-            let grad_o_e0123 = V::load(grad_o.at(15usize, c));
-            let v50 = V::mul(V::load(param0.at(6usize, c)), grad_o_e0123);
-            let grad_o_e13 = V::load(grad_o.at(9usize, c));
-            let v54 = V::mul(w5, grad_o_e13);
-            let grad_o_e12 = V::load(grad_o.at(8usize, c));
-            let v58 = V::mul(w5, grad_o_e12);
-            let v60 = {
-                let mut s = V::mul(v17, v46);
-                s = V::neg_mul_add(v23, v50, s);
-                s = V::neg_mul_add(v11, v54, s);
-                s = V::mul_add(v5, v58, s);
-                s
-            };
-            let x_e023 = V::load(x.at(13usize, c));
-            let grad_o_e03 = V::load(grad_o.at(7usize, c));
-            let v66 = V::mul(w5, grad_o_e03);
-            let grad_o_e02 = V::load(grad_o.at(6usize, c));
-            let v70 = V::mul(w5, grad_o_e02);
-            let v72 = {
-                let mut s = V::mul(v17, v50);
-                s = V::neg_mul_add(v11, v66, s);
-                s = V::mul_add(v5, v70, s);
-                s
-            };
-            let x_e013 = V::load(x.at(12usize, c));
-            let grad_o_e01 = V::load(grad_o.at(5usize, c));
-            let v77 = V::mul(w5, grad_o_e01);
-            let v82 = V::mul_sub(v5, v77, V::mul_add(v17, v66, V::mul(v11, v50)));
-            let x_e012 = V::load(x.at(11usize, c));
-            let v90 = {
-                let mut s = V::mul(v5, v50);
-                s = V::neg_mul_add(v17, v70, s);
-                s = V::mul_add(v11, v77, s);
-                s
-            };
-            let x_e23 = V::load(x.at(10usize, c));
-            let w4 = V::load(param0.at(4usize, c));
-            let grad_o_e123 = V::load(grad_o.at(14usize, c));
-            let v96 = V::mul(w4, grad_o_e123);
-            let v98 = V::mul(w4, grad_o_e023);
-            let w3 = V::load(param0.at(3usize, c));
-            let v102 = V::mul(w3, grad_o_e3);
-            let v105 = V::mul(w3, grad_o_e2);
-            let v107 = {
-                let mut s = V::mul(v17, v96);
-                s = V::mul_add(v23, v98, s);
-                s = V::neg_mul_add(v11, v102, s);
-                s = V::mul_add(v5, v105, s);
-                s
-            };
-            let x_e13 = V::load(x.at(9usize, c));
-            let v111 = V::mul(w4, grad_o_e013);
-            let v117 = V::mul(w3, grad_o_e1);
-            let v119 = {
-                let mut s = V::mul(v23, v111);
-                s = V::neg_mul_add(v11, v96, s);
-                s = V::neg_mul_add(v17, v102, s);
-                s = V::mul_add(v5, v117, s);
-                s
-            };
-            let x_e12 = V::load(x.at(8usize, c));
-            let v124 = V::mul(w4, grad_o_e012);
-            let v130 = {
-                let mut s = V::mul(v5, v96);
-                s = V::mul_add(v23, v124, s);
-                s = V::neg_mul_add(v17, v105, s);
-                s = V::mul_add(v11, v117, s);
-                s
-            };
-            let x_e03 = V::load(x.at(7usize, c));
-            let v134 = V::mul(w3, grad_o_e0);
-            let v139 = V::mul_sub(v5, v134, V::mul_add(v17, v111, V::mul(v11, v98)));
-            let x_e02 = V::load(x.at(6usize, c));
-            let v147 = {
-                let mut s = V::mul(v5, v98);
-                s = V::neg_mul_add(v17, v124, s);
-                s = V::mul_add(v11, v134, s);
-                s
-            };
-            let x_e01 = V::load(x.at(5usize, c));
-            let v155 = {
-                let mut s = V::mul(v5, v111);
-                s = V::mul_add(v11, v124, s);
-                s = V::mul_add(v17, v134, s);
-                s
-            };
-            let x_e3 = V::load(x.at(4usize, c));
-            let grad_o_1 = V::load(grad_o.at(0usize, c));
-            let v161 = V::mul(V::load(param0.at(1usize, c)), grad_o_1);
-            let w2 = V::load(param0.at(2usize, c));
-            let v164 = V::mul(w2, grad_o_e23);
-            let v166 = V::mul(w2, grad_o_e13);
-            let v169 = V::mul(w2, grad_o_e03);
-            let v172 = V::mul_sub(
-                v5,
-                v161,
-                {
-                    let mut s = V::mul(v11, v164);
-                    s = V::mul_add(v17, v166, s);
-                    s = V::mul_add(v23, v169, s);
-                    s
-                },
-            );
-            let x_e2 = V::load(x.at(3usize, c));
-            let v177 = V::mul(w2, grad_o_e12);
-            let v180 = V::mul(w2, grad_o_e02);
-            let v184 = {
-                let mut s = V::mul(v5, v164);
-                s = V::neg_mul_add(v17, v177, s);
-                s = V::neg_mul_add(v23, v180, s);
-                s = V::mul_add(v11, v161, s);
-                s
-            };
-            let x_e1 = V::load(x.at(2usize, c));
-            let v191 = V::mul(w2, grad_o_e01);
-            let v195 = {
-                let mut s = V::mul(v5, v166);
-                s = V::mul_add(v11, v177, s);
-                s = V::neg_mul_add(v23, v191, s);
-                s = V::mul_add(v17, v161, s);
-                s
-            };
+            let (v1, v484) = gate_and_slope::<V>(args.gate, x_1);
+            let v2 = V::mul(x_1, v1);
             let x_e0 = V::load(x.at(1usize, c));
-            let v203 = {
-                let mut s = V::mul(v5, v169);
-                s = V::mul_add(v11, v180, s);
-                s = V::mul_add(v17, v191, s);
-                s
-            };
-            let v226 = V::mul(x_e23, v1);
-            let v228 = V::mul(x_e123, v1);
-            let v231 = V::mul(x_e13, v1);
-            let v234 = V::mul(x_e12, v1);
-            let v237 = V::mul(x_e3, v1);
-            let v240 = V::mul(x_e2, v1);
-            let v243 = V::mul(x_e1, v1);
-            let v246 = V::mul(x_1, v1);
-            let v250 = V::mul(x_e023, v1);
-            let v254 = V::mul(x_e0123, v1);
-            let v257 = V::mul(x_e03, v1);
-            let v260 = V::mul(x_e02, v1);
-            let v269 = V::mul(x_e013, v1);
-            let v272 = V::mul(x_e012, v1);
-            let v275 = V::mul(x_e0, v1);
-            let v284 = V::mul(x_e01, v1);
-            // out0[0] = v1*v27 + (x_e0123*v41 + x_e123*v60 + x_e023*v72 + x_e013*v82 + x_e012*v90 + x_e23*v107 + x_e13*v119 + x_e12*v130 + x_e03*v139 + x_e02*v147 + x_e01*v155 + x_e3*v172 + x_e2*v184 + x_e1*v195 + x_e0*v203 + x_1*v27)*gate'(x_1)
+            let v4 = V::mul(x_e0, v1);
+            let x_e1 = V::load(x.at(2usize, c));
+            let v6 = V::mul(x_e1, v1);
+            let x_e2 = V::load(x.at(3usize, c));
+            let v8 = V::mul(x_e2, v1);
+            let x_e3 = V::load(x.at(4usize, c));
+            let v10 = V::mul(x_e3, v1);
+            let x_e01 = V::load(x.at(5usize, c));
+            let v12 = V::mul(x_e01, v1);
+            let x_e02 = V::load(x.at(6usize, c));
+            let v14 = V::mul(x_e02, v1);
+            let x_e03 = V::load(x.at(7usize, c));
+            let v16 = V::mul(x_e03, v1);
+            let x_e12 = V::load(x.at(8usize, c));
+            let v18 = V::mul(x_e12, v1);
+            let x_e13 = V::load(x.at(9usize, c));
+            let v20 = V::mul(x_e13, v1);
+            let x_e23 = V::load(x.at(10usize, c));
+            let v22 = V::mul(x_e23, v1);
+            let x_e012 = V::load(x.at(11usize, c));
+            let v24 = V::mul(x_e012, v1);
+            let x_e013 = V::load(x.at(12usize, c));
+            let v26 = V::mul(x_e013, v1);
+            let x_e023 = V::load(x.at(13usize, c));
+            let v28 = V::mul(x_e023, v1);
+            let x_e123 = V::load(x.at(14usize, c));
+            let v30 = V::mul(x_e123, v1);
+            let x_e0123 = V::load(x.at(15usize, c));
+            let v32 = V::mul(x_e0123, v1);
+            let v36 = V::mul(V::load(y.at(0usize, c)), v34);
+            let v38 = V::mul(V::load(y.at(1usize, c)), v34);
+            let v40 = V::mul(V::load(y.at(2usize, c)), v34);
+            let v42 = V::mul(V::load(y.at(3usize, c)), v34);
+            let mut v43 = V::mul(v6, v38);
+            v43 = V::mul_add(v8, v40, v43);
+            v43 = V::mul_add(v10, v42, v43);
+            let mut v49 = V::mul(v12, v38);
+            v49 = V::mul_add(v14, v40, v49);
+            v49 = V::mul_add(v16, v42, v49);
+            let mut v55 = V::mul(v18, v40);
+            v55 = V::mul_add(v20, v42, v55);
+            let mut v60 = V::mul(v22, v42);
+            v60 = V::neg_mul_add(v18, v38, v60);
+            let mut v63 = V::mul(v20, v38);
+            v63 = V::mul_add(v22, v40, v63);
+            let mut v66 = V::mul(v4, v38);
+            v66 = V::neg_mul_add(v6, v36, v66);
+            let mut v69 = V::mul(v24, v40);
+            v69 = V::mul_add(v26, v42, v69);
+            let mut v72 = V::mul(v4, v40);
+            v72 = V::neg_mul_add(v8, v36, v72);
+            let mut v76 = V::mul(v28, v42);
+            v76 = V::neg_mul_add(v24, v38, v76);
+            let mut v78 = V::mul(v4, v42);
+            v78 = V::neg_mul_add(v10, v36, v78);
+            let mut v81 = V::mul(v26, v38);
+            v81 = V::mul_add(v28, v40, v81);
+            let mut v84 = V::mul(v6, v40);
+            v84 = V::neg_mul_add(v8, v38, v84);
+            let mut v88 = V::mul(v6, v42);
+            v88 = V::neg_mul_add(v10, v38, v88);
+            let mut v92 = V::mul(v8, v42);
+            v92 = V::neg_mul_add(v10, v40, v92);
+            let mut v96 = V::mul(v12, v40);
+            v96 = V::neg_mul_add(v14, v38, v96);
+            v96 = V::mul_add(v18, v36, v96);
+            let mut v102 = V::mul(v12, v42);
+            v102 = V::neg_mul_add(v16, v38, v102);
+            v102 = V::mul_add(v20, v36, v102);
+            let mut v108 = V::mul(v14, v42);
+            v108 = V::neg_mul_add(v16, v40, v108);
+            v108 = V::mul_add(v22, v36, v108);
+            let mut v114 = V::mul(v18, v42);
+            v114 = V::neg_mul_add(v20, v40, v114);
+            v114 = V::mul_add(v22, v38, v114);
+            let mut v119 = V::mul(v24, v42);
+            v119 = V::neg_mul_add(v26, v40, v119);
+            v119 = V::mul_add(v28, v38, v119);
+            v119 = V::neg_mul_add(v30, v36, v119);
+            let grad_o_e0123 = V::load(grad_o.at(15usize, c));
+            // grad0[6] += (v28*v38 + v24*v42 - v26*v40 - v30*v36)*grad_o_e0123
             V::store(
-                V::mul_add(
-                    {
-                        let mut s = V::mul(x_e0123, v41);
-                        s = V::mul_add(x_e123, v60, s);
-                        s = V::mul_add(x_e023, v72, s);
-                        s = V::mul_add(x_e013, v82, s);
-                        s = V::mul_add(x_e012, v90, s);
-                        s = V::mul_add(x_e23, v107, s);
-                        s = V::mul_add(x_e13, v119, s);
-                        s = V::mul_add(x_e12, v130, s);
-                        s = V::mul_add(x_e03, v139, s);
-                        s = V::mul_add(x_e02, v147, s);
-                        s = V::mul_add(x_e01, v155, s);
-                        s = V::mul_add(x_e3, v172, s);
-                        s = V::mul_add(x_e2, v184, s);
-                        s = V::mul_add(x_e1, v195, s);
-                        s = V::mul_add(x_e0, v203, s);
-                        s = V::mul_add(x_1, v27, s);
-                        s
-                    },
-                    v208,
-                    V::mul(v1, v27),
-                ),
-                out0.at(0usize, c),
-            );
-            // out0[1] = v1*v203
-            V::store(V::mul(v1, v203), out0.at(1usize, c));
-            // out0[2] = v1*v195
-            V::store(V::mul(v1, v195), out0.at(2usize, c));
-            // out0[3] = v1*v184
-            V::store(V::mul(v1, v184), out0.at(3usize, c));
-            // out0[4] = v1*v172
-            V::store(V::mul(v1, v172), out0.at(4usize, c));
-            // out0[5] = v1*v155
-            V::store(V::mul(v1, v155), out0.at(5usize, c));
-            // out0[6] = v1*v147
-            V::store(V::mul(v1, v147), out0.at(6usize, c));
-            // out0[7] = v1*v139
-            V::store(V::mul(v1, v139), out0.at(7usize, c));
-            // out0[8] = v1*v130
-            V::store(V::mul(v1, v130), out0.at(8usize, c));
-            // out0[9] = v1*v119
-            V::store(V::mul(v1, v119), out0.at(9usize, c));
-            // out0[10] = v1*v107
-            V::store(V::mul(v1, v107), out0.at(10usize, c));
-            // out0[11] = v1*v90
-            V::store(V::mul(v1, v90), out0.at(11usize, c));
-            // out0[12] = v1*v82
-            V::store(V::mul(v1, v82), out0.at(12usize, c));
-            // out0[13] = v1*v72
-            V::store(V::mul(v1, v72), out0.at(13usize, c));
-            // out0[14] = v1*v60
-            V::store(V::mul(v1, v60), out0.at(14usize, c));
-            // out0[15] = v1*v41
-            V::store(V::mul(v1, v41), out0.at(15usize, c));
-            // out1[0] = v4*(v226*v98 - v228*v50 + v231*v111 + v234*v124 - v237*v169 - v240*v180 - v243*v191 + v246*v25)
-            V::store(
-                V::mul(
-                    v4,
-                    {
-                        let mut s = V::mul(v226, v98);
-                        s = V::neg_mul_add(v228, v50, s);
-                        s = V::mul_add(v231, v111, s);
-                        s = V::mul_add(v234, v124, s);
-                        s = V::neg_mul_add(v237, v169, s);
-                        s = V::neg_mul_add(v240, v180, s);
-                        s = V::neg_mul_add(v243, v191, s);
-                        s = V::mul_add(v246, v25, s);
-                        s
-                    },
-                ),
-                out1.at(0usize, c),
-            );
-            // out1[1] = v4*(v250*v50 + v226*v96 + v254*v32 - v257*v111 - v260*v124 + v228*v46 - v237*v166 - v240*v177 - v269*v66 - v272*v70 + v275*v191 - v231*v102 - v234*v105 + v246*v19 + v284*v134 + v243*v161)
-            V::store(
-                V::mul(
-                    v4,
-                    {
-                        let mut s = V::mul(v250, v50);
-                        s = V::mul_add(v226, v96, s);
-                        s = V::mul_add(v254, v32, s);
-                        s = V::neg_mul_add(v257, v111, s);
-                        s = V::neg_mul_add(v260, v124, s);
-                        s = V::mul_add(v228, v46, s);
-                        s = V::neg_mul_add(v237, v166, s);
-                        s = V::neg_mul_add(v240, v177, s);
-                        s = V::neg_mul_add(v269, v66, s);
-                        s = V::neg_mul_add(v272, v70, s);
-                        s = V::mul_add(v275, v191, s);
-                        s = V::neg_mul_add(v231, v102, s);
-                        s = V::neg_mul_add(v234, v105, s);
-                        s = V::mul_add(v246, v19, s);
-                        s = V::mul_add(v284, v134, s);
-                        s = V::mul_add(v243, v161, s);
-                        s
-                    },
-                ),
-                out1.at(1usize, c),
-            );
-            // out1[2] = v4*(v284*v124 - (v269*v50 + v231*v96 + v257*v98 + v254*v35) - v237*v164 - v228*v54 + v243*v177 - v250*v66 + v275*v180 + v272*v77 - v226*v102 + v246*v13 + v234*v117 + v260*v134 + v240*v161)
-            V::store(
-                V::mul(
-                    v4,
-                    {
-                        let mut s = V::mul_sub(
-                            v284,
-                            v124,
-                            {
-                                let mut s = V::mul(v269, v50);
-                                s = V::mul_add(v231, v96, s);
-                                s = V::mul_add(v257, v98, s);
-                                s = V::mul_add(v254, v35, s);
-                                s
-                            },
-                        );
-                        s = V::neg_mul_add(v237, v164, s);
-                        s = V::neg_mul_add(v228, v54, s);
-                        s = V::mul_add(v243, v177, s);
-                        s = V::neg_mul_add(v250, v66, s);
-                        s = V::mul_add(v275, v180, s);
-                        s = V::mul_add(v272, v77, s);
-                        s = V::neg_mul_add(v226, v102, s);
-                        s = V::mul_add(v246, v13, s);
-                        s = V::mul_add(v234, v117, s);
-                        s = V::mul_add(v260, v134, s);
-                        s = V::mul_add(v240, v161, s);
-                        s
-                    },
-                ),
-                out1.at(2usize, c),
-            );
-            // out1[3] = v4*(v272*v50 + v234*v96 + v260*v98 + v284*v111 + v254*v39 + v240*v164 + v243*v166 + v228*v58 + v275*v169 + v250*v70 + v269*v77 + v246*v8 + v226*v105 + v231*v117 + v257*v134 + v237*v161)
-            V::store(
-                V::mul(
-                    v4,
-                    {
-                        let mut s = V::mul(v272, v50);
-                        s = V::mul_add(v234, v96, s);
-                        s = V::mul_add(v260, v98, s);
-                        s = V::mul_add(v284, v111, s);
-                        s = V::mul_add(v254, v39, s);
-                        s = V::mul_add(v240, v164, s);
-                        s = V::mul_add(v243, v166, s);
-                        s = V::mul_add(v228, v58, s);
-                        s = V::mul_add(v275, v169, s);
-                        s = V::mul_add(v250, v70, s);
-                        s = V::mul_add(v269, v77, s);
-                        s = V::mul_add(v246, v8, s);
-                        s = V::mul_add(v226, v105, s);
-                        s = V::mul_add(v231, v117, s);
-                        s = V::mul_add(v257, v134, s);
-                        s = V::mul_add(v237, v161, s);
-                        s
-                    },
-                ),
-                out1.at(3usize, c),
-            );
-            // grad0[0] + = v246*v5*grad_o_e3 + v246*v11*grad_o_e2 + v246*v17*grad_o_e1 + v246*v23*grad_o_e0
-            V::store(
-                V::add(
-                    V::load(grad0.at(0usize, c)),
-                    {
-                        let mut s = V::mul(V::mul(v246, v5), grad_o_e3);
-                        s = V::mul_add(V::mul(v246, v11), grad_o_e2, s);
-                        s = V::mul_add(V::mul(v246, v17), grad_o_e1, s);
-                        s = V::mul_add(V::mul(v246, v23), grad_o_e0, s);
-                        s
-                    },
-                ),
-                grad0.at(0usize, c),
-            );
-            // grad0[1] + = (v237*v5 + v243*v17 + v240*v11)*grad_o_1
-            V::store(
-                V::add(
-                    V::load(grad0.at(1usize, c)),
-                    V::mul(
-                        {
-                            let mut s = V::mul(v243, v17);
-                            s = V::mul_add(v240, v11, s);
-                            s = V::mul_add(v237, v5, s);
-                            s
-                        },
-                        grad_o_1,
-                    ),
-                ),
-                grad0.at(1usize, c),
-            );
-            // grad0[2] + = (v240*v5 - v237*v11)*grad_o_e23 + (v243*v5 - v237*v17)*grad_o_e13 + (v243*v11 - v240*v17)*grad_o_e12 + (v275*v5 - v237*v23)*grad_o_e03 + (v275*v11 - v240*v23)*grad_o_e02 + (v275*v17 - v243*v23)*grad_o_e01
-            V::store(
-                V::add(
-                    V::load(grad0.at(2usize, c)),
-                    {
-                        let mut s = V::mul(
-                            V::neg_mul_add(v237, v11, V::mul(v240, v5)),
-                            grad_o_e23,
-                        );
-                        s = V::mul_add(
-                            V::neg_mul_add(v237, v17, V::mul(v243, v5)),
-                            grad_o_e13,
-                            s,
-                        );
-                        s = V::mul_add(
-                            V::neg_mul_add(v240, v17, V::mul(v243, v11)),
-                            grad_o_e12,
-                            s,
-                        );
-                        s = V::mul_add(
-                            V::neg_mul_add(v237, v23, V::mul(v275, v5)),
-                            grad_o_e03,
-                            s,
-                        );
-                        s = V::mul_add(
-                            V::neg_mul_add(v240, v23, V::mul(v275, v11)),
-                            grad_o_e02,
-                            s,
-                        );
-                        s = V::mul_add(
-                            V::neg_mul_add(v243, v23, V::mul(v275, v17)),
-                            grad_o_e01,
-                            s,
-                        );
-                        s
-                    },
-                ),
-                grad0.at(2usize, c),
-            );
-            // grad0[3] + = (v226*v5 - v234*v17)*grad_o_e2 - (v231*v17 + v226*v11)*grad_o_e3 + (v234*v11 + v231*v5)*grad_o_e1 + (v257*v5 + v284*v17 + v260*v11)*grad_o_e0
-            V::store(
-                V::add(
-                    V::load(grad0.at(3usize, c)),
-                    {
-                        let mut s = V::mul(
-                            V::neg_mul_add(v234, v17, V::mul(v226, v5)),
-                            grad_o_e2,
-                        );
-                        s = V::neg_mul_add(
-                            V::mul_add(v226, v11, V::mul(v231, v17)),
-                            grad_o_e3,
-                            s,
-                        );
-                        s = V::mul_add(
-                            V::mul_add(v231, v5, V::mul(v234, v11)),
-                            grad_o_e1,
-                            s,
-                        );
-                        s = V::mul_add(
-                            {
-                                let mut s = V::mul(v284, v17);
-                                s = V::mul_add(v260, v11, s);
-                                s = V::mul_add(v257, v5, s);
-                                s
-                            },
-                            grad_o_e0,
-                            s,
-                        );
-                        s
-                    },
-                ),
-                grad0.at(3usize, c),
-            );
-            // grad0[4] + = (v226*v17 + v234*v5 - v231*v11)*grad_o_e123 + (v226*v23 + v260*v5 - v257*v11)*grad_o_e023 + (v231*v23 + v284*v5 - v257*v17)*grad_o_e013 + (v234*v23 + v284*v11 - v260*v17)*grad_o_e012
-            V::store(
-                V::add(
-                    V::load(grad0.at(4usize, c)),
-                    {
-                        let mut s = V::mul(
-                            {
-                                let mut s = V::mul(v234, v5);
-                                s = V::neg_mul_add(v231, v11, s);
-                                s = V::mul_add(v226, v17, s);
-                                s
-                            },
-                            grad_o_e123,
-                        );
-                        s = V::mul_add(
-                            {
-                                let mut s = V::mul(v260, v5);
-                                s = V::neg_mul_add(v257, v11, s);
-                                s = V::mul_add(v226, v23, s);
-                                s
-                            },
-                            grad_o_e023,
-                            s,
-                        );
-                        s = V::mul_add(
-                            {
-                                let mut s = V::mul(v284, v5);
-                                s = V::neg_mul_add(v257, v17, s);
-                                s = V::mul_add(v231, v23, s);
-                                s
-                            },
-                            grad_o_e013,
-                            s,
-                        );
-                        s = V::mul_add(
-                            {
-                                let mut s = V::mul(v284, v11);
-                                s = V::neg_mul_add(v260, v17, s);
-                                s = V::mul_add(v234, v23, s);
-                                s
-                            },
-                            grad_o_e012,
-                            s,
-                        );
-                        s
-                    },
-                ),
-                grad0.at(4usize, c),
-            );
-            // grad0[5] + = v228*v17*grad_o_e23 - v228*v11*grad_o_e13 + v228*v5*grad_o_e12 - (v269*v17 + v250*v11)*grad_o_e03 + (v250*v5 - v272*v17)*grad_o_e02 + (v272*v11 + v269*v5)*grad_o_e01
-            V::store(
-                V::add(
-                    V::load(grad0.at(5usize, c)),
-                    {
-                        let mut s = V::mul(V::mul(v228, v17), grad_o_e23);
-                        s = V::neg_mul_add(V::mul(v228, v11), grad_o_e13, s);
-                        s = V::mul_add(V::mul(v228, v5), grad_o_e12, s);
-                        s = V::neg_mul_add(
-                            V::mul_add(v250, v11, V::mul(v269, v17)),
-                            grad_o_e03,
-                            s,
-                        );
-                        s = V::mul_add(
-                            V::neg_mul_add(v272, v17, V::mul(v250, v5)),
-                            grad_o_e02,
-                            s,
-                        );
-                        s = V::mul_add(
-                            V::mul_add(v269, v5, V::mul(v272, v11)),
-                            grad_o_e01,
-                            s,
-                        );
-                        s
-                    },
-                ),
-                grad0.at(5usize, c),
-            );
-            // grad0[6] + = (v250*v17 + v272*v5 - v269*v11 - v228*v23)*grad_o_e0123
-            V::store(
-                V::add(
-                    V::load(grad0.at(6usize, c)),
-                    V::mul(
-                        {
-                            let mut s = V::mul(v272, v5);
-                            s = V::neg_mul_add(v269, v11, s);
-                            s = V::mul_add(v250, v17, s);
-                            s = V::neg_mul_add(v228, v23, s);
-                            s
-                        },
-                        grad_o_e0123,
-                    ),
-                ),
+                V::add(V::load(grad0.at(6usize, c)), V::mul(v119, grad_o_e0123)),
                 grad0.at(6usize, c),
             );
-            // grad0[7] + = v254*v17*grad_o_e023 - v254*v11*grad_o_e013 + v254*v5*grad_o_e012
+            let v129 = V::mul(V::load(param0.at(6usize, c)), grad_o_e0123);
+            let mut v132 = V::mul(v38, v129);
+            let mut v133 = V::mul(v28, v129);
+            let mut v134 = V::mul(v40, v129);
+            let mut v135 = V::mul(v26, v129);
+            let mut v136 = V::mul(v42, v129);
+            let mut v137 = V::mul(v24, v129);
+            let grad_o_e123 = V::load(grad_o.at(14usize, c));
+            let mut v139 = V::mul(v114, grad_o_e123);
+            let w4 = V::load(param0.at(4usize, c));
+            let v141 = V::mul(w4, grad_o_e123);
+            let mut v142 = V::mul(v38, v141);
+            v133 = V::mul_add(v22, v141, v133);
+            v135 = V::mul_add(v20, v141, v135);
+            let mut v148 = V::mul(v42, v141);
+            v137 = V::mul_add(v18, v141, v137);
+            let grad_o_e023 = V::load(grad_o.at(13usize, c));
+            let mut v152 = V::mul(V::mul(v32, v38), grad_o_e023);
+            let w7 = V::load(param0.at(7usize, c));
+            let v154 = V::mul(w7, grad_o_e023);
+            let mut v155 = V::mul(v38, v154);
+            v133 = V::mul_add(v32, v154, v133);
+            let v159 = V::mul(w4, grad_o_e023);
+            v139 = V::mul_add(v108, grad_o_e023, v139);
+            let mut v162 = V::mul(v22, v159);
+            v142 = V::mul_add(v36, v159, v142);
+            v162 = V::neg_mul_add(v30, v129, v162);
+            let mut v165 = V::mul(v40, v159);
+            v135 = V::mul_add(v16, v159, v135);
+            let mut v168 = V::mul(v42, v159);
+            v137 = V::mul_add(v14, v159, v137);
+            let grad_o_e013 = V::load(grad_o.at(12usize, c));
+            let v173 = V::mul(w7, grad_o_e013);
+            v152 = V::neg_mul_add(V::mul(v32, v40), grad_o_e013, v152);
+            v155 = V::neg_mul_add(v40, v173, v155);
+            v135 = V::mul_add(v32, v173, v135);
+            let v180 = V::mul(w4, grad_o_e013);
+            v139 = V::mul_add(v102, grad_o_e013, v139);
+            let mut v182 = V::mul(v36, v180);
+            v182 = V::neg_mul_add(v40, v141, v182);
+            v162 = V::mul_add(v20, v180, v162);
+            v165 = V::mul_add(v38, v180, v165);
+            v133 = V::neg_mul_add(v16, v180, v133);
+            let mut v190 = V::mul(v42, v180);
+            v137 = V::mul_add(v12, v180, v137);
+            let grad_o_e012 = V::load(grad_o.at(11usize, c));
+            let v195 = V::mul(w7, grad_o_e012);
+            v152 = V::mul_add(V::mul(v32, v42), grad_o_e012, v152);
+            // grad0[7] += v32*v38*grad_o_e023 - v32*v40*grad_o_e013 + v32*v42*grad_o_e012
+            V::store(V::add(V::load(grad0.at(7usize, c)), v152), grad0.at(7usize, c));
+            v155 = V::mul_add(v42, v195, v155);
+            v137 = V::mul_add(v32, v195, v137);
+            let v202 = V::mul(w4, grad_o_e012);
+            v139 = V::mul_add(v96, grad_o_e012, v139);
+            // grad0[4] += (v22*v38 + v18*v42 - v20*v40)*grad_o_e123 + (v22*v36 + v14*v42 - v16*v40)*grad_o_e023 + (v20*v36 + v12*v42 - v16*v38)*grad_o_e013 + (v18*v36 + v12*v40 - v14*v38)*grad_o_e012
+            V::store(V::add(V::load(grad0.at(4usize, c)), v139), grad0.at(4usize, c));
+            v148 = V::mul_add(v36, v202, v148);
+            v162 = V::mul_add(v18, v202, v162);
+            v168 = V::neg_mul_add(v38, v202, v168);
+            v133 = V::neg_mul_add(v14, v202, v133);
+            v190 = V::mul_add(v40, v202, v190);
+            let mut v215 = V::mul_sub(v12, v202, v135);
+            let grad_o_e23 = V::load(grad_o.at(10usize, c));
+            let mut v217 = V::mul(V::mul(v30, v38), grad_o_e23);
+            let w5 = V::load(param0.at(5usize, c));
+            let v219 = V::mul(w5, grad_o_e23);
+            let mut v220 = V::mul(v38, v219);
+            v220 = V::neg_mul_add(v36, v129, v220);
+            v133 = V::mul_add(v30, v219, v133);
+            let mut v224 = V::mul(v92, grad_o_e23);
+            let w2 = V::load(param0.at(2usize, c));
+            let v226 = V::mul(w2, grad_o_e23);
+            let mut v227 = V::mul(v40, v226);
+            v215 = V::neg_mul_add(v10, v226, v215);
+            let mut v230 = V::mul(v42, v226);
+            v137 = V::mul_add(v8, v226, v137);
+            let grad_o_e13 = V::load(grad_o.at(9usize, c));
+            let v235 = V::mul(w5, grad_o_e13);
+            v217 = V::neg_mul_add(V::mul(v30, v40), grad_o_e13, v217);
+            v220 = V::neg_mul_add(v40, v235, v220);
+            v215 = V::neg_mul_add(v30, v235, v215);
+            let v242 = V::mul(w2, grad_o_e13);
+            v224 = V::mul_add(v88, grad_o_e13, v224);
+            v227 = V::mul_add(v38, v242, v227);
+            v133 = V::neg_mul_add(v10, v242, v133);
+            let mut v248 = V::mul(v42, v242);
+            v137 = V::mul_add(v6, v242, v137);
+            let grad_o_e12 = V::load(grad_o.at(8usize, c));
+            let v253 = V::mul(w5, grad_o_e12);
+            v217 = V::mul_add(V::mul(v30, v42), grad_o_e12, v217);
+            v220 = V::mul_add(v42, v253, v220);
+            v137 = V::mul_add(v30, v253, v137);
+            let v260 = V::mul(w2, grad_o_e12);
+            v224 = V::mul_add(v84, grad_o_e12, v224);
+            v230 = V::neg_mul_add(v38, v260, v230);
+            v133 = V::neg_mul_add(v8, v260, v133);
+            v248 = V::mul_add(v40, v260, v248);
+            v215 = V::mul_add(v6, v260, v215);
+            let grad_o_e03 = V::load(grad_o.at(7usize, c));
+            let v272 = V::mul(w5, grad_o_e03);
+            v217 = V::neg_mul_add(v81, grad_o_e03, v217);
+            v132 = V::neg_mul_add(v40, v272, v132);
+            v215 = V::neg_mul_add(v28, v272, v215);
+            v134 = V::mul_add(v38, v272, v134);
+            v133 = V::neg_mul_add(v26, v272, v133);
+            let v283 = V::mul(w2, grad_o_e03);
+            v224 = V::mul_add(v78, grad_o_e03, v224);
+            v227 = V::mul_add(v36, v283, v227);
+            v162 = V::neg_mul_add(v10, v283, v162);
+            let mut v289 = V::mul(v42, v283);
+            v137 = V::mul_add(v4, v283, v137);
+            let grad_o_e02 = V::load(grad_o.at(6usize, c));
+            let v294 = V::mul(w5, grad_o_e02);
+            v217 = V::mul_add(v76, grad_o_e02, v217);
+            v132 = V::mul_add(v42, v294, v132);
+            v137 = V::mul_add(v28, v294, v137);
+            v136 = V::neg_mul_add(v38, v294, v136);
+            v133 = V::neg_mul_add(v24, v294, v133);
+            let v305 = V::mul(w2, grad_o_e02);
+            v224 = V::mul_add(v72, grad_o_e02, v224);
+            v230 = V::neg_mul_add(v36, v305, v230);
+            v162 = V::neg_mul_add(v8, v305, v162);
+            v289 = V::mul_add(v40, v305, v289);
+            v215 = V::mul_add(v4, v305, v215);
+            let grad_o_e01 = V::load(grad_o.at(5usize, c));
+            let v317 = V::mul(w5, grad_o_e01);
+            v217 = V::mul_add(v69, grad_o_e01, v217);
+            // grad0[5] += v30*v38*grad_o_e23 - v30*v40*grad_o_e13 + v30*v42*grad_o_e12 - (v26*v38 + v28*v40)*grad_o_e03 + (v28*v42 - v24*v38)*grad_o_e02 + (v24*v40 + v26*v42)*grad_o_e01
+            V::store(V::add(V::load(grad0.at(5usize, c)), v217), grad0.at(5usize, c));
+            let v321 = V::mul_sub(v42, v317, v134);
+            v137 = V::mul_add(v26, v317, v137);
+            v136 = V::mul_add(v40, v317, v136);
+            v215 = V::mul_add(v24, v317, v215);
+            let v328 = V::mul(w2, grad_o_e01);
+            v224 = V::mul_add(v66, grad_o_e01, v224);
+            // grad0[2] += (v8*v42 - v10*v40)*grad_o_e23 + (v6*v42 - v10*v38)*grad_o_e13 + (v6*v40 - v8*v38)*grad_o_e12 + (v4*v42 - v10*v36)*grad_o_e03 + (v4*v40 - v8*v36)*grad_o_e02 + (v4*v38 - v6*v36)*grad_o_e01
+            V::store(V::add(V::load(grad0.at(2usize, c)), v224), grad0.at(2usize, c));
+            v248 = V::neg_mul_add(v36, v328, v248);
+            v162 = V::neg_mul_add(v6, v328, v162);
+            v289 = V::mul_add(v38, v328, v289);
+            v133 = V::mul_add(v4, v328, v133);
+            let grad_o_e3 = V::load(grad_o.at(4usize, c));
+            let w3 = V::load(param0.at(3usize, c));
+            let v341 = V::mul(w3, grad_o_e3);
+            v142 = V::neg_mul_add(v40, v341, v142);
+            v215 = V::neg_mul_add(v22, v341, v215);
+            v182 = V::neg_mul_add(v38, v341, v182);
+            v133 = V::neg_mul_add(v20, v341, v133);
+            let mut v350 = V::mul(V::mul(v2, v42), grad_o_e3);
+            let w0 = V::load(param0.at(0usize, c));
+            let v352 = V::mul(w0, grad_o_e3);
+            let mut v353 = V::mul(v42, v352);
+            v137 = V::mul_add(v2, v352, v137);
+            let grad_o_e2 = V::load(grad_o.at(3usize, c));
+            let mut v357 = V::mul(v60, grad_o_e2);
+            let v358 = V::mul(w3, grad_o_e2);
+            v357 = V::neg_mul_add(v63, grad_o_e3, v357);
+            v142 = V::mul_add(v42, v358, v142);
+            v137 = V::mul_add(v22, v358, v137);
+            v148 = V::neg_mul_add(v38, v358, v148);
+            v133 = V::neg_mul_add(v18, v358, v133);
+            let v369 = V::mul(w0, grad_o_e2);
+            v350 = V::mul_add(V::mul(v2, v40), grad_o_e2, v350);
+            v353 = V::mul_add(v40, v369, v353);
+            v215 = V::mul_add(v2, v369, v215);
+            let grad_o_e1 = V::load(grad_o.at(2usize, c));
+            let v377 = V::mul(w3, grad_o_e1);
+            v357 = V::mul_add(v55, grad_o_e1, v357);
+            v182 = V::mul_add(v42, v377, v182);
+            v137 = V::mul_add(v20, v377, v137);
+            v148 = V::mul_add(v40, v377, v148);
+            v215 = V::mul_add(v18, v377, v215);
+            let v388 = V::mul(w0, grad_o_e1);
+            v350 = V::mul_add(V::mul(v2, v38), grad_o_e1, v350);
+            v353 = V::mul_add(v38, v388, v353);
+            v133 = V::mul_add(v2, v388, v133);
+            let grad_o_e0 = V::load(grad_o.at(1usize, c));
+            let v396 = V::mul(w3, grad_o_e0);
+            v357 = V::mul_add(v49, grad_o_e0, v357);
+            // grad0[3] += (v22*v42 - v18*v38)*grad_o_e2 - (v20*v38 + v22*v40)*grad_o_e3 + (v18*v40 + v20*v42)*grad_o_e1 + (v16*v42 + v12*v38 + v14*v40)*grad_o_e0
+            V::store(V::add(V::load(grad0.at(3usize, c)), v357), grad0.at(3usize, c));
+            let v400 = V::mul_sub(v42, v396, v165);
+            v137 = V::mul_add(v16, v396, v137);
+            v168 = V::mul_add(v40, v396, v168);
+            v215 = V::mul_add(v14, v396, v215);
+            v190 = V::mul_add(v38, v396, v190);
+            v133 = V::mul_add(v12, v396, v133);
+            let v411 = V::mul(w0, grad_o_e0);
+            v350 = V::mul_add(V::mul(v2, v36), grad_o_e0, v350);
+            // grad0[0] += v2*v42*grad_o_e3 + v2*v40*grad_o_e2 + v2*v38*grad_o_e1 + v2*v36*grad_o_e0
+            V::store(V::add(V::load(grad0.at(0usize, c)), v350), grad0.at(0usize, c));
+            v353 = V::mul_add(v36, v411, v353);
+            v162 = V::mul_add(v2, v411, v162);
+            let grad_o_1 = V::load(grad_o.at(0usize, c));
+            // grad0[1] += (v10*v42 + v6*v38 + v8*v40)*grad_o_1
             V::store(
-                V::add(
-                    V::load(grad0.at(7usize, c)),
-                    {
-                        let mut s = V::mul(V::mul(v254, v17), grad_o_e023);
-                        s = V::neg_mul_add(V::mul(v254, v11), grad_o_e013, s);
-                        s = V::mul_add(V::mul(v254, v5), grad_o_e012, s);
-                        s
-                    },
-                ),
-                grad0.at(7usize, c),
+                V::add(V::load(grad0.at(1usize, c)), V::mul(v43, grad_o_1)),
+                grad0.at(1usize, c),
             );
+            let v420 = V::mul(V::load(param0.at(1usize, c)), grad_o_1);
+            let v423 = V::mul_sub(v42, v420, v227);
+            v137 = V::mul_add(v10, v420, v137);
+            v230 = V::mul_add(v40, v420, v230);
+            v215 = V::mul_add(v8, v420, v215);
+            v248 = V::mul_add(v38, v420, v248);
+            v133 = V::mul_add(v6, v420, v133);
+            // out1[3] = v34*(v24*v129 + v18*v141 + v14*v159 + v12*v180 + v32*v195 + v8*v226 + v6*v242 + v30*v253 + v4*v283 + v28*v294 + v26*v317 + v2*v352 + v22*v358 + v20*v377 + v16*v396 + v10*v420)
+            V::store(V::mul(v34, v137), out1.at(3usize, c));
+            // out1[2] = v34*(v12*v202 - (v26*v129 + v20*v141 + v16*v159 + v32*v173) - v10*v226 - v30*v235 + v6*v260 - v28*v272 + v4*v305 + v24*v317 - v22*v341 + v2*v369 + v18*v377 + v14*v396 + v8*v420)
+            V::store(V::mul(v34, v215), out1.at(2usize, c));
+            // out1[1] = v34*(v28*v129 + v22*v141 + v32*v154 - v16*v180 - v14*v202 + v30*v219 - v10*v242 - v8*v260 - v26*v272 - v24*v294 + v4*v328 - v20*v341 - v18*v358 + v2*v388 + v12*v396 + v6*v420)
+            V::store(V::mul(v34, v133), out1.at(1usize, c));
+            // out1[0] = v34*(v22*v159 - v30*v129 + v20*v180 + v18*v202 - v10*v283 - v8*v305 - v6*v328 + v2*v411)
+            V::store(V::mul(v34, v162), out1.at(0usize, c));
+            // out0[15] = v1*v199
+            V::store(V::mul(v1, v155), out0.at(15usize, c));
+            let mut v438 = V::mul(x_e0123, v155);
+            // out0[14] = v1*v257
+            V::store(V::mul(v1, v220), out0.at(14usize, c));
+            v438 = V::mul_add(x_e123, v220, v438);
+            // out0[13] = v1*v298
+            V::store(V::mul(v1, v132), out0.at(13usize, c));
+            v438 = V::mul_add(x_e023, v132, v438);
+            // out0[12] = v1*v321
+            V::store(V::mul(v1, v321), out0.at(12usize, c));
+            v438 = V::mul_add(x_e013, v321, v438);
+            // out0[11] = v1*v325
+            V::store(V::mul(v1, v136), out0.at(11usize, c));
+            v438 = V::mul_add(x_e012, v136, v438);
+            // out0[10] = v1*v362
+            V::store(V::mul(v1, v142), out0.at(10usize, c));
+            v438 = V::mul_add(x_e23, v142, v438);
+            // out0[9] = v1*v381
+            V::store(V::mul(v1, v182), out0.at(9usize, c));
+            v438 = V::mul_add(x_e13, v182, v438);
+            // out0[8] = v1*v385
+            V::store(V::mul(v1, v148), out0.at(8usize, c));
+            v438 = V::mul_add(x_e12, v148, v438);
+            // out0[7] = v1*v400
+            V::store(V::mul(v1, v400), out0.at(7usize, c));
+            v438 = V::mul_add(x_e03, v400, v438);
+            // out0[6] = v1*v404
+            V::store(V::mul(v1, v168), out0.at(6usize, c));
+            v438 = V::mul_add(x_e02, v168, v438);
+            // out0[5] = v1*v408
+            V::store(V::mul(v1, v190), out0.at(5usize, c));
+            v438 = V::mul_add(x_e01, v190, v438);
+            // out0[4] = v1*v423
+            V::store(V::mul(v1, v423), out0.at(4usize, c));
+            v438 = V::mul_add(x_e3, v423, v438);
+            // out0[3] = v1*v427
+            V::store(V::mul(v1, v230), out0.at(3usize, c));
+            v438 = V::mul_add(x_e2, v230, v438);
+            // out0[2] = v1*v431
+            V::store(V::mul(v1, v248), out0.at(2usize, c));
+            v438 = V::mul_add(x_e1, v248, v438);
+            // out0[1] = v1*v336
+            V::store(V::mul(v1, v289), out0.at(1usize, c));
+            v438 = V::mul_add(x_e0, v289, v438);
+            let mut v481 = V::mul(v1, v353);
+            v438 = V::mul_add(x_1, v353, v438);
+            v481 = V::mul_add(v438, v484, v481);
+            // out0[0] = v1*v415 + (x_e0123*v199 + x_e123*v257 + x_e023*v298 + x_e013*v321 + x_e012*v325 + x_e23*v362 + x_e13*v381 + x_e12*v385 + x_e03*v400 + x_e02*v404 + x_e01*v408 + x_e3*v423 + x_e2*v427 + x_e1*v431 + x_e0*v336 + x_1*v415)*gate'(x_1)
+            V::store(v481, out0.at(0usize, c));
         }
     }
 }
@@ -3905,75 +2651,63 @@ unsafe fn sgp_6<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let out0 = args.outputs[0];
         let param0 = args.params[0];
         let c0e0 = V::from_f64(0f64);
-        let v3 = gate::<V>(args.gate, c0e0);
+        let v1 = gate::<V>(args.gate, c0e0);
         for group in 0..args.groups {
             let c = group * V::LANES;
-            let v4 = V::mul(V::load(x.at(3usize, c)), v3);
-            let v6 = V::mul(V::load(y.at(3usize, c)), v3);
-            let v9 = V::mul(V::load(x.at(1usize, c)), v3);
-            let v11 = V::mul(V::load(y.at(1usize, c)), v3);
-            let v14 = V::mul(V::load(x.at(2usize, c)), v3);
-            let v16 = V::mul(V::load(y.at(2usize, c)), v3);
+            x.prefetch::<4usize>(c);
+            y.prefetch::<4usize>(c);
+            let v3 = V::mul(V::load(x.at(0usize, c)), v1);
+            let v5 = V::mul(V::load(x.at(1usize, c)), v1);
+            let v7 = V::mul(V::load(x.at(2usize, c)), v1);
+            let v9 = V::mul(V::load(x.at(3usize, c)), v1);
+            let v11 = V::mul(V::load(y.at(0usize, c)), v1);
+            let v13 = V::mul(V::load(y.at(1usize, c)), v1);
+            let v15 = V::mul(V::load(y.at(2usize, c)), v1);
+            let v17 = V::mul(V::load(y.at(3usize, c)), v1);
+            let mut v18 = V::mul(v5, v13);
+            v18 = V::mul_add(v7, v15, v18);
+            v18 = V::mul_add(v9, v17, v18);
+            // out0[0] = w0*(v9*v17 + v5*v13 + v7*v15)
+            V::store(V::mul(V::load(param0.at(0usize, c)), v18), out0.at(0usize, c));
+            let mut v25 = V::mul(v3, v13);
+            v25 = V::neg_mul_add(v5, v11, v25);
             let w1 = V::load(param0.at(1usize, c));
-            let v23 = V::mul(V::load(x.at(0usize, c)), v3);
-            let v26 = V::mul(V::load(y.at(0usize, c)), v3);
-            // out0[0] = w0*(v4*v6 + v9*v11 + v14*v16)
-            V::store(
-                V::mul(
-                    V::load(param0.at(0usize, c)),
-                    {
-                        let mut s = V::mul(v9, v11);
-                        s = V::mul_add(v14, v16, s);
-                        s = V::mul_add(v4, v6, s);
-                        s
-                    },
-                ),
-                out0.at(0usize, c),
-            );
-            // out0[1] = w1*(v23*v11 - v9*v26)
-            V::store(
-                V::mul(w1, V::neg_mul_add(v9, v26, V::mul(v23, v11))),
-                out0.at(1usize, c),
-            );
-            // out0[2] = w1*(v23*v16 - v14*v26)
-            V::store(
-                V::mul(w1, V::neg_mul_add(v14, v26, V::mul(v23, v16))),
-                out0.at(2usize, c),
-            );
-            // out0[3] = w1*(v23*v6 - v4*v26)
-            V::store(
-                V::mul(w1, V::neg_mul_add(v4, v26, V::mul(v23, v6))),
-                out0.at(3usize, c),
-            );
-            // out0[4] = w1*(v9*v16 - v14*v11)
-            V::store(
-                V::mul(w1, V::neg_mul_add(v14, v11, V::mul(v9, v16))),
-                out0.at(4usize, c),
-            );
-            // out0[5] = w1*(v9*v6 - v4*v11)
-            V::store(
-                V::mul(w1, V::neg_mul_add(v4, v11, V::mul(v9, v6))),
-                out0.at(5usize, c),
-            );
-            // out0[6] = w1*(v14*v6 - v4*v16)
-            V::store(
-                V::mul(w1, V::neg_mul_add(v4, v16, V::mul(v14, v6))),
-                out0.at(6usize, c),
-            );
+            // out0[1] = w1*(v3*v13 - v5*v11)
+            V::store(V::mul(w1, v25), out0.at(1usize, c));
+            let mut v30 = V::mul(v3, v15);
+            v30 = V::neg_mul_add(v7, v11, v30);
+            // out0[2] = w1*(v3*v15 - v7*v11)
+            V::store(V::mul(w1, v30), out0.at(2usize, c));
+            let mut v34 = V::mul(v3, v17);
+            v34 = V::neg_mul_add(v9, v11, v34);
+            // out0[3] = w1*(v3*v17 - v9*v11)
+            V::store(V::mul(w1, v34), out0.at(3usize, c));
+            let mut v38 = V::mul(v5, v15);
+            v38 = V::neg_mul_add(v7, v13, v38);
+            // out0[4] = w1*(v5*v15 - v7*v13)
+            V::store(V::mul(w1, v38), out0.at(4usize, c));
+            let mut v42 = V::mul(v5, v17);
+            v42 = V::neg_mul_add(v9, v13, v42);
+            // out0[5] = w1*(v5*v17 - v9*v13)
+            V::store(V::mul(w1, v42), out0.at(5usize, c));
+            let mut v46 = V::mul(v7, v17);
+            v46 = V::neg_mul_add(v9, v15, v46);
+            // out0[6] = w1*(v7*v17 - v9*v15)
+            V::store(V::mul(w1, v46), out0.at(6usize, c));
         }
     }
 }
 pub(super) static SGP_6: Stage = stage!(sgp_6);
-/// From `y`, `grad_o`, `x`, `w` to `grad_x`, `grad_y`, `grad_w`: adjoint of o = weighted_product(w, gate(x), gate(y)).
+/// From `x`, `y`, `grad_o`, `w` to `grad_x`, `grad_y`, `grad_w`: adjoint of o = weighted_product(w, gate(x), gate(y)).
 ///
 /// From `sgp_grad` of Cl(3,0,1).
 #[inline(always)]
 unsafe fn sgp_7<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
     // SAFETY: the caller keeps the contract of `StageArgs`; the tier runs on this CPU.
     unsafe {
-        let y = args.inputs[0];
-        let grad_o = args.inputs[1];
-        let x = args.inputs[2];
+        let x = args.inputs[0];
+        let y = args.inputs[1];
+        let grad_o = args.inputs[2];
         let out0 = args.outputs[0];
         let out1 = args.outputs[1];
         let param0 = args.params[0];
@@ -3982,197 +2716,105 @@ unsafe fn sgp_7<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let v1 = gate::<V>(args.gate, c0e0);
         for group in 0..args.groups {
             let c = group * V::LANES;
-            let v3 = V::mul(V::load(y.at(3usize, c)), v1);
-            let w1 = V::load(param0.at(1usize, c));
-            let grad_o_e03 = V::load(grad_o.at(3usize, c));
-            let v6 = V::mul(w1, grad_o_e03);
-            let v9 = V::mul(V::load(y.at(2usize, c)), v1);
-            let grad_o_e02 = V::load(grad_o.at(2usize, c));
-            let v11 = V::mul(w1, grad_o_e02);
-            let v15 = V::mul(V::load(y.at(1usize, c)), v1);
-            let grad_o_e01 = V::load(grad_o.at(1usize, c));
-            let v17 = V::mul(w1, grad_o_e01);
-            let grad_o_e13 = V::load(grad_o.at(5usize, c));
-            let v22 = V::mul(w1, grad_o_e13);
-            let grad_o_e12 = V::load(grad_o.at(4usize, c));
-            let v25 = V::mul(w1, grad_o_e12);
-            let v29 = V::mul(V::load(y.at(0usize, c)), v1);
-            let grad_o_1 = V::load(grad_o.at(0usize, c));
-            let v34 = V::mul(V::load(param0.at(0usize, c)), grad_o_1);
+            x.prefetch::<4usize>(c);
+            y.prefetch::<4usize>(c);
+            grad_o.prefetch::<7usize>(c);
+            let v3 = V::mul(V::load(x.at(0usize, c)), v1);
+            let v5 = V::mul(V::load(x.at(1usize, c)), v1);
+            let v7 = V::mul(V::load(x.at(2usize, c)), v1);
+            let v9 = V::mul(V::load(x.at(3usize, c)), v1);
+            let v11 = V::mul(V::load(y.at(0usize, c)), v1);
+            let v13 = V::mul(V::load(y.at(1usize, c)), v1);
+            let v15 = V::mul(V::load(y.at(2usize, c)), v1);
+            let v17 = V::mul(V::load(y.at(3usize, c)), v1);
+            let mut v18 = V::mul(v5, v13);
+            v18 = V::mul_add(v7, v15, v18);
+            v18 = V::mul_add(v9, v17, v18);
+            let mut v23 = V::mul(v3, v13);
+            v23 = V::neg_mul_add(v5, v11, v23);
+            let mut v26 = V::mul(v3, v15);
+            v26 = V::neg_mul_add(v7, v11, v26);
+            let mut v29 = V::mul(v3, v17);
+            v29 = V::neg_mul_add(v9, v11, v29);
+            let mut v32 = V::mul(v5, v15);
+            v32 = V::neg_mul_add(v7, v13, v32);
+            let mut v35 = V::mul(v5, v17);
+            v35 = V::neg_mul_add(v9, v13, v35);
+            let mut v38 = V::mul(v7, v17);
+            v38 = V::neg_mul_add(v9, v15, v38);
             let grad_o_e23 = V::load(grad_o.at(6usize, c));
-            let v39 = V::mul(w1, grad_o_e23);
-            let v57 = V::mul(V::load(x.at(3usize, c)), v1);
-            let v60 = V::mul(V::load(x.at(2usize, c)), v1);
-            let v64 = V::mul(V::load(x.at(1usize, c)), v1);
-            let v70 = V::mul(V::load(x.at(0usize, c)), v1);
-            // out0[0] = v1*(v3*v6 + v9*v11 + v15*v17)
+            let mut v42 = V::mul(v38, grad_o_e23);
+            let w1 = V::load(param0.at(1usize, c));
+            let v44 = V::mul(w1, grad_o_e23);
+            let mut v45 = V::mul(v15, v44);
+            let mut v47 = V::mul(v17, v44);
+            let mut v48 = V::mul(v7, v44);
+            let grad_o_e13 = V::load(grad_o.at(5usize, c));
+            let v51 = V::mul(w1, grad_o_e13);
+            v42 = V::mul_add(v35, grad_o_e13, v42);
+            let mut v54 = V::mul(v9, v51);
+            v45 = V::mul_add(v13, v51, v45);
+            let mut v56 = V::mul(v17, v51);
+            v48 = V::mul_add(v5, v51, v48);
+            let grad_o_e12 = V::load(grad_o.at(4usize, c));
+            let v61 = V::mul(w1, grad_o_e12);
+            v42 = V::mul_add(v32, grad_o_e12, v42);
+            v47 = V::neg_mul_add(v13, v61, v47);
+            v54 = V::mul_add(v7, v61, v54);
+            let mut v68 = V::mul(v5, v61);
+            v56 = V::mul_add(v15, v61, v56);
+            v68 = V::neg_mul_add(v9, v44, v68);
+            let grad_o_e03 = V::load(grad_o.at(3usize, c));
+            let v73 = V::mul(w1, grad_o_e03);
+            v42 = V::mul_add(v29, grad_o_e03, v42);
+            let mut v76 = V::mul(v9, v73);
+            v45 = V::mul_add(v11, v73, v45);
+            let mut v78 = V::mul(v17, v73);
+            v48 = V::mul_add(v3, v73, v48);
+            let grad_o_e02 = V::load(grad_o.at(2usize, c));
+            let v83 = V::mul(w1, grad_o_e02);
+            v42 = V::mul_add(v26, grad_o_e02, v42);
+            v47 = V::neg_mul_add(v11, v83, v47);
+            v76 = V::mul_add(v7, v83, v76);
+            v78 = V::mul_add(v15, v83, v78);
+            v68 = V::mul_add(v3, v83, v68);
+            let grad_o_e01 = V::load(grad_o.at(1usize, c));
+            let v95 = V::mul(w1, grad_o_e01);
+            v42 = V::mul_add(v23, grad_o_e01, v42);
+            // grad0[1] += (v7*v17 - v9*v15)*grad_o_e23 + (v5*v17 - v9*v13)*grad_o_e13 + (v5*v15 - v7*v13)*grad_o_e12 + (v3*v17 - v9*v11)*grad_o_e03 + (v3*v15 - v7*v11)*grad_o_e02 + (v3*v13 - v5*v11)*grad_o_e01
+            V::store(V::add(V::load(grad0.at(1usize, c)), v42), grad0.at(1usize, c));
+            v56 = V::neg_mul_add(v11, v95, v56);
+            v76 = V::mul_add(v5, v95, v76);
+            v78 = V::mul_add(v13, v95, v78);
+            let mut v104 = V::mul_sub(v3, v95, v54);
+            let grad_o_1 = V::load(grad_o.at(0usize, c));
+            // grad0[0] += (v9*v17 + v5*v13 + v7*v15)*grad_o_1
             V::store(
-                V::mul(
-                    v1,
-                    {
-                        let mut s = V::mul(v3, v6);
-                        s = V::mul_add(v9, v11, s);
-                        s = V::mul_add(v15, v17, s);
-                        s
-                    },
-                ),
-                out0.at(0usize, c),
-            );
-            // out0[1] = v1*(v3*v22 + v9*v25 - v29*v17 + v15*v34)
-            V::store(
-                V::mul(
-                    v1,
-                    {
-                        let mut s = V::mul(v3, v22);
-                        s = V::mul_add(v9, v25, s);
-                        s = V::neg_mul_add(v29, v17, s);
-                        s = V::mul_add(v15, v34, s);
-                        s
-                    },
-                ),
-                out0.at(1usize, c),
-            );
-            // out0[2] = v1*(v3*v39 - v15*v25 - v29*v11 + v9*v34)
-            V::store(
-                V::mul(
-                    v1,
-                    {
-                        let mut s = V::mul(v3, v39);
-                        s = V::neg_mul_add(v15, v25, s);
-                        s = V::neg_mul_add(v29, v11, s);
-                        s = V::mul_add(v9, v34, s);
-                        s
-                    },
-                ),
-                out0.at(2usize, c),
-            );
-            // out0[3] = v1*(v3*v34 - (v9*v39 + v15*v22 + v29*v6))
-            V::store(
-                V::mul(
-                    v1,
-                    V::mul_sub(
-                        v3,
-                        v34,
-                        {
-                            let mut s = V::mul(v9, v39);
-                            s = V::mul_add(v15, v22, s);
-                            s = V::mul_add(v29, v6, s);
-                            s
-                        },
-                    ),
-                ),
-                out0.at(3usize, c),
-            );
-            // out1[0] = -(v1*(v57*v6 + v60*v11 + v64*v17))
-            V::store(
-                V::neg(
-                    V::mul(
-                        v1,
-                        {
-                            let mut s = V::mul(v57, v6);
-                            s = V::mul_add(v60, v11, s);
-                            s = V::mul_add(v64, v17, s);
-                            s
-                        },
-                    ),
-                ),
-                out1.at(0usize, c),
-            );
-            // out1[1] = v1*(v70*v17 - (v57*v22 + v60*v25) + v64*v34)
-            V::store(
-                V::mul(
-                    v1,
-                    V::mul_add(
-                        v64,
-                        v34,
-                        V::mul_sub(v70, v17, V::mul_add(v60, v25, V::mul(v57, v22))),
-                    ),
-                ),
-                out1.at(1usize, c),
-            );
-            // out1[2] = v1*(v64*v25 - v57*v39 + v70*v11 + v60*v34)
-            V::store(
-                V::mul(
-                    v1,
-                    {
-                        let mut s = V::mul(v64, v25);
-                        s = V::neg_mul_add(v57, v39, s);
-                        s = V::mul_add(v70, v11, s);
-                        s = V::mul_add(v60, v34, s);
-                        s
-                    },
-                ),
-                out1.at(2usize, c),
-            );
-            // out1[3] = v1*(v60*v39 + v64*v22 + v70*v6 + v57*v34)
-            V::store(
-                V::mul(
-                    v1,
-                    {
-                        let mut s = V::mul(v60, v39);
-                        s = V::mul_add(v64, v22, s);
-                        s = V::mul_add(v70, v6, s);
-                        s = V::mul_add(v57, v34, s);
-                        s
-                    },
-                ),
-                out1.at(3usize, c),
-            );
-            // grad0[0] + = (v57*v3 + v64*v15 + v60*v9)*grad_o_1
-            V::store(
-                V::add(
-                    V::load(grad0.at(0usize, c)),
-                    V::mul(
-                        {
-                            let mut s = V::mul(v64, v15);
-                            s = V::mul_add(v60, v9, s);
-                            s = V::mul_add(v57, v3, s);
-                            s
-                        },
-                        grad_o_1,
-                    ),
-                ),
+                V::add(V::load(grad0.at(0usize, c)), V::mul(v18, grad_o_1)),
                 grad0.at(0usize, c),
             );
-            // grad0[1] + = (v60*v3 - v57*v9)*grad_o_e23 + (v64*v3 - v57*v15)*grad_o_e13 + (v64*v9 - v60*v15)*grad_o_e12 + (v70*v3 - v57*v29)*grad_o_e03 + (v70*v9 - v60*v29)*grad_o_e02 + (v70*v15 - v64*v29)*grad_o_e01
-            V::store(
-                V::add(
-                    V::load(grad0.at(1usize, c)),
-                    {
-                        let mut s = V::mul(
-                            V::neg_mul_add(v57, v9, V::mul(v60, v3)),
-                            grad_o_e23,
-                        );
-                        s = V::mul_add(
-                            V::neg_mul_add(v57, v15, V::mul(v64, v3)),
-                            grad_o_e13,
-                            s,
-                        );
-                        s = V::mul_add(
-                            V::neg_mul_add(v60, v15, V::mul(v64, v9)),
-                            grad_o_e12,
-                            s,
-                        );
-                        s = V::mul_add(
-                            V::neg_mul_add(v57, v29, V::mul(v70, v3)),
-                            grad_o_e03,
-                            s,
-                        );
-                        s = V::mul_add(
-                            V::neg_mul_add(v60, v29, V::mul(v70, v9)),
-                            grad_o_e02,
-                            s,
-                        );
-                        s = V::mul_add(
-                            V::neg_mul_add(v64, v29, V::mul(v70, v15)),
-                            grad_o_e01,
-                            s,
-                        );
-                        s
-                    },
-                ),
-                grad0.at(1usize, c),
-            );
+            let v108 = V::mul(V::load(param0.at(0usize, c)), grad_o_1);
+            v48 = V::mul_add(v9, v108, v48);
+            v47 = V::mul_add(v15, v108, v47);
+            v68 = V::mul_add(v7, v108, v68);
+            v56 = V::mul_add(v13, v108, v56);
+            v104 = V::mul_add(v5, v108, v104);
+            // out1[3] = v1*(v7*v44 + v5*v51 + v3*v73 + v9*v108)
+            V::store(V::mul(v1, v48), out1.at(3usize, c));
+            // out1[2] = v1*(v5*v61 - v9*v44 + v3*v83 + v7*v108)
+            V::store(V::mul(v1, v68), out1.at(2usize, c));
+            // out1[1] = v1*(v3*v95 - (v9*v51 + v7*v61) + v5*v108)
+            V::store(V::mul(v1, v104), out1.at(1usize, c));
+            // out1[0] = -(v1*(v9*v73 + v7*v83 + v5*v95))
+            V::store(V::neg(V::mul(v1, v76)), out1.at(0usize, c));
+            // out0[3] = v1*(v17*v108 - (v15*v44 + v13*v51 + v11*v73))
+            V::store(V::mul(v1, V::mul_sub(v17, v108, v45)), out0.at(3usize, c));
+            // out0[2] = v1*(v17*v44 - v13*v61 - v11*v83 + v15*v108)
+            V::store(V::mul(v1, v47), out0.at(2usize, c));
+            // out0[1] = v1*(v17*v51 + v15*v61 - v11*v95 + v13*v108)
+            V::store(V::mul(v1, v56), out0.at(1usize, c));
+            // out0[0] = v1*(v17*v73 + v15*v83 + v13*v95)
+            V::store(V::mul(v1, v78), out0.at(0usize, c));
         }
     }
 }
@@ -4214,9 +2856,9 @@ pub(super) static SGP_PROGRAM_3: Program = Program {
             StageCall {
                 stage: &super::sgp::SGP_7,
                 inputs: &[
+                    Slot::External(0usize),
                     Slot::External(1usize),
                     Slot::External(2usize),
-                    Slot::External(0usize),
                 ],
                 outputs: &[Slot::External(0usize), Slot::External(1usize)],
                 params: &[0],

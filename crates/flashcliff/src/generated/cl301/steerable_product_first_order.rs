@@ -18,6 +18,8 @@ unsafe fn steerable_product_first_order_0<V: Math>(args: &mut StageArgs<'_, V::E
         let c7p071067811865476em1 = V::from_f64(0.7071067811865476f64);
         for group in 0..args.groups {
             let c = group * V::LANES;
+            l.prefetch::<16usize>(c);
+            t0.prefetch::<16usize>(c);
             // out0[0] = 0.7071067811865476*(l_1 + t0_0)
             V::store(
                 V::mul(
@@ -165,86 +167,87 @@ unsafe fn steerable_product_first_order_1<V: Math>(args: &mut StageArgs<'_, V::E
         let c7p071067811865476em1 = V::from_f64(0.7071067811865476f64);
         for group in 0..args.groups {
             let c = group * V::LANES;
-            let v2 = V::mul(c7p071067811865476em1, V::load(grad_o.at(0usize, c)));
-            let v4 = V::mul(c7p071067811865476em1, V::load(grad_o.at(1usize, c)));
-            let v6 = V::mul(c7p071067811865476em1, V::load(grad_o.at(2usize, c)));
-            let v8 = V::mul(c7p071067811865476em1, V::load(grad_o.at(3usize, c)));
-            let v10 = V::mul(c7p071067811865476em1, V::load(grad_o.at(4usize, c)));
-            let v12 = V::mul(c7p071067811865476em1, V::load(grad_o.at(5usize, c)));
-            let v14 = V::mul(c7p071067811865476em1, V::load(grad_o.at(6usize, c)));
-            let v16 = V::mul(c7p071067811865476em1, V::load(grad_o.at(7usize, c)));
-            let v18 = V::mul(c7p071067811865476em1, V::load(grad_o.at(8usize, c)));
-            let v20 = V::mul(c7p071067811865476em1, V::load(grad_o.at(9usize, c)));
-            let v22 = V::mul(c7p071067811865476em1, V::load(grad_o.at(10usize, c)));
-            let v24 = V::mul(c7p071067811865476em1, V::load(grad_o.at(11usize, c)));
-            let v26 = V::mul(c7p071067811865476em1, V::load(grad_o.at(12usize, c)));
-            let v28 = V::mul(c7p071067811865476em1, V::load(grad_o.at(13usize, c)));
-            let v30 = V::mul(c7p071067811865476em1, V::load(grad_o.at(14usize, c)));
-            let v32 = V::mul(c7p071067811865476em1, V::load(grad_o.at(15usize, c)));
-            // out0[0] = 0.7071067811865476*grad_o_1
-            V::store(v2, out0.at(0usize, c));
-            // out0[1] = 0.7071067811865476*grad_o_e0
-            V::store(v4, out0.at(1usize, c));
-            // out0[2] = 0.7071067811865476*grad_o_e1
-            V::store(v6, out0.at(2usize, c));
-            // out0[3] = 0.7071067811865476*grad_o_e2
-            V::store(v8, out0.at(3usize, c));
-            // out0[4] = 0.7071067811865476*grad_o_e3
-            V::store(v10, out0.at(4usize, c));
-            // out0[5] = 0.7071067811865476*grad_o_e01
-            V::store(v12, out0.at(5usize, c));
-            // out0[6] = 0.7071067811865476*grad_o_e02
-            V::store(v14, out0.at(6usize, c));
-            // out0[7] = 0.7071067811865476*grad_o_e03
-            V::store(v16, out0.at(7usize, c));
-            // out0[8] = 0.7071067811865476*grad_o_e12
-            V::store(v18, out0.at(8usize, c));
-            // out0[9] = 0.7071067811865476*grad_o_e13
-            V::store(v20, out0.at(9usize, c));
-            // out0[10] = 0.7071067811865476*grad_o_e23
-            V::store(v22, out0.at(10usize, c));
-            // out0[11] = 0.7071067811865476*grad_o_e012
-            V::store(v24, out0.at(11usize, c));
-            // out0[12] = 0.7071067811865476*grad_o_e013
-            V::store(v26, out0.at(12usize, c));
-            // out0[13] = 0.7071067811865476*grad_o_e023
-            V::store(v28, out0.at(13usize, c));
-            // out0[14] = 0.7071067811865476*grad_o_e123
-            V::store(v30, out0.at(14usize, c));
+            grad_o.prefetch::<16usize>(c);
+            let v2 = V::mul(c7p071067811865476em1, V::load(grad_o.at(15usize, c)));
             // out0[15] = 0.7071067811865476*grad_o_e0123
-            V::store(v32, out0.at(15usize, c));
-            // out1[0] = 0.7071067811865476*grad_o_1
-            V::store(v2, out1.at(0usize, c));
-            // out1[1] = 0.7071067811865476*grad_o_e0
-            V::store(v4, out1.at(1usize, c));
-            // out1[2] = 0.7071067811865476*grad_o_e1
-            V::store(v6, out1.at(2usize, c));
-            // out1[3] = 0.7071067811865476*grad_o_e2
-            V::store(v8, out1.at(3usize, c));
-            // out1[4] = 0.7071067811865476*grad_o_e3
-            V::store(v10, out1.at(4usize, c));
-            // out1[5] = 0.7071067811865476*grad_o_e01
-            V::store(v12, out1.at(5usize, c));
-            // out1[6] = 0.7071067811865476*grad_o_e02
-            V::store(v14, out1.at(6usize, c));
-            // out1[7] = 0.7071067811865476*grad_o_e03
-            V::store(v16, out1.at(7usize, c));
-            // out1[8] = 0.7071067811865476*grad_o_e12
-            V::store(v18, out1.at(8usize, c));
-            // out1[9] = 0.7071067811865476*grad_o_e13
-            V::store(v20, out1.at(9usize, c));
-            // out1[10] = 0.7071067811865476*grad_o_e23
-            V::store(v22, out1.at(10usize, c));
-            // out1[11] = 0.7071067811865476*grad_o_e012
-            V::store(v24, out1.at(11usize, c));
-            // out1[12] = 0.7071067811865476*grad_o_e013
-            V::store(v26, out1.at(12usize, c));
-            // out1[13] = 0.7071067811865476*grad_o_e023
-            V::store(v28, out1.at(13usize, c));
-            // out1[14] = 0.7071067811865476*grad_o_e123
-            V::store(v30, out1.at(14usize, c));
+            V::store(v2, out0.at(15usize, c));
             // out1[15] = 0.7071067811865476*grad_o_e0123
-            V::store(v32, out1.at(15usize, c));
+            V::store(v2, out1.at(15usize, c));
+            let v4 = V::mul(c7p071067811865476em1, V::load(grad_o.at(14usize, c)));
+            // out0[14] = 0.7071067811865476*grad_o_e123
+            V::store(v4, out0.at(14usize, c));
+            // out1[14] = 0.7071067811865476*grad_o_e123
+            V::store(v4, out1.at(14usize, c));
+            let v6 = V::mul(c7p071067811865476em1, V::load(grad_o.at(13usize, c)));
+            // out0[13] = 0.7071067811865476*grad_o_e023
+            V::store(v6, out0.at(13usize, c));
+            // out1[13] = 0.7071067811865476*grad_o_e023
+            V::store(v6, out1.at(13usize, c));
+            let v8 = V::mul(c7p071067811865476em1, V::load(grad_o.at(12usize, c)));
+            // out0[12] = 0.7071067811865476*grad_o_e013
+            V::store(v8, out0.at(12usize, c));
+            // out1[12] = 0.7071067811865476*grad_o_e013
+            V::store(v8, out1.at(12usize, c));
+            let v10 = V::mul(c7p071067811865476em1, V::load(grad_o.at(11usize, c)));
+            // out0[11] = 0.7071067811865476*grad_o_e012
+            V::store(v10, out0.at(11usize, c));
+            // out1[11] = 0.7071067811865476*grad_o_e012
+            V::store(v10, out1.at(11usize, c));
+            let v12 = V::mul(c7p071067811865476em1, V::load(grad_o.at(10usize, c)));
+            // out0[10] = 0.7071067811865476*grad_o_e23
+            V::store(v12, out0.at(10usize, c));
+            // out1[10] = 0.7071067811865476*grad_o_e23
+            V::store(v12, out1.at(10usize, c));
+            let v14 = V::mul(c7p071067811865476em1, V::load(grad_o.at(9usize, c)));
+            // out0[9] = 0.7071067811865476*grad_o_e13
+            V::store(v14, out0.at(9usize, c));
+            // out1[9] = 0.7071067811865476*grad_o_e13
+            V::store(v14, out1.at(9usize, c));
+            let v16 = V::mul(c7p071067811865476em1, V::load(grad_o.at(8usize, c)));
+            // out0[8] = 0.7071067811865476*grad_o_e12
+            V::store(v16, out0.at(8usize, c));
+            // out1[8] = 0.7071067811865476*grad_o_e12
+            V::store(v16, out1.at(8usize, c));
+            let v18 = V::mul(c7p071067811865476em1, V::load(grad_o.at(7usize, c)));
+            // out0[7] = 0.7071067811865476*grad_o_e03
+            V::store(v18, out0.at(7usize, c));
+            // out1[7] = 0.7071067811865476*grad_o_e03
+            V::store(v18, out1.at(7usize, c));
+            let v20 = V::mul(c7p071067811865476em1, V::load(grad_o.at(6usize, c)));
+            // out0[6] = 0.7071067811865476*grad_o_e02
+            V::store(v20, out0.at(6usize, c));
+            // out1[6] = 0.7071067811865476*grad_o_e02
+            V::store(v20, out1.at(6usize, c));
+            let v22 = V::mul(c7p071067811865476em1, V::load(grad_o.at(5usize, c)));
+            // out0[5] = 0.7071067811865476*grad_o_e01
+            V::store(v22, out0.at(5usize, c));
+            // out1[5] = 0.7071067811865476*grad_o_e01
+            V::store(v22, out1.at(5usize, c));
+            let v24 = V::mul(c7p071067811865476em1, V::load(grad_o.at(4usize, c)));
+            // out0[4] = 0.7071067811865476*grad_o_e3
+            V::store(v24, out0.at(4usize, c));
+            // out1[4] = 0.7071067811865476*grad_o_e3
+            V::store(v24, out1.at(4usize, c));
+            let v26 = V::mul(c7p071067811865476em1, V::load(grad_o.at(3usize, c)));
+            // out0[3] = 0.7071067811865476*grad_o_e2
+            V::store(v26, out0.at(3usize, c));
+            // out1[3] = 0.7071067811865476*grad_o_e2
+            V::store(v26, out1.at(3usize, c));
+            let v28 = V::mul(c7p071067811865476em1, V::load(grad_o.at(2usize, c)));
+            // out0[2] = 0.7071067811865476*grad_o_e1
+            V::store(v28, out0.at(2usize, c));
+            // out1[2] = 0.7071067811865476*grad_o_e1
+            V::store(v28, out1.at(2usize, c));
+            let v30 = V::mul(c7p071067811865476em1, V::load(grad_o.at(1usize, c)));
+            // out0[1] = 0.7071067811865476*grad_o_e0
+            V::store(v30, out0.at(1usize, c));
+            // out1[1] = 0.7071067811865476*grad_o_e0
+            V::store(v30, out1.at(1usize, c));
+            let v32 = V::mul(c7p071067811865476em1, V::load(grad_o.at(0usize, c)));
+            // out0[0] = 0.7071067811865476*grad_o_1
+            V::store(v32, out0.at(0usize, c));
+            // out1[0] = 0.7071067811865476*grad_o_1
+            V::store(v32, out1.at(0usize, c));
         }
     }
 }

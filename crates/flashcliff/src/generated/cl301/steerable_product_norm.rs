@@ -15,61 +15,56 @@ unsafe fn steerable_product_norm_0<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let r = args.inputs[0];
         let out0 = args.outputs[0];
         let param0 = args.params[0];
+        let c1em16 = V::from_f64(0.0000000000000001f64);
         let c1e0 = V::from_f64(1f64);
         let c1p000001e0 = V::from_f64(1.000001f64);
-        let c1em16 = V::from_f64(0.0000000000000001f64);
-        let v88 = V::sqrt(c1em16);
-        let v89 = V::sqrt(v88);
-        let v90 = V::sub(v89, c1e0);
+        let v59 = V::sqrt(c1em16);
+        let v60 = V::sqrt(v59);
+        let v63 = V::sub(v60, c1e0);
         for group in 0..args.groups {
             let c = group * V::LANES;
+            r.prefetch::<16usize>(c);
             let r_1 = V::load(r.at(0usize, c));
-            let v5 = V::mul(r_1, r_1);
-            let r_e3 = V::load(r.at(4usize, c));
+            let v1 = V::mul(r_1, r_1);
             let r_e1 = V::load(r.at(2usize, c));
+            let mut v15 = V::mul(r_e1, r_e1);
             let r_e2 = V::load(r.at(3usize, c));
-            let v26 = {
-                let mut s = V::mul(r_e1, r_e1);
-                s = V::mul_add(r_e2, r_e2, s);
-                s = V::mul_add(r_e3, r_e3, s);
-                s
-            };
-            let v34 = V::div(
+            let r_e3 = V::load(r.at(4usize, c));
+            v15 = V::mul_add(r_e2, r_e2, v15);
+            v15 = V::mul_add(r_e3, r_e3, v15);
+            let r_e12 = V::load(r.at(8usize, c));
+            let mut v32 = V::mul(r_e12, r_e12);
+            let r_e13 = V::load(r.at(9usize, c));
+            let r_e23 = V::load(r.at(10usize, c));
+            v32 = V::mul_add(r_e13, r_e13, v32);
+            v32 = V::mul_add(r_e23, r_e23, v32);
+            let r_e123 = V::load(r.at(14usize, c));
+            let v49 = V::mul(r_e123, r_e123);
+            let v67 = V::div(
                 c1e0,
                 V::mul_add(
                     V::sigmoid(V::load(param0.at(1usize, c))),
-                    V::sub(V::sqrt(V::sqrt(V::mul_add(v26, v26, c1em16))), c1e0),
+                    V::sub(V::sqrt(V::sqrt(V::mul_add(v15, v15, c1em16))), c1e0),
                     c1p000001e0,
                 ),
             );
-            let r_e23 = V::load(r.at(10usize, c));
-            let r_e12 = V::load(r.at(8usize, c));
-            let r_e13 = V::load(r.at(9usize, c));
-            let v49 = {
-                let mut s = V::mul(r_e12, r_e12);
-                s = V::mul_add(r_e13, r_e13, s);
-                s = V::mul_add(r_e23, r_e23, s);
-                s
-            };
-            let v57 = V::div(
+            let v68 = V::div(
                 c1e0,
                 V::mul_add(
                     V::sigmoid(V::load(param0.at(2usize, c))),
+                    V::sub(V::sqrt(V::sqrt(V::mul_add(v32, v32, c1em16))), c1e0),
+                    c1p000001e0,
+                ),
+            );
+            let v69 = V::div(
+                c1e0,
+                V::mul_add(
+                    V::sigmoid(V::load(param0.at(3usize, c))),
                     V::sub(V::sqrt(V::sqrt(V::mul_add(v49, v49, c1em16))), c1e0),
                     c1p000001e0,
                 ),
             );
-            let r_e123 = V::load(r.at(14usize, c));
-            let v70 = V::mul(r_e123, r_e123);
-            let v78 = V::div(
-                c1e0,
-                V::mul_add(
-                    V::sigmoid(V::load(param0.at(3usize, c))),
-                    V::sub(V::sqrt(V::sqrt(V::mul_add(v70, v70, c1em16))), c1e0),
-                    c1p000001e0,
-                ),
-            );
-            // out0[0] = r_1*(1/(1.000001 + sigmoid(a0)*(sqrt(sqrt(v5*v5 + 0.0000000000000001)) - 1)))
+            // out0[0] = r_1*(1/(1.000001 + sigmoid(a0)*(sqrt(sqrt(v1*v1 + 0.0000000000000001)) - 1)))
             V::store(
                 V::mul(
                     r_1,
@@ -77,42 +72,42 @@ unsafe fn steerable_product_norm_0<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
                         c1e0,
                         V::mul_add(
                             V::sigmoid(V::load(param0.at(0usize, c))),
-                            V::sub(V::sqrt(V::sqrt(V::mul_add(v5, v5, c1em16))), c1e0),
+                            V::sub(V::sqrt(V::sqrt(V::mul_add(v1, v1, c1em16))), c1e0),
                             c1p000001e0,
                         ),
                     ),
                 ),
                 out0.at(0usize, c),
             );
-            // out0[1] = r_e0*v34
-            V::store(V::mul(V::load(r.at(1usize, c)), v34), out0.at(1usize, c));
-            // out0[2] = r_e1*v34
-            V::store(V::mul(r_e1, v34), out0.at(2usize, c));
-            // out0[3] = r_e2*v34
-            V::store(V::mul(r_e2, v34), out0.at(3usize, c));
-            // out0[4] = r_e3*v34
-            V::store(V::mul(r_e3, v34), out0.at(4usize, c));
-            // out0[5] = r_e01*v57
-            V::store(V::mul(V::load(r.at(5usize, c)), v57), out0.at(5usize, c));
-            // out0[6] = r_e02*v57
-            V::store(V::mul(V::load(r.at(6usize, c)), v57), out0.at(6usize, c));
-            // out0[7] = r_e03*v57
-            V::store(V::mul(V::load(r.at(7usize, c)), v57), out0.at(7usize, c));
-            // out0[8] = r_e12*v57
-            V::store(V::mul(r_e12, v57), out0.at(8usize, c));
-            // out0[9] = r_e13*v57
-            V::store(V::mul(r_e13, v57), out0.at(9usize, c));
-            // out0[10] = r_e23*v57
-            V::store(V::mul(r_e23, v57), out0.at(10usize, c));
-            // out0[11] = r_e012*v78
-            V::store(V::mul(V::load(r.at(11usize, c)), v78), out0.at(11usize, c));
-            // out0[12] = r_e013*v78
-            V::store(V::mul(V::load(r.at(12usize, c)), v78), out0.at(12usize, c));
-            // out0[13] = r_e023*v78
-            V::store(V::mul(V::load(r.at(13usize, c)), v78), out0.at(13usize, c));
-            // out0[14] = r_e123*v78
-            V::store(V::mul(r_e123, v78), out0.at(14usize, c));
-            // out0[15] = r_e0123*(1/(1.000001 + sigmoid(a4)*v90))
+            // out0[1] = r_e0*v67
+            V::store(V::mul(V::load(r.at(1usize, c)), v67), out0.at(1usize, c));
+            // out0[2] = r_e1*v67
+            V::store(V::mul(r_e1, v67), out0.at(2usize, c));
+            // out0[3] = r_e2*v67
+            V::store(V::mul(r_e2, v67), out0.at(3usize, c));
+            // out0[4] = r_e3*v67
+            V::store(V::mul(r_e3, v67), out0.at(4usize, c));
+            // out0[5] = r_e01*v68
+            V::store(V::mul(V::load(r.at(5usize, c)), v68), out0.at(5usize, c));
+            // out0[6] = r_e02*v68
+            V::store(V::mul(V::load(r.at(6usize, c)), v68), out0.at(6usize, c));
+            // out0[7] = r_e03*v68
+            V::store(V::mul(V::load(r.at(7usize, c)), v68), out0.at(7usize, c));
+            // out0[8] = r_e12*v68
+            V::store(V::mul(r_e12, v68), out0.at(8usize, c));
+            // out0[9] = r_e13*v68
+            V::store(V::mul(r_e13, v68), out0.at(9usize, c));
+            // out0[10] = r_e23*v68
+            V::store(V::mul(r_e23, v68), out0.at(10usize, c));
+            // out0[11] = r_e012*v69
+            V::store(V::mul(V::load(r.at(11usize, c)), v69), out0.at(11usize, c));
+            // out0[12] = r_e013*v69
+            V::store(V::mul(V::load(r.at(12usize, c)), v69), out0.at(12usize, c));
+            // out0[13] = r_e023*v69
+            V::store(V::mul(V::load(r.at(13usize, c)), v69), out0.at(13usize, c));
+            // out0[14] = r_e123*v69
+            V::store(V::mul(r_e123, v69), out0.at(14usize, c));
+            // out0[15] = r_e0123*(1/(1.000001 + sigmoid(a4)*v63))
             V::store(
                 V::mul(
                     V::load(r.at(15usize, c)),
@@ -120,7 +115,7 @@ unsafe fn steerable_product_norm_0<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
                         c1e0,
                         V::mul_add(
                             V::sigmoid(V::load(param0.at(4usize, c))),
-                            v90,
+                            v63,
                             c1p000001e0,
                         ),
                     ),
@@ -143,234 +138,203 @@ unsafe fn steerable_product_norm_1<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let out0 = args.outputs[0];
         let param0 = args.params[0];
         let grad0 = args.param_grads[0];
+        let c1em16 = V::from_f64(0.0000000000000001f64);
         let c1e0 = V::from_f64(1f64);
         let c1p000001e0 = V::from_f64(1.000001f64);
-        let c1em16 = V::from_f64(0.0000000000000001f64);
+        let v59 = V::sqrt(c1em16);
+        let v60 = V::sqrt(v59);
+        let v63 = V::sub(v60, c1e0);
         let c5em1 = V::from_f64(0.5f64);
-        let v189 = V::sqrt(c1em16);
-        let v190 = V::sqrt(v189);
-        let v191 = V::sub(v190, c1e0);
         for group in 0..args.groups {
             let c = group * V::LANES;
-            let v3 = V::sigmoid(V::load(param0.at(0usize, c)));
+            r.prefetch::<16usize>(c);
+            t1.prefetch::<16usize>(c);
             let r_1 = V::load(r.at(0usize, c));
-            let v5 = V::mul(r_1, r_1);
-            let v9 = V::sqrt(V::mul_add(v5, v5, c1em16));
-            let v10 = V::sqrt(v9);
-            let v11 = V::sub(v10, c1e0);
-            let v13 = V::mul_add(v3, v11, c1p000001e0);
-            let v14 = V::div(c1e0, v13);
-            let t1_0 = V::load(t1.at(0usize, c));
-            let v19 = V::mul(v14, V::div(V::mul(r_1, t1_0), v13));
-            let v26 = V::mul(
-                v5,
-                V::mul(V::mul(V::mul(v3, v19), V::div(c5em1, v10)), V::div(c5em1, v9)),
-            );
-            let v28 = V::mul(r_1, V::add(v26, v26));
-            let v32 = V::sigmoid(V::load(param0.at(1usize, c)));
-            let r_e3 = V::load(r.at(4usize, c));
+            let v1 = V::mul(r_1, r_1);
+            let v5 = V::sqrt(V::mul_add(v1, v1, c1em16));
+            let v6 = V::sqrt(v5);
+            let v8 = V::sigmoid(V::load(param0.at(0usize, c)));
+            let v10 = V::sub(v6, c1e0);
+            let v13 = V::mul_add(v8, v10, c1p000001e0);
             let r_e1 = V::load(r.at(2usize, c));
+            let mut v15 = V::mul(r_e1, r_e1);
             let r_e2 = V::load(r.at(3usize, c));
-            let v40 = {
-                let mut s = V::mul(r_e1, r_e1);
-                s = V::mul_add(r_e2, r_e2, s);
-                s = V::mul_add(r_e3, r_e3, s);
-                s
-            };
-            let v43 = V::sqrt(V::mul_add(v40, v40, c1em16));
-            let v44 = V::sqrt(v43);
-            let v45 = V::sub(v44, c1e0);
-            let v47 = V::mul_add(v32, v45, c1p000001e0);
-            let v48 = V::div(c1e0, v47);
-            let t1_1 = V::load(t1.at(1usize, c));
-            let t1_2 = V::load(t1.at(2usize, c));
-            let t1_4 = V::load(t1.at(4usize, c));
-            let t1_3 = V::load(t1.at(3usize, c));
-            let v64 = V::mul(
-                v48,
-                V::div(
-                    {
-                        let mut s = V::mul(r_e3, t1_4);
-                        s = V::mul_add(r_e2, t1_3, s);
-                        s = V::mul_add(r_e1, t1_2, s);
-                        s = V::mul_add(V::load(r.at(1usize, c)), t1_1, s);
-                        s
-                    },
-                    v47,
-                ),
-            );
-            let v70 = V::mul(
-                v40,
-                V::mul(V::mul(V::mul(v32, v64), V::div(c5em1, v44)), V::div(c5em1, v43)),
-            );
-            let v71 = V::add(v70, v70);
-            let v72 = V::mul(r_e1, v71);
-            let v76 = V::mul(r_e2, v71);
-            let v80 = V::mul(r_e3, v71);
-            let v84 = V::sigmoid(V::load(param0.at(2usize, c)));
-            let r_e23 = V::load(r.at(10usize, c));
+            let r_e3 = V::load(r.at(4usize, c));
+            v15 = V::mul_add(r_e2, r_e2, v15);
+            v15 = V::mul_add(r_e3, r_e3, v15);
+            let v24 = V::sqrt(V::mul_add(v15, v15, c1em16));
+            let v25 = V::sqrt(v24);
+            let v27 = V::sigmoid(V::load(param0.at(1usize, c)));
+            let v28 = V::sub(v25, c1e0);
+            let v30 = V::mul_add(v27, v28, c1p000001e0);
             let r_e12 = V::load(r.at(8usize, c));
+            let mut v32 = V::mul(r_e12, r_e12);
             let r_e13 = V::load(r.at(9usize, c));
-            let v92 = {
-                let mut s = V::mul(r_e12, r_e12);
-                s = V::mul_add(r_e13, r_e13, s);
-                s = V::mul_add(r_e23, r_e23, s);
-                s
-            };
-            let v95 = V::sqrt(V::mul_add(v92, v92, c1em16));
-            let v96 = V::sqrt(v95);
-            let v97 = V::sub(v96, c1e0);
-            let v99 = V::mul_add(v84, v97, c1p000001e0);
-            let v100 = V::div(c1e0, v99);
-            let t1_5 = V::load(t1.at(5usize, c));
-            let t1_6 = V::load(t1.at(6usize, c));
-            let t1_7 = V::load(t1.at(7usize, c));
-            let t1_8 = V::load(t1.at(8usize, c));
-            let t1_10 = V::load(t1.at(10usize, c));
-            let t1_9 = V::load(t1.at(9usize, c));
-            let v126 = V::mul(
-                v100,
-                V::div(
-                    {
-                        let mut s = V::mul(r_e23, t1_10);
-                        s = V::mul_add(r_e13, t1_9, s);
-                        s = V::mul_add(r_e12, t1_8, s);
-                        s = V::mul_add(V::load(r.at(7usize, c)), t1_7, s);
-                        s = V::mul_add(V::load(r.at(6usize, c)), t1_6, s);
-                        s = V::mul_add(V::load(r.at(5usize, c)), t1_5, s);
-                        s
-                    },
-                    v99,
-                ),
-            );
-            let v132 = V::mul(
-                v92,
-                V::mul(V::mul(V::mul(v84, v126), V::div(c5em1, v96)), V::div(c5em1, v95)),
-            );
-            let v133 = V::add(v132, v132);
-            let v134 = V::mul(r_e12, v133);
-            let v138 = V::mul(r_e13, v133);
-            let v142 = V::mul(r_e23, v133);
-            let v146 = V::sigmoid(V::load(param0.at(3usize, c)));
+            let r_e23 = V::load(r.at(10usize, c));
+            v32 = V::mul_add(r_e13, r_e13, v32);
+            v32 = V::mul_add(r_e23, r_e23, v32);
+            let v41 = V::sqrt(V::mul_add(v32, v32, c1em16));
+            let v42 = V::sqrt(v41);
+            let v44 = V::sigmoid(V::load(param0.at(2usize, c)));
+            let v45 = V::sub(v42, c1e0);
+            let v47 = V::mul_add(v44, v45, c1p000001e0);
             let r_e123 = V::load(r.at(14usize, c));
-            let v148 = V::mul(r_e123, r_e123);
-            let v151 = V::sqrt(V::mul_add(v148, v148, c1em16));
-            let v152 = V::sqrt(v151);
-            let v153 = V::sub(v152, c1e0);
-            let v155 = V::mul_add(v146, v153, c1p000001e0);
-            let v156 = V::div(c1e0, v155);
-            let t1_11 = V::load(t1.at(11usize, c));
-            let t1_12 = V::load(t1.at(12usize, c));
-            let t1_13 = V::load(t1.at(13usize, c));
-            let t1_14 = V::load(t1.at(14usize, c));
-            let v176 = V::mul(
-                v156,
-                V::div(
-                    {
-                        let mut s = V::mul(r_e123, t1_14);
-                        s = V::mul_add(V::load(r.at(13usize, c)), t1_13, s);
-                        s = V::mul_add(V::load(r.at(12usize, c)), t1_12, s);
-                        s = V::mul_add(V::load(r.at(11usize, c)), t1_11, s);
-                        s
-                    },
-                    v155,
-                ),
-            );
-            let v182 = V::mul(
-                v148,
-                V::mul(
-                    V::mul(V::mul(v146, v176), V::div(c5em1, v152)),
-                    V::div(c5em1, v151),
-                ),
-            );
-            let v184 = V::mul(r_e123, V::add(v182, v182));
-            let v188 = V::sigmoid(V::load(param0.at(4usize, c)));
-            let v193 = V::mul_add(v188, v191, c1p000001e0);
-            let v194 = V::div(c1e0, v193);
+            let v49 = V::mul(r_e123, r_e123);
+            let v52 = V::sqrt(V::mul_add(v49, v49, c1em16));
+            let v53 = V::sqrt(v52);
+            let v55 = V::sigmoid(V::load(param0.at(3usize, c)));
+            let v56 = V::sub(v53, c1e0);
+            let v58 = V::mul_add(v55, v56, c1p000001e0);
+            let v62 = V::sigmoid(V::load(param0.at(4usize, c)));
+            let v65 = V::mul_add(v62, v63, c1p000001e0);
+            let v66 = V::div(c1e0, v13);
+            let v67 = V::div(c1e0, v30);
+            let v68 = V::div(c1e0, v47);
+            let v69 = V::div(c1e0, v58);
+            let v70 = V::div(c1e0, v65);
             let t1_15 = V::load(t1.at(15usize, c));
-            // out0[0] = v14*t1_0 - v28 - v28
-            V::store(V::sub(V::mul_sub(v14, t1_0, v28), v28), out0.at(0usize, c));
-            // out0[1] = v48*t1_1
-            V::store(V::mul(v48, t1_1), out0.at(1usize, c));
-            // out0[2] = v48*t1_2 - v72 - v72
-            V::store(V::sub(V::mul_sub(v48, t1_2, v72), v72), out0.at(2usize, c));
-            // out0[3] = v48*t1_3 - v76 - v76
-            V::store(V::sub(V::mul_sub(v48, t1_3, v76), v76), out0.at(3usize, c));
-            // out0[4] = v48*t1_4 - v80 - v80
-            V::store(V::sub(V::mul_sub(v48, t1_4, v80), v80), out0.at(4usize, c));
-            // out0[5] = v100*t1_5
-            V::store(V::mul(v100, t1_5), out0.at(5usize, c));
-            // out0[6] = v100*t1_6
-            V::store(V::mul(v100, t1_6), out0.at(6usize, c));
-            // out0[7] = v100*t1_7
-            V::store(V::mul(v100, t1_7), out0.at(7usize, c));
-            // out0[8] = v100*t1_8 - v134 - v134
-            V::store(V::sub(V::mul_sub(v100, t1_8, v134), v134), out0.at(8usize, c));
-            // out0[9] = v100*t1_9 - v138 - v138
-            V::store(V::sub(V::mul_sub(v100, t1_9, v138), v138), out0.at(9usize, c));
-            // out0[10] = v100*t1_10 - v142 - v142
-            V::store(V::sub(V::mul_sub(v100, t1_10, v142), v142), out0.at(10usize, c));
-            // out0[11] = v156*t1_11
-            V::store(V::mul(v156, t1_11), out0.at(11usize, c));
-            // out0[12] = v156*t1_12
-            V::store(V::mul(v156, t1_12), out0.at(12usize, c));
-            // out0[13] = v156*t1_13
-            V::store(V::mul(v156, t1_13), out0.at(13usize, c));
-            // out0[14] = v156*t1_14 - v184 - v184
-            V::store(V::sub(V::mul_sub(v156, t1_14, v184), v184), out0.at(14usize, c));
-            // out0[15] = v194*t1_15
-            V::store(V::mul(v194, t1_15), out0.at(15usize, c));
-            // grad0[0] + = -(v11*v19*(v3*(1 - v3)))
-            V::store(
-                V::add(
-                    V::load(grad0.at(0usize, c)),
-                    V::neg(V::mul(V::mul(v11, v19), V::mul(v3, V::sub(c1e0, v3)))),
-                ),
-                grad0.at(0usize, c),
-            );
-            // grad0[1] + = -(v45*v64*(v32*(1 - v32)))
-            V::store(
-                V::add(
-                    V::load(grad0.at(1usize, c)),
-                    V::neg(V::mul(V::mul(v45, v64), V::mul(v32, V::sub(c1e0, v32)))),
-                ),
-                grad0.at(1usize, c),
-            );
-            // grad0[2] + = -(v97*v126*(v84*(1 - v84)))
-            V::store(
-                V::add(
-                    V::load(grad0.at(2usize, c)),
-                    V::neg(V::mul(V::mul(v97, v126), V::mul(v84, V::sub(c1e0, v84)))),
-                ),
-                grad0.at(2usize, c),
-            );
-            // grad0[3] + = -(v153*v176*(v146*(1 - v146)))
-            V::store(
-                V::add(
-                    V::load(grad0.at(3usize, c)),
-                    V::neg(V::mul(V::mul(v153, v176), V::mul(v146, V::sub(c1e0, v146)))),
-                ),
-                grad0.at(3usize, c),
-            );
-            // grad0[4] + = -(v191*v194*r_e0123*t1_15/v193*(v188*(1 - v188)))
+            // out0[15] = v70*t1_15
+            V::store(V::mul(v70, t1_15), out0.at(15usize, c));
+            let t1_14 = V::load(t1.at(14usize, c));
+            let mut v77 = V::mul(r_e123, t1_14);
+            let t1_13 = V::load(t1.at(13usize, c));
+            // out0[13] = v69*t1_13
+            V::store(V::mul(v69, t1_13), out0.at(13usize, c));
+            v77 = V::mul_add(V::load(r.at(13usize, c)), t1_13, v77);
+            let t1_12 = V::load(t1.at(12usize, c));
+            // out0[12] = v69*t1_12
+            V::store(V::mul(v69, t1_12), out0.at(12usize, c));
+            v77 = V::mul_add(V::load(r.at(12usize, c)), t1_12, v77);
+            let t1_11 = V::load(t1.at(11usize, c));
+            // out0[11] = v69*t1_11
+            V::store(V::mul(v69, t1_11), out0.at(11usize, c));
+            v77 = V::mul_add(V::load(r.at(11usize, c)), t1_11, v77);
+            let t1_10 = V::load(t1.at(10usize, c));
+            let mut v95 = V::mul(r_e23, t1_10);
+            let t1_9 = V::load(t1.at(9usize, c));
+            v95 = V::mul_add(r_e13, t1_9, v95);
+            let t1_8 = V::load(t1.at(8usize, c));
+            v95 = V::mul_add(r_e12, t1_8, v95);
+            let t1_7 = V::load(t1.at(7usize, c));
+            // out0[7] = v68*t1_7
+            V::store(V::mul(v68, t1_7), out0.at(7usize, c));
+            v95 = V::mul_add(V::load(r.at(7usize, c)), t1_7, v95);
+            let t1_6 = V::load(t1.at(6usize, c));
+            // out0[6] = v68*t1_6
+            V::store(V::mul(v68, t1_6), out0.at(6usize, c));
+            v95 = V::mul_add(V::load(r.at(6usize, c)), t1_6, v95);
+            let t1_5 = V::load(t1.at(5usize, c));
+            // out0[5] = v68*t1_5
+            V::store(V::mul(v68, t1_5), out0.at(5usize, c));
+            v95 = V::mul_add(V::load(r.at(5usize, c)), t1_5, v95);
+            let t1_4 = V::load(t1.at(4usize, c));
+            let mut v121 = V::mul(r_e3, t1_4);
+            let t1_3 = V::load(t1.at(3usize, c));
+            v121 = V::mul_add(r_e2, t1_3, v121);
+            let t1_2 = V::load(t1.at(2usize, c));
+            v121 = V::mul_add(r_e1, t1_2, v121);
+            let t1_1 = V::load(t1.at(1usize, c));
+            // out0[1] = v67*t1_1
+            V::store(V::mul(v67, t1_1), out0.at(1usize, c));
+            v121 = V::mul_add(V::load(r.at(1usize, c)), t1_1, v121);
+            let t1_0 = V::load(t1.at(0usize, c));
+            let v141 = V::mul(v69, V::div(v77, v58));
+            let v143 = V::mul(v68, V::div(v95, v47));
+            let v145 = V::mul(v67, V::div(v121, v30));
+            let v147 = V::mul(v66, V::div(V::mul(r_1, t1_0), v13));
+            // grad0[4] += -(v63*v70*r_e0123*t1_15/v65*(v62*(1 - v62)))
             V::store(
                 V::add(
                     V::load(grad0.at(4usize, c)),
                     V::neg(
                         V::mul(
                             V::mul(
-                                v191,
+                                v63,
                                 V::mul(
-                                    v194,
-                                    V::div(V::mul(V::load(r.at(15usize, c)), t1_15), v193),
+                                    v70,
+                                    V::div(V::mul(V::load(r.at(15usize, c)), t1_15), v65),
                                 ),
                             ),
-                            V::mul(v188, V::sub(c1e0, v188)),
+                            V::mul(v62, V::sub(c1e0, v62)),
                         ),
                     ),
                 ),
                 grad0.at(4usize, c),
             );
+            // grad0[3] += -(v56*v141*(v55*(1 - v55)))
+            V::store(
+                V::add(
+                    V::load(grad0.at(3usize, c)),
+                    V::neg(V::mul(V::mul(v56, v141), V::mul(v55, V::sub(c1e0, v55)))),
+                ),
+                grad0.at(3usize, c),
+            );
+            let v164 = V::mul(
+                v49,
+                V::mul(V::mul(V::mul(v55, v141), V::div(c5em1, v53)), V::div(c5em1, v52)),
+            );
+            let v166 = V::mul(r_e123, V::add(v164, v164));
+            // out0[14] = v69*t1_14 - v166 - v166
+            V::store(V::sub(V::mul_sub(v69, t1_14, v166), v166), out0.at(14usize, c));
+            // grad0[2] += -(v45*v143*(v44*(1 - v44)))
+            V::store(
+                V::add(
+                    V::load(grad0.at(2usize, c)),
+                    V::neg(V::mul(V::mul(v45, v143), V::mul(v44, V::sub(c1e0, v44)))),
+                ),
+                grad0.at(2usize, c),
+            );
+            let v179 = V::mul(
+                v32,
+                V::mul(V::mul(V::mul(v44, v143), V::div(c5em1, v42)), V::div(c5em1, v41)),
+            );
+            let v180 = V::add(v179, v179);
+            let v181 = V::mul(r_e23, v180);
+            // out0[10] = v68*t1_10 - v181 - v181
+            V::store(V::sub(V::mul_sub(v68, t1_10, v181), v181), out0.at(10usize, c));
+            let v184 = V::mul(r_e13, v180);
+            // out0[9] = v68*t1_9 - v184 - v184
+            V::store(V::sub(V::mul_sub(v68, t1_9, v184), v184), out0.at(9usize, c));
+            let v187 = V::mul(r_e12, v180);
+            // out0[8] = v68*t1_8 - v187 - v187
+            V::store(V::sub(V::mul_sub(v68, t1_8, v187), v187), out0.at(8usize, c));
+            // grad0[1] += -(v28*v145*(v27*(1 - v27)))
+            V::store(
+                V::add(
+                    V::load(grad0.at(1usize, c)),
+                    V::neg(V::mul(V::mul(v28, v145), V::mul(v27, V::sub(c1e0, v27)))),
+                ),
+                grad0.at(1usize, c),
+            );
+            let v200 = V::mul(
+                v15,
+                V::mul(V::mul(V::mul(v27, v145), V::div(c5em1, v25)), V::div(c5em1, v24)),
+            );
+            let v201 = V::add(v200, v200);
+            let v202 = V::mul(r_e3, v201);
+            // out0[4] = v67*t1_4 - v202 - v202
+            V::store(V::sub(V::mul_sub(v67, t1_4, v202), v202), out0.at(4usize, c));
+            let v205 = V::mul(r_e2, v201);
+            // out0[3] = v67*t1_3 - v205 - v205
+            V::store(V::sub(V::mul_sub(v67, t1_3, v205), v205), out0.at(3usize, c));
+            let v208 = V::mul(r_e1, v201);
+            // out0[2] = v67*t1_2 - v208 - v208
+            V::store(V::sub(V::mul_sub(v67, t1_2, v208), v208), out0.at(2usize, c));
+            // grad0[0] += -(v10*v147*(v8*(1 - v8)))
+            V::store(
+                V::add(
+                    V::load(grad0.at(0usize, c)),
+                    V::neg(V::mul(V::mul(v10, v147), V::mul(v8, V::sub(c1e0, v8)))),
+                ),
+                grad0.at(0usize, c),
+            );
+            let v221 = V::mul(
+                v1,
+                V::mul(V::mul(V::mul(v8, v147), V::div(c5em1, v6)), V::div(c5em1, v5)),
+            );
+            let v223 = V::mul(r_1, V::add(v221, v221));
+            // out0[0] = v66*t1_0 - v223 - v223
+            V::store(V::sub(V::mul_sub(v66, t1_0, v223), v223), out0.at(0usize, c));
         }
     }
 }

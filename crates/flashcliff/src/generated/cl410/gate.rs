@@ -16,6 +16,7 @@ unsafe fn gate_0<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let out0 = args.outputs[0];
         for group in 0..args.groups {
             let c = group * V::LANES;
+            x.prefetch::<32usize>(c);
             let x_1 = V::load(x.at(0usize, c));
             let v1 = gate::<V>(args.gate, x_1);
             // out0[0] = x_1*v1
@@ -98,145 +99,140 @@ unsafe fn gate_1<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let out0 = args.outputs[0];
         for group in 0..args.groups {
             let c = group * V::LANES;
+            x.prefetch::<32usize>(c);
+            grad_o.prefetch::<32usize>(c);
             let x_1 = V::load(x.at(0usize, c));
-            let (v1, v129) = gate_and_slope::<V>(args.gate, x_1);
-            let grad_o_1 = V::load(grad_o.at(0usize, c));
+            let (v1, v160) = gate_and_slope::<V>(args.gate, x_1);
             let grad_o_e12345 = V::load(grad_o.at(31usize, c));
-            let grad_o_e2345 = V::load(grad_o.at(30usize, c));
-            let grad_o_e1345 = V::load(grad_o.at(29usize, c));
-            let grad_o_e1245 = V::load(grad_o.at(28usize, c));
-            let grad_o_e1235 = V::load(grad_o.at(27usize, c));
-            let grad_o_e1234 = V::load(grad_o.at(26usize, c));
-            let grad_o_e345 = V::load(grad_o.at(25usize, c));
-            let grad_o_e245 = V::load(grad_o.at(24usize, c));
-            let grad_o_e235 = V::load(grad_o.at(23usize, c));
-            let grad_o_e234 = V::load(grad_o.at(22usize, c));
-            let grad_o_e145 = V::load(grad_o.at(21usize, c));
-            let grad_o_e135 = V::load(grad_o.at(20usize, c));
-            let grad_o_e134 = V::load(grad_o.at(19usize, c));
-            let grad_o_e125 = V::load(grad_o.at(18usize, c));
-            let grad_o_e124 = V::load(grad_o.at(17usize, c));
-            let grad_o_e123 = V::load(grad_o.at(16usize, c));
-            let grad_o_e45 = V::load(grad_o.at(15usize, c));
-            let grad_o_e35 = V::load(grad_o.at(14usize, c));
-            let grad_o_e34 = V::load(grad_o.at(13usize, c));
-            let grad_o_e25 = V::load(grad_o.at(12usize, c));
-            let grad_o_e24 = V::load(grad_o.at(11usize, c));
-            let grad_o_e23 = V::load(grad_o.at(10usize, c));
-            let grad_o_e15 = V::load(grad_o.at(9usize, c));
-            let grad_o_e14 = V::load(grad_o.at(8usize, c));
-            let grad_o_e13 = V::load(grad_o.at(7usize, c));
-            let grad_o_e12 = V::load(grad_o.at(6usize, c));
-            let grad_o_e5 = V::load(grad_o.at(5usize, c));
-            let grad_o_e4 = V::load(grad_o.at(4usize, c));
-            let grad_o_e3 = V::load(grad_o.at(3usize, c));
-            let grad_o_e2 = V::load(grad_o.at(2usize, c));
-            let grad_o_e1 = V::load(grad_o.at(1usize, c));
-            // out0[0] = v1*grad_o_1 + (x_e12345*grad_o_e12345 + x_e2345*grad_o_e2345 + x_e1345*grad_o_e1345 + x_e1245*grad_o_e1245 + x_e1235*grad_o_e1235 + x_e1234*grad_o_e1234 + x_e345*grad_o_e345 + x_e245*grad_o_e245 + x_e235*grad_o_e235 + x_e234*grad_o_e234 + x_e145*grad_o_e145 + x_e135*grad_o_e135 + x_e134*grad_o_e134 + x_e125*grad_o_e125 + x_e124*grad_o_e124 + x_e123*grad_o_e123 + x_e45*grad_o_e45 + x_e35*grad_o_e35 + x_e34*grad_o_e34 + x_e25*grad_o_e25 + x_e24*grad_o_e24 + x_e23*grad_o_e23 + x_e15*grad_o_e15 + x_e14*grad_o_e14 + x_e13*grad_o_e13 + x_e12*grad_o_e12 + x_e5*grad_o_e5 + x_e4*grad_o_e4 + x_e3*grad_o_e3 + x_e2*grad_o_e2 + x_e1*grad_o_e1 + x_1*grad_o_1)*gate'(x_1)
-            V::store(
-                V::mul_add(
-                    {
-                        let mut s = V::mul(V::load(x.at(31usize, c)), grad_o_e12345);
-                        s = V::mul_add(V::load(x.at(30usize, c)), grad_o_e2345, s);
-                        s = V::mul_add(V::load(x.at(29usize, c)), grad_o_e1345, s);
-                        s = V::mul_add(V::load(x.at(28usize, c)), grad_o_e1245, s);
-                        s = V::mul_add(V::load(x.at(27usize, c)), grad_o_e1235, s);
-                        s = V::mul_add(V::load(x.at(26usize, c)), grad_o_e1234, s);
-                        s = V::mul_add(V::load(x.at(25usize, c)), grad_o_e345, s);
-                        s = V::mul_add(V::load(x.at(24usize, c)), grad_o_e245, s);
-                        s = V::mul_add(V::load(x.at(23usize, c)), grad_o_e235, s);
-                        s = V::mul_add(V::load(x.at(22usize, c)), grad_o_e234, s);
-                        s = V::mul_add(V::load(x.at(21usize, c)), grad_o_e145, s);
-                        s = V::mul_add(V::load(x.at(20usize, c)), grad_o_e135, s);
-                        s = V::mul_add(V::load(x.at(19usize, c)), grad_o_e134, s);
-                        s = V::mul_add(V::load(x.at(18usize, c)), grad_o_e125, s);
-                        s = V::mul_add(V::load(x.at(17usize, c)), grad_o_e124, s);
-                        s = V::mul_add(V::load(x.at(16usize, c)), grad_o_e123, s);
-                        s = V::mul_add(V::load(x.at(15usize, c)), grad_o_e45, s);
-                        s = V::mul_add(V::load(x.at(14usize, c)), grad_o_e35, s);
-                        s = V::mul_add(V::load(x.at(13usize, c)), grad_o_e34, s);
-                        s = V::mul_add(V::load(x.at(12usize, c)), grad_o_e25, s);
-                        s = V::mul_add(V::load(x.at(11usize, c)), grad_o_e24, s);
-                        s = V::mul_add(V::load(x.at(10usize, c)), grad_o_e23, s);
-                        s = V::mul_add(V::load(x.at(9usize, c)), grad_o_e15, s);
-                        s = V::mul_add(V::load(x.at(8usize, c)), grad_o_e14, s);
-                        s = V::mul_add(V::load(x.at(7usize, c)), grad_o_e13, s);
-                        s = V::mul_add(V::load(x.at(6usize, c)), grad_o_e12, s);
-                        s = V::mul_add(V::load(x.at(5usize, c)), grad_o_e5, s);
-                        s = V::mul_add(V::load(x.at(4usize, c)), grad_o_e4, s);
-                        s = V::mul_add(V::load(x.at(3usize, c)), grad_o_e3, s);
-                        s = V::mul_add(V::load(x.at(2usize, c)), grad_o_e2, s);
-                        s = V::mul_add(V::load(x.at(1usize, c)), grad_o_e1, s);
-                        s = V::mul_add(x_1, grad_o_1, s);
-                        s
-                    },
-                    v129,
-                    V::mul(v1, grad_o_1),
-                ),
-                out0.at(0usize, c),
-            );
-            // out0[1] = v1*grad_o_e1
-            V::store(V::mul(v1, grad_o_e1), out0.at(1usize, c));
-            // out0[2] = v1*grad_o_e2
-            V::store(V::mul(v1, grad_o_e2), out0.at(2usize, c));
-            // out0[3] = v1*grad_o_e3
-            V::store(V::mul(v1, grad_o_e3), out0.at(3usize, c));
-            // out0[4] = v1*grad_o_e4
-            V::store(V::mul(v1, grad_o_e4), out0.at(4usize, c));
-            // out0[5] = v1*grad_o_e5
-            V::store(V::mul(v1, grad_o_e5), out0.at(5usize, c));
-            // out0[6] = v1*grad_o_e12
-            V::store(V::mul(v1, grad_o_e12), out0.at(6usize, c));
-            // out0[7] = v1*grad_o_e13
-            V::store(V::mul(v1, grad_o_e13), out0.at(7usize, c));
-            // out0[8] = v1*grad_o_e14
-            V::store(V::mul(v1, grad_o_e14), out0.at(8usize, c));
-            // out0[9] = v1*grad_o_e15
-            V::store(V::mul(v1, grad_o_e15), out0.at(9usize, c));
-            // out0[10] = v1*grad_o_e23
-            V::store(V::mul(v1, grad_o_e23), out0.at(10usize, c));
-            // out0[11] = v1*grad_o_e24
-            V::store(V::mul(v1, grad_o_e24), out0.at(11usize, c));
-            // out0[12] = v1*grad_o_e25
-            V::store(V::mul(v1, grad_o_e25), out0.at(12usize, c));
-            // out0[13] = v1*grad_o_e34
-            V::store(V::mul(v1, grad_o_e34), out0.at(13usize, c));
-            // out0[14] = v1*grad_o_e35
-            V::store(V::mul(v1, grad_o_e35), out0.at(14usize, c));
-            // out0[15] = v1*grad_o_e45
-            V::store(V::mul(v1, grad_o_e45), out0.at(15usize, c));
-            // out0[16] = v1*grad_o_e123
-            V::store(V::mul(v1, grad_o_e123), out0.at(16usize, c));
-            // out0[17] = v1*grad_o_e124
-            V::store(V::mul(v1, grad_o_e124), out0.at(17usize, c));
-            // out0[18] = v1*grad_o_e125
-            V::store(V::mul(v1, grad_o_e125), out0.at(18usize, c));
-            // out0[19] = v1*grad_o_e134
-            V::store(V::mul(v1, grad_o_e134), out0.at(19usize, c));
-            // out0[20] = v1*grad_o_e135
-            V::store(V::mul(v1, grad_o_e135), out0.at(20usize, c));
-            // out0[21] = v1*grad_o_e145
-            V::store(V::mul(v1, grad_o_e145), out0.at(21usize, c));
-            // out0[22] = v1*grad_o_e234
-            V::store(V::mul(v1, grad_o_e234), out0.at(22usize, c));
-            // out0[23] = v1*grad_o_e235
-            V::store(V::mul(v1, grad_o_e235), out0.at(23usize, c));
-            // out0[24] = v1*grad_o_e245
-            V::store(V::mul(v1, grad_o_e245), out0.at(24usize, c));
-            // out0[25] = v1*grad_o_e345
-            V::store(V::mul(v1, grad_o_e345), out0.at(25usize, c));
-            // out0[26] = v1*grad_o_e1234
-            V::store(V::mul(v1, grad_o_e1234), out0.at(26usize, c));
-            // out0[27] = v1*grad_o_e1235
-            V::store(V::mul(v1, grad_o_e1235), out0.at(27usize, c));
-            // out0[28] = v1*grad_o_e1245
-            V::store(V::mul(v1, grad_o_e1245), out0.at(28usize, c));
-            // out0[29] = v1*grad_o_e1345
-            V::store(V::mul(v1, grad_o_e1345), out0.at(29usize, c));
-            // out0[30] = v1*grad_o_e2345
-            V::store(V::mul(v1, grad_o_e2345), out0.at(30usize, c));
             // out0[31] = v1*grad_o_e12345
             V::store(V::mul(v1, grad_o_e12345), out0.at(31usize, c));
+            let mut v5 = V::mul(V::load(x.at(31usize, c)), grad_o_e12345);
+            let grad_o_e2345 = V::load(grad_o.at(30usize, c));
+            // out0[30] = v1*grad_o_e2345
+            V::store(V::mul(v1, grad_o_e2345), out0.at(30usize, c));
+            v5 = V::mul_add(V::load(x.at(30usize, c)), grad_o_e2345, v5);
+            let grad_o_e1345 = V::load(grad_o.at(29usize, c));
+            // out0[29] = v1*grad_o_e1345
+            V::store(V::mul(v1, grad_o_e1345), out0.at(29usize, c));
+            v5 = V::mul_add(V::load(x.at(29usize, c)), grad_o_e1345, v5);
+            let grad_o_e1245 = V::load(grad_o.at(28usize, c));
+            // out0[28] = v1*grad_o_e1245
+            V::store(V::mul(v1, grad_o_e1245), out0.at(28usize, c));
+            v5 = V::mul_add(V::load(x.at(28usize, c)), grad_o_e1245, v5);
+            let grad_o_e1235 = V::load(grad_o.at(27usize, c));
+            // out0[27] = v1*grad_o_e1235
+            V::store(V::mul(v1, grad_o_e1235), out0.at(27usize, c));
+            v5 = V::mul_add(V::load(x.at(27usize, c)), grad_o_e1235, v5);
+            let grad_o_e1234 = V::load(grad_o.at(26usize, c));
+            // out0[26] = v1*grad_o_e1234
+            V::store(V::mul(v1, grad_o_e1234), out0.at(26usize, c));
+            v5 = V::mul_add(V::load(x.at(26usize, c)), grad_o_e1234, v5);
+            let grad_o_e345 = V::load(grad_o.at(25usize, c));
+            // out0[25] = v1*grad_o_e345
+            V::store(V::mul(v1, grad_o_e345), out0.at(25usize, c));
+            v5 = V::mul_add(V::load(x.at(25usize, c)), grad_o_e345, v5);
+            let grad_o_e245 = V::load(grad_o.at(24usize, c));
+            // out0[24] = v1*grad_o_e245
+            V::store(V::mul(v1, grad_o_e245), out0.at(24usize, c));
+            v5 = V::mul_add(V::load(x.at(24usize, c)), grad_o_e245, v5);
+            let grad_o_e235 = V::load(grad_o.at(23usize, c));
+            // out0[23] = v1*grad_o_e235
+            V::store(V::mul(v1, grad_o_e235), out0.at(23usize, c));
+            v5 = V::mul_add(V::load(x.at(23usize, c)), grad_o_e235, v5);
+            let grad_o_e234 = V::load(grad_o.at(22usize, c));
+            // out0[22] = v1*grad_o_e234
+            V::store(V::mul(v1, grad_o_e234), out0.at(22usize, c));
+            v5 = V::mul_add(V::load(x.at(22usize, c)), grad_o_e234, v5);
+            let grad_o_e145 = V::load(grad_o.at(21usize, c));
+            // out0[21] = v1*grad_o_e145
+            V::store(V::mul(v1, grad_o_e145), out0.at(21usize, c));
+            v5 = V::mul_add(V::load(x.at(21usize, c)), grad_o_e145, v5);
+            let grad_o_e135 = V::load(grad_o.at(20usize, c));
+            // out0[20] = v1*grad_o_e135
+            V::store(V::mul(v1, grad_o_e135), out0.at(20usize, c));
+            v5 = V::mul_add(V::load(x.at(20usize, c)), grad_o_e135, v5);
+            let grad_o_e134 = V::load(grad_o.at(19usize, c));
+            // out0[19] = v1*grad_o_e134
+            V::store(V::mul(v1, grad_o_e134), out0.at(19usize, c));
+            v5 = V::mul_add(V::load(x.at(19usize, c)), grad_o_e134, v5);
+            let grad_o_e125 = V::load(grad_o.at(18usize, c));
+            // out0[18] = v1*grad_o_e125
+            V::store(V::mul(v1, grad_o_e125), out0.at(18usize, c));
+            v5 = V::mul_add(V::load(x.at(18usize, c)), grad_o_e125, v5);
+            let grad_o_e124 = V::load(grad_o.at(17usize, c));
+            // out0[17] = v1*grad_o_e124
+            V::store(V::mul(v1, grad_o_e124), out0.at(17usize, c));
+            v5 = V::mul_add(V::load(x.at(17usize, c)), grad_o_e124, v5);
+            let grad_o_e123 = V::load(grad_o.at(16usize, c));
+            // out0[16] = v1*grad_o_e123
+            V::store(V::mul(v1, grad_o_e123), out0.at(16usize, c));
+            v5 = V::mul_add(V::load(x.at(16usize, c)), grad_o_e123, v5);
+            let grad_o_e45 = V::load(grad_o.at(15usize, c));
+            // out0[15] = v1*grad_o_e45
+            V::store(V::mul(v1, grad_o_e45), out0.at(15usize, c));
+            v5 = V::mul_add(V::load(x.at(15usize, c)), grad_o_e45, v5);
+            let grad_o_e35 = V::load(grad_o.at(14usize, c));
+            // out0[14] = v1*grad_o_e35
+            V::store(V::mul(v1, grad_o_e35), out0.at(14usize, c));
+            v5 = V::mul_add(V::load(x.at(14usize, c)), grad_o_e35, v5);
+            let grad_o_e34 = V::load(grad_o.at(13usize, c));
+            // out0[13] = v1*grad_o_e34
+            V::store(V::mul(v1, grad_o_e34), out0.at(13usize, c));
+            v5 = V::mul_add(V::load(x.at(13usize, c)), grad_o_e34, v5);
+            let grad_o_e25 = V::load(grad_o.at(12usize, c));
+            // out0[12] = v1*grad_o_e25
+            V::store(V::mul(v1, grad_o_e25), out0.at(12usize, c));
+            v5 = V::mul_add(V::load(x.at(12usize, c)), grad_o_e25, v5);
+            let grad_o_e24 = V::load(grad_o.at(11usize, c));
+            // out0[11] = v1*grad_o_e24
+            V::store(V::mul(v1, grad_o_e24), out0.at(11usize, c));
+            v5 = V::mul_add(V::load(x.at(11usize, c)), grad_o_e24, v5);
+            let grad_o_e23 = V::load(grad_o.at(10usize, c));
+            // out0[10] = v1*grad_o_e23
+            V::store(V::mul(v1, grad_o_e23), out0.at(10usize, c));
+            v5 = V::mul_add(V::load(x.at(10usize, c)), grad_o_e23, v5);
+            let grad_o_e15 = V::load(grad_o.at(9usize, c));
+            // out0[9] = v1*grad_o_e15
+            V::store(V::mul(v1, grad_o_e15), out0.at(9usize, c));
+            v5 = V::mul_add(V::load(x.at(9usize, c)), grad_o_e15, v5);
+            let grad_o_e14 = V::load(grad_o.at(8usize, c));
+            // out0[8] = v1*grad_o_e14
+            V::store(V::mul(v1, grad_o_e14), out0.at(8usize, c));
+            v5 = V::mul_add(V::load(x.at(8usize, c)), grad_o_e14, v5);
+            let grad_o_e13 = V::load(grad_o.at(7usize, c));
+            // out0[7] = v1*grad_o_e13
+            V::store(V::mul(v1, grad_o_e13), out0.at(7usize, c));
+            v5 = V::mul_add(V::load(x.at(7usize, c)), grad_o_e13, v5);
+            let grad_o_e12 = V::load(grad_o.at(6usize, c));
+            // out0[6] = v1*grad_o_e12
+            V::store(V::mul(v1, grad_o_e12), out0.at(6usize, c));
+            v5 = V::mul_add(V::load(x.at(6usize, c)), grad_o_e12, v5);
+            let grad_o_e5 = V::load(grad_o.at(5usize, c));
+            // out0[5] = v1*grad_o_e5
+            V::store(V::mul(v1, grad_o_e5), out0.at(5usize, c));
+            v5 = V::mul_add(V::load(x.at(5usize, c)), grad_o_e5, v5);
+            let grad_o_e4 = V::load(grad_o.at(4usize, c));
+            // out0[4] = v1*grad_o_e4
+            V::store(V::mul(v1, grad_o_e4), out0.at(4usize, c));
+            v5 = V::mul_add(V::load(x.at(4usize, c)), grad_o_e4, v5);
+            let grad_o_e3 = V::load(grad_o.at(3usize, c));
+            // out0[3] = v1*grad_o_e3
+            V::store(V::mul(v1, grad_o_e3), out0.at(3usize, c));
+            v5 = V::mul_add(V::load(x.at(3usize, c)), grad_o_e3, v5);
+            let grad_o_e2 = V::load(grad_o.at(2usize, c));
+            // out0[2] = v1*grad_o_e2
+            V::store(V::mul(v1, grad_o_e2), out0.at(2usize, c));
+            v5 = V::mul_add(V::load(x.at(2usize, c)), grad_o_e2, v5);
+            let grad_o_e1 = V::load(grad_o.at(1usize, c));
+            // out0[1] = v1*grad_o_e1
+            V::store(V::mul(v1, grad_o_e1), out0.at(1usize, c));
+            v5 = V::mul_add(V::load(x.at(1usize, c)), grad_o_e1, v5);
+            let grad_o_1 = V::load(grad_o.at(0usize, c));
+            let mut v157 = V::mul(v1, grad_o_1);
+            v5 = V::mul_add(x_1, grad_o_1, v5);
+            v157 = V::mul_add(v5, v160, v157);
+            // out0[0] = v1*grad_o_1 + (x_e12345*grad_o_e12345 + x_e2345*grad_o_e2345 + x_e1345*grad_o_e1345 + x_e1245*grad_o_e1245 + x_e1235*grad_o_e1235 + x_e1234*grad_o_e1234 + x_e345*grad_o_e345 + x_e245*grad_o_e245 + x_e235*grad_o_e235 + x_e234*grad_o_e234 + x_e145*grad_o_e145 + x_e135*grad_o_e135 + x_e134*grad_o_e134 + x_e125*grad_o_e125 + x_e124*grad_o_e124 + x_e123*grad_o_e123 + x_e45*grad_o_e45 + x_e35*grad_o_e35 + x_e34*grad_o_e34 + x_e25*grad_o_e25 + x_e24*grad_o_e24 + x_e23*grad_o_e23 + x_e15*grad_o_e15 + x_e14*grad_o_e14 + x_e13*grad_o_e13 + x_e12*grad_o_e12 + x_e5*grad_o_e5 + x_e4*grad_o_e4 + x_e3*grad_o_e3 + x_e2*grad_o_e2 + x_e1*grad_o_e1 + x_1*grad_o_1)*gate'(x_1)
+            V::store(v157, out0.at(0usize, c));
         }
     }
 }

@@ -17,96 +17,77 @@ unsafe fn mv_layer_norm_0<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let c1em16 = V::from_f64(0.0000000000000001f64);
         for group in 0..args.groups {
             let c = group * V::LANES;
+            x.prefetch::<32usize>(c);
+            let valid = args.valid_lanes(group, V::LANES);
+            let x_1 = V::load(x.at(0usize, c));
+            let x_e1 = V::load(x.at(1usize, c));
+            let mut v3 = V::mul(x_e1, x_e1);
+            let x_e2 = V::load(x.at(2usize, c));
+            let x_e3 = V::load(x.at(3usize, c));
+            let x_e4 = V::load(x.at(4usize, c));
+            let x_e5 = V::load(x.at(5usize, c));
+            v3 = V::mul_add(x_e2, x_e2, v3);
+            v3 = V::mul_add(x_e3, x_e3, v3);
+            v3 = V::mul_add(x_e4, x_e4, v3);
+            v3 = V::neg_mul_add(x_e5, x_e5, v3);
+            let x_e12 = V::load(x.at(6usize, c));
+            let mut v17 = V::mul(x_e12, x_e12);
+            let x_e13 = V::load(x.at(7usize, c));
+            let x_e14 = V::load(x.at(8usize, c));
+            let x_e15 = V::load(x.at(9usize, c));
+            let x_e23 = V::load(x.at(10usize, c));
+            let x_e24 = V::load(x.at(11usize, c));
+            let x_e25 = V::load(x.at(12usize, c));
+            let x_e34 = V::load(x.at(13usize, c));
+            let x_e35 = V::load(x.at(14usize, c));
+            let x_e45 = V::load(x.at(15usize, c));
+            v17 = V::mul_add(x_e13, x_e13, v17);
+            v17 = V::mul_add(x_e14, x_e14, v17);
+            v17 = V::neg_mul_add(x_e15, x_e15, v17);
+            v17 = V::mul_add(x_e23, x_e23, v17);
+            v17 = V::mul_add(x_e24, x_e24, v17);
+            v17 = V::neg_mul_add(x_e25, x_e25, v17);
+            v17 = V::mul_add(x_e34, x_e34, v17);
+            v17 = V::neg_mul_add(x_e35, x_e35, v17);
+            v17 = V::neg_mul_add(x_e45, x_e45, v17);
+            let x_e123 = V::load(x.at(16usize, c));
+            let mut v46 = V::mul(x_e123, x_e123);
+            let x_e124 = V::load(x.at(17usize, c));
+            let x_e125 = V::load(x.at(18usize, c));
+            let x_e134 = V::load(x.at(19usize, c));
+            let x_e135 = V::load(x.at(20usize, c));
+            let x_e145 = V::load(x.at(21usize, c));
+            let x_e234 = V::load(x.at(22usize, c));
+            let x_e235 = V::load(x.at(23usize, c));
+            let x_e245 = V::load(x.at(24usize, c));
+            let x_e345 = V::load(x.at(25usize, c));
+            v46 = V::mul_add(x_e124, x_e124, v46);
+            v46 = V::neg_mul_add(x_e125, x_e125, v46);
+            v46 = V::mul_add(x_e134, x_e134, v46);
+            v46 = V::neg_mul_add(x_e135, x_e135, v46);
+            v46 = V::neg_mul_add(x_e145, x_e145, v46);
+            v46 = V::mul_add(x_e234, x_e234, v46);
+            v46 = V::neg_mul_add(x_e235, x_e235, v46);
+            v46 = V::neg_mul_add(x_e245, x_e245, v46);
+            v46 = V::neg_mul_add(x_e345, x_e345, v46);
             let x_e1234 = V::load(x.at(26usize, c));
+            let mut v75 = V::mul(x_e1234, x_e1234);
             let x_e1235 = V::load(x.at(27usize, c));
             let x_e1245 = V::load(x.at(28usize, c));
             let x_e1345 = V::load(x.at(29usize, c));
             let x_e2345 = V::load(x.at(30usize, c));
-            let x_e234 = V::load(x.at(22usize, c));
-            let x_e134 = V::load(x.at(19usize, c));
-            let x_e123 = V::load(x.at(16usize, c));
-            let x_e124 = V::load(x.at(17usize, c));
-            let x_e125 = V::load(x.at(18usize, c));
-            let x_e135 = V::load(x.at(20usize, c));
-            let x_e145 = V::load(x.at(21usize, c));
-            let x_e235 = V::load(x.at(23usize, c));
-            let x_e245 = V::load(x.at(24usize, c));
-            let x_e345 = V::load(x.at(25usize, c));
-            let x_e34 = V::load(x.at(13usize, c));
-            let x_e24 = V::load(x.at(11usize, c));
-            let x_e23 = V::load(x.at(10usize, c));
-            let x_e14 = V::load(x.at(8usize, c));
-            let x_e12 = V::load(x.at(6usize, c));
-            let x_e13 = V::load(x.at(7usize, c));
-            let x_e15 = V::load(x.at(9usize, c));
-            let x_e25 = V::load(x.at(12usize, c));
-            let x_e35 = V::load(x.at(14usize, c));
-            let x_e45 = V::load(x.at(15usize, c));
-            let x_1 = V::load(x.at(0usize, c));
-            let x_e4 = V::load(x.at(4usize, c));
-            let x_e3 = V::load(x.at(3usize, c));
-            let x_e1 = V::load(x.at(1usize, c));
-            let x_e2 = V::load(x.at(2usize, c));
-            let x_e5 = V::load(x.at(5usize, c));
+            v75 = V::neg_mul_add(x_e1235, x_e1235, v75);
+            v75 = V::neg_mul_add(x_e1245, x_e1245, v75);
+            v75 = V::neg_mul_add(x_e1345, x_e1345, v75);
+            v75 = V::neg_mul_add(x_e2345, x_e2345, v75);
             let x_e12345 = V::load(x.at(31usize, c));
-            let v94 = V::neg_mul_add(
-                x_e12345,
-                x_e12345,
-                V::add(
-                    {
-                        let mut s = V::mul(x_e1234, x_e1234);
-                        s = V::neg_mul_add(x_e1235, x_e1235, s);
-                        s = V::neg_mul_add(x_e1245, x_e1245, s);
-                        s = V::neg_mul_add(x_e1345, x_e1345, s);
-                        s = V::neg_mul_add(x_e2345, x_e2345, s);
-                        s
-                    },
-                    V::add(
-                        {
-                            let mut s = V::mul(x_e123, x_e123);
-                            s = V::mul_add(x_e124, x_e124, s);
-                            s = V::neg_mul_add(x_e125, x_e125, s);
-                            s = V::mul_add(x_e134, x_e134, s);
-                            s = V::neg_mul_add(x_e135, x_e135, s);
-                            s = V::neg_mul_add(x_e145, x_e145, s);
-                            s = V::mul_add(x_e234, x_e234, s);
-                            s = V::neg_mul_add(x_e235, x_e235, s);
-                            s = V::neg_mul_add(x_e245, x_e245, s);
-                            s = V::neg_mul_add(x_e345, x_e345, s);
-                            s
-                        },
-                        V::add(
-                            {
-                                let mut s = V::mul(x_e12, x_e12);
-                                s = V::mul_add(x_e13, x_e13, s);
-                                s = V::mul_add(x_e14, x_e14, s);
-                                s = V::neg_mul_add(x_e15, x_e15, s);
-                                s = V::mul_add(x_e23, x_e23, s);
-                                s = V::mul_add(x_e24, x_e24, s);
-                                s = V::neg_mul_add(x_e25, x_e25, s);
-                                s = V::mul_add(x_e34, x_e34, s);
-                                s = V::neg_mul_add(x_e35, x_e35, s);
-                                s = V::neg_mul_add(x_e45, x_e45, s);
-                                s
-                            },
-                            {
-                                let mut s = V::mul(x_e1, x_e1);
-                                s = V::mul_add(x_e2, x_e2, s);
-                                s = V::mul_add(x_e3, x_e3, s);
-                                s = V::mul_add(x_e4, x_e4, s);
-                                s = V::neg_mul_add(x_e5, x_e5, s);
-                                s = V::mul_add(x_1, x_1, s);
-                                s
-                            },
-                        ),
-                    ),
-                ),
-            );
-            let valid = args.valid_lanes(group, V::LANES);
+            v3 = V::mul_add(x_1, x_1, v3);
+            let mut v93 = V::add(v75, V::add(v46, V::add(v17, v3)));
+            v93 = V::neg_mul_add(x_e12345, x_e12345, v93);
             // row sum 0 = sqrt(sqrt(v94*v94 + 0.0000000000000001))
             sum0 = V::add(
                 sum0,
-                V::keep_first(V::sqrt(V::sqrt(V::mul_add(v94, v94, c1em16))), valid),
+                V::keep_first(V::sqrt(V::sqrt(V::mul_add(v93, v93, c1em16))), valid),
             );
         }
         args.sums[0] = sum0.reduce_add();
@@ -123,80 +104,81 @@ unsafe fn mv_layer_norm_1<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let x = args.inputs[0];
         let out0 = args.outputs[0];
         let param0 = args.params[0];
-        let c1e0 = V::from_f64(1f64);
         let row0 = V::splat(args.rows[0]);
         let inv_channels = V::splat(args.inv_channels);
-        let v5 = V::mul(row0, inv_channels);
+        let v2 = V::mul(row0, inv_channels);
         let c1em6 = V::from_f64(0.000001f64);
-        let v7 = V::add(v5, c1em6);
-        let v8 = V::div(c1e0, v7);
+        let v4 = V::add(v2, c1em6);
+        let c1e0 = V::from_f64(1f64);
+        let v6 = V::div(c1e0, v4);
         for group in 0..args.groups {
             let c = group * V::LANES;
-            let v9 = V::mul(V::load(param0.at(0usize, c)), v8);
-            // out0[0] = x_1*v9
-            V::store(V::mul(V::load(x.at(0usize, c)), v9), out0.at(0usize, c));
-            // out0[1] = x_e1*v9
-            V::store(V::mul(V::load(x.at(1usize, c)), v9), out0.at(1usize, c));
-            // out0[2] = x_e2*v9
-            V::store(V::mul(V::load(x.at(2usize, c)), v9), out0.at(2usize, c));
-            // out0[3] = x_e3*v9
-            V::store(V::mul(V::load(x.at(3usize, c)), v9), out0.at(3usize, c));
-            // out0[4] = x_e4*v9
-            V::store(V::mul(V::load(x.at(4usize, c)), v9), out0.at(4usize, c));
-            // out0[5] = x_e5*v9
-            V::store(V::mul(V::load(x.at(5usize, c)), v9), out0.at(5usize, c));
-            // out0[6] = x_e12*v9
-            V::store(V::mul(V::load(x.at(6usize, c)), v9), out0.at(6usize, c));
-            // out0[7] = x_e13*v9
-            V::store(V::mul(V::load(x.at(7usize, c)), v9), out0.at(7usize, c));
-            // out0[8] = x_e14*v9
-            V::store(V::mul(V::load(x.at(8usize, c)), v9), out0.at(8usize, c));
-            // out0[9] = x_e15*v9
-            V::store(V::mul(V::load(x.at(9usize, c)), v9), out0.at(9usize, c));
-            // out0[10] = x_e23*v9
-            V::store(V::mul(V::load(x.at(10usize, c)), v9), out0.at(10usize, c));
-            // out0[11] = x_e24*v9
-            V::store(V::mul(V::load(x.at(11usize, c)), v9), out0.at(11usize, c));
-            // out0[12] = x_e25*v9
-            V::store(V::mul(V::load(x.at(12usize, c)), v9), out0.at(12usize, c));
-            // out0[13] = x_e34*v9
-            V::store(V::mul(V::load(x.at(13usize, c)), v9), out0.at(13usize, c));
-            // out0[14] = x_e35*v9
-            V::store(V::mul(V::load(x.at(14usize, c)), v9), out0.at(14usize, c));
-            // out0[15] = x_e45*v9
-            V::store(V::mul(V::load(x.at(15usize, c)), v9), out0.at(15usize, c));
-            // out0[16] = x_e123*v9
-            V::store(V::mul(V::load(x.at(16usize, c)), v9), out0.at(16usize, c));
-            // out0[17] = x_e124*v9
-            V::store(V::mul(V::load(x.at(17usize, c)), v9), out0.at(17usize, c));
-            // out0[18] = x_e125*v9
-            V::store(V::mul(V::load(x.at(18usize, c)), v9), out0.at(18usize, c));
-            // out0[19] = x_e134*v9
-            V::store(V::mul(V::load(x.at(19usize, c)), v9), out0.at(19usize, c));
-            // out0[20] = x_e135*v9
-            V::store(V::mul(V::load(x.at(20usize, c)), v9), out0.at(20usize, c));
-            // out0[21] = x_e145*v9
-            V::store(V::mul(V::load(x.at(21usize, c)), v9), out0.at(21usize, c));
-            // out0[22] = x_e234*v9
-            V::store(V::mul(V::load(x.at(22usize, c)), v9), out0.at(22usize, c));
-            // out0[23] = x_e235*v9
-            V::store(V::mul(V::load(x.at(23usize, c)), v9), out0.at(23usize, c));
-            // out0[24] = x_e245*v9
-            V::store(V::mul(V::load(x.at(24usize, c)), v9), out0.at(24usize, c));
-            // out0[25] = x_e345*v9
-            V::store(V::mul(V::load(x.at(25usize, c)), v9), out0.at(25usize, c));
-            // out0[26] = x_e1234*v9
-            V::store(V::mul(V::load(x.at(26usize, c)), v9), out0.at(26usize, c));
-            // out0[27] = x_e1235*v9
-            V::store(V::mul(V::load(x.at(27usize, c)), v9), out0.at(27usize, c));
-            // out0[28] = x_e1245*v9
-            V::store(V::mul(V::load(x.at(28usize, c)), v9), out0.at(28usize, c));
-            // out0[29] = x_e1345*v9
-            V::store(V::mul(V::load(x.at(29usize, c)), v9), out0.at(29usize, c));
-            // out0[30] = x_e2345*v9
-            V::store(V::mul(V::load(x.at(30usize, c)), v9), out0.at(30usize, c));
-            // out0[31] = x_e12345*v9
-            V::store(V::mul(V::load(x.at(31usize, c)), v9), out0.at(31usize, c));
+            x.prefetch::<32usize>(c);
+            let v8 = V::mul(V::load(param0.at(0usize, c)), v6);
+            // out0[0] = x_1*v8
+            V::store(V::mul(V::load(x.at(0usize, c)), v8), out0.at(0usize, c));
+            // out0[1] = x_e1*v8
+            V::store(V::mul(V::load(x.at(1usize, c)), v8), out0.at(1usize, c));
+            // out0[2] = x_e2*v8
+            V::store(V::mul(V::load(x.at(2usize, c)), v8), out0.at(2usize, c));
+            // out0[3] = x_e3*v8
+            V::store(V::mul(V::load(x.at(3usize, c)), v8), out0.at(3usize, c));
+            // out0[4] = x_e4*v8
+            V::store(V::mul(V::load(x.at(4usize, c)), v8), out0.at(4usize, c));
+            // out0[5] = x_e5*v8
+            V::store(V::mul(V::load(x.at(5usize, c)), v8), out0.at(5usize, c));
+            // out0[6] = x_e12*v8
+            V::store(V::mul(V::load(x.at(6usize, c)), v8), out0.at(6usize, c));
+            // out0[7] = x_e13*v8
+            V::store(V::mul(V::load(x.at(7usize, c)), v8), out0.at(7usize, c));
+            // out0[8] = x_e14*v8
+            V::store(V::mul(V::load(x.at(8usize, c)), v8), out0.at(8usize, c));
+            // out0[9] = x_e15*v8
+            V::store(V::mul(V::load(x.at(9usize, c)), v8), out0.at(9usize, c));
+            // out0[10] = x_e23*v8
+            V::store(V::mul(V::load(x.at(10usize, c)), v8), out0.at(10usize, c));
+            // out0[11] = x_e24*v8
+            V::store(V::mul(V::load(x.at(11usize, c)), v8), out0.at(11usize, c));
+            // out0[12] = x_e25*v8
+            V::store(V::mul(V::load(x.at(12usize, c)), v8), out0.at(12usize, c));
+            // out0[13] = x_e34*v8
+            V::store(V::mul(V::load(x.at(13usize, c)), v8), out0.at(13usize, c));
+            // out0[14] = x_e35*v8
+            V::store(V::mul(V::load(x.at(14usize, c)), v8), out0.at(14usize, c));
+            // out0[15] = x_e45*v8
+            V::store(V::mul(V::load(x.at(15usize, c)), v8), out0.at(15usize, c));
+            // out0[16] = x_e123*v8
+            V::store(V::mul(V::load(x.at(16usize, c)), v8), out0.at(16usize, c));
+            // out0[17] = x_e124*v8
+            V::store(V::mul(V::load(x.at(17usize, c)), v8), out0.at(17usize, c));
+            // out0[18] = x_e125*v8
+            V::store(V::mul(V::load(x.at(18usize, c)), v8), out0.at(18usize, c));
+            // out0[19] = x_e134*v8
+            V::store(V::mul(V::load(x.at(19usize, c)), v8), out0.at(19usize, c));
+            // out0[20] = x_e135*v8
+            V::store(V::mul(V::load(x.at(20usize, c)), v8), out0.at(20usize, c));
+            // out0[21] = x_e145*v8
+            V::store(V::mul(V::load(x.at(21usize, c)), v8), out0.at(21usize, c));
+            // out0[22] = x_e234*v8
+            V::store(V::mul(V::load(x.at(22usize, c)), v8), out0.at(22usize, c));
+            // out0[23] = x_e235*v8
+            V::store(V::mul(V::load(x.at(23usize, c)), v8), out0.at(23usize, c));
+            // out0[24] = x_e245*v8
+            V::store(V::mul(V::load(x.at(24usize, c)), v8), out0.at(24usize, c));
+            // out0[25] = x_e345*v8
+            V::store(V::mul(V::load(x.at(25usize, c)), v8), out0.at(25usize, c));
+            // out0[26] = x_e1234*v8
+            V::store(V::mul(V::load(x.at(26usize, c)), v8), out0.at(26usize, c));
+            // out0[27] = x_e1235*v8
+            V::store(V::mul(V::load(x.at(27usize, c)), v8), out0.at(27usize, c));
+            // out0[28] = x_e1245*v8
+            V::store(V::mul(V::load(x.at(28usize, c)), v8), out0.at(28usize, c));
+            // out0[29] = x_e1345*v8
+            V::store(V::mul(V::load(x.at(29usize, c)), v8), out0.at(29usize, c));
+            // out0[30] = x_e2345*v8
+            V::store(V::mul(V::load(x.at(30usize, c)), v8), out0.at(30usize, c));
+            // out0[31] = x_e12345*v8
+            V::store(V::mul(V::load(x.at(31usize, c)), v8), out0.at(31usize, c));
         }
     }
 }
@@ -213,502 +195,443 @@ unsafe fn mv_layer_norm_2<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let param0 = args.params[0];
         let grad0 = args.param_grads[0];
         let mut sum0 = V::zero();
-        let c1e0 = V::from_f64(1f64);
         let row0 = V::splat(args.rows[0]);
         let inv_channels = V::splat(args.inv_channels);
-        let v132 = V::mul(row0, inv_channels);
+        let v2 = V::mul(row0, inv_channels);
         let c1em6 = V::from_f64(0.000001f64);
-        let v134 = V::add(v132, c1em6);
-        let v135 = V::div(c1e0, v134);
+        let v4 = V::add(v2, c1em6);
+        let c1e0 = V::from_f64(1f64);
+        let v6 = V::div(c1e0, v4);
         for group in 0..args.groups {
             let c = group * V::LANES;
-            let v127 = {
-                let mut s = V::mul(
-                    V::load(x.at(31usize, c)),
-                    V::load(grad_o.at(31usize, c)),
-                );
-                s = V::mul_add(
-                    V::load(x.at(30usize, c)),
-                    V::load(grad_o.at(30usize, c)),
-                    s,
-                );
-                s = V::mul_add(
-                    V::load(x.at(29usize, c)),
-                    V::load(grad_o.at(29usize, c)),
-                    s,
-                );
-                s = V::mul_add(
-                    V::load(x.at(28usize, c)),
-                    V::load(grad_o.at(28usize, c)),
-                    s,
-                );
-                s = V::mul_add(
-                    V::load(x.at(27usize, c)),
-                    V::load(grad_o.at(27usize, c)),
-                    s,
-                );
-                s = V::mul_add(
-                    V::load(x.at(26usize, c)),
-                    V::load(grad_o.at(26usize, c)),
-                    s,
-                );
-                s = V::mul_add(
-                    V::load(x.at(25usize, c)),
-                    V::load(grad_o.at(25usize, c)),
-                    s,
-                );
-                s = V::mul_add(
-                    V::load(x.at(24usize, c)),
-                    V::load(grad_o.at(24usize, c)),
-                    s,
-                );
-                s = V::mul_add(
-                    V::load(x.at(23usize, c)),
-                    V::load(grad_o.at(23usize, c)),
-                    s,
-                );
-                s = V::mul_add(
-                    V::load(x.at(22usize, c)),
-                    V::load(grad_o.at(22usize, c)),
-                    s,
-                );
-                s = V::mul_add(
-                    V::load(x.at(21usize, c)),
-                    V::load(grad_o.at(21usize, c)),
-                    s,
-                );
-                s = V::mul_add(
-                    V::load(x.at(20usize, c)),
-                    V::load(grad_o.at(20usize, c)),
-                    s,
-                );
-                s = V::mul_add(
-                    V::load(x.at(19usize, c)),
-                    V::load(grad_o.at(19usize, c)),
-                    s,
-                );
-                s = V::mul_add(
-                    V::load(x.at(18usize, c)),
-                    V::load(grad_o.at(18usize, c)),
-                    s,
-                );
-                s = V::mul_add(
-                    V::load(x.at(17usize, c)),
-                    V::load(grad_o.at(17usize, c)),
-                    s,
-                );
-                s = V::mul_add(
-                    V::load(x.at(16usize, c)),
-                    V::load(grad_o.at(16usize, c)),
-                    s,
-                );
-                s = V::mul_add(
-                    V::load(x.at(15usize, c)),
-                    V::load(grad_o.at(15usize, c)),
-                    s,
-                );
-                s = V::mul_add(
-                    V::load(x.at(14usize, c)),
-                    V::load(grad_o.at(14usize, c)),
-                    s,
-                );
-                s = V::mul_add(
-                    V::load(x.at(13usize, c)),
-                    V::load(grad_o.at(13usize, c)),
-                    s,
-                );
-                s = V::mul_add(
-                    V::load(x.at(12usize, c)),
-                    V::load(grad_o.at(12usize, c)),
-                    s,
-                );
-                s = V::mul_add(
-                    V::load(x.at(11usize, c)),
-                    V::load(grad_o.at(11usize, c)),
-                    s,
-                );
-                s = V::mul_add(
-                    V::load(x.at(10usize, c)),
-                    V::load(grad_o.at(10usize, c)),
-                    s,
-                );
-                s = V::mul_add(
-                    V::load(x.at(9usize, c)),
-                    V::load(grad_o.at(9usize, c)),
-                    s,
-                );
-                s = V::mul_add(
-                    V::load(x.at(8usize, c)),
-                    V::load(grad_o.at(8usize, c)),
-                    s,
-                );
-                s = V::mul_add(
-                    V::load(x.at(7usize, c)),
-                    V::load(grad_o.at(7usize, c)),
-                    s,
-                );
-                s = V::mul_add(
-                    V::load(x.at(6usize, c)),
-                    V::load(grad_o.at(6usize, c)),
-                    s,
-                );
-                s = V::mul_add(
-                    V::load(x.at(5usize, c)),
-                    V::load(grad_o.at(5usize, c)),
-                    s,
-                );
-                s = V::mul_add(
-                    V::load(x.at(4usize, c)),
-                    V::load(grad_o.at(4usize, c)),
-                    s,
-                );
-                s = V::mul_add(
-                    V::load(x.at(3usize, c)),
-                    V::load(grad_o.at(3usize, c)),
-                    s,
-                );
-                s = V::mul_add(
-                    V::load(x.at(2usize, c)),
-                    V::load(grad_o.at(2usize, c)),
-                    s,
-                );
-                s = V::mul_add(
-                    V::load(x.at(1usize, c)),
-                    V::load(grad_o.at(1usize, c)),
-                    s,
-                );
-                s = V::mul_add(
-                    V::load(x.at(0usize, c)),
-                    V::load(grad_o.at(0usize, c)),
-                    s,
-                );
-                s
-            };
+            x.prefetch::<32usize>(c);
+            grad_o.prefetch::<32usize>(c);
             let valid = args.valid_lanes(group, V::LANES);
-            // row sum 0 = a0*v127
+            let mut v9 = V::mul(
+                V::load(x.at(31usize, c)),
+                V::load(grad_o.at(31usize, c)),
+            );
+            v9 = V::mul_add(
+                V::load(x.at(30usize, c)),
+                V::load(grad_o.at(30usize, c)),
+                v9,
+            );
+            v9 = V::mul_add(
+                V::load(x.at(29usize, c)),
+                V::load(grad_o.at(29usize, c)),
+                v9,
+            );
+            v9 = V::mul_add(
+                V::load(x.at(28usize, c)),
+                V::load(grad_o.at(28usize, c)),
+                v9,
+            );
+            v9 = V::mul_add(
+                V::load(x.at(27usize, c)),
+                V::load(grad_o.at(27usize, c)),
+                v9,
+            );
+            v9 = V::mul_add(
+                V::load(x.at(26usize, c)),
+                V::load(grad_o.at(26usize, c)),
+                v9,
+            );
+            v9 = V::mul_add(
+                V::load(x.at(25usize, c)),
+                V::load(grad_o.at(25usize, c)),
+                v9,
+            );
+            v9 = V::mul_add(
+                V::load(x.at(24usize, c)),
+                V::load(grad_o.at(24usize, c)),
+                v9,
+            );
+            v9 = V::mul_add(
+                V::load(x.at(23usize, c)),
+                V::load(grad_o.at(23usize, c)),
+                v9,
+            );
+            v9 = V::mul_add(
+                V::load(x.at(22usize, c)),
+                V::load(grad_o.at(22usize, c)),
+                v9,
+            );
+            v9 = V::mul_add(
+                V::load(x.at(21usize, c)),
+                V::load(grad_o.at(21usize, c)),
+                v9,
+            );
+            v9 = V::mul_add(
+                V::load(x.at(20usize, c)),
+                V::load(grad_o.at(20usize, c)),
+                v9,
+            );
+            v9 = V::mul_add(
+                V::load(x.at(19usize, c)),
+                V::load(grad_o.at(19usize, c)),
+                v9,
+            );
+            v9 = V::mul_add(
+                V::load(x.at(18usize, c)),
+                V::load(grad_o.at(18usize, c)),
+                v9,
+            );
+            v9 = V::mul_add(
+                V::load(x.at(17usize, c)),
+                V::load(grad_o.at(17usize, c)),
+                v9,
+            );
+            v9 = V::mul_add(
+                V::load(x.at(16usize, c)),
+                V::load(grad_o.at(16usize, c)),
+                v9,
+            );
+            v9 = V::mul_add(
+                V::load(x.at(15usize, c)),
+                V::load(grad_o.at(15usize, c)),
+                v9,
+            );
+            v9 = V::mul_add(
+                V::load(x.at(14usize, c)),
+                V::load(grad_o.at(14usize, c)),
+                v9,
+            );
+            v9 = V::mul_add(
+                V::load(x.at(13usize, c)),
+                V::load(grad_o.at(13usize, c)),
+                v9,
+            );
+            v9 = V::mul_add(
+                V::load(x.at(12usize, c)),
+                V::load(grad_o.at(12usize, c)),
+                v9,
+            );
+            v9 = V::mul_add(
+                V::load(x.at(11usize, c)),
+                V::load(grad_o.at(11usize, c)),
+                v9,
+            );
+            v9 = V::mul_add(
+                V::load(x.at(10usize, c)),
+                V::load(grad_o.at(10usize, c)),
+                v9,
+            );
+            v9 = V::mul_add(V::load(x.at(9usize, c)), V::load(grad_o.at(9usize, c)), v9);
+            v9 = V::mul_add(V::load(x.at(8usize, c)), V::load(grad_o.at(8usize, c)), v9);
+            v9 = V::mul_add(V::load(x.at(7usize, c)), V::load(grad_o.at(7usize, c)), v9);
+            v9 = V::mul_add(V::load(x.at(6usize, c)), V::load(grad_o.at(6usize, c)), v9);
+            v9 = V::mul_add(V::load(x.at(5usize, c)), V::load(grad_o.at(5usize, c)), v9);
+            v9 = V::mul_add(V::load(x.at(4usize, c)), V::load(grad_o.at(4usize, c)), v9);
+            v9 = V::mul_add(V::load(x.at(3usize, c)), V::load(grad_o.at(3usize, c)), v9);
+            v9 = V::mul_add(V::load(x.at(2usize, c)), V::load(grad_o.at(2usize, c)), v9);
+            v9 = V::mul_add(V::load(x.at(1usize, c)), V::load(grad_o.at(1usize, c)), v9);
+            v9 = V::mul_add(V::load(x.at(0usize, c)), V::load(grad_o.at(0usize, c)), v9);
+            // grad0[0] += v6*v133
+            V::store(
+                V::add(V::load(grad0.at(0usize, c)), V::mul(v6, v9)),
+                grad0.at(0usize, c),
+            );
+            // row sum 0 = a0*v133
             sum0 = V::add(
                 sum0,
-                V::keep_first(V::mul(V::load(param0.at(0usize, c)), v127), valid),
-            );
-            // grad0[0] + = v135*v127
-            V::store(
-                V::add(V::load(grad0.at(0usize, c)), V::mul(v135, v127)),
-                grad0.at(0usize, c),
+                V::keep_first(V::mul(V::load(param0.at(0usize, c)), v9), valid),
             );
         }
         args.sums[0] = sum0.reduce_add();
     }
 }
 pub(super) static MV_LAYER_NORM_2: Stage = stage!(mv_layer_norm_2);
-/// From `grad_o`, `x`, `a` to `grad_x`: adjoint of o = a x / (mean_c |x| + 1e-6).
+/// From `x`, `grad_o`, `a` to `grad_x`: adjoint of o = a x / (mean_c |x| + 1e-6).
 ///
 /// From `mv_layer_norm_grad` of Cl(4,1,0).
 #[inline(always)]
 unsafe fn mv_layer_norm_3<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
     // SAFETY: the caller keeps the contract of `StageArgs`; the tier runs on this CPU.
     unsafe {
-        let grad_o = args.inputs[0];
-        let x = args.inputs[1];
+        let x = args.inputs[0];
+        let grad_o = args.inputs[1];
         let out0 = args.outputs[0];
         let param0 = args.params[0];
-        let c1e0 = V::from_f64(1f64);
+        let c1em16 = V::from_f64(0.0000000000000001f64);
         let row0 = V::splat(args.rows[0]);
         let inv_channels = V::splat(args.inv_channels);
-        let v4 = V::mul(row0, inv_channels);
+        let v102 = V::mul(row0, inv_channels);
         let c1em6 = V::from_f64(0.000001f64);
-        let v6 = V::add(v4, c1em6);
-        let v7 = V::div(c1e0, v6);
+        let v104 = V::add(v102, c1em6);
+        let c1e0 = V::from_f64(1f64);
+        let v106 = V::div(c1e0, v104);
         let row1 = V::splat(args.rows[1]);
-        let v107 = V::div(row1, v6);
-        let v108 = V::mul(v7, v107);
-        let v109 = V::mul(inv_channels, v108);
+        let v174 = V::div(row1, v104);
+        let v175 = V::mul(v106, v174);
+        let v176 = V::mul(inv_channels, v175);
         let c5em1 = V::from_f64(0.5f64);
-        let c1em16 = V::from_f64(0.0000000000000001f64);
         for group in 0..args.groups {
             let c = group * V::LANES;
-            let v8 = V::mul(V::load(param0.at(0usize, c)), v7);
+            x.prefetch::<32usize>(c);
+            grad_o.prefetch::<32usize>(c);
             let x_1 = V::load(x.at(0usize, c));
+            let x_e1 = V::load(x.at(1usize, c));
+            let mut v3 = V::mul(x_e1, x_e1);
+            let x_e2 = V::load(x.at(2usize, c));
+            let x_e3 = V::load(x.at(3usize, c));
+            let x_e4 = V::load(x.at(4usize, c));
+            let x_e5 = V::load(x.at(5usize, c));
+            v3 = V::mul_add(x_e2, x_e2, v3);
+            v3 = V::mul_add(x_e3, x_e3, v3);
+            v3 = V::mul_add(x_e4, x_e4, v3);
+            v3 = V::neg_mul_add(x_e5, x_e5, v3);
+            let x_e12 = V::load(x.at(6usize, c));
+            let mut v17 = V::mul(x_e12, x_e12);
+            let x_e13 = V::load(x.at(7usize, c));
+            let x_e14 = V::load(x.at(8usize, c));
+            let x_e15 = V::load(x.at(9usize, c));
+            let x_e23 = V::load(x.at(10usize, c));
+            let x_e24 = V::load(x.at(11usize, c));
+            let x_e25 = V::load(x.at(12usize, c));
+            let x_e34 = V::load(x.at(13usize, c));
+            let x_e35 = V::load(x.at(14usize, c));
+            let x_e45 = V::load(x.at(15usize, c));
+            v17 = V::mul_add(x_e13, x_e13, v17);
+            v17 = V::mul_add(x_e14, x_e14, v17);
+            v17 = V::neg_mul_add(x_e15, x_e15, v17);
+            v17 = V::mul_add(x_e23, x_e23, v17);
+            v17 = V::mul_add(x_e24, x_e24, v17);
+            v17 = V::neg_mul_add(x_e25, x_e25, v17);
+            v17 = V::mul_add(x_e34, x_e34, v17);
+            v17 = V::neg_mul_add(x_e35, x_e35, v17);
+            v17 = V::neg_mul_add(x_e45, x_e45, v17);
+            let x_e123 = V::load(x.at(16usize, c));
+            let mut v46 = V::mul(x_e123, x_e123);
+            let x_e124 = V::load(x.at(17usize, c));
+            let x_e125 = V::load(x.at(18usize, c));
+            let x_e134 = V::load(x.at(19usize, c));
+            let x_e135 = V::load(x.at(20usize, c));
+            let x_e145 = V::load(x.at(21usize, c));
+            let x_e234 = V::load(x.at(22usize, c));
+            let x_e235 = V::load(x.at(23usize, c));
+            let x_e245 = V::load(x.at(24usize, c));
+            let x_e345 = V::load(x.at(25usize, c));
+            v46 = V::mul_add(x_e124, x_e124, v46);
+            v46 = V::neg_mul_add(x_e125, x_e125, v46);
+            v46 = V::mul_add(x_e134, x_e134, v46);
+            v46 = V::neg_mul_add(x_e135, x_e135, v46);
+            v46 = V::neg_mul_add(x_e145, x_e145, v46);
+            v46 = V::mul_add(x_e234, x_e234, v46);
+            v46 = V::neg_mul_add(x_e235, x_e235, v46);
+            v46 = V::neg_mul_add(x_e245, x_e245, v46);
+            v46 = V::neg_mul_add(x_e345, x_e345, v46);
             let x_e1234 = V::load(x.at(26usize, c));
+            let mut v75 = V::mul(x_e1234, x_e1234);
             let x_e1235 = V::load(x.at(27usize, c));
             let x_e1245 = V::load(x.at(28usize, c));
             let x_e1345 = V::load(x.at(29usize, c));
             let x_e2345 = V::load(x.at(30usize, c));
-            let x_e234 = V::load(x.at(22usize, c));
-            let x_e134 = V::load(x.at(19usize, c));
-            let x_e123 = V::load(x.at(16usize, c));
-            let x_e124 = V::load(x.at(17usize, c));
-            let x_e125 = V::load(x.at(18usize, c));
-            let x_e135 = V::load(x.at(20usize, c));
-            let x_e145 = V::load(x.at(21usize, c));
-            let x_e235 = V::load(x.at(23usize, c));
-            let x_e245 = V::load(x.at(24usize, c));
-            let x_e345 = V::load(x.at(25usize, c));
-            let x_e34 = V::load(x.at(13usize, c));
-            let x_e24 = V::load(x.at(11usize, c));
-            let x_e23 = V::load(x.at(10usize, c));
-            let x_e14 = V::load(x.at(8usize, c));
-            let x_e12 = V::load(x.at(6usize, c));
-            let x_e13 = V::load(x.at(7usize, c));
-            let x_e15 = V::load(x.at(9usize, c));
-            let x_e25 = V::load(x.at(12usize, c));
-            let x_e35 = V::load(x.at(14usize, c));
-            let x_e45 = V::load(x.at(15usize, c));
-            let x_e4 = V::load(x.at(4usize, c));
-            let x_e3 = V::load(x.at(3usize, c));
-            let x_e1 = V::load(x.at(1usize, c));
-            let x_e2 = V::load(x.at(2usize, c));
-            let x_e5 = V::load(x.at(5usize, c));
+            v75 = V::neg_mul_add(x_e1235, x_e1235, v75);
+            v75 = V::neg_mul_add(x_e1245, x_e1245, v75);
+            v75 = V::neg_mul_add(x_e1345, x_e1345, v75);
+            v75 = V::neg_mul_add(x_e2345, x_e2345, v75);
             let x_e12345 = V::load(x.at(31usize, c));
-            let v105 = V::neg_mul_add(
-                x_e12345,
-                x_e12345,
-                V::add(
-                    {
-                        let mut s = V::mul(x_e1234, x_e1234);
-                        s = V::neg_mul_add(x_e1235, x_e1235, s);
-                        s = V::neg_mul_add(x_e1245, x_e1245, s);
-                        s = V::neg_mul_add(x_e1345, x_e1345, s);
-                        s = V::neg_mul_add(x_e2345, x_e2345, s);
-                        s
-                    },
-                    V::add(
-                        {
-                            let mut s = V::mul(x_e123, x_e123);
-                            s = V::mul_add(x_e124, x_e124, s);
-                            s = V::neg_mul_add(x_e125, x_e125, s);
-                            s = V::mul_add(x_e134, x_e134, s);
-                            s = V::neg_mul_add(x_e135, x_e135, s);
-                            s = V::neg_mul_add(x_e145, x_e145, s);
-                            s = V::mul_add(x_e234, x_e234, s);
-                            s = V::neg_mul_add(x_e235, x_e235, s);
-                            s = V::neg_mul_add(x_e245, x_e245, s);
-                            s = V::neg_mul_add(x_e345, x_e345, s);
-                            s
-                        },
-                        V::add(
-                            {
-                                let mut s = V::mul(x_e12, x_e12);
-                                s = V::mul_add(x_e13, x_e13, s);
-                                s = V::mul_add(x_e14, x_e14, s);
-                                s = V::neg_mul_add(x_e15, x_e15, s);
-                                s = V::mul_add(x_e23, x_e23, s);
-                                s = V::mul_add(x_e24, x_e24, s);
-                                s = V::neg_mul_add(x_e25, x_e25, s);
-                                s = V::mul_add(x_e34, x_e34, s);
-                                s = V::neg_mul_add(x_e35, x_e35, s);
-                                s = V::neg_mul_add(x_e45, x_e45, s);
-                                s
-                            },
-                            {
-                                let mut s = V::mul(x_e1, x_e1);
-                                s = V::mul_add(x_e2, x_e2, s);
-                                s = V::mul_add(x_e3, x_e3, s);
-                                s = V::mul_add(x_e4, x_e4, s);
-                                s = V::neg_mul_add(x_e5, x_e5, s);
-                                s = V::mul_add(x_1, x_1, s);
-                                s
-                            },
-                        ),
-                    ),
-                ),
+            v3 = V::mul_add(x_1, x_1, v3);
+            let mut v93 = V::add(v75, V::add(v46, V::add(v17, v3)));
+            v93 = V::neg_mul_add(x_e12345, x_e12345, v93);
+            let v98 = V::sqrt(V::mul_add(v93, v93, c1em16));
+            let v108 = V::mul(V::load(param0.at(0usize, c)), v106);
+            let v182 = V::mul(
+                v93,
+                V::mul(V::mul(v176, V::div(c5em1, V::sqrt(v98))), V::div(c5em1, v98)),
             );
-            let v114 = V::sqrt(V::mul_add(v105, v105, c1em16));
-            let v120 = V::mul(
-                v105,
-                V::mul(V::mul(v109, V::div(c5em1, V::sqrt(v114))), V::div(c5em1, v114)),
-            );
-            let v121 = V::add(v120, v120);
-            let v122 = V::mul(x_1, v121);
-            let v127 = V::mul(x_e1, v121);
-            let v132 = V::mul(x_e2, v121);
-            let v137 = V::mul(x_e3, v121);
-            let v142 = V::mul(x_e4, v121);
-            let v145 = V::mul(x_e5, v121);
-            let v152 = V::mul(x_e12, v121);
-            let v157 = V::mul(x_e13, v121);
-            let v162 = V::mul(x_e14, v121);
-            let v165 = V::mul(x_e15, v121);
-            let v172 = V::mul(x_e23, v121);
-            let v177 = V::mul(x_e24, v121);
-            let v180 = V::mul(x_e25, v121);
-            let v187 = V::mul(x_e34, v121);
-            let v190 = V::mul(x_e35, v121);
-            let v195 = V::mul(x_e45, v121);
-            let v202 = V::mul(x_e123, v121);
-            let v207 = V::mul(x_e124, v121);
-            let v210 = V::mul(x_e125, v121);
-            let v217 = V::mul(x_e134, v121);
-            let v220 = V::mul(x_e135, v121);
-            let v225 = V::mul(x_e145, v121);
-            let v232 = V::mul(x_e234, v121);
-            let v235 = V::mul(x_e235, v121);
-            let v240 = V::mul(x_e245, v121);
-            let v245 = V::mul(x_e345, v121);
-            let v252 = V::mul(x_e1234, v121);
-            let v255 = V::mul(x_e1235, v121);
-            let v260 = V::mul(x_e1245, v121);
-            let v265 = V::mul(x_e1345, v121);
-            let v270 = V::mul(x_e2345, v121);
-            let v275 = V::mul(x_e12345, v121);
-            // out0[0] = v8*grad_o_1 - v122 - v122
+            let v183 = V::add(v182, v182);
+            let v184 = V::mul(x_e12345, v183);
+            // out0[31] = v184 + v108*grad_o_e12345 + v184
             V::store(
-                V::sub(V::mul_sub(v8, V::load(grad_o.at(0usize, c)), v122), v122),
-                out0.at(0usize, c),
+                V::add(v184, V::mul_add(v108, V::load(grad_o.at(31usize, c)), v184)),
+                out0.at(31usize, c),
             );
-            // out0[1] = v8*grad_o_e1 - v127 - v127
+            let v187 = V::mul(x_e2345, v183);
+            // out0[30] = v187 + v108*grad_o_e2345 + v187
             V::store(
-                V::sub(V::mul_sub(v8, V::load(grad_o.at(1usize, c)), v127), v127),
-                out0.at(1usize, c),
-            );
-            // out0[2] = v8*grad_o_e2 - v132 - v132
-            V::store(
-                V::sub(V::mul_sub(v8, V::load(grad_o.at(2usize, c)), v132), v132),
-                out0.at(2usize, c),
-            );
-            // out0[3] = v8*grad_o_e3 - v137 - v137
-            V::store(
-                V::sub(V::mul_sub(v8, V::load(grad_o.at(3usize, c)), v137), v137),
-                out0.at(3usize, c),
-            );
-            // out0[4] = v8*grad_o_e4 - v142 - v142
-            V::store(
-                V::sub(V::mul_sub(v8, V::load(grad_o.at(4usize, c)), v142), v142),
-                out0.at(4usize, c),
-            );
-            // out0[5] = v145 + v8*grad_o_e5 + v145
-            V::store(
-                V::add(v145, V::mul_add(v8, V::load(grad_o.at(5usize, c)), v145)),
-                out0.at(5usize, c),
-            );
-            // out0[6] = v8*grad_o_e12 - v152 - v152
-            V::store(
-                V::sub(V::mul_sub(v8, V::load(grad_o.at(6usize, c)), v152), v152),
-                out0.at(6usize, c),
-            );
-            // out0[7] = v8*grad_o_e13 - v157 - v157
-            V::store(
-                V::sub(V::mul_sub(v8, V::load(grad_o.at(7usize, c)), v157), v157),
-                out0.at(7usize, c),
-            );
-            // out0[8] = v8*grad_o_e14 - v162 - v162
-            V::store(
-                V::sub(V::mul_sub(v8, V::load(grad_o.at(8usize, c)), v162), v162),
-                out0.at(8usize, c),
-            );
-            // out0[9] = v165 + v8*grad_o_e15 + v165
-            V::store(
-                V::add(v165, V::mul_add(v8, V::load(grad_o.at(9usize, c)), v165)),
-                out0.at(9usize, c),
-            );
-            // out0[10] = v8*grad_o_e23 - v172 - v172
-            V::store(
-                V::sub(V::mul_sub(v8, V::load(grad_o.at(10usize, c)), v172), v172),
-                out0.at(10usize, c),
-            );
-            // out0[11] = v8*grad_o_e24 - v177 - v177
-            V::store(
-                V::sub(V::mul_sub(v8, V::load(grad_o.at(11usize, c)), v177), v177),
-                out0.at(11usize, c),
-            );
-            // out0[12] = v180 + v8*grad_o_e25 + v180
-            V::store(
-                V::add(v180, V::mul_add(v8, V::load(grad_o.at(12usize, c)), v180)),
-                out0.at(12usize, c),
-            );
-            // out0[13] = v8*grad_o_e34 - v187 - v187
-            V::store(
-                V::sub(V::mul_sub(v8, V::load(grad_o.at(13usize, c)), v187), v187),
-                out0.at(13usize, c),
-            );
-            // out0[14] = v190 + v8*grad_o_e35 + v190
-            V::store(
-                V::add(v190, V::mul_add(v8, V::load(grad_o.at(14usize, c)), v190)),
-                out0.at(14usize, c),
-            );
-            // out0[15] = v195 + v8*grad_o_e45 + v195
-            V::store(
-                V::add(v195, V::mul_add(v8, V::load(grad_o.at(15usize, c)), v195)),
-                out0.at(15usize, c),
-            );
-            // out0[16] = v8*grad_o_e123 - v202 - v202
-            V::store(
-                V::sub(V::mul_sub(v8, V::load(grad_o.at(16usize, c)), v202), v202),
-                out0.at(16usize, c),
-            );
-            // out0[17] = v8*grad_o_e124 - v207 - v207
-            V::store(
-                V::sub(V::mul_sub(v8, V::load(grad_o.at(17usize, c)), v207), v207),
-                out0.at(17usize, c),
-            );
-            // out0[18] = v210 + v8*grad_o_e125 + v210
-            V::store(
-                V::add(v210, V::mul_add(v8, V::load(grad_o.at(18usize, c)), v210)),
-                out0.at(18usize, c),
-            );
-            // out0[19] = v8*grad_o_e134 - v217 - v217
-            V::store(
-                V::sub(V::mul_sub(v8, V::load(grad_o.at(19usize, c)), v217), v217),
-                out0.at(19usize, c),
-            );
-            // out0[20] = v220 + v8*grad_o_e135 + v220
-            V::store(
-                V::add(v220, V::mul_add(v8, V::load(grad_o.at(20usize, c)), v220)),
-                out0.at(20usize, c),
-            );
-            // out0[21] = v225 + v8*grad_o_e145 + v225
-            V::store(
-                V::add(v225, V::mul_add(v8, V::load(grad_o.at(21usize, c)), v225)),
-                out0.at(21usize, c),
-            );
-            // out0[22] = v8*grad_o_e234 - v232 - v232
-            V::store(
-                V::sub(V::mul_sub(v8, V::load(grad_o.at(22usize, c)), v232), v232),
-                out0.at(22usize, c),
-            );
-            // out0[23] = v235 + v8*grad_o_e235 + v235
-            V::store(
-                V::add(v235, V::mul_add(v8, V::load(grad_o.at(23usize, c)), v235)),
-                out0.at(23usize, c),
-            );
-            // out0[24] = v240 + v8*grad_o_e245 + v240
-            V::store(
-                V::add(v240, V::mul_add(v8, V::load(grad_o.at(24usize, c)), v240)),
-                out0.at(24usize, c),
-            );
-            // out0[25] = v245 + v8*grad_o_e345 + v245
-            V::store(
-                V::add(v245, V::mul_add(v8, V::load(grad_o.at(25usize, c)), v245)),
-                out0.at(25usize, c),
-            );
-            // out0[26] = v8*grad_o_e1234 - v252 - v252
-            V::store(
-                V::sub(V::mul_sub(v8, V::load(grad_o.at(26usize, c)), v252), v252),
-                out0.at(26usize, c),
-            );
-            // out0[27] = v255 + v8*grad_o_e1235 + v255
-            V::store(
-                V::add(v255, V::mul_add(v8, V::load(grad_o.at(27usize, c)), v255)),
-                out0.at(27usize, c),
-            );
-            // out0[28] = v260 + v8*grad_o_e1245 + v260
-            V::store(
-                V::add(v260, V::mul_add(v8, V::load(grad_o.at(28usize, c)), v260)),
-                out0.at(28usize, c),
-            );
-            // out0[29] = v265 + v8*grad_o_e1345 + v265
-            V::store(
-                V::add(v265, V::mul_add(v8, V::load(grad_o.at(29usize, c)), v265)),
-                out0.at(29usize, c),
-            );
-            // out0[30] = v270 + v8*grad_o_e2345 + v270
-            V::store(
-                V::add(v270, V::mul_add(v8, V::load(grad_o.at(30usize, c)), v270)),
+                V::add(v187, V::mul_add(v108, V::load(grad_o.at(30usize, c)), v187)),
                 out0.at(30usize, c),
             );
-            // out0[31] = v275 + v8*grad_o_e12345 + v275
+            let v190 = V::mul(x_e1345, v183);
+            // out0[29] = v190 + v108*grad_o_e1345 + v190
             V::store(
-                V::add(v275, V::mul_add(v8, V::load(grad_o.at(31usize, c)), v275)),
-                out0.at(31usize, c),
+                V::add(v190, V::mul_add(v108, V::load(grad_o.at(29usize, c)), v190)),
+                out0.at(29usize, c),
+            );
+            let v193 = V::mul(x_e1245, v183);
+            // out0[28] = v193 + v108*grad_o_e1245 + v193
+            V::store(
+                V::add(v193, V::mul_add(v108, V::load(grad_o.at(28usize, c)), v193)),
+                out0.at(28usize, c),
+            );
+            let v196 = V::mul(x_e1235, v183);
+            // out0[27] = v196 + v108*grad_o_e1235 + v196
+            V::store(
+                V::add(v196, V::mul_add(v108, V::load(grad_o.at(27usize, c)), v196)),
+                out0.at(27usize, c),
+            );
+            let v199 = V::mul(x_e1234, v183);
+            // out0[26] = v108*grad_o_e1234 - v199 - v199
+            V::store(
+                V::sub(V::mul_sub(v108, V::load(grad_o.at(26usize, c)), v199), v199),
+                out0.at(26usize, c),
+            );
+            let v202 = V::mul(x_e345, v183);
+            // out0[25] = v202 + v108*grad_o_e345 + v202
+            V::store(
+                V::add(v202, V::mul_add(v108, V::load(grad_o.at(25usize, c)), v202)),
+                out0.at(25usize, c),
+            );
+            let v205 = V::mul(x_e245, v183);
+            // out0[24] = v205 + v108*grad_o_e245 + v205
+            V::store(
+                V::add(v205, V::mul_add(v108, V::load(grad_o.at(24usize, c)), v205)),
+                out0.at(24usize, c),
+            );
+            let v208 = V::mul(x_e235, v183);
+            // out0[23] = v208 + v108*grad_o_e235 + v208
+            V::store(
+                V::add(v208, V::mul_add(v108, V::load(grad_o.at(23usize, c)), v208)),
+                out0.at(23usize, c),
+            );
+            let v211 = V::mul(x_e234, v183);
+            // out0[22] = v108*grad_o_e234 - v211 - v211
+            V::store(
+                V::sub(V::mul_sub(v108, V::load(grad_o.at(22usize, c)), v211), v211),
+                out0.at(22usize, c),
+            );
+            let v214 = V::mul(x_e145, v183);
+            // out0[21] = v214 + v108*grad_o_e145 + v214
+            V::store(
+                V::add(v214, V::mul_add(v108, V::load(grad_o.at(21usize, c)), v214)),
+                out0.at(21usize, c),
+            );
+            let v217 = V::mul(x_e135, v183);
+            // out0[20] = v217 + v108*grad_o_e135 + v217
+            V::store(
+                V::add(v217, V::mul_add(v108, V::load(grad_o.at(20usize, c)), v217)),
+                out0.at(20usize, c),
+            );
+            let v220 = V::mul(x_e134, v183);
+            // out0[19] = v108*grad_o_e134 - v220 - v220
+            V::store(
+                V::sub(V::mul_sub(v108, V::load(grad_o.at(19usize, c)), v220), v220),
+                out0.at(19usize, c),
+            );
+            let v223 = V::mul(x_e125, v183);
+            // out0[18] = v223 + v108*grad_o_e125 + v223
+            V::store(
+                V::add(v223, V::mul_add(v108, V::load(grad_o.at(18usize, c)), v223)),
+                out0.at(18usize, c),
+            );
+            let v226 = V::mul(x_e124, v183);
+            // out0[17] = v108*grad_o_e124 - v226 - v226
+            V::store(
+                V::sub(V::mul_sub(v108, V::load(grad_o.at(17usize, c)), v226), v226),
+                out0.at(17usize, c),
+            );
+            let v229 = V::mul(x_e123, v183);
+            // out0[16] = v108*grad_o_e123 - v229 - v229
+            V::store(
+                V::sub(V::mul_sub(v108, V::load(grad_o.at(16usize, c)), v229), v229),
+                out0.at(16usize, c),
+            );
+            let v232 = V::mul(x_e45, v183);
+            // out0[15] = v232 + v108*grad_o_e45 + v232
+            V::store(
+                V::add(v232, V::mul_add(v108, V::load(grad_o.at(15usize, c)), v232)),
+                out0.at(15usize, c),
+            );
+            let v235 = V::mul(x_e35, v183);
+            // out0[14] = v235 + v108*grad_o_e35 + v235
+            V::store(
+                V::add(v235, V::mul_add(v108, V::load(grad_o.at(14usize, c)), v235)),
+                out0.at(14usize, c),
+            );
+            let v238 = V::mul(x_e34, v183);
+            // out0[13] = v108*grad_o_e34 - v238 - v238
+            V::store(
+                V::sub(V::mul_sub(v108, V::load(grad_o.at(13usize, c)), v238), v238),
+                out0.at(13usize, c),
+            );
+            let v241 = V::mul(x_e25, v183);
+            // out0[12] = v241 + v108*grad_o_e25 + v241
+            V::store(
+                V::add(v241, V::mul_add(v108, V::load(grad_o.at(12usize, c)), v241)),
+                out0.at(12usize, c),
+            );
+            let v244 = V::mul(x_e24, v183);
+            // out0[11] = v108*grad_o_e24 - v244 - v244
+            V::store(
+                V::sub(V::mul_sub(v108, V::load(grad_o.at(11usize, c)), v244), v244),
+                out0.at(11usize, c),
+            );
+            let v247 = V::mul(x_e23, v183);
+            // out0[10] = v108*grad_o_e23 - v247 - v247
+            V::store(
+                V::sub(V::mul_sub(v108, V::load(grad_o.at(10usize, c)), v247), v247),
+                out0.at(10usize, c),
+            );
+            let v250 = V::mul(x_e15, v183);
+            // out0[9] = v250 + v108*grad_o_e15 + v250
+            V::store(
+                V::add(v250, V::mul_add(v108, V::load(grad_o.at(9usize, c)), v250)),
+                out0.at(9usize, c),
+            );
+            let v253 = V::mul(x_e14, v183);
+            // out0[8] = v108*grad_o_e14 - v253 - v253
+            V::store(
+                V::sub(V::mul_sub(v108, V::load(grad_o.at(8usize, c)), v253), v253),
+                out0.at(8usize, c),
+            );
+            let v256 = V::mul(x_e13, v183);
+            // out0[7] = v108*grad_o_e13 - v256 - v256
+            V::store(
+                V::sub(V::mul_sub(v108, V::load(grad_o.at(7usize, c)), v256), v256),
+                out0.at(7usize, c),
+            );
+            let v259 = V::mul(x_e12, v183);
+            // out0[6] = v108*grad_o_e12 - v259 - v259
+            V::store(
+                V::sub(V::mul_sub(v108, V::load(grad_o.at(6usize, c)), v259), v259),
+                out0.at(6usize, c),
+            );
+            let v262 = V::mul(x_e5, v183);
+            // out0[5] = v262 + v108*grad_o_e5 + v262
+            V::store(
+                V::add(v262, V::mul_add(v108, V::load(grad_o.at(5usize, c)), v262)),
+                out0.at(5usize, c),
+            );
+            let v265 = V::mul(x_e4, v183);
+            // out0[4] = v108*grad_o_e4 - v265 - v265
+            V::store(
+                V::sub(V::mul_sub(v108, V::load(grad_o.at(4usize, c)), v265), v265),
+                out0.at(4usize, c),
+            );
+            let v268 = V::mul(x_e3, v183);
+            // out0[3] = v108*grad_o_e3 - v268 - v268
+            V::store(
+                V::sub(V::mul_sub(v108, V::load(grad_o.at(3usize, c)), v268), v268),
+                out0.at(3usize, c),
+            );
+            let v271 = V::mul(x_e2, v183);
+            // out0[2] = v108*grad_o_e2 - v271 - v271
+            V::store(
+                V::sub(V::mul_sub(v108, V::load(grad_o.at(2usize, c)), v271), v271),
+                out0.at(2usize, c),
+            );
+            let v274 = V::mul(x_e1, v183);
+            // out0[1] = v108*grad_o_e1 - v274 - v274
+            V::store(
+                V::sub(V::mul_sub(v108, V::load(grad_o.at(1usize, c)), v274), v274),
+                out0.at(1usize, c),
+            );
+            let v277 = V::mul(x_1, v183);
+            // out0[0] = v108*grad_o_1 - v277 - v277
+            V::store(
+                V::sub(V::mul_sub(v108, V::load(grad_o.at(0usize, c)), v277), v277),
+                out0.at(0usize, c),
             );
         }
     }
@@ -768,7 +691,7 @@ pub(super) static MV_LAYER_NORM_PROGRAM_0: Program = Program {
             },
             StageCall {
                 stage: &super::mv_layer_norm::MV_LAYER_NORM_3,
-                inputs: &[Slot::External(1usize), Slot::External(0usize)],
+                inputs: &[Slot::External(0usize), Slot::External(1usize)],
                 outputs: &[Slot::External(0usize)],
                 params: &[0],
                 param_grads: &[],

@@ -17,93 +17,74 @@ unsafe fn norm_0<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let c1em16 = V::from_f64(0.0000000000000001f64);
         for group in 0..args.groups {
             let c = group * V::LANES;
+            x.prefetch::<32usize>(c);
+            let x_1 = V::load(x.at(0usize, c));
+            let x_e1 = V::load(x.at(1usize, c));
+            let mut v3 = V::mul(x_e1, x_e1);
+            let x_e2 = V::load(x.at(2usize, c));
+            let x_e3 = V::load(x.at(3usize, c));
+            let x_e4 = V::load(x.at(4usize, c));
+            let x_e5 = V::load(x.at(5usize, c));
+            v3 = V::mul_add(x_e2, x_e2, v3);
+            v3 = V::mul_add(x_e3, x_e3, v3);
+            v3 = V::mul_add(x_e4, x_e4, v3);
+            v3 = V::neg_mul_add(x_e5, x_e5, v3);
+            let x_e12 = V::load(x.at(6usize, c));
+            let mut v17 = V::mul(x_e12, x_e12);
+            let x_e13 = V::load(x.at(7usize, c));
+            let x_e14 = V::load(x.at(8usize, c));
+            let x_e15 = V::load(x.at(9usize, c));
+            let x_e23 = V::load(x.at(10usize, c));
+            let x_e24 = V::load(x.at(11usize, c));
+            let x_e25 = V::load(x.at(12usize, c));
+            let x_e34 = V::load(x.at(13usize, c));
+            let x_e35 = V::load(x.at(14usize, c));
+            let x_e45 = V::load(x.at(15usize, c));
+            v17 = V::mul_add(x_e13, x_e13, v17);
+            v17 = V::mul_add(x_e14, x_e14, v17);
+            v17 = V::neg_mul_add(x_e15, x_e15, v17);
+            v17 = V::mul_add(x_e23, x_e23, v17);
+            v17 = V::mul_add(x_e24, x_e24, v17);
+            v17 = V::neg_mul_add(x_e25, x_e25, v17);
+            v17 = V::mul_add(x_e34, x_e34, v17);
+            v17 = V::neg_mul_add(x_e35, x_e35, v17);
+            v17 = V::neg_mul_add(x_e45, x_e45, v17);
+            let x_e123 = V::load(x.at(16usize, c));
+            let mut v46 = V::mul(x_e123, x_e123);
+            let x_e124 = V::load(x.at(17usize, c));
+            let x_e125 = V::load(x.at(18usize, c));
+            let x_e134 = V::load(x.at(19usize, c));
+            let x_e135 = V::load(x.at(20usize, c));
+            let x_e145 = V::load(x.at(21usize, c));
+            let x_e234 = V::load(x.at(22usize, c));
+            let x_e235 = V::load(x.at(23usize, c));
+            let x_e245 = V::load(x.at(24usize, c));
+            let x_e345 = V::load(x.at(25usize, c));
+            v46 = V::mul_add(x_e124, x_e124, v46);
+            v46 = V::neg_mul_add(x_e125, x_e125, v46);
+            v46 = V::mul_add(x_e134, x_e134, v46);
+            v46 = V::neg_mul_add(x_e135, x_e135, v46);
+            v46 = V::neg_mul_add(x_e145, x_e145, v46);
+            v46 = V::mul_add(x_e234, x_e234, v46);
+            v46 = V::neg_mul_add(x_e235, x_e235, v46);
+            v46 = V::neg_mul_add(x_e245, x_e245, v46);
+            v46 = V::neg_mul_add(x_e345, x_e345, v46);
             let x_e1234 = V::load(x.at(26usize, c));
+            let mut v75 = V::mul(x_e1234, x_e1234);
             let x_e1235 = V::load(x.at(27usize, c));
             let x_e1245 = V::load(x.at(28usize, c));
             let x_e1345 = V::load(x.at(29usize, c));
             let x_e2345 = V::load(x.at(30usize, c));
-            let x_e234 = V::load(x.at(22usize, c));
-            let x_e134 = V::load(x.at(19usize, c));
-            let x_e123 = V::load(x.at(16usize, c));
-            let x_e124 = V::load(x.at(17usize, c));
-            let x_e125 = V::load(x.at(18usize, c));
-            let x_e135 = V::load(x.at(20usize, c));
-            let x_e145 = V::load(x.at(21usize, c));
-            let x_e235 = V::load(x.at(23usize, c));
-            let x_e245 = V::load(x.at(24usize, c));
-            let x_e345 = V::load(x.at(25usize, c));
-            let x_e34 = V::load(x.at(13usize, c));
-            let x_e24 = V::load(x.at(11usize, c));
-            let x_e23 = V::load(x.at(10usize, c));
-            let x_e14 = V::load(x.at(8usize, c));
-            let x_e12 = V::load(x.at(6usize, c));
-            let x_e13 = V::load(x.at(7usize, c));
-            let x_e15 = V::load(x.at(9usize, c));
-            let x_e25 = V::load(x.at(12usize, c));
-            let x_e35 = V::load(x.at(14usize, c));
-            let x_e45 = V::load(x.at(15usize, c));
-            let x_1 = V::load(x.at(0usize, c));
-            let x_e4 = V::load(x.at(4usize, c));
-            let x_e3 = V::load(x.at(3usize, c));
-            let x_e1 = V::load(x.at(1usize, c));
-            let x_e2 = V::load(x.at(2usize, c));
-            let x_e5 = V::load(x.at(5usize, c));
+            v75 = V::neg_mul_add(x_e1235, x_e1235, v75);
+            v75 = V::neg_mul_add(x_e1245, x_e1245, v75);
+            v75 = V::neg_mul_add(x_e1345, x_e1345, v75);
+            v75 = V::neg_mul_add(x_e2345, x_e2345, v75);
             let x_e12345 = V::load(x.at(31usize, c));
-            let v94 = V::neg_mul_add(
-                x_e12345,
-                x_e12345,
-                V::add(
-                    {
-                        let mut s = V::mul(x_e1234, x_e1234);
-                        s = V::neg_mul_add(x_e1235, x_e1235, s);
-                        s = V::neg_mul_add(x_e1245, x_e1245, s);
-                        s = V::neg_mul_add(x_e1345, x_e1345, s);
-                        s = V::neg_mul_add(x_e2345, x_e2345, s);
-                        s
-                    },
-                    V::add(
-                        {
-                            let mut s = V::mul(x_e123, x_e123);
-                            s = V::mul_add(x_e124, x_e124, s);
-                            s = V::neg_mul_add(x_e125, x_e125, s);
-                            s = V::mul_add(x_e134, x_e134, s);
-                            s = V::neg_mul_add(x_e135, x_e135, s);
-                            s = V::neg_mul_add(x_e145, x_e145, s);
-                            s = V::mul_add(x_e234, x_e234, s);
-                            s = V::neg_mul_add(x_e235, x_e235, s);
-                            s = V::neg_mul_add(x_e245, x_e245, s);
-                            s = V::neg_mul_add(x_e345, x_e345, s);
-                            s
-                        },
-                        V::add(
-                            {
-                                let mut s = V::mul(x_e12, x_e12);
-                                s = V::mul_add(x_e13, x_e13, s);
-                                s = V::mul_add(x_e14, x_e14, s);
-                                s = V::neg_mul_add(x_e15, x_e15, s);
-                                s = V::mul_add(x_e23, x_e23, s);
-                                s = V::mul_add(x_e24, x_e24, s);
-                                s = V::neg_mul_add(x_e25, x_e25, s);
-                                s = V::mul_add(x_e34, x_e34, s);
-                                s = V::neg_mul_add(x_e35, x_e35, s);
-                                s = V::neg_mul_add(x_e45, x_e45, s);
-                                s
-                            },
-                            {
-                                let mut s = V::mul(x_e1, x_e1);
-                                s = V::mul_add(x_e2, x_e2, s);
-                                s = V::mul_add(x_e3, x_e3, s);
-                                s = V::mul_add(x_e4, x_e4, s);
-                                s = V::neg_mul_add(x_e5, x_e5, s);
-                                s = V::mul_add(x_1, x_1, s);
-                                s
-                            },
-                        ),
-                    ),
-                ),
-            );
+            v3 = V::mul_add(x_1, x_1, v3);
+            let mut v93 = V::add(v75, V::add(v46, V::add(v17, v3)));
+            v93 = V::neg_mul_add(x_e12345, x_e12345, v93);
             // out0[0] = sqrt(sqrt(v94*v94 + 0.0000000000000001))
-            V::store(V::sqrt(V::sqrt(V::mul_add(v94, v94, c1em16))), out0.at(0usize, c));
+            V::store(V::sqrt(V::sqrt(V::mul_add(v93, v93, c1em16))), out0.at(0usize, c));
         }
     }
 }
@@ -118,200 +99,182 @@ unsafe fn norm_1<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let x = args.inputs[0];
         let grad_o = args.inputs[1];
         let out0 = args.outputs[0];
-        let c5em1 = V::from_f64(0.5f64);
         let c1em16 = V::from_f64(0.0000000000000001f64);
+        let c5em1 = V::from_f64(0.5f64);
         for group in 0..args.groups {
             let c = group * V::LANES;
+            x.prefetch::<32usize>(c);
+            grad_o.prefetch::<1usize>(c);
             let x_1 = V::load(x.at(0usize, c));
+            let x_e1 = V::load(x.at(1usize, c));
+            let mut v3 = V::mul(x_e1, x_e1);
+            let x_e2 = V::load(x.at(2usize, c));
+            let x_e3 = V::load(x.at(3usize, c));
+            let x_e4 = V::load(x.at(4usize, c));
+            let x_e5 = V::load(x.at(5usize, c));
+            v3 = V::mul_add(x_e2, x_e2, v3);
+            v3 = V::mul_add(x_e3, x_e3, v3);
+            v3 = V::mul_add(x_e4, x_e4, v3);
+            v3 = V::neg_mul_add(x_e5, x_e5, v3);
+            let x_e12 = V::load(x.at(6usize, c));
+            let mut v17 = V::mul(x_e12, x_e12);
+            let x_e13 = V::load(x.at(7usize, c));
+            let x_e14 = V::load(x.at(8usize, c));
+            let x_e15 = V::load(x.at(9usize, c));
+            let x_e23 = V::load(x.at(10usize, c));
+            let x_e24 = V::load(x.at(11usize, c));
+            let x_e25 = V::load(x.at(12usize, c));
+            let x_e34 = V::load(x.at(13usize, c));
+            let x_e35 = V::load(x.at(14usize, c));
+            let x_e45 = V::load(x.at(15usize, c));
+            v17 = V::mul_add(x_e13, x_e13, v17);
+            v17 = V::mul_add(x_e14, x_e14, v17);
+            v17 = V::neg_mul_add(x_e15, x_e15, v17);
+            v17 = V::mul_add(x_e23, x_e23, v17);
+            v17 = V::mul_add(x_e24, x_e24, v17);
+            v17 = V::neg_mul_add(x_e25, x_e25, v17);
+            v17 = V::mul_add(x_e34, x_e34, v17);
+            v17 = V::neg_mul_add(x_e35, x_e35, v17);
+            v17 = V::neg_mul_add(x_e45, x_e45, v17);
+            let x_e123 = V::load(x.at(16usize, c));
+            let mut v46 = V::mul(x_e123, x_e123);
+            let x_e124 = V::load(x.at(17usize, c));
+            let x_e125 = V::load(x.at(18usize, c));
+            let x_e134 = V::load(x.at(19usize, c));
+            let x_e135 = V::load(x.at(20usize, c));
+            let x_e145 = V::load(x.at(21usize, c));
+            let x_e234 = V::load(x.at(22usize, c));
+            let x_e235 = V::load(x.at(23usize, c));
+            let x_e245 = V::load(x.at(24usize, c));
+            let x_e345 = V::load(x.at(25usize, c));
+            v46 = V::mul_add(x_e124, x_e124, v46);
+            v46 = V::neg_mul_add(x_e125, x_e125, v46);
+            v46 = V::mul_add(x_e134, x_e134, v46);
+            v46 = V::neg_mul_add(x_e135, x_e135, v46);
+            v46 = V::neg_mul_add(x_e145, x_e145, v46);
+            v46 = V::mul_add(x_e234, x_e234, v46);
+            v46 = V::neg_mul_add(x_e235, x_e235, v46);
+            v46 = V::neg_mul_add(x_e245, x_e245, v46);
+            v46 = V::neg_mul_add(x_e345, x_e345, v46);
             let x_e1234 = V::load(x.at(26usize, c));
+            let mut v75 = V::mul(x_e1234, x_e1234);
             let x_e1235 = V::load(x.at(27usize, c));
             let x_e1245 = V::load(x.at(28usize, c));
             let x_e1345 = V::load(x.at(29usize, c));
             let x_e2345 = V::load(x.at(30usize, c));
-            let x_e234 = V::load(x.at(22usize, c));
-            let x_e134 = V::load(x.at(19usize, c));
-            let x_e123 = V::load(x.at(16usize, c));
-            let x_e124 = V::load(x.at(17usize, c));
-            let x_e125 = V::load(x.at(18usize, c));
-            let x_e135 = V::load(x.at(20usize, c));
-            let x_e145 = V::load(x.at(21usize, c));
-            let x_e235 = V::load(x.at(23usize, c));
-            let x_e245 = V::load(x.at(24usize, c));
-            let x_e345 = V::load(x.at(25usize, c));
-            let x_e34 = V::load(x.at(13usize, c));
-            let x_e24 = V::load(x.at(11usize, c));
-            let x_e23 = V::load(x.at(10usize, c));
-            let x_e14 = V::load(x.at(8usize, c));
-            let x_e12 = V::load(x.at(6usize, c));
-            let x_e13 = V::load(x.at(7usize, c));
-            let x_e15 = V::load(x.at(9usize, c));
-            let x_e25 = V::load(x.at(12usize, c));
-            let x_e35 = V::load(x.at(14usize, c));
-            let x_e45 = V::load(x.at(15usize, c));
-            let x_e4 = V::load(x.at(4usize, c));
-            let x_e3 = V::load(x.at(3usize, c));
-            let x_e1 = V::load(x.at(1usize, c));
-            let x_e2 = V::load(x.at(2usize, c));
-            let x_e5 = V::load(x.at(5usize, c));
+            v75 = V::neg_mul_add(x_e1235, x_e1235, v75);
+            v75 = V::neg_mul_add(x_e1245, x_e1245, v75);
+            v75 = V::neg_mul_add(x_e1345, x_e1345, v75);
+            v75 = V::neg_mul_add(x_e2345, x_e2345, v75);
             let x_e12345 = V::load(x.at(31usize, c));
-            let v94 = V::neg_mul_add(
-                x_e12345,
-                x_e12345,
-                V::add(
-                    {
-                        let mut s = V::mul(x_e1234, x_e1234);
-                        s = V::neg_mul_add(x_e1235, x_e1235, s);
-                        s = V::neg_mul_add(x_e1245, x_e1245, s);
-                        s = V::neg_mul_add(x_e1345, x_e1345, s);
-                        s = V::neg_mul_add(x_e2345, x_e2345, s);
-                        s
-                    },
-                    V::add(
-                        {
-                            let mut s = V::mul(x_e123, x_e123);
-                            s = V::mul_add(x_e124, x_e124, s);
-                            s = V::neg_mul_add(x_e125, x_e125, s);
-                            s = V::mul_add(x_e134, x_e134, s);
-                            s = V::neg_mul_add(x_e135, x_e135, s);
-                            s = V::neg_mul_add(x_e145, x_e145, s);
-                            s = V::mul_add(x_e234, x_e234, s);
-                            s = V::neg_mul_add(x_e235, x_e235, s);
-                            s = V::neg_mul_add(x_e245, x_e245, s);
-                            s = V::neg_mul_add(x_e345, x_e345, s);
-                            s
-                        },
-                        V::add(
-                            {
-                                let mut s = V::mul(x_e12, x_e12);
-                                s = V::mul_add(x_e13, x_e13, s);
-                                s = V::mul_add(x_e14, x_e14, s);
-                                s = V::neg_mul_add(x_e15, x_e15, s);
-                                s = V::mul_add(x_e23, x_e23, s);
-                                s = V::mul_add(x_e24, x_e24, s);
-                                s = V::neg_mul_add(x_e25, x_e25, s);
-                                s = V::mul_add(x_e34, x_e34, s);
-                                s = V::neg_mul_add(x_e35, x_e35, s);
-                                s = V::neg_mul_add(x_e45, x_e45, s);
-                                s
-                            },
-                            {
-                                let mut s = V::mul(x_e1, x_e1);
-                                s = V::mul_add(x_e2, x_e2, s);
-                                s = V::mul_add(x_e3, x_e3, s);
-                                s = V::mul_add(x_e4, x_e4, s);
-                                s = V::neg_mul_add(x_e5, x_e5, s);
-                                s = V::mul_add(x_1, x_1, s);
-                                s
-                            },
-                        ),
-                    ),
-                ),
-            );
-            let v100 = V::sqrt(V::mul_add(v94, v94, c1em16));
+            v3 = V::mul_add(x_1, x_1, v3);
+            let mut v93 = V::add(v75, V::add(v46, V::add(v17, v3)));
+            v93 = V::neg_mul_add(x_e12345, x_e12345, v93);
+            let v98 = V::sqrt(V::mul_add(v93, v93, c1em16));
             let v106 = V::mul(
-                v94,
+                v93,
                 V::mul(
-                    V::mul(V::load(grad_o.at(0usize, c)), V::div(c5em1, V::sqrt(v100))),
-                    V::div(c5em1, v100),
+                    V::mul(V::load(grad_o.at(0usize, c)), V::div(c5em1, V::sqrt(v98))),
+                    V::div(c5em1, v98),
                 ),
             );
             let v107 = V::add(v106, v106);
-            let v108 = V::mul(x_1, v107);
-            let v110 = V::mul(x_e1, v107);
-            let v112 = V::mul(x_e2, v107);
-            let v114 = V::mul(x_e3, v107);
-            let v116 = V::mul(x_e4, v107);
-            let v118 = V::mul(x_e5, v107);
-            let v121 = V::mul(x_e12, v107);
-            let v123 = V::mul(x_e13, v107);
-            let v125 = V::mul(x_e14, v107);
-            let v127 = V::mul(x_e15, v107);
-            let v130 = V::mul(x_e23, v107);
-            let v132 = V::mul(x_e24, v107);
-            let v134 = V::mul(x_e25, v107);
-            let v137 = V::mul(x_e34, v107);
-            let v139 = V::mul(x_e35, v107);
-            let v142 = V::mul(x_e45, v107);
-            let v145 = V::mul(x_e123, v107);
+            let v108 = V::mul(x_e12345, v107);
+            // out0[31] = -(v108 + v108)
+            V::store(V::neg(V::add(v108, v108)), out0.at(31usize, c));
+            let v111 = V::mul(x_e2345, v107);
+            // out0[30] = -(v111 + v111)
+            V::store(V::neg(V::add(v111, v111)), out0.at(30usize, c));
+            let v114 = V::mul(x_e1345, v107);
+            // out0[29] = -(v114 + v114)
+            V::store(V::neg(V::add(v114, v114)), out0.at(29usize, c));
+            let v117 = V::mul(x_e1245, v107);
+            // out0[28] = -(v117 + v117)
+            V::store(V::neg(V::add(v117, v117)), out0.at(28usize, c));
+            let v120 = V::mul(x_e1235, v107);
+            // out0[27] = -(v120 + v120)
+            V::store(V::neg(V::add(v120, v120)), out0.at(27usize, c));
+            let v123 = V::mul(x_e1234, v107);
+            // out0[26] = v123 + v123
+            V::store(V::add(v123, v123), out0.at(26usize, c));
+            let v125 = V::mul(x_e345, v107);
+            // out0[25] = -(v125 + v125)
+            V::store(V::neg(V::add(v125, v125)), out0.at(25usize, c));
+            let v128 = V::mul(x_e245, v107);
+            // out0[24] = -(v128 + v128)
+            V::store(V::neg(V::add(v128, v128)), out0.at(24usize, c));
+            let v131 = V::mul(x_e235, v107);
+            // out0[23] = -(v131 + v131)
+            V::store(V::neg(V::add(v131, v131)), out0.at(23usize, c));
+            let v134 = V::mul(x_e234, v107);
+            // out0[22] = v134 + v134
+            V::store(V::add(v134, v134), out0.at(22usize, c));
+            let v136 = V::mul(x_e145, v107);
+            // out0[21] = -(v136 + v136)
+            V::store(V::neg(V::add(v136, v136)), out0.at(21usize, c));
+            let v139 = V::mul(x_e135, v107);
+            // out0[20] = -(v139 + v139)
+            V::store(V::neg(V::add(v139, v139)), out0.at(20usize, c));
+            let v142 = V::mul(x_e134, v107);
+            // out0[19] = v142 + v142
+            V::store(V::add(v142, v142), out0.at(19usize, c));
+            let v144 = V::mul(x_e125, v107);
+            // out0[18] = -(v144 + v144)
+            V::store(V::neg(V::add(v144, v144)), out0.at(18usize, c));
             let v147 = V::mul(x_e124, v107);
-            let v149 = V::mul(x_e125, v107);
-            let v152 = V::mul(x_e134, v107);
-            let v154 = V::mul(x_e135, v107);
-            let v157 = V::mul(x_e145, v107);
-            let v160 = V::mul(x_e234, v107);
-            let v162 = V::mul(x_e235, v107);
-            let v165 = V::mul(x_e245, v107);
-            let v168 = V::mul(x_e345, v107);
-            let v171 = V::mul(x_e1234, v107);
-            let v173 = V::mul(x_e1235, v107);
-            let v176 = V::mul(x_e1245, v107);
-            let v179 = V::mul(x_e1345, v107);
-            let v182 = V::mul(x_e2345, v107);
-            let v185 = V::mul(x_e12345, v107);
-            // out0[0] = v108 + v108
-            V::store(V::add(v108, v108), out0.at(0usize, c));
-            // out0[1] = v110 + v110
-            V::store(V::add(v110, v110), out0.at(1usize, c));
-            // out0[2] = v112 + v112
-            V::store(V::add(v112, v112), out0.at(2usize, c));
-            // out0[3] = v114 + v114
-            V::store(V::add(v114, v114), out0.at(3usize, c));
-            // out0[4] = v116 + v116
-            V::store(V::add(v116, v116), out0.at(4usize, c));
-            // out0[5] = -(v118 + v118)
-            V::store(V::neg(V::add(v118, v118)), out0.at(5usize, c));
-            // out0[6] = v121 + v121
-            V::store(V::add(v121, v121), out0.at(6usize, c));
-            // out0[7] = v123 + v123
-            V::store(V::add(v123, v123), out0.at(7usize, c));
-            // out0[8] = v125 + v125
-            V::store(V::add(v125, v125), out0.at(8usize, c));
-            // out0[9] = -(v127 + v127)
-            V::store(V::neg(V::add(v127, v127)), out0.at(9usize, c));
-            // out0[10] = v130 + v130
-            V::store(V::add(v130, v130), out0.at(10usize, c));
-            // out0[11] = v132 + v132
-            V::store(V::add(v132, v132), out0.at(11usize, c));
-            // out0[12] = -(v134 + v134)
-            V::store(V::neg(V::add(v134, v134)), out0.at(12usize, c));
-            // out0[13] = v137 + v137
-            V::store(V::add(v137, v137), out0.at(13usize, c));
-            // out0[14] = -(v139 + v139)
-            V::store(V::neg(V::add(v139, v139)), out0.at(14usize, c));
-            // out0[15] = -(v142 + v142)
-            V::store(V::neg(V::add(v142, v142)), out0.at(15usize, c));
-            // out0[16] = v145 + v145
-            V::store(V::add(v145, v145), out0.at(16usize, c));
             // out0[17] = v147 + v147
             V::store(V::add(v147, v147), out0.at(17usize, c));
-            // out0[18] = -(v149 + v149)
-            V::store(V::neg(V::add(v149, v149)), out0.at(18usize, c));
-            // out0[19] = v152 + v152
-            V::store(V::add(v152, v152), out0.at(19usize, c));
-            // out0[20] = -(v154 + v154)
-            V::store(V::neg(V::add(v154, v154)), out0.at(20usize, c));
-            // out0[21] = -(v157 + v157)
-            V::store(V::neg(V::add(v157, v157)), out0.at(21usize, c));
-            // out0[22] = v160 + v160
-            V::store(V::add(v160, v160), out0.at(22usize, c));
-            // out0[23] = -(v162 + v162)
-            V::store(V::neg(V::add(v162, v162)), out0.at(23usize, c));
-            // out0[24] = -(v165 + v165)
-            V::store(V::neg(V::add(v165, v165)), out0.at(24usize, c));
-            // out0[25] = -(v168 + v168)
-            V::store(V::neg(V::add(v168, v168)), out0.at(25usize, c));
-            // out0[26] = v171 + v171
-            V::store(V::add(v171, v171), out0.at(26usize, c));
-            // out0[27] = -(v173 + v173)
-            V::store(V::neg(V::add(v173, v173)), out0.at(27usize, c));
-            // out0[28] = -(v176 + v176)
-            V::store(V::neg(V::add(v176, v176)), out0.at(28usize, c));
-            // out0[29] = -(v179 + v179)
-            V::store(V::neg(V::add(v179, v179)), out0.at(29usize, c));
-            // out0[30] = -(v182 + v182)
-            V::store(V::neg(V::add(v182, v182)), out0.at(30usize, c));
-            // out0[31] = -(v185 + v185)
-            V::store(V::neg(V::add(v185, v185)), out0.at(31usize, c));
+            let v149 = V::mul(x_e123, v107);
+            // out0[16] = v149 + v149
+            V::store(V::add(v149, v149), out0.at(16usize, c));
+            let v151 = V::mul(x_e45, v107);
+            // out0[15] = -(v151 + v151)
+            V::store(V::neg(V::add(v151, v151)), out0.at(15usize, c));
+            let v154 = V::mul(x_e35, v107);
+            // out0[14] = -(v154 + v154)
+            V::store(V::neg(V::add(v154, v154)), out0.at(14usize, c));
+            let v157 = V::mul(x_e34, v107);
+            // out0[13] = v157 + v157
+            V::store(V::add(v157, v157), out0.at(13usize, c));
+            let v159 = V::mul(x_e25, v107);
+            // out0[12] = -(v159 + v159)
+            V::store(V::neg(V::add(v159, v159)), out0.at(12usize, c));
+            let v162 = V::mul(x_e24, v107);
+            // out0[11] = v162 + v162
+            V::store(V::add(v162, v162), out0.at(11usize, c));
+            let v164 = V::mul(x_e23, v107);
+            // out0[10] = v164 + v164
+            V::store(V::add(v164, v164), out0.at(10usize, c));
+            let v166 = V::mul(x_e15, v107);
+            // out0[9] = -(v166 + v166)
+            V::store(V::neg(V::add(v166, v166)), out0.at(9usize, c));
+            let v169 = V::mul(x_e14, v107);
+            // out0[8] = v169 + v169
+            V::store(V::add(v169, v169), out0.at(8usize, c));
+            let v171 = V::mul(x_e13, v107);
+            // out0[7] = v171 + v171
+            V::store(V::add(v171, v171), out0.at(7usize, c));
+            let v173 = V::mul(x_e12, v107);
+            // out0[6] = v173 + v173
+            V::store(V::add(v173, v173), out0.at(6usize, c));
+            let v175 = V::mul(x_e5, v107);
+            // out0[5] = -(v175 + v175)
+            V::store(V::neg(V::add(v175, v175)), out0.at(5usize, c));
+            let v178 = V::mul(x_e4, v107);
+            // out0[4] = v178 + v178
+            V::store(V::add(v178, v178), out0.at(4usize, c));
+            let v180 = V::mul(x_e3, v107);
+            // out0[3] = v180 + v180
+            V::store(V::add(v180, v180), out0.at(3usize, c));
+            let v182 = V::mul(x_e2, v107);
+            // out0[2] = v182 + v182
+            V::store(V::add(v182, v182), out0.at(2usize, c));
+            let v184 = V::mul(x_e1, v107);
+            // out0[1] = v184 + v184
+            V::store(V::add(v184, v184), out0.at(1usize, c));
+            let v186 = V::mul(x_1, v107);
+            // out0[0] = v186 + v186
+            V::store(V::add(v186, v186), out0.at(0usize, c));
         }
     }
 }

@@ -5,6 +5,86 @@
 
 #[allow(unused_imports, reason = "not every operator needs all of them")]
 use crate::kernel::generated_prelude::*;
+/// From `grad_o` to `grad_x`: adjoint of o = reverse(x).
+///
+/// From `reverse_grad` of Cl(4,1,0).
+#[inline(always)]
+unsafe fn reverse_0<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
+    // SAFETY: the caller keeps the contract of `StageArgs`; the tier runs on this CPU.
+    unsafe {
+        let grad_o = args.inputs[0];
+        let out0 = args.outputs[0];
+        for group in 0..args.groups {
+            let c = group * V::LANES;
+            grad_o.prefetch::<32usize>(c);
+            // out0[25] = -grad_o_e345
+            V::store(V::neg(V::load(grad_o.at(25usize, c))), out0.at(25usize, c));
+            // out0[24] = -grad_o_e245
+            V::store(V::neg(V::load(grad_o.at(24usize, c))), out0.at(24usize, c));
+            // out0[23] = -grad_o_e235
+            V::store(V::neg(V::load(grad_o.at(23usize, c))), out0.at(23usize, c));
+            // out0[22] = -grad_o_e234
+            V::store(V::neg(V::load(grad_o.at(22usize, c))), out0.at(22usize, c));
+            // out0[21] = -grad_o_e145
+            V::store(V::neg(V::load(grad_o.at(21usize, c))), out0.at(21usize, c));
+            // out0[20] = -grad_o_e135
+            V::store(V::neg(V::load(grad_o.at(20usize, c))), out0.at(20usize, c));
+            // out0[19] = -grad_o_e134
+            V::store(V::neg(V::load(grad_o.at(19usize, c))), out0.at(19usize, c));
+            // out0[18] = -grad_o_e125
+            V::store(V::neg(V::load(grad_o.at(18usize, c))), out0.at(18usize, c));
+            // out0[17] = -grad_o_e124
+            V::store(V::neg(V::load(grad_o.at(17usize, c))), out0.at(17usize, c));
+            // out0[16] = -grad_o_e123
+            V::store(V::neg(V::load(grad_o.at(16usize, c))), out0.at(16usize, c));
+            // out0[15] = -grad_o_e45
+            V::store(V::neg(V::load(grad_o.at(15usize, c))), out0.at(15usize, c));
+            // out0[14] = -grad_o_e35
+            V::store(V::neg(V::load(grad_o.at(14usize, c))), out0.at(14usize, c));
+            // out0[13] = -grad_o_e34
+            V::store(V::neg(V::load(grad_o.at(13usize, c))), out0.at(13usize, c));
+            // out0[12] = -grad_o_e25
+            V::store(V::neg(V::load(grad_o.at(12usize, c))), out0.at(12usize, c));
+            // out0[11] = -grad_o_e24
+            V::store(V::neg(V::load(grad_o.at(11usize, c))), out0.at(11usize, c));
+            // out0[10] = -grad_o_e23
+            V::store(V::neg(V::load(grad_o.at(10usize, c))), out0.at(10usize, c));
+            // out0[9] = -grad_o_e15
+            V::store(V::neg(V::load(grad_o.at(9usize, c))), out0.at(9usize, c));
+            // out0[8] = -grad_o_e14
+            V::store(V::neg(V::load(grad_o.at(8usize, c))), out0.at(8usize, c));
+            // out0[7] = -grad_o_e13
+            V::store(V::neg(V::load(grad_o.at(7usize, c))), out0.at(7usize, c));
+            // out0[6] = -grad_o_e12
+            V::store(V::neg(V::load(grad_o.at(6usize, c))), out0.at(6usize, c));
+            // out0[0] = grad_o_1
+            V::store(V::load(grad_o.at(0usize, c)), out0.at(0usize, c));
+            // out0[1] = grad_o_e1
+            V::store(V::load(grad_o.at(1usize, c)), out0.at(1usize, c));
+            // out0[2] = grad_o_e2
+            V::store(V::load(grad_o.at(2usize, c)), out0.at(2usize, c));
+            // out0[3] = grad_o_e3
+            V::store(V::load(grad_o.at(3usize, c)), out0.at(3usize, c));
+            // out0[4] = grad_o_e4
+            V::store(V::load(grad_o.at(4usize, c)), out0.at(4usize, c));
+            // out0[5] = grad_o_e5
+            V::store(V::load(grad_o.at(5usize, c)), out0.at(5usize, c));
+            // out0[26] = grad_o_e1234
+            V::store(V::load(grad_o.at(26usize, c)), out0.at(26usize, c));
+            // out0[27] = grad_o_e1235
+            V::store(V::load(grad_o.at(27usize, c)), out0.at(27usize, c));
+            // out0[28] = grad_o_e1245
+            V::store(V::load(grad_o.at(28usize, c)), out0.at(28usize, c));
+            // out0[29] = grad_o_e1345
+            V::store(V::load(grad_o.at(29usize, c)), out0.at(29usize, c));
+            // out0[30] = grad_o_e2345
+            V::store(V::load(grad_o.at(30usize, c)), out0.at(30usize, c));
+            // out0[31] = grad_o_e12345
+            V::store(V::load(grad_o.at(31usize, c)), out0.at(31usize, c));
+        }
+    }
+}
+pub(super) static REVERSE_0: Stage = stage!(reverse_0);
 /// `o = reverse(x)`, grades 0,1,2,3,4,5 and 0,1,2,3,4,5.
 ///
 /// Forward: 20 flops per lane (0 multiplications, 20 additions).
@@ -40,7 +120,7 @@ pub(super) static REVERSE_PROGRAM_0: Program = Program {
         saved_row_sums: 0usize,
         stages: &[
             StageCall {
-                stage: &super::sandwich::SANDWICH_0,
+                stage: &super::reverse::REVERSE_0,
                 inputs: &[Slot::External(1usize)],
                 outputs: &[Slot::External(0usize)],
                 params: &[],

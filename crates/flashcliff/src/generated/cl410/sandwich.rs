@@ -16,18 +16,7 @@ unsafe fn sandwich_0<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let out0 = args.outputs[0];
         for group in 0..args.groups {
             let c = group * V::LANES;
-            // out0[0] = x_1
-            V::store(V::load(x.at(0usize, c)), out0.at(0usize, c));
-            // out0[1] = x_e1
-            V::store(V::load(x.at(1usize, c)), out0.at(1usize, c));
-            // out0[2] = x_e2
-            V::store(V::load(x.at(2usize, c)), out0.at(2usize, c));
-            // out0[3] = x_e3
-            V::store(V::load(x.at(3usize, c)), out0.at(3usize, c));
-            // out0[4] = x_e4
-            V::store(V::load(x.at(4usize, c)), out0.at(4usize, c));
-            // out0[5] = x_e5
-            V::store(V::load(x.at(5usize, c)), out0.at(5usize, c));
+            x.prefetch::<32usize>(c);
             // out0[6] = -x_e12
             V::store(V::neg(V::load(x.at(6usize, c))), out0.at(6usize, c));
             // out0[7] = -x_e13
@@ -68,6 +57,18 @@ unsafe fn sandwich_0<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             V::store(V::neg(V::load(x.at(24usize, c))), out0.at(24usize, c));
             // out0[25] = -x_e345
             V::store(V::neg(V::load(x.at(25usize, c))), out0.at(25usize, c));
+            // out0[0] = x_1
+            V::store(V::load(x.at(0usize, c)), out0.at(0usize, c));
+            // out0[1] = x_e1
+            V::store(V::load(x.at(1usize, c)), out0.at(1usize, c));
+            // out0[2] = x_e2
+            V::store(V::load(x.at(2usize, c)), out0.at(2usize, c));
+            // out0[3] = x_e3
+            V::store(V::load(x.at(3usize, c)), out0.at(3usize, c));
+            // out0[4] = x_e4
+            V::store(V::load(x.at(4usize, c)), out0.at(4usize, c));
+            // out0[5] = x_e5
+            V::store(V::load(x.at(5usize, c)), out0.at(5usize, c));
             // out0[26] = x_e1234
             V::store(V::load(x.at(26usize, c)), out0.at(26usize, c));
             // out0[27] = x_e1235
@@ -84,1383 +85,1186 @@ unsafe fn sandwich_0<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
     }
 }
 pub(super) static SANDWICH_0: Stage = stage!(sandwich_0);
-/// From cut 2, `y`, cut 3 to `grad_x`: adjoint of o = x y reverse(x).
+/// From `y`, cut 3, cut 2 to `grad_x`: adjoint of o = x y reverse(x).
 ///
 /// From `sandwich_grad` of Cl(4,1,0).
 #[inline(always)]
 unsafe fn sandwich_1<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
     // SAFETY: the caller keeps the contract of `StageArgs`; the tier runs on this CPU.
     unsafe {
-        let t2 = args.inputs[0];
-        let y = args.inputs[1];
-        let t3 = args.inputs[2];
+        let y = args.inputs[0];
+        let t3 = args.inputs[1];
+        let t2 = args.inputs[2];
         let out0 = args.outputs[0];
         for group in 0..args.groups {
             let c = group * V::LANES;
-            let y_e12345 = V::load(y.at(31usize, c));
-            let t3_31 = V::load(t3.at(31usize, c));
-            let y_e2345 = V::load(y.at(30usize, c));
-            let t3_30 = V::load(t3.at(30usize, c));
-            let y_e1345 = V::load(y.at(29usize, c));
-            let t3_29 = V::load(t3.at(29usize, c));
-            let y_e1245 = V::load(y.at(28usize, c));
-            let t3_28 = V::load(t3.at(28usize, c));
-            let y_e1235 = V::load(y.at(27usize, c));
-            let t3_27 = V::load(t3.at(27usize, c));
-            let y_e1234 = V::load(y.at(26usize, c));
-            let t3_26 = V::load(t3.at(26usize, c));
-            let y_e345 = V::load(y.at(25usize, c));
-            let t3_25 = V::load(t3.at(25usize, c));
-            let y_e245 = V::load(y.at(24usize, c));
-            let t3_24 = V::load(t3.at(24usize, c));
-            let y_e235 = V::load(y.at(23usize, c));
-            let t3_23 = V::load(t3.at(23usize, c));
-            let y_e234 = V::load(y.at(22usize, c));
-            let t3_22 = V::load(t3.at(22usize, c));
-            let y_e145 = V::load(y.at(21usize, c));
-            let t3_21 = V::load(t3.at(21usize, c));
-            let y_e135 = V::load(y.at(20usize, c));
-            let t3_20 = V::load(t3.at(20usize, c));
-            let y_e134 = V::load(y.at(19usize, c));
-            let t3_19 = V::load(t3.at(19usize, c));
-            let y_e125 = V::load(y.at(18usize, c));
-            let t3_18 = V::load(t3.at(18usize, c));
-            let y_e124 = V::load(y.at(17usize, c));
-            let t3_17 = V::load(t3.at(17usize, c));
-            let y_e123 = V::load(y.at(16usize, c));
-            let t3_16 = V::load(t3.at(16usize, c));
-            let y_e45 = V::load(y.at(15usize, c));
-            let t3_15 = V::load(t3.at(15usize, c));
-            let y_e35 = V::load(y.at(14usize, c));
-            let t3_14 = V::load(t3.at(14usize, c));
-            let y_e34 = V::load(y.at(13usize, c));
-            let t3_13 = V::load(t3.at(13usize, c));
-            let y_e25 = V::load(y.at(12usize, c));
-            let t3_12 = V::load(t3.at(12usize, c));
-            let y_e24 = V::load(y.at(11usize, c));
-            let t3_11 = V::load(t3.at(11usize, c));
-            let y_e23 = V::load(y.at(10usize, c));
-            let t3_10 = V::load(t3.at(10usize, c));
-            let y_e15 = V::load(y.at(9usize, c));
-            let t3_9 = V::load(t3.at(9usize, c));
-            let y_e14 = V::load(y.at(8usize, c));
-            let t3_8 = V::load(t3.at(8usize, c));
-            let y_e13 = V::load(y.at(7usize, c));
-            let t3_7 = V::load(t3.at(7usize, c));
-            let y_e12 = V::load(y.at(6usize, c));
-            let t3_6 = V::load(t3.at(6usize, c));
-            let y_e5 = V::load(y.at(5usize, c));
-            let t3_5 = V::load(t3.at(5usize, c));
-            let y_e4 = V::load(y.at(4usize, c));
-            let t3_4 = V::load(t3.at(4usize, c));
-            let y_e3 = V::load(y.at(3usize, c));
-            let t3_3 = V::load(t3.at(3usize, c));
-            let y_e2 = V::load(y.at(2usize, c));
-            let t3_2 = V::load(t3.at(2usize, c));
-            let y_e1 = V::load(y.at(1usize, c));
-            let t3_1 = V::load(t3.at(1usize, c));
+            y.prefetch::<32usize>(c);
+            t3.prefetch::<32usize>(c);
+            t2.prefetch::<32usize>(c);
             let y_1 = V::load(y.at(0usize, c));
+            let t3_31 = V::load(t3.at(31usize, c));
+            let mut v4 = V::mul_add(y_1, t3_31, V::load(t2.at(31usize, c)));
+            let y_e1 = V::load(y.at(1usize, c));
+            let mut v8 = V::mul_add(y_e1, t3_31, V::load(t2.at(30usize, c)));
+            let y_e2 = V::load(y.at(2usize, c));
+            let mut v12 = V::neg_mul_add(y_e2, t3_31, V::load(t2.at(29usize, c)));
+            let y_e3 = V::load(y.at(3usize, c));
+            let mut v16 = V::mul_add(y_e3, t3_31, V::load(t2.at(28usize, c)));
+            let y_e4 = V::load(y.at(4usize, c));
+            let mut v20 = V::neg_mul_add(y_e4, t3_31, V::load(t2.at(27usize, c)));
+            let y_e5 = V::load(y.at(5usize, c));
+            let mut v24 = V::mul_add(y_e5, t3_31, V::load(t2.at(26usize, c)));
+            let y_e12 = V::load(y.at(6usize, c));
+            let mut v28 = V::mul_sub(y_e12, t3_31, V::load(t2.at(25usize, c)));
+            let y_e13 = V::load(y.at(7usize, c));
+            let y_e14 = V::load(y.at(8usize, c));
+            let mut v36 = V::mul_sub(y_e14, t3_31, V::load(t2.at(23usize, c)));
+            let y_e15 = V::load(y.at(9usize, c));
+            let y_e23 = V::load(y.at(10usize, c));
+            let mut v44 = V::mul_sub(y_e23, t3_31, V::load(t2.at(21usize, c)));
+            let y_e24 = V::load(y.at(11usize, c));
+            let mut v48 = V::mul_add(y_e24, t3_31, V::load(t2.at(20usize, c)));
+            let y_e25 = V::load(y.at(12usize, c));
+            let mut v52 = V::mul_sub(y_e25, t3_31, V::load(t2.at(19usize, c)));
+            let y_e34 = V::load(y.at(13usize, c));
+            let mut v56 = V::mul_sub(y_e34, t3_31, V::load(t2.at(18usize, c)));
+            let y_e35 = V::load(y.at(14usize, c));
+            let mut v60 = V::mul_add(y_e35, t3_31, V::load(t2.at(17usize, c)));
+            let y_e45 = V::load(y.at(15usize, c));
+            let mut v64 = V::mul_sub(y_e45, t3_31, V::load(t2.at(16usize, c)));
+            let y_e123 = V::load(y.at(16usize, c));
+            let mut v68 = V::mul_sub(y_e123, t3_31, V::load(t2.at(15usize, c)));
+            let y_e124 = V::load(y.at(17usize, c));
+            let mut v72 = V::mul_add(y_e124, t3_31, V::load(t2.at(14usize, c)));
+            let y_e125 = V::load(y.at(18usize, c));
+            let mut v76 = V::mul_sub(y_e125, t3_31, V::load(t2.at(13usize, c)));
+            let y_e134 = V::load(y.at(19usize, c));
+            let mut v80 = V::mul_sub(y_e134, t3_31, V::load(t2.at(12usize, c)));
+            let y_e135 = V::load(y.at(20usize, c));
+            let mut v84 = V::mul_add(y_e135, t3_31, V::load(t2.at(11usize, c)));
+            let y_e145 = V::load(y.at(21usize, c));
+            let mut v88 = V::mul_sub(y_e145, t3_31, V::load(t2.at(10usize, c)));
+            let y_e234 = V::load(y.at(22usize, c));
+            let y_e235 = V::load(y.at(23usize, c));
+            let mut v96 = V::mul_sub(y_e235, t3_31, V::load(t2.at(8usize, c)));
+            let y_e245 = V::load(y.at(24usize, c));
+            let y_e345 = V::load(y.at(25usize, c));
+            let mut v104 = V::mul_sub(y_e345, t3_31, V::load(t2.at(6usize, c)));
+            let y_e1234 = V::load(y.at(26usize, c));
+            let mut v108 = V::mul_add(y_e1234, t3_31, V::load(t2.at(5usize, c)));
+            let y_e1235 = V::load(y.at(27usize, c));
+            let mut v112 = V::neg_mul_add(y_e1235, t3_31, V::load(t2.at(4usize, c)));
+            let y_e1245 = V::load(y.at(28usize, c));
+            let mut v116 = V::mul_add(y_e1245, t3_31, V::load(t2.at(3usize, c)));
+            let y_e1345 = V::load(y.at(29usize, c));
+            let mut v120 = V::neg_mul_add(y_e1345, t3_31, V::load(t2.at(2usize, c)));
+            let y_e2345 = V::load(y.at(30usize, c));
+            let mut v124 = V::mul_add(y_e2345, t3_31, V::load(t2.at(1usize, c)));
+            let y_e12345 = V::load(y.at(31usize, c));
+            let mut v128 = V::mul_add(y_e12345, t3_31, V::load(t2.at(0usize, c)));
+            let t3_30 = V::load(t3.at(30usize, c));
+            v4 = V::mul_add(y_e1, t3_30, v4);
+            v8 = V::mul_add(y_1, t3_30, v8);
+            v12 = V::mul_add(y_e12, t3_30, v12);
+            v16 = V::neg_mul_add(y_e13, t3_30, v16);
+            v20 = V::mul_add(y_e14, t3_30, v20);
+            v24 = V::neg_mul_add(y_e15, t3_30, v24);
+            v28 = V::neg_mul_add(y_e2, t3_30, v28);
+            let mut v145 = V::mul_sub(
+                y_e3,
+                t3_30,
+                V::mul_add(y_e13, t3_31, V::load(t2.at(24usize, c))),
+            );
+            v36 = V::neg_mul_add(y_e4, t3_30, v36);
+            let mut v149 = V::mul_sub(
+                y_e5,
+                t3_30,
+                V::mul_add(y_e15, t3_31, V::load(t2.at(22usize, c))),
+            );
+            v44 = V::mul_add(y_e123, t3_30, v44);
+            v48 = V::mul_add(y_e124, t3_30, v48);
+            v52 = V::mul_add(y_e125, t3_30, v52);
+            v56 = V::mul_add(y_e134, t3_30, v56);
+            v60 = V::mul_add(y_e135, t3_30, v60);
+            v64 = V::mul_add(y_e145, t3_30, v64);
+            v68 = V::mul_add(y_e23, t3_30, v68);
+            v72 = V::mul_add(y_e24, t3_30, v72);
+            v76 = V::mul_add(y_e25, t3_30, v76);
+            v80 = V::mul_add(y_e34, t3_30, v80);
+            v84 = V::mul_add(y_e35, t3_30, v84);
+            v88 = V::mul_add(y_e45, t3_30, v88);
+            let mut v175 = V::mul_sub(
+                y_e1234,
+                t3_30,
+                V::mul_add(y_e234, t3_31, V::load(t2.at(9usize, c))),
+            );
+            v96 = V::neg_mul_add(y_e1235, t3_30, v96);
+            let mut v179 = V::mul_sub(
+                y_e1245,
+                t3_30,
+                V::mul_add(y_e245, t3_31, V::load(t2.at(7usize, c))),
+            );
+            v104 = V::neg_mul_add(y_e1345, t3_30, v104);
+            v108 = V::neg_mul_add(y_e234, t3_30, v108);
+            v112 = V::mul_add(y_e235, t3_30, v112);
+            v116 = V::neg_mul_add(y_e245, t3_30, v116);
+            v120 = V::mul_add(y_e345, t3_30, v120);
+            v124 = V::mul_add(y_e12345, t3_30, v124);
+            v128 = V::mul_add(y_e2345, t3_30, v128);
+            let t3_29 = V::load(t3.at(29usize, c));
+            v4 = V::neg_mul_add(y_e2, t3_29, v4);
+            v8 = V::neg_mul_add(y_e12, t3_29, v8);
+            v12 = V::mul_add(y_1, t3_29, v12);
+            v16 = V::mul_add(y_e23, t3_29, v16);
+            v20 = V::neg_mul_add(y_e24, t3_29, v20);
+            v24 = V::mul_add(y_e25, t3_29, v24);
+            v28 = V::neg_mul_add(y_e1, t3_29, v28);
+            v145 = V::neg_mul_add(y_e123, t3_29, v145);
+            v36 = V::mul_add(y_e124, t3_29, v36);
+            v149 = V::neg_mul_add(y_e125, t3_29, v149);
+            v44 = V::mul_add(y_e3, t3_29, v44);
+            v48 = V::mul_add(y_e4, t3_29, v48);
+            v52 = V::mul_add(y_e5, t3_29, v52);
+            v56 = V::neg_mul_add(y_e234, t3_29, v56);
+            let mut v224 = V::mul_sub(y_e235, t3_29, v60);
+            v64 = V::neg_mul_add(y_e245, t3_29, v64);
+            v68 = V::mul_add(y_e13, t3_29, v68);
+            v72 = V::mul_add(y_e14, t3_29, v72);
+            v76 = V::mul_add(y_e15, t3_29, v76);
+            v80 = V::neg_mul_add(y_e1234, t3_29, v80);
+            let mut v236 = V::mul_sub(y_e1235, t3_29, v84);
+            v88 = V::neg_mul_add(y_e1245, t3_29, v88);
+            v175 = V::mul_add(y_e34, t3_29, v175);
+            v96 = V::neg_mul_add(y_e35, t3_29, v96);
+            v179 = V::mul_add(y_e45, t3_29, v179);
+            v104 = V::mul_add(y_e2345, t3_29, v104);
+            v108 = V::neg_mul_add(y_e134, t3_29, v108);
+            v112 = V::mul_add(y_e135, t3_29, v112);
+            v116 = V::neg_mul_add(y_e145, t3_29, v116);
+            v120 = V::neg_mul_add(y_e12345, t3_29, v120);
+            v124 = V::mul_add(y_e345, t3_29, v124);
+            v128 = V::mul_add(y_e1345, t3_29, v128);
+            let t3_28 = V::load(t3.at(28usize, c));
+            v4 = V::mul_add(y_e3, t3_28, v4);
+            v8 = V::mul_add(y_e13, t3_28, v8);
+            v12 = V::neg_mul_add(y_e23, t3_28, v12);
+            v16 = V::mul_add(y_1, t3_28, v16);
+            v20 = V::mul_add(y_e34, t3_28, v20);
+            v24 = V::neg_mul_add(y_e35, t3_28, v24);
+            v28 = V::mul_add(y_e123, t3_28, v28);
+            v145 = V::neg_mul_add(y_e1, t3_28, v145);
+            v36 = V::neg_mul_add(y_e134, t3_28, v36);
+            v149 = V::mul_add(y_e135, t3_28, v149);
+            v44 = V::mul_add(y_e2, t3_28, v44);
+            let mut v283 = V::mul_sub(y_e234, t3_28, v48);
+            v52 = V::neg_mul_add(y_e235, t3_28, v52);
+            v56 = V::neg_mul_add(y_e4, t3_28, v56);
+            v224 = V::mul_add(y_e5, t3_28, v224);
+            v64 = V::mul_add(y_e345, t3_28, v64);
+            v68 = V::mul_add(y_e12, t3_28, v68);
+            let mut v295 = V::mul_sub(y_e1234, t3_28, v72);
+            v76 = V::neg_mul_add(y_e1235, t3_28, v76);
+            v80 = V::neg_mul_add(y_e14, t3_28, v80);
+            v236 = V::mul_add(y_e15, t3_28, v236);
+            v88 = V::mul_add(y_e1345, t3_28, v88);
+            v175 = V::mul_add(y_e24, t3_28, v175);
+            v96 = V::neg_mul_add(y_e25, t3_28, v96);
+            v179 = V::neg_mul_add(y_e2345, t3_28, v179);
+            v104 = V::mul_add(y_e45, t3_28, v104);
+            v108 = V::neg_mul_add(y_e124, t3_28, v108);
+            v112 = V::mul_add(y_e125, t3_28, v112);
+            v116 = V::mul_add(y_e12345, t3_28, v116);
+            v120 = V::neg_mul_add(y_e145, t3_28, v120);
+            v124 = V::mul_add(y_e245, t3_28, v124);
+            v128 = V::mul_add(y_e1245, t3_28, v128);
+            let t3_27 = V::load(t3.at(27usize, c));
+            v4 = V::neg_mul_add(y_e4, t3_27, v4);
+            v8 = V::neg_mul_add(y_e14, t3_27, v8);
+            v12 = V::mul_add(y_e24, t3_27, v12);
+            v16 = V::neg_mul_add(y_e34, t3_27, v16);
+            v20 = V::mul_add(y_1, t3_27, v20);
+            v24 = V::mul_add(y_e45, t3_27, v24);
+            v28 = V::neg_mul_add(y_e124, t3_27, v28);
+            v145 = V::mul_add(y_e134, t3_27, v145);
+            v36 = V::neg_mul_add(y_e1, t3_27, v36);
+            v149 = V::neg_mul_add(y_e145, t3_27, v149);
+            v44 = V::neg_mul_add(y_e234, t3_27, v44);
+            v283 = V::mul_add(y_e2, t3_27, v283);
+            v52 = V::mul_add(y_e245, t3_27, v52);
+            v56 = V::neg_mul_add(y_e3, t3_27, v56);
+            v224 = V::neg_mul_add(y_e345, t3_27, v224);
+            v64 = V::mul_add(y_e5, t3_27, v64);
+            v68 = V::neg_mul_add(y_e1234, t3_27, v68);
+            v295 = V::mul_add(y_e12, t3_27, v295);
+            v76 = V::mul_add(y_e1245, t3_27, v76);
+            v80 = V::neg_mul_add(y_e13, t3_27, v80);
+            v236 = V::neg_mul_add(y_e1345, t3_27, v236);
+            v88 = V::mul_add(y_e15, t3_27, v88);
+            v175 = V::mul_add(y_e23, t3_27, v175);
+            v96 = V::mul_add(y_e2345, t3_27, v96);
+            v179 = V::neg_mul_add(y_e25, t3_27, v179);
+            v104 = V::mul_add(y_e35, t3_27, v104);
+            v108 = V::neg_mul_add(y_e123, t3_27, v108);
+            v112 = V::neg_mul_add(y_e12345, t3_27, v112);
+            v116 = V::mul_add(y_e125, t3_27, v116);
+            v120 = V::neg_mul_add(y_e135, t3_27, v120);
+            v124 = V::mul_add(y_e235, t3_27, v124);
+            v128 = V::mul_add(y_e1235, t3_27, v128);
+            let t3_26 = V::load(t3.at(26usize, c));
+            v4 = V::neg_mul_add(y_e5, t3_26, v4);
+            v8 = V::neg_mul_add(y_e15, t3_26, v8);
+            v12 = V::mul_add(y_e25, t3_26, v12);
+            v16 = V::neg_mul_add(y_e35, t3_26, v16);
+            v20 = V::mul_add(y_e45, t3_26, v20);
+            v24 = V::mul_add(y_1, t3_26, v24);
+            v28 = V::neg_mul_add(y_e125, t3_26, v28);
+            v145 = V::mul_add(y_e135, t3_26, v145);
+            v36 = V::neg_mul_add(y_e145, t3_26, v36);
+            v149 = V::neg_mul_add(y_e1, t3_26, v149);
+            v44 = V::neg_mul_add(y_e235, t3_26, v44);
+            v283 = V::mul_add(y_e245, t3_26, v283);
+            v52 = V::mul_add(y_e2, t3_26, v52);
+            v56 = V::neg_mul_add(y_e345, t3_26, v56);
+            v224 = V::neg_mul_add(y_e3, t3_26, v224);
+            v64 = V::mul_add(y_e4, t3_26, v64);
+            v68 = V::neg_mul_add(y_e1235, t3_26, v68);
+            v295 = V::mul_add(y_e1245, t3_26, v295);
+            v76 = V::mul_add(y_e12, t3_26, v76);
+            v80 = V::neg_mul_add(y_e1345, t3_26, v80);
+            v236 = V::neg_mul_add(y_e13, t3_26, v236);
+            v88 = V::mul_add(y_e14, t3_26, v88);
+            v175 = V::mul_add(y_e2345, t3_26, v175);
+            v96 = V::mul_add(y_e23, t3_26, v96);
+            v179 = V::neg_mul_add(y_e24, t3_26, v179);
+            v104 = V::mul_add(y_e34, t3_26, v104);
+            v108 = V::neg_mul_add(y_e12345, t3_26, v108);
+            v112 = V::neg_mul_add(y_e123, t3_26, v112);
+            v116 = V::mul_add(y_e124, t3_26, v116);
+            v120 = V::neg_mul_add(y_e134, t3_26, v120);
+            v124 = V::mul_add(y_e234, t3_26, v124);
+            v128 = V::mul_add(y_e1234, t3_26, v128);
+            let t3_25 = V::load(t3.at(25usize, c));
+            v4 = V::neg_mul_add(y_e12, t3_25, v4);
+            v8 = V::neg_mul_add(y_e2, t3_25, v8);
+            v12 = V::neg_mul_add(y_e1, t3_25, v12);
+            v16 = V::neg_mul_add(y_e123, t3_25, v16);
+            v20 = V::mul_add(y_e124, t3_25, v20);
+            v24 = V::neg_mul_add(y_e125, t3_25, v24);
+            v28 = V::mul_add(y_1, t3_25, v28);
+            v145 = V::mul_add(y_e23, t3_25, v145);
+            v36 = V::neg_mul_add(y_e24, t3_25, v36);
+            v149 = V::mul_add(y_e25, t3_25, v149);
+            v44 = V::mul_add(y_e13, t3_25, v44);
+            v283 = V::neg_mul_add(y_e14, t3_25, v283);
+            v52 = V::mul_add(y_e15, t3_25, v52);
+            v56 = V::neg_mul_add(y_e1234, t3_25, v56);
+            v224 = V::mul_add(y_e1235, t3_25, v224);
+            v64 = V::neg_mul_add(y_e1245, t3_25, v64);
+            v68 = V::mul_add(y_e3, t3_25, v68);
+            v295 = V::neg_mul_add(y_e4, t3_25, v295);
+            v76 = V::mul_add(y_e5, t3_25, v76);
+            v80 = V::neg_mul_add(y_e234, t3_25, v80);
+            v236 = V::mul_add(y_e235, t3_25, v236);
+            v88 = V::neg_mul_add(y_e245, t3_25, v88);
+            v175 = V::neg_mul_add(y_e134, t3_25, v175);
+            v96 = V::mul_add(y_e135, t3_25, v96);
+            v179 = V::neg_mul_add(y_e145, t3_25, v179);
+            v104 = V::neg_mul_add(y_e12345, t3_25, v104);
+            v108 = V::mul_add(y_e34, t3_25, v108);
+            v112 = V::neg_mul_add(y_e35, t3_25, v112);
+            v116 = V::mul_add(y_e45, t3_25, v116);
+            v120 = V::mul_add(y_e2345, t3_25, v120);
+            v124 = V::mul_add(y_e1345, t3_25, v124);
+            v128 = V::mul_add(y_e345, t3_25, v128);
+            let t3_24 = V::load(t3.at(24usize, c));
+            v4 = V::mul_add(y_e13, t3_24, v4);
+            v8 = V::mul_add(y_e3, t3_24, v8);
+            v12 = V::mul_add(y_e123, t3_24, v12);
+            v16 = V::neg_mul_add(y_e1, t3_24, v16);
+            v20 = V::neg_mul_add(y_e134, t3_24, v20);
+            v24 = V::mul_add(y_e135, t3_24, v24);
+            v28 = V::neg_mul_add(y_e23, t3_24, v28);
+            v145 = V::mul_add(y_1, t3_24, v145);
+            v36 = V::mul_add(y_e34, t3_24, v36);
+            v149 = V::neg_mul_add(y_e35, t3_24, v149);
+            v44 = V::mul_add(y_e12, t3_24, v44);
+            v283 = V::mul_add(y_e1234, t3_24, v283);
+            v52 = V::neg_mul_add(y_e1235, t3_24, v52);
+            v56 = V::neg_mul_add(y_e14, t3_24, v56);
+            v224 = V::mul_add(y_e15, t3_24, v224);
+            v64 = V::mul_add(y_e1345, t3_24, v64);
+            v68 = V::mul_add(y_e2, t3_24, v68);
+            v295 = V::mul_add(y_e234, t3_24, v295);
+            v76 = V::neg_mul_add(y_e235, t3_24, v76);
+            v80 = V::neg_mul_add(y_e4, t3_24, v80);
+            v236 = V::mul_add(y_e5, t3_24, v236);
+            v88 = V::mul_add(y_e345, t3_24, v88);
+            v175 = V::neg_mul_add(y_e124, t3_24, v175);
+            v96 = V::mul_add(y_e125, t3_24, v96);
+            v179 = V::mul_add(y_e12345, t3_24, v179);
+            v104 = V::neg_mul_add(y_e145, t3_24, v104);
+            v108 = V::mul_add(y_e24, t3_24, v108);
+            v112 = V::neg_mul_add(y_e25, t3_24, v112);
+            v116 = V::neg_mul_add(y_e2345, t3_24, v116);
+            v120 = V::mul_add(y_e45, t3_24, v120);
+            v124 = V::mul_add(y_e1245, t3_24, v124);
+            v128 = V::mul_add(y_e245, t3_24, v128);
+            let t3_23 = V::load(t3.at(23usize, c));
+            v4 = V::neg_mul_add(y_e14, t3_23, v4);
+            v8 = V::neg_mul_add(y_e4, t3_23, v8);
+            v12 = V::neg_mul_add(y_e124, t3_23, v12);
+            v16 = V::mul_add(y_e134, t3_23, v16);
+            v20 = V::neg_mul_add(y_e1, t3_23, v20);
+            v24 = V::neg_mul_add(y_e145, t3_23, v24);
+            v28 = V::mul_add(y_e24, t3_23, v28);
+            v145 = V::neg_mul_add(y_e34, t3_23, v145);
+            v36 = V::mul_add(y_1, t3_23, v36);
+            v149 = V::mul_add(y_e45, t3_23, v149);
+            v44 = V::neg_mul_add(y_e1234, t3_23, v44);
+            v283 = V::mul_add(y_e12, t3_23, v283);
+            v52 = V::mul_add(y_e1245, t3_23, v52);
+            v56 = V::neg_mul_add(y_e13, t3_23, v56);
+            v224 = V::neg_mul_add(y_e1345, t3_23, v224);
+            v64 = V::mul_add(y_e15, t3_23, v64);
+            v68 = V::neg_mul_add(y_e234, t3_23, v68);
+            v295 = V::mul_add(y_e2, t3_23, v295);
+            v76 = V::mul_add(y_e245, t3_23, v76);
+            v80 = V::neg_mul_add(y_e3, t3_23, v80);
+            v236 = V::neg_mul_add(y_e345, t3_23, v236);
+            v88 = V::mul_add(y_e5, t3_23, v88);
+            v175 = V::neg_mul_add(y_e123, t3_23, v175);
+            v96 = V::neg_mul_add(y_e12345, t3_23, v96);
+            v179 = V::mul_add(y_e125, t3_23, v179);
+            v104 = V::neg_mul_add(y_e135, t3_23, v104);
+            v108 = V::mul_add(y_e23, t3_23, v108);
+            v112 = V::mul_add(y_e2345, t3_23, v112);
+            v116 = V::neg_mul_add(y_e25, t3_23, v116);
+            v120 = V::mul_add(y_e35, t3_23, v120);
+            v124 = V::mul_add(y_e1235, t3_23, v124);
+            v128 = V::mul_add(y_e235, t3_23, v128);
+            let t3_22 = V::load(t3.at(22usize, c));
+            v4 = V::neg_mul_add(y_e15, t3_22, v4);
+            v8 = V::neg_mul_add(y_e5, t3_22, v8);
+            v12 = V::neg_mul_add(y_e125, t3_22, v12);
+            v16 = V::mul_add(y_e135, t3_22, v16);
+            v20 = V::neg_mul_add(y_e145, t3_22, v20);
+            v24 = V::neg_mul_add(y_e1, t3_22, v24);
+            v28 = V::mul_add(y_e25, t3_22, v28);
+            v145 = V::neg_mul_add(y_e35, t3_22, v145);
+            v36 = V::mul_add(y_e45, t3_22, v36);
+            v149 = V::mul_add(y_1, t3_22, v149);
+            v44 = V::neg_mul_add(y_e1235, t3_22, v44);
+            v283 = V::mul_add(y_e1245, t3_22, v283);
+            v52 = V::mul_add(y_e12, t3_22, v52);
+            v56 = V::neg_mul_add(y_e1345, t3_22, v56);
+            v224 = V::neg_mul_add(y_e13, t3_22, v224);
+            v64 = V::mul_add(y_e14, t3_22, v64);
+            v68 = V::neg_mul_add(y_e235, t3_22, v68);
+            v295 = V::mul_add(y_e245, t3_22, v295);
+            v76 = V::mul_add(y_e2, t3_22, v76);
+            v80 = V::neg_mul_add(y_e345, t3_22, v80);
+            v236 = V::neg_mul_add(y_e3, t3_22, v236);
+            v88 = V::mul_add(y_e4, t3_22, v88);
+            v175 = V::neg_mul_add(y_e12345, t3_22, v175);
+            v96 = V::neg_mul_add(y_e123, t3_22, v96);
+            v179 = V::mul_add(y_e124, t3_22, v179);
+            v104 = V::neg_mul_add(y_e134, t3_22, v104);
+            v108 = V::mul_add(y_e2345, t3_22, v108);
+            v112 = V::mul_add(y_e23, t3_22, v112);
+            v116 = V::neg_mul_add(y_e24, t3_22, v116);
+            v120 = V::mul_add(y_e34, t3_22, v120);
+            v124 = V::mul_add(y_e1234, t3_22, v124);
+            v128 = V::mul_add(y_e234, t3_22, v128);
+            let t3_21 = V::load(t3.at(21usize, c));
+            v4 = V::neg_mul_add(y_e23, t3_21, v4);
+            v8 = V::neg_mul_add(y_e123, t3_21, v8);
+            v12 = V::mul_add(y_e3, t3_21, v12);
+            v16 = V::mul_add(y_e2, t3_21, v16);
+            v20 = V::mul_add(y_e234, t3_21, v20);
+            v24 = V::neg_mul_add(y_e235, t3_21, v24);
+            v28 = V::neg_mul_add(y_e13, t3_21, v28);
+            v145 = V::neg_mul_add(y_e12, t3_21, v145);
+            v36 = V::neg_mul_add(y_e1234, t3_21, v36);
+            v149 = V::mul_add(y_e1235, t3_21, v149);
+            v44 = V::mul_add(y_1, t3_21, v44);
+            v283 = V::mul_add(y_e34, t3_21, v283);
+            v52 = V::neg_mul_add(y_e35, t3_21, v52);
+            v56 = V::mul_add(y_e24, t3_21, v56);
+            v224 = V::neg_mul_add(y_e25, t3_21, v224);
+            v64 = V::neg_mul_add(y_e2345, t3_21, v64);
+            v68 = V::mul_add(y_e1, t3_21, v68);
+            v295 = V::mul_add(y_e134, t3_21, v295);
+            v76 = V::neg_mul_add(y_e135, t3_21, v76);
+            v80 = V::mul_add(y_e124, t3_21, v80);
+            v236 = V::neg_mul_add(y_e125, t3_21, v236);
+            v88 = V::neg_mul_add(y_e12345, t3_21, v88);
+            v175 = V::neg_mul_add(y_e4, t3_21, v175);
+            v96 = V::mul_add(y_e5, t3_21, v96);
+            v179 = V::mul_add(y_e345, t3_21, v179);
+            v104 = V::mul_add(y_e245, t3_21, v104);
+            v108 = V::mul_add(y_e14, t3_21, v108);
+            v112 = V::neg_mul_add(y_e15, t3_21, v112);
+            v116 = V::neg_mul_add(y_e1345, t3_21, v116);
+            v120 = V::neg_mul_add(y_e1245, t3_21, v120);
+            v124 = V::mul_add(y_e45, t3_21, v124);
+            v128 = V::mul_add(y_e145, t3_21, v128);
+            let t3_20 = V::load(t3.at(20usize, c));
+            v4 = V::mul_add(y_e24, t3_20, v4);
+            v8 = V::mul_add(y_e124, t3_20, v8);
+            v12 = V::neg_mul_add(y_e4, t3_20, v12);
+            v16 = V::neg_mul_add(y_e234, t3_20, v16);
+            v20 = V::mul_add(y_e2, t3_20, v20);
+            v24 = V::mul_add(y_e245, t3_20, v24);
+            v28 = V::mul_add(y_e14, t3_20, v28);
+            v145 = V::mul_add(y_e1234, t3_20, v145);
+            v36 = V::neg_mul_add(y_e12, t3_20, v36);
+            v149 = V::neg_mul_add(y_e1245, t3_20, v149);
+            v44 = V::neg_mul_add(y_e34, t3_20, v44);
+            v283 = V::mul_add(y_1, t3_20, v283);
+            v52 = V::mul_add(y_e45, t3_20, v52);
+            v56 = V::mul_add(y_e23, t3_20, v56);
+            v224 = V::mul_add(y_e2345, t3_20, v224);
+            v64 = V::neg_mul_add(y_e25, t3_20, v64);
+            v68 = V::neg_mul_add(y_e134, t3_20, v68);
+            v295 = V::mul_add(y_e1, t3_20, v295);
+            v76 = V::mul_add(y_e145, t3_20, v76);
+            v80 = V::mul_add(y_e123, t3_20, v80);
+            v236 = V::mul_add(y_e12345, t3_20, v236);
+            v88 = V::neg_mul_add(y_e125, t3_20, v88);
+            v175 = V::neg_mul_add(y_e3, t3_20, v175);
+            v96 = V::neg_mul_add(y_e345, t3_20, v96);
+            v179 = V::mul_add(y_e5, t3_20, v179);
+            v104 = V::mul_add(y_e235, t3_20, v104);
+            v108 = V::mul_add(y_e13, t3_20, v108);
+            v112 = V::mul_add(y_e1345, t3_20, v112);
+            v116 = V::neg_mul_add(y_e15, t3_20, v116);
+            v120 = V::neg_mul_add(y_e1235, t3_20, v120);
+            v124 = V::mul_add(y_e35, t3_20, v124);
+            v128 = V::mul_add(y_e135, t3_20, v128);
+            let t3_19 = V::load(t3.at(19usize, c));
+            v4 = V::mul_add(y_e25, t3_19, v4);
+            v8 = V::mul_add(y_e125, t3_19, v8);
+            v12 = V::neg_mul_add(y_e5, t3_19, v12);
+            v16 = V::neg_mul_add(y_e235, t3_19, v16);
+            v20 = V::mul_add(y_e245, t3_19, v20);
+            v24 = V::mul_add(y_e2, t3_19, v24);
+            v28 = V::mul_add(y_e15, t3_19, v28);
+            v145 = V::mul_add(y_e1235, t3_19, v145);
+            v36 = V::neg_mul_add(y_e1245, t3_19, v36);
+            v149 = V::neg_mul_add(y_e12, t3_19, v149);
+            v44 = V::neg_mul_add(y_e35, t3_19, v44);
+            v283 = V::mul_add(y_e45, t3_19, v283);
+            v52 = V::mul_add(y_1, t3_19, v52);
+            v56 = V::mul_add(y_e2345, t3_19, v56);
+            v224 = V::mul_add(y_e23, t3_19, v224);
+            v64 = V::neg_mul_add(y_e24, t3_19, v64);
+            v68 = V::neg_mul_add(y_e135, t3_19, v68);
+            v295 = V::mul_add(y_e145, t3_19, v295);
+            v76 = V::mul_add(y_e1, t3_19, v76);
+            v80 = V::mul_add(y_e12345, t3_19, v80);
+            v236 = V::mul_add(y_e123, t3_19, v236);
+            v88 = V::neg_mul_add(y_e124, t3_19, v88);
+            v175 = V::neg_mul_add(y_e345, t3_19, v175);
+            v96 = V::neg_mul_add(y_e3, t3_19, v96);
+            v179 = V::mul_add(y_e4, t3_19, v179);
+            v104 = V::mul_add(y_e234, t3_19, v104);
+            v108 = V::mul_add(y_e1345, t3_19, v108);
+            v112 = V::mul_add(y_e13, t3_19, v112);
+            v116 = V::neg_mul_add(y_e14, t3_19, v116);
+            v120 = V::neg_mul_add(y_e1234, t3_19, v120);
+            v124 = V::mul_add(y_e34, t3_19, v124);
+            v128 = V::mul_add(y_e134, t3_19, v128);
+            let t3_18 = V::load(t3.at(18usize, c));
+            v4 = V::neg_mul_add(y_e34, t3_18, v4);
+            v8 = V::neg_mul_add(y_e134, t3_18, v8);
+            v12 = V::mul_add(y_e234, t3_18, v12);
+            v16 = V::neg_mul_add(y_e4, t3_18, v16);
+            v20 = V::neg_mul_add(y_e3, t3_18, v20);
+            v24 = V::neg_mul_add(y_e345, t3_18, v24);
+            v28 = V::neg_mul_add(y_e1234, t3_18, v28);
+            v145 = V::mul_add(y_e14, t3_18, v145);
+            v36 = V::mul_add(y_e13, t3_18, v36);
+            v149 = V::mul_add(y_e1345, t3_18, v149);
+            v44 = V::neg_mul_add(y_e24, t3_18, v44);
+            v283 = V::neg_mul_add(y_e23, t3_18, v283);
+            v52 = V::neg_mul_add(y_e2345, t3_18, v52);
+            v56 = V::mul_add(y_1, t3_18, v56);
+            v224 = V::mul_add(y_e45, t3_18, v224);
+            v64 = V::mul_add(y_e35, t3_18, v64);
+            v68 = V::neg_mul_add(y_e124, t3_18, v68);
+            v295 = V::neg_mul_add(y_e123, t3_18, v295);
+            v76 = V::neg_mul_add(y_e12345, t3_18, v76);
+            v80 = V::mul_add(y_e1, t3_18, v80);
+            v236 = V::mul_add(y_e145, t3_18, v236);
+            v88 = V::mul_add(y_e135, t3_18, v88);
+            v175 = V::neg_mul_add(y_e2, t3_18, v175);
+            v96 = V::neg_mul_add(y_e245, t3_18, v96);
+            v179 = V::neg_mul_add(y_e235, t3_18, v179);
+            v104 = V::mul_add(y_e5, t3_18, v104);
+            v108 = V::mul_add(y_e12, t3_18, v108);
+            v112 = V::mul_add(y_e1245, t3_18, v112);
+            v116 = V::mul_add(y_e1235, t3_18, v116);
+            v120 = V::neg_mul_add(y_e15, t3_18, v120);
+            v124 = V::mul_add(y_e25, t3_18, v124);
+            v128 = V::mul_add(y_e125, t3_18, v128);
+            let t3_17 = V::load(t3.at(17usize, c));
+            v4 = V::neg_mul_add(y_e35, t3_17, v4);
+            v8 = V::neg_mul_add(y_e135, t3_17, v8);
+            v12 = V::mul_add(y_e235, t3_17, v12);
+            v16 = V::neg_mul_add(y_e5, t3_17, v16);
+            v20 = V::neg_mul_add(y_e345, t3_17, v20);
+            v24 = V::neg_mul_add(y_e3, t3_17, v24);
+            v28 = V::neg_mul_add(y_e1235, t3_17, v28);
+            v145 = V::mul_add(y_e15, t3_17, v145);
+            v36 = V::mul_add(y_e1345, t3_17, v36);
+            v149 = V::mul_add(y_e13, t3_17, v149);
+            v44 = V::neg_mul_add(y_e25, t3_17, v44);
+            v283 = V::neg_mul_add(y_e2345, t3_17, v283);
+            v52 = V::neg_mul_add(y_e23, t3_17, v52);
+            v56 = V::mul_add(y_e45, t3_17, v56);
+            v224 = V::mul_add(y_1, t3_17, v224);
+            v64 = V::mul_add(y_e34, t3_17, v64);
+            v68 = V::neg_mul_add(y_e125, t3_17, v68);
+            v295 = V::neg_mul_add(y_e12345, t3_17, v295);
+            v76 = V::neg_mul_add(y_e123, t3_17, v76);
+            v80 = V::mul_add(y_e145, t3_17, v80);
+            v236 = V::mul_add(y_e1, t3_17, v236);
+            v88 = V::mul_add(y_e134, t3_17, v88);
+            v175 = V::neg_mul_add(y_e245, t3_17, v175);
+            v96 = V::neg_mul_add(y_e2, t3_17, v96);
+            v179 = V::neg_mul_add(y_e234, t3_17, v179);
+            v104 = V::mul_add(y_e4, t3_17, v104);
+            v108 = V::mul_add(y_e1245, t3_17, v108);
+            v112 = V::mul_add(y_e12, t3_17, v112);
+            v116 = V::mul_add(y_e1234, t3_17, v116);
+            v120 = V::neg_mul_add(y_e14, t3_17, v120);
+            v124 = V::mul_add(y_e24, t3_17, v124);
+            v128 = V::mul_add(y_e124, t3_17, v128);
+            let t3_16 = V::load(t3.at(16usize, c));
+            v4 = V::mul_add(y_e45, t3_16, v4);
+            v8 = V::mul_add(y_e145, t3_16, v8);
+            v12 = V::neg_mul_add(y_e245, t3_16, v12);
+            v16 = V::mul_add(y_e345, t3_16, v16);
+            v20 = V::neg_mul_add(y_e5, t3_16, v20);
+            v24 = V::mul_add(y_e4, t3_16, v24);
+            v28 = V::mul_add(y_e1245, t3_16, v28);
+            v145 = V::neg_mul_add(y_e1345, t3_16, v145);
+            v36 = V::mul_add(y_e15, t3_16, v36);
+            v149 = V::neg_mul_add(y_e14, t3_16, v149);
+            v44 = V::mul_add(y_e2345, t3_16, v44);
+            v283 = V::neg_mul_add(y_e25, t3_16, v283);
+            v52 = V::mul_add(y_e24, t3_16, v52);
+            v56 = V::mul_add(y_e35, t3_16, v56);
+            v224 = V::neg_mul_add(y_e34, t3_16, v224);
+            v64 = V::mul_add(y_1, t3_16, v64);
+            v68 = V::mul_add(y_e12345, t3_16, v68);
+            v295 = V::neg_mul_add(y_e125, t3_16, v295);
+            v76 = V::mul_add(y_e124, t3_16, v76);
+            v80 = V::mul_add(y_e135, t3_16, v80);
+            v236 = V::neg_mul_add(y_e134, t3_16, v236);
+            v88 = V::mul_add(y_e1, t3_16, v88);
+            v175 = V::neg_mul_add(y_e235, t3_16, v175);
+            v96 = V::mul_add(y_e234, t3_16, v96);
+            v179 = V::neg_mul_add(y_e2, t3_16, v179);
+            v104 = V::mul_add(y_e3, t3_16, v104);
+            v108 = V::mul_add(y_e1235, t3_16, v108);
+            v112 = V::neg_mul_add(y_e1234, t3_16, v112);
+            v116 = V::mul_add(y_e12, t3_16, v116);
+            v120 = V::neg_mul_add(y_e13, t3_16, v120);
+            v124 = V::mul_add(y_e23, t3_16, v124);
+            v128 = V::mul_add(y_e123, t3_16, v128);
+            let t3_15 = V::load(t3.at(15usize, c));
+            v4 = V::neg_mul_add(y_e123, t3_15, v4);
+            v8 = V::neg_mul_add(y_e23, t3_15, v8);
+            v12 = V::neg_mul_add(y_e13, t3_15, v12);
+            v16 = V::neg_mul_add(y_e12, t3_15, v16);
+            v20 = V::neg_mul_add(y_e1234, t3_15, v20);
+            v24 = V::mul_add(y_e1235, t3_15, v24);
+            v28 = V::mul_add(y_e3, t3_15, v28);
+            v145 = V::mul_add(y_e2, t3_15, v145);
+            v36 = V::mul_add(y_e234, t3_15, v36);
+            v149 = V::neg_mul_add(y_e235, t3_15, v149);
+            v44 = V::mul_add(y_e1, t3_15, v44);
+            v283 = V::mul_add(y_e134, t3_15, v283);
+            v52 = V::neg_mul_add(y_e135, t3_15, v52);
+            v56 = V::mul_add(y_e124, t3_15, v56);
+            v224 = V::neg_mul_add(y_e125, t3_15, v224);
+            v64 = V::neg_mul_add(y_e12345, t3_15, v64);
+            v68 = V::mul_add(y_1, t3_15, v68);
+            v295 = V::mul_add(y_e34, t3_15, v295);
+            v76 = V::neg_mul_add(y_e35, t3_15, v76);
+            v80 = V::mul_add(y_e24, t3_15, v80);
+            v236 = V::neg_mul_add(y_e25, t3_15, v236);
+            v88 = V::neg_mul_add(y_e2345, t3_15, v88);
+            v175 = V::mul_add(y_e14, t3_15, v175);
+            v96 = V::neg_mul_add(y_e15, t3_15, v96);
+            v179 = V::neg_mul_add(y_e1345, t3_15, v179);
+            v104 = V::neg_mul_add(y_e1245, t3_15, v104);
+            v108 = V::neg_mul_add(y_e4, t3_15, v108);
+            v112 = V::mul_add(y_e5, t3_15, v112);
+            v116 = V::mul_add(y_e345, t3_15, v116);
+            v120 = V::mul_add(y_e245, t3_15, v120);
+            v124 = V::mul_add(y_e145, t3_15, v124);
+            v128 = V::mul_add(y_e45, t3_15, v128);
+            let t3_14 = V::load(t3.at(14usize, c));
+            v4 = V::mul_add(y_e124, t3_14, v4);
+            v8 = V::mul_add(y_e24, t3_14, v8);
+            v12 = V::mul_add(y_e14, t3_14, v12);
+            v16 = V::mul_add(y_e1234, t3_14, v16);
+            v20 = V::neg_mul_add(y_e12, t3_14, v20);
+            v24 = V::neg_mul_add(y_e1245, t3_14, v24);
+            v28 = V::neg_mul_add(y_e4, t3_14, v28);
+            v145 = V::neg_mul_add(y_e234, t3_14, v145);
+            v36 = V::mul_add(y_e2, t3_14, v36);
+            v149 = V::mul_add(y_e245, t3_14, v149);
+            v44 = V::neg_mul_add(y_e134, t3_14, v44);
+            v283 = V::mul_add(y_e1, t3_14, v283);
+            v52 = V::mul_add(y_e145, t3_14, v52);
+            v56 = V::mul_add(y_e123, t3_14, v56);
+            v224 = V::mul_add(y_e12345, t3_14, v224);
+            v64 = V::neg_mul_add(y_e125, t3_14, v64);
+            v68 = V::neg_mul_add(y_e34, t3_14, v68);
+            v295 = V::mul_add(y_1, t3_14, v295);
+            v76 = V::mul_add(y_e45, t3_14, v76);
+            v80 = V::mul_add(y_e23, t3_14, v80);
+            v236 = V::mul_add(y_e2345, t3_14, v236);
+            v88 = V::neg_mul_add(y_e25, t3_14, v88);
+            v175 = V::mul_add(y_e13, t3_14, v175);
+            v96 = V::mul_add(y_e1345, t3_14, v96);
+            v179 = V::neg_mul_add(y_e15, t3_14, v179);
+            v104 = V::neg_mul_add(y_e1235, t3_14, v104);
+            v108 = V::neg_mul_add(y_e3, t3_14, v108);
+            v112 = V::neg_mul_add(y_e345, t3_14, v112);
+            v116 = V::mul_add(y_e5, t3_14, v116);
+            v120 = V::mul_add(y_e235, t3_14, v120);
+            v124 = V::mul_add(y_e135, t3_14, v124);
+            v128 = V::mul_add(y_e35, t3_14, v128);
+            let t3_13 = V::load(t3.at(13usize, c));
+            v4 = V::mul_add(y_e125, t3_13, v4);
+            v8 = V::mul_add(y_e25, t3_13, v8);
+            v12 = V::mul_add(y_e15, t3_13, v12);
+            v16 = V::mul_add(y_e1235, t3_13, v16);
+            v20 = V::neg_mul_add(y_e1245, t3_13, v20);
+            v24 = V::neg_mul_add(y_e12, t3_13, v24);
+            v28 = V::neg_mul_add(y_e5, t3_13, v28);
+            v145 = V::neg_mul_add(y_e235, t3_13, v145);
+            v36 = V::mul_add(y_e245, t3_13, v36);
+            v149 = V::mul_add(y_e2, t3_13, v149);
+            v44 = V::neg_mul_add(y_e135, t3_13, v44);
+            v283 = V::mul_add(y_e145, t3_13, v283);
+            v52 = V::mul_add(y_e1, t3_13, v52);
+            v56 = V::mul_add(y_e12345, t3_13, v56);
+            v224 = V::mul_add(y_e123, t3_13, v224);
+            v64 = V::neg_mul_add(y_e124, t3_13, v64);
+            v68 = V::neg_mul_add(y_e35, t3_13, v68);
+            v295 = V::mul_add(y_e45, t3_13, v295);
+            v76 = V::mul_add(y_1, t3_13, v76);
+            v80 = V::mul_add(y_e2345, t3_13, v80);
+            v236 = V::mul_add(y_e23, t3_13, v236);
+            v88 = V::neg_mul_add(y_e24, t3_13, v88);
+            v175 = V::mul_add(y_e1345, t3_13, v175);
+            v96 = V::mul_add(y_e13, t3_13, v96);
+            v179 = V::neg_mul_add(y_e14, t3_13, v179);
+            v104 = V::neg_mul_add(y_e1234, t3_13, v104);
+            v108 = V::neg_mul_add(y_e345, t3_13, v108);
+            v112 = V::neg_mul_add(y_e3, t3_13, v112);
+            v116 = V::mul_add(y_e4, t3_13, v116);
+            v120 = V::mul_add(y_e234, t3_13, v120);
+            v124 = V::mul_add(y_e134, t3_13, v124);
+            v128 = V::mul_add(y_e34, t3_13, v128);
+            let t3_12 = V::load(t3.at(12usize, c));
+            v4 = V::neg_mul_add(y_e134, t3_12, v4);
+            v8 = V::neg_mul_add(y_e34, t3_12, v8);
+            v12 = V::neg_mul_add(y_e1234, t3_12, v12);
+            v16 = V::mul_add(y_e14, t3_12, v16);
+            v20 = V::mul_add(y_e13, t3_12, v20);
+            v24 = V::mul_add(y_e1345, t3_12, v24);
+            v28 = V::mul_add(y_e234, t3_12, v28);
+            v145 = V::neg_mul_add(y_e4, t3_12, v145);
+            v36 = V::neg_mul_add(y_e3, t3_12, v36);
+            v149 = V::neg_mul_add(y_e345, t3_12, v149);
+            v44 = V::neg_mul_add(y_e124, t3_12, v44);
+            v283 = V::neg_mul_add(y_e123, t3_12, v283);
+            v52 = V::neg_mul_add(y_e12345, t3_12, v52);
+            v56 = V::mul_add(y_e1, t3_12, v56);
+            v224 = V::mul_add(y_e145, t3_12, v224);
+            v64 = V::mul_add(y_e135, t3_12, v64);
+            v68 = V::neg_mul_add(y_e24, t3_12, v68);
+            v295 = V::neg_mul_add(y_e23, t3_12, v295);
+            v76 = V::neg_mul_add(y_e2345, t3_12, v76);
+            v80 = V::mul_add(y_1, t3_12, v80);
+            v236 = V::mul_add(y_e45, t3_12, v236);
+            v88 = V::mul_add(y_e35, t3_12, v88);
+            v175 = V::mul_add(y_e12, t3_12, v175);
+            v96 = V::mul_add(y_e1245, t3_12, v96);
+            v179 = V::mul_add(y_e1235, t3_12, v179);
+            v104 = V::neg_mul_add(y_e15, t3_12, v104);
+            v108 = V::neg_mul_add(y_e2, t3_12, v108);
+            v112 = V::neg_mul_add(y_e245, t3_12, v112);
+            v116 = V::neg_mul_add(y_e235, t3_12, v116);
+            v120 = V::mul_add(y_e5, t3_12, v120);
+            v124 = V::mul_add(y_e125, t3_12, v124);
+            v128 = V::mul_add(y_e25, t3_12, v128);
+            let t3_11 = V::load(t3.at(11usize, c));
+            v4 = V::neg_mul_add(y_e135, t3_11, v4);
+            v8 = V::neg_mul_add(y_e35, t3_11, v8);
+            v12 = V::neg_mul_add(y_e1235, t3_11, v12);
+            v16 = V::mul_add(y_e15, t3_11, v16);
+            v20 = V::mul_add(y_e1345, t3_11, v20);
+            v24 = V::mul_add(y_e13, t3_11, v24);
+            v28 = V::mul_add(y_e235, t3_11, v28);
+            v145 = V::neg_mul_add(y_e5, t3_11, v145);
+            v36 = V::neg_mul_add(y_e345, t3_11, v36);
+            v149 = V::neg_mul_add(y_e3, t3_11, v149);
+            v44 = V::neg_mul_add(y_e125, t3_11, v44);
+            v283 = V::neg_mul_add(y_e12345, t3_11, v283);
+            v52 = V::neg_mul_add(y_e123, t3_11, v52);
+            v56 = V::mul_add(y_e145, t3_11, v56);
+            v224 = V::mul_add(y_e1, t3_11, v224);
+            v64 = V::mul_add(y_e134, t3_11, v64);
+            v68 = V::neg_mul_add(y_e25, t3_11, v68);
+            v295 = V::neg_mul_add(y_e2345, t3_11, v295);
+            v76 = V::neg_mul_add(y_e23, t3_11, v76);
+            v80 = V::mul_add(y_e45, t3_11, v80);
+            v236 = V::mul_add(y_1, t3_11, v236);
+            v88 = V::mul_add(y_e34, t3_11, v88);
+            v175 = V::mul_add(y_e1245, t3_11, v175);
+            v96 = V::mul_add(y_e12, t3_11, v96);
+            v179 = V::mul_add(y_e1234, t3_11, v179);
+            v104 = V::neg_mul_add(y_e14, t3_11, v104);
+            v108 = V::neg_mul_add(y_e245, t3_11, v108);
+            v112 = V::neg_mul_add(y_e2, t3_11, v112);
+            v116 = V::neg_mul_add(y_e234, t3_11, v116);
+            v120 = V::mul_add(y_e4, t3_11, v120);
+            v124 = V::mul_add(y_e124, t3_11, v124);
+            v128 = V::mul_add(y_e24, t3_11, v128);
+            let t3_10 = V::load(t3.at(10usize, c));
+            v4 = V::mul_add(y_e145, t3_10, v4);
+            v8 = V::mul_add(y_e45, t3_10, v8);
+            v12 = V::mul_add(y_e1245, t3_10, v12);
+            v16 = V::neg_mul_add(y_e1345, t3_10, v16);
+            v20 = V::mul_add(y_e15, t3_10, v20);
+            v24 = V::neg_mul_add(y_e14, t3_10, v24);
+            v28 = V::neg_mul_add(y_e245, t3_10, v28);
+            v145 = V::mul_add(y_e345, t3_10, v145);
+            v36 = V::neg_mul_add(y_e5, t3_10, v36);
+            v149 = V::mul_add(y_e4, t3_10, v149);
+            v44 = V::mul_add(y_e12345, t3_10, v44);
+            v283 = V::neg_mul_add(y_e125, t3_10, v283);
+            v52 = V::mul_add(y_e124, t3_10, v52);
+            v56 = V::mul_add(y_e135, t3_10, v56);
+            v224 = V::neg_mul_add(y_e134, t3_10, v224);
+            v64 = V::mul_add(y_e1, t3_10, v64);
+            v68 = V::mul_add(y_e2345, t3_10, v68);
+            v295 = V::neg_mul_add(y_e25, t3_10, v295);
+            v76 = V::mul_add(y_e24, t3_10, v76);
+            v80 = V::mul_add(y_e35, t3_10, v80);
+            v236 = V::neg_mul_add(y_e34, t3_10, v236);
+            v88 = V::mul_add(y_1, t3_10, v88);
+            v175 = V::mul_add(y_e1235, t3_10, v175);
+            v96 = V::neg_mul_add(y_e1234, t3_10, v96);
+            v179 = V::mul_add(y_e12, t3_10, v179);
+            v104 = V::neg_mul_add(y_e13, t3_10, v104);
+            v108 = V::neg_mul_add(y_e235, t3_10, v108);
+            v112 = V::mul_add(y_e234, t3_10, v112);
+            v116 = V::neg_mul_add(y_e2, t3_10, v116);
+            v120 = V::mul_add(y_e3, t3_10, v120);
+            v124 = V::mul_add(y_e123, t3_10, v124);
+            v128 = V::mul_add(y_e23, t3_10, v128);
+            let t3_9 = V::load(t3.at(9usize, c));
+            v4 = V::mul_add(y_e234, t3_9, v4);
+            v8 = V::mul_add(y_e1234, t3_9, v8);
+            v12 = V::neg_mul_add(y_e34, t3_9, v12);
+            v16 = V::neg_mul_add(y_e24, t3_9, v16);
+            v20 = V::neg_mul_add(y_e23, t3_9, v20);
+            v24 = V::neg_mul_add(y_e2345, t3_9, v24);
+            v28 = V::mul_add(y_e134, t3_9, v28);
+            v145 = V::mul_add(y_e124, t3_9, v145);
+            v36 = V::mul_add(y_e123, t3_9, v36);
+            v149 = V::mul_add(y_e12345, t3_9, v149);
+            v44 = V::neg_mul_add(y_e4, t3_9, v44);
+            v283 = V::neg_mul_add(y_e3, t3_9, v283);
+            v52 = V::neg_mul_add(y_e345, t3_9, v52);
+            v56 = V::neg_mul_add(y_e2, t3_9, v56);
+            v224 = V::neg_mul_add(y_e245, t3_9, v224);
+            v64 = V::neg_mul_add(y_e235, t3_9, v64);
+            v68 = V::neg_mul_add(y_e14, t3_9, v68);
+            v295 = V::neg_mul_add(y_e13, t3_9, v295);
+            v76 = V::neg_mul_add(y_e1345, t3_9, v76);
+            v80 = V::neg_mul_add(y_e12, t3_9, v80);
+            v236 = V::neg_mul_add(y_e1245, t3_9, v236);
+            v88 = V::neg_mul_add(y_e1235, t3_9, v88);
+            v175 = V::mul_add(y_1, t3_9, v175);
+            v96 = V::mul_add(y_e45, t3_9, v96);
+            v179 = V::mul_add(y_e35, t3_9, v179);
+            v104 = V::mul_add(y_e25, t3_9, v104);
+            v108 = V::neg_mul_add(y_e1, t3_9, v108);
+            v112 = V::neg_mul_add(y_e145, t3_9, v112);
+            v116 = V::neg_mul_add(y_e135, t3_9, v116);
+            v120 = V::neg_mul_add(y_e125, t3_9, v120);
+            v124 = V::mul_add(y_e5, t3_9, v124);
+            v128 = V::mul_add(y_e15, t3_9, v128);
+            let t3_8 = V::load(t3.at(8usize, c));
+            v4 = V::mul_add(y_e235, t3_8, v4);
+            v8 = V::mul_add(y_e1235, t3_8, v8);
+            v12 = V::neg_mul_add(y_e35, t3_8, v12);
+            v16 = V::neg_mul_add(y_e25, t3_8, v16);
+            v20 = V::neg_mul_add(y_e2345, t3_8, v20);
+            v24 = V::neg_mul_add(y_e23, t3_8, v24);
+            v28 = V::mul_add(y_e135, t3_8, v28);
+            v145 = V::mul_add(y_e125, t3_8, v145);
+            v36 = V::mul_add(y_e12345, t3_8, v36);
+            v149 = V::mul_add(y_e123, t3_8, v149);
+            v44 = V::neg_mul_add(y_e5, t3_8, v44);
+            v283 = V::neg_mul_add(y_e345, t3_8, v283);
+            v52 = V::neg_mul_add(y_e3, t3_8, v52);
+            v56 = V::neg_mul_add(y_e245, t3_8, v56);
+            v224 = V::neg_mul_add(y_e2, t3_8, v224);
+            v64 = V::neg_mul_add(y_e234, t3_8, v64);
+            v68 = V::neg_mul_add(y_e15, t3_8, v68);
+            v295 = V::neg_mul_add(y_e1345, t3_8, v295);
+            v76 = V::neg_mul_add(y_e13, t3_8, v76);
+            v80 = V::neg_mul_add(y_e1245, t3_8, v80);
+            v236 = V::neg_mul_add(y_e12, t3_8, v236);
+            v88 = V::neg_mul_add(y_e1234, t3_8, v88);
+            v175 = V::mul_add(y_e45, t3_8, v175);
+            v96 = V::mul_add(y_1, t3_8, v96);
+            v179 = V::mul_add(y_e34, t3_8, v179);
+            v104 = V::mul_add(y_e24, t3_8, v104);
+            v108 = V::neg_mul_add(y_e145, t3_8, v108);
+            v112 = V::neg_mul_add(y_e1, t3_8, v112);
+            v116 = V::neg_mul_add(y_e134, t3_8, v116);
+            v120 = V::neg_mul_add(y_e124, t3_8, v120);
+            v124 = V::mul_add(y_e4, t3_8, v124);
+            v128 = V::mul_add(y_e14, t3_8, v128);
+            let t3_7 = V::load(t3.at(7usize, c));
+            v4 = V::neg_mul_add(y_e245, t3_7, v4);
+            v8 = V::neg_mul_add(y_e1245, t3_7, v8);
+            v12 = V::mul_add(y_e45, t3_7, v12);
+            v16 = V::mul_add(y_e2345, t3_7, v16);
+            v20 = V::neg_mul_add(y_e25, t3_7, v20);
+            v24 = V::mul_add(y_e24, t3_7, v24);
+            v28 = V::neg_mul_add(y_e145, t3_7, v28);
+            v145 = V::neg_mul_add(y_e12345, t3_7, v145);
+            v36 = V::mul_add(y_e125, t3_7, v36);
+            v149 = V::neg_mul_add(y_e124, t3_7, v149);
+            v44 = V::mul_add(y_e345, t3_7, v44);
+            v283 = V::neg_mul_add(y_e5, t3_7, v283);
+            v52 = V::mul_add(y_e4, t3_7, v52);
+            v56 = V::neg_mul_add(y_e235, t3_7, v56);
+            v224 = V::mul_add(y_e234, t3_7, v224);
+            v64 = V::neg_mul_add(y_e2, t3_7, v64);
+            v68 = V::mul_add(y_e1345, t3_7, v68);
+            v295 = V::neg_mul_add(y_e15, t3_7, v295);
+            v76 = V::mul_add(y_e14, t3_7, v76);
+            v80 = V::neg_mul_add(y_e1235, t3_7, v80);
+            v236 = V::mul_add(y_e1234, t3_7, v236);
+            v88 = V::neg_mul_add(y_e12, t3_7, v88);
+            v175 = V::mul_add(y_e35, t3_7, v175);
+            v96 = V::neg_mul_add(y_e34, t3_7, v96);
+            v179 = V::mul_add(y_1, t3_7, v179);
+            v104 = V::mul_add(y_e23, t3_7, v104);
+            v108 = V::neg_mul_add(y_e135, t3_7, v108);
+            v112 = V::mul_add(y_e134, t3_7, v112);
+            v116 = V::neg_mul_add(y_e1, t3_7, v116);
+            v120 = V::neg_mul_add(y_e123, t3_7, v120);
+            v124 = V::mul_add(y_e3, t3_7, v124);
+            v128 = V::mul_add(y_e13, t3_7, v128);
+            let t3_6 = V::load(t3.at(6usize, c));
+            v4 = V::mul_add(y_e345, t3_6, v4);
+            v8 = V::mul_add(y_e1345, t3_6, v8);
+            v12 = V::neg_mul_add(y_e2345, t3_6, v12);
+            v16 = V::mul_add(y_e45, t3_6, v16);
+            v20 = V::mul_add(y_e35, t3_6, v20);
+            v24 = V::neg_mul_add(y_e34, t3_6, v24);
+            v28 = V::mul_add(y_e12345, t3_6, v28);
+            v145 = V::neg_mul_add(y_e145, t3_6, v145);
+            v36 = V::neg_mul_add(y_e135, t3_6, v36);
+            v149 = V::mul_add(y_e134, t3_6, v149);
+            v44 = V::mul_add(y_e245, t3_6, v44);
+            v283 = V::mul_add(y_e235, t3_6, v283);
+            v52 = V::neg_mul_add(y_e234, t3_6, v52);
+            v56 = V::neg_mul_add(y_e5, t3_6, v56);
+            v224 = V::mul_add(y_e4, t3_6, v224);
+            v64 = V::mul_add(y_e3, t3_6, v64);
+            v68 = V::mul_add(y_e1245, t3_6, v68);
+            v295 = V::mul_add(y_e1235, t3_6, v295);
+            v76 = V::neg_mul_add(y_e1234, t3_6, v76);
+            v80 = V::neg_mul_add(y_e15, t3_6, v80);
+            v236 = V::mul_add(y_e14, t3_6, v236);
+            v88 = V::mul_add(y_e13, t3_6, v88);
+            v175 = V::mul_add(y_e25, t3_6, v175);
+            v96 = V::neg_mul_add(y_e24, t3_6, v96);
+            v179 = V::neg_mul_add(y_e23, t3_6, v179);
+            v104 = V::mul_add(y_1, t3_6, v104);
+            v108 = V::neg_mul_add(y_e125, t3_6, v108);
+            v112 = V::mul_add(y_e124, t3_6, v112);
+            v116 = V::mul_add(y_e123, t3_6, v116);
+            v120 = V::neg_mul_add(y_e1, t3_6, v120);
+            v124 = V::mul_add(y_e2, t3_6, v124);
+            v128 = V::mul_add(y_e12, t3_6, v128);
+            let t3_5 = V::load(t3.at(5usize, c));
+            v4 = V::mul_add(y_e1234, t3_5, v4);
+            v8 = V::mul_add(y_e234, t3_5, v8);
+            v12 = V::mul_add(y_e134, t3_5, v12);
+            v16 = V::mul_add(y_e124, t3_5, v16);
+            v20 = V::mul_add(y_e123, t3_5, v20);
+            v24 = V::mul_add(y_e12345, t3_5, v24);
+            v28 = V::neg_mul_add(y_e34, t3_5, v28);
+            v145 = V::neg_mul_add(y_e24, t3_5, v145);
+            v36 = V::neg_mul_add(y_e23, t3_5, v36);
+            v149 = V::neg_mul_add(y_e2345, t3_5, v149);
+            v44 = V::neg_mul_add(y_e14, t3_5, v44);
+            v283 = V::neg_mul_add(y_e13, t3_5, v283);
+            v52 = V::neg_mul_add(y_e1345, t3_5, v52);
+            v56 = V::neg_mul_add(y_e12, t3_5, v56);
+            v224 = V::neg_mul_add(y_e1245, t3_5, v224);
+            v64 = V::neg_mul_add(y_e1235, t3_5, v64);
+            v68 = V::neg_mul_add(y_e4, t3_5, v68);
+            v295 = V::neg_mul_add(y_e3, t3_5, v295);
+            v76 = V::neg_mul_add(y_e345, t3_5, v76);
+            v80 = V::neg_mul_add(y_e2, t3_5, v80);
+            v236 = V::neg_mul_add(y_e245, t3_5, v236);
+            v88 = V::neg_mul_add(y_e235, t3_5, v88);
+            v175 = V::neg_mul_add(y_e1, t3_5, v175);
+            v96 = V::neg_mul_add(y_e145, t3_5, v96);
+            v179 = V::neg_mul_add(y_e135, t3_5, v179);
+            v104 = V::neg_mul_add(y_e125, t3_5, v104);
+            v108 = V::mul_add(y_1, t3_5, v108);
+            v112 = V::mul_add(y_e45, t3_5, v112);
+            v116 = V::mul_add(y_e35, t3_5, v116);
+            v120 = V::mul_add(y_e25, t3_5, v120);
+            v124 = V::mul_add(y_e15, t3_5, v124);
+            v128 = V::mul_add(y_e5, t3_5, v128);
+            let t3_4 = V::load(t3.at(4usize, c));
+            v4 = V::mul_add(y_e1235, t3_4, v4);
+            v8 = V::mul_add(y_e235, t3_4, v8);
+            v12 = V::mul_add(y_e135, t3_4, v12);
+            v16 = V::mul_add(y_e125, t3_4, v16);
+            v20 = V::mul_add(y_e12345, t3_4, v20);
+            v24 = V::mul_add(y_e123, t3_4, v24);
+            v28 = V::neg_mul_add(y_e35, t3_4, v28);
+            v145 = V::neg_mul_add(y_e25, t3_4, v145);
+            v36 = V::neg_mul_add(y_e2345, t3_4, v36);
+            v149 = V::neg_mul_add(y_e23, t3_4, v149);
+            v44 = V::neg_mul_add(y_e15, t3_4, v44);
+            v283 = V::neg_mul_add(y_e1345, t3_4, v283);
+            v52 = V::neg_mul_add(y_e13, t3_4, v52);
+            v56 = V::neg_mul_add(y_e1245, t3_4, v56);
+            v224 = V::neg_mul_add(y_e12, t3_4, v224);
+            v64 = V::neg_mul_add(y_e1234, t3_4, v64);
+            v68 = V::neg_mul_add(y_e5, t3_4, v68);
+            v295 = V::neg_mul_add(y_e345, t3_4, v295);
+            v76 = V::neg_mul_add(y_e3, t3_4, v76);
+            v80 = V::neg_mul_add(y_e245, t3_4, v80);
+            v236 = V::neg_mul_add(y_e2, t3_4, v236);
+            v88 = V::neg_mul_add(y_e234, t3_4, v88);
+            v175 = V::neg_mul_add(y_e145, t3_4, v175);
+            v96 = V::neg_mul_add(y_e1, t3_4, v96);
+            v179 = V::neg_mul_add(y_e134, t3_4, v179);
+            v104 = V::neg_mul_add(y_e124, t3_4, v104);
+            v108 = V::mul_add(y_e45, t3_4, v108);
+            v112 = V::mul_add(y_1, t3_4, v112);
+            v116 = V::mul_add(y_e34, t3_4, v116);
+            v120 = V::mul_add(y_e24, t3_4, v120);
+            v124 = V::mul_add(y_e14, t3_4, v124);
+            v128 = V::mul_add(y_e4, t3_4, v128);
+            let t3_3 = V::load(t3.at(3usize, c));
+            v4 = V::neg_mul_add(y_e1245, t3_3, v4);
+            v8 = V::neg_mul_add(y_e245, t3_3, v8);
+            v12 = V::neg_mul_add(y_e145, t3_3, v12);
+            v16 = V::neg_mul_add(y_e12345, t3_3, v16);
+            v20 = V::mul_add(y_e125, t3_3, v20);
+            v24 = V::neg_mul_add(y_e124, t3_3, v24);
+            v28 = V::mul_add(y_e45, t3_3, v28);
+            v145 = V::mul_add(y_e2345, t3_3, v145);
+            v36 = V::neg_mul_add(y_e25, t3_3, v36);
+            v149 = V::mul_add(y_e24, t3_3, v149);
+            v44 = V::mul_add(y_e1345, t3_3, v44);
+            v283 = V::neg_mul_add(y_e15, t3_3, v283);
+            v52 = V::mul_add(y_e14, t3_3, v52);
+            v56 = V::neg_mul_add(y_e1235, t3_3, v56);
+            v224 = V::mul_add(y_e1234, t3_3, v224);
+            v64 = V::neg_mul_add(y_e12, t3_3, v64);
+            v68 = V::mul_add(y_e345, t3_3, v68);
+            v295 = V::neg_mul_add(y_e5, t3_3, v295);
+            v76 = V::mul_add(y_e4, t3_3, v76);
+            v80 = V::neg_mul_add(y_e235, t3_3, v80);
+            v236 = V::mul_add(y_e234, t3_3, v236);
+            v88 = V::neg_mul_add(y_e2, t3_3, v88);
+            v175 = V::neg_mul_add(y_e135, t3_3, v175);
+            v96 = V::mul_add(y_e134, t3_3, v96);
+            v179 = V::neg_mul_add(y_e1, t3_3, v179);
+            v104 = V::neg_mul_add(y_e123, t3_3, v104);
+            v108 = V::mul_add(y_e35, t3_3, v108);
+            v112 = V::neg_mul_add(y_e34, t3_3, v112);
+            v116 = V::mul_add(y_1, t3_3, v116);
+            v120 = V::mul_add(y_e23, t3_3, v120);
+            v124 = V::mul_add(y_e13, t3_3, v124);
+            v128 = V::mul_add(y_e3, t3_3, v128);
+            let t3_2 = V::load(t3.at(2usize, c));
+            v4 = V::mul_add(y_e1345, t3_2, v4);
+            v8 = V::mul_add(y_e345, t3_2, v8);
+            v12 = V::mul_add(y_e12345, t3_2, v12);
+            v16 = V::neg_mul_add(y_e145, t3_2, v16);
+            v20 = V::neg_mul_add(y_e135, t3_2, v20);
+            v24 = V::mul_add(y_e134, t3_2, v24);
+            v28 = V::neg_mul_add(y_e2345, t3_2, v28);
+            v145 = V::mul_add(y_e45, t3_2, v145);
+            v36 = V::mul_add(y_e35, t3_2, v36);
+            v149 = V::neg_mul_add(y_e34, t3_2, v149);
+            v44 = V::mul_add(y_e1245, t3_2, v44);
+            v283 = V::mul_add(y_e1235, t3_2, v283);
+            v52 = V::neg_mul_add(y_e1234, t3_2, v52);
+            v56 = V::neg_mul_add(y_e15, t3_2, v56);
+            v224 = V::mul_add(y_e14, t3_2, v224);
+            v64 = V::mul_add(y_e13, t3_2, v64);
+            v68 = V::mul_add(y_e245, t3_2, v68);
+            v295 = V::mul_add(y_e235, t3_2, v295);
+            v76 = V::neg_mul_add(y_e234, t3_2, v76);
+            v80 = V::neg_mul_add(y_e5, t3_2, v80);
+            v236 = V::mul_add(y_e4, t3_2, v236);
+            v88 = V::mul_add(y_e3, t3_2, v88);
+            v175 = V::neg_mul_add(y_e125, t3_2, v175);
+            v96 = V::mul_add(y_e124, t3_2, v96);
+            v179 = V::mul_add(y_e123, t3_2, v179);
+            v104 = V::neg_mul_add(y_e1, t3_2, v104);
+            v108 = V::mul_add(y_e25, t3_2, v108);
+            v112 = V::neg_mul_add(y_e24, t3_2, v112);
+            v116 = V::neg_mul_add(y_e23, t3_2, v116);
+            v120 = V::mul_add(y_1, t3_2, v120);
+            v124 = V::mul_add(y_e12, t3_2, v124);
+            v128 = V::mul_add(y_e2, t3_2, v128);
+            let t3_1 = V::load(t3.at(1usize, c));
+            v4 = V::neg_mul_add(y_e2345, t3_1, v4);
+            v8 = V::neg_mul_add(y_e12345, t3_1, v8);
+            v12 = V::mul_add(y_e345, t3_1, v12);
+            v16 = V::mul_add(y_e245, t3_1, v16);
+            v20 = V::mul_add(y_e235, t3_1, v20);
+            v24 = V::neg_mul_add(y_e234, t3_1, v24);
+            v28 = V::neg_mul_add(y_e1345, t3_1, v28);
+            v145 = V::neg_mul_add(y_e1245, t3_1, v145);
+            v36 = V::neg_mul_add(y_e1235, t3_1, v36);
+            v149 = V::mul_add(y_e1234, t3_1, v149);
+            v44 = V::mul_add(y_e45, t3_1, v44);
+            v283 = V::mul_add(y_e35, t3_1, v283);
+            v52 = V::neg_mul_add(y_e34, t3_1, v52);
+            v56 = V::mul_add(y_e25, t3_1, v56);
+            v224 = V::neg_mul_add(y_e24, t3_1, v224);
+            v64 = V::neg_mul_add(y_e23, t3_1, v64);
+            v68 = V::mul_add(y_e145, t3_1, v68);
+            v295 = V::mul_add(y_e135, t3_1, v295);
+            v76 = V::neg_mul_add(y_e134, t3_1, v76);
+            v80 = V::mul_add(y_e125, t3_1, v80);
+            v236 = V::neg_mul_add(y_e124, t3_1, v236);
+            v88 = V::neg_mul_add(y_e123, t3_1, v88);
+            v175 = V::neg_mul_add(y_e5, t3_1, v175);
+            v96 = V::mul_add(y_e4, t3_1, v96);
+            v179 = V::mul_add(y_e3, t3_1, v179);
+            v104 = V::mul_add(y_e2, t3_1, v104);
+            v108 = V::mul_add(y_e15, t3_1, v108);
+            v112 = V::neg_mul_add(y_e14, t3_1, v112);
+            v116 = V::neg_mul_add(y_e13, t3_1, v116);
+            v120 = V::neg_mul_add(y_e12, t3_1, v120);
+            v124 = V::mul_add(y_1, t3_1, v124);
+            v128 = V::mul_add(y_e1, t3_1, v128);
             let t3_0 = V::load(t3.at(0usize, c));
-            // out0[0] = t2_0 + y_e12345*t3_31 + y_e2345*t3_30 + y_e1345*t3_29 + y_e1245*t3_28 + y_e1235*t3_27 + y_e1234*t3_26 + y_e345*t3_25 + y_e245*t3_24 + y_e235*t3_23 + y_e234*t3_22 + y_e145*t3_21 + y_e135*t3_20 + y_e134*t3_19 + y_e125*t3_18 + y_e124*t3_17 + y_e123*t3_16 + y_e45*t3_15 + y_e35*t3_14 + y_e34*t3_13 + y_e25*t3_12 + y_e24*t3_11 + y_e23*t3_10 + y_e15*t3_9 + y_e14*t3_8 + y_e13*t3_7 + y_e12*t3_6 + y_e5*t3_5 + y_e4*t3_4 + y_e3*t3_3 + y_e2*t3_2 + y_e1*t3_1 + y_1*t3_0
-            V::store(
-                {
-                    let mut s = V::load(t2.at(0usize, c));
-                    s = V::mul_add(y_e12345, t3_31, s);
-                    s = V::mul_add(y_e2345, t3_30, s);
-                    s = V::mul_add(y_e1345, t3_29, s);
-                    s = V::mul_add(y_e1245, t3_28, s);
-                    s = V::mul_add(y_e1235, t3_27, s);
-                    s = V::mul_add(y_e1234, t3_26, s);
-                    s = V::mul_add(y_e345, t3_25, s);
-                    s = V::mul_add(y_e245, t3_24, s);
-                    s = V::mul_add(y_e235, t3_23, s);
-                    s = V::mul_add(y_e234, t3_22, s);
-                    s = V::mul_add(y_e145, t3_21, s);
-                    s = V::mul_add(y_e135, t3_20, s);
-                    s = V::mul_add(y_e134, t3_19, s);
-                    s = V::mul_add(y_e125, t3_18, s);
-                    s = V::mul_add(y_e124, t3_17, s);
-                    s = V::mul_add(y_e123, t3_16, s);
-                    s = V::mul_add(y_e45, t3_15, s);
-                    s = V::mul_add(y_e35, t3_14, s);
-                    s = V::mul_add(y_e34, t3_13, s);
-                    s = V::mul_add(y_e25, t3_12, s);
-                    s = V::mul_add(y_e24, t3_11, s);
-                    s = V::mul_add(y_e23, t3_10, s);
-                    s = V::mul_add(y_e15, t3_9, s);
-                    s = V::mul_add(y_e14, t3_8, s);
-                    s = V::mul_add(y_e13, t3_7, s);
-                    s = V::mul_add(y_e12, t3_6, s);
-                    s = V::mul_add(y_e5, t3_5, s);
-                    s = V::mul_add(y_e4, t3_4, s);
-                    s = V::mul_add(y_e3, t3_3, s);
-                    s = V::mul_add(y_e2, t3_2, s);
-                    s = V::mul_add(y_e1, t3_1, s);
-                    s = V::mul_add(y_1, t3_0, s);
-                    s
-                },
-                out0.at(0usize, c),
-            );
-            // out0[1] = t2_1 + y_e2345*t3_31 + y_e12345*t3_30 + y_e345*t3_29 + y_e245*t3_28 + y_e235*t3_27 + y_e234*t3_26 + y_e1345*t3_25 + y_e1245*t3_24 + y_e1235*t3_23 + y_e1234*t3_22 + y_e45*t3_21 + y_e35*t3_20 + y_e34*t3_19 + y_e25*t3_18 + y_e24*t3_17 + y_e23*t3_16 + y_e145*t3_15 + y_e135*t3_14 + y_e134*t3_13 + y_e125*t3_12 + y_e124*t3_11 + y_e123*t3_10 + y_e5*t3_9 + y_e4*t3_8 + y_e3*t3_7 + y_e2*t3_6 + y_e15*t3_5 + y_e14*t3_4 + y_e13*t3_3 + y_e12*t3_2 + y_1*t3_1 + y_e1*t3_0
-            V::store(
-                {
-                    let mut s = V::load(t2.at(1usize, c));
-                    s = V::mul_add(y_e2345, t3_31, s);
-                    s = V::mul_add(y_e12345, t3_30, s);
-                    s = V::mul_add(y_e345, t3_29, s);
-                    s = V::mul_add(y_e245, t3_28, s);
-                    s = V::mul_add(y_e235, t3_27, s);
-                    s = V::mul_add(y_e234, t3_26, s);
-                    s = V::mul_add(y_e1345, t3_25, s);
-                    s = V::mul_add(y_e1245, t3_24, s);
-                    s = V::mul_add(y_e1235, t3_23, s);
-                    s = V::mul_add(y_e1234, t3_22, s);
-                    s = V::mul_add(y_e45, t3_21, s);
-                    s = V::mul_add(y_e35, t3_20, s);
-                    s = V::mul_add(y_e34, t3_19, s);
-                    s = V::mul_add(y_e25, t3_18, s);
-                    s = V::mul_add(y_e24, t3_17, s);
-                    s = V::mul_add(y_e23, t3_16, s);
-                    s = V::mul_add(y_e145, t3_15, s);
-                    s = V::mul_add(y_e135, t3_14, s);
-                    s = V::mul_add(y_e134, t3_13, s);
-                    s = V::mul_add(y_e125, t3_12, s);
-                    s = V::mul_add(y_e124, t3_11, s);
-                    s = V::mul_add(y_e123, t3_10, s);
-                    s = V::mul_add(y_e5, t3_9, s);
-                    s = V::mul_add(y_e4, t3_8, s);
-                    s = V::mul_add(y_e3, t3_7, s);
-                    s = V::mul_add(y_e2, t3_6, s);
-                    s = V::mul_add(y_e15, t3_5, s);
-                    s = V::mul_add(y_e14, t3_4, s);
-                    s = V::mul_add(y_e13, t3_3, s);
-                    s = V::mul_add(y_e12, t3_2, s);
-                    s = V::mul_add(y_1, t3_1, s);
-                    s = V::mul_add(y_e1, t3_0, s);
-                    s
-                },
-                out0.at(1usize, c),
-            );
-            // out0[2] = t2_2 - y_e1345*t3_31 + y_e345*t3_30 - y_e12345*t3_29 - y_e145*t3_28 - y_e135*t3_27 - y_e134*t3_26 + y_e2345*t3_25 + y_e45*t3_24 + y_e35*t3_23 + y_e34*t3_22 - y_e1245*t3_21 - y_e1235*t3_20 - y_e1234*t3_19 - y_e15*t3_18 - y_e14*t3_17 - y_e13*t3_16 + y_e245*t3_15 + y_e235*t3_14 + y_e234*t3_13 + y_e5*t3_12 + y_e4*t3_11 + y_e3*t3_10 - y_e125*t3_9 - y_e124*t3_8 - y_e123*t3_7 - y_e1*t3_6 + y_e25*t3_5 + y_e24*t3_4 + y_e23*t3_3 + y_1*t3_2 - y_e12*t3_1 + y_e2*t3_0
-            V::store(
-                {
-                    let mut s = V::load(t2.at(2usize, c));
-                    s = V::neg_mul_add(y_e1345, t3_31, s);
-                    s = V::mul_add(y_e345, t3_30, s);
-                    s = V::neg_mul_add(y_e12345, t3_29, s);
-                    s = V::neg_mul_add(y_e145, t3_28, s);
-                    s = V::neg_mul_add(y_e135, t3_27, s);
-                    s = V::neg_mul_add(y_e134, t3_26, s);
-                    s = V::mul_add(y_e2345, t3_25, s);
-                    s = V::mul_add(y_e45, t3_24, s);
-                    s = V::mul_add(y_e35, t3_23, s);
-                    s = V::mul_add(y_e34, t3_22, s);
-                    s = V::neg_mul_add(y_e1245, t3_21, s);
-                    s = V::neg_mul_add(y_e1235, t3_20, s);
-                    s = V::neg_mul_add(y_e1234, t3_19, s);
-                    s = V::neg_mul_add(y_e15, t3_18, s);
-                    s = V::neg_mul_add(y_e14, t3_17, s);
-                    s = V::neg_mul_add(y_e13, t3_16, s);
-                    s = V::mul_add(y_e245, t3_15, s);
-                    s = V::mul_add(y_e235, t3_14, s);
-                    s = V::mul_add(y_e234, t3_13, s);
-                    s = V::mul_add(y_e5, t3_12, s);
-                    s = V::mul_add(y_e4, t3_11, s);
-                    s = V::mul_add(y_e3, t3_10, s);
-                    s = V::neg_mul_add(y_e125, t3_9, s);
-                    s = V::neg_mul_add(y_e124, t3_8, s);
-                    s = V::neg_mul_add(y_e123, t3_7, s);
-                    s = V::neg_mul_add(y_e1, t3_6, s);
-                    s = V::mul_add(y_e25, t3_5, s);
-                    s = V::mul_add(y_e24, t3_4, s);
-                    s = V::mul_add(y_e23, t3_3, s);
-                    s = V::mul_add(y_1, t3_2, s);
-                    s = V::neg_mul_add(y_e12, t3_1, s);
-                    s = V::mul_add(y_e2, t3_0, s);
-                    s
-                },
-                out0.at(2usize, c),
-            );
-            // out0[3] = t2_3 + y_e1245*t3_31 - y_e245*t3_30 - y_e145*t3_29 + y_e12345*t3_28 + y_e125*t3_27 + y_e124*t3_26 + y_e45*t3_25 - y_e2345*t3_24 - y_e25*t3_23 - y_e24*t3_22 - y_e1345*t3_21 - y_e15*t3_20 - y_e14*t3_19 + y_e1235*t3_18 + y_e1234*t3_17 + y_e12*t3_16 + y_e345*t3_15 + y_e5*t3_14 + y_e4*t3_13 - y_e235*t3_12 - y_e234*t3_11 - y_e2*t3_10 - y_e135*t3_9 - y_e134*t3_8 - y_e1*t3_7 + y_e123*t3_6 + y_e35*t3_5 + y_e34*t3_4 + y_1*t3_3 - y_e23*t3_2 - y_e13*t3_1 + y_e3*t3_0
-            V::store(
-                {
-                    let mut s = V::load(t2.at(3usize, c));
-                    s = V::mul_add(y_e1245, t3_31, s);
-                    s = V::neg_mul_add(y_e245, t3_30, s);
-                    s = V::neg_mul_add(y_e145, t3_29, s);
-                    s = V::mul_add(y_e12345, t3_28, s);
-                    s = V::mul_add(y_e125, t3_27, s);
-                    s = V::mul_add(y_e124, t3_26, s);
-                    s = V::mul_add(y_e45, t3_25, s);
-                    s = V::neg_mul_add(y_e2345, t3_24, s);
-                    s = V::neg_mul_add(y_e25, t3_23, s);
-                    s = V::neg_mul_add(y_e24, t3_22, s);
-                    s = V::neg_mul_add(y_e1345, t3_21, s);
-                    s = V::neg_mul_add(y_e15, t3_20, s);
-                    s = V::neg_mul_add(y_e14, t3_19, s);
-                    s = V::mul_add(y_e1235, t3_18, s);
-                    s = V::mul_add(y_e1234, t3_17, s);
-                    s = V::mul_add(y_e12, t3_16, s);
-                    s = V::mul_add(y_e345, t3_15, s);
-                    s = V::mul_add(y_e5, t3_14, s);
-                    s = V::mul_add(y_e4, t3_13, s);
-                    s = V::neg_mul_add(y_e235, t3_12, s);
-                    s = V::neg_mul_add(y_e234, t3_11, s);
-                    s = V::neg_mul_add(y_e2, t3_10, s);
-                    s = V::neg_mul_add(y_e135, t3_9, s);
-                    s = V::neg_mul_add(y_e134, t3_8, s);
-                    s = V::neg_mul_add(y_e1, t3_7, s);
-                    s = V::mul_add(y_e123, t3_6, s);
-                    s = V::mul_add(y_e35, t3_5, s);
-                    s = V::mul_add(y_e34, t3_4, s);
-                    s = V::mul_add(y_1, t3_3, s);
-                    s = V::neg_mul_add(y_e23, t3_2, s);
-                    s = V::neg_mul_add(y_e13, t3_1, s);
-                    s = V::mul_add(y_e3, t3_0, s);
-                    s
-                },
-                out0.at(3usize, c),
-            );
-            // out0[4] = t2_4 - y_e1235*t3_31 + y_e235*t3_30 + y_e135*t3_29 + y_e125*t3_28 - y_e12345*t3_27 - y_e123*t3_26 - y_e35*t3_25 - y_e25*t3_24 + y_e2345*t3_23 + y_e23*t3_22 - y_e15*t3_21 + y_e1345*t3_20 + y_e13*t3_19 + y_e1245*t3_18 + y_e12*t3_17 - y_e1234*t3_16 + y_e5*t3_15 - y_e345*t3_14 - y_e3*t3_13 - y_e245*t3_12 - y_e2*t3_11 + y_e234*t3_10 - y_e145*t3_9 - y_e1*t3_8 + y_e134*t3_7 + y_e124*t3_6 + y_e45*t3_5 + y_1*t3_4 - y_e34*t3_3 - y_e24*t3_2 - y_e14*t3_1 + y_e4*t3_0
-            V::store(
-                {
-                    let mut s = V::load(t2.at(4usize, c));
-                    s = V::neg_mul_add(y_e1235, t3_31, s);
-                    s = V::mul_add(y_e235, t3_30, s);
-                    s = V::mul_add(y_e135, t3_29, s);
-                    s = V::mul_add(y_e125, t3_28, s);
-                    s = V::neg_mul_add(y_e12345, t3_27, s);
-                    s = V::neg_mul_add(y_e123, t3_26, s);
-                    s = V::neg_mul_add(y_e35, t3_25, s);
-                    s = V::neg_mul_add(y_e25, t3_24, s);
-                    s = V::mul_add(y_e2345, t3_23, s);
-                    s = V::mul_add(y_e23, t3_22, s);
-                    s = V::neg_mul_add(y_e15, t3_21, s);
-                    s = V::mul_add(y_e1345, t3_20, s);
-                    s = V::mul_add(y_e13, t3_19, s);
-                    s = V::mul_add(y_e1245, t3_18, s);
-                    s = V::mul_add(y_e12, t3_17, s);
-                    s = V::neg_mul_add(y_e1234, t3_16, s);
-                    s = V::mul_add(y_e5, t3_15, s);
-                    s = V::neg_mul_add(y_e345, t3_14, s);
-                    s = V::neg_mul_add(y_e3, t3_13, s);
-                    s = V::neg_mul_add(y_e245, t3_12, s);
-                    s = V::neg_mul_add(y_e2, t3_11, s);
-                    s = V::mul_add(y_e234, t3_10, s);
-                    s = V::neg_mul_add(y_e145, t3_9, s);
-                    s = V::neg_mul_add(y_e1, t3_8, s);
-                    s = V::mul_add(y_e134, t3_7, s);
-                    s = V::mul_add(y_e124, t3_6, s);
-                    s = V::mul_add(y_e45, t3_5, s);
-                    s = V::mul_add(y_1, t3_4, s);
-                    s = V::neg_mul_add(y_e34, t3_3, s);
-                    s = V::neg_mul_add(y_e24, t3_2, s);
-                    s = V::neg_mul_add(y_e14, t3_1, s);
-                    s = V::mul_add(y_e4, t3_0, s);
-                    s
-                },
-                out0.at(4usize, c),
-            );
-            // out0[5] = t2_5 + y_e1234*t3_31 - y_e234*t3_30 - y_e134*t3_29 - y_e124*t3_28 - y_e123*t3_27 - y_e12345*t3_26 + y_e34*t3_25 + y_e24*t3_24 + y_e23*t3_23 + y_e2345*t3_22 + y_e14*t3_21 + y_e13*t3_20 + y_e1345*t3_19 + y_e12*t3_18 + y_e1245*t3_17 + y_e1235*t3_16 - y_e4*t3_15 - y_e3*t3_14 - y_e345*t3_13 - y_e2*t3_12 - y_e245*t3_11 - y_e235*t3_10 - y_e1*t3_9 - y_e145*t3_8 - y_e135*t3_7 - y_e125*t3_6 + y_1*t3_5 + y_e45*t3_4 + y_e35*t3_3 + y_e25*t3_2 + y_e15*t3_1 - y_e5*t3_0
-            V::store(
-                {
-                    let mut s = V::load(t2.at(5usize, c));
-                    s = V::mul_add(y_e1234, t3_31, s);
-                    s = V::neg_mul_add(y_e234, t3_30, s);
-                    s = V::neg_mul_add(y_e134, t3_29, s);
-                    s = V::neg_mul_add(y_e124, t3_28, s);
-                    s = V::neg_mul_add(y_e123, t3_27, s);
-                    s = V::neg_mul_add(y_e12345, t3_26, s);
-                    s = V::mul_add(y_e34, t3_25, s);
-                    s = V::mul_add(y_e24, t3_24, s);
-                    s = V::mul_add(y_e23, t3_23, s);
-                    s = V::mul_add(y_e2345, t3_22, s);
-                    s = V::mul_add(y_e14, t3_21, s);
-                    s = V::mul_add(y_e13, t3_20, s);
-                    s = V::mul_add(y_e1345, t3_19, s);
-                    s = V::mul_add(y_e12, t3_18, s);
-                    s = V::mul_add(y_e1245, t3_17, s);
-                    s = V::mul_add(y_e1235, t3_16, s);
-                    s = V::neg_mul_add(y_e4, t3_15, s);
-                    s = V::neg_mul_add(y_e3, t3_14, s);
-                    s = V::neg_mul_add(y_e345, t3_13, s);
-                    s = V::neg_mul_add(y_e2, t3_12, s);
-                    s = V::neg_mul_add(y_e245, t3_11, s);
-                    s = V::neg_mul_add(y_e235, t3_10, s);
-                    s = V::neg_mul_add(y_e1, t3_9, s);
-                    s = V::neg_mul_add(y_e145, t3_8, s);
-                    s = V::neg_mul_add(y_e135, t3_7, s);
-                    s = V::neg_mul_add(y_e125, t3_6, s);
-                    s = V::mul_add(y_1, t3_5, s);
-                    s = V::mul_add(y_e45, t3_4, s);
-                    s = V::mul_add(y_e35, t3_3, s);
-                    s = V::mul_add(y_e25, t3_2, s);
-                    s = V::mul_add(y_e15, t3_1, s);
-                    s = V::neg_mul_add(y_e5, t3_0, s);
-                    s
-                },
-                out0.at(5usize, c),
-            );
-            // out0[6] = y_e345*t3_31 - t2_6 - y_e1345*t3_30 + y_e2345*t3_29 + y_e45*t3_28 + y_e35*t3_27 + y_e34*t3_26 - y_e12345*t3_25 - y_e145*t3_24 - y_e135*t3_23 - y_e134*t3_22 + y_e245*t3_21 + y_e235*t3_20 + y_e234*t3_19 + y_e5*t3_18 + y_e4*t3_17 + y_e3*t3_16 - y_e1245*t3_15 - y_e1235*t3_14 - y_e1234*t3_13 - y_e15*t3_12 - y_e14*t3_11 - y_e13*t3_10 + y_e25*t3_9 + y_e24*t3_8 + y_e23*t3_7 + y_1*t3_6 - y_e125*t3_5 - y_e124*t3_4 - y_e123*t3_3 - y_e1*t3_2 + y_e2*t3_1 - y_e12*t3_0
-            V::store(
-                {
-                    let mut s = V::mul_sub(y_e345, t3_31, V::load(t2.at(6usize, c)));
-                    s = V::neg_mul_add(y_e1345, t3_30, s);
-                    s = V::mul_add(y_e2345, t3_29, s);
-                    s = V::mul_add(y_e45, t3_28, s);
-                    s = V::mul_add(y_e35, t3_27, s);
-                    s = V::mul_add(y_e34, t3_26, s);
-                    s = V::neg_mul_add(y_e12345, t3_25, s);
-                    s = V::neg_mul_add(y_e145, t3_24, s);
-                    s = V::neg_mul_add(y_e135, t3_23, s);
-                    s = V::neg_mul_add(y_e134, t3_22, s);
-                    s = V::mul_add(y_e245, t3_21, s);
-                    s = V::mul_add(y_e235, t3_20, s);
-                    s = V::mul_add(y_e234, t3_19, s);
-                    s = V::mul_add(y_e5, t3_18, s);
-                    s = V::mul_add(y_e4, t3_17, s);
-                    s = V::mul_add(y_e3, t3_16, s);
-                    s = V::neg_mul_add(y_e1245, t3_15, s);
-                    s = V::neg_mul_add(y_e1235, t3_14, s);
-                    s = V::neg_mul_add(y_e1234, t3_13, s);
-                    s = V::neg_mul_add(y_e15, t3_12, s);
-                    s = V::neg_mul_add(y_e14, t3_11, s);
-                    s = V::neg_mul_add(y_e13, t3_10, s);
-                    s = V::mul_add(y_e25, t3_9, s);
-                    s = V::mul_add(y_e24, t3_8, s);
-                    s = V::mul_add(y_e23, t3_7, s);
-                    s = V::mul_add(y_1, t3_6, s);
-                    s = V::neg_mul_add(y_e125, t3_5, s);
-                    s = V::neg_mul_add(y_e124, t3_4, s);
-                    s = V::neg_mul_add(y_e123, t3_3, s);
-                    s = V::neg_mul_add(y_e1, t3_2, s);
-                    s = V::mul_add(y_e2, t3_1, s);
-                    s = V::neg_mul_add(y_e12, t3_0, s);
-                    s
-                },
-                out0.at(6usize, c),
-            );
-            // out0[7] = y_e1245*t3_30 - (t2_7 + y_e245*t3_31) + y_e45*t3_29 - y_e2345*t3_28 - y_e25*t3_27 - y_e24*t3_26 - y_e145*t3_25 + y_e12345*t3_24 + y_e125*t3_23 + y_e124*t3_22 + y_e345*t3_21 + y_e5*t3_20 + y_e4*t3_19 - y_e235*t3_18 - y_e234*t3_17 - y_e2*t3_16 - y_e1345*t3_15 - y_e15*t3_14 - y_e14*t3_13 + y_e1235*t3_12 + y_e1234*t3_11 + y_e12*t3_10 + y_e35*t3_9 + y_e34*t3_8 + y_1*t3_7 - y_e23*t3_6 - y_e135*t3_5 - y_e134*t3_4 - y_e1*t3_3 + y_e123*t3_2 + y_e3*t3_1 - y_e13*t3_0
-            V::store(
-                {
-                    let mut s = V::mul_sub(
-                        y_e1245,
-                        t3_30,
-                        V::mul_add(y_e245, t3_31, V::load(t2.at(7usize, c))),
-                    );
-                    s = V::mul_add(y_e45, t3_29, s);
-                    s = V::neg_mul_add(y_e2345, t3_28, s);
-                    s = V::neg_mul_add(y_e25, t3_27, s);
-                    s = V::neg_mul_add(y_e24, t3_26, s);
-                    s = V::neg_mul_add(y_e145, t3_25, s);
-                    s = V::mul_add(y_e12345, t3_24, s);
-                    s = V::mul_add(y_e125, t3_23, s);
-                    s = V::mul_add(y_e124, t3_22, s);
-                    s = V::mul_add(y_e345, t3_21, s);
-                    s = V::mul_add(y_e5, t3_20, s);
-                    s = V::mul_add(y_e4, t3_19, s);
-                    s = V::neg_mul_add(y_e235, t3_18, s);
-                    s = V::neg_mul_add(y_e234, t3_17, s);
-                    s = V::neg_mul_add(y_e2, t3_16, s);
-                    s = V::neg_mul_add(y_e1345, t3_15, s);
-                    s = V::neg_mul_add(y_e15, t3_14, s);
-                    s = V::neg_mul_add(y_e14, t3_13, s);
-                    s = V::mul_add(y_e1235, t3_12, s);
-                    s = V::mul_add(y_e1234, t3_11, s);
-                    s = V::mul_add(y_e12, t3_10, s);
-                    s = V::mul_add(y_e35, t3_9, s);
-                    s = V::mul_add(y_e34, t3_8, s);
-                    s = V::mul_add(y_1, t3_7, s);
-                    s = V::neg_mul_add(y_e23, t3_6, s);
-                    s = V::neg_mul_add(y_e135, t3_5, s);
-                    s = V::neg_mul_add(y_e134, t3_4, s);
-                    s = V::neg_mul_add(y_e1, t3_3, s);
-                    s = V::mul_add(y_e123, t3_2, s);
-                    s = V::mul_add(y_e3, t3_1, s);
-                    s = V::neg_mul_add(y_e13, t3_0, s);
-                    s
-                },
-                out0.at(7usize, c),
-            );
-            // out0[8] = y_e235*t3_31 - t2_8 - y_e1235*t3_30 - y_e35*t3_29 - y_e25*t3_28 + y_e2345*t3_27 + y_e23*t3_26 + y_e135*t3_25 + y_e125*t3_24 - y_e12345*t3_23 - y_e123*t3_22 + y_e5*t3_21 - y_e345*t3_20 - y_e3*t3_19 - y_e245*t3_18 - y_e2*t3_17 + y_e234*t3_16 - y_e15*t3_15 + y_e1345*t3_14 + y_e13*t3_13 + y_e1245*t3_12 + y_e12*t3_11 - y_e1234*t3_10 + y_e45*t3_9 + y_1*t3_8 - y_e34*t3_7 - y_e24*t3_6 - y_e145*t3_5 - y_e1*t3_4 + y_e134*t3_3 + y_e124*t3_2 + y_e4*t3_1 - y_e14*t3_0
-            V::store(
-                {
-                    let mut s = V::mul_sub(y_e235, t3_31, V::load(t2.at(8usize, c)));
-                    s = V::neg_mul_add(y_e1235, t3_30, s);
-                    s = V::neg_mul_add(y_e35, t3_29, s);
-                    s = V::neg_mul_add(y_e25, t3_28, s);
-                    s = V::mul_add(y_e2345, t3_27, s);
-                    s = V::mul_add(y_e23, t3_26, s);
-                    s = V::mul_add(y_e135, t3_25, s);
-                    s = V::mul_add(y_e125, t3_24, s);
-                    s = V::neg_mul_add(y_e12345, t3_23, s);
-                    s = V::neg_mul_add(y_e123, t3_22, s);
-                    s = V::mul_add(y_e5, t3_21, s);
-                    s = V::neg_mul_add(y_e345, t3_20, s);
-                    s = V::neg_mul_add(y_e3, t3_19, s);
-                    s = V::neg_mul_add(y_e245, t3_18, s);
-                    s = V::neg_mul_add(y_e2, t3_17, s);
-                    s = V::mul_add(y_e234, t3_16, s);
-                    s = V::neg_mul_add(y_e15, t3_15, s);
-                    s = V::mul_add(y_e1345, t3_14, s);
-                    s = V::mul_add(y_e13, t3_13, s);
-                    s = V::mul_add(y_e1245, t3_12, s);
-                    s = V::mul_add(y_e12, t3_11, s);
-                    s = V::neg_mul_add(y_e1234, t3_10, s);
-                    s = V::mul_add(y_e45, t3_9, s);
-                    s = V::mul_add(y_1, t3_8, s);
-                    s = V::neg_mul_add(y_e34, t3_7, s);
-                    s = V::neg_mul_add(y_e24, t3_6, s);
-                    s = V::neg_mul_add(y_e145, t3_5, s);
-                    s = V::neg_mul_add(y_e1, t3_4, s);
-                    s = V::mul_add(y_e134, t3_3, s);
-                    s = V::mul_add(y_e124, t3_2, s);
-                    s = V::mul_add(y_e4, t3_1, s);
-                    s = V::neg_mul_add(y_e14, t3_0, s);
-                    s
-                },
-                out0.at(8usize, c),
-            );
-            // out0[9] = y_e1234*t3_30 - (t2_9 + y_e234*t3_31) + y_e34*t3_29 + y_e24*t3_28 + y_e23*t3_27 + y_e2345*t3_26 - y_e134*t3_25 - y_e124*t3_24 - y_e123*t3_23 - y_e12345*t3_22 - y_e4*t3_21 - y_e3*t3_20 - y_e345*t3_19 - y_e2*t3_18 - y_e245*t3_17 - y_e235*t3_16 + y_e14*t3_15 + y_e13*t3_14 + y_e1345*t3_13 + y_e12*t3_12 + y_e1245*t3_11 + y_e1235*t3_10 + y_1*t3_9 + y_e45*t3_8 + y_e35*t3_7 + y_e25*t3_6 - y_e1*t3_5 - y_e145*t3_4 - y_e135*t3_3 - y_e125*t3_2 - y_e5*t3_1 + y_e15*t3_0
-            V::store(
-                {
-                    let mut s = V::mul_sub(
-                        y_e1234,
-                        t3_30,
-                        V::mul_add(y_e234, t3_31, V::load(t2.at(9usize, c))),
-                    );
-                    s = V::mul_add(y_e34, t3_29, s);
-                    s = V::mul_add(y_e24, t3_28, s);
-                    s = V::mul_add(y_e23, t3_27, s);
-                    s = V::mul_add(y_e2345, t3_26, s);
-                    s = V::neg_mul_add(y_e134, t3_25, s);
-                    s = V::neg_mul_add(y_e124, t3_24, s);
-                    s = V::neg_mul_add(y_e123, t3_23, s);
-                    s = V::neg_mul_add(y_e12345, t3_22, s);
-                    s = V::neg_mul_add(y_e4, t3_21, s);
-                    s = V::neg_mul_add(y_e3, t3_20, s);
-                    s = V::neg_mul_add(y_e345, t3_19, s);
-                    s = V::neg_mul_add(y_e2, t3_18, s);
-                    s = V::neg_mul_add(y_e245, t3_17, s);
-                    s = V::neg_mul_add(y_e235, t3_16, s);
-                    s = V::mul_add(y_e14, t3_15, s);
-                    s = V::mul_add(y_e13, t3_14, s);
-                    s = V::mul_add(y_e1345, t3_13, s);
-                    s = V::mul_add(y_e12, t3_12, s);
-                    s = V::mul_add(y_e1245, t3_11, s);
-                    s = V::mul_add(y_e1235, t3_10, s);
-                    s = V::mul_add(y_1, t3_9, s);
-                    s = V::mul_add(y_e45, t3_8, s);
-                    s = V::mul_add(y_e35, t3_7, s);
-                    s = V::mul_add(y_e25, t3_6, s);
-                    s = V::neg_mul_add(y_e1, t3_5, s);
-                    s = V::neg_mul_add(y_e145, t3_4, s);
-                    s = V::neg_mul_add(y_e135, t3_3, s);
-                    s = V::neg_mul_add(y_e125, t3_2, s);
-                    s = V::neg_mul_add(y_e5, t3_1, s);
-                    s = V::mul_add(y_e15, t3_0, s);
-                    s
-                },
-                out0.at(9usize, c),
-            );
-            // out0[10] = y_e145*t3_31 - t2_10 + y_e45*t3_30 - y_e1245*t3_29 + y_e1345*t3_28 + y_e15*t3_27 + y_e14*t3_26 - y_e245*t3_25 + y_e345*t3_24 + y_e5*t3_23 + y_e4*t3_22 - y_e12345*t3_21 - y_e125*t3_20 - y_e124*t3_19 + y_e135*t3_18 + y_e134*t3_17 + y_e1*t3_16 - y_e2345*t3_15 - y_e25*t3_14 - y_e24*t3_13 + y_e35*t3_12 + y_e34*t3_11 + y_1*t3_10 - y_e1235*t3_9 - y_e1234*t3_8 - y_e12*t3_7 + y_e13*t3_6 - y_e235*t3_5 - y_e234*t3_4 - y_e2*t3_3 + y_e3*t3_2 - y_e123*t3_1 - y_e23*t3_0
-            V::store(
-                {
-                    let mut s = V::mul_sub(y_e145, t3_31, V::load(t2.at(10usize, c)));
-                    s = V::mul_add(y_e45, t3_30, s);
-                    s = V::neg_mul_add(y_e1245, t3_29, s);
-                    s = V::mul_add(y_e1345, t3_28, s);
-                    s = V::mul_add(y_e15, t3_27, s);
-                    s = V::mul_add(y_e14, t3_26, s);
-                    s = V::neg_mul_add(y_e245, t3_25, s);
-                    s = V::mul_add(y_e345, t3_24, s);
-                    s = V::mul_add(y_e5, t3_23, s);
-                    s = V::mul_add(y_e4, t3_22, s);
-                    s = V::neg_mul_add(y_e12345, t3_21, s);
-                    s = V::neg_mul_add(y_e125, t3_20, s);
-                    s = V::neg_mul_add(y_e124, t3_19, s);
-                    s = V::mul_add(y_e135, t3_18, s);
-                    s = V::mul_add(y_e134, t3_17, s);
-                    s = V::mul_add(y_e1, t3_16, s);
-                    s = V::neg_mul_add(y_e2345, t3_15, s);
-                    s = V::neg_mul_add(y_e25, t3_14, s);
-                    s = V::neg_mul_add(y_e24, t3_13, s);
-                    s = V::mul_add(y_e35, t3_12, s);
-                    s = V::mul_add(y_e34, t3_11, s);
-                    s = V::mul_add(y_1, t3_10, s);
-                    s = V::neg_mul_add(y_e1235, t3_9, s);
-                    s = V::neg_mul_add(y_e1234, t3_8, s);
-                    s = V::neg_mul_add(y_e12, t3_7, s);
-                    s = V::mul_add(y_e13, t3_6, s);
-                    s = V::neg_mul_add(y_e235, t3_5, s);
-                    s = V::neg_mul_add(y_e234, t3_4, s);
-                    s = V::neg_mul_add(y_e2, t3_3, s);
-                    s = V::mul_add(y_e3, t3_2, s);
-                    s = V::neg_mul_add(y_e123, t3_1, s);
-                    s = V::neg_mul_add(y_e23, t3_0, s);
-                    s
-                },
-                out0.at(10usize, c),
-            );
-            // out0[11] = y_e1235*t3_29 - (t2_11 + y_e135*t3_31 + y_e35*t3_30) + y_e15*t3_28 - y_e1345*t3_27 - y_e13*t3_26 + y_e235*t3_25 + y_e5*t3_24 - y_e345*t3_23 - y_e3*t3_22 - y_e125*t3_21 + y_e12345*t3_20 + y_e123*t3_19 + y_e145*t3_18 + y_e1*t3_17 - y_e134*t3_16 - y_e25*t3_15 + y_e2345*t3_14 + y_e23*t3_13 + y_e45*t3_12 + y_1*t3_11 - y_e34*t3_10 - y_e1245*t3_9 - y_e12*t3_8 + y_e1234*t3_7 + y_e14*t3_6 - y_e245*t3_5 - y_e2*t3_4 + y_e234*t3_3 + y_e4*t3_2 - y_e124*t3_1 - y_e24*t3_0
-            V::store(
-                {
-                    let mut s = V::mul_sub(
-                        y_e1235,
-                        t3_29,
-                        {
-                            let mut s = V::load(t2.at(11usize, c));
-                            s = V::mul_add(y_e135, t3_31, s);
-                            s = V::mul_add(y_e35, t3_30, s);
-                            s
-                        },
-                    );
-                    s = V::mul_add(y_e15, t3_28, s);
-                    s = V::neg_mul_add(y_e1345, t3_27, s);
-                    s = V::neg_mul_add(y_e13, t3_26, s);
-                    s = V::mul_add(y_e235, t3_25, s);
-                    s = V::mul_add(y_e5, t3_24, s);
-                    s = V::neg_mul_add(y_e345, t3_23, s);
-                    s = V::neg_mul_add(y_e3, t3_22, s);
-                    s = V::neg_mul_add(y_e125, t3_21, s);
-                    s = V::mul_add(y_e12345, t3_20, s);
-                    s = V::mul_add(y_e123, t3_19, s);
-                    s = V::mul_add(y_e145, t3_18, s);
-                    s = V::mul_add(y_e1, t3_17, s);
-                    s = V::neg_mul_add(y_e134, t3_16, s);
-                    s = V::neg_mul_add(y_e25, t3_15, s);
-                    s = V::mul_add(y_e2345, t3_14, s);
-                    s = V::mul_add(y_e23, t3_13, s);
-                    s = V::mul_add(y_e45, t3_12, s);
-                    s = V::mul_add(y_1, t3_11, s);
-                    s = V::neg_mul_add(y_e34, t3_10, s);
-                    s = V::neg_mul_add(y_e1245, t3_9, s);
-                    s = V::neg_mul_add(y_e12, t3_8, s);
-                    s = V::mul_add(y_e1234, t3_7, s);
-                    s = V::mul_add(y_e14, t3_6, s);
-                    s = V::neg_mul_add(y_e245, t3_5, s);
-                    s = V::neg_mul_add(y_e2, t3_4, s);
-                    s = V::mul_add(y_e234, t3_3, s);
-                    s = V::mul_add(y_e4, t3_2, s);
-                    s = V::neg_mul_add(y_e124, t3_1, s);
-                    s = V::neg_mul_add(y_e24, t3_0, s);
-                    s
-                },
-                out0.at(11usize, c),
-            );
-            // out0[12] = y_e134*t3_31 - t2_12 + y_e34*t3_30 - y_e1234*t3_29 - y_e14*t3_28 - y_e13*t3_27 - y_e1345*t3_26 - y_e234*t3_25 - y_e4*t3_24 - y_e3*t3_23 - y_e345*t3_22 + y_e124*t3_21 + y_e123*t3_20 + y_e12345*t3_19 + y_e1*t3_18 + y_e145*t3_17 + y_e135*t3_16 + y_e24*t3_15 + y_e23*t3_14 + y_e2345*t3_13 + y_1*t3_12 + y_e45*t3_11 + y_e35*t3_10 - y_e12*t3_9 - y_e1245*t3_8 - y_e1235*t3_7 - y_e15*t3_6 - y_e2*t3_5 - y_e245*t3_4 - y_e235*t3_3 - y_e5*t3_2 + y_e125*t3_1 + y_e25*t3_0
-            V::store(
-                {
-                    let mut s = V::mul_sub(y_e134, t3_31, V::load(t2.at(12usize, c)));
-                    s = V::mul_add(y_e34, t3_30, s);
-                    s = V::neg_mul_add(y_e1234, t3_29, s);
-                    s = V::neg_mul_add(y_e14, t3_28, s);
-                    s = V::neg_mul_add(y_e13, t3_27, s);
-                    s = V::neg_mul_add(y_e1345, t3_26, s);
-                    s = V::neg_mul_add(y_e234, t3_25, s);
-                    s = V::neg_mul_add(y_e4, t3_24, s);
-                    s = V::neg_mul_add(y_e3, t3_23, s);
-                    s = V::neg_mul_add(y_e345, t3_22, s);
-                    s = V::mul_add(y_e124, t3_21, s);
-                    s = V::mul_add(y_e123, t3_20, s);
-                    s = V::mul_add(y_e12345, t3_19, s);
-                    s = V::mul_add(y_e1, t3_18, s);
-                    s = V::mul_add(y_e145, t3_17, s);
-                    s = V::mul_add(y_e135, t3_16, s);
-                    s = V::mul_add(y_e24, t3_15, s);
-                    s = V::mul_add(y_e23, t3_14, s);
-                    s = V::mul_add(y_e2345, t3_13, s);
-                    s = V::mul_add(y_1, t3_12, s);
-                    s = V::mul_add(y_e45, t3_11, s);
-                    s = V::mul_add(y_e35, t3_10, s);
-                    s = V::neg_mul_add(y_e12, t3_9, s);
-                    s = V::neg_mul_add(y_e1245, t3_8, s);
-                    s = V::neg_mul_add(y_e1235, t3_7, s);
-                    s = V::neg_mul_add(y_e15, t3_6, s);
-                    s = V::neg_mul_add(y_e2, t3_5, s);
-                    s = V::neg_mul_add(y_e245, t3_4, s);
-                    s = V::neg_mul_add(y_e235, t3_3, s);
-                    s = V::neg_mul_add(y_e5, t3_2, s);
-                    s = V::mul_add(y_e125, t3_1, s);
-                    s = V::mul_add(y_e25, t3_0, s);
-                    s
-                },
-                out0.at(12usize, c),
-            );
-            // out0[13] = y_e125*t3_31 - t2_13 + y_e25*t3_30 + y_e15*t3_29 - y_e1235*t3_28 + y_e1245*t3_27 + y_e12*t3_26 + y_e5*t3_25 - y_e235*t3_24 + y_e245*t3_23 + y_e2*t3_22 - y_e135*t3_21 + y_e145*t3_20 + y_e1*t3_19 - y_e12345*t3_18 - y_e123*t3_17 + y_e124*t3_16 - y_e35*t3_15 + y_e45*t3_14 + y_1*t3_13 - y_e2345*t3_12 - y_e23*t3_11 + y_e24*t3_10 - y_e1345*t3_9 - y_e13*t3_8 + y_e14*t3_7 - y_e1234*t3_6 - y_e345*t3_5 - y_e3*t3_4 + y_e4*t3_3 - y_e234*t3_2 - y_e134*t3_1 - y_e34*t3_0
-            V::store(
-                {
-                    let mut s = V::mul_sub(y_e125, t3_31, V::load(t2.at(13usize, c)));
-                    s = V::mul_add(y_e25, t3_30, s);
-                    s = V::mul_add(y_e15, t3_29, s);
-                    s = V::neg_mul_add(y_e1235, t3_28, s);
-                    s = V::mul_add(y_e1245, t3_27, s);
-                    s = V::mul_add(y_e12, t3_26, s);
-                    s = V::mul_add(y_e5, t3_25, s);
-                    s = V::neg_mul_add(y_e235, t3_24, s);
-                    s = V::mul_add(y_e245, t3_23, s);
-                    s = V::mul_add(y_e2, t3_22, s);
-                    s = V::neg_mul_add(y_e135, t3_21, s);
-                    s = V::mul_add(y_e145, t3_20, s);
-                    s = V::mul_add(y_e1, t3_19, s);
-                    s = V::neg_mul_add(y_e12345, t3_18, s);
-                    s = V::neg_mul_add(y_e123, t3_17, s);
-                    s = V::mul_add(y_e124, t3_16, s);
-                    s = V::neg_mul_add(y_e35, t3_15, s);
-                    s = V::mul_add(y_e45, t3_14, s);
-                    s = V::mul_add(y_1, t3_13, s);
-                    s = V::neg_mul_add(y_e2345, t3_12, s);
-                    s = V::neg_mul_add(y_e23, t3_11, s);
-                    s = V::mul_add(y_e24, t3_10, s);
-                    s = V::neg_mul_add(y_e1345, t3_9, s);
-                    s = V::neg_mul_add(y_e13, t3_8, s);
-                    s = V::mul_add(y_e14, t3_7, s);
-                    s = V::neg_mul_add(y_e1234, t3_6, s);
-                    s = V::neg_mul_add(y_e345, t3_5, s);
-                    s = V::neg_mul_add(y_e3, t3_4, s);
-                    s = V::mul_add(y_e4, t3_3, s);
-                    s = V::neg_mul_add(y_e234, t3_2, s);
-                    s = V::neg_mul_add(y_e134, t3_1, s);
-                    s = V::neg_mul_add(y_e34, t3_0, s);
-                    s
-                },
-                out0.at(13usize, c),
-            );
-            // out0[14] = y_e1234*t3_28 - (t2_14 + y_e124*t3_31 + y_e24*t3_30 + y_e14*t3_29) + y_e12*t3_27 + y_e1245*t3_26 - y_e4*t3_25 + y_e234*t3_24 + y_e2*t3_23 + y_e245*t3_22 + y_e134*t3_21 + y_e1*t3_20 + y_e145*t3_19 - y_e123*t3_18 - y_e12345*t3_17 - y_e125*t3_16 + y_e34*t3_15 + y_1*t3_14 + y_e45*t3_13 - y_e23*t3_12 - y_e2345*t3_11 - y_e25*t3_10 - y_e13*t3_9 - y_e1345*t3_8 - y_e15*t3_7 + y_e1235*t3_6 - y_e3*t3_5 - y_e345*t3_4 - y_e5*t3_3 + y_e235*t3_2 + y_e135*t3_1 + y_e35*t3_0
-            V::store(
-                {
-                    let mut s = V::mul_sub(
-                        y_e1234,
-                        t3_28,
-                        {
-                            let mut s = V::load(t2.at(14usize, c));
-                            s = V::mul_add(y_e124, t3_31, s);
-                            s = V::mul_add(y_e24, t3_30, s);
-                            s = V::mul_add(y_e14, t3_29, s);
-                            s
-                        },
-                    );
-                    s = V::mul_add(y_e12, t3_27, s);
-                    s = V::mul_add(y_e1245, t3_26, s);
-                    s = V::neg_mul_add(y_e4, t3_25, s);
-                    s = V::mul_add(y_e234, t3_24, s);
-                    s = V::mul_add(y_e2, t3_23, s);
-                    s = V::mul_add(y_e245, t3_22, s);
-                    s = V::mul_add(y_e134, t3_21, s);
-                    s = V::mul_add(y_e1, t3_20, s);
-                    s = V::mul_add(y_e145, t3_19, s);
-                    s = V::neg_mul_add(y_e123, t3_18, s);
-                    s = V::neg_mul_add(y_e12345, t3_17, s);
-                    s = V::neg_mul_add(y_e125, t3_16, s);
-                    s = V::mul_add(y_e34, t3_15, s);
-                    s = V::mul_add(y_1, t3_14, s);
-                    s = V::mul_add(y_e45, t3_13, s);
-                    s = V::neg_mul_add(y_e23, t3_12, s);
-                    s = V::neg_mul_add(y_e2345, t3_11, s);
-                    s = V::neg_mul_add(y_e25, t3_10, s);
-                    s = V::neg_mul_add(y_e13, t3_9, s);
-                    s = V::neg_mul_add(y_e1345, t3_8, s);
-                    s = V::neg_mul_add(y_e15, t3_7, s);
-                    s = V::mul_add(y_e1235, t3_6, s);
-                    s = V::neg_mul_add(y_e3, t3_5, s);
-                    s = V::neg_mul_add(y_e345, t3_4, s);
-                    s = V::neg_mul_add(y_e5, t3_3, s);
-                    s = V::mul_add(y_e235, t3_2, s);
-                    s = V::mul_add(y_e135, t3_1, s);
-                    s = V::mul_add(y_e35, t3_0, s);
-                    s
-                },
-                out0.at(14usize, c),
-            );
-            // out0[15] = y_e123*t3_31 - t2_15 + y_e23*t3_30 + y_e13*t3_29 + y_e12*t3_28 - y_e1234*t3_27 - y_e1235*t3_26 + y_e3*t3_25 + y_e2*t3_24 - y_e234*t3_23 - y_e235*t3_22 + y_e1*t3_21 - y_e134*t3_20 - y_e135*t3_19 - y_e124*t3_18 - y_e125*t3_17 + y_e12345*t3_16 + y_1*t3_15 - y_e34*t3_14 - y_e35*t3_13 - y_e24*t3_12 - y_e25*t3_11 + y_e2345*t3_10 - y_e14*t3_9 - y_e15*t3_8 + y_e1345*t3_7 + y_e1245*t3_6 - y_e4*t3_5 - y_e5*t3_4 + y_e345*t3_3 + y_e245*t3_2 + y_e145*t3_1 + y_e45*t3_0
-            V::store(
-                {
-                    let mut s = V::mul_sub(y_e123, t3_31, V::load(t2.at(15usize, c)));
-                    s = V::mul_add(y_e23, t3_30, s);
-                    s = V::mul_add(y_e13, t3_29, s);
-                    s = V::mul_add(y_e12, t3_28, s);
-                    s = V::neg_mul_add(y_e1234, t3_27, s);
-                    s = V::neg_mul_add(y_e1235, t3_26, s);
-                    s = V::mul_add(y_e3, t3_25, s);
-                    s = V::mul_add(y_e2, t3_24, s);
-                    s = V::neg_mul_add(y_e234, t3_23, s);
-                    s = V::neg_mul_add(y_e235, t3_22, s);
-                    s = V::mul_add(y_e1, t3_21, s);
-                    s = V::neg_mul_add(y_e134, t3_20, s);
-                    s = V::neg_mul_add(y_e135, t3_19, s);
-                    s = V::neg_mul_add(y_e124, t3_18, s);
-                    s = V::neg_mul_add(y_e125, t3_17, s);
-                    s = V::mul_add(y_e12345, t3_16, s);
-                    s = V::mul_add(y_1, t3_15, s);
-                    s = V::neg_mul_add(y_e34, t3_14, s);
-                    s = V::neg_mul_add(y_e35, t3_13, s);
-                    s = V::neg_mul_add(y_e24, t3_12, s);
-                    s = V::neg_mul_add(y_e25, t3_11, s);
-                    s = V::mul_add(y_e2345, t3_10, s);
-                    s = V::neg_mul_add(y_e14, t3_9, s);
-                    s = V::neg_mul_add(y_e15, t3_8, s);
-                    s = V::mul_add(y_e1345, t3_7, s);
-                    s = V::mul_add(y_e1245, t3_6, s);
-                    s = V::neg_mul_add(y_e4, t3_5, s);
-                    s = V::neg_mul_add(y_e5, t3_4, s);
-                    s = V::mul_add(y_e345, t3_3, s);
-                    s = V::mul_add(y_e245, t3_2, s);
-                    s = V::mul_add(y_e145, t3_1, s);
-                    s = V::mul_add(y_e45, t3_0, s);
-                    s
-                },
-                out0.at(15usize, c),
-            );
-            // out0[16] = y_e45*t3_31 - t2_16 + y_e145*t3_30 - y_e245*t3_29 + y_e345*t3_28 + y_e5*t3_27 + y_e4*t3_26 - y_e1245*t3_25 + y_e1345*t3_24 + y_e15*t3_23 + y_e14*t3_22 - y_e2345*t3_21 - y_e25*t3_20 - y_e24*t3_19 + y_e35*t3_18 + y_e34*t3_17 + y_1*t3_16 - y_e12345*t3_15 - y_e125*t3_14 - y_e124*t3_13 + y_e135*t3_12 + y_e134*t3_11 + y_e1*t3_10 - y_e235*t3_9 - y_e234*t3_8 - y_e2*t3_7 + y_e3*t3_6 - y_e1235*t3_5 - y_e1234*t3_4 - y_e12*t3_3 + y_e13*t3_2 - y_e23*t3_1 - y_e123*t3_0
-            V::store(
-                {
-                    let mut s = V::mul_sub(y_e45, t3_31, V::load(t2.at(16usize, c)));
-                    s = V::mul_add(y_e145, t3_30, s);
-                    s = V::neg_mul_add(y_e245, t3_29, s);
-                    s = V::mul_add(y_e345, t3_28, s);
-                    s = V::mul_add(y_e5, t3_27, s);
-                    s = V::mul_add(y_e4, t3_26, s);
-                    s = V::neg_mul_add(y_e1245, t3_25, s);
-                    s = V::mul_add(y_e1345, t3_24, s);
-                    s = V::mul_add(y_e15, t3_23, s);
-                    s = V::mul_add(y_e14, t3_22, s);
-                    s = V::neg_mul_add(y_e2345, t3_21, s);
-                    s = V::neg_mul_add(y_e25, t3_20, s);
-                    s = V::neg_mul_add(y_e24, t3_19, s);
-                    s = V::mul_add(y_e35, t3_18, s);
-                    s = V::mul_add(y_e34, t3_17, s);
-                    s = V::mul_add(y_1, t3_16, s);
-                    s = V::neg_mul_add(y_e12345, t3_15, s);
-                    s = V::neg_mul_add(y_e125, t3_14, s);
-                    s = V::neg_mul_add(y_e124, t3_13, s);
-                    s = V::mul_add(y_e135, t3_12, s);
-                    s = V::mul_add(y_e134, t3_11, s);
-                    s = V::mul_add(y_e1, t3_10, s);
-                    s = V::neg_mul_add(y_e235, t3_9, s);
-                    s = V::neg_mul_add(y_e234, t3_8, s);
-                    s = V::neg_mul_add(y_e2, t3_7, s);
-                    s = V::mul_add(y_e3, t3_6, s);
-                    s = V::neg_mul_add(y_e1235, t3_5, s);
-                    s = V::neg_mul_add(y_e1234, t3_4, s);
-                    s = V::neg_mul_add(y_e12, t3_3, s);
-                    s = V::mul_add(y_e13, t3_2, s);
-                    s = V::neg_mul_add(y_e23, t3_1, s);
-                    s = V::neg_mul_add(y_e123, t3_0, s);
-                    s
-                },
-                out0.at(16usize, c),
-            );
-            // out0[17] = y_e235*t3_29 - (t2_17 + y_e35*t3_31 + y_e135*t3_30) + y_e5*t3_28 - y_e345*t3_27 - y_e3*t3_26 + y_e1235*t3_25 + y_e15*t3_24 - y_e1345*t3_23 - y_e13*t3_22 - y_e25*t3_21 + y_e2345*t3_20 + y_e23*t3_19 + y_e45*t3_18 + y_1*t3_17 - y_e34*t3_16 - y_e125*t3_15 + y_e12345*t3_14 + y_e123*t3_13 + y_e145*t3_12 + y_e1*t3_11 - y_e134*t3_10 - y_e245*t3_9 - y_e2*t3_8 + y_e234*t3_7 + y_e4*t3_6 - y_e1245*t3_5 - y_e12*t3_4 + y_e1234*t3_3 + y_e14*t3_2 - y_e24*t3_1 - y_e124*t3_0
-            V::store(
-                {
-                    let mut s = V::mul_sub(
-                        y_e235,
-                        t3_29,
-                        {
-                            let mut s = V::load(t2.at(17usize, c));
-                            s = V::mul_add(y_e35, t3_31, s);
-                            s = V::mul_add(y_e135, t3_30, s);
-                            s
-                        },
-                    );
-                    s = V::mul_add(y_e5, t3_28, s);
-                    s = V::neg_mul_add(y_e345, t3_27, s);
-                    s = V::neg_mul_add(y_e3, t3_26, s);
-                    s = V::mul_add(y_e1235, t3_25, s);
-                    s = V::mul_add(y_e15, t3_24, s);
-                    s = V::neg_mul_add(y_e1345, t3_23, s);
-                    s = V::neg_mul_add(y_e13, t3_22, s);
-                    s = V::neg_mul_add(y_e25, t3_21, s);
-                    s = V::mul_add(y_e2345, t3_20, s);
-                    s = V::mul_add(y_e23, t3_19, s);
-                    s = V::mul_add(y_e45, t3_18, s);
-                    s = V::mul_add(y_1, t3_17, s);
-                    s = V::neg_mul_add(y_e34, t3_16, s);
-                    s = V::neg_mul_add(y_e125, t3_15, s);
-                    s = V::mul_add(y_e12345, t3_14, s);
-                    s = V::mul_add(y_e123, t3_13, s);
-                    s = V::mul_add(y_e145, t3_12, s);
-                    s = V::mul_add(y_e1, t3_11, s);
-                    s = V::neg_mul_add(y_e134, t3_10, s);
-                    s = V::neg_mul_add(y_e245, t3_9, s);
-                    s = V::neg_mul_add(y_e2, t3_8, s);
-                    s = V::mul_add(y_e234, t3_7, s);
-                    s = V::mul_add(y_e4, t3_6, s);
-                    s = V::neg_mul_add(y_e1245, t3_5, s);
-                    s = V::neg_mul_add(y_e12, t3_4, s);
-                    s = V::mul_add(y_e1234, t3_3, s);
-                    s = V::mul_add(y_e14, t3_2, s);
-                    s = V::neg_mul_add(y_e24, t3_1, s);
-                    s = V::neg_mul_add(y_e124, t3_0, s);
-                    s
-                },
-                out0.at(17usize, c),
-            );
-            // out0[18] = y_e34*t3_31 - t2_18 + y_e134*t3_30 - y_e234*t3_29 - y_e4*t3_28 - y_e3*t3_27 - y_e345*t3_26 - y_e1234*t3_25 - y_e14*t3_24 - y_e13*t3_23 - y_e1345*t3_22 + y_e24*t3_21 + y_e23*t3_20 + y_e2345*t3_19 + y_1*t3_18 + y_e45*t3_17 + y_e35*t3_16 + y_e124*t3_15 + y_e123*t3_14 + y_e12345*t3_13 + y_e1*t3_12 + y_e145*t3_11 + y_e135*t3_10 - y_e2*t3_9 - y_e245*t3_8 - y_e235*t3_7 - y_e5*t3_6 - y_e12*t3_5 - y_e1245*t3_4 - y_e1235*t3_3 - y_e15*t3_2 + y_e25*t3_1 + y_e125*t3_0
-            V::store(
-                {
-                    let mut s = V::mul_sub(y_e34, t3_31, V::load(t2.at(18usize, c)));
-                    s = V::mul_add(y_e134, t3_30, s);
-                    s = V::neg_mul_add(y_e234, t3_29, s);
-                    s = V::neg_mul_add(y_e4, t3_28, s);
-                    s = V::neg_mul_add(y_e3, t3_27, s);
-                    s = V::neg_mul_add(y_e345, t3_26, s);
-                    s = V::neg_mul_add(y_e1234, t3_25, s);
-                    s = V::neg_mul_add(y_e14, t3_24, s);
-                    s = V::neg_mul_add(y_e13, t3_23, s);
-                    s = V::neg_mul_add(y_e1345, t3_22, s);
-                    s = V::mul_add(y_e24, t3_21, s);
-                    s = V::mul_add(y_e23, t3_20, s);
-                    s = V::mul_add(y_e2345, t3_19, s);
-                    s = V::mul_add(y_1, t3_18, s);
-                    s = V::mul_add(y_e45, t3_17, s);
-                    s = V::mul_add(y_e35, t3_16, s);
-                    s = V::mul_add(y_e124, t3_15, s);
-                    s = V::mul_add(y_e123, t3_14, s);
-                    s = V::mul_add(y_e12345, t3_13, s);
-                    s = V::mul_add(y_e1, t3_12, s);
-                    s = V::mul_add(y_e145, t3_11, s);
-                    s = V::mul_add(y_e135, t3_10, s);
-                    s = V::neg_mul_add(y_e2, t3_9, s);
-                    s = V::neg_mul_add(y_e245, t3_8, s);
-                    s = V::neg_mul_add(y_e235, t3_7, s);
-                    s = V::neg_mul_add(y_e5, t3_6, s);
-                    s = V::neg_mul_add(y_e12, t3_5, s);
-                    s = V::neg_mul_add(y_e1245, t3_4, s);
-                    s = V::neg_mul_add(y_e1235, t3_3, s);
-                    s = V::neg_mul_add(y_e15, t3_2, s);
-                    s = V::mul_add(y_e25, t3_1, s);
-                    s = V::mul_add(y_e125, t3_0, s);
-                    s
-                },
-                out0.at(18usize, c),
-            );
-            // out0[19] = y_e25*t3_31 - t2_19 + y_e125*t3_30 + y_e5*t3_29 - y_e235*t3_28 + y_e245*t3_27 + y_e2*t3_26 + y_e15*t3_25 - y_e1235*t3_24 + y_e1245*t3_23 + y_e12*t3_22 - y_e35*t3_21 + y_e45*t3_20 + y_1*t3_19 - y_e2345*t3_18 - y_e23*t3_17 + y_e24*t3_16 - y_e135*t3_15 + y_e145*t3_14 + y_e1*t3_13 - y_e12345*t3_12 - y_e123*t3_11 + y_e124*t3_10 - y_e345*t3_9 - y_e3*t3_8 + y_e4*t3_7 - y_e234*t3_6 - y_e1345*t3_5 - y_e13*t3_4 + y_e14*t3_3 - y_e1234*t3_2 - y_e34*t3_1 - y_e134*t3_0
-            V::store(
-                {
-                    let mut s = V::mul_sub(y_e25, t3_31, V::load(t2.at(19usize, c)));
-                    s = V::mul_add(y_e125, t3_30, s);
-                    s = V::mul_add(y_e5, t3_29, s);
-                    s = V::neg_mul_add(y_e235, t3_28, s);
-                    s = V::mul_add(y_e245, t3_27, s);
-                    s = V::mul_add(y_e2, t3_26, s);
-                    s = V::mul_add(y_e15, t3_25, s);
-                    s = V::neg_mul_add(y_e1235, t3_24, s);
-                    s = V::mul_add(y_e1245, t3_23, s);
-                    s = V::mul_add(y_e12, t3_22, s);
-                    s = V::neg_mul_add(y_e35, t3_21, s);
-                    s = V::mul_add(y_e45, t3_20, s);
-                    s = V::mul_add(y_1, t3_19, s);
-                    s = V::neg_mul_add(y_e2345, t3_18, s);
-                    s = V::neg_mul_add(y_e23, t3_17, s);
-                    s = V::mul_add(y_e24, t3_16, s);
-                    s = V::neg_mul_add(y_e135, t3_15, s);
-                    s = V::mul_add(y_e145, t3_14, s);
-                    s = V::mul_add(y_e1, t3_13, s);
-                    s = V::neg_mul_add(y_e12345, t3_12, s);
-                    s = V::neg_mul_add(y_e123, t3_11, s);
-                    s = V::mul_add(y_e124, t3_10, s);
-                    s = V::neg_mul_add(y_e345, t3_9, s);
-                    s = V::neg_mul_add(y_e3, t3_8, s);
-                    s = V::mul_add(y_e4, t3_7, s);
-                    s = V::neg_mul_add(y_e234, t3_6, s);
-                    s = V::neg_mul_add(y_e1345, t3_5, s);
-                    s = V::neg_mul_add(y_e13, t3_4, s);
-                    s = V::mul_add(y_e14, t3_3, s);
-                    s = V::neg_mul_add(y_e1234, t3_2, s);
-                    s = V::neg_mul_add(y_e34, t3_1, s);
-                    s = V::neg_mul_add(y_e134, t3_0, s);
-                    s
-                },
-                out0.at(19usize, c),
-            );
-            // out0[20] = y_e234*t3_28 - (t2_20 + y_e24*t3_31 + y_e124*t3_30 + y_e4*t3_29) + y_e2*t3_27 + y_e245*t3_26 - y_e14*t3_25 + y_e1234*t3_24 + y_e12*t3_23 + y_e1245*t3_22 + y_e34*t3_21 + y_1*t3_20 + y_e45*t3_19 - y_e23*t3_18 - y_e2345*t3_17 - y_e25*t3_16 + y_e134*t3_15 + y_e1*t3_14 + y_e145*t3_13 - y_e123*t3_12 - y_e12345*t3_11 - y_e125*t3_10 - y_e3*t3_9 - y_e345*t3_8 - y_e5*t3_7 + y_e235*t3_6 - y_e13*t3_5 - y_e1345*t3_4 - y_e15*t3_3 + y_e1235*t3_2 + y_e35*t3_1 + y_e135*t3_0
-            V::store(
-                {
-                    let mut s = V::mul_sub(
-                        y_e234,
-                        t3_28,
-                        {
-                            let mut s = V::load(t2.at(20usize, c));
-                            s = V::mul_add(y_e24, t3_31, s);
-                            s = V::mul_add(y_e124, t3_30, s);
-                            s = V::mul_add(y_e4, t3_29, s);
-                            s
-                        },
-                    );
-                    s = V::mul_add(y_e2, t3_27, s);
-                    s = V::mul_add(y_e245, t3_26, s);
-                    s = V::neg_mul_add(y_e14, t3_25, s);
-                    s = V::mul_add(y_e1234, t3_24, s);
-                    s = V::mul_add(y_e12, t3_23, s);
-                    s = V::mul_add(y_e1245, t3_22, s);
-                    s = V::mul_add(y_e34, t3_21, s);
-                    s = V::mul_add(y_1, t3_20, s);
-                    s = V::mul_add(y_e45, t3_19, s);
-                    s = V::neg_mul_add(y_e23, t3_18, s);
-                    s = V::neg_mul_add(y_e2345, t3_17, s);
-                    s = V::neg_mul_add(y_e25, t3_16, s);
-                    s = V::mul_add(y_e134, t3_15, s);
-                    s = V::mul_add(y_e1, t3_14, s);
-                    s = V::mul_add(y_e145, t3_13, s);
-                    s = V::neg_mul_add(y_e123, t3_12, s);
-                    s = V::neg_mul_add(y_e12345, t3_11, s);
-                    s = V::neg_mul_add(y_e125, t3_10, s);
-                    s = V::neg_mul_add(y_e3, t3_9, s);
-                    s = V::neg_mul_add(y_e345, t3_8, s);
-                    s = V::neg_mul_add(y_e5, t3_7, s);
-                    s = V::mul_add(y_e235, t3_6, s);
-                    s = V::neg_mul_add(y_e13, t3_5, s);
-                    s = V::neg_mul_add(y_e1345, t3_4, s);
-                    s = V::neg_mul_add(y_e15, t3_3, s);
-                    s = V::mul_add(y_e1235, t3_2, s);
-                    s = V::mul_add(y_e35, t3_1, s);
-                    s = V::mul_add(y_e135, t3_0, s);
-                    s
-                },
-                out0.at(20usize, c),
-            );
-            // out0[21] = y_e23*t3_31 - t2_21 + y_e123*t3_30 + y_e3*t3_29 + y_e2*t3_28 - y_e234*t3_27 - y_e235*t3_26 + y_e13*t3_25 + y_e12*t3_24 - y_e1234*t3_23 - y_e1235*t3_22 + y_1*t3_21 - y_e34*t3_20 - y_e35*t3_19 - y_e24*t3_18 - y_e25*t3_17 + y_e2345*t3_16 + y_e1*t3_15 - y_e134*t3_14 - y_e135*t3_13 - y_e124*t3_12 - y_e125*t3_11 + y_e12345*t3_10 - y_e4*t3_9 - y_e5*t3_8 + y_e345*t3_7 + y_e245*t3_6 - y_e14*t3_5 - y_e15*t3_4 + y_e1345*t3_3 + y_e1245*t3_2 + y_e45*t3_1 + y_e145*t3_0
-            V::store(
-                {
-                    let mut s = V::mul_sub(y_e23, t3_31, V::load(t2.at(21usize, c)));
-                    s = V::mul_add(y_e123, t3_30, s);
-                    s = V::mul_add(y_e3, t3_29, s);
-                    s = V::mul_add(y_e2, t3_28, s);
-                    s = V::neg_mul_add(y_e234, t3_27, s);
-                    s = V::neg_mul_add(y_e235, t3_26, s);
-                    s = V::mul_add(y_e13, t3_25, s);
-                    s = V::mul_add(y_e12, t3_24, s);
-                    s = V::neg_mul_add(y_e1234, t3_23, s);
-                    s = V::neg_mul_add(y_e1235, t3_22, s);
-                    s = V::mul_add(y_1, t3_21, s);
-                    s = V::neg_mul_add(y_e34, t3_20, s);
-                    s = V::neg_mul_add(y_e35, t3_19, s);
-                    s = V::neg_mul_add(y_e24, t3_18, s);
-                    s = V::neg_mul_add(y_e25, t3_17, s);
-                    s = V::mul_add(y_e2345, t3_16, s);
-                    s = V::mul_add(y_e1, t3_15, s);
-                    s = V::neg_mul_add(y_e134, t3_14, s);
-                    s = V::neg_mul_add(y_e135, t3_13, s);
-                    s = V::neg_mul_add(y_e124, t3_12, s);
-                    s = V::neg_mul_add(y_e125, t3_11, s);
-                    s = V::mul_add(y_e12345, t3_10, s);
-                    s = V::neg_mul_add(y_e4, t3_9, s);
-                    s = V::neg_mul_add(y_e5, t3_8, s);
-                    s = V::mul_add(y_e345, t3_7, s);
-                    s = V::mul_add(y_e245, t3_6, s);
-                    s = V::neg_mul_add(y_e14, t3_5, s);
-                    s = V::neg_mul_add(y_e15, t3_4, s);
-                    s = V::mul_add(y_e1345, t3_3, s);
-                    s = V::mul_add(y_e1245, t3_2, s);
-                    s = V::mul_add(y_e45, t3_1, s);
-                    s = V::mul_add(y_e145, t3_0, s);
-                    s
-                },
-                out0.at(21usize, c),
-            );
-            // out0[22] = y_e5*t3_30 - (t2_22 + y_e15*t3_31) - y_e125*t3_29 + y_e135*t3_28 - y_e145*t3_27 - y_e1*t3_26 + y_e25*t3_25 - y_e35*t3_24 + y_e45*t3_23 + y_1*t3_22 + y_e1235*t3_21 - y_e1245*t3_20 - y_e12*t3_19 + y_e1345*t3_18 + y_e13*t3_17 - y_e14*t3_16 - y_e235*t3_15 + y_e245*t3_14 + y_e2*t3_13 - y_e345*t3_12 - y_e3*t3_11 + y_e4*t3_10 + y_e12345*t3_9 + y_e123*t3_8 - y_e124*t3_7 + y_e134*t3_6 - y_e2345*t3_5 - y_e23*t3_4 + y_e24*t3_3 - y_e34*t3_2 + y_e1234*t3_1 - y_e234*t3_0
-            V::store(
-                {
-                    let mut s = V::mul_sub(
-                        y_e5,
-                        t3_30,
-                        V::mul_add(y_e15, t3_31, V::load(t2.at(22usize, c))),
-                    );
-                    s = V::neg_mul_add(y_e125, t3_29, s);
-                    s = V::mul_add(y_e135, t3_28, s);
-                    s = V::neg_mul_add(y_e145, t3_27, s);
-                    s = V::neg_mul_add(y_e1, t3_26, s);
-                    s = V::mul_add(y_e25, t3_25, s);
-                    s = V::neg_mul_add(y_e35, t3_24, s);
-                    s = V::mul_add(y_e45, t3_23, s);
-                    s = V::mul_add(y_1, t3_22, s);
-                    s = V::mul_add(y_e1235, t3_21, s);
-                    s = V::neg_mul_add(y_e1245, t3_20, s);
-                    s = V::neg_mul_add(y_e12, t3_19, s);
-                    s = V::mul_add(y_e1345, t3_18, s);
-                    s = V::mul_add(y_e13, t3_17, s);
-                    s = V::neg_mul_add(y_e14, t3_16, s);
-                    s = V::neg_mul_add(y_e235, t3_15, s);
-                    s = V::mul_add(y_e245, t3_14, s);
-                    s = V::mul_add(y_e2, t3_13, s);
-                    s = V::neg_mul_add(y_e345, t3_12, s);
-                    s = V::neg_mul_add(y_e3, t3_11, s);
-                    s = V::mul_add(y_e4, t3_10, s);
-                    s = V::mul_add(y_e12345, t3_9, s);
-                    s = V::mul_add(y_e123, t3_8, s);
-                    s = V::neg_mul_add(y_e124, t3_7, s);
-                    s = V::mul_add(y_e134, t3_6, s);
-                    s = V::neg_mul_add(y_e2345, t3_5, s);
-                    s = V::neg_mul_add(y_e23, t3_4, s);
-                    s = V::mul_add(y_e24, t3_3, s);
-                    s = V::neg_mul_add(y_e34, t3_2, s);
-                    s = V::mul_add(y_e1234, t3_1, s);
-                    s = V::neg_mul_add(y_e234, t3_0, s);
-                    s
-                },
-                out0.at(22usize, c),
-            );
-            // out0[23] = y_e14*t3_31 - t2_23 - y_e4*t3_30 + y_e124*t3_29 - y_e134*t3_28 - y_e1*t3_27 - y_e145*t3_26 - y_e24*t3_25 + y_e34*t3_24 + y_1*t3_23 + y_e45*t3_22 - y_e1234*t3_21 - y_e12*t3_20 - y_e1245*t3_19 + y_e13*t3_18 + y_e1345*t3_17 + y_e15*t3_16 + y_e234*t3_15 + y_e2*t3_14 + y_e245*t3_13 - y_e3*t3_12 - y_e345*t3_11 - y_e5*t3_10 + y_e123*t3_9 + y_e12345*t3_8 + y_e125*t3_7 - y_e135*t3_6 - y_e23*t3_5 - y_e2345*t3_4 - y_e25*t3_3 + y_e35*t3_2 - y_e1235*t3_1 + y_e235*t3_0
-            V::store(
-                {
-                    let mut s = V::mul_sub(y_e14, t3_31, V::load(t2.at(23usize, c)));
-                    s = V::neg_mul_add(y_e4, t3_30, s);
-                    s = V::mul_add(y_e124, t3_29, s);
-                    s = V::neg_mul_add(y_e134, t3_28, s);
-                    s = V::neg_mul_add(y_e1, t3_27, s);
-                    s = V::neg_mul_add(y_e145, t3_26, s);
-                    s = V::neg_mul_add(y_e24, t3_25, s);
-                    s = V::mul_add(y_e34, t3_24, s);
-                    s = V::mul_add(y_1, t3_23, s);
-                    s = V::mul_add(y_e45, t3_22, s);
-                    s = V::neg_mul_add(y_e1234, t3_21, s);
-                    s = V::neg_mul_add(y_e12, t3_20, s);
-                    s = V::neg_mul_add(y_e1245, t3_19, s);
-                    s = V::mul_add(y_e13, t3_18, s);
-                    s = V::mul_add(y_e1345, t3_17, s);
-                    s = V::mul_add(y_e15, t3_16, s);
-                    s = V::mul_add(y_e234, t3_15, s);
-                    s = V::mul_add(y_e2, t3_14, s);
-                    s = V::mul_add(y_e245, t3_13, s);
-                    s = V::neg_mul_add(y_e3, t3_12, s);
-                    s = V::neg_mul_add(y_e345, t3_11, s);
-                    s = V::neg_mul_add(y_e5, t3_10, s);
-                    s = V::mul_add(y_e123, t3_9, s);
-                    s = V::mul_add(y_e12345, t3_8, s);
-                    s = V::mul_add(y_e125, t3_7, s);
-                    s = V::neg_mul_add(y_e135, t3_6, s);
-                    s = V::neg_mul_add(y_e23, t3_5, s);
-                    s = V::neg_mul_add(y_e2345, t3_4, s);
-                    s = V::neg_mul_add(y_e25, t3_3, s);
-                    s = V::mul_add(y_e35, t3_2, s);
-                    s = V::neg_mul_add(y_e1235, t3_1, s);
-                    s = V::mul_add(y_e235, t3_0, s);
-                    s
-                },
-                out0.at(23usize, c),
-            );
-            // out0[24] = y_e3*t3_30 - (t2_24 + y_e13*t3_31) - y_e123*t3_29 - y_e1*t3_28 + y_e134*t3_27 + y_e135*t3_26 + y_e23*t3_25 + y_1*t3_24 - y_e34*t3_23 - y_e35*t3_22 - y_e12*t3_21 + y_e1234*t3_20 + y_e1235*t3_19 + y_e14*t3_18 + y_e15*t3_17 - y_e1345*t3_16 + y_e2*t3_15 - y_e234*t3_14 - y_e235*t3_13 - y_e4*t3_12 - y_e5*t3_11 + y_e345*t3_10 + y_e124*t3_9 + y_e125*t3_8 - y_e12345*t3_7 - y_e145*t3_6 - y_e24*t3_5 - y_e25*t3_4 + y_e2345*t3_3 + y_e45*t3_2 - y_e1245*t3_1 + y_e245*t3_0
-            V::store(
-                {
-                    let mut s = V::mul_sub(
-                        y_e3,
-                        t3_30,
-                        V::mul_add(y_e13, t3_31, V::load(t2.at(24usize, c))),
-                    );
-                    s = V::neg_mul_add(y_e123, t3_29, s);
-                    s = V::neg_mul_add(y_e1, t3_28, s);
-                    s = V::mul_add(y_e134, t3_27, s);
-                    s = V::mul_add(y_e135, t3_26, s);
-                    s = V::mul_add(y_e23, t3_25, s);
-                    s = V::mul_add(y_1, t3_24, s);
-                    s = V::neg_mul_add(y_e34, t3_23, s);
-                    s = V::neg_mul_add(y_e35, t3_22, s);
-                    s = V::neg_mul_add(y_e12, t3_21, s);
-                    s = V::mul_add(y_e1234, t3_20, s);
-                    s = V::mul_add(y_e1235, t3_19, s);
-                    s = V::mul_add(y_e14, t3_18, s);
-                    s = V::mul_add(y_e15, t3_17, s);
-                    s = V::neg_mul_add(y_e1345, t3_16, s);
-                    s = V::mul_add(y_e2, t3_15, s);
-                    s = V::neg_mul_add(y_e234, t3_14, s);
-                    s = V::neg_mul_add(y_e235, t3_13, s);
-                    s = V::neg_mul_add(y_e4, t3_12, s);
-                    s = V::neg_mul_add(y_e5, t3_11, s);
-                    s = V::mul_add(y_e345, t3_10, s);
-                    s = V::mul_add(y_e124, t3_9, s);
-                    s = V::mul_add(y_e125, t3_8, s);
-                    s = V::neg_mul_add(y_e12345, t3_7, s);
-                    s = V::neg_mul_add(y_e145, t3_6, s);
-                    s = V::neg_mul_add(y_e24, t3_5, s);
-                    s = V::neg_mul_add(y_e25, t3_4, s);
-                    s = V::mul_add(y_e2345, t3_3, s);
-                    s = V::mul_add(y_e45, t3_2, s);
-                    s = V::neg_mul_add(y_e1245, t3_1, s);
-                    s = V::mul_add(y_e245, t3_0, s);
-                    s
-                },
-                out0.at(24usize, c),
-            );
-            // out0[25] = y_e12*t3_31 - t2_25 - y_e2*t3_30 - y_e1*t3_29 + y_e123*t3_28 - y_e124*t3_27 - y_e125*t3_26 + y_1*t3_25 - y_e23*t3_24 + y_e24*t3_23 + y_e25*t3_22 - y_e13*t3_21 + y_e14*t3_20 + y_e15*t3_19 - y_e1234*t3_18 - y_e1235*t3_17 + y_e1245*t3_16 + y_e3*t3_15 - y_e4*t3_14 - y_e5*t3_13 + y_e234*t3_12 + y_e235*t3_11 - y_e245*t3_10 + y_e134*t3_9 + y_e135*t3_8 - y_e145*t3_7 + y_e12345*t3_6 - y_e34*t3_5 - y_e35*t3_4 + y_e45*t3_3 - y_e2345*t3_2 - y_e1345*t3_1 + y_e345*t3_0
-            V::store(
-                {
-                    let mut s = V::mul_sub(y_e12, t3_31, V::load(t2.at(25usize, c)));
-                    s = V::neg_mul_add(y_e2, t3_30, s);
-                    s = V::neg_mul_add(y_e1, t3_29, s);
-                    s = V::mul_add(y_e123, t3_28, s);
-                    s = V::neg_mul_add(y_e124, t3_27, s);
-                    s = V::neg_mul_add(y_e125, t3_26, s);
-                    s = V::mul_add(y_1, t3_25, s);
-                    s = V::neg_mul_add(y_e23, t3_24, s);
-                    s = V::mul_add(y_e24, t3_23, s);
-                    s = V::mul_add(y_e25, t3_22, s);
-                    s = V::neg_mul_add(y_e13, t3_21, s);
-                    s = V::mul_add(y_e14, t3_20, s);
-                    s = V::mul_add(y_e15, t3_19, s);
-                    s = V::neg_mul_add(y_e1234, t3_18, s);
-                    s = V::neg_mul_add(y_e1235, t3_17, s);
-                    s = V::mul_add(y_e1245, t3_16, s);
-                    s = V::mul_add(y_e3, t3_15, s);
-                    s = V::neg_mul_add(y_e4, t3_14, s);
-                    s = V::neg_mul_add(y_e5, t3_13, s);
-                    s = V::mul_add(y_e234, t3_12, s);
-                    s = V::mul_add(y_e235, t3_11, s);
-                    s = V::neg_mul_add(y_e245, t3_10, s);
-                    s = V::mul_add(y_e134, t3_9, s);
-                    s = V::mul_add(y_e135, t3_8, s);
-                    s = V::neg_mul_add(y_e145, t3_7, s);
-                    s = V::mul_add(y_e12345, t3_6, s);
-                    s = V::neg_mul_add(y_e34, t3_5, s);
-                    s = V::neg_mul_add(y_e35, t3_4, s);
-                    s = V::mul_add(y_e45, t3_3, s);
-                    s = V::neg_mul_add(y_e2345, t3_2, s);
-                    s = V::neg_mul_add(y_e1345, t3_1, s);
-                    s = V::mul_add(y_e345, t3_0, s);
-                    s
-                },
-                out0.at(25usize, c),
-            );
-            // out0[26] = t2_26 + y_e5*t3_31 - y_e15*t3_30 + y_e25*t3_29 - y_e35*t3_28 + y_e45*t3_27 + y_1*t3_26 - y_e125*t3_25 + y_e135*t3_24 - y_e145*t3_23 - y_e1*t3_22 - y_e235*t3_21 + y_e245*t3_20 + y_e2*t3_19 - y_e345*t3_18 - y_e3*t3_17 + y_e4*t3_16 + y_e1235*t3_15 - y_e1245*t3_14 - y_e12*t3_13 + y_e1345*t3_12 + y_e13*t3_11 - y_e14*t3_10 - y_e2345*t3_9 - y_e23*t3_8 + y_e24*t3_7 - y_e34*t3_6 + y_e12345*t3_5 + y_e123*t3_4 - y_e124*t3_3 + y_e134*t3_2 - y_e234*t3_1 + y_e1234*t3_0
-            V::store(
-                {
-                    let mut s = V::load(t2.at(26usize, c));
-                    s = V::mul_add(y_e5, t3_31, s);
-                    s = V::neg_mul_add(y_e15, t3_30, s);
-                    s = V::mul_add(y_e25, t3_29, s);
-                    s = V::neg_mul_add(y_e35, t3_28, s);
-                    s = V::mul_add(y_e45, t3_27, s);
-                    s = V::mul_add(y_1, t3_26, s);
-                    s = V::neg_mul_add(y_e125, t3_25, s);
-                    s = V::mul_add(y_e135, t3_24, s);
-                    s = V::neg_mul_add(y_e145, t3_23, s);
-                    s = V::neg_mul_add(y_e1, t3_22, s);
-                    s = V::neg_mul_add(y_e235, t3_21, s);
-                    s = V::mul_add(y_e245, t3_20, s);
-                    s = V::mul_add(y_e2, t3_19, s);
-                    s = V::neg_mul_add(y_e345, t3_18, s);
-                    s = V::neg_mul_add(y_e3, t3_17, s);
-                    s = V::mul_add(y_e4, t3_16, s);
-                    s = V::mul_add(y_e1235, t3_15, s);
-                    s = V::neg_mul_add(y_e1245, t3_14, s);
-                    s = V::neg_mul_add(y_e12, t3_13, s);
-                    s = V::mul_add(y_e1345, t3_12, s);
-                    s = V::mul_add(y_e13, t3_11, s);
-                    s = V::neg_mul_add(y_e14, t3_10, s);
-                    s = V::neg_mul_add(y_e2345, t3_9, s);
-                    s = V::neg_mul_add(y_e23, t3_8, s);
-                    s = V::mul_add(y_e24, t3_7, s);
-                    s = V::neg_mul_add(y_e34, t3_6, s);
-                    s = V::mul_add(y_e12345, t3_5, s);
-                    s = V::mul_add(y_e123, t3_4, s);
-                    s = V::neg_mul_add(y_e124, t3_3, s);
-                    s = V::mul_add(y_e134, t3_2, s);
-                    s = V::neg_mul_add(y_e234, t3_1, s);
-                    s = V::mul_add(y_e1234, t3_0, s);
-                    s
-                },
-                out0.at(26usize, c),
-            );
-            // out0[27] = t2_27 - y_e4*t3_31 + y_e14*t3_30 - y_e24*t3_29 + y_e34*t3_28 + y_1*t3_27 + y_e45*t3_26 + y_e124*t3_25 - y_e134*t3_24 - y_e1*t3_23 - y_e145*t3_22 + y_e234*t3_21 + y_e2*t3_20 + y_e245*t3_19 - y_e3*t3_18 - y_e345*t3_17 - y_e5*t3_16 - y_e1234*t3_15 - y_e12*t3_14 - y_e1245*t3_13 + y_e13*t3_12 + y_e1345*t3_11 + y_e15*t3_10 - y_e23*t3_9 - y_e2345*t3_8 - y_e25*t3_7 + y_e35*t3_6 + y_e123*t3_5 + y_e12345*t3_4 + y_e125*t3_3 - y_e135*t3_2 + y_e235*t3_1 - y_e1235*t3_0
-            V::store(
-                {
-                    let mut s = V::load(t2.at(27usize, c));
-                    s = V::neg_mul_add(y_e4, t3_31, s);
-                    s = V::mul_add(y_e14, t3_30, s);
-                    s = V::neg_mul_add(y_e24, t3_29, s);
-                    s = V::mul_add(y_e34, t3_28, s);
-                    s = V::mul_add(y_1, t3_27, s);
-                    s = V::mul_add(y_e45, t3_26, s);
-                    s = V::mul_add(y_e124, t3_25, s);
-                    s = V::neg_mul_add(y_e134, t3_24, s);
-                    s = V::neg_mul_add(y_e1, t3_23, s);
-                    s = V::neg_mul_add(y_e145, t3_22, s);
-                    s = V::mul_add(y_e234, t3_21, s);
-                    s = V::mul_add(y_e2, t3_20, s);
-                    s = V::mul_add(y_e245, t3_19, s);
-                    s = V::neg_mul_add(y_e3, t3_18, s);
-                    s = V::neg_mul_add(y_e345, t3_17, s);
-                    s = V::neg_mul_add(y_e5, t3_16, s);
-                    s = V::neg_mul_add(y_e1234, t3_15, s);
-                    s = V::neg_mul_add(y_e12, t3_14, s);
-                    s = V::neg_mul_add(y_e1245, t3_13, s);
-                    s = V::mul_add(y_e13, t3_12, s);
-                    s = V::mul_add(y_e1345, t3_11, s);
-                    s = V::mul_add(y_e15, t3_10, s);
-                    s = V::neg_mul_add(y_e23, t3_9, s);
-                    s = V::neg_mul_add(y_e2345, t3_8, s);
-                    s = V::neg_mul_add(y_e25, t3_7, s);
-                    s = V::mul_add(y_e35, t3_6, s);
-                    s = V::mul_add(y_e123, t3_5, s);
-                    s = V::mul_add(y_e12345, t3_4, s);
-                    s = V::mul_add(y_e125, t3_3, s);
-                    s = V::neg_mul_add(y_e135, t3_2, s);
-                    s = V::mul_add(y_e235, t3_1, s);
-                    s = V::neg_mul_add(y_e1235, t3_0, s);
-                    s
-                },
-                out0.at(27usize, c),
-            );
-            // out0[28] = t2_28 + y_e3*t3_31 - y_e13*t3_30 + y_e23*t3_29 + y_1*t3_28 - y_e34*t3_27 - y_e35*t3_26 - y_e123*t3_25 - y_e1*t3_24 + y_e134*t3_23 + y_e135*t3_22 + y_e2*t3_21 - y_e234*t3_20 - y_e235*t3_19 - y_e4*t3_18 - y_e5*t3_17 + y_e345*t3_16 - y_e12*t3_15 + y_e1234*t3_14 + y_e1235*t3_13 + y_e14*t3_12 + y_e15*t3_11 - y_e1345*t3_10 - y_e24*t3_9 - y_e25*t3_8 + y_e2345*t3_7 + y_e45*t3_6 + y_e124*t3_5 + y_e125*t3_4 - y_e12345*t3_3 - y_e145*t3_2 + y_e245*t3_1 - y_e1245*t3_0
-            V::store(
-                {
-                    let mut s = V::load(t2.at(28usize, c));
-                    s = V::mul_add(y_e3, t3_31, s);
-                    s = V::neg_mul_add(y_e13, t3_30, s);
-                    s = V::mul_add(y_e23, t3_29, s);
-                    s = V::mul_add(y_1, t3_28, s);
-                    s = V::neg_mul_add(y_e34, t3_27, s);
-                    s = V::neg_mul_add(y_e35, t3_26, s);
-                    s = V::neg_mul_add(y_e123, t3_25, s);
-                    s = V::neg_mul_add(y_e1, t3_24, s);
-                    s = V::mul_add(y_e134, t3_23, s);
-                    s = V::mul_add(y_e135, t3_22, s);
-                    s = V::mul_add(y_e2, t3_21, s);
-                    s = V::neg_mul_add(y_e234, t3_20, s);
-                    s = V::neg_mul_add(y_e235, t3_19, s);
-                    s = V::neg_mul_add(y_e4, t3_18, s);
-                    s = V::neg_mul_add(y_e5, t3_17, s);
-                    s = V::mul_add(y_e345, t3_16, s);
-                    s = V::neg_mul_add(y_e12, t3_15, s);
-                    s = V::mul_add(y_e1234, t3_14, s);
-                    s = V::mul_add(y_e1235, t3_13, s);
-                    s = V::mul_add(y_e14, t3_12, s);
-                    s = V::mul_add(y_e15, t3_11, s);
-                    s = V::neg_mul_add(y_e1345, t3_10, s);
-                    s = V::neg_mul_add(y_e24, t3_9, s);
-                    s = V::neg_mul_add(y_e25, t3_8, s);
-                    s = V::mul_add(y_e2345, t3_7, s);
-                    s = V::mul_add(y_e45, t3_6, s);
-                    s = V::mul_add(y_e124, t3_5, s);
-                    s = V::mul_add(y_e125, t3_4, s);
-                    s = V::neg_mul_add(y_e12345, t3_3, s);
-                    s = V::neg_mul_add(y_e145, t3_2, s);
-                    s = V::mul_add(y_e245, t3_1, s);
-                    s = V::neg_mul_add(y_e1245, t3_0, s);
-                    s
-                },
-                out0.at(28usize, c),
-            );
-            // out0[29] = t2_29 - y_e2*t3_31 + y_e12*t3_30 + y_1*t3_29 - y_e23*t3_28 + y_e24*t3_27 + y_e25*t3_26 - y_e1*t3_25 + y_e123*t3_24 - y_e124*t3_23 - y_e125*t3_22 + y_e3*t3_21 - y_e4*t3_20 - y_e5*t3_19 + y_e234*t3_18 + y_e235*t3_17 - y_e245*t3_16 - y_e13*t3_15 + y_e14*t3_14 + y_e15*t3_13 - y_e1234*t3_12 - y_e1235*t3_11 + y_e1245*t3_10 - y_e34*t3_9 - y_e35*t3_8 + y_e45*t3_7 - y_e2345*t3_6 + y_e134*t3_5 + y_e135*t3_4 - y_e145*t3_3 + y_e12345*t3_2 + y_e345*t3_1 - y_e1345*t3_0
-            V::store(
-                {
-                    let mut s = V::load(t2.at(29usize, c));
-                    s = V::neg_mul_add(y_e2, t3_31, s);
-                    s = V::mul_add(y_e12, t3_30, s);
-                    s = V::mul_add(y_1, t3_29, s);
-                    s = V::neg_mul_add(y_e23, t3_28, s);
-                    s = V::mul_add(y_e24, t3_27, s);
-                    s = V::mul_add(y_e25, t3_26, s);
-                    s = V::neg_mul_add(y_e1, t3_25, s);
-                    s = V::mul_add(y_e123, t3_24, s);
-                    s = V::neg_mul_add(y_e124, t3_23, s);
-                    s = V::neg_mul_add(y_e125, t3_22, s);
-                    s = V::mul_add(y_e3, t3_21, s);
-                    s = V::neg_mul_add(y_e4, t3_20, s);
-                    s = V::neg_mul_add(y_e5, t3_19, s);
-                    s = V::mul_add(y_e234, t3_18, s);
-                    s = V::mul_add(y_e235, t3_17, s);
-                    s = V::neg_mul_add(y_e245, t3_16, s);
-                    s = V::neg_mul_add(y_e13, t3_15, s);
-                    s = V::mul_add(y_e14, t3_14, s);
-                    s = V::mul_add(y_e15, t3_13, s);
-                    s = V::neg_mul_add(y_e1234, t3_12, s);
-                    s = V::neg_mul_add(y_e1235, t3_11, s);
-                    s = V::mul_add(y_e1245, t3_10, s);
-                    s = V::neg_mul_add(y_e34, t3_9, s);
-                    s = V::neg_mul_add(y_e35, t3_8, s);
-                    s = V::mul_add(y_e45, t3_7, s);
-                    s = V::neg_mul_add(y_e2345, t3_6, s);
-                    s = V::mul_add(y_e134, t3_5, s);
-                    s = V::mul_add(y_e135, t3_4, s);
-                    s = V::neg_mul_add(y_e145, t3_3, s);
-                    s = V::mul_add(y_e12345, t3_2, s);
-                    s = V::mul_add(y_e345, t3_1, s);
-                    s = V::neg_mul_add(y_e1345, t3_0, s);
-                    s
-                },
-                out0.at(29usize, c),
-            );
-            // out0[30] = t2_30 + y_e1*t3_31 + y_1*t3_30 - y_e12*t3_29 + y_e13*t3_28 - y_e14*t3_27 - y_e15*t3_26 - y_e2*t3_25 + y_e3*t3_24 - y_e4*t3_23 - y_e5*t3_22 - y_e123*t3_21 + y_e124*t3_20 + y_e125*t3_19 - y_e134*t3_18 - y_e135*t3_17 + y_e145*t3_16 - y_e23*t3_15 + y_e24*t3_14 + y_e25*t3_13 - y_e34*t3_12 - y_e35*t3_11 + y_e45*t3_10 + y_e1234*t3_9 + y_e1235*t3_8 - y_e1245*t3_7 + y_e1345*t3_6 + y_e234*t3_5 + y_e235*t3_4 - y_e245*t3_3 + y_e345*t3_2 - y_e12345*t3_1 - y_e2345*t3_0
-            V::store(
-                {
-                    let mut s = V::load(t2.at(30usize, c));
-                    s = V::mul_add(y_e1, t3_31, s);
-                    s = V::mul_add(y_1, t3_30, s);
-                    s = V::neg_mul_add(y_e12, t3_29, s);
-                    s = V::mul_add(y_e13, t3_28, s);
-                    s = V::neg_mul_add(y_e14, t3_27, s);
-                    s = V::neg_mul_add(y_e15, t3_26, s);
-                    s = V::neg_mul_add(y_e2, t3_25, s);
-                    s = V::mul_add(y_e3, t3_24, s);
-                    s = V::neg_mul_add(y_e4, t3_23, s);
-                    s = V::neg_mul_add(y_e5, t3_22, s);
-                    s = V::neg_mul_add(y_e123, t3_21, s);
-                    s = V::mul_add(y_e124, t3_20, s);
-                    s = V::mul_add(y_e125, t3_19, s);
-                    s = V::neg_mul_add(y_e134, t3_18, s);
-                    s = V::neg_mul_add(y_e135, t3_17, s);
-                    s = V::mul_add(y_e145, t3_16, s);
-                    s = V::neg_mul_add(y_e23, t3_15, s);
-                    s = V::mul_add(y_e24, t3_14, s);
-                    s = V::mul_add(y_e25, t3_13, s);
-                    s = V::neg_mul_add(y_e34, t3_12, s);
-                    s = V::neg_mul_add(y_e35, t3_11, s);
-                    s = V::mul_add(y_e45, t3_10, s);
-                    s = V::mul_add(y_e1234, t3_9, s);
-                    s = V::mul_add(y_e1235, t3_8, s);
-                    s = V::neg_mul_add(y_e1245, t3_7, s);
-                    s = V::mul_add(y_e1345, t3_6, s);
-                    s = V::mul_add(y_e234, t3_5, s);
-                    s = V::mul_add(y_e235, t3_4, s);
-                    s = V::neg_mul_add(y_e245, t3_3, s);
-                    s = V::mul_add(y_e345, t3_2, s);
-                    s = V::neg_mul_add(y_e12345, t3_1, s);
-                    s = V::neg_mul_add(y_e2345, t3_0, s);
-                    s
-                },
-                out0.at(30usize, c),
-            );
+            v4 = V::neg_mul_add(y_e12345, t3_0, v4);
             // out0[31] = t2_31 + y_1*t3_31 + y_e1*t3_30 - y_e2*t3_29 + y_e3*t3_28 - y_e4*t3_27 - y_e5*t3_26 - y_e12*t3_25 + y_e13*t3_24 - y_e14*t3_23 - y_e15*t3_22 - y_e23*t3_21 + y_e24*t3_20 + y_e25*t3_19 - y_e34*t3_18 - y_e35*t3_17 + y_e45*t3_16 - y_e123*t3_15 + y_e124*t3_14 + y_e125*t3_13 - y_e134*t3_12 - y_e135*t3_11 + y_e145*t3_10 + y_e234*t3_9 + y_e235*t3_8 - y_e245*t3_7 + y_e345*t3_6 + y_e1234*t3_5 + y_e1235*t3_4 - y_e1245*t3_3 + y_e1345*t3_2 - y_e2345*t3_1 - y_e12345*t3_0
-            V::store(
-                {
-                    let mut s = V::load(t2.at(31usize, c));
-                    s = V::mul_add(y_1, t3_31, s);
-                    s = V::mul_add(y_e1, t3_30, s);
-                    s = V::neg_mul_add(y_e2, t3_29, s);
-                    s = V::mul_add(y_e3, t3_28, s);
-                    s = V::neg_mul_add(y_e4, t3_27, s);
-                    s = V::neg_mul_add(y_e5, t3_26, s);
-                    s = V::neg_mul_add(y_e12, t3_25, s);
-                    s = V::mul_add(y_e13, t3_24, s);
-                    s = V::neg_mul_add(y_e14, t3_23, s);
-                    s = V::neg_mul_add(y_e15, t3_22, s);
-                    s = V::neg_mul_add(y_e23, t3_21, s);
-                    s = V::mul_add(y_e24, t3_20, s);
-                    s = V::mul_add(y_e25, t3_19, s);
-                    s = V::neg_mul_add(y_e34, t3_18, s);
-                    s = V::neg_mul_add(y_e35, t3_17, s);
-                    s = V::mul_add(y_e45, t3_16, s);
-                    s = V::neg_mul_add(y_e123, t3_15, s);
-                    s = V::mul_add(y_e124, t3_14, s);
-                    s = V::mul_add(y_e125, t3_13, s);
-                    s = V::neg_mul_add(y_e134, t3_12, s);
-                    s = V::neg_mul_add(y_e135, t3_11, s);
-                    s = V::mul_add(y_e145, t3_10, s);
-                    s = V::mul_add(y_e234, t3_9, s);
-                    s = V::mul_add(y_e235, t3_8, s);
-                    s = V::neg_mul_add(y_e245, t3_7, s);
-                    s = V::mul_add(y_e345, t3_6, s);
-                    s = V::mul_add(y_e1234, t3_5, s);
-                    s = V::mul_add(y_e1235, t3_4, s);
-                    s = V::neg_mul_add(y_e1245, t3_3, s);
-                    s = V::mul_add(y_e1345, t3_2, s);
-                    s = V::neg_mul_add(y_e2345, t3_1, s);
-                    s = V::neg_mul_add(y_e12345, t3_0, s);
-                    s
-                },
-                out0.at(31usize, c),
-            );
+            V::store(v4, out0.at(31usize, c));
+            v8 = V::neg_mul_add(y_e2345, t3_0, v8);
+            // out0[30] = t2_30 + y_e1*t3_31 + y_1*t3_30 - y_e12*t3_29 + y_e13*t3_28 - y_e14*t3_27 - y_e15*t3_26 - y_e2*t3_25 + y_e3*t3_24 - y_e4*t3_23 - y_e5*t3_22 - y_e123*t3_21 + y_e124*t3_20 + y_e125*t3_19 - y_e134*t3_18 - y_e135*t3_17 + y_e145*t3_16 - y_e23*t3_15 + y_e24*t3_14 + y_e25*t3_13 - y_e34*t3_12 - y_e35*t3_11 + y_e45*t3_10 + y_e1234*t3_9 + y_e1235*t3_8 - y_e1245*t3_7 + y_e1345*t3_6 + y_e234*t3_5 + y_e235*t3_4 - y_e245*t3_3 + y_e345*t3_2 - y_e12345*t3_1 - y_e2345*t3_0
+            V::store(v8, out0.at(30usize, c));
+            v12 = V::neg_mul_add(y_e1345, t3_0, v12);
+            // out0[29] = t2_29 - y_e2*t3_31 + y_e12*t3_30 + y_1*t3_29 - y_e23*t3_28 + y_e24*t3_27 + y_e25*t3_26 - y_e1*t3_25 + y_e123*t3_24 - y_e124*t3_23 - y_e125*t3_22 + y_e3*t3_21 - y_e4*t3_20 - y_e5*t3_19 + y_e234*t3_18 + y_e235*t3_17 - y_e245*t3_16 - y_e13*t3_15 + y_e14*t3_14 + y_e15*t3_13 - y_e1234*t3_12 - y_e1235*t3_11 + y_e1245*t3_10 - y_e34*t3_9 - y_e35*t3_8 + y_e45*t3_7 - y_e2345*t3_6 + y_e134*t3_5 + y_e135*t3_4 - y_e145*t3_3 + y_e12345*t3_2 + y_e345*t3_1 - y_e1345*t3_0
+            V::store(v12, out0.at(29usize, c));
+            v16 = V::neg_mul_add(y_e1245, t3_0, v16);
+            // out0[28] = t2_28 + y_e3*t3_31 - y_e13*t3_30 + y_e23*t3_29 + y_1*t3_28 - y_e34*t3_27 - y_e35*t3_26 - y_e123*t3_25 - y_e1*t3_24 + y_e134*t3_23 + y_e135*t3_22 + y_e2*t3_21 - y_e234*t3_20 - y_e235*t3_19 - y_e4*t3_18 - y_e5*t3_17 + y_e345*t3_16 - y_e12*t3_15 + y_e1234*t3_14 + y_e1235*t3_13 + y_e14*t3_12 + y_e15*t3_11 - y_e1345*t3_10 - y_e24*t3_9 - y_e25*t3_8 + y_e2345*t3_7 + y_e45*t3_6 + y_e124*t3_5 + y_e125*t3_4 - y_e12345*t3_3 - y_e145*t3_2 + y_e245*t3_1 - y_e1245*t3_0
+            V::store(v16, out0.at(28usize, c));
+            v20 = V::neg_mul_add(y_e1235, t3_0, v20);
+            // out0[27] = t2_27 - y_e4*t3_31 + y_e14*t3_30 - y_e24*t3_29 + y_e34*t3_28 + y_1*t3_27 + y_e45*t3_26 + y_e124*t3_25 - y_e134*t3_24 - y_e1*t3_23 - y_e145*t3_22 + y_e234*t3_21 + y_e2*t3_20 + y_e245*t3_19 - y_e3*t3_18 - y_e345*t3_17 - y_e5*t3_16 - y_e1234*t3_15 - y_e12*t3_14 - y_e1245*t3_13 + y_e13*t3_12 + y_e1345*t3_11 + y_e15*t3_10 - y_e23*t3_9 - y_e2345*t3_8 - y_e25*t3_7 + y_e35*t3_6 + y_e123*t3_5 + y_e12345*t3_4 + y_e125*t3_3 - y_e135*t3_2 + y_e235*t3_1 - y_e1235*t3_0
+            V::store(v20, out0.at(27usize, c));
+            v24 = V::mul_add(y_e1234, t3_0, v24);
+            // out0[26] = t2_26 + y_e5*t3_31 - y_e15*t3_30 + y_e25*t3_29 - y_e35*t3_28 + y_e45*t3_27 + y_1*t3_26 - y_e125*t3_25 + y_e135*t3_24 - y_e145*t3_23 - y_e1*t3_22 - y_e235*t3_21 + y_e245*t3_20 + y_e2*t3_19 - y_e345*t3_18 - y_e3*t3_17 + y_e4*t3_16 + y_e1235*t3_15 - y_e1245*t3_14 - y_e12*t3_13 + y_e1345*t3_12 + y_e13*t3_11 - y_e14*t3_10 - y_e2345*t3_9 - y_e23*t3_8 + y_e24*t3_7 - y_e34*t3_6 + y_e12345*t3_5 + y_e123*t3_4 - y_e124*t3_3 + y_e134*t3_2 - y_e234*t3_1 + y_e1234*t3_0
+            V::store(v24, out0.at(26usize, c));
+            v28 = V::mul_add(y_e345, t3_0, v28);
+            // out0[25] = y_e12*t3_31 - t2_25 - y_e2*t3_30 - y_e1*t3_29 + y_e123*t3_28 - y_e124*t3_27 - y_e125*t3_26 + y_1*t3_25 - y_e23*t3_24 + y_e24*t3_23 + y_e25*t3_22 - y_e13*t3_21 + y_e14*t3_20 + y_e15*t3_19 - y_e1234*t3_18 - y_e1235*t3_17 + y_e1245*t3_16 + y_e3*t3_15 - y_e4*t3_14 - y_e5*t3_13 + y_e234*t3_12 + y_e235*t3_11 - y_e245*t3_10 + y_e134*t3_9 + y_e135*t3_8 - y_e145*t3_7 + y_e12345*t3_6 - y_e34*t3_5 - y_e35*t3_4 + y_e45*t3_3 - y_e2345*t3_2 - y_e1345*t3_1 + y_e345*t3_0
+            V::store(v28, out0.at(25usize, c));
+            v145 = V::mul_add(y_e245, t3_0, v145);
+            // out0[24] = y_e3*t3_30 - (t2_24 + y_e13*t3_31) - y_e123*t3_29 - y_e1*t3_28 + y_e134*t3_27 + y_e135*t3_26 + y_e23*t3_25 + y_1*t3_24 - y_e34*t3_23 - y_e35*t3_22 - y_e12*t3_21 + y_e1234*t3_20 + y_e1235*t3_19 + y_e14*t3_18 + y_e15*t3_17 - y_e1345*t3_16 + y_e2*t3_15 - y_e234*t3_14 - y_e235*t3_13 - y_e4*t3_12 - y_e5*t3_11 + y_e345*t3_10 + y_e124*t3_9 + y_e125*t3_8 - y_e12345*t3_7 - y_e145*t3_6 - y_e24*t3_5 - y_e25*t3_4 + y_e2345*t3_3 + y_e45*t3_2 - y_e1245*t3_1 + y_e245*t3_0
+            V::store(v145, out0.at(24usize, c));
+            v36 = V::mul_add(y_e235, t3_0, v36);
+            // out0[23] = y_e14*t3_31 - t2_23 - y_e4*t3_30 + y_e124*t3_29 - y_e134*t3_28 - y_e1*t3_27 - y_e145*t3_26 - y_e24*t3_25 + y_e34*t3_24 + y_1*t3_23 + y_e45*t3_22 - y_e1234*t3_21 - y_e12*t3_20 - y_e1245*t3_19 + y_e13*t3_18 + y_e1345*t3_17 + y_e15*t3_16 + y_e234*t3_15 + y_e2*t3_14 + y_e245*t3_13 - y_e3*t3_12 - y_e345*t3_11 - y_e5*t3_10 + y_e123*t3_9 + y_e12345*t3_8 + y_e125*t3_7 - y_e135*t3_6 - y_e23*t3_5 - y_e2345*t3_4 - y_e25*t3_3 + y_e35*t3_2 - y_e1235*t3_1 + y_e235*t3_0
+            V::store(v36, out0.at(23usize, c));
+            v149 = V::neg_mul_add(y_e234, t3_0, v149);
+            // out0[22] = y_e5*t3_30 - (t2_22 + y_e15*t3_31) - y_e125*t3_29 + y_e135*t3_28 - y_e145*t3_27 - y_e1*t3_26 + y_e25*t3_25 - y_e35*t3_24 + y_e45*t3_23 + y_1*t3_22 + y_e1235*t3_21 - y_e1245*t3_20 - y_e12*t3_19 + y_e1345*t3_18 + y_e13*t3_17 - y_e14*t3_16 - y_e235*t3_15 + y_e245*t3_14 + y_e2*t3_13 - y_e345*t3_12 - y_e3*t3_11 + y_e4*t3_10 + y_e12345*t3_9 + y_e123*t3_8 - y_e124*t3_7 + y_e134*t3_6 - y_e2345*t3_5 - y_e23*t3_4 + y_e24*t3_3 - y_e34*t3_2 + y_e1234*t3_1 - y_e234*t3_0
+            V::store(v149, out0.at(22usize, c));
+            v44 = V::mul_add(y_e145, t3_0, v44);
+            // out0[21] = y_e23*t3_31 - t2_21 + y_e123*t3_30 + y_e3*t3_29 + y_e2*t3_28 - y_e234*t3_27 - y_e235*t3_26 + y_e13*t3_25 + y_e12*t3_24 - y_e1234*t3_23 - y_e1235*t3_22 + y_1*t3_21 - y_e34*t3_20 - y_e35*t3_19 - y_e24*t3_18 - y_e25*t3_17 + y_e2345*t3_16 + y_e1*t3_15 - y_e134*t3_14 - y_e135*t3_13 - y_e124*t3_12 - y_e125*t3_11 + y_e12345*t3_10 - y_e4*t3_9 - y_e5*t3_8 + y_e345*t3_7 + y_e245*t3_6 - y_e14*t3_5 - y_e15*t3_4 + y_e1345*t3_3 + y_e1245*t3_2 + y_e45*t3_1 + y_e145*t3_0
+            V::store(v44, out0.at(21usize, c));
+            v283 = V::mul_add(y_e135, t3_0, v283);
+            // out0[20] = y_e234*t3_28 - (t2_20 + y_e24*t3_31 + y_e124*t3_30 + y_e4*t3_29) + y_e2*t3_27 + y_e245*t3_26 - y_e14*t3_25 + y_e1234*t3_24 + y_e12*t3_23 + y_e1245*t3_22 + y_e34*t3_21 + y_1*t3_20 + y_e45*t3_19 - y_e23*t3_18 - y_e2345*t3_17 - y_e25*t3_16 + y_e134*t3_15 + y_e1*t3_14 + y_e145*t3_13 - y_e123*t3_12 - y_e12345*t3_11 - y_e125*t3_10 - y_e3*t3_9 - y_e345*t3_8 - y_e5*t3_7 + y_e235*t3_6 - y_e13*t3_5 - y_e1345*t3_4 - y_e15*t3_3 + y_e1235*t3_2 + y_e35*t3_1 + y_e135*t3_0
+            V::store(v283, out0.at(20usize, c));
+            v52 = V::neg_mul_add(y_e134, t3_0, v52);
+            // out0[19] = y_e25*t3_31 - t2_19 + y_e125*t3_30 + y_e5*t3_29 - y_e235*t3_28 + y_e245*t3_27 + y_e2*t3_26 + y_e15*t3_25 - y_e1235*t3_24 + y_e1245*t3_23 + y_e12*t3_22 - y_e35*t3_21 + y_e45*t3_20 + y_1*t3_19 - y_e2345*t3_18 - y_e23*t3_17 + y_e24*t3_16 - y_e135*t3_15 + y_e145*t3_14 + y_e1*t3_13 - y_e12345*t3_12 - y_e123*t3_11 + y_e124*t3_10 - y_e345*t3_9 - y_e3*t3_8 + y_e4*t3_7 - y_e234*t3_6 - y_e1345*t3_5 - y_e13*t3_4 + y_e14*t3_3 - y_e1234*t3_2 - y_e34*t3_1 - y_e134*t3_0
+            V::store(v52, out0.at(19usize, c));
+            v56 = V::mul_add(y_e125, t3_0, v56);
+            // out0[18] = y_e34*t3_31 - t2_18 + y_e134*t3_30 - y_e234*t3_29 - y_e4*t3_28 - y_e3*t3_27 - y_e345*t3_26 - y_e1234*t3_25 - y_e14*t3_24 - y_e13*t3_23 - y_e1345*t3_22 + y_e24*t3_21 + y_e23*t3_20 + y_e2345*t3_19 + y_1*t3_18 + y_e45*t3_17 + y_e35*t3_16 + y_e124*t3_15 + y_e123*t3_14 + y_e12345*t3_13 + y_e1*t3_12 + y_e145*t3_11 + y_e135*t3_10 - y_e2*t3_9 - y_e245*t3_8 - y_e235*t3_7 - y_e5*t3_6 - y_e12*t3_5 - y_e1245*t3_4 - y_e1235*t3_3 - y_e15*t3_2 + y_e25*t3_1 + y_e125*t3_0
+            V::store(v56, out0.at(18usize, c));
+            v224 = V::neg_mul_add(y_e124, t3_0, v224);
+            // out0[17] = y_e235*t3_29 - (t2_17 + y_e35*t3_31 + y_e135*t3_30) + y_e5*t3_28 - y_e345*t3_27 - y_e3*t3_26 + y_e1235*t3_25 + y_e15*t3_24 - y_e1345*t3_23 - y_e13*t3_22 - y_e25*t3_21 + y_e2345*t3_20 + y_e23*t3_19 + y_e45*t3_18 + y_1*t3_17 - y_e34*t3_16 - y_e125*t3_15 + y_e12345*t3_14 + y_e123*t3_13 + y_e145*t3_12 + y_e1*t3_11 - y_e134*t3_10 - y_e245*t3_9 - y_e2*t3_8 + y_e234*t3_7 + y_e4*t3_6 - y_e1245*t3_5 - y_e12*t3_4 + y_e1234*t3_3 + y_e14*t3_2 - y_e24*t3_1 - y_e124*t3_0
+            V::store(v224, out0.at(17usize, c));
+            v64 = V::neg_mul_add(y_e123, t3_0, v64);
+            // out0[16] = y_e45*t3_31 - t2_16 + y_e145*t3_30 - y_e245*t3_29 + y_e345*t3_28 + y_e5*t3_27 + y_e4*t3_26 - y_e1245*t3_25 + y_e1345*t3_24 + y_e15*t3_23 + y_e14*t3_22 - y_e2345*t3_21 - y_e25*t3_20 - y_e24*t3_19 + y_e35*t3_18 + y_e34*t3_17 + y_1*t3_16 - y_e12345*t3_15 - y_e125*t3_14 - y_e124*t3_13 + y_e135*t3_12 + y_e134*t3_11 + y_e1*t3_10 - y_e235*t3_9 - y_e234*t3_8 - y_e2*t3_7 + y_e3*t3_6 - y_e1235*t3_5 - y_e1234*t3_4 - y_e12*t3_3 + y_e13*t3_2 - y_e23*t3_1 - y_e123*t3_0
+            V::store(v64, out0.at(16usize, c));
+            v68 = V::mul_add(y_e45, t3_0, v68);
+            // out0[15] = y_e123*t3_31 - t2_15 + y_e23*t3_30 + y_e13*t3_29 + y_e12*t3_28 - y_e1234*t3_27 - y_e1235*t3_26 + y_e3*t3_25 + y_e2*t3_24 - y_e234*t3_23 - y_e235*t3_22 + y_e1*t3_21 - y_e134*t3_20 - y_e135*t3_19 - y_e124*t3_18 - y_e125*t3_17 + y_e12345*t3_16 + y_1*t3_15 - y_e34*t3_14 - y_e35*t3_13 - y_e24*t3_12 - y_e25*t3_11 + y_e2345*t3_10 - y_e14*t3_9 - y_e15*t3_8 + y_e1345*t3_7 + y_e1245*t3_6 - y_e4*t3_5 - y_e5*t3_4 + y_e345*t3_3 + y_e245*t3_2 + y_e145*t3_1 + y_e45*t3_0
+            V::store(v68, out0.at(15usize, c));
+            v295 = V::mul_add(y_e35, t3_0, v295);
+            // out0[14] = y_e1234*t3_28 - (t2_14 + y_e124*t3_31 + y_e24*t3_30 + y_e14*t3_29) + y_e12*t3_27 + y_e1245*t3_26 - y_e4*t3_25 + y_e234*t3_24 + y_e2*t3_23 + y_e245*t3_22 + y_e134*t3_21 + y_e1*t3_20 + y_e145*t3_19 - y_e123*t3_18 - y_e12345*t3_17 - y_e125*t3_16 + y_e34*t3_15 + y_1*t3_14 + y_e45*t3_13 - y_e23*t3_12 - y_e2345*t3_11 - y_e25*t3_10 - y_e13*t3_9 - y_e1345*t3_8 - y_e15*t3_7 + y_e1235*t3_6 - y_e3*t3_5 - y_e345*t3_4 - y_e5*t3_3 + y_e235*t3_2 + y_e135*t3_1 + y_e35*t3_0
+            V::store(v295, out0.at(14usize, c));
+            v76 = V::neg_mul_add(y_e34, t3_0, v76);
+            // out0[13] = y_e125*t3_31 - t2_13 + y_e25*t3_30 + y_e15*t3_29 - y_e1235*t3_28 + y_e1245*t3_27 + y_e12*t3_26 + y_e5*t3_25 - y_e235*t3_24 + y_e245*t3_23 + y_e2*t3_22 - y_e135*t3_21 + y_e145*t3_20 + y_e1*t3_19 - y_e12345*t3_18 - y_e123*t3_17 + y_e124*t3_16 - y_e35*t3_15 + y_e45*t3_14 + y_1*t3_13 - y_e2345*t3_12 - y_e23*t3_11 + y_e24*t3_10 - y_e1345*t3_9 - y_e13*t3_8 + y_e14*t3_7 - y_e1234*t3_6 - y_e345*t3_5 - y_e3*t3_4 + y_e4*t3_3 - y_e234*t3_2 - y_e134*t3_1 - y_e34*t3_0
+            V::store(v76, out0.at(13usize, c));
+            v80 = V::mul_add(y_e25, t3_0, v80);
+            // out0[12] = y_e134*t3_31 - t2_12 + y_e34*t3_30 - y_e1234*t3_29 - y_e14*t3_28 - y_e13*t3_27 - y_e1345*t3_26 - y_e234*t3_25 - y_e4*t3_24 - y_e3*t3_23 - y_e345*t3_22 + y_e124*t3_21 + y_e123*t3_20 + y_e12345*t3_19 + y_e1*t3_18 + y_e145*t3_17 + y_e135*t3_16 + y_e24*t3_15 + y_e23*t3_14 + y_e2345*t3_13 + y_1*t3_12 + y_e45*t3_11 + y_e35*t3_10 - y_e12*t3_9 - y_e1245*t3_8 - y_e1235*t3_7 - y_e15*t3_6 - y_e2*t3_5 - y_e245*t3_4 - y_e235*t3_3 - y_e5*t3_2 + y_e125*t3_1 + y_e25*t3_0
+            V::store(v80, out0.at(12usize, c));
+            v236 = V::neg_mul_add(y_e24, t3_0, v236);
+            // out0[11] = y_e1235*t3_29 - (t2_11 + y_e135*t3_31 + y_e35*t3_30) + y_e15*t3_28 - y_e1345*t3_27 - y_e13*t3_26 + y_e235*t3_25 + y_e5*t3_24 - y_e345*t3_23 - y_e3*t3_22 - y_e125*t3_21 + y_e12345*t3_20 + y_e123*t3_19 + y_e145*t3_18 + y_e1*t3_17 - y_e134*t3_16 - y_e25*t3_15 + y_e2345*t3_14 + y_e23*t3_13 + y_e45*t3_12 + y_1*t3_11 - y_e34*t3_10 - y_e1245*t3_9 - y_e12*t3_8 + y_e1234*t3_7 + y_e14*t3_6 - y_e245*t3_5 - y_e2*t3_4 + y_e234*t3_3 + y_e4*t3_2 - y_e124*t3_1 - y_e24*t3_0
+            V::store(v236, out0.at(11usize, c));
+            v88 = V::neg_mul_add(y_e23, t3_0, v88);
+            // out0[10] = y_e145*t3_31 - t2_10 + y_e45*t3_30 - y_e1245*t3_29 + y_e1345*t3_28 + y_e15*t3_27 + y_e14*t3_26 - y_e245*t3_25 + y_e345*t3_24 + y_e5*t3_23 + y_e4*t3_22 - y_e12345*t3_21 - y_e125*t3_20 - y_e124*t3_19 + y_e135*t3_18 + y_e134*t3_17 + y_e1*t3_16 - y_e2345*t3_15 - y_e25*t3_14 - y_e24*t3_13 + y_e35*t3_12 + y_e34*t3_11 + y_1*t3_10 - y_e1235*t3_9 - y_e1234*t3_8 - y_e12*t3_7 + y_e13*t3_6 - y_e235*t3_5 - y_e234*t3_4 - y_e2*t3_3 + y_e3*t3_2 - y_e123*t3_1 - y_e23*t3_0
+            V::store(v88, out0.at(10usize, c));
+            v175 = V::mul_add(y_e15, t3_0, v175);
+            // out0[9] = y_e1234*t3_30 - (t2_9 + y_e234*t3_31) + y_e34*t3_29 + y_e24*t3_28 + y_e23*t3_27 + y_e2345*t3_26 - y_e134*t3_25 - y_e124*t3_24 - y_e123*t3_23 - y_e12345*t3_22 - y_e4*t3_21 - y_e3*t3_20 - y_e345*t3_19 - y_e2*t3_18 - y_e245*t3_17 - y_e235*t3_16 + y_e14*t3_15 + y_e13*t3_14 + y_e1345*t3_13 + y_e12*t3_12 + y_e1245*t3_11 + y_e1235*t3_10 + y_1*t3_9 + y_e45*t3_8 + y_e35*t3_7 + y_e25*t3_6 - y_e1*t3_5 - y_e145*t3_4 - y_e135*t3_3 - y_e125*t3_2 - y_e5*t3_1 + y_e15*t3_0
+            V::store(v175, out0.at(9usize, c));
+            v96 = V::neg_mul_add(y_e14, t3_0, v96);
+            // out0[8] = y_e235*t3_31 - t2_8 - y_e1235*t3_30 - y_e35*t3_29 - y_e25*t3_28 + y_e2345*t3_27 + y_e23*t3_26 + y_e135*t3_25 + y_e125*t3_24 - y_e12345*t3_23 - y_e123*t3_22 + y_e5*t3_21 - y_e345*t3_20 - y_e3*t3_19 - y_e245*t3_18 - y_e2*t3_17 + y_e234*t3_16 - y_e15*t3_15 + y_e1345*t3_14 + y_e13*t3_13 + y_e1245*t3_12 + y_e12*t3_11 - y_e1234*t3_10 + y_e45*t3_9 + y_1*t3_8 - y_e34*t3_7 - y_e24*t3_6 - y_e145*t3_5 - y_e1*t3_4 + y_e134*t3_3 + y_e124*t3_2 + y_e4*t3_1 - y_e14*t3_0
+            V::store(v96, out0.at(8usize, c));
+            v179 = V::neg_mul_add(y_e13, t3_0, v179);
+            // out0[7] = y_e1245*t3_30 - (t2_7 + y_e245*t3_31) + y_e45*t3_29 - y_e2345*t3_28 - y_e25*t3_27 - y_e24*t3_26 - y_e145*t3_25 + y_e12345*t3_24 + y_e125*t3_23 + y_e124*t3_22 + y_e345*t3_21 + y_e5*t3_20 + y_e4*t3_19 - y_e235*t3_18 - y_e234*t3_17 - y_e2*t3_16 - y_e1345*t3_15 - y_e15*t3_14 - y_e14*t3_13 + y_e1235*t3_12 + y_e1234*t3_11 + y_e12*t3_10 + y_e35*t3_9 + y_e34*t3_8 + y_1*t3_7 - y_e23*t3_6 - y_e135*t3_5 - y_e134*t3_4 - y_e1*t3_3 + y_e123*t3_2 + y_e3*t3_1 - y_e13*t3_0
+            V::store(v179, out0.at(7usize, c));
+            v104 = V::neg_mul_add(y_e12, t3_0, v104);
+            // out0[6] = y_e345*t3_31 - t2_6 - y_e1345*t3_30 + y_e2345*t3_29 + y_e45*t3_28 + y_e35*t3_27 + y_e34*t3_26 - y_e12345*t3_25 - y_e145*t3_24 - y_e135*t3_23 - y_e134*t3_22 + y_e245*t3_21 + y_e235*t3_20 + y_e234*t3_19 + y_e5*t3_18 + y_e4*t3_17 + y_e3*t3_16 - y_e1245*t3_15 - y_e1235*t3_14 - y_e1234*t3_13 - y_e15*t3_12 - y_e14*t3_11 - y_e13*t3_10 + y_e25*t3_9 + y_e24*t3_8 + y_e23*t3_7 + y_1*t3_6 - y_e125*t3_5 - y_e124*t3_4 - y_e123*t3_3 - y_e1*t3_2 + y_e2*t3_1 - y_e12*t3_0
+            V::store(v104, out0.at(6usize, c));
+            v108 = V::neg_mul_add(y_e5, t3_0, v108);
+            // out0[5] = t2_5 + y_e1234*t3_31 - y_e234*t3_30 - y_e134*t3_29 - y_e124*t3_28 - y_e123*t3_27 - y_e12345*t3_26 + y_e34*t3_25 + y_e24*t3_24 + y_e23*t3_23 + y_e2345*t3_22 + y_e14*t3_21 + y_e13*t3_20 + y_e1345*t3_19 + y_e12*t3_18 + y_e1245*t3_17 + y_e1235*t3_16 - y_e4*t3_15 - y_e3*t3_14 - y_e345*t3_13 - y_e2*t3_12 - y_e245*t3_11 - y_e235*t3_10 - y_e1*t3_9 - y_e145*t3_8 - y_e135*t3_7 - y_e125*t3_6 + y_1*t3_5 + y_e45*t3_4 + y_e35*t3_3 + y_e25*t3_2 + y_e15*t3_1 - y_e5*t3_0
+            V::store(v108, out0.at(5usize, c));
+            v112 = V::mul_add(y_e4, t3_0, v112);
+            // out0[4] = t2_4 - y_e1235*t3_31 + y_e235*t3_30 + y_e135*t3_29 + y_e125*t3_28 - y_e12345*t3_27 - y_e123*t3_26 - y_e35*t3_25 - y_e25*t3_24 + y_e2345*t3_23 + y_e23*t3_22 - y_e15*t3_21 + y_e1345*t3_20 + y_e13*t3_19 + y_e1245*t3_18 + y_e12*t3_17 - y_e1234*t3_16 + y_e5*t3_15 - y_e345*t3_14 - y_e3*t3_13 - y_e245*t3_12 - y_e2*t3_11 + y_e234*t3_10 - y_e145*t3_9 - y_e1*t3_8 + y_e134*t3_7 + y_e124*t3_6 + y_e45*t3_5 + y_1*t3_4 - y_e34*t3_3 - y_e24*t3_2 - y_e14*t3_1 + y_e4*t3_0
+            V::store(v112, out0.at(4usize, c));
+            v116 = V::mul_add(y_e3, t3_0, v116);
+            // out0[3] = t2_3 + y_e1245*t3_31 - y_e245*t3_30 - y_e145*t3_29 + y_e12345*t3_28 + y_e125*t3_27 + y_e124*t3_26 + y_e45*t3_25 - y_e2345*t3_24 - y_e25*t3_23 - y_e24*t3_22 - y_e1345*t3_21 - y_e15*t3_20 - y_e14*t3_19 + y_e1235*t3_18 + y_e1234*t3_17 + y_e12*t3_16 + y_e345*t3_15 + y_e5*t3_14 + y_e4*t3_13 - y_e235*t3_12 - y_e234*t3_11 - y_e2*t3_10 - y_e135*t3_9 - y_e134*t3_8 - y_e1*t3_7 + y_e123*t3_6 + y_e35*t3_5 + y_e34*t3_4 + y_1*t3_3 - y_e23*t3_2 - y_e13*t3_1 + y_e3*t3_0
+            V::store(v116, out0.at(3usize, c));
+            v120 = V::mul_add(y_e2, t3_0, v120);
+            // out0[2] = t2_2 - y_e1345*t3_31 + y_e345*t3_30 - y_e12345*t3_29 - y_e145*t3_28 - y_e135*t3_27 - y_e134*t3_26 + y_e2345*t3_25 + y_e45*t3_24 + y_e35*t3_23 + y_e34*t3_22 - y_e1245*t3_21 - y_e1235*t3_20 - y_e1234*t3_19 - y_e15*t3_18 - y_e14*t3_17 - y_e13*t3_16 + y_e245*t3_15 + y_e235*t3_14 + y_e234*t3_13 + y_e5*t3_12 + y_e4*t3_11 + y_e3*t3_10 - y_e125*t3_9 - y_e124*t3_8 - y_e123*t3_7 - y_e1*t3_6 + y_e25*t3_5 + y_e24*t3_4 + y_e23*t3_3 + y_1*t3_2 - y_e12*t3_1 + y_e2*t3_0
+            V::store(v120, out0.at(2usize, c));
+            v124 = V::mul_add(y_e1, t3_0, v124);
+            // out0[1] = t2_1 + y_e2345*t3_31 + y_e12345*t3_30 + y_e345*t3_29 + y_e245*t3_28 + y_e235*t3_27 + y_e234*t3_26 + y_e1345*t3_25 + y_e1245*t3_24 + y_e1235*t3_23 + y_e1234*t3_22 + y_e45*t3_21 + y_e35*t3_20 + y_e34*t3_19 + y_e25*t3_18 + y_e24*t3_17 + y_e23*t3_16 + y_e145*t3_15 + y_e135*t3_14 + y_e134*t3_13 + y_e125*t3_12 + y_e124*t3_11 + y_e123*t3_10 + y_e5*t3_9 + y_e4*t3_8 + y_e3*t3_7 + y_e2*t3_6 + y_e15*t3_5 + y_e14*t3_4 + y_e13*t3_3 + y_e12*t3_2 + y_1*t3_1 + y_e1*t3_0
+            V::store(v124, out0.at(1usize, c));
+            v128 = V::mul_add(y_1, t3_0, v128);
+            // out0[0] = t2_0 + y_e12345*t3_31 + y_e2345*t3_30 + y_e1345*t3_29 + y_e1245*t3_28 + y_e1235*t3_27 + y_e1234*t3_26 + y_e345*t3_25 + y_e245*t3_24 + y_e235*t3_23 + y_e234*t3_22 + y_e145*t3_21 + y_e135*t3_20 + y_e134*t3_19 + y_e125*t3_18 + y_e124*t3_17 + y_e123*t3_16 + y_e45*t3_15 + y_e35*t3_14 + y_e34*t3_13 + y_e25*t3_12 + y_e24*t3_11 + y_e23*t3_10 + y_e15*t3_9 + y_e14*t3_8 + y_e13*t3_7 + y_e12*t3_6 + y_e5*t3_5 + y_e4*t3_4 + y_e3*t3_3 + y_e2*t3_2 + y_e1*t3_1 + y_1*t3_0
+            V::store(v128, out0.at(0usize, c));
         }
     }
 }
@@ -1555,7 +1359,7 @@ pub(super) static SANDWICH_PROGRAM_0: Program = Program {
             },
             StageCall {
                 stage: &super::sandwich::SANDWICH_1,
-                inputs: &[Slot::Cut(2usize), Slot::External(1usize), Slot::Cut(3usize)],
+                inputs: &[Slot::External(1usize), Slot::Cut(3usize), Slot::Cut(2usize)],
                 outputs: &[Slot::External(0usize)],
                 params: &[],
                 param_grads: &[],
@@ -1587,219 +1391,141 @@ unsafe fn sandwich_2<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let out0 = args.outputs[0];
         for group in 0..args.groups {
             let c = group * V::LANES;
-            let x_e14 = V::load(x.at(3usize, c));
-            let y_e4 = V::load(y.at(3usize, c));
-            let x_e13 = V::load(x.at(2usize, c));
-            let y_e3 = V::load(y.at(2usize, c));
+            x.prefetch::<16usize>(c);
+            y.prefetch::<5usize>(c);
             let x_1 = V::load(x.at(0usize, c));
             let y_e1 = V::load(y.at(0usize, c));
+            let mut v2 = V::mul(x_1, y_e1);
             let x_e12 = V::load(x.at(1usize, c));
             let y_e2 = V::load(y.at(1usize, c));
+            let x_e13 = V::load(x.at(2usize, c));
+            let y_e3 = V::load(y.at(2usize, c));
+            let x_e14 = V::load(x.at(3usize, c));
+            let y_e4 = V::load(y.at(3usize, c));
             let x_e15 = V::load(x.at(4usize, c));
             let y_e5 = V::load(y.at(4usize, c));
-            let x_e24 = V::load(x.at(6usize, c));
+            v2 = V::mul_add(x_e12, y_e2, v2);
+            v2 = V::mul_add(x_e13, y_e3, v2);
+            v2 = V::mul_add(x_e14, y_e4, v2);
+            v2 = V::neg_mul_add(x_e15, y_e5, v2);
+            // out0[0] = x_e14*y_e4 + x_e13*y_e3 + x_1*y_e1 + x_e12*y_e2 - x_e15*y_e5
+            V::store(v2, out0.at(0usize, c));
+            let mut v19 = V::mul(x_1, y_e2);
             let x_e23 = V::load(x.at(5usize, c));
+            let x_e24 = V::load(x.at(6usize, c));
             let x_e25 = V::load(x.at(7usize, c));
+            v19 = V::neg_mul_add(x_e12, y_e1, v19);
+            v19 = V::mul_add(x_e23, y_e3, v19);
+            v19 = V::mul_add(x_e24, y_e4, v19);
+            v19 = V::neg_mul_add(x_e25, y_e5, v19);
+            // out0[1] = x_e24*y_e4 + x_e23*y_e3 + x_1*y_e2 - x_e12*y_e1 - x_e25*y_e5
+            V::store(v19, out0.at(1usize, c));
+            let mut v31 = V::mul(x_1, y_e3);
             let x_e34 = V::load(x.at(8usize, c));
             let x_e35 = V::load(x.at(9usize, c));
+            v31 = V::neg_mul_add(x_e13, y_e1, v31);
+            v31 = V::neg_mul_add(x_e23, y_e2, v31);
+            v31 = V::mul_add(x_e34, y_e4, v31);
+            v31 = V::neg_mul_add(x_e35, y_e5, v31);
+            // out0[2] = x_e34*y_e4 + x_1*y_e3 - x_e13*y_e1 - x_e23*y_e2 - x_e35*y_e5
+            V::store(v31, out0.at(2usize, c));
+            let mut v42 = V::mul(x_1, y_e4);
             let x_e45 = V::load(x.at(10usize, c));
+            v42 = V::neg_mul_add(x_e14, y_e1, v42);
+            v42 = V::neg_mul_add(x_e24, y_e2, v42);
+            v42 = V::neg_mul_add(x_e34, y_e3, v42);
+            v42 = V::neg_mul_add(x_e45, y_e5, v42);
+            // out0[3] = x_1*y_e4 - x_e14*y_e1 - x_e24*y_e2 - x_e34*y_e3 - x_e45*y_e5
+            V::store(v42, out0.at(3usize, c));
+            let mut v52 = V::mul(x_1, y_e5);
+            v52 = V::neg_mul_add(x_e15, y_e1, v52);
+            v52 = V::neg_mul_add(x_e25, y_e2, v52);
+            v52 = V::neg_mul_add(x_e35, y_e3, v52);
+            v52 = V::neg_mul_add(x_e45, y_e4, v52);
+            // out0[4] = x_1*y_e5 - x_e15*y_e1 - x_e25*y_e2 - x_e35*y_e3 - x_e45*y_e4
+            V::store(v52, out0.at(4usize, c));
+            let mut v61 = V::mul(x_e12, y_e3);
             let x_e1234 = V::load(x.at(11usize, c));
             let x_e1235 = V::load(x.at(12usize, c));
-            let x_e1245 = V::load(x.at(13usize, c));
-            let x_e1345 = V::load(x.at(14usize, c));
-            let x_e2345 = V::load(x.at(15usize, c));
-            // out0[0] = x_e14*y_e4 + x_e13*y_e3 + x_1*y_e1 + x_e12*y_e2 - x_e15*y_e5
-            V::store(
-                {
-                    let mut s = V::mul(x_1, y_e1);
-                    s = V::mul_add(x_e12, y_e2, s);
-                    s = V::mul_add(x_e13, y_e3, s);
-                    s = V::mul_add(x_e14, y_e4, s);
-                    s = V::neg_mul_add(x_e15, y_e5, s);
-                    s
-                },
-                out0.at(0usize, c),
-            );
-            // out0[1] = x_e24*y_e4 + x_e23*y_e3 + x_1*y_e2 - x_e12*y_e1 - x_e25*y_e5
-            V::store(
-                {
-                    let mut s = V::mul(x_1, y_e2);
-                    s = V::neg_mul_add(x_e12, y_e1, s);
-                    s = V::mul_add(x_e23, y_e3, s);
-                    s = V::mul_add(x_e24, y_e4, s);
-                    s = V::neg_mul_add(x_e25, y_e5, s);
-                    s
-                },
-                out0.at(1usize, c),
-            );
-            // out0[2] = x_e34*y_e4 + x_1*y_e3 - x_e13*y_e1 - x_e23*y_e2 - x_e35*y_e5
-            V::store(
-                {
-                    let mut s = V::mul(x_1, y_e3);
-                    s = V::neg_mul_add(x_e13, y_e1, s);
-                    s = V::neg_mul_add(x_e23, y_e2, s);
-                    s = V::mul_add(x_e34, y_e4, s);
-                    s = V::neg_mul_add(x_e35, y_e5, s);
-                    s
-                },
-                out0.at(2usize, c),
-            );
-            // out0[3] = x_1*y_e4 - x_e14*y_e1 - x_e24*y_e2 - x_e34*y_e3 - x_e45*y_e5
-            V::store(
-                {
-                    let mut s = V::mul(x_1, y_e4);
-                    s = V::neg_mul_add(x_e14, y_e1, s);
-                    s = V::neg_mul_add(x_e24, y_e2, s);
-                    s = V::neg_mul_add(x_e34, y_e3, s);
-                    s = V::neg_mul_add(x_e45, y_e5, s);
-                    s
-                },
-                out0.at(3usize, c),
-            );
-            // out0[4] = x_1*y_e5 - x_e15*y_e1 - x_e25*y_e2 - x_e35*y_e3 - x_e45*y_e4
-            V::store(
-                {
-                    let mut s = V::mul(x_1, y_e5);
-                    s = V::neg_mul_add(x_e15, y_e1, s);
-                    s = V::neg_mul_add(x_e25, y_e2, s);
-                    s = V::neg_mul_add(x_e35, y_e3, s);
-                    s = V::neg_mul_add(x_e45, y_e4, s);
-                    s
-                },
-                out0.at(4usize, c),
-            );
+            v61 = V::neg_mul_add(x_e13, y_e2, v61);
+            v61 = V::mul_add(x_e23, y_e1, v61);
+            v61 = V::mul_add(x_e1234, y_e4, v61);
+            v61 = V::neg_mul_add(x_e1235, y_e5, v61);
             // out0[5] = x_e1234*y_e4 + x_e23*y_e1 + x_e12*y_e3 - x_e13*y_e2 - x_e1235*y_e5
-            V::store(
-                {
-                    let mut s = V::mul(x_e12, y_e3);
-                    s = V::neg_mul_add(x_e13, y_e2, s);
-                    s = V::mul_add(x_e23, y_e1, s);
-                    s = V::mul_add(x_e1234, y_e4, s);
-                    s = V::neg_mul_add(x_e1235, y_e5, s);
-                    s
-                },
-                out0.at(5usize, c),
-            );
+            V::store(v61, out0.at(5usize, c));
+            let mut v72 = V::mul(x_e12, y_e4);
+            let x_e1245 = V::load(x.at(13usize, c));
+            v72 = V::neg_mul_add(x_e14, y_e2, v72);
+            v72 = V::mul_add(x_e24, y_e1, v72);
+            v72 = V::neg_mul_add(x_e1234, y_e3, v72);
+            v72 = V::neg_mul_add(x_e1245, y_e5, v72);
             // out0[6] = x_e24*y_e1 + x_e12*y_e4 - x_e14*y_e2 - x_e1234*y_e3 - x_e1245*y_e5
-            V::store(
-                {
-                    let mut s = V::mul(x_e12, y_e4);
-                    s = V::neg_mul_add(x_e14, y_e2, s);
-                    s = V::mul_add(x_e24, y_e1, s);
-                    s = V::neg_mul_add(x_e1234, y_e3, s);
-                    s = V::neg_mul_add(x_e1245, y_e5, s);
-                    s
-                },
-                out0.at(6usize, c),
-            );
+            V::store(v72, out0.at(6usize, c));
+            let mut v82 = V::mul(x_e12, y_e5);
+            v82 = V::neg_mul_add(x_e15, y_e2, v82);
+            v82 = V::mul_add(x_e25, y_e1, v82);
+            v82 = V::neg_mul_add(x_e1235, y_e3, v82);
+            v82 = V::neg_mul_add(x_e1245, y_e4, v82);
             // out0[7] = x_e25*y_e1 + x_e12*y_e5 - x_e15*y_e2 - x_e1235*y_e3 - x_e1245*y_e4
-            V::store(
-                {
-                    let mut s = V::mul(x_e12, y_e5);
-                    s = V::neg_mul_add(x_e15, y_e2, s);
-                    s = V::mul_add(x_e25, y_e1, s);
-                    s = V::neg_mul_add(x_e1235, y_e3, s);
-                    s = V::neg_mul_add(x_e1245, y_e4, s);
-                    s
-                },
-                out0.at(7usize, c),
-            );
+            V::store(v82, out0.at(7usize, c));
+            let mut v91 = V::mul(x_e13, y_e4);
+            let x_e1345 = V::load(x.at(14usize, c));
+            v91 = V::neg_mul_add(x_e14, y_e3, v91);
+            v91 = V::mul_add(x_e34, y_e1, v91);
+            v91 = V::mul_add(x_e1234, y_e2, v91);
+            v91 = V::neg_mul_add(x_e1345, y_e5, v91);
             // out0[8] = x_e1234*y_e2 + x_e34*y_e1 + x_e13*y_e4 - x_e14*y_e3 - x_e1345*y_e5
-            V::store(
-                {
-                    let mut s = V::mul(x_e13, y_e4);
-                    s = V::neg_mul_add(x_e14, y_e3, s);
-                    s = V::mul_add(x_e34, y_e1, s);
-                    s = V::mul_add(x_e1234, y_e2, s);
-                    s = V::neg_mul_add(x_e1345, y_e5, s);
-                    s
-                },
-                out0.at(8usize, c),
-            );
+            V::store(v91, out0.at(8usize, c));
+            let mut v101 = V::mul(x_e13, y_e5);
+            v101 = V::neg_mul_add(x_e15, y_e3, v101);
+            v101 = V::mul_add(x_e35, y_e1, v101);
+            v101 = V::mul_add(x_e1235, y_e2, v101);
+            v101 = V::neg_mul_add(x_e1345, y_e4, v101);
             // out0[9] = x_e1235*y_e2 + x_e35*y_e1 + x_e13*y_e5 - x_e15*y_e3 - x_e1345*y_e4
-            V::store(
-                {
-                    let mut s = V::mul(x_e13, y_e5);
-                    s = V::neg_mul_add(x_e15, y_e3, s);
-                    s = V::mul_add(x_e35, y_e1, s);
-                    s = V::mul_add(x_e1235, y_e2, s);
-                    s = V::neg_mul_add(x_e1345, y_e4, s);
-                    s
-                },
-                out0.at(9usize, c),
-            );
+            V::store(v101, out0.at(9usize, c));
+            let mut v110 = V::mul(x_e14, y_e5);
+            v110 = V::neg_mul_add(x_e15, y_e4, v110);
+            v110 = V::mul_add(x_e45, y_e1, v110);
+            v110 = V::mul_add(x_e1245, y_e2, v110);
+            v110 = V::mul_add(x_e1345, y_e3, v110);
             // out0[10] = x_e1345*y_e3 + x_e1245*y_e2 + x_e45*y_e1 + x_e14*y_e5 - x_e15*y_e4
-            V::store(
-                {
-                    let mut s = V::mul(x_e14, y_e5);
-                    s = V::neg_mul_add(x_e15, y_e4, s);
-                    s = V::mul_add(x_e45, y_e1, s);
-                    s = V::mul_add(x_e1245, y_e2, s);
-                    s = V::mul_add(x_e1345, y_e3, s);
-                    s
-                },
-                out0.at(10usize, c),
-            );
+            V::store(v110, out0.at(10usize, c));
+            let mut v119 = V::mul(x_e23, y_e4);
+            let x_e2345 = V::load(x.at(15usize, c));
+            v119 = V::neg_mul_add(x_e24, y_e3, v119);
+            v119 = V::mul_add(x_e34, y_e2, v119);
+            v119 = V::neg_mul_add(x_e1234, y_e1, v119);
+            v119 = V::neg_mul_add(x_e2345, y_e5, v119);
             // out0[11] = x_e34*y_e2 + x_e23*y_e4 - x_e24*y_e3 - x_e1234*y_e1 - x_e2345*y_e5
-            V::store(
-                {
-                    let mut s = V::mul(x_e23, y_e4);
-                    s = V::neg_mul_add(x_e24, y_e3, s);
-                    s = V::mul_add(x_e34, y_e2, s);
-                    s = V::neg_mul_add(x_e1234, y_e1, s);
-                    s = V::neg_mul_add(x_e2345, y_e5, s);
-                    s
-                },
-                out0.at(11usize, c),
-            );
+            V::store(v119, out0.at(11usize, c));
+            let mut v129 = V::mul(x_e23, y_e5);
+            v129 = V::neg_mul_add(x_e25, y_e3, v129);
+            v129 = V::mul_add(x_e35, y_e2, v129);
+            v129 = V::neg_mul_add(x_e1235, y_e1, v129);
+            v129 = V::neg_mul_add(x_e2345, y_e4, v129);
             // out0[12] = x_e35*y_e2 + x_e23*y_e5 - x_e25*y_e3 - x_e1235*y_e1 - x_e2345*y_e4
-            V::store(
-                {
-                    let mut s = V::mul(x_e23, y_e5);
-                    s = V::neg_mul_add(x_e25, y_e3, s);
-                    s = V::mul_add(x_e35, y_e2, s);
-                    s = V::neg_mul_add(x_e1235, y_e1, s);
-                    s = V::neg_mul_add(x_e2345, y_e4, s);
-                    s
-                },
-                out0.at(12usize, c),
-            );
+            V::store(v129, out0.at(12usize, c));
+            let mut v138 = V::mul(x_e24, y_e5);
+            v138 = V::neg_mul_add(x_e25, y_e4, v138);
+            v138 = V::mul_add(x_e45, y_e2, v138);
+            v138 = V::neg_mul_add(x_e1245, y_e1, v138);
+            v138 = V::mul_add(x_e2345, y_e3, v138);
             // out0[13] = x_e2345*y_e3 + x_e45*y_e2 + x_e24*y_e5 - x_e25*y_e4 - x_e1245*y_e1
-            V::store(
-                {
-                    let mut s = V::mul(x_e24, y_e5);
-                    s = V::neg_mul_add(x_e25, y_e4, s);
-                    s = V::mul_add(x_e45, y_e2, s);
-                    s = V::neg_mul_add(x_e1245, y_e1, s);
-                    s = V::mul_add(x_e2345, y_e3, s);
-                    s
-                },
-                out0.at(13usize, c),
-            );
+            V::store(v138, out0.at(13usize, c));
+            let mut v147 = V::mul(x_e34, y_e5);
+            v147 = V::neg_mul_add(x_e35, y_e4, v147);
+            v147 = V::mul_add(x_e45, y_e3, v147);
+            v147 = V::neg_mul_add(x_e1345, y_e1, v147);
+            v147 = V::neg_mul_add(x_e2345, y_e2, v147);
             // out0[14] = x_e45*y_e3 + x_e34*y_e5 - x_e35*y_e4 - x_e1345*y_e1 - x_e2345*y_e2
-            V::store(
-                {
-                    let mut s = V::mul(x_e34, y_e5);
-                    s = V::neg_mul_add(x_e35, y_e4, s);
-                    s = V::mul_add(x_e45, y_e3, s);
-                    s = V::neg_mul_add(x_e1345, y_e1, s);
-                    s = V::neg_mul_add(x_e2345, y_e2, s);
-                    s
-                },
-                out0.at(14usize, c),
-            );
+            V::store(v147, out0.at(14usize, c));
+            let mut v156 = V::mul(x_e1234, y_e5);
+            v156 = V::neg_mul_add(x_e1235, y_e4, v156);
+            v156 = V::mul_add(x_e1245, y_e3, v156);
+            v156 = V::neg_mul_add(x_e1345, y_e2, v156);
+            v156 = V::mul_add(x_e2345, y_e1, v156);
             // out0[15] = x_e2345*y_e1 + x_e1245*y_e3 + x_e1234*y_e5 - x_e1235*y_e4 - x_e1345*y_e2
-            V::store(
-                {
-                    let mut s = V::mul(x_e1234, y_e5);
-                    s = V::neg_mul_add(x_e1235, y_e4, s);
-                    s = V::mul_add(x_e1245, y_e3, s);
-                    s = V::neg_mul_add(x_e1345, y_e2, s);
-                    s = V::mul_add(x_e2345, y_e1, s);
-                    s
-                },
-                out0.at(15usize, c),
-            );
+            V::store(v156, out0.at(15usize, c));
         }
     }
 }
@@ -1815,8 +1541,7 @@ unsafe fn sandwich_3<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let out0 = args.outputs[0];
         for group in 0..args.groups {
             let c = group * V::LANES;
-            // out0[0] = x_1
-            V::store(V::load(x.at(0usize, c)), out0.at(0usize, c));
+            x.prefetch::<16usize>(c);
             // out0[1] = -x_e12
             V::store(V::neg(V::load(x.at(1usize, c))), out0.at(1usize, c));
             // out0[2] = -x_e13
@@ -1837,6 +1562,8 @@ unsafe fn sandwich_3<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             V::store(V::neg(V::load(x.at(9usize, c))), out0.at(9usize, c));
             // out0[10] = -x_e45
             V::store(V::neg(V::load(x.at(10usize, c))), out0.at(10usize, c));
+            // out0[0] = x_1
+            V::store(V::load(x.at(0usize, c)), out0.at(0usize, c));
             // out0[11] = x_e1234
             V::store(V::load(x.at(11usize, c)), out0.at(11usize, c));
             // out0[12] = x_e1235
@@ -1863,30 +1590,33 @@ unsafe fn sandwich_4<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let out0 = args.outputs[0];
         for group in 0..args.groups {
             let c = group * V::LANES;
-            let t0_11 = V::load(t0.at(11usize, c));
-            let t1_11 = V::load(t1.at(11usize, c));
-            let t0_10 = V::load(t0.at(10usize, c));
-            let t1_10 = V::load(t1.at(10usize, c));
-            let t0_9 = V::load(t0.at(9usize, c));
-            let t1_9 = V::load(t1.at(9usize, c));
-            let t0_7 = V::load(t0.at(7usize, c));
-            let t1_7 = V::load(t1.at(7usize, c));
-            let t0_4 = V::load(t0.at(4usize, c));
-            let t1_4 = V::load(t1.at(4usize, c));
+            t0.prefetch::<16usize>(c);
+            t1.prefetch::<16usize>(c);
             let t0_0 = V::load(t0.at(0usize, c));
             let t1_0 = V::load(t1.at(0usize, c));
+            let mut v2 = V::mul(t0_0, t1_0);
             let t0_1 = V::load(t0.at(1usize, c));
             let t1_1 = V::load(t1.at(1usize, c));
             let t0_2 = V::load(t0.at(2usize, c));
             let t1_2 = V::load(t1.at(2usize, c));
             let t0_3 = V::load(t0.at(3usize, c));
             let t1_3 = V::load(t1.at(3usize, c));
+            let t0_4 = V::load(t0.at(4usize, c));
+            let t1_4 = V::load(t1.at(4usize, c));
             let t0_5 = V::load(t0.at(5usize, c));
             let t1_5 = V::load(t1.at(5usize, c));
             let t0_6 = V::load(t0.at(6usize, c));
             let t1_6 = V::load(t1.at(6usize, c));
+            let t0_7 = V::load(t0.at(7usize, c));
+            let t1_7 = V::load(t1.at(7usize, c));
             let t0_8 = V::load(t0.at(8usize, c));
             let t1_8 = V::load(t1.at(8usize, c));
+            let t0_9 = V::load(t0.at(9usize, c));
+            let t1_9 = V::load(t1.at(9usize, c));
+            let t0_10 = V::load(t0.at(10usize, c));
+            let t1_10 = V::load(t1.at(10usize, c));
+            let t0_11 = V::load(t0.at(11usize, c));
+            let t1_11 = V::load(t1.at(11usize, c));
             let t0_12 = V::load(t0.at(12usize, c));
             let t1_12 = V::load(t1.at(12usize, c));
             let t0_13 = V::load(t0.at(13usize, c));
@@ -1895,374 +1625,293 @@ unsafe fn sandwich_4<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             let t1_14 = V::load(t1.at(14usize, c));
             let t0_15 = V::load(t0.at(15usize, c));
             let t1_15 = V::load(t1.at(15usize, c));
+            v2 = V::neg_mul_add(t0_1, t1_1, v2);
+            v2 = V::neg_mul_add(t0_2, t1_2, v2);
+            v2 = V::neg_mul_add(t0_3, t1_3, v2);
+            v2 = V::mul_add(t0_4, t1_4, v2);
+            v2 = V::neg_mul_add(t0_5, t1_5, v2);
+            v2 = V::neg_mul_add(t0_6, t1_6, v2);
+            v2 = V::mul_add(t0_7, t1_7, v2);
+            v2 = V::neg_mul_add(t0_8, t1_8, v2);
+            v2 = V::mul_add(t0_9, t1_9, v2);
+            v2 = V::mul_add(t0_10, t1_10, v2);
+            v2 = V::mul_add(t0_11, t1_11, v2);
+            v2 = V::neg_mul_add(t0_12, t1_12, v2);
+            v2 = V::neg_mul_add(t0_13, t1_13, v2);
+            v2 = V::neg_mul_add(t0_14, t1_14, v2);
+            v2 = V::neg_mul_add(t0_15, t1_15, v2);
             // out0[0] = t0_11*t1_11 + t0_10*t1_10 + t0_9*t1_9 + t0_7*t1_7 + t0_4*t1_4 + t0_0*t1_0 - t0_1*t1_1 - t0_2*t1_2 - t0_3*t1_3 - t0_5*t1_5 - t0_6*t1_6 - t0_8*t1_8 - t0_12*t1_12 - t0_13*t1_13 - t0_14*t1_14 - t0_15*t1_15
-            V::store(
-                {
-                    let mut s = V::mul(t0_0, t1_0);
-                    s = V::neg_mul_add(t0_1, t1_1, s);
-                    s = V::neg_mul_add(t0_2, t1_2, s);
-                    s = V::neg_mul_add(t0_3, t1_3, s);
-                    s = V::mul_add(t0_4, t1_4, s);
-                    s = V::neg_mul_add(t0_5, t1_5, s);
-                    s = V::neg_mul_add(t0_6, t1_6, s);
-                    s = V::mul_add(t0_7, t1_7, s);
-                    s = V::neg_mul_add(t0_8, t1_8, s);
-                    s = V::mul_add(t0_9, t1_9, s);
-                    s = V::mul_add(t0_10, t1_10, s);
-                    s = V::mul_add(t0_11, t1_11, s);
-                    s = V::neg_mul_add(t0_12, t1_12, s);
-                    s = V::neg_mul_add(t0_13, t1_13, s);
-                    s = V::neg_mul_add(t0_14, t1_14, s);
-                    s = V::neg_mul_add(t0_15, t1_15, s);
-                    s
-                },
-                out0.at(0usize, c),
-            );
+            V::store(v2, out0.at(0usize, c));
+            let mut v63 = V::mul(t0_0, t1_1);
+            v63 = V::mul_add(t0_1, t1_0, v63);
+            v63 = V::neg_mul_add(t0_2, t1_5, v63);
+            v63 = V::neg_mul_add(t0_3, t1_6, v63);
+            v63 = V::mul_add(t0_4, t1_7, v63);
+            v63 = V::mul_add(t0_5, t1_2, v63);
+            v63 = V::mul_add(t0_6, t1_3, v63);
+            v63 = V::neg_mul_add(t0_7, t1_4, v63);
+            v63 = V::neg_mul_add(t0_8, t1_11, v63);
+            v63 = V::mul_add(t0_9, t1_12, v63);
+            v63 = V::mul_add(t0_10, t1_13, v63);
+            v63 = V::neg_mul_add(t0_11, t1_8, v63);
+            v63 = V::mul_add(t0_12, t1_9, v63);
+            v63 = V::mul_add(t0_13, t1_10, v63);
+            v63 = V::neg_mul_add(t0_14, t1_15, v63);
+            v63 = V::mul_add(t0_15, t1_14, v63);
             // out0[1] = t0_15*t1_14 + t0_13*t1_10 + t0_12*t1_9 + t0_10*t1_13 + t0_9*t1_12 + t0_6*t1_3 + t0_5*t1_2 + t0_4*t1_7 + t0_0*t1_1 + t0_1*t1_0 - t0_2*t1_5 - t0_3*t1_6 - t0_7*t1_4 - t0_8*t1_11 - t0_11*t1_8 - t0_14*t1_15
-            V::store(
-                {
-                    let mut s = V::mul(t0_0, t1_1);
-                    s = V::mul_add(t0_1, t1_0, s);
-                    s = V::neg_mul_add(t0_2, t1_5, s);
-                    s = V::neg_mul_add(t0_3, t1_6, s);
-                    s = V::mul_add(t0_4, t1_7, s);
-                    s = V::mul_add(t0_5, t1_2, s);
-                    s = V::mul_add(t0_6, t1_3, s);
-                    s = V::neg_mul_add(t0_7, t1_4, s);
-                    s = V::neg_mul_add(t0_8, t1_11, s);
-                    s = V::mul_add(t0_9, t1_12, s);
-                    s = V::mul_add(t0_10, t1_13, s);
-                    s = V::neg_mul_add(t0_11, t1_8, s);
-                    s = V::mul_add(t0_12, t1_9, s);
-                    s = V::mul_add(t0_13, t1_10, s);
-                    s = V::neg_mul_add(t0_14, t1_15, s);
-                    s = V::mul_add(t0_15, t1_14, s);
-                    s
-                },
-                out0.at(1usize, c),
-            );
+            V::store(v63, out0.at(1usize, c));
+            let mut v94 = V::mul(t0_0, t1_2);
+            v94 = V::mul_add(t0_1, t1_5, v94);
+            v94 = V::mul_add(t0_2, t1_0, v94);
+            v94 = V::neg_mul_add(t0_3, t1_8, v94);
+            v94 = V::mul_add(t0_4, t1_9, v94);
+            v94 = V::neg_mul_add(t0_5, t1_1, v94);
+            v94 = V::mul_add(t0_6, t1_11, v94);
+            v94 = V::neg_mul_add(t0_7, t1_12, v94);
+            v94 = V::mul_add(t0_8, t1_3, v94);
+            v94 = V::neg_mul_add(t0_9, t1_4, v94);
+            v94 = V::mul_add(t0_10, t1_14, v94);
+            v94 = V::mul_add(t0_11, t1_6, v94);
+            v94 = V::neg_mul_add(t0_12, t1_7, v94);
+            v94 = V::mul_add(t0_13, t1_15, v94);
+            v94 = V::mul_add(t0_14, t1_10, v94);
+            v94 = V::neg_mul_add(t0_15, t1_13, v94);
             // out0[2] = t0_14*t1_10 + t0_13*t1_15 + t0_11*t1_6 + t0_10*t1_14 + t0_8*t1_3 + t0_6*t1_11 + t0_4*t1_9 + t0_2*t1_0 + t0_0*t1_2 + t0_1*t1_5 - t0_3*t1_8 - t0_5*t1_1 - t0_7*t1_12 - t0_9*t1_4 - t0_12*t1_7 - t0_15*t1_13
-            V::store(
-                {
-                    let mut s = V::mul(t0_0, t1_2);
-                    s = V::mul_add(t0_1, t1_5, s);
-                    s = V::mul_add(t0_2, t1_0, s);
-                    s = V::neg_mul_add(t0_3, t1_8, s);
-                    s = V::mul_add(t0_4, t1_9, s);
-                    s = V::neg_mul_add(t0_5, t1_1, s);
-                    s = V::mul_add(t0_6, t1_11, s);
-                    s = V::neg_mul_add(t0_7, t1_12, s);
-                    s = V::mul_add(t0_8, t1_3, s);
-                    s = V::neg_mul_add(t0_9, t1_4, s);
-                    s = V::mul_add(t0_10, t1_14, s);
-                    s = V::mul_add(t0_11, t1_6, s);
-                    s = V::neg_mul_add(t0_12, t1_7, s);
-                    s = V::mul_add(t0_13, t1_15, s);
-                    s = V::mul_add(t0_14, t1_10, s);
-                    s = V::neg_mul_add(t0_15, t1_13, s);
-                    s
-                },
-                out0.at(2usize, c),
-            );
+            V::store(v94, out0.at(2usize, c));
+            let mut v125 = V::mul(t0_0, t1_3);
+            v125 = V::mul_add(t0_1, t1_6, v125);
+            v125 = V::mul_add(t0_2, t1_8, v125);
+            v125 = V::mul_add(t0_3, t1_0, v125);
+            v125 = V::mul_add(t0_4, t1_10, v125);
+            v125 = V::neg_mul_add(t0_5, t1_11, v125);
+            v125 = V::neg_mul_add(t0_6, t1_1, v125);
+            v125 = V::neg_mul_add(t0_7, t1_13, v125);
+            v125 = V::neg_mul_add(t0_8, t1_2, v125);
+            v125 = V::neg_mul_add(t0_9, t1_14, v125);
+            v125 = V::neg_mul_add(t0_10, t1_4, v125);
+            v125 = V::neg_mul_add(t0_11, t1_5, v125);
+            v125 = V::neg_mul_add(t0_12, t1_15, v125);
+            v125 = V::neg_mul_add(t0_13, t1_7, v125);
+            v125 = V::neg_mul_add(t0_14, t1_9, v125);
+            v125 = V::mul_add(t0_15, t1_12, v125);
             // out0[3] = t0_15*t1_12 + t0_4*t1_10 + t0_3*t1_0 + t0_2*t1_8 + t0_0*t1_3 + t0_1*t1_6 - t0_5*t1_11 - t0_6*t1_1 - t0_7*t1_13 - t0_8*t1_2 - t0_9*t1_14 - t0_10*t1_4 - t0_11*t1_5 - t0_12*t1_15 - t0_13*t1_7 - t0_14*t1_9
-            V::store(
-                {
-                    let mut s = V::mul(t0_0, t1_3);
-                    s = V::mul_add(t0_1, t1_6, s);
-                    s = V::mul_add(t0_2, t1_8, s);
-                    s = V::mul_add(t0_3, t1_0, s);
-                    s = V::mul_add(t0_4, t1_10, s);
-                    s = V::neg_mul_add(t0_5, t1_11, s);
-                    s = V::neg_mul_add(t0_6, t1_1, s);
-                    s = V::neg_mul_add(t0_7, t1_13, s);
-                    s = V::neg_mul_add(t0_8, t1_2, s);
-                    s = V::neg_mul_add(t0_9, t1_14, s);
-                    s = V::neg_mul_add(t0_10, t1_4, s);
-                    s = V::neg_mul_add(t0_11, t1_5, s);
-                    s = V::neg_mul_add(t0_12, t1_15, s);
-                    s = V::neg_mul_add(t0_13, t1_7, s);
-                    s = V::neg_mul_add(t0_14, t1_9, s);
-                    s = V::mul_add(t0_15, t1_12, s);
-                    s
-                },
-                out0.at(3usize, c),
-            );
+            V::store(v125, out0.at(3usize, c));
+            let mut v156 = V::mul(t0_0, t1_4);
+            v156 = V::mul_add(t0_1, t1_7, v156);
+            v156 = V::mul_add(t0_2, t1_9, v156);
+            v156 = V::mul_add(t0_3, t1_10, v156);
+            v156 = V::mul_add(t0_4, t1_0, v156);
+            v156 = V::neg_mul_add(t0_5, t1_12, v156);
+            v156 = V::neg_mul_add(t0_6, t1_13, v156);
+            v156 = V::neg_mul_add(t0_7, t1_1, v156);
+            v156 = V::neg_mul_add(t0_8, t1_14, v156);
+            v156 = V::neg_mul_add(t0_9, t1_2, v156);
+            v156 = V::neg_mul_add(t0_10, t1_3, v156);
+            v156 = V::neg_mul_add(t0_11, t1_15, v156);
+            v156 = V::neg_mul_add(t0_12, t1_5, v156);
+            v156 = V::neg_mul_add(t0_13, t1_6, v156);
+            v156 = V::neg_mul_add(t0_14, t1_8, v156);
+            v156 = V::mul_add(t0_15, t1_11, v156);
             // out0[4] = t0_15*t1_11 + t0_4*t1_0 + t0_3*t1_10 + t0_2*t1_9 + t0_0*t1_4 + t0_1*t1_7 - t0_5*t1_12 - t0_6*t1_13 - t0_7*t1_1 - t0_8*t1_14 - t0_9*t1_2 - t0_10*t1_3 - t0_11*t1_15 - t0_12*t1_5 - t0_13*t1_6 - t0_14*t1_8
-            V::store(
-                {
-                    let mut s = V::mul(t0_0, t1_4);
-                    s = V::mul_add(t0_1, t1_7, s);
-                    s = V::mul_add(t0_2, t1_9, s);
-                    s = V::mul_add(t0_3, t1_10, s);
-                    s = V::mul_add(t0_4, t1_0, s);
-                    s = V::neg_mul_add(t0_5, t1_12, s);
-                    s = V::neg_mul_add(t0_6, t1_13, s);
-                    s = V::neg_mul_add(t0_7, t1_1, s);
-                    s = V::neg_mul_add(t0_8, t1_14, s);
-                    s = V::neg_mul_add(t0_9, t1_2, s);
-                    s = V::neg_mul_add(t0_10, t1_3, s);
-                    s = V::neg_mul_add(t0_11, t1_15, s);
-                    s = V::neg_mul_add(t0_12, t1_5, s);
-                    s = V::neg_mul_add(t0_13, t1_6, s);
-                    s = V::neg_mul_add(t0_14, t1_8, s);
-                    s = V::mul_add(t0_15, t1_11, s);
-                    s
-                },
-                out0.at(4usize, c),
-            );
+            V::store(v156, out0.at(4usize, c));
+            let mut v187 = V::mul(t0_0, t1_5);
+            v187 = V::neg_mul_add(t0_1, t1_2, v187);
+            v187 = V::mul_add(t0_2, t1_1, v187);
+            v187 = V::neg_mul_add(t0_3, t1_11, v187);
+            v187 = V::mul_add(t0_4, t1_12, v187);
+            v187 = V::mul_add(t0_5, t1_0, v187);
+            v187 = V::neg_mul_add(t0_6, t1_8, v187);
+            v187 = V::mul_add(t0_7, t1_9, v187);
+            v187 = V::mul_add(t0_8, t1_6, v187);
+            v187 = V::neg_mul_add(t0_9, t1_7, v187);
+            v187 = V::mul_add(t0_10, t1_15, v187);
+            v187 = V::neg_mul_add(t0_11, t1_3, v187);
+            v187 = V::mul_add(t0_12, t1_4, v187);
+            v187 = V::neg_mul_add(t0_13, t1_14, v187);
+            v187 = V::mul_add(t0_14, t1_13, v187);
+            v187 = V::mul_add(t0_15, t1_10, v187);
             // out0[5] = t0_15*t1_10 + t0_14*t1_13 + t0_12*t1_4 + t0_10*t1_15 + t0_8*t1_6 + t0_7*t1_9 + t0_5*t1_0 + t0_4*t1_12 + t0_2*t1_1 + t0_0*t1_5 - t0_1*t1_2 - t0_3*t1_11 - t0_6*t1_8 - t0_9*t1_7 - t0_11*t1_3 - t0_13*t1_14
-            V::store(
-                {
-                    let mut s = V::mul(t0_0, t1_5);
-                    s = V::neg_mul_add(t0_1, t1_2, s);
-                    s = V::mul_add(t0_2, t1_1, s);
-                    s = V::neg_mul_add(t0_3, t1_11, s);
-                    s = V::mul_add(t0_4, t1_12, s);
-                    s = V::mul_add(t0_5, t1_0, s);
-                    s = V::neg_mul_add(t0_6, t1_8, s);
-                    s = V::mul_add(t0_7, t1_9, s);
-                    s = V::mul_add(t0_8, t1_6, s);
-                    s = V::neg_mul_add(t0_9, t1_7, s);
-                    s = V::mul_add(t0_10, t1_15, s);
-                    s = V::neg_mul_add(t0_11, t1_3, s);
-                    s = V::mul_add(t0_12, t1_4, s);
-                    s = V::neg_mul_add(t0_13, t1_14, s);
-                    s = V::mul_add(t0_14, t1_13, s);
-                    s = V::mul_add(t0_15, t1_10, s);
-                    s
-                },
-                out0.at(5usize, c),
-            );
+            V::store(v187, out0.at(5usize, c));
+            let mut v218 = V::mul(t0_0, t1_6);
+            v218 = V::neg_mul_add(t0_1, t1_3, v218);
+            v218 = V::mul_add(t0_2, t1_11, v218);
+            v218 = V::mul_add(t0_3, t1_1, v218);
+            v218 = V::mul_add(t0_4, t1_13, v218);
+            v218 = V::mul_add(t0_5, t1_8, v218);
+            v218 = V::mul_add(t0_6, t1_0, v218);
+            v218 = V::mul_add(t0_7, t1_10, v218);
+            v218 = V::neg_mul_add(t0_8, t1_5, v218);
+            v218 = V::neg_mul_add(t0_9, t1_15, v218);
+            v218 = V::neg_mul_add(t0_10, t1_7, v218);
+            v218 = V::mul_add(t0_11, t1_2, v218);
+            v218 = V::mul_add(t0_12, t1_14, v218);
+            v218 = V::mul_add(t0_13, t1_4, v218);
+            v218 = V::neg_mul_add(t0_14, t1_12, v218);
+            v218 = V::neg_mul_add(t0_15, t1_9, v218);
             // out0[6] = t0_13*t1_4 + t0_12*t1_14 + t0_11*t1_2 + t0_7*t1_10 + t0_6*t1_0 + t0_5*t1_8 + t0_4*t1_13 + t0_3*t1_1 + t0_2*t1_11 + t0_0*t1_6 - t0_1*t1_3 - t0_8*t1_5 - t0_9*t1_15 - t0_10*t1_7 - t0_14*t1_12 - t0_15*t1_9
-            V::store(
-                {
-                    let mut s = V::mul(t0_0, t1_6);
-                    s = V::neg_mul_add(t0_1, t1_3, s);
-                    s = V::mul_add(t0_2, t1_11, s);
-                    s = V::mul_add(t0_3, t1_1, s);
-                    s = V::mul_add(t0_4, t1_13, s);
-                    s = V::mul_add(t0_5, t1_8, s);
-                    s = V::mul_add(t0_6, t1_0, s);
-                    s = V::mul_add(t0_7, t1_10, s);
-                    s = V::neg_mul_add(t0_8, t1_5, s);
-                    s = V::neg_mul_add(t0_9, t1_15, s);
-                    s = V::neg_mul_add(t0_10, t1_7, s);
-                    s = V::mul_add(t0_11, t1_2, s);
-                    s = V::mul_add(t0_12, t1_14, s);
-                    s = V::mul_add(t0_13, t1_4, s);
-                    s = V::neg_mul_add(t0_14, t1_12, s);
-                    s = V::neg_mul_add(t0_15, t1_9, s);
-                    s
-                },
-                out0.at(6usize, c),
-            );
+            V::store(v218, out0.at(6usize, c));
+            let mut v249 = V::mul(t0_0, t1_7);
+            v249 = V::neg_mul_add(t0_1, t1_4, v249);
+            v249 = V::mul_add(t0_2, t1_12, v249);
+            v249 = V::mul_add(t0_3, t1_13, v249);
+            v249 = V::mul_add(t0_4, t1_1, v249);
+            v249 = V::mul_add(t0_5, t1_9, v249);
+            v249 = V::mul_add(t0_6, t1_10, v249);
+            v249 = V::mul_add(t0_7, t1_0, v249);
+            v249 = V::neg_mul_add(t0_8, t1_15, v249);
+            v249 = V::neg_mul_add(t0_9, t1_5, v249);
+            v249 = V::neg_mul_add(t0_10, t1_6, v249);
+            v249 = V::mul_add(t0_11, t1_14, v249);
+            v249 = V::mul_add(t0_12, t1_2, v249);
+            v249 = V::mul_add(t0_13, t1_3, v249);
+            v249 = V::neg_mul_add(t0_14, t1_11, v249);
+            v249 = V::neg_mul_add(t0_15, t1_8, v249);
             // out0[7] = t0_13*t1_3 + t0_12*t1_2 + t0_11*t1_14 + t0_7*t1_0 + t0_6*t1_10 + t0_5*t1_9 + t0_4*t1_1 + t0_3*t1_13 + t0_2*t1_12 + t0_0*t1_7 - t0_1*t1_4 - t0_8*t1_15 - t0_9*t1_5 - t0_10*t1_6 - t0_14*t1_11 - t0_15*t1_8
-            V::store(
-                {
-                    let mut s = V::mul(t0_0, t1_7);
-                    s = V::neg_mul_add(t0_1, t1_4, s);
-                    s = V::mul_add(t0_2, t1_12, s);
-                    s = V::mul_add(t0_3, t1_13, s);
-                    s = V::mul_add(t0_4, t1_1, s);
-                    s = V::mul_add(t0_5, t1_9, s);
-                    s = V::mul_add(t0_6, t1_10, s);
-                    s = V::mul_add(t0_7, t1_0, s);
-                    s = V::neg_mul_add(t0_8, t1_15, s);
-                    s = V::neg_mul_add(t0_9, t1_5, s);
-                    s = V::neg_mul_add(t0_10, t1_6, s);
-                    s = V::mul_add(t0_11, t1_14, s);
-                    s = V::mul_add(t0_12, t1_2, s);
-                    s = V::mul_add(t0_13, t1_3, s);
-                    s = V::neg_mul_add(t0_14, t1_11, s);
-                    s = V::neg_mul_add(t0_15, t1_8, s);
-                    s
-                },
-                out0.at(7usize, c),
-            );
+            V::store(v249, out0.at(7usize, c));
+            let mut v280 = V::mul(t0_0, t1_8);
+            v280 = V::neg_mul_add(t0_1, t1_11, v280);
+            v280 = V::neg_mul_add(t0_2, t1_3, v280);
+            v280 = V::mul_add(t0_3, t1_2, v280);
+            v280 = V::mul_add(t0_4, t1_14, v280);
+            v280 = V::neg_mul_add(t0_5, t1_6, v280);
+            v280 = V::mul_add(t0_6, t1_5, v280);
+            v280 = V::mul_add(t0_7, t1_15, v280);
+            v280 = V::mul_add(t0_8, t1_0, v280);
+            v280 = V::mul_add(t0_9, t1_10, v280);
+            v280 = V::neg_mul_add(t0_10, t1_9, v280);
+            v280 = V::neg_mul_add(t0_11, t1_1, v280);
+            v280 = V::neg_mul_add(t0_12, t1_13, v280);
+            v280 = V::mul_add(t0_13, t1_12, v280);
+            v280 = V::mul_add(t0_14, t1_4, v280);
+            v280 = V::mul_add(t0_15, t1_7, v280);
             // out0[8] = t0_15*t1_7 + t0_14*t1_4 + t0_13*t1_12 + t0_9*t1_10 + t0_8*t1_0 + t0_7*t1_15 + t0_6*t1_5 + t0_4*t1_14 + t0_3*t1_2 + t0_0*t1_8 - t0_1*t1_11 - t0_2*t1_3 - t0_5*t1_6 - t0_10*t1_9 - t0_11*t1_1 - t0_12*t1_13
-            V::store(
-                {
-                    let mut s = V::mul(t0_0, t1_8);
-                    s = V::neg_mul_add(t0_1, t1_11, s);
-                    s = V::neg_mul_add(t0_2, t1_3, s);
-                    s = V::mul_add(t0_3, t1_2, s);
-                    s = V::mul_add(t0_4, t1_14, s);
-                    s = V::neg_mul_add(t0_5, t1_6, s);
-                    s = V::mul_add(t0_6, t1_5, s);
-                    s = V::mul_add(t0_7, t1_15, s);
-                    s = V::mul_add(t0_8, t1_0, s);
-                    s = V::mul_add(t0_9, t1_10, s);
-                    s = V::neg_mul_add(t0_10, t1_9, s);
-                    s = V::neg_mul_add(t0_11, t1_1, s);
-                    s = V::neg_mul_add(t0_12, t1_13, s);
-                    s = V::mul_add(t0_13, t1_12, s);
-                    s = V::mul_add(t0_14, t1_4, s);
-                    s = V::mul_add(t0_15, t1_7, s);
-                    s
-                },
-                out0.at(8usize, c),
-            );
+            V::store(v280, out0.at(8usize, c));
+            let mut v311 = V::mul(t0_0, t1_9);
+            v311 = V::neg_mul_add(t0_1, t1_12, v311);
+            v311 = V::neg_mul_add(t0_2, t1_4, v311);
+            v311 = V::mul_add(t0_3, t1_14, v311);
+            v311 = V::mul_add(t0_4, t1_2, v311);
+            v311 = V::neg_mul_add(t0_5, t1_7, v311);
+            v311 = V::mul_add(t0_6, t1_15, v311);
+            v311 = V::mul_add(t0_7, t1_5, v311);
+            v311 = V::mul_add(t0_8, t1_10, v311);
+            v311 = V::mul_add(t0_9, t1_0, v311);
+            v311 = V::neg_mul_add(t0_10, t1_8, v311);
+            v311 = V::neg_mul_add(t0_11, t1_13, v311);
+            v311 = V::neg_mul_add(t0_12, t1_1, v311);
+            v311 = V::mul_add(t0_13, t1_11, v311);
+            v311 = V::mul_add(t0_14, t1_3, v311);
+            v311 = V::mul_add(t0_15, t1_6, v311);
             // out0[9] = t0_15*t1_6 + t0_14*t1_3 + t0_13*t1_11 + t0_9*t1_0 + t0_8*t1_10 + t0_7*t1_5 + t0_6*t1_15 + t0_4*t1_2 + t0_3*t1_14 + t0_0*t1_9 - t0_1*t1_12 - t0_2*t1_4 - t0_5*t1_7 - t0_10*t1_8 - t0_11*t1_13 - t0_12*t1_1
-            V::store(
-                {
-                    let mut s = V::mul(t0_0, t1_9);
-                    s = V::neg_mul_add(t0_1, t1_12, s);
-                    s = V::neg_mul_add(t0_2, t1_4, s);
-                    s = V::mul_add(t0_3, t1_14, s);
-                    s = V::mul_add(t0_4, t1_2, s);
-                    s = V::neg_mul_add(t0_5, t1_7, s);
-                    s = V::mul_add(t0_6, t1_15, s);
-                    s = V::mul_add(t0_7, t1_5, s);
-                    s = V::mul_add(t0_8, t1_10, s);
-                    s = V::mul_add(t0_9, t1_0, s);
-                    s = V::neg_mul_add(t0_10, t1_8, s);
-                    s = V::neg_mul_add(t0_11, t1_13, s);
-                    s = V::neg_mul_add(t0_12, t1_1, s);
-                    s = V::mul_add(t0_13, t1_11, s);
-                    s = V::mul_add(t0_14, t1_3, s);
-                    s = V::mul_add(t0_15, t1_6, s);
-                    s
-                },
-                out0.at(9usize, c),
-            );
+            V::store(v311, out0.at(9usize, c));
+            let mut v342 = V::mul(t0_0, t1_10);
+            v342 = V::neg_mul_add(t0_1, t1_13, v342);
+            v342 = V::neg_mul_add(t0_2, t1_14, v342);
+            v342 = V::neg_mul_add(t0_3, t1_4, v342);
+            v342 = V::mul_add(t0_4, t1_3, v342);
+            v342 = V::neg_mul_add(t0_5, t1_15, v342);
+            v342 = V::neg_mul_add(t0_6, t1_7, v342);
+            v342 = V::mul_add(t0_7, t1_6, v342);
+            v342 = V::neg_mul_add(t0_8, t1_9, v342);
+            v342 = V::mul_add(t0_9, t1_8, v342);
+            v342 = V::mul_add(t0_10, t1_0, v342);
+            v342 = V::mul_add(t0_11, t1_12, v342);
+            v342 = V::neg_mul_add(t0_12, t1_11, v342);
+            v342 = V::neg_mul_add(t0_13, t1_1, v342);
+            v342 = V::neg_mul_add(t0_14, t1_2, v342);
+            v342 = V::neg_mul_add(t0_15, t1_5, v342);
             // out0[10] = t0_11*t1_12 + t0_10*t1_0 + t0_9*t1_8 + t0_7*t1_6 + t0_4*t1_3 + t0_0*t1_10 - t0_1*t1_13 - t0_2*t1_14 - t0_3*t1_4 - t0_5*t1_15 - t0_6*t1_7 - t0_8*t1_9 - t0_12*t1_11 - t0_13*t1_1 - t0_14*t1_2 - t0_15*t1_5
-            V::store(
-                {
-                    let mut s = V::mul(t0_0, t1_10);
-                    s = V::neg_mul_add(t0_1, t1_13, s);
-                    s = V::neg_mul_add(t0_2, t1_14, s);
-                    s = V::neg_mul_add(t0_3, t1_4, s);
-                    s = V::mul_add(t0_4, t1_3, s);
-                    s = V::neg_mul_add(t0_5, t1_15, s);
-                    s = V::neg_mul_add(t0_6, t1_7, s);
-                    s = V::mul_add(t0_7, t1_6, s);
-                    s = V::neg_mul_add(t0_8, t1_9, s);
-                    s = V::mul_add(t0_9, t1_8, s);
-                    s = V::mul_add(t0_10, t1_0, s);
-                    s = V::mul_add(t0_11, t1_12, s);
-                    s = V::neg_mul_add(t0_12, t1_11, s);
-                    s = V::neg_mul_add(t0_13, t1_1, s);
-                    s = V::neg_mul_add(t0_14, t1_2, s);
-                    s = V::neg_mul_add(t0_15, t1_5, s);
-                    s
-                },
-                out0.at(10usize, c),
-            );
+            V::store(v342, out0.at(10usize, c));
+            let mut v373 = V::mul(t0_0, t1_11);
+            v373 = V::mul_add(t0_1, t1_8, v373);
+            v373 = V::neg_mul_add(t0_2, t1_6, v373);
+            v373 = V::mul_add(t0_3, t1_5, v373);
+            v373 = V::mul_add(t0_4, t1_15, v373);
+            v373 = V::mul_add(t0_5, t1_3, v373);
+            v373 = V::neg_mul_add(t0_6, t1_2, v373);
+            v373 = V::neg_mul_add(t0_7, t1_14, v373);
+            v373 = V::mul_add(t0_8, t1_1, v373);
+            v373 = V::mul_add(t0_9, t1_13, v373);
+            v373 = V::neg_mul_add(t0_10, t1_12, v373);
+            v373 = V::mul_add(t0_11, t1_0, v373);
+            v373 = V::mul_add(t0_12, t1_10, v373);
+            v373 = V::neg_mul_add(t0_13, t1_9, v373);
+            v373 = V::mul_add(t0_14, t1_7, v373);
+            v373 = V::neg_mul_add(t0_15, t1_4, v373);
             // out0[11] = t0_14*t1_7 + t0_12*t1_10 + t0_11*t1_0 + t0_9*t1_13 + t0_8*t1_1 + t0_5*t1_3 + t0_4*t1_15 + t0_3*t1_5 + t0_0*t1_11 + t0_1*t1_8 - t0_2*t1_6 - t0_6*t1_2 - t0_7*t1_14 - t0_10*t1_12 - t0_13*t1_9 - t0_15*t1_4
-            V::store(
-                {
-                    let mut s = V::mul(t0_0, t1_11);
-                    s = V::mul_add(t0_1, t1_8, s);
-                    s = V::neg_mul_add(t0_2, t1_6, s);
-                    s = V::mul_add(t0_3, t1_5, s);
-                    s = V::mul_add(t0_4, t1_15, s);
-                    s = V::mul_add(t0_5, t1_3, s);
-                    s = V::neg_mul_add(t0_6, t1_2, s);
-                    s = V::neg_mul_add(t0_7, t1_14, s);
-                    s = V::mul_add(t0_8, t1_1, s);
-                    s = V::mul_add(t0_9, t1_13, s);
-                    s = V::neg_mul_add(t0_10, t1_12, s);
-                    s = V::mul_add(t0_11, t1_0, s);
-                    s = V::mul_add(t0_12, t1_10, s);
-                    s = V::neg_mul_add(t0_13, t1_9, s);
-                    s = V::mul_add(t0_14, t1_7, s);
-                    s = V::neg_mul_add(t0_15, t1_4, s);
-                    s
-                },
-                out0.at(11usize, c),
-            );
+            V::store(v373, out0.at(11usize, c));
+            let mut v404 = V::mul(t0_0, t1_12);
+            v404 = V::mul_add(t0_1, t1_9, v404);
+            v404 = V::neg_mul_add(t0_2, t1_7, v404);
+            v404 = V::mul_add(t0_3, t1_15, v404);
+            v404 = V::mul_add(t0_4, t1_5, v404);
+            v404 = V::mul_add(t0_5, t1_4, v404);
+            v404 = V::neg_mul_add(t0_6, t1_14, v404);
+            v404 = V::neg_mul_add(t0_7, t1_2, v404);
+            v404 = V::mul_add(t0_8, t1_13, v404);
+            v404 = V::mul_add(t0_9, t1_1, v404);
+            v404 = V::neg_mul_add(t0_10, t1_11, v404);
+            v404 = V::mul_add(t0_11, t1_10, v404);
+            v404 = V::mul_add(t0_12, t1_0, v404);
+            v404 = V::neg_mul_add(t0_13, t1_8, v404);
+            v404 = V::mul_add(t0_14, t1_6, v404);
+            v404 = V::neg_mul_add(t0_15, t1_3, v404);
             // out0[12] = t0_14*t1_6 + t0_12*t1_0 + t0_11*t1_10 + t0_9*t1_1 + t0_8*t1_13 + t0_5*t1_4 + t0_4*t1_5 + t0_3*t1_15 + t0_0*t1_12 + t0_1*t1_9 - t0_2*t1_7 - t0_6*t1_14 - t0_7*t1_2 - t0_10*t1_11 - t0_13*t1_8 - t0_15*t1_3
-            V::store(
-                {
-                    let mut s = V::mul(t0_0, t1_12);
-                    s = V::mul_add(t0_1, t1_9, s);
-                    s = V::neg_mul_add(t0_2, t1_7, s);
-                    s = V::mul_add(t0_3, t1_15, s);
-                    s = V::mul_add(t0_4, t1_5, s);
-                    s = V::mul_add(t0_5, t1_4, s);
-                    s = V::neg_mul_add(t0_6, t1_14, s);
-                    s = V::neg_mul_add(t0_7, t1_2, s);
-                    s = V::mul_add(t0_8, t1_13, s);
-                    s = V::mul_add(t0_9, t1_1, s);
-                    s = V::neg_mul_add(t0_10, t1_11, s);
-                    s = V::mul_add(t0_11, t1_10, s);
-                    s = V::mul_add(t0_12, t1_0, s);
-                    s = V::neg_mul_add(t0_13, t1_8, s);
-                    s = V::mul_add(t0_14, t1_6, s);
-                    s = V::neg_mul_add(t0_15, t1_3, s);
-                    s
-                },
-                out0.at(12usize, c),
-            );
+            V::store(v404, out0.at(12usize, c));
+            let mut v435 = V::mul(t0_0, t1_13);
+            v435 = V::mul_add(t0_1, t1_10, v435);
+            v435 = V::neg_mul_add(t0_2, t1_15, v435);
+            v435 = V::neg_mul_add(t0_3, t1_7, v435);
+            v435 = V::mul_add(t0_4, t1_6, v435);
+            v435 = V::mul_add(t0_5, t1_14, v435);
+            v435 = V::mul_add(t0_6, t1_4, v435);
+            v435 = V::neg_mul_add(t0_7, t1_3, v435);
+            v435 = V::neg_mul_add(t0_8, t1_12, v435);
+            v435 = V::mul_add(t0_9, t1_11, v435);
+            v435 = V::mul_add(t0_10, t1_1, v435);
+            v435 = V::neg_mul_add(t0_11, t1_9, v435);
+            v435 = V::mul_add(t0_12, t1_8, v435);
+            v435 = V::mul_add(t0_13, t1_0, v435);
+            v435 = V::neg_mul_add(t0_14, t1_5, v435);
+            v435 = V::mul_add(t0_15, t1_2, v435);
             // out0[13] = t0_15*t1_2 + t0_13*t1_0 + t0_12*t1_8 + t0_10*t1_1 + t0_9*t1_11 + t0_6*t1_4 + t0_5*t1_14 + t0_4*t1_6 + t0_0*t1_13 + t0_1*t1_10 - t0_2*t1_15 - t0_3*t1_7 - t0_7*t1_3 - t0_8*t1_12 - t0_11*t1_9 - t0_14*t1_5
-            V::store(
-                {
-                    let mut s = V::mul(t0_0, t1_13);
-                    s = V::mul_add(t0_1, t1_10, s);
-                    s = V::neg_mul_add(t0_2, t1_15, s);
-                    s = V::neg_mul_add(t0_3, t1_7, s);
-                    s = V::mul_add(t0_4, t1_6, s);
-                    s = V::mul_add(t0_5, t1_14, s);
-                    s = V::mul_add(t0_6, t1_4, s);
-                    s = V::neg_mul_add(t0_7, t1_3, s);
-                    s = V::neg_mul_add(t0_8, t1_12, s);
-                    s = V::mul_add(t0_9, t1_11, s);
-                    s = V::mul_add(t0_10, t1_1, s);
-                    s = V::neg_mul_add(t0_11, t1_9, s);
-                    s = V::mul_add(t0_12, t1_8, s);
-                    s = V::mul_add(t0_13, t1_0, s);
-                    s = V::neg_mul_add(t0_14, t1_5, s);
-                    s = V::mul_add(t0_15, t1_2, s);
-                    s
-                },
-                out0.at(13usize, c),
-            );
+            V::store(v435, out0.at(13usize, c));
+            let mut v466 = V::mul(t0_0, t1_14);
+            v466 = V::mul_add(t0_1, t1_15, v466);
+            v466 = V::mul_add(t0_2, t1_10, v466);
+            v466 = V::neg_mul_add(t0_3, t1_9, v466);
+            v466 = V::mul_add(t0_4, t1_8, v466);
+            v466 = V::neg_mul_add(t0_5, t1_13, v466);
+            v466 = V::mul_add(t0_6, t1_12, v466);
+            v466 = V::neg_mul_add(t0_7, t1_11, v466);
+            v466 = V::mul_add(t0_8, t1_4, v466);
+            v466 = V::neg_mul_add(t0_9, t1_3, v466);
+            v466 = V::mul_add(t0_10, t1_2, v466);
+            v466 = V::mul_add(t0_11, t1_7, v466);
+            v466 = V::neg_mul_add(t0_12, t1_6, v466);
+            v466 = V::mul_add(t0_13, t1_5, v466);
+            v466 = V::mul_add(t0_14, t1_0, v466);
+            v466 = V::neg_mul_add(t0_15, t1_1, v466);
             // out0[14] = t0_14*t1_0 + t0_13*t1_5 + t0_11*t1_7 + t0_10*t1_2 + t0_8*t1_4 + t0_6*t1_12 + t0_4*t1_8 + t0_2*t1_10 + t0_0*t1_14 + t0_1*t1_15 - t0_3*t1_9 - t0_5*t1_13 - t0_7*t1_11 - t0_9*t1_3 - t0_12*t1_6 - t0_15*t1_1
-            V::store(
-                {
-                    let mut s = V::mul(t0_0, t1_14);
-                    s = V::mul_add(t0_1, t1_15, s);
-                    s = V::mul_add(t0_2, t1_10, s);
-                    s = V::neg_mul_add(t0_3, t1_9, s);
-                    s = V::mul_add(t0_4, t1_8, s);
-                    s = V::neg_mul_add(t0_5, t1_13, s);
-                    s = V::mul_add(t0_6, t1_12, s);
-                    s = V::neg_mul_add(t0_7, t1_11, s);
-                    s = V::mul_add(t0_8, t1_4, s);
-                    s = V::neg_mul_add(t0_9, t1_3, s);
-                    s = V::mul_add(t0_10, t1_2, s);
-                    s = V::mul_add(t0_11, t1_7, s);
-                    s = V::neg_mul_add(t0_12, t1_6, s);
-                    s = V::mul_add(t0_13, t1_5, s);
-                    s = V::mul_add(t0_14, t1_0, s);
-                    s = V::neg_mul_add(t0_15, t1_1, s);
-                    s
-                },
-                out0.at(14usize, c),
-            );
+            V::store(v466, out0.at(14usize, c));
+            let mut v497 = V::mul(t0_0, t1_15);
+            v497 = V::neg_mul_add(t0_1, t1_14, v497);
+            v497 = V::mul_add(t0_2, t1_13, v497);
+            v497 = V::neg_mul_add(t0_3, t1_12, v497);
+            v497 = V::mul_add(t0_4, t1_11, v497);
+            v497 = V::mul_add(t0_5, t1_10, v497);
+            v497 = V::neg_mul_add(t0_6, t1_9, v497);
+            v497 = V::mul_add(t0_7, t1_8, v497);
+            v497 = V::mul_add(t0_8, t1_7, v497);
+            v497 = V::neg_mul_add(t0_9, t1_6, v497);
+            v497 = V::mul_add(t0_10, t1_5, v497);
+            v497 = V::neg_mul_add(t0_11, t1_4, v497);
+            v497 = V::mul_add(t0_12, t1_3, v497);
+            v497 = V::neg_mul_add(t0_13, t1_2, v497);
+            v497 = V::mul_add(t0_14, t1_1, v497);
+            v497 = V::mul_add(t0_15, t1_0, v497);
             // out0[15] = t0_15*t1_0 + t0_14*t1_1 + t0_12*t1_3 + t0_10*t1_5 + t0_8*t1_7 + t0_7*t1_8 + t0_5*t1_10 + t0_4*t1_11 + t0_2*t1_13 + t0_0*t1_15 - t0_1*t1_14 - t0_3*t1_12 - t0_6*t1_9 - t0_9*t1_6 - t0_11*t1_4 - t0_13*t1_2
-            V::store(
-                {
-                    let mut s = V::mul(t0_0, t1_15);
-                    s = V::neg_mul_add(t0_1, t1_14, s);
-                    s = V::mul_add(t0_2, t1_13, s);
-                    s = V::neg_mul_add(t0_3, t1_12, s);
-                    s = V::mul_add(t0_4, t1_11, s);
-                    s = V::mul_add(t0_5, t1_10, s);
-                    s = V::neg_mul_add(t0_6, t1_9, s);
-                    s = V::mul_add(t0_7, t1_8, s);
-                    s = V::mul_add(t0_8, t1_7, s);
-                    s = V::neg_mul_add(t0_9, t1_6, s);
-                    s = V::mul_add(t0_10, t1_5, s);
-                    s = V::neg_mul_add(t0_11, t1_4, s);
-                    s = V::mul_add(t0_12, t1_3, s);
-                    s = V::neg_mul_add(t0_13, t1_2, s);
-                    s = V::mul_add(t0_14, t1_1, s);
-                    s = V::mul_add(t0_15, t1_0, s);
-                    s
-                },
-                out0.at(15usize, c),
-            );
+            V::store(v497, out0.at(15usize, c));
         }
     }
 }
@@ -2279,414 +1928,328 @@ unsafe fn sandwich_5<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let out0 = args.outputs[0];
         for group in 0..args.groups {
             let c = group * V::LANES;
+            t0.prefetch::<16usize>(c);
+            grad_o.prefetch::<16usize>(c);
             let t0_15 = V::load(t0.at(15usize, c));
             let grad_o_e12345 = V::load(grad_o.at(15usize, c));
+            let mut v2 = V::mul(t0_15, grad_o_e12345);
             let t0_14 = V::load(t0.at(14usize, c));
-            let grad_o_e345 = V::load(grad_o.at(14usize, c));
+            let mut v4 = V::mul(t0_14, grad_o_e12345);
             let t0_13 = V::load(t0.at(13usize, c));
-            let grad_o_e245 = V::load(grad_o.at(13usize, c));
             let t0_12 = V::load(t0.at(12usize, c));
-            let grad_o_e235 = V::load(grad_o.at(12usize, c));
+            let mut v8 = V::mul(t0_12, grad_o_e12345);
             let t0_11 = V::load(t0.at(11usize, c));
-            let grad_o_e234 = V::load(grad_o.at(11usize, c));
             let t0_10 = V::load(t0.at(10usize, c));
-            let grad_o_e145 = V::load(grad_o.at(10usize, c));
+            let mut v12 = V::mul(t0_10, grad_o_e12345);
             let t0_9 = V::load(t0.at(9usize, c));
-            let grad_o_e135 = V::load(grad_o.at(9usize, c));
+            let mut v14 = V::mul(t0_9, grad_o_e12345);
             let t0_8 = V::load(t0.at(8usize, c));
-            let grad_o_e134 = V::load(grad_o.at(8usize, c));
+            let mut v16 = V::mul(t0_8, grad_o_e12345);
             let t0_7 = V::load(t0.at(7usize, c));
-            let grad_o_e125 = V::load(grad_o.at(7usize, c));
+            let mut v18 = V::mul(t0_7, grad_o_e12345);
             let t0_6 = V::load(t0.at(6usize, c));
-            let grad_o_e124 = V::load(grad_o.at(6usize, c));
+            let mut v20 = V::mul(t0_6, grad_o_e12345);
             let t0_5 = V::load(t0.at(5usize, c));
-            let grad_o_e123 = V::load(grad_o.at(5usize, c));
+            let mut v22 = V::mul(t0_5, grad_o_e12345);
             let t0_4 = V::load(t0.at(4usize, c));
-            let grad_o_e5 = V::load(grad_o.at(4usize, c));
+            let mut v24 = V::mul(t0_4, grad_o_e12345);
             let t0_3 = V::load(t0.at(3usize, c));
-            let grad_o_e4 = V::load(grad_o.at(3usize, c));
             let t0_2 = V::load(t0.at(2usize, c));
-            let grad_o_e3 = V::load(grad_o.at(2usize, c));
+            let mut v28 = V::mul(t0_2, grad_o_e12345);
             let t0_1 = V::load(t0.at(1usize, c));
-            let grad_o_e2 = V::load(grad_o.at(1usize, c));
             let t0_0 = V::load(t0.at(0usize, c));
+            let mut v32 = V::mul(t0_0, grad_o_e12345);
+            let grad_o_e345 = V::load(grad_o.at(14usize, c));
+            v4 = V::neg_mul_add(t0_15, grad_o_e345, v4);
+            v2 = V::mul_add(t0_14, grad_o_e345, v2);
+            v12 = V::mul_add(t0_13, grad_o_e345, v12);
+            v14 = V::mul_add(t0_12, grad_o_e345, v14);
+            v16 = V::mul_add(t0_11, grad_o_e345, v16);
+            let mut v44 = V::mul(t0_10, grad_o_e345);
+            v44 = V::neg_mul_add(t0_13, grad_o_e12345, v44);
+            v8 = V::neg_mul_add(t0_9, grad_o_e345, v8);
+            let mut v48 = V::mul(t0_8, grad_o_e345);
+            v48 = V::neg_mul_add(t0_11, grad_o_e12345, v48);
+            v24 = V::neg_mul_add(t0_7, grad_o_e345, v24);
+            let mut v52 = V::mul(t0_6, grad_o_e345);
+            v52 = V::neg_mul_add(t0_3, grad_o_e12345, v52);
+            v28 = V::neg_mul_add(t0_5, grad_o_e345, v28);
+            v18 = V::mul_add(t0_4, grad_o_e345, v18);
+            v20 = V::mul_add(t0_3, grad_o_e345, v20);
+            v22 = V::mul_add(t0_2, grad_o_e345, v22);
+            v32 = V::mul_add(t0_1, grad_o_e345, v32);
+            let mut v64 = V::mul(t0_0, grad_o_e345);
+            v64 = V::neg_mul_add(t0_1, grad_o_e12345, v64);
+            let grad_o_e245 = V::load(grad_o.at(13usize, c));
+            v44 = V::mul_add(t0_15, grad_o_e245, v44);
+            v12 = V::neg_mul_add(t0_14, grad_o_e245, v12);
+            v2 = V::mul_add(t0_13, grad_o_e245, v2);
+            v18 = V::mul_add(t0_12, grad_o_e245, v18);
+            v20 = V::mul_add(t0_11, grad_o_e245, v20);
+            v4 = V::mul_add(t0_10, grad_o_e245, v4);
+            v24 = V::mul_add(t0_9, grad_o_e245, v24);
+            v52 = V::neg_mul_add(t0_8, grad_o_e245, v52);
+            v8 = V::neg_mul_add(t0_7, grad_o_e245, v8);
+            v48 = V::mul_add(t0_6, grad_o_e245, v48);
+            v64 = V::mul_add(t0_5, grad_o_e245, v64);
+            let mut v90 = V::mul_sub(t0_4, grad_o_e245, v14);
+            v16 = V::neg_mul_add(t0_3, grad_o_e245, v16);
+            v32 = V::neg_mul_add(t0_2, grad_o_e245, v32);
+            v22 = V::mul_add(t0_1, grad_o_e245, v22);
+            v28 = V::mul_add(t0_0, grad_o_e245, v28);
+            let grad_o_e235 = V::load(grad_o.at(12usize, c));
+            v8 = V::neg_mul_add(t0_15, grad_o_e235, v8);
+            v90 = V::mul_add(t0_14, grad_o_e235, v90);
+            v18 = V::neg_mul_add(t0_13, grad_o_e235, v18);
+            v2 = V::mul_add(t0_12, grad_o_e235, v2);
+            v22 = V::mul_add(t0_11, grad_o_e235, v22);
+            v24 = V::neg_mul_add(t0_10, grad_o_e235, v24);
+            v4 = V::mul_add(t0_9, grad_o_e235, v4);
+            v28 = V::mul_add(t0_8, grad_o_e235, v28);
+            v44 = V::neg_mul_add(t0_7, grad_o_e235, v44);
+            v64 = V::neg_mul_add(t0_6, grad_o_e235, v64);
+            v48 = V::mul_add(t0_5, grad_o_e235, v48);
+            v12 = V::mul_add(t0_4, grad_o_e235, v12);
+            v32 = V::mul_add(t0_3, grad_o_e235, v32);
+            v16 = V::neg_mul_add(t0_2, grad_o_e235, v16);
+            let mut v129 = V::mul_sub(t0_1, grad_o_e235, v20);
+            v52 = V::mul_add(t0_0, grad_o_e235, v52);
+            let grad_o_e234 = V::load(grad_o.at(11usize, c));
+            v48 = V::neg_mul_add(t0_15, grad_o_e234, v48);
+            v16 = V::mul_add(t0_14, grad_o_e234, v16);
+            v129 = V::neg_mul_add(t0_13, grad_o_e234, v129);
+            v22 = V::mul_add(t0_12, grad_o_e234, v22);
+            v2 = V::mul_add(t0_11, grad_o_e234, v2);
+            v52 = V::neg_mul_add(t0_10, grad_o_e234, v52);
+            v28 = V::mul_add(t0_9, grad_o_e234, v28);
+            v4 = V::mul_add(t0_8, grad_o_e234, v4);
+            v64 = V::neg_mul_add(t0_7, grad_o_e234, v64);
+            v44 = V::neg_mul_add(t0_6, grad_o_e234, v44);
+            v8 = V::mul_add(t0_5, grad_o_e234, v8);
+            v32 = V::mul_add(t0_4, grad_o_e234, v32);
+            v12 = V::mul_add(t0_3, grad_o_e234, v12);
+            v90 = V::neg_mul_add(t0_2, grad_o_e234, v90);
+            v18 = V::mul_add(t0_1, grad_o_e234, v18);
+            v24 = V::mul_add(t0_0, grad_o_e234, v24);
+            let grad_o_e145 = V::load(grad_o.at(10usize, c));
+            v12 = V::neg_mul_add(t0_15, grad_o_e145, v12);
+            v44 = V::neg_mul_add(t0_14, grad_o_e145, v44);
+            v4 = V::neg_mul_add(t0_13, grad_o_e145, v4);
+            v24 = V::neg_mul_add(t0_12, grad_o_e145, v24);
+            v52 = V::mul_add(t0_11, grad_o_e145, v52);
+            v2 = V::mul_add(t0_10, grad_o_e145, v2);
+            v18 = V::mul_add(t0_9, grad_o_e145, v18);
+            v129 = V::neg_mul_add(t0_8, grad_o_e145, v129);
+            v90 = V::mul_add(t0_7, grad_o_e145, v90);
+            v16 = V::neg_mul_add(t0_6, grad_o_e145, v16);
+            v32 = V::neg_mul_add(t0_5, grad_o_e145, v32);
+            v8 = V::mul_add(t0_4, grad_o_e145, v8);
+            v48 = V::neg_mul_add(t0_3, grad_o_e145, v48);
+            v64 = V::neg_mul_add(t0_2, grad_o_e145, v64);
+            v28 = V::neg_mul_add(t0_1, grad_o_e145, v28);
+            v22 = V::mul_add(t0_0, grad_o_e145, v22);
+            let grad_o_e135 = V::load(grad_o.at(9usize, c));
+            v90 = V::mul_add(t0_15, grad_o_e135, v90);
+            v8 = V::mul_add(t0_14, grad_o_e135, v8);
+            v24 = V::mul_add(t0_13, grad_o_e135, v24);
+            v4 = V::neg_mul_add(t0_12, grad_o_e135, v4);
+            v28 = V::neg_mul_add(t0_11, grad_o_e135, v28);
+            v18 = V::neg_mul_add(t0_10, grad_o_e135, v18);
+            v2 = V::mul_add(t0_9, grad_o_e135, v2);
+            v22 = V::mul_add(t0_8, grad_o_e135, v22);
+            v12 = V::mul_add(t0_7, grad_o_e135, v12);
+            v32 = V::mul_add(t0_6, grad_o_e135, v32);
+            v16 = V::neg_mul_add(t0_5, grad_o_e135, v16);
+            v44 = V::mul_add(t0_4, grad_o_e135, v44);
+            v64 = V::mul_add(t0_3, grad_o_e135, v64);
+            v48 = V::neg_mul_add(t0_2, grad_o_e135, v48);
+            v52 = V::neg_mul_add(t0_1, grad_o_e135, v52);
+            v129 = V::mul_add(t0_0, grad_o_e135, v129);
+            let grad_o_e134 = V::load(grad_o.at(8usize, c));
+            v16 = V::mul_add(t0_15, grad_o_e134, v16);
+            v48 = V::mul_add(t0_14, grad_o_e134, v48);
+            v52 = V::mul_add(t0_13, grad_o_e134, v52);
+            v28 = V::neg_mul_add(t0_12, grad_o_e134, v28);
+            v4 = V::neg_mul_add(t0_11, grad_o_e134, v4);
+            v129 = V::neg_mul_add(t0_10, grad_o_e134, v129);
+            v22 = V::mul_add(t0_9, grad_o_e134, v22);
+            v2 = V::mul_add(t0_8, grad_o_e134, v2);
+            v32 = V::mul_add(t0_7, grad_o_e134, v32);
+            v12 = V::mul_add(t0_6, grad_o_e134, v12);
+            v90 = V::neg_mul_add(t0_5, grad_o_e134, v90);
+            v64 = V::mul_add(t0_4, grad_o_e134, v64);
+            v44 = V::mul_add(t0_3, grad_o_e134, v44);
+            v8 = V::neg_mul_add(t0_2, grad_o_e134, v8);
+            v24 = V::neg_mul_add(t0_1, grad_o_e134, v24);
+            v18 = V::mul_add(t0_0, grad_o_e134, v18);
+            let grad_o_e125 = V::load(grad_o.at(7usize, c));
+            v18 = V::neg_mul_add(t0_15, grad_o_e125, v18);
+            v24 = V::neg_mul_add(t0_14, grad_o_e125, v24);
+            v8 = V::mul_add(t0_13, grad_o_e125, v8);
+            v44 = V::mul_add(t0_12, grad_o_e125, v44);
+            v64 = V::mul_add(t0_11, grad_o_e125, v64);
+            v90 = V::neg_mul_add(t0_10, grad_o_e125, v90);
+            v12 = V::neg_mul_add(t0_9, grad_o_e125, v12);
+            v32 = V::neg_mul_add(t0_8, grad_o_e125, v32);
+            v2 = V::mul_add(t0_7, grad_o_e125, v2);
+            v22 = V::mul_add(t0_6, grad_o_e125, v22);
+            v129 = V::mul_add(t0_5, grad_o_e125, v129);
+            v4 = V::mul_add(t0_4, grad_o_e125, v4);
+            v28 = V::mul_add(t0_3, grad_o_e125, v28);
+            v52 = V::mul_add(t0_2, grad_o_e125, v52);
+            v48 = V::neg_mul_add(t0_1, grad_o_e125, v48);
+            v16 = V::mul_add(t0_0, grad_o_e125, v16);
+            let grad_o_e124 = V::load(grad_o.at(6usize, c));
+            v129 = V::neg_mul_add(t0_15, grad_o_e124, v129);
+            v52 = V::neg_mul_add(t0_14, grad_o_e124, v52);
+            v48 = V::mul_add(t0_13, grad_o_e124, v48);
+            v64 = V::mul_add(t0_12, grad_o_e124, v64);
+            v44 = V::mul_add(t0_11, grad_o_e124, v44);
+            v16 = V::neg_mul_add(t0_10, grad_o_e124, v16);
+            v32 = V::neg_mul_add(t0_9, grad_o_e124, v32);
+            v12 = V::neg_mul_add(t0_8, grad_o_e124, v12);
+            v22 = V::mul_add(t0_7, grad_o_e124, v22);
+            v2 = V::mul_add(t0_6, grad_o_e124, v2);
+            v18 = V::mul_add(t0_5, grad_o_e124, v18);
+            v28 = V::mul_add(t0_4, grad_o_e124, v28);
+            v4 = V::mul_add(t0_3, grad_o_e124, v4);
+            v24 = V::mul_add(t0_2, grad_o_e124, v24);
+            v8 = V::neg_mul_add(t0_1, grad_o_e124, v8);
+            v90 = V::mul_add(t0_0, grad_o_e124, v90);
+            let grad_o_e123 = V::load(grad_o.at(5usize, c));
+            v22 = V::mul_add(t0_15, grad_o_e123, v22);
+            v28 = V::mul_add(t0_14, grad_o_e123, v28);
+            v64 = V::neg_mul_add(t0_13, grad_o_e123, v64);
+            v48 = V::mul_add(t0_12, grad_o_e123, v48);
+            v8 = V::neg_mul_add(t0_11, grad_o_e123, v8);
+            v32 = V::mul_add(t0_10, grad_o_e123, v32);
+            v16 = V::neg_mul_add(t0_9, grad_o_e123, v16);
+            v90 = V::mul_add(t0_8, grad_o_e123, v90);
+            v129 = V::mul_add(t0_7, grad_o_e123, v129);
+            v18 = V::neg_mul_add(t0_6, grad_o_e123, v18);
+            v2 = V::mul_add(t0_5, grad_o_e123, v2);
+            v52 = V::mul_add(t0_4, grad_o_e123, v52);
+            v24 = V::neg_mul_add(t0_3, grad_o_e123, v24);
+            v4 = V::mul_add(t0_2, grad_o_e123, v4);
+            v44 = V::neg_mul_add(t0_1, grad_o_e123, v44);
+            v12 = V::mul_add(t0_0, grad_o_e123, v12);
+            let grad_o_e5 = V::load(grad_o.at(4usize, c));
+            v24 = V::mul_add(t0_15, grad_o_e5, v24);
+            v18 = V::neg_mul_add(t0_14, grad_o_e5, v18);
+            v90 = V::neg_mul_add(t0_13, grad_o_e5, v90);
+            v12 = V::neg_mul_add(t0_12, grad_o_e5, v12);
+            v32 = V::neg_mul_add(t0_11, grad_o_e5, v32);
+            v8 = V::neg_mul_add(t0_10, grad_o_e5, v8);
+            v44 = V::neg_mul_add(t0_9, grad_o_e5, v44);
+            v64 = V::neg_mul_add(t0_8, grad_o_e5, v64);
+            v4 = V::neg_mul_add(t0_7, grad_o_e5, v4);
+            v28 = V::neg_mul_add(t0_6, grad_o_e5, v28);
+            v52 = V::neg_mul_add(t0_5, grad_o_e5, v52);
+            v2 = V::mul_add(t0_4, grad_o_e5, v2);
+            v22 = V::mul_add(t0_3, grad_o_e5, v22);
+            v129 = V::mul_add(t0_2, grad_o_e5, v129);
+            v16 = V::mul_add(t0_1, grad_o_e5, v16);
+            v48 = V::mul_add(t0_0, grad_o_e5, v48);
+            let grad_o_e4 = V::load(grad_o.at(3usize, c));
+            v52 = V::mul_add(t0_15, grad_o_e4, v52);
+            v129 = V::neg_mul_add(t0_14, grad_o_e4, v129);
+            v16 = V::neg_mul_add(t0_13, grad_o_e4, v16);
+            v32 = V::neg_mul_add(t0_12, grad_o_e4, v32);
+            v12 = V::neg_mul_add(t0_11, grad_o_e4, v12);
+            v48 = V::neg_mul_add(t0_10, grad_o_e4, v48);
+            v64 = V::neg_mul_add(t0_9, grad_o_e4, v64);
+            v44 = V::neg_mul_add(t0_8, grad_o_e4, v44);
+            v28 = V::neg_mul_add(t0_7, grad_o_e4, v28);
+            v4 = V::neg_mul_add(t0_6, grad_o_e4, v4);
+            v24 = V::neg_mul_add(t0_5, grad_o_e4, v24);
+            v22 = V::mul_add(t0_4, grad_o_e4, v22);
+            v2 = V::mul_add(t0_3, grad_o_e4, v2);
+            v18 = V::mul_add(t0_2, grad_o_e4, v18);
+            v90 = V::mul_add(t0_1, grad_o_e4, v90);
+            v8 = V::mul_add(t0_0, grad_o_e4, v8);
+            let grad_o_e3 = V::load(grad_o.at(2usize, c));
+            v28 = V::neg_mul_add(t0_15, grad_o_e3, v28);
+            v22 = V::mul_add(t0_14, grad_o_e3, v22);
+            v32 = V::mul_add(t0_13, grad_o_e3, v32);
+            v16 = V::neg_mul_add(t0_12, grad_o_e3, v16);
+            v90 = V::mul_add(t0_11, grad_o_e3, v90);
+            v64 = V::mul_add(t0_10, grad_o_e3, v64);
+            v48 = V::neg_mul_add(t0_9, grad_o_e3, v48);
+            v8 = V::mul_add(t0_8, grad_o_e3, v8);
+            v52 = V::neg_mul_add(t0_7, grad_o_e3, v52);
+            v24 = V::mul_add(t0_6, grad_o_e3, v24);
+            v4 = V::neg_mul_add(t0_5, grad_o_e3, v4);
+            v129 = V::mul_add(t0_4, grad_o_e3, v129);
+            v18 = V::neg_mul_add(t0_3, grad_o_e3, v18);
+            v2 = V::mul_add(t0_2, grad_o_e3, v2);
+            v12 = V::mul_add(t0_1, grad_o_e3, v12);
+            v44 = V::mul_add(t0_0, grad_o_e3, v44);
+            let grad_o_e2 = V::load(grad_o.at(1usize, c));
+            v64 = V::mul_add(t0_15, grad_o_e2, v64);
+            v32 = V::neg_mul_add(t0_14, grad_o_e2, v32);
+            v22 = V::mul_add(t0_13, grad_o_e2, v22);
+            v129 = V::mul_add(t0_12, grad_o_e2, v129);
+            v18 = V::neg_mul_add(t0_11, grad_o_e2, v18);
+            v28 = V::mul_add(t0_10, grad_o_e2, v28);
+            v52 = V::mul_add(t0_9, grad_o_e2, v52);
+            v24 = V::neg_mul_add(t0_8, grad_o_e2, v24);
+            v48 = V::neg_mul_add(t0_7, grad_o_e2, v48);
+            v8 = V::mul_add(t0_6, grad_o_e2, v8);
+            v44 = V::mul_add(t0_5, grad_o_e2, v44);
+            v16 = V::mul_add(t0_4, grad_o_e2, v16);
+            v90 = V::neg_mul_add(t0_3, grad_o_e2, v90);
+            v12 = V::neg_mul_add(t0_2, grad_o_e2, v12);
+            v2 = V::mul_add(t0_1, grad_o_e2, v2);
+            v4 = V::mul_add(t0_0, grad_o_e2, v4);
             let grad_o_e1 = V::load(grad_o.at(0usize, c));
-            // out0[0] = t0_15*grad_o_e12345 + t0_14*grad_o_e345 + t0_13*grad_o_e245 + t0_12*grad_o_e235 + t0_11*grad_o_e234 + t0_10*grad_o_e145 + t0_9*grad_o_e135 + t0_8*grad_o_e134 + t0_7*grad_o_e125 + t0_6*grad_o_e124 + t0_5*grad_o_e123 + t0_4*grad_o_e5 + t0_3*grad_o_e4 + t0_2*grad_o_e3 + t0_1*grad_o_e2 + t0_0*grad_o_e1
-            V::store(
-                {
-                    let mut s = V::mul(t0_15, grad_o_e12345);
-                    s = V::mul_add(t0_14, grad_o_e345, s);
-                    s = V::mul_add(t0_13, grad_o_e245, s);
-                    s = V::mul_add(t0_12, grad_o_e235, s);
-                    s = V::mul_add(t0_11, grad_o_e234, s);
-                    s = V::mul_add(t0_10, grad_o_e145, s);
-                    s = V::mul_add(t0_9, grad_o_e135, s);
-                    s = V::mul_add(t0_8, grad_o_e134, s);
-                    s = V::mul_add(t0_7, grad_o_e125, s);
-                    s = V::mul_add(t0_6, grad_o_e124, s);
-                    s = V::mul_add(t0_5, grad_o_e123, s);
-                    s = V::mul_add(t0_4, grad_o_e5, s);
-                    s = V::mul_add(t0_3, grad_o_e4, s);
-                    s = V::mul_add(t0_2, grad_o_e3, s);
-                    s = V::mul_add(t0_1, grad_o_e2, s);
-                    s = V::mul_add(t0_0, grad_o_e1, s);
-                    s
-                },
-                out0.at(0usize, c),
-            );
-            // out0[1] = t0_14*grad_o_e12345 - t0_15*grad_o_e345 + t0_10*grad_o_e245 + t0_9*grad_o_e235 + t0_8*grad_o_e234 - t0_13*grad_o_e145 - t0_12*grad_o_e135 - t0_11*grad_o_e134 + t0_4*grad_o_e125 + t0_3*grad_o_e124 + t0_2*grad_o_e123 - t0_7*grad_o_e5 - t0_6*grad_o_e4 - t0_5*grad_o_e3 + t0_0*grad_o_e2 - t0_1*grad_o_e1
-            V::store(
-                {
-                    let mut s = V::mul(t0_14, grad_o_e12345);
-                    s = V::neg_mul_add(t0_15, grad_o_e345, s);
-                    s = V::mul_add(t0_10, grad_o_e245, s);
-                    s = V::mul_add(t0_9, grad_o_e235, s);
-                    s = V::mul_add(t0_8, grad_o_e234, s);
-                    s = V::neg_mul_add(t0_13, grad_o_e145, s);
-                    s = V::neg_mul_add(t0_12, grad_o_e135, s);
-                    s = V::neg_mul_add(t0_11, grad_o_e134, s);
-                    s = V::mul_add(t0_4, grad_o_e125, s);
-                    s = V::mul_add(t0_3, grad_o_e124, s);
-                    s = V::mul_add(t0_2, grad_o_e123, s);
-                    s = V::neg_mul_add(t0_7, grad_o_e5, s);
-                    s = V::neg_mul_add(t0_6, grad_o_e4, s);
-                    s = V::neg_mul_add(t0_5, grad_o_e3, s);
-                    s = V::mul_add(t0_0, grad_o_e2, s);
-                    s = V::neg_mul_add(t0_1, grad_o_e1, s);
-                    s
-                },
-                out0.at(1usize, c),
-            );
-            // out0[2] = t0_10*grad_o_e345 - t0_13*grad_o_e12345 + t0_15*grad_o_e245 - t0_7*grad_o_e235 - t0_6*grad_o_e234 - t0_14*grad_o_e145 + t0_4*grad_o_e135 + t0_3*grad_o_e134 + t0_12*grad_o_e125 + t0_11*grad_o_e124 - t0_1*grad_o_e123 - t0_9*grad_o_e5 - t0_8*grad_o_e4 + t0_0*grad_o_e3 + t0_5*grad_o_e2 - t0_2*grad_o_e1
-            V::store(
-                {
-                    let mut s = V::mul(t0_10, grad_o_e345);
-                    s = V::neg_mul_add(t0_13, grad_o_e12345, s);
-                    s = V::mul_add(t0_15, grad_o_e245, s);
-                    s = V::neg_mul_add(t0_7, grad_o_e235, s);
-                    s = V::neg_mul_add(t0_6, grad_o_e234, s);
-                    s = V::neg_mul_add(t0_14, grad_o_e145, s);
-                    s = V::mul_add(t0_4, grad_o_e135, s);
-                    s = V::mul_add(t0_3, grad_o_e134, s);
-                    s = V::mul_add(t0_12, grad_o_e125, s);
-                    s = V::mul_add(t0_11, grad_o_e124, s);
-                    s = V::neg_mul_add(t0_1, grad_o_e123, s);
-                    s = V::neg_mul_add(t0_9, grad_o_e5, s);
-                    s = V::neg_mul_add(t0_8, grad_o_e4, s);
-                    s = V::mul_add(t0_0, grad_o_e3, s);
-                    s = V::mul_add(t0_5, grad_o_e2, s);
-                    s = V::neg_mul_add(t0_2, grad_o_e1, s);
-                    s
-                },
-                out0.at(2usize, c),
-            );
-            // out0[3] = t0_12*grad_o_e12345 - t0_9*grad_o_e345 - t0_7*grad_o_e245 - t0_15*grad_o_e235 + t0_5*grad_o_e234 + t0_4*grad_o_e145 + t0_14*grad_o_e135 - t0_2*grad_o_e134 + t0_13*grad_o_e125 - t0_1*grad_o_e124 - t0_11*grad_o_e123 - t0_10*grad_o_e5 + t0_0*grad_o_e4 + t0_8*grad_o_e3 + t0_6*grad_o_e2 - t0_3*grad_o_e1
-            V::store(
-                {
-                    let mut s = V::mul(t0_12, grad_o_e12345);
-                    s = V::neg_mul_add(t0_9, grad_o_e345, s);
-                    s = V::neg_mul_add(t0_7, grad_o_e245, s);
-                    s = V::neg_mul_add(t0_15, grad_o_e235, s);
-                    s = V::mul_add(t0_5, grad_o_e234, s);
-                    s = V::mul_add(t0_4, grad_o_e145, s);
-                    s = V::mul_add(t0_14, grad_o_e135, s);
-                    s = V::neg_mul_add(t0_2, grad_o_e134, s);
-                    s = V::mul_add(t0_13, grad_o_e125, s);
-                    s = V::neg_mul_add(t0_1, grad_o_e124, s);
-                    s = V::neg_mul_add(t0_11, grad_o_e123, s);
-                    s = V::neg_mul_add(t0_10, grad_o_e5, s);
-                    s = V::mul_add(t0_0, grad_o_e4, s);
-                    s = V::mul_add(t0_8, grad_o_e3, s);
-                    s = V::mul_add(t0_6, grad_o_e2, s);
-                    s = V::neg_mul_add(t0_3, grad_o_e1, s);
-                    s
-                },
-                out0.at(3usize, c),
-            );
-            // out0[4] = t0_8*grad_o_e345 - t0_11*grad_o_e12345 + t0_6*grad_o_e245 + t0_5*grad_o_e235 - t0_15*grad_o_e234 - t0_3*grad_o_e145 - t0_2*grad_o_e135 + t0_14*grad_o_e134 - t0_1*grad_o_e125 + t0_13*grad_o_e124 + t0_12*grad_o_e123 + t0_0*grad_o_e5 - t0_10*grad_o_e4 - t0_9*grad_o_e3 - t0_7*grad_o_e2 + t0_4*grad_o_e1
-            V::store(
-                {
-                    let mut s = V::mul(t0_8, grad_o_e345);
-                    s = V::neg_mul_add(t0_11, grad_o_e12345, s);
-                    s = V::mul_add(t0_6, grad_o_e245, s);
-                    s = V::mul_add(t0_5, grad_o_e235, s);
-                    s = V::neg_mul_add(t0_15, grad_o_e234, s);
-                    s = V::neg_mul_add(t0_3, grad_o_e145, s);
-                    s = V::neg_mul_add(t0_2, grad_o_e135, s);
-                    s = V::mul_add(t0_14, grad_o_e134, s);
-                    s = V::neg_mul_add(t0_1, grad_o_e125, s);
-                    s = V::mul_add(t0_13, grad_o_e124, s);
-                    s = V::mul_add(t0_12, grad_o_e123, s);
-                    s = V::mul_add(t0_0, grad_o_e5, s);
-                    s = V::neg_mul_add(t0_10, grad_o_e4, s);
-                    s = V::neg_mul_add(t0_9, grad_o_e3, s);
-                    s = V::neg_mul_add(t0_7, grad_o_e2, s);
-                    s = V::mul_add(t0_4, grad_o_e1, s);
-                    s
-                },
-                out0.at(4usize, c),
-            );
-            // out0[5] = t0_10*grad_o_e12345 + t0_13*grad_o_e345 - t0_14*grad_o_e245 + t0_4*grad_o_e235 + t0_3*grad_o_e234 - t0_15*grad_o_e145 + t0_7*grad_o_e135 + t0_6*grad_o_e134 - t0_9*grad_o_e125 - t0_8*grad_o_e124 + t0_0*grad_o_e123 - t0_12*grad_o_e5 - t0_11*grad_o_e4 + t0_1*grad_o_e3 - t0_2*grad_o_e2 - t0_5*grad_o_e1
-            V::store(
-                {
-                    let mut s = V::mul(t0_10, grad_o_e12345);
-                    s = V::mul_add(t0_13, grad_o_e345, s);
-                    s = V::neg_mul_add(t0_14, grad_o_e245, s);
-                    s = V::mul_add(t0_4, grad_o_e235, s);
-                    s = V::mul_add(t0_3, grad_o_e234, s);
-                    s = V::neg_mul_add(t0_15, grad_o_e145, s);
-                    s = V::mul_add(t0_7, grad_o_e135, s);
-                    s = V::mul_add(t0_6, grad_o_e134, s);
-                    s = V::neg_mul_add(t0_9, grad_o_e125, s);
-                    s = V::neg_mul_add(t0_8, grad_o_e124, s);
-                    s = V::mul_add(t0_0, grad_o_e123, s);
-                    s = V::neg_mul_add(t0_12, grad_o_e5, s);
-                    s = V::neg_mul_add(t0_11, grad_o_e4, s);
-                    s = V::mul_add(t0_1, grad_o_e3, s);
-                    s = V::neg_mul_add(t0_2, grad_o_e2, s);
-                    s = V::neg_mul_add(t0_5, grad_o_e1, s);
-                    s
-                },
-                out0.at(5usize, c),
-            );
-            // out0[6] = t0_4*grad_o_e245 - (t0_9*grad_o_e12345 + t0_12*grad_o_e345) + t0_14*grad_o_e235 - t0_2*grad_o_e234 + t0_7*grad_o_e145 + t0_15*grad_o_e135 - t0_5*grad_o_e134 - t0_10*grad_o_e125 + t0_0*grad_o_e124 + t0_8*grad_o_e123 - t0_13*grad_o_e5 + t0_1*grad_o_e4 + t0_11*grad_o_e3 - t0_3*grad_o_e2 - t0_6*grad_o_e1
-            V::store(
-                {
-                    let mut s = V::mul_sub(
-                        t0_4,
-                        grad_o_e245,
-                        V::mul_add(t0_12, grad_o_e345, V::mul(t0_9, grad_o_e12345)),
-                    );
-                    s = V::mul_add(t0_14, grad_o_e235, s);
-                    s = V::neg_mul_add(t0_2, grad_o_e234, s);
-                    s = V::mul_add(t0_7, grad_o_e145, s);
-                    s = V::mul_add(t0_15, grad_o_e135, s);
-                    s = V::neg_mul_add(t0_5, grad_o_e134, s);
-                    s = V::neg_mul_add(t0_10, grad_o_e125, s);
-                    s = V::mul_add(t0_0, grad_o_e124, s);
-                    s = V::mul_add(t0_8, grad_o_e123, s);
-                    s = V::neg_mul_add(t0_13, grad_o_e5, s);
-                    s = V::mul_add(t0_1, grad_o_e4, s);
-                    s = V::mul_add(t0_11, grad_o_e3, s);
-                    s = V::neg_mul_add(t0_3, grad_o_e2, s);
-                    s = V::neg_mul_add(t0_6, grad_o_e1, s);
-                    s
-                },
-                out0.at(6usize, c),
-            );
-            // out0[7] = t0_8*grad_o_e12345 + t0_11*grad_o_e345 - t0_3*grad_o_e245 - t0_2*grad_o_e235 + t0_14*grad_o_e234 - t0_6*grad_o_e145 - t0_5*grad_o_e135 + t0_15*grad_o_e134 + t0_0*grad_o_e125 - t0_10*grad_o_e124 - t0_9*grad_o_e123 + t0_1*grad_o_e5 - t0_13*grad_o_e4 - t0_12*grad_o_e3 + t0_4*grad_o_e2 + t0_7*grad_o_e1
-            V::store(
-                {
-                    let mut s = V::mul(t0_8, grad_o_e12345);
-                    s = V::mul_add(t0_11, grad_o_e345, s);
-                    s = V::neg_mul_add(t0_3, grad_o_e245, s);
-                    s = V::neg_mul_add(t0_2, grad_o_e235, s);
-                    s = V::mul_add(t0_14, grad_o_e234, s);
-                    s = V::neg_mul_add(t0_6, grad_o_e145, s);
-                    s = V::neg_mul_add(t0_5, grad_o_e135, s);
-                    s = V::mul_add(t0_15, grad_o_e134, s);
-                    s = V::mul_add(t0_0, grad_o_e125, s);
-                    s = V::neg_mul_add(t0_10, grad_o_e124, s);
-                    s = V::neg_mul_add(t0_9, grad_o_e123, s);
-                    s = V::mul_add(t0_1, grad_o_e5, s);
-                    s = V::neg_mul_add(t0_13, grad_o_e4, s);
-                    s = V::neg_mul_add(t0_12, grad_o_e3, s);
-                    s = V::mul_add(t0_4, grad_o_e2, s);
-                    s = V::mul_add(t0_7, grad_o_e1, s);
-                    s
-                },
-                out0.at(7usize, c),
-            );
-            // out0[8] = t0_7*grad_o_e12345 + t0_4*grad_o_e345 + t0_12*grad_o_e245 - t0_13*grad_o_e235 + t0_1*grad_o_e234 + t0_9*grad_o_e145 - t0_10*grad_o_e135 + t0_0*grad_o_e134 - t0_15*grad_o_e125 + t0_5*grad_o_e124 - t0_6*grad_o_e123 - t0_14*grad_o_e5 + t0_2*grad_o_e4 - t0_3*grad_o_e3 - t0_11*grad_o_e2 - t0_8*grad_o_e1
-            V::store(
-                {
-                    let mut s = V::mul(t0_7, grad_o_e12345);
-                    s = V::mul_add(t0_4, grad_o_e345, s);
-                    s = V::mul_add(t0_12, grad_o_e245, s);
-                    s = V::neg_mul_add(t0_13, grad_o_e235, s);
-                    s = V::mul_add(t0_1, grad_o_e234, s);
-                    s = V::mul_add(t0_9, grad_o_e145, s);
-                    s = V::neg_mul_add(t0_10, grad_o_e135, s);
-                    s = V::mul_add(t0_0, grad_o_e134, s);
-                    s = V::neg_mul_add(t0_15, grad_o_e125, s);
-                    s = V::mul_add(t0_5, grad_o_e124, s);
-                    s = V::neg_mul_add(t0_6, grad_o_e123, s);
-                    s = V::neg_mul_add(t0_14, grad_o_e5, s);
-                    s = V::mul_add(t0_2, grad_o_e4, s);
-                    s = V::neg_mul_add(t0_3, grad_o_e3, s);
-                    s = V::neg_mul_add(t0_11, grad_o_e2, s);
-                    s = V::neg_mul_add(t0_8, grad_o_e1, s);
-                    s
-                },
-                out0.at(8usize, c),
-            );
-            // out0[9] = t0_1*grad_o_e235 - (t0_6*grad_o_e12345 + t0_3*grad_o_e345 + t0_11*grad_o_e245) - t0_13*grad_o_e234 - t0_8*grad_o_e145 + t0_0*grad_o_e135 - t0_10*grad_o_e134 + t0_5*grad_o_e125 - t0_15*grad_o_e124 + t0_7*grad_o_e123 + t0_2*grad_o_e5 - t0_14*grad_o_e4 + t0_4*grad_o_e3 + t0_12*grad_o_e2 + t0_9*grad_o_e1
-            V::store(
-                {
-                    let mut s = V::mul_sub(
-                        t0_1,
-                        grad_o_e235,
-                        {
-                            let mut s = V::mul(t0_6, grad_o_e12345);
-                            s = V::mul_add(t0_3, grad_o_e345, s);
-                            s = V::mul_add(t0_11, grad_o_e245, s);
-                            s
-                        },
-                    );
-                    s = V::neg_mul_add(t0_13, grad_o_e234, s);
-                    s = V::neg_mul_add(t0_8, grad_o_e145, s);
-                    s = V::mul_add(t0_0, grad_o_e135, s);
-                    s = V::neg_mul_add(t0_10, grad_o_e134, s);
-                    s = V::mul_add(t0_5, grad_o_e125, s);
-                    s = V::neg_mul_add(t0_15, grad_o_e124, s);
-                    s = V::mul_add(t0_7, grad_o_e123, s);
-                    s = V::mul_add(t0_2, grad_o_e5, s);
-                    s = V::neg_mul_add(t0_14, grad_o_e4, s);
-                    s = V::mul_add(t0_4, grad_o_e3, s);
-                    s = V::mul_add(t0_12, grad_o_e2, s);
-                    s = V::mul_add(t0_9, grad_o_e1, s);
-                    s
-                },
-                out0.at(9usize, c),
-            );
-            // out0[10] = t0_5*grad_o_e12345 + t0_2*grad_o_e345 + t0_1*grad_o_e245 + t0_11*grad_o_e235 + t0_12*grad_o_e234 + t0_0*grad_o_e145 + t0_8*grad_o_e135 + t0_9*grad_o_e134 + t0_6*grad_o_e125 + t0_7*grad_o_e124 + t0_15*grad_o_e123 + t0_3*grad_o_e5 + t0_4*grad_o_e4 + t0_14*grad_o_e3 + t0_13*grad_o_e2 + t0_10*grad_o_e1
-            V::store(
-                {
-                    let mut s = V::mul(t0_5, grad_o_e12345);
-                    s = V::mul_add(t0_2, grad_o_e345, s);
-                    s = V::mul_add(t0_1, grad_o_e245, s);
-                    s = V::mul_add(t0_11, grad_o_e235, s);
-                    s = V::mul_add(t0_12, grad_o_e234, s);
-                    s = V::mul_add(t0_0, grad_o_e145, s);
-                    s = V::mul_add(t0_8, grad_o_e135, s);
-                    s = V::mul_add(t0_9, grad_o_e134, s);
-                    s = V::mul_add(t0_6, grad_o_e125, s);
-                    s = V::mul_add(t0_7, grad_o_e124, s);
-                    s = V::mul_add(t0_15, grad_o_e123, s);
-                    s = V::mul_add(t0_3, grad_o_e5, s);
-                    s = V::mul_add(t0_4, grad_o_e4, s);
-                    s = V::mul_add(t0_14, grad_o_e3, s);
-                    s = V::mul_add(t0_13, grad_o_e2, s);
-                    s = V::mul_add(t0_10, grad_o_e1, s);
-                    s
-                },
-                out0.at(10usize, c),
-            );
-            // out0[11] = t0_4*grad_o_e12345 - t0_7*grad_o_e345 + t0_9*grad_o_e245 - t0_10*grad_o_e235 + t0_0*grad_o_e234 - t0_12*grad_o_e145 + t0_13*grad_o_e135 - t0_1*grad_o_e134 - t0_14*grad_o_e125 + t0_2*grad_o_e124 - t0_3*grad_o_e123 + t0_15*grad_o_e5 - t0_5*grad_o_e4 + t0_6*grad_o_e3 - t0_8*grad_o_e2 + t0_11*grad_o_e1
-            V::store(
-                {
-                    let mut s = V::mul(t0_4, grad_o_e12345);
-                    s = V::neg_mul_add(t0_7, grad_o_e345, s);
-                    s = V::mul_add(t0_9, grad_o_e245, s);
-                    s = V::neg_mul_add(t0_10, grad_o_e235, s);
-                    s = V::mul_add(t0_0, grad_o_e234, s);
-                    s = V::neg_mul_add(t0_12, grad_o_e145, s);
-                    s = V::mul_add(t0_13, grad_o_e135, s);
-                    s = V::neg_mul_add(t0_1, grad_o_e134, s);
-                    s = V::neg_mul_add(t0_14, grad_o_e125, s);
-                    s = V::mul_add(t0_2, grad_o_e124, s);
-                    s = V::neg_mul_add(t0_3, grad_o_e123, s);
-                    s = V::mul_add(t0_15, grad_o_e5, s);
-                    s = V::neg_mul_add(t0_5, grad_o_e4, s);
-                    s = V::mul_add(t0_6, grad_o_e3, s);
-                    s = V::neg_mul_add(t0_8, grad_o_e2, s);
-                    s = V::mul_add(t0_11, grad_o_e1, s);
-                    s
-                },
-                out0.at(11usize, c),
-            );
-            // out0[12] = t0_6*grad_o_e345 - t0_3*grad_o_e12345 - t0_8*grad_o_e245 + t0_0*grad_o_e235 - t0_10*grad_o_e234 + t0_11*grad_o_e145 - t0_1*grad_o_e135 + t0_13*grad_o_e134 + t0_2*grad_o_e125 - t0_14*grad_o_e124 + t0_4*grad_o_e123 - t0_5*grad_o_e5 + t0_15*grad_o_e4 - t0_7*grad_o_e3 + t0_9*grad_o_e2 - t0_12*grad_o_e1
-            V::store(
-                {
-                    let mut s = V::mul(t0_6, grad_o_e345);
-                    s = V::neg_mul_add(t0_3, grad_o_e12345, s);
-                    s = V::neg_mul_add(t0_8, grad_o_e245, s);
-                    s = V::mul_add(t0_0, grad_o_e235, s);
-                    s = V::neg_mul_add(t0_10, grad_o_e234, s);
-                    s = V::mul_add(t0_11, grad_o_e145, s);
-                    s = V::neg_mul_add(t0_1, grad_o_e135, s);
-                    s = V::mul_add(t0_13, grad_o_e134, s);
-                    s = V::mul_add(t0_2, grad_o_e125, s);
-                    s = V::neg_mul_add(t0_14, grad_o_e124, s);
-                    s = V::mul_add(t0_4, grad_o_e123, s);
-                    s = V::neg_mul_add(t0_5, grad_o_e5, s);
-                    s = V::mul_add(t0_15, grad_o_e4, s);
-                    s = V::neg_mul_add(t0_7, grad_o_e3, s);
-                    s = V::mul_add(t0_9, grad_o_e2, s);
-                    s = V::neg_mul_add(t0_12, grad_o_e1, s);
-                    s
-                },
-                out0.at(12usize, c),
-            );
-            // out0[13] = t0_2*grad_o_e12345 - t0_5*grad_o_e345 + t0_0*grad_o_e245 + t0_8*grad_o_e235 + t0_9*grad_o_e234 - t0_1*grad_o_e145 - t0_11*grad_o_e135 - t0_12*grad_o_e134 + t0_3*grad_o_e125 + t0_4*grad_o_e124 + t0_14*grad_o_e123 - t0_6*grad_o_e5 - t0_7*grad_o_e4 - t0_15*grad_o_e3 + t0_10*grad_o_e2 - t0_13*grad_o_e1
-            V::store(
-                {
-                    let mut s = V::mul(t0_2, grad_o_e12345);
-                    s = V::neg_mul_add(t0_5, grad_o_e345, s);
-                    s = V::mul_add(t0_0, grad_o_e245, s);
-                    s = V::mul_add(t0_8, grad_o_e235, s);
-                    s = V::mul_add(t0_9, grad_o_e234, s);
-                    s = V::neg_mul_add(t0_1, grad_o_e145, s);
-                    s = V::neg_mul_add(t0_11, grad_o_e135, s);
-                    s = V::neg_mul_add(t0_12, grad_o_e134, s);
-                    s = V::mul_add(t0_3, grad_o_e125, s);
-                    s = V::mul_add(t0_4, grad_o_e124, s);
-                    s = V::mul_add(t0_14, grad_o_e123, s);
-                    s = V::neg_mul_add(t0_6, grad_o_e5, s);
-                    s = V::neg_mul_add(t0_7, grad_o_e4, s);
-                    s = V::neg_mul_add(t0_15, grad_o_e3, s);
-                    s = V::mul_add(t0_10, grad_o_e2, s);
-                    s = V::neg_mul_add(t0_13, grad_o_e1, s);
-                    s
-                },
-                out0.at(13usize, c),
-            );
-            // out0[14] = t0_0*grad_o_e345 - t0_1*grad_o_e12345 + t0_5*grad_o_e245 - t0_6*grad_o_e235 - t0_7*grad_o_e234 - t0_2*grad_o_e145 + t0_3*grad_o_e135 + t0_4*grad_o_e134 + t0_11*grad_o_e125 + t0_12*grad_o_e124 - t0_13*grad_o_e123 - t0_8*grad_o_e5 - t0_9*grad_o_e4 + t0_10*grad_o_e3 + t0_15*grad_o_e2 - t0_14*grad_o_e1
-            V::store(
-                {
-                    let mut s = V::mul(t0_0, grad_o_e345);
-                    s = V::neg_mul_add(t0_1, grad_o_e12345, s);
-                    s = V::mul_add(t0_5, grad_o_e245, s);
-                    s = V::neg_mul_add(t0_6, grad_o_e235, s);
-                    s = V::neg_mul_add(t0_7, grad_o_e234, s);
-                    s = V::neg_mul_add(t0_2, grad_o_e145, s);
-                    s = V::mul_add(t0_3, grad_o_e135, s);
-                    s = V::mul_add(t0_4, grad_o_e134, s);
-                    s = V::mul_add(t0_11, grad_o_e125, s);
-                    s = V::mul_add(t0_12, grad_o_e124, s);
-                    s = V::neg_mul_add(t0_13, grad_o_e123, s);
-                    s = V::neg_mul_add(t0_8, grad_o_e5, s);
-                    s = V::neg_mul_add(t0_9, grad_o_e4, s);
-                    s = V::mul_add(t0_10, grad_o_e3, s);
-                    s = V::mul_add(t0_15, grad_o_e2, s);
-                    s = V::neg_mul_add(t0_14, grad_o_e1, s);
-                    s
-                },
-                out0.at(14usize, c),
-            );
+            v32 = V::neg_mul_add(t0_15, grad_o_e1, v32);
             // out0[15] = t0_0*grad_o_e12345 + t0_1*grad_o_e345 - t0_2*grad_o_e245 + t0_3*grad_o_e235 + t0_4*grad_o_e234 - t0_5*grad_o_e145 + t0_6*grad_o_e135 + t0_7*grad_o_e134 - t0_8*grad_o_e125 - t0_9*grad_o_e124 + t0_10*grad_o_e123 - t0_11*grad_o_e5 - t0_12*grad_o_e4 + t0_13*grad_o_e3 - t0_14*grad_o_e2 - t0_15*grad_o_e1
-            V::store(
-                {
-                    let mut s = V::mul(t0_0, grad_o_e12345);
-                    s = V::mul_add(t0_1, grad_o_e345, s);
-                    s = V::neg_mul_add(t0_2, grad_o_e245, s);
-                    s = V::mul_add(t0_3, grad_o_e235, s);
-                    s = V::mul_add(t0_4, grad_o_e234, s);
-                    s = V::neg_mul_add(t0_5, grad_o_e145, s);
-                    s = V::mul_add(t0_6, grad_o_e135, s);
-                    s = V::mul_add(t0_7, grad_o_e134, s);
-                    s = V::neg_mul_add(t0_8, grad_o_e125, s);
-                    s = V::neg_mul_add(t0_9, grad_o_e124, s);
-                    s = V::mul_add(t0_10, grad_o_e123, s);
-                    s = V::neg_mul_add(t0_11, grad_o_e5, s);
-                    s = V::neg_mul_add(t0_12, grad_o_e4, s);
-                    s = V::mul_add(t0_13, grad_o_e3, s);
-                    s = V::neg_mul_add(t0_14, grad_o_e2, s);
-                    s = V::neg_mul_add(t0_15, grad_o_e1, s);
-                    s
-                },
-                out0.at(15usize, c),
-            );
+            V::store(v32, out0.at(15usize, c));
+            v64 = V::neg_mul_add(t0_14, grad_o_e1, v64);
+            // out0[14] = t0_0*grad_o_e345 - t0_1*grad_o_e12345 + t0_5*grad_o_e245 - t0_6*grad_o_e235 - t0_7*grad_o_e234 - t0_2*grad_o_e145 + t0_3*grad_o_e135 + t0_4*grad_o_e134 + t0_11*grad_o_e125 + t0_12*grad_o_e124 - t0_13*grad_o_e123 - t0_8*grad_o_e5 - t0_9*grad_o_e4 + t0_10*grad_o_e3 + t0_15*grad_o_e2 - t0_14*grad_o_e1
+            V::store(v64, out0.at(14usize, c));
+            v28 = V::neg_mul_add(t0_13, grad_o_e1, v28);
+            // out0[13] = t0_2*grad_o_e12345 - t0_5*grad_o_e345 + t0_0*grad_o_e245 + t0_8*grad_o_e235 + t0_9*grad_o_e234 - t0_1*grad_o_e145 - t0_11*grad_o_e135 - t0_12*grad_o_e134 + t0_3*grad_o_e125 + t0_4*grad_o_e124 + t0_14*grad_o_e123 - t0_6*grad_o_e5 - t0_7*grad_o_e4 - t0_15*grad_o_e3 + t0_10*grad_o_e2 - t0_13*grad_o_e1
+            V::store(v28, out0.at(13usize, c));
+            v52 = V::neg_mul_add(t0_12, grad_o_e1, v52);
+            // out0[12] = t0_6*grad_o_e345 - t0_3*grad_o_e12345 - t0_8*grad_o_e245 + t0_0*grad_o_e235 - t0_10*grad_o_e234 + t0_11*grad_o_e145 - t0_1*grad_o_e135 + t0_13*grad_o_e134 + t0_2*grad_o_e125 - t0_14*grad_o_e124 + t0_4*grad_o_e123 - t0_5*grad_o_e5 + t0_15*grad_o_e4 - t0_7*grad_o_e3 + t0_9*grad_o_e2 - t0_12*grad_o_e1
+            V::store(v52, out0.at(12usize, c));
+            v24 = V::mul_add(t0_11, grad_o_e1, v24);
+            // out0[11] = t0_4*grad_o_e12345 - t0_7*grad_o_e345 + t0_9*grad_o_e245 - t0_10*grad_o_e235 + t0_0*grad_o_e234 - t0_12*grad_o_e145 + t0_13*grad_o_e135 - t0_1*grad_o_e134 - t0_14*grad_o_e125 + t0_2*grad_o_e124 - t0_3*grad_o_e123 + t0_15*grad_o_e5 - t0_5*grad_o_e4 + t0_6*grad_o_e3 - t0_8*grad_o_e2 + t0_11*grad_o_e1
+            V::store(v24, out0.at(11usize, c));
+            v22 = V::mul_add(t0_10, grad_o_e1, v22);
+            // out0[10] = t0_5*grad_o_e12345 + t0_2*grad_o_e345 + t0_1*grad_o_e245 + t0_11*grad_o_e235 + t0_12*grad_o_e234 + t0_0*grad_o_e145 + t0_8*grad_o_e135 + t0_9*grad_o_e134 + t0_6*grad_o_e125 + t0_7*grad_o_e124 + t0_15*grad_o_e123 + t0_3*grad_o_e5 + t0_4*grad_o_e4 + t0_14*grad_o_e3 + t0_13*grad_o_e2 + t0_10*grad_o_e1
+            V::store(v22, out0.at(10usize, c));
+            v129 = V::mul_add(t0_9, grad_o_e1, v129);
+            // out0[9] = t0_1*grad_o_e235 - (t0_6*grad_o_e12345 + t0_3*grad_o_e345 + t0_11*grad_o_e245) - t0_13*grad_o_e234 - t0_8*grad_o_e145 + t0_0*grad_o_e135 - t0_10*grad_o_e134 + t0_5*grad_o_e125 - t0_15*grad_o_e124 + t0_7*grad_o_e123 + t0_2*grad_o_e5 - t0_14*grad_o_e4 + t0_4*grad_o_e3 + t0_12*grad_o_e2 + t0_9*grad_o_e1
+            V::store(v129, out0.at(9usize, c));
+            v18 = V::neg_mul_add(t0_8, grad_o_e1, v18);
+            // out0[8] = t0_7*grad_o_e12345 + t0_4*grad_o_e345 + t0_12*grad_o_e245 - t0_13*grad_o_e235 + t0_1*grad_o_e234 + t0_9*grad_o_e145 - t0_10*grad_o_e135 + t0_0*grad_o_e134 - t0_15*grad_o_e125 + t0_5*grad_o_e124 - t0_6*grad_o_e123 - t0_14*grad_o_e5 + t0_2*grad_o_e4 - t0_3*grad_o_e3 - t0_11*grad_o_e2 - t0_8*grad_o_e1
+            V::store(v18, out0.at(8usize, c));
+            v16 = V::mul_add(t0_7, grad_o_e1, v16);
+            // out0[7] = t0_8*grad_o_e12345 + t0_11*grad_o_e345 - t0_3*grad_o_e245 - t0_2*grad_o_e235 + t0_14*grad_o_e234 - t0_6*grad_o_e145 - t0_5*grad_o_e135 + t0_15*grad_o_e134 + t0_0*grad_o_e125 - t0_10*grad_o_e124 - t0_9*grad_o_e123 + t0_1*grad_o_e5 - t0_13*grad_o_e4 - t0_12*grad_o_e3 + t0_4*grad_o_e2 + t0_7*grad_o_e1
+            V::store(v16, out0.at(7usize, c));
+            v90 = V::neg_mul_add(t0_6, grad_o_e1, v90);
+            // out0[6] = t0_4*grad_o_e245 - (t0_9*grad_o_e12345 + t0_12*grad_o_e345) + t0_14*grad_o_e235 - t0_2*grad_o_e234 + t0_7*grad_o_e145 + t0_15*grad_o_e135 - t0_5*grad_o_e134 - t0_10*grad_o_e125 + t0_0*grad_o_e124 + t0_8*grad_o_e123 - t0_13*grad_o_e5 + t0_1*grad_o_e4 + t0_11*grad_o_e3 - t0_3*grad_o_e2 - t0_6*grad_o_e1
+            V::store(v90, out0.at(6usize, c));
+            v12 = V::neg_mul_add(t0_5, grad_o_e1, v12);
+            // out0[5] = t0_10*grad_o_e12345 + t0_13*grad_o_e345 - t0_14*grad_o_e245 + t0_4*grad_o_e235 + t0_3*grad_o_e234 - t0_15*grad_o_e145 + t0_7*grad_o_e135 + t0_6*grad_o_e134 - t0_9*grad_o_e125 - t0_8*grad_o_e124 + t0_0*grad_o_e123 - t0_12*grad_o_e5 - t0_11*grad_o_e4 + t0_1*grad_o_e3 - t0_2*grad_o_e2 - t0_5*grad_o_e1
+            V::store(v12, out0.at(5usize, c));
+            v48 = V::mul_add(t0_4, grad_o_e1, v48);
+            // out0[4] = t0_8*grad_o_e345 - t0_11*grad_o_e12345 + t0_6*grad_o_e245 + t0_5*grad_o_e235 - t0_15*grad_o_e234 - t0_3*grad_o_e145 - t0_2*grad_o_e135 + t0_14*grad_o_e134 - t0_1*grad_o_e125 + t0_13*grad_o_e124 + t0_12*grad_o_e123 + t0_0*grad_o_e5 - t0_10*grad_o_e4 - t0_9*grad_o_e3 - t0_7*grad_o_e2 + t0_4*grad_o_e1
+            V::store(v48, out0.at(4usize, c));
+            v8 = V::neg_mul_add(t0_3, grad_o_e1, v8);
+            // out0[3] = t0_12*grad_o_e12345 - t0_9*grad_o_e345 - t0_7*grad_o_e245 - t0_15*grad_o_e235 + t0_5*grad_o_e234 + t0_4*grad_o_e145 + t0_14*grad_o_e135 - t0_2*grad_o_e134 + t0_13*grad_o_e125 - t0_1*grad_o_e124 - t0_11*grad_o_e123 - t0_10*grad_o_e5 + t0_0*grad_o_e4 + t0_8*grad_o_e3 + t0_6*grad_o_e2 - t0_3*grad_o_e1
+            V::store(v8, out0.at(3usize, c));
+            v44 = V::neg_mul_add(t0_2, grad_o_e1, v44);
+            // out0[2] = t0_10*grad_o_e345 - t0_13*grad_o_e12345 + t0_15*grad_o_e245 - t0_7*grad_o_e235 - t0_6*grad_o_e234 - t0_14*grad_o_e145 + t0_4*grad_o_e135 + t0_3*grad_o_e134 + t0_12*grad_o_e125 + t0_11*grad_o_e124 - t0_1*grad_o_e123 - t0_9*grad_o_e5 - t0_8*grad_o_e4 + t0_0*grad_o_e3 + t0_5*grad_o_e2 - t0_2*grad_o_e1
+            V::store(v44, out0.at(2usize, c));
+            v4 = V::neg_mul_add(t0_1, grad_o_e1, v4);
+            // out0[1] = t0_14*grad_o_e12345 - t0_15*grad_o_e345 + t0_10*grad_o_e245 + t0_9*grad_o_e235 + t0_8*grad_o_e234 - t0_13*grad_o_e145 - t0_12*grad_o_e135 - t0_11*grad_o_e134 + t0_4*grad_o_e125 + t0_3*grad_o_e124 + t0_2*grad_o_e123 - t0_7*grad_o_e5 - t0_6*grad_o_e4 - t0_5*grad_o_e3 + t0_0*grad_o_e2 - t0_1*grad_o_e1
+            V::store(v4, out0.at(1usize, c));
+            v2 = V::mul_add(t0_0, grad_o_e1, v2);
+            // out0[0] = t0_15*grad_o_e12345 + t0_14*grad_o_e345 + t0_13*grad_o_e245 + t0_12*grad_o_e235 + t0_11*grad_o_e234 + t0_10*grad_o_e145 + t0_9*grad_o_e135 + t0_8*grad_o_e134 + t0_7*grad_o_e125 + t0_6*grad_o_e124 + t0_5*grad_o_e123 + t0_4*grad_o_e5 + t0_3*grad_o_e4 + t0_2*grad_o_e3 + t0_1*grad_o_e2 + t0_0*grad_o_e1
+            V::store(v2, out0.at(0usize, c));
         }
     }
 }
@@ -2703,661 +2266,484 @@ unsafe fn sandwich_6<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let out0 = args.outputs[0];
         for group in 0..args.groups {
             let c = group * V::LANES;
-            let t1_15 = V::load(t1.at(15usize, c));
-            let grad_o_e12345 = V::load(grad_o.at(15usize, c));
-            let t1_14 = V::load(t1.at(14usize, c));
-            let grad_o_e345 = V::load(grad_o.at(14usize, c));
-            let t1_13 = V::load(t1.at(13usize, c));
-            let grad_o_e245 = V::load(grad_o.at(13usize, c));
-            let t1_12 = V::load(t1.at(12usize, c));
-            let grad_o_e235 = V::load(grad_o.at(12usize, c));
-            let t1_11 = V::load(t1.at(11usize, c));
-            let grad_o_e234 = V::load(grad_o.at(11usize, c));
-            let t1_10 = V::load(t1.at(10usize, c));
-            let grad_o_e145 = V::load(grad_o.at(10usize, c));
-            let t1_9 = V::load(t1.at(9usize, c));
-            let grad_o_e135 = V::load(grad_o.at(9usize, c));
-            let t1_8 = V::load(t1.at(8usize, c));
-            let grad_o_e134 = V::load(grad_o.at(8usize, c));
-            let t1_7 = V::load(t1.at(7usize, c));
-            let grad_o_e125 = V::load(grad_o.at(7usize, c));
-            let t1_6 = V::load(t1.at(6usize, c));
-            let grad_o_e124 = V::load(grad_o.at(6usize, c));
-            let t1_5 = V::load(t1.at(5usize, c));
-            let grad_o_e123 = V::load(grad_o.at(5usize, c));
-            let t1_4 = V::load(t1.at(4usize, c));
-            let grad_o_e5 = V::load(grad_o.at(4usize, c));
-            let t1_3 = V::load(t1.at(3usize, c));
-            let grad_o_e4 = V::load(grad_o.at(3usize, c));
-            let t1_2 = V::load(t1.at(2usize, c));
-            let grad_o_e3 = V::load(grad_o.at(2usize, c));
-            let t1_1 = V::load(t1.at(1usize, c));
-            let grad_o_e2 = V::load(grad_o.at(1usize, c));
+            t1.prefetch::<16usize>(c);
+            grad_o.prefetch::<16usize>(c);
             let t1_0 = V::load(t1.at(0usize, c));
+            let grad_o_e12345 = V::load(grad_o.at(15usize, c));
+            let mut v2 = V::mul(t1_0, grad_o_e12345);
+            let t1_1 = V::load(t1.at(1usize, c));
+            let mut v4 = V::mul(t1_1, grad_o_e12345);
+            let t1_2 = V::load(t1.at(2usize, c));
+            let t1_3 = V::load(t1.at(3usize, c));
+            let mut v8 = V::mul(t1_3, grad_o_e12345);
+            let t1_4 = V::load(t1.at(4usize, c));
+            let t1_5 = V::load(t1.at(5usize, c));
+            let mut v12 = V::mul(t1_5, grad_o_e12345);
+            let t1_6 = V::load(t1.at(6usize, c));
+            let mut v14 = V::mul(t1_6, grad_o_e12345);
+            let t1_7 = V::load(t1.at(7usize, c));
+            let mut v16 = V::mul(t1_7, grad_o_e12345);
+            let t1_8 = V::load(t1.at(8usize, c));
+            let mut v18 = V::mul(t1_8, grad_o_e12345);
+            let t1_9 = V::load(t1.at(9usize, c));
+            let t1_10 = V::load(t1.at(10usize, c));
+            let mut v22 = V::mul(t1_10, grad_o_e12345);
+            let t1_11 = V::load(t1.at(11usize, c));
+            let mut v24 = V::mul(t1_11, grad_o_e12345);
+            let t1_12 = V::load(t1.at(12usize, c));
+            let mut v26 = V::mul(t1_12, grad_o_e12345);
+            let t1_13 = V::load(t1.at(13usize, c));
+            let mut v28 = V::mul(t1_13, grad_o_e12345);
+            let t1_14 = V::load(t1.at(14usize, c));
+            let t1_15 = V::load(t1.at(15usize, c));
+            let mut v32 = V::mul(t1_15, grad_o_e12345);
+            let grad_o_e345 = V::load(grad_o.at(14usize, c));
+            v2 = V::neg_mul_add(t1_1, grad_o_e345, v2);
+            v4 = V::mul_add(t1_0, grad_o_e345, v4);
+            let mut v38 = V::mul(t1_5, grad_o_e345);
+            v38 = V::neg_mul_add(t1_2, grad_o_e12345, v38);
+            v8 = V::neg_mul_add(t1_6, grad_o_e345, v8);
+            let mut v42 = V::mul(t1_7, grad_o_e345);
+            v42 = V::neg_mul_add(t1_4, grad_o_e12345, v42);
+            v12 = V::mul_add(t1_2, grad_o_e345, v12);
+            v14 = V::mul_add(t1_3, grad_o_e345, v14);
+            v16 = V::mul_add(t1_4, grad_o_e345, v16);
+            v18 = V::neg_mul_add(t1_11, grad_o_e345, v18);
+            let mut v52 = V::mul(t1_12, grad_o_e345);
+            v52 = V::neg_mul_add(t1_9, grad_o_e12345, v52);
+            v22 = V::neg_mul_add(t1_13, grad_o_e345, v22);
+            v24 = V::mul_add(t1_8, grad_o_e345, v24);
+            v26 = V::mul_add(t1_9, grad_o_e345, v26);
+            v28 = V::mul_add(t1_10, grad_o_e345, v28);
+            let mut v62 = V::mul(t1_15, grad_o_e345);
+            v62 = V::neg_mul_add(t1_14, grad_o_e12345, v62);
+            v32 = V::mul_add(t1_14, grad_o_e345, v32);
+            let grad_o_e245 = V::load(grad_o.at(13usize, c));
+            v2 = V::mul_add(t1_2, grad_o_e245, v2);
+            v4 = V::neg_mul_add(t1_5, grad_o_e245, v4);
+            v38 = V::mul_add(t1_0, grad_o_e245, v38);
+            v8 = V::mul_add(t1_8, grad_o_e245, v8);
+            v42 = V::neg_mul_add(t1_9, grad_o_e245, v42);
+            v12 = V::mul_add(t1_1, grad_o_e245, v12);
+            let mut v80 = V::mul_sub(t1_11, grad_o_e245, v14);
+            v16 = V::neg_mul_add(t1_12, grad_o_e245, v16);
+            v18 = V::neg_mul_add(t1_3, grad_o_e245, v18);
+            v52 = V::mul_add(t1_4, grad_o_e245, v52);
+            v22 = V::mul_add(t1_14, grad_o_e245, v22);
+            v24 = V::mul_add(t1_6, grad_o_e245, v24);
+            v26 = V::mul_add(t1_7, grad_o_e245, v26);
+            v28 = V::neg_mul_add(t1_15, grad_o_e245, v28);
+            v62 = V::mul_add(t1_10, grad_o_e245, v62);
+            v32 = V::mul_add(t1_13, grad_o_e245, v32);
+            let grad_o_e235 = V::load(grad_o.at(12usize, c));
+            v2 = V::neg_mul_add(t1_3, grad_o_e235, v2);
+            v4 = V::mul_add(t1_6, grad_o_e235, v4);
+            v38 = V::neg_mul_add(t1_8, grad_o_e235, v38);
+            v8 = V::mul_add(t1_0, grad_o_e235, v8);
+            v42 = V::mul_add(t1_10, grad_o_e235, v42);
+            v12 = V::neg_mul_add(t1_11, grad_o_e235, v12);
+            v80 = V::mul_add(t1_1, grad_o_e235, v80);
+            v16 = V::mul_add(t1_13, grad_o_e235, v16);
+            v18 = V::neg_mul_add(t1_2, grad_o_e235, v18);
+            v52 = V::neg_mul_add(t1_14, grad_o_e235, v52);
+            v22 = V::mul_add(t1_4, grad_o_e235, v22);
+            v24 = V::mul_add(t1_5, grad_o_e235, v24);
+            let mut v125 = V::mul_sub(t1_15, grad_o_e235, v26);
+            v28 = V::neg_mul_add(t1_7, grad_o_e235, v28);
+            v62 = V::mul_add(t1_9, grad_o_e235, v62);
+            v32 = V::mul_add(t1_12, grad_o_e235, v32);
+            let grad_o_e234 = V::load(grad_o.at(11usize, c));
+            v2 = V::neg_mul_add(t1_4, grad_o_e234, v2);
+            v4 = V::mul_add(t1_7, grad_o_e234, v4);
+            v38 = V::neg_mul_add(t1_9, grad_o_e234, v38);
+            v8 = V::mul_add(t1_10, grad_o_e234, v8);
+            v42 = V::mul_add(t1_0, grad_o_e234, v42);
+            v12 = V::neg_mul_add(t1_12, grad_o_e234, v12);
+            v80 = V::mul_add(t1_13, grad_o_e234, v80);
+            v16 = V::mul_add(t1_1, grad_o_e234, v16);
+            v18 = V::neg_mul_add(t1_14, grad_o_e234, v18);
+            v52 = V::neg_mul_add(t1_2, grad_o_e234, v52);
+            v22 = V::mul_add(t1_3, grad_o_e234, v22);
+            v24 = V::mul_add(t1_15, grad_o_e234, v24);
+            v125 = V::mul_add(t1_5, grad_o_e234, v125);
+            v28 = V::neg_mul_add(t1_6, grad_o_e234, v28);
+            v62 = V::mul_add(t1_8, grad_o_e234, v62);
+            v32 = V::mul_add(t1_11, grad_o_e234, v32);
+            let grad_o_e145 = V::load(grad_o.at(10usize, c));
+            v2 = V::neg_mul_add(t1_5, grad_o_e145, v2);
+            v4 = V::neg_mul_add(t1_2, grad_o_e145, v4);
+            v38 = V::neg_mul_add(t1_1, grad_o_e145, v38);
+            v8 = V::neg_mul_add(t1_11, grad_o_e145, v8);
+            v42 = V::mul_add(t1_12, grad_o_e145, v42);
+            v12 = V::mul_add(t1_0, grad_o_e145, v12);
+            v80 = V::mul_add(t1_8, grad_o_e145, v80);
+            v16 = V::neg_mul_add(t1_9, grad_o_e145, v16);
+            v18 = V::mul_add(t1_6, grad_o_e145, v18);
+            v52 = V::neg_mul_add(t1_7, grad_o_e145, v52);
+            v22 = V::neg_mul_add(t1_15, grad_o_e145, v22);
+            v24 = V::mul_add(t1_3, grad_o_e145, v24);
+            v125 = V::neg_mul_add(t1_4, grad_o_e145, v125);
+            v28 = V::neg_mul_add(t1_14, grad_o_e145, v28);
+            v62 = V::neg_mul_add(t1_13, grad_o_e145, v62);
+            v32 = V::mul_add(t1_10, grad_o_e145, v32);
+            let grad_o_e135 = V::load(grad_o.at(9usize, c));
+            v2 = V::mul_add(t1_6, grad_o_e135, v2);
+            v4 = V::mul_add(t1_3, grad_o_e135, v4);
+            v38 = V::mul_add(t1_11, grad_o_e135, v38);
+            v8 = V::neg_mul_add(t1_1, grad_o_e135, v8);
+            v42 = V::neg_mul_add(t1_13, grad_o_e135, v42);
+            v12 = V::neg_mul_add(t1_8, grad_o_e135, v12);
+            v80 = V::mul_add(t1_0, grad_o_e135, v80);
+            v16 = V::mul_add(t1_10, grad_o_e135, v16);
+            v18 = V::mul_add(t1_5, grad_o_e135, v18);
+            v52 = V::mul_add(t1_15, grad_o_e135, v52);
+            v22 = V::neg_mul_add(t1_7, grad_o_e135, v22);
+            v24 = V::mul_add(t1_2, grad_o_e135, v24);
+            v125 = V::mul_add(t1_14, grad_o_e135, v125);
+            v28 = V::neg_mul_add(t1_4, grad_o_e135, v28);
+            v62 = V::neg_mul_add(t1_12, grad_o_e135, v62);
+            v32 = V::mul_add(t1_9, grad_o_e135, v32);
+            let grad_o_e134 = V::load(grad_o.at(8usize, c));
+            v2 = V::mul_add(t1_7, grad_o_e134, v2);
+            v4 = V::mul_add(t1_4, grad_o_e134, v4);
+            v38 = V::mul_add(t1_12, grad_o_e134, v38);
+            v8 = V::neg_mul_add(t1_13, grad_o_e134, v8);
+            v42 = V::neg_mul_add(t1_1, grad_o_e134, v42);
+            v12 = V::neg_mul_add(t1_9, grad_o_e134, v12);
+            v80 = V::mul_add(t1_10, grad_o_e134, v80);
+            v16 = V::mul_add(t1_0, grad_o_e134, v16);
+            v18 = V::mul_add(t1_15, grad_o_e134, v18);
+            v52 = V::mul_add(t1_5, grad_o_e134, v52);
+            v22 = V::neg_mul_add(t1_6, grad_o_e134, v22);
+            v24 = V::mul_add(t1_14, grad_o_e134, v24);
+            v125 = V::mul_add(t1_2, grad_o_e134, v125);
+            v28 = V::neg_mul_add(t1_3, grad_o_e134, v28);
+            v62 = V::neg_mul_add(t1_11, grad_o_e134, v62);
+            v32 = V::mul_add(t1_8, grad_o_e134, v32);
+            let grad_o_e125 = V::load(grad_o.at(7usize, c));
+            v2 = V::neg_mul_add(t1_8, grad_o_e125, v2);
+            v4 = V::neg_mul_add(t1_11, grad_o_e125, v4);
+            v38 = V::mul_add(t1_3, grad_o_e125, v38);
+            v8 = V::mul_add(t1_2, grad_o_e125, v8);
+            v42 = V::mul_add(t1_14, grad_o_e125, v42);
+            v12 = V::neg_mul_add(t1_6, grad_o_e125, v12);
+            v80 = V::neg_mul_add(t1_5, grad_o_e125, v80);
+            v16 = V::neg_mul_add(t1_15, grad_o_e125, v16);
+            v18 = V::mul_add(t1_0, grad_o_e125, v18);
+            v52 = V::mul_add(t1_10, grad_o_e125, v52);
+            v22 = V::mul_add(t1_9, grad_o_e125, v22);
+            v24 = V::mul_add(t1_1, grad_o_e125, v24);
+            v125 = V::mul_add(t1_13, grad_o_e125, v125);
+            v28 = V::mul_add(t1_12, grad_o_e125, v28);
+            v62 = V::neg_mul_add(t1_4, grad_o_e125, v62);
+            v32 = V::mul_add(t1_7, grad_o_e125, v32);
+            let grad_o_e124 = V::load(grad_o.at(6usize, c));
+            v2 = V::neg_mul_add(t1_9, grad_o_e124, v2);
+            v4 = V::neg_mul_add(t1_12, grad_o_e124, v4);
+            v38 = V::mul_add(t1_4, grad_o_e124, v38);
+            v8 = V::mul_add(t1_14, grad_o_e124, v8);
+            v42 = V::mul_add(t1_2, grad_o_e124, v42);
+            v12 = V::neg_mul_add(t1_7, grad_o_e124, v12);
+            v80 = V::neg_mul_add(t1_15, grad_o_e124, v80);
+            v16 = V::neg_mul_add(t1_5, grad_o_e124, v16);
+            v18 = V::mul_add(t1_10, grad_o_e124, v18);
+            v52 = V::mul_add(t1_0, grad_o_e124, v52);
+            v22 = V::mul_add(t1_8, grad_o_e124, v22);
+            v24 = V::mul_add(t1_13, grad_o_e124, v24);
+            v125 = V::mul_add(t1_1, grad_o_e124, v125);
+            v28 = V::mul_add(t1_11, grad_o_e124, v28);
+            v62 = V::neg_mul_add(t1_3, grad_o_e124, v62);
+            v32 = V::mul_add(t1_6, grad_o_e124, v32);
+            let grad_o_e123 = V::load(grad_o.at(5usize, c));
+            v2 = V::mul_add(t1_10, grad_o_e123, v2);
+            v4 = V::mul_add(t1_13, grad_o_e123, v4);
+            v38 = V::neg_mul_add(t1_14, grad_o_e123, v38);
+            v8 = V::mul_add(t1_4, grad_o_e123, v8);
+            v42 = V::neg_mul_add(t1_3, grad_o_e123, v42);
+            v12 = V::mul_add(t1_15, grad_o_e123, v12);
+            v80 = V::neg_mul_add(t1_7, grad_o_e123, v80);
+            v16 = V::mul_add(t1_6, grad_o_e123, v16);
+            v18 = V::mul_add(t1_9, grad_o_e123, v18);
+            v52 = V::neg_mul_add(t1_8, grad_o_e123, v52);
+            v22 = V::mul_add(t1_0, grad_o_e123, v22);
+            v24 = V::mul_add(t1_12, grad_o_e123, v24);
+            v125 = V::neg_mul_add(t1_11, grad_o_e123, v125);
+            v28 = V::mul_add(t1_1, grad_o_e123, v28);
+            v62 = V::neg_mul_add(t1_2, grad_o_e123, v62);
+            v32 = V::mul_add(t1_5, grad_o_e123, v32);
+            let grad_o_e5 = V::load(grad_o.at(4usize, c));
+            v2 = V::mul_add(t1_11, grad_o_e5, v2);
+            v4 = V::neg_mul_add(t1_8, grad_o_e5, v4);
+            v38 = V::neg_mul_add(t1_6, grad_o_e5, v38);
+            v8 = V::neg_mul_add(t1_5, grad_o_e5, v8);
+            v42 = V::neg_mul_add(t1_15, grad_o_e5, v42);
+            v12 = V::neg_mul_add(t1_3, grad_o_e5, v12);
+            v80 = V::neg_mul_add(t1_2, grad_o_e5, v80);
+            v16 = V::neg_mul_add(t1_14, grad_o_e5, v16);
+            v18 = V::neg_mul_add(t1_1, grad_o_e5, v18);
+            v52 = V::neg_mul_add(t1_13, grad_o_e5, v52);
+            v22 = V::neg_mul_add(t1_12, grad_o_e5, v22);
+            v24 = V::mul_add(t1_0, grad_o_e5, v24);
+            v125 = V::mul_add(t1_10, grad_o_e5, v125);
+            v28 = V::mul_add(t1_9, grad_o_e5, v28);
+            v62 = V::mul_add(t1_7, grad_o_e5, v62);
+            v32 = V::mul_add(t1_4, grad_o_e5, v32);
+            let grad_o_e4 = V::load(grad_o.at(3usize, c));
+            v2 = V::mul_add(t1_12, grad_o_e4, v2);
+            v4 = V::neg_mul_add(t1_9, grad_o_e4, v4);
+            v38 = V::neg_mul_add(t1_7, grad_o_e4, v38);
+            v8 = V::neg_mul_add(t1_15, grad_o_e4, v8);
+            v42 = V::neg_mul_add(t1_5, grad_o_e4, v42);
+            v12 = V::neg_mul_add(t1_4, grad_o_e4, v12);
+            v80 = V::neg_mul_add(t1_14, grad_o_e4, v80);
+            v16 = V::neg_mul_add(t1_2, grad_o_e4, v16);
+            v18 = V::neg_mul_add(t1_13, grad_o_e4, v18);
+            v52 = V::neg_mul_add(t1_1, grad_o_e4, v52);
+            v22 = V::neg_mul_add(t1_11, grad_o_e4, v22);
+            v24 = V::mul_add(t1_10, grad_o_e4, v24);
+            v125 = V::mul_add(t1_0, grad_o_e4, v125);
+            v28 = V::mul_add(t1_8, grad_o_e4, v28);
+            v62 = V::mul_add(t1_6, grad_o_e4, v62);
+            v32 = V::mul_add(t1_3, grad_o_e4, v32);
+            let grad_o_e3 = V::load(grad_o.at(2usize, c));
+            v2 = V::neg_mul_add(t1_13, grad_o_e3, v2);
+            v4 = V::mul_add(t1_10, grad_o_e3, v4);
+            v38 = V::mul_add(t1_15, grad_o_e3, v38);
+            v8 = V::neg_mul_add(t1_7, grad_o_e3, v8);
+            v42 = V::mul_add(t1_6, grad_o_e3, v42);
+            v12 = V::mul_add(t1_14, grad_o_e3, v12);
+            v80 = V::neg_mul_add(t1_4, grad_o_e3, v80);
+            v16 = V::mul_add(t1_3, grad_o_e3, v16);
+            v18 = V::neg_mul_add(t1_12, grad_o_e3, v18);
+            v52 = V::mul_add(t1_11, grad_o_e3, v52);
+            v22 = V::neg_mul_add(t1_1, grad_o_e3, v22);
+            v24 = V::mul_add(t1_9, grad_o_e3, v24);
+            v125 = V::neg_mul_add(t1_8, grad_o_e3, v125);
+            v28 = V::mul_add(t1_0, grad_o_e3, v28);
+            v62 = V::mul_add(t1_5, grad_o_e3, v62);
+            v32 = V::mul_add(t1_2, grad_o_e3, v32);
+            let grad_o_e2 = V::load(grad_o.at(1usize, c));
+            v2 = V::mul_add(t1_14, grad_o_e2, v2);
+            v4 = V::neg_mul_add(t1_15, grad_o_e2, v4);
+            v38 = V::mul_add(t1_10, grad_o_e2, v38);
+            v8 = V::mul_add(t1_9, grad_o_e2, v8);
+            v42 = V::neg_mul_add(t1_8, grad_o_e2, v42);
+            v12 = V::mul_add(t1_13, grad_o_e2, v12);
+            v80 = V::mul_add(t1_12, grad_o_e2, v80);
+            v16 = V::neg_mul_add(t1_11, grad_o_e2, v16);
+            v18 = V::neg_mul_add(t1_4, grad_o_e2, v18);
+            v52 = V::mul_add(t1_3, grad_o_e2, v52);
+            v22 = V::mul_add(t1_2, grad_o_e2, v22);
+            v24 = V::mul_add(t1_7, grad_o_e2, v24);
+            v125 = V::neg_mul_add(t1_6, grad_o_e2, v125);
+            v28 = V::neg_mul_add(t1_5, grad_o_e2, v28);
+            v62 = V::mul_add(t1_0, grad_o_e2, v62);
+            v32 = V::mul_add(t1_1, grad_o_e2, v32);
             let grad_o_e1 = V::load(grad_o.at(0usize, c));
-            // out0[0] = t1_15*grad_o_e12345 + t1_14*grad_o_e345 + t1_13*grad_o_e245 + t1_12*grad_o_e235 + t1_11*grad_o_e234 + t1_10*grad_o_e145 + t1_9*grad_o_e135 + t1_8*grad_o_e134 + t1_7*grad_o_e125 + t1_6*grad_o_e124 + t1_5*grad_o_e123 + t1_4*grad_o_e5 + t1_3*grad_o_e4 + t1_2*grad_o_e3 + t1_1*grad_o_e2 + t1_0*grad_o_e1
-            V::store(
-                {
-                    let mut s = V::mul(t1_15, grad_o_e12345);
-                    s = V::mul_add(t1_14, grad_o_e345, s);
-                    s = V::mul_add(t1_13, grad_o_e245, s);
-                    s = V::mul_add(t1_12, grad_o_e235, s);
-                    s = V::mul_add(t1_11, grad_o_e234, s);
-                    s = V::mul_add(t1_10, grad_o_e145, s);
-                    s = V::mul_add(t1_9, grad_o_e135, s);
-                    s = V::mul_add(t1_8, grad_o_e134, s);
-                    s = V::mul_add(t1_7, grad_o_e125, s);
-                    s = V::mul_add(t1_6, grad_o_e124, s);
-                    s = V::mul_add(t1_5, grad_o_e123, s);
-                    s = V::mul_add(t1_4, grad_o_e5, s);
-                    s = V::mul_add(t1_3, grad_o_e4, s);
-                    s = V::mul_add(t1_2, grad_o_e3, s);
-                    s = V::mul_add(t1_1, grad_o_e2, s);
-                    s = V::mul_add(t1_0, grad_o_e1, s);
-                    s
-                },
-                out0.at(0usize, c),
-            );
-            // out0[1] = t1_15*grad_o_e345 - t1_14*grad_o_e12345 + t1_10*grad_o_e245 + t1_9*grad_o_e235 + t1_8*grad_o_e234 - t1_13*grad_o_e145 - t1_12*grad_o_e135 - t1_11*grad_o_e134 - t1_4*grad_o_e125 - t1_3*grad_o_e124 - t1_2*grad_o_e123 + t1_7*grad_o_e5 + t1_6*grad_o_e4 + t1_5*grad_o_e3 + t1_0*grad_o_e2 - t1_1*grad_o_e1
-            V::store(
-                {
-                    let mut s = V::mul(t1_15, grad_o_e345);
-                    s = V::neg_mul_add(t1_14, grad_o_e12345, s);
-                    s = V::mul_add(t1_10, grad_o_e245, s);
-                    s = V::mul_add(t1_9, grad_o_e235, s);
-                    s = V::mul_add(t1_8, grad_o_e234, s);
-                    s = V::neg_mul_add(t1_13, grad_o_e145, s);
-                    s = V::neg_mul_add(t1_12, grad_o_e135, s);
-                    s = V::neg_mul_add(t1_11, grad_o_e134, s);
-                    s = V::neg_mul_add(t1_4, grad_o_e125, s);
-                    s = V::neg_mul_add(t1_3, grad_o_e124, s);
-                    s = V::neg_mul_add(t1_2, grad_o_e123, s);
-                    s = V::mul_add(t1_7, grad_o_e5, s);
-                    s = V::mul_add(t1_6, grad_o_e4, s);
-                    s = V::mul_add(t1_5, grad_o_e3, s);
-                    s = V::mul_add(t1_0, grad_o_e2, s);
-                    s = V::neg_mul_add(t1_1, grad_o_e1, s);
-                    s
-                },
-                out0.at(1usize, c),
-            );
-            // out0[2] = t1_13*grad_o_e12345 + t1_10*grad_o_e345 - t1_15*grad_o_e245 - t1_7*grad_o_e235 - t1_6*grad_o_e234 - t1_14*grad_o_e145 - t1_4*grad_o_e135 - t1_3*grad_o_e134 + t1_12*grad_o_e125 + t1_11*grad_o_e124 + t1_1*grad_o_e123 + t1_9*grad_o_e5 + t1_8*grad_o_e4 + t1_0*grad_o_e3 - t1_5*grad_o_e2 - t1_2*grad_o_e1
-            V::store(
-                {
-                    let mut s = V::mul(t1_13, grad_o_e12345);
-                    s = V::mul_add(t1_10, grad_o_e345, s);
-                    s = V::neg_mul_add(t1_15, grad_o_e245, s);
-                    s = V::neg_mul_add(t1_7, grad_o_e235, s);
-                    s = V::neg_mul_add(t1_6, grad_o_e234, s);
-                    s = V::neg_mul_add(t1_14, grad_o_e145, s);
-                    s = V::neg_mul_add(t1_4, grad_o_e135, s);
-                    s = V::neg_mul_add(t1_3, grad_o_e134, s);
-                    s = V::mul_add(t1_12, grad_o_e125, s);
-                    s = V::mul_add(t1_11, grad_o_e124, s);
-                    s = V::mul_add(t1_1, grad_o_e123, s);
-                    s = V::mul_add(t1_9, grad_o_e5, s);
-                    s = V::mul_add(t1_8, grad_o_e4, s);
-                    s = V::mul_add(t1_0, grad_o_e3, s);
-                    s = V::neg_mul_add(t1_5, grad_o_e2, s);
-                    s = V::neg_mul_add(t1_2, grad_o_e1, s);
-                    s
-                },
-                out0.at(2usize, c),
-            );
-            // out0[3] = t1_15*grad_o_e235 - (t1_12*grad_o_e12345 + t1_9*grad_o_e345 + t1_7*grad_o_e245) + t1_5*grad_o_e234 - t1_4*grad_o_e145 + t1_14*grad_o_e135 + t1_2*grad_o_e134 + t1_13*grad_o_e125 + t1_1*grad_o_e124 - t1_11*grad_o_e123 + t1_10*grad_o_e5 + t1_0*grad_o_e4 - t1_8*grad_o_e3 - t1_6*grad_o_e2 - t1_3*grad_o_e1
-            V::store(
-                {
-                    let mut s = V::mul_sub(
-                        t1_15,
-                        grad_o_e235,
-                        {
-                            let mut s = V::mul(t1_12, grad_o_e12345);
-                            s = V::mul_add(t1_9, grad_o_e345, s);
-                            s = V::mul_add(t1_7, grad_o_e245, s);
-                            s
-                        },
-                    );
-                    s = V::mul_add(t1_5, grad_o_e234, s);
-                    s = V::neg_mul_add(t1_4, grad_o_e145, s);
-                    s = V::mul_add(t1_14, grad_o_e135, s);
-                    s = V::mul_add(t1_2, grad_o_e134, s);
-                    s = V::mul_add(t1_13, grad_o_e125, s);
-                    s = V::mul_add(t1_1, grad_o_e124, s);
-                    s = V::neg_mul_add(t1_11, grad_o_e123, s);
-                    s = V::mul_add(t1_10, grad_o_e5, s);
-                    s = V::mul_add(t1_0, grad_o_e4, s);
-                    s = V::neg_mul_add(t1_8, grad_o_e3, s);
-                    s = V::neg_mul_add(t1_6, grad_o_e2, s);
-                    s = V::neg_mul_add(t1_3, grad_o_e1, s);
-                    s
-                },
-                out0.at(3usize, c),
-            );
-            // out0[4] = t1_11*grad_o_e12345 + t1_8*grad_o_e345 + t1_6*grad_o_e245 + t1_5*grad_o_e235 + t1_15*grad_o_e234 + t1_3*grad_o_e145 + t1_2*grad_o_e135 + t1_14*grad_o_e134 + t1_1*grad_o_e125 + t1_13*grad_o_e124 + t1_12*grad_o_e123 + t1_0*grad_o_e5 + t1_10*grad_o_e4 + t1_9*grad_o_e3 + t1_7*grad_o_e2 + t1_4*grad_o_e1
-            V::store(
-                {
-                    let mut s = V::mul(t1_11, grad_o_e12345);
-                    s = V::mul_add(t1_8, grad_o_e345, s);
-                    s = V::mul_add(t1_6, grad_o_e245, s);
-                    s = V::mul_add(t1_5, grad_o_e235, s);
-                    s = V::mul_add(t1_15, grad_o_e234, s);
-                    s = V::mul_add(t1_3, grad_o_e145, s);
-                    s = V::mul_add(t1_2, grad_o_e135, s);
-                    s = V::mul_add(t1_14, grad_o_e134, s);
-                    s = V::mul_add(t1_1, grad_o_e125, s);
-                    s = V::mul_add(t1_13, grad_o_e124, s);
-                    s = V::mul_add(t1_12, grad_o_e123, s);
-                    s = V::mul_add(t1_0, grad_o_e5, s);
-                    s = V::mul_add(t1_10, grad_o_e4, s);
-                    s = V::mul_add(t1_9, grad_o_e3, s);
-                    s = V::mul_add(t1_7, grad_o_e2, s);
-                    s = V::mul_add(t1_4, grad_o_e1, s);
-                    s
-                },
-                out0.at(4usize, c),
-            );
-            // out0[5] = t1_10*grad_o_e12345 - t1_13*grad_o_e345 + t1_14*grad_o_e245 + t1_4*grad_o_e235 + t1_3*grad_o_e234 - t1_15*grad_o_e145 - t1_7*grad_o_e135 - t1_6*grad_o_e134 + t1_9*grad_o_e125 + t1_8*grad_o_e124 + t1_0*grad_o_e123 - t1_12*grad_o_e5 - t1_11*grad_o_e4 - t1_1*grad_o_e3 + t1_2*grad_o_e2 - t1_5*grad_o_e1
-            V::store(
-                {
-                    let mut s = V::mul(t1_10, grad_o_e12345);
-                    s = V::neg_mul_add(t1_13, grad_o_e345, s);
-                    s = V::mul_add(t1_14, grad_o_e245, s);
-                    s = V::mul_add(t1_4, grad_o_e235, s);
-                    s = V::mul_add(t1_3, grad_o_e234, s);
-                    s = V::neg_mul_add(t1_15, grad_o_e145, s);
-                    s = V::neg_mul_add(t1_7, grad_o_e135, s);
-                    s = V::neg_mul_add(t1_6, grad_o_e134, s);
-                    s = V::mul_add(t1_9, grad_o_e125, s);
-                    s = V::mul_add(t1_8, grad_o_e124, s);
-                    s = V::mul_add(t1_0, grad_o_e123, s);
-                    s = V::neg_mul_add(t1_12, grad_o_e5, s);
-                    s = V::neg_mul_add(t1_11, grad_o_e4, s);
-                    s = V::neg_mul_add(t1_1, grad_o_e3, s);
-                    s = V::mul_add(t1_2, grad_o_e2, s);
-                    s = V::neg_mul_add(t1_5, grad_o_e1, s);
-                    s
-                },
-                out0.at(5usize, c),
-            );
-            // out0[6] = t1_12*grad_o_e345 - t1_9*grad_o_e12345 + t1_4*grad_o_e245 - t1_14*grad_o_e235 - t1_2*grad_o_e234 - t1_7*grad_o_e145 + t1_15*grad_o_e135 + t1_5*grad_o_e134 + t1_10*grad_o_e125 + t1_0*grad_o_e124 - t1_8*grad_o_e123 - t1_13*grad_o_e5 - t1_1*grad_o_e4 + t1_11*grad_o_e3 + t1_3*grad_o_e2 - t1_6*grad_o_e1
-            V::store(
-                {
-                    let mut s = V::mul(t1_12, grad_o_e345);
-                    s = V::neg_mul_add(t1_9, grad_o_e12345, s);
-                    s = V::mul_add(t1_4, grad_o_e245, s);
-                    s = V::neg_mul_add(t1_14, grad_o_e235, s);
-                    s = V::neg_mul_add(t1_2, grad_o_e234, s);
-                    s = V::neg_mul_add(t1_7, grad_o_e145, s);
-                    s = V::mul_add(t1_15, grad_o_e135, s);
-                    s = V::mul_add(t1_5, grad_o_e134, s);
-                    s = V::mul_add(t1_10, grad_o_e125, s);
-                    s = V::mul_add(t1_0, grad_o_e124, s);
-                    s = V::neg_mul_add(t1_8, grad_o_e123, s);
-                    s = V::neg_mul_add(t1_13, grad_o_e5, s);
-                    s = V::neg_mul_add(t1_1, grad_o_e4, s);
-                    s = V::mul_add(t1_11, grad_o_e3, s);
-                    s = V::mul_add(t1_3, grad_o_e2, s);
-                    s = V::neg_mul_add(t1_6, grad_o_e1, s);
-                    s
-                },
-                out0.at(6usize, c),
-            );
-            // out0[7] = t1_8*grad_o_e12345 - t1_11*grad_o_e345 - t1_3*grad_o_e245 - t1_2*grad_o_e235 - t1_14*grad_o_e234 + t1_6*grad_o_e145 + t1_5*grad_o_e135 + t1_15*grad_o_e134 + t1_0*grad_o_e125 + t1_10*grad_o_e124 + t1_9*grad_o_e123 - t1_1*grad_o_e5 - t1_13*grad_o_e4 - t1_12*grad_o_e3 - t1_4*grad_o_e2 + t1_7*grad_o_e1
-            V::store(
-                {
-                    let mut s = V::mul(t1_8, grad_o_e12345);
-                    s = V::neg_mul_add(t1_11, grad_o_e345, s);
-                    s = V::neg_mul_add(t1_3, grad_o_e245, s);
-                    s = V::neg_mul_add(t1_2, grad_o_e235, s);
-                    s = V::neg_mul_add(t1_14, grad_o_e234, s);
-                    s = V::mul_add(t1_6, grad_o_e145, s);
-                    s = V::mul_add(t1_5, grad_o_e135, s);
-                    s = V::mul_add(t1_15, grad_o_e134, s);
-                    s = V::mul_add(t1_0, grad_o_e125, s);
-                    s = V::mul_add(t1_10, grad_o_e124, s);
-                    s = V::mul_add(t1_9, grad_o_e123, s);
-                    s = V::neg_mul_add(t1_1, grad_o_e5, s);
-                    s = V::neg_mul_add(t1_13, grad_o_e4, s);
-                    s = V::neg_mul_add(t1_12, grad_o_e3, s);
-                    s = V::neg_mul_add(t1_4, grad_o_e2, s);
-                    s = V::mul_add(t1_7, grad_o_e1, s);
-                    s
-                },
-                out0.at(7usize, c),
-            );
-            // out0[8] = t1_7*grad_o_e12345 + t1_4*grad_o_e345 - t1_12*grad_o_e245 + t1_13*grad_o_e235 + t1_1*grad_o_e234 - t1_9*grad_o_e145 + t1_10*grad_o_e135 + t1_0*grad_o_e134 - t1_15*grad_o_e125 - t1_5*grad_o_e124 + t1_6*grad_o_e123 - t1_14*grad_o_e5 - t1_2*grad_o_e4 + t1_3*grad_o_e3 - t1_11*grad_o_e2 - t1_8*grad_o_e1
-            V::store(
-                {
-                    let mut s = V::mul(t1_7, grad_o_e12345);
-                    s = V::mul_add(t1_4, grad_o_e345, s);
-                    s = V::neg_mul_add(t1_12, grad_o_e245, s);
-                    s = V::mul_add(t1_13, grad_o_e235, s);
-                    s = V::mul_add(t1_1, grad_o_e234, s);
-                    s = V::neg_mul_add(t1_9, grad_o_e145, s);
-                    s = V::mul_add(t1_10, grad_o_e135, s);
-                    s = V::mul_add(t1_0, grad_o_e134, s);
-                    s = V::neg_mul_add(t1_15, grad_o_e125, s);
-                    s = V::neg_mul_add(t1_5, grad_o_e124, s);
-                    s = V::mul_add(t1_6, grad_o_e123, s);
-                    s = V::neg_mul_add(t1_14, grad_o_e5, s);
-                    s = V::neg_mul_add(t1_2, grad_o_e4, s);
-                    s = V::mul_add(t1_3, grad_o_e3, s);
-                    s = V::neg_mul_add(t1_11, grad_o_e2, s);
-                    s = V::neg_mul_add(t1_8, grad_o_e1, s);
-                    s
-                },
-                out0.at(8usize, c),
-            );
-            // out0[9] = t1_11*grad_o_e245 - (t1_6*grad_o_e12345 + t1_3*grad_o_e345) + t1_1*grad_o_e235 + t1_13*grad_o_e234 + t1_8*grad_o_e145 + t1_0*grad_o_e135 + t1_10*grad_o_e134 - t1_5*grad_o_e125 - t1_15*grad_o_e124 - t1_7*grad_o_e123 - t1_2*grad_o_e5 - t1_14*grad_o_e4 - t1_4*grad_o_e3 + t1_12*grad_o_e2 + t1_9*grad_o_e1
-            V::store(
-                {
-                    let mut s = V::mul_sub(
-                        t1_11,
-                        grad_o_e245,
-                        V::mul_add(t1_3, grad_o_e345, V::mul(t1_6, grad_o_e12345)),
-                    );
-                    s = V::mul_add(t1_1, grad_o_e235, s);
-                    s = V::mul_add(t1_13, grad_o_e234, s);
-                    s = V::mul_add(t1_8, grad_o_e145, s);
-                    s = V::mul_add(t1_0, grad_o_e135, s);
-                    s = V::mul_add(t1_10, grad_o_e134, s);
-                    s = V::neg_mul_add(t1_5, grad_o_e125, s);
-                    s = V::neg_mul_add(t1_15, grad_o_e124, s);
-                    s = V::neg_mul_add(t1_7, grad_o_e123, s);
-                    s = V::neg_mul_add(t1_2, grad_o_e5, s);
-                    s = V::neg_mul_add(t1_14, grad_o_e4, s);
-                    s = V::neg_mul_add(t1_4, grad_o_e3, s);
-                    s = V::mul_add(t1_12, grad_o_e2, s);
-                    s = V::mul_add(t1_9, grad_o_e1, s);
-                    s
-                },
-                out0.at(9usize, c),
-            );
-            // out0[10] = t1_5*grad_o_e12345 + t1_2*grad_o_e345 + t1_1*grad_o_e245 - t1_11*grad_o_e235 - t1_12*grad_o_e234 + t1_0*grad_o_e145 - t1_8*grad_o_e135 - t1_9*grad_o_e134 - t1_6*grad_o_e125 - t1_7*grad_o_e124 + t1_15*grad_o_e123 - t1_3*grad_o_e5 - t1_4*grad_o_e4 + t1_14*grad_o_e3 + t1_13*grad_o_e2 + t1_10*grad_o_e1
-            V::store(
-                {
-                    let mut s = V::mul(t1_5, grad_o_e12345);
-                    s = V::mul_add(t1_2, grad_o_e345, s);
-                    s = V::mul_add(t1_1, grad_o_e245, s);
-                    s = V::neg_mul_add(t1_11, grad_o_e235, s);
-                    s = V::neg_mul_add(t1_12, grad_o_e234, s);
-                    s = V::mul_add(t1_0, grad_o_e145, s);
-                    s = V::neg_mul_add(t1_8, grad_o_e135, s);
-                    s = V::neg_mul_add(t1_9, grad_o_e134, s);
-                    s = V::neg_mul_add(t1_6, grad_o_e125, s);
-                    s = V::neg_mul_add(t1_7, grad_o_e124, s);
-                    s = V::mul_add(t1_15, grad_o_e123, s);
-                    s = V::neg_mul_add(t1_3, grad_o_e5, s);
-                    s = V::neg_mul_add(t1_4, grad_o_e4, s);
-                    s = V::mul_add(t1_14, grad_o_e3, s);
-                    s = V::mul_add(t1_13, grad_o_e2, s);
-                    s = V::mul_add(t1_10, grad_o_e1, s);
-                    s
-                },
-                out0.at(10usize, c),
-            );
-            // out0[11] = t1_7*grad_o_e345 - t1_4*grad_o_e12345 - t1_9*grad_o_e245 + t1_10*grad_o_e235 + t1_0*grad_o_e234 + t1_12*grad_o_e145 - t1_13*grad_o_e135 - t1_1*grad_o_e134 + t1_14*grad_o_e125 + t1_2*grad_o_e124 - t1_3*grad_o_e123 - t1_15*grad_o_e5 - t1_5*grad_o_e4 + t1_6*grad_o_e3 - t1_8*grad_o_e2 + t1_11*grad_o_e1
-            V::store(
-                {
-                    let mut s = V::mul(t1_7, grad_o_e345);
-                    s = V::neg_mul_add(t1_4, grad_o_e12345, s);
-                    s = V::neg_mul_add(t1_9, grad_o_e245, s);
-                    s = V::mul_add(t1_10, grad_o_e235, s);
-                    s = V::mul_add(t1_0, grad_o_e234, s);
-                    s = V::mul_add(t1_12, grad_o_e145, s);
-                    s = V::neg_mul_add(t1_13, grad_o_e135, s);
-                    s = V::neg_mul_add(t1_1, grad_o_e134, s);
-                    s = V::mul_add(t1_14, grad_o_e125, s);
-                    s = V::mul_add(t1_2, grad_o_e124, s);
-                    s = V::neg_mul_add(t1_3, grad_o_e123, s);
-                    s = V::neg_mul_add(t1_15, grad_o_e5, s);
-                    s = V::neg_mul_add(t1_5, grad_o_e4, s);
-                    s = V::mul_add(t1_6, grad_o_e3, s);
-                    s = V::neg_mul_add(t1_8, grad_o_e2, s);
-                    s = V::mul_add(t1_11, grad_o_e1, s);
-                    s
-                },
-                out0.at(11usize, c),
-            );
-            // out0[12] = t1_3*grad_o_e12345 - t1_6*grad_o_e345 + t1_8*grad_o_e245 + t1_0*grad_o_e235 + t1_10*grad_o_e234 - t1_11*grad_o_e145 - t1_1*grad_o_e135 - t1_13*grad_o_e134 + t1_2*grad_o_e125 + t1_14*grad_o_e124 + t1_4*grad_o_e123 - t1_5*grad_o_e5 - t1_15*grad_o_e4 - t1_7*grad_o_e3 + t1_9*grad_o_e2 - t1_12*grad_o_e1
-            V::store(
-                {
-                    let mut s = V::mul(t1_3, grad_o_e12345);
-                    s = V::neg_mul_add(t1_6, grad_o_e345, s);
-                    s = V::mul_add(t1_8, grad_o_e245, s);
-                    s = V::mul_add(t1_0, grad_o_e235, s);
-                    s = V::mul_add(t1_10, grad_o_e234, s);
-                    s = V::neg_mul_add(t1_11, grad_o_e145, s);
-                    s = V::neg_mul_add(t1_1, grad_o_e135, s);
-                    s = V::neg_mul_add(t1_13, grad_o_e134, s);
-                    s = V::mul_add(t1_2, grad_o_e125, s);
-                    s = V::mul_add(t1_14, grad_o_e124, s);
-                    s = V::mul_add(t1_4, grad_o_e123, s);
-                    s = V::neg_mul_add(t1_5, grad_o_e5, s);
-                    s = V::neg_mul_add(t1_15, grad_o_e4, s);
-                    s = V::neg_mul_add(t1_7, grad_o_e3, s);
-                    s = V::mul_add(t1_9, grad_o_e2, s);
-                    s = V::neg_mul_add(t1_12, grad_o_e1, s);
-                    s
-                },
-                out0.at(12usize, c),
-            );
-            // out0[13] = t1_5*grad_o_e345 - t1_2*grad_o_e12345 + t1_0*grad_o_e245 - t1_8*grad_o_e235 - t1_9*grad_o_e234 - t1_1*grad_o_e145 + t1_11*grad_o_e135 + t1_12*grad_o_e134 + t1_3*grad_o_e125 + t1_4*grad_o_e124 - t1_14*grad_o_e123 - t1_6*grad_o_e5 - t1_7*grad_o_e4 + t1_15*grad_o_e3 + t1_10*grad_o_e2 - t1_13*grad_o_e1
-            V::store(
-                {
-                    let mut s = V::mul(t1_5, grad_o_e345);
-                    s = V::neg_mul_add(t1_2, grad_o_e12345, s);
-                    s = V::mul_add(t1_0, grad_o_e245, s);
-                    s = V::neg_mul_add(t1_8, grad_o_e235, s);
-                    s = V::neg_mul_add(t1_9, grad_o_e234, s);
-                    s = V::neg_mul_add(t1_1, grad_o_e145, s);
-                    s = V::mul_add(t1_11, grad_o_e135, s);
-                    s = V::mul_add(t1_12, grad_o_e134, s);
-                    s = V::mul_add(t1_3, grad_o_e125, s);
-                    s = V::mul_add(t1_4, grad_o_e124, s);
-                    s = V::neg_mul_add(t1_14, grad_o_e123, s);
-                    s = V::neg_mul_add(t1_6, grad_o_e5, s);
-                    s = V::neg_mul_add(t1_7, grad_o_e4, s);
-                    s = V::mul_add(t1_15, grad_o_e3, s);
-                    s = V::mul_add(t1_10, grad_o_e2, s);
-                    s = V::neg_mul_add(t1_13, grad_o_e1, s);
-                    s
-                },
-                out0.at(13usize, c),
-            );
-            // out0[14] = t1_1*grad_o_e12345 + t1_0*grad_o_e345 - t1_5*grad_o_e245 + t1_6*grad_o_e235 + t1_7*grad_o_e234 - t1_2*grad_o_e145 + t1_3*grad_o_e135 + t1_4*grad_o_e134 - t1_11*grad_o_e125 - t1_12*grad_o_e124 + t1_13*grad_o_e123 - t1_8*grad_o_e5 - t1_9*grad_o_e4 + t1_10*grad_o_e3 - t1_15*grad_o_e2 - t1_14*grad_o_e1
-            V::store(
-                {
-                    let mut s = V::mul(t1_1, grad_o_e12345);
-                    s = V::mul_add(t1_0, grad_o_e345, s);
-                    s = V::neg_mul_add(t1_5, grad_o_e245, s);
-                    s = V::mul_add(t1_6, grad_o_e235, s);
-                    s = V::mul_add(t1_7, grad_o_e234, s);
-                    s = V::neg_mul_add(t1_2, grad_o_e145, s);
-                    s = V::mul_add(t1_3, grad_o_e135, s);
-                    s = V::mul_add(t1_4, grad_o_e134, s);
-                    s = V::neg_mul_add(t1_11, grad_o_e125, s);
-                    s = V::neg_mul_add(t1_12, grad_o_e124, s);
-                    s = V::mul_add(t1_13, grad_o_e123, s);
-                    s = V::neg_mul_add(t1_8, grad_o_e5, s);
-                    s = V::neg_mul_add(t1_9, grad_o_e4, s);
-                    s = V::mul_add(t1_10, grad_o_e3, s);
-                    s = V::neg_mul_add(t1_15, grad_o_e2, s);
-                    s = V::neg_mul_add(t1_14, grad_o_e1, s);
-                    s
-                },
-                out0.at(14usize, c),
-            );
+            v2 = V::neg_mul_add(t1_15, grad_o_e1, v2);
             // out0[15] = t1_0*grad_o_e12345 - t1_1*grad_o_e345 + t1_2*grad_o_e245 - t1_3*grad_o_e235 - t1_4*grad_o_e234 - t1_5*grad_o_e145 + t1_6*grad_o_e135 + t1_7*grad_o_e134 - t1_8*grad_o_e125 - t1_9*grad_o_e124 + t1_10*grad_o_e123 + t1_11*grad_o_e5 + t1_12*grad_o_e4 - t1_13*grad_o_e3 + t1_14*grad_o_e2 - t1_15*grad_o_e1
-            V::store(
-                {
-                    let mut s = V::mul(t1_0, grad_o_e12345);
-                    s = V::neg_mul_add(t1_1, grad_o_e345, s);
-                    s = V::mul_add(t1_2, grad_o_e245, s);
-                    s = V::neg_mul_add(t1_3, grad_o_e235, s);
-                    s = V::neg_mul_add(t1_4, grad_o_e234, s);
-                    s = V::neg_mul_add(t1_5, grad_o_e145, s);
-                    s = V::mul_add(t1_6, grad_o_e135, s);
-                    s = V::mul_add(t1_7, grad_o_e134, s);
-                    s = V::neg_mul_add(t1_8, grad_o_e125, s);
-                    s = V::neg_mul_add(t1_9, grad_o_e124, s);
-                    s = V::mul_add(t1_10, grad_o_e123, s);
-                    s = V::mul_add(t1_11, grad_o_e5, s);
-                    s = V::mul_add(t1_12, grad_o_e4, s);
-                    s = V::neg_mul_add(t1_13, grad_o_e3, s);
-                    s = V::mul_add(t1_14, grad_o_e2, s);
-                    s = V::neg_mul_add(t1_15, grad_o_e1, s);
-                    s
-                },
-                out0.at(15usize, c),
-            );
+            V::store(v2, out0.at(15usize, c));
+            v4 = V::neg_mul_add(t1_14, grad_o_e1, v4);
+            // out0[14] = t1_1*grad_o_e12345 + t1_0*grad_o_e345 - t1_5*grad_o_e245 + t1_6*grad_o_e235 + t1_7*grad_o_e234 - t1_2*grad_o_e145 + t1_3*grad_o_e135 + t1_4*grad_o_e134 - t1_11*grad_o_e125 - t1_12*grad_o_e124 + t1_13*grad_o_e123 - t1_8*grad_o_e5 - t1_9*grad_o_e4 + t1_10*grad_o_e3 - t1_15*grad_o_e2 - t1_14*grad_o_e1
+            V::store(v4, out0.at(14usize, c));
+            v38 = V::neg_mul_add(t1_13, grad_o_e1, v38);
+            // out0[13] = t1_5*grad_o_e345 - t1_2*grad_o_e12345 + t1_0*grad_o_e245 - t1_8*grad_o_e235 - t1_9*grad_o_e234 - t1_1*grad_o_e145 + t1_11*grad_o_e135 + t1_12*grad_o_e134 + t1_3*grad_o_e125 + t1_4*grad_o_e124 - t1_14*grad_o_e123 - t1_6*grad_o_e5 - t1_7*grad_o_e4 + t1_15*grad_o_e3 + t1_10*grad_o_e2 - t1_13*grad_o_e1
+            V::store(v38, out0.at(13usize, c));
+            v8 = V::neg_mul_add(t1_12, grad_o_e1, v8);
+            // out0[12] = t1_3*grad_o_e12345 - t1_6*grad_o_e345 + t1_8*grad_o_e245 + t1_0*grad_o_e235 + t1_10*grad_o_e234 - t1_11*grad_o_e145 - t1_1*grad_o_e135 - t1_13*grad_o_e134 + t1_2*grad_o_e125 + t1_14*grad_o_e124 + t1_4*grad_o_e123 - t1_5*grad_o_e5 - t1_15*grad_o_e4 - t1_7*grad_o_e3 + t1_9*grad_o_e2 - t1_12*grad_o_e1
+            V::store(v8, out0.at(12usize, c));
+            v42 = V::mul_add(t1_11, grad_o_e1, v42);
+            // out0[11] = t1_7*grad_o_e345 - t1_4*grad_o_e12345 - t1_9*grad_o_e245 + t1_10*grad_o_e235 + t1_0*grad_o_e234 + t1_12*grad_o_e145 - t1_13*grad_o_e135 - t1_1*grad_o_e134 + t1_14*grad_o_e125 + t1_2*grad_o_e124 - t1_3*grad_o_e123 - t1_15*grad_o_e5 - t1_5*grad_o_e4 + t1_6*grad_o_e3 - t1_8*grad_o_e2 + t1_11*grad_o_e1
+            V::store(v42, out0.at(11usize, c));
+            v12 = V::mul_add(t1_10, grad_o_e1, v12);
+            // out0[10] = t1_5*grad_o_e12345 + t1_2*grad_o_e345 + t1_1*grad_o_e245 - t1_11*grad_o_e235 - t1_12*grad_o_e234 + t1_0*grad_o_e145 - t1_8*grad_o_e135 - t1_9*grad_o_e134 - t1_6*grad_o_e125 - t1_7*grad_o_e124 + t1_15*grad_o_e123 - t1_3*grad_o_e5 - t1_4*grad_o_e4 + t1_14*grad_o_e3 + t1_13*grad_o_e2 + t1_10*grad_o_e1
+            V::store(v12, out0.at(10usize, c));
+            v80 = V::mul_add(t1_9, grad_o_e1, v80);
+            // out0[9] = t1_11*grad_o_e245 - (t1_6*grad_o_e12345 + t1_3*grad_o_e345) + t1_1*grad_o_e235 + t1_13*grad_o_e234 + t1_8*grad_o_e145 + t1_0*grad_o_e135 + t1_10*grad_o_e134 - t1_5*grad_o_e125 - t1_15*grad_o_e124 - t1_7*grad_o_e123 - t1_2*grad_o_e5 - t1_14*grad_o_e4 - t1_4*grad_o_e3 + t1_12*grad_o_e2 + t1_9*grad_o_e1
+            V::store(v80, out0.at(9usize, c));
+            v16 = V::neg_mul_add(t1_8, grad_o_e1, v16);
+            // out0[8] = t1_7*grad_o_e12345 + t1_4*grad_o_e345 - t1_12*grad_o_e245 + t1_13*grad_o_e235 + t1_1*grad_o_e234 - t1_9*grad_o_e145 + t1_10*grad_o_e135 + t1_0*grad_o_e134 - t1_15*grad_o_e125 - t1_5*grad_o_e124 + t1_6*grad_o_e123 - t1_14*grad_o_e5 - t1_2*grad_o_e4 + t1_3*grad_o_e3 - t1_11*grad_o_e2 - t1_8*grad_o_e1
+            V::store(v16, out0.at(8usize, c));
+            v18 = V::mul_add(t1_7, grad_o_e1, v18);
+            // out0[7] = t1_8*grad_o_e12345 - t1_11*grad_o_e345 - t1_3*grad_o_e245 - t1_2*grad_o_e235 - t1_14*grad_o_e234 + t1_6*grad_o_e145 + t1_5*grad_o_e135 + t1_15*grad_o_e134 + t1_0*grad_o_e125 + t1_10*grad_o_e124 + t1_9*grad_o_e123 - t1_1*grad_o_e5 - t1_13*grad_o_e4 - t1_12*grad_o_e3 - t1_4*grad_o_e2 + t1_7*grad_o_e1
+            V::store(v18, out0.at(7usize, c));
+            v52 = V::neg_mul_add(t1_6, grad_o_e1, v52);
+            // out0[6] = t1_12*grad_o_e345 - t1_9*grad_o_e12345 + t1_4*grad_o_e245 - t1_14*grad_o_e235 - t1_2*grad_o_e234 - t1_7*grad_o_e145 + t1_15*grad_o_e135 + t1_5*grad_o_e134 + t1_10*grad_o_e125 + t1_0*grad_o_e124 - t1_8*grad_o_e123 - t1_13*grad_o_e5 - t1_1*grad_o_e4 + t1_11*grad_o_e3 + t1_3*grad_o_e2 - t1_6*grad_o_e1
+            V::store(v52, out0.at(6usize, c));
+            v22 = V::neg_mul_add(t1_5, grad_o_e1, v22);
+            // out0[5] = t1_10*grad_o_e12345 - t1_13*grad_o_e345 + t1_14*grad_o_e245 + t1_4*grad_o_e235 + t1_3*grad_o_e234 - t1_15*grad_o_e145 - t1_7*grad_o_e135 - t1_6*grad_o_e134 + t1_9*grad_o_e125 + t1_8*grad_o_e124 + t1_0*grad_o_e123 - t1_12*grad_o_e5 - t1_11*grad_o_e4 - t1_1*grad_o_e3 + t1_2*grad_o_e2 - t1_5*grad_o_e1
+            V::store(v22, out0.at(5usize, c));
+            v24 = V::mul_add(t1_4, grad_o_e1, v24);
+            // out0[4] = t1_11*grad_o_e12345 + t1_8*grad_o_e345 + t1_6*grad_o_e245 + t1_5*grad_o_e235 + t1_15*grad_o_e234 + t1_3*grad_o_e145 + t1_2*grad_o_e135 + t1_14*grad_o_e134 + t1_1*grad_o_e125 + t1_13*grad_o_e124 + t1_12*grad_o_e123 + t1_0*grad_o_e5 + t1_10*grad_o_e4 + t1_9*grad_o_e3 + t1_7*grad_o_e2 + t1_4*grad_o_e1
+            V::store(v24, out0.at(4usize, c));
+            v125 = V::neg_mul_add(t1_3, grad_o_e1, v125);
+            // out0[3] = t1_15*grad_o_e235 - (t1_12*grad_o_e12345 + t1_9*grad_o_e345 + t1_7*grad_o_e245) + t1_5*grad_o_e234 - t1_4*grad_o_e145 + t1_14*grad_o_e135 + t1_2*grad_o_e134 + t1_13*grad_o_e125 + t1_1*grad_o_e124 - t1_11*grad_o_e123 + t1_10*grad_o_e5 + t1_0*grad_o_e4 - t1_8*grad_o_e3 - t1_6*grad_o_e2 - t1_3*grad_o_e1
+            V::store(v125, out0.at(3usize, c));
+            v28 = V::neg_mul_add(t1_2, grad_o_e1, v28);
+            // out0[2] = t1_13*grad_o_e12345 + t1_10*grad_o_e345 - t1_15*grad_o_e245 - t1_7*grad_o_e235 - t1_6*grad_o_e234 - t1_14*grad_o_e145 - t1_4*grad_o_e135 - t1_3*grad_o_e134 + t1_12*grad_o_e125 + t1_11*grad_o_e124 + t1_1*grad_o_e123 + t1_9*grad_o_e5 + t1_8*grad_o_e4 + t1_0*grad_o_e3 - t1_5*grad_o_e2 - t1_2*grad_o_e1
+            V::store(v28, out0.at(2usize, c));
+            v62 = V::neg_mul_add(t1_1, grad_o_e1, v62);
+            // out0[1] = t1_15*grad_o_e345 - t1_14*grad_o_e12345 + t1_10*grad_o_e245 + t1_9*grad_o_e235 + t1_8*grad_o_e234 - t1_13*grad_o_e145 - t1_12*grad_o_e135 - t1_11*grad_o_e134 - t1_4*grad_o_e125 - t1_3*grad_o_e124 - t1_2*grad_o_e123 + t1_7*grad_o_e5 + t1_6*grad_o_e4 + t1_5*grad_o_e3 + t1_0*grad_o_e2 - t1_1*grad_o_e1
+            V::store(v62, out0.at(1usize, c));
+            v32 = V::mul_add(t1_0, grad_o_e1, v32);
+            // out0[0] = t1_15*grad_o_e12345 + t1_14*grad_o_e345 + t1_13*grad_o_e245 + t1_12*grad_o_e235 + t1_11*grad_o_e234 + t1_10*grad_o_e145 + t1_9*grad_o_e135 + t1_8*grad_o_e134 + t1_7*grad_o_e125 + t1_6*grad_o_e124 + t1_5*grad_o_e123 + t1_4*grad_o_e5 + t1_3*grad_o_e4 + t1_2*grad_o_e3 + t1_1*grad_o_e2 + t1_0*grad_o_e1
+            V::store(v32, out0.at(0usize, c));
         }
     }
 }
 pub(super) static SANDWICH_6: Stage = stage!(sandwich_6);
-/// From cut 2, `y`, cut 3 to `grad_x`: adjoint of o = x y reverse(x).
+/// From `y`, cut 3, cut 2 to `grad_x`: adjoint of o = x y reverse(x).
 ///
 /// From `sandwich_grad` of Cl(4,1,0).
 #[inline(always)]
 unsafe fn sandwich_7<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
     // SAFETY: the caller keeps the contract of `StageArgs`; the tier runs on this CPU.
     unsafe {
-        let t2 = args.inputs[0];
-        let y = args.inputs[1];
-        let t3 = args.inputs[2];
+        let y = args.inputs[0];
+        let t3 = args.inputs[1];
+        let t2 = args.inputs[2];
         let out0 = args.outputs[0];
         for group in 0..args.groups {
             let c = group * V::LANES;
-            let y_e5 = V::load(y.at(4usize, c));
-            let t3_4 = V::load(t3.at(4usize, c));
-            let y_e4 = V::load(y.at(3usize, c));
-            let t3_3 = V::load(t3.at(3usize, c));
-            let y_e3 = V::load(y.at(2usize, c));
-            let t3_2 = V::load(t3.at(2usize, c));
-            let y_e2 = V::load(y.at(1usize, c));
-            let t3_1 = V::load(t3.at(1usize, c));
+            y.prefetch::<5usize>(c);
+            t3.prefetch::<16usize>(c);
+            t2.prefetch::<16usize>(c);
             let y_e1 = V::load(y.at(0usize, c));
-            let t3_0 = V::load(t3.at(0usize, c));
-            let t3_7 = V::load(t3.at(7usize, c));
-            let t3_6 = V::load(t3.at(6usize, c));
-            let t3_5 = V::load(t3.at(5usize, c));
-            let t3_9 = V::load(t3.at(9usize, c));
-            let t3_8 = V::load(t3.at(8usize, c));
-            let t3_10 = V::load(t3.at(10usize, c));
-            let t3_12 = V::load(t3.at(12usize, c));
-            let t3_11 = V::load(t3.at(11usize, c));
-            let t3_13 = V::load(t3.at(13usize, c));
-            let t3_14 = V::load(t3.at(14usize, c));
             let t3_15 = V::load(t3.at(15usize, c));
-            // out0[0] = t2_0 + y_e5*t3_4 + y_e4*t3_3 + y_e3*t3_2 + y_e2*t3_1 + y_e1*t3_0
-            V::store(
-                {
-                    let mut s = V::load(t2.at(0usize, c));
-                    s = V::mul_add(y_e5, t3_4, s);
-                    s = V::mul_add(y_e4, t3_3, s);
-                    s = V::mul_add(y_e3, t3_2, s);
-                    s = V::mul_add(y_e2, t3_1, s);
-                    s = V::mul_add(y_e1, t3_0, s);
-                    s
-                },
-                out0.at(0usize, c),
+            let mut v4 = V::mul_add(y_e1, t3_15, V::load(t2.at(15usize, c)));
+            let y_e2 = V::load(y.at(1usize, c));
+            let mut v8 = V::neg_mul_add(y_e2, t3_15, V::load(t2.at(14usize, c)));
+            let y_e3 = V::load(y.at(2usize, c));
+            let mut v12 = V::mul_add(y_e3, t3_15, V::load(t2.at(13usize, c)));
+            let y_e4 = V::load(y.at(3usize, c));
+            let mut v16 = V::neg_mul_add(y_e4, t3_15, V::load(t2.at(12usize, c)));
+            let y_e5 = V::load(y.at(4usize, c));
+            let mut v20 = V::mul_add(y_e5, t3_15, V::load(t2.at(11usize, c)));
+            let t3_14 = V::load(t3.at(14usize, c));
+            v4 = V::neg_mul_add(y_e2, t3_14, v4);
+            v8 = V::neg_mul_add(y_e1, t3_14, v8);
+            let mut v28 = V::mul_sub(y_e3, t3_14, V::load(t2.at(10usize, c)));
+            let mut v34 = V::mul_sub(y_e5, t3_14, V::load(t2.at(8usize, c)));
+            let t3_13 = V::load(t3.at(13usize, c));
+            v4 = V::mul_add(y_e3, t3_13, v4);
+            v12 = V::neg_mul_add(y_e1, t3_13, v12);
+            v28 = V::mul_add(y_e2, t3_13, v28);
+            let mut v44 = V::mul_add(y_e4, t3_13, V::load(t2.at(7usize, c)));
+            let mut v47 = V::mul_sub(y_e5, t3_13, V::load(t2.at(6usize, c)));
+            let t3_12 = V::load(t3.at(12usize, c));
+            v4 = V::neg_mul_add(y_e4, t3_12, v4);
+            v16 = V::neg_mul_add(y_e1, t3_12, v16);
+            let mut v54 = V::mul_sub(
+                y_e2,
+                t3_12,
+                V::mul_add(y_e4, t3_14, V::load(t2.at(9usize, c))),
             );
-            // out0[1] = y_e5*t3_7 - t2_1 + y_e4*t3_6 + y_e3*t3_5 - y_e1*t3_1 + y_e2*t3_0
-            V::store(
-                {
-                    let mut s = V::mul_sub(y_e5, t3_7, V::load(t2.at(1usize, c)));
-                    s = V::mul_add(y_e4, t3_6, s);
-                    s = V::mul_add(y_e3, t3_5, s);
-                    s = V::neg_mul_add(y_e1, t3_1, s);
-                    s = V::mul_add(y_e2, t3_0, s);
-                    s
-                },
-                out0.at(1usize, c),
-            );
-            // out0[2] = y_e5*t3_9 - t2_2 + y_e4*t3_8 - y_e2*t3_5 - y_e1*t3_2 + y_e3*t3_0
-            V::store(
-                {
-                    let mut s = V::mul_sub(y_e5, t3_9, V::load(t2.at(2usize, c)));
-                    s = V::mul_add(y_e4, t3_8, s);
-                    s = V::neg_mul_add(y_e2, t3_5, s);
-                    s = V::neg_mul_add(y_e1, t3_2, s);
-                    s = V::mul_add(y_e3, t3_0, s);
-                    s
-                },
-                out0.at(2usize, c),
-            );
-            // out0[3] = y_e5*t3_10 - t2_3 - y_e3*t3_8 - y_e2*t3_6 - y_e1*t3_3 + y_e4*t3_0
-            V::store(
-                {
-                    let mut s = V::mul_sub(y_e5, t3_10, V::load(t2.at(3usize, c)));
-                    s = V::neg_mul_add(y_e3, t3_8, s);
-                    s = V::neg_mul_add(y_e2, t3_6, s);
-                    s = V::neg_mul_add(y_e1, t3_3, s);
-                    s = V::mul_add(y_e4, t3_0, s);
-                    s
-                },
-                out0.at(3usize, c),
-            );
-            // out0[4] = -(t2_4 + y_e4*t3_10 + y_e3*t3_9 + y_e2*t3_7 + y_e1*t3_4 + y_e5*t3_0)
-            V::store(
-                V::neg({
-                    let mut s = V::load(t2.at(4usize, c));
-                    s = V::mul_add(y_e4, t3_10, s);
-                    s = V::mul_add(y_e3, t3_9, s);
-                    s = V::mul_add(y_e2, t3_7, s);
-                    s = V::mul_add(y_e1, t3_4, s);
-                    s = V::mul_add(y_e5, t3_0, s);
-                    s
-                }),
-                out0.at(4usize, c),
-            );
-            // out0[5] = y_e5*t3_12 - t2_5 + y_e4*t3_11 + y_e1*t3_5 - y_e2*t3_2 + y_e3*t3_1
-            V::store(
-                {
-                    let mut s = V::mul_sub(y_e5, t3_12, V::load(t2.at(5usize, c)));
-                    s = V::mul_add(y_e4, t3_11, s);
-                    s = V::mul_add(y_e1, t3_5, s);
-                    s = V::neg_mul_add(y_e2, t3_2, s);
-                    s = V::mul_add(y_e3, t3_1, s);
-                    s
-                },
-                out0.at(5usize, c),
-            );
-            // out0[6] = y_e5*t3_13 - t2_6 - y_e3*t3_11 + y_e1*t3_6 - y_e2*t3_3 + y_e4*t3_1
-            V::store(
-                {
-                    let mut s = V::mul_sub(y_e5, t3_13, V::load(t2.at(6usize, c)));
-                    s = V::neg_mul_add(y_e3, t3_11, s);
-                    s = V::mul_add(y_e1, t3_6, s);
-                    s = V::neg_mul_add(y_e2, t3_3, s);
-                    s = V::mul_add(y_e4, t3_1, s);
-                    s
-                },
-                out0.at(6usize, c),
-            );
-            // out0[7] = y_e1*t3_7 - (t2_7 + y_e4*t3_13 + y_e3*t3_12) - y_e2*t3_4 - y_e5*t3_1
-            V::store(
-                {
-                    let mut s = V::mul_sub(
-                        y_e1,
-                        t3_7,
-                        {
-                            let mut s = V::load(t2.at(7usize, c));
-                            s = V::mul_add(y_e4, t3_13, s);
-                            s = V::mul_add(y_e3, t3_12, s);
-                            s
-                        },
-                    );
-                    s = V::neg_mul_add(y_e2, t3_4, s);
-                    s = V::neg_mul_add(y_e5, t3_1, s);
-                    s
-                },
-                out0.at(7usize, c),
-            );
-            // out0[8] = y_e5*t3_14 - t2_8 + y_e2*t3_11 + y_e1*t3_8 - y_e3*t3_3 + y_e4*t3_2
-            V::store(
-                {
-                    let mut s = V::mul_sub(y_e5, t3_14, V::load(t2.at(8usize, c)));
-                    s = V::mul_add(y_e2, t3_11, s);
-                    s = V::mul_add(y_e1, t3_8, s);
-                    s = V::neg_mul_add(y_e3, t3_3, s);
-                    s = V::mul_add(y_e4, t3_2, s);
-                    s
-                },
-                out0.at(8usize, c),
-            );
-            // out0[9] = y_e2*t3_12 - (t2_9 + y_e4*t3_14) + y_e1*t3_9 - y_e3*t3_4 - y_e5*t3_2
-            V::store(
-                {
-                    let mut s = V::mul_sub(
-                        y_e2,
-                        t3_12,
-                        V::mul_add(y_e4, t3_14, V::load(t2.at(9usize, c))),
-                    );
-                    s = V::mul_add(y_e1, t3_9, s);
-                    s = V::neg_mul_add(y_e3, t3_4, s);
-                    s = V::neg_mul_add(y_e5, t3_2, s);
-                    s
-                },
-                out0.at(9usize, c),
-            );
-            // out0[10] = y_e3*t3_14 - t2_10 + y_e2*t3_13 + y_e1*t3_10 - y_e4*t3_4 - y_e5*t3_3
-            V::store(
-                {
-                    let mut s = V::mul_sub(y_e3, t3_14, V::load(t2.at(10usize, c)));
-                    s = V::mul_add(y_e2, t3_13, s);
-                    s = V::mul_add(y_e1, t3_10, s);
-                    s = V::neg_mul_add(y_e4, t3_4, s);
-                    s = V::neg_mul_add(y_e5, t3_3, s);
-                    s
-                },
-                out0.at(10usize, c),
-            );
-            // out0[11] = t2_11 + y_e5*t3_15 - y_e1*t3_11 + y_e2*t3_8 - y_e3*t3_6 + y_e4*t3_5
-            V::store(
-                {
-                    let mut s = V::load(t2.at(11usize, c));
-                    s = V::mul_add(y_e5, t3_15, s);
-                    s = V::neg_mul_add(y_e1, t3_11, s);
-                    s = V::mul_add(y_e2, t3_8, s);
-                    s = V::neg_mul_add(y_e3, t3_6, s);
-                    s = V::mul_add(y_e4, t3_5, s);
-                    s
-                },
-                out0.at(11usize, c),
-            );
-            // out0[12] = t2_12 - y_e4*t3_15 - y_e1*t3_12 + y_e2*t3_9 - y_e3*t3_7 - y_e5*t3_5
-            V::store(
-                {
-                    let mut s = V::load(t2.at(12usize, c));
-                    s = V::neg_mul_add(y_e4, t3_15, s);
-                    s = V::neg_mul_add(y_e1, t3_12, s);
-                    s = V::mul_add(y_e2, t3_9, s);
-                    s = V::neg_mul_add(y_e3, t3_7, s);
-                    s = V::neg_mul_add(y_e5, t3_5, s);
-                    s
-                },
-                out0.at(12usize, c),
-            );
-            // out0[13] = t2_13 + y_e3*t3_15 - y_e1*t3_13 + y_e2*t3_10 - y_e4*t3_7 - y_e5*t3_6
-            V::store(
-                {
-                    let mut s = V::load(t2.at(13usize, c));
-                    s = V::mul_add(y_e3, t3_15, s);
-                    s = V::neg_mul_add(y_e1, t3_13, s);
-                    s = V::mul_add(y_e2, t3_10, s);
-                    s = V::neg_mul_add(y_e4, t3_7, s);
-                    s = V::neg_mul_add(y_e5, t3_6, s);
-                    s
-                },
-                out0.at(13usize, c),
-            );
-            // out0[14] = t2_14 - y_e2*t3_15 - y_e1*t3_14 + y_e3*t3_10 - y_e4*t3_9 - y_e5*t3_8
-            V::store(
-                {
-                    let mut s = V::load(t2.at(14usize, c));
-                    s = V::neg_mul_add(y_e2, t3_15, s);
-                    s = V::neg_mul_add(y_e1, t3_14, s);
-                    s = V::mul_add(y_e3, t3_10, s);
-                    s = V::neg_mul_add(y_e4, t3_9, s);
-                    s = V::neg_mul_add(y_e5, t3_8, s);
-                    s
-                },
-                out0.at(14usize, c),
-            );
+            v44 = V::mul_add(y_e3, t3_12, v44);
+            let mut v59 = V::mul_sub(y_e5, t3_12, V::load(t2.at(5usize, c)));
+            let t3_11 = V::load(t3.at(11usize, c));
+            v4 = V::neg_mul_add(y_e5, t3_11, v4);
             // out0[15] = t2_15 + y_e1*t3_15 - y_e2*t3_14 + y_e3*t3_13 - y_e4*t3_12 - y_e5*t3_11
-            V::store(
-                {
-                    let mut s = V::load(t2.at(15usize, c));
-                    s = V::mul_add(y_e1, t3_15, s);
-                    s = V::neg_mul_add(y_e2, t3_14, s);
-                    s = V::mul_add(y_e3, t3_13, s);
-                    s = V::neg_mul_add(y_e4, t3_12, s);
-                    s = V::neg_mul_add(y_e5, t3_11, s);
-                    s
-                },
-                out0.at(15usize, c),
-            );
+            V::store(v4, out0.at(15usize, c));
+            v20 = V::neg_mul_add(y_e1, t3_11, v20);
+            v34 = V::mul_add(y_e2, t3_11, v34);
+            v47 = V::neg_mul_add(y_e3, t3_11, v47);
+            v59 = V::mul_add(y_e4, t3_11, v59);
+            let t3_10 = V::load(t3.at(10usize, c));
+            v8 = V::mul_add(y_e3, t3_10, v8);
+            v12 = V::mul_add(y_e2, t3_10, v12);
+            v28 = V::mul_add(y_e1, t3_10, v28);
+            let mut v80 = V::mul_add(y_e4, t3_10, V::load(t2.at(4usize, c)));
+            let mut v83 = V::mul_sub(y_e5, t3_10, V::load(t2.at(3usize, c)));
+            let t3_9 = V::load(t3.at(9usize, c));
+            v8 = V::neg_mul_add(y_e4, t3_9, v8);
+            v16 = V::mul_add(y_e2, t3_9, v16);
+            v54 = V::mul_add(y_e1, t3_9, v54);
+            v80 = V::mul_add(y_e3, t3_9, v80);
+            let mut v95 = V::mul_sub(y_e5, t3_9, V::load(t2.at(2usize, c)));
+            let t3_8 = V::load(t3.at(8usize, c));
+            v8 = V::neg_mul_add(y_e5, t3_8, v8);
+            // out0[14] = t2_14 - y_e2*t3_15 - y_e1*t3_14 + y_e3*t3_10 - y_e4*t3_9 - y_e5*t3_8
+            V::store(v8, out0.at(14usize, c));
+            v20 = V::mul_add(y_e2, t3_8, v20);
+            v34 = V::mul_add(y_e1, t3_8, v34);
+            v83 = V::neg_mul_add(y_e3, t3_8, v83);
+            v95 = V::mul_add(y_e4, t3_8, v95);
+            let t3_7 = V::load(t3.at(7usize, c));
+            v12 = V::neg_mul_add(y_e4, t3_7, v12);
+            v16 = V::neg_mul_add(y_e3, t3_7, v16);
+            let mut v113 = V::mul_sub(y_e1, t3_7, v44);
+            v80 = V::mul_add(y_e2, t3_7, v80);
+            let mut v118 = V::mul_sub(y_e5, t3_7, V::load(t2.at(1usize, c)));
+            let t3_6 = V::load(t3.at(6usize, c));
+            v12 = V::neg_mul_add(y_e5, t3_6, v12);
+            // out0[13] = t2_13 + y_e3*t3_15 - y_e1*t3_13 + y_e2*t3_10 - y_e4*t3_7 - y_e5*t3_6
+            V::store(v12, out0.at(13usize, c));
+            v20 = V::neg_mul_add(y_e3, t3_6, v20);
+            v47 = V::mul_add(y_e1, t3_6, v47);
+            v83 = V::neg_mul_add(y_e2, t3_6, v83);
+            v118 = V::mul_add(y_e4, t3_6, v118);
+            let t3_5 = V::load(t3.at(5usize, c));
+            v16 = V::neg_mul_add(y_e5, t3_5, v16);
+            // out0[12] = t2_12 - y_e4*t3_15 - y_e1*t3_12 + y_e2*t3_9 - y_e3*t3_7 - y_e5*t3_5
+            V::store(v16, out0.at(12usize, c));
+            v20 = V::mul_add(y_e4, t3_5, v20);
+            // out0[11] = t2_11 + y_e5*t3_15 - y_e1*t3_11 + y_e2*t3_8 - y_e3*t3_6 + y_e4*t3_5
+            V::store(v20, out0.at(11usize, c));
+            v59 = V::mul_add(y_e1, t3_5, v59);
+            v95 = V::neg_mul_add(y_e2, t3_5, v95);
+            v118 = V::mul_add(y_e3, t3_5, v118);
+            let t3_4 = V::load(t3.at(4usize, c));
+            v28 = V::neg_mul_add(y_e4, t3_4, v28);
+            v54 = V::neg_mul_add(y_e3, t3_4, v54);
+            v113 = V::neg_mul_add(y_e2, t3_4, v113);
+            v80 = V::mul_add(y_e1, t3_4, v80);
+            let mut v152 = V::mul_add(y_e5, t3_4, V::load(t2.at(0usize, c)));
+            let t3_3 = V::load(t3.at(3usize, c));
+            v28 = V::neg_mul_add(y_e5, t3_3, v28);
+            // out0[10] = y_e3*t3_14 - t2_10 + y_e2*t3_13 + y_e1*t3_10 - y_e4*t3_4 - y_e5*t3_3
+            V::store(v28, out0.at(10usize, c));
+            v34 = V::neg_mul_add(y_e3, t3_3, v34);
+            v47 = V::neg_mul_add(y_e2, t3_3, v47);
+            v83 = V::neg_mul_add(y_e1, t3_3, v83);
+            v152 = V::mul_add(y_e4, t3_3, v152);
+            let t3_2 = V::load(t3.at(2usize, c));
+            v54 = V::neg_mul_add(y_e5, t3_2, v54);
+            // out0[9] = y_e2*t3_12 - (t2_9 + y_e4*t3_14) + y_e1*t3_9 - y_e3*t3_4 - y_e5*t3_2
+            V::store(v54, out0.at(9usize, c));
+            v34 = V::mul_add(y_e4, t3_2, v34);
+            // out0[8] = y_e5*t3_14 - t2_8 + y_e2*t3_11 + y_e1*t3_8 - y_e3*t3_3 + y_e4*t3_2
+            V::store(v34, out0.at(8usize, c));
+            v59 = V::neg_mul_add(y_e2, t3_2, v59);
+            v95 = V::neg_mul_add(y_e1, t3_2, v95);
+            v152 = V::mul_add(y_e3, t3_2, v152);
+            let t3_1 = V::load(t3.at(1usize, c));
+            v113 = V::neg_mul_add(y_e5, t3_1, v113);
+            // out0[7] = y_e1*t3_7 - (t2_7 + y_e4*t3_13 + y_e3*t3_12) - y_e2*t3_4 - y_e5*t3_1
+            V::store(v113, out0.at(7usize, c));
+            v47 = V::mul_add(y_e4, t3_1, v47);
+            // out0[6] = y_e5*t3_13 - t2_6 - y_e3*t3_11 + y_e1*t3_6 - y_e2*t3_3 + y_e4*t3_1
+            V::store(v47, out0.at(6usize, c));
+            v59 = V::mul_add(y_e3, t3_1, v59);
+            // out0[5] = y_e5*t3_12 - t2_5 + y_e4*t3_11 + y_e1*t3_5 - y_e2*t3_2 + y_e3*t3_1
+            V::store(v59, out0.at(5usize, c));
+            v118 = V::neg_mul_add(y_e1, t3_1, v118);
+            v152 = V::mul_add(y_e2, t3_1, v152);
+            let t3_0 = V::load(t3.at(0usize, c));
+            v80 = V::mul_add(y_e5, t3_0, v80);
+            // out0[4] = -(t2_4 + y_e4*t3_10 + y_e3*t3_9 + y_e2*t3_7 + y_e1*t3_4 + y_e5*t3_0)
+            V::store(V::neg(v80), out0.at(4usize, c));
+            v83 = V::mul_add(y_e4, t3_0, v83);
+            // out0[3] = y_e5*t3_10 - t2_3 - y_e3*t3_8 - y_e2*t3_6 - y_e1*t3_3 + y_e4*t3_0
+            V::store(v83, out0.at(3usize, c));
+            v95 = V::mul_add(y_e3, t3_0, v95);
+            // out0[2] = y_e5*t3_9 - t2_2 + y_e4*t3_8 - y_e2*t3_5 - y_e1*t3_2 + y_e3*t3_0
+            V::store(v95, out0.at(2usize, c));
+            v118 = V::mul_add(y_e2, t3_0, v118);
+            // out0[1] = y_e5*t3_7 - t2_1 + y_e4*t3_6 + y_e3*t3_5 - y_e1*t3_1 + y_e2*t3_0
+            V::store(v118, out0.at(1usize, c));
+            v152 = V::mul_add(y_e1, t3_0, v152);
+            // out0[0] = t2_0 + y_e5*t3_4 + y_e4*t3_3 + y_e3*t3_2 + y_e2*t3_1 + y_e1*t3_0
+            V::store(v152, out0.at(0usize, c));
         }
     }
 }
@@ -3374,161 +2760,130 @@ unsafe fn sandwich_8<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let out0 = args.outputs[0];
         for group in 0..args.groups {
             let c = group * V::LANES;
+            x.prefetch::<16usize>(c);
+            t3.prefetch::<16usize>(c);
             let x_e2345 = V::load(x.at(15usize, c));
             let t3_15 = V::load(t3.at(15usize, c));
+            let mut v2 = V::mul(x_e2345, t3_15);
             let x_e1345 = V::load(x.at(14usize, c));
-            let t3_14 = V::load(t3.at(14usize, c));
+            let mut v4 = V::mul(x_e1345, t3_15);
             let x_e1245 = V::load(x.at(13usize, c));
-            let t3_13 = V::load(t3.at(13usize, c));
+            let mut v6 = V::mul(x_e1245, t3_15);
             let x_e1235 = V::load(x.at(12usize, c));
-            let t3_12 = V::load(t3.at(12usize, c));
+            let mut v8 = V::mul(x_e1235, t3_15);
             let x_e1234 = V::load(x.at(11usize, c));
-            let t3_11 = V::load(t3.at(11usize, c));
+            let mut v10 = V::mul(x_e1234, t3_15);
+            let t3_14 = V::load(t3.at(14usize, c));
+            v4 = V::mul_add(x_e2345, t3_14, v4);
+            v2 = V::neg_mul_add(x_e1345, t3_14, v2);
             let x_e45 = V::load(x.at(10usize, c));
-            let t3_10 = V::load(t3.at(10usize, c));
+            v6 = V::mul_add(x_e45, t3_14, v6);
             let x_e35 = V::load(x.at(9usize, c));
-            let t3_9 = V::load(t3.at(9usize, c));
+            v8 = V::mul_add(x_e35, t3_14, v8);
             let x_e34 = V::load(x.at(8usize, c));
-            let t3_8 = V::load(t3.at(8usize, c));
+            v10 = V::mul_add(x_e34, t3_14, v10);
+            let t3_13 = V::load(t3.at(13usize, c));
+            v6 = V::mul_add(x_e2345, t3_13, v6);
+            v2 = V::neg_mul_add(x_e1245, t3_13, v2);
+            let mut v31 = V::mul_sub(x_e45, t3_13, v4);
             let x_e25 = V::load(x.at(7usize, c));
-            let t3_7 = V::load(t3.at(7usize, c));
+            v8 = V::mul_add(x_e25, t3_13, v8);
             let x_e24 = V::load(x.at(6usize, c));
-            let t3_6 = V::load(t3.at(6usize, c));
+            v10 = V::mul_add(x_e24, t3_13, v10);
+            let t3_12 = V::load(t3.at(12usize, c));
+            v8 = V::mul_add(x_e2345, t3_12, v8);
+            v2 = V::neg_mul_add(x_e1235, t3_12, v2);
+            v31 = V::mul_add(x_e35, t3_12, v31);
+            v6 = V::neg_mul_add(x_e25, t3_12, v6);
             let x_e23 = V::load(x.at(5usize, c));
-            let t3_5 = V::load(t3.at(5usize, c));
+            v10 = V::mul_add(x_e23, t3_12, v10);
+            let t3_11 = V::load(t3.at(11usize, c));
+            v10 = V::neg_mul_add(x_e2345, t3_11, v10);
+            v2 = V::neg_mul_add(x_e1234, t3_11, v2);
+            v31 = V::mul_add(x_e34, t3_11, v31);
+            v6 = V::neg_mul_add(x_e24, t3_11, v6);
+            let mut v60 = V::mul_sub(x_e23, t3_11, v8);
+            let t3_10 = V::load(t3.at(10usize, c));
+            v6 = V::mul_add(x_e1345, t3_10, v6);
+            v31 = V::mul_add(x_e1245, t3_10, v31);
+            v2 = V::mul_add(x_e45, t3_10, v2);
             let x_e15 = V::load(x.at(4usize, c));
-            let t3_4 = V::load(t3.at(4usize, c));
+            v60 = V::neg_mul_add(x_e15, t3_10, v60);
             let x_e14 = V::load(x.at(3usize, c));
-            let t3_3 = V::load(t3.at(3usize, c));
+            v10 = V::mul_add(x_e14, t3_10, v10);
+            let t3_9 = V::load(t3.at(9usize, c));
+            v60 = V::neg_mul_add(x_e1345, t3_9, v60);
+            v31 = V::mul_add(x_e1235, t3_9, v31);
+            v2 = V::mul_add(x_e35, t3_9, v2);
+            v6 = V::neg_mul_add(x_e15, t3_9, v6);
             let x_e13 = V::load(x.at(2usize, c));
-            let t3_2 = V::load(t3.at(2usize, c));
+            v10 = V::mul_add(x_e13, t3_9, v10);
+            let t3_8 = V::load(t3.at(8usize, c));
+            v10 = V::neg_mul_add(x_e1345, t3_8, v10);
+            v31 = V::mul_add(x_e1234, t3_8, v31);
+            v2 = V::mul_add(x_e34, t3_8, v2);
+            v6 = V::neg_mul_add(x_e14, t3_8, v6);
+            v60 = V::mul_add(x_e13, t3_8, v60);
+            let t3_7 = V::load(t3.at(7usize, c));
+            v60 = V::neg_mul_add(x_e1245, t3_7, v60);
+            v6 = V::neg_mul_add(x_e1235, t3_7, v6);
+            v2 = V::mul_add(x_e25, t3_7, v2);
+            v31 = V::neg_mul_add(x_e15, t3_7, v31);
             let x_e12 = V::load(x.at(1usize, c));
-            let t3_1 = V::load(t3.at(1usize, c));
+            v10 = V::mul_add(x_e12, t3_7, v10);
+            let t3_6 = V::load(t3.at(6usize, c));
+            v10 = V::neg_mul_add(x_e1245, t3_6, v10);
+            v6 = V::neg_mul_add(x_e1234, t3_6, v6);
+            v2 = V::mul_add(x_e24, t3_6, v2);
+            v31 = V::neg_mul_add(x_e14, t3_6, v31);
+            v60 = V::mul_add(x_e12, t3_6, v60);
+            let t3_5 = V::load(t3.at(5usize, c));
+            v10 = V::neg_mul_add(x_e1235, t3_5, v10);
+            v60 = V::mul_add(x_e1234, t3_5, v60);
+            v2 = V::mul_add(x_e23, t3_5, v2);
+            v31 = V::neg_mul_add(x_e13, t3_5, v31);
+            v6 = V::mul_add(x_e12, t3_5, v6);
+            let t3_4 = V::load(t3.at(4usize, c));
+            v60 = V::neg_mul_add(x_e45, t3_4, v60);
+            v6 = V::neg_mul_add(x_e35, t3_4, v6);
+            v31 = V::neg_mul_add(x_e25, t3_4, v31);
+            v2 = V::neg_mul_add(x_e15, t3_4, v2);
             let x_1 = V::load(x.at(0usize, c));
+            v10 = V::mul_add(x_1, t3_4, v10);
+            let t3_3 = V::load(t3.at(3usize, c));
+            v10 = V::neg_mul_add(x_e45, t3_3, v10);
+            v6 = V::neg_mul_add(x_e34, t3_3, v6);
+            v31 = V::neg_mul_add(x_e24, t3_3, v31);
+            v2 = V::neg_mul_add(x_e14, t3_3, v2);
+            v60 = V::mul_add(x_1, t3_3, v60);
+            let t3_2 = V::load(t3.at(2usize, c));
+            v10 = V::neg_mul_add(x_e35, t3_2, v10);
+            v60 = V::mul_add(x_e34, t3_2, v60);
+            v31 = V::neg_mul_add(x_e23, t3_2, v31);
+            v2 = V::neg_mul_add(x_e13, t3_2, v2);
+            v6 = V::mul_add(x_1, t3_2, v6);
+            let t3_1 = V::load(t3.at(1usize, c));
+            v10 = V::neg_mul_add(x_e25, t3_1, v10);
+            v60 = V::mul_add(x_e24, t3_1, v60);
+            v6 = V::mul_add(x_e23, t3_1, v6);
+            v2 = V::neg_mul_add(x_e12, t3_1, v2);
+            v31 = V::mul_add(x_1, t3_1, v31);
             let t3_0 = V::load(t3.at(0usize, c));
-            // out0[0] = x_e2345*t3_15 - x_e1345*t3_14 - x_e1245*t3_13 - x_e1235*t3_12 - x_e1234*t3_11 + x_e45*t3_10 + x_e35*t3_9 + x_e34*t3_8 + x_e25*t3_7 + x_e24*t3_6 + x_e23*t3_5 - x_e15*t3_4 - x_e14*t3_3 - x_e13*t3_2 - x_e12*t3_1 + x_1*t3_0
-            V::store(
-                {
-                    let mut s = V::mul(x_e2345, t3_15);
-                    s = V::neg_mul_add(x_e1345, t3_14, s);
-                    s = V::neg_mul_add(x_e1245, t3_13, s);
-                    s = V::neg_mul_add(x_e1235, t3_12, s);
-                    s = V::neg_mul_add(x_e1234, t3_11, s);
-                    s = V::mul_add(x_e45, t3_10, s);
-                    s = V::mul_add(x_e35, t3_9, s);
-                    s = V::mul_add(x_e34, t3_8, s);
-                    s = V::mul_add(x_e25, t3_7, s);
-                    s = V::mul_add(x_e24, t3_6, s);
-                    s = V::mul_add(x_e23, t3_5, s);
-                    s = V::neg_mul_add(x_e15, t3_4, s);
-                    s = V::neg_mul_add(x_e14, t3_3, s);
-                    s = V::neg_mul_add(x_e13, t3_2, s);
-                    s = V::neg_mul_add(x_e12, t3_1, s);
-                    s = V::mul_add(x_1, t3_0, s);
-                    s
-                },
-                out0.at(0usize, c),
-            );
-            // out0[1] = x_e45*t3_13 - (x_e1345*t3_15 + x_e2345*t3_14) + x_e35*t3_12 + x_e34*t3_11 + x_e1245*t3_10 + x_e1235*t3_9 + x_e1234*t3_8 - x_e15*t3_7 - x_e14*t3_6 - x_e13*t3_5 - x_e25*t3_4 - x_e24*t3_3 - x_e23*t3_2 + x_1*t3_1 + x_e12*t3_0
-            V::store(
-                {
-                    let mut s = V::mul_sub(
-                        x_e45,
-                        t3_13,
-                        V::mul_add(x_e2345, t3_14, V::mul(x_e1345, t3_15)),
-                    );
-                    s = V::mul_add(x_e35, t3_12, s);
-                    s = V::mul_add(x_e34, t3_11, s);
-                    s = V::mul_add(x_e1245, t3_10, s);
-                    s = V::mul_add(x_e1235, t3_9, s);
-                    s = V::mul_add(x_e1234, t3_8, s);
-                    s = V::neg_mul_add(x_e15, t3_7, s);
-                    s = V::neg_mul_add(x_e14, t3_6, s);
-                    s = V::neg_mul_add(x_e13, t3_5, s);
-                    s = V::neg_mul_add(x_e25, t3_4, s);
-                    s = V::neg_mul_add(x_e24, t3_3, s);
-                    s = V::neg_mul_add(x_e23, t3_2, s);
-                    s = V::mul_add(x_1, t3_1, s);
-                    s = V::mul_add(x_e12, t3_0, s);
-                    s
-                },
-                out0.at(1usize, c),
-            );
-            // out0[2] = x_e1245*t3_15 + x_e45*t3_14 + x_e2345*t3_13 - x_e25*t3_12 - x_e24*t3_11 + x_e1345*t3_10 - x_e15*t3_9 - x_e14*t3_8 - x_e1235*t3_7 - x_e1234*t3_6 + x_e12*t3_5 - x_e35*t3_4 - x_e34*t3_3 + x_1*t3_2 + x_e23*t3_1 + x_e13*t3_0
-            V::store(
-                {
-                    let mut s = V::mul(x_e1245, t3_15);
-                    s = V::mul_add(x_e45, t3_14, s);
-                    s = V::mul_add(x_e2345, t3_13, s);
-                    s = V::neg_mul_add(x_e25, t3_12, s);
-                    s = V::neg_mul_add(x_e24, t3_11, s);
-                    s = V::mul_add(x_e1345, t3_10, s);
-                    s = V::neg_mul_add(x_e15, t3_9, s);
-                    s = V::neg_mul_add(x_e14, t3_8, s);
-                    s = V::neg_mul_add(x_e1235, t3_7, s);
-                    s = V::neg_mul_add(x_e1234, t3_6, s);
-                    s = V::mul_add(x_e12, t3_5, s);
-                    s = V::neg_mul_add(x_e35, t3_4, s);
-                    s = V::neg_mul_add(x_e34, t3_3, s);
-                    s = V::mul_add(x_1, t3_2, s);
-                    s = V::mul_add(x_e23, t3_1, s);
-                    s = V::mul_add(x_e13, t3_0, s);
-                    s
-                },
-                out0.at(2usize, c),
-            );
-            // out0[3] = x_e23*t3_11 - (x_e1235*t3_15 + x_e35*t3_14 + x_e25*t3_13 + x_e2345*t3_12) - x_e15*t3_10 - x_e1345*t3_9 + x_e13*t3_8 - x_e1245*t3_7 + x_e12*t3_6 + x_e1234*t3_5 - x_e45*t3_4 + x_1*t3_3 + x_e34*t3_2 + x_e24*t3_1 + x_e14*t3_0
-            V::store(
-                {
-                    let mut s = V::mul_sub(
-                        x_e23,
-                        t3_11,
-                        {
-                            let mut s = V::mul(x_e1235, t3_15);
-                            s = V::mul_add(x_e35, t3_14, s);
-                            s = V::mul_add(x_e25, t3_13, s);
-                            s = V::mul_add(x_e2345, t3_12, s);
-                            s
-                        },
-                    );
-                    s = V::neg_mul_add(x_e15, t3_10, s);
-                    s = V::neg_mul_add(x_e1345, t3_9, s);
-                    s = V::mul_add(x_e13, t3_8, s);
-                    s = V::neg_mul_add(x_e1245, t3_7, s);
-                    s = V::mul_add(x_e12, t3_6, s);
-                    s = V::mul_add(x_e1234, t3_5, s);
-                    s = V::neg_mul_add(x_e45, t3_4, s);
-                    s = V::mul_add(x_1, t3_3, s);
-                    s = V::mul_add(x_e34, t3_2, s);
-                    s = V::mul_add(x_e24, t3_1, s);
-                    s = V::mul_add(x_e14, t3_0, s);
-                    s
-                },
-                out0.at(3usize, c),
-            );
+            v10 = V::neg_mul_add(x_e15, t3_0, v10);
             // out0[4] = x_e1234*t3_15 + x_e34*t3_14 + x_e24*t3_13 + x_e23*t3_12 - x_e2345*t3_11 + x_e14*t3_10 + x_e13*t3_9 - x_e1345*t3_8 + x_e12*t3_7 - x_e1245*t3_6 - x_e1235*t3_5 + x_1*t3_4 - x_e45*t3_3 - x_e35*t3_2 - x_e25*t3_1 - x_e15*t3_0
-            V::store(
-                {
-                    let mut s = V::mul(x_e1234, t3_15);
-                    s = V::mul_add(x_e34, t3_14, s);
-                    s = V::mul_add(x_e24, t3_13, s);
-                    s = V::mul_add(x_e23, t3_12, s);
-                    s = V::neg_mul_add(x_e2345, t3_11, s);
-                    s = V::mul_add(x_e14, t3_10, s);
-                    s = V::mul_add(x_e13, t3_9, s);
-                    s = V::neg_mul_add(x_e1345, t3_8, s);
-                    s = V::mul_add(x_e12, t3_7, s);
-                    s = V::neg_mul_add(x_e1245, t3_6, s);
-                    s = V::neg_mul_add(x_e1235, t3_5, s);
-                    s = V::mul_add(x_1, t3_4, s);
-                    s = V::neg_mul_add(x_e45, t3_3, s);
-                    s = V::neg_mul_add(x_e35, t3_2, s);
-                    s = V::neg_mul_add(x_e25, t3_1, s);
-                    s = V::neg_mul_add(x_e15, t3_0, s);
-                    s
-                },
-                out0.at(4usize, c),
-            );
+            V::store(v10, out0.at(4usize, c));
+            v60 = V::mul_add(x_e14, t3_0, v60);
+            // out0[3] = x_e23*t3_11 - (x_e1235*t3_15 + x_e35*t3_14 + x_e25*t3_13 + x_e2345*t3_12) - x_e15*t3_10 - x_e1345*t3_9 + x_e13*t3_8 - x_e1245*t3_7 + x_e12*t3_6 + x_e1234*t3_5 - x_e45*t3_4 + x_1*t3_3 + x_e34*t3_2 + x_e24*t3_1 + x_e14*t3_0
+            V::store(v60, out0.at(3usize, c));
+            v6 = V::mul_add(x_e13, t3_0, v6);
+            // out0[2] = x_e1245*t3_15 + x_e45*t3_14 + x_e2345*t3_13 - x_e25*t3_12 - x_e24*t3_11 + x_e1345*t3_10 - x_e15*t3_9 - x_e14*t3_8 - x_e1235*t3_7 - x_e1234*t3_6 + x_e12*t3_5 - x_e35*t3_4 - x_e34*t3_3 + x_1*t3_2 + x_e23*t3_1 + x_e13*t3_0
+            V::store(v6, out0.at(2usize, c));
+            v31 = V::mul_add(x_e12, t3_0, v31);
+            // out0[1] = x_e45*t3_13 - (x_e1345*t3_15 + x_e2345*t3_14) + x_e35*t3_12 + x_e34*t3_11 + x_e1245*t3_10 + x_e1235*t3_9 + x_e1234*t3_8 - x_e15*t3_7 - x_e14*t3_6 - x_e13*t3_5 - x_e25*t3_4 - x_e24*t3_3 - x_e23*t3_2 + x_1*t3_1 + x_e12*t3_0
+            V::store(v31, out0.at(1usize, c));
+            v2 = V::mul_add(x_1, t3_0, v2);
+            // out0[0] = x_e2345*t3_15 - x_e1345*t3_14 - x_e1245*t3_13 - x_e1235*t3_12 - x_e1234*t3_11 + x_e45*t3_10 + x_e35*t3_9 + x_e34*t3_8 + x_e25*t3_7 + x_e24*t3_6 + x_e23*t3_5 - x_e15*t3_4 - x_e14*t3_3 - x_e13*t3_2 - x_e12*t3_1 + x_1*t3_0
+            V::store(v2, out0.at(0usize, c));
         }
     }
 }
@@ -3623,7 +2978,7 @@ pub(super) static SANDWICH_PROGRAM_1: Program = Program {
             },
             StageCall {
                 stage: &super::sandwich::SANDWICH_7,
-                inputs: &[Slot::Cut(2usize), Slot::External(1usize), Slot::Cut(3usize)],
+                inputs: &[Slot::External(1usize), Slot::Cut(3usize), Slot::Cut(2usize)],
                 outputs: &[Slot::External(0usize)],
                 params: &[],
                 param_grads: &[],

@@ -17,172 +17,90 @@ unsafe fn scalar_product_0<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let out0 = args.outputs[0];
         for group in 0..args.groups {
             let c = group * V::LANES;
-            // out0[0] = x_e1234*y_e1234 + x_e345*y_e345 + x_e245*y_e245 + x_e235*y_e235 + x_e145*y_e145 + x_e135*y_e135 + x_e125*y_e125 + x_e45*y_e45 + x_e35*y_e35 + x_e25*y_e25 + x_e15*y_e15 + x_e4*y_e4 + x_e3*y_e3 + x_e2*y_e2 + x_1*y_1 + x_e1*y_e1 - x_e5*y_e5 - x_e12*y_e12 - x_e13*y_e13 - x_e14*y_e14 - x_e23*y_e23 - x_e24*y_e24 - x_e34*y_e34 - x_e123*y_e123 - x_e124*y_e124 - x_e134*y_e134 - x_e234*y_e234 - x_e1235*y_e1235 - x_e1245*y_e1245 - x_e1345*y_e1345 - x_e2345*y_e2345 - x_e12345*y_e12345
-            V::store(
-                {
-                    let mut s = V::mul(
-                        V::load(x.at(0usize, c)),
-                        V::load(y.at(0usize, c)),
-                    );
-                    s = V::mul_add(
-                        V::load(x.at(1usize, c)),
-                        V::load(y.at(1usize, c)),
-                        s,
-                    );
-                    s = V::mul_add(
-                        V::load(x.at(2usize, c)),
-                        V::load(y.at(2usize, c)),
-                        s,
-                    );
-                    s = V::mul_add(
-                        V::load(x.at(3usize, c)),
-                        V::load(y.at(3usize, c)),
-                        s,
-                    );
-                    s = V::mul_add(
-                        V::load(x.at(4usize, c)),
-                        V::load(y.at(4usize, c)),
-                        s,
-                    );
-                    s = V::neg_mul_add(
-                        V::load(x.at(5usize, c)),
-                        V::load(y.at(5usize, c)),
-                        s,
-                    );
-                    s = V::neg_mul_add(
-                        V::load(x.at(6usize, c)),
-                        V::load(y.at(6usize, c)),
-                        s,
-                    );
-                    s = V::neg_mul_add(
-                        V::load(x.at(7usize, c)),
-                        V::load(y.at(7usize, c)),
-                        s,
-                    );
-                    s = V::neg_mul_add(
-                        V::load(x.at(8usize, c)),
-                        V::load(y.at(8usize, c)),
-                        s,
-                    );
-                    s = V::mul_add(
-                        V::load(x.at(9usize, c)),
-                        V::load(y.at(9usize, c)),
-                        s,
-                    );
-                    s = V::neg_mul_add(
-                        V::load(x.at(10usize, c)),
-                        V::load(y.at(10usize, c)),
-                        s,
-                    );
-                    s = V::neg_mul_add(
-                        V::load(x.at(11usize, c)),
-                        V::load(y.at(11usize, c)),
-                        s,
-                    );
-                    s = V::mul_add(
-                        V::load(x.at(12usize, c)),
-                        V::load(y.at(12usize, c)),
-                        s,
-                    );
-                    s = V::neg_mul_add(
-                        V::load(x.at(13usize, c)),
-                        V::load(y.at(13usize, c)),
-                        s,
-                    );
-                    s = V::mul_add(
-                        V::load(x.at(14usize, c)),
-                        V::load(y.at(14usize, c)),
-                        s,
-                    );
-                    s = V::mul_add(
-                        V::load(x.at(15usize, c)),
-                        V::load(y.at(15usize, c)),
-                        s,
-                    );
-                    s = V::neg_mul_add(
-                        V::load(x.at(16usize, c)),
-                        V::load(y.at(16usize, c)),
-                        s,
-                    );
-                    s = V::neg_mul_add(
-                        V::load(x.at(17usize, c)),
-                        V::load(y.at(17usize, c)),
-                        s,
-                    );
-                    s = V::mul_add(
-                        V::load(x.at(18usize, c)),
-                        V::load(y.at(18usize, c)),
-                        s,
-                    );
-                    s = V::neg_mul_add(
-                        V::load(x.at(19usize, c)),
-                        V::load(y.at(19usize, c)),
-                        s,
-                    );
-                    s = V::mul_add(
-                        V::load(x.at(20usize, c)),
-                        V::load(y.at(20usize, c)),
-                        s,
-                    );
-                    s = V::mul_add(
-                        V::load(x.at(21usize, c)),
-                        V::load(y.at(21usize, c)),
-                        s,
-                    );
-                    s = V::neg_mul_add(
-                        V::load(x.at(22usize, c)),
-                        V::load(y.at(22usize, c)),
-                        s,
-                    );
-                    s = V::mul_add(
-                        V::load(x.at(23usize, c)),
-                        V::load(y.at(23usize, c)),
-                        s,
-                    );
-                    s = V::mul_add(
-                        V::load(x.at(24usize, c)),
-                        V::load(y.at(24usize, c)),
-                        s,
-                    );
-                    s = V::mul_add(
-                        V::load(x.at(25usize, c)),
-                        V::load(y.at(25usize, c)),
-                        s,
-                    );
-                    s = V::mul_add(
-                        V::load(x.at(26usize, c)),
-                        V::load(y.at(26usize, c)),
-                        s,
-                    );
-                    s = V::neg_mul_add(
-                        V::load(x.at(27usize, c)),
-                        V::load(y.at(27usize, c)),
-                        s,
-                    );
-                    s = V::neg_mul_add(
-                        V::load(x.at(28usize, c)),
-                        V::load(y.at(28usize, c)),
-                        s,
-                    );
-                    s = V::neg_mul_add(
-                        V::load(x.at(29usize, c)),
-                        V::load(y.at(29usize, c)),
-                        s,
-                    );
-                    s = V::neg_mul_add(
-                        V::load(x.at(30usize, c)),
-                        V::load(y.at(30usize, c)),
-                        s,
-                    );
-                    s = V::neg_mul_add(
-                        V::load(x.at(31usize, c)),
-                        V::load(y.at(31usize, c)),
-                        s,
-                    );
-                    s
-                },
-                out0.at(0usize, c),
+            x.prefetch::<32usize>(c);
+            y.prefetch::<32usize>(c);
+            let mut v2 = V::mul(V::load(x.at(0usize, c)), V::load(y.at(0usize, c)));
+            v2 = V::mul_add(V::load(x.at(1usize, c)), V::load(y.at(1usize, c)), v2);
+            v2 = V::mul_add(V::load(x.at(2usize, c)), V::load(y.at(2usize, c)), v2);
+            v2 = V::mul_add(V::load(x.at(3usize, c)), V::load(y.at(3usize, c)), v2);
+            v2 = V::mul_add(V::load(x.at(4usize, c)), V::load(y.at(4usize, c)), v2);
+            v2 = V::neg_mul_add(V::load(x.at(5usize, c)), V::load(y.at(5usize, c)), v2);
+            v2 = V::neg_mul_add(V::load(x.at(6usize, c)), V::load(y.at(6usize, c)), v2);
+            v2 = V::neg_mul_add(V::load(x.at(7usize, c)), V::load(y.at(7usize, c)), v2);
+            v2 = V::neg_mul_add(V::load(x.at(8usize, c)), V::load(y.at(8usize, c)), v2);
+            v2 = V::mul_add(V::load(x.at(9usize, c)), V::load(y.at(9usize, c)), v2);
+            v2 = V::neg_mul_add(
+                V::load(x.at(10usize, c)),
+                V::load(y.at(10usize, c)),
+                v2,
             );
+            v2 = V::neg_mul_add(
+                V::load(x.at(11usize, c)),
+                V::load(y.at(11usize, c)),
+                v2,
+            );
+            v2 = V::mul_add(V::load(x.at(12usize, c)), V::load(y.at(12usize, c)), v2);
+            v2 = V::neg_mul_add(
+                V::load(x.at(13usize, c)),
+                V::load(y.at(13usize, c)),
+                v2,
+            );
+            v2 = V::mul_add(V::load(x.at(14usize, c)), V::load(y.at(14usize, c)), v2);
+            v2 = V::mul_add(V::load(x.at(15usize, c)), V::load(y.at(15usize, c)), v2);
+            v2 = V::neg_mul_add(
+                V::load(x.at(16usize, c)),
+                V::load(y.at(16usize, c)),
+                v2,
+            );
+            v2 = V::neg_mul_add(
+                V::load(x.at(17usize, c)),
+                V::load(y.at(17usize, c)),
+                v2,
+            );
+            v2 = V::mul_add(V::load(x.at(18usize, c)), V::load(y.at(18usize, c)), v2);
+            v2 = V::neg_mul_add(
+                V::load(x.at(19usize, c)),
+                V::load(y.at(19usize, c)),
+                v2,
+            );
+            v2 = V::mul_add(V::load(x.at(20usize, c)), V::load(y.at(20usize, c)), v2);
+            v2 = V::mul_add(V::load(x.at(21usize, c)), V::load(y.at(21usize, c)), v2);
+            v2 = V::neg_mul_add(
+                V::load(x.at(22usize, c)),
+                V::load(y.at(22usize, c)),
+                v2,
+            );
+            v2 = V::mul_add(V::load(x.at(23usize, c)), V::load(y.at(23usize, c)), v2);
+            v2 = V::mul_add(V::load(x.at(24usize, c)), V::load(y.at(24usize, c)), v2);
+            v2 = V::mul_add(V::load(x.at(25usize, c)), V::load(y.at(25usize, c)), v2);
+            v2 = V::mul_add(V::load(x.at(26usize, c)), V::load(y.at(26usize, c)), v2);
+            v2 = V::neg_mul_add(
+                V::load(x.at(27usize, c)),
+                V::load(y.at(27usize, c)),
+                v2,
+            );
+            v2 = V::neg_mul_add(
+                V::load(x.at(28usize, c)),
+                V::load(y.at(28usize, c)),
+                v2,
+            );
+            v2 = V::neg_mul_add(
+                V::load(x.at(29usize, c)),
+                V::load(y.at(29usize, c)),
+                v2,
+            );
+            v2 = V::neg_mul_add(
+                V::load(x.at(30usize, c)),
+                V::load(y.at(30usize, c)),
+                v2,
+            );
+            v2 = V::neg_mul_add(
+                V::load(x.at(31usize, c)),
+                V::load(y.at(31usize, c)),
+                v2,
+            );
+            // out0[0] = x_e1234*y_e1234 + x_e345*y_e345 + x_e245*y_e245 + x_e235*y_e235 + x_e145*y_e145 + x_e135*y_e135 + x_e125*y_e125 + x_e45*y_e45 + x_e35*y_e35 + x_e25*y_e25 + x_e15*y_e15 + x_e4*y_e4 + x_e3*y_e3 + x_e2*y_e2 + x_1*y_1 + x_e1*y_e1 - x_e5*y_e5 - x_e12*y_e12 - x_e13*y_e13 - x_e14*y_e14 - x_e23*y_e23 - x_e24*y_e24 - x_e34*y_e34 - x_e123*y_e123 - x_e124*y_e124 - x_e134*y_e134 - x_e234*y_e234 - x_e1235*y_e1235 - x_e1245*y_e1245 - x_e1345*y_e1345 - x_e2345*y_e2345 - x_e12345*y_e12345
+            V::store(v2, out0.at(0usize, c));
         }
     }
 }
@@ -199,119 +117,121 @@ unsafe fn scalar_product_1<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let out0 = args.outputs[0];
         for group in 0..args.groups {
             let c = group * V::LANES;
+            y.prefetch::<32usize>(c);
+            grad_o.prefetch::<1usize>(c);
             let grad_o_1 = V::load(grad_o.at(0usize, c));
-            // out0[0] = y_1*grad_o_1
-            V::store(V::mul(V::load(y.at(0usize, c)), grad_o_1), out0.at(0usize, c));
-            // out0[1] = y_e1*grad_o_1
-            V::store(V::mul(V::load(y.at(1usize, c)), grad_o_1), out0.at(1usize, c));
-            // out0[2] = y_e2*grad_o_1
-            V::store(V::mul(V::load(y.at(2usize, c)), grad_o_1), out0.at(2usize, c));
-            // out0[3] = y_e3*grad_o_1
-            V::store(V::mul(V::load(y.at(3usize, c)), grad_o_1), out0.at(3usize, c));
-            // out0[4] = y_e4*grad_o_1
-            V::store(V::mul(V::load(y.at(4usize, c)), grad_o_1), out0.at(4usize, c));
-            // out0[5] = -y_e5*grad_o_1
+            // out0[31] = -y_e12345*grad_o_1
             V::store(
-                V::neg(V::mul(V::load(y.at(5usize, c)), grad_o_1)),
-                out0.at(5usize, c),
-            );
-            // out0[6] = -y_e12*grad_o_1
-            V::store(
-                V::neg(V::mul(V::load(y.at(6usize, c)), grad_o_1)),
-                out0.at(6usize, c),
-            );
-            // out0[7] = -y_e13*grad_o_1
-            V::store(
-                V::neg(V::mul(V::load(y.at(7usize, c)), grad_o_1)),
-                out0.at(7usize, c),
-            );
-            // out0[8] = -y_e14*grad_o_1
-            V::store(
-                V::neg(V::mul(V::load(y.at(8usize, c)), grad_o_1)),
-                out0.at(8usize, c),
-            );
-            // out0[9] = y_e15*grad_o_1
-            V::store(V::mul(V::load(y.at(9usize, c)), grad_o_1), out0.at(9usize, c));
-            // out0[10] = -y_e23*grad_o_1
-            V::store(
-                V::neg(V::mul(V::load(y.at(10usize, c)), grad_o_1)),
-                out0.at(10usize, c),
-            );
-            // out0[11] = -y_e24*grad_o_1
-            V::store(
-                V::neg(V::mul(V::load(y.at(11usize, c)), grad_o_1)),
-                out0.at(11usize, c),
-            );
-            // out0[12] = y_e25*grad_o_1
-            V::store(V::mul(V::load(y.at(12usize, c)), grad_o_1), out0.at(12usize, c));
-            // out0[13] = -y_e34*grad_o_1
-            V::store(
-                V::neg(V::mul(V::load(y.at(13usize, c)), grad_o_1)),
-                out0.at(13usize, c),
-            );
-            // out0[14] = y_e35*grad_o_1
-            V::store(V::mul(V::load(y.at(14usize, c)), grad_o_1), out0.at(14usize, c));
-            // out0[15] = y_e45*grad_o_1
-            V::store(V::mul(V::load(y.at(15usize, c)), grad_o_1), out0.at(15usize, c));
-            // out0[16] = -y_e123*grad_o_1
-            V::store(
-                V::neg(V::mul(V::load(y.at(16usize, c)), grad_o_1)),
-                out0.at(16usize, c),
-            );
-            // out0[17] = -y_e124*grad_o_1
-            V::store(
-                V::neg(V::mul(V::load(y.at(17usize, c)), grad_o_1)),
-                out0.at(17usize, c),
-            );
-            // out0[18] = y_e125*grad_o_1
-            V::store(V::mul(V::load(y.at(18usize, c)), grad_o_1), out0.at(18usize, c));
-            // out0[19] = -y_e134*grad_o_1
-            V::store(
-                V::neg(V::mul(V::load(y.at(19usize, c)), grad_o_1)),
-                out0.at(19usize, c),
-            );
-            // out0[20] = y_e135*grad_o_1
-            V::store(V::mul(V::load(y.at(20usize, c)), grad_o_1), out0.at(20usize, c));
-            // out0[21] = y_e145*grad_o_1
-            V::store(V::mul(V::load(y.at(21usize, c)), grad_o_1), out0.at(21usize, c));
-            // out0[22] = -y_e234*grad_o_1
-            V::store(
-                V::neg(V::mul(V::load(y.at(22usize, c)), grad_o_1)),
-                out0.at(22usize, c),
-            );
-            // out0[23] = y_e235*grad_o_1
-            V::store(V::mul(V::load(y.at(23usize, c)), grad_o_1), out0.at(23usize, c));
-            // out0[24] = y_e245*grad_o_1
-            V::store(V::mul(V::load(y.at(24usize, c)), grad_o_1), out0.at(24usize, c));
-            // out0[25] = y_e345*grad_o_1
-            V::store(V::mul(V::load(y.at(25usize, c)), grad_o_1), out0.at(25usize, c));
-            // out0[26] = y_e1234*grad_o_1
-            V::store(V::mul(V::load(y.at(26usize, c)), grad_o_1), out0.at(26usize, c));
-            // out0[27] = -y_e1235*grad_o_1
-            V::store(
-                V::neg(V::mul(V::load(y.at(27usize, c)), grad_o_1)),
-                out0.at(27usize, c),
-            );
-            // out0[28] = -y_e1245*grad_o_1
-            V::store(
-                V::neg(V::mul(V::load(y.at(28usize, c)), grad_o_1)),
-                out0.at(28usize, c),
-            );
-            // out0[29] = -y_e1345*grad_o_1
-            V::store(
-                V::neg(V::mul(V::load(y.at(29usize, c)), grad_o_1)),
-                out0.at(29usize, c),
+                V::neg(V::mul(V::load(y.at(31usize, c)), grad_o_1)),
+                out0.at(31usize, c),
             );
             // out0[30] = -y_e2345*grad_o_1
             V::store(
                 V::neg(V::mul(V::load(y.at(30usize, c)), grad_o_1)),
                 out0.at(30usize, c),
             );
-            // out0[31] = -y_e12345*grad_o_1
+            // out0[29] = -y_e1345*grad_o_1
             V::store(
-                V::neg(V::mul(V::load(y.at(31usize, c)), grad_o_1)),
-                out0.at(31usize, c),
+                V::neg(V::mul(V::load(y.at(29usize, c)), grad_o_1)),
+                out0.at(29usize, c),
             );
+            // out0[28] = -y_e1245*grad_o_1
+            V::store(
+                V::neg(V::mul(V::load(y.at(28usize, c)), grad_o_1)),
+                out0.at(28usize, c),
+            );
+            // out0[27] = -y_e1235*grad_o_1
+            V::store(
+                V::neg(V::mul(V::load(y.at(27usize, c)), grad_o_1)),
+                out0.at(27usize, c),
+            );
+            // out0[26] = y_e1234*grad_o_1
+            V::store(V::mul(V::load(y.at(26usize, c)), grad_o_1), out0.at(26usize, c));
+            // out0[25] = y_e345*grad_o_1
+            V::store(V::mul(V::load(y.at(25usize, c)), grad_o_1), out0.at(25usize, c));
+            // out0[24] = y_e245*grad_o_1
+            V::store(V::mul(V::load(y.at(24usize, c)), grad_o_1), out0.at(24usize, c));
+            // out0[23] = y_e235*grad_o_1
+            V::store(V::mul(V::load(y.at(23usize, c)), grad_o_1), out0.at(23usize, c));
+            // out0[22] = -y_e234*grad_o_1
+            V::store(
+                V::neg(V::mul(V::load(y.at(22usize, c)), grad_o_1)),
+                out0.at(22usize, c),
+            );
+            // out0[21] = y_e145*grad_o_1
+            V::store(V::mul(V::load(y.at(21usize, c)), grad_o_1), out0.at(21usize, c));
+            // out0[20] = y_e135*grad_o_1
+            V::store(V::mul(V::load(y.at(20usize, c)), grad_o_1), out0.at(20usize, c));
+            // out0[19] = -y_e134*grad_o_1
+            V::store(
+                V::neg(V::mul(V::load(y.at(19usize, c)), grad_o_1)),
+                out0.at(19usize, c),
+            );
+            // out0[18] = y_e125*grad_o_1
+            V::store(V::mul(V::load(y.at(18usize, c)), grad_o_1), out0.at(18usize, c));
+            // out0[17] = -y_e124*grad_o_1
+            V::store(
+                V::neg(V::mul(V::load(y.at(17usize, c)), grad_o_1)),
+                out0.at(17usize, c),
+            );
+            // out0[16] = -y_e123*grad_o_1
+            V::store(
+                V::neg(V::mul(V::load(y.at(16usize, c)), grad_o_1)),
+                out0.at(16usize, c),
+            );
+            // out0[15] = y_e45*grad_o_1
+            V::store(V::mul(V::load(y.at(15usize, c)), grad_o_1), out0.at(15usize, c));
+            // out0[14] = y_e35*grad_o_1
+            V::store(V::mul(V::load(y.at(14usize, c)), grad_o_1), out0.at(14usize, c));
+            // out0[13] = -y_e34*grad_o_1
+            V::store(
+                V::neg(V::mul(V::load(y.at(13usize, c)), grad_o_1)),
+                out0.at(13usize, c),
+            );
+            // out0[12] = y_e25*grad_o_1
+            V::store(V::mul(V::load(y.at(12usize, c)), grad_o_1), out0.at(12usize, c));
+            // out0[11] = -y_e24*grad_o_1
+            V::store(
+                V::neg(V::mul(V::load(y.at(11usize, c)), grad_o_1)),
+                out0.at(11usize, c),
+            );
+            // out0[10] = -y_e23*grad_o_1
+            V::store(
+                V::neg(V::mul(V::load(y.at(10usize, c)), grad_o_1)),
+                out0.at(10usize, c),
+            );
+            // out0[9] = y_e15*grad_o_1
+            V::store(V::mul(V::load(y.at(9usize, c)), grad_o_1), out0.at(9usize, c));
+            // out0[8] = -y_e14*grad_o_1
+            V::store(
+                V::neg(V::mul(V::load(y.at(8usize, c)), grad_o_1)),
+                out0.at(8usize, c),
+            );
+            // out0[7] = -y_e13*grad_o_1
+            V::store(
+                V::neg(V::mul(V::load(y.at(7usize, c)), grad_o_1)),
+                out0.at(7usize, c),
+            );
+            // out0[6] = -y_e12*grad_o_1
+            V::store(
+                V::neg(V::mul(V::load(y.at(6usize, c)), grad_o_1)),
+                out0.at(6usize, c),
+            );
+            // out0[5] = -y_e5*grad_o_1
+            V::store(
+                V::neg(V::mul(V::load(y.at(5usize, c)), grad_o_1)),
+                out0.at(5usize, c),
+            );
+            // out0[4] = y_e4*grad_o_1
+            V::store(V::mul(V::load(y.at(4usize, c)), grad_o_1), out0.at(4usize, c));
+            // out0[3] = y_e3*grad_o_1
+            V::store(V::mul(V::load(y.at(3usize, c)), grad_o_1), out0.at(3usize, c));
+            // out0[2] = y_e2*grad_o_1
+            V::store(V::mul(V::load(y.at(2usize, c)), grad_o_1), out0.at(2usize, c));
+            // out0[1] = y_e1*grad_o_1
+            V::store(V::mul(V::load(y.at(1usize, c)), grad_o_1), out0.at(1usize, c));
+            // out0[0] = y_1*grad_o_1
+            V::store(V::mul(V::load(y.at(0usize, c)), grad_o_1), out0.at(0usize, c));
         }
     }
 }
@@ -384,37 +304,15 @@ unsafe fn scalar_product_2<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let out0 = args.outputs[0];
         for group in 0..args.groups {
             let c = group * V::LANES;
+            x.prefetch::<5usize>(c);
+            y.prefetch::<32usize>(c);
+            let mut v2 = V::mul(V::load(x.at(0usize, c)), V::load(y.at(1usize, c)));
+            v2 = V::mul_add(V::load(x.at(1usize, c)), V::load(y.at(2usize, c)), v2);
+            v2 = V::mul_add(V::load(x.at(2usize, c)), V::load(y.at(3usize, c)), v2);
+            v2 = V::mul_add(V::load(x.at(3usize, c)), V::load(y.at(4usize, c)), v2);
+            v2 = V::neg_mul_add(V::load(x.at(4usize, c)), V::load(y.at(5usize, c)), v2);
             // out0[0] = x_e4*y_e4 + x_e3*y_e3 + x_e1*y_e1 + x_e2*y_e2 - x_e5*y_e5
-            V::store(
-                {
-                    let mut s = V::mul(
-                        V::load(x.at(0usize, c)),
-                        V::load(y.at(1usize, c)),
-                    );
-                    s = V::mul_add(
-                        V::load(x.at(1usize, c)),
-                        V::load(y.at(2usize, c)),
-                        s,
-                    );
-                    s = V::mul_add(
-                        V::load(x.at(2usize, c)),
-                        V::load(y.at(3usize, c)),
-                        s,
-                    );
-                    s = V::mul_add(
-                        V::load(x.at(3usize, c)),
-                        V::load(y.at(4usize, c)),
-                        s,
-                    );
-                    s = V::neg_mul_add(
-                        V::load(x.at(4usize, c)),
-                        V::load(y.at(5usize, c)),
-                        s,
-                    );
-                    s
-                },
-                out0.at(0usize, c),
-            );
+            V::store(v2, out0.at(0usize, c));
         }
     }
 }
@@ -431,20 +329,22 @@ unsafe fn scalar_product_3<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let out0 = args.outputs[0];
         for group in 0..args.groups {
             let c = group * V::LANES;
+            y.prefetch::<32usize>(c);
+            grad_o.prefetch::<1usize>(c);
             let grad_o_1 = V::load(grad_o.at(0usize, c));
-            // out0[0] = y_e1*grad_o_1
-            V::store(V::mul(V::load(y.at(1usize, c)), grad_o_1), out0.at(0usize, c));
-            // out0[1] = y_e2*grad_o_1
-            V::store(V::mul(V::load(y.at(2usize, c)), grad_o_1), out0.at(1usize, c));
-            // out0[2] = y_e3*grad_o_1
-            V::store(V::mul(V::load(y.at(3usize, c)), grad_o_1), out0.at(2usize, c));
-            // out0[3] = y_e4*grad_o_1
-            V::store(V::mul(V::load(y.at(4usize, c)), grad_o_1), out0.at(3usize, c));
             // out0[4] = -y_e5*grad_o_1
             V::store(
                 V::neg(V::mul(V::load(y.at(5usize, c)), grad_o_1)),
                 out0.at(4usize, c),
             );
+            // out0[3] = y_e4*grad_o_1
+            V::store(V::mul(V::load(y.at(4usize, c)), grad_o_1), out0.at(3usize, c));
+            // out0[2] = y_e3*grad_o_1
+            V::store(V::mul(V::load(y.at(3usize, c)), grad_o_1), out0.at(2usize, c));
+            // out0[1] = y_e2*grad_o_1
+            V::store(V::mul(V::load(y.at(2usize, c)), grad_o_1), out0.at(1usize, c));
+            // out0[0] = y_e1*grad_o_1
+            V::store(V::mul(V::load(y.at(1usize, c)), grad_o_1), out0.at(0usize, c));
         }
     }
 }
@@ -462,22 +362,24 @@ unsafe fn scalar_product_4<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let c0e0 = V::from_f64(0f64);
         for group in 0..args.groups {
             let c = group * V::LANES;
+            x.prefetch::<5usize>(c);
+            grad_o.prefetch::<1usize>(c);
             let grad_o_1 = V::load(grad_o.at(0usize, c));
-            // out0[0] = 0
-            V::store(c0e0, out0.at(0usize, c));
-            // out0[1] = x_e1*grad_o_1
-            V::store(V::mul(V::load(x.at(0usize, c)), grad_o_1), out0.at(1usize, c));
-            // out0[2] = x_e2*grad_o_1
-            V::store(V::mul(V::load(x.at(1usize, c)), grad_o_1), out0.at(2usize, c));
-            // out0[3] = x_e3*grad_o_1
-            V::store(V::mul(V::load(x.at(2usize, c)), grad_o_1), out0.at(3usize, c));
-            // out0[4] = x_e4*grad_o_1
-            V::store(V::mul(V::load(x.at(3usize, c)), grad_o_1), out0.at(4usize, c));
             // out0[5] = -x_e5*grad_o_1
             V::store(
                 V::neg(V::mul(V::load(x.at(4usize, c)), grad_o_1)),
                 out0.at(5usize, c),
             );
+            // out0[4] = x_e4*grad_o_1
+            V::store(V::mul(V::load(x.at(3usize, c)), grad_o_1), out0.at(4usize, c));
+            // out0[3] = x_e3*grad_o_1
+            V::store(V::mul(V::load(x.at(2usize, c)), grad_o_1), out0.at(3usize, c));
+            // out0[2] = x_e2*grad_o_1
+            V::store(V::mul(V::load(x.at(1usize, c)), grad_o_1), out0.at(2usize, c));
+            // out0[1] = x_e1*grad_o_1
+            V::store(V::mul(V::load(x.at(0usize, c)), grad_o_1), out0.at(1usize, c));
+            // out0[0] = 0
+            V::store(c0e0, out0.at(0usize, c));
             // out0[6] = 0
             V::store(c0e0, out0.at(6usize, c));
             // out0[7] = 0
@@ -602,37 +504,15 @@ unsafe fn scalar_product_5<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let out0 = args.outputs[0];
         for group in 0..args.groups {
             let c = group * V::LANES;
+            x.prefetch::<32usize>(c);
+            y.prefetch::<5usize>(c);
+            let mut v2 = V::mul(V::load(x.at(1usize, c)), V::load(y.at(0usize, c)));
+            v2 = V::mul_add(V::load(x.at(2usize, c)), V::load(y.at(1usize, c)), v2);
+            v2 = V::mul_add(V::load(x.at(3usize, c)), V::load(y.at(2usize, c)), v2);
+            v2 = V::mul_add(V::load(x.at(4usize, c)), V::load(y.at(3usize, c)), v2);
+            v2 = V::neg_mul_add(V::load(x.at(5usize, c)), V::load(y.at(4usize, c)), v2);
             // out0[0] = x_e4*y_e4 + x_e3*y_e3 + x_e1*y_e1 + x_e2*y_e2 - x_e5*y_e5
-            V::store(
-                {
-                    let mut s = V::mul(
-                        V::load(x.at(1usize, c)),
-                        V::load(y.at(0usize, c)),
-                    );
-                    s = V::mul_add(
-                        V::load(x.at(2usize, c)),
-                        V::load(y.at(1usize, c)),
-                        s,
-                    );
-                    s = V::mul_add(
-                        V::load(x.at(3usize, c)),
-                        V::load(y.at(2usize, c)),
-                        s,
-                    );
-                    s = V::mul_add(
-                        V::load(x.at(4usize, c)),
-                        V::load(y.at(3usize, c)),
-                        s,
-                    );
-                    s = V::neg_mul_add(
-                        V::load(x.at(5usize, c)),
-                        V::load(y.at(4usize, c)),
-                        s,
-                    );
-                    s
-                },
-                out0.at(0usize, c),
-            );
+            V::store(v2, out0.at(0usize, c));
         }
     }
 }

@@ -21,111 +21,80 @@ unsafe fn sgp_rms_0<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let mut sum5 = V::zero();
         for group in 0..args.groups {
             let c = group * V::LANES;
-            let t0_0 = V::load(t0.at(0usize, c));
-            let t0_5 = V::load(t0.at(5usize, c));
-            let t0_4 = V::load(t0.at(4usize, c));
-            let t0_3 = V::load(t0.at(3usize, c));
-            let t0_1 = V::load(t0.at(1usize, c));
-            let t0_2 = V::load(t0.at(2usize, c));
-            let t0_15 = V::load(t0.at(15usize, c));
-            let t0_14 = V::load(t0.at(14usize, c));
-            let t0_13 = V::load(t0.at(13usize, c));
-            let t0_12 = V::load(t0.at(12usize, c));
-            let t0_11 = V::load(t0.at(11usize, c));
-            let t0_10 = V::load(t0.at(10usize, c));
-            let t0_9 = V::load(t0.at(9usize, c));
-            let t0_8 = V::load(t0.at(8usize, c));
-            let t0_6 = V::load(t0.at(6usize, c));
-            let t0_7 = V::load(t0.at(7usize, c));
-            let t0_25 = V::load(t0.at(25usize, c));
-            let t0_24 = V::load(t0.at(24usize, c));
-            let t0_23 = V::load(t0.at(23usize, c));
-            let t0_22 = V::load(t0.at(22usize, c));
-            let t0_21 = V::load(t0.at(21usize, c));
-            let t0_20 = V::load(t0.at(20usize, c));
-            let t0_19 = V::load(t0.at(19usize, c));
-            let t0_18 = V::load(t0.at(18usize, c));
-            let t0_16 = V::load(t0.at(16usize, c));
-            let t0_17 = V::load(t0.at(17usize, c));
-            let t0_30 = V::load(t0.at(30usize, c));
-            let t0_29 = V::load(t0.at(29usize, c));
-            let t0_28 = V::load(t0.at(28usize, c));
-            let t0_26 = V::load(t0.at(26usize, c));
-            let t0_27 = V::load(t0.at(27usize, c));
-            let t0_31 = V::load(t0.at(31usize, c));
+            t0.prefetch::<32usize>(c);
             let valid = args.valid_lanes(group, V::LANES);
+            let t0_0 = V::load(t0.at(0usize, c));
             // row sum 0 = t0_0*t0_0
             sum0 = V::add(sum0, V::keep_first(V::mul(t0_0, t0_0), valid));
+            let t0_1 = V::load(t0.at(1usize, c));
+            let mut v3 = V::mul(t0_1, t0_1);
+            let t0_2 = V::load(t0.at(2usize, c));
+            let t0_3 = V::load(t0.at(3usize, c));
+            let t0_4 = V::load(t0.at(4usize, c));
+            let t0_5 = V::load(t0.at(5usize, c));
+            v3 = V::mul_add(t0_2, t0_2, v3);
+            v3 = V::mul_add(t0_3, t0_3, v3);
+            v3 = V::mul_add(t0_4, t0_4, v3);
+            v3 = V::mul_add(t0_5, t0_5, v3);
             // row sum 1 = t0_5*t0_5 + t0_4*t0_4 + t0_3*t0_3 + t0_1*t0_1 + t0_2*t0_2
-            sum1 = V::add(
-                sum1,
-                V::keep_first(
-                    {
-                        let mut s = V::mul(t0_1, t0_1);
-                        s = V::mul_add(t0_2, t0_2, s);
-                        s = V::mul_add(t0_3, t0_3, s);
-                        s = V::mul_add(t0_4, t0_4, s);
-                        s = V::mul_add(t0_5, t0_5, s);
-                        s
-                    },
-                    valid,
-                ),
-            );
+            sum1 = V::add(sum1, V::keep_first(v3, valid));
+            let t0_6 = V::load(t0.at(6usize, c));
+            let mut v17 = V::mul(t0_6, t0_6);
+            let t0_7 = V::load(t0.at(7usize, c));
+            let t0_8 = V::load(t0.at(8usize, c));
+            let t0_9 = V::load(t0.at(9usize, c));
+            let t0_10 = V::load(t0.at(10usize, c));
+            let t0_11 = V::load(t0.at(11usize, c));
+            let t0_12 = V::load(t0.at(12usize, c));
+            let t0_13 = V::load(t0.at(13usize, c));
+            let t0_14 = V::load(t0.at(14usize, c));
+            let t0_15 = V::load(t0.at(15usize, c));
+            v17 = V::mul_add(t0_7, t0_7, v17);
+            v17 = V::mul_add(t0_8, t0_8, v17);
+            v17 = V::mul_add(t0_9, t0_9, v17);
+            v17 = V::mul_add(t0_10, t0_10, v17);
+            v17 = V::mul_add(t0_11, t0_11, v17);
+            v17 = V::mul_add(t0_12, t0_12, v17);
+            v17 = V::mul_add(t0_13, t0_13, v17);
+            v17 = V::mul_add(t0_14, t0_14, v17);
+            v17 = V::mul_add(t0_15, t0_15, v17);
             // row sum 2 = t0_15*t0_15 + t0_14*t0_14 + t0_13*t0_13 + t0_12*t0_12 + t0_11*t0_11 + t0_10*t0_10 + t0_9*t0_9 + t0_8*t0_8 + t0_6*t0_6 + t0_7*t0_7
-            sum2 = V::add(
-                sum2,
-                V::keep_first(
-                    {
-                        let mut s = V::mul(t0_6, t0_6);
-                        s = V::mul_add(t0_7, t0_7, s);
-                        s = V::mul_add(t0_8, t0_8, s);
-                        s = V::mul_add(t0_9, t0_9, s);
-                        s = V::mul_add(t0_10, t0_10, s);
-                        s = V::mul_add(t0_11, t0_11, s);
-                        s = V::mul_add(t0_12, t0_12, s);
-                        s = V::mul_add(t0_13, t0_13, s);
-                        s = V::mul_add(t0_14, t0_14, s);
-                        s = V::mul_add(t0_15, t0_15, s);
-                        s
-                    },
-                    valid,
-                ),
-            );
+            sum2 = V::add(sum2, V::keep_first(v17, valid));
+            let t0_16 = V::load(t0.at(16usize, c));
+            let mut v46 = V::mul(t0_16, t0_16);
+            let t0_17 = V::load(t0.at(17usize, c));
+            let t0_18 = V::load(t0.at(18usize, c));
+            let t0_19 = V::load(t0.at(19usize, c));
+            let t0_20 = V::load(t0.at(20usize, c));
+            let t0_21 = V::load(t0.at(21usize, c));
+            let t0_22 = V::load(t0.at(22usize, c));
+            let t0_23 = V::load(t0.at(23usize, c));
+            let t0_24 = V::load(t0.at(24usize, c));
+            let t0_25 = V::load(t0.at(25usize, c));
+            v46 = V::mul_add(t0_17, t0_17, v46);
+            v46 = V::mul_add(t0_18, t0_18, v46);
+            v46 = V::mul_add(t0_19, t0_19, v46);
+            v46 = V::mul_add(t0_20, t0_20, v46);
+            v46 = V::mul_add(t0_21, t0_21, v46);
+            v46 = V::mul_add(t0_22, t0_22, v46);
+            v46 = V::mul_add(t0_23, t0_23, v46);
+            v46 = V::mul_add(t0_24, t0_24, v46);
+            v46 = V::mul_add(t0_25, t0_25, v46);
             // row sum 3 = t0_25*t0_25 + t0_24*t0_24 + t0_23*t0_23 + t0_22*t0_22 + t0_21*t0_21 + t0_20*t0_20 + t0_19*t0_19 + t0_18*t0_18 + t0_16*t0_16 + t0_17*t0_17
-            sum3 = V::add(
-                sum3,
-                V::keep_first(
-                    {
-                        let mut s = V::mul(t0_16, t0_16);
-                        s = V::mul_add(t0_17, t0_17, s);
-                        s = V::mul_add(t0_18, t0_18, s);
-                        s = V::mul_add(t0_19, t0_19, s);
-                        s = V::mul_add(t0_20, t0_20, s);
-                        s = V::mul_add(t0_21, t0_21, s);
-                        s = V::mul_add(t0_22, t0_22, s);
-                        s = V::mul_add(t0_23, t0_23, s);
-                        s = V::mul_add(t0_24, t0_24, s);
-                        s = V::mul_add(t0_25, t0_25, s);
-                        s
-                    },
-                    valid,
-                ),
-            );
+            sum3 = V::add(sum3, V::keep_first(v46, valid));
+            let t0_26 = V::load(t0.at(26usize, c));
+            let mut v75 = V::mul(t0_26, t0_26);
+            let t0_27 = V::load(t0.at(27usize, c));
+            let t0_28 = V::load(t0.at(28usize, c));
+            let t0_29 = V::load(t0.at(29usize, c));
+            let t0_30 = V::load(t0.at(30usize, c));
+            v75 = V::mul_add(t0_27, t0_27, v75);
+            v75 = V::mul_add(t0_28, t0_28, v75);
+            v75 = V::mul_add(t0_29, t0_29, v75);
+            v75 = V::mul_add(t0_30, t0_30, v75);
             // row sum 4 = t0_30*t0_30 + t0_29*t0_29 + t0_28*t0_28 + t0_26*t0_26 + t0_27*t0_27
-            sum4 = V::add(
-                sum4,
-                V::keep_first(
-                    {
-                        let mut s = V::mul(t0_26, t0_26);
-                        s = V::mul_add(t0_27, t0_27, s);
-                        s = V::mul_add(t0_28, t0_28, s);
-                        s = V::mul_add(t0_29, t0_29, s);
-                        s = V::mul_add(t0_30, t0_30, s);
-                        s
-                    },
-                    valid,
-                ),
-            );
+            sum4 = V::add(sum4, V::keep_first(v75, valid));
+            let t0_31 = V::load(t0.at(31usize, c));
             // row sum 5 = t0_31*t0_31
             sum5 = V::add(sum5, V::keep_first(V::mul(t0_31, t0_31), valid));
         }
@@ -147,105 +116,106 @@ unsafe fn sgp_rms_1<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
     unsafe {
         let t0 = args.inputs[0];
         let out0 = args.outputs[0];
-        let c1e0 = V::from_f64(1f64);
         let row0 = V::splat(args.rows[0]);
         let inv_channels = V::splat(args.inv_channels);
-        let v4 = V::mul(row0, inv_channels);
+        let v2 = V::mul(row0, inv_channels);
         let eps = V::splat(args.eps);
-        let v6 = V::add(v4, eps);
-        let v7 = V::sqrt(v6);
-        let v8 = V::div(c1e0, v7);
+        let v4 = V::add(v2, eps);
+        let v5 = V::sqrt(v4);
+        let c1e0 = V::from_f64(1f64);
+        let v7 = V::div(c1e0, v5);
         let row1 = V::splat(args.rows[1]);
-        let v12 = V::mul(inv_channels, row1);
-        let v13 = V::add(eps, v12);
-        let v14 = V::sqrt(v13);
-        let v15 = V::div(c1e0, v14);
+        let v9 = V::mul(inv_channels, row1);
+        let v10 = V::add(eps, v9);
+        let v11 = V::sqrt(v10);
+        let v12 = V::div(c1e0, v11);
         let row2 = V::splat(args.rows[2]);
-        let v27 = V::mul(inv_channels, row2);
-        let v28 = V::add(eps, v27);
-        let v29 = V::sqrt(v28);
-        let v30 = V::div(c1e0, v29);
+        let v14 = V::mul(inv_channels, row2);
+        let v15 = V::add(eps, v14);
+        let v16 = V::sqrt(v15);
+        let v17 = V::div(c1e0, v16);
         let row3 = V::splat(args.rows[3]);
-        let v52 = V::mul(inv_channels, row3);
-        let v53 = V::add(eps, v52);
-        let v54 = V::sqrt(v53);
-        let v55 = V::div(c1e0, v54);
+        let v19 = V::mul(inv_channels, row3);
+        let v20 = V::add(eps, v19);
+        let v21 = V::sqrt(v20);
+        let v22 = V::div(c1e0, v21);
         let row4 = V::splat(args.rows[4]);
-        let v77 = V::mul(inv_channels, row4);
-        let v78 = V::add(eps, v77);
-        let v79 = V::sqrt(v78);
-        let v80 = V::div(c1e0, v79);
+        let v24 = V::mul(inv_channels, row4);
+        let v25 = V::add(eps, v24);
+        let v26 = V::sqrt(v25);
+        let v27 = V::div(c1e0, v26);
         let row5 = V::splat(args.rows[5]);
-        let v92 = V::mul(inv_channels, row5);
-        let v93 = V::add(eps, v92);
-        let v94 = V::sqrt(v93);
-        let v95 = V::div(c1e0, v94);
+        let v29 = V::mul(inv_channels, row5);
+        let v30 = V::add(eps, v29);
+        let v31 = V::sqrt(v30);
+        let v32 = V::div(c1e0, v31);
         for group in 0..args.groups {
             let c = group * V::LANES;
-            // out0[0] = t0_0*v8
-            V::store(V::mul(V::load(t0.at(0usize, c)), v8), out0.at(0usize, c));
-            // out0[1] = t0_1*v15
-            V::store(V::mul(V::load(t0.at(1usize, c)), v15), out0.at(1usize, c));
-            // out0[2] = t0_2*v15
-            V::store(V::mul(V::load(t0.at(2usize, c)), v15), out0.at(2usize, c));
-            // out0[3] = t0_3*v15
-            V::store(V::mul(V::load(t0.at(3usize, c)), v15), out0.at(3usize, c));
-            // out0[4] = t0_4*v15
-            V::store(V::mul(V::load(t0.at(4usize, c)), v15), out0.at(4usize, c));
-            // out0[5] = t0_5*v15
-            V::store(V::mul(V::load(t0.at(5usize, c)), v15), out0.at(5usize, c));
-            // out0[6] = t0_6*v30
-            V::store(V::mul(V::load(t0.at(6usize, c)), v30), out0.at(6usize, c));
-            // out0[7] = t0_7*v30
-            V::store(V::mul(V::load(t0.at(7usize, c)), v30), out0.at(7usize, c));
-            // out0[8] = t0_8*v30
-            V::store(V::mul(V::load(t0.at(8usize, c)), v30), out0.at(8usize, c));
-            // out0[9] = t0_9*v30
-            V::store(V::mul(V::load(t0.at(9usize, c)), v30), out0.at(9usize, c));
-            // out0[10] = t0_10*v30
-            V::store(V::mul(V::load(t0.at(10usize, c)), v30), out0.at(10usize, c));
-            // out0[11] = t0_11*v30
-            V::store(V::mul(V::load(t0.at(11usize, c)), v30), out0.at(11usize, c));
-            // out0[12] = t0_12*v30
-            V::store(V::mul(V::load(t0.at(12usize, c)), v30), out0.at(12usize, c));
-            // out0[13] = t0_13*v30
-            V::store(V::mul(V::load(t0.at(13usize, c)), v30), out0.at(13usize, c));
-            // out0[14] = t0_14*v30
-            V::store(V::mul(V::load(t0.at(14usize, c)), v30), out0.at(14usize, c));
-            // out0[15] = t0_15*v30
-            V::store(V::mul(V::load(t0.at(15usize, c)), v30), out0.at(15usize, c));
-            // out0[16] = t0_16*v55
-            V::store(V::mul(V::load(t0.at(16usize, c)), v55), out0.at(16usize, c));
-            // out0[17] = t0_17*v55
-            V::store(V::mul(V::load(t0.at(17usize, c)), v55), out0.at(17usize, c));
-            // out0[18] = t0_18*v55
-            V::store(V::mul(V::load(t0.at(18usize, c)), v55), out0.at(18usize, c));
-            // out0[19] = t0_19*v55
-            V::store(V::mul(V::load(t0.at(19usize, c)), v55), out0.at(19usize, c));
-            // out0[20] = t0_20*v55
-            V::store(V::mul(V::load(t0.at(20usize, c)), v55), out0.at(20usize, c));
-            // out0[21] = t0_21*v55
-            V::store(V::mul(V::load(t0.at(21usize, c)), v55), out0.at(21usize, c));
-            // out0[22] = t0_22*v55
-            V::store(V::mul(V::load(t0.at(22usize, c)), v55), out0.at(22usize, c));
-            // out0[23] = t0_23*v55
-            V::store(V::mul(V::load(t0.at(23usize, c)), v55), out0.at(23usize, c));
-            // out0[24] = t0_24*v55
-            V::store(V::mul(V::load(t0.at(24usize, c)), v55), out0.at(24usize, c));
-            // out0[25] = t0_25*v55
-            V::store(V::mul(V::load(t0.at(25usize, c)), v55), out0.at(25usize, c));
-            // out0[26] = t0_26*v80
-            V::store(V::mul(V::load(t0.at(26usize, c)), v80), out0.at(26usize, c));
-            // out0[27] = t0_27*v80
-            V::store(V::mul(V::load(t0.at(27usize, c)), v80), out0.at(27usize, c));
-            // out0[28] = t0_28*v80
-            V::store(V::mul(V::load(t0.at(28usize, c)), v80), out0.at(28usize, c));
-            // out0[29] = t0_29*v80
-            V::store(V::mul(V::load(t0.at(29usize, c)), v80), out0.at(29usize, c));
-            // out0[30] = t0_30*v80
-            V::store(V::mul(V::load(t0.at(30usize, c)), v80), out0.at(30usize, c));
-            // out0[31] = t0_31*v95
-            V::store(V::mul(V::load(t0.at(31usize, c)), v95), out0.at(31usize, c));
+            t0.prefetch::<32usize>(c);
+            // out0[0] = t0_0*v7
+            V::store(V::mul(V::load(t0.at(0usize, c)), v7), out0.at(0usize, c));
+            // out0[1] = t0_1*v12
+            V::store(V::mul(V::load(t0.at(1usize, c)), v12), out0.at(1usize, c));
+            // out0[2] = t0_2*v12
+            V::store(V::mul(V::load(t0.at(2usize, c)), v12), out0.at(2usize, c));
+            // out0[3] = t0_3*v12
+            V::store(V::mul(V::load(t0.at(3usize, c)), v12), out0.at(3usize, c));
+            // out0[4] = t0_4*v12
+            V::store(V::mul(V::load(t0.at(4usize, c)), v12), out0.at(4usize, c));
+            // out0[5] = t0_5*v12
+            V::store(V::mul(V::load(t0.at(5usize, c)), v12), out0.at(5usize, c));
+            // out0[6] = t0_6*v17
+            V::store(V::mul(V::load(t0.at(6usize, c)), v17), out0.at(6usize, c));
+            // out0[7] = t0_7*v17
+            V::store(V::mul(V::load(t0.at(7usize, c)), v17), out0.at(7usize, c));
+            // out0[8] = t0_8*v17
+            V::store(V::mul(V::load(t0.at(8usize, c)), v17), out0.at(8usize, c));
+            // out0[9] = t0_9*v17
+            V::store(V::mul(V::load(t0.at(9usize, c)), v17), out0.at(9usize, c));
+            // out0[10] = t0_10*v17
+            V::store(V::mul(V::load(t0.at(10usize, c)), v17), out0.at(10usize, c));
+            // out0[11] = t0_11*v17
+            V::store(V::mul(V::load(t0.at(11usize, c)), v17), out0.at(11usize, c));
+            // out0[12] = t0_12*v17
+            V::store(V::mul(V::load(t0.at(12usize, c)), v17), out0.at(12usize, c));
+            // out0[13] = t0_13*v17
+            V::store(V::mul(V::load(t0.at(13usize, c)), v17), out0.at(13usize, c));
+            // out0[14] = t0_14*v17
+            V::store(V::mul(V::load(t0.at(14usize, c)), v17), out0.at(14usize, c));
+            // out0[15] = t0_15*v17
+            V::store(V::mul(V::load(t0.at(15usize, c)), v17), out0.at(15usize, c));
+            // out0[16] = t0_16*v22
+            V::store(V::mul(V::load(t0.at(16usize, c)), v22), out0.at(16usize, c));
+            // out0[17] = t0_17*v22
+            V::store(V::mul(V::load(t0.at(17usize, c)), v22), out0.at(17usize, c));
+            // out0[18] = t0_18*v22
+            V::store(V::mul(V::load(t0.at(18usize, c)), v22), out0.at(18usize, c));
+            // out0[19] = t0_19*v22
+            V::store(V::mul(V::load(t0.at(19usize, c)), v22), out0.at(19usize, c));
+            // out0[20] = t0_20*v22
+            V::store(V::mul(V::load(t0.at(20usize, c)), v22), out0.at(20usize, c));
+            // out0[21] = t0_21*v22
+            V::store(V::mul(V::load(t0.at(21usize, c)), v22), out0.at(21usize, c));
+            // out0[22] = t0_22*v22
+            V::store(V::mul(V::load(t0.at(22usize, c)), v22), out0.at(22usize, c));
+            // out0[23] = t0_23*v22
+            V::store(V::mul(V::load(t0.at(23usize, c)), v22), out0.at(23usize, c));
+            // out0[24] = t0_24*v22
+            V::store(V::mul(V::load(t0.at(24usize, c)), v22), out0.at(24usize, c));
+            // out0[25] = t0_25*v22
+            V::store(V::mul(V::load(t0.at(25usize, c)), v22), out0.at(25usize, c));
+            // out0[26] = t0_26*v27
+            V::store(V::mul(V::load(t0.at(26usize, c)), v27), out0.at(26usize, c));
+            // out0[27] = t0_27*v27
+            V::store(V::mul(V::load(t0.at(27usize, c)), v27), out0.at(27usize, c));
+            // out0[28] = t0_28*v27
+            V::store(V::mul(V::load(t0.at(28usize, c)), v27), out0.at(28usize, c));
+            // out0[29] = t0_29*v27
+            V::store(V::mul(V::load(t0.at(29usize, c)), v27), out0.at(29usize, c));
+            // out0[30] = t0_30*v27
+            V::store(V::mul(V::load(t0.at(30usize, c)), v27), out0.at(30usize, c));
+            // out0[31] = t0_31*v32
+            V::store(V::mul(V::load(t0.at(31usize, c)), v32), out0.at(31usize, c));
         }
     }
 }
@@ -267,6 +237,8 @@ unsafe fn sgp_rms_2<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let mut sum5 = V::zero();
         for group in 0..args.groups {
             let c = group * V::LANES;
+            t0.prefetch::<32usize>(c);
+            grad_o.prefetch::<32usize>(c);
             let valid = args.valid_lanes(group, V::LANES);
             // row sum 0 = t0_31*grad_o_e12345
             sum0 = V::add(
@@ -276,192 +248,160 @@ unsafe fn sgp_rms_2<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
                     valid,
                 ),
             );
+            let mut v5 = V::mul(
+                V::load(t0.at(30usize, c)),
+                V::load(grad_o.at(30usize, c)),
+            );
+            v5 = V::mul_add(
+                V::load(t0.at(29usize, c)),
+                V::load(grad_o.at(29usize, c)),
+                v5,
+            );
+            v5 = V::mul_add(
+                V::load(t0.at(28usize, c)),
+                V::load(grad_o.at(28usize, c)),
+                v5,
+            );
+            v5 = V::mul_add(
+                V::load(t0.at(27usize, c)),
+                V::load(grad_o.at(27usize, c)),
+                v5,
+            );
+            v5 = V::mul_add(
+                V::load(t0.at(26usize, c)),
+                V::load(grad_o.at(26usize, c)),
+                v5,
+            );
             // row sum 1 = t0_30*grad_o_e2345 + t0_29*grad_o_e1345 + t0_28*grad_o_e1245 + t0_27*grad_o_e1235 + t0_26*grad_o_e1234
-            sum1 = V::add(
-                sum1,
-                V::keep_first(
-                    {
-                        let mut s = V::mul(
-                            V::load(t0.at(30usize, c)),
-                            V::load(grad_o.at(30usize, c)),
-                        );
-                        s = V::mul_add(
-                            V::load(t0.at(29usize, c)),
-                            V::load(grad_o.at(29usize, c)),
-                            s,
-                        );
-                        s = V::mul_add(
-                            V::load(t0.at(28usize, c)),
-                            V::load(grad_o.at(28usize, c)),
-                            s,
-                        );
-                        s = V::mul_add(
-                            V::load(t0.at(27usize, c)),
-                            V::load(grad_o.at(27usize, c)),
-                            s,
-                        );
-                        s = V::mul_add(
-                            V::load(t0.at(26usize, c)),
-                            V::load(grad_o.at(26usize, c)),
-                            s,
-                        );
-                        s
-                    },
-                    valid,
-                ),
+            sum1 = V::add(sum1, V::keep_first(v5, valid));
+            let mut v24 = V::mul(
+                V::load(t0.at(25usize, c)),
+                V::load(grad_o.at(25usize, c)),
+            );
+            v24 = V::mul_add(
+                V::load(t0.at(24usize, c)),
+                V::load(grad_o.at(24usize, c)),
+                v24,
+            );
+            v24 = V::mul_add(
+                V::load(t0.at(23usize, c)),
+                V::load(grad_o.at(23usize, c)),
+                v24,
+            );
+            v24 = V::mul_add(
+                V::load(t0.at(22usize, c)),
+                V::load(grad_o.at(22usize, c)),
+                v24,
+            );
+            v24 = V::mul_add(
+                V::load(t0.at(21usize, c)),
+                V::load(grad_o.at(21usize, c)),
+                v24,
+            );
+            v24 = V::mul_add(
+                V::load(t0.at(20usize, c)),
+                V::load(grad_o.at(20usize, c)),
+                v24,
+            );
+            v24 = V::mul_add(
+                V::load(t0.at(19usize, c)),
+                V::load(grad_o.at(19usize, c)),
+                v24,
+            );
+            v24 = V::mul_add(
+                V::load(t0.at(18usize, c)),
+                V::load(grad_o.at(18usize, c)),
+                v24,
+            );
+            v24 = V::mul_add(
+                V::load(t0.at(17usize, c)),
+                V::load(grad_o.at(17usize, c)),
+                v24,
+            );
+            v24 = V::mul_add(
+                V::load(t0.at(16usize, c)),
+                V::load(grad_o.at(16usize, c)),
+                v24,
             );
             // row sum 2 = t0_25*grad_o_e345 + t0_24*grad_o_e245 + t0_23*grad_o_e235 + t0_22*grad_o_e234 + t0_21*grad_o_e145 + t0_20*grad_o_e135 + t0_19*grad_o_e134 + t0_18*grad_o_e125 + t0_17*grad_o_e124 + t0_16*grad_o_e123
-            sum2 = V::add(
-                sum2,
-                V::keep_first(
-                    {
-                        let mut s = V::mul(
-                            V::load(t0.at(25usize, c)),
-                            V::load(grad_o.at(25usize, c)),
-                        );
-                        s = V::mul_add(
-                            V::load(t0.at(24usize, c)),
-                            V::load(grad_o.at(24usize, c)),
-                            s,
-                        );
-                        s = V::mul_add(
-                            V::load(t0.at(23usize, c)),
-                            V::load(grad_o.at(23usize, c)),
-                            s,
-                        );
-                        s = V::mul_add(
-                            V::load(t0.at(22usize, c)),
-                            V::load(grad_o.at(22usize, c)),
-                            s,
-                        );
-                        s = V::mul_add(
-                            V::load(t0.at(21usize, c)),
-                            V::load(grad_o.at(21usize, c)),
-                            s,
-                        );
-                        s = V::mul_add(
-                            V::load(t0.at(20usize, c)),
-                            V::load(grad_o.at(20usize, c)),
-                            s,
-                        );
-                        s = V::mul_add(
-                            V::load(t0.at(19usize, c)),
-                            V::load(grad_o.at(19usize, c)),
-                            s,
-                        );
-                        s = V::mul_add(
-                            V::load(t0.at(18usize, c)),
-                            V::load(grad_o.at(18usize, c)),
-                            s,
-                        );
-                        s = V::mul_add(
-                            V::load(t0.at(17usize, c)),
-                            V::load(grad_o.at(17usize, c)),
-                            s,
-                        );
-                        s = V::mul_add(
-                            V::load(t0.at(16usize, c)),
-                            V::load(grad_o.at(16usize, c)),
-                            s,
-                        );
-                        s
-                    },
-                    valid,
-                ),
+            sum2 = V::add(sum2, V::keep_first(v24, valid));
+            let mut v63 = V::mul(
+                V::load(t0.at(15usize, c)),
+                V::load(grad_o.at(15usize, c)),
+            );
+            v63 = V::mul_add(
+                V::load(t0.at(14usize, c)),
+                V::load(grad_o.at(14usize, c)),
+                v63,
+            );
+            v63 = V::mul_add(
+                V::load(t0.at(13usize, c)),
+                V::load(grad_o.at(13usize, c)),
+                v63,
+            );
+            v63 = V::mul_add(
+                V::load(t0.at(12usize, c)),
+                V::load(grad_o.at(12usize, c)),
+                v63,
+            );
+            v63 = V::mul_add(
+                V::load(t0.at(11usize, c)),
+                V::load(grad_o.at(11usize, c)),
+                v63,
+            );
+            v63 = V::mul_add(
+                V::load(t0.at(10usize, c)),
+                V::load(grad_o.at(10usize, c)),
+                v63,
+            );
+            v63 = V::mul_add(
+                V::load(t0.at(9usize, c)),
+                V::load(grad_o.at(9usize, c)),
+                v63,
+            );
+            v63 = V::mul_add(
+                V::load(t0.at(8usize, c)),
+                V::load(grad_o.at(8usize, c)),
+                v63,
+            );
+            v63 = V::mul_add(
+                V::load(t0.at(7usize, c)),
+                V::load(grad_o.at(7usize, c)),
+                v63,
+            );
+            v63 = V::mul_add(
+                V::load(t0.at(6usize, c)),
+                V::load(grad_o.at(6usize, c)),
+                v63,
             );
             // row sum 3 = t0_15*grad_o_e45 + t0_14*grad_o_e35 + t0_13*grad_o_e34 + t0_12*grad_o_e25 + t0_11*grad_o_e24 + t0_10*grad_o_e23 + t0_9*grad_o_e15 + t0_8*grad_o_e14 + t0_7*grad_o_e13 + t0_6*grad_o_e12
-            sum3 = V::add(
-                sum3,
-                V::keep_first(
-                    {
-                        let mut s = V::mul(
-                            V::load(t0.at(15usize, c)),
-                            V::load(grad_o.at(15usize, c)),
-                        );
-                        s = V::mul_add(
-                            V::load(t0.at(14usize, c)),
-                            V::load(grad_o.at(14usize, c)),
-                            s,
-                        );
-                        s = V::mul_add(
-                            V::load(t0.at(13usize, c)),
-                            V::load(grad_o.at(13usize, c)),
-                            s,
-                        );
-                        s = V::mul_add(
-                            V::load(t0.at(12usize, c)),
-                            V::load(grad_o.at(12usize, c)),
-                            s,
-                        );
-                        s = V::mul_add(
-                            V::load(t0.at(11usize, c)),
-                            V::load(grad_o.at(11usize, c)),
-                            s,
-                        );
-                        s = V::mul_add(
-                            V::load(t0.at(10usize, c)),
-                            V::load(grad_o.at(10usize, c)),
-                            s,
-                        );
-                        s = V::mul_add(
-                            V::load(t0.at(9usize, c)),
-                            V::load(grad_o.at(9usize, c)),
-                            s,
-                        );
-                        s = V::mul_add(
-                            V::load(t0.at(8usize, c)),
-                            V::load(grad_o.at(8usize, c)),
-                            s,
-                        );
-                        s = V::mul_add(
-                            V::load(t0.at(7usize, c)),
-                            V::load(grad_o.at(7usize, c)),
-                            s,
-                        );
-                        s = V::mul_add(
-                            V::load(t0.at(6usize, c)),
-                            V::load(grad_o.at(6usize, c)),
-                            s,
-                        );
-                        s
-                    },
-                    valid,
-                ),
+            sum3 = V::add(sum3, V::keep_first(v63, valid));
+            let mut v102 = V::mul(
+                V::load(t0.at(5usize, c)),
+                V::load(grad_o.at(5usize, c)),
+            );
+            v102 = V::mul_add(
+                V::load(t0.at(4usize, c)),
+                V::load(grad_o.at(4usize, c)),
+                v102,
+            );
+            v102 = V::mul_add(
+                V::load(t0.at(3usize, c)),
+                V::load(grad_o.at(3usize, c)),
+                v102,
+            );
+            v102 = V::mul_add(
+                V::load(t0.at(2usize, c)),
+                V::load(grad_o.at(2usize, c)),
+                v102,
+            );
+            v102 = V::mul_add(
+                V::load(t0.at(1usize, c)),
+                V::load(grad_o.at(1usize, c)),
+                v102,
             );
             // row sum 4 = t0_5*grad_o_e5 + t0_4*grad_o_e4 + t0_3*grad_o_e3 + t0_2*grad_o_e2 + t0_1*grad_o_e1
-            sum4 = V::add(
-                sum4,
-                V::keep_first(
-                    {
-                        let mut s = V::mul(
-                            V::load(t0.at(5usize, c)),
-                            V::load(grad_o.at(5usize, c)),
-                        );
-                        s = V::mul_add(
-                            V::load(t0.at(4usize, c)),
-                            V::load(grad_o.at(4usize, c)),
-                            s,
-                        );
-                        s = V::mul_add(
-                            V::load(t0.at(3usize, c)),
-                            V::load(grad_o.at(3usize, c)),
-                            s,
-                        );
-                        s = V::mul_add(
-                            V::load(t0.at(2usize, c)),
-                            V::load(grad_o.at(2usize, c)),
-                            s,
-                        );
-                        s = V::mul_add(
-                            V::load(t0.at(1usize, c)),
-                            V::load(grad_o.at(1usize, c)),
-                            s,
-                        );
-                        s
-                    },
-                    valid,
-                ),
-            );
+            sum4 = V::add(sum4, V::keep_first(v102, valid));
             // row sum 5 = t0_0*grad_o_1
             sum5 = V::add(
                 sum5,
@@ -490,269 +430,271 @@ unsafe fn sgp_rms_3<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let grad_o = args.inputs[0];
         let t0 = args.inputs[1];
         let out0 = args.outputs[0];
-        let c1e0 = V::from_f64(1f64);
         let row0 = V::splat(args.rows[0]);
         let inv_channels = V::splat(args.inv_channels);
-        let v3 = V::mul(row0, inv_channels);
+        let v2 = V::mul(row0, inv_channels);
         let eps = V::splat(args.eps);
-        let v5 = V::add(v3, eps);
-        let v6 = V::sqrt(v5);
-        let v7 = V::div(c1e0, v6);
-        let c5em1 = V::from_f64(0.5f64);
-        let v12 = V::div(c5em1, v6);
+        let v4 = V::add(v2, eps);
+        let v5 = V::sqrt(v4);
+        let c1e0 = V::from_f64(1f64);
+        let v7 = V::div(c1e0, v5);
         let row1 = V::splat(args.rows[1]);
-        let v14 = V::div(row1, v6);
-        let v15 = V::mul(v7, v14);
-        let v16 = V::mul(v12, v15);
-        let v17 = V::mul(inv_channels, v16);
+        let v9 = V::mul(inv_channels, row1);
+        let v10 = V::add(eps, v9);
+        let v11 = V::sqrt(v10);
+        let v12 = V::div(c1e0, v11);
         let row2 = V::splat(args.rows[2]);
-        let v22 = V::mul(inv_channels, row2);
-        let v23 = V::add(eps, v22);
-        let v24 = V::sqrt(v23);
-        let v25 = V::div(c1e0, v24);
-        let v29 = V::div(c5em1, v24);
+        let v14 = V::mul(inv_channels, row2);
+        let v15 = V::add(eps, v14);
+        let v16 = V::sqrt(v15);
+        let v17 = V::div(c1e0, v16);
         let row3 = V::splat(args.rows[3]);
-        let v31 = V::div(row3, v24);
-        let v32 = V::mul(v25, v31);
-        let v33 = V::mul(v29, v32);
-        let v34 = V::mul(inv_channels, v33);
+        let v19 = V::mul(inv_channels, row3);
+        let v20 = V::add(eps, v19);
+        let v21 = V::sqrt(v20);
+        let v22 = V::div(c1e0, v21);
         let row4 = V::splat(args.rows[4]);
-        let v63 = V::mul(inv_channels, row4);
-        let v64 = V::add(eps, v63);
-        let v65 = V::sqrt(v64);
-        let v66 = V::div(c1e0, v65);
-        let v70 = V::div(c5em1, v65);
+        let v24 = V::mul(inv_channels, row4);
+        let v25 = V::add(eps, v24);
+        let v26 = V::sqrt(v25);
+        let v27 = V::div(c1e0, v26);
         let row5 = V::splat(args.rows[5]);
-        let v72 = V::div(row5, v65);
-        let v73 = V::mul(v66, v72);
-        let v74 = V::mul(v70, v73);
-        let v75 = V::mul(inv_channels, v74);
+        let v29 = V::mul(inv_channels, row5);
+        let v30 = V::add(eps, v29);
+        let v31 = V::sqrt(v30);
+        let v32 = V::div(c1e0, v31);
+        let c5em1 = V::from_f64(0.5f64);
+        let v98 = V::div(c5em1, v31);
         let row6 = V::splat(args.rows[6]);
-        let v134 = V::mul(inv_channels, row6);
-        let v135 = V::add(eps, v134);
-        let v136 = V::sqrt(v135);
-        let v137 = V::div(c1e0, v136);
-        let v141 = V::div(c5em1, v136);
+        let v100 = V::div(row6, v31);
+        let v101 = V::mul(v32, v100);
+        let v102 = V::mul(v98, v101);
+        let v103 = V::mul(inv_channels, v102);
+        let v108 = V::div(c5em1, v26);
         let row7 = V::splat(args.rows[7]);
-        let v143 = V::div(row7, v136);
-        let v144 = V::mul(v137, v143);
-        let v145 = V::mul(v141, v144);
-        let v146 = V::mul(inv_channels, v145);
+        let v110 = V::div(row7, v26);
+        let v111 = V::mul(v27, v110);
+        let v112 = V::mul(v108, v111);
+        let v113 = V::mul(inv_channels, v112);
+        let v134 = V::div(c5em1, v21);
         let row8 = V::splat(args.rows[8]);
-        let v205 = V::mul(inv_channels, row8);
-        let v206 = V::add(eps, v205);
-        let v207 = V::sqrt(v206);
-        let v208 = V::div(c1e0, v207);
-        let v212 = V::div(c5em1, v207);
+        let v136 = V::div(row8, v21);
+        let v137 = V::mul(v22, v136);
+        let v138 = V::mul(v134, v137);
+        let v139 = V::mul(inv_channels, v138);
+        let v180 = V::div(c5em1, v16);
         let row9 = V::splat(args.rows[9]);
-        let v214 = V::div(row9, v207);
-        let v215 = V::mul(v208, v214);
-        let v216 = V::mul(v212, v215);
-        let v217 = V::mul(inv_channels, v216);
+        let v182 = V::div(row9, v16);
+        let v183 = V::mul(v17, v182);
+        let v184 = V::mul(v180, v183);
+        let v185 = V::mul(inv_channels, v184);
+        let v226 = V::div(c5em1, v11);
         let row10 = V::splat(args.rows[10]);
-        let v246 = V::mul(inv_channels, row10);
-        let v247 = V::add(eps, v246);
-        let v248 = V::sqrt(v247);
-        let v249 = V::div(c1e0, v248);
-        let v253 = V::div(c5em1, v248);
+        let v228 = V::div(row10, v11);
+        let v229 = V::mul(v12, v228);
+        let v230 = V::mul(v226, v229);
+        let v231 = V::mul(inv_channels, v230);
+        let v252 = V::div(c5em1, v5);
         let row11 = V::splat(args.rows[11]);
-        let v255 = V::div(row11, v248);
-        let v256 = V::mul(v249, v255);
-        let v257 = V::mul(v253, v256);
-        let v258 = V::mul(inv_channels, v257);
+        let v254 = V::div(row11, v5);
+        let v255 = V::mul(v7, v254);
+        let v256 = V::mul(v252, v255);
+        let v257 = V::mul(inv_channels, v256);
         for group in 0..args.groups {
             let c = group * V::LANES;
-            let v18 = V::mul(V::load(t0.at(0usize, c)), v17);
-            let v35 = V::mul(V::load(t0.at(1usize, c)), v34);
-            let v41 = V::mul(V::load(t0.at(2usize, c)), v34);
-            let v47 = V::mul(V::load(t0.at(3usize, c)), v34);
-            let v53 = V::mul(V::load(t0.at(4usize, c)), v34);
-            let v59 = V::mul(V::load(t0.at(5usize, c)), v34);
-            let v76 = V::mul(V::load(t0.at(6usize, c)), v75);
-            let v82 = V::mul(V::load(t0.at(7usize, c)), v75);
-            let v88 = V::mul(V::load(t0.at(8usize, c)), v75);
-            let v94 = V::mul(V::load(t0.at(9usize, c)), v75);
-            let v100 = V::mul(V::load(t0.at(10usize, c)), v75);
-            let v106 = V::mul(V::load(t0.at(11usize, c)), v75);
-            let v112 = V::mul(V::load(t0.at(12usize, c)), v75);
-            let v118 = V::mul(V::load(t0.at(13usize, c)), v75);
-            let v124 = V::mul(V::load(t0.at(14usize, c)), v75);
-            let v130 = V::mul(V::load(t0.at(15usize, c)), v75);
-            let v147 = V::mul(V::load(t0.at(16usize, c)), v146);
-            let v153 = V::mul(V::load(t0.at(17usize, c)), v146);
-            let v159 = V::mul(V::load(t0.at(18usize, c)), v146);
-            let v165 = V::mul(V::load(t0.at(19usize, c)), v146);
-            let v171 = V::mul(V::load(t0.at(20usize, c)), v146);
-            let v177 = V::mul(V::load(t0.at(21usize, c)), v146);
-            let v183 = V::mul(V::load(t0.at(22usize, c)), v146);
-            let v189 = V::mul(V::load(t0.at(23usize, c)), v146);
-            let v195 = V::mul(V::load(t0.at(24usize, c)), v146);
-            let v201 = V::mul(V::load(t0.at(25usize, c)), v146);
-            let v218 = V::mul(V::load(t0.at(26usize, c)), v217);
-            let v224 = V::mul(V::load(t0.at(27usize, c)), v217);
-            let v230 = V::mul(V::load(t0.at(28usize, c)), v217);
-            let v236 = V::mul(V::load(t0.at(29usize, c)), v217);
-            let v242 = V::mul(V::load(t0.at(30usize, c)), v217);
-            let v259 = V::mul(V::load(t0.at(31usize, c)), v258);
-            // out0[0] = v7*grad_o_1 - v18 - v18
+            grad_o.prefetch::<32usize>(c);
+            t0.prefetch::<32usize>(c);
+            let v105 = V::mul(V::load(t0.at(31usize, c)), v103);
+            // out0[31] = v32*grad_o_e12345 - v105 - v105
             V::store(
-                V::sub(V::mul_sub(v7, V::load(grad_o.at(0usize, c)), v18), v18),
-                out0.at(0usize, c),
+                V::sub(V::mul_sub(v32, V::load(grad_o.at(31usize, c)), v105), v105),
+                out0.at(31usize, c),
             );
-            // out0[1] = v25*grad_o_e1 - v35 - v35
+            let v115 = V::mul(V::load(t0.at(30usize, c)), v113);
+            // out0[30] = v27*grad_o_e2345 - v115 - v115
             V::store(
-                V::sub(V::mul_sub(v25, V::load(grad_o.at(1usize, c)), v35), v35),
-                out0.at(1usize, c),
-            );
-            // out0[2] = v25*grad_o_e2 - v41 - v41
-            V::store(
-                V::sub(V::mul_sub(v25, V::load(grad_o.at(2usize, c)), v41), v41),
-                out0.at(2usize, c),
-            );
-            // out0[3] = v25*grad_o_e3 - v47 - v47
-            V::store(
-                V::sub(V::mul_sub(v25, V::load(grad_o.at(3usize, c)), v47), v47),
-                out0.at(3usize, c),
-            );
-            // out0[4] = v25*grad_o_e4 - v53 - v53
-            V::store(
-                V::sub(V::mul_sub(v25, V::load(grad_o.at(4usize, c)), v53), v53),
-                out0.at(4usize, c),
-            );
-            // out0[5] = v25*grad_o_e5 - v59 - v59
-            V::store(
-                V::sub(V::mul_sub(v25, V::load(grad_o.at(5usize, c)), v59), v59),
-                out0.at(5usize, c),
-            );
-            // out0[6] = v66*grad_o_e12 - v76 - v76
-            V::store(
-                V::sub(V::mul_sub(v66, V::load(grad_o.at(6usize, c)), v76), v76),
-                out0.at(6usize, c),
-            );
-            // out0[7] = v66*grad_o_e13 - v82 - v82
-            V::store(
-                V::sub(V::mul_sub(v66, V::load(grad_o.at(7usize, c)), v82), v82),
-                out0.at(7usize, c),
-            );
-            // out0[8] = v66*grad_o_e14 - v88 - v88
-            V::store(
-                V::sub(V::mul_sub(v66, V::load(grad_o.at(8usize, c)), v88), v88),
-                out0.at(8usize, c),
-            );
-            // out0[9] = v66*grad_o_e15 - v94 - v94
-            V::store(
-                V::sub(V::mul_sub(v66, V::load(grad_o.at(9usize, c)), v94), v94),
-                out0.at(9usize, c),
-            );
-            // out0[10] = v66*grad_o_e23 - v100 - v100
-            V::store(
-                V::sub(V::mul_sub(v66, V::load(grad_o.at(10usize, c)), v100), v100),
-                out0.at(10usize, c),
-            );
-            // out0[11] = v66*grad_o_e24 - v106 - v106
-            V::store(
-                V::sub(V::mul_sub(v66, V::load(grad_o.at(11usize, c)), v106), v106),
-                out0.at(11usize, c),
-            );
-            // out0[12] = v66*grad_o_e25 - v112 - v112
-            V::store(
-                V::sub(V::mul_sub(v66, V::load(grad_o.at(12usize, c)), v112), v112),
-                out0.at(12usize, c),
-            );
-            // out0[13] = v66*grad_o_e34 - v118 - v118
-            V::store(
-                V::sub(V::mul_sub(v66, V::load(grad_o.at(13usize, c)), v118), v118),
-                out0.at(13usize, c),
-            );
-            // out0[14] = v66*grad_o_e35 - v124 - v124
-            V::store(
-                V::sub(V::mul_sub(v66, V::load(grad_o.at(14usize, c)), v124), v124),
-                out0.at(14usize, c),
-            );
-            // out0[15] = v66*grad_o_e45 - v130 - v130
-            V::store(
-                V::sub(V::mul_sub(v66, V::load(grad_o.at(15usize, c)), v130), v130),
-                out0.at(15usize, c),
-            );
-            // out0[16] = v137*grad_o_e123 - v147 - v147
-            V::store(
-                V::sub(V::mul_sub(v137, V::load(grad_o.at(16usize, c)), v147), v147),
-                out0.at(16usize, c),
-            );
-            // out0[17] = v137*grad_o_e124 - v153 - v153
-            V::store(
-                V::sub(V::mul_sub(v137, V::load(grad_o.at(17usize, c)), v153), v153),
-                out0.at(17usize, c),
-            );
-            // out0[18] = v137*grad_o_e125 - v159 - v159
-            V::store(
-                V::sub(V::mul_sub(v137, V::load(grad_o.at(18usize, c)), v159), v159),
-                out0.at(18usize, c),
-            );
-            // out0[19] = v137*grad_o_e134 - v165 - v165
-            V::store(
-                V::sub(V::mul_sub(v137, V::load(grad_o.at(19usize, c)), v165), v165),
-                out0.at(19usize, c),
-            );
-            // out0[20] = v137*grad_o_e135 - v171 - v171
-            V::store(
-                V::sub(V::mul_sub(v137, V::load(grad_o.at(20usize, c)), v171), v171),
-                out0.at(20usize, c),
-            );
-            // out0[21] = v137*grad_o_e145 - v177 - v177
-            V::store(
-                V::sub(V::mul_sub(v137, V::load(grad_o.at(21usize, c)), v177), v177),
-                out0.at(21usize, c),
-            );
-            // out0[22] = v137*grad_o_e234 - v183 - v183
-            V::store(
-                V::sub(V::mul_sub(v137, V::load(grad_o.at(22usize, c)), v183), v183),
-                out0.at(22usize, c),
-            );
-            // out0[23] = v137*grad_o_e235 - v189 - v189
-            V::store(
-                V::sub(V::mul_sub(v137, V::load(grad_o.at(23usize, c)), v189), v189),
-                out0.at(23usize, c),
-            );
-            // out0[24] = v137*grad_o_e245 - v195 - v195
-            V::store(
-                V::sub(V::mul_sub(v137, V::load(grad_o.at(24usize, c)), v195), v195),
-                out0.at(24usize, c),
-            );
-            // out0[25] = v137*grad_o_e345 - v201 - v201
-            V::store(
-                V::sub(V::mul_sub(v137, V::load(grad_o.at(25usize, c)), v201), v201),
-                out0.at(25usize, c),
-            );
-            // out0[26] = v208*grad_o_e1234 - v218 - v218
-            V::store(
-                V::sub(V::mul_sub(v208, V::load(grad_o.at(26usize, c)), v218), v218),
-                out0.at(26usize, c),
-            );
-            // out0[27] = v208*grad_o_e1235 - v224 - v224
-            V::store(
-                V::sub(V::mul_sub(v208, V::load(grad_o.at(27usize, c)), v224), v224),
-                out0.at(27usize, c),
-            );
-            // out0[28] = v208*grad_o_e1245 - v230 - v230
-            V::store(
-                V::sub(V::mul_sub(v208, V::load(grad_o.at(28usize, c)), v230), v230),
-                out0.at(28usize, c),
-            );
-            // out0[29] = v208*grad_o_e1345 - v236 - v236
-            V::store(
-                V::sub(V::mul_sub(v208, V::load(grad_o.at(29usize, c)), v236), v236),
-                out0.at(29usize, c),
-            );
-            // out0[30] = v208*grad_o_e2345 - v242 - v242
-            V::store(
-                V::sub(V::mul_sub(v208, V::load(grad_o.at(30usize, c)), v242), v242),
+                V::sub(V::mul_sub(v27, V::load(grad_o.at(30usize, c)), v115), v115),
                 out0.at(30usize, c),
             );
-            // out0[31] = v249*grad_o_e12345 - v259 - v259
+            let v119 = V::mul(V::load(t0.at(29usize, c)), v113);
+            // out0[29] = v27*grad_o_e1345 - v119 - v119
             V::store(
-                V::sub(V::mul_sub(v249, V::load(grad_o.at(31usize, c)), v259), v259),
-                out0.at(31usize, c),
+                V::sub(V::mul_sub(v27, V::load(grad_o.at(29usize, c)), v119), v119),
+                out0.at(29usize, c),
+            );
+            let v123 = V::mul(V::load(t0.at(28usize, c)), v113);
+            // out0[28] = v27*grad_o_e1245 - v123 - v123
+            V::store(
+                V::sub(V::mul_sub(v27, V::load(grad_o.at(28usize, c)), v123), v123),
+                out0.at(28usize, c),
+            );
+            let v127 = V::mul(V::load(t0.at(27usize, c)), v113);
+            // out0[27] = v27*grad_o_e1235 - v127 - v127
+            V::store(
+                V::sub(V::mul_sub(v27, V::load(grad_o.at(27usize, c)), v127), v127),
+                out0.at(27usize, c),
+            );
+            let v131 = V::mul(V::load(t0.at(26usize, c)), v113);
+            // out0[26] = v27*grad_o_e1234 - v131 - v131
+            V::store(
+                V::sub(V::mul_sub(v27, V::load(grad_o.at(26usize, c)), v131), v131),
+                out0.at(26usize, c),
+            );
+            let v141 = V::mul(V::load(t0.at(25usize, c)), v139);
+            // out0[25] = v22*grad_o_e345 - v141 - v141
+            V::store(
+                V::sub(V::mul_sub(v22, V::load(grad_o.at(25usize, c)), v141), v141),
+                out0.at(25usize, c),
+            );
+            let v145 = V::mul(V::load(t0.at(24usize, c)), v139);
+            // out0[24] = v22*grad_o_e245 - v145 - v145
+            V::store(
+                V::sub(V::mul_sub(v22, V::load(grad_o.at(24usize, c)), v145), v145),
+                out0.at(24usize, c),
+            );
+            let v149 = V::mul(V::load(t0.at(23usize, c)), v139);
+            // out0[23] = v22*grad_o_e235 - v149 - v149
+            V::store(
+                V::sub(V::mul_sub(v22, V::load(grad_o.at(23usize, c)), v149), v149),
+                out0.at(23usize, c),
+            );
+            let v153 = V::mul(V::load(t0.at(22usize, c)), v139);
+            // out0[22] = v22*grad_o_e234 - v153 - v153
+            V::store(
+                V::sub(V::mul_sub(v22, V::load(grad_o.at(22usize, c)), v153), v153),
+                out0.at(22usize, c),
+            );
+            let v157 = V::mul(V::load(t0.at(21usize, c)), v139);
+            // out0[21] = v22*grad_o_e145 - v157 - v157
+            V::store(
+                V::sub(V::mul_sub(v22, V::load(grad_o.at(21usize, c)), v157), v157),
+                out0.at(21usize, c),
+            );
+            let v161 = V::mul(V::load(t0.at(20usize, c)), v139);
+            // out0[20] = v22*grad_o_e135 - v161 - v161
+            V::store(
+                V::sub(V::mul_sub(v22, V::load(grad_o.at(20usize, c)), v161), v161),
+                out0.at(20usize, c),
+            );
+            let v165 = V::mul(V::load(t0.at(19usize, c)), v139);
+            // out0[19] = v22*grad_o_e134 - v165 - v165
+            V::store(
+                V::sub(V::mul_sub(v22, V::load(grad_o.at(19usize, c)), v165), v165),
+                out0.at(19usize, c),
+            );
+            let v169 = V::mul(V::load(t0.at(18usize, c)), v139);
+            // out0[18] = v22*grad_o_e125 - v169 - v169
+            V::store(
+                V::sub(V::mul_sub(v22, V::load(grad_o.at(18usize, c)), v169), v169),
+                out0.at(18usize, c),
+            );
+            let v173 = V::mul(V::load(t0.at(17usize, c)), v139);
+            // out0[17] = v22*grad_o_e124 - v173 - v173
+            V::store(
+                V::sub(V::mul_sub(v22, V::load(grad_o.at(17usize, c)), v173), v173),
+                out0.at(17usize, c),
+            );
+            let v177 = V::mul(V::load(t0.at(16usize, c)), v139);
+            // out0[16] = v22*grad_o_e123 - v177 - v177
+            V::store(
+                V::sub(V::mul_sub(v22, V::load(grad_o.at(16usize, c)), v177), v177),
+                out0.at(16usize, c),
+            );
+            let v187 = V::mul(V::load(t0.at(15usize, c)), v185);
+            // out0[15] = v17*grad_o_e45 - v187 - v187
+            V::store(
+                V::sub(V::mul_sub(v17, V::load(grad_o.at(15usize, c)), v187), v187),
+                out0.at(15usize, c),
+            );
+            let v191 = V::mul(V::load(t0.at(14usize, c)), v185);
+            // out0[14] = v17*grad_o_e35 - v191 - v191
+            V::store(
+                V::sub(V::mul_sub(v17, V::load(grad_o.at(14usize, c)), v191), v191),
+                out0.at(14usize, c),
+            );
+            let v195 = V::mul(V::load(t0.at(13usize, c)), v185);
+            // out0[13] = v17*grad_o_e34 - v195 - v195
+            V::store(
+                V::sub(V::mul_sub(v17, V::load(grad_o.at(13usize, c)), v195), v195),
+                out0.at(13usize, c),
+            );
+            let v199 = V::mul(V::load(t0.at(12usize, c)), v185);
+            // out0[12] = v17*grad_o_e25 - v199 - v199
+            V::store(
+                V::sub(V::mul_sub(v17, V::load(grad_o.at(12usize, c)), v199), v199),
+                out0.at(12usize, c),
+            );
+            let v203 = V::mul(V::load(t0.at(11usize, c)), v185);
+            // out0[11] = v17*grad_o_e24 - v203 - v203
+            V::store(
+                V::sub(V::mul_sub(v17, V::load(grad_o.at(11usize, c)), v203), v203),
+                out0.at(11usize, c),
+            );
+            let v207 = V::mul(V::load(t0.at(10usize, c)), v185);
+            // out0[10] = v17*grad_o_e23 - v207 - v207
+            V::store(
+                V::sub(V::mul_sub(v17, V::load(grad_o.at(10usize, c)), v207), v207),
+                out0.at(10usize, c),
+            );
+            let v211 = V::mul(V::load(t0.at(9usize, c)), v185);
+            // out0[9] = v17*grad_o_e15 - v211 - v211
+            V::store(
+                V::sub(V::mul_sub(v17, V::load(grad_o.at(9usize, c)), v211), v211),
+                out0.at(9usize, c),
+            );
+            let v215 = V::mul(V::load(t0.at(8usize, c)), v185);
+            // out0[8] = v17*grad_o_e14 - v215 - v215
+            V::store(
+                V::sub(V::mul_sub(v17, V::load(grad_o.at(8usize, c)), v215), v215),
+                out0.at(8usize, c),
+            );
+            let v219 = V::mul(V::load(t0.at(7usize, c)), v185);
+            // out0[7] = v17*grad_o_e13 - v219 - v219
+            V::store(
+                V::sub(V::mul_sub(v17, V::load(grad_o.at(7usize, c)), v219), v219),
+                out0.at(7usize, c),
+            );
+            let v223 = V::mul(V::load(t0.at(6usize, c)), v185);
+            // out0[6] = v17*grad_o_e12 - v223 - v223
+            V::store(
+                V::sub(V::mul_sub(v17, V::load(grad_o.at(6usize, c)), v223), v223),
+                out0.at(6usize, c),
+            );
+            let v233 = V::mul(V::load(t0.at(5usize, c)), v231);
+            // out0[5] = v12*grad_o_e5 - v233 - v233
+            V::store(
+                V::sub(V::mul_sub(v12, V::load(grad_o.at(5usize, c)), v233), v233),
+                out0.at(5usize, c),
+            );
+            let v237 = V::mul(V::load(t0.at(4usize, c)), v231);
+            // out0[4] = v12*grad_o_e4 - v237 - v237
+            V::store(
+                V::sub(V::mul_sub(v12, V::load(grad_o.at(4usize, c)), v237), v237),
+                out0.at(4usize, c),
+            );
+            let v241 = V::mul(V::load(t0.at(3usize, c)), v231);
+            // out0[3] = v12*grad_o_e3 - v241 - v241
+            V::store(
+                V::sub(V::mul_sub(v12, V::load(grad_o.at(3usize, c)), v241), v241),
+                out0.at(3usize, c),
+            );
+            let v245 = V::mul(V::load(t0.at(2usize, c)), v231);
+            // out0[2] = v12*grad_o_e2 - v245 - v245
+            V::store(
+                V::sub(V::mul_sub(v12, V::load(grad_o.at(2usize, c)), v245), v245),
+                out0.at(2usize, c),
+            );
+            let v249 = V::mul(V::load(t0.at(1usize, c)), v231);
+            // out0[1] = v12*grad_o_e1 - v249 - v249
+            V::store(
+                V::sub(V::mul_sub(v12, V::load(grad_o.at(1usize, c)), v249), v249),
+                out0.at(1usize, c),
+            );
+            let v259 = V::mul(V::load(t0.at(0usize, c)), v257);
+            // out0[0] = v7*grad_o_1 - v259 - v259
+            V::store(
+                V::sub(V::mul_sub(v7, V::load(grad_o.at(0usize, c)), v259), v259),
+                out0.at(0usize, c),
             );
         }
     }
@@ -835,8 +777,8 @@ pub(super) static SGP_RMS_PROGRAM_0: Program = Program {
                 params: &[],
                 param_grads: &[],
                 rows: &[
-                    0usize, 11usize, 1usize, 10usize, 2usize, 9usize, 3usize, 8usize,
-                    4usize, 7usize, 5usize, 6usize,
+                    0usize, 1usize, 2usize, 3usize, 4usize, 5usize, 6usize, 7usize,
+                    8usize, 9usize, 10usize, 11usize,
                 ],
                 row_sums: &[],
             },
@@ -934,17 +876,17 @@ pub(super) static SGP_RMS_PROGRAM_1: Program = Program {
                 params: &[],
                 param_grads: &[],
                 rows: &[
-                    0usize, 11usize, 1usize, 10usize, 2usize, 9usize, 3usize, 8usize,
-                    4usize, 7usize, 5usize, 6usize,
+                    0usize, 1usize, 2usize, 3usize, 4usize, 5usize, 6usize, 7usize,
+                    8usize, 9usize, 10usize, 11usize,
                 ],
                 row_sums: &[],
             },
             StageCall {
                 stage: &super::sgp::SGP_3,
                 inputs: &[
+                    Slot::External(0usize),
                     Slot::External(1usize),
                     Slot::Cut(1usize),
-                    Slot::External(0usize),
                 ],
                 outputs: &[Slot::External(0usize), Slot::External(1usize)],
                 params: &[0],
@@ -1033,8 +975,8 @@ pub(super) static SGP_RMS_PROGRAM_2: Program = Program {
                 params: &[],
                 param_grads: &[],
                 rows: &[
-                    0usize, 11usize, 1usize, 10usize, 2usize, 9usize, 3usize, 8usize,
-                    4usize, 7usize, 5usize, 6usize,
+                    0usize, 1usize, 2usize, 3usize, 4usize, 5usize, 6usize, 7usize,
+                    8usize, 9usize, 10usize, 11usize,
                 ],
                 row_sums: &[],
             },
@@ -1067,40 +1009,33 @@ unsafe fn sgp_rms_4<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let mut sum1 = V::zero();
         for group in 0..args.groups {
             let c = group * V::LANES;
-            let t0_0 = V::load(t0.at(0usize, c));
-            let t0_10 = V::load(t0.at(10usize, c));
-            let t0_9 = V::load(t0.at(9usize, c));
-            let t0_8 = V::load(t0.at(8usize, c));
-            let t0_7 = V::load(t0.at(7usize, c));
-            let t0_6 = V::load(t0.at(6usize, c));
-            let t0_5 = V::load(t0.at(5usize, c));
-            let t0_4 = V::load(t0.at(4usize, c));
-            let t0_3 = V::load(t0.at(3usize, c));
-            let t0_1 = V::load(t0.at(1usize, c));
-            let t0_2 = V::load(t0.at(2usize, c));
+            t0.prefetch::<11usize>(c);
             let valid = args.valid_lanes(group, V::LANES);
+            let t0_0 = V::load(t0.at(0usize, c));
             // row sum 0 = t0_0*t0_0
             sum0 = V::add(sum0, V::keep_first(V::mul(t0_0, t0_0), valid));
+            let t0_1 = V::load(t0.at(1usize, c));
+            let mut v3 = V::mul(t0_1, t0_1);
+            let t0_2 = V::load(t0.at(2usize, c));
+            let t0_3 = V::load(t0.at(3usize, c));
+            let t0_4 = V::load(t0.at(4usize, c));
+            let t0_5 = V::load(t0.at(5usize, c));
+            let t0_6 = V::load(t0.at(6usize, c));
+            let t0_7 = V::load(t0.at(7usize, c));
+            let t0_8 = V::load(t0.at(8usize, c));
+            let t0_9 = V::load(t0.at(9usize, c));
+            let t0_10 = V::load(t0.at(10usize, c));
+            v3 = V::mul_add(t0_2, t0_2, v3);
+            v3 = V::mul_add(t0_3, t0_3, v3);
+            v3 = V::mul_add(t0_4, t0_4, v3);
+            v3 = V::mul_add(t0_5, t0_5, v3);
+            v3 = V::mul_add(t0_6, t0_6, v3);
+            v3 = V::mul_add(t0_7, t0_7, v3);
+            v3 = V::mul_add(t0_8, t0_8, v3);
+            v3 = V::mul_add(t0_9, t0_9, v3);
+            v3 = V::mul_add(t0_10, t0_10, v3);
             // row sum 1 = t0_10*t0_10 + t0_9*t0_9 + t0_8*t0_8 + t0_7*t0_7 + t0_6*t0_6 + t0_5*t0_5 + t0_4*t0_4 + t0_3*t0_3 + t0_1*t0_1 + t0_2*t0_2
-            sum1 = V::add(
-                sum1,
-                V::keep_first(
-                    {
-                        let mut s = V::mul(t0_1, t0_1);
-                        s = V::mul_add(t0_2, t0_2, s);
-                        s = V::mul_add(t0_3, t0_3, s);
-                        s = V::mul_add(t0_4, t0_4, s);
-                        s = V::mul_add(t0_5, t0_5, s);
-                        s = V::mul_add(t0_6, t0_6, s);
-                        s = V::mul_add(t0_7, t0_7, s);
-                        s = V::mul_add(t0_8, t0_8, s);
-                        s = V::mul_add(t0_9, t0_9, s);
-                        s = V::mul_add(t0_10, t0_10, s);
-                        s
-                    },
-                    valid,
-                ),
-            );
+            sum1 = V::add(sum1, V::keep_first(v3, valid));
         }
         args.sums[0] = sum0.reduce_add();
         args.sums[1] = sum1.reduce_add();
@@ -1116,43 +1051,44 @@ unsafe fn sgp_rms_5<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
     unsafe {
         let t0 = args.inputs[0];
         let out0 = args.outputs[0];
-        let c1e0 = V::from_f64(1f64);
         let row0 = V::splat(args.rows[0]);
         let inv_channels = V::splat(args.inv_channels);
-        let v4 = V::mul(row0, inv_channels);
+        let v2 = V::mul(row0, inv_channels);
         let eps = V::splat(args.eps);
-        let v6 = V::add(v4, eps);
-        let v7 = V::sqrt(v6);
-        let v8 = V::div(c1e0, v7);
+        let v4 = V::add(v2, eps);
+        let v5 = V::sqrt(v4);
+        let c1e0 = V::from_f64(1f64);
+        let v7 = V::div(c1e0, v5);
         let row1 = V::splat(args.rows[1]);
-        let v12 = V::mul(inv_channels, row1);
-        let v13 = V::add(eps, v12);
-        let v14 = V::sqrt(v13);
-        let v15 = V::div(c1e0, v14);
+        let v9 = V::mul(inv_channels, row1);
+        let v10 = V::add(eps, v9);
+        let v11 = V::sqrt(v10);
+        let v12 = V::div(c1e0, v11);
         for group in 0..args.groups {
             let c = group * V::LANES;
-            // out0[0] = t0_0*v8
-            V::store(V::mul(V::load(t0.at(0usize, c)), v8), out0.at(0usize, c));
-            // out0[1] = t0_1*v15
-            V::store(V::mul(V::load(t0.at(1usize, c)), v15), out0.at(1usize, c));
-            // out0[2] = t0_2*v15
-            V::store(V::mul(V::load(t0.at(2usize, c)), v15), out0.at(2usize, c));
-            // out0[3] = t0_3*v15
-            V::store(V::mul(V::load(t0.at(3usize, c)), v15), out0.at(3usize, c));
-            // out0[4] = t0_4*v15
-            V::store(V::mul(V::load(t0.at(4usize, c)), v15), out0.at(4usize, c));
-            // out0[5] = t0_5*v15
-            V::store(V::mul(V::load(t0.at(5usize, c)), v15), out0.at(5usize, c));
-            // out0[6] = t0_6*v15
-            V::store(V::mul(V::load(t0.at(6usize, c)), v15), out0.at(6usize, c));
-            // out0[7] = t0_7*v15
-            V::store(V::mul(V::load(t0.at(7usize, c)), v15), out0.at(7usize, c));
-            // out0[8] = t0_8*v15
-            V::store(V::mul(V::load(t0.at(8usize, c)), v15), out0.at(8usize, c));
-            // out0[9] = t0_9*v15
-            V::store(V::mul(V::load(t0.at(9usize, c)), v15), out0.at(9usize, c));
-            // out0[10] = t0_10*v15
-            V::store(V::mul(V::load(t0.at(10usize, c)), v15), out0.at(10usize, c));
+            t0.prefetch::<11usize>(c);
+            // out0[0] = t0_0*v7
+            V::store(V::mul(V::load(t0.at(0usize, c)), v7), out0.at(0usize, c));
+            // out0[1] = t0_1*v12
+            V::store(V::mul(V::load(t0.at(1usize, c)), v12), out0.at(1usize, c));
+            // out0[2] = t0_2*v12
+            V::store(V::mul(V::load(t0.at(2usize, c)), v12), out0.at(2usize, c));
+            // out0[3] = t0_3*v12
+            V::store(V::mul(V::load(t0.at(3usize, c)), v12), out0.at(3usize, c));
+            // out0[4] = t0_4*v12
+            V::store(V::mul(V::load(t0.at(4usize, c)), v12), out0.at(4usize, c));
+            // out0[5] = t0_5*v12
+            V::store(V::mul(V::load(t0.at(5usize, c)), v12), out0.at(5usize, c));
+            // out0[6] = t0_6*v12
+            V::store(V::mul(V::load(t0.at(6usize, c)), v12), out0.at(6usize, c));
+            // out0[7] = t0_7*v12
+            V::store(V::mul(V::load(t0.at(7usize, c)), v12), out0.at(7usize, c));
+            // out0[8] = t0_8*v12
+            V::store(V::mul(V::load(t0.at(8usize, c)), v12), out0.at(8usize, c));
+            // out0[9] = t0_9*v12
+            V::store(V::mul(V::load(t0.at(9usize, c)), v12), out0.at(9usize, c));
+            // out0[10] = t0_10*v12
+            V::store(V::mul(V::load(t0.at(10usize, c)), v12), out0.at(10usize, c));
         }
     }
 }
@@ -1170,66 +1106,60 @@ unsafe fn sgp_rms_6<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let mut sum1 = V::zero();
         for group in 0..args.groups {
             let c = group * V::LANES;
+            t0.prefetch::<11usize>(c);
+            grad_o.prefetch::<11usize>(c);
             let valid = args.valid_lanes(group, V::LANES);
-            // row sum 0 = t0_10*grad_o_e45 + t0_9*grad_o_e35 + t0_8*grad_o_e34 + t0_7*grad_o_e25 + t0_6*grad_o_e24 + t0_5*grad_o_e23 + t0_4*grad_o_e15 + t0_3*grad_o_e14 + t0_2*grad_o_e13 + t0_1*grad_o_e12
-            sum0 = V::add(
-                sum0,
-                V::keep_first(
-                    {
-                        let mut s = V::mul(
-                            V::load(t0.at(10usize, c)),
-                            V::load(grad_o.at(10usize, c)),
-                        );
-                        s = V::mul_add(
-                            V::load(t0.at(9usize, c)),
-                            V::load(grad_o.at(9usize, c)),
-                            s,
-                        );
-                        s = V::mul_add(
-                            V::load(t0.at(8usize, c)),
-                            V::load(grad_o.at(8usize, c)),
-                            s,
-                        );
-                        s = V::mul_add(
-                            V::load(t0.at(7usize, c)),
-                            V::load(grad_o.at(7usize, c)),
-                            s,
-                        );
-                        s = V::mul_add(
-                            V::load(t0.at(6usize, c)),
-                            V::load(grad_o.at(6usize, c)),
-                            s,
-                        );
-                        s = V::mul_add(
-                            V::load(t0.at(5usize, c)),
-                            V::load(grad_o.at(5usize, c)),
-                            s,
-                        );
-                        s = V::mul_add(
-                            V::load(t0.at(4usize, c)),
-                            V::load(grad_o.at(4usize, c)),
-                            s,
-                        );
-                        s = V::mul_add(
-                            V::load(t0.at(3usize, c)),
-                            V::load(grad_o.at(3usize, c)),
-                            s,
-                        );
-                        s = V::mul_add(
-                            V::load(t0.at(2usize, c)),
-                            V::load(grad_o.at(2usize, c)),
-                            s,
-                        );
-                        s = V::mul_add(
-                            V::load(t0.at(1usize, c)),
-                            V::load(grad_o.at(1usize, c)),
-                            s,
-                        );
-                        s
-                    },
-                    valid,
-                ),
+            let mut v2 = V::mul(
+                V::load(t0.at(10usize, c)),
+                V::load(grad_o.at(10usize, c)),
             );
+            v2 = V::mul_add(
+                V::load(t0.at(9usize, c)),
+                V::load(grad_o.at(9usize, c)),
+                v2,
+            );
+            v2 = V::mul_add(
+                V::load(t0.at(8usize, c)),
+                V::load(grad_o.at(8usize, c)),
+                v2,
+            );
+            v2 = V::mul_add(
+                V::load(t0.at(7usize, c)),
+                V::load(grad_o.at(7usize, c)),
+                v2,
+            );
+            v2 = V::mul_add(
+                V::load(t0.at(6usize, c)),
+                V::load(grad_o.at(6usize, c)),
+                v2,
+            );
+            v2 = V::mul_add(
+                V::load(t0.at(5usize, c)),
+                V::load(grad_o.at(5usize, c)),
+                v2,
+            );
+            v2 = V::mul_add(
+                V::load(t0.at(4usize, c)),
+                V::load(grad_o.at(4usize, c)),
+                v2,
+            );
+            v2 = V::mul_add(
+                V::load(t0.at(3usize, c)),
+                V::load(grad_o.at(3usize, c)),
+                v2,
+            );
+            v2 = V::mul_add(
+                V::load(t0.at(2usize, c)),
+                V::load(grad_o.at(2usize, c)),
+                v2,
+            );
+            v2 = V::mul_add(
+                V::load(t0.at(1usize, c)),
+                V::load(grad_o.at(1usize, c)),
+                v2,
+            );
+            // row sum 0 = t0_10*grad_o_e45 + t0_9*grad_o_e35 + t0_8*grad_o_e34 + t0_7*grad_o_e25 + t0_6*grad_o_e24 + t0_5*grad_o_e23 + t0_4*grad_o_e15 + t0_3*grad_o_e14 + t0_2*grad_o_e13 + t0_1*grad_o_e12
+            sum0 = V::add(sum0, V::keep_first(v2, valid));
             // row sum 1 = t0_0*grad_o_1
             sum1 = V::add(
                 sum1,
@@ -1254,99 +1184,101 @@ unsafe fn sgp_rms_7<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let grad_o = args.inputs[0];
         let t0 = args.inputs[1];
         let out0 = args.outputs[0];
-        let c1e0 = V::from_f64(1f64);
         let row0 = V::splat(args.rows[0]);
         let inv_channels = V::splat(args.inv_channels);
-        let v3 = V::mul(row0, inv_channels);
+        let v2 = V::mul(row0, inv_channels);
         let eps = V::splat(args.eps);
-        let v5 = V::add(v3, eps);
-        let v6 = V::sqrt(v5);
-        let v7 = V::div(c1e0, v6);
-        let c5em1 = V::from_f64(0.5f64);
-        let v12 = V::div(c5em1, v6);
+        let v4 = V::add(v2, eps);
+        let v5 = V::sqrt(v4);
+        let c1e0 = V::from_f64(1f64);
+        let v7 = V::div(c1e0, v5);
         let row1 = V::splat(args.rows[1]);
-        let v14 = V::div(row1, v6);
-        let v15 = V::mul(v7, v14);
-        let v16 = V::mul(v12, v15);
-        let v17 = V::mul(inv_channels, v16);
+        let v9 = V::mul(inv_channels, row1);
+        let v10 = V::add(eps, v9);
+        let v11 = V::sqrt(v10);
+        let v12 = V::div(c1e0, v11);
+        let c5em1 = V::from_f64(0.5f64);
+        let v36 = V::div(c5em1, v11);
         let row2 = V::splat(args.rows[2]);
-        let v22 = V::mul(inv_channels, row2);
-        let v23 = V::add(eps, v22);
-        let v24 = V::sqrt(v23);
-        let v25 = V::div(c1e0, v24);
-        let v29 = V::div(c5em1, v24);
+        let v38 = V::div(row2, v11);
+        let v39 = V::mul(v12, v38);
+        let v40 = V::mul(v36, v39);
+        let v41 = V::mul(inv_channels, v40);
+        let v82 = V::div(c5em1, v5);
         let row3 = V::splat(args.rows[3]);
-        let v31 = V::div(row3, v24);
-        let v32 = V::mul(v25, v31);
-        let v33 = V::mul(v29, v32);
-        let v34 = V::mul(inv_channels, v33);
+        let v84 = V::div(row3, v5);
+        let v85 = V::mul(v7, v84);
+        let v86 = V::mul(v82, v85);
+        let v87 = V::mul(inv_channels, v86);
         for group in 0..args.groups {
             let c = group * V::LANES;
-            let v18 = V::mul(V::load(t0.at(0usize, c)), v17);
-            let v35 = V::mul(V::load(t0.at(1usize, c)), v34);
-            let v41 = V::mul(V::load(t0.at(2usize, c)), v34);
-            let v47 = V::mul(V::load(t0.at(3usize, c)), v34);
-            let v53 = V::mul(V::load(t0.at(4usize, c)), v34);
-            let v59 = V::mul(V::load(t0.at(5usize, c)), v34);
-            let v65 = V::mul(V::load(t0.at(6usize, c)), v34);
-            let v71 = V::mul(V::load(t0.at(7usize, c)), v34);
-            let v77 = V::mul(V::load(t0.at(8usize, c)), v34);
-            let v83 = V::mul(V::load(t0.at(9usize, c)), v34);
-            let v89 = V::mul(V::load(t0.at(10usize, c)), v34);
-            // out0[0] = v7*grad_o_1 - v18 - v18
+            grad_o.prefetch::<11usize>(c);
+            t0.prefetch::<11usize>(c);
+            let v43 = V::mul(V::load(t0.at(10usize, c)), v41);
+            // out0[10] = v12*grad_o_e45 - v43 - v43
             V::store(
-                V::sub(V::mul_sub(v7, V::load(grad_o.at(0usize, c)), v18), v18),
-                out0.at(0usize, c),
+                V::sub(V::mul_sub(v12, V::load(grad_o.at(10usize, c)), v43), v43),
+                out0.at(10usize, c),
             );
-            // out0[1] = v25*grad_o_e12 - v35 - v35
+            let v47 = V::mul(V::load(t0.at(9usize, c)), v41);
+            // out0[9] = v12*grad_o_e35 - v47 - v47
             V::store(
-                V::sub(V::mul_sub(v25, V::load(grad_o.at(1usize, c)), v35), v35),
-                out0.at(1usize, c),
-            );
-            // out0[2] = v25*grad_o_e13 - v41 - v41
-            V::store(
-                V::sub(V::mul_sub(v25, V::load(grad_o.at(2usize, c)), v41), v41),
-                out0.at(2usize, c),
-            );
-            // out0[3] = v25*grad_o_e14 - v47 - v47
-            V::store(
-                V::sub(V::mul_sub(v25, V::load(grad_o.at(3usize, c)), v47), v47),
-                out0.at(3usize, c),
-            );
-            // out0[4] = v25*grad_o_e15 - v53 - v53
-            V::store(
-                V::sub(V::mul_sub(v25, V::load(grad_o.at(4usize, c)), v53), v53),
-                out0.at(4usize, c),
-            );
-            // out0[5] = v25*grad_o_e23 - v59 - v59
-            V::store(
-                V::sub(V::mul_sub(v25, V::load(grad_o.at(5usize, c)), v59), v59),
-                out0.at(5usize, c),
-            );
-            // out0[6] = v25*grad_o_e24 - v65 - v65
-            V::store(
-                V::sub(V::mul_sub(v25, V::load(grad_o.at(6usize, c)), v65), v65),
-                out0.at(6usize, c),
-            );
-            // out0[7] = v25*grad_o_e25 - v71 - v71
-            V::store(
-                V::sub(V::mul_sub(v25, V::load(grad_o.at(7usize, c)), v71), v71),
-                out0.at(7usize, c),
-            );
-            // out0[8] = v25*grad_o_e34 - v77 - v77
-            V::store(
-                V::sub(V::mul_sub(v25, V::load(grad_o.at(8usize, c)), v77), v77),
-                out0.at(8usize, c),
-            );
-            // out0[9] = v25*grad_o_e35 - v83 - v83
-            V::store(
-                V::sub(V::mul_sub(v25, V::load(grad_o.at(9usize, c)), v83), v83),
+                V::sub(V::mul_sub(v12, V::load(grad_o.at(9usize, c)), v47), v47),
                 out0.at(9usize, c),
             );
-            // out0[10] = v25*grad_o_e45 - v89 - v89
+            let v51 = V::mul(V::load(t0.at(8usize, c)), v41);
+            // out0[8] = v12*grad_o_e34 - v51 - v51
             V::store(
-                V::sub(V::mul_sub(v25, V::load(grad_o.at(10usize, c)), v89), v89),
-                out0.at(10usize, c),
+                V::sub(V::mul_sub(v12, V::load(grad_o.at(8usize, c)), v51), v51),
+                out0.at(8usize, c),
+            );
+            let v55 = V::mul(V::load(t0.at(7usize, c)), v41);
+            // out0[7] = v12*grad_o_e25 - v55 - v55
+            V::store(
+                V::sub(V::mul_sub(v12, V::load(grad_o.at(7usize, c)), v55), v55),
+                out0.at(7usize, c),
+            );
+            let v59 = V::mul(V::load(t0.at(6usize, c)), v41);
+            // out0[6] = v12*grad_o_e24 - v59 - v59
+            V::store(
+                V::sub(V::mul_sub(v12, V::load(grad_o.at(6usize, c)), v59), v59),
+                out0.at(6usize, c),
+            );
+            let v63 = V::mul(V::load(t0.at(5usize, c)), v41);
+            // out0[5] = v12*grad_o_e23 - v63 - v63
+            V::store(
+                V::sub(V::mul_sub(v12, V::load(grad_o.at(5usize, c)), v63), v63),
+                out0.at(5usize, c),
+            );
+            let v67 = V::mul(V::load(t0.at(4usize, c)), v41);
+            // out0[4] = v12*grad_o_e15 - v67 - v67
+            V::store(
+                V::sub(V::mul_sub(v12, V::load(grad_o.at(4usize, c)), v67), v67),
+                out0.at(4usize, c),
+            );
+            let v71 = V::mul(V::load(t0.at(3usize, c)), v41);
+            // out0[3] = v12*grad_o_e14 - v71 - v71
+            V::store(
+                V::sub(V::mul_sub(v12, V::load(grad_o.at(3usize, c)), v71), v71),
+                out0.at(3usize, c),
+            );
+            let v75 = V::mul(V::load(t0.at(2usize, c)), v41);
+            // out0[2] = v12*grad_o_e13 - v75 - v75
+            V::store(
+                V::sub(V::mul_sub(v12, V::load(grad_o.at(2usize, c)), v75), v75),
+                out0.at(2usize, c),
+            );
+            let v79 = V::mul(V::load(t0.at(1usize, c)), v41);
+            // out0[1] = v12*grad_o_e12 - v79 - v79
+            V::store(
+                V::sub(V::mul_sub(v12, V::load(grad_o.at(1usize, c)), v79), v79),
+                out0.at(1usize, c),
+            );
+            let v89 = V::mul(V::load(t0.at(0usize, c)), v87);
+            // out0[0] = v7*grad_o_1 - v89 - v89
+            V::store(
+                V::sub(V::mul_sub(v7, V::load(grad_o.at(0usize, c)), v89), v89),
+                out0.at(0usize, c),
             );
         }
     }
@@ -1428,15 +1360,15 @@ pub(super) static SGP_RMS_PROGRAM_3: Program = Program {
                 outputs: &[Slot::Cut(1usize)],
                 params: &[],
                 param_grads: &[],
-                rows: &[0usize, 3usize, 1usize, 2],
+                rows: &[0usize, 1usize, 2usize, 3],
                 row_sums: &[],
             },
             StageCall {
                 stage: &super::sgp::SGP_7,
                 inputs: &[
+                    Slot::External(0usize),
                     Slot::External(1usize),
                     Slot::Cut(1usize),
-                    Slot::External(0usize),
                 ],
                 outputs: &[Slot::External(0usize), Slot::External(1usize)],
                 params: &[0],

@@ -15,120 +15,109 @@ unsafe fn steerable_product_norm_0<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let r = args.inputs[0];
         let out0 = args.outputs[0];
         let param0 = args.params[0];
+        let c1em16 = V::from_f64(0.0000000000000001f64);
         let c1e0 = V::from_f64(1f64);
         let c1p000001e0 = V::from_f64(1.000001f64);
-        let c1em16 = V::from_f64(0.0000000000000001f64);
         for group in 0..args.groups {
             let c = group * V::LANES;
+            r.prefetch::<32usize>(c);
             let r_1 = V::load(r.at(0usize, c));
-            let v5 = V::mul(r_1, r_1);
+            let v1 = V::mul(r_1, r_1);
             let r_e1 = V::load(r.at(1usize, c));
-            let r_e4 = V::load(r.at(4usize, c));
-            let r_e3 = V::load(r.at(3usize, c));
+            let mut v15 = V::mul(r_e1, r_e1);
             let r_e2 = V::load(r.at(2usize, c));
+            let r_e3 = V::load(r.at(3usize, c));
+            let r_e4 = V::load(r.at(4usize, c));
             let r_e5 = V::load(r.at(5usize, c));
-            let v31 = {
-                let mut s = V::mul(r_e1, r_e1);
-                s = V::mul_add(r_e2, r_e2, s);
-                s = V::mul_add(r_e3, r_e3, s);
-                s = V::mul_add(r_e4, r_e4, s);
-                s = V::neg_mul_add(r_e5, r_e5, s);
-                s
-            };
-            let v39 = V::div(
-                c1e0,
-                V::mul_add(
-                    V::sigmoid(V::load(param0.at(1usize, c))),
-                    V::sub(V::sqrt(V::sqrt(V::mul_add(v31, v31, c1em16))), c1e0),
-                    c1p000001e0,
-                ),
-            );
+            v15 = V::mul_add(r_e2, r_e2, v15);
+            v15 = V::mul_add(r_e3, r_e3, v15);
+            v15 = V::mul_add(r_e4, r_e4, v15);
+            v15 = V::neg_mul_add(r_e5, r_e5, v15);
             let r_e12 = V::load(r.at(6usize, c));
-            let r_e34 = V::load(r.at(13usize, c));
-            let r_e24 = V::load(r.at(11usize, c));
-            let r_e23 = V::load(r.at(10usize, c));
-            let r_e14 = V::load(r.at(8usize, c));
+            let mut v38 = V::mul(r_e12, r_e12);
             let r_e13 = V::load(r.at(7usize, c));
+            let r_e14 = V::load(r.at(8usize, c));
             let r_e15 = V::load(r.at(9usize, c));
+            let r_e23 = V::load(r.at(10usize, c));
+            let r_e24 = V::load(r.at(11usize, c));
             let r_e25 = V::load(r.at(12usize, c));
+            let r_e34 = V::load(r.at(13usize, c));
             let r_e35 = V::load(r.at(14usize, c));
             let r_e45 = V::load(r.at(15usize, c));
-            let v75 = {
-                let mut s = V::mul(r_e12, r_e12);
-                s = V::mul_add(r_e13, r_e13, s);
-                s = V::mul_add(r_e14, r_e14, s);
-                s = V::neg_mul_add(r_e15, r_e15, s);
-                s = V::mul_add(r_e23, r_e23, s);
-                s = V::mul_add(r_e24, r_e24, s);
-                s = V::neg_mul_add(r_e25, r_e25, s);
-                s = V::mul_add(r_e34, r_e34, s);
-                s = V::neg_mul_add(r_e35, r_e35, s);
-                s = V::neg_mul_add(r_e45, r_e45, s);
-                s
-            };
-            let v83 = V::div(
-                c1e0,
-                V::mul_add(
-                    V::sigmoid(V::load(param0.at(2usize, c))),
-                    V::sub(V::sqrt(V::sqrt(V::mul_add(v75, v75, c1em16))), c1e0),
-                    c1p000001e0,
-                ),
-            );
+            v38 = V::mul_add(r_e13, r_e13, v38);
+            v38 = V::mul_add(r_e14, r_e14, v38);
+            v38 = V::neg_mul_add(r_e15, r_e15, v38);
+            v38 = V::mul_add(r_e23, r_e23, v38);
+            v38 = V::mul_add(r_e24, r_e24, v38);
+            v38 = V::neg_mul_add(r_e25, r_e25, v38);
+            v38 = V::mul_add(r_e34, r_e34, v38);
+            v38 = V::neg_mul_add(r_e35, r_e35, v38);
+            v38 = V::neg_mul_add(r_e45, r_e45, v38);
             let r_e123 = V::load(r.at(16usize, c));
-            let r_e234 = V::load(r.at(22usize, c));
-            let r_e134 = V::load(r.at(19usize, c));
+            let mut v76 = V::mul(r_e123, r_e123);
             let r_e124 = V::load(r.at(17usize, c));
             let r_e125 = V::load(r.at(18usize, c));
+            let r_e134 = V::load(r.at(19usize, c));
             let r_e135 = V::load(r.at(20usize, c));
             let r_e145 = V::load(r.at(21usize, c));
+            let r_e234 = V::load(r.at(22usize, c));
             let r_e235 = V::load(r.at(23usize, c));
             let r_e245 = V::load(r.at(24usize, c));
             let r_e345 = V::load(r.at(25usize, c));
-            let v124 = {
-                let mut s = V::mul(r_e123, r_e123);
-                s = V::mul_add(r_e124, r_e124, s);
-                s = V::neg_mul_add(r_e125, r_e125, s);
-                s = V::mul_add(r_e134, r_e134, s);
-                s = V::neg_mul_add(r_e135, r_e135, s);
-                s = V::neg_mul_add(r_e145, r_e145, s);
-                s = V::mul_add(r_e234, r_e234, s);
-                s = V::neg_mul_add(r_e235, r_e235, s);
-                s = V::neg_mul_add(r_e245, r_e245, s);
-                s = V::neg_mul_add(r_e345, r_e345, s);
-                s
-            };
-            let v132 = V::div(
-                c1e0,
-                V::mul_add(
-                    V::sigmoid(V::load(param0.at(3usize, c))),
-                    V::sub(V::sqrt(V::sqrt(V::mul_add(v124, v124, c1em16))), c1e0),
-                    c1p000001e0,
-                ),
-            );
+            v76 = V::mul_add(r_e124, r_e124, v76);
+            v76 = V::neg_mul_add(r_e125, r_e125, v76);
+            v76 = V::mul_add(r_e134, r_e134, v76);
+            v76 = V::neg_mul_add(r_e135, r_e135, v76);
+            v76 = V::neg_mul_add(r_e145, r_e145, v76);
+            v76 = V::mul_add(r_e234, r_e234, v76);
+            v76 = V::neg_mul_add(r_e235, r_e235, v76);
+            v76 = V::neg_mul_add(r_e245, r_e245, v76);
+            v76 = V::neg_mul_add(r_e345, r_e345, v76);
             let r_e1234 = V::load(r.at(26usize, c));
+            let mut v114 = V::mul(r_e1234, r_e1234);
             let r_e1235 = V::load(r.at(27usize, c));
             let r_e1245 = V::load(r.at(28usize, c));
             let r_e1345 = V::load(r.at(29usize, c));
             let r_e2345 = V::load(r.at(30usize, c));
-            let v158 = {
-                let mut s = V::mul(r_e1234, r_e1234);
-                s = V::neg_mul_add(r_e1235, r_e1235, s);
-                s = V::neg_mul_add(r_e1245, r_e1245, s);
-                s = V::neg_mul_add(r_e1345, r_e1345, s);
-                s = V::neg_mul_add(r_e2345, r_e2345, s);
-                s
-            };
-            let v166 = V::div(
+            v114 = V::neg_mul_add(r_e1235, r_e1235, v114);
+            v114 = V::neg_mul_add(r_e1245, r_e1245, v114);
+            v114 = V::neg_mul_add(r_e1345, r_e1345, v114);
+            v114 = V::neg_mul_add(r_e2345, r_e2345, v114);
+            let r_e12345 = V::load(r.at(31usize, c));
+            let v137 = V::mul(r_e12345, r_e12345);
+            let v148 = V::div(
                 c1e0,
                 V::mul_add(
-                    V::sigmoid(V::load(param0.at(4usize, c))),
-                    V::sub(V::sqrt(V::sqrt(V::mul_add(v158, v158, c1em16))), c1e0),
+                    V::sigmoid(V::load(param0.at(1usize, c))),
+                    V::sub(V::sqrt(V::sqrt(V::mul_add(v15, v15, c1em16))), c1e0),
                     c1p000001e0,
                 ),
             );
-            let r_e12345 = V::load(r.at(31usize, c));
-            let v175 = V::mul(r_e12345, r_e12345);
-            // out0[0] = r_1*(1/(1.000001 + sigmoid(a0)*(sqrt(sqrt(v5*v5 + 0.0000000000000001)) - 1)))
+            let v149 = V::div(
+                c1e0,
+                V::mul_add(
+                    V::sigmoid(V::load(param0.at(2usize, c))),
+                    V::sub(V::sqrt(V::sqrt(V::mul_add(v38, v38, c1em16))), c1e0),
+                    c1p000001e0,
+                ),
+            );
+            let v150 = V::div(
+                c1e0,
+                V::mul_add(
+                    V::sigmoid(V::load(param0.at(3usize, c))),
+                    V::sub(V::sqrt(V::sqrt(V::mul_add(v76, v76, c1em16))), c1e0),
+                    c1p000001e0,
+                ),
+            );
+            let v151 = V::div(
+                c1e0,
+                V::mul_add(
+                    V::sigmoid(V::load(param0.at(4usize, c))),
+                    V::sub(V::sqrt(V::sqrt(V::mul_add(v114, v114, c1em16))), c1e0),
+                    c1p000001e0,
+                ),
+            );
+            // out0[0] = r_1*(1/(1.000001 + sigmoid(a0)*(sqrt(sqrt(v1*v1 + 0.0000000000000001)) - 1)))
             V::store(
                 V::mul(
                     r_1,
@@ -136,74 +125,74 @@ unsafe fn steerable_product_norm_0<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
                         c1e0,
                         V::mul_add(
                             V::sigmoid(V::load(param0.at(0usize, c))),
-                            V::sub(V::sqrt(V::sqrt(V::mul_add(v5, v5, c1em16))), c1e0),
+                            V::sub(V::sqrt(V::sqrt(V::mul_add(v1, v1, c1em16))), c1e0),
                             c1p000001e0,
                         ),
                     ),
                 ),
                 out0.at(0usize, c),
             );
-            // out0[1] = r_e1*v39
-            V::store(V::mul(r_e1, v39), out0.at(1usize, c));
-            // out0[2] = r_e2*v39
-            V::store(V::mul(r_e2, v39), out0.at(2usize, c));
-            // out0[3] = r_e3*v39
-            V::store(V::mul(r_e3, v39), out0.at(3usize, c));
-            // out0[4] = r_e4*v39
-            V::store(V::mul(r_e4, v39), out0.at(4usize, c));
-            // out0[5] = r_e5*v39
-            V::store(V::mul(r_e5, v39), out0.at(5usize, c));
-            // out0[6] = r_e12*v83
-            V::store(V::mul(r_e12, v83), out0.at(6usize, c));
-            // out0[7] = r_e13*v83
-            V::store(V::mul(r_e13, v83), out0.at(7usize, c));
-            // out0[8] = r_e14*v83
-            V::store(V::mul(r_e14, v83), out0.at(8usize, c));
-            // out0[9] = r_e15*v83
-            V::store(V::mul(r_e15, v83), out0.at(9usize, c));
-            // out0[10] = r_e23*v83
-            V::store(V::mul(r_e23, v83), out0.at(10usize, c));
-            // out0[11] = r_e24*v83
-            V::store(V::mul(r_e24, v83), out0.at(11usize, c));
-            // out0[12] = r_e25*v83
-            V::store(V::mul(r_e25, v83), out0.at(12usize, c));
-            // out0[13] = r_e34*v83
-            V::store(V::mul(r_e34, v83), out0.at(13usize, c));
-            // out0[14] = r_e35*v83
-            V::store(V::mul(r_e35, v83), out0.at(14usize, c));
-            // out0[15] = r_e45*v83
-            V::store(V::mul(r_e45, v83), out0.at(15usize, c));
-            // out0[16] = r_e123*v132
-            V::store(V::mul(r_e123, v132), out0.at(16usize, c));
-            // out0[17] = r_e124*v132
-            V::store(V::mul(r_e124, v132), out0.at(17usize, c));
-            // out0[18] = r_e125*v132
-            V::store(V::mul(r_e125, v132), out0.at(18usize, c));
-            // out0[19] = r_e134*v132
-            V::store(V::mul(r_e134, v132), out0.at(19usize, c));
-            // out0[20] = r_e135*v132
-            V::store(V::mul(r_e135, v132), out0.at(20usize, c));
-            // out0[21] = r_e145*v132
-            V::store(V::mul(r_e145, v132), out0.at(21usize, c));
-            // out0[22] = r_e234*v132
-            V::store(V::mul(r_e234, v132), out0.at(22usize, c));
-            // out0[23] = r_e235*v132
-            V::store(V::mul(r_e235, v132), out0.at(23usize, c));
-            // out0[24] = r_e245*v132
-            V::store(V::mul(r_e245, v132), out0.at(24usize, c));
-            // out0[25] = r_e345*v132
-            V::store(V::mul(r_e345, v132), out0.at(25usize, c));
-            // out0[26] = r_e1234*v166
-            V::store(V::mul(r_e1234, v166), out0.at(26usize, c));
-            // out0[27] = r_e1235*v166
-            V::store(V::mul(r_e1235, v166), out0.at(27usize, c));
-            // out0[28] = r_e1245*v166
-            V::store(V::mul(r_e1245, v166), out0.at(28usize, c));
-            // out0[29] = r_e1345*v166
-            V::store(V::mul(r_e1345, v166), out0.at(29usize, c));
-            // out0[30] = r_e2345*v166
-            V::store(V::mul(r_e2345, v166), out0.at(30usize, c));
-            // out0[31] = r_e12345*(1/(1.000001 + sigmoid(a5)*(sqrt(sqrt(0.0000000000000001 + v175*v175)) - 1)))
+            // out0[1] = r_e1*v148
+            V::store(V::mul(r_e1, v148), out0.at(1usize, c));
+            // out0[2] = r_e2*v148
+            V::store(V::mul(r_e2, v148), out0.at(2usize, c));
+            // out0[3] = r_e3*v148
+            V::store(V::mul(r_e3, v148), out0.at(3usize, c));
+            // out0[4] = r_e4*v148
+            V::store(V::mul(r_e4, v148), out0.at(4usize, c));
+            // out0[5] = r_e5*v148
+            V::store(V::mul(r_e5, v148), out0.at(5usize, c));
+            // out0[6] = r_e12*v149
+            V::store(V::mul(r_e12, v149), out0.at(6usize, c));
+            // out0[7] = r_e13*v149
+            V::store(V::mul(r_e13, v149), out0.at(7usize, c));
+            // out0[8] = r_e14*v149
+            V::store(V::mul(r_e14, v149), out0.at(8usize, c));
+            // out0[9] = r_e15*v149
+            V::store(V::mul(r_e15, v149), out0.at(9usize, c));
+            // out0[10] = r_e23*v149
+            V::store(V::mul(r_e23, v149), out0.at(10usize, c));
+            // out0[11] = r_e24*v149
+            V::store(V::mul(r_e24, v149), out0.at(11usize, c));
+            // out0[12] = r_e25*v149
+            V::store(V::mul(r_e25, v149), out0.at(12usize, c));
+            // out0[13] = r_e34*v149
+            V::store(V::mul(r_e34, v149), out0.at(13usize, c));
+            // out0[14] = r_e35*v149
+            V::store(V::mul(r_e35, v149), out0.at(14usize, c));
+            // out0[15] = r_e45*v149
+            V::store(V::mul(r_e45, v149), out0.at(15usize, c));
+            // out0[16] = r_e123*v150
+            V::store(V::mul(r_e123, v150), out0.at(16usize, c));
+            // out0[17] = r_e124*v150
+            V::store(V::mul(r_e124, v150), out0.at(17usize, c));
+            // out0[18] = r_e125*v150
+            V::store(V::mul(r_e125, v150), out0.at(18usize, c));
+            // out0[19] = r_e134*v150
+            V::store(V::mul(r_e134, v150), out0.at(19usize, c));
+            // out0[20] = r_e135*v150
+            V::store(V::mul(r_e135, v150), out0.at(20usize, c));
+            // out0[21] = r_e145*v150
+            V::store(V::mul(r_e145, v150), out0.at(21usize, c));
+            // out0[22] = r_e234*v150
+            V::store(V::mul(r_e234, v150), out0.at(22usize, c));
+            // out0[23] = r_e235*v150
+            V::store(V::mul(r_e235, v150), out0.at(23usize, c));
+            // out0[24] = r_e245*v150
+            V::store(V::mul(r_e245, v150), out0.at(24usize, c));
+            // out0[25] = r_e345*v150
+            V::store(V::mul(r_e345, v150), out0.at(25usize, c));
+            // out0[26] = r_e1234*v151
+            V::store(V::mul(r_e1234, v151), out0.at(26usize, c));
+            // out0[27] = r_e1235*v151
+            V::store(V::mul(r_e1235, v151), out0.at(27usize, c));
+            // out0[28] = r_e1245*v151
+            V::store(V::mul(r_e1245, v151), out0.at(28usize, c));
+            // out0[29] = r_e1345*v151
+            V::store(V::mul(r_e1345, v151), out0.at(29usize, c));
+            // out0[30] = r_e2345*v151
+            V::store(V::mul(r_e2345, v151), out0.at(30usize, c));
+            // out0[31] = r_e12345*(1/(1.000001 + sigmoid(a5)*(sqrt(sqrt(0.0000000000000001 + v137*v137)) - 1)))
             V::store(
                 V::mul(
                     r_e12345,
@@ -212,7 +201,7 @@ unsafe fn steerable_product_norm_0<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
                         V::mul_add(
                             V::sigmoid(V::load(param0.at(5usize, c))),
                             V::sub(
-                                V::sqrt(V::sqrt(V::mul_add(v175, v175, c1em16))),
+                                V::sqrt(V::sqrt(V::mul_add(v137, v137, c1em16))),
                                 c1e0,
                             ),
                             c1p000001e0,
@@ -237,408 +226,363 @@ unsafe fn steerable_product_norm_1<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let out0 = args.outputs[0];
         let param0 = args.params[0];
         let grad0 = args.param_grads[0];
+        let c1em16 = V::from_f64(0.0000000000000001f64);
         let c1e0 = V::from_f64(1f64);
         let c1p000001e0 = V::from_f64(1.000001f64);
-        let c1em16 = V::from_f64(0.0000000000000001f64);
         let c5em1 = V::from_f64(0.5f64);
         for group in 0..args.groups {
             let c = group * V::LANES;
-            let v3 = V::sigmoid(V::load(param0.at(0usize, c)));
+            r.prefetch::<32usize>(c);
+            t1.prefetch::<32usize>(c);
             let r_1 = V::load(r.at(0usize, c));
-            let v5 = V::mul(r_1, r_1);
-            let v9 = V::sqrt(V::mul_add(v5, v5, c1em16));
-            let v10 = V::sqrt(v9);
-            let v11 = V::sub(v10, c1e0);
-            let v13 = V::mul_add(v3, v11, c1p000001e0);
-            let v14 = V::div(c1e0, v13);
-            let t1_0 = V::load(t1.at(0usize, c));
-            let v19 = V::mul(v14, V::div(V::mul(r_1, t1_0), v13));
-            let v26 = V::mul(
-                v5,
-                V::mul(V::mul(V::mul(v3, v19), V::div(c5em1, v10)), V::div(c5em1, v9)),
-            );
-            let v28 = V::mul(r_1, V::add(v26, v26));
-            let v32 = V::sigmoid(V::load(param0.at(1usize, c)));
-            let r_e4 = V::load(r.at(4usize, c));
-            let r_e3 = V::load(r.at(3usize, c));
+            let v1 = V::mul(r_1, r_1);
+            let v5 = V::sqrt(V::mul_add(v1, v1, c1em16));
+            let v6 = V::sqrt(v5);
+            let v8 = V::sigmoid(V::load(param0.at(0usize, c)));
+            let v10 = V::sub(v6, c1e0);
+            let v13 = V::mul_add(v8, v10, c1p000001e0);
             let r_e1 = V::load(r.at(1usize, c));
+            let mut v15 = V::mul(r_e1, r_e1);
             let r_e2 = V::load(r.at(2usize, c));
+            let r_e3 = V::load(r.at(3usize, c));
+            let r_e4 = V::load(r.at(4usize, c));
             let r_e5 = V::load(r.at(5usize, c));
-            let v46 = {
-                let mut s = V::mul(r_e1, r_e1);
-                s = V::mul_add(r_e2, r_e2, s);
-                s = V::mul_add(r_e3, r_e3, s);
-                s = V::mul_add(r_e4, r_e4, s);
-                s = V::neg_mul_add(r_e5, r_e5, s);
-                s
-            };
-            let v49 = V::sqrt(V::mul_add(v46, v46, c1em16));
-            let v50 = V::sqrt(v49);
-            let v51 = V::sub(v50, c1e0);
-            let v53 = V::mul_add(v32, v51, c1p000001e0);
-            let v54 = V::div(c1e0, v53);
-            let t1_1 = V::load(t1.at(1usize, c));
-            let t1_5 = V::load(t1.at(5usize, c));
-            let t1_4 = V::load(t1.at(4usize, c));
-            let t1_3 = V::load(t1.at(3usize, c));
-            let t1_2 = V::load(t1.at(2usize, c));
-            let v71 = V::mul(
-                v54,
-                V::div(
-                    {
-                        let mut s = V::mul(r_e5, t1_5);
-                        s = V::mul_add(r_e4, t1_4, s);
-                        s = V::mul_add(r_e3, t1_3, s);
-                        s = V::mul_add(r_e2, t1_2, s);
-                        s = V::mul_add(r_e1, t1_1, s);
-                        s
-                    },
-                    v53,
-                ),
-            );
-            let v77 = V::mul(
-                v46,
-                V::mul(V::mul(V::mul(v32, v71), V::div(c5em1, v50)), V::div(c5em1, v49)),
-            );
-            let v78 = V::add(v77, v77);
-            let v79 = V::mul(r_e1, v78);
-            let v83 = V::mul(r_e2, v78);
-            let v87 = V::mul(r_e3, v78);
-            let v91 = V::mul(r_e4, v78);
-            let v94 = V::mul(r_e5, v78);
-            let v99 = V::sigmoid(V::load(param0.at(2usize, c)));
-            let r_e34 = V::load(r.at(13usize, c));
-            let r_e24 = V::load(r.at(11usize, c));
-            let r_e23 = V::load(r.at(10usize, c));
-            let r_e14 = V::load(r.at(8usize, c));
+            v15 = V::mul_add(r_e2, r_e2, v15);
+            v15 = V::mul_add(r_e3, r_e3, v15);
+            v15 = V::mul_add(r_e4, r_e4, v15);
+            v15 = V::neg_mul_add(r_e5, r_e5, v15);
+            let v30 = V::sqrt(V::mul_add(v15, v15, c1em16));
+            let v31 = V::sqrt(v30);
+            let v33 = V::sigmoid(V::load(param0.at(1usize, c)));
+            let v34 = V::sub(v31, c1e0);
+            let v36 = V::mul_add(v33, v34, c1p000001e0);
             let r_e12 = V::load(r.at(6usize, c));
+            let mut v38 = V::mul(r_e12, r_e12);
             let r_e13 = V::load(r.at(7usize, c));
+            let r_e14 = V::load(r.at(8usize, c));
             let r_e15 = V::load(r.at(9usize, c));
+            let r_e23 = V::load(r.at(10usize, c));
+            let r_e24 = V::load(r.at(11usize, c));
             let r_e25 = V::load(r.at(12usize, c));
+            let r_e34 = V::load(r.at(13usize, c));
             let r_e35 = V::load(r.at(14usize, c));
             let r_e45 = V::load(r.at(15usize, c));
-            let v128 = {
-                let mut s = V::mul(r_e12, r_e12);
-                s = V::mul_add(r_e13, r_e13, s);
-                s = V::mul_add(r_e14, r_e14, s);
-                s = V::neg_mul_add(r_e15, r_e15, s);
-                s = V::mul_add(r_e23, r_e23, s);
-                s = V::mul_add(r_e24, r_e24, s);
-                s = V::neg_mul_add(r_e25, r_e25, s);
-                s = V::mul_add(r_e34, r_e34, s);
-                s = V::neg_mul_add(r_e35, r_e35, s);
-                s = V::neg_mul_add(r_e45, r_e45, s);
-                s
-            };
-            let v131 = V::sqrt(V::mul_add(v128, v128, c1em16));
-            let v132 = V::sqrt(v131);
-            let v133 = V::sub(v132, c1e0);
-            let v135 = V::mul_add(v99, v133, c1p000001e0);
-            let v136 = V::div(c1e0, v135);
-            let t1_6 = V::load(t1.at(6usize, c));
-            let t1_15 = V::load(t1.at(15usize, c));
-            let t1_14 = V::load(t1.at(14usize, c));
-            let t1_13 = V::load(t1.at(13usize, c));
-            let t1_12 = V::load(t1.at(12usize, c));
-            let t1_11 = V::load(t1.at(11usize, c));
-            let t1_10 = V::load(t1.at(10usize, c));
-            let t1_9 = V::load(t1.at(9usize, c));
-            let t1_8 = V::load(t1.at(8usize, c));
-            let t1_7 = V::load(t1.at(7usize, c));
-            let v168 = V::mul(
-                v136,
-                V::div(
-                    {
-                        let mut s = V::mul(r_e45, t1_15);
-                        s = V::mul_add(r_e35, t1_14, s);
-                        s = V::mul_add(r_e34, t1_13, s);
-                        s = V::mul_add(r_e25, t1_12, s);
-                        s = V::mul_add(r_e24, t1_11, s);
-                        s = V::mul_add(r_e23, t1_10, s);
-                        s = V::mul_add(r_e15, t1_9, s);
-                        s = V::mul_add(r_e14, t1_8, s);
-                        s = V::mul_add(r_e13, t1_7, s);
-                        s = V::mul_add(r_e12, t1_6, s);
-                        s
-                    },
-                    v135,
-                ),
-            );
-            let v174 = V::mul(
-                v128,
-                V::mul(
-                    V::mul(V::mul(v99, v168), V::div(c5em1, v132)),
-                    V::div(c5em1, v131),
-                ),
-            );
-            let v175 = V::add(v174, v174);
-            let v176 = V::mul(r_e12, v175);
-            let v180 = V::mul(r_e13, v175);
-            let v184 = V::mul(r_e14, v175);
-            let v187 = V::mul(r_e15, v175);
-            let v192 = V::mul(r_e23, v175);
-            let v196 = V::mul(r_e24, v175);
-            let v199 = V::mul(r_e25, v175);
-            let v204 = V::mul(r_e34, v175);
-            let v207 = V::mul(r_e35, v175);
-            let v211 = V::mul(r_e45, v175);
-            let v216 = V::sigmoid(V::load(param0.at(3usize, c)));
-            let r_e234 = V::load(r.at(22usize, c));
-            let r_e134 = V::load(r.at(19usize, c));
+            v38 = V::mul_add(r_e13, r_e13, v38);
+            v38 = V::mul_add(r_e14, r_e14, v38);
+            v38 = V::neg_mul_add(r_e15, r_e15, v38);
+            v38 = V::mul_add(r_e23, r_e23, v38);
+            v38 = V::mul_add(r_e24, r_e24, v38);
+            v38 = V::neg_mul_add(r_e25, r_e25, v38);
+            v38 = V::mul_add(r_e34, r_e34, v38);
+            v38 = V::neg_mul_add(r_e35, r_e35, v38);
+            v38 = V::neg_mul_add(r_e45, r_e45, v38);
+            let v68 = V::sqrt(V::mul_add(v38, v38, c1em16));
+            let v69 = V::sqrt(v68);
+            let v71 = V::sigmoid(V::load(param0.at(2usize, c)));
+            let v72 = V::sub(v69, c1e0);
+            let v74 = V::mul_add(v71, v72, c1p000001e0);
             let r_e123 = V::load(r.at(16usize, c));
+            let mut v76 = V::mul(r_e123, r_e123);
             let r_e124 = V::load(r.at(17usize, c));
             let r_e125 = V::load(r.at(18usize, c));
+            let r_e134 = V::load(r.at(19usize, c));
             let r_e135 = V::load(r.at(20usize, c));
             let r_e145 = V::load(r.at(21usize, c));
+            let r_e234 = V::load(r.at(22usize, c));
             let r_e235 = V::load(r.at(23usize, c));
             let r_e245 = V::load(r.at(24usize, c));
             let r_e345 = V::load(r.at(25usize, c));
-            let v245 = {
-                let mut s = V::mul(r_e123, r_e123);
-                s = V::mul_add(r_e124, r_e124, s);
-                s = V::neg_mul_add(r_e125, r_e125, s);
-                s = V::mul_add(r_e134, r_e134, s);
-                s = V::neg_mul_add(r_e135, r_e135, s);
-                s = V::neg_mul_add(r_e145, r_e145, s);
-                s = V::mul_add(r_e234, r_e234, s);
-                s = V::neg_mul_add(r_e235, r_e235, s);
-                s = V::neg_mul_add(r_e245, r_e245, s);
-                s = V::neg_mul_add(r_e345, r_e345, s);
-                s
-            };
-            let v248 = V::sqrt(V::mul_add(v245, v245, c1em16));
-            let v249 = V::sqrt(v248);
-            let v250 = V::sub(v249, c1e0);
-            let v252 = V::mul_add(v216, v250, c1p000001e0);
-            let v253 = V::div(c1e0, v252);
-            let t1_16 = V::load(t1.at(16usize, c));
-            let t1_25 = V::load(t1.at(25usize, c));
-            let t1_24 = V::load(t1.at(24usize, c));
-            let t1_23 = V::load(t1.at(23usize, c));
-            let t1_22 = V::load(t1.at(22usize, c));
-            let t1_21 = V::load(t1.at(21usize, c));
-            let t1_20 = V::load(t1.at(20usize, c));
-            let t1_19 = V::load(t1.at(19usize, c));
-            let t1_18 = V::load(t1.at(18usize, c));
-            let t1_17 = V::load(t1.at(17usize, c));
-            let v285 = V::mul(
-                v253,
-                V::div(
-                    {
-                        let mut s = V::mul(r_e345, t1_25);
-                        s = V::mul_add(r_e245, t1_24, s);
-                        s = V::mul_add(r_e235, t1_23, s);
-                        s = V::mul_add(r_e234, t1_22, s);
-                        s = V::mul_add(r_e145, t1_21, s);
-                        s = V::mul_add(r_e135, t1_20, s);
-                        s = V::mul_add(r_e134, t1_19, s);
-                        s = V::mul_add(r_e125, t1_18, s);
-                        s = V::mul_add(r_e124, t1_17, s);
-                        s = V::mul_add(r_e123, t1_16, s);
-                        s
-                    },
-                    v252,
-                ),
-            );
-            let v291 = V::mul(
-                v245,
-                V::mul(
-                    V::mul(V::mul(v216, v285), V::div(c5em1, v249)),
-                    V::div(c5em1, v248),
-                ),
-            );
-            let v292 = V::add(v291, v291);
-            let v293 = V::mul(r_e123, v292);
-            let v297 = V::mul(r_e124, v292);
-            let v300 = V::mul(r_e125, v292);
-            let v305 = V::mul(r_e134, v292);
-            let v308 = V::mul(r_e135, v292);
-            let v312 = V::mul(r_e145, v292);
-            let v317 = V::mul(r_e234, v292);
-            let v320 = V::mul(r_e235, v292);
-            let v324 = V::mul(r_e245, v292);
-            let v328 = V::mul(r_e345, v292);
-            let v333 = V::sigmoid(V::load(param0.at(4usize, c)));
+            v76 = V::mul_add(r_e124, r_e124, v76);
+            v76 = V::neg_mul_add(r_e125, r_e125, v76);
+            v76 = V::mul_add(r_e134, r_e134, v76);
+            v76 = V::neg_mul_add(r_e135, r_e135, v76);
+            v76 = V::neg_mul_add(r_e145, r_e145, v76);
+            v76 = V::mul_add(r_e234, r_e234, v76);
+            v76 = V::neg_mul_add(r_e235, r_e235, v76);
+            v76 = V::neg_mul_add(r_e245, r_e245, v76);
+            v76 = V::neg_mul_add(r_e345, r_e345, v76);
+            let v106 = V::sqrt(V::mul_add(v76, v76, c1em16));
+            let v107 = V::sqrt(v106);
+            let v109 = V::sigmoid(V::load(param0.at(3usize, c)));
+            let v110 = V::sub(v107, c1e0);
+            let v112 = V::mul_add(v109, v110, c1p000001e0);
             let r_e1234 = V::load(r.at(26usize, c));
+            let mut v114 = V::mul(r_e1234, r_e1234);
             let r_e1235 = V::load(r.at(27usize, c));
             let r_e1245 = V::load(r.at(28usize, c));
             let r_e1345 = V::load(r.at(29usize, c));
             let r_e2345 = V::load(r.at(30usize, c));
-            let v347 = {
-                let mut s = V::mul(r_e1234, r_e1234);
-                s = V::neg_mul_add(r_e1235, r_e1235, s);
-                s = V::neg_mul_add(r_e1245, r_e1245, s);
-                s = V::neg_mul_add(r_e1345, r_e1345, s);
-                s = V::neg_mul_add(r_e2345, r_e2345, s);
-                s
-            };
-            let v350 = V::sqrt(V::mul_add(v347, v347, c1em16));
-            let v351 = V::sqrt(v350);
-            let v352 = V::sub(v351, c1e0);
-            let v354 = V::mul_add(v333, v352, c1p000001e0);
-            let v355 = V::div(c1e0, v354);
-            let t1_26 = V::load(t1.at(26usize, c));
-            let t1_30 = V::load(t1.at(30usize, c));
-            let t1_29 = V::load(t1.at(29usize, c));
-            let t1_28 = V::load(t1.at(28usize, c));
-            let t1_27 = V::load(t1.at(27usize, c));
-            let v372 = V::mul(
-                v355,
-                V::div(
-                    {
-                        let mut s = V::mul(r_e2345, t1_30);
-                        s = V::mul_add(r_e1345, t1_29, s);
-                        s = V::mul_add(r_e1245, t1_28, s);
-                        s = V::mul_add(r_e1235, t1_27, s);
-                        s = V::mul_add(r_e1234, t1_26, s);
-                        s
-                    },
-                    v354,
-                ),
-            );
-            let v378 = V::mul(
-                v347,
-                V::mul(
-                    V::mul(V::mul(v333, v372), V::div(c5em1, v351)),
-                    V::div(c5em1, v350),
-                ),
-            );
-            let v379 = V::add(v378, v378);
-            let v380 = V::mul(r_e1234, v379);
-            let v383 = V::mul(r_e1235, v379);
-            let v387 = V::mul(r_e1245, v379);
-            let v391 = V::mul(r_e1345, v379);
-            let v395 = V::mul(r_e2345, v379);
-            let v400 = V::sigmoid(V::load(param0.at(5usize, c)));
+            v114 = V::neg_mul_add(r_e1235, r_e1235, v114);
+            v114 = V::neg_mul_add(r_e1245, r_e1245, v114);
+            v114 = V::neg_mul_add(r_e1345, r_e1345, v114);
+            v114 = V::neg_mul_add(r_e2345, r_e2345, v114);
+            let v129 = V::sqrt(V::mul_add(v114, v114, c1em16));
+            let v130 = V::sqrt(v129);
+            let v132 = V::sigmoid(V::load(param0.at(4usize, c)));
+            let v133 = V::sub(v130, c1e0);
+            let v135 = V::mul_add(v132, v133, c1p000001e0);
             let r_e12345 = V::load(r.at(31usize, c));
-            let v402 = V::mul(r_e12345, r_e12345);
-            let v405 = V::sqrt(V::mul_add(v402, v402, c1em16));
-            let v406 = V::sqrt(v405);
-            let v407 = V::sub(v406, c1e0);
-            let v409 = V::mul_add(v400, v407, c1p000001e0);
-            let v410 = V::div(c1e0, v409);
+            let v137 = V::mul(r_e12345, r_e12345);
+            let v140 = V::sqrt(V::mul_add(v137, v137, c1em16));
+            let v141 = V::sqrt(v140);
+            let v143 = V::sigmoid(V::load(param0.at(5usize, c)));
+            let v144 = V::sub(v141, c1e0);
+            let v146 = V::mul_add(v143, v144, c1p000001e0);
+            let v147 = V::div(c1e0, v13);
+            let v148 = V::div(c1e0, v36);
+            let v149 = V::div(c1e0, v74);
+            let v150 = V::div(c1e0, v112);
+            let v151 = V::div(c1e0, v135);
+            let v152 = V::div(c1e0, v146);
             let t1_31 = V::load(t1.at(31usize, c));
-            let v415 = V::mul(v410, V::div(V::mul(r_e12345, t1_31), v409));
-            let v421 = V::mul(
-                v402,
-                V::mul(
-                    V::mul(V::mul(v400, v415), V::div(c5em1, v406)),
-                    V::div(c5em1, v405),
-                ),
-            );
-            let v423 = V::mul(r_e12345, V::add(v421, v421));
-            // out0[0] = v14*t1_0 - v28 - v28
-            V::store(V::sub(V::mul_sub(v14, t1_0, v28), v28), out0.at(0usize, c));
-            // out0[1] = v54*t1_1 - v79 - v79
-            V::store(V::sub(V::mul_sub(v54, t1_1, v79), v79), out0.at(1usize, c));
-            // out0[2] = v54*t1_2 - v83 - v83
-            V::store(V::sub(V::mul_sub(v54, t1_2, v83), v83), out0.at(2usize, c));
-            // out0[3] = v54*t1_3 - v87 - v87
-            V::store(V::sub(V::mul_sub(v54, t1_3, v87), v87), out0.at(3usize, c));
-            // out0[4] = v54*t1_4 - v91 - v91
-            V::store(V::sub(V::mul_sub(v54, t1_4, v91), v91), out0.at(4usize, c));
-            // out0[5] = v94 + v54*t1_5 + v94
-            V::store(V::add(v94, V::mul_add(v54, t1_5, v94)), out0.at(5usize, c));
-            // out0[6] = v136*t1_6 - v176 - v176
-            V::store(V::sub(V::mul_sub(v136, t1_6, v176), v176), out0.at(6usize, c));
-            // out0[7] = v136*t1_7 - v180 - v180
-            V::store(V::sub(V::mul_sub(v136, t1_7, v180), v180), out0.at(7usize, c));
-            // out0[8] = v136*t1_8 - v184 - v184
-            V::store(V::sub(V::mul_sub(v136, t1_8, v184), v184), out0.at(8usize, c));
-            // out0[9] = v187 + v136*t1_9 + v187
-            V::store(V::add(v187, V::mul_add(v136, t1_9, v187)), out0.at(9usize, c));
-            // out0[10] = v136*t1_10 - v192 - v192
-            V::store(V::sub(V::mul_sub(v136, t1_10, v192), v192), out0.at(10usize, c));
-            // out0[11] = v136*t1_11 - v196 - v196
-            V::store(V::sub(V::mul_sub(v136, t1_11, v196), v196), out0.at(11usize, c));
-            // out0[12] = v199 + v136*t1_12 + v199
-            V::store(V::add(v199, V::mul_add(v136, t1_12, v199)), out0.at(12usize, c));
-            // out0[13] = v136*t1_13 - v204 - v204
-            V::store(V::sub(V::mul_sub(v136, t1_13, v204), v204), out0.at(13usize, c));
-            // out0[14] = v207 + v136*t1_14 + v207
-            V::store(V::add(v207, V::mul_add(v136, t1_14, v207)), out0.at(14usize, c));
-            // out0[15] = v211 + v136*t1_15 + v211
-            V::store(V::add(v211, V::mul_add(v136, t1_15, v211)), out0.at(15usize, c));
-            // out0[16] = v253*t1_16 - v293 - v293
-            V::store(V::sub(V::mul_sub(v253, t1_16, v293), v293), out0.at(16usize, c));
-            // out0[17] = v253*t1_17 - v297 - v297
-            V::store(V::sub(V::mul_sub(v253, t1_17, v297), v297), out0.at(17usize, c));
-            // out0[18] = v300 + v253*t1_18 + v300
-            V::store(V::add(v300, V::mul_add(v253, t1_18, v300)), out0.at(18usize, c));
-            // out0[19] = v253*t1_19 - v305 - v305
-            V::store(V::sub(V::mul_sub(v253, t1_19, v305), v305), out0.at(19usize, c));
-            // out0[20] = v308 + v253*t1_20 + v308
-            V::store(V::add(v308, V::mul_add(v253, t1_20, v308)), out0.at(20usize, c));
-            // out0[21] = v312 + v253*t1_21 + v312
-            V::store(V::add(v312, V::mul_add(v253, t1_21, v312)), out0.at(21usize, c));
-            // out0[22] = v253*t1_22 - v317 - v317
-            V::store(V::sub(V::mul_sub(v253, t1_22, v317), v317), out0.at(22usize, c));
-            // out0[23] = v320 + v253*t1_23 + v320
-            V::store(V::add(v320, V::mul_add(v253, t1_23, v320)), out0.at(23usize, c));
-            // out0[24] = v324 + v253*t1_24 + v324
-            V::store(V::add(v324, V::mul_add(v253, t1_24, v324)), out0.at(24usize, c));
-            // out0[25] = v328 + v253*t1_25 + v328
-            V::store(V::add(v328, V::mul_add(v253, t1_25, v328)), out0.at(25usize, c));
-            // out0[26] = v355*t1_26 - v380 - v380
-            V::store(V::sub(V::mul_sub(v355, t1_26, v380), v380), out0.at(26usize, c));
-            // out0[27] = v383 + v355*t1_27 + v383
-            V::store(V::add(v383, V::mul_add(v355, t1_27, v383)), out0.at(27usize, c));
-            // out0[28] = v387 + v355*t1_28 + v387
-            V::store(V::add(v387, V::mul_add(v355, t1_28, v387)), out0.at(28usize, c));
-            // out0[29] = v391 + v355*t1_29 + v391
-            V::store(V::add(v391, V::mul_add(v355, t1_29, v391)), out0.at(29usize, c));
-            // out0[30] = v395 + v355*t1_30 + v395
-            V::store(V::add(v395, V::mul_add(v355, t1_30, v395)), out0.at(30usize, c));
-            // out0[31] = v410*t1_31 - v423 - v423
-            V::store(V::sub(V::mul_sub(v410, t1_31, v423), v423), out0.at(31usize, c));
-            // grad0[0] + = -(v11*v19*(v3*(1 - v3)))
-            V::store(
-                V::add(
-                    V::load(grad0.at(0usize, c)),
-                    V::neg(V::mul(V::mul(v11, v19), V::mul(v3, V::sub(c1e0, v3)))),
-                ),
-                grad0.at(0usize, c),
-            );
-            // grad0[1] + = -(v51*v71*(v32*(1 - v32)))
-            V::store(
-                V::add(
-                    V::load(grad0.at(1usize, c)),
-                    V::neg(V::mul(V::mul(v51, v71), V::mul(v32, V::sub(c1e0, v32)))),
-                ),
-                grad0.at(1usize, c),
-            );
-            // grad0[2] + = -(v133*v168*(v99*(1 - v99)))
-            V::store(
-                V::add(
-                    V::load(grad0.at(2usize, c)),
-                    V::neg(V::mul(V::mul(v133, v168), V::mul(v99, V::sub(c1e0, v99)))),
-                ),
-                grad0.at(2usize, c),
-            );
-            // grad0[3] + = -(v250*v285*(v216*(1 - v216)))
-            V::store(
-                V::add(
-                    V::load(grad0.at(3usize, c)),
-                    V::neg(V::mul(V::mul(v250, v285), V::mul(v216, V::sub(c1e0, v216)))),
-                ),
-                grad0.at(3usize, c),
-            );
-            // grad0[4] + = -(v352*v372*(v333*(1 - v333)))
-            V::store(
-                V::add(
-                    V::load(grad0.at(4usize, c)),
-                    V::neg(V::mul(V::mul(v352, v372), V::mul(v333, V::sub(c1e0, v333)))),
-                ),
-                grad0.at(4usize, c),
-            );
-            // grad0[5] + = -(v407*v415*(v400*(1 - v400)))
+            let t1_30 = V::load(t1.at(30usize, c));
+            let mut v158 = V::mul(r_e2345, t1_30);
+            let t1_29 = V::load(t1.at(29usize, c));
+            v158 = V::mul_add(r_e1345, t1_29, v158);
+            let t1_28 = V::load(t1.at(28usize, c));
+            v158 = V::mul_add(r_e1245, t1_28, v158);
+            let t1_27 = V::load(t1.at(27usize, c));
+            v158 = V::mul_add(r_e1235, t1_27, v158);
+            let t1_26 = V::load(t1.at(26usize, c));
+            v158 = V::mul_add(r_e1234, t1_26, v158);
+            let t1_25 = V::load(t1.at(25usize, c));
+            let mut v177 = V::mul(r_e345, t1_25);
+            let t1_24 = V::load(t1.at(24usize, c));
+            v177 = V::mul_add(r_e245, t1_24, v177);
+            let t1_23 = V::load(t1.at(23usize, c));
+            v177 = V::mul_add(r_e235, t1_23, v177);
+            let t1_22 = V::load(t1.at(22usize, c));
+            v177 = V::mul_add(r_e234, t1_22, v177);
+            let t1_21 = V::load(t1.at(21usize, c));
+            v177 = V::mul_add(r_e145, t1_21, v177);
+            let t1_20 = V::load(t1.at(20usize, c));
+            v177 = V::mul_add(r_e135, t1_20, v177);
+            let t1_19 = V::load(t1.at(19usize, c));
+            v177 = V::mul_add(r_e134, t1_19, v177);
+            let t1_18 = V::load(t1.at(18usize, c));
+            v177 = V::mul_add(r_e125, t1_18, v177);
+            let t1_17 = V::load(t1.at(17usize, c));
+            v177 = V::mul_add(r_e124, t1_17, v177);
+            let t1_16 = V::load(t1.at(16usize, c));
+            v177 = V::mul_add(r_e123, t1_16, v177);
+            let t1_15 = V::load(t1.at(15usize, c));
+            let mut v216 = V::mul(r_e45, t1_15);
+            let t1_14 = V::load(t1.at(14usize, c));
+            v216 = V::mul_add(r_e35, t1_14, v216);
+            let t1_13 = V::load(t1.at(13usize, c));
+            v216 = V::mul_add(r_e34, t1_13, v216);
+            let t1_12 = V::load(t1.at(12usize, c));
+            v216 = V::mul_add(r_e25, t1_12, v216);
+            let t1_11 = V::load(t1.at(11usize, c));
+            v216 = V::mul_add(r_e24, t1_11, v216);
+            let t1_10 = V::load(t1.at(10usize, c));
+            v216 = V::mul_add(r_e23, t1_10, v216);
+            let t1_9 = V::load(t1.at(9usize, c));
+            v216 = V::mul_add(r_e15, t1_9, v216);
+            let t1_8 = V::load(t1.at(8usize, c));
+            v216 = V::mul_add(r_e14, t1_8, v216);
+            let t1_7 = V::load(t1.at(7usize, c));
+            v216 = V::mul_add(r_e13, t1_7, v216);
+            let t1_6 = V::load(t1.at(6usize, c));
+            v216 = V::mul_add(r_e12, t1_6, v216);
+            let t1_5 = V::load(t1.at(5usize, c));
+            let mut v255 = V::mul(r_e5, t1_5);
+            let t1_4 = V::load(t1.at(4usize, c));
+            v255 = V::mul_add(r_e4, t1_4, v255);
+            let t1_3 = V::load(t1.at(3usize, c));
+            v255 = V::mul_add(r_e3, t1_3, v255);
+            let t1_2 = V::load(t1.at(2usize, c));
+            v255 = V::mul_add(r_e2, t1_2, v255);
+            let t1_1 = V::load(t1.at(1usize, c));
+            v255 = V::mul_add(r_e1, t1_1, v255);
+            let t1_0 = V::load(t1.at(0usize, c));
+            let v276 = V::mul(v152, V::div(V::mul(r_e12345, t1_31), v146));
+            let v278 = V::mul(v151, V::div(v158, v135));
+            let v280 = V::mul(v150, V::div(v177, v112));
+            let v282 = V::mul(v149, V::div(v216, v74));
+            let v284 = V::mul(v148, V::div(v255, v36));
+            let v286 = V::mul(v147, V::div(V::mul(r_1, t1_0), v13));
+            // grad0[5] += -(v144*v276*(v143*(1 - v143)))
             V::store(
                 V::add(
                     V::load(grad0.at(5usize, c)),
-                    V::neg(V::mul(V::mul(v407, v415), V::mul(v400, V::sub(c1e0, v400)))),
+                    V::neg(V::mul(V::mul(v144, v276), V::mul(v143, V::sub(c1e0, v143)))),
                 ),
                 grad0.at(5usize, c),
             );
+            let v298 = V::mul(
+                v137,
+                V::mul(
+                    V::mul(V::mul(v143, v276), V::div(c5em1, v141)),
+                    V::div(c5em1, v140),
+                ),
+            );
+            let v300 = V::mul(r_e12345, V::add(v298, v298));
+            // out0[31] = v152*t1_31 - v300 - v300
+            V::store(V::sub(V::mul_sub(v152, t1_31, v300), v300), out0.at(31usize, c));
+            // grad0[4] += -(v133*v278*(v132*(1 - v132)))
+            V::store(
+                V::add(
+                    V::load(grad0.at(4usize, c)),
+                    V::neg(V::mul(V::mul(v133, v278), V::mul(v132, V::sub(c1e0, v132)))),
+                ),
+                grad0.at(4usize, c),
+            );
+            let v313 = V::mul(
+                v114,
+                V::mul(
+                    V::mul(V::mul(v132, v278), V::div(c5em1, v130)),
+                    V::div(c5em1, v129),
+                ),
+            );
+            let v314 = V::add(v313, v313);
+            let v315 = V::mul(r_e2345, v314);
+            // out0[30] = v315 + v151*t1_30 + v315
+            V::store(V::add(v315, V::mul_add(v151, t1_30, v315)), out0.at(30usize, c));
+            let v318 = V::mul(r_e1345, v314);
+            // out0[29] = v318 + v151*t1_29 + v318
+            V::store(V::add(v318, V::mul_add(v151, t1_29, v318)), out0.at(29usize, c));
+            let v321 = V::mul(r_e1245, v314);
+            // out0[28] = v321 + v151*t1_28 + v321
+            V::store(V::add(v321, V::mul_add(v151, t1_28, v321)), out0.at(28usize, c));
+            let v324 = V::mul(r_e1235, v314);
+            // out0[27] = v324 + v151*t1_27 + v324
+            V::store(V::add(v324, V::mul_add(v151, t1_27, v324)), out0.at(27usize, c));
+            let v327 = V::mul(r_e1234, v314);
+            // out0[26] = v151*t1_26 - v327 - v327
+            V::store(V::sub(V::mul_sub(v151, t1_26, v327), v327), out0.at(26usize, c));
+            // grad0[3] += -(v110*v280*(v109*(1 - v109)))
+            V::store(
+                V::add(
+                    V::load(grad0.at(3usize, c)),
+                    V::neg(V::mul(V::mul(v110, v280), V::mul(v109, V::sub(c1e0, v109)))),
+                ),
+                grad0.at(3usize, c),
+            );
+            let v340 = V::mul(
+                v76,
+                V::mul(
+                    V::mul(V::mul(v109, v280), V::div(c5em1, v107)),
+                    V::div(c5em1, v106),
+                ),
+            );
+            let v341 = V::add(v340, v340);
+            let v342 = V::mul(r_e345, v341);
+            // out0[25] = v342 + v150*t1_25 + v342
+            V::store(V::add(v342, V::mul_add(v150, t1_25, v342)), out0.at(25usize, c));
+            let v345 = V::mul(r_e245, v341);
+            // out0[24] = v345 + v150*t1_24 + v345
+            V::store(V::add(v345, V::mul_add(v150, t1_24, v345)), out0.at(24usize, c));
+            let v348 = V::mul(r_e235, v341);
+            // out0[23] = v348 + v150*t1_23 + v348
+            V::store(V::add(v348, V::mul_add(v150, t1_23, v348)), out0.at(23usize, c));
+            let v351 = V::mul(r_e234, v341);
+            // out0[22] = v150*t1_22 - v351 - v351
+            V::store(V::sub(V::mul_sub(v150, t1_22, v351), v351), out0.at(22usize, c));
+            let v354 = V::mul(r_e145, v341);
+            // out0[21] = v354 + v150*t1_21 + v354
+            V::store(V::add(v354, V::mul_add(v150, t1_21, v354)), out0.at(21usize, c));
+            let v357 = V::mul(r_e135, v341);
+            // out0[20] = v357 + v150*t1_20 + v357
+            V::store(V::add(v357, V::mul_add(v150, t1_20, v357)), out0.at(20usize, c));
+            let v360 = V::mul(r_e134, v341);
+            // out0[19] = v150*t1_19 - v360 - v360
+            V::store(V::sub(V::mul_sub(v150, t1_19, v360), v360), out0.at(19usize, c));
+            let v363 = V::mul(r_e125, v341);
+            // out0[18] = v363 + v150*t1_18 + v363
+            V::store(V::add(v363, V::mul_add(v150, t1_18, v363)), out0.at(18usize, c));
+            let v366 = V::mul(r_e124, v341);
+            // out0[17] = v150*t1_17 - v366 - v366
+            V::store(V::sub(V::mul_sub(v150, t1_17, v366), v366), out0.at(17usize, c));
+            let v369 = V::mul(r_e123, v341);
+            // out0[16] = v150*t1_16 - v369 - v369
+            V::store(V::sub(V::mul_sub(v150, t1_16, v369), v369), out0.at(16usize, c));
+            // grad0[2] += -(v72*v282*(v71*(1 - v71)))
+            V::store(
+                V::add(
+                    V::load(grad0.at(2usize, c)),
+                    V::neg(V::mul(V::mul(v72, v282), V::mul(v71, V::sub(c1e0, v71)))),
+                ),
+                grad0.at(2usize, c),
+            );
+            let v382 = V::mul(
+                v38,
+                V::mul(V::mul(V::mul(v71, v282), V::div(c5em1, v69)), V::div(c5em1, v68)),
+            );
+            let v383 = V::add(v382, v382);
+            let v384 = V::mul(r_e45, v383);
+            // out0[15] = v384 + v149*t1_15 + v384
+            V::store(V::add(v384, V::mul_add(v149, t1_15, v384)), out0.at(15usize, c));
+            let v387 = V::mul(r_e35, v383);
+            // out0[14] = v387 + v149*t1_14 + v387
+            V::store(V::add(v387, V::mul_add(v149, t1_14, v387)), out0.at(14usize, c));
+            let v390 = V::mul(r_e34, v383);
+            // out0[13] = v149*t1_13 - v390 - v390
+            V::store(V::sub(V::mul_sub(v149, t1_13, v390), v390), out0.at(13usize, c));
+            let v393 = V::mul(r_e25, v383);
+            // out0[12] = v393 + v149*t1_12 + v393
+            V::store(V::add(v393, V::mul_add(v149, t1_12, v393)), out0.at(12usize, c));
+            let v396 = V::mul(r_e24, v383);
+            // out0[11] = v149*t1_11 - v396 - v396
+            V::store(V::sub(V::mul_sub(v149, t1_11, v396), v396), out0.at(11usize, c));
+            let v399 = V::mul(r_e23, v383);
+            // out0[10] = v149*t1_10 - v399 - v399
+            V::store(V::sub(V::mul_sub(v149, t1_10, v399), v399), out0.at(10usize, c));
+            let v402 = V::mul(r_e15, v383);
+            // out0[9] = v402 + v149*t1_9 + v402
+            V::store(V::add(v402, V::mul_add(v149, t1_9, v402)), out0.at(9usize, c));
+            let v405 = V::mul(r_e14, v383);
+            // out0[8] = v149*t1_8 - v405 - v405
+            V::store(V::sub(V::mul_sub(v149, t1_8, v405), v405), out0.at(8usize, c));
+            let v408 = V::mul(r_e13, v383);
+            // out0[7] = v149*t1_7 - v408 - v408
+            V::store(V::sub(V::mul_sub(v149, t1_7, v408), v408), out0.at(7usize, c));
+            let v411 = V::mul(r_e12, v383);
+            // out0[6] = v149*t1_6 - v411 - v411
+            V::store(V::sub(V::mul_sub(v149, t1_6, v411), v411), out0.at(6usize, c));
+            // grad0[1] += -(v34*v284*(v33*(1 - v33)))
+            V::store(
+                V::add(
+                    V::load(grad0.at(1usize, c)),
+                    V::neg(V::mul(V::mul(v34, v284), V::mul(v33, V::sub(c1e0, v33)))),
+                ),
+                grad0.at(1usize, c),
+            );
+            let v424 = V::mul(
+                v15,
+                V::mul(V::mul(V::mul(v33, v284), V::div(c5em1, v31)), V::div(c5em1, v30)),
+            );
+            let v425 = V::add(v424, v424);
+            let v426 = V::mul(r_e5, v425);
+            // out0[5] = v426 + v148*t1_5 + v426
+            V::store(V::add(v426, V::mul_add(v148, t1_5, v426)), out0.at(5usize, c));
+            let v429 = V::mul(r_e4, v425);
+            // out0[4] = v148*t1_4 - v429 - v429
+            V::store(V::sub(V::mul_sub(v148, t1_4, v429), v429), out0.at(4usize, c));
+            let v432 = V::mul(r_e3, v425);
+            // out0[3] = v148*t1_3 - v432 - v432
+            V::store(V::sub(V::mul_sub(v148, t1_3, v432), v432), out0.at(3usize, c));
+            let v435 = V::mul(r_e2, v425);
+            // out0[2] = v148*t1_2 - v435 - v435
+            V::store(V::sub(V::mul_sub(v148, t1_2, v435), v435), out0.at(2usize, c));
+            let v438 = V::mul(r_e1, v425);
+            // out0[1] = v148*t1_1 - v438 - v438
+            V::store(V::sub(V::mul_sub(v148, t1_1, v438), v438), out0.at(1usize, c));
+            // grad0[0] += -(v10*v286*(v8*(1 - v8)))
+            V::store(
+                V::add(
+                    V::load(grad0.at(0usize, c)),
+                    V::neg(V::mul(V::mul(v10, v286), V::mul(v8, V::sub(c1e0, v8)))),
+                ),
+                grad0.at(0usize, c),
+            );
+            let v451 = V::mul(
+                v1,
+                V::mul(V::mul(V::mul(v8, v286), V::div(c5em1, v6)), V::div(c5em1, v5)),
+            );
+            let v453 = V::mul(r_1, V::add(v451, v451));
+            // out0[0] = v147*t1_0 - v453 - v453
+            V::store(V::sub(V::mul_sub(v147, t1_0, v453), v453), out0.at(0usize, c));
         }
     }
 }

@@ -16,14 +16,15 @@ unsafe fn undo_grade_rms_0<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let out0 = args.outputs[0];
         let row0 = V::splat(args.rows[0]);
         let inv_channels = V::splat(args.inv_channels);
-        let v3 = V::mul(row0, inv_channels);
+        let v2 = V::mul(row0, inv_channels);
         let eps = V::splat(args.eps);
-        let v5 = V::add(v3, eps);
-        let v6 = V::sqrt(v5);
+        let v4 = V::add(v2, eps);
+        let v5 = V::sqrt(v4);
         for group in 0..args.groups {
             let c = group * V::LANES;
-            // out0[0] = x_1*v6
-            V::store(V::mul(V::load(x.at(0usize, c)), v6), out0.at(0usize, c));
+            x.prefetch::<1usize>(c);
+            // out0[0] = x_1*v5
+            V::store(V::mul(V::load(x.at(0usize, c)), v5), out0.at(0usize, c));
         }
     }
 }
@@ -45,6 +46,7 @@ unsafe fn undo_grade_rms_1<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let v5 = V::sqrt(v4);
         for group in 0..args.groups {
             let c = group * V::LANES;
+            grad_o.prefetch::<1usize>(c);
             // out0[0] = v5*grad_o_1
             V::store(V::mul(v5, V::load(grad_o.at(0usize, c))), out0.at(0usize, c));
         }
@@ -109,22 +111,23 @@ unsafe fn undo_grade_rms_2<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let out0 = args.outputs[0];
         let row0 = V::splat(args.rows[0]);
         let inv_channels = V::splat(args.inv_channels);
-        let v3 = V::mul(row0, inv_channels);
+        let v2 = V::mul(row0, inv_channels);
         let eps = V::splat(args.eps);
-        let v5 = V::add(v3, eps);
-        let v6 = V::sqrt(v5);
+        let v4 = V::add(v2, eps);
+        let v5 = V::sqrt(v4);
         for group in 0..args.groups {
             let c = group * V::LANES;
-            // out0[0] = x_e1*v6
-            V::store(V::mul(V::load(x.at(0usize, c)), v6), out0.at(0usize, c));
-            // out0[1] = x_e2*v6
-            V::store(V::mul(V::load(x.at(1usize, c)), v6), out0.at(1usize, c));
-            // out0[2] = x_e3*v6
-            V::store(V::mul(V::load(x.at(2usize, c)), v6), out0.at(2usize, c));
-            // out0[3] = x_e4*v6
-            V::store(V::mul(V::load(x.at(3usize, c)), v6), out0.at(3usize, c));
-            // out0[4] = x_e5*v6
-            V::store(V::mul(V::load(x.at(4usize, c)), v6), out0.at(4usize, c));
+            x.prefetch::<5usize>(c);
+            // out0[0] = x_e1*v5
+            V::store(V::mul(V::load(x.at(0usize, c)), v5), out0.at(0usize, c));
+            // out0[1] = x_e2*v5
+            V::store(V::mul(V::load(x.at(1usize, c)), v5), out0.at(1usize, c));
+            // out0[2] = x_e3*v5
+            V::store(V::mul(V::load(x.at(2usize, c)), v5), out0.at(2usize, c));
+            // out0[3] = x_e4*v5
+            V::store(V::mul(V::load(x.at(3usize, c)), v5), out0.at(3usize, c));
+            // out0[4] = x_e5*v5
+            V::store(V::mul(V::load(x.at(4usize, c)), v5), out0.at(4usize, c));
         }
     }
 }
@@ -146,16 +149,17 @@ unsafe fn undo_grade_rms_3<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let v5 = V::sqrt(v4);
         for group in 0..args.groups {
             let c = group * V::LANES;
-            // out0[0] = v5*grad_o_e1
-            V::store(V::mul(v5, V::load(grad_o.at(0usize, c))), out0.at(0usize, c));
-            // out0[1] = v5*grad_o_e2
-            V::store(V::mul(v5, V::load(grad_o.at(1usize, c))), out0.at(1usize, c));
-            // out0[2] = v5*grad_o_e3
-            V::store(V::mul(v5, V::load(grad_o.at(2usize, c))), out0.at(2usize, c));
-            // out0[3] = v5*grad_o_e4
-            V::store(V::mul(v5, V::load(grad_o.at(3usize, c))), out0.at(3usize, c));
+            grad_o.prefetch::<5usize>(c);
             // out0[4] = v5*grad_o_e5
             V::store(V::mul(v5, V::load(grad_o.at(4usize, c))), out0.at(4usize, c));
+            // out0[3] = v5*grad_o_e4
+            V::store(V::mul(v5, V::load(grad_o.at(3usize, c))), out0.at(3usize, c));
+            // out0[2] = v5*grad_o_e3
+            V::store(V::mul(v5, V::load(grad_o.at(2usize, c))), out0.at(2usize, c));
+            // out0[1] = v5*grad_o_e2
+            V::store(V::mul(v5, V::load(grad_o.at(1usize, c))), out0.at(1usize, c));
+            // out0[0] = v5*grad_o_e1
+            V::store(V::mul(v5, V::load(grad_o.at(0usize, c))), out0.at(0usize, c));
         }
     }
 }
@@ -218,32 +222,33 @@ unsafe fn undo_grade_rms_4<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let out0 = args.outputs[0];
         let row0 = V::splat(args.rows[0]);
         let inv_channels = V::splat(args.inv_channels);
-        let v3 = V::mul(row0, inv_channels);
+        let v2 = V::mul(row0, inv_channels);
         let eps = V::splat(args.eps);
-        let v5 = V::add(v3, eps);
-        let v6 = V::sqrt(v5);
+        let v4 = V::add(v2, eps);
+        let v5 = V::sqrt(v4);
         for group in 0..args.groups {
             let c = group * V::LANES;
-            // out0[0] = x_e12*v6
-            V::store(V::mul(V::load(x.at(0usize, c)), v6), out0.at(0usize, c));
-            // out0[1] = x_e13*v6
-            V::store(V::mul(V::load(x.at(1usize, c)), v6), out0.at(1usize, c));
-            // out0[2] = x_e14*v6
-            V::store(V::mul(V::load(x.at(2usize, c)), v6), out0.at(2usize, c));
-            // out0[3] = x_e15*v6
-            V::store(V::mul(V::load(x.at(3usize, c)), v6), out0.at(3usize, c));
-            // out0[4] = x_e23*v6
-            V::store(V::mul(V::load(x.at(4usize, c)), v6), out0.at(4usize, c));
-            // out0[5] = x_e24*v6
-            V::store(V::mul(V::load(x.at(5usize, c)), v6), out0.at(5usize, c));
-            // out0[6] = x_e25*v6
-            V::store(V::mul(V::load(x.at(6usize, c)), v6), out0.at(6usize, c));
-            // out0[7] = x_e34*v6
-            V::store(V::mul(V::load(x.at(7usize, c)), v6), out0.at(7usize, c));
-            // out0[8] = x_e35*v6
-            V::store(V::mul(V::load(x.at(8usize, c)), v6), out0.at(8usize, c));
-            // out0[9] = x_e45*v6
-            V::store(V::mul(V::load(x.at(9usize, c)), v6), out0.at(9usize, c));
+            x.prefetch::<10usize>(c);
+            // out0[0] = x_e12*v5
+            V::store(V::mul(V::load(x.at(0usize, c)), v5), out0.at(0usize, c));
+            // out0[1] = x_e13*v5
+            V::store(V::mul(V::load(x.at(1usize, c)), v5), out0.at(1usize, c));
+            // out0[2] = x_e14*v5
+            V::store(V::mul(V::load(x.at(2usize, c)), v5), out0.at(2usize, c));
+            // out0[3] = x_e15*v5
+            V::store(V::mul(V::load(x.at(3usize, c)), v5), out0.at(3usize, c));
+            // out0[4] = x_e23*v5
+            V::store(V::mul(V::load(x.at(4usize, c)), v5), out0.at(4usize, c));
+            // out0[5] = x_e24*v5
+            V::store(V::mul(V::load(x.at(5usize, c)), v5), out0.at(5usize, c));
+            // out0[6] = x_e25*v5
+            V::store(V::mul(V::load(x.at(6usize, c)), v5), out0.at(6usize, c));
+            // out0[7] = x_e34*v5
+            V::store(V::mul(V::load(x.at(7usize, c)), v5), out0.at(7usize, c));
+            // out0[8] = x_e35*v5
+            V::store(V::mul(V::load(x.at(8usize, c)), v5), out0.at(8usize, c));
+            // out0[9] = x_e45*v5
+            V::store(V::mul(V::load(x.at(9usize, c)), v5), out0.at(9usize, c));
         }
     }
 }
@@ -265,26 +270,27 @@ unsafe fn undo_grade_rms_5<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let v5 = V::sqrt(v4);
         for group in 0..args.groups {
             let c = group * V::LANES;
-            // out0[0] = v5*grad_o_e12
-            V::store(V::mul(v5, V::load(grad_o.at(0usize, c))), out0.at(0usize, c));
-            // out0[1] = v5*grad_o_e13
-            V::store(V::mul(v5, V::load(grad_o.at(1usize, c))), out0.at(1usize, c));
-            // out0[2] = v5*grad_o_e14
-            V::store(V::mul(v5, V::load(grad_o.at(2usize, c))), out0.at(2usize, c));
-            // out0[3] = v5*grad_o_e15
-            V::store(V::mul(v5, V::load(grad_o.at(3usize, c))), out0.at(3usize, c));
-            // out0[4] = v5*grad_o_e23
-            V::store(V::mul(v5, V::load(grad_o.at(4usize, c))), out0.at(4usize, c));
-            // out0[5] = v5*grad_o_e24
-            V::store(V::mul(v5, V::load(grad_o.at(5usize, c))), out0.at(5usize, c));
-            // out0[6] = v5*grad_o_e25
-            V::store(V::mul(v5, V::load(grad_o.at(6usize, c))), out0.at(6usize, c));
-            // out0[7] = v5*grad_o_e34
-            V::store(V::mul(v5, V::load(grad_o.at(7usize, c))), out0.at(7usize, c));
-            // out0[8] = v5*grad_o_e35
-            V::store(V::mul(v5, V::load(grad_o.at(8usize, c))), out0.at(8usize, c));
+            grad_o.prefetch::<10usize>(c);
             // out0[9] = v5*grad_o_e45
             V::store(V::mul(v5, V::load(grad_o.at(9usize, c))), out0.at(9usize, c));
+            // out0[8] = v5*grad_o_e35
+            V::store(V::mul(v5, V::load(grad_o.at(8usize, c))), out0.at(8usize, c));
+            // out0[7] = v5*grad_o_e34
+            V::store(V::mul(v5, V::load(grad_o.at(7usize, c))), out0.at(7usize, c));
+            // out0[6] = v5*grad_o_e25
+            V::store(V::mul(v5, V::load(grad_o.at(6usize, c))), out0.at(6usize, c));
+            // out0[5] = v5*grad_o_e24
+            V::store(V::mul(v5, V::load(grad_o.at(5usize, c))), out0.at(5usize, c));
+            // out0[4] = v5*grad_o_e23
+            V::store(V::mul(v5, V::load(grad_o.at(4usize, c))), out0.at(4usize, c));
+            // out0[3] = v5*grad_o_e15
+            V::store(V::mul(v5, V::load(grad_o.at(3usize, c))), out0.at(3usize, c));
+            // out0[2] = v5*grad_o_e14
+            V::store(V::mul(v5, V::load(grad_o.at(2usize, c))), out0.at(2usize, c));
+            // out0[1] = v5*grad_o_e13
+            V::store(V::mul(v5, V::load(grad_o.at(1usize, c))), out0.at(1usize, c));
+            // out0[0] = v5*grad_o_e12
+            V::store(V::mul(v5, V::load(grad_o.at(0usize, c))), out0.at(0usize, c));
         }
     }
 }

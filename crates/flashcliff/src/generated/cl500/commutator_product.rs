@@ -17,30 +17,33 @@ unsafe fn commutator_product_0<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let out0 = args.outputs[0];
         for group in 0..args.groups {
             let c = group * V::LANES;
-            let x_e345 = V::load(x.at(25usize, c));
-            let y_e1345 = V::load(y.at(29usize, c));
-            let x_e245 = V::load(x.at(24usize, c));
-            let y_e1245 = V::load(y.at(28usize, c));
-            let x_e235 = V::load(x.at(23usize, c));
-            let y_e1235 = V::load(y.at(27usize, c));
-            let x_e234 = V::load(x.at(22usize, c));
-            let y_e1234 = V::load(y.at(26usize, c));
-            let x_e15 = V::load(x.at(9usize, c));
-            let y_e5 = V::load(y.at(5usize, c));
-            let x_e14 = V::load(x.at(8usize, c));
-            let y_e4 = V::load(y.at(4usize, c));
-            let x_e13 = V::load(x.at(7usize, c));
-            let y_e3 = V::load(y.at(3usize, c));
-            let x_e12 = V::load(x.at(6usize, c));
-            let y_e2 = V::load(y.at(2usize, c));
-            let x_e5 = V::load(x.at(5usize, c));
-            let y_e15 = V::load(y.at(9usize, c));
-            let x_e4 = V::load(x.at(4usize, c));
-            let y_e14 = V::load(y.at(8usize, c));
+            x.prefetch::<32usize>(c);
+            y.prefetch::<32usize>(c);
             let x_e2 = V::load(x.at(2usize, c));
             let y_e12 = V::load(y.at(6usize, c));
+            let mut v2 = V::mul(x_e2, y_e12);
             let x_e3 = V::load(x.at(3usize, c));
             let y_e13 = V::load(y.at(7usize, c));
+            let x_e4 = V::load(x.at(4usize, c));
+            let y_e14 = V::load(y.at(8usize, c));
+            let x_e5 = V::load(x.at(5usize, c));
+            let y_e15 = V::load(y.at(9usize, c));
+            let x_e12 = V::load(x.at(6usize, c));
+            let y_e2 = V::load(y.at(2usize, c));
+            let x_e13 = V::load(x.at(7usize, c));
+            let y_e3 = V::load(y.at(3usize, c));
+            let x_e14 = V::load(x.at(8usize, c));
+            let y_e4 = V::load(y.at(4usize, c));
+            let x_e15 = V::load(x.at(9usize, c));
+            let y_e5 = V::load(y.at(5usize, c));
+            let x_e234 = V::load(x.at(22usize, c));
+            let y_e1234 = V::load(y.at(26usize, c));
+            let x_e235 = V::load(x.at(23usize, c));
+            let y_e1235 = V::load(y.at(27usize, c));
+            let x_e245 = V::load(x.at(24usize, c));
+            let y_e1245 = V::load(y.at(28usize, c));
+            let x_e345 = V::load(x.at(25usize, c));
+            let y_e1345 = V::load(y.at(29usize, c));
             let x_e1234 = V::load(x.at(26usize, c));
             let y_e234 = V::load(y.at(22usize, c));
             let x_e1235 = V::load(x.at(27usize, c));
@@ -49,736 +52,573 @@ unsafe fn commutator_product_0<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             let y_e245 = V::load(y.at(24usize, c));
             let x_e1345 = V::load(x.at(29usize, c));
             let y_e345 = V::load(y.at(25usize, c));
-            let y_e145 = V::load(y.at(21usize, c));
-            let y_e135 = V::load(y.at(20usize, c));
-            let y_e134 = V::load(y.at(19usize, c));
-            let y_e2345 = V::load(y.at(30usize, c));
-            let x_e25 = V::load(x.at(12usize, c));
-            let x_e24 = V::load(x.at(11usize, c));
-            let x_e23 = V::load(x.at(10usize, c));
+            v2 = V::mul_add(x_e3, y_e13, v2);
+            v2 = V::mul_add(x_e4, y_e14, v2);
+            v2 = V::mul_add(x_e5, y_e15, v2);
+            let mut v51 = V::mul_sub(x_e12, y_e2, v2);
+            v51 = V::mul_add(x_e13, y_e3, v51);
+            v51 = V::mul_add(x_e14, y_e4, v51);
+            v51 = V::mul_add(x_e15, y_e5, v51);
+            v51 = V::mul_add(x_e234, y_e1234, v51);
+            v51 = V::mul_add(x_e235, y_e1235, v51);
+            v51 = V::mul_add(x_e245, y_e1245, v51);
+            v51 = V::mul_add(x_e345, y_e1345, v51);
+            v51 = V::neg_mul_add(x_e1234, y_e234, v51);
+            v51 = V::neg_mul_add(x_e1235, y_e235, v51);
+            v51 = V::neg_mul_add(x_e1245, y_e245, v51);
+            v51 = V::neg_mul_add(x_e1345, y_e345, v51);
+            // out0[0] = x_e345*y_e1345 + x_e245*y_e1245 + x_e235*y_e1235 + x_e234*y_e1234 + x_e15*y_e5 + x_e14*y_e4 + x_e13*y_e3 + x_e12*y_e2 - (x_e5*y_e15 + x_e4*y_e14 + x_e2*y_e12 + x_e3*y_e13) - x_e1234*y_e234 - x_e1235*y_e235 - x_e1245*y_e245 - x_e1345*y_e345
+            V::store(v51, out0.at(0usize, c));
             let x_e1 = V::load(x.at(1usize, c));
+            let mut v64 = V::mul(x_e1, y_e12);
             let y_e23 = V::load(y.at(10usize, c));
             let y_e24 = V::load(y.at(11usize, c));
             let y_e25 = V::load(y.at(12usize, c));
             let y_e1 = V::load(y.at(1usize, c));
+            let x_e23 = V::load(x.at(10usize, c));
+            let x_e24 = V::load(x.at(11usize, c));
+            let x_e25 = V::load(x.at(12usize, c));
             let x_e134 = V::load(x.at(19usize, c));
             let x_e135 = V::load(x.at(20usize, c));
             let x_e145 = V::load(x.at(21usize, c));
+            let y_e2345 = V::load(y.at(30usize, c));
+            let y_e134 = V::load(y.at(19usize, c));
+            let y_e135 = V::load(y.at(20usize, c));
+            let y_e145 = V::load(y.at(21usize, c));
             let x_e2345 = V::load(x.at(30usize, c));
-            let x_e125 = V::load(x.at(18usize, c));
-            let x_e124 = V::load(x.at(17usize, c));
-            let x_e35 = V::load(x.at(14usize, c));
-            let x_e34 = V::load(x.at(13usize, c));
+            v64 = V::neg_mul_add(x_e3, y_e23, v64);
+            v64 = V::neg_mul_add(x_e4, y_e24, v64);
+            v64 = V::neg_mul_add(x_e5, y_e25, v64);
+            v64 = V::neg_mul_add(x_e12, y_e1, v64);
+            v64 = V::mul_add(x_e23, y_e3, v64);
+            v64 = V::mul_add(x_e24, y_e4, v64);
+            v64 = V::mul_add(x_e25, y_e5, v64);
+            v64 = V::neg_mul_add(x_e134, y_e1234, v64);
+            v64 = V::neg_mul_add(x_e135, y_e1235, v64);
+            v64 = V::neg_mul_add(x_e145, y_e1245, v64);
+            v64 = V::mul_add(x_e345, y_e2345, v64);
+            v64 = V::mul_add(x_e1234, y_e134, v64);
+            v64 = V::mul_add(x_e1235, y_e135, v64);
+            v64 = V::mul_add(x_e1245, y_e145, v64);
+            v64 = V::neg_mul_add(x_e2345, y_e345, v64);
+            // out0[1] = x_e1245*y_e145 + x_e1235*y_e135 + x_e1234*y_e134 + x_e345*y_e2345 + x_e25*y_e5 + x_e24*y_e4 + x_e23*y_e3 + x_e1*y_e12 - x_e3*y_e23 - x_e4*y_e24 - x_e5*y_e25 - x_e12*y_e1 - x_e134*y_e1234 - x_e135*y_e1235 - x_e145*y_e1245 - x_e2345*y_e345
+            V::store(v64, out0.at(1usize, c));
+            let mut v110 = V::mul(x_e1, y_e13);
             let y_e34 = V::load(y.at(13usize, c));
             let y_e35 = V::load(y.at(14usize, c));
+            let x_e34 = V::load(x.at(13usize, c));
+            let x_e35 = V::load(x.at(14usize, c));
+            let x_e124 = V::load(x.at(17usize, c));
+            let x_e125 = V::load(x.at(18usize, c));
             let y_e124 = V::load(y.at(17usize, c));
             let y_e125 = V::load(y.at(18usize, c));
-            let y_e123 = V::load(y.at(16usize, c));
-            let x_e45 = V::load(x.at(15usize, c));
-            let y_e45 = V::load(y.at(15usize, c));
-            let x_e123 = V::load(x.at(16usize, c));
-            // out0[0] = x_e345*y_e1345 + x_e245*y_e1245 + x_e235*y_e1235 + x_e234*y_e1234 + x_e15*y_e5 + x_e14*y_e4 + x_e13*y_e3 + x_e12*y_e2 - (x_e5*y_e15 + x_e4*y_e14 + x_e2*y_e12 + x_e3*y_e13) - x_e1234*y_e234 - x_e1235*y_e235 - x_e1245*y_e245 - x_e1345*y_e345
-            V::store(
-                {
-                    let mut s = V::mul_sub(
-                        x_e12,
-                        y_e2,
-                        {
-                            let mut s = V::mul(x_e2, y_e12);
-                            s = V::mul_add(x_e3, y_e13, s);
-                            s = V::mul_add(x_e4, y_e14, s);
-                            s = V::mul_add(x_e5, y_e15, s);
-                            s
-                        },
-                    );
-                    s = V::mul_add(x_e13, y_e3, s);
-                    s = V::mul_add(x_e14, y_e4, s);
-                    s = V::mul_add(x_e15, y_e5, s);
-                    s = V::mul_add(x_e234, y_e1234, s);
-                    s = V::mul_add(x_e235, y_e1235, s);
-                    s = V::mul_add(x_e245, y_e1245, s);
-                    s = V::mul_add(x_e345, y_e1345, s);
-                    s = V::neg_mul_add(x_e1234, y_e234, s);
-                    s = V::neg_mul_add(x_e1235, y_e235, s);
-                    s = V::neg_mul_add(x_e1245, y_e245, s);
-                    s = V::neg_mul_add(x_e1345, y_e345, s);
-                    s
-                },
-                out0.at(0usize, c),
-            );
-            // out0[1] = x_e1245*y_e145 + x_e1235*y_e135 + x_e1234*y_e134 + x_e345*y_e2345 + x_e25*y_e5 + x_e24*y_e4 + x_e23*y_e3 + x_e1*y_e12 - x_e3*y_e23 - x_e4*y_e24 - x_e5*y_e25 - x_e12*y_e1 - x_e134*y_e1234 - x_e135*y_e1235 - x_e145*y_e1245 - x_e2345*y_e345
-            V::store(
-                {
-                    let mut s = V::mul(x_e1, y_e12);
-                    s = V::neg_mul_add(x_e3, y_e23, s);
-                    s = V::neg_mul_add(x_e4, y_e24, s);
-                    s = V::neg_mul_add(x_e5, y_e25, s);
-                    s = V::neg_mul_add(x_e12, y_e1, s);
-                    s = V::mul_add(x_e23, y_e3, s);
-                    s = V::mul_add(x_e24, y_e4, s);
-                    s = V::mul_add(x_e25, y_e5, s);
-                    s = V::neg_mul_add(x_e134, y_e1234, s);
-                    s = V::neg_mul_add(x_e135, y_e1235, s);
-                    s = V::neg_mul_add(x_e145, y_e1245, s);
-                    s = V::mul_add(x_e345, y_e2345, s);
-                    s = V::mul_add(x_e1234, y_e134, s);
-                    s = V::mul_add(x_e1235, y_e135, s);
-                    s = V::mul_add(x_e1245, y_e145, s);
-                    s = V::neg_mul_add(x_e2345, y_e345, s);
-                    s
-                },
-                out0.at(1usize, c),
-            );
+            v110 = V::mul_add(x_e2, y_e23, v110);
+            v110 = V::neg_mul_add(x_e4, y_e34, v110);
+            v110 = V::neg_mul_add(x_e5, y_e35, v110);
+            v110 = V::neg_mul_add(x_e13, y_e1, v110);
+            v110 = V::neg_mul_add(x_e23, y_e2, v110);
+            v110 = V::mul_add(x_e34, y_e4, v110);
+            v110 = V::mul_add(x_e35, y_e5, v110);
+            v110 = V::mul_add(x_e124, y_e1234, v110);
+            v110 = V::mul_add(x_e125, y_e1235, v110);
+            v110 = V::neg_mul_add(x_e145, y_e1345, v110);
+            v110 = V::neg_mul_add(x_e245, y_e2345, v110);
+            v110 = V::neg_mul_add(x_e1234, y_e124, v110);
+            v110 = V::neg_mul_add(x_e1235, y_e125, v110);
+            v110 = V::mul_add(x_e1345, y_e145, v110);
+            v110 = V::mul_add(x_e2345, y_e245, v110);
             // out0[2] = x_e2345*y_e245 + x_e1345*y_e145 + x_e125*y_e1235 + x_e124*y_e1234 + x_e35*y_e5 + x_e34*y_e4 + x_e1*y_e13 + x_e2*y_e23 - x_e4*y_e34 - x_e5*y_e35 - x_e13*y_e1 - x_e23*y_e2 - x_e145*y_e1345 - x_e245*y_e2345 - x_e1234*y_e124 - x_e1235*y_e125
-            V::store(
-                {
-                    let mut s = V::mul(x_e1, y_e13);
-                    s = V::mul_add(x_e2, y_e23, s);
-                    s = V::neg_mul_add(x_e4, y_e34, s);
-                    s = V::neg_mul_add(x_e5, y_e35, s);
-                    s = V::neg_mul_add(x_e13, y_e1, s);
-                    s = V::neg_mul_add(x_e23, y_e2, s);
-                    s = V::mul_add(x_e34, y_e4, s);
-                    s = V::mul_add(x_e35, y_e5, s);
-                    s = V::mul_add(x_e124, y_e1234, s);
-                    s = V::mul_add(x_e125, y_e1235, s);
-                    s = V::neg_mul_add(x_e145, y_e1345, s);
-                    s = V::neg_mul_add(x_e245, y_e2345, s);
-                    s = V::neg_mul_add(x_e1234, y_e124, s);
-                    s = V::neg_mul_add(x_e1235, y_e125, s);
-                    s = V::mul_add(x_e1345, y_e145, s);
-                    s = V::mul_add(x_e2345, y_e245, s);
-                    s
-                },
-                out0.at(2usize, c),
-            );
+            V::store(v110, out0.at(2usize, c));
+            let mut v149 = V::mul(x_e1, y_e14);
+            let y_e45 = V::load(y.at(15usize, c));
+            let x_e45 = V::load(x.at(15usize, c));
+            let x_e123 = V::load(x.at(16usize, c));
+            let y_e123 = V::load(y.at(16usize, c));
+            v149 = V::mul_add(x_e2, y_e24, v149);
+            v149 = V::mul_add(x_e3, y_e34, v149);
+            v149 = V::neg_mul_add(x_e5, y_e45, v149);
+            v149 = V::neg_mul_add(x_e14, y_e1, v149);
+            v149 = V::neg_mul_add(x_e24, y_e2, v149);
+            v149 = V::neg_mul_add(x_e34, y_e3, v149);
+            v149 = V::mul_add(x_e45, y_e5, v149);
+            v149 = V::neg_mul_add(x_e123, y_e1234, v149);
+            v149 = V::mul_add(x_e125, y_e1245, v149);
+            v149 = V::mul_add(x_e135, y_e1345, v149);
+            v149 = V::mul_add(x_e235, y_e2345, v149);
+            v149 = V::mul_add(x_e1234, y_e123, v149);
+            v149 = V::neg_mul_add(x_e1245, y_e125, v149);
+            v149 = V::neg_mul_add(x_e1345, y_e135, v149);
+            v149 = V::neg_mul_add(x_e2345, y_e235, v149);
             // out0[3] = x_e1234*y_e123 + x_e235*y_e2345 + x_e135*y_e1345 + x_e125*y_e1245 + x_e45*y_e5 + x_e3*y_e34 + x_e1*y_e14 + x_e2*y_e24 - x_e5*y_e45 - x_e14*y_e1 - x_e24*y_e2 - x_e34*y_e3 - x_e123*y_e1234 - x_e1245*y_e125 - x_e1345*y_e135 - x_e2345*y_e235
-            V::store(
-                {
-                    let mut s = V::mul(x_e1, y_e14);
-                    s = V::mul_add(x_e2, y_e24, s);
-                    s = V::mul_add(x_e3, y_e34, s);
-                    s = V::neg_mul_add(x_e5, y_e45, s);
-                    s = V::neg_mul_add(x_e14, y_e1, s);
-                    s = V::neg_mul_add(x_e24, y_e2, s);
-                    s = V::neg_mul_add(x_e34, y_e3, s);
-                    s = V::mul_add(x_e45, y_e5, s);
-                    s = V::neg_mul_add(x_e123, y_e1234, s);
-                    s = V::mul_add(x_e125, y_e1245, s);
-                    s = V::mul_add(x_e135, y_e1345, s);
-                    s = V::mul_add(x_e235, y_e2345, s);
-                    s = V::mul_add(x_e1234, y_e123, s);
-                    s = V::neg_mul_add(x_e1245, y_e125, s);
-                    s = V::neg_mul_add(x_e1345, y_e135, s);
-                    s = V::neg_mul_add(x_e2345, y_e235, s);
-                    s
-                },
-                out0.at(3usize, c),
-            );
+            V::store(v149, out0.at(3usize, c));
+            let mut v184 = V::mul(x_e1, y_e15);
+            v184 = V::mul_add(x_e2, y_e25, v184);
+            v184 = V::mul_add(x_e3, y_e35, v184);
+            v184 = V::mul_add(x_e4, y_e45, v184);
+            v184 = V::neg_mul_add(x_e15, y_e1, v184);
+            v184 = V::neg_mul_add(x_e25, y_e2, v184);
+            v184 = V::neg_mul_add(x_e35, y_e3, v184);
+            v184 = V::neg_mul_add(x_e45, y_e4, v184);
+            v184 = V::neg_mul_add(x_e123, y_e1235, v184);
+            v184 = V::neg_mul_add(x_e124, y_e1245, v184);
+            v184 = V::neg_mul_add(x_e134, y_e1345, v184);
+            v184 = V::neg_mul_add(x_e234, y_e2345, v184);
+            v184 = V::mul_add(x_e1235, y_e123, v184);
+            v184 = V::mul_add(x_e1245, y_e124, v184);
+            v184 = V::mul_add(x_e1345, y_e134, v184);
+            v184 = V::mul_add(x_e2345, y_e234, v184);
             // out0[4] = x_e2345*y_e234 + x_e1345*y_e134 + x_e1245*y_e124 + x_e1235*y_e123 + x_e4*y_e45 + x_e3*y_e35 + x_e1*y_e15 + x_e2*y_e25 - x_e15*y_e1 - x_e25*y_e2 - x_e35*y_e3 - x_e45*y_e4 - x_e123*y_e1235 - x_e124*y_e1245 - x_e134*y_e1345 - x_e234*y_e2345
-            V::store(
-                {
-                    let mut s = V::mul(x_e1, y_e15);
-                    s = V::mul_add(x_e2, y_e25, s);
-                    s = V::mul_add(x_e3, y_e35, s);
-                    s = V::mul_add(x_e4, y_e45, s);
-                    s = V::neg_mul_add(x_e15, y_e1, s);
-                    s = V::neg_mul_add(x_e25, y_e2, s);
-                    s = V::neg_mul_add(x_e35, y_e3, s);
-                    s = V::neg_mul_add(x_e45, y_e4, s);
-                    s = V::neg_mul_add(x_e123, y_e1235, s);
-                    s = V::neg_mul_add(x_e124, y_e1245, s);
-                    s = V::neg_mul_add(x_e134, y_e1345, s);
-                    s = V::neg_mul_add(x_e234, y_e2345, s);
-                    s = V::mul_add(x_e1235, y_e123, s);
-                    s = V::mul_add(x_e1245, y_e124, s);
-                    s = V::mul_add(x_e1345, y_e134, s);
-                    s = V::mul_add(x_e2345, y_e234, s);
-                    s
-                },
-                out0.at(4usize, c),
-            );
+            V::store(v184, out0.at(4usize, c));
+            let mut v215 = V::mul(x_e1, y_e2);
+            v215 = V::neg_mul_add(x_e2, y_e1, v215);
+            v215 = V::neg_mul_add(x_e13, y_e23, v215);
+            v215 = V::neg_mul_add(x_e14, y_e24, v215);
+            v215 = V::neg_mul_add(x_e15, y_e25, v215);
+            v215 = V::mul_add(x_e23, y_e13, v215);
+            v215 = V::mul_add(x_e24, y_e14, v215);
+            v215 = V::mul_add(x_e25, y_e15, v215);
+            v215 = V::neg_mul_add(x_e134, y_e234, v215);
+            v215 = V::neg_mul_add(x_e135, y_e235, v215);
+            v215 = V::neg_mul_add(x_e145, y_e245, v215);
+            v215 = V::mul_add(x_e234, y_e134, v215);
+            v215 = V::mul_add(x_e235, y_e135, v215);
+            v215 = V::mul_add(x_e245, y_e145, v215);
+            v215 = V::mul_add(x_e1345, y_e2345, v215);
+            v215 = V::neg_mul_add(x_e2345, y_e1345, v215);
             // out0[5] = x_e1345*y_e2345 + x_e245*y_e145 + x_e235*y_e135 + x_e234*y_e134 + x_e25*y_e15 + x_e24*y_e14 + x_e23*y_e13 + x_e1*y_e2 - x_e2*y_e1 - x_e13*y_e23 - x_e14*y_e24 - x_e15*y_e25 - x_e134*y_e234 - x_e135*y_e235 - x_e145*y_e245 - x_e2345*y_e1345
-            V::store(
-                {
-                    let mut s = V::mul(x_e1, y_e2);
-                    s = V::neg_mul_add(x_e2, y_e1, s);
-                    s = V::neg_mul_add(x_e13, y_e23, s);
-                    s = V::neg_mul_add(x_e14, y_e24, s);
-                    s = V::neg_mul_add(x_e15, y_e25, s);
-                    s = V::mul_add(x_e23, y_e13, s);
-                    s = V::mul_add(x_e24, y_e14, s);
-                    s = V::mul_add(x_e25, y_e15, s);
-                    s = V::neg_mul_add(x_e134, y_e234, s);
-                    s = V::neg_mul_add(x_e135, y_e235, s);
-                    s = V::neg_mul_add(x_e145, y_e245, s);
-                    s = V::mul_add(x_e234, y_e134, s);
-                    s = V::mul_add(x_e235, y_e135, s);
-                    s = V::mul_add(x_e245, y_e145, s);
-                    s = V::mul_add(x_e1345, y_e2345, s);
-                    s = V::neg_mul_add(x_e2345, y_e1345, s);
-                    s
-                },
-                out0.at(5usize, c),
-            );
+            V::store(v215, out0.at(5usize, c));
+            let mut v246 = V::mul(x_e1, y_e3);
+            v246 = V::neg_mul_add(x_e3, y_e1, v246);
+            v246 = V::mul_add(x_e12, y_e23, v246);
+            v246 = V::neg_mul_add(x_e14, y_e34, v246);
+            v246 = V::neg_mul_add(x_e15, y_e35, v246);
+            v246 = V::neg_mul_add(x_e23, y_e12, v246);
+            v246 = V::mul_add(x_e34, y_e14, v246);
+            v246 = V::mul_add(x_e35, y_e15, v246);
+            v246 = V::mul_add(x_e124, y_e234, v246);
+            v246 = V::mul_add(x_e125, y_e235, v246);
+            v246 = V::neg_mul_add(x_e145, y_e345, v246);
+            v246 = V::neg_mul_add(x_e234, y_e124, v246);
+            v246 = V::neg_mul_add(x_e235, y_e125, v246);
+            v246 = V::mul_add(x_e345, y_e145, v246);
+            v246 = V::neg_mul_add(x_e1245, y_e2345, v246);
+            v246 = V::mul_add(x_e2345, y_e1245, v246);
             // out0[6] = x_e2345*y_e1245 + x_e345*y_e145 + x_e125*y_e235 + x_e124*y_e234 + x_e35*y_e15 + x_e34*y_e14 + x_e12*y_e23 + x_e1*y_e3 - x_e3*y_e1 - x_e14*y_e34 - x_e15*y_e35 - x_e23*y_e12 - x_e145*y_e345 - x_e234*y_e124 - x_e235*y_e125 - x_e1245*y_e2345
-            V::store(
-                {
-                    let mut s = V::mul(x_e1, y_e3);
-                    s = V::neg_mul_add(x_e3, y_e1, s);
-                    s = V::mul_add(x_e12, y_e23, s);
-                    s = V::neg_mul_add(x_e14, y_e34, s);
-                    s = V::neg_mul_add(x_e15, y_e35, s);
-                    s = V::neg_mul_add(x_e23, y_e12, s);
-                    s = V::mul_add(x_e34, y_e14, s);
-                    s = V::mul_add(x_e35, y_e15, s);
-                    s = V::mul_add(x_e124, y_e234, s);
-                    s = V::mul_add(x_e125, y_e235, s);
-                    s = V::neg_mul_add(x_e145, y_e345, s);
-                    s = V::neg_mul_add(x_e234, y_e124, s);
-                    s = V::neg_mul_add(x_e235, y_e125, s);
-                    s = V::mul_add(x_e345, y_e145, s);
-                    s = V::neg_mul_add(x_e1245, y_e2345, s);
-                    s = V::mul_add(x_e2345, y_e1245, s);
-                    s
-                },
-                out0.at(6usize, c),
-            );
+            V::store(v246, out0.at(6usize, c));
+            let mut v277 = V::mul(x_e1, y_e4);
+            v277 = V::neg_mul_add(x_e4, y_e1, v277);
+            v277 = V::mul_add(x_e12, y_e24, v277);
+            v277 = V::mul_add(x_e13, y_e34, v277);
+            v277 = V::neg_mul_add(x_e15, y_e45, v277);
+            v277 = V::neg_mul_add(x_e24, y_e12, v277);
+            v277 = V::neg_mul_add(x_e34, y_e13, v277);
+            v277 = V::mul_add(x_e45, y_e15, v277);
+            v277 = V::neg_mul_add(x_e123, y_e234, v277);
+            v277 = V::mul_add(x_e125, y_e245, v277);
+            v277 = V::mul_add(x_e135, y_e345, v277);
+            v277 = V::mul_add(x_e234, y_e123, v277);
+            v277 = V::neg_mul_add(x_e245, y_e125, v277);
+            v277 = V::neg_mul_add(x_e345, y_e135, v277);
+            v277 = V::mul_add(x_e1235, y_e2345, v277);
+            v277 = V::neg_mul_add(x_e2345, y_e1235, v277);
             // out0[7] = x_e1235*y_e2345 + x_e234*y_e123 + x_e135*y_e345 + x_e125*y_e245 + x_e45*y_e15 + x_e13*y_e34 + x_e12*y_e24 + x_e1*y_e4 - x_e4*y_e1 - x_e15*y_e45 - x_e24*y_e12 - x_e34*y_e13 - x_e123*y_e234 - x_e245*y_e125 - x_e345*y_e135 - x_e2345*y_e1235
-            V::store(
-                {
-                    let mut s = V::mul(x_e1, y_e4);
-                    s = V::neg_mul_add(x_e4, y_e1, s);
-                    s = V::mul_add(x_e12, y_e24, s);
-                    s = V::mul_add(x_e13, y_e34, s);
-                    s = V::neg_mul_add(x_e15, y_e45, s);
-                    s = V::neg_mul_add(x_e24, y_e12, s);
-                    s = V::neg_mul_add(x_e34, y_e13, s);
-                    s = V::mul_add(x_e45, y_e15, s);
-                    s = V::neg_mul_add(x_e123, y_e234, s);
-                    s = V::mul_add(x_e125, y_e245, s);
-                    s = V::mul_add(x_e135, y_e345, s);
-                    s = V::mul_add(x_e234, y_e123, s);
-                    s = V::neg_mul_add(x_e245, y_e125, s);
-                    s = V::neg_mul_add(x_e345, y_e135, s);
-                    s = V::mul_add(x_e1235, y_e2345, s);
-                    s = V::neg_mul_add(x_e2345, y_e1235, s);
-                    s
-                },
-                out0.at(7usize, c),
-            );
+            V::store(v277, out0.at(7usize, c));
+            let mut v308 = V::mul(x_e1, y_e5);
+            v308 = V::neg_mul_add(x_e5, y_e1, v308);
+            v308 = V::mul_add(x_e12, y_e25, v308);
+            v308 = V::mul_add(x_e13, y_e35, v308);
+            v308 = V::mul_add(x_e14, y_e45, v308);
+            v308 = V::neg_mul_add(x_e25, y_e12, v308);
+            v308 = V::neg_mul_add(x_e35, y_e13, v308);
+            v308 = V::neg_mul_add(x_e45, y_e14, v308);
+            v308 = V::neg_mul_add(x_e123, y_e235, v308);
+            v308 = V::neg_mul_add(x_e124, y_e245, v308);
+            v308 = V::neg_mul_add(x_e134, y_e345, v308);
+            v308 = V::mul_add(x_e235, y_e123, v308);
+            v308 = V::mul_add(x_e245, y_e124, v308);
+            v308 = V::mul_add(x_e345, y_e134, v308);
+            v308 = V::neg_mul_add(x_e1234, y_e2345, v308);
+            v308 = V::mul_add(x_e2345, y_e1234, v308);
             // out0[8] = x_e2345*y_e1234 + x_e345*y_e134 + x_e245*y_e124 + x_e235*y_e123 + x_e14*y_e45 + x_e13*y_e35 + x_e12*y_e25 + x_e1*y_e5 - x_e5*y_e1 - x_e25*y_e12 - x_e35*y_e13 - x_e45*y_e14 - x_e123*y_e235 - x_e124*y_e245 - x_e134*y_e345 - x_e1234*y_e2345
-            V::store(
-                {
-                    let mut s = V::mul(x_e1, y_e5);
-                    s = V::neg_mul_add(x_e5, y_e1, s);
-                    s = V::mul_add(x_e12, y_e25, s);
-                    s = V::mul_add(x_e13, y_e35, s);
-                    s = V::mul_add(x_e14, y_e45, s);
-                    s = V::neg_mul_add(x_e25, y_e12, s);
-                    s = V::neg_mul_add(x_e35, y_e13, s);
-                    s = V::neg_mul_add(x_e45, y_e14, s);
-                    s = V::neg_mul_add(x_e123, y_e235, s);
-                    s = V::neg_mul_add(x_e124, y_e245, s);
-                    s = V::neg_mul_add(x_e134, y_e345, s);
-                    s = V::mul_add(x_e235, y_e123, s);
-                    s = V::mul_add(x_e245, y_e124, s);
-                    s = V::mul_add(x_e345, y_e134, s);
-                    s = V::neg_mul_add(x_e1234, y_e2345, s);
-                    s = V::mul_add(x_e2345, y_e1234, s);
-                    s
-                },
-                out0.at(8usize, c),
-            );
+            V::store(v308, out0.at(8usize, c));
+            let mut v339 = V::mul(x_e2, y_e3);
+            v339 = V::neg_mul_add(x_e3, y_e2, v339);
+            v339 = V::neg_mul_add(x_e12, y_e13, v339);
+            v339 = V::mul_add(x_e13, y_e12, v339);
+            v339 = V::neg_mul_add(x_e24, y_e34, v339);
+            v339 = V::neg_mul_add(x_e25, y_e35, v339);
+            v339 = V::mul_add(x_e34, y_e24, v339);
+            v339 = V::mul_add(x_e35, y_e25, v339);
+            v339 = V::neg_mul_add(x_e124, y_e134, v339);
+            v339 = V::neg_mul_add(x_e125, y_e135, v339);
+            v339 = V::mul_add(x_e134, y_e124, v339);
+            v339 = V::mul_add(x_e135, y_e125, v339);
+            v339 = V::neg_mul_add(x_e245, y_e345, v339);
+            v339 = V::mul_add(x_e345, y_e245, v339);
+            v339 = V::mul_add(x_e1245, y_e1345, v339);
+            v339 = V::neg_mul_add(x_e1345, y_e1245, v339);
             // out0[9] = x_e1245*y_e1345 + x_e345*y_e245 + x_e135*y_e125 + x_e134*y_e124 + x_e35*y_e25 + x_e34*y_e24 + x_e13*y_e12 + x_e2*y_e3 - x_e3*y_e2 - x_e12*y_e13 - x_e24*y_e34 - x_e25*y_e35 - x_e124*y_e134 - x_e125*y_e135 - x_e245*y_e345 - x_e1345*y_e1245
-            V::store(
-                {
-                    let mut s = V::mul(x_e2, y_e3);
-                    s = V::neg_mul_add(x_e3, y_e2, s);
-                    s = V::neg_mul_add(x_e12, y_e13, s);
-                    s = V::mul_add(x_e13, y_e12, s);
-                    s = V::neg_mul_add(x_e24, y_e34, s);
-                    s = V::neg_mul_add(x_e25, y_e35, s);
-                    s = V::mul_add(x_e34, y_e24, s);
-                    s = V::mul_add(x_e35, y_e25, s);
-                    s = V::neg_mul_add(x_e124, y_e134, s);
-                    s = V::neg_mul_add(x_e125, y_e135, s);
-                    s = V::mul_add(x_e134, y_e124, s);
-                    s = V::mul_add(x_e135, y_e125, s);
-                    s = V::neg_mul_add(x_e245, y_e345, s);
-                    s = V::mul_add(x_e345, y_e245, s);
-                    s = V::mul_add(x_e1245, y_e1345, s);
-                    s = V::neg_mul_add(x_e1345, y_e1245, s);
-                    s
-                },
-                out0.at(9usize, c),
-            );
+            V::store(v339, out0.at(9usize, c));
+            let mut v370 = V::mul(x_e2, y_e4);
+            v370 = V::neg_mul_add(x_e4, y_e2, v370);
+            v370 = V::neg_mul_add(x_e12, y_e14, v370);
+            v370 = V::mul_add(x_e14, y_e12, v370);
+            v370 = V::mul_add(x_e23, y_e34, v370);
+            v370 = V::neg_mul_add(x_e25, y_e45, v370);
+            v370 = V::neg_mul_add(x_e34, y_e23, v370);
+            v370 = V::mul_add(x_e45, y_e25, v370);
+            v370 = V::mul_add(x_e123, y_e134, v370);
+            v370 = V::neg_mul_add(x_e125, y_e145, v370);
+            v370 = V::neg_mul_add(x_e134, y_e123, v370);
+            v370 = V::mul_add(x_e145, y_e125, v370);
+            v370 = V::mul_add(x_e235, y_e345, v370);
+            v370 = V::neg_mul_add(x_e345, y_e235, v370);
+            v370 = V::neg_mul_add(x_e1235, y_e1345, v370);
+            v370 = V::mul_add(x_e1345, y_e1235, v370);
             // out0[10] = x_e1345*y_e1235 + x_e235*y_e345 + x_e145*y_e125 + x_e123*y_e134 + x_e45*y_e25 + x_e23*y_e34 + x_e14*y_e12 + x_e2*y_e4 - x_e4*y_e2 - x_e12*y_e14 - x_e25*y_e45 - x_e34*y_e23 - x_e125*y_e145 - x_e134*y_e123 - x_e345*y_e235 - x_e1235*y_e1345
-            V::store(
-                {
-                    let mut s = V::mul(x_e2, y_e4);
-                    s = V::neg_mul_add(x_e4, y_e2, s);
-                    s = V::neg_mul_add(x_e12, y_e14, s);
-                    s = V::mul_add(x_e14, y_e12, s);
-                    s = V::mul_add(x_e23, y_e34, s);
-                    s = V::neg_mul_add(x_e25, y_e45, s);
-                    s = V::neg_mul_add(x_e34, y_e23, s);
-                    s = V::mul_add(x_e45, y_e25, s);
-                    s = V::mul_add(x_e123, y_e134, s);
-                    s = V::neg_mul_add(x_e125, y_e145, s);
-                    s = V::neg_mul_add(x_e134, y_e123, s);
-                    s = V::mul_add(x_e145, y_e125, s);
-                    s = V::mul_add(x_e235, y_e345, s);
-                    s = V::neg_mul_add(x_e345, y_e235, s);
-                    s = V::neg_mul_add(x_e1235, y_e1345, s);
-                    s = V::mul_add(x_e1345, y_e1235, s);
-                    s
-                },
-                out0.at(10usize, c),
-            );
+            V::store(v370, out0.at(10usize, c));
+            let mut v401 = V::mul(x_e2, y_e5);
+            v401 = V::neg_mul_add(x_e5, y_e2, v401);
+            v401 = V::neg_mul_add(x_e12, y_e15, v401);
+            v401 = V::mul_add(x_e15, y_e12, v401);
+            v401 = V::mul_add(x_e23, y_e35, v401);
+            v401 = V::mul_add(x_e24, y_e45, v401);
+            v401 = V::neg_mul_add(x_e35, y_e23, v401);
+            v401 = V::neg_mul_add(x_e45, y_e24, v401);
+            v401 = V::mul_add(x_e123, y_e135, v401);
+            v401 = V::mul_add(x_e124, y_e145, v401);
+            v401 = V::neg_mul_add(x_e135, y_e123, v401);
+            v401 = V::neg_mul_add(x_e145, y_e124, v401);
+            v401 = V::neg_mul_add(x_e234, y_e345, v401);
+            v401 = V::mul_add(x_e345, y_e234, v401);
+            v401 = V::mul_add(x_e1234, y_e1345, v401);
+            v401 = V::neg_mul_add(x_e1345, y_e1234, v401);
             // out0[11] = x_e1234*y_e1345 + x_e345*y_e234 + x_e124*y_e145 + x_e123*y_e135 + x_e24*y_e45 + x_e23*y_e35 + x_e15*y_e12 + x_e2*y_e5 - x_e5*y_e2 - x_e12*y_e15 - x_e35*y_e23 - x_e45*y_e24 - x_e135*y_e123 - x_e145*y_e124 - x_e234*y_e345 - x_e1345*y_e1234
-            V::store(
-                {
-                    let mut s = V::mul(x_e2, y_e5);
-                    s = V::neg_mul_add(x_e5, y_e2, s);
-                    s = V::neg_mul_add(x_e12, y_e15, s);
-                    s = V::mul_add(x_e15, y_e12, s);
-                    s = V::mul_add(x_e23, y_e35, s);
-                    s = V::mul_add(x_e24, y_e45, s);
-                    s = V::neg_mul_add(x_e35, y_e23, s);
-                    s = V::neg_mul_add(x_e45, y_e24, s);
-                    s = V::mul_add(x_e123, y_e135, s);
-                    s = V::mul_add(x_e124, y_e145, s);
-                    s = V::neg_mul_add(x_e135, y_e123, s);
-                    s = V::neg_mul_add(x_e145, y_e124, s);
-                    s = V::neg_mul_add(x_e234, y_e345, s);
-                    s = V::mul_add(x_e345, y_e234, s);
-                    s = V::mul_add(x_e1234, y_e1345, s);
-                    s = V::neg_mul_add(x_e1345, y_e1234, s);
-                    s
-                },
-                out0.at(11usize, c),
-            );
+            V::store(v401, out0.at(11usize, c));
+            let mut v432 = V::mul(x_e3, y_e4);
+            v432 = V::neg_mul_add(x_e4, y_e3, v432);
+            v432 = V::neg_mul_add(x_e13, y_e14, v432);
+            v432 = V::mul_add(x_e14, y_e13, v432);
+            v432 = V::neg_mul_add(x_e23, y_e24, v432);
+            v432 = V::mul_add(x_e24, y_e23, v432);
+            v432 = V::neg_mul_add(x_e35, y_e45, v432);
+            v432 = V::mul_add(x_e45, y_e35, v432);
+            v432 = V::neg_mul_add(x_e123, y_e124, v432);
+            v432 = V::mul_add(x_e124, y_e123, v432);
+            v432 = V::neg_mul_add(x_e135, y_e145, v432);
+            v432 = V::mul_add(x_e145, y_e135, v432);
+            v432 = V::neg_mul_add(x_e235, y_e245, v432);
+            v432 = V::mul_add(x_e245, y_e235, v432);
+            v432 = V::mul_add(x_e1235, y_e1245, v432);
+            v432 = V::neg_mul_add(x_e1245, y_e1235, v432);
             // out0[12] = x_e1235*y_e1245 + x_e245*y_e235 + x_e145*y_e135 + x_e124*y_e123 + x_e45*y_e35 + x_e24*y_e23 + x_e14*y_e13 + x_e3*y_e4 - x_e4*y_e3 - x_e13*y_e14 - x_e23*y_e24 - x_e35*y_e45 - x_e123*y_e124 - x_e135*y_e145 - x_e235*y_e245 - x_e1245*y_e1235
-            V::store(
-                {
-                    let mut s = V::mul(x_e3, y_e4);
-                    s = V::neg_mul_add(x_e4, y_e3, s);
-                    s = V::neg_mul_add(x_e13, y_e14, s);
-                    s = V::mul_add(x_e14, y_e13, s);
-                    s = V::neg_mul_add(x_e23, y_e24, s);
-                    s = V::mul_add(x_e24, y_e23, s);
-                    s = V::neg_mul_add(x_e35, y_e45, s);
-                    s = V::mul_add(x_e45, y_e35, s);
-                    s = V::neg_mul_add(x_e123, y_e124, s);
-                    s = V::mul_add(x_e124, y_e123, s);
-                    s = V::neg_mul_add(x_e135, y_e145, s);
-                    s = V::mul_add(x_e145, y_e135, s);
-                    s = V::neg_mul_add(x_e235, y_e245, s);
-                    s = V::mul_add(x_e245, y_e235, s);
-                    s = V::mul_add(x_e1235, y_e1245, s);
-                    s = V::neg_mul_add(x_e1245, y_e1235, s);
-                    s
-                },
-                out0.at(12usize, c),
-            );
+            V::store(v432, out0.at(12usize, c));
+            let mut v463 = V::mul(x_e3, y_e5);
+            v463 = V::neg_mul_add(x_e5, y_e3, v463);
+            v463 = V::neg_mul_add(x_e13, y_e15, v463);
+            v463 = V::mul_add(x_e15, y_e13, v463);
+            v463 = V::neg_mul_add(x_e23, y_e25, v463);
+            v463 = V::mul_add(x_e25, y_e23, v463);
+            v463 = V::mul_add(x_e34, y_e45, v463);
+            v463 = V::neg_mul_add(x_e45, y_e34, v463);
+            v463 = V::neg_mul_add(x_e123, y_e125, v463);
+            v463 = V::mul_add(x_e125, y_e123, v463);
+            v463 = V::mul_add(x_e134, y_e145, v463);
+            v463 = V::neg_mul_add(x_e145, y_e134, v463);
+            v463 = V::mul_add(x_e234, y_e245, v463);
+            v463 = V::neg_mul_add(x_e245, y_e234, v463);
+            v463 = V::neg_mul_add(x_e1234, y_e1245, v463);
+            v463 = V::mul_add(x_e1245, y_e1234, v463);
             // out0[13] = x_e1245*y_e1234 + x_e234*y_e245 + x_e134*y_e145 + x_e125*y_e123 + x_e34*y_e45 + x_e25*y_e23 + x_e15*y_e13 + x_e3*y_e5 - x_e5*y_e3 - x_e13*y_e15 - x_e23*y_e25 - x_e45*y_e34 - x_e123*y_e125 - x_e145*y_e134 - x_e245*y_e234 - x_e1234*y_e1245
-            V::store(
-                {
-                    let mut s = V::mul(x_e3, y_e5);
-                    s = V::neg_mul_add(x_e5, y_e3, s);
-                    s = V::neg_mul_add(x_e13, y_e15, s);
-                    s = V::mul_add(x_e15, y_e13, s);
-                    s = V::neg_mul_add(x_e23, y_e25, s);
-                    s = V::mul_add(x_e25, y_e23, s);
-                    s = V::mul_add(x_e34, y_e45, s);
-                    s = V::neg_mul_add(x_e45, y_e34, s);
-                    s = V::neg_mul_add(x_e123, y_e125, s);
-                    s = V::mul_add(x_e125, y_e123, s);
-                    s = V::mul_add(x_e134, y_e145, s);
-                    s = V::neg_mul_add(x_e145, y_e134, s);
-                    s = V::mul_add(x_e234, y_e245, s);
-                    s = V::neg_mul_add(x_e245, y_e234, s);
-                    s = V::neg_mul_add(x_e1234, y_e1245, s);
-                    s = V::mul_add(x_e1245, y_e1234, s);
-                    s
-                },
-                out0.at(13usize, c),
-            );
+            V::store(v463, out0.at(13usize, c));
+            let mut v494 = V::mul(x_e4, y_e5);
+            v494 = V::neg_mul_add(x_e5, y_e4, v494);
+            v494 = V::neg_mul_add(x_e14, y_e15, v494);
+            v494 = V::mul_add(x_e15, y_e14, v494);
+            v494 = V::neg_mul_add(x_e24, y_e25, v494);
+            v494 = V::mul_add(x_e25, y_e24, v494);
+            v494 = V::neg_mul_add(x_e34, y_e35, v494);
+            v494 = V::mul_add(x_e35, y_e34, v494);
+            v494 = V::neg_mul_add(x_e124, y_e125, v494);
+            v494 = V::mul_add(x_e125, y_e124, v494);
+            v494 = V::neg_mul_add(x_e134, y_e135, v494);
+            v494 = V::mul_add(x_e135, y_e134, v494);
+            v494 = V::neg_mul_add(x_e234, y_e235, v494);
+            v494 = V::mul_add(x_e235, y_e234, v494);
+            v494 = V::mul_add(x_e1234, y_e1235, v494);
+            v494 = V::neg_mul_add(x_e1235, y_e1234, v494);
             // out0[14] = x_e1234*y_e1235 + x_e235*y_e234 + x_e135*y_e134 + x_e125*y_e124 + x_e35*y_e34 + x_e25*y_e24 + x_e15*y_e14 + x_e4*y_e5 - x_e5*y_e4 - x_e14*y_e15 - x_e24*y_e25 - x_e34*y_e35 - x_e124*y_e125 - x_e134*y_e135 - x_e234*y_e235 - x_e1235*y_e1234
-            V::store(
-                {
-                    let mut s = V::mul(x_e4, y_e5);
-                    s = V::neg_mul_add(x_e5, y_e4, s);
-                    s = V::neg_mul_add(x_e14, y_e15, s);
-                    s = V::mul_add(x_e15, y_e14, s);
-                    s = V::neg_mul_add(x_e24, y_e25, s);
-                    s = V::mul_add(x_e25, y_e24, s);
-                    s = V::neg_mul_add(x_e34, y_e35, s);
-                    s = V::mul_add(x_e35, y_e34, s);
-                    s = V::neg_mul_add(x_e124, y_e125, s);
-                    s = V::mul_add(x_e125, y_e124, s);
-                    s = V::neg_mul_add(x_e134, y_e135, s);
-                    s = V::mul_add(x_e135, y_e134, s);
-                    s = V::neg_mul_add(x_e234, y_e235, s);
-                    s = V::mul_add(x_e235, y_e234, s);
-                    s = V::mul_add(x_e1234, y_e1235, s);
-                    s = V::neg_mul_add(x_e1235, y_e1234, s);
-                    s
-                },
-                out0.at(14usize, c),
-            );
+            V::store(v494, out0.at(14usize, c));
+            let mut v525 = V::mul(x_e4, y_e1234);
+            v525 = V::mul_add(x_e5, y_e1235, v525);
+            let mut v542 = V::mul_sub(x_e14, y_e234, v525);
+            v542 = V::mul_add(x_e15, y_e235, v542);
+            v542 = V::neg_mul_add(x_e24, y_e134, v542);
+            v542 = V::neg_mul_add(x_e25, y_e135, v542);
+            v542 = V::mul_add(x_e34, y_e124, v542);
+            v542 = V::mul_add(x_e35, y_e125, v542);
+            v542 = V::neg_mul_add(x_e124, y_e34, v542);
+            v542 = V::neg_mul_add(x_e125, y_e35, v542);
+            v542 = V::mul_add(x_e134, y_e24, v542);
+            v542 = V::mul_add(x_e135, y_e25, v542);
+            v542 = V::neg_mul_add(x_e234, y_e14, v542);
+            v542 = V::neg_mul_add(x_e235, y_e15, v542);
+            v542 = V::mul_add(x_e1234, y_e4, v542);
+            v542 = V::mul_add(x_e1235, y_e5, v542);
             // out0[15] = x_e1235*y_e5 + x_e1234*y_e4 + x_e135*y_e25 + x_e134*y_e24 + x_e35*y_e125 + x_e34*y_e124 + x_e15*y_e235 + x_e14*y_e234 - (x_e4*y_e1234 + x_e5*y_e1235) - x_e24*y_e134 - x_e25*y_e135 - x_e124*y_e34 - x_e125*y_e35 - x_e234*y_e14 - x_e235*y_e15
-            V::store(
-                {
-                    let mut s = V::mul_sub(
-                        x_e14,
-                        y_e234,
-                        V::mul_add(x_e5, y_e1235, V::mul(x_e4, y_e1234)),
-                    );
-                    s = V::mul_add(x_e15, y_e235, s);
-                    s = V::neg_mul_add(x_e24, y_e134, s);
-                    s = V::neg_mul_add(x_e25, y_e135, s);
-                    s = V::mul_add(x_e34, y_e124, s);
-                    s = V::mul_add(x_e35, y_e125, s);
-                    s = V::neg_mul_add(x_e124, y_e34, s);
-                    s = V::neg_mul_add(x_e125, y_e35, s);
-                    s = V::mul_add(x_e134, y_e24, s);
-                    s = V::mul_add(x_e135, y_e25, s);
-                    s = V::neg_mul_add(x_e234, y_e14, s);
-                    s = V::neg_mul_add(x_e235, y_e15, s);
-                    s = V::mul_add(x_e1234, y_e4, s);
-                    s = V::mul_add(x_e1235, y_e5, s);
-                    s
-                },
-                out0.at(15usize, c),
-            );
+            V::store(v542, out0.at(15usize, c));
+            let mut v556 = V::mul(x_e3, y_e1234);
+            v556 = V::neg_mul_add(x_e5, y_e1245, v556);
+            v556 = V::neg_mul_add(x_e13, y_e234, v556);
+            v556 = V::mul_add(x_e15, y_e245, v556);
+            v556 = V::mul_add(x_e23, y_e134, v556);
+            v556 = V::neg_mul_add(x_e25, y_e145, v556);
+            v556 = V::neg_mul_add(x_e34, y_e123, v556);
+            v556 = V::mul_add(x_e45, y_e125, v556);
+            v556 = V::mul_add(x_e123, y_e34, v556);
+            v556 = V::neg_mul_add(x_e125, y_e45, v556);
+            v556 = V::neg_mul_add(x_e134, y_e23, v556);
+            v556 = V::mul_add(x_e145, y_e25, v556);
+            v556 = V::mul_add(x_e234, y_e13, v556);
+            v556 = V::neg_mul_add(x_e245, y_e15, v556);
+            v556 = V::neg_mul_add(x_e1234, y_e3, v556);
+            v556 = V::mul_add(x_e1245, y_e5, v556);
             // out0[16] = x_e1245*y_e5 + x_e234*y_e13 + x_e145*y_e25 + x_e123*y_e34 + x_e45*y_e125 + x_e23*y_e134 + x_e15*y_e245 + x_e3*y_e1234 - x_e5*y_e1245 - x_e13*y_e234 - x_e25*y_e145 - x_e34*y_e123 - x_e125*y_e45 - x_e134*y_e23 - x_e245*y_e15 - x_e1234*y_e3
-            V::store(
-                {
-                    let mut s = V::mul(x_e3, y_e1234);
-                    s = V::neg_mul_add(x_e5, y_e1245, s);
-                    s = V::neg_mul_add(x_e13, y_e234, s);
-                    s = V::mul_add(x_e15, y_e245, s);
-                    s = V::mul_add(x_e23, y_e134, s);
-                    s = V::neg_mul_add(x_e25, y_e145, s);
-                    s = V::neg_mul_add(x_e34, y_e123, s);
-                    s = V::mul_add(x_e45, y_e125, s);
-                    s = V::mul_add(x_e123, y_e34, s);
-                    s = V::neg_mul_add(x_e125, y_e45, s);
-                    s = V::neg_mul_add(x_e134, y_e23, s);
-                    s = V::mul_add(x_e145, y_e25, s);
-                    s = V::mul_add(x_e234, y_e13, s);
-                    s = V::neg_mul_add(x_e245, y_e15, s);
-                    s = V::neg_mul_add(x_e1234, y_e3, s);
-                    s = V::mul_add(x_e1245, y_e5, s);
-                    s
-                },
-                out0.at(16usize, c),
-            );
+            V::store(v556, out0.at(16usize, c));
+            let mut v587 = V::mul(x_e3, y_e1235);
+            v587 = V::mul_add(x_e4, y_e1245, v587);
+            v587 = V::neg_mul_add(x_e13, y_e235, v587);
+            v587 = V::neg_mul_add(x_e14, y_e245, v587);
+            v587 = V::mul_add(x_e23, y_e135, v587);
+            v587 = V::mul_add(x_e24, y_e145, v587);
+            v587 = V::neg_mul_add(x_e35, y_e123, v587);
+            v587 = V::neg_mul_add(x_e45, y_e124, v587);
+            v587 = V::mul_add(x_e123, y_e35, v587);
+            v587 = V::mul_add(x_e124, y_e45, v587);
+            v587 = V::neg_mul_add(x_e135, y_e23, v587);
+            v587 = V::neg_mul_add(x_e145, y_e24, v587);
+            v587 = V::mul_add(x_e235, y_e13, v587);
+            v587 = V::mul_add(x_e245, y_e14, v587);
+            v587 = V::neg_mul_add(x_e1235, y_e3, v587);
+            v587 = V::neg_mul_add(x_e1245, y_e4, v587);
             // out0[17] = x_e245*y_e14 + x_e235*y_e13 + x_e124*y_e45 + x_e123*y_e35 + x_e24*y_e145 + x_e23*y_e135 + x_e3*y_e1235 + x_e4*y_e1245 - x_e13*y_e235 - x_e14*y_e245 - x_e35*y_e123 - x_e45*y_e124 - x_e135*y_e23 - x_e145*y_e24 - x_e1235*y_e3 - x_e1245*y_e4
-            V::store(
-                {
-                    let mut s = V::mul(x_e3, y_e1235);
-                    s = V::mul_add(x_e4, y_e1245, s);
-                    s = V::neg_mul_add(x_e13, y_e235, s);
-                    s = V::neg_mul_add(x_e14, y_e245, s);
-                    s = V::mul_add(x_e23, y_e135, s);
-                    s = V::mul_add(x_e24, y_e145, s);
-                    s = V::neg_mul_add(x_e35, y_e123, s);
-                    s = V::neg_mul_add(x_e45, y_e124, s);
-                    s = V::mul_add(x_e123, y_e35, s);
-                    s = V::mul_add(x_e124, y_e45, s);
-                    s = V::neg_mul_add(x_e135, y_e23, s);
-                    s = V::neg_mul_add(x_e145, y_e24, s);
-                    s = V::mul_add(x_e235, y_e13, s);
-                    s = V::mul_add(x_e245, y_e14, s);
-                    s = V::neg_mul_add(x_e1235, y_e3, s);
-                    s = V::neg_mul_add(x_e1245, y_e4, s);
-                    s
-                },
-                out0.at(17usize, c),
-            );
+            V::store(v587, out0.at(17usize, c));
+            let mut v618 = V::mul(x_e2, y_e1234);
+            v618 = V::mul_add(x_e5, y_e1345, v618);
+            let mut v635 = V::mul_sub(x_e12, y_e234, v618);
+            v635 = V::mul_add(x_e15, y_e345, v635);
+            v635 = V::neg_mul_add(x_e23, y_e124, v635);
+            v635 = V::mul_add(x_e24, y_e123, v635);
+            v635 = V::neg_mul_add(x_e35, y_e145, v635);
+            v635 = V::mul_add(x_e45, y_e135, v635);
+            v635 = V::neg_mul_add(x_e123, y_e24, v635);
+            v635 = V::mul_add(x_e124, y_e23, v635);
+            v635 = V::neg_mul_add(x_e135, y_e45, v635);
+            v635 = V::mul_add(x_e145, y_e35, v635);
+            v635 = V::neg_mul_add(x_e234, y_e12, v635);
+            v635 = V::neg_mul_add(x_e345, y_e15, v635);
+            v635 = V::mul_add(x_e1234, y_e2, v635);
+            v635 = V::mul_add(x_e1345, y_e5, v635);
             // out0[18] = x_e1345*y_e5 + x_e1234*y_e2 + x_e145*y_e35 + x_e124*y_e23 + x_e45*y_e135 + x_e24*y_e123 + x_e15*y_e345 + x_e12*y_e234 - (x_e2*y_e1234 + x_e5*y_e1345) - x_e23*y_e124 - x_e35*y_e145 - x_e123*y_e24 - x_e135*y_e45 - x_e234*y_e12 - x_e345*y_e15
-            V::store(
-                {
-                    let mut s = V::mul_sub(
-                        x_e12,
-                        y_e234,
-                        V::mul_add(x_e5, y_e1345, V::mul(x_e2, y_e1234)),
-                    );
-                    s = V::mul_add(x_e15, y_e345, s);
-                    s = V::neg_mul_add(x_e23, y_e124, s);
-                    s = V::mul_add(x_e24, y_e123, s);
-                    s = V::neg_mul_add(x_e35, y_e145, s);
-                    s = V::mul_add(x_e45, y_e135, s);
-                    s = V::neg_mul_add(x_e123, y_e24, s);
-                    s = V::mul_add(x_e124, y_e23, s);
-                    s = V::neg_mul_add(x_e135, y_e45, s);
-                    s = V::mul_add(x_e145, y_e35, s);
-                    s = V::neg_mul_add(x_e234, y_e12, s);
-                    s = V::neg_mul_add(x_e345, y_e15, s);
-                    s = V::mul_add(x_e1234, y_e2, s);
-                    s = V::mul_add(x_e1345, y_e5, s);
-                    s
-                },
-                out0.at(18usize, c),
-            );
+            V::store(v635, out0.at(18usize, c));
+            let mut v650 = V::mul(x_e4, y_e1345);
+            v650 = V::neg_mul_add(x_e2, y_e1235, v650);
+            v650 = V::mul_add(x_e12, y_e235, v650);
+            v650 = V::neg_mul_add(x_e14, y_e345, v650);
+            v650 = V::neg_mul_add(x_e23, y_e125, v650);
+            v650 = V::mul_add(x_e25, y_e123, v650);
+            v650 = V::mul_add(x_e34, y_e145, v650);
+            v650 = V::neg_mul_add(x_e45, y_e134, v650);
+            v650 = V::neg_mul_add(x_e123, y_e25, v650);
+            v650 = V::mul_add(x_e125, y_e23, v650);
+            v650 = V::mul_add(x_e134, y_e45, v650);
+            v650 = V::neg_mul_add(x_e145, y_e34, v650);
+            v650 = V::neg_mul_add(x_e235, y_e12, v650);
+            v650 = V::mul_add(x_e345, y_e14, v650);
+            v650 = V::mul_add(x_e1235, y_e2, v650);
+            v650 = V::neg_mul_add(x_e1345, y_e4, v650);
             // out0[19] = x_e1235*y_e2 + x_e345*y_e14 + x_e134*y_e45 + x_e125*y_e23 + x_e34*y_e145 + x_e25*y_e123 + x_e12*y_e235 + x_e4*y_e1345 - x_e2*y_e1235 - x_e14*y_e345 - x_e23*y_e125 - x_e45*y_e134 - x_e123*y_e25 - x_e145*y_e34 - x_e235*y_e12 - x_e1345*y_e4
-            V::store(
-                {
-                    let mut s = V::mul(x_e4, y_e1345);
-                    s = V::neg_mul_add(x_e2, y_e1235, s);
-                    s = V::mul_add(x_e12, y_e235, s);
-                    s = V::neg_mul_add(x_e14, y_e345, s);
-                    s = V::neg_mul_add(x_e23, y_e125, s);
-                    s = V::mul_add(x_e25, y_e123, s);
-                    s = V::mul_add(x_e34, y_e145, s);
-                    s = V::neg_mul_add(x_e45, y_e134, s);
-                    s = V::neg_mul_add(x_e123, y_e25, s);
-                    s = V::mul_add(x_e125, y_e23, s);
-                    s = V::mul_add(x_e134, y_e45, s);
-                    s = V::neg_mul_add(x_e145, y_e34, s);
-                    s = V::neg_mul_add(x_e235, y_e12, s);
-                    s = V::mul_add(x_e345, y_e14, s);
-                    s = V::mul_add(x_e1235, y_e2, s);
-                    s = V::neg_mul_add(x_e1345, y_e4, s);
-                    s
-                },
-                out0.at(19usize, c),
-            );
+            V::store(v650, out0.at(19usize, c));
+            let mut v680 = V::mul(x_e2, y_e1245);
+            v680 = V::mul_add(x_e3, y_e1345, v680);
+            let mut v697 = V::mul_sub(x_e12, y_e245, v680);
+            v697 = V::mul_add(x_e13, y_e345, v697);
+            v697 = V::neg_mul_add(x_e24, y_e125, v697);
+            v697 = V::mul_add(x_e25, y_e124, v697);
+            v697 = V::neg_mul_add(x_e34, y_e135, v697);
+            v697 = V::mul_add(x_e35, y_e134, v697);
+            v697 = V::neg_mul_add(x_e124, y_e25, v697);
+            v697 = V::mul_add(x_e125, y_e24, v697);
+            v697 = V::neg_mul_add(x_e134, y_e35, v697);
+            v697 = V::mul_add(x_e135, y_e34, v697);
+            v697 = V::neg_mul_add(x_e245, y_e12, v697);
+            v697 = V::neg_mul_add(x_e345, y_e13, v697);
+            v697 = V::mul_add(x_e1245, y_e2, v697);
+            v697 = V::mul_add(x_e1345, y_e3, v697);
             // out0[20] = x_e1345*y_e3 + x_e1245*y_e2 + x_e135*y_e34 + x_e125*y_e24 + x_e35*y_e134 + x_e25*y_e124 + x_e13*y_e345 + x_e12*y_e245 - (x_e2*y_e1245 + x_e3*y_e1345) - x_e24*y_e125 - x_e34*y_e135 - x_e124*y_e25 - x_e134*y_e35 - x_e245*y_e12 - x_e345*y_e13
-            V::store(
-                {
-                    let mut s = V::mul_sub(
-                        x_e12,
-                        y_e245,
-                        V::mul_add(x_e3, y_e1345, V::mul(x_e2, y_e1245)),
-                    );
-                    s = V::mul_add(x_e13, y_e345, s);
-                    s = V::neg_mul_add(x_e24, y_e125, s);
-                    s = V::mul_add(x_e25, y_e124, s);
-                    s = V::neg_mul_add(x_e34, y_e135, s);
-                    s = V::mul_add(x_e35, y_e134, s);
-                    s = V::neg_mul_add(x_e124, y_e25, s);
-                    s = V::mul_add(x_e125, y_e24, s);
-                    s = V::neg_mul_add(x_e134, y_e35, s);
-                    s = V::mul_add(x_e135, y_e34, s);
-                    s = V::neg_mul_add(x_e245, y_e12, s);
-                    s = V::neg_mul_add(x_e345, y_e13, s);
-                    s = V::mul_add(x_e1245, y_e2, s);
-                    s = V::mul_add(x_e1345, y_e3, s);
-                    s
-                },
-                out0.at(20usize, c),
-            );
+            V::store(v697, out0.at(20usize, c));
+            let mut v711 = V::mul(x_e1, y_e1234);
+            v711 = V::neg_mul_add(x_e5, y_e2345, v711);
+            v711 = V::neg_mul_add(x_e12, y_e134, v711);
+            v711 = V::mul_add(x_e13, y_e124, v711);
+            v711 = V::neg_mul_add(x_e14, y_e123, v711);
+            v711 = V::mul_add(x_e25, y_e345, v711);
+            v711 = V::neg_mul_add(x_e35, y_e245, v711);
+            v711 = V::mul_add(x_e45, y_e235, v711);
+            v711 = V::mul_add(x_e123, y_e14, v711);
+            v711 = V::neg_mul_add(x_e124, y_e13, v711);
+            v711 = V::mul_add(x_e134, y_e12, v711);
+            v711 = V::neg_mul_add(x_e235, y_e45, v711);
+            v711 = V::mul_add(x_e245, y_e35, v711);
+            v711 = V::neg_mul_add(x_e345, y_e25, v711);
+            v711 = V::neg_mul_add(x_e1234, y_e1, v711);
+            v711 = V::mul_add(x_e2345, y_e5, v711);
             // out0[21] = x_e2345*y_e5 + x_e245*y_e35 + x_e134*y_e12 + x_e123*y_e14 + x_e45*y_e235 + x_e25*y_e345 + x_e13*y_e124 + x_e1*y_e1234 - x_e5*y_e2345 - x_e12*y_e134 - x_e14*y_e123 - x_e35*y_e245 - x_e124*y_e13 - x_e235*y_e45 - x_e345*y_e25 - x_e1234*y_e1
-            V::store(
-                {
-                    let mut s = V::mul(x_e1, y_e1234);
-                    s = V::neg_mul_add(x_e5, y_e2345, s);
-                    s = V::neg_mul_add(x_e12, y_e134, s);
-                    s = V::mul_add(x_e13, y_e124, s);
-                    s = V::neg_mul_add(x_e14, y_e123, s);
-                    s = V::mul_add(x_e25, y_e345, s);
-                    s = V::neg_mul_add(x_e35, y_e245, s);
-                    s = V::mul_add(x_e45, y_e235, s);
-                    s = V::mul_add(x_e123, y_e14, s);
-                    s = V::neg_mul_add(x_e124, y_e13, s);
-                    s = V::mul_add(x_e134, y_e12, s);
-                    s = V::neg_mul_add(x_e235, y_e45, s);
-                    s = V::mul_add(x_e245, y_e35, s);
-                    s = V::neg_mul_add(x_e345, y_e25, s);
-                    s = V::neg_mul_add(x_e1234, y_e1, s);
-                    s = V::mul_add(x_e2345, y_e5, s);
-                    s
-                },
-                out0.at(21usize, c),
-            );
+            V::store(v711, out0.at(21usize, c));
+            let mut v742 = V::mul(x_e1, y_e1235);
+            v742 = V::mul_add(x_e4, y_e2345, v742);
+            v742 = V::neg_mul_add(x_e12, y_e135, v742);
+            v742 = V::mul_add(x_e13, y_e125, v742);
+            v742 = V::neg_mul_add(x_e15, y_e123, v742);
+            v742 = V::neg_mul_add(x_e24, y_e345, v742);
+            v742 = V::mul_add(x_e34, y_e245, v742);
+            v742 = V::neg_mul_add(x_e45, y_e234, v742);
+            v742 = V::mul_add(x_e123, y_e15, v742);
+            v742 = V::neg_mul_add(x_e125, y_e13, v742);
+            v742 = V::mul_add(x_e135, y_e12, v742);
+            v742 = V::mul_add(x_e234, y_e45, v742);
+            v742 = V::neg_mul_add(x_e245, y_e34, v742);
+            v742 = V::mul_add(x_e345, y_e24, v742);
+            v742 = V::neg_mul_add(x_e1235, y_e1, v742);
+            v742 = V::neg_mul_add(x_e2345, y_e4, v742);
             // out0[22] = x_e345*y_e24 + x_e234*y_e45 + x_e135*y_e12 + x_e123*y_e15 + x_e34*y_e245 + x_e13*y_e125 + x_e1*y_e1235 + x_e4*y_e2345 - x_e12*y_e135 - x_e15*y_e123 - x_e24*y_e345 - x_e45*y_e234 - x_e125*y_e13 - x_e245*y_e34 - x_e1235*y_e1 - x_e2345*y_e4
-            V::store(
-                {
-                    let mut s = V::mul(x_e1, y_e1235);
-                    s = V::mul_add(x_e4, y_e2345, s);
-                    s = V::neg_mul_add(x_e12, y_e135, s);
-                    s = V::mul_add(x_e13, y_e125, s);
-                    s = V::neg_mul_add(x_e15, y_e123, s);
-                    s = V::neg_mul_add(x_e24, y_e345, s);
-                    s = V::mul_add(x_e34, y_e245, s);
-                    s = V::neg_mul_add(x_e45, y_e234, s);
-                    s = V::mul_add(x_e123, y_e15, s);
-                    s = V::neg_mul_add(x_e125, y_e13, s);
-                    s = V::mul_add(x_e135, y_e12, s);
-                    s = V::mul_add(x_e234, y_e45, s);
-                    s = V::neg_mul_add(x_e245, y_e34, s);
-                    s = V::mul_add(x_e345, y_e24, s);
-                    s = V::neg_mul_add(x_e1235, y_e1, s);
-                    s = V::neg_mul_add(x_e2345, y_e4, s);
-                    s
-                },
-                out0.at(22usize, c),
-            );
+            V::store(v742, out0.at(22usize, c));
+            let mut v773 = V::mul(x_e1, y_e1245);
+            v773 = V::neg_mul_add(x_e3, y_e2345, v773);
+            v773 = V::neg_mul_add(x_e12, y_e145, v773);
+            v773 = V::mul_add(x_e14, y_e125, v773);
+            v773 = V::neg_mul_add(x_e15, y_e124, v773);
+            v773 = V::mul_add(x_e23, y_e345, v773);
+            v773 = V::neg_mul_add(x_e34, y_e235, v773);
+            v773 = V::mul_add(x_e35, y_e234, v773);
+            v773 = V::mul_add(x_e124, y_e15, v773);
+            v773 = V::neg_mul_add(x_e125, y_e14, v773);
+            v773 = V::mul_add(x_e145, y_e12, v773);
+            v773 = V::neg_mul_add(x_e234, y_e35, v773);
+            v773 = V::mul_add(x_e235, y_e34, v773);
+            v773 = V::neg_mul_add(x_e345, y_e23, v773);
+            v773 = V::neg_mul_add(x_e1245, y_e1, v773);
+            v773 = V::mul_add(x_e2345, y_e3, v773);
             // out0[23] = x_e2345*y_e3 + x_e235*y_e34 + x_e145*y_e12 + x_e124*y_e15 + x_e35*y_e234 + x_e23*y_e345 + x_e14*y_e125 + x_e1*y_e1245 - x_e3*y_e2345 - x_e12*y_e145 - x_e15*y_e124 - x_e34*y_e235 - x_e125*y_e14 - x_e234*y_e35 - x_e345*y_e23 - x_e1245*y_e1
-            V::store(
-                {
-                    let mut s = V::mul(x_e1, y_e1245);
-                    s = V::neg_mul_add(x_e3, y_e2345, s);
-                    s = V::neg_mul_add(x_e12, y_e145, s);
-                    s = V::mul_add(x_e14, y_e125, s);
-                    s = V::neg_mul_add(x_e15, y_e124, s);
-                    s = V::mul_add(x_e23, y_e345, s);
-                    s = V::neg_mul_add(x_e34, y_e235, s);
-                    s = V::mul_add(x_e35, y_e234, s);
-                    s = V::mul_add(x_e124, y_e15, s);
-                    s = V::neg_mul_add(x_e125, y_e14, s);
-                    s = V::mul_add(x_e145, y_e12, s);
-                    s = V::neg_mul_add(x_e234, y_e35, s);
-                    s = V::mul_add(x_e235, y_e34, s);
-                    s = V::neg_mul_add(x_e345, y_e23, s);
-                    s = V::neg_mul_add(x_e1245, y_e1, s);
-                    s = V::mul_add(x_e2345, y_e3, s);
-                    s
-                },
-                out0.at(23usize, c),
-            );
+            V::store(v773, out0.at(23usize, c));
+            let mut v804 = V::mul(x_e1, y_e1345);
+            v804 = V::mul_add(x_e2, y_e2345, v804);
+            v804 = V::neg_mul_add(x_e13, y_e145, v804);
+            v804 = V::mul_add(x_e14, y_e135, v804);
+            v804 = V::neg_mul_add(x_e15, y_e134, v804);
+            v804 = V::neg_mul_add(x_e23, y_e245, v804);
+            v804 = V::mul_add(x_e24, y_e235, v804);
+            v804 = V::neg_mul_add(x_e25, y_e234, v804);
+            v804 = V::mul_add(x_e134, y_e15, v804);
+            v804 = V::neg_mul_add(x_e135, y_e14, v804);
+            v804 = V::mul_add(x_e145, y_e13, v804);
+            v804 = V::mul_add(x_e234, y_e25, v804);
+            v804 = V::neg_mul_add(x_e235, y_e24, v804);
+            v804 = V::mul_add(x_e245, y_e23, v804);
+            v804 = V::neg_mul_add(x_e1345, y_e1, v804);
+            v804 = V::neg_mul_add(x_e2345, y_e2, v804);
             // out0[24] = x_e245*y_e23 + x_e234*y_e25 + x_e145*y_e13 + x_e134*y_e15 + x_e24*y_e235 + x_e14*y_e135 + x_e1*y_e1345 + x_e2*y_e2345 - x_e13*y_e145 - x_e15*y_e134 - x_e23*y_e245 - x_e25*y_e234 - x_e135*y_e14 - x_e235*y_e24 - x_e1345*y_e1 - x_e2345*y_e2
-            V::store(
-                {
-                    let mut s = V::mul(x_e1, y_e1345);
-                    s = V::mul_add(x_e2, y_e2345, s);
-                    s = V::neg_mul_add(x_e13, y_e145, s);
-                    s = V::mul_add(x_e14, y_e135, s);
-                    s = V::neg_mul_add(x_e15, y_e134, s);
-                    s = V::neg_mul_add(x_e23, y_e245, s);
-                    s = V::mul_add(x_e24, y_e235, s);
-                    s = V::neg_mul_add(x_e25, y_e234, s);
-                    s = V::mul_add(x_e134, y_e15, s);
-                    s = V::neg_mul_add(x_e135, y_e14, s);
-                    s = V::mul_add(x_e145, y_e13, s);
-                    s = V::mul_add(x_e234, y_e25, s);
-                    s = V::neg_mul_add(x_e235, y_e24, s);
-                    s = V::mul_add(x_e245, y_e23, s);
-                    s = V::neg_mul_add(x_e1345, y_e1, s);
-                    s = V::neg_mul_add(x_e2345, y_e2, s);
-                    s
-                },
-                out0.at(24usize, c),
-            );
+            V::store(v804, out0.at(24usize, c));
+            let mut v835 = V::mul(x_e1, y_e234);
+            v835 = V::neg_mul_add(x_e2, y_e134, v835);
+            v835 = V::mul_add(x_e3, y_e124, v835);
+            v835 = V::neg_mul_add(x_e4, y_e123, v835);
+            v835 = V::neg_mul_add(x_e15, y_e2345, v835);
+            v835 = V::mul_add(x_e25, y_e1345, v835);
+            v835 = V::neg_mul_add(x_e35, y_e1245, v835);
+            v835 = V::mul_add(x_e45, y_e1235, v835);
+            v835 = V::mul_add(x_e123, y_e4, v835);
+            v835 = V::neg_mul_add(x_e124, y_e3, v835);
+            v835 = V::mul_add(x_e134, y_e2, v835);
+            v835 = V::neg_mul_add(x_e234, y_e1, v835);
+            v835 = V::neg_mul_add(x_e1235, y_e45, v835);
+            v835 = V::mul_add(x_e1245, y_e35, v835);
+            v835 = V::neg_mul_add(x_e1345, y_e25, v835);
+            v835 = V::mul_add(x_e2345, y_e15, v835);
             // out0[25] = x_e2345*y_e15 + x_e1245*y_e35 + x_e134*y_e2 + x_e123*y_e4 + x_e45*y_e1235 + x_e25*y_e1345 + x_e3*y_e124 + x_e1*y_e234 - x_e2*y_e134 - x_e4*y_e123 - x_e15*y_e2345 - x_e35*y_e1245 - x_e124*y_e3 - x_e234*y_e1 - x_e1235*y_e45 - x_e1345*y_e25
-            V::store(
-                {
-                    let mut s = V::mul(x_e1, y_e234);
-                    s = V::neg_mul_add(x_e2, y_e134, s);
-                    s = V::mul_add(x_e3, y_e124, s);
-                    s = V::neg_mul_add(x_e4, y_e123, s);
-                    s = V::neg_mul_add(x_e15, y_e2345, s);
-                    s = V::mul_add(x_e25, y_e1345, s);
-                    s = V::neg_mul_add(x_e35, y_e1245, s);
-                    s = V::mul_add(x_e45, y_e1235, s);
-                    s = V::mul_add(x_e123, y_e4, s);
-                    s = V::neg_mul_add(x_e124, y_e3, s);
-                    s = V::mul_add(x_e134, y_e2, s);
-                    s = V::neg_mul_add(x_e234, y_e1, s);
-                    s = V::neg_mul_add(x_e1235, y_e45, s);
-                    s = V::mul_add(x_e1245, y_e35, s);
-                    s = V::neg_mul_add(x_e1345, y_e25, s);
-                    s = V::mul_add(x_e2345, y_e15, s);
-                    s
-                },
-                out0.at(25usize, c),
-            );
+            V::store(v835, out0.at(25usize, c));
+            let mut v866 = V::mul(x_e1, y_e235);
+            v866 = V::neg_mul_add(x_e2, y_e135, v866);
+            v866 = V::mul_add(x_e3, y_e125, v866);
+            v866 = V::neg_mul_add(x_e5, y_e123, v866);
+            v866 = V::mul_add(x_e14, y_e2345, v866);
+            v866 = V::neg_mul_add(x_e24, y_e1345, v866);
+            v866 = V::mul_add(x_e34, y_e1245, v866);
+            v866 = V::neg_mul_add(x_e45, y_e1234, v866);
+            v866 = V::mul_add(x_e123, y_e5, v866);
+            v866 = V::neg_mul_add(x_e125, y_e3, v866);
+            v866 = V::mul_add(x_e135, y_e2, v866);
+            v866 = V::neg_mul_add(x_e235, y_e1, v866);
+            v866 = V::mul_add(x_e1234, y_e45, v866);
+            v866 = V::neg_mul_add(x_e1245, y_e34, v866);
+            v866 = V::mul_add(x_e1345, y_e24, v866);
+            v866 = V::neg_mul_add(x_e2345, y_e14, v866);
             // out0[26] = x_e1345*y_e24 + x_e1234*y_e45 + x_e135*y_e2 + x_e123*y_e5 + x_e34*y_e1245 + x_e14*y_e2345 + x_e3*y_e125 + x_e1*y_e235 - x_e2*y_e135 - x_e5*y_e123 - x_e24*y_e1345 - x_e45*y_e1234 - x_e125*y_e3 - x_e235*y_e1 - x_e1245*y_e34 - x_e2345*y_e14
-            V::store(
-                {
-                    let mut s = V::mul(x_e1, y_e235);
-                    s = V::neg_mul_add(x_e2, y_e135, s);
-                    s = V::mul_add(x_e3, y_e125, s);
-                    s = V::neg_mul_add(x_e5, y_e123, s);
-                    s = V::mul_add(x_e14, y_e2345, s);
-                    s = V::neg_mul_add(x_e24, y_e1345, s);
-                    s = V::mul_add(x_e34, y_e1245, s);
-                    s = V::neg_mul_add(x_e45, y_e1234, s);
-                    s = V::mul_add(x_e123, y_e5, s);
-                    s = V::neg_mul_add(x_e125, y_e3, s);
-                    s = V::mul_add(x_e135, y_e2, s);
-                    s = V::neg_mul_add(x_e235, y_e1, s);
-                    s = V::mul_add(x_e1234, y_e45, s);
-                    s = V::neg_mul_add(x_e1245, y_e34, s);
-                    s = V::mul_add(x_e1345, y_e24, s);
-                    s = V::neg_mul_add(x_e2345, y_e14, s);
-                    s
-                },
-                out0.at(26usize, c),
-            );
+            V::store(v866, out0.at(26usize, c));
+            let mut v897 = V::mul(x_e1, y_e245);
+            v897 = V::neg_mul_add(x_e2, y_e145, v897);
+            v897 = V::mul_add(x_e4, y_e125, v897);
+            v897 = V::neg_mul_add(x_e5, y_e124, v897);
+            v897 = V::neg_mul_add(x_e13, y_e2345, v897);
+            v897 = V::mul_add(x_e23, y_e1345, v897);
+            v897 = V::neg_mul_add(x_e34, y_e1235, v897);
+            v897 = V::mul_add(x_e35, y_e1234, v897);
+            v897 = V::mul_add(x_e124, y_e5, v897);
+            v897 = V::neg_mul_add(x_e125, y_e4, v897);
+            v897 = V::mul_add(x_e145, y_e2, v897);
+            v897 = V::neg_mul_add(x_e245, y_e1, v897);
+            v897 = V::neg_mul_add(x_e1234, y_e35, v897);
+            v897 = V::mul_add(x_e1235, y_e34, v897);
+            v897 = V::neg_mul_add(x_e1345, y_e23, v897);
+            v897 = V::mul_add(x_e2345, y_e13, v897);
             // out0[27] = x_e2345*y_e13 + x_e1235*y_e34 + x_e145*y_e2 + x_e124*y_e5 + x_e35*y_e1234 + x_e23*y_e1345 + x_e4*y_e125 + x_e1*y_e245 - x_e2*y_e145 - x_e5*y_e124 - x_e13*y_e2345 - x_e34*y_e1235 - x_e125*y_e4 - x_e245*y_e1 - x_e1234*y_e35 - x_e1345*y_e23
-            V::store(
-                {
-                    let mut s = V::mul(x_e1, y_e245);
-                    s = V::neg_mul_add(x_e2, y_e145, s);
-                    s = V::mul_add(x_e4, y_e125, s);
-                    s = V::neg_mul_add(x_e5, y_e124, s);
-                    s = V::neg_mul_add(x_e13, y_e2345, s);
-                    s = V::mul_add(x_e23, y_e1345, s);
-                    s = V::neg_mul_add(x_e34, y_e1235, s);
-                    s = V::mul_add(x_e35, y_e1234, s);
-                    s = V::mul_add(x_e124, y_e5, s);
-                    s = V::neg_mul_add(x_e125, y_e4, s);
-                    s = V::mul_add(x_e145, y_e2, s);
-                    s = V::neg_mul_add(x_e245, y_e1, s);
-                    s = V::neg_mul_add(x_e1234, y_e35, s);
-                    s = V::mul_add(x_e1235, y_e34, s);
-                    s = V::neg_mul_add(x_e1345, y_e23, s);
-                    s = V::mul_add(x_e2345, y_e13, s);
-                    s
-                },
-                out0.at(27usize, c),
-            );
+            V::store(v897, out0.at(27usize, c));
+            let mut v928 = V::mul(x_e1, y_e345);
+            v928 = V::neg_mul_add(x_e3, y_e145, v928);
+            v928 = V::mul_add(x_e4, y_e135, v928);
+            v928 = V::neg_mul_add(x_e5, y_e134, v928);
+            v928 = V::mul_add(x_e12, y_e2345, v928);
+            v928 = V::neg_mul_add(x_e23, y_e1245, v928);
+            v928 = V::mul_add(x_e24, y_e1235, v928);
+            v928 = V::neg_mul_add(x_e25, y_e1234, v928);
+            v928 = V::mul_add(x_e134, y_e5, v928);
+            v928 = V::neg_mul_add(x_e135, y_e4, v928);
+            v928 = V::mul_add(x_e145, y_e3, v928);
+            v928 = V::neg_mul_add(x_e345, y_e1, v928);
+            v928 = V::mul_add(x_e1234, y_e25, v928);
+            v928 = V::neg_mul_add(x_e1235, y_e24, v928);
+            v928 = V::mul_add(x_e1245, y_e23, v928);
+            v928 = V::neg_mul_add(x_e2345, y_e12, v928);
             // out0[28] = x_e1245*y_e23 + x_e1234*y_e25 + x_e145*y_e3 + x_e134*y_e5 + x_e24*y_e1235 + x_e12*y_e2345 + x_e4*y_e135 + x_e1*y_e345 - x_e3*y_e145 - x_e5*y_e134 - x_e23*y_e1245 - x_e25*y_e1234 - x_e135*y_e4 - x_e345*y_e1 - x_e1235*y_e24 - x_e2345*y_e12
-            V::store(
-                {
-                    let mut s = V::mul(x_e1, y_e345);
-                    s = V::neg_mul_add(x_e3, y_e145, s);
-                    s = V::mul_add(x_e4, y_e135, s);
-                    s = V::neg_mul_add(x_e5, y_e134, s);
-                    s = V::mul_add(x_e12, y_e2345, s);
-                    s = V::neg_mul_add(x_e23, y_e1245, s);
-                    s = V::mul_add(x_e24, y_e1235, s);
-                    s = V::neg_mul_add(x_e25, y_e1234, s);
-                    s = V::mul_add(x_e134, y_e5, s);
-                    s = V::neg_mul_add(x_e135, y_e4, s);
-                    s = V::mul_add(x_e145, y_e3, s);
-                    s = V::neg_mul_add(x_e345, y_e1, s);
-                    s = V::mul_add(x_e1234, y_e25, s);
-                    s = V::neg_mul_add(x_e1235, y_e24, s);
-                    s = V::mul_add(x_e1245, y_e23, s);
-                    s = V::neg_mul_add(x_e2345, y_e12, s);
-                    s
-                },
-                out0.at(28usize, c),
-            );
+            V::store(v928, out0.at(28usize, c));
+            let mut v959 = V::mul(x_e2, y_e345);
+            v959 = V::neg_mul_add(x_e3, y_e245, v959);
+            v959 = V::mul_add(x_e4, y_e235, v959);
+            v959 = V::neg_mul_add(x_e5, y_e234, v959);
+            v959 = V::neg_mul_add(x_e12, y_e1345, v959);
+            v959 = V::mul_add(x_e13, y_e1245, v959);
+            v959 = V::neg_mul_add(x_e14, y_e1235, v959);
+            v959 = V::mul_add(x_e15, y_e1234, v959);
+            v959 = V::mul_add(x_e234, y_e5, v959);
+            v959 = V::neg_mul_add(x_e235, y_e4, v959);
+            v959 = V::mul_add(x_e245, y_e3, v959);
+            v959 = V::neg_mul_add(x_e345, y_e2, v959);
+            v959 = V::neg_mul_add(x_e1234, y_e15, v959);
+            v959 = V::mul_add(x_e1235, y_e14, v959);
+            v959 = V::neg_mul_add(x_e1245, y_e13, v959);
+            v959 = V::mul_add(x_e1345, y_e12, v959);
             // out0[29] = x_e1345*y_e12 + x_e1235*y_e14 + x_e245*y_e3 + x_e234*y_e5 + x_e15*y_e1234 + x_e13*y_e1245 + x_e4*y_e235 + x_e2*y_e345 - x_e3*y_e245 - x_e5*y_e234 - x_e12*y_e1345 - x_e14*y_e1235 - x_e235*y_e4 - x_e345*y_e2 - x_e1234*y_e15 - x_e1245*y_e13
-            V::store(
-                {
-                    let mut s = V::mul(x_e2, y_e345);
-                    s = V::neg_mul_add(x_e3, y_e245, s);
-                    s = V::mul_add(x_e4, y_e235, s);
-                    s = V::neg_mul_add(x_e5, y_e234, s);
-                    s = V::neg_mul_add(x_e12, y_e1345, s);
-                    s = V::mul_add(x_e13, y_e1245, s);
-                    s = V::neg_mul_add(x_e14, y_e1235, s);
-                    s = V::mul_add(x_e15, y_e1234, s);
-                    s = V::mul_add(x_e234, y_e5, s);
-                    s = V::neg_mul_add(x_e235, y_e4, s);
-                    s = V::mul_add(x_e245, y_e3, s);
-                    s = V::neg_mul_add(x_e345, y_e2, s);
-                    s = V::neg_mul_add(x_e1234, y_e15, s);
-                    s = V::mul_add(x_e1235, y_e14, s);
-                    s = V::neg_mul_add(x_e1245, y_e13, s);
-                    s = V::mul_add(x_e1345, y_e12, s);
-                    s
-                },
-                out0.at(29usize, c),
-            );
+            V::store(v959, out0.at(29usize, c));
         }
     }
 }
@@ -796,778 +636,610 @@ unsafe fn commutator_product_1<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let c0e0 = V::from_f64(0f64);
         for group in 0..args.groups {
             let c = group * V::LANES;
-            let y_e345 = V::load(y.at(25usize, c));
-            let grad_o_e1345 = V::load(grad_o.at(28usize, c));
-            let y_e245 = V::load(y.at(24usize, c));
-            let grad_o_e1245 = V::load(grad_o.at(27usize, c));
-            let y_e235 = V::load(y.at(23usize, c));
-            let grad_o_e1235 = V::load(grad_o.at(26usize, c));
-            let y_e234 = V::load(y.at(22usize, c));
-            let grad_o_e1234 = V::load(grad_o.at(25usize, c));
-            let y_e1345 = V::load(y.at(29usize, c));
-            let grad_o_e345 = V::load(grad_o.at(24usize, c));
-            let y_e1245 = V::load(y.at(28usize, c));
-            let grad_o_e245 = V::load(grad_o.at(23usize, c));
-            let y_e1235 = V::load(y.at(27usize, c));
-            let grad_o_e235 = V::load(grad_o.at(22usize, c));
-            let y_e1234 = V::load(y.at(26usize, c));
-            let grad_o_e234 = V::load(grad_o.at(21usize, c));
-            let y_e5 = V::load(y.at(5usize, c));
-            let grad_o_e15 = V::load(grad_o.at(8usize, c));
-            let y_e4 = V::load(y.at(4usize, c));
-            let grad_o_e14 = V::load(grad_o.at(7usize, c));
-            let y_e3 = V::load(y.at(3usize, c));
-            let grad_o_e13 = V::load(grad_o.at(6usize, c));
-            let y_e2 = V::load(y.at(2usize, c));
-            let grad_o_e12 = V::load(grad_o.at(5usize, c));
-            let y_e15 = V::load(y.at(9usize, c));
-            let grad_o_e5 = V::load(grad_o.at(4usize, c));
-            let y_e14 = V::load(y.at(8usize, c));
-            let grad_o_e4 = V::load(grad_o.at(3usize, c));
-            let y_e13 = V::load(y.at(7usize, c));
-            let grad_o_e3 = V::load(grad_o.at(2usize, c));
+            y.prefetch::<32usize>(c);
+            grad_o.prefetch::<30usize>(c);
             let y_e12 = V::load(y.at(6usize, c));
-            let grad_o_e2 = V::load(grad_o.at(1usize, c));
             let grad_o_e2345 = V::load(grad_o.at(29usize, c));
-            let y_e145 = V::load(y.at(21usize, c));
-            let y_e135 = V::load(y.at(20usize, c));
-            let y_e134 = V::load(y.at(19usize, c));
-            let y_e2345 = V::load(y.at(30usize, c));
-            let grad_o_e145 = V::load(grad_o.at(20usize, c));
-            let grad_o_e135 = V::load(grad_o.at(19usize, c));
-            let grad_o_e134 = V::load(grad_o.at(18usize, c));
-            let grad_o_e25 = V::load(grad_o.at(11usize, c));
-            let grad_o_e24 = V::load(grad_o.at(10usize, c));
-            let grad_o_e23 = V::load(grad_o.at(9usize, c));
-            let y_e1 = V::load(y.at(1usize, c));
-            let y_e25 = V::load(y.at(12usize, c));
-            let y_e24 = V::load(y.at(11usize, c));
+            let mut v2 = V::mul(y_e12, grad_o_e2345);
+            let y_e13 = V::load(y.at(7usize, c));
+            let y_e14 = V::load(y.at(8usize, c));
+            let mut v6 = V::mul(y_e14, grad_o_e2345);
+            let y_e15 = V::load(y.at(9usize, c));
+            let y_e2 = V::load(y.at(2usize, c));
+            let mut v10 = V::mul(y_e2, grad_o_e2345);
+            let y_e3 = V::load(y.at(3usize, c));
+            let mut v12 = V::mul(y_e3, grad_o_e2345);
+            let y_e4 = V::load(y.at(4usize, c));
+            let mut v14 = V::mul(y_e4, grad_o_e2345);
+            let y_e5 = V::load(y.at(5usize, c));
+            let mut v16 = V::mul(y_e5, grad_o_e2345);
+            let y_e1234 = V::load(y.at(26usize, c));
+            let mut v18 = V::mul(y_e1234, grad_o_e2345);
+            let y_e1235 = V::load(y.at(27usize, c));
+            let y_e1245 = V::load(y.at(28usize, c));
+            let mut v22 = V::mul(y_e1245, grad_o_e2345);
+            let y_e1345 = V::load(y.at(29usize, c));
+            let y_e234 = V::load(y.at(22usize, c));
+            let mut v26 = V::mul(y_e234, grad_o_e2345);
+            let y_e235 = V::load(y.at(23usize, c));
+            let mut v28 = V::mul(y_e235, grad_o_e2345);
+            let y_e245 = V::load(y.at(24usize, c));
+            let mut v30 = V::mul(y_e245, grad_o_e2345);
+            let y_e345 = V::load(y.at(25usize, c));
+            let mut v32 = V::mul(y_e345, grad_o_e2345);
+            let grad_o_e1345 = V::load(grad_o.at(28usize, c));
             let y_e23 = V::load(y.at(10usize, c));
-            let grad_o_e1 = V::load(grad_o.at(0usize, c));
-            let y_e125 = V::load(y.at(18usize, c));
-            let y_e124 = V::load(y.at(17usize, c));
-            let grad_o_e125 = V::load(grad_o.at(17usize, c));
-            let grad_o_e124 = V::load(grad_o.at(16usize, c));
-            let grad_o_e35 = V::load(grad_o.at(13usize, c));
-            let grad_o_e34 = V::load(grad_o.at(12usize, c));
-            let y_e35 = V::load(y.at(14usize, c));
+            let mut v36 = V::mul(y_e23, grad_o_e1345);
+            v36 = V::neg_mul_add(y_e13, grad_o_e2345, v36);
+            let y_e24 = V::load(y.at(11usize, c));
+            v6 = V::neg_mul_add(y_e24, grad_o_e1345, v6);
+            let y_e25 = V::load(y.at(12usize, c));
+            let mut v42 = V::mul(y_e25, grad_o_e1345);
+            v42 = V::neg_mul_add(y_e15, grad_o_e2345, v42);
+            let y_e1 = V::load(y.at(1usize, c));
+            v10 = V::mul_add(y_e1, grad_o_e1345, v10);
+            let mut v47 = V::mul(y_e3, grad_o_e1345);
+            let mut v49 = V::mul(y_e5, grad_o_e1345);
+            let mut v51 = V::mul(y_e1235, grad_o_e1345);
+            let y_e2345 = V::load(y.at(30usize, c));
+            let mut v54 = V::mul(y_e2345, grad_o_e1345);
+            v54 = V::neg_mul_add(y_e1345, grad_o_e2345, v54);
+            let y_e134 = V::load(y.at(19usize, c));
+            v26 = V::mul_add(y_e134, grad_o_e1345, v26);
+            let y_e135 = V::load(y.at(20usize, c));
+            v28 = V::mul_add(y_e135, grad_o_e1345, v28);
+            let y_e145 = V::load(y.at(21usize, c));
+            v30 = V::mul_add(y_e145, grad_o_e1345, v30);
+            let mut v65 = V::mul(y_e345, grad_o_e1345);
+            let grad_o_e1245 = V::load(grad_o.at(27usize, c));
+            let mut v67 = V::mul(y_e13, grad_o_e1245);
+            v67 = V::neg_mul_add(y_e12, grad_o_e1345, v67);
+            v2 = V::neg_mul_add(y_e23, grad_o_e1245, v2);
             let y_e34 = V::load(y.at(13usize, c));
-            let y_e123 = V::load(y.at(16usize, c));
-            let grad_o_e123 = V::load(grad_o.at(15usize, c));
-            let grad_o_e45 = V::load(grad_o.at(14usize, c));
+            v6 = V::mul_add(y_e34, grad_o_e1245, v6);
+            let y_e35 = V::load(y.at(14usize, c));
+            v42 = V::neg_mul_add(y_e35, grad_o_e1245, v42);
+            v12 = V::neg_mul_add(y_e1, grad_o_e1245, v12);
+            v47 = V::mul_add(y_e2, grad_o_e1245, v47);
+            let mut v81 = V::mul(y_e4, grad_o_e1245);
+            let mut v82 = V::mul(y_e5, grad_o_e1245);
+            let mut v83 = V::mul(y_e1234, grad_o_e1245);
+            let mut v85 = V::mul(y_e1345, grad_o_e1245);
+            v85 = V::neg_mul_add(y_e1245, grad_o_e1345, v85);
+            v22 = V::neg_mul_add(y_e2345, grad_o_e1245, v22);
+            let y_e124 = V::load(y.at(17usize, c));
+            v26 = V::mul_add(y_e124, grad_o_e1245, v26);
+            let y_e125 = V::load(y.at(18usize, c));
+            v28 = V::mul_add(y_e125, grad_o_e1245, v28);
+            v32 = V::neg_mul_add(y_e145, grad_o_e1245, v32);
+            v65 = V::mul_add(y_e245, grad_o_e1245, v65);
+            let grad_o_e1235 = V::load(grad_o.at(26usize, c));
+            v67 = V::neg_mul_add(y_e14, grad_o_e1235, v67);
+            v2 = V::mul_add(y_e24, grad_o_e1235, v2);
+            v36 = V::neg_mul_add(y_e34, grad_o_e1235, v36);
             let y_e45 = V::load(y.at(15usize, c));
+            v42 = V::mul_add(y_e45, grad_o_e1235, v42);
+            v14 = V::mul_add(y_e1, grad_o_e1235, v14);
+            let mut v111 = V::mul(y_e2, grad_o_e1235);
+            v111 = V::neg_mul_add(y_e4, grad_o_e1345, v111);
+            v81 = V::mul_add(y_e3, grad_o_e1235, v81);
+            let mut v115 = V::mul(y_e5, grad_o_e1235);
+            let mut v117 = V::mul(y_e1245, grad_o_e1235);
+            v117 = V::neg_mul_add(y_e1235, grad_o_e1245, v117);
+            v51 = V::neg_mul_add(y_e1345, grad_o_e1235, v51);
+            let mut v121 = V::mul(y_e2345, grad_o_e1235);
+            v121 = V::neg_mul_add(y_e1235, grad_o_e2345, v121);
+            let y_e123 = V::load(y.at(16usize, c));
+            v26 = V::mul_add(y_e123, grad_o_e1235, v26);
+            let mut v127 = V::mul_sub(y_e125, grad_o_e1235, v30);
+            v32 = V::neg_mul_add(y_e135, grad_o_e1235, v32);
+            v65 = V::mul_add(y_e235, grad_o_e1235, v65);
+            let grad_o_e1234 = V::load(grad_o.at(25usize, c));
+            v67 = V::mul_add(y_e15, grad_o_e1234, v67);
+            v2 = V::neg_mul_add(y_e25, grad_o_e1234, v2);
+            v36 = V::mul_add(y_e35, grad_o_e1234, v36);
+            v6 = V::neg_mul_add(y_e45, grad_o_e1234, v6);
+            v16 = V::neg_mul_add(y_e1, grad_o_e1234, v16);
+            v49 = V::mul_add(y_e2, grad_o_e1234, v49);
+            v82 = V::neg_mul_add(y_e3, grad_o_e1234, v82);
+            v115 = V::mul_add(y_e4, grad_o_e1234, v115);
+            let mut v149 = V::mul(y_e1235, grad_o_e1234);
+            v149 = V::neg_mul_add(y_e1234, grad_o_e1235, v149);
+            v83 = V::neg_mul_add(y_e1245, grad_o_e1234, v83);
+            let mut v153 = V::mul(y_e1345, grad_o_e1234);
+            v153 = V::neg_mul_add(y_e1234, grad_o_e1345, v153);
+            v18 = V::neg_mul_add(y_e2345, grad_o_e1234, v18);
+            v28 = V::neg_mul_add(y_e123, grad_o_e1234, v28);
+            v127 = V::mul_add(y_e124, grad_o_e1234, v127);
+            v32 = V::neg_mul_add(y_e134, grad_o_e1234, v32);
+            v65 = V::mul_add(y_e234, grad_o_e1234, v65);
+            let grad_o_e345 = V::load(grad_o.at(24usize, c));
+            v67 = V::neg_mul_add(y_e2, grad_o_e345, v67);
+            v2 = V::neg_mul_add(y_e1, grad_o_e345, v2);
+            v12 = V::mul_add(y_e23, grad_o_e345, v12);
+            v14 = V::mul_add(y_e24, grad_o_e345, v14);
+            v16 = V::mul_add(y_e25, grad_o_e345, v16);
+            v47 = V::mul_add(y_e13, grad_o_e345, v47);
+            v111 = V::neg_mul_add(y_e14, grad_o_e345, v111);
+            v49 = V::mul_add(y_e15, grad_o_e345, v49);
+            v153 = V::neg_mul_add(y_e234, grad_o_e345, v153);
+            v51 = V::mul_add(y_e235, grad_o_e345, v51);
+            v85 = V::neg_mul_add(y_e245, grad_o_e345, v85);
+            v18 = V::neg_mul_add(y_e134, grad_o_e345, v18);
+            v121 = V::mul_add(y_e135, grad_o_e345, v121);
+            v22 = V::neg_mul_add(y_e145, grad_o_e345, v22);
+            v32 = V::mul_add(y_e2345, grad_o_e345, v32);
+            v65 = V::mul_add(y_e1345, grad_o_e345, v65);
+            let grad_o_e245 = V::load(grad_o.at(23usize, c));
+            v67 = V::mul_add(y_e3, grad_o_e245, v67);
+            v36 = V::neg_mul_add(y_e1, grad_o_e245, v36);
+            v10 = V::mul_add(y_e23, grad_o_e245, v10);
+            let mut v206 = V::mul_sub(y_e34, grad_o_e245, v14);
+            v16 = V::neg_mul_add(y_e35, grad_o_e245, v16);
+            v47 = V::mul_add(y_e12, grad_o_e245, v47);
+            v81 = V::mul_add(y_e14, grad_o_e245, v81);
+            v82 = V::mul_add(y_e15, grad_o_e245, v82);
+            v83 = V::mul_add(y_e234, grad_o_e245, v83);
+            v117 = V::neg_mul_add(y_e235, grad_o_e245, v117);
+            v85 = V::mul_add(y_e345, grad_o_e245, v85);
+            v18 = V::neg_mul_add(y_e124, grad_o_e245, v18);
+            v121 = V::mul_add(y_e125, grad_o_e245, v121);
+            v54 = V::neg_mul_add(y_e145, grad_o_e245, v54);
+            v127 = V::neg_mul_add(y_e2345, grad_o_e245, v127);
+            v65 = V::mul_add(y_e1245, grad_o_e245, v65);
+            let grad_o_e235 = V::load(grad_o.at(22usize, c));
+            v67 = V::neg_mul_add(y_e4, grad_o_e235, v67);
+            v6 = V::neg_mul_add(y_e1, grad_o_e235, v6);
+            let mut v237 = V::mul_sub(y_e24, grad_o_e235, v10);
+            v12 = V::neg_mul_add(y_e34, grad_o_e235, v12);
+            v16 = V::mul_add(y_e45, grad_o_e235, v16);
+            v111 = V::mul_add(y_e12, grad_o_e235, v111);
+            v81 = V::mul_add(y_e13, grad_o_e235, v81);
+            v115 = V::mul_add(y_e15, grad_o_e235, v115);
+            v149 = V::neg_mul_add(y_e234, grad_o_e235, v149);
+            v117 = V::mul_add(y_e245, grad_o_e235, v117);
+            v51 = V::neg_mul_add(y_e345, grad_o_e235, v51);
+            v18 = V::neg_mul_add(y_e123, grad_o_e235, v18);
+            v22 = V::mul_add(y_e125, grad_o_e235, v22);
+            v54 = V::neg_mul_add(y_e135, grad_o_e235, v54);
+            v28 = V::mul_add(y_e2345, grad_o_e235, v28);
+            v65 = V::mul_add(y_e1235, grad_o_e235, v65);
+            let grad_o_e234 = V::load(grad_o.at(21usize, c));
+            v67 = V::mul_add(y_e5, grad_o_e234, v67);
+            v42 = V::neg_mul_add(y_e1, grad_o_e234, v42);
+            v237 = V::neg_mul_add(y_e25, grad_o_e234, v237);
+            v12 = V::mul_add(y_e35, grad_o_e234, v12);
+            v206 = V::neg_mul_add(y_e45, grad_o_e234, v206);
+            v49 = V::mul_add(y_e12, grad_o_e234, v49);
+            v82 = V::neg_mul_add(y_e13, grad_o_e234, v82);
+            v115 = V::mul_add(y_e14, grad_o_e234, v115);
+            v149 = V::mul_add(y_e235, grad_o_e234, v149);
+            v83 = V::neg_mul_add(y_e245, grad_o_e234, v83);
+            v153 = V::mul_add(y_e345, grad_o_e234, v153);
+            v121 = V::neg_mul_add(y_e123, grad_o_e234, v121);
+            v22 = V::mul_add(y_e124, grad_o_e234, v22);
+            v54 = V::neg_mul_add(y_e134, grad_o_e234, v54);
+            v26 = V::mul_add(y_e2345, grad_o_e234, v26);
+            v65 = V::mul_add(y_e1234, grad_o_e234, v65);
+            let grad_o_e145 = V::load(grad_o.at(20usize, c));
+            v2 = V::mul_add(y_e3, grad_o_e145, v2);
+            v36 = V::mul_add(y_e2, grad_o_e145, v36);
+            v237 = V::neg_mul_add(y_e13, grad_o_e145, v237);
+            v12 = V::neg_mul_add(y_e12, grad_o_e145, v12);
+            v111 = V::mul_add(y_e34, grad_o_e145, v111);
+            v49 = V::neg_mul_add(y_e35, grad_o_e145, v49);
+            let mut v311 = V::mul_sub(y_e24, grad_o_e145, v81);
+            v82 = V::neg_mul_add(y_e25, grad_o_e145, v82);
+            v83 = V::mul_add(y_e134, grad_o_e145, v83);
+            v117 = V::neg_mul_add(y_e135, grad_o_e145, v117);
+            v153 = V::mul_add(y_e124, grad_o_e145, v153);
+            v51 = V::neg_mul_add(y_e125, grad_o_e145, v51);
+            v22 = V::mul_add(y_e345, grad_o_e145, v22);
+            v54 = V::mul_add(y_e245, grad_o_e145, v54);
+            v127 = V::neg_mul_add(y_e1345, grad_o_e145, v127);
+            v32 = V::neg_mul_add(y_e1245, grad_o_e145, v32);
+            let grad_o_e135 = V::load(grad_o.at(19usize, c));
+            v2 = V::neg_mul_add(y_e4, grad_o_e135, v2);
+            v6 = V::mul_add(y_e2, grad_o_e135, v6);
+            v237 = V::mul_add(y_e14, grad_o_e135, v237);
+            v206 = V::neg_mul_add(y_e12, grad_o_e135, v206);
+            v47 = V::neg_mul_add(y_e34, grad_o_e135, v47);
+            v49 = V::mul_add(y_e45, grad_o_e135, v49);
+            v311 = V::mul_add(y_e23, grad_o_e135, v311);
+            v115 = V::neg_mul_add(y_e25, grad_o_e135, v115);
+            v149 = V::neg_mul_add(y_e134, grad_o_e135, v149);
+            v117 = V::mul_add(y_e145, grad_o_e135, v117);
+            v153 = V::mul_add(y_e123, grad_o_e135, v153);
+            v85 = V::neg_mul_add(y_e125, grad_o_e135, v85);
+            v121 = V::neg_mul_add(y_e345, grad_o_e135, v121);
+            v54 = V::mul_add(y_e235, grad_o_e135, v54);
+            v28 = V::mul_add(y_e1345, grad_o_e135, v28);
+            v32 = V::neg_mul_add(y_e1235, grad_o_e135, v32);
+            let grad_o_e134 = V::load(grad_o.at(18usize, c));
+            v2 = V::mul_add(y_e5, grad_o_e134, v2);
+            v42 = V::mul_add(y_e2, grad_o_e134, v42);
+            v237 = V::neg_mul_add(y_e15, grad_o_e134, v237);
+            v16 = V::neg_mul_add(y_e12, grad_o_e134, v16);
+            v47 = V::mul_add(y_e35, grad_o_e134, v47);
+            v111 = V::neg_mul_add(y_e45, grad_o_e134, v111);
+            v82 = V::mul_add(y_e23, grad_o_e134, v82);
+            v115 = V::neg_mul_add(y_e24, grad_o_e134, v115);
+            v149 = V::mul_add(y_e135, grad_o_e134, v149);
+            v83 = V::neg_mul_add(y_e145, grad_o_e134, v83);
+            v51 = V::mul_add(y_e123, grad_o_e134, v51);
+            v85 = V::neg_mul_add(y_e124, grad_o_e134, v85);
+            v18 = V::mul_add(y_e345, grad_o_e134, v18);
+            v54 = V::mul_add(y_e234, grad_o_e134, v54);
+            v26 = V::mul_add(y_e1345, grad_o_e134, v26);
+            v32 = V::neg_mul_add(y_e1234, grad_o_e134, v32);
+            let grad_o_e125 = V::load(grad_o.at(17usize, c));
+            v36 = V::neg_mul_add(y_e4, grad_o_e125, v36);
+            v6 = V::neg_mul_add(y_e3, grad_o_e125, v6);
+            v12 = V::mul_add(y_e14, grad_o_e125, v12);
+            v206 = V::mul_add(y_e13, grad_o_e125, v206);
+            v47 = V::neg_mul_add(y_e24, grad_o_e125, v47);
+            v111 = V::neg_mul_add(y_e23, grad_o_e125, v111);
+            v82 = V::mul_add(y_e45, grad_o_e125, v82);
+            v115 = V::mul_add(y_e35, grad_o_e125, v115);
+            v149 = V::neg_mul_add(y_e124, grad_o_e125, v149);
+            v83 = V::neg_mul_add(y_e123, grad_o_e125, v83);
+            v51 = V::mul_add(y_e145, grad_o_e125, v51);
+            v85 = V::mul_add(y_e135, grad_o_e125, v85);
+            v121 = V::neg_mul_add(y_e245, grad_o_e125, v121);
+            v22 = V::neg_mul_add(y_e235, grad_o_e125, v22);
+            v28 = V::mul_add(y_e1245, grad_o_e125, v28);
+            v127 = V::mul_add(y_e1235, grad_o_e125, v127);
+            let grad_o_e124 = V::load(grad_o.at(16usize, c));
+            v36 = V::mul_add(y_e5, grad_o_e124, v36);
+            v42 = V::neg_mul_add(y_e3, grad_o_e124, v42);
+            v12 = V::neg_mul_add(y_e15, grad_o_e124, v12);
+            v16 = V::mul_add(y_e13, grad_o_e124, v16);
+            v47 = V::mul_add(y_e25, grad_o_e124, v47);
+            v49 = V::neg_mul_add(y_e23, grad_o_e124, v49);
+            v311 = V::neg_mul_add(y_e45, grad_o_e124, v311);
+            v115 = V::mul_add(y_e34, grad_o_e124, v115);
+            v149 = V::mul_add(y_e125, grad_o_e124, v149);
+            v117 = V::neg_mul_add(y_e123, grad_o_e124, v117);
+            v153 = V::neg_mul_add(y_e145, grad_o_e124, v153);
+            v85 = V::mul_add(y_e134, grad_o_e124, v85);
+            v18 = V::mul_add(y_e245, grad_o_e124, v18);
+            v22 = V::neg_mul_add(y_e234, grad_o_e124, v22);
+            v26 = V::mul_add(y_e1245, grad_o_e124, v26);
+            v127 = V::mul_add(y_e1234, grad_o_e124, v127);
+            let grad_o_e123 = V::load(grad_o.at(15usize, c));
+            v6 = V::mul_add(y_e5, grad_o_e123, v6);
+            v42 = V::mul_add(y_e4, grad_o_e123, v42);
+            v206 = V::neg_mul_add(y_e15, grad_o_e123, v206);
+            v16 = V::neg_mul_add(y_e14, grad_o_e123, v16);
+            v111 = V::mul_add(y_e25, grad_o_e123, v111);
+            v49 = V::mul_add(y_e24, grad_o_e123, v49);
+            v311 = V::neg_mul_add(y_e35, grad_o_e123, v311);
+            v82 = V::neg_mul_add(y_e34, grad_o_e123, v82);
+            v83 = V::mul_add(y_e125, grad_o_e123, v83);
+            v117 = V::mul_add(y_e124, grad_o_e123, v117);
+            v153 = V::neg_mul_add(y_e135, grad_o_e123, v153);
+            v51 = V::neg_mul_add(y_e134, grad_o_e123, v51);
+            v18 = V::mul_add(y_e235, grad_o_e123, v18);
+            v121 = V::mul_add(y_e234, grad_o_e123, v121);
+            v26 = V::mul_add(y_e1235, grad_o_e123, v26);
+            v28 = V::neg_mul_add(y_e1234, grad_o_e123, v28);
+            let grad_o_e45 = V::load(grad_o.at(14usize, c));
+            v6 = V::neg_mul_add(y_e1234, grad_o_e45, v6);
+            v42 = V::mul_add(y_e1235, grad_o_e45, v42);
+            v206 = V::mul_add(y_e234, grad_o_e45, v206);
+            v16 = V::neg_mul_add(y_e235, grad_o_e45, v16);
+            v111 = V::mul_add(y_e134, grad_o_e45, v111);
+            v49 = V::neg_mul_add(y_e135, grad_o_e45, v49);
+            v311 = V::mul_add(y_e124, grad_o_e45, v311);
+            v82 = V::neg_mul_add(y_e125, grad_o_e45, v82);
+            v83 = V::mul_add(y_e34, grad_o_e45, v83);
+            v117 = V::neg_mul_add(y_e35, grad_o_e45, v117);
+            v153 = V::mul_add(y_e24, grad_o_e45, v153);
+            v51 = V::neg_mul_add(y_e25, grad_o_e45, v51);
+            v18 = V::mul_add(y_e14, grad_o_e45, v18);
+            v121 = V::neg_mul_add(y_e15, grad_o_e45, v121);
+            v26 = V::mul_add(y_e4, grad_o_e45, v26);
+            v28 = V::mul_add(y_e5, grad_o_e45, v28);
+            let grad_o_e35 = V::load(grad_o.at(13usize, c));
+            v36 = V::mul_add(y_e1234, grad_o_e35, v36);
+            v42 = V::neg_mul_add(y_e1245, grad_o_e35, v42);
+            v12 = V::neg_mul_add(y_e234, grad_o_e35, v12);
+            v16 = V::mul_add(y_e245, grad_o_e35, v16);
+            v47 = V::neg_mul_add(y_e134, grad_o_e35, v47);
+            v49 = V::mul_add(y_e145, grad_o_e35, v49);
+            v311 = V::mul_add(y_e123, grad_o_e35, v311);
+            v115 = V::neg_mul_add(y_e125, grad_o_e35, v115);
+            v149 = V::neg_mul_add(y_e34, grad_o_e35, v149);
+            v117 = V::mul_add(y_e45, grad_o_e35, v117);
+            v153 = V::mul_add(y_e23, grad_o_e35, v153);
+            v85 = V::neg_mul_add(y_e25, grad_o_e35, v85);
+            v18 = V::mul_add(y_e13, grad_o_e35, v18);
+            v22 = V::neg_mul_add(y_e15, grad_o_e35, v22);
+            v26 = V::mul_add(y_e3, grad_o_e35, v26);
+            v127 = V::mul_add(y_e5, grad_o_e35, v127);
+            let grad_o_e34 = V::load(grad_o.at(12usize, c));
+            v36 = V::neg_mul_add(y_e1235, grad_o_e34, v36);
+            v6 = V::mul_add(y_e1245, grad_o_e34, v6);
+            v12 = V::mul_add(y_e235, grad_o_e34, v12);
+            v206 = V::neg_mul_add(y_e245, grad_o_e34, v206);
+            v47 = V::mul_add(y_e135, grad_o_e34, v47);
+            v111 = V::neg_mul_add(y_e145, grad_o_e34, v111);
+            v82 = V::mul_add(y_e123, grad_o_e34, v82);
+            v115 = V::neg_mul_add(y_e124, grad_o_e34, v115);
+            v149 = V::mul_add(y_e35, grad_o_e34, v149);
+            v83 = V::neg_mul_add(y_e45, grad_o_e34, v83);
+            v51 = V::mul_add(y_e23, grad_o_e34, v51);
+            v85 = V::neg_mul_add(y_e24, grad_o_e34, v85);
+            v121 = V::mul_add(y_e13, grad_o_e34, v121);
+            v22 = V::neg_mul_add(y_e14, grad_o_e34, v22);
+            v28 = V::neg_mul_add(y_e3, grad_o_e34, v28);
+            v127 = V::mul_add(y_e4, grad_o_e34, v127);
+            let grad_o_e25 = V::load(grad_o.at(11usize, c));
+            v2 = V::neg_mul_add(y_e1234, grad_o_e25, v2);
+            v42 = V::mul_add(y_e1345, grad_o_e25, v42);
+            v237 = V::mul_add(y_e234, grad_o_e25, v237);
+            v16 = V::neg_mul_add(y_e345, grad_o_e25, v16);
+            v47 = V::neg_mul_add(y_e124, grad_o_e25, v47);
+            v111 = V::neg_mul_add(y_e123, grad_o_e25, v111);
+            v82 = V::mul_add(y_e145, grad_o_e25, v82);
+            v115 = V::mul_add(y_e135, grad_o_e25, v115);
+            v149 = V::neg_mul_add(y_e24, grad_o_e25, v149);
+            v83 = V::neg_mul_add(y_e23, grad_o_e25, v83);
+            v51 = V::mul_add(y_e45, grad_o_e25, v51);
+            v85 = V::mul_add(y_e35, grad_o_e25, v85);
+            v18 = V::mul_add(y_e12, grad_o_e25, v18);
+            v54 = V::neg_mul_add(y_e15, grad_o_e25, v54);
+            v26 = V::mul_add(y_e2, grad_o_e25, v26);
+            v32 = V::mul_add(y_e5, grad_o_e25, v32);
+            let grad_o_e24 = V::load(grad_o.at(10usize, c));
+            v2 = V::mul_add(y_e1235, grad_o_e24, v2);
+            v6 = V::neg_mul_add(y_e1345, grad_o_e24, v6);
+            v237 = V::neg_mul_add(y_e235, grad_o_e24, v237);
+            v206 = V::mul_add(y_e345, grad_o_e24, v206);
+            v47 = V::mul_add(y_e125, grad_o_e24, v47);
+            v49 = V::neg_mul_add(y_e123, grad_o_e24, v49);
+            v311 = V::neg_mul_add(y_e145, grad_o_e24, v311);
+            v115 = V::mul_add(y_e134, grad_o_e24, v115);
+            v149 = V::mul_add(y_e25, grad_o_e24, v149);
+            v117 = V::neg_mul_add(y_e23, grad_o_e24, v117);
+            v153 = V::neg_mul_add(y_e45, grad_o_e24, v153);
+            v85 = V::mul_add(y_e34, grad_o_e24, v85);
+            v121 = V::mul_add(y_e12, grad_o_e24, v121);
+            v54 = V::neg_mul_add(y_e14, grad_o_e24, v54);
+            v28 = V::neg_mul_add(y_e2, grad_o_e24, v28);
+            v32 = V::mul_add(y_e4, grad_o_e24, v32);
+            let grad_o_e23 = V::load(grad_o.at(9usize, c));
+            v2 = V::neg_mul_add(y_e1245, grad_o_e23, v2);
+            v36 = V::mul_add(y_e1345, grad_o_e23, v36);
+            v237 = V::mul_add(y_e245, grad_o_e23, v237);
+            v12 = V::neg_mul_add(y_e345, grad_o_e23, v12);
+            v111 = V::mul_add(y_e125, grad_o_e23, v111);
+            v49 = V::mul_add(y_e124, grad_o_e23, v49);
+            v311 = V::neg_mul_add(y_e135, grad_o_e23, v311);
+            v82 = V::neg_mul_add(y_e134, grad_o_e23, v82);
+            v83 = V::mul_add(y_e25, grad_o_e23, v83);
+            v117 = V::mul_add(y_e24, grad_o_e23, v117);
+            v153 = V::neg_mul_add(y_e35, grad_o_e23, v153);
+            v51 = V::neg_mul_add(y_e34, grad_o_e23, v51);
+            v22 = V::mul_add(y_e12, grad_o_e23, v22);
+            v54 = V::neg_mul_add(y_e13, grad_o_e23, v54);
+            v127 = V::neg_mul_add(y_e2, grad_o_e23, v127);
+            v32 = V::mul_add(y_e3, grad_o_e23, v32);
+            let grad_o_e15 = V::load(grad_o.at(8usize, c));
+            v67 = V::mul_add(y_e1234, grad_o_e15, v67);
+            v42 = V::neg_mul_add(y_e2345, grad_o_e15, v42);
+            v237 = V::mul_add(y_e134, grad_o_e15, v237);
+            v12 = V::mul_add(y_e124, grad_o_e15, v12);
+            v206 = V::mul_add(y_e123, grad_o_e15, v206);
+            v49 = V::neg_mul_add(y_e345, grad_o_e15, v49);
+            v82 = V::neg_mul_add(y_e245, grad_o_e15, v82);
+            v115 = V::neg_mul_add(y_e235, grad_o_e15, v115);
+            v149 = V::neg_mul_add(y_e14, grad_o_e15, v149);
+            v83 = V::neg_mul_add(y_e13, grad_o_e15, v83);
+            v153 = V::neg_mul_add(y_e12, grad_o_e15, v153);
+            v121 = V::mul_add(y_e45, grad_o_e15, v121);
+            v22 = V::mul_add(y_e35, grad_o_e15, v22);
+            v54 = V::mul_add(y_e25, grad_o_e15, v54);
+            v26 = V::mul_add(y_e1, grad_o_e15, v26);
+            v65 = V::mul_add(y_e5, grad_o_e15, v65);
+            let grad_o_e14 = V::load(grad_o.at(7usize, c));
+            v67 = V::neg_mul_add(y_e1235, grad_o_e14, v67);
+            v6 = V::mul_add(y_e2345, grad_o_e14, v6);
+            v237 = V::neg_mul_add(y_e135, grad_o_e14, v237);
+            v12 = V::neg_mul_add(y_e125, grad_o_e14, v12);
+            v16 = V::mul_add(y_e123, grad_o_e14, v16);
+            v111 = V::mul_add(y_e345, grad_o_e14, v111);
+            v311 = V::mul_add(y_e245, grad_o_e14, v311);
+            v115 = V::neg_mul_add(y_e234, grad_o_e14, v115);
+            v149 = V::mul_add(y_e15, grad_o_e14, v149);
+            v117 = V::neg_mul_add(y_e13, grad_o_e14, v117);
+            v51 = V::neg_mul_add(y_e12, grad_o_e14, v51);
+            v18 = V::neg_mul_add(y_e45, grad_o_e14, v18);
+            v22 = V::mul_add(y_e34, grad_o_e14, v22);
+            v54 = V::mul_add(y_e24, grad_o_e14, v54);
+            v28 = V::neg_mul_add(y_e1, grad_o_e14, v28);
+            v65 = V::mul_add(y_e4, grad_o_e14, v65);
+            let grad_o_e13 = V::load(grad_o.at(6usize, c));
+            v67 = V::mul_add(y_e1245, grad_o_e13, v67);
+            v36 = V::neg_mul_add(y_e2345, grad_o_e13, v36);
+            v237 = V::mul_add(y_e145, grad_o_e13, v237);
+            v206 = V::neg_mul_add(y_e125, grad_o_e13, v206);
+            v16 = V::neg_mul_add(y_e124, grad_o_e13, v16);
+            v47 = V::neg_mul_add(y_e345, grad_o_e13, v47);
+            v311 = V::mul_add(y_e235, grad_o_e13, v311);
+            v82 = V::mul_add(y_e234, grad_o_e13, v82);
+            v83 = V::mul_add(y_e15, grad_o_e13, v83);
+            v117 = V::mul_add(y_e14, grad_o_e13, v117);
+            v85 = V::neg_mul_add(y_e12, grad_o_e13, v85);
+            v18 = V::neg_mul_add(y_e35, grad_o_e13, v18);
+            v121 = V::neg_mul_add(y_e34, grad_o_e13, v121);
+            v54 = V::mul_add(y_e23, grad_o_e13, v54);
+            v127 = V::neg_mul_add(y_e1, grad_o_e13, v127);
+            v65 = V::mul_add(y_e3, grad_o_e13, v65);
+            let grad_o_e12 = V::load(grad_o.at(5usize, c));
+            v67 = V::neg_mul_add(y_e1345, grad_o_e12, v67);
+            v2 = V::mul_add(y_e2345, grad_o_e12, v2);
+            v12 = V::mul_add(y_e145, grad_o_e12, v12);
+            v206 = V::mul_add(y_e135, grad_o_e12, v206);
+            v16 = V::mul_add(y_e134, grad_o_e12, v16);
+            v47 = V::neg_mul_add(y_e245, grad_o_e12, v47);
+            v111 = V::neg_mul_add(y_e235, grad_o_e12, v111);
+            v49 = V::neg_mul_add(y_e234, grad_o_e12, v49);
+            v153 = V::mul_add(y_e15, grad_o_e12, v153);
+            v51 = V::mul_add(y_e14, grad_o_e12, v51);
+            v85 = V::mul_add(y_e13, grad_o_e12, v85);
+            v18 = V::neg_mul_add(y_e25, grad_o_e12, v18);
+            v121 = V::neg_mul_add(y_e24, grad_o_e12, v121);
+            v22 = V::neg_mul_add(y_e23, grad_o_e12, v22);
+            v32 = V::neg_mul_add(y_e1, grad_o_e12, v32);
+            v65 = V::mul_add(y_e2, grad_o_e12, v65);
+            let grad_o_e5 = V::load(grad_o.at(4usize, c));
+            v67 = V::mul_add(y_e234, grad_o_e5, v67);
+            v2 = V::mul_add(y_e134, grad_o_e5, v2);
+            v36 = V::mul_add(y_e124, grad_o_e5, v36);
+            v6 = V::mul_add(y_e123, grad_o_e5, v6);
+            v16 = V::neg_mul_add(y_e2345, grad_o_e5, v16);
+            v49 = V::neg_mul_add(y_e1345, grad_o_e5, v49);
+            v82 = V::neg_mul_add(y_e1245, grad_o_e5, v82);
+            v115 = V::neg_mul_add(y_e1235, grad_o_e5, v115);
+            v149 = V::neg_mul_add(y_e4, grad_o_e5, v149);
+            v83 = V::neg_mul_add(y_e3, grad_o_e5, v83);
+            v153 = V::neg_mul_add(y_e2, grad_o_e5, v153);
+            v18 = V::neg_mul_add(y_e1, grad_o_e5, v18);
+            v28 = V::mul_add(y_e45, grad_o_e5, v28);
+            v127 = V::mul_add(y_e35, grad_o_e5, v127);
+            v32 = V::mul_add(y_e25, grad_o_e5, v32);
+            v65 = V::mul_add(y_e15, grad_o_e5, v65);
+            let grad_o_e4 = V::load(grad_o.at(3usize, c));
+            v67 = V::neg_mul_add(y_e235, grad_o_e4, v67);
+            v2 = V::neg_mul_add(y_e135, grad_o_e4, v2);
+            v36 = V::neg_mul_add(y_e125, grad_o_e4, v36);
+            v42 = V::mul_add(y_e123, grad_o_e4, v42);
+            v206 = V::mul_add(y_e2345, grad_o_e4, v206);
+            v111 = V::mul_add(y_e1345, grad_o_e4, v111);
+            v311 = V::mul_add(y_e1245, grad_o_e4, v311);
+            v115 = V::neg_mul_add(y_e1234, grad_o_e4, v115);
+            // out0[16] = y_e5*grad_o_e1235 + y_e4*grad_o_e1234 + y_e15*grad_o_e235 + y_e14*grad_o_e234 - y_e25*grad_o_e135 - y_e24*grad_o_e134 + y_e35*grad_o_e125 + y_e34*grad_o_e124 - y_e125*grad_o_e35 - y_e124*grad_o_e34 + y_e135*grad_o_e25 + y_e134*grad_o_e24 - y_e235*grad_o_e15 - y_e234*grad_o_e14 - y_e1235*grad_o_e5 - y_e1234*grad_o_e4
+            V::store(v115, out0.at(16usize, c));
+            v149 = V::mul_add(y_e5, grad_o_e4, v149);
+            // out0[15] = y_e1235*grad_o_e1234 - y_e1234*grad_o_e1235 - y_e234*grad_o_e235 + y_e235*grad_o_e234 - y_e134*grad_o_e135 + y_e135*grad_o_e134 - y_e124*grad_o_e125 + y_e125*grad_o_e124 - y_e34*grad_o_e35 + y_e35*grad_o_e34 - y_e24*grad_o_e25 + y_e25*grad_o_e24 - y_e14*grad_o_e15 + y_e15*grad_o_e14 - y_e4*grad_o_e5 + y_e5*grad_o_e4
+            V::store(v149, out0.at(15usize, c));
+            v117 = V::neg_mul_add(y_e3, grad_o_e4, v117);
+            v51 = V::neg_mul_add(y_e2, grad_o_e4, v51);
+            v121 = V::neg_mul_add(y_e1, grad_o_e4, v121);
+            v26 = V::mul_add(y_e45, grad_o_e4, v26);
+            v127 = V::mul_add(y_e34, grad_o_e4, v127);
+            v32 = V::mul_add(y_e24, grad_o_e4, v32);
+            v65 = V::mul_add(y_e14, grad_o_e4, v65);
+            let grad_o_e3 = V::load(grad_o.at(2usize, c));
+            v67 = V::mul_add(y_e245, grad_o_e3, v67);
+            v2 = V::mul_add(y_e145, grad_o_e3, v2);
+            v6 = V::neg_mul_add(y_e125, grad_o_e3, v6);
+            v42 = V::neg_mul_add(y_e124, grad_o_e3, v42);
+            v12 = V::neg_mul_add(y_e2345, grad_o_e3, v12);
+            v47 = V::neg_mul_add(y_e1345, grad_o_e3, v47);
+            v311 = V::mul_add(y_e1235, grad_o_e3, v311);
+            // out0[18] = y_e24*grad_o_e145 - (y_e4*grad_o_e1245 + y_e3*grad_o_e1235 + y_e14*grad_o_e245 + y_e13*grad_o_e235) + y_e23*grad_o_e135 - y_e45*grad_o_e124 - y_e35*grad_o_e123 + y_e124*grad_o_e45 + y_e123*grad_o_e35 - y_e145*grad_o_e24 - y_e135*grad_o_e23 + y_e245*grad_o_e14 + y_e235*grad_o_e13 + y_e1245*grad_o_e4 + y_e1235*grad_o_e3
+            V::store(v311, out0.at(18usize, c));
+            v82 = V::mul_add(y_e1234, grad_o_e3, v82);
+            // out0[17] = y_e5*grad_o_e1245 - y_e3*grad_o_e1234 + y_e15*grad_o_e245 - y_e13*grad_o_e234 - y_e25*grad_o_e145 + y_e23*grad_o_e134 + y_e45*grad_o_e125 - y_e34*grad_o_e123 - y_e125*grad_o_e45 + y_e123*grad_o_e34 + y_e145*grad_o_e25 - y_e134*grad_o_e23 - y_e245*grad_o_e15 + y_e234*grad_o_e13 - y_e1245*grad_o_e5 + y_e1234*grad_o_e3
+            V::store(v82, out0.at(17usize, c));
+            v83 = V::mul_add(y_e5, grad_o_e3, v83);
+            // out0[14] = y_e1234*grad_o_e1245 - y_e1245*grad_o_e1234 + y_e234*grad_o_e245 - y_e245*grad_o_e234 + y_e134*grad_o_e145 - y_e145*grad_o_e134 - y_e123*grad_o_e125 + y_e125*grad_o_e123 + y_e34*grad_o_e45 - y_e45*grad_o_e34 - y_e23*grad_o_e25 + y_e25*grad_o_e23 - y_e13*grad_o_e15 + y_e15*grad_o_e13 - y_e3*grad_o_e5 + y_e5*grad_o_e3
+            V::store(v83, out0.at(14usize, c));
+            v117 = V::mul_add(y_e4, grad_o_e3, v117);
+            // out0[13] = y_e1245*grad_o_e1235 - y_e1235*grad_o_e1245 - y_e235*grad_o_e245 + y_e245*grad_o_e235 - y_e135*grad_o_e145 + y_e145*grad_o_e135 - y_e123*grad_o_e124 + y_e124*grad_o_e123 - y_e35*grad_o_e45 + y_e45*grad_o_e35 - y_e23*grad_o_e24 + y_e24*grad_o_e23 - y_e13*grad_o_e14 + y_e14*grad_o_e13 - y_e3*grad_o_e4 + y_e4*grad_o_e3
+            V::store(v117, out0.at(13usize, c));
+            v85 = V::neg_mul_add(y_e2, grad_o_e3, v85);
+            v22 = V::neg_mul_add(y_e1, grad_o_e3, v22);
+            v26 = V::mul_add(y_e35, grad_o_e3, v26);
+            v28 = V::neg_mul_add(y_e34, grad_o_e3, v28);
+            v32 = V::mul_add(y_e23, grad_o_e3, v32);
+            v65 = V::mul_add(y_e13, grad_o_e3, v65);
+            let grad_o_e2 = V::load(grad_o.at(1usize, c));
+            v67 = V::neg_mul_add(y_e345, grad_o_e2, v67);
+            // out0[30] = y_e13*grad_o_e1245 - y_e12*grad_o_e1345 - y_e14*grad_o_e1235 + y_e15*grad_o_e1234 - y_e2*grad_o_e345 + y_e3*grad_o_e245 - y_e4*grad_o_e235 + y_e5*grad_o_e234 + y_e1234*grad_o_e15 - y_e1235*grad_o_e14 + y_e1245*grad_o_e13 - y_e1345*grad_o_e12 + y_e234*grad_o_e5 - y_e235*grad_o_e4 + y_e245*grad_o_e3 - y_e345*grad_o_e2
+            V::store(v67, out0.at(30usize, c));
+            v36 = V::mul_add(y_e145, grad_o_e2, v36);
+            v6 = V::mul_add(y_e135, grad_o_e2, v6);
+            v42 = V::mul_add(y_e134, grad_o_e2, v42);
+            v237 = V::mul_add(y_e2345, grad_o_e2, v237);
+            v47 = V::neg_mul_add(y_e1245, grad_o_e2, v47);
+            // out0[21] = y_e3*grad_o_e1345 + y_e2*grad_o_e1245 + y_e13*grad_o_e345 + y_e12*grad_o_e245 - y_e34*grad_o_e135 + y_e35*grad_o_e134 - y_e24*grad_o_e125 + y_e25*grad_o_e124 - y_e134*grad_o_e35 + y_e135*grad_o_e34 - y_e124*grad_o_e25 + y_e125*grad_o_e24 - y_e345*grad_o_e13 - y_e245*grad_o_e12 - y_e1345*grad_o_e3 - y_e1245*grad_o_e2
+            V::store(v47, out0.at(21usize, c));
+            v111 = V::neg_mul_add(y_e1235, grad_o_e2, v111);
+            // out0[20] = y_e2*grad_o_e1235 - y_e4*grad_o_e1345 - y_e14*grad_o_e345 + y_e12*grad_o_e235 + y_e34*grad_o_e145 - y_e45*grad_o_e134 - y_e23*grad_o_e125 + y_e25*grad_o_e123 + y_e134*grad_o_e45 - y_e145*grad_o_e34 - y_e123*grad_o_e25 + y_e125*grad_o_e23 + y_e345*grad_o_e14 - y_e235*grad_o_e12 + y_e1345*grad_o_e4 - y_e1235*grad_o_e2
+            V::store(v111, out0.at(20usize, c));
+            v49 = V::neg_mul_add(y_e1234, grad_o_e2, v49);
+            // out0[19] = y_e5*grad_o_e1345 + y_e2*grad_o_e1234 + y_e15*grad_o_e345 + y_e12*grad_o_e234 - y_e35*grad_o_e145 + y_e45*grad_o_e135 - y_e23*grad_o_e124 + y_e24*grad_o_e123 - y_e135*grad_o_e45 + y_e145*grad_o_e35 - y_e123*grad_o_e24 + y_e124*grad_o_e23 - y_e345*grad_o_e15 - y_e234*grad_o_e12 - y_e1345*grad_o_e5 - y_e1234*grad_o_e2
+            V::store(v49, out0.at(19usize, c));
+            v153 = V::mul_add(y_e5, grad_o_e2, v153);
+            // out0[12] = y_e1345*grad_o_e1234 - y_e1234*grad_o_e1345 - y_e234*grad_o_e345 + y_e345*grad_o_e234 + y_e124*grad_o_e145 + y_e123*grad_o_e135 - y_e145*grad_o_e124 - y_e135*grad_o_e123 + y_e24*grad_o_e45 + y_e23*grad_o_e35 - y_e45*grad_o_e24 - y_e35*grad_o_e23 - y_e12*grad_o_e15 + y_e15*grad_o_e12 - y_e2*grad_o_e5 + y_e5*grad_o_e2
+            V::store(v153, out0.at(12usize, c));
+            v51 = V::mul_add(y_e4, grad_o_e2, v51);
+            // out0[11] = y_e1235*grad_o_e1345 - y_e1345*grad_o_e1235 + y_e235*grad_o_e345 - y_e345*grad_o_e235 - y_e125*grad_o_e145 + y_e123*grad_o_e134 + y_e145*grad_o_e125 - y_e134*grad_o_e123 - y_e25*grad_o_e45 + y_e23*grad_o_e34 + y_e45*grad_o_e25 - y_e34*grad_o_e23 - y_e12*grad_o_e14 + y_e14*grad_o_e12 - y_e2*grad_o_e4 + y_e4*grad_o_e2
+            V::store(v51, out0.at(11usize, c));
+            v85 = V::mul_add(y_e3, grad_o_e2, v85);
+            // out0[10] = y_e1345*grad_o_e1245 - y_e1245*grad_o_e1345 - y_e245*grad_o_e345 + y_e345*grad_o_e245 - y_e125*grad_o_e135 - y_e124*grad_o_e134 + y_e135*grad_o_e125 + y_e134*grad_o_e124 - y_e25*grad_o_e35 - y_e24*grad_o_e34 + y_e35*grad_o_e25 + y_e34*grad_o_e24 - y_e12*grad_o_e13 + y_e13*grad_o_e12 - y_e2*grad_o_e3 + y_e3*grad_o_e2
+            V::store(v85, out0.at(10usize, c));
+            v54 = V::neg_mul_add(y_e1, grad_o_e2, v54);
+            v26 = V::mul_add(y_e25, grad_o_e2, v26);
+            v28 = V::neg_mul_add(y_e24, grad_o_e2, v28);
+            v127 = V::neg_mul_add(y_e23, grad_o_e2, v127);
+            v65 = V::mul_add(y_e12, grad_o_e2, v65);
+            // out0[1] = y_e345*grad_o_e1345 + y_e245*grad_o_e1245 + y_e235*grad_o_e1235 + y_e234*grad_o_e1234 + y_e1345*grad_o_e345 + y_e1245*grad_o_e245 + y_e1235*grad_o_e235 + y_e1234*grad_o_e234 + y_e5*grad_o_e15 + y_e4*grad_o_e14 + y_e3*grad_o_e13 + y_e2*grad_o_e12 + y_e15*grad_o_e5 + y_e14*grad_o_e4 + y_e13*grad_o_e3 + y_e12*grad_o_e2
+            V::store(v65, out0.at(1usize, c));
+            let grad_o_e1 = V::load(grad_o.at(0usize, c));
+            v2 = V::neg_mul_add(y_e345, grad_o_e1, v2);
+            // out0[29] = y_e12*grad_o_e2345 - y_e23*grad_o_e1245 + y_e24*grad_o_e1235 - y_e25*grad_o_e1234 - y_e1*grad_o_e345 + y_e3*grad_o_e145 - y_e4*grad_o_e135 + y_e5*grad_o_e134 - y_e1234*grad_o_e25 + y_e1235*grad_o_e24 - y_e1245*grad_o_e23 + y_e2345*grad_o_e12 + y_e134*grad_o_e5 - y_e135*grad_o_e4 + y_e145*grad_o_e3 - y_e345*grad_o_e1
+            V::store(v2, out0.at(29usize, c));
+            v36 = V::neg_mul_add(y_e245, grad_o_e1, v36);
+            // out0[28] = y_e23*grad_o_e1345 - y_e13*grad_o_e2345 - y_e34*grad_o_e1235 + y_e35*grad_o_e1234 - y_e1*grad_o_e245 + y_e2*grad_o_e145 - y_e4*grad_o_e125 + y_e5*grad_o_e124 + y_e1234*grad_o_e35 - y_e1235*grad_o_e34 + y_e1345*grad_o_e23 - y_e2345*grad_o_e13 + y_e124*grad_o_e5 - y_e125*grad_o_e4 + y_e145*grad_o_e2 - y_e245*grad_o_e1
+            V::store(v36, out0.at(28usize, c));
+            v6 = V::neg_mul_add(y_e235, grad_o_e1, v6);
+            // out0[27] = y_e14*grad_o_e2345 - y_e24*grad_o_e1345 + y_e34*grad_o_e1245 - y_e45*grad_o_e1234 - y_e1*grad_o_e235 + y_e2*grad_o_e135 - y_e3*grad_o_e125 + y_e5*grad_o_e123 - y_e1234*grad_o_e45 + y_e1245*grad_o_e34 - y_e1345*grad_o_e24 + y_e2345*grad_o_e14 + y_e123*grad_o_e5 - y_e125*grad_o_e3 + y_e135*grad_o_e2 - y_e235*grad_o_e1
+            V::store(v6, out0.at(27usize, c));
+            v42 = V::neg_mul_add(y_e234, grad_o_e1, v42);
+            // out0[26] = y_e25*grad_o_e1345 - y_e15*grad_o_e2345 - y_e35*grad_o_e1245 + y_e45*grad_o_e1235 - y_e1*grad_o_e234 + y_e2*grad_o_e134 - y_e3*grad_o_e124 + y_e4*grad_o_e123 + y_e1235*grad_o_e45 - y_e1245*grad_o_e35 + y_e1345*grad_o_e25 - y_e2345*grad_o_e15 + y_e123*grad_o_e4 - y_e124*grad_o_e3 + y_e134*grad_o_e2 - y_e234*grad_o_e1
+            V::store(v42, out0.at(26usize, c));
+            v237 = V::mul_add(y_e1345, grad_o_e1, v237);
+            // out0[25] = y_e24*grad_o_e235 - (y_e2*grad_o_e2345 + y_e1*grad_o_e1345 + y_e23*grad_o_e245) - y_e25*grad_o_e234 - y_e13*grad_o_e145 + y_e14*grad_o_e135 - y_e15*grad_o_e134 + y_e234*grad_o_e25 - y_e235*grad_o_e24 + y_e245*grad_o_e23 + y_e134*grad_o_e15 - y_e135*grad_o_e14 + y_e145*grad_o_e13 + y_e2345*grad_o_e2 + y_e1345*grad_o_e1
+            V::store(v237, out0.at(25usize, c));
+            v12 = V::mul_add(y_e1245, grad_o_e1, v12);
+            // out0[24] = y_e3*grad_o_e2345 - y_e1*grad_o_e1245 + y_e23*grad_o_e345 - y_e34*grad_o_e235 + y_e35*grad_o_e234 - y_e12*grad_o_e145 + y_e14*grad_o_e125 - y_e15*grad_o_e124 - y_e234*grad_o_e35 + y_e235*grad_o_e34 - y_e345*grad_o_e23 + y_e124*grad_o_e15 - y_e125*grad_o_e14 + y_e145*grad_o_e12 - y_e2345*grad_o_e3 + y_e1245*grad_o_e1
+            V::store(v12, out0.at(24usize, c));
+            v206 = V::mul_add(y_e1235, grad_o_e1, v206);
+            // out0[23] = y_e34*grad_o_e245 - (y_e4*grad_o_e2345 + y_e1*grad_o_e1235 + y_e24*grad_o_e345) - y_e45*grad_o_e234 - y_e12*grad_o_e135 + y_e13*grad_o_e125 - y_e15*grad_o_e123 + y_e234*grad_o_e45 - y_e245*grad_o_e34 + y_e345*grad_o_e24 + y_e123*grad_o_e15 - y_e125*grad_o_e13 + y_e135*grad_o_e12 + y_e2345*grad_o_e4 + y_e1235*grad_o_e1
+            V::store(v206, out0.at(23usize, c));
+            v16 = V::mul_add(y_e1234, grad_o_e1, v16);
+            // out0[22] = y_e5*grad_o_e2345 - y_e1*grad_o_e1234 + y_e25*grad_o_e345 - y_e35*grad_o_e245 + y_e45*grad_o_e235 - y_e12*grad_o_e134 + y_e13*grad_o_e124 - y_e14*grad_o_e123 - y_e235*grad_o_e45 + y_e245*grad_o_e35 - y_e345*grad_o_e25 + y_e123*grad_o_e14 - y_e124*grad_o_e13 + y_e134*grad_o_e12 - y_e2345*grad_o_e5 + y_e1234*grad_o_e1
+            V::store(v16, out0.at(22usize, c));
+            v18 = V::mul_add(y_e5, grad_o_e1, v18);
+            // out0[9] = y_e1234*grad_o_e2345 - y_e2345*grad_o_e1234 - y_e134*grad_o_e345 - y_e124*grad_o_e245 - y_e123*grad_o_e235 + y_e345*grad_o_e134 + y_e245*grad_o_e124 + y_e235*grad_o_e123 + y_e14*grad_o_e45 + y_e13*grad_o_e35 + y_e12*grad_o_e25 - y_e45*grad_o_e14 - y_e35*grad_o_e13 - y_e25*grad_o_e12 - y_e1*grad_o_e5 + y_e5*grad_o_e1
+            V::store(v18, out0.at(9usize, c));
+            v121 = V::mul_add(y_e4, grad_o_e1, v121);
+            // out0[8] = y_e2345*grad_o_e1235 - y_e1235*grad_o_e2345 + y_e135*grad_o_e345 + y_e125*grad_o_e245 - y_e123*grad_o_e234 - y_e345*grad_o_e135 - y_e245*grad_o_e125 + y_e234*grad_o_e123 - y_e15*grad_o_e45 + y_e13*grad_o_e34 + y_e12*grad_o_e24 + y_e45*grad_o_e15 - y_e34*grad_o_e13 - y_e24*grad_o_e12 - y_e1*grad_o_e4 + y_e4*grad_o_e1
+            V::store(v121, out0.at(8usize, c));
+            v22 = V::mul_add(y_e3, grad_o_e1, v22);
+            // out0[7] = y_e1245*grad_o_e2345 - y_e2345*grad_o_e1245 - y_e145*grad_o_e345 + y_e125*grad_o_e235 + y_e124*grad_o_e234 + y_e345*grad_o_e145 - y_e235*grad_o_e125 - y_e234*grad_o_e124 - y_e15*grad_o_e35 - y_e14*grad_o_e34 + y_e12*grad_o_e23 + y_e35*grad_o_e15 + y_e34*grad_o_e14 - y_e23*grad_o_e12 - y_e1*grad_o_e3 + y_e3*grad_o_e1
+            V::store(v22, out0.at(7usize, c));
+            v54 = V::mul_add(y_e2, grad_o_e1, v54);
+            // out0[6] = y_e2345*grad_o_e1345 - y_e1345*grad_o_e2345 - y_e145*grad_o_e245 - y_e135*grad_o_e235 - y_e134*grad_o_e234 + y_e245*grad_o_e145 + y_e235*grad_o_e135 + y_e234*grad_o_e134 - y_e15*grad_o_e25 - y_e14*grad_o_e24 - y_e13*grad_o_e23 + y_e25*grad_o_e15 + y_e24*grad_o_e14 + y_e23*grad_o_e13 - y_e1*grad_o_e2 + y_e2*grad_o_e1
+            V::store(v54, out0.at(6usize, c));
+            v26 = V::mul_add(y_e15, grad_o_e1, v26);
+            // out0[5] = -(y_e234*grad_o_e2345 + y_e134*grad_o_e1345 + y_e124*grad_o_e1245 + y_e123*grad_o_e1235 + y_e2345*grad_o_e234 + y_e1345*grad_o_e134 + y_e1245*grad_o_e124 + y_e1235*grad_o_e123 + y_e4*grad_o_e45 + y_e3*grad_o_e35 + y_e2*grad_o_e25 + y_e1*grad_o_e15 + y_e45*grad_o_e4 + y_e35*grad_o_e3 + y_e25*grad_o_e2 + y_e15*grad_o_e1)
+            V::store(V::neg(v26), out0.at(5usize, c));
+            v28 = V::neg_mul_add(y_e14, grad_o_e1, v28);
+            // out0[4] = y_e235*grad_o_e2345 + y_e135*grad_o_e1345 + y_e125*grad_o_e1245 - y_e123*grad_o_e1234 + y_e2345*grad_o_e235 + y_e1345*grad_o_e135 + y_e1245*grad_o_e125 - y_e1234*grad_o_e123 + y_e5*grad_o_e45 - y_e3*grad_o_e34 - y_e2*grad_o_e24 - y_e1*grad_o_e14 + y_e45*grad_o_e5 - y_e34*grad_o_e3 - y_e24*grad_o_e2 - y_e14*grad_o_e1
+            V::store(v28, out0.at(4usize, c));
+            v127 = V::neg_mul_add(y_e13, grad_o_e1, v127);
+            // out0[3] = y_e125*grad_o_e1235 - (y_e245*grad_o_e2345 + y_e145*grad_o_e1345) + y_e124*grad_o_e1234 - y_e2345*grad_o_e245 - y_e1345*grad_o_e145 + y_e1235*grad_o_e125 + y_e1234*grad_o_e124 + y_e5*grad_o_e35 + y_e4*grad_o_e34 - y_e2*grad_o_e23 - y_e1*grad_o_e13 + y_e35*grad_o_e5 + y_e34*grad_o_e4 - y_e23*grad_o_e2 - y_e13*grad_o_e1
+            V::store(v127, out0.at(3usize, c));
+            v32 = V::neg_mul_add(y_e12, grad_o_e1, v32);
+            // out0[2] = y_e345*grad_o_e2345 - y_e145*grad_o_e1245 - y_e135*grad_o_e1235 - y_e134*grad_o_e1234 + y_e2345*grad_o_e345 - y_e1245*grad_o_e145 - y_e1235*grad_o_e135 - y_e1234*grad_o_e134 + y_e5*grad_o_e25 + y_e4*grad_o_e24 + y_e3*grad_o_e23 - y_e1*grad_o_e12 + y_e25*grad_o_e5 + y_e24*grad_o_e4 + y_e23*grad_o_e3 - y_e12*grad_o_e1
+            V::store(v32, out0.at(2usize, c));
             // out0[0] = 0
             V::store(c0e0, out0.at(0usize, c));
-            // out0[1] = y_e345*grad_o_e1345 + y_e245*grad_o_e1245 + y_e235*grad_o_e1235 + y_e234*grad_o_e1234 + y_e1345*grad_o_e345 + y_e1245*grad_o_e245 + y_e1235*grad_o_e235 + y_e1234*grad_o_e234 + y_e5*grad_o_e15 + y_e4*grad_o_e14 + y_e3*grad_o_e13 + y_e2*grad_o_e12 + y_e15*grad_o_e5 + y_e14*grad_o_e4 + y_e13*grad_o_e3 + y_e12*grad_o_e2
-            V::store(
-                {
-                    let mut s = V::mul(y_e345, grad_o_e1345);
-                    s = V::mul_add(y_e245, grad_o_e1245, s);
-                    s = V::mul_add(y_e235, grad_o_e1235, s);
-                    s = V::mul_add(y_e234, grad_o_e1234, s);
-                    s = V::mul_add(y_e1345, grad_o_e345, s);
-                    s = V::mul_add(y_e1245, grad_o_e245, s);
-                    s = V::mul_add(y_e1235, grad_o_e235, s);
-                    s = V::mul_add(y_e1234, grad_o_e234, s);
-                    s = V::mul_add(y_e5, grad_o_e15, s);
-                    s = V::mul_add(y_e4, grad_o_e14, s);
-                    s = V::mul_add(y_e3, grad_o_e13, s);
-                    s = V::mul_add(y_e2, grad_o_e12, s);
-                    s = V::mul_add(y_e15, grad_o_e5, s);
-                    s = V::mul_add(y_e14, grad_o_e4, s);
-                    s = V::mul_add(y_e13, grad_o_e3, s);
-                    s = V::mul_add(y_e12, grad_o_e2, s);
-                    s
-                },
-                out0.at(1usize, c),
-            );
-            // out0[2] = y_e345*grad_o_e2345 - y_e145*grad_o_e1245 - y_e135*grad_o_e1235 - y_e134*grad_o_e1234 + y_e2345*grad_o_e345 - y_e1245*grad_o_e145 - y_e1235*grad_o_e135 - y_e1234*grad_o_e134 + y_e5*grad_o_e25 + y_e4*grad_o_e24 + y_e3*grad_o_e23 - y_e1*grad_o_e12 + y_e25*grad_o_e5 + y_e24*grad_o_e4 + y_e23*grad_o_e3 - y_e12*grad_o_e1
-            V::store(
-                {
-                    let mut s = V::mul(y_e345, grad_o_e2345);
-                    s = V::neg_mul_add(y_e145, grad_o_e1245, s);
-                    s = V::neg_mul_add(y_e135, grad_o_e1235, s);
-                    s = V::neg_mul_add(y_e134, grad_o_e1234, s);
-                    s = V::mul_add(y_e2345, grad_o_e345, s);
-                    s = V::neg_mul_add(y_e1245, grad_o_e145, s);
-                    s = V::neg_mul_add(y_e1235, grad_o_e135, s);
-                    s = V::neg_mul_add(y_e1234, grad_o_e134, s);
-                    s = V::mul_add(y_e5, grad_o_e25, s);
-                    s = V::mul_add(y_e4, grad_o_e24, s);
-                    s = V::mul_add(y_e3, grad_o_e23, s);
-                    s = V::neg_mul_add(y_e1, grad_o_e12, s);
-                    s = V::mul_add(y_e25, grad_o_e5, s);
-                    s = V::mul_add(y_e24, grad_o_e4, s);
-                    s = V::mul_add(y_e23, grad_o_e3, s);
-                    s = V::neg_mul_add(y_e12, grad_o_e1, s);
-                    s
-                },
-                out0.at(2usize, c),
-            );
-            // out0[3] = y_e125*grad_o_e1235 - (y_e245*grad_o_e2345 + y_e145*grad_o_e1345) + y_e124*grad_o_e1234 - y_e2345*grad_o_e245 - y_e1345*grad_o_e145 + y_e1235*grad_o_e125 + y_e1234*grad_o_e124 + y_e5*grad_o_e35 + y_e4*grad_o_e34 - y_e2*grad_o_e23 - y_e1*grad_o_e13 + y_e35*grad_o_e5 + y_e34*grad_o_e4 - y_e23*grad_o_e2 - y_e13*grad_o_e1
-            V::store(
-                {
-                    let mut s = V::mul_sub(
-                        y_e125,
-                        grad_o_e1235,
-                        V::mul_add(y_e145, grad_o_e1345, V::mul(y_e245, grad_o_e2345)),
-                    );
-                    s = V::mul_add(y_e124, grad_o_e1234, s);
-                    s = V::neg_mul_add(y_e2345, grad_o_e245, s);
-                    s = V::neg_mul_add(y_e1345, grad_o_e145, s);
-                    s = V::mul_add(y_e1235, grad_o_e125, s);
-                    s = V::mul_add(y_e1234, grad_o_e124, s);
-                    s = V::mul_add(y_e5, grad_o_e35, s);
-                    s = V::mul_add(y_e4, grad_o_e34, s);
-                    s = V::neg_mul_add(y_e2, grad_o_e23, s);
-                    s = V::neg_mul_add(y_e1, grad_o_e13, s);
-                    s = V::mul_add(y_e35, grad_o_e5, s);
-                    s = V::mul_add(y_e34, grad_o_e4, s);
-                    s = V::neg_mul_add(y_e23, grad_o_e2, s);
-                    s = V::neg_mul_add(y_e13, grad_o_e1, s);
-                    s
-                },
-                out0.at(3usize, c),
-            );
-            // out0[4] = y_e235*grad_o_e2345 + y_e135*grad_o_e1345 + y_e125*grad_o_e1245 - y_e123*grad_o_e1234 + y_e2345*grad_o_e235 + y_e1345*grad_o_e135 + y_e1245*grad_o_e125 - y_e1234*grad_o_e123 + y_e5*grad_o_e45 - y_e3*grad_o_e34 - y_e2*grad_o_e24 - y_e1*grad_o_e14 + y_e45*grad_o_e5 - y_e34*grad_o_e3 - y_e24*grad_o_e2 - y_e14*grad_o_e1
-            V::store(
-                {
-                    let mut s = V::mul(y_e235, grad_o_e2345);
-                    s = V::mul_add(y_e135, grad_o_e1345, s);
-                    s = V::mul_add(y_e125, grad_o_e1245, s);
-                    s = V::neg_mul_add(y_e123, grad_o_e1234, s);
-                    s = V::mul_add(y_e2345, grad_o_e235, s);
-                    s = V::mul_add(y_e1345, grad_o_e135, s);
-                    s = V::mul_add(y_e1245, grad_o_e125, s);
-                    s = V::neg_mul_add(y_e1234, grad_o_e123, s);
-                    s = V::mul_add(y_e5, grad_o_e45, s);
-                    s = V::neg_mul_add(y_e3, grad_o_e34, s);
-                    s = V::neg_mul_add(y_e2, grad_o_e24, s);
-                    s = V::neg_mul_add(y_e1, grad_o_e14, s);
-                    s = V::mul_add(y_e45, grad_o_e5, s);
-                    s = V::neg_mul_add(y_e34, grad_o_e3, s);
-                    s = V::neg_mul_add(y_e24, grad_o_e2, s);
-                    s = V::neg_mul_add(y_e14, grad_o_e1, s);
-                    s
-                },
-                out0.at(4usize, c),
-            );
-            // out0[5] = -(y_e234*grad_o_e2345 + y_e134*grad_o_e1345 + y_e124*grad_o_e1245 + y_e123*grad_o_e1235 + y_e2345*grad_o_e234 + y_e1345*grad_o_e134 + y_e1245*grad_o_e124 + y_e1235*grad_o_e123 + y_e4*grad_o_e45 + y_e3*grad_o_e35 + y_e2*grad_o_e25 + y_e1*grad_o_e15 + y_e45*grad_o_e4 + y_e35*grad_o_e3 + y_e25*grad_o_e2 + y_e15*grad_o_e1)
-            V::store(
-                V::neg({
-                    let mut s = V::mul(y_e234, grad_o_e2345);
-                    s = V::mul_add(y_e134, grad_o_e1345, s);
-                    s = V::mul_add(y_e124, grad_o_e1245, s);
-                    s = V::mul_add(y_e123, grad_o_e1235, s);
-                    s = V::mul_add(y_e2345, grad_o_e234, s);
-                    s = V::mul_add(y_e1345, grad_o_e134, s);
-                    s = V::mul_add(y_e1245, grad_o_e124, s);
-                    s = V::mul_add(y_e1235, grad_o_e123, s);
-                    s = V::mul_add(y_e4, grad_o_e45, s);
-                    s = V::mul_add(y_e3, grad_o_e35, s);
-                    s = V::mul_add(y_e2, grad_o_e25, s);
-                    s = V::mul_add(y_e1, grad_o_e15, s);
-                    s = V::mul_add(y_e45, grad_o_e4, s);
-                    s = V::mul_add(y_e35, grad_o_e3, s);
-                    s = V::mul_add(y_e25, grad_o_e2, s);
-                    s = V::mul_add(y_e15, grad_o_e1, s);
-                    s
-                }),
-                out0.at(5usize, c),
-            );
-            // out0[6] = y_e2345*grad_o_e1345 - y_e1345*grad_o_e2345 - y_e145*grad_o_e245 - y_e135*grad_o_e235 - y_e134*grad_o_e234 + y_e245*grad_o_e145 + y_e235*grad_o_e135 + y_e234*grad_o_e134 - y_e15*grad_o_e25 - y_e14*grad_o_e24 - y_e13*grad_o_e23 + y_e25*grad_o_e15 + y_e24*grad_o_e14 + y_e23*grad_o_e13 - y_e1*grad_o_e2 + y_e2*grad_o_e1
-            V::store(
-                {
-                    let mut s = V::mul(y_e2345, grad_o_e1345);
-                    s = V::neg_mul_add(y_e1345, grad_o_e2345, s);
-                    s = V::neg_mul_add(y_e145, grad_o_e245, s);
-                    s = V::neg_mul_add(y_e135, grad_o_e235, s);
-                    s = V::neg_mul_add(y_e134, grad_o_e234, s);
-                    s = V::mul_add(y_e245, grad_o_e145, s);
-                    s = V::mul_add(y_e235, grad_o_e135, s);
-                    s = V::mul_add(y_e234, grad_o_e134, s);
-                    s = V::neg_mul_add(y_e15, grad_o_e25, s);
-                    s = V::neg_mul_add(y_e14, grad_o_e24, s);
-                    s = V::neg_mul_add(y_e13, grad_o_e23, s);
-                    s = V::mul_add(y_e25, grad_o_e15, s);
-                    s = V::mul_add(y_e24, grad_o_e14, s);
-                    s = V::mul_add(y_e23, grad_o_e13, s);
-                    s = V::neg_mul_add(y_e1, grad_o_e2, s);
-                    s = V::mul_add(y_e2, grad_o_e1, s);
-                    s
-                },
-                out0.at(6usize, c),
-            );
-            // out0[7] = y_e1245*grad_o_e2345 - y_e2345*grad_o_e1245 - y_e145*grad_o_e345 + y_e125*grad_o_e235 + y_e124*grad_o_e234 + y_e345*grad_o_e145 - y_e235*grad_o_e125 - y_e234*grad_o_e124 - y_e15*grad_o_e35 - y_e14*grad_o_e34 + y_e12*grad_o_e23 + y_e35*grad_o_e15 + y_e34*grad_o_e14 - y_e23*grad_o_e12 - y_e1*grad_o_e3 + y_e3*grad_o_e1
-            V::store(
-                {
-                    let mut s = V::mul(y_e1245, grad_o_e2345);
-                    s = V::neg_mul_add(y_e2345, grad_o_e1245, s);
-                    s = V::neg_mul_add(y_e145, grad_o_e345, s);
-                    s = V::mul_add(y_e125, grad_o_e235, s);
-                    s = V::mul_add(y_e124, grad_o_e234, s);
-                    s = V::mul_add(y_e345, grad_o_e145, s);
-                    s = V::neg_mul_add(y_e235, grad_o_e125, s);
-                    s = V::neg_mul_add(y_e234, grad_o_e124, s);
-                    s = V::neg_mul_add(y_e15, grad_o_e35, s);
-                    s = V::neg_mul_add(y_e14, grad_o_e34, s);
-                    s = V::mul_add(y_e12, grad_o_e23, s);
-                    s = V::mul_add(y_e35, grad_o_e15, s);
-                    s = V::mul_add(y_e34, grad_o_e14, s);
-                    s = V::neg_mul_add(y_e23, grad_o_e12, s);
-                    s = V::neg_mul_add(y_e1, grad_o_e3, s);
-                    s = V::mul_add(y_e3, grad_o_e1, s);
-                    s
-                },
-                out0.at(7usize, c),
-            );
-            // out0[8] = y_e2345*grad_o_e1235 - y_e1235*grad_o_e2345 + y_e135*grad_o_e345 + y_e125*grad_o_e245 - y_e123*grad_o_e234 - y_e345*grad_o_e135 - y_e245*grad_o_e125 + y_e234*grad_o_e123 - y_e15*grad_o_e45 + y_e13*grad_o_e34 + y_e12*grad_o_e24 + y_e45*grad_o_e15 - y_e34*grad_o_e13 - y_e24*grad_o_e12 - y_e1*grad_o_e4 + y_e4*grad_o_e1
-            V::store(
-                {
-                    let mut s = V::mul(y_e2345, grad_o_e1235);
-                    s = V::neg_mul_add(y_e1235, grad_o_e2345, s);
-                    s = V::mul_add(y_e135, grad_o_e345, s);
-                    s = V::mul_add(y_e125, grad_o_e245, s);
-                    s = V::neg_mul_add(y_e123, grad_o_e234, s);
-                    s = V::neg_mul_add(y_e345, grad_o_e135, s);
-                    s = V::neg_mul_add(y_e245, grad_o_e125, s);
-                    s = V::mul_add(y_e234, grad_o_e123, s);
-                    s = V::neg_mul_add(y_e15, grad_o_e45, s);
-                    s = V::mul_add(y_e13, grad_o_e34, s);
-                    s = V::mul_add(y_e12, grad_o_e24, s);
-                    s = V::mul_add(y_e45, grad_o_e15, s);
-                    s = V::neg_mul_add(y_e34, grad_o_e13, s);
-                    s = V::neg_mul_add(y_e24, grad_o_e12, s);
-                    s = V::neg_mul_add(y_e1, grad_o_e4, s);
-                    s = V::mul_add(y_e4, grad_o_e1, s);
-                    s
-                },
-                out0.at(8usize, c),
-            );
-            // out0[9] = y_e1234*grad_o_e2345 - y_e2345*grad_o_e1234 - y_e134*grad_o_e345 - y_e124*grad_o_e245 - y_e123*grad_o_e235 + y_e345*grad_o_e134 + y_e245*grad_o_e124 + y_e235*grad_o_e123 + y_e14*grad_o_e45 + y_e13*grad_o_e35 + y_e12*grad_o_e25 - y_e45*grad_o_e14 - y_e35*grad_o_e13 - y_e25*grad_o_e12 - y_e1*grad_o_e5 + y_e5*grad_o_e1
-            V::store(
-                {
-                    let mut s = V::mul(y_e1234, grad_o_e2345);
-                    s = V::neg_mul_add(y_e2345, grad_o_e1234, s);
-                    s = V::neg_mul_add(y_e134, grad_o_e345, s);
-                    s = V::neg_mul_add(y_e124, grad_o_e245, s);
-                    s = V::neg_mul_add(y_e123, grad_o_e235, s);
-                    s = V::mul_add(y_e345, grad_o_e134, s);
-                    s = V::mul_add(y_e245, grad_o_e124, s);
-                    s = V::mul_add(y_e235, grad_o_e123, s);
-                    s = V::mul_add(y_e14, grad_o_e45, s);
-                    s = V::mul_add(y_e13, grad_o_e35, s);
-                    s = V::mul_add(y_e12, grad_o_e25, s);
-                    s = V::neg_mul_add(y_e45, grad_o_e14, s);
-                    s = V::neg_mul_add(y_e35, grad_o_e13, s);
-                    s = V::neg_mul_add(y_e25, grad_o_e12, s);
-                    s = V::neg_mul_add(y_e1, grad_o_e5, s);
-                    s = V::mul_add(y_e5, grad_o_e1, s);
-                    s
-                },
-                out0.at(9usize, c),
-            );
-            // out0[10] = y_e1345*grad_o_e1245 - y_e1245*grad_o_e1345 - y_e245*grad_o_e345 + y_e345*grad_o_e245 - y_e125*grad_o_e135 - y_e124*grad_o_e134 + y_e135*grad_o_e125 + y_e134*grad_o_e124 - y_e25*grad_o_e35 - y_e24*grad_o_e34 + y_e35*grad_o_e25 + y_e34*grad_o_e24 - y_e12*grad_o_e13 + y_e13*grad_o_e12 - y_e2*grad_o_e3 + y_e3*grad_o_e2
-            V::store(
-                {
-                    let mut s = V::mul(y_e1345, grad_o_e1245);
-                    s = V::neg_mul_add(y_e1245, grad_o_e1345, s);
-                    s = V::neg_mul_add(y_e245, grad_o_e345, s);
-                    s = V::mul_add(y_e345, grad_o_e245, s);
-                    s = V::neg_mul_add(y_e125, grad_o_e135, s);
-                    s = V::neg_mul_add(y_e124, grad_o_e134, s);
-                    s = V::mul_add(y_e135, grad_o_e125, s);
-                    s = V::mul_add(y_e134, grad_o_e124, s);
-                    s = V::neg_mul_add(y_e25, grad_o_e35, s);
-                    s = V::neg_mul_add(y_e24, grad_o_e34, s);
-                    s = V::mul_add(y_e35, grad_o_e25, s);
-                    s = V::mul_add(y_e34, grad_o_e24, s);
-                    s = V::neg_mul_add(y_e12, grad_o_e13, s);
-                    s = V::mul_add(y_e13, grad_o_e12, s);
-                    s = V::neg_mul_add(y_e2, grad_o_e3, s);
-                    s = V::mul_add(y_e3, grad_o_e2, s);
-                    s
-                },
-                out0.at(10usize, c),
-            );
-            // out0[11] = y_e1235*grad_o_e1345 - y_e1345*grad_o_e1235 + y_e235*grad_o_e345 - y_e345*grad_o_e235 - y_e125*grad_o_e145 + y_e123*grad_o_e134 + y_e145*grad_o_e125 - y_e134*grad_o_e123 - y_e25*grad_o_e45 + y_e23*grad_o_e34 + y_e45*grad_o_e25 - y_e34*grad_o_e23 - y_e12*grad_o_e14 + y_e14*grad_o_e12 - y_e2*grad_o_e4 + y_e4*grad_o_e2
-            V::store(
-                {
-                    let mut s = V::mul(y_e1235, grad_o_e1345);
-                    s = V::neg_mul_add(y_e1345, grad_o_e1235, s);
-                    s = V::mul_add(y_e235, grad_o_e345, s);
-                    s = V::neg_mul_add(y_e345, grad_o_e235, s);
-                    s = V::neg_mul_add(y_e125, grad_o_e145, s);
-                    s = V::mul_add(y_e123, grad_o_e134, s);
-                    s = V::mul_add(y_e145, grad_o_e125, s);
-                    s = V::neg_mul_add(y_e134, grad_o_e123, s);
-                    s = V::neg_mul_add(y_e25, grad_o_e45, s);
-                    s = V::mul_add(y_e23, grad_o_e34, s);
-                    s = V::mul_add(y_e45, grad_o_e25, s);
-                    s = V::neg_mul_add(y_e34, grad_o_e23, s);
-                    s = V::neg_mul_add(y_e12, grad_o_e14, s);
-                    s = V::mul_add(y_e14, grad_o_e12, s);
-                    s = V::neg_mul_add(y_e2, grad_o_e4, s);
-                    s = V::mul_add(y_e4, grad_o_e2, s);
-                    s
-                },
-                out0.at(11usize, c),
-            );
-            // out0[12] = y_e1345*grad_o_e1234 - y_e1234*grad_o_e1345 - y_e234*grad_o_e345 + y_e345*grad_o_e234 + y_e124*grad_o_e145 + y_e123*grad_o_e135 - y_e145*grad_o_e124 - y_e135*grad_o_e123 + y_e24*grad_o_e45 + y_e23*grad_o_e35 - y_e45*grad_o_e24 - y_e35*grad_o_e23 - y_e12*grad_o_e15 + y_e15*grad_o_e12 - y_e2*grad_o_e5 + y_e5*grad_o_e2
-            V::store(
-                {
-                    let mut s = V::mul(y_e1345, grad_o_e1234);
-                    s = V::neg_mul_add(y_e1234, grad_o_e1345, s);
-                    s = V::neg_mul_add(y_e234, grad_o_e345, s);
-                    s = V::mul_add(y_e345, grad_o_e234, s);
-                    s = V::mul_add(y_e124, grad_o_e145, s);
-                    s = V::mul_add(y_e123, grad_o_e135, s);
-                    s = V::neg_mul_add(y_e145, grad_o_e124, s);
-                    s = V::neg_mul_add(y_e135, grad_o_e123, s);
-                    s = V::mul_add(y_e24, grad_o_e45, s);
-                    s = V::mul_add(y_e23, grad_o_e35, s);
-                    s = V::neg_mul_add(y_e45, grad_o_e24, s);
-                    s = V::neg_mul_add(y_e35, grad_o_e23, s);
-                    s = V::neg_mul_add(y_e12, grad_o_e15, s);
-                    s = V::mul_add(y_e15, grad_o_e12, s);
-                    s = V::neg_mul_add(y_e2, grad_o_e5, s);
-                    s = V::mul_add(y_e5, grad_o_e2, s);
-                    s
-                },
-                out0.at(12usize, c),
-            );
-            // out0[13] = y_e1245*grad_o_e1235 - y_e1235*grad_o_e1245 - y_e235*grad_o_e245 + y_e245*grad_o_e235 - y_e135*grad_o_e145 + y_e145*grad_o_e135 - y_e123*grad_o_e124 + y_e124*grad_o_e123 - y_e35*grad_o_e45 + y_e45*grad_o_e35 - y_e23*grad_o_e24 + y_e24*grad_o_e23 - y_e13*grad_o_e14 + y_e14*grad_o_e13 - y_e3*grad_o_e4 + y_e4*grad_o_e3
-            V::store(
-                {
-                    let mut s = V::mul(y_e1245, grad_o_e1235);
-                    s = V::neg_mul_add(y_e1235, grad_o_e1245, s);
-                    s = V::neg_mul_add(y_e235, grad_o_e245, s);
-                    s = V::mul_add(y_e245, grad_o_e235, s);
-                    s = V::neg_mul_add(y_e135, grad_o_e145, s);
-                    s = V::mul_add(y_e145, grad_o_e135, s);
-                    s = V::neg_mul_add(y_e123, grad_o_e124, s);
-                    s = V::mul_add(y_e124, grad_o_e123, s);
-                    s = V::neg_mul_add(y_e35, grad_o_e45, s);
-                    s = V::mul_add(y_e45, grad_o_e35, s);
-                    s = V::neg_mul_add(y_e23, grad_o_e24, s);
-                    s = V::mul_add(y_e24, grad_o_e23, s);
-                    s = V::neg_mul_add(y_e13, grad_o_e14, s);
-                    s = V::mul_add(y_e14, grad_o_e13, s);
-                    s = V::neg_mul_add(y_e3, grad_o_e4, s);
-                    s = V::mul_add(y_e4, grad_o_e3, s);
-                    s
-                },
-                out0.at(13usize, c),
-            );
-            // out0[14] = y_e1234*grad_o_e1245 - y_e1245*grad_o_e1234 + y_e234*grad_o_e245 - y_e245*grad_o_e234 + y_e134*grad_o_e145 - y_e145*grad_o_e134 - y_e123*grad_o_e125 + y_e125*grad_o_e123 + y_e34*grad_o_e45 - y_e45*grad_o_e34 - y_e23*grad_o_e25 + y_e25*grad_o_e23 - y_e13*grad_o_e15 + y_e15*grad_o_e13 - y_e3*grad_o_e5 + y_e5*grad_o_e3
-            V::store(
-                {
-                    let mut s = V::mul(y_e1234, grad_o_e1245);
-                    s = V::neg_mul_add(y_e1245, grad_o_e1234, s);
-                    s = V::mul_add(y_e234, grad_o_e245, s);
-                    s = V::neg_mul_add(y_e245, grad_o_e234, s);
-                    s = V::mul_add(y_e134, grad_o_e145, s);
-                    s = V::neg_mul_add(y_e145, grad_o_e134, s);
-                    s = V::neg_mul_add(y_e123, grad_o_e125, s);
-                    s = V::mul_add(y_e125, grad_o_e123, s);
-                    s = V::mul_add(y_e34, grad_o_e45, s);
-                    s = V::neg_mul_add(y_e45, grad_o_e34, s);
-                    s = V::neg_mul_add(y_e23, grad_o_e25, s);
-                    s = V::mul_add(y_e25, grad_o_e23, s);
-                    s = V::neg_mul_add(y_e13, grad_o_e15, s);
-                    s = V::mul_add(y_e15, grad_o_e13, s);
-                    s = V::neg_mul_add(y_e3, grad_o_e5, s);
-                    s = V::mul_add(y_e5, grad_o_e3, s);
-                    s
-                },
-                out0.at(14usize, c),
-            );
-            // out0[15] = y_e1235*grad_o_e1234 - y_e1234*grad_o_e1235 - y_e234*grad_o_e235 + y_e235*grad_o_e234 - y_e134*grad_o_e135 + y_e135*grad_o_e134 - y_e124*grad_o_e125 + y_e125*grad_o_e124 - y_e34*grad_o_e35 + y_e35*grad_o_e34 - y_e24*grad_o_e25 + y_e25*grad_o_e24 - y_e14*grad_o_e15 + y_e15*grad_o_e14 - y_e4*grad_o_e5 + y_e5*grad_o_e4
-            V::store(
-                {
-                    let mut s = V::mul(y_e1235, grad_o_e1234);
-                    s = V::neg_mul_add(y_e1234, grad_o_e1235, s);
-                    s = V::neg_mul_add(y_e234, grad_o_e235, s);
-                    s = V::mul_add(y_e235, grad_o_e234, s);
-                    s = V::neg_mul_add(y_e134, grad_o_e135, s);
-                    s = V::mul_add(y_e135, grad_o_e134, s);
-                    s = V::neg_mul_add(y_e124, grad_o_e125, s);
-                    s = V::mul_add(y_e125, grad_o_e124, s);
-                    s = V::neg_mul_add(y_e34, grad_o_e35, s);
-                    s = V::mul_add(y_e35, grad_o_e34, s);
-                    s = V::neg_mul_add(y_e24, grad_o_e25, s);
-                    s = V::mul_add(y_e25, grad_o_e24, s);
-                    s = V::neg_mul_add(y_e14, grad_o_e15, s);
-                    s = V::mul_add(y_e15, grad_o_e14, s);
-                    s = V::neg_mul_add(y_e4, grad_o_e5, s);
-                    s = V::mul_add(y_e5, grad_o_e4, s);
-                    s
-                },
-                out0.at(15usize, c),
-            );
-            // out0[16] = y_e5*grad_o_e1235 + y_e4*grad_o_e1234 + y_e15*grad_o_e235 + y_e14*grad_o_e234 - y_e25*grad_o_e135 - y_e24*grad_o_e134 + y_e35*grad_o_e125 + y_e34*grad_o_e124 - y_e125*grad_o_e35 - y_e124*grad_o_e34 + y_e135*grad_o_e25 + y_e134*grad_o_e24 - y_e235*grad_o_e15 - y_e234*grad_o_e14 - y_e1235*grad_o_e5 - y_e1234*grad_o_e4
-            V::store(
-                {
-                    let mut s = V::mul(y_e5, grad_o_e1235);
-                    s = V::mul_add(y_e4, grad_o_e1234, s);
-                    s = V::mul_add(y_e15, grad_o_e235, s);
-                    s = V::mul_add(y_e14, grad_o_e234, s);
-                    s = V::neg_mul_add(y_e25, grad_o_e135, s);
-                    s = V::neg_mul_add(y_e24, grad_o_e134, s);
-                    s = V::mul_add(y_e35, grad_o_e125, s);
-                    s = V::mul_add(y_e34, grad_o_e124, s);
-                    s = V::neg_mul_add(y_e125, grad_o_e35, s);
-                    s = V::neg_mul_add(y_e124, grad_o_e34, s);
-                    s = V::mul_add(y_e135, grad_o_e25, s);
-                    s = V::mul_add(y_e134, grad_o_e24, s);
-                    s = V::neg_mul_add(y_e235, grad_o_e15, s);
-                    s = V::neg_mul_add(y_e234, grad_o_e14, s);
-                    s = V::neg_mul_add(y_e1235, grad_o_e5, s);
-                    s = V::neg_mul_add(y_e1234, grad_o_e4, s);
-                    s
-                },
-                out0.at(16usize, c),
-            );
-            // out0[17] = y_e5*grad_o_e1245 - y_e3*grad_o_e1234 + y_e15*grad_o_e245 - y_e13*grad_o_e234 - y_e25*grad_o_e145 + y_e23*grad_o_e134 + y_e45*grad_o_e125 - y_e34*grad_o_e123 - y_e125*grad_o_e45 + y_e123*grad_o_e34 + y_e145*grad_o_e25 - y_e134*grad_o_e23 - y_e245*grad_o_e15 + y_e234*grad_o_e13 - y_e1245*grad_o_e5 + y_e1234*grad_o_e3
-            V::store(
-                {
-                    let mut s = V::mul(y_e5, grad_o_e1245);
-                    s = V::neg_mul_add(y_e3, grad_o_e1234, s);
-                    s = V::mul_add(y_e15, grad_o_e245, s);
-                    s = V::neg_mul_add(y_e13, grad_o_e234, s);
-                    s = V::neg_mul_add(y_e25, grad_o_e145, s);
-                    s = V::mul_add(y_e23, grad_o_e134, s);
-                    s = V::mul_add(y_e45, grad_o_e125, s);
-                    s = V::neg_mul_add(y_e34, grad_o_e123, s);
-                    s = V::neg_mul_add(y_e125, grad_o_e45, s);
-                    s = V::mul_add(y_e123, grad_o_e34, s);
-                    s = V::mul_add(y_e145, grad_o_e25, s);
-                    s = V::neg_mul_add(y_e134, grad_o_e23, s);
-                    s = V::neg_mul_add(y_e245, grad_o_e15, s);
-                    s = V::mul_add(y_e234, grad_o_e13, s);
-                    s = V::neg_mul_add(y_e1245, grad_o_e5, s);
-                    s = V::mul_add(y_e1234, grad_o_e3, s);
-                    s
-                },
-                out0.at(17usize, c),
-            );
-            // out0[18] = y_e24*grad_o_e145 - (y_e4*grad_o_e1245 + y_e3*grad_o_e1235 + y_e14*grad_o_e245 + y_e13*grad_o_e235) + y_e23*grad_o_e135 - y_e45*grad_o_e124 - y_e35*grad_o_e123 + y_e124*grad_o_e45 + y_e123*grad_o_e35 - y_e145*grad_o_e24 - y_e135*grad_o_e23 + y_e245*grad_o_e14 + y_e235*grad_o_e13 + y_e1245*grad_o_e4 + y_e1235*grad_o_e3
-            V::store(
-                {
-                    let mut s = V::mul_sub(
-                        y_e24,
-                        grad_o_e145,
-                        {
-                            let mut s = V::mul(y_e4, grad_o_e1245);
-                            s = V::mul_add(y_e3, grad_o_e1235, s);
-                            s = V::mul_add(y_e14, grad_o_e245, s);
-                            s = V::mul_add(y_e13, grad_o_e235, s);
-                            s
-                        },
-                    );
-                    s = V::mul_add(y_e23, grad_o_e135, s);
-                    s = V::neg_mul_add(y_e45, grad_o_e124, s);
-                    s = V::neg_mul_add(y_e35, grad_o_e123, s);
-                    s = V::mul_add(y_e124, grad_o_e45, s);
-                    s = V::mul_add(y_e123, grad_o_e35, s);
-                    s = V::neg_mul_add(y_e145, grad_o_e24, s);
-                    s = V::neg_mul_add(y_e135, grad_o_e23, s);
-                    s = V::mul_add(y_e245, grad_o_e14, s);
-                    s = V::mul_add(y_e235, grad_o_e13, s);
-                    s = V::mul_add(y_e1245, grad_o_e4, s);
-                    s = V::mul_add(y_e1235, grad_o_e3, s);
-                    s
-                },
-                out0.at(18usize, c),
-            );
-            // out0[19] = y_e5*grad_o_e1345 + y_e2*grad_o_e1234 + y_e15*grad_o_e345 + y_e12*grad_o_e234 - y_e35*grad_o_e145 + y_e45*grad_o_e135 - y_e23*grad_o_e124 + y_e24*grad_o_e123 - y_e135*grad_o_e45 + y_e145*grad_o_e35 - y_e123*grad_o_e24 + y_e124*grad_o_e23 - y_e345*grad_o_e15 - y_e234*grad_o_e12 - y_e1345*grad_o_e5 - y_e1234*grad_o_e2
-            V::store(
-                {
-                    let mut s = V::mul(y_e5, grad_o_e1345);
-                    s = V::mul_add(y_e2, grad_o_e1234, s);
-                    s = V::mul_add(y_e15, grad_o_e345, s);
-                    s = V::mul_add(y_e12, grad_o_e234, s);
-                    s = V::neg_mul_add(y_e35, grad_o_e145, s);
-                    s = V::mul_add(y_e45, grad_o_e135, s);
-                    s = V::neg_mul_add(y_e23, grad_o_e124, s);
-                    s = V::mul_add(y_e24, grad_o_e123, s);
-                    s = V::neg_mul_add(y_e135, grad_o_e45, s);
-                    s = V::mul_add(y_e145, grad_o_e35, s);
-                    s = V::neg_mul_add(y_e123, grad_o_e24, s);
-                    s = V::mul_add(y_e124, grad_o_e23, s);
-                    s = V::neg_mul_add(y_e345, grad_o_e15, s);
-                    s = V::neg_mul_add(y_e234, grad_o_e12, s);
-                    s = V::neg_mul_add(y_e1345, grad_o_e5, s);
-                    s = V::neg_mul_add(y_e1234, grad_o_e2, s);
-                    s
-                },
-                out0.at(19usize, c),
-            );
-            // out0[20] = y_e2*grad_o_e1235 - y_e4*grad_o_e1345 - y_e14*grad_o_e345 + y_e12*grad_o_e235 + y_e34*grad_o_e145 - y_e45*grad_o_e134 - y_e23*grad_o_e125 + y_e25*grad_o_e123 + y_e134*grad_o_e45 - y_e145*grad_o_e34 - y_e123*grad_o_e25 + y_e125*grad_o_e23 + y_e345*grad_o_e14 - y_e235*grad_o_e12 + y_e1345*grad_o_e4 - y_e1235*grad_o_e2
-            V::store(
-                {
-                    let mut s = V::mul(y_e2, grad_o_e1235);
-                    s = V::neg_mul_add(y_e4, grad_o_e1345, s);
-                    s = V::neg_mul_add(y_e14, grad_o_e345, s);
-                    s = V::mul_add(y_e12, grad_o_e235, s);
-                    s = V::mul_add(y_e34, grad_o_e145, s);
-                    s = V::neg_mul_add(y_e45, grad_o_e134, s);
-                    s = V::neg_mul_add(y_e23, grad_o_e125, s);
-                    s = V::mul_add(y_e25, grad_o_e123, s);
-                    s = V::mul_add(y_e134, grad_o_e45, s);
-                    s = V::neg_mul_add(y_e145, grad_o_e34, s);
-                    s = V::neg_mul_add(y_e123, grad_o_e25, s);
-                    s = V::mul_add(y_e125, grad_o_e23, s);
-                    s = V::mul_add(y_e345, grad_o_e14, s);
-                    s = V::neg_mul_add(y_e235, grad_o_e12, s);
-                    s = V::mul_add(y_e1345, grad_o_e4, s);
-                    s = V::neg_mul_add(y_e1235, grad_o_e2, s);
-                    s
-                },
-                out0.at(20usize, c),
-            );
-            // out0[21] = y_e3*grad_o_e1345 + y_e2*grad_o_e1245 + y_e13*grad_o_e345 + y_e12*grad_o_e245 - y_e34*grad_o_e135 + y_e35*grad_o_e134 - y_e24*grad_o_e125 + y_e25*grad_o_e124 - y_e134*grad_o_e35 + y_e135*grad_o_e34 - y_e124*grad_o_e25 + y_e125*grad_o_e24 - y_e345*grad_o_e13 - y_e245*grad_o_e12 - y_e1345*grad_o_e3 - y_e1245*grad_o_e2
-            V::store(
-                {
-                    let mut s = V::mul(y_e3, grad_o_e1345);
-                    s = V::mul_add(y_e2, grad_o_e1245, s);
-                    s = V::mul_add(y_e13, grad_o_e345, s);
-                    s = V::mul_add(y_e12, grad_o_e245, s);
-                    s = V::neg_mul_add(y_e34, grad_o_e135, s);
-                    s = V::mul_add(y_e35, grad_o_e134, s);
-                    s = V::neg_mul_add(y_e24, grad_o_e125, s);
-                    s = V::mul_add(y_e25, grad_o_e124, s);
-                    s = V::neg_mul_add(y_e134, grad_o_e35, s);
-                    s = V::mul_add(y_e135, grad_o_e34, s);
-                    s = V::neg_mul_add(y_e124, grad_o_e25, s);
-                    s = V::mul_add(y_e125, grad_o_e24, s);
-                    s = V::neg_mul_add(y_e345, grad_o_e13, s);
-                    s = V::neg_mul_add(y_e245, grad_o_e12, s);
-                    s = V::neg_mul_add(y_e1345, grad_o_e3, s);
-                    s = V::neg_mul_add(y_e1245, grad_o_e2, s);
-                    s
-                },
-                out0.at(21usize, c),
-            );
-            // out0[22] = y_e5*grad_o_e2345 - y_e1*grad_o_e1234 + y_e25*grad_o_e345 - y_e35*grad_o_e245 + y_e45*grad_o_e235 - y_e12*grad_o_e134 + y_e13*grad_o_e124 - y_e14*grad_o_e123 - y_e235*grad_o_e45 + y_e245*grad_o_e35 - y_e345*grad_o_e25 + y_e123*grad_o_e14 - y_e124*grad_o_e13 + y_e134*grad_o_e12 - y_e2345*grad_o_e5 + y_e1234*grad_o_e1
-            V::store(
-                {
-                    let mut s = V::mul(y_e5, grad_o_e2345);
-                    s = V::neg_mul_add(y_e1, grad_o_e1234, s);
-                    s = V::mul_add(y_e25, grad_o_e345, s);
-                    s = V::neg_mul_add(y_e35, grad_o_e245, s);
-                    s = V::mul_add(y_e45, grad_o_e235, s);
-                    s = V::neg_mul_add(y_e12, grad_o_e134, s);
-                    s = V::mul_add(y_e13, grad_o_e124, s);
-                    s = V::neg_mul_add(y_e14, grad_o_e123, s);
-                    s = V::neg_mul_add(y_e235, grad_o_e45, s);
-                    s = V::mul_add(y_e245, grad_o_e35, s);
-                    s = V::neg_mul_add(y_e345, grad_o_e25, s);
-                    s = V::mul_add(y_e123, grad_o_e14, s);
-                    s = V::neg_mul_add(y_e124, grad_o_e13, s);
-                    s = V::mul_add(y_e134, grad_o_e12, s);
-                    s = V::neg_mul_add(y_e2345, grad_o_e5, s);
-                    s = V::mul_add(y_e1234, grad_o_e1, s);
-                    s
-                },
-                out0.at(22usize, c),
-            );
-            // out0[23] = y_e34*grad_o_e245 - (y_e4*grad_o_e2345 + y_e1*grad_o_e1235 + y_e24*grad_o_e345) - y_e45*grad_o_e234 - y_e12*grad_o_e135 + y_e13*grad_o_e125 - y_e15*grad_o_e123 + y_e234*grad_o_e45 - y_e245*grad_o_e34 + y_e345*grad_o_e24 + y_e123*grad_o_e15 - y_e125*grad_o_e13 + y_e135*grad_o_e12 + y_e2345*grad_o_e4 + y_e1235*grad_o_e1
-            V::store(
-                {
-                    let mut s = V::mul_sub(
-                        y_e34,
-                        grad_o_e245,
-                        {
-                            let mut s = V::mul(y_e4, grad_o_e2345);
-                            s = V::mul_add(y_e1, grad_o_e1235, s);
-                            s = V::mul_add(y_e24, grad_o_e345, s);
-                            s
-                        },
-                    );
-                    s = V::neg_mul_add(y_e45, grad_o_e234, s);
-                    s = V::neg_mul_add(y_e12, grad_o_e135, s);
-                    s = V::mul_add(y_e13, grad_o_e125, s);
-                    s = V::neg_mul_add(y_e15, grad_o_e123, s);
-                    s = V::mul_add(y_e234, grad_o_e45, s);
-                    s = V::neg_mul_add(y_e245, grad_o_e34, s);
-                    s = V::mul_add(y_e345, grad_o_e24, s);
-                    s = V::mul_add(y_e123, grad_o_e15, s);
-                    s = V::neg_mul_add(y_e125, grad_o_e13, s);
-                    s = V::mul_add(y_e135, grad_o_e12, s);
-                    s = V::mul_add(y_e2345, grad_o_e4, s);
-                    s = V::mul_add(y_e1235, grad_o_e1, s);
-                    s
-                },
-                out0.at(23usize, c),
-            );
-            // out0[24] = y_e3*grad_o_e2345 - y_e1*grad_o_e1245 + y_e23*grad_o_e345 - y_e34*grad_o_e235 + y_e35*grad_o_e234 - y_e12*grad_o_e145 + y_e14*grad_o_e125 - y_e15*grad_o_e124 - y_e234*grad_o_e35 + y_e235*grad_o_e34 - y_e345*grad_o_e23 + y_e124*grad_o_e15 - y_e125*grad_o_e14 + y_e145*grad_o_e12 - y_e2345*grad_o_e3 + y_e1245*grad_o_e1
-            V::store(
-                {
-                    let mut s = V::mul(y_e3, grad_o_e2345);
-                    s = V::neg_mul_add(y_e1, grad_o_e1245, s);
-                    s = V::mul_add(y_e23, grad_o_e345, s);
-                    s = V::neg_mul_add(y_e34, grad_o_e235, s);
-                    s = V::mul_add(y_e35, grad_o_e234, s);
-                    s = V::neg_mul_add(y_e12, grad_o_e145, s);
-                    s = V::mul_add(y_e14, grad_o_e125, s);
-                    s = V::neg_mul_add(y_e15, grad_o_e124, s);
-                    s = V::neg_mul_add(y_e234, grad_o_e35, s);
-                    s = V::mul_add(y_e235, grad_o_e34, s);
-                    s = V::neg_mul_add(y_e345, grad_o_e23, s);
-                    s = V::mul_add(y_e124, grad_o_e15, s);
-                    s = V::neg_mul_add(y_e125, grad_o_e14, s);
-                    s = V::mul_add(y_e145, grad_o_e12, s);
-                    s = V::neg_mul_add(y_e2345, grad_o_e3, s);
-                    s = V::mul_add(y_e1245, grad_o_e1, s);
-                    s
-                },
-                out0.at(24usize, c),
-            );
-            // out0[25] = y_e24*grad_o_e235 - (y_e2*grad_o_e2345 + y_e1*grad_o_e1345 + y_e23*grad_o_e245) - y_e25*grad_o_e234 - y_e13*grad_o_e145 + y_e14*grad_o_e135 - y_e15*grad_o_e134 + y_e234*grad_o_e25 - y_e235*grad_o_e24 + y_e245*grad_o_e23 + y_e134*grad_o_e15 - y_e135*grad_o_e14 + y_e145*grad_o_e13 + y_e2345*grad_o_e2 + y_e1345*grad_o_e1
-            V::store(
-                {
-                    let mut s = V::mul_sub(
-                        y_e24,
-                        grad_o_e235,
-                        {
-                            let mut s = V::mul(y_e2, grad_o_e2345);
-                            s = V::mul_add(y_e1, grad_o_e1345, s);
-                            s = V::mul_add(y_e23, grad_o_e245, s);
-                            s
-                        },
-                    );
-                    s = V::neg_mul_add(y_e25, grad_o_e234, s);
-                    s = V::neg_mul_add(y_e13, grad_o_e145, s);
-                    s = V::mul_add(y_e14, grad_o_e135, s);
-                    s = V::neg_mul_add(y_e15, grad_o_e134, s);
-                    s = V::mul_add(y_e234, grad_o_e25, s);
-                    s = V::neg_mul_add(y_e235, grad_o_e24, s);
-                    s = V::mul_add(y_e245, grad_o_e23, s);
-                    s = V::mul_add(y_e134, grad_o_e15, s);
-                    s = V::neg_mul_add(y_e135, grad_o_e14, s);
-                    s = V::mul_add(y_e145, grad_o_e13, s);
-                    s = V::mul_add(y_e2345, grad_o_e2, s);
-                    s = V::mul_add(y_e1345, grad_o_e1, s);
-                    s
-                },
-                out0.at(25usize, c),
-            );
-            // out0[26] = y_e25*grad_o_e1345 - y_e15*grad_o_e2345 - y_e35*grad_o_e1245 + y_e45*grad_o_e1235 - y_e1*grad_o_e234 + y_e2*grad_o_e134 - y_e3*grad_o_e124 + y_e4*grad_o_e123 + y_e1235*grad_o_e45 - y_e1245*grad_o_e35 + y_e1345*grad_o_e25 - y_e2345*grad_o_e15 + y_e123*grad_o_e4 - y_e124*grad_o_e3 + y_e134*grad_o_e2 - y_e234*grad_o_e1
-            V::store(
-                {
-                    let mut s = V::mul(y_e25, grad_o_e1345);
-                    s = V::neg_mul_add(y_e15, grad_o_e2345, s);
-                    s = V::neg_mul_add(y_e35, grad_o_e1245, s);
-                    s = V::mul_add(y_e45, grad_o_e1235, s);
-                    s = V::neg_mul_add(y_e1, grad_o_e234, s);
-                    s = V::mul_add(y_e2, grad_o_e134, s);
-                    s = V::neg_mul_add(y_e3, grad_o_e124, s);
-                    s = V::mul_add(y_e4, grad_o_e123, s);
-                    s = V::mul_add(y_e1235, grad_o_e45, s);
-                    s = V::neg_mul_add(y_e1245, grad_o_e35, s);
-                    s = V::mul_add(y_e1345, grad_o_e25, s);
-                    s = V::neg_mul_add(y_e2345, grad_o_e15, s);
-                    s = V::mul_add(y_e123, grad_o_e4, s);
-                    s = V::neg_mul_add(y_e124, grad_o_e3, s);
-                    s = V::mul_add(y_e134, grad_o_e2, s);
-                    s = V::neg_mul_add(y_e234, grad_o_e1, s);
-                    s
-                },
-                out0.at(26usize, c),
-            );
-            // out0[27] = y_e14*grad_o_e2345 - y_e24*grad_o_e1345 + y_e34*grad_o_e1245 - y_e45*grad_o_e1234 - y_e1*grad_o_e235 + y_e2*grad_o_e135 - y_e3*grad_o_e125 + y_e5*grad_o_e123 - y_e1234*grad_o_e45 + y_e1245*grad_o_e34 - y_e1345*grad_o_e24 + y_e2345*grad_o_e14 + y_e123*grad_o_e5 - y_e125*grad_o_e3 + y_e135*grad_o_e2 - y_e235*grad_o_e1
-            V::store(
-                {
-                    let mut s = V::mul(y_e14, grad_o_e2345);
-                    s = V::neg_mul_add(y_e24, grad_o_e1345, s);
-                    s = V::mul_add(y_e34, grad_o_e1245, s);
-                    s = V::neg_mul_add(y_e45, grad_o_e1234, s);
-                    s = V::neg_mul_add(y_e1, grad_o_e235, s);
-                    s = V::mul_add(y_e2, grad_o_e135, s);
-                    s = V::neg_mul_add(y_e3, grad_o_e125, s);
-                    s = V::mul_add(y_e5, grad_o_e123, s);
-                    s = V::neg_mul_add(y_e1234, grad_o_e45, s);
-                    s = V::mul_add(y_e1245, grad_o_e34, s);
-                    s = V::neg_mul_add(y_e1345, grad_o_e24, s);
-                    s = V::mul_add(y_e2345, grad_o_e14, s);
-                    s = V::mul_add(y_e123, grad_o_e5, s);
-                    s = V::neg_mul_add(y_e125, grad_o_e3, s);
-                    s = V::mul_add(y_e135, grad_o_e2, s);
-                    s = V::neg_mul_add(y_e235, grad_o_e1, s);
-                    s
-                },
-                out0.at(27usize, c),
-            );
-            // out0[28] = y_e23*grad_o_e1345 - y_e13*grad_o_e2345 - y_e34*grad_o_e1235 + y_e35*grad_o_e1234 - y_e1*grad_o_e245 + y_e2*grad_o_e145 - y_e4*grad_o_e125 + y_e5*grad_o_e124 + y_e1234*grad_o_e35 - y_e1235*grad_o_e34 + y_e1345*grad_o_e23 - y_e2345*grad_o_e13 + y_e124*grad_o_e5 - y_e125*grad_o_e4 + y_e145*grad_o_e2 - y_e245*grad_o_e1
-            V::store(
-                {
-                    let mut s = V::mul(y_e23, grad_o_e1345);
-                    s = V::neg_mul_add(y_e13, grad_o_e2345, s);
-                    s = V::neg_mul_add(y_e34, grad_o_e1235, s);
-                    s = V::mul_add(y_e35, grad_o_e1234, s);
-                    s = V::neg_mul_add(y_e1, grad_o_e245, s);
-                    s = V::mul_add(y_e2, grad_o_e145, s);
-                    s = V::neg_mul_add(y_e4, grad_o_e125, s);
-                    s = V::mul_add(y_e5, grad_o_e124, s);
-                    s = V::mul_add(y_e1234, grad_o_e35, s);
-                    s = V::neg_mul_add(y_e1235, grad_o_e34, s);
-                    s = V::mul_add(y_e1345, grad_o_e23, s);
-                    s = V::neg_mul_add(y_e2345, grad_o_e13, s);
-                    s = V::mul_add(y_e124, grad_o_e5, s);
-                    s = V::neg_mul_add(y_e125, grad_o_e4, s);
-                    s = V::mul_add(y_e145, grad_o_e2, s);
-                    s = V::neg_mul_add(y_e245, grad_o_e1, s);
-                    s
-                },
-                out0.at(28usize, c),
-            );
-            // out0[29] = y_e12*grad_o_e2345 - y_e23*grad_o_e1245 + y_e24*grad_o_e1235 - y_e25*grad_o_e1234 - y_e1*grad_o_e345 + y_e3*grad_o_e145 - y_e4*grad_o_e135 + y_e5*grad_o_e134 - y_e1234*grad_o_e25 + y_e1235*grad_o_e24 - y_e1245*grad_o_e23 + y_e2345*grad_o_e12 + y_e134*grad_o_e5 - y_e135*grad_o_e4 + y_e145*grad_o_e3 - y_e345*grad_o_e1
-            V::store(
-                {
-                    let mut s = V::mul(y_e12, grad_o_e2345);
-                    s = V::neg_mul_add(y_e23, grad_o_e1245, s);
-                    s = V::mul_add(y_e24, grad_o_e1235, s);
-                    s = V::neg_mul_add(y_e25, grad_o_e1234, s);
-                    s = V::neg_mul_add(y_e1, grad_o_e345, s);
-                    s = V::mul_add(y_e3, grad_o_e145, s);
-                    s = V::neg_mul_add(y_e4, grad_o_e135, s);
-                    s = V::mul_add(y_e5, grad_o_e134, s);
-                    s = V::neg_mul_add(y_e1234, grad_o_e25, s);
-                    s = V::mul_add(y_e1235, grad_o_e24, s);
-                    s = V::neg_mul_add(y_e1245, grad_o_e23, s);
-                    s = V::mul_add(y_e2345, grad_o_e12, s);
-                    s = V::mul_add(y_e134, grad_o_e5, s);
-                    s = V::neg_mul_add(y_e135, grad_o_e4, s);
-                    s = V::mul_add(y_e145, grad_o_e3, s);
-                    s = V::neg_mul_add(y_e345, grad_o_e1, s);
-                    s
-                },
-                out0.at(29usize, c),
-            );
-            // out0[30] = y_e13*grad_o_e1245 - y_e12*grad_o_e1345 - y_e14*grad_o_e1235 + y_e15*grad_o_e1234 - y_e2*grad_o_e345 + y_e3*grad_o_e245 - y_e4*grad_o_e235 + y_e5*grad_o_e234 + y_e1234*grad_o_e15 - y_e1235*grad_o_e14 + y_e1245*grad_o_e13 - y_e1345*grad_o_e12 + y_e234*grad_o_e5 - y_e235*grad_o_e4 + y_e245*grad_o_e3 - y_e345*grad_o_e2
-            V::store(
-                {
-                    let mut s = V::mul(y_e13, grad_o_e1245);
-                    s = V::neg_mul_add(y_e12, grad_o_e1345, s);
-                    s = V::neg_mul_add(y_e14, grad_o_e1235, s);
-                    s = V::mul_add(y_e15, grad_o_e1234, s);
-                    s = V::neg_mul_add(y_e2, grad_o_e345, s);
-                    s = V::mul_add(y_e3, grad_o_e245, s);
-                    s = V::neg_mul_add(y_e4, grad_o_e235, s);
-                    s = V::mul_add(y_e5, grad_o_e234, s);
-                    s = V::mul_add(y_e1234, grad_o_e15, s);
-                    s = V::neg_mul_add(y_e1235, grad_o_e14, s);
-                    s = V::mul_add(y_e1245, grad_o_e13, s);
-                    s = V::neg_mul_add(y_e1345, grad_o_e12, s);
-                    s = V::mul_add(y_e234, grad_o_e5, s);
-                    s = V::neg_mul_add(y_e235, grad_o_e4, s);
-                    s = V::mul_add(y_e245, grad_o_e3, s);
-                    s = V::neg_mul_add(y_e345, grad_o_e2, s);
-                    s
-                },
-                out0.at(30usize, c),
-            );
             // out0[31] = 0
             V::store(c0e0, out0.at(31usize, c));
         }
@@ -1587,782 +1259,610 @@ unsafe fn commutator_product_2<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let c0e0 = V::from_f64(0f64);
         for group in 0..args.groups {
             let c = group * V::LANES;
-            let x_e345 = V::load(x.at(25usize, c));
-            let grad_o_e1345 = V::load(grad_o.at(28usize, c));
-            let x_e245 = V::load(x.at(24usize, c));
-            let grad_o_e1245 = V::load(grad_o.at(27usize, c));
-            let x_e235 = V::load(x.at(23usize, c));
-            let grad_o_e1235 = V::load(grad_o.at(26usize, c));
-            let x_e234 = V::load(x.at(22usize, c));
-            let grad_o_e1234 = V::load(grad_o.at(25usize, c));
+            x.prefetch::<32usize>(c);
+            grad_o.prefetch::<30usize>(c);
             let x_e1345 = V::load(x.at(29usize, c));
-            let grad_o_e345 = V::load(grad_o.at(24usize, c));
-            let x_e1245 = V::load(x.at(28usize, c));
-            let grad_o_e245 = V::load(grad_o.at(23usize, c));
-            let x_e1235 = V::load(x.at(27usize, c));
-            let grad_o_e235 = V::load(grad_o.at(22usize, c));
-            let x_e1234 = V::load(x.at(26usize, c));
-            let grad_o_e234 = V::load(grad_o.at(21usize, c));
-            let x_e5 = V::load(x.at(5usize, c));
-            let grad_o_e15 = V::load(grad_o.at(8usize, c));
-            let x_e4 = V::load(x.at(4usize, c));
-            let grad_o_e14 = V::load(grad_o.at(7usize, c));
-            let x_e3 = V::load(x.at(3usize, c));
-            let grad_o_e13 = V::load(grad_o.at(6usize, c));
-            let x_e2 = V::load(x.at(2usize, c));
-            let grad_o_e12 = V::load(grad_o.at(5usize, c));
-            let x_e15 = V::load(x.at(9usize, c));
-            let grad_o_e5 = V::load(grad_o.at(4usize, c));
-            let x_e14 = V::load(x.at(8usize, c));
-            let grad_o_e4 = V::load(grad_o.at(3usize, c));
-            let x_e13 = V::load(x.at(7usize, c));
-            let grad_o_e3 = V::load(grad_o.at(2usize, c));
-            let x_e12 = V::load(x.at(6usize, c));
-            let grad_o_e2 = V::load(grad_o.at(1usize, c));
-            let x_e145 = V::load(x.at(21usize, c));
             let grad_o_e2345 = V::load(grad_o.at(29usize, c));
-            let x_e135 = V::load(x.at(20usize, c));
-            let x_e134 = V::load(x.at(19usize, c));
+            let mut v2 = V::mul(x_e1345, grad_o_e2345);
+            let x_e1245 = V::load(x.at(28usize, c));
+            let x_e1235 = V::load(x.at(27usize, c));
+            let mut v6 = V::mul(x_e1235, grad_o_e2345);
+            let x_e1234 = V::load(x.at(26usize, c));
+            let x_e345 = V::load(x.at(25usize, c));
+            let x_e245 = V::load(x.at(24usize, c));
+            let mut v12 = V::mul(x_e245, grad_o_e2345);
+            let x_e235 = V::load(x.at(23usize, c));
+            let mut v14 = V::mul(x_e235, grad_o_e2345);
+            let x_e234 = V::load(x.at(22usize, c));
+            let mut v16 = V::mul(x_e234, grad_o_e2345);
+            let x_e15 = V::load(x.at(9usize, c));
+            let mut v18 = V::mul(x_e15, grad_o_e2345);
+            let x_e14 = V::load(x.at(8usize, c));
+            let x_e13 = V::load(x.at(7usize, c));
+            let mut v22 = V::mul(x_e13, grad_o_e2345);
+            let x_e12 = V::load(x.at(6usize, c));
+            let x_e5 = V::load(x.at(5usize, c));
+            let x_e4 = V::load(x.at(4usize, c));
+            let mut v28 = V::mul(x_e4, grad_o_e2345);
+            let x_e3 = V::load(x.at(3usize, c));
+            let x_e2 = V::load(x.at(2usize, c));
+            let mut v32 = V::mul(x_e2, grad_o_e2345);
             let x_e2345 = V::load(x.at(30usize, c));
-            let grad_o_e145 = V::load(grad_o.at(20usize, c));
-            let grad_o_e135 = V::load(grad_o.at(19usize, c));
-            let grad_o_e134 = V::load(grad_o.at(18usize, c));
-            let grad_o_e25 = V::load(grad_o.at(11usize, c));
-            let grad_o_e24 = V::load(grad_o.at(10usize, c));
-            let grad_o_e23 = V::load(grad_o.at(9usize, c));
-            let x_e1 = V::load(x.at(1usize, c));
+            let grad_o_e1345 = V::load(grad_o.at(28usize, c));
+            v2 = V::neg_mul_add(x_e2345, grad_o_e1345, v2);
+            let mut v37 = V::mul(x_e1245, grad_o_e1345);
+            let mut v39 = V::mul(x_e1234, grad_o_e1345);
+            let mut v40 = V::mul(x_e345, grad_o_e1345);
+            let x_e145 = V::load(x.at(21usize, c));
+            v12 = V::mul_add(x_e145, grad_o_e1345, v12);
+            let x_e135 = V::load(x.at(20usize, c));
+            v14 = V::mul_add(x_e135, grad_o_e1345, v14);
+            let x_e134 = V::load(x.at(19usize, c));
+            v16 = V::mul_add(x_e134, grad_o_e1345, v16);
             let x_e25 = V::load(x.at(12usize, c));
+            v18 = V::neg_mul_add(x_e25, grad_o_e1345, v18);
             let x_e24 = V::load(x.at(11usize, c));
+            let mut v54 = V::mul(x_e24, grad_o_e1345);
+            v54 = V::neg_mul_add(x_e14, grad_o_e2345, v54);
             let x_e23 = V::load(x.at(10usize, c));
-            let grad_o_e1 = V::load(grad_o.at(0usize, c));
+            v22 = V::neg_mul_add(x_e23, grad_o_e1345, v22);
+            let mut v59 = V::mul(x_e12, grad_o_e1345);
+            let mut v60 = V::mul(x_e5, grad_o_e1345);
+            let mut v61 = V::mul(x_e4, grad_o_e1345);
+            let mut v62 = V::mul(x_e3, grad_o_e1345);
+            let x_e1 = V::load(x.at(1usize, c));
+            v32 = V::mul_add(x_e1, grad_o_e1345, v32);
+            let grad_o_e1245 = V::load(grad_o.at(27usize, c));
+            let mut v67 = V::mul(x_e2345, grad_o_e1245);
+            v67 = V::neg_mul_add(x_e1245, grad_o_e2345, v67);
+            v37 = V::neg_mul_add(x_e1345, grad_o_e1245, v37);
+            let mut v71 = V::mul(x_e1235, grad_o_e1245);
+            v40 = V::mul_add(x_e245, grad_o_e1245, v40);
+            let mut v75 = V::mul(x_e145, grad_o_e1245);
+            v75 = V::neg_mul_add(x_e345, grad_o_e2345, v75);
             let x_e125 = V::load(x.at(18usize, c));
+            v14 = V::mul_add(x_e125, grad_o_e1245, v14);
             let x_e124 = V::load(x.at(17usize, c));
-            let grad_o_e125 = V::load(grad_o.at(17usize, c));
-            let grad_o_e124 = V::load(grad_o.at(16usize, c));
-            let grad_o_e35 = V::load(grad_o.at(13usize, c));
-            let grad_o_e34 = V::load(grad_o.at(12usize, c));
+            v16 = V::mul_add(x_e124, grad_o_e1245, v16);
             let x_e35 = V::load(x.at(14usize, c));
+            v18 = V::mul_add(x_e35, grad_o_e1245, v18);
             let x_e34 = V::load(x.at(13usize, c));
+            v54 = V::neg_mul_add(x_e34, grad_o_e1245, v54);
+            let mut v89 = V::mul(x_e23, grad_o_e1245);
+            v89 = V::neg_mul_add(x_e12, grad_o_e2345, v89);
+            v59 = V::neg_mul_add(x_e13, grad_o_e1245, v59);
+            let mut v94 = V::mul(x_e4, grad_o_e1245);
+            v62 = V::mul_add(x_e2, grad_o_e1245, v62);
+            let mut v97 = V::mul(x_e1, grad_o_e1245);
+            v97 = V::neg_mul_add(x_e3, grad_o_e2345, v97);
+            let grad_o_e1235 = V::load(grad_o.at(26usize, c));
+            v6 = V::neg_mul_add(x_e2345, grad_o_e1235, v6);
+            let mut v102 = V::mul(x_e1345, grad_o_e1235);
+            v102 = V::neg_mul_add(x_e1235, grad_o_e1345, v102);
+            v71 = V::neg_mul_add(x_e1245, grad_o_e1235, v71);
+            let mut v106 = V::mul(x_e1234, grad_o_e1235);
+            v40 = V::mul_add(x_e235, grad_o_e1235, v40);
+            v75 = V::mul_add(x_e135, grad_o_e1235, v75);
+            v12 = V::neg_mul_add(x_e125, grad_o_e1235, v12);
             let x_e123 = V::load(x.at(16usize, c));
-            let grad_o_e123 = V::load(grad_o.at(15usize, c));
-            let grad_o_e45 = V::load(grad_o.at(14usize, c));
+            v16 = V::mul_add(x_e123, grad_o_e1235, v16);
             let x_e45 = V::load(x.at(15usize, c));
+            v18 = V::neg_mul_add(x_e45, grad_o_e1235, v18);
+            v22 = V::mul_add(x_e34, grad_o_e1235, v22);
+            v89 = V::neg_mul_add(x_e24, grad_o_e1235, v89);
+            v59 = V::mul_add(x_e14, grad_o_e1235, v59);
+            let mut v125 = V::mul(x_e5, grad_o_e1235);
+            v94 = V::mul_add(x_e3, grad_o_e1235, v94);
+            v61 = V::neg_mul_add(x_e2, grad_o_e1235, v61);
+            v28 = V::mul_add(x_e1, grad_o_e1235, v28);
+            let grad_o_e1234 = V::load(grad_o.at(25usize, c));
+            let mut v133 = V::mul(x_e2345, grad_o_e1234);
+            v133 = V::neg_mul_add(x_e1234, grad_o_e2345, v133);
+            v39 = V::neg_mul_add(x_e1345, grad_o_e1234, v39);
+            let mut v137 = V::mul(x_e1245, grad_o_e1234);
+            v137 = V::neg_mul_add(x_e1234, grad_o_e1245, v137);
+            v106 = V::neg_mul_add(x_e1235, grad_o_e1234, v106);
+            v40 = V::mul_add(x_e234, grad_o_e1234, v40);
+            v75 = V::mul_add(x_e134, grad_o_e1234, v75);
+            v12 = V::neg_mul_add(x_e124, grad_o_e1234, v12);
+            let mut v148 = V::mul_sub(x_e123, grad_o_e1234, v14);
+            v54 = V::mul_add(x_e45, grad_o_e1234, v54);
+            v22 = V::neg_mul_add(x_e35, grad_o_e1234, v22);
+            v89 = V::mul_add(x_e25, grad_o_e1234, v89);
+            v59 = V::neg_mul_add(x_e15, grad_o_e1234, v59);
+            v125 = V::mul_add(x_e4, grad_o_e1234, v125);
+            let mut v159 = V::mul(x_e3, grad_o_e1234);
+            v159 = V::neg_mul_add(x_e5, grad_o_e1245, v159);
+            v60 = V::mul_add(x_e2, grad_o_e1234, v60);
+            let mut v163 = V::mul(x_e1, grad_o_e1234);
+            v163 = V::neg_mul_add(x_e5, grad_o_e2345, v163);
+            let grad_o_e345 = V::load(grad_o.at(24usize, c));
+            v75 = V::neg_mul_add(x_e2345, grad_o_e345, v75);
+            v40 = V::mul_add(x_e1345, grad_o_e345, v40);
+            v37 = V::mul_add(x_e245, grad_o_e345, v37);
+            v102 = V::neg_mul_add(x_e235, grad_o_e345, v102);
+            v39 = V::mul_add(x_e234, grad_o_e345, v39);
+            v67 = V::mul_add(x_e145, grad_o_e345, v67);
+            v6 = V::neg_mul_add(x_e135, grad_o_e345, v6);
+            v133 = V::mul_add(x_e134, grad_o_e345, v133);
+            v163 = V::neg_mul_add(x_e25, grad_o_e345, v163);
+            v28 = V::mul_add(x_e24, grad_o_e345, v28);
+            v97 = V::neg_mul_add(x_e23, grad_o_e345, v97);
+            v60 = V::mul_add(x_e15, grad_o_e345, v60);
+            v61 = V::mul_add(x_e14, grad_o_e345, v61);
+            v62 = V::mul_add(x_e13, grad_o_e345, v62);
+            v59 = V::mul_add(x_e2, grad_o_e345, v59);
+            v89 = V::mul_add(x_e1, grad_o_e345, v89);
+            let grad_o_e245 = V::load(grad_o.at(23usize, c));
+            v12 = V::mul_add(x_e2345, grad_o_e245, v12);
+            v40 = V::mul_add(x_e1245, grad_o_e245, v40);
+            v37 = V::neg_mul_add(x_e345, grad_o_e245, v37);
+            v71 = V::mul_add(x_e235, grad_o_e245, v71);
+            v137 = V::neg_mul_add(x_e234, grad_o_e245, v137);
+            v2 = V::mul_add(x_e145, grad_o_e245, v2);
+            v6 = V::neg_mul_add(x_e125, grad_o_e245, v6);
+            v133 = V::mul_add(x_e124, grad_o_e245, v133);
+            v163 = V::mul_add(x_e35, grad_o_e245, v163);
+            v28 = V::neg_mul_add(x_e34, grad_o_e245, v28);
+            v32 = V::mul_add(x_e23, grad_o_e245, v32);
+            v159 = V::neg_mul_add(x_e15, grad_o_e245, v159);
+            v94 = V::mul_add(x_e14, grad_o_e245, v94);
+            v62 = V::mul_add(x_e12, grad_o_e245, v62);
+            v59 = V::neg_mul_add(x_e3, grad_o_e245, v59);
+            v22 = V::mul_add(x_e1, grad_o_e245, v22);
+            let grad_o_e235 = V::load(grad_o.at(22usize, c));
+            v148 = V::neg_mul_add(x_e2345, grad_o_e235, v148);
+            v40 = V::mul_add(x_e1235, grad_o_e235, v40);
+            v102 = V::mul_add(x_e345, grad_o_e235, v102);
+            v71 = V::neg_mul_add(x_e245, grad_o_e235, v71);
+            v106 = V::mul_add(x_e234, grad_o_e235, v106);
+            v2 = V::mul_add(x_e135, grad_o_e235, v2);
+            v67 = V::neg_mul_add(x_e125, grad_o_e235, v67);
+            v133 = V::mul_add(x_e123, grad_o_e235, v133);
+            v163 = V::neg_mul_add(x_e45, grad_o_e235, v163);
+            v97 = V::mul_add(x_e34, grad_o_e235, v97);
+            v32 = V::neg_mul_add(x_e24, grad_o_e235, v32);
+            v125 = V::mul_add(x_e15, grad_o_e235, v125);
+            v94 = V::mul_add(x_e13, grad_o_e235, v94);
+            v61 = V::neg_mul_add(x_e12, grad_o_e235, v61);
+            v59 = V::mul_add(x_e4, grad_o_e235, v59);
+            v54 = V::mul_add(x_e1, grad_o_e235, v54);
+            let grad_o_e234 = V::load(grad_o.at(21usize, c));
+            v16 = V::mul_add(x_e2345, grad_o_e234, v16);
+            v40 = V::mul_add(x_e1234, grad_o_e234, v40);
+            v39 = V::neg_mul_add(x_e345, grad_o_e234, v39);
+            v137 = V::mul_add(x_e245, grad_o_e234, v137);
+            v106 = V::neg_mul_add(x_e235, grad_o_e234, v106);
+            v2 = V::mul_add(x_e134, grad_o_e234, v2);
+            v67 = V::neg_mul_add(x_e124, grad_o_e234, v67);
+            v6 = V::mul_add(x_e123, grad_o_e234, v6);
+            v28 = V::mul_add(x_e45, grad_o_e234, v28);
+            v97 = V::neg_mul_add(x_e35, grad_o_e234, v97);
+            v32 = V::mul_add(x_e25, grad_o_e234, v32);
+            v125 = V::mul_add(x_e14, grad_o_e234, v125);
+            v159 = V::mul_add(x_e13, grad_o_e234, v159);
+            v60 = V::mul_add(x_e12, grad_o_e234, v60);
+            v59 = V::neg_mul_add(x_e5, grad_o_e234, v59);
+            v18 = V::mul_add(x_e1, grad_o_e234, v18);
+            let grad_o_e145 = V::load(grad_o.at(20usize, c));
+            v12 = V::mul_add(x_e1345, grad_o_e145, v12);
+            v75 = V::mul_add(x_e1245, grad_o_e145, v75);
+            v67 = V::neg_mul_add(x_e345, grad_o_e145, v67);
+            v2 = V::neg_mul_add(x_e245, grad_o_e145, v2);
+            v71 = V::mul_add(x_e135, grad_o_e145, v71);
+            v137 = V::neg_mul_add(x_e134, grad_o_e145, v137);
+            v102 = V::mul_add(x_e125, grad_o_e145, v102);
+            v39 = V::neg_mul_add(x_e124, grad_o_e145, v39);
+            let mut v315 = V::mul_sub(x_e35, grad_o_e145, v60);
+            v61 = V::neg_mul_add(x_e34, grad_o_e145, v61);
+            v159 = V::mul_add(x_e25, grad_o_e145, v159);
+            v94 = V::neg_mul_add(x_e24, grad_o_e145, v94);
+            v32 = V::mul_add(x_e13, grad_o_e145, v32);
+            v97 = V::mul_add(x_e12, grad_o_e145, v97);
+            v89 = V::neg_mul_add(x_e3, grad_o_e145, v89);
+            v22 = V::neg_mul_add(x_e2, grad_o_e145, v22);
+            let grad_o_e135 = V::load(grad_o.at(19usize, c));
+            v148 = V::neg_mul_add(x_e1345, grad_o_e135, v148);
+            v75 = V::mul_add(x_e1235, grad_o_e135, v75);
+            v6 = V::mul_add(x_e345, grad_o_e135, v6);
+            v2 = V::neg_mul_add(x_e235, grad_o_e135, v2);
+            v71 = V::neg_mul_add(x_e145, grad_o_e135, v71);
+            v106 = V::mul_add(x_e134, grad_o_e135, v106);
+            v37 = V::mul_add(x_e125, grad_o_e135, v37);
+            v39 = V::neg_mul_add(x_e123, grad_o_e135, v39);
+            v315 = V::neg_mul_add(x_e45, grad_o_e135, v315);
+            let mut v350 = V::mul_sub(x_e34, grad_o_e135, v62);
+            let mut v352 = V::mul_sub(x_e25, grad_o_e135, v125);
+            v94 = V::neg_mul_add(x_e23, grad_o_e135, v94);
+            v32 = V::neg_mul_add(x_e14, grad_o_e135, v32);
+            v28 = V::mul_add(x_e12, grad_o_e135, v28);
+            v89 = V::mul_add(x_e4, grad_o_e135, v89);
+            v54 = V::neg_mul_add(x_e2, grad_o_e135, v54);
+            let grad_o_e134 = V::load(grad_o.at(18usize, c));
+            v16 = V::mul_add(x_e1345, grad_o_e134, v16);
+            v75 = V::mul_add(x_e1234, grad_o_e134, v75);
+            v133 = V::neg_mul_add(x_e345, grad_o_e134, v133);
+            v2 = V::neg_mul_add(x_e234, grad_o_e134, v2);
+            v137 = V::mul_add(x_e145, grad_o_e134, v137);
+            v106 = V::neg_mul_add(x_e135, grad_o_e134, v106);
+            v37 = V::mul_add(x_e124, grad_o_e134, v37);
+            v102 = V::neg_mul_add(x_e123, grad_o_e134, v102);
+            v61 = V::mul_add(x_e45, grad_o_e134, v61);
+            v350 = V::neg_mul_add(x_e35, grad_o_e134, v350);
+            v352 = V::mul_add(x_e24, grad_o_e134, v352);
+            v159 = V::neg_mul_add(x_e23, grad_o_e134, v159);
+            v32 = V::mul_add(x_e15, grad_o_e134, v32);
+            v163 = V::mul_add(x_e12, grad_o_e134, v163);
+            v89 = V::neg_mul_add(x_e5, grad_o_e134, v89);
+            v18 = V::neg_mul_add(x_e2, grad_o_e134, v18);
+            let grad_o_e125 = V::load(grad_o.at(17usize, c));
+            v148 = V::neg_mul_add(x_e1245, grad_o_e125, v148);
+            v12 = V::neg_mul_add(x_e1235, grad_o_e125, v12);
+            v6 = V::mul_add(x_e245, grad_o_e125, v6);
+            v67 = V::mul_add(x_e235, grad_o_e125, v67);
+            v102 = V::neg_mul_add(x_e145, grad_o_e125, v102);
+            v37 = V::neg_mul_add(x_e135, grad_o_e125, v37);
+            v106 = V::mul_add(x_e124, grad_o_e125, v106);
+            v137 = V::mul_add(x_e123, grad_o_e125, v137);
+            v159 = V::neg_mul_add(x_e45, grad_o_e125, v159);
+            v352 = V::neg_mul_add(x_e35, grad_o_e125, v352);
+            v350 = V::mul_add(x_e24, grad_o_e125, v350);
+            v61 = V::mul_add(x_e23, grad_o_e125, v61);
+            v97 = V::neg_mul_add(x_e14, grad_o_e125, v97);
+            v28 = V::neg_mul_add(x_e13, grad_o_e125, v28);
+            v22 = V::mul_add(x_e4, grad_o_e125, v22);
+            v54 = V::mul_add(x_e3, grad_o_e125, v54);
+            let grad_o_e124 = V::load(grad_o.at(16usize, c));
+            v16 = V::mul_add(x_e1245, grad_o_e124, v16);
+            v12 = V::neg_mul_add(x_e1234, grad_o_e124, v12);
+            v133 = V::neg_mul_add(x_e245, grad_o_e124, v133);
+            v67 = V::mul_add(x_e234, grad_o_e124, v67);
+            v39 = V::mul_add(x_e145, grad_o_e124, v39);
+            v37 = V::neg_mul_add(x_e134, grad_o_e124, v37);
+            v106 = V::neg_mul_add(x_e125, grad_o_e124, v106);
+            v71 = V::mul_add(x_e123, grad_o_e124, v71);
+            v94 = V::mul_add(x_e45, grad_o_e124, v94);
+            v352 = V::neg_mul_add(x_e34, grad_o_e124, v352);
+            v350 = V::neg_mul_add(x_e25, grad_o_e124, v350);
+            v315 = V::mul_add(x_e23, grad_o_e124, v315);
+            v97 = V::mul_add(x_e15, grad_o_e124, v97);
+            v163 = V::neg_mul_add(x_e13, grad_o_e124, v163);
+            v22 = V::neg_mul_add(x_e5, grad_o_e124, v22);
+            v18 = V::mul_add(x_e3, grad_o_e124, v18);
+            let grad_o_e123 = V::load(grad_o.at(15usize, c));
+            v16 = V::mul_add(x_e1235, grad_o_e123, v16);
+            v148 = V::mul_add(x_e1234, grad_o_e123, v148);
+            v133 = V::neg_mul_add(x_e235, grad_o_e123, v133);
+            v6 = V::neg_mul_add(x_e234, grad_o_e123, v6);
+            v39 = V::mul_add(x_e135, grad_o_e123, v39);
+            v102 = V::mul_add(x_e134, grad_o_e123, v102);
+            v137 = V::neg_mul_add(x_e125, grad_o_e123, v137);
+            v71 = V::neg_mul_add(x_e124, grad_o_e123, v71);
+            v94 = V::mul_add(x_e35, grad_o_e123, v94);
+            v159 = V::mul_add(x_e34, grad_o_e123, v159);
+            v61 = V::neg_mul_add(x_e25, grad_o_e123, v61);
+            v315 = V::neg_mul_add(x_e24, grad_o_e123, v315);
+            v28 = V::mul_add(x_e15, grad_o_e123, v28);
+            v163 = V::mul_add(x_e14, grad_o_e123, v163);
+            v54 = V::neg_mul_add(x_e5, grad_o_e123, v54);
+            v18 = V::neg_mul_add(x_e4, grad_o_e123, v18);
+            let grad_o_e45 = V::load(grad_o.at(14usize, c));
+            v18 = V::neg_mul_add(x_e1235, grad_o_e45, v18);
+            v54 = V::mul_add(x_e1234, grad_o_e45, v54);
+            v163 = V::mul_add(x_e235, grad_o_e45, v163);
+            v28 = V::neg_mul_add(x_e234, grad_o_e45, v28);
+            v315 = V::mul_add(x_e135, grad_o_e45, v315);
+            v61 = V::neg_mul_add(x_e134, grad_o_e45, v61);
+            v159 = V::mul_add(x_e125, grad_o_e45, v159);
+            v94 = V::neg_mul_add(x_e124, grad_o_e45, v94);
+            v71 = V::mul_add(x_e35, grad_o_e45, v71);
+            v137 = V::neg_mul_add(x_e34, grad_o_e45, v137);
+            v102 = V::mul_add(x_e25, grad_o_e45, v102);
+            v39 = V::neg_mul_add(x_e24, grad_o_e45, v39);
+            v6 = V::mul_add(x_e15, grad_o_e45, v6);
+            v133 = V::neg_mul_add(x_e14, grad_o_e45, v133);
+            v148 = V::neg_mul_add(x_e5, grad_o_e45, v148);
+            v16 = V::mul_add(x_e4, grad_o_e45, v16);
+            let grad_o_e35 = V::load(grad_o.at(13usize, c));
+            v18 = V::mul_add(x_e1245, grad_o_e35, v18);
+            v22 = V::neg_mul_add(x_e1234, grad_o_e35, v22);
+            v163 = V::neg_mul_add(x_e245, grad_o_e35, v163);
+            v97 = V::mul_add(x_e234, grad_o_e35, v97);
+            v315 = V::neg_mul_add(x_e145, grad_o_e35, v315);
+            v350 = V::mul_add(x_e134, grad_o_e35, v350);
+            v352 = V::mul_add(x_e125, grad_o_e35, v352);
+            v94 = V::neg_mul_add(x_e123, grad_o_e35, v94);
+            v71 = V::neg_mul_add(x_e45, grad_o_e35, v71);
+            v106 = V::mul_add(x_e34, grad_o_e35, v106);
+            v37 = V::mul_add(x_e25, grad_o_e35, v37);
+            v39 = V::neg_mul_add(x_e23, grad_o_e35, v39);
+            v67 = V::mul_add(x_e15, grad_o_e35, v67);
+            v133 = V::neg_mul_add(x_e13, grad_o_e35, v133);
+            v12 = V::neg_mul_add(x_e5, grad_o_e35, v12);
+            v16 = V::mul_add(x_e3, grad_o_e35, v16);
+            let grad_o_e34 = V::load(grad_o.at(12usize, c));
+            v54 = V::neg_mul_add(x_e1245, grad_o_e34, v54);
+            v22 = V::mul_add(x_e1235, grad_o_e34, v22);
+            v28 = V::mul_add(x_e245, grad_o_e34, v28);
+            v97 = V::neg_mul_add(x_e235, grad_o_e34, v97);
+            v61 = V::mul_add(x_e145, grad_o_e34, v61);
+            v350 = V::neg_mul_add(x_e135, grad_o_e34, v350);
+            v352 = V::mul_add(x_e124, grad_o_e34, v352);
+            v159 = V::neg_mul_add(x_e123, grad_o_e34, v159);
+            v137 = V::mul_add(x_e45, grad_o_e34, v137);
+            v106 = V::neg_mul_add(x_e35, grad_o_e34, v106);
+            v37 = V::mul_add(x_e24, grad_o_e34, v37);
+            v102 = V::neg_mul_add(x_e23, grad_o_e34, v102);
+            v67 = V::mul_add(x_e14, grad_o_e34, v67);
+            v6 = V::neg_mul_add(x_e13, grad_o_e34, v6);
+            v12 = V::neg_mul_add(x_e4, grad_o_e34, v12);
+            v148 = V::mul_add(x_e3, grad_o_e34, v148);
+            let grad_o_e25 = V::load(grad_o.at(11usize, c));
+            v18 = V::neg_mul_add(x_e1345, grad_o_e25, v18);
+            v89 = V::mul_add(x_e1234, grad_o_e25, v89);
+            v163 = V::mul_add(x_e345, grad_o_e25, v163);
+            v32 = V::neg_mul_add(x_e234, grad_o_e25, v32);
+            v159 = V::neg_mul_add(x_e145, grad_o_e25, v159);
+            v352 = V::neg_mul_add(x_e135, grad_o_e25, v352);
+            v350 = V::mul_add(x_e124, grad_o_e25, v350);
+            v61 = V::mul_add(x_e123, grad_o_e25, v61);
+            v102 = V::neg_mul_add(x_e45, grad_o_e25, v102);
+            v37 = V::neg_mul_add(x_e35, grad_o_e25, v37);
+            v106 = V::mul_add(x_e24, grad_o_e25, v106);
+            v137 = V::mul_add(x_e23, grad_o_e25, v137);
+            v2 = V::mul_add(x_e15, grad_o_e25, v2);
+            v133 = V::neg_mul_add(x_e12, grad_o_e25, v133);
+            v75 = V::neg_mul_add(x_e5, grad_o_e25, v75);
+            v16 = V::mul_add(x_e2, grad_o_e25, v16);
+            let grad_o_e24 = V::load(grad_o.at(10usize, c));
+            v54 = V::mul_add(x_e1345, grad_o_e24, v54);
+            v89 = V::neg_mul_add(x_e1235, grad_o_e24, v89);
+            v28 = V::neg_mul_add(x_e345, grad_o_e24, v28);
+            v32 = V::mul_add(x_e235, grad_o_e24, v32);
+            v94 = V::mul_add(x_e145, grad_o_e24, v94);
+            v352 = V::neg_mul_add(x_e134, grad_o_e24, v352);
+            v350 = V::neg_mul_add(x_e125, grad_o_e24, v350);
+            v315 = V::mul_add(x_e123, grad_o_e24, v315);
+            v39 = V::mul_add(x_e45, grad_o_e24, v39);
+            v37 = V::neg_mul_add(x_e34, grad_o_e24, v37);
+            v106 = V::neg_mul_add(x_e25, grad_o_e24, v106);
+            v71 = V::mul_add(x_e23, grad_o_e24, v71);
+            v2 = V::mul_add(x_e14, grad_o_e24, v2);
+            v6 = V::neg_mul_add(x_e12, grad_o_e24, v6);
+            v75 = V::neg_mul_add(x_e4, grad_o_e24, v75);
+            v148 = V::mul_add(x_e2, grad_o_e24, v148);
+            let grad_o_e23 = V::load(grad_o.at(9usize, c));
+            v22 = V::neg_mul_add(x_e1345, grad_o_e23, v22);
+            v89 = V::mul_add(x_e1245, grad_o_e23, v89);
+            v97 = V::mul_add(x_e345, grad_o_e23, v97);
+            v32 = V::neg_mul_add(x_e245, grad_o_e23, v32);
+            v94 = V::mul_add(x_e135, grad_o_e23, v94);
+            v159 = V::mul_add(x_e134, grad_o_e23, v159);
+            v61 = V::neg_mul_add(x_e125, grad_o_e23, v61);
+            v315 = V::neg_mul_add(x_e124, grad_o_e23, v315);
+            v39 = V::mul_add(x_e35, grad_o_e23, v39);
+            v102 = V::mul_add(x_e34, grad_o_e23, v102);
+            v137 = V::neg_mul_add(x_e25, grad_o_e23, v137);
+            v71 = V::neg_mul_add(x_e24, grad_o_e23, v71);
+            v2 = V::mul_add(x_e13, grad_o_e23, v2);
+            v67 = V::neg_mul_add(x_e12, grad_o_e23, v67);
+            v75 = V::neg_mul_add(x_e3, grad_o_e23, v75);
+            v12 = V::mul_add(x_e2, grad_o_e23, v12);
+            let grad_o_e15 = V::load(grad_o.at(8usize, c));
+            v18 = V::mul_add(x_e2345, grad_o_e15, v18);
+            v59 = V::neg_mul_add(x_e1234, grad_o_e15, v59);
+            v315 = V::mul_add(x_e345, grad_o_e15, v315);
+            v159 = V::mul_add(x_e245, grad_o_e15, v159);
+            v352 = V::mul_add(x_e235, grad_o_e15, v352);
+            v32 = V::neg_mul_add(x_e134, grad_o_e15, v32);
+            v97 = V::neg_mul_add(x_e124, grad_o_e15, v97);
+            v28 = V::neg_mul_add(x_e123, grad_o_e15, v28);
+            v6 = V::neg_mul_add(x_e45, grad_o_e15, v6);
+            v67 = V::neg_mul_add(x_e35, grad_o_e15, v67);
+            v2 = V::neg_mul_add(x_e25, grad_o_e15, v2);
+            v106 = V::mul_add(x_e14, grad_o_e15, v106);
+            v137 = V::mul_add(x_e13, grad_o_e15, v137);
+            v39 = V::mul_add(x_e12, grad_o_e15, v39);
+            v40 = V::mul_add(x_e5, grad_o_e15, v40);
+            v16 = V::mul_add(x_e1, grad_o_e15, v16);
+            let grad_o_e14 = V::load(grad_o.at(7usize, c));
+            v54 = V::neg_mul_add(x_e2345, grad_o_e14, v54);
+            v59 = V::mul_add(x_e1235, grad_o_e14, v59);
+            v61 = V::neg_mul_add(x_e345, grad_o_e14, v61);
+            v94 = V::neg_mul_add(x_e245, grad_o_e14, v94);
+            v352 = V::mul_add(x_e234, grad_o_e14, v352);
+            v32 = V::mul_add(x_e135, grad_o_e14, v32);
+            v97 = V::mul_add(x_e125, grad_o_e14, v97);
+            v163 = V::neg_mul_add(x_e123, grad_o_e14, v163);
+            v133 = V::mul_add(x_e45, grad_o_e14, v133);
+            v67 = V::neg_mul_add(x_e34, grad_o_e14, v67);
+            v2 = V::neg_mul_add(x_e24, grad_o_e14, v2);
+            v106 = V::neg_mul_add(x_e15, grad_o_e14, v106);
+            v71 = V::mul_add(x_e13, grad_o_e14, v71);
+            v102 = V::mul_add(x_e12, grad_o_e14, v102);
+            v40 = V::mul_add(x_e4, grad_o_e14, v40);
+            v148 = V::mul_add(x_e1, grad_o_e14, v148);
+            let grad_o_e13 = V::load(grad_o.at(6usize, c));
+            v22 = V::mul_add(x_e2345, grad_o_e13, v22);
+            v59 = V::neg_mul_add(x_e1245, grad_o_e13, v59);
+            v350 = V::mul_add(x_e345, grad_o_e13, v350);
+            v94 = V::neg_mul_add(x_e235, grad_o_e13, v94);
+            v159 = V::neg_mul_add(x_e234, grad_o_e13, v159);
+            v32 = V::neg_mul_add(x_e145, grad_o_e13, v32);
+            v28 = V::mul_add(x_e125, grad_o_e13, v28);
+            v163 = V::mul_add(x_e124, grad_o_e13, v163);
+            v133 = V::mul_add(x_e35, grad_o_e13, v133);
+            v6 = V::mul_add(x_e34, grad_o_e13, v6);
+            v2 = V::neg_mul_add(x_e23, grad_o_e13, v2);
+            v137 = V::neg_mul_add(x_e15, grad_o_e13, v137);
+            v71 = V::neg_mul_add(x_e14, grad_o_e13, v71);
+            v37 = V::mul_add(x_e12, grad_o_e13, v37);
+            v40 = V::mul_add(x_e3, grad_o_e13, v40);
+            v12 = V::mul_add(x_e1, grad_o_e13, v12);
+            let grad_o_e12 = V::load(grad_o.at(5usize, c));
+            v89 = V::neg_mul_add(x_e2345, grad_o_e12, v89);
+            v59 = V::mul_add(x_e1345, grad_o_e12, v59);
+            v350 = V::mul_add(x_e245, grad_o_e12, v350);
+            v61 = V::mul_add(x_e235, grad_o_e12, v61);
+            v315 = V::mul_add(x_e234, grad_o_e12, v315);
+            v97 = V::neg_mul_add(x_e145, grad_o_e12, v97);
+            v28 = V::neg_mul_add(x_e135, grad_o_e12, v28);
+            v163 = V::neg_mul_add(x_e134, grad_o_e12, v163);
+            v133 = V::mul_add(x_e25, grad_o_e12, v133);
+            v6 = V::mul_add(x_e24, grad_o_e12, v6);
+            v67 = V::mul_add(x_e23, grad_o_e12, v67);
+            v39 = V::neg_mul_add(x_e15, grad_o_e12, v39);
+            v102 = V::neg_mul_add(x_e14, grad_o_e12, v102);
+            v37 = V::neg_mul_add(x_e13, grad_o_e12, v37);
+            v40 = V::mul_add(x_e2, grad_o_e12, v40);
+            v75 = V::mul_add(x_e1, grad_o_e12, v75);
+            let grad_o_e5 = V::load(grad_o.at(4usize, c));
+            v163 = V::mul_add(x_e2345, grad_o_e5, v163);
+            v315 = V::mul_add(x_e1345, grad_o_e5, v315);
+            v159 = V::mul_add(x_e1245, grad_o_e5, v159);
+            v352 = V::mul_add(x_e1235, grad_o_e5, v352);
+            v59 = V::neg_mul_add(x_e234, grad_o_e5, v59);
+            v89 = V::neg_mul_add(x_e134, grad_o_e5, v89);
+            v22 = V::neg_mul_add(x_e124, grad_o_e5, v22);
+            v54 = V::neg_mul_add(x_e123, grad_o_e5, v54);
+            v148 = V::neg_mul_add(x_e45, grad_o_e5, v148);
+            v12 = V::neg_mul_add(x_e35, grad_o_e5, v12);
+            v75 = V::neg_mul_add(x_e25, grad_o_e5, v75);
+            v40 = V::mul_add(x_e15, grad_o_e5, v40);
+            v106 = V::mul_add(x_e4, grad_o_e5, v106);
+            v137 = V::mul_add(x_e3, grad_o_e5, v137);
+            v39 = V::mul_add(x_e2, grad_o_e5, v39);
+            v133 = V::mul_add(x_e1, grad_o_e5, v133);
+            let grad_o_e4 = V::load(grad_o.at(3usize, c));
+            v28 = V::neg_mul_add(x_e2345, grad_o_e4, v28);
+            v61 = V::neg_mul_add(x_e1345, grad_o_e4, v61);
+            v94 = V::neg_mul_add(x_e1245, grad_o_e4, v94);
+            v352 = V::mul_add(x_e1234, grad_o_e4, v352);
+            // out0[16] = x_e25*grad_o_e135 - (x_e5*grad_o_e1235 + x_e4*grad_o_e1234 + x_e15*grad_o_e235 + x_e14*grad_o_e234) + x_e24*grad_o_e134 - x_e35*grad_o_e125 - x_e34*grad_o_e124 + x_e125*grad_o_e35 + x_e124*grad_o_e34 - x_e135*grad_o_e25 - x_e134*grad_o_e24 + x_e235*grad_o_e15 + x_e234*grad_o_e14 + x_e1235*grad_o_e5 + x_e1234*grad_o_e4
+            V::store(v352, out0.at(16usize, c));
+            v59 = V::mul_add(x_e235, grad_o_e4, v59);
+            v89 = V::mul_add(x_e135, grad_o_e4, v89);
+            v22 = V::mul_add(x_e125, grad_o_e4, v22);
+            v18 = V::neg_mul_add(x_e123, grad_o_e4, v18);
+            v16 = V::mul_add(x_e45, grad_o_e4, v16);
+            v12 = V::neg_mul_add(x_e34, grad_o_e4, v12);
+            v75 = V::neg_mul_add(x_e24, grad_o_e4, v75);
+            v40 = V::mul_add(x_e14, grad_o_e4, v40);
+            v106 = V::neg_mul_add(x_e5, grad_o_e4, v106);
+            // out0[15] = x_e1234*grad_o_e1235 - x_e1235*grad_o_e1234 + x_e234*grad_o_e235 - x_e235*grad_o_e234 + x_e134*grad_o_e135 - x_e135*grad_o_e134 + x_e124*grad_o_e125 - x_e125*grad_o_e124 + x_e34*grad_o_e35 - x_e35*grad_o_e34 + x_e24*grad_o_e25 - x_e25*grad_o_e24 + x_e14*grad_o_e15 - x_e15*grad_o_e14 + x_e4*grad_o_e5 - x_e5*grad_o_e4
+            V::store(v106, out0.at(15usize, c));
+            v71 = V::mul_add(x_e3, grad_o_e4, v71);
+            v102 = V::mul_add(x_e2, grad_o_e4, v102);
+            v6 = V::mul_add(x_e1, grad_o_e4, v6);
+            let grad_o_e3 = V::load(grad_o.at(2usize, c));
+            v97 = V::mul_add(x_e2345, grad_o_e3, v97);
+            v350 = V::mul_add(x_e1345, grad_o_e3, v350);
+            v94 = V::neg_mul_add(x_e1235, grad_o_e3, v94);
+            // out0[18] = x_e4*grad_o_e1245 + x_e3*grad_o_e1235 + x_e14*grad_o_e245 + x_e13*grad_o_e235 - x_e24*grad_o_e145 - x_e23*grad_o_e135 + x_e45*grad_o_e124 + x_e35*grad_o_e123 - x_e124*grad_o_e45 - x_e123*grad_o_e35 + x_e145*grad_o_e24 + x_e135*grad_o_e23 - x_e245*grad_o_e14 - x_e235*grad_o_e13 - x_e1245*grad_o_e4 - x_e1235*grad_o_e3
+            V::store(v94, out0.at(18usize, c));
+            v159 = V::neg_mul_add(x_e1234, grad_o_e3, v159);
+            // out0[17] = x_e3*grad_o_e1234 - x_e5*grad_o_e1245 - x_e15*grad_o_e245 + x_e13*grad_o_e234 + x_e25*grad_o_e145 - x_e23*grad_o_e134 - x_e45*grad_o_e125 + x_e34*grad_o_e123 + x_e125*grad_o_e45 - x_e123*grad_o_e34 - x_e145*grad_o_e25 + x_e134*grad_o_e23 + x_e245*grad_o_e15 - x_e234*grad_o_e13 + x_e1245*grad_o_e5 - x_e1234*grad_o_e3
+            V::store(v159, out0.at(17usize, c));
+            v59 = V::neg_mul_add(x_e245, grad_o_e3, v59);
+            v89 = V::neg_mul_add(x_e145, grad_o_e3, v89);
+            v54 = V::mul_add(x_e125, grad_o_e3, v54);
+            v18 = V::mul_add(x_e124, grad_o_e3, v18);
+            v16 = V::mul_add(x_e35, grad_o_e3, v16);
+            v148 = V::mul_add(x_e34, grad_o_e3, v148);
+            v75 = V::neg_mul_add(x_e23, grad_o_e3, v75);
+            v40 = V::mul_add(x_e13, grad_o_e3, v40);
+            v137 = V::neg_mul_add(x_e5, grad_o_e3, v137);
+            // out0[14] = x_e1245*grad_o_e1234 - x_e1234*grad_o_e1245 - x_e234*grad_o_e245 + x_e245*grad_o_e234 - x_e134*grad_o_e145 + x_e145*grad_o_e134 + x_e123*grad_o_e125 - x_e125*grad_o_e123 - x_e34*grad_o_e45 + x_e45*grad_o_e34 + x_e23*grad_o_e25 - x_e25*grad_o_e23 + x_e13*grad_o_e15 - x_e15*grad_o_e13 + x_e3*grad_o_e5 - x_e5*grad_o_e3
+            V::store(v137, out0.at(14usize, c));
+            v71 = V::neg_mul_add(x_e4, grad_o_e3, v71);
+            // out0[13] = x_e1235*grad_o_e1245 - x_e1245*grad_o_e1235 + x_e235*grad_o_e245 - x_e245*grad_o_e235 + x_e135*grad_o_e145 - x_e145*grad_o_e135 + x_e123*grad_o_e124 - x_e124*grad_o_e123 + x_e35*grad_o_e45 - x_e45*grad_o_e35 + x_e23*grad_o_e24 - x_e24*grad_o_e23 + x_e13*grad_o_e14 - x_e14*grad_o_e13 + x_e3*grad_o_e4 - x_e4*grad_o_e3
+            V::store(v71, out0.at(13usize, c));
+            v37 = V::mul_add(x_e2, grad_o_e3, v37);
+            v67 = V::mul_add(x_e1, grad_o_e3, v67);
+            let grad_o_e2 = V::load(grad_o.at(1usize, c));
+            v32 = V::neg_mul_add(x_e2345, grad_o_e2, v32);
+            v350 = V::mul_add(x_e1245, grad_o_e2, v350);
+            // out0[21] = x_e34*grad_o_e135 - (x_e3*grad_o_e1345 + x_e2*grad_o_e1245 + x_e13*grad_o_e345 + x_e12*grad_o_e245) - x_e35*grad_o_e134 + x_e24*grad_o_e125 - x_e25*grad_o_e124 + x_e134*grad_o_e35 - x_e135*grad_o_e34 + x_e124*grad_o_e25 - x_e125*grad_o_e24 + x_e345*grad_o_e13 + x_e245*grad_o_e12 + x_e1345*grad_o_e3 + x_e1245*grad_o_e2
+            V::store(v350, out0.at(21usize, c));
+            v61 = V::mul_add(x_e1235, grad_o_e2, v61);
+            // out0[20] = x_e4*grad_o_e1345 - x_e2*grad_o_e1235 + x_e14*grad_o_e345 - x_e12*grad_o_e235 - x_e34*grad_o_e145 + x_e45*grad_o_e134 + x_e23*grad_o_e125 - x_e25*grad_o_e123 - x_e134*grad_o_e45 + x_e145*grad_o_e34 + x_e123*grad_o_e25 - x_e125*grad_o_e23 - x_e345*grad_o_e14 + x_e235*grad_o_e12 - x_e1345*grad_o_e4 + x_e1235*grad_o_e2
+            V::store(v61, out0.at(20usize, c));
+            v315 = V::mul_add(x_e1234, grad_o_e2, v315);
+            // out0[19] = x_e35*grad_o_e145 - (x_e5*grad_o_e1345 + x_e2*grad_o_e1234 + x_e15*grad_o_e345 + x_e12*grad_o_e234) - x_e45*grad_o_e135 + x_e23*grad_o_e124 - x_e24*grad_o_e123 + x_e135*grad_o_e45 - x_e145*grad_o_e35 + x_e123*grad_o_e24 - x_e124*grad_o_e23 + x_e345*grad_o_e15 + x_e234*grad_o_e12 + x_e1345*grad_o_e5 + x_e1234*grad_o_e2
+            V::store(v315, out0.at(19usize, c));
+            v59 = V::mul_add(x_e345, grad_o_e2, v59);
+            // out0[30] = x_e12*grad_o_e1345 - x_e13*grad_o_e1245 + x_e14*grad_o_e1235 - x_e15*grad_o_e1234 + x_e2*grad_o_e345 - x_e3*grad_o_e245 + x_e4*grad_o_e235 - x_e5*grad_o_e234 - x_e1234*grad_o_e15 + x_e1235*grad_o_e14 - x_e1245*grad_o_e13 + x_e1345*grad_o_e12 - x_e234*grad_o_e5 + x_e235*grad_o_e4 - x_e245*grad_o_e3 + x_e345*grad_o_e2
+            V::store(v59, out0.at(30usize, c));
+            v22 = V::neg_mul_add(x_e145, grad_o_e2, v22);
+            v54 = V::neg_mul_add(x_e135, grad_o_e2, v54);
+            v18 = V::neg_mul_add(x_e134, grad_o_e2, v18);
+            v16 = V::mul_add(x_e25, grad_o_e2, v16);
+            v148 = V::mul_add(x_e24, grad_o_e2, v148);
+            v12 = V::mul_add(x_e23, grad_o_e2, v12);
+            v40 = V::mul_add(x_e12, grad_o_e2, v40);
+            // out0[1] = -(x_e345*grad_o_e1345 + x_e245*grad_o_e1245 + x_e235*grad_o_e1235 + x_e234*grad_o_e1234 + x_e1345*grad_o_e345 + x_e1245*grad_o_e245 + x_e1235*grad_o_e235 + x_e1234*grad_o_e234 + x_e5*grad_o_e15 + x_e4*grad_o_e14 + x_e3*grad_o_e13 + x_e2*grad_o_e12 + x_e15*grad_o_e5 + x_e14*grad_o_e4 + x_e13*grad_o_e3 + x_e12*grad_o_e2)
+            V::store(V::neg(v40), out0.at(1usize, c));
+            v39 = V::neg_mul_add(x_e5, grad_o_e2, v39);
+            // out0[12] = x_e1234*grad_o_e1345 - x_e1345*grad_o_e1234 + x_e234*grad_o_e345 - x_e345*grad_o_e234 - x_e124*grad_o_e145 - x_e123*grad_o_e135 + x_e145*grad_o_e124 + x_e135*grad_o_e123 - x_e24*grad_o_e45 - x_e23*grad_o_e35 + x_e45*grad_o_e24 + x_e35*grad_o_e23 + x_e12*grad_o_e15 - x_e15*grad_o_e12 + x_e2*grad_o_e5 - x_e5*grad_o_e2
+            V::store(v39, out0.at(12usize, c));
+            v102 = V::neg_mul_add(x_e4, grad_o_e2, v102);
+            // out0[11] = x_e1345*grad_o_e1235 - x_e1235*grad_o_e1345 - x_e235*grad_o_e345 + x_e345*grad_o_e235 + x_e125*grad_o_e145 - x_e123*grad_o_e134 - x_e145*grad_o_e125 + x_e134*grad_o_e123 + x_e25*grad_o_e45 - x_e23*grad_o_e34 - x_e45*grad_o_e25 + x_e34*grad_o_e23 + x_e12*grad_o_e14 - x_e14*grad_o_e12 + x_e2*grad_o_e4 - x_e4*grad_o_e2
+            V::store(v102, out0.at(11usize, c));
+            v37 = V::neg_mul_add(x_e3, grad_o_e2, v37);
+            // out0[10] = x_e1245*grad_o_e1345 - x_e1345*grad_o_e1245 + x_e245*grad_o_e345 - x_e345*grad_o_e245 + x_e125*grad_o_e135 + x_e124*grad_o_e134 - x_e135*grad_o_e125 - x_e134*grad_o_e124 + x_e25*grad_o_e35 + x_e24*grad_o_e34 - x_e35*grad_o_e25 - x_e34*grad_o_e24 + x_e12*grad_o_e13 - x_e13*grad_o_e12 + x_e2*grad_o_e3 - x_e3*grad_o_e2
+            V::store(v37, out0.at(10usize, c));
+            v2 = V::mul_add(x_e1, grad_o_e2, v2);
+            let grad_o_e1 = V::load(grad_o.at(0usize, c));
+            v32 = V::neg_mul_add(x_e1345, grad_o_e1, v32);
+            // out0[25] = x_e2*grad_o_e2345 + x_e1*grad_o_e1345 + x_e23*grad_o_e245 - x_e24*grad_o_e235 + x_e25*grad_o_e234 + x_e13*grad_o_e145 - x_e14*grad_o_e135 + x_e15*grad_o_e134 - x_e234*grad_o_e25 + x_e235*grad_o_e24 - x_e245*grad_o_e23 - x_e134*grad_o_e15 + x_e135*grad_o_e14 - x_e145*grad_o_e13 - x_e2345*grad_o_e2 - x_e1345*grad_o_e1
+            V::store(v32, out0.at(25usize, c));
+            v97 = V::neg_mul_add(x_e1245, grad_o_e1, v97);
+            // out0[24] = x_e1*grad_o_e1245 - x_e3*grad_o_e2345 - x_e23*grad_o_e345 + x_e34*grad_o_e235 - x_e35*grad_o_e234 + x_e12*grad_o_e145 - x_e14*grad_o_e125 + x_e15*grad_o_e124 + x_e234*grad_o_e35 - x_e235*grad_o_e34 + x_e345*grad_o_e23 - x_e124*grad_o_e15 + x_e125*grad_o_e14 - x_e145*grad_o_e12 + x_e2345*grad_o_e3 - x_e1245*grad_o_e1
+            V::store(v97, out0.at(24usize, c));
+            v28 = V::neg_mul_add(x_e1235, grad_o_e1, v28);
+            // out0[23] = x_e4*grad_o_e2345 + x_e1*grad_o_e1235 + x_e24*grad_o_e345 - x_e34*grad_o_e245 + x_e45*grad_o_e234 + x_e12*grad_o_e135 - x_e13*grad_o_e125 + x_e15*grad_o_e123 - x_e234*grad_o_e45 + x_e245*grad_o_e34 - x_e345*grad_o_e24 - x_e123*grad_o_e15 + x_e125*grad_o_e13 - x_e135*grad_o_e12 - x_e2345*grad_o_e4 - x_e1235*grad_o_e1
+            V::store(v28, out0.at(23usize, c));
+            v163 = V::neg_mul_add(x_e1234, grad_o_e1, v163);
+            // out0[22] = x_e1*grad_o_e1234 - x_e5*grad_o_e2345 - x_e25*grad_o_e345 + x_e35*grad_o_e245 - x_e45*grad_o_e235 + x_e12*grad_o_e134 - x_e13*grad_o_e124 + x_e14*grad_o_e123 + x_e235*grad_o_e45 - x_e245*grad_o_e35 + x_e345*grad_o_e25 - x_e123*grad_o_e14 + x_e124*grad_o_e13 - x_e134*grad_o_e12 + x_e2345*grad_o_e5 - x_e1234*grad_o_e1
+            V::store(v163, out0.at(22usize, c));
+            v89 = V::mul_add(x_e345, grad_o_e1, v89);
+            // out0[29] = x_e23*grad_o_e1245 - x_e12*grad_o_e2345 - x_e24*grad_o_e1235 + x_e25*grad_o_e1234 + x_e1*grad_o_e345 - x_e3*grad_o_e145 + x_e4*grad_o_e135 - x_e5*grad_o_e134 + x_e1234*grad_o_e25 - x_e1235*grad_o_e24 + x_e1245*grad_o_e23 - x_e2345*grad_o_e12 - x_e134*grad_o_e5 + x_e135*grad_o_e4 - x_e145*grad_o_e3 + x_e345*grad_o_e1
+            V::store(v89, out0.at(29usize, c));
+            v22 = V::mul_add(x_e245, grad_o_e1, v22);
+            // out0[28] = x_e13*grad_o_e2345 - x_e23*grad_o_e1345 + x_e34*grad_o_e1235 - x_e35*grad_o_e1234 + x_e1*grad_o_e245 - x_e2*grad_o_e145 + x_e4*grad_o_e125 - x_e5*grad_o_e124 - x_e1234*grad_o_e35 + x_e1235*grad_o_e34 - x_e1345*grad_o_e23 + x_e2345*grad_o_e13 - x_e124*grad_o_e5 + x_e125*grad_o_e4 - x_e145*grad_o_e2 + x_e245*grad_o_e1
+            V::store(v22, out0.at(28usize, c));
+            v54 = V::mul_add(x_e235, grad_o_e1, v54);
+            // out0[27] = x_e24*grad_o_e1345 - x_e14*grad_o_e2345 - x_e34*grad_o_e1245 + x_e45*grad_o_e1234 + x_e1*grad_o_e235 - x_e2*grad_o_e135 + x_e3*grad_o_e125 - x_e5*grad_o_e123 + x_e1234*grad_o_e45 - x_e1245*grad_o_e34 + x_e1345*grad_o_e24 - x_e2345*grad_o_e14 - x_e123*grad_o_e5 + x_e125*grad_o_e3 - x_e135*grad_o_e2 + x_e235*grad_o_e1
+            V::store(v54, out0.at(27usize, c));
+            v18 = V::mul_add(x_e234, grad_o_e1, v18);
+            // out0[26] = x_e15*grad_o_e2345 - x_e25*grad_o_e1345 + x_e35*grad_o_e1245 - x_e45*grad_o_e1235 + x_e1*grad_o_e234 - x_e2*grad_o_e134 + x_e3*grad_o_e124 - x_e4*grad_o_e123 - x_e1235*grad_o_e45 + x_e1245*grad_o_e35 - x_e1345*grad_o_e25 + x_e2345*grad_o_e15 - x_e123*grad_o_e4 + x_e124*grad_o_e3 - x_e134*grad_o_e2 + x_e234*grad_o_e1
+            V::store(v18, out0.at(26usize, c));
+            v16 = V::mul_add(x_e15, grad_o_e1, v16);
+            // out0[5] = x_e234*grad_o_e2345 + x_e134*grad_o_e1345 + x_e124*grad_o_e1245 + x_e123*grad_o_e1235 + x_e2345*grad_o_e234 + x_e1345*grad_o_e134 + x_e1245*grad_o_e124 + x_e1235*grad_o_e123 + x_e4*grad_o_e45 + x_e3*grad_o_e35 + x_e2*grad_o_e25 + x_e1*grad_o_e15 + x_e45*grad_o_e4 + x_e35*grad_o_e3 + x_e25*grad_o_e2 + x_e15*grad_o_e1
+            V::store(v16, out0.at(5usize, c));
+            v148 = V::mul_add(x_e14, grad_o_e1, v148);
+            // out0[4] = x_e123*grad_o_e1234 - (x_e235*grad_o_e2345 + x_e135*grad_o_e1345 + x_e125*grad_o_e1245) - x_e2345*grad_o_e235 - x_e1345*grad_o_e135 - x_e1245*grad_o_e125 + x_e1234*grad_o_e123 - x_e5*grad_o_e45 + x_e3*grad_o_e34 + x_e2*grad_o_e24 + x_e1*grad_o_e14 - x_e45*grad_o_e5 + x_e34*grad_o_e3 + x_e24*grad_o_e2 + x_e14*grad_o_e1
+            V::store(v148, out0.at(4usize, c));
+            v12 = V::mul_add(x_e13, grad_o_e1, v12);
+            // out0[3] = x_e245*grad_o_e2345 + x_e145*grad_o_e1345 - x_e125*grad_o_e1235 - x_e124*grad_o_e1234 + x_e2345*grad_o_e245 + x_e1345*grad_o_e145 - x_e1235*grad_o_e125 - x_e1234*grad_o_e124 - x_e5*grad_o_e35 - x_e4*grad_o_e34 + x_e2*grad_o_e23 + x_e1*grad_o_e13 - x_e35*grad_o_e5 - x_e34*grad_o_e4 + x_e23*grad_o_e2 + x_e13*grad_o_e1
+            V::store(v12, out0.at(3usize, c));
+            v75 = V::mul_add(x_e12, grad_o_e1, v75);
+            // out0[2] = x_e145*grad_o_e1245 - x_e345*grad_o_e2345 + x_e135*grad_o_e1235 + x_e134*grad_o_e1234 - x_e2345*grad_o_e345 + x_e1245*grad_o_e145 + x_e1235*grad_o_e135 + x_e1234*grad_o_e134 - x_e5*grad_o_e25 - x_e4*grad_o_e24 - x_e3*grad_o_e23 + x_e1*grad_o_e12 - x_e25*grad_o_e5 - x_e24*grad_o_e4 - x_e23*grad_o_e3 + x_e12*grad_o_e1
+            V::store(v75, out0.at(2usize, c));
+            v133 = V::neg_mul_add(x_e5, grad_o_e1, v133);
+            // out0[9] = x_e2345*grad_o_e1234 - x_e1234*grad_o_e2345 + x_e134*grad_o_e345 + x_e124*grad_o_e245 + x_e123*grad_o_e235 - x_e345*grad_o_e134 - x_e245*grad_o_e124 - x_e235*grad_o_e123 - x_e14*grad_o_e45 - x_e13*grad_o_e35 - x_e12*grad_o_e25 + x_e45*grad_o_e14 + x_e35*grad_o_e13 + x_e25*grad_o_e12 + x_e1*grad_o_e5 - x_e5*grad_o_e1
+            V::store(v133, out0.at(9usize, c));
+            v6 = V::neg_mul_add(x_e4, grad_o_e1, v6);
+            // out0[8] = x_e1235*grad_o_e2345 - x_e2345*grad_o_e1235 - x_e135*grad_o_e345 - x_e125*grad_o_e245 + x_e123*grad_o_e234 + x_e345*grad_o_e135 + x_e245*grad_o_e125 - x_e234*grad_o_e123 + x_e15*grad_o_e45 - x_e13*grad_o_e34 - x_e12*grad_o_e24 - x_e45*grad_o_e15 + x_e34*grad_o_e13 + x_e24*grad_o_e12 + x_e1*grad_o_e4 - x_e4*grad_o_e1
+            V::store(v6, out0.at(8usize, c));
+            v67 = V::neg_mul_add(x_e3, grad_o_e1, v67);
+            // out0[7] = x_e2345*grad_o_e1245 - x_e1245*grad_o_e2345 + x_e145*grad_o_e345 - x_e125*grad_o_e235 - x_e124*grad_o_e234 - x_e345*grad_o_e145 + x_e235*grad_o_e125 + x_e234*grad_o_e124 + x_e15*grad_o_e35 + x_e14*grad_o_e34 - x_e12*grad_o_e23 - x_e35*grad_o_e15 - x_e34*grad_o_e14 + x_e23*grad_o_e12 + x_e1*grad_o_e3 - x_e3*grad_o_e1
+            V::store(v67, out0.at(7usize, c));
+            v2 = V::neg_mul_add(x_e2, grad_o_e1, v2);
+            // out0[6] = x_e1345*grad_o_e2345 - x_e2345*grad_o_e1345 + x_e145*grad_o_e245 + x_e135*grad_o_e235 + x_e134*grad_o_e234 - x_e245*grad_o_e145 - x_e235*grad_o_e135 - x_e234*grad_o_e134 + x_e15*grad_o_e25 + x_e14*grad_o_e24 + x_e13*grad_o_e23 - x_e25*grad_o_e15 - x_e24*grad_o_e14 - x_e23*grad_o_e13 + x_e1*grad_o_e2 - x_e2*grad_o_e1
+            V::store(v2, out0.at(6usize, c));
             // out0[0] = 0
             V::store(c0e0, out0.at(0usize, c));
-            // out0[1] = -(x_e345*grad_o_e1345 + x_e245*grad_o_e1245 + x_e235*grad_o_e1235 + x_e234*grad_o_e1234 + x_e1345*grad_o_e345 + x_e1245*grad_o_e245 + x_e1235*grad_o_e235 + x_e1234*grad_o_e234 + x_e5*grad_o_e15 + x_e4*grad_o_e14 + x_e3*grad_o_e13 + x_e2*grad_o_e12 + x_e15*grad_o_e5 + x_e14*grad_o_e4 + x_e13*grad_o_e3 + x_e12*grad_o_e2)
-            V::store(
-                V::neg({
-                    let mut s = V::mul(x_e345, grad_o_e1345);
-                    s = V::mul_add(x_e245, grad_o_e1245, s);
-                    s = V::mul_add(x_e235, grad_o_e1235, s);
-                    s = V::mul_add(x_e234, grad_o_e1234, s);
-                    s = V::mul_add(x_e1345, grad_o_e345, s);
-                    s = V::mul_add(x_e1245, grad_o_e245, s);
-                    s = V::mul_add(x_e1235, grad_o_e235, s);
-                    s = V::mul_add(x_e1234, grad_o_e234, s);
-                    s = V::mul_add(x_e5, grad_o_e15, s);
-                    s = V::mul_add(x_e4, grad_o_e14, s);
-                    s = V::mul_add(x_e3, grad_o_e13, s);
-                    s = V::mul_add(x_e2, grad_o_e12, s);
-                    s = V::mul_add(x_e15, grad_o_e5, s);
-                    s = V::mul_add(x_e14, grad_o_e4, s);
-                    s = V::mul_add(x_e13, grad_o_e3, s);
-                    s = V::mul_add(x_e12, grad_o_e2, s);
-                    s
-                }),
-                out0.at(1usize, c),
-            );
-            // out0[2] = x_e145*grad_o_e1245 - x_e345*grad_o_e2345 + x_e135*grad_o_e1235 + x_e134*grad_o_e1234 - x_e2345*grad_o_e345 + x_e1245*grad_o_e145 + x_e1235*grad_o_e135 + x_e1234*grad_o_e134 - x_e5*grad_o_e25 - x_e4*grad_o_e24 - x_e3*grad_o_e23 + x_e1*grad_o_e12 - x_e25*grad_o_e5 - x_e24*grad_o_e4 - x_e23*grad_o_e3 + x_e12*grad_o_e1
-            V::store(
-                {
-                    let mut s = V::mul(x_e145, grad_o_e1245);
-                    s = V::neg_mul_add(x_e345, grad_o_e2345, s);
-                    s = V::mul_add(x_e135, grad_o_e1235, s);
-                    s = V::mul_add(x_e134, grad_o_e1234, s);
-                    s = V::neg_mul_add(x_e2345, grad_o_e345, s);
-                    s = V::mul_add(x_e1245, grad_o_e145, s);
-                    s = V::mul_add(x_e1235, grad_o_e135, s);
-                    s = V::mul_add(x_e1234, grad_o_e134, s);
-                    s = V::neg_mul_add(x_e5, grad_o_e25, s);
-                    s = V::neg_mul_add(x_e4, grad_o_e24, s);
-                    s = V::neg_mul_add(x_e3, grad_o_e23, s);
-                    s = V::mul_add(x_e1, grad_o_e12, s);
-                    s = V::neg_mul_add(x_e25, grad_o_e5, s);
-                    s = V::neg_mul_add(x_e24, grad_o_e4, s);
-                    s = V::neg_mul_add(x_e23, grad_o_e3, s);
-                    s = V::mul_add(x_e12, grad_o_e1, s);
-                    s
-                },
-                out0.at(2usize, c),
-            );
-            // out0[3] = x_e245*grad_o_e2345 + x_e145*grad_o_e1345 - x_e125*grad_o_e1235 - x_e124*grad_o_e1234 + x_e2345*grad_o_e245 + x_e1345*grad_o_e145 - x_e1235*grad_o_e125 - x_e1234*grad_o_e124 - x_e5*grad_o_e35 - x_e4*grad_o_e34 + x_e2*grad_o_e23 + x_e1*grad_o_e13 - x_e35*grad_o_e5 - x_e34*grad_o_e4 + x_e23*grad_o_e2 + x_e13*grad_o_e1
-            V::store(
-                {
-                    let mut s = V::mul(x_e245, grad_o_e2345);
-                    s = V::mul_add(x_e145, grad_o_e1345, s);
-                    s = V::neg_mul_add(x_e125, grad_o_e1235, s);
-                    s = V::neg_mul_add(x_e124, grad_o_e1234, s);
-                    s = V::mul_add(x_e2345, grad_o_e245, s);
-                    s = V::mul_add(x_e1345, grad_o_e145, s);
-                    s = V::neg_mul_add(x_e1235, grad_o_e125, s);
-                    s = V::neg_mul_add(x_e1234, grad_o_e124, s);
-                    s = V::neg_mul_add(x_e5, grad_o_e35, s);
-                    s = V::neg_mul_add(x_e4, grad_o_e34, s);
-                    s = V::mul_add(x_e2, grad_o_e23, s);
-                    s = V::mul_add(x_e1, grad_o_e13, s);
-                    s = V::neg_mul_add(x_e35, grad_o_e5, s);
-                    s = V::neg_mul_add(x_e34, grad_o_e4, s);
-                    s = V::mul_add(x_e23, grad_o_e2, s);
-                    s = V::mul_add(x_e13, grad_o_e1, s);
-                    s
-                },
-                out0.at(3usize, c),
-            );
-            // out0[4] = x_e123*grad_o_e1234 - (x_e235*grad_o_e2345 + x_e135*grad_o_e1345 + x_e125*grad_o_e1245) - x_e2345*grad_o_e235 - x_e1345*grad_o_e135 - x_e1245*grad_o_e125 + x_e1234*grad_o_e123 - x_e5*grad_o_e45 + x_e3*grad_o_e34 + x_e2*grad_o_e24 + x_e1*grad_o_e14 - x_e45*grad_o_e5 + x_e34*grad_o_e3 + x_e24*grad_o_e2 + x_e14*grad_o_e1
-            V::store(
-                {
-                    let mut s = V::mul_sub(
-                        x_e123,
-                        grad_o_e1234,
-                        {
-                            let mut s = V::mul(x_e235, grad_o_e2345);
-                            s = V::mul_add(x_e135, grad_o_e1345, s);
-                            s = V::mul_add(x_e125, grad_o_e1245, s);
-                            s
-                        },
-                    );
-                    s = V::neg_mul_add(x_e2345, grad_o_e235, s);
-                    s = V::neg_mul_add(x_e1345, grad_o_e135, s);
-                    s = V::neg_mul_add(x_e1245, grad_o_e125, s);
-                    s = V::mul_add(x_e1234, grad_o_e123, s);
-                    s = V::neg_mul_add(x_e5, grad_o_e45, s);
-                    s = V::mul_add(x_e3, grad_o_e34, s);
-                    s = V::mul_add(x_e2, grad_o_e24, s);
-                    s = V::mul_add(x_e1, grad_o_e14, s);
-                    s = V::neg_mul_add(x_e45, grad_o_e5, s);
-                    s = V::mul_add(x_e34, grad_o_e3, s);
-                    s = V::mul_add(x_e24, grad_o_e2, s);
-                    s = V::mul_add(x_e14, grad_o_e1, s);
-                    s
-                },
-                out0.at(4usize, c),
-            );
-            // out0[5] = x_e234*grad_o_e2345 + x_e134*grad_o_e1345 + x_e124*grad_o_e1245 + x_e123*grad_o_e1235 + x_e2345*grad_o_e234 + x_e1345*grad_o_e134 + x_e1245*grad_o_e124 + x_e1235*grad_o_e123 + x_e4*grad_o_e45 + x_e3*grad_o_e35 + x_e2*grad_o_e25 + x_e1*grad_o_e15 + x_e45*grad_o_e4 + x_e35*grad_o_e3 + x_e25*grad_o_e2 + x_e15*grad_o_e1
-            V::store(
-                {
-                    let mut s = V::mul(x_e234, grad_o_e2345);
-                    s = V::mul_add(x_e134, grad_o_e1345, s);
-                    s = V::mul_add(x_e124, grad_o_e1245, s);
-                    s = V::mul_add(x_e123, grad_o_e1235, s);
-                    s = V::mul_add(x_e2345, grad_o_e234, s);
-                    s = V::mul_add(x_e1345, grad_o_e134, s);
-                    s = V::mul_add(x_e1245, grad_o_e124, s);
-                    s = V::mul_add(x_e1235, grad_o_e123, s);
-                    s = V::mul_add(x_e4, grad_o_e45, s);
-                    s = V::mul_add(x_e3, grad_o_e35, s);
-                    s = V::mul_add(x_e2, grad_o_e25, s);
-                    s = V::mul_add(x_e1, grad_o_e15, s);
-                    s = V::mul_add(x_e45, grad_o_e4, s);
-                    s = V::mul_add(x_e35, grad_o_e3, s);
-                    s = V::mul_add(x_e25, grad_o_e2, s);
-                    s = V::mul_add(x_e15, grad_o_e1, s);
-                    s
-                },
-                out0.at(5usize, c),
-            );
-            // out0[6] = x_e1345*grad_o_e2345 - x_e2345*grad_o_e1345 + x_e145*grad_o_e245 + x_e135*grad_o_e235 + x_e134*grad_o_e234 - x_e245*grad_o_e145 - x_e235*grad_o_e135 - x_e234*grad_o_e134 + x_e15*grad_o_e25 + x_e14*grad_o_e24 + x_e13*grad_o_e23 - x_e25*grad_o_e15 - x_e24*grad_o_e14 - x_e23*grad_o_e13 + x_e1*grad_o_e2 - x_e2*grad_o_e1
-            V::store(
-                {
-                    let mut s = V::mul(x_e1345, grad_o_e2345);
-                    s = V::neg_mul_add(x_e2345, grad_o_e1345, s);
-                    s = V::mul_add(x_e145, grad_o_e245, s);
-                    s = V::mul_add(x_e135, grad_o_e235, s);
-                    s = V::mul_add(x_e134, grad_o_e234, s);
-                    s = V::neg_mul_add(x_e245, grad_o_e145, s);
-                    s = V::neg_mul_add(x_e235, grad_o_e135, s);
-                    s = V::neg_mul_add(x_e234, grad_o_e134, s);
-                    s = V::mul_add(x_e15, grad_o_e25, s);
-                    s = V::mul_add(x_e14, grad_o_e24, s);
-                    s = V::mul_add(x_e13, grad_o_e23, s);
-                    s = V::neg_mul_add(x_e25, grad_o_e15, s);
-                    s = V::neg_mul_add(x_e24, grad_o_e14, s);
-                    s = V::neg_mul_add(x_e23, grad_o_e13, s);
-                    s = V::mul_add(x_e1, grad_o_e2, s);
-                    s = V::neg_mul_add(x_e2, grad_o_e1, s);
-                    s
-                },
-                out0.at(6usize, c),
-            );
-            // out0[7] = x_e2345*grad_o_e1245 - x_e1245*grad_o_e2345 + x_e145*grad_o_e345 - x_e125*grad_o_e235 - x_e124*grad_o_e234 - x_e345*grad_o_e145 + x_e235*grad_o_e125 + x_e234*grad_o_e124 + x_e15*grad_o_e35 + x_e14*grad_o_e34 - x_e12*grad_o_e23 - x_e35*grad_o_e15 - x_e34*grad_o_e14 + x_e23*grad_o_e12 + x_e1*grad_o_e3 - x_e3*grad_o_e1
-            V::store(
-                {
-                    let mut s = V::mul(x_e2345, grad_o_e1245);
-                    s = V::neg_mul_add(x_e1245, grad_o_e2345, s);
-                    s = V::mul_add(x_e145, grad_o_e345, s);
-                    s = V::neg_mul_add(x_e125, grad_o_e235, s);
-                    s = V::neg_mul_add(x_e124, grad_o_e234, s);
-                    s = V::neg_mul_add(x_e345, grad_o_e145, s);
-                    s = V::mul_add(x_e235, grad_o_e125, s);
-                    s = V::mul_add(x_e234, grad_o_e124, s);
-                    s = V::mul_add(x_e15, grad_o_e35, s);
-                    s = V::mul_add(x_e14, grad_o_e34, s);
-                    s = V::neg_mul_add(x_e12, grad_o_e23, s);
-                    s = V::neg_mul_add(x_e35, grad_o_e15, s);
-                    s = V::neg_mul_add(x_e34, grad_o_e14, s);
-                    s = V::mul_add(x_e23, grad_o_e12, s);
-                    s = V::mul_add(x_e1, grad_o_e3, s);
-                    s = V::neg_mul_add(x_e3, grad_o_e1, s);
-                    s
-                },
-                out0.at(7usize, c),
-            );
-            // out0[8] = x_e1235*grad_o_e2345 - x_e2345*grad_o_e1235 - x_e135*grad_o_e345 - x_e125*grad_o_e245 + x_e123*grad_o_e234 + x_e345*grad_o_e135 + x_e245*grad_o_e125 - x_e234*grad_o_e123 + x_e15*grad_o_e45 - x_e13*grad_o_e34 - x_e12*grad_o_e24 - x_e45*grad_o_e15 + x_e34*grad_o_e13 + x_e24*grad_o_e12 + x_e1*grad_o_e4 - x_e4*grad_o_e1
-            V::store(
-                {
-                    let mut s = V::mul(x_e1235, grad_o_e2345);
-                    s = V::neg_mul_add(x_e2345, grad_o_e1235, s);
-                    s = V::neg_mul_add(x_e135, grad_o_e345, s);
-                    s = V::neg_mul_add(x_e125, grad_o_e245, s);
-                    s = V::mul_add(x_e123, grad_o_e234, s);
-                    s = V::mul_add(x_e345, grad_o_e135, s);
-                    s = V::mul_add(x_e245, grad_o_e125, s);
-                    s = V::neg_mul_add(x_e234, grad_o_e123, s);
-                    s = V::mul_add(x_e15, grad_o_e45, s);
-                    s = V::neg_mul_add(x_e13, grad_o_e34, s);
-                    s = V::neg_mul_add(x_e12, grad_o_e24, s);
-                    s = V::neg_mul_add(x_e45, grad_o_e15, s);
-                    s = V::mul_add(x_e34, grad_o_e13, s);
-                    s = V::mul_add(x_e24, grad_o_e12, s);
-                    s = V::mul_add(x_e1, grad_o_e4, s);
-                    s = V::neg_mul_add(x_e4, grad_o_e1, s);
-                    s
-                },
-                out0.at(8usize, c),
-            );
-            // out0[9] = x_e2345*grad_o_e1234 - x_e1234*grad_o_e2345 + x_e134*grad_o_e345 + x_e124*grad_o_e245 + x_e123*grad_o_e235 - x_e345*grad_o_e134 - x_e245*grad_o_e124 - x_e235*grad_o_e123 - x_e14*grad_o_e45 - x_e13*grad_o_e35 - x_e12*grad_o_e25 + x_e45*grad_o_e14 + x_e35*grad_o_e13 + x_e25*grad_o_e12 + x_e1*grad_o_e5 - x_e5*grad_o_e1
-            V::store(
-                {
-                    let mut s = V::mul(x_e2345, grad_o_e1234);
-                    s = V::neg_mul_add(x_e1234, grad_o_e2345, s);
-                    s = V::mul_add(x_e134, grad_o_e345, s);
-                    s = V::mul_add(x_e124, grad_o_e245, s);
-                    s = V::mul_add(x_e123, grad_o_e235, s);
-                    s = V::neg_mul_add(x_e345, grad_o_e134, s);
-                    s = V::neg_mul_add(x_e245, grad_o_e124, s);
-                    s = V::neg_mul_add(x_e235, grad_o_e123, s);
-                    s = V::neg_mul_add(x_e14, grad_o_e45, s);
-                    s = V::neg_mul_add(x_e13, grad_o_e35, s);
-                    s = V::neg_mul_add(x_e12, grad_o_e25, s);
-                    s = V::mul_add(x_e45, grad_o_e14, s);
-                    s = V::mul_add(x_e35, grad_o_e13, s);
-                    s = V::mul_add(x_e25, grad_o_e12, s);
-                    s = V::mul_add(x_e1, grad_o_e5, s);
-                    s = V::neg_mul_add(x_e5, grad_o_e1, s);
-                    s
-                },
-                out0.at(9usize, c),
-            );
-            // out0[10] = x_e1245*grad_o_e1345 - x_e1345*grad_o_e1245 + x_e245*grad_o_e345 - x_e345*grad_o_e245 + x_e125*grad_o_e135 + x_e124*grad_o_e134 - x_e135*grad_o_e125 - x_e134*grad_o_e124 + x_e25*grad_o_e35 + x_e24*grad_o_e34 - x_e35*grad_o_e25 - x_e34*grad_o_e24 + x_e12*grad_o_e13 - x_e13*grad_o_e12 + x_e2*grad_o_e3 - x_e3*grad_o_e2
-            V::store(
-                {
-                    let mut s = V::mul(x_e1245, grad_o_e1345);
-                    s = V::neg_mul_add(x_e1345, grad_o_e1245, s);
-                    s = V::mul_add(x_e245, grad_o_e345, s);
-                    s = V::neg_mul_add(x_e345, grad_o_e245, s);
-                    s = V::mul_add(x_e125, grad_o_e135, s);
-                    s = V::mul_add(x_e124, grad_o_e134, s);
-                    s = V::neg_mul_add(x_e135, grad_o_e125, s);
-                    s = V::neg_mul_add(x_e134, grad_o_e124, s);
-                    s = V::mul_add(x_e25, grad_o_e35, s);
-                    s = V::mul_add(x_e24, grad_o_e34, s);
-                    s = V::neg_mul_add(x_e35, grad_o_e25, s);
-                    s = V::neg_mul_add(x_e34, grad_o_e24, s);
-                    s = V::mul_add(x_e12, grad_o_e13, s);
-                    s = V::neg_mul_add(x_e13, grad_o_e12, s);
-                    s = V::mul_add(x_e2, grad_o_e3, s);
-                    s = V::neg_mul_add(x_e3, grad_o_e2, s);
-                    s
-                },
-                out0.at(10usize, c),
-            );
-            // out0[11] = x_e1345*grad_o_e1235 - x_e1235*grad_o_e1345 - x_e235*grad_o_e345 + x_e345*grad_o_e235 + x_e125*grad_o_e145 - x_e123*grad_o_e134 - x_e145*grad_o_e125 + x_e134*grad_o_e123 + x_e25*grad_o_e45 - x_e23*grad_o_e34 - x_e45*grad_o_e25 + x_e34*grad_o_e23 + x_e12*grad_o_e14 - x_e14*grad_o_e12 + x_e2*grad_o_e4 - x_e4*grad_o_e2
-            V::store(
-                {
-                    let mut s = V::mul(x_e1345, grad_o_e1235);
-                    s = V::neg_mul_add(x_e1235, grad_o_e1345, s);
-                    s = V::neg_mul_add(x_e235, grad_o_e345, s);
-                    s = V::mul_add(x_e345, grad_o_e235, s);
-                    s = V::mul_add(x_e125, grad_o_e145, s);
-                    s = V::neg_mul_add(x_e123, grad_o_e134, s);
-                    s = V::neg_mul_add(x_e145, grad_o_e125, s);
-                    s = V::mul_add(x_e134, grad_o_e123, s);
-                    s = V::mul_add(x_e25, grad_o_e45, s);
-                    s = V::neg_mul_add(x_e23, grad_o_e34, s);
-                    s = V::neg_mul_add(x_e45, grad_o_e25, s);
-                    s = V::mul_add(x_e34, grad_o_e23, s);
-                    s = V::mul_add(x_e12, grad_o_e14, s);
-                    s = V::neg_mul_add(x_e14, grad_o_e12, s);
-                    s = V::mul_add(x_e2, grad_o_e4, s);
-                    s = V::neg_mul_add(x_e4, grad_o_e2, s);
-                    s
-                },
-                out0.at(11usize, c),
-            );
-            // out0[12] = x_e1234*grad_o_e1345 - x_e1345*grad_o_e1234 + x_e234*grad_o_e345 - x_e345*grad_o_e234 - x_e124*grad_o_e145 - x_e123*grad_o_e135 + x_e145*grad_o_e124 + x_e135*grad_o_e123 - x_e24*grad_o_e45 - x_e23*grad_o_e35 + x_e45*grad_o_e24 + x_e35*grad_o_e23 + x_e12*grad_o_e15 - x_e15*grad_o_e12 + x_e2*grad_o_e5 - x_e5*grad_o_e2
-            V::store(
-                {
-                    let mut s = V::mul(x_e1234, grad_o_e1345);
-                    s = V::neg_mul_add(x_e1345, grad_o_e1234, s);
-                    s = V::mul_add(x_e234, grad_o_e345, s);
-                    s = V::neg_mul_add(x_e345, grad_o_e234, s);
-                    s = V::neg_mul_add(x_e124, grad_o_e145, s);
-                    s = V::neg_mul_add(x_e123, grad_o_e135, s);
-                    s = V::mul_add(x_e145, grad_o_e124, s);
-                    s = V::mul_add(x_e135, grad_o_e123, s);
-                    s = V::neg_mul_add(x_e24, grad_o_e45, s);
-                    s = V::neg_mul_add(x_e23, grad_o_e35, s);
-                    s = V::mul_add(x_e45, grad_o_e24, s);
-                    s = V::mul_add(x_e35, grad_o_e23, s);
-                    s = V::mul_add(x_e12, grad_o_e15, s);
-                    s = V::neg_mul_add(x_e15, grad_o_e12, s);
-                    s = V::mul_add(x_e2, grad_o_e5, s);
-                    s = V::neg_mul_add(x_e5, grad_o_e2, s);
-                    s
-                },
-                out0.at(12usize, c),
-            );
-            // out0[13] = x_e1235*grad_o_e1245 - x_e1245*grad_o_e1235 + x_e235*grad_o_e245 - x_e245*grad_o_e235 + x_e135*grad_o_e145 - x_e145*grad_o_e135 + x_e123*grad_o_e124 - x_e124*grad_o_e123 + x_e35*grad_o_e45 - x_e45*grad_o_e35 + x_e23*grad_o_e24 - x_e24*grad_o_e23 + x_e13*grad_o_e14 - x_e14*grad_o_e13 + x_e3*grad_o_e4 - x_e4*grad_o_e3
-            V::store(
-                {
-                    let mut s = V::mul(x_e1235, grad_o_e1245);
-                    s = V::neg_mul_add(x_e1245, grad_o_e1235, s);
-                    s = V::mul_add(x_e235, grad_o_e245, s);
-                    s = V::neg_mul_add(x_e245, grad_o_e235, s);
-                    s = V::mul_add(x_e135, grad_o_e145, s);
-                    s = V::neg_mul_add(x_e145, grad_o_e135, s);
-                    s = V::mul_add(x_e123, grad_o_e124, s);
-                    s = V::neg_mul_add(x_e124, grad_o_e123, s);
-                    s = V::mul_add(x_e35, grad_o_e45, s);
-                    s = V::neg_mul_add(x_e45, grad_o_e35, s);
-                    s = V::mul_add(x_e23, grad_o_e24, s);
-                    s = V::neg_mul_add(x_e24, grad_o_e23, s);
-                    s = V::mul_add(x_e13, grad_o_e14, s);
-                    s = V::neg_mul_add(x_e14, grad_o_e13, s);
-                    s = V::mul_add(x_e3, grad_o_e4, s);
-                    s = V::neg_mul_add(x_e4, grad_o_e3, s);
-                    s
-                },
-                out0.at(13usize, c),
-            );
-            // out0[14] = x_e1245*grad_o_e1234 - x_e1234*grad_o_e1245 - x_e234*grad_o_e245 + x_e245*grad_o_e234 - x_e134*grad_o_e145 + x_e145*grad_o_e134 + x_e123*grad_o_e125 - x_e125*grad_o_e123 - x_e34*grad_o_e45 + x_e45*grad_o_e34 + x_e23*grad_o_e25 - x_e25*grad_o_e23 + x_e13*grad_o_e15 - x_e15*grad_o_e13 + x_e3*grad_o_e5 - x_e5*grad_o_e3
-            V::store(
-                {
-                    let mut s = V::mul(x_e1245, grad_o_e1234);
-                    s = V::neg_mul_add(x_e1234, grad_o_e1245, s);
-                    s = V::neg_mul_add(x_e234, grad_o_e245, s);
-                    s = V::mul_add(x_e245, grad_o_e234, s);
-                    s = V::neg_mul_add(x_e134, grad_o_e145, s);
-                    s = V::mul_add(x_e145, grad_o_e134, s);
-                    s = V::mul_add(x_e123, grad_o_e125, s);
-                    s = V::neg_mul_add(x_e125, grad_o_e123, s);
-                    s = V::neg_mul_add(x_e34, grad_o_e45, s);
-                    s = V::mul_add(x_e45, grad_o_e34, s);
-                    s = V::mul_add(x_e23, grad_o_e25, s);
-                    s = V::neg_mul_add(x_e25, grad_o_e23, s);
-                    s = V::mul_add(x_e13, grad_o_e15, s);
-                    s = V::neg_mul_add(x_e15, grad_o_e13, s);
-                    s = V::mul_add(x_e3, grad_o_e5, s);
-                    s = V::neg_mul_add(x_e5, grad_o_e3, s);
-                    s
-                },
-                out0.at(14usize, c),
-            );
-            // out0[15] = x_e1234*grad_o_e1235 - x_e1235*grad_o_e1234 + x_e234*grad_o_e235 - x_e235*grad_o_e234 + x_e134*grad_o_e135 - x_e135*grad_o_e134 + x_e124*grad_o_e125 - x_e125*grad_o_e124 + x_e34*grad_o_e35 - x_e35*grad_o_e34 + x_e24*grad_o_e25 - x_e25*grad_o_e24 + x_e14*grad_o_e15 - x_e15*grad_o_e14 + x_e4*grad_o_e5 - x_e5*grad_o_e4
-            V::store(
-                {
-                    let mut s = V::mul(x_e1234, grad_o_e1235);
-                    s = V::neg_mul_add(x_e1235, grad_o_e1234, s);
-                    s = V::mul_add(x_e234, grad_o_e235, s);
-                    s = V::neg_mul_add(x_e235, grad_o_e234, s);
-                    s = V::mul_add(x_e134, grad_o_e135, s);
-                    s = V::neg_mul_add(x_e135, grad_o_e134, s);
-                    s = V::mul_add(x_e124, grad_o_e125, s);
-                    s = V::neg_mul_add(x_e125, grad_o_e124, s);
-                    s = V::mul_add(x_e34, grad_o_e35, s);
-                    s = V::neg_mul_add(x_e35, grad_o_e34, s);
-                    s = V::mul_add(x_e24, grad_o_e25, s);
-                    s = V::neg_mul_add(x_e25, grad_o_e24, s);
-                    s = V::mul_add(x_e14, grad_o_e15, s);
-                    s = V::neg_mul_add(x_e15, grad_o_e14, s);
-                    s = V::mul_add(x_e4, grad_o_e5, s);
-                    s = V::neg_mul_add(x_e5, grad_o_e4, s);
-                    s
-                },
-                out0.at(15usize, c),
-            );
-            // out0[16] = x_e25*grad_o_e135 - (x_e5*grad_o_e1235 + x_e4*grad_o_e1234 + x_e15*grad_o_e235 + x_e14*grad_o_e234) + x_e24*grad_o_e134 - x_e35*grad_o_e125 - x_e34*grad_o_e124 + x_e125*grad_o_e35 + x_e124*grad_o_e34 - x_e135*grad_o_e25 - x_e134*grad_o_e24 + x_e235*grad_o_e15 + x_e234*grad_o_e14 + x_e1235*grad_o_e5 + x_e1234*grad_o_e4
-            V::store(
-                {
-                    let mut s = V::mul_sub(
-                        x_e25,
-                        grad_o_e135,
-                        {
-                            let mut s = V::mul(x_e5, grad_o_e1235);
-                            s = V::mul_add(x_e4, grad_o_e1234, s);
-                            s = V::mul_add(x_e15, grad_o_e235, s);
-                            s = V::mul_add(x_e14, grad_o_e234, s);
-                            s
-                        },
-                    );
-                    s = V::mul_add(x_e24, grad_o_e134, s);
-                    s = V::neg_mul_add(x_e35, grad_o_e125, s);
-                    s = V::neg_mul_add(x_e34, grad_o_e124, s);
-                    s = V::mul_add(x_e125, grad_o_e35, s);
-                    s = V::mul_add(x_e124, grad_o_e34, s);
-                    s = V::neg_mul_add(x_e135, grad_o_e25, s);
-                    s = V::neg_mul_add(x_e134, grad_o_e24, s);
-                    s = V::mul_add(x_e235, grad_o_e15, s);
-                    s = V::mul_add(x_e234, grad_o_e14, s);
-                    s = V::mul_add(x_e1235, grad_o_e5, s);
-                    s = V::mul_add(x_e1234, grad_o_e4, s);
-                    s
-                },
-                out0.at(16usize, c),
-            );
-            // out0[17] = x_e3*grad_o_e1234 - x_e5*grad_o_e1245 - x_e15*grad_o_e245 + x_e13*grad_o_e234 + x_e25*grad_o_e145 - x_e23*grad_o_e134 - x_e45*grad_o_e125 + x_e34*grad_o_e123 + x_e125*grad_o_e45 - x_e123*grad_o_e34 - x_e145*grad_o_e25 + x_e134*grad_o_e23 + x_e245*grad_o_e15 - x_e234*grad_o_e13 + x_e1245*grad_o_e5 - x_e1234*grad_o_e3
-            V::store(
-                {
-                    let mut s = V::mul(x_e3, grad_o_e1234);
-                    s = V::neg_mul_add(x_e5, grad_o_e1245, s);
-                    s = V::neg_mul_add(x_e15, grad_o_e245, s);
-                    s = V::mul_add(x_e13, grad_o_e234, s);
-                    s = V::mul_add(x_e25, grad_o_e145, s);
-                    s = V::neg_mul_add(x_e23, grad_o_e134, s);
-                    s = V::neg_mul_add(x_e45, grad_o_e125, s);
-                    s = V::mul_add(x_e34, grad_o_e123, s);
-                    s = V::mul_add(x_e125, grad_o_e45, s);
-                    s = V::neg_mul_add(x_e123, grad_o_e34, s);
-                    s = V::neg_mul_add(x_e145, grad_o_e25, s);
-                    s = V::mul_add(x_e134, grad_o_e23, s);
-                    s = V::mul_add(x_e245, grad_o_e15, s);
-                    s = V::neg_mul_add(x_e234, grad_o_e13, s);
-                    s = V::mul_add(x_e1245, grad_o_e5, s);
-                    s = V::neg_mul_add(x_e1234, grad_o_e3, s);
-                    s
-                },
-                out0.at(17usize, c),
-            );
-            // out0[18] = x_e4*grad_o_e1245 + x_e3*grad_o_e1235 + x_e14*grad_o_e245 + x_e13*grad_o_e235 - x_e24*grad_o_e145 - x_e23*grad_o_e135 + x_e45*grad_o_e124 + x_e35*grad_o_e123 - x_e124*grad_o_e45 - x_e123*grad_o_e35 + x_e145*grad_o_e24 + x_e135*grad_o_e23 - x_e245*grad_o_e14 - x_e235*grad_o_e13 - x_e1245*grad_o_e4 - x_e1235*grad_o_e3
-            V::store(
-                {
-                    let mut s = V::mul(x_e4, grad_o_e1245);
-                    s = V::mul_add(x_e3, grad_o_e1235, s);
-                    s = V::mul_add(x_e14, grad_o_e245, s);
-                    s = V::mul_add(x_e13, grad_o_e235, s);
-                    s = V::neg_mul_add(x_e24, grad_o_e145, s);
-                    s = V::neg_mul_add(x_e23, grad_o_e135, s);
-                    s = V::mul_add(x_e45, grad_o_e124, s);
-                    s = V::mul_add(x_e35, grad_o_e123, s);
-                    s = V::neg_mul_add(x_e124, grad_o_e45, s);
-                    s = V::neg_mul_add(x_e123, grad_o_e35, s);
-                    s = V::mul_add(x_e145, grad_o_e24, s);
-                    s = V::mul_add(x_e135, grad_o_e23, s);
-                    s = V::neg_mul_add(x_e245, grad_o_e14, s);
-                    s = V::neg_mul_add(x_e235, grad_o_e13, s);
-                    s = V::neg_mul_add(x_e1245, grad_o_e4, s);
-                    s = V::neg_mul_add(x_e1235, grad_o_e3, s);
-                    s
-                },
-                out0.at(18usize, c),
-            );
-            // out0[19] = x_e35*grad_o_e145 - (x_e5*grad_o_e1345 + x_e2*grad_o_e1234 + x_e15*grad_o_e345 + x_e12*grad_o_e234) - x_e45*grad_o_e135 + x_e23*grad_o_e124 - x_e24*grad_o_e123 + x_e135*grad_o_e45 - x_e145*grad_o_e35 + x_e123*grad_o_e24 - x_e124*grad_o_e23 + x_e345*grad_o_e15 + x_e234*grad_o_e12 + x_e1345*grad_o_e5 + x_e1234*grad_o_e2
-            V::store(
-                {
-                    let mut s = V::mul_sub(
-                        x_e35,
-                        grad_o_e145,
-                        {
-                            let mut s = V::mul(x_e5, grad_o_e1345);
-                            s = V::mul_add(x_e2, grad_o_e1234, s);
-                            s = V::mul_add(x_e15, grad_o_e345, s);
-                            s = V::mul_add(x_e12, grad_o_e234, s);
-                            s
-                        },
-                    );
-                    s = V::neg_mul_add(x_e45, grad_o_e135, s);
-                    s = V::mul_add(x_e23, grad_o_e124, s);
-                    s = V::neg_mul_add(x_e24, grad_o_e123, s);
-                    s = V::mul_add(x_e135, grad_o_e45, s);
-                    s = V::neg_mul_add(x_e145, grad_o_e35, s);
-                    s = V::mul_add(x_e123, grad_o_e24, s);
-                    s = V::neg_mul_add(x_e124, grad_o_e23, s);
-                    s = V::mul_add(x_e345, grad_o_e15, s);
-                    s = V::mul_add(x_e234, grad_o_e12, s);
-                    s = V::mul_add(x_e1345, grad_o_e5, s);
-                    s = V::mul_add(x_e1234, grad_o_e2, s);
-                    s
-                },
-                out0.at(19usize, c),
-            );
-            // out0[20] = x_e4*grad_o_e1345 - x_e2*grad_o_e1235 + x_e14*grad_o_e345 - x_e12*grad_o_e235 - x_e34*grad_o_e145 + x_e45*grad_o_e134 + x_e23*grad_o_e125 - x_e25*grad_o_e123 - x_e134*grad_o_e45 + x_e145*grad_o_e34 + x_e123*grad_o_e25 - x_e125*grad_o_e23 - x_e345*grad_o_e14 + x_e235*grad_o_e12 - x_e1345*grad_o_e4 + x_e1235*grad_o_e2
-            V::store(
-                {
-                    let mut s = V::mul(x_e4, grad_o_e1345);
-                    s = V::neg_mul_add(x_e2, grad_o_e1235, s);
-                    s = V::mul_add(x_e14, grad_o_e345, s);
-                    s = V::neg_mul_add(x_e12, grad_o_e235, s);
-                    s = V::neg_mul_add(x_e34, grad_o_e145, s);
-                    s = V::mul_add(x_e45, grad_o_e134, s);
-                    s = V::mul_add(x_e23, grad_o_e125, s);
-                    s = V::neg_mul_add(x_e25, grad_o_e123, s);
-                    s = V::neg_mul_add(x_e134, grad_o_e45, s);
-                    s = V::mul_add(x_e145, grad_o_e34, s);
-                    s = V::mul_add(x_e123, grad_o_e25, s);
-                    s = V::neg_mul_add(x_e125, grad_o_e23, s);
-                    s = V::neg_mul_add(x_e345, grad_o_e14, s);
-                    s = V::mul_add(x_e235, grad_o_e12, s);
-                    s = V::neg_mul_add(x_e1345, grad_o_e4, s);
-                    s = V::mul_add(x_e1235, grad_o_e2, s);
-                    s
-                },
-                out0.at(20usize, c),
-            );
-            // out0[21] = x_e34*grad_o_e135 - (x_e3*grad_o_e1345 + x_e2*grad_o_e1245 + x_e13*grad_o_e345 + x_e12*grad_o_e245) - x_e35*grad_o_e134 + x_e24*grad_o_e125 - x_e25*grad_o_e124 + x_e134*grad_o_e35 - x_e135*grad_o_e34 + x_e124*grad_o_e25 - x_e125*grad_o_e24 + x_e345*grad_o_e13 + x_e245*grad_o_e12 + x_e1345*grad_o_e3 + x_e1245*grad_o_e2
-            V::store(
-                {
-                    let mut s = V::mul_sub(
-                        x_e34,
-                        grad_o_e135,
-                        {
-                            let mut s = V::mul(x_e3, grad_o_e1345);
-                            s = V::mul_add(x_e2, grad_o_e1245, s);
-                            s = V::mul_add(x_e13, grad_o_e345, s);
-                            s = V::mul_add(x_e12, grad_o_e245, s);
-                            s
-                        },
-                    );
-                    s = V::neg_mul_add(x_e35, grad_o_e134, s);
-                    s = V::mul_add(x_e24, grad_o_e125, s);
-                    s = V::neg_mul_add(x_e25, grad_o_e124, s);
-                    s = V::mul_add(x_e134, grad_o_e35, s);
-                    s = V::neg_mul_add(x_e135, grad_o_e34, s);
-                    s = V::mul_add(x_e124, grad_o_e25, s);
-                    s = V::neg_mul_add(x_e125, grad_o_e24, s);
-                    s = V::mul_add(x_e345, grad_o_e13, s);
-                    s = V::mul_add(x_e245, grad_o_e12, s);
-                    s = V::mul_add(x_e1345, grad_o_e3, s);
-                    s = V::mul_add(x_e1245, grad_o_e2, s);
-                    s
-                },
-                out0.at(21usize, c),
-            );
-            // out0[22] = x_e1*grad_o_e1234 - x_e5*grad_o_e2345 - x_e25*grad_o_e345 + x_e35*grad_o_e245 - x_e45*grad_o_e235 + x_e12*grad_o_e134 - x_e13*grad_o_e124 + x_e14*grad_o_e123 + x_e235*grad_o_e45 - x_e245*grad_o_e35 + x_e345*grad_o_e25 - x_e123*grad_o_e14 + x_e124*grad_o_e13 - x_e134*grad_o_e12 + x_e2345*grad_o_e5 - x_e1234*grad_o_e1
-            V::store(
-                {
-                    let mut s = V::mul(x_e1, grad_o_e1234);
-                    s = V::neg_mul_add(x_e5, grad_o_e2345, s);
-                    s = V::neg_mul_add(x_e25, grad_o_e345, s);
-                    s = V::mul_add(x_e35, grad_o_e245, s);
-                    s = V::neg_mul_add(x_e45, grad_o_e235, s);
-                    s = V::mul_add(x_e12, grad_o_e134, s);
-                    s = V::neg_mul_add(x_e13, grad_o_e124, s);
-                    s = V::mul_add(x_e14, grad_o_e123, s);
-                    s = V::mul_add(x_e235, grad_o_e45, s);
-                    s = V::neg_mul_add(x_e245, grad_o_e35, s);
-                    s = V::mul_add(x_e345, grad_o_e25, s);
-                    s = V::neg_mul_add(x_e123, grad_o_e14, s);
-                    s = V::mul_add(x_e124, grad_o_e13, s);
-                    s = V::neg_mul_add(x_e134, grad_o_e12, s);
-                    s = V::mul_add(x_e2345, grad_o_e5, s);
-                    s = V::neg_mul_add(x_e1234, grad_o_e1, s);
-                    s
-                },
-                out0.at(22usize, c),
-            );
-            // out0[23] = x_e4*grad_o_e2345 + x_e1*grad_o_e1235 + x_e24*grad_o_e345 - x_e34*grad_o_e245 + x_e45*grad_o_e234 + x_e12*grad_o_e135 - x_e13*grad_o_e125 + x_e15*grad_o_e123 - x_e234*grad_o_e45 + x_e245*grad_o_e34 - x_e345*grad_o_e24 - x_e123*grad_o_e15 + x_e125*grad_o_e13 - x_e135*grad_o_e12 - x_e2345*grad_o_e4 - x_e1235*grad_o_e1
-            V::store(
-                {
-                    let mut s = V::mul(x_e4, grad_o_e2345);
-                    s = V::mul_add(x_e1, grad_o_e1235, s);
-                    s = V::mul_add(x_e24, grad_o_e345, s);
-                    s = V::neg_mul_add(x_e34, grad_o_e245, s);
-                    s = V::mul_add(x_e45, grad_o_e234, s);
-                    s = V::mul_add(x_e12, grad_o_e135, s);
-                    s = V::neg_mul_add(x_e13, grad_o_e125, s);
-                    s = V::mul_add(x_e15, grad_o_e123, s);
-                    s = V::neg_mul_add(x_e234, grad_o_e45, s);
-                    s = V::mul_add(x_e245, grad_o_e34, s);
-                    s = V::neg_mul_add(x_e345, grad_o_e24, s);
-                    s = V::neg_mul_add(x_e123, grad_o_e15, s);
-                    s = V::mul_add(x_e125, grad_o_e13, s);
-                    s = V::neg_mul_add(x_e135, grad_o_e12, s);
-                    s = V::neg_mul_add(x_e2345, grad_o_e4, s);
-                    s = V::neg_mul_add(x_e1235, grad_o_e1, s);
-                    s
-                },
-                out0.at(23usize, c),
-            );
-            // out0[24] = x_e1*grad_o_e1245 - x_e3*grad_o_e2345 - x_e23*grad_o_e345 + x_e34*grad_o_e235 - x_e35*grad_o_e234 + x_e12*grad_o_e145 - x_e14*grad_o_e125 + x_e15*grad_o_e124 + x_e234*grad_o_e35 - x_e235*grad_o_e34 + x_e345*grad_o_e23 - x_e124*grad_o_e15 + x_e125*grad_o_e14 - x_e145*grad_o_e12 + x_e2345*grad_o_e3 - x_e1245*grad_o_e1
-            V::store(
-                {
-                    let mut s = V::mul(x_e1, grad_o_e1245);
-                    s = V::neg_mul_add(x_e3, grad_o_e2345, s);
-                    s = V::neg_mul_add(x_e23, grad_o_e345, s);
-                    s = V::mul_add(x_e34, grad_o_e235, s);
-                    s = V::neg_mul_add(x_e35, grad_o_e234, s);
-                    s = V::mul_add(x_e12, grad_o_e145, s);
-                    s = V::neg_mul_add(x_e14, grad_o_e125, s);
-                    s = V::mul_add(x_e15, grad_o_e124, s);
-                    s = V::mul_add(x_e234, grad_o_e35, s);
-                    s = V::neg_mul_add(x_e235, grad_o_e34, s);
-                    s = V::mul_add(x_e345, grad_o_e23, s);
-                    s = V::neg_mul_add(x_e124, grad_o_e15, s);
-                    s = V::mul_add(x_e125, grad_o_e14, s);
-                    s = V::neg_mul_add(x_e145, grad_o_e12, s);
-                    s = V::mul_add(x_e2345, grad_o_e3, s);
-                    s = V::neg_mul_add(x_e1245, grad_o_e1, s);
-                    s
-                },
-                out0.at(24usize, c),
-            );
-            // out0[25] = x_e2*grad_o_e2345 + x_e1*grad_o_e1345 + x_e23*grad_o_e245 - x_e24*grad_o_e235 + x_e25*grad_o_e234 + x_e13*grad_o_e145 - x_e14*grad_o_e135 + x_e15*grad_o_e134 - x_e234*grad_o_e25 + x_e235*grad_o_e24 - x_e245*grad_o_e23 - x_e134*grad_o_e15 + x_e135*grad_o_e14 - x_e145*grad_o_e13 - x_e2345*grad_o_e2 - x_e1345*grad_o_e1
-            V::store(
-                {
-                    let mut s = V::mul(x_e2, grad_o_e2345);
-                    s = V::mul_add(x_e1, grad_o_e1345, s);
-                    s = V::mul_add(x_e23, grad_o_e245, s);
-                    s = V::neg_mul_add(x_e24, grad_o_e235, s);
-                    s = V::mul_add(x_e25, grad_o_e234, s);
-                    s = V::mul_add(x_e13, grad_o_e145, s);
-                    s = V::neg_mul_add(x_e14, grad_o_e135, s);
-                    s = V::mul_add(x_e15, grad_o_e134, s);
-                    s = V::neg_mul_add(x_e234, grad_o_e25, s);
-                    s = V::mul_add(x_e235, grad_o_e24, s);
-                    s = V::neg_mul_add(x_e245, grad_o_e23, s);
-                    s = V::neg_mul_add(x_e134, grad_o_e15, s);
-                    s = V::mul_add(x_e135, grad_o_e14, s);
-                    s = V::neg_mul_add(x_e145, grad_o_e13, s);
-                    s = V::neg_mul_add(x_e2345, grad_o_e2, s);
-                    s = V::neg_mul_add(x_e1345, grad_o_e1, s);
-                    s
-                },
-                out0.at(25usize, c),
-            );
-            // out0[26] = x_e15*grad_o_e2345 - x_e25*grad_o_e1345 + x_e35*grad_o_e1245 - x_e45*grad_o_e1235 + x_e1*grad_o_e234 - x_e2*grad_o_e134 + x_e3*grad_o_e124 - x_e4*grad_o_e123 - x_e1235*grad_o_e45 + x_e1245*grad_o_e35 - x_e1345*grad_o_e25 + x_e2345*grad_o_e15 - x_e123*grad_o_e4 + x_e124*grad_o_e3 - x_e134*grad_o_e2 + x_e234*grad_o_e1
-            V::store(
-                {
-                    let mut s = V::mul(x_e15, grad_o_e2345);
-                    s = V::neg_mul_add(x_e25, grad_o_e1345, s);
-                    s = V::mul_add(x_e35, grad_o_e1245, s);
-                    s = V::neg_mul_add(x_e45, grad_o_e1235, s);
-                    s = V::mul_add(x_e1, grad_o_e234, s);
-                    s = V::neg_mul_add(x_e2, grad_o_e134, s);
-                    s = V::mul_add(x_e3, grad_o_e124, s);
-                    s = V::neg_mul_add(x_e4, grad_o_e123, s);
-                    s = V::neg_mul_add(x_e1235, grad_o_e45, s);
-                    s = V::mul_add(x_e1245, grad_o_e35, s);
-                    s = V::neg_mul_add(x_e1345, grad_o_e25, s);
-                    s = V::mul_add(x_e2345, grad_o_e15, s);
-                    s = V::neg_mul_add(x_e123, grad_o_e4, s);
-                    s = V::mul_add(x_e124, grad_o_e3, s);
-                    s = V::neg_mul_add(x_e134, grad_o_e2, s);
-                    s = V::mul_add(x_e234, grad_o_e1, s);
-                    s
-                },
-                out0.at(26usize, c),
-            );
-            // out0[27] = x_e24*grad_o_e1345 - x_e14*grad_o_e2345 - x_e34*grad_o_e1245 + x_e45*grad_o_e1234 + x_e1*grad_o_e235 - x_e2*grad_o_e135 + x_e3*grad_o_e125 - x_e5*grad_o_e123 + x_e1234*grad_o_e45 - x_e1245*grad_o_e34 + x_e1345*grad_o_e24 - x_e2345*grad_o_e14 - x_e123*grad_o_e5 + x_e125*grad_o_e3 - x_e135*grad_o_e2 + x_e235*grad_o_e1
-            V::store(
-                {
-                    let mut s = V::mul(x_e24, grad_o_e1345);
-                    s = V::neg_mul_add(x_e14, grad_o_e2345, s);
-                    s = V::neg_mul_add(x_e34, grad_o_e1245, s);
-                    s = V::mul_add(x_e45, grad_o_e1234, s);
-                    s = V::mul_add(x_e1, grad_o_e235, s);
-                    s = V::neg_mul_add(x_e2, grad_o_e135, s);
-                    s = V::mul_add(x_e3, grad_o_e125, s);
-                    s = V::neg_mul_add(x_e5, grad_o_e123, s);
-                    s = V::mul_add(x_e1234, grad_o_e45, s);
-                    s = V::neg_mul_add(x_e1245, grad_o_e34, s);
-                    s = V::mul_add(x_e1345, grad_o_e24, s);
-                    s = V::neg_mul_add(x_e2345, grad_o_e14, s);
-                    s = V::neg_mul_add(x_e123, grad_o_e5, s);
-                    s = V::mul_add(x_e125, grad_o_e3, s);
-                    s = V::neg_mul_add(x_e135, grad_o_e2, s);
-                    s = V::mul_add(x_e235, grad_o_e1, s);
-                    s
-                },
-                out0.at(27usize, c),
-            );
-            // out0[28] = x_e13*grad_o_e2345 - x_e23*grad_o_e1345 + x_e34*grad_o_e1235 - x_e35*grad_o_e1234 + x_e1*grad_o_e245 - x_e2*grad_o_e145 + x_e4*grad_o_e125 - x_e5*grad_o_e124 - x_e1234*grad_o_e35 + x_e1235*grad_o_e34 - x_e1345*grad_o_e23 + x_e2345*grad_o_e13 - x_e124*grad_o_e5 + x_e125*grad_o_e4 - x_e145*grad_o_e2 + x_e245*grad_o_e1
-            V::store(
-                {
-                    let mut s = V::mul(x_e13, grad_o_e2345);
-                    s = V::neg_mul_add(x_e23, grad_o_e1345, s);
-                    s = V::mul_add(x_e34, grad_o_e1235, s);
-                    s = V::neg_mul_add(x_e35, grad_o_e1234, s);
-                    s = V::mul_add(x_e1, grad_o_e245, s);
-                    s = V::neg_mul_add(x_e2, grad_o_e145, s);
-                    s = V::mul_add(x_e4, grad_o_e125, s);
-                    s = V::neg_mul_add(x_e5, grad_o_e124, s);
-                    s = V::neg_mul_add(x_e1234, grad_o_e35, s);
-                    s = V::mul_add(x_e1235, grad_o_e34, s);
-                    s = V::neg_mul_add(x_e1345, grad_o_e23, s);
-                    s = V::mul_add(x_e2345, grad_o_e13, s);
-                    s = V::neg_mul_add(x_e124, grad_o_e5, s);
-                    s = V::mul_add(x_e125, grad_o_e4, s);
-                    s = V::neg_mul_add(x_e145, grad_o_e2, s);
-                    s = V::mul_add(x_e245, grad_o_e1, s);
-                    s
-                },
-                out0.at(28usize, c),
-            );
-            // out0[29] = x_e23*grad_o_e1245 - x_e12*grad_o_e2345 - x_e24*grad_o_e1235 + x_e25*grad_o_e1234 + x_e1*grad_o_e345 - x_e3*grad_o_e145 + x_e4*grad_o_e135 - x_e5*grad_o_e134 + x_e1234*grad_o_e25 - x_e1235*grad_o_e24 + x_e1245*grad_o_e23 - x_e2345*grad_o_e12 - x_e134*grad_o_e5 + x_e135*grad_o_e4 - x_e145*grad_o_e3 + x_e345*grad_o_e1
-            V::store(
-                {
-                    let mut s = V::mul(x_e23, grad_o_e1245);
-                    s = V::neg_mul_add(x_e12, grad_o_e2345, s);
-                    s = V::neg_mul_add(x_e24, grad_o_e1235, s);
-                    s = V::mul_add(x_e25, grad_o_e1234, s);
-                    s = V::mul_add(x_e1, grad_o_e345, s);
-                    s = V::neg_mul_add(x_e3, grad_o_e145, s);
-                    s = V::mul_add(x_e4, grad_o_e135, s);
-                    s = V::neg_mul_add(x_e5, grad_o_e134, s);
-                    s = V::mul_add(x_e1234, grad_o_e25, s);
-                    s = V::neg_mul_add(x_e1235, grad_o_e24, s);
-                    s = V::mul_add(x_e1245, grad_o_e23, s);
-                    s = V::neg_mul_add(x_e2345, grad_o_e12, s);
-                    s = V::neg_mul_add(x_e134, grad_o_e5, s);
-                    s = V::mul_add(x_e135, grad_o_e4, s);
-                    s = V::neg_mul_add(x_e145, grad_o_e3, s);
-                    s = V::mul_add(x_e345, grad_o_e1, s);
-                    s
-                },
-                out0.at(29usize, c),
-            );
-            // out0[30] = x_e12*grad_o_e1345 - x_e13*grad_o_e1245 + x_e14*grad_o_e1235 - x_e15*grad_o_e1234 + x_e2*grad_o_e345 - x_e3*grad_o_e245 + x_e4*grad_o_e235 - x_e5*grad_o_e234 - x_e1234*grad_o_e15 + x_e1235*grad_o_e14 - x_e1245*grad_o_e13 + x_e1345*grad_o_e12 - x_e234*grad_o_e5 + x_e235*grad_o_e4 - x_e245*grad_o_e3 + x_e345*grad_o_e2
-            V::store(
-                {
-                    let mut s = V::mul(x_e12, grad_o_e1345);
-                    s = V::neg_mul_add(x_e13, grad_o_e1245, s);
-                    s = V::mul_add(x_e14, grad_o_e1235, s);
-                    s = V::neg_mul_add(x_e15, grad_o_e1234, s);
-                    s = V::mul_add(x_e2, grad_o_e345, s);
-                    s = V::neg_mul_add(x_e3, grad_o_e245, s);
-                    s = V::mul_add(x_e4, grad_o_e235, s);
-                    s = V::neg_mul_add(x_e5, grad_o_e234, s);
-                    s = V::neg_mul_add(x_e1234, grad_o_e15, s);
-                    s = V::mul_add(x_e1235, grad_o_e14, s);
-                    s = V::neg_mul_add(x_e1245, grad_o_e13, s);
-                    s = V::mul_add(x_e1345, grad_o_e12, s);
-                    s = V::neg_mul_add(x_e234, grad_o_e5, s);
-                    s = V::mul_add(x_e235, grad_o_e4, s);
-                    s = V::neg_mul_add(x_e245, grad_o_e3, s);
-                    s = V::mul_add(x_e345, grad_o_e2, s);
-                    s
-                },
-                out0.at(30usize, c),
-            );
             // out0[31] = 0
             V::store(c0e0, out0.at(31usize, c));
         }
@@ -2437,236 +1937,183 @@ unsafe fn commutator_product_3<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let out0 = args.outputs[0];
         for group in 0..args.groups {
             let c = group * V::LANES;
-            let x_e5 = V::load(x.at(4usize, c));
-            let y_e15 = V::load(y.at(9usize, c));
-            let x_e4 = V::load(x.at(3usize, c));
-            let y_e14 = V::load(y.at(8usize, c));
+            x.prefetch::<5usize>(c);
+            y.prefetch::<32usize>(c);
             let x_e2 = V::load(x.at(1usize, c));
             let y_e12 = V::load(y.at(6usize, c));
+            let mut v2 = V::mul(x_e2, y_e12);
             let x_e3 = V::load(x.at(2usize, c));
             let y_e13 = V::load(y.at(7usize, c));
+            let x_e4 = V::load(x.at(3usize, c));
+            let y_e14 = V::load(y.at(8usize, c));
+            let x_e5 = V::load(x.at(4usize, c));
+            let y_e15 = V::load(y.at(9usize, c));
+            v2 = V::mul_add(x_e3, y_e13, v2);
+            v2 = V::mul_add(x_e4, y_e14, v2);
+            v2 = V::mul_add(x_e5, y_e15, v2);
+            // out0[0] = -(x_e5*y_e15 + x_e4*y_e14 + x_e2*y_e12 + x_e3*y_e13)
+            V::store(V::neg(v2), out0.at(0usize, c));
             let x_e1 = V::load(x.at(0usize, c));
+            let mut v17 = V::mul(x_e1, y_e12);
             let y_e23 = V::load(y.at(10usize, c));
             let y_e24 = V::load(y.at(11usize, c));
             let y_e25 = V::load(y.at(12usize, c));
+            v17 = V::neg_mul_add(x_e3, y_e23, v17);
+            v17 = V::neg_mul_add(x_e4, y_e24, v17);
+            v17 = V::neg_mul_add(x_e5, y_e25, v17);
+            // out0[1] = x_e1*y_e12 - x_e3*y_e23 - x_e4*y_e24 - x_e5*y_e25
+            V::store(v17, out0.at(1usize, c));
+            let mut v27 = V::mul(x_e1, y_e13);
             let y_e34 = V::load(y.at(13usize, c));
             let y_e35 = V::load(y.at(14usize, c));
-            let y_e45 = V::load(y.at(15usize, c));
-            let y_e2 = V::load(y.at(2usize, c));
-            let y_e1 = V::load(y.at(1usize, c));
-            let y_e3 = V::load(y.at(3usize, c));
-            let y_e4 = V::load(y.at(4usize, c));
-            let y_e5 = V::load(y.at(5usize, c));
-            let y_e1234 = V::load(y.at(26usize, c));
-            let y_e1235 = V::load(y.at(27usize, c));
-            let y_e1245 = V::load(y.at(28usize, c));
-            let y_e1345 = V::load(y.at(29usize, c));
-            let y_e2345 = V::load(y.at(30usize, c));
-            let y_e124 = V::load(y.at(17usize, c));
-            let y_e234 = V::load(y.at(22usize, c));
-            let y_e134 = V::load(y.at(19usize, c));
-            let y_e123 = V::load(y.at(16usize, c));
-            let y_e125 = V::load(y.at(18usize, c));
-            let y_e235 = V::load(y.at(23usize, c));
-            let y_e135 = V::load(y.at(20usize, c));
-            let y_e245 = V::load(y.at(24usize, c));
-            let y_e145 = V::load(y.at(21usize, c));
-            let y_e345 = V::load(y.at(25usize, c));
-            // out0[0] = -(x_e5*y_e15 + x_e4*y_e14 + x_e2*y_e12 + x_e3*y_e13)
-            V::store(
-                V::neg({
-                    let mut s = V::mul(x_e2, y_e12);
-                    s = V::mul_add(x_e3, y_e13, s);
-                    s = V::mul_add(x_e4, y_e14, s);
-                    s = V::mul_add(x_e5, y_e15, s);
-                    s
-                }),
-                out0.at(0usize, c),
-            );
-            // out0[1] = x_e1*y_e12 - x_e3*y_e23 - x_e4*y_e24 - x_e5*y_e25
-            V::store(
-                {
-                    let mut s = V::mul(x_e1, y_e12);
-                    s = V::neg_mul_add(x_e3, y_e23, s);
-                    s = V::neg_mul_add(x_e4, y_e24, s);
-                    s = V::neg_mul_add(x_e5, y_e25, s);
-                    s
-                },
-                out0.at(1usize, c),
-            );
+            v27 = V::mul_add(x_e2, y_e23, v27);
+            v27 = V::neg_mul_add(x_e4, y_e34, v27);
+            v27 = V::neg_mul_add(x_e5, y_e35, v27);
             // out0[2] = x_e1*y_e13 + x_e2*y_e23 - x_e4*y_e34 - x_e5*y_e35
-            V::store(
-                {
-                    let mut s = V::mul(x_e1, y_e13);
-                    s = V::mul_add(x_e2, y_e23, s);
-                    s = V::neg_mul_add(x_e4, y_e34, s);
-                    s = V::neg_mul_add(x_e5, y_e35, s);
-                    s
-                },
-                out0.at(2usize, c),
-            );
+            V::store(v27, out0.at(2usize, c));
+            let mut v36 = V::mul(x_e1, y_e14);
+            let y_e45 = V::load(y.at(15usize, c));
+            v36 = V::mul_add(x_e2, y_e24, v36);
+            v36 = V::mul_add(x_e3, y_e34, v36);
+            v36 = V::neg_mul_add(x_e5, y_e45, v36);
             // out0[3] = x_e3*y_e34 + x_e1*y_e14 + x_e2*y_e24 - x_e5*y_e45
-            V::store(
-                {
-                    let mut s = V::mul(x_e1, y_e14);
-                    s = V::mul_add(x_e2, y_e24, s);
-                    s = V::mul_add(x_e3, y_e34, s);
-                    s = V::neg_mul_add(x_e5, y_e45, s);
-                    s
-                },
-                out0.at(3usize, c),
-            );
+            V::store(v36, out0.at(3usize, c));
+            let mut v44 = V::mul(x_e1, y_e15);
+            v44 = V::mul_add(x_e2, y_e25, v44);
+            v44 = V::mul_add(x_e3, y_e35, v44);
+            v44 = V::mul_add(x_e4, y_e45, v44);
             // out0[4] = x_e4*y_e45 + x_e3*y_e35 + x_e1*y_e15 + x_e2*y_e25
-            V::store(
-                {
-                    let mut s = V::mul(x_e1, y_e15);
-                    s = V::mul_add(x_e2, y_e25, s);
-                    s = V::mul_add(x_e3, y_e35, s);
-                    s = V::mul_add(x_e4, y_e45, s);
-                    s
-                },
-                out0.at(4usize, c),
-            );
+            V::store(v44, out0.at(4usize, c));
+            let y_e2 = V::load(y.at(2usize, c));
+            let mut v52 = V::mul(x_e1, y_e2);
+            let y_e1 = V::load(y.at(1usize, c));
+            v52 = V::neg_mul_add(x_e2, y_e1, v52);
             // out0[5] = x_e1*y_e2 - x_e2*y_e1
-            V::store(V::neg_mul_add(x_e2, y_e1, V::mul(x_e1, y_e2)), out0.at(5usize, c));
+            V::store(v52, out0.at(5usize, c));
+            let y_e3 = V::load(y.at(3usize, c));
+            let mut v57 = V::mul(x_e1, y_e3);
+            v57 = V::neg_mul_add(x_e3, y_e1, v57);
             // out0[6] = x_e1*y_e3 - x_e3*y_e1
-            V::store(V::neg_mul_add(x_e3, y_e1, V::mul(x_e1, y_e3)), out0.at(6usize, c));
+            V::store(v57, out0.at(6usize, c));
+            let y_e4 = V::load(y.at(4usize, c));
+            let mut v61 = V::mul(x_e1, y_e4);
+            v61 = V::neg_mul_add(x_e4, y_e1, v61);
             // out0[7] = x_e1*y_e4 - x_e4*y_e1
-            V::store(V::neg_mul_add(x_e4, y_e1, V::mul(x_e1, y_e4)), out0.at(7usize, c));
+            V::store(v61, out0.at(7usize, c));
+            let y_e5 = V::load(y.at(5usize, c));
+            let mut v65 = V::mul(x_e1, y_e5);
+            v65 = V::neg_mul_add(x_e5, y_e1, v65);
             // out0[8] = x_e1*y_e5 - x_e5*y_e1
-            V::store(V::neg_mul_add(x_e5, y_e1, V::mul(x_e1, y_e5)), out0.at(8usize, c));
+            V::store(v65, out0.at(8usize, c));
+            let mut v68 = V::mul(x_e2, y_e3);
+            v68 = V::neg_mul_add(x_e3, y_e2, v68);
             // out0[9] = x_e2*y_e3 - x_e3*y_e2
-            V::store(V::neg_mul_add(x_e3, y_e2, V::mul(x_e2, y_e3)), out0.at(9usize, c));
+            V::store(v68, out0.at(9usize, c));
+            let mut v71 = V::mul(x_e2, y_e4);
+            v71 = V::neg_mul_add(x_e4, y_e2, v71);
             // out0[10] = x_e2*y_e4 - x_e4*y_e2
-            V::store(
-                V::neg_mul_add(x_e4, y_e2, V::mul(x_e2, y_e4)),
-                out0.at(10usize, c),
-            );
+            V::store(v71, out0.at(10usize, c));
+            let mut v74 = V::mul(x_e2, y_e5);
+            v74 = V::neg_mul_add(x_e5, y_e2, v74);
             // out0[11] = x_e2*y_e5 - x_e5*y_e2
-            V::store(
-                V::neg_mul_add(x_e5, y_e2, V::mul(x_e2, y_e5)),
-                out0.at(11usize, c),
-            );
+            V::store(v74, out0.at(11usize, c));
+            let mut v77 = V::mul(x_e3, y_e4);
+            v77 = V::neg_mul_add(x_e4, y_e3, v77);
             // out0[12] = x_e3*y_e4 - x_e4*y_e3
-            V::store(
-                V::neg_mul_add(x_e4, y_e3, V::mul(x_e3, y_e4)),
-                out0.at(12usize, c),
-            );
+            V::store(v77, out0.at(12usize, c));
+            let mut v80 = V::mul(x_e3, y_e5);
+            v80 = V::neg_mul_add(x_e5, y_e3, v80);
             // out0[13] = x_e3*y_e5 - x_e5*y_e3
-            V::store(
-                V::neg_mul_add(x_e5, y_e3, V::mul(x_e3, y_e5)),
-                out0.at(13usize, c),
-            );
+            V::store(v80, out0.at(13usize, c));
+            let mut v83 = V::mul(x_e4, y_e5);
+            v83 = V::neg_mul_add(x_e5, y_e4, v83);
             // out0[14] = x_e4*y_e5 - x_e5*y_e4
-            V::store(
-                V::neg_mul_add(x_e5, y_e4, V::mul(x_e4, y_e5)),
-                out0.at(14usize, c),
-            );
+            V::store(v83, out0.at(14usize, c));
+            let y_e1234 = V::load(y.at(26usize, c));
+            let mut v87 = V::mul(x_e4, y_e1234);
+            let y_e1235 = V::load(y.at(27usize, c));
+            v87 = V::mul_add(x_e5, y_e1235, v87);
             // out0[15] = -(x_e4*y_e1234 + x_e5*y_e1235)
-            V::store(
-                V::neg(V::mul_add(x_e5, y_e1235, V::mul(x_e4, y_e1234))),
-                out0.at(15usize, c),
-            );
+            V::store(V::neg(v87), out0.at(15usize, c));
+            let mut v92 = V::mul(x_e3, y_e1234);
+            let y_e1245 = V::load(y.at(28usize, c));
+            v92 = V::neg_mul_add(x_e5, y_e1245, v92);
             // out0[16] = x_e3*y_e1234 - x_e5*y_e1245
-            V::store(
-                V::neg_mul_add(x_e5, y_e1245, V::mul(x_e3, y_e1234)),
-                out0.at(16usize, c),
-            );
+            V::store(v92, out0.at(16usize, c));
+            let mut v96 = V::mul(x_e3, y_e1235);
+            v96 = V::mul_add(x_e4, y_e1245, v96);
             // out0[17] = x_e3*y_e1235 + x_e4*y_e1245
-            V::store(
-                V::mul_add(x_e4, y_e1245, V::mul(x_e3, y_e1235)),
-                out0.at(17usize, c),
-            );
+            V::store(v96, out0.at(17usize, c));
+            let mut v99 = V::mul(x_e2, y_e1234);
+            let y_e1345 = V::load(y.at(29usize, c));
+            v99 = V::mul_add(x_e5, y_e1345, v99);
             // out0[18] = -(x_e2*y_e1234 + x_e5*y_e1345)
-            V::store(
-                V::neg(V::mul_add(x_e5, y_e1345, V::mul(x_e2, y_e1234))),
-                out0.at(18usize, c),
-            );
+            V::store(V::neg(v99), out0.at(18usize, c));
+            let mut v105 = V::mul(x_e4, y_e1345);
+            v105 = V::neg_mul_add(x_e2, y_e1235, v105);
             // out0[19] = x_e4*y_e1345 - x_e2*y_e1235
-            V::store(
-                V::neg_mul_add(x_e2, y_e1235, V::mul(x_e4, y_e1345)),
-                out0.at(19usize, c),
-            );
+            V::store(v105, out0.at(19usize, c));
+            let mut v107 = V::mul(x_e2, y_e1245);
+            v107 = V::mul_add(x_e3, y_e1345, v107);
             // out0[20] = -(x_e2*y_e1245 + x_e3*y_e1345)
-            V::store(
-                V::neg(V::mul_add(x_e3, y_e1345, V::mul(x_e2, y_e1245))),
-                out0.at(20usize, c),
-            );
+            V::store(V::neg(v107), out0.at(20usize, c));
+            let mut v111 = V::mul(x_e1, y_e1234);
+            let y_e2345 = V::load(y.at(30usize, c));
+            v111 = V::neg_mul_add(x_e5, y_e2345, v111);
             // out0[21] = x_e1*y_e1234 - x_e5*y_e2345
-            V::store(
-                V::neg_mul_add(x_e5, y_e2345, V::mul(x_e1, y_e1234)),
-                out0.at(21usize, c),
-            );
+            V::store(v111, out0.at(21usize, c));
+            let mut v115 = V::mul(x_e1, y_e1235);
+            v115 = V::mul_add(x_e4, y_e2345, v115);
             // out0[22] = x_e1*y_e1235 + x_e4*y_e2345
-            V::store(
-                V::mul_add(x_e4, y_e2345, V::mul(x_e1, y_e1235)),
-                out0.at(22usize, c),
-            );
+            V::store(v115, out0.at(22usize, c));
+            let mut v118 = V::mul(x_e1, y_e1245);
+            v118 = V::neg_mul_add(x_e3, y_e2345, v118);
             // out0[23] = x_e1*y_e1245 - x_e3*y_e2345
-            V::store(
-                V::neg_mul_add(x_e3, y_e2345, V::mul(x_e1, y_e1245)),
-                out0.at(23usize, c),
-            );
+            V::store(v118, out0.at(23usize, c));
+            let mut v121 = V::mul(x_e1, y_e1345);
+            v121 = V::mul_add(x_e2, y_e2345, v121);
             // out0[24] = x_e1*y_e1345 + x_e2*y_e2345
-            V::store(
-                V::mul_add(x_e2, y_e2345, V::mul(x_e1, y_e1345)),
-                out0.at(24usize, c),
-            );
+            V::store(v121, out0.at(24usize, c));
+            let y_e234 = V::load(y.at(22usize, c));
+            let mut v125 = V::mul(x_e1, y_e234);
+            let y_e134 = V::load(y.at(19usize, c));
+            let y_e124 = V::load(y.at(17usize, c));
+            let y_e123 = V::load(y.at(16usize, c));
+            v125 = V::neg_mul_add(x_e2, y_e134, v125);
+            v125 = V::mul_add(x_e3, y_e124, v125);
+            v125 = V::neg_mul_add(x_e4, y_e123, v125);
             // out0[25] = x_e3*y_e124 + x_e1*y_e234 - x_e2*y_e134 - x_e4*y_e123
-            V::store(
-                {
-                    let mut s = V::mul(x_e1, y_e234);
-                    s = V::neg_mul_add(x_e2, y_e134, s);
-                    s = V::mul_add(x_e3, y_e124, s);
-                    s = V::neg_mul_add(x_e4, y_e123, s);
-                    s
-                },
-                out0.at(25usize, c),
-            );
+            V::store(v125, out0.at(25usize, c));
+            let y_e235 = V::load(y.at(23usize, c));
+            let mut v136 = V::mul(x_e1, y_e235);
+            let y_e135 = V::load(y.at(20usize, c));
+            let y_e125 = V::load(y.at(18usize, c));
+            v136 = V::neg_mul_add(x_e2, y_e135, v136);
+            v136 = V::mul_add(x_e3, y_e125, v136);
+            v136 = V::neg_mul_add(x_e5, y_e123, v136);
             // out0[26] = x_e3*y_e125 + x_e1*y_e235 - x_e2*y_e135 - x_e5*y_e123
-            V::store(
-                {
-                    let mut s = V::mul(x_e1, y_e235);
-                    s = V::neg_mul_add(x_e2, y_e135, s);
-                    s = V::mul_add(x_e3, y_e125, s);
-                    s = V::neg_mul_add(x_e5, y_e123, s);
-                    s
-                },
-                out0.at(26usize, c),
-            );
+            V::store(v136, out0.at(26usize, c));
+            let y_e245 = V::load(y.at(24usize, c));
+            let mut v146 = V::mul(x_e1, y_e245);
+            let y_e145 = V::load(y.at(21usize, c));
+            v146 = V::neg_mul_add(x_e2, y_e145, v146);
+            v146 = V::mul_add(x_e4, y_e125, v146);
+            v146 = V::neg_mul_add(x_e5, y_e124, v146);
             // out0[27] = x_e4*y_e125 + x_e1*y_e245 - x_e2*y_e145 - x_e5*y_e124
-            V::store(
-                {
-                    let mut s = V::mul(x_e1, y_e245);
-                    s = V::neg_mul_add(x_e2, y_e145, s);
-                    s = V::mul_add(x_e4, y_e125, s);
-                    s = V::neg_mul_add(x_e5, y_e124, s);
-                    s
-                },
-                out0.at(27usize, c),
-            );
+            V::store(v146, out0.at(27usize, c));
+            let y_e345 = V::load(y.at(25usize, c));
+            let mut v155 = V::mul(x_e1, y_e345);
+            v155 = V::neg_mul_add(x_e3, y_e145, v155);
+            v155 = V::mul_add(x_e4, y_e135, v155);
+            v155 = V::neg_mul_add(x_e5, y_e134, v155);
             // out0[28] = x_e4*y_e135 + x_e1*y_e345 - x_e3*y_e145 - x_e5*y_e134
-            V::store(
-                {
-                    let mut s = V::mul(x_e1, y_e345);
-                    s = V::neg_mul_add(x_e3, y_e145, s);
-                    s = V::mul_add(x_e4, y_e135, s);
-                    s = V::neg_mul_add(x_e5, y_e134, s);
-                    s
-                },
-                out0.at(28usize, c),
-            );
+            V::store(v155, out0.at(28usize, c));
+            let mut v162 = V::mul(x_e2, y_e345);
+            v162 = V::neg_mul_add(x_e3, y_e245, v162);
+            v162 = V::mul_add(x_e4, y_e235, v162);
+            v162 = V::neg_mul_add(x_e5, y_e234, v162);
             // out0[29] = x_e4*y_e235 + x_e2*y_e345 - x_e3*y_e245 - x_e5*y_e234
-            V::store(
-                {
-                    let mut s = V::mul(x_e2, y_e345);
-                    s = V::neg_mul_add(x_e3, y_e245, s);
-                    s = V::mul_add(x_e4, y_e235, s);
-                    s = V::neg_mul_add(x_e5, y_e234, s);
-                    s
-                },
-                out0.at(29usize, c),
-            );
+            V::store(v162, out0.at(29usize, c));
         }
     }
 }
@@ -2683,183 +2130,158 @@ unsafe fn commutator_product_4<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let out0 = args.outputs[0];
         for group in 0..args.groups {
             let c = group * V::LANES;
-            let y_e345 = V::load(y.at(25usize, c));
-            let grad_o_e1345 = V::load(grad_o.at(28usize, c));
-            let y_e245 = V::load(y.at(24usize, c));
-            let grad_o_e1245 = V::load(grad_o.at(27usize, c));
-            let y_e235 = V::load(y.at(23usize, c));
-            let grad_o_e1235 = V::load(grad_o.at(26usize, c));
+            y.prefetch::<32usize>(c);
+            grad_o.prefetch::<30usize>(c);
             let y_e234 = V::load(y.at(22usize, c));
-            let grad_o_e1234 = V::load(grad_o.at(25usize, c));
-            let y_e1345 = V::load(y.at(29usize, c));
-            let grad_o_e345 = V::load(grad_o.at(24usize, c));
-            let y_e1245 = V::load(y.at(28usize, c));
-            let grad_o_e245 = V::load(grad_o.at(23usize, c));
-            let y_e1235 = V::load(y.at(27usize, c));
-            let grad_o_e235 = V::load(grad_o.at(22usize, c));
-            let y_e1234 = V::load(y.at(26usize, c));
-            let grad_o_e234 = V::load(grad_o.at(21usize, c));
-            let y_e5 = V::load(y.at(5usize, c));
-            let grad_o_e15 = V::load(grad_o.at(8usize, c));
-            let y_e4 = V::load(y.at(4usize, c));
-            let grad_o_e14 = V::load(grad_o.at(7usize, c));
-            let y_e3 = V::load(y.at(3usize, c));
-            let grad_o_e13 = V::load(grad_o.at(6usize, c));
-            let y_e2 = V::load(y.at(2usize, c));
-            let grad_o_e12 = V::load(grad_o.at(5usize, c));
-            let y_e15 = V::load(y.at(9usize, c));
-            let grad_o_e5 = V::load(grad_o.at(4usize, c));
-            let y_e14 = V::load(y.at(8usize, c));
-            let grad_o_e4 = V::load(grad_o.at(3usize, c));
-            let y_e13 = V::load(y.at(7usize, c));
-            let grad_o_e3 = V::load(grad_o.at(2usize, c));
-            let y_e12 = V::load(y.at(6usize, c));
-            let grad_o_e2 = V::load(grad_o.at(1usize, c));
             let grad_o_e2345 = V::load(grad_o.at(29usize, c));
-            let y_e145 = V::load(y.at(21usize, c));
-            let y_e135 = V::load(y.at(20usize, c));
+            let mut v2 = V::mul(y_e234, grad_o_e2345);
+            let y_e235 = V::load(y.at(23usize, c));
+            let mut v4 = V::mul(y_e235, grad_o_e2345);
+            let y_e245 = V::load(y.at(24usize, c));
+            let mut v6 = V::mul(y_e245, grad_o_e2345);
+            let y_e345 = V::load(y.at(25usize, c));
+            let mut v8 = V::mul(y_e345, grad_o_e2345);
             let y_e134 = V::load(y.at(19usize, c));
-            let y_e2345 = V::load(y.at(30usize, c));
-            let grad_o_e145 = V::load(grad_o.at(20usize, c));
-            let grad_o_e135 = V::load(grad_o.at(19usize, c));
-            let grad_o_e134 = V::load(grad_o.at(18usize, c));
-            let grad_o_e25 = V::load(grad_o.at(11usize, c));
-            let grad_o_e24 = V::load(grad_o.at(10usize, c));
-            let grad_o_e23 = V::load(grad_o.at(9usize, c));
-            let y_e1 = V::load(y.at(1usize, c));
-            let y_e25 = V::load(y.at(12usize, c));
-            let y_e24 = V::load(y.at(11usize, c));
-            let y_e23 = V::load(y.at(10usize, c));
-            let grad_o_e1 = V::load(grad_o.at(0usize, c));
-            let y_e125 = V::load(y.at(18usize, c));
+            let grad_o_e1345 = V::load(grad_o.at(28usize, c));
+            v2 = V::mul_add(y_e134, grad_o_e1345, v2);
+            let y_e135 = V::load(y.at(20usize, c));
+            v4 = V::mul_add(y_e135, grad_o_e1345, v4);
+            let y_e145 = V::load(y.at(21usize, c));
+            v6 = V::mul_add(y_e145, grad_o_e1345, v6);
+            let mut v19 = V::mul(y_e345, grad_o_e1345);
             let y_e124 = V::load(y.at(17usize, c));
-            let grad_o_e125 = V::load(grad_o.at(17usize, c));
-            let grad_o_e124 = V::load(grad_o.at(16usize, c));
-            let grad_o_e35 = V::load(grad_o.at(13usize, c));
-            let grad_o_e34 = V::load(grad_o.at(12usize, c));
-            let y_e35 = V::load(y.at(14usize, c));
-            let y_e34 = V::load(y.at(13usize, c));
+            let grad_o_e1245 = V::load(grad_o.at(27usize, c));
+            v2 = V::mul_add(y_e124, grad_o_e1245, v2);
+            let y_e125 = V::load(y.at(18usize, c));
+            v4 = V::mul_add(y_e125, grad_o_e1245, v4);
+            v8 = V::neg_mul_add(y_e145, grad_o_e1245, v8);
+            v19 = V::mul_add(y_e245, grad_o_e1245, v19);
             let y_e123 = V::load(y.at(16usize, c));
+            let grad_o_e1235 = V::load(grad_o.at(26usize, c));
+            v2 = V::mul_add(y_e123, grad_o_e1235, v2);
+            let mut v36 = V::mul_sub(y_e125, grad_o_e1235, v6);
+            v8 = V::neg_mul_add(y_e135, grad_o_e1235, v8);
+            v19 = V::mul_add(y_e235, grad_o_e1235, v19);
+            let grad_o_e1234 = V::load(grad_o.at(25usize, c));
+            v4 = V::neg_mul_add(y_e123, grad_o_e1234, v4);
+            v36 = V::mul_add(y_e124, grad_o_e1234, v36);
+            v8 = V::neg_mul_add(y_e134, grad_o_e1234, v8);
+            v19 = V::mul_add(y_e234, grad_o_e1234, v19);
+            let y_e2345 = V::load(y.at(30usize, c));
+            let grad_o_e345 = V::load(grad_o.at(24usize, c));
+            v8 = V::mul_add(y_e2345, grad_o_e345, v8);
+            let y_e1345 = V::load(y.at(29usize, c));
+            v19 = V::mul_add(y_e1345, grad_o_e345, v19);
+            let grad_o_e245 = V::load(grad_o.at(23usize, c));
+            v36 = V::neg_mul_add(y_e2345, grad_o_e245, v36);
+            let y_e1245 = V::load(y.at(28usize, c));
+            v19 = V::mul_add(y_e1245, grad_o_e245, v19);
+            let grad_o_e235 = V::load(grad_o.at(22usize, c));
+            v4 = V::mul_add(y_e2345, grad_o_e235, v4);
+            let y_e1235 = V::load(y.at(27usize, c));
+            v19 = V::mul_add(y_e1235, grad_o_e235, v19);
+            let grad_o_e234 = V::load(grad_o.at(21usize, c));
+            v2 = V::mul_add(y_e2345, grad_o_e234, v2);
+            let y_e1234 = V::load(y.at(26usize, c));
+            v19 = V::mul_add(y_e1234, grad_o_e234, v19);
+            let grad_o_e145 = V::load(grad_o.at(20usize, c));
+            v36 = V::neg_mul_add(y_e1345, grad_o_e145, v36);
+            v8 = V::neg_mul_add(y_e1245, grad_o_e145, v8);
+            let grad_o_e135 = V::load(grad_o.at(19usize, c));
+            v4 = V::mul_add(y_e1345, grad_o_e135, v4);
+            v8 = V::neg_mul_add(y_e1235, grad_o_e135, v8);
+            let grad_o_e134 = V::load(grad_o.at(18usize, c));
+            v2 = V::mul_add(y_e1345, grad_o_e134, v2);
+            v8 = V::neg_mul_add(y_e1234, grad_o_e134, v8);
+            let grad_o_e125 = V::load(grad_o.at(17usize, c));
+            v4 = V::mul_add(y_e1245, grad_o_e125, v4);
+            v36 = V::mul_add(y_e1235, grad_o_e125, v36);
+            let grad_o_e124 = V::load(grad_o.at(16usize, c));
+            v2 = V::mul_add(y_e1245, grad_o_e124, v2);
+            v36 = V::mul_add(y_e1234, grad_o_e124, v36);
             let grad_o_e123 = V::load(grad_o.at(15usize, c));
+            v2 = V::mul_add(y_e1235, grad_o_e123, v2);
+            v4 = V::neg_mul_add(y_e1234, grad_o_e123, v4);
+            let y_e4 = V::load(y.at(4usize, c));
             let grad_o_e45 = V::load(grad_o.at(14usize, c));
+            v2 = V::mul_add(y_e4, grad_o_e45, v2);
+            let y_e5 = V::load(y.at(5usize, c));
+            v4 = V::mul_add(y_e5, grad_o_e45, v4);
+            let y_e3 = V::load(y.at(3usize, c));
+            let grad_o_e35 = V::load(grad_o.at(13usize, c));
+            v2 = V::mul_add(y_e3, grad_o_e35, v2);
+            v36 = V::mul_add(y_e5, grad_o_e35, v36);
+            let grad_o_e34 = V::load(grad_o.at(12usize, c));
+            v4 = V::neg_mul_add(y_e3, grad_o_e34, v4);
+            v36 = V::mul_add(y_e4, grad_o_e34, v36);
+            let y_e2 = V::load(y.at(2usize, c));
+            let grad_o_e25 = V::load(grad_o.at(11usize, c));
+            v2 = V::mul_add(y_e2, grad_o_e25, v2);
+            v8 = V::mul_add(y_e5, grad_o_e25, v8);
+            let grad_o_e24 = V::load(grad_o.at(10usize, c));
+            v4 = V::neg_mul_add(y_e2, grad_o_e24, v4);
+            v8 = V::mul_add(y_e4, grad_o_e24, v8);
+            let grad_o_e23 = V::load(grad_o.at(9usize, c));
+            v36 = V::neg_mul_add(y_e2, grad_o_e23, v36);
+            v8 = V::mul_add(y_e3, grad_o_e23, v8);
+            let y_e1 = V::load(y.at(1usize, c));
+            let grad_o_e15 = V::load(grad_o.at(8usize, c));
+            v2 = V::mul_add(y_e1, grad_o_e15, v2);
+            v19 = V::mul_add(y_e5, grad_o_e15, v19);
+            let grad_o_e14 = V::load(grad_o.at(7usize, c));
+            v4 = V::neg_mul_add(y_e1, grad_o_e14, v4);
+            v19 = V::mul_add(y_e4, grad_o_e14, v19);
+            let grad_o_e13 = V::load(grad_o.at(6usize, c));
+            v36 = V::neg_mul_add(y_e1, grad_o_e13, v36);
+            v19 = V::mul_add(y_e3, grad_o_e13, v19);
+            let grad_o_e12 = V::load(grad_o.at(5usize, c));
+            v8 = V::neg_mul_add(y_e1, grad_o_e12, v8);
+            v19 = V::mul_add(y_e2, grad_o_e12, v19);
             let y_e45 = V::load(y.at(15usize, c));
+            let grad_o_e5 = V::load(grad_o.at(4usize, c));
+            v4 = V::mul_add(y_e45, grad_o_e5, v4);
+            let y_e35 = V::load(y.at(14usize, c));
+            v36 = V::mul_add(y_e35, grad_o_e5, v36);
+            let y_e25 = V::load(y.at(12usize, c));
+            v8 = V::mul_add(y_e25, grad_o_e5, v8);
+            let y_e15 = V::load(y.at(9usize, c));
+            v19 = V::mul_add(y_e15, grad_o_e5, v19);
+            let grad_o_e4 = V::load(grad_o.at(3usize, c));
+            v2 = V::mul_add(y_e45, grad_o_e4, v2);
+            let y_e34 = V::load(y.at(13usize, c));
+            v36 = V::mul_add(y_e34, grad_o_e4, v36);
+            let y_e24 = V::load(y.at(11usize, c));
+            v8 = V::mul_add(y_e24, grad_o_e4, v8);
+            let y_e14 = V::load(y.at(8usize, c));
+            v19 = V::mul_add(y_e14, grad_o_e4, v19);
+            let grad_o_e3 = V::load(grad_o.at(2usize, c));
+            v2 = V::mul_add(y_e35, grad_o_e3, v2);
+            v4 = V::neg_mul_add(y_e34, grad_o_e3, v4);
+            let y_e23 = V::load(y.at(10usize, c));
+            v8 = V::mul_add(y_e23, grad_o_e3, v8);
+            let y_e13 = V::load(y.at(7usize, c));
+            v19 = V::mul_add(y_e13, grad_o_e3, v19);
+            let grad_o_e2 = V::load(grad_o.at(1usize, c));
+            v2 = V::mul_add(y_e25, grad_o_e2, v2);
+            v4 = V::neg_mul_add(y_e24, grad_o_e2, v4);
+            v36 = V::neg_mul_add(y_e23, grad_o_e2, v36);
+            let y_e12 = V::load(y.at(6usize, c));
+            v19 = V::mul_add(y_e12, grad_o_e2, v19);
             // out0[0] = y_e345*grad_o_e1345 + y_e245*grad_o_e1245 + y_e235*grad_o_e1235 + y_e234*grad_o_e1234 + y_e1345*grad_o_e345 + y_e1245*grad_o_e245 + y_e1235*grad_o_e235 + y_e1234*grad_o_e234 + y_e5*grad_o_e15 + y_e4*grad_o_e14 + y_e3*grad_o_e13 + y_e2*grad_o_e12 + y_e15*grad_o_e5 + y_e14*grad_o_e4 + y_e13*grad_o_e3 + y_e12*grad_o_e2
-            V::store(
-                {
-                    let mut s = V::mul(y_e345, grad_o_e1345);
-                    s = V::mul_add(y_e245, grad_o_e1245, s);
-                    s = V::mul_add(y_e235, grad_o_e1235, s);
-                    s = V::mul_add(y_e234, grad_o_e1234, s);
-                    s = V::mul_add(y_e1345, grad_o_e345, s);
-                    s = V::mul_add(y_e1245, grad_o_e245, s);
-                    s = V::mul_add(y_e1235, grad_o_e235, s);
-                    s = V::mul_add(y_e1234, grad_o_e234, s);
-                    s = V::mul_add(y_e5, grad_o_e15, s);
-                    s = V::mul_add(y_e4, grad_o_e14, s);
-                    s = V::mul_add(y_e3, grad_o_e13, s);
-                    s = V::mul_add(y_e2, grad_o_e12, s);
-                    s = V::mul_add(y_e15, grad_o_e5, s);
-                    s = V::mul_add(y_e14, grad_o_e4, s);
-                    s = V::mul_add(y_e13, grad_o_e3, s);
-                    s = V::mul_add(y_e12, grad_o_e2, s);
-                    s
-                },
-                out0.at(0usize, c),
-            );
-            // out0[1] = y_e345*grad_o_e2345 - y_e145*grad_o_e1245 - y_e135*grad_o_e1235 - y_e134*grad_o_e1234 + y_e2345*grad_o_e345 - y_e1245*grad_o_e145 - y_e1235*grad_o_e135 - y_e1234*grad_o_e134 + y_e5*grad_o_e25 + y_e4*grad_o_e24 + y_e3*grad_o_e23 - y_e1*grad_o_e12 + y_e25*grad_o_e5 + y_e24*grad_o_e4 + y_e23*grad_o_e3 - y_e12*grad_o_e1
-            V::store(
-                {
-                    let mut s = V::mul(y_e345, grad_o_e2345);
-                    s = V::neg_mul_add(y_e145, grad_o_e1245, s);
-                    s = V::neg_mul_add(y_e135, grad_o_e1235, s);
-                    s = V::neg_mul_add(y_e134, grad_o_e1234, s);
-                    s = V::mul_add(y_e2345, grad_o_e345, s);
-                    s = V::neg_mul_add(y_e1245, grad_o_e145, s);
-                    s = V::neg_mul_add(y_e1235, grad_o_e135, s);
-                    s = V::neg_mul_add(y_e1234, grad_o_e134, s);
-                    s = V::mul_add(y_e5, grad_o_e25, s);
-                    s = V::mul_add(y_e4, grad_o_e24, s);
-                    s = V::mul_add(y_e3, grad_o_e23, s);
-                    s = V::neg_mul_add(y_e1, grad_o_e12, s);
-                    s = V::mul_add(y_e25, grad_o_e5, s);
-                    s = V::mul_add(y_e24, grad_o_e4, s);
-                    s = V::mul_add(y_e23, grad_o_e3, s);
-                    s = V::neg_mul_add(y_e12, grad_o_e1, s);
-                    s
-                },
-                out0.at(1usize, c),
-            );
-            // out0[2] = y_e125*grad_o_e1235 - (y_e245*grad_o_e2345 + y_e145*grad_o_e1345) + y_e124*grad_o_e1234 - y_e2345*grad_o_e245 - y_e1345*grad_o_e145 + y_e1235*grad_o_e125 + y_e1234*grad_o_e124 + y_e5*grad_o_e35 + y_e4*grad_o_e34 - y_e2*grad_o_e23 - y_e1*grad_o_e13 + y_e35*grad_o_e5 + y_e34*grad_o_e4 - y_e23*grad_o_e2 - y_e13*grad_o_e1
-            V::store(
-                {
-                    let mut s = V::mul_sub(
-                        y_e125,
-                        grad_o_e1235,
-                        V::mul_add(y_e145, grad_o_e1345, V::mul(y_e245, grad_o_e2345)),
-                    );
-                    s = V::mul_add(y_e124, grad_o_e1234, s);
-                    s = V::neg_mul_add(y_e2345, grad_o_e245, s);
-                    s = V::neg_mul_add(y_e1345, grad_o_e145, s);
-                    s = V::mul_add(y_e1235, grad_o_e125, s);
-                    s = V::mul_add(y_e1234, grad_o_e124, s);
-                    s = V::mul_add(y_e5, grad_o_e35, s);
-                    s = V::mul_add(y_e4, grad_o_e34, s);
-                    s = V::neg_mul_add(y_e2, grad_o_e23, s);
-                    s = V::neg_mul_add(y_e1, grad_o_e13, s);
-                    s = V::mul_add(y_e35, grad_o_e5, s);
-                    s = V::mul_add(y_e34, grad_o_e4, s);
-                    s = V::neg_mul_add(y_e23, grad_o_e2, s);
-                    s = V::neg_mul_add(y_e13, grad_o_e1, s);
-                    s
-                },
-                out0.at(2usize, c),
-            );
-            // out0[3] = y_e235*grad_o_e2345 + y_e135*grad_o_e1345 + y_e125*grad_o_e1245 - y_e123*grad_o_e1234 + y_e2345*grad_o_e235 + y_e1345*grad_o_e135 + y_e1245*grad_o_e125 - y_e1234*grad_o_e123 + y_e5*grad_o_e45 - y_e3*grad_o_e34 - y_e2*grad_o_e24 - y_e1*grad_o_e14 + y_e45*grad_o_e5 - y_e34*grad_o_e3 - y_e24*grad_o_e2 - y_e14*grad_o_e1
-            V::store(
-                {
-                    let mut s = V::mul(y_e235, grad_o_e2345);
-                    s = V::mul_add(y_e135, grad_o_e1345, s);
-                    s = V::mul_add(y_e125, grad_o_e1245, s);
-                    s = V::neg_mul_add(y_e123, grad_o_e1234, s);
-                    s = V::mul_add(y_e2345, grad_o_e235, s);
-                    s = V::mul_add(y_e1345, grad_o_e135, s);
-                    s = V::mul_add(y_e1245, grad_o_e125, s);
-                    s = V::neg_mul_add(y_e1234, grad_o_e123, s);
-                    s = V::mul_add(y_e5, grad_o_e45, s);
-                    s = V::neg_mul_add(y_e3, grad_o_e34, s);
-                    s = V::neg_mul_add(y_e2, grad_o_e24, s);
-                    s = V::neg_mul_add(y_e1, grad_o_e14, s);
-                    s = V::mul_add(y_e45, grad_o_e5, s);
-                    s = V::neg_mul_add(y_e34, grad_o_e3, s);
-                    s = V::neg_mul_add(y_e24, grad_o_e2, s);
-                    s = V::neg_mul_add(y_e14, grad_o_e1, s);
-                    s
-                },
-                out0.at(3usize, c),
-            );
+            V::store(v19, out0.at(0usize, c));
+            let grad_o_e1 = V::load(grad_o.at(0usize, c));
+            v2 = V::mul_add(y_e15, grad_o_e1, v2);
             // out0[4] = -(y_e234*grad_o_e2345 + y_e134*grad_o_e1345 + y_e124*grad_o_e1245 + y_e123*grad_o_e1235 + y_e2345*grad_o_e234 + y_e1345*grad_o_e134 + y_e1245*grad_o_e124 + y_e1235*grad_o_e123 + y_e4*grad_o_e45 + y_e3*grad_o_e35 + y_e2*grad_o_e25 + y_e1*grad_o_e15 + y_e45*grad_o_e4 + y_e35*grad_o_e3 + y_e25*grad_o_e2 + y_e15*grad_o_e1)
-            V::store(
-                V::neg({
-                    let mut s = V::mul(y_e234, grad_o_e2345);
-                    s = V::mul_add(y_e134, grad_o_e1345, s);
-                    s = V::mul_add(y_e124, grad_o_e1245, s);
-                    s = V::mul_add(y_e123, grad_o_e1235, s);
-                    s = V::mul_add(y_e2345, grad_o_e234, s);
-                    s = V::mul_add(y_e1345, grad_o_e134, s);
-                    s = V::mul_add(y_e1245, grad_o_e124, s);
-                    s = V::mul_add(y_e1235, grad_o_e123, s);
-                    s = V::mul_add(y_e4, grad_o_e45, s);
-                    s = V::mul_add(y_e3, grad_o_e35, s);
-                    s = V::mul_add(y_e2, grad_o_e25, s);
-                    s = V::mul_add(y_e1, grad_o_e15, s);
-                    s = V::mul_add(y_e45, grad_o_e4, s);
-                    s = V::mul_add(y_e35, grad_o_e3, s);
-                    s = V::mul_add(y_e25, grad_o_e2, s);
-                    s = V::mul_add(y_e15, grad_o_e1, s);
-                    s
-                }),
-                out0.at(4usize, c),
-            );
+            V::store(V::neg(v2), out0.at(4usize, c));
+            v4 = V::neg_mul_add(y_e14, grad_o_e1, v4);
+            // out0[3] = y_e235*grad_o_e2345 + y_e135*grad_o_e1345 + y_e125*grad_o_e1245 - y_e123*grad_o_e1234 + y_e2345*grad_o_e235 + y_e1345*grad_o_e135 + y_e1245*grad_o_e125 - y_e1234*grad_o_e123 + y_e5*grad_o_e45 - y_e3*grad_o_e34 - y_e2*grad_o_e24 - y_e1*grad_o_e14 + y_e45*grad_o_e5 - y_e34*grad_o_e3 - y_e24*grad_o_e2 - y_e14*grad_o_e1
+            V::store(v4, out0.at(3usize, c));
+            v36 = V::neg_mul_add(y_e13, grad_o_e1, v36);
+            // out0[2] = y_e125*grad_o_e1235 - (y_e245*grad_o_e2345 + y_e145*grad_o_e1345) + y_e124*grad_o_e1234 - y_e2345*grad_o_e245 - y_e1345*grad_o_e145 + y_e1235*grad_o_e125 + y_e1234*grad_o_e124 + y_e5*grad_o_e35 + y_e4*grad_o_e34 - y_e2*grad_o_e23 - y_e1*grad_o_e13 + y_e35*grad_o_e5 + y_e34*grad_o_e4 - y_e23*grad_o_e2 - y_e13*grad_o_e1
+            V::store(v36, out0.at(2usize, c));
+            v8 = V::neg_mul_add(y_e12, grad_o_e1, v8);
+            // out0[1] = y_e345*grad_o_e2345 - y_e145*grad_o_e1245 - y_e135*grad_o_e1235 - y_e134*grad_o_e1234 + y_e2345*grad_o_e345 - y_e1245*grad_o_e145 - y_e1235*grad_o_e135 - y_e1234*grad_o_e134 + y_e5*grad_o_e25 + y_e4*grad_o_e24 + y_e3*grad_o_e23 - y_e1*grad_o_e12 + y_e25*grad_o_e5 + y_e24*grad_o_e4 + y_e23*grad_o_e3 - y_e12*grad_o_e1
+            V::store(v8, out0.at(1usize, c));
         }
     }
 }
@@ -2877,258 +2299,184 @@ unsafe fn commutator_product_5<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let c0e0 = V::from_f64(0f64);
         for group in 0..args.groups {
             let c = group * V::LANES;
+            x.prefetch::<5usize>(c);
+            grad_o.prefetch::<30usize>(c);
             let x_e5 = V::load(x.at(4usize, c));
-            let grad_o_e15 = V::load(grad_o.at(8usize, c));
-            let x_e4 = V::load(x.at(3usize, c));
-            let grad_o_e14 = V::load(grad_o.at(7usize, c));
-            let x_e3 = V::load(x.at(2usize, c));
-            let grad_o_e13 = V::load(grad_o.at(6usize, c));
-            let x_e2 = V::load(x.at(1usize, c));
-            let grad_o_e12 = V::load(grad_o.at(5usize, c));
-            let x_e1 = V::load(x.at(0usize, c));
-            let grad_o_e25 = V::load(grad_o.at(11usize, c));
-            let grad_o_e24 = V::load(grad_o.at(10usize, c));
-            let grad_o_e23 = V::load(grad_o.at(9usize, c));
-            let grad_o_e35 = V::load(grad_o.at(13usize, c));
-            let grad_o_e34 = V::load(grad_o.at(12usize, c));
-            let grad_o_e45 = V::load(grad_o.at(14usize, c));
-            let grad_o_e2 = V::load(grad_o.at(1usize, c));
-            let grad_o_e1 = V::load(grad_o.at(0usize, c));
-            let grad_o_e3 = V::load(grad_o.at(2usize, c));
-            let grad_o_e4 = V::load(grad_o.at(3usize, c));
-            let grad_o_e5 = V::load(grad_o.at(4usize, c));
-            let grad_o_e1235 = V::load(grad_o.at(26usize, c));
-            let grad_o_e1234 = V::load(grad_o.at(25usize, c));
-            let grad_o_e1245 = V::load(grad_o.at(27usize, c));
-            let grad_o_e1345 = V::load(grad_o.at(28usize, c));
             let grad_o_e2345 = V::load(grad_o.at(29usize, c));
-            let grad_o_e234 = V::load(grad_o.at(21usize, c));
-            let grad_o_e134 = V::load(grad_o.at(18usize, c));
-            let grad_o_e124 = V::load(grad_o.at(16usize, c));
-            let grad_o_e123 = V::load(grad_o.at(15usize, c));
-            let grad_o_e235 = V::load(grad_o.at(22usize, c));
-            let grad_o_e135 = V::load(grad_o.at(19usize, c));
-            let grad_o_e125 = V::load(grad_o.at(17usize, c));
-            let grad_o_e245 = V::load(grad_o.at(23usize, c));
-            let grad_o_e145 = V::load(grad_o.at(20usize, c));
+            let x_e4 = V::load(x.at(3usize, c));
+            let mut v4 = V::mul(x_e4, grad_o_e2345);
+            let x_e3 = V::load(x.at(2usize, c));
+            let x_e2 = V::load(x.at(1usize, c));
+            let mut v8 = V::mul(x_e2, grad_o_e2345);
+            let grad_o_e1345 = V::load(grad_o.at(28usize, c));
+            let mut v10 = V::mul(x_e5, grad_o_e1345);
+            let mut v11 = V::mul(x_e4, grad_o_e1345);
+            let mut v12 = V::mul(x_e3, grad_o_e1345);
+            let x_e1 = V::load(x.at(0usize, c));
+            v8 = V::mul_add(x_e1, grad_o_e1345, v8);
+            // out0[25] = x_e2*grad_o_e2345 + x_e1*grad_o_e1345
+            V::store(v8, out0.at(25usize, c));
+            let grad_o_e1245 = V::load(grad_o.at(27usize, c));
+            let mut v18 = V::mul(x_e4, grad_o_e1245);
+            v12 = V::mul_add(x_e2, grad_o_e1245, v12);
+            // out0[21] = -(x_e3*grad_o_e1345 + x_e2*grad_o_e1245)
+            V::store(V::neg(v12), out0.at(21usize, c));
+            let mut v22 = V::mul(x_e1, grad_o_e1245);
+            v22 = V::neg_mul_add(x_e3, grad_o_e2345, v22);
+            // out0[24] = x_e1*grad_o_e1245 - x_e3*grad_o_e2345
+            V::store(v22, out0.at(24usize, c));
+            let grad_o_e1235 = V::load(grad_o.at(26usize, c));
+            let mut v25 = V::mul(x_e5, grad_o_e1235);
+            v18 = V::mul_add(x_e3, grad_o_e1235, v18);
+            // out0[18] = x_e4*grad_o_e1245 + x_e3*grad_o_e1235
+            V::store(v18, out0.at(18usize, c));
+            v11 = V::neg_mul_add(x_e2, grad_o_e1235, v11);
+            // out0[20] = x_e4*grad_o_e1345 - x_e2*grad_o_e1235
+            V::store(v11, out0.at(20usize, c));
+            v4 = V::mul_add(x_e1, grad_o_e1235, v4);
+            // out0[23] = x_e4*grad_o_e2345 + x_e1*grad_o_e1235
+            V::store(v4, out0.at(23usize, c));
+            let grad_o_e1234 = V::load(grad_o.at(25usize, c));
+            v25 = V::mul_add(x_e4, grad_o_e1234, v25);
+            // out0[16] = -(x_e5*grad_o_e1235 + x_e4*grad_o_e1234)
+            V::store(V::neg(v25), out0.at(16usize, c));
+            let mut v36 = V::mul(x_e3, grad_o_e1234);
+            v36 = V::neg_mul_add(x_e5, grad_o_e1245, v36);
+            // out0[17] = x_e3*grad_o_e1234 - x_e5*grad_o_e1245
+            V::store(v36, out0.at(17usize, c));
+            v10 = V::mul_add(x_e2, grad_o_e1234, v10);
+            // out0[19] = -(x_e5*grad_o_e1345 + x_e2*grad_o_e1234)
+            V::store(V::neg(v10), out0.at(19usize, c));
+            let mut v41 = V::mul(x_e1, grad_o_e1234);
+            v41 = V::neg_mul_add(x_e5, grad_o_e2345, v41);
+            // out0[22] = x_e1*grad_o_e1234 - x_e5*grad_o_e2345
+            V::store(v41, out0.at(22usize, c));
             let grad_o_e345 = V::load(grad_o.at(24usize, c));
+            let mut v44 = V::mul(x_e2, grad_o_e345);
+            let mut v45 = V::mul(x_e1, grad_o_e345);
+            let grad_o_e245 = V::load(grad_o.at(23usize, c));
+            v44 = V::neg_mul_add(x_e3, grad_o_e245, v44);
+            let mut v49 = V::mul(x_e1, grad_o_e245);
+            let grad_o_e235 = V::load(grad_o.at(22usize, c));
+            v44 = V::mul_add(x_e4, grad_o_e235, v44);
+            let mut v53 = V::mul(x_e1, grad_o_e235);
+            let grad_o_e234 = V::load(grad_o.at(21usize, c));
+            v44 = V::neg_mul_add(x_e5, grad_o_e234, v44);
+            // out0[30] = x_e2*grad_o_e345 - x_e3*grad_o_e245 + x_e4*grad_o_e235 - x_e5*grad_o_e234
+            V::store(v44, out0.at(30usize, c));
+            let mut v57 = V::mul(x_e1, grad_o_e234);
+            let grad_o_e145 = V::load(grad_o.at(20usize, c));
+            v45 = V::neg_mul_add(x_e3, grad_o_e145, v45);
+            v49 = V::neg_mul_add(x_e2, grad_o_e145, v49);
+            let grad_o_e135 = V::load(grad_o.at(19usize, c));
+            v45 = V::mul_add(x_e4, grad_o_e135, v45);
+            v53 = V::neg_mul_add(x_e2, grad_o_e135, v53);
+            let grad_o_e134 = V::load(grad_o.at(18usize, c));
+            v45 = V::neg_mul_add(x_e5, grad_o_e134, v45);
+            // out0[29] = x_e1*grad_o_e345 - x_e3*grad_o_e145 + x_e4*grad_o_e135 - x_e5*grad_o_e134
+            V::store(v45, out0.at(29usize, c));
+            v57 = V::neg_mul_add(x_e2, grad_o_e134, v57);
+            let grad_o_e125 = V::load(grad_o.at(17usize, c));
+            v49 = V::mul_add(x_e4, grad_o_e125, v49);
+            v53 = V::mul_add(x_e3, grad_o_e125, v53);
+            let grad_o_e124 = V::load(grad_o.at(16usize, c));
+            v49 = V::neg_mul_add(x_e5, grad_o_e124, v49);
+            // out0[28] = x_e1*grad_o_e245 - x_e2*grad_o_e145 + x_e4*grad_o_e125 - x_e5*grad_o_e124
+            V::store(v49, out0.at(28usize, c));
+            v57 = V::mul_add(x_e3, grad_o_e124, v57);
+            let grad_o_e123 = V::load(grad_o.at(15usize, c));
+            v53 = V::neg_mul_add(x_e5, grad_o_e123, v53);
+            // out0[27] = x_e1*grad_o_e235 - x_e2*grad_o_e135 + x_e3*grad_o_e125 - x_e5*grad_o_e123
+            V::store(v53, out0.at(27usize, c));
+            v57 = V::neg_mul_add(x_e4, grad_o_e123, v57);
+            // out0[26] = x_e1*grad_o_e234 - x_e2*grad_o_e134 + x_e3*grad_o_e124 - x_e4*grad_o_e123
+            V::store(v57, out0.at(26usize, c));
+            let grad_o_e45 = V::load(grad_o.at(14usize, c));
+            let mut v90 = V::mul(x_e4, grad_o_e45);
+            let grad_o_e35 = V::load(grad_o.at(13usize, c));
+            let mut v92 = V::mul(x_e5, grad_o_e35);
+            v90 = V::mul_add(x_e3, grad_o_e35, v90);
+            let grad_o_e34 = V::load(grad_o.at(12usize, c));
+            v92 = V::mul_add(x_e4, grad_o_e34, v92);
+            let mut v98 = V::mul(x_e3, grad_o_e34);
+            v98 = V::neg_mul_add(x_e5, grad_o_e45, v98);
+            let grad_o_e25 = V::load(grad_o.at(11usize, c));
+            let mut v101 = V::mul(x_e5, grad_o_e25);
+            v90 = V::mul_add(x_e2, grad_o_e25, v90);
+            let grad_o_e24 = V::load(grad_o.at(10usize, c));
+            v101 = V::mul_add(x_e4, grad_o_e24, v101);
+            v98 = V::mul_add(x_e2, grad_o_e24, v98);
+            let grad_o_e23 = V::load(grad_o.at(9usize, c));
+            v101 = V::mul_add(x_e3, grad_o_e23, v101);
+            let mut v113 = V::mul_sub(x_e2, grad_o_e23, v92);
+            let grad_o_e15 = V::load(grad_o.at(8usize, c));
+            let mut v115 = V::mul(x_e5, grad_o_e15);
+            v90 = V::mul_add(x_e1, grad_o_e15, v90);
+            // out0[5] = x_e4*grad_o_e45 + x_e3*grad_o_e35 + x_e2*grad_o_e25 + x_e1*grad_o_e15
+            V::store(v90, out0.at(5usize, c));
+            let grad_o_e14 = V::load(grad_o.at(7usize, c));
+            v115 = V::mul_add(x_e4, grad_o_e14, v115);
+            v98 = V::mul_add(x_e1, grad_o_e14, v98);
+            // out0[4] = x_e3*grad_o_e34 - x_e5*grad_o_e45 + x_e2*grad_o_e24 + x_e1*grad_o_e14
+            V::store(v98, out0.at(4usize, c));
+            let grad_o_e13 = V::load(grad_o.at(6usize, c));
+            v115 = V::mul_add(x_e3, grad_o_e13, v115);
+            v113 = V::mul_add(x_e1, grad_o_e13, v113);
+            // out0[3] = x_e2*grad_o_e23 - (x_e5*grad_o_e35 + x_e4*grad_o_e34) + x_e1*grad_o_e13
+            V::store(v113, out0.at(3usize, c));
+            let grad_o_e12 = V::load(grad_o.at(5usize, c));
+            v115 = V::mul_add(x_e2, grad_o_e12, v115);
+            // out0[1] = -(x_e5*grad_o_e15 + x_e4*grad_o_e14 + x_e3*grad_o_e13 + x_e2*grad_o_e12)
+            V::store(V::neg(v115), out0.at(1usize, c));
+            // out0[2] = x_e1*grad_o_e12 - (x_e5*grad_o_e25 + x_e4*grad_o_e24 + x_e3*grad_o_e23)
+            V::store(V::mul_sub(x_e1, grad_o_e12, v101), out0.at(2usize, c));
+            let grad_o_e5 = V::load(grad_o.at(4usize, c));
+            let mut v135 = V::mul(x_e4, grad_o_e5);
+            let mut v136 = V::mul(x_e3, grad_o_e5);
+            let mut v137 = V::mul(x_e2, grad_o_e5);
+            let mut v138 = V::mul(x_e1, grad_o_e5);
+            let grad_o_e4 = V::load(grad_o.at(3usize, c));
+            v135 = V::neg_mul_add(x_e5, grad_o_e4, v135);
+            // out0[15] = x_e4*grad_o_e5 - x_e5*grad_o_e4
+            V::store(v135, out0.at(15usize, c));
+            let mut v142 = V::mul(x_e3, grad_o_e4);
+            let mut v143 = V::mul(x_e2, grad_o_e4);
+            let mut v144 = V::mul(x_e1, grad_o_e4);
+            let grad_o_e3 = V::load(grad_o.at(2usize, c));
+            v136 = V::neg_mul_add(x_e5, grad_o_e3, v136);
+            // out0[14] = x_e3*grad_o_e5 - x_e5*grad_o_e3
+            V::store(v136, out0.at(14usize, c));
+            v142 = V::neg_mul_add(x_e4, grad_o_e3, v142);
+            // out0[13] = x_e3*grad_o_e4 - x_e4*grad_o_e3
+            V::store(v142, out0.at(13usize, c));
+            let mut v150 = V::mul(x_e2, grad_o_e3);
+            let mut v151 = V::mul(x_e1, grad_o_e3);
+            let grad_o_e2 = V::load(grad_o.at(1usize, c));
+            v137 = V::neg_mul_add(x_e5, grad_o_e2, v137);
+            // out0[12] = x_e2*grad_o_e5 - x_e5*grad_o_e2
+            V::store(v137, out0.at(12usize, c));
+            v143 = V::neg_mul_add(x_e4, grad_o_e2, v143);
+            // out0[11] = x_e2*grad_o_e4 - x_e4*grad_o_e2
+            V::store(v143, out0.at(11usize, c));
+            v150 = V::neg_mul_add(x_e3, grad_o_e2, v150);
+            // out0[10] = x_e2*grad_o_e3 - x_e3*grad_o_e2
+            V::store(v150, out0.at(10usize, c));
+            let mut v159 = V::mul(x_e1, grad_o_e2);
+            let grad_o_e1 = V::load(grad_o.at(0usize, c));
+            v138 = V::neg_mul_add(x_e5, grad_o_e1, v138);
+            // out0[9] = x_e1*grad_o_e5 - x_e5*grad_o_e1
+            V::store(v138, out0.at(9usize, c));
+            v144 = V::neg_mul_add(x_e4, grad_o_e1, v144);
+            // out0[8] = x_e1*grad_o_e4 - x_e4*grad_o_e1
+            V::store(v144, out0.at(8usize, c));
+            v151 = V::neg_mul_add(x_e3, grad_o_e1, v151);
+            // out0[7] = x_e1*grad_o_e3 - x_e3*grad_o_e1
+            V::store(v151, out0.at(7usize, c));
+            v159 = V::neg_mul_add(x_e2, grad_o_e1, v159);
+            // out0[6] = x_e1*grad_o_e2 - x_e2*grad_o_e1
+            V::store(v159, out0.at(6usize, c));
             // out0[0] = 0
             V::store(c0e0, out0.at(0usize, c));
-            // out0[1] = -(x_e5*grad_o_e15 + x_e4*grad_o_e14 + x_e3*grad_o_e13 + x_e2*grad_o_e12)
-            V::store(
-                V::neg({
-                    let mut s = V::mul(x_e5, grad_o_e15);
-                    s = V::mul_add(x_e4, grad_o_e14, s);
-                    s = V::mul_add(x_e3, grad_o_e13, s);
-                    s = V::mul_add(x_e2, grad_o_e12, s);
-                    s
-                }),
-                out0.at(1usize, c),
-            );
-            // out0[2] = x_e1*grad_o_e12 - (x_e5*grad_o_e25 + x_e4*grad_o_e24 + x_e3*grad_o_e23)
-            V::store(
-                V::mul_sub(
-                    x_e1,
-                    grad_o_e12,
-                    {
-                        let mut s = V::mul(x_e5, grad_o_e25);
-                        s = V::mul_add(x_e4, grad_o_e24, s);
-                        s = V::mul_add(x_e3, grad_o_e23, s);
-                        s
-                    },
-                ),
-                out0.at(2usize, c),
-            );
-            // out0[3] = x_e2*grad_o_e23 - (x_e5*grad_o_e35 + x_e4*grad_o_e34) + x_e1*grad_o_e13
-            V::store(
-                V::mul_add(
-                    x_e1,
-                    grad_o_e13,
-                    V::mul_sub(
-                        x_e2,
-                        grad_o_e23,
-                        V::mul_add(x_e4, grad_o_e34, V::mul(x_e5, grad_o_e35)),
-                    ),
-                ),
-                out0.at(3usize, c),
-            );
-            // out0[4] = x_e3*grad_o_e34 - x_e5*grad_o_e45 + x_e2*grad_o_e24 + x_e1*grad_o_e14
-            V::store(
-                {
-                    let mut s = V::mul(x_e3, grad_o_e34);
-                    s = V::neg_mul_add(x_e5, grad_o_e45, s);
-                    s = V::mul_add(x_e2, grad_o_e24, s);
-                    s = V::mul_add(x_e1, grad_o_e14, s);
-                    s
-                },
-                out0.at(4usize, c),
-            );
-            // out0[5] = x_e4*grad_o_e45 + x_e3*grad_o_e35 + x_e2*grad_o_e25 + x_e1*grad_o_e15
-            V::store(
-                {
-                    let mut s = V::mul(x_e4, grad_o_e45);
-                    s = V::mul_add(x_e3, grad_o_e35, s);
-                    s = V::mul_add(x_e2, grad_o_e25, s);
-                    s = V::mul_add(x_e1, grad_o_e15, s);
-                    s
-                },
-                out0.at(5usize, c),
-            );
-            // out0[6] = x_e1*grad_o_e2 - x_e2*grad_o_e1
-            V::store(
-                V::neg_mul_add(x_e2, grad_o_e1, V::mul(x_e1, grad_o_e2)),
-                out0.at(6usize, c),
-            );
-            // out0[7] = x_e1*grad_o_e3 - x_e3*grad_o_e1
-            V::store(
-                V::neg_mul_add(x_e3, grad_o_e1, V::mul(x_e1, grad_o_e3)),
-                out0.at(7usize, c),
-            );
-            // out0[8] = x_e1*grad_o_e4 - x_e4*grad_o_e1
-            V::store(
-                V::neg_mul_add(x_e4, grad_o_e1, V::mul(x_e1, grad_o_e4)),
-                out0.at(8usize, c),
-            );
-            // out0[9] = x_e1*grad_o_e5 - x_e5*grad_o_e1
-            V::store(
-                V::neg_mul_add(x_e5, grad_o_e1, V::mul(x_e1, grad_o_e5)),
-                out0.at(9usize, c),
-            );
-            // out0[10] = x_e2*grad_o_e3 - x_e3*grad_o_e2
-            V::store(
-                V::neg_mul_add(x_e3, grad_o_e2, V::mul(x_e2, grad_o_e3)),
-                out0.at(10usize, c),
-            );
-            // out0[11] = x_e2*grad_o_e4 - x_e4*grad_o_e2
-            V::store(
-                V::neg_mul_add(x_e4, grad_o_e2, V::mul(x_e2, grad_o_e4)),
-                out0.at(11usize, c),
-            );
-            // out0[12] = x_e2*grad_o_e5 - x_e5*grad_o_e2
-            V::store(
-                V::neg_mul_add(x_e5, grad_o_e2, V::mul(x_e2, grad_o_e5)),
-                out0.at(12usize, c),
-            );
-            // out0[13] = x_e3*grad_o_e4 - x_e4*grad_o_e3
-            V::store(
-                V::neg_mul_add(x_e4, grad_o_e3, V::mul(x_e3, grad_o_e4)),
-                out0.at(13usize, c),
-            );
-            // out0[14] = x_e3*grad_o_e5 - x_e5*grad_o_e3
-            V::store(
-                V::neg_mul_add(x_e5, grad_o_e3, V::mul(x_e3, grad_o_e5)),
-                out0.at(14usize, c),
-            );
-            // out0[15] = x_e4*grad_o_e5 - x_e5*grad_o_e4
-            V::store(
-                V::neg_mul_add(x_e5, grad_o_e4, V::mul(x_e4, grad_o_e5)),
-                out0.at(15usize, c),
-            );
-            // out0[16] = -(x_e5*grad_o_e1235 + x_e4*grad_o_e1234)
-            V::store(
-                V::neg(V::mul_add(x_e4, grad_o_e1234, V::mul(x_e5, grad_o_e1235))),
-                out0.at(16usize, c),
-            );
-            // out0[17] = x_e3*grad_o_e1234 - x_e5*grad_o_e1245
-            V::store(
-                V::neg_mul_add(x_e5, grad_o_e1245, V::mul(x_e3, grad_o_e1234)),
-                out0.at(17usize, c),
-            );
-            // out0[18] = x_e4*grad_o_e1245 + x_e3*grad_o_e1235
-            V::store(
-                V::mul_add(x_e3, grad_o_e1235, V::mul(x_e4, grad_o_e1245)),
-                out0.at(18usize, c),
-            );
-            // out0[19] = -(x_e5*grad_o_e1345 + x_e2*grad_o_e1234)
-            V::store(
-                V::neg(V::mul_add(x_e2, grad_o_e1234, V::mul(x_e5, grad_o_e1345))),
-                out0.at(19usize, c),
-            );
-            // out0[20] = x_e4*grad_o_e1345 - x_e2*grad_o_e1235
-            V::store(
-                V::neg_mul_add(x_e2, grad_o_e1235, V::mul(x_e4, grad_o_e1345)),
-                out0.at(20usize, c),
-            );
-            // out0[21] = -(x_e3*grad_o_e1345 + x_e2*grad_o_e1245)
-            V::store(
-                V::neg(V::mul_add(x_e2, grad_o_e1245, V::mul(x_e3, grad_o_e1345))),
-                out0.at(21usize, c),
-            );
-            // out0[22] = x_e1*grad_o_e1234 - x_e5*grad_o_e2345
-            V::store(
-                V::neg_mul_add(x_e5, grad_o_e2345, V::mul(x_e1, grad_o_e1234)),
-                out0.at(22usize, c),
-            );
-            // out0[23] = x_e4*grad_o_e2345 + x_e1*grad_o_e1235
-            V::store(
-                V::mul_add(x_e1, grad_o_e1235, V::mul(x_e4, grad_o_e2345)),
-                out0.at(23usize, c),
-            );
-            // out0[24] = x_e1*grad_o_e1245 - x_e3*grad_o_e2345
-            V::store(
-                V::neg_mul_add(x_e3, grad_o_e2345, V::mul(x_e1, grad_o_e1245)),
-                out0.at(24usize, c),
-            );
-            // out0[25] = x_e2*grad_o_e2345 + x_e1*grad_o_e1345
-            V::store(
-                V::mul_add(x_e1, grad_o_e1345, V::mul(x_e2, grad_o_e2345)),
-                out0.at(25usize, c),
-            );
-            // out0[26] = x_e1*grad_o_e234 - x_e2*grad_o_e134 + x_e3*grad_o_e124 - x_e4*grad_o_e123
-            V::store(
-                {
-                    let mut s = V::mul(x_e1, grad_o_e234);
-                    s = V::neg_mul_add(x_e2, grad_o_e134, s);
-                    s = V::mul_add(x_e3, grad_o_e124, s);
-                    s = V::neg_mul_add(x_e4, grad_o_e123, s);
-                    s
-                },
-                out0.at(26usize, c),
-            );
-            // out0[27] = x_e1*grad_o_e235 - x_e2*grad_o_e135 + x_e3*grad_o_e125 - x_e5*grad_o_e123
-            V::store(
-                {
-                    let mut s = V::mul(x_e1, grad_o_e235);
-                    s = V::neg_mul_add(x_e2, grad_o_e135, s);
-                    s = V::mul_add(x_e3, grad_o_e125, s);
-                    s = V::neg_mul_add(x_e5, grad_o_e123, s);
-                    s
-                },
-                out0.at(27usize, c),
-            );
-            // out0[28] = x_e1*grad_o_e245 - x_e2*grad_o_e145 + x_e4*grad_o_e125 - x_e5*grad_o_e124
-            V::store(
-                {
-                    let mut s = V::mul(x_e1, grad_o_e245);
-                    s = V::neg_mul_add(x_e2, grad_o_e145, s);
-                    s = V::mul_add(x_e4, grad_o_e125, s);
-                    s = V::neg_mul_add(x_e5, grad_o_e124, s);
-                    s
-                },
-                out0.at(28usize, c),
-            );
-            // out0[29] = x_e1*grad_o_e345 - x_e3*grad_o_e145 + x_e4*grad_o_e135 - x_e5*grad_o_e134
-            V::store(
-                {
-                    let mut s = V::mul(x_e1, grad_o_e345);
-                    s = V::neg_mul_add(x_e3, grad_o_e145, s);
-                    s = V::mul_add(x_e4, grad_o_e135, s);
-                    s = V::neg_mul_add(x_e5, grad_o_e134, s);
-                    s
-                },
-                out0.at(29usize, c),
-            );
-            // out0[30] = x_e2*grad_o_e345 - x_e3*grad_o_e245 + x_e4*grad_o_e235 - x_e5*grad_o_e234
-            V::store(
-                {
-                    let mut s = V::mul(x_e2, grad_o_e345);
-                    s = V::neg_mul_add(x_e3, grad_o_e245, s);
-                    s = V::mul_add(x_e4, grad_o_e235, s);
-                    s = V::neg_mul_add(x_e5, grad_o_e234, s);
-                    s
-                },
-                out0.at(30usize, c),
-            );
             // out0[31] = 0
             V::store(c0e0, out0.at(31usize, c));
         }
@@ -3203,237 +2551,182 @@ unsafe fn commutator_product_6<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let out0 = args.outputs[0];
         for group in 0..args.groups {
             let c = group * V::LANES;
-            let x_e15 = V::load(x.at(9usize, c));
-            let y_e5 = V::load(y.at(4usize, c));
-            let x_e14 = V::load(x.at(8usize, c));
-            let y_e4 = V::load(y.at(3usize, c));
+            x.prefetch::<32usize>(c);
+            y.prefetch::<5usize>(c);
             let x_e12 = V::load(x.at(6usize, c));
             let y_e2 = V::load(y.at(1usize, c));
+            let mut v2 = V::mul(x_e12, y_e2);
             let x_e13 = V::load(x.at(7usize, c));
             let y_e3 = V::load(y.at(2usize, c));
-            let x_e25 = V::load(x.at(12usize, c));
-            let x_e24 = V::load(x.at(11usize, c));
-            let x_e23 = V::load(x.at(10usize, c));
+            let x_e14 = V::load(x.at(8usize, c));
+            let y_e4 = V::load(y.at(3usize, c));
+            let x_e15 = V::load(x.at(9usize, c));
+            let y_e5 = V::load(y.at(4usize, c));
+            v2 = V::mul_add(x_e13, y_e3, v2);
+            v2 = V::mul_add(x_e14, y_e4, v2);
+            v2 = V::mul_add(x_e15, y_e5, v2);
+            // out0[0] = x_e15*y_e5 + x_e14*y_e4 + x_e12*y_e2 + x_e13*y_e3
+            V::store(v2, out0.at(0usize, c));
             let y_e1 = V::load(y.at(0usize, c));
-            let x_e35 = V::load(x.at(14usize, c));
+            let x_e23 = V::load(x.at(10usize, c));
+            let mut v18 = V::mul(x_e23, y_e3);
+            let x_e24 = V::load(x.at(11usize, c));
+            let x_e25 = V::load(x.at(12usize, c));
+            v18 = V::neg_mul_add(x_e12, y_e1, v18);
+            v18 = V::mul_add(x_e24, y_e4, v18);
+            v18 = V::mul_add(x_e25, y_e5, v18);
+            // out0[1] = x_e25*y_e5 + x_e24*y_e4 + x_e23*y_e3 - x_e12*y_e1
+            V::store(v18, out0.at(1usize, c));
+            let mut v26 = V::mul(x_e13, y_e1);
             let x_e34 = V::load(x.at(13usize, c));
+            let x_e35 = V::load(x.at(14usize, c));
+            v26 = V::mul_add(x_e23, y_e2, v26);
+            let mut v33 = V::mul_sub(x_e34, y_e4, v26);
+            v33 = V::mul_add(x_e35, y_e5, v33);
+            // out0[2] = x_e35*y_e5 + x_e34*y_e4 - (x_e13*y_e1 + x_e23*y_e2)
+            V::store(v33, out0.at(2usize, c));
+            let mut v35 = V::mul(x_e14, y_e1);
             let x_e45 = V::load(x.at(15usize, c));
+            v35 = V::mul_add(x_e24, y_e2, v35);
+            v35 = V::mul_add(x_e34, y_e3, v35);
+            // out0[3] = x_e45*y_e5 - (x_e34*y_e3 + x_e14*y_e1 + x_e24*y_e2)
+            V::store(V::mul_sub(x_e45, y_e5, v35), out0.at(3usize, c));
+            let mut v43 = V::mul(x_e15, y_e1);
+            v43 = V::mul_add(x_e25, y_e2, v43);
+            v43 = V::mul_add(x_e35, y_e3, v43);
+            v43 = V::mul_add(x_e45, y_e4, v43);
+            // out0[4] = -(x_e45*y_e4 + x_e35*y_e3 + x_e15*y_e1 + x_e25*y_e2)
+            V::store(V::neg(v43), out0.at(4usize, c));
             let x_e1 = V::load(x.at(1usize, c));
+            let mut v52 = V::mul(x_e1, y_e2);
             let x_e2 = V::load(x.at(2usize, c));
+            v52 = V::neg_mul_add(x_e2, y_e1, v52);
+            // out0[5] = x_e1*y_e2 - x_e2*y_e1
+            V::store(v52, out0.at(5usize, c));
+            let mut v56 = V::mul(x_e1, y_e3);
             let x_e3 = V::load(x.at(3usize, c));
+            v56 = V::neg_mul_add(x_e3, y_e1, v56);
+            // out0[6] = x_e1*y_e3 - x_e3*y_e1
+            V::store(v56, out0.at(6usize, c));
+            let mut v60 = V::mul(x_e1, y_e4);
             let x_e4 = V::load(x.at(4usize, c));
+            v60 = V::neg_mul_add(x_e4, y_e1, v60);
+            // out0[7] = x_e1*y_e4 - x_e4*y_e1
+            V::store(v60, out0.at(7usize, c));
+            let mut v64 = V::mul(x_e1, y_e5);
             let x_e5 = V::load(x.at(5usize, c));
+            v64 = V::neg_mul_add(x_e5, y_e1, v64);
+            // out0[8] = x_e1*y_e5 - x_e5*y_e1
+            V::store(v64, out0.at(8usize, c));
+            let mut v68 = V::mul(x_e2, y_e3);
+            v68 = V::neg_mul_add(x_e3, y_e2, v68);
+            // out0[9] = x_e2*y_e3 - x_e3*y_e2
+            V::store(v68, out0.at(9usize, c));
+            let mut v71 = V::mul(x_e2, y_e4);
+            v71 = V::neg_mul_add(x_e4, y_e2, v71);
+            // out0[10] = x_e2*y_e4 - x_e4*y_e2
+            V::store(v71, out0.at(10usize, c));
+            let mut v74 = V::mul(x_e2, y_e5);
+            v74 = V::neg_mul_add(x_e5, y_e2, v74);
+            // out0[11] = x_e2*y_e5 - x_e5*y_e2
+            V::store(v74, out0.at(11usize, c));
+            let mut v77 = V::mul(x_e3, y_e4);
+            v77 = V::neg_mul_add(x_e4, y_e3, v77);
+            // out0[12] = x_e3*y_e4 - x_e4*y_e3
+            V::store(v77, out0.at(12usize, c));
+            let mut v80 = V::mul(x_e3, y_e5);
+            v80 = V::neg_mul_add(x_e5, y_e3, v80);
+            // out0[13] = x_e3*y_e5 - x_e5*y_e3
+            V::store(v80, out0.at(13usize, c));
+            let mut v83 = V::mul(x_e4, y_e5);
+            v83 = V::neg_mul_add(x_e5, y_e4, v83);
+            // out0[14] = x_e4*y_e5 - x_e5*y_e4
+            V::store(v83, out0.at(14usize, c));
             let x_e1234 = V::load(x.at(26usize, c));
+            let mut v87 = V::mul(x_e1234, y_e4);
             let x_e1235 = V::load(x.at(27usize, c));
+            v87 = V::mul_add(x_e1235, y_e5, v87);
+            // out0[15] = x_e1234*y_e4 + x_e1235*y_e5
+            V::store(v87, out0.at(15usize, c));
             let x_e1245 = V::load(x.at(28usize, c));
+            let mut v93 = V::mul(x_e1245, y_e5);
+            v93 = V::neg_mul_add(x_e1234, y_e3, v93);
+            // out0[16] = x_e1245*y_e5 - x_e1234*y_e3
+            V::store(v93, out0.at(16usize, c));
+            let mut v95 = V::mul(x_e1235, y_e3);
+            v95 = V::mul_add(x_e1245, y_e4, v95);
+            // out0[17] = -(x_e1235*y_e3 + x_e1245*y_e4)
+            V::store(V::neg(v95), out0.at(17usize, c));
+            let mut v99 = V::mul(x_e1234, y_e2);
             let x_e1345 = V::load(x.at(29usize, c));
+            v99 = V::mul_add(x_e1345, y_e5, v99);
+            // out0[18] = x_e1234*y_e2 + x_e1345*y_e5
+            V::store(v99, out0.at(18usize, c));
+            let mut v103 = V::mul(x_e1235, y_e2);
+            v103 = V::neg_mul_add(x_e1345, y_e4, v103);
+            // out0[19] = x_e1235*y_e2 - x_e1345*y_e4
+            V::store(v103, out0.at(19usize, c));
+            let mut v106 = V::mul(x_e1245, y_e2);
+            v106 = V::mul_add(x_e1345, y_e3, v106);
+            // out0[20] = x_e1245*y_e2 + x_e1345*y_e3
+            V::store(v106, out0.at(20usize, c));
             let x_e2345 = V::load(x.at(30usize, c));
-            let x_e134 = V::load(x.at(19usize, c));
+            let mut v111 = V::mul(x_e2345, y_e5);
+            v111 = V::neg_mul_add(x_e1234, y_e1, v111);
+            // out0[21] = x_e2345*y_e5 - x_e1234*y_e1
+            V::store(v111, out0.at(21usize, c));
+            let mut v113 = V::mul(x_e1235, y_e1);
+            v113 = V::mul_add(x_e2345, y_e4, v113);
+            // out0[22] = -(x_e1235*y_e1 + x_e2345*y_e4)
+            V::store(V::neg(v113), out0.at(22usize, c));
+            let mut v118 = V::mul(x_e2345, y_e3);
+            v118 = V::neg_mul_add(x_e1245, y_e1, v118);
+            // out0[23] = x_e2345*y_e3 - x_e1245*y_e1
+            V::store(v118, out0.at(23usize, c));
+            let mut v120 = V::mul(x_e1345, y_e1);
+            v120 = V::mul_add(x_e2345, y_e2, v120);
+            // out0[24] = -(x_e1345*y_e1 + x_e2345*y_e2)
+            V::store(V::neg(v120), out0.at(24usize, c));
             let x_e123 = V::load(x.at(16usize, c));
+            let mut v125 = V::mul(x_e123, y_e4);
             let x_e124 = V::load(x.at(17usize, c));
+            let x_e134 = V::load(x.at(19usize, c));
             let x_e234 = V::load(x.at(22usize, c));
-            let x_e135 = V::load(x.at(20usize, c));
+            v125 = V::neg_mul_add(x_e124, y_e3, v125);
+            v125 = V::mul_add(x_e134, y_e2, v125);
+            v125 = V::neg_mul_add(x_e234, y_e1, v125);
+            // out0[25] = x_e134*y_e2 + x_e123*y_e4 - x_e124*y_e3 - x_e234*y_e1
+            V::store(v125, out0.at(25usize, c));
+            let mut v135 = V::mul(x_e123, y_e5);
             let x_e125 = V::load(x.at(18usize, c));
+            let x_e135 = V::load(x.at(20usize, c));
             let x_e235 = V::load(x.at(23usize, c));
+            v135 = V::neg_mul_add(x_e125, y_e3, v135);
+            v135 = V::mul_add(x_e135, y_e2, v135);
+            v135 = V::neg_mul_add(x_e235, y_e1, v135);
+            // out0[26] = x_e135*y_e2 + x_e123*y_e5 - x_e125*y_e3 - x_e235*y_e1
+            V::store(v135, out0.at(26usize, c));
+            let mut v145 = V::mul(x_e124, y_e5);
             let x_e145 = V::load(x.at(21usize, c));
             let x_e245 = V::load(x.at(24usize, c));
-            let x_e345 = V::load(x.at(25usize, c));
-            // out0[0] = x_e15*y_e5 + x_e14*y_e4 + x_e12*y_e2 + x_e13*y_e3
-            V::store(
-                {
-                    let mut s = V::mul(x_e12, y_e2);
-                    s = V::mul_add(x_e13, y_e3, s);
-                    s = V::mul_add(x_e14, y_e4, s);
-                    s = V::mul_add(x_e15, y_e5, s);
-                    s
-                },
-                out0.at(0usize, c),
-            );
-            // out0[1] = x_e25*y_e5 + x_e24*y_e4 + x_e23*y_e3 - x_e12*y_e1
-            V::store(
-                {
-                    let mut s = V::mul(x_e23, y_e3);
-                    s = V::neg_mul_add(x_e12, y_e1, s);
-                    s = V::mul_add(x_e24, y_e4, s);
-                    s = V::mul_add(x_e25, y_e5, s);
-                    s
-                },
-                out0.at(1usize, c),
-            );
-            // out0[2] = x_e35*y_e5 + x_e34*y_e4 - (x_e13*y_e1 + x_e23*y_e2)
-            V::store(
-                V::mul_add(
-                    x_e35,
-                    y_e5,
-                    V::mul_sub(x_e34, y_e4, V::mul_add(x_e23, y_e2, V::mul(x_e13, y_e1))),
-                ),
-                out0.at(2usize, c),
-            );
-            // out0[3] = x_e45*y_e5 - (x_e34*y_e3 + x_e14*y_e1 + x_e24*y_e2)
-            V::store(
-                V::mul_sub(
-                    x_e45,
-                    y_e5,
-                    {
-                        let mut s = V::mul(x_e14, y_e1);
-                        s = V::mul_add(x_e24, y_e2, s);
-                        s = V::mul_add(x_e34, y_e3, s);
-                        s
-                    },
-                ),
-                out0.at(3usize, c),
-            );
-            // out0[4] = -(x_e45*y_e4 + x_e35*y_e3 + x_e15*y_e1 + x_e25*y_e2)
-            V::store(
-                V::neg({
-                    let mut s = V::mul(x_e15, y_e1);
-                    s = V::mul_add(x_e25, y_e2, s);
-                    s = V::mul_add(x_e35, y_e3, s);
-                    s = V::mul_add(x_e45, y_e4, s);
-                    s
-                }),
-                out0.at(4usize, c),
-            );
-            // out0[5] = x_e1*y_e2 - x_e2*y_e1
-            V::store(V::neg_mul_add(x_e2, y_e1, V::mul(x_e1, y_e2)), out0.at(5usize, c));
-            // out0[6] = x_e1*y_e3 - x_e3*y_e1
-            V::store(V::neg_mul_add(x_e3, y_e1, V::mul(x_e1, y_e3)), out0.at(6usize, c));
-            // out0[7] = x_e1*y_e4 - x_e4*y_e1
-            V::store(V::neg_mul_add(x_e4, y_e1, V::mul(x_e1, y_e4)), out0.at(7usize, c));
-            // out0[8] = x_e1*y_e5 - x_e5*y_e1
-            V::store(V::neg_mul_add(x_e5, y_e1, V::mul(x_e1, y_e5)), out0.at(8usize, c));
-            // out0[9] = x_e2*y_e3 - x_e3*y_e2
-            V::store(V::neg_mul_add(x_e3, y_e2, V::mul(x_e2, y_e3)), out0.at(9usize, c));
-            // out0[10] = x_e2*y_e4 - x_e4*y_e2
-            V::store(
-                V::neg_mul_add(x_e4, y_e2, V::mul(x_e2, y_e4)),
-                out0.at(10usize, c),
-            );
-            // out0[11] = x_e2*y_e5 - x_e5*y_e2
-            V::store(
-                V::neg_mul_add(x_e5, y_e2, V::mul(x_e2, y_e5)),
-                out0.at(11usize, c),
-            );
-            // out0[12] = x_e3*y_e4 - x_e4*y_e3
-            V::store(
-                V::neg_mul_add(x_e4, y_e3, V::mul(x_e3, y_e4)),
-                out0.at(12usize, c),
-            );
-            // out0[13] = x_e3*y_e5 - x_e5*y_e3
-            V::store(
-                V::neg_mul_add(x_e5, y_e3, V::mul(x_e3, y_e5)),
-                out0.at(13usize, c),
-            );
-            // out0[14] = x_e4*y_e5 - x_e5*y_e4
-            V::store(
-                V::neg_mul_add(x_e5, y_e4, V::mul(x_e4, y_e5)),
-                out0.at(14usize, c),
-            );
-            // out0[15] = x_e1234*y_e4 + x_e1235*y_e5
-            V::store(
-                V::mul_add(x_e1235, y_e5, V::mul(x_e1234, y_e4)),
-                out0.at(15usize, c),
-            );
-            // out0[16] = x_e1245*y_e5 - x_e1234*y_e3
-            V::store(
-                V::neg_mul_add(x_e1234, y_e3, V::mul(x_e1245, y_e5)),
-                out0.at(16usize, c),
-            );
-            // out0[17] = -(x_e1235*y_e3 + x_e1245*y_e4)
-            V::store(
-                V::neg(V::mul_add(x_e1245, y_e4, V::mul(x_e1235, y_e3))),
-                out0.at(17usize, c),
-            );
-            // out0[18] = x_e1234*y_e2 + x_e1345*y_e5
-            V::store(
-                V::mul_add(x_e1345, y_e5, V::mul(x_e1234, y_e2)),
-                out0.at(18usize, c),
-            );
-            // out0[19] = x_e1235*y_e2 - x_e1345*y_e4
-            V::store(
-                V::neg_mul_add(x_e1345, y_e4, V::mul(x_e1235, y_e2)),
-                out0.at(19usize, c),
-            );
-            // out0[20] = x_e1245*y_e2 + x_e1345*y_e3
-            V::store(
-                V::mul_add(x_e1345, y_e3, V::mul(x_e1245, y_e2)),
-                out0.at(20usize, c),
-            );
-            // out0[21] = x_e2345*y_e5 - x_e1234*y_e1
-            V::store(
-                V::neg_mul_add(x_e1234, y_e1, V::mul(x_e2345, y_e5)),
-                out0.at(21usize, c),
-            );
-            // out0[22] = -(x_e1235*y_e1 + x_e2345*y_e4)
-            V::store(
-                V::neg(V::mul_add(x_e2345, y_e4, V::mul(x_e1235, y_e1))),
-                out0.at(22usize, c),
-            );
-            // out0[23] = x_e2345*y_e3 - x_e1245*y_e1
-            V::store(
-                V::neg_mul_add(x_e1245, y_e1, V::mul(x_e2345, y_e3)),
-                out0.at(23usize, c),
-            );
-            // out0[24] = -(x_e1345*y_e1 + x_e2345*y_e2)
-            V::store(
-                V::neg(V::mul_add(x_e2345, y_e2, V::mul(x_e1345, y_e1))),
-                out0.at(24usize, c),
-            );
-            // out0[25] = x_e134*y_e2 + x_e123*y_e4 - x_e124*y_e3 - x_e234*y_e1
-            V::store(
-                {
-                    let mut s = V::mul(x_e123, y_e4);
-                    s = V::neg_mul_add(x_e124, y_e3, s);
-                    s = V::mul_add(x_e134, y_e2, s);
-                    s = V::neg_mul_add(x_e234, y_e1, s);
-                    s
-                },
-                out0.at(25usize, c),
-            );
-            // out0[26] = x_e135*y_e2 + x_e123*y_e5 - x_e125*y_e3 - x_e235*y_e1
-            V::store(
-                {
-                    let mut s = V::mul(x_e123, y_e5);
-                    s = V::neg_mul_add(x_e125, y_e3, s);
-                    s = V::mul_add(x_e135, y_e2, s);
-                    s = V::neg_mul_add(x_e235, y_e1, s);
-                    s
-                },
-                out0.at(26usize, c),
-            );
+            v145 = V::neg_mul_add(x_e125, y_e4, v145);
+            v145 = V::mul_add(x_e145, y_e2, v145);
+            v145 = V::neg_mul_add(x_e245, y_e1, v145);
             // out0[27] = x_e145*y_e2 + x_e124*y_e5 - x_e125*y_e4 - x_e245*y_e1
-            V::store(
-                {
-                    let mut s = V::mul(x_e124, y_e5);
-                    s = V::neg_mul_add(x_e125, y_e4, s);
-                    s = V::mul_add(x_e145, y_e2, s);
-                    s = V::neg_mul_add(x_e245, y_e1, s);
-                    s
-                },
-                out0.at(27usize, c),
-            );
+            V::store(v145, out0.at(27usize, c));
+            let mut v154 = V::mul(x_e134, y_e5);
+            let x_e345 = V::load(x.at(25usize, c));
+            v154 = V::neg_mul_add(x_e135, y_e4, v154);
+            v154 = V::mul_add(x_e145, y_e3, v154);
+            v154 = V::neg_mul_add(x_e345, y_e1, v154);
             // out0[28] = x_e145*y_e3 + x_e134*y_e5 - x_e135*y_e4 - x_e345*y_e1
-            V::store(
-                {
-                    let mut s = V::mul(x_e134, y_e5);
-                    s = V::neg_mul_add(x_e135, y_e4, s);
-                    s = V::mul_add(x_e145, y_e3, s);
-                    s = V::neg_mul_add(x_e345, y_e1, s);
-                    s
-                },
-                out0.at(28usize, c),
-            );
+            V::store(v154, out0.at(28usize, c));
+            let mut v162 = V::mul(x_e234, y_e5);
+            v162 = V::neg_mul_add(x_e235, y_e4, v162);
+            v162 = V::mul_add(x_e245, y_e3, v162);
+            v162 = V::neg_mul_add(x_e345, y_e2, v162);
             // out0[29] = x_e245*y_e3 + x_e234*y_e5 - x_e235*y_e4 - x_e345*y_e2
-            V::store(
-                {
-                    let mut s = V::mul(x_e234, y_e5);
-                    s = V::neg_mul_add(x_e235, y_e4, s);
-                    s = V::mul_add(x_e245, y_e3, s);
-                    s = V::neg_mul_add(x_e345, y_e2, s);
-                    s
-                },
-                out0.at(29usize, c),
-            );
+            V::store(v162, out0.at(29usize, c));
         }
     }
 }
@@ -3451,253 +2744,185 @@ unsafe fn commutator_product_7<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let c0e0 = V::from_f64(0f64);
         for group in 0..args.groups {
             let c = group * V::LANES;
-            let y_e5 = V::load(y.at(4usize, c));
-            let grad_o_e15 = V::load(grad_o.at(8usize, c));
-            let y_e4 = V::load(y.at(3usize, c));
-            let grad_o_e14 = V::load(grad_o.at(7usize, c));
-            let y_e3 = V::load(y.at(2usize, c));
-            let grad_o_e13 = V::load(grad_o.at(6usize, c));
+            y.prefetch::<5usize>(c);
+            grad_o.prefetch::<30usize>(c);
             let y_e2 = V::load(y.at(1usize, c));
-            let grad_o_e12 = V::load(grad_o.at(5usize, c));
-            let grad_o_e25 = V::load(grad_o.at(11usize, c));
-            let grad_o_e24 = V::load(grad_o.at(10usize, c));
-            let grad_o_e23 = V::load(grad_o.at(9usize, c));
-            let y_e1 = V::load(y.at(0usize, c));
-            let grad_o_e35 = V::load(grad_o.at(13usize, c));
-            let grad_o_e34 = V::load(grad_o.at(12usize, c));
-            let grad_o_e45 = V::load(grad_o.at(14usize, c));
-            let grad_o_e1 = V::load(grad_o.at(0usize, c));
-            let grad_o_e2 = V::load(grad_o.at(1usize, c));
-            let grad_o_e3 = V::load(grad_o.at(2usize, c));
-            let grad_o_e4 = V::load(grad_o.at(3usize, c));
-            let grad_o_e5 = V::load(grad_o.at(4usize, c));
-            let grad_o_e1235 = V::load(grad_o.at(26usize, c));
-            let grad_o_e1234 = V::load(grad_o.at(25usize, c));
-            let grad_o_e1245 = V::load(grad_o.at(27usize, c));
-            let grad_o_e1345 = V::load(grad_o.at(28usize, c));
             let grad_o_e2345 = V::load(grad_o.at(29usize, c));
-            let grad_o_e134 = V::load(grad_o.at(18usize, c));
-            let grad_o_e234 = V::load(grad_o.at(21usize, c));
-            let grad_o_e124 = V::load(grad_o.at(16usize, c));
-            let grad_o_e123 = V::load(grad_o.at(15usize, c));
-            let grad_o_e135 = V::load(grad_o.at(19usize, c));
-            let grad_o_e235 = V::load(grad_o.at(22usize, c));
-            let grad_o_e125 = V::load(grad_o.at(17usize, c));
-            let grad_o_e145 = V::load(grad_o.at(20usize, c));
-            let grad_o_e245 = V::load(grad_o.at(23usize, c));
+            let mut v2 = V::mul(y_e2, grad_o_e2345);
+            let y_e3 = V::load(y.at(2usize, c));
+            let mut v4 = V::mul(y_e3, grad_o_e2345);
+            let y_e4 = V::load(y.at(3usize, c));
+            let mut v6 = V::mul(y_e4, grad_o_e2345);
+            let y_e5 = V::load(y.at(4usize, c));
+            let mut v8 = V::mul(y_e5, grad_o_e2345);
+            let y_e1 = V::load(y.at(0usize, c));
+            let grad_o_e1345 = V::load(grad_o.at(28usize, c));
+            v2 = V::mul_add(y_e1, grad_o_e1345, v2);
+            // out0[25] = -(y_e2*grad_o_e2345 + y_e1*grad_o_e1345)
+            V::store(V::neg(v2), out0.at(25usize, c));
+            let mut v14 = V::mul(y_e3, grad_o_e1345);
+            let mut v16 = V::mul(y_e5, grad_o_e1345);
+            let grad_o_e1245 = V::load(grad_o.at(27usize, c));
+            v4 = V::neg_mul_add(y_e1, grad_o_e1245, v4);
+            // out0[24] = y_e3*grad_o_e2345 - y_e1*grad_o_e1245
+            V::store(v4, out0.at(24usize, c));
+            v14 = V::mul_add(y_e2, grad_o_e1245, v14);
+            // out0[21] = y_e3*grad_o_e1345 + y_e2*grad_o_e1245
+            V::store(v14, out0.at(21usize, c));
+            let mut v22 = V::mul(y_e4, grad_o_e1245);
+            let mut v23 = V::mul(y_e5, grad_o_e1245);
+            let grad_o_e1235 = V::load(grad_o.at(26usize, c));
+            v6 = V::mul_add(y_e1, grad_o_e1235, v6);
+            // out0[23] = -(y_e4*grad_o_e2345 + y_e1*grad_o_e1235)
+            V::store(V::neg(v6), out0.at(23usize, c));
+            let mut v28 = V::mul(y_e2, grad_o_e1235);
+            v28 = V::neg_mul_add(y_e4, grad_o_e1345, v28);
+            // out0[20] = y_e2*grad_o_e1235 - y_e4*grad_o_e1345
+            V::store(v28, out0.at(20usize, c));
+            v22 = V::mul_add(y_e3, grad_o_e1235, v22);
+            // out0[18] = -(y_e4*grad_o_e1245 + y_e3*grad_o_e1235)
+            V::store(V::neg(v22), out0.at(18usize, c));
+            let mut v33 = V::mul(y_e5, grad_o_e1235);
+            let grad_o_e1234 = V::load(grad_o.at(25usize, c));
+            v8 = V::neg_mul_add(y_e1, grad_o_e1234, v8);
+            // out0[22] = y_e5*grad_o_e2345 - y_e1*grad_o_e1234
+            V::store(v8, out0.at(22usize, c));
+            v16 = V::mul_add(y_e2, grad_o_e1234, v16);
+            // out0[19] = y_e5*grad_o_e1345 + y_e2*grad_o_e1234
+            V::store(v16, out0.at(19usize, c));
+            v23 = V::neg_mul_add(y_e3, grad_o_e1234, v23);
+            // out0[17] = y_e5*grad_o_e1245 - y_e3*grad_o_e1234
+            V::store(v23, out0.at(17usize, c));
+            v33 = V::mul_add(y_e4, grad_o_e1234, v33);
+            // out0[16] = y_e5*grad_o_e1235 + y_e4*grad_o_e1234
+            V::store(v33, out0.at(16usize, c));
             let grad_o_e345 = V::load(grad_o.at(24usize, c));
+            let grad_o_e245 = V::load(grad_o.at(23usize, c));
+            let mut v47 = V::mul(y_e3, grad_o_e245);
+            v47 = V::neg_mul_add(y_e2, grad_o_e345, v47);
+            let grad_o_e235 = V::load(grad_o.at(22usize, c));
+            v47 = V::neg_mul_add(y_e4, grad_o_e235, v47);
+            let grad_o_e234 = V::load(grad_o.at(21usize, c));
+            v47 = V::mul_add(y_e5, grad_o_e234, v47);
+            // out0[30] = y_e3*grad_o_e245 - y_e2*grad_o_e345 - y_e4*grad_o_e235 + y_e5*grad_o_e234
+            V::store(v47, out0.at(30usize, c));
+            let grad_o_e145 = V::load(grad_o.at(20usize, c));
+            let mut v59 = V::mul(y_e3, grad_o_e145);
+            v59 = V::neg_mul_add(y_e1, grad_o_e345, v59);
+            let mut v61 = V::mul(y_e2, grad_o_e145);
+            v61 = V::neg_mul_add(y_e1, grad_o_e245, v61);
+            let grad_o_e135 = V::load(grad_o.at(19usize, c));
+            v59 = V::neg_mul_add(y_e4, grad_o_e135, v59);
+            let mut v66 = V::mul(y_e2, grad_o_e135);
+            v66 = V::neg_mul_add(y_e1, grad_o_e235, v66);
+            let grad_o_e134 = V::load(grad_o.at(18usize, c));
+            v59 = V::mul_add(y_e5, grad_o_e134, v59);
+            // out0[29] = y_e3*grad_o_e145 - y_e1*grad_o_e345 - y_e4*grad_o_e135 + y_e5*grad_o_e134
+            V::store(v59, out0.at(29usize, c));
+            let mut v71 = V::mul(y_e2, grad_o_e134);
+            v71 = V::neg_mul_add(y_e1, grad_o_e234, v71);
+            let grad_o_e125 = V::load(grad_o.at(17usize, c));
+            v61 = V::neg_mul_add(y_e4, grad_o_e125, v61);
+            v66 = V::neg_mul_add(y_e3, grad_o_e125, v66);
+            let grad_o_e124 = V::load(grad_o.at(16usize, c));
+            v61 = V::mul_add(y_e5, grad_o_e124, v61);
+            // out0[28] = y_e2*grad_o_e145 - y_e1*grad_o_e245 - y_e4*grad_o_e125 + y_e5*grad_o_e124
+            V::store(v61, out0.at(28usize, c));
+            v71 = V::neg_mul_add(y_e3, grad_o_e124, v71);
+            let grad_o_e123 = V::load(grad_o.at(15usize, c));
+            v66 = V::mul_add(y_e5, grad_o_e123, v66);
+            // out0[27] = y_e2*grad_o_e135 - y_e1*grad_o_e235 - y_e3*grad_o_e125 + y_e5*grad_o_e123
+            V::store(v66, out0.at(27usize, c));
+            v71 = V::mul_add(y_e4, grad_o_e123, v71);
+            // out0[26] = y_e2*grad_o_e134 - y_e1*grad_o_e234 - y_e3*grad_o_e124 + y_e4*grad_o_e123
+            V::store(v71, out0.at(26usize, c));
+            let grad_o_e45 = V::load(grad_o.at(14usize, c));
+            let mut v89 = V::mul(y_e4, grad_o_e45);
+            let mut v90 = V::mul(y_e5, grad_o_e45);
+            let grad_o_e35 = V::load(grad_o.at(13usize, c));
+            v89 = V::mul_add(y_e3, grad_o_e35, v89);
+            let mut v94 = V::mul(y_e5, grad_o_e35);
+            let grad_o_e34 = V::load(grad_o.at(12usize, c));
+            v90 = V::neg_mul_add(y_e3, grad_o_e34, v90);
+            v94 = V::mul_add(y_e4, grad_o_e34, v94);
+            let grad_o_e25 = V::load(grad_o.at(11usize, c));
+            v89 = V::mul_add(y_e2, grad_o_e25, v89);
+            let mut v103 = V::mul(y_e5, grad_o_e25);
+            let grad_o_e24 = V::load(grad_o.at(10usize, c));
+            v90 = V::neg_mul_add(y_e2, grad_o_e24, v90);
+            v103 = V::mul_add(y_e4, grad_o_e24, v103);
+            let grad_o_e23 = V::load(grad_o.at(9usize, c));
+            v94 = V::neg_mul_add(y_e2, grad_o_e23, v94);
+            v103 = V::mul_add(y_e3, grad_o_e23, v103);
+            let grad_o_e15 = V::load(grad_o.at(8usize, c));
+            v89 = V::mul_add(y_e1, grad_o_e15, v89);
+            // out0[5] = -(y_e4*grad_o_e45 + y_e3*grad_o_e35 + y_e2*grad_o_e25 + y_e1*grad_o_e15)
+            V::store(V::neg(v89), out0.at(5usize, c));
+            let mut v118 = V::mul(y_e5, grad_o_e15);
+            let grad_o_e14 = V::load(grad_o.at(7usize, c));
+            v90 = V::neg_mul_add(y_e1, grad_o_e14, v90);
+            // out0[4] = y_e5*grad_o_e45 - y_e3*grad_o_e34 - y_e2*grad_o_e24 - y_e1*grad_o_e14
+            V::store(v90, out0.at(4usize, c));
+            v118 = V::mul_add(y_e4, grad_o_e14, v118);
+            let grad_o_e13 = V::load(grad_o.at(6usize, c));
+            v94 = V::neg_mul_add(y_e1, grad_o_e13, v94);
+            // out0[3] = y_e5*grad_o_e35 + y_e4*grad_o_e34 - y_e2*grad_o_e23 - y_e1*grad_o_e13
+            V::store(v94, out0.at(3usize, c));
+            v118 = V::mul_add(y_e3, grad_o_e13, v118);
+            let grad_o_e12 = V::load(grad_o.at(5usize, c));
+            v103 = V::neg_mul_add(y_e1, grad_o_e12, v103);
+            // out0[2] = y_e5*grad_o_e25 + y_e4*grad_o_e24 + y_e3*grad_o_e23 - y_e1*grad_o_e12
+            V::store(v103, out0.at(2usize, c));
+            v118 = V::mul_add(y_e2, grad_o_e12, v118);
+            // out0[1] = y_e5*grad_o_e15 + y_e4*grad_o_e14 + y_e3*grad_o_e13 + y_e2*grad_o_e12
+            V::store(v118, out0.at(1usize, c));
+            let grad_o_e5 = V::load(grad_o.at(4usize, c));
+            let grad_o_e4 = V::load(grad_o.at(3usize, c));
+            let mut v140 = V::mul(y_e5, grad_o_e4);
+            v140 = V::neg_mul_add(y_e4, grad_o_e5, v140);
+            // out0[15] = y_e5*grad_o_e4 - y_e4*grad_o_e5
+            V::store(v140, out0.at(15usize, c));
+            let grad_o_e3 = V::load(grad_o.at(2usize, c));
+            let mut v146 = V::mul(y_e5, grad_o_e3);
+            v146 = V::neg_mul_add(y_e3, grad_o_e5, v146);
+            // out0[14] = y_e5*grad_o_e3 - y_e3*grad_o_e5
+            V::store(v146, out0.at(14usize, c));
+            let mut v148 = V::mul(y_e4, grad_o_e3);
+            v148 = V::neg_mul_add(y_e3, grad_o_e4, v148);
+            // out0[13] = y_e4*grad_o_e3 - y_e3*grad_o_e4
+            V::store(v148, out0.at(13usize, c));
+            let grad_o_e2 = V::load(grad_o.at(1usize, c));
+            let mut v153 = V::mul(y_e5, grad_o_e2);
+            v153 = V::neg_mul_add(y_e2, grad_o_e5, v153);
+            // out0[12] = y_e5*grad_o_e2 - y_e2*grad_o_e5
+            V::store(v153, out0.at(12usize, c));
+            let mut v155 = V::mul(y_e4, grad_o_e2);
+            v155 = V::neg_mul_add(y_e2, grad_o_e4, v155);
+            // out0[11] = y_e4*grad_o_e2 - y_e2*grad_o_e4
+            V::store(v155, out0.at(11usize, c));
+            let mut v157 = V::mul(y_e3, grad_o_e2);
+            v157 = V::neg_mul_add(y_e2, grad_o_e3, v157);
+            // out0[10] = y_e3*grad_o_e2 - y_e2*grad_o_e3
+            V::store(v157, out0.at(10usize, c));
+            let grad_o_e1 = V::load(grad_o.at(0usize, c));
+            let mut v161 = V::mul(y_e5, grad_o_e1);
+            v161 = V::neg_mul_add(y_e1, grad_o_e5, v161);
+            // out0[9] = y_e5*grad_o_e1 - y_e1*grad_o_e5
+            V::store(v161, out0.at(9usize, c));
+            let mut v163 = V::mul(y_e4, grad_o_e1);
+            v163 = V::neg_mul_add(y_e1, grad_o_e4, v163);
+            // out0[8] = y_e4*grad_o_e1 - y_e1*grad_o_e4
+            V::store(v163, out0.at(8usize, c));
+            let mut v165 = V::mul(y_e3, grad_o_e1);
+            v165 = V::neg_mul_add(y_e1, grad_o_e3, v165);
+            // out0[7] = y_e3*grad_o_e1 - y_e1*grad_o_e3
+            V::store(v165, out0.at(7usize, c));
+            let mut v167 = V::mul(y_e2, grad_o_e1);
+            v167 = V::neg_mul_add(y_e1, grad_o_e2, v167);
+            // out0[6] = y_e2*grad_o_e1 - y_e1*grad_o_e2
+            V::store(v167, out0.at(6usize, c));
             // out0[0] = 0
             V::store(c0e0, out0.at(0usize, c));
-            // out0[1] = y_e5*grad_o_e15 + y_e4*grad_o_e14 + y_e3*grad_o_e13 + y_e2*grad_o_e12
-            V::store(
-                {
-                    let mut s = V::mul(y_e5, grad_o_e15);
-                    s = V::mul_add(y_e4, grad_o_e14, s);
-                    s = V::mul_add(y_e3, grad_o_e13, s);
-                    s = V::mul_add(y_e2, grad_o_e12, s);
-                    s
-                },
-                out0.at(1usize, c),
-            );
-            // out0[2] = y_e5*grad_o_e25 + y_e4*grad_o_e24 + y_e3*grad_o_e23 - y_e1*grad_o_e12
-            V::store(
-                {
-                    let mut s = V::mul(y_e5, grad_o_e25);
-                    s = V::mul_add(y_e4, grad_o_e24, s);
-                    s = V::mul_add(y_e3, grad_o_e23, s);
-                    s = V::neg_mul_add(y_e1, grad_o_e12, s);
-                    s
-                },
-                out0.at(2usize, c),
-            );
-            // out0[3] = y_e5*grad_o_e35 + y_e4*grad_o_e34 - y_e2*grad_o_e23 - y_e1*grad_o_e13
-            V::store(
-                {
-                    let mut s = V::mul(y_e5, grad_o_e35);
-                    s = V::mul_add(y_e4, grad_o_e34, s);
-                    s = V::neg_mul_add(y_e2, grad_o_e23, s);
-                    s = V::neg_mul_add(y_e1, grad_o_e13, s);
-                    s
-                },
-                out0.at(3usize, c),
-            );
-            // out0[4] = y_e5*grad_o_e45 - y_e3*grad_o_e34 - y_e2*grad_o_e24 - y_e1*grad_o_e14
-            V::store(
-                {
-                    let mut s = V::mul(y_e5, grad_o_e45);
-                    s = V::neg_mul_add(y_e3, grad_o_e34, s);
-                    s = V::neg_mul_add(y_e2, grad_o_e24, s);
-                    s = V::neg_mul_add(y_e1, grad_o_e14, s);
-                    s
-                },
-                out0.at(4usize, c),
-            );
-            // out0[5] = -(y_e4*grad_o_e45 + y_e3*grad_o_e35 + y_e2*grad_o_e25 + y_e1*grad_o_e15)
-            V::store(
-                V::neg({
-                    let mut s = V::mul(y_e4, grad_o_e45);
-                    s = V::mul_add(y_e3, grad_o_e35, s);
-                    s = V::mul_add(y_e2, grad_o_e25, s);
-                    s = V::mul_add(y_e1, grad_o_e15, s);
-                    s
-                }),
-                out0.at(5usize, c),
-            );
-            // out0[6] = y_e2*grad_o_e1 - y_e1*grad_o_e2
-            V::store(
-                V::neg_mul_add(y_e1, grad_o_e2, V::mul(y_e2, grad_o_e1)),
-                out0.at(6usize, c),
-            );
-            // out0[7] = y_e3*grad_o_e1 - y_e1*grad_o_e3
-            V::store(
-                V::neg_mul_add(y_e1, grad_o_e3, V::mul(y_e3, grad_o_e1)),
-                out0.at(7usize, c),
-            );
-            // out0[8] = y_e4*grad_o_e1 - y_e1*grad_o_e4
-            V::store(
-                V::neg_mul_add(y_e1, grad_o_e4, V::mul(y_e4, grad_o_e1)),
-                out0.at(8usize, c),
-            );
-            // out0[9] = y_e5*grad_o_e1 - y_e1*grad_o_e5
-            V::store(
-                V::neg_mul_add(y_e1, grad_o_e5, V::mul(y_e5, grad_o_e1)),
-                out0.at(9usize, c),
-            );
-            // out0[10] = y_e3*grad_o_e2 - y_e2*grad_o_e3
-            V::store(
-                V::neg_mul_add(y_e2, grad_o_e3, V::mul(y_e3, grad_o_e2)),
-                out0.at(10usize, c),
-            );
-            // out0[11] = y_e4*grad_o_e2 - y_e2*grad_o_e4
-            V::store(
-                V::neg_mul_add(y_e2, grad_o_e4, V::mul(y_e4, grad_o_e2)),
-                out0.at(11usize, c),
-            );
-            // out0[12] = y_e5*grad_o_e2 - y_e2*grad_o_e5
-            V::store(
-                V::neg_mul_add(y_e2, grad_o_e5, V::mul(y_e5, grad_o_e2)),
-                out0.at(12usize, c),
-            );
-            // out0[13] = y_e4*grad_o_e3 - y_e3*grad_o_e4
-            V::store(
-                V::neg_mul_add(y_e3, grad_o_e4, V::mul(y_e4, grad_o_e3)),
-                out0.at(13usize, c),
-            );
-            // out0[14] = y_e5*grad_o_e3 - y_e3*grad_o_e5
-            V::store(
-                V::neg_mul_add(y_e3, grad_o_e5, V::mul(y_e5, grad_o_e3)),
-                out0.at(14usize, c),
-            );
-            // out0[15] = y_e5*grad_o_e4 - y_e4*grad_o_e5
-            V::store(
-                V::neg_mul_add(y_e4, grad_o_e5, V::mul(y_e5, grad_o_e4)),
-                out0.at(15usize, c),
-            );
-            // out0[16] = y_e5*grad_o_e1235 + y_e4*grad_o_e1234
-            V::store(
-                V::mul_add(y_e4, grad_o_e1234, V::mul(y_e5, grad_o_e1235)),
-                out0.at(16usize, c),
-            );
-            // out0[17] = y_e5*grad_o_e1245 - y_e3*grad_o_e1234
-            V::store(
-                V::neg_mul_add(y_e3, grad_o_e1234, V::mul(y_e5, grad_o_e1245)),
-                out0.at(17usize, c),
-            );
-            // out0[18] = -(y_e4*grad_o_e1245 + y_e3*grad_o_e1235)
-            V::store(
-                V::neg(V::mul_add(y_e3, grad_o_e1235, V::mul(y_e4, grad_o_e1245))),
-                out0.at(18usize, c),
-            );
-            // out0[19] = y_e5*grad_o_e1345 + y_e2*grad_o_e1234
-            V::store(
-                V::mul_add(y_e2, grad_o_e1234, V::mul(y_e5, grad_o_e1345)),
-                out0.at(19usize, c),
-            );
-            // out0[20] = y_e2*grad_o_e1235 - y_e4*grad_o_e1345
-            V::store(
-                V::neg_mul_add(y_e4, grad_o_e1345, V::mul(y_e2, grad_o_e1235)),
-                out0.at(20usize, c),
-            );
-            // out0[21] = y_e3*grad_o_e1345 + y_e2*grad_o_e1245
-            V::store(
-                V::mul_add(y_e2, grad_o_e1245, V::mul(y_e3, grad_o_e1345)),
-                out0.at(21usize, c),
-            );
-            // out0[22] = y_e5*grad_o_e2345 - y_e1*grad_o_e1234
-            V::store(
-                V::neg_mul_add(y_e1, grad_o_e1234, V::mul(y_e5, grad_o_e2345)),
-                out0.at(22usize, c),
-            );
-            // out0[23] = -(y_e4*grad_o_e2345 + y_e1*grad_o_e1235)
-            V::store(
-                V::neg(V::mul_add(y_e1, grad_o_e1235, V::mul(y_e4, grad_o_e2345))),
-                out0.at(23usize, c),
-            );
-            // out0[24] = y_e3*grad_o_e2345 - y_e1*grad_o_e1245
-            V::store(
-                V::neg_mul_add(y_e1, grad_o_e1245, V::mul(y_e3, grad_o_e2345)),
-                out0.at(24usize, c),
-            );
-            // out0[25] = -(y_e2*grad_o_e2345 + y_e1*grad_o_e1345)
-            V::store(
-                V::neg(V::mul_add(y_e1, grad_o_e1345, V::mul(y_e2, grad_o_e2345))),
-                out0.at(25usize, c),
-            );
-            // out0[26] = y_e2*grad_o_e134 - y_e1*grad_o_e234 - y_e3*grad_o_e124 + y_e4*grad_o_e123
-            V::store(
-                {
-                    let mut s = V::mul(y_e2, grad_o_e134);
-                    s = V::neg_mul_add(y_e1, grad_o_e234, s);
-                    s = V::neg_mul_add(y_e3, grad_o_e124, s);
-                    s = V::mul_add(y_e4, grad_o_e123, s);
-                    s
-                },
-                out0.at(26usize, c),
-            );
-            // out0[27] = y_e2*grad_o_e135 - y_e1*grad_o_e235 - y_e3*grad_o_e125 + y_e5*grad_o_e123
-            V::store(
-                {
-                    let mut s = V::mul(y_e2, grad_o_e135);
-                    s = V::neg_mul_add(y_e1, grad_o_e235, s);
-                    s = V::neg_mul_add(y_e3, grad_o_e125, s);
-                    s = V::mul_add(y_e5, grad_o_e123, s);
-                    s
-                },
-                out0.at(27usize, c),
-            );
-            // out0[28] = y_e2*grad_o_e145 - y_e1*grad_o_e245 - y_e4*grad_o_e125 + y_e5*grad_o_e124
-            V::store(
-                {
-                    let mut s = V::mul(y_e2, grad_o_e145);
-                    s = V::neg_mul_add(y_e1, grad_o_e245, s);
-                    s = V::neg_mul_add(y_e4, grad_o_e125, s);
-                    s = V::mul_add(y_e5, grad_o_e124, s);
-                    s
-                },
-                out0.at(28usize, c),
-            );
-            // out0[29] = y_e3*grad_o_e145 - y_e1*grad_o_e345 - y_e4*grad_o_e135 + y_e5*grad_o_e134
-            V::store(
-                {
-                    let mut s = V::mul(y_e3, grad_o_e145);
-                    s = V::neg_mul_add(y_e1, grad_o_e345, s);
-                    s = V::neg_mul_add(y_e4, grad_o_e135, s);
-                    s = V::mul_add(y_e5, grad_o_e134, s);
-                    s
-                },
-                out0.at(29usize, c),
-            );
-            // out0[30] = y_e3*grad_o_e245 - y_e2*grad_o_e345 - y_e4*grad_o_e235 + y_e5*grad_o_e234
-            V::store(
-                {
-                    let mut s = V::mul(y_e3, grad_o_e245);
-                    s = V::neg_mul_add(y_e2, grad_o_e345, s);
-                    s = V::neg_mul_add(y_e4, grad_o_e235, s);
-                    s = V::mul_add(y_e5, grad_o_e234, s);
-                    s
-                },
-                out0.at(30usize, c),
-            );
             // out0[31] = 0
             V::store(c0e0, out0.at(31usize, c));
         }
@@ -3716,187 +2941,158 @@ unsafe fn commutator_product_8<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let out0 = args.outputs[0];
         for group in 0..args.groups {
             let c = group * V::LANES;
+            x.prefetch::<32usize>(c);
+            grad_o.prefetch::<30usize>(c);
             let x_e345 = V::load(x.at(25usize, c));
-            let grad_o_e1345 = V::load(grad_o.at(28usize, c));
-            let x_e245 = V::load(x.at(24usize, c));
-            let grad_o_e1245 = V::load(grad_o.at(27usize, c));
-            let x_e235 = V::load(x.at(23usize, c));
-            let grad_o_e1235 = V::load(grad_o.at(26usize, c));
-            let x_e234 = V::load(x.at(22usize, c));
-            let grad_o_e1234 = V::load(grad_o.at(25usize, c));
-            let x_e1345 = V::load(x.at(29usize, c));
-            let grad_o_e345 = V::load(grad_o.at(24usize, c));
-            let x_e1245 = V::load(x.at(28usize, c));
-            let grad_o_e245 = V::load(grad_o.at(23usize, c));
-            let x_e1235 = V::load(x.at(27usize, c));
-            let grad_o_e235 = V::load(grad_o.at(22usize, c));
-            let x_e1234 = V::load(x.at(26usize, c));
-            let grad_o_e234 = V::load(grad_o.at(21usize, c));
-            let x_e5 = V::load(x.at(5usize, c));
-            let grad_o_e15 = V::load(grad_o.at(8usize, c));
-            let x_e4 = V::load(x.at(4usize, c));
-            let grad_o_e14 = V::load(grad_o.at(7usize, c));
-            let x_e3 = V::load(x.at(3usize, c));
-            let grad_o_e13 = V::load(grad_o.at(6usize, c));
-            let x_e2 = V::load(x.at(2usize, c));
-            let grad_o_e12 = V::load(grad_o.at(5usize, c));
-            let x_e15 = V::load(x.at(9usize, c));
-            let grad_o_e5 = V::load(grad_o.at(4usize, c));
-            let x_e14 = V::load(x.at(8usize, c));
-            let grad_o_e4 = V::load(grad_o.at(3usize, c));
-            let x_e13 = V::load(x.at(7usize, c));
-            let grad_o_e3 = V::load(grad_o.at(2usize, c));
-            let x_e12 = V::load(x.at(6usize, c));
-            let grad_o_e2 = V::load(grad_o.at(1usize, c));
-            let x_e145 = V::load(x.at(21usize, c));
             let grad_o_e2345 = V::load(grad_o.at(29usize, c));
+            let x_e245 = V::load(x.at(24usize, c));
+            let mut v4 = V::mul(x_e245, grad_o_e2345);
+            let x_e235 = V::load(x.at(23usize, c));
+            let mut v6 = V::mul(x_e235, grad_o_e2345);
+            let x_e234 = V::load(x.at(22usize, c));
+            let mut v8 = V::mul(x_e234, grad_o_e2345);
+            let grad_o_e1345 = V::load(grad_o.at(28usize, c));
+            let mut v10 = V::mul(x_e345, grad_o_e1345);
+            let x_e145 = V::load(x.at(21usize, c));
+            v4 = V::mul_add(x_e145, grad_o_e1345, v4);
             let x_e135 = V::load(x.at(20usize, c));
+            v6 = V::mul_add(x_e135, grad_o_e1345, v6);
             let x_e134 = V::load(x.at(19usize, c));
-            let x_e2345 = V::load(x.at(30usize, c));
-            let grad_o_e145 = V::load(grad_o.at(20usize, c));
-            let grad_o_e135 = V::load(grad_o.at(19usize, c));
-            let grad_o_e134 = V::load(grad_o.at(18usize, c));
-            let grad_o_e25 = V::load(grad_o.at(11usize, c));
-            let grad_o_e24 = V::load(grad_o.at(10usize, c));
-            let grad_o_e23 = V::load(grad_o.at(9usize, c));
-            let x_e1 = V::load(x.at(1usize, c));
-            let x_e25 = V::load(x.at(12usize, c));
-            let x_e24 = V::load(x.at(11usize, c));
-            let x_e23 = V::load(x.at(10usize, c));
-            let grad_o_e1 = V::load(grad_o.at(0usize, c));
+            v8 = V::mul_add(x_e134, grad_o_e1345, v8);
+            let grad_o_e1245 = V::load(grad_o.at(27usize, c));
+            v10 = V::mul_add(x_e245, grad_o_e1245, v10);
+            let mut v23 = V::mul(x_e145, grad_o_e1245);
+            v23 = V::neg_mul_add(x_e345, grad_o_e2345, v23);
             let x_e125 = V::load(x.at(18usize, c));
+            v6 = V::mul_add(x_e125, grad_o_e1245, v6);
             let x_e124 = V::load(x.at(17usize, c));
-            let grad_o_e125 = V::load(grad_o.at(17usize, c));
-            let grad_o_e124 = V::load(grad_o.at(16usize, c));
-            let grad_o_e35 = V::load(grad_o.at(13usize, c));
-            let grad_o_e34 = V::load(grad_o.at(12usize, c));
-            let x_e35 = V::load(x.at(14usize, c));
-            let x_e34 = V::load(x.at(13usize, c));
+            v8 = V::mul_add(x_e124, grad_o_e1245, v8);
+            let grad_o_e1235 = V::load(grad_o.at(26usize, c));
+            v10 = V::mul_add(x_e235, grad_o_e1235, v10);
+            v23 = V::mul_add(x_e135, grad_o_e1235, v23);
+            v4 = V::neg_mul_add(x_e125, grad_o_e1235, v4);
             let x_e123 = V::load(x.at(16usize, c));
+            v8 = V::mul_add(x_e123, grad_o_e1235, v8);
+            let grad_o_e1234 = V::load(grad_o.at(25usize, c));
+            v10 = V::mul_add(x_e234, grad_o_e1234, v10);
+            v23 = V::mul_add(x_e134, grad_o_e1234, v23);
+            v4 = V::neg_mul_add(x_e124, grad_o_e1234, v4);
+            let mut v49 = V::mul_sub(x_e123, grad_o_e1234, v6);
+            let x_e2345 = V::load(x.at(30usize, c));
+            let grad_o_e345 = V::load(grad_o.at(24usize, c));
+            v23 = V::neg_mul_add(x_e2345, grad_o_e345, v23);
+            let x_e1345 = V::load(x.at(29usize, c));
+            v10 = V::mul_add(x_e1345, grad_o_e345, v10);
+            let grad_o_e245 = V::load(grad_o.at(23usize, c));
+            v4 = V::mul_add(x_e2345, grad_o_e245, v4);
+            let x_e1245 = V::load(x.at(28usize, c));
+            v10 = V::mul_add(x_e1245, grad_o_e245, v10);
+            let grad_o_e235 = V::load(grad_o.at(22usize, c));
+            v49 = V::neg_mul_add(x_e2345, grad_o_e235, v49);
+            let x_e1235 = V::load(x.at(27usize, c));
+            v10 = V::mul_add(x_e1235, grad_o_e235, v10);
+            let grad_o_e234 = V::load(grad_o.at(21usize, c));
+            v8 = V::mul_add(x_e2345, grad_o_e234, v8);
+            let x_e1234 = V::load(x.at(26usize, c));
+            v10 = V::mul_add(x_e1234, grad_o_e234, v10);
+            let grad_o_e145 = V::load(grad_o.at(20usize, c));
+            v4 = V::mul_add(x_e1345, grad_o_e145, v4);
+            v23 = V::mul_add(x_e1245, grad_o_e145, v23);
+            let grad_o_e135 = V::load(grad_o.at(19usize, c));
+            v49 = V::neg_mul_add(x_e1345, grad_o_e135, v49);
+            v23 = V::mul_add(x_e1235, grad_o_e135, v23);
+            let grad_o_e134 = V::load(grad_o.at(18usize, c));
+            v8 = V::mul_add(x_e1345, grad_o_e134, v8);
+            v23 = V::mul_add(x_e1234, grad_o_e134, v23);
+            let grad_o_e125 = V::load(grad_o.at(17usize, c));
+            v49 = V::neg_mul_add(x_e1245, grad_o_e125, v49);
+            v4 = V::neg_mul_add(x_e1235, grad_o_e125, v4);
+            let grad_o_e124 = V::load(grad_o.at(16usize, c));
+            v8 = V::mul_add(x_e1245, grad_o_e124, v8);
+            v4 = V::neg_mul_add(x_e1234, grad_o_e124, v4);
             let grad_o_e123 = V::load(grad_o.at(15usize, c));
+            v8 = V::mul_add(x_e1235, grad_o_e123, v8);
+            v49 = V::mul_add(x_e1234, grad_o_e123, v49);
+            let x_e5 = V::load(x.at(5usize, c));
             let grad_o_e45 = V::load(grad_o.at(14usize, c));
+            v49 = V::neg_mul_add(x_e5, grad_o_e45, v49);
+            let x_e4 = V::load(x.at(4usize, c));
+            v8 = V::mul_add(x_e4, grad_o_e45, v8);
+            let grad_o_e35 = V::load(grad_o.at(13usize, c));
+            v4 = V::neg_mul_add(x_e5, grad_o_e35, v4);
+            let x_e3 = V::load(x.at(3usize, c));
+            v8 = V::mul_add(x_e3, grad_o_e35, v8);
+            let grad_o_e34 = V::load(grad_o.at(12usize, c));
+            v4 = V::neg_mul_add(x_e4, grad_o_e34, v4);
+            v49 = V::mul_add(x_e3, grad_o_e34, v49);
+            let grad_o_e25 = V::load(grad_o.at(11usize, c));
+            v23 = V::neg_mul_add(x_e5, grad_o_e25, v23);
+            let x_e2 = V::load(x.at(2usize, c));
+            v8 = V::mul_add(x_e2, grad_o_e25, v8);
+            let grad_o_e24 = V::load(grad_o.at(10usize, c));
+            v23 = V::neg_mul_add(x_e4, grad_o_e24, v23);
+            v49 = V::mul_add(x_e2, grad_o_e24, v49);
+            let grad_o_e23 = V::load(grad_o.at(9usize, c));
+            v23 = V::neg_mul_add(x_e3, grad_o_e23, v23);
+            v4 = V::mul_add(x_e2, grad_o_e23, v4);
+            let grad_o_e15 = V::load(grad_o.at(8usize, c));
+            v10 = V::mul_add(x_e5, grad_o_e15, v10);
+            let x_e1 = V::load(x.at(1usize, c));
+            v8 = V::mul_add(x_e1, grad_o_e15, v8);
+            let grad_o_e14 = V::load(grad_o.at(7usize, c));
+            v10 = V::mul_add(x_e4, grad_o_e14, v10);
+            v49 = V::mul_add(x_e1, grad_o_e14, v49);
+            let grad_o_e13 = V::load(grad_o.at(6usize, c));
+            v10 = V::mul_add(x_e3, grad_o_e13, v10);
+            v4 = V::mul_add(x_e1, grad_o_e13, v4);
+            let grad_o_e12 = V::load(grad_o.at(5usize, c));
+            v10 = V::mul_add(x_e2, grad_o_e12, v10);
+            v23 = V::mul_add(x_e1, grad_o_e12, v23);
             let x_e45 = V::load(x.at(15usize, c));
+            let grad_o_e5 = V::load(grad_o.at(4usize, c));
+            v49 = V::neg_mul_add(x_e45, grad_o_e5, v49);
+            let x_e35 = V::load(x.at(14usize, c));
+            v4 = V::neg_mul_add(x_e35, grad_o_e5, v4);
+            let x_e25 = V::load(x.at(12usize, c));
+            v23 = V::neg_mul_add(x_e25, grad_o_e5, v23);
+            let x_e15 = V::load(x.at(9usize, c));
+            v10 = V::mul_add(x_e15, grad_o_e5, v10);
+            let grad_o_e4 = V::load(grad_o.at(3usize, c));
+            v8 = V::mul_add(x_e45, grad_o_e4, v8);
+            let x_e34 = V::load(x.at(13usize, c));
+            v4 = V::neg_mul_add(x_e34, grad_o_e4, v4);
+            let x_e24 = V::load(x.at(11usize, c));
+            v23 = V::neg_mul_add(x_e24, grad_o_e4, v23);
+            let x_e14 = V::load(x.at(8usize, c));
+            v10 = V::mul_add(x_e14, grad_o_e4, v10);
+            let grad_o_e3 = V::load(grad_o.at(2usize, c));
+            v8 = V::mul_add(x_e35, grad_o_e3, v8);
+            v49 = V::mul_add(x_e34, grad_o_e3, v49);
+            let x_e23 = V::load(x.at(10usize, c));
+            v23 = V::neg_mul_add(x_e23, grad_o_e3, v23);
+            let x_e13 = V::load(x.at(7usize, c));
+            v10 = V::mul_add(x_e13, grad_o_e3, v10);
+            let grad_o_e2 = V::load(grad_o.at(1usize, c));
+            v8 = V::mul_add(x_e25, grad_o_e2, v8);
+            v49 = V::mul_add(x_e24, grad_o_e2, v49);
+            v4 = V::mul_add(x_e23, grad_o_e2, v4);
+            let x_e12 = V::load(x.at(6usize, c));
+            v10 = V::mul_add(x_e12, grad_o_e2, v10);
             // out0[0] = -(x_e345*grad_o_e1345 + x_e245*grad_o_e1245 + x_e235*grad_o_e1235 + x_e234*grad_o_e1234 + x_e1345*grad_o_e345 + x_e1245*grad_o_e245 + x_e1235*grad_o_e235 + x_e1234*grad_o_e234 + x_e5*grad_o_e15 + x_e4*grad_o_e14 + x_e3*grad_o_e13 + x_e2*grad_o_e12 + x_e15*grad_o_e5 + x_e14*grad_o_e4 + x_e13*grad_o_e3 + x_e12*grad_o_e2)
-            V::store(
-                V::neg({
-                    let mut s = V::mul(x_e345, grad_o_e1345);
-                    s = V::mul_add(x_e245, grad_o_e1245, s);
-                    s = V::mul_add(x_e235, grad_o_e1235, s);
-                    s = V::mul_add(x_e234, grad_o_e1234, s);
-                    s = V::mul_add(x_e1345, grad_o_e345, s);
-                    s = V::mul_add(x_e1245, grad_o_e245, s);
-                    s = V::mul_add(x_e1235, grad_o_e235, s);
-                    s = V::mul_add(x_e1234, grad_o_e234, s);
-                    s = V::mul_add(x_e5, grad_o_e15, s);
-                    s = V::mul_add(x_e4, grad_o_e14, s);
-                    s = V::mul_add(x_e3, grad_o_e13, s);
-                    s = V::mul_add(x_e2, grad_o_e12, s);
-                    s = V::mul_add(x_e15, grad_o_e5, s);
-                    s = V::mul_add(x_e14, grad_o_e4, s);
-                    s = V::mul_add(x_e13, grad_o_e3, s);
-                    s = V::mul_add(x_e12, grad_o_e2, s);
-                    s
-                }),
-                out0.at(0usize, c),
-            );
-            // out0[1] = x_e145*grad_o_e1245 - x_e345*grad_o_e2345 + x_e135*grad_o_e1235 + x_e134*grad_o_e1234 - x_e2345*grad_o_e345 + x_e1245*grad_o_e145 + x_e1235*grad_o_e135 + x_e1234*grad_o_e134 - x_e5*grad_o_e25 - x_e4*grad_o_e24 - x_e3*grad_o_e23 + x_e1*grad_o_e12 - x_e25*grad_o_e5 - x_e24*grad_o_e4 - x_e23*grad_o_e3 + x_e12*grad_o_e1
-            V::store(
-                {
-                    let mut s = V::mul(x_e145, grad_o_e1245);
-                    s = V::neg_mul_add(x_e345, grad_o_e2345, s);
-                    s = V::mul_add(x_e135, grad_o_e1235, s);
-                    s = V::mul_add(x_e134, grad_o_e1234, s);
-                    s = V::neg_mul_add(x_e2345, grad_o_e345, s);
-                    s = V::mul_add(x_e1245, grad_o_e145, s);
-                    s = V::mul_add(x_e1235, grad_o_e135, s);
-                    s = V::mul_add(x_e1234, grad_o_e134, s);
-                    s = V::neg_mul_add(x_e5, grad_o_e25, s);
-                    s = V::neg_mul_add(x_e4, grad_o_e24, s);
-                    s = V::neg_mul_add(x_e3, grad_o_e23, s);
-                    s = V::mul_add(x_e1, grad_o_e12, s);
-                    s = V::neg_mul_add(x_e25, grad_o_e5, s);
-                    s = V::neg_mul_add(x_e24, grad_o_e4, s);
-                    s = V::neg_mul_add(x_e23, grad_o_e3, s);
-                    s = V::mul_add(x_e12, grad_o_e1, s);
-                    s
-                },
-                out0.at(1usize, c),
-            );
-            // out0[2] = x_e245*grad_o_e2345 + x_e145*grad_o_e1345 - x_e125*grad_o_e1235 - x_e124*grad_o_e1234 + x_e2345*grad_o_e245 + x_e1345*grad_o_e145 - x_e1235*grad_o_e125 - x_e1234*grad_o_e124 - x_e5*grad_o_e35 - x_e4*grad_o_e34 + x_e2*grad_o_e23 + x_e1*grad_o_e13 - x_e35*grad_o_e5 - x_e34*grad_o_e4 + x_e23*grad_o_e2 + x_e13*grad_o_e1
-            V::store(
-                {
-                    let mut s = V::mul(x_e245, grad_o_e2345);
-                    s = V::mul_add(x_e145, grad_o_e1345, s);
-                    s = V::neg_mul_add(x_e125, grad_o_e1235, s);
-                    s = V::neg_mul_add(x_e124, grad_o_e1234, s);
-                    s = V::mul_add(x_e2345, grad_o_e245, s);
-                    s = V::mul_add(x_e1345, grad_o_e145, s);
-                    s = V::neg_mul_add(x_e1235, grad_o_e125, s);
-                    s = V::neg_mul_add(x_e1234, grad_o_e124, s);
-                    s = V::neg_mul_add(x_e5, grad_o_e35, s);
-                    s = V::neg_mul_add(x_e4, grad_o_e34, s);
-                    s = V::mul_add(x_e2, grad_o_e23, s);
-                    s = V::mul_add(x_e1, grad_o_e13, s);
-                    s = V::neg_mul_add(x_e35, grad_o_e5, s);
-                    s = V::neg_mul_add(x_e34, grad_o_e4, s);
-                    s = V::mul_add(x_e23, grad_o_e2, s);
-                    s = V::mul_add(x_e13, grad_o_e1, s);
-                    s
-                },
-                out0.at(2usize, c),
-            );
-            // out0[3] = x_e123*grad_o_e1234 - (x_e235*grad_o_e2345 + x_e135*grad_o_e1345 + x_e125*grad_o_e1245) - x_e2345*grad_o_e235 - x_e1345*grad_o_e135 - x_e1245*grad_o_e125 + x_e1234*grad_o_e123 - x_e5*grad_o_e45 + x_e3*grad_o_e34 + x_e2*grad_o_e24 + x_e1*grad_o_e14 - x_e45*grad_o_e5 + x_e34*grad_o_e3 + x_e24*grad_o_e2 + x_e14*grad_o_e1
-            V::store(
-                {
-                    let mut s = V::mul_sub(
-                        x_e123,
-                        grad_o_e1234,
-                        {
-                            let mut s = V::mul(x_e235, grad_o_e2345);
-                            s = V::mul_add(x_e135, grad_o_e1345, s);
-                            s = V::mul_add(x_e125, grad_o_e1245, s);
-                            s
-                        },
-                    );
-                    s = V::neg_mul_add(x_e2345, grad_o_e235, s);
-                    s = V::neg_mul_add(x_e1345, grad_o_e135, s);
-                    s = V::neg_mul_add(x_e1245, grad_o_e125, s);
-                    s = V::mul_add(x_e1234, grad_o_e123, s);
-                    s = V::neg_mul_add(x_e5, grad_o_e45, s);
-                    s = V::mul_add(x_e3, grad_o_e34, s);
-                    s = V::mul_add(x_e2, grad_o_e24, s);
-                    s = V::mul_add(x_e1, grad_o_e14, s);
-                    s = V::neg_mul_add(x_e45, grad_o_e5, s);
-                    s = V::mul_add(x_e34, grad_o_e3, s);
-                    s = V::mul_add(x_e24, grad_o_e2, s);
-                    s = V::mul_add(x_e14, grad_o_e1, s);
-                    s
-                },
-                out0.at(3usize, c),
-            );
+            V::store(V::neg(v10), out0.at(0usize, c));
+            let grad_o_e1 = V::load(grad_o.at(0usize, c));
+            v8 = V::mul_add(x_e15, grad_o_e1, v8);
             // out0[4] = x_e234*grad_o_e2345 + x_e134*grad_o_e1345 + x_e124*grad_o_e1245 + x_e123*grad_o_e1235 + x_e2345*grad_o_e234 + x_e1345*grad_o_e134 + x_e1245*grad_o_e124 + x_e1235*grad_o_e123 + x_e4*grad_o_e45 + x_e3*grad_o_e35 + x_e2*grad_o_e25 + x_e1*grad_o_e15 + x_e45*grad_o_e4 + x_e35*grad_o_e3 + x_e25*grad_o_e2 + x_e15*grad_o_e1
-            V::store(
-                {
-                    let mut s = V::mul(x_e234, grad_o_e2345);
-                    s = V::mul_add(x_e134, grad_o_e1345, s);
-                    s = V::mul_add(x_e124, grad_o_e1245, s);
-                    s = V::mul_add(x_e123, grad_o_e1235, s);
-                    s = V::mul_add(x_e2345, grad_o_e234, s);
-                    s = V::mul_add(x_e1345, grad_o_e134, s);
-                    s = V::mul_add(x_e1245, grad_o_e124, s);
-                    s = V::mul_add(x_e1235, grad_o_e123, s);
-                    s = V::mul_add(x_e4, grad_o_e45, s);
-                    s = V::mul_add(x_e3, grad_o_e35, s);
-                    s = V::mul_add(x_e2, grad_o_e25, s);
-                    s = V::mul_add(x_e1, grad_o_e15, s);
-                    s = V::mul_add(x_e45, grad_o_e4, s);
-                    s = V::mul_add(x_e35, grad_o_e3, s);
-                    s = V::mul_add(x_e25, grad_o_e2, s);
-                    s = V::mul_add(x_e15, grad_o_e1, s);
-                    s
-                },
-                out0.at(4usize, c),
-            );
+            V::store(v8, out0.at(4usize, c));
+            v49 = V::mul_add(x_e14, grad_o_e1, v49);
+            // out0[3] = x_e123*grad_o_e1234 - (x_e235*grad_o_e2345 + x_e135*grad_o_e1345 + x_e125*grad_o_e1245) - x_e2345*grad_o_e235 - x_e1345*grad_o_e135 - x_e1245*grad_o_e125 + x_e1234*grad_o_e123 - x_e5*grad_o_e45 + x_e3*grad_o_e34 + x_e2*grad_o_e24 + x_e1*grad_o_e14 - x_e45*grad_o_e5 + x_e34*grad_o_e3 + x_e24*grad_o_e2 + x_e14*grad_o_e1
+            V::store(v49, out0.at(3usize, c));
+            v4 = V::mul_add(x_e13, grad_o_e1, v4);
+            // out0[2] = x_e245*grad_o_e2345 + x_e145*grad_o_e1345 - x_e125*grad_o_e1235 - x_e124*grad_o_e1234 + x_e2345*grad_o_e245 + x_e1345*grad_o_e145 - x_e1235*grad_o_e125 - x_e1234*grad_o_e124 - x_e5*grad_o_e35 - x_e4*grad_o_e34 + x_e2*grad_o_e23 + x_e1*grad_o_e13 - x_e35*grad_o_e5 - x_e34*grad_o_e4 + x_e23*grad_o_e2 + x_e13*grad_o_e1
+            V::store(v4, out0.at(2usize, c));
+            v23 = V::mul_add(x_e12, grad_o_e1, v23);
+            // out0[1] = x_e145*grad_o_e1245 - x_e345*grad_o_e2345 + x_e135*grad_o_e1235 + x_e134*grad_o_e1234 - x_e2345*grad_o_e345 + x_e1245*grad_o_e145 + x_e1235*grad_o_e135 + x_e1234*grad_o_e134 - x_e5*grad_o_e25 - x_e4*grad_o_e24 - x_e3*grad_o_e23 + x_e1*grad_o_e12 - x_e25*grad_o_e5 - x_e24*grad_o_e4 - x_e23*grad_o_e3 + x_e12*grad_o_e1
+            V::store(v23, out0.at(1usize, c));
         }
     }
 }

@@ -17,494 +17,376 @@ unsafe fn exterior_product_0<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let out0 = args.outputs[0];
         for group in 0..args.groups {
             let c = group * V::LANES;
+            x.prefetch::<32usize>(c);
+            y.prefetch::<32usize>(c);
             let x_1 = V::load(x.at(0usize, c));
             let y_1 = V::load(y.at(0usize, c));
-            let y_e1 = V::load(y.at(1usize, c));
-            let x_e1 = V::load(x.at(1usize, c));
-            let y_e2 = V::load(y.at(2usize, c));
-            let x_e2 = V::load(x.at(2usize, c));
-            let y_e3 = V::load(y.at(3usize, c));
-            let x_e3 = V::load(x.at(3usize, c));
-            let y_e4 = V::load(y.at(4usize, c));
-            let x_e4 = V::load(x.at(4usize, c));
-            let y_e5 = V::load(y.at(5usize, c));
-            let x_e5 = V::load(x.at(5usize, c));
-            let x_e12 = V::load(x.at(6usize, c));
-            let y_e12 = V::load(y.at(6usize, c));
-            let x_e13 = V::load(x.at(7usize, c));
-            let y_e13 = V::load(y.at(7usize, c));
-            let x_e14 = V::load(x.at(8usize, c));
-            let y_e14 = V::load(y.at(8usize, c));
-            let x_e15 = V::load(x.at(9usize, c));
-            let y_e15 = V::load(y.at(9usize, c));
-            let x_e23 = V::load(x.at(10usize, c));
-            let y_e23 = V::load(y.at(10usize, c));
-            let x_e24 = V::load(x.at(11usize, c));
-            let y_e24 = V::load(y.at(11usize, c));
-            let x_e25 = V::load(x.at(12usize, c));
-            let y_e25 = V::load(y.at(12usize, c));
-            let x_e34 = V::load(x.at(13usize, c));
-            let y_e34 = V::load(y.at(13usize, c));
-            let x_e35 = V::load(x.at(14usize, c));
-            let y_e35 = V::load(y.at(14usize, c));
-            let x_e45 = V::load(x.at(15usize, c));
-            let y_e45 = V::load(y.at(15usize, c));
-            let x_e123 = V::load(x.at(16usize, c));
-            let y_e123 = V::load(y.at(16usize, c));
-            let x_e124 = V::load(x.at(17usize, c));
-            let y_e124 = V::load(y.at(17usize, c));
-            let x_e125 = V::load(x.at(18usize, c));
-            let y_e125 = V::load(y.at(18usize, c));
-            let x_e134 = V::load(x.at(19usize, c));
-            let y_e134 = V::load(y.at(19usize, c));
-            let x_e135 = V::load(x.at(20usize, c));
-            let y_e135 = V::load(y.at(20usize, c));
-            let x_e145 = V::load(x.at(21usize, c));
-            let y_e145 = V::load(y.at(21usize, c));
-            let x_e234 = V::load(x.at(22usize, c));
-            let y_e234 = V::load(y.at(22usize, c));
-            let x_e235 = V::load(x.at(23usize, c));
-            let y_e235 = V::load(y.at(23usize, c));
-            let x_e245 = V::load(x.at(24usize, c));
-            let y_e245 = V::load(y.at(24usize, c));
-            let x_e345 = V::load(x.at(25usize, c));
-            let y_e345 = V::load(y.at(25usize, c));
-            let x_e1234 = V::load(x.at(26usize, c));
-            let y_e1234 = V::load(y.at(26usize, c));
-            let x_e1235 = V::load(x.at(27usize, c));
-            let y_e1235 = V::load(y.at(27usize, c));
-            let x_e1245 = V::load(x.at(28usize, c));
-            let y_e1245 = V::load(y.at(28usize, c));
-            let x_e1345 = V::load(x.at(29usize, c));
-            let y_e1345 = V::load(y.at(29usize, c));
-            let x_e2345 = V::load(x.at(30usize, c));
-            let y_e2345 = V::load(y.at(30usize, c));
             // out0[0] = x_1*y_1
             V::store(V::mul(x_1, y_1), out0.at(0usize, c));
+            let y_e1 = V::load(y.at(1usize, c));
+            let mut v4 = V::mul(x_1, y_e1);
+            let x_e1 = V::load(x.at(1usize, c));
+            v4 = V::mul_add(x_e1, y_1, v4);
             // out0[1] = x_1*y_e1 + x_e1*y_1
-            V::store(V::mul_add(x_e1, y_1, V::mul(x_1, y_e1)), out0.at(1usize, c));
+            V::store(v4, out0.at(1usize, c));
+            let y_e2 = V::load(y.at(2usize, c));
+            let mut v9 = V::mul(x_1, y_e2);
+            let x_e2 = V::load(x.at(2usize, c));
+            v9 = V::mul_add(x_e2, y_1, v9);
             // out0[2] = x_1*y_e2 + x_e2*y_1
-            V::store(V::mul_add(x_e2, y_1, V::mul(x_1, y_e2)), out0.at(2usize, c));
+            V::store(v9, out0.at(2usize, c));
+            let y_e3 = V::load(y.at(3usize, c));
+            let mut v14 = V::mul(x_1, y_e3);
+            let x_e3 = V::load(x.at(3usize, c));
+            v14 = V::mul_add(x_e3, y_1, v14);
             // out0[3] = x_1*y_e3 + x_e3*y_1
-            V::store(V::mul_add(x_e3, y_1, V::mul(x_1, y_e3)), out0.at(3usize, c));
+            V::store(v14, out0.at(3usize, c));
+            let y_e4 = V::load(y.at(4usize, c));
+            let mut v19 = V::mul(x_1, y_e4);
+            let x_e4 = V::load(x.at(4usize, c));
+            v19 = V::mul_add(x_e4, y_1, v19);
             // out0[4] = x_1*y_e4 + x_e4*y_1
-            V::store(V::mul_add(x_e4, y_1, V::mul(x_1, y_e4)), out0.at(4usize, c));
+            V::store(v19, out0.at(4usize, c));
+            let y_e5 = V::load(y.at(5usize, c));
+            let mut v24 = V::mul(x_1, y_e5);
+            let x_e5 = V::load(x.at(5usize, c));
+            v24 = V::mul_add(x_e5, y_1, v24);
             // out0[5] = x_1*y_e5 + x_e5*y_1
-            V::store(V::mul_add(x_e5, y_1, V::mul(x_1, y_e5)), out0.at(5usize, c));
+            V::store(v24, out0.at(5usize, c));
+            let y_e12 = V::load(y.at(6usize, c));
+            let mut v29 = V::mul(x_1, y_e12);
+            let x_e12 = V::load(x.at(6usize, c));
+            v29 = V::mul_add(x_e1, y_e2, v29);
+            v29 = V::neg_mul_add(x_e2, y_e1, v29);
+            v29 = V::mul_add(x_e12, y_1, v29);
             // out0[6] = x_e12*y_1 + x_1*y_e12 + x_e1*y_e2 - x_e2*y_e1
-            V::store(
-                {
-                    let mut s = V::mul(x_1, y_e12);
-                    s = V::mul_add(x_e1, y_e2, s);
-                    s = V::neg_mul_add(x_e2, y_e1, s);
-                    s = V::mul_add(x_e12, y_1, s);
-                    s
-                },
-                out0.at(6usize, c),
-            );
+            V::store(v29, out0.at(6usize, c));
+            let y_e13 = V::load(y.at(7usize, c));
+            let mut v38 = V::mul(x_1, y_e13);
+            let x_e13 = V::load(x.at(7usize, c));
+            v38 = V::mul_add(x_e1, y_e3, v38);
+            v38 = V::neg_mul_add(x_e3, y_e1, v38);
+            v38 = V::mul_add(x_e13, y_1, v38);
             // out0[7] = x_e13*y_1 + x_1*y_e13 + x_e1*y_e3 - x_e3*y_e1
-            V::store(
-                {
-                    let mut s = V::mul(x_1, y_e13);
-                    s = V::mul_add(x_e1, y_e3, s);
-                    s = V::neg_mul_add(x_e3, y_e1, s);
-                    s = V::mul_add(x_e13, y_1, s);
-                    s
-                },
-                out0.at(7usize, c),
-            );
+            V::store(v38, out0.at(7usize, c));
+            let y_e14 = V::load(y.at(8usize, c));
+            let mut v47 = V::mul(x_1, y_e14);
+            let x_e14 = V::load(x.at(8usize, c));
+            v47 = V::mul_add(x_e1, y_e4, v47);
+            v47 = V::neg_mul_add(x_e4, y_e1, v47);
+            v47 = V::mul_add(x_e14, y_1, v47);
             // out0[8] = x_e14*y_1 + x_1*y_e14 + x_e1*y_e4 - x_e4*y_e1
-            V::store(
-                {
-                    let mut s = V::mul(x_1, y_e14);
-                    s = V::mul_add(x_e1, y_e4, s);
-                    s = V::neg_mul_add(x_e4, y_e1, s);
-                    s = V::mul_add(x_e14, y_1, s);
-                    s
-                },
-                out0.at(8usize, c),
-            );
+            V::store(v47, out0.at(8usize, c));
+            let y_e15 = V::load(y.at(9usize, c));
+            let mut v56 = V::mul(x_1, y_e15);
+            let x_e15 = V::load(x.at(9usize, c));
+            v56 = V::mul_add(x_e1, y_e5, v56);
+            v56 = V::neg_mul_add(x_e5, y_e1, v56);
+            v56 = V::mul_add(x_e15, y_1, v56);
             // out0[9] = x_e15*y_1 + x_1*y_e15 + x_e1*y_e5 - x_e5*y_e1
-            V::store(
-                {
-                    let mut s = V::mul(x_1, y_e15);
-                    s = V::mul_add(x_e1, y_e5, s);
-                    s = V::neg_mul_add(x_e5, y_e1, s);
-                    s = V::mul_add(x_e15, y_1, s);
-                    s
-                },
-                out0.at(9usize, c),
-            );
+            V::store(v56, out0.at(9usize, c));
+            let y_e23 = V::load(y.at(10usize, c));
+            let mut v65 = V::mul(x_1, y_e23);
+            let x_e23 = V::load(x.at(10usize, c));
+            v65 = V::mul_add(x_e2, y_e3, v65);
+            v65 = V::neg_mul_add(x_e3, y_e2, v65);
+            v65 = V::mul_add(x_e23, y_1, v65);
             // out0[10] = x_e23*y_1 + x_1*y_e23 + x_e2*y_e3 - x_e3*y_e2
-            V::store(
-                {
-                    let mut s = V::mul(x_1, y_e23);
-                    s = V::mul_add(x_e2, y_e3, s);
-                    s = V::neg_mul_add(x_e3, y_e2, s);
-                    s = V::mul_add(x_e23, y_1, s);
-                    s
-                },
-                out0.at(10usize, c),
-            );
+            V::store(v65, out0.at(10usize, c));
+            let y_e24 = V::load(y.at(11usize, c));
+            let mut v74 = V::mul(x_1, y_e24);
+            let x_e24 = V::load(x.at(11usize, c));
+            v74 = V::mul_add(x_e2, y_e4, v74);
+            v74 = V::neg_mul_add(x_e4, y_e2, v74);
+            v74 = V::mul_add(x_e24, y_1, v74);
             // out0[11] = x_e24*y_1 + x_1*y_e24 + x_e2*y_e4 - x_e4*y_e2
-            V::store(
-                {
-                    let mut s = V::mul(x_1, y_e24);
-                    s = V::mul_add(x_e2, y_e4, s);
-                    s = V::neg_mul_add(x_e4, y_e2, s);
-                    s = V::mul_add(x_e24, y_1, s);
-                    s
-                },
-                out0.at(11usize, c),
-            );
+            V::store(v74, out0.at(11usize, c));
+            let y_e25 = V::load(y.at(12usize, c));
+            let mut v83 = V::mul(x_1, y_e25);
+            let x_e25 = V::load(x.at(12usize, c));
+            v83 = V::mul_add(x_e2, y_e5, v83);
+            v83 = V::neg_mul_add(x_e5, y_e2, v83);
+            v83 = V::mul_add(x_e25, y_1, v83);
             // out0[12] = x_e25*y_1 + x_1*y_e25 + x_e2*y_e5 - x_e5*y_e2
-            V::store(
-                {
-                    let mut s = V::mul(x_1, y_e25);
-                    s = V::mul_add(x_e2, y_e5, s);
-                    s = V::neg_mul_add(x_e5, y_e2, s);
-                    s = V::mul_add(x_e25, y_1, s);
-                    s
-                },
-                out0.at(12usize, c),
-            );
+            V::store(v83, out0.at(12usize, c));
+            let y_e34 = V::load(y.at(13usize, c));
+            let mut v92 = V::mul(x_1, y_e34);
+            let x_e34 = V::load(x.at(13usize, c));
+            v92 = V::mul_add(x_e3, y_e4, v92);
+            v92 = V::neg_mul_add(x_e4, y_e3, v92);
+            v92 = V::mul_add(x_e34, y_1, v92);
             // out0[13] = x_e34*y_1 + x_1*y_e34 + x_e3*y_e4 - x_e4*y_e3
-            V::store(
-                {
-                    let mut s = V::mul(x_1, y_e34);
-                    s = V::mul_add(x_e3, y_e4, s);
-                    s = V::neg_mul_add(x_e4, y_e3, s);
-                    s = V::mul_add(x_e34, y_1, s);
-                    s
-                },
-                out0.at(13usize, c),
-            );
+            V::store(v92, out0.at(13usize, c));
+            let y_e35 = V::load(y.at(14usize, c));
+            let mut v101 = V::mul(x_1, y_e35);
+            let x_e35 = V::load(x.at(14usize, c));
+            v101 = V::mul_add(x_e3, y_e5, v101);
+            v101 = V::neg_mul_add(x_e5, y_e3, v101);
+            v101 = V::mul_add(x_e35, y_1, v101);
             // out0[14] = x_e35*y_1 + x_1*y_e35 + x_e3*y_e5 - x_e5*y_e3
-            V::store(
-                {
-                    let mut s = V::mul(x_1, y_e35);
-                    s = V::mul_add(x_e3, y_e5, s);
-                    s = V::neg_mul_add(x_e5, y_e3, s);
-                    s = V::mul_add(x_e35, y_1, s);
-                    s
-                },
-                out0.at(14usize, c),
-            );
+            V::store(v101, out0.at(14usize, c));
+            let y_e45 = V::load(y.at(15usize, c));
+            let mut v110 = V::mul(x_1, y_e45);
+            let x_e45 = V::load(x.at(15usize, c));
+            v110 = V::mul_add(x_e4, y_e5, v110);
+            v110 = V::neg_mul_add(x_e5, y_e4, v110);
+            v110 = V::mul_add(x_e45, y_1, v110);
             // out0[15] = x_e45*y_1 + x_1*y_e45 + x_e4*y_e5 - x_e5*y_e4
-            V::store(
-                {
-                    let mut s = V::mul(x_1, y_e45);
-                    s = V::mul_add(x_e4, y_e5, s);
-                    s = V::neg_mul_add(x_e5, y_e4, s);
-                    s = V::mul_add(x_e45, y_1, s);
-                    s
-                },
-                out0.at(15usize, c),
-            );
+            V::store(v110, out0.at(15usize, c));
+            let y_e123 = V::load(y.at(16usize, c));
+            let mut v119 = V::mul(x_1, y_e123);
+            let x_e123 = V::load(x.at(16usize, c));
+            v119 = V::mul_add(x_e1, y_e23, v119);
+            v119 = V::neg_mul_add(x_e2, y_e13, v119);
+            v119 = V::mul_add(x_e3, y_e12, v119);
+            v119 = V::mul_add(x_e12, y_e3, v119);
+            v119 = V::neg_mul_add(x_e13, y_e2, v119);
+            v119 = V::mul_add(x_e23, y_e1, v119);
+            v119 = V::mul_add(x_e123, y_1, v119);
             // out0[16] = x_e123*y_1 + x_e23*y_e1 + x_e12*y_e3 + x_e3*y_e12 + x_1*y_e123 + x_e1*y_e23 - x_e2*y_e13 - x_e13*y_e2
-            V::store(
-                {
-                    let mut s = V::mul(x_1, y_e123);
-                    s = V::mul_add(x_e1, y_e23, s);
-                    s = V::neg_mul_add(x_e2, y_e13, s);
-                    s = V::mul_add(x_e3, y_e12, s);
-                    s = V::mul_add(x_e12, y_e3, s);
-                    s = V::neg_mul_add(x_e13, y_e2, s);
-                    s = V::mul_add(x_e23, y_e1, s);
-                    s = V::mul_add(x_e123, y_1, s);
-                    s
-                },
-                out0.at(16usize, c),
-            );
+            V::store(v119, out0.at(16usize, c));
+            let y_e124 = V::load(y.at(17usize, c));
+            let mut v136 = V::mul(x_1, y_e124);
+            let x_e124 = V::load(x.at(17usize, c));
+            v136 = V::mul_add(x_e1, y_e24, v136);
+            v136 = V::neg_mul_add(x_e2, y_e14, v136);
+            v136 = V::mul_add(x_e4, y_e12, v136);
+            v136 = V::mul_add(x_e12, y_e4, v136);
+            v136 = V::neg_mul_add(x_e14, y_e2, v136);
+            v136 = V::mul_add(x_e24, y_e1, v136);
+            v136 = V::mul_add(x_e124, y_1, v136);
             // out0[17] = x_e124*y_1 + x_e24*y_e1 + x_e12*y_e4 + x_e4*y_e12 + x_1*y_e124 + x_e1*y_e24 - x_e2*y_e14 - x_e14*y_e2
-            V::store(
-                {
-                    let mut s = V::mul(x_1, y_e124);
-                    s = V::mul_add(x_e1, y_e24, s);
-                    s = V::neg_mul_add(x_e2, y_e14, s);
-                    s = V::mul_add(x_e4, y_e12, s);
-                    s = V::mul_add(x_e12, y_e4, s);
-                    s = V::neg_mul_add(x_e14, y_e2, s);
-                    s = V::mul_add(x_e24, y_e1, s);
-                    s = V::mul_add(x_e124, y_1, s);
-                    s
-                },
-                out0.at(17usize, c),
-            );
+            V::store(v136, out0.at(17usize, c));
+            let y_e125 = V::load(y.at(18usize, c));
+            let mut v153 = V::mul(x_1, y_e125);
+            let x_e125 = V::load(x.at(18usize, c));
+            v153 = V::mul_add(x_e1, y_e25, v153);
+            v153 = V::neg_mul_add(x_e2, y_e15, v153);
+            v153 = V::mul_add(x_e5, y_e12, v153);
+            v153 = V::mul_add(x_e12, y_e5, v153);
+            v153 = V::neg_mul_add(x_e15, y_e2, v153);
+            v153 = V::mul_add(x_e25, y_e1, v153);
+            v153 = V::mul_add(x_e125, y_1, v153);
             // out0[18] = x_e125*y_1 + x_e25*y_e1 + x_e12*y_e5 + x_e5*y_e12 + x_1*y_e125 + x_e1*y_e25 - x_e2*y_e15 - x_e15*y_e2
-            V::store(
-                {
-                    let mut s = V::mul(x_1, y_e125);
-                    s = V::mul_add(x_e1, y_e25, s);
-                    s = V::neg_mul_add(x_e2, y_e15, s);
-                    s = V::mul_add(x_e5, y_e12, s);
-                    s = V::mul_add(x_e12, y_e5, s);
-                    s = V::neg_mul_add(x_e15, y_e2, s);
-                    s = V::mul_add(x_e25, y_e1, s);
-                    s = V::mul_add(x_e125, y_1, s);
-                    s
-                },
-                out0.at(18usize, c),
-            );
+            V::store(v153, out0.at(18usize, c));
+            let y_e134 = V::load(y.at(19usize, c));
+            let mut v170 = V::mul(x_1, y_e134);
+            let x_e134 = V::load(x.at(19usize, c));
+            v170 = V::mul_add(x_e1, y_e34, v170);
+            v170 = V::neg_mul_add(x_e3, y_e14, v170);
+            v170 = V::mul_add(x_e4, y_e13, v170);
+            v170 = V::mul_add(x_e13, y_e4, v170);
+            v170 = V::neg_mul_add(x_e14, y_e3, v170);
+            v170 = V::mul_add(x_e34, y_e1, v170);
+            v170 = V::mul_add(x_e134, y_1, v170);
             // out0[19] = x_e134*y_1 + x_e34*y_e1 + x_e13*y_e4 + x_e4*y_e13 + x_1*y_e134 + x_e1*y_e34 - x_e3*y_e14 - x_e14*y_e3
-            V::store(
-                {
-                    let mut s = V::mul(x_1, y_e134);
-                    s = V::mul_add(x_e1, y_e34, s);
-                    s = V::neg_mul_add(x_e3, y_e14, s);
-                    s = V::mul_add(x_e4, y_e13, s);
-                    s = V::mul_add(x_e13, y_e4, s);
-                    s = V::neg_mul_add(x_e14, y_e3, s);
-                    s = V::mul_add(x_e34, y_e1, s);
-                    s = V::mul_add(x_e134, y_1, s);
-                    s
-                },
-                out0.at(19usize, c),
-            );
+            V::store(v170, out0.at(19usize, c));
+            let y_e135 = V::load(y.at(20usize, c));
+            let mut v187 = V::mul(x_1, y_e135);
+            let x_e135 = V::load(x.at(20usize, c));
+            v187 = V::mul_add(x_e1, y_e35, v187);
+            v187 = V::neg_mul_add(x_e3, y_e15, v187);
+            v187 = V::mul_add(x_e5, y_e13, v187);
+            v187 = V::mul_add(x_e13, y_e5, v187);
+            v187 = V::neg_mul_add(x_e15, y_e3, v187);
+            v187 = V::mul_add(x_e35, y_e1, v187);
+            v187 = V::mul_add(x_e135, y_1, v187);
             // out0[20] = x_e135*y_1 + x_e35*y_e1 + x_e13*y_e5 + x_e5*y_e13 + x_1*y_e135 + x_e1*y_e35 - x_e3*y_e15 - x_e15*y_e3
-            V::store(
-                {
-                    let mut s = V::mul(x_1, y_e135);
-                    s = V::mul_add(x_e1, y_e35, s);
-                    s = V::neg_mul_add(x_e3, y_e15, s);
-                    s = V::mul_add(x_e5, y_e13, s);
-                    s = V::mul_add(x_e13, y_e5, s);
-                    s = V::neg_mul_add(x_e15, y_e3, s);
-                    s = V::mul_add(x_e35, y_e1, s);
-                    s = V::mul_add(x_e135, y_1, s);
-                    s
-                },
-                out0.at(20usize, c),
-            );
+            V::store(v187, out0.at(20usize, c));
+            let y_e145 = V::load(y.at(21usize, c));
+            let mut v204 = V::mul(x_1, y_e145);
+            let x_e145 = V::load(x.at(21usize, c));
+            v204 = V::mul_add(x_e1, y_e45, v204);
+            v204 = V::neg_mul_add(x_e4, y_e15, v204);
+            v204 = V::mul_add(x_e5, y_e14, v204);
+            v204 = V::mul_add(x_e14, y_e5, v204);
+            v204 = V::neg_mul_add(x_e15, y_e4, v204);
+            v204 = V::mul_add(x_e45, y_e1, v204);
+            v204 = V::mul_add(x_e145, y_1, v204);
             // out0[21] = x_e145*y_1 + x_e45*y_e1 + x_e14*y_e5 + x_e5*y_e14 + x_1*y_e145 + x_e1*y_e45 - x_e4*y_e15 - x_e15*y_e4
-            V::store(
-                {
-                    let mut s = V::mul(x_1, y_e145);
-                    s = V::mul_add(x_e1, y_e45, s);
-                    s = V::neg_mul_add(x_e4, y_e15, s);
-                    s = V::mul_add(x_e5, y_e14, s);
-                    s = V::mul_add(x_e14, y_e5, s);
-                    s = V::neg_mul_add(x_e15, y_e4, s);
-                    s = V::mul_add(x_e45, y_e1, s);
-                    s = V::mul_add(x_e145, y_1, s);
-                    s
-                },
-                out0.at(21usize, c),
-            );
+            V::store(v204, out0.at(21usize, c));
+            let y_e234 = V::load(y.at(22usize, c));
+            let mut v221 = V::mul(x_1, y_e234);
+            let x_e234 = V::load(x.at(22usize, c));
+            v221 = V::mul_add(x_e2, y_e34, v221);
+            v221 = V::neg_mul_add(x_e3, y_e24, v221);
+            v221 = V::mul_add(x_e4, y_e23, v221);
+            v221 = V::mul_add(x_e23, y_e4, v221);
+            v221 = V::neg_mul_add(x_e24, y_e3, v221);
+            v221 = V::mul_add(x_e34, y_e2, v221);
+            v221 = V::mul_add(x_e234, y_1, v221);
             // out0[22] = x_e234*y_1 + x_e34*y_e2 + x_e23*y_e4 + x_e4*y_e23 + x_1*y_e234 + x_e2*y_e34 - x_e3*y_e24 - x_e24*y_e3
-            V::store(
-                {
-                    let mut s = V::mul(x_1, y_e234);
-                    s = V::mul_add(x_e2, y_e34, s);
-                    s = V::neg_mul_add(x_e3, y_e24, s);
-                    s = V::mul_add(x_e4, y_e23, s);
-                    s = V::mul_add(x_e23, y_e4, s);
-                    s = V::neg_mul_add(x_e24, y_e3, s);
-                    s = V::mul_add(x_e34, y_e2, s);
-                    s = V::mul_add(x_e234, y_1, s);
-                    s
-                },
-                out0.at(22usize, c),
-            );
+            V::store(v221, out0.at(22usize, c));
+            let y_e235 = V::load(y.at(23usize, c));
+            let mut v238 = V::mul(x_1, y_e235);
+            let x_e235 = V::load(x.at(23usize, c));
+            v238 = V::mul_add(x_e2, y_e35, v238);
+            v238 = V::neg_mul_add(x_e3, y_e25, v238);
+            v238 = V::mul_add(x_e5, y_e23, v238);
+            v238 = V::mul_add(x_e23, y_e5, v238);
+            v238 = V::neg_mul_add(x_e25, y_e3, v238);
+            v238 = V::mul_add(x_e35, y_e2, v238);
+            v238 = V::mul_add(x_e235, y_1, v238);
             // out0[23] = x_e235*y_1 + x_e35*y_e2 + x_e23*y_e5 + x_e5*y_e23 + x_1*y_e235 + x_e2*y_e35 - x_e3*y_e25 - x_e25*y_e3
-            V::store(
-                {
-                    let mut s = V::mul(x_1, y_e235);
-                    s = V::mul_add(x_e2, y_e35, s);
-                    s = V::neg_mul_add(x_e3, y_e25, s);
-                    s = V::mul_add(x_e5, y_e23, s);
-                    s = V::mul_add(x_e23, y_e5, s);
-                    s = V::neg_mul_add(x_e25, y_e3, s);
-                    s = V::mul_add(x_e35, y_e2, s);
-                    s = V::mul_add(x_e235, y_1, s);
-                    s
-                },
-                out0.at(23usize, c),
-            );
+            V::store(v238, out0.at(23usize, c));
+            let y_e245 = V::load(y.at(24usize, c));
+            let mut v255 = V::mul(x_1, y_e245);
+            let x_e245 = V::load(x.at(24usize, c));
+            v255 = V::mul_add(x_e2, y_e45, v255);
+            v255 = V::neg_mul_add(x_e4, y_e25, v255);
+            v255 = V::mul_add(x_e5, y_e24, v255);
+            v255 = V::mul_add(x_e24, y_e5, v255);
+            v255 = V::neg_mul_add(x_e25, y_e4, v255);
+            v255 = V::mul_add(x_e45, y_e2, v255);
+            v255 = V::mul_add(x_e245, y_1, v255);
             // out0[24] = x_e245*y_1 + x_e45*y_e2 + x_e24*y_e5 + x_e5*y_e24 + x_1*y_e245 + x_e2*y_e45 - x_e4*y_e25 - x_e25*y_e4
-            V::store(
-                {
-                    let mut s = V::mul(x_1, y_e245);
-                    s = V::mul_add(x_e2, y_e45, s);
-                    s = V::neg_mul_add(x_e4, y_e25, s);
-                    s = V::mul_add(x_e5, y_e24, s);
-                    s = V::mul_add(x_e24, y_e5, s);
-                    s = V::neg_mul_add(x_e25, y_e4, s);
-                    s = V::mul_add(x_e45, y_e2, s);
-                    s = V::mul_add(x_e245, y_1, s);
-                    s
-                },
-                out0.at(24usize, c),
-            );
+            V::store(v255, out0.at(24usize, c));
+            let y_e345 = V::load(y.at(25usize, c));
+            let mut v272 = V::mul(x_1, y_e345);
+            let x_e345 = V::load(x.at(25usize, c));
+            v272 = V::mul_add(x_e3, y_e45, v272);
+            v272 = V::neg_mul_add(x_e4, y_e35, v272);
+            v272 = V::mul_add(x_e5, y_e34, v272);
+            v272 = V::mul_add(x_e34, y_e5, v272);
+            v272 = V::neg_mul_add(x_e35, y_e4, v272);
+            v272 = V::mul_add(x_e45, y_e3, v272);
+            v272 = V::mul_add(x_e345, y_1, v272);
             // out0[25] = x_e345*y_1 + x_e45*y_e3 + x_e34*y_e5 + x_e5*y_e34 + x_1*y_e345 + x_e3*y_e45 - x_e4*y_e35 - x_e35*y_e4
-            V::store(
-                {
-                    let mut s = V::mul(x_1, y_e345);
-                    s = V::mul_add(x_e3, y_e45, s);
-                    s = V::neg_mul_add(x_e4, y_e35, s);
-                    s = V::mul_add(x_e5, y_e34, s);
-                    s = V::mul_add(x_e34, y_e5, s);
-                    s = V::neg_mul_add(x_e35, y_e4, s);
-                    s = V::mul_add(x_e45, y_e3, s);
-                    s = V::mul_add(x_e345, y_1, s);
-                    s
-                },
-                out0.at(25usize, c),
-            );
+            V::store(v272, out0.at(25usize, c));
+            let y_e1234 = V::load(y.at(26usize, c));
+            let mut v289 = V::mul(x_1, y_e1234);
+            let x_e1234 = V::load(x.at(26usize, c));
+            v289 = V::mul_add(x_e1, y_e234, v289);
+            v289 = V::neg_mul_add(x_e2, y_e134, v289);
+            v289 = V::mul_add(x_e3, y_e124, v289);
+            v289 = V::neg_mul_add(x_e4, y_e123, v289);
+            v289 = V::mul_add(x_e12, y_e34, v289);
+            v289 = V::neg_mul_add(x_e13, y_e24, v289);
+            v289 = V::mul_add(x_e14, y_e23, v289);
+            v289 = V::mul_add(x_e23, y_e14, v289);
+            v289 = V::neg_mul_add(x_e24, y_e13, v289);
+            v289 = V::mul_add(x_e34, y_e12, v289);
+            v289 = V::mul_add(x_e123, y_e4, v289);
+            v289 = V::neg_mul_add(x_e124, y_e3, v289);
+            v289 = V::mul_add(x_e134, y_e2, v289);
+            v289 = V::neg_mul_add(x_e234, y_e1, v289);
+            v289 = V::mul_add(x_e1234, y_1, v289);
             // out0[26] = x_e1234*y_1 + x_e134*y_e2 + x_e123*y_e4 + x_e34*y_e12 + x_e23*y_e14 + x_e14*y_e23 + x_e12*y_e34 + x_e3*y_e124 + x_1*y_e1234 + x_e1*y_e234 - x_e2*y_e134 - x_e4*y_e123 - x_e13*y_e24 - x_e24*y_e13 - x_e124*y_e3 - x_e234*y_e1
-            V::store(
-                {
-                    let mut s = V::mul(x_1, y_e1234);
-                    s = V::mul_add(x_e1, y_e234, s);
-                    s = V::neg_mul_add(x_e2, y_e134, s);
-                    s = V::mul_add(x_e3, y_e124, s);
-                    s = V::neg_mul_add(x_e4, y_e123, s);
-                    s = V::mul_add(x_e12, y_e34, s);
-                    s = V::neg_mul_add(x_e13, y_e24, s);
-                    s = V::mul_add(x_e14, y_e23, s);
-                    s = V::mul_add(x_e23, y_e14, s);
-                    s = V::neg_mul_add(x_e24, y_e13, s);
-                    s = V::mul_add(x_e34, y_e12, s);
-                    s = V::mul_add(x_e123, y_e4, s);
-                    s = V::neg_mul_add(x_e124, y_e3, s);
-                    s = V::mul_add(x_e134, y_e2, s);
-                    s = V::neg_mul_add(x_e234, y_e1, s);
-                    s = V::mul_add(x_e1234, y_1, s);
-                    s
-                },
-                out0.at(26usize, c),
-            );
+            V::store(v289, out0.at(26usize, c));
+            let y_e1235 = V::load(y.at(27usize, c));
+            let mut v322 = V::mul(x_1, y_e1235);
+            let x_e1235 = V::load(x.at(27usize, c));
+            v322 = V::mul_add(x_e1, y_e235, v322);
+            v322 = V::neg_mul_add(x_e2, y_e135, v322);
+            v322 = V::mul_add(x_e3, y_e125, v322);
+            v322 = V::neg_mul_add(x_e5, y_e123, v322);
+            v322 = V::mul_add(x_e12, y_e35, v322);
+            v322 = V::neg_mul_add(x_e13, y_e25, v322);
+            v322 = V::mul_add(x_e15, y_e23, v322);
+            v322 = V::mul_add(x_e23, y_e15, v322);
+            v322 = V::neg_mul_add(x_e25, y_e13, v322);
+            v322 = V::mul_add(x_e35, y_e12, v322);
+            v322 = V::mul_add(x_e123, y_e5, v322);
+            v322 = V::neg_mul_add(x_e125, y_e3, v322);
+            v322 = V::mul_add(x_e135, y_e2, v322);
+            v322 = V::neg_mul_add(x_e235, y_e1, v322);
+            v322 = V::mul_add(x_e1235, y_1, v322);
             // out0[27] = x_e1235*y_1 + x_e135*y_e2 + x_e123*y_e5 + x_e35*y_e12 + x_e23*y_e15 + x_e15*y_e23 + x_e12*y_e35 + x_e3*y_e125 + x_1*y_e1235 + x_e1*y_e235 - x_e2*y_e135 - x_e5*y_e123 - x_e13*y_e25 - x_e25*y_e13 - x_e125*y_e3 - x_e235*y_e1
-            V::store(
-                {
-                    let mut s = V::mul(x_1, y_e1235);
-                    s = V::mul_add(x_e1, y_e235, s);
-                    s = V::neg_mul_add(x_e2, y_e135, s);
-                    s = V::mul_add(x_e3, y_e125, s);
-                    s = V::neg_mul_add(x_e5, y_e123, s);
-                    s = V::mul_add(x_e12, y_e35, s);
-                    s = V::neg_mul_add(x_e13, y_e25, s);
-                    s = V::mul_add(x_e15, y_e23, s);
-                    s = V::mul_add(x_e23, y_e15, s);
-                    s = V::neg_mul_add(x_e25, y_e13, s);
-                    s = V::mul_add(x_e35, y_e12, s);
-                    s = V::mul_add(x_e123, y_e5, s);
-                    s = V::neg_mul_add(x_e125, y_e3, s);
-                    s = V::mul_add(x_e135, y_e2, s);
-                    s = V::neg_mul_add(x_e235, y_e1, s);
-                    s = V::mul_add(x_e1235, y_1, s);
-                    s
-                },
-                out0.at(27usize, c),
-            );
+            V::store(v322, out0.at(27usize, c));
+            let y_e1245 = V::load(y.at(28usize, c));
+            let mut v355 = V::mul(x_1, y_e1245);
+            let x_e1245 = V::load(x.at(28usize, c));
+            v355 = V::mul_add(x_e1, y_e245, v355);
+            v355 = V::neg_mul_add(x_e2, y_e145, v355);
+            v355 = V::mul_add(x_e4, y_e125, v355);
+            v355 = V::neg_mul_add(x_e5, y_e124, v355);
+            v355 = V::mul_add(x_e12, y_e45, v355);
+            v355 = V::neg_mul_add(x_e14, y_e25, v355);
+            v355 = V::mul_add(x_e15, y_e24, v355);
+            v355 = V::mul_add(x_e24, y_e15, v355);
+            v355 = V::neg_mul_add(x_e25, y_e14, v355);
+            v355 = V::mul_add(x_e45, y_e12, v355);
+            v355 = V::mul_add(x_e124, y_e5, v355);
+            v355 = V::neg_mul_add(x_e125, y_e4, v355);
+            v355 = V::mul_add(x_e145, y_e2, v355);
+            v355 = V::neg_mul_add(x_e245, y_e1, v355);
+            v355 = V::mul_add(x_e1245, y_1, v355);
             // out0[28] = x_e1245*y_1 + x_e145*y_e2 + x_e124*y_e5 + x_e45*y_e12 + x_e24*y_e15 + x_e15*y_e24 + x_e12*y_e45 + x_e4*y_e125 + x_1*y_e1245 + x_e1*y_e245 - x_e2*y_e145 - x_e5*y_e124 - x_e14*y_e25 - x_e25*y_e14 - x_e125*y_e4 - x_e245*y_e1
-            V::store(
-                {
-                    let mut s = V::mul(x_1, y_e1245);
-                    s = V::mul_add(x_e1, y_e245, s);
-                    s = V::neg_mul_add(x_e2, y_e145, s);
-                    s = V::mul_add(x_e4, y_e125, s);
-                    s = V::neg_mul_add(x_e5, y_e124, s);
-                    s = V::mul_add(x_e12, y_e45, s);
-                    s = V::neg_mul_add(x_e14, y_e25, s);
-                    s = V::mul_add(x_e15, y_e24, s);
-                    s = V::mul_add(x_e24, y_e15, s);
-                    s = V::neg_mul_add(x_e25, y_e14, s);
-                    s = V::mul_add(x_e45, y_e12, s);
-                    s = V::mul_add(x_e124, y_e5, s);
-                    s = V::neg_mul_add(x_e125, y_e4, s);
-                    s = V::mul_add(x_e145, y_e2, s);
-                    s = V::neg_mul_add(x_e245, y_e1, s);
-                    s = V::mul_add(x_e1245, y_1, s);
-                    s
-                },
-                out0.at(28usize, c),
-            );
+            V::store(v355, out0.at(28usize, c));
+            let y_e1345 = V::load(y.at(29usize, c));
+            let mut v388 = V::mul(x_1, y_e1345);
+            let x_e1345 = V::load(x.at(29usize, c));
+            v388 = V::mul_add(x_e1, y_e345, v388);
+            v388 = V::neg_mul_add(x_e3, y_e145, v388);
+            v388 = V::mul_add(x_e4, y_e135, v388);
+            v388 = V::neg_mul_add(x_e5, y_e134, v388);
+            v388 = V::mul_add(x_e13, y_e45, v388);
+            v388 = V::neg_mul_add(x_e14, y_e35, v388);
+            v388 = V::mul_add(x_e15, y_e34, v388);
+            v388 = V::mul_add(x_e34, y_e15, v388);
+            v388 = V::neg_mul_add(x_e35, y_e14, v388);
+            v388 = V::mul_add(x_e45, y_e13, v388);
+            v388 = V::mul_add(x_e134, y_e5, v388);
+            v388 = V::neg_mul_add(x_e135, y_e4, v388);
+            v388 = V::mul_add(x_e145, y_e3, v388);
+            v388 = V::neg_mul_add(x_e345, y_e1, v388);
+            v388 = V::mul_add(x_e1345, y_1, v388);
             // out0[29] = x_e1345*y_1 + x_e145*y_e3 + x_e134*y_e5 + x_e45*y_e13 + x_e34*y_e15 + x_e15*y_e34 + x_e13*y_e45 + x_e4*y_e135 + x_1*y_e1345 + x_e1*y_e345 - x_e3*y_e145 - x_e5*y_e134 - x_e14*y_e35 - x_e35*y_e14 - x_e135*y_e4 - x_e345*y_e1
-            V::store(
-                {
-                    let mut s = V::mul(x_1, y_e1345);
-                    s = V::mul_add(x_e1, y_e345, s);
-                    s = V::neg_mul_add(x_e3, y_e145, s);
-                    s = V::mul_add(x_e4, y_e135, s);
-                    s = V::neg_mul_add(x_e5, y_e134, s);
-                    s = V::mul_add(x_e13, y_e45, s);
-                    s = V::neg_mul_add(x_e14, y_e35, s);
-                    s = V::mul_add(x_e15, y_e34, s);
-                    s = V::mul_add(x_e34, y_e15, s);
-                    s = V::neg_mul_add(x_e35, y_e14, s);
-                    s = V::mul_add(x_e45, y_e13, s);
-                    s = V::mul_add(x_e134, y_e5, s);
-                    s = V::neg_mul_add(x_e135, y_e4, s);
-                    s = V::mul_add(x_e145, y_e3, s);
-                    s = V::neg_mul_add(x_e345, y_e1, s);
-                    s = V::mul_add(x_e1345, y_1, s);
-                    s
-                },
-                out0.at(29usize, c),
-            );
+            V::store(v388, out0.at(29usize, c));
+            let y_e2345 = V::load(y.at(30usize, c));
+            let mut v421 = V::mul(x_1, y_e2345);
+            let x_e2345 = V::load(x.at(30usize, c));
+            v421 = V::mul_add(x_e2, y_e345, v421);
+            v421 = V::neg_mul_add(x_e3, y_e245, v421);
+            v421 = V::mul_add(x_e4, y_e235, v421);
+            v421 = V::neg_mul_add(x_e5, y_e234, v421);
+            v421 = V::mul_add(x_e23, y_e45, v421);
+            v421 = V::neg_mul_add(x_e24, y_e35, v421);
+            v421 = V::mul_add(x_e25, y_e34, v421);
+            v421 = V::mul_add(x_e34, y_e25, v421);
+            v421 = V::neg_mul_add(x_e35, y_e24, v421);
+            v421 = V::mul_add(x_e45, y_e23, v421);
+            v421 = V::mul_add(x_e234, y_e5, v421);
+            v421 = V::neg_mul_add(x_e235, y_e4, v421);
+            v421 = V::mul_add(x_e245, y_e3, v421);
+            v421 = V::neg_mul_add(x_e345, y_e2, v421);
+            v421 = V::mul_add(x_e2345, y_1, v421);
             // out0[30] = x_e2345*y_1 + x_e245*y_e3 + x_e234*y_e5 + x_e45*y_e23 + x_e34*y_e25 + x_e25*y_e34 + x_e23*y_e45 + x_e4*y_e235 + x_1*y_e2345 + x_e2*y_e345 - x_e3*y_e245 - x_e5*y_e234 - x_e24*y_e35 - x_e35*y_e24 - x_e235*y_e4 - x_e345*y_e2
-            V::store(
-                {
-                    let mut s = V::mul(x_1, y_e2345);
-                    s = V::mul_add(x_e2, y_e345, s);
-                    s = V::neg_mul_add(x_e3, y_e245, s);
-                    s = V::mul_add(x_e4, y_e235, s);
-                    s = V::neg_mul_add(x_e5, y_e234, s);
-                    s = V::mul_add(x_e23, y_e45, s);
-                    s = V::neg_mul_add(x_e24, y_e35, s);
-                    s = V::mul_add(x_e25, y_e34, s);
-                    s = V::mul_add(x_e34, y_e25, s);
-                    s = V::neg_mul_add(x_e35, y_e24, s);
-                    s = V::mul_add(x_e45, y_e23, s);
-                    s = V::mul_add(x_e234, y_e5, s);
-                    s = V::neg_mul_add(x_e235, y_e4, s);
-                    s = V::mul_add(x_e245, y_e3, s);
-                    s = V::neg_mul_add(x_e345, y_e2, s);
-                    s = V::mul_add(x_e2345, y_1, s);
-                    s
-                },
-                out0.at(30usize, c),
-            );
+            V::store(v421, out0.at(30usize, c));
+            let mut v454 = V::mul(x_1, V::load(y.at(31usize, c)));
+            v454 = V::mul_add(x_e1, y_e2345, v454);
+            v454 = V::neg_mul_add(x_e2, y_e1345, v454);
+            v454 = V::mul_add(x_e3, y_e1245, v454);
+            v454 = V::neg_mul_add(x_e4, y_e1235, v454);
+            v454 = V::mul_add(x_e5, y_e1234, v454);
+            v454 = V::mul_add(x_e12, y_e345, v454);
+            v454 = V::neg_mul_add(x_e13, y_e245, v454);
+            v454 = V::mul_add(x_e14, y_e235, v454);
+            v454 = V::neg_mul_add(x_e15, y_e234, v454);
+            v454 = V::mul_add(x_e23, y_e145, v454);
+            v454 = V::neg_mul_add(x_e24, y_e135, v454);
+            v454 = V::mul_add(x_e25, y_e134, v454);
+            v454 = V::mul_add(x_e34, y_e125, v454);
+            v454 = V::neg_mul_add(x_e35, y_e124, v454);
+            v454 = V::mul_add(x_e45, y_e123, v454);
+            v454 = V::mul_add(x_e123, y_e45, v454);
+            v454 = V::neg_mul_add(x_e124, y_e35, v454);
+            v454 = V::mul_add(x_e125, y_e34, v454);
+            v454 = V::mul_add(x_e134, y_e25, v454);
+            v454 = V::neg_mul_add(x_e135, y_e24, v454);
+            v454 = V::mul_add(x_e145, y_e23, v454);
+            v454 = V::neg_mul_add(x_e234, y_e15, v454);
+            v454 = V::mul_add(x_e235, y_e14, v454);
+            v454 = V::neg_mul_add(x_e245, y_e13, v454);
+            v454 = V::mul_add(x_e345, y_e12, v454);
+            v454 = V::mul_add(x_e1234, y_e5, v454);
+            v454 = V::neg_mul_add(x_e1235, y_e4, v454);
+            v454 = V::mul_add(x_e1245, y_e3, v454);
+            v454 = V::neg_mul_add(x_e1345, y_e2, v454);
+            v454 = V::mul_add(x_e2345, y_e1, v454);
+            v454 = V::mul_add(V::load(x.at(31usize, c)), y_1, v454);
             // out0[31] = x_e12345*y_1 + x_e2345*y_e1 + x_e1245*y_e3 + x_e1234*y_e5 + x_e345*y_e12 + x_e235*y_e14 + x_e145*y_e23 + x_e134*y_e25 + x_e125*y_e34 + x_e123*y_e45 + x_e45*y_e123 + x_e34*y_e125 + x_e25*y_e134 + x_e23*y_e145 + x_e14*y_e235 + x_e12*y_e345 + x_e5*y_e1234 + x_e3*y_e1245 + x_1*y_e12345 + x_e1*y_e2345 - x_e2*y_e1345 - x_e4*y_e1235 - x_e13*y_e245 - x_e15*y_e234 - x_e24*y_e135 - x_e35*y_e124 - x_e124*y_e35 - x_e135*y_e24 - x_e234*y_e15 - x_e245*y_e13 - x_e1235*y_e4 - x_e1345*y_e2
-            V::store(
-                {
-                    let mut s = V::mul(x_1, V::load(y.at(31usize, c)));
-                    s = V::mul_add(x_e1, y_e2345, s);
-                    s = V::neg_mul_add(x_e2, y_e1345, s);
-                    s = V::mul_add(x_e3, y_e1245, s);
-                    s = V::neg_mul_add(x_e4, y_e1235, s);
-                    s = V::mul_add(x_e5, y_e1234, s);
-                    s = V::mul_add(x_e12, y_e345, s);
-                    s = V::neg_mul_add(x_e13, y_e245, s);
-                    s = V::mul_add(x_e14, y_e235, s);
-                    s = V::neg_mul_add(x_e15, y_e234, s);
-                    s = V::mul_add(x_e23, y_e145, s);
-                    s = V::neg_mul_add(x_e24, y_e135, s);
-                    s = V::mul_add(x_e25, y_e134, s);
-                    s = V::mul_add(x_e34, y_e125, s);
-                    s = V::neg_mul_add(x_e35, y_e124, s);
-                    s = V::mul_add(x_e45, y_e123, s);
-                    s = V::mul_add(x_e123, y_e45, s);
-                    s = V::neg_mul_add(x_e124, y_e35, s);
-                    s = V::mul_add(x_e125, y_e34, s);
-                    s = V::mul_add(x_e134, y_e25, s);
-                    s = V::neg_mul_add(x_e135, y_e24, s);
-                    s = V::mul_add(x_e145, y_e23, s);
-                    s = V::neg_mul_add(x_e234, y_e15, s);
-                    s = V::mul_add(x_e235, y_e14, s);
-                    s = V::neg_mul_add(x_e245, y_e13, s);
-                    s = V::mul_add(x_e345, y_e12, s);
-                    s = V::mul_add(x_e1234, y_e5, s);
-                    s = V::neg_mul_add(x_e1235, y_e4, s);
-                    s = V::mul_add(x_e1245, y_e3, s);
-                    s = V::neg_mul_add(x_e1345, y_e2, s);
-                    s = V::mul_add(x_e2345, y_e1, s);
-                    s = V::mul_add(V::load(x.at(31usize, c)), y_1, s);
-                    s
-                },
-                out0.at(31usize, c),
-            );
+            V::store(v454, out0.at(31usize, c));
         }
     }
 }
@@ -521,519 +403,376 @@ unsafe fn exterior_product_1<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let out0 = args.outputs[0];
         for group in 0..args.groups {
             let c = group * V::LANES;
-            let grad_o_e12345 = V::load(grad_o.at(31usize, c));
-            let y_e2345 = V::load(y.at(30usize, c));
-            let grad_o_e2345 = V::load(grad_o.at(30usize, c));
-            let y_e1345 = V::load(y.at(29usize, c));
-            let grad_o_e1345 = V::load(grad_o.at(29usize, c));
-            let y_e1245 = V::load(y.at(28usize, c));
-            let grad_o_e1245 = V::load(grad_o.at(28usize, c));
-            let y_e1235 = V::load(y.at(27usize, c));
-            let grad_o_e1235 = V::load(grad_o.at(27usize, c));
-            let y_e1234 = V::load(y.at(26usize, c));
-            let grad_o_e1234 = V::load(grad_o.at(26usize, c));
-            let y_e345 = V::load(y.at(25usize, c));
-            let grad_o_e345 = V::load(grad_o.at(25usize, c));
-            let y_e245 = V::load(y.at(24usize, c));
-            let grad_o_e245 = V::load(grad_o.at(24usize, c));
-            let y_e235 = V::load(y.at(23usize, c));
-            let grad_o_e235 = V::load(grad_o.at(23usize, c));
-            let y_e234 = V::load(y.at(22usize, c));
-            let grad_o_e234 = V::load(grad_o.at(22usize, c));
-            let y_e145 = V::load(y.at(21usize, c));
-            let grad_o_e145 = V::load(grad_o.at(21usize, c));
-            let y_e135 = V::load(y.at(20usize, c));
-            let grad_o_e135 = V::load(grad_o.at(20usize, c));
-            let y_e134 = V::load(y.at(19usize, c));
-            let grad_o_e134 = V::load(grad_o.at(19usize, c));
-            let y_e125 = V::load(y.at(18usize, c));
-            let grad_o_e125 = V::load(grad_o.at(18usize, c));
-            let y_e124 = V::load(y.at(17usize, c));
-            let grad_o_e124 = V::load(grad_o.at(17usize, c));
-            let y_e123 = V::load(y.at(16usize, c));
-            let grad_o_e123 = V::load(grad_o.at(16usize, c));
-            let y_e45 = V::load(y.at(15usize, c));
-            let grad_o_e45 = V::load(grad_o.at(15usize, c));
-            let y_e35 = V::load(y.at(14usize, c));
-            let grad_o_e35 = V::load(grad_o.at(14usize, c));
-            let y_e34 = V::load(y.at(13usize, c));
-            let grad_o_e34 = V::load(grad_o.at(13usize, c));
-            let y_e25 = V::load(y.at(12usize, c));
-            let grad_o_e25 = V::load(grad_o.at(12usize, c));
-            let y_e24 = V::load(y.at(11usize, c));
-            let grad_o_e24 = V::load(grad_o.at(11usize, c));
-            let y_e23 = V::load(y.at(10usize, c));
-            let grad_o_e23 = V::load(grad_o.at(10usize, c));
-            let y_e15 = V::load(y.at(9usize, c));
-            let grad_o_e15 = V::load(grad_o.at(9usize, c));
-            let y_e14 = V::load(y.at(8usize, c));
-            let grad_o_e14 = V::load(grad_o.at(8usize, c));
-            let y_e13 = V::load(y.at(7usize, c));
-            let grad_o_e13 = V::load(grad_o.at(7usize, c));
-            let y_e12 = V::load(y.at(6usize, c));
-            let grad_o_e12 = V::load(grad_o.at(6usize, c));
-            let y_e5 = V::load(y.at(5usize, c));
-            let grad_o_e5 = V::load(grad_o.at(5usize, c));
-            let y_e4 = V::load(y.at(4usize, c));
-            let grad_o_e4 = V::load(grad_o.at(4usize, c));
-            let y_e3 = V::load(y.at(3usize, c));
-            let grad_o_e3 = V::load(grad_o.at(3usize, c));
-            let y_e2 = V::load(y.at(2usize, c));
-            let grad_o_e2 = V::load(grad_o.at(2usize, c));
-            let y_e1 = V::load(y.at(1usize, c));
-            let grad_o_e1 = V::load(grad_o.at(1usize, c));
+            y.prefetch::<32usize>(c);
+            grad_o.prefetch::<32usize>(c);
             let y_1 = V::load(y.at(0usize, c));
-            // out0[0] = y_e12345*grad_o_e12345 + y_e2345*grad_o_e2345 + y_e1345*grad_o_e1345 + y_e1245*grad_o_e1245 + y_e1235*grad_o_e1235 + y_e1234*grad_o_e1234 + y_e345*grad_o_e345 + y_e245*grad_o_e245 + y_e235*grad_o_e235 + y_e234*grad_o_e234 + y_e145*grad_o_e145 + y_e135*grad_o_e135 + y_e134*grad_o_e134 + y_e125*grad_o_e125 + y_e124*grad_o_e124 + y_e123*grad_o_e123 + y_e45*grad_o_e45 + y_e35*grad_o_e35 + y_e34*grad_o_e34 + y_e25*grad_o_e25 + y_e24*grad_o_e24 + y_e23*grad_o_e23 + y_e15*grad_o_e15 + y_e14*grad_o_e14 + y_e13*grad_o_e13 + y_e12*grad_o_e12 + y_e5*grad_o_e5 + y_e4*grad_o_e4 + y_e3*grad_o_e3 + y_e2*grad_o_e2 + y_e1*grad_o_e1 + y_1*grad_o_1
-            V::store(
-                {
-                    let mut s = V::mul(V::load(y.at(31usize, c)), grad_o_e12345);
-                    s = V::mul_add(y_e2345, grad_o_e2345, s);
-                    s = V::mul_add(y_e1345, grad_o_e1345, s);
-                    s = V::mul_add(y_e1245, grad_o_e1245, s);
-                    s = V::mul_add(y_e1235, grad_o_e1235, s);
-                    s = V::mul_add(y_e1234, grad_o_e1234, s);
-                    s = V::mul_add(y_e345, grad_o_e345, s);
-                    s = V::mul_add(y_e245, grad_o_e245, s);
-                    s = V::mul_add(y_e235, grad_o_e235, s);
-                    s = V::mul_add(y_e234, grad_o_e234, s);
-                    s = V::mul_add(y_e145, grad_o_e145, s);
-                    s = V::mul_add(y_e135, grad_o_e135, s);
-                    s = V::mul_add(y_e134, grad_o_e134, s);
-                    s = V::mul_add(y_e125, grad_o_e125, s);
-                    s = V::mul_add(y_e124, grad_o_e124, s);
-                    s = V::mul_add(y_e123, grad_o_e123, s);
-                    s = V::mul_add(y_e45, grad_o_e45, s);
-                    s = V::mul_add(y_e35, grad_o_e35, s);
-                    s = V::mul_add(y_e34, grad_o_e34, s);
-                    s = V::mul_add(y_e25, grad_o_e25, s);
-                    s = V::mul_add(y_e24, grad_o_e24, s);
-                    s = V::mul_add(y_e23, grad_o_e23, s);
-                    s = V::mul_add(y_e15, grad_o_e15, s);
-                    s = V::mul_add(y_e14, grad_o_e14, s);
-                    s = V::mul_add(y_e13, grad_o_e13, s);
-                    s = V::mul_add(y_e12, grad_o_e12, s);
-                    s = V::mul_add(y_e5, grad_o_e5, s);
-                    s = V::mul_add(y_e4, grad_o_e4, s);
-                    s = V::mul_add(y_e3, grad_o_e3, s);
-                    s = V::mul_add(y_e2, grad_o_e2, s);
-                    s = V::mul_add(y_e1, grad_o_e1, s);
-                    s = V::mul_add(y_1, V::load(grad_o.at(0usize, c)), s);
-                    s
-                },
-                out0.at(0usize, c),
-            );
-            // out0[1] = y_e2345*grad_o_e12345 + y_e345*grad_o_e1345 + y_e245*grad_o_e1245 + y_e235*grad_o_e1235 + y_e234*grad_o_e1234 + y_e45*grad_o_e145 + y_e35*grad_o_e135 + y_e34*grad_o_e134 + y_e25*grad_o_e125 + y_e24*grad_o_e124 + y_e23*grad_o_e123 + y_e5*grad_o_e15 + y_e4*grad_o_e14 + y_e3*grad_o_e13 + y_e2*grad_o_e12 + y_1*grad_o_e1
-            V::store(
-                {
-                    let mut s = V::mul(y_e2345, grad_o_e12345);
-                    s = V::mul_add(y_e345, grad_o_e1345, s);
-                    s = V::mul_add(y_e245, grad_o_e1245, s);
-                    s = V::mul_add(y_e235, grad_o_e1235, s);
-                    s = V::mul_add(y_e234, grad_o_e1234, s);
-                    s = V::mul_add(y_e45, grad_o_e145, s);
-                    s = V::mul_add(y_e35, grad_o_e135, s);
-                    s = V::mul_add(y_e34, grad_o_e134, s);
-                    s = V::mul_add(y_e25, grad_o_e125, s);
-                    s = V::mul_add(y_e24, grad_o_e124, s);
-                    s = V::mul_add(y_e23, grad_o_e123, s);
-                    s = V::mul_add(y_e5, grad_o_e15, s);
-                    s = V::mul_add(y_e4, grad_o_e14, s);
-                    s = V::mul_add(y_e3, grad_o_e13, s);
-                    s = V::mul_add(y_e2, grad_o_e12, s);
-                    s = V::mul_add(y_1, grad_o_e1, s);
-                    s
-                },
-                out0.at(1usize, c),
-            );
-            // out0[2] = y_e345*grad_o_e2345 - y_e1345*grad_o_e12345 - y_e145*grad_o_e1245 - y_e135*grad_o_e1235 - y_e134*grad_o_e1234 + y_e45*grad_o_e245 + y_e35*grad_o_e235 + y_e34*grad_o_e234 - y_e15*grad_o_e125 - y_e14*grad_o_e124 - y_e13*grad_o_e123 + y_e5*grad_o_e25 + y_e4*grad_o_e24 + y_e3*grad_o_e23 - y_e1*grad_o_e12 + y_1*grad_o_e2
-            V::store(
-                {
-                    let mut s = V::mul(y_e345, grad_o_e2345);
-                    s = V::neg_mul_add(y_e1345, grad_o_e12345, s);
-                    s = V::neg_mul_add(y_e145, grad_o_e1245, s);
-                    s = V::neg_mul_add(y_e135, grad_o_e1235, s);
-                    s = V::neg_mul_add(y_e134, grad_o_e1234, s);
-                    s = V::mul_add(y_e45, grad_o_e245, s);
-                    s = V::mul_add(y_e35, grad_o_e235, s);
-                    s = V::mul_add(y_e34, grad_o_e234, s);
-                    s = V::neg_mul_add(y_e15, grad_o_e125, s);
-                    s = V::neg_mul_add(y_e14, grad_o_e124, s);
-                    s = V::neg_mul_add(y_e13, grad_o_e123, s);
-                    s = V::mul_add(y_e5, grad_o_e25, s);
-                    s = V::mul_add(y_e4, grad_o_e24, s);
-                    s = V::mul_add(y_e3, grad_o_e23, s);
-                    s = V::neg_mul_add(y_e1, grad_o_e12, s);
-                    s = V::mul_add(y_1, grad_o_e2, s);
-                    s
-                },
-                out0.at(2usize, c),
-            );
-            // out0[3] = y_e1245*grad_o_e12345 - y_e245*grad_o_e2345 - y_e145*grad_o_e1345 + y_e125*grad_o_e1235 + y_e124*grad_o_e1234 + y_e45*grad_o_e345 - y_e25*grad_o_e235 - y_e24*grad_o_e234 - y_e15*grad_o_e135 - y_e14*grad_o_e134 + y_e12*grad_o_e123 + y_e5*grad_o_e35 + y_e4*grad_o_e34 - y_e2*grad_o_e23 - y_e1*grad_o_e13 + y_1*grad_o_e3
-            V::store(
-                {
-                    let mut s = V::mul(y_e1245, grad_o_e12345);
-                    s = V::neg_mul_add(y_e245, grad_o_e2345, s);
-                    s = V::neg_mul_add(y_e145, grad_o_e1345, s);
-                    s = V::mul_add(y_e125, grad_o_e1235, s);
-                    s = V::mul_add(y_e124, grad_o_e1234, s);
-                    s = V::mul_add(y_e45, grad_o_e345, s);
-                    s = V::neg_mul_add(y_e25, grad_o_e235, s);
-                    s = V::neg_mul_add(y_e24, grad_o_e234, s);
-                    s = V::neg_mul_add(y_e15, grad_o_e135, s);
-                    s = V::neg_mul_add(y_e14, grad_o_e134, s);
-                    s = V::mul_add(y_e12, grad_o_e123, s);
-                    s = V::mul_add(y_e5, grad_o_e35, s);
-                    s = V::mul_add(y_e4, grad_o_e34, s);
-                    s = V::neg_mul_add(y_e2, grad_o_e23, s);
-                    s = V::neg_mul_add(y_e1, grad_o_e13, s);
-                    s = V::mul_add(y_1, grad_o_e3, s);
-                    s
-                },
-                out0.at(3usize, c),
-            );
-            // out0[4] = y_e235*grad_o_e2345 - y_e1235*grad_o_e12345 + y_e135*grad_o_e1345 + y_e125*grad_o_e1245 - y_e123*grad_o_e1234 - y_e35*grad_o_e345 - y_e25*grad_o_e245 + y_e23*grad_o_e234 - y_e15*grad_o_e145 + y_e13*grad_o_e134 + y_e12*grad_o_e124 + y_e5*grad_o_e45 - y_e3*grad_o_e34 - y_e2*grad_o_e24 - y_e1*grad_o_e14 + y_1*grad_o_e4
-            V::store(
-                {
-                    let mut s = V::mul(y_e235, grad_o_e2345);
-                    s = V::neg_mul_add(y_e1235, grad_o_e12345, s);
-                    s = V::mul_add(y_e135, grad_o_e1345, s);
-                    s = V::mul_add(y_e125, grad_o_e1245, s);
-                    s = V::neg_mul_add(y_e123, grad_o_e1234, s);
-                    s = V::neg_mul_add(y_e35, grad_o_e345, s);
-                    s = V::neg_mul_add(y_e25, grad_o_e245, s);
-                    s = V::mul_add(y_e23, grad_o_e234, s);
-                    s = V::neg_mul_add(y_e15, grad_o_e145, s);
-                    s = V::mul_add(y_e13, grad_o_e134, s);
-                    s = V::mul_add(y_e12, grad_o_e124, s);
-                    s = V::mul_add(y_e5, grad_o_e45, s);
-                    s = V::neg_mul_add(y_e3, grad_o_e34, s);
-                    s = V::neg_mul_add(y_e2, grad_o_e24, s);
-                    s = V::neg_mul_add(y_e1, grad_o_e14, s);
-                    s = V::mul_add(y_1, grad_o_e4, s);
-                    s
-                },
-                out0.at(4usize, c),
-            );
-            // out0[5] = y_e1234*grad_o_e12345 - y_e234*grad_o_e2345 - y_e134*grad_o_e1345 - y_e124*grad_o_e1245 - y_e123*grad_o_e1235 + y_e34*grad_o_e345 + y_e24*grad_o_e245 + y_e23*grad_o_e235 + y_e14*grad_o_e145 + y_e13*grad_o_e135 + y_e12*grad_o_e125 - y_e4*grad_o_e45 - y_e3*grad_o_e35 - y_e2*grad_o_e25 - y_e1*grad_o_e15 + y_1*grad_o_e5
-            V::store(
-                {
-                    let mut s = V::mul(y_e1234, grad_o_e12345);
-                    s = V::neg_mul_add(y_e234, grad_o_e2345, s);
-                    s = V::neg_mul_add(y_e134, grad_o_e1345, s);
-                    s = V::neg_mul_add(y_e124, grad_o_e1245, s);
-                    s = V::neg_mul_add(y_e123, grad_o_e1235, s);
-                    s = V::mul_add(y_e34, grad_o_e345, s);
-                    s = V::mul_add(y_e24, grad_o_e245, s);
-                    s = V::mul_add(y_e23, grad_o_e235, s);
-                    s = V::mul_add(y_e14, grad_o_e145, s);
-                    s = V::mul_add(y_e13, grad_o_e135, s);
-                    s = V::mul_add(y_e12, grad_o_e125, s);
-                    s = V::neg_mul_add(y_e4, grad_o_e45, s);
-                    s = V::neg_mul_add(y_e3, grad_o_e35, s);
-                    s = V::neg_mul_add(y_e2, grad_o_e25, s);
-                    s = V::neg_mul_add(y_e1, grad_o_e15, s);
-                    s = V::mul_add(y_1, grad_o_e5, s);
-                    s
-                },
-                out0.at(5usize, c),
-            );
-            // out0[6] = y_e345*grad_o_e12345 + y_e45*grad_o_e1245 + y_e35*grad_o_e1235 + y_e34*grad_o_e1234 + y_e5*grad_o_e125 + y_e4*grad_o_e124 + y_e3*grad_o_e123 + y_1*grad_o_e12
-            V::store(
-                {
-                    let mut s = V::mul(y_e345, grad_o_e12345);
-                    s = V::mul_add(y_e45, grad_o_e1245, s);
-                    s = V::mul_add(y_e35, grad_o_e1235, s);
-                    s = V::mul_add(y_e34, grad_o_e1234, s);
-                    s = V::mul_add(y_e5, grad_o_e125, s);
-                    s = V::mul_add(y_e4, grad_o_e124, s);
-                    s = V::mul_add(y_e3, grad_o_e123, s);
-                    s = V::mul_add(y_1, grad_o_e12, s);
-                    s
-                },
-                out0.at(6usize, c),
-            );
-            // out0[7] = y_e45*grad_o_e1345 - y_e245*grad_o_e12345 - y_e25*grad_o_e1235 - y_e24*grad_o_e1234 + y_e5*grad_o_e135 + y_e4*grad_o_e134 - y_e2*grad_o_e123 + y_1*grad_o_e13
-            V::store(
-                {
-                    let mut s = V::mul(y_e45, grad_o_e1345);
-                    s = V::neg_mul_add(y_e245, grad_o_e12345, s);
-                    s = V::neg_mul_add(y_e25, grad_o_e1235, s);
-                    s = V::neg_mul_add(y_e24, grad_o_e1234, s);
-                    s = V::mul_add(y_e5, grad_o_e135, s);
-                    s = V::mul_add(y_e4, grad_o_e134, s);
-                    s = V::neg_mul_add(y_e2, grad_o_e123, s);
-                    s = V::mul_add(y_1, grad_o_e13, s);
-                    s
-                },
-                out0.at(7usize, c),
-            );
-            // out0[8] = y_e235*grad_o_e12345 - y_e35*grad_o_e1345 - y_e25*grad_o_e1245 + y_e23*grad_o_e1234 + y_e5*grad_o_e145 - y_e3*grad_o_e134 - y_e2*grad_o_e124 + y_1*grad_o_e14
-            V::store(
-                {
-                    let mut s = V::mul(y_e235, grad_o_e12345);
-                    s = V::neg_mul_add(y_e35, grad_o_e1345, s);
-                    s = V::neg_mul_add(y_e25, grad_o_e1245, s);
-                    s = V::mul_add(y_e23, grad_o_e1234, s);
-                    s = V::mul_add(y_e5, grad_o_e145, s);
-                    s = V::neg_mul_add(y_e3, grad_o_e134, s);
-                    s = V::neg_mul_add(y_e2, grad_o_e124, s);
-                    s = V::mul_add(y_1, grad_o_e14, s);
-                    s
-                },
-                out0.at(8usize, c),
-            );
-            // out0[9] = y_e34*grad_o_e1345 - y_e234*grad_o_e12345 + y_e24*grad_o_e1245 + y_e23*grad_o_e1235 - y_e4*grad_o_e145 - y_e3*grad_o_e135 - y_e2*grad_o_e125 + y_1*grad_o_e15
-            V::store(
-                {
-                    let mut s = V::mul(y_e34, grad_o_e1345);
-                    s = V::neg_mul_add(y_e234, grad_o_e12345, s);
-                    s = V::mul_add(y_e24, grad_o_e1245, s);
-                    s = V::mul_add(y_e23, grad_o_e1235, s);
-                    s = V::neg_mul_add(y_e4, grad_o_e145, s);
-                    s = V::neg_mul_add(y_e3, grad_o_e135, s);
-                    s = V::neg_mul_add(y_e2, grad_o_e125, s);
-                    s = V::mul_add(y_1, grad_o_e15, s);
-                    s
-                },
-                out0.at(9usize, c),
-            );
-            // out0[10] = y_e145*grad_o_e12345 + y_e45*grad_o_e2345 + y_e15*grad_o_e1235 + y_e14*grad_o_e1234 + y_e5*grad_o_e235 + y_e4*grad_o_e234 + y_e1*grad_o_e123 + y_1*grad_o_e23
-            V::store(
-                {
-                    let mut s = V::mul(y_e145, grad_o_e12345);
-                    s = V::mul_add(y_e45, grad_o_e2345, s);
-                    s = V::mul_add(y_e15, grad_o_e1235, s);
-                    s = V::mul_add(y_e14, grad_o_e1234, s);
-                    s = V::mul_add(y_e5, grad_o_e235, s);
-                    s = V::mul_add(y_e4, grad_o_e234, s);
-                    s = V::mul_add(y_e1, grad_o_e123, s);
-                    s = V::mul_add(y_1, grad_o_e23, s);
-                    s
-                },
-                out0.at(10usize, c),
-            );
-            // out0[11] = y_e15*grad_o_e1245 - (y_e135*grad_o_e12345 + y_e35*grad_o_e2345) - y_e13*grad_o_e1234 + y_e5*grad_o_e245 - y_e3*grad_o_e234 + y_e1*grad_o_e124 + y_1*grad_o_e24
-            V::store(
-                {
-                    let mut s = V::mul_sub(
-                        y_e15,
-                        grad_o_e1245,
-                        V::mul_add(y_e35, grad_o_e2345, V::mul(y_e135, grad_o_e12345)),
-                    );
-                    s = V::neg_mul_add(y_e13, grad_o_e1234, s);
-                    s = V::mul_add(y_e5, grad_o_e245, s);
-                    s = V::neg_mul_add(y_e3, grad_o_e234, s);
-                    s = V::mul_add(y_e1, grad_o_e124, s);
-                    s = V::mul_add(y_1, grad_o_e24, s);
-                    s
-                },
-                out0.at(11usize, c),
-            );
-            // out0[12] = y_e134*grad_o_e12345 + y_e34*grad_o_e2345 - y_e14*grad_o_e1245 - y_e13*grad_o_e1235 - y_e4*grad_o_e245 - y_e3*grad_o_e235 + y_e1*grad_o_e125 + y_1*grad_o_e25
-            V::store(
-                {
-                    let mut s = V::mul(y_e134, grad_o_e12345);
-                    s = V::mul_add(y_e34, grad_o_e2345, s);
-                    s = V::neg_mul_add(y_e14, grad_o_e1245, s);
-                    s = V::neg_mul_add(y_e13, grad_o_e1235, s);
-                    s = V::neg_mul_add(y_e4, grad_o_e245, s);
-                    s = V::neg_mul_add(y_e3, grad_o_e235, s);
-                    s = V::mul_add(y_e1, grad_o_e125, s);
-                    s = V::mul_add(y_1, grad_o_e25, s);
-                    s
-                },
-                out0.at(12usize, c),
-            );
-            // out0[13] = y_e125*grad_o_e12345 + y_e25*grad_o_e2345 + y_e15*grad_o_e1345 + y_e12*grad_o_e1234 + y_e5*grad_o_e345 + y_e2*grad_o_e234 + y_e1*grad_o_e134 + y_1*grad_o_e34
-            V::store(
-                {
-                    let mut s = V::mul(y_e125, grad_o_e12345);
-                    s = V::mul_add(y_e25, grad_o_e2345, s);
-                    s = V::mul_add(y_e15, grad_o_e1345, s);
-                    s = V::mul_add(y_e12, grad_o_e1234, s);
-                    s = V::mul_add(y_e5, grad_o_e345, s);
-                    s = V::mul_add(y_e2, grad_o_e234, s);
-                    s = V::mul_add(y_e1, grad_o_e134, s);
-                    s = V::mul_add(y_1, grad_o_e34, s);
-                    s
-                },
-                out0.at(13usize, c),
-            );
-            // out0[14] = y_e12*grad_o_e1235 - (y_e124*grad_o_e12345 + y_e24*grad_o_e2345 + y_e14*grad_o_e1345) - y_e4*grad_o_e345 + y_e2*grad_o_e235 + y_e1*grad_o_e135 + y_1*grad_o_e35
-            V::store(
-                {
-                    let mut s = V::mul_sub(
-                        y_e12,
-                        grad_o_e1235,
-                        {
-                            let mut s = V::mul(y_e124, grad_o_e12345);
-                            s = V::mul_add(y_e24, grad_o_e2345, s);
-                            s = V::mul_add(y_e14, grad_o_e1345, s);
-                            s
-                        },
-                    );
-                    s = V::neg_mul_add(y_e4, grad_o_e345, s);
-                    s = V::mul_add(y_e2, grad_o_e235, s);
-                    s = V::mul_add(y_e1, grad_o_e135, s);
-                    s = V::mul_add(y_1, grad_o_e35, s);
-                    s
-                },
-                out0.at(14usize, c),
-            );
-            // out0[15] = y_e123*grad_o_e12345 + y_e23*grad_o_e2345 + y_e13*grad_o_e1345 + y_e12*grad_o_e1245 + y_e3*grad_o_e345 + y_e2*grad_o_e245 + y_e1*grad_o_e145 + y_1*grad_o_e45
-            V::store(
-                {
-                    let mut s = V::mul(y_e123, grad_o_e12345);
-                    s = V::mul_add(y_e23, grad_o_e2345, s);
-                    s = V::mul_add(y_e13, grad_o_e1345, s);
-                    s = V::mul_add(y_e12, grad_o_e1245, s);
-                    s = V::mul_add(y_e3, grad_o_e345, s);
-                    s = V::mul_add(y_e2, grad_o_e245, s);
-                    s = V::mul_add(y_e1, grad_o_e145, s);
-                    s = V::mul_add(y_1, grad_o_e45, s);
-                    s
-                },
-                out0.at(15usize, c),
-            );
-            // out0[16] = y_e45*grad_o_e12345 + y_e5*grad_o_e1235 + y_e4*grad_o_e1234 + y_1*grad_o_e123
-            V::store(
-                {
-                    let mut s = V::mul(y_e45, grad_o_e12345);
-                    s = V::mul_add(y_e5, grad_o_e1235, s);
-                    s = V::mul_add(y_e4, grad_o_e1234, s);
-                    s = V::mul_add(y_1, grad_o_e123, s);
-                    s
-                },
-                out0.at(16usize, c),
-            );
-            // out0[17] = y_e5*grad_o_e1245 - y_e35*grad_o_e12345 - y_e3*grad_o_e1234 + y_1*grad_o_e124
-            V::store(
-                {
-                    let mut s = V::mul(y_e5, grad_o_e1245);
-                    s = V::neg_mul_add(y_e35, grad_o_e12345, s);
-                    s = V::neg_mul_add(y_e3, grad_o_e1234, s);
-                    s = V::mul_add(y_1, grad_o_e124, s);
-                    s
-                },
-                out0.at(17usize, c),
-            );
-            // out0[18] = y_e34*grad_o_e12345 - y_e4*grad_o_e1245 - y_e3*grad_o_e1235 + y_1*grad_o_e125
-            V::store(
-                {
-                    let mut s = V::mul(y_e34, grad_o_e12345);
-                    s = V::neg_mul_add(y_e4, grad_o_e1245, s);
-                    s = V::neg_mul_add(y_e3, grad_o_e1235, s);
-                    s = V::mul_add(y_1, grad_o_e125, s);
-                    s
-                },
-                out0.at(18usize, c),
-            );
-            // out0[19] = y_e25*grad_o_e12345 + y_e5*grad_o_e1345 + y_e2*grad_o_e1234 + y_1*grad_o_e134
-            V::store(
-                {
-                    let mut s = V::mul(y_e25, grad_o_e12345);
-                    s = V::mul_add(y_e5, grad_o_e1345, s);
-                    s = V::mul_add(y_e2, grad_o_e1234, s);
-                    s = V::mul_add(y_1, grad_o_e134, s);
-                    s
-                },
-                out0.at(19usize, c),
-            );
-            // out0[20] = y_e2*grad_o_e1235 - (y_e24*grad_o_e12345 + y_e4*grad_o_e1345) + y_1*grad_o_e135
-            V::store(
-                V::mul_add(
-                    y_1,
-                    grad_o_e135,
-                    V::mul_sub(
-                        y_e2,
-                        grad_o_e1235,
-                        V::mul_add(y_e4, grad_o_e1345, V::mul(y_e24, grad_o_e12345)),
-                    ),
-                ),
-                out0.at(20usize, c),
-            );
-            // out0[21] = y_e23*grad_o_e12345 + y_e3*grad_o_e1345 + y_e2*grad_o_e1245 + y_1*grad_o_e145
-            V::store(
-                {
-                    let mut s = V::mul(y_e23, grad_o_e12345);
-                    s = V::mul_add(y_e3, grad_o_e1345, s);
-                    s = V::mul_add(y_e2, grad_o_e1245, s);
-                    s = V::mul_add(y_1, grad_o_e145, s);
-                    s
-                },
-                out0.at(21usize, c),
-            );
-            // out0[22] = y_e5*grad_o_e2345 - y_e15*grad_o_e12345 - y_e1*grad_o_e1234 + y_1*grad_o_e234
-            V::store(
-                {
-                    let mut s = V::mul(y_e5, grad_o_e2345);
-                    s = V::neg_mul_add(y_e15, grad_o_e12345, s);
-                    s = V::neg_mul_add(y_e1, grad_o_e1234, s);
-                    s = V::mul_add(y_1, grad_o_e234, s);
-                    s
-                },
-                out0.at(22usize, c),
-            );
-            // out0[23] = y_e14*grad_o_e12345 - y_e4*grad_o_e2345 - y_e1*grad_o_e1235 + y_1*grad_o_e235
-            V::store(
-                {
-                    let mut s = V::mul(y_e14, grad_o_e12345);
-                    s = V::neg_mul_add(y_e4, grad_o_e2345, s);
-                    s = V::neg_mul_add(y_e1, grad_o_e1235, s);
-                    s = V::mul_add(y_1, grad_o_e235, s);
-                    s
-                },
-                out0.at(23usize, c),
-            );
-            // out0[24] = y_e3*grad_o_e2345 - y_e13*grad_o_e12345 - y_e1*grad_o_e1245 + y_1*grad_o_e245
-            V::store(
-                {
-                    let mut s = V::mul(y_e3, grad_o_e2345);
-                    s = V::neg_mul_add(y_e13, grad_o_e12345, s);
-                    s = V::neg_mul_add(y_e1, grad_o_e1245, s);
-                    s = V::mul_add(y_1, grad_o_e245, s);
-                    s
-                },
-                out0.at(24usize, c),
-            );
-            // out0[25] = y_e12*grad_o_e12345 - y_e2*grad_o_e2345 - y_e1*grad_o_e1345 + y_1*grad_o_e345
-            V::store(
-                {
-                    let mut s = V::mul(y_e12, grad_o_e12345);
-                    s = V::neg_mul_add(y_e2, grad_o_e2345, s);
-                    s = V::neg_mul_add(y_e1, grad_o_e1345, s);
-                    s = V::mul_add(y_1, grad_o_e345, s);
-                    s
-                },
-                out0.at(25usize, c),
-            );
-            // out0[26] = y_e5*grad_o_e12345 + y_1*grad_o_e1234
-            V::store(
-                V::mul_add(y_1, grad_o_e1234, V::mul(y_e5, grad_o_e12345)),
-                out0.at(26usize, c),
-            );
-            // out0[27] = y_1*grad_o_e1235 - y_e4*grad_o_e12345
-            V::store(
-                V::neg_mul_add(y_e4, grad_o_e12345, V::mul(y_1, grad_o_e1235)),
-                out0.at(27usize, c),
-            );
-            // out0[28] = y_e3*grad_o_e12345 + y_1*grad_o_e1245
-            V::store(
-                V::mul_add(y_1, grad_o_e1245, V::mul(y_e3, grad_o_e12345)),
-                out0.at(28usize, c),
-            );
-            // out0[29] = y_1*grad_o_e1345 - y_e2*grad_o_e12345
-            V::store(
-                V::neg_mul_add(y_e2, grad_o_e12345, V::mul(y_1, grad_o_e1345)),
-                out0.at(29usize, c),
-            );
-            // out0[30] = y_e1*grad_o_e12345 + y_1*grad_o_e2345
-            V::store(
-                V::mul_add(y_1, grad_o_e2345, V::mul(y_e1, grad_o_e12345)),
-                out0.at(30usize, c),
-            );
+            let grad_o_e12345 = V::load(grad_o.at(31usize, c));
             // out0[31] = y_1*grad_o_e12345
             V::store(V::mul(y_1, grad_o_e12345), out0.at(31usize, c));
+            let y_e1 = V::load(y.at(1usize, c));
+            let mut v4 = V::mul(y_e1, grad_o_e12345);
+            let y_e2 = V::load(y.at(2usize, c));
+            let y_e3 = V::load(y.at(3usize, c));
+            let mut v8 = V::mul(y_e3, grad_o_e12345);
+            let y_e4 = V::load(y.at(4usize, c));
+            let y_e5 = V::load(y.at(5usize, c));
+            let mut v12 = V::mul(y_e5, grad_o_e12345);
+            let y_e12 = V::load(y.at(6usize, c));
+            let mut v14 = V::mul(y_e12, grad_o_e12345);
+            let y_e13 = V::load(y.at(7usize, c));
+            let y_e14 = V::load(y.at(8usize, c));
+            let mut v18 = V::mul(y_e14, grad_o_e12345);
+            let y_e15 = V::load(y.at(9usize, c));
+            let y_e23 = V::load(y.at(10usize, c));
+            let mut v22 = V::mul(y_e23, grad_o_e12345);
+            let y_e24 = V::load(y.at(11usize, c));
+            let mut v24 = V::mul(y_e24, grad_o_e12345);
+            let y_e25 = V::load(y.at(12usize, c));
+            let mut v26 = V::mul(y_e25, grad_o_e12345);
+            let y_e34 = V::load(y.at(13usize, c));
+            let mut v28 = V::mul(y_e34, grad_o_e12345);
+            let y_e35 = V::load(y.at(14usize, c));
+            let y_e45 = V::load(y.at(15usize, c));
+            let mut v32 = V::mul(y_e45, grad_o_e12345);
+            let y_e123 = V::load(y.at(16usize, c));
+            let mut v34 = V::mul(y_e123, grad_o_e12345);
+            let y_e124 = V::load(y.at(17usize, c));
+            let mut v36 = V::mul(y_e124, grad_o_e12345);
+            let y_e125 = V::load(y.at(18usize, c));
+            let mut v38 = V::mul(y_e125, grad_o_e12345);
+            let y_e134 = V::load(y.at(19usize, c));
+            let mut v40 = V::mul(y_e134, grad_o_e12345);
+            let y_e135 = V::load(y.at(20usize, c));
+            let mut v42 = V::mul(y_e135, grad_o_e12345);
+            let y_e145 = V::load(y.at(21usize, c));
+            let mut v44 = V::mul(y_e145, grad_o_e12345);
+            let y_e234 = V::load(y.at(22usize, c));
+            let y_e235 = V::load(y.at(23usize, c));
+            let mut v48 = V::mul(y_e235, grad_o_e12345);
+            let y_e245 = V::load(y.at(24usize, c));
+            let y_e345 = V::load(y.at(25usize, c));
+            let mut v52 = V::mul(y_e345, grad_o_e12345);
+            let y_e1234 = V::load(y.at(26usize, c));
+            let mut v54 = V::mul(y_e1234, grad_o_e12345);
+            let y_e1235 = V::load(y.at(27usize, c));
+            let y_e1245 = V::load(y.at(28usize, c));
+            let mut v58 = V::mul(y_e1245, grad_o_e12345);
+            let y_e1345 = V::load(y.at(29usize, c));
+            let y_e2345 = V::load(y.at(30usize, c));
+            let mut v62 = V::mul(y_e2345, grad_o_e12345);
+            let mut v64 = V::mul(V::load(y.at(31usize, c)), grad_o_e12345);
+            let grad_o_e2345 = V::load(grad_o.at(30usize, c));
+            v4 = V::mul_add(y_1, grad_o_e2345, v4);
+            // out0[30] = y_e1*grad_o_e12345 + y_1*grad_o_e2345
+            V::store(v4, out0.at(30usize, c));
+            v14 = V::neg_mul_add(y_e2, grad_o_e2345, v14);
+            let mut v70 = V::mul(y_e3, grad_o_e2345);
+            v70 = V::neg_mul_add(y_e13, grad_o_e12345, v70);
+            v18 = V::neg_mul_add(y_e4, grad_o_e2345, v18);
+            let mut v74 = V::mul(y_e5, grad_o_e2345);
+            v74 = V::neg_mul_add(y_e15, grad_o_e12345, v74);
+            v34 = V::mul_add(y_e23, grad_o_e2345, v34);
+            v36 = V::mul_add(y_e24, grad_o_e2345, v36);
+            v38 = V::mul_add(y_e25, grad_o_e2345, v38);
+            v40 = V::mul_add(y_e34, grad_o_e2345, v40);
+            v42 = V::mul_add(y_e35, grad_o_e2345, v42);
+            v44 = V::mul_add(y_e45, grad_o_e2345, v44);
+            v54 = V::neg_mul_add(y_e234, grad_o_e2345, v54);
+            let mut v90 = V::mul(y_e235, grad_o_e2345);
+            v90 = V::neg_mul_add(y_e1235, grad_o_e12345, v90);
+            v58 = V::neg_mul_add(y_e245, grad_o_e2345, v58);
+            let mut v94 = V::mul(y_e345, grad_o_e2345);
+            v94 = V::neg_mul_add(y_e1345, grad_o_e12345, v94);
+            v64 = V::mul_add(y_e2345, grad_o_e2345, v64);
+            let grad_o_e1345 = V::load(grad_o.at(29usize, c));
+            let mut v99 = V::mul(y_1, grad_o_e1345);
+            v99 = V::neg_mul_add(y_e2, grad_o_e12345, v99);
+            // out0[29] = y_1*grad_o_e1345 - y_e2*grad_o_e12345
+            V::store(v99, out0.at(29usize, c));
+            v14 = V::neg_mul_add(y_e1, grad_o_e1345, v14);
+            v22 = V::mul_add(y_e3, grad_o_e1345, v22);
+            v24 = V::mul_add(y_e4, grad_o_e1345, v24);
+            v26 = V::mul_add(y_e5, grad_o_e1345, v26);
+            v34 = V::mul_add(y_e13, grad_o_e1345, v34);
+            v36 = V::mul_add(y_e14, grad_o_e1345, v36);
+            v38 = V::mul_add(y_e15, grad_o_e1345, v38);
+            let mut v115 = V::mul(y_e34, grad_o_e1345);
+            v115 = V::neg_mul_add(y_e234, grad_o_e12345, v115);
+            v48 = V::neg_mul_add(y_e35, grad_o_e1345, v48);
+            let mut v119 = V::mul(y_e45, grad_o_e1345);
+            v119 = V::neg_mul_add(y_e245, grad_o_e12345, v119);
+            v54 = V::neg_mul_add(y_e134, grad_o_e1345, v54);
+            v90 = V::mul_add(y_e135, grad_o_e1345, v90);
+            v58 = V::neg_mul_add(y_e145, grad_o_e1345, v58);
+            v62 = V::mul_add(y_e345, grad_o_e1345, v62);
+            v64 = V::mul_add(y_e1345, grad_o_e1345, v64);
+            let grad_o_e1245 = V::load(grad_o.at(28usize, c));
+            v8 = V::mul_add(y_1, grad_o_e1245, v8);
+            // out0[28] = y_e3*grad_o_e12345 + y_1*grad_o_e1245
+            V::store(v8, out0.at(28usize, c));
+            v70 = V::neg_mul_add(y_e1, grad_o_e1245, v70);
+            v22 = V::mul_add(y_e2, grad_o_e1245, v22);
+            v28 = V::neg_mul_add(y_e4, grad_o_e1245, v28);
+            let mut v140 = V::mul(y_e5, grad_o_e1245);
+            v140 = V::neg_mul_add(y_e35, grad_o_e12345, v140);
+            v34 = V::mul_add(y_e12, grad_o_e1245, v34);
+            v40 = V::neg_mul_add(y_e14, grad_o_e1245, v40);
+            let mut v147 = V::mul_sub(y_e15, grad_o_e1245, v42);
+            v115 = V::mul_add(y_e24, grad_o_e1245, v115);
+            v48 = V::neg_mul_add(y_e25, grad_o_e1245, v48);
+            v52 = V::mul_add(y_e45, grad_o_e1245, v52);
+            v54 = V::neg_mul_add(y_e124, grad_o_e1245, v54);
+            v90 = V::mul_add(y_e125, grad_o_e1245, v90);
+            v94 = V::neg_mul_add(y_e145, grad_o_e1245, v94);
+            v62 = V::mul_add(y_e245, grad_o_e1245, v62);
+            v64 = V::mul_add(y_e1245, grad_o_e1245, v64);
+            let grad_o_e1235 = V::load(grad_o.at(27usize, c));
+            let mut v165 = V::mul(y_1, grad_o_e1235);
+            v165 = V::neg_mul_add(y_e4, grad_o_e12345, v165);
+            // out0[27] = y_1*grad_o_e1235 - y_e4*grad_o_e12345
+            V::store(v165, out0.at(27usize, c));
+            v18 = V::neg_mul_add(y_e1, grad_o_e1235, v18);
+            let mut v170 = V::mul_sub(y_e2, grad_o_e1235, v24);
+            v28 = V::neg_mul_add(y_e3, grad_o_e1235, v28);
+            v32 = V::mul_add(y_e5, grad_o_e1235, v32);
+            let mut v176 = V::mul_sub(y_e12, grad_o_e1235, v36);
+            v40 = V::neg_mul_add(y_e13, grad_o_e1235, v40);
+            v44 = V::mul_add(y_e15, grad_o_e1235, v44);
+            v115 = V::mul_add(y_e23, grad_o_e1235, v115);
+            v119 = V::neg_mul_add(y_e25, grad_o_e1235, v119);
+            v52 = V::mul_add(y_e35, grad_o_e1235, v52);
+            v54 = V::neg_mul_add(y_e123, grad_o_e1235, v54);
+            v58 = V::mul_add(y_e125, grad_o_e1235, v58);
+            v94 = V::neg_mul_add(y_e135, grad_o_e1235, v94);
+            v62 = V::mul_add(y_e235, grad_o_e1235, v62);
+            v64 = V::mul_add(y_e1235, grad_o_e1235, v64);
+            let grad_o_e1234 = V::load(grad_o.at(26usize, c));
+            v12 = V::mul_add(y_1, grad_o_e1234, v12);
+            // out0[26] = y_e5*grad_o_e12345 + y_1*grad_o_e1234
+            V::store(v12, out0.at(26usize, c));
+            v74 = V::neg_mul_add(y_e1, grad_o_e1234, v74);
+            v26 = V::mul_add(y_e2, grad_o_e1234, v26);
+            v140 = V::neg_mul_add(y_e3, grad_o_e1234, v140);
+            v32 = V::mul_add(y_e4, grad_o_e1234, v32);
+            v38 = V::mul_add(y_e12, grad_o_e1234, v38);
+            v147 = V::neg_mul_add(y_e13, grad_o_e1234, v147);
+            v44 = V::mul_add(y_e14, grad_o_e1234, v44);
+            v48 = V::mul_add(y_e23, grad_o_e1234, v48);
+            v119 = V::neg_mul_add(y_e24, grad_o_e1234, v119);
+            v52 = V::mul_add(y_e34, grad_o_e1234, v52);
+            v90 = V::neg_mul_add(y_e123, grad_o_e1234, v90);
+            v58 = V::mul_add(y_e124, grad_o_e1234, v58);
+            v94 = V::neg_mul_add(y_e134, grad_o_e1234, v94);
+            v62 = V::mul_add(y_e234, grad_o_e1234, v62);
+            v64 = V::mul_add(y_e1234, grad_o_e1234, v64);
+            let grad_o_e345 = V::load(grad_o.at(25usize, c));
+            v14 = V::mul_add(y_1, grad_o_e345, v14);
+            // out0[25] = y_e12*grad_o_e12345 - y_e2*grad_o_e2345 - y_e1*grad_o_e1345 + y_1*grad_o_e345
+            V::store(v14, out0.at(25usize, c));
+            v34 = V::mul_add(y_e3, grad_o_e345, v34);
+            v176 = V::neg_mul_add(y_e4, grad_o_e345, v176);
+            v38 = V::mul_add(y_e5, grad_o_e345, v38);
+            v54 = V::mul_add(y_e34, grad_o_e345, v54);
+            v90 = V::neg_mul_add(y_e35, grad_o_e345, v90);
+            v58 = V::mul_add(y_e45, grad_o_e345, v58);
+            v64 = V::mul_add(y_e345, grad_o_e345, v64);
+            let grad_o_e245 = V::load(grad_o.at(24usize, c));
+            v70 = V::mul_add(y_1, grad_o_e245, v70);
+            // out0[24] = y_e3*grad_o_e2345 - y_e13*grad_o_e12345 - y_e1*grad_o_e1245 + y_1*grad_o_e245
+            V::store(v70, out0.at(24usize, c));
+            v34 = V::mul_add(y_e2, grad_o_e245, v34);
+            v40 = V::neg_mul_add(y_e4, grad_o_e245, v40);
+            v147 = V::mul_add(y_e5, grad_o_e245, v147);
+            v54 = V::mul_add(y_e24, grad_o_e245, v54);
+            v90 = V::neg_mul_add(y_e25, grad_o_e245, v90);
+            v94 = V::mul_add(y_e45, grad_o_e245, v94);
+            v64 = V::mul_add(y_e245, grad_o_e245, v64);
+            let grad_o_e235 = V::load(grad_o.at(23usize, c));
+            v18 = V::mul_add(y_1, grad_o_e235, v18);
+            // out0[23] = y_e14*grad_o_e12345 - y_e4*grad_o_e2345 - y_e1*grad_o_e1235 + y_1*grad_o_e235
+            V::store(v18, out0.at(23usize, c));
+            v176 = V::mul_add(y_e2, grad_o_e235, v176);
+            v40 = V::neg_mul_add(y_e3, grad_o_e235, v40);
+            v44 = V::mul_add(y_e5, grad_o_e235, v44);
+            v54 = V::mul_add(y_e23, grad_o_e235, v54);
+            v58 = V::neg_mul_add(y_e25, grad_o_e235, v58);
+            v94 = V::mul_add(y_e35, grad_o_e235, v94);
+            v64 = V::mul_add(y_e235, grad_o_e235, v64);
+            let grad_o_e234 = V::load(grad_o.at(22usize, c));
+            v74 = V::mul_add(y_1, grad_o_e234, v74);
+            // out0[22] = y_e5*grad_o_e2345 - y_e15*grad_o_e12345 - y_e1*grad_o_e1234 + y_1*grad_o_e234
+            V::store(v74, out0.at(22usize, c));
+            v38 = V::mul_add(y_e2, grad_o_e234, v38);
+            v147 = V::neg_mul_add(y_e3, grad_o_e234, v147);
+            v44 = V::mul_add(y_e4, grad_o_e234, v44);
+            v90 = V::mul_add(y_e23, grad_o_e234, v90);
+            v58 = V::neg_mul_add(y_e24, grad_o_e234, v58);
+            v94 = V::mul_add(y_e34, grad_o_e234, v94);
+            v64 = V::mul_add(y_e234, grad_o_e234, v64);
+            let grad_o_e145 = V::load(grad_o.at(21usize, c));
+            v22 = V::mul_add(y_1, grad_o_e145, v22);
+            // out0[21] = y_e23*grad_o_e12345 + y_e3*grad_o_e1345 + y_e2*grad_o_e1245 + y_1*grad_o_e145
+            V::store(v22, out0.at(21usize, c));
+            v34 = V::mul_add(y_e1, grad_o_e145, v34);
+            v115 = V::neg_mul_add(y_e4, grad_o_e145, v115);
+            v48 = V::mul_add(y_e5, grad_o_e145, v48);
+            v54 = V::mul_add(y_e14, grad_o_e145, v54);
+            v90 = V::neg_mul_add(y_e15, grad_o_e145, v90);
+            v62 = V::mul_add(y_e45, grad_o_e145, v62);
+            v64 = V::mul_add(y_e145, grad_o_e145, v64);
+            let grad_o_e135 = V::load(grad_o.at(20usize, c));
+            v170 = V::mul_add(y_1, grad_o_e135, v170);
+            // out0[20] = y_e2*grad_o_e1235 - (y_e24*grad_o_e12345 + y_e4*grad_o_e1345) + y_1*grad_o_e135
+            V::store(v170, out0.at(20usize, c));
+            v176 = V::mul_add(y_e1, grad_o_e135, v176);
+            v115 = V::neg_mul_add(y_e3, grad_o_e135, v115);
+            v119 = V::mul_add(y_e5, grad_o_e135, v119);
+            v54 = V::mul_add(y_e13, grad_o_e135, v54);
+            v58 = V::neg_mul_add(y_e15, grad_o_e135, v58);
+            v62 = V::mul_add(y_e35, grad_o_e135, v62);
+            v64 = V::mul_add(y_e135, grad_o_e135, v64);
+            let grad_o_e134 = V::load(grad_o.at(19usize, c));
+            v26 = V::mul_add(y_1, grad_o_e134, v26);
+            // out0[19] = y_e25*grad_o_e12345 + y_e5*grad_o_e1345 + y_e2*grad_o_e1234 + y_1*grad_o_e134
+            V::store(v26, out0.at(19usize, c));
+            v38 = V::mul_add(y_e1, grad_o_e134, v38);
+            v48 = V::neg_mul_add(y_e3, grad_o_e134, v48);
+            v119 = V::mul_add(y_e4, grad_o_e134, v119);
+            v90 = V::mul_add(y_e13, grad_o_e134, v90);
+            v58 = V::neg_mul_add(y_e14, grad_o_e134, v58);
+            v62 = V::mul_add(y_e34, grad_o_e134, v62);
+            v64 = V::mul_add(y_e134, grad_o_e134, v64);
+            let grad_o_e125 = V::load(grad_o.at(18usize, c));
+            v28 = V::mul_add(y_1, grad_o_e125, v28);
+            // out0[18] = y_e34*grad_o_e12345 - y_e4*grad_o_e1245 - y_e3*grad_o_e1235 + y_1*grad_o_e125
+            V::store(v28, out0.at(18usize, c));
+            v40 = V::mul_add(y_e1, grad_o_e125, v40);
+            v115 = V::neg_mul_add(y_e2, grad_o_e125, v115);
+            v52 = V::mul_add(y_e5, grad_o_e125, v52);
+            v54 = V::mul_add(y_e12, grad_o_e125, v54);
+            v94 = V::neg_mul_add(y_e15, grad_o_e125, v94);
+            v62 = V::mul_add(y_e25, grad_o_e125, v62);
+            v64 = V::mul_add(y_e125, grad_o_e125, v64);
+            let grad_o_e124 = V::load(grad_o.at(17usize, c));
+            v140 = V::mul_add(y_1, grad_o_e124, v140);
+            // out0[17] = y_e5*grad_o_e1245 - y_e35*grad_o_e12345 - y_e3*grad_o_e1234 + y_1*grad_o_e124
+            V::store(v140, out0.at(17usize, c));
+            v147 = V::mul_add(y_e1, grad_o_e124, v147);
+            v48 = V::neg_mul_add(y_e2, grad_o_e124, v48);
+            v52 = V::mul_add(y_e4, grad_o_e124, v52);
+            v90 = V::mul_add(y_e12, grad_o_e124, v90);
+            v94 = V::neg_mul_add(y_e14, grad_o_e124, v94);
+            v62 = V::mul_add(y_e24, grad_o_e124, v62);
+            v64 = V::mul_add(y_e124, grad_o_e124, v64);
+            let grad_o_e123 = V::load(grad_o.at(16usize, c));
+            v32 = V::mul_add(y_1, grad_o_e123, v32);
+            // out0[16] = y_e45*grad_o_e12345 + y_e5*grad_o_e1235 + y_e4*grad_o_e1234 + y_1*grad_o_e123
+            V::store(v32, out0.at(16usize, c));
+            v44 = V::mul_add(y_e1, grad_o_e123, v44);
+            v119 = V::neg_mul_add(y_e2, grad_o_e123, v119);
+            v52 = V::mul_add(y_e3, grad_o_e123, v52);
+            v58 = V::mul_add(y_e12, grad_o_e123, v58);
+            v94 = V::neg_mul_add(y_e13, grad_o_e123, v94);
+            v62 = V::mul_add(y_e23, grad_o_e123, v62);
+            v64 = V::mul_add(y_e123, grad_o_e123, v64);
+            let grad_o_e45 = V::load(grad_o.at(15usize, c));
+            v34 = V::mul_add(y_1, grad_o_e45, v34);
+            // out0[15] = y_e123*grad_o_e12345 + y_e23*grad_o_e2345 + y_e13*grad_o_e1345 + y_e12*grad_o_e1245 + y_e3*grad_o_e345 + y_e2*grad_o_e245 + y_e1*grad_o_e145 + y_1*grad_o_e45
+            V::store(v34, out0.at(15usize, c));
+            v54 = V::neg_mul_add(y_e4, grad_o_e45, v54);
+            v90 = V::mul_add(y_e5, grad_o_e45, v90);
+            v64 = V::mul_add(y_e45, grad_o_e45, v64);
+            let grad_o_e35 = V::load(grad_o.at(14usize, c));
+            v176 = V::mul_add(y_1, grad_o_e35, v176);
+            // out0[14] = y_e12*grad_o_e1235 - (y_e124*grad_o_e12345 + y_e24*grad_o_e2345 + y_e14*grad_o_e1345) - y_e4*grad_o_e345 + y_e2*grad_o_e235 + y_e1*grad_o_e135 + y_1*grad_o_e35
+            V::store(v176, out0.at(14usize, c));
+            v54 = V::neg_mul_add(y_e3, grad_o_e35, v54);
+            v58 = V::mul_add(y_e5, grad_o_e35, v58);
+            v64 = V::mul_add(y_e35, grad_o_e35, v64);
+            let grad_o_e34 = V::load(grad_o.at(13usize, c));
+            v38 = V::mul_add(y_1, grad_o_e34, v38);
+            // out0[13] = y_e125*grad_o_e12345 + y_e25*grad_o_e2345 + y_e15*grad_o_e1345 + y_e12*grad_o_e1234 + y_e5*grad_o_e345 + y_e2*grad_o_e234 + y_e1*grad_o_e134 + y_1*grad_o_e34
+            V::store(v38, out0.at(13usize, c));
+            v90 = V::neg_mul_add(y_e3, grad_o_e34, v90);
+            v58 = V::mul_add(y_e4, grad_o_e34, v58);
+            v64 = V::mul_add(y_e34, grad_o_e34, v64);
+            let grad_o_e25 = V::load(grad_o.at(12usize, c));
+            v40 = V::mul_add(y_1, grad_o_e25, v40);
+            // out0[12] = y_e134*grad_o_e12345 + y_e34*grad_o_e2345 - y_e14*grad_o_e1245 - y_e13*grad_o_e1235 - y_e4*grad_o_e245 - y_e3*grad_o_e235 + y_e1*grad_o_e125 + y_1*grad_o_e25
+            V::store(v40, out0.at(12usize, c));
+            v54 = V::neg_mul_add(y_e2, grad_o_e25, v54);
+            v94 = V::mul_add(y_e5, grad_o_e25, v94);
+            v64 = V::mul_add(y_e25, grad_o_e25, v64);
+            let grad_o_e24 = V::load(grad_o.at(11usize, c));
+            v147 = V::mul_add(y_1, grad_o_e24, v147);
+            // out0[11] = y_e15*grad_o_e1245 - (y_e135*grad_o_e12345 + y_e35*grad_o_e2345) - y_e13*grad_o_e1234 + y_e5*grad_o_e245 - y_e3*grad_o_e234 + y_e1*grad_o_e124 + y_1*grad_o_e24
+            V::store(v147, out0.at(11usize, c));
+            v90 = V::neg_mul_add(y_e2, grad_o_e24, v90);
+            v94 = V::mul_add(y_e4, grad_o_e24, v94);
+            v64 = V::mul_add(y_e24, grad_o_e24, v64);
+            let grad_o_e23 = V::load(grad_o.at(10usize, c));
+            v44 = V::mul_add(y_1, grad_o_e23, v44);
+            // out0[10] = y_e145*grad_o_e12345 + y_e45*grad_o_e2345 + y_e15*grad_o_e1235 + y_e14*grad_o_e1234 + y_e5*grad_o_e235 + y_e4*grad_o_e234 + y_e1*grad_o_e123 + y_1*grad_o_e23
+            V::store(v44, out0.at(10usize, c));
+            v58 = V::neg_mul_add(y_e2, grad_o_e23, v58);
+            v94 = V::mul_add(y_e3, grad_o_e23, v94);
+            v64 = V::mul_add(y_e23, grad_o_e23, v64);
+            let grad_o_e15 = V::load(grad_o.at(9usize, c));
+            v115 = V::mul_add(y_1, grad_o_e15, v115);
+            // out0[9] = y_e34*grad_o_e1345 - y_e234*grad_o_e12345 + y_e24*grad_o_e1245 + y_e23*grad_o_e1235 - y_e4*grad_o_e145 - y_e3*grad_o_e135 - y_e2*grad_o_e125 + y_1*grad_o_e15
+            V::store(v115, out0.at(9usize, c));
+            v54 = V::neg_mul_add(y_e1, grad_o_e15, v54);
+            v62 = V::mul_add(y_e5, grad_o_e15, v62);
+            v64 = V::mul_add(y_e15, grad_o_e15, v64);
+            let grad_o_e14 = V::load(grad_o.at(8usize, c));
+            v48 = V::mul_add(y_1, grad_o_e14, v48);
+            // out0[8] = y_e235*grad_o_e12345 - y_e35*grad_o_e1345 - y_e25*grad_o_e1245 + y_e23*grad_o_e1234 + y_e5*grad_o_e145 - y_e3*grad_o_e134 - y_e2*grad_o_e124 + y_1*grad_o_e14
+            V::store(v48, out0.at(8usize, c));
+            v90 = V::neg_mul_add(y_e1, grad_o_e14, v90);
+            v62 = V::mul_add(y_e4, grad_o_e14, v62);
+            v64 = V::mul_add(y_e14, grad_o_e14, v64);
+            let grad_o_e13 = V::load(grad_o.at(7usize, c));
+            v119 = V::mul_add(y_1, grad_o_e13, v119);
+            // out0[7] = y_e45*grad_o_e1345 - y_e245*grad_o_e12345 - y_e25*grad_o_e1235 - y_e24*grad_o_e1234 + y_e5*grad_o_e135 + y_e4*grad_o_e134 - y_e2*grad_o_e123 + y_1*grad_o_e13
+            V::store(v119, out0.at(7usize, c));
+            v58 = V::neg_mul_add(y_e1, grad_o_e13, v58);
+            v62 = V::mul_add(y_e3, grad_o_e13, v62);
+            v64 = V::mul_add(y_e13, grad_o_e13, v64);
+            let grad_o_e12 = V::load(grad_o.at(6usize, c));
+            v52 = V::mul_add(y_1, grad_o_e12, v52);
+            // out0[6] = y_e345*grad_o_e12345 + y_e45*grad_o_e1245 + y_e35*grad_o_e1235 + y_e34*grad_o_e1234 + y_e5*grad_o_e125 + y_e4*grad_o_e124 + y_e3*grad_o_e123 + y_1*grad_o_e12
+            V::store(v52, out0.at(6usize, c));
+            v94 = V::neg_mul_add(y_e1, grad_o_e12, v94);
+            v62 = V::mul_add(y_e2, grad_o_e12, v62);
+            v64 = V::mul_add(y_e12, grad_o_e12, v64);
+            let grad_o_e5 = V::load(grad_o.at(5usize, c));
+            v54 = V::mul_add(y_1, grad_o_e5, v54);
+            // out0[5] = y_e1234*grad_o_e12345 - y_e234*grad_o_e2345 - y_e134*grad_o_e1345 - y_e124*grad_o_e1245 - y_e123*grad_o_e1235 + y_e34*grad_o_e345 + y_e24*grad_o_e245 + y_e23*grad_o_e235 + y_e14*grad_o_e145 + y_e13*grad_o_e135 + y_e12*grad_o_e125 - y_e4*grad_o_e45 - y_e3*grad_o_e35 - y_e2*grad_o_e25 - y_e1*grad_o_e15 + y_1*grad_o_e5
+            V::store(v54, out0.at(5usize, c));
+            v64 = V::mul_add(y_e5, grad_o_e5, v64);
+            let grad_o_e4 = V::load(grad_o.at(4usize, c));
+            v90 = V::mul_add(y_1, grad_o_e4, v90);
+            // out0[4] = y_e235*grad_o_e2345 - y_e1235*grad_o_e12345 + y_e135*grad_o_e1345 + y_e125*grad_o_e1245 - y_e123*grad_o_e1234 - y_e35*grad_o_e345 - y_e25*grad_o_e245 + y_e23*grad_o_e234 - y_e15*grad_o_e145 + y_e13*grad_o_e134 + y_e12*grad_o_e124 + y_e5*grad_o_e45 - y_e3*grad_o_e34 - y_e2*grad_o_e24 - y_e1*grad_o_e14 + y_1*grad_o_e4
+            V::store(v90, out0.at(4usize, c));
+            v64 = V::mul_add(y_e4, grad_o_e4, v64);
+            let grad_o_e3 = V::load(grad_o.at(3usize, c));
+            v58 = V::mul_add(y_1, grad_o_e3, v58);
+            // out0[3] = y_e1245*grad_o_e12345 - y_e245*grad_o_e2345 - y_e145*grad_o_e1345 + y_e125*grad_o_e1235 + y_e124*grad_o_e1234 + y_e45*grad_o_e345 - y_e25*grad_o_e235 - y_e24*grad_o_e234 - y_e15*grad_o_e135 - y_e14*grad_o_e134 + y_e12*grad_o_e123 + y_e5*grad_o_e35 + y_e4*grad_o_e34 - y_e2*grad_o_e23 - y_e1*grad_o_e13 + y_1*grad_o_e3
+            V::store(v58, out0.at(3usize, c));
+            v64 = V::mul_add(y_e3, grad_o_e3, v64);
+            let grad_o_e2 = V::load(grad_o.at(2usize, c));
+            v94 = V::mul_add(y_1, grad_o_e2, v94);
+            // out0[2] = y_e345*grad_o_e2345 - y_e1345*grad_o_e12345 - y_e145*grad_o_e1245 - y_e135*grad_o_e1235 - y_e134*grad_o_e1234 + y_e45*grad_o_e245 + y_e35*grad_o_e235 + y_e34*grad_o_e234 - y_e15*grad_o_e125 - y_e14*grad_o_e124 - y_e13*grad_o_e123 + y_e5*grad_o_e25 + y_e4*grad_o_e24 + y_e3*grad_o_e23 - y_e1*grad_o_e12 + y_1*grad_o_e2
+            V::store(v94, out0.at(2usize, c));
+            v64 = V::mul_add(y_e2, grad_o_e2, v64);
+            let grad_o_e1 = V::load(grad_o.at(1usize, c));
+            v62 = V::mul_add(y_1, grad_o_e1, v62);
+            // out0[1] = y_e2345*grad_o_e12345 + y_e345*grad_o_e1345 + y_e245*grad_o_e1245 + y_e235*grad_o_e1235 + y_e234*grad_o_e1234 + y_e45*grad_o_e145 + y_e35*grad_o_e135 + y_e34*grad_o_e134 + y_e25*grad_o_e125 + y_e24*grad_o_e124 + y_e23*grad_o_e123 + y_e5*grad_o_e15 + y_e4*grad_o_e14 + y_e3*grad_o_e13 + y_e2*grad_o_e12 + y_1*grad_o_e1
+            V::store(v62, out0.at(1usize, c));
+            v64 = V::mul_add(y_e1, grad_o_e1, v64);
+            v64 = V::mul_add(y_1, V::load(grad_o.at(0usize, c)), v64);
+            // out0[0] = y_e12345*grad_o_e12345 + y_e2345*grad_o_e2345 + y_e1345*grad_o_e1345 + y_e1245*grad_o_e1245 + y_e1235*grad_o_e1235 + y_e1234*grad_o_e1234 + y_e345*grad_o_e345 + y_e245*grad_o_e245 + y_e235*grad_o_e235 + y_e234*grad_o_e234 + y_e145*grad_o_e145 + y_e135*grad_o_e135 + y_e134*grad_o_e134 + y_e125*grad_o_e125 + y_e124*grad_o_e124 + y_e123*grad_o_e123 + y_e45*grad_o_e45 + y_e35*grad_o_e35 + y_e34*grad_o_e34 + y_e25*grad_o_e25 + y_e24*grad_o_e24 + y_e23*grad_o_e23 + y_e15*grad_o_e15 + y_e14*grad_o_e14 + y_e13*grad_o_e13 + y_e12*grad_o_e12 + y_e5*grad_o_e5 + y_e4*grad_o_e4 + y_e3*grad_o_e3 + y_e2*grad_o_e2 + y_e1*grad_o_e1 + y_1*grad_o_1
+            V::store(v64, out0.at(0usize, c));
         }
     }
 }
@@ -1050,531 +789,376 @@ unsafe fn exterior_product_2<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let out0 = args.outputs[0];
         for group in 0..args.groups {
             let c = group * V::LANES;
+            x.prefetch::<32usize>(c);
+            grad_o.prefetch::<32usize>(c);
             let grad_o_e12345 = V::load(grad_o.at(31usize, c));
+            let mut v2 = V::mul(V::load(x.at(31usize, c)), grad_o_e12345);
             let x_e2345 = V::load(x.at(30usize, c));
-            let grad_o_e2345 = V::load(grad_o.at(30usize, c));
+            let mut v4 = V::mul(x_e2345, grad_o_e12345);
             let x_e1345 = V::load(x.at(29usize, c));
-            let grad_o_e1345 = V::load(grad_o.at(29usize, c));
+            let mut v6 = V::mul(x_e1345, grad_o_e12345);
             let x_e1245 = V::load(x.at(28usize, c));
-            let grad_o_e1245 = V::load(grad_o.at(28usize, c));
+            let mut v8 = V::mul(x_e1245, grad_o_e12345);
             let x_e1235 = V::load(x.at(27usize, c));
-            let grad_o_e1235 = V::load(grad_o.at(27usize, c));
+            let mut v10 = V::mul(x_e1235, grad_o_e12345);
             let x_e1234 = V::load(x.at(26usize, c));
-            let grad_o_e1234 = V::load(grad_o.at(26usize, c));
+            let mut v12 = V::mul(x_e1234, grad_o_e12345);
             let x_e345 = V::load(x.at(25usize, c));
-            let grad_o_e345 = V::load(grad_o.at(25usize, c));
+            let mut v14 = V::mul(x_e345, grad_o_e12345);
             let x_e245 = V::load(x.at(24usize, c));
-            let grad_o_e245 = V::load(grad_o.at(24usize, c));
             let x_e235 = V::load(x.at(23usize, c));
-            let grad_o_e235 = V::load(grad_o.at(23usize, c));
+            let mut v18 = V::mul(x_e235, grad_o_e12345);
             let x_e234 = V::load(x.at(22usize, c));
-            let grad_o_e234 = V::load(grad_o.at(22usize, c));
             let x_e145 = V::load(x.at(21usize, c));
-            let grad_o_e145 = V::load(grad_o.at(21usize, c));
+            let mut v22 = V::mul(x_e145, grad_o_e12345);
             let x_e135 = V::load(x.at(20usize, c));
-            let grad_o_e135 = V::load(grad_o.at(20usize, c));
+            let mut v24 = V::mul(x_e135, grad_o_e12345);
             let x_e134 = V::load(x.at(19usize, c));
-            let grad_o_e134 = V::load(grad_o.at(19usize, c));
+            let mut v26 = V::mul(x_e134, grad_o_e12345);
             let x_e125 = V::load(x.at(18usize, c));
-            let grad_o_e125 = V::load(grad_o.at(18usize, c));
+            let mut v28 = V::mul(x_e125, grad_o_e12345);
             let x_e124 = V::load(x.at(17usize, c));
-            let grad_o_e124 = V::load(grad_o.at(17usize, c));
+            let mut v30 = V::mul(x_e124, grad_o_e12345);
             let x_e123 = V::load(x.at(16usize, c));
-            let grad_o_e123 = V::load(grad_o.at(16usize, c));
+            let mut v32 = V::mul(x_e123, grad_o_e12345);
             let x_e45 = V::load(x.at(15usize, c));
-            let grad_o_e45 = V::load(grad_o.at(15usize, c));
+            let mut v34 = V::mul(x_e45, grad_o_e12345);
             let x_e35 = V::load(x.at(14usize, c));
-            let grad_o_e35 = V::load(grad_o.at(14usize, c));
+            let mut v36 = V::mul(x_e35, grad_o_e12345);
             let x_e34 = V::load(x.at(13usize, c));
-            let grad_o_e34 = V::load(grad_o.at(13usize, c));
+            let mut v38 = V::mul(x_e34, grad_o_e12345);
             let x_e25 = V::load(x.at(12usize, c));
-            let grad_o_e25 = V::load(grad_o.at(12usize, c));
+            let mut v40 = V::mul(x_e25, grad_o_e12345);
             let x_e24 = V::load(x.at(11usize, c));
-            let grad_o_e24 = V::load(grad_o.at(11usize, c));
             let x_e23 = V::load(x.at(10usize, c));
-            let grad_o_e23 = V::load(grad_o.at(10usize, c));
+            let mut v44 = V::mul(x_e23, grad_o_e12345);
             let x_e15 = V::load(x.at(9usize, c));
-            let grad_o_e15 = V::load(grad_o.at(9usize, c));
+            let mut v46 = V::mul(x_e15, grad_o_e12345);
             let x_e14 = V::load(x.at(8usize, c));
-            let grad_o_e14 = V::load(grad_o.at(8usize, c));
+            let mut v48 = V::mul(x_e14, grad_o_e12345);
             let x_e13 = V::load(x.at(7usize, c));
-            let grad_o_e13 = V::load(grad_o.at(7usize, c));
+            let mut v50 = V::mul(x_e13, grad_o_e12345);
             let x_e12 = V::load(x.at(6usize, c));
-            let grad_o_e12 = V::load(grad_o.at(6usize, c));
+            let mut v52 = V::mul(x_e12, grad_o_e12345);
             let x_e5 = V::load(x.at(5usize, c));
-            let grad_o_e5 = V::load(grad_o.at(5usize, c));
+            let mut v54 = V::mul(x_e5, grad_o_e12345);
             let x_e4 = V::load(x.at(4usize, c));
-            let grad_o_e4 = V::load(grad_o.at(4usize, c));
             let x_e3 = V::load(x.at(3usize, c));
-            let grad_o_e3 = V::load(grad_o.at(3usize, c));
+            let mut v58 = V::mul(x_e3, grad_o_e12345);
             let x_e2 = V::load(x.at(2usize, c));
-            let grad_o_e2 = V::load(grad_o.at(2usize, c));
             let x_e1 = V::load(x.at(1usize, c));
-            let grad_o_e1 = V::load(grad_o.at(1usize, c));
+            let mut v62 = V::mul(x_e1, grad_o_e12345);
             let x_1 = V::load(x.at(0usize, c));
-            // out0[0] = x_e12345*grad_o_e12345 + x_e2345*grad_o_e2345 + x_e1345*grad_o_e1345 + x_e1245*grad_o_e1245 + x_e1235*grad_o_e1235 + x_e1234*grad_o_e1234 + x_e345*grad_o_e345 + x_e245*grad_o_e245 + x_e235*grad_o_e235 + x_e234*grad_o_e234 + x_e145*grad_o_e145 + x_e135*grad_o_e135 + x_e134*grad_o_e134 + x_e125*grad_o_e125 + x_e124*grad_o_e124 + x_e123*grad_o_e123 + x_e45*grad_o_e45 + x_e35*grad_o_e35 + x_e34*grad_o_e34 + x_e25*grad_o_e25 + x_e24*grad_o_e24 + x_e23*grad_o_e23 + x_e15*grad_o_e15 + x_e14*grad_o_e14 + x_e13*grad_o_e13 + x_e12*grad_o_e12 + x_e5*grad_o_e5 + x_e4*grad_o_e4 + x_e3*grad_o_e3 + x_e2*grad_o_e2 + x_e1*grad_o_e1 + x_1*grad_o_1
-            V::store(
-                {
-                    let mut s = V::mul(V::load(x.at(31usize, c)), grad_o_e12345);
-                    s = V::mul_add(x_e2345, grad_o_e2345, s);
-                    s = V::mul_add(x_e1345, grad_o_e1345, s);
-                    s = V::mul_add(x_e1245, grad_o_e1245, s);
-                    s = V::mul_add(x_e1235, grad_o_e1235, s);
-                    s = V::mul_add(x_e1234, grad_o_e1234, s);
-                    s = V::mul_add(x_e345, grad_o_e345, s);
-                    s = V::mul_add(x_e245, grad_o_e245, s);
-                    s = V::mul_add(x_e235, grad_o_e235, s);
-                    s = V::mul_add(x_e234, grad_o_e234, s);
-                    s = V::mul_add(x_e145, grad_o_e145, s);
-                    s = V::mul_add(x_e135, grad_o_e135, s);
-                    s = V::mul_add(x_e134, grad_o_e134, s);
-                    s = V::mul_add(x_e125, grad_o_e125, s);
-                    s = V::mul_add(x_e124, grad_o_e124, s);
-                    s = V::mul_add(x_e123, grad_o_e123, s);
-                    s = V::mul_add(x_e45, grad_o_e45, s);
-                    s = V::mul_add(x_e35, grad_o_e35, s);
-                    s = V::mul_add(x_e34, grad_o_e34, s);
-                    s = V::mul_add(x_e25, grad_o_e25, s);
-                    s = V::mul_add(x_e24, grad_o_e24, s);
-                    s = V::mul_add(x_e23, grad_o_e23, s);
-                    s = V::mul_add(x_e15, grad_o_e15, s);
-                    s = V::mul_add(x_e14, grad_o_e14, s);
-                    s = V::mul_add(x_e13, grad_o_e13, s);
-                    s = V::mul_add(x_e12, grad_o_e12, s);
-                    s = V::mul_add(x_e5, grad_o_e5, s);
-                    s = V::mul_add(x_e4, grad_o_e4, s);
-                    s = V::mul_add(x_e3, grad_o_e3, s);
-                    s = V::mul_add(x_e2, grad_o_e2, s);
-                    s = V::mul_add(x_e1, grad_o_e1, s);
-                    s = V::mul_add(x_1, V::load(grad_o.at(0usize, c)), s);
-                    s
-                },
-                out0.at(0usize, c),
-            );
-            // out0[1] = x_e2345*grad_o_e12345 - x_e345*grad_o_e1345 - x_e245*grad_o_e1245 - x_e235*grad_o_e1235 - x_e234*grad_o_e1234 + x_e45*grad_o_e145 + x_e35*grad_o_e135 + x_e34*grad_o_e134 + x_e25*grad_o_e125 + x_e24*grad_o_e124 + x_e23*grad_o_e123 - x_e5*grad_o_e15 - x_e4*grad_o_e14 - x_e3*grad_o_e13 - x_e2*grad_o_e12 + x_1*grad_o_e1
-            V::store(
-                {
-                    let mut s = V::mul(x_e2345, grad_o_e12345);
-                    s = V::neg_mul_add(x_e345, grad_o_e1345, s);
-                    s = V::neg_mul_add(x_e245, grad_o_e1245, s);
-                    s = V::neg_mul_add(x_e235, grad_o_e1235, s);
-                    s = V::neg_mul_add(x_e234, grad_o_e1234, s);
-                    s = V::mul_add(x_e45, grad_o_e145, s);
-                    s = V::mul_add(x_e35, grad_o_e135, s);
-                    s = V::mul_add(x_e34, grad_o_e134, s);
-                    s = V::mul_add(x_e25, grad_o_e125, s);
-                    s = V::mul_add(x_e24, grad_o_e124, s);
-                    s = V::mul_add(x_e23, grad_o_e123, s);
-                    s = V::neg_mul_add(x_e5, grad_o_e15, s);
-                    s = V::neg_mul_add(x_e4, grad_o_e14, s);
-                    s = V::neg_mul_add(x_e3, grad_o_e13, s);
-                    s = V::neg_mul_add(x_e2, grad_o_e12, s);
-                    s = V::mul_add(x_1, grad_o_e1, s);
-                    s
-                },
-                out0.at(1usize, c),
-            );
-            // out0[2] = x_e145*grad_o_e1245 - (x_e1345*grad_o_e12345 + x_e345*grad_o_e2345) + x_e135*grad_o_e1235 + x_e134*grad_o_e1234 + x_e45*grad_o_e245 + x_e35*grad_o_e235 + x_e34*grad_o_e234 - x_e15*grad_o_e125 - x_e14*grad_o_e124 - x_e13*grad_o_e123 - x_e5*grad_o_e25 - x_e4*grad_o_e24 - x_e3*grad_o_e23 + x_e1*grad_o_e12 + x_1*grad_o_e2
-            V::store(
-                {
-                    let mut s = V::mul_sub(
-                        x_e145,
-                        grad_o_e1245,
-                        V::mul_add(x_e345, grad_o_e2345, V::mul(x_e1345, grad_o_e12345)),
-                    );
-                    s = V::mul_add(x_e135, grad_o_e1235, s);
-                    s = V::mul_add(x_e134, grad_o_e1234, s);
-                    s = V::mul_add(x_e45, grad_o_e245, s);
-                    s = V::mul_add(x_e35, grad_o_e235, s);
-                    s = V::mul_add(x_e34, grad_o_e234, s);
-                    s = V::neg_mul_add(x_e15, grad_o_e125, s);
-                    s = V::neg_mul_add(x_e14, grad_o_e124, s);
-                    s = V::neg_mul_add(x_e13, grad_o_e123, s);
-                    s = V::neg_mul_add(x_e5, grad_o_e25, s);
-                    s = V::neg_mul_add(x_e4, grad_o_e24, s);
-                    s = V::neg_mul_add(x_e3, grad_o_e23, s);
-                    s = V::mul_add(x_e1, grad_o_e12, s);
-                    s = V::mul_add(x_1, grad_o_e2, s);
-                    s
-                },
-                out0.at(2usize, c),
-            );
-            // out0[3] = x_e1245*grad_o_e12345 + x_e245*grad_o_e2345 + x_e145*grad_o_e1345 - x_e125*grad_o_e1235 - x_e124*grad_o_e1234 + x_e45*grad_o_e345 - x_e25*grad_o_e235 - x_e24*grad_o_e234 - x_e15*grad_o_e135 - x_e14*grad_o_e134 + x_e12*grad_o_e123 - x_e5*grad_o_e35 - x_e4*grad_o_e34 + x_e2*grad_o_e23 + x_e1*grad_o_e13 + x_1*grad_o_e3
-            V::store(
-                {
-                    let mut s = V::mul(x_e1245, grad_o_e12345);
-                    s = V::mul_add(x_e245, grad_o_e2345, s);
-                    s = V::mul_add(x_e145, grad_o_e1345, s);
-                    s = V::neg_mul_add(x_e125, grad_o_e1235, s);
-                    s = V::neg_mul_add(x_e124, grad_o_e1234, s);
-                    s = V::mul_add(x_e45, grad_o_e345, s);
-                    s = V::neg_mul_add(x_e25, grad_o_e235, s);
-                    s = V::neg_mul_add(x_e24, grad_o_e234, s);
-                    s = V::neg_mul_add(x_e15, grad_o_e135, s);
-                    s = V::neg_mul_add(x_e14, grad_o_e134, s);
-                    s = V::mul_add(x_e12, grad_o_e123, s);
-                    s = V::neg_mul_add(x_e5, grad_o_e35, s);
-                    s = V::neg_mul_add(x_e4, grad_o_e34, s);
-                    s = V::mul_add(x_e2, grad_o_e23, s);
-                    s = V::mul_add(x_e1, grad_o_e13, s);
-                    s = V::mul_add(x_1, grad_o_e3, s);
-                    s
-                },
-                out0.at(3usize, c),
-            );
-            // out0[4] = x_e123*grad_o_e1234 - (x_e1235*grad_o_e12345 + x_e235*grad_o_e2345 + x_e135*grad_o_e1345 + x_e125*grad_o_e1245) - x_e35*grad_o_e345 - x_e25*grad_o_e245 + x_e23*grad_o_e234 - x_e15*grad_o_e145 + x_e13*grad_o_e134 + x_e12*grad_o_e124 - x_e5*grad_o_e45 + x_e3*grad_o_e34 + x_e2*grad_o_e24 + x_e1*grad_o_e14 + x_1*grad_o_e4
-            V::store(
-                {
-                    let mut s = V::mul_sub(
-                        x_e123,
-                        grad_o_e1234,
-                        {
-                            let mut s = V::mul(x_e1235, grad_o_e12345);
-                            s = V::mul_add(x_e235, grad_o_e2345, s);
-                            s = V::mul_add(x_e135, grad_o_e1345, s);
-                            s = V::mul_add(x_e125, grad_o_e1245, s);
-                            s
-                        },
-                    );
-                    s = V::neg_mul_add(x_e35, grad_o_e345, s);
-                    s = V::neg_mul_add(x_e25, grad_o_e245, s);
-                    s = V::mul_add(x_e23, grad_o_e234, s);
-                    s = V::neg_mul_add(x_e15, grad_o_e145, s);
-                    s = V::mul_add(x_e13, grad_o_e134, s);
-                    s = V::mul_add(x_e12, grad_o_e124, s);
-                    s = V::neg_mul_add(x_e5, grad_o_e45, s);
-                    s = V::mul_add(x_e3, grad_o_e34, s);
-                    s = V::mul_add(x_e2, grad_o_e24, s);
-                    s = V::mul_add(x_e1, grad_o_e14, s);
-                    s = V::mul_add(x_1, grad_o_e4, s);
-                    s
-                },
-                out0.at(4usize, c),
-            );
-            // out0[5] = x_e1234*grad_o_e12345 + x_e234*grad_o_e2345 + x_e134*grad_o_e1345 + x_e124*grad_o_e1245 + x_e123*grad_o_e1235 + x_e34*grad_o_e345 + x_e24*grad_o_e245 + x_e23*grad_o_e235 + x_e14*grad_o_e145 + x_e13*grad_o_e135 + x_e12*grad_o_e125 + x_e4*grad_o_e45 + x_e3*grad_o_e35 + x_e2*grad_o_e25 + x_e1*grad_o_e15 + x_1*grad_o_e5
-            V::store(
-                {
-                    let mut s = V::mul(x_e1234, grad_o_e12345);
-                    s = V::mul_add(x_e234, grad_o_e2345, s);
-                    s = V::mul_add(x_e134, grad_o_e1345, s);
-                    s = V::mul_add(x_e124, grad_o_e1245, s);
-                    s = V::mul_add(x_e123, grad_o_e1235, s);
-                    s = V::mul_add(x_e34, grad_o_e345, s);
-                    s = V::mul_add(x_e24, grad_o_e245, s);
-                    s = V::mul_add(x_e23, grad_o_e235, s);
-                    s = V::mul_add(x_e14, grad_o_e145, s);
-                    s = V::mul_add(x_e13, grad_o_e135, s);
-                    s = V::mul_add(x_e12, grad_o_e125, s);
-                    s = V::mul_add(x_e4, grad_o_e45, s);
-                    s = V::mul_add(x_e3, grad_o_e35, s);
-                    s = V::mul_add(x_e2, grad_o_e25, s);
-                    s = V::mul_add(x_e1, grad_o_e15, s);
-                    s = V::mul_add(x_1, grad_o_e5, s);
-                    s
-                },
-                out0.at(5usize, c),
-            );
-            // out0[6] = x_e345*grad_o_e12345 + x_e45*grad_o_e1245 + x_e35*grad_o_e1235 + x_e34*grad_o_e1234 + x_e5*grad_o_e125 + x_e4*grad_o_e124 + x_e3*grad_o_e123 + x_1*grad_o_e12
-            V::store(
-                {
-                    let mut s = V::mul(x_e345, grad_o_e12345);
-                    s = V::mul_add(x_e45, grad_o_e1245, s);
-                    s = V::mul_add(x_e35, grad_o_e1235, s);
-                    s = V::mul_add(x_e34, grad_o_e1234, s);
-                    s = V::mul_add(x_e5, grad_o_e125, s);
-                    s = V::mul_add(x_e4, grad_o_e124, s);
-                    s = V::mul_add(x_e3, grad_o_e123, s);
-                    s = V::mul_add(x_1, grad_o_e12, s);
-                    s
-                },
-                out0.at(6usize, c),
-            );
-            // out0[7] = x_e45*grad_o_e1345 - x_e245*grad_o_e12345 - x_e25*grad_o_e1235 - x_e24*grad_o_e1234 + x_e5*grad_o_e135 + x_e4*grad_o_e134 - x_e2*grad_o_e123 + x_1*grad_o_e13
-            V::store(
-                {
-                    let mut s = V::mul(x_e45, grad_o_e1345);
-                    s = V::neg_mul_add(x_e245, grad_o_e12345, s);
-                    s = V::neg_mul_add(x_e25, grad_o_e1235, s);
-                    s = V::neg_mul_add(x_e24, grad_o_e1234, s);
-                    s = V::mul_add(x_e5, grad_o_e135, s);
-                    s = V::mul_add(x_e4, grad_o_e134, s);
-                    s = V::neg_mul_add(x_e2, grad_o_e123, s);
-                    s = V::mul_add(x_1, grad_o_e13, s);
-                    s
-                },
-                out0.at(7usize, c),
-            );
-            // out0[8] = x_e235*grad_o_e12345 - x_e35*grad_o_e1345 - x_e25*grad_o_e1245 + x_e23*grad_o_e1234 + x_e5*grad_o_e145 - x_e3*grad_o_e134 - x_e2*grad_o_e124 + x_1*grad_o_e14
-            V::store(
-                {
-                    let mut s = V::mul(x_e235, grad_o_e12345);
-                    s = V::neg_mul_add(x_e35, grad_o_e1345, s);
-                    s = V::neg_mul_add(x_e25, grad_o_e1245, s);
-                    s = V::mul_add(x_e23, grad_o_e1234, s);
-                    s = V::mul_add(x_e5, grad_o_e145, s);
-                    s = V::neg_mul_add(x_e3, grad_o_e134, s);
-                    s = V::neg_mul_add(x_e2, grad_o_e124, s);
-                    s = V::mul_add(x_1, grad_o_e14, s);
-                    s
-                },
-                out0.at(8usize, c),
-            );
-            // out0[9] = x_e34*grad_o_e1345 - x_e234*grad_o_e12345 + x_e24*grad_o_e1245 + x_e23*grad_o_e1235 - x_e4*grad_o_e145 - x_e3*grad_o_e135 - x_e2*grad_o_e125 + x_1*grad_o_e15
-            V::store(
-                {
-                    let mut s = V::mul(x_e34, grad_o_e1345);
-                    s = V::neg_mul_add(x_e234, grad_o_e12345, s);
-                    s = V::mul_add(x_e24, grad_o_e1245, s);
-                    s = V::mul_add(x_e23, grad_o_e1235, s);
-                    s = V::neg_mul_add(x_e4, grad_o_e145, s);
-                    s = V::neg_mul_add(x_e3, grad_o_e135, s);
-                    s = V::neg_mul_add(x_e2, grad_o_e125, s);
-                    s = V::mul_add(x_1, grad_o_e15, s);
-                    s
-                },
-                out0.at(9usize, c),
-            );
-            // out0[10] = x_e145*grad_o_e12345 + x_e45*grad_o_e2345 + x_e15*grad_o_e1235 + x_e14*grad_o_e1234 + x_e5*grad_o_e235 + x_e4*grad_o_e234 + x_e1*grad_o_e123 + x_1*grad_o_e23
-            V::store(
-                {
-                    let mut s = V::mul(x_e145, grad_o_e12345);
-                    s = V::mul_add(x_e45, grad_o_e2345, s);
-                    s = V::mul_add(x_e15, grad_o_e1235, s);
-                    s = V::mul_add(x_e14, grad_o_e1234, s);
-                    s = V::mul_add(x_e5, grad_o_e235, s);
-                    s = V::mul_add(x_e4, grad_o_e234, s);
-                    s = V::mul_add(x_e1, grad_o_e123, s);
-                    s = V::mul_add(x_1, grad_o_e23, s);
-                    s
-                },
-                out0.at(10usize, c),
-            );
-            // out0[11] = x_e15*grad_o_e1245 - (x_e135*grad_o_e12345 + x_e35*grad_o_e2345) - x_e13*grad_o_e1234 + x_e5*grad_o_e245 - x_e3*grad_o_e234 + x_e1*grad_o_e124 + x_1*grad_o_e24
-            V::store(
-                {
-                    let mut s = V::mul_sub(
-                        x_e15,
-                        grad_o_e1245,
-                        V::mul_add(x_e35, grad_o_e2345, V::mul(x_e135, grad_o_e12345)),
-                    );
-                    s = V::neg_mul_add(x_e13, grad_o_e1234, s);
-                    s = V::mul_add(x_e5, grad_o_e245, s);
-                    s = V::neg_mul_add(x_e3, grad_o_e234, s);
-                    s = V::mul_add(x_e1, grad_o_e124, s);
-                    s = V::mul_add(x_1, grad_o_e24, s);
-                    s
-                },
-                out0.at(11usize, c),
-            );
-            // out0[12] = x_e134*grad_o_e12345 + x_e34*grad_o_e2345 - x_e14*grad_o_e1245 - x_e13*grad_o_e1235 - x_e4*grad_o_e245 - x_e3*grad_o_e235 + x_e1*grad_o_e125 + x_1*grad_o_e25
-            V::store(
-                {
-                    let mut s = V::mul(x_e134, grad_o_e12345);
-                    s = V::mul_add(x_e34, grad_o_e2345, s);
-                    s = V::neg_mul_add(x_e14, grad_o_e1245, s);
-                    s = V::neg_mul_add(x_e13, grad_o_e1235, s);
-                    s = V::neg_mul_add(x_e4, grad_o_e245, s);
-                    s = V::neg_mul_add(x_e3, grad_o_e235, s);
-                    s = V::mul_add(x_e1, grad_o_e125, s);
-                    s = V::mul_add(x_1, grad_o_e25, s);
-                    s
-                },
-                out0.at(12usize, c),
-            );
-            // out0[13] = x_e125*grad_o_e12345 + x_e25*grad_o_e2345 + x_e15*grad_o_e1345 + x_e12*grad_o_e1234 + x_e5*grad_o_e345 + x_e2*grad_o_e234 + x_e1*grad_o_e134 + x_1*grad_o_e34
-            V::store(
-                {
-                    let mut s = V::mul(x_e125, grad_o_e12345);
-                    s = V::mul_add(x_e25, grad_o_e2345, s);
-                    s = V::mul_add(x_e15, grad_o_e1345, s);
-                    s = V::mul_add(x_e12, grad_o_e1234, s);
-                    s = V::mul_add(x_e5, grad_o_e345, s);
-                    s = V::mul_add(x_e2, grad_o_e234, s);
-                    s = V::mul_add(x_e1, grad_o_e134, s);
-                    s = V::mul_add(x_1, grad_o_e34, s);
-                    s
-                },
-                out0.at(13usize, c),
-            );
-            // out0[14] = x_e12*grad_o_e1235 - (x_e124*grad_o_e12345 + x_e24*grad_o_e2345 + x_e14*grad_o_e1345) - x_e4*grad_o_e345 + x_e2*grad_o_e235 + x_e1*grad_o_e135 + x_1*grad_o_e35
-            V::store(
-                {
-                    let mut s = V::mul_sub(
-                        x_e12,
-                        grad_o_e1235,
-                        {
-                            let mut s = V::mul(x_e124, grad_o_e12345);
-                            s = V::mul_add(x_e24, grad_o_e2345, s);
-                            s = V::mul_add(x_e14, grad_o_e1345, s);
-                            s
-                        },
-                    );
-                    s = V::neg_mul_add(x_e4, grad_o_e345, s);
-                    s = V::mul_add(x_e2, grad_o_e235, s);
-                    s = V::mul_add(x_e1, grad_o_e135, s);
-                    s = V::mul_add(x_1, grad_o_e35, s);
-                    s
-                },
-                out0.at(14usize, c),
-            );
-            // out0[15] = x_e123*grad_o_e12345 + x_e23*grad_o_e2345 + x_e13*grad_o_e1345 + x_e12*grad_o_e1245 + x_e3*grad_o_e345 + x_e2*grad_o_e245 + x_e1*grad_o_e145 + x_1*grad_o_e45
-            V::store(
-                {
-                    let mut s = V::mul(x_e123, grad_o_e12345);
-                    s = V::mul_add(x_e23, grad_o_e2345, s);
-                    s = V::mul_add(x_e13, grad_o_e1345, s);
-                    s = V::mul_add(x_e12, grad_o_e1245, s);
-                    s = V::mul_add(x_e3, grad_o_e345, s);
-                    s = V::mul_add(x_e2, grad_o_e245, s);
-                    s = V::mul_add(x_e1, grad_o_e145, s);
-                    s = V::mul_add(x_1, grad_o_e45, s);
-                    s
-                },
-                out0.at(15usize, c),
-            );
-            // out0[16] = x_e45*grad_o_e12345 - x_e5*grad_o_e1235 - x_e4*grad_o_e1234 + x_1*grad_o_e123
-            V::store(
-                {
-                    let mut s = V::mul(x_e45, grad_o_e12345);
-                    s = V::neg_mul_add(x_e5, grad_o_e1235, s);
-                    s = V::neg_mul_add(x_e4, grad_o_e1234, s);
-                    s = V::mul_add(x_1, grad_o_e123, s);
-                    s
-                },
-                out0.at(16usize, c),
-            );
-            // out0[17] = x_e3*grad_o_e1234 - (x_e35*grad_o_e12345 + x_e5*grad_o_e1245) + x_1*grad_o_e124
-            V::store(
-                V::mul_add(
-                    x_1,
-                    grad_o_e124,
-                    V::mul_sub(
-                        x_e3,
-                        grad_o_e1234,
-                        V::mul_add(x_e5, grad_o_e1245, V::mul(x_e35, grad_o_e12345)),
-                    ),
-                ),
-                out0.at(17usize, c),
-            );
-            // out0[18] = x_e34*grad_o_e12345 + x_e4*grad_o_e1245 + x_e3*grad_o_e1235 + x_1*grad_o_e125
-            V::store(
-                {
-                    let mut s = V::mul(x_e34, grad_o_e12345);
-                    s = V::mul_add(x_e4, grad_o_e1245, s);
-                    s = V::mul_add(x_e3, grad_o_e1235, s);
-                    s = V::mul_add(x_1, grad_o_e125, s);
-                    s
-                },
-                out0.at(18usize, c),
-            );
-            // out0[19] = x_e25*grad_o_e12345 - x_e5*grad_o_e1345 - x_e2*grad_o_e1234 + x_1*grad_o_e134
-            V::store(
-                {
-                    let mut s = V::mul(x_e25, grad_o_e12345);
-                    s = V::neg_mul_add(x_e5, grad_o_e1345, s);
-                    s = V::neg_mul_add(x_e2, grad_o_e1234, s);
-                    s = V::mul_add(x_1, grad_o_e134, s);
-                    s
-                },
-                out0.at(19usize, c),
-            );
-            // out0[20] = x_e4*grad_o_e1345 - x_e24*grad_o_e12345 - x_e2*grad_o_e1235 + x_1*grad_o_e135
-            V::store(
-                {
-                    let mut s = V::mul(x_e4, grad_o_e1345);
-                    s = V::neg_mul_add(x_e24, grad_o_e12345, s);
-                    s = V::neg_mul_add(x_e2, grad_o_e1235, s);
-                    s = V::mul_add(x_1, grad_o_e135, s);
-                    s
-                },
-                out0.at(20usize, c),
-            );
-            // out0[21] = x_e23*grad_o_e12345 - x_e3*grad_o_e1345 - x_e2*grad_o_e1245 + x_1*grad_o_e145
-            V::store(
-                {
-                    let mut s = V::mul(x_e23, grad_o_e12345);
-                    s = V::neg_mul_add(x_e3, grad_o_e1345, s);
-                    s = V::neg_mul_add(x_e2, grad_o_e1245, s);
-                    s = V::mul_add(x_1, grad_o_e145, s);
-                    s
-                },
-                out0.at(21usize, c),
-            );
-            // out0[22] = x_e1*grad_o_e1234 - (x_e15*grad_o_e12345 + x_e5*grad_o_e2345) + x_1*grad_o_e234
-            V::store(
-                V::mul_add(
-                    x_1,
-                    grad_o_e234,
-                    V::mul_sub(
-                        x_e1,
-                        grad_o_e1234,
-                        V::mul_add(x_e5, grad_o_e2345, V::mul(x_e15, grad_o_e12345)),
-                    ),
-                ),
-                out0.at(22usize, c),
-            );
-            // out0[23] = x_e14*grad_o_e12345 + x_e4*grad_o_e2345 + x_e1*grad_o_e1235 + x_1*grad_o_e235
-            V::store(
-                {
-                    let mut s = V::mul(x_e14, grad_o_e12345);
-                    s = V::mul_add(x_e4, grad_o_e2345, s);
-                    s = V::mul_add(x_e1, grad_o_e1235, s);
-                    s = V::mul_add(x_1, grad_o_e235, s);
-                    s
-                },
-                out0.at(23usize, c),
-            );
-            // out0[24] = x_e1*grad_o_e1245 - (x_e13*grad_o_e12345 + x_e3*grad_o_e2345) + x_1*grad_o_e245
-            V::store(
-                V::mul_add(
-                    x_1,
-                    grad_o_e245,
-                    V::mul_sub(
-                        x_e1,
-                        grad_o_e1245,
-                        V::mul_add(x_e3, grad_o_e2345, V::mul(x_e13, grad_o_e12345)),
-                    ),
-                ),
-                out0.at(24usize, c),
-            );
-            // out0[25] = x_e12*grad_o_e12345 + x_e2*grad_o_e2345 + x_e1*grad_o_e1345 + x_1*grad_o_e345
-            V::store(
-                {
-                    let mut s = V::mul(x_e12, grad_o_e12345);
-                    s = V::mul_add(x_e2, grad_o_e2345, s);
-                    s = V::mul_add(x_e1, grad_o_e1345, s);
-                    s = V::mul_add(x_1, grad_o_e345, s);
-                    s
-                },
-                out0.at(25usize, c),
-            );
-            // out0[26] = x_e5*grad_o_e12345 + x_1*grad_o_e1234
-            V::store(
-                V::mul_add(x_1, grad_o_e1234, V::mul(x_e5, grad_o_e12345)),
-                out0.at(26usize, c),
-            );
-            // out0[27] = x_1*grad_o_e1235 - x_e4*grad_o_e12345
-            V::store(
-                V::neg_mul_add(x_e4, grad_o_e12345, V::mul(x_1, grad_o_e1235)),
-                out0.at(27usize, c),
-            );
-            // out0[28] = x_e3*grad_o_e12345 + x_1*grad_o_e1245
-            V::store(
-                V::mul_add(x_1, grad_o_e1245, V::mul(x_e3, grad_o_e12345)),
-                out0.at(28usize, c),
-            );
-            // out0[29] = x_1*grad_o_e1345 - x_e2*grad_o_e12345
-            V::store(
-                V::neg_mul_add(x_e2, grad_o_e12345, V::mul(x_1, grad_o_e1345)),
-                out0.at(29usize, c),
-            );
-            // out0[30] = x_e1*grad_o_e12345 + x_1*grad_o_e2345
-            V::store(
-                V::mul_add(x_1, grad_o_e2345, V::mul(x_e1, grad_o_e12345)),
-                out0.at(30usize, c),
-            );
             // out0[31] = x_1*grad_o_e12345
             V::store(V::mul(x_1, grad_o_e12345), out0.at(31usize, c));
+            let grad_o_e2345 = V::load(grad_o.at(30usize, c));
+            v2 = V::mul_add(x_e2345, grad_o_e2345, v2);
+            v6 = V::mul_add(x_e345, grad_o_e2345, v6);
+            v8 = V::mul_add(x_e245, grad_o_e2345, v8);
+            v10 = V::mul_add(x_e235, grad_o_e2345, v10);
+            v12 = V::mul_add(x_e234, grad_o_e2345, v12);
+            v22 = V::mul_add(x_e45, grad_o_e2345, v22);
+            v24 = V::mul_add(x_e35, grad_o_e2345, v24);
+            v26 = V::mul_add(x_e34, grad_o_e2345, v26);
+            v28 = V::mul_add(x_e25, grad_o_e2345, v28);
+            v30 = V::mul_add(x_e24, grad_o_e2345, v30);
+            v32 = V::mul_add(x_e23, grad_o_e2345, v32);
+            v46 = V::mul_add(x_e5, grad_o_e2345, v46);
+            v48 = V::mul_add(x_e4, grad_o_e2345, v48);
+            v50 = V::mul_add(x_e3, grad_o_e2345, v50);
+            v52 = V::mul_add(x_e2, grad_o_e2345, v52);
+            v62 = V::mul_add(x_1, grad_o_e2345, v62);
+            // out0[30] = x_e1*grad_o_e12345 + x_1*grad_o_e2345
+            V::store(v62, out0.at(30usize, c));
+            let grad_o_e1345 = V::load(grad_o.at(29usize, c));
+            v2 = V::mul_add(x_e1345, grad_o_e1345, v2);
+            v4 = V::neg_mul_add(x_e345, grad_o_e1345, v4);
+            v8 = V::mul_add(x_e145, grad_o_e1345, v8);
+            v10 = V::mul_add(x_e135, grad_o_e1345, v10);
+            v12 = V::mul_add(x_e134, grad_o_e1345, v12);
+            let mut v109 = V::mul(x_e45, grad_o_e1345);
+            v109 = V::neg_mul_add(x_e245, grad_o_e12345, v109);
+            v18 = V::neg_mul_add(x_e35, grad_o_e1345, v18);
+            let mut v113 = V::mul(x_e34, grad_o_e1345);
+            v113 = V::neg_mul_add(x_e234, grad_o_e12345, v113);
+            v28 = V::mul_add(x_e15, grad_o_e1345, v28);
+            v30 = V::mul_add(x_e14, grad_o_e1345, v30);
+            v32 = V::mul_add(x_e13, grad_o_e1345, v32);
+            v40 = V::neg_mul_add(x_e5, grad_o_e1345, v40);
+            let mut v123 = V::mul(x_e4, grad_o_e1345);
+            v123 = V::neg_mul_add(x_e24, grad_o_e12345, v123);
+            v44 = V::neg_mul_add(x_e3, grad_o_e1345, v44);
+            v52 = V::mul_add(x_e1, grad_o_e1345, v52);
+            let mut v129 = V::mul(x_1, grad_o_e1345);
+            v129 = V::neg_mul_add(x_e2, grad_o_e12345, v129);
+            // out0[29] = x_1*grad_o_e1345 - x_e2*grad_o_e12345
+            V::store(v129, out0.at(29usize, c));
+            let grad_o_e1245 = V::load(grad_o.at(28usize, c));
+            v2 = V::mul_add(x_e1245, grad_o_e1245, v2);
+            v4 = V::neg_mul_add(x_e245, grad_o_e1245, v4);
+            let mut v137 = V::mul_sub(x_e145, grad_o_e1245, v6);
+            v10 = V::mul_add(x_e125, grad_o_e1245, v10);
+            v12 = V::mul_add(x_e124, grad_o_e1245, v12);
+            v14 = V::mul_add(x_e45, grad_o_e1245, v14);
+            v18 = V::neg_mul_add(x_e25, grad_o_e1245, v18);
+            v113 = V::mul_add(x_e24, grad_o_e1245, v113);
+            let mut v149 = V::mul_sub(x_e15, grad_o_e1245, v24);
+            v26 = V::neg_mul_add(x_e14, grad_o_e1245, v26);
+            v32 = V::mul_add(x_e12, grad_o_e1245, v32);
+            v36 = V::mul_add(x_e5, grad_o_e1245, v36);
+            v38 = V::mul_add(x_e4, grad_o_e1245, v38);
+            v44 = V::neg_mul_add(x_e2, grad_o_e1245, v44);
+            let mut v161 = V::mul_sub(x_e1, grad_o_e1245, v50);
+            v58 = V::mul_add(x_1, grad_o_e1245, v58);
+            // out0[28] = x_e3*grad_o_e12345 + x_1*grad_o_e1245
+            V::store(v58, out0.at(28usize, c));
+            let grad_o_e1235 = V::load(grad_o.at(27usize, c));
+            v2 = V::mul_add(x_e1235, grad_o_e1235, v2);
+            v4 = V::neg_mul_add(x_e235, grad_o_e1235, v4);
+            v137 = V::mul_add(x_e135, grad_o_e1235, v137);
+            v8 = V::neg_mul_add(x_e125, grad_o_e1235, v8);
+            v12 = V::mul_add(x_e123, grad_o_e1235, v12);
+            v14 = V::mul_add(x_e35, grad_o_e1235, v14);
+            v109 = V::neg_mul_add(x_e25, grad_o_e1235, v109);
+            v113 = V::mul_add(x_e23, grad_o_e1235, v113);
+            v22 = V::mul_add(x_e15, grad_o_e1235, v22);
+            v26 = V::neg_mul_add(x_e13, grad_o_e1235, v26);
+            let mut v186 = V::mul_sub(x_e12, grad_o_e1235, v30);
+            v34 = V::neg_mul_add(x_e5, grad_o_e1235, v34);
+            v38 = V::mul_add(x_e3, grad_o_e1235, v38);
+            v123 = V::neg_mul_add(x_e2, grad_o_e1235, v123);
+            v48 = V::mul_add(x_e1, grad_o_e1235, v48);
+            let mut v195 = V::mul(x_1, grad_o_e1235);
+            v195 = V::neg_mul_add(x_e4, grad_o_e12345, v195);
+            // out0[27] = x_1*grad_o_e1235 - x_e4*grad_o_e12345
+            V::store(v195, out0.at(27usize, c));
+            let grad_o_e1234 = V::load(grad_o.at(26usize, c));
+            v2 = V::mul_add(x_e1234, grad_o_e1234, v2);
+            v4 = V::neg_mul_add(x_e234, grad_o_e1234, v4);
+            v137 = V::mul_add(x_e134, grad_o_e1234, v137);
+            v8 = V::neg_mul_add(x_e124, grad_o_e1234, v8);
+            let mut v207 = V::mul_sub(x_e123, grad_o_e1234, v10);
+            v14 = V::mul_add(x_e34, grad_o_e1234, v14);
+            v109 = V::neg_mul_add(x_e24, grad_o_e1234, v109);
+            v18 = V::mul_add(x_e23, grad_o_e1234, v18);
+            v22 = V::mul_add(x_e14, grad_o_e1234, v22);
+            v149 = V::neg_mul_add(x_e13, grad_o_e1234, v149);
+            v28 = V::mul_add(x_e12, grad_o_e1234, v28);
+            v34 = V::neg_mul_add(x_e4, grad_o_e1234, v34);
+            let mut v223 = V::mul_sub(x_e3, grad_o_e1234, v36);
+            v40 = V::neg_mul_add(x_e2, grad_o_e1234, v40);
+            let mut v227 = V::mul_sub(x_e1, grad_o_e1234, v46);
+            v54 = V::mul_add(x_1, grad_o_e1234, v54);
+            // out0[26] = x_e5*grad_o_e12345 + x_1*grad_o_e1234
+            V::store(v54, out0.at(26usize, c));
+            let grad_o_e345 = V::load(grad_o.at(25usize, c));
+            v2 = V::mul_add(x_e345, grad_o_e345, v2);
+            v8 = V::mul_add(x_e45, grad_o_e345, v8);
+            v207 = V::neg_mul_add(x_e35, grad_o_e345, v207);
+            v12 = V::mul_add(x_e34, grad_o_e345, v12);
+            v28 = V::mul_add(x_e5, grad_o_e345, v28);
+            v186 = V::neg_mul_add(x_e4, grad_o_e345, v186);
+            v32 = V::mul_add(x_e3, grad_o_e345, v32);
+            v52 = V::mul_add(x_1, grad_o_e345, v52);
+            // out0[25] = x_e12*grad_o_e12345 + x_e2*grad_o_e2345 + x_e1*grad_o_e1345 + x_1*grad_o_e345
+            V::store(v52, out0.at(25usize, c));
+            let grad_o_e245 = V::load(grad_o.at(24usize, c));
+            v2 = V::mul_add(x_e245, grad_o_e245, v2);
+            v137 = V::mul_add(x_e45, grad_o_e245, v137);
+            v207 = V::neg_mul_add(x_e25, grad_o_e245, v207);
+            v12 = V::mul_add(x_e24, grad_o_e245, v12);
+            v149 = V::mul_add(x_e5, grad_o_e245, v149);
+            v26 = V::neg_mul_add(x_e4, grad_o_e245, v26);
+            v32 = V::mul_add(x_e2, grad_o_e245, v32);
+            v161 = V::mul_add(x_1, grad_o_e245, v161);
+            // out0[24] = x_e1*grad_o_e1245 - (x_e13*grad_o_e12345 + x_e3*grad_o_e2345) + x_1*grad_o_e245
+            V::store(v161, out0.at(24usize, c));
+            let grad_o_e235 = V::load(grad_o.at(23usize, c));
+            v2 = V::mul_add(x_e235, grad_o_e235, v2);
+            v137 = V::mul_add(x_e35, grad_o_e235, v137);
+            v8 = V::neg_mul_add(x_e25, grad_o_e235, v8);
+            v12 = V::mul_add(x_e23, grad_o_e235, v12);
+            v22 = V::mul_add(x_e5, grad_o_e235, v22);
+            v26 = V::neg_mul_add(x_e3, grad_o_e235, v26);
+            v186 = V::mul_add(x_e2, grad_o_e235, v186);
+            v48 = V::mul_add(x_1, grad_o_e235, v48);
+            // out0[23] = x_e14*grad_o_e12345 + x_e4*grad_o_e2345 + x_e1*grad_o_e1235 + x_1*grad_o_e235
+            V::store(v48, out0.at(23usize, c));
+            let grad_o_e234 = V::load(grad_o.at(22usize, c));
+            v2 = V::mul_add(x_e234, grad_o_e234, v2);
+            v137 = V::mul_add(x_e34, grad_o_e234, v137);
+            v8 = V::neg_mul_add(x_e24, grad_o_e234, v8);
+            v207 = V::mul_add(x_e23, grad_o_e234, v207);
+            v22 = V::mul_add(x_e4, grad_o_e234, v22);
+            v149 = V::neg_mul_add(x_e3, grad_o_e234, v149);
+            v28 = V::mul_add(x_e2, grad_o_e234, v28);
+            v227 = V::mul_add(x_1, grad_o_e234, v227);
+            // out0[22] = x_e1*grad_o_e1234 - (x_e15*grad_o_e12345 + x_e5*grad_o_e2345) + x_1*grad_o_e234
+            V::store(v227, out0.at(22usize, c));
+            let grad_o_e145 = V::load(grad_o.at(21usize, c));
+            v2 = V::mul_add(x_e145, grad_o_e145, v2);
+            v4 = V::mul_add(x_e45, grad_o_e145, v4);
+            v207 = V::neg_mul_add(x_e15, grad_o_e145, v207);
+            v12 = V::mul_add(x_e14, grad_o_e145, v12);
+            v18 = V::mul_add(x_e5, grad_o_e145, v18);
+            v113 = V::neg_mul_add(x_e4, grad_o_e145, v113);
+            v32 = V::mul_add(x_e1, grad_o_e145, v32);
+            v44 = V::mul_add(x_1, grad_o_e145, v44);
+            // out0[21] = x_e23*grad_o_e12345 - x_e3*grad_o_e1345 - x_e2*grad_o_e1245 + x_1*grad_o_e145
+            V::store(v44, out0.at(21usize, c));
+            let grad_o_e135 = V::load(grad_o.at(20usize, c));
+            v2 = V::mul_add(x_e135, grad_o_e135, v2);
+            v4 = V::mul_add(x_e35, grad_o_e135, v4);
+            v8 = V::neg_mul_add(x_e15, grad_o_e135, v8);
+            v12 = V::mul_add(x_e13, grad_o_e135, v12);
+            v109 = V::mul_add(x_e5, grad_o_e135, v109);
+            v113 = V::neg_mul_add(x_e3, grad_o_e135, v113);
+            v186 = V::mul_add(x_e1, grad_o_e135, v186);
+            v123 = V::mul_add(x_1, grad_o_e135, v123);
+            // out0[20] = x_e4*grad_o_e1345 - x_e24*grad_o_e12345 - x_e2*grad_o_e1235 + x_1*grad_o_e135
+            V::store(v123, out0.at(20usize, c));
+            let grad_o_e134 = V::load(grad_o.at(19usize, c));
+            v2 = V::mul_add(x_e134, grad_o_e134, v2);
+            v4 = V::mul_add(x_e34, grad_o_e134, v4);
+            v8 = V::neg_mul_add(x_e14, grad_o_e134, v8);
+            v207 = V::mul_add(x_e13, grad_o_e134, v207);
+            v109 = V::mul_add(x_e4, grad_o_e134, v109);
+            v18 = V::neg_mul_add(x_e3, grad_o_e134, v18);
+            v28 = V::mul_add(x_e1, grad_o_e134, v28);
+            v40 = V::mul_add(x_1, grad_o_e134, v40);
+            // out0[19] = x_e25*grad_o_e12345 - x_e5*grad_o_e1345 - x_e2*grad_o_e1234 + x_1*grad_o_e134
+            V::store(v40, out0.at(19usize, c));
+            let grad_o_e125 = V::load(grad_o.at(18usize, c));
+            v2 = V::mul_add(x_e125, grad_o_e125, v2);
+            v4 = V::mul_add(x_e25, grad_o_e125, v4);
+            v137 = V::neg_mul_add(x_e15, grad_o_e125, v137);
+            v12 = V::mul_add(x_e12, grad_o_e125, v12);
+            v14 = V::mul_add(x_e5, grad_o_e125, v14);
+            v113 = V::neg_mul_add(x_e2, grad_o_e125, v113);
+            v26 = V::mul_add(x_e1, grad_o_e125, v26);
+            v38 = V::mul_add(x_1, grad_o_e125, v38);
+            // out0[18] = x_e34*grad_o_e12345 + x_e4*grad_o_e1245 + x_e3*grad_o_e1235 + x_1*grad_o_e125
+            V::store(v38, out0.at(18usize, c));
+            let grad_o_e124 = V::load(grad_o.at(17usize, c));
+            v2 = V::mul_add(x_e124, grad_o_e124, v2);
+            v4 = V::mul_add(x_e24, grad_o_e124, v4);
+            v137 = V::neg_mul_add(x_e14, grad_o_e124, v137);
+            v207 = V::mul_add(x_e12, grad_o_e124, v207);
+            v14 = V::mul_add(x_e4, grad_o_e124, v14);
+            v18 = V::neg_mul_add(x_e2, grad_o_e124, v18);
+            v149 = V::mul_add(x_e1, grad_o_e124, v149);
+            v223 = V::mul_add(x_1, grad_o_e124, v223);
+            // out0[17] = x_e3*grad_o_e1234 - (x_e35*grad_o_e12345 + x_e5*grad_o_e1245) + x_1*grad_o_e124
+            V::store(v223, out0.at(17usize, c));
+            let grad_o_e123 = V::load(grad_o.at(16usize, c));
+            v2 = V::mul_add(x_e123, grad_o_e123, v2);
+            v4 = V::mul_add(x_e23, grad_o_e123, v4);
+            v137 = V::neg_mul_add(x_e13, grad_o_e123, v137);
+            v8 = V::mul_add(x_e12, grad_o_e123, v8);
+            v14 = V::mul_add(x_e3, grad_o_e123, v14);
+            v109 = V::neg_mul_add(x_e2, grad_o_e123, v109);
+            v22 = V::mul_add(x_e1, grad_o_e123, v22);
+            v34 = V::mul_add(x_1, grad_o_e123, v34);
+            // out0[16] = x_e45*grad_o_e12345 - x_e5*grad_o_e1235 - x_e4*grad_o_e1234 + x_1*grad_o_e123
+            V::store(v34, out0.at(16usize, c));
+            let grad_o_e45 = V::load(grad_o.at(15usize, c));
+            v2 = V::mul_add(x_e45, grad_o_e45, v2);
+            v207 = V::neg_mul_add(x_e5, grad_o_e45, v207);
+            v12 = V::mul_add(x_e4, grad_o_e45, v12);
+            v32 = V::mul_add(x_1, grad_o_e45, v32);
+            // out0[15] = x_e123*grad_o_e12345 + x_e23*grad_o_e2345 + x_e13*grad_o_e1345 + x_e12*grad_o_e1245 + x_e3*grad_o_e345 + x_e2*grad_o_e245 + x_e1*grad_o_e145 + x_1*grad_o_e45
+            V::store(v32, out0.at(15usize, c));
+            let grad_o_e35 = V::load(grad_o.at(14usize, c));
+            v2 = V::mul_add(x_e35, grad_o_e35, v2);
+            v8 = V::neg_mul_add(x_e5, grad_o_e35, v8);
+            v12 = V::mul_add(x_e3, grad_o_e35, v12);
+            v186 = V::mul_add(x_1, grad_o_e35, v186);
+            // out0[14] = x_e12*grad_o_e1235 - (x_e124*grad_o_e12345 + x_e24*grad_o_e2345 + x_e14*grad_o_e1345) - x_e4*grad_o_e345 + x_e2*grad_o_e235 + x_e1*grad_o_e135 + x_1*grad_o_e35
+            V::store(v186, out0.at(14usize, c));
+            let grad_o_e34 = V::load(grad_o.at(13usize, c));
+            v2 = V::mul_add(x_e34, grad_o_e34, v2);
+            v8 = V::neg_mul_add(x_e4, grad_o_e34, v8);
+            v207 = V::mul_add(x_e3, grad_o_e34, v207);
+            v28 = V::mul_add(x_1, grad_o_e34, v28);
+            // out0[13] = x_e125*grad_o_e12345 + x_e25*grad_o_e2345 + x_e15*grad_o_e1345 + x_e12*grad_o_e1234 + x_e5*grad_o_e345 + x_e2*grad_o_e234 + x_e1*grad_o_e134 + x_1*grad_o_e34
+            V::store(v28, out0.at(13usize, c));
+            let grad_o_e25 = V::load(grad_o.at(12usize, c));
+            v2 = V::mul_add(x_e25, grad_o_e25, v2);
+            v137 = V::neg_mul_add(x_e5, grad_o_e25, v137);
+            v12 = V::mul_add(x_e2, grad_o_e25, v12);
+            v26 = V::mul_add(x_1, grad_o_e25, v26);
+            // out0[12] = x_e134*grad_o_e12345 + x_e34*grad_o_e2345 - x_e14*grad_o_e1245 - x_e13*grad_o_e1235 - x_e4*grad_o_e245 - x_e3*grad_o_e235 + x_e1*grad_o_e125 + x_1*grad_o_e25
+            V::store(v26, out0.at(12usize, c));
+            let grad_o_e24 = V::load(grad_o.at(11usize, c));
+            v2 = V::mul_add(x_e24, grad_o_e24, v2);
+            v137 = V::neg_mul_add(x_e4, grad_o_e24, v137);
+            v207 = V::mul_add(x_e2, grad_o_e24, v207);
+            v149 = V::mul_add(x_1, grad_o_e24, v149);
+            // out0[11] = x_e15*grad_o_e1245 - (x_e135*grad_o_e12345 + x_e35*grad_o_e2345) - x_e13*grad_o_e1234 + x_e5*grad_o_e245 - x_e3*grad_o_e234 + x_e1*grad_o_e124 + x_1*grad_o_e24
+            V::store(v149, out0.at(11usize, c));
+            let grad_o_e23 = V::load(grad_o.at(10usize, c));
+            v2 = V::mul_add(x_e23, grad_o_e23, v2);
+            v137 = V::neg_mul_add(x_e3, grad_o_e23, v137);
+            v8 = V::mul_add(x_e2, grad_o_e23, v8);
+            v22 = V::mul_add(x_1, grad_o_e23, v22);
+            // out0[10] = x_e145*grad_o_e12345 + x_e45*grad_o_e2345 + x_e15*grad_o_e1235 + x_e14*grad_o_e1234 + x_e5*grad_o_e235 + x_e4*grad_o_e234 + x_e1*grad_o_e123 + x_1*grad_o_e23
+            V::store(v22, out0.at(10usize, c));
+            let grad_o_e15 = V::load(grad_o.at(9usize, c));
+            v2 = V::mul_add(x_e15, grad_o_e15, v2);
+            v4 = V::neg_mul_add(x_e5, grad_o_e15, v4);
+            v12 = V::mul_add(x_e1, grad_o_e15, v12);
+            v113 = V::mul_add(x_1, grad_o_e15, v113);
+            // out0[9] = x_e34*grad_o_e1345 - x_e234*grad_o_e12345 + x_e24*grad_o_e1245 + x_e23*grad_o_e1235 - x_e4*grad_o_e145 - x_e3*grad_o_e135 - x_e2*grad_o_e125 + x_1*grad_o_e15
+            V::store(v113, out0.at(9usize, c));
+            let grad_o_e14 = V::load(grad_o.at(8usize, c));
+            v2 = V::mul_add(x_e14, grad_o_e14, v2);
+            v4 = V::neg_mul_add(x_e4, grad_o_e14, v4);
+            v207 = V::mul_add(x_e1, grad_o_e14, v207);
+            v18 = V::mul_add(x_1, grad_o_e14, v18);
+            // out0[8] = x_e235*grad_o_e12345 - x_e35*grad_o_e1345 - x_e25*grad_o_e1245 + x_e23*grad_o_e1234 + x_e5*grad_o_e145 - x_e3*grad_o_e134 - x_e2*grad_o_e124 + x_1*grad_o_e14
+            V::store(v18, out0.at(8usize, c));
+            let grad_o_e13 = V::load(grad_o.at(7usize, c));
+            v2 = V::mul_add(x_e13, grad_o_e13, v2);
+            v4 = V::neg_mul_add(x_e3, grad_o_e13, v4);
+            v8 = V::mul_add(x_e1, grad_o_e13, v8);
+            v109 = V::mul_add(x_1, grad_o_e13, v109);
+            // out0[7] = x_e45*grad_o_e1345 - x_e245*grad_o_e12345 - x_e25*grad_o_e1235 - x_e24*grad_o_e1234 + x_e5*grad_o_e135 + x_e4*grad_o_e134 - x_e2*grad_o_e123 + x_1*grad_o_e13
+            V::store(v109, out0.at(7usize, c));
+            let grad_o_e12 = V::load(grad_o.at(6usize, c));
+            v2 = V::mul_add(x_e12, grad_o_e12, v2);
+            v4 = V::neg_mul_add(x_e2, grad_o_e12, v4);
+            v137 = V::mul_add(x_e1, grad_o_e12, v137);
+            v14 = V::mul_add(x_1, grad_o_e12, v14);
+            // out0[6] = x_e345*grad_o_e12345 + x_e45*grad_o_e1245 + x_e35*grad_o_e1235 + x_e34*grad_o_e1234 + x_e5*grad_o_e125 + x_e4*grad_o_e124 + x_e3*grad_o_e123 + x_1*grad_o_e12
+            V::store(v14, out0.at(6usize, c));
+            let grad_o_e5 = V::load(grad_o.at(5usize, c));
+            v2 = V::mul_add(x_e5, grad_o_e5, v2);
+            v12 = V::mul_add(x_1, grad_o_e5, v12);
+            // out0[5] = x_e1234*grad_o_e12345 + x_e234*grad_o_e2345 + x_e134*grad_o_e1345 + x_e124*grad_o_e1245 + x_e123*grad_o_e1235 + x_e34*grad_o_e345 + x_e24*grad_o_e245 + x_e23*grad_o_e235 + x_e14*grad_o_e145 + x_e13*grad_o_e135 + x_e12*grad_o_e125 + x_e4*grad_o_e45 + x_e3*grad_o_e35 + x_e2*grad_o_e25 + x_e1*grad_o_e15 + x_1*grad_o_e5
+            V::store(v12, out0.at(5usize, c));
+            let grad_o_e4 = V::load(grad_o.at(4usize, c));
+            v2 = V::mul_add(x_e4, grad_o_e4, v2);
+            v207 = V::mul_add(x_1, grad_o_e4, v207);
+            // out0[4] = x_e123*grad_o_e1234 - (x_e1235*grad_o_e12345 + x_e235*grad_o_e2345 + x_e135*grad_o_e1345 + x_e125*grad_o_e1245) - x_e35*grad_o_e345 - x_e25*grad_o_e245 + x_e23*grad_o_e234 - x_e15*grad_o_e145 + x_e13*grad_o_e134 + x_e12*grad_o_e124 - x_e5*grad_o_e45 + x_e3*grad_o_e34 + x_e2*grad_o_e24 + x_e1*grad_o_e14 + x_1*grad_o_e4
+            V::store(v207, out0.at(4usize, c));
+            let grad_o_e3 = V::load(grad_o.at(3usize, c));
+            v2 = V::mul_add(x_e3, grad_o_e3, v2);
+            v8 = V::mul_add(x_1, grad_o_e3, v8);
+            // out0[3] = x_e1245*grad_o_e12345 + x_e245*grad_o_e2345 + x_e145*grad_o_e1345 - x_e125*grad_o_e1235 - x_e124*grad_o_e1234 + x_e45*grad_o_e345 - x_e25*grad_o_e235 - x_e24*grad_o_e234 - x_e15*grad_o_e135 - x_e14*grad_o_e134 + x_e12*grad_o_e123 - x_e5*grad_o_e35 - x_e4*grad_o_e34 + x_e2*grad_o_e23 + x_e1*grad_o_e13 + x_1*grad_o_e3
+            V::store(v8, out0.at(3usize, c));
+            let grad_o_e2 = V::load(grad_o.at(2usize, c));
+            v2 = V::mul_add(x_e2, grad_o_e2, v2);
+            v137 = V::mul_add(x_1, grad_o_e2, v137);
+            // out0[2] = x_e145*grad_o_e1245 - (x_e1345*grad_o_e12345 + x_e345*grad_o_e2345) + x_e135*grad_o_e1235 + x_e134*grad_o_e1234 + x_e45*grad_o_e245 + x_e35*grad_o_e235 + x_e34*grad_o_e234 - x_e15*grad_o_e125 - x_e14*grad_o_e124 - x_e13*grad_o_e123 - x_e5*grad_o_e25 - x_e4*grad_o_e24 - x_e3*grad_o_e23 + x_e1*grad_o_e12 + x_1*grad_o_e2
+            V::store(v137, out0.at(2usize, c));
+            let grad_o_e1 = V::load(grad_o.at(1usize, c));
+            v2 = V::mul_add(x_e1, grad_o_e1, v2);
+            v4 = V::mul_add(x_1, grad_o_e1, v4);
+            // out0[1] = x_e2345*grad_o_e12345 - x_e345*grad_o_e1345 - x_e245*grad_o_e1245 - x_e235*grad_o_e1235 - x_e234*grad_o_e1234 + x_e45*grad_o_e145 + x_e35*grad_o_e135 + x_e34*grad_o_e134 + x_e25*grad_o_e125 + x_e24*grad_o_e124 + x_e23*grad_o_e123 - x_e5*grad_o_e15 - x_e4*grad_o_e14 - x_e3*grad_o_e13 - x_e2*grad_o_e12 + x_1*grad_o_e1
+            V::store(v4, out0.at(1usize, c));
+            v2 = V::mul_add(x_1, V::load(grad_o.at(0usize, c)), v2);
+            // out0[0] = x_e12345*grad_o_e12345 + x_e2345*grad_o_e2345 + x_e1345*grad_o_e1345 + x_e1245*grad_o_e1245 + x_e1235*grad_o_e1235 + x_e1234*grad_o_e1234 + x_e345*grad_o_e345 + x_e245*grad_o_e245 + x_e235*grad_o_e235 + x_e234*grad_o_e234 + x_e145*grad_o_e145 + x_e135*grad_o_e135 + x_e134*grad_o_e134 + x_e125*grad_o_e125 + x_e124*grad_o_e124 + x_e123*grad_o_e123 + x_e45*grad_o_e45 + x_e35*grad_o_e35 + x_e34*grad_o_e34 + x_e25*grad_o_e25 + x_e24*grad_o_e24 + x_e23*grad_o_e23 + x_e15*grad_o_e15 + x_e14*grad_o_e14 + x_e13*grad_o_e13 + x_e12*grad_o_e12 + x_e5*grad_o_e5 + x_e4*grad_o_e4 + x_e3*grad_o_e3 + x_e2*grad_o_e2 + x_e1*grad_o_e1 + x_1*grad_o_1
+            V::store(v2, out0.at(0usize, c));
         }
     }
 }
@@ -1647,249 +1231,176 @@ unsafe fn exterior_product_3<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let out0 = args.outputs[0];
         for group in 0..args.groups {
             let c = group * V::LANES;
+            x.prefetch::<5usize>(c);
+            y.prefetch::<32usize>(c);
             let x_e1 = V::load(x.at(0usize, c));
             let y_1 = V::load(y.at(0usize, c));
-            let x_e2 = V::load(x.at(1usize, c));
-            let x_e3 = V::load(x.at(2usize, c));
-            let x_e4 = V::load(x.at(3usize, c));
-            let x_e5 = V::load(x.at(4usize, c));
-            let y_e2 = V::load(y.at(2usize, c));
-            let y_e1 = V::load(y.at(1usize, c));
-            let y_e3 = V::load(y.at(3usize, c));
-            let y_e4 = V::load(y.at(4usize, c));
-            let y_e5 = V::load(y.at(5usize, c));
-            let y_e12 = V::load(y.at(6usize, c));
-            let y_e23 = V::load(y.at(10usize, c));
-            let y_e13 = V::load(y.at(7usize, c));
-            let y_e24 = V::load(y.at(11usize, c));
-            let y_e14 = V::load(y.at(8usize, c));
-            let y_e25 = V::load(y.at(12usize, c));
-            let y_e15 = V::load(y.at(9usize, c));
-            let y_e34 = V::load(y.at(13usize, c));
-            let y_e35 = V::load(y.at(14usize, c));
-            let y_e45 = V::load(y.at(15usize, c));
-            let y_e124 = V::load(y.at(17usize, c));
-            let y_e234 = V::load(y.at(22usize, c));
-            let y_e134 = V::load(y.at(19usize, c));
-            let y_e123 = V::load(y.at(16usize, c));
-            let y_e125 = V::load(y.at(18usize, c));
-            let y_e235 = V::load(y.at(23usize, c));
-            let y_e135 = V::load(y.at(20usize, c));
-            let y_e245 = V::load(y.at(24usize, c));
-            let y_e145 = V::load(y.at(21usize, c));
-            let y_e345 = V::load(y.at(25usize, c));
             // out0[0] = x_e1*y_1
             V::store(V::mul(x_e1, y_1), out0.at(0usize, c));
+            let x_e2 = V::load(x.at(1usize, c));
             // out0[1] = x_e2*y_1
             V::store(V::mul(x_e2, y_1), out0.at(1usize, c));
+            let x_e3 = V::load(x.at(2usize, c));
             // out0[2] = x_e3*y_1
             V::store(V::mul(x_e3, y_1), out0.at(2usize, c));
+            let x_e4 = V::load(x.at(3usize, c));
             // out0[3] = x_e4*y_1
             V::store(V::mul(x_e4, y_1), out0.at(3usize, c));
+            let x_e5 = V::load(x.at(4usize, c));
             // out0[4] = x_e5*y_1
             V::store(V::mul(x_e5, y_1), out0.at(4usize, c));
+            let y_e2 = V::load(y.at(2usize, c));
+            let mut v12 = V::mul(x_e1, y_e2);
+            let y_e1 = V::load(y.at(1usize, c));
+            v12 = V::neg_mul_add(x_e2, y_e1, v12);
             // out0[5] = x_e1*y_e2 - x_e2*y_e1
-            V::store(V::neg_mul_add(x_e2, y_e1, V::mul(x_e1, y_e2)), out0.at(5usize, c));
+            V::store(v12, out0.at(5usize, c));
+            let y_e3 = V::load(y.at(3usize, c));
+            let mut v17 = V::mul(x_e1, y_e3);
+            v17 = V::neg_mul_add(x_e3, y_e1, v17);
             // out0[6] = x_e1*y_e3 - x_e3*y_e1
-            V::store(V::neg_mul_add(x_e3, y_e1, V::mul(x_e1, y_e3)), out0.at(6usize, c));
+            V::store(v17, out0.at(6usize, c));
+            let y_e4 = V::load(y.at(4usize, c));
+            let mut v21 = V::mul(x_e1, y_e4);
+            v21 = V::neg_mul_add(x_e4, y_e1, v21);
             // out0[7] = x_e1*y_e4 - x_e4*y_e1
-            V::store(V::neg_mul_add(x_e4, y_e1, V::mul(x_e1, y_e4)), out0.at(7usize, c));
+            V::store(v21, out0.at(7usize, c));
+            let y_e5 = V::load(y.at(5usize, c));
+            let mut v25 = V::mul(x_e1, y_e5);
+            v25 = V::neg_mul_add(x_e5, y_e1, v25);
             // out0[8] = x_e1*y_e5 - x_e5*y_e1
-            V::store(V::neg_mul_add(x_e5, y_e1, V::mul(x_e1, y_e5)), out0.at(8usize, c));
+            V::store(v25, out0.at(8usize, c));
+            let mut v28 = V::mul(x_e2, y_e3);
+            v28 = V::neg_mul_add(x_e3, y_e2, v28);
             // out0[9] = x_e2*y_e3 - x_e3*y_e2
-            V::store(V::neg_mul_add(x_e3, y_e2, V::mul(x_e2, y_e3)), out0.at(9usize, c));
+            V::store(v28, out0.at(9usize, c));
+            let mut v31 = V::mul(x_e2, y_e4);
+            v31 = V::neg_mul_add(x_e4, y_e2, v31);
             // out0[10] = x_e2*y_e4 - x_e4*y_e2
-            V::store(
-                V::neg_mul_add(x_e4, y_e2, V::mul(x_e2, y_e4)),
-                out0.at(10usize, c),
-            );
+            V::store(v31, out0.at(10usize, c));
+            let mut v34 = V::mul(x_e2, y_e5);
+            v34 = V::neg_mul_add(x_e5, y_e2, v34);
             // out0[11] = x_e2*y_e5 - x_e5*y_e2
-            V::store(
-                V::neg_mul_add(x_e5, y_e2, V::mul(x_e2, y_e5)),
-                out0.at(11usize, c),
-            );
+            V::store(v34, out0.at(11usize, c));
+            let mut v37 = V::mul(x_e3, y_e4);
+            v37 = V::neg_mul_add(x_e4, y_e3, v37);
             // out0[12] = x_e3*y_e4 - x_e4*y_e3
-            V::store(
-                V::neg_mul_add(x_e4, y_e3, V::mul(x_e3, y_e4)),
-                out0.at(12usize, c),
-            );
+            V::store(v37, out0.at(12usize, c));
+            let mut v40 = V::mul(x_e3, y_e5);
+            v40 = V::neg_mul_add(x_e5, y_e3, v40);
             // out0[13] = x_e3*y_e5 - x_e5*y_e3
-            V::store(
-                V::neg_mul_add(x_e5, y_e3, V::mul(x_e3, y_e5)),
-                out0.at(13usize, c),
-            );
+            V::store(v40, out0.at(13usize, c));
+            let mut v43 = V::mul(x_e4, y_e5);
+            v43 = V::neg_mul_add(x_e5, y_e4, v43);
             // out0[14] = x_e4*y_e5 - x_e5*y_e4
-            V::store(
-                V::neg_mul_add(x_e5, y_e4, V::mul(x_e4, y_e5)),
-                out0.at(14usize, c),
-            );
+            V::store(v43, out0.at(14usize, c));
+            let y_e23 = V::load(y.at(10usize, c));
+            let mut v47 = V::mul(x_e1, y_e23);
+            let y_e13 = V::load(y.at(7usize, c));
+            let y_e12 = V::load(y.at(6usize, c));
+            v47 = V::neg_mul_add(x_e2, y_e13, v47);
+            v47 = V::mul_add(x_e3, y_e12, v47);
             // out0[15] = x_e3*y_e12 + x_e1*y_e23 - x_e2*y_e13
-            V::store(
-                {
-                    let mut s = V::mul(x_e1, y_e23);
-                    s = V::neg_mul_add(x_e2, y_e13, s);
-                    s = V::mul_add(x_e3, y_e12, s);
-                    s
-                },
-                out0.at(15usize, c),
-            );
+            V::store(v47, out0.at(15usize, c));
+            let y_e24 = V::load(y.at(11usize, c));
+            let mut v55 = V::mul(x_e1, y_e24);
+            let y_e14 = V::load(y.at(8usize, c));
+            v55 = V::neg_mul_add(x_e2, y_e14, v55);
+            v55 = V::mul_add(x_e4, y_e12, v55);
             // out0[16] = x_e4*y_e12 + x_e1*y_e24 - x_e2*y_e14
-            V::store(
-                {
-                    let mut s = V::mul(x_e1, y_e24);
-                    s = V::neg_mul_add(x_e2, y_e14, s);
-                    s = V::mul_add(x_e4, y_e12, s);
-                    s
-                },
-                out0.at(16usize, c),
-            );
+            V::store(v55, out0.at(16usize, c));
+            let y_e25 = V::load(y.at(12usize, c));
+            let mut v62 = V::mul(x_e1, y_e25);
+            let y_e15 = V::load(y.at(9usize, c));
+            v62 = V::neg_mul_add(x_e2, y_e15, v62);
+            v62 = V::mul_add(x_e5, y_e12, v62);
             // out0[17] = x_e5*y_e12 + x_e1*y_e25 - x_e2*y_e15
-            V::store(
-                {
-                    let mut s = V::mul(x_e1, y_e25);
-                    s = V::neg_mul_add(x_e2, y_e15, s);
-                    s = V::mul_add(x_e5, y_e12, s);
-                    s
-                },
-                out0.at(17usize, c),
-            );
+            V::store(v62, out0.at(17usize, c));
+            let y_e34 = V::load(y.at(13usize, c));
+            let mut v69 = V::mul(x_e1, y_e34);
+            v69 = V::neg_mul_add(x_e3, y_e14, v69);
+            v69 = V::mul_add(x_e4, y_e13, v69);
             // out0[18] = x_e4*y_e13 + x_e1*y_e34 - x_e3*y_e14
-            V::store(
-                {
-                    let mut s = V::mul(x_e1, y_e34);
-                    s = V::neg_mul_add(x_e3, y_e14, s);
-                    s = V::mul_add(x_e4, y_e13, s);
-                    s
-                },
-                out0.at(18usize, c),
-            );
+            V::store(v69, out0.at(18usize, c));
+            let y_e35 = V::load(y.at(14usize, c));
+            let mut v75 = V::mul(x_e1, y_e35);
+            v75 = V::neg_mul_add(x_e3, y_e15, v75);
+            v75 = V::mul_add(x_e5, y_e13, v75);
             // out0[19] = x_e5*y_e13 + x_e1*y_e35 - x_e3*y_e15
-            V::store(
-                {
-                    let mut s = V::mul(x_e1, y_e35);
-                    s = V::neg_mul_add(x_e3, y_e15, s);
-                    s = V::mul_add(x_e5, y_e13, s);
-                    s
-                },
-                out0.at(19usize, c),
-            );
+            V::store(v75, out0.at(19usize, c));
+            let y_e45 = V::load(y.at(15usize, c));
+            let mut v81 = V::mul(x_e1, y_e45);
+            v81 = V::neg_mul_add(x_e4, y_e15, v81);
+            v81 = V::mul_add(x_e5, y_e14, v81);
             // out0[20] = x_e5*y_e14 + x_e1*y_e45 - x_e4*y_e15
-            V::store(
-                {
-                    let mut s = V::mul(x_e1, y_e45);
-                    s = V::neg_mul_add(x_e4, y_e15, s);
-                    s = V::mul_add(x_e5, y_e14, s);
-                    s
-                },
-                out0.at(20usize, c),
-            );
+            V::store(v81, out0.at(20usize, c));
+            let mut v86 = V::mul(x_e2, y_e34);
+            v86 = V::neg_mul_add(x_e3, y_e24, v86);
+            v86 = V::mul_add(x_e4, y_e23, v86);
             // out0[21] = x_e4*y_e23 + x_e2*y_e34 - x_e3*y_e24
-            V::store(
-                {
-                    let mut s = V::mul(x_e2, y_e34);
-                    s = V::neg_mul_add(x_e3, y_e24, s);
-                    s = V::mul_add(x_e4, y_e23, s);
-                    s
-                },
-                out0.at(21usize, c),
-            );
+            V::store(v86, out0.at(21usize, c));
+            let mut v91 = V::mul(x_e2, y_e35);
+            v91 = V::neg_mul_add(x_e3, y_e25, v91);
+            v91 = V::mul_add(x_e5, y_e23, v91);
             // out0[22] = x_e5*y_e23 + x_e2*y_e35 - x_e3*y_e25
-            V::store(
-                {
-                    let mut s = V::mul(x_e2, y_e35);
-                    s = V::neg_mul_add(x_e3, y_e25, s);
-                    s = V::mul_add(x_e5, y_e23, s);
-                    s
-                },
-                out0.at(22usize, c),
-            );
+            V::store(v91, out0.at(22usize, c));
+            let mut v96 = V::mul(x_e2, y_e45);
+            v96 = V::neg_mul_add(x_e4, y_e25, v96);
+            v96 = V::mul_add(x_e5, y_e24, v96);
             // out0[23] = x_e5*y_e24 + x_e2*y_e45 - x_e4*y_e25
-            V::store(
-                {
-                    let mut s = V::mul(x_e2, y_e45);
-                    s = V::neg_mul_add(x_e4, y_e25, s);
-                    s = V::mul_add(x_e5, y_e24, s);
-                    s
-                },
-                out0.at(23usize, c),
-            );
+            V::store(v96, out0.at(23usize, c));
+            let mut v101 = V::mul(x_e3, y_e45);
+            v101 = V::neg_mul_add(x_e4, y_e35, v101);
+            v101 = V::mul_add(x_e5, y_e34, v101);
             // out0[24] = x_e5*y_e34 + x_e3*y_e45 - x_e4*y_e35
-            V::store(
-                {
-                    let mut s = V::mul(x_e3, y_e45);
-                    s = V::neg_mul_add(x_e4, y_e35, s);
-                    s = V::mul_add(x_e5, y_e34, s);
-                    s
-                },
-                out0.at(24usize, c),
-            );
+            V::store(v101, out0.at(24usize, c));
+            let y_e234 = V::load(y.at(22usize, c));
+            let mut v107 = V::mul(x_e1, y_e234);
+            let y_e134 = V::load(y.at(19usize, c));
+            let y_e124 = V::load(y.at(17usize, c));
+            let y_e123 = V::load(y.at(16usize, c));
+            v107 = V::neg_mul_add(x_e2, y_e134, v107);
+            v107 = V::mul_add(x_e3, y_e124, v107);
+            v107 = V::neg_mul_add(x_e4, y_e123, v107);
             // out0[25] = x_e3*y_e124 + x_e1*y_e234 - x_e2*y_e134 - x_e4*y_e123
-            V::store(
-                {
-                    let mut s = V::mul(x_e1, y_e234);
-                    s = V::neg_mul_add(x_e2, y_e134, s);
-                    s = V::mul_add(x_e3, y_e124, s);
-                    s = V::neg_mul_add(x_e4, y_e123, s);
-                    s
-                },
-                out0.at(25usize, c),
-            );
+            V::store(v107, out0.at(25usize, c));
+            let y_e235 = V::load(y.at(23usize, c));
+            let mut v118 = V::mul(x_e1, y_e235);
+            let y_e135 = V::load(y.at(20usize, c));
+            let y_e125 = V::load(y.at(18usize, c));
+            v118 = V::neg_mul_add(x_e2, y_e135, v118);
+            v118 = V::mul_add(x_e3, y_e125, v118);
+            v118 = V::neg_mul_add(x_e5, y_e123, v118);
             // out0[26] = x_e3*y_e125 + x_e1*y_e235 - x_e2*y_e135 - x_e5*y_e123
-            V::store(
-                {
-                    let mut s = V::mul(x_e1, y_e235);
-                    s = V::neg_mul_add(x_e2, y_e135, s);
-                    s = V::mul_add(x_e3, y_e125, s);
-                    s = V::neg_mul_add(x_e5, y_e123, s);
-                    s
-                },
-                out0.at(26usize, c),
-            );
+            V::store(v118, out0.at(26usize, c));
+            let y_e245 = V::load(y.at(24usize, c));
+            let mut v128 = V::mul(x_e1, y_e245);
+            let y_e145 = V::load(y.at(21usize, c));
+            v128 = V::neg_mul_add(x_e2, y_e145, v128);
+            v128 = V::mul_add(x_e4, y_e125, v128);
+            v128 = V::neg_mul_add(x_e5, y_e124, v128);
             // out0[27] = x_e4*y_e125 + x_e1*y_e245 - x_e2*y_e145 - x_e5*y_e124
-            V::store(
-                {
-                    let mut s = V::mul(x_e1, y_e245);
-                    s = V::neg_mul_add(x_e2, y_e145, s);
-                    s = V::mul_add(x_e4, y_e125, s);
-                    s = V::neg_mul_add(x_e5, y_e124, s);
-                    s
-                },
-                out0.at(27usize, c),
-            );
+            V::store(v128, out0.at(27usize, c));
+            let y_e345 = V::load(y.at(25usize, c));
+            let mut v137 = V::mul(x_e1, y_e345);
+            v137 = V::neg_mul_add(x_e3, y_e145, v137);
+            v137 = V::mul_add(x_e4, y_e135, v137);
+            v137 = V::neg_mul_add(x_e5, y_e134, v137);
             // out0[28] = x_e4*y_e135 + x_e1*y_e345 - x_e3*y_e145 - x_e5*y_e134
-            V::store(
-                {
-                    let mut s = V::mul(x_e1, y_e345);
-                    s = V::neg_mul_add(x_e3, y_e145, s);
-                    s = V::mul_add(x_e4, y_e135, s);
-                    s = V::neg_mul_add(x_e5, y_e134, s);
-                    s
-                },
-                out0.at(28usize, c),
-            );
+            V::store(v137, out0.at(28usize, c));
+            let mut v144 = V::mul(x_e2, y_e345);
+            v144 = V::neg_mul_add(x_e3, y_e245, v144);
+            v144 = V::mul_add(x_e4, y_e235, v144);
+            v144 = V::neg_mul_add(x_e5, y_e234, v144);
             // out0[29] = x_e4*y_e235 + x_e2*y_e345 - x_e3*y_e245 - x_e5*y_e234
-            V::store(
-                {
-                    let mut s = V::mul(x_e2, y_e345);
-                    s = V::neg_mul_add(x_e3, y_e245, s);
-                    s = V::mul_add(x_e4, y_e235, s);
-                    s = V::neg_mul_add(x_e5, y_e234, s);
-                    s
-                },
-                out0.at(29usize, c),
-            );
+            V::store(v144, out0.at(29usize, c));
+            let mut v152 = V::mul(x_e1, V::load(y.at(30usize, c)));
+            v152 = V::neg_mul_add(x_e2, V::load(y.at(29usize, c)), v152);
+            v152 = V::mul_add(x_e3, V::load(y.at(28usize, c)), v152);
+            v152 = V::neg_mul_add(x_e4, V::load(y.at(27usize, c)), v152);
+            v152 = V::mul_add(x_e5, V::load(y.at(26usize, c)), v152);
             // out0[30] = x_e5*y_e1234 + x_e3*y_e1245 + x_e1*y_e2345 - x_e2*y_e1345 - x_e4*y_e1235
-            V::store(
-                {
-                    let mut s = V::mul(x_e1, V::load(y.at(30usize, c)));
-                    s = V::neg_mul_add(x_e2, V::load(y.at(29usize, c)), s);
-                    s = V::mul_add(x_e3, V::load(y.at(28usize, c)), s);
-                    s = V::neg_mul_add(x_e4, V::load(y.at(27usize, c)), s);
-                    s = V::mul_add(x_e5, V::load(y.at(26usize, c)), s);
-                    s
-                },
-                out0.at(30usize, c),
-            );
+            V::store(v152, out0.at(30usize, c));
         }
     }
 }
@@ -1906,173 +1417,150 @@ unsafe fn exterior_product_4<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let out0 = args.outputs[0];
         for group in 0..args.groups {
             let c = group * V::LANES;
+            y.prefetch::<32usize>(c);
+            grad_o.prefetch::<31usize>(c);
             let grad_o_e12345 = V::load(grad_o.at(30usize, c));
-            let y_e345 = V::load(y.at(25usize, c));
-            let grad_o_e1345 = V::load(grad_o.at(28usize, c));
-            let y_e245 = V::load(y.at(24usize, c));
-            let grad_o_e1245 = V::load(grad_o.at(27usize, c));
-            let y_e235 = V::load(y.at(23usize, c));
-            let grad_o_e1235 = V::load(grad_o.at(26usize, c));
+            let mut v2 = V::mul(V::load(y.at(26usize, c)), grad_o_e12345);
+            let mut v6 = V::mul(V::load(y.at(28usize, c)), grad_o_e12345);
+            let mut v10 = V::mul(V::load(y.at(30usize, c)), grad_o_e12345);
             let y_e234 = V::load(y.at(22usize, c));
-            let grad_o_e1234 = V::load(grad_o.at(25usize, c));
-            let y_e45 = V::load(y.at(15usize, c));
-            let grad_o_e145 = V::load(grad_o.at(20usize, c));
-            let y_e35 = V::load(y.at(14usize, c));
-            let grad_o_e135 = V::load(grad_o.at(19usize, c));
-            let y_e34 = V::load(y.at(13usize, c));
-            let grad_o_e134 = V::load(grad_o.at(18usize, c));
-            let y_e25 = V::load(y.at(12usize, c));
-            let grad_o_e125 = V::load(grad_o.at(17usize, c));
-            let y_e24 = V::load(y.at(11usize, c));
-            let grad_o_e124 = V::load(grad_o.at(16usize, c));
-            let y_e23 = V::load(y.at(10usize, c));
-            let grad_o_e123 = V::load(grad_o.at(15usize, c));
-            let y_e5 = V::load(y.at(5usize, c));
-            let grad_o_e15 = V::load(grad_o.at(8usize, c));
-            let y_e4 = V::load(y.at(4usize, c));
-            let grad_o_e14 = V::load(grad_o.at(7usize, c));
-            let y_e3 = V::load(y.at(3usize, c));
-            let grad_o_e13 = V::load(grad_o.at(6usize, c));
-            let y_e2 = V::load(y.at(2usize, c));
-            let grad_o_e12 = V::load(grad_o.at(5usize, c));
-            let y_1 = V::load(y.at(0usize, c));
             let grad_o_e2345 = V::load(grad_o.at(29usize, c));
-            let y_e145 = V::load(y.at(21usize, c));
-            let y_e135 = V::load(y.at(20usize, c));
+            v2 = V::neg_mul_add(y_e234, grad_o_e2345, v2);
+            let y_e235 = V::load(y.at(23usize, c));
+            let mut v16 = V::mul(y_e235, grad_o_e2345);
+            v16 = V::neg_mul_add(V::load(y.at(27usize, c)), grad_o_e12345, v16);
+            let y_e245 = V::load(y.at(24usize, c));
+            v6 = V::neg_mul_add(y_e245, grad_o_e2345, v6);
+            let y_e345 = V::load(y.at(25usize, c));
+            let mut v22 = V::mul(y_e345, grad_o_e2345);
+            v22 = V::neg_mul_add(V::load(y.at(29usize, c)), grad_o_e12345, v22);
             let y_e134 = V::load(y.at(19usize, c));
-            let grad_o_e245 = V::load(grad_o.at(23usize, c));
-            let grad_o_e235 = V::load(grad_o.at(22usize, c));
-            let grad_o_e234 = V::load(grad_o.at(21usize, c));
-            let y_e15 = V::load(y.at(9usize, c));
-            let y_e14 = V::load(y.at(8usize, c));
-            let y_e13 = V::load(y.at(7usize, c));
-            let grad_o_e25 = V::load(grad_o.at(11usize, c));
-            let grad_o_e24 = V::load(grad_o.at(10usize, c));
-            let grad_o_e23 = V::load(grad_o.at(9usize, c));
-            let y_e1 = V::load(y.at(1usize, c));
-            let y_e125 = V::load(y.at(18usize, c));
+            let grad_o_e1345 = V::load(grad_o.at(28usize, c));
+            v2 = V::neg_mul_add(y_e134, grad_o_e1345, v2);
+            let y_e135 = V::load(y.at(20usize, c));
+            v16 = V::mul_add(y_e135, grad_o_e1345, v16);
+            let y_e145 = V::load(y.at(21usize, c));
+            v6 = V::neg_mul_add(y_e145, grad_o_e1345, v6);
+            v10 = V::mul_add(y_e345, grad_o_e1345, v10);
             let y_e124 = V::load(y.at(17usize, c));
-            let grad_o_e345 = V::load(grad_o.at(24usize, c));
-            let y_e12 = V::load(y.at(6usize, c));
-            let grad_o_e35 = V::load(grad_o.at(13usize, c));
-            let grad_o_e34 = V::load(grad_o.at(12usize, c));
+            let grad_o_e1245 = V::load(grad_o.at(27usize, c));
+            v2 = V::neg_mul_add(y_e124, grad_o_e1245, v2);
+            let y_e125 = V::load(y.at(18usize, c));
+            v16 = V::mul_add(y_e125, grad_o_e1245, v16);
+            v22 = V::neg_mul_add(y_e145, grad_o_e1245, v22);
+            v10 = V::mul_add(y_e245, grad_o_e1245, v10);
             let y_e123 = V::load(y.at(16usize, c));
+            let grad_o_e1235 = V::load(grad_o.at(26usize, c));
+            v2 = V::neg_mul_add(y_e123, grad_o_e1235, v2);
+            v6 = V::mul_add(y_e125, grad_o_e1235, v6);
+            v22 = V::neg_mul_add(y_e135, grad_o_e1235, v22);
+            v10 = V::mul_add(y_e235, grad_o_e1235, v10);
+            let grad_o_e1234 = V::load(grad_o.at(25usize, c));
+            v16 = V::neg_mul_add(y_e123, grad_o_e1234, v16);
+            v6 = V::mul_add(y_e124, grad_o_e1234, v6);
+            v22 = V::neg_mul_add(y_e134, grad_o_e1234, v22);
+            v10 = V::mul_add(y_e234, grad_o_e1234, v10);
+            let y_e34 = V::load(y.at(13usize, c));
+            let grad_o_e345 = V::load(grad_o.at(24usize, c));
+            v2 = V::mul_add(y_e34, grad_o_e345, v2);
+            let y_e35 = V::load(y.at(14usize, c));
+            v16 = V::neg_mul_add(y_e35, grad_o_e345, v16);
+            let y_e45 = V::load(y.at(15usize, c));
+            v6 = V::mul_add(y_e45, grad_o_e345, v6);
+            let y_e24 = V::load(y.at(11usize, c));
+            let grad_o_e245 = V::load(grad_o.at(23usize, c));
+            v2 = V::mul_add(y_e24, grad_o_e245, v2);
+            let y_e25 = V::load(y.at(12usize, c));
+            v16 = V::neg_mul_add(y_e25, grad_o_e245, v16);
+            v22 = V::mul_add(y_e45, grad_o_e245, v22);
+            let y_e23 = V::load(y.at(10usize, c));
+            let grad_o_e235 = V::load(grad_o.at(22usize, c));
+            v2 = V::mul_add(y_e23, grad_o_e235, v2);
+            v6 = V::neg_mul_add(y_e25, grad_o_e235, v6);
+            v22 = V::mul_add(y_e35, grad_o_e235, v22);
+            let grad_o_e234 = V::load(grad_o.at(21usize, c));
+            v16 = V::mul_add(y_e23, grad_o_e234, v16);
+            v6 = V::neg_mul_add(y_e24, grad_o_e234, v6);
+            v22 = V::mul_add(y_e34, grad_o_e234, v22);
+            let y_e14 = V::load(y.at(8usize, c));
+            let grad_o_e145 = V::load(grad_o.at(20usize, c));
+            v2 = V::mul_add(y_e14, grad_o_e145, v2);
+            let y_e15 = V::load(y.at(9usize, c));
+            v16 = V::neg_mul_add(y_e15, grad_o_e145, v16);
+            v10 = V::mul_add(y_e45, grad_o_e145, v10);
+            let y_e13 = V::load(y.at(7usize, c));
+            let grad_o_e135 = V::load(grad_o.at(19usize, c));
+            v2 = V::mul_add(y_e13, grad_o_e135, v2);
+            v6 = V::neg_mul_add(y_e15, grad_o_e135, v6);
+            v10 = V::mul_add(y_e35, grad_o_e135, v10);
+            let grad_o_e134 = V::load(grad_o.at(18usize, c));
+            v16 = V::mul_add(y_e13, grad_o_e134, v16);
+            v6 = V::neg_mul_add(y_e14, grad_o_e134, v6);
+            v10 = V::mul_add(y_e34, grad_o_e134, v10);
+            let y_e12 = V::load(y.at(6usize, c));
+            let grad_o_e125 = V::load(grad_o.at(17usize, c));
+            v2 = V::mul_add(y_e12, grad_o_e125, v2);
+            v22 = V::neg_mul_add(y_e15, grad_o_e125, v22);
+            v10 = V::mul_add(y_e25, grad_o_e125, v10);
+            let grad_o_e124 = V::load(grad_o.at(16usize, c));
+            v16 = V::mul_add(y_e12, grad_o_e124, v16);
+            v22 = V::neg_mul_add(y_e14, grad_o_e124, v22);
+            v10 = V::mul_add(y_e24, grad_o_e124, v10);
+            let grad_o_e123 = V::load(grad_o.at(15usize, c));
+            v6 = V::mul_add(y_e12, grad_o_e123, v6);
+            v22 = V::neg_mul_add(y_e13, grad_o_e123, v22);
+            v10 = V::mul_add(y_e23, grad_o_e123, v10);
+            let y_e4 = V::load(y.at(4usize, c));
             let grad_o_e45 = V::load(grad_o.at(14usize, c));
-            // out0[0] = y_e2345*grad_o_e12345 + y_e345*grad_o_e1345 + y_e245*grad_o_e1245 + y_e235*grad_o_e1235 + y_e234*grad_o_e1234 + y_e45*grad_o_e145 + y_e35*grad_o_e135 + y_e34*grad_o_e134 + y_e25*grad_o_e125 + y_e24*grad_o_e124 + y_e23*grad_o_e123 + y_e5*grad_o_e15 + y_e4*grad_o_e14 + y_e3*grad_o_e13 + y_e2*grad_o_e12 + y_1*grad_o_e1
-            V::store(
-                {
-                    let mut s = V::mul(V::load(y.at(30usize, c)), grad_o_e12345);
-                    s = V::mul_add(y_e345, grad_o_e1345, s);
-                    s = V::mul_add(y_e245, grad_o_e1245, s);
-                    s = V::mul_add(y_e235, grad_o_e1235, s);
-                    s = V::mul_add(y_e234, grad_o_e1234, s);
-                    s = V::mul_add(y_e45, grad_o_e145, s);
-                    s = V::mul_add(y_e35, grad_o_e135, s);
-                    s = V::mul_add(y_e34, grad_o_e134, s);
-                    s = V::mul_add(y_e25, grad_o_e125, s);
-                    s = V::mul_add(y_e24, grad_o_e124, s);
-                    s = V::mul_add(y_e23, grad_o_e123, s);
-                    s = V::mul_add(y_e5, grad_o_e15, s);
-                    s = V::mul_add(y_e4, grad_o_e14, s);
-                    s = V::mul_add(y_e3, grad_o_e13, s);
-                    s = V::mul_add(y_e2, grad_o_e12, s);
-                    s = V::mul_add(y_1, V::load(grad_o.at(0usize, c)), s);
-                    s
-                },
-                out0.at(0usize, c),
-            );
-            // out0[1] = y_e345*grad_o_e2345 - y_e1345*grad_o_e12345 - y_e145*grad_o_e1245 - y_e135*grad_o_e1235 - y_e134*grad_o_e1234 + y_e45*grad_o_e245 + y_e35*grad_o_e235 + y_e34*grad_o_e234 - y_e15*grad_o_e125 - y_e14*grad_o_e124 - y_e13*grad_o_e123 + y_e5*grad_o_e25 + y_e4*grad_o_e24 + y_e3*grad_o_e23 - y_e1*grad_o_e12 + y_1*grad_o_e2
-            V::store(
-                {
-                    let mut s = V::mul(y_e345, grad_o_e2345);
-                    s = V::neg_mul_add(V::load(y.at(29usize, c)), grad_o_e12345, s);
-                    s = V::neg_mul_add(y_e145, grad_o_e1245, s);
-                    s = V::neg_mul_add(y_e135, grad_o_e1235, s);
-                    s = V::neg_mul_add(y_e134, grad_o_e1234, s);
-                    s = V::mul_add(y_e45, grad_o_e245, s);
-                    s = V::mul_add(y_e35, grad_o_e235, s);
-                    s = V::mul_add(y_e34, grad_o_e234, s);
-                    s = V::neg_mul_add(y_e15, grad_o_e125, s);
-                    s = V::neg_mul_add(y_e14, grad_o_e124, s);
-                    s = V::neg_mul_add(y_e13, grad_o_e123, s);
-                    s = V::mul_add(y_e5, grad_o_e25, s);
-                    s = V::mul_add(y_e4, grad_o_e24, s);
-                    s = V::mul_add(y_e3, grad_o_e23, s);
-                    s = V::neg_mul_add(y_e1, grad_o_e12, s);
-                    s = V::mul_add(y_1, V::load(grad_o.at(1usize, c)), s);
-                    s
-                },
-                out0.at(1usize, c),
-            );
-            // out0[2] = y_e1245*grad_o_e12345 - y_e245*grad_o_e2345 - y_e145*grad_o_e1345 + y_e125*grad_o_e1235 + y_e124*grad_o_e1234 + y_e45*grad_o_e345 - y_e25*grad_o_e235 - y_e24*grad_o_e234 - y_e15*grad_o_e135 - y_e14*grad_o_e134 + y_e12*grad_o_e123 + y_e5*grad_o_e35 + y_e4*grad_o_e34 - y_e2*grad_o_e23 - y_e1*grad_o_e13 + y_1*grad_o_e3
-            V::store(
-                {
-                    let mut s = V::mul(V::load(y.at(28usize, c)), grad_o_e12345);
-                    s = V::neg_mul_add(y_e245, grad_o_e2345, s);
-                    s = V::neg_mul_add(y_e145, grad_o_e1345, s);
-                    s = V::mul_add(y_e125, grad_o_e1235, s);
-                    s = V::mul_add(y_e124, grad_o_e1234, s);
-                    s = V::mul_add(y_e45, grad_o_e345, s);
-                    s = V::neg_mul_add(y_e25, grad_o_e235, s);
-                    s = V::neg_mul_add(y_e24, grad_o_e234, s);
-                    s = V::neg_mul_add(y_e15, grad_o_e135, s);
-                    s = V::neg_mul_add(y_e14, grad_o_e134, s);
-                    s = V::mul_add(y_e12, grad_o_e123, s);
-                    s = V::mul_add(y_e5, grad_o_e35, s);
-                    s = V::mul_add(y_e4, grad_o_e34, s);
-                    s = V::neg_mul_add(y_e2, grad_o_e23, s);
-                    s = V::neg_mul_add(y_e1, grad_o_e13, s);
-                    s = V::mul_add(y_1, V::load(grad_o.at(2usize, c)), s);
-                    s
-                },
-                out0.at(2usize, c),
-            );
-            // out0[3] = y_e235*grad_o_e2345 - y_e1235*grad_o_e12345 + y_e135*grad_o_e1345 + y_e125*grad_o_e1245 - y_e123*grad_o_e1234 - y_e35*grad_o_e345 - y_e25*grad_o_e245 + y_e23*grad_o_e234 - y_e15*grad_o_e145 + y_e13*grad_o_e134 + y_e12*grad_o_e124 + y_e5*grad_o_e45 - y_e3*grad_o_e34 - y_e2*grad_o_e24 - y_e1*grad_o_e14 + y_1*grad_o_e4
-            V::store(
-                {
-                    let mut s = V::mul(y_e235, grad_o_e2345);
-                    s = V::neg_mul_add(V::load(y.at(27usize, c)), grad_o_e12345, s);
-                    s = V::mul_add(y_e135, grad_o_e1345, s);
-                    s = V::mul_add(y_e125, grad_o_e1245, s);
-                    s = V::neg_mul_add(y_e123, grad_o_e1234, s);
-                    s = V::neg_mul_add(y_e35, grad_o_e345, s);
-                    s = V::neg_mul_add(y_e25, grad_o_e245, s);
-                    s = V::mul_add(y_e23, grad_o_e234, s);
-                    s = V::neg_mul_add(y_e15, grad_o_e145, s);
-                    s = V::mul_add(y_e13, grad_o_e134, s);
-                    s = V::mul_add(y_e12, grad_o_e124, s);
-                    s = V::mul_add(y_e5, grad_o_e45, s);
-                    s = V::neg_mul_add(y_e3, grad_o_e34, s);
-                    s = V::neg_mul_add(y_e2, grad_o_e24, s);
-                    s = V::neg_mul_add(y_e1, grad_o_e14, s);
-                    s = V::mul_add(y_1, V::load(grad_o.at(3usize, c)), s);
-                    s
-                },
-                out0.at(3usize, c),
-            );
+            v2 = V::neg_mul_add(y_e4, grad_o_e45, v2);
+            let y_e5 = V::load(y.at(5usize, c));
+            v16 = V::mul_add(y_e5, grad_o_e45, v16);
+            let y_e3 = V::load(y.at(3usize, c));
+            let grad_o_e35 = V::load(grad_o.at(13usize, c));
+            v2 = V::neg_mul_add(y_e3, grad_o_e35, v2);
+            v6 = V::mul_add(y_e5, grad_o_e35, v6);
+            let grad_o_e34 = V::load(grad_o.at(12usize, c));
+            v16 = V::neg_mul_add(y_e3, grad_o_e34, v16);
+            v6 = V::mul_add(y_e4, grad_o_e34, v6);
+            let y_e2 = V::load(y.at(2usize, c));
+            let grad_o_e25 = V::load(grad_o.at(11usize, c));
+            v2 = V::neg_mul_add(y_e2, grad_o_e25, v2);
+            v22 = V::mul_add(y_e5, grad_o_e25, v22);
+            let grad_o_e24 = V::load(grad_o.at(10usize, c));
+            v16 = V::neg_mul_add(y_e2, grad_o_e24, v16);
+            v22 = V::mul_add(y_e4, grad_o_e24, v22);
+            let grad_o_e23 = V::load(grad_o.at(9usize, c));
+            v6 = V::neg_mul_add(y_e2, grad_o_e23, v6);
+            v22 = V::mul_add(y_e3, grad_o_e23, v22);
+            let y_e1 = V::load(y.at(1usize, c));
+            let grad_o_e15 = V::load(grad_o.at(8usize, c));
+            v2 = V::neg_mul_add(y_e1, grad_o_e15, v2);
+            v10 = V::mul_add(y_e5, grad_o_e15, v10);
+            let grad_o_e14 = V::load(grad_o.at(7usize, c));
+            v16 = V::neg_mul_add(y_e1, grad_o_e14, v16);
+            v10 = V::mul_add(y_e4, grad_o_e14, v10);
+            let grad_o_e13 = V::load(grad_o.at(6usize, c));
+            v6 = V::neg_mul_add(y_e1, grad_o_e13, v6);
+            v10 = V::mul_add(y_e3, grad_o_e13, v10);
+            let grad_o_e12 = V::load(grad_o.at(5usize, c));
+            v22 = V::neg_mul_add(y_e1, grad_o_e12, v22);
+            v10 = V::mul_add(y_e2, grad_o_e12, v10);
+            let y_1 = V::load(y.at(0usize, c));
+            v2 = V::mul_add(y_1, V::load(grad_o.at(4usize, c)), v2);
             // out0[4] = y_e1234*grad_o_e12345 - y_e234*grad_o_e2345 - y_e134*grad_o_e1345 - y_e124*grad_o_e1245 - y_e123*grad_o_e1235 + y_e34*grad_o_e345 + y_e24*grad_o_e245 + y_e23*grad_o_e235 + y_e14*grad_o_e145 + y_e13*grad_o_e135 + y_e12*grad_o_e125 - y_e4*grad_o_e45 - y_e3*grad_o_e35 - y_e2*grad_o_e25 - y_e1*grad_o_e15 + y_1*grad_o_e5
-            V::store(
-                {
-                    let mut s = V::mul(V::load(y.at(26usize, c)), grad_o_e12345);
-                    s = V::neg_mul_add(y_e234, grad_o_e2345, s);
-                    s = V::neg_mul_add(y_e134, grad_o_e1345, s);
-                    s = V::neg_mul_add(y_e124, grad_o_e1245, s);
-                    s = V::neg_mul_add(y_e123, grad_o_e1235, s);
-                    s = V::mul_add(y_e34, grad_o_e345, s);
-                    s = V::mul_add(y_e24, grad_o_e245, s);
-                    s = V::mul_add(y_e23, grad_o_e235, s);
-                    s = V::mul_add(y_e14, grad_o_e145, s);
-                    s = V::mul_add(y_e13, grad_o_e135, s);
-                    s = V::mul_add(y_e12, grad_o_e125, s);
-                    s = V::neg_mul_add(y_e4, grad_o_e45, s);
-                    s = V::neg_mul_add(y_e3, grad_o_e35, s);
-                    s = V::neg_mul_add(y_e2, grad_o_e25, s);
-                    s = V::neg_mul_add(y_e1, grad_o_e15, s);
-                    s = V::mul_add(y_1, V::load(grad_o.at(4usize, c)), s);
-                    s
-                },
-                out0.at(4usize, c),
-            );
+            V::store(v2, out0.at(4usize, c));
+            v16 = V::mul_add(y_1, V::load(grad_o.at(3usize, c)), v16);
+            // out0[3] = y_e235*grad_o_e2345 - y_e1235*grad_o_e12345 + y_e135*grad_o_e1345 + y_e125*grad_o_e1245 - y_e123*grad_o_e1234 - y_e35*grad_o_e345 - y_e25*grad_o_e245 + y_e23*grad_o_e234 - y_e15*grad_o_e145 + y_e13*grad_o_e134 + y_e12*grad_o_e124 + y_e5*grad_o_e45 - y_e3*grad_o_e34 - y_e2*grad_o_e24 - y_e1*grad_o_e14 + y_1*grad_o_e4
+            V::store(v16, out0.at(3usize, c));
+            v6 = V::mul_add(y_1, V::load(grad_o.at(2usize, c)), v6);
+            // out0[2] = y_e1245*grad_o_e12345 - y_e245*grad_o_e2345 - y_e145*grad_o_e1345 + y_e125*grad_o_e1235 + y_e124*grad_o_e1234 + y_e45*grad_o_e345 - y_e25*grad_o_e235 - y_e24*grad_o_e234 - y_e15*grad_o_e135 - y_e14*grad_o_e134 + y_e12*grad_o_e123 + y_e5*grad_o_e35 + y_e4*grad_o_e34 - y_e2*grad_o_e23 - y_e1*grad_o_e13 + y_1*grad_o_e3
+            V::store(v6, out0.at(2usize, c));
+            v22 = V::mul_add(y_1, V::load(grad_o.at(1usize, c)), v22);
+            // out0[1] = y_e345*grad_o_e2345 - y_e1345*grad_o_e12345 - y_e145*grad_o_e1245 - y_e135*grad_o_e1235 - y_e134*grad_o_e1234 + y_e45*grad_o_e245 + y_e35*grad_o_e235 + y_e34*grad_o_e234 - y_e15*grad_o_e125 - y_e14*grad_o_e124 - y_e13*grad_o_e123 + y_e5*grad_o_e25 + y_e4*grad_o_e24 + y_e3*grad_o_e23 - y_e1*grad_o_e12 + y_1*grad_o_e2
+            V::store(v22, out0.at(1usize, c));
+            v10 = V::mul_add(y_1, V::load(grad_o.at(0usize, c)), v10);
+            // out0[0] = y_e2345*grad_o_e12345 + y_e345*grad_o_e1345 + y_e245*grad_o_e1245 + y_e235*grad_o_e1235 + y_e234*grad_o_e1234 + y_e45*grad_o_e145 + y_e35*grad_o_e135 + y_e34*grad_o_e134 + y_e25*grad_o_e125 + y_e24*grad_o_e124 + y_e23*grad_o_e123 + y_e5*grad_o_e15 + y_e4*grad_o_e14 + y_e3*grad_o_e13 + y_e2*grad_o_e12 + y_1*grad_o_e1
+            V::store(v10, out0.at(0usize, c));
         }
     }
 }
@@ -2090,268 +1578,174 @@ unsafe fn exterior_product_5<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let c0e0 = V::from_f64(0f64);
         for group in 0..args.groups {
             let c = group * V::LANES;
+            x.prefetch::<5usize>(c);
+            grad_o.prefetch::<31usize>(c);
             let x_e5 = V::load(x.at(4usize, c));
-            let x_e4 = V::load(x.at(3usize, c));
-            let x_e3 = V::load(x.at(2usize, c));
-            let x_e2 = V::load(x.at(1usize, c));
-            let x_e1 = V::load(x.at(0usize, c));
-            let grad_o_e15 = V::load(grad_o.at(8usize, c));
-            let grad_o_e14 = V::load(grad_o.at(7usize, c));
-            let grad_o_e13 = V::load(grad_o.at(6usize, c));
-            let grad_o_e12 = V::load(grad_o.at(5usize, c));
-            let grad_o_e25 = V::load(grad_o.at(11usize, c));
-            let grad_o_e24 = V::load(grad_o.at(10usize, c));
-            let grad_o_e23 = V::load(grad_o.at(9usize, c));
-            let grad_o_e35 = V::load(grad_o.at(13usize, c));
-            let grad_o_e34 = V::load(grad_o.at(12usize, c));
-            let grad_o_e45 = V::load(grad_o.at(14usize, c));
-            let grad_o_e125 = V::load(grad_o.at(17usize, c));
-            let grad_o_e124 = V::load(grad_o.at(16usize, c));
-            let grad_o_e123 = V::load(grad_o.at(15usize, c));
-            let grad_o_e135 = V::load(grad_o.at(19usize, c));
-            let grad_o_e134 = V::load(grad_o.at(18usize, c));
-            let grad_o_e145 = V::load(grad_o.at(20usize, c));
-            let grad_o_e235 = V::load(grad_o.at(22usize, c));
-            let grad_o_e234 = V::load(grad_o.at(21usize, c));
-            let grad_o_e245 = V::load(grad_o.at(23usize, c));
-            let grad_o_e345 = V::load(grad_o.at(24usize, c));
-            let grad_o_e1235 = V::load(grad_o.at(26usize, c));
-            let grad_o_e1234 = V::load(grad_o.at(25usize, c));
-            let grad_o_e1245 = V::load(grad_o.at(27usize, c));
-            let grad_o_e1345 = V::load(grad_o.at(28usize, c));
-            let grad_o_e2345 = V::load(grad_o.at(29usize, c));
             let grad_o_e12345 = V::load(grad_o.at(30usize, c));
-            // out0[0] = x_e5*grad_o_e5 + x_e4*grad_o_e4 + x_e3*grad_o_e3 + x_e2*grad_o_e2 + x_e1*grad_o_e1
-            V::store(
-                {
-                    let mut s = V::mul(x_e5, V::load(grad_o.at(4usize, c)));
-                    s = V::mul_add(x_e4, V::load(grad_o.at(3usize, c)), s);
-                    s = V::mul_add(x_e3, V::load(grad_o.at(2usize, c)), s);
-                    s = V::mul_add(x_e2, V::load(grad_o.at(1usize, c)), s);
-                    s = V::mul_add(x_e1, V::load(grad_o.at(0usize, c)), s);
-                    s
-                },
-                out0.at(0usize, c),
-            );
-            // out0[1] = -(x_e5*grad_o_e15 + x_e4*grad_o_e14 + x_e3*grad_o_e13 + x_e2*grad_o_e12)
-            V::store(
-                V::neg({
-                    let mut s = V::mul(x_e5, grad_o_e15);
-                    s = V::mul_add(x_e4, grad_o_e14, s);
-                    s = V::mul_add(x_e3, grad_o_e13, s);
-                    s = V::mul_add(x_e2, grad_o_e12, s);
-                    s
-                }),
-                out0.at(1usize, c),
-            );
-            // out0[2] = x_e1*grad_o_e12 - (x_e5*grad_o_e25 + x_e4*grad_o_e24 + x_e3*grad_o_e23)
-            V::store(
-                V::mul_sub(
-                    x_e1,
-                    grad_o_e12,
-                    {
-                        let mut s = V::mul(x_e5, grad_o_e25);
-                        s = V::mul_add(x_e4, grad_o_e24, s);
-                        s = V::mul_add(x_e3, grad_o_e23, s);
-                        s
-                    },
-                ),
-                out0.at(2usize, c),
-            );
-            // out0[3] = x_e2*grad_o_e23 - (x_e5*grad_o_e35 + x_e4*grad_o_e34) + x_e1*grad_o_e13
-            V::store(
-                V::mul_add(
-                    x_e1,
-                    grad_o_e13,
-                    V::mul_sub(
-                        x_e2,
-                        grad_o_e23,
-                        V::mul_add(x_e4, grad_o_e34, V::mul(x_e5, grad_o_e35)),
-                    ),
-                ),
-                out0.at(3usize, c),
-            );
-            // out0[4] = x_e3*grad_o_e34 - x_e5*grad_o_e45 + x_e2*grad_o_e24 + x_e1*grad_o_e14
-            V::store(
-                {
-                    let mut s = V::mul(x_e3, grad_o_e34);
-                    s = V::neg_mul_add(x_e5, grad_o_e45, s);
-                    s = V::mul_add(x_e2, grad_o_e24, s);
-                    s = V::mul_add(x_e1, grad_o_e14, s);
-                    s
-                },
-                out0.at(4usize, c),
-            );
-            // out0[5] = x_e4*grad_o_e45 + x_e3*grad_o_e35 + x_e2*grad_o_e25 + x_e1*grad_o_e15
-            V::store(
-                {
-                    let mut s = V::mul(x_e4, grad_o_e45);
-                    s = V::mul_add(x_e3, grad_o_e35, s);
-                    s = V::mul_add(x_e2, grad_o_e25, s);
-                    s = V::mul_add(x_e1, grad_o_e15, s);
-                    s
-                },
-                out0.at(5usize, c),
-            );
-            // out0[6] = x_e5*grad_o_e125 + x_e4*grad_o_e124 + x_e3*grad_o_e123
-            V::store(
-                {
-                    let mut s = V::mul(x_e5, grad_o_e125);
-                    s = V::mul_add(x_e4, grad_o_e124, s);
-                    s = V::mul_add(x_e3, grad_o_e123, s);
-                    s
-                },
-                out0.at(6usize, c),
-            );
-            // out0[7] = x_e5*grad_o_e135 + x_e4*grad_o_e134 - x_e2*grad_o_e123
-            V::store(
-                {
-                    let mut s = V::mul(x_e5, grad_o_e135);
-                    s = V::mul_add(x_e4, grad_o_e134, s);
-                    s = V::neg_mul_add(x_e2, grad_o_e123, s);
-                    s
-                },
-                out0.at(7usize, c),
-            );
-            // out0[8] = x_e5*grad_o_e145 - x_e3*grad_o_e134 - x_e2*grad_o_e124
-            V::store(
-                {
-                    let mut s = V::mul(x_e5, grad_o_e145);
-                    s = V::neg_mul_add(x_e3, grad_o_e134, s);
-                    s = V::neg_mul_add(x_e2, grad_o_e124, s);
-                    s
-                },
-                out0.at(8usize, c),
-            );
-            // out0[9] = -(x_e4*grad_o_e145 + x_e3*grad_o_e135 + x_e2*grad_o_e125)
-            V::store(
-                V::neg({
-                    let mut s = V::mul(x_e4, grad_o_e145);
-                    s = V::mul_add(x_e3, grad_o_e135, s);
-                    s = V::mul_add(x_e2, grad_o_e125, s);
-                    s
-                }),
-                out0.at(9usize, c),
-            );
-            // out0[10] = x_e5*grad_o_e235 + x_e4*grad_o_e234 + x_e1*grad_o_e123
-            V::store(
-                {
-                    let mut s = V::mul(x_e5, grad_o_e235);
-                    s = V::mul_add(x_e4, grad_o_e234, s);
-                    s = V::mul_add(x_e1, grad_o_e123, s);
-                    s
-                },
-                out0.at(10usize, c),
-            );
-            // out0[11] = x_e5*grad_o_e245 - x_e3*grad_o_e234 + x_e1*grad_o_e124
-            V::store(
-                {
-                    let mut s = V::mul(x_e5, grad_o_e245);
-                    s = V::neg_mul_add(x_e3, grad_o_e234, s);
-                    s = V::mul_add(x_e1, grad_o_e124, s);
-                    s
-                },
-                out0.at(11usize, c),
-            );
-            // out0[12] = x_e1*grad_o_e125 - (x_e4*grad_o_e245 + x_e3*grad_o_e235)
-            V::store(
-                V::mul_sub(
-                    x_e1,
-                    grad_o_e125,
-                    V::mul_add(x_e3, grad_o_e235, V::mul(x_e4, grad_o_e245)),
-                ),
-                out0.at(12usize, c),
-            );
-            // out0[13] = x_e5*grad_o_e345 + x_e2*grad_o_e234 + x_e1*grad_o_e134
-            V::store(
-                {
-                    let mut s = V::mul(x_e5, grad_o_e345);
-                    s = V::mul_add(x_e2, grad_o_e234, s);
-                    s = V::mul_add(x_e1, grad_o_e134, s);
-                    s
-                },
-                out0.at(13usize, c),
-            );
-            // out0[14] = x_e2*grad_o_e235 - x_e4*grad_o_e345 + x_e1*grad_o_e135
-            V::store(
-                {
-                    let mut s = V::mul(x_e2, grad_o_e235);
-                    s = V::neg_mul_add(x_e4, grad_o_e345, s);
-                    s = V::mul_add(x_e1, grad_o_e135, s);
-                    s
-                },
-                out0.at(14usize, c),
-            );
-            // out0[15] = x_e3*grad_o_e345 + x_e2*grad_o_e245 + x_e1*grad_o_e145
-            V::store(
-                {
-                    let mut s = V::mul(x_e3, grad_o_e345);
-                    s = V::mul_add(x_e2, grad_o_e245, s);
-                    s = V::mul_add(x_e1, grad_o_e145, s);
-                    s
-                },
-                out0.at(15usize, c),
-            );
-            // out0[16] = -(x_e5*grad_o_e1235 + x_e4*grad_o_e1234)
-            V::store(
-                V::neg(V::mul_add(x_e4, grad_o_e1234, V::mul(x_e5, grad_o_e1235))),
-                out0.at(16usize, c),
-            );
-            // out0[17] = x_e3*grad_o_e1234 - x_e5*grad_o_e1245
-            V::store(
-                V::neg_mul_add(x_e5, grad_o_e1245, V::mul(x_e3, grad_o_e1234)),
-                out0.at(17usize, c),
-            );
-            // out0[18] = x_e4*grad_o_e1245 + x_e3*grad_o_e1235
-            V::store(
-                V::mul_add(x_e3, grad_o_e1235, V::mul(x_e4, grad_o_e1245)),
-                out0.at(18usize, c),
-            );
-            // out0[19] = -(x_e5*grad_o_e1345 + x_e2*grad_o_e1234)
-            V::store(
-                V::neg(V::mul_add(x_e2, grad_o_e1234, V::mul(x_e5, grad_o_e1345))),
-                out0.at(19usize, c),
-            );
-            // out0[20] = x_e4*grad_o_e1345 - x_e2*grad_o_e1235
-            V::store(
-                V::neg_mul_add(x_e2, grad_o_e1235, V::mul(x_e4, grad_o_e1345)),
-                out0.at(20usize, c),
-            );
-            // out0[21] = -(x_e3*grad_o_e1345 + x_e2*grad_o_e1245)
-            V::store(
-                V::neg(V::mul_add(x_e2, grad_o_e1245, V::mul(x_e3, grad_o_e1345))),
-                out0.at(21usize, c),
-            );
-            // out0[22] = x_e1*grad_o_e1234 - x_e5*grad_o_e2345
-            V::store(
-                V::neg_mul_add(x_e5, grad_o_e2345, V::mul(x_e1, grad_o_e1234)),
-                out0.at(22usize, c),
-            );
-            // out0[23] = x_e4*grad_o_e2345 + x_e1*grad_o_e1235
-            V::store(
-                V::mul_add(x_e1, grad_o_e1235, V::mul(x_e4, grad_o_e2345)),
-                out0.at(23usize, c),
-            );
-            // out0[24] = x_e1*grad_o_e1245 - x_e3*grad_o_e2345
-            V::store(
-                V::neg_mul_add(x_e3, grad_o_e2345, V::mul(x_e1, grad_o_e1245)),
-                out0.at(24usize, c),
-            );
-            // out0[25] = x_e2*grad_o_e2345 + x_e1*grad_o_e1345
-            V::store(
-                V::mul_add(x_e1, grad_o_e1345, V::mul(x_e2, grad_o_e2345)),
-                out0.at(25usize, c),
-            );
             // out0[26] = x_e5*grad_o_e12345
             V::store(V::mul(x_e5, grad_o_e12345), out0.at(26usize, c));
+            let x_e4 = V::load(x.at(3usize, c));
             // out0[27] = -x_e4*grad_o_e12345
             V::store(V::neg(V::mul(x_e4, grad_o_e12345)), out0.at(27usize, c));
+            let x_e3 = V::load(x.at(2usize, c));
             // out0[28] = x_e3*grad_o_e12345
             V::store(V::mul(x_e3, grad_o_e12345), out0.at(28usize, c));
+            let x_e2 = V::load(x.at(1usize, c));
             // out0[29] = -x_e2*grad_o_e12345
             V::store(V::neg(V::mul(x_e2, grad_o_e12345)), out0.at(29usize, c));
+            let x_e1 = V::load(x.at(0usize, c));
             // out0[30] = x_e1*grad_o_e12345
             V::store(V::mul(x_e1, grad_o_e12345), out0.at(30usize, c));
+            let grad_o_e2345 = V::load(grad_o.at(29usize, c));
+            let mut v15 = V::mul(x_e4, grad_o_e2345);
+            let mut v17 = V::mul(x_e2, grad_o_e2345);
+            let grad_o_e1345 = V::load(grad_o.at(28usize, c));
+            let mut v19 = V::mul(x_e5, grad_o_e1345);
+            let mut v20 = V::mul(x_e4, grad_o_e1345);
+            let mut v21 = V::mul(x_e3, grad_o_e1345);
+            v17 = V::mul_add(x_e1, grad_o_e1345, v17);
+            // out0[25] = x_e2*grad_o_e2345 + x_e1*grad_o_e1345
+            V::store(v17, out0.at(25usize, c));
+            let grad_o_e1245 = V::load(grad_o.at(27usize, c));
+            let mut v26 = V::mul(x_e4, grad_o_e1245);
+            v21 = V::mul_add(x_e2, grad_o_e1245, v21);
+            // out0[21] = -(x_e3*grad_o_e1345 + x_e2*grad_o_e1245)
+            V::store(V::neg(v21), out0.at(21usize, c));
+            let mut v30 = V::mul(x_e1, grad_o_e1245);
+            v30 = V::neg_mul_add(x_e3, grad_o_e2345, v30);
+            // out0[24] = x_e1*grad_o_e1245 - x_e3*grad_o_e2345
+            V::store(v30, out0.at(24usize, c));
+            let grad_o_e1235 = V::load(grad_o.at(26usize, c));
+            let mut v33 = V::mul(x_e5, grad_o_e1235);
+            v26 = V::mul_add(x_e3, grad_o_e1235, v26);
+            // out0[18] = x_e4*grad_o_e1245 + x_e3*grad_o_e1235
+            V::store(v26, out0.at(18usize, c));
+            v20 = V::neg_mul_add(x_e2, grad_o_e1235, v20);
+            // out0[20] = x_e4*grad_o_e1345 - x_e2*grad_o_e1235
+            V::store(v20, out0.at(20usize, c));
+            v15 = V::mul_add(x_e1, grad_o_e1235, v15);
+            // out0[23] = x_e4*grad_o_e2345 + x_e1*grad_o_e1235
+            V::store(v15, out0.at(23usize, c));
+            let grad_o_e1234 = V::load(grad_o.at(25usize, c));
+            v33 = V::mul_add(x_e4, grad_o_e1234, v33);
+            // out0[16] = -(x_e5*grad_o_e1235 + x_e4*grad_o_e1234)
+            V::store(V::neg(v33), out0.at(16usize, c));
+            let mut v44 = V::mul(x_e3, grad_o_e1234);
+            v44 = V::neg_mul_add(x_e5, grad_o_e1245, v44);
+            // out0[17] = x_e3*grad_o_e1234 - x_e5*grad_o_e1245
+            V::store(v44, out0.at(17usize, c));
+            v19 = V::mul_add(x_e2, grad_o_e1234, v19);
+            // out0[19] = -(x_e5*grad_o_e1345 + x_e2*grad_o_e1234)
+            V::store(V::neg(v19), out0.at(19usize, c));
+            let mut v49 = V::mul(x_e1, grad_o_e1234);
+            v49 = V::neg_mul_add(x_e5, grad_o_e2345, v49);
+            // out0[22] = x_e1*grad_o_e1234 - x_e5*grad_o_e2345
+            V::store(v49, out0.at(22usize, c));
+            let grad_o_e345 = V::load(grad_o.at(24usize, c));
+            let mut v52 = V::mul(x_e5, grad_o_e345);
+            let mut v54 = V::mul(x_e3, grad_o_e345);
+            let grad_o_e245 = V::load(grad_o.at(23usize, c));
+            let mut v56 = V::mul(x_e5, grad_o_e245);
+            let mut v57 = V::mul(x_e4, grad_o_e245);
+            v54 = V::mul_add(x_e2, grad_o_e245, v54);
+            let grad_o_e235 = V::load(grad_o.at(22usize, c));
+            let mut v61 = V::mul(x_e5, grad_o_e235);
+            v57 = V::mul_add(x_e3, grad_o_e235, v57);
+            let mut v64 = V::mul(x_e2, grad_o_e235);
+            v64 = V::neg_mul_add(x_e4, grad_o_e345, v64);
+            let grad_o_e234 = V::load(grad_o.at(21usize, c));
+            v61 = V::mul_add(x_e4, grad_o_e234, v61);
+            v56 = V::neg_mul_add(x_e3, grad_o_e234, v56);
+            v52 = V::mul_add(x_e2, grad_o_e234, v52);
+            let grad_o_e145 = V::load(grad_o.at(20usize, c));
+            let mut v74 = V::mul(x_e5, grad_o_e145);
+            let mut v75 = V::mul(x_e4, grad_o_e145);
+            v54 = V::mul_add(x_e1, grad_o_e145, v54);
+            // out0[15] = x_e3*grad_o_e345 + x_e2*grad_o_e245 + x_e1*grad_o_e145
+            V::store(v54, out0.at(15usize, c));
+            let grad_o_e135 = V::load(grad_o.at(19usize, c));
+            let mut v79 = V::mul(x_e5, grad_o_e135);
+            v75 = V::mul_add(x_e3, grad_o_e135, v75);
+            v64 = V::mul_add(x_e1, grad_o_e135, v64);
+            // out0[14] = x_e2*grad_o_e235 - x_e4*grad_o_e345 + x_e1*grad_o_e135
+            V::store(v64, out0.at(14usize, c));
+            let grad_o_e134 = V::load(grad_o.at(18usize, c));
+            v79 = V::mul_add(x_e4, grad_o_e134, v79);
+            v74 = V::neg_mul_add(x_e3, grad_o_e134, v74);
+            v52 = V::mul_add(x_e1, grad_o_e134, v52);
+            // out0[13] = x_e5*grad_o_e345 + x_e2*grad_o_e234 + x_e1*grad_o_e134
+            V::store(v52, out0.at(13usize, c));
+            let grad_o_e125 = V::load(grad_o.at(17usize, c));
+            let mut v92 = V::mul(x_e5, grad_o_e125);
+            v75 = V::mul_add(x_e2, grad_o_e125, v75);
+            // out0[9] = -(x_e4*grad_o_e145 + x_e3*grad_o_e135 + x_e2*grad_o_e125)
+            V::store(V::neg(v75), out0.at(9usize, c));
+            // out0[12] = x_e1*grad_o_e125 - (x_e4*grad_o_e245 + x_e3*grad_o_e235)
+            V::store(V::mul_sub(x_e1, grad_o_e125, v57), out0.at(12usize, c));
+            let grad_o_e124 = V::load(grad_o.at(16usize, c));
+            v92 = V::mul_add(x_e4, grad_o_e124, v92);
+            v74 = V::neg_mul_add(x_e2, grad_o_e124, v74);
+            // out0[8] = x_e5*grad_o_e145 - x_e3*grad_o_e134 - x_e2*grad_o_e124
+            V::store(v74, out0.at(8usize, c));
+            v56 = V::mul_add(x_e1, grad_o_e124, v56);
+            // out0[11] = x_e5*grad_o_e245 - x_e3*grad_o_e234 + x_e1*grad_o_e124
+            V::store(v56, out0.at(11usize, c));
+            let grad_o_e123 = V::load(grad_o.at(15usize, c));
+            v92 = V::mul_add(x_e3, grad_o_e123, v92);
+            // out0[6] = x_e5*grad_o_e125 + x_e4*grad_o_e124 + x_e3*grad_o_e123
+            V::store(v92, out0.at(6usize, c));
+            v79 = V::neg_mul_add(x_e2, grad_o_e123, v79);
+            // out0[7] = x_e5*grad_o_e135 + x_e4*grad_o_e134 - x_e2*grad_o_e123
+            V::store(v79, out0.at(7usize, c));
+            v61 = V::mul_add(x_e1, grad_o_e123, v61);
+            // out0[10] = x_e5*grad_o_e235 + x_e4*grad_o_e234 + x_e1*grad_o_e123
+            V::store(v61, out0.at(10usize, c));
+            let grad_o_e45 = V::load(grad_o.at(14usize, c));
+            let mut v114 = V::mul(x_e4, grad_o_e45);
+            let grad_o_e35 = V::load(grad_o.at(13usize, c));
+            let mut v116 = V::mul(x_e5, grad_o_e35);
+            v114 = V::mul_add(x_e3, grad_o_e35, v114);
+            let grad_o_e34 = V::load(grad_o.at(12usize, c));
+            v116 = V::mul_add(x_e4, grad_o_e34, v116);
+            let mut v122 = V::mul(x_e3, grad_o_e34);
+            v122 = V::neg_mul_add(x_e5, grad_o_e45, v122);
+            let grad_o_e25 = V::load(grad_o.at(11usize, c));
+            let mut v125 = V::mul(x_e5, grad_o_e25);
+            v114 = V::mul_add(x_e2, grad_o_e25, v114);
+            let grad_o_e24 = V::load(grad_o.at(10usize, c));
+            v125 = V::mul_add(x_e4, grad_o_e24, v125);
+            v122 = V::mul_add(x_e2, grad_o_e24, v122);
+            let grad_o_e23 = V::load(grad_o.at(9usize, c));
+            v125 = V::mul_add(x_e3, grad_o_e23, v125);
+            let mut v137 = V::mul_sub(x_e2, grad_o_e23, v116);
+            let grad_o_e15 = V::load(grad_o.at(8usize, c));
+            let mut v139 = V::mul(x_e5, grad_o_e15);
+            v114 = V::mul_add(x_e1, grad_o_e15, v114);
+            // out0[5] = x_e4*grad_o_e45 + x_e3*grad_o_e35 + x_e2*grad_o_e25 + x_e1*grad_o_e15
+            V::store(v114, out0.at(5usize, c));
+            let grad_o_e14 = V::load(grad_o.at(7usize, c));
+            v139 = V::mul_add(x_e4, grad_o_e14, v139);
+            v122 = V::mul_add(x_e1, grad_o_e14, v122);
+            // out0[4] = x_e3*grad_o_e34 - x_e5*grad_o_e45 + x_e2*grad_o_e24 + x_e1*grad_o_e14
+            V::store(v122, out0.at(4usize, c));
+            let grad_o_e13 = V::load(grad_o.at(6usize, c));
+            v139 = V::mul_add(x_e3, grad_o_e13, v139);
+            v137 = V::mul_add(x_e1, grad_o_e13, v137);
+            // out0[3] = x_e2*grad_o_e23 - (x_e5*grad_o_e35 + x_e4*grad_o_e34) + x_e1*grad_o_e13
+            V::store(v137, out0.at(3usize, c));
+            let grad_o_e12 = V::load(grad_o.at(5usize, c));
+            v139 = V::mul_add(x_e2, grad_o_e12, v139);
+            // out0[1] = -(x_e5*grad_o_e15 + x_e4*grad_o_e14 + x_e3*grad_o_e13 + x_e2*grad_o_e12)
+            V::store(V::neg(v139), out0.at(1usize, c));
+            // out0[2] = x_e1*grad_o_e12 - (x_e5*grad_o_e25 + x_e4*grad_o_e24 + x_e3*grad_o_e23)
+            V::store(V::mul_sub(x_e1, grad_o_e12, v125), out0.at(2usize, c));
+            let mut v159 = V::mul(x_e5, V::load(grad_o.at(4usize, c)));
+            v159 = V::mul_add(x_e4, V::load(grad_o.at(3usize, c)), v159);
+            v159 = V::mul_add(x_e3, V::load(grad_o.at(2usize, c)), v159);
+            v159 = V::mul_add(x_e2, V::load(grad_o.at(1usize, c)), v159);
+            v159 = V::mul_add(x_e1, V::load(grad_o.at(0usize, c)), v159);
+            // out0[0] = x_e5*grad_o_e5 + x_e4*grad_o_e4 + x_e3*grad_o_e3 + x_e2*grad_o_e2 + x_e1*grad_o_e1
+            V::store(v159, out0.at(0usize, c));
             // out0[31] = 0
             V::store(c0e0, out0.at(31usize, c));
         }
@@ -2426,249 +1820,176 @@ unsafe fn exterior_product_6<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let out0 = args.outputs[0];
         for group in 0..args.groups {
             let c = group * V::LANES;
+            x.prefetch::<32usize>(c);
+            y.prefetch::<5usize>(c);
             let x_1 = V::load(x.at(0usize, c));
             let y_e1 = V::load(y.at(0usize, c));
-            let y_e2 = V::load(y.at(1usize, c));
-            let y_e3 = V::load(y.at(2usize, c));
-            let y_e4 = V::load(y.at(3usize, c));
-            let y_e5 = V::load(y.at(4usize, c));
-            let x_e1 = V::load(x.at(1usize, c));
-            let x_e2 = V::load(x.at(2usize, c));
-            let x_e3 = V::load(x.at(3usize, c));
-            let x_e4 = V::load(x.at(4usize, c));
-            let x_e5 = V::load(x.at(5usize, c));
-            let x_e23 = V::load(x.at(10usize, c));
-            let x_e12 = V::load(x.at(6usize, c));
-            let x_e13 = V::load(x.at(7usize, c));
-            let x_e24 = V::load(x.at(11usize, c));
-            let x_e14 = V::load(x.at(8usize, c));
-            let x_e25 = V::load(x.at(12usize, c));
-            let x_e15 = V::load(x.at(9usize, c));
-            let x_e34 = V::load(x.at(13usize, c));
-            let x_e35 = V::load(x.at(14usize, c));
-            let x_e45 = V::load(x.at(15usize, c));
-            let x_e134 = V::load(x.at(19usize, c));
-            let x_e123 = V::load(x.at(16usize, c));
-            let x_e124 = V::load(x.at(17usize, c));
-            let x_e234 = V::load(x.at(22usize, c));
-            let x_e135 = V::load(x.at(20usize, c));
-            let x_e125 = V::load(x.at(18usize, c));
-            let x_e235 = V::load(x.at(23usize, c));
-            let x_e145 = V::load(x.at(21usize, c));
-            let x_e245 = V::load(x.at(24usize, c));
-            let x_e345 = V::load(x.at(25usize, c));
             // out0[0] = x_1*y_e1
             V::store(V::mul(x_1, y_e1), out0.at(0usize, c));
+            let y_e2 = V::load(y.at(1usize, c));
             // out0[1] = x_1*y_e2
             V::store(V::mul(x_1, y_e2), out0.at(1usize, c));
+            let y_e3 = V::load(y.at(2usize, c));
             // out0[2] = x_1*y_e3
             V::store(V::mul(x_1, y_e3), out0.at(2usize, c));
+            let y_e4 = V::load(y.at(3usize, c));
             // out0[3] = x_1*y_e4
             V::store(V::mul(x_1, y_e4), out0.at(3usize, c));
+            let y_e5 = V::load(y.at(4usize, c));
             // out0[4] = x_1*y_e5
             V::store(V::mul(x_1, y_e5), out0.at(4usize, c));
+            let x_e1 = V::load(x.at(1usize, c));
+            let mut v12 = V::mul(x_e1, y_e2);
+            let x_e2 = V::load(x.at(2usize, c));
+            v12 = V::neg_mul_add(x_e2, y_e1, v12);
             // out0[5] = x_e1*y_e2 - x_e2*y_e1
-            V::store(V::neg_mul_add(x_e2, y_e1, V::mul(x_e1, y_e2)), out0.at(5usize, c));
+            V::store(v12, out0.at(5usize, c));
+            let mut v16 = V::mul(x_e1, y_e3);
+            let x_e3 = V::load(x.at(3usize, c));
+            v16 = V::neg_mul_add(x_e3, y_e1, v16);
             // out0[6] = x_e1*y_e3 - x_e3*y_e1
-            V::store(V::neg_mul_add(x_e3, y_e1, V::mul(x_e1, y_e3)), out0.at(6usize, c));
+            V::store(v16, out0.at(6usize, c));
+            let mut v20 = V::mul(x_e1, y_e4);
+            let x_e4 = V::load(x.at(4usize, c));
+            v20 = V::neg_mul_add(x_e4, y_e1, v20);
             // out0[7] = x_e1*y_e4 - x_e4*y_e1
-            V::store(V::neg_mul_add(x_e4, y_e1, V::mul(x_e1, y_e4)), out0.at(7usize, c));
+            V::store(v20, out0.at(7usize, c));
+            let mut v24 = V::mul(x_e1, y_e5);
+            let x_e5 = V::load(x.at(5usize, c));
+            v24 = V::neg_mul_add(x_e5, y_e1, v24);
             // out0[8] = x_e1*y_e5 - x_e5*y_e1
-            V::store(V::neg_mul_add(x_e5, y_e1, V::mul(x_e1, y_e5)), out0.at(8usize, c));
+            V::store(v24, out0.at(8usize, c));
+            let mut v28 = V::mul(x_e2, y_e3);
+            v28 = V::neg_mul_add(x_e3, y_e2, v28);
             // out0[9] = x_e2*y_e3 - x_e3*y_e2
-            V::store(V::neg_mul_add(x_e3, y_e2, V::mul(x_e2, y_e3)), out0.at(9usize, c));
+            V::store(v28, out0.at(9usize, c));
+            let mut v31 = V::mul(x_e2, y_e4);
+            v31 = V::neg_mul_add(x_e4, y_e2, v31);
             // out0[10] = x_e2*y_e4 - x_e4*y_e2
-            V::store(
-                V::neg_mul_add(x_e4, y_e2, V::mul(x_e2, y_e4)),
-                out0.at(10usize, c),
-            );
+            V::store(v31, out0.at(10usize, c));
+            let mut v34 = V::mul(x_e2, y_e5);
+            v34 = V::neg_mul_add(x_e5, y_e2, v34);
             // out0[11] = x_e2*y_e5 - x_e5*y_e2
-            V::store(
-                V::neg_mul_add(x_e5, y_e2, V::mul(x_e2, y_e5)),
-                out0.at(11usize, c),
-            );
+            V::store(v34, out0.at(11usize, c));
+            let mut v37 = V::mul(x_e3, y_e4);
+            v37 = V::neg_mul_add(x_e4, y_e3, v37);
             // out0[12] = x_e3*y_e4 - x_e4*y_e3
-            V::store(
-                V::neg_mul_add(x_e4, y_e3, V::mul(x_e3, y_e4)),
-                out0.at(12usize, c),
-            );
+            V::store(v37, out0.at(12usize, c));
+            let mut v40 = V::mul(x_e3, y_e5);
+            v40 = V::neg_mul_add(x_e5, y_e3, v40);
             // out0[13] = x_e3*y_e5 - x_e5*y_e3
-            V::store(
-                V::neg_mul_add(x_e5, y_e3, V::mul(x_e3, y_e5)),
-                out0.at(13usize, c),
-            );
+            V::store(v40, out0.at(13usize, c));
+            let mut v43 = V::mul(x_e4, y_e5);
+            v43 = V::neg_mul_add(x_e5, y_e4, v43);
             // out0[14] = x_e4*y_e5 - x_e5*y_e4
-            V::store(
-                V::neg_mul_add(x_e5, y_e4, V::mul(x_e4, y_e5)),
-                out0.at(14usize, c),
-            );
+            V::store(v43, out0.at(14usize, c));
+            let x_e12 = V::load(x.at(6usize, c));
+            let mut v47 = V::mul(x_e12, y_e3);
+            let x_e13 = V::load(x.at(7usize, c));
+            let x_e23 = V::load(x.at(10usize, c));
+            v47 = V::neg_mul_add(x_e13, y_e2, v47);
+            v47 = V::mul_add(x_e23, y_e1, v47);
             // out0[15] = x_e23*y_e1 + x_e12*y_e3 - x_e13*y_e2
-            V::store(
-                {
-                    let mut s = V::mul(x_e12, y_e3);
-                    s = V::neg_mul_add(x_e13, y_e2, s);
-                    s = V::mul_add(x_e23, y_e1, s);
-                    s
-                },
-                out0.at(15usize, c),
-            );
+            V::store(v47, out0.at(15usize, c));
+            let mut v54 = V::mul(x_e12, y_e4);
+            let x_e14 = V::load(x.at(8usize, c));
+            let x_e24 = V::load(x.at(11usize, c));
+            v54 = V::neg_mul_add(x_e14, y_e2, v54);
+            v54 = V::mul_add(x_e24, y_e1, v54);
             // out0[16] = x_e24*y_e1 + x_e12*y_e4 - x_e14*y_e2
-            V::store(
-                {
-                    let mut s = V::mul(x_e12, y_e4);
-                    s = V::neg_mul_add(x_e14, y_e2, s);
-                    s = V::mul_add(x_e24, y_e1, s);
-                    s
-                },
-                out0.at(16usize, c),
-            );
+            V::store(v54, out0.at(16usize, c));
+            let mut v61 = V::mul(x_e12, y_e5);
+            let x_e15 = V::load(x.at(9usize, c));
+            let x_e25 = V::load(x.at(12usize, c));
+            v61 = V::neg_mul_add(x_e15, y_e2, v61);
+            v61 = V::mul_add(x_e25, y_e1, v61);
             // out0[17] = x_e25*y_e1 + x_e12*y_e5 - x_e15*y_e2
-            V::store(
-                {
-                    let mut s = V::mul(x_e12, y_e5);
-                    s = V::neg_mul_add(x_e15, y_e2, s);
-                    s = V::mul_add(x_e25, y_e1, s);
-                    s
-                },
-                out0.at(17usize, c),
-            );
+            V::store(v61, out0.at(17usize, c));
+            let mut v68 = V::mul(x_e13, y_e4);
+            let x_e34 = V::load(x.at(13usize, c));
+            v68 = V::neg_mul_add(x_e14, y_e3, v68);
+            v68 = V::mul_add(x_e34, y_e1, v68);
             // out0[18] = x_e34*y_e1 + x_e13*y_e4 - x_e14*y_e3
-            V::store(
-                {
-                    let mut s = V::mul(x_e13, y_e4);
-                    s = V::neg_mul_add(x_e14, y_e3, s);
-                    s = V::mul_add(x_e34, y_e1, s);
-                    s
-                },
-                out0.at(18usize, c),
-            );
+            V::store(v68, out0.at(18usize, c));
+            let mut v74 = V::mul(x_e13, y_e5);
+            let x_e35 = V::load(x.at(14usize, c));
+            v74 = V::neg_mul_add(x_e15, y_e3, v74);
+            v74 = V::mul_add(x_e35, y_e1, v74);
             // out0[19] = x_e35*y_e1 + x_e13*y_e5 - x_e15*y_e3
-            V::store(
-                {
-                    let mut s = V::mul(x_e13, y_e5);
-                    s = V::neg_mul_add(x_e15, y_e3, s);
-                    s = V::mul_add(x_e35, y_e1, s);
-                    s
-                },
-                out0.at(19usize, c),
-            );
+            V::store(v74, out0.at(19usize, c));
+            let mut v80 = V::mul(x_e14, y_e5);
+            let x_e45 = V::load(x.at(15usize, c));
+            v80 = V::neg_mul_add(x_e15, y_e4, v80);
+            v80 = V::mul_add(x_e45, y_e1, v80);
             // out0[20] = x_e45*y_e1 + x_e14*y_e5 - x_e15*y_e4
-            V::store(
-                {
-                    let mut s = V::mul(x_e14, y_e5);
-                    s = V::neg_mul_add(x_e15, y_e4, s);
-                    s = V::mul_add(x_e45, y_e1, s);
-                    s
-                },
-                out0.at(20usize, c),
-            );
+            V::store(v80, out0.at(20usize, c));
+            let mut v86 = V::mul(x_e23, y_e4);
+            v86 = V::neg_mul_add(x_e24, y_e3, v86);
+            v86 = V::mul_add(x_e34, y_e2, v86);
             // out0[21] = x_e34*y_e2 + x_e23*y_e4 - x_e24*y_e3
-            V::store(
-                {
-                    let mut s = V::mul(x_e23, y_e4);
-                    s = V::neg_mul_add(x_e24, y_e3, s);
-                    s = V::mul_add(x_e34, y_e2, s);
-                    s
-                },
-                out0.at(21usize, c),
-            );
+            V::store(v86, out0.at(21usize, c));
+            let mut v91 = V::mul(x_e23, y_e5);
+            v91 = V::neg_mul_add(x_e25, y_e3, v91);
+            v91 = V::mul_add(x_e35, y_e2, v91);
             // out0[22] = x_e35*y_e2 + x_e23*y_e5 - x_e25*y_e3
-            V::store(
-                {
-                    let mut s = V::mul(x_e23, y_e5);
-                    s = V::neg_mul_add(x_e25, y_e3, s);
-                    s = V::mul_add(x_e35, y_e2, s);
-                    s
-                },
-                out0.at(22usize, c),
-            );
+            V::store(v91, out0.at(22usize, c));
+            let mut v96 = V::mul(x_e24, y_e5);
+            v96 = V::neg_mul_add(x_e25, y_e4, v96);
+            v96 = V::mul_add(x_e45, y_e2, v96);
             // out0[23] = x_e45*y_e2 + x_e24*y_e5 - x_e25*y_e4
-            V::store(
-                {
-                    let mut s = V::mul(x_e24, y_e5);
-                    s = V::neg_mul_add(x_e25, y_e4, s);
-                    s = V::mul_add(x_e45, y_e2, s);
-                    s
-                },
-                out0.at(23usize, c),
-            );
+            V::store(v96, out0.at(23usize, c));
+            let mut v101 = V::mul(x_e34, y_e5);
+            v101 = V::neg_mul_add(x_e35, y_e4, v101);
+            v101 = V::mul_add(x_e45, y_e3, v101);
             // out0[24] = x_e45*y_e3 + x_e34*y_e5 - x_e35*y_e4
-            V::store(
-                {
-                    let mut s = V::mul(x_e34, y_e5);
-                    s = V::neg_mul_add(x_e35, y_e4, s);
-                    s = V::mul_add(x_e45, y_e3, s);
-                    s
-                },
-                out0.at(24usize, c),
-            );
+            V::store(v101, out0.at(24usize, c));
+            let x_e123 = V::load(x.at(16usize, c));
+            let mut v107 = V::mul(x_e123, y_e4);
+            let x_e124 = V::load(x.at(17usize, c));
+            let x_e134 = V::load(x.at(19usize, c));
+            let x_e234 = V::load(x.at(22usize, c));
+            v107 = V::neg_mul_add(x_e124, y_e3, v107);
+            v107 = V::mul_add(x_e134, y_e2, v107);
+            v107 = V::neg_mul_add(x_e234, y_e1, v107);
             // out0[25] = x_e134*y_e2 + x_e123*y_e4 - x_e124*y_e3 - x_e234*y_e1
-            V::store(
-                {
-                    let mut s = V::mul(x_e123, y_e4);
-                    s = V::neg_mul_add(x_e124, y_e3, s);
-                    s = V::mul_add(x_e134, y_e2, s);
-                    s = V::neg_mul_add(x_e234, y_e1, s);
-                    s
-                },
-                out0.at(25usize, c),
-            );
+            V::store(v107, out0.at(25usize, c));
+            let mut v117 = V::mul(x_e123, y_e5);
+            let x_e125 = V::load(x.at(18usize, c));
+            let x_e135 = V::load(x.at(20usize, c));
+            let x_e235 = V::load(x.at(23usize, c));
+            v117 = V::neg_mul_add(x_e125, y_e3, v117);
+            v117 = V::mul_add(x_e135, y_e2, v117);
+            v117 = V::neg_mul_add(x_e235, y_e1, v117);
             // out0[26] = x_e135*y_e2 + x_e123*y_e5 - x_e125*y_e3 - x_e235*y_e1
-            V::store(
-                {
-                    let mut s = V::mul(x_e123, y_e5);
-                    s = V::neg_mul_add(x_e125, y_e3, s);
-                    s = V::mul_add(x_e135, y_e2, s);
-                    s = V::neg_mul_add(x_e235, y_e1, s);
-                    s
-                },
-                out0.at(26usize, c),
-            );
+            V::store(v117, out0.at(26usize, c));
+            let mut v127 = V::mul(x_e124, y_e5);
+            let x_e145 = V::load(x.at(21usize, c));
+            let x_e245 = V::load(x.at(24usize, c));
+            v127 = V::neg_mul_add(x_e125, y_e4, v127);
+            v127 = V::mul_add(x_e145, y_e2, v127);
+            v127 = V::neg_mul_add(x_e245, y_e1, v127);
             // out0[27] = x_e145*y_e2 + x_e124*y_e5 - x_e125*y_e4 - x_e245*y_e1
-            V::store(
-                {
-                    let mut s = V::mul(x_e124, y_e5);
-                    s = V::neg_mul_add(x_e125, y_e4, s);
-                    s = V::mul_add(x_e145, y_e2, s);
-                    s = V::neg_mul_add(x_e245, y_e1, s);
-                    s
-                },
-                out0.at(27usize, c),
-            );
+            V::store(v127, out0.at(27usize, c));
+            let mut v136 = V::mul(x_e134, y_e5);
+            let x_e345 = V::load(x.at(25usize, c));
+            v136 = V::neg_mul_add(x_e135, y_e4, v136);
+            v136 = V::mul_add(x_e145, y_e3, v136);
+            v136 = V::neg_mul_add(x_e345, y_e1, v136);
             // out0[28] = x_e145*y_e3 + x_e134*y_e5 - x_e135*y_e4 - x_e345*y_e1
-            V::store(
-                {
-                    let mut s = V::mul(x_e134, y_e5);
-                    s = V::neg_mul_add(x_e135, y_e4, s);
-                    s = V::mul_add(x_e145, y_e3, s);
-                    s = V::neg_mul_add(x_e345, y_e1, s);
-                    s
-                },
-                out0.at(28usize, c),
-            );
+            V::store(v136, out0.at(28usize, c));
+            let mut v144 = V::mul(x_e234, y_e5);
+            v144 = V::neg_mul_add(x_e235, y_e4, v144);
+            v144 = V::mul_add(x_e245, y_e3, v144);
+            v144 = V::neg_mul_add(x_e345, y_e2, v144);
             // out0[29] = x_e245*y_e3 + x_e234*y_e5 - x_e235*y_e4 - x_e345*y_e2
-            V::store(
-                {
-                    let mut s = V::mul(x_e234, y_e5);
-                    s = V::neg_mul_add(x_e235, y_e4, s);
-                    s = V::mul_add(x_e245, y_e3, s);
-                    s = V::neg_mul_add(x_e345, y_e2, s);
-                    s
-                },
-                out0.at(29usize, c),
-            );
+            V::store(v144, out0.at(29usize, c));
+            let mut v152 = V::mul(V::load(x.at(26usize, c)), y_e5);
+            v152 = V::neg_mul_add(V::load(x.at(27usize, c)), y_e4, v152);
+            v152 = V::mul_add(V::load(x.at(28usize, c)), y_e3, v152);
+            v152 = V::neg_mul_add(V::load(x.at(29usize, c)), y_e2, v152);
+            v152 = V::mul_add(V::load(x.at(30usize, c)), y_e1, v152);
             // out0[30] = x_e2345*y_e1 + x_e1245*y_e3 + x_e1234*y_e5 - x_e1235*y_e4 - x_e1345*y_e2
-            V::store(
-                {
-                    let mut s = V::mul(V::load(x.at(26usize, c)), y_e5);
-                    s = V::neg_mul_add(V::load(x.at(27usize, c)), y_e4, s);
-                    s = V::mul_add(V::load(x.at(28usize, c)), y_e3, s);
-                    s = V::neg_mul_add(V::load(x.at(29usize, c)), y_e2, s);
-                    s = V::mul_add(V::load(x.at(30usize, c)), y_e1, s);
-                    s
-                },
-                out0.at(30usize, c),
-            );
+            V::store(v152, out0.at(30usize, c));
         }
     }
 }
@@ -2686,263 +2007,175 @@ unsafe fn exterior_product_7<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let c0e0 = V::from_f64(0f64);
         for group in 0..args.groups {
             let c = group * V::LANES;
-            let y_e5 = V::load(y.at(4usize, c));
-            let y_e4 = V::load(y.at(3usize, c));
-            let y_e3 = V::load(y.at(2usize, c));
-            let y_e2 = V::load(y.at(1usize, c));
+            y.prefetch::<5usize>(c);
+            grad_o.prefetch::<31usize>(c);
             let y_e1 = V::load(y.at(0usize, c));
-            let grad_o_e15 = V::load(grad_o.at(8usize, c));
-            let grad_o_e14 = V::load(grad_o.at(7usize, c));
-            let grad_o_e13 = V::load(grad_o.at(6usize, c));
-            let grad_o_e12 = V::load(grad_o.at(5usize, c));
-            let grad_o_e25 = V::load(grad_o.at(11usize, c));
-            let grad_o_e24 = V::load(grad_o.at(10usize, c));
-            let grad_o_e23 = V::load(grad_o.at(9usize, c));
-            let grad_o_e35 = V::load(grad_o.at(13usize, c));
-            let grad_o_e34 = V::load(grad_o.at(12usize, c));
-            let grad_o_e45 = V::load(grad_o.at(14usize, c));
-            let grad_o_e125 = V::load(grad_o.at(17usize, c));
-            let grad_o_e124 = V::load(grad_o.at(16usize, c));
-            let grad_o_e123 = V::load(grad_o.at(15usize, c));
-            let grad_o_e135 = V::load(grad_o.at(19usize, c));
-            let grad_o_e134 = V::load(grad_o.at(18usize, c));
-            let grad_o_e145 = V::load(grad_o.at(20usize, c));
-            let grad_o_e235 = V::load(grad_o.at(22usize, c));
-            let grad_o_e234 = V::load(grad_o.at(21usize, c));
-            let grad_o_e245 = V::load(grad_o.at(23usize, c));
-            let grad_o_e345 = V::load(grad_o.at(24usize, c));
-            let grad_o_e1235 = V::load(grad_o.at(26usize, c));
-            let grad_o_e1234 = V::load(grad_o.at(25usize, c));
-            let grad_o_e1245 = V::load(grad_o.at(27usize, c));
-            let grad_o_e1345 = V::load(grad_o.at(28usize, c));
-            let grad_o_e2345 = V::load(grad_o.at(29usize, c));
             let grad_o_e12345 = V::load(grad_o.at(30usize, c));
-            // out0[0] = y_e5*grad_o_e5 + y_e4*grad_o_e4 + y_e3*grad_o_e3 + y_e2*grad_o_e2 + y_e1*grad_o_e1
-            V::store(
-                {
-                    let mut s = V::mul(y_e5, V::load(grad_o.at(4usize, c)));
-                    s = V::mul_add(y_e4, V::load(grad_o.at(3usize, c)), s);
-                    s = V::mul_add(y_e3, V::load(grad_o.at(2usize, c)), s);
-                    s = V::mul_add(y_e2, V::load(grad_o.at(1usize, c)), s);
-                    s = V::mul_add(y_e1, V::load(grad_o.at(0usize, c)), s);
-                    s
-                },
-                out0.at(0usize, c),
-            );
-            // out0[1] = y_e5*grad_o_e15 + y_e4*grad_o_e14 + y_e3*grad_o_e13 + y_e2*grad_o_e12
-            V::store(
-                {
-                    let mut s = V::mul(y_e5, grad_o_e15);
-                    s = V::mul_add(y_e4, grad_o_e14, s);
-                    s = V::mul_add(y_e3, grad_o_e13, s);
-                    s = V::mul_add(y_e2, grad_o_e12, s);
-                    s
-                },
-                out0.at(1usize, c),
-            );
-            // out0[2] = y_e5*grad_o_e25 + y_e4*grad_o_e24 + y_e3*grad_o_e23 - y_e1*grad_o_e12
-            V::store(
-                {
-                    let mut s = V::mul(y_e5, grad_o_e25);
-                    s = V::mul_add(y_e4, grad_o_e24, s);
-                    s = V::mul_add(y_e3, grad_o_e23, s);
-                    s = V::neg_mul_add(y_e1, grad_o_e12, s);
-                    s
-                },
-                out0.at(2usize, c),
-            );
-            // out0[3] = y_e5*grad_o_e35 + y_e4*grad_o_e34 - y_e2*grad_o_e23 - y_e1*grad_o_e13
-            V::store(
-                {
-                    let mut s = V::mul(y_e5, grad_o_e35);
-                    s = V::mul_add(y_e4, grad_o_e34, s);
-                    s = V::neg_mul_add(y_e2, grad_o_e23, s);
-                    s = V::neg_mul_add(y_e1, grad_o_e13, s);
-                    s
-                },
-                out0.at(3usize, c),
-            );
-            // out0[4] = y_e5*grad_o_e45 - y_e3*grad_o_e34 - y_e2*grad_o_e24 - y_e1*grad_o_e14
-            V::store(
-                {
-                    let mut s = V::mul(y_e5, grad_o_e45);
-                    s = V::neg_mul_add(y_e3, grad_o_e34, s);
-                    s = V::neg_mul_add(y_e2, grad_o_e24, s);
-                    s = V::neg_mul_add(y_e1, grad_o_e14, s);
-                    s
-                },
-                out0.at(4usize, c),
-            );
-            // out0[5] = -(y_e4*grad_o_e45 + y_e3*grad_o_e35 + y_e2*grad_o_e25 + y_e1*grad_o_e15)
-            V::store(
-                V::neg({
-                    let mut s = V::mul(y_e4, grad_o_e45);
-                    s = V::mul_add(y_e3, grad_o_e35, s);
-                    s = V::mul_add(y_e2, grad_o_e25, s);
-                    s = V::mul_add(y_e1, grad_o_e15, s);
-                    s
-                }),
-                out0.at(5usize, c),
-            );
-            // out0[6] = y_e5*grad_o_e125 + y_e4*grad_o_e124 + y_e3*grad_o_e123
-            V::store(
-                {
-                    let mut s = V::mul(y_e5, grad_o_e125);
-                    s = V::mul_add(y_e4, grad_o_e124, s);
-                    s = V::mul_add(y_e3, grad_o_e123, s);
-                    s
-                },
-                out0.at(6usize, c),
-            );
-            // out0[7] = y_e5*grad_o_e135 + y_e4*grad_o_e134 - y_e2*grad_o_e123
-            V::store(
-                {
-                    let mut s = V::mul(y_e5, grad_o_e135);
-                    s = V::mul_add(y_e4, grad_o_e134, s);
-                    s = V::neg_mul_add(y_e2, grad_o_e123, s);
-                    s
-                },
-                out0.at(7usize, c),
-            );
-            // out0[8] = y_e5*grad_o_e145 - y_e3*grad_o_e134 - y_e2*grad_o_e124
-            V::store(
-                {
-                    let mut s = V::mul(y_e5, grad_o_e145);
-                    s = V::neg_mul_add(y_e3, grad_o_e134, s);
-                    s = V::neg_mul_add(y_e2, grad_o_e124, s);
-                    s
-                },
-                out0.at(8usize, c),
-            );
-            // out0[9] = -(y_e4*grad_o_e145 + y_e3*grad_o_e135 + y_e2*grad_o_e125)
-            V::store(
-                V::neg({
-                    let mut s = V::mul(y_e4, grad_o_e145);
-                    s = V::mul_add(y_e3, grad_o_e135, s);
-                    s = V::mul_add(y_e2, grad_o_e125, s);
-                    s
-                }),
-                out0.at(9usize, c),
-            );
-            // out0[10] = y_e5*grad_o_e235 + y_e4*grad_o_e234 + y_e1*grad_o_e123
-            V::store(
-                {
-                    let mut s = V::mul(y_e5, grad_o_e235);
-                    s = V::mul_add(y_e4, grad_o_e234, s);
-                    s = V::mul_add(y_e1, grad_o_e123, s);
-                    s
-                },
-                out0.at(10usize, c),
-            );
-            // out0[11] = y_e5*grad_o_e245 - y_e3*grad_o_e234 + y_e1*grad_o_e124
-            V::store(
-                {
-                    let mut s = V::mul(y_e5, grad_o_e245);
-                    s = V::neg_mul_add(y_e3, grad_o_e234, s);
-                    s = V::mul_add(y_e1, grad_o_e124, s);
-                    s
-                },
-                out0.at(11usize, c),
-            );
-            // out0[12] = y_e1*grad_o_e125 - (y_e4*grad_o_e245 + y_e3*grad_o_e235)
-            V::store(
-                V::mul_sub(
-                    y_e1,
-                    grad_o_e125,
-                    V::mul_add(y_e3, grad_o_e235, V::mul(y_e4, grad_o_e245)),
-                ),
-                out0.at(12usize, c),
-            );
-            // out0[13] = y_e5*grad_o_e345 + y_e2*grad_o_e234 + y_e1*grad_o_e134
-            V::store(
-                {
-                    let mut s = V::mul(y_e5, grad_o_e345);
-                    s = V::mul_add(y_e2, grad_o_e234, s);
-                    s = V::mul_add(y_e1, grad_o_e134, s);
-                    s
-                },
-                out0.at(13usize, c),
-            );
-            // out0[14] = y_e2*grad_o_e235 - y_e4*grad_o_e345 + y_e1*grad_o_e135
-            V::store(
-                {
-                    let mut s = V::mul(y_e2, grad_o_e235);
-                    s = V::neg_mul_add(y_e4, grad_o_e345, s);
-                    s = V::mul_add(y_e1, grad_o_e135, s);
-                    s
-                },
-                out0.at(14usize, c),
-            );
-            // out0[15] = y_e3*grad_o_e345 + y_e2*grad_o_e245 + y_e1*grad_o_e145
-            V::store(
-                {
-                    let mut s = V::mul(y_e3, grad_o_e345);
-                    s = V::mul_add(y_e2, grad_o_e245, s);
-                    s = V::mul_add(y_e1, grad_o_e145, s);
-                    s
-                },
-                out0.at(15usize, c),
-            );
-            // out0[16] = y_e5*grad_o_e1235 + y_e4*grad_o_e1234
-            V::store(
-                V::mul_add(y_e4, grad_o_e1234, V::mul(y_e5, grad_o_e1235)),
-                out0.at(16usize, c),
-            );
-            // out0[17] = y_e5*grad_o_e1245 - y_e3*grad_o_e1234
-            V::store(
-                V::neg_mul_add(y_e3, grad_o_e1234, V::mul(y_e5, grad_o_e1245)),
-                out0.at(17usize, c),
-            );
-            // out0[18] = -(y_e4*grad_o_e1245 + y_e3*grad_o_e1235)
-            V::store(
-                V::neg(V::mul_add(y_e3, grad_o_e1235, V::mul(y_e4, grad_o_e1245))),
-                out0.at(18usize, c),
-            );
-            // out0[19] = y_e5*grad_o_e1345 + y_e2*grad_o_e1234
-            V::store(
-                V::mul_add(y_e2, grad_o_e1234, V::mul(y_e5, grad_o_e1345)),
-                out0.at(19usize, c),
-            );
-            // out0[20] = y_e2*grad_o_e1235 - y_e4*grad_o_e1345
-            V::store(
-                V::neg_mul_add(y_e4, grad_o_e1345, V::mul(y_e2, grad_o_e1235)),
-                out0.at(20usize, c),
-            );
-            // out0[21] = y_e3*grad_o_e1345 + y_e2*grad_o_e1245
-            V::store(
-                V::mul_add(y_e2, grad_o_e1245, V::mul(y_e3, grad_o_e1345)),
-                out0.at(21usize, c),
-            );
-            // out0[22] = y_e5*grad_o_e2345 - y_e1*grad_o_e1234
-            V::store(
-                V::neg_mul_add(y_e1, grad_o_e1234, V::mul(y_e5, grad_o_e2345)),
-                out0.at(22usize, c),
-            );
-            // out0[23] = -(y_e4*grad_o_e2345 + y_e1*grad_o_e1235)
-            V::store(
-                V::neg(V::mul_add(y_e1, grad_o_e1235, V::mul(y_e4, grad_o_e2345))),
-                out0.at(23usize, c),
-            );
-            // out0[24] = y_e3*grad_o_e2345 - y_e1*grad_o_e1245
-            V::store(
-                V::neg_mul_add(y_e1, grad_o_e1245, V::mul(y_e3, grad_o_e2345)),
-                out0.at(24usize, c),
-            );
-            // out0[25] = -(y_e2*grad_o_e2345 + y_e1*grad_o_e1345)
-            V::store(
-                V::neg(V::mul_add(y_e1, grad_o_e1345, V::mul(y_e2, grad_o_e2345))),
-                out0.at(25usize, c),
-            );
-            // out0[26] = y_e5*grad_o_e12345
-            V::store(V::mul(y_e5, grad_o_e12345), out0.at(26usize, c));
-            // out0[27] = -y_e4*grad_o_e12345
-            V::store(V::neg(V::mul(y_e4, grad_o_e12345)), out0.at(27usize, c));
-            // out0[28] = y_e3*grad_o_e12345
-            V::store(V::mul(y_e3, grad_o_e12345), out0.at(28usize, c));
-            // out0[29] = -y_e2*grad_o_e12345
-            V::store(V::neg(V::mul(y_e2, grad_o_e12345)), out0.at(29usize, c));
             // out0[30] = y_e1*grad_o_e12345
             V::store(V::mul(y_e1, grad_o_e12345), out0.at(30usize, c));
+            let y_e2 = V::load(y.at(1usize, c));
+            // out0[29] = -y_e2*grad_o_e12345
+            V::store(V::neg(V::mul(y_e2, grad_o_e12345)), out0.at(29usize, c));
+            let y_e3 = V::load(y.at(2usize, c));
+            // out0[28] = y_e3*grad_o_e12345
+            V::store(V::mul(y_e3, grad_o_e12345), out0.at(28usize, c));
+            let y_e4 = V::load(y.at(3usize, c));
+            // out0[27] = -y_e4*grad_o_e12345
+            V::store(V::neg(V::mul(y_e4, grad_o_e12345)), out0.at(27usize, c));
+            let y_e5 = V::load(y.at(4usize, c));
+            // out0[26] = y_e5*grad_o_e12345
+            V::store(V::mul(y_e5, grad_o_e12345), out0.at(26usize, c));
+            let grad_o_e2345 = V::load(grad_o.at(29usize, c));
+            let mut v14 = V::mul(y_e2, grad_o_e2345);
+            let mut v15 = V::mul(y_e3, grad_o_e2345);
+            let mut v16 = V::mul(y_e4, grad_o_e2345);
+            let mut v17 = V::mul(y_e5, grad_o_e2345);
+            let grad_o_e1345 = V::load(grad_o.at(28usize, c));
+            v14 = V::mul_add(y_e1, grad_o_e1345, v14);
+            // out0[25] = -(y_e2*grad_o_e2345 + y_e1*grad_o_e1345)
+            V::store(V::neg(v14), out0.at(25usize, c));
+            let mut v22 = V::mul(y_e3, grad_o_e1345);
+            let mut v24 = V::mul(y_e5, grad_o_e1345);
+            let grad_o_e1245 = V::load(grad_o.at(27usize, c));
+            v15 = V::neg_mul_add(y_e1, grad_o_e1245, v15);
+            // out0[24] = y_e3*grad_o_e2345 - y_e1*grad_o_e1245
+            V::store(v15, out0.at(24usize, c));
+            v22 = V::mul_add(y_e2, grad_o_e1245, v22);
+            // out0[21] = y_e3*grad_o_e1345 + y_e2*grad_o_e1245
+            V::store(v22, out0.at(21usize, c));
+            let mut v30 = V::mul(y_e4, grad_o_e1245);
+            let mut v31 = V::mul(y_e5, grad_o_e1245);
+            let grad_o_e1235 = V::load(grad_o.at(26usize, c));
+            v16 = V::mul_add(y_e1, grad_o_e1235, v16);
+            // out0[23] = -(y_e4*grad_o_e2345 + y_e1*grad_o_e1235)
+            V::store(V::neg(v16), out0.at(23usize, c));
+            let mut v36 = V::mul(y_e2, grad_o_e1235);
+            v36 = V::neg_mul_add(y_e4, grad_o_e1345, v36);
+            // out0[20] = y_e2*grad_o_e1235 - y_e4*grad_o_e1345
+            V::store(v36, out0.at(20usize, c));
+            v30 = V::mul_add(y_e3, grad_o_e1235, v30);
+            // out0[18] = -(y_e4*grad_o_e1245 + y_e3*grad_o_e1235)
+            V::store(V::neg(v30), out0.at(18usize, c));
+            let mut v41 = V::mul(y_e5, grad_o_e1235);
+            let grad_o_e1234 = V::load(grad_o.at(25usize, c));
+            v17 = V::neg_mul_add(y_e1, grad_o_e1234, v17);
+            // out0[22] = y_e5*grad_o_e2345 - y_e1*grad_o_e1234
+            V::store(v17, out0.at(22usize, c));
+            v24 = V::mul_add(y_e2, grad_o_e1234, v24);
+            // out0[19] = y_e5*grad_o_e1345 + y_e2*grad_o_e1234
+            V::store(v24, out0.at(19usize, c));
+            v31 = V::neg_mul_add(y_e3, grad_o_e1234, v31);
+            // out0[17] = y_e5*grad_o_e1245 - y_e3*grad_o_e1234
+            V::store(v31, out0.at(17usize, c));
+            v41 = V::mul_add(y_e4, grad_o_e1234, v41);
+            // out0[16] = y_e5*grad_o_e1235 + y_e4*grad_o_e1234
+            V::store(v41, out0.at(16usize, c));
+            let grad_o_e345 = V::load(grad_o.at(24usize, c));
+            let mut v52 = V::mul(y_e3, grad_o_e345);
+            let mut v54 = V::mul(y_e5, grad_o_e345);
+            let grad_o_e245 = V::load(grad_o.at(23usize, c));
+            v52 = V::mul_add(y_e2, grad_o_e245, v52);
+            let mut v58 = V::mul(y_e4, grad_o_e245);
+            let mut v59 = V::mul(y_e5, grad_o_e245);
+            let grad_o_e235 = V::load(grad_o.at(22usize, c));
+            let mut v61 = V::mul(y_e2, grad_o_e235);
+            v61 = V::neg_mul_add(y_e4, grad_o_e345, v61);
+            v58 = V::mul_add(y_e3, grad_o_e235, v58);
+            let mut v65 = V::mul(y_e5, grad_o_e235);
+            let grad_o_e234 = V::load(grad_o.at(21usize, c));
+            v54 = V::mul_add(y_e2, grad_o_e234, v54);
+            v59 = V::neg_mul_add(y_e3, grad_o_e234, v59);
+            v65 = V::mul_add(y_e4, grad_o_e234, v65);
+            let grad_o_e145 = V::load(grad_o.at(20usize, c));
+            v52 = V::mul_add(y_e1, grad_o_e145, v52);
+            // out0[15] = y_e3*grad_o_e345 + y_e2*grad_o_e245 + y_e1*grad_o_e145
+            V::store(v52, out0.at(15usize, c));
+            let mut v76 = V::mul(y_e4, grad_o_e145);
+            let mut v77 = V::mul(y_e5, grad_o_e145);
+            let grad_o_e135 = V::load(grad_o.at(19usize, c));
+            v61 = V::mul_add(y_e1, grad_o_e135, v61);
+            // out0[14] = y_e2*grad_o_e235 - y_e4*grad_o_e345 + y_e1*grad_o_e135
+            V::store(v61, out0.at(14usize, c));
+            v76 = V::mul_add(y_e3, grad_o_e135, v76);
+            let mut v83 = V::mul(y_e5, grad_o_e135);
+            let grad_o_e134 = V::load(grad_o.at(18usize, c));
+            v54 = V::mul_add(y_e1, grad_o_e134, v54);
+            // out0[13] = y_e5*grad_o_e345 + y_e2*grad_o_e234 + y_e1*grad_o_e134
+            V::store(v54, out0.at(13usize, c));
+            v77 = V::neg_mul_add(y_e3, grad_o_e134, v77);
+            v83 = V::mul_add(y_e4, grad_o_e134, v83);
+            let grad_o_e125 = V::load(grad_o.at(17usize, c));
+            // out0[12] = y_e1*grad_o_e125 - (y_e4*grad_o_e245 + y_e3*grad_o_e235)
+            V::store(V::mul_sub(y_e1, grad_o_e125, v58), out0.at(12usize, c));
+            v76 = V::mul_add(y_e2, grad_o_e125, v76);
+            // out0[9] = -(y_e4*grad_o_e145 + y_e3*grad_o_e135 + y_e2*grad_o_e125)
+            V::store(V::neg(v76), out0.at(9usize, c));
+            let mut v97 = V::mul(y_e5, grad_o_e125);
+            let grad_o_e124 = V::load(grad_o.at(16usize, c));
+            v59 = V::mul_add(y_e1, grad_o_e124, v59);
+            // out0[11] = y_e5*grad_o_e245 - y_e3*grad_o_e234 + y_e1*grad_o_e124
+            V::store(v59, out0.at(11usize, c));
+            v77 = V::neg_mul_add(y_e2, grad_o_e124, v77);
+            // out0[8] = y_e5*grad_o_e145 - y_e3*grad_o_e134 - y_e2*grad_o_e124
+            V::store(v77, out0.at(8usize, c));
+            v97 = V::mul_add(y_e4, grad_o_e124, v97);
+            let grad_o_e123 = V::load(grad_o.at(15usize, c));
+            v65 = V::mul_add(y_e1, grad_o_e123, v65);
+            // out0[10] = y_e5*grad_o_e235 + y_e4*grad_o_e234 + y_e1*grad_o_e123
+            V::store(v65, out0.at(10usize, c));
+            v83 = V::neg_mul_add(y_e2, grad_o_e123, v83);
+            // out0[7] = y_e5*grad_o_e135 + y_e4*grad_o_e134 - y_e2*grad_o_e123
+            V::store(v83, out0.at(7usize, c));
+            v97 = V::mul_add(y_e3, grad_o_e123, v97);
+            // out0[6] = y_e5*grad_o_e125 + y_e4*grad_o_e124 + y_e3*grad_o_e123
+            V::store(v97, out0.at(6usize, c));
+            let grad_o_e45 = V::load(grad_o.at(14usize, c));
+            let mut v113 = V::mul(y_e4, grad_o_e45);
+            let mut v114 = V::mul(y_e5, grad_o_e45);
+            let grad_o_e35 = V::load(grad_o.at(13usize, c));
+            v113 = V::mul_add(y_e3, grad_o_e35, v113);
+            let mut v118 = V::mul(y_e5, grad_o_e35);
+            let grad_o_e34 = V::load(grad_o.at(12usize, c));
+            v114 = V::neg_mul_add(y_e3, grad_o_e34, v114);
+            v118 = V::mul_add(y_e4, grad_o_e34, v118);
+            let grad_o_e25 = V::load(grad_o.at(11usize, c));
+            v113 = V::mul_add(y_e2, grad_o_e25, v113);
+            let mut v127 = V::mul(y_e5, grad_o_e25);
+            let grad_o_e24 = V::load(grad_o.at(10usize, c));
+            v114 = V::neg_mul_add(y_e2, grad_o_e24, v114);
+            v127 = V::mul_add(y_e4, grad_o_e24, v127);
+            let grad_o_e23 = V::load(grad_o.at(9usize, c));
+            v118 = V::neg_mul_add(y_e2, grad_o_e23, v118);
+            v127 = V::mul_add(y_e3, grad_o_e23, v127);
+            let grad_o_e15 = V::load(grad_o.at(8usize, c));
+            v113 = V::mul_add(y_e1, grad_o_e15, v113);
+            // out0[5] = -(y_e4*grad_o_e45 + y_e3*grad_o_e35 + y_e2*grad_o_e25 + y_e1*grad_o_e15)
+            V::store(V::neg(v113), out0.at(5usize, c));
+            let mut v142 = V::mul(y_e5, grad_o_e15);
+            let grad_o_e14 = V::load(grad_o.at(7usize, c));
+            v114 = V::neg_mul_add(y_e1, grad_o_e14, v114);
+            // out0[4] = y_e5*grad_o_e45 - y_e3*grad_o_e34 - y_e2*grad_o_e24 - y_e1*grad_o_e14
+            V::store(v114, out0.at(4usize, c));
+            v142 = V::mul_add(y_e4, grad_o_e14, v142);
+            let grad_o_e13 = V::load(grad_o.at(6usize, c));
+            v118 = V::neg_mul_add(y_e1, grad_o_e13, v118);
+            // out0[3] = y_e5*grad_o_e35 + y_e4*grad_o_e34 - y_e2*grad_o_e23 - y_e1*grad_o_e13
+            V::store(v118, out0.at(3usize, c));
+            v142 = V::mul_add(y_e3, grad_o_e13, v142);
+            let grad_o_e12 = V::load(grad_o.at(5usize, c));
+            v127 = V::neg_mul_add(y_e1, grad_o_e12, v127);
+            // out0[2] = y_e5*grad_o_e25 + y_e4*grad_o_e24 + y_e3*grad_o_e23 - y_e1*grad_o_e12
+            V::store(v127, out0.at(2usize, c));
+            v142 = V::mul_add(y_e2, grad_o_e12, v142);
+            // out0[1] = y_e5*grad_o_e15 + y_e4*grad_o_e14 + y_e3*grad_o_e13 + y_e2*grad_o_e12
+            V::store(v142, out0.at(1usize, c));
+            let mut v159 = V::mul(y_e5, V::load(grad_o.at(4usize, c)));
+            v159 = V::mul_add(y_e4, V::load(grad_o.at(3usize, c)), v159);
+            v159 = V::mul_add(y_e3, V::load(grad_o.at(2usize, c)), v159);
+            v159 = V::mul_add(y_e2, V::load(grad_o.at(1usize, c)), v159);
+            v159 = V::mul_add(y_e1, V::load(grad_o.at(0usize, c)), v159);
+            // out0[0] = y_e5*grad_o_e5 + y_e4*grad_o_e4 + y_e3*grad_o_e3 + y_e2*grad_o_e2 + y_e1*grad_o_e1
+            V::store(v159, out0.at(0usize, c));
             // out0[31] = 0
             V::store(c0e0, out0.at(31usize, c));
         }
@@ -2961,185 +2194,150 @@ unsafe fn exterior_product_8<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let out0 = args.outputs[0];
         for group in 0..args.groups {
             let c = group * V::LANES;
+            x.prefetch::<32usize>(c);
+            grad_o.prefetch::<31usize>(c);
             let grad_o_e12345 = V::load(grad_o.at(30usize, c));
+            let mut v2 = V::mul(V::load(x.at(30usize, c)), grad_o_e12345);
+            let mut v4 = V::mul(V::load(x.at(29usize, c)), grad_o_e12345);
+            let mut v6 = V::mul(V::load(x.at(28usize, c)), grad_o_e12345);
+            let mut v8 = V::mul(V::load(x.at(27usize, c)), grad_o_e12345);
+            let mut v10 = V::mul(V::load(x.at(26usize, c)), grad_o_e12345);
             let x_e345 = V::load(x.at(25usize, c));
-            let grad_o_e1345 = V::load(grad_o.at(28usize, c));
-            let x_e245 = V::load(x.at(24usize, c));
-            let grad_o_e1245 = V::load(grad_o.at(27usize, c));
-            let x_e235 = V::load(x.at(23usize, c));
-            let grad_o_e1235 = V::load(grad_o.at(26usize, c));
-            let x_e234 = V::load(x.at(22usize, c));
-            let grad_o_e1234 = V::load(grad_o.at(25usize, c));
-            let x_e45 = V::load(x.at(15usize, c));
-            let grad_o_e145 = V::load(grad_o.at(20usize, c));
-            let x_e35 = V::load(x.at(14usize, c));
-            let grad_o_e135 = V::load(grad_o.at(19usize, c));
-            let x_e34 = V::load(x.at(13usize, c));
-            let grad_o_e134 = V::load(grad_o.at(18usize, c));
-            let x_e25 = V::load(x.at(12usize, c));
-            let grad_o_e125 = V::load(grad_o.at(17usize, c));
-            let x_e24 = V::load(x.at(11usize, c));
-            let grad_o_e124 = V::load(grad_o.at(16usize, c));
-            let x_e23 = V::load(x.at(10usize, c));
-            let grad_o_e123 = V::load(grad_o.at(15usize, c));
-            let x_e5 = V::load(x.at(5usize, c));
-            let grad_o_e15 = V::load(grad_o.at(8usize, c));
-            let x_e4 = V::load(x.at(4usize, c));
-            let grad_o_e14 = V::load(grad_o.at(7usize, c));
-            let x_e3 = V::load(x.at(3usize, c));
-            let grad_o_e13 = V::load(grad_o.at(6usize, c));
-            let x_e2 = V::load(x.at(2usize, c));
-            let grad_o_e12 = V::load(grad_o.at(5usize, c));
-            let x_1 = V::load(x.at(0usize, c));
-            let x_e145 = V::load(x.at(21usize, c));
             let grad_o_e2345 = V::load(grad_o.at(29usize, c));
+            v4 = V::mul_add(x_e345, grad_o_e2345, v4);
+            let x_e245 = V::load(x.at(24usize, c));
+            v6 = V::mul_add(x_e245, grad_o_e2345, v6);
+            let x_e235 = V::load(x.at(23usize, c));
+            v8 = V::mul_add(x_e235, grad_o_e2345, v8);
+            let x_e234 = V::load(x.at(22usize, c));
+            v10 = V::mul_add(x_e234, grad_o_e2345, v10);
+            let grad_o_e1345 = V::load(grad_o.at(28usize, c));
+            v2 = V::neg_mul_add(x_e345, grad_o_e1345, v2);
+            let x_e145 = V::load(x.at(21usize, c));
+            v6 = V::mul_add(x_e145, grad_o_e1345, v6);
             let x_e135 = V::load(x.at(20usize, c));
+            v8 = V::mul_add(x_e135, grad_o_e1345, v8);
             let x_e134 = V::load(x.at(19usize, c));
-            let grad_o_e245 = V::load(grad_o.at(23usize, c));
-            let grad_o_e235 = V::load(grad_o.at(22usize, c));
-            let grad_o_e234 = V::load(grad_o.at(21usize, c));
-            let x_e15 = V::load(x.at(9usize, c));
-            let x_e14 = V::load(x.at(8usize, c));
-            let x_e13 = V::load(x.at(7usize, c));
-            let grad_o_e25 = V::load(grad_o.at(11usize, c));
-            let grad_o_e24 = V::load(grad_o.at(10usize, c));
-            let grad_o_e23 = V::load(grad_o.at(9usize, c));
-            let x_e1 = V::load(x.at(1usize, c));
+            v10 = V::mul_add(x_e134, grad_o_e1345, v10);
+            let grad_o_e1245 = V::load(grad_o.at(27usize, c));
+            v2 = V::neg_mul_add(x_e245, grad_o_e1245, v2);
+            let mut v40 = V::mul_sub(x_e145, grad_o_e1245, v4);
             let x_e125 = V::load(x.at(18usize, c));
+            v8 = V::mul_add(x_e125, grad_o_e1245, v8);
             let x_e124 = V::load(x.at(17usize, c));
-            let grad_o_e345 = V::load(grad_o.at(24usize, c));
-            let x_e12 = V::load(x.at(6usize, c));
-            let grad_o_e35 = V::load(grad_o.at(13usize, c));
-            let grad_o_e34 = V::load(grad_o.at(12usize, c));
+            v10 = V::mul_add(x_e124, grad_o_e1245, v10);
+            let grad_o_e1235 = V::load(grad_o.at(26usize, c));
+            v2 = V::neg_mul_add(x_e235, grad_o_e1235, v2);
+            v40 = V::mul_add(x_e135, grad_o_e1235, v40);
+            v6 = V::neg_mul_add(x_e125, grad_o_e1235, v6);
             let x_e123 = V::load(x.at(16usize, c));
+            v10 = V::mul_add(x_e123, grad_o_e1235, v10);
+            let grad_o_e1234 = V::load(grad_o.at(25usize, c));
+            v2 = V::neg_mul_add(x_e234, grad_o_e1234, v2);
+            v40 = V::mul_add(x_e134, grad_o_e1234, v40);
+            v6 = V::neg_mul_add(x_e124, grad_o_e1234, v6);
+            let mut v65 = V::mul_sub(x_e123, grad_o_e1234, v8);
+            let x_e45 = V::load(x.at(15usize, c));
+            let grad_o_e345 = V::load(grad_o.at(24usize, c));
+            v6 = V::mul_add(x_e45, grad_o_e345, v6);
+            let x_e35 = V::load(x.at(14usize, c));
+            v65 = V::neg_mul_add(x_e35, grad_o_e345, v65);
+            let x_e34 = V::load(x.at(13usize, c));
+            v10 = V::mul_add(x_e34, grad_o_e345, v10);
+            let grad_o_e245 = V::load(grad_o.at(23usize, c));
+            v40 = V::mul_add(x_e45, grad_o_e245, v40);
+            let x_e25 = V::load(x.at(12usize, c));
+            v65 = V::neg_mul_add(x_e25, grad_o_e245, v65);
+            let x_e24 = V::load(x.at(11usize, c));
+            v10 = V::mul_add(x_e24, grad_o_e245, v10);
+            let grad_o_e235 = V::load(grad_o.at(22usize, c));
+            v40 = V::mul_add(x_e35, grad_o_e235, v40);
+            v6 = V::neg_mul_add(x_e25, grad_o_e235, v6);
+            let x_e23 = V::load(x.at(10usize, c));
+            v10 = V::mul_add(x_e23, grad_o_e235, v10);
+            let grad_o_e234 = V::load(grad_o.at(21usize, c));
+            v40 = V::mul_add(x_e34, grad_o_e234, v40);
+            v6 = V::neg_mul_add(x_e24, grad_o_e234, v6);
+            v65 = V::mul_add(x_e23, grad_o_e234, v65);
+            let grad_o_e145 = V::load(grad_o.at(20usize, c));
+            v2 = V::mul_add(x_e45, grad_o_e145, v2);
+            let x_e15 = V::load(x.at(9usize, c));
+            v65 = V::neg_mul_add(x_e15, grad_o_e145, v65);
+            let x_e14 = V::load(x.at(8usize, c));
+            v10 = V::mul_add(x_e14, grad_o_e145, v10);
+            let grad_o_e135 = V::load(grad_o.at(19usize, c));
+            v2 = V::mul_add(x_e35, grad_o_e135, v2);
+            v6 = V::neg_mul_add(x_e15, grad_o_e135, v6);
+            let x_e13 = V::load(x.at(7usize, c));
+            v10 = V::mul_add(x_e13, grad_o_e135, v10);
+            let grad_o_e134 = V::load(grad_o.at(18usize, c));
+            v2 = V::mul_add(x_e34, grad_o_e134, v2);
+            v6 = V::neg_mul_add(x_e14, grad_o_e134, v6);
+            v65 = V::mul_add(x_e13, grad_o_e134, v65);
+            let grad_o_e125 = V::load(grad_o.at(17usize, c));
+            v2 = V::mul_add(x_e25, grad_o_e125, v2);
+            v40 = V::neg_mul_add(x_e15, grad_o_e125, v40);
+            let x_e12 = V::load(x.at(6usize, c));
+            v10 = V::mul_add(x_e12, grad_o_e125, v10);
+            let grad_o_e124 = V::load(grad_o.at(16usize, c));
+            v2 = V::mul_add(x_e24, grad_o_e124, v2);
+            v40 = V::neg_mul_add(x_e14, grad_o_e124, v40);
+            v65 = V::mul_add(x_e12, grad_o_e124, v65);
+            let grad_o_e123 = V::load(grad_o.at(15usize, c));
+            v2 = V::mul_add(x_e23, grad_o_e123, v2);
+            v40 = V::neg_mul_add(x_e13, grad_o_e123, v40);
+            v6 = V::mul_add(x_e12, grad_o_e123, v6);
+            let x_e5 = V::load(x.at(5usize, c));
             let grad_o_e45 = V::load(grad_o.at(14usize, c));
-            // out0[0] = x_e2345*grad_o_e12345 - x_e345*grad_o_e1345 - x_e245*grad_o_e1245 - x_e235*grad_o_e1235 - x_e234*grad_o_e1234 + x_e45*grad_o_e145 + x_e35*grad_o_e135 + x_e34*grad_o_e134 + x_e25*grad_o_e125 + x_e24*grad_o_e124 + x_e23*grad_o_e123 - x_e5*grad_o_e15 - x_e4*grad_o_e14 - x_e3*grad_o_e13 - x_e2*grad_o_e12 + x_1*grad_o_e1
-            V::store(
-                {
-                    let mut s = V::mul(V::load(x.at(30usize, c)), grad_o_e12345);
-                    s = V::neg_mul_add(x_e345, grad_o_e1345, s);
-                    s = V::neg_mul_add(x_e245, grad_o_e1245, s);
-                    s = V::neg_mul_add(x_e235, grad_o_e1235, s);
-                    s = V::neg_mul_add(x_e234, grad_o_e1234, s);
-                    s = V::mul_add(x_e45, grad_o_e145, s);
-                    s = V::mul_add(x_e35, grad_o_e135, s);
-                    s = V::mul_add(x_e34, grad_o_e134, s);
-                    s = V::mul_add(x_e25, grad_o_e125, s);
-                    s = V::mul_add(x_e24, grad_o_e124, s);
-                    s = V::mul_add(x_e23, grad_o_e123, s);
-                    s = V::neg_mul_add(x_e5, grad_o_e15, s);
-                    s = V::neg_mul_add(x_e4, grad_o_e14, s);
-                    s = V::neg_mul_add(x_e3, grad_o_e13, s);
-                    s = V::neg_mul_add(x_e2, grad_o_e12, s);
-                    s = V::mul_add(x_1, V::load(grad_o.at(0usize, c)), s);
-                    s
-                },
-                out0.at(0usize, c),
-            );
-            // out0[1] = x_e145*grad_o_e1245 - (x_e1345*grad_o_e12345 + x_e345*grad_o_e2345) + x_e135*grad_o_e1235 + x_e134*grad_o_e1234 + x_e45*grad_o_e245 + x_e35*grad_o_e235 + x_e34*grad_o_e234 - x_e15*grad_o_e125 - x_e14*grad_o_e124 - x_e13*grad_o_e123 - x_e5*grad_o_e25 - x_e4*grad_o_e24 - x_e3*grad_o_e23 + x_e1*grad_o_e12 + x_1*grad_o_e2
-            V::store(
-                {
-                    let mut s = V::mul_sub(
-                        x_e145,
-                        grad_o_e1245,
-                        V::mul_add(
-                            x_e345,
-                            grad_o_e2345,
-                            V::mul(V::load(x.at(29usize, c)), grad_o_e12345),
-                        ),
-                    );
-                    s = V::mul_add(x_e135, grad_o_e1235, s);
-                    s = V::mul_add(x_e134, grad_o_e1234, s);
-                    s = V::mul_add(x_e45, grad_o_e245, s);
-                    s = V::mul_add(x_e35, grad_o_e235, s);
-                    s = V::mul_add(x_e34, grad_o_e234, s);
-                    s = V::neg_mul_add(x_e15, grad_o_e125, s);
-                    s = V::neg_mul_add(x_e14, grad_o_e124, s);
-                    s = V::neg_mul_add(x_e13, grad_o_e123, s);
-                    s = V::neg_mul_add(x_e5, grad_o_e25, s);
-                    s = V::neg_mul_add(x_e4, grad_o_e24, s);
-                    s = V::neg_mul_add(x_e3, grad_o_e23, s);
-                    s = V::mul_add(x_e1, grad_o_e12, s);
-                    s = V::mul_add(x_1, V::load(grad_o.at(1usize, c)), s);
-                    s
-                },
-                out0.at(1usize, c),
-            );
-            // out0[2] = x_e1245*grad_o_e12345 + x_e245*grad_o_e2345 + x_e145*grad_o_e1345 - x_e125*grad_o_e1235 - x_e124*grad_o_e1234 + x_e45*grad_o_e345 - x_e25*grad_o_e235 - x_e24*grad_o_e234 - x_e15*grad_o_e135 - x_e14*grad_o_e134 + x_e12*grad_o_e123 - x_e5*grad_o_e35 - x_e4*grad_o_e34 + x_e2*grad_o_e23 + x_e1*grad_o_e13 + x_1*grad_o_e3
-            V::store(
-                {
-                    let mut s = V::mul(V::load(x.at(28usize, c)), grad_o_e12345);
-                    s = V::mul_add(x_e245, grad_o_e2345, s);
-                    s = V::mul_add(x_e145, grad_o_e1345, s);
-                    s = V::neg_mul_add(x_e125, grad_o_e1235, s);
-                    s = V::neg_mul_add(x_e124, grad_o_e1234, s);
-                    s = V::mul_add(x_e45, grad_o_e345, s);
-                    s = V::neg_mul_add(x_e25, grad_o_e235, s);
-                    s = V::neg_mul_add(x_e24, grad_o_e234, s);
-                    s = V::neg_mul_add(x_e15, grad_o_e135, s);
-                    s = V::neg_mul_add(x_e14, grad_o_e134, s);
-                    s = V::mul_add(x_e12, grad_o_e123, s);
-                    s = V::neg_mul_add(x_e5, grad_o_e35, s);
-                    s = V::neg_mul_add(x_e4, grad_o_e34, s);
-                    s = V::mul_add(x_e2, grad_o_e23, s);
-                    s = V::mul_add(x_e1, grad_o_e13, s);
-                    s = V::mul_add(x_1, V::load(grad_o.at(2usize, c)), s);
-                    s
-                },
-                out0.at(2usize, c),
-            );
-            // out0[3] = x_e123*grad_o_e1234 - (x_e1235*grad_o_e12345 + x_e235*grad_o_e2345 + x_e135*grad_o_e1345 + x_e125*grad_o_e1245) - x_e35*grad_o_e345 - x_e25*grad_o_e245 + x_e23*grad_o_e234 - x_e15*grad_o_e145 + x_e13*grad_o_e134 + x_e12*grad_o_e124 - x_e5*grad_o_e45 + x_e3*grad_o_e34 + x_e2*grad_o_e24 + x_e1*grad_o_e14 + x_1*grad_o_e4
-            V::store(
-                {
-                    let mut s = V::mul_sub(
-                        x_e123,
-                        grad_o_e1234,
-                        {
-                            let mut s = V::mul(V::load(x.at(27usize, c)), grad_o_e12345);
-                            s = V::mul_add(x_e235, grad_o_e2345, s);
-                            s = V::mul_add(x_e135, grad_o_e1345, s);
-                            s = V::mul_add(x_e125, grad_o_e1245, s);
-                            s
-                        },
-                    );
-                    s = V::neg_mul_add(x_e35, grad_o_e345, s);
-                    s = V::neg_mul_add(x_e25, grad_o_e245, s);
-                    s = V::mul_add(x_e23, grad_o_e234, s);
-                    s = V::neg_mul_add(x_e15, grad_o_e145, s);
-                    s = V::mul_add(x_e13, grad_o_e134, s);
-                    s = V::mul_add(x_e12, grad_o_e124, s);
-                    s = V::neg_mul_add(x_e5, grad_o_e45, s);
-                    s = V::mul_add(x_e3, grad_o_e34, s);
-                    s = V::mul_add(x_e2, grad_o_e24, s);
-                    s = V::mul_add(x_e1, grad_o_e14, s);
-                    s = V::mul_add(x_1, V::load(grad_o.at(3usize, c)), s);
-                    s
-                },
-                out0.at(3usize, c),
-            );
+            v65 = V::neg_mul_add(x_e5, grad_o_e45, v65);
+            let x_e4 = V::load(x.at(4usize, c));
+            v10 = V::mul_add(x_e4, grad_o_e45, v10);
+            let grad_o_e35 = V::load(grad_o.at(13usize, c));
+            v6 = V::neg_mul_add(x_e5, grad_o_e35, v6);
+            let x_e3 = V::load(x.at(3usize, c));
+            v10 = V::mul_add(x_e3, grad_o_e35, v10);
+            let grad_o_e34 = V::load(grad_o.at(12usize, c));
+            v6 = V::neg_mul_add(x_e4, grad_o_e34, v6);
+            v65 = V::mul_add(x_e3, grad_o_e34, v65);
+            let grad_o_e25 = V::load(grad_o.at(11usize, c));
+            v40 = V::neg_mul_add(x_e5, grad_o_e25, v40);
+            let x_e2 = V::load(x.at(2usize, c));
+            v10 = V::mul_add(x_e2, grad_o_e25, v10);
+            let grad_o_e24 = V::load(grad_o.at(10usize, c));
+            v40 = V::neg_mul_add(x_e4, grad_o_e24, v40);
+            v65 = V::mul_add(x_e2, grad_o_e24, v65);
+            let grad_o_e23 = V::load(grad_o.at(9usize, c));
+            v40 = V::neg_mul_add(x_e3, grad_o_e23, v40);
+            v6 = V::mul_add(x_e2, grad_o_e23, v6);
+            let grad_o_e15 = V::load(grad_o.at(8usize, c));
+            v2 = V::neg_mul_add(x_e5, grad_o_e15, v2);
+            let x_e1 = V::load(x.at(1usize, c));
+            v10 = V::mul_add(x_e1, grad_o_e15, v10);
+            let grad_o_e14 = V::load(grad_o.at(7usize, c));
+            v2 = V::neg_mul_add(x_e4, grad_o_e14, v2);
+            v65 = V::mul_add(x_e1, grad_o_e14, v65);
+            let grad_o_e13 = V::load(grad_o.at(6usize, c));
+            v2 = V::neg_mul_add(x_e3, grad_o_e13, v2);
+            v6 = V::mul_add(x_e1, grad_o_e13, v6);
+            let grad_o_e12 = V::load(grad_o.at(5usize, c));
+            v2 = V::neg_mul_add(x_e2, grad_o_e12, v2);
+            v40 = V::mul_add(x_e1, grad_o_e12, v40);
+            let x_1 = V::load(x.at(0usize, c));
+            v10 = V::mul_add(x_1, V::load(grad_o.at(4usize, c)), v10);
             // out0[4] = x_e1234*grad_o_e12345 + x_e234*grad_o_e2345 + x_e134*grad_o_e1345 + x_e124*grad_o_e1245 + x_e123*grad_o_e1235 + x_e34*grad_o_e345 + x_e24*grad_o_e245 + x_e23*grad_o_e235 + x_e14*grad_o_e145 + x_e13*grad_o_e135 + x_e12*grad_o_e125 + x_e4*grad_o_e45 + x_e3*grad_o_e35 + x_e2*grad_o_e25 + x_e1*grad_o_e15 + x_1*grad_o_e5
-            V::store(
-                {
-                    let mut s = V::mul(V::load(x.at(26usize, c)), grad_o_e12345);
-                    s = V::mul_add(x_e234, grad_o_e2345, s);
-                    s = V::mul_add(x_e134, grad_o_e1345, s);
-                    s = V::mul_add(x_e124, grad_o_e1245, s);
-                    s = V::mul_add(x_e123, grad_o_e1235, s);
-                    s = V::mul_add(x_e34, grad_o_e345, s);
-                    s = V::mul_add(x_e24, grad_o_e245, s);
-                    s = V::mul_add(x_e23, grad_o_e235, s);
-                    s = V::mul_add(x_e14, grad_o_e145, s);
-                    s = V::mul_add(x_e13, grad_o_e135, s);
-                    s = V::mul_add(x_e12, grad_o_e125, s);
-                    s = V::mul_add(x_e4, grad_o_e45, s);
-                    s = V::mul_add(x_e3, grad_o_e35, s);
-                    s = V::mul_add(x_e2, grad_o_e25, s);
-                    s = V::mul_add(x_e1, grad_o_e15, s);
-                    s = V::mul_add(x_1, V::load(grad_o.at(4usize, c)), s);
-                    s
-                },
-                out0.at(4usize, c),
-            );
+            V::store(v10, out0.at(4usize, c));
+            v65 = V::mul_add(x_1, V::load(grad_o.at(3usize, c)), v65);
+            // out0[3] = x_e123*grad_o_e1234 - (x_e1235*grad_o_e12345 + x_e235*grad_o_e2345 + x_e135*grad_o_e1345 + x_e125*grad_o_e1245) - x_e35*grad_o_e345 - x_e25*grad_o_e245 + x_e23*grad_o_e234 - x_e15*grad_o_e145 + x_e13*grad_o_e134 + x_e12*grad_o_e124 - x_e5*grad_o_e45 + x_e3*grad_o_e34 + x_e2*grad_o_e24 + x_e1*grad_o_e14 + x_1*grad_o_e4
+            V::store(v65, out0.at(3usize, c));
+            v6 = V::mul_add(x_1, V::load(grad_o.at(2usize, c)), v6);
+            // out0[2] = x_e1245*grad_o_e12345 + x_e245*grad_o_e2345 + x_e145*grad_o_e1345 - x_e125*grad_o_e1235 - x_e124*grad_o_e1234 + x_e45*grad_o_e345 - x_e25*grad_o_e235 - x_e24*grad_o_e234 - x_e15*grad_o_e135 - x_e14*grad_o_e134 + x_e12*grad_o_e123 - x_e5*grad_o_e35 - x_e4*grad_o_e34 + x_e2*grad_o_e23 + x_e1*grad_o_e13 + x_1*grad_o_e3
+            V::store(v6, out0.at(2usize, c));
+            v40 = V::mul_add(x_1, V::load(grad_o.at(1usize, c)), v40);
+            // out0[1] = x_e145*grad_o_e1245 - (x_e1345*grad_o_e12345 + x_e345*grad_o_e2345) + x_e135*grad_o_e1235 + x_e134*grad_o_e1234 + x_e45*grad_o_e245 + x_e35*grad_o_e235 + x_e34*grad_o_e234 - x_e15*grad_o_e125 - x_e14*grad_o_e124 - x_e13*grad_o_e123 - x_e5*grad_o_e25 - x_e4*grad_o_e24 - x_e3*grad_o_e23 + x_e1*grad_o_e12 + x_1*grad_o_e2
+            V::store(v40, out0.at(1usize, c));
+            v2 = V::mul_add(x_1, V::load(grad_o.at(0usize, c)), v2);
+            // out0[0] = x_e2345*grad_o_e12345 - x_e345*grad_o_e1345 - x_e245*grad_o_e1245 - x_e235*grad_o_e1235 - x_e234*grad_o_e1234 + x_e45*grad_o_e145 + x_e35*grad_o_e135 + x_e34*grad_o_e134 + x_e25*grad_o_e125 + x_e24*grad_o_e124 + x_e23*grad_o_e123 - x_e5*grad_o_e15 - x_e4*grad_o_e14 - x_e3*grad_o_e13 - x_e2*grad_o_e12 + x_1*grad_o_e1
+            V::store(v2, out0.at(0usize, c));
         }
     }
 }
@@ -3212,36 +2410,58 @@ unsafe fn exterior_product_9<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let out0 = args.outputs[0];
         for group in 0..args.groups {
             let c = group * V::LANES;
+            x.prefetch::<5usize>(c);
+            y.prefetch::<5usize>(c);
             let x_e1 = V::load(x.at(0usize, c));
             let y_e2 = V::load(y.at(1usize, c));
+            let mut v2 = V::mul(x_e1, y_e2);
             let x_e2 = V::load(x.at(1usize, c));
             let y_e1 = V::load(y.at(0usize, c));
-            let y_e3 = V::load(y.at(2usize, c));
-            let x_e3 = V::load(x.at(2usize, c));
-            let y_e4 = V::load(y.at(3usize, c));
-            let x_e4 = V::load(x.at(3usize, c));
-            let y_e5 = V::load(y.at(4usize, c));
-            let x_e5 = V::load(x.at(4usize, c));
+            v2 = V::neg_mul_add(x_e2, y_e1, v2);
             // out0[0] = x_e1*y_e2 - x_e2*y_e1
-            V::store(V::neg_mul_add(x_e2, y_e1, V::mul(x_e1, y_e2)), out0.at(0usize, c));
+            V::store(v2, out0.at(0usize, c));
+            let y_e3 = V::load(y.at(2usize, c));
+            let mut v8 = V::mul(x_e1, y_e3);
+            let x_e3 = V::load(x.at(2usize, c));
+            v8 = V::neg_mul_add(x_e3, y_e1, v8);
             // out0[1] = x_e1*y_e3 - x_e3*y_e1
-            V::store(V::neg_mul_add(x_e3, y_e1, V::mul(x_e1, y_e3)), out0.at(1usize, c));
+            V::store(v8, out0.at(1usize, c));
+            let y_e4 = V::load(y.at(3usize, c));
+            let mut v13 = V::mul(x_e1, y_e4);
+            let x_e4 = V::load(x.at(3usize, c));
+            v13 = V::neg_mul_add(x_e4, y_e1, v13);
             // out0[2] = x_e1*y_e4 - x_e4*y_e1
-            V::store(V::neg_mul_add(x_e4, y_e1, V::mul(x_e1, y_e4)), out0.at(2usize, c));
+            V::store(v13, out0.at(2usize, c));
+            let y_e5 = V::load(y.at(4usize, c));
+            let mut v18 = V::mul(x_e1, y_e5);
+            let x_e5 = V::load(x.at(4usize, c));
+            v18 = V::neg_mul_add(x_e5, y_e1, v18);
             // out0[3] = x_e1*y_e5 - x_e5*y_e1
-            V::store(V::neg_mul_add(x_e5, y_e1, V::mul(x_e1, y_e5)), out0.at(3usize, c));
+            V::store(v18, out0.at(3usize, c));
+            let mut v22 = V::mul(x_e2, y_e3);
+            v22 = V::neg_mul_add(x_e3, y_e2, v22);
             // out0[4] = x_e2*y_e3 - x_e3*y_e2
-            V::store(V::neg_mul_add(x_e3, y_e2, V::mul(x_e2, y_e3)), out0.at(4usize, c));
+            V::store(v22, out0.at(4usize, c));
+            let mut v25 = V::mul(x_e2, y_e4);
+            v25 = V::neg_mul_add(x_e4, y_e2, v25);
             // out0[5] = x_e2*y_e4 - x_e4*y_e2
-            V::store(V::neg_mul_add(x_e4, y_e2, V::mul(x_e2, y_e4)), out0.at(5usize, c));
+            V::store(v25, out0.at(5usize, c));
+            let mut v28 = V::mul(x_e2, y_e5);
+            v28 = V::neg_mul_add(x_e5, y_e2, v28);
             // out0[6] = x_e2*y_e5 - x_e5*y_e2
-            V::store(V::neg_mul_add(x_e5, y_e2, V::mul(x_e2, y_e5)), out0.at(6usize, c));
+            V::store(v28, out0.at(6usize, c));
+            let mut v31 = V::mul(x_e3, y_e4);
+            v31 = V::neg_mul_add(x_e4, y_e3, v31);
             // out0[7] = x_e3*y_e4 - x_e4*y_e3
-            V::store(V::neg_mul_add(x_e4, y_e3, V::mul(x_e3, y_e4)), out0.at(7usize, c));
+            V::store(v31, out0.at(7usize, c));
+            let mut v34 = V::mul(x_e3, y_e5);
+            v34 = V::neg_mul_add(x_e5, y_e3, v34);
             // out0[8] = x_e3*y_e5 - x_e5*y_e3
-            V::store(V::neg_mul_add(x_e5, y_e3, V::mul(x_e3, y_e5)), out0.at(8usize, c));
+            V::store(v34, out0.at(8usize, c));
+            let mut v37 = V::mul(x_e4, y_e5);
+            v37 = V::neg_mul_add(x_e5, y_e4, v37);
             // out0[9] = x_e4*y_e5 - x_e5*y_e4
-            V::store(V::neg_mul_add(x_e5, y_e4, V::mul(x_e4, y_e5)), out0.at(9usize, c));
+            V::store(v37, out0.at(9usize, c));
         }
     }
 }
@@ -3258,76 +2478,53 @@ unsafe fn exterior_product_10<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let out0 = args.outputs[0];
         for group in 0..args.groups {
             let c = group * V::LANES;
-            let y_e5 = V::load(y.at(4usize, c));
-            let grad_o_e15 = V::load(grad_o.at(3usize, c));
+            y.prefetch::<5usize>(c);
+            grad_o.prefetch::<10usize>(c);
             let y_e4 = V::load(y.at(3usize, c));
-            let grad_o_e14 = V::load(grad_o.at(2usize, c));
-            let y_e3 = V::load(y.at(2usize, c));
-            let grad_o_e13 = V::load(grad_o.at(1usize, c));
-            let y_e2 = V::load(y.at(1usize, c));
-            let grad_o_e12 = V::load(grad_o.at(0usize, c));
-            let grad_o_e25 = V::load(grad_o.at(6usize, c));
-            let grad_o_e24 = V::load(grad_o.at(5usize, c));
-            let grad_o_e23 = V::load(grad_o.at(4usize, c));
-            let y_e1 = V::load(y.at(0usize, c));
-            let grad_o_e35 = V::load(grad_o.at(8usize, c));
-            let grad_o_e34 = V::load(grad_o.at(7usize, c));
             let grad_o_e45 = V::load(grad_o.at(9usize, c));
-            // out0[0] = y_e5*grad_o_e15 + y_e4*grad_o_e14 + y_e3*grad_o_e13 + y_e2*grad_o_e12
-            V::store(
-                {
-                    let mut s = V::mul(y_e5, grad_o_e15);
-                    s = V::mul_add(y_e4, grad_o_e14, s);
-                    s = V::mul_add(y_e3, grad_o_e13, s);
-                    s = V::mul_add(y_e2, grad_o_e12, s);
-                    s
-                },
-                out0.at(0usize, c),
-            );
-            // out0[1] = y_e5*grad_o_e25 + y_e4*grad_o_e24 + y_e3*grad_o_e23 - y_e1*grad_o_e12
-            V::store(
-                {
-                    let mut s = V::mul(y_e5, grad_o_e25);
-                    s = V::mul_add(y_e4, grad_o_e24, s);
-                    s = V::mul_add(y_e3, grad_o_e23, s);
-                    s = V::neg_mul_add(y_e1, grad_o_e12, s);
-                    s
-                },
-                out0.at(1usize, c),
-            );
-            // out0[2] = y_e5*grad_o_e35 + y_e4*grad_o_e34 - y_e2*grad_o_e23 - y_e1*grad_o_e13
-            V::store(
-                {
-                    let mut s = V::mul(y_e5, grad_o_e35);
-                    s = V::mul_add(y_e4, grad_o_e34, s);
-                    s = V::neg_mul_add(y_e2, grad_o_e23, s);
-                    s = V::neg_mul_add(y_e1, grad_o_e13, s);
-                    s
-                },
-                out0.at(2usize, c),
-            );
-            // out0[3] = y_e5*grad_o_e45 - y_e3*grad_o_e34 - y_e2*grad_o_e24 - y_e1*grad_o_e14
-            V::store(
-                {
-                    let mut s = V::mul(y_e5, grad_o_e45);
-                    s = V::neg_mul_add(y_e3, grad_o_e34, s);
-                    s = V::neg_mul_add(y_e2, grad_o_e24, s);
-                    s = V::neg_mul_add(y_e1, grad_o_e14, s);
-                    s
-                },
-                out0.at(3usize, c),
-            );
+            let mut v2 = V::mul(y_e4, grad_o_e45);
+            let y_e5 = V::load(y.at(4usize, c));
+            let mut v4 = V::mul(y_e5, grad_o_e45);
+            let y_e3 = V::load(y.at(2usize, c));
+            let grad_o_e35 = V::load(grad_o.at(8usize, c));
+            v2 = V::mul_add(y_e3, grad_o_e35, v2);
+            let mut v9 = V::mul(y_e5, grad_o_e35);
+            let grad_o_e34 = V::load(grad_o.at(7usize, c));
+            v4 = V::neg_mul_add(y_e3, grad_o_e34, v4);
+            v9 = V::mul_add(y_e4, grad_o_e34, v9);
+            let y_e2 = V::load(y.at(1usize, c));
+            let grad_o_e25 = V::load(grad_o.at(6usize, c));
+            v2 = V::mul_add(y_e2, grad_o_e25, v2);
+            let mut v19 = V::mul(y_e5, grad_o_e25);
+            let grad_o_e24 = V::load(grad_o.at(5usize, c));
+            v4 = V::neg_mul_add(y_e2, grad_o_e24, v4);
+            v19 = V::mul_add(y_e4, grad_o_e24, v19);
+            let grad_o_e23 = V::load(grad_o.at(4usize, c));
+            v9 = V::neg_mul_add(y_e2, grad_o_e23, v9);
+            v19 = V::mul_add(y_e3, grad_o_e23, v19);
+            let y_e1 = V::load(y.at(0usize, c));
+            let grad_o_e15 = V::load(grad_o.at(3usize, c));
+            v2 = V::mul_add(y_e1, grad_o_e15, v2);
             // out0[4] = -(y_e4*grad_o_e45 + y_e3*grad_o_e35 + y_e2*grad_o_e25 + y_e1*grad_o_e15)
-            V::store(
-                V::neg({
-                    let mut s = V::mul(y_e4, grad_o_e45);
-                    s = V::mul_add(y_e3, grad_o_e35, s);
-                    s = V::mul_add(y_e2, grad_o_e25, s);
-                    s = V::mul_add(y_e1, grad_o_e15, s);
-                    s
-                }),
-                out0.at(4usize, c),
-            );
+            V::store(V::neg(v2), out0.at(4usize, c));
+            let mut v35 = V::mul(y_e5, grad_o_e15);
+            let grad_o_e14 = V::load(grad_o.at(2usize, c));
+            v4 = V::neg_mul_add(y_e1, grad_o_e14, v4);
+            // out0[3] = y_e5*grad_o_e45 - y_e3*grad_o_e34 - y_e2*grad_o_e24 - y_e1*grad_o_e14
+            V::store(v4, out0.at(3usize, c));
+            v35 = V::mul_add(y_e4, grad_o_e14, v35);
+            let grad_o_e13 = V::load(grad_o.at(1usize, c));
+            v9 = V::neg_mul_add(y_e1, grad_o_e13, v9);
+            // out0[2] = y_e5*grad_o_e35 + y_e4*grad_o_e34 - y_e2*grad_o_e23 - y_e1*grad_o_e13
+            V::store(v9, out0.at(2usize, c));
+            v35 = V::mul_add(y_e3, grad_o_e13, v35);
+            let grad_o_e12 = V::load(grad_o.at(0usize, c));
+            v19 = V::neg_mul_add(y_e1, grad_o_e12, v19);
+            // out0[1] = y_e5*grad_o_e25 + y_e4*grad_o_e24 + y_e3*grad_o_e23 - y_e1*grad_o_e12
+            V::store(v19, out0.at(1usize, c));
+            v35 = V::mul_add(y_e2, grad_o_e12, v35);
+            // out0[0] = y_e5*grad_o_e15 + y_e4*grad_o_e14 + y_e3*grad_o_e13 + y_e2*grad_o_e12
+            V::store(v35, out0.at(0usize, c));
         }
     }
 }
@@ -3344,81 +2541,52 @@ unsafe fn exterior_product_11<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let out0 = args.outputs[0];
         for group in 0..args.groups {
             let c = group * V::LANES;
+            x.prefetch::<5usize>(c);
+            grad_o.prefetch::<10usize>(c);
             let x_e5 = V::load(x.at(4usize, c));
-            let grad_o_e15 = V::load(grad_o.at(3usize, c));
-            let x_e4 = V::load(x.at(3usize, c));
-            let grad_o_e14 = V::load(grad_o.at(2usize, c));
-            let x_e3 = V::load(x.at(2usize, c));
-            let grad_o_e13 = V::load(grad_o.at(1usize, c));
-            let x_e2 = V::load(x.at(1usize, c));
-            let grad_o_e12 = V::load(grad_o.at(0usize, c));
-            let x_e1 = V::load(x.at(0usize, c));
-            let grad_o_e25 = V::load(grad_o.at(6usize, c));
-            let grad_o_e24 = V::load(grad_o.at(5usize, c));
-            let grad_o_e23 = V::load(grad_o.at(4usize, c));
-            let grad_o_e35 = V::load(grad_o.at(8usize, c));
-            let grad_o_e34 = V::load(grad_o.at(7usize, c));
             let grad_o_e45 = V::load(grad_o.at(9usize, c));
-            // out0[0] = -(x_e5*grad_o_e15 + x_e4*grad_o_e14 + x_e3*grad_o_e13 + x_e2*grad_o_e12)
-            V::store(
-                V::neg({
-                    let mut s = V::mul(x_e5, grad_o_e15);
-                    s = V::mul_add(x_e4, grad_o_e14, s);
-                    s = V::mul_add(x_e3, grad_o_e13, s);
-                    s = V::mul_add(x_e2, grad_o_e12, s);
-                    s
-                }),
-                out0.at(0usize, c),
-            );
-            // out0[1] = x_e1*grad_o_e12 - (x_e5*grad_o_e25 + x_e4*grad_o_e24 + x_e3*grad_o_e23)
-            V::store(
-                V::mul_sub(
-                    x_e1,
-                    grad_o_e12,
-                    {
-                        let mut s = V::mul(x_e5, grad_o_e25);
-                        s = V::mul_add(x_e4, grad_o_e24, s);
-                        s = V::mul_add(x_e3, grad_o_e23, s);
-                        s
-                    },
-                ),
-                out0.at(1usize, c),
-            );
-            // out0[2] = x_e2*grad_o_e23 - (x_e5*grad_o_e35 + x_e4*grad_o_e34) + x_e1*grad_o_e13
-            V::store(
-                V::mul_add(
-                    x_e1,
-                    grad_o_e13,
-                    V::mul_sub(
-                        x_e2,
-                        grad_o_e23,
-                        V::mul_add(x_e4, grad_o_e34, V::mul(x_e5, grad_o_e35)),
-                    ),
-                ),
-                out0.at(2usize, c),
-            );
-            // out0[3] = x_e3*grad_o_e34 - x_e5*grad_o_e45 + x_e2*grad_o_e24 + x_e1*grad_o_e14
-            V::store(
-                {
-                    let mut s = V::mul(x_e3, grad_o_e34);
-                    s = V::neg_mul_add(x_e5, grad_o_e45, s);
-                    s = V::mul_add(x_e2, grad_o_e24, s);
-                    s = V::mul_add(x_e1, grad_o_e14, s);
-                    s
-                },
-                out0.at(3usize, c),
-            );
+            let x_e4 = V::load(x.at(3usize, c));
+            let mut v4 = V::mul(x_e4, grad_o_e45);
+            let grad_o_e35 = V::load(grad_o.at(8usize, c));
+            let mut v6 = V::mul(x_e5, grad_o_e35);
+            let x_e3 = V::load(x.at(2usize, c));
+            v4 = V::mul_add(x_e3, grad_o_e35, v4);
+            let grad_o_e34 = V::load(grad_o.at(7usize, c));
+            v6 = V::mul_add(x_e4, grad_o_e34, v6);
+            let mut v13 = V::mul(x_e3, grad_o_e34);
+            v13 = V::neg_mul_add(x_e5, grad_o_e45, v13);
+            let grad_o_e25 = V::load(grad_o.at(6usize, c));
+            let mut v16 = V::mul(x_e5, grad_o_e25);
+            let x_e2 = V::load(x.at(1usize, c));
+            v4 = V::mul_add(x_e2, grad_o_e25, v4);
+            let grad_o_e24 = V::load(grad_o.at(5usize, c));
+            v16 = V::mul_add(x_e4, grad_o_e24, v16);
+            v13 = V::mul_add(x_e2, grad_o_e24, v13);
+            let grad_o_e23 = V::load(grad_o.at(4usize, c));
+            v16 = V::mul_add(x_e3, grad_o_e23, v16);
+            let mut v29 = V::mul_sub(x_e2, grad_o_e23, v6);
+            let grad_o_e15 = V::load(grad_o.at(3usize, c));
+            let mut v31 = V::mul(x_e5, grad_o_e15);
+            let x_e1 = V::load(x.at(0usize, c));
+            v4 = V::mul_add(x_e1, grad_o_e15, v4);
             // out0[4] = x_e4*grad_o_e45 + x_e3*grad_o_e35 + x_e2*grad_o_e25 + x_e1*grad_o_e15
-            V::store(
-                {
-                    let mut s = V::mul(x_e4, grad_o_e45);
-                    s = V::mul_add(x_e3, grad_o_e35, s);
-                    s = V::mul_add(x_e2, grad_o_e25, s);
-                    s = V::mul_add(x_e1, grad_o_e15, s);
-                    s
-                },
-                out0.at(4usize, c),
-            );
+            V::store(v4, out0.at(4usize, c));
+            let grad_o_e14 = V::load(grad_o.at(2usize, c));
+            v31 = V::mul_add(x_e4, grad_o_e14, v31);
+            v13 = V::mul_add(x_e1, grad_o_e14, v13);
+            // out0[3] = x_e3*grad_o_e34 - x_e5*grad_o_e45 + x_e2*grad_o_e24 + x_e1*grad_o_e14
+            V::store(v13, out0.at(3usize, c));
+            let grad_o_e13 = V::load(grad_o.at(1usize, c));
+            v31 = V::mul_add(x_e3, grad_o_e13, v31);
+            v29 = V::mul_add(x_e1, grad_o_e13, v29);
+            // out0[2] = x_e2*grad_o_e23 - (x_e5*grad_o_e35 + x_e4*grad_o_e34) + x_e1*grad_o_e13
+            V::store(v29, out0.at(2usize, c));
+            let grad_o_e12 = V::load(grad_o.at(0usize, c));
+            v31 = V::mul_add(x_e2, grad_o_e12, v31);
+            // out0[0] = -(x_e5*grad_o_e15 + x_e4*grad_o_e14 + x_e3*grad_o_e13 + x_e2*grad_o_e12)
+            V::store(V::neg(v31), out0.at(0usize, c));
+            // out0[1] = x_e1*grad_o_e12 - (x_e5*grad_o_e25 + x_e4*grad_o_e24 + x_e3*grad_o_e23)
+            V::store(V::mul_sub(x_e1, grad_o_e12, v16), out0.at(1usize, c));
         }
     }
 }

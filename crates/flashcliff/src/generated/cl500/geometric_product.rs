@@ -17,30 +17,21 @@ unsafe fn geometric_product_0<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let out0 = args.outputs[0];
         for group in 0..args.groups {
             let c = group * V::LANES;
-            let x_e12345 = V::load(x.at(31usize, c));
-            let y_e12345 = V::load(y.at(31usize, c));
-            let x_e2345 = V::load(x.at(30usize, c));
-            let y_e2345 = V::load(y.at(30usize, c));
-            let x_e1345 = V::load(x.at(29usize, c));
-            let y_e1345 = V::load(y.at(29usize, c));
-            let x_e1245 = V::load(x.at(28usize, c));
-            let y_e1245 = V::load(y.at(28usize, c));
-            let x_e1235 = V::load(x.at(27usize, c));
-            let y_e1235 = V::load(y.at(27usize, c));
-            let x_e1234 = V::load(x.at(26usize, c));
-            let y_e1234 = V::load(y.at(26usize, c));
-            let x_e5 = V::load(x.at(5usize, c));
-            let y_e5 = V::load(y.at(5usize, c));
-            let x_e4 = V::load(x.at(4usize, c));
-            let y_e4 = V::load(y.at(4usize, c));
-            let x_e3 = V::load(x.at(3usize, c));
-            let y_e3 = V::load(y.at(3usize, c));
-            let x_e2 = V::load(x.at(2usize, c));
-            let y_e2 = V::load(y.at(2usize, c));
+            x.prefetch::<32usize>(c);
+            y.prefetch::<32usize>(c);
             let x_1 = V::load(x.at(0usize, c));
             let y_1 = V::load(y.at(0usize, c));
+            let mut v2 = V::mul(x_1, y_1);
             let x_e1 = V::load(x.at(1usize, c));
             let y_e1 = V::load(y.at(1usize, c));
+            let x_e2 = V::load(x.at(2usize, c));
+            let y_e2 = V::load(y.at(2usize, c));
+            let x_e3 = V::load(x.at(3usize, c));
+            let y_e3 = V::load(y.at(3usize, c));
+            let x_e4 = V::load(x.at(4usize, c));
+            let y_e4 = V::load(y.at(4usize, c));
+            let x_e5 = V::load(x.at(5usize, c));
+            let y_e5 = V::load(y.at(5usize, c));
             let x_e12 = V::load(x.at(6usize, c));
             let y_e12 = V::load(y.at(6usize, c));
             let x_e13 = V::load(x.at(7usize, c));
@@ -81,1254 +72,1105 @@ unsafe fn geometric_product_0<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             let y_e245 = V::load(y.at(24usize, c));
             let x_e345 = V::load(x.at(25usize, c));
             let y_e345 = V::load(y.at(25usize, c));
+            let x_e1234 = V::load(x.at(26usize, c));
+            let y_e1234 = V::load(y.at(26usize, c));
+            let x_e1235 = V::load(x.at(27usize, c));
+            let y_e1235 = V::load(y.at(27usize, c));
+            let x_e1245 = V::load(x.at(28usize, c));
+            let y_e1245 = V::load(y.at(28usize, c));
+            let x_e1345 = V::load(x.at(29usize, c));
+            let y_e1345 = V::load(y.at(29usize, c));
+            let x_e2345 = V::load(x.at(30usize, c));
+            let y_e2345 = V::load(y.at(30usize, c));
+            let x_e12345 = V::load(x.at(31usize, c));
+            let y_e12345 = V::load(y.at(31usize, c));
+            v2 = V::mul_add(x_e1, y_e1, v2);
+            v2 = V::mul_add(x_e2, y_e2, v2);
+            v2 = V::mul_add(x_e3, y_e3, v2);
+            v2 = V::mul_add(x_e4, y_e4, v2);
+            v2 = V::mul_add(x_e5, y_e5, v2);
+            v2 = V::neg_mul_add(x_e12, y_e12, v2);
+            v2 = V::neg_mul_add(x_e13, y_e13, v2);
+            v2 = V::neg_mul_add(x_e14, y_e14, v2);
+            v2 = V::neg_mul_add(x_e15, y_e15, v2);
+            v2 = V::neg_mul_add(x_e23, y_e23, v2);
+            v2 = V::neg_mul_add(x_e24, y_e24, v2);
+            v2 = V::neg_mul_add(x_e25, y_e25, v2);
+            v2 = V::neg_mul_add(x_e34, y_e34, v2);
+            v2 = V::neg_mul_add(x_e35, y_e35, v2);
+            v2 = V::neg_mul_add(x_e45, y_e45, v2);
+            v2 = V::neg_mul_add(x_e123, y_e123, v2);
+            v2 = V::neg_mul_add(x_e124, y_e124, v2);
+            v2 = V::neg_mul_add(x_e125, y_e125, v2);
+            v2 = V::neg_mul_add(x_e134, y_e134, v2);
+            v2 = V::neg_mul_add(x_e135, y_e135, v2);
+            v2 = V::neg_mul_add(x_e145, y_e145, v2);
+            v2 = V::neg_mul_add(x_e234, y_e234, v2);
+            v2 = V::neg_mul_add(x_e235, y_e235, v2);
+            v2 = V::neg_mul_add(x_e245, y_e245, v2);
+            v2 = V::neg_mul_add(x_e345, y_e345, v2);
+            v2 = V::mul_add(x_e1234, y_e1234, v2);
+            v2 = V::mul_add(x_e1235, y_e1235, v2);
+            v2 = V::mul_add(x_e1245, y_e1245, v2);
+            v2 = V::mul_add(x_e1345, y_e1345, v2);
+            v2 = V::mul_add(x_e2345, y_e2345, v2);
+            v2 = V::mul_add(x_e12345, y_e12345, v2);
             // out0[0] = x_e12345*y_e12345 + x_e2345*y_e2345 + x_e1345*y_e1345 + x_e1245*y_e1245 + x_e1235*y_e1235 + x_e1234*y_e1234 + x_e5*y_e5 + x_e4*y_e4 + x_e3*y_e3 + x_e2*y_e2 + x_1*y_1 + x_e1*y_e1 - x_e12*y_e12 - x_e13*y_e13 - x_e14*y_e14 - x_e15*y_e15 - x_e23*y_e23 - x_e24*y_e24 - x_e25*y_e25 - x_e34*y_e34 - x_e35*y_e35 - x_e45*y_e45 - x_e123*y_e123 - x_e124*y_e124 - x_e125*y_e125 - x_e134*y_e134 - x_e135*y_e135 - x_e145*y_e145 - x_e234*y_e234 - x_e235*y_e235 - x_e245*y_e245 - x_e345*y_e345
-            V::store(
-                {
-                    let mut s = V::mul(x_1, y_1);
-                    s = V::mul_add(x_e1, y_e1, s);
-                    s = V::mul_add(x_e2, y_e2, s);
-                    s = V::mul_add(x_e3, y_e3, s);
-                    s = V::mul_add(x_e4, y_e4, s);
-                    s = V::mul_add(x_e5, y_e5, s);
-                    s = V::neg_mul_add(x_e12, y_e12, s);
-                    s = V::neg_mul_add(x_e13, y_e13, s);
-                    s = V::neg_mul_add(x_e14, y_e14, s);
-                    s = V::neg_mul_add(x_e15, y_e15, s);
-                    s = V::neg_mul_add(x_e23, y_e23, s);
-                    s = V::neg_mul_add(x_e24, y_e24, s);
-                    s = V::neg_mul_add(x_e25, y_e25, s);
-                    s = V::neg_mul_add(x_e34, y_e34, s);
-                    s = V::neg_mul_add(x_e35, y_e35, s);
-                    s = V::neg_mul_add(x_e45, y_e45, s);
-                    s = V::neg_mul_add(x_e123, y_e123, s);
-                    s = V::neg_mul_add(x_e124, y_e124, s);
-                    s = V::neg_mul_add(x_e125, y_e125, s);
-                    s = V::neg_mul_add(x_e134, y_e134, s);
-                    s = V::neg_mul_add(x_e135, y_e135, s);
-                    s = V::neg_mul_add(x_e145, y_e145, s);
-                    s = V::neg_mul_add(x_e234, y_e234, s);
-                    s = V::neg_mul_add(x_e235, y_e235, s);
-                    s = V::neg_mul_add(x_e245, y_e245, s);
-                    s = V::neg_mul_add(x_e345, y_e345, s);
-                    s = V::mul_add(x_e1234, y_e1234, s);
-                    s = V::mul_add(x_e1235, y_e1235, s);
-                    s = V::mul_add(x_e1245, y_e1245, s);
-                    s = V::mul_add(x_e1345, y_e1345, s);
-                    s = V::mul_add(x_e2345, y_e2345, s);
-                    s = V::mul_add(x_e12345, y_e12345, s);
-                    s
-                },
-                out0.at(0usize, c),
-            );
+            V::store(v2, out0.at(0usize, c));
+            let mut v127 = V::mul(x_1, y_e1);
+            v127 = V::mul_add(x_e1, y_1, v127);
+            v127 = V::neg_mul_add(x_e2, y_e12, v127);
+            v127 = V::neg_mul_add(x_e3, y_e13, v127);
+            v127 = V::neg_mul_add(x_e4, y_e14, v127);
+            v127 = V::neg_mul_add(x_e5, y_e15, v127);
+            v127 = V::mul_add(x_e12, y_e2, v127);
+            v127 = V::mul_add(x_e13, y_e3, v127);
+            v127 = V::mul_add(x_e14, y_e4, v127);
+            v127 = V::mul_add(x_e15, y_e5, v127);
+            v127 = V::neg_mul_add(x_e23, y_e123, v127);
+            v127 = V::neg_mul_add(x_e24, y_e124, v127);
+            v127 = V::neg_mul_add(x_e25, y_e125, v127);
+            v127 = V::neg_mul_add(x_e34, y_e134, v127);
+            v127 = V::neg_mul_add(x_e35, y_e135, v127);
+            v127 = V::neg_mul_add(x_e45, y_e145, v127);
+            v127 = V::neg_mul_add(x_e123, y_e23, v127);
+            v127 = V::neg_mul_add(x_e124, y_e24, v127);
+            v127 = V::neg_mul_add(x_e125, y_e25, v127);
+            v127 = V::neg_mul_add(x_e134, y_e34, v127);
+            v127 = V::neg_mul_add(x_e135, y_e35, v127);
+            v127 = V::neg_mul_add(x_e145, y_e45, v127);
+            v127 = V::mul_add(x_e234, y_e1234, v127);
+            v127 = V::mul_add(x_e235, y_e1235, v127);
+            v127 = V::mul_add(x_e245, y_e1245, v127);
+            v127 = V::mul_add(x_e345, y_e1345, v127);
+            v127 = V::neg_mul_add(x_e1234, y_e234, v127);
+            v127 = V::neg_mul_add(x_e1235, y_e235, v127);
+            v127 = V::neg_mul_add(x_e1245, y_e245, v127);
+            v127 = V::neg_mul_add(x_e1345, y_e345, v127);
+            v127 = V::mul_add(x_e2345, y_e12345, v127);
+            v127 = V::mul_add(x_e12345, y_e2345, v127);
             // out0[1] = x_e12345*y_e2345 + x_e2345*y_e12345 + x_e345*y_e1345 + x_e245*y_e1245 + x_e235*y_e1235 + x_e234*y_e1234 + x_e15*y_e5 + x_e14*y_e4 + x_e13*y_e3 + x_e12*y_e2 + x_1*y_e1 + x_e1*y_1 - x_e2*y_e12 - x_e3*y_e13 - x_e4*y_e14 - x_e5*y_e15 - x_e23*y_e123 - x_e24*y_e124 - x_e25*y_e125 - x_e34*y_e134 - x_e35*y_e135 - x_e45*y_e145 - x_e123*y_e23 - x_e124*y_e24 - x_e125*y_e25 - x_e134*y_e34 - x_e135*y_e35 - x_e145*y_e45 - x_e1234*y_e234 - x_e1235*y_e235 - x_e1245*y_e245 - x_e1345*y_e345
-            V::store(
-                {
-                    let mut s = V::mul(x_1, y_e1);
-                    s = V::mul_add(x_e1, y_1, s);
-                    s = V::neg_mul_add(x_e2, y_e12, s);
-                    s = V::neg_mul_add(x_e3, y_e13, s);
-                    s = V::neg_mul_add(x_e4, y_e14, s);
-                    s = V::neg_mul_add(x_e5, y_e15, s);
-                    s = V::mul_add(x_e12, y_e2, s);
-                    s = V::mul_add(x_e13, y_e3, s);
-                    s = V::mul_add(x_e14, y_e4, s);
-                    s = V::mul_add(x_e15, y_e5, s);
-                    s = V::neg_mul_add(x_e23, y_e123, s);
-                    s = V::neg_mul_add(x_e24, y_e124, s);
-                    s = V::neg_mul_add(x_e25, y_e125, s);
-                    s = V::neg_mul_add(x_e34, y_e134, s);
-                    s = V::neg_mul_add(x_e35, y_e135, s);
-                    s = V::neg_mul_add(x_e45, y_e145, s);
-                    s = V::neg_mul_add(x_e123, y_e23, s);
-                    s = V::neg_mul_add(x_e124, y_e24, s);
-                    s = V::neg_mul_add(x_e125, y_e25, s);
-                    s = V::neg_mul_add(x_e134, y_e34, s);
-                    s = V::neg_mul_add(x_e135, y_e35, s);
-                    s = V::neg_mul_add(x_e145, y_e45, s);
-                    s = V::mul_add(x_e234, y_e1234, s);
-                    s = V::mul_add(x_e235, y_e1235, s);
-                    s = V::mul_add(x_e245, y_e1245, s);
-                    s = V::mul_add(x_e345, y_e1345, s);
-                    s = V::neg_mul_add(x_e1234, y_e234, s);
-                    s = V::neg_mul_add(x_e1235, y_e235, s);
-                    s = V::neg_mul_add(x_e1245, y_e245, s);
-                    s = V::neg_mul_add(x_e1345, y_e345, s);
-                    s = V::mul_add(x_e2345, y_e12345, s);
-                    s = V::mul_add(x_e12345, y_e2345, s);
-                    s
-                },
-                out0.at(1usize, c),
-            );
+            V::store(v127, out0.at(1usize, c));
+            let mut v190 = V::mul(x_1, y_e2);
+            v190 = V::mul_add(x_e1, y_e12, v190);
+            v190 = V::mul_add(x_e2, y_1, v190);
+            v190 = V::neg_mul_add(x_e3, y_e23, v190);
+            v190 = V::neg_mul_add(x_e4, y_e24, v190);
+            v190 = V::neg_mul_add(x_e5, y_e25, v190);
+            v190 = V::neg_mul_add(x_e12, y_e1, v190);
+            v190 = V::mul_add(x_e13, y_e123, v190);
+            v190 = V::mul_add(x_e14, y_e124, v190);
+            v190 = V::mul_add(x_e15, y_e125, v190);
+            v190 = V::mul_add(x_e23, y_e3, v190);
+            v190 = V::mul_add(x_e24, y_e4, v190);
+            v190 = V::mul_add(x_e25, y_e5, v190);
+            v190 = V::neg_mul_add(x_e34, y_e234, v190);
+            v190 = V::neg_mul_add(x_e35, y_e235, v190);
+            v190 = V::neg_mul_add(x_e45, y_e245, v190);
+            v190 = V::mul_add(x_e123, y_e13, v190);
+            v190 = V::mul_add(x_e124, y_e14, v190);
+            v190 = V::mul_add(x_e125, y_e15, v190);
+            v190 = V::neg_mul_add(x_e134, y_e1234, v190);
+            v190 = V::neg_mul_add(x_e135, y_e1235, v190);
+            v190 = V::neg_mul_add(x_e145, y_e1245, v190);
+            v190 = V::neg_mul_add(x_e234, y_e34, v190);
+            v190 = V::neg_mul_add(x_e235, y_e35, v190);
+            v190 = V::neg_mul_add(x_e245, y_e45, v190);
+            v190 = V::mul_add(x_e345, y_e2345, v190);
+            v190 = V::mul_add(x_e1234, y_e134, v190);
+            v190 = V::mul_add(x_e1235, y_e135, v190);
+            v190 = V::mul_add(x_e1245, y_e145, v190);
+            v190 = V::neg_mul_add(x_e1345, y_e12345, v190);
+            v190 = V::neg_mul_add(x_e2345, y_e345, v190);
+            v190 = V::neg_mul_add(x_e12345, y_e1345, v190);
             // out0[2] = x_e1245*y_e145 + x_e1235*y_e135 + x_e1234*y_e134 + x_e345*y_e2345 + x_e125*y_e15 + x_e124*y_e14 + x_e123*y_e13 + x_e25*y_e5 + x_e24*y_e4 + x_e23*y_e3 + x_e15*y_e125 + x_e14*y_e124 + x_e13*y_e123 + x_e2*y_1 + x_1*y_e2 + x_e1*y_e12 - x_e3*y_e23 - x_e4*y_e24 - x_e5*y_e25 - x_e12*y_e1 - x_e34*y_e234 - x_e35*y_e235 - x_e45*y_e245 - x_e134*y_e1234 - x_e135*y_e1235 - x_e145*y_e1245 - x_e234*y_e34 - x_e235*y_e35 - x_e245*y_e45 - x_e1345*y_e12345 - x_e2345*y_e345 - x_e12345*y_e1345
-            V::store(
-                {
-                    let mut s = V::mul(x_1, y_e2);
-                    s = V::mul_add(x_e1, y_e12, s);
-                    s = V::mul_add(x_e2, y_1, s);
-                    s = V::neg_mul_add(x_e3, y_e23, s);
-                    s = V::neg_mul_add(x_e4, y_e24, s);
-                    s = V::neg_mul_add(x_e5, y_e25, s);
-                    s = V::neg_mul_add(x_e12, y_e1, s);
-                    s = V::mul_add(x_e13, y_e123, s);
-                    s = V::mul_add(x_e14, y_e124, s);
-                    s = V::mul_add(x_e15, y_e125, s);
-                    s = V::mul_add(x_e23, y_e3, s);
-                    s = V::mul_add(x_e24, y_e4, s);
-                    s = V::mul_add(x_e25, y_e5, s);
-                    s = V::neg_mul_add(x_e34, y_e234, s);
-                    s = V::neg_mul_add(x_e35, y_e235, s);
-                    s = V::neg_mul_add(x_e45, y_e245, s);
-                    s = V::mul_add(x_e123, y_e13, s);
-                    s = V::mul_add(x_e124, y_e14, s);
-                    s = V::mul_add(x_e125, y_e15, s);
-                    s = V::neg_mul_add(x_e134, y_e1234, s);
-                    s = V::neg_mul_add(x_e135, y_e1235, s);
-                    s = V::neg_mul_add(x_e145, y_e1245, s);
-                    s = V::neg_mul_add(x_e234, y_e34, s);
-                    s = V::neg_mul_add(x_e235, y_e35, s);
-                    s = V::neg_mul_add(x_e245, y_e45, s);
-                    s = V::mul_add(x_e345, y_e2345, s);
-                    s = V::mul_add(x_e1234, y_e134, s);
-                    s = V::mul_add(x_e1235, y_e135, s);
-                    s = V::mul_add(x_e1245, y_e145, s);
-                    s = V::neg_mul_add(x_e1345, y_e12345, s);
-                    s = V::neg_mul_add(x_e2345, y_e345, s);
-                    s = V::neg_mul_add(x_e12345, y_e1345, s);
-                    s
-                },
-                out0.at(2usize, c),
-            );
+            V::store(v190, out0.at(2usize, c));
+            let mut v253 = V::mul(x_1, y_e3);
+            v253 = V::mul_add(x_e1, y_e13, v253);
+            v253 = V::mul_add(x_e2, y_e23, v253);
+            v253 = V::mul_add(x_e3, y_1, v253);
+            v253 = V::neg_mul_add(x_e4, y_e34, v253);
+            v253 = V::neg_mul_add(x_e5, y_e35, v253);
+            v253 = V::neg_mul_add(x_e12, y_e123, v253);
+            v253 = V::neg_mul_add(x_e13, y_e1, v253);
+            v253 = V::mul_add(x_e14, y_e134, v253);
+            v253 = V::mul_add(x_e15, y_e135, v253);
+            v253 = V::neg_mul_add(x_e23, y_e2, v253);
+            v253 = V::mul_add(x_e24, y_e234, v253);
+            v253 = V::mul_add(x_e25, y_e235, v253);
+            v253 = V::mul_add(x_e34, y_e4, v253);
+            v253 = V::mul_add(x_e35, y_e5, v253);
+            v253 = V::neg_mul_add(x_e45, y_e345, v253);
+            v253 = V::neg_mul_add(x_e123, y_e12, v253);
+            v253 = V::mul_add(x_e124, y_e1234, v253);
+            v253 = V::mul_add(x_e125, y_e1235, v253);
+            v253 = V::mul_add(x_e134, y_e14, v253);
+            v253 = V::mul_add(x_e135, y_e15, v253);
+            v253 = V::neg_mul_add(x_e145, y_e1345, v253);
+            v253 = V::mul_add(x_e234, y_e24, v253);
+            v253 = V::mul_add(x_e235, y_e25, v253);
+            v253 = V::neg_mul_add(x_e245, y_e2345, v253);
+            v253 = V::neg_mul_add(x_e345, y_e45, v253);
+            v253 = V::neg_mul_add(x_e1234, y_e124, v253);
+            v253 = V::neg_mul_add(x_e1235, y_e125, v253);
+            v253 = V::mul_add(x_e1245, y_e12345, v253);
+            v253 = V::mul_add(x_e1345, y_e145, v253);
+            v253 = V::mul_add(x_e2345, y_e245, v253);
+            v253 = V::mul_add(x_e12345, y_e1245, v253);
             // out0[3] = x_e12345*y_e1245 + x_e2345*y_e245 + x_e1345*y_e145 + x_e1245*y_e12345 + x_e235*y_e25 + x_e234*y_e24 + x_e135*y_e15 + x_e134*y_e14 + x_e125*y_e1235 + x_e124*y_e1234 + x_e35*y_e5 + x_e34*y_e4 + x_e25*y_e235 + x_e24*y_e234 + x_e15*y_e135 + x_e14*y_e134 + x_e3*y_1 + x_e2*y_e23 + x_1*y_e3 + x_e1*y_e13 - x_e4*y_e34 - x_e5*y_e35 - x_e12*y_e123 - x_e13*y_e1 - x_e23*y_e2 - x_e45*y_e345 - x_e123*y_e12 - x_e145*y_e1345 - x_e245*y_e2345 - x_e345*y_e45 - x_e1234*y_e124 - x_e1235*y_e125
-            V::store(
-                {
-                    let mut s = V::mul(x_1, y_e3);
-                    s = V::mul_add(x_e1, y_e13, s);
-                    s = V::mul_add(x_e2, y_e23, s);
-                    s = V::mul_add(x_e3, y_1, s);
-                    s = V::neg_mul_add(x_e4, y_e34, s);
-                    s = V::neg_mul_add(x_e5, y_e35, s);
-                    s = V::neg_mul_add(x_e12, y_e123, s);
-                    s = V::neg_mul_add(x_e13, y_e1, s);
-                    s = V::mul_add(x_e14, y_e134, s);
-                    s = V::mul_add(x_e15, y_e135, s);
-                    s = V::neg_mul_add(x_e23, y_e2, s);
-                    s = V::mul_add(x_e24, y_e234, s);
-                    s = V::mul_add(x_e25, y_e235, s);
-                    s = V::mul_add(x_e34, y_e4, s);
-                    s = V::mul_add(x_e35, y_e5, s);
-                    s = V::neg_mul_add(x_e45, y_e345, s);
-                    s = V::neg_mul_add(x_e123, y_e12, s);
-                    s = V::mul_add(x_e124, y_e1234, s);
-                    s = V::mul_add(x_e125, y_e1235, s);
-                    s = V::mul_add(x_e134, y_e14, s);
-                    s = V::mul_add(x_e135, y_e15, s);
-                    s = V::neg_mul_add(x_e145, y_e1345, s);
-                    s = V::mul_add(x_e234, y_e24, s);
-                    s = V::mul_add(x_e235, y_e25, s);
-                    s = V::neg_mul_add(x_e245, y_e2345, s);
-                    s = V::neg_mul_add(x_e345, y_e45, s);
-                    s = V::neg_mul_add(x_e1234, y_e124, s);
-                    s = V::neg_mul_add(x_e1235, y_e125, s);
-                    s = V::mul_add(x_e1245, y_e12345, s);
-                    s = V::mul_add(x_e1345, y_e145, s);
-                    s = V::mul_add(x_e2345, y_e245, s);
-                    s = V::mul_add(x_e12345, y_e1245, s);
-                    s
-                },
-                out0.at(3usize, c),
-            );
+            V::store(v253, out0.at(3usize, c));
+            let mut v316 = V::mul(x_1, y_e4);
+            v316 = V::mul_add(x_e1, y_e14, v316);
+            v316 = V::mul_add(x_e2, y_e24, v316);
+            v316 = V::mul_add(x_e3, y_e34, v316);
+            v316 = V::mul_add(x_e4, y_1, v316);
+            v316 = V::neg_mul_add(x_e5, y_e45, v316);
+            v316 = V::neg_mul_add(x_e12, y_e124, v316);
+            v316 = V::neg_mul_add(x_e13, y_e134, v316);
+            v316 = V::neg_mul_add(x_e14, y_e1, v316);
+            v316 = V::mul_add(x_e15, y_e145, v316);
+            v316 = V::neg_mul_add(x_e23, y_e234, v316);
+            v316 = V::neg_mul_add(x_e24, y_e2, v316);
+            v316 = V::mul_add(x_e25, y_e245, v316);
+            v316 = V::neg_mul_add(x_e34, y_e3, v316);
+            v316 = V::mul_add(x_e35, y_e345, v316);
+            v316 = V::mul_add(x_e45, y_e5, v316);
+            v316 = V::neg_mul_add(x_e123, y_e1234, v316);
+            v316 = V::neg_mul_add(x_e124, y_e12, v316);
+            v316 = V::mul_add(x_e125, y_e1245, v316);
+            v316 = V::neg_mul_add(x_e134, y_e13, v316);
+            v316 = V::mul_add(x_e135, y_e1345, v316);
+            v316 = V::mul_add(x_e145, y_e15, v316);
+            v316 = V::neg_mul_add(x_e234, y_e23, v316);
+            v316 = V::mul_add(x_e235, y_e2345, v316);
+            v316 = V::mul_add(x_e245, y_e25, v316);
+            v316 = V::mul_add(x_e345, y_e35, v316);
+            v316 = V::mul_add(x_e1234, y_e123, v316);
+            v316 = V::neg_mul_add(x_e1235, y_e12345, v316);
+            v316 = V::neg_mul_add(x_e1245, y_e125, v316);
+            v316 = V::neg_mul_add(x_e1345, y_e135, v316);
+            v316 = V::neg_mul_add(x_e2345, y_e235, v316);
+            v316 = V::neg_mul_add(x_e12345, y_e1235, v316);
             // out0[4] = x_e1234*y_e123 + x_e345*y_e35 + x_e245*y_e25 + x_e235*y_e2345 + x_e145*y_e15 + x_e135*y_e1345 + x_e125*y_e1245 + x_e45*y_e5 + x_e35*y_e345 + x_e25*y_e245 + x_e15*y_e145 + x_e4*y_1 + x_e3*y_e34 + x_e2*y_e24 + x_1*y_e4 + x_e1*y_e14 - x_e5*y_e45 - x_e12*y_e124 - x_e13*y_e134 - x_e14*y_e1 - x_e23*y_e234 - x_e24*y_e2 - x_e34*y_e3 - x_e123*y_e1234 - x_e124*y_e12 - x_e134*y_e13 - x_e234*y_e23 - x_e1235*y_e12345 - x_e1245*y_e125 - x_e1345*y_e135 - x_e2345*y_e235 - x_e12345*y_e1235
-            V::store(
-                {
-                    let mut s = V::mul(x_1, y_e4);
-                    s = V::mul_add(x_e1, y_e14, s);
-                    s = V::mul_add(x_e2, y_e24, s);
-                    s = V::mul_add(x_e3, y_e34, s);
-                    s = V::mul_add(x_e4, y_1, s);
-                    s = V::neg_mul_add(x_e5, y_e45, s);
-                    s = V::neg_mul_add(x_e12, y_e124, s);
-                    s = V::neg_mul_add(x_e13, y_e134, s);
-                    s = V::neg_mul_add(x_e14, y_e1, s);
-                    s = V::mul_add(x_e15, y_e145, s);
-                    s = V::neg_mul_add(x_e23, y_e234, s);
-                    s = V::neg_mul_add(x_e24, y_e2, s);
-                    s = V::mul_add(x_e25, y_e245, s);
-                    s = V::neg_mul_add(x_e34, y_e3, s);
-                    s = V::mul_add(x_e35, y_e345, s);
-                    s = V::mul_add(x_e45, y_e5, s);
-                    s = V::neg_mul_add(x_e123, y_e1234, s);
-                    s = V::neg_mul_add(x_e124, y_e12, s);
-                    s = V::mul_add(x_e125, y_e1245, s);
-                    s = V::neg_mul_add(x_e134, y_e13, s);
-                    s = V::mul_add(x_e135, y_e1345, s);
-                    s = V::mul_add(x_e145, y_e15, s);
-                    s = V::neg_mul_add(x_e234, y_e23, s);
-                    s = V::mul_add(x_e235, y_e2345, s);
-                    s = V::mul_add(x_e245, y_e25, s);
-                    s = V::mul_add(x_e345, y_e35, s);
-                    s = V::mul_add(x_e1234, y_e123, s);
-                    s = V::neg_mul_add(x_e1235, y_e12345, s);
-                    s = V::neg_mul_add(x_e1245, y_e125, s);
-                    s = V::neg_mul_add(x_e1345, y_e135, s);
-                    s = V::neg_mul_add(x_e2345, y_e235, s);
-                    s = V::neg_mul_add(x_e12345, y_e1235, s);
-                    s
-                },
-                out0.at(4usize, c),
-            );
+            V::store(v316, out0.at(4usize, c));
+            let mut v379 = V::mul(x_1, y_e5);
+            v379 = V::mul_add(x_e1, y_e15, v379);
+            v379 = V::mul_add(x_e2, y_e25, v379);
+            v379 = V::mul_add(x_e3, y_e35, v379);
+            v379 = V::mul_add(x_e4, y_e45, v379);
+            v379 = V::mul_add(x_e5, y_1, v379);
+            v379 = V::neg_mul_add(x_e12, y_e125, v379);
+            v379 = V::neg_mul_add(x_e13, y_e135, v379);
+            v379 = V::neg_mul_add(x_e14, y_e145, v379);
+            v379 = V::neg_mul_add(x_e15, y_e1, v379);
+            v379 = V::neg_mul_add(x_e23, y_e235, v379);
+            v379 = V::neg_mul_add(x_e24, y_e245, v379);
+            v379 = V::neg_mul_add(x_e25, y_e2, v379);
+            v379 = V::neg_mul_add(x_e34, y_e345, v379);
+            v379 = V::neg_mul_add(x_e35, y_e3, v379);
+            v379 = V::neg_mul_add(x_e45, y_e4, v379);
+            v379 = V::neg_mul_add(x_e123, y_e1235, v379);
+            v379 = V::neg_mul_add(x_e124, y_e1245, v379);
+            v379 = V::neg_mul_add(x_e125, y_e12, v379);
+            v379 = V::neg_mul_add(x_e134, y_e1345, v379);
+            v379 = V::neg_mul_add(x_e135, y_e13, v379);
+            v379 = V::neg_mul_add(x_e145, y_e14, v379);
+            v379 = V::neg_mul_add(x_e234, y_e2345, v379);
+            v379 = V::neg_mul_add(x_e235, y_e23, v379);
+            v379 = V::neg_mul_add(x_e245, y_e24, v379);
+            v379 = V::neg_mul_add(x_e345, y_e34, v379);
+            v379 = V::mul_add(x_e1234, y_e12345, v379);
+            v379 = V::mul_add(x_e1235, y_e123, v379);
+            v379 = V::mul_add(x_e1245, y_e124, v379);
+            v379 = V::mul_add(x_e1345, y_e134, v379);
+            v379 = V::mul_add(x_e2345, y_e234, v379);
+            v379 = V::mul_add(x_e12345, y_e1234, v379);
             // out0[5] = x_e12345*y_e1234 + x_e2345*y_e234 + x_e1345*y_e134 + x_e1245*y_e124 + x_e1235*y_e123 + x_e1234*y_e12345 + x_e5*y_1 + x_e4*y_e45 + x_e3*y_e35 + x_e2*y_e25 + x_1*y_e5 + x_e1*y_e15 - x_e12*y_e125 - x_e13*y_e135 - x_e14*y_e145 - x_e15*y_e1 - x_e23*y_e235 - x_e24*y_e245 - x_e25*y_e2 - x_e34*y_e345 - x_e35*y_e3 - x_e45*y_e4 - x_e123*y_e1235 - x_e124*y_e1245 - x_e125*y_e12 - x_e134*y_e1345 - x_e135*y_e13 - x_e145*y_e14 - x_e234*y_e2345 - x_e235*y_e23 - x_e245*y_e24 - x_e345*y_e34
-            V::store(
-                {
-                    let mut s = V::mul(x_1, y_e5);
-                    s = V::mul_add(x_e1, y_e15, s);
-                    s = V::mul_add(x_e2, y_e25, s);
-                    s = V::mul_add(x_e3, y_e35, s);
-                    s = V::mul_add(x_e4, y_e45, s);
-                    s = V::mul_add(x_e5, y_1, s);
-                    s = V::neg_mul_add(x_e12, y_e125, s);
-                    s = V::neg_mul_add(x_e13, y_e135, s);
-                    s = V::neg_mul_add(x_e14, y_e145, s);
-                    s = V::neg_mul_add(x_e15, y_e1, s);
-                    s = V::neg_mul_add(x_e23, y_e235, s);
-                    s = V::neg_mul_add(x_e24, y_e245, s);
-                    s = V::neg_mul_add(x_e25, y_e2, s);
-                    s = V::neg_mul_add(x_e34, y_e345, s);
-                    s = V::neg_mul_add(x_e35, y_e3, s);
-                    s = V::neg_mul_add(x_e45, y_e4, s);
-                    s = V::neg_mul_add(x_e123, y_e1235, s);
-                    s = V::neg_mul_add(x_e124, y_e1245, s);
-                    s = V::neg_mul_add(x_e125, y_e12, s);
-                    s = V::neg_mul_add(x_e134, y_e1345, s);
-                    s = V::neg_mul_add(x_e135, y_e13, s);
-                    s = V::neg_mul_add(x_e145, y_e14, s);
-                    s = V::neg_mul_add(x_e234, y_e2345, s);
-                    s = V::neg_mul_add(x_e235, y_e23, s);
-                    s = V::neg_mul_add(x_e245, y_e24, s);
-                    s = V::neg_mul_add(x_e345, y_e34, s);
-                    s = V::mul_add(x_e1234, y_e12345, s);
-                    s = V::mul_add(x_e1235, y_e123, s);
-                    s = V::mul_add(x_e1245, y_e124, s);
-                    s = V::mul_add(x_e1345, y_e134, s);
-                    s = V::mul_add(x_e2345, y_e234, s);
-                    s = V::mul_add(x_e12345, y_e1234, s);
-                    s
-                },
-                out0.at(5usize, c),
-            );
+            V::store(v379, out0.at(5usize, c));
+            let mut v442 = V::mul(x_1, y_e12);
+            v442 = V::mul_add(x_e1, y_e2, v442);
+            v442 = V::neg_mul_add(x_e2, y_e1, v442);
+            v442 = V::mul_add(x_e3, y_e123, v442);
+            v442 = V::mul_add(x_e4, y_e124, v442);
+            v442 = V::mul_add(x_e5, y_e125, v442);
+            v442 = V::mul_add(x_e12, y_1, v442);
+            v442 = V::neg_mul_add(x_e13, y_e23, v442);
+            v442 = V::neg_mul_add(x_e14, y_e24, v442);
+            v442 = V::neg_mul_add(x_e15, y_e25, v442);
+            v442 = V::mul_add(x_e23, y_e13, v442);
+            v442 = V::mul_add(x_e24, y_e14, v442);
+            v442 = V::mul_add(x_e25, y_e15, v442);
+            v442 = V::neg_mul_add(x_e34, y_e1234, v442);
+            v442 = V::neg_mul_add(x_e35, y_e1235, v442);
+            v442 = V::neg_mul_add(x_e45, y_e1245, v442);
+            v442 = V::mul_add(x_e123, y_e3, v442);
+            v442 = V::mul_add(x_e124, y_e4, v442);
+            v442 = V::mul_add(x_e125, y_e5, v442);
+            v442 = V::neg_mul_add(x_e134, y_e234, v442);
+            v442 = V::neg_mul_add(x_e135, y_e235, v442);
+            v442 = V::neg_mul_add(x_e145, y_e245, v442);
+            v442 = V::mul_add(x_e234, y_e134, v442);
+            v442 = V::mul_add(x_e235, y_e135, v442);
+            v442 = V::mul_add(x_e245, y_e145, v442);
+            v442 = V::neg_mul_add(x_e345, y_e12345, v442);
+            v442 = V::neg_mul_add(x_e1234, y_e34, v442);
+            v442 = V::neg_mul_add(x_e1235, y_e35, v442);
+            v442 = V::neg_mul_add(x_e1245, y_e45, v442);
+            v442 = V::mul_add(x_e1345, y_e2345, v442);
+            v442 = V::neg_mul_add(x_e2345, y_e1345, v442);
+            v442 = V::neg_mul_add(x_e12345, y_e345, v442);
             // out0[6] = x_e1345*y_e2345 + x_e245*y_e145 + x_e235*y_e135 + x_e234*y_e134 + x_e125*y_e5 + x_e124*y_e4 + x_e123*y_e3 + x_e25*y_e15 + x_e24*y_e14 + x_e23*y_e13 + x_e12*y_1 + x_e5*y_e125 + x_e4*y_e124 + x_e3*y_e123 + x_1*y_e12 + x_e1*y_e2 - x_e2*y_e1 - x_e13*y_e23 - x_e14*y_e24 - x_e15*y_e25 - x_e34*y_e1234 - x_e35*y_e1235 - x_e45*y_e1245 - x_e134*y_e234 - x_e135*y_e235 - x_e145*y_e245 - x_e345*y_e12345 - x_e1234*y_e34 - x_e1235*y_e35 - x_e1245*y_e45 - x_e2345*y_e1345 - x_e12345*y_e345
-            V::store(
-                {
-                    let mut s = V::mul(x_1, y_e12);
-                    s = V::mul_add(x_e1, y_e2, s);
-                    s = V::neg_mul_add(x_e2, y_e1, s);
-                    s = V::mul_add(x_e3, y_e123, s);
-                    s = V::mul_add(x_e4, y_e124, s);
-                    s = V::mul_add(x_e5, y_e125, s);
-                    s = V::mul_add(x_e12, y_1, s);
-                    s = V::neg_mul_add(x_e13, y_e23, s);
-                    s = V::neg_mul_add(x_e14, y_e24, s);
-                    s = V::neg_mul_add(x_e15, y_e25, s);
-                    s = V::mul_add(x_e23, y_e13, s);
-                    s = V::mul_add(x_e24, y_e14, s);
-                    s = V::mul_add(x_e25, y_e15, s);
-                    s = V::neg_mul_add(x_e34, y_e1234, s);
-                    s = V::neg_mul_add(x_e35, y_e1235, s);
-                    s = V::neg_mul_add(x_e45, y_e1245, s);
-                    s = V::mul_add(x_e123, y_e3, s);
-                    s = V::mul_add(x_e124, y_e4, s);
-                    s = V::mul_add(x_e125, y_e5, s);
-                    s = V::neg_mul_add(x_e134, y_e234, s);
-                    s = V::neg_mul_add(x_e135, y_e235, s);
-                    s = V::neg_mul_add(x_e145, y_e245, s);
-                    s = V::mul_add(x_e234, y_e134, s);
-                    s = V::mul_add(x_e235, y_e135, s);
-                    s = V::mul_add(x_e245, y_e145, s);
-                    s = V::neg_mul_add(x_e345, y_e12345, s);
-                    s = V::neg_mul_add(x_e1234, y_e34, s);
-                    s = V::neg_mul_add(x_e1235, y_e35, s);
-                    s = V::neg_mul_add(x_e1245, y_e45, s);
-                    s = V::mul_add(x_e1345, y_e2345, s);
-                    s = V::neg_mul_add(x_e2345, y_e1345, s);
-                    s = V::neg_mul_add(x_e12345, y_e345, s);
-                    s
-                },
-                out0.at(6usize, c),
-            );
+            V::store(v442, out0.at(6usize, c));
+            let mut v505 = V::mul(x_1, y_e13);
+            v505 = V::mul_add(x_e1, y_e3, v505);
+            v505 = V::neg_mul_add(x_e2, y_e123, v505);
+            v505 = V::neg_mul_add(x_e3, y_e1, v505);
+            v505 = V::mul_add(x_e4, y_e134, v505);
+            v505 = V::mul_add(x_e5, y_e135, v505);
+            v505 = V::mul_add(x_e12, y_e23, v505);
+            v505 = V::mul_add(x_e13, y_1, v505);
+            v505 = V::neg_mul_add(x_e14, y_e34, v505);
+            v505 = V::neg_mul_add(x_e15, y_e35, v505);
+            v505 = V::neg_mul_add(x_e23, y_e12, v505);
+            v505 = V::mul_add(x_e24, y_e1234, v505);
+            v505 = V::mul_add(x_e25, y_e1235, v505);
+            v505 = V::mul_add(x_e34, y_e14, v505);
+            v505 = V::mul_add(x_e35, y_e15, v505);
+            v505 = V::neg_mul_add(x_e45, y_e1345, v505);
+            v505 = V::neg_mul_add(x_e123, y_e2, v505);
+            v505 = V::mul_add(x_e124, y_e234, v505);
+            v505 = V::mul_add(x_e125, y_e235, v505);
+            v505 = V::mul_add(x_e134, y_e4, v505);
+            v505 = V::mul_add(x_e135, y_e5, v505);
+            v505 = V::neg_mul_add(x_e145, y_e345, v505);
+            v505 = V::neg_mul_add(x_e234, y_e124, v505);
+            v505 = V::neg_mul_add(x_e235, y_e125, v505);
+            v505 = V::mul_add(x_e245, y_e12345, v505);
+            v505 = V::mul_add(x_e345, y_e145, v505);
+            v505 = V::mul_add(x_e1234, y_e24, v505);
+            v505 = V::mul_add(x_e1235, y_e25, v505);
+            v505 = V::neg_mul_add(x_e1245, y_e2345, v505);
+            v505 = V::neg_mul_add(x_e1345, y_e45, v505);
+            v505 = V::mul_add(x_e2345, y_e1245, v505);
+            v505 = V::mul_add(x_e12345, y_e245, v505);
             // out0[7] = x_e12345*y_e245 + x_e2345*y_e1245 + x_e1235*y_e25 + x_e1234*y_e24 + x_e345*y_e145 + x_e245*y_e12345 + x_e135*y_e5 + x_e134*y_e4 + x_e125*y_e235 + x_e124*y_e234 + x_e35*y_e15 + x_e34*y_e14 + x_e25*y_e1235 + x_e24*y_e1234 + x_e13*y_1 + x_e12*y_e23 + x_e5*y_e135 + x_e4*y_e134 + x_1*y_e13 + x_e1*y_e3 - x_e2*y_e123 - x_e3*y_e1 - x_e14*y_e34 - x_e15*y_e35 - x_e23*y_e12 - x_e45*y_e1345 - x_e123*y_e2 - x_e145*y_e345 - x_e234*y_e124 - x_e235*y_e125 - x_e1245*y_e2345 - x_e1345*y_e45
-            V::store(
-                {
-                    let mut s = V::mul(x_1, y_e13);
-                    s = V::mul_add(x_e1, y_e3, s);
-                    s = V::neg_mul_add(x_e2, y_e123, s);
-                    s = V::neg_mul_add(x_e3, y_e1, s);
-                    s = V::mul_add(x_e4, y_e134, s);
-                    s = V::mul_add(x_e5, y_e135, s);
-                    s = V::mul_add(x_e12, y_e23, s);
-                    s = V::mul_add(x_e13, y_1, s);
-                    s = V::neg_mul_add(x_e14, y_e34, s);
-                    s = V::neg_mul_add(x_e15, y_e35, s);
-                    s = V::neg_mul_add(x_e23, y_e12, s);
-                    s = V::mul_add(x_e24, y_e1234, s);
-                    s = V::mul_add(x_e25, y_e1235, s);
-                    s = V::mul_add(x_e34, y_e14, s);
-                    s = V::mul_add(x_e35, y_e15, s);
-                    s = V::neg_mul_add(x_e45, y_e1345, s);
-                    s = V::neg_mul_add(x_e123, y_e2, s);
-                    s = V::mul_add(x_e124, y_e234, s);
-                    s = V::mul_add(x_e125, y_e235, s);
-                    s = V::mul_add(x_e134, y_e4, s);
-                    s = V::mul_add(x_e135, y_e5, s);
-                    s = V::neg_mul_add(x_e145, y_e345, s);
-                    s = V::neg_mul_add(x_e234, y_e124, s);
-                    s = V::neg_mul_add(x_e235, y_e125, s);
-                    s = V::mul_add(x_e245, y_e12345, s);
-                    s = V::mul_add(x_e345, y_e145, s);
-                    s = V::mul_add(x_e1234, y_e24, s);
-                    s = V::mul_add(x_e1235, y_e25, s);
-                    s = V::neg_mul_add(x_e1245, y_e2345, s);
-                    s = V::neg_mul_add(x_e1345, y_e45, s);
-                    s = V::mul_add(x_e2345, y_e1245, s);
-                    s = V::mul_add(x_e12345, y_e245, s);
-                    s
-                },
-                out0.at(7usize, c),
-            );
+            V::store(v505, out0.at(7usize, c));
+            let mut v568 = V::mul(x_1, y_e14);
+            v568 = V::mul_add(x_e1, y_e4, v568);
+            v568 = V::neg_mul_add(x_e2, y_e124, v568);
+            v568 = V::neg_mul_add(x_e3, y_e134, v568);
+            v568 = V::neg_mul_add(x_e4, y_e1, v568);
+            v568 = V::mul_add(x_e5, y_e145, v568);
+            v568 = V::mul_add(x_e12, y_e24, v568);
+            v568 = V::mul_add(x_e13, y_e34, v568);
+            v568 = V::mul_add(x_e14, y_1, v568);
+            v568 = V::neg_mul_add(x_e15, y_e45, v568);
+            v568 = V::neg_mul_add(x_e23, y_e1234, v568);
+            v568 = V::neg_mul_add(x_e24, y_e12, v568);
+            v568 = V::mul_add(x_e25, y_e1245, v568);
+            v568 = V::neg_mul_add(x_e34, y_e13, v568);
+            v568 = V::mul_add(x_e35, y_e1345, v568);
+            v568 = V::mul_add(x_e45, y_e15, v568);
+            v568 = V::neg_mul_add(x_e123, y_e234, v568);
+            v568 = V::neg_mul_add(x_e124, y_e2, v568);
+            v568 = V::mul_add(x_e125, y_e245, v568);
+            v568 = V::neg_mul_add(x_e134, y_e3, v568);
+            v568 = V::mul_add(x_e135, y_e345, v568);
+            v568 = V::mul_add(x_e145, y_e5, v568);
+            v568 = V::mul_add(x_e234, y_e123, v568);
+            v568 = V::neg_mul_add(x_e235, y_e12345, v568);
+            v568 = V::neg_mul_add(x_e245, y_e125, v568);
+            v568 = V::neg_mul_add(x_e345, y_e135, v568);
+            v568 = V::neg_mul_add(x_e1234, y_e23, v568);
+            v568 = V::mul_add(x_e1235, y_e2345, v568);
+            v568 = V::mul_add(x_e1245, y_e25, v568);
+            v568 = V::mul_add(x_e1345, y_e35, v568);
+            v568 = V::neg_mul_add(x_e2345, y_e1235, v568);
+            v568 = V::neg_mul_add(x_e12345, y_e235, v568);
             // out0[8] = x_e1345*y_e35 + x_e1245*y_e25 + x_e1235*y_e2345 + x_e234*y_e123 + x_e145*y_e5 + x_e135*y_e345 + x_e125*y_e245 + x_e45*y_e15 + x_e35*y_e1345 + x_e25*y_e1245 + x_e14*y_1 + x_e13*y_e34 + x_e12*y_e24 + x_e5*y_e145 + x_1*y_e14 + x_e1*y_e4 - x_e2*y_e124 - x_e3*y_e134 - x_e4*y_e1 - x_e15*y_e45 - x_e23*y_e1234 - x_e24*y_e12 - x_e34*y_e13 - x_e123*y_e234 - x_e124*y_e2 - x_e134*y_e3 - x_e235*y_e12345 - x_e245*y_e125 - x_e345*y_e135 - x_e1234*y_e23 - x_e2345*y_e1235 - x_e12345*y_e235
-            V::store(
-                {
-                    let mut s = V::mul(x_1, y_e14);
-                    s = V::mul_add(x_e1, y_e4, s);
-                    s = V::neg_mul_add(x_e2, y_e124, s);
-                    s = V::neg_mul_add(x_e3, y_e134, s);
-                    s = V::neg_mul_add(x_e4, y_e1, s);
-                    s = V::mul_add(x_e5, y_e145, s);
-                    s = V::mul_add(x_e12, y_e24, s);
-                    s = V::mul_add(x_e13, y_e34, s);
-                    s = V::mul_add(x_e14, y_1, s);
-                    s = V::neg_mul_add(x_e15, y_e45, s);
-                    s = V::neg_mul_add(x_e23, y_e1234, s);
-                    s = V::neg_mul_add(x_e24, y_e12, s);
-                    s = V::mul_add(x_e25, y_e1245, s);
-                    s = V::neg_mul_add(x_e34, y_e13, s);
-                    s = V::mul_add(x_e35, y_e1345, s);
-                    s = V::mul_add(x_e45, y_e15, s);
-                    s = V::neg_mul_add(x_e123, y_e234, s);
-                    s = V::neg_mul_add(x_e124, y_e2, s);
-                    s = V::mul_add(x_e125, y_e245, s);
-                    s = V::neg_mul_add(x_e134, y_e3, s);
-                    s = V::mul_add(x_e135, y_e345, s);
-                    s = V::mul_add(x_e145, y_e5, s);
-                    s = V::mul_add(x_e234, y_e123, s);
-                    s = V::neg_mul_add(x_e235, y_e12345, s);
-                    s = V::neg_mul_add(x_e245, y_e125, s);
-                    s = V::neg_mul_add(x_e345, y_e135, s);
-                    s = V::neg_mul_add(x_e1234, y_e23, s);
-                    s = V::mul_add(x_e1235, y_e2345, s);
-                    s = V::mul_add(x_e1245, y_e25, s);
-                    s = V::mul_add(x_e1345, y_e35, s);
-                    s = V::neg_mul_add(x_e2345, y_e1235, s);
-                    s = V::neg_mul_add(x_e12345, y_e235, s);
-                    s
-                },
-                out0.at(8usize, c),
-            );
+            V::store(v568, out0.at(8usize, c));
+            let mut v631 = V::mul(x_1, y_e15);
+            v631 = V::mul_add(x_e1, y_e5, v631);
+            v631 = V::neg_mul_add(x_e2, y_e125, v631);
+            v631 = V::neg_mul_add(x_e3, y_e135, v631);
+            v631 = V::neg_mul_add(x_e4, y_e145, v631);
+            v631 = V::neg_mul_add(x_e5, y_e1, v631);
+            v631 = V::mul_add(x_e12, y_e25, v631);
+            v631 = V::mul_add(x_e13, y_e35, v631);
+            v631 = V::mul_add(x_e14, y_e45, v631);
+            v631 = V::mul_add(x_e15, y_1, v631);
+            v631 = V::neg_mul_add(x_e23, y_e1235, v631);
+            v631 = V::neg_mul_add(x_e24, y_e1245, v631);
+            v631 = V::neg_mul_add(x_e25, y_e12, v631);
+            v631 = V::neg_mul_add(x_e34, y_e1345, v631);
+            v631 = V::neg_mul_add(x_e35, y_e13, v631);
+            v631 = V::neg_mul_add(x_e45, y_e14, v631);
+            v631 = V::neg_mul_add(x_e123, y_e235, v631);
+            v631 = V::neg_mul_add(x_e124, y_e245, v631);
+            v631 = V::neg_mul_add(x_e125, y_e2, v631);
+            v631 = V::neg_mul_add(x_e134, y_e345, v631);
+            v631 = V::neg_mul_add(x_e135, y_e3, v631);
+            v631 = V::neg_mul_add(x_e145, y_e4, v631);
+            v631 = V::mul_add(x_e234, y_e12345, v631);
+            v631 = V::mul_add(x_e235, y_e123, v631);
+            v631 = V::mul_add(x_e245, y_e124, v631);
+            v631 = V::mul_add(x_e345, y_e134, v631);
+            v631 = V::neg_mul_add(x_e1234, y_e2345, v631);
+            v631 = V::neg_mul_add(x_e1235, y_e23, v631);
+            v631 = V::neg_mul_add(x_e1245, y_e24, v631);
+            v631 = V::neg_mul_add(x_e1345, y_e34, v631);
+            v631 = V::mul_add(x_e2345, y_e1234, v631);
+            v631 = V::mul_add(x_e12345, y_e234, v631);
             // out0[9] = x_e12345*y_e234 + x_e2345*y_e1234 + x_e345*y_e134 + x_e245*y_e124 + x_e235*y_e123 + x_e234*y_e12345 + x_e15*y_1 + x_e14*y_e45 + x_e13*y_e35 + x_e12*y_e25 + x_1*y_e15 + x_e1*y_e5 - x_e2*y_e125 - x_e3*y_e135 - x_e4*y_e145 - x_e5*y_e1 - x_e23*y_e1235 - x_e24*y_e1245 - x_e25*y_e12 - x_e34*y_e1345 - x_e35*y_e13 - x_e45*y_e14 - x_e123*y_e235 - x_e124*y_e245 - x_e125*y_e2 - x_e134*y_e345 - x_e135*y_e3 - x_e145*y_e4 - x_e1234*y_e2345 - x_e1235*y_e23 - x_e1245*y_e24 - x_e1345*y_e34
-            V::store(
-                {
-                    let mut s = V::mul(x_1, y_e15);
-                    s = V::mul_add(x_e1, y_e5, s);
-                    s = V::neg_mul_add(x_e2, y_e125, s);
-                    s = V::neg_mul_add(x_e3, y_e135, s);
-                    s = V::neg_mul_add(x_e4, y_e145, s);
-                    s = V::neg_mul_add(x_e5, y_e1, s);
-                    s = V::mul_add(x_e12, y_e25, s);
-                    s = V::mul_add(x_e13, y_e35, s);
-                    s = V::mul_add(x_e14, y_e45, s);
-                    s = V::mul_add(x_e15, y_1, s);
-                    s = V::neg_mul_add(x_e23, y_e1235, s);
-                    s = V::neg_mul_add(x_e24, y_e1245, s);
-                    s = V::neg_mul_add(x_e25, y_e12, s);
-                    s = V::neg_mul_add(x_e34, y_e1345, s);
-                    s = V::neg_mul_add(x_e35, y_e13, s);
-                    s = V::neg_mul_add(x_e45, y_e14, s);
-                    s = V::neg_mul_add(x_e123, y_e235, s);
-                    s = V::neg_mul_add(x_e124, y_e245, s);
-                    s = V::neg_mul_add(x_e125, y_e2, s);
-                    s = V::neg_mul_add(x_e134, y_e345, s);
-                    s = V::neg_mul_add(x_e135, y_e3, s);
-                    s = V::neg_mul_add(x_e145, y_e4, s);
-                    s = V::mul_add(x_e234, y_e12345, s);
-                    s = V::mul_add(x_e235, y_e123, s);
-                    s = V::mul_add(x_e245, y_e124, s);
-                    s = V::mul_add(x_e345, y_e134, s);
-                    s = V::neg_mul_add(x_e1234, y_e2345, s);
-                    s = V::neg_mul_add(x_e1235, y_e23, s);
-                    s = V::neg_mul_add(x_e1245, y_e24, s);
-                    s = V::neg_mul_add(x_e1345, y_e34, s);
-                    s = V::mul_add(x_e2345, y_e1234, s);
-                    s = V::mul_add(x_e12345, y_e234, s);
-                    s
-                },
-                out0.at(9usize, c),
-            );
+            V::store(v631, out0.at(9usize, c));
+            let mut v694 = V::mul(x_1, y_e23);
+            v694 = V::mul_add(x_e1, y_e123, v694);
+            v694 = V::mul_add(x_e2, y_e3, v694);
+            v694 = V::neg_mul_add(x_e3, y_e2, v694);
+            v694 = V::mul_add(x_e4, y_e234, v694);
+            v694 = V::mul_add(x_e5, y_e235, v694);
+            v694 = V::neg_mul_add(x_e12, y_e13, v694);
+            v694 = V::mul_add(x_e13, y_e12, v694);
+            v694 = V::neg_mul_add(x_e14, y_e1234, v694);
+            v694 = V::neg_mul_add(x_e15, y_e1235, v694);
+            v694 = V::mul_add(x_e23, y_1, v694);
+            v694 = V::neg_mul_add(x_e24, y_e34, v694);
+            v694 = V::neg_mul_add(x_e25, y_e35, v694);
+            v694 = V::mul_add(x_e34, y_e24, v694);
+            v694 = V::mul_add(x_e35, y_e25, v694);
+            v694 = V::neg_mul_add(x_e45, y_e2345, v694);
+            v694 = V::mul_add(x_e123, y_e1, v694);
+            v694 = V::neg_mul_add(x_e124, y_e134, v694);
+            v694 = V::neg_mul_add(x_e125, y_e135, v694);
+            v694 = V::mul_add(x_e134, y_e124, v694);
+            v694 = V::mul_add(x_e135, y_e125, v694);
+            v694 = V::neg_mul_add(x_e145, y_e12345, v694);
+            v694 = V::mul_add(x_e234, y_e4, v694);
+            v694 = V::mul_add(x_e235, y_e5, v694);
+            v694 = V::neg_mul_add(x_e245, y_e345, v694);
+            v694 = V::mul_add(x_e345, y_e245, v694);
+            v694 = V::neg_mul_add(x_e1234, y_e14, v694);
+            v694 = V::neg_mul_add(x_e1235, y_e15, v694);
+            v694 = V::mul_add(x_e1245, y_e1345, v694);
+            v694 = V::neg_mul_add(x_e1345, y_e1245, v694);
+            v694 = V::neg_mul_add(x_e2345, y_e45, v694);
+            v694 = V::neg_mul_add(x_e12345, y_e145, v694);
             // out0[10] = x_e1245*y_e1345 + x_e345*y_e245 + x_e235*y_e5 + x_e234*y_e4 + x_e135*y_e125 + x_e134*y_e124 + x_e123*y_e1 + x_e35*y_e25 + x_e34*y_e24 + x_e23*y_1 + x_e13*y_e12 + x_e5*y_e235 + x_e4*y_e234 + x_e2*y_e3 + x_1*y_e23 + x_e1*y_e123 - x_e3*y_e2 - x_e12*y_e13 - x_e14*y_e1234 - x_e15*y_e1235 - x_e24*y_e34 - x_e25*y_e35 - x_e45*y_e2345 - x_e124*y_e134 - x_e125*y_e135 - x_e145*y_e12345 - x_e245*y_e345 - x_e1234*y_e14 - x_e1235*y_e15 - x_e1345*y_e1245 - x_e2345*y_e45 - x_e12345*y_e145
-            V::store(
-                {
-                    let mut s = V::mul(x_1, y_e23);
-                    s = V::mul_add(x_e1, y_e123, s);
-                    s = V::mul_add(x_e2, y_e3, s);
-                    s = V::neg_mul_add(x_e3, y_e2, s);
-                    s = V::mul_add(x_e4, y_e234, s);
-                    s = V::mul_add(x_e5, y_e235, s);
-                    s = V::neg_mul_add(x_e12, y_e13, s);
-                    s = V::mul_add(x_e13, y_e12, s);
-                    s = V::neg_mul_add(x_e14, y_e1234, s);
-                    s = V::neg_mul_add(x_e15, y_e1235, s);
-                    s = V::mul_add(x_e23, y_1, s);
-                    s = V::neg_mul_add(x_e24, y_e34, s);
-                    s = V::neg_mul_add(x_e25, y_e35, s);
-                    s = V::mul_add(x_e34, y_e24, s);
-                    s = V::mul_add(x_e35, y_e25, s);
-                    s = V::neg_mul_add(x_e45, y_e2345, s);
-                    s = V::mul_add(x_e123, y_e1, s);
-                    s = V::neg_mul_add(x_e124, y_e134, s);
-                    s = V::neg_mul_add(x_e125, y_e135, s);
-                    s = V::mul_add(x_e134, y_e124, s);
-                    s = V::mul_add(x_e135, y_e125, s);
-                    s = V::neg_mul_add(x_e145, y_e12345, s);
-                    s = V::mul_add(x_e234, y_e4, s);
-                    s = V::mul_add(x_e235, y_e5, s);
-                    s = V::neg_mul_add(x_e245, y_e345, s);
-                    s = V::mul_add(x_e345, y_e245, s);
-                    s = V::neg_mul_add(x_e1234, y_e14, s);
-                    s = V::neg_mul_add(x_e1235, y_e15, s);
-                    s = V::mul_add(x_e1245, y_e1345, s);
-                    s = V::neg_mul_add(x_e1345, y_e1245, s);
-                    s = V::neg_mul_add(x_e2345, y_e45, s);
-                    s = V::neg_mul_add(x_e12345, y_e145, s);
-                    s
-                },
-                out0.at(10usize, c),
-            );
+            V::store(v694, out0.at(10usize, c));
+            let mut v757 = V::mul(x_1, y_e24);
+            v757 = V::mul_add(x_e1, y_e124, v757);
+            v757 = V::mul_add(x_e2, y_e4, v757);
+            v757 = V::neg_mul_add(x_e3, y_e234, v757);
+            v757 = V::neg_mul_add(x_e4, y_e2, v757);
+            v757 = V::mul_add(x_e5, y_e245, v757);
+            v757 = V::neg_mul_add(x_e12, y_e14, v757);
+            v757 = V::mul_add(x_e13, y_e1234, v757);
+            v757 = V::mul_add(x_e14, y_e12, v757);
+            v757 = V::neg_mul_add(x_e15, y_e1245, v757);
+            v757 = V::mul_add(x_e23, y_e34, v757);
+            v757 = V::mul_add(x_e24, y_1, v757);
+            v757 = V::neg_mul_add(x_e25, y_e45, v757);
+            v757 = V::neg_mul_add(x_e34, y_e23, v757);
+            v757 = V::mul_add(x_e35, y_e2345, v757);
+            v757 = V::mul_add(x_e45, y_e25, v757);
+            v757 = V::mul_add(x_e123, y_e134, v757);
+            v757 = V::mul_add(x_e124, y_e1, v757);
+            v757 = V::neg_mul_add(x_e125, y_e145, v757);
+            v757 = V::neg_mul_add(x_e134, y_e123, v757);
+            v757 = V::mul_add(x_e135, y_e12345, v757);
+            v757 = V::mul_add(x_e145, y_e125, v757);
+            v757 = V::neg_mul_add(x_e234, y_e3, v757);
+            v757 = V::mul_add(x_e235, y_e345, v757);
+            v757 = V::mul_add(x_e245, y_e5, v757);
+            v757 = V::neg_mul_add(x_e345, y_e235, v757);
+            v757 = V::mul_add(x_e1234, y_e13, v757);
+            v757 = V::neg_mul_add(x_e1235, y_e1345, v757);
+            v757 = V::neg_mul_add(x_e1245, y_e15, v757);
+            v757 = V::mul_add(x_e1345, y_e1235, v757);
+            v757 = V::mul_add(x_e2345, y_e35, v757);
+            v757 = V::mul_add(x_e12345, y_e135, v757);
             // out0[11] = x_e12345*y_e135 + x_e2345*y_e35 + x_e1345*y_e1235 + x_e1234*y_e13 + x_e245*y_e5 + x_e235*y_e345 + x_e145*y_e125 + x_e135*y_e12345 + x_e124*y_e1 + x_e123*y_e134 + x_e45*y_e25 + x_e35*y_e2345 + x_e24*y_1 + x_e23*y_e34 + x_e14*y_e12 + x_e13*y_e1234 + x_e5*y_e245 + x_e2*y_e4 + x_1*y_e24 + x_e1*y_e124 - x_e3*y_e234 - x_e4*y_e2 - x_e12*y_e14 - x_e15*y_e1245 - x_e25*y_e45 - x_e34*y_e23 - x_e125*y_e145 - x_e134*y_e123 - x_e234*y_e3 - x_e345*y_e235 - x_e1235*y_e1345 - x_e1245*y_e15
-            V::store(
-                {
-                    let mut s = V::mul(x_1, y_e24);
-                    s = V::mul_add(x_e1, y_e124, s);
-                    s = V::mul_add(x_e2, y_e4, s);
-                    s = V::neg_mul_add(x_e3, y_e234, s);
-                    s = V::neg_mul_add(x_e4, y_e2, s);
-                    s = V::mul_add(x_e5, y_e245, s);
-                    s = V::neg_mul_add(x_e12, y_e14, s);
-                    s = V::mul_add(x_e13, y_e1234, s);
-                    s = V::mul_add(x_e14, y_e12, s);
-                    s = V::neg_mul_add(x_e15, y_e1245, s);
-                    s = V::mul_add(x_e23, y_e34, s);
-                    s = V::mul_add(x_e24, y_1, s);
-                    s = V::neg_mul_add(x_e25, y_e45, s);
-                    s = V::neg_mul_add(x_e34, y_e23, s);
-                    s = V::mul_add(x_e35, y_e2345, s);
-                    s = V::mul_add(x_e45, y_e25, s);
-                    s = V::mul_add(x_e123, y_e134, s);
-                    s = V::mul_add(x_e124, y_e1, s);
-                    s = V::neg_mul_add(x_e125, y_e145, s);
-                    s = V::neg_mul_add(x_e134, y_e123, s);
-                    s = V::mul_add(x_e135, y_e12345, s);
-                    s = V::mul_add(x_e145, y_e125, s);
-                    s = V::neg_mul_add(x_e234, y_e3, s);
-                    s = V::mul_add(x_e235, y_e345, s);
-                    s = V::mul_add(x_e245, y_e5, s);
-                    s = V::neg_mul_add(x_e345, y_e235, s);
-                    s = V::mul_add(x_e1234, y_e13, s);
-                    s = V::neg_mul_add(x_e1235, y_e1345, s);
-                    s = V::neg_mul_add(x_e1245, y_e15, s);
-                    s = V::mul_add(x_e1345, y_e1235, s);
-                    s = V::mul_add(x_e2345, y_e35, s);
-                    s = V::mul_add(x_e12345, y_e135, s);
-                    s
-                },
-                out0.at(11usize, c),
-            );
+            V::store(v757, out0.at(11usize, c));
+            let mut v820 = V::mul(x_1, y_e25);
+            v820 = V::mul_add(x_e1, y_e125, v820);
+            v820 = V::mul_add(x_e2, y_e5, v820);
+            v820 = V::neg_mul_add(x_e3, y_e235, v820);
+            v820 = V::neg_mul_add(x_e4, y_e245, v820);
+            v820 = V::neg_mul_add(x_e5, y_e2, v820);
+            v820 = V::neg_mul_add(x_e12, y_e15, v820);
+            v820 = V::mul_add(x_e13, y_e1235, v820);
+            v820 = V::mul_add(x_e14, y_e1245, v820);
+            v820 = V::mul_add(x_e15, y_e12, v820);
+            v820 = V::mul_add(x_e23, y_e35, v820);
+            v820 = V::mul_add(x_e24, y_e45, v820);
+            v820 = V::mul_add(x_e25, y_1, v820);
+            v820 = V::neg_mul_add(x_e34, y_e2345, v820);
+            v820 = V::neg_mul_add(x_e35, y_e23, v820);
+            v820 = V::neg_mul_add(x_e45, y_e24, v820);
+            v820 = V::mul_add(x_e123, y_e135, v820);
+            v820 = V::mul_add(x_e124, y_e145, v820);
+            v820 = V::mul_add(x_e125, y_e1, v820);
+            v820 = V::neg_mul_add(x_e134, y_e12345, v820);
+            v820 = V::neg_mul_add(x_e135, y_e123, v820);
+            v820 = V::neg_mul_add(x_e145, y_e124, v820);
+            v820 = V::neg_mul_add(x_e234, y_e345, v820);
+            v820 = V::neg_mul_add(x_e235, y_e3, v820);
+            v820 = V::neg_mul_add(x_e245, y_e4, v820);
+            v820 = V::mul_add(x_e345, y_e234, v820);
+            v820 = V::mul_add(x_e1234, y_e1345, v820);
+            v820 = V::mul_add(x_e1235, y_e13, v820);
+            v820 = V::mul_add(x_e1245, y_e14, v820);
+            v820 = V::neg_mul_add(x_e1345, y_e1234, v820);
+            v820 = V::neg_mul_add(x_e2345, y_e34, v820);
+            v820 = V::neg_mul_add(x_e12345, y_e134, v820);
             // out0[12] = x_e1245*y_e14 + x_e1235*y_e13 + x_e1234*y_e1345 + x_e345*y_e234 + x_e125*y_e1 + x_e124*y_e145 + x_e123*y_e135 + x_e25*y_1 + x_e24*y_e45 + x_e23*y_e35 + x_e15*y_e12 + x_e14*y_e1245 + x_e13*y_e1235 + x_e2*y_e5 + x_1*y_e25 + x_e1*y_e125 - x_e3*y_e235 - x_e4*y_e245 - x_e5*y_e2 - x_e12*y_e15 - x_e34*y_e2345 - x_e35*y_e23 - x_e45*y_e24 - x_e134*y_e12345 - x_e135*y_e123 - x_e145*y_e124 - x_e234*y_e345 - x_e235*y_e3 - x_e245*y_e4 - x_e1345*y_e1234 - x_e2345*y_e34 - x_e12345*y_e134
-            V::store(
-                {
-                    let mut s = V::mul(x_1, y_e25);
-                    s = V::mul_add(x_e1, y_e125, s);
-                    s = V::mul_add(x_e2, y_e5, s);
-                    s = V::neg_mul_add(x_e3, y_e235, s);
-                    s = V::neg_mul_add(x_e4, y_e245, s);
-                    s = V::neg_mul_add(x_e5, y_e2, s);
-                    s = V::neg_mul_add(x_e12, y_e15, s);
-                    s = V::mul_add(x_e13, y_e1235, s);
-                    s = V::mul_add(x_e14, y_e1245, s);
-                    s = V::mul_add(x_e15, y_e12, s);
-                    s = V::mul_add(x_e23, y_e35, s);
-                    s = V::mul_add(x_e24, y_e45, s);
-                    s = V::mul_add(x_e25, y_1, s);
-                    s = V::neg_mul_add(x_e34, y_e2345, s);
-                    s = V::neg_mul_add(x_e35, y_e23, s);
-                    s = V::neg_mul_add(x_e45, y_e24, s);
-                    s = V::mul_add(x_e123, y_e135, s);
-                    s = V::mul_add(x_e124, y_e145, s);
-                    s = V::mul_add(x_e125, y_e1, s);
-                    s = V::neg_mul_add(x_e134, y_e12345, s);
-                    s = V::neg_mul_add(x_e135, y_e123, s);
-                    s = V::neg_mul_add(x_e145, y_e124, s);
-                    s = V::neg_mul_add(x_e234, y_e345, s);
-                    s = V::neg_mul_add(x_e235, y_e3, s);
-                    s = V::neg_mul_add(x_e245, y_e4, s);
-                    s = V::mul_add(x_e345, y_e234, s);
-                    s = V::mul_add(x_e1234, y_e1345, s);
-                    s = V::mul_add(x_e1235, y_e13, s);
-                    s = V::mul_add(x_e1245, y_e14, s);
-                    s = V::neg_mul_add(x_e1345, y_e1234, s);
-                    s = V::neg_mul_add(x_e2345, y_e34, s);
-                    s = V::neg_mul_add(x_e12345, y_e134, s);
-                    s
-                },
-                out0.at(12usize, c),
-            );
+            V::store(v820, out0.at(12usize, c));
+            let mut v883 = V::mul(x_1, y_e34);
+            v883 = V::mul_add(x_e1, y_e134, v883);
+            v883 = V::mul_add(x_e2, y_e234, v883);
+            v883 = V::mul_add(x_e3, y_e4, v883);
+            v883 = V::neg_mul_add(x_e4, y_e3, v883);
+            v883 = V::mul_add(x_e5, y_e345, v883);
+            v883 = V::neg_mul_add(x_e12, y_e1234, v883);
+            v883 = V::neg_mul_add(x_e13, y_e14, v883);
+            v883 = V::mul_add(x_e14, y_e13, v883);
+            v883 = V::neg_mul_add(x_e15, y_e1345, v883);
+            v883 = V::neg_mul_add(x_e23, y_e24, v883);
+            v883 = V::mul_add(x_e24, y_e23, v883);
+            v883 = V::neg_mul_add(x_e25, y_e2345, v883);
+            v883 = V::mul_add(x_e34, y_1, v883);
+            v883 = V::neg_mul_add(x_e35, y_e45, v883);
+            v883 = V::mul_add(x_e45, y_e35, v883);
+            v883 = V::neg_mul_add(x_e123, y_e124, v883);
+            v883 = V::mul_add(x_e124, y_e123, v883);
+            v883 = V::neg_mul_add(x_e125, y_e12345, v883);
+            v883 = V::mul_add(x_e134, y_e1, v883);
+            v883 = V::neg_mul_add(x_e135, y_e145, v883);
+            v883 = V::mul_add(x_e145, y_e135, v883);
+            v883 = V::mul_add(x_e234, y_e2, v883);
+            v883 = V::neg_mul_add(x_e235, y_e245, v883);
+            v883 = V::mul_add(x_e245, y_e235, v883);
+            v883 = V::mul_add(x_e345, y_e5, v883);
+            v883 = V::neg_mul_add(x_e1234, y_e12, v883);
+            v883 = V::mul_add(x_e1235, y_e1245, v883);
+            v883 = V::neg_mul_add(x_e1245, y_e1235, v883);
+            v883 = V::neg_mul_add(x_e1345, y_e15, v883);
+            v883 = V::neg_mul_add(x_e2345, y_e25, v883);
+            v883 = V::neg_mul_add(x_e12345, y_e125, v883);
             // out0[13] = x_e1235*y_e1245 + x_e345*y_e5 + x_e245*y_e235 + x_e234*y_e2 + x_e145*y_e135 + x_e134*y_e1 + x_e124*y_e123 + x_e45*y_e35 + x_e34*y_1 + x_e24*y_e23 + x_e14*y_e13 + x_e5*y_e345 + x_e3*y_e4 + x_e2*y_e234 + x_1*y_e34 + x_e1*y_e134 - x_e4*y_e3 - x_e12*y_e1234 - x_e13*y_e14 - x_e15*y_e1345 - x_e23*y_e24 - x_e25*y_e2345 - x_e35*y_e45 - x_e123*y_e124 - x_e125*y_e12345 - x_e135*y_e145 - x_e235*y_e245 - x_e1234*y_e12 - x_e1245*y_e1235 - x_e1345*y_e15 - x_e2345*y_e25 - x_e12345*y_e125
-            V::store(
-                {
-                    let mut s = V::mul(x_1, y_e34);
-                    s = V::mul_add(x_e1, y_e134, s);
-                    s = V::mul_add(x_e2, y_e234, s);
-                    s = V::mul_add(x_e3, y_e4, s);
-                    s = V::neg_mul_add(x_e4, y_e3, s);
-                    s = V::mul_add(x_e5, y_e345, s);
-                    s = V::neg_mul_add(x_e12, y_e1234, s);
-                    s = V::neg_mul_add(x_e13, y_e14, s);
-                    s = V::mul_add(x_e14, y_e13, s);
-                    s = V::neg_mul_add(x_e15, y_e1345, s);
-                    s = V::neg_mul_add(x_e23, y_e24, s);
-                    s = V::mul_add(x_e24, y_e23, s);
-                    s = V::neg_mul_add(x_e25, y_e2345, s);
-                    s = V::mul_add(x_e34, y_1, s);
-                    s = V::neg_mul_add(x_e35, y_e45, s);
-                    s = V::mul_add(x_e45, y_e35, s);
-                    s = V::neg_mul_add(x_e123, y_e124, s);
-                    s = V::mul_add(x_e124, y_e123, s);
-                    s = V::neg_mul_add(x_e125, y_e12345, s);
-                    s = V::mul_add(x_e134, y_e1, s);
-                    s = V::neg_mul_add(x_e135, y_e145, s);
-                    s = V::mul_add(x_e145, y_e135, s);
-                    s = V::mul_add(x_e234, y_e2, s);
-                    s = V::neg_mul_add(x_e235, y_e245, s);
-                    s = V::mul_add(x_e245, y_e235, s);
-                    s = V::mul_add(x_e345, y_e5, s);
-                    s = V::neg_mul_add(x_e1234, y_e12, s);
-                    s = V::mul_add(x_e1235, y_e1245, s);
-                    s = V::neg_mul_add(x_e1245, y_e1235, s);
-                    s = V::neg_mul_add(x_e1345, y_e15, s);
-                    s = V::neg_mul_add(x_e2345, y_e25, s);
-                    s = V::neg_mul_add(x_e12345, y_e125, s);
-                    s
-                },
-                out0.at(13usize, c),
-            );
+            V::store(v883, out0.at(13usize, c));
+            let mut v946 = V::mul(x_1, y_e35);
+            v946 = V::mul_add(x_e1, y_e135, v946);
+            v946 = V::mul_add(x_e2, y_e235, v946);
+            v946 = V::mul_add(x_e3, y_e5, v946);
+            v946 = V::neg_mul_add(x_e4, y_e345, v946);
+            v946 = V::neg_mul_add(x_e5, y_e3, v946);
+            v946 = V::neg_mul_add(x_e12, y_e1235, v946);
+            v946 = V::neg_mul_add(x_e13, y_e15, v946);
+            v946 = V::mul_add(x_e14, y_e1345, v946);
+            v946 = V::mul_add(x_e15, y_e13, v946);
+            v946 = V::neg_mul_add(x_e23, y_e25, v946);
+            v946 = V::mul_add(x_e24, y_e2345, v946);
+            v946 = V::mul_add(x_e25, y_e23, v946);
+            v946 = V::mul_add(x_e34, y_e45, v946);
+            v946 = V::mul_add(x_e35, y_1, v946);
+            v946 = V::neg_mul_add(x_e45, y_e34, v946);
+            v946 = V::neg_mul_add(x_e123, y_e125, v946);
+            v946 = V::mul_add(x_e124, y_e12345, v946);
+            v946 = V::mul_add(x_e125, y_e123, v946);
+            v946 = V::mul_add(x_e134, y_e145, v946);
+            v946 = V::mul_add(x_e135, y_e1, v946);
+            v946 = V::neg_mul_add(x_e145, y_e134, v946);
+            v946 = V::mul_add(x_e234, y_e245, v946);
+            v946 = V::mul_add(x_e235, y_e2, v946);
+            v946 = V::neg_mul_add(x_e245, y_e234, v946);
+            v946 = V::neg_mul_add(x_e345, y_e4, v946);
+            v946 = V::neg_mul_add(x_e1234, y_e1245, v946);
+            v946 = V::neg_mul_add(x_e1235, y_e12, v946);
+            v946 = V::mul_add(x_e1245, y_e1234, v946);
+            v946 = V::mul_add(x_e1345, y_e14, v946);
+            v946 = V::mul_add(x_e2345, y_e24, v946);
+            v946 = V::mul_add(x_e12345, y_e124, v946);
             // out0[14] = x_e12345*y_e124 + x_e2345*y_e24 + x_e1345*y_e14 + x_e1245*y_e1234 + x_e235*y_e2 + x_e234*y_e245 + x_e135*y_e1 + x_e134*y_e145 + x_e125*y_e123 + x_e124*y_e12345 + x_e35*y_1 + x_e34*y_e45 + x_e25*y_e23 + x_e24*y_e2345 + x_e15*y_e13 + x_e14*y_e1345 + x_e3*y_e5 + x_e2*y_e235 + x_1*y_e35 + x_e1*y_e135 - x_e4*y_e345 - x_e5*y_e3 - x_e12*y_e1235 - x_e13*y_e15 - x_e23*y_e25 - x_e45*y_e34 - x_e123*y_e125 - x_e145*y_e134 - x_e245*y_e234 - x_e345*y_e4 - x_e1234*y_e1245 - x_e1235*y_e12
-            V::store(
-                {
-                    let mut s = V::mul(x_1, y_e35);
-                    s = V::mul_add(x_e1, y_e135, s);
-                    s = V::mul_add(x_e2, y_e235, s);
-                    s = V::mul_add(x_e3, y_e5, s);
-                    s = V::neg_mul_add(x_e4, y_e345, s);
-                    s = V::neg_mul_add(x_e5, y_e3, s);
-                    s = V::neg_mul_add(x_e12, y_e1235, s);
-                    s = V::neg_mul_add(x_e13, y_e15, s);
-                    s = V::mul_add(x_e14, y_e1345, s);
-                    s = V::mul_add(x_e15, y_e13, s);
-                    s = V::neg_mul_add(x_e23, y_e25, s);
-                    s = V::mul_add(x_e24, y_e2345, s);
-                    s = V::mul_add(x_e25, y_e23, s);
-                    s = V::mul_add(x_e34, y_e45, s);
-                    s = V::mul_add(x_e35, y_1, s);
-                    s = V::neg_mul_add(x_e45, y_e34, s);
-                    s = V::neg_mul_add(x_e123, y_e125, s);
-                    s = V::mul_add(x_e124, y_e12345, s);
-                    s = V::mul_add(x_e125, y_e123, s);
-                    s = V::mul_add(x_e134, y_e145, s);
-                    s = V::mul_add(x_e135, y_e1, s);
-                    s = V::neg_mul_add(x_e145, y_e134, s);
-                    s = V::mul_add(x_e234, y_e245, s);
-                    s = V::mul_add(x_e235, y_e2, s);
-                    s = V::neg_mul_add(x_e245, y_e234, s);
-                    s = V::neg_mul_add(x_e345, y_e4, s);
-                    s = V::neg_mul_add(x_e1234, y_e1245, s);
-                    s = V::neg_mul_add(x_e1235, y_e12, s);
-                    s = V::mul_add(x_e1245, y_e1234, s);
-                    s = V::mul_add(x_e1345, y_e14, s);
-                    s = V::mul_add(x_e2345, y_e24, s);
-                    s = V::mul_add(x_e12345, y_e124, s);
-                    s
-                },
-                out0.at(14usize, c),
-            );
+            V::store(v946, out0.at(14usize, c));
+            let mut v1009 = V::mul(x_1, y_e45);
+            v1009 = V::mul_add(x_e1, y_e145, v1009);
+            v1009 = V::mul_add(x_e2, y_e245, v1009);
+            v1009 = V::mul_add(x_e3, y_e345, v1009);
+            v1009 = V::mul_add(x_e4, y_e5, v1009);
+            v1009 = V::neg_mul_add(x_e5, y_e4, v1009);
+            v1009 = V::neg_mul_add(x_e12, y_e1245, v1009);
+            v1009 = V::neg_mul_add(x_e13, y_e1345, v1009);
+            v1009 = V::neg_mul_add(x_e14, y_e15, v1009);
+            v1009 = V::mul_add(x_e15, y_e14, v1009);
+            v1009 = V::neg_mul_add(x_e23, y_e2345, v1009);
+            v1009 = V::neg_mul_add(x_e24, y_e25, v1009);
+            v1009 = V::mul_add(x_e25, y_e24, v1009);
+            v1009 = V::neg_mul_add(x_e34, y_e35, v1009);
+            v1009 = V::mul_add(x_e35, y_e34, v1009);
+            v1009 = V::mul_add(x_e45, y_1, v1009);
+            v1009 = V::neg_mul_add(x_e123, y_e12345, v1009);
+            v1009 = V::neg_mul_add(x_e124, y_e125, v1009);
+            v1009 = V::mul_add(x_e125, y_e124, v1009);
+            v1009 = V::neg_mul_add(x_e134, y_e135, v1009);
+            v1009 = V::mul_add(x_e135, y_e134, v1009);
+            v1009 = V::mul_add(x_e145, y_e1, v1009);
+            v1009 = V::neg_mul_add(x_e234, y_e235, v1009);
+            v1009 = V::mul_add(x_e235, y_e234, v1009);
+            v1009 = V::mul_add(x_e245, y_e2, v1009);
+            v1009 = V::mul_add(x_e345, y_e3, v1009);
+            v1009 = V::mul_add(x_e1234, y_e1235, v1009);
+            v1009 = V::neg_mul_add(x_e1235, y_e1234, v1009);
+            v1009 = V::neg_mul_add(x_e1245, y_e12, v1009);
+            v1009 = V::neg_mul_add(x_e1345, y_e13, v1009);
+            v1009 = V::neg_mul_add(x_e2345, y_e23, v1009);
+            v1009 = V::neg_mul_add(x_e12345, y_e123, v1009);
             // out0[15] = x_e1234*y_e1235 + x_e345*y_e3 + x_e245*y_e2 + x_e235*y_e234 + x_e145*y_e1 + x_e135*y_e134 + x_e125*y_e124 + x_e45*y_1 + x_e35*y_e34 + x_e25*y_e24 + x_e15*y_e14 + x_e4*y_e5 + x_e3*y_e345 + x_e2*y_e245 + x_1*y_e45 + x_e1*y_e145 - x_e5*y_e4 - x_e12*y_e1245 - x_e13*y_e1345 - x_e14*y_e15 - x_e23*y_e2345 - x_e24*y_e25 - x_e34*y_e35 - x_e123*y_e12345 - x_e124*y_e125 - x_e134*y_e135 - x_e234*y_e235 - x_e1235*y_e1234 - x_e1245*y_e12 - x_e1345*y_e13 - x_e2345*y_e23 - x_e12345*y_e123
-            V::store(
-                {
-                    let mut s = V::mul(x_1, y_e45);
-                    s = V::mul_add(x_e1, y_e145, s);
-                    s = V::mul_add(x_e2, y_e245, s);
-                    s = V::mul_add(x_e3, y_e345, s);
-                    s = V::mul_add(x_e4, y_e5, s);
-                    s = V::neg_mul_add(x_e5, y_e4, s);
-                    s = V::neg_mul_add(x_e12, y_e1245, s);
-                    s = V::neg_mul_add(x_e13, y_e1345, s);
-                    s = V::neg_mul_add(x_e14, y_e15, s);
-                    s = V::mul_add(x_e15, y_e14, s);
-                    s = V::neg_mul_add(x_e23, y_e2345, s);
-                    s = V::neg_mul_add(x_e24, y_e25, s);
-                    s = V::mul_add(x_e25, y_e24, s);
-                    s = V::neg_mul_add(x_e34, y_e35, s);
-                    s = V::mul_add(x_e35, y_e34, s);
-                    s = V::mul_add(x_e45, y_1, s);
-                    s = V::neg_mul_add(x_e123, y_e12345, s);
-                    s = V::neg_mul_add(x_e124, y_e125, s);
-                    s = V::mul_add(x_e125, y_e124, s);
-                    s = V::neg_mul_add(x_e134, y_e135, s);
-                    s = V::mul_add(x_e135, y_e134, s);
-                    s = V::mul_add(x_e145, y_e1, s);
-                    s = V::neg_mul_add(x_e234, y_e235, s);
-                    s = V::mul_add(x_e235, y_e234, s);
-                    s = V::mul_add(x_e245, y_e2, s);
-                    s = V::mul_add(x_e345, y_e3, s);
-                    s = V::mul_add(x_e1234, y_e1235, s);
-                    s = V::neg_mul_add(x_e1235, y_e1234, s);
-                    s = V::neg_mul_add(x_e1245, y_e12, s);
-                    s = V::neg_mul_add(x_e1345, y_e13, s);
-                    s = V::neg_mul_add(x_e2345, y_e23, s);
-                    s = V::neg_mul_add(x_e12345, y_e123, s);
-                    s
-                },
-                out0.at(15usize, c),
-            );
+            V::store(v1009, out0.at(15usize, c));
+            let mut v1072 = V::mul(x_1, y_e123);
+            v1072 = V::mul_add(x_e1, y_e23, v1072);
+            v1072 = V::neg_mul_add(x_e2, y_e13, v1072);
+            v1072 = V::mul_add(x_e3, y_e12, v1072);
+            v1072 = V::neg_mul_add(x_e4, y_e1234, v1072);
+            v1072 = V::neg_mul_add(x_e5, y_e1235, v1072);
+            v1072 = V::mul_add(x_e12, y_e3, v1072);
+            v1072 = V::neg_mul_add(x_e13, y_e2, v1072);
+            v1072 = V::mul_add(x_e14, y_e234, v1072);
+            v1072 = V::mul_add(x_e15, y_e235, v1072);
+            v1072 = V::mul_add(x_e23, y_e1, v1072);
+            v1072 = V::neg_mul_add(x_e24, y_e134, v1072);
+            v1072 = V::neg_mul_add(x_e25, y_e135, v1072);
+            v1072 = V::mul_add(x_e34, y_e124, v1072);
+            v1072 = V::mul_add(x_e35, y_e125, v1072);
+            v1072 = V::neg_mul_add(x_e45, y_e12345, v1072);
+            v1072 = V::mul_add(x_e123, y_1, v1072);
+            v1072 = V::neg_mul_add(x_e124, y_e34, v1072);
+            v1072 = V::neg_mul_add(x_e125, y_e35, v1072);
+            v1072 = V::mul_add(x_e134, y_e24, v1072);
+            v1072 = V::mul_add(x_e135, y_e25, v1072);
+            v1072 = V::neg_mul_add(x_e145, y_e2345, v1072);
+            v1072 = V::neg_mul_add(x_e234, y_e14, v1072);
+            v1072 = V::neg_mul_add(x_e235, y_e15, v1072);
+            v1072 = V::mul_add(x_e245, y_e1345, v1072);
+            v1072 = V::neg_mul_add(x_e345, y_e1245, v1072);
+            v1072 = V::mul_add(x_e1234, y_e4, v1072);
+            v1072 = V::mul_add(x_e1235, y_e5, v1072);
+            v1072 = V::neg_mul_add(x_e1245, y_e345, v1072);
+            v1072 = V::mul_add(x_e1345, y_e245, v1072);
+            v1072 = V::neg_mul_add(x_e2345, y_e145, v1072);
+            v1072 = V::neg_mul_add(x_e12345, y_e45, v1072);
             // out0[16] = x_e1345*y_e245 + x_e1235*y_e5 + x_e1234*y_e4 + x_e245*y_e1345 + x_e135*y_e25 + x_e134*y_e24 + x_e123*y_1 + x_e35*y_e125 + x_e34*y_e124 + x_e23*y_e1 + x_e15*y_e235 + x_e14*y_e234 + x_e12*y_e3 + x_e3*y_e12 + x_1*y_e123 + x_e1*y_e23 - x_e2*y_e13 - x_e4*y_e1234 - x_e5*y_e1235 - x_e13*y_e2 - x_e24*y_e134 - x_e25*y_e135 - x_e45*y_e12345 - x_e124*y_e34 - x_e125*y_e35 - x_e145*y_e2345 - x_e234*y_e14 - x_e235*y_e15 - x_e345*y_e1245 - x_e1245*y_e345 - x_e2345*y_e145 - x_e12345*y_e45
-            V::store(
-                {
-                    let mut s = V::mul(x_1, y_e123);
-                    s = V::mul_add(x_e1, y_e23, s);
-                    s = V::neg_mul_add(x_e2, y_e13, s);
-                    s = V::mul_add(x_e3, y_e12, s);
-                    s = V::neg_mul_add(x_e4, y_e1234, s);
-                    s = V::neg_mul_add(x_e5, y_e1235, s);
-                    s = V::mul_add(x_e12, y_e3, s);
-                    s = V::neg_mul_add(x_e13, y_e2, s);
-                    s = V::mul_add(x_e14, y_e234, s);
-                    s = V::mul_add(x_e15, y_e235, s);
-                    s = V::mul_add(x_e23, y_e1, s);
-                    s = V::neg_mul_add(x_e24, y_e134, s);
-                    s = V::neg_mul_add(x_e25, y_e135, s);
-                    s = V::mul_add(x_e34, y_e124, s);
-                    s = V::mul_add(x_e35, y_e125, s);
-                    s = V::neg_mul_add(x_e45, y_e12345, s);
-                    s = V::mul_add(x_e123, y_1, s);
-                    s = V::neg_mul_add(x_e124, y_e34, s);
-                    s = V::neg_mul_add(x_e125, y_e35, s);
-                    s = V::mul_add(x_e134, y_e24, s);
-                    s = V::mul_add(x_e135, y_e25, s);
-                    s = V::neg_mul_add(x_e145, y_e2345, s);
-                    s = V::neg_mul_add(x_e234, y_e14, s);
-                    s = V::neg_mul_add(x_e235, y_e15, s);
-                    s = V::mul_add(x_e245, y_e1345, s);
-                    s = V::neg_mul_add(x_e345, y_e1245, s);
-                    s = V::mul_add(x_e1234, y_e4, s);
-                    s = V::mul_add(x_e1235, y_e5, s);
-                    s = V::neg_mul_add(x_e1245, y_e345, s);
-                    s = V::mul_add(x_e1345, y_e245, s);
-                    s = V::neg_mul_add(x_e2345, y_e145, s);
-                    s = V::neg_mul_add(x_e12345, y_e45, s);
-                    s
-                },
-                out0.at(16usize, c),
-            );
+            V::store(v1072, out0.at(16usize, c));
+            let mut v1135 = V::mul(x_1, y_e124);
+            v1135 = V::mul_add(x_e1, y_e24, v1135);
+            v1135 = V::neg_mul_add(x_e2, y_e14, v1135);
+            v1135 = V::mul_add(x_e3, y_e1234, v1135);
+            v1135 = V::mul_add(x_e4, y_e12, v1135);
+            v1135 = V::neg_mul_add(x_e5, y_e1245, v1135);
+            v1135 = V::mul_add(x_e12, y_e4, v1135);
+            v1135 = V::neg_mul_add(x_e13, y_e234, v1135);
+            v1135 = V::neg_mul_add(x_e14, y_e2, v1135);
+            v1135 = V::mul_add(x_e15, y_e245, v1135);
+            v1135 = V::mul_add(x_e23, y_e134, v1135);
+            v1135 = V::mul_add(x_e24, y_e1, v1135);
+            v1135 = V::neg_mul_add(x_e25, y_e145, v1135);
+            v1135 = V::neg_mul_add(x_e34, y_e123, v1135);
+            v1135 = V::mul_add(x_e35, y_e12345, v1135);
+            v1135 = V::mul_add(x_e45, y_e125, v1135);
+            v1135 = V::mul_add(x_e123, y_e34, v1135);
+            v1135 = V::mul_add(x_e124, y_1, v1135);
+            v1135 = V::neg_mul_add(x_e125, y_e45, v1135);
+            v1135 = V::neg_mul_add(x_e134, y_e23, v1135);
+            v1135 = V::mul_add(x_e135, y_e2345, v1135);
+            v1135 = V::mul_add(x_e145, y_e25, v1135);
+            v1135 = V::mul_add(x_e234, y_e13, v1135);
+            v1135 = V::neg_mul_add(x_e235, y_e1345, v1135);
+            v1135 = V::neg_mul_add(x_e245, y_e15, v1135);
+            v1135 = V::mul_add(x_e345, y_e1235, v1135);
+            v1135 = V::neg_mul_add(x_e1234, y_e3, v1135);
+            v1135 = V::mul_add(x_e1235, y_e345, v1135);
+            v1135 = V::mul_add(x_e1245, y_e5, v1135);
+            v1135 = V::neg_mul_add(x_e1345, y_e235, v1135);
+            v1135 = V::mul_add(x_e2345, y_e135, v1135);
+            v1135 = V::mul_add(x_e12345, y_e35, v1135);
             // out0[17] = x_e12345*y_e35 + x_e2345*y_e135 + x_e1245*y_e5 + x_e1235*y_e345 + x_e345*y_e1235 + x_e234*y_e13 + x_e145*y_e25 + x_e135*y_e2345 + x_e124*y_1 + x_e123*y_e34 + x_e45*y_e125 + x_e35*y_e12345 + x_e24*y_e1 + x_e23*y_e134 + x_e15*y_e245 + x_e12*y_e4 + x_e4*y_e12 + x_e3*y_e1234 + x_1*y_e124 + x_e1*y_e24 - x_e2*y_e14 - x_e5*y_e1245 - x_e13*y_e234 - x_e14*y_e2 - x_e25*y_e145 - x_e34*y_e123 - x_e125*y_e45 - x_e134*y_e23 - x_e235*y_e1345 - x_e245*y_e15 - x_e1234*y_e3 - x_e1345*y_e235
-            V::store(
-                {
-                    let mut s = V::mul(x_1, y_e124);
-                    s = V::mul_add(x_e1, y_e24, s);
-                    s = V::neg_mul_add(x_e2, y_e14, s);
-                    s = V::mul_add(x_e3, y_e1234, s);
-                    s = V::mul_add(x_e4, y_e12, s);
-                    s = V::neg_mul_add(x_e5, y_e1245, s);
-                    s = V::mul_add(x_e12, y_e4, s);
-                    s = V::neg_mul_add(x_e13, y_e234, s);
-                    s = V::neg_mul_add(x_e14, y_e2, s);
-                    s = V::mul_add(x_e15, y_e245, s);
-                    s = V::mul_add(x_e23, y_e134, s);
-                    s = V::mul_add(x_e24, y_e1, s);
-                    s = V::neg_mul_add(x_e25, y_e145, s);
-                    s = V::neg_mul_add(x_e34, y_e123, s);
-                    s = V::mul_add(x_e35, y_e12345, s);
-                    s = V::mul_add(x_e45, y_e125, s);
-                    s = V::mul_add(x_e123, y_e34, s);
-                    s = V::mul_add(x_e124, y_1, s);
-                    s = V::neg_mul_add(x_e125, y_e45, s);
-                    s = V::neg_mul_add(x_e134, y_e23, s);
-                    s = V::mul_add(x_e135, y_e2345, s);
-                    s = V::mul_add(x_e145, y_e25, s);
-                    s = V::mul_add(x_e234, y_e13, s);
-                    s = V::neg_mul_add(x_e235, y_e1345, s);
-                    s = V::neg_mul_add(x_e245, y_e15, s);
-                    s = V::mul_add(x_e345, y_e1235, s);
-                    s = V::neg_mul_add(x_e1234, y_e3, s);
-                    s = V::mul_add(x_e1235, y_e345, s);
-                    s = V::mul_add(x_e1245, y_e5, s);
-                    s = V::neg_mul_add(x_e1345, y_e235, s);
-                    s = V::mul_add(x_e2345, y_e135, s);
-                    s = V::mul_add(x_e12345, y_e35, s);
-                    s
-                },
-                out0.at(17usize, c),
-            );
+            V::store(v1135, out0.at(17usize, c));
+            let mut v1198 = V::mul(x_1, y_e125);
+            v1198 = V::mul_add(x_e1, y_e25, v1198);
+            v1198 = V::neg_mul_add(x_e2, y_e15, v1198);
+            v1198 = V::mul_add(x_e3, y_e1235, v1198);
+            v1198 = V::mul_add(x_e4, y_e1245, v1198);
+            v1198 = V::mul_add(x_e5, y_e12, v1198);
+            v1198 = V::mul_add(x_e12, y_e5, v1198);
+            v1198 = V::neg_mul_add(x_e13, y_e235, v1198);
+            v1198 = V::neg_mul_add(x_e14, y_e245, v1198);
+            v1198 = V::neg_mul_add(x_e15, y_e2, v1198);
+            v1198 = V::mul_add(x_e23, y_e135, v1198);
+            v1198 = V::mul_add(x_e24, y_e145, v1198);
+            v1198 = V::mul_add(x_e25, y_e1, v1198);
+            v1198 = V::neg_mul_add(x_e34, y_e12345, v1198);
+            v1198 = V::neg_mul_add(x_e35, y_e123, v1198);
+            v1198 = V::neg_mul_add(x_e45, y_e124, v1198);
+            v1198 = V::mul_add(x_e123, y_e35, v1198);
+            v1198 = V::mul_add(x_e124, y_e45, v1198);
+            v1198 = V::mul_add(x_e125, y_1, v1198);
+            v1198 = V::neg_mul_add(x_e134, y_e2345, v1198);
+            v1198 = V::neg_mul_add(x_e135, y_e23, v1198);
+            v1198 = V::neg_mul_add(x_e145, y_e24, v1198);
+            v1198 = V::mul_add(x_e234, y_e1345, v1198);
+            v1198 = V::mul_add(x_e235, y_e13, v1198);
+            v1198 = V::mul_add(x_e245, y_e14, v1198);
+            v1198 = V::neg_mul_add(x_e345, y_e1234, v1198);
+            v1198 = V::neg_mul_add(x_e1234, y_e345, v1198);
+            v1198 = V::neg_mul_add(x_e1235, y_e3, v1198);
+            v1198 = V::neg_mul_add(x_e1245, y_e4, v1198);
+            v1198 = V::mul_add(x_e1345, y_e234, v1198);
+            v1198 = V::neg_mul_add(x_e2345, y_e134, v1198);
+            v1198 = V::neg_mul_add(x_e12345, y_e34, v1198);
             // out0[18] = x_e1345*y_e234 + x_e245*y_e14 + x_e235*y_e13 + x_e234*y_e1345 + x_e125*y_1 + x_e124*y_e45 + x_e123*y_e35 + x_e25*y_e1 + x_e24*y_e145 + x_e23*y_e135 + x_e12*y_e5 + x_e5*y_e12 + x_e4*y_e1245 + x_e3*y_e1235 + x_1*y_e125 + x_e1*y_e25 - x_e2*y_e15 - x_e13*y_e235 - x_e14*y_e245 - x_e15*y_e2 - x_e34*y_e12345 - x_e35*y_e123 - x_e45*y_e124 - x_e134*y_e2345 - x_e135*y_e23 - x_e145*y_e24 - x_e345*y_e1234 - x_e1234*y_e345 - x_e1235*y_e3 - x_e1245*y_e4 - x_e2345*y_e134 - x_e12345*y_e34
-            V::store(
-                {
-                    let mut s = V::mul(x_1, y_e125);
-                    s = V::mul_add(x_e1, y_e25, s);
-                    s = V::neg_mul_add(x_e2, y_e15, s);
-                    s = V::mul_add(x_e3, y_e1235, s);
-                    s = V::mul_add(x_e4, y_e1245, s);
-                    s = V::mul_add(x_e5, y_e12, s);
-                    s = V::mul_add(x_e12, y_e5, s);
-                    s = V::neg_mul_add(x_e13, y_e235, s);
-                    s = V::neg_mul_add(x_e14, y_e245, s);
-                    s = V::neg_mul_add(x_e15, y_e2, s);
-                    s = V::mul_add(x_e23, y_e135, s);
-                    s = V::mul_add(x_e24, y_e145, s);
-                    s = V::mul_add(x_e25, y_e1, s);
-                    s = V::neg_mul_add(x_e34, y_e12345, s);
-                    s = V::neg_mul_add(x_e35, y_e123, s);
-                    s = V::neg_mul_add(x_e45, y_e124, s);
-                    s = V::mul_add(x_e123, y_e35, s);
-                    s = V::mul_add(x_e124, y_e45, s);
-                    s = V::mul_add(x_e125, y_1, s);
-                    s = V::neg_mul_add(x_e134, y_e2345, s);
-                    s = V::neg_mul_add(x_e135, y_e23, s);
-                    s = V::neg_mul_add(x_e145, y_e24, s);
-                    s = V::mul_add(x_e234, y_e1345, s);
-                    s = V::mul_add(x_e235, y_e13, s);
-                    s = V::mul_add(x_e245, y_e14, s);
-                    s = V::neg_mul_add(x_e345, y_e1234, s);
-                    s = V::neg_mul_add(x_e1234, y_e345, s);
-                    s = V::neg_mul_add(x_e1235, y_e3, s);
-                    s = V::neg_mul_add(x_e1245, y_e4, s);
-                    s = V::mul_add(x_e1345, y_e234, s);
-                    s = V::neg_mul_add(x_e2345, y_e134, s);
-                    s = V::neg_mul_add(x_e12345, y_e34, s);
-                    s
-                },
-                out0.at(18usize, c),
-            );
+            V::store(v1198, out0.at(18usize, c));
+            let mut v1261 = V::mul(x_1, y_e134);
+            v1261 = V::mul_add(x_e1, y_e34, v1261);
+            v1261 = V::neg_mul_add(x_e2, y_e1234, v1261);
+            v1261 = V::neg_mul_add(x_e3, y_e14, v1261);
+            v1261 = V::mul_add(x_e4, y_e13, v1261);
+            v1261 = V::neg_mul_add(x_e5, y_e1345, v1261);
+            v1261 = V::mul_add(x_e12, y_e234, v1261);
+            v1261 = V::mul_add(x_e13, y_e4, v1261);
+            v1261 = V::neg_mul_add(x_e14, y_e3, v1261);
+            v1261 = V::mul_add(x_e15, y_e345, v1261);
+            v1261 = V::neg_mul_add(x_e23, y_e124, v1261);
+            v1261 = V::mul_add(x_e24, y_e123, v1261);
+            v1261 = V::neg_mul_add(x_e25, y_e12345, v1261);
+            v1261 = V::mul_add(x_e34, y_e1, v1261);
+            v1261 = V::neg_mul_add(x_e35, y_e145, v1261);
+            v1261 = V::mul_add(x_e45, y_e135, v1261);
+            v1261 = V::neg_mul_add(x_e123, y_e24, v1261);
+            v1261 = V::mul_add(x_e124, y_e23, v1261);
+            v1261 = V::neg_mul_add(x_e125, y_e2345, v1261);
+            v1261 = V::mul_add(x_e134, y_1, v1261);
+            v1261 = V::neg_mul_add(x_e135, y_e45, v1261);
+            v1261 = V::mul_add(x_e145, y_e35, v1261);
+            v1261 = V::neg_mul_add(x_e234, y_e12, v1261);
+            v1261 = V::mul_add(x_e235, y_e1245, v1261);
+            v1261 = V::neg_mul_add(x_e245, y_e1235, v1261);
+            v1261 = V::neg_mul_add(x_e345, y_e15, v1261);
+            v1261 = V::mul_add(x_e1234, y_e2, v1261);
+            v1261 = V::neg_mul_add(x_e1235, y_e245, v1261);
+            v1261 = V::mul_add(x_e1245, y_e235, v1261);
+            v1261 = V::mul_add(x_e1345, y_e5, v1261);
+            v1261 = V::neg_mul_add(x_e2345, y_e125, v1261);
+            v1261 = V::neg_mul_add(x_e12345, y_e25, v1261);
             // out0[19] = x_e1345*y_e5 + x_e1245*y_e235 + x_e1234*y_e2 + x_e235*y_e1245 + x_e145*y_e35 + x_e134*y_1 + x_e124*y_e23 + x_e45*y_e135 + x_e34*y_e1 + x_e24*y_e123 + x_e15*y_e345 + x_e13*y_e4 + x_e12*y_e234 + x_e4*y_e13 + x_1*y_e134 + x_e1*y_e34 - x_e2*y_e1234 - x_e3*y_e14 - x_e5*y_e1345 - x_e14*y_e3 - x_e23*y_e124 - x_e25*y_e12345 - x_e35*y_e145 - x_e123*y_e24 - x_e125*y_e2345 - x_e135*y_e45 - x_e234*y_e12 - x_e245*y_e1235 - x_e345*y_e15 - x_e1235*y_e245 - x_e2345*y_e125 - x_e12345*y_e25
-            V::store(
-                {
-                    let mut s = V::mul(x_1, y_e134);
-                    s = V::mul_add(x_e1, y_e34, s);
-                    s = V::neg_mul_add(x_e2, y_e1234, s);
-                    s = V::neg_mul_add(x_e3, y_e14, s);
-                    s = V::mul_add(x_e4, y_e13, s);
-                    s = V::neg_mul_add(x_e5, y_e1345, s);
-                    s = V::mul_add(x_e12, y_e234, s);
-                    s = V::mul_add(x_e13, y_e4, s);
-                    s = V::neg_mul_add(x_e14, y_e3, s);
-                    s = V::mul_add(x_e15, y_e345, s);
-                    s = V::neg_mul_add(x_e23, y_e124, s);
-                    s = V::mul_add(x_e24, y_e123, s);
-                    s = V::neg_mul_add(x_e25, y_e12345, s);
-                    s = V::mul_add(x_e34, y_e1, s);
-                    s = V::neg_mul_add(x_e35, y_e145, s);
-                    s = V::mul_add(x_e45, y_e135, s);
-                    s = V::neg_mul_add(x_e123, y_e24, s);
-                    s = V::mul_add(x_e124, y_e23, s);
-                    s = V::neg_mul_add(x_e125, y_e2345, s);
-                    s = V::mul_add(x_e134, y_1, s);
-                    s = V::neg_mul_add(x_e135, y_e45, s);
-                    s = V::mul_add(x_e145, y_e35, s);
-                    s = V::neg_mul_add(x_e234, y_e12, s);
-                    s = V::mul_add(x_e235, y_e1245, s);
-                    s = V::neg_mul_add(x_e245, y_e1235, s);
-                    s = V::neg_mul_add(x_e345, y_e15, s);
-                    s = V::mul_add(x_e1234, y_e2, s);
-                    s = V::neg_mul_add(x_e1235, y_e245, s);
-                    s = V::mul_add(x_e1245, y_e235, s);
-                    s = V::mul_add(x_e1345, y_e5, s);
-                    s = V::neg_mul_add(x_e2345, y_e125, s);
-                    s = V::neg_mul_add(x_e12345, y_e25, s);
-                    s
-                },
-                out0.at(19usize, c),
-            );
+            V::store(v1261, out0.at(19usize, c));
+            let mut v1324 = V::mul(x_1, y_e135);
+            v1324 = V::mul_add(x_e1, y_e35, v1324);
+            v1324 = V::neg_mul_add(x_e2, y_e1235, v1324);
+            v1324 = V::neg_mul_add(x_e3, y_e15, v1324);
+            v1324 = V::mul_add(x_e4, y_e1345, v1324);
+            v1324 = V::mul_add(x_e5, y_e13, v1324);
+            v1324 = V::mul_add(x_e12, y_e235, v1324);
+            v1324 = V::mul_add(x_e13, y_e5, v1324);
+            v1324 = V::neg_mul_add(x_e14, y_e345, v1324);
+            v1324 = V::neg_mul_add(x_e15, y_e3, v1324);
+            v1324 = V::neg_mul_add(x_e23, y_e125, v1324);
+            v1324 = V::mul_add(x_e24, y_e12345, v1324);
+            v1324 = V::mul_add(x_e25, y_e123, v1324);
+            v1324 = V::mul_add(x_e34, y_e145, v1324);
+            v1324 = V::mul_add(x_e35, y_e1, v1324);
+            v1324 = V::neg_mul_add(x_e45, y_e134, v1324);
+            v1324 = V::neg_mul_add(x_e123, y_e25, v1324);
+            v1324 = V::mul_add(x_e124, y_e2345, v1324);
+            v1324 = V::mul_add(x_e125, y_e23, v1324);
+            v1324 = V::mul_add(x_e134, y_e45, v1324);
+            v1324 = V::mul_add(x_e135, y_1, v1324);
+            v1324 = V::neg_mul_add(x_e145, y_e34, v1324);
+            v1324 = V::neg_mul_add(x_e234, y_e1245, v1324);
+            v1324 = V::neg_mul_add(x_e235, y_e12, v1324);
+            v1324 = V::mul_add(x_e245, y_e1234, v1324);
+            v1324 = V::mul_add(x_e345, y_e14, v1324);
+            v1324 = V::mul_add(x_e1234, y_e245, v1324);
+            v1324 = V::mul_add(x_e1235, y_e2, v1324);
+            v1324 = V::neg_mul_add(x_e1245, y_e234, v1324);
+            v1324 = V::neg_mul_add(x_e1345, y_e4, v1324);
+            v1324 = V::mul_add(x_e2345, y_e124, v1324);
+            v1324 = V::mul_add(x_e12345, y_e24, v1324);
             // out0[20] = x_e12345*y_e24 + x_e2345*y_e124 + x_e1235*y_e2 + x_e1234*y_e245 + x_e345*y_e14 + x_e245*y_e1234 + x_e135*y_1 + x_e134*y_e45 + x_e125*y_e23 + x_e124*y_e2345 + x_e35*y_e1 + x_e34*y_e145 + x_e25*y_e123 + x_e24*y_e12345 + x_e13*y_e5 + x_e12*y_e235 + x_e5*y_e13 + x_e4*y_e1345 + x_1*y_e135 + x_e1*y_e35 - x_e2*y_e1235 - x_e3*y_e15 - x_e14*y_e345 - x_e15*y_e3 - x_e23*y_e125 - x_e45*y_e134 - x_e123*y_e25 - x_e145*y_e34 - x_e234*y_e1245 - x_e235*y_e12 - x_e1245*y_e234 - x_e1345*y_e4
-            V::store(
-                {
-                    let mut s = V::mul(x_1, y_e135);
-                    s = V::mul_add(x_e1, y_e35, s);
-                    s = V::neg_mul_add(x_e2, y_e1235, s);
-                    s = V::neg_mul_add(x_e3, y_e15, s);
-                    s = V::mul_add(x_e4, y_e1345, s);
-                    s = V::mul_add(x_e5, y_e13, s);
-                    s = V::mul_add(x_e12, y_e235, s);
-                    s = V::mul_add(x_e13, y_e5, s);
-                    s = V::neg_mul_add(x_e14, y_e345, s);
-                    s = V::neg_mul_add(x_e15, y_e3, s);
-                    s = V::neg_mul_add(x_e23, y_e125, s);
-                    s = V::mul_add(x_e24, y_e12345, s);
-                    s = V::mul_add(x_e25, y_e123, s);
-                    s = V::mul_add(x_e34, y_e145, s);
-                    s = V::mul_add(x_e35, y_e1, s);
-                    s = V::neg_mul_add(x_e45, y_e134, s);
-                    s = V::neg_mul_add(x_e123, y_e25, s);
-                    s = V::mul_add(x_e124, y_e2345, s);
-                    s = V::mul_add(x_e125, y_e23, s);
-                    s = V::mul_add(x_e134, y_e45, s);
-                    s = V::mul_add(x_e135, y_1, s);
-                    s = V::neg_mul_add(x_e145, y_e34, s);
-                    s = V::neg_mul_add(x_e234, y_e1245, s);
-                    s = V::neg_mul_add(x_e235, y_e12, s);
-                    s = V::mul_add(x_e245, y_e1234, s);
-                    s = V::mul_add(x_e345, y_e14, s);
-                    s = V::mul_add(x_e1234, y_e245, s);
-                    s = V::mul_add(x_e1235, y_e2, s);
-                    s = V::neg_mul_add(x_e1245, y_e234, s);
-                    s = V::neg_mul_add(x_e1345, y_e4, s);
-                    s = V::mul_add(x_e2345, y_e124, s);
-                    s = V::mul_add(x_e12345, y_e24, s);
-                    s
-                },
-                out0.at(20usize, c),
-            );
+            V::store(v1324, out0.at(20usize, c));
+            let mut v1387 = V::mul(x_1, y_e145);
+            v1387 = V::mul_add(x_e1, y_e45, v1387);
+            v1387 = V::neg_mul_add(x_e2, y_e1245, v1387);
+            v1387 = V::neg_mul_add(x_e3, y_e1345, v1387);
+            v1387 = V::neg_mul_add(x_e4, y_e15, v1387);
+            v1387 = V::mul_add(x_e5, y_e14, v1387);
+            v1387 = V::mul_add(x_e12, y_e245, v1387);
+            v1387 = V::mul_add(x_e13, y_e345, v1387);
+            v1387 = V::mul_add(x_e14, y_e5, v1387);
+            v1387 = V::neg_mul_add(x_e15, y_e4, v1387);
+            v1387 = V::neg_mul_add(x_e23, y_e12345, v1387);
+            v1387 = V::neg_mul_add(x_e24, y_e125, v1387);
+            v1387 = V::mul_add(x_e25, y_e124, v1387);
+            v1387 = V::neg_mul_add(x_e34, y_e135, v1387);
+            v1387 = V::mul_add(x_e35, y_e134, v1387);
+            v1387 = V::mul_add(x_e45, y_e1, v1387);
+            v1387 = V::neg_mul_add(x_e123, y_e2345, v1387);
+            v1387 = V::neg_mul_add(x_e124, y_e25, v1387);
+            v1387 = V::mul_add(x_e125, y_e24, v1387);
+            v1387 = V::neg_mul_add(x_e134, y_e35, v1387);
+            v1387 = V::mul_add(x_e135, y_e34, v1387);
+            v1387 = V::mul_add(x_e145, y_1, v1387);
+            v1387 = V::mul_add(x_e234, y_e1235, v1387);
+            v1387 = V::neg_mul_add(x_e235, y_e1234, v1387);
+            v1387 = V::neg_mul_add(x_e245, y_e12, v1387);
+            v1387 = V::neg_mul_add(x_e345, y_e13, v1387);
+            v1387 = V::neg_mul_add(x_e1234, y_e235, v1387);
+            v1387 = V::mul_add(x_e1235, y_e234, v1387);
+            v1387 = V::mul_add(x_e1245, y_e2, v1387);
+            v1387 = V::mul_add(x_e1345, y_e3, v1387);
+            v1387 = V::neg_mul_add(x_e2345, y_e123, v1387);
+            v1387 = V::neg_mul_add(x_e12345, y_e23, v1387);
             // out0[21] = x_e1345*y_e3 + x_e1245*y_e2 + x_e1235*y_e234 + x_e234*y_e1235 + x_e145*y_1 + x_e135*y_e34 + x_e125*y_e24 + x_e45*y_e1 + x_e35*y_e134 + x_e25*y_e124 + x_e14*y_e5 + x_e13*y_e345 + x_e12*y_e245 + x_e5*y_e14 + x_1*y_e145 + x_e1*y_e45 - x_e2*y_e1245 - x_e3*y_e1345 - x_e4*y_e15 - x_e15*y_e4 - x_e23*y_e12345 - x_e24*y_e125 - x_e34*y_e135 - x_e123*y_e2345 - x_e124*y_e25 - x_e134*y_e35 - x_e235*y_e1234 - x_e245*y_e12 - x_e345*y_e13 - x_e1234*y_e235 - x_e2345*y_e123 - x_e12345*y_e23
-            V::store(
-                {
-                    let mut s = V::mul(x_1, y_e145);
-                    s = V::mul_add(x_e1, y_e45, s);
-                    s = V::neg_mul_add(x_e2, y_e1245, s);
-                    s = V::neg_mul_add(x_e3, y_e1345, s);
-                    s = V::neg_mul_add(x_e4, y_e15, s);
-                    s = V::mul_add(x_e5, y_e14, s);
-                    s = V::mul_add(x_e12, y_e245, s);
-                    s = V::mul_add(x_e13, y_e345, s);
-                    s = V::mul_add(x_e14, y_e5, s);
-                    s = V::neg_mul_add(x_e15, y_e4, s);
-                    s = V::neg_mul_add(x_e23, y_e12345, s);
-                    s = V::neg_mul_add(x_e24, y_e125, s);
-                    s = V::mul_add(x_e25, y_e124, s);
-                    s = V::neg_mul_add(x_e34, y_e135, s);
-                    s = V::mul_add(x_e35, y_e134, s);
-                    s = V::mul_add(x_e45, y_e1, s);
-                    s = V::neg_mul_add(x_e123, y_e2345, s);
-                    s = V::neg_mul_add(x_e124, y_e25, s);
-                    s = V::mul_add(x_e125, y_e24, s);
-                    s = V::neg_mul_add(x_e134, y_e35, s);
-                    s = V::mul_add(x_e135, y_e34, s);
-                    s = V::mul_add(x_e145, y_1, s);
-                    s = V::mul_add(x_e234, y_e1235, s);
-                    s = V::neg_mul_add(x_e235, y_e1234, s);
-                    s = V::neg_mul_add(x_e245, y_e12, s);
-                    s = V::neg_mul_add(x_e345, y_e13, s);
-                    s = V::neg_mul_add(x_e1234, y_e235, s);
-                    s = V::mul_add(x_e1235, y_e234, s);
-                    s = V::mul_add(x_e1245, y_e2, s);
-                    s = V::mul_add(x_e1345, y_e3, s);
-                    s = V::neg_mul_add(x_e2345, y_e123, s);
-                    s = V::neg_mul_add(x_e12345, y_e23, s);
-                    s
-                },
-                out0.at(21usize, c),
-            );
+            V::store(v1387, out0.at(21usize, c));
+            let mut v1450 = V::mul(x_1, y_e234);
+            v1450 = V::mul_add(x_e1, y_e1234, v1450);
+            v1450 = V::mul_add(x_e2, y_e34, v1450);
+            v1450 = V::neg_mul_add(x_e3, y_e24, v1450);
+            v1450 = V::mul_add(x_e4, y_e23, v1450);
+            v1450 = V::neg_mul_add(x_e5, y_e2345, v1450);
+            v1450 = V::neg_mul_add(x_e12, y_e134, v1450);
+            v1450 = V::mul_add(x_e13, y_e124, v1450);
+            v1450 = V::neg_mul_add(x_e14, y_e123, v1450);
+            v1450 = V::mul_add(x_e15, y_e12345, v1450);
+            v1450 = V::mul_add(x_e23, y_e4, v1450);
+            v1450 = V::neg_mul_add(x_e24, y_e3, v1450);
+            v1450 = V::mul_add(x_e25, y_e345, v1450);
+            v1450 = V::mul_add(x_e34, y_e2, v1450);
+            v1450 = V::neg_mul_add(x_e35, y_e245, v1450);
+            v1450 = V::mul_add(x_e45, y_e235, v1450);
+            v1450 = V::mul_add(x_e123, y_e14, v1450);
+            v1450 = V::neg_mul_add(x_e124, y_e13, v1450);
+            v1450 = V::mul_add(x_e125, y_e1345, v1450);
+            v1450 = V::mul_add(x_e134, y_e12, v1450);
+            v1450 = V::neg_mul_add(x_e135, y_e1245, v1450);
+            v1450 = V::mul_add(x_e145, y_e1235, v1450);
+            v1450 = V::mul_add(x_e234, y_1, v1450);
+            v1450 = V::neg_mul_add(x_e235, y_e45, v1450);
+            v1450 = V::mul_add(x_e245, y_e35, v1450);
+            v1450 = V::neg_mul_add(x_e345, y_e25, v1450);
+            v1450 = V::neg_mul_add(x_e1234, y_e1, v1450);
+            v1450 = V::mul_add(x_e1235, y_e145, v1450);
+            v1450 = V::neg_mul_add(x_e1245, y_e135, v1450);
+            v1450 = V::mul_add(x_e1345, y_e125, v1450);
+            v1450 = V::mul_add(x_e2345, y_e5, v1450);
+            v1450 = V::mul_add(x_e12345, y_e15, v1450);
             // out0[22] = x_e12345*y_e15 + x_e2345*y_e5 + x_e1345*y_e125 + x_e1235*y_e145 + x_e245*y_e35 + x_e234*y_1 + x_e145*y_e1235 + x_e134*y_e12 + x_e125*y_e1345 + x_e123*y_e14 + x_e45*y_e235 + x_e34*y_e2 + x_e25*y_e345 + x_e23*y_e4 + x_e15*y_e12345 + x_e13*y_e124 + x_e4*y_e23 + x_e2*y_e34 + x_1*y_e234 + x_e1*y_e1234 - x_e3*y_e24 - x_e5*y_e2345 - x_e12*y_e134 - x_e14*y_e123 - x_e24*y_e3 - x_e35*y_e245 - x_e124*y_e13 - x_e135*y_e1245 - x_e235*y_e45 - x_e345*y_e25 - x_e1234*y_e1 - x_e1245*y_e135
-            V::store(
-                {
-                    let mut s = V::mul(x_1, y_e234);
-                    s = V::mul_add(x_e1, y_e1234, s);
-                    s = V::mul_add(x_e2, y_e34, s);
-                    s = V::neg_mul_add(x_e3, y_e24, s);
-                    s = V::mul_add(x_e4, y_e23, s);
-                    s = V::neg_mul_add(x_e5, y_e2345, s);
-                    s = V::neg_mul_add(x_e12, y_e134, s);
-                    s = V::mul_add(x_e13, y_e124, s);
-                    s = V::neg_mul_add(x_e14, y_e123, s);
-                    s = V::mul_add(x_e15, y_e12345, s);
-                    s = V::mul_add(x_e23, y_e4, s);
-                    s = V::neg_mul_add(x_e24, y_e3, s);
-                    s = V::mul_add(x_e25, y_e345, s);
-                    s = V::mul_add(x_e34, y_e2, s);
-                    s = V::neg_mul_add(x_e35, y_e245, s);
-                    s = V::mul_add(x_e45, y_e235, s);
-                    s = V::mul_add(x_e123, y_e14, s);
-                    s = V::neg_mul_add(x_e124, y_e13, s);
-                    s = V::mul_add(x_e125, y_e1345, s);
-                    s = V::mul_add(x_e134, y_e12, s);
-                    s = V::neg_mul_add(x_e135, y_e1245, s);
-                    s = V::mul_add(x_e145, y_e1235, s);
-                    s = V::mul_add(x_e234, y_1, s);
-                    s = V::neg_mul_add(x_e235, y_e45, s);
-                    s = V::mul_add(x_e245, y_e35, s);
-                    s = V::neg_mul_add(x_e345, y_e25, s);
-                    s = V::neg_mul_add(x_e1234, y_e1, s);
-                    s = V::mul_add(x_e1235, y_e145, s);
-                    s = V::neg_mul_add(x_e1245, y_e135, s);
-                    s = V::mul_add(x_e1345, y_e125, s);
-                    s = V::mul_add(x_e2345, y_e5, s);
-                    s = V::mul_add(x_e12345, y_e15, s);
-                    s
-                },
-                out0.at(22usize, c),
-            );
+            V::store(v1450, out0.at(22usize, c));
+            let mut v1513 = V::mul(x_1, y_e235);
+            v1513 = V::mul_add(x_e1, y_e1235, v1513);
+            v1513 = V::mul_add(x_e2, y_e35, v1513);
+            v1513 = V::neg_mul_add(x_e3, y_e25, v1513);
+            v1513 = V::mul_add(x_e4, y_e2345, v1513);
+            v1513 = V::mul_add(x_e5, y_e23, v1513);
+            v1513 = V::neg_mul_add(x_e12, y_e135, v1513);
+            v1513 = V::mul_add(x_e13, y_e125, v1513);
+            v1513 = V::neg_mul_add(x_e14, y_e12345, v1513);
+            v1513 = V::neg_mul_add(x_e15, y_e123, v1513);
+            v1513 = V::mul_add(x_e23, y_e5, v1513);
+            v1513 = V::neg_mul_add(x_e24, y_e345, v1513);
+            v1513 = V::neg_mul_add(x_e25, y_e3, v1513);
+            v1513 = V::mul_add(x_e34, y_e245, v1513);
+            v1513 = V::mul_add(x_e35, y_e2, v1513);
+            v1513 = V::neg_mul_add(x_e45, y_e234, v1513);
+            v1513 = V::mul_add(x_e123, y_e15, v1513);
+            v1513 = V::neg_mul_add(x_e124, y_e1345, v1513);
+            v1513 = V::neg_mul_add(x_e125, y_e13, v1513);
+            v1513 = V::mul_add(x_e134, y_e1245, v1513);
+            v1513 = V::mul_add(x_e135, y_e12, v1513);
+            v1513 = V::neg_mul_add(x_e145, y_e1234, v1513);
+            v1513 = V::mul_add(x_e234, y_e45, v1513);
+            v1513 = V::mul_add(x_e235, y_1, v1513);
+            v1513 = V::neg_mul_add(x_e245, y_e34, v1513);
+            v1513 = V::mul_add(x_e345, y_e24, v1513);
+            v1513 = V::neg_mul_add(x_e1234, y_e145, v1513);
+            v1513 = V::neg_mul_add(x_e1235, y_e1, v1513);
+            v1513 = V::mul_add(x_e1245, y_e134, v1513);
+            v1513 = V::neg_mul_add(x_e1345, y_e124, v1513);
+            v1513 = V::neg_mul_add(x_e2345, y_e4, v1513);
+            v1513 = V::neg_mul_add(x_e12345, y_e14, v1513);
             // out0[23] = x_e1245*y_e134 + x_e345*y_e24 + x_e235*y_1 + x_e234*y_e45 + x_e135*y_e12 + x_e134*y_e1245 + x_e123*y_e15 + x_e35*y_e2 + x_e34*y_e245 + x_e23*y_e5 + x_e13*y_e125 + x_e5*y_e23 + x_e4*y_e2345 + x_e2*y_e35 + x_1*y_e235 + x_e1*y_e1235 - x_e3*y_e25 - x_e12*y_e135 - x_e14*y_e12345 - x_e15*y_e123 - x_e24*y_e345 - x_e25*y_e3 - x_e45*y_e234 - x_e124*y_e1345 - x_e125*y_e13 - x_e145*y_e1234 - x_e245*y_e34 - x_e1234*y_e145 - x_e1235*y_e1 - x_e1345*y_e124 - x_e2345*y_e4 - x_e12345*y_e14
-            V::store(
-                {
-                    let mut s = V::mul(x_1, y_e235);
-                    s = V::mul_add(x_e1, y_e1235, s);
-                    s = V::mul_add(x_e2, y_e35, s);
-                    s = V::neg_mul_add(x_e3, y_e25, s);
-                    s = V::mul_add(x_e4, y_e2345, s);
-                    s = V::mul_add(x_e5, y_e23, s);
-                    s = V::neg_mul_add(x_e12, y_e135, s);
-                    s = V::mul_add(x_e13, y_e125, s);
-                    s = V::neg_mul_add(x_e14, y_e12345, s);
-                    s = V::neg_mul_add(x_e15, y_e123, s);
-                    s = V::mul_add(x_e23, y_e5, s);
-                    s = V::neg_mul_add(x_e24, y_e345, s);
-                    s = V::neg_mul_add(x_e25, y_e3, s);
-                    s = V::mul_add(x_e34, y_e245, s);
-                    s = V::mul_add(x_e35, y_e2, s);
-                    s = V::neg_mul_add(x_e45, y_e234, s);
-                    s = V::mul_add(x_e123, y_e15, s);
-                    s = V::neg_mul_add(x_e124, y_e1345, s);
-                    s = V::neg_mul_add(x_e125, y_e13, s);
-                    s = V::mul_add(x_e134, y_e1245, s);
-                    s = V::mul_add(x_e135, y_e12, s);
-                    s = V::neg_mul_add(x_e145, y_e1234, s);
-                    s = V::mul_add(x_e234, y_e45, s);
-                    s = V::mul_add(x_e235, y_1, s);
-                    s = V::neg_mul_add(x_e245, y_e34, s);
-                    s = V::mul_add(x_e345, y_e24, s);
-                    s = V::neg_mul_add(x_e1234, y_e145, s);
-                    s = V::neg_mul_add(x_e1235, y_e1, s);
-                    s = V::mul_add(x_e1245, y_e134, s);
-                    s = V::neg_mul_add(x_e1345, y_e124, s);
-                    s = V::neg_mul_add(x_e2345, y_e4, s);
-                    s = V::neg_mul_add(x_e12345, y_e14, s);
-                    s
-                },
-                out0.at(23usize, c),
-            );
+            V::store(v1513, out0.at(23usize, c));
+            let mut v1576 = V::mul(x_1, y_e245);
+            v1576 = V::mul_add(x_e1, y_e1245, v1576);
+            v1576 = V::mul_add(x_e2, y_e45, v1576);
+            v1576 = V::neg_mul_add(x_e3, y_e2345, v1576);
+            v1576 = V::neg_mul_add(x_e4, y_e25, v1576);
+            v1576 = V::mul_add(x_e5, y_e24, v1576);
+            v1576 = V::neg_mul_add(x_e12, y_e145, v1576);
+            v1576 = V::mul_add(x_e13, y_e12345, v1576);
+            v1576 = V::mul_add(x_e14, y_e125, v1576);
+            v1576 = V::neg_mul_add(x_e15, y_e124, v1576);
+            v1576 = V::mul_add(x_e23, y_e345, v1576);
+            v1576 = V::mul_add(x_e24, y_e5, v1576);
+            v1576 = V::neg_mul_add(x_e25, y_e4, v1576);
+            v1576 = V::neg_mul_add(x_e34, y_e235, v1576);
+            v1576 = V::mul_add(x_e35, y_e234, v1576);
+            v1576 = V::mul_add(x_e45, y_e2, v1576);
+            v1576 = V::mul_add(x_e123, y_e1345, v1576);
+            v1576 = V::mul_add(x_e124, y_e15, v1576);
+            v1576 = V::neg_mul_add(x_e125, y_e14, v1576);
+            v1576 = V::neg_mul_add(x_e134, y_e1235, v1576);
+            v1576 = V::mul_add(x_e135, y_e1234, v1576);
+            v1576 = V::mul_add(x_e145, y_e12, v1576);
+            v1576 = V::neg_mul_add(x_e234, y_e35, v1576);
+            v1576 = V::mul_add(x_e235, y_e34, v1576);
+            v1576 = V::mul_add(x_e245, y_1, v1576);
+            v1576 = V::neg_mul_add(x_e345, y_e23, v1576);
+            v1576 = V::mul_add(x_e1234, y_e135, v1576);
+            v1576 = V::neg_mul_add(x_e1235, y_e134, v1576);
+            v1576 = V::neg_mul_add(x_e1245, y_e1, v1576);
+            v1576 = V::mul_add(x_e1345, y_e123, v1576);
+            v1576 = V::mul_add(x_e2345, y_e3, v1576);
+            v1576 = V::mul_add(x_e12345, y_e13, v1576);
             // out0[24] = x_e12345*y_e13 + x_e2345*y_e3 + x_e1345*y_e123 + x_e1234*y_e135 + x_e245*y_1 + x_e235*y_e34 + x_e145*y_e12 + x_e135*y_e1234 + x_e124*y_e15 + x_e123*y_e1345 + x_e45*y_e2 + x_e35*y_e234 + x_e24*y_e5 + x_e23*y_e345 + x_e14*y_e125 + x_e13*y_e12345 + x_e5*y_e24 + x_e2*y_e45 + x_1*y_e245 + x_e1*y_e1245 - x_e3*y_e2345 - x_e4*y_e25 - x_e12*y_e145 - x_e15*y_e124 - x_e25*y_e4 - x_e34*y_e235 - x_e125*y_e14 - x_e134*y_e1235 - x_e234*y_e35 - x_e345*y_e23 - x_e1235*y_e134 - x_e1245*y_e1
-            V::store(
-                {
-                    let mut s = V::mul(x_1, y_e245);
-                    s = V::mul_add(x_e1, y_e1245, s);
-                    s = V::mul_add(x_e2, y_e45, s);
-                    s = V::neg_mul_add(x_e3, y_e2345, s);
-                    s = V::neg_mul_add(x_e4, y_e25, s);
-                    s = V::mul_add(x_e5, y_e24, s);
-                    s = V::neg_mul_add(x_e12, y_e145, s);
-                    s = V::mul_add(x_e13, y_e12345, s);
-                    s = V::mul_add(x_e14, y_e125, s);
-                    s = V::neg_mul_add(x_e15, y_e124, s);
-                    s = V::mul_add(x_e23, y_e345, s);
-                    s = V::mul_add(x_e24, y_e5, s);
-                    s = V::neg_mul_add(x_e25, y_e4, s);
-                    s = V::neg_mul_add(x_e34, y_e235, s);
-                    s = V::mul_add(x_e35, y_e234, s);
-                    s = V::mul_add(x_e45, y_e2, s);
-                    s = V::mul_add(x_e123, y_e1345, s);
-                    s = V::mul_add(x_e124, y_e15, s);
-                    s = V::neg_mul_add(x_e125, y_e14, s);
-                    s = V::neg_mul_add(x_e134, y_e1235, s);
-                    s = V::mul_add(x_e135, y_e1234, s);
-                    s = V::mul_add(x_e145, y_e12, s);
-                    s = V::neg_mul_add(x_e234, y_e35, s);
-                    s = V::mul_add(x_e235, y_e34, s);
-                    s = V::mul_add(x_e245, y_1, s);
-                    s = V::neg_mul_add(x_e345, y_e23, s);
-                    s = V::mul_add(x_e1234, y_e135, s);
-                    s = V::neg_mul_add(x_e1235, y_e134, s);
-                    s = V::neg_mul_add(x_e1245, y_e1, s);
-                    s = V::mul_add(x_e1345, y_e123, s);
-                    s = V::mul_add(x_e2345, y_e3, s);
-                    s = V::mul_add(x_e12345, y_e13, s);
-                    s
-                },
-                out0.at(24usize, c),
-            );
+            V::store(v1576, out0.at(24usize, c));
+            let mut v1639 = V::mul(x_1, y_e345);
+            v1639 = V::mul_add(x_e1, y_e1345, v1639);
+            v1639 = V::mul_add(x_e2, y_e2345, v1639);
+            v1639 = V::mul_add(x_e3, y_e45, v1639);
+            v1639 = V::neg_mul_add(x_e4, y_e35, v1639);
+            v1639 = V::mul_add(x_e5, y_e34, v1639);
+            v1639 = V::neg_mul_add(x_e12, y_e12345, v1639);
+            v1639 = V::neg_mul_add(x_e13, y_e145, v1639);
+            v1639 = V::mul_add(x_e14, y_e135, v1639);
+            v1639 = V::neg_mul_add(x_e15, y_e134, v1639);
+            v1639 = V::neg_mul_add(x_e23, y_e245, v1639);
+            v1639 = V::mul_add(x_e24, y_e235, v1639);
+            v1639 = V::neg_mul_add(x_e25, y_e234, v1639);
+            v1639 = V::mul_add(x_e34, y_e5, v1639);
+            v1639 = V::neg_mul_add(x_e35, y_e4, v1639);
+            v1639 = V::mul_add(x_e45, y_e3, v1639);
+            v1639 = V::neg_mul_add(x_e123, y_e1245, v1639);
+            v1639 = V::mul_add(x_e124, y_e1235, v1639);
+            v1639 = V::neg_mul_add(x_e125, y_e1234, v1639);
+            v1639 = V::mul_add(x_e134, y_e15, v1639);
+            v1639 = V::neg_mul_add(x_e135, y_e14, v1639);
+            v1639 = V::mul_add(x_e145, y_e13, v1639);
+            v1639 = V::mul_add(x_e234, y_e25, v1639);
+            v1639 = V::neg_mul_add(x_e235, y_e24, v1639);
+            v1639 = V::mul_add(x_e245, y_e23, v1639);
+            v1639 = V::mul_add(x_e345, y_1, v1639);
+            v1639 = V::neg_mul_add(x_e1234, y_e125, v1639);
+            v1639 = V::mul_add(x_e1235, y_e124, v1639);
+            v1639 = V::neg_mul_add(x_e1245, y_e123, v1639);
+            v1639 = V::neg_mul_add(x_e1345, y_e1, v1639);
+            v1639 = V::neg_mul_add(x_e2345, y_e2, v1639);
+            v1639 = V::neg_mul_add(x_e12345, y_e12, v1639);
             // out0[25] = x_e1235*y_e124 + x_e345*y_1 + x_e245*y_e23 + x_e234*y_e25 + x_e145*y_e13 + x_e134*y_e15 + x_e124*y_e1235 + x_e45*y_e3 + x_e34*y_e5 + x_e24*y_e235 + x_e14*y_e135 + x_e5*y_e34 + x_e3*y_e45 + x_e2*y_e2345 + x_1*y_e345 + x_e1*y_e1345 - x_e4*y_e35 - x_e12*y_e12345 - x_e13*y_e145 - x_e15*y_e134 - x_e23*y_e245 - x_e25*y_e234 - x_e35*y_e4 - x_e123*y_e1245 - x_e125*y_e1234 - x_e135*y_e14 - x_e235*y_e24 - x_e1234*y_e125 - x_e1245*y_e123 - x_e1345*y_e1 - x_e2345*y_e2 - x_e12345*y_e12
-            V::store(
-                {
-                    let mut s = V::mul(x_1, y_e345);
-                    s = V::mul_add(x_e1, y_e1345, s);
-                    s = V::mul_add(x_e2, y_e2345, s);
-                    s = V::mul_add(x_e3, y_e45, s);
-                    s = V::neg_mul_add(x_e4, y_e35, s);
-                    s = V::mul_add(x_e5, y_e34, s);
-                    s = V::neg_mul_add(x_e12, y_e12345, s);
-                    s = V::neg_mul_add(x_e13, y_e145, s);
-                    s = V::mul_add(x_e14, y_e135, s);
-                    s = V::neg_mul_add(x_e15, y_e134, s);
-                    s = V::neg_mul_add(x_e23, y_e245, s);
-                    s = V::mul_add(x_e24, y_e235, s);
-                    s = V::neg_mul_add(x_e25, y_e234, s);
-                    s = V::mul_add(x_e34, y_e5, s);
-                    s = V::neg_mul_add(x_e35, y_e4, s);
-                    s = V::mul_add(x_e45, y_e3, s);
-                    s = V::neg_mul_add(x_e123, y_e1245, s);
-                    s = V::mul_add(x_e124, y_e1235, s);
-                    s = V::neg_mul_add(x_e125, y_e1234, s);
-                    s = V::mul_add(x_e134, y_e15, s);
-                    s = V::neg_mul_add(x_e135, y_e14, s);
-                    s = V::mul_add(x_e145, y_e13, s);
-                    s = V::mul_add(x_e234, y_e25, s);
-                    s = V::neg_mul_add(x_e235, y_e24, s);
-                    s = V::mul_add(x_e245, y_e23, s);
-                    s = V::mul_add(x_e345, y_1, s);
-                    s = V::neg_mul_add(x_e1234, y_e125, s);
-                    s = V::mul_add(x_e1235, y_e124, s);
-                    s = V::neg_mul_add(x_e1245, y_e123, s);
-                    s = V::neg_mul_add(x_e1345, y_e1, s);
-                    s = V::neg_mul_add(x_e2345, y_e2, s);
-                    s = V::neg_mul_add(x_e12345, y_e12, s);
-                    s
-                },
-                out0.at(25usize, c),
-            );
+            V::store(v1639, out0.at(25usize, c));
+            let mut v1702 = V::mul(x_1, y_e1234);
+            v1702 = V::mul_add(x_e1, y_e234, v1702);
+            v1702 = V::neg_mul_add(x_e2, y_e134, v1702);
+            v1702 = V::mul_add(x_e3, y_e124, v1702);
+            v1702 = V::neg_mul_add(x_e4, y_e123, v1702);
+            v1702 = V::mul_add(x_e5, y_e12345, v1702);
+            v1702 = V::mul_add(x_e12, y_e34, v1702);
+            v1702 = V::neg_mul_add(x_e13, y_e24, v1702);
+            v1702 = V::mul_add(x_e14, y_e23, v1702);
+            v1702 = V::neg_mul_add(x_e15, y_e2345, v1702);
+            v1702 = V::mul_add(x_e23, y_e14, v1702);
+            v1702 = V::neg_mul_add(x_e24, y_e13, v1702);
+            v1702 = V::mul_add(x_e25, y_e1345, v1702);
+            v1702 = V::mul_add(x_e34, y_e12, v1702);
+            v1702 = V::neg_mul_add(x_e35, y_e1245, v1702);
+            v1702 = V::mul_add(x_e45, y_e1235, v1702);
+            v1702 = V::mul_add(x_e123, y_e4, v1702);
+            v1702 = V::neg_mul_add(x_e124, y_e3, v1702);
+            v1702 = V::mul_add(x_e125, y_e345, v1702);
+            v1702 = V::mul_add(x_e134, y_e2, v1702);
+            v1702 = V::neg_mul_add(x_e135, y_e245, v1702);
+            v1702 = V::mul_add(x_e145, y_e235, v1702);
+            v1702 = V::neg_mul_add(x_e234, y_e1, v1702);
+            v1702 = V::mul_add(x_e235, y_e145, v1702);
+            v1702 = V::neg_mul_add(x_e245, y_e135, v1702);
+            v1702 = V::mul_add(x_e345, y_e125, v1702);
+            v1702 = V::mul_add(x_e1234, y_1, v1702);
+            v1702 = V::neg_mul_add(x_e1235, y_e45, v1702);
+            v1702 = V::mul_add(x_e1245, y_e35, v1702);
+            v1702 = V::neg_mul_add(x_e1345, y_e25, v1702);
+            v1702 = V::mul_add(x_e2345, y_e15, v1702);
+            v1702 = V::mul_add(x_e12345, y_e5, v1702);
             // out0[26] = x_e12345*y_e5 + x_e2345*y_e15 + x_e1245*y_e35 + x_e1234*y_1 + x_e345*y_e125 + x_e235*y_e145 + x_e145*y_e235 + x_e134*y_e2 + x_e125*y_e345 + x_e123*y_e4 + x_e45*y_e1235 + x_e34*y_e12 + x_e25*y_e1345 + x_e23*y_e14 + x_e14*y_e23 + x_e12*y_e34 + x_e5*y_e12345 + x_e3*y_e124 + x_1*y_e1234 + x_e1*y_e234 - x_e2*y_e134 - x_e4*y_e123 - x_e13*y_e24 - x_e15*y_e2345 - x_e24*y_e13 - x_e35*y_e1245 - x_e124*y_e3 - x_e135*y_e245 - x_e234*y_e1 - x_e245*y_e135 - x_e1235*y_e45 - x_e1345*y_e25
-            V::store(
-                {
-                    let mut s = V::mul(x_1, y_e1234);
-                    s = V::mul_add(x_e1, y_e234, s);
-                    s = V::neg_mul_add(x_e2, y_e134, s);
-                    s = V::mul_add(x_e3, y_e124, s);
-                    s = V::neg_mul_add(x_e4, y_e123, s);
-                    s = V::mul_add(x_e5, y_e12345, s);
-                    s = V::mul_add(x_e12, y_e34, s);
-                    s = V::neg_mul_add(x_e13, y_e24, s);
-                    s = V::mul_add(x_e14, y_e23, s);
-                    s = V::neg_mul_add(x_e15, y_e2345, s);
-                    s = V::mul_add(x_e23, y_e14, s);
-                    s = V::neg_mul_add(x_e24, y_e13, s);
-                    s = V::mul_add(x_e25, y_e1345, s);
-                    s = V::mul_add(x_e34, y_e12, s);
-                    s = V::neg_mul_add(x_e35, y_e1245, s);
-                    s = V::mul_add(x_e45, y_e1235, s);
-                    s = V::mul_add(x_e123, y_e4, s);
-                    s = V::neg_mul_add(x_e124, y_e3, s);
-                    s = V::mul_add(x_e125, y_e345, s);
-                    s = V::mul_add(x_e134, y_e2, s);
-                    s = V::neg_mul_add(x_e135, y_e245, s);
-                    s = V::mul_add(x_e145, y_e235, s);
-                    s = V::neg_mul_add(x_e234, y_e1, s);
-                    s = V::mul_add(x_e235, y_e145, s);
-                    s = V::neg_mul_add(x_e245, y_e135, s);
-                    s = V::mul_add(x_e345, y_e125, s);
-                    s = V::mul_add(x_e1234, y_1, s);
-                    s = V::neg_mul_add(x_e1235, y_e45, s);
-                    s = V::mul_add(x_e1245, y_e35, s);
-                    s = V::neg_mul_add(x_e1345, y_e25, s);
-                    s = V::mul_add(x_e2345, y_e15, s);
-                    s = V::mul_add(x_e12345, y_e5, s);
-                    s
-                },
-                out0.at(26usize, c),
-            );
+            V::store(v1702, out0.at(26usize, c));
+            let mut v1765 = V::mul(x_1, y_e1235);
+            v1765 = V::mul_add(x_e1, y_e235, v1765);
+            v1765 = V::neg_mul_add(x_e2, y_e135, v1765);
+            v1765 = V::mul_add(x_e3, y_e125, v1765);
+            v1765 = V::neg_mul_add(x_e4, y_e12345, v1765);
+            v1765 = V::neg_mul_add(x_e5, y_e123, v1765);
+            v1765 = V::mul_add(x_e12, y_e35, v1765);
+            v1765 = V::neg_mul_add(x_e13, y_e25, v1765);
+            v1765 = V::mul_add(x_e14, y_e2345, v1765);
+            v1765 = V::mul_add(x_e15, y_e23, v1765);
+            v1765 = V::mul_add(x_e23, y_e15, v1765);
+            v1765 = V::neg_mul_add(x_e24, y_e1345, v1765);
+            v1765 = V::neg_mul_add(x_e25, y_e13, v1765);
+            v1765 = V::mul_add(x_e34, y_e1245, v1765);
+            v1765 = V::mul_add(x_e35, y_e12, v1765);
+            v1765 = V::neg_mul_add(x_e45, y_e1234, v1765);
+            v1765 = V::mul_add(x_e123, y_e5, v1765);
+            v1765 = V::neg_mul_add(x_e124, y_e345, v1765);
+            v1765 = V::neg_mul_add(x_e125, y_e3, v1765);
+            v1765 = V::mul_add(x_e134, y_e245, v1765);
+            v1765 = V::mul_add(x_e135, y_e2, v1765);
+            v1765 = V::neg_mul_add(x_e145, y_e234, v1765);
+            v1765 = V::neg_mul_add(x_e234, y_e145, v1765);
+            v1765 = V::neg_mul_add(x_e235, y_e1, v1765);
+            v1765 = V::mul_add(x_e245, y_e134, v1765);
+            v1765 = V::neg_mul_add(x_e345, y_e124, v1765);
+            v1765 = V::mul_add(x_e1234, y_e45, v1765);
+            v1765 = V::mul_add(x_e1235, y_1, v1765);
+            v1765 = V::neg_mul_add(x_e1245, y_e34, v1765);
+            v1765 = V::mul_add(x_e1345, y_e24, v1765);
+            v1765 = V::neg_mul_add(x_e2345, y_e14, v1765);
+            v1765 = V::neg_mul_add(x_e12345, y_e4, v1765);
             // out0[27] = x_e1345*y_e24 + x_e1235*y_1 + x_e1234*y_e45 + x_e245*y_e134 + x_e135*y_e2 + x_e134*y_e245 + x_e123*y_e5 + x_e35*y_e12 + x_e34*y_e1245 + x_e23*y_e15 + x_e15*y_e23 + x_e14*y_e2345 + x_e12*y_e35 + x_e3*y_e125 + x_1*y_e1235 + x_e1*y_e235 - x_e2*y_e135 - x_e4*y_e12345 - x_e5*y_e123 - x_e13*y_e25 - x_e24*y_e1345 - x_e25*y_e13 - x_e45*y_e1234 - x_e124*y_e345 - x_e125*y_e3 - x_e145*y_e234 - x_e234*y_e145 - x_e235*y_e1 - x_e345*y_e124 - x_e1245*y_e34 - x_e2345*y_e14 - x_e12345*y_e4
-            V::store(
-                {
-                    let mut s = V::mul(x_1, y_e1235);
-                    s = V::mul_add(x_e1, y_e235, s);
-                    s = V::neg_mul_add(x_e2, y_e135, s);
-                    s = V::mul_add(x_e3, y_e125, s);
-                    s = V::neg_mul_add(x_e4, y_e12345, s);
-                    s = V::neg_mul_add(x_e5, y_e123, s);
-                    s = V::mul_add(x_e12, y_e35, s);
-                    s = V::neg_mul_add(x_e13, y_e25, s);
-                    s = V::mul_add(x_e14, y_e2345, s);
-                    s = V::mul_add(x_e15, y_e23, s);
-                    s = V::mul_add(x_e23, y_e15, s);
-                    s = V::neg_mul_add(x_e24, y_e1345, s);
-                    s = V::neg_mul_add(x_e25, y_e13, s);
-                    s = V::mul_add(x_e34, y_e1245, s);
-                    s = V::mul_add(x_e35, y_e12, s);
-                    s = V::neg_mul_add(x_e45, y_e1234, s);
-                    s = V::mul_add(x_e123, y_e5, s);
-                    s = V::neg_mul_add(x_e124, y_e345, s);
-                    s = V::neg_mul_add(x_e125, y_e3, s);
-                    s = V::mul_add(x_e134, y_e245, s);
-                    s = V::mul_add(x_e135, y_e2, s);
-                    s = V::neg_mul_add(x_e145, y_e234, s);
-                    s = V::neg_mul_add(x_e234, y_e145, s);
-                    s = V::neg_mul_add(x_e235, y_e1, s);
-                    s = V::mul_add(x_e245, y_e134, s);
-                    s = V::neg_mul_add(x_e345, y_e124, s);
-                    s = V::mul_add(x_e1234, y_e45, s);
-                    s = V::mul_add(x_e1235, y_1, s);
-                    s = V::neg_mul_add(x_e1245, y_e34, s);
-                    s = V::mul_add(x_e1345, y_e24, s);
-                    s = V::neg_mul_add(x_e2345, y_e14, s);
-                    s = V::neg_mul_add(x_e12345, y_e4, s);
-                    s
-                },
-                out0.at(27usize, c),
-            );
+            V::store(v1765, out0.at(27usize, c));
+            let mut v1828 = V::mul(x_1, y_e1245);
+            v1828 = V::mul_add(x_e1, y_e245, v1828);
+            v1828 = V::neg_mul_add(x_e2, y_e145, v1828);
+            v1828 = V::mul_add(x_e3, y_e12345, v1828);
+            v1828 = V::mul_add(x_e4, y_e125, v1828);
+            v1828 = V::neg_mul_add(x_e5, y_e124, v1828);
+            v1828 = V::mul_add(x_e12, y_e45, v1828);
+            v1828 = V::neg_mul_add(x_e13, y_e2345, v1828);
+            v1828 = V::neg_mul_add(x_e14, y_e25, v1828);
+            v1828 = V::mul_add(x_e15, y_e24, v1828);
+            v1828 = V::mul_add(x_e23, y_e1345, v1828);
+            v1828 = V::mul_add(x_e24, y_e15, v1828);
+            v1828 = V::neg_mul_add(x_e25, y_e14, v1828);
+            v1828 = V::neg_mul_add(x_e34, y_e1235, v1828);
+            v1828 = V::mul_add(x_e35, y_e1234, v1828);
+            v1828 = V::mul_add(x_e45, y_e12, v1828);
+            v1828 = V::mul_add(x_e123, y_e345, v1828);
+            v1828 = V::mul_add(x_e124, y_e5, v1828);
+            v1828 = V::neg_mul_add(x_e125, y_e4, v1828);
+            v1828 = V::neg_mul_add(x_e134, y_e235, v1828);
+            v1828 = V::mul_add(x_e135, y_e234, v1828);
+            v1828 = V::mul_add(x_e145, y_e2, v1828);
+            v1828 = V::mul_add(x_e234, y_e135, v1828);
+            v1828 = V::neg_mul_add(x_e235, y_e134, v1828);
+            v1828 = V::neg_mul_add(x_e245, y_e1, v1828);
+            v1828 = V::mul_add(x_e345, y_e123, v1828);
+            v1828 = V::neg_mul_add(x_e1234, y_e35, v1828);
+            v1828 = V::mul_add(x_e1235, y_e34, v1828);
+            v1828 = V::mul_add(x_e1245, y_1, v1828);
+            v1828 = V::neg_mul_add(x_e1345, y_e23, v1828);
+            v1828 = V::mul_add(x_e2345, y_e13, v1828);
+            v1828 = V::mul_add(x_e12345, y_e3, v1828);
             // out0[28] = x_e12345*y_e3 + x_e2345*y_e13 + x_e1245*y_1 + x_e1235*y_e34 + x_e345*y_e123 + x_e234*y_e135 + x_e145*y_e2 + x_e135*y_e234 + x_e124*y_e5 + x_e123*y_e345 + x_e45*y_e12 + x_e35*y_e1234 + x_e24*y_e15 + x_e23*y_e1345 + x_e15*y_e24 + x_e12*y_e45 + x_e4*y_e125 + x_e3*y_e12345 + x_1*y_e1245 + x_e1*y_e245 - x_e2*y_e145 - x_e5*y_e124 - x_e13*y_e2345 - x_e14*y_e25 - x_e25*y_e14 - x_e34*y_e1235 - x_e125*y_e4 - x_e134*y_e235 - x_e235*y_e134 - x_e245*y_e1 - x_e1234*y_e35 - x_e1345*y_e23
-            V::store(
-                {
-                    let mut s = V::mul(x_1, y_e1245);
-                    s = V::mul_add(x_e1, y_e245, s);
-                    s = V::neg_mul_add(x_e2, y_e145, s);
-                    s = V::mul_add(x_e3, y_e12345, s);
-                    s = V::mul_add(x_e4, y_e125, s);
-                    s = V::neg_mul_add(x_e5, y_e124, s);
-                    s = V::mul_add(x_e12, y_e45, s);
-                    s = V::neg_mul_add(x_e13, y_e2345, s);
-                    s = V::neg_mul_add(x_e14, y_e25, s);
-                    s = V::mul_add(x_e15, y_e24, s);
-                    s = V::mul_add(x_e23, y_e1345, s);
-                    s = V::mul_add(x_e24, y_e15, s);
-                    s = V::neg_mul_add(x_e25, y_e14, s);
-                    s = V::neg_mul_add(x_e34, y_e1235, s);
-                    s = V::mul_add(x_e35, y_e1234, s);
-                    s = V::mul_add(x_e45, y_e12, s);
-                    s = V::mul_add(x_e123, y_e345, s);
-                    s = V::mul_add(x_e124, y_e5, s);
-                    s = V::neg_mul_add(x_e125, y_e4, s);
-                    s = V::neg_mul_add(x_e134, y_e235, s);
-                    s = V::mul_add(x_e135, y_e234, s);
-                    s = V::mul_add(x_e145, y_e2, s);
-                    s = V::mul_add(x_e234, y_e135, s);
-                    s = V::neg_mul_add(x_e235, y_e134, s);
-                    s = V::neg_mul_add(x_e245, y_e1, s);
-                    s = V::mul_add(x_e345, y_e123, s);
-                    s = V::neg_mul_add(x_e1234, y_e35, s);
-                    s = V::mul_add(x_e1235, y_e34, s);
-                    s = V::mul_add(x_e1245, y_1, s);
-                    s = V::neg_mul_add(x_e1345, y_e23, s);
-                    s = V::mul_add(x_e2345, y_e13, s);
-                    s = V::mul_add(x_e12345, y_e3, s);
-                    s
-                },
-                out0.at(28usize, c),
-            );
+            V::store(v1828, out0.at(28usize, c));
+            let mut v1891 = V::mul(x_1, y_e1345);
+            v1891 = V::mul_add(x_e1, y_e345, v1891);
+            v1891 = V::neg_mul_add(x_e2, y_e12345, v1891);
+            v1891 = V::neg_mul_add(x_e3, y_e145, v1891);
+            v1891 = V::mul_add(x_e4, y_e135, v1891);
+            v1891 = V::neg_mul_add(x_e5, y_e134, v1891);
+            v1891 = V::mul_add(x_e12, y_e2345, v1891);
+            v1891 = V::mul_add(x_e13, y_e45, v1891);
+            v1891 = V::neg_mul_add(x_e14, y_e35, v1891);
+            v1891 = V::mul_add(x_e15, y_e34, v1891);
+            v1891 = V::neg_mul_add(x_e23, y_e1245, v1891);
+            v1891 = V::mul_add(x_e24, y_e1235, v1891);
+            v1891 = V::neg_mul_add(x_e25, y_e1234, v1891);
+            v1891 = V::mul_add(x_e34, y_e15, v1891);
+            v1891 = V::neg_mul_add(x_e35, y_e14, v1891);
+            v1891 = V::mul_add(x_e45, y_e13, v1891);
+            v1891 = V::neg_mul_add(x_e123, y_e245, v1891);
+            v1891 = V::mul_add(x_e124, y_e235, v1891);
+            v1891 = V::neg_mul_add(x_e125, y_e234, v1891);
+            v1891 = V::mul_add(x_e134, y_e5, v1891);
+            v1891 = V::neg_mul_add(x_e135, y_e4, v1891);
+            v1891 = V::mul_add(x_e145, y_e3, v1891);
+            v1891 = V::neg_mul_add(x_e234, y_e125, v1891);
+            v1891 = V::mul_add(x_e235, y_e124, v1891);
+            v1891 = V::neg_mul_add(x_e245, y_e123, v1891);
+            v1891 = V::neg_mul_add(x_e345, y_e1, v1891);
+            v1891 = V::mul_add(x_e1234, y_e25, v1891);
+            v1891 = V::neg_mul_add(x_e1235, y_e24, v1891);
+            v1891 = V::mul_add(x_e1245, y_e23, v1891);
+            v1891 = V::mul_add(x_e1345, y_1, v1891);
+            v1891 = V::neg_mul_add(x_e2345, y_e12, v1891);
+            v1891 = V::neg_mul_add(x_e12345, y_e2, v1891);
             // out0[29] = x_e1345*y_1 + x_e1245*y_e23 + x_e1234*y_e25 + x_e235*y_e124 + x_e145*y_e3 + x_e134*y_e5 + x_e124*y_e235 + x_e45*y_e13 + x_e34*y_e15 + x_e24*y_e1235 + x_e15*y_e34 + x_e13*y_e45 + x_e12*y_e2345 + x_e4*y_e135 + x_1*y_e1345 + x_e1*y_e345 - x_e2*y_e12345 - x_e3*y_e145 - x_e5*y_e134 - x_e14*y_e35 - x_e23*y_e1245 - x_e25*y_e1234 - x_e35*y_e14 - x_e123*y_e245 - x_e125*y_e234 - x_e135*y_e4 - x_e234*y_e125 - x_e245*y_e123 - x_e345*y_e1 - x_e1235*y_e24 - x_e2345*y_e12 - x_e12345*y_e2
-            V::store(
-                {
-                    let mut s = V::mul(x_1, y_e1345);
-                    s = V::mul_add(x_e1, y_e345, s);
-                    s = V::neg_mul_add(x_e2, y_e12345, s);
-                    s = V::neg_mul_add(x_e3, y_e145, s);
-                    s = V::mul_add(x_e4, y_e135, s);
-                    s = V::neg_mul_add(x_e5, y_e134, s);
-                    s = V::mul_add(x_e12, y_e2345, s);
-                    s = V::mul_add(x_e13, y_e45, s);
-                    s = V::neg_mul_add(x_e14, y_e35, s);
-                    s = V::mul_add(x_e15, y_e34, s);
-                    s = V::neg_mul_add(x_e23, y_e1245, s);
-                    s = V::mul_add(x_e24, y_e1235, s);
-                    s = V::neg_mul_add(x_e25, y_e1234, s);
-                    s = V::mul_add(x_e34, y_e15, s);
-                    s = V::neg_mul_add(x_e35, y_e14, s);
-                    s = V::mul_add(x_e45, y_e13, s);
-                    s = V::neg_mul_add(x_e123, y_e245, s);
-                    s = V::mul_add(x_e124, y_e235, s);
-                    s = V::neg_mul_add(x_e125, y_e234, s);
-                    s = V::mul_add(x_e134, y_e5, s);
-                    s = V::neg_mul_add(x_e135, y_e4, s);
-                    s = V::mul_add(x_e145, y_e3, s);
-                    s = V::neg_mul_add(x_e234, y_e125, s);
-                    s = V::mul_add(x_e235, y_e124, s);
-                    s = V::neg_mul_add(x_e245, y_e123, s);
-                    s = V::neg_mul_add(x_e345, y_e1, s);
-                    s = V::mul_add(x_e1234, y_e25, s);
-                    s = V::neg_mul_add(x_e1235, y_e24, s);
-                    s = V::mul_add(x_e1245, y_e23, s);
-                    s = V::mul_add(x_e1345, y_1, s);
-                    s = V::neg_mul_add(x_e2345, y_e12, s);
-                    s = V::neg_mul_add(x_e12345, y_e2, s);
-                    s
-                },
-                out0.at(29usize, c),
-            );
+            V::store(v1891, out0.at(29usize, c));
+            let mut v1954 = V::mul(x_1, y_e2345);
+            v1954 = V::mul_add(x_e1, y_e12345, v1954);
+            v1954 = V::mul_add(x_e2, y_e345, v1954);
+            v1954 = V::neg_mul_add(x_e3, y_e245, v1954);
+            v1954 = V::mul_add(x_e4, y_e235, v1954);
+            v1954 = V::neg_mul_add(x_e5, y_e234, v1954);
+            v1954 = V::neg_mul_add(x_e12, y_e1345, v1954);
+            v1954 = V::mul_add(x_e13, y_e1245, v1954);
+            v1954 = V::neg_mul_add(x_e14, y_e1235, v1954);
+            v1954 = V::mul_add(x_e15, y_e1234, v1954);
+            v1954 = V::mul_add(x_e23, y_e45, v1954);
+            v1954 = V::neg_mul_add(x_e24, y_e35, v1954);
+            v1954 = V::mul_add(x_e25, y_e34, v1954);
+            v1954 = V::mul_add(x_e34, y_e25, v1954);
+            v1954 = V::neg_mul_add(x_e35, y_e24, v1954);
+            v1954 = V::mul_add(x_e45, y_e23, v1954);
+            v1954 = V::mul_add(x_e123, y_e145, v1954);
+            v1954 = V::neg_mul_add(x_e124, y_e135, v1954);
+            v1954 = V::mul_add(x_e125, y_e134, v1954);
+            v1954 = V::mul_add(x_e134, y_e125, v1954);
+            v1954 = V::neg_mul_add(x_e135, y_e124, v1954);
+            v1954 = V::mul_add(x_e145, y_e123, v1954);
+            v1954 = V::mul_add(x_e234, y_e5, v1954);
+            v1954 = V::neg_mul_add(x_e235, y_e4, v1954);
+            v1954 = V::mul_add(x_e245, y_e3, v1954);
+            v1954 = V::neg_mul_add(x_e345, y_e2, v1954);
+            v1954 = V::neg_mul_add(x_e1234, y_e15, v1954);
+            v1954 = V::mul_add(x_e1235, y_e14, v1954);
+            v1954 = V::neg_mul_add(x_e1245, y_e13, v1954);
+            v1954 = V::mul_add(x_e1345, y_e12, v1954);
+            v1954 = V::mul_add(x_e2345, y_1, v1954);
+            v1954 = V::mul_add(x_e12345, y_e1, v1954);
             // out0[30] = x_e12345*y_e1 + x_e2345*y_1 + x_e1345*y_e12 + x_e1235*y_e14 + x_e245*y_e3 + x_e234*y_e5 + x_e145*y_e123 + x_e134*y_e125 + x_e125*y_e134 + x_e123*y_e145 + x_e45*y_e23 + x_e34*y_e25 + x_e25*y_e34 + x_e23*y_e45 + x_e15*y_e1234 + x_e13*y_e1245 + x_e4*y_e235 + x_e2*y_e345 + x_1*y_e2345 + x_e1*y_e12345 - x_e3*y_e245 - x_e5*y_e234 - x_e12*y_e1345 - x_e14*y_e1235 - x_e24*y_e35 - x_e35*y_e24 - x_e124*y_e135 - x_e135*y_e124 - x_e235*y_e4 - x_e345*y_e2 - x_e1234*y_e15 - x_e1245*y_e13
-            V::store(
-                {
-                    let mut s = V::mul(x_1, y_e2345);
-                    s = V::mul_add(x_e1, y_e12345, s);
-                    s = V::mul_add(x_e2, y_e345, s);
-                    s = V::neg_mul_add(x_e3, y_e245, s);
-                    s = V::mul_add(x_e4, y_e235, s);
-                    s = V::neg_mul_add(x_e5, y_e234, s);
-                    s = V::neg_mul_add(x_e12, y_e1345, s);
-                    s = V::mul_add(x_e13, y_e1245, s);
-                    s = V::neg_mul_add(x_e14, y_e1235, s);
-                    s = V::mul_add(x_e15, y_e1234, s);
-                    s = V::mul_add(x_e23, y_e45, s);
-                    s = V::neg_mul_add(x_e24, y_e35, s);
-                    s = V::mul_add(x_e25, y_e34, s);
-                    s = V::mul_add(x_e34, y_e25, s);
-                    s = V::neg_mul_add(x_e35, y_e24, s);
-                    s = V::mul_add(x_e45, y_e23, s);
-                    s = V::mul_add(x_e123, y_e145, s);
-                    s = V::neg_mul_add(x_e124, y_e135, s);
-                    s = V::mul_add(x_e125, y_e134, s);
-                    s = V::mul_add(x_e134, y_e125, s);
-                    s = V::neg_mul_add(x_e135, y_e124, s);
-                    s = V::mul_add(x_e145, y_e123, s);
-                    s = V::mul_add(x_e234, y_e5, s);
-                    s = V::neg_mul_add(x_e235, y_e4, s);
-                    s = V::mul_add(x_e245, y_e3, s);
-                    s = V::neg_mul_add(x_e345, y_e2, s);
-                    s = V::neg_mul_add(x_e1234, y_e15, s);
-                    s = V::mul_add(x_e1235, y_e14, s);
-                    s = V::neg_mul_add(x_e1245, y_e13, s);
-                    s = V::mul_add(x_e1345, y_e12, s);
-                    s = V::mul_add(x_e2345, y_1, s);
-                    s = V::mul_add(x_e12345, y_e1, s);
-                    s
-                },
-                out0.at(30usize, c),
-            );
+            V::store(v1954, out0.at(30usize, c));
+            let mut v2017 = V::mul(x_1, y_e12345);
+            v2017 = V::mul_add(x_e1, y_e2345, v2017);
+            v2017 = V::neg_mul_add(x_e2, y_e1345, v2017);
+            v2017 = V::mul_add(x_e3, y_e1245, v2017);
+            v2017 = V::neg_mul_add(x_e4, y_e1235, v2017);
+            v2017 = V::mul_add(x_e5, y_e1234, v2017);
+            v2017 = V::mul_add(x_e12, y_e345, v2017);
+            v2017 = V::neg_mul_add(x_e13, y_e245, v2017);
+            v2017 = V::mul_add(x_e14, y_e235, v2017);
+            v2017 = V::neg_mul_add(x_e15, y_e234, v2017);
+            v2017 = V::mul_add(x_e23, y_e145, v2017);
+            v2017 = V::neg_mul_add(x_e24, y_e135, v2017);
+            v2017 = V::mul_add(x_e25, y_e134, v2017);
+            v2017 = V::mul_add(x_e34, y_e125, v2017);
+            v2017 = V::neg_mul_add(x_e35, y_e124, v2017);
+            v2017 = V::mul_add(x_e45, y_e123, v2017);
+            v2017 = V::mul_add(x_e123, y_e45, v2017);
+            v2017 = V::neg_mul_add(x_e124, y_e35, v2017);
+            v2017 = V::mul_add(x_e125, y_e34, v2017);
+            v2017 = V::mul_add(x_e134, y_e25, v2017);
+            v2017 = V::neg_mul_add(x_e135, y_e24, v2017);
+            v2017 = V::mul_add(x_e145, y_e23, v2017);
+            v2017 = V::neg_mul_add(x_e234, y_e15, v2017);
+            v2017 = V::mul_add(x_e235, y_e14, v2017);
+            v2017 = V::neg_mul_add(x_e245, y_e13, v2017);
+            v2017 = V::mul_add(x_e345, y_e12, v2017);
+            v2017 = V::mul_add(x_e1234, y_e5, v2017);
+            v2017 = V::neg_mul_add(x_e1235, y_e4, v2017);
+            v2017 = V::mul_add(x_e1245, y_e3, v2017);
+            v2017 = V::neg_mul_add(x_e1345, y_e2, v2017);
+            v2017 = V::mul_add(x_e2345, y_e1, v2017);
+            v2017 = V::mul_add(x_e12345, y_1, v2017);
             // out0[31] = x_e12345*y_1 + x_e2345*y_e1 + x_e1245*y_e3 + x_e1234*y_e5 + x_e345*y_e12 + x_e235*y_e14 + x_e145*y_e23 + x_e134*y_e25 + x_e125*y_e34 + x_e123*y_e45 + x_e45*y_e123 + x_e34*y_e125 + x_e25*y_e134 + x_e23*y_e145 + x_e14*y_e235 + x_e12*y_e345 + x_e5*y_e1234 + x_e3*y_e1245 + x_1*y_e12345 + x_e1*y_e2345 - x_e2*y_e1345 - x_e4*y_e1235 - x_e13*y_e245 - x_e15*y_e234 - x_e24*y_e135 - x_e35*y_e124 - x_e124*y_e35 - x_e135*y_e24 - x_e234*y_e15 - x_e245*y_e13 - x_e1235*y_e4 - x_e1345*y_e2
-            V::store(
-                {
-                    let mut s = V::mul(x_1, y_e12345);
-                    s = V::mul_add(x_e1, y_e2345, s);
-                    s = V::neg_mul_add(x_e2, y_e1345, s);
-                    s = V::mul_add(x_e3, y_e1245, s);
-                    s = V::neg_mul_add(x_e4, y_e1235, s);
-                    s = V::mul_add(x_e5, y_e1234, s);
-                    s = V::mul_add(x_e12, y_e345, s);
-                    s = V::neg_mul_add(x_e13, y_e245, s);
-                    s = V::mul_add(x_e14, y_e235, s);
-                    s = V::neg_mul_add(x_e15, y_e234, s);
-                    s = V::mul_add(x_e23, y_e145, s);
-                    s = V::neg_mul_add(x_e24, y_e135, s);
-                    s = V::mul_add(x_e25, y_e134, s);
-                    s = V::mul_add(x_e34, y_e125, s);
-                    s = V::neg_mul_add(x_e35, y_e124, s);
-                    s = V::mul_add(x_e45, y_e123, s);
-                    s = V::mul_add(x_e123, y_e45, s);
-                    s = V::neg_mul_add(x_e124, y_e35, s);
-                    s = V::mul_add(x_e125, y_e34, s);
-                    s = V::mul_add(x_e134, y_e25, s);
-                    s = V::neg_mul_add(x_e135, y_e24, s);
-                    s = V::mul_add(x_e145, y_e23, s);
-                    s = V::neg_mul_add(x_e234, y_e15, s);
-                    s = V::mul_add(x_e235, y_e14, s);
-                    s = V::neg_mul_add(x_e245, y_e13, s);
-                    s = V::mul_add(x_e345, y_e12, s);
-                    s = V::mul_add(x_e1234, y_e5, s);
-                    s = V::neg_mul_add(x_e1235, y_e4, s);
-                    s = V::mul_add(x_e1245, y_e3, s);
-                    s = V::neg_mul_add(x_e1345, y_e2, s);
-                    s = V::mul_add(x_e2345, y_e1, s);
-                    s = V::mul_add(x_e12345, y_1, s);
-                    s
-                },
-                out0.at(31usize, c),
-            );
+            V::store(v2017, out0.at(31usize, c));
         }
     }
 }
@@ -1345,1334 +1187,1160 @@ unsafe fn geometric_product_1<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let out0 = args.outputs[0];
         for group in 0..args.groups {
             let c = group * V::LANES;
-            let y_e12345 = V::load(y.at(31usize, c));
-            let grad_o_e12345 = V::load(grad_o.at(31usize, c));
-            let y_e2345 = V::load(y.at(30usize, c));
-            let grad_o_e2345 = V::load(grad_o.at(30usize, c));
-            let y_e1345 = V::load(y.at(29usize, c));
-            let grad_o_e1345 = V::load(grad_o.at(29usize, c));
-            let y_e1245 = V::load(y.at(28usize, c));
-            let grad_o_e1245 = V::load(grad_o.at(28usize, c));
-            let y_e1235 = V::load(y.at(27usize, c));
-            let grad_o_e1235 = V::load(grad_o.at(27usize, c));
-            let y_e1234 = V::load(y.at(26usize, c));
-            let grad_o_e1234 = V::load(grad_o.at(26usize, c));
-            let y_e345 = V::load(y.at(25usize, c));
-            let grad_o_e345 = V::load(grad_o.at(25usize, c));
-            let y_e245 = V::load(y.at(24usize, c));
-            let grad_o_e245 = V::load(grad_o.at(24usize, c));
-            let y_e235 = V::load(y.at(23usize, c));
-            let grad_o_e235 = V::load(grad_o.at(23usize, c));
-            let y_e234 = V::load(y.at(22usize, c));
-            let grad_o_e234 = V::load(grad_o.at(22usize, c));
-            let y_e145 = V::load(y.at(21usize, c));
-            let grad_o_e145 = V::load(grad_o.at(21usize, c));
-            let y_e135 = V::load(y.at(20usize, c));
-            let grad_o_e135 = V::load(grad_o.at(20usize, c));
-            let y_e134 = V::load(y.at(19usize, c));
-            let grad_o_e134 = V::load(grad_o.at(19usize, c));
-            let y_e125 = V::load(y.at(18usize, c));
-            let grad_o_e125 = V::load(grad_o.at(18usize, c));
-            let y_e124 = V::load(y.at(17usize, c));
-            let grad_o_e124 = V::load(grad_o.at(17usize, c));
-            let y_e123 = V::load(y.at(16usize, c));
-            let grad_o_e123 = V::load(grad_o.at(16usize, c));
-            let y_e45 = V::load(y.at(15usize, c));
-            let grad_o_e45 = V::load(grad_o.at(15usize, c));
-            let y_e35 = V::load(y.at(14usize, c));
-            let grad_o_e35 = V::load(grad_o.at(14usize, c));
-            let y_e34 = V::load(y.at(13usize, c));
-            let grad_o_e34 = V::load(grad_o.at(13usize, c));
-            let y_e25 = V::load(y.at(12usize, c));
-            let grad_o_e25 = V::load(grad_o.at(12usize, c));
-            let y_e24 = V::load(y.at(11usize, c));
-            let grad_o_e24 = V::load(grad_o.at(11usize, c));
-            let y_e23 = V::load(y.at(10usize, c));
-            let grad_o_e23 = V::load(grad_o.at(10usize, c));
-            let y_e15 = V::load(y.at(9usize, c));
-            let grad_o_e15 = V::load(grad_o.at(9usize, c));
-            let y_e14 = V::load(y.at(8usize, c));
-            let grad_o_e14 = V::load(grad_o.at(8usize, c));
-            let y_e13 = V::load(y.at(7usize, c));
-            let grad_o_e13 = V::load(grad_o.at(7usize, c));
-            let y_e12 = V::load(y.at(6usize, c));
-            let grad_o_e12 = V::load(grad_o.at(6usize, c));
-            let y_e5 = V::load(y.at(5usize, c));
-            let grad_o_e5 = V::load(grad_o.at(5usize, c));
-            let y_e4 = V::load(y.at(4usize, c));
-            let grad_o_e4 = V::load(grad_o.at(4usize, c));
-            let y_e3 = V::load(y.at(3usize, c));
-            let grad_o_e3 = V::load(grad_o.at(3usize, c));
-            let y_e2 = V::load(y.at(2usize, c));
-            let grad_o_e2 = V::load(grad_o.at(2usize, c));
-            let y_e1 = V::load(y.at(1usize, c));
-            let grad_o_e1 = V::load(grad_o.at(1usize, c));
+            y.prefetch::<32usize>(c);
+            grad_o.prefetch::<32usize>(c);
             let y_1 = V::load(y.at(0usize, c));
+            let grad_o_e12345 = V::load(grad_o.at(31usize, c));
+            let mut v2 = V::mul(y_1, grad_o_e12345);
+            let y_e1 = V::load(y.at(1usize, c));
+            let mut v4 = V::mul(y_e1, grad_o_e12345);
+            let y_e2 = V::load(y.at(2usize, c));
+            let y_e3 = V::load(y.at(3usize, c));
+            let mut v8 = V::mul(y_e3, grad_o_e12345);
+            let y_e4 = V::load(y.at(4usize, c));
+            let y_e5 = V::load(y.at(5usize, c));
+            let mut v12 = V::mul(y_e5, grad_o_e12345);
+            let y_e12 = V::load(y.at(6usize, c));
+            let mut v14 = V::mul(y_e12, grad_o_e12345);
+            let y_e13 = V::load(y.at(7usize, c));
+            let y_e14 = V::load(y.at(8usize, c));
+            let mut v18 = V::mul(y_e14, grad_o_e12345);
+            let y_e15 = V::load(y.at(9usize, c));
+            let y_e23 = V::load(y.at(10usize, c));
+            let mut v22 = V::mul(y_e23, grad_o_e12345);
+            let y_e24 = V::load(y.at(11usize, c));
+            let mut v24 = V::mul(y_e24, grad_o_e12345);
+            let y_e25 = V::load(y.at(12usize, c));
+            let mut v26 = V::mul(y_e25, grad_o_e12345);
+            let y_e34 = V::load(y.at(13usize, c));
+            let mut v28 = V::mul(y_e34, grad_o_e12345);
+            let y_e35 = V::load(y.at(14usize, c));
+            let mut v30 = V::mul(y_e35, grad_o_e12345);
+            let y_e45 = V::load(y.at(15usize, c));
+            let mut v32 = V::mul(y_e45, grad_o_e12345);
+            let y_e123 = V::load(y.at(16usize, c));
+            let mut v34 = V::mul(y_e123, grad_o_e12345);
+            let y_e124 = V::load(y.at(17usize, c));
+            let mut v36 = V::mul(y_e124, grad_o_e12345);
+            let y_e125 = V::load(y.at(18usize, c));
+            let mut v38 = V::mul(y_e125, grad_o_e12345);
+            let y_e134 = V::load(y.at(19usize, c));
+            let mut v40 = V::mul(y_e134, grad_o_e12345);
+            let y_e135 = V::load(y.at(20usize, c));
+            let mut v42 = V::mul(y_e135, grad_o_e12345);
+            let y_e145 = V::load(y.at(21usize, c));
+            let mut v44 = V::mul(y_e145, grad_o_e12345);
+            let y_e234 = V::load(y.at(22usize, c));
+            let y_e235 = V::load(y.at(23usize, c));
+            let mut v48 = V::mul(y_e235, grad_o_e12345);
+            let y_e245 = V::load(y.at(24usize, c));
+            let y_e345 = V::load(y.at(25usize, c));
+            let mut v52 = V::mul(y_e345, grad_o_e12345);
+            let y_e1234 = V::load(y.at(26usize, c));
+            let mut v54 = V::mul(y_e1234, grad_o_e12345);
+            let y_e1235 = V::load(y.at(27usize, c));
+            let y_e1245 = V::load(y.at(28usize, c));
+            let mut v58 = V::mul(y_e1245, grad_o_e12345);
+            let y_e1345 = V::load(y.at(29usize, c));
+            let y_e2345 = V::load(y.at(30usize, c));
+            let mut v62 = V::mul(y_e2345, grad_o_e12345);
+            let y_e12345 = V::load(y.at(31usize, c));
+            let mut v64 = V::mul(y_e12345, grad_o_e12345);
+            let grad_o_e2345 = V::load(grad_o.at(30usize, c));
+            v2 = V::mul_add(y_e1, grad_o_e2345, v2);
+            v4 = V::mul_add(y_1, grad_o_e2345, v4);
+            let mut v70 = V::mul(y_e12, grad_o_e2345);
+            v70 = V::neg_mul_add(y_e2, grad_o_e12345, v70);
+            v8 = V::neg_mul_add(y_e13, grad_o_e2345, v8);
+            let mut v74 = V::mul(y_e14, grad_o_e2345);
+            v74 = V::neg_mul_add(y_e4, grad_o_e12345, v74);
+            v12 = V::neg_mul_add(y_e15, grad_o_e2345, v12);
+            v14 = V::neg_mul_add(y_e2, grad_o_e2345, v14);
+            let mut v80 = V::mul(y_e3, grad_o_e2345);
+            v80 = V::neg_mul_add(y_e13, grad_o_e12345, v80);
+            v18 = V::neg_mul_add(y_e4, grad_o_e2345, v18);
+            let mut v84 = V::mul(y_e5, grad_o_e2345);
+            v84 = V::neg_mul_add(y_e15, grad_o_e12345, v84);
+            v22 = V::mul_add(y_e123, grad_o_e2345, v22);
+            v24 = V::mul_add(y_e124, grad_o_e2345, v24);
+            v26 = V::mul_add(y_e125, grad_o_e2345, v26);
+            v28 = V::mul_add(y_e134, grad_o_e2345, v28);
+            v30 = V::mul_add(y_e135, grad_o_e2345, v30);
+            v32 = V::mul_add(y_e145, grad_o_e2345, v32);
+            v34 = V::mul_add(y_e23, grad_o_e2345, v34);
+            v36 = V::mul_add(y_e24, grad_o_e2345, v36);
+            v38 = V::mul_add(y_e25, grad_o_e2345, v38);
+            v40 = V::mul_add(y_e34, grad_o_e2345, v40);
+            v42 = V::mul_add(y_e35, grad_o_e2345, v42);
+            v44 = V::mul_add(y_e45, grad_o_e2345, v44);
+            let mut v110 = V::mul(y_e1234, grad_o_e2345);
+            v110 = V::neg_mul_add(y_e234, grad_o_e12345, v110);
+            v48 = V::neg_mul_add(y_e1235, grad_o_e2345, v48);
+            let mut v114 = V::mul(y_e1245, grad_o_e2345);
+            v114 = V::neg_mul_add(y_e245, grad_o_e12345, v114);
+            v52 = V::neg_mul_add(y_e1345, grad_o_e2345, v52);
+            v54 = V::neg_mul_add(y_e234, grad_o_e2345, v54);
+            let mut v120 = V::mul(y_e235, grad_o_e2345);
+            v120 = V::neg_mul_add(y_e1235, grad_o_e12345, v120);
+            v58 = V::neg_mul_add(y_e245, grad_o_e2345, v58);
+            let mut v124 = V::mul(y_e345, grad_o_e2345);
+            v124 = V::neg_mul_add(y_e1345, grad_o_e12345, v124);
+            v62 = V::mul_add(y_e12345, grad_o_e2345, v62);
+            v64 = V::mul_add(y_e2345, grad_o_e2345, v64);
+            let grad_o_e1345 = V::load(grad_o.at(29usize, c));
+            v2 = V::neg_mul_add(y_e2, grad_o_e1345, v2);
+            v4 = V::neg_mul_add(y_e12, grad_o_e1345, v4);
+            v70 = V::mul_add(y_1, grad_o_e1345, v70);
+            v8 = V::mul_add(y_e23, grad_o_e1345, v8);
+            v74 = V::neg_mul_add(y_e24, grad_o_e1345, v74);
+            v12 = V::mul_add(y_e25, grad_o_e1345, v12);
+            v14 = V::neg_mul_add(y_e1, grad_o_e1345, v14);
+            v80 = V::neg_mul_add(y_e123, grad_o_e1345, v80);
+            v18 = V::mul_add(y_e124, grad_o_e1345, v18);
+            v84 = V::neg_mul_add(y_e125, grad_o_e1345, v84);
+            v22 = V::mul_add(y_e3, grad_o_e1345, v22);
+            v24 = V::mul_add(y_e4, grad_o_e1345, v24);
+            v26 = V::mul_add(y_e5, grad_o_e1345, v26);
+            v28 = V::neg_mul_add(y_e234, grad_o_e1345, v28);
+            let mut v160 = V::mul_sub(y_e235, grad_o_e1345, v30);
+            v32 = V::neg_mul_add(y_e245, grad_o_e1345, v32);
+            v34 = V::mul_add(y_e13, grad_o_e1345, v34);
+            v36 = V::mul_add(y_e14, grad_o_e1345, v36);
+            v38 = V::mul_add(y_e15, grad_o_e1345, v38);
+            v40 = V::neg_mul_add(y_e1234, grad_o_e1345, v40);
+            let mut v172 = V::mul_sub(y_e1235, grad_o_e1345, v42);
+            v44 = V::neg_mul_add(y_e1245, grad_o_e1345, v44);
+            v110 = V::mul_add(y_e34, grad_o_e1345, v110);
+            v48 = V::neg_mul_add(y_e35, grad_o_e1345, v48);
+            v114 = V::mul_add(y_e45, grad_o_e1345, v114);
+            v52 = V::mul_add(y_e2345, grad_o_e1345, v52);
+            v54 = V::neg_mul_add(y_e134, grad_o_e1345, v54);
+            v120 = V::mul_add(y_e135, grad_o_e1345, v120);
+            v58 = V::neg_mul_add(y_e145, grad_o_e1345, v58);
+            v124 = V::neg_mul_add(y_e12345, grad_o_e1345, v124);
+            v62 = V::mul_add(y_e345, grad_o_e1345, v62);
+            v64 = V::mul_add(y_e1345, grad_o_e1345, v64);
+            let grad_o_e1245 = V::load(grad_o.at(28usize, c));
+            v2 = V::mul_add(y_e3, grad_o_e1245, v2);
+            v4 = V::mul_add(y_e13, grad_o_e1245, v4);
+            v70 = V::neg_mul_add(y_e23, grad_o_e1245, v70);
+            v8 = V::mul_add(y_1, grad_o_e1245, v8);
+            v74 = V::mul_add(y_e34, grad_o_e1245, v74);
+            v12 = V::neg_mul_add(y_e35, grad_o_e1245, v12);
+            v14 = V::mul_add(y_e123, grad_o_e1245, v14);
+            v80 = V::neg_mul_add(y_e1, grad_o_e1245, v80);
+            v18 = V::neg_mul_add(y_e134, grad_o_e1245, v18);
+            v84 = V::mul_add(y_e135, grad_o_e1245, v84);
+            v22 = V::mul_add(y_e2, grad_o_e1245, v22);
+            let mut v219 = V::mul_sub(y_e234, grad_o_e1245, v24);
+            v26 = V::neg_mul_add(y_e235, grad_o_e1245, v26);
+            v28 = V::neg_mul_add(y_e4, grad_o_e1245, v28);
+            v160 = V::mul_add(y_e5, grad_o_e1245, v160);
+            v32 = V::mul_add(y_e345, grad_o_e1245, v32);
+            v34 = V::mul_add(y_e12, grad_o_e1245, v34);
+            let mut v231 = V::mul_sub(y_e1234, grad_o_e1245, v36);
+            v38 = V::neg_mul_add(y_e1235, grad_o_e1245, v38);
+            v40 = V::neg_mul_add(y_e14, grad_o_e1245, v40);
+            v172 = V::mul_add(y_e15, grad_o_e1245, v172);
+            v44 = V::mul_add(y_e1345, grad_o_e1245, v44);
+            v110 = V::mul_add(y_e24, grad_o_e1245, v110);
+            v48 = V::neg_mul_add(y_e25, grad_o_e1245, v48);
+            v114 = V::neg_mul_add(y_e2345, grad_o_e1245, v114);
+            v52 = V::mul_add(y_e45, grad_o_e1245, v52);
+            v54 = V::neg_mul_add(y_e124, grad_o_e1245, v54);
+            v120 = V::mul_add(y_e125, grad_o_e1245, v120);
+            v58 = V::mul_add(y_e12345, grad_o_e1245, v58);
+            v124 = V::neg_mul_add(y_e145, grad_o_e1245, v124);
+            v62 = V::mul_add(y_e245, grad_o_e1245, v62);
+            v64 = V::mul_add(y_e1245, grad_o_e1245, v64);
+            let grad_o_e1235 = V::load(grad_o.at(27usize, c));
+            v2 = V::neg_mul_add(y_e4, grad_o_e1235, v2);
+            v4 = V::neg_mul_add(y_e14, grad_o_e1235, v4);
+            v70 = V::mul_add(y_e24, grad_o_e1235, v70);
+            v8 = V::neg_mul_add(y_e34, grad_o_e1235, v8);
+            v74 = V::mul_add(y_1, grad_o_e1235, v74);
+            v12 = V::mul_add(y_e45, grad_o_e1235, v12);
+            v14 = V::neg_mul_add(y_e124, grad_o_e1235, v14);
+            v80 = V::mul_add(y_e134, grad_o_e1235, v80);
+            v18 = V::neg_mul_add(y_e1, grad_o_e1235, v18);
+            v84 = V::neg_mul_add(y_e145, grad_o_e1235, v84);
+            v22 = V::neg_mul_add(y_e234, grad_o_e1235, v22);
+            v219 = V::mul_add(y_e2, grad_o_e1235, v219);
+            v26 = V::mul_add(y_e245, grad_o_e1235, v26);
+            v28 = V::neg_mul_add(y_e3, grad_o_e1235, v28);
+            v160 = V::neg_mul_add(y_e345, grad_o_e1235, v160);
+            v32 = V::mul_add(y_e5, grad_o_e1235, v32);
+            v34 = V::neg_mul_add(y_e1234, grad_o_e1235, v34);
+            v231 = V::mul_add(y_e12, grad_o_e1235, v231);
+            v38 = V::mul_add(y_e1245, grad_o_e1235, v38);
+            v40 = V::neg_mul_add(y_e13, grad_o_e1235, v40);
+            v172 = V::neg_mul_add(y_e1345, grad_o_e1235, v172);
+            v44 = V::mul_add(y_e15, grad_o_e1235, v44);
+            v110 = V::mul_add(y_e23, grad_o_e1235, v110);
+            v48 = V::mul_add(y_e2345, grad_o_e1235, v48);
+            v114 = V::neg_mul_add(y_e25, grad_o_e1235, v114);
+            v52 = V::mul_add(y_e35, grad_o_e1235, v52);
+            v54 = V::neg_mul_add(y_e123, grad_o_e1235, v54);
+            v120 = V::neg_mul_add(y_e12345, grad_o_e1235, v120);
+            v58 = V::mul_add(y_e125, grad_o_e1235, v58);
+            v124 = V::neg_mul_add(y_e135, grad_o_e1235, v124);
+            v62 = V::mul_add(y_e235, grad_o_e1235, v62);
+            v64 = V::mul_add(y_e1235, grad_o_e1235, v64);
+            let grad_o_e1234 = V::load(grad_o.at(26usize, c));
+            v2 = V::mul_add(y_e5, grad_o_e1234, v2);
+            v4 = V::mul_add(y_e15, grad_o_e1234, v4);
+            v70 = V::neg_mul_add(y_e25, grad_o_e1234, v70);
+            v8 = V::mul_add(y_e35, grad_o_e1234, v8);
+            v74 = V::neg_mul_add(y_e45, grad_o_e1234, v74);
+            v12 = V::mul_add(y_1, grad_o_e1234, v12);
+            v14 = V::mul_add(y_e125, grad_o_e1234, v14);
+            v80 = V::neg_mul_add(y_e135, grad_o_e1234, v80);
+            v18 = V::mul_add(y_e145, grad_o_e1234, v18);
+            v84 = V::neg_mul_add(y_e1, grad_o_e1234, v84);
+            v22 = V::mul_add(y_e235, grad_o_e1234, v22);
+            v219 = V::neg_mul_add(y_e245, grad_o_e1234, v219);
+            v26 = V::mul_add(y_e2, grad_o_e1234, v26);
+            v28 = V::mul_add(y_e345, grad_o_e1234, v28);
+            v160 = V::neg_mul_add(y_e3, grad_o_e1234, v160);
+            v32 = V::mul_add(y_e4, grad_o_e1234, v32);
+            v34 = V::mul_add(y_e1235, grad_o_e1234, v34);
+            v231 = V::neg_mul_add(y_e1245, grad_o_e1234, v231);
+            v38 = V::mul_add(y_e12, grad_o_e1234, v38);
+            v40 = V::mul_add(y_e1345, grad_o_e1234, v40);
+            v172 = V::neg_mul_add(y_e13, grad_o_e1234, v172);
+            v44 = V::mul_add(y_e14, grad_o_e1234, v44);
+            v110 = V::neg_mul_add(y_e2345, grad_o_e1234, v110);
+            v48 = V::mul_add(y_e23, grad_o_e1234, v48);
+            v114 = V::neg_mul_add(y_e24, grad_o_e1234, v114);
+            v52 = V::mul_add(y_e34, grad_o_e1234, v52);
+            v54 = V::mul_add(y_e12345, grad_o_e1234, v54);
+            v120 = V::neg_mul_add(y_e123, grad_o_e1234, v120);
+            v58 = V::mul_add(y_e124, grad_o_e1234, v58);
+            v124 = V::neg_mul_add(y_e134, grad_o_e1234, v124);
+            v62 = V::mul_add(y_e234, grad_o_e1234, v62);
+            v64 = V::mul_add(y_e1234, grad_o_e1234, v64);
+            let grad_o_e345 = V::load(grad_o.at(25usize, c));
+            v2 = V::neg_mul_add(y_e12, grad_o_e345, v2);
+            v4 = V::neg_mul_add(y_e2, grad_o_e345, v4);
+            v70 = V::neg_mul_add(y_e1, grad_o_e345, v70);
+            v8 = V::neg_mul_add(y_e123, grad_o_e345, v8);
+            v74 = V::mul_add(y_e124, grad_o_e345, v74);
+            v12 = V::neg_mul_add(y_e125, grad_o_e345, v12);
+            v14 = V::mul_add(y_1, grad_o_e345, v14);
+            v80 = V::mul_add(y_e23, grad_o_e345, v80);
+            v18 = V::neg_mul_add(y_e24, grad_o_e345, v18);
+            v84 = V::mul_add(y_e25, grad_o_e345, v84);
+            v22 = V::mul_add(y_e13, grad_o_e345, v22);
+            v219 = V::neg_mul_add(y_e14, grad_o_e345, v219);
+            v26 = V::mul_add(y_e15, grad_o_e345, v26);
+            v28 = V::neg_mul_add(y_e1234, grad_o_e345, v28);
+            v160 = V::mul_add(y_e1235, grad_o_e345, v160);
+            v32 = V::neg_mul_add(y_e1245, grad_o_e345, v32);
+            v34 = V::mul_add(y_e3, grad_o_e345, v34);
+            v231 = V::neg_mul_add(y_e4, grad_o_e345, v231);
+            v38 = V::mul_add(y_e5, grad_o_e345, v38);
+            v40 = V::neg_mul_add(y_e234, grad_o_e345, v40);
+            v172 = V::mul_add(y_e235, grad_o_e345, v172);
+            v44 = V::neg_mul_add(y_e245, grad_o_e345, v44);
+            v110 = V::neg_mul_add(y_e134, grad_o_e345, v110);
+            v48 = V::mul_add(y_e135, grad_o_e345, v48);
+            v114 = V::neg_mul_add(y_e145, grad_o_e345, v114);
+            v52 = V::neg_mul_add(y_e12345, grad_o_e345, v52);
+            v54 = V::mul_add(y_e34, grad_o_e345, v54);
+            v120 = V::neg_mul_add(y_e35, grad_o_e345, v120);
+            v58 = V::mul_add(y_e45, grad_o_e345, v58);
+            v124 = V::mul_add(y_e2345, grad_o_e345, v124);
+            v62 = V::mul_add(y_e1345, grad_o_e345, v62);
+            v64 = V::mul_add(y_e345, grad_o_e345, v64);
+            let grad_o_e245 = V::load(grad_o.at(24usize, c));
+            v2 = V::mul_add(y_e13, grad_o_e245, v2);
+            v4 = V::mul_add(y_e3, grad_o_e245, v4);
+            v70 = V::mul_add(y_e123, grad_o_e245, v70);
+            v8 = V::neg_mul_add(y_e1, grad_o_e245, v8);
+            v74 = V::neg_mul_add(y_e134, grad_o_e245, v74);
+            v12 = V::mul_add(y_e135, grad_o_e245, v12);
+            v14 = V::neg_mul_add(y_e23, grad_o_e245, v14);
+            v80 = V::mul_add(y_1, grad_o_e245, v80);
+            v18 = V::mul_add(y_e34, grad_o_e245, v18);
+            v84 = V::neg_mul_add(y_e35, grad_o_e245, v84);
+            v22 = V::mul_add(y_e12, grad_o_e245, v22);
+            v219 = V::mul_add(y_e1234, grad_o_e245, v219);
+            v26 = V::neg_mul_add(y_e1235, grad_o_e245, v26);
+            v28 = V::neg_mul_add(y_e14, grad_o_e245, v28);
+            v160 = V::mul_add(y_e15, grad_o_e245, v160);
+            v32 = V::mul_add(y_e1345, grad_o_e245, v32);
+            v34 = V::mul_add(y_e2, grad_o_e245, v34);
+            v231 = V::mul_add(y_e234, grad_o_e245, v231);
+            v38 = V::neg_mul_add(y_e235, grad_o_e245, v38);
+            v40 = V::neg_mul_add(y_e4, grad_o_e245, v40);
+            v172 = V::mul_add(y_e5, grad_o_e245, v172);
+            v44 = V::mul_add(y_e345, grad_o_e245, v44);
+            v110 = V::neg_mul_add(y_e124, grad_o_e245, v110);
+            v48 = V::mul_add(y_e125, grad_o_e245, v48);
+            v114 = V::mul_add(y_e12345, grad_o_e245, v114);
+            v52 = V::neg_mul_add(y_e145, grad_o_e245, v52);
+            v54 = V::mul_add(y_e24, grad_o_e245, v54);
+            v120 = V::neg_mul_add(y_e25, grad_o_e245, v120);
+            v58 = V::neg_mul_add(y_e2345, grad_o_e245, v58);
+            v124 = V::mul_add(y_e45, grad_o_e245, v124);
+            v62 = V::mul_add(y_e1245, grad_o_e245, v62);
+            v64 = V::mul_add(y_e245, grad_o_e245, v64);
+            let grad_o_e235 = V::load(grad_o.at(23usize, c));
+            v2 = V::neg_mul_add(y_e14, grad_o_e235, v2);
+            v4 = V::neg_mul_add(y_e4, grad_o_e235, v4);
+            v70 = V::neg_mul_add(y_e124, grad_o_e235, v70);
+            v8 = V::mul_add(y_e134, grad_o_e235, v8);
+            v74 = V::neg_mul_add(y_e1, grad_o_e235, v74);
+            v12 = V::neg_mul_add(y_e145, grad_o_e235, v12);
+            v14 = V::mul_add(y_e24, grad_o_e235, v14);
+            v80 = V::neg_mul_add(y_e34, grad_o_e235, v80);
+            v18 = V::mul_add(y_1, grad_o_e235, v18);
+            v84 = V::mul_add(y_e45, grad_o_e235, v84);
+            v22 = V::neg_mul_add(y_e1234, grad_o_e235, v22);
+            v219 = V::mul_add(y_e12, grad_o_e235, v219);
+            v26 = V::mul_add(y_e1245, grad_o_e235, v26);
+            v28 = V::neg_mul_add(y_e13, grad_o_e235, v28);
+            v160 = V::neg_mul_add(y_e1345, grad_o_e235, v160);
+            v32 = V::mul_add(y_e15, grad_o_e235, v32);
+            v34 = V::neg_mul_add(y_e234, grad_o_e235, v34);
+            v231 = V::mul_add(y_e2, grad_o_e235, v231);
+            v38 = V::mul_add(y_e245, grad_o_e235, v38);
+            v40 = V::neg_mul_add(y_e3, grad_o_e235, v40);
+            v172 = V::neg_mul_add(y_e345, grad_o_e235, v172);
+            v44 = V::mul_add(y_e5, grad_o_e235, v44);
+            v110 = V::neg_mul_add(y_e123, grad_o_e235, v110);
+            v48 = V::neg_mul_add(y_e12345, grad_o_e235, v48);
+            v114 = V::mul_add(y_e125, grad_o_e235, v114);
+            v52 = V::neg_mul_add(y_e135, grad_o_e235, v52);
+            v54 = V::mul_add(y_e23, grad_o_e235, v54);
+            v120 = V::mul_add(y_e2345, grad_o_e235, v120);
+            v58 = V::neg_mul_add(y_e25, grad_o_e235, v58);
+            v124 = V::mul_add(y_e35, grad_o_e235, v124);
+            v62 = V::mul_add(y_e1235, grad_o_e235, v62);
+            v64 = V::mul_add(y_e235, grad_o_e235, v64);
+            let grad_o_e234 = V::load(grad_o.at(22usize, c));
+            v2 = V::mul_add(y_e15, grad_o_e234, v2);
+            v4 = V::mul_add(y_e5, grad_o_e234, v4);
+            v70 = V::mul_add(y_e125, grad_o_e234, v70);
+            v8 = V::neg_mul_add(y_e135, grad_o_e234, v8);
+            v74 = V::mul_add(y_e145, grad_o_e234, v74);
+            v12 = V::neg_mul_add(y_e1, grad_o_e234, v12);
+            v14 = V::neg_mul_add(y_e25, grad_o_e234, v14);
+            v80 = V::mul_add(y_e35, grad_o_e234, v80);
+            v18 = V::neg_mul_add(y_e45, grad_o_e234, v18);
+            v84 = V::mul_add(y_1, grad_o_e234, v84);
+            v22 = V::mul_add(y_e1235, grad_o_e234, v22);
+            v219 = V::neg_mul_add(y_e1245, grad_o_e234, v219);
+            v26 = V::mul_add(y_e12, grad_o_e234, v26);
+            v28 = V::mul_add(y_e1345, grad_o_e234, v28);
+            v160 = V::neg_mul_add(y_e13, grad_o_e234, v160);
+            v32 = V::mul_add(y_e14, grad_o_e234, v32);
+            v34 = V::mul_add(y_e235, grad_o_e234, v34);
+            v231 = V::neg_mul_add(y_e245, grad_o_e234, v231);
+            v38 = V::mul_add(y_e2, grad_o_e234, v38);
+            v40 = V::mul_add(y_e345, grad_o_e234, v40);
+            v172 = V::neg_mul_add(y_e3, grad_o_e234, v172);
+            v44 = V::mul_add(y_e4, grad_o_e234, v44);
+            v110 = V::mul_add(y_e12345, grad_o_e234, v110);
+            v48 = V::neg_mul_add(y_e123, grad_o_e234, v48);
+            v114 = V::mul_add(y_e124, grad_o_e234, v114);
+            v52 = V::neg_mul_add(y_e134, grad_o_e234, v52);
+            v54 = V::neg_mul_add(y_e2345, grad_o_e234, v54);
+            v120 = V::mul_add(y_e23, grad_o_e234, v120);
+            v58 = V::neg_mul_add(y_e24, grad_o_e234, v58);
+            v124 = V::mul_add(y_e34, grad_o_e234, v124);
+            v62 = V::mul_add(y_e1234, grad_o_e234, v62);
+            v64 = V::mul_add(y_e234, grad_o_e234, v64);
+            let grad_o_e145 = V::load(grad_o.at(21usize, c));
+            v2 = V::neg_mul_add(y_e23, grad_o_e145, v2);
+            v4 = V::neg_mul_add(y_e123, grad_o_e145, v4);
+            v70 = V::mul_add(y_e3, grad_o_e145, v70);
+            v8 = V::mul_add(y_e2, grad_o_e145, v8);
+            v74 = V::mul_add(y_e234, grad_o_e145, v74);
+            v12 = V::neg_mul_add(y_e235, grad_o_e145, v12);
+            v14 = V::neg_mul_add(y_e13, grad_o_e145, v14);
+            v80 = V::neg_mul_add(y_e12, grad_o_e145, v80);
+            v18 = V::neg_mul_add(y_e1234, grad_o_e145, v18);
+            v84 = V::mul_add(y_e1235, grad_o_e145, v84);
+            v22 = V::mul_add(y_1, grad_o_e145, v22);
+            v219 = V::mul_add(y_e34, grad_o_e145, v219);
+            v26 = V::neg_mul_add(y_e35, grad_o_e145, v26);
+            v28 = V::mul_add(y_e24, grad_o_e145, v28);
+            v160 = V::neg_mul_add(y_e25, grad_o_e145, v160);
+            v32 = V::neg_mul_add(y_e2345, grad_o_e145, v32);
+            v34 = V::mul_add(y_e1, grad_o_e145, v34);
+            v231 = V::mul_add(y_e134, grad_o_e145, v231);
+            v38 = V::neg_mul_add(y_e135, grad_o_e145, v38);
+            v40 = V::mul_add(y_e124, grad_o_e145, v40);
+            v172 = V::neg_mul_add(y_e125, grad_o_e145, v172);
+            v44 = V::neg_mul_add(y_e12345, grad_o_e145, v44);
+            v110 = V::neg_mul_add(y_e4, grad_o_e145, v110);
+            v48 = V::mul_add(y_e5, grad_o_e145, v48);
+            v114 = V::mul_add(y_e345, grad_o_e145, v114);
+            v52 = V::mul_add(y_e245, grad_o_e145, v52);
+            v54 = V::mul_add(y_e14, grad_o_e145, v54);
+            v120 = V::neg_mul_add(y_e15, grad_o_e145, v120);
+            v58 = V::neg_mul_add(y_e1345, grad_o_e145, v58);
+            v124 = V::neg_mul_add(y_e1245, grad_o_e145, v124);
+            v62 = V::mul_add(y_e45, grad_o_e145, v62);
+            v64 = V::mul_add(y_e145, grad_o_e145, v64);
+            let grad_o_e135 = V::load(grad_o.at(20usize, c));
+            v2 = V::mul_add(y_e24, grad_o_e135, v2);
+            v4 = V::mul_add(y_e124, grad_o_e135, v4);
+            v70 = V::neg_mul_add(y_e4, grad_o_e135, v70);
+            v8 = V::neg_mul_add(y_e234, grad_o_e135, v8);
+            v74 = V::mul_add(y_e2, grad_o_e135, v74);
+            v12 = V::mul_add(y_e245, grad_o_e135, v12);
+            v14 = V::mul_add(y_e14, grad_o_e135, v14);
+            v80 = V::mul_add(y_e1234, grad_o_e135, v80);
+            v18 = V::neg_mul_add(y_e12, grad_o_e135, v18);
+            v84 = V::neg_mul_add(y_e1245, grad_o_e135, v84);
+            v22 = V::neg_mul_add(y_e34, grad_o_e135, v22);
+            v219 = V::mul_add(y_1, grad_o_e135, v219);
+            v26 = V::mul_add(y_e45, grad_o_e135, v26);
+            v28 = V::mul_add(y_e23, grad_o_e135, v28);
+            v160 = V::mul_add(y_e2345, grad_o_e135, v160);
+            v32 = V::neg_mul_add(y_e25, grad_o_e135, v32);
+            v34 = V::neg_mul_add(y_e134, grad_o_e135, v34);
+            v231 = V::mul_add(y_e1, grad_o_e135, v231);
+            v38 = V::mul_add(y_e145, grad_o_e135, v38);
+            v40 = V::mul_add(y_e123, grad_o_e135, v40);
+            v172 = V::mul_add(y_e12345, grad_o_e135, v172);
+            v44 = V::neg_mul_add(y_e125, grad_o_e135, v44);
+            v110 = V::neg_mul_add(y_e3, grad_o_e135, v110);
+            v48 = V::neg_mul_add(y_e345, grad_o_e135, v48);
+            v114 = V::mul_add(y_e5, grad_o_e135, v114);
+            v52 = V::mul_add(y_e235, grad_o_e135, v52);
+            v54 = V::mul_add(y_e13, grad_o_e135, v54);
+            v120 = V::mul_add(y_e1345, grad_o_e135, v120);
+            v58 = V::neg_mul_add(y_e15, grad_o_e135, v58);
+            v124 = V::neg_mul_add(y_e1235, grad_o_e135, v124);
+            v62 = V::mul_add(y_e35, grad_o_e135, v62);
+            v64 = V::mul_add(y_e135, grad_o_e135, v64);
+            let grad_o_e134 = V::load(grad_o.at(19usize, c));
+            v2 = V::neg_mul_add(y_e25, grad_o_e134, v2);
+            v4 = V::neg_mul_add(y_e125, grad_o_e134, v4);
+            v70 = V::mul_add(y_e5, grad_o_e134, v70);
+            v8 = V::mul_add(y_e235, grad_o_e134, v8);
+            v74 = V::neg_mul_add(y_e245, grad_o_e134, v74);
+            v12 = V::mul_add(y_e2, grad_o_e134, v12);
+            v14 = V::neg_mul_add(y_e15, grad_o_e134, v14);
+            v80 = V::neg_mul_add(y_e1235, grad_o_e134, v80);
+            v18 = V::mul_add(y_e1245, grad_o_e134, v18);
+            v84 = V::neg_mul_add(y_e12, grad_o_e134, v84);
+            v22 = V::mul_add(y_e35, grad_o_e134, v22);
+            v219 = V::neg_mul_add(y_e45, grad_o_e134, v219);
+            v26 = V::mul_add(y_1, grad_o_e134, v26);
+            v28 = V::neg_mul_add(y_e2345, grad_o_e134, v28);
+            v160 = V::mul_add(y_e23, grad_o_e134, v160);
+            v32 = V::neg_mul_add(y_e24, grad_o_e134, v32);
+            v34 = V::mul_add(y_e135, grad_o_e134, v34);
+            v231 = V::neg_mul_add(y_e145, grad_o_e134, v231);
+            v38 = V::mul_add(y_e1, grad_o_e134, v38);
+            v40 = V::neg_mul_add(y_e12345, grad_o_e134, v40);
+            v172 = V::mul_add(y_e123, grad_o_e134, v172);
+            v44 = V::neg_mul_add(y_e124, grad_o_e134, v44);
+            v110 = V::mul_add(y_e345, grad_o_e134, v110);
+            v48 = V::neg_mul_add(y_e3, grad_o_e134, v48);
+            v114 = V::mul_add(y_e4, grad_o_e134, v114);
+            v52 = V::mul_add(y_e234, grad_o_e134, v52);
+            v54 = V::neg_mul_add(y_e1345, grad_o_e134, v54);
+            v120 = V::mul_add(y_e13, grad_o_e134, v120);
+            v58 = V::neg_mul_add(y_e14, grad_o_e134, v58);
+            v124 = V::neg_mul_add(y_e1234, grad_o_e134, v124);
+            v62 = V::mul_add(y_e34, grad_o_e134, v62);
+            v64 = V::mul_add(y_e134, grad_o_e134, v64);
+            let grad_o_e125 = V::load(grad_o.at(18usize, c));
+            v2 = V::neg_mul_add(y_e34, grad_o_e125, v2);
+            v4 = V::neg_mul_add(y_e134, grad_o_e125, v4);
+            v70 = V::mul_add(y_e234, grad_o_e125, v70);
+            v8 = V::neg_mul_add(y_e4, grad_o_e125, v8);
+            v74 = V::neg_mul_add(y_e3, grad_o_e125, v74);
+            v12 = V::neg_mul_add(y_e345, grad_o_e125, v12);
+            v14 = V::neg_mul_add(y_e1234, grad_o_e125, v14);
+            v80 = V::mul_add(y_e14, grad_o_e125, v80);
+            v18 = V::mul_add(y_e13, grad_o_e125, v18);
+            v84 = V::mul_add(y_e1345, grad_o_e125, v84);
+            v22 = V::neg_mul_add(y_e24, grad_o_e125, v22);
+            v219 = V::neg_mul_add(y_e23, grad_o_e125, v219);
+            v26 = V::neg_mul_add(y_e2345, grad_o_e125, v26);
+            v28 = V::mul_add(y_1, grad_o_e125, v28);
+            v160 = V::mul_add(y_e45, grad_o_e125, v160);
+            v32 = V::mul_add(y_e35, grad_o_e125, v32);
+            v34 = V::neg_mul_add(y_e124, grad_o_e125, v34);
+            v231 = V::neg_mul_add(y_e123, grad_o_e125, v231);
+            v38 = V::neg_mul_add(y_e12345, grad_o_e125, v38);
+            v40 = V::mul_add(y_e1, grad_o_e125, v40);
+            v172 = V::mul_add(y_e145, grad_o_e125, v172);
+            v44 = V::mul_add(y_e135, grad_o_e125, v44);
+            v110 = V::neg_mul_add(y_e2, grad_o_e125, v110);
+            v48 = V::neg_mul_add(y_e245, grad_o_e125, v48);
+            v114 = V::neg_mul_add(y_e235, grad_o_e125, v114);
+            v52 = V::mul_add(y_e5, grad_o_e125, v52);
+            v54 = V::mul_add(y_e12, grad_o_e125, v54);
+            v120 = V::mul_add(y_e1245, grad_o_e125, v120);
+            v58 = V::mul_add(y_e1235, grad_o_e125, v58);
+            v124 = V::neg_mul_add(y_e15, grad_o_e125, v124);
+            v62 = V::mul_add(y_e25, grad_o_e125, v62);
+            v64 = V::mul_add(y_e125, grad_o_e125, v64);
+            let grad_o_e124 = V::load(grad_o.at(17usize, c));
+            v2 = V::mul_add(y_e35, grad_o_e124, v2);
+            v4 = V::mul_add(y_e135, grad_o_e124, v4);
+            v70 = V::neg_mul_add(y_e235, grad_o_e124, v70);
+            v8 = V::mul_add(y_e5, grad_o_e124, v8);
+            v74 = V::mul_add(y_e345, grad_o_e124, v74);
+            v12 = V::neg_mul_add(y_e3, grad_o_e124, v12);
+            v14 = V::mul_add(y_e1235, grad_o_e124, v14);
+            v80 = V::neg_mul_add(y_e15, grad_o_e124, v80);
+            v18 = V::neg_mul_add(y_e1345, grad_o_e124, v18);
+            v84 = V::mul_add(y_e13, grad_o_e124, v84);
+            v22 = V::mul_add(y_e25, grad_o_e124, v22);
+            v219 = V::mul_add(y_e2345, grad_o_e124, v219);
+            v26 = V::neg_mul_add(y_e23, grad_o_e124, v26);
+            v28 = V::neg_mul_add(y_e45, grad_o_e124, v28);
+            v160 = V::mul_add(y_1, grad_o_e124, v160);
+            v32 = V::mul_add(y_e34, grad_o_e124, v32);
+            v34 = V::mul_add(y_e125, grad_o_e124, v34);
+            v231 = V::mul_add(y_e12345, grad_o_e124, v231);
+            v38 = V::neg_mul_add(y_e123, grad_o_e124, v38);
+            v40 = V::neg_mul_add(y_e145, grad_o_e124, v40);
+            v172 = V::mul_add(y_e1, grad_o_e124, v172);
+            v44 = V::mul_add(y_e134, grad_o_e124, v44);
+            v110 = V::mul_add(y_e245, grad_o_e124, v110);
+            v48 = V::neg_mul_add(y_e2, grad_o_e124, v48);
+            v114 = V::neg_mul_add(y_e234, grad_o_e124, v114);
+            v52 = V::mul_add(y_e4, grad_o_e124, v52);
+            v54 = V::neg_mul_add(y_e1245, grad_o_e124, v54);
+            v120 = V::mul_add(y_e12, grad_o_e124, v120);
+            v58 = V::mul_add(y_e1234, grad_o_e124, v58);
+            v124 = V::neg_mul_add(y_e14, grad_o_e124, v124);
+            v62 = V::mul_add(y_e24, grad_o_e124, v62);
+            v64 = V::mul_add(y_e124, grad_o_e124, v64);
+            let grad_o_e123 = V::load(grad_o.at(16usize, c));
+            v2 = V::neg_mul_add(y_e45, grad_o_e123, v2);
+            v4 = V::neg_mul_add(y_e145, grad_o_e123, v4);
+            v70 = V::mul_add(y_e245, grad_o_e123, v70);
+            v8 = V::neg_mul_add(y_e345, grad_o_e123, v8);
+            v74 = V::mul_add(y_e5, grad_o_e123, v74);
+            v12 = V::mul_add(y_e4, grad_o_e123, v12);
+            v14 = V::neg_mul_add(y_e1245, grad_o_e123, v14);
+            v80 = V::mul_add(y_e1345, grad_o_e123, v80);
+            v18 = V::neg_mul_add(y_e15, grad_o_e123, v18);
+            v84 = V::neg_mul_add(y_e14, grad_o_e123, v84);
+            v22 = V::neg_mul_add(y_e2345, grad_o_e123, v22);
+            v219 = V::mul_add(y_e25, grad_o_e123, v219);
+            v26 = V::mul_add(y_e24, grad_o_e123, v26);
+            v28 = V::neg_mul_add(y_e35, grad_o_e123, v28);
+            v160 = V::neg_mul_add(y_e34, grad_o_e123, v160);
+            v32 = V::mul_add(y_1, grad_o_e123, v32);
+            v34 = V::neg_mul_add(y_e12345, grad_o_e123, v34);
+            v231 = V::mul_add(y_e125, grad_o_e123, v231);
+            v38 = V::mul_add(y_e124, grad_o_e123, v38);
+            v40 = V::neg_mul_add(y_e135, grad_o_e123, v40);
+            v172 = V::neg_mul_add(y_e134, grad_o_e123, v172);
+            v44 = V::mul_add(y_e1, grad_o_e123, v44);
+            v110 = V::mul_add(y_e235, grad_o_e123, v110);
+            v48 = V::mul_add(y_e234, grad_o_e123, v48);
+            v114 = V::neg_mul_add(y_e2, grad_o_e123, v114);
+            v52 = V::mul_add(y_e3, grad_o_e123, v52);
+            v54 = V::neg_mul_add(y_e1235, grad_o_e123, v54);
+            v120 = V::neg_mul_add(y_e1234, grad_o_e123, v120);
+            v58 = V::mul_add(y_e12, grad_o_e123, v58);
+            v124 = V::neg_mul_add(y_e13, grad_o_e123, v124);
+            v62 = V::mul_add(y_e23, grad_o_e123, v62);
+            v64 = V::mul_add(y_e123, grad_o_e123, v64);
+            let grad_o_e45 = V::load(grad_o.at(15usize, c));
+            v2 = V::neg_mul_add(y_e123, grad_o_e45, v2);
+            v4 = V::neg_mul_add(y_e23, grad_o_e45, v4);
+            v70 = V::neg_mul_add(y_e13, grad_o_e45, v70);
+            v8 = V::neg_mul_add(y_e12, grad_o_e45, v8);
+            v74 = V::neg_mul_add(y_e1234, grad_o_e45, v74);
+            v12 = V::mul_add(y_e1235, grad_o_e45, v12);
+            v14 = V::mul_add(y_e3, grad_o_e45, v14);
+            v80 = V::mul_add(y_e2, grad_o_e45, v80);
+            v18 = V::mul_add(y_e234, grad_o_e45, v18);
+            v84 = V::neg_mul_add(y_e235, grad_o_e45, v84);
+            v22 = V::mul_add(y_e1, grad_o_e45, v22);
+            v219 = V::mul_add(y_e134, grad_o_e45, v219);
+            v26 = V::neg_mul_add(y_e135, grad_o_e45, v26);
+            v28 = V::mul_add(y_e124, grad_o_e45, v28);
+            v160 = V::neg_mul_add(y_e125, grad_o_e45, v160);
+            v32 = V::neg_mul_add(y_e12345, grad_o_e45, v32);
+            v34 = V::mul_add(y_1, grad_o_e45, v34);
+            v231 = V::mul_add(y_e34, grad_o_e45, v231);
+            v38 = V::neg_mul_add(y_e35, grad_o_e45, v38);
+            v40 = V::mul_add(y_e24, grad_o_e45, v40);
+            v172 = V::neg_mul_add(y_e25, grad_o_e45, v172);
+            v44 = V::neg_mul_add(y_e2345, grad_o_e45, v44);
+            v110 = V::mul_add(y_e14, grad_o_e45, v110);
+            v48 = V::neg_mul_add(y_e15, grad_o_e45, v48);
+            v114 = V::neg_mul_add(y_e1345, grad_o_e45, v114);
+            v52 = V::neg_mul_add(y_e1245, grad_o_e45, v52);
+            v54 = V::neg_mul_add(y_e4, grad_o_e45, v54);
+            v120 = V::mul_add(y_e5, grad_o_e45, v120);
+            v58 = V::mul_add(y_e345, grad_o_e45, v58);
+            v124 = V::mul_add(y_e245, grad_o_e45, v124);
+            v62 = V::mul_add(y_e145, grad_o_e45, v62);
+            v64 = V::mul_add(y_e45, grad_o_e45, v64);
+            let grad_o_e35 = V::load(grad_o.at(14usize, c));
+            v2 = V::mul_add(y_e124, grad_o_e35, v2);
+            v4 = V::mul_add(y_e24, grad_o_e35, v4);
+            v70 = V::mul_add(y_e14, grad_o_e35, v70);
+            v8 = V::mul_add(y_e1234, grad_o_e35, v8);
+            v74 = V::neg_mul_add(y_e12, grad_o_e35, v74);
+            v12 = V::neg_mul_add(y_e1245, grad_o_e35, v12);
+            v14 = V::neg_mul_add(y_e4, grad_o_e35, v14);
+            v80 = V::neg_mul_add(y_e234, grad_o_e35, v80);
+            v18 = V::mul_add(y_e2, grad_o_e35, v18);
+            v84 = V::mul_add(y_e245, grad_o_e35, v84);
+            v22 = V::neg_mul_add(y_e134, grad_o_e35, v22);
+            v219 = V::mul_add(y_e1, grad_o_e35, v219);
+            v26 = V::mul_add(y_e145, grad_o_e35, v26);
+            v28 = V::mul_add(y_e123, grad_o_e35, v28);
+            v160 = V::mul_add(y_e12345, grad_o_e35, v160);
+            v32 = V::neg_mul_add(y_e125, grad_o_e35, v32);
+            v34 = V::neg_mul_add(y_e34, grad_o_e35, v34);
+            v231 = V::mul_add(y_1, grad_o_e35, v231);
+            v38 = V::mul_add(y_e45, grad_o_e35, v38);
+            v40 = V::mul_add(y_e23, grad_o_e35, v40);
+            v172 = V::mul_add(y_e2345, grad_o_e35, v172);
+            v44 = V::neg_mul_add(y_e25, grad_o_e35, v44);
+            v110 = V::mul_add(y_e13, grad_o_e35, v110);
+            v48 = V::mul_add(y_e1345, grad_o_e35, v48);
+            v114 = V::neg_mul_add(y_e15, grad_o_e35, v114);
+            v52 = V::neg_mul_add(y_e1235, grad_o_e35, v52);
+            v54 = V::neg_mul_add(y_e3, grad_o_e35, v54);
+            v120 = V::neg_mul_add(y_e345, grad_o_e35, v120);
+            v58 = V::mul_add(y_e5, grad_o_e35, v58);
+            v124 = V::mul_add(y_e235, grad_o_e35, v124);
+            v62 = V::mul_add(y_e135, grad_o_e35, v62);
+            v64 = V::mul_add(y_e35, grad_o_e35, v64);
+            let grad_o_e34 = V::load(grad_o.at(13usize, c));
+            v2 = V::neg_mul_add(y_e125, grad_o_e34, v2);
+            v4 = V::neg_mul_add(y_e25, grad_o_e34, v4);
+            v70 = V::neg_mul_add(y_e15, grad_o_e34, v70);
+            v8 = V::neg_mul_add(y_e1235, grad_o_e34, v8);
+            v74 = V::mul_add(y_e1245, grad_o_e34, v74);
+            v12 = V::neg_mul_add(y_e12, grad_o_e34, v12);
+            v14 = V::mul_add(y_e5, grad_o_e34, v14);
+            v80 = V::mul_add(y_e235, grad_o_e34, v80);
+            v18 = V::neg_mul_add(y_e245, grad_o_e34, v18);
+            v84 = V::mul_add(y_e2, grad_o_e34, v84);
+            v22 = V::mul_add(y_e135, grad_o_e34, v22);
+            v219 = V::neg_mul_add(y_e145, grad_o_e34, v219);
+            v26 = V::mul_add(y_e1, grad_o_e34, v26);
+            v28 = V::neg_mul_add(y_e12345, grad_o_e34, v28);
+            v160 = V::mul_add(y_e123, grad_o_e34, v160);
+            v32 = V::neg_mul_add(y_e124, grad_o_e34, v32);
+            v34 = V::mul_add(y_e35, grad_o_e34, v34);
+            v231 = V::neg_mul_add(y_e45, grad_o_e34, v231);
+            v38 = V::mul_add(y_1, grad_o_e34, v38);
+            v40 = V::neg_mul_add(y_e2345, grad_o_e34, v40);
+            v172 = V::mul_add(y_e23, grad_o_e34, v172);
+            v44 = V::neg_mul_add(y_e24, grad_o_e34, v44);
+            v110 = V::neg_mul_add(y_e1345, grad_o_e34, v110);
+            v48 = V::mul_add(y_e13, grad_o_e34, v48);
+            v114 = V::neg_mul_add(y_e14, grad_o_e34, v114);
+            v52 = V::neg_mul_add(y_e1234, grad_o_e34, v52);
+            v54 = V::mul_add(y_e345, grad_o_e34, v54);
+            v120 = V::neg_mul_add(y_e3, grad_o_e34, v120);
+            v58 = V::mul_add(y_e4, grad_o_e34, v58);
+            v124 = V::mul_add(y_e234, grad_o_e34, v124);
+            v62 = V::mul_add(y_e134, grad_o_e34, v62);
+            v64 = V::mul_add(y_e34, grad_o_e34, v64);
+            let grad_o_e25 = V::load(grad_o.at(12usize, c));
+            v2 = V::neg_mul_add(y_e134, grad_o_e25, v2);
+            v4 = V::neg_mul_add(y_e34, grad_o_e25, v4);
+            v70 = V::neg_mul_add(y_e1234, grad_o_e25, v70);
+            v8 = V::mul_add(y_e14, grad_o_e25, v8);
+            v74 = V::mul_add(y_e13, grad_o_e25, v74);
+            v12 = V::mul_add(y_e1345, grad_o_e25, v12);
+            v14 = V::mul_add(y_e234, grad_o_e25, v14);
+            v80 = V::neg_mul_add(y_e4, grad_o_e25, v80);
+            v18 = V::neg_mul_add(y_e3, grad_o_e25, v18);
+            v84 = V::neg_mul_add(y_e345, grad_o_e25, v84);
+            v22 = V::neg_mul_add(y_e124, grad_o_e25, v22);
+            v219 = V::neg_mul_add(y_e123, grad_o_e25, v219);
+            v26 = V::neg_mul_add(y_e12345, grad_o_e25, v26);
+            v28 = V::mul_add(y_e1, grad_o_e25, v28);
+            v160 = V::mul_add(y_e145, grad_o_e25, v160);
+            v32 = V::mul_add(y_e135, grad_o_e25, v32);
+            v34 = V::neg_mul_add(y_e24, grad_o_e25, v34);
+            v231 = V::neg_mul_add(y_e23, grad_o_e25, v231);
+            v38 = V::neg_mul_add(y_e2345, grad_o_e25, v38);
+            v40 = V::mul_add(y_1, grad_o_e25, v40);
+            v172 = V::mul_add(y_e45, grad_o_e25, v172);
+            v44 = V::mul_add(y_e35, grad_o_e25, v44);
+            v110 = V::mul_add(y_e12, grad_o_e25, v110);
+            v48 = V::mul_add(y_e1245, grad_o_e25, v48);
+            v114 = V::mul_add(y_e1235, grad_o_e25, v114);
+            v52 = V::neg_mul_add(y_e15, grad_o_e25, v52);
+            v54 = V::neg_mul_add(y_e2, grad_o_e25, v54);
+            v120 = V::neg_mul_add(y_e245, grad_o_e25, v120);
+            v58 = V::neg_mul_add(y_e235, grad_o_e25, v58);
+            v124 = V::mul_add(y_e5, grad_o_e25, v124);
+            v62 = V::mul_add(y_e125, grad_o_e25, v62);
+            v64 = V::mul_add(y_e25, grad_o_e25, v64);
+            let grad_o_e24 = V::load(grad_o.at(11usize, c));
+            v2 = V::mul_add(y_e135, grad_o_e24, v2);
+            v4 = V::mul_add(y_e35, grad_o_e24, v4);
+            v70 = V::mul_add(y_e1235, grad_o_e24, v70);
+            v8 = V::neg_mul_add(y_e15, grad_o_e24, v8);
+            v74 = V::neg_mul_add(y_e1345, grad_o_e24, v74);
+            v12 = V::mul_add(y_e13, grad_o_e24, v12);
+            v14 = V::neg_mul_add(y_e235, grad_o_e24, v14);
+            v80 = V::mul_add(y_e5, grad_o_e24, v80);
+            v18 = V::mul_add(y_e345, grad_o_e24, v18);
+            v84 = V::neg_mul_add(y_e3, grad_o_e24, v84);
+            v22 = V::mul_add(y_e125, grad_o_e24, v22);
+            v219 = V::mul_add(y_e12345, grad_o_e24, v219);
+            v26 = V::neg_mul_add(y_e123, grad_o_e24, v26);
+            v28 = V::neg_mul_add(y_e145, grad_o_e24, v28);
+            v160 = V::mul_add(y_e1, grad_o_e24, v160);
+            v32 = V::mul_add(y_e134, grad_o_e24, v32);
+            v34 = V::mul_add(y_e25, grad_o_e24, v34);
+            v231 = V::mul_add(y_e2345, grad_o_e24, v231);
+            v38 = V::neg_mul_add(y_e23, grad_o_e24, v38);
+            v40 = V::neg_mul_add(y_e45, grad_o_e24, v40);
+            v172 = V::mul_add(y_1, grad_o_e24, v172);
+            v44 = V::mul_add(y_e34, grad_o_e24, v44);
+            v110 = V::neg_mul_add(y_e1245, grad_o_e24, v110);
+            v48 = V::mul_add(y_e12, grad_o_e24, v48);
+            v114 = V::mul_add(y_e1234, grad_o_e24, v114);
+            v52 = V::neg_mul_add(y_e14, grad_o_e24, v52);
+            v54 = V::mul_add(y_e245, grad_o_e24, v54);
+            v120 = V::neg_mul_add(y_e2, grad_o_e24, v120);
+            v58 = V::neg_mul_add(y_e234, grad_o_e24, v58);
+            v124 = V::mul_add(y_e4, grad_o_e24, v124);
+            v62 = V::mul_add(y_e124, grad_o_e24, v62);
+            v64 = V::mul_add(y_e24, grad_o_e24, v64);
+            let grad_o_e23 = V::load(grad_o.at(10usize, c));
+            v2 = V::neg_mul_add(y_e145, grad_o_e23, v2);
+            v4 = V::neg_mul_add(y_e45, grad_o_e23, v4);
+            v70 = V::neg_mul_add(y_e1245, grad_o_e23, v70);
+            v8 = V::mul_add(y_e1345, grad_o_e23, v8);
+            v74 = V::neg_mul_add(y_e15, grad_o_e23, v74);
+            v12 = V::neg_mul_add(y_e14, grad_o_e23, v12);
+            v14 = V::mul_add(y_e245, grad_o_e23, v14);
+            v80 = V::neg_mul_add(y_e345, grad_o_e23, v80);
+            v18 = V::mul_add(y_e5, grad_o_e23, v18);
+            v84 = V::mul_add(y_e4, grad_o_e23, v84);
+            v22 = V::neg_mul_add(y_e12345, grad_o_e23, v22);
+            v219 = V::mul_add(y_e125, grad_o_e23, v219);
+            v26 = V::mul_add(y_e124, grad_o_e23, v26);
+            v28 = V::neg_mul_add(y_e135, grad_o_e23, v28);
+            v160 = V::neg_mul_add(y_e134, grad_o_e23, v160);
+            v32 = V::mul_add(y_e1, grad_o_e23, v32);
+            v34 = V::neg_mul_add(y_e2345, grad_o_e23, v34);
+            v231 = V::mul_add(y_e25, grad_o_e23, v231);
+            v38 = V::mul_add(y_e24, grad_o_e23, v38);
+            v40 = V::neg_mul_add(y_e35, grad_o_e23, v40);
+            v172 = V::neg_mul_add(y_e34, grad_o_e23, v172);
+            v44 = V::mul_add(y_1, grad_o_e23, v44);
+            v110 = V::neg_mul_add(y_e1235, grad_o_e23, v110);
+            v48 = V::neg_mul_add(y_e1234, grad_o_e23, v48);
+            v114 = V::mul_add(y_e12, grad_o_e23, v114);
+            v52 = V::neg_mul_add(y_e13, grad_o_e23, v52);
+            v54 = V::mul_add(y_e235, grad_o_e23, v54);
+            v120 = V::mul_add(y_e234, grad_o_e23, v120);
+            v58 = V::neg_mul_add(y_e2, grad_o_e23, v58);
+            v124 = V::mul_add(y_e3, grad_o_e23, v124);
+            v62 = V::mul_add(y_e123, grad_o_e23, v62);
+            v64 = V::mul_add(y_e23, grad_o_e23, v64);
+            let grad_o_e15 = V::load(grad_o.at(9usize, c));
+            v2 = V::mul_add(y_e234, grad_o_e15, v2);
+            v4 = V::mul_add(y_e1234, grad_o_e15, v4);
+            v70 = V::neg_mul_add(y_e34, grad_o_e15, v70);
+            v8 = V::neg_mul_add(y_e24, grad_o_e15, v8);
+            v74 = V::neg_mul_add(y_e23, grad_o_e15, v74);
+            v12 = V::neg_mul_add(y_e2345, grad_o_e15, v12);
+            v14 = V::mul_add(y_e134, grad_o_e15, v14);
+            v80 = V::mul_add(y_e124, grad_o_e15, v80);
+            v18 = V::mul_add(y_e123, grad_o_e15, v18);
+            v84 = V::mul_add(y_e12345, grad_o_e15, v84);
+            v22 = V::neg_mul_add(y_e4, grad_o_e15, v22);
+            v219 = V::neg_mul_add(y_e3, grad_o_e15, v219);
+            v26 = V::neg_mul_add(y_e345, grad_o_e15, v26);
+            v28 = V::neg_mul_add(y_e2, grad_o_e15, v28);
+            v160 = V::neg_mul_add(y_e245, grad_o_e15, v160);
+            v32 = V::neg_mul_add(y_e235, grad_o_e15, v32);
+            v34 = V::neg_mul_add(y_e14, grad_o_e15, v34);
+            v231 = V::neg_mul_add(y_e13, grad_o_e15, v231);
+            v38 = V::neg_mul_add(y_e1345, grad_o_e15, v38);
+            v40 = V::neg_mul_add(y_e12, grad_o_e15, v40);
+            v172 = V::neg_mul_add(y_e1245, grad_o_e15, v172);
+            v44 = V::neg_mul_add(y_e1235, grad_o_e15, v44);
+            v110 = V::mul_add(y_1, grad_o_e15, v110);
+            v48 = V::mul_add(y_e45, grad_o_e15, v48);
+            v114 = V::mul_add(y_e35, grad_o_e15, v114);
+            v52 = V::mul_add(y_e25, grad_o_e15, v52);
+            v54 = V::neg_mul_add(y_e1, grad_o_e15, v54);
+            v120 = V::neg_mul_add(y_e145, grad_o_e15, v120);
+            v58 = V::neg_mul_add(y_e135, grad_o_e15, v58);
+            v124 = V::neg_mul_add(y_e125, grad_o_e15, v124);
+            v62 = V::mul_add(y_e5, grad_o_e15, v62);
+            v64 = V::mul_add(y_e15, grad_o_e15, v64);
+            let grad_o_e14 = V::load(grad_o.at(8usize, c));
+            v2 = V::neg_mul_add(y_e235, grad_o_e14, v2);
+            v4 = V::neg_mul_add(y_e1235, grad_o_e14, v4);
+            v70 = V::mul_add(y_e35, grad_o_e14, v70);
+            v8 = V::mul_add(y_e25, grad_o_e14, v8);
+            v74 = V::mul_add(y_e2345, grad_o_e14, v74);
+            v12 = V::neg_mul_add(y_e23, grad_o_e14, v12);
+            v14 = V::neg_mul_add(y_e135, grad_o_e14, v14);
+            v80 = V::neg_mul_add(y_e125, grad_o_e14, v80);
+            v18 = V::neg_mul_add(y_e12345, grad_o_e14, v18);
+            v84 = V::mul_add(y_e123, grad_o_e14, v84);
+            v22 = V::mul_add(y_e5, grad_o_e14, v22);
+            v219 = V::mul_add(y_e345, grad_o_e14, v219);
+            v26 = V::neg_mul_add(y_e3, grad_o_e14, v26);
+            v28 = V::mul_add(y_e245, grad_o_e14, v28);
+            v160 = V::neg_mul_add(y_e2, grad_o_e14, v160);
+            v32 = V::neg_mul_add(y_e234, grad_o_e14, v32);
+            v34 = V::mul_add(y_e15, grad_o_e14, v34);
+            v231 = V::mul_add(y_e1345, grad_o_e14, v231);
+            v38 = V::neg_mul_add(y_e13, grad_o_e14, v38);
+            v40 = V::mul_add(y_e1245, grad_o_e14, v40);
+            v172 = V::neg_mul_add(y_e12, grad_o_e14, v172);
+            v44 = V::neg_mul_add(y_e1234, grad_o_e14, v44);
+            v110 = V::neg_mul_add(y_e45, grad_o_e14, v110);
+            v48 = V::mul_add(y_1, grad_o_e14, v48);
+            v114 = V::mul_add(y_e34, grad_o_e14, v114);
+            v52 = V::mul_add(y_e24, grad_o_e14, v52);
+            v54 = V::mul_add(y_e145, grad_o_e14, v54);
+            v120 = V::neg_mul_add(y_e1, grad_o_e14, v120);
+            v58 = V::neg_mul_add(y_e134, grad_o_e14, v58);
+            v124 = V::neg_mul_add(y_e124, grad_o_e14, v124);
+            v62 = V::mul_add(y_e4, grad_o_e14, v62);
+            v64 = V::mul_add(y_e14, grad_o_e14, v64);
+            let grad_o_e13 = V::load(grad_o.at(7usize, c));
+            v2 = V::mul_add(y_e245, grad_o_e13, v2);
+            v4 = V::mul_add(y_e1245, grad_o_e13, v4);
+            v70 = V::neg_mul_add(y_e45, grad_o_e13, v70);
+            v8 = V::neg_mul_add(y_e2345, grad_o_e13, v8);
+            v74 = V::mul_add(y_e25, grad_o_e13, v74);
+            v12 = V::mul_add(y_e24, grad_o_e13, v12);
+            v14 = V::mul_add(y_e145, grad_o_e13, v14);
+            v80 = V::mul_add(y_e12345, grad_o_e13, v80);
+            v18 = V::neg_mul_add(y_e125, grad_o_e13, v18);
+            v84 = V::neg_mul_add(y_e124, grad_o_e13, v84);
+            v22 = V::neg_mul_add(y_e345, grad_o_e13, v22);
+            v219 = V::mul_add(y_e5, grad_o_e13, v219);
+            v26 = V::mul_add(y_e4, grad_o_e13, v26);
+            v28 = V::mul_add(y_e235, grad_o_e13, v28);
+            v160 = V::mul_add(y_e234, grad_o_e13, v160);
+            v32 = V::neg_mul_add(y_e2, grad_o_e13, v32);
+            v34 = V::neg_mul_add(y_e1345, grad_o_e13, v34);
+            v231 = V::mul_add(y_e15, grad_o_e13, v231);
+            v38 = V::mul_add(y_e14, grad_o_e13, v38);
+            v40 = V::mul_add(y_e1235, grad_o_e13, v40);
+            v172 = V::mul_add(y_e1234, grad_o_e13, v172);
+            v44 = V::neg_mul_add(y_e12, grad_o_e13, v44);
+            v110 = V::neg_mul_add(y_e35, grad_o_e13, v110);
+            v48 = V::neg_mul_add(y_e34, grad_o_e13, v48);
+            v114 = V::mul_add(y_1, grad_o_e13, v114);
+            v52 = V::mul_add(y_e23, grad_o_e13, v52);
+            v54 = V::mul_add(y_e135, grad_o_e13, v54);
+            v120 = V::mul_add(y_e134, grad_o_e13, v120);
+            v58 = V::neg_mul_add(y_e1, grad_o_e13, v58);
+            v124 = V::neg_mul_add(y_e123, grad_o_e13, v124);
+            v62 = V::mul_add(y_e3, grad_o_e13, v62);
+            v64 = V::mul_add(y_e13, grad_o_e13, v64);
+            let grad_o_e12 = V::load(grad_o.at(6usize, c));
+            v2 = V::neg_mul_add(y_e345, grad_o_e12, v2);
+            v4 = V::neg_mul_add(y_e1345, grad_o_e12, v4);
+            v70 = V::mul_add(y_e2345, grad_o_e12, v70);
+            v8 = V::neg_mul_add(y_e45, grad_o_e12, v8);
+            v74 = V::neg_mul_add(y_e35, grad_o_e12, v74);
+            v12 = V::neg_mul_add(y_e34, grad_o_e12, v12);
+            v14 = V::neg_mul_add(y_e12345, grad_o_e12, v14);
+            v80 = V::mul_add(y_e145, grad_o_e12, v80);
+            v18 = V::mul_add(y_e135, grad_o_e12, v18);
+            v84 = V::mul_add(y_e134, grad_o_e12, v84);
+            v22 = V::neg_mul_add(y_e245, grad_o_e12, v22);
+            v219 = V::neg_mul_add(y_e235, grad_o_e12, v219);
+            v26 = V::neg_mul_add(y_e234, grad_o_e12, v26);
+            v28 = V::mul_add(y_e5, grad_o_e12, v28);
+            v160 = V::mul_add(y_e4, grad_o_e12, v160);
+            v32 = V::mul_add(y_e3, grad_o_e12, v32);
+            v34 = V::neg_mul_add(y_e1245, grad_o_e12, v34);
+            v231 = V::neg_mul_add(y_e1235, grad_o_e12, v231);
+            v38 = V::neg_mul_add(y_e1234, grad_o_e12, v38);
+            v40 = V::mul_add(y_e15, grad_o_e12, v40);
+            v172 = V::mul_add(y_e14, grad_o_e12, v172);
+            v44 = V::mul_add(y_e13, grad_o_e12, v44);
+            v110 = V::neg_mul_add(y_e25, grad_o_e12, v110);
+            v48 = V::neg_mul_add(y_e24, grad_o_e12, v48);
+            v114 = V::neg_mul_add(y_e23, grad_o_e12, v114);
+            v52 = V::mul_add(y_1, grad_o_e12, v52);
+            v54 = V::mul_add(y_e125, grad_o_e12, v54);
+            v120 = V::mul_add(y_e124, grad_o_e12, v120);
+            v58 = V::mul_add(y_e123, grad_o_e12, v58);
+            v124 = V::neg_mul_add(y_e1, grad_o_e12, v124);
+            v62 = V::mul_add(y_e2, grad_o_e12, v62);
+            v64 = V::mul_add(y_e12, grad_o_e12, v64);
+            let grad_o_e5 = V::load(grad_o.at(5usize, c));
+            v2 = V::mul_add(y_e1234, grad_o_e5, v2);
+            v4 = V::mul_add(y_e234, grad_o_e5, v4);
+            v70 = V::mul_add(y_e134, grad_o_e5, v70);
+            v8 = V::mul_add(y_e124, grad_o_e5, v8);
+            v74 = V::mul_add(y_e123, grad_o_e5, v74);
+            v12 = V::mul_add(y_e12345, grad_o_e5, v12);
+            v14 = V::neg_mul_add(y_e34, grad_o_e5, v14);
+            v80 = V::neg_mul_add(y_e24, grad_o_e5, v80);
+            v18 = V::neg_mul_add(y_e23, grad_o_e5, v18);
+            v84 = V::neg_mul_add(y_e2345, grad_o_e5, v84);
+            v22 = V::neg_mul_add(y_e14, grad_o_e5, v22);
+            v219 = V::neg_mul_add(y_e13, grad_o_e5, v219);
+            v26 = V::neg_mul_add(y_e1345, grad_o_e5, v26);
+            v28 = V::neg_mul_add(y_e12, grad_o_e5, v28);
+            v160 = V::neg_mul_add(y_e1245, grad_o_e5, v160);
+            v32 = V::neg_mul_add(y_e1235, grad_o_e5, v32);
+            v34 = V::neg_mul_add(y_e4, grad_o_e5, v34);
+            v231 = V::neg_mul_add(y_e3, grad_o_e5, v231);
+            v38 = V::neg_mul_add(y_e345, grad_o_e5, v38);
+            v40 = V::neg_mul_add(y_e2, grad_o_e5, v40);
+            v172 = V::neg_mul_add(y_e245, grad_o_e5, v172);
+            v44 = V::neg_mul_add(y_e235, grad_o_e5, v44);
+            v110 = V::neg_mul_add(y_e1, grad_o_e5, v110);
+            v48 = V::neg_mul_add(y_e145, grad_o_e5, v48);
+            v114 = V::neg_mul_add(y_e135, grad_o_e5, v114);
+            v52 = V::neg_mul_add(y_e125, grad_o_e5, v52);
+            v54 = V::mul_add(y_1, grad_o_e5, v54);
+            v120 = V::mul_add(y_e45, grad_o_e5, v120);
+            v58 = V::mul_add(y_e35, grad_o_e5, v58);
+            v124 = V::mul_add(y_e25, grad_o_e5, v124);
+            v62 = V::mul_add(y_e15, grad_o_e5, v62);
+            v64 = V::mul_add(y_e5, grad_o_e5, v64);
+            let grad_o_e4 = V::load(grad_o.at(4usize, c));
+            v2 = V::neg_mul_add(y_e1235, grad_o_e4, v2);
+            v4 = V::neg_mul_add(y_e235, grad_o_e4, v4);
+            v70 = V::neg_mul_add(y_e135, grad_o_e4, v70);
+            v8 = V::neg_mul_add(y_e125, grad_o_e4, v8);
+            v74 = V::neg_mul_add(y_e12345, grad_o_e4, v74);
+            v12 = V::mul_add(y_e123, grad_o_e4, v12);
+            v14 = V::mul_add(y_e35, grad_o_e4, v14);
+            v80 = V::mul_add(y_e25, grad_o_e4, v80);
+            v18 = V::mul_add(y_e2345, grad_o_e4, v18);
+            v84 = V::neg_mul_add(y_e23, grad_o_e4, v84);
+            v22 = V::mul_add(y_e15, grad_o_e4, v22);
+            v219 = V::mul_add(y_e1345, grad_o_e4, v219);
+            v26 = V::neg_mul_add(y_e13, grad_o_e4, v26);
+            v28 = V::mul_add(y_e1245, grad_o_e4, v28);
+            v160 = V::neg_mul_add(y_e12, grad_o_e4, v160);
+            v32 = V::neg_mul_add(y_e1234, grad_o_e4, v32);
+            v34 = V::mul_add(y_e5, grad_o_e4, v34);
+            v231 = V::mul_add(y_e345, grad_o_e4, v231);
+            v38 = V::neg_mul_add(y_e3, grad_o_e4, v38);
+            v40 = V::mul_add(y_e245, grad_o_e4, v40);
+            v172 = V::neg_mul_add(y_e2, grad_o_e4, v172);
+            v44 = V::neg_mul_add(y_e234, grad_o_e4, v44);
+            v110 = V::mul_add(y_e145, grad_o_e4, v110);
+            v48 = V::neg_mul_add(y_e1, grad_o_e4, v48);
+            v114 = V::neg_mul_add(y_e134, grad_o_e4, v114);
+            v52 = V::neg_mul_add(y_e124, grad_o_e4, v52);
+            v54 = V::neg_mul_add(y_e45, grad_o_e4, v54);
+            v120 = V::mul_add(y_1, grad_o_e4, v120);
+            v58 = V::mul_add(y_e34, grad_o_e4, v58);
+            v124 = V::mul_add(y_e24, grad_o_e4, v124);
+            v62 = V::mul_add(y_e14, grad_o_e4, v62);
+            v64 = V::mul_add(y_e4, grad_o_e4, v64);
+            let grad_o_e3 = V::load(grad_o.at(3usize, c));
+            v2 = V::mul_add(y_e1245, grad_o_e3, v2);
+            v4 = V::mul_add(y_e245, grad_o_e3, v4);
+            v70 = V::mul_add(y_e145, grad_o_e3, v70);
+            v8 = V::mul_add(y_e12345, grad_o_e3, v8);
+            v74 = V::neg_mul_add(y_e125, grad_o_e3, v74);
+            v12 = V::neg_mul_add(y_e124, grad_o_e3, v12);
+            v14 = V::neg_mul_add(y_e45, grad_o_e3, v14);
+            v80 = V::neg_mul_add(y_e2345, grad_o_e3, v80);
+            v18 = V::mul_add(y_e25, grad_o_e3, v18);
+            v84 = V::mul_add(y_e24, grad_o_e3, v84);
+            v22 = V::neg_mul_add(y_e1345, grad_o_e3, v22);
+            v219 = V::mul_add(y_e15, grad_o_e3, v219);
+            v26 = V::mul_add(y_e14, grad_o_e3, v26);
+            v28 = V::mul_add(y_e1235, grad_o_e3, v28);
+            v160 = V::mul_add(y_e1234, grad_o_e3, v160);
+            v32 = V::neg_mul_add(y_e12, grad_o_e3, v32);
+            v34 = V::neg_mul_add(y_e345, grad_o_e3, v34);
+            v231 = V::mul_add(y_e5, grad_o_e3, v231);
+            v38 = V::mul_add(y_e4, grad_o_e3, v38);
+            v40 = V::mul_add(y_e235, grad_o_e3, v40);
+            v172 = V::mul_add(y_e234, grad_o_e3, v172);
+            v44 = V::neg_mul_add(y_e2, grad_o_e3, v44);
+            v110 = V::mul_add(y_e135, grad_o_e3, v110);
+            v48 = V::mul_add(y_e134, grad_o_e3, v48);
+            v114 = V::neg_mul_add(y_e1, grad_o_e3, v114);
+            v52 = V::neg_mul_add(y_e123, grad_o_e3, v52);
+            v54 = V::neg_mul_add(y_e35, grad_o_e3, v54);
+            v120 = V::neg_mul_add(y_e34, grad_o_e3, v120);
+            v58 = V::mul_add(y_1, grad_o_e3, v58);
+            v124 = V::mul_add(y_e23, grad_o_e3, v124);
+            v62 = V::mul_add(y_e13, grad_o_e3, v62);
+            v64 = V::mul_add(y_e3, grad_o_e3, v64);
+            let grad_o_e2 = V::load(grad_o.at(2usize, c));
+            v2 = V::neg_mul_add(y_e1345, grad_o_e2, v2);
+            v4 = V::neg_mul_add(y_e345, grad_o_e2, v4);
+            v70 = V::neg_mul_add(y_e12345, grad_o_e2, v70);
+            v8 = V::mul_add(y_e145, grad_o_e2, v8);
+            v74 = V::mul_add(y_e135, grad_o_e2, v74);
+            v12 = V::mul_add(y_e134, grad_o_e2, v12);
+            v14 = V::mul_add(y_e2345, grad_o_e2, v14);
+            v80 = V::neg_mul_add(y_e45, grad_o_e2, v80);
+            v18 = V::neg_mul_add(y_e35, grad_o_e2, v18);
+            v84 = V::neg_mul_add(y_e34, grad_o_e2, v84);
+            v22 = V::neg_mul_add(y_e1245, grad_o_e2, v22);
+            v219 = V::neg_mul_add(y_e1235, grad_o_e2, v219);
+            v26 = V::neg_mul_add(y_e1234, grad_o_e2, v26);
+            v28 = V::mul_add(y_e15, grad_o_e2, v28);
+            v160 = V::mul_add(y_e14, grad_o_e2, v160);
+            v32 = V::mul_add(y_e13, grad_o_e2, v32);
+            v34 = V::neg_mul_add(y_e245, grad_o_e2, v34);
+            v231 = V::neg_mul_add(y_e235, grad_o_e2, v231);
+            v38 = V::neg_mul_add(y_e234, grad_o_e2, v38);
+            v40 = V::mul_add(y_e5, grad_o_e2, v40);
+            v172 = V::mul_add(y_e4, grad_o_e2, v172);
+            v44 = V::mul_add(y_e3, grad_o_e2, v44);
+            v110 = V::mul_add(y_e125, grad_o_e2, v110);
+            v48 = V::mul_add(y_e124, grad_o_e2, v48);
+            v114 = V::mul_add(y_e123, grad_o_e2, v114);
+            v52 = V::neg_mul_add(y_e1, grad_o_e2, v52);
+            v54 = V::neg_mul_add(y_e25, grad_o_e2, v54);
+            v120 = V::neg_mul_add(y_e24, grad_o_e2, v120);
+            v58 = V::neg_mul_add(y_e23, grad_o_e2, v58);
+            v124 = V::mul_add(y_1, grad_o_e2, v124);
+            v62 = V::mul_add(y_e12, grad_o_e2, v62);
+            v64 = V::mul_add(y_e2, grad_o_e2, v64);
+            let grad_o_e1 = V::load(grad_o.at(1usize, c));
+            v2 = V::mul_add(y_e2345, grad_o_e1, v2);
+            v4 = V::mul_add(y_e12345, grad_o_e1, v4);
+            v70 = V::neg_mul_add(y_e345, grad_o_e1, v70);
+            v8 = V::neg_mul_add(y_e245, grad_o_e1, v8);
+            v74 = V::neg_mul_add(y_e235, grad_o_e1, v74);
+            v12 = V::neg_mul_add(y_e234, grad_o_e1, v12);
+            v14 = V::mul_add(y_e1345, grad_o_e1, v14);
+            v80 = V::mul_add(y_e1245, grad_o_e1, v80);
+            v18 = V::mul_add(y_e1235, grad_o_e1, v18);
+            v84 = V::mul_add(y_e1234, grad_o_e1, v84);
+            v22 = V::neg_mul_add(y_e45, grad_o_e1, v22);
+            v219 = V::neg_mul_add(y_e35, grad_o_e1, v219);
+            v26 = V::neg_mul_add(y_e34, grad_o_e1, v26);
+            v28 = V::neg_mul_add(y_e25, grad_o_e1, v28);
+            v160 = V::neg_mul_add(y_e24, grad_o_e1, v160);
+            v32 = V::neg_mul_add(y_e23, grad_o_e1, v32);
+            v34 = V::neg_mul_add(y_e145, grad_o_e1, v34);
+            v231 = V::neg_mul_add(y_e135, grad_o_e1, v231);
+            v38 = V::neg_mul_add(y_e134, grad_o_e1, v38);
+            v40 = V::neg_mul_add(y_e125, grad_o_e1, v40);
+            v172 = V::neg_mul_add(y_e124, grad_o_e1, v172);
+            v44 = V::neg_mul_add(y_e123, grad_o_e1, v44);
+            v110 = V::mul_add(y_e5, grad_o_e1, v110);
+            v48 = V::mul_add(y_e4, grad_o_e1, v48);
+            v114 = V::mul_add(y_e3, grad_o_e1, v114);
+            v52 = V::mul_add(y_e2, grad_o_e1, v52);
+            v54 = V::neg_mul_add(y_e15, grad_o_e1, v54);
+            v120 = V::neg_mul_add(y_e14, grad_o_e1, v120);
+            v58 = V::neg_mul_add(y_e13, grad_o_e1, v58);
+            v124 = V::neg_mul_add(y_e12, grad_o_e1, v124);
+            v62 = V::mul_add(y_1, grad_o_e1, v62);
+            v64 = V::mul_add(y_e1, grad_o_e1, v64);
             let grad_o_1 = V::load(grad_o.at(0usize, c));
-            // out0[0] = y_e12345*grad_o_e12345 + y_e2345*grad_o_e2345 + y_e1345*grad_o_e1345 + y_e1245*grad_o_e1245 + y_e1235*grad_o_e1235 + y_e1234*grad_o_e1234 + y_e345*grad_o_e345 + y_e245*grad_o_e245 + y_e235*grad_o_e235 + y_e234*grad_o_e234 + y_e145*grad_o_e145 + y_e135*grad_o_e135 + y_e134*grad_o_e134 + y_e125*grad_o_e125 + y_e124*grad_o_e124 + y_e123*grad_o_e123 + y_e45*grad_o_e45 + y_e35*grad_o_e35 + y_e34*grad_o_e34 + y_e25*grad_o_e25 + y_e24*grad_o_e24 + y_e23*grad_o_e23 + y_e15*grad_o_e15 + y_e14*grad_o_e14 + y_e13*grad_o_e13 + y_e12*grad_o_e12 + y_e5*grad_o_e5 + y_e4*grad_o_e4 + y_e3*grad_o_e3 + y_e2*grad_o_e2 + y_e1*grad_o_e1 + y_1*grad_o_1
-            V::store(
-                {
-                    let mut s = V::mul(y_e12345, grad_o_e12345);
-                    s = V::mul_add(y_e2345, grad_o_e2345, s);
-                    s = V::mul_add(y_e1345, grad_o_e1345, s);
-                    s = V::mul_add(y_e1245, grad_o_e1245, s);
-                    s = V::mul_add(y_e1235, grad_o_e1235, s);
-                    s = V::mul_add(y_e1234, grad_o_e1234, s);
-                    s = V::mul_add(y_e345, grad_o_e345, s);
-                    s = V::mul_add(y_e245, grad_o_e245, s);
-                    s = V::mul_add(y_e235, grad_o_e235, s);
-                    s = V::mul_add(y_e234, grad_o_e234, s);
-                    s = V::mul_add(y_e145, grad_o_e145, s);
-                    s = V::mul_add(y_e135, grad_o_e135, s);
-                    s = V::mul_add(y_e134, grad_o_e134, s);
-                    s = V::mul_add(y_e125, grad_o_e125, s);
-                    s = V::mul_add(y_e124, grad_o_e124, s);
-                    s = V::mul_add(y_e123, grad_o_e123, s);
-                    s = V::mul_add(y_e45, grad_o_e45, s);
-                    s = V::mul_add(y_e35, grad_o_e35, s);
-                    s = V::mul_add(y_e34, grad_o_e34, s);
-                    s = V::mul_add(y_e25, grad_o_e25, s);
-                    s = V::mul_add(y_e24, grad_o_e24, s);
-                    s = V::mul_add(y_e23, grad_o_e23, s);
-                    s = V::mul_add(y_e15, grad_o_e15, s);
-                    s = V::mul_add(y_e14, grad_o_e14, s);
-                    s = V::mul_add(y_e13, grad_o_e13, s);
-                    s = V::mul_add(y_e12, grad_o_e12, s);
-                    s = V::mul_add(y_e5, grad_o_e5, s);
-                    s = V::mul_add(y_e4, grad_o_e4, s);
-                    s = V::mul_add(y_e3, grad_o_e3, s);
-                    s = V::mul_add(y_e2, grad_o_e2, s);
-                    s = V::mul_add(y_e1, grad_o_e1, s);
-                    s = V::mul_add(y_1, grad_o_1, s);
-                    s
-                },
-                out0.at(0usize, c),
-            );
-            // out0[1] = y_e2345*grad_o_e12345 + y_e12345*grad_o_e2345 + y_e345*grad_o_e1345 + y_e245*grad_o_e1245 + y_e235*grad_o_e1235 + y_e234*grad_o_e1234 + y_e1345*grad_o_e345 + y_e1245*grad_o_e245 + y_e1235*grad_o_e235 + y_e1234*grad_o_e234 + y_e45*grad_o_e145 + y_e35*grad_o_e135 + y_e34*grad_o_e134 + y_e25*grad_o_e125 + y_e24*grad_o_e124 + y_e23*grad_o_e123 + y_e145*grad_o_e45 + y_e135*grad_o_e35 + y_e134*grad_o_e34 + y_e125*grad_o_e25 + y_e124*grad_o_e24 + y_e123*grad_o_e23 + y_e5*grad_o_e15 + y_e4*grad_o_e14 + y_e3*grad_o_e13 + y_e2*grad_o_e12 + y_e15*grad_o_e5 + y_e14*grad_o_e4 + y_e13*grad_o_e3 + y_e12*grad_o_e2 + y_1*grad_o_e1 + y_e1*grad_o_1
-            V::store(
-                {
-                    let mut s = V::mul(y_e2345, grad_o_e12345);
-                    s = V::mul_add(y_e12345, grad_o_e2345, s);
-                    s = V::mul_add(y_e345, grad_o_e1345, s);
-                    s = V::mul_add(y_e245, grad_o_e1245, s);
-                    s = V::mul_add(y_e235, grad_o_e1235, s);
-                    s = V::mul_add(y_e234, grad_o_e1234, s);
-                    s = V::mul_add(y_e1345, grad_o_e345, s);
-                    s = V::mul_add(y_e1245, grad_o_e245, s);
-                    s = V::mul_add(y_e1235, grad_o_e235, s);
-                    s = V::mul_add(y_e1234, grad_o_e234, s);
-                    s = V::mul_add(y_e45, grad_o_e145, s);
-                    s = V::mul_add(y_e35, grad_o_e135, s);
-                    s = V::mul_add(y_e34, grad_o_e134, s);
-                    s = V::mul_add(y_e25, grad_o_e125, s);
-                    s = V::mul_add(y_e24, grad_o_e124, s);
-                    s = V::mul_add(y_e23, grad_o_e123, s);
-                    s = V::mul_add(y_e145, grad_o_e45, s);
-                    s = V::mul_add(y_e135, grad_o_e35, s);
-                    s = V::mul_add(y_e134, grad_o_e34, s);
-                    s = V::mul_add(y_e125, grad_o_e25, s);
-                    s = V::mul_add(y_e124, grad_o_e24, s);
-                    s = V::mul_add(y_e123, grad_o_e23, s);
-                    s = V::mul_add(y_e5, grad_o_e15, s);
-                    s = V::mul_add(y_e4, grad_o_e14, s);
-                    s = V::mul_add(y_e3, grad_o_e13, s);
-                    s = V::mul_add(y_e2, grad_o_e12, s);
-                    s = V::mul_add(y_e15, grad_o_e5, s);
-                    s = V::mul_add(y_e14, grad_o_e4, s);
-                    s = V::mul_add(y_e13, grad_o_e3, s);
-                    s = V::mul_add(y_e12, grad_o_e2, s);
-                    s = V::mul_add(y_1, grad_o_e1, s);
-                    s = V::mul_add(y_e1, grad_o_1, s);
-                    s
-                },
-                out0.at(1usize, c),
-            );
-            // out0[2] = y_e345*grad_o_e2345 - y_e1345*grad_o_e12345 - y_e12345*grad_o_e1345 - y_e145*grad_o_e1245 - y_e135*grad_o_e1235 - y_e134*grad_o_e1234 + y_e2345*grad_o_e345 + y_e45*grad_o_e245 + y_e35*grad_o_e235 + y_e34*grad_o_e234 - y_e1245*grad_o_e145 - y_e1235*grad_o_e135 - y_e1234*grad_o_e134 - y_e15*grad_o_e125 - y_e14*grad_o_e124 - y_e13*grad_o_e123 + y_e245*grad_o_e45 + y_e235*grad_o_e35 + y_e234*grad_o_e34 + y_e5*grad_o_e25 + y_e4*grad_o_e24 + y_e3*grad_o_e23 - y_e125*grad_o_e15 - y_e124*grad_o_e14 - y_e123*grad_o_e13 - y_e1*grad_o_e12 + y_e25*grad_o_e5 + y_e24*grad_o_e4 + y_e23*grad_o_e3 + y_1*grad_o_e2 - y_e12*grad_o_e1 + y_e2*grad_o_1
-            V::store(
-                {
-                    let mut s = V::mul(y_e345, grad_o_e2345);
-                    s = V::neg_mul_add(y_e1345, grad_o_e12345, s);
-                    s = V::neg_mul_add(y_e12345, grad_o_e1345, s);
-                    s = V::neg_mul_add(y_e145, grad_o_e1245, s);
-                    s = V::neg_mul_add(y_e135, grad_o_e1235, s);
-                    s = V::neg_mul_add(y_e134, grad_o_e1234, s);
-                    s = V::mul_add(y_e2345, grad_o_e345, s);
-                    s = V::mul_add(y_e45, grad_o_e245, s);
-                    s = V::mul_add(y_e35, grad_o_e235, s);
-                    s = V::mul_add(y_e34, grad_o_e234, s);
-                    s = V::neg_mul_add(y_e1245, grad_o_e145, s);
-                    s = V::neg_mul_add(y_e1235, grad_o_e135, s);
-                    s = V::neg_mul_add(y_e1234, grad_o_e134, s);
-                    s = V::neg_mul_add(y_e15, grad_o_e125, s);
-                    s = V::neg_mul_add(y_e14, grad_o_e124, s);
-                    s = V::neg_mul_add(y_e13, grad_o_e123, s);
-                    s = V::mul_add(y_e245, grad_o_e45, s);
-                    s = V::mul_add(y_e235, grad_o_e35, s);
-                    s = V::mul_add(y_e234, grad_o_e34, s);
-                    s = V::mul_add(y_e5, grad_o_e25, s);
-                    s = V::mul_add(y_e4, grad_o_e24, s);
-                    s = V::mul_add(y_e3, grad_o_e23, s);
-                    s = V::neg_mul_add(y_e125, grad_o_e15, s);
-                    s = V::neg_mul_add(y_e124, grad_o_e14, s);
-                    s = V::neg_mul_add(y_e123, grad_o_e13, s);
-                    s = V::neg_mul_add(y_e1, grad_o_e12, s);
-                    s = V::mul_add(y_e25, grad_o_e5, s);
-                    s = V::mul_add(y_e24, grad_o_e4, s);
-                    s = V::mul_add(y_e23, grad_o_e3, s);
-                    s = V::mul_add(y_1, grad_o_e2, s);
-                    s = V::neg_mul_add(y_e12, grad_o_e1, s);
-                    s = V::mul_add(y_e2, grad_o_1, s);
-                    s
-                },
-                out0.at(2usize, c),
-            );
-            // out0[3] = y_e1245*grad_o_e12345 - y_e245*grad_o_e2345 - y_e145*grad_o_e1345 + y_e12345*grad_o_e1245 + y_e125*grad_o_e1235 + y_e124*grad_o_e1234 + y_e45*grad_o_e345 - y_e2345*grad_o_e245 - y_e25*grad_o_e235 - y_e24*grad_o_e234 - y_e1345*grad_o_e145 - y_e15*grad_o_e135 - y_e14*grad_o_e134 + y_e1235*grad_o_e125 + y_e1234*grad_o_e124 + y_e12*grad_o_e123 + y_e345*grad_o_e45 + y_e5*grad_o_e35 + y_e4*grad_o_e34 - y_e235*grad_o_e25 - y_e234*grad_o_e24 - y_e2*grad_o_e23 - y_e135*grad_o_e15 - y_e134*grad_o_e14 - y_e1*grad_o_e13 + y_e123*grad_o_e12 + y_e35*grad_o_e5 + y_e34*grad_o_e4 + y_1*grad_o_e3 - y_e23*grad_o_e2 - y_e13*grad_o_e1 + y_e3*grad_o_1
-            V::store(
-                {
-                    let mut s = V::mul(y_e1245, grad_o_e12345);
-                    s = V::neg_mul_add(y_e245, grad_o_e2345, s);
-                    s = V::neg_mul_add(y_e145, grad_o_e1345, s);
-                    s = V::mul_add(y_e12345, grad_o_e1245, s);
-                    s = V::mul_add(y_e125, grad_o_e1235, s);
-                    s = V::mul_add(y_e124, grad_o_e1234, s);
-                    s = V::mul_add(y_e45, grad_o_e345, s);
-                    s = V::neg_mul_add(y_e2345, grad_o_e245, s);
-                    s = V::neg_mul_add(y_e25, grad_o_e235, s);
-                    s = V::neg_mul_add(y_e24, grad_o_e234, s);
-                    s = V::neg_mul_add(y_e1345, grad_o_e145, s);
-                    s = V::neg_mul_add(y_e15, grad_o_e135, s);
-                    s = V::neg_mul_add(y_e14, grad_o_e134, s);
-                    s = V::mul_add(y_e1235, grad_o_e125, s);
-                    s = V::mul_add(y_e1234, grad_o_e124, s);
-                    s = V::mul_add(y_e12, grad_o_e123, s);
-                    s = V::mul_add(y_e345, grad_o_e45, s);
-                    s = V::mul_add(y_e5, grad_o_e35, s);
-                    s = V::mul_add(y_e4, grad_o_e34, s);
-                    s = V::neg_mul_add(y_e235, grad_o_e25, s);
-                    s = V::neg_mul_add(y_e234, grad_o_e24, s);
-                    s = V::neg_mul_add(y_e2, grad_o_e23, s);
-                    s = V::neg_mul_add(y_e135, grad_o_e15, s);
-                    s = V::neg_mul_add(y_e134, grad_o_e14, s);
-                    s = V::neg_mul_add(y_e1, grad_o_e13, s);
-                    s = V::mul_add(y_e123, grad_o_e12, s);
-                    s = V::mul_add(y_e35, grad_o_e5, s);
-                    s = V::mul_add(y_e34, grad_o_e4, s);
-                    s = V::mul_add(y_1, grad_o_e3, s);
-                    s = V::neg_mul_add(y_e23, grad_o_e2, s);
-                    s = V::neg_mul_add(y_e13, grad_o_e1, s);
-                    s = V::mul_add(y_e3, grad_o_1, s);
-                    s
-                },
-                out0.at(3usize, c),
-            );
-            // out0[4] = y_e235*grad_o_e2345 - y_e1235*grad_o_e12345 + y_e135*grad_o_e1345 + y_e125*grad_o_e1245 - y_e12345*grad_o_e1235 - y_e123*grad_o_e1234 - y_e35*grad_o_e345 - y_e25*grad_o_e245 + y_e2345*grad_o_e235 + y_e23*grad_o_e234 - y_e15*grad_o_e145 + y_e1345*grad_o_e135 + y_e13*grad_o_e134 + y_e1245*grad_o_e125 + y_e12*grad_o_e124 - y_e1234*grad_o_e123 + y_e5*grad_o_e45 - y_e345*grad_o_e35 - y_e3*grad_o_e34 - y_e245*grad_o_e25 - y_e2*grad_o_e24 + y_e234*grad_o_e23 - y_e145*grad_o_e15 - y_e1*grad_o_e14 + y_e134*grad_o_e13 + y_e124*grad_o_e12 + y_e45*grad_o_e5 + y_1*grad_o_e4 - y_e34*grad_o_e3 - y_e24*grad_o_e2 - y_e14*grad_o_e1 + y_e4*grad_o_1
-            V::store(
-                {
-                    let mut s = V::mul(y_e235, grad_o_e2345);
-                    s = V::neg_mul_add(y_e1235, grad_o_e12345, s);
-                    s = V::mul_add(y_e135, grad_o_e1345, s);
-                    s = V::mul_add(y_e125, grad_o_e1245, s);
-                    s = V::neg_mul_add(y_e12345, grad_o_e1235, s);
-                    s = V::neg_mul_add(y_e123, grad_o_e1234, s);
-                    s = V::neg_mul_add(y_e35, grad_o_e345, s);
-                    s = V::neg_mul_add(y_e25, grad_o_e245, s);
-                    s = V::mul_add(y_e2345, grad_o_e235, s);
-                    s = V::mul_add(y_e23, grad_o_e234, s);
-                    s = V::neg_mul_add(y_e15, grad_o_e145, s);
-                    s = V::mul_add(y_e1345, grad_o_e135, s);
-                    s = V::mul_add(y_e13, grad_o_e134, s);
-                    s = V::mul_add(y_e1245, grad_o_e125, s);
-                    s = V::mul_add(y_e12, grad_o_e124, s);
-                    s = V::neg_mul_add(y_e1234, grad_o_e123, s);
-                    s = V::mul_add(y_e5, grad_o_e45, s);
-                    s = V::neg_mul_add(y_e345, grad_o_e35, s);
-                    s = V::neg_mul_add(y_e3, grad_o_e34, s);
-                    s = V::neg_mul_add(y_e245, grad_o_e25, s);
-                    s = V::neg_mul_add(y_e2, grad_o_e24, s);
-                    s = V::mul_add(y_e234, grad_o_e23, s);
-                    s = V::neg_mul_add(y_e145, grad_o_e15, s);
-                    s = V::neg_mul_add(y_e1, grad_o_e14, s);
-                    s = V::mul_add(y_e134, grad_o_e13, s);
-                    s = V::mul_add(y_e124, grad_o_e12, s);
-                    s = V::mul_add(y_e45, grad_o_e5, s);
-                    s = V::mul_add(y_1, grad_o_e4, s);
-                    s = V::neg_mul_add(y_e34, grad_o_e3, s);
-                    s = V::neg_mul_add(y_e24, grad_o_e2, s);
-                    s = V::neg_mul_add(y_e14, grad_o_e1, s);
-                    s = V::mul_add(y_e4, grad_o_1, s);
-                    s
-                },
-                out0.at(4usize, c),
-            );
-            // out0[5] = y_e1234*grad_o_e12345 - y_e234*grad_o_e2345 - y_e134*grad_o_e1345 - y_e124*grad_o_e1245 - y_e123*grad_o_e1235 + y_e12345*grad_o_e1234 + y_e34*grad_o_e345 + y_e24*grad_o_e245 + y_e23*grad_o_e235 - y_e2345*grad_o_e234 + y_e14*grad_o_e145 + y_e13*grad_o_e135 - y_e1345*grad_o_e134 + y_e12*grad_o_e125 - y_e1245*grad_o_e124 - y_e1235*grad_o_e123 - y_e4*grad_o_e45 - y_e3*grad_o_e35 + y_e345*grad_o_e34 - y_e2*grad_o_e25 + y_e245*grad_o_e24 + y_e235*grad_o_e23 - y_e1*grad_o_e15 + y_e145*grad_o_e14 + y_e135*grad_o_e13 + y_e125*grad_o_e12 + y_1*grad_o_e5 - y_e45*grad_o_e4 - y_e35*grad_o_e3 - y_e25*grad_o_e2 - y_e15*grad_o_e1 + y_e5*grad_o_1
-            V::store(
-                {
-                    let mut s = V::mul(y_e1234, grad_o_e12345);
-                    s = V::neg_mul_add(y_e234, grad_o_e2345, s);
-                    s = V::neg_mul_add(y_e134, grad_o_e1345, s);
-                    s = V::neg_mul_add(y_e124, grad_o_e1245, s);
-                    s = V::neg_mul_add(y_e123, grad_o_e1235, s);
-                    s = V::mul_add(y_e12345, grad_o_e1234, s);
-                    s = V::mul_add(y_e34, grad_o_e345, s);
-                    s = V::mul_add(y_e24, grad_o_e245, s);
-                    s = V::mul_add(y_e23, grad_o_e235, s);
-                    s = V::neg_mul_add(y_e2345, grad_o_e234, s);
-                    s = V::mul_add(y_e14, grad_o_e145, s);
-                    s = V::mul_add(y_e13, grad_o_e135, s);
-                    s = V::neg_mul_add(y_e1345, grad_o_e134, s);
-                    s = V::mul_add(y_e12, grad_o_e125, s);
-                    s = V::neg_mul_add(y_e1245, grad_o_e124, s);
-                    s = V::neg_mul_add(y_e1235, grad_o_e123, s);
-                    s = V::neg_mul_add(y_e4, grad_o_e45, s);
-                    s = V::neg_mul_add(y_e3, grad_o_e35, s);
-                    s = V::mul_add(y_e345, grad_o_e34, s);
-                    s = V::neg_mul_add(y_e2, grad_o_e25, s);
-                    s = V::mul_add(y_e245, grad_o_e24, s);
-                    s = V::mul_add(y_e235, grad_o_e23, s);
-                    s = V::neg_mul_add(y_e1, grad_o_e15, s);
-                    s = V::mul_add(y_e145, grad_o_e14, s);
-                    s = V::mul_add(y_e135, grad_o_e13, s);
-                    s = V::mul_add(y_e125, grad_o_e12, s);
-                    s = V::mul_add(y_1, grad_o_e5, s);
-                    s = V::neg_mul_add(y_e45, grad_o_e4, s);
-                    s = V::neg_mul_add(y_e35, grad_o_e3, s);
-                    s = V::neg_mul_add(y_e25, grad_o_e2, s);
-                    s = V::neg_mul_add(y_e15, grad_o_e1, s);
-                    s = V::mul_add(y_e5, grad_o_1, s);
-                    s
-                },
-                out0.at(5usize, c),
-            );
-            // out0[6] = y_e345*grad_o_e12345 - y_e1345*grad_o_e2345 + y_e2345*grad_o_e1345 + y_e45*grad_o_e1245 + y_e35*grad_o_e1235 + y_e34*grad_o_e1234 - y_e12345*grad_o_e345 - y_e145*grad_o_e245 - y_e135*grad_o_e235 - y_e134*grad_o_e234 + y_e245*grad_o_e145 + y_e235*grad_o_e135 + y_e234*grad_o_e134 + y_e5*grad_o_e125 + y_e4*grad_o_e124 + y_e3*grad_o_e123 - y_e1245*grad_o_e45 - y_e1235*grad_o_e35 - y_e1234*grad_o_e34 - y_e15*grad_o_e25 - y_e14*grad_o_e24 - y_e13*grad_o_e23 + y_e25*grad_o_e15 + y_e24*grad_o_e14 + y_e23*grad_o_e13 + y_1*grad_o_e12 - y_e125*grad_o_e5 - y_e124*grad_o_e4 - y_e123*grad_o_e3 - y_e1*grad_o_e2 + y_e2*grad_o_e1 - y_e12*grad_o_1
-            V::store(
-                {
-                    let mut s = V::mul(y_e345, grad_o_e12345);
-                    s = V::neg_mul_add(y_e1345, grad_o_e2345, s);
-                    s = V::mul_add(y_e2345, grad_o_e1345, s);
-                    s = V::mul_add(y_e45, grad_o_e1245, s);
-                    s = V::mul_add(y_e35, grad_o_e1235, s);
-                    s = V::mul_add(y_e34, grad_o_e1234, s);
-                    s = V::neg_mul_add(y_e12345, grad_o_e345, s);
-                    s = V::neg_mul_add(y_e145, grad_o_e245, s);
-                    s = V::neg_mul_add(y_e135, grad_o_e235, s);
-                    s = V::neg_mul_add(y_e134, grad_o_e234, s);
-                    s = V::mul_add(y_e245, grad_o_e145, s);
-                    s = V::mul_add(y_e235, grad_o_e135, s);
-                    s = V::mul_add(y_e234, grad_o_e134, s);
-                    s = V::mul_add(y_e5, grad_o_e125, s);
-                    s = V::mul_add(y_e4, grad_o_e124, s);
-                    s = V::mul_add(y_e3, grad_o_e123, s);
-                    s = V::neg_mul_add(y_e1245, grad_o_e45, s);
-                    s = V::neg_mul_add(y_e1235, grad_o_e35, s);
-                    s = V::neg_mul_add(y_e1234, grad_o_e34, s);
-                    s = V::neg_mul_add(y_e15, grad_o_e25, s);
-                    s = V::neg_mul_add(y_e14, grad_o_e24, s);
-                    s = V::neg_mul_add(y_e13, grad_o_e23, s);
-                    s = V::mul_add(y_e25, grad_o_e15, s);
-                    s = V::mul_add(y_e24, grad_o_e14, s);
-                    s = V::mul_add(y_e23, grad_o_e13, s);
-                    s = V::mul_add(y_1, grad_o_e12, s);
-                    s = V::neg_mul_add(y_e125, grad_o_e5, s);
-                    s = V::neg_mul_add(y_e124, grad_o_e4, s);
-                    s = V::neg_mul_add(y_e123, grad_o_e3, s);
-                    s = V::neg_mul_add(y_e1, grad_o_e2, s);
-                    s = V::mul_add(y_e2, grad_o_e1, s);
-                    s = V::neg_mul_add(y_e12, grad_o_1, s);
-                    s
-                },
-                out0.at(6usize, c),
-            );
-            // out0[7] = y_e1245*grad_o_e2345 - y_e245*grad_o_e12345 + y_e45*grad_o_e1345 - y_e2345*grad_o_e1245 - y_e25*grad_o_e1235 - y_e24*grad_o_e1234 - y_e145*grad_o_e345 + y_e12345*grad_o_e245 + y_e125*grad_o_e235 + y_e124*grad_o_e234 + y_e345*grad_o_e145 + y_e5*grad_o_e135 + y_e4*grad_o_e134 - y_e235*grad_o_e125 - y_e234*grad_o_e124 - y_e2*grad_o_e123 - y_e1345*grad_o_e45 - y_e15*grad_o_e35 - y_e14*grad_o_e34 + y_e1235*grad_o_e25 + y_e1234*grad_o_e24 + y_e12*grad_o_e23 + y_e35*grad_o_e15 + y_e34*grad_o_e14 + y_1*grad_o_e13 - y_e23*grad_o_e12 - y_e135*grad_o_e5 - y_e134*grad_o_e4 - y_e1*grad_o_e3 + y_e123*grad_o_e2 + y_e3*grad_o_e1 - y_e13*grad_o_1
-            V::store(
-                {
-                    let mut s = V::mul(y_e1245, grad_o_e2345);
-                    s = V::neg_mul_add(y_e245, grad_o_e12345, s);
-                    s = V::mul_add(y_e45, grad_o_e1345, s);
-                    s = V::neg_mul_add(y_e2345, grad_o_e1245, s);
-                    s = V::neg_mul_add(y_e25, grad_o_e1235, s);
-                    s = V::neg_mul_add(y_e24, grad_o_e1234, s);
-                    s = V::neg_mul_add(y_e145, grad_o_e345, s);
-                    s = V::mul_add(y_e12345, grad_o_e245, s);
-                    s = V::mul_add(y_e125, grad_o_e235, s);
-                    s = V::mul_add(y_e124, grad_o_e234, s);
-                    s = V::mul_add(y_e345, grad_o_e145, s);
-                    s = V::mul_add(y_e5, grad_o_e135, s);
-                    s = V::mul_add(y_e4, grad_o_e134, s);
-                    s = V::neg_mul_add(y_e235, grad_o_e125, s);
-                    s = V::neg_mul_add(y_e234, grad_o_e124, s);
-                    s = V::neg_mul_add(y_e2, grad_o_e123, s);
-                    s = V::neg_mul_add(y_e1345, grad_o_e45, s);
-                    s = V::neg_mul_add(y_e15, grad_o_e35, s);
-                    s = V::neg_mul_add(y_e14, grad_o_e34, s);
-                    s = V::mul_add(y_e1235, grad_o_e25, s);
-                    s = V::mul_add(y_e1234, grad_o_e24, s);
-                    s = V::mul_add(y_e12, grad_o_e23, s);
-                    s = V::mul_add(y_e35, grad_o_e15, s);
-                    s = V::mul_add(y_e34, grad_o_e14, s);
-                    s = V::mul_add(y_1, grad_o_e13, s);
-                    s = V::neg_mul_add(y_e23, grad_o_e12, s);
-                    s = V::neg_mul_add(y_e135, grad_o_e5, s);
-                    s = V::neg_mul_add(y_e134, grad_o_e4, s);
-                    s = V::neg_mul_add(y_e1, grad_o_e3, s);
-                    s = V::mul_add(y_e123, grad_o_e2, s);
-                    s = V::mul_add(y_e3, grad_o_e1, s);
-                    s = V::neg_mul_add(y_e13, grad_o_1, s);
-                    s
-                },
-                out0.at(7usize, c),
-            );
-            // out0[8] = y_e235*grad_o_e12345 - y_e1235*grad_o_e2345 - y_e35*grad_o_e1345 - y_e25*grad_o_e1245 + y_e2345*grad_o_e1235 + y_e23*grad_o_e1234 + y_e135*grad_o_e345 + y_e125*grad_o_e245 - y_e12345*grad_o_e235 - y_e123*grad_o_e234 + y_e5*grad_o_e145 - y_e345*grad_o_e135 - y_e3*grad_o_e134 - y_e245*grad_o_e125 - y_e2*grad_o_e124 + y_e234*grad_o_e123 - y_e15*grad_o_e45 + y_e1345*grad_o_e35 + y_e13*grad_o_e34 + y_e1245*grad_o_e25 + y_e12*grad_o_e24 - y_e1234*grad_o_e23 + y_e45*grad_o_e15 + y_1*grad_o_e14 - y_e34*grad_o_e13 - y_e24*grad_o_e12 - y_e145*grad_o_e5 - y_e1*grad_o_e4 + y_e134*grad_o_e3 + y_e124*grad_o_e2 + y_e4*grad_o_e1 - y_e14*grad_o_1
-            V::store(
-                {
-                    let mut s = V::mul(y_e235, grad_o_e12345);
-                    s = V::neg_mul_add(y_e1235, grad_o_e2345, s);
-                    s = V::neg_mul_add(y_e35, grad_o_e1345, s);
-                    s = V::neg_mul_add(y_e25, grad_o_e1245, s);
-                    s = V::mul_add(y_e2345, grad_o_e1235, s);
-                    s = V::mul_add(y_e23, grad_o_e1234, s);
-                    s = V::mul_add(y_e135, grad_o_e345, s);
-                    s = V::mul_add(y_e125, grad_o_e245, s);
-                    s = V::neg_mul_add(y_e12345, grad_o_e235, s);
-                    s = V::neg_mul_add(y_e123, grad_o_e234, s);
-                    s = V::mul_add(y_e5, grad_o_e145, s);
-                    s = V::neg_mul_add(y_e345, grad_o_e135, s);
-                    s = V::neg_mul_add(y_e3, grad_o_e134, s);
-                    s = V::neg_mul_add(y_e245, grad_o_e125, s);
-                    s = V::neg_mul_add(y_e2, grad_o_e124, s);
-                    s = V::mul_add(y_e234, grad_o_e123, s);
-                    s = V::neg_mul_add(y_e15, grad_o_e45, s);
-                    s = V::mul_add(y_e1345, grad_o_e35, s);
-                    s = V::mul_add(y_e13, grad_o_e34, s);
-                    s = V::mul_add(y_e1245, grad_o_e25, s);
-                    s = V::mul_add(y_e12, grad_o_e24, s);
-                    s = V::neg_mul_add(y_e1234, grad_o_e23, s);
-                    s = V::mul_add(y_e45, grad_o_e15, s);
-                    s = V::mul_add(y_1, grad_o_e14, s);
-                    s = V::neg_mul_add(y_e34, grad_o_e13, s);
-                    s = V::neg_mul_add(y_e24, grad_o_e12, s);
-                    s = V::neg_mul_add(y_e145, grad_o_e5, s);
-                    s = V::neg_mul_add(y_e1, grad_o_e4, s);
-                    s = V::mul_add(y_e134, grad_o_e3, s);
-                    s = V::mul_add(y_e124, grad_o_e2, s);
-                    s = V::mul_add(y_e4, grad_o_e1, s);
-                    s = V::neg_mul_add(y_e14, grad_o_1, s);
-                    s
-                },
-                out0.at(8usize, c),
-            );
-            // out0[9] = y_e1234*grad_o_e2345 - y_e234*grad_o_e12345 + y_e34*grad_o_e1345 + y_e24*grad_o_e1245 + y_e23*grad_o_e1235 - y_e2345*grad_o_e1234 - y_e134*grad_o_e345 - y_e124*grad_o_e245 - y_e123*grad_o_e235 + y_e12345*grad_o_e234 - y_e4*grad_o_e145 - y_e3*grad_o_e135 + y_e345*grad_o_e134 - y_e2*grad_o_e125 + y_e245*grad_o_e124 + y_e235*grad_o_e123 + y_e14*grad_o_e45 + y_e13*grad_o_e35 - y_e1345*grad_o_e34 + y_e12*grad_o_e25 - y_e1245*grad_o_e24 - y_e1235*grad_o_e23 + y_1*grad_o_e15 - y_e45*grad_o_e14 - y_e35*grad_o_e13 - y_e25*grad_o_e12 - y_e1*grad_o_e5 + y_e145*grad_o_e4 + y_e135*grad_o_e3 + y_e125*grad_o_e2 + y_e5*grad_o_e1 - y_e15*grad_o_1
-            V::store(
-                {
-                    let mut s = V::mul(y_e1234, grad_o_e2345);
-                    s = V::neg_mul_add(y_e234, grad_o_e12345, s);
-                    s = V::mul_add(y_e34, grad_o_e1345, s);
-                    s = V::mul_add(y_e24, grad_o_e1245, s);
-                    s = V::mul_add(y_e23, grad_o_e1235, s);
-                    s = V::neg_mul_add(y_e2345, grad_o_e1234, s);
-                    s = V::neg_mul_add(y_e134, grad_o_e345, s);
-                    s = V::neg_mul_add(y_e124, grad_o_e245, s);
-                    s = V::neg_mul_add(y_e123, grad_o_e235, s);
-                    s = V::mul_add(y_e12345, grad_o_e234, s);
-                    s = V::neg_mul_add(y_e4, grad_o_e145, s);
-                    s = V::neg_mul_add(y_e3, grad_o_e135, s);
-                    s = V::mul_add(y_e345, grad_o_e134, s);
-                    s = V::neg_mul_add(y_e2, grad_o_e125, s);
-                    s = V::mul_add(y_e245, grad_o_e124, s);
-                    s = V::mul_add(y_e235, grad_o_e123, s);
-                    s = V::mul_add(y_e14, grad_o_e45, s);
-                    s = V::mul_add(y_e13, grad_o_e35, s);
-                    s = V::neg_mul_add(y_e1345, grad_o_e34, s);
-                    s = V::mul_add(y_e12, grad_o_e25, s);
-                    s = V::neg_mul_add(y_e1245, grad_o_e24, s);
-                    s = V::neg_mul_add(y_e1235, grad_o_e23, s);
-                    s = V::mul_add(y_1, grad_o_e15, s);
-                    s = V::neg_mul_add(y_e45, grad_o_e14, s);
-                    s = V::neg_mul_add(y_e35, grad_o_e13, s);
-                    s = V::neg_mul_add(y_e25, grad_o_e12, s);
-                    s = V::neg_mul_add(y_e1, grad_o_e5, s);
-                    s = V::mul_add(y_e145, grad_o_e4, s);
-                    s = V::mul_add(y_e135, grad_o_e3, s);
-                    s = V::mul_add(y_e125, grad_o_e2, s);
-                    s = V::mul_add(y_e5, grad_o_e1, s);
-                    s = V::neg_mul_add(y_e15, grad_o_1, s);
-                    s
-                },
-                out0.at(9usize, c),
-            );
-            // out0[10] = y_e145*grad_o_e12345 + y_e45*grad_o_e2345 - y_e1245*grad_o_e1345 + y_e1345*grad_o_e1245 + y_e15*grad_o_e1235 + y_e14*grad_o_e1234 - y_e245*grad_o_e345 + y_e345*grad_o_e245 + y_e5*grad_o_e235 + y_e4*grad_o_e234 - y_e12345*grad_o_e145 - y_e125*grad_o_e135 - y_e124*grad_o_e134 + y_e135*grad_o_e125 + y_e134*grad_o_e124 + y_e1*grad_o_e123 - y_e2345*grad_o_e45 - y_e25*grad_o_e35 - y_e24*grad_o_e34 + y_e35*grad_o_e25 + y_e34*grad_o_e24 + y_1*grad_o_e23 - y_e1235*grad_o_e15 - y_e1234*grad_o_e14 - y_e12*grad_o_e13 + y_e13*grad_o_e12 - y_e235*grad_o_e5 - y_e234*grad_o_e4 - y_e2*grad_o_e3 + y_e3*grad_o_e2 - y_e123*grad_o_e1 - y_e23*grad_o_1
-            V::store(
-                {
-                    let mut s = V::mul(y_e145, grad_o_e12345);
-                    s = V::mul_add(y_e45, grad_o_e2345, s);
-                    s = V::neg_mul_add(y_e1245, grad_o_e1345, s);
-                    s = V::mul_add(y_e1345, grad_o_e1245, s);
-                    s = V::mul_add(y_e15, grad_o_e1235, s);
-                    s = V::mul_add(y_e14, grad_o_e1234, s);
-                    s = V::neg_mul_add(y_e245, grad_o_e345, s);
-                    s = V::mul_add(y_e345, grad_o_e245, s);
-                    s = V::mul_add(y_e5, grad_o_e235, s);
-                    s = V::mul_add(y_e4, grad_o_e234, s);
-                    s = V::neg_mul_add(y_e12345, grad_o_e145, s);
-                    s = V::neg_mul_add(y_e125, grad_o_e135, s);
-                    s = V::neg_mul_add(y_e124, grad_o_e134, s);
-                    s = V::mul_add(y_e135, grad_o_e125, s);
-                    s = V::mul_add(y_e134, grad_o_e124, s);
-                    s = V::mul_add(y_e1, grad_o_e123, s);
-                    s = V::neg_mul_add(y_e2345, grad_o_e45, s);
-                    s = V::neg_mul_add(y_e25, grad_o_e35, s);
-                    s = V::neg_mul_add(y_e24, grad_o_e34, s);
-                    s = V::mul_add(y_e35, grad_o_e25, s);
-                    s = V::mul_add(y_e34, grad_o_e24, s);
-                    s = V::mul_add(y_1, grad_o_e23, s);
-                    s = V::neg_mul_add(y_e1235, grad_o_e15, s);
-                    s = V::neg_mul_add(y_e1234, grad_o_e14, s);
-                    s = V::neg_mul_add(y_e12, grad_o_e13, s);
-                    s = V::mul_add(y_e13, grad_o_e12, s);
-                    s = V::neg_mul_add(y_e235, grad_o_e5, s);
-                    s = V::neg_mul_add(y_e234, grad_o_e4, s);
-                    s = V::neg_mul_add(y_e2, grad_o_e3, s);
-                    s = V::mul_add(y_e3, grad_o_e2, s);
-                    s = V::neg_mul_add(y_e123, grad_o_e1, s);
-                    s = V::neg_mul_add(y_e23, grad_o_1, s);
-                    s
-                },
-                out0.at(10usize, c),
-            );
-            // out0[11] = y_e1235*grad_o_e1345 - (y_e135*grad_o_e12345 + y_e35*grad_o_e2345) + y_e15*grad_o_e1245 - y_e1345*grad_o_e1235 - y_e13*grad_o_e1234 + y_e235*grad_o_e345 + y_e5*grad_o_e245 - y_e345*grad_o_e235 - y_e3*grad_o_e234 - y_e125*grad_o_e145 + y_e12345*grad_o_e135 + y_e123*grad_o_e134 + y_e145*grad_o_e125 + y_e1*grad_o_e124 - y_e134*grad_o_e123 - y_e25*grad_o_e45 + y_e2345*grad_o_e35 + y_e23*grad_o_e34 + y_e45*grad_o_e25 + y_1*grad_o_e24 - y_e34*grad_o_e23 - y_e1245*grad_o_e15 - y_e12*grad_o_e14 + y_e1234*grad_o_e13 + y_e14*grad_o_e12 - y_e245*grad_o_e5 - y_e2*grad_o_e4 + y_e234*grad_o_e3 + y_e4*grad_o_e2 - y_e124*grad_o_e1 - y_e24*grad_o_1
-            V::store(
-                {
-                    let mut s = V::mul_sub(
-                        y_e1235,
-                        grad_o_e1345,
-                        V::mul_add(y_e35, grad_o_e2345, V::mul(y_e135, grad_o_e12345)),
-                    );
-                    s = V::mul_add(y_e15, grad_o_e1245, s);
-                    s = V::neg_mul_add(y_e1345, grad_o_e1235, s);
-                    s = V::neg_mul_add(y_e13, grad_o_e1234, s);
-                    s = V::mul_add(y_e235, grad_o_e345, s);
-                    s = V::mul_add(y_e5, grad_o_e245, s);
-                    s = V::neg_mul_add(y_e345, grad_o_e235, s);
-                    s = V::neg_mul_add(y_e3, grad_o_e234, s);
-                    s = V::neg_mul_add(y_e125, grad_o_e145, s);
-                    s = V::mul_add(y_e12345, grad_o_e135, s);
-                    s = V::mul_add(y_e123, grad_o_e134, s);
-                    s = V::mul_add(y_e145, grad_o_e125, s);
-                    s = V::mul_add(y_e1, grad_o_e124, s);
-                    s = V::neg_mul_add(y_e134, grad_o_e123, s);
-                    s = V::neg_mul_add(y_e25, grad_o_e45, s);
-                    s = V::mul_add(y_e2345, grad_o_e35, s);
-                    s = V::mul_add(y_e23, grad_o_e34, s);
-                    s = V::mul_add(y_e45, grad_o_e25, s);
-                    s = V::mul_add(y_1, grad_o_e24, s);
-                    s = V::neg_mul_add(y_e34, grad_o_e23, s);
-                    s = V::neg_mul_add(y_e1245, grad_o_e15, s);
-                    s = V::neg_mul_add(y_e12, grad_o_e14, s);
-                    s = V::mul_add(y_e1234, grad_o_e13, s);
-                    s = V::mul_add(y_e14, grad_o_e12, s);
-                    s = V::neg_mul_add(y_e245, grad_o_e5, s);
-                    s = V::neg_mul_add(y_e2, grad_o_e4, s);
-                    s = V::mul_add(y_e234, grad_o_e3, s);
-                    s = V::mul_add(y_e4, grad_o_e2, s);
-                    s = V::neg_mul_add(y_e124, grad_o_e1, s);
-                    s = V::neg_mul_add(y_e24, grad_o_1, s);
-                    s
-                },
-                out0.at(11usize, c),
-            );
-            // out0[12] = y_e134*grad_o_e12345 + y_e34*grad_o_e2345 - y_e1234*grad_o_e1345 - y_e14*grad_o_e1245 - y_e13*grad_o_e1235 + y_e1345*grad_o_e1234 - y_e234*grad_o_e345 - y_e4*grad_o_e245 - y_e3*grad_o_e235 + y_e345*grad_o_e234 + y_e124*grad_o_e145 + y_e123*grad_o_e135 - y_e12345*grad_o_e134 + y_e1*grad_o_e125 - y_e145*grad_o_e124 - y_e135*grad_o_e123 + y_e24*grad_o_e45 + y_e23*grad_o_e35 - y_e2345*grad_o_e34 + y_1*grad_o_e25 - y_e45*grad_o_e24 - y_e35*grad_o_e23 - y_e12*grad_o_e15 + y_e1245*grad_o_e14 + y_e1235*grad_o_e13 + y_e15*grad_o_e12 - y_e2*grad_o_e5 + y_e245*grad_o_e4 + y_e235*grad_o_e3 + y_e5*grad_o_e2 - y_e125*grad_o_e1 - y_e25*grad_o_1
-            V::store(
-                {
-                    let mut s = V::mul(y_e134, grad_o_e12345);
-                    s = V::mul_add(y_e34, grad_o_e2345, s);
-                    s = V::neg_mul_add(y_e1234, grad_o_e1345, s);
-                    s = V::neg_mul_add(y_e14, grad_o_e1245, s);
-                    s = V::neg_mul_add(y_e13, grad_o_e1235, s);
-                    s = V::mul_add(y_e1345, grad_o_e1234, s);
-                    s = V::neg_mul_add(y_e234, grad_o_e345, s);
-                    s = V::neg_mul_add(y_e4, grad_o_e245, s);
-                    s = V::neg_mul_add(y_e3, grad_o_e235, s);
-                    s = V::mul_add(y_e345, grad_o_e234, s);
-                    s = V::mul_add(y_e124, grad_o_e145, s);
-                    s = V::mul_add(y_e123, grad_o_e135, s);
-                    s = V::neg_mul_add(y_e12345, grad_o_e134, s);
-                    s = V::mul_add(y_e1, grad_o_e125, s);
-                    s = V::neg_mul_add(y_e145, grad_o_e124, s);
-                    s = V::neg_mul_add(y_e135, grad_o_e123, s);
-                    s = V::mul_add(y_e24, grad_o_e45, s);
-                    s = V::mul_add(y_e23, grad_o_e35, s);
-                    s = V::neg_mul_add(y_e2345, grad_o_e34, s);
-                    s = V::mul_add(y_1, grad_o_e25, s);
-                    s = V::neg_mul_add(y_e45, grad_o_e24, s);
-                    s = V::neg_mul_add(y_e35, grad_o_e23, s);
-                    s = V::neg_mul_add(y_e12, grad_o_e15, s);
-                    s = V::mul_add(y_e1245, grad_o_e14, s);
-                    s = V::mul_add(y_e1235, grad_o_e13, s);
-                    s = V::mul_add(y_e15, grad_o_e12, s);
-                    s = V::neg_mul_add(y_e2, grad_o_e5, s);
-                    s = V::mul_add(y_e245, grad_o_e4, s);
-                    s = V::mul_add(y_e235, grad_o_e3, s);
-                    s = V::mul_add(y_e5, grad_o_e2, s);
-                    s = V::neg_mul_add(y_e125, grad_o_e1, s);
-                    s = V::neg_mul_add(y_e25, grad_o_1, s);
-                    s
-                },
-                out0.at(12usize, c),
-            );
-            // out0[13] = y_e125*grad_o_e12345 + y_e25*grad_o_e2345 + y_e15*grad_o_e1345 - y_e1235*grad_o_e1245 + y_e1245*grad_o_e1235 + y_e12*grad_o_e1234 + y_e5*grad_o_e345 - y_e235*grad_o_e245 + y_e245*grad_o_e235 + y_e2*grad_o_e234 - y_e135*grad_o_e145 + y_e145*grad_o_e135 + y_e1*grad_o_e134 - y_e12345*grad_o_e125 - y_e123*grad_o_e124 + y_e124*grad_o_e123 - y_e35*grad_o_e45 + y_e45*grad_o_e35 + y_1*grad_o_e34 - y_e2345*grad_o_e25 - y_e23*grad_o_e24 + y_e24*grad_o_e23 - y_e1345*grad_o_e15 - y_e13*grad_o_e14 + y_e14*grad_o_e13 - y_e1234*grad_o_e12 - y_e345*grad_o_e5 - y_e3*grad_o_e4 + y_e4*grad_o_e3 - y_e234*grad_o_e2 - y_e134*grad_o_e1 - y_e34*grad_o_1
-            V::store(
-                {
-                    let mut s = V::mul(y_e125, grad_o_e12345);
-                    s = V::mul_add(y_e25, grad_o_e2345, s);
-                    s = V::mul_add(y_e15, grad_o_e1345, s);
-                    s = V::neg_mul_add(y_e1235, grad_o_e1245, s);
-                    s = V::mul_add(y_e1245, grad_o_e1235, s);
-                    s = V::mul_add(y_e12, grad_o_e1234, s);
-                    s = V::mul_add(y_e5, grad_o_e345, s);
-                    s = V::neg_mul_add(y_e235, grad_o_e245, s);
-                    s = V::mul_add(y_e245, grad_o_e235, s);
-                    s = V::mul_add(y_e2, grad_o_e234, s);
-                    s = V::neg_mul_add(y_e135, grad_o_e145, s);
-                    s = V::mul_add(y_e145, grad_o_e135, s);
-                    s = V::mul_add(y_e1, grad_o_e134, s);
-                    s = V::neg_mul_add(y_e12345, grad_o_e125, s);
-                    s = V::neg_mul_add(y_e123, grad_o_e124, s);
-                    s = V::mul_add(y_e124, grad_o_e123, s);
-                    s = V::neg_mul_add(y_e35, grad_o_e45, s);
-                    s = V::mul_add(y_e45, grad_o_e35, s);
-                    s = V::mul_add(y_1, grad_o_e34, s);
-                    s = V::neg_mul_add(y_e2345, grad_o_e25, s);
-                    s = V::neg_mul_add(y_e23, grad_o_e24, s);
-                    s = V::mul_add(y_e24, grad_o_e23, s);
-                    s = V::neg_mul_add(y_e1345, grad_o_e15, s);
-                    s = V::neg_mul_add(y_e13, grad_o_e14, s);
-                    s = V::mul_add(y_e14, grad_o_e13, s);
-                    s = V::neg_mul_add(y_e1234, grad_o_e12, s);
-                    s = V::neg_mul_add(y_e345, grad_o_e5, s);
-                    s = V::neg_mul_add(y_e3, grad_o_e4, s);
-                    s = V::mul_add(y_e4, grad_o_e3, s);
-                    s = V::neg_mul_add(y_e234, grad_o_e2, s);
-                    s = V::neg_mul_add(y_e134, grad_o_e1, s);
-                    s = V::neg_mul_add(y_e34, grad_o_1, s);
-                    s
-                },
-                out0.at(13usize, c),
-            );
-            // out0[14] = y_e1234*grad_o_e1245 - (y_e124*grad_o_e12345 + y_e24*grad_o_e2345 + y_e14*grad_o_e1345) + y_e12*grad_o_e1235 - y_e1245*grad_o_e1234 - y_e4*grad_o_e345 + y_e234*grad_o_e245 + y_e2*grad_o_e235 - y_e245*grad_o_e234 + y_e134*grad_o_e145 + y_e1*grad_o_e135 - y_e145*grad_o_e134 - y_e123*grad_o_e125 + y_e12345*grad_o_e124 + y_e125*grad_o_e123 + y_e34*grad_o_e45 + y_1*grad_o_e35 - y_e45*grad_o_e34 - y_e23*grad_o_e25 + y_e2345*grad_o_e24 + y_e25*grad_o_e23 - y_e13*grad_o_e15 + y_e1345*grad_o_e14 + y_e15*grad_o_e13 - y_e1235*grad_o_e12 - y_e3*grad_o_e5 + y_e345*grad_o_e4 + y_e5*grad_o_e3 - y_e235*grad_o_e2 - y_e135*grad_o_e1 - y_e35*grad_o_1
-            V::store(
-                {
-                    let mut s = V::mul_sub(
-                        y_e1234,
-                        grad_o_e1245,
-                        {
-                            let mut s = V::mul(y_e124, grad_o_e12345);
-                            s = V::mul_add(y_e24, grad_o_e2345, s);
-                            s = V::mul_add(y_e14, grad_o_e1345, s);
-                            s
-                        },
-                    );
-                    s = V::mul_add(y_e12, grad_o_e1235, s);
-                    s = V::neg_mul_add(y_e1245, grad_o_e1234, s);
-                    s = V::neg_mul_add(y_e4, grad_o_e345, s);
-                    s = V::mul_add(y_e234, grad_o_e245, s);
-                    s = V::mul_add(y_e2, grad_o_e235, s);
-                    s = V::neg_mul_add(y_e245, grad_o_e234, s);
-                    s = V::mul_add(y_e134, grad_o_e145, s);
-                    s = V::mul_add(y_e1, grad_o_e135, s);
-                    s = V::neg_mul_add(y_e145, grad_o_e134, s);
-                    s = V::neg_mul_add(y_e123, grad_o_e125, s);
-                    s = V::mul_add(y_e12345, grad_o_e124, s);
-                    s = V::mul_add(y_e125, grad_o_e123, s);
-                    s = V::mul_add(y_e34, grad_o_e45, s);
-                    s = V::mul_add(y_1, grad_o_e35, s);
-                    s = V::neg_mul_add(y_e45, grad_o_e34, s);
-                    s = V::neg_mul_add(y_e23, grad_o_e25, s);
-                    s = V::mul_add(y_e2345, grad_o_e24, s);
-                    s = V::mul_add(y_e25, grad_o_e23, s);
-                    s = V::neg_mul_add(y_e13, grad_o_e15, s);
-                    s = V::mul_add(y_e1345, grad_o_e14, s);
-                    s = V::mul_add(y_e15, grad_o_e13, s);
-                    s = V::neg_mul_add(y_e1235, grad_o_e12, s);
-                    s = V::neg_mul_add(y_e3, grad_o_e5, s);
-                    s = V::mul_add(y_e345, grad_o_e4, s);
-                    s = V::mul_add(y_e5, grad_o_e3, s);
-                    s = V::neg_mul_add(y_e235, grad_o_e2, s);
-                    s = V::neg_mul_add(y_e135, grad_o_e1, s);
-                    s = V::neg_mul_add(y_e35, grad_o_1, s);
-                    s
-                },
-                out0.at(14usize, c),
-            );
-            // out0[15] = y_e123*grad_o_e12345 + y_e23*grad_o_e2345 + y_e13*grad_o_e1345 + y_e12*grad_o_e1245 - y_e1234*grad_o_e1235 + y_e1235*grad_o_e1234 + y_e3*grad_o_e345 + y_e2*grad_o_e245 - y_e234*grad_o_e235 + y_e235*grad_o_e234 + y_e1*grad_o_e145 - y_e134*grad_o_e135 + y_e135*grad_o_e134 - y_e124*grad_o_e125 + y_e125*grad_o_e124 - y_e12345*grad_o_e123 + y_1*grad_o_e45 - y_e34*grad_o_e35 + y_e35*grad_o_e34 - y_e24*grad_o_e25 + y_e25*grad_o_e24 - y_e2345*grad_o_e23 - y_e14*grad_o_e15 + y_e15*grad_o_e14 - y_e1345*grad_o_e13 - y_e1245*grad_o_e12 - y_e4*grad_o_e5 + y_e5*grad_o_e4 - y_e345*grad_o_e3 - y_e245*grad_o_e2 - y_e145*grad_o_e1 - y_e45*grad_o_1
-            V::store(
-                {
-                    let mut s = V::mul(y_e123, grad_o_e12345);
-                    s = V::mul_add(y_e23, grad_o_e2345, s);
-                    s = V::mul_add(y_e13, grad_o_e1345, s);
-                    s = V::mul_add(y_e12, grad_o_e1245, s);
-                    s = V::neg_mul_add(y_e1234, grad_o_e1235, s);
-                    s = V::mul_add(y_e1235, grad_o_e1234, s);
-                    s = V::mul_add(y_e3, grad_o_e345, s);
-                    s = V::mul_add(y_e2, grad_o_e245, s);
-                    s = V::neg_mul_add(y_e234, grad_o_e235, s);
-                    s = V::mul_add(y_e235, grad_o_e234, s);
-                    s = V::mul_add(y_e1, grad_o_e145, s);
-                    s = V::neg_mul_add(y_e134, grad_o_e135, s);
-                    s = V::mul_add(y_e135, grad_o_e134, s);
-                    s = V::neg_mul_add(y_e124, grad_o_e125, s);
-                    s = V::mul_add(y_e125, grad_o_e124, s);
-                    s = V::neg_mul_add(y_e12345, grad_o_e123, s);
-                    s = V::mul_add(y_1, grad_o_e45, s);
-                    s = V::neg_mul_add(y_e34, grad_o_e35, s);
-                    s = V::mul_add(y_e35, grad_o_e34, s);
-                    s = V::neg_mul_add(y_e24, grad_o_e25, s);
-                    s = V::mul_add(y_e25, grad_o_e24, s);
-                    s = V::neg_mul_add(y_e2345, grad_o_e23, s);
-                    s = V::neg_mul_add(y_e14, grad_o_e15, s);
-                    s = V::mul_add(y_e15, grad_o_e14, s);
-                    s = V::neg_mul_add(y_e1345, grad_o_e13, s);
-                    s = V::neg_mul_add(y_e1245, grad_o_e12, s);
-                    s = V::neg_mul_add(y_e4, grad_o_e5, s);
-                    s = V::mul_add(y_e5, grad_o_e4, s);
-                    s = V::neg_mul_add(y_e345, grad_o_e3, s);
-                    s = V::neg_mul_add(y_e245, grad_o_e2, s);
-                    s = V::neg_mul_add(y_e145, grad_o_e1, s);
-                    s = V::neg_mul_add(y_e45, grad_o_1, s);
-                    s
-                },
-                out0.at(15usize, c),
-            );
-            // out0[16] = y_e45*grad_o_e12345 + y_e145*grad_o_e2345 - y_e245*grad_o_e1345 + y_e345*grad_o_e1245 + y_e5*grad_o_e1235 + y_e4*grad_o_e1234 - y_e1245*grad_o_e345 + y_e1345*grad_o_e245 + y_e15*grad_o_e235 + y_e14*grad_o_e234 - y_e2345*grad_o_e145 - y_e25*grad_o_e135 - y_e24*grad_o_e134 + y_e35*grad_o_e125 + y_e34*grad_o_e124 + y_1*grad_o_e123 - y_e12345*grad_o_e45 - y_e125*grad_o_e35 - y_e124*grad_o_e34 + y_e135*grad_o_e25 + y_e134*grad_o_e24 + y_e1*grad_o_e23 - y_e235*grad_o_e15 - y_e234*grad_o_e14 - y_e2*grad_o_e13 + y_e3*grad_o_e12 - y_e1235*grad_o_e5 - y_e1234*grad_o_e4 - y_e12*grad_o_e3 + y_e13*grad_o_e2 - y_e23*grad_o_e1 - y_e123*grad_o_1
-            V::store(
-                {
-                    let mut s = V::mul(y_e45, grad_o_e12345);
-                    s = V::mul_add(y_e145, grad_o_e2345, s);
-                    s = V::neg_mul_add(y_e245, grad_o_e1345, s);
-                    s = V::mul_add(y_e345, grad_o_e1245, s);
-                    s = V::mul_add(y_e5, grad_o_e1235, s);
-                    s = V::mul_add(y_e4, grad_o_e1234, s);
-                    s = V::neg_mul_add(y_e1245, grad_o_e345, s);
-                    s = V::mul_add(y_e1345, grad_o_e245, s);
-                    s = V::mul_add(y_e15, grad_o_e235, s);
-                    s = V::mul_add(y_e14, grad_o_e234, s);
-                    s = V::neg_mul_add(y_e2345, grad_o_e145, s);
-                    s = V::neg_mul_add(y_e25, grad_o_e135, s);
-                    s = V::neg_mul_add(y_e24, grad_o_e134, s);
-                    s = V::mul_add(y_e35, grad_o_e125, s);
-                    s = V::mul_add(y_e34, grad_o_e124, s);
-                    s = V::mul_add(y_1, grad_o_e123, s);
-                    s = V::neg_mul_add(y_e12345, grad_o_e45, s);
-                    s = V::neg_mul_add(y_e125, grad_o_e35, s);
-                    s = V::neg_mul_add(y_e124, grad_o_e34, s);
-                    s = V::mul_add(y_e135, grad_o_e25, s);
-                    s = V::mul_add(y_e134, grad_o_e24, s);
-                    s = V::mul_add(y_e1, grad_o_e23, s);
-                    s = V::neg_mul_add(y_e235, grad_o_e15, s);
-                    s = V::neg_mul_add(y_e234, grad_o_e14, s);
-                    s = V::neg_mul_add(y_e2, grad_o_e13, s);
-                    s = V::mul_add(y_e3, grad_o_e12, s);
-                    s = V::neg_mul_add(y_e1235, grad_o_e5, s);
-                    s = V::neg_mul_add(y_e1234, grad_o_e4, s);
-                    s = V::neg_mul_add(y_e12, grad_o_e3, s);
-                    s = V::mul_add(y_e13, grad_o_e2, s);
-                    s = V::neg_mul_add(y_e23, grad_o_e1, s);
-                    s = V::neg_mul_add(y_e123, grad_o_1, s);
-                    s
-                },
-                out0.at(16usize, c),
-            );
-            // out0[17] = y_e235*grad_o_e1345 - (y_e35*grad_o_e12345 + y_e135*grad_o_e2345) + y_e5*grad_o_e1245 - y_e345*grad_o_e1235 - y_e3*grad_o_e1234 + y_e1235*grad_o_e345 + y_e15*grad_o_e245 - y_e1345*grad_o_e235 - y_e13*grad_o_e234 - y_e25*grad_o_e145 + y_e2345*grad_o_e135 + y_e23*grad_o_e134 + y_e45*grad_o_e125 + y_1*grad_o_e124 - y_e34*grad_o_e123 - y_e125*grad_o_e45 + y_e12345*grad_o_e35 + y_e123*grad_o_e34 + y_e145*grad_o_e25 + y_e1*grad_o_e24 - y_e134*grad_o_e23 - y_e245*grad_o_e15 - y_e2*grad_o_e14 + y_e234*grad_o_e13 + y_e4*grad_o_e12 - y_e1245*grad_o_e5 - y_e12*grad_o_e4 + y_e1234*grad_o_e3 + y_e14*grad_o_e2 - y_e24*grad_o_e1 - y_e124*grad_o_1
-            V::store(
-                {
-                    let mut s = V::mul_sub(
-                        y_e235,
-                        grad_o_e1345,
-                        V::mul_add(y_e135, grad_o_e2345, V::mul(y_e35, grad_o_e12345)),
-                    );
-                    s = V::mul_add(y_e5, grad_o_e1245, s);
-                    s = V::neg_mul_add(y_e345, grad_o_e1235, s);
-                    s = V::neg_mul_add(y_e3, grad_o_e1234, s);
-                    s = V::mul_add(y_e1235, grad_o_e345, s);
-                    s = V::mul_add(y_e15, grad_o_e245, s);
-                    s = V::neg_mul_add(y_e1345, grad_o_e235, s);
-                    s = V::neg_mul_add(y_e13, grad_o_e234, s);
-                    s = V::neg_mul_add(y_e25, grad_o_e145, s);
-                    s = V::mul_add(y_e2345, grad_o_e135, s);
-                    s = V::mul_add(y_e23, grad_o_e134, s);
-                    s = V::mul_add(y_e45, grad_o_e125, s);
-                    s = V::mul_add(y_1, grad_o_e124, s);
-                    s = V::neg_mul_add(y_e34, grad_o_e123, s);
-                    s = V::neg_mul_add(y_e125, grad_o_e45, s);
-                    s = V::mul_add(y_e12345, grad_o_e35, s);
-                    s = V::mul_add(y_e123, grad_o_e34, s);
-                    s = V::mul_add(y_e145, grad_o_e25, s);
-                    s = V::mul_add(y_e1, grad_o_e24, s);
-                    s = V::neg_mul_add(y_e134, grad_o_e23, s);
-                    s = V::neg_mul_add(y_e245, grad_o_e15, s);
-                    s = V::neg_mul_add(y_e2, grad_o_e14, s);
-                    s = V::mul_add(y_e234, grad_o_e13, s);
-                    s = V::mul_add(y_e4, grad_o_e12, s);
-                    s = V::neg_mul_add(y_e1245, grad_o_e5, s);
-                    s = V::neg_mul_add(y_e12, grad_o_e4, s);
-                    s = V::mul_add(y_e1234, grad_o_e3, s);
-                    s = V::mul_add(y_e14, grad_o_e2, s);
-                    s = V::neg_mul_add(y_e24, grad_o_e1, s);
-                    s = V::neg_mul_add(y_e124, grad_o_1, s);
-                    s
-                },
-                out0.at(17usize, c),
-            );
-            // out0[18] = y_e34*grad_o_e12345 + y_e134*grad_o_e2345 - y_e234*grad_o_e1345 - y_e4*grad_o_e1245 - y_e3*grad_o_e1235 + y_e345*grad_o_e1234 - y_e1234*grad_o_e345 - y_e14*grad_o_e245 - y_e13*grad_o_e235 + y_e1345*grad_o_e234 + y_e24*grad_o_e145 + y_e23*grad_o_e135 - y_e2345*grad_o_e134 + y_1*grad_o_e125 - y_e45*grad_o_e124 - y_e35*grad_o_e123 + y_e124*grad_o_e45 + y_e123*grad_o_e35 - y_e12345*grad_o_e34 + y_e1*grad_o_e25 - y_e145*grad_o_e24 - y_e135*grad_o_e23 - y_e2*grad_o_e15 + y_e245*grad_o_e14 + y_e235*grad_o_e13 + y_e5*grad_o_e12 - y_e12*grad_o_e5 + y_e1245*grad_o_e4 + y_e1235*grad_o_e3 + y_e15*grad_o_e2 - y_e25*grad_o_e1 - y_e125*grad_o_1
-            V::store(
-                {
-                    let mut s = V::mul(y_e34, grad_o_e12345);
-                    s = V::mul_add(y_e134, grad_o_e2345, s);
-                    s = V::neg_mul_add(y_e234, grad_o_e1345, s);
-                    s = V::neg_mul_add(y_e4, grad_o_e1245, s);
-                    s = V::neg_mul_add(y_e3, grad_o_e1235, s);
-                    s = V::mul_add(y_e345, grad_o_e1234, s);
-                    s = V::neg_mul_add(y_e1234, grad_o_e345, s);
-                    s = V::neg_mul_add(y_e14, grad_o_e245, s);
-                    s = V::neg_mul_add(y_e13, grad_o_e235, s);
-                    s = V::mul_add(y_e1345, grad_o_e234, s);
-                    s = V::mul_add(y_e24, grad_o_e145, s);
-                    s = V::mul_add(y_e23, grad_o_e135, s);
-                    s = V::neg_mul_add(y_e2345, grad_o_e134, s);
-                    s = V::mul_add(y_1, grad_o_e125, s);
-                    s = V::neg_mul_add(y_e45, grad_o_e124, s);
-                    s = V::neg_mul_add(y_e35, grad_o_e123, s);
-                    s = V::mul_add(y_e124, grad_o_e45, s);
-                    s = V::mul_add(y_e123, grad_o_e35, s);
-                    s = V::neg_mul_add(y_e12345, grad_o_e34, s);
-                    s = V::mul_add(y_e1, grad_o_e25, s);
-                    s = V::neg_mul_add(y_e145, grad_o_e24, s);
-                    s = V::neg_mul_add(y_e135, grad_o_e23, s);
-                    s = V::neg_mul_add(y_e2, grad_o_e15, s);
-                    s = V::mul_add(y_e245, grad_o_e14, s);
-                    s = V::mul_add(y_e235, grad_o_e13, s);
-                    s = V::mul_add(y_e5, grad_o_e12, s);
-                    s = V::neg_mul_add(y_e12, grad_o_e5, s);
-                    s = V::mul_add(y_e1245, grad_o_e4, s);
-                    s = V::mul_add(y_e1235, grad_o_e3, s);
-                    s = V::mul_add(y_e15, grad_o_e2, s);
-                    s = V::neg_mul_add(y_e25, grad_o_e1, s);
-                    s = V::neg_mul_add(y_e125, grad_o_1, s);
-                    s
-                },
-                out0.at(18usize, c),
-            );
-            // out0[19] = y_e25*grad_o_e12345 + y_e125*grad_o_e2345 + y_e5*grad_o_e1345 - y_e235*grad_o_e1245 + y_e245*grad_o_e1235 + y_e2*grad_o_e1234 + y_e15*grad_o_e345 - y_e1235*grad_o_e245 + y_e1245*grad_o_e235 + y_e12*grad_o_e234 - y_e35*grad_o_e145 + y_e45*grad_o_e135 + y_1*grad_o_e134 - y_e2345*grad_o_e125 - y_e23*grad_o_e124 + y_e24*grad_o_e123 - y_e135*grad_o_e45 + y_e145*grad_o_e35 + y_e1*grad_o_e34 - y_e12345*grad_o_e25 - y_e123*grad_o_e24 + y_e124*grad_o_e23 - y_e345*grad_o_e15 - y_e3*grad_o_e14 + y_e4*grad_o_e13 - y_e234*grad_o_e12 - y_e1345*grad_o_e5 - y_e13*grad_o_e4 + y_e14*grad_o_e3 - y_e1234*grad_o_e2 - y_e34*grad_o_e1 - y_e134*grad_o_1
-            V::store(
-                {
-                    let mut s = V::mul(y_e25, grad_o_e12345);
-                    s = V::mul_add(y_e125, grad_o_e2345, s);
-                    s = V::mul_add(y_e5, grad_o_e1345, s);
-                    s = V::neg_mul_add(y_e235, grad_o_e1245, s);
-                    s = V::mul_add(y_e245, grad_o_e1235, s);
-                    s = V::mul_add(y_e2, grad_o_e1234, s);
-                    s = V::mul_add(y_e15, grad_o_e345, s);
-                    s = V::neg_mul_add(y_e1235, grad_o_e245, s);
-                    s = V::mul_add(y_e1245, grad_o_e235, s);
-                    s = V::mul_add(y_e12, grad_o_e234, s);
-                    s = V::neg_mul_add(y_e35, grad_o_e145, s);
-                    s = V::mul_add(y_e45, grad_o_e135, s);
-                    s = V::mul_add(y_1, grad_o_e134, s);
-                    s = V::neg_mul_add(y_e2345, grad_o_e125, s);
-                    s = V::neg_mul_add(y_e23, grad_o_e124, s);
-                    s = V::mul_add(y_e24, grad_o_e123, s);
-                    s = V::neg_mul_add(y_e135, grad_o_e45, s);
-                    s = V::mul_add(y_e145, grad_o_e35, s);
-                    s = V::mul_add(y_e1, grad_o_e34, s);
-                    s = V::neg_mul_add(y_e12345, grad_o_e25, s);
-                    s = V::neg_mul_add(y_e123, grad_o_e24, s);
-                    s = V::mul_add(y_e124, grad_o_e23, s);
-                    s = V::neg_mul_add(y_e345, grad_o_e15, s);
-                    s = V::neg_mul_add(y_e3, grad_o_e14, s);
-                    s = V::mul_add(y_e4, grad_o_e13, s);
-                    s = V::neg_mul_add(y_e234, grad_o_e12, s);
-                    s = V::neg_mul_add(y_e1345, grad_o_e5, s);
-                    s = V::neg_mul_add(y_e13, grad_o_e4, s);
-                    s = V::mul_add(y_e14, grad_o_e3, s);
-                    s = V::neg_mul_add(y_e1234, grad_o_e2, s);
-                    s = V::neg_mul_add(y_e34, grad_o_e1, s);
-                    s = V::neg_mul_add(y_e134, grad_o_1, s);
-                    s
-                },
-                out0.at(19usize, c),
-            );
-            // out0[20] = y_e234*grad_o_e1245 - (y_e24*grad_o_e12345 + y_e124*grad_o_e2345 + y_e4*grad_o_e1345) + y_e2*grad_o_e1235 - y_e245*grad_o_e1234 - y_e14*grad_o_e345 + y_e1234*grad_o_e245 + y_e12*grad_o_e235 - y_e1245*grad_o_e234 + y_e34*grad_o_e145 + y_1*grad_o_e135 - y_e45*grad_o_e134 - y_e23*grad_o_e125 + y_e2345*grad_o_e124 + y_e25*grad_o_e123 + y_e134*grad_o_e45 + y_e1*grad_o_e35 - y_e145*grad_o_e34 - y_e123*grad_o_e25 + y_e12345*grad_o_e24 + y_e125*grad_o_e23 - y_e3*grad_o_e15 + y_e345*grad_o_e14 + y_e5*grad_o_e13 - y_e235*grad_o_e12 - y_e13*grad_o_e5 + y_e1345*grad_o_e4 + y_e15*grad_o_e3 - y_e1235*grad_o_e2 - y_e35*grad_o_e1 - y_e135*grad_o_1
-            V::store(
-                {
-                    let mut s = V::mul_sub(
-                        y_e234,
-                        grad_o_e1245,
-                        {
-                            let mut s = V::mul(y_e24, grad_o_e12345);
-                            s = V::mul_add(y_e124, grad_o_e2345, s);
-                            s = V::mul_add(y_e4, grad_o_e1345, s);
-                            s
-                        },
-                    );
-                    s = V::mul_add(y_e2, grad_o_e1235, s);
-                    s = V::neg_mul_add(y_e245, grad_o_e1234, s);
-                    s = V::neg_mul_add(y_e14, grad_o_e345, s);
-                    s = V::mul_add(y_e1234, grad_o_e245, s);
-                    s = V::mul_add(y_e12, grad_o_e235, s);
-                    s = V::neg_mul_add(y_e1245, grad_o_e234, s);
-                    s = V::mul_add(y_e34, grad_o_e145, s);
-                    s = V::mul_add(y_1, grad_o_e135, s);
-                    s = V::neg_mul_add(y_e45, grad_o_e134, s);
-                    s = V::neg_mul_add(y_e23, grad_o_e125, s);
-                    s = V::mul_add(y_e2345, grad_o_e124, s);
-                    s = V::mul_add(y_e25, grad_o_e123, s);
-                    s = V::mul_add(y_e134, grad_o_e45, s);
-                    s = V::mul_add(y_e1, grad_o_e35, s);
-                    s = V::neg_mul_add(y_e145, grad_o_e34, s);
-                    s = V::neg_mul_add(y_e123, grad_o_e25, s);
-                    s = V::mul_add(y_e12345, grad_o_e24, s);
-                    s = V::mul_add(y_e125, grad_o_e23, s);
-                    s = V::neg_mul_add(y_e3, grad_o_e15, s);
-                    s = V::mul_add(y_e345, grad_o_e14, s);
-                    s = V::mul_add(y_e5, grad_o_e13, s);
-                    s = V::neg_mul_add(y_e235, grad_o_e12, s);
-                    s = V::neg_mul_add(y_e13, grad_o_e5, s);
-                    s = V::mul_add(y_e1345, grad_o_e4, s);
-                    s = V::mul_add(y_e15, grad_o_e3, s);
-                    s = V::neg_mul_add(y_e1235, grad_o_e2, s);
-                    s = V::neg_mul_add(y_e35, grad_o_e1, s);
-                    s = V::neg_mul_add(y_e135, grad_o_1, s);
-                    s
-                },
-                out0.at(20usize, c),
-            );
-            // out0[21] = y_e23*grad_o_e12345 + y_e123*grad_o_e2345 + y_e3*grad_o_e1345 + y_e2*grad_o_e1245 - y_e234*grad_o_e1235 + y_e235*grad_o_e1234 + y_e13*grad_o_e345 + y_e12*grad_o_e245 - y_e1234*grad_o_e235 + y_e1235*grad_o_e234 + y_1*grad_o_e145 - y_e34*grad_o_e135 + y_e35*grad_o_e134 - y_e24*grad_o_e125 + y_e25*grad_o_e124 - y_e2345*grad_o_e123 + y_e1*grad_o_e45 - y_e134*grad_o_e35 + y_e135*grad_o_e34 - y_e124*grad_o_e25 + y_e125*grad_o_e24 - y_e12345*grad_o_e23 - y_e4*grad_o_e15 + y_e5*grad_o_e14 - y_e345*grad_o_e13 - y_e245*grad_o_e12 - y_e14*grad_o_e5 + y_e15*grad_o_e4 - y_e1345*grad_o_e3 - y_e1245*grad_o_e2 - y_e45*grad_o_e1 - y_e145*grad_o_1
-            V::store(
-                {
-                    let mut s = V::mul(y_e23, grad_o_e12345);
-                    s = V::mul_add(y_e123, grad_o_e2345, s);
-                    s = V::mul_add(y_e3, grad_o_e1345, s);
-                    s = V::mul_add(y_e2, grad_o_e1245, s);
-                    s = V::neg_mul_add(y_e234, grad_o_e1235, s);
-                    s = V::mul_add(y_e235, grad_o_e1234, s);
-                    s = V::mul_add(y_e13, grad_o_e345, s);
-                    s = V::mul_add(y_e12, grad_o_e245, s);
-                    s = V::neg_mul_add(y_e1234, grad_o_e235, s);
-                    s = V::mul_add(y_e1235, grad_o_e234, s);
-                    s = V::mul_add(y_1, grad_o_e145, s);
-                    s = V::neg_mul_add(y_e34, grad_o_e135, s);
-                    s = V::mul_add(y_e35, grad_o_e134, s);
-                    s = V::neg_mul_add(y_e24, grad_o_e125, s);
-                    s = V::mul_add(y_e25, grad_o_e124, s);
-                    s = V::neg_mul_add(y_e2345, grad_o_e123, s);
-                    s = V::mul_add(y_e1, grad_o_e45, s);
-                    s = V::neg_mul_add(y_e134, grad_o_e35, s);
-                    s = V::mul_add(y_e135, grad_o_e34, s);
-                    s = V::neg_mul_add(y_e124, grad_o_e25, s);
-                    s = V::mul_add(y_e125, grad_o_e24, s);
-                    s = V::neg_mul_add(y_e12345, grad_o_e23, s);
-                    s = V::neg_mul_add(y_e4, grad_o_e15, s);
-                    s = V::mul_add(y_e5, grad_o_e14, s);
-                    s = V::neg_mul_add(y_e345, grad_o_e13, s);
-                    s = V::neg_mul_add(y_e245, grad_o_e12, s);
-                    s = V::neg_mul_add(y_e14, grad_o_e5, s);
-                    s = V::mul_add(y_e15, grad_o_e4, s);
-                    s = V::neg_mul_add(y_e1345, grad_o_e3, s);
-                    s = V::neg_mul_add(y_e1245, grad_o_e2, s);
-                    s = V::neg_mul_add(y_e45, grad_o_e1, s);
-                    s = V::neg_mul_add(y_e145, grad_o_1, s);
-                    s
-                },
-                out0.at(21usize, c),
-            );
-            // out0[22] = y_e5*grad_o_e2345 - y_e15*grad_o_e12345 - y_e125*grad_o_e1345 + y_e135*grad_o_e1245 - y_e145*grad_o_e1235 - y_e1*grad_o_e1234 + y_e25*grad_o_e345 - y_e35*grad_o_e245 + y_e45*grad_o_e235 + y_1*grad_o_e234 + y_e1235*grad_o_e145 - y_e1245*grad_o_e135 - y_e12*grad_o_e134 + y_e1345*grad_o_e125 + y_e13*grad_o_e124 - y_e14*grad_o_e123 - y_e235*grad_o_e45 + y_e245*grad_o_e35 + y_e2*grad_o_e34 - y_e345*grad_o_e25 - y_e3*grad_o_e24 + y_e4*grad_o_e23 + y_e12345*grad_o_e15 + y_e123*grad_o_e14 - y_e124*grad_o_e13 + y_e134*grad_o_e12 - y_e2345*grad_o_e5 - y_e23*grad_o_e4 + y_e24*grad_o_e3 - y_e34*grad_o_e2 + y_e1234*grad_o_e1 - y_e234*grad_o_1
-            V::store(
-                {
-                    let mut s = V::mul(y_e5, grad_o_e2345);
-                    s = V::neg_mul_add(y_e15, grad_o_e12345, s);
-                    s = V::neg_mul_add(y_e125, grad_o_e1345, s);
-                    s = V::mul_add(y_e135, grad_o_e1245, s);
-                    s = V::neg_mul_add(y_e145, grad_o_e1235, s);
-                    s = V::neg_mul_add(y_e1, grad_o_e1234, s);
-                    s = V::mul_add(y_e25, grad_o_e345, s);
-                    s = V::neg_mul_add(y_e35, grad_o_e245, s);
-                    s = V::mul_add(y_e45, grad_o_e235, s);
-                    s = V::mul_add(y_1, grad_o_e234, s);
-                    s = V::mul_add(y_e1235, grad_o_e145, s);
-                    s = V::neg_mul_add(y_e1245, grad_o_e135, s);
-                    s = V::neg_mul_add(y_e12, grad_o_e134, s);
-                    s = V::mul_add(y_e1345, grad_o_e125, s);
-                    s = V::mul_add(y_e13, grad_o_e124, s);
-                    s = V::neg_mul_add(y_e14, grad_o_e123, s);
-                    s = V::neg_mul_add(y_e235, grad_o_e45, s);
-                    s = V::mul_add(y_e245, grad_o_e35, s);
-                    s = V::mul_add(y_e2, grad_o_e34, s);
-                    s = V::neg_mul_add(y_e345, grad_o_e25, s);
-                    s = V::neg_mul_add(y_e3, grad_o_e24, s);
-                    s = V::mul_add(y_e4, grad_o_e23, s);
-                    s = V::mul_add(y_e12345, grad_o_e15, s);
-                    s = V::mul_add(y_e123, grad_o_e14, s);
-                    s = V::neg_mul_add(y_e124, grad_o_e13, s);
-                    s = V::mul_add(y_e134, grad_o_e12, s);
-                    s = V::neg_mul_add(y_e2345, grad_o_e5, s);
-                    s = V::neg_mul_add(y_e23, grad_o_e4, s);
-                    s = V::mul_add(y_e24, grad_o_e3, s);
-                    s = V::neg_mul_add(y_e34, grad_o_e2, s);
-                    s = V::mul_add(y_e1234, grad_o_e1, s);
-                    s = V::neg_mul_add(y_e234, grad_o_1, s);
-                    s
-                },
-                out0.at(22usize, c),
-            );
-            // out0[23] = y_e14*grad_o_e12345 - y_e4*grad_o_e2345 + y_e124*grad_o_e1345 - y_e134*grad_o_e1245 - y_e1*grad_o_e1235 + y_e145*grad_o_e1234 - y_e24*grad_o_e345 + y_e34*grad_o_e245 + y_1*grad_o_e235 - y_e45*grad_o_e234 - y_e1234*grad_o_e145 - y_e12*grad_o_e135 + y_e1245*grad_o_e134 + y_e13*grad_o_e125 - y_e1345*grad_o_e124 - y_e15*grad_o_e123 + y_e234*grad_o_e45 + y_e2*grad_o_e35 - y_e245*grad_o_e34 - y_e3*grad_o_e25 + y_e345*grad_o_e24 + y_e5*grad_o_e23 + y_e123*grad_o_e15 - y_e12345*grad_o_e14 - y_e125*grad_o_e13 + y_e135*grad_o_e12 - y_e23*grad_o_e5 + y_e2345*grad_o_e4 + y_e25*grad_o_e3 - y_e35*grad_o_e2 + y_e1235*grad_o_e1 - y_e235*grad_o_1
-            V::store(
-                {
-                    let mut s = V::mul(y_e14, grad_o_e12345);
-                    s = V::neg_mul_add(y_e4, grad_o_e2345, s);
-                    s = V::mul_add(y_e124, grad_o_e1345, s);
-                    s = V::neg_mul_add(y_e134, grad_o_e1245, s);
-                    s = V::neg_mul_add(y_e1, grad_o_e1235, s);
-                    s = V::mul_add(y_e145, grad_o_e1234, s);
-                    s = V::neg_mul_add(y_e24, grad_o_e345, s);
-                    s = V::mul_add(y_e34, grad_o_e245, s);
-                    s = V::mul_add(y_1, grad_o_e235, s);
-                    s = V::neg_mul_add(y_e45, grad_o_e234, s);
-                    s = V::neg_mul_add(y_e1234, grad_o_e145, s);
-                    s = V::neg_mul_add(y_e12, grad_o_e135, s);
-                    s = V::mul_add(y_e1245, grad_o_e134, s);
-                    s = V::mul_add(y_e13, grad_o_e125, s);
-                    s = V::neg_mul_add(y_e1345, grad_o_e124, s);
-                    s = V::neg_mul_add(y_e15, grad_o_e123, s);
-                    s = V::mul_add(y_e234, grad_o_e45, s);
-                    s = V::mul_add(y_e2, grad_o_e35, s);
-                    s = V::neg_mul_add(y_e245, grad_o_e34, s);
-                    s = V::neg_mul_add(y_e3, grad_o_e25, s);
-                    s = V::mul_add(y_e345, grad_o_e24, s);
-                    s = V::mul_add(y_e5, grad_o_e23, s);
-                    s = V::mul_add(y_e123, grad_o_e15, s);
-                    s = V::neg_mul_add(y_e12345, grad_o_e14, s);
-                    s = V::neg_mul_add(y_e125, grad_o_e13, s);
-                    s = V::mul_add(y_e135, grad_o_e12, s);
-                    s = V::neg_mul_add(y_e23, grad_o_e5, s);
-                    s = V::mul_add(y_e2345, grad_o_e4, s);
-                    s = V::mul_add(y_e25, grad_o_e3, s);
-                    s = V::neg_mul_add(y_e35, grad_o_e2, s);
-                    s = V::mul_add(y_e1235, grad_o_e1, s);
-                    s = V::neg_mul_add(y_e235, grad_o_1, s);
-                    s
-                },
-                out0.at(23usize, c),
-            );
-            // out0[24] = y_e3*grad_o_e2345 - y_e13*grad_o_e12345 - y_e123*grad_o_e1345 - y_e1*grad_o_e1245 + y_e134*grad_o_e1235 - y_e135*grad_o_e1234 + y_e23*grad_o_e345 + y_1*grad_o_e245 - y_e34*grad_o_e235 + y_e35*grad_o_e234 - y_e12*grad_o_e145 + y_e1234*grad_o_e135 - y_e1235*grad_o_e134 + y_e14*grad_o_e125 - y_e15*grad_o_e124 + y_e1345*grad_o_e123 + y_e2*grad_o_e45 - y_e234*grad_o_e35 + y_e235*grad_o_e34 - y_e4*grad_o_e25 + y_e5*grad_o_e24 - y_e345*grad_o_e23 + y_e124*grad_o_e15 - y_e125*grad_o_e14 + y_e12345*grad_o_e13 + y_e145*grad_o_e12 - y_e24*grad_o_e5 + y_e25*grad_o_e4 - y_e2345*grad_o_e3 - y_e45*grad_o_e2 + y_e1245*grad_o_e1 - y_e245*grad_o_1
-            V::store(
-                {
-                    let mut s = V::mul(y_e3, grad_o_e2345);
-                    s = V::neg_mul_add(y_e13, grad_o_e12345, s);
-                    s = V::neg_mul_add(y_e123, grad_o_e1345, s);
-                    s = V::neg_mul_add(y_e1, grad_o_e1245, s);
-                    s = V::mul_add(y_e134, grad_o_e1235, s);
-                    s = V::neg_mul_add(y_e135, grad_o_e1234, s);
-                    s = V::mul_add(y_e23, grad_o_e345, s);
-                    s = V::mul_add(y_1, grad_o_e245, s);
-                    s = V::neg_mul_add(y_e34, grad_o_e235, s);
-                    s = V::mul_add(y_e35, grad_o_e234, s);
-                    s = V::neg_mul_add(y_e12, grad_o_e145, s);
-                    s = V::mul_add(y_e1234, grad_o_e135, s);
-                    s = V::neg_mul_add(y_e1235, grad_o_e134, s);
-                    s = V::mul_add(y_e14, grad_o_e125, s);
-                    s = V::neg_mul_add(y_e15, grad_o_e124, s);
-                    s = V::mul_add(y_e1345, grad_o_e123, s);
-                    s = V::mul_add(y_e2, grad_o_e45, s);
-                    s = V::neg_mul_add(y_e234, grad_o_e35, s);
-                    s = V::mul_add(y_e235, grad_o_e34, s);
-                    s = V::neg_mul_add(y_e4, grad_o_e25, s);
-                    s = V::mul_add(y_e5, grad_o_e24, s);
-                    s = V::neg_mul_add(y_e345, grad_o_e23, s);
-                    s = V::mul_add(y_e124, grad_o_e15, s);
-                    s = V::neg_mul_add(y_e125, grad_o_e14, s);
-                    s = V::mul_add(y_e12345, grad_o_e13, s);
-                    s = V::mul_add(y_e145, grad_o_e12, s);
-                    s = V::neg_mul_add(y_e24, grad_o_e5, s);
-                    s = V::mul_add(y_e25, grad_o_e4, s);
-                    s = V::neg_mul_add(y_e2345, grad_o_e3, s);
-                    s = V::neg_mul_add(y_e45, grad_o_e2, s);
-                    s = V::mul_add(y_e1245, grad_o_e1, s);
-                    s = V::neg_mul_add(y_e245, grad_o_1, s);
-                    s
-                },
-                out0.at(24usize, c),
-            );
-            // out0[25] = y_e12*grad_o_e12345 - y_e2*grad_o_e2345 - y_e1*grad_o_e1345 + y_e123*grad_o_e1245 - y_e124*grad_o_e1235 + y_e125*grad_o_e1234 + y_1*grad_o_e345 - y_e23*grad_o_e245 + y_e24*grad_o_e235 - y_e25*grad_o_e234 - y_e13*grad_o_e145 + y_e14*grad_o_e135 - y_e15*grad_o_e134 - y_e1234*grad_o_e125 + y_e1235*grad_o_e124 - y_e1245*grad_o_e123 + y_e3*grad_o_e45 - y_e4*grad_o_e35 + y_e5*grad_o_e34 + y_e234*grad_o_e25 - y_e235*grad_o_e24 + y_e245*grad_o_e23 + y_e134*grad_o_e15 - y_e135*grad_o_e14 + y_e145*grad_o_e13 - y_e12345*grad_o_e12 - y_e34*grad_o_e5 + y_e35*grad_o_e4 - y_e45*grad_o_e3 + y_e2345*grad_o_e2 + y_e1345*grad_o_e1 - y_e345*grad_o_1
-            V::store(
-                {
-                    let mut s = V::mul(y_e12, grad_o_e12345);
-                    s = V::neg_mul_add(y_e2, grad_o_e2345, s);
-                    s = V::neg_mul_add(y_e1, grad_o_e1345, s);
-                    s = V::mul_add(y_e123, grad_o_e1245, s);
-                    s = V::neg_mul_add(y_e124, grad_o_e1235, s);
-                    s = V::mul_add(y_e125, grad_o_e1234, s);
-                    s = V::mul_add(y_1, grad_o_e345, s);
-                    s = V::neg_mul_add(y_e23, grad_o_e245, s);
-                    s = V::mul_add(y_e24, grad_o_e235, s);
-                    s = V::neg_mul_add(y_e25, grad_o_e234, s);
-                    s = V::neg_mul_add(y_e13, grad_o_e145, s);
-                    s = V::mul_add(y_e14, grad_o_e135, s);
-                    s = V::neg_mul_add(y_e15, grad_o_e134, s);
-                    s = V::neg_mul_add(y_e1234, grad_o_e125, s);
-                    s = V::mul_add(y_e1235, grad_o_e124, s);
-                    s = V::neg_mul_add(y_e1245, grad_o_e123, s);
-                    s = V::mul_add(y_e3, grad_o_e45, s);
-                    s = V::neg_mul_add(y_e4, grad_o_e35, s);
-                    s = V::mul_add(y_e5, grad_o_e34, s);
-                    s = V::mul_add(y_e234, grad_o_e25, s);
-                    s = V::neg_mul_add(y_e235, grad_o_e24, s);
-                    s = V::mul_add(y_e245, grad_o_e23, s);
-                    s = V::mul_add(y_e134, grad_o_e15, s);
-                    s = V::neg_mul_add(y_e135, grad_o_e14, s);
-                    s = V::mul_add(y_e145, grad_o_e13, s);
-                    s = V::neg_mul_add(y_e12345, grad_o_e12, s);
-                    s = V::neg_mul_add(y_e34, grad_o_e5, s);
-                    s = V::mul_add(y_e35, grad_o_e4, s);
-                    s = V::neg_mul_add(y_e45, grad_o_e3, s);
-                    s = V::mul_add(y_e2345, grad_o_e2, s);
-                    s = V::mul_add(y_e1345, grad_o_e1, s);
-                    s = V::neg_mul_add(y_e345, grad_o_1, s);
-                    s
-                },
-                out0.at(25usize, c),
-            );
-            // out0[26] = y_e5*grad_o_e12345 - y_e15*grad_o_e2345 + y_e25*grad_o_e1345 - y_e35*grad_o_e1245 + y_e45*grad_o_e1235 + y_1*grad_o_e1234 - y_e125*grad_o_e345 + y_e135*grad_o_e245 - y_e145*grad_o_e235 - y_e1*grad_o_e234 - y_e235*grad_o_e145 + y_e245*grad_o_e135 + y_e2*grad_o_e134 - y_e345*grad_o_e125 - y_e3*grad_o_e124 + y_e4*grad_o_e123 + y_e1235*grad_o_e45 - y_e1245*grad_o_e35 - y_e12*grad_o_e34 + y_e1345*grad_o_e25 + y_e13*grad_o_e24 - y_e14*grad_o_e23 - y_e2345*grad_o_e15 - y_e23*grad_o_e14 + y_e24*grad_o_e13 - y_e34*grad_o_e12 + y_e12345*grad_o_e5 + y_e123*grad_o_e4 - y_e124*grad_o_e3 + y_e134*grad_o_e2 - y_e234*grad_o_e1 + y_e1234*grad_o_1
-            V::store(
-                {
-                    let mut s = V::mul(y_e5, grad_o_e12345);
-                    s = V::neg_mul_add(y_e15, grad_o_e2345, s);
-                    s = V::mul_add(y_e25, grad_o_e1345, s);
-                    s = V::neg_mul_add(y_e35, grad_o_e1245, s);
-                    s = V::mul_add(y_e45, grad_o_e1235, s);
-                    s = V::mul_add(y_1, grad_o_e1234, s);
-                    s = V::neg_mul_add(y_e125, grad_o_e345, s);
-                    s = V::mul_add(y_e135, grad_o_e245, s);
-                    s = V::neg_mul_add(y_e145, grad_o_e235, s);
-                    s = V::neg_mul_add(y_e1, grad_o_e234, s);
-                    s = V::neg_mul_add(y_e235, grad_o_e145, s);
-                    s = V::mul_add(y_e245, grad_o_e135, s);
-                    s = V::mul_add(y_e2, grad_o_e134, s);
-                    s = V::neg_mul_add(y_e345, grad_o_e125, s);
-                    s = V::neg_mul_add(y_e3, grad_o_e124, s);
-                    s = V::mul_add(y_e4, grad_o_e123, s);
-                    s = V::mul_add(y_e1235, grad_o_e45, s);
-                    s = V::neg_mul_add(y_e1245, grad_o_e35, s);
-                    s = V::neg_mul_add(y_e12, grad_o_e34, s);
-                    s = V::mul_add(y_e1345, grad_o_e25, s);
-                    s = V::mul_add(y_e13, grad_o_e24, s);
-                    s = V::neg_mul_add(y_e14, grad_o_e23, s);
-                    s = V::neg_mul_add(y_e2345, grad_o_e15, s);
-                    s = V::neg_mul_add(y_e23, grad_o_e14, s);
-                    s = V::mul_add(y_e24, grad_o_e13, s);
-                    s = V::neg_mul_add(y_e34, grad_o_e12, s);
-                    s = V::mul_add(y_e12345, grad_o_e5, s);
-                    s = V::mul_add(y_e123, grad_o_e4, s);
-                    s = V::neg_mul_add(y_e124, grad_o_e3, s);
-                    s = V::mul_add(y_e134, grad_o_e2, s);
-                    s = V::neg_mul_add(y_e234, grad_o_e1, s);
-                    s = V::mul_add(y_e1234, grad_o_1, s);
-                    s
-                },
-                out0.at(26usize, c),
-            );
-            // out0[27] = y_e14*grad_o_e2345 - y_e4*grad_o_e12345 - y_e24*grad_o_e1345 + y_e34*grad_o_e1245 + y_1*grad_o_e1235 - y_e45*grad_o_e1234 + y_e124*grad_o_e345 - y_e134*grad_o_e245 - y_e1*grad_o_e235 + y_e145*grad_o_e234 + y_e234*grad_o_e145 + y_e2*grad_o_e135 - y_e245*grad_o_e134 - y_e3*grad_o_e125 + y_e345*grad_o_e124 + y_e5*grad_o_e123 - y_e1234*grad_o_e45 - y_e12*grad_o_e35 + y_e1245*grad_o_e34 + y_e13*grad_o_e25 - y_e1345*grad_o_e24 - y_e15*grad_o_e23 - y_e23*grad_o_e15 + y_e2345*grad_o_e14 + y_e25*grad_o_e13 - y_e35*grad_o_e12 + y_e123*grad_o_e5 - y_e12345*grad_o_e4 - y_e125*grad_o_e3 + y_e135*grad_o_e2 - y_e235*grad_o_e1 + y_e1235*grad_o_1
-            V::store(
-                {
-                    let mut s = V::mul(y_e14, grad_o_e2345);
-                    s = V::neg_mul_add(y_e4, grad_o_e12345, s);
-                    s = V::neg_mul_add(y_e24, grad_o_e1345, s);
-                    s = V::mul_add(y_e34, grad_o_e1245, s);
-                    s = V::mul_add(y_1, grad_o_e1235, s);
-                    s = V::neg_mul_add(y_e45, grad_o_e1234, s);
-                    s = V::mul_add(y_e124, grad_o_e345, s);
-                    s = V::neg_mul_add(y_e134, grad_o_e245, s);
-                    s = V::neg_mul_add(y_e1, grad_o_e235, s);
-                    s = V::mul_add(y_e145, grad_o_e234, s);
-                    s = V::mul_add(y_e234, grad_o_e145, s);
-                    s = V::mul_add(y_e2, grad_o_e135, s);
-                    s = V::neg_mul_add(y_e245, grad_o_e134, s);
-                    s = V::neg_mul_add(y_e3, grad_o_e125, s);
-                    s = V::mul_add(y_e345, grad_o_e124, s);
-                    s = V::mul_add(y_e5, grad_o_e123, s);
-                    s = V::neg_mul_add(y_e1234, grad_o_e45, s);
-                    s = V::neg_mul_add(y_e12, grad_o_e35, s);
-                    s = V::mul_add(y_e1245, grad_o_e34, s);
-                    s = V::mul_add(y_e13, grad_o_e25, s);
-                    s = V::neg_mul_add(y_e1345, grad_o_e24, s);
-                    s = V::neg_mul_add(y_e15, grad_o_e23, s);
-                    s = V::neg_mul_add(y_e23, grad_o_e15, s);
-                    s = V::mul_add(y_e2345, grad_o_e14, s);
-                    s = V::mul_add(y_e25, grad_o_e13, s);
-                    s = V::neg_mul_add(y_e35, grad_o_e12, s);
-                    s = V::mul_add(y_e123, grad_o_e5, s);
-                    s = V::neg_mul_add(y_e12345, grad_o_e4, s);
-                    s = V::neg_mul_add(y_e125, grad_o_e3, s);
-                    s = V::mul_add(y_e135, grad_o_e2, s);
-                    s = V::neg_mul_add(y_e235, grad_o_e1, s);
-                    s = V::mul_add(y_e1235, grad_o_1, s);
-                    s
-                },
-                out0.at(27usize, c),
-            );
-            // out0[28] = y_e3*grad_o_e12345 - y_e13*grad_o_e2345 + y_e23*grad_o_e1345 + y_1*grad_o_e1245 - y_e34*grad_o_e1235 + y_e35*grad_o_e1234 - y_e123*grad_o_e345 - y_e1*grad_o_e245 + y_e134*grad_o_e235 - y_e135*grad_o_e234 + y_e2*grad_o_e145 - y_e234*grad_o_e135 + y_e235*grad_o_e134 - y_e4*grad_o_e125 + y_e5*grad_o_e124 - y_e345*grad_o_e123 - y_e12*grad_o_e45 + y_e1234*grad_o_e35 - y_e1235*grad_o_e34 + y_e14*grad_o_e25 - y_e15*grad_o_e24 + y_e1345*grad_o_e23 - y_e24*grad_o_e15 + y_e25*grad_o_e14 - y_e2345*grad_o_e13 - y_e45*grad_o_e12 + y_e124*grad_o_e5 - y_e125*grad_o_e4 + y_e12345*grad_o_e3 + y_e145*grad_o_e2 - y_e245*grad_o_e1 + y_e1245*grad_o_1
-            V::store(
-                {
-                    let mut s = V::mul(y_e3, grad_o_e12345);
-                    s = V::neg_mul_add(y_e13, grad_o_e2345, s);
-                    s = V::mul_add(y_e23, grad_o_e1345, s);
-                    s = V::mul_add(y_1, grad_o_e1245, s);
-                    s = V::neg_mul_add(y_e34, grad_o_e1235, s);
-                    s = V::mul_add(y_e35, grad_o_e1234, s);
-                    s = V::neg_mul_add(y_e123, grad_o_e345, s);
-                    s = V::neg_mul_add(y_e1, grad_o_e245, s);
-                    s = V::mul_add(y_e134, grad_o_e235, s);
-                    s = V::neg_mul_add(y_e135, grad_o_e234, s);
-                    s = V::mul_add(y_e2, grad_o_e145, s);
-                    s = V::neg_mul_add(y_e234, grad_o_e135, s);
-                    s = V::mul_add(y_e235, grad_o_e134, s);
-                    s = V::neg_mul_add(y_e4, grad_o_e125, s);
-                    s = V::mul_add(y_e5, grad_o_e124, s);
-                    s = V::neg_mul_add(y_e345, grad_o_e123, s);
-                    s = V::neg_mul_add(y_e12, grad_o_e45, s);
-                    s = V::mul_add(y_e1234, grad_o_e35, s);
-                    s = V::neg_mul_add(y_e1235, grad_o_e34, s);
-                    s = V::mul_add(y_e14, grad_o_e25, s);
-                    s = V::neg_mul_add(y_e15, grad_o_e24, s);
-                    s = V::mul_add(y_e1345, grad_o_e23, s);
-                    s = V::neg_mul_add(y_e24, grad_o_e15, s);
-                    s = V::mul_add(y_e25, grad_o_e14, s);
-                    s = V::neg_mul_add(y_e2345, grad_o_e13, s);
-                    s = V::neg_mul_add(y_e45, grad_o_e12, s);
-                    s = V::mul_add(y_e124, grad_o_e5, s);
-                    s = V::neg_mul_add(y_e125, grad_o_e4, s);
-                    s = V::mul_add(y_e12345, grad_o_e3, s);
-                    s = V::mul_add(y_e145, grad_o_e2, s);
-                    s = V::neg_mul_add(y_e245, grad_o_e1, s);
-                    s = V::mul_add(y_e1245, grad_o_1, s);
-                    s
-                },
-                out0.at(28usize, c),
-            );
-            // out0[29] = y_e12*grad_o_e2345 - y_e2*grad_o_e12345 + y_1*grad_o_e1345 - y_e23*grad_o_e1245 + y_e24*grad_o_e1235 - y_e25*grad_o_e1234 - y_e1*grad_o_e345 + y_e123*grad_o_e245 - y_e124*grad_o_e235 + y_e125*grad_o_e234 + y_e3*grad_o_e145 - y_e4*grad_o_e135 + y_e5*grad_o_e134 + y_e234*grad_o_e125 - y_e235*grad_o_e124 + y_e245*grad_o_e123 - y_e13*grad_o_e45 + y_e14*grad_o_e35 - y_e15*grad_o_e34 - y_e1234*grad_o_e25 + y_e1235*grad_o_e24 - y_e1245*grad_o_e23 - y_e34*grad_o_e15 + y_e35*grad_o_e14 - y_e45*grad_o_e13 + y_e2345*grad_o_e12 + y_e134*grad_o_e5 - y_e135*grad_o_e4 + y_e145*grad_o_e3 - y_e12345*grad_o_e2 - y_e345*grad_o_e1 + y_e1345*grad_o_1
-            V::store(
-                {
-                    let mut s = V::mul(y_e12, grad_o_e2345);
-                    s = V::neg_mul_add(y_e2, grad_o_e12345, s);
-                    s = V::mul_add(y_1, grad_o_e1345, s);
-                    s = V::neg_mul_add(y_e23, grad_o_e1245, s);
-                    s = V::mul_add(y_e24, grad_o_e1235, s);
-                    s = V::neg_mul_add(y_e25, grad_o_e1234, s);
-                    s = V::neg_mul_add(y_e1, grad_o_e345, s);
-                    s = V::mul_add(y_e123, grad_o_e245, s);
-                    s = V::neg_mul_add(y_e124, grad_o_e235, s);
-                    s = V::mul_add(y_e125, grad_o_e234, s);
-                    s = V::mul_add(y_e3, grad_o_e145, s);
-                    s = V::neg_mul_add(y_e4, grad_o_e135, s);
-                    s = V::mul_add(y_e5, grad_o_e134, s);
-                    s = V::mul_add(y_e234, grad_o_e125, s);
-                    s = V::neg_mul_add(y_e235, grad_o_e124, s);
-                    s = V::mul_add(y_e245, grad_o_e123, s);
-                    s = V::neg_mul_add(y_e13, grad_o_e45, s);
-                    s = V::mul_add(y_e14, grad_o_e35, s);
-                    s = V::neg_mul_add(y_e15, grad_o_e34, s);
-                    s = V::neg_mul_add(y_e1234, grad_o_e25, s);
-                    s = V::mul_add(y_e1235, grad_o_e24, s);
-                    s = V::neg_mul_add(y_e1245, grad_o_e23, s);
-                    s = V::neg_mul_add(y_e34, grad_o_e15, s);
-                    s = V::mul_add(y_e35, grad_o_e14, s);
-                    s = V::neg_mul_add(y_e45, grad_o_e13, s);
-                    s = V::mul_add(y_e2345, grad_o_e12, s);
-                    s = V::mul_add(y_e134, grad_o_e5, s);
-                    s = V::neg_mul_add(y_e135, grad_o_e4, s);
-                    s = V::mul_add(y_e145, grad_o_e3, s);
-                    s = V::neg_mul_add(y_e12345, grad_o_e2, s);
-                    s = V::neg_mul_add(y_e345, grad_o_e1, s);
-                    s = V::mul_add(y_e1345, grad_o_1, s);
-                    s
-                },
-                out0.at(29usize, c),
-            );
-            // out0[30] = y_e1*grad_o_e12345 + y_1*grad_o_e2345 - y_e12*grad_o_e1345 + y_e13*grad_o_e1245 - y_e14*grad_o_e1235 + y_e15*grad_o_e1234 - y_e2*grad_o_e345 + y_e3*grad_o_e245 - y_e4*grad_o_e235 + y_e5*grad_o_e234 - y_e123*grad_o_e145 + y_e124*grad_o_e135 - y_e125*grad_o_e134 - y_e134*grad_o_e125 + y_e135*grad_o_e124 - y_e145*grad_o_e123 - y_e23*grad_o_e45 + y_e24*grad_o_e35 - y_e25*grad_o_e34 - y_e34*grad_o_e25 + y_e35*grad_o_e24 - y_e45*grad_o_e23 + y_e1234*grad_o_e15 - y_e1235*grad_o_e14 + y_e1245*grad_o_e13 - y_e1345*grad_o_e12 + y_e234*grad_o_e5 - y_e235*grad_o_e4 + y_e245*grad_o_e3 - y_e345*grad_o_e2 + y_e12345*grad_o_e1 + y_e2345*grad_o_1
-            V::store(
-                {
-                    let mut s = V::mul(y_e1, grad_o_e12345);
-                    s = V::mul_add(y_1, grad_o_e2345, s);
-                    s = V::neg_mul_add(y_e12, grad_o_e1345, s);
-                    s = V::mul_add(y_e13, grad_o_e1245, s);
-                    s = V::neg_mul_add(y_e14, grad_o_e1235, s);
-                    s = V::mul_add(y_e15, grad_o_e1234, s);
-                    s = V::neg_mul_add(y_e2, grad_o_e345, s);
-                    s = V::mul_add(y_e3, grad_o_e245, s);
-                    s = V::neg_mul_add(y_e4, grad_o_e235, s);
-                    s = V::mul_add(y_e5, grad_o_e234, s);
-                    s = V::neg_mul_add(y_e123, grad_o_e145, s);
-                    s = V::mul_add(y_e124, grad_o_e135, s);
-                    s = V::neg_mul_add(y_e125, grad_o_e134, s);
-                    s = V::neg_mul_add(y_e134, grad_o_e125, s);
-                    s = V::mul_add(y_e135, grad_o_e124, s);
-                    s = V::neg_mul_add(y_e145, grad_o_e123, s);
-                    s = V::neg_mul_add(y_e23, grad_o_e45, s);
-                    s = V::mul_add(y_e24, grad_o_e35, s);
-                    s = V::neg_mul_add(y_e25, grad_o_e34, s);
-                    s = V::neg_mul_add(y_e34, grad_o_e25, s);
-                    s = V::mul_add(y_e35, grad_o_e24, s);
-                    s = V::neg_mul_add(y_e45, grad_o_e23, s);
-                    s = V::mul_add(y_e1234, grad_o_e15, s);
-                    s = V::neg_mul_add(y_e1235, grad_o_e14, s);
-                    s = V::mul_add(y_e1245, grad_o_e13, s);
-                    s = V::neg_mul_add(y_e1345, grad_o_e12, s);
-                    s = V::mul_add(y_e234, grad_o_e5, s);
-                    s = V::neg_mul_add(y_e235, grad_o_e4, s);
-                    s = V::mul_add(y_e245, grad_o_e3, s);
-                    s = V::neg_mul_add(y_e345, grad_o_e2, s);
-                    s = V::mul_add(y_e12345, grad_o_e1, s);
-                    s = V::mul_add(y_e2345, grad_o_1, s);
-                    s
-                },
-                out0.at(30usize, c),
-            );
+            v2 = V::mul_add(y_e12345, grad_o_1, v2);
             // out0[31] = y_1*grad_o_e12345 + y_e1*grad_o_e2345 - y_e2*grad_o_e1345 + y_e3*grad_o_e1245 - y_e4*grad_o_e1235 + y_e5*grad_o_e1234 - y_e12*grad_o_e345 + y_e13*grad_o_e245 - y_e14*grad_o_e235 + y_e15*grad_o_e234 - y_e23*grad_o_e145 + y_e24*grad_o_e135 - y_e25*grad_o_e134 - y_e34*grad_o_e125 + y_e35*grad_o_e124 - y_e45*grad_o_e123 - y_e123*grad_o_e45 + y_e124*grad_o_e35 - y_e125*grad_o_e34 - y_e134*grad_o_e25 + y_e135*grad_o_e24 - y_e145*grad_o_e23 + y_e234*grad_o_e15 - y_e235*grad_o_e14 + y_e245*grad_o_e13 - y_e345*grad_o_e12 + y_e1234*grad_o_e5 - y_e1235*grad_o_e4 + y_e1245*grad_o_e3 - y_e1345*grad_o_e2 + y_e2345*grad_o_e1 + y_e12345*grad_o_1
-            V::store(
-                {
-                    let mut s = V::mul(y_1, grad_o_e12345);
-                    s = V::mul_add(y_e1, grad_o_e2345, s);
-                    s = V::neg_mul_add(y_e2, grad_o_e1345, s);
-                    s = V::mul_add(y_e3, grad_o_e1245, s);
-                    s = V::neg_mul_add(y_e4, grad_o_e1235, s);
-                    s = V::mul_add(y_e5, grad_o_e1234, s);
-                    s = V::neg_mul_add(y_e12, grad_o_e345, s);
-                    s = V::mul_add(y_e13, grad_o_e245, s);
-                    s = V::neg_mul_add(y_e14, grad_o_e235, s);
-                    s = V::mul_add(y_e15, grad_o_e234, s);
-                    s = V::neg_mul_add(y_e23, grad_o_e145, s);
-                    s = V::mul_add(y_e24, grad_o_e135, s);
-                    s = V::neg_mul_add(y_e25, grad_o_e134, s);
-                    s = V::neg_mul_add(y_e34, grad_o_e125, s);
-                    s = V::mul_add(y_e35, grad_o_e124, s);
-                    s = V::neg_mul_add(y_e45, grad_o_e123, s);
-                    s = V::neg_mul_add(y_e123, grad_o_e45, s);
-                    s = V::mul_add(y_e124, grad_o_e35, s);
-                    s = V::neg_mul_add(y_e125, grad_o_e34, s);
-                    s = V::neg_mul_add(y_e134, grad_o_e25, s);
-                    s = V::mul_add(y_e135, grad_o_e24, s);
-                    s = V::neg_mul_add(y_e145, grad_o_e23, s);
-                    s = V::mul_add(y_e234, grad_o_e15, s);
-                    s = V::neg_mul_add(y_e235, grad_o_e14, s);
-                    s = V::mul_add(y_e245, grad_o_e13, s);
-                    s = V::neg_mul_add(y_e345, grad_o_e12, s);
-                    s = V::mul_add(y_e1234, grad_o_e5, s);
-                    s = V::neg_mul_add(y_e1235, grad_o_e4, s);
-                    s = V::mul_add(y_e1245, grad_o_e3, s);
-                    s = V::neg_mul_add(y_e1345, grad_o_e2, s);
-                    s = V::mul_add(y_e2345, grad_o_e1, s);
-                    s = V::mul_add(y_e12345, grad_o_1, s);
-                    s
-                },
-                out0.at(31usize, c),
-            );
+            V::store(v2, out0.at(31usize, c));
+            v4 = V::mul_add(y_e2345, grad_o_1, v4);
+            // out0[30] = y_e1*grad_o_e12345 + y_1*grad_o_e2345 - y_e12*grad_o_e1345 + y_e13*grad_o_e1245 - y_e14*grad_o_e1235 + y_e15*grad_o_e1234 - y_e2*grad_o_e345 + y_e3*grad_o_e245 - y_e4*grad_o_e235 + y_e5*grad_o_e234 - y_e123*grad_o_e145 + y_e124*grad_o_e135 - y_e125*grad_o_e134 - y_e134*grad_o_e125 + y_e135*grad_o_e124 - y_e145*grad_o_e123 - y_e23*grad_o_e45 + y_e24*grad_o_e35 - y_e25*grad_o_e34 - y_e34*grad_o_e25 + y_e35*grad_o_e24 - y_e45*grad_o_e23 + y_e1234*grad_o_e15 - y_e1235*grad_o_e14 + y_e1245*grad_o_e13 - y_e1345*grad_o_e12 + y_e234*grad_o_e5 - y_e235*grad_o_e4 + y_e245*grad_o_e3 - y_e345*grad_o_e2 + y_e12345*grad_o_e1 + y_e2345*grad_o_1
+            V::store(v4, out0.at(30usize, c));
+            v70 = V::mul_add(y_e1345, grad_o_1, v70);
+            // out0[29] = y_e12*grad_o_e2345 - y_e2*grad_o_e12345 + y_1*grad_o_e1345 - y_e23*grad_o_e1245 + y_e24*grad_o_e1235 - y_e25*grad_o_e1234 - y_e1*grad_o_e345 + y_e123*grad_o_e245 - y_e124*grad_o_e235 + y_e125*grad_o_e234 + y_e3*grad_o_e145 - y_e4*grad_o_e135 + y_e5*grad_o_e134 + y_e234*grad_o_e125 - y_e235*grad_o_e124 + y_e245*grad_o_e123 - y_e13*grad_o_e45 + y_e14*grad_o_e35 - y_e15*grad_o_e34 - y_e1234*grad_o_e25 + y_e1235*grad_o_e24 - y_e1245*grad_o_e23 - y_e34*grad_o_e15 + y_e35*grad_o_e14 - y_e45*grad_o_e13 + y_e2345*grad_o_e12 + y_e134*grad_o_e5 - y_e135*grad_o_e4 + y_e145*grad_o_e3 - y_e12345*grad_o_e2 - y_e345*grad_o_e1 + y_e1345*grad_o_1
+            V::store(v70, out0.at(29usize, c));
+            v8 = V::mul_add(y_e1245, grad_o_1, v8);
+            // out0[28] = y_e3*grad_o_e12345 - y_e13*grad_o_e2345 + y_e23*grad_o_e1345 + y_1*grad_o_e1245 - y_e34*grad_o_e1235 + y_e35*grad_o_e1234 - y_e123*grad_o_e345 - y_e1*grad_o_e245 + y_e134*grad_o_e235 - y_e135*grad_o_e234 + y_e2*grad_o_e145 - y_e234*grad_o_e135 + y_e235*grad_o_e134 - y_e4*grad_o_e125 + y_e5*grad_o_e124 - y_e345*grad_o_e123 - y_e12*grad_o_e45 + y_e1234*grad_o_e35 - y_e1235*grad_o_e34 + y_e14*grad_o_e25 - y_e15*grad_o_e24 + y_e1345*grad_o_e23 - y_e24*grad_o_e15 + y_e25*grad_o_e14 - y_e2345*grad_o_e13 - y_e45*grad_o_e12 + y_e124*grad_o_e5 - y_e125*grad_o_e4 + y_e12345*grad_o_e3 + y_e145*grad_o_e2 - y_e245*grad_o_e1 + y_e1245*grad_o_1
+            V::store(v8, out0.at(28usize, c));
+            v74 = V::mul_add(y_e1235, grad_o_1, v74);
+            // out0[27] = y_e14*grad_o_e2345 - y_e4*grad_o_e12345 - y_e24*grad_o_e1345 + y_e34*grad_o_e1245 + y_1*grad_o_e1235 - y_e45*grad_o_e1234 + y_e124*grad_o_e345 - y_e134*grad_o_e245 - y_e1*grad_o_e235 + y_e145*grad_o_e234 + y_e234*grad_o_e145 + y_e2*grad_o_e135 - y_e245*grad_o_e134 - y_e3*grad_o_e125 + y_e345*grad_o_e124 + y_e5*grad_o_e123 - y_e1234*grad_o_e45 - y_e12*grad_o_e35 + y_e1245*grad_o_e34 + y_e13*grad_o_e25 - y_e1345*grad_o_e24 - y_e15*grad_o_e23 - y_e23*grad_o_e15 + y_e2345*grad_o_e14 + y_e25*grad_o_e13 - y_e35*grad_o_e12 + y_e123*grad_o_e5 - y_e12345*grad_o_e4 - y_e125*grad_o_e3 + y_e135*grad_o_e2 - y_e235*grad_o_e1 + y_e1235*grad_o_1
+            V::store(v74, out0.at(27usize, c));
+            v12 = V::mul_add(y_e1234, grad_o_1, v12);
+            // out0[26] = y_e5*grad_o_e12345 - y_e15*grad_o_e2345 + y_e25*grad_o_e1345 - y_e35*grad_o_e1245 + y_e45*grad_o_e1235 + y_1*grad_o_e1234 - y_e125*grad_o_e345 + y_e135*grad_o_e245 - y_e145*grad_o_e235 - y_e1*grad_o_e234 - y_e235*grad_o_e145 + y_e245*grad_o_e135 + y_e2*grad_o_e134 - y_e345*grad_o_e125 - y_e3*grad_o_e124 + y_e4*grad_o_e123 + y_e1235*grad_o_e45 - y_e1245*grad_o_e35 - y_e12*grad_o_e34 + y_e1345*grad_o_e25 + y_e13*grad_o_e24 - y_e14*grad_o_e23 - y_e2345*grad_o_e15 - y_e23*grad_o_e14 + y_e24*grad_o_e13 - y_e34*grad_o_e12 + y_e12345*grad_o_e5 + y_e123*grad_o_e4 - y_e124*grad_o_e3 + y_e134*grad_o_e2 - y_e234*grad_o_e1 + y_e1234*grad_o_1
+            V::store(v12, out0.at(26usize, c));
+            v14 = V::neg_mul_add(y_e345, grad_o_1, v14);
+            // out0[25] = y_e12*grad_o_e12345 - y_e2*grad_o_e2345 - y_e1*grad_o_e1345 + y_e123*grad_o_e1245 - y_e124*grad_o_e1235 + y_e125*grad_o_e1234 + y_1*grad_o_e345 - y_e23*grad_o_e245 + y_e24*grad_o_e235 - y_e25*grad_o_e234 - y_e13*grad_o_e145 + y_e14*grad_o_e135 - y_e15*grad_o_e134 - y_e1234*grad_o_e125 + y_e1235*grad_o_e124 - y_e1245*grad_o_e123 + y_e3*grad_o_e45 - y_e4*grad_o_e35 + y_e5*grad_o_e34 + y_e234*grad_o_e25 - y_e235*grad_o_e24 + y_e245*grad_o_e23 + y_e134*grad_o_e15 - y_e135*grad_o_e14 + y_e145*grad_o_e13 - y_e12345*grad_o_e12 - y_e34*grad_o_e5 + y_e35*grad_o_e4 - y_e45*grad_o_e3 + y_e2345*grad_o_e2 + y_e1345*grad_o_e1 - y_e345*grad_o_1
+            V::store(v14, out0.at(25usize, c));
+            v80 = V::neg_mul_add(y_e245, grad_o_1, v80);
+            // out0[24] = y_e3*grad_o_e2345 - y_e13*grad_o_e12345 - y_e123*grad_o_e1345 - y_e1*grad_o_e1245 + y_e134*grad_o_e1235 - y_e135*grad_o_e1234 + y_e23*grad_o_e345 + y_1*grad_o_e245 - y_e34*grad_o_e235 + y_e35*grad_o_e234 - y_e12*grad_o_e145 + y_e1234*grad_o_e135 - y_e1235*grad_o_e134 + y_e14*grad_o_e125 - y_e15*grad_o_e124 + y_e1345*grad_o_e123 + y_e2*grad_o_e45 - y_e234*grad_o_e35 + y_e235*grad_o_e34 - y_e4*grad_o_e25 + y_e5*grad_o_e24 - y_e345*grad_o_e23 + y_e124*grad_o_e15 - y_e125*grad_o_e14 + y_e12345*grad_o_e13 + y_e145*grad_o_e12 - y_e24*grad_o_e5 + y_e25*grad_o_e4 - y_e2345*grad_o_e3 - y_e45*grad_o_e2 + y_e1245*grad_o_e1 - y_e245*grad_o_1
+            V::store(v80, out0.at(24usize, c));
+            v18 = V::neg_mul_add(y_e235, grad_o_1, v18);
+            // out0[23] = y_e14*grad_o_e12345 - y_e4*grad_o_e2345 + y_e124*grad_o_e1345 - y_e134*grad_o_e1245 - y_e1*grad_o_e1235 + y_e145*grad_o_e1234 - y_e24*grad_o_e345 + y_e34*grad_o_e245 + y_1*grad_o_e235 - y_e45*grad_o_e234 - y_e1234*grad_o_e145 - y_e12*grad_o_e135 + y_e1245*grad_o_e134 + y_e13*grad_o_e125 - y_e1345*grad_o_e124 - y_e15*grad_o_e123 + y_e234*grad_o_e45 + y_e2*grad_o_e35 - y_e245*grad_o_e34 - y_e3*grad_o_e25 + y_e345*grad_o_e24 + y_e5*grad_o_e23 + y_e123*grad_o_e15 - y_e12345*grad_o_e14 - y_e125*grad_o_e13 + y_e135*grad_o_e12 - y_e23*grad_o_e5 + y_e2345*grad_o_e4 + y_e25*grad_o_e3 - y_e35*grad_o_e2 + y_e1235*grad_o_e1 - y_e235*grad_o_1
+            V::store(v18, out0.at(23usize, c));
+            v84 = V::neg_mul_add(y_e234, grad_o_1, v84);
+            // out0[22] = y_e5*grad_o_e2345 - y_e15*grad_o_e12345 - y_e125*grad_o_e1345 + y_e135*grad_o_e1245 - y_e145*grad_o_e1235 - y_e1*grad_o_e1234 + y_e25*grad_o_e345 - y_e35*grad_o_e245 + y_e45*grad_o_e235 + y_1*grad_o_e234 + y_e1235*grad_o_e145 - y_e1245*grad_o_e135 - y_e12*grad_o_e134 + y_e1345*grad_o_e125 + y_e13*grad_o_e124 - y_e14*grad_o_e123 - y_e235*grad_o_e45 + y_e245*grad_o_e35 + y_e2*grad_o_e34 - y_e345*grad_o_e25 - y_e3*grad_o_e24 + y_e4*grad_o_e23 + y_e12345*grad_o_e15 + y_e123*grad_o_e14 - y_e124*grad_o_e13 + y_e134*grad_o_e12 - y_e2345*grad_o_e5 - y_e23*grad_o_e4 + y_e24*grad_o_e3 - y_e34*grad_o_e2 + y_e1234*grad_o_e1 - y_e234*grad_o_1
+            V::store(v84, out0.at(22usize, c));
+            v22 = V::neg_mul_add(y_e145, grad_o_1, v22);
+            // out0[21] = y_e23*grad_o_e12345 + y_e123*grad_o_e2345 + y_e3*grad_o_e1345 + y_e2*grad_o_e1245 - y_e234*grad_o_e1235 + y_e235*grad_o_e1234 + y_e13*grad_o_e345 + y_e12*grad_o_e245 - y_e1234*grad_o_e235 + y_e1235*grad_o_e234 + y_1*grad_o_e145 - y_e34*grad_o_e135 + y_e35*grad_o_e134 - y_e24*grad_o_e125 + y_e25*grad_o_e124 - y_e2345*grad_o_e123 + y_e1*grad_o_e45 - y_e134*grad_o_e35 + y_e135*grad_o_e34 - y_e124*grad_o_e25 + y_e125*grad_o_e24 - y_e12345*grad_o_e23 - y_e4*grad_o_e15 + y_e5*grad_o_e14 - y_e345*grad_o_e13 - y_e245*grad_o_e12 - y_e14*grad_o_e5 + y_e15*grad_o_e4 - y_e1345*grad_o_e3 - y_e1245*grad_o_e2 - y_e45*grad_o_e1 - y_e145*grad_o_1
+            V::store(v22, out0.at(21usize, c));
+            v219 = V::neg_mul_add(y_e135, grad_o_1, v219);
+            // out0[20] = y_e234*grad_o_e1245 - (y_e24*grad_o_e12345 + y_e124*grad_o_e2345 + y_e4*grad_o_e1345) + y_e2*grad_o_e1235 - y_e245*grad_o_e1234 - y_e14*grad_o_e345 + y_e1234*grad_o_e245 + y_e12*grad_o_e235 - y_e1245*grad_o_e234 + y_e34*grad_o_e145 + y_1*grad_o_e135 - y_e45*grad_o_e134 - y_e23*grad_o_e125 + y_e2345*grad_o_e124 + y_e25*grad_o_e123 + y_e134*grad_o_e45 + y_e1*grad_o_e35 - y_e145*grad_o_e34 - y_e123*grad_o_e25 + y_e12345*grad_o_e24 + y_e125*grad_o_e23 - y_e3*grad_o_e15 + y_e345*grad_o_e14 + y_e5*grad_o_e13 - y_e235*grad_o_e12 - y_e13*grad_o_e5 + y_e1345*grad_o_e4 + y_e15*grad_o_e3 - y_e1235*grad_o_e2 - y_e35*grad_o_e1 - y_e135*grad_o_1
+            V::store(v219, out0.at(20usize, c));
+            v26 = V::neg_mul_add(y_e134, grad_o_1, v26);
+            // out0[19] = y_e25*grad_o_e12345 + y_e125*grad_o_e2345 + y_e5*grad_o_e1345 - y_e235*grad_o_e1245 + y_e245*grad_o_e1235 + y_e2*grad_o_e1234 + y_e15*grad_o_e345 - y_e1235*grad_o_e245 + y_e1245*grad_o_e235 + y_e12*grad_o_e234 - y_e35*grad_o_e145 + y_e45*grad_o_e135 + y_1*grad_o_e134 - y_e2345*grad_o_e125 - y_e23*grad_o_e124 + y_e24*grad_o_e123 - y_e135*grad_o_e45 + y_e145*grad_o_e35 + y_e1*grad_o_e34 - y_e12345*grad_o_e25 - y_e123*grad_o_e24 + y_e124*grad_o_e23 - y_e345*grad_o_e15 - y_e3*grad_o_e14 + y_e4*grad_o_e13 - y_e234*grad_o_e12 - y_e1345*grad_o_e5 - y_e13*grad_o_e4 + y_e14*grad_o_e3 - y_e1234*grad_o_e2 - y_e34*grad_o_e1 - y_e134*grad_o_1
+            V::store(v26, out0.at(19usize, c));
+            v28 = V::neg_mul_add(y_e125, grad_o_1, v28);
+            // out0[18] = y_e34*grad_o_e12345 + y_e134*grad_o_e2345 - y_e234*grad_o_e1345 - y_e4*grad_o_e1245 - y_e3*grad_o_e1235 + y_e345*grad_o_e1234 - y_e1234*grad_o_e345 - y_e14*grad_o_e245 - y_e13*grad_o_e235 + y_e1345*grad_o_e234 + y_e24*grad_o_e145 + y_e23*grad_o_e135 - y_e2345*grad_o_e134 + y_1*grad_o_e125 - y_e45*grad_o_e124 - y_e35*grad_o_e123 + y_e124*grad_o_e45 + y_e123*grad_o_e35 - y_e12345*grad_o_e34 + y_e1*grad_o_e25 - y_e145*grad_o_e24 - y_e135*grad_o_e23 - y_e2*grad_o_e15 + y_e245*grad_o_e14 + y_e235*grad_o_e13 + y_e5*grad_o_e12 - y_e12*grad_o_e5 + y_e1245*grad_o_e4 + y_e1235*grad_o_e3 + y_e15*grad_o_e2 - y_e25*grad_o_e1 - y_e125*grad_o_1
+            V::store(v28, out0.at(18usize, c));
+            v160 = V::neg_mul_add(y_e124, grad_o_1, v160);
+            // out0[17] = y_e235*grad_o_e1345 - (y_e35*grad_o_e12345 + y_e135*grad_o_e2345) + y_e5*grad_o_e1245 - y_e345*grad_o_e1235 - y_e3*grad_o_e1234 + y_e1235*grad_o_e345 + y_e15*grad_o_e245 - y_e1345*grad_o_e235 - y_e13*grad_o_e234 - y_e25*grad_o_e145 + y_e2345*grad_o_e135 + y_e23*grad_o_e134 + y_e45*grad_o_e125 + y_1*grad_o_e124 - y_e34*grad_o_e123 - y_e125*grad_o_e45 + y_e12345*grad_o_e35 + y_e123*grad_o_e34 + y_e145*grad_o_e25 + y_e1*grad_o_e24 - y_e134*grad_o_e23 - y_e245*grad_o_e15 - y_e2*grad_o_e14 + y_e234*grad_o_e13 + y_e4*grad_o_e12 - y_e1245*grad_o_e5 - y_e12*grad_o_e4 + y_e1234*grad_o_e3 + y_e14*grad_o_e2 - y_e24*grad_o_e1 - y_e124*grad_o_1
+            V::store(v160, out0.at(17usize, c));
+            v32 = V::neg_mul_add(y_e123, grad_o_1, v32);
+            // out0[16] = y_e45*grad_o_e12345 + y_e145*grad_o_e2345 - y_e245*grad_o_e1345 + y_e345*grad_o_e1245 + y_e5*grad_o_e1235 + y_e4*grad_o_e1234 - y_e1245*grad_o_e345 + y_e1345*grad_o_e245 + y_e15*grad_o_e235 + y_e14*grad_o_e234 - y_e2345*grad_o_e145 - y_e25*grad_o_e135 - y_e24*grad_o_e134 + y_e35*grad_o_e125 + y_e34*grad_o_e124 + y_1*grad_o_e123 - y_e12345*grad_o_e45 - y_e125*grad_o_e35 - y_e124*grad_o_e34 + y_e135*grad_o_e25 + y_e134*grad_o_e24 + y_e1*grad_o_e23 - y_e235*grad_o_e15 - y_e234*grad_o_e14 - y_e2*grad_o_e13 + y_e3*grad_o_e12 - y_e1235*grad_o_e5 - y_e1234*grad_o_e4 - y_e12*grad_o_e3 + y_e13*grad_o_e2 - y_e23*grad_o_e1 - y_e123*grad_o_1
+            V::store(v32, out0.at(16usize, c));
+            v34 = V::neg_mul_add(y_e45, grad_o_1, v34);
+            // out0[15] = y_e123*grad_o_e12345 + y_e23*grad_o_e2345 + y_e13*grad_o_e1345 + y_e12*grad_o_e1245 - y_e1234*grad_o_e1235 + y_e1235*grad_o_e1234 + y_e3*grad_o_e345 + y_e2*grad_o_e245 - y_e234*grad_o_e235 + y_e235*grad_o_e234 + y_e1*grad_o_e145 - y_e134*grad_o_e135 + y_e135*grad_o_e134 - y_e124*grad_o_e125 + y_e125*grad_o_e124 - y_e12345*grad_o_e123 + y_1*grad_o_e45 - y_e34*grad_o_e35 + y_e35*grad_o_e34 - y_e24*grad_o_e25 + y_e25*grad_o_e24 - y_e2345*grad_o_e23 - y_e14*grad_o_e15 + y_e15*grad_o_e14 - y_e1345*grad_o_e13 - y_e1245*grad_o_e12 - y_e4*grad_o_e5 + y_e5*grad_o_e4 - y_e345*grad_o_e3 - y_e245*grad_o_e2 - y_e145*grad_o_e1 - y_e45*grad_o_1
+            V::store(v34, out0.at(15usize, c));
+            v231 = V::neg_mul_add(y_e35, grad_o_1, v231);
+            // out0[14] = y_e1234*grad_o_e1245 - (y_e124*grad_o_e12345 + y_e24*grad_o_e2345 + y_e14*grad_o_e1345) + y_e12*grad_o_e1235 - y_e1245*grad_o_e1234 - y_e4*grad_o_e345 + y_e234*grad_o_e245 + y_e2*grad_o_e235 - y_e245*grad_o_e234 + y_e134*grad_o_e145 + y_e1*grad_o_e135 - y_e145*grad_o_e134 - y_e123*grad_o_e125 + y_e12345*grad_o_e124 + y_e125*grad_o_e123 + y_e34*grad_o_e45 + y_1*grad_o_e35 - y_e45*grad_o_e34 - y_e23*grad_o_e25 + y_e2345*grad_o_e24 + y_e25*grad_o_e23 - y_e13*grad_o_e15 + y_e1345*grad_o_e14 + y_e15*grad_o_e13 - y_e1235*grad_o_e12 - y_e3*grad_o_e5 + y_e345*grad_o_e4 + y_e5*grad_o_e3 - y_e235*grad_o_e2 - y_e135*grad_o_e1 - y_e35*grad_o_1
+            V::store(v231, out0.at(14usize, c));
+            v38 = V::neg_mul_add(y_e34, grad_o_1, v38);
+            // out0[13] = y_e125*grad_o_e12345 + y_e25*grad_o_e2345 + y_e15*grad_o_e1345 - y_e1235*grad_o_e1245 + y_e1245*grad_o_e1235 + y_e12*grad_o_e1234 + y_e5*grad_o_e345 - y_e235*grad_o_e245 + y_e245*grad_o_e235 + y_e2*grad_o_e234 - y_e135*grad_o_e145 + y_e145*grad_o_e135 + y_e1*grad_o_e134 - y_e12345*grad_o_e125 - y_e123*grad_o_e124 + y_e124*grad_o_e123 - y_e35*grad_o_e45 + y_e45*grad_o_e35 + y_1*grad_o_e34 - y_e2345*grad_o_e25 - y_e23*grad_o_e24 + y_e24*grad_o_e23 - y_e1345*grad_o_e15 - y_e13*grad_o_e14 + y_e14*grad_o_e13 - y_e1234*grad_o_e12 - y_e345*grad_o_e5 - y_e3*grad_o_e4 + y_e4*grad_o_e3 - y_e234*grad_o_e2 - y_e134*grad_o_e1 - y_e34*grad_o_1
+            V::store(v38, out0.at(13usize, c));
+            v40 = V::neg_mul_add(y_e25, grad_o_1, v40);
+            // out0[12] = y_e134*grad_o_e12345 + y_e34*grad_o_e2345 - y_e1234*grad_o_e1345 - y_e14*grad_o_e1245 - y_e13*grad_o_e1235 + y_e1345*grad_o_e1234 - y_e234*grad_o_e345 - y_e4*grad_o_e245 - y_e3*grad_o_e235 + y_e345*grad_o_e234 + y_e124*grad_o_e145 + y_e123*grad_o_e135 - y_e12345*grad_o_e134 + y_e1*grad_o_e125 - y_e145*grad_o_e124 - y_e135*grad_o_e123 + y_e24*grad_o_e45 + y_e23*grad_o_e35 - y_e2345*grad_o_e34 + y_1*grad_o_e25 - y_e45*grad_o_e24 - y_e35*grad_o_e23 - y_e12*grad_o_e15 + y_e1245*grad_o_e14 + y_e1235*grad_o_e13 + y_e15*grad_o_e12 - y_e2*grad_o_e5 + y_e245*grad_o_e4 + y_e235*grad_o_e3 + y_e5*grad_o_e2 - y_e125*grad_o_e1 - y_e25*grad_o_1
+            V::store(v40, out0.at(12usize, c));
+            v172 = V::neg_mul_add(y_e24, grad_o_1, v172);
+            // out0[11] = y_e1235*grad_o_e1345 - (y_e135*grad_o_e12345 + y_e35*grad_o_e2345) + y_e15*grad_o_e1245 - y_e1345*grad_o_e1235 - y_e13*grad_o_e1234 + y_e235*grad_o_e345 + y_e5*grad_o_e245 - y_e345*grad_o_e235 - y_e3*grad_o_e234 - y_e125*grad_o_e145 + y_e12345*grad_o_e135 + y_e123*grad_o_e134 + y_e145*grad_o_e125 + y_e1*grad_o_e124 - y_e134*grad_o_e123 - y_e25*grad_o_e45 + y_e2345*grad_o_e35 + y_e23*grad_o_e34 + y_e45*grad_o_e25 + y_1*grad_o_e24 - y_e34*grad_o_e23 - y_e1245*grad_o_e15 - y_e12*grad_o_e14 + y_e1234*grad_o_e13 + y_e14*grad_o_e12 - y_e245*grad_o_e5 - y_e2*grad_o_e4 + y_e234*grad_o_e3 + y_e4*grad_o_e2 - y_e124*grad_o_e1 - y_e24*grad_o_1
+            V::store(v172, out0.at(11usize, c));
+            v44 = V::neg_mul_add(y_e23, grad_o_1, v44);
+            // out0[10] = y_e145*grad_o_e12345 + y_e45*grad_o_e2345 - y_e1245*grad_o_e1345 + y_e1345*grad_o_e1245 + y_e15*grad_o_e1235 + y_e14*grad_o_e1234 - y_e245*grad_o_e345 + y_e345*grad_o_e245 + y_e5*grad_o_e235 + y_e4*grad_o_e234 - y_e12345*grad_o_e145 - y_e125*grad_o_e135 - y_e124*grad_o_e134 + y_e135*grad_o_e125 + y_e134*grad_o_e124 + y_e1*grad_o_e123 - y_e2345*grad_o_e45 - y_e25*grad_o_e35 - y_e24*grad_o_e34 + y_e35*grad_o_e25 + y_e34*grad_o_e24 + y_1*grad_o_e23 - y_e1235*grad_o_e15 - y_e1234*grad_o_e14 - y_e12*grad_o_e13 + y_e13*grad_o_e12 - y_e235*grad_o_e5 - y_e234*grad_o_e4 - y_e2*grad_o_e3 + y_e3*grad_o_e2 - y_e123*grad_o_e1 - y_e23*grad_o_1
+            V::store(v44, out0.at(10usize, c));
+            v110 = V::neg_mul_add(y_e15, grad_o_1, v110);
+            // out0[9] = y_e1234*grad_o_e2345 - y_e234*grad_o_e12345 + y_e34*grad_o_e1345 + y_e24*grad_o_e1245 + y_e23*grad_o_e1235 - y_e2345*grad_o_e1234 - y_e134*grad_o_e345 - y_e124*grad_o_e245 - y_e123*grad_o_e235 + y_e12345*grad_o_e234 - y_e4*grad_o_e145 - y_e3*grad_o_e135 + y_e345*grad_o_e134 - y_e2*grad_o_e125 + y_e245*grad_o_e124 + y_e235*grad_o_e123 + y_e14*grad_o_e45 + y_e13*grad_o_e35 - y_e1345*grad_o_e34 + y_e12*grad_o_e25 - y_e1245*grad_o_e24 - y_e1235*grad_o_e23 + y_1*grad_o_e15 - y_e45*grad_o_e14 - y_e35*grad_o_e13 - y_e25*grad_o_e12 - y_e1*grad_o_e5 + y_e145*grad_o_e4 + y_e135*grad_o_e3 + y_e125*grad_o_e2 + y_e5*grad_o_e1 - y_e15*grad_o_1
+            V::store(v110, out0.at(9usize, c));
+            v48 = V::neg_mul_add(y_e14, grad_o_1, v48);
+            // out0[8] = y_e235*grad_o_e12345 - y_e1235*grad_o_e2345 - y_e35*grad_o_e1345 - y_e25*grad_o_e1245 + y_e2345*grad_o_e1235 + y_e23*grad_o_e1234 + y_e135*grad_o_e345 + y_e125*grad_o_e245 - y_e12345*grad_o_e235 - y_e123*grad_o_e234 + y_e5*grad_o_e145 - y_e345*grad_o_e135 - y_e3*grad_o_e134 - y_e245*grad_o_e125 - y_e2*grad_o_e124 + y_e234*grad_o_e123 - y_e15*grad_o_e45 + y_e1345*grad_o_e35 + y_e13*grad_o_e34 + y_e1245*grad_o_e25 + y_e12*grad_o_e24 - y_e1234*grad_o_e23 + y_e45*grad_o_e15 + y_1*grad_o_e14 - y_e34*grad_o_e13 - y_e24*grad_o_e12 - y_e145*grad_o_e5 - y_e1*grad_o_e4 + y_e134*grad_o_e3 + y_e124*grad_o_e2 + y_e4*grad_o_e1 - y_e14*grad_o_1
+            V::store(v48, out0.at(8usize, c));
+            v114 = V::neg_mul_add(y_e13, grad_o_1, v114);
+            // out0[7] = y_e1245*grad_o_e2345 - y_e245*grad_o_e12345 + y_e45*grad_o_e1345 - y_e2345*grad_o_e1245 - y_e25*grad_o_e1235 - y_e24*grad_o_e1234 - y_e145*grad_o_e345 + y_e12345*grad_o_e245 + y_e125*grad_o_e235 + y_e124*grad_o_e234 + y_e345*grad_o_e145 + y_e5*grad_o_e135 + y_e4*grad_o_e134 - y_e235*grad_o_e125 - y_e234*grad_o_e124 - y_e2*grad_o_e123 - y_e1345*grad_o_e45 - y_e15*grad_o_e35 - y_e14*grad_o_e34 + y_e1235*grad_o_e25 + y_e1234*grad_o_e24 + y_e12*grad_o_e23 + y_e35*grad_o_e15 + y_e34*grad_o_e14 + y_1*grad_o_e13 - y_e23*grad_o_e12 - y_e135*grad_o_e5 - y_e134*grad_o_e4 - y_e1*grad_o_e3 + y_e123*grad_o_e2 + y_e3*grad_o_e1 - y_e13*grad_o_1
+            V::store(v114, out0.at(7usize, c));
+            v52 = V::neg_mul_add(y_e12, grad_o_1, v52);
+            // out0[6] = y_e345*grad_o_e12345 - y_e1345*grad_o_e2345 + y_e2345*grad_o_e1345 + y_e45*grad_o_e1245 + y_e35*grad_o_e1235 + y_e34*grad_o_e1234 - y_e12345*grad_o_e345 - y_e145*grad_o_e245 - y_e135*grad_o_e235 - y_e134*grad_o_e234 + y_e245*grad_o_e145 + y_e235*grad_o_e135 + y_e234*grad_o_e134 + y_e5*grad_o_e125 + y_e4*grad_o_e124 + y_e3*grad_o_e123 - y_e1245*grad_o_e45 - y_e1235*grad_o_e35 - y_e1234*grad_o_e34 - y_e15*grad_o_e25 - y_e14*grad_o_e24 - y_e13*grad_o_e23 + y_e25*grad_o_e15 + y_e24*grad_o_e14 + y_e23*grad_o_e13 + y_1*grad_o_e12 - y_e125*grad_o_e5 - y_e124*grad_o_e4 - y_e123*grad_o_e3 - y_e1*grad_o_e2 + y_e2*grad_o_e1 - y_e12*grad_o_1
+            V::store(v52, out0.at(6usize, c));
+            v54 = V::mul_add(y_e5, grad_o_1, v54);
+            // out0[5] = y_e1234*grad_o_e12345 - y_e234*grad_o_e2345 - y_e134*grad_o_e1345 - y_e124*grad_o_e1245 - y_e123*grad_o_e1235 + y_e12345*grad_o_e1234 + y_e34*grad_o_e345 + y_e24*grad_o_e245 + y_e23*grad_o_e235 - y_e2345*grad_o_e234 + y_e14*grad_o_e145 + y_e13*grad_o_e135 - y_e1345*grad_o_e134 + y_e12*grad_o_e125 - y_e1245*grad_o_e124 - y_e1235*grad_o_e123 - y_e4*grad_o_e45 - y_e3*grad_o_e35 + y_e345*grad_o_e34 - y_e2*grad_o_e25 + y_e245*grad_o_e24 + y_e235*grad_o_e23 - y_e1*grad_o_e15 + y_e145*grad_o_e14 + y_e135*grad_o_e13 + y_e125*grad_o_e12 + y_1*grad_o_e5 - y_e45*grad_o_e4 - y_e35*grad_o_e3 - y_e25*grad_o_e2 - y_e15*grad_o_e1 + y_e5*grad_o_1
+            V::store(v54, out0.at(5usize, c));
+            v120 = V::mul_add(y_e4, grad_o_1, v120);
+            // out0[4] = y_e235*grad_o_e2345 - y_e1235*grad_o_e12345 + y_e135*grad_o_e1345 + y_e125*grad_o_e1245 - y_e12345*grad_o_e1235 - y_e123*grad_o_e1234 - y_e35*grad_o_e345 - y_e25*grad_o_e245 + y_e2345*grad_o_e235 + y_e23*grad_o_e234 - y_e15*grad_o_e145 + y_e1345*grad_o_e135 + y_e13*grad_o_e134 + y_e1245*grad_o_e125 + y_e12*grad_o_e124 - y_e1234*grad_o_e123 + y_e5*grad_o_e45 - y_e345*grad_o_e35 - y_e3*grad_o_e34 - y_e245*grad_o_e25 - y_e2*grad_o_e24 + y_e234*grad_o_e23 - y_e145*grad_o_e15 - y_e1*grad_o_e14 + y_e134*grad_o_e13 + y_e124*grad_o_e12 + y_e45*grad_o_e5 + y_1*grad_o_e4 - y_e34*grad_o_e3 - y_e24*grad_o_e2 - y_e14*grad_o_e1 + y_e4*grad_o_1
+            V::store(v120, out0.at(4usize, c));
+            v58 = V::mul_add(y_e3, grad_o_1, v58);
+            // out0[3] = y_e1245*grad_o_e12345 - y_e245*grad_o_e2345 - y_e145*grad_o_e1345 + y_e12345*grad_o_e1245 + y_e125*grad_o_e1235 + y_e124*grad_o_e1234 + y_e45*grad_o_e345 - y_e2345*grad_o_e245 - y_e25*grad_o_e235 - y_e24*grad_o_e234 - y_e1345*grad_o_e145 - y_e15*grad_o_e135 - y_e14*grad_o_e134 + y_e1235*grad_o_e125 + y_e1234*grad_o_e124 + y_e12*grad_o_e123 + y_e345*grad_o_e45 + y_e5*grad_o_e35 + y_e4*grad_o_e34 - y_e235*grad_o_e25 - y_e234*grad_o_e24 - y_e2*grad_o_e23 - y_e135*grad_o_e15 - y_e134*grad_o_e14 - y_e1*grad_o_e13 + y_e123*grad_o_e12 + y_e35*grad_o_e5 + y_e34*grad_o_e4 + y_1*grad_o_e3 - y_e23*grad_o_e2 - y_e13*grad_o_e1 + y_e3*grad_o_1
+            V::store(v58, out0.at(3usize, c));
+            v124 = V::mul_add(y_e2, grad_o_1, v124);
+            // out0[2] = y_e345*grad_o_e2345 - y_e1345*grad_o_e12345 - y_e12345*grad_o_e1345 - y_e145*grad_o_e1245 - y_e135*grad_o_e1235 - y_e134*grad_o_e1234 + y_e2345*grad_o_e345 + y_e45*grad_o_e245 + y_e35*grad_o_e235 + y_e34*grad_o_e234 - y_e1245*grad_o_e145 - y_e1235*grad_o_e135 - y_e1234*grad_o_e134 - y_e15*grad_o_e125 - y_e14*grad_o_e124 - y_e13*grad_o_e123 + y_e245*grad_o_e45 + y_e235*grad_o_e35 + y_e234*grad_o_e34 + y_e5*grad_o_e25 + y_e4*grad_o_e24 + y_e3*grad_o_e23 - y_e125*grad_o_e15 - y_e124*grad_o_e14 - y_e123*grad_o_e13 - y_e1*grad_o_e12 + y_e25*grad_o_e5 + y_e24*grad_o_e4 + y_e23*grad_o_e3 + y_1*grad_o_e2 - y_e12*grad_o_e1 + y_e2*grad_o_1
+            V::store(v124, out0.at(2usize, c));
+            v62 = V::mul_add(y_e1, grad_o_1, v62);
+            // out0[1] = y_e2345*grad_o_e12345 + y_e12345*grad_o_e2345 + y_e345*grad_o_e1345 + y_e245*grad_o_e1245 + y_e235*grad_o_e1235 + y_e234*grad_o_e1234 + y_e1345*grad_o_e345 + y_e1245*grad_o_e245 + y_e1235*grad_o_e235 + y_e1234*grad_o_e234 + y_e45*grad_o_e145 + y_e35*grad_o_e135 + y_e34*grad_o_e134 + y_e25*grad_o_e125 + y_e24*grad_o_e124 + y_e23*grad_o_e123 + y_e145*grad_o_e45 + y_e135*grad_o_e35 + y_e134*grad_o_e34 + y_e125*grad_o_e25 + y_e124*grad_o_e24 + y_e123*grad_o_e23 + y_e5*grad_o_e15 + y_e4*grad_o_e14 + y_e3*grad_o_e13 + y_e2*grad_o_e12 + y_e15*grad_o_e5 + y_e14*grad_o_e4 + y_e13*grad_o_e3 + y_e12*grad_o_e2 + y_1*grad_o_e1 + y_e1*grad_o_1
+            V::store(v62, out0.at(1usize, c));
+            v64 = V::mul_add(y_1, grad_o_1, v64);
+            // out0[0] = y_e12345*grad_o_e12345 + y_e2345*grad_o_e2345 + y_e1345*grad_o_e1345 + y_e1245*grad_o_e1245 + y_e1235*grad_o_e1235 + y_e1234*grad_o_e1234 + y_e345*grad_o_e345 + y_e245*grad_o_e245 + y_e235*grad_o_e235 + y_e234*grad_o_e234 + y_e145*grad_o_e145 + y_e135*grad_o_e135 + y_e134*grad_o_e134 + y_e125*grad_o_e125 + y_e124*grad_o_e124 + y_e123*grad_o_e123 + y_e45*grad_o_e45 + y_e35*grad_o_e35 + y_e34*grad_o_e34 + y_e25*grad_o_e25 + y_e24*grad_o_e24 + y_e23*grad_o_e23 + y_e15*grad_o_e15 + y_e14*grad_o_e14 + y_e13*grad_o_e13 + y_e12*grad_o_e12 + y_e5*grad_o_e5 + y_e4*grad_o_e4 + y_e3*grad_o_e3 + y_e2*grad_o_e2 + y_e1*grad_o_e1 + y_1*grad_o_1
+            V::store(v64, out0.at(0usize, c));
         }
     }
 }
@@ -2689,1366 +2357,1160 @@ unsafe fn geometric_product_2<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let out0 = args.outputs[0];
         for group in 0..args.groups {
             let c = group * V::LANES;
+            x.prefetch::<32usize>(c);
+            grad_o.prefetch::<32usize>(c);
             let x_e12345 = V::load(x.at(31usize, c));
             let grad_o_e12345 = V::load(grad_o.at(31usize, c));
+            let mut v2 = V::mul(x_e12345, grad_o_e12345);
             let x_e2345 = V::load(x.at(30usize, c));
-            let grad_o_e2345 = V::load(grad_o.at(30usize, c));
+            let mut v4 = V::mul(x_e2345, grad_o_e12345);
             let x_e1345 = V::load(x.at(29usize, c));
-            let grad_o_e1345 = V::load(grad_o.at(29usize, c));
+            let mut v6 = V::mul(x_e1345, grad_o_e12345);
             let x_e1245 = V::load(x.at(28usize, c));
-            let grad_o_e1245 = V::load(grad_o.at(28usize, c));
+            let mut v8 = V::mul(x_e1245, grad_o_e12345);
             let x_e1235 = V::load(x.at(27usize, c));
-            let grad_o_e1235 = V::load(grad_o.at(27usize, c));
+            let mut v10 = V::mul(x_e1235, grad_o_e12345);
             let x_e1234 = V::load(x.at(26usize, c));
-            let grad_o_e1234 = V::load(grad_o.at(26usize, c));
+            let mut v12 = V::mul(x_e1234, grad_o_e12345);
             let x_e345 = V::load(x.at(25usize, c));
-            let grad_o_e345 = V::load(grad_o.at(25usize, c));
+            let mut v14 = V::mul(x_e345, grad_o_e12345);
             let x_e245 = V::load(x.at(24usize, c));
-            let grad_o_e245 = V::load(grad_o.at(24usize, c));
+            let mut v16 = V::mul(x_e245, grad_o_e12345);
             let x_e235 = V::load(x.at(23usize, c));
-            let grad_o_e235 = V::load(grad_o.at(23usize, c));
+            let mut v18 = V::mul(x_e235, grad_o_e12345);
             let x_e234 = V::load(x.at(22usize, c));
-            let grad_o_e234 = V::load(grad_o.at(22usize, c));
+            let mut v20 = V::mul(x_e234, grad_o_e12345);
             let x_e145 = V::load(x.at(21usize, c));
-            let grad_o_e145 = V::load(grad_o.at(21usize, c));
+            let mut v22 = V::mul(x_e145, grad_o_e12345);
             let x_e135 = V::load(x.at(20usize, c));
-            let grad_o_e135 = V::load(grad_o.at(20usize, c));
+            let mut v24 = V::mul(x_e135, grad_o_e12345);
             let x_e134 = V::load(x.at(19usize, c));
-            let grad_o_e134 = V::load(grad_o.at(19usize, c));
+            let mut v26 = V::mul(x_e134, grad_o_e12345);
             let x_e125 = V::load(x.at(18usize, c));
-            let grad_o_e125 = V::load(grad_o.at(18usize, c));
+            let mut v28 = V::mul(x_e125, grad_o_e12345);
             let x_e124 = V::load(x.at(17usize, c));
-            let grad_o_e124 = V::load(grad_o.at(17usize, c));
+            let mut v30 = V::mul(x_e124, grad_o_e12345);
             let x_e123 = V::load(x.at(16usize, c));
-            let grad_o_e123 = V::load(grad_o.at(16usize, c));
+            let mut v32 = V::mul(x_e123, grad_o_e12345);
             let x_e45 = V::load(x.at(15usize, c));
-            let grad_o_e45 = V::load(grad_o.at(15usize, c));
+            let mut v34 = V::mul(x_e45, grad_o_e12345);
             let x_e35 = V::load(x.at(14usize, c));
-            let grad_o_e35 = V::load(grad_o.at(14usize, c));
+            let mut v36 = V::mul(x_e35, grad_o_e12345);
             let x_e34 = V::load(x.at(13usize, c));
-            let grad_o_e34 = V::load(grad_o.at(13usize, c));
+            let mut v38 = V::mul(x_e34, grad_o_e12345);
             let x_e25 = V::load(x.at(12usize, c));
-            let grad_o_e25 = V::load(grad_o.at(12usize, c));
+            let mut v40 = V::mul(x_e25, grad_o_e12345);
             let x_e24 = V::load(x.at(11usize, c));
-            let grad_o_e24 = V::load(grad_o.at(11usize, c));
+            let mut v42 = V::mul(x_e24, grad_o_e12345);
             let x_e23 = V::load(x.at(10usize, c));
-            let grad_o_e23 = V::load(grad_o.at(10usize, c));
+            let mut v44 = V::mul(x_e23, grad_o_e12345);
             let x_e15 = V::load(x.at(9usize, c));
-            let grad_o_e15 = V::load(grad_o.at(9usize, c));
+            let mut v46 = V::mul(x_e15, grad_o_e12345);
             let x_e14 = V::load(x.at(8usize, c));
-            let grad_o_e14 = V::load(grad_o.at(8usize, c));
+            let mut v48 = V::mul(x_e14, grad_o_e12345);
             let x_e13 = V::load(x.at(7usize, c));
-            let grad_o_e13 = V::load(grad_o.at(7usize, c));
+            let mut v50 = V::mul(x_e13, grad_o_e12345);
             let x_e12 = V::load(x.at(6usize, c));
-            let grad_o_e12 = V::load(grad_o.at(6usize, c));
+            let mut v52 = V::mul(x_e12, grad_o_e12345);
             let x_e5 = V::load(x.at(5usize, c));
-            let grad_o_e5 = V::load(grad_o.at(5usize, c));
+            let mut v54 = V::mul(x_e5, grad_o_e12345);
             let x_e4 = V::load(x.at(4usize, c));
-            let grad_o_e4 = V::load(grad_o.at(4usize, c));
+            let mut v56 = V::mul(x_e4, grad_o_e12345);
             let x_e3 = V::load(x.at(3usize, c));
-            let grad_o_e3 = V::load(grad_o.at(3usize, c));
+            let mut v58 = V::mul(x_e3, grad_o_e12345);
             let x_e2 = V::load(x.at(2usize, c));
-            let grad_o_e2 = V::load(grad_o.at(2usize, c));
+            let mut v60 = V::mul(x_e2, grad_o_e12345);
             let x_e1 = V::load(x.at(1usize, c));
-            let grad_o_e1 = V::load(grad_o.at(1usize, c));
+            let mut v62 = V::mul(x_e1, grad_o_e12345);
             let x_1 = V::load(x.at(0usize, c));
+            let mut v64 = V::mul(x_1, grad_o_e12345);
+            let grad_o_e2345 = V::load(grad_o.at(30usize, c));
+            v4 = V::mul_add(x_e12345, grad_o_e2345, v4);
+            v2 = V::mul_add(x_e2345, grad_o_e2345, v2);
+            v14 = V::mul_add(x_e1345, grad_o_e2345, v14);
+            v16 = V::mul_add(x_e1245, grad_o_e2345, v16);
+            v18 = V::mul_add(x_e1235, grad_o_e2345, v18);
+            v20 = V::mul_add(x_e1234, grad_o_e2345, v20);
+            v6 = V::mul_add(x_e345, grad_o_e2345, v6);
+            v8 = V::mul_add(x_e245, grad_o_e2345, v8);
+            v10 = V::mul_add(x_e235, grad_o_e2345, v10);
+            v12 = V::mul_add(x_e234, grad_o_e2345, v12);
+            v34 = V::mul_add(x_e145, grad_o_e2345, v34);
+            v36 = V::mul_add(x_e135, grad_o_e2345, v36);
+            v38 = V::mul_add(x_e134, grad_o_e2345, v38);
+            v40 = V::mul_add(x_e125, grad_o_e2345, v40);
+            v42 = V::mul_add(x_e124, grad_o_e2345, v42);
+            v44 = V::mul_add(x_e123, grad_o_e2345, v44);
+            v22 = V::mul_add(x_e45, grad_o_e2345, v22);
+            v24 = V::mul_add(x_e35, grad_o_e2345, v24);
+            v26 = V::mul_add(x_e34, grad_o_e2345, v26);
+            v28 = V::mul_add(x_e25, grad_o_e2345, v28);
+            v30 = V::mul_add(x_e24, grad_o_e2345, v30);
+            v32 = V::mul_add(x_e23, grad_o_e2345, v32);
+            v54 = V::mul_add(x_e15, grad_o_e2345, v54);
+            v56 = V::mul_add(x_e14, grad_o_e2345, v56);
+            v58 = V::mul_add(x_e13, grad_o_e2345, v58);
+            v60 = V::mul_add(x_e12, grad_o_e2345, v60);
+            v46 = V::mul_add(x_e5, grad_o_e2345, v46);
+            v48 = V::mul_add(x_e4, grad_o_e2345, v48);
+            v50 = V::mul_add(x_e3, grad_o_e2345, v50);
+            v52 = V::mul_add(x_e2, grad_o_e2345, v52);
+            v64 = V::mul_add(x_e1, grad_o_e2345, v64);
+            v62 = V::mul_add(x_1, grad_o_e2345, v62);
+            let grad_o_e1345 = V::load(grad_o.at(29usize, c));
+            v6 = V::mul_add(x_e12345, grad_o_e1345, v6);
+            v14 = V::neg_mul_add(x_e2345, grad_o_e1345, v14);
+            v2 = V::mul_add(x_e1345, grad_o_e1345, v2);
+            v22 = V::mul_add(x_e1245, grad_o_e1345, v22);
+            v24 = V::mul_add(x_e1235, grad_o_e1345, v24);
+            v26 = V::mul_add(x_e1234, grad_o_e1345, v26);
+            v4 = V::neg_mul_add(x_e345, grad_o_e1345, v4);
+            v34 = V::neg_mul_add(x_e245, grad_o_e1345, v34);
+            let mut v148 = V::mul_sub(x_e235, grad_o_e1345, v36);
+            v38 = V::neg_mul_add(x_e234, grad_o_e1345, v38);
+            v8 = V::mul_add(x_e145, grad_o_e1345, v8);
+            v10 = V::mul_add(x_e135, grad_o_e1345, v10);
+            v12 = V::mul_add(x_e134, grad_o_e1345, v12);
+            v46 = V::mul_add(x_e125, grad_o_e1345, v46);
+            v48 = V::mul_add(x_e124, grad_o_e1345, v48);
+            v50 = V::mul_add(x_e123, grad_o_e1345, v50);
+            let mut v164 = V::mul_sub(x_e45, grad_o_e1345, v16);
+            v18 = V::neg_mul_add(x_e35, grad_o_e1345, v18);
+            let mut v168 = V::mul_sub(x_e34, grad_o_e1345, v20);
+            v54 = V::neg_mul_add(x_e25, grad_o_e1345, v54);
+            let mut v172 = V::mul_sub(x_e24, grad_o_e1345, v56);
+            v58 = V::neg_mul_add(x_e23, grad_o_e1345, v58);
+            v28 = V::mul_add(x_e15, grad_o_e1345, v28);
+            v30 = V::mul_add(x_e14, grad_o_e1345, v30);
+            v32 = V::mul_add(x_e13, grad_o_e1345, v32);
+            v62 = V::mul_add(x_e12, grad_o_e1345, v62);
+            v40 = V::neg_mul_add(x_e5, grad_o_e1345, v40);
+            let mut v186 = V::mul_sub(x_e4, grad_o_e1345, v42);
+            v44 = V::neg_mul_add(x_e3, grad_o_e1345, v44);
+            v64 = V::neg_mul_add(x_e2, grad_o_e1345, v64);
+            v52 = V::mul_add(x_e1, grad_o_e1345, v52);
+            let mut v194 = V::mul_sub(x_1, grad_o_e1345, v60);
+            let grad_o_e1245 = V::load(grad_o.at(28usize, c));
+            v8 = V::mul_add(x_e12345, grad_o_e1245, v8);
+            v164 = V::mul_add(x_e2345, grad_o_e1245, v164);
+            v22 = V::neg_mul_add(x_e1345, grad_o_e1245, v22);
+            v2 = V::mul_add(x_e1245, grad_o_e1245, v2);
+            v28 = V::mul_add(x_e1235, grad_o_e1245, v28);
+            v30 = V::mul_add(x_e1234, grad_o_e1245, v30);
+            v34 = V::mul_add(x_e345, grad_o_e1245, v34);
+            v4 = V::neg_mul_add(x_e245, grad_o_e1245, v4);
+            v40 = V::neg_mul_add(x_e235, grad_o_e1245, v40);
+            v186 = V::mul_add(x_e234, grad_o_e1245, v186);
+            let mut v217 = V::mul_sub(x_e145, grad_o_e1245, v6);
+            let mut v219 = V::mul_sub(x_e135, grad_o_e1245, v46);
+            v48 = V::neg_mul_add(x_e134, grad_o_e1245, v48);
+            v10 = V::mul_add(x_e125, grad_o_e1245, v10);
+            v12 = V::mul_add(x_e124, grad_o_e1245, v12);
+            v52 = V::mul_add(x_e123, grad_o_e1245, v52);
+            v14 = V::mul_add(x_e45, grad_o_e1245, v14);
+            v54 = V::mul_add(x_e35, grad_o_e1245, v54);
+            v172 = V::neg_mul_add(x_e34, grad_o_e1245, v172);
+            v18 = V::neg_mul_add(x_e25, grad_o_e1245, v18);
+            v168 = V::mul_add(x_e24, grad_o_e1245, v168);
+            v194 = V::mul_add(x_e23, grad_o_e1245, v194);
+            let mut v241 = V::mul_sub(x_e15, grad_o_e1245, v24);
+            v26 = V::neg_mul_add(x_e14, grad_o_e1245, v26);
+            v62 = V::neg_mul_add(x_e13, grad_o_e1245, v62);
+            v32 = V::mul_add(x_e12, grad_o_e1245, v32);
+            v148 = V::neg_mul_add(x_e5, grad_o_e1245, v148);
+            v38 = V::mul_add(x_e4, grad_o_e1245, v38);
+            v64 = V::mul_add(x_e3, grad_o_e1245, v64);
+            v44 = V::neg_mul_add(x_e2, grad_o_e1245, v44);
+            let mut v257 = V::mul_sub(x_e1, grad_o_e1245, v50);
+            v58 = V::mul_add(x_1, grad_o_e1245, v58);
+            let grad_o_e1235 = V::load(grad_o.at(27usize, c));
+            v10 = V::mul_add(x_e12345, grad_o_e1235, v10);
+            v18 = V::neg_mul_add(x_e2345, grad_o_e1235, v18);
+            v241 = V::mul_add(x_e1345, grad_o_e1235, v241);
+            v28 = V::neg_mul_add(x_e1245, grad_o_e1235, v28);
+            v2 = V::mul_add(x_e1235, grad_o_e1235, v2);
+            v32 = V::mul_add(x_e1234, grad_o_e1235, v32);
+            v148 = V::neg_mul_add(x_e345, grad_o_e1235, v148);
+            v40 = V::mul_add(x_e245, grad_o_e1235, v40);
+            v4 = V::neg_mul_add(x_e235, grad_o_e1235, v4);
+            v44 = V::neg_mul_add(x_e234, grad_o_e1235, v44);
+            v219 = V::neg_mul_add(x_e145, grad_o_e1235, v219);
+            v217 = V::mul_add(x_e135, grad_o_e1235, v217);
+            v257 = V::mul_add(x_e134, grad_o_e1235, v257);
+            v8 = V::neg_mul_add(x_e125, grad_o_e1235, v8);
+            v52 = V::neg_mul_add(x_e124, grad_o_e1235, v52);
+            v12 = V::mul_add(x_e123, grad_o_e1235, v12);
+            v54 = V::neg_mul_add(x_e45, grad_o_e1235, v54);
+            v14 = V::mul_add(x_e35, grad_o_e1235, v14);
+            v58 = V::mul_add(x_e34, grad_o_e1235, v58);
+            v164 = V::neg_mul_add(x_e25, grad_o_e1235, v164);
+            v194 = V::neg_mul_add(x_e24, grad_o_e1235, v194);
+            v168 = V::mul_add(x_e23, grad_o_e1235, v168);
+            v22 = V::mul_add(x_e15, grad_o_e1235, v22);
+            v62 = V::mul_add(x_e14, grad_o_e1235, v62);
+            v26 = V::neg_mul_add(x_e13, grad_o_e1235, v26);
+            let mut v312 = V::mul_sub(x_e12, grad_o_e1235, v30);
+            v34 = V::neg_mul_add(x_e5, grad_o_e1235, v34);
+            v64 = V::neg_mul_add(x_e4, grad_o_e1235, v64);
+            v38 = V::mul_add(x_e3, grad_o_e1235, v38);
+            v186 = V::neg_mul_add(x_e2, grad_o_e1235, v186);
+            v48 = V::mul_add(x_e1, grad_o_e1235, v48);
+            v172 = V::mul_add(x_1, grad_o_e1235, v172);
+            let grad_o_e1234 = V::load(grad_o.at(26usize, c));
+            v12 = V::mul_add(x_e12345, grad_o_e1234, v12);
+            v168 = V::mul_add(x_e2345, grad_o_e1234, v168);
+            v26 = V::neg_mul_add(x_e1345, grad_o_e1234, v26);
+            v312 = V::mul_add(x_e1245, grad_o_e1234, v312);
+            v32 = V::neg_mul_add(x_e1235, grad_o_e1234, v32);
+            v2 = V::mul_add(x_e1234, grad_o_e1234, v2);
+            v38 = V::mul_add(x_e345, grad_o_e1234, v38);
+            v186 = V::neg_mul_add(x_e245, grad_o_e1234, v186);
+            v44 = V::mul_add(x_e235, grad_o_e1234, v44);
+            v4 = V::neg_mul_add(x_e234, grad_o_e1234, v4);
+            v48 = V::mul_add(x_e145, grad_o_e1234, v48);
+            v257 = V::neg_mul_add(x_e135, grad_o_e1234, v257);
+            v217 = V::mul_add(x_e134, grad_o_e1234, v217);
+            v52 = V::mul_add(x_e125, grad_o_e1234, v52);
+            v8 = V::neg_mul_add(x_e124, grad_o_e1234, v8);
+            let mut v357 = V::mul_sub(x_e123, grad_o_e1234, v10);
+            v172 = V::mul_add(x_e45, grad_o_e1234, v172);
+            v58 = V::neg_mul_add(x_e35, grad_o_e1234, v58);
+            v14 = V::mul_add(x_e34, grad_o_e1234, v14);
+            v194 = V::mul_add(x_e25, grad_o_e1234, v194);
+            v164 = V::neg_mul_add(x_e24, grad_o_e1234, v164);
+            v18 = V::mul_add(x_e23, grad_o_e1234, v18);
+            v62 = V::neg_mul_add(x_e15, grad_o_e1234, v62);
+            v22 = V::mul_add(x_e14, grad_o_e1234, v22);
+            v241 = V::neg_mul_add(x_e13, grad_o_e1234, v241);
+            v28 = V::mul_add(x_e12, grad_o_e1234, v28);
+            v64 = V::mul_add(x_e5, grad_o_e1234, v64);
+            v34 = V::neg_mul_add(x_e4, grad_o_e1234, v34);
+            v148 = V::mul_add(x_e3, grad_o_e1234, v148);
+            v40 = V::neg_mul_add(x_e2, grad_o_e1234, v40);
+            v219 = V::mul_add(x_e1, grad_o_e1234, v219);
+            v54 = V::mul_add(x_1, grad_o_e1234, v54);
+            let grad_o_e345 = V::load(grad_o.at(25usize, c));
+            v14 = V::neg_mul_add(x_e12345, grad_o_e345, v14);
+            v217 = V::neg_mul_add(x_e2345, grad_o_e345, v217);
+            v4 = V::neg_mul_add(x_e1345, grad_o_e345, v4);
+            v34 = V::neg_mul_add(x_e1245, grad_o_e345, v34);
+            v148 = V::mul_add(x_e1235, grad_o_e345, v148);
+            v38 = V::neg_mul_add(x_e1234, grad_o_e345, v38);
+            v2 = V::mul_add(x_e345, grad_o_e345, v2);
+            v22 = V::mul_add(x_e245, grad_o_e345, v22);
+            v241 = V::neg_mul_add(x_e235, grad_o_e345, v241);
+            v26 = V::mul_add(x_e234, grad_o_e345, v26);
+            v164 = V::mul_add(x_e145, grad_o_e345, v164);
+            v18 = V::neg_mul_add(x_e135, grad_o_e345, v18);
+            v168 = V::mul_add(x_e134, grad_o_e345, v168);
+            v54 = V::neg_mul_add(x_e125, grad_o_e345, v54);
+            v172 = V::mul_add(x_e124, grad_o_e345, v172);
+            v58 = V::neg_mul_add(x_e123, grad_o_e345, v58);
+            v8 = V::mul_add(x_e45, grad_o_e345, v8);
+            v357 = V::neg_mul_add(x_e35, grad_o_e345, v357);
+            v12 = V::mul_add(x_e34, grad_o_e345, v12);
+            v219 = V::neg_mul_add(x_e25, grad_o_e345, v219);
+            v48 = V::mul_add(x_e24, grad_o_e345, v48);
+            v257 = V::neg_mul_add(x_e23, grad_o_e345, v257);
+            v40 = V::neg_mul_add(x_e15, grad_o_e345, v40);
+            v186 = V::mul_add(x_e14, grad_o_e345, v186);
+            v44 = V::neg_mul_add(x_e13, grad_o_e345, v44);
+            v64 = V::neg_mul_add(x_e12, grad_o_e345, v64);
+            v28 = V::mul_add(x_e5, grad_o_e345, v28);
+            v312 = V::neg_mul_add(x_e4, grad_o_e345, v312);
+            v32 = V::mul_add(x_e3, grad_o_e345, v32);
+            v62 = V::mul_add(x_e2, grad_o_e345, v62);
+            v194 = V::mul_add(x_e1, grad_o_e345, v194);
+            v52 = V::mul_add(x_1, grad_o_e345, v52);
+            let grad_o_e245 = V::load(grad_o.at(24usize, c));
+            v164 = V::mul_add(x_e12345, grad_o_e245, v164);
+            v8 = V::mul_add(x_e2345, grad_o_e245, v8);
+            v34 = V::mul_add(x_e1345, grad_o_e245, v34);
+            v4 = V::neg_mul_add(x_e1245, grad_o_e245, v4);
+            v40 = V::neg_mul_add(x_e1235, grad_o_e245, v40);
+            v186 = V::mul_add(x_e1234, grad_o_e245, v186);
+            v22 = V::neg_mul_add(x_e345, grad_o_e245, v22);
+            v2 = V::mul_add(x_e245, grad_o_e245, v2);
+            v28 = V::mul_add(x_e235, grad_o_e245, v28);
+            v312 = V::neg_mul_add(x_e234, grad_o_e245, v312);
+            v14 = V::mul_add(x_e145, grad_o_e245, v14);
+            v54 = V::mul_add(x_e135, grad_o_e245, v54);
+            v172 = V::neg_mul_add(x_e134, grad_o_e245, v172);
+            v18 = V::neg_mul_add(x_e125, grad_o_e245, v18);
+            v168 = V::mul_add(x_e124, grad_o_e245, v168);
+            v194 = V::mul_add(x_e123, grad_o_e245, v194);
+            v217 = V::mul_add(x_e45, grad_o_e245, v217);
+            v219 = V::mul_add(x_e35, grad_o_e245, v219);
+            v48 = V::neg_mul_add(x_e34, grad_o_e245, v48);
+            v357 = V::neg_mul_add(x_e25, grad_o_e245, v357);
+            v12 = V::mul_add(x_e24, grad_o_e245, v12);
+            v52 = V::mul_add(x_e23, grad_o_e245, v52);
+            v148 = V::neg_mul_add(x_e15, grad_o_e245, v148);
+            v38 = V::mul_add(x_e14, grad_o_e245, v38);
+            v64 = V::mul_add(x_e13, grad_o_e245, v64);
+            v44 = V::neg_mul_add(x_e12, grad_o_e245, v44);
+            v241 = V::mul_add(x_e5, grad_o_e245, v241);
+            v26 = V::neg_mul_add(x_e4, grad_o_e245, v26);
+            v62 = V::neg_mul_add(x_e3, grad_o_e245, v62);
+            v32 = V::mul_add(x_e2, grad_o_e245, v32);
+            v58 = V::mul_add(x_e1, grad_o_e245, v58);
+            v257 = V::mul_add(x_1, grad_o_e245, v257);
+            let grad_o_e235 = V::load(grad_o.at(23usize, c));
+            v18 = V::neg_mul_add(x_e12345, grad_o_e235, v18);
+            v357 = V::neg_mul_add(x_e2345, grad_o_e235, v357);
+            v148 = V::neg_mul_add(x_e1345, grad_o_e235, v148);
+            v40 = V::mul_add(x_e1245, grad_o_e235, v40);
+            v4 = V::neg_mul_add(x_e1235, grad_o_e235, v4);
+            v44 = V::neg_mul_add(x_e1234, grad_o_e235, v44);
+            v241 = V::mul_add(x_e345, grad_o_e235, v241);
+            v28 = V::neg_mul_add(x_e245, grad_o_e235, v28);
+            v2 = V::mul_add(x_e235, grad_o_e235, v2);
+            v32 = V::mul_add(x_e234, grad_o_e235, v32);
+            v54 = V::neg_mul_add(x_e145, grad_o_e235, v54);
+            v14 = V::mul_add(x_e135, grad_o_e235, v14);
+            v58 = V::mul_add(x_e134, grad_o_e235, v58);
+            v164 = V::neg_mul_add(x_e125, grad_o_e235, v164);
+            v194 = V::neg_mul_add(x_e124, grad_o_e235, v194);
+            v168 = V::mul_add(x_e123, grad_o_e235, v168);
+            v219 = V::neg_mul_add(x_e45, grad_o_e235, v219);
+            v217 = V::mul_add(x_e35, grad_o_e235, v217);
+            v257 = V::mul_add(x_e34, grad_o_e235, v257);
+            v8 = V::neg_mul_add(x_e25, grad_o_e235, v8);
+            v52 = V::neg_mul_add(x_e24, grad_o_e235, v52);
+            v12 = V::mul_add(x_e23, grad_o_e235, v12);
+            v34 = V::neg_mul_add(x_e15, grad_o_e235, v34);
+            v64 = V::neg_mul_add(x_e14, grad_o_e235, v64);
+            v38 = V::mul_add(x_e13, grad_o_e235, v38);
+            v186 = V::neg_mul_add(x_e12, grad_o_e235, v186);
+            v22 = V::mul_add(x_e5, grad_o_e235, v22);
+            v62 = V::mul_add(x_e4, grad_o_e235, v62);
+            v26 = V::neg_mul_add(x_e3, grad_o_e235, v26);
+            v312 = V::mul_add(x_e2, grad_o_e235, v312);
+            v172 = V::mul_add(x_e1, grad_o_e235, v172);
+            v48 = V::mul_add(x_1, grad_o_e235, v48);
+            let grad_o_e234 = V::load(grad_o.at(22usize, c));
+            v168 = V::mul_add(x_e12345, grad_o_e234, v168);
+            v12 = V::mul_add(x_e2345, grad_o_e234, v12);
+            v38 = V::mul_add(x_e1345, grad_o_e234, v38);
+            v186 = V::neg_mul_add(x_e1245, grad_o_e234, v186);
+            v44 = V::mul_add(x_e1235, grad_o_e234, v44);
+            v4 = V::neg_mul_add(x_e1234, grad_o_e234, v4);
+            v26 = V::neg_mul_add(x_e345, grad_o_e234, v26);
+            v312 = V::mul_add(x_e245, grad_o_e234, v312);
+            v32 = V::neg_mul_add(x_e235, grad_o_e234, v32);
+            v2 = V::mul_add(x_e234, grad_o_e234, v2);
+            v172 = V::mul_add(x_e145, grad_o_e234, v172);
+            v58 = V::neg_mul_add(x_e135, grad_o_e234, v58);
+            v14 = V::mul_add(x_e134, grad_o_e234, v14);
+            v194 = V::mul_add(x_e125, grad_o_e234, v194);
+            v164 = V::neg_mul_add(x_e124, grad_o_e234, v164);
+            v18 = V::mul_add(x_e123, grad_o_e234, v18);
+            v48 = V::mul_add(x_e45, grad_o_e234, v48);
+            v257 = V::neg_mul_add(x_e35, grad_o_e234, v257);
+            v217 = V::mul_add(x_e34, grad_o_e234, v217);
+            v52 = V::mul_add(x_e25, grad_o_e234, v52);
+            v8 = V::neg_mul_add(x_e24, grad_o_e234, v8);
+            v357 = V::mul_add(x_e23, grad_o_e234, v357);
+            v64 = V::mul_add(x_e15, grad_o_e234, v64);
+            v34 = V::neg_mul_add(x_e14, grad_o_e234, v34);
+            v148 = V::mul_add(x_e13, grad_o_e234, v148);
+            v40 = V::neg_mul_add(x_e12, grad_o_e234, v40);
+            v62 = V::neg_mul_add(x_e5, grad_o_e234, v62);
+            v22 = V::mul_add(x_e4, grad_o_e234, v22);
+            v241 = V::neg_mul_add(x_e3, grad_o_e234, v241);
+            v28 = V::mul_add(x_e2, grad_o_e234, v28);
+            v54 = V::mul_add(x_e1, grad_o_e234, v54);
+            v219 = V::mul_add(x_1, grad_o_e234, v219);
+            let grad_o_e145 = V::load(grad_o.at(21usize, c));
+            v22 = V::neg_mul_add(x_e12345, grad_o_e145, v22);
+            v34 = V::neg_mul_add(x_e2345, grad_o_e145, v34);
+            v8 = V::mul_add(x_e1345, grad_o_e145, v8);
+            v217 = V::mul_add(x_e1245, grad_o_e145, v217);
+            v219 = V::mul_add(x_e1235, grad_o_e145, v219);
+            v48 = V::neg_mul_add(x_e1234, grad_o_e145, v48);
+            v164 = V::neg_mul_add(x_e345, grad_o_e145, v164);
+            v14 = V::neg_mul_add(x_e245, grad_o_e145, v14);
+            v54 = V::neg_mul_add(x_e235, grad_o_e145, v54);
+            v172 = V::mul_add(x_e234, grad_o_e145, v172);
+            v2 = V::mul_add(x_e145, grad_o_e145, v2);
+            v28 = V::mul_add(x_e135, grad_o_e145, v28);
+            v312 = V::neg_mul_add(x_e134, grad_o_e145, v312);
+            v241 = V::mul_add(x_e125, grad_o_e145, v241);
+            v26 = V::neg_mul_add(x_e124, grad_o_e145, v26);
+            v62 = V::neg_mul_add(x_e123, grad_o_e145, v62);
+            v4 = V::mul_add(x_e45, grad_o_e145, v4);
+            v40 = V::mul_add(x_e35, grad_o_e145, v40);
+            v186 = V::neg_mul_add(x_e34, grad_o_e145, v186);
+            v148 = V::mul_add(x_e25, grad_o_e145, v148);
+            v38 = V::neg_mul_add(x_e24, grad_o_e145, v38);
+            v64 = V::neg_mul_add(x_e23, grad_o_e145, v64);
+            v357 = V::neg_mul_add(x_e15, grad_o_e145, v357);
+            v12 = V::mul_add(x_e14, grad_o_e145, v12);
+            v52 = V::mul_add(x_e13, grad_o_e145, v52);
+            v257 = V::mul_add(x_e12, grad_o_e145, v257);
+            v18 = V::mul_add(x_e5, grad_o_e145, v18);
+            v168 = V::neg_mul_add(x_e4, grad_o_e145, v168);
+            v194 = V::neg_mul_add(x_e3, grad_o_e145, v194);
+            v58 = V::neg_mul_add(x_e2, grad_o_e145, v58);
+            v32 = V::mul_add(x_e1, grad_o_e145, v32);
+            v44 = V::mul_add(x_1, grad_o_e145, v44);
+            let grad_o_e135 = V::load(grad_o.at(20usize, c));
+            v241 = V::mul_add(x_e12345, grad_o_e135, v241);
+            v148 = V::mul_add(x_e2345, grad_o_e135, v148);
+            v357 = V::neg_mul_add(x_e1345, grad_o_e135, v357);
+            v219 = V::neg_mul_add(x_e1245, grad_o_e135, v219);
+            v217 = V::mul_add(x_e1235, grad_o_e135, v217);
+            v257 = V::mul_add(x_e1234, grad_o_e135, v257);
+            v18 = V::mul_add(x_e345, grad_o_e135, v18);
+            v54 = V::mul_add(x_e245, grad_o_e135, v54);
+            v14 = V::neg_mul_add(x_e235, grad_o_e135, v14);
+            v58 = V::neg_mul_add(x_e234, grad_o_e135, v58);
+            v28 = V::neg_mul_add(x_e145, grad_o_e135, v28);
+            v2 = V::mul_add(x_e135, grad_o_e135, v2);
+            v32 = V::mul_add(x_e134, grad_o_e135, v32);
+            v22 = V::mul_add(x_e125, grad_o_e135, v22);
+            v62 = V::mul_add(x_e124, grad_o_e135, v62);
+            v26 = V::neg_mul_add(x_e123, grad_o_e135, v26);
+            v40 = V::neg_mul_add(x_e45, grad_o_e135, v40);
+            v4 = V::mul_add(x_e35, grad_o_e135, v4);
+            v44 = V::mul_add(x_e34, grad_o_e135, v44);
+            v34 = V::mul_add(x_e25, grad_o_e135, v34);
+            v64 = V::mul_add(x_e24, grad_o_e135, v64);
+            v38 = V::neg_mul_add(x_e23, grad_o_e135, v38);
+            v8 = V::neg_mul_add(x_e15, grad_o_e135, v8);
+            v52 = V::neg_mul_add(x_e14, grad_o_e135, v52);
+            v12 = V::mul_add(x_e13, grad_o_e135, v12);
+            v48 = V::mul_add(x_e12, grad_o_e135, v48);
+            v164 = V::mul_add(x_e5, grad_o_e135, v164);
+            v194 = V::mul_add(x_e4, grad_o_e135, v194);
+            v168 = V::neg_mul_add(x_e3, grad_o_e135, v168);
+            v172 = V::neg_mul_add(x_e2, grad_o_e135, v172);
+            v312 = V::mul_add(x_e1, grad_o_e135, v312);
+            v186 = V::mul_add(x_1, grad_o_e135, v186);
+            let grad_o_e134 = V::load(grad_o.at(19usize, c));
+            v26 = V::neg_mul_add(x_e12345, grad_o_e134, v26);
+            v38 = V::neg_mul_add(x_e2345, grad_o_e134, v38);
+            v12 = V::mul_add(x_e1345, grad_o_e134, v12);
+            v48 = V::mul_add(x_e1245, grad_o_e134, v48);
+            v257 = V::neg_mul_add(x_e1235, grad_o_e134, v257);
+            v217 = V::mul_add(x_e1234, grad_o_e134, v217);
+            v168 = V::neg_mul_add(x_e345, grad_o_e134, v168);
+            v172 = V::neg_mul_add(x_e245, grad_o_e134, v172);
+            v58 = V::mul_add(x_e235, grad_o_e134, v58);
+            v14 = V::neg_mul_add(x_e234, grad_o_e134, v14);
+            v312 = V::mul_add(x_e145, grad_o_e134, v312);
+            v32 = V::neg_mul_add(x_e135, grad_o_e134, v32);
+            v2 = V::mul_add(x_e134, grad_o_e134, v2);
+            v62 = V::neg_mul_add(x_e125, grad_o_e134, v62);
+            v22 = V::mul_add(x_e124, grad_o_e134, v22);
+            v241 = V::neg_mul_add(x_e123, grad_o_e134, v241);
+            v186 = V::mul_add(x_e45, grad_o_e134, v186);
+            v44 = V::neg_mul_add(x_e35, grad_o_e134, v44);
+            v4 = V::mul_add(x_e34, grad_o_e134, v4);
+            v64 = V::neg_mul_add(x_e25, grad_o_e134, v64);
+            v34 = V::mul_add(x_e24, grad_o_e134, v34);
+            v148 = V::neg_mul_add(x_e23, grad_o_e134, v148);
+            v52 = V::mul_add(x_e15, grad_o_e134, v52);
+            v8 = V::neg_mul_add(x_e14, grad_o_e134, v8);
+            v357 = V::mul_add(x_e13, grad_o_e134, v357);
+            v219 = V::mul_add(x_e12, grad_o_e134, v219);
+            v194 = V::neg_mul_add(x_e5, grad_o_e134, v194);
+            v164 = V::mul_add(x_e4, grad_o_e134, v164);
+            v18 = V::neg_mul_add(x_e3, grad_o_e134, v18);
+            v54 = V::neg_mul_add(x_e2, grad_o_e134, v54);
+            v28 = V::mul_add(x_e1, grad_o_e134, v28);
+            v40 = V::mul_add(x_1, grad_o_e134, v40);
+            let grad_o_e125 = V::load(grad_o.at(18usize, c));
+            v28 = V::neg_mul_add(x_e12345, grad_o_e125, v28);
+            v40 = V::neg_mul_add(x_e2345, grad_o_e125, v40);
+            v219 = V::mul_add(x_e1345, grad_o_e125, v219);
+            v357 = V::neg_mul_add(x_e1245, grad_o_e125, v357);
+            v8 = V::neg_mul_add(x_e1235, grad_o_e125, v8);
+            v52 = V::neg_mul_add(x_e1234, grad_o_e125, v52);
+            v54 = V::neg_mul_add(x_e345, grad_o_e125, v54);
+            v18 = V::mul_add(x_e245, grad_o_e125, v18);
+            v164 = V::mul_add(x_e235, grad_o_e125, v164);
+            v194 = V::mul_add(x_e234, grad_o_e125, v194);
+            v241 = V::neg_mul_add(x_e145, grad_o_e125, v241);
+            v22 = V::neg_mul_add(x_e135, grad_o_e125, v22);
+            v62 = V::neg_mul_add(x_e134, grad_o_e125, v62);
+            v2 = V::mul_add(x_e125, grad_o_e125, v2);
+            v32 = V::mul_add(x_e124, grad_o_e125, v32);
+            v312 = V::mul_add(x_e123, grad_o_e125, v312);
+            v148 = V::neg_mul_add(x_e45, grad_o_e125, v148);
+            v34 = V::neg_mul_add(x_e35, grad_o_e125, v34);
+            v64 = V::neg_mul_add(x_e34, grad_o_e125, v64);
+            v4 = V::mul_add(x_e25, grad_o_e125, v4);
+            v44 = V::mul_add(x_e24, grad_o_e125, v44);
+            v186 = V::mul_add(x_e23, grad_o_e125, v186);
+            v217 = V::neg_mul_add(x_e15, grad_o_e125, v217);
+            v257 = V::neg_mul_add(x_e14, grad_o_e125, v257);
+            v48 = V::neg_mul_add(x_e13, grad_o_e125, v48);
+            v12 = V::mul_add(x_e12, grad_o_e125, v12);
+            v14 = V::mul_add(x_e5, grad_o_e125, v14);
+            v58 = V::mul_add(x_e4, grad_o_e125, v58);
+            v172 = V::mul_add(x_e3, grad_o_e125, v172);
+            v168 = V::neg_mul_add(x_e2, grad_o_e125, v168);
+            v26 = V::mul_add(x_e1, grad_o_e125, v26);
+            v38 = V::mul_add(x_1, grad_o_e125, v38);
+            let grad_o_e124 = V::load(grad_o.at(17usize, c));
+            v312 = V::mul_add(x_e12345, grad_o_e124, v312);
+            v186 = V::mul_add(x_e2345, grad_o_e124, v186);
+            v48 = V::neg_mul_add(x_e1345, grad_o_e124, v48);
+            v12 = V::mul_add(x_e1245, grad_o_e124, v12);
+            v52 = V::mul_add(x_e1235, grad_o_e124, v52);
+            v8 = V::neg_mul_add(x_e1234, grad_o_e124, v8);
+            v172 = V::mul_add(x_e345, grad_o_e124, v172);
+            v168 = V::neg_mul_add(x_e245, grad_o_e124, v168);
+            v194 = V::neg_mul_add(x_e235, grad_o_e124, v194);
+            v164 = V::mul_add(x_e234, grad_o_e124, v164);
+            v26 = V::mul_add(x_e145, grad_o_e124, v26);
+            v62 = V::mul_add(x_e135, grad_o_e124, v62);
+            v22 = V::neg_mul_add(x_e134, grad_o_e124, v22);
+            v32 = V::neg_mul_add(x_e125, grad_o_e124, v32);
+            v2 = V::mul_add(x_e124, grad_o_e124, v2);
+            v28 = V::mul_add(x_e123, grad_o_e124, v28);
+            v38 = V::mul_add(x_e45, grad_o_e124, v38);
+            v64 = V::mul_add(x_e35, grad_o_e124, v64);
+            v34 = V::neg_mul_add(x_e34, grad_o_e124, v34);
+            v44 = V::neg_mul_add(x_e25, grad_o_e124, v44);
+            v4 = V::mul_add(x_e24, grad_o_e124, v4);
+            v40 = V::mul_add(x_e23, grad_o_e124, v40);
+            v257 = V::mul_add(x_e15, grad_o_e124, v257);
+            v217 = V::neg_mul_add(x_e14, grad_o_e124, v217);
+            v219 = V::neg_mul_add(x_e13, grad_o_e124, v219);
+            v357 = V::mul_add(x_e12, grad_o_e124, v357);
+            v58 = V::neg_mul_add(x_e5, grad_o_e124, v58);
+            v14 = V::mul_add(x_e4, grad_o_e124, v14);
+            v54 = V::mul_add(x_e3, grad_o_e124, v54);
+            v18 = V::neg_mul_add(x_e2, grad_o_e124, v18);
+            v241 = V::mul_add(x_e1, grad_o_e124, v241);
+            v148 = V::mul_add(x_1, grad_o_e124, v148);
+            let grad_o_e123 = V::load(grad_o.at(16usize, c));
+            v32 = V::neg_mul_add(x_e12345, grad_o_e123, v32);
+            v44 = V::neg_mul_add(x_e2345, grad_o_e123, v44);
+            v257 = V::mul_add(x_e1345, grad_o_e123, v257);
+            v52 = V::neg_mul_add(x_e1245, grad_o_e123, v52);
+            v12 = V::mul_add(x_e1235, grad_o_e123, v12);
+            v357 = V::mul_add(x_e1234, grad_o_e123, v357);
+            v58 = V::neg_mul_add(x_e345, grad_o_e123, v58);
+            v194 = V::mul_add(x_e245, grad_o_e123, v194);
+            v168 = V::neg_mul_add(x_e235, grad_o_e123, v168);
+            v18 = V::neg_mul_add(x_e234, grad_o_e123, v18);
+            v62 = V::neg_mul_add(x_e145, grad_o_e123, v62);
+            v26 = V::mul_add(x_e135, grad_o_e123, v26);
+            v241 = V::mul_add(x_e134, grad_o_e123, v241);
+            v312 = V::neg_mul_add(x_e125, grad_o_e123, v312);
+            v28 = V::neg_mul_add(x_e124, grad_o_e123, v28);
+            v2 = V::mul_add(x_e123, grad_o_e123, v2);
+            v64 = V::neg_mul_add(x_e45, grad_o_e123, v64);
+            v38 = V::mul_add(x_e35, grad_o_e123, v38);
+            v148 = V::mul_add(x_e34, grad_o_e123, v148);
+            v186 = V::neg_mul_add(x_e25, grad_o_e123, v186);
+            v40 = V::neg_mul_add(x_e24, grad_o_e123, v40);
+            v4 = V::mul_add(x_e23, grad_o_e123, v4);
+            v48 = V::mul_add(x_e15, grad_o_e123, v48);
+            v219 = V::mul_add(x_e14, grad_o_e123, v219);
+            v217 = V::neg_mul_add(x_e13, grad_o_e123, v217);
+            v8 = V::mul_add(x_e12, grad_o_e123, v8);
+            v172 = V::neg_mul_add(x_e5, grad_o_e123, v172);
+            v54 = V::neg_mul_add(x_e4, grad_o_e123, v54);
+            v14 = V::mul_add(x_e3, grad_o_e123, v14);
+            v164 = V::neg_mul_add(x_e2, grad_o_e123, v164);
+            v22 = V::mul_add(x_e1, grad_o_e123, v22);
+            v34 = V::mul_add(x_1, grad_o_e123, v34);
+            let grad_o_e45 = V::load(grad_o.at(15usize, c));
+            v34 = V::neg_mul_add(x_e12345, grad_o_e45, v34);
+            v22 = V::neg_mul_add(x_e2345, grad_o_e45, v22);
+            v164 = V::neg_mul_add(x_e1345, grad_o_e45, v164);
+            v14 = V::neg_mul_add(x_e1245, grad_o_e45, v14);
+            v54 = V::neg_mul_add(x_e1235, grad_o_e45, v54);
+            v172 = V::mul_add(x_e1234, grad_o_e45, v172);
+            v8 = V::mul_add(x_e345, grad_o_e45, v8);
+            v217 = V::mul_add(x_e245, grad_o_e45, v217);
+            v219 = V::mul_add(x_e235, grad_o_e45, v219);
+            v48 = V::neg_mul_add(x_e234, grad_o_e45, v48);
+            v4 = V::mul_add(x_e145, grad_o_e45, v4);
+            v40 = V::mul_add(x_e135, grad_o_e45, v40);
+            v186 = V::neg_mul_add(x_e134, grad_o_e45, v186);
+            v148 = V::mul_add(x_e125, grad_o_e45, v148);
+            v38 = V::neg_mul_add(x_e124, grad_o_e45, v38);
+            v64 = V::neg_mul_add(x_e123, grad_o_e45, v64);
+            v2 = V::mul_add(x_e45, grad_o_e45, v2);
+            v28 = V::mul_add(x_e35, grad_o_e45, v28);
+            v312 = V::neg_mul_add(x_e34, grad_o_e45, v312);
+            v241 = V::mul_add(x_e25, grad_o_e45, v241);
+            v26 = V::neg_mul_add(x_e24, grad_o_e45, v26);
+            v62 = V::neg_mul_add(x_e23, grad_o_e45, v62);
+            v18 = V::mul_add(x_e15, grad_o_e45, v18);
+            v168 = V::neg_mul_add(x_e14, grad_o_e45, v168);
+            v194 = V::neg_mul_add(x_e13, grad_o_e45, v194);
+            v58 = V::neg_mul_add(x_e12, grad_o_e45, v58);
+            v357 = V::neg_mul_add(x_e5, grad_o_e45, v357);
+            v12 = V::mul_add(x_e4, grad_o_e45, v12);
+            v52 = V::mul_add(x_e3, grad_o_e45, v52);
+            v257 = V::mul_add(x_e2, grad_o_e45, v257);
+            v44 = V::mul_add(x_e1, grad_o_e45, v44);
+            v32 = V::mul_add(x_1, grad_o_e45, v32);
+            let grad_o_e35 = V::load(grad_o.at(14usize, c));
+            v148 = V::mul_add(x_e12345, grad_o_e35, v148);
+            v241 = V::mul_add(x_e2345, grad_o_e35, v241);
+            v18 = V::mul_add(x_e1345, grad_o_e35, v18);
+            v54 = V::mul_add(x_e1245, grad_o_e35, v54);
+            v14 = V::neg_mul_add(x_e1235, grad_o_e35, v14);
+            v58 = V::neg_mul_add(x_e1234, grad_o_e35, v58);
+            v357 = V::neg_mul_add(x_e345, grad_o_e35, v357);
+            v219 = V::neg_mul_add(x_e245, grad_o_e35, v219);
+            v217 = V::mul_add(x_e235, grad_o_e35, v217);
+            v257 = V::mul_add(x_e234, grad_o_e35, v257);
+            v40 = V::neg_mul_add(x_e145, grad_o_e35, v40);
+            v4 = V::mul_add(x_e135, grad_o_e35, v4);
+            v44 = V::mul_add(x_e134, grad_o_e35, v44);
+            v34 = V::mul_add(x_e125, grad_o_e35, v34);
+            v64 = V::mul_add(x_e124, grad_o_e35, v64);
+            v38 = V::neg_mul_add(x_e123, grad_o_e35, v38);
+            v28 = V::neg_mul_add(x_e45, grad_o_e35, v28);
+            v2 = V::mul_add(x_e35, grad_o_e35, v2);
+            v32 = V::mul_add(x_e34, grad_o_e35, v32);
+            v22 = V::mul_add(x_e25, grad_o_e35, v22);
+            v62 = V::mul_add(x_e24, grad_o_e35, v62);
+            v26 = V::neg_mul_add(x_e23, grad_o_e35, v26);
+            v164 = V::mul_add(x_e15, grad_o_e35, v164);
+            v194 = V::mul_add(x_e14, grad_o_e35, v194);
+            v168 = V::neg_mul_add(x_e13, grad_o_e35, v168);
+            v172 = V::neg_mul_add(x_e12, grad_o_e35, v172);
+            v8 = V::neg_mul_add(x_e5, grad_o_e35, v8);
+            v52 = V::neg_mul_add(x_e4, grad_o_e35, v52);
+            v12 = V::mul_add(x_e3, grad_o_e35, v12);
+            v48 = V::mul_add(x_e2, grad_o_e35, v48);
+            v186 = V::mul_add(x_e1, grad_o_e35, v186);
+            v312 = V::mul_add(x_1, grad_o_e35, v312);
+            let grad_o_e34 = V::load(grad_o.at(13usize, c));
+            v38 = V::neg_mul_add(x_e12345, grad_o_e34, v38);
+            v26 = V::neg_mul_add(x_e2345, grad_o_e34, v26);
+            v168 = V::neg_mul_add(x_e1345, grad_o_e34, v168);
+            v172 = V::neg_mul_add(x_e1245, grad_o_e34, v172);
+            v58 = V::mul_add(x_e1235, grad_o_e34, v58);
+            v14 = V::neg_mul_add(x_e1234, grad_o_e34, v14);
+            v12 = V::mul_add(x_e345, grad_o_e34, v12);
+            v48 = V::mul_add(x_e245, grad_o_e34, v48);
+            v257 = V::neg_mul_add(x_e235, grad_o_e34, v257);
+            v217 = V::mul_add(x_e234, grad_o_e34, v217);
+            v186 = V::mul_add(x_e145, grad_o_e34, v186);
+            v44 = V::neg_mul_add(x_e135, grad_o_e34, v44);
+            v4 = V::mul_add(x_e134, grad_o_e34, v4);
+            v64 = V::neg_mul_add(x_e125, grad_o_e34, v64);
+            v34 = V::mul_add(x_e124, grad_o_e34, v34);
+            v148 = V::neg_mul_add(x_e123, grad_o_e34, v148);
+            v312 = V::mul_add(x_e45, grad_o_e34, v312);
+            v32 = V::neg_mul_add(x_e35, grad_o_e34, v32);
+            v2 = V::mul_add(x_e34, grad_o_e34, v2);
+            v62 = V::neg_mul_add(x_e25, grad_o_e34, v62);
+            v22 = V::mul_add(x_e24, grad_o_e34, v22);
+            v241 = V::neg_mul_add(x_e23, grad_o_e34, v241);
+            v194 = V::neg_mul_add(x_e15, grad_o_e34, v194);
+            v164 = V::mul_add(x_e14, grad_o_e34, v164);
+            v18 = V::neg_mul_add(x_e13, grad_o_e34, v18);
+            v54 = V::neg_mul_add(x_e12, grad_o_e34, v54);
+            v52 = V::mul_add(x_e5, grad_o_e34, v52);
+            v8 = V::neg_mul_add(x_e4, grad_o_e34, v8);
+            v357 = V::mul_add(x_e3, grad_o_e34, v357);
+            v219 = V::mul_add(x_e2, grad_o_e34, v219);
+            v40 = V::mul_add(x_e1, grad_o_e34, v40);
+            v28 = V::mul_add(x_1, grad_o_e34, v28);
+            let grad_o_e25 = V::load(grad_o.at(12usize, c));
+            v40 = V::neg_mul_add(x_e12345, grad_o_e25, v40);
+            v28 = V::neg_mul_add(x_e2345, grad_o_e25, v28);
+            v54 = V::neg_mul_add(x_e1345, grad_o_e25, v54);
+            v18 = V::mul_add(x_e1245, grad_o_e25, v18);
+            v164 = V::mul_add(x_e1235, grad_o_e25, v164);
+            v194 = V::mul_add(x_e1234, grad_o_e25, v194);
+            v219 = V::mul_add(x_e345, grad_o_e25, v219);
+            v357 = V::neg_mul_add(x_e245, grad_o_e25, v357);
+            v8 = V::neg_mul_add(x_e235, grad_o_e25, v8);
+            v52 = V::neg_mul_add(x_e234, grad_o_e25, v52);
+            v148 = V::neg_mul_add(x_e145, grad_o_e25, v148);
+            v34 = V::neg_mul_add(x_e135, grad_o_e25, v34);
+            v64 = V::neg_mul_add(x_e134, grad_o_e25, v64);
+            v4 = V::mul_add(x_e125, grad_o_e25, v4);
+            v44 = V::mul_add(x_e124, grad_o_e25, v44);
+            v186 = V::mul_add(x_e123, grad_o_e25, v186);
+            v241 = V::neg_mul_add(x_e45, grad_o_e25, v241);
+            v22 = V::neg_mul_add(x_e35, grad_o_e25, v22);
+            v62 = V::neg_mul_add(x_e34, grad_o_e25, v62);
+            v2 = V::mul_add(x_e25, grad_o_e25, v2);
+            v32 = V::mul_add(x_e24, grad_o_e25, v32);
+            v312 = V::mul_add(x_e23, grad_o_e25, v312);
+            v14 = V::mul_add(x_e15, grad_o_e25, v14);
+            v58 = V::mul_add(x_e14, grad_o_e25, v58);
+            v172 = V::mul_add(x_e13, grad_o_e25, v172);
+            v168 = V::neg_mul_add(x_e12, grad_o_e25, v168);
+            v217 = V::neg_mul_add(x_e5, grad_o_e25, v217);
+            v257 = V::neg_mul_add(x_e4, grad_o_e25, v257);
+            v48 = V::neg_mul_add(x_e3, grad_o_e25, v48);
+            v12 = V::mul_add(x_e2, grad_o_e25, v12);
+            v38 = V::mul_add(x_e1, grad_o_e25, v38);
+            v26 = V::mul_add(x_1, grad_o_e25, v26);
+            let grad_o_e24 = V::load(grad_o.at(11usize, c));
+            v186 = V::mul_add(x_e12345, grad_o_e24, v186);
+            v312 = V::mul_add(x_e2345, grad_o_e24, v312);
+            v172 = V::mul_add(x_e1345, grad_o_e24, v172);
+            v168 = V::neg_mul_add(x_e1245, grad_o_e24, v168);
+            v194 = V::neg_mul_add(x_e1235, grad_o_e24, v194);
+            v164 = V::mul_add(x_e1234, grad_o_e24, v164);
+            v48 = V::neg_mul_add(x_e345, grad_o_e24, v48);
+            v12 = V::mul_add(x_e245, grad_o_e24, v12);
+            v52 = V::mul_add(x_e235, grad_o_e24, v52);
+            v8 = V::neg_mul_add(x_e234, grad_o_e24, v8);
+            v38 = V::mul_add(x_e145, grad_o_e24, v38);
+            v64 = V::mul_add(x_e135, grad_o_e24, v64);
+            v34 = V::neg_mul_add(x_e134, grad_o_e24, v34);
+            v44 = V::neg_mul_add(x_e125, grad_o_e24, v44);
+            v4 = V::mul_add(x_e124, grad_o_e24, v4);
+            v40 = V::mul_add(x_e123, grad_o_e24, v40);
+            v26 = V::mul_add(x_e45, grad_o_e24, v26);
+            v62 = V::mul_add(x_e35, grad_o_e24, v62);
+            v22 = V::neg_mul_add(x_e34, grad_o_e24, v22);
+            v32 = V::neg_mul_add(x_e25, grad_o_e24, v32);
+            v2 = V::mul_add(x_e24, grad_o_e24, v2);
+            v28 = V::mul_add(x_e23, grad_o_e24, v28);
+            v58 = V::neg_mul_add(x_e15, grad_o_e24, v58);
+            v14 = V::mul_add(x_e14, grad_o_e24, v14);
+            v54 = V::mul_add(x_e13, grad_o_e24, v54);
+            v18 = V::neg_mul_add(x_e12, grad_o_e24, v18);
+            v257 = V::mul_add(x_e5, grad_o_e24, v257);
+            v217 = V::neg_mul_add(x_e4, grad_o_e24, v217);
+            v219 = V::neg_mul_add(x_e3, grad_o_e24, v219);
+            v357 = V::mul_add(x_e2, grad_o_e24, v357);
+            v148 = V::mul_add(x_e1, grad_o_e24, v148);
+            v241 = V::mul_add(x_1, grad_o_e24, v241);
+            let grad_o_e23 = V::load(grad_o.at(10usize, c));
+            v44 = V::neg_mul_add(x_e12345, grad_o_e23, v44);
+            v32 = V::neg_mul_add(x_e2345, grad_o_e23, v32);
+            v58 = V::neg_mul_add(x_e1345, grad_o_e23, v58);
+            v194 = V::mul_add(x_e1245, grad_o_e23, v194);
+            v168 = V::neg_mul_add(x_e1235, grad_o_e23, v168);
+            v18 = V::neg_mul_add(x_e1234, grad_o_e23, v18);
+            v257 = V::mul_add(x_e345, grad_o_e23, v257);
+            v52 = V::neg_mul_add(x_e245, grad_o_e23, v52);
+            v12 = V::mul_add(x_e235, grad_o_e23, v12);
+            v357 = V::mul_add(x_e234, grad_o_e23, v357);
+            v64 = V::neg_mul_add(x_e145, grad_o_e23, v64);
+            v38 = V::mul_add(x_e135, grad_o_e23, v38);
+            v148 = V::mul_add(x_e134, grad_o_e23, v148);
+            v186 = V::neg_mul_add(x_e125, grad_o_e23, v186);
+            v40 = V::neg_mul_add(x_e124, grad_o_e23, v40);
+            v4 = V::mul_add(x_e123, grad_o_e23, v4);
+            v62 = V::neg_mul_add(x_e45, grad_o_e23, v62);
+            v26 = V::mul_add(x_e35, grad_o_e23, v26);
+            v241 = V::mul_add(x_e34, grad_o_e23, v241);
+            v312 = V::neg_mul_add(x_e25, grad_o_e23, v312);
+            v28 = V::neg_mul_add(x_e24, grad_o_e23, v28);
+            v2 = V::mul_add(x_e23, grad_o_e23, v2);
+            v172 = V::neg_mul_add(x_e15, grad_o_e23, v172);
+            v54 = V::neg_mul_add(x_e14, grad_o_e23, v54);
+            v14 = V::mul_add(x_e13, grad_o_e23, v14);
+            v164 = V::neg_mul_add(x_e12, grad_o_e23, v164);
+            v48 = V::mul_add(x_e5, grad_o_e23, v48);
+            v219 = V::mul_add(x_e4, grad_o_e23, v219);
+            v217 = V::neg_mul_add(x_e3, grad_o_e23, v217);
+            v8 = V::mul_add(x_e2, grad_o_e23, v8);
+            v34 = V::mul_add(x_e1, grad_o_e23, v34);
+            v22 = V::mul_add(x_1, grad_o_e23, v22);
+            let grad_o_e15 = V::load(grad_o.at(9usize, c));
+            v219 = V::mul_add(x_e12345, grad_o_e15, v219);
+            v54 = V::mul_add(x_e2345, grad_o_e15, v54);
+            v28 = V::neg_mul_add(x_e1345, grad_o_e15, v28);
+            v241 = V::neg_mul_add(x_e1245, grad_o_e15, v241);
+            v22 = V::neg_mul_add(x_e1235, grad_o_e15, v22);
+            v62 = V::neg_mul_add(x_e1234, grad_o_e15, v62);
+            v40 = V::mul_add(x_e345, grad_o_e15, v40);
+            v148 = V::mul_add(x_e245, grad_o_e15, v148);
+            v34 = V::mul_add(x_e235, grad_o_e15, v34);
+            v64 = V::mul_add(x_e234, grad_o_e15, v64);
+            v357 = V::neg_mul_add(x_e145, grad_o_e15, v357);
+            v8 = V::neg_mul_add(x_e135, grad_o_e15, v8);
+            v52 = V::neg_mul_add(x_e134, grad_o_e15, v52);
+            v217 = V::neg_mul_add(x_e125, grad_o_e15, v217);
+            v257 = V::neg_mul_add(x_e124, grad_o_e15, v257);
+            v48 = V::neg_mul_add(x_e123, grad_o_e15, v48);
+            v18 = V::neg_mul_add(x_e45, grad_o_e15, v18);
+            v164 = V::neg_mul_add(x_e35, grad_o_e15, v164);
+            v194 = V::neg_mul_add(x_e34, grad_o_e15, v194);
+            v14 = V::neg_mul_add(x_e25, grad_o_e15, v14);
+            v58 = V::neg_mul_add(x_e24, grad_o_e15, v58);
+            v172 = V::neg_mul_add(x_e23, grad_o_e15, v172);
+            v2 = V::mul_add(x_e15, grad_o_e15, v2);
+            v32 = V::mul_add(x_e14, grad_o_e15, v32);
+            v312 = V::mul_add(x_e13, grad_o_e15, v312);
+            v26 = V::mul_add(x_e12, grad_o_e15, v26);
+            v4 = V::neg_mul_add(x_e5, grad_o_e15, v4);
+            v44 = V::neg_mul_add(x_e4, grad_o_e15, v44);
+            v186 = V::neg_mul_add(x_e3, grad_o_e15, v186);
+            v38 = V::neg_mul_add(x_e2, grad_o_e15, v38);
+            v12 = V::mul_add(x_e1, grad_o_e15, v12);
+            v168 = V::mul_add(x_1, grad_o_e15, v168);
+            let grad_o_e14 = V::load(grad_o.at(8usize, c));
+            v48 = V::neg_mul_add(x_e12345, grad_o_e14, v48);
+            v172 = V::neg_mul_add(x_e2345, grad_o_e14, v172);
+            v312 = V::mul_add(x_e1345, grad_o_e14, v312);
+            v26 = V::mul_add(x_e1245, grad_o_e14, v26);
+            v62 = V::mul_add(x_e1235, grad_o_e14, v62);
+            v22 = V::neg_mul_add(x_e1234, grad_o_e14, v22);
+            v186 = V::neg_mul_add(x_e345, grad_o_e14, v186);
+            v38 = V::neg_mul_add(x_e245, grad_o_e14, v38);
+            v64 = V::neg_mul_add(x_e235, grad_o_e14, v64);
+            v34 = V::mul_add(x_e234, grad_o_e14, v34);
+            v12 = V::mul_add(x_e145, grad_o_e14, v12);
+            v52 = V::mul_add(x_e135, grad_o_e14, v52);
+            v8 = V::neg_mul_add(x_e134, grad_o_e14, v8);
+            v257 = V::mul_add(x_e125, grad_o_e14, v257);
+            v217 = V::neg_mul_add(x_e124, grad_o_e14, v217);
+            v219 = V::neg_mul_add(x_e123, grad_o_e14, v219);
+            v168 = V::mul_add(x_e45, grad_o_e14, v168);
+            v194 = V::mul_add(x_e35, grad_o_e14, v194);
+            v164 = V::neg_mul_add(x_e34, grad_o_e14, v164);
+            v58 = V::mul_add(x_e25, grad_o_e14, v58);
+            v14 = V::neg_mul_add(x_e24, grad_o_e14, v14);
+            v54 = V::neg_mul_add(x_e23, grad_o_e14, v54);
+            v32 = V::neg_mul_add(x_e15, grad_o_e14, v32);
+            v2 = V::mul_add(x_e14, grad_o_e14, v2);
+            v28 = V::mul_add(x_e13, grad_o_e14, v28);
+            v241 = V::mul_add(x_e12, grad_o_e14, v241);
+            v44 = V::mul_add(x_e5, grad_o_e14, v44);
+            v4 = V::neg_mul_add(x_e4, grad_o_e14, v4);
+            v40 = V::neg_mul_add(x_e3, grad_o_e14, v40);
+            v148 = V::neg_mul_add(x_e2, grad_o_e14, v148);
+            v357 = V::mul_add(x_e1, grad_o_e14, v357);
+            v18 = V::mul_add(x_1, grad_o_e14, v18);
+            let grad_o_e13 = V::load(grad_o.at(7usize, c));
+            v257 = V::mul_add(x_e12345, grad_o_e13, v257);
+            v58 = V::mul_add(x_e2345, grad_o_e13, v58);
+            v32 = V::neg_mul_add(x_e1345, grad_o_e13, v32);
+            v62 = V::neg_mul_add(x_e1245, grad_o_e13, v62);
+            v26 = V::mul_add(x_e1235, grad_o_e13, v26);
+            v241 = V::mul_add(x_e1234, grad_o_e13, v241);
+            v44 = V::mul_add(x_e345, grad_o_e13, v44);
+            v64 = V::mul_add(x_e245, grad_o_e13, v64);
+            v38 = V::neg_mul_add(x_e235, grad_o_e13, v38);
+            v148 = V::neg_mul_add(x_e234, grad_o_e13, v148);
+            v52 = V::neg_mul_add(x_e145, grad_o_e13, v52);
+            v12 = V::mul_add(x_e135, grad_o_e13, v12);
+            v357 = V::mul_add(x_e134, grad_o_e13, v357);
+            v48 = V::mul_add(x_e125, grad_o_e13, v48);
+            v219 = V::mul_add(x_e124, grad_o_e13, v219);
+            v217 = V::neg_mul_add(x_e123, grad_o_e13, v217);
+            v194 = V::neg_mul_add(x_e45, grad_o_e13, v194);
+            v168 = V::mul_add(x_e35, grad_o_e13, v168);
+            v18 = V::mul_add(x_e34, grad_o_e13, v18);
+            v172 = V::mul_add(x_e25, grad_o_e13, v172);
+            v54 = V::mul_add(x_e24, grad_o_e13, v54);
+            v14 = V::neg_mul_add(x_e23, grad_o_e13, v14);
+            v312 = V::neg_mul_add(x_e15, grad_o_e13, v312);
+            v28 = V::neg_mul_add(x_e14, grad_o_e13, v28);
+            v2 = V::mul_add(x_e13, grad_o_e13, v2);
+            v22 = V::mul_add(x_e12, grad_o_e13, v22);
+            v186 = V::mul_add(x_e5, grad_o_e13, v186);
+            v40 = V::mul_add(x_e4, grad_o_e13, v40);
+            v4 = V::neg_mul_add(x_e3, grad_o_e13, v4);
+            v34 = V::neg_mul_add(x_e2, grad_o_e13, v34);
+            v8 = V::mul_add(x_e1, grad_o_e13, v8);
+            v164 = V::mul_add(x_1, grad_o_e13, v164);
+            let grad_o_e12 = V::load(grad_o.at(6usize, c));
+            v52 = V::neg_mul_add(x_e12345, grad_o_e12, v52);
+            v194 = V::neg_mul_add(x_e2345, grad_o_e12, v194);
+            v62 = V::mul_add(x_e1345, grad_o_e12, v62);
+            v32 = V::neg_mul_add(x_e1245, grad_o_e12, v32);
+            v312 = V::neg_mul_add(x_e1235, grad_o_e12, v312);
+            v28 = V::neg_mul_add(x_e1234, grad_o_e12, v28);
+            v64 = V::neg_mul_add(x_e345, grad_o_e12, v64);
+            v44 = V::mul_add(x_e245, grad_o_e12, v44);
+            v186 = V::mul_add(x_e235, grad_o_e12, v186);
+            v40 = V::mul_add(x_e234, grad_o_e12, v40);
+            v257 = V::neg_mul_add(x_e145, grad_o_e12, v257);
+            v48 = V::neg_mul_add(x_e135, grad_o_e12, v48);
+            v219 = V::neg_mul_add(x_e134, grad_o_e12, v219);
+            v12 = V::mul_add(x_e125, grad_o_e12, v12);
+            v357 = V::mul_add(x_e124, grad_o_e12, v357);
+            v8 = V::mul_add(x_e123, grad_o_e12, v8);
+            v58 = V::neg_mul_add(x_e45, grad_o_e12, v58);
+            v172 = V::neg_mul_add(x_e35, grad_o_e12, v172);
+            v54 = V::neg_mul_add(x_e34, grad_o_e12, v54);
+            v168 = V::mul_add(x_e25, grad_o_e12, v168);
+            v18 = V::mul_add(x_e24, grad_o_e12, v18);
+            v164 = V::mul_add(x_e23, grad_o_e12, v164);
+            v26 = V::neg_mul_add(x_e15, grad_o_e12, v26);
+            v241 = V::neg_mul_add(x_e14, grad_o_e12, v241);
+            v22 = V::neg_mul_add(x_e13, grad_o_e12, v22);
+            v2 = V::mul_add(x_e12, grad_o_e12, v2);
+            v38 = V::mul_add(x_e5, grad_o_e12, v38);
+            v148 = V::mul_add(x_e4, grad_o_e12, v148);
+            v34 = V::mul_add(x_e3, grad_o_e12, v34);
+            v4 = V::neg_mul_add(x_e2, grad_o_e12, v4);
+            v217 = V::mul_add(x_e1, grad_o_e12, v217);
+            v14 = V::mul_add(x_1, grad_o_e12, v14);
+            let grad_o_e5 = V::load(grad_o.at(5usize, c));
+            v54 = V::mul_add(x_e12345, grad_o_e5, v54);
+            v219 = V::mul_add(x_e2345, grad_o_e5, v219);
+            v40 = V::mul_add(x_e1345, grad_o_e5, v40);
+            v148 = V::mul_add(x_e1245, grad_o_e5, v148);
+            v34 = V::mul_add(x_e1235, grad_o_e5, v34);
+            v64 = V::mul_add(x_e1234, grad_o_e5, v64);
+            v28 = V::neg_mul_add(x_e345, grad_o_e5, v28);
+            v241 = V::neg_mul_add(x_e245, grad_o_e5, v241);
+            v22 = V::neg_mul_add(x_e235, grad_o_e5, v22);
+            v62 = V::neg_mul_add(x_e234, grad_o_e5, v62);
+            v18 = V::neg_mul_add(x_e145, grad_o_e5, v18);
+            v164 = V::neg_mul_add(x_e135, grad_o_e5, v164);
+            v194 = V::neg_mul_add(x_e134, grad_o_e5, v194);
+            v14 = V::neg_mul_add(x_e125, grad_o_e5, v14);
+            v58 = V::neg_mul_add(x_e124, grad_o_e5, v58);
+            v172 = V::neg_mul_add(x_e123, grad_o_e5, v172);
+            v357 = V::neg_mul_add(x_e45, grad_o_e5, v357);
+            v8 = V::neg_mul_add(x_e35, grad_o_e5, v8);
+            v52 = V::neg_mul_add(x_e34, grad_o_e5, v52);
+            v217 = V::neg_mul_add(x_e25, grad_o_e5, v217);
+            v257 = V::neg_mul_add(x_e24, grad_o_e5, v257);
+            v48 = V::neg_mul_add(x_e23, grad_o_e5, v48);
+            v4 = V::neg_mul_add(x_e15, grad_o_e5, v4);
+            v44 = V::neg_mul_add(x_e14, grad_o_e5, v44);
+            v186 = V::neg_mul_add(x_e13, grad_o_e5, v186);
+            v38 = V::neg_mul_add(x_e12, grad_o_e5, v38);
+            v2 = V::mul_add(x_e5, grad_o_e5, v2);
+            v32 = V::mul_add(x_e4, grad_o_e5, v32);
+            v312 = V::mul_add(x_e3, grad_o_e5, v312);
+            v26 = V::mul_add(x_e2, grad_o_e5, v26);
+            v168 = V::mul_add(x_e1, grad_o_e5, v168);
+            v12 = V::mul_add(x_1, grad_o_e5, v12);
+            let grad_o_e4 = V::load(grad_o.at(4usize, c));
+            v172 = V::neg_mul_add(x_e12345, grad_o_e4, v172);
+            v48 = V::neg_mul_add(x_e2345, grad_o_e4, v48);
+            v186 = V::neg_mul_add(x_e1345, grad_o_e4, v186);
+            v38 = V::neg_mul_add(x_e1245, grad_o_e4, v38);
+            v64 = V::neg_mul_add(x_e1235, grad_o_e4, v64);
+            v34 = V::mul_add(x_e1234, grad_o_e4, v34);
+            v312 = V::mul_add(x_e345, grad_o_e4, v312);
+            v26 = V::mul_add(x_e245, grad_o_e4, v26);
+            v62 = V::mul_add(x_e235, grad_o_e4, v62);
+            v22 = V::neg_mul_add(x_e234, grad_o_e4, v22);
+            v168 = V::mul_add(x_e145, grad_o_e4, v168);
+            v194 = V::mul_add(x_e135, grad_o_e4, v194);
+            v164 = V::neg_mul_add(x_e134, grad_o_e4, v164);
+            v58 = V::mul_add(x_e125, grad_o_e4, v58);
+            v14 = V::neg_mul_add(x_e124, grad_o_e4, v14);
+            v54 = V::neg_mul_add(x_e123, grad_o_e4, v54);
+            v12 = V::mul_add(x_e45, grad_o_e4, v12);
+            v52 = V::mul_add(x_e35, grad_o_e4, v52);
+            v8 = V::neg_mul_add(x_e34, grad_o_e4, v8);
+            v257 = V::mul_add(x_e25, grad_o_e4, v257);
+            v217 = V::neg_mul_add(x_e24, grad_o_e4, v217);
+            v219 = V::neg_mul_add(x_e23, grad_o_e4, v219);
+            v44 = V::mul_add(x_e15, grad_o_e4, v44);
+            v4 = V::neg_mul_add(x_e14, grad_o_e4, v4);
+            v40 = V::neg_mul_add(x_e13, grad_o_e4, v40);
+            v148 = V::neg_mul_add(x_e12, grad_o_e4, v148);
+            v32 = V::neg_mul_add(x_e5, grad_o_e4, v32);
+            v2 = V::mul_add(x_e4, grad_o_e4, v2);
+            v28 = V::mul_add(x_e3, grad_o_e4, v28);
+            v241 = V::mul_add(x_e2, grad_o_e4, v241);
+            v18 = V::mul_add(x_e1, grad_o_e4, v18);
+            v357 = V::mul_add(x_1, grad_o_e4, v357);
+            let grad_o_e3 = V::load(grad_o.at(3usize, c));
+            v58 = V::mul_add(x_e12345, grad_o_e3, v58);
+            v257 = V::mul_add(x_e2345, grad_o_e3, v257);
+            v44 = V::mul_add(x_e1345, grad_o_e3, v44);
+            v64 = V::mul_add(x_e1245, grad_o_e3, v64);
+            v38 = V::neg_mul_add(x_e1235, grad_o_e3, v38);
+            v148 = V::neg_mul_add(x_e1234, grad_o_e3, v148);
+            v32 = V::neg_mul_add(x_e345, grad_o_e3, v32);
+            v62 = V::neg_mul_add(x_e245, grad_o_e3, v62);
+            v26 = V::mul_add(x_e235, grad_o_e3, v26);
+            v241 = V::mul_add(x_e234, grad_o_e3, v241);
+            v194 = V::neg_mul_add(x_e145, grad_o_e3, v194);
+            v168 = V::mul_add(x_e135, grad_o_e3, v168);
+            v18 = V::mul_add(x_e134, grad_o_e3, v18);
+            v172 = V::mul_add(x_e125, grad_o_e3, v172);
+            v54 = V::mul_add(x_e124, grad_o_e3, v54);
+            v14 = V::neg_mul_add(x_e123, grad_o_e3, v14);
+            v52 = V::neg_mul_add(x_e45, grad_o_e3, v52);
+            v12 = V::mul_add(x_e35, grad_o_e3, v12);
+            v357 = V::mul_add(x_e34, grad_o_e3, v357);
+            v48 = V::mul_add(x_e25, grad_o_e3, v48);
+            v219 = V::mul_add(x_e24, grad_o_e3, v219);
+            v217 = V::neg_mul_add(x_e23, grad_o_e3, v217);
+            v186 = V::mul_add(x_e15, grad_o_e3, v186);
+            v40 = V::mul_add(x_e14, grad_o_e3, v40);
+            v4 = V::neg_mul_add(x_e13, grad_o_e3, v4);
+            v34 = V::neg_mul_add(x_e12, grad_o_e3, v34);
+            v312 = V::neg_mul_add(x_e5, grad_o_e3, v312);
+            v28 = V::neg_mul_add(x_e4, grad_o_e3, v28);
+            v2 = V::mul_add(x_e3, grad_o_e3, v2);
+            v22 = V::mul_add(x_e2, grad_o_e3, v22);
+            v164 = V::mul_add(x_e1, grad_o_e3, v164);
+            v8 = V::mul_add(x_1, grad_o_e3, v8);
+            let grad_o_e2 = V::load(grad_o.at(2usize, c));
+            v194 = V::neg_mul_add(x_e12345, grad_o_e2, v194);
+            v52 = V::neg_mul_add(x_e2345, grad_o_e2, v52);
+            v64 = V::neg_mul_add(x_e1345, grad_o_e2, v64);
+            v44 = V::mul_add(x_e1245, grad_o_e2, v44);
+            v186 = V::mul_add(x_e1235, grad_o_e2, v186);
+            v40 = V::mul_add(x_e1234, grad_o_e2, v40);
+            v62 = V::mul_add(x_e345, grad_o_e2, v62);
+            v32 = V::neg_mul_add(x_e245, grad_o_e2, v32);
+            v312 = V::neg_mul_add(x_e235, grad_o_e2, v312);
+            v28 = V::neg_mul_add(x_e234, grad_o_e2, v28);
+            v58 = V::neg_mul_add(x_e145, grad_o_e2, v58);
+            v172 = V::neg_mul_add(x_e135, grad_o_e2, v172);
+            v54 = V::neg_mul_add(x_e134, grad_o_e2, v54);
+            v168 = V::mul_add(x_e125, grad_o_e2, v168);
+            v18 = V::mul_add(x_e124, grad_o_e2, v18);
+            v164 = V::mul_add(x_e123, grad_o_e2, v164);
+            v257 = V::neg_mul_add(x_e45, grad_o_e2, v257);
+            v48 = V::neg_mul_add(x_e35, grad_o_e2, v48);
+            v219 = V::neg_mul_add(x_e34, grad_o_e2, v219);
+            v12 = V::mul_add(x_e25, grad_o_e2, v12);
+            v357 = V::mul_add(x_e24, grad_o_e2, v357);
+            v8 = V::mul_add(x_e23, grad_o_e2, v8);
+            v38 = V::mul_add(x_e15, grad_o_e2, v38);
+            v148 = V::mul_add(x_e14, grad_o_e2, v148);
+            v34 = V::mul_add(x_e13, grad_o_e2, v34);
+            v4 = V::neg_mul_add(x_e12, grad_o_e2, v4);
+            v26 = V::neg_mul_add(x_e5, grad_o_e2, v26);
+            v241 = V::neg_mul_add(x_e4, grad_o_e2, v241);
+            v22 = V::neg_mul_add(x_e3, grad_o_e2, v22);
+            v2 = V::mul_add(x_e2, grad_o_e2, v2);
+            v14 = V::mul_add(x_e1, grad_o_e2, v14);
+            v217 = V::mul_add(x_1, grad_o_e2, v217);
+            let grad_o_e1 = V::load(grad_o.at(1usize, c));
+            v62 = V::mul_add(x_e12345, grad_o_e1, v62);
+            v64 = V::mul_add(x_e2345, grad_o_e1, v64);
+            v52 = V::neg_mul_add(x_e1345, grad_o_e1, v52);
+            v257 = V::neg_mul_add(x_e1245, grad_o_e1, v257);
+            v48 = V::neg_mul_add(x_e1235, grad_o_e1, v48);
+            v219 = V::neg_mul_add(x_e1234, grad_o_e1, v219);
+            v194 = V::mul_add(x_e345, grad_o_e1, v194);
+            v58 = V::mul_add(x_e245, grad_o_e1, v58);
+            v172 = V::mul_add(x_e235, grad_o_e1, v172);
+            v54 = V::mul_add(x_e234, grad_o_e1, v54);
+            v32 = V::neg_mul_add(x_e145, grad_o_e1, v32);
+            v312 = V::neg_mul_add(x_e135, grad_o_e1, v312);
+            v28 = V::neg_mul_add(x_e134, grad_o_e1, v28);
+            v26 = V::neg_mul_add(x_e125, grad_o_e1, v26);
+            v241 = V::neg_mul_add(x_e124, grad_o_e1, v241);
+            v22 = V::neg_mul_add(x_e123, grad_o_e1, v22);
+            v44 = V::neg_mul_add(x_e45, grad_o_e1, v44);
+            v186 = V::neg_mul_add(x_e35, grad_o_e1, v186);
+            v40 = V::neg_mul_add(x_e34, grad_o_e1, v40);
+            v38 = V::neg_mul_add(x_e25, grad_o_e1, v38);
+            v148 = V::neg_mul_add(x_e24, grad_o_e1, v148);
+            v34 = V::neg_mul_add(x_e23, grad_o_e1, v34);
+            v12 = V::mul_add(x_e15, grad_o_e1, v12);
+            v357 = V::mul_add(x_e14, grad_o_e1, v357);
+            v8 = V::mul_add(x_e13, grad_o_e1, v8);
+            v217 = V::mul_add(x_e12, grad_o_e1, v217);
+            v168 = V::neg_mul_add(x_e5, grad_o_e1, v168);
+            v18 = V::neg_mul_add(x_e4, grad_o_e1, v18);
+            v164 = V::neg_mul_add(x_e3, grad_o_e1, v164);
+            v14 = V::neg_mul_add(x_e2, grad_o_e1, v14);
+            v2 = V::mul_add(x_e1, grad_o_e1, v2);
+            v4 = V::mul_add(x_1, grad_o_e1, v4);
             let grad_o_1 = V::load(grad_o.at(0usize, c));
-            // out0[0] = x_e12345*grad_o_e12345 + x_e2345*grad_o_e2345 + x_e1345*grad_o_e1345 + x_e1245*grad_o_e1245 + x_e1235*grad_o_e1235 + x_e1234*grad_o_e1234 + x_e345*grad_o_e345 + x_e245*grad_o_e245 + x_e235*grad_o_e235 + x_e234*grad_o_e234 + x_e145*grad_o_e145 + x_e135*grad_o_e135 + x_e134*grad_o_e134 + x_e125*grad_o_e125 + x_e124*grad_o_e124 + x_e123*grad_o_e123 + x_e45*grad_o_e45 + x_e35*grad_o_e35 + x_e34*grad_o_e34 + x_e25*grad_o_e25 + x_e24*grad_o_e24 + x_e23*grad_o_e23 + x_e15*grad_o_e15 + x_e14*grad_o_e14 + x_e13*grad_o_e13 + x_e12*grad_o_e12 + x_e5*grad_o_e5 + x_e4*grad_o_e4 + x_e3*grad_o_e3 + x_e2*grad_o_e2 + x_e1*grad_o_e1 + x_1*grad_o_1
-            V::store(
-                {
-                    let mut s = V::mul(x_e12345, grad_o_e12345);
-                    s = V::mul_add(x_e2345, grad_o_e2345, s);
-                    s = V::mul_add(x_e1345, grad_o_e1345, s);
-                    s = V::mul_add(x_e1245, grad_o_e1245, s);
-                    s = V::mul_add(x_e1235, grad_o_e1235, s);
-                    s = V::mul_add(x_e1234, grad_o_e1234, s);
-                    s = V::mul_add(x_e345, grad_o_e345, s);
-                    s = V::mul_add(x_e245, grad_o_e245, s);
-                    s = V::mul_add(x_e235, grad_o_e235, s);
-                    s = V::mul_add(x_e234, grad_o_e234, s);
-                    s = V::mul_add(x_e145, grad_o_e145, s);
-                    s = V::mul_add(x_e135, grad_o_e135, s);
-                    s = V::mul_add(x_e134, grad_o_e134, s);
-                    s = V::mul_add(x_e125, grad_o_e125, s);
-                    s = V::mul_add(x_e124, grad_o_e124, s);
-                    s = V::mul_add(x_e123, grad_o_e123, s);
-                    s = V::mul_add(x_e45, grad_o_e45, s);
-                    s = V::mul_add(x_e35, grad_o_e35, s);
-                    s = V::mul_add(x_e34, grad_o_e34, s);
-                    s = V::mul_add(x_e25, grad_o_e25, s);
-                    s = V::mul_add(x_e24, grad_o_e24, s);
-                    s = V::mul_add(x_e23, grad_o_e23, s);
-                    s = V::mul_add(x_e15, grad_o_e15, s);
-                    s = V::mul_add(x_e14, grad_o_e14, s);
-                    s = V::mul_add(x_e13, grad_o_e13, s);
-                    s = V::mul_add(x_e12, grad_o_e12, s);
-                    s = V::mul_add(x_e5, grad_o_e5, s);
-                    s = V::mul_add(x_e4, grad_o_e4, s);
-                    s = V::mul_add(x_e3, grad_o_e3, s);
-                    s = V::mul_add(x_e2, grad_o_e2, s);
-                    s = V::mul_add(x_e1, grad_o_e1, s);
-                    s = V::mul_add(x_1, grad_o_1, s);
-                    s
-                },
-                out0.at(0usize, c),
-            );
-            // out0[1] = x_e2345*grad_o_e12345 + x_e12345*grad_o_e2345 - x_e345*grad_o_e1345 - x_e245*grad_o_e1245 - x_e235*grad_o_e1235 - x_e234*grad_o_e1234 - x_e1345*grad_o_e345 - x_e1245*grad_o_e245 - x_e1235*grad_o_e235 - x_e1234*grad_o_e234 + x_e45*grad_o_e145 + x_e35*grad_o_e135 + x_e34*grad_o_e134 + x_e25*grad_o_e125 + x_e24*grad_o_e124 + x_e23*grad_o_e123 + x_e145*grad_o_e45 + x_e135*grad_o_e35 + x_e134*grad_o_e34 + x_e125*grad_o_e25 + x_e124*grad_o_e24 + x_e123*grad_o_e23 - x_e5*grad_o_e15 - x_e4*grad_o_e14 - x_e3*grad_o_e13 - x_e2*grad_o_e12 - x_e15*grad_o_e5 - x_e14*grad_o_e4 - x_e13*grad_o_e3 - x_e12*grad_o_e2 + x_1*grad_o_e1 + x_e1*grad_o_1
-            V::store(
-                {
-                    let mut s = V::mul(x_e2345, grad_o_e12345);
-                    s = V::mul_add(x_e12345, grad_o_e2345, s);
-                    s = V::neg_mul_add(x_e345, grad_o_e1345, s);
-                    s = V::neg_mul_add(x_e245, grad_o_e1245, s);
-                    s = V::neg_mul_add(x_e235, grad_o_e1235, s);
-                    s = V::neg_mul_add(x_e234, grad_o_e1234, s);
-                    s = V::neg_mul_add(x_e1345, grad_o_e345, s);
-                    s = V::neg_mul_add(x_e1245, grad_o_e245, s);
-                    s = V::neg_mul_add(x_e1235, grad_o_e235, s);
-                    s = V::neg_mul_add(x_e1234, grad_o_e234, s);
-                    s = V::mul_add(x_e45, grad_o_e145, s);
-                    s = V::mul_add(x_e35, grad_o_e135, s);
-                    s = V::mul_add(x_e34, grad_o_e134, s);
-                    s = V::mul_add(x_e25, grad_o_e125, s);
-                    s = V::mul_add(x_e24, grad_o_e124, s);
-                    s = V::mul_add(x_e23, grad_o_e123, s);
-                    s = V::mul_add(x_e145, grad_o_e45, s);
-                    s = V::mul_add(x_e135, grad_o_e35, s);
-                    s = V::mul_add(x_e134, grad_o_e34, s);
-                    s = V::mul_add(x_e125, grad_o_e25, s);
-                    s = V::mul_add(x_e124, grad_o_e24, s);
-                    s = V::mul_add(x_e123, grad_o_e23, s);
-                    s = V::neg_mul_add(x_e5, grad_o_e15, s);
-                    s = V::neg_mul_add(x_e4, grad_o_e14, s);
-                    s = V::neg_mul_add(x_e3, grad_o_e13, s);
-                    s = V::neg_mul_add(x_e2, grad_o_e12, s);
-                    s = V::neg_mul_add(x_e15, grad_o_e5, s);
-                    s = V::neg_mul_add(x_e14, grad_o_e4, s);
-                    s = V::neg_mul_add(x_e13, grad_o_e3, s);
-                    s = V::neg_mul_add(x_e12, grad_o_e2, s);
-                    s = V::mul_add(x_1, grad_o_e1, s);
-                    s = V::mul_add(x_e1, grad_o_1, s);
-                    s
-                },
-                out0.at(1usize, c),
-            );
-            // out0[2] = x_e145*grad_o_e1245 - (x_e1345*grad_o_e12345 + x_e345*grad_o_e2345 + x_e12345*grad_o_e1345) + x_e135*grad_o_e1235 + x_e134*grad_o_e1234 - x_e2345*grad_o_e345 + x_e45*grad_o_e245 + x_e35*grad_o_e235 + x_e34*grad_o_e234 + x_e1245*grad_o_e145 + x_e1235*grad_o_e135 + x_e1234*grad_o_e134 - x_e15*grad_o_e125 - x_e14*grad_o_e124 - x_e13*grad_o_e123 + x_e245*grad_o_e45 + x_e235*grad_o_e35 + x_e234*grad_o_e34 - x_e5*grad_o_e25 - x_e4*grad_o_e24 - x_e3*grad_o_e23 - x_e125*grad_o_e15 - x_e124*grad_o_e14 - x_e123*grad_o_e13 + x_e1*grad_o_e12 - x_e25*grad_o_e5 - x_e24*grad_o_e4 - x_e23*grad_o_e3 + x_1*grad_o_e2 + x_e12*grad_o_e1 + x_e2*grad_o_1
-            V::store(
-                {
-                    let mut s = V::mul_sub(
-                        x_e145,
-                        grad_o_e1245,
-                        {
-                            let mut s = V::mul(x_e1345, grad_o_e12345);
-                            s = V::mul_add(x_e345, grad_o_e2345, s);
-                            s = V::mul_add(x_e12345, grad_o_e1345, s);
-                            s
-                        },
-                    );
-                    s = V::mul_add(x_e135, grad_o_e1235, s);
-                    s = V::mul_add(x_e134, grad_o_e1234, s);
-                    s = V::neg_mul_add(x_e2345, grad_o_e345, s);
-                    s = V::mul_add(x_e45, grad_o_e245, s);
-                    s = V::mul_add(x_e35, grad_o_e235, s);
-                    s = V::mul_add(x_e34, grad_o_e234, s);
-                    s = V::mul_add(x_e1245, grad_o_e145, s);
-                    s = V::mul_add(x_e1235, grad_o_e135, s);
-                    s = V::mul_add(x_e1234, grad_o_e134, s);
-                    s = V::neg_mul_add(x_e15, grad_o_e125, s);
-                    s = V::neg_mul_add(x_e14, grad_o_e124, s);
-                    s = V::neg_mul_add(x_e13, grad_o_e123, s);
-                    s = V::mul_add(x_e245, grad_o_e45, s);
-                    s = V::mul_add(x_e235, grad_o_e35, s);
-                    s = V::mul_add(x_e234, grad_o_e34, s);
-                    s = V::neg_mul_add(x_e5, grad_o_e25, s);
-                    s = V::neg_mul_add(x_e4, grad_o_e24, s);
-                    s = V::neg_mul_add(x_e3, grad_o_e23, s);
-                    s = V::neg_mul_add(x_e125, grad_o_e15, s);
-                    s = V::neg_mul_add(x_e124, grad_o_e14, s);
-                    s = V::neg_mul_add(x_e123, grad_o_e13, s);
-                    s = V::mul_add(x_e1, grad_o_e12, s);
-                    s = V::neg_mul_add(x_e25, grad_o_e5, s);
-                    s = V::neg_mul_add(x_e24, grad_o_e4, s);
-                    s = V::neg_mul_add(x_e23, grad_o_e3, s);
-                    s = V::mul_add(x_1, grad_o_e2, s);
-                    s = V::mul_add(x_e12, grad_o_e1, s);
-                    s = V::mul_add(x_e2, grad_o_1, s);
-                    s
-                },
-                out0.at(2usize, c),
-            );
-            // out0[3] = x_e1245*grad_o_e12345 + x_e245*grad_o_e2345 + x_e145*grad_o_e1345 + x_e12345*grad_o_e1245 - x_e125*grad_o_e1235 - x_e124*grad_o_e1234 + x_e45*grad_o_e345 + x_e2345*grad_o_e245 - x_e25*grad_o_e235 - x_e24*grad_o_e234 + x_e1345*grad_o_e145 - x_e15*grad_o_e135 - x_e14*grad_o_e134 - x_e1235*grad_o_e125 - x_e1234*grad_o_e124 + x_e12*grad_o_e123 + x_e345*grad_o_e45 - x_e5*grad_o_e35 - x_e4*grad_o_e34 - x_e235*grad_o_e25 - x_e234*grad_o_e24 + x_e2*grad_o_e23 - x_e135*grad_o_e15 - x_e134*grad_o_e14 + x_e1*grad_o_e13 + x_e123*grad_o_e12 - x_e35*grad_o_e5 - x_e34*grad_o_e4 + x_1*grad_o_e3 + x_e23*grad_o_e2 + x_e13*grad_o_e1 + x_e3*grad_o_1
-            V::store(
-                {
-                    let mut s = V::mul(x_e1245, grad_o_e12345);
-                    s = V::mul_add(x_e245, grad_o_e2345, s);
-                    s = V::mul_add(x_e145, grad_o_e1345, s);
-                    s = V::mul_add(x_e12345, grad_o_e1245, s);
-                    s = V::neg_mul_add(x_e125, grad_o_e1235, s);
-                    s = V::neg_mul_add(x_e124, grad_o_e1234, s);
-                    s = V::mul_add(x_e45, grad_o_e345, s);
-                    s = V::mul_add(x_e2345, grad_o_e245, s);
-                    s = V::neg_mul_add(x_e25, grad_o_e235, s);
-                    s = V::neg_mul_add(x_e24, grad_o_e234, s);
-                    s = V::mul_add(x_e1345, grad_o_e145, s);
-                    s = V::neg_mul_add(x_e15, grad_o_e135, s);
-                    s = V::neg_mul_add(x_e14, grad_o_e134, s);
-                    s = V::neg_mul_add(x_e1235, grad_o_e125, s);
-                    s = V::neg_mul_add(x_e1234, grad_o_e124, s);
-                    s = V::mul_add(x_e12, grad_o_e123, s);
-                    s = V::mul_add(x_e345, grad_o_e45, s);
-                    s = V::neg_mul_add(x_e5, grad_o_e35, s);
-                    s = V::neg_mul_add(x_e4, grad_o_e34, s);
-                    s = V::neg_mul_add(x_e235, grad_o_e25, s);
-                    s = V::neg_mul_add(x_e234, grad_o_e24, s);
-                    s = V::mul_add(x_e2, grad_o_e23, s);
-                    s = V::neg_mul_add(x_e135, grad_o_e15, s);
-                    s = V::neg_mul_add(x_e134, grad_o_e14, s);
-                    s = V::mul_add(x_e1, grad_o_e13, s);
-                    s = V::mul_add(x_e123, grad_o_e12, s);
-                    s = V::neg_mul_add(x_e35, grad_o_e5, s);
-                    s = V::neg_mul_add(x_e34, grad_o_e4, s);
-                    s = V::mul_add(x_1, grad_o_e3, s);
-                    s = V::mul_add(x_e23, grad_o_e2, s);
-                    s = V::mul_add(x_e13, grad_o_e1, s);
-                    s = V::mul_add(x_e3, grad_o_1, s);
-                    s
-                },
-                out0.at(3usize, c),
-            );
-            // out0[4] = x_e123*grad_o_e1234 - (x_e1235*grad_o_e12345 + x_e235*grad_o_e2345 + x_e135*grad_o_e1345 + x_e125*grad_o_e1245 + x_e12345*grad_o_e1235) - x_e35*grad_o_e345 - x_e25*grad_o_e245 - x_e2345*grad_o_e235 + x_e23*grad_o_e234 - x_e15*grad_o_e145 - x_e1345*grad_o_e135 + x_e13*grad_o_e134 - x_e1245*grad_o_e125 + x_e12*grad_o_e124 + x_e1234*grad_o_e123 - x_e5*grad_o_e45 - x_e345*grad_o_e35 + x_e3*grad_o_e34 - x_e245*grad_o_e25 + x_e2*grad_o_e24 + x_e234*grad_o_e23 - x_e145*grad_o_e15 + x_e1*grad_o_e14 + x_e134*grad_o_e13 + x_e124*grad_o_e12 - x_e45*grad_o_e5 + x_1*grad_o_e4 + x_e34*grad_o_e3 + x_e24*grad_o_e2 + x_e14*grad_o_e1 + x_e4*grad_o_1
-            V::store(
-                {
-                    let mut s = V::mul_sub(
-                        x_e123,
-                        grad_o_e1234,
-                        {
-                            let mut s = V::mul(x_e1235, grad_o_e12345);
-                            s = V::mul_add(x_e235, grad_o_e2345, s);
-                            s = V::mul_add(x_e135, grad_o_e1345, s);
-                            s = V::mul_add(x_e125, grad_o_e1245, s);
-                            s = V::mul_add(x_e12345, grad_o_e1235, s);
-                            s
-                        },
-                    );
-                    s = V::neg_mul_add(x_e35, grad_o_e345, s);
-                    s = V::neg_mul_add(x_e25, grad_o_e245, s);
-                    s = V::neg_mul_add(x_e2345, grad_o_e235, s);
-                    s = V::mul_add(x_e23, grad_o_e234, s);
-                    s = V::neg_mul_add(x_e15, grad_o_e145, s);
-                    s = V::neg_mul_add(x_e1345, grad_o_e135, s);
-                    s = V::mul_add(x_e13, grad_o_e134, s);
-                    s = V::neg_mul_add(x_e1245, grad_o_e125, s);
-                    s = V::mul_add(x_e12, grad_o_e124, s);
-                    s = V::mul_add(x_e1234, grad_o_e123, s);
-                    s = V::neg_mul_add(x_e5, grad_o_e45, s);
-                    s = V::neg_mul_add(x_e345, grad_o_e35, s);
-                    s = V::mul_add(x_e3, grad_o_e34, s);
-                    s = V::neg_mul_add(x_e245, grad_o_e25, s);
-                    s = V::mul_add(x_e2, grad_o_e24, s);
-                    s = V::mul_add(x_e234, grad_o_e23, s);
-                    s = V::neg_mul_add(x_e145, grad_o_e15, s);
-                    s = V::mul_add(x_e1, grad_o_e14, s);
-                    s = V::mul_add(x_e134, grad_o_e13, s);
-                    s = V::mul_add(x_e124, grad_o_e12, s);
-                    s = V::neg_mul_add(x_e45, grad_o_e5, s);
-                    s = V::mul_add(x_1, grad_o_e4, s);
-                    s = V::mul_add(x_e34, grad_o_e3, s);
-                    s = V::mul_add(x_e24, grad_o_e2, s);
-                    s = V::mul_add(x_e14, grad_o_e1, s);
-                    s = V::mul_add(x_e4, grad_o_1, s);
-                    s
-                },
-                out0.at(4usize, c),
-            );
-            // out0[5] = x_e1234*grad_o_e12345 + x_e234*grad_o_e2345 + x_e134*grad_o_e1345 + x_e124*grad_o_e1245 + x_e123*grad_o_e1235 + x_e12345*grad_o_e1234 + x_e34*grad_o_e345 + x_e24*grad_o_e245 + x_e23*grad_o_e235 + x_e2345*grad_o_e234 + x_e14*grad_o_e145 + x_e13*grad_o_e135 + x_e1345*grad_o_e134 + x_e12*grad_o_e125 + x_e1245*grad_o_e124 + x_e1235*grad_o_e123 + x_e4*grad_o_e45 + x_e3*grad_o_e35 + x_e345*grad_o_e34 + x_e2*grad_o_e25 + x_e245*grad_o_e24 + x_e235*grad_o_e23 + x_e1*grad_o_e15 + x_e145*grad_o_e14 + x_e135*grad_o_e13 + x_e125*grad_o_e12 + x_1*grad_o_e5 + x_e45*grad_o_e4 + x_e35*grad_o_e3 + x_e25*grad_o_e2 + x_e15*grad_o_e1 + x_e5*grad_o_1
-            V::store(
-                {
-                    let mut s = V::mul(x_e1234, grad_o_e12345);
-                    s = V::mul_add(x_e234, grad_o_e2345, s);
-                    s = V::mul_add(x_e134, grad_o_e1345, s);
-                    s = V::mul_add(x_e124, grad_o_e1245, s);
-                    s = V::mul_add(x_e123, grad_o_e1235, s);
-                    s = V::mul_add(x_e12345, grad_o_e1234, s);
-                    s = V::mul_add(x_e34, grad_o_e345, s);
-                    s = V::mul_add(x_e24, grad_o_e245, s);
-                    s = V::mul_add(x_e23, grad_o_e235, s);
-                    s = V::mul_add(x_e2345, grad_o_e234, s);
-                    s = V::mul_add(x_e14, grad_o_e145, s);
-                    s = V::mul_add(x_e13, grad_o_e135, s);
-                    s = V::mul_add(x_e1345, grad_o_e134, s);
-                    s = V::mul_add(x_e12, grad_o_e125, s);
-                    s = V::mul_add(x_e1245, grad_o_e124, s);
-                    s = V::mul_add(x_e1235, grad_o_e123, s);
-                    s = V::mul_add(x_e4, grad_o_e45, s);
-                    s = V::mul_add(x_e3, grad_o_e35, s);
-                    s = V::mul_add(x_e345, grad_o_e34, s);
-                    s = V::mul_add(x_e2, grad_o_e25, s);
-                    s = V::mul_add(x_e245, grad_o_e24, s);
-                    s = V::mul_add(x_e235, grad_o_e23, s);
-                    s = V::mul_add(x_e1, grad_o_e15, s);
-                    s = V::mul_add(x_e145, grad_o_e14, s);
-                    s = V::mul_add(x_e135, grad_o_e13, s);
-                    s = V::mul_add(x_e125, grad_o_e12, s);
-                    s = V::mul_add(x_1, grad_o_e5, s);
-                    s = V::mul_add(x_e45, grad_o_e4, s);
-                    s = V::mul_add(x_e35, grad_o_e3, s);
-                    s = V::mul_add(x_e25, grad_o_e2, s);
-                    s = V::mul_add(x_e15, grad_o_e1, s);
-                    s = V::mul_add(x_e5, grad_o_1, s);
-                    s
-                },
-                out0.at(5usize, c),
-            );
-            // out0[6] = x_e345*grad_o_e12345 + x_e1345*grad_o_e2345 - x_e2345*grad_o_e1345 + x_e45*grad_o_e1245 + x_e35*grad_o_e1235 + x_e34*grad_o_e1234 - x_e12345*grad_o_e345 + x_e145*grad_o_e245 + x_e135*grad_o_e235 + x_e134*grad_o_e234 - x_e245*grad_o_e145 - x_e235*grad_o_e135 - x_e234*grad_o_e134 + x_e5*grad_o_e125 + x_e4*grad_o_e124 + x_e3*grad_o_e123 - x_e1245*grad_o_e45 - x_e1235*grad_o_e35 - x_e1234*grad_o_e34 + x_e15*grad_o_e25 + x_e14*grad_o_e24 + x_e13*grad_o_e23 - x_e25*grad_o_e15 - x_e24*grad_o_e14 - x_e23*grad_o_e13 + x_1*grad_o_e12 - x_e125*grad_o_e5 - x_e124*grad_o_e4 - x_e123*grad_o_e3 + x_e1*grad_o_e2 - x_e2*grad_o_e1 - x_e12*grad_o_1
-            V::store(
-                {
-                    let mut s = V::mul(x_e345, grad_o_e12345);
-                    s = V::mul_add(x_e1345, grad_o_e2345, s);
-                    s = V::neg_mul_add(x_e2345, grad_o_e1345, s);
-                    s = V::mul_add(x_e45, grad_o_e1245, s);
-                    s = V::mul_add(x_e35, grad_o_e1235, s);
-                    s = V::mul_add(x_e34, grad_o_e1234, s);
-                    s = V::neg_mul_add(x_e12345, grad_o_e345, s);
-                    s = V::mul_add(x_e145, grad_o_e245, s);
-                    s = V::mul_add(x_e135, grad_o_e235, s);
-                    s = V::mul_add(x_e134, grad_o_e234, s);
-                    s = V::neg_mul_add(x_e245, grad_o_e145, s);
-                    s = V::neg_mul_add(x_e235, grad_o_e135, s);
-                    s = V::neg_mul_add(x_e234, grad_o_e134, s);
-                    s = V::mul_add(x_e5, grad_o_e125, s);
-                    s = V::mul_add(x_e4, grad_o_e124, s);
-                    s = V::mul_add(x_e3, grad_o_e123, s);
-                    s = V::neg_mul_add(x_e1245, grad_o_e45, s);
-                    s = V::neg_mul_add(x_e1235, grad_o_e35, s);
-                    s = V::neg_mul_add(x_e1234, grad_o_e34, s);
-                    s = V::mul_add(x_e15, grad_o_e25, s);
-                    s = V::mul_add(x_e14, grad_o_e24, s);
-                    s = V::mul_add(x_e13, grad_o_e23, s);
-                    s = V::neg_mul_add(x_e25, grad_o_e15, s);
-                    s = V::neg_mul_add(x_e24, grad_o_e14, s);
-                    s = V::neg_mul_add(x_e23, grad_o_e13, s);
-                    s = V::mul_add(x_1, grad_o_e12, s);
-                    s = V::neg_mul_add(x_e125, grad_o_e5, s);
-                    s = V::neg_mul_add(x_e124, grad_o_e4, s);
-                    s = V::neg_mul_add(x_e123, grad_o_e3, s);
-                    s = V::mul_add(x_e1, grad_o_e2, s);
-                    s = V::neg_mul_add(x_e2, grad_o_e1, s);
-                    s = V::neg_mul_add(x_e12, grad_o_1, s);
-                    s
-                },
-                out0.at(6usize, c),
-            );
-            // out0[7] = x_e45*grad_o_e1345 - (x_e245*grad_o_e12345 + x_e1245*grad_o_e2345) + x_e2345*grad_o_e1245 - x_e25*grad_o_e1235 - x_e24*grad_o_e1234 + x_e145*grad_o_e345 + x_e12345*grad_o_e245 - x_e125*grad_o_e235 - x_e124*grad_o_e234 - x_e345*grad_o_e145 + x_e5*grad_o_e135 + x_e4*grad_o_e134 + x_e235*grad_o_e125 + x_e234*grad_o_e124 - x_e2*grad_o_e123 - x_e1345*grad_o_e45 + x_e15*grad_o_e35 + x_e14*grad_o_e34 + x_e1235*grad_o_e25 + x_e1234*grad_o_e24 - x_e12*grad_o_e23 - x_e35*grad_o_e15 - x_e34*grad_o_e14 + x_1*grad_o_e13 + x_e23*grad_o_e12 - x_e135*grad_o_e5 - x_e134*grad_o_e4 + x_e1*grad_o_e3 + x_e123*grad_o_e2 - x_e3*grad_o_e1 - x_e13*grad_o_1
-            V::store(
-                {
-                    let mut s = V::mul_sub(
-                        x_e45,
-                        grad_o_e1345,
-                        V::mul_add(x_e1245, grad_o_e2345, V::mul(x_e245, grad_o_e12345)),
-                    );
-                    s = V::mul_add(x_e2345, grad_o_e1245, s);
-                    s = V::neg_mul_add(x_e25, grad_o_e1235, s);
-                    s = V::neg_mul_add(x_e24, grad_o_e1234, s);
-                    s = V::mul_add(x_e145, grad_o_e345, s);
-                    s = V::mul_add(x_e12345, grad_o_e245, s);
-                    s = V::neg_mul_add(x_e125, grad_o_e235, s);
-                    s = V::neg_mul_add(x_e124, grad_o_e234, s);
-                    s = V::neg_mul_add(x_e345, grad_o_e145, s);
-                    s = V::mul_add(x_e5, grad_o_e135, s);
-                    s = V::mul_add(x_e4, grad_o_e134, s);
-                    s = V::mul_add(x_e235, grad_o_e125, s);
-                    s = V::mul_add(x_e234, grad_o_e124, s);
-                    s = V::neg_mul_add(x_e2, grad_o_e123, s);
-                    s = V::neg_mul_add(x_e1345, grad_o_e45, s);
-                    s = V::mul_add(x_e15, grad_o_e35, s);
-                    s = V::mul_add(x_e14, grad_o_e34, s);
-                    s = V::mul_add(x_e1235, grad_o_e25, s);
-                    s = V::mul_add(x_e1234, grad_o_e24, s);
-                    s = V::neg_mul_add(x_e12, grad_o_e23, s);
-                    s = V::neg_mul_add(x_e35, grad_o_e15, s);
-                    s = V::neg_mul_add(x_e34, grad_o_e14, s);
-                    s = V::mul_add(x_1, grad_o_e13, s);
-                    s = V::mul_add(x_e23, grad_o_e12, s);
-                    s = V::neg_mul_add(x_e135, grad_o_e5, s);
-                    s = V::neg_mul_add(x_e134, grad_o_e4, s);
-                    s = V::mul_add(x_e1, grad_o_e3, s);
-                    s = V::mul_add(x_e123, grad_o_e2, s);
-                    s = V::neg_mul_add(x_e3, grad_o_e1, s);
-                    s = V::neg_mul_add(x_e13, grad_o_1, s);
-                    s
-                },
-                out0.at(7usize, c),
-            );
-            // out0[8] = x_e235*grad_o_e12345 + x_e1235*grad_o_e2345 - x_e35*grad_o_e1345 - x_e25*grad_o_e1245 - x_e2345*grad_o_e1235 + x_e23*grad_o_e1234 - x_e135*grad_o_e345 - x_e125*grad_o_e245 - x_e12345*grad_o_e235 + x_e123*grad_o_e234 + x_e5*grad_o_e145 + x_e345*grad_o_e135 - x_e3*grad_o_e134 + x_e245*grad_o_e125 - x_e2*grad_o_e124 - x_e234*grad_o_e123 + x_e15*grad_o_e45 + x_e1345*grad_o_e35 - x_e13*grad_o_e34 + x_e1245*grad_o_e25 - x_e12*grad_o_e24 - x_e1234*grad_o_e23 - x_e45*grad_o_e15 + x_1*grad_o_e14 + x_e34*grad_o_e13 + x_e24*grad_o_e12 - x_e145*grad_o_e5 + x_e1*grad_o_e4 + x_e134*grad_o_e3 + x_e124*grad_o_e2 - x_e4*grad_o_e1 - x_e14*grad_o_1
-            V::store(
-                {
-                    let mut s = V::mul(x_e235, grad_o_e12345);
-                    s = V::mul_add(x_e1235, grad_o_e2345, s);
-                    s = V::neg_mul_add(x_e35, grad_o_e1345, s);
-                    s = V::neg_mul_add(x_e25, grad_o_e1245, s);
-                    s = V::neg_mul_add(x_e2345, grad_o_e1235, s);
-                    s = V::mul_add(x_e23, grad_o_e1234, s);
-                    s = V::neg_mul_add(x_e135, grad_o_e345, s);
-                    s = V::neg_mul_add(x_e125, grad_o_e245, s);
-                    s = V::neg_mul_add(x_e12345, grad_o_e235, s);
-                    s = V::mul_add(x_e123, grad_o_e234, s);
-                    s = V::mul_add(x_e5, grad_o_e145, s);
-                    s = V::mul_add(x_e345, grad_o_e135, s);
-                    s = V::neg_mul_add(x_e3, grad_o_e134, s);
-                    s = V::mul_add(x_e245, grad_o_e125, s);
-                    s = V::neg_mul_add(x_e2, grad_o_e124, s);
-                    s = V::neg_mul_add(x_e234, grad_o_e123, s);
-                    s = V::mul_add(x_e15, grad_o_e45, s);
-                    s = V::mul_add(x_e1345, grad_o_e35, s);
-                    s = V::neg_mul_add(x_e13, grad_o_e34, s);
-                    s = V::mul_add(x_e1245, grad_o_e25, s);
-                    s = V::neg_mul_add(x_e12, grad_o_e24, s);
-                    s = V::neg_mul_add(x_e1234, grad_o_e23, s);
-                    s = V::neg_mul_add(x_e45, grad_o_e15, s);
-                    s = V::mul_add(x_1, grad_o_e14, s);
-                    s = V::mul_add(x_e34, grad_o_e13, s);
-                    s = V::mul_add(x_e24, grad_o_e12, s);
-                    s = V::neg_mul_add(x_e145, grad_o_e5, s);
-                    s = V::mul_add(x_e1, grad_o_e4, s);
-                    s = V::mul_add(x_e134, grad_o_e3, s);
-                    s = V::mul_add(x_e124, grad_o_e2, s);
-                    s = V::neg_mul_add(x_e4, grad_o_e1, s);
-                    s = V::neg_mul_add(x_e14, grad_o_1, s);
-                    s
-                },
-                out0.at(8usize, c),
-            );
-            // out0[9] = x_e34*grad_o_e1345 - (x_e234*grad_o_e12345 + x_e1234*grad_o_e2345) + x_e24*grad_o_e1245 + x_e23*grad_o_e1235 + x_e2345*grad_o_e1234 + x_e134*grad_o_e345 + x_e124*grad_o_e245 + x_e123*grad_o_e235 + x_e12345*grad_o_e234 - x_e4*grad_o_e145 - x_e3*grad_o_e135 - x_e345*grad_o_e134 - x_e2*grad_o_e125 - x_e245*grad_o_e124 - x_e235*grad_o_e123 - x_e14*grad_o_e45 - x_e13*grad_o_e35 - x_e1345*grad_o_e34 - x_e12*grad_o_e25 - x_e1245*grad_o_e24 - x_e1235*grad_o_e23 + x_1*grad_o_e15 + x_e45*grad_o_e14 + x_e35*grad_o_e13 + x_e25*grad_o_e12 + x_e1*grad_o_e5 + x_e145*grad_o_e4 + x_e135*grad_o_e3 + x_e125*grad_o_e2 - x_e5*grad_o_e1 - x_e15*grad_o_1
-            V::store(
-                {
-                    let mut s = V::mul_sub(
-                        x_e34,
-                        grad_o_e1345,
-                        V::mul_add(x_e1234, grad_o_e2345, V::mul(x_e234, grad_o_e12345)),
-                    );
-                    s = V::mul_add(x_e24, grad_o_e1245, s);
-                    s = V::mul_add(x_e23, grad_o_e1235, s);
-                    s = V::mul_add(x_e2345, grad_o_e1234, s);
-                    s = V::mul_add(x_e134, grad_o_e345, s);
-                    s = V::mul_add(x_e124, grad_o_e245, s);
-                    s = V::mul_add(x_e123, grad_o_e235, s);
-                    s = V::mul_add(x_e12345, grad_o_e234, s);
-                    s = V::neg_mul_add(x_e4, grad_o_e145, s);
-                    s = V::neg_mul_add(x_e3, grad_o_e135, s);
-                    s = V::neg_mul_add(x_e345, grad_o_e134, s);
-                    s = V::neg_mul_add(x_e2, grad_o_e125, s);
-                    s = V::neg_mul_add(x_e245, grad_o_e124, s);
-                    s = V::neg_mul_add(x_e235, grad_o_e123, s);
-                    s = V::neg_mul_add(x_e14, grad_o_e45, s);
-                    s = V::neg_mul_add(x_e13, grad_o_e35, s);
-                    s = V::neg_mul_add(x_e1345, grad_o_e34, s);
-                    s = V::neg_mul_add(x_e12, grad_o_e25, s);
-                    s = V::neg_mul_add(x_e1245, grad_o_e24, s);
-                    s = V::neg_mul_add(x_e1235, grad_o_e23, s);
-                    s = V::mul_add(x_1, grad_o_e15, s);
-                    s = V::mul_add(x_e45, grad_o_e14, s);
-                    s = V::mul_add(x_e35, grad_o_e13, s);
-                    s = V::mul_add(x_e25, grad_o_e12, s);
-                    s = V::mul_add(x_e1, grad_o_e5, s);
-                    s = V::mul_add(x_e145, grad_o_e4, s);
-                    s = V::mul_add(x_e135, grad_o_e3, s);
-                    s = V::mul_add(x_e125, grad_o_e2, s);
-                    s = V::neg_mul_add(x_e5, grad_o_e1, s);
-                    s = V::neg_mul_add(x_e15, grad_o_1, s);
-                    s
-                },
-                out0.at(9usize, c),
-            );
-            // out0[10] = x_e145*grad_o_e12345 + x_e45*grad_o_e2345 + x_e1245*grad_o_e1345 - x_e1345*grad_o_e1245 + x_e15*grad_o_e1235 + x_e14*grad_o_e1234 + x_e245*grad_o_e345 - x_e345*grad_o_e245 + x_e5*grad_o_e235 + x_e4*grad_o_e234 - x_e12345*grad_o_e145 + x_e125*grad_o_e135 + x_e124*grad_o_e134 - x_e135*grad_o_e125 - x_e134*grad_o_e124 + x_e1*grad_o_e123 - x_e2345*grad_o_e45 + x_e25*grad_o_e35 + x_e24*grad_o_e34 - x_e35*grad_o_e25 - x_e34*grad_o_e24 + x_1*grad_o_e23 - x_e1235*grad_o_e15 - x_e1234*grad_o_e14 + x_e12*grad_o_e13 - x_e13*grad_o_e12 - x_e235*grad_o_e5 - x_e234*grad_o_e4 + x_e2*grad_o_e3 - x_e3*grad_o_e2 - x_e123*grad_o_e1 - x_e23*grad_o_1
-            V::store(
-                {
-                    let mut s = V::mul(x_e145, grad_o_e12345);
-                    s = V::mul_add(x_e45, grad_o_e2345, s);
-                    s = V::mul_add(x_e1245, grad_o_e1345, s);
-                    s = V::neg_mul_add(x_e1345, grad_o_e1245, s);
-                    s = V::mul_add(x_e15, grad_o_e1235, s);
-                    s = V::mul_add(x_e14, grad_o_e1234, s);
-                    s = V::mul_add(x_e245, grad_o_e345, s);
-                    s = V::neg_mul_add(x_e345, grad_o_e245, s);
-                    s = V::mul_add(x_e5, grad_o_e235, s);
-                    s = V::mul_add(x_e4, grad_o_e234, s);
-                    s = V::neg_mul_add(x_e12345, grad_o_e145, s);
-                    s = V::mul_add(x_e125, grad_o_e135, s);
-                    s = V::mul_add(x_e124, grad_o_e134, s);
-                    s = V::neg_mul_add(x_e135, grad_o_e125, s);
-                    s = V::neg_mul_add(x_e134, grad_o_e124, s);
-                    s = V::mul_add(x_e1, grad_o_e123, s);
-                    s = V::neg_mul_add(x_e2345, grad_o_e45, s);
-                    s = V::mul_add(x_e25, grad_o_e35, s);
-                    s = V::mul_add(x_e24, grad_o_e34, s);
-                    s = V::neg_mul_add(x_e35, grad_o_e25, s);
-                    s = V::neg_mul_add(x_e34, grad_o_e24, s);
-                    s = V::mul_add(x_1, grad_o_e23, s);
-                    s = V::neg_mul_add(x_e1235, grad_o_e15, s);
-                    s = V::neg_mul_add(x_e1234, grad_o_e14, s);
-                    s = V::mul_add(x_e12, grad_o_e13, s);
-                    s = V::neg_mul_add(x_e13, grad_o_e12, s);
-                    s = V::neg_mul_add(x_e235, grad_o_e5, s);
-                    s = V::neg_mul_add(x_e234, grad_o_e4, s);
-                    s = V::mul_add(x_e2, grad_o_e3, s);
-                    s = V::neg_mul_add(x_e3, grad_o_e2, s);
-                    s = V::neg_mul_add(x_e123, grad_o_e1, s);
-                    s = V::neg_mul_add(x_e23, grad_o_1, s);
-                    s
-                },
-                out0.at(10usize, c),
-            );
-            // out0[11] = x_e15*grad_o_e1245 - (x_e135*grad_o_e12345 + x_e35*grad_o_e2345 + x_e1235*grad_o_e1345) + x_e1345*grad_o_e1235 - x_e13*grad_o_e1234 - x_e235*grad_o_e345 + x_e5*grad_o_e245 + x_e345*grad_o_e235 - x_e3*grad_o_e234 + x_e125*grad_o_e145 + x_e12345*grad_o_e135 - x_e123*grad_o_e134 - x_e145*grad_o_e125 + x_e1*grad_o_e124 + x_e134*grad_o_e123 + x_e25*grad_o_e45 + x_e2345*grad_o_e35 - x_e23*grad_o_e34 - x_e45*grad_o_e25 + x_1*grad_o_e24 + x_e34*grad_o_e23 - x_e1245*grad_o_e15 + x_e12*grad_o_e14 + x_e1234*grad_o_e13 - x_e14*grad_o_e12 - x_e245*grad_o_e5 + x_e2*grad_o_e4 + x_e234*grad_o_e3 - x_e4*grad_o_e2 - x_e124*grad_o_e1 - x_e24*grad_o_1
-            V::store(
-                {
-                    let mut s = V::mul_sub(
-                        x_e15,
-                        grad_o_e1245,
-                        {
-                            let mut s = V::mul(x_e135, grad_o_e12345);
-                            s = V::mul_add(x_e35, grad_o_e2345, s);
-                            s = V::mul_add(x_e1235, grad_o_e1345, s);
-                            s
-                        },
-                    );
-                    s = V::mul_add(x_e1345, grad_o_e1235, s);
-                    s = V::neg_mul_add(x_e13, grad_o_e1234, s);
-                    s = V::neg_mul_add(x_e235, grad_o_e345, s);
-                    s = V::mul_add(x_e5, grad_o_e245, s);
-                    s = V::mul_add(x_e345, grad_o_e235, s);
-                    s = V::neg_mul_add(x_e3, grad_o_e234, s);
-                    s = V::mul_add(x_e125, grad_o_e145, s);
-                    s = V::mul_add(x_e12345, grad_o_e135, s);
-                    s = V::neg_mul_add(x_e123, grad_o_e134, s);
-                    s = V::neg_mul_add(x_e145, grad_o_e125, s);
-                    s = V::mul_add(x_e1, grad_o_e124, s);
-                    s = V::mul_add(x_e134, grad_o_e123, s);
-                    s = V::mul_add(x_e25, grad_o_e45, s);
-                    s = V::mul_add(x_e2345, grad_o_e35, s);
-                    s = V::neg_mul_add(x_e23, grad_o_e34, s);
-                    s = V::neg_mul_add(x_e45, grad_o_e25, s);
-                    s = V::mul_add(x_1, grad_o_e24, s);
-                    s = V::mul_add(x_e34, grad_o_e23, s);
-                    s = V::neg_mul_add(x_e1245, grad_o_e15, s);
-                    s = V::mul_add(x_e12, grad_o_e14, s);
-                    s = V::mul_add(x_e1234, grad_o_e13, s);
-                    s = V::neg_mul_add(x_e14, grad_o_e12, s);
-                    s = V::neg_mul_add(x_e245, grad_o_e5, s);
-                    s = V::mul_add(x_e2, grad_o_e4, s);
-                    s = V::mul_add(x_e234, grad_o_e3, s);
-                    s = V::neg_mul_add(x_e4, grad_o_e2, s);
-                    s = V::neg_mul_add(x_e124, grad_o_e1, s);
-                    s = V::neg_mul_add(x_e24, grad_o_1, s);
-                    s
-                },
-                out0.at(11usize, c),
-            );
-            // out0[12] = x_e134*grad_o_e12345 + x_e34*grad_o_e2345 + x_e1234*grad_o_e1345 - x_e14*grad_o_e1245 - x_e13*grad_o_e1235 - x_e1345*grad_o_e1234 + x_e234*grad_o_e345 - x_e4*grad_o_e245 - x_e3*grad_o_e235 - x_e345*grad_o_e234 - x_e124*grad_o_e145 - x_e123*grad_o_e135 - x_e12345*grad_o_e134 + x_e1*grad_o_e125 + x_e145*grad_o_e124 + x_e135*grad_o_e123 - x_e24*grad_o_e45 - x_e23*grad_o_e35 - x_e2345*grad_o_e34 + x_1*grad_o_e25 + x_e45*grad_o_e24 + x_e35*grad_o_e23 + x_e12*grad_o_e15 + x_e1245*grad_o_e14 + x_e1235*grad_o_e13 - x_e15*grad_o_e12 + x_e2*grad_o_e5 + x_e245*grad_o_e4 + x_e235*grad_o_e3 - x_e5*grad_o_e2 - x_e125*grad_o_e1 - x_e25*grad_o_1
-            V::store(
-                {
-                    let mut s = V::mul(x_e134, grad_o_e12345);
-                    s = V::mul_add(x_e34, grad_o_e2345, s);
-                    s = V::mul_add(x_e1234, grad_o_e1345, s);
-                    s = V::neg_mul_add(x_e14, grad_o_e1245, s);
-                    s = V::neg_mul_add(x_e13, grad_o_e1235, s);
-                    s = V::neg_mul_add(x_e1345, grad_o_e1234, s);
-                    s = V::mul_add(x_e234, grad_o_e345, s);
-                    s = V::neg_mul_add(x_e4, grad_o_e245, s);
-                    s = V::neg_mul_add(x_e3, grad_o_e235, s);
-                    s = V::neg_mul_add(x_e345, grad_o_e234, s);
-                    s = V::neg_mul_add(x_e124, grad_o_e145, s);
-                    s = V::neg_mul_add(x_e123, grad_o_e135, s);
-                    s = V::neg_mul_add(x_e12345, grad_o_e134, s);
-                    s = V::mul_add(x_e1, grad_o_e125, s);
-                    s = V::mul_add(x_e145, grad_o_e124, s);
-                    s = V::mul_add(x_e135, grad_o_e123, s);
-                    s = V::neg_mul_add(x_e24, grad_o_e45, s);
-                    s = V::neg_mul_add(x_e23, grad_o_e35, s);
-                    s = V::neg_mul_add(x_e2345, grad_o_e34, s);
-                    s = V::mul_add(x_1, grad_o_e25, s);
-                    s = V::mul_add(x_e45, grad_o_e24, s);
-                    s = V::mul_add(x_e35, grad_o_e23, s);
-                    s = V::mul_add(x_e12, grad_o_e15, s);
-                    s = V::mul_add(x_e1245, grad_o_e14, s);
-                    s = V::mul_add(x_e1235, grad_o_e13, s);
-                    s = V::neg_mul_add(x_e15, grad_o_e12, s);
-                    s = V::mul_add(x_e2, grad_o_e5, s);
-                    s = V::mul_add(x_e245, grad_o_e4, s);
-                    s = V::mul_add(x_e235, grad_o_e3, s);
-                    s = V::neg_mul_add(x_e5, grad_o_e2, s);
-                    s = V::neg_mul_add(x_e125, grad_o_e1, s);
-                    s = V::neg_mul_add(x_e25, grad_o_1, s);
-                    s
-                },
-                out0.at(12usize, c),
-            );
-            // out0[13] = x_e125*grad_o_e12345 + x_e25*grad_o_e2345 + x_e15*grad_o_e1345 + x_e1235*grad_o_e1245 - x_e1245*grad_o_e1235 + x_e12*grad_o_e1234 + x_e5*grad_o_e345 + x_e235*grad_o_e245 - x_e245*grad_o_e235 + x_e2*grad_o_e234 + x_e135*grad_o_e145 - x_e145*grad_o_e135 + x_e1*grad_o_e134 - x_e12345*grad_o_e125 + x_e123*grad_o_e124 - x_e124*grad_o_e123 + x_e35*grad_o_e45 - x_e45*grad_o_e35 + x_1*grad_o_e34 - x_e2345*grad_o_e25 + x_e23*grad_o_e24 - x_e24*grad_o_e23 - x_e1345*grad_o_e15 + x_e13*grad_o_e14 - x_e14*grad_o_e13 - x_e1234*grad_o_e12 - x_e345*grad_o_e5 + x_e3*grad_o_e4 - x_e4*grad_o_e3 - x_e234*grad_o_e2 - x_e134*grad_o_e1 - x_e34*grad_o_1
-            V::store(
-                {
-                    let mut s = V::mul(x_e125, grad_o_e12345);
-                    s = V::mul_add(x_e25, grad_o_e2345, s);
-                    s = V::mul_add(x_e15, grad_o_e1345, s);
-                    s = V::mul_add(x_e1235, grad_o_e1245, s);
-                    s = V::neg_mul_add(x_e1245, grad_o_e1235, s);
-                    s = V::mul_add(x_e12, grad_o_e1234, s);
-                    s = V::mul_add(x_e5, grad_o_e345, s);
-                    s = V::mul_add(x_e235, grad_o_e245, s);
-                    s = V::neg_mul_add(x_e245, grad_o_e235, s);
-                    s = V::mul_add(x_e2, grad_o_e234, s);
-                    s = V::mul_add(x_e135, grad_o_e145, s);
-                    s = V::neg_mul_add(x_e145, grad_o_e135, s);
-                    s = V::mul_add(x_e1, grad_o_e134, s);
-                    s = V::neg_mul_add(x_e12345, grad_o_e125, s);
-                    s = V::mul_add(x_e123, grad_o_e124, s);
-                    s = V::neg_mul_add(x_e124, grad_o_e123, s);
-                    s = V::mul_add(x_e35, grad_o_e45, s);
-                    s = V::neg_mul_add(x_e45, grad_o_e35, s);
-                    s = V::mul_add(x_1, grad_o_e34, s);
-                    s = V::neg_mul_add(x_e2345, grad_o_e25, s);
-                    s = V::mul_add(x_e23, grad_o_e24, s);
-                    s = V::neg_mul_add(x_e24, grad_o_e23, s);
-                    s = V::neg_mul_add(x_e1345, grad_o_e15, s);
-                    s = V::mul_add(x_e13, grad_o_e14, s);
-                    s = V::neg_mul_add(x_e14, grad_o_e13, s);
-                    s = V::neg_mul_add(x_e1234, grad_o_e12, s);
-                    s = V::neg_mul_add(x_e345, grad_o_e5, s);
-                    s = V::mul_add(x_e3, grad_o_e4, s);
-                    s = V::neg_mul_add(x_e4, grad_o_e3, s);
-                    s = V::neg_mul_add(x_e234, grad_o_e2, s);
-                    s = V::neg_mul_add(x_e134, grad_o_e1, s);
-                    s = V::neg_mul_add(x_e34, grad_o_1, s);
-                    s
-                },
-                out0.at(13usize, c),
-            );
-            // out0[14] = x_e12*grad_o_e1235 - (x_e124*grad_o_e12345 + x_e24*grad_o_e2345 + x_e14*grad_o_e1345 + x_e1234*grad_o_e1245) + x_e1245*grad_o_e1234 - x_e4*grad_o_e345 - x_e234*grad_o_e245 + x_e2*grad_o_e235 + x_e245*grad_o_e234 - x_e134*grad_o_e145 + x_e1*grad_o_e135 + x_e145*grad_o_e134 + x_e123*grad_o_e125 + x_e12345*grad_o_e124 - x_e125*grad_o_e123 - x_e34*grad_o_e45 + x_1*grad_o_e35 + x_e45*grad_o_e34 + x_e23*grad_o_e25 + x_e2345*grad_o_e24 - x_e25*grad_o_e23 + x_e13*grad_o_e15 + x_e1345*grad_o_e14 - x_e15*grad_o_e13 - x_e1235*grad_o_e12 + x_e3*grad_o_e5 + x_e345*grad_o_e4 - x_e5*grad_o_e3 - x_e235*grad_o_e2 - x_e135*grad_o_e1 - x_e35*grad_o_1
-            V::store(
-                {
-                    let mut s = V::mul_sub(
-                        x_e12,
-                        grad_o_e1235,
-                        {
-                            let mut s = V::mul(x_e124, grad_o_e12345);
-                            s = V::mul_add(x_e24, grad_o_e2345, s);
-                            s = V::mul_add(x_e14, grad_o_e1345, s);
-                            s = V::mul_add(x_e1234, grad_o_e1245, s);
-                            s
-                        },
-                    );
-                    s = V::mul_add(x_e1245, grad_o_e1234, s);
-                    s = V::neg_mul_add(x_e4, grad_o_e345, s);
-                    s = V::neg_mul_add(x_e234, grad_o_e245, s);
-                    s = V::mul_add(x_e2, grad_o_e235, s);
-                    s = V::mul_add(x_e245, grad_o_e234, s);
-                    s = V::neg_mul_add(x_e134, grad_o_e145, s);
-                    s = V::mul_add(x_e1, grad_o_e135, s);
-                    s = V::mul_add(x_e145, grad_o_e134, s);
-                    s = V::mul_add(x_e123, grad_o_e125, s);
-                    s = V::mul_add(x_e12345, grad_o_e124, s);
-                    s = V::neg_mul_add(x_e125, grad_o_e123, s);
-                    s = V::neg_mul_add(x_e34, grad_o_e45, s);
-                    s = V::mul_add(x_1, grad_o_e35, s);
-                    s = V::mul_add(x_e45, grad_o_e34, s);
-                    s = V::mul_add(x_e23, grad_o_e25, s);
-                    s = V::mul_add(x_e2345, grad_o_e24, s);
-                    s = V::neg_mul_add(x_e25, grad_o_e23, s);
-                    s = V::mul_add(x_e13, grad_o_e15, s);
-                    s = V::mul_add(x_e1345, grad_o_e14, s);
-                    s = V::neg_mul_add(x_e15, grad_o_e13, s);
-                    s = V::neg_mul_add(x_e1235, grad_o_e12, s);
-                    s = V::mul_add(x_e3, grad_o_e5, s);
-                    s = V::mul_add(x_e345, grad_o_e4, s);
-                    s = V::neg_mul_add(x_e5, grad_o_e3, s);
-                    s = V::neg_mul_add(x_e235, grad_o_e2, s);
-                    s = V::neg_mul_add(x_e135, grad_o_e1, s);
-                    s = V::neg_mul_add(x_e35, grad_o_1, s);
-                    s
-                },
-                out0.at(14usize, c),
-            );
-            // out0[15] = x_e123*grad_o_e12345 + x_e23*grad_o_e2345 + x_e13*grad_o_e1345 + x_e12*grad_o_e1245 + x_e1234*grad_o_e1235 - x_e1235*grad_o_e1234 + x_e3*grad_o_e345 + x_e2*grad_o_e245 + x_e234*grad_o_e235 - x_e235*grad_o_e234 + x_e1*grad_o_e145 + x_e134*grad_o_e135 - x_e135*grad_o_e134 + x_e124*grad_o_e125 - x_e125*grad_o_e124 - x_e12345*grad_o_e123 + x_1*grad_o_e45 + x_e34*grad_o_e35 - x_e35*grad_o_e34 + x_e24*grad_o_e25 - x_e25*grad_o_e24 - x_e2345*grad_o_e23 + x_e14*grad_o_e15 - x_e15*grad_o_e14 - x_e1345*grad_o_e13 - x_e1245*grad_o_e12 + x_e4*grad_o_e5 - x_e5*grad_o_e4 - x_e345*grad_o_e3 - x_e245*grad_o_e2 - x_e145*grad_o_e1 - x_e45*grad_o_1
-            V::store(
-                {
-                    let mut s = V::mul(x_e123, grad_o_e12345);
-                    s = V::mul_add(x_e23, grad_o_e2345, s);
-                    s = V::mul_add(x_e13, grad_o_e1345, s);
-                    s = V::mul_add(x_e12, grad_o_e1245, s);
-                    s = V::mul_add(x_e1234, grad_o_e1235, s);
-                    s = V::neg_mul_add(x_e1235, grad_o_e1234, s);
-                    s = V::mul_add(x_e3, grad_o_e345, s);
-                    s = V::mul_add(x_e2, grad_o_e245, s);
-                    s = V::mul_add(x_e234, grad_o_e235, s);
-                    s = V::neg_mul_add(x_e235, grad_o_e234, s);
-                    s = V::mul_add(x_e1, grad_o_e145, s);
-                    s = V::mul_add(x_e134, grad_o_e135, s);
-                    s = V::neg_mul_add(x_e135, grad_o_e134, s);
-                    s = V::mul_add(x_e124, grad_o_e125, s);
-                    s = V::neg_mul_add(x_e125, grad_o_e124, s);
-                    s = V::neg_mul_add(x_e12345, grad_o_e123, s);
-                    s = V::mul_add(x_1, grad_o_e45, s);
-                    s = V::mul_add(x_e34, grad_o_e35, s);
-                    s = V::neg_mul_add(x_e35, grad_o_e34, s);
-                    s = V::mul_add(x_e24, grad_o_e25, s);
-                    s = V::neg_mul_add(x_e25, grad_o_e24, s);
-                    s = V::neg_mul_add(x_e2345, grad_o_e23, s);
-                    s = V::mul_add(x_e14, grad_o_e15, s);
-                    s = V::neg_mul_add(x_e15, grad_o_e14, s);
-                    s = V::neg_mul_add(x_e1345, grad_o_e13, s);
-                    s = V::neg_mul_add(x_e1245, grad_o_e12, s);
-                    s = V::mul_add(x_e4, grad_o_e5, s);
-                    s = V::neg_mul_add(x_e5, grad_o_e4, s);
-                    s = V::neg_mul_add(x_e345, grad_o_e3, s);
-                    s = V::neg_mul_add(x_e245, grad_o_e2, s);
-                    s = V::neg_mul_add(x_e145, grad_o_e1, s);
-                    s = V::neg_mul_add(x_e45, grad_o_1, s);
-                    s
-                },
-                out0.at(15usize, c),
-            );
-            // out0[16] = x_e45*grad_o_e12345 + x_e145*grad_o_e2345 - x_e245*grad_o_e1345 + x_e345*grad_o_e1245 - x_e5*grad_o_e1235 - x_e4*grad_o_e1234 - x_e1245*grad_o_e345 + x_e1345*grad_o_e245 - x_e15*grad_o_e235 - x_e14*grad_o_e234 - x_e2345*grad_o_e145 + x_e25*grad_o_e135 + x_e24*grad_o_e134 - x_e35*grad_o_e125 - x_e34*grad_o_e124 + x_1*grad_o_e123 - x_e12345*grad_o_e45 + x_e125*grad_o_e35 + x_e124*grad_o_e34 - x_e135*grad_o_e25 - x_e134*grad_o_e24 + x_e1*grad_o_e23 + x_e235*grad_o_e15 + x_e234*grad_o_e14 - x_e2*grad_o_e13 + x_e3*grad_o_e12 + x_e1235*grad_o_e5 + x_e1234*grad_o_e4 - x_e12*grad_o_e3 + x_e13*grad_o_e2 - x_e23*grad_o_e1 - x_e123*grad_o_1
-            V::store(
-                {
-                    let mut s = V::mul(x_e45, grad_o_e12345);
-                    s = V::mul_add(x_e145, grad_o_e2345, s);
-                    s = V::neg_mul_add(x_e245, grad_o_e1345, s);
-                    s = V::mul_add(x_e345, grad_o_e1245, s);
-                    s = V::neg_mul_add(x_e5, grad_o_e1235, s);
-                    s = V::neg_mul_add(x_e4, grad_o_e1234, s);
-                    s = V::neg_mul_add(x_e1245, grad_o_e345, s);
-                    s = V::mul_add(x_e1345, grad_o_e245, s);
-                    s = V::neg_mul_add(x_e15, grad_o_e235, s);
-                    s = V::neg_mul_add(x_e14, grad_o_e234, s);
-                    s = V::neg_mul_add(x_e2345, grad_o_e145, s);
-                    s = V::mul_add(x_e25, grad_o_e135, s);
-                    s = V::mul_add(x_e24, grad_o_e134, s);
-                    s = V::neg_mul_add(x_e35, grad_o_e125, s);
-                    s = V::neg_mul_add(x_e34, grad_o_e124, s);
-                    s = V::mul_add(x_1, grad_o_e123, s);
-                    s = V::neg_mul_add(x_e12345, grad_o_e45, s);
-                    s = V::mul_add(x_e125, grad_o_e35, s);
-                    s = V::mul_add(x_e124, grad_o_e34, s);
-                    s = V::neg_mul_add(x_e135, grad_o_e25, s);
-                    s = V::neg_mul_add(x_e134, grad_o_e24, s);
-                    s = V::mul_add(x_e1, grad_o_e23, s);
-                    s = V::mul_add(x_e235, grad_o_e15, s);
-                    s = V::mul_add(x_e234, grad_o_e14, s);
-                    s = V::neg_mul_add(x_e2, grad_o_e13, s);
-                    s = V::mul_add(x_e3, grad_o_e12, s);
-                    s = V::mul_add(x_e1235, grad_o_e5, s);
-                    s = V::mul_add(x_e1234, grad_o_e4, s);
-                    s = V::neg_mul_add(x_e12, grad_o_e3, s);
-                    s = V::mul_add(x_e13, grad_o_e2, s);
-                    s = V::neg_mul_add(x_e23, grad_o_e1, s);
-                    s = V::neg_mul_add(x_e123, grad_o_1, s);
-                    s
-                },
-                out0.at(16usize, c),
-            );
-            // out0[17] = x_e235*grad_o_e1345 - (x_e35*grad_o_e12345 + x_e135*grad_o_e2345) - x_e5*grad_o_e1245 - x_e345*grad_o_e1235 + x_e3*grad_o_e1234 + x_e1235*grad_o_e345 - x_e15*grad_o_e245 - x_e1345*grad_o_e235 + x_e13*grad_o_e234 + x_e25*grad_o_e145 + x_e2345*grad_o_e135 - x_e23*grad_o_e134 - x_e45*grad_o_e125 + x_1*grad_o_e124 + x_e34*grad_o_e123 + x_e125*grad_o_e45 + x_e12345*grad_o_e35 - x_e123*grad_o_e34 - x_e145*grad_o_e25 + x_e1*grad_o_e24 + x_e134*grad_o_e23 + x_e245*grad_o_e15 - x_e2*grad_o_e14 - x_e234*grad_o_e13 + x_e4*grad_o_e12 + x_e1245*grad_o_e5 - x_e12*grad_o_e4 - x_e1234*grad_o_e3 + x_e14*grad_o_e2 - x_e24*grad_o_e1 - x_e124*grad_o_1
-            V::store(
-                {
-                    let mut s = V::mul_sub(
-                        x_e235,
-                        grad_o_e1345,
-                        V::mul_add(x_e135, grad_o_e2345, V::mul(x_e35, grad_o_e12345)),
-                    );
-                    s = V::neg_mul_add(x_e5, grad_o_e1245, s);
-                    s = V::neg_mul_add(x_e345, grad_o_e1235, s);
-                    s = V::mul_add(x_e3, grad_o_e1234, s);
-                    s = V::mul_add(x_e1235, grad_o_e345, s);
-                    s = V::neg_mul_add(x_e15, grad_o_e245, s);
-                    s = V::neg_mul_add(x_e1345, grad_o_e235, s);
-                    s = V::mul_add(x_e13, grad_o_e234, s);
-                    s = V::mul_add(x_e25, grad_o_e145, s);
-                    s = V::mul_add(x_e2345, grad_o_e135, s);
-                    s = V::neg_mul_add(x_e23, grad_o_e134, s);
-                    s = V::neg_mul_add(x_e45, grad_o_e125, s);
-                    s = V::mul_add(x_1, grad_o_e124, s);
-                    s = V::mul_add(x_e34, grad_o_e123, s);
-                    s = V::mul_add(x_e125, grad_o_e45, s);
-                    s = V::mul_add(x_e12345, grad_o_e35, s);
-                    s = V::neg_mul_add(x_e123, grad_o_e34, s);
-                    s = V::neg_mul_add(x_e145, grad_o_e25, s);
-                    s = V::mul_add(x_e1, grad_o_e24, s);
-                    s = V::mul_add(x_e134, grad_o_e23, s);
-                    s = V::mul_add(x_e245, grad_o_e15, s);
-                    s = V::neg_mul_add(x_e2, grad_o_e14, s);
-                    s = V::neg_mul_add(x_e234, grad_o_e13, s);
-                    s = V::mul_add(x_e4, grad_o_e12, s);
-                    s = V::mul_add(x_e1245, grad_o_e5, s);
-                    s = V::neg_mul_add(x_e12, grad_o_e4, s);
-                    s = V::neg_mul_add(x_e1234, grad_o_e3, s);
-                    s = V::mul_add(x_e14, grad_o_e2, s);
-                    s = V::neg_mul_add(x_e24, grad_o_e1, s);
-                    s = V::neg_mul_add(x_e124, grad_o_1, s);
-                    s
-                },
-                out0.at(17usize, c),
-            );
-            // out0[18] = x_e34*grad_o_e12345 + x_e134*grad_o_e2345 - x_e234*grad_o_e1345 + x_e4*grad_o_e1245 + x_e3*grad_o_e1235 + x_e345*grad_o_e1234 - x_e1234*grad_o_e345 + x_e14*grad_o_e245 + x_e13*grad_o_e235 + x_e1345*grad_o_e234 - x_e24*grad_o_e145 - x_e23*grad_o_e135 - x_e2345*grad_o_e134 + x_1*grad_o_e125 + x_e45*grad_o_e124 + x_e35*grad_o_e123 - x_e124*grad_o_e45 - x_e123*grad_o_e35 - x_e12345*grad_o_e34 + x_e1*grad_o_e25 + x_e145*grad_o_e24 + x_e135*grad_o_e23 - x_e2*grad_o_e15 - x_e245*grad_o_e14 - x_e235*grad_o_e13 + x_e5*grad_o_e12 - x_e12*grad_o_e5 - x_e1245*grad_o_e4 - x_e1235*grad_o_e3 + x_e15*grad_o_e2 - x_e25*grad_o_e1 - x_e125*grad_o_1
-            V::store(
-                {
-                    let mut s = V::mul(x_e34, grad_o_e12345);
-                    s = V::mul_add(x_e134, grad_o_e2345, s);
-                    s = V::neg_mul_add(x_e234, grad_o_e1345, s);
-                    s = V::mul_add(x_e4, grad_o_e1245, s);
-                    s = V::mul_add(x_e3, grad_o_e1235, s);
-                    s = V::mul_add(x_e345, grad_o_e1234, s);
-                    s = V::neg_mul_add(x_e1234, grad_o_e345, s);
-                    s = V::mul_add(x_e14, grad_o_e245, s);
-                    s = V::mul_add(x_e13, grad_o_e235, s);
-                    s = V::mul_add(x_e1345, grad_o_e234, s);
-                    s = V::neg_mul_add(x_e24, grad_o_e145, s);
-                    s = V::neg_mul_add(x_e23, grad_o_e135, s);
-                    s = V::neg_mul_add(x_e2345, grad_o_e134, s);
-                    s = V::mul_add(x_1, grad_o_e125, s);
-                    s = V::mul_add(x_e45, grad_o_e124, s);
-                    s = V::mul_add(x_e35, grad_o_e123, s);
-                    s = V::neg_mul_add(x_e124, grad_o_e45, s);
-                    s = V::neg_mul_add(x_e123, grad_o_e35, s);
-                    s = V::neg_mul_add(x_e12345, grad_o_e34, s);
-                    s = V::mul_add(x_e1, grad_o_e25, s);
-                    s = V::mul_add(x_e145, grad_o_e24, s);
-                    s = V::mul_add(x_e135, grad_o_e23, s);
-                    s = V::neg_mul_add(x_e2, grad_o_e15, s);
-                    s = V::neg_mul_add(x_e245, grad_o_e14, s);
-                    s = V::neg_mul_add(x_e235, grad_o_e13, s);
-                    s = V::mul_add(x_e5, grad_o_e12, s);
-                    s = V::neg_mul_add(x_e12, grad_o_e5, s);
-                    s = V::neg_mul_add(x_e1245, grad_o_e4, s);
-                    s = V::neg_mul_add(x_e1235, grad_o_e3, s);
-                    s = V::mul_add(x_e15, grad_o_e2, s);
-                    s = V::neg_mul_add(x_e25, grad_o_e1, s);
-                    s = V::neg_mul_add(x_e125, grad_o_1, s);
-                    s
-                },
-                out0.at(18usize, c),
-            );
-            // out0[19] = x_e25*grad_o_e12345 + x_e125*grad_o_e2345 - x_e5*grad_o_e1345 - x_e235*grad_o_e1245 + x_e245*grad_o_e1235 - x_e2*grad_o_e1234 - x_e15*grad_o_e345 - x_e1235*grad_o_e245 + x_e1245*grad_o_e235 - x_e12*grad_o_e234 + x_e35*grad_o_e145 - x_e45*grad_o_e135 + x_1*grad_o_e134 - x_e2345*grad_o_e125 + x_e23*grad_o_e124 - x_e24*grad_o_e123 + x_e135*grad_o_e45 - x_e145*grad_o_e35 + x_e1*grad_o_e34 - x_e12345*grad_o_e25 + x_e123*grad_o_e24 - x_e124*grad_o_e23 + x_e345*grad_o_e15 - x_e3*grad_o_e14 + x_e4*grad_o_e13 + x_e234*grad_o_e12 + x_e1345*grad_o_e5 - x_e13*grad_o_e4 + x_e14*grad_o_e3 + x_e1234*grad_o_e2 - x_e34*grad_o_e1 - x_e134*grad_o_1
-            V::store(
-                {
-                    let mut s = V::mul(x_e25, grad_o_e12345);
-                    s = V::mul_add(x_e125, grad_o_e2345, s);
-                    s = V::neg_mul_add(x_e5, grad_o_e1345, s);
-                    s = V::neg_mul_add(x_e235, grad_o_e1245, s);
-                    s = V::mul_add(x_e245, grad_o_e1235, s);
-                    s = V::neg_mul_add(x_e2, grad_o_e1234, s);
-                    s = V::neg_mul_add(x_e15, grad_o_e345, s);
-                    s = V::neg_mul_add(x_e1235, grad_o_e245, s);
-                    s = V::mul_add(x_e1245, grad_o_e235, s);
-                    s = V::neg_mul_add(x_e12, grad_o_e234, s);
-                    s = V::mul_add(x_e35, grad_o_e145, s);
-                    s = V::neg_mul_add(x_e45, grad_o_e135, s);
-                    s = V::mul_add(x_1, grad_o_e134, s);
-                    s = V::neg_mul_add(x_e2345, grad_o_e125, s);
-                    s = V::mul_add(x_e23, grad_o_e124, s);
-                    s = V::neg_mul_add(x_e24, grad_o_e123, s);
-                    s = V::mul_add(x_e135, grad_o_e45, s);
-                    s = V::neg_mul_add(x_e145, grad_o_e35, s);
-                    s = V::mul_add(x_e1, grad_o_e34, s);
-                    s = V::neg_mul_add(x_e12345, grad_o_e25, s);
-                    s = V::mul_add(x_e123, grad_o_e24, s);
-                    s = V::neg_mul_add(x_e124, grad_o_e23, s);
-                    s = V::mul_add(x_e345, grad_o_e15, s);
-                    s = V::neg_mul_add(x_e3, grad_o_e14, s);
-                    s = V::mul_add(x_e4, grad_o_e13, s);
-                    s = V::mul_add(x_e234, grad_o_e12, s);
-                    s = V::mul_add(x_e1345, grad_o_e5, s);
-                    s = V::neg_mul_add(x_e13, grad_o_e4, s);
-                    s = V::mul_add(x_e14, grad_o_e3, s);
-                    s = V::mul_add(x_e1234, grad_o_e2, s);
-                    s = V::neg_mul_add(x_e34, grad_o_e1, s);
-                    s = V::neg_mul_add(x_e134, grad_o_1, s);
-                    s
-                },
-                out0.at(19usize, c),
-            );
-            // out0[20] = x_e4*grad_o_e1345 - (x_e24*grad_o_e12345 + x_e124*grad_o_e2345) + x_e234*grad_o_e1245 - x_e2*grad_o_e1235 - x_e245*grad_o_e1234 + x_e14*grad_o_e345 + x_e1234*grad_o_e245 - x_e12*grad_o_e235 - x_e1245*grad_o_e234 - x_e34*grad_o_e145 + x_1*grad_o_e135 + x_e45*grad_o_e134 + x_e23*grad_o_e125 + x_e2345*grad_o_e124 - x_e25*grad_o_e123 - x_e134*grad_o_e45 + x_e1*grad_o_e35 + x_e145*grad_o_e34 + x_e123*grad_o_e25 + x_e12345*grad_o_e24 - x_e125*grad_o_e23 - x_e3*grad_o_e15 - x_e345*grad_o_e14 + x_e5*grad_o_e13 + x_e235*grad_o_e12 - x_e13*grad_o_e5 - x_e1345*grad_o_e4 + x_e15*grad_o_e3 + x_e1235*grad_o_e2 - x_e35*grad_o_e1 - x_e135*grad_o_1
-            V::store(
-                {
-                    let mut s = V::mul_sub(
-                        x_e4,
-                        grad_o_e1345,
-                        V::mul_add(x_e124, grad_o_e2345, V::mul(x_e24, grad_o_e12345)),
-                    );
-                    s = V::mul_add(x_e234, grad_o_e1245, s);
-                    s = V::neg_mul_add(x_e2, grad_o_e1235, s);
-                    s = V::neg_mul_add(x_e245, grad_o_e1234, s);
-                    s = V::mul_add(x_e14, grad_o_e345, s);
-                    s = V::mul_add(x_e1234, grad_o_e245, s);
-                    s = V::neg_mul_add(x_e12, grad_o_e235, s);
-                    s = V::neg_mul_add(x_e1245, grad_o_e234, s);
-                    s = V::neg_mul_add(x_e34, grad_o_e145, s);
-                    s = V::mul_add(x_1, grad_o_e135, s);
-                    s = V::mul_add(x_e45, grad_o_e134, s);
-                    s = V::mul_add(x_e23, grad_o_e125, s);
-                    s = V::mul_add(x_e2345, grad_o_e124, s);
-                    s = V::neg_mul_add(x_e25, grad_o_e123, s);
-                    s = V::neg_mul_add(x_e134, grad_o_e45, s);
-                    s = V::mul_add(x_e1, grad_o_e35, s);
-                    s = V::mul_add(x_e145, grad_o_e34, s);
-                    s = V::mul_add(x_e123, grad_o_e25, s);
-                    s = V::mul_add(x_e12345, grad_o_e24, s);
-                    s = V::neg_mul_add(x_e125, grad_o_e23, s);
-                    s = V::neg_mul_add(x_e3, grad_o_e15, s);
-                    s = V::neg_mul_add(x_e345, grad_o_e14, s);
-                    s = V::mul_add(x_e5, grad_o_e13, s);
-                    s = V::mul_add(x_e235, grad_o_e12, s);
-                    s = V::neg_mul_add(x_e13, grad_o_e5, s);
-                    s = V::neg_mul_add(x_e1345, grad_o_e4, s);
-                    s = V::mul_add(x_e15, grad_o_e3, s);
-                    s = V::mul_add(x_e1235, grad_o_e2, s);
-                    s = V::neg_mul_add(x_e35, grad_o_e1, s);
-                    s = V::neg_mul_add(x_e135, grad_o_1, s);
-                    s
-                },
-                out0.at(20usize, c),
-            );
-            // out0[21] = x_e23*grad_o_e12345 + x_e123*grad_o_e2345 - x_e3*grad_o_e1345 - x_e2*grad_o_e1245 - x_e234*grad_o_e1235 + x_e235*grad_o_e1234 - x_e13*grad_o_e345 - x_e12*grad_o_e245 - x_e1234*grad_o_e235 + x_e1235*grad_o_e234 + x_1*grad_o_e145 + x_e34*grad_o_e135 - x_e35*grad_o_e134 + x_e24*grad_o_e125 - x_e25*grad_o_e124 - x_e2345*grad_o_e123 + x_e1*grad_o_e45 + x_e134*grad_o_e35 - x_e135*grad_o_e34 + x_e124*grad_o_e25 - x_e125*grad_o_e24 - x_e12345*grad_o_e23 - x_e4*grad_o_e15 + x_e5*grad_o_e14 + x_e345*grad_o_e13 + x_e245*grad_o_e12 - x_e14*grad_o_e5 + x_e15*grad_o_e4 + x_e1345*grad_o_e3 + x_e1245*grad_o_e2 - x_e45*grad_o_e1 - x_e145*grad_o_1
-            V::store(
-                {
-                    let mut s = V::mul(x_e23, grad_o_e12345);
-                    s = V::mul_add(x_e123, grad_o_e2345, s);
-                    s = V::neg_mul_add(x_e3, grad_o_e1345, s);
-                    s = V::neg_mul_add(x_e2, grad_o_e1245, s);
-                    s = V::neg_mul_add(x_e234, grad_o_e1235, s);
-                    s = V::mul_add(x_e235, grad_o_e1234, s);
-                    s = V::neg_mul_add(x_e13, grad_o_e345, s);
-                    s = V::neg_mul_add(x_e12, grad_o_e245, s);
-                    s = V::neg_mul_add(x_e1234, grad_o_e235, s);
-                    s = V::mul_add(x_e1235, grad_o_e234, s);
-                    s = V::mul_add(x_1, grad_o_e145, s);
-                    s = V::mul_add(x_e34, grad_o_e135, s);
-                    s = V::neg_mul_add(x_e35, grad_o_e134, s);
-                    s = V::mul_add(x_e24, grad_o_e125, s);
-                    s = V::neg_mul_add(x_e25, grad_o_e124, s);
-                    s = V::neg_mul_add(x_e2345, grad_o_e123, s);
-                    s = V::mul_add(x_e1, grad_o_e45, s);
-                    s = V::mul_add(x_e134, grad_o_e35, s);
-                    s = V::neg_mul_add(x_e135, grad_o_e34, s);
-                    s = V::mul_add(x_e124, grad_o_e25, s);
-                    s = V::neg_mul_add(x_e125, grad_o_e24, s);
-                    s = V::neg_mul_add(x_e12345, grad_o_e23, s);
-                    s = V::neg_mul_add(x_e4, grad_o_e15, s);
-                    s = V::mul_add(x_e5, grad_o_e14, s);
-                    s = V::mul_add(x_e345, grad_o_e13, s);
-                    s = V::mul_add(x_e245, grad_o_e12, s);
-                    s = V::neg_mul_add(x_e14, grad_o_e5, s);
-                    s = V::mul_add(x_e15, grad_o_e4, s);
-                    s = V::mul_add(x_e1345, grad_o_e3, s);
-                    s = V::mul_add(x_e1245, grad_o_e2, s);
-                    s = V::neg_mul_add(x_e45, grad_o_e1, s);
-                    s = V::neg_mul_add(x_e145, grad_o_1, s);
-                    s
-                },
-                out0.at(21usize, c),
-            );
-            // out0[22] = x_e135*grad_o_e1245 - (x_e15*grad_o_e12345 + x_e5*grad_o_e2345 + x_e125*grad_o_e1345) - x_e145*grad_o_e1235 + x_e1*grad_o_e1234 - x_e25*grad_o_e345 + x_e35*grad_o_e245 - x_e45*grad_o_e235 + x_1*grad_o_e234 + x_e1235*grad_o_e145 - x_e1245*grad_o_e135 + x_e12*grad_o_e134 + x_e1345*grad_o_e125 - x_e13*grad_o_e124 + x_e14*grad_o_e123 + x_e235*grad_o_e45 - x_e245*grad_o_e35 + x_e2*grad_o_e34 + x_e345*grad_o_e25 - x_e3*grad_o_e24 + x_e4*grad_o_e23 + x_e12345*grad_o_e15 - x_e123*grad_o_e14 + x_e124*grad_o_e13 - x_e134*grad_o_e12 + x_e2345*grad_o_e5 - x_e23*grad_o_e4 + x_e24*grad_o_e3 - x_e34*grad_o_e2 - x_e1234*grad_o_e1 - x_e234*grad_o_1
-            V::store(
-                {
-                    let mut s = V::mul_sub(
-                        x_e135,
-                        grad_o_e1245,
-                        {
-                            let mut s = V::mul(x_e15, grad_o_e12345);
-                            s = V::mul_add(x_e5, grad_o_e2345, s);
-                            s = V::mul_add(x_e125, grad_o_e1345, s);
-                            s
-                        },
-                    );
-                    s = V::neg_mul_add(x_e145, grad_o_e1235, s);
-                    s = V::mul_add(x_e1, grad_o_e1234, s);
-                    s = V::neg_mul_add(x_e25, grad_o_e345, s);
-                    s = V::mul_add(x_e35, grad_o_e245, s);
-                    s = V::neg_mul_add(x_e45, grad_o_e235, s);
-                    s = V::mul_add(x_1, grad_o_e234, s);
-                    s = V::mul_add(x_e1235, grad_o_e145, s);
-                    s = V::neg_mul_add(x_e1245, grad_o_e135, s);
-                    s = V::mul_add(x_e12, grad_o_e134, s);
-                    s = V::mul_add(x_e1345, grad_o_e125, s);
-                    s = V::neg_mul_add(x_e13, grad_o_e124, s);
-                    s = V::mul_add(x_e14, grad_o_e123, s);
-                    s = V::mul_add(x_e235, grad_o_e45, s);
-                    s = V::neg_mul_add(x_e245, grad_o_e35, s);
-                    s = V::mul_add(x_e2, grad_o_e34, s);
-                    s = V::mul_add(x_e345, grad_o_e25, s);
-                    s = V::neg_mul_add(x_e3, grad_o_e24, s);
-                    s = V::mul_add(x_e4, grad_o_e23, s);
-                    s = V::mul_add(x_e12345, grad_o_e15, s);
-                    s = V::neg_mul_add(x_e123, grad_o_e14, s);
-                    s = V::mul_add(x_e124, grad_o_e13, s);
-                    s = V::neg_mul_add(x_e134, grad_o_e12, s);
-                    s = V::mul_add(x_e2345, grad_o_e5, s);
-                    s = V::neg_mul_add(x_e23, grad_o_e4, s);
-                    s = V::mul_add(x_e24, grad_o_e3, s);
-                    s = V::neg_mul_add(x_e34, grad_o_e2, s);
-                    s = V::neg_mul_add(x_e1234, grad_o_e1, s);
-                    s = V::neg_mul_add(x_e234, grad_o_1, s);
-                    s
-                },
-                out0.at(22usize, c),
-            );
-            // out0[23] = x_e14*grad_o_e12345 + x_e4*grad_o_e2345 + x_e124*grad_o_e1345 - x_e134*grad_o_e1245 + x_e1*grad_o_e1235 + x_e145*grad_o_e1234 + x_e24*grad_o_e345 - x_e34*grad_o_e245 + x_1*grad_o_e235 + x_e45*grad_o_e234 - x_e1234*grad_o_e145 + x_e12*grad_o_e135 + x_e1245*grad_o_e134 - x_e13*grad_o_e125 - x_e1345*grad_o_e124 + x_e15*grad_o_e123 - x_e234*grad_o_e45 + x_e2*grad_o_e35 + x_e245*grad_o_e34 - x_e3*grad_o_e25 - x_e345*grad_o_e24 + x_e5*grad_o_e23 - x_e123*grad_o_e15 - x_e12345*grad_o_e14 + x_e125*grad_o_e13 - x_e135*grad_o_e12 - x_e23*grad_o_e5 - x_e2345*grad_o_e4 + x_e25*grad_o_e3 - x_e35*grad_o_e2 - x_e1235*grad_o_e1 - x_e235*grad_o_1
-            V::store(
-                {
-                    let mut s = V::mul(x_e14, grad_o_e12345);
-                    s = V::mul_add(x_e4, grad_o_e2345, s);
-                    s = V::mul_add(x_e124, grad_o_e1345, s);
-                    s = V::neg_mul_add(x_e134, grad_o_e1245, s);
-                    s = V::mul_add(x_e1, grad_o_e1235, s);
-                    s = V::mul_add(x_e145, grad_o_e1234, s);
-                    s = V::mul_add(x_e24, grad_o_e345, s);
-                    s = V::neg_mul_add(x_e34, grad_o_e245, s);
-                    s = V::mul_add(x_1, grad_o_e235, s);
-                    s = V::mul_add(x_e45, grad_o_e234, s);
-                    s = V::neg_mul_add(x_e1234, grad_o_e145, s);
-                    s = V::mul_add(x_e12, grad_o_e135, s);
-                    s = V::mul_add(x_e1245, grad_o_e134, s);
-                    s = V::neg_mul_add(x_e13, grad_o_e125, s);
-                    s = V::neg_mul_add(x_e1345, grad_o_e124, s);
-                    s = V::mul_add(x_e15, grad_o_e123, s);
-                    s = V::neg_mul_add(x_e234, grad_o_e45, s);
-                    s = V::mul_add(x_e2, grad_o_e35, s);
-                    s = V::mul_add(x_e245, grad_o_e34, s);
-                    s = V::neg_mul_add(x_e3, grad_o_e25, s);
-                    s = V::neg_mul_add(x_e345, grad_o_e24, s);
-                    s = V::mul_add(x_e5, grad_o_e23, s);
-                    s = V::neg_mul_add(x_e123, grad_o_e15, s);
-                    s = V::neg_mul_add(x_e12345, grad_o_e14, s);
-                    s = V::mul_add(x_e125, grad_o_e13, s);
-                    s = V::neg_mul_add(x_e135, grad_o_e12, s);
-                    s = V::neg_mul_add(x_e23, grad_o_e5, s);
-                    s = V::neg_mul_add(x_e2345, grad_o_e4, s);
-                    s = V::mul_add(x_e25, grad_o_e3, s);
-                    s = V::neg_mul_add(x_e35, grad_o_e2, s);
-                    s = V::neg_mul_add(x_e1235, grad_o_e1, s);
-                    s = V::neg_mul_add(x_e235, grad_o_1, s);
-                    s
-                },
-                out0.at(23usize, c),
-            );
-            // out0[24] = x_e1*grad_o_e1245 - (x_e13*grad_o_e12345 + x_e3*grad_o_e2345 + x_e123*grad_o_e1345) + x_e134*grad_o_e1235 - x_e135*grad_o_e1234 - x_e23*grad_o_e345 + x_1*grad_o_e245 + x_e34*grad_o_e235 - x_e35*grad_o_e234 + x_e12*grad_o_e145 + x_e1234*grad_o_e135 - x_e1235*grad_o_e134 - x_e14*grad_o_e125 + x_e15*grad_o_e124 + x_e1345*grad_o_e123 + x_e2*grad_o_e45 + x_e234*grad_o_e35 - x_e235*grad_o_e34 - x_e4*grad_o_e25 + x_e5*grad_o_e24 + x_e345*grad_o_e23 - x_e124*grad_o_e15 + x_e125*grad_o_e14 + x_e12345*grad_o_e13 - x_e145*grad_o_e12 - x_e24*grad_o_e5 + x_e25*grad_o_e4 + x_e2345*grad_o_e3 - x_e45*grad_o_e2 - x_e1245*grad_o_e1 - x_e245*grad_o_1
-            V::store(
-                {
-                    let mut s = V::mul_sub(
-                        x_e1,
-                        grad_o_e1245,
-                        {
-                            let mut s = V::mul(x_e13, grad_o_e12345);
-                            s = V::mul_add(x_e3, grad_o_e2345, s);
-                            s = V::mul_add(x_e123, grad_o_e1345, s);
-                            s
-                        },
-                    );
-                    s = V::mul_add(x_e134, grad_o_e1235, s);
-                    s = V::neg_mul_add(x_e135, grad_o_e1234, s);
-                    s = V::neg_mul_add(x_e23, grad_o_e345, s);
-                    s = V::mul_add(x_1, grad_o_e245, s);
-                    s = V::mul_add(x_e34, grad_o_e235, s);
-                    s = V::neg_mul_add(x_e35, grad_o_e234, s);
-                    s = V::mul_add(x_e12, grad_o_e145, s);
-                    s = V::mul_add(x_e1234, grad_o_e135, s);
-                    s = V::neg_mul_add(x_e1235, grad_o_e134, s);
-                    s = V::neg_mul_add(x_e14, grad_o_e125, s);
-                    s = V::mul_add(x_e15, grad_o_e124, s);
-                    s = V::mul_add(x_e1345, grad_o_e123, s);
-                    s = V::mul_add(x_e2, grad_o_e45, s);
-                    s = V::mul_add(x_e234, grad_o_e35, s);
-                    s = V::neg_mul_add(x_e235, grad_o_e34, s);
-                    s = V::neg_mul_add(x_e4, grad_o_e25, s);
-                    s = V::mul_add(x_e5, grad_o_e24, s);
-                    s = V::mul_add(x_e345, grad_o_e23, s);
-                    s = V::neg_mul_add(x_e124, grad_o_e15, s);
-                    s = V::mul_add(x_e125, grad_o_e14, s);
-                    s = V::mul_add(x_e12345, grad_o_e13, s);
-                    s = V::neg_mul_add(x_e145, grad_o_e12, s);
-                    s = V::neg_mul_add(x_e24, grad_o_e5, s);
-                    s = V::mul_add(x_e25, grad_o_e4, s);
-                    s = V::mul_add(x_e2345, grad_o_e3, s);
-                    s = V::neg_mul_add(x_e45, grad_o_e2, s);
-                    s = V::neg_mul_add(x_e1245, grad_o_e1, s);
-                    s = V::neg_mul_add(x_e245, grad_o_1, s);
-                    s
-                },
-                out0.at(24usize, c),
-            );
-            // out0[25] = x_e12*grad_o_e12345 + x_e2*grad_o_e2345 + x_e1*grad_o_e1345 + x_e123*grad_o_e1245 - x_e124*grad_o_e1235 + x_e125*grad_o_e1234 + x_1*grad_o_e345 + x_e23*grad_o_e245 - x_e24*grad_o_e235 + x_e25*grad_o_e234 + x_e13*grad_o_e145 - x_e14*grad_o_e135 + x_e15*grad_o_e134 - x_e1234*grad_o_e125 + x_e1235*grad_o_e124 - x_e1245*grad_o_e123 + x_e3*grad_o_e45 - x_e4*grad_o_e35 + x_e5*grad_o_e34 - x_e234*grad_o_e25 + x_e235*grad_o_e24 - x_e245*grad_o_e23 - x_e134*grad_o_e15 + x_e135*grad_o_e14 - x_e145*grad_o_e13 - x_e12345*grad_o_e12 - x_e34*grad_o_e5 + x_e35*grad_o_e4 - x_e45*grad_o_e3 - x_e2345*grad_o_e2 - x_e1345*grad_o_e1 - x_e345*grad_o_1
-            V::store(
-                {
-                    let mut s = V::mul(x_e12, grad_o_e12345);
-                    s = V::mul_add(x_e2, grad_o_e2345, s);
-                    s = V::mul_add(x_e1, grad_o_e1345, s);
-                    s = V::mul_add(x_e123, grad_o_e1245, s);
-                    s = V::neg_mul_add(x_e124, grad_o_e1235, s);
-                    s = V::mul_add(x_e125, grad_o_e1234, s);
-                    s = V::mul_add(x_1, grad_o_e345, s);
-                    s = V::mul_add(x_e23, grad_o_e245, s);
-                    s = V::neg_mul_add(x_e24, grad_o_e235, s);
-                    s = V::mul_add(x_e25, grad_o_e234, s);
-                    s = V::mul_add(x_e13, grad_o_e145, s);
-                    s = V::neg_mul_add(x_e14, grad_o_e135, s);
-                    s = V::mul_add(x_e15, grad_o_e134, s);
-                    s = V::neg_mul_add(x_e1234, grad_o_e125, s);
-                    s = V::mul_add(x_e1235, grad_o_e124, s);
-                    s = V::neg_mul_add(x_e1245, grad_o_e123, s);
-                    s = V::mul_add(x_e3, grad_o_e45, s);
-                    s = V::neg_mul_add(x_e4, grad_o_e35, s);
-                    s = V::mul_add(x_e5, grad_o_e34, s);
-                    s = V::neg_mul_add(x_e234, grad_o_e25, s);
-                    s = V::mul_add(x_e235, grad_o_e24, s);
-                    s = V::neg_mul_add(x_e245, grad_o_e23, s);
-                    s = V::neg_mul_add(x_e134, grad_o_e15, s);
-                    s = V::mul_add(x_e135, grad_o_e14, s);
-                    s = V::neg_mul_add(x_e145, grad_o_e13, s);
-                    s = V::neg_mul_add(x_e12345, grad_o_e12, s);
-                    s = V::neg_mul_add(x_e34, grad_o_e5, s);
-                    s = V::mul_add(x_e35, grad_o_e4, s);
-                    s = V::neg_mul_add(x_e45, grad_o_e3, s);
-                    s = V::neg_mul_add(x_e2345, grad_o_e2, s);
-                    s = V::neg_mul_add(x_e1345, grad_o_e1, s);
-                    s = V::neg_mul_add(x_e345, grad_o_1, s);
-                    s
-                },
-                out0.at(25usize, c),
-            );
-            // out0[26] = x_e5*grad_o_e12345 + x_e15*grad_o_e2345 - x_e25*grad_o_e1345 + x_e35*grad_o_e1245 - x_e45*grad_o_e1235 + x_1*grad_o_e1234 - x_e125*grad_o_e345 + x_e135*grad_o_e245 - x_e145*grad_o_e235 + x_e1*grad_o_e234 - x_e235*grad_o_e145 + x_e245*grad_o_e135 - x_e2*grad_o_e134 - x_e345*grad_o_e125 + x_e3*grad_o_e124 - x_e4*grad_o_e123 - x_e1235*grad_o_e45 + x_e1245*grad_o_e35 - x_e12*grad_o_e34 - x_e1345*grad_o_e25 + x_e13*grad_o_e24 - x_e14*grad_o_e23 + x_e2345*grad_o_e15 - x_e23*grad_o_e14 + x_e24*grad_o_e13 - x_e34*grad_o_e12 + x_e12345*grad_o_e5 - x_e123*grad_o_e4 + x_e124*grad_o_e3 - x_e134*grad_o_e2 + x_e234*grad_o_e1 + x_e1234*grad_o_1
-            V::store(
-                {
-                    let mut s = V::mul(x_e5, grad_o_e12345);
-                    s = V::mul_add(x_e15, grad_o_e2345, s);
-                    s = V::neg_mul_add(x_e25, grad_o_e1345, s);
-                    s = V::mul_add(x_e35, grad_o_e1245, s);
-                    s = V::neg_mul_add(x_e45, grad_o_e1235, s);
-                    s = V::mul_add(x_1, grad_o_e1234, s);
-                    s = V::neg_mul_add(x_e125, grad_o_e345, s);
-                    s = V::mul_add(x_e135, grad_o_e245, s);
-                    s = V::neg_mul_add(x_e145, grad_o_e235, s);
-                    s = V::mul_add(x_e1, grad_o_e234, s);
-                    s = V::neg_mul_add(x_e235, grad_o_e145, s);
-                    s = V::mul_add(x_e245, grad_o_e135, s);
-                    s = V::neg_mul_add(x_e2, grad_o_e134, s);
-                    s = V::neg_mul_add(x_e345, grad_o_e125, s);
-                    s = V::mul_add(x_e3, grad_o_e124, s);
-                    s = V::neg_mul_add(x_e4, grad_o_e123, s);
-                    s = V::neg_mul_add(x_e1235, grad_o_e45, s);
-                    s = V::mul_add(x_e1245, grad_o_e35, s);
-                    s = V::neg_mul_add(x_e12, grad_o_e34, s);
-                    s = V::neg_mul_add(x_e1345, grad_o_e25, s);
-                    s = V::mul_add(x_e13, grad_o_e24, s);
-                    s = V::neg_mul_add(x_e14, grad_o_e23, s);
-                    s = V::mul_add(x_e2345, grad_o_e15, s);
-                    s = V::neg_mul_add(x_e23, grad_o_e14, s);
-                    s = V::mul_add(x_e24, grad_o_e13, s);
-                    s = V::neg_mul_add(x_e34, grad_o_e12, s);
-                    s = V::mul_add(x_e12345, grad_o_e5, s);
-                    s = V::neg_mul_add(x_e123, grad_o_e4, s);
-                    s = V::mul_add(x_e124, grad_o_e3, s);
-                    s = V::neg_mul_add(x_e134, grad_o_e2, s);
-                    s = V::mul_add(x_e234, grad_o_e1, s);
-                    s = V::mul_add(x_e1234, grad_o_1, s);
-                    s
-                },
-                out0.at(26usize, c),
-            );
-            // out0[27] = x_e24*grad_o_e1345 - (x_e4*grad_o_e12345 + x_e14*grad_o_e2345) - x_e34*grad_o_e1245 + x_1*grad_o_e1235 + x_e45*grad_o_e1234 + x_e124*grad_o_e345 - x_e134*grad_o_e245 + x_e1*grad_o_e235 + x_e145*grad_o_e234 + x_e234*grad_o_e145 - x_e2*grad_o_e135 - x_e245*grad_o_e134 + x_e3*grad_o_e125 + x_e345*grad_o_e124 - x_e5*grad_o_e123 + x_e1234*grad_o_e45 - x_e12*grad_o_e35 - x_e1245*grad_o_e34 + x_e13*grad_o_e25 + x_e1345*grad_o_e24 - x_e15*grad_o_e23 - x_e23*grad_o_e15 - x_e2345*grad_o_e14 + x_e25*grad_o_e13 - x_e35*grad_o_e12 - x_e123*grad_o_e5 - x_e12345*grad_o_e4 + x_e125*grad_o_e3 - x_e135*grad_o_e2 + x_e235*grad_o_e1 + x_e1235*grad_o_1
-            V::store(
-                {
-                    let mut s = V::mul_sub(
-                        x_e24,
-                        grad_o_e1345,
-                        V::mul_add(x_e14, grad_o_e2345, V::mul(x_e4, grad_o_e12345)),
-                    );
-                    s = V::neg_mul_add(x_e34, grad_o_e1245, s);
-                    s = V::mul_add(x_1, grad_o_e1235, s);
-                    s = V::mul_add(x_e45, grad_o_e1234, s);
-                    s = V::mul_add(x_e124, grad_o_e345, s);
-                    s = V::neg_mul_add(x_e134, grad_o_e245, s);
-                    s = V::mul_add(x_e1, grad_o_e235, s);
-                    s = V::mul_add(x_e145, grad_o_e234, s);
-                    s = V::mul_add(x_e234, grad_o_e145, s);
-                    s = V::neg_mul_add(x_e2, grad_o_e135, s);
-                    s = V::neg_mul_add(x_e245, grad_o_e134, s);
-                    s = V::mul_add(x_e3, grad_o_e125, s);
-                    s = V::mul_add(x_e345, grad_o_e124, s);
-                    s = V::neg_mul_add(x_e5, grad_o_e123, s);
-                    s = V::mul_add(x_e1234, grad_o_e45, s);
-                    s = V::neg_mul_add(x_e12, grad_o_e35, s);
-                    s = V::neg_mul_add(x_e1245, grad_o_e34, s);
-                    s = V::mul_add(x_e13, grad_o_e25, s);
-                    s = V::mul_add(x_e1345, grad_o_e24, s);
-                    s = V::neg_mul_add(x_e15, grad_o_e23, s);
-                    s = V::neg_mul_add(x_e23, grad_o_e15, s);
-                    s = V::neg_mul_add(x_e2345, grad_o_e14, s);
-                    s = V::mul_add(x_e25, grad_o_e13, s);
-                    s = V::neg_mul_add(x_e35, grad_o_e12, s);
-                    s = V::neg_mul_add(x_e123, grad_o_e5, s);
-                    s = V::neg_mul_add(x_e12345, grad_o_e4, s);
-                    s = V::mul_add(x_e125, grad_o_e3, s);
-                    s = V::neg_mul_add(x_e135, grad_o_e2, s);
-                    s = V::mul_add(x_e235, grad_o_e1, s);
-                    s = V::mul_add(x_e1235, grad_o_1, s);
-                    s
-                },
-                out0.at(27usize, c),
-            );
-            // out0[28] = x_e3*grad_o_e12345 + x_e13*grad_o_e2345 - x_e23*grad_o_e1345 + x_1*grad_o_e1245 + x_e34*grad_o_e1235 - x_e35*grad_o_e1234 - x_e123*grad_o_e345 + x_e1*grad_o_e245 + x_e134*grad_o_e235 - x_e135*grad_o_e234 - x_e2*grad_o_e145 - x_e234*grad_o_e135 + x_e235*grad_o_e134 + x_e4*grad_o_e125 - x_e5*grad_o_e124 - x_e345*grad_o_e123 - x_e12*grad_o_e45 - x_e1234*grad_o_e35 + x_e1235*grad_o_e34 + x_e14*grad_o_e25 - x_e15*grad_o_e24 - x_e1345*grad_o_e23 - x_e24*grad_o_e15 + x_e25*grad_o_e14 + x_e2345*grad_o_e13 - x_e45*grad_o_e12 - x_e124*grad_o_e5 + x_e125*grad_o_e4 + x_e12345*grad_o_e3 - x_e145*grad_o_e2 + x_e245*grad_o_e1 + x_e1245*grad_o_1
-            V::store(
-                {
-                    let mut s = V::mul(x_e3, grad_o_e12345);
-                    s = V::mul_add(x_e13, grad_o_e2345, s);
-                    s = V::neg_mul_add(x_e23, grad_o_e1345, s);
-                    s = V::mul_add(x_1, grad_o_e1245, s);
-                    s = V::mul_add(x_e34, grad_o_e1235, s);
-                    s = V::neg_mul_add(x_e35, grad_o_e1234, s);
-                    s = V::neg_mul_add(x_e123, grad_o_e345, s);
-                    s = V::mul_add(x_e1, grad_o_e245, s);
-                    s = V::mul_add(x_e134, grad_o_e235, s);
-                    s = V::neg_mul_add(x_e135, grad_o_e234, s);
-                    s = V::neg_mul_add(x_e2, grad_o_e145, s);
-                    s = V::neg_mul_add(x_e234, grad_o_e135, s);
-                    s = V::mul_add(x_e235, grad_o_e134, s);
-                    s = V::mul_add(x_e4, grad_o_e125, s);
-                    s = V::neg_mul_add(x_e5, grad_o_e124, s);
-                    s = V::neg_mul_add(x_e345, grad_o_e123, s);
-                    s = V::neg_mul_add(x_e12, grad_o_e45, s);
-                    s = V::neg_mul_add(x_e1234, grad_o_e35, s);
-                    s = V::mul_add(x_e1235, grad_o_e34, s);
-                    s = V::mul_add(x_e14, grad_o_e25, s);
-                    s = V::neg_mul_add(x_e15, grad_o_e24, s);
-                    s = V::neg_mul_add(x_e1345, grad_o_e23, s);
-                    s = V::neg_mul_add(x_e24, grad_o_e15, s);
-                    s = V::mul_add(x_e25, grad_o_e14, s);
-                    s = V::mul_add(x_e2345, grad_o_e13, s);
-                    s = V::neg_mul_add(x_e45, grad_o_e12, s);
-                    s = V::neg_mul_add(x_e124, grad_o_e5, s);
-                    s = V::mul_add(x_e125, grad_o_e4, s);
-                    s = V::mul_add(x_e12345, grad_o_e3, s);
-                    s = V::neg_mul_add(x_e145, grad_o_e2, s);
-                    s = V::mul_add(x_e245, grad_o_e1, s);
-                    s = V::mul_add(x_e1245, grad_o_1, s);
-                    s
-                },
-                out0.at(28usize, c),
-            );
-            // out0[29] = x_1*grad_o_e1345 - (x_e2*grad_o_e12345 + x_e12*grad_o_e2345) + x_e23*grad_o_e1245 - x_e24*grad_o_e1235 + x_e25*grad_o_e1234 + x_e1*grad_o_e345 + x_e123*grad_o_e245 - x_e124*grad_o_e235 + x_e125*grad_o_e234 - x_e3*grad_o_e145 + x_e4*grad_o_e135 - x_e5*grad_o_e134 + x_e234*grad_o_e125 - x_e235*grad_o_e124 + x_e245*grad_o_e123 - x_e13*grad_o_e45 + x_e14*grad_o_e35 - x_e15*grad_o_e34 + x_e1234*grad_o_e25 - x_e1235*grad_o_e24 + x_e1245*grad_o_e23 - x_e34*grad_o_e15 + x_e35*grad_o_e14 - x_e45*grad_o_e13 - x_e2345*grad_o_e12 - x_e134*grad_o_e5 + x_e135*grad_o_e4 - x_e145*grad_o_e3 - x_e12345*grad_o_e2 + x_e345*grad_o_e1 + x_e1345*grad_o_1
-            V::store(
-                {
-                    let mut s = V::mul_sub(
-                        x_1,
-                        grad_o_e1345,
-                        V::mul_add(x_e12, grad_o_e2345, V::mul(x_e2, grad_o_e12345)),
-                    );
-                    s = V::mul_add(x_e23, grad_o_e1245, s);
-                    s = V::neg_mul_add(x_e24, grad_o_e1235, s);
-                    s = V::mul_add(x_e25, grad_o_e1234, s);
-                    s = V::mul_add(x_e1, grad_o_e345, s);
-                    s = V::mul_add(x_e123, grad_o_e245, s);
-                    s = V::neg_mul_add(x_e124, grad_o_e235, s);
-                    s = V::mul_add(x_e125, grad_o_e234, s);
-                    s = V::neg_mul_add(x_e3, grad_o_e145, s);
-                    s = V::mul_add(x_e4, grad_o_e135, s);
-                    s = V::neg_mul_add(x_e5, grad_o_e134, s);
-                    s = V::mul_add(x_e234, grad_o_e125, s);
-                    s = V::neg_mul_add(x_e235, grad_o_e124, s);
-                    s = V::mul_add(x_e245, grad_o_e123, s);
-                    s = V::neg_mul_add(x_e13, grad_o_e45, s);
-                    s = V::mul_add(x_e14, grad_o_e35, s);
-                    s = V::neg_mul_add(x_e15, grad_o_e34, s);
-                    s = V::mul_add(x_e1234, grad_o_e25, s);
-                    s = V::neg_mul_add(x_e1235, grad_o_e24, s);
-                    s = V::mul_add(x_e1245, grad_o_e23, s);
-                    s = V::neg_mul_add(x_e34, grad_o_e15, s);
-                    s = V::mul_add(x_e35, grad_o_e14, s);
-                    s = V::neg_mul_add(x_e45, grad_o_e13, s);
-                    s = V::neg_mul_add(x_e2345, grad_o_e12, s);
-                    s = V::neg_mul_add(x_e134, grad_o_e5, s);
-                    s = V::mul_add(x_e135, grad_o_e4, s);
-                    s = V::neg_mul_add(x_e145, grad_o_e3, s);
-                    s = V::neg_mul_add(x_e12345, grad_o_e2, s);
-                    s = V::mul_add(x_e345, grad_o_e1, s);
-                    s = V::mul_add(x_e1345, grad_o_1, s);
-                    s
-                },
-                out0.at(29usize, c),
-            );
-            // out0[30] = x_e1*grad_o_e12345 + x_1*grad_o_e2345 + x_e12*grad_o_e1345 - x_e13*grad_o_e1245 + x_e14*grad_o_e1235 - x_e15*grad_o_e1234 + x_e2*grad_o_e345 - x_e3*grad_o_e245 + x_e4*grad_o_e235 - x_e5*grad_o_e234 - x_e123*grad_o_e145 + x_e124*grad_o_e135 - x_e125*grad_o_e134 - x_e134*grad_o_e125 + x_e135*grad_o_e124 - x_e145*grad_o_e123 - x_e23*grad_o_e45 + x_e24*grad_o_e35 - x_e25*grad_o_e34 - x_e34*grad_o_e25 + x_e35*grad_o_e24 - x_e45*grad_o_e23 - x_e1234*grad_o_e15 + x_e1235*grad_o_e14 - x_e1245*grad_o_e13 + x_e1345*grad_o_e12 - x_e234*grad_o_e5 + x_e235*grad_o_e4 - x_e245*grad_o_e3 + x_e345*grad_o_e2 + x_e12345*grad_o_e1 + x_e2345*grad_o_1
-            V::store(
-                {
-                    let mut s = V::mul(x_e1, grad_o_e12345);
-                    s = V::mul_add(x_1, grad_o_e2345, s);
-                    s = V::mul_add(x_e12, grad_o_e1345, s);
-                    s = V::neg_mul_add(x_e13, grad_o_e1245, s);
-                    s = V::mul_add(x_e14, grad_o_e1235, s);
-                    s = V::neg_mul_add(x_e15, grad_o_e1234, s);
-                    s = V::mul_add(x_e2, grad_o_e345, s);
-                    s = V::neg_mul_add(x_e3, grad_o_e245, s);
-                    s = V::mul_add(x_e4, grad_o_e235, s);
-                    s = V::neg_mul_add(x_e5, grad_o_e234, s);
-                    s = V::neg_mul_add(x_e123, grad_o_e145, s);
-                    s = V::mul_add(x_e124, grad_o_e135, s);
-                    s = V::neg_mul_add(x_e125, grad_o_e134, s);
-                    s = V::neg_mul_add(x_e134, grad_o_e125, s);
-                    s = V::mul_add(x_e135, grad_o_e124, s);
-                    s = V::neg_mul_add(x_e145, grad_o_e123, s);
-                    s = V::neg_mul_add(x_e23, grad_o_e45, s);
-                    s = V::mul_add(x_e24, grad_o_e35, s);
-                    s = V::neg_mul_add(x_e25, grad_o_e34, s);
-                    s = V::neg_mul_add(x_e34, grad_o_e25, s);
-                    s = V::mul_add(x_e35, grad_o_e24, s);
-                    s = V::neg_mul_add(x_e45, grad_o_e23, s);
-                    s = V::neg_mul_add(x_e1234, grad_o_e15, s);
-                    s = V::mul_add(x_e1235, grad_o_e14, s);
-                    s = V::neg_mul_add(x_e1245, grad_o_e13, s);
-                    s = V::mul_add(x_e1345, grad_o_e12, s);
-                    s = V::neg_mul_add(x_e234, grad_o_e5, s);
-                    s = V::mul_add(x_e235, grad_o_e4, s);
-                    s = V::neg_mul_add(x_e245, grad_o_e3, s);
-                    s = V::mul_add(x_e345, grad_o_e2, s);
-                    s = V::mul_add(x_e12345, grad_o_e1, s);
-                    s = V::mul_add(x_e2345, grad_o_1, s);
-                    s
-                },
-                out0.at(30usize, c),
-            );
+            v64 = V::mul_add(x_e12345, grad_o_1, v64);
             // out0[31] = x_1*grad_o_e12345 + x_e1*grad_o_e2345 - x_e2*grad_o_e1345 + x_e3*grad_o_e1245 - x_e4*grad_o_e1235 + x_e5*grad_o_e1234 - x_e12*grad_o_e345 + x_e13*grad_o_e245 - x_e14*grad_o_e235 + x_e15*grad_o_e234 - x_e23*grad_o_e145 + x_e24*grad_o_e135 - x_e25*grad_o_e134 - x_e34*grad_o_e125 + x_e35*grad_o_e124 - x_e45*grad_o_e123 - x_e123*grad_o_e45 + x_e124*grad_o_e35 - x_e125*grad_o_e34 - x_e134*grad_o_e25 + x_e135*grad_o_e24 - x_e145*grad_o_e23 + x_e234*grad_o_e15 - x_e235*grad_o_e14 + x_e245*grad_o_e13 - x_e345*grad_o_e12 + x_e1234*grad_o_e5 - x_e1235*grad_o_e4 + x_e1245*grad_o_e3 - x_e1345*grad_o_e2 + x_e2345*grad_o_e1 + x_e12345*grad_o_1
-            V::store(
-                {
-                    let mut s = V::mul(x_1, grad_o_e12345);
-                    s = V::mul_add(x_e1, grad_o_e2345, s);
-                    s = V::neg_mul_add(x_e2, grad_o_e1345, s);
-                    s = V::mul_add(x_e3, grad_o_e1245, s);
-                    s = V::neg_mul_add(x_e4, grad_o_e1235, s);
-                    s = V::mul_add(x_e5, grad_o_e1234, s);
-                    s = V::neg_mul_add(x_e12, grad_o_e345, s);
-                    s = V::mul_add(x_e13, grad_o_e245, s);
-                    s = V::neg_mul_add(x_e14, grad_o_e235, s);
-                    s = V::mul_add(x_e15, grad_o_e234, s);
-                    s = V::neg_mul_add(x_e23, grad_o_e145, s);
-                    s = V::mul_add(x_e24, grad_o_e135, s);
-                    s = V::neg_mul_add(x_e25, grad_o_e134, s);
-                    s = V::neg_mul_add(x_e34, grad_o_e125, s);
-                    s = V::mul_add(x_e35, grad_o_e124, s);
-                    s = V::neg_mul_add(x_e45, grad_o_e123, s);
-                    s = V::neg_mul_add(x_e123, grad_o_e45, s);
-                    s = V::mul_add(x_e124, grad_o_e35, s);
-                    s = V::neg_mul_add(x_e125, grad_o_e34, s);
-                    s = V::neg_mul_add(x_e134, grad_o_e25, s);
-                    s = V::mul_add(x_e135, grad_o_e24, s);
-                    s = V::neg_mul_add(x_e145, grad_o_e23, s);
-                    s = V::mul_add(x_e234, grad_o_e15, s);
-                    s = V::neg_mul_add(x_e235, grad_o_e14, s);
-                    s = V::mul_add(x_e245, grad_o_e13, s);
-                    s = V::neg_mul_add(x_e345, grad_o_e12, s);
-                    s = V::mul_add(x_e1234, grad_o_e5, s);
-                    s = V::neg_mul_add(x_e1235, grad_o_e4, s);
-                    s = V::mul_add(x_e1245, grad_o_e3, s);
-                    s = V::neg_mul_add(x_e1345, grad_o_e2, s);
-                    s = V::mul_add(x_e2345, grad_o_e1, s);
-                    s = V::mul_add(x_e12345, grad_o_1, s);
-                    s
-                },
-                out0.at(31usize, c),
-            );
+            V::store(v64, out0.at(31usize, c));
+            v62 = V::mul_add(x_e2345, grad_o_1, v62);
+            // out0[30] = x_e1*grad_o_e12345 + x_1*grad_o_e2345 + x_e12*grad_o_e1345 - x_e13*grad_o_e1245 + x_e14*grad_o_e1235 - x_e15*grad_o_e1234 + x_e2*grad_o_e345 - x_e3*grad_o_e245 + x_e4*grad_o_e235 - x_e5*grad_o_e234 - x_e123*grad_o_e145 + x_e124*grad_o_e135 - x_e125*grad_o_e134 - x_e134*grad_o_e125 + x_e135*grad_o_e124 - x_e145*grad_o_e123 - x_e23*grad_o_e45 + x_e24*grad_o_e35 - x_e25*grad_o_e34 - x_e34*grad_o_e25 + x_e35*grad_o_e24 - x_e45*grad_o_e23 - x_e1234*grad_o_e15 + x_e1235*grad_o_e14 - x_e1245*grad_o_e13 + x_e1345*grad_o_e12 - x_e234*grad_o_e5 + x_e235*grad_o_e4 - x_e245*grad_o_e3 + x_e345*grad_o_e2 + x_e12345*grad_o_e1 + x_e2345*grad_o_1
+            V::store(v62, out0.at(30usize, c));
+            v194 = V::mul_add(x_e1345, grad_o_1, v194);
+            // out0[29] = x_1*grad_o_e1345 - (x_e2*grad_o_e12345 + x_e12*grad_o_e2345) + x_e23*grad_o_e1245 - x_e24*grad_o_e1235 + x_e25*grad_o_e1234 + x_e1*grad_o_e345 + x_e123*grad_o_e245 - x_e124*grad_o_e235 + x_e125*grad_o_e234 - x_e3*grad_o_e145 + x_e4*grad_o_e135 - x_e5*grad_o_e134 + x_e234*grad_o_e125 - x_e235*grad_o_e124 + x_e245*grad_o_e123 - x_e13*grad_o_e45 + x_e14*grad_o_e35 - x_e15*grad_o_e34 + x_e1234*grad_o_e25 - x_e1235*grad_o_e24 + x_e1245*grad_o_e23 - x_e34*grad_o_e15 + x_e35*grad_o_e14 - x_e45*grad_o_e13 - x_e2345*grad_o_e12 - x_e134*grad_o_e5 + x_e135*grad_o_e4 - x_e145*grad_o_e3 - x_e12345*grad_o_e2 + x_e345*grad_o_e1 + x_e1345*grad_o_1
+            V::store(v194, out0.at(29usize, c));
+            v58 = V::mul_add(x_e1245, grad_o_1, v58);
+            // out0[28] = x_e3*grad_o_e12345 + x_e13*grad_o_e2345 - x_e23*grad_o_e1345 + x_1*grad_o_e1245 + x_e34*grad_o_e1235 - x_e35*grad_o_e1234 - x_e123*grad_o_e345 + x_e1*grad_o_e245 + x_e134*grad_o_e235 - x_e135*grad_o_e234 - x_e2*grad_o_e145 - x_e234*grad_o_e135 + x_e235*grad_o_e134 + x_e4*grad_o_e125 - x_e5*grad_o_e124 - x_e345*grad_o_e123 - x_e12*grad_o_e45 - x_e1234*grad_o_e35 + x_e1235*grad_o_e34 + x_e14*grad_o_e25 - x_e15*grad_o_e24 - x_e1345*grad_o_e23 - x_e24*grad_o_e15 + x_e25*grad_o_e14 + x_e2345*grad_o_e13 - x_e45*grad_o_e12 - x_e124*grad_o_e5 + x_e125*grad_o_e4 + x_e12345*grad_o_e3 - x_e145*grad_o_e2 + x_e245*grad_o_e1 + x_e1245*grad_o_1
+            V::store(v58, out0.at(28usize, c));
+            v172 = V::mul_add(x_e1235, grad_o_1, v172);
+            // out0[27] = x_e24*grad_o_e1345 - (x_e4*grad_o_e12345 + x_e14*grad_o_e2345) - x_e34*grad_o_e1245 + x_1*grad_o_e1235 + x_e45*grad_o_e1234 + x_e124*grad_o_e345 - x_e134*grad_o_e245 + x_e1*grad_o_e235 + x_e145*grad_o_e234 + x_e234*grad_o_e145 - x_e2*grad_o_e135 - x_e245*grad_o_e134 + x_e3*grad_o_e125 + x_e345*grad_o_e124 - x_e5*grad_o_e123 + x_e1234*grad_o_e45 - x_e12*grad_o_e35 - x_e1245*grad_o_e34 + x_e13*grad_o_e25 + x_e1345*grad_o_e24 - x_e15*grad_o_e23 - x_e23*grad_o_e15 - x_e2345*grad_o_e14 + x_e25*grad_o_e13 - x_e35*grad_o_e12 - x_e123*grad_o_e5 - x_e12345*grad_o_e4 + x_e125*grad_o_e3 - x_e135*grad_o_e2 + x_e235*grad_o_e1 + x_e1235*grad_o_1
+            V::store(v172, out0.at(27usize, c));
+            v54 = V::mul_add(x_e1234, grad_o_1, v54);
+            // out0[26] = x_e5*grad_o_e12345 + x_e15*grad_o_e2345 - x_e25*grad_o_e1345 + x_e35*grad_o_e1245 - x_e45*grad_o_e1235 + x_1*grad_o_e1234 - x_e125*grad_o_e345 + x_e135*grad_o_e245 - x_e145*grad_o_e235 + x_e1*grad_o_e234 - x_e235*grad_o_e145 + x_e245*grad_o_e135 - x_e2*grad_o_e134 - x_e345*grad_o_e125 + x_e3*grad_o_e124 - x_e4*grad_o_e123 - x_e1235*grad_o_e45 + x_e1245*grad_o_e35 - x_e12*grad_o_e34 - x_e1345*grad_o_e25 + x_e13*grad_o_e24 - x_e14*grad_o_e23 + x_e2345*grad_o_e15 - x_e23*grad_o_e14 + x_e24*grad_o_e13 - x_e34*grad_o_e12 + x_e12345*grad_o_e5 - x_e123*grad_o_e4 + x_e124*grad_o_e3 - x_e134*grad_o_e2 + x_e234*grad_o_e1 + x_e1234*grad_o_1
+            V::store(v54, out0.at(26usize, c));
+            v52 = V::neg_mul_add(x_e345, grad_o_1, v52);
+            // out0[25] = x_e12*grad_o_e12345 + x_e2*grad_o_e2345 + x_e1*grad_o_e1345 + x_e123*grad_o_e1245 - x_e124*grad_o_e1235 + x_e125*grad_o_e1234 + x_1*grad_o_e345 + x_e23*grad_o_e245 - x_e24*grad_o_e235 + x_e25*grad_o_e234 + x_e13*grad_o_e145 - x_e14*grad_o_e135 + x_e15*grad_o_e134 - x_e1234*grad_o_e125 + x_e1235*grad_o_e124 - x_e1245*grad_o_e123 + x_e3*grad_o_e45 - x_e4*grad_o_e35 + x_e5*grad_o_e34 - x_e234*grad_o_e25 + x_e235*grad_o_e24 - x_e245*grad_o_e23 - x_e134*grad_o_e15 + x_e135*grad_o_e14 - x_e145*grad_o_e13 - x_e12345*grad_o_e12 - x_e34*grad_o_e5 + x_e35*grad_o_e4 - x_e45*grad_o_e3 - x_e2345*grad_o_e2 - x_e1345*grad_o_e1 - x_e345*grad_o_1
+            V::store(v52, out0.at(25usize, c));
+            v257 = V::neg_mul_add(x_e245, grad_o_1, v257);
+            // out0[24] = x_e1*grad_o_e1245 - (x_e13*grad_o_e12345 + x_e3*grad_o_e2345 + x_e123*grad_o_e1345) + x_e134*grad_o_e1235 - x_e135*grad_o_e1234 - x_e23*grad_o_e345 + x_1*grad_o_e245 + x_e34*grad_o_e235 - x_e35*grad_o_e234 + x_e12*grad_o_e145 + x_e1234*grad_o_e135 - x_e1235*grad_o_e134 - x_e14*grad_o_e125 + x_e15*grad_o_e124 + x_e1345*grad_o_e123 + x_e2*grad_o_e45 + x_e234*grad_o_e35 - x_e235*grad_o_e34 - x_e4*grad_o_e25 + x_e5*grad_o_e24 + x_e345*grad_o_e23 - x_e124*grad_o_e15 + x_e125*grad_o_e14 + x_e12345*grad_o_e13 - x_e145*grad_o_e12 - x_e24*grad_o_e5 + x_e25*grad_o_e4 + x_e2345*grad_o_e3 - x_e45*grad_o_e2 - x_e1245*grad_o_e1 - x_e245*grad_o_1
+            V::store(v257, out0.at(24usize, c));
+            v48 = V::neg_mul_add(x_e235, grad_o_1, v48);
+            // out0[23] = x_e14*grad_o_e12345 + x_e4*grad_o_e2345 + x_e124*grad_o_e1345 - x_e134*grad_o_e1245 + x_e1*grad_o_e1235 + x_e145*grad_o_e1234 + x_e24*grad_o_e345 - x_e34*grad_o_e245 + x_1*grad_o_e235 + x_e45*grad_o_e234 - x_e1234*grad_o_e145 + x_e12*grad_o_e135 + x_e1245*grad_o_e134 - x_e13*grad_o_e125 - x_e1345*grad_o_e124 + x_e15*grad_o_e123 - x_e234*grad_o_e45 + x_e2*grad_o_e35 + x_e245*grad_o_e34 - x_e3*grad_o_e25 - x_e345*grad_o_e24 + x_e5*grad_o_e23 - x_e123*grad_o_e15 - x_e12345*grad_o_e14 + x_e125*grad_o_e13 - x_e135*grad_o_e12 - x_e23*grad_o_e5 - x_e2345*grad_o_e4 + x_e25*grad_o_e3 - x_e35*grad_o_e2 - x_e1235*grad_o_e1 - x_e235*grad_o_1
+            V::store(v48, out0.at(23usize, c));
+            v219 = V::neg_mul_add(x_e234, grad_o_1, v219);
+            // out0[22] = x_e135*grad_o_e1245 - (x_e15*grad_o_e12345 + x_e5*grad_o_e2345 + x_e125*grad_o_e1345) - x_e145*grad_o_e1235 + x_e1*grad_o_e1234 - x_e25*grad_o_e345 + x_e35*grad_o_e245 - x_e45*grad_o_e235 + x_1*grad_o_e234 + x_e1235*grad_o_e145 - x_e1245*grad_o_e135 + x_e12*grad_o_e134 + x_e1345*grad_o_e125 - x_e13*grad_o_e124 + x_e14*grad_o_e123 + x_e235*grad_o_e45 - x_e245*grad_o_e35 + x_e2*grad_o_e34 + x_e345*grad_o_e25 - x_e3*grad_o_e24 + x_e4*grad_o_e23 + x_e12345*grad_o_e15 - x_e123*grad_o_e14 + x_e124*grad_o_e13 - x_e134*grad_o_e12 + x_e2345*grad_o_e5 - x_e23*grad_o_e4 + x_e24*grad_o_e3 - x_e34*grad_o_e2 - x_e1234*grad_o_e1 - x_e234*grad_o_1
+            V::store(v219, out0.at(22usize, c));
+            v44 = V::neg_mul_add(x_e145, grad_o_1, v44);
+            // out0[21] = x_e23*grad_o_e12345 + x_e123*grad_o_e2345 - x_e3*grad_o_e1345 - x_e2*grad_o_e1245 - x_e234*grad_o_e1235 + x_e235*grad_o_e1234 - x_e13*grad_o_e345 - x_e12*grad_o_e245 - x_e1234*grad_o_e235 + x_e1235*grad_o_e234 + x_1*grad_o_e145 + x_e34*grad_o_e135 - x_e35*grad_o_e134 + x_e24*grad_o_e125 - x_e25*grad_o_e124 - x_e2345*grad_o_e123 + x_e1*grad_o_e45 + x_e134*grad_o_e35 - x_e135*grad_o_e34 + x_e124*grad_o_e25 - x_e125*grad_o_e24 - x_e12345*grad_o_e23 - x_e4*grad_o_e15 + x_e5*grad_o_e14 + x_e345*grad_o_e13 + x_e245*grad_o_e12 - x_e14*grad_o_e5 + x_e15*grad_o_e4 + x_e1345*grad_o_e3 + x_e1245*grad_o_e2 - x_e45*grad_o_e1 - x_e145*grad_o_1
+            V::store(v44, out0.at(21usize, c));
+            v186 = V::neg_mul_add(x_e135, grad_o_1, v186);
+            // out0[20] = x_e4*grad_o_e1345 - (x_e24*grad_o_e12345 + x_e124*grad_o_e2345) + x_e234*grad_o_e1245 - x_e2*grad_o_e1235 - x_e245*grad_o_e1234 + x_e14*grad_o_e345 + x_e1234*grad_o_e245 - x_e12*grad_o_e235 - x_e1245*grad_o_e234 - x_e34*grad_o_e145 + x_1*grad_o_e135 + x_e45*grad_o_e134 + x_e23*grad_o_e125 + x_e2345*grad_o_e124 - x_e25*grad_o_e123 - x_e134*grad_o_e45 + x_e1*grad_o_e35 + x_e145*grad_o_e34 + x_e123*grad_o_e25 + x_e12345*grad_o_e24 - x_e125*grad_o_e23 - x_e3*grad_o_e15 - x_e345*grad_o_e14 + x_e5*grad_o_e13 + x_e235*grad_o_e12 - x_e13*grad_o_e5 - x_e1345*grad_o_e4 + x_e15*grad_o_e3 + x_e1235*grad_o_e2 - x_e35*grad_o_e1 - x_e135*grad_o_1
+            V::store(v186, out0.at(20usize, c));
+            v40 = V::neg_mul_add(x_e134, grad_o_1, v40);
+            // out0[19] = x_e25*grad_o_e12345 + x_e125*grad_o_e2345 - x_e5*grad_o_e1345 - x_e235*grad_o_e1245 + x_e245*grad_o_e1235 - x_e2*grad_o_e1234 - x_e15*grad_o_e345 - x_e1235*grad_o_e245 + x_e1245*grad_o_e235 - x_e12*grad_o_e234 + x_e35*grad_o_e145 - x_e45*grad_o_e135 + x_1*grad_o_e134 - x_e2345*grad_o_e125 + x_e23*grad_o_e124 - x_e24*grad_o_e123 + x_e135*grad_o_e45 - x_e145*grad_o_e35 + x_e1*grad_o_e34 - x_e12345*grad_o_e25 + x_e123*grad_o_e24 - x_e124*grad_o_e23 + x_e345*grad_o_e15 - x_e3*grad_o_e14 + x_e4*grad_o_e13 + x_e234*grad_o_e12 + x_e1345*grad_o_e5 - x_e13*grad_o_e4 + x_e14*grad_o_e3 + x_e1234*grad_o_e2 - x_e34*grad_o_e1 - x_e134*grad_o_1
+            V::store(v40, out0.at(19usize, c));
+            v38 = V::neg_mul_add(x_e125, grad_o_1, v38);
+            // out0[18] = x_e34*grad_o_e12345 + x_e134*grad_o_e2345 - x_e234*grad_o_e1345 + x_e4*grad_o_e1245 + x_e3*grad_o_e1235 + x_e345*grad_o_e1234 - x_e1234*grad_o_e345 + x_e14*grad_o_e245 + x_e13*grad_o_e235 + x_e1345*grad_o_e234 - x_e24*grad_o_e145 - x_e23*grad_o_e135 - x_e2345*grad_o_e134 + x_1*grad_o_e125 + x_e45*grad_o_e124 + x_e35*grad_o_e123 - x_e124*grad_o_e45 - x_e123*grad_o_e35 - x_e12345*grad_o_e34 + x_e1*grad_o_e25 + x_e145*grad_o_e24 + x_e135*grad_o_e23 - x_e2*grad_o_e15 - x_e245*grad_o_e14 - x_e235*grad_o_e13 + x_e5*grad_o_e12 - x_e12*grad_o_e5 - x_e1245*grad_o_e4 - x_e1235*grad_o_e3 + x_e15*grad_o_e2 - x_e25*grad_o_e1 - x_e125*grad_o_1
+            V::store(v38, out0.at(18usize, c));
+            v148 = V::neg_mul_add(x_e124, grad_o_1, v148);
+            // out0[17] = x_e235*grad_o_e1345 - (x_e35*grad_o_e12345 + x_e135*grad_o_e2345) - x_e5*grad_o_e1245 - x_e345*grad_o_e1235 + x_e3*grad_o_e1234 + x_e1235*grad_o_e345 - x_e15*grad_o_e245 - x_e1345*grad_o_e235 + x_e13*grad_o_e234 + x_e25*grad_o_e145 + x_e2345*grad_o_e135 - x_e23*grad_o_e134 - x_e45*grad_o_e125 + x_1*grad_o_e124 + x_e34*grad_o_e123 + x_e125*grad_o_e45 + x_e12345*grad_o_e35 - x_e123*grad_o_e34 - x_e145*grad_o_e25 + x_e1*grad_o_e24 + x_e134*grad_o_e23 + x_e245*grad_o_e15 - x_e2*grad_o_e14 - x_e234*grad_o_e13 + x_e4*grad_o_e12 + x_e1245*grad_o_e5 - x_e12*grad_o_e4 - x_e1234*grad_o_e3 + x_e14*grad_o_e2 - x_e24*grad_o_e1 - x_e124*grad_o_1
+            V::store(v148, out0.at(17usize, c));
+            v34 = V::neg_mul_add(x_e123, grad_o_1, v34);
+            // out0[16] = x_e45*grad_o_e12345 + x_e145*grad_o_e2345 - x_e245*grad_o_e1345 + x_e345*grad_o_e1245 - x_e5*grad_o_e1235 - x_e4*grad_o_e1234 - x_e1245*grad_o_e345 + x_e1345*grad_o_e245 - x_e15*grad_o_e235 - x_e14*grad_o_e234 - x_e2345*grad_o_e145 + x_e25*grad_o_e135 + x_e24*grad_o_e134 - x_e35*grad_o_e125 - x_e34*grad_o_e124 + x_1*grad_o_e123 - x_e12345*grad_o_e45 + x_e125*grad_o_e35 + x_e124*grad_o_e34 - x_e135*grad_o_e25 - x_e134*grad_o_e24 + x_e1*grad_o_e23 + x_e235*grad_o_e15 + x_e234*grad_o_e14 - x_e2*grad_o_e13 + x_e3*grad_o_e12 + x_e1235*grad_o_e5 + x_e1234*grad_o_e4 - x_e12*grad_o_e3 + x_e13*grad_o_e2 - x_e23*grad_o_e1 - x_e123*grad_o_1
+            V::store(v34, out0.at(16usize, c));
+            v32 = V::neg_mul_add(x_e45, grad_o_1, v32);
+            // out0[15] = x_e123*grad_o_e12345 + x_e23*grad_o_e2345 + x_e13*grad_o_e1345 + x_e12*grad_o_e1245 + x_e1234*grad_o_e1235 - x_e1235*grad_o_e1234 + x_e3*grad_o_e345 + x_e2*grad_o_e245 + x_e234*grad_o_e235 - x_e235*grad_o_e234 + x_e1*grad_o_e145 + x_e134*grad_o_e135 - x_e135*grad_o_e134 + x_e124*grad_o_e125 - x_e125*grad_o_e124 - x_e12345*grad_o_e123 + x_1*grad_o_e45 + x_e34*grad_o_e35 - x_e35*grad_o_e34 + x_e24*grad_o_e25 - x_e25*grad_o_e24 - x_e2345*grad_o_e23 + x_e14*grad_o_e15 - x_e15*grad_o_e14 - x_e1345*grad_o_e13 - x_e1245*grad_o_e12 + x_e4*grad_o_e5 - x_e5*grad_o_e4 - x_e345*grad_o_e3 - x_e245*grad_o_e2 - x_e145*grad_o_e1 - x_e45*grad_o_1
+            V::store(v32, out0.at(15usize, c));
+            v312 = V::neg_mul_add(x_e35, grad_o_1, v312);
+            // out0[14] = x_e12*grad_o_e1235 - (x_e124*grad_o_e12345 + x_e24*grad_o_e2345 + x_e14*grad_o_e1345 + x_e1234*grad_o_e1245) + x_e1245*grad_o_e1234 - x_e4*grad_o_e345 - x_e234*grad_o_e245 + x_e2*grad_o_e235 + x_e245*grad_o_e234 - x_e134*grad_o_e145 + x_e1*grad_o_e135 + x_e145*grad_o_e134 + x_e123*grad_o_e125 + x_e12345*grad_o_e124 - x_e125*grad_o_e123 - x_e34*grad_o_e45 + x_1*grad_o_e35 + x_e45*grad_o_e34 + x_e23*grad_o_e25 + x_e2345*grad_o_e24 - x_e25*grad_o_e23 + x_e13*grad_o_e15 + x_e1345*grad_o_e14 - x_e15*grad_o_e13 - x_e1235*grad_o_e12 + x_e3*grad_o_e5 + x_e345*grad_o_e4 - x_e5*grad_o_e3 - x_e235*grad_o_e2 - x_e135*grad_o_e1 - x_e35*grad_o_1
+            V::store(v312, out0.at(14usize, c));
+            v28 = V::neg_mul_add(x_e34, grad_o_1, v28);
+            // out0[13] = x_e125*grad_o_e12345 + x_e25*grad_o_e2345 + x_e15*grad_o_e1345 + x_e1235*grad_o_e1245 - x_e1245*grad_o_e1235 + x_e12*grad_o_e1234 + x_e5*grad_o_e345 + x_e235*grad_o_e245 - x_e245*grad_o_e235 + x_e2*grad_o_e234 + x_e135*grad_o_e145 - x_e145*grad_o_e135 + x_e1*grad_o_e134 - x_e12345*grad_o_e125 + x_e123*grad_o_e124 - x_e124*grad_o_e123 + x_e35*grad_o_e45 - x_e45*grad_o_e35 + x_1*grad_o_e34 - x_e2345*grad_o_e25 + x_e23*grad_o_e24 - x_e24*grad_o_e23 - x_e1345*grad_o_e15 + x_e13*grad_o_e14 - x_e14*grad_o_e13 - x_e1234*grad_o_e12 - x_e345*grad_o_e5 + x_e3*grad_o_e4 - x_e4*grad_o_e3 - x_e234*grad_o_e2 - x_e134*grad_o_e1 - x_e34*grad_o_1
+            V::store(v28, out0.at(13usize, c));
+            v26 = V::neg_mul_add(x_e25, grad_o_1, v26);
+            // out0[12] = x_e134*grad_o_e12345 + x_e34*grad_o_e2345 + x_e1234*grad_o_e1345 - x_e14*grad_o_e1245 - x_e13*grad_o_e1235 - x_e1345*grad_o_e1234 + x_e234*grad_o_e345 - x_e4*grad_o_e245 - x_e3*grad_o_e235 - x_e345*grad_o_e234 - x_e124*grad_o_e145 - x_e123*grad_o_e135 - x_e12345*grad_o_e134 + x_e1*grad_o_e125 + x_e145*grad_o_e124 + x_e135*grad_o_e123 - x_e24*grad_o_e45 - x_e23*grad_o_e35 - x_e2345*grad_o_e34 + x_1*grad_o_e25 + x_e45*grad_o_e24 + x_e35*grad_o_e23 + x_e12*grad_o_e15 + x_e1245*grad_o_e14 + x_e1235*grad_o_e13 - x_e15*grad_o_e12 + x_e2*grad_o_e5 + x_e245*grad_o_e4 + x_e235*grad_o_e3 - x_e5*grad_o_e2 - x_e125*grad_o_e1 - x_e25*grad_o_1
+            V::store(v26, out0.at(12usize, c));
+            v241 = V::neg_mul_add(x_e24, grad_o_1, v241);
+            // out0[11] = x_e15*grad_o_e1245 - (x_e135*grad_o_e12345 + x_e35*grad_o_e2345 + x_e1235*grad_o_e1345) + x_e1345*grad_o_e1235 - x_e13*grad_o_e1234 - x_e235*grad_o_e345 + x_e5*grad_o_e245 + x_e345*grad_o_e235 - x_e3*grad_o_e234 + x_e125*grad_o_e145 + x_e12345*grad_o_e135 - x_e123*grad_o_e134 - x_e145*grad_o_e125 + x_e1*grad_o_e124 + x_e134*grad_o_e123 + x_e25*grad_o_e45 + x_e2345*grad_o_e35 - x_e23*grad_o_e34 - x_e45*grad_o_e25 + x_1*grad_o_e24 + x_e34*grad_o_e23 - x_e1245*grad_o_e15 + x_e12*grad_o_e14 + x_e1234*grad_o_e13 - x_e14*grad_o_e12 - x_e245*grad_o_e5 + x_e2*grad_o_e4 + x_e234*grad_o_e3 - x_e4*grad_o_e2 - x_e124*grad_o_e1 - x_e24*grad_o_1
+            V::store(v241, out0.at(11usize, c));
+            v22 = V::neg_mul_add(x_e23, grad_o_1, v22);
+            // out0[10] = x_e145*grad_o_e12345 + x_e45*grad_o_e2345 + x_e1245*grad_o_e1345 - x_e1345*grad_o_e1245 + x_e15*grad_o_e1235 + x_e14*grad_o_e1234 + x_e245*grad_o_e345 - x_e345*grad_o_e245 + x_e5*grad_o_e235 + x_e4*grad_o_e234 - x_e12345*grad_o_e145 + x_e125*grad_o_e135 + x_e124*grad_o_e134 - x_e135*grad_o_e125 - x_e134*grad_o_e124 + x_e1*grad_o_e123 - x_e2345*grad_o_e45 + x_e25*grad_o_e35 + x_e24*grad_o_e34 - x_e35*grad_o_e25 - x_e34*grad_o_e24 + x_1*grad_o_e23 - x_e1235*grad_o_e15 - x_e1234*grad_o_e14 + x_e12*grad_o_e13 - x_e13*grad_o_e12 - x_e235*grad_o_e5 - x_e234*grad_o_e4 + x_e2*grad_o_e3 - x_e3*grad_o_e2 - x_e123*grad_o_e1 - x_e23*grad_o_1
+            V::store(v22, out0.at(10usize, c));
+            v168 = V::neg_mul_add(x_e15, grad_o_1, v168);
+            // out0[9] = x_e34*grad_o_e1345 - (x_e234*grad_o_e12345 + x_e1234*grad_o_e2345) + x_e24*grad_o_e1245 + x_e23*grad_o_e1235 + x_e2345*grad_o_e1234 + x_e134*grad_o_e345 + x_e124*grad_o_e245 + x_e123*grad_o_e235 + x_e12345*grad_o_e234 - x_e4*grad_o_e145 - x_e3*grad_o_e135 - x_e345*grad_o_e134 - x_e2*grad_o_e125 - x_e245*grad_o_e124 - x_e235*grad_o_e123 - x_e14*grad_o_e45 - x_e13*grad_o_e35 - x_e1345*grad_o_e34 - x_e12*grad_o_e25 - x_e1245*grad_o_e24 - x_e1235*grad_o_e23 + x_1*grad_o_e15 + x_e45*grad_o_e14 + x_e35*grad_o_e13 + x_e25*grad_o_e12 + x_e1*grad_o_e5 + x_e145*grad_o_e4 + x_e135*grad_o_e3 + x_e125*grad_o_e2 - x_e5*grad_o_e1 - x_e15*grad_o_1
+            V::store(v168, out0.at(9usize, c));
+            v18 = V::neg_mul_add(x_e14, grad_o_1, v18);
+            // out0[8] = x_e235*grad_o_e12345 + x_e1235*grad_o_e2345 - x_e35*grad_o_e1345 - x_e25*grad_o_e1245 - x_e2345*grad_o_e1235 + x_e23*grad_o_e1234 - x_e135*grad_o_e345 - x_e125*grad_o_e245 - x_e12345*grad_o_e235 + x_e123*grad_o_e234 + x_e5*grad_o_e145 + x_e345*grad_o_e135 - x_e3*grad_o_e134 + x_e245*grad_o_e125 - x_e2*grad_o_e124 - x_e234*grad_o_e123 + x_e15*grad_o_e45 + x_e1345*grad_o_e35 - x_e13*grad_o_e34 + x_e1245*grad_o_e25 - x_e12*grad_o_e24 - x_e1234*grad_o_e23 - x_e45*grad_o_e15 + x_1*grad_o_e14 + x_e34*grad_o_e13 + x_e24*grad_o_e12 - x_e145*grad_o_e5 + x_e1*grad_o_e4 + x_e134*grad_o_e3 + x_e124*grad_o_e2 - x_e4*grad_o_e1 - x_e14*grad_o_1
+            V::store(v18, out0.at(8usize, c));
+            v164 = V::neg_mul_add(x_e13, grad_o_1, v164);
+            // out0[7] = x_e45*grad_o_e1345 - (x_e245*grad_o_e12345 + x_e1245*grad_o_e2345) + x_e2345*grad_o_e1245 - x_e25*grad_o_e1235 - x_e24*grad_o_e1234 + x_e145*grad_o_e345 + x_e12345*grad_o_e245 - x_e125*grad_o_e235 - x_e124*grad_o_e234 - x_e345*grad_o_e145 + x_e5*grad_o_e135 + x_e4*grad_o_e134 + x_e235*grad_o_e125 + x_e234*grad_o_e124 - x_e2*grad_o_e123 - x_e1345*grad_o_e45 + x_e15*grad_o_e35 + x_e14*grad_o_e34 + x_e1235*grad_o_e25 + x_e1234*grad_o_e24 - x_e12*grad_o_e23 - x_e35*grad_o_e15 - x_e34*grad_o_e14 + x_1*grad_o_e13 + x_e23*grad_o_e12 - x_e135*grad_o_e5 - x_e134*grad_o_e4 + x_e1*grad_o_e3 + x_e123*grad_o_e2 - x_e3*grad_o_e1 - x_e13*grad_o_1
+            V::store(v164, out0.at(7usize, c));
+            v14 = V::neg_mul_add(x_e12, grad_o_1, v14);
+            // out0[6] = x_e345*grad_o_e12345 + x_e1345*grad_o_e2345 - x_e2345*grad_o_e1345 + x_e45*grad_o_e1245 + x_e35*grad_o_e1235 + x_e34*grad_o_e1234 - x_e12345*grad_o_e345 + x_e145*grad_o_e245 + x_e135*grad_o_e235 + x_e134*grad_o_e234 - x_e245*grad_o_e145 - x_e235*grad_o_e135 - x_e234*grad_o_e134 + x_e5*grad_o_e125 + x_e4*grad_o_e124 + x_e3*grad_o_e123 - x_e1245*grad_o_e45 - x_e1235*grad_o_e35 - x_e1234*grad_o_e34 + x_e15*grad_o_e25 + x_e14*grad_o_e24 + x_e13*grad_o_e23 - x_e25*grad_o_e15 - x_e24*grad_o_e14 - x_e23*grad_o_e13 + x_1*grad_o_e12 - x_e125*grad_o_e5 - x_e124*grad_o_e4 - x_e123*grad_o_e3 + x_e1*grad_o_e2 - x_e2*grad_o_e1 - x_e12*grad_o_1
+            V::store(v14, out0.at(6usize, c));
+            v12 = V::mul_add(x_e5, grad_o_1, v12);
+            // out0[5] = x_e1234*grad_o_e12345 + x_e234*grad_o_e2345 + x_e134*grad_o_e1345 + x_e124*grad_o_e1245 + x_e123*grad_o_e1235 + x_e12345*grad_o_e1234 + x_e34*grad_o_e345 + x_e24*grad_o_e245 + x_e23*grad_o_e235 + x_e2345*grad_o_e234 + x_e14*grad_o_e145 + x_e13*grad_o_e135 + x_e1345*grad_o_e134 + x_e12*grad_o_e125 + x_e1245*grad_o_e124 + x_e1235*grad_o_e123 + x_e4*grad_o_e45 + x_e3*grad_o_e35 + x_e345*grad_o_e34 + x_e2*grad_o_e25 + x_e245*grad_o_e24 + x_e235*grad_o_e23 + x_e1*grad_o_e15 + x_e145*grad_o_e14 + x_e135*grad_o_e13 + x_e125*grad_o_e12 + x_1*grad_o_e5 + x_e45*grad_o_e4 + x_e35*grad_o_e3 + x_e25*grad_o_e2 + x_e15*grad_o_e1 + x_e5*grad_o_1
+            V::store(v12, out0.at(5usize, c));
+            v357 = V::mul_add(x_e4, grad_o_1, v357);
+            // out0[4] = x_e123*grad_o_e1234 - (x_e1235*grad_o_e12345 + x_e235*grad_o_e2345 + x_e135*grad_o_e1345 + x_e125*grad_o_e1245 + x_e12345*grad_o_e1235) - x_e35*grad_o_e345 - x_e25*grad_o_e245 - x_e2345*grad_o_e235 + x_e23*grad_o_e234 - x_e15*grad_o_e145 - x_e1345*grad_o_e135 + x_e13*grad_o_e134 - x_e1245*grad_o_e125 + x_e12*grad_o_e124 + x_e1234*grad_o_e123 - x_e5*grad_o_e45 - x_e345*grad_o_e35 + x_e3*grad_o_e34 - x_e245*grad_o_e25 + x_e2*grad_o_e24 + x_e234*grad_o_e23 - x_e145*grad_o_e15 + x_e1*grad_o_e14 + x_e134*grad_o_e13 + x_e124*grad_o_e12 - x_e45*grad_o_e5 + x_1*grad_o_e4 + x_e34*grad_o_e3 + x_e24*grad_o_e2 + x_e14*grad_o_e1 + x_e4*grad_o_1
+            V::store(v357, out0.at(4usize, c));
+            v8 = V::mul_add(x_e3, grad_o_1, v8);
+            // out0[3] = x_e1245*grad_o_e12345 + x_e245*grad_o_e2345 + x_e145*grad_o_e1345 + x_e12345*grad_o_e1245 - x_e125*grad_o_e1235 - x_e124*grad_o_e1234 + x_e45*grad_o_e345 + x_e2345*grad_o_e245 - x_e25*grad_o_e235 - x_e24*grad_o_e234 + x_e1345*grad_o_e145 - x_e15*grad_o_e135 - x_e14*grad_o_e134 - x_e1235*grad_o_e125 - x_e1234*grad_o_e124 + x_e12*grad_o_e123 + x_e345*grad_o_e45 - x_e5*grad_o_e35 - x_e4*grad_o_e34 - x_e235*grad_o_e25 - x_e234*grad_o_e24 + x_e2*grad_o_e23 - x_e135*grad_o_e15 - x_e134*grad_o_e14 + x_e1*grad_o_e13 + x_e123*grad_o_e12 - x_e35*grad_o_e5 - x_e34*grad_o_e4 + x_1*grad_o_e3 + x_e23*grad_o_e2 + x_e13*grad_o_e1 + x_e3*grad_o_1
+            V::store(v8, out0.at(3usize, c));
+            v217 = V::mul_add(x_e2, grad_o_1, v217);
+            // out0[2] = x_e145*grad_o_e1245 - (x_e1345*grad_o_e12345 + x_e345*grad_o_e2345 + x_e12345*grad_o_e1345) + x_e135*grad_o_e1235 + x_e134*grad_o_e1234 - x_e2345*grad_o_e345 + x_e45*grad_o_e245 + x_e35*grad_o_e235 + x_e34*grad_o_e234 + x_e1245*grad_o_e145 + x_e1235*grad_o_e135 + x_e1234*grad_o_e134 - x_e15*grad_o_e125 - x_e14*grad_o_e124 - x_e13*grad_o_e123 + x_e245*grad_o_e45 + x_e235*grad_o_e35 + x_e234*grad_o_e34 - x_e5*grad_o_e25 - x_e4*grad_o_e24 - x_e3*grad_o_e23 - x_e125*grad_o_e15 - x_e124*grad_o_e14 - x_e123*grad_o_e13 + x_e1*grad_o_e12 - x_e25*grad_o_e5 - x_e24*grad_o_e4 - x_e23*grad_o_e3 + x_1*grad_o_e2 + x_e12*grad_o_e1 + x_e2*grad_o_1
+            V::store(v217, out0.at(2usize, c));
+            v4 = V::mul_add(x_e1, grad_o_1, v4);
+            // out0[1] = x_e2345*grad_o_e12345 + x_e12345*grad_o_e2345 - x_e345*grad_o_e1345 - x_e245*grad_o_e1245 - x_e235*grad_o_e1235 - x_e234*grad_o_e1234 - x_e1345*grad_o_e345 - x_e1245*grad_o_e245 - x_e1235*grad_o_e235 - x_e1234*grad_o_e234 + x_e45*grad_o_e145 + x_e35*grad_o_e135 + x_e34*grad_o_e134 + x_e25*grad_o_e125 + x_e24*grad_o_e124 + x_e23*grad_o_e123 + x_e145*grad_o_e45 + x_e135*grad_o_e35 + x_e134*grad_o_e34 + x_e125*grad_o_e25 + x_e124*grad_o_e24 + x_e123*grad_o_e23 - x_e5*grad_o_e15 - x_e4*grad_o_e14 - x_e3*grad_o_e13 - x_e2*grad_o_e12 - x_e15*grad_o_e5 - x_e14*grad_o_e4 - x_e13*grad_o_e3 - x_e12*grad_o_e2 + x_1*grad_o_e1 + x_e1*grad_o_1
+            V::store(v4, out0.at(1usize, c));
+            v2 = V::mul_add(x_1, grad_o_1, v2);
+            // out0[0] = x_e12345*grad_o_e12345 + x_e2345*grad_o_e2345 + x_e1345*grad_o_e1345 + x_e1245*grad_o_e1245 + x_e1235*grad_o_e1235 + x_e1234*grad_o_e1234 + x_e345*grad_o_e345 + x_e245*grad_o_e245 + x_e235*grad_o_e235 + x_e234*grad_o_e234 + x_e145*grad_o_e145 + x_e135*grad_o_e135 + x_e134*grad_o_e134 + x_e125*grad_o_e125 + x_e124*grad_o_e124 + x_e123*grad_o_e123 + x_e45*grad_o_e45 + x_e35*grad_o_e35 + x_e34*grad_o_e34 + x_e25*grad_o_e25 + x_e24*grad_o_e24 + x_e23*grad_o_e23 + x_e15*grad_o_e15 + x_e14*grad_o_e14 + x_e13*grad_o_e13 + x_e12*grad_o_e12 + x_e5*grad_o_e5 + x_e4*grad_o_e4 + x_e3*grad_o_e3 + x_e2*grad_o_e2 + x_e1*grad_o_e1 + x_1*grad_o_1
+            V::store(v2, out0.at(0usize, c));
         }
     }
 }
@@ -4121,427 +3583,269 @@ unsafe fn geometric_product_3<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let out0 = args.outputs[0];
         for group in 0..args.groups {
             let c = group * V::LANES;
-            let x_e5 = V::load(x.at(4usize, c));
-            let y_e5 = V::load(y.at(5usize, c));
-            let x_e4 = V::load(x.at(3usize, c));
-            let y_e4 = V::load(y.at(4usize, c));
-            let x_e3 = V::load(x.at(2usize, c));
-            let y_e3 = V::load(y.at(3usize, c));
+            x.prefetch::<5usize>(c);
+            y.prefetch::<32usize>(c);
             let x_e1 = V::load(x.at(0usize, c));
             let y_e1 = V::load(y.at(1usize, c));
+            let mut v2 = V::mul(x_e1, y_e1);
             let x_e2 = V::load(x.at(1usize, c));
             let y_e2 = V::load(y.at(2usize, c));
+            let x_e3 = V::load(x.at(2usize, c));
+            let y_e3 = V::load(y.at(3usize, c));
+            let x_e4 = V::load(x.at(3usize, c));
+            let y_e4 = V::load(y.at(4usize, c));
+            let x_e5 = V::load(x.at(4usize, c));
+            let y_e5 = V::load(y.at(5usize, c));
+            v2 = V::mul_add(x_e2, y_e2, v2);
+            v2 = V::mul_add(x_e3, y_e3, v2);
+            v2 = V::mul_add(x_e4, y_e4, v2);
+            v2 = V::mul_add(x_e5, y_e5, v2);
+            // out0[0] = x_e5*y_e5 + x_e4*y_e4 + x_e3*y_e3 + x_e1*y_e1 + x_e2*y_e2
+            V::store(v2, out0.at(0usize, c));
             let y_1 = V::load(y.at(0usize, c));
+            let mut v20 = V::mul(x_e1, y_1);
             let y_e12 = V::load(y.at(6usize, c));
             let y_e13 = V::load(y.at(7usize, c));
             let y_e14 = V::load(y.at(8usize, c));
             let y_e15 = V::load(y.at(9usize, c));
+            v20 = V::neg_mul_add(x_e2, y_e12, v20);
+            v20 = V::neg_mul_add(x_e3, y_e13, v20);
+            v20 = V::neg_mul_add(x_e4, y_e14, v20);
+            v20 = V::neg_mul_add(x_e5, y_e15, v20);
+            // out0[1] = x_e1*y_1 - x_e2*y_e12 - x_e3*y_e13 - x_e4*y_e14 - x_e5*y_e15
+            V::store(v20, out0.at(1usize, c));
+            let mut v33 = V::mul(x_e1, y_e12);
             let y_e23 = V::load(y.at(10usize, c));
             let y_e24 = V::load(y.at(11usize, c));
             let y_e25 = V::load(y.at(12usize, c));
+            v33 = V::mul_add(x_e2, y_1, v33);
+            v33 = V::neg_mul_add(x_e3, y_e23, v33);
+            v33 = V::neg_mul_add(x_e4, y_e24, v33);
+            v33 = V::neg_mul_add(x_e5, y_e25, v33);
+            // out0[2] = x_e1*y_e12 + x_e2*y_1 - x_e3*y_e23 - x_e4*y_e24 - x_e5*y_e25
+            V::store(v33, out0.at(2usize, c));
+            let mut v45 = V::mul(x_e1, y_e13);
             let y_e34 = V::load(y.at(13usize, c));
             let y_e35 = V::load(y.at(14usize, c));
+            v45 = V::mul_add(x_e2, y_e23, v45);
+            v45 = V::mul_add(x_e3, y_1, v45);
+            v45 = V::neg_mul_add(x_e4, y_e34, v45);
+            v45 = V::neg_mul_add(x_e5, y_e35, v45);
+            // out0[3] = x_e3*y_1 + x_e1*y_e13 + x_e2*y_e23 - x_e4*y_e34 - x_e5*y_e35
+            V::store(v45, out0.at(3usize, c));
+            let mut v56 = V::mul(x_e1, y_e14);
             let y_e45 = V::load(y.at(15usize, c));
-            let y_e125 = V::load(y.at(18usize, c));
-            let y_e124 = V::load(y.at(17usize, c));
+            v56 = V::mul_add(x_e2, y_e24, v56);
+            v56 = V::mul_add(x_e3, y_e34, v56);
+            v56 = V::mul_add(x_e4, y_1, v56);
+            v56 = V::neg_mul_add(x_e5, y_e45, v56);
+            // out0[4] = x_e4*y_1 + x_e3*y_e34 + x_e1*y_e14 + x_e2*y_e24 - x_e5*y_e45
+            V::store(v56, out0.at(4usize, c));
+            let mut v66 = V::mul(x_e1, y_e15);
+            v66 = V::mul_add(x_e2, y_e25, v66);
+            v66 = V::mul_add(x_e3, y_e35, v66);
+            v66 = V::mul_add(x_e4, y_e45, v66);
+            v66 = V::mul_add(x_e5, y_1, v66);
+            // out0[5] = x_e5*y_1 + x_e4*y_e45 + x_e3*y_e35 + x_e1*y_e15 + x_e2*y_e25
+            V::store(v66, out0.at(5usize, c));
+            let mut v75 = V::mul(x_e1, y_e2);
             let y_e123 = V::load(y.at(16usize, c));
-            let y_e135 = V::load(y.at(20usize, c));
+            let y_e124 = V::load(y.at(17usize, c));
+            let y_e125 = V::load(y.at(18usize, c));
+            v75 = V::neg_mul_add(x_e2, y_e1, v75);
+            v75 = V::mul_add(x_e3, y_e123, v75);
+            v75 = V::mul_add(x_e4, y_e124, v75);
+            v75 = V::mul_add(x_e5, y_e125, v75);
+            // out0[6] = x_e5*y_e125 + x_e4*y_e124 + x_e3*y_e123 + x_e1*y_e2 - x_e2*y_e1
+            V::store(v75, out0.at(6usize, c));
+            let mut v87 = V::mul(x_e1, y_e3);
             let y_e134 = V::load(y.at(19usize, c));
+            let y_e135 = V::load(y.at(20usize, c));
+            v87 = V::neg_mul_add(x_e2, y_e123, v87);
+            v87 = V::neg_mul_add(x_e3, y_e1, v87);
+            v87 = V::mul_add(x_e4, y_e134, v87);
+            v87 = V::mul_add(x_e5, y_e135, v87);
+            // out0[7] = x_e5*y_e135 + x_e4*y_e134 + x_e1*y_e3 - x_e2*y_e123 - x_e3*y_e1
+            V::store(v87, out0.at(7usize, c));
+            let mut v98 = V::mul(x_e1, y_e4);
             let y_e145 = V::load(y.at(21usize, c));
-            let y_e235 = V::load(y.at(23usize, c));
+            v98 = V::neg_mul_add(x_e2, y_e124, v98);
+            v98 = V::neg_mul_add(x_e3, y_e134, v98);
+            v98 = V::neg_mul_add(x_e4, y_e1, v98);
+            v98 = V::mul_add(x_e5, y_e145, v98);
+            // out0[8] = x_e5*y_e145 + x_e1*y_e4 - x_e2*y_e124 - x_e3*y_e134 - x_e4*y_e1
+            V::store(v98, out0.at(8usize, c));
+            let mut v108 = V::mul(x_e1, y_e5);
+            v108 = V::neg_mul_add(x_e2, y_e125, v108);
+            v108 = V::neg_mul_add(x_e3, y_e135, v108);
+            v108 = V::neg_mul_add(x_e4, y_e145, v108);
+            v108 = V::neg_mul_add(x_e5, y_e1, v108);
+            // out0[9] = x_e1*y_e5 - x_e2*y_e125 - x_e3*y_e135 - x_e4*y_e145 - x_e5*y_e1
+            V::store(v108, out0.at(9usize, c));
+            let mut v117 = V::mul(x_e1, y_e123);
             let y_e234 = V::load(y.at(22usize, c));
+            let y_e235 = V::load(y.at(23usize, c));
+            v117 = V::mul_add(x_e2, y_e3, v117);
+            v117 = V::neg_mul_add(x_e3, y_e2, v117);
+            v117 = V::mul_add(x_e4, y_e234, v117);
+            v117 = V::mul_add(x_e5, y_e235, v117);
+            // out0[10] = x_e5*y_e235 + x_e4*y_e234 + x_e1*y_e123 + x_e2*y_e3 - x_e3*y_e2
+            V::store(v117, out0.at(10usize, c));
+            let mut v128 = V::mul(x_e1, y_e124);
             let y_e245 = V::load(y.at(24usize, c));
+            v128 = V::mul_add(x_e2, y_e4, v128);
+            v128 = V::neg_mul_add(x_e3, y_e234, v128);
+            v128 = V::neg_mul_add(x_e4, y_e2, v128);
+            v128 = V::mul_add(x_e5, y_e245, v128);
+            // out0[11] = x_e5*y_e245 + x_e1*y_e124 + x_e2*y_e4 - x_e3*y_e234 - x_e4*y_e2
+            V::store(v128, out0.at(11usize, c));
+            let mut v138 = V::mul(x_e1, y_e125);
+            v138 = V::mul_add(x_e2, y_e5, v138);
+            v138 = V::neg_mul_add(x_e3, y_e235, v138);
+            v138 = V::neg_mul_add(x_e4, y_e245, v138);
+            v138 = V::neg_mul_add(x_e5, y_e2, v138);
+            // out0[12] = x_e1*y_e125 + x_e2*y_e5 - x_e3*y_e235 - x_e4*y_e245 - x_e5*y_e2
+            V::store(v138, out0.at(12usize, c));
+            let mut v147 = V::mul(x_e1, y_e134);
             let y_e345 = V::load(y.at(25usize, c));
+            v147 = V::mul_add(x_e2, y_e234, v147);
+            v147 = V::mul_add(x_e3, y_e4, v147);
+            v147 = V::neg_mul_add(x_e4, y_e3, v147);
+            v147 = V::mul_add(x_e5, y_e345, v147);
+            // out0[13] = x_e5*y_e345 + x_e3*y_e4 + x_e1*y_e134 + x_e2*y_e234 - x_e4*y_e3
+            V::store(v147, out0.at(13usize, c));
+            let mut v157 = V::mul(x_e1, y_e135);
+            v157 = V::mul_add(x_e2, y_e235, v157);
+            v157 = V::mul_add(x_e3, y_e5, v157);
+            v157 = V::neg_mul_add(x_e4, y_e345, v157);
+            v157 = V::neg_mul_add(x_e5, y_e3, v157);
+            // out0[14] = x_e3*y_e5 + x_e1*y_e135 + x_e2*y_e235 - x_e4*y_e345 - x_e5*y_e3
+            V::store(v157, out0.at(14usize, c));
+            let mut v166 = V::mul(x_e1, y_e145);
+            v166 = V::mul_add(x_e2, y_e245, v166);
+            v166 = V::mul_add(x_e3, y_e345, v166);
+            v166 = V::mul_add(x_e4, y_e5, v166);
+            v166 = V::neg_mul_add(x_e5, y_e4, v166);
+            // out0[15] = x_e4*y_e5 + x_e3*y_e345 + x_e1*y_e145 + x_e2*y_e245 - x_e5*y_e4
+            V::store(v166, out0.at(15usize, c));
+            let mut v175 = V::mul(x_e1, y_e23);
             let y_e1234 = V::load(y.at(26usize, c));
             let y_e1235 = V::load(y.at(27usize, c));
-            let y_e1245 = V::load(y.at(28usize, c));
-            let y_e1345 = V::load(y.at(29usize, c));
-            let y_e2345 = V::load(y.at(30usize, c));
-            let y_e12345 = V::load(y.at(31usize, c));
-            // out0[0] = x_e5*y_e5 + x_e4*y_e4 + x_e3*y_e3 + x_e1*y_e1 + x_e2*y_e2
-            V::store(
-                {
-                    let mut s = V::mul(x_e1, y_e1);
-                    s = V::mul_add(x_e2, y_e2, s);
-                    s = V::mul_add(x_e3, y_e3, s);
-                    s = V::mul_add(x_e4, y_e4, s);
-                    s = V::mul_add(x_e5, y_e5, s);
-                    s
-                },
-                out0.at(0usize, c),
-            );
-            // out0[1] = x_e1*y_1 - x_e2*y_e12 - x_e3*y_e13 - x_e4*y_e14 - x_e5*y_e15
-            V::store(
-                {
-                    let mut s = V::mul(x_e1, y_1);
-                    s = V::neg_mul_add(x_e2, y_e12, s);
-                    s = V::neg_mul_add(x_e3, y_e13, s);
-                    s = V::neg_mul_add(x_e4, y_e14, s);
-                    s = V::neg_mul_add(x_e5, y_e15, s);
-                    s
-                },
-                out0.at(1usize, c),
-            );
-            // out0[2] = x_e1*y_e12 + x_e2*y_1 - x_e3*y_e23 - x_e4*y_e24 - x_e5*y_e25
-            V::store(
-                {
-                    let mut s = V::mul(x_e1, y_e12);
-                    s = V::mul_add(x_e2, y_1, s);
-                    s = V::neg_mul_add(x_e3, y_e23, s);
-                    s = V::neg_mul_add(x_e4, y_e24, s);
-                    s = V::neg_mul_add(x_e5, y_e25, s);
-                    s
-                },
-                out0.at(2usize, c),
-            );
-            // out0[3] = x_e3*y_1 + x_e1*y_e13 + x_e2*y_e23 - x_e4*y_e34 - x_e5*y_e35
-            V::store(
-                {
-                    let mut s = V::mul(x_e1, y_e13);
-                    s = V::mul_add(x_e2, y_e23, s);
-                    s = V::mul_add(x_e3, y_1, s);
-                    s = V::neg_mul_add(x_e4, y_e34, s);
-                    s = V::neg_mul_add(x_e5, y_e35, s);
-                    s
-                },
-                out0.at(3usize, c),
-            );
-            // out0[4] = x_e4*y_1 + x_e3*y_e34 + x_e1*y_e14 + x_e2*y_e24 - x_e5*y_e45
-            V::store(
-                {
-                    let mut s = V::mul(x_e1, y_e14);
-                    s = V::mul_add(x_e2, y_e24, s);
-                    s = V::mul_add(x_e3, y_e34, s);
-                    s = V::mul_add(x_e4, y_1, s);
-                    s = V::neg_mul_add(x_e5, y_e45, s);
-                    s
-                },
-                out0.at(4usize, c),
-            );
-            // out0[5] = x_e5*y_1 + x_e4*y_e45 + x_e3*y_e35 + x_e1*y_e15 + x_e2*y_e25
-            V::store(
-                {
-                    let mut s = V::mul(x_e1, y_e15);
-                    s = V::mul_add(x_e2, y_e25, s);
-                    s = V::mul_add(x_e3, y_e35, s);
-                    s = V::mul_add(x_e4, y_e45, s);
-                    s = V::mul_add(x_e5, y_1, s);
-                    s
-                },
-                out0.at(5usize, c),
-            );
-            // out0[6] = x_e5*y_e125 + x_e4*y_e124 + x_e3*y_e123 + x_e1*y_e2 - x_e2*y_e1
-            V::store(
-                {
-                    let mut s = V::mul(x_e1, y_e2);
-                    s = V::neg_mul_add(x_e2, y_e1, s);
-                    s = V::mul_add(x_e3, y_e123, s);
-                    s = V::mul_add(x_e4, y_e124, s);
-                    s = V::mul_add(x_e5, y_e125, s);
-                    s
-                },
-                out0.at(6usize, c),
-            );
-            // out0[7] = x_e5*y_e135 + x_e4*y_e134 + x_e1*y_e3 - x_e2*y_e123 - x_e3*y_e1
-            V::store(
-                {
-                    let mut s = V::mul(x_e1, y_e3);
-                    s = V::neg_mul_add(x_e2, y_e123, s);
-                    s = V::neg_mul_add(x_e3, y_e1, s);
-                    s = V::mul_add(x_e4, y_e134, s);
-                    s = V::mul_add(x_e5, y_e135, s);
-                    s
-                },
-                out0.at(7usize, c),
-            );
-            // out0[8] = x_e5*y_e145 + x_e1*y_e4 - x_e2*y_e124 - x_e3*y_e134 - x_e4*y_e1
-            V::store(
-                {
-                    let mut s = V::mul(x_e1, y_e4);
-                    s = V::neg_mul_add(x_e2, y_e124, s);
-                    s = V::neg_mul_add(x_e3, y_e134, s);
-                    s = V::neg_mul_add(x_e4, y_e1, s);
-                    s = V::mul_add(x_e5, y_e145, s);
-                    s
-                },
-                out0.at(8usize, c),
-            );
-            // out0[9] = x_e1*y_e5 - x_e2*y_e125 - x_e3*y_e135 - x_e4*y_e145 - x_e5*y_e1
-            V::store(
-                {
-                    let mut s = V::mul(x_e1, y_e5);
-                    s = V::neg_mul_add(x_e2, y_e125, s);
-                    s = V::neg_mul_add(x_e3, y_e135, s);
-                    s = V::neg_mul_add(x_e4, y_e145, s);
-                    s = V::neg_mul_add(x_e5, y_e1, s);
-                    s
-                },
-                out0.at(9usize, c),
-            );
-            // out0[10] = x_e5*y_e235 + x_e4*y_e234 + x_e1*y_e123 + x_e2*y_e3 - x_e3*y_e2
-            V::store(
-                {
-                    let mut s = V::mul(x_e1, y_e123);
-                    s = V::mul_add(x_e2, y_e3, s);
-                    s = V::neg_mul_add(x_e3, y_e2, s);
-                    s = V::mul_add(x_e4, y_e234, s);
-                    s = V::mul_add(x_e5, y_e235, s);
-                    s
-                },
-                out0.at(10usize, c),
-            );
-            // out0[11] = x_e5*y_e245 + x_e1*y_e124 + x_e2*y_e4 - x_e3*y_e234 - x_e4*y_e2
-            V::store(
-                {
-                    let mut s = V::mul(x_e1, y_e124);
-                    s = V::mul_add(x_e2, y_e4, s);
-                    s = V::neg_mul_add(x_e3, y_e234, s);
-                    s = V::neg_mul_add(x_e4, y_e2, s);
-                    s = V::mul_add(x_e5, y_e245, s);
-                    s
-                },
-                out0.at(11usize, c),
-            );
-            // out0[12] = x_e1*y_e125 + x_e2*y_e5 - x_e3*y_e235 - x_e4*y_e245 - x_e5*y_e2
-            V::store(
-                {
-                    let mut s = V::mul(x_e1, y_e125);
-                    s = V::mul_add(x_e2, y_e5, s);
-                    s = V::neg_mul_add(x_e3, y_e235, s);
-                    s = V::neg_mul_add(x_e4, y_e245, s);
-                    s = V::neg_mul_add(x_e5, y_e2, s);
-                    s
-                },
-                out0.at(12usize, c),
-            );
-            // out0[13] = x_e5*y_e345 + x_e3*y_e4 + x_e1*y_e134 + x_e2*y_e234 - x_e4*y_e3
-            V::store(
-                {
-                    let mut s = V::mul(x_e1, y_e134);
-                    s = V::mul_add(x_e2, y_e234, s);
-                    s = V::mul_add(x_e3, y_e4, s);
-                    s = V::neg_mul_add(x_e4, y_e3, s);
-                    s = V::mul_add(x_e5, y_e345, s);
-                    s
-                },
-                out0.at(13usize, c),
-            );
-            // out0[14] = x_e3*y_e5 + x_e1*y_e135 + x_e2*y_e235 - x_e4*y_e345 - x_e5*y_e3
-            V::store(
-                {
-                    let mut s = V::mul(x_e1, y_e135);
-                    s = V::mul_add(x_e2, y_e235, s);
-                    s = V::mul_add(x_e3, y_e5, s);
-                    s = V::neg_mul_add(x_e4, y_e345, s);
-                    s = V::neg_mul_add(x_e5, y_e3, s);
-                    s
-                },
-                out0.at(14usize, c),
-            );
-            // out0[15] = x_e4*y_e5 + x_e3*y_e345 + x_e1*y_e145 + x_e2*y_e245 - x_e5*y_e4
-            V::store(
-                {
-                    let mut s = V::mul(x_e1, y_e145);
-                    s = V::mul_add(x_e2, y_e245, s);
-                    s = V::mul_add(x_e3, y_e345, s);
-                    s = V::mul_add(x_e4, y_e5, s);
-                    s = V::neg_mul_add(x_e5, y_e4, s);
-                    s
-                },
-                out0.at(15usize, c),
-            );
+            v175 = V::neg_mul_add(x_e2, y_e13, v175);
+            v175 = V::mul_add(x_e3, y_e12, v175);
+            v175 = V::neg_mul_add(x_e4, y_e1234, v175);
+            v175 = V::neg_mul_add(x_e5, y_e1235, v175);
             // out0[16] = x_e3*y_e12 + x_e1*y_e23 - x_e2*y_e13 - x_e4*y_e1234 - x_e5*y_e1235
-            V::store(
-                {
-                    let mut s = V::mul(x_e1, y_e23);
-                    s = V::neg_mul_add(x_e2, y_e13, s);
-                    s = V::mul_add(x_e3, y_e12, s);
-                    s = V::neg_mul_add(x_e4, y_e1234, s);
-                    s = V::neg_mul_add(x_e5, y_e1235, s);
-                    s
-                },
-                out0.at(16usize, c),
-            );
+            V::store(v175, out0.at(16usize, c));
+            let mut v186 = V::mul(x_e1, y_e24);
+            let y_e1245 = V::load(y.at(28usize, c));
+            v186 = V::neg_mul_add(x_e2, y_e14, v186);
+            v186 = V::mul_add(x_e3, y_e1234, v186);
+            v186 = V::mul_add(x_e4, y_e12, v186);
+            v186 = V::neg_mul_add(x_e5, y_e1245, v186);
             // out0[17] = x_e4*y_e12 + x_e3*y_e1234 + x_e1*y_e24 - x_e2*y_e14 - x_e5*y_e1245
-            V::store(
-                {
-                    let mut s = V::mul(x_e1, y_e24);
-                    s = V::neg_mul_add(x_e2, y_e14, s);
-                    s = V::mul_add(x_e3, y_e1234, s);
-                    s = V::mul_add(x_e4, y_e12, s);
-                    s = V::neg_mul_add(x_e5, y_e1245, s);
-                    s
-                },
-                out0.at(17usize, c),
-            );
+            V::store(v186, out0.at(17usize, c));
+            let mut v196 = V::mul(x_e1, y_e25);
+            v196 = V::neg_mul_add(x_e2, y_e15, v196);
+            v196 = V::mul_add(x_e3, y_e1235, v196);
+            v196 = V::mul_add(x_e4, y_e1245, v196);
+            v196 = V::mul_add(x_e5, y_e12, v196);
             // out0[18] = x_e5*y_e12 + x_e4*y_e1245 + x_e3*y_e1235 + x_e1*y_e25 - x_e2*y_e15
-            V::store(
-                {
-                    let mut s = V::mul(x_e1, y_e25);
-                    s = V::neg_mul_add(x_e2, y_e15, s);
-                    s = V::mul_add(x_e3, y_e1235, s);
-                    s = V::mul_add(x_e4, y_e1245, s);
-                    s = V::mul_add(x_e5, y_e12, s);
-                    s
-                },
-                out0.at(18usize, c),
-            );
+            V::store(v196, out0.at(18usize, c));
+            let mut v205 = V::mul(x_e1, y_e34);
+            let y_e1345 = V::load(y.at(29usize, c));
+            v205 = V::neg_mul_add(x_e2, y_e1234, v205);
+            v205 = V::neg_mul_add(x_e3, y_e14, v205);
+            v205 = V::mul_add(x_e4, y_e13, v205);
+            v205 = V::neg_mul_add(x_e5, y_e1345, v205);
             // out0[19] = x_e4*y_e13 + x_e1*y_e34 - x_e2*y_e1234 - x_e3*y_e14 - x_e5*y_e1345
-            V::store(
-                {
-                    let mut s = V::mul(x_e1, y_e34);
-                    s = V::neg_mul_add(x_e2, y_e1234, s);
-                    s = V::neg_mul_add(x_e3, y_e14, s);
-                    s = V::mul_add(x_e4, y_e13, s);
-                    s = V::neg_mul_add(x_e5, y_e1345, s);
-                    s
-                },
-                out0.at(19usize, c),
-            );
+            V::store(v205, out0.at(19usize, c));
+            let mut v215 = V::mul(x_e1, y_e35);
+            v215 = V::neg_mul_add(x_e2, y_e1235, v215);
+            v215 = V::neg_mul_add(x_e3, y_e15, v215);
+            v215 = V::mul_add(x_e4, y_e1345, v215);
+            v215 = V::mul_add(x_e5, y_e13, v215);
             // out0[20] = x_e5*y_e13 + x_e4*y_e1345 + x_e1*y_e35 - x_e2*y_e1235 - x_e3*y_e15
-            V::store(
-                {
-                    let mut s = V::mul(x_e1, y_e35);
-                    s = V::neg_mul_add(x_e2, y_e1235, s);
-                    s = V::neg_mul_add(x_e3, y_e15, s);
-                    s = V::mul_add(x_e4, y_e1345, s);
-                    s = V::mul_add(x_e5, y_e13, s);
-                    s
-                },
-                out0.at(20usize, c),
-            );
+            V::store(v215, out0.at(20usize, c));
+            let mut v224 = V::mul(x_e1, y_e45);
+            v224 = V::neg_mul_add(x_e2, y_e1245, v224);
+            v224 = V::neg_mul_add(x_e3, y_e1345, v224);
+            v224 = V::neg_mul_add(x_e4, y_e15, v224);
+            v224 = V::mul_add(x_e5, y_e14, v224);
             // out0[21] = x_e5*y_e14 + x_e1*y_e45 - x_e2*y_e1245 - x_e3*y_e1345 - x_e4*y_e15
-            V::store(
-                {
-                    let mut s = V::mul(x_e1, y_e45);
-                    s = V::neg_mul_add(x_e2, y_e1245, s);
-                    s = V::neg_mul_add(x_e3, y_e1345, s);
-                    s = V::neg_mul_add(x_e4, y_e15, s);
-                    s = V::mul_add(x_e5, y_e14, s);
-                    s
-                },
-                out0.at(21usize, c),
-            );
+            V::store(v224, out0.at(21usize, c));
+            let mut v233 = V::mul(x_e1, y_e1234);
+            let y_e2345 = V::load(y.at(30usize, c));
+            v233 = V::mul_add(x_e2, y_e34, v233);
+            v233 = V::neg_mul_add(x_e3, y_e24, v233);
+            v233 = V::mul_add(x_e4, y_e23, v233);
+            v233 = V::neg_mul_add(x_e5, y_e2345, v233);
             // out0[22] = x_e4*y_e23 + x_e1*y_e1234 + x_e2*y_e34 - x_e3*y_e24 - x_e5*y_e2345
-            V::store(
-                {
-                    let mut s = V::mul(x_e1, y_e1234);
-                    s = V::mul_add(x_e2, y_e34, s);
-                    s = V::neg_mul_add(x_e3, y_e24, s);
-                    s = V::mul_add(x_e4, y_e23, s);
-                    s = V::neg_mul_add(x_e5, y_e2345, s);
-                    s
-                },
-                out0.at(22usize, c),
-            );
+            V::store(v233, out0.at(22usize, c));
+            let mut v243 = V::mul(x_e1, y_e1235);
+            v243 = V::mul_add(x_e2, y_e35, v243);
+            v243 = V::neg_mul_add(x_e3, y_e25, v243);
+            v243 = V::mul_add(x_e4, y_e2345, v243);
+            v243 = V::mul_add(x_e5, y_e23, v243);
             // out0[23] = x_e5*y_e23 + x_e4*y_e2345 + x_e1*y_e1235 + x_e2*y_e35 - x_e3*y_e25
-            V::store(
-                {
-                    let mut s = V::mul(x_e1, y_e1235);
-                    s = V::mul_add(x_e2, y_e35, s);
-                    s = V::neg_mul_add(x_e3, y_e25, s);
-                    s = V::mul_add(x_e4, y_e2345, s);
-                    s = V::mul_add(x_e5, y_e23, s);
-                    s
-                },
-                out0.at(23usize, c),
-            );
+            V::store(v243, out0.at(23usize, c));
+            let mut v252 = V::mul(x_e1, y_e1245);
+            v252 = V::mul_add(x_e2, y_e45, v252);
+            v252 = V::neg_mul_add(x_e3, y_e2345, v252);
+            v252 = V::neg_mul_add(x_e4, y_e25, v252);
+            v252 = V::mul_add(x_e5, y_e24, v252);
             // out0[24] = x_e5*y_e24 + x_e1*y_e1245 + x_e2*y_e45 - x_e3*y_e2345 - x_e4*y_e25
-            V::store(
-                {
-                    let mut s = V::mul(x_e1, y_e1245);
-                    s = V::mul_add(x_e2, y_e45, s);
-                    s = V::neg_mul_add(x_e3, y_e2345, s);
-                    s = V::neg_mul_add(x_e4, y_e25, s);
-                    s = V::mul_add(x_e5, y_e24, s);
-                    s
-                },
-                out0.at(24usize, c),
-            );
+            V::store(v252, out0.at(24usize, c));
+            let mut v261 = V::mul(x_e1, y_e1345);
+            v261 = V::mul_add(x_e2, y_e2345, v261);
+            v261 = V::mul_add(x_e3, y_e45, v261);
+            v261 = V::neg_mul_add(x_e4, y_e35, v261);
+            v261 = V::mul_add(x_e5, y_e34, v261);
             // out0[25] = x_e5*y_e34 + x_e3*y_e45 + x_e1*y_e1345 + x_e2*y_e2345 - x_e4*y_e35
-            V::store(
-                {
-                    let mut s = V::mul(x_e1, y_e1345);
-                    s = V::mul_add(x_e2, y_e2345, s);
-                    s = V::mul_add(x_e3, y_e45, s);
-                    s = V::neg_mul_add(x_e4, y_e35, s);
-                    s = V::mul_add(x_e5, y_e34, s);
-                    s
-                },
-                out0.at(25usize, c),
-            );
+            V::store(v261, out0.at(25usize, c));
+            let mut v270 = V::mul(x_e1, y_e234);
+            let y_e12345 = V::load(y.at(31usize, c));
+            v270 = V::neg_mul_add(x_e2, y_e134, v270);
+            v270 = V::mul_add(x_e3, y_e124, v270);
+            v270 = V::neg_mul_add(x_e4, y_e123, v270);
+            v270 = V::mul_add(x_e5, y_e12345, v270);
             // out0[26] = x_e5*y_e12345 + x_e3*y_e124 + x_e1*y_e234 - x_e2*y_e134 - x_e4*y_e123
-            V::store(
-                {
-                    let mut s = V::mul(x_e1, y_e234);
-                    s = V::neg_mul_add(x_e2, y_e134, s);
-                    s = V::mul_add(x_e3, y_e124, s);
-                    s = V::neg_mul_add(x_e4, y_e123, s);
-                    s = V::mul_add(x_e5, y_e12345, s);
-                    s
-                },
-                out0.at(26usize, c),
-            );
+            V::store(v270, out0.at(26usize, c));
+            let mut v280 = V::mul(x_e1, y_e235);
+            v280 = V::neg_mul_add(x_e2, y_e135, v280);
+            v280 = V::mul_add(x_e3, y_e125, v280);
+            v280 = V::neg_mul_add(x_e4, y_e12345, v280);
+            v280 = V::neg_mul_add(x_e5, y_e123, v280);
             // out0[27] = x_e3*y_e125 + x_e1*y_e235 - x_e2*y_e135 - x_e4*y_e12345 - x_e5*y_e123
-            V::store(
-                {
-                    let mut s = V::mul(x_e1, y_e235);
-                    s = V::neg_mul_add(x_e2, y_e135, s);
-                    s = V::mul_add(x_e3, y_e125, s);
-                    s = V::neg_mul_add(x_e4, y_e12345, s);
-                    s = V::neg_mul_add(x_e5, y_e123, s);
-                    s
-                },
-                out0.at(27usize, c),
-            );
+            V::store(v280, out0.at(27usize, c));
+            let mut v289 = V::mul(x_e1, y_e245);
+            v289 = V::neg_mul_add(x_e2, y_e145, v289);
+            v289 = V::mul_add(x_e3, y_e12345, v289);
+            v289 = V::mul_add(x_e4, y_e125, v289);
+            v289 = V::neg_mul_add(x_e5, y_e124, v289);
             // out0[28] = x_e4*y_e125 + x_e3*y_e12345 + x_e1*y_e245 - x_e2*y_e145 - x_e5*y_e124
-            V::store(
-                {
-                    let mut s = V::mul(x_e1, y_e245);
-                    s = V::neg_mul_add(x_e2, y_e145, s);
-                    s = V::mul_add(x_e3, y_e12345, s);
-                    s = V::mul_add(x_e4, y_e125, s);
-                    s = V::neg_mul_add(x_e5, y_e124, s);
-                    s
-                },
-                out0.at(28usize, c),
-            );
+            V::store(v289, out0.at(28usize, c));
+            let mut v298 = V::mul(x_e1, y_e345);
+            v298 = V::neg_mul_add(x_e2, y_e12345, v298);
+            v298 = V::neg_mul_add(x_e3, y_e145, v298);
+            v298 = V::mul_add(x_e4, y_e135, v298);
+            v298 = V::neg_mul_add(x_e5, y_e134, v298);
             // out0[29] = x_e4*y_e135 + x_e1*y_e345 - x_e2*y_e12345 - x_e3*y_e145 - x_e5*y_e134
-            V::store(
-                {
-                    let mut s = V::mul(x_e1, y_e345);
-                    s = V::neg_mul_add(x_e2, y_e12345, s);
-                    s = V::neg_mul_add(x_e3, y_e145, s);
-                    s = V::mul_add(x_e4, y_e135, s);
-                    s = V::neg_mul_add(x_e5, y_e134, s);
-                    s
-                },
-                out0.at(29usize, c),
-            );
+            V::store(v298, out0.at(29usize, c));
+            let mut v307 = V::mul(x_e1, y_e12345);
+            v307 = V::mul_add(x_e2, y_e345, v307);
+            v307 = V::neg_mul_add(x_e3, y_e245, v307);
+            v307 = V::mul_add(x_e4, y_e235, v307);
+            v307 = V::neg_mul_add(x_e5, y_e234, v307);
             // out0[30] = x_e4*y_e235 + x_e1*y_e12345 + x_e2*y_e345 - x_e3*y_e245 - x_e5*y_e234
-            V::store(
-                {
-                    let mut s = V::mul(x_e1, y_e12345);
-                    s = V::mul_add(x_e2, y_e345, s);
-                    s = V::neg_mul_add(x_e3, y_e245, s);
-                    s = V::mul_add(x_e4, y_e235, s);
-                    s = V::neg_mul_add(x_e5, y_e234, s);
-                    s
-                },
-                out0.at(30usize, c),
-            );
+            V::store(v307, out0.at(30usize, c));
+            let mut v316 = V::mul(x_e1, y_e2345);
+            v316 = V::neg_mul_add(x_e2, y_e1345, v316);
+            v316 = V::mul_add(x_e3, y_e1245, v316);
+            v316 = V::neg_mul_add(x_e4, y_e1235, v316);
+            v316 = V::mul_add(x_e5, y_e1234, v316);
             // out0[31] = x_e5*y_e1234 + x_e3*y_e1245 + x_e1*y_e2345 - x_e2*y_e1345 - x_e4*y_e1235
-            V::store(
-                {
-                    let mut s = V::mul(x_e1, y_e2345);
-                    s = V::neg_mul_add(x_e2, y_e1345, s);
-                    s = V::mul_add(x_e3, y_e1245, s);
-                    s = V::neg_mul_add(x_e4, y_e1235, s);
-                    s = V::mul_add(x_e5, y_e1234, s);
-                    s
-                },
-                out0.at(31usize, c),
-            );
+            V::store(v316, out0.at(31usize, c));
         }
     }
 }
@@ -4558,265 +3862,242 @@ unsafe fn geometric_product_4<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let out0 = args.outputs[0];
         for group in 0..args.groups {
             let c = group * V::LANES;
-            let y_e2345 = V::load(y.at(30usize, c));
-            let grad_o_e12345 = V::load(grad_o.at(31usize, c));
-            let y_e12345 = V::load(y.at(31usize, c));
-            let grad_o_e2345 = V::load(grad_o.at(30usize, c));
-            let y_e345 = V::load(y.at(25usize, c));
-            let grad_o_e1345 = V::load(grad_o.at(29usize, c));
-            let y_e245 = V::load(y.at(24usize, c));
-            let grad_o_e1245 = V::load(grad_o.at(28usize, c));
-            let y_e235 = V::load(y.at(23usize, c));
-            let grad_o_e1235 = V::load(grad_o.at(27usize, c));
-            let y_e234 = V::load(y.at(22usize, c));
-            let grad_o_e1234 = V::load(grad_o.at(26usize, c));
-            let y_e1345 = V::load(y.at(29usize, c));
-            let grad_o_e345 = V::load(grad_o.at(25usize, c));
-            let y_e1245 = V::load(y.at(28usize, c));
-            let grad_o_e245 = V::load(grad_o.at(24usize, c));
-            let y_e1235 = V::load(y.at(27usize, c));
-            let grad_o_e235 = V::load(grad_o.at(23usize, c));
+            y.prefetch::<32usize>(c);
+            grad_o.prefetch::<32usize>(c);
             let y_e1234 = V::load(y.at(26usize, c));
-            let grad_o_e234 = V::load(grad_o.at(22usize, c));
-            let y_e45 = V::load(y.at(15usize, c));
-            let grad_o_e145 = V::load(grad_o.at(21usize, c));
-            let y_e35 = V::load(y.at(14usize, c));
-            let grad_o_e135 = V::load(grad_o.at(20usize, c));
-            let y_e34 = V::load(y.at(13usize, c));
-            let grad_o_e134 = V::load(grad_o.at(19usize, c));
-            let y_e25 = V::load(y.at(12usize, c));
-            let grad_o_e125 = V::load(grad_o.at(18usize, c));
-            let y_e24 = V::load(y.at(11usize, c));
-            let grad_o_e124 = V::load(grad_o.at(17usize, c));
-            let y_e23 = V::load(y.at(10usize, c));
-            let grad_o_e123 = V::load(grad_o.at(16usize, c));
-            let y_e145 = V::load(y.at(21usize, c));
-            let grad_o_e45 = V::load(grad_o.at(15usize, c));
-            let y_e135 = V::load(y.at(20usize, c));
-            let grad_o_e35 = V::load(grad_o.at(14usize, c));
+            let grad_o_e12345 = V::load(grad_o.at(31usize, c));
+            let mut v2 = V::mul(y_e1234, grad_o_e12345);
+            let y_e1235 = V::load(y.at(27usize, c));
+            let y_e1245 = V::load(y.at(28usize, c));
+            let mut v6 = V::mul(y_e1245, grad_o_e12345);
+            let y_e1345 = V::load(y.at(29usize, c));
+            let y_e2345 = V::load(y.at(30usize, c));
+            let mut v10 = V::mul(y_e2345, grad_o_e12345);
+            let y_e234 = V::load(y.at(22usize, c));
+            let grad_o_e2345 = V::load(grad_o.at(30usize, c));
+            v2 = V::neg_mul_add(y_e234, grad_o_e2345, v2);
+            let y_e235 = V::load(y.at(23usize, c));
+            let mut v16 = V::mul(y_e235, grad_o_e2345);
+            v16 = V::neg_mul_add(y_e1235, grad_o_e12345, v16);
+            let y_e245 = V::load(y.at(24usize, c));
+            v6 = V::neg_mul_add(y_e245, grad_o_e2345, v6);
+            let y_e345 = V::load(y.at(25usize, c));
+            let mut v22 = V::mul(y_e345, grad_o_e2345);
+            v22 = V::neg_mul_add(y_e1345, grad_o_e12345, v22);
+            let y_e12345 = V::load(y.at(31usize, c));
+            v10 = V::mul_add(y_e12345, grad_o_e2345, v10);
             let y_e134 = V::load(y.at(19usize, c));
-            let grad_o_e34 = V::load(grad_o.at(13usize, c));
-            let y_e125 = V::load(y.at(18usize, c));
-            let grad_o_e25 = V::load(grad_o.at(12usize, c));
+            let grad_o_e1345 = V::load(grad_o.at(29usize, c));
+            v2 = V::neg_mul_add(y_e134, grad_o_e1345, v2);
+            let y_e135 = V::load(y.at(20usize, c));
+            v16 = V::mul_add(y_e135, grad_o_e1345, v16);
+            let y_e145 = V::load(y.at(21usize, c));
+            v6 = V::neg_mul_add(y_e145, grad_o_e1345, v6);
+            v22 = V::neg_mul_add(y_e12345, grad_o_e1345, v22);
+            v10 = V::mul_add(y_e345, grad_o_e1345, v10);
             let y_e124 = V::load(y.at(17usize, c));
-            let grad_o_e24 = V::load(grad_o.at(11usize, c));
+            let grad_o_e1245 = V::load(grad_o.at(28usize, c));
+            v2 = V::neg_mul_add(y_e124, grad_o_e1245, v2);
+            let y_e125 = V::load(y.at(18usize, c));
+            v16 = V::mul_add(y_e125, grad_o_e1245, v16);
+            v6 = V::mul_add(y_e12345, grad_o_e1245, v6);
+            v22 = V::neg_mul_add(y_e145, grad_o_e1245, v22);
+            v10 = V::mul_add(y_e245, grad_o_e1245, v10);
             let y_e123 = V::load(y.at(16usize, c));
-            let grad_o_e23 = V::load(grad_o.at(10usize, c));
-            let y_e5 = V::load(y.at(5usize, c));
-            let grad_o_e15 = V::load(grad_o.at(9usize, c));
-            let y_e4 = V::load(y.at(4usize, c));
-            let grad_o_e14 = V::load(grad_o.at(8usize, c));
-            let y_e3 = V::load(y.at(3usize, c));
-            let grad_o_e13 = V::load(grad_o.at(7usize, c));
-            let y_e2 = V::load(y.at(2usize, c));
-            let grad_o_e12 = V::load(grad_o.at(6usize, c));
-            let y_e15 = V::load(y.at(9usize, c));
-            let grad_o_e5 = V::load(grad_o.at(5usize, c));
+            let grad_o_e1235 = V::load(grad_o.at(27usize, c));
+            v2 = V::neg_mul_add(y_e123, grad_o_e1235, v2);
+            v16 = V::neg_mul_add(y_e12345, grad_o_e1235, v16);
+            v6 = V::mul_add(y_e125, grad_o_e1235, v6);
+            v22 = V::neg_mul_add(y_e135, grad_o_e1235, v22);
+            v10 = V::mul_add(y_e235, grad_o_e1235, v10);
+            let grad_o_e1234 = V::load(grad_o.at(26usize, c));
+            v2 = V::mul_add(y_e12345, grad_o_e1234, v2);
+            v16 = V::neg_mul_add(y_e123, grad_o_e1234, v16);
+            v6 = V::mul_add(y_e124, grad_o_e1234, v6);
+            v22 = V::neg_mul_add(y_e134, grad_o_e1234, v22);
+            v10 = V::mul_add(y_e234, grad_o_e1234, v10);
+            let y_e34 = V::load(y.at(13usize, c));
+            let grad_o_e345 = V::load(grad_o.at(25usize, c));
+            v2 = V::mul_add(y_e34, grad_o_e345, v2);
+            let y_e35 = V::load(y.at(14usize, c));
+            v16 = V::neg_mul_add(y_e35, grad_o_e345, v16);
+            let y_e45 = V::load(y.at(15usize, c));
+            v6 = V::mul_add(y_e45, grad_o_e345, v6);
+            v22 = V::mul_add(y_e2345, grad_o_e345, v22);
+            v10 = V::mul_add(y_e1345, grad_o_e345, v10);
+            let y_e24 = V::load(y.at(11usize, c));
+            let grad_o_e245 = V::load(grad_o.at(24usize, c));
+            v2 = V::mul_add(y_e24, grad_o_e245, v2);
+            let y_e25 = V::load(y.at(12usize, c));
+            v16 = V::neg_mul_add(y_e25, grad_o_e245, v16);
+            v6 = V::neg_mul_add(y_e2345, grad_o_e245, v6);
+            v22 = V::mul_add(y_e45, grad_o_e245, v22);
+            v10 = V::mul_add(y_e1245, grad_o_e245, v10);
+            let y_e23 = V::load(y.at(10usize, c));
+            let grad_o_e235 = V::load(grad_o.at(23usize, c));
+            v2 = V::mul_add(y_e23, grad_o_e235, v2);
+            v16 = V::mul_add(y_e2345, grad_o_e235, v16);
+            v6 = V::neg_mul_add(y_e25, grad_o_e235, v6);
+            v22 = V::mul_add(y_e35, grad_o_e235, v22);
+            v10 = V::mul_add(y_e1235, grad_o_e235, v10);
+            let grad_o_e234 = V::load(grad_o.at(22usize, c));
+            v2 = V::neg_mul_add(y_e2345, grad_o_e234, v2);
+            v16 = V::mul_add(y_e23, grad_o_e234, v16);
+            v6 = V::neg_mul_add(y_e24, grad_o_e234, v6);
+            v22 = V::mul_add(y_e34, grad_o_e234, v22);
+            v10 = V::mul_add(y_e1234, grad_o_e234, v10);
             let y_e14 = V::load(y.at(8usize, c));
-            let grad_o_e4 = V::load(grad_o.at(4usize, c));
+            let grad_o_e145 = V::load(grad_o.at(21usize, c));
+            v2 = V::mul_add(y_e14, grad_o_e145, v2);
+            let y_e15 = V::load(y.at(9usize, c));
+            v16 = V::neg_mul_add(y_e15, grad_o_e145, v16);
+            v6 = V::neg_mul_add(y_e1345, grad_o_e145, v6);
+            v22 = V::neg_mul_add(y_e1245, grad_o_e145, v22);
+            v10 = V::mul_add(y_e45, grad_o_e145, v10);
             let y_e13 = V::load(y.at(7usize, c));
-            let grad_o_e3 = V::load(grad_o.at(3usize, c));
+            let grad_o_e135 = V::load(grad_o.at(20usize, c));
+            v2 = V::mul_add(y_e13, grad_o_e135, v2);
+            v16 = V::mul_add(y_e1345, grad_o_e135, v16);
+            v6 = V::neg_mul_add(y_e15, grad_o_e135, v6);
+            v22 = V::neg_mul_add(y_e1235, grad_o_e135, v22);
+            v10 = V::mul_add(y_e35, grad_o_e135, v10);
+            let grad_o_e134 = V::load(grad_o.at(19usize, c));
+            v2 = V::neg_mul_add(y_e1345, grad_o_e134, v2);
+            v16 = V::mul_add(y_e13, grad_o_e134, v16);
+            v6 = V::neg_mul_add(y_e14, grad_o_e134, v6);
+            v22 = V::neg_mul_add(y_e1234, grad_o_e134, v22);
+            v10 = V::mul_add(y_e34, grad_o_e134, v10);
             let y_e12 = V::load(y.at(6usize, c));
-            let grad_o_e2 = V::load(grad_o.at(2usize, c));
-            let y_1 = V::load(y.at(0usize, c));
-            let grad_o_e1 = V::load(grad_o.at(1usize, c));
+            let grad_o_e125 = V::load(grad_o.at(18usize, c));
+            v2 = V::mul_add(y_e12, grad_o_e125, v2);
+            v16 = V::mul_add(y_e1245, grad_o_e125, v16);
+            v6 = V::mul_add(y_e1235, grad_o_e125, v6);
+            v22 = V::neg_mul_add(y_e15, grad_o_e125, v22);
+            v10 = V::mul_add(y_e25, grad_o_e125, v10);
+            let grad_o_e124 = V::load(grad_o.at(17usize, c));
+            v2 = V::neg_mul_add(y_e1245, grad_o_e124, v2);
+            v16 = V::mul_add(y_e12, grad_o_e124, v16);
+            v6 = V::mul_add(y_e1234, grad_o_e124, v6);
+            v22 = V::neg_mul_add(y_e14, grad_o_e124, v22);
+            v10 = V::mul_add(y_e24, grad_o_e124, v10);
+            let grad_o_e123 = V::load(grad_o.at(16usize, c));
+            v2 = V::neg_mul_add(y_e1235, grad_o_e123, v2);
+            v16 = V::neg_mul_add(y_e1234, grad_o_e123, v16);
+            v6 = V::mul_add(y_e12, grad_o_e123, v6);
+            v22 = V::neg_mul_add(y_e13, grad_o_e123, v22);
+            v10 = V::mul_add(y_e23, grad_o_e123, v10);
+            let y_e4 = V::load(y.at(4usize, c));
+            let grad_o_e45 = V::load(grad_o.at(15usize, c));
+            v2 = V::neg_mul_add(y_e4, grad_o_e45, v2);
+            let y_e5 = V::load(y.at(5usize, c));
+            v16 = V::mul_add(y_e5, grad_o_e45, v16);
+            v6 = V::mul_add(y_e345, grad_o_e45, v6);
+            v22 = V::mul_add(y_e245, grad_o_e45, v22);
+            v10 = V::mul_add(y_e145, grad_o_e45, v10);
+            let y_e3 = V::load(y.at(3usize, c));
+            let grad_o_e35 = V::load(grad_o.at(14usize, c));
+            v2 = V::neg_mul_add(y_e3, grad_o_e35, v2);
+            v16 = V::neg_mul_add(y_e345, grad_o_e35, v16);
+            v6 = V::mul_add(y_e5, grad_o_e35, v6);
+            v22 = V::mul_add(y_e235, grad_o_e35, v22);
+            v10 = V::mul_add(y_e135, grad_o_e35, v10);
+            let grad_o_e34 = V::load(grad_o.at(13usize, c));
+            v2 = V::mul_add(y_e345, grad_o_e34, v2);
+            v16 = V::neg_mul_add(y_e3, grad_o_e34, v16);
+            v6 = V::mul_add(y_e4, grad_o_e34, v6);
+            v22 = V::mul_add(y_e234, grad_o_e34, v22);
+            v10 = V::mul_add(y_e134, grad_o_e34, v10);
+            let y_e2 = V::load(y.at(2usize, c));
+            let grad_o_e25 = V::load(grad_o.at(12usize, c));
+            v2 = V::neg_mul_add(y_e2, grad_o_e25, v2);
+            v16 = V::neg_mul_add(y_e245, grad_o_e25, v16);
+            v6 = V::neg_mul_add(y_e235, grad_o_e25, v6);
+            v22 = V::mul_add(y_e5, grad_o_e25, v22);
+            v10 = V::mul_add(y_e125, grad_o_e25, v10);
+            let grad_o_e24 = V::load(grad_o.at(11usize, c));
+            v2 = V::mul_add(y_e245, grad_o_e24, v2);
+            v16 = V::neg_mul_add(y_e2, grad_o_e24, v16);
+            v6 = V::neg_mul_add(y_e234, grad_o_e24, v6);
+            v22 = V::mul_add(y_e4, grad_o_e24, v22);
+            v10 = V::mul_add(y_e124, grad_o_e24, v10);
+            let grad_o_e23 = V::load(grad_o.at(10usize, c));
+            v2 = V::mul_add(y_e235, grad_o_e23, v2);
+            v16 = V::mul_add(y_e234, grad_o_e23, v16);
+            v6 = V::neg_mul_add(y_e2, grad_o_e23, v6);
+            v22 = V::mul_add(y_e3, grad_o_e23, v22);
+            v10 = V::mul_add(y_e123, grad_o_e23, v10);
             let y_e1 = V::load(y.at(1usize, c));
+            let grad_o_e15 = V::load(grad_o.at(9usize, c));
+            v2 = V::neg_mul_add(y_e1, grad_o_e15, v2);
+            v16 = V::neg_mul_add(y_e145, grad_o_e15, v16);
+            v6 = V::neg_mul_add(y_e135, grad_o_e15, v6);
+            v22 = V::neg_mul_add(y_e125, grad_o_e15, v22);
+            v10 = V::mul_add(y_e5, grad_o_e15, v10);
+            let grad_o_e14 = V::load(grad_o.at(8usize, c));
+            v2 = V::mul_add(y_e145, grad_o_e14, v2);
+            v16 = V::neg_mul_add(y_e1, grad_o_e14, v16);
+            v6 = V::neg_mul_add(y_e134, grad_o_e14, v6);
+            v22 = V::neg_mul_add(y_e124, grad_o_e14, v22);
+            v10 = V::mul_add(y_e4, grad_o_e14, v10);
+            let grad_o_e13 = V::load(grad_o.at(7usize, c));
+            v2 = V::mul_add(y_e135, grad_o_e13, v2);
+            v16 = V::mul_add(y_e134, grad_o_e13, v16);
+            v6 = V::neg_mul_add(y_e1, grad_o_e13, v6);
+            v22 = V::neg_mul_add(y_e123, grad_o_e13, v22);
+            v10 = V::mul_add(y_e3, grad_o_e13, v10);
+            let grad_o_e12 = V::load(grad_o.at(6usize, c));
+            v2 = V::mul_add(y_e125, grad_o_e12, v2);
+            v16 = V::mul_add(y_e124, grad_o_e12, v16);
+            v6 = V::mul_add(y_e123, grad_o_e12, v6);
+            v22 = V::neg_mul_add(y_e1, grad_o_e12, v22);
+            v10 = V::mul_add(y_e2, grad_o_e12, v10);
+            let y_1 = V::load(y.at(0usize, c));
+            let grad_o_e5 = V::load(grad_o.at(5usize, c));
+            v2 = V::mul_add(y_1, grad_o_e5, v2);
+            v16 = V::mul_add(y_e45, grad_o_e5, v16);
+            v6 = V::mul_add(y_e35, grad_o_e5, v6);
+            v22 = V::mul_add(y_e25, grad_o_e5, v22);
+            v10 = V::mul_add(y_e15, grad_o_e5, v10);
+            let grad_o_e4 = V::load(grad_o.at(4usize, c));
+            v2 = V::neg_mul_add(y_e45, grad_o_e4, v2);
+            v16 = V::mul_add(y_1, grad_o_e4, v16);
+            v6 = V::mul_add(y_e34, grad_o_e4, v6);
+            v22 = V::mul_add(y_e24, grad_o_e4, v22);
+            v10 = V::mul_add(y_e14, grad_o_e4, v10);
+            let grad_o_e3 = V::load(grad_o.at(3usize, c));
+            v2 = V::neg_mul_add(y_e35, grad_o_e3, v2);
+            v16 = V::neg_mul_add(y_e34, grad_o_e3, v16);
+            v6 = V::mul_add(y_1, grad_o_e3, v6);
+            v22 = V::mul_add(y_e23, grad_o_e3, v22);
+            v10 = V::mul_add(y_e13, grad_o_e3, v10);
+            let grad_o_e2 = V::load(grad_o.at(2usize, c));
+            v2 = V::neg_mul_add(y_e25, grad_o_e2, v2);
+            v16 = V::neg_mul_add(y_e24, grad_o_e2, v16);
+            v6 = V::neg_mul_add(y_e23, grad_o_e2, v6);
+            v22 = V::mul_add(y_1, grad_o_e2, v22);
+            v10 = V::mul_add(y_e12, grad_o_e2, v10);
+            let grad_o_e1 = V::load(grad_o.at(1usize, c));
+            v2 = V::neg_mul_add(y_e15, grad_o_e1, v2);
+            v16 = V::neg_mul_add(y_e14, grad_o_e1, v16);
+            v6 = V::neg_mul_add(y_e13, grad_o_e1, v6);
+            v22 = V::neg_mul_add(y_e12, grad_o_e1, v22);
+            v10 = V::mul_add(y_1, grad_o_e1, v10);
             let grad_o_1 = V::load(grad_o.at(0usize, c));
-            // out0[0] = y_e2345*grad_o_e12345 + y_e12345*grad_o_e2345 + y_e345*grad_o_e1345 + y_e245*grad_o_e1245 + y_e235*grad_o_e1235 + y_e234*grad_o_e1234 + y_e1345*grad_o_e345 + y_e1245*grad_o_e245 + y_e1235*grad_o_e235 + y_e1234*grad_o_e234 + y_e45*grad_o_e145 + y_e35*grad_o_e135 + y_e34*grad_o_e134 + y_e25*grad_o_e125 + y_e24*grad_o_e124 + y_e23*grad_o_e123 + y_e145*grad_o_e45 + y_e135*grad_o_e35 + y_e134*grad_o_e34 + y_e125*grad_o_e25 + y_e124*grad_o_e24 + y_e123*grad_o_e23 + y_e5*grad_o_e15 + y_e4*grad_o_e14 + y_e3*grad_o_e13 + y_e2*grad_o_e12 + y_e15*grad_o_e5 + y_e14*grad_o_e4 + y_e13*grad_o_e3 + y_e12*grad_o_e2 + y_1*grad_o_e1 + y_e1*grad_o_1
-            V::store(
-                {
-                    let mut s = V::mul(y_e2345, grad_o_e12345);
-                    s = V::mul_add(y_e12345, grad_o_e2345, s);
-                    s = V::mul_add(y_e345, grad_o_e1345, s);
-                    s = V::mul_add(y_e245, grad_o_e1245, s);
-                    s = V::mul_add(y_e235, grad_o_e1235, s);
-                    s = V::mul_add(y_e234, grad_o_e1234, s);
-                    s = V::mul_add(y_e1345, grad_o_e345, s);
-                    s = V::mul_add(y_e1245, grad_o_e245, s);
-                    s = V::mul_add(y_e1235, grad_o_e235, s);
-                    s = V::mul_add(y_e1234, grad_o_e234, s);
-                    s = V::mul_add(y_e45, grad_o_e145, s);
-                    s = V::mul_add(y_e35, grad_o_e135, s);
-                    s = V::mul_add(y_e34, grad_o_e134, s);
-                    s = V::mul_add(y_e25, grad_o_e125, s);
-                    s = V::mul_add(y_e24, grad_o_e124, s);
-                    s = V::mul_add(y_e23, grad_o_e123, s);
-                    s = V::mul_add(y_e145, grad_o_e45, s);
-                    s = V::mul_add(y_e135, grad_o_e35, s);
-                    s = V::mul_add(y_e134, grad_o_e34, s);
-                    s = V::mul_add(y_e125, grad_o_e25, s);
-                    s = V::mul_add(y_e124, grad_o_e24, s);
-                    s = V::mul_add(y_e123, grad_o_e23, s);
-                    s = V::mul_add(y_e5, grad_o_e15, s);
-                    s = V::mul_add(y_e4, grad_o_e14, s);
-                    s = V::mul_add(y_e3, grad_o_e13, s);
-                    s = V::mul_add(y_e2, grad_o_e12, s);
-                    s = V::mul_add(y_e15, grad_o_e5, s);
-                    s = V::mul_add(y_e14, grad_o_e4, s);
-                    s = V::mul_add(y_e13, grad_o_e3, s);
-                    s = V::mul_add(y_e12, grad_o_e2, s);
-                    s = V::mul_add(y_1, grad_o_e1, s);
-                    s = V::mul_add(y_e1, grad_o_1, s);
-                    s
-                },
-                out0.at(0usize, c),
-            );
-            // out0[1] = y_e345*grad_o_e2345 - y_e1345*grad_o_e12345 - y_e12345*grad_o_e1345 - y_e145*grad_o_e1245 - y_e135*grad_o_e1235 - y_e134*grad_o_e1234 + y_e2345*grad_o_e345 + y_e45*grad_o_e245 + y_e35*grad_o_e235 + y_e34*grad_o_e234 - y_e1245*grad_o_e145 - y_e1235*grad_o_e135 - y_e1234*grad_o_e134 - y_e15*grad_o_e125 - y_e14*grad_o_e124 - y_e13*grad_o_e123 + y_e245*grad_o_e45 + y_e235*grad_o_e35 + y_e234*grad_o_e34 + y_e5*grad_o_e25 + y_e4*grad_o_e24 + y_e3*grad_o_e23 - y_e125*grad_o_e15 - y_e124*grad_o_e14 - y_e123*grad_o_e13 - y_e1*grad_o_e12 + y_e25*grad_o_e5 + y_e24*grad_o_e4 + y_e23*grad_o_e3 + y_1*grad_o_e2 - y_e12*grad_o_e1 + y_e2*grad_o_1
-            V::store(
-                {
-                    let mut s = V::mul(y_e345, grad_o_e2345);
-                    s = V::neg_mul_add(y_e1345, grad_o_e12345, s);
-                    s = V::neg_mul_add(y_e12345, grad_o_e1345, s);
-                    s = V::neg_mul_add(y_e145, grad_o_e1245, s);
-                    s = V::neg_mul_add(y_e135, grad_o_e1235, s);
-                    s = V::neg_mul_add(y_e134, grad_o_e1234, s);
-                    s = V::mul_add(y_e2345, grad_o_e345, s);
-                    s = V::mul_add(y_e45, grad_o_e245, s);
-                    s = V::mul_add(y_e35, grad_o_e235, s);
-                    s = V::mul_add(y_e34, grad_o_e234, s);
-                    s = V::neg_mul_add(y_e1245, grad_o_e145, s);
-                    s = V::neg_mul_add(y_e1235, grad_o_e135, s);
-                    s = V::neg_mul_add(y_e1234, grad_o_e134, s);
-                    s = V::neg_mul_add(y_e15, grad_o_e125, s);
-                    s = V::neg_mul_add(y_e14, grad_o_e124, s);
-                    s = V::neg_mul_add(y_e13, grad_o_e123, s);
-                    s = V::mul_add(y_e245, grad_o_e45, s);
-                    s = V::mul_add(y_e235, grad_o_e35, s);
-                    s = V::mul_add(y_e234, grad_o_e34, s);
-                    s = V::mul_add(y_e5, grad_o_e25, s);
-                    s = V::mul_add(y_e4, grad_o_e24, s);
-                    s = V::mul_add(y_e3, grad_o_e23, s);
-                    s = V::neg_mul_add(y_e125, grad_o_e15, s);
-                    s = V::neg_mul_add(y_e124, grad_o_e14, s);
-                    s = V::neg_mul_add(y_e123, grad_o_e13, s);
-                    s = V::neg_mul_add(y_e1, grad_o_e12, s);
-                    s = V::mul_add(y_e25, grad_o_e5, s);
-                    s = V::mul_add(y_e24, grad_o_e4, s);
-                    s = V::mul_add(y_e23, grad_o_e3, s);
-                    s = V::mul_add(y_1, grad_o_e2, s);
-                    s = V::neg_mul_add(y_e12, grad_o_e1, s);
-                    s = V::mul_add(y_e2, grad_o_1, s);
-                    s
-                },
-                out0.at(1usize, c),
-            );
-            // out0[2] = y_e1245*grad_o_e12345 - y_e245*grad_o_e2345 - y_e145*grad_o_e1345 + y_e12345*grad_o_e1245 + y_e125*grad_o_e1235 + y_e124*grad_o_e1234 + y_e45*grad_o_e345 - y_e2345*grad_o_e245 - y_e25*grad_o_e235 - y_e24*grad_o_e234 - y_e1345*grad_o_e145 - y_e15*grad_o_e135 - y_e14*grad_o_e134 + y_e1235*grad_o_e125 + y_e1234*grad_o_e124 + y_e12*grad_o_e123 + y_e345*grad_o_e45 + y_e5*grad_o_e35 + y_e4*grad_o_e34 - y_e235*grad_o_e25 - y_e234*grad_o_e24 - y_e2*grad_o_e23 - y_e135*grad_o_e15 - y_e134*grad_o_e14 - y_e1*grad_o_e13 + y_e123*grad_o_e12 + y_e35*grad_o_e5 + y_e34*grad_o_e4 + y_1*grad_o_e3 - y_e23*grad_o_e2 - y_e13*grad_o_e1 + y_e3*grad_o_1
-            V::store(
-                {
-                    let mut s = V::mul(y_e1245, grad_o_e12345);
-                    s = V::neg_mul_add(y_e245, grad_o_e2345, s);
-                    s = V::neg_mul_add(y_e145, grad_o_e1345, s);
-                    s = V::mul_add(y_e12345, grad_o_e1245, s);
-                    s = V::mul_add(y_e125, grad_o_e1235, s);
-                    s = V::mul_add(y_e124, grad_o_e1234, s);
-                    s = V::mul_add(y_e45, grad_o_e345, s);
-                    s = V::neg_mul_add(y_e2345, grad_o_e245, s);
-                    s = V::neg_mul_add(y_e25, grad_o_e235, s);
-                    s = V::neg_mul_add(y_e24, grad_o_e234, s);
-                    s = V::neg_mul_add(y_e1345, grad_o_e145, s);
-                    s = V::neg_mul_add(y_e15, grad_o_e135, s);
-                    s = V::neg_mul_add(y_e14, grad_o_e134, s);
-                    s = V::mul_add(y_e1235, grad_o_e125, s);
-                    s = V::mul_add(y_e1234, grad_o_e124, s);
-                    s = V::mul_add(y_e12, grad_o_e123, s);
-                    s = V::mul_add(y_e345, grad_o_e45, s);
-                    s = V::mul_add(y_e5, grad_o_e35, s);
-                    s = V::mul_add(y_e4, grad_o_e34, s);
-                    s = V::neg_mul_add(y_e235, grad_o_e25, s);
-                    s = V::neg_mul_add(y_e234, grad_o_e24, s);
-                    s = V::neg_mul_add(y_e2, grad_o_e23, s);
-                    s = V::neg_mul_add(y_e135, grad_o_e15, s);
-                    s = V::neg_mul_add(y_e134, grad_o_e14, s);
-                    s = V::neg_mul_add(y_e1, grad_o_e13, s);
-                    s = V::mul_add(y_e123, grad_o_e12, s);
-                    s = V::mul_add(y_e35, grad_o_e5, s);
-                    s = V::mul_add(y_e34, grad_o_e4, s);
-                    s = V::mul_add(y_1, grad_o_e3, s);
-                    s = V::neg_mul_add(y_e23, grad_o_e2, s);
-                    s = V::neg_mul_add(y_e13, grad_o_e1, s);
-                    s = V::mul_add(y_e3, grad_o_1, s);
-                    s
-                },
-                out0.at(2usize, c),
-            );
-            // out0[3] = y_e235*grad_o_e2345 - y_e1235*grad_o_e12345 + y_e135*grad_o_e1345 + y_e125*grad_o_e1245 - y_e12345*grad_o_e1235 - y_e123*grad_o_e1234 - y_e35*grad_o_e345 - y_e25*grad_o_e245 + y_e2345*grad_o_e235 + y_e23*grad_o_e234 - y_e15*grad_o_e145 + y_e1345*grad_o_e135 + y_e13*grad_o_e134 + y_e1245*grad_o_e125 + y_e12*grad_o_e124 - y_e1234*grad_o_e123 + y_e5*grad_o_e45 - y_e345*grad_o_e35 - y_e3*grad_o_e34 - y_e245*grad_o_e25 - y_e2*grad_o_e24 + y_e234*grad_o_e23 - y_e145*grad_o_e15 - y_e1*grad_o_e14 + y_e134*grad_o_e13 + y_e124*grad_o_e12 + y_e45*grad_o_e5 + y_1*grad_o_e4 - y_e34*grad_o_e3 - y_e24*grad_o_e2 - y_e14*grad_o_e1 + y_e4*grad_o_1
-            V::store(
-                {
-                    let mut s = V::mul(y_e235, grad_o_e2345);
-                    s = V::neg_mul_add(y_e1235, grad_o_e12345, s);
-                    s = V::mul_add(y_e135, grad_o_e1345, s);
-                    s = V::mul_add(y_e125, grad_o_e1245, s);
-                    s = V::neg_mul_add(y_e12345, grad_o_e1235, s);
-                    s = V::neg_mul_add(y_e123, grad_o_e1234, s);
-                    s = V::neg_mul_add(y_e35, grad_o_e345, s);
-                    s = V::neg_mul_add(y_e25, grad_o_e245, s);
-                    s = V::mul_add(y_e2345, grad_o_e235, s);
-                    s = V::mul_add(y_e23, grad_o_e234, s);
-                    s = V::neg_mul_add(y_e15, grad_o_e145, s);
-                    s = V::mul_add(y_e1345, grad_o_e135, s);
-                    s = V::mul_add(y_e13, grad_o_e134, s);
-                    s = V::mul_add(y_e1245, grad_o_e125, s);
-                    s = V::mul_add(y_e12, grad_o_e124, s);
-                    s = V::neg_mul_add(y_e1234, grad_o_e123, s);
-                    s = V::mul_add(y_e5, grad_o_e45, s);
-                    s = V::neg_mul_add(y_e345, grad_o_e35, s);
-                    s = V::neg_mul_add(y_e3, grad_o_e34, s);
-                    s = V::neg_mul_add(y_e245, grad_o_e25, s);
-                    s = V::neg_mul_add(y_e2, grad_o_e24, s);
-                    s = V::mul_add(y_e234, grad_o_e23, s);
-                    s = V::neg_mul_add(y_e145, grad_o_e15, s);
-                    s = V::neg_mul_add(y_e1, grad_o_e14, s);
-                    s = V::mul_add(y_e134, grad_o_e13, s);
-                    s = V::mul_add(y_e124, grad_o_e12, s);
-                    s = V::mul_add(y_e45, grad_o_e5, s);
-                    s = V::mul_add(y_1, grad_o_e4, s);
-                    s = V::neg_mul_add(y_e34, grad_o_e3, s);
-                    s = V::neg_mul_add(y_e24, grad_o_e2, s);
-                    s = V::neg_mul_add(y_e14, grad_o_e1, s);
-                    s = V::mul_add(y_e4, grad_o_1, s);
-                    s
-                },
-                out0.at(3usize, c),
-            );
+            v2 = V::mul_add(y_e5, grad_o_1, v2);
             // out0[4] = y_e1234*grad_o_e12345 - y_e234*grad_o_e2345 - y_e134*grad_o_e1345 - y_e124*grad_o_e1245 - y_e123*grad_o_e1235 + y_e12345*grad_o_e1234 + y_e34*grad_o_e345 + y_e24*grad_o_e245 + y_e23*grad_o_e235 - y_e2345*grad_o_e234 + y_e14*grad_o_e145 + y_e13*grad_o_e135 - y_e1345*grad_o_e134 + y_e12*grad_o_e125 - y_e1245*grad_o_e124 - y_e1235*grad_o_e123 - y_e4*grad_o_e45 - y_e3*grad_o_e35 + y_e345*grad_o_e34 - y_e2*grad_o_e25 + y_e245*grad_o_e24 + y_e235*grad_o_e23 - y_e1*grad_o_e15 + y_e145*grad_o_e14 + y_e135*grad_o_e13 + y_e125*grad_o_e12 + y_1*grad_o_e5 - y_e45*grad_o_e4 - y_e35*grad_o_e3 - y_e25*grad_o_e2 - y_e15*grad_o_e1 + y_e5*grad_o_1
-            V::store(
-                {
-                    let mut s = V::mul(y_e1234, grad_o_e12345);
-                    s = V::neg_mul_add(y_e234, grad_o_e2345, s);
-                    s = V::neg_mul_add(y_e134, grad_o_e1345, s);
-                    s = V::neg_mul_add(y_e124, grad_o_e1245, s);
-                    s = V::neg_mul_add(y_e123, grad_o_e1235, s);
-                    s = V::mul_add(y_e12345, grad_o_e1234, s);
-                    s = V::mul_add(y_e34, grad_o_e345, s);
-                    s = V::mul_add(y_e24, grad_o_e245, s);
-                    s = V::mul_add(y_e23, grad_o_e235, s);
-                    s = V::neg_mul_add(y_e2345, grad_o_e234, s);
-                    s = V::mul_add(y_e14, grad_o_e145, s);
-                    s = V::mul_add(y_e13, grad_o_e135, s);
-                    s = V::neg_mul_add(y_e1345, grad_o_e134, s);
-                    s = V::mul_add(y_e12, grad_o_e125, s);
-                    s = V::neg_mul_add(y_e1245, grad_o_e124, s);
-                    s = V::neg_mul_add(y_e1235, grad_o_e123, s);
-                    s = V::neg_mul_add(y_e4, grad_o_e45, s);
-                    s = V::neg_mul_add(y_e3, grad_o_e35, s);
-                    s = V::mul_add(y_e345, grad_o_e34, s);
-                    s = V::neg_mul_add(y_e2, grad_o_e25, s);
-                    s = V::mul_add(y_e245, grad_o_e24, s);
-                    s = V::mul_add(y_e235, grad_o_e23, s);
-                    s = V::neg_mul_add(y_e1, grad_o_e15, s);
-                    s = V::mul_add(y_e145, grad_o_e14, s);
-                    s = V::mul_add(y_e135, grad_o_e13, s);
-                    s = V::mul_add(y_e125, grad_o_e12, s);
-                    s = V::mul_add(y_1, grad_o_e5, s);
-                    s = V::neg_mul_add(y_e45, grad_o_e4, s);
-                    s = V::neg_mul_add(y_e35, grad_o_e3, s);
-                    s = V::neg_mul_add(y_e25, grad_o_e2, s);
-                    s = V::neg_mul_add(y_e15, grad_o_e1, s);
-                    s = V::mul_add(y_e5, grad_o_1, s);
-                    s
-                },
-                out0.at(4usize, c),
-            );
+            V::store(v2, out0.at(4usize, c));
+            v16 = V::mul_add(y_e4, grad_o_1, v16);
+            // out0[3] = y_e235*grad_o_e2345 - y_e1235*grad_o_e12345 + y_e135*grad_o_e1345 + y_e125*grad_o_e1245 - y_e12345*grad_o_e1235 - y_e123*grad_o_e1234 - y_e35*grad_o_e345 - y_e25*grad_o_e245 + y_e2345*grad_o_e235 + y_e23*grad_o_e234 - y_e15*grad_o_e145 + y_e1345*grad_o_e135 + y_e13*grad_o_e134 + y_e1245*grad_o_e125 + y_e12*grad_o_e124 - y_e1234*grad_o_e123 + y_e5*grad_o_e45 - y_e345*grad_o_e35 - y_e3*grad_o_e34 - y_e245*grad_o_e25 - y_e2*grad_o_e24 + y_e234*grad_o_e23 - y_e145*grad_o_e15 - y_e1*grad_o_e14 + y_e134*grad_o_e13 + y_e124*grad_o_e12 + y_e45*grad_o_e5 + y_1*grad_o_e4 - y_e34*grad_o_e3 - y_e24*grad_o_e2 - y_e14*grad_o_e1 + y_e4*grad_o_1
+            V::store(v16, out0.at(3usize, c));
+            v6 = V::mul_add(y_e3, grad_o_1, v6);
+            // out0[2] = y_e1245*grad_o_e12345 - y_e245*grad_o_e2345 - y_e145*grad_o_e1345 + y_e12345*grad_o_e1245 + y_e125*grad_o_e1235 + y_e124*grad_o_e1234 + y_e45*grad_o_e345 - y_e2345*grad_o_e245 - y_e25*grad_o_e235 - y_e24*grad_o_e234 - y_e1345*grad_o_e145 - y_e15*grad_o_e135 - y_e14*grad_o_e134 + y_e1235*grad_o_e125 + y_e1234*grad_o_e124 + y_e12*grad_o_e123 + y_e345*grad_o_e45 + y_e5*grad_o_e35 + y_e4*grad_o_e34 - y_e235*grad_o_e25 - y_e234*grad_o_e24 - y_e2*grad_o_e23 - y_e135*grad_o_e15 - y_e134*grad_o_e14 - y_e1*grad_o_e13 + y_e123*grad_o_e12 + y_e35*grad_o_e5 + y_e34*grad_o_e4 + y_1*grad_o_e3 - y_e23*grad_o_e2 - y_e13*grad_o_e1 + y_e3*grad_o_1
+            V::store(v6, out0.at(2usize, c));
+            v22 = V::mul_add(y_e2, grad_o_1, v22);
+            // out0[1] = y_e345*grad_o_e2345 - y_e1345*grad_o_e12345 - y_e12345*grad_o_e1345 - y_e145*grad_o_e1245 - y_e135*grad_o_e1235 - y_e134*grad_o_e1234 + y_e2345*grad_o_e345 + y_e45*grad_o_e245 + y_e35*grad_o_e235 + y_e34*grad_o_e234 - y_e1245*grad_o_e145 - y_e1235*grad_o_e135 - y_e1234*grad_o_e134 - y_e15*grad_o_e125 - y_e14*grad_o_e124 - y_e13*grad_o_e123 + y_e245*grad_o_e45 + y_e235*grad_o_e35 + y_e234*grad_o_e34 + y_e5*grad_o_e25 + y_e4*grad_o_e24 + y_e3*grad_o_e23 - y_e125*grad_o_e15 - y_e124*grad_o_e14 - y_e123*grad_o_e13 - y_e1*grad_o_e12 + y_e25*grad_o_e5 + y_e24*grad_o_e4 + y_e23*grad_o_e3 + y_1*grad_o_e2 - y_e12*grad_o_e1 + y_e2*grad_o_1
+            V::store(v22, out0.at(1usize, c));
+            v10 = V::mul_add(y_e1, grad_o_1, v10);
+            // out0[0] = y_e2345*grad_o_e12345 + y_e12345*grad_o_e2345 + y_e345*grad_o_e1345 + y_e245*grad_o_e1245 + y_e235*grad_o_e1235 + y_e234*grad_o_e1234 + y_e1345*grad_o_e345 + y_e1245*grad_o_e245 + y_e1235*grad_o_e235 + y_e1234*grad_o_e234 + y_e45*grad_o_e145 + y_e35*grad_o_e135 + y_e34*grad_o_e134 + y_e25*grad_o_e125 + y_e24*grad_o_e124 + y_e23*grad_o_e123 + y_e145*grad_o_e45 + y_e135*grad_o_e35 + y_e134*grad_o_e34 + y_e125*grad_o_e25 + y_e124*grad_o_e24 + y_e123*grad_o_e23 + y_e5*grad_o_e15 + y_e4*grad_o_e14 + y_e3*grad_o_e13 + y_e2*grad_o_e12 + y_e15*grad_o_e5 + y_e14*grad_o_e4 + y_e13*grad_o_e3 + y_e12*grad_o_e2 + y_1*grad_o_e1 + y_e1*grad_o_1
+            V::store(v10, out0.at(0usize, c));
         }
     }
 }
@@ -4833,452 +4114,268 @@ unsafe fn geometric_product_5<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let out0 = args.outputs[0];
         for group in 0..args.groups {
             let c = group * V::LANES;
+            x.prefetch::<5usize>(c);
+            grad_o.prefetch::<32usize>(c);
             let x_e5 = V::load(x.at(4usize, c));
-            let grad_o_e5 = V::load(grad_o.at(5usize, c));
-            let x_e4 = V::load(x.at(3usize, c));
-            let grad_o_e4 = V::load(grad_o.at(4usize, c));
-            let x_e3 = V::load(x.at(2usize, c));
-            let grad_o_e3 = V::load(grad_o.at(3usize, c));
-            let x_e2 = V::load(x.at(1usize, c));
-            let grad_o_e2 = V::load(grad_o.at(2usize, c));
-            let x_e1 = V::load(x.at(0usize, c));
-            let grad_o_e1 = V::load(grad_o.at(1usize, c));
-            let grad_o_1 = V::load(grad_o.at(0usize, c));
-            let grad_o_e15 = V::load(grad_o.at(9usize, c));
-            let grad_o_e14 = V::load(grad_o.at(8usize, c));
-            let grad_o_e13 = V::load(grad_o.at(7usize, c));
-            let grad_o_e12 = V::load(grad_o.at(6usize, c));
-            let grad_o_e25 = V::load(grad_o.at(12usize, c));
-            let grad_o_e24 = V::load(grad_o.at(11usize, c));
-            let grad_o_e23 = V::load(grad_o.at(10usize, c));
-            let grad_o_e35 = V::load(grad_o.at(14usize, c));
-            let grad_o_e34 = V::load(grad_o.at(13usize, c));
-            let grad_o_e45 = V::load(grad_o.at(15usize, c));
-            let grad_o_e125 = V::load(grad_o.at(18usize, c));
-            let grad_o_e124 = V::load(grad_o.at(17usize, c));
-            let grad_o_e123 = V::load(grad_o.at(16usize, c));
-            let grad_o_e135 = V::load(grad_o.at(20usize, c));
-            let grad_o_e134 = V::load(grad_o.at(19usize, c));
-            let grad_o_e145 = V::load(grad_o.at(21usize, c));
-            let grad_o_e235 = V::load(grad_o.at(23usize, c));
-            let grad_o_e234 = V::load(grad_o.at(22usize, c));
-            let grad_o_e245 = V::load(grad_o.at(24usize, c));
-            let grad_o_e345 = V::load(grad_o.at(25usize, c));
-            let grad_o_e1235 = V::load(grad_o.at(27usize, c));
-            let grad_o_e1234 = V::load(grad_o.at(26usize, c));
-            let grad_o_e1245 = V::load(grad_o.at(28usize, c));
-            let grad_o_e1345 = V::load(grad_o.at(29usize, c));
-            let grad_o_e2345 = V::load(grad_o.at(30usize, c));
             let grad_o_e12345 = V::load(grad_o.at(31usize, c));
-            // out0[0] = x_e5*grad_o_e5 + x_e4*grad_o_e4 + x_e3*grad_o_e3 + x_e2*grad_o_e2 + x_e1*grad_o_e1
-            V::store(
-                {
-                    let mut s = V::mul(x_e5, grad_o_e5);
-                    s = V::mul_add(x_e4, grad_o_e4, s);
-                    s = V::mul_add(x_e3, grad_o_e3, s);
-                    s = V::mul_add(x_e2, grad_o_e2, s);
-                    s = V::mul_add(x_e1, grad_o_e1, s);
-                    s
-                },
-                out0.at(0usize, c),
-            );
-            // out0[1] = x_e1*grad_o_1 - (x_e5*grad_o_e15 + x_e4*grad_o_e14 + x_e3*grad_o_e13 + x_e2*grad_o_e12)
-            V::store(
-                V::mul_sub(
-                    x_e1,
-                    grad_o_1,
-                    {
-                        let mut s = V::mul(x_e5, grad_o_e15);
-                        s = V::mul_add(x_e4, grad_o_e14, s);
-                        s = V::mul_add(x_e3, grad_o_e13, s);
-                        s = V::mul_add(x_e2, grad_o_e12, s);
-                        s
-                    },
-                ),
-                out0.at(1usize, c),
-            );
-            // out0[2] = x_e1*grad_o_e12 - (x_e5*grad_o_e25 + x_e4*grad_o_e24 + x_e3*grad_o_e23) + x_e2*grad_o_1
-            V::store(
-                V::mul_add(
-                    x_e2,
-                    grad_o_1,
-                    V::mul_sub(
-                        x_e1,
-                        grad_o_e12,
-                        {
-                            let mut s = V::mul(x_e5, grad_o_e25);
-                            s = V::mul_add(x_e4, grad_o_e24, s);
-                            s = V::mul_add(x_e3, grad_o_e23, s);
-                            s
-                        },
-                    ),
-                ),
-                out0.at(2usize, c),
-            );
-            // out0[3] = x_e2*grad_o_e23 - (x_e5*grad_o_e35 + x_e4*grad_o_e34) + x_e1*grad_o_e13 + x_e3*grad_o_1
-            V::store(
-                {
-                    let mut s = V::mul_sub(
-                        x_e2,
-                        grad_o_e23,
-                        V::mul_add(x_e4, grad_o_e34, V::mul(x_e5, grad_o_e35)),
-                    );
-                    s = V::mul_add(x_e1, grad_o_e13, s);
-                    s = V::mul_add(x_e3, grad_o_1, s);
-                    s
-                },
-                out0.at(3usize, c),
-            );
-            // out0[4] = x_e3*grad_o_e34 - x_e5*grad_o_e45 + x_e2*grad_o_e24 + x_e1*grad_o_e14 + x_e4*grad_o_1
-            V::store(
-                {
-                    let mut s = V::mul(x_e3, grad_o_e34);
-                    s = V::neg_mul_add(x_e5, grad_o_e45, s);
-                    s = V::mul_add(x_e2, grad_o_e24, s);
-                    s = V::mul_add(x_e1, grad_o_e14, s);
-                    s = V::mul_add(x_e4, grad_o_1, s);
-                    s
-                },
-                out0.at(4usize, c),
-            );
-            // out0[5] = x_e4*grad_o_e45 + x_e3*grad_o_e35 + x_e2*grad_o_e25 + x_e1*grad_o_e15 + x_e5*grad_o_1
-            V::store(
-                {
-                    let mut s = V::mul(x_e4, grad_o_e45);
-                    s = V::mul_add(x_e3, grad_o_e35, s);
-                    s = V::mul_add(x_e2, grad_o_e25, s);
-                    s = V::mul_add(x_e1, grad_o_e15, s);
-                    s = V::mul_add(x_e5, grad_o_1, s);
-                    s
-                },
-                out0.at(5usize, c),
-            );
-            // out0[6] = x_e5*grad_o_e125 + x_e4*grad_o_e124 + x_e3*grad_o_e123 + x_e1*grad_o_e2 - x_e2*grad_o_e1
-            V::store(
-                {
-                    let mut s = V::mul(x_e5, grad_o_e125);
-                    s = V::mul_add(x_e4, grad_o_e124, s);
-                    s = V::mul_add(x_e3, grad_o_e123, s);
-                    s = V::mul_add(x_e1, grad_o_e2, s);
-                    s = V::neg_mul_add(x_e2, grad_o_e1, s);
-                    s
-                },
-                out0.at(6usize, c),
-            );
-            // out0[7] = x_e5*grad_o_e135 + x_e4*grad_o_e134 - x_e2*grad_o_e123 + x_e1*grad_o_e3 - x_e3*grad_o_e1
-            V::store(
-                {
-                    let mut s = V::mul(x_e5, grad_o_e135);
-                    s = V::mul_add(x_e4, grad_o_e134, s);
-                    s = V::neg_mul_add(x_e2, grad_o_e123, s);
-                    s = V::mul_add(x_e1, grad_o_e3, s);
-                    s = V::neg_mul_add(x_e3, grad_o_e1, s);
-                    s
-                },
-                out0.at(7usize, c),
-            );
-            // out0[8] = x_e5*grad_o_e145 - x_e3*grad_o_e134 - x_e2*grad_o_e124 + x_e1*grad_o_e4 - x_e4*grad_o_e1
-            V::store(
-                {
-                    let mut s = V::mul(x_e5, grad_o_e145);
-                    s = V::neg_mul_add(x_e3, grad_o_e134, s);
-                    s = V::neg_mul_add(x_e2, grad_o_e124, s);
-                    s = V::mul_add(x_e1, grad_o_e4, s);
-                    s = V::neg_mul_add(x_e4, grad_o_e1, s);
-                    s
-                },
-                out0.at(8usize, c),
-            );
-            // out0[9] = x_e1*grad_o_e5 - (x_e4*grad_o_e145 + x_e3*grad_o_e135 + x_e2*grad_o_e125) - x_e5*grad_o_e1
-            V::store(
-                V::neg_mul_add(
-                    x_e5,
-                    grad_o_e1,
-                    V::mul_sub(
-                        x_e1,
-                        grad_o_e5,
-                        {
-                            let mut s = V::mul(x_e4, grad_o_e145);
-                            s = V::mul_add(x_e3, grad_o_e135, s);
-                            s = V::mul_add(x_e2, grad_o_e125, s);
-                            s
-                        },
-                    ),
-                ),
-                out0.at(9usize, c),
-            );
-            // out0[10] = x_e5*grad_o_e235 + x_e4*grad_o_e234 + x_e1*grad_o_e123 + x_e2*grad_o_e3 - x_e3*grad_o_e2
-            V::store(
-                {
-                    let mut s = V::mul(x_e5, grad_o_e235);
-                    s = V::mul_add(x_e4, grad_o_e234, s);
-                    s = V::mul_add(x_e1, grad_o_e123, s);
-                    s = V::mul_add(x_e2, grad_o_e3, s);
-                    s = V::neg_mul_add(x_e3, grad_o_e2, s);
-                    s
-                },
-                out0.at(10usize, c),
-            );
-            // out0[11] = x_e5*grad_o_e245 - x_e3*grad_o_e234 + x_e1*grad_o_e124 + x_e2*grad_o_e4 - x_e4*grad_o_e2
-            V::store(
-                {
-                    let mut s = V::mul(x_e5, grad_o_e245);
-                    s = V::neg_mul_add(x_e3, grad_o_e234, s);
-                    s = V::mul_add(x_e1, grad_o_e124, s);
-                    s = V::mul_add(x_e2, grad_o_e4, s);
-                    s = V::neg_mul_add(x_e4, grad_o_e2, s);
-                    s
-                },
-                out0.at(11usize, c),
-            );
-            // out0[12] = x_e1*grad_o_e125 - (x_e4*grad_o_e245 + x_e3*grad_o_e235) + x_e2*grad_o_e5 - x_e5*grad_o_e2
-            V::store(
-                {
-                    let mut s = V::mul_sub(
-                        x_e1,
-                        grad_o_e125,
-                        V::mul_add(x_e3, grad_o_e235, V::mul(x_e4, grad_o_e245)),
-                    );
-                    s = V::mul_add(x_e2, grad_o_e5, s);
-                    s = V::neg_mul_add(x_e5, grad_o_e2, s);
-                    s
-                },
-                out0.at(12usize, c),
-            );
-            // out0[13] = x_e5*grad_o_e345 + x_e2*grad_o_e234 + x_e1*grad_o_e134 + x_e3*grad_o_e4 - x_e4*grad_o_e3
-            V::store(
-                {
-                    let mut s = V::mul(x_e5, grad_o_e345);
-                    s = V::mul_add(x_e2, grad_o_e234, s);
-                    s = V::mul_add(x_e1, grad_o_e134, s);
-                    s = V::mul_add(x_e3, grad_o_e4, s);
-                    s = V::neg_mul_add(x_e4, grad_o_e3, s);
-                    s
-                },
-                out0.at(13usize, c),
-            );
-            // out0[14] = x_e2*grad_o_e235 - x_e4*grad_o_e345 + x_e1*grad_o_e135 + x_e3*grad_o_e5 - x_e5*grad_o_e3
-            V::store(
-                {
-                    let mut s = V::mul(x_e2, grad_o_e235);
-                    s = V::neg_mul_add(x_e4, grad_o_e345, s);
-                    s = V::mul_add(x_e1, grad_o_e135, s);
-                    s = V::mul_add(x_e3, grad_o_e5, s);
-                    s = V::neg_mul_add(x_e5, grad_o_e3, s);
-                    s
-                },
-                out0.at(14usize, c),
-            );
-            // out0[15] = x_e3*grad_o_e345 + x_e2*grad_o_e245 + x_e1*grad_o_e145 + x_e4*grad_o_e5 - x_e5*grad_o_e4
-            V::store(
-                {
-                    let mut s = V::mul(x_e3, grad_o_e345);
-                    s = V::mul_add(x_e2, grad_o_e245, s);
-                    s = V::mul_add(x_e1, grad_o_e145, s);
-                    s = V::mul_add(x_e4, grad_o_e5, s);
-                    s = V::neg_mul_add(x_e5, grad_o_e4, s);
-                    s
-                },
-                out0.at(15usize, c),
-            );
-            // out0[16] = x_e1*grad_o_e23 - (x_e5*grad_o_e1235 + x_e4*grad_o_e1234) - x_e2*grad_o_e13 + x_e3*grad_o_e12
-            V::store(
-                {
-                    let mut s = V::mul_sub(
-                        x_e1,
-                        grad_o_e23,
-                        V::mul_add(x_e4, grad_o_e1234, V::mul(x_e5, grad_o_e1235)),
-                    );
-                    s = V::neg_mul_add(x_e2, grad_o_e13, s);
-                    s = V::mul_add(x_e3, grad_o_e12, s);
-                    s
-                },
-                out0.at(16usize, c),
-            );
-            // out0[17] = x_e3*grad_o_e1234 - x_e5*grad_o_e1245 + x_e1*grad_o_e24 - x_e2*grad_o_e14 + x_e4*grad_o_e12
-            V::store(
-                {
-                    let mut s = V::mul(x_e3, grad_o_e1234);
-                    s = V::neg_mul_add(x_e5, grad_o_e1245, s);
-                    s = V::mul_add(x_e1, grad_o_e24, s);
-                    s = V::neg_mul_add(x_e2, grad_o_e14, s);
-                    s = V::mul_add(x_e4, grad_o_e12, s);
-                    s
-                },
-                out0.at(17usize, c),
-            );
-            // out0[18] = x_e4*grad_o_e1245 + x_e3*grad_o_e1235 + x_e1*grad_o_e25 - x_e2*grad_o_e15 + x_e5*grad_o_e12
-            V::store(
-                {
-                    let mut s = V::mul(x_e4, grad_o_e1245);
-                    s = V::mul_add(x_e3, grad_o_e1235, s);
-                    s = V::mul_add(x_e1, grad_o_e25, s);
-                    s = V::neg_mul_add(x_e2, grad_o_e15, s);
-                    s = V::mul_add(x_e5, grad_o_e12, s);
-                    s
-                },
-                out0.at(18usize, c),
-            );
-            // out0[19] = x_e1*grad_o_e34 - (x_e5*grad_o_e1345 + x_e2*grad_o_e1234) - x_e3*grad_o_e14 + x_e4*grad_o_e13
-            V::store(
-                {
-                    let mut s = V::mul_sub(
-                        x_e1,
-                        grad_o_e34,
-                        V::mul_add(x_e2, grad_o_e1234, V::mul(x_e5, grad_o_e1345)),
-                    );
-                    s = V::neg_mul_add(x_e3, grad_o_e14, s);
-                    s = V::mul_add(x_e4, grad_o_e13, s);
-                    s
-                },
-                out0.at(19usize, c),
-            );
-            // out0[20] = x_e4*grad_o_e1345 - x_e2*grad_o_e1235 + x_e1*grad_o_e35 - x_e3*grad_o_e15 + x_e5*grad_o_e13
-            V::store(
-                {
-                    let mut s = V::mul(x_e4, grad_o_e1345);
-                    s = V::neg_mul_add(x_e2, grad_o_e1235, s);
-                    s = V::mul_add(x_e1, grad_o_e35, s);
-                    s = V::neg_mul_add(x_e3, grad_o_e15, s);
-                    s = V::mul_add(x_e5, grad_o_e13, s);
-                    s
-                },
-                out0.at(20usize, c),
-            );
-            // out0[21] = x_e1*grad_o_e45 - (x_e3*grad_o_e1345 + x_e2*grad_o_e1245) - x_e4*grad_o_e15 + x_e5*grad_o_e14
-            V::store(
-                {
-                    let mut s = V::mul_sub(
-                        x_e1,
-                        grad_o_e45,
-                        V::mul_add(x_e2, grad_o_e1245, V::mul(x_e3, grad_o_e1345)),
-                    );
-                    s = V::neg_mul_add(x_e4, grad_o_e15, s);
-                    s = V::mul_add(x_e5, grad_o_e14, s);
-                    s
-                },
-                out0.at(21usize, c),
-            );
-            // out0[22] = x_e1*grad_o_e1234 - x_e5*grad_o_e2345 + x_e2*grad_o_e34 - x_e3*grad_o_e24 + x_e4*grad_o_e23
-            V::store(
-                {
-                    let mut s = V::mul(x_e1, grad_o_e1234);
-                    s = V::neg_mul_add(x_e5, grad_o_e2345, s);
-                    s = V::mul_add(x_e2, grad_o_e34, s);
-                    s = V::neg_mul_add(x_e3, grad_o_e24, s);
-                    s = V::mul_add(x_e4, grad_o_e23, s);
-                    s
-                },
-                out0.at(22usize, c),
-            );
-            // out0[23] = x_e4*grad_o_e2345 + x_e1*grad_o_e1235 + x_e2*grad_o_e35 - x_e3*grad_o_e25 + x_e5*grad_o_e23
-            V::store(
-                {
-                    let mut s = V::mul(x_e4, grad_o_e2345);
-                    s = V::mul_add(x_e1, grad_o_e1235, s);
-                    s = V::mul_add(x_e2, grad_o_e35, s);
-                    s = V::neg_mul_add(x_e3, grad_o_e25, s);
-                    s = V::mul_add(x_e5, grad_o_e23, s);
-                    s
-                },
-                out0.at(23usize, c),
-            );
-            // out0[24] = x_e1*grad_o_e1245 - x_e3*grad_o_e2345 + x_e2*grad_o_e45 - x_e4*grad_o_e25 + x_e5*grad_o_e24
-            V::store(
-                {
-                    let mut s = V::mul(x_e1, grad_o_e1245);
-                    s = V::neg_mul_add(x_e3, grad_o_e2345, s);
-                    s = V::mul_add(x_e2, grad_o_e45, s);
-                    s = V::neg_mul_add(x_e4, grad_o_e25, s);
-                    s = V::mul_add(x_e5, grad_o_e24, s);
-                    s
-                },
-                out0.at(24usize, c),
-            );
-            // out0[25] = x_e2*grad_o_e2345 + x_e1*grad_o_e1345 + x_e3*grad_o_e45 - x_e4*grad_o_e35 + x_e5*grad_o_e34
-            V::store(
-                {
-                    let mut s = V::mul(x_e2, grad_o_e2345);
-                    s = V::mul_add(x_e1, grad_o_e1345, s);
-                    s = V::mul_add(x_e3, grad_o_e45, s);
-                    s = V::neg_mul_add(x_e4, grad_o_e35, s);
-                    s = V::mul_add(x_e5, grad_o_e34, s);
-                    s
-                },
-                out0.at(25usize, c),
-            );
-            // out0[26] = x_e5*grad_o_e12345 + x_e1*grad_o_e234 - x_e2*grad_o_e134 + x_e3*grad_o_e124 - x_e4*grad_o_e123
-            V::store(
-                {
-                    let mut s = V::mul(x_e5, grad_o_e12345);
-                    s = V::mul_add(x_e1, grad_o_e234, s);
-                    s = V::neg_mul_add(x_e2, grad_o_e134, s);
-                    s = V::mul_add(x_e3, grad_o_e124, s);
-                    s = V::neg_mul_add(x_e4, grad_o_e123, s);
-                    s
-                },
-                out0.at(26usize, c),
-            );
-            // out0[27] = x_e1*grad_o_e235 - x_e4*grad_o_e12345 - x_e2*grad_o_e135 + x_e3*grad_o_e125 - x_e5*grad_o_e123
-            V::store(
-                {
-                    let mut s = V::mul(x_e1, grad_o_e235);
-                    s = V::neg_mul_add(x_e4, grad_o_e12345, s);
-                    s = V::neg_mul_add(x_e2, grad_o_e135, s);
-                    s = V::mul_add(x_e3, grad_o_e125, s);
-                    s = V::neg_mul_add(x_e5, grad_o_e123, s);
-                    s
-                },
-                out0.at(27usize, c),
-            );
-            // out0[28] = x_e3*grad_o_e12345 + x_e1*grad_o_e245 - x_e2*grad_o_e145 + x_e4*grad_o_e125 - x_e5*grad_o_e124
-            V::store(
-                {
-                    let mut s = V::mul(x_e3, grad_o_e12345);
-                    s = V::mul_add(x_e1, grad_o_e245, s);
-                    s = V::neg_mul_add(x_e2, grad_o_e145, s);
-                    s = V::mul_add(x_e4, grad_o_e125, s);
-                    s = V::neg_mul_add(x_e5, grad_o_e124, s);
-                    s
-                },
-                out0.at(28usize, c),
-            );
-            // out0[29] = x_e1*grad_o_e345 - x_e2*grad_o_e12345 - x_e3*grad_o_e145 + x_e4*grad_o_e135 - x_e5*grad_o_e134
-            V::store(
-                {
-                    let mut s = V::mul(x_e1, grad_o_e345);
-                    s = V::neg_mul_add(x_e2, grad_o_e12345, s);
-                    s = V::neg_mul_add(x_e3, grad_o_e145, s);
-                    s = V::mul_add(x_e4, grad_o_e135, s);
-                    s = V::neg_mul_add(x_e5, grad_o_e134, s);
-                    s
-                },
-                out0.at(29usize, c),
-            );
-            // out0[30] = x_e1*grad_o_e12345 + x_e2*grad_o_e345 - x_e3*grad_o_e245 + x_e4*grad_o_e235 - x_e5*grad_o_e234
-            V::store(
-                {
-                    let mut s = V::mul(x_e1, grad_o_e12345);
-                    s = V::mul_add(x_e2, grad_o_e345, s);
-                    s = V::neg_mul_add(x_e3, grad_o_e245, s);
-                    s = V::mul_add(x_e4, grad_o_e235, s);
-                    s = V::neg_mul_add(x_e5, grad_o_e234, s);
-                    s
-                },
-                out0.at(30usize, c),
-            );
+            let mut v2 = V::mul(x_e5, grad_o_e12345);
+            let x_e4 = V::load(x.at(3usize, c));
+            let x_e3 = V::load(x.at(2usize, c));
+            let mut v6 = V::mul(x_e3, grad_o_e12345);
+            let x_e2 = V::load(x.at(1usize, c));
+            let x_e1 = V::load(x.at(0usize, c));
+            let mut v10 = V::mul(x_e1, grad_o_e12345);
+            let grad_o_e2345 = V::load(grad_o.at(30usize, c));
+            let mut v13 = V::mul(x_e4, grad_o_e2345);
+            let mut v15 = V::mul(x_e2, grad_o_e2345);
+            let mut v16 = V::mul(x_e1, grad_o_e2345);
+            let grad_o_e1345 = V::load(grad_o.at(29usize, c));
+            let mut v18 = V::mul(x_e5, grad_o_e1345);
+            let mut v19 = V::mul(x_e4, grad_o_e1345);
+            let mut v20 = V::mul(x_e3, grad_o_e1345);
+            v16 = V::neg_mul_add(x_e2, grad_o_e1345, v16);
+            v15 = V::mul_add(x_e1, grad_o_e1345, v15);
+            let grad_o_e1245 = V::load(grad_o.at(28usize, c));
+            let mut v27 = V::mul(x_e4, grad_o_e1245);
+            v16 = V::mul_add(x_e3, grad_o_e1245, v16);
+            v20 = V::mul_add(x_e2, grad_o_e1245, v20);
+            let mut v32 = V::mul(x_e1, grad_o_e1245);
+            v32 = V::neg_mul_add(x_e3, grad_o_e2345, v32);
+            let grad_o_e1235 = V::load(grad_o.at(27usize, c));
+            let mut v35 = V::mul(x_e5, grad_o_e1235);
+            v16 = V::neg_mul_add(x_e4, grad_o_e1235, v16);
+            v27 = V::mul_add(x_e3, grad_o_e1235, v27);
+            v19 = V::neg_mul_add(x_e2, grad_o_e1235, v19);
+            v13 = V::mul_add(x_e1, grad_o_e1235, v13);
+            let grad_o_e1234 = V::load(grad_o.at(26usize, c));
+            v16 = V::mul_add(x_e5, grad_o_e1234, v16);
             // out0[31] = x_e1*grad_o_e2345 - x_e2*grad_o_e1345 + x_e3*grad_o_e1245 - x_e4*grad_o_e1235 + x_e5*grad_o_e1234
-            V::store(
-                {
-                    let mut s = V::mul(x_e1, grad_o_e2345);
-                    s = V::neg_mul_add(x_e2, grad_o_e1345, s);
-                    s = V::mul_add(x_e3, grad_o_e1245, s);
-                    s = V::neg_mul_add(x_e4, grad_o_e1235, s);
-                    s = V::mul_add(x_e5, grad_o_e1234, s);
-                    s
-                },
-                out0.at(31usize, c),
-            );
+            V::store(v16, out0.at(31usize, c));
+            v35 = V::mul_add(x_e4, grad_o_e1234, v35);
+            let mut v49 = V::mul(x_e3, grad_o_e1234);
+            v49 = V::neg_mul_add(x_e5, grad_o_e1245, v49);
+            v18 = V::mul_add(x_e2, grad_o_e1234, v18);
+            let mut v53 = V::mul(x_e1, grad_o_e1234);
+            v53 = V::neg_mul_add(x_e5, grad_o_e2345, v53);
+            let grad_o_e345 = V::load(grad_o.at(25usize, c));
+            let mut v56 = V::mul(x_e5, grad_o_e345);
+            let mut v58 = V::mul(x_e3, grad_o_e345);
+            v10 = V::mul_add(x_e2, grad_o_e345, v10);
+            let mut v61 = V::mul(x_e1, grad_o_e345);
+            v61 = V::neg_mul_add(x_e2, grad_o_e12345, v61);
+            let grad_o_e245 = V::load(grad_o.at(24usize, c));
+            let mut v64 = V::mul(x_e5, grad_o_e245);
+            let mut v65 = V::mul(x_e4, grad_o_e245);
+            v10 = V::neg_mul_add(x_e3, grad_o_e245, v10);
+            v58 = V::mul_add(x_e2, grad_o_e245, v58);
+            v6 = V::mul_add(x_e1, grad_o_e245, v6);
+            let grad_o_e235 = V::load(grad_o.at(23usize, c));
+            let mut v73 = V::mul(x_e5, grad_o_e235);
+            v10 = V::mul_add(x_e4, grad_o_e235, v10);
+            v65 = V::mul_add(x_e3, grad_o_e235, v65);
+            let mut v78 = V::mul(x_e2, grad_o_e235);
+            v78 = V::neg_mul_add(x_e4, grad_o_e345, v78);
+            let mut v80 = V::mul(x_e1, grad_o_e235);
+            v80 = V::neg_mul_add(x_e4, grad_o_e12345, v80);
+            let grad_o_e234 = V::load(grad_o.at(22usize, c));
+            v10 = V::neg_mul_add(x_e5, grad_o_e234, v10);
+            // out0[30] = x_e1*grad_o_e12345 + x_e2*grad_o_e345 - x_e3*grad_o_e245 + x_e4*grad_o_e235 - x_e5*grad_o_e234
+            V::store(v10, out0.at(30usize, c));
+            v73 = V::mul_add(x_e4, grad_o_e234, v73);
+            v64 = V::neg_mul_add(x_e3, grad_o_e234, v64);
+            v56 = V::mul_add(x_e2, grad_o_e234, v56);
+            v2 = V::mul_add(x_e1, grad_o_e234, v2);
+            let grad_o_e145 = V::load(grad_o.at(21usize, c));
+            let mut v94 = V::mul(x_e5, grad_o_e145);
+            let mut v95 = V::mul(x_e4, grad_o_e145);
+            v61 = V::neg_mul_add(x_e3, grad_o_e145, v61);
+            v6 = V::neg_mul_add(x_e2, grad_o_e145, v6);
+            v58 = V::mul_add(x_e1, grad_o_e145, v58);
+            let grad_o_e135 = V::load(grad_o.at(20usize, c));
+            let mut v103 = V::mul(x_e5, grad_o_e135);
+            v61 = V::mul_add(x_e4, grad_o_e135, v61);
+            v95 = V::mul_add(x_e3, grad_o_e135, v95);
+            v80 = V::neg_mul_add(x_e2, grad_o_e135, v80);
+            v78 = V::mul_add(x_e1, grad_o_e135, v78);
+            let grad_o_e134 = V::load(grad_o.at(19usize, c));
+            v61 = V::neg_mul_add(x_e5, grad_o_e134, v61);
+            // out0[29] = x_e1*grad_o_e345 - x_e2*grad_o_e12345 - x_e3*grad_o_e145 + x_e4*grad_o_e135 - x_e5*grad_o_e134
+            V::store(v61, out0.at(29usize, c));
+            v103 = V::mul_add(x_e4, grad_o_e134, v103);
+            v94 = V::neg_mul_add(x_e3, grad_o_e134, v94);
+            v2 = V::neg_mul_add(x_e2, grad_o_e134, v2);
+            v56 = V::mul_add(x_e1, grad_o_e134, v56);
+            let grad_o_e125 = V::load(grad_o.at(18usize, c));
+            let mut v124 = V::mul(x_e5, grad_o_e125);
+            v6 = V::mul_add(x_e4, grad_o_e125, v6);
+            v80 = V::mul_add(x_e3, grad_o_e125, v80);
+            v95 = V::mul_add(x_e2, grad_o_e125, v95);
+            let mut v132 = V::mul_sub(x_e1, grad_o_e125, v65);
+            let grad_o_e124 = V::load(grad_o.at(17usize, c));
+            v6 = V::neg_mul_add(x_e5, grad_o_e124, v6);
+            // out0[28] = x_e3*grad_o_e12345 + x_e1*grad_o_e245 - x_e2*grad_o_e145 + x_e4*grad_o_e125 - x_e5*grad_o_e124
+            V::store(v6, out0.at(28usize, c));
+            v124 = V::mul_add(x_e4, grad_o_e124, v124);
+            v2 = V::mul_add(x_e3, grad_o_e124, v2);
+            v94 = V::neg_mul_add(x_e2, grad_o_e124, v94);
+            v64 = V::mul_add(x_e1, grad_o_e124, v64);
+            let grad_o_e123 = V::load(grad_o.at(16usize, c));
+            v80 = V::neg_mul_add(x_e5, grad_o_e123, v80);
+            // out0[27] = x_e1*grad_o_e235 - x_e4*grad_o_e12345 - x_e2*grad_o_e135 + x_e3*grad_o_e125 - x_e5*grad_o_e123
+            V::store(v80, out0.at(27usize, c));
+            v2 = V::neg_mul_add(x_e4, grad_o_e123, v2);
+            // out0[26] = x_e5*grad_o_e12345 + x_e1*grad_o_e234 - x_e2*grad_o_e134 + x_e3*grad_o_e124 - x_e4*grad_o_e123
+            V::store(v2, out0.at(26usize, c));
+            v124 = V::mul_add(x_e3, grad_o_e123, v124);
+            v103 = V::neg_mul_add(x_e2, grad_o_e123, v103);
+            v73 = V::mul_add(x_e1, grad_o_e123, v73);
+            let grad_o_e45 = V::load(grad_o.at(15usize, c));
+            let mut v157 = V::mul(x_e4, grad_o_e45);
+            v15 = V::mul_add(x_e3, grad_o_e45, v15);
+            v32 = V::mul_add(x_e2, grad_o_e45, v32);
+            let mut v163 = V::mul_sub(x_e1, grad_o_e45, v20);
+            let grad_o_e35 = V::load(grad_o.at(14usize, c));
+            let mut v165 = V::mul(x_e5, grad_o_e35);
+            v15 = V::neg_mul_add(x_e4, grad_o_e35, v15);
+            v157 = V::mul_add(x_e3, grad_o_e35, v157);
+            v13 = V::mul_add(x_e2, grad_o_e35, v13);
+            v19 = V::mul_add(x_e1, grad_o_e35, v19);
+            let grad_o_e34 = V::load(grad_o.at(13usize, c));
+            v15 = V::mul_add(x_e5, grad_o_e34, v15);
+            // out0[25] = x_e2*grad_o_e2345 + x_e1*grad_o_e1345 + x_e3*grad_o_e45 - x_e4*grad_o_e35 + x_e5*grad_o_e34
+            V::store(v15, out0.at(25usize, c));
+            v165 = V::mul_add(x_e4, grad_o_e34, v165);
+            let mut v179 = V::mul(x_e3, grad_o_e34);
+            v179 = V::neg_mul_add(x_e5, grad_o_e45, v179);
+            v53 = V::mul_add(x_e2, grad_o_e34, v53);
+            let mut v184 = V::mul_sub(x_e1, grad_o_e34, v18);
+            let grad_o_e25 = V::load(grad_o.at(12usize, c));
+            let mut v186 = V::mul(x_e5, grad_o_e25);
+            v32 = V::neg_mul_add(x_e4, grad_o_e25, v32);
+            v13 = V::neg_mul_add(x_e3, grad_o_e25, v13);
+            v157 = V::mul_add(x_e2, grad_o_e25, v157);
+            v27 = V::mul_add(x_e1, grad_o_e25, v27);
+            let grad_o_e24 = V::load(grad_o.at(11usize, c));
+            v32 = V::mul_add(x_e5, grad_o_e24, v32);
+            // out0[24] = x_e1*grad_o_e1245 - x_e3*grad_o_e2345 + x_e2*grad_o_e45 - x_e4*grad_o_e25 + x_e5*grad_o_e24
+            V::store(v32, out0.at(24usize, c));
+            v186 = V::mul_add(x_e4, grad_o_e24, v186);
+            v53 = V::neg_mul_add(x_e3, grad_o_e24, v53);
+            v179 = V::mul_add(x_e2, grad_o_e24, v179);
+            v49 = V::mul_add(x_e1, grad_o_e24, v49);
+            let grad_o_e23 = V::load(grad_o.at(10usize, c));
+            v13 = V::mul_add(x_e5, grad_o_e23, v13);
+            // out0[23] = x_e4*grad_o_e2345 + x_e1*grad_o_e1235 + x_e2*grad_o_e35 - x_e3*grad_o_e25 + x_e5*grad_o_e23
+            V::store(v13, out0.at(23usize, c));
+            v53 = V::mul_add(x_e4, grad_o_e23, v53);
+            // out0[22] = x_e1*grad_o_e1234 - x_e5*grad_o_e2345 + x_e2*grad_o_e34 - x_e3*grad_o_e24 + x_e4*grad_o_e23
+            V::store(v53, out0.at(22usize, c));
+            v186 = V::mul_add(x_e3, grad_o_e23, v186);
+            let mut v214 = V::mul_sub(x_e2, grad_o_e23, v165);
+            let mut v216 = V::mul_sub(x_e1, grad_o_e23, v35);
+            let grad_o_e15 = V::load(grad_o.at(9usize, c));
+            let mut v218 = V::mul(x_e5, grad_o_e15);
+            v163 = V::neg_mul_add(x_e4, grad_o_e15, v163);
+            v19 = V::neg_mul_add(x_e3, grad_o_e15, v19);
+            v27 = V::neg_mul_add(x_e2, grad_o_e15, v27);
+            v157 = V::mul_add(x_e1, grad_o_e15, v157);
+            let grad_o_e14 = V::load(grad_o.at(8usize, c));
+            v163 = V::mul_add(x_e5, grad_o_e14, v163);
+            // out0[21] = x_e1*grad_o_e45 - (x_e3*grad_o_e1345 + x_e2*grad_o_e1245) - x_e4*grad_o_e15 + x_e5*grad_o_e14
+            V::store(v163, out0.at(21usize, c));
+            v218 = V::mul_add(x_e4, grad_o_e14, v218);
+            v184 = V::neg_mul_add(x_e3, grad_o_e14, v184);
+            v49 = V::neg_mul_add(x_e2, grad_o_e14, v49);
+            v179 = V::mul_add(x_e1, grad_o_e14, v179);
+            let grad_o_e13 = V::load(grad_o.at(7usize, c));
+            v19 = V::mul_add(x_e5, grad_o_e13, v19);
+            // out0[20] = x_e4*grad_o_e1345 - x_e2*grad_o_e1235 + x_e1*grad_o_e35 - x_e3*grad_o_e15 + x_e5*grad_o_e13
+            V::store(v19, out0.at(20usize, c));
+            v184 = V::mul_add(x_e4, grad_o_e13, v184);
+            // out0[19] = x_e1*grad_o_e34 - (x_e5*grad_o_e1345 + x_e2*grad_o_e1234) - x_e3*grad_o_e14 + x_e4*grad_o_e13
+            V::store(v184, out0.at(19usize, c));
+            v218 = V::mul_add(x_e3, grad_o_e13, v218);
+            v216 = V::neg_mul_add(x_e2, grad_o_e13, v216);
+            v214 = V::mul_add(x_e1, grad_o_e13, v214);
+            let grad_o_e12 = V::load(grad_o.at(6usize, c));
+            v27 = V::mul_add(x_e5, grad_o_e12, v27);
+            // out0[18] = x_e4*grad_o_e1245 + x_e3*grad_o_e1235 + x_e1*grad_o_e25 - x_e2*grad_o_e15 + x_e5*grad_o_e12
+            V::store(v27, out0.at(18usize, c));
+            v49 = V::mul_add(x_e4, grad_o_e12, v49);
+            // out0[17] = x_e3*grad_o_e1234 - x_e5*grad_o_e1245 + x_e1*grad_o_e24 - x_e2*grad_o_e14 + x_e4*grad_o_e12
+            V::store(v49, out0.at(17usize, c));
+            v216 = V::mul_add(x_e3, grad_o_e12, v216);
+            // out0[16] = x_e1*grad_o_e23 - (x_e5*grad_o_e1235 + x_e4*grad_o_e1234) - x_e2*grad_o_e13 + x_e3*grad_o_e12
+            V::store(v216, out0.at(16usize, c));
+            v218 = V::mul_add(x_e2, grad_o_e12, v218);
+            let mut v259 = V::mul_sub(x_e1, grad_o_e12, v186);
+            let grad_o_e5 = V::load(grad_o.at(5usize, c));
+            let mut v261 = V::mul(x_e5, grad_o_e5);
+            v58 = V::mul_add(x_e4, grad_o_e5, v58);
+            v78 = V::mul_add(x_e3, grad_o_e5, v78);
+            v132 = V::mul_add(x_e2, grad_o_e5, v132);
+            let mut v269 = V::mul_sub(x_e1, grad_o_e5, v95);
+            let grad_o_e4 = V::load(grad_o.at(4usize, c));
+            v58 = V::neg_mul_add(x_e5, grad_o_e4, v58);
+            // out0[15] = x_e3*grad_o_e345 + x_e2*grad_o_e245 + x_e1*grad_o_e145 + x_e4*grad_o_e5 - x_e5*grad_o_e4
+            V::store(v58, out0.at(15usize, c));
+            v261 = V::mul_add(x_e4, grad_o_e4, v261);
+            v56 = V::mul_add(x_e3, grad_o_e4, v56);
+            v64 = V::mul_add(x_e2, grad_o_e4, v64);
+            v94 = V::mul_add(x_e1, grad_o_e4, v94);
+            let grad_o_e3 = V::load(grad_o.at(3usize, c));
+            v78 = V::neg_mul_add(x_e5, grad_o_e3, v78);
+            // out0[14] = x_e2*grad_o_e235 - x_e4*grad_o_e345 + x_e1*grad_o_e135 + x_e3*grad_o_e5 - x_e5*grad_o_e3
+            V::store(v78, out0.at(14usize, c));
+            v56 = V::neg_mul_add(x_e4, grad_o_e3, v56);
+            // out0[13] = x_e5*grad_o_e345 + x_e2*grad_o_e234 + x_e1*grad_o_e134 + x_e3*grad_o_e4 - x_e4*grad_o_e3
+            V::store(v56, out0.at(13usize, c));
+            v261 = V::mul_add(x_e3, grad_o_e3, v261);
+            v73 = V::mul_add(x_e2, grad_o_e3, v73);
+            v103 = V::mul_add(x_e1, grad_o_e3, v103);
+            let grad_o_e2 = V::load(grad_o.at(2usize, c));
+            v132 = V::neg_mul_add(x_e5, grad_o_e2, v132);
+            // out0[12] = x_e1*grad_o_e125 - (x_e4*grad_o_e245 + x_e3*grad_o_e235) + x_e2*grad_o_e5 - x_e5*grad_o_e2
+            V::store(v132, out0.at(12usize, c));
+            v64 = V::neg_mul_add(x_e4, grad_o_e2, v64);
+            // out0[11] = x_e5*grad_o_e245 - x_e3*grad_o_e234 + x_e1*grad_o_e124 + x_e2*grad_o_e4 - x_e4*grad_o_e2
+            V::store(v64, out0.at(11usize, c));
+            v73 = V::neg_mul_add(x_e3, grad_o_e2, v73);
+            // out0[10] = x_e5*grad_o_e235 + x_e4*grad_o_e234 + x_e1*grad_o_e123 + x_e2*grad_o_e3 - x_e3*grad_o_e2
+            V::store(v73, out0.at(10usize, c));
+            v261 = V::mul_add(x_e2, grad_o_e2, v261);
+            v124 = V::mul_add(x_e1, grad_o_e2, v124);
+            let grad_o_e1 = V::load(grad_o.at(1usize, c));
+            v269 = V::neg_mul_add(x_e5, grad_o_e1, v269);
+            // out0[9] = x_e1*grad_o_e5 - (x_e4*grad_o_e145 + x_e3*grad_o_e135 + x_e2*grad_o_e125) - x_e5*grad_o_e1
+            V::store(v269, out0.at(9usize, c));
+            v94 = V::neg_mul_add(x_e4, grad_o_e1, v94);
+            // out0[8] = x_e5*grad_o_e145 - x_e3*grad_o_e134 - x_e2*grad_o_e124 + x_e1*grad_o_e4 - x_e4*grad_o_e1
+            V::store(v94, out0.at(8usize, c));
+            v103 = V::neg_mul_add(x_e3, grad_o_e1, v103);
+            // out0[7] = x_e5*grad_o_e135 + x_e4*grad_o_e134 - x_e2*grad_o_e123 + x_e1*grad_o_e3 - x_e3*grad_o_e1
+            V::store(v103, out0.at(7usize, c));
+            v124 = V::neg_mul_add(x_e2, grad_o_e1, v124);
+            // out0[6] = x_e5*grad_o_e125 + x_e4*grad_o_e124 + x_e3*grad_o_e123 + x_e1*grad_o_e2 - x_e2*grad_o_e1
+            V::store(v124, out0.at(6usize, c));
+            v261 = V::mul_add(x_e1, grad_o_e1, v261);
+            // out0[0] = x_e5*grad_o_e5 + x_e4*grad_o_e4 + x_e3*grad_o_e3 + x_e2*grad_o_e2 + x_e1*grad_o_e1
+            V::store(v261, out0.at(0usize, c));
+            let grad_o_1 = V::load(grad_o.at(0usize, c));
+            v157 = V::mul_add(x_e5, grad_o_1, v157);
+            // out0[5] = x_e4*grad_o_e45 + x_e3*grad_o_e35 + x_e2*grad_o_e25 + x_e1*grad_o_e15 + x_e5*grad_o_1
+            V::store(v157, out0.at(5usize, c));
+            v179 = V::mul_add(x_e4, grad_o_1, v179);
+            // out0[4] = x_e3*grad_o_e34 - x_e5*grad_o_e45 + x_e2*grad_o_e24 + x_e1*grad_o_e14 + x_e4*grad_o_1
+            V::store(v179, out0.at(4usize, c));
+            v214 = V::mul_add(x_e3, grad_o_1, v214);
+            // out0[3] = x_e2*grad_o_e23 - (x_e5*grad_o_e35 + x_e4*grad_o_e34) + x_e1*grad_o_e13 + x_e3*grad_o_1
+            V::store(v214, out0.at(3usize, c));
+            v259 = V::mul_add(x_e2, grad_o_1, v259);
+            // out0[2] = x_e1*grad_o_e12 - (x_e5*grad_o_e25 + x_e4*grad_o_e24 + x_e3*grad_o_e23) + x_e2*grad_o_1
+            V::store(v259, out0.at(2usize, c));
+            // out0[1] = x_e1*grad_o_1 - (x_e5*grad_o_e15 + x_e4*grad_o_e14 + x_e3*grad_o_e13 + x_e2*grad_o_e12)
+            V::store(V::mul_sub(x_e1, grad_o_1, v218), out0.at(1usize, c));
         }
     }
 }
@@ -5351,427 +4448,269 @@ unsafe fn geometric_product_6<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let out0 = args.outputs[0];
         for group in 0..args.groups {
             let c = group * V::LANES;
-            let x_e5 = V::load(x.at(5usize, c));
-            let y_e5 = V::load(y.at(4usize, c));
-            let x_e4 = V::load(x.at(4usize, c));
-            let y_e4 = V::load(y.at(3usize, c));
-            let x_e3 = V::load(x.at(3usize, c));
-            let y_e3 = V::load(y.at(2usize, c));
+            x.prefetch::<32usize>(c);
+            y.prefetch::<5usize>(c);
             let x_e1 = V::load(x.at(1usize, c));
             let y_e1 = V::load(y.at(0usize, c));
+            let mut v2 = V::mul(x_e1, y_e1);
             let x_e2 = V::load(x.at(2usize, c));
             let y_e2 = V::load(y.at(1usize, c));
-            let x_e15 = V::load(x.at(9usize, c));
-            let x_e14 = V::load(x.at(8usize, c));
-            let x_e13 = V::load(x.at(7usize, c));
-            let x_1 = V::load(x.at(0usize, c));
-            let x_e12 = V::load(x.at(6usize, c));
-            let x_e25 = V::load(x.at(12usize, c));
-            let x_e24 = V::load(x.at(11usize, c));
-            let x_e23 = V::load(x.at(10usize, c));
-            let x_e35 = V::load(x.at(14usize, c));
-            let x_e34 = V::load(x.at(13usize, c));
-            let x_e45 = V::load(x.at(15usize, c));
-            let x_e125 = V::load(x.at(18usize, c));
-            let x_e124 = V::load(x.at(17usize, c));
-            let x_e123 = V::load(x.at(16usize, c));
-            let x_e135 = V::load(x.at(20usize, c));
-            let x_e134 = V::load(x.at(19usize, c));
-            let x_e145 = V::load(x.at(21usize, c));
-            let x_e235 = V::load(x.at(23usize, c));
-            let x_e234 = V::load(x.at(22usize, c));
-            let x_e245 = V::load(x.at(24usize, c));
-            let x_e345 = V::load(x.at(25usize, c));
-            let x_e1235 = V::load(x.at(27usize, c));
-            let x_e1234 = V::load(x.at(26usize, c));
-            let x_e1245 = V::load(x.at(28usize, c));
-            let x_e1345 = V::load(x.at(29usize, c));
-            let x_e2345 = V::load(x.at(30usize, c));
-            let x_e12345 = V::load(x.at(31usize, c));
+            let x_e3 = V::load(x.at(3usize, c));
+            let y_e3 = V::load(y.at(2usize, c));
+            let x_e4 = V::load(x.at(4usize, c));
+            let y_e4 = V::load(y.at(3usize, c));
+            let x_e5 = V::load(x.at(5usize, c));
+            let y_e5 = V::load(y.at(4usize, c));
+            v2 = V::mul_add(x_e2, y_e2, v2);
+            v2 = V::mul_add(x_e3, y_e3, v2);
+            v2 = V::mul_add(x_e4, y_e4, v2);
+            v2 = V::mul_add(x_e5, y_e5, v2);
             // out0[0] = x_e5*y_e5 + x_e4*y_e4 + x_e3*y_e3 + x_e1*y_e1 + x_e2*y_e2
-            V::store(
-                {
-                    let mut s = V::mul(x_e1, y_e1);
-                    s = V::mul_add(x_e2, y_e2, s);
-                    s = V::mul_add(x_e3, y_e3, s);
-                    s = V::mul_add(x_e4, y_e4, s);
-                    s = V::mul_add(x_e5, y_e5, s);
-                    s
-                },
-                out0.at(0usize, c),
-            );
+            V::store(v2, out0.at(0usize, c));
+            let x_1 = V::load(x.at(0usize, c));
+            let mut v20 = V::mul(x_1, y_e1);
+            let x_e12 = V::load(x.at(6usize, c));
+            let x_e13 = V::load(x.at(7usize, c));
+            let x_e14 = V::load(x.at(8usize, c));
+            let x_e15 = V::load(x.at(9usize, c));
+            v20 = V::mul_add(x_e12, y_e2, v20);
+            v20 = V::mul_add(x_e13, y_e3, v20);
+            v20 = V::mul_add(x_e14, y_e4, v20);
+            v20 = V::mul_add(x_e15, y_e5, v20);
             // out0[1] = x_e15*y_e5 + x_e14*y_e4 + x_e13*y_e3 + x_1*y_e1 + x_e12*y_e2
-            V::store(
-                {
-                    let mut s = V::mul(x_1, y_e1);
-                    s = V::mul_add(x_e12, y_e2, s);
-                    s = V::mul_add(x_e13, y_e3, s);
-                    s = V::mul_add(x_e14, y_e4, s);
-                    s = V::mul_add(x_e15, y_e5, s);
-                    s
-                },
-                out0.at(1usize, c),
-            );
+            V::store(v20, out0.at(1usize, c));
+            let mut v33 = V::mul(x_1, y_e2);
+            let x_e23 = V::load(x.at(10usize, c));
+            let x_e24 = V::load(x.at(11usize, c));
+            let x_e25 = V::load(x.at(12usize, c));
+            v33 = V::neg_mul_add(x_e12, y_e1, v33);
+            v33 = V::mul_add(x_e23, y_e3, v33);
+            v33 = V::mul_add(x_e24, y_e4, v33);
+            v33 = V::mul_add(x_e25, y_e5, v33);
             // out0[2] = x_e25*y_e5 + x_e24*y_e4 + x_e23*y_e3 + x_1*y_e2 - x_e12*y_e1
-            V::store(
-                {
-                    let mut s = V::mul(x_1, y_e2);
-                    s = V::neg_mul_add(x_e12, y_e1, s);
-                    s = V::mul_add(x_e23, y_e3, s);
-                    s = V::mul_add(x_e24, y_e4, s);
-                    s = V::mul_add(x_e25, y_e5, s);
-                    s
-                },
-                out0.at(2usize, c),
-            );
+            V::store(v33, out0.at(2usize, c));
+            let mut v45 = V::mul(x_1, y_e3);
+            let x_e34 = V::load(x.at(13usize, c));
+            let x_e35 = V::load(x.at(14usize, c));
+            v45 = V::neg_mul_add(x_e13, y_e1, v45);
+            v45 = V::neg_mul_add(x_e23, y_e2, v45);
+            v45 = V::mul_add(x_e34, y_e4, v45);
+            v45 = V::mul_add(x_e35, y_e5, v45);
             // out0[3] = x_e35*y_e5 + x_e34*y_e4 + x_1*y_e3 - x_e13*y_e1 - x_e23*y_e2
-            V::store(
-                {
-                    let mut s = V::mul(x_1, y_e3);
-                    s = V::neg_mul_add(x_e13, y_e1, s);
-                    s = V::neg_mul_add(x_e23, y_e2, s);
-                    s = V::mul_add(x_e34, y_e4, s);
-                    s = V::mul_add(x_e35, y_e5, s);
-                    s
-                },
-                out0.at(3usize, c),
-            );
+            V::store(v45, out0.at(3usize, c));
+            let mut v56 = V::mul(x_1, y_e4);
+            let x_e45 = V::load(x.at(15usize, c));
+            v56 = V::neg_mul_add(x_e14, y_e1, v56);
+            v56 = V::neg_mul_add(x_e24, y_e2, v56);
+            v56 = V::neg_mul_add(x_e34, y_e3, v56);
+            v56 = V::mul_add(x_e45, y_e5, v56);
             // out0[4] = x_e45*y_e5 + x_1*y_e4 - x_e14*y_e1 - x_e24*y_e2 - x_e34*y_e3
-            V::store(
-                {
-                    let mut s = V::mul(x_1, y_e4);
-                    s = V::neg_mul_add(x_e14, y_e1, s);
-                    s = V::neg_mul_add(x_e24, y_e2, s);
-                    s = V::neg_mul_add(x_e34, y_e3, s);
-                    s = V::mul_add(x_e45, y_e5, s);
-                    s
-                },
-                out0.at(4usize, c),
-            );
+            V::store(v56, out0.at(4usize, c));
+            let mut v66 = V::mul(x_1, y_e5);
+            v66 = V::neg_mul_add(x_e15, y_e1, v66);
+            v66 = V::neg_mul_add(x_e25, y_e2, v66);
+            v66 = V::neg_mul_add(x_e35, y_e3, v66);
+            v66 = V::neg_mul_add(x_e45, y_e4, v66);
             // out0[5] = x_1*y_e5 - x_e15*y_e1 - x_e25*y_e2 - x_e35*y_e3 - x_e45*y_e4
-            V::store(
-                {
-                    let mut s = V::mul(x_1, y_e5);
-                    s = V::neg_mul_add(x_e15, y_e1, s);
-                    s = V::neg_mul_add(x_e25, y_e2, s);
-                    s = V::neg_mul_add(x_e35, y_e3, s);
-                    s = V::neg_mul_add(x_e45, y_e4, s);
-                    s
-                },
-                out0.at(5usize, c),
-            );
+            V::store(v66, out0.at(5usize, c));
+            let mut v75 = V::mul(x_e1, y_e2);
+            let x_e123 = V::load(x.at(16usize, c));
+            let x_e124 = V::load(x.at(17usize, c));
+            let x_e125 = V::load(x.at(18usize, c));
+            v75 = V::neg_mul_add(x_e2, y_e1, v75);
+            v75 = V::mul_add(x_e123, y_e3, v75);
+            v75 = V::mul_add(x_e124, y_e4, v75);
+            v75 = V::mul_add(x_e125, y_e5, v75);
             // out0[6] = x_e125*y_e5 + x_e124*y_e4 + x_e123*y_e3 + x_e1*y_e2 - x_e2*y_e1
-            V::store(
-                {
-                    let mut s = V::mul(x_e1, y_e2);
-                    s = V::neg_mul_add(x_e2, y_e1, s);
-                    s = V::mul_add(x_e123, y_e3, s);
-                    s = V::mul_add(x_e124, y_e4, s);
-                    s = V::mul_add(x_e125, y_e5, s);
-                    s
-                },
-                out0.at(6usize, c),
-            );
+            V::store(v75, out0.at(6usize, c));
+            let mut v87 = V::mul(x_e1, y_e3);
+            let x_e134 = V::load(x.at(19usize, c));
+            let x_e135 = V::load(x.at(20usize, c));
+            v87 = V::neg_mul_add(x_e3, y_e1, v87);
+            v87 = V::neg_mul_add(x_e123, y_e2, v87);
+            v87 = V::mul_add(x_e134, y_e4, v87);
+            v87 = V::mul_add(x_e135, y_e5, v87);
             // out0[7] = x_e135*y_e5 + x_e134*y_e4 + x_e1*y_e3 - x_e3*y_e1 - x_e123*y_e2
-            V::store(
-                {
-                    let mut s = V::mul(x_e1, y_e3);
-                    s = V::neg_mul_add(x_e3, y_e1, s);
-                    s = V::neg_mul_add(x_e123, y_e2, s);
-                    s = V::mul_add(x_e134, y_e4, s);
-                    s = V::mul_add(x_e135, y_e5, s);
-                    s
-                },
-                out0.at(7usize, c),
-            );
+            V::store(v87, out0.at(7usize, c));
+            let mut v98 = V::mul(x_e1, y_e4);
+            let x_e145 = V::load(x.at(21usize, c));
+            v98 = V::neg_mul_add(x_e4, y_e1, v98);
+            v98 = V::neg_mul_add(x_e124, y_e2, v98);
+            v98 = V::neg_mul_add(x_e134, y_e3, v98);
+            v98 = V::mul_add(x_e145, y_e5, v98);
             // out0[8] = x_e145*y_e5 + x_e1*y_e4 - x_e4*y_e1 - x_e124*y_e2 - x_e134*y_e3
-            V::store(
-                {
-                    let mut s = V::mul(x_e1, y_e4);
-                    s = V::neg_mul_add(x_e4, y_e1, s);
-                    s = V::neg_mul_add(x_e124, y_e2, s);
-                    s = V::neg_mul_add(x_e134, y_e3, s);
-                    s = V::mul_add(x_e145, y_e5, s);
-                    s
-                },
-                out0.at(8usize, c),
-            );
+            V::store(v98, out0.at(8usize, c));
+            let mut v108 = V::mul(x_e1, y_e5);
+            v108 = V::neg_mul_add(x_e5, y_e1, v108);
+            v108 = V::neg_mul_add(x_e125, y_e2, v108);
+            v108 = V::neg_mul_add(x_e135, y_e3, v108);
+            v108 = V::neg_mul_add(x_e145, y_e4, v108);
             // out0[9] = x_e1*y_e5 - x_e5*y_e1 - x_e125*y_e2 - x_e135*y_e3 - x_e145*y_e4
-            V::store(
-                {
-                    let mut s = V::mul(x_e1, y_e5);
-                    s = V::neg_mul_add(x_e5, y_e1, s);
-                    s = V::neg_mul_add(x_e125, y_e2, s);
-                    s = V::neg_mul_add(x_e135, y_e3, s);
-                    s = V::neg_mul_add(x_e145, y_e4, s);
-                    s
-                },
-                out0.at(9usize, c),
-            );
+            V::store(v108, out0.at(9usize, c));
+            let mut v117 = V::mul(x_e2, y_e3);
+            let x_e234 = V::load(x.at(22usize, c));
+            let x_e235 = V::load(x.at(23usize, c));
+            v117 = V::neg_mul_add(x_e3, y_e2, v117);
+            v117 = V::mul_add(x_e123, y_e1, v117);
+            v117 = V::mul_add(x_e234, y_e4, v117);
+            v117 = V::mul_add(x_e235, y_e5, v117);
             // out0[10] = x_e235*y_e5 + x_e234*y_e4 + x_e123*y_e1 + x_e2*y_e3 - x_e3*y_e2
-            V::store(
-                {
-                    let mut s = V::mul(x_e2, y_e3);
-                    s = V::neg_mul_add(x_e3, y_e2, s);
-                    s = V::mul_add(x_e123, y_e1, s);
-                    s = V::mul_add(x_e234, y_e4, s);
-                    s = V::mul_add(x_e235, y_e5, s);
-                    s
-                },
-                out0.at(10usize, c),
-            );
+            V::store(v117, out0.at(10usize, c));
+            let mut v128 = V::mul(x_e2, y_e4);
+            let x_e245 = V::load(x.at(24usize, c));
+            v128 = V::neg_mul_add(x_e4, y_e2, v128);
+            v128 = V::mul_add(x_e124, y_e1, v128);
+            v128 = V::neg_mul_add(x_e234, y_e3, v128);
+            v128 = V::mul_add(x_e245, y_e5, v128);
             // out0[11] = x_e245*y_e5 + x_e124*y_e1 + x_e2*y_e4 - x_e4*y_e2 - x_e234*y_e3
-            V::store(
-                {
-                    let mut s = V::mul(x_e2, y_e4);
-                    s = V::neg_mul_add(x_e4, y_e2, s);
-                    s = V::mul_add(x_e124, y_e1, s);
-                    s = V::neg_mul_add(x_e234, y_e3, s);
-                    s = V::mul_add(x_e245, y_e5, s);
-                    s
-                },
-                out0.at(11usize, c),
-            );
+            V::store(v128, out0.at(11usize, c));
+            let mut v138 = V::mul(x_e2, y_e5);
+            v138 = V::neg_mul_add(x_e5, y_e2, v138);
+            v138 = V::mul_add(x_e125, y_e1, v138);
+            v138 = V::neg_mul_add(x_e235, y_e3, v138);
+            v138 = V::neg_mul_add(x_e245, y_e4, v138);
             // out0[12] = x_e125*y_e1 + x_e2*y_e5 - x_e5*y_e2 - x_e235*y_e3 - x_e245*y_e4
-            V::store(
-                {
-                    let mut s = V::mul(x_e2, y_e5);
-                    s = V::neg_mul_add(x_e5, y_e2, s);
-                    s = V::mul_add(x_e125, y_e1, s);
-                    s = V::neg_mul_add(x_e235, y_e3, s);
-                    s = V::neg_mul_add(x_e245, y_e4, s);
-                    s
-                },
-                out0.at(12usize, c),
-            );
+            V::store(v138, out0.at(12usize, c));
+            let mut v147 = V::mul(x_e3, y_e4);
+            let x_e345 = V::load(x.at(25usize, c));
+            v147 = V::neg_mul_add(x_e4, y_e3, v147);
+            v147 = V::mul_add(x_e134, y_e1, v147);
+            v147 = V::mul_add(x_e234, y_e2, v147);
+            v147 = V::mul_add(x_e345, y_e5, v147);
             // out0[13] = x_e345*y_e5 + x_e234*y_e2 + x_e134*y_e1 + x_e3*y_e4 - x_e4*y_e3
-            V::store(
-                {
-                    let mut s = V::mul(x_e3, y_e4);
-                    s = V::neg_mul_add(x_e4, y_e3, s);
-                    s = V::mul_add(x_e134, y_e1, s);
-                    s = V::mul_add(x_e234, y_e2, s);
-                    s = V::mul_add(x_e345, y_e5, s);
-                    s
-                },
-                out0.at(13usize, c),
-            );
+            V::store(v147, out0.at(13usize, c));
+            let mut v157 = V::mul(x_e3, y_e5);
+            v157 = V::neg_mul_add(x_e5, y_e3, v157);
+            v157 = V::mul_add(x_e135, y_e1, v157);
+            v157 = V::mul_add(x_e235, y_e2, v157);
+            v157 = V::neg_mul_add(x_e345, y_e4, v157);
             // out0[14] = x_e235*y_e2 + x_e135*y_e1 + x_e3*y_e5 - x_e5*y_e3 - x_e345*y_e4
-            V::store(
-                {
-                    let mut s = V::mul(x_e3, y_e5);
-                    s = V::neg_mul_add(x_e5, y_e3, s);
-                    s = V::mul_add(x_e135, y_e1, s);
-                    s = V::mul_add(x_e235, y_e2, s);
-                    s = V::neg_mul_add(x_e345, y_e4, s);
-                    s
-                },
-                out0.at(14usize, c),
-            );
+            V::store(v157, out0.at(14usize, c));
+            let mut v166 = V::mul(x_e4, y_e5);
+            v166 = V::neg_mul_add(x_e5, y_e4, v166);
+            v166 = V::mul_add(x_e145, y_e1, v166);
+            v166 = V::mul_add(x_e245, y_e2, v166);
+            v166 = V::mul_add(x_e345, y_e3, v166);
             // out0[15] = x_e345*y_e3 + x_e245*y_e2 + x_e145*y_e1 + x_e4*y_e5 - x_e5*y_e4
-            V::store(
-                {
-                    let mut s = V::mul(x_e4, y_e5);
-                    s = V::neg_mul_add(x_e5, y_e4, s);
-                    s = V::mul_add(x_e145, y_e1, s);
-                    s = V::mul_add(x_e245, y_e2, s);
-                    s = V::mul_add(x_e345, y_e3, s);
-                    s
-                },
-                out0.at(15usize, c),
-            );
+            V::store(v166, out0.at(15usize, c));
+            let mut v175 = V::mul(x_e12, y_e3);
+            let x_e1234 = V::load(x.at(26usize, c));
+            let x_e1235 = V::load(x.at(27usize, c));
+            v175 = V::neg_mul_add(x_e13, y_e2, v175);
+            v175 = V::mul_add(x_e23, y_e1, v175);
+            v175 = V::mul_add(x_e1234, y_e4, v175);
+            v175 = V::mul_add(x_e1235, y_e5, v175);
             // out0[16] = x_e1235*y_e5 + x_e1234*y_e4 + x_e23*y_e1 + x_e12*y_e3 - x_e13*y_e2
-            V::store(
-                {
-                    let mut s = V::mul(x_e12, y_e3);
-                    s = V::neg_mul_add(x_e13, y_e2, s);
-                    s = V::mul_add(x_e23, y_e1, s);
-                    s = V::mul_add(x_e1234, y_e4, s);
-                    s = V::mul_add(x_e1235, y_e5, s);
-                    s
-                },
-                out0.at(16usize, c),
-            );
+            V::store(v175, out0.at(16usize, c));
+            let mut v186 = V::mul(x_e12, y_e4);
+            let x_e1245 = V::load(x.at(28usize, c));
+            v186 = V::neg_mul_add(x_e14, y_e2, v186);
+            v186 = V::mul_add(x_e24, y_e1, v186);
+            v186 = V::neg_mul_add(x_e1234, y_e3, v186);
+            v186 = V::mul_add(x_e1245, y_e5, v186);
             // out0[17] = x_e1245*y_e5 + x_e24*y_e1 + x_e12*y_e4 - x_e14*y_e2 - x_e1234*y_e3
-            V::store(
-                {
-                    let mut s = V::mul(x_e12, y_e4);
-                    s = V::neg_mul_add(x_e14, y_e2, s);
-                    s = V::mul_add(x_e24, y_e1, s);
-                    s = V::neg_mul_add(x_e1234, y_e3, s);
-                    s = V::mul_add(x_e1245, y_e5, s);
-                    s
-                },
-                out0.at(17usize, c),
-            );
+            V::store(v186, out0.at(17usize, c));
+            let mut v196 = V::mul(x_e12, y_e5);
+            v196 = V::neg_mul_add(x_e15, y_e2, v196);
+            v196 = V::mul_add(x_e25, y_e1, v196);
+            v196 = V::neg_mul_add(x_e1235, y_e3, v196);
+            v196 = V::neg_mul_add(x_e1245, y_e4, v196);
             // out0[18] = x_e25*y_e1 + x_e12*y_e5 - x_e15*y_e2 - x_e1235*y_e3 - x_e1245*y_e4
-            V::store(
-                {
-                    let mut s = V::mul(x_e12, y_e5);
-                    s = V::neg_mul_add(x_e15, y_e2, s);
-                    s = V::mul_add(x_e25, y_e1, s);
-                    s = V::neg_mul_add(x_e1235, y_e3, s);
-                    s = V::neg_mul_add(x_e1245, y_e4, s);
-                    s
-                },
-                out0.at(18usize, c),
-            );
+            V::store(v196, out0.at(18usize, c));
+            let mut v205 = V::mul(x_e13, y_e4);
+            let x_e1345 = V::load(x.at(29usize, c));
+            v205 = V::neg_mul_add(x_e14, y_e3, v205);
+            v205 = V::mul_add(x_e34, y_e1, v205);
+            v205 = V::mul_add(x_e1234, y_e2, v205);
+            v205 = V::mul_add(x_e1345, y_e5, v205);
             // out0[19] = x_e1345*y_e5 + x_e1234*y_e2 + x_e34*y_e1 + x_e13*y_e4 - x_e14*y_e3
-            V::store(
-                {
-                    let mut s = V::mul(x_e13, y_e4);
-                    s = V::neg_mul_add(x_e14, y_e3, s);
-                    s = V::mul_add(x_e34, y_e1, s);
-                    s = V::mul_add(x_e1234, y_e2, s);
-                    s = V::mul_add(x_e1345, y_e5, s);
-                    s
-                },
-                out0.at(19usize, c),
-            );
+            V::store(v205, out0.at(19usize, c));
+            let mut v215 = V::mul(x_e13, y_e5);
+            v215 = V::neg_mul_add(x_e15, y_e3, v215);
+            v215 = V::mul_add(x_e35, y_e1, v215);
+            v215 = V::mul_add(x_e1235, y_e2, v215);
+            v215 = V::neg_mul_add(x_e1345, y_e4, v215);
             // out0[20] = x_e1235*y_e2 + x_e35*y_e1 + x_e13*y_e5 - x_e15*y_e3 - x_e1345*y_e4
-            V::store(
-                {
-                    let mut s = V::mul(x_e13, y_e5);
-                    s = V::neg_mul_add(x_e15, y_e3, s);
-                    s = V::mul_add(x_e35, y_e1, s);
-                    s = V::mul_add(x_e1235, y_e2, s);
-                    s = V::neg_mul_add(x_e1345, y_e4, s);
-                    s
-                },
-                out0.at(20usize, c),
-            );
+            V::store(v215, out0.at(20usize, c));
+            let mut v224 = V::mul(x_e14, y_e5);
+            v224 = V::neg_mul_add(x_e15, y_e4, v224);
+            v224 = V::mul_add(x_e45, y_e1, v224);
+            v224 = V::mul_add(x_e1245, y_e2, v224);
+            v224 = V::mul_add(x_e1345, y_e3, v224);
             // out0[21] = x_e1345*y_e3 + x_e1245*y_e2 + x_e45*y_e1 + x_e14*y_e5 - x_e15*y_e4
-            V::store(
-                {
-                    let mut s = V::mul(x_e14, y_e5);
-                    s = V::neg_mul_add(x_e15, y_e4, s);
-                    s = V::mul_add(x_e45, y_e1, s);
-                    s = V::mul_add(x_e1245, y_e2, s);
-                    s = V::mul_add(x_e1345, y_e3, s);
-                    s
-                },
-                out0.at(21usize, c),
-            );
+            V::store(v224, out0.at(21usize, c));
+            let mut v233 = V::mul(x_e23, y_e4);
+            let x_e2345 = V::load(x.at(30usize, c));
+            v233 = V::neg_mul_add(x_e24, y_e3, v233);
+            v233 = V::mul_add(x_e34, y_e2, v233);
+            v233 = V::neg_mul_add(x_e1234, y_e1, v233);
+            v233 = V::mul_add(x_e2345, y_e5, v233);
             // out0[22] = x_e2345*y_e5 + x_e34*y_e2 + x_e23*y_e4 - x_e24*y_e3 - x_e1234*y_e1
-            V::store(
-                {
-                    let mut s = V::mul(x_e23, y_e4);
-                    s = V::neg_mul_add(x_e24, y_e3, s);
-                    s = V::mul_add(x_e34, y_e2, s);
-                    s = V::neg_mul_add(x_e1234, y_e1, s);
-                    s = V::mul_add(x_e2345, y_e5, s);
-                    s
-                },
-                out0.at(22usize, c),
-            );
+            V::store(v233, out0.at(22usize, c));
+            let mut v243 = V::mul(x_e23, y_e5);
+            v243 = V::neg_mul_add(x_e25, y_e3, v243);
+            v243 = V::mul_add(x_e35, y_e2, v243);
+            v243 = V::neg_mul_add(x_e1235, y_e1, v243);
+            v243 = V::neg_mul_add(x_e2345, y_e4, v243);
             // out0[23] = x_e35*y_e2 + x_e23*y_e5 - x_e25*y_e3 - x_e1235*y_e1 - x_e2345*y_e4
-            V::store(
-                {
-                    let mut s = V::mul(x_e23, y_e5);
-                    s = V::neg_mul_add(x_e25, y_e3, s);
-                    s = V::mul_add(x_e35, y_e2, s);
-                    s = V::neg_mul_add(x_e1235, y_e1, s);
-                    s = V::neg_mul_add(x_e2345, y_e4, s);
-                    s
-                },
-                out0.at(23usize, c),
-            );
+            V::store(v243, out0.at(23usize, c));
+            let mut v252 = V::mul(x_e24, y_e5);
+            v252 = V::neg_mul_add(x_e25, y_e4, v252);
+            v252 = V::mul_add(x_e45, y_e2, v252);
+            v252 = V::neg_mul_add(x_e1245, y_e1, v252);
+            v252 = V::mul_add(x_e2345, y_e3, v252);
             // out0[24] = x_e2345*y_e3 + x_e45*y_e2 + x_e24*y_e5 - x_e25*y_e4 - x_e1245*y_e1
-            V::store(
-                {
-                    let mut s = V::mul(x_e24, y_e5);
-                    s = V::neg_mul_add(x_e25, y_e4, s);
-                    s = V::mul_add(x_e45, y_e2, s);
-                    s = V::neg_mul_add(x_e1245, y_e1, s);
-                    s = V::mul_add(x_e2345, y_e3, s);
-                    s
-                },
-                out0.at(24usize, c),
-            );
+            V::store(v252, out0.at(24usize, c));
+            let mut v261 = V::mul(x_e34, y_e5);
+            v261 = V::neg_mul_add(x_e35, y_e4, v261);
+            v261 = V::mul_add(x_e45, y_e3, v261);
+            v261 = V::neg_mul_add(x_e1345, y_e1, v261);
+            v261 = V::neg_mul_add(x_e2345, y_e2, v261);
             // out0[25] = x_e45*y_e3 + x_e34*y_e5 - x_e35*y_e4 - x_e1345*y_e1 - x_e2345*y_e2
-            V::store(
-                {
-                    let mut s = V::mul(x_e34, y_e5);
-                    s = V::neg_mul_add(x_e35, y_e4, s);
-                    s = V::mul_add(x_e45, y_e3, s);
-                    s = V::neg_mul_add(x_e1345, y_e1, s);
-                    s = V::neg_mul_add(x_e2345, y_e2, s);
-                    s
-                },
-                out0.at(25usize, c),
-            );
+            V::store(v261, out0.at(25usize, c));
+            let mut v270 = V::mul(x_e123, y_e4);
+            let x_e12345 = V::load(x.at(31usize, c));
+            v270 = V::neg_mul_add(x_e124, y_e3, v270);
+            v270 = V::mul_add(x_e134, y_e2, v270);
+            v270 = V::neg_mul_add(x_e234, y_e1, v270);
+            v270 = V::mul_add(x_e12345, y_e5, v270);
             // out0[26] = x_e12345*y_e5 + x_e134*y_e2 + x_e123*y_e4 - x_e124*y_e3 - x_e234*y_e1
-            V::store(
-                {
-                    let mut s = V::mul(x_e123, y_e4);
-                    s = V::neg_mul_add(x_e124, y_e3, s);
-                    s = V::mul_add(x_e134, y_e2, s);
-                    s = V::neg_mul_add(x_e234, y_e1, s);
-                    s = V::mul_add(x_e12345, y_e5, s);
-                    s
-                },
-                out0.at(26usize, c),
-            );
+            V::store(v270, out0.at(26usize, c));
+            let mut v280 = V::mul(x_e123, y_e5);
+            v280 = V::neg_mul_add(x_e125, y_e3, v280);
+            v280 = V::mul_add(x_e135, y_e2, v280);
+            v280 = V::neg_mul_add(x_e235, y_e1, v280);
+            v280 = V::neg_mul_add(x_e12345, y_e4, v280);
             // out0[27] = x_e135*y_e2 + x_e123*y_e5 - x_e125*y_e3 - x_e235*y_e1 - x_e12345*y_e4
-            V::store(
-                {
-                    let mut s = V::mul(x_e123, y_e5);
-                    s = V::neg_mul_add(x_e125, y_e3, s);
-                    s = V::mul_add(x_e135, y_e2, s);
-                    s = V::neg_mul_add(x_e235, y_e1, s);
-                    s = V::neg_mul_add(x_e12345, y_e4, s);
-                    s
-                },
-                out0.at(27usize, c),
-            );
+            V::store(v280, out0.at(27usize, c));
+            let mut v289 = V::mul(x_e124, y_e5);
+            v289 = V::neg_mul_add(x_e125, y_e4, v289);
+            v289 = V::mul_add(x_e145, y_e2, v289);
+            v289 = V::neg_mul_add(x_e245, y_e1, v289);
+            v289 = V::mul_add(x_e12345, y_e3, v289);
             // out0[28] = x_e12345*y_e3 + x_e145*y_e2 + x_e124*y_e5 - x_e125*y_e4 - x_e245*y_e1
-            V::store(
-                {
-                    let mut s = V::mul(x_e124, y_e5);
-                    s = V::neg_mul_add(x_e125, y_e4, s);
-                    s = V::mul_add(x_e145, y_e2, s);
-                    s = V::neg_mul_add(x_e245, y_e1, s);
-                    s = V::mul_add(x_e12345, y_e3, s);
-                    s
-                },
-                out0.at(28usize, c),
-            );
+            V::store(v289, out0.at(28usize, c));
+            let mut v298 = V::mul(x_e134, y_e5);
+            v298 = V::neg_mul_add(x_e135, y_e4, v298);
+            v298 = V::mul_add(x_e145, y_e3, v298);
+            v298 = V::neg_mul_add(x_e345, y_e1, v298);
+            v298 = V::neg_mul_add(x_e12345, y_e2, v298);
             // out0[29] = x_e145*y_e3 + x_e134*y_e5 - x_e135*y_e4 - x_e345*y_e1 - x_e12345*y_e2
-            V::store(
-                {
-                    let mut s = V::mul(x_e134, y_e5);
-                    s = V::neg_mul_add(x_e135, y_e4, s);
-                    s = V::mul_add(x_e145, y_e3, s);
-                    s = V::neg_mul_add(x_e345, y_e1, s);
-                    s = V::neg_mul_add(x_e12345, y_e2, s);
-                    s
-                },
-                out0.at(29usize, c),
-            );
+            V::store(v298, out0.at(29usize, c));
+            let mut v307 = V::mul(x_e234, y_e5);
+            v307 = V::neg_mul_add(x_e235, y_e4, v307);
+            v307 = V::mul_add(x_e245, y_e3, v307);
+            v307 = V::neg_mul_add(x_e345, y_e2, v307);
+            v307 = V::mul_add(x_e12345, y_e1, v307);
             // out0[30] = x_e12345*y_e1 + x_e245*y_e3 + x_e234*y_e5 - x_e235*y_e4 - x_e345*y_e2
-            V::store(
-                {
-                    let mut s = V::mul(x_e234, y_e5);
-                    s = V::neg_mul_add(x_e235, y_e4, s);
-                    s = V::mul_add(x_e245, y_e3, s);
-                    s = V::neg_mul_add(x_e345, y_e2, s);
-                    s = V::mul_add(x_e12345, y_e1, s);
-                    s
-                },
-                out0.at(30usize, c),
-            );
+            V::store(v307, out0.at(30usize, c));
+            let mut v316 = V::mul(x_e1234, y_e5);
+            v316 = V::neg_mul_add(x_e1235, y_e4, v316);
+            v316 = V::mul_add(x_e1245, y_e3, v316);
+            v316 = V::neg_mul_add(x_e1345, y_e2, v316);
+            v316 = V::mul_add(x_e2345, y_e1, v316);
             // out0[31] = x_e2345*y_e1 + x_e1245*y_e3 + x_e1234*y_e5 - x_e1235*y_e4 - x_e1345*y_e2
-            V::store(
-                {
-                    let mut s = V::mul(x_e1234, y_e5);
-                    s = V::neg_mul_add(x_e1235, y_e4, s);
-                    s = V::mul_add(x_e1245, y_e3, s);
-                    s = V::neg_mul_add(x_e1345, y_e2, s);
-                    s = V::mul_add(x_e2345, y_e1, s);
-                    s
-                },
-                out0.at(31usize, c),
-            );
+            V::store(v316, out0.at(31usize, c));
         }
     }
 }
@@ -5788,445 +4727,267 @@ unsafe fn geometric_product_7<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let out0 = args.outputs[0];
         for group in 0..args.groups {
             let c = group * V::LANES;
-            let y_e5 = V::load(y.at(4usize, c));
-            let grad_o_e5 = V::load(grad_o.at(5usize, c));
-            let y_e4 = V::load(y.at(3usize, c));
-            let grad_o_e4 = V::load(grad_o.at(4usize, c));
-            let y_e3 = V::load(y.at(2usize, c));
-            let grad_o_e3 = V::load(grad_o.at(3usize, c));
-            let y_e2 = V::load(y.at(1usize, c));
-            let grad_o_e2 = V::load(grad_o.at(2usize, c));
+            y.prefetch::<5usize>(c);
+            grad_o.prefetch::<32usize>(c);
             let y_e1 = V::load(y.at(0usize, c));
-            let grad_o_e1 = V::load(grad_o.at(1usize, c));
-            let grad_o_e15 = V::load(grad_o.at(9usize, c));
-            let grad_o_e14 = V::load(grad_o.at(8usize, c));
-            let grad_o_e13 = V::load(grad_o.at(7usize, c));
-            let grad_o_e12 = V::load(grad_o.at(6usize, c));
-            let grad_o_1 = V::load(grad_o.at(0usize, c));
-            let grad_o_e25 = V::load(grad_o.at(12usize, c));
-            let grad_o_e24 = V::load(grad_o.at(11usize, c));
-            let grad_o_e23 = V::load(grad_o.at(10usize, c));
-            let grad_o_e35 = V::load(grad_o.at(14usize, c));
-            let grad_o_e34 = V::load(grad_o.at(13usize, c));
-            let grad_o_e45 = V::load(grad_o.at(15usize, c));
-            let grad_o_e125 = V::load(grad_o.at(18usize, c));
-            let grad_o_e124 = V::load(grad_o.at(17usize, c));
-            let grad_o_e123 = V::load(grad_o.at(16usize, c));
-            let grad_o_e135 = V::load(grad_o.at(20usize, c));
-            let grad_o_e134 = V::load(grad_o.at(19usize, c));
-            let grad_o_e145 = V::load(grad_o.at(21usize, c));
-            let grad_o_e235 = V::load(grad_o.at(23usize, c));
-            let grad_o_e234 = V::load(grad_o.at(22usize, c));
-            let grad_o_e245 = V::load(grad_o.at(24usize, c));
-            let grad_o_e345 = V::load(grad_o.at(25usize, c));
-            let grad_o_e1235 = V::load(grad_o.at(27usize, c));
-            let grad_o_e1234 = V::load(grad_o.at(26usize, c));
-            let grad_o_e1245 = V::load(grad_o.at(28usize, c));
-            let grad_o_e1345 = V::load(grad_o.at(29usize, c));
-            let grad_o_e2345 = V::load(grad_o.at(30usize, c));
             let grad_o_e12345 = V::load(grad_o.at(31usize, c));
-            // out0[0] = y_e5*grad_o_e5 + y_e4*grad_o_e4 + y_e3*grad_o_e3 + y_e2*grad_o_e2 + y_e1*grad_o_e1
-            V::store(
-                {
-                    let mut s = V::mul(y_e5, grad_o_e5);
-                    s = V::mul_add(y_e4, grad_o_e4, s);
-                    s = V::mul_add(y_e3, grad_o_e3, s);
-                    s = V::mul_add(y_e2, grad_o_e2, s);
-                    s = V::mul_add(y_e1, grad_o_e1, s);
-                    s
-                },
-                out0.at(0usize, c),
-            );
-            // out0[1] = y_e5*grad_o_e15 + y_e4*grad_o_e14 + y_e3*grad_o_e13 + y_e2*grad_o_e12 + y_e1*grad_o_1
-            V::store(
-                {
-                    let mut s = V::mul(y_e5, grad_o_e15);
-                    s = V::mul_add(y_e4, grad_o_e14, s);
-                    s = V::mul_add(y_e3, grad_o_e13, s);
-                    s = V::mul_add(y_e2, grad_o_e12, s);
-                    s = V::mul_add(y_e1, grad_o_1, s);
-                    s
-                },
-                out0.at(1usize, c),
-            );
-            // out0[2] = y_e5*grad_o_e25 + y_e4*grad_o_e24 + y_e3*grad_o_e23 - y_e1*grad_o_e12 + y_e2*grad_o_1
-            V::store(
-                {
-                    let mut s = V::mul(y_e5, grad_o_e25);
-                    s = V::mul_add(y_e4, grad_o_e24, s);
-                    s = V::mul_add(y_e3, grad_o_e23, s);
-                    s = V::neg_mul_add(y_e1, grad_o_e12, s);
-                    s = V::mul_add(y_e2, grad_o_1, s);
-                    s
-                },
-                out0.at(2usize, c),
-            );
-            // out0[3] = y_e5*grad_o_e35 + y_e4*grad_o_e34 - y_e2*grad_o_e23 - y_e1*grad_o_e13 + y_e3*grad_o_1
-            V::store(
-                {
-                    let mut s = V::mul(y_e5, grad_o_e35);
-                    s = V::mul_add(y_e4, grad_o_e34, s);
-                    s = V::neg_mul_add(y_e2, grad_o_e23, s);
-                    s = V::neg_mul_add(y_e1, grad_o_e13, s);
-                    s = V::mul_add(y_e3, grad_o_1, s);
-                    s
-                },
-                out0.at(3usize, c),
-            );
-            // out0[4] = y_e5*grad_o_e45 - y_e3*grad_o_e34 - y_e2*grad_o_e24 - y_e1*grad_o_e14 + y_e4*grad_o_1
-            V::store(
-                {
-                    let mut s = V::mul(y_e5, grad_o_e45);
-                    s = V::neg_mul_add(y_e3, grad_o_e34, s);
-                    s = V::neg_mul_add(y_e2, grad_o_e24, s);
-                    s = V::neg_mul_add(y_e1, grad_o_e14, s);
-                    s = V::mul_add(y_e4, grad_o_1, s);
-                    s
-                },
-                out0.at(4usize, c),
-            );
-            // out0[5] = y_e5*grad_o_1 - (y_e4*grad_o_e45 + y_e3*grad_o_e35 + y_e2*grad_o_e25 + y_e1*grad_o_e15)
-            V::store(
-                V::mul_sub(
-                    y_e5,
-                    grad_o_1,
-                    {
-                        let mut s = V::mul(y_e4, grad_o_e45);
-                        s = V::mul_add(y_e3, grad_o_e35, s);
-                        s = V::mul_add(y_e2, grad_o_e25, s);
-                        s = V::mul_add(y_e1, grad_o_e15, s);
-                        s
-                    },
-                ),
-                out0.at(5usize, c),
-            );
-            // out0[6] = y_e5*grad_o_e125 + y_e4*grad_o_e124 + y_e3*grad_o_e123 - y_e1*grad_o_e2 + y_e2*grad_o_e1
-            V::store(
-                {
-                    let mut s = V::mul(y_e5, grad_o_e125);
-                    s = V::mul_add(y_e4, grad_o_e124, s);
-                    s = V::mul_add(y_e3, grad_o_e123, s);
-                    s = V::neg_mul_add(y_e1, grad_o_e2, s);
-                    s = V::mul_add(y_e2, grad_o_e1, s);
-                    s
-                },
-                out0.at(6usize, c),
-            );
-            // out0[7] = y_e5*grad_o_e135 + y_e4*grad_o_e134 - y_e2*grad_o_e123 - y_e1*grad_o_e3 + y_e3*grad_o_e1
-            V::store(
-                {
-                    let mut s = V::mul(y_e5, grad_o_e135);
-                    s = V::mul_add(y_e4, grad_o_e134, s);
-                    s = V::neg_mul_add(y_e2, grad_o_e123, s);
-                    s = V::neg_mul_add(y_e1, grad_o_e3, s);
-                    s = V::mul_add(y_e3, grad_o_e1, s);
-                    s
-                },
-                out0.at(7usize, c),
-            );
-            // out0[8] = y_e5*grad_o_e145 - y_e3*grad_o_e134 - y_e2*grad_o_e124 - y_e1*grad_o_e4 + y_e4*grad_o_e1
-            V::store(
-                {
-                    let mut s = V::mul(y_e5, grad_o_e145);
-                    s = V::neg_mul_add(y_e3, grad_o_e134, s);
-                    s = V::neg_mul_add(y_e2, grad_o_e124, s);
-                    s = V::neg_mul_add(y_e1, grad_o_e4, s);
-                    s = V::mul_add(y_e4, grad_o_e1, s);
-                    s
-                },
-                out0.at(8usize, c),
-            );
-            // out0[9] = y_e5*grad_o_e1 - (y_e4*grad_o_e145 + y_e3*grad_o_e135 + y_e2*grad_o_e125 + y_e1*grad_o_e5)
-            V::store(
-                V::mul_sub(
-                    y_e5,
-                    grad_o_e1,
-                    {
-                        let mut s = V::mul(y_e4, grad_o_e145);
-                        s = V::mul_add(y_e3, grad_o_e135, s);
-                        s = V::mul_add(y_e2, grad_o_e125, s);
-                        s = V::mul_add(y_e1, grad_o_e5, s);
-                        s
-                    },
-                ),
-                out0.at(9usize, c),
-            );
-            // out0[10] = y_e5*grad_o_e235 + y_e4*grad_o_e234 + y_e1*grad_o_e123 - y_e2*grad_o_e3 + y_e3*grad_o_e2
-            V::store(
-                {
-                    let mut s = V::mul(y_e5, grad_o_e235);
-                    s = V::mul_add(y_e4, grad_o_e234, s);
-                    s = V::mul_add(y_e1, grad_o_e123, s);
-                    s = V::neg_mul_add(y_e2, grad_o_e3, s);
-                    s = V::mul_add(y_e3, grad_o_e2, s);
-                    s
-                },
-                out0.at(10usize, c),
-            );
-            // out0[11] = y_e5*grad_o_e245 - y_e3*grad_o_e234 + y_e1*grad_o_e124 - y_e2*grad_o_e4 + y_e4*grad_o_e2
-            V::store(
-                {
-                    let mut s = V::mul(y_e5, grad_o_e245);
-                    s = V::neg_mul_add(y_e3, grad_o_e234, s);
-                    s = V::mul_add(y_e1, grad_o_e124, s);
-                    s = V::neg_mul_add(y_e2, grad_o_e4, s);
-                    s = V::mul_add(y_e4, grad_o_e2, s);
-                    s
-                },
-                out0.at(11usize, c),
-            );
-            // out0[12] = y_e1*grad_o_e125 - (y_e4*grad_o_e245 + y_e3*grad_o_e235) - y_e2*grad_o_e5 + y_e5*grad_o_e2
-            V::store(
-                {
-                    let mut s = V::mul_sub(
-                        y_e1,
-                        grad_o_e125,
-                        V::mul_add(y_e3, grad_o_e235, V::mul(y_e4, grad_o_e245)),
-                    );
-                    s = V::neg_mul_add(y_e2, grad_o_e5, s);
-                    s = V::mul_add(y_e5, grad_o_e2, s);
-                    s
-                },
-                out0.at(12usize, c),
-            );
-            // out0[13] = y_e5*grad_o_e345 + y_e2*grad_o_e234 + y_e1*grad_o_e134 - y_e3*grad_o_e4 + y_e4*grad_o_e3
-            V::store(
-                {
-                    let mut s = V::mul(y_e5, grad_o_e345);
-                    s = V::mul_add(y_e2, grad_o_e234, s);
-                    s = V::mul_add(y_e1, grad_o_e134, s);
-                    s = V::neg_mul_add(y_e3, grad_o_e4, s);
-                    s = V::mul_add(y_e4, grad_o_e3, s);
-                    s
-                },
-                out0.at(13usize, c),
-            );
-            // out0[14] = y_e2*grad_o_e235 - y_e4*grad_o_e345 + y_e1*grad_o_e135 - y_e3*grad_o_e5 + y_e5*grad_o_e3
-            V::store(
-                {
-                    let mut s = V::mul(y_e2, grad_o_e235);
-                    s = V::neg_mul_add(y_e4, grad_o_e345, s);
-                    s = V::mul_add(y_e1, grad_o_e135, s);
-                    s = V::neg_mul_add(y_e3, grad_o_e5, s);
-                    s = V::mul_add(y_e5, grad_o_e3, s);
-                    s
-                },
-                out0.at(14usize, c),
-            );
-            // out0[15] = y_e3*grad_o_e345 + y_e2*grad_o_e245 + y_e1*grad_o_e145 - y_e4*grad_o_e5 + y_e5*grad_o_e4
-            V::store(
-                {
-                    let mut s = V::mul(y_e3, grad_o_e345);
-                    s = V::mul_add(y_e2, grad_o_e245, s);
-                    s = V::mul_add(y_e1, grad_o_e145, s);
-                    s = V::neg_mul_add(y_e4, grad_o_e5, s);
-                    s = V::mul_add(y_e5, grad_o_e4, s);
-                    s
-                },
-                out0.at(15usize, c),
-            );
-            // out0[16] = y_e5*grad_o_e1235 + y_e4*grad_o_e1234 + y_e1*grad_o_e23 - y_e2*grad_o_e13 + y_e3*grad_o_e12
-            V::store(
-                {
-                    let mut s = V::mul(y_e5, grad_o_e1235);
-                    s = V::mul_add(y_e4, grad_o_e1234, s);
-                    s = V::mul_add(y_e1, grad_o_e23, s);
-                    s = V::neg_mul_add(y_e2, grad_o_e13, s);
-                    s = V::mul_add(y_e3, grad_o_e12, s);
-                    s
-                },
-                out0.at(16usize, c),
-            );
-            // out0[17] = y_e5*grad_o_e1245 - y_e3*grad_o_e1234 + y_e1*grad_o_e24 - y_e2*grad_o_e14 + y_e4*grad_o_e12
-            V::store(
-                {
-                    let mut s = V::mul(y_e5, grad_o_e1245);
-                    s = V::neg_mul_add(y_e3, grad_o_e1234, s);
-                    s = V::mul_add(y_e1, grad_o_e24, s);
-                    s = V::neg_mul_add(y_e2, grad_o_e14, s);
-                    s = V::mul_add(y_e4, grad_o_e12, s);
-                    s
-                },
-                out0.at(17usize, c),
-            );
-            // out0[18] = y_e1*grad_o_e25 - (y_e4*grad_o_e1245 + y_e3*grad_o_e1235) - y_e2*grad_o_e15 + y_e5*grad_o_e12
-            V::store(
-                {
-                    let mut s = V::mul_sub(
-                        y_e1,
-                        grad_o_e25,
-                        V::mul_add(y_e3, grad_o_e1235, V::mul(y_e4, grad_o_e1245)),
-                    );
-                    s = V::neg_mul_add(y_e2, grad_o_e15, s);
-                    s = V::mul_add(y_e5, grad_o_e12, s);
-                    s
-                },
-                out0.at(18usize, c),
-            );
-            // out0[19] = y_e5*grad_o_e1345 + y_e2*grad_o_e1234 + y_e1*grad_o_e34 - y_e3*grad_o_e14 + y_e4*grad_o_e13
-            V::store(
-                {
-                    let mut s = V::mul(y_e5, grad_o_e1345);
-                    s = V::mul_add(y_e2, grad_o_e1234, s);
-                    s = V::mul_add(y_e1, grad_o_e34, s);
-                    s = V::neg_mul_add(y_e3, grad_o_e14, s);
-                    s = V::mul_add(y_e4, grad_o_e13, s);
-                    s
-                },
-                out0.at(19usize, c),
-            );
-            // out0[20] = y_e2*grad_o_e1235 - y_e4*grad_o_e1345 + y_e1*grad_o_e35 - y_e3*grad_o_e15 + y_e5*grad_o_e13
-            V::store(
-                {
-                    let mut s = V::mul(y_e2, grad_o_e1235);
-                    s = V::neg_mul_add(y_e4, grad_o_e1345, s);
-                    s = V::mul_add(y_e1, grad_o_e35, s);
-                    s = V::neg_mul_add(y_e3, grad_o_e15, s);
-                    s = V::mul_add(y_e5, grad_o_e13, s);
-                    s
-                },
-                out0.at(20usize, c),
-            );
-            // out0[21] = y_e3*grad_o_e1345 + y_e2*grad_o_e1245 + y_e1*grad_o_e45 - y_e4*grad_o_e15 + y_e5*grad_o_e14
-            V::store(
-                {
-                    let mut s = V::mul(y_e3, grad_o_e1345);
-                    s = V::mul_add(y_e2, grad_o_e1245, s);
-                    s = V::mul_add(y_e1, grad_o_e45, s);
-                    s = V::neg_mul_add(y_e4, grad_o_e15, s);
-                    s = V::mul_add(y_e5, grad_o_e14, s);
-                    s
-                },
-                out0.at(21usize, c),
-            );
-            // out0[22] = y_e5*grad_o_e2345 - y_e1*grad_o_e1234 + y_e2*grad_o_e34 - y_e3*grad_o_e24 + y_e4*grad_o_e23
-            V::store(
-                {
-                    let mut s = V::mul(y_e5, grad_o_e2345);
-                    s = V::neg_mul_add(y_e1, grad_o_e1234, s);
-                    s = V::mul_add(y_e2, grad_o_e34, s);
-                    s = V::neg_mul_add(y_e3, grad_o_e24, s);
-                    s = V::mul_add(y_e4, grad_o_e23, s);
-                    s
-                },
-                out0.at(22usize, c),
-            );
-            // out0[23] = y_e2*grad_o_e35 - (y_e4*grad_o_e2345 + y_e1*grad_o_e1235) - y_e3*grad_o_e25 + y_e5*grad_o_e23
-            V::store(
-                {
-                    let mut s = V::mul_sub(
-                        y_e2,
-                        grad_o_e35,
-                        V::mul_add(y_e1, grad_o_e1235, V::mul(y_e4, grad_o_e2345)),
-                    );
-                    s = V::neg_mul_add(y_e3, grad_o_e25, s);
-                    s = V::mul_add(y_e5, grad_o_e23, s);
-                    s
-                },
-                out0.at(23usize, c),
-            );
-            // out0[24] = y_e3*grad_o_e2345 - y_e1*grad_o_e1245 + y_e2*grad_o_e45 - y_e4*grad_o_e25 + y_e5*grad_o_e24
-            V::store(
-                {
-                    let mut s = V::mul(y_e3, grad_o_e2345);
-                    s = V::neg_mul_add(y_e1, grad_o_e1245, s);
-                    s = V::mul_add(y_e2, grad_o_e45, s);
-                    s = V::neg_mul_add(y_e4, grad_o_e25, s);
-                    s = V::mul_add(y_e5, grad_o_e24, s);
-                    s
-                },
-                out0.at(24usize, c),
-            );
-            // out0[25] = y_e3*grad_o_e45 - (y_e2*grad_o_e2345 + y_e1*grad_o_e1345) - y_e4*grad_o_e35 + y_e5*grad_o_e34
-            V::store(
-                {
-                    let mut s = V::mul_sub(
-                        y_e3,
-                        grad_o_e45,
-                        V::mul_add(y_e1, grad_o_e1345, V::mul(y_e2, grad_o_e2345)),
-                    );
-                    s = V::neg_mul_add(y_e4, grad_o_e35, s);
-                    s = V::mul_add(y_e5, grad_o_e34, s);
-                    s
-                },
-                out0.at(25usize, c),
-            );
-            // out0[26] = y_e5*grad_o_e12345 - y_e1*grad_o_e234 + y_e2*grad_o_e134 - y_e3*grad_o_e124 + y_e4*grad_o_e123
-            V::store(
-                {
-                    let mut s = V::mul(y_e5, grad_o_e12345);
-                    s = V::neg_mul_add(y_e1, grad_o_e234, s);
-                    s = V::mul_add(y_e2, grad_o_e134, s);
-                    s = V::neg_mul_add(y_e3, grad_o_e124, s);
-                    s = V::mul_add(y_e4, grad_o_e123, s);
-                    s
-                },
-                out0.at(26usize, c),
-            );
-            // out0[27] = y_e2*grad_o_e135 - (y_e4*grad_o_e12345 + y_e1*grad_o_e235) - y_e3*grad_o_e125 + y_e5*grad_o_e123
-            V::store(
-                {
-                    let mut s = V::mul_sub(
-                        y_e2,
-                        grad_o_e135,
-                        V::mul_add(y_e1, grad_o_e235, V::mul(y_e4, grad_o_e12345)),
-                    );
-                    s = V::neg_mul_add(y_e3, grad_o_e125, s);
-                    s = V::mul_add(y_e5, grad_o_e123, s);
-                    s
-                },
-                out0.at(27usize, c),
-            );
-            // out0[28] = y_e3*grad_o_e12345 - y_e1*grad_o_e245 + y_e2*grad_o_e145 - y_e4*grad_o_e125 + y_e5*grad_o_e124
-            V::store(
-                {
-                    let mut s = V::mul(y_e3, grad_o_e12345);
-                    s = V::neg_mul_add(y_e1, grad_o_e245, s);
-                    s = V::mul_add(y_e2, grad_o_e145, s);
-                    s = V::neg_mul_add(y_e4, grad_o_e125, s);
-                    s = V::mul_add(y_e5, grad_o_e124, s);
-                    s
-                },
-                out0.at(28usize, c),
-            );
-            // out0[29] = y_e3*grad_o_e145 - (y_e2*grad_o_e12345 + y_e1*grad_o_e345) - y_e4*grad_o_e135 + y_e5*grad_o_e134
-            V::store(
-                {
-                    let mut s = V::mul_sub(
-                        y_e3,
-                        grad_o_e145,
-                        V::mul_add(y_e1, grad_o_e345, V::mul(y_e2, grad_o_e12345)),
-                    );
-                    s = V::neg_mul_add(y_e4, grad_o_e135, s);
-                    s = V::mul_add(y_e5, grad_o_e134, s);
-                    s
-                },
-                out0.at(29usize, c),
-            );
-            // out0[30] = y_e1*grad_o_e12345 - y_e2*grad_o_e345 + y_e3*grad_o_e245 - y_e4*grad_o_e235 + y_e5*grad_o_e234
-            V::store(
-                {
-                    let mut s = V::mul(y_e1, grad_o_e12345);
-                    s = V::neg_mul_add(y_e2, grad_o_e345, s);
-                    s = V::mul_add(y_e3, grad_o_e245, s);
-                    s = V::neg_mul_add(y_e4, grad_o_e235, s);
-                    s = V::mul_add(y_e5, grad_o_e234, s);
-                    s
-                },
-                out0.at(30usize, c),
-            );
+            let mut v2 = V::mul(y_e1, grad_o_e12345);
+            let y_e2 = V::load(y.at(1usize, c));
+            let mut v4 = V::mul(y_e2, grad_o_e12345);
+            let y_e3 = V::load(y.at(2usize, c));
+            let mut v6 = V::mul(y_e3, grad_o_e12345);
+            let y_e4 = V::load(y.at(3usize, c));
+            let mut v8 = V::mul(y_e4, grad_o_e12345);
+            let y_e5 = V::load(y.at(4usize, c));
+            let mut v10 = V::mul(y_e5, grad_o_e12345);
+            let grad_o_e2345 = V::load(grad_o.at(30usize, c));
+            let mut v12 = V::mul(y_e1, grad_o_e2345);
+            let mut v13 = V::mul(y_e2, grad_o_e2345);
+            let mut v14 = V::mul(y_e3, grad_o_e2345);
+            let mut v15 = V::mul(y_e4, grad_o_e2345);
+            let mut v16 = V::mul(y_e5, grad_o_e2345);
+            let grad_o_e1345 = V::load(grad_o.at(29usize, c));
+            v12 = V::neg_mul_add(y_e2, grad_o_e1345, v12);
+            v13 = V::mul_add(y_e1, grad_o_e1345, v13);
+            let mut v22 = V::mul(y_e3, grad_o_e1345);
+            let mut v24 = V::mul(y_e5, grad_o_e1345);
+            let grad_o_e1245 = V::load(grad_o.at(28usize, c));
+            v12 = V::mul_add(y_e3, grad_o_e1245, v12);
+            v14 = V::neg_mul_add(y_e1, grad_o_e1245, v14);
+            v22 = V::mul_add(y_e2, grad_o_e1245, v22);
+            let mut v32 = V::mul(y_e4, grad_o_e1245);
+            let mut v33 = V::mul(y_e5, grad_o_e1245);
+            let grad_o_e1235 = V::load(grad_o.at(27usize, c));
+            v12 = V::neg_mul_add(y_e4, grad_o_e1235, v12);
+            v15 = V::mul_add(y_e1, grad_o_e1235, v15);
+            let mut v39 = V::mul(y_e2, grad_o_e1235);
+            v39 = V::neg_mul_add(y_e4, grad_o_e1345, v39);
+            v32 = V::mul_add(y_e3, grad_o_e1235, v32);
+            let mut v43 = V::mul(y_e5, grad_o_e1235);
+            let grad_o_e1234 = V::load(grad_o.at(26usize, c));
+            v12 = V::mul_add(y_e5, grad_o_e1234, v12);
             // out0[31] = y_e1*grad_o_e2345 - y_e2*grad_o_e1345 + y_e3*grad_o_e1245 - y_e4*grad_o_e1235 + y_e5*grad_o_e1234
-            V::store(
-                {
-                    let mut s = V::mul(y_e1, grad_o_e2345);
-                    s = V::neg_mul_add(y_e2, grad_o_e1345, s);
-                    s = V::mul_add(y_e3, grad_o_e1245, s);
-                    s = V::neg_mul_add(y_e4, grad_o_e1235, s);
-                    s = V::mul_add(y_e5, grad_o_e1234, s);
-                    s
-                },
-                out0.at(31usize, c),
-            );
+            V::store(v12, out0.at(31usize, c));
+            v16 = V::neg_mul_add(y_e1, grad_o_e1234, v16);
+            v24 = V::mul_add(y_e2, grad_o_e1234, v24);
+            v33 = V::neg_mul_add(y_e3, grad_o_e1234, v33);
+            v43 = V::mul_add(y_e4, grad_o_e1234, v43);
+            let grad_o_e345 = V::load(grad_o.at(25usize, c));
+            v2 = V::neg_mul_add(y_e2, grad_o_e345, v2);
+            v4 = V::mul_add(y_e1, grad_o_e345, v4);
+            let mut v60 = V::mul(y_e3, grad_o_e345);
+            let mut v62 = V::mul(y_e5, grad_o_e345);
+            let grad_o_e245 = V::load(grad_o.at(24usize, c));
+            v2 = V::mul_add(y_e3, grad_o_e245, v2);
+            v6 = V::neg_mul_add(y_e1, grad_o_e245, v6);
+            v60 = V::mul_add(y_e2, grad_o_e245, v60);
+            let mut v70 = V::mul(y_e4, grad_o_e245);
+            let mut v71 = V::mul(y_e5, grad_o_e245);
+            let grad_o_e235 = V::load(grad_o.at(23usize, c));
+            v2 = V::neg_mul_add(y_e4, grad_o_e235, v2);
+            v8 = V::mul_add(y_e1, grad_o_e235, v8);
+            let mut v77 = V::mul(y_e2, grad_o_e235);
+            v77 = V::neg_mul_add(y_e4, grad_o_e345, v77);
+            v70 = V::mul_add(y_e3, grad_o_e235, v70);
+            let mut v81 = V::mul(y_e5, grad_o_e235);
+            let grad_o_e234 = V::load(grad_o.at(22usize, c));
+            v2 = V::mul_add(y_e5, grad_o_e234, v2);
+            // out0[30] = y_e1*grad_o_e12345 - y_e2*grad_o_e345 + y_e3*grad_o_e245 - y_e4*grad_o_e235 + y_e5*grad_o_e234
+            V::store(v2, out0.at(30usize, c));
+            v10 = V::neg_mul_add(y_e1, grad_o_e234, v10);
+            v62 = V::mul_add(y_e2, grad_o_e234, v62);
+            v71 = V::neg_mul_add(y_e3, grad_o_e234, v71);
+            v81 = V::mul_add(y_e4, grad_o_e234, v81);
+            let grad_o_e145 = V::load(grad_o.at(21usize, c));
+            let mut v95 = V::mul_sub(y_e3, grad_o_e145, v4);
+            v6 = V::mul_add(y_e2, grad_o_e145, v6);
+            v60 = V::mul_add(y_e1, grad_o_e145, v60);
+            let mut v100 = V::mul(y_e4, grad_o_e145);
+            let mut v101 = V::mul(y_e5, grad_o_e145);
+            let grad_o_e135 = V::load(grad_o.at(20usize, c));
+            v95 = V::neg_mul_add(y_e4, grad_o_e135, v95);
+            let mut v106 = V::mul_sub(y_e2, grad_o_e135, v8);
+            v77 = V::mul_add(y_e1, grad_o_e135, v77);
+            v100 = V::mul_add(y_e3, grad_o_e135, v100);
+            let mut v111 = V::mul(y_e5, grad_o_e135);
+            let grad_o_e134 = V::load(grad_o.at(19usize, c));
+            v95 = V::mul_add(y_e5, grad_o_e134, v95);
+            // out0[29] = y_e3*grad_o_e145 - (y_e2*grad_o_e12345 + y_e1*grad_o_e345) - y_e4*grad_o_e135 + y_e5*grad_o_e134
+            V::store(v95, out0.at(29usize, c));
+            v10 = V::mul_add(y_e2, grad_o_e134, v10);
+            v62 = V::mul_add(y_e1, grad_o_e134, v62);
+            v101 = V::neg_mul_add(y_e3, grad_o_e134, v101);
+            v111 = V::mul_add(y_e4, grad_o_e134, v111);
+            let grad_o_e125 = V::load(grad_o.at(18usize, c));
+            v6 = V::neg_mul_add(y_e4, grad_o_e125, v6);
+            v106 = V::neg_mul_add(y_e3, grad_o_e125, v106);
+            let mut v129 = V::mul_sub(y_e1, grad_o_e125, v70);
+            v100 = V::mul_add(y_e2, grad_o_e125, v100);
+            let mut v132 = V::mul(y_e5, grad_o_e125);
+            let grad_o_e124 = V::load(grad_o.at(17usize, c));
+            v6 = V::mul_add(y_e5, grad_o_e124, v6);
+            // out0[28] = y_e3*grad_o_e12345 - y_e1*grad_o_e245 + y_e2*grad_o_e145 - y_e4*grad_o_e125 + y_e5*grad_o_e124
+            V::store(v6, out0.at(28usize, c));
+            v10 = V::neg_mul_add(y_e3, grad_o_e124, v10);
+            v71 = V::mul_add(y_e1, grad_o_e124, v71);
+            v101 = V::neg_mul_add(y_e2, grad_o_e124, v101);
+            v132 = V::mul_add(y_e4, grad_o_e124, v132);
+            let grad_o_e123 = V::load(grad_o.at(16usize, c));
+            v106 = V::mul_add(y_e5, grad_o_e123, v106);
+            // out0[27] = y_e2*grad_o_e135 - (y_e4*grad_o_e12345 + y_e1*grad_o_e235) - y_e3*grad_o_e125 + y_e5*grad_o_e123
+            V::store(v106, out0.at(27usize, c));
+            v10 = V::mul_add(y_e4, grad_o_e123, v10);
+            // out0[26] = y_e5*grad_o_e12345 - y_e1*grad_o_e234 + y_e2*grad_o_e134 - y_e3*grad_o_e124 + y_e4*grad_o_e123
+            V::store(v10, out0.at(26usize, c));
+            v81 = V::mul_add(y_e1, grad_o_e123, v81);
+            v111 = V::neg_mul_add(y_e2, grad_o_e123, v111);
+            v132 = V::mul_add(y_e3, grad_o_e123, v132);
+            let grad_o_e45 = V::load(grad_o.at(15usize, c));
+            let mut v157 = V::mul_sub(y_e3, grad_o_e45, v13);
+            v14 = V::mul_add(y_e2, grad_o_e45, v14);
+            v22 = V::mul_add(y_e1, grad_o_e45, v22);
+            let mut v162 = V::mul(y_e4, grad_o_e45);
+            let mut v163 = V::mul(y_e5, grad_o_e45);
+            let grad_o_e35 = V::load(grad_o.at(14usize, c));
+            v157 = V::neg_mul_add(y_e4, grad_o_e35, v157);
+            let mut v168 = V::mul_sub(y_e2, grad_o_e35, v15);
+            v39 = V::mul_add(y_e1, grad_o_e35, v39);
+            v162 = V::mul_add(y_e3, grad_o_e35, v162);
+            let mut v173 = V::mul(y_e5, grad_o_e35);
+            let grad_o_e34 = V::load(grad_o.at(13usize, c));
+            v157 = V::mul_add(y_e5, grad_o_e34, v157);
+            // out0[25] = y_e3*grad_o_e45 - (y_e2*grad_o_e2345 + y_e1*grad_o_e1345) - y_e4*grad_o_e35 + y_e5*grad_o_e34
+            V::store(v157, out0.at(25usize, c));
+            v16 = V::mul_add(y_e2, grad_o_e34, v16);
+            v24 = V::mul_add(y_e1, grad_o_e34, v24);
+            v163 = V::neg_mul_add(y_e3, grad_o_e34, v163);
+            v173 = V::mul_add(y_e4, grad_o_e34, v173);
+            let grad_o_e25 = V::load(grad_o.at(12usize, c));
+            v14 = V::neg_mul_add(y_e4, grad_o_e25, v14);
+            v168 = V::neg_mul_add(y_e3, grad_o_e25, v168);
+            let mut v191 = V::mul_sub(y_e1, grad_o_e25, v32);
+            v162 = V::mul_add(y_e2, grad_o_e25, v162);
+            let mut v194 = V::mul(y_e5, grad_o_e25);
+            let grad_o_e24 = V::load(grad_o.at(11usize, c));
+            v14 = V::mul_add(y_e5, grad_o_e24, v14);
+            // out0[24] = y_e3*grad_o_e2345 - y_e1*grad_o_e1245 + y_e2*grad_o_e45 - y_e4*grad_o_e25 + y_e5*grad_o_e24
+            V::store(v14, out0.at(24usize, c));
+            v16 = V::neg_mul_add(y_e3, grad_o_e24, v16);
+            v33 = V::mul_add(y_e1, grad_o_e24, v33);
+            v163 = V::neg_mul_add(y_e2, grad_o_e24, v163);
+            v194 = V::mul_add(y_e4, grad_o_e24, v194);
+            let grad_o_e23 = V::load(grad_o.at(10usize, c));
+            v168 = V::mul_add(y_e5, grad_o_e23, v168);
+            // out0[23] = y_e2*grad_o_e35 - (y_e4*grad_o_e2345 + y_e1*grad_o_e1235) - y_e3*grad_o_e25 + y_e5*grad_o_e23
+            V::store(v168, out0.at(23usize, c));
+            v16 = V::mul_add(y_e4, grad_o_e23, v16);
+            // out0[22] = y_e5*grad_o_e2345 - y_e1*grad_o_e1234 + y_e2*grad_o_e34 - y_e3*grad_o_e24 + y_e4*grad_o_e23
+            V::store(v16, out0.at(22usize, c));
+            v43 = V::mul_add(y_e1, grad_o_e23, v43);
+            v173 = V::neg_mul_add(y_e2, grad_o_e23, v173);
+            v194 = V::mul_add(y_e3, grad_o_e23, v194);
+            let grad_o_e15 = V::load(grad_o.at(9usize, c));
+            v22 = V::neg_mul_add(y_e4, grad_o_e15, v22);
+            v39 = V::neg_mul_add(y_e3, grad_o_e15, v39);
+            v191 = V::neg_mul_add(y_e2, grad_o_e15, v191);
+            v162 = V::mul_add(y_e1, grad_o_e15, v162);
+            let mut v226 = V::mul(y_e5, grad_o_e15);
+            let grad_o_e14 = V::load(grad_o.at(8usize, c));
+            v22 = V::mul_add(y_e5, grad_o_e14, v22);
+            // out0[21] = y_e3*grad_o_e1345 + y_e2*grad_o_e1245 + y_e1*grad_o_e45 - y_e4*grad_o_e15 + y_e5*grad_o_e14
+            V::store(v22, out0.at(21usize, c));
+            v24 = V::neg_mul_add(y_e3, grad_o_e14, v24);
+            v33 = V::neg_mul_add(y_e2, grad_o_e14, v33);
+            v163 = V::neg_mul_add(y_e1, grad_o_e14, v163);
+            v226 = V::mul_add(y_e4, grad_o_e14, v226);
+            let grad_o_e13 = V::load(grad_o.at(7usize, c));
+            v39 = V::mul_add(y_e5, grad_o_e13, v39);
+            // out0[20] = y_e2*grad_o_e1235 - y_e4*grad_o_e1345 + y_e1*grad_o_e35 - y_e3*grad_o_e15 + y_e5*grad_o_e13
+            V::store(v39, out0.at(20usize, c));
+            v24 = V::mul_add(y_e4, grad_o_e13, v24);
+            // out0[19] = y_e5*grad_o_e1345 + y_e2*grad_o_e1234 + y_e1*grad_o_e34 - y_e3*grad_o_e14 + y_e4*grad_o_e13
+            V::store(v24, out0.at(19usize, c));
+            v43 = V::neg_mul_add(y_e2, grad_o_e13, v43);
+            v173 = V::neg_mul_add(y_e1, grad_o_e13, v173);
+            v226 = V::mul_add(y_e3, grad_o_e13, v226);
+            let grad_o_e12 = V::load(grad_o.at(6usize, c));
+            v191 = V::mul_add(y_e5, grad_o_e12, v191);
+            // out0[18] = y_e1*grad_o_e25 - (y_e4*grad_o_e1245 + y_e3*grad_o_e1235) - y_e2*grad_o_e15 + y_e5*grad_o_e12
+            V::store(v191, out0.at(18usize, c));
+            v33 = V::mul_add(y_e4, grad_o_e12, v33);
+            // out0[17] = y_e5*grad_o_e1245 - y_e3*grad_o_e1234 + y_e1*grad_o_e24 - y_e2*grad_o_e14 + y_e4*grad_o_e12
+            V::store(v33, out0.at(17usize, c));
+            v43 = V::mul_add(y_e3, grad_o_e12, v43);
+            // out0[16] = y_e5*grad_o_e1235 + y_e4*grad_o_e1234 + y_e1*grad_o_e23 - y_e2*grad_o_e13 + y_e3*grad_o_e12
+            V::store(v43, out0.at(16usize, c));
+            v194 = V::neg_mul_add(y_e1, grad_o_e12, v194);
+            v226 = V::mul_add(y_e2, grad_o_e12, v226);
+            let grad_o_e5 = V::load(grad_o.at(5usize, c));
+            v60 = V::neg_mul_add(y_e4, grad_o_e5, v60);
+            v77 = V::neg_mul_add(y_e3, grad_o_e5, v77);
+            v129 = V::neg_mul_add(y_e2, grad_o_e5, v129);
+            v100 = V::mul_add(y_e1, grad_o_e5, v100);
+            let mut v269 = V::mul(y_e5, grad_o_e5);
+            let grad_o_e4 = V::load(grad_o.at(4usize, c));
+            v60 = V::mul_add(y_e5, grad_o_e4, v60);
+            // out0[15] = y_e3*grad_o_e345 + y_e2*grad_o_e245 + y_e1*grad_o_e145 - y_e4*grad_o_e5 + y_e5*grad_o_e4
+            V::store(v60, out0.at(15usize, c));
+            v62 = V::neg_mul_add(y_e3, grad_o_e4, v62);
+            v71 = V::neg_mul_add(y_e2, grad_o_e4, v71);
+            v101 = V::neg_mul_add(y_e1, grad_o_e4, v101);
+            v269 = V::mul_add(y_e4, grad_o_e4, v269);
+            let grad_o_e3 = V::load(grad_o.at(3usize, c));
+            v77 = V::mul_add(y_e5, grad_o_e3, v77);
+            // out0[14] = y_e2*grad_o_e235 - y_e4*grad_o_e345 + y_e1*grad_o_e135 - y_e3*grad_o_e5 + y_e5*grad_o_e3
+            V::store(v77, out0.at(14usize, c));
+            v62 = V::mul_add(y_e4, grad_o_e3, v62);
+            // out0[13] = y_e5*grad_o_e345 + y_e2*grad_o_e234 + y_e1*grad_o_e134 - y_e3*grad_o_e4 + y_e4*grad_o_e3
+            V::store(v62, out0.at(13usize, c));
+            v81 = V::neg_mul_add(y_e2, grad_o_e3, v81);
+            v111 = V::neg_mul_add(y_e1, grad_o_e3, v111);
+            v269 = V::mul_add(y_e3, grad_o_e3, v269);
+            let grad_o_e2 = V::load(grad_o.at(2usize, c));
+            v129 = V::mul_add(y_e5, grad_o_e2, v129);
+            // out0[12] = y_e1*grad_o_e125 - (y_e4*grad_o_e245 + y_e3*grad_o_e235) - y_e2*grad_o_e5 + y_e5*grad_o_e2
+            V::store(v129, out0.at(12usize, c));
+            v71 = V::mul_add(y_e4, grad_o_e2, v71);
+            // out0[11] = y_e5*grad_o_e245 - y_e3*grad_o_e234 + y_e1*grad_o_e124 - y_e2*grad_o_e4 + y_e4*grad_o_e2
+            V::store(v71, out0.at(11usize, c));
+            v81 = V::mul_add(y_e3, grad_o_e2, v81);
+            // out0[10] = y_e5*grad_o_e235 + y_e4*grad_o_e234 + y_e1*grad_o_e123 - y_e2*grad_o_e3 + y_e3*grad_o_e2
+            V::store(v81, out0.at(10usize, c));
+            v132 = V::neg_mul_add(y_e1, grad_o_e2, v132);
+            v269 = V::mul_add(y_e2, grad_o_e2, v269);
+            let grad_o_e1 = V::load(grad_o.at(1usize, c));
+            // out0[9] = y_e5*grad_o_e1 - (y_e4*grad_o_e145 + y_e3*grad_o_e135 + y_e2*grad_o_e125 + y_e1*grad_o_e5)
+            V::store(V::mul_sub(y_e5, grad_o_e1, v100), out0.at(9usize, c));
+            v101 = V::mul_add(y_e4, grad_o_e1, v101);
+            // out0[8] = y_e5*grad_o_e145 - y_e3*grad_o_e134 - y_e2*grad_o_e124 - y_e1*grad_o_e4 + y_e4*grad_o_e1
+            V::store(v101, out0.at(8usize, c));
+            v111 = V::mul_add(y_e3, grad_o_e1, v111);
+            // out0[7] = y_e5*grad_o_e135 + y_e4*grad_o_e134 - y_e2*grad_o_e123 - y_e1*grad_o_e3 + y_e3*grad_o_e1
+            V::store(v111, out0.at(7usize, c));
+            v132 = V::mul_add(y_e2, grad_o_e1, v132);
+            // out0[6] = y_e5*grad_o_e125 + y_e4*grad_o_e124 + y_e3*grad_o_e123 - y_e1*grad_o_e2 + y_e2*grad_o_e1
+            V::store(v132, out0.at(6usize, c));
+            v269 = V::mul_add(y_e1, grad_o_e1, v269);
+            // out0[0] = y_e5*grad_o_e5 + y_e4*grad_o_e4 + y_e3*grad_o_e3 + y_e2*grad_o_e2 + y_e1*grad_o_e1
+            V::store(v269, out0.at(0usize, c));
+            let grad_o_1 = V::load(grad_o.at(0usize, c));
+            // out0[5] = y_e5*grad_o_1 - (y_e4*grad_o_e45 + y_e3*grad_o_e35 + y_e2*grad_o_e25 + y_e1*grad_o_e15)
+            V::store(V::mul_sub(y_e5, grad_o_1, v162), out0.at(5usize, c));
+            v163 = V::mul_add(y_e4, grad_o_1, v163);
+            // out0[4] = y_e5*grad_o_e45 - y_e3*grad_o_e34 - y_e2*grad_o_e24 - y_e1*grad_o_e14 + y_e4*grad_o_1
+            V::store(v163, out0.at(4usize, c));
+            v173 = V::mul_add(y_e3, grad_o_1, v173);
+            // out0[3] = y_e5*grad_o_e35 + y_e4*grad_o_e34 - y_e2*grad_o_e23 - y_e1*grad_o_e13 + y_e3*grad_o_1
+            V::store(v173, out0.at(3usize, c));
+            v194 = V::mul_add(y_e2, grad_o_1, v194);
+            // out0[2] = y_e5*grad_o_e25 + y_e4*grad_o_e24 + y_e3*grad_o_e23 - y_e1*grad_o_e12 + y_e2*grad_o_1
+            V::store(v194, out0.at(2usize, c));
+            v226 = V::mul_add(y_e1, grad_o_1, v226);
+            // out0[1] = y_e5*grad_o_e15 + y_e4*grad_o_e14 + y_e3*grad_o_e13 + y_e2*grad_o_e12 + y_e1*grad_o_1
+            V::store(v226, out0.at(1usize, c));
         }
     }
 }
@@ -6243,277 +5004,242 @@ unsafe fn geometric_product_8<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let out0 = args.outputs[0];
         for group in 0..args.groups {
             let c = group * V::LANES;
+            x.prefetch::<32usize>(c);
+            grad_o.prefetch::<32usize>(c);
             let x_e2345 = V::load(x.at(30usize, c));
             let grad_o_e12345 = V::load(grad_o.at(31usize, c));
+            let mut v2 = V::mul(x_e2345, grad_o_e12345);
+            let x_e1345 = V::load(x.at(29usize, c));
+            let mut v4 = V::mul(x_e1345, grad_o_e12345);
+            let x_e1245 = V::load(x.at(28usize, c));
+            let mut v6 = V::mul(x_e1245, grad_o_e12345);
+            let x_e1235 = V::load(x.at(27usize, c));
+            let mut v8 = V::mul(x_e1235, grad_o_e12345);
+            let x_e1234 = V::load(x.at(26usize, c));
+            let mut v10 = V::mul(x_e1234, grad_o_e12345);
             let x_e12345 = V::load(x.at(31usize, c));
             let grad_o_e2345 = V::load(grad_o.at(30usize, c));
+            v2 = V::mul_add(x_e12345, grad_o_e2345, v2);
             let x_e345 = V::load(x.at(25usize, c));
-            let grad_o_e1345 = V::load(grad_o.at(29usize, c));
+            v4 = V::mul_add(x_e345, grad_o_e2345, v4);
             let x_e245 = V::load(x.at(24usize, c));
-            let grad_o_e1245 = V::load(grad_o.at(28usize, c));
+            v6 = V::mul_add(x_e245, grad_o_e2345, v6);
             let x_e235 = V::load(x.at(23usize, c));
-            let grad_o_e1235 = V::load(grad_o.at(27usize, c));
+            v8 = V::mul_add(x_e235, grad_o_e2345, v8);
             let x_e234 = V::load(x.at(22usize, c));
-            let grad_o_e1234 = V::load(grad_o.at(26usize, c));
-            let x_e1345 = V::load(x.at(29usize, c));
-            let grad_o_e345 = V::load(grad_o.at(25usize, c));
-            let x_e1245 = V::load(x.at(28usize, c));
-            let grad_o_e245 = V::load(grad_o.at(24usize, c));
-            let x_e1235 = V::load(x.at(27usize, c));
-            let grad_o_e235 = V::load(grad_o.at(23usize, c));
-            let x_e1234 = V::load(x.at(26usize, c));
-            let grad_o_e234 = V::load(grad_o.at(22usize, c));
-            let x_e45 = V::load(x.at(15usize, c));
-            let grad_o_e145 = V::load(grad_o.at(21usize, c));
-            let x_e35 = V::load(x.at(14usize, c));
-            let grad_o_e135 = V::load(grad_o.at(20usize, c));
-            let x_e34 = V::load(x.at(13usize, c));
-            let grad_o_e134 = V::load(grad_o.at(19usize, c));
-            let x_e25 = V::load(x.at(12usize, c));
-            let grad_o_e125 = V::load(grad_o.at(18usize, c));
-            let x_e24 = V::load(x.at(11usize, c));
-            let grad_o_e124 = V::load(grad_o.at(17usize, c));
-            let x_e23 = V::load(x.at(10usize, c));
-            let grad_o_e123 = V::load(grad_o.at(16usize, c));
+            v10 = V::mul_add(x_e234, grad_o_e2345, v10);
+            let grad_o_e1345 = V::load(grad_o.at(29usize, c));
+            v4 = V::mul_add(x_e12345, grad_o_e1345, v4);
+            v2 = V::neg_mul_add(x_e345, grad_o_e1345, v2);
             let x_e145 = V::load(x.at(21usize, c));
-            let grad_o_e45 = V::load(grad_o.at(15usize, c));
+            v6 = V::mul_add(x_e145, grad_o_e1345, v6);
             let x_e135 = V::load(x.at(20usize, c));
-            let grad_o_e35 = V::load(grad_o.at(14usize, c));
+            v8 = V::mul_add(x_e135, grad_o_e1345, v8);
             let x_e134 = V::load(x.at(19usize, c));
-            let grad_o_e34 = V::load(grad_o.at(13usize, c));
+            v10 = V::mul_add(x_e134, grad_o_e1345, v10);
+            let grad_o_e1245 = V::load(grad_o.at(28usize, c));
+            v6 = V::mul_add(x_e12345, grad_o_e1245, v6);
+            v2 = V::neg_mul_add(x_e245, grad_o_e1245, v2);
+            let mut v47 = V::mul_sub(x_e145, grad_o_e1245, v4);
             let x_e125 = V::load(x.at(18usize, c));
-            let grad_o_e25 = V::load(grad_o.at(12usize, c));
+            v8 = V::mul_add(x_e125, grad_o_e1245, v8);
             let x_e124 = V::load(x.at(17usize, c));
-            let grad_o_e24 = V::load(grad_o.at(11usize, c));
+            v10 = V::mul_add(x_e124, grad_o_e1245, v10);
+            let grad_o_e1235 = V::load(grad_o.at(27usize, c));
+            v8 = V::mul_add(x_e12345, grad_o_e1235, v8);
+            v2 = V::neg_mul_add(x_e235, grad_o_e1235, v2);
+            v47 = V::mul_add(x_e135, grad_o_e1235, v47);
+            v6 = V::neg_mul_add(x_e125, grad_o_e1235, v6);
             let x_e123 = V::load(x.at(16usize, c));
-            let grad_o_e23 = V::load(grad_o.at(10usize, c));
-            let x_e5 = V::load(x.at(5usize, c));
-            let grad_o_e15 = V::load(grad_o.at(9usize, c));
-            let x_e4 = V::load(x.at(4usize, c));
-            let grad_o_e14 = V::load(grad_o.at(8usize, c));
-            let x_e3 = V::load(x.at(3usize, c));
-            let grad_o_e13 = V::load(grad_o.at(7usize, c));
-            let x_e2 = V::load(x.at(2usize, c));
-            let grad_o_e12 = V::load(grad_o.at(6usize, c));
+            v10 = V::mul_add(x_e123, grad_o_e1235, v10);
+            let grad_o_e1234 = V::load(grad_o.at(26usize, c));
+            v10 = V::mul_add(x_e12345, grad_o_e1234, v10);
+            v2 = V::neg_mul_add(x_e234, grad_o_e1234, v2);
+            v47 = V::mul_add(x_e134, grad_o_e1234, v47);
+            v6 = V::neg_mul_add(x_e124, grad_o_e1234, v6);
+            let mut v76 = V::mul_sub(x_e123, grad_o_e1234, v8);
+            let grad_o_e345 = V::load(grad_o.at(25usize, c));
+            v47 = V::neg_mul_add(x_e2345, grad_o_e345, v47);
+            v2 = V::neg_mul_add(x_e1345, grad_o_e345, v2);
+            let x_e45 = V::load(x.at(15usize, c));
+            v6 = V::mul_add(x_e45, grad_o_e345, v6);
+            let x_e35 = V::load(x.at(14usize, c));
+            v76 = V::neg_mul_add(x_e35, grad_o_e345, v76);
+            let x_e34 = V::load(x.at(13usize, c));
+            v10 = V::mul_add(x_e34, grad_o_e345, v10);
+            let grad_o_e245 = V::load(grad_o.at(24usize, c));
+            v6 = V::mul_add(x_e2345, grad_o_e245, v6);
+            v2 = V::neg_mul_add(x_e1245, grad_o_e245, v2);
+            v47 = V::mul_add(x_e45, grad_o_e245, v47);
+            let x_e25 = V::load(x.at(12usize, c));
+            v76 = V::neg_mul_add(x_e25, grad_o_e245, v76);
+            let x_e24 = V::load(x.at(11usize, c));
+            v10 = V::mul_add(x_e24, grad_o_e245, v10);
+            let grad_o_e235 = V::load(grad_o.at(23usize, c));
+            v76 = V::neg_mul_add(x_e2345, grad_o_e235, v76);
+            v2 = V::neg_mul_add(x_e1235, grad_o_e235, v2);
+            v47 = V::mul_add(x_e35, grad_o_e235, v47);
+            v6 = V::neg_mul_add(x_e25, grad_o_e235, v6);
+            let x_e23 = V::load(x.at(10usize, c));
+            v10 = V::mul_add(x_e23, grad_o_e235, v10);
+            let grad_o_e234 = V::load(grad_o.at(22usize, c));
+            v10 = V::mul_add(x_e2345, grad_o_e234, v10);
+            v2 = V::neg_mul_add(x_e1234, grad_o_e234, v2);
+            v47 = V::mul_add(x_e34, grad_o_e234, v47);
+            v6 = V::neg_mul_add(x_e24, grad_o_e234, v6);
+            v76 = V::mul_add(x_e23, grad_o_e234, v76);
+            let grad_o_e145 = V::load(grad_o.at(21usize, c));
+            v6 = V::mul_add(x_e1345, grad_o_e145, v6);
+            v47 = V::mul_add(x_e1245, grad_o_e145, v47);
+            v2 = V::mul_add(x_e45, grad_o_e145, v2);
             let x_e15 = V::load(x.at(9usize, c));
-            let grad_o_e5 = V::load(grad_o.at(5usize, c));
+            v76 = V::neg_mul_add(x_e15, grad_o_e145, v76);
             let x_e14 = V::load(x.at(8usize, c));
-            let grad_o_e4 = V::load(grad_o.at(4usize, c));
+            v10 = V::mul_add(x_e14, grad_o_e145, v10);
+            let grad_o_e135 = V::load(grad_o.at(20usize, c));
+            v76 = V::neg_mul_add(x_e1345, grad_o_e135, v76);
+            v47 = V::mul_add(x_e1235, grad_o_e135, v47);
+            v2 = V::mul_add(x_e35, grad_o_e135, v2);
+            v6 = V::neg_mul_add(x_e15, grad_o_e135, v6);
             let x_e13 = V::load(x.at(7usize, c));
-            let grad_o_e3 = V::load(grad_o.at(3usize, c));
+            v10 = V::mul_add(x_e13, grad_o_e135, v10);
+            let grad_o_e134 = V::load(grad_o.at(19usize, c));
+            v10 = V::mul_add(x_e1345, grad_o_e134, v10);
+            v47 = V::mul_add(x_e1234, grad_o_e134, v47);
+            v2 = V::mul_add(x_e34, grad_o_e134, v2);
+            v6 = V::neg_mul_add(x_e14, grad_o_e134, v6);
+            v76 = V::mul_add(x_e13, grad_o_e134, v76);
+            let grad_o_e125 = V::load(grad_o.at(18usize, c));
+            v76 = V::neg_mul_add(x_e1245, grad_o_e125, v76);
+            v6 = V::neg_mul_add(x_e1235, grad_o_e125, v6);
+            v2 = V::mul_add(x_e25, grad_o_e125, v2);
+            v47 = V::neg_mul_add(x_e15, grad_o_e125, v47);
             let x_e12 = V::load(x.at(6usize, c));
-            let grad_o_e2 = V::load(grad_o.at(2usize, c));
-            let x_1 = V::load(x.at(0usize, c));
-            let grad_o_e1 = V::load(grad_o.at(1usize, c));
+            v10 = V::mul_add(x_e12, grad_o_e125, v10);
+            let grad_o_e124 = V::load(grad_o.at(17usize, c));
+            v10 = V::mul_add(x_e1245, grad_o_e124, v10);
+            v6 = V::neg_mul_add(x_e1234, grad_o_e124, v6);
+            v2 = V::mul_add(x_e24, grad_o_e124, v2);
+            v47 = V::neg_mul_add(x_e14, grad_o_e124, v47);
+            v76 = V::mul_add(x_e12, grad_o_e124, v76);
+            let grad_o_e123 = V::load(grad_o.at(16usize, c));
+            v10 = V::mul_add(x_e1235, grad_o_e123, v10);
+            v76 = V::mul_add(x_e1234, grad_o_e123, v76);
+            v2 = V::mul_add(x_e23, grad_o_e123, v2);
+            v47 = V::neg_mul_add(x_e13, grad_o_e123, v47);
+            v6 = V::mul_add(x_e12, grad_o_e123, v6);
+            let grad_o_e45 = V::load(grad_o.at(15usize, c));
+            v6 = V::mul_add(x_e345, grad_o_e45, v6);
+            v47 = V::mul_add(x_e245, grad_o_e45, v47);
+            v2 = V::mul_add(x_e145, grad_o_e45, v2);
+            let x_e5 = V::load(x.at(5usize, c));
+            v76 = V::neg_mul_add(x_e5, grad_o_e45, v76);
+            let x_e4 = V::load(x.at(4usize, c));
+            v10 = V::mul_add(x_e4, grad_o_e45, v10);
+            let grad_o_e35 = V::load(grad_o.at(14usize, c));
+            v76 = V::neg_mul_add(x_e345, grad_o_e35, v76);
+            v47 = V::mul_add(x_e235, grad_o_e35, v47);
+            v2 = V::mul_add(x_e135, grad_o_e35, v2);
+            v6 = V::neg_mul_add(x_e5, grad_o_e35, v6);
+            let x_e3 = V::load(x.at(3usize, c));
+            v10 = V::mul_add(x_e3, grad_o_e35, v10);
+            let grad_o_e34 = V::load(grad_o.at(13usize, c));
+            v10 = V::mul_add(x_e345, grad_o_e34, v10);
+            v47 = V::mul_add(x_e234, grad_o_e34, v47);
+            v2 = V::mul_add(x_e134, grad_o_e34, v2);
+            v6 = V::neg_mul_add(x_e4, grad_o_e34, v6);
+            v76 = V::mul_add(x_e3, grad_o_e34, v76);
+            let grad_o_e25 = V::load(grad_o.at(12usize, c));
+            v76 = V::neg_mul_add(x_e245, grad_o_e25, v76);
+            v6 = V::neg_mul_add(x_e235, grad_o_e25, v6);
+            v2 = V::mul_add(x_e125, grad_o_e25, v2);
+            v47 = V::neg_mul_add(x_e5, grad_o_e25, v47);
+            let x_e2 = V::load(x.at(2usize, c));
+            v10 = V::mul_add(x_e2, grad_o_e25, v10);
+            let grad_o_e24 = V::load(grad_o.at(11usize, c));
+            v10 = V::mul_add(x_e245, grad_o_e24, v10);
+            v6 = V::neg_mul_add(x_e234, grad_o_e24, v6);
+            v2 = V::mul_add(x_e124, grad_o_e24, v2);
+            v47 = V::neg_mul_add(x_e4, grad_o_e24, v47);
+            v76 = V::mul_add(x_e2, grad_o_e24, v76);
+            let grad_o_e23 = V::load(grad_o.at(10usize, c));
+            v10 = V::mul_add(x_e235, grad_o_e23, v10);
+            v76 = V::mul_add(x_e234, grad_o_e23, v76);
+            v2 = V::mul_add(x_e123, grad_o_e23, v2);
+            v47 = V::neg_mul_add(x_e3, grad_o_e23, v47);
+            v6 = V::mul_add(x_e2, grad_o_e23, v6);
+            let grad_o_e15 = V::load(grad_o.at(9usize, c));
+            v76 = V::neg_mul_add(x_e145, grad_o_e15, v76);
+            v6 = V::neg_mul_add(x_e135, grad_o_e15, v6);
+            v47 = V::neg_mul_add(x_e125, grad_o_e15, v47);
+            v2 = V::neg_mul_add(x_e5, grad_o_e15, v2);
             let x_e1 = V::load(x.at(1usize, c));
+            v10 = V::mul_add(x_e1, grad_o_e15, v10);
+            let grad_o_e14 = V::load(grad_o.at(8usize, c));
+            v10 = V::mul_add(x_e145, grad_o_e14, v10);
+            v6 = V::neg_mul_add(x_e134, grad_o_e14, v6);
+            v47 = V::neg_mul_add(x_e124, grad_o_e14, v47);
+            v2 = V::neg_mul_add(x_e4, grad_o_e14, v2);
+            v76 = V::mul_add(x_e1, grad_o_e14, v76);
+            let grad_o_e13 = V::load(grad_o.at(7usize, c));
+            v10 = V::mul_add(x_e135, grad_o_e13, v10);
+            v76 = V::mul_add(x_e134, grad_o_e13, v76);
+            v47 = V::neg_mul_add(x_e123, grad_o_e13, v47);
+            v2 = V::neg_mul_add(x_e3, grad_o_e13, v2);
+            v6 = V::mul_add(x_e1, grad_o_e13, v6);
+            let grad_o_e12 = V::load(grad_o.at(6usize, c));
+            v10 = V::mul_add(x_e125, grad_o_e12, v10);
+            v76 = V::mul_add(x_e124, grad_o_e12, v76);
+            v6 = V::mul_add(x_e123, grad_o_e12, v6);
+            v2 = V::neg_mul_add(x_e2, grad_o_e12, v2);
+            v47 = V::mul_add(x_e1, grad_o_e12, v47);
+            let grad_o_e5 = V::load(grad_o.at(5usize, c));
+            v76 = V::neg_mul_add(x_e45, grad_o_e5, v76);
+            v6 = V::neg_mul_add(x_e35, grad_o_e5, v6);
+            v47 = V::neg_mul_add(x_e25, grad_o_e5, v47);
+            v2 = V::neg_mul_add(x_e15, grad_o_e5, v2);
+            let x_1 = V::load(x.at(0usize, c));
+            v10 = V::mul_add(x_1, grad_o_e5, v10);
+            let grad_o_e4 = V::load(grad_o.at(4usize, c));
+            v10 = V::mul_add(x_e45, grad_o_e4, v10);
+            v6 = V::neg_mul_add(x_e34, grad_o_e4, v6);
+            v47 = V::neg_mul_add(x_e24, grad_o_e4, v47);
+            v2 = V::neg_mul_add(x_e14, grad_o_e4, v2);
+            v76 = V::mul_add(x_1, grad_o_e4, v76);
+            let grad_o_e3 = V::load(grad_o.at(3usize, c));
+            v10 = V::mul_add(x_e35, grad_o_e3, v10);
+            v76 = V::mul_add(x_e34, grad_o_e3, v76);
+            v47 = V::neg_mul_add(x_e23, grad_o_e3, v47);
+            v2 = V::neg_mul_add(x_e13, grad_o_e3, v2);
+            v6 = V::mul_add(x_1, grad_o_e3, v6);
+            let grad_o_e2 = V::load(grad_o.at(2usize, c));
+            v10 = V::mul_add(x_e25, grad_o_e2, v10);
+            v76 = V::mul_add(x_e24, grad_o_e2, v76);
+            v6 = V::mul_add(x_e23, grad_o_e2, v6);
+            v2 = V::neg_mul_add(x_e12, grad_o_e2, v2);
+            v47 = V::mul_add(x_1, grad_o_e2, v47);
+            let grad_o_e1 = V::load(grad_o.at(1usize, c));
+            v10 = V::mul_add(x_e15, grad_o_e1, v10);
+            v76 = V::mul_add(x_e14, grad_o_e1, v76);
+            v6 = V::mul_add(x_e13, grad_o_e1, v6);
+            v47 = V::mul_add(x_e12, grad_o_e1, v47);
+            v2 = V::mul_add(x_1, grad_o_e1, v2);
             let grad_o_1 = V::load(grad_o.at(0usize, c));
-            // out0[0] = x_e2345*grad_o_e12345 + x_e12345*grad_o_e2345 - x_e345*grad_o_e1345 - x_e245*grad_o_e1245 - x_e235*grad_o_e1235 - x_e234*grad_o_e1234 - x_e1345*grad_o_e345 - x_e1245*grad_o_e245 - x_e1235*grad_o_e235 - x_e1234*grad_o_e234 + x_e45*grad_o_e145 + x_e35*grad_o_e135 + x_e34*grad_o_e134 + x_e25*grad_o_e125 + x_e24*grad_o_e124 + x_e23*grad_o_e123 + x_e145*grad_o_e45 + x_e135*grad_o_e35 + x_e134*grad_o_e34 + x_e125*grad_o_e25 + x_e124*grad_o_e24 + x_e123*grad_o_e23 - x_e5*grad_o_e15 - x_e4*grad_o_e14 - x_e3*grad_o_e13 - x_e2*grad_o_e12 - x_e15*grad_o_e5 - x_e14*grad_o_e4 - x_e13*grad_o_e3 - x_e12*grad_o_e2 + x_1*grad_o_e1 + x_e1*grad_o_1
-            V::store(
-                {
-                    let mut s = V::mul(x_e2345, grad_o_e12345);
-                    s = V::mul_add(x_e12345, grad_o_e2345, s);
-                    s = V::neg_mul_add(x_e345, grad_o_e1345, s);
-                    s = V::neg_mul_add(x_e245, grad_o_e1245, s);
-                    s = V::neg_mul_add(x_e235, grad_o_e1235, s);
-                    s = V::neg_mul_add(x_e234, grad_o_e1234, s);
-                    s = V::neg_mul_add(x_e1345, grad_o_e345, s);
-                    s = V::neg_mul_add(x_e1245, grad_o_e245, s);
-                    s = V::neg_mul_add(x_e1235, grad_o_e235, s);
-                    s = V::neg_mul_add(x_e1234, grad_o_e234, s);
-                    s = V::mul_add(x_e45, grad_o_e145, s);
-                    s = V::mul_add(x_e35, grad_o_e135, s);
-                    s = V::mul_add(x_e34, grad_o_e134, s);
-                    s = V::mul_add(x_e25, grad_o_e125, s);
-                    s = V::mul_add(x_e24, grad_o_e124, s);
-                    s = V::mul_add(x_e23, grad_o_e123, s);
-                    s = V::mul_add(x_e145, grad_o_e45, s);
-                    s = V::mul_add(x_e135, grad_o_e35, s);
-                    s = V::mul_add(x_e134, grad_o_e34, s);
-                    s = V::mul_add(x_e125, grad_o_e25, s);
-                    s = V::mul_add(x_e124, grad_o_e24, s);
-                    s = V::mul_add(x_e123, grad_o_e23, s);
-                    s = V::neg_mul_add(x_e5, grad_o_e15, s);
-                    s = V::neg_mul_add(x_e4, grad_o_e14, s);
-                    s = V::neg_mul_add(x_e3, grad_o_e13, s);
-                    s = V::neg_mul_add(x_e2, grad_o_e12, s);
-                    s = V::neg_mul_add(x_e15, grad_o_e5, s);
-                    s = V::neg_mul_add(x_e14, grad_o_e4, s);
-                    s = V::neg_mul_add(x_e13, grad_o_e3, s);
-                    s = V::neg_mul_add(x_e12, grad_o_e2, s);
-                    s = V::mul_add(x_1, grad_o_e1, s);
-                    s = V::mul_add(x_e1, grad_o_1, s);
-                    s
-                },
-                out0.at(0usize, c),
-            );
-            // out0[1] = x_e145*grad_o_e1245 - (x_e1345*grad_o_e12345 + x_e345*grad_o_e2345 + x_e12345*grad_o_e1345) + x_e135*grad_o_e1235 + x_e134*grad_o_e1234 - x_e2345*grad_o_e345 + x_e45*grad_o_e245 + x_e35*grad_o_e235 + x_e34*grad_o_e234 + x_e1245*grad_o_e145 + x_e1235*grad_o_e135 + x_e1234*grad_o_e134 - x_e15*grad_o_e125 - x_e14*grad_o_e124 - x_e13*grad_o_e123 + x_e245*grad_o_e45 + x_e235*grad_o_e35 + x_e234*grad_o_e34 - x_e5*grad_o_e25 - x_e4*grad_o_e24 - x_e3*grad_o_e23 - x_e125*grad_o_e15 - x_e124*grad_o_e14 - x_e123*grad_o_e13 + x_e1*grad_o_e12 - x_e25*grad_o_e5 - x_e24*grad_o_e4 - x_e23*grad_o_e3 + x_1*grad_o_e2 + x_e12*grad_o_e1 + x_e2*grad_o_1
-            V::store(
-                {
-                    let mut s = V::mul_sub(
-                        x_e145,
-                        grad_o_e1245,
-                        {
-                            let mut s = V::mul(x_e1345, grad_o_e12345);
-                            s = V::mul_add(x_e345, grad_o_e2345, s);
-                            s = V::mul_add(x_e12345, grad_o_e1345, s);
-                            s
-                        },
-                    );
-                    s = V::mul_add(x_e135, grad_o_e1235, s);
-                    s = V::mul_add(x_e134, grad_o_e1234, s);
-                    s = V::neg_mul_add(x_e2345, grad_o_e345, s);
-                    s = V::mul_add(x_e45, grad_o_e245, s);
-                    s = V::mul_add(x_e35, grad_o_e235, s);
-                    s = V::mul_add(x_e34, grad_o_e234, s);
-                    s = V::mul_add(x_e1245, grad_o_e145, s);
-                    s = V::mul_add(x_e1235, grad_o_e135, s);
-                    s = V::mul_add(x_e1234, grad_o_e134, s);
-                    s = V::neg_mul_add(x_e15, grad_o_e125, s);
-                    s = V::neg_mul_add(x_e14, grad_o_e124, s);
-                    s = V::neg_mul_add(x_e13, grad_o_e123, s);
-                    s = V::mul_add(x_e245, grad_o_e45, s);
-                    s = V::mul_add(x_e235, grad_o_e35, s);
-                    s = V::mul_add(x_e234, grad_o_e34, s);
-                    s = V::neg_mul_add(x_e5, grad_o_e25, s);
-                    s = V::neg_mul_add(x_e4, grad_o_e24, s);
-                    s = V::neg_mul_add(x_e3, grad_o_e23, s);
-                    s = V::neg_mul_add(x_e125, grad_o_e15, s);
-                    s = V::neg_mul_add(x_e124, grad_o_e14, s);
-                    s = V::neg_mul_add(x_e123, grad_o_e13, s);
-                    s = V::mul_add(x_e1, grad_o_e12, s);
-                    s = V::neg_mul_add(x_e25, grad_o_e5, s);
-                    s = V::neg_mul_add(x_e24, grad_o_e4, s);
-                    s = V::neg_mul_add(x_e23, grad_o_e3, s);
-                    s = V::mul_add(x_1, grad_o_e2, s);
-                    s = V::mul_add(x_e12, grad_o_e1, s);
-                    s = V::mul_add(x_e2, grad_o_1, s);
-                    s
-                },
-                out0.at(1usize, c),
-            );
-            // out0[2] = x_e1245*grad_o_e12345 + x_e245*grad_o_e2345 + x_e145*grad_o_e1345 + x_e12345*grad_o_e1245 - x_e125*grad_o_e1235 - x_e124*grad_o_e1234 + x_e45*grad_o_e345 + x_e2345*grad_o_e245 - x_e25*grad_o_e235 - x_e24*grad_o_e234 + x_e1345*grad_o_e145 - x_e15*grad_o_e135 - x_e14*grad_o_e134 - x_e1235*grad_o_e125 - x_e1234*grad_o_e124 + x_e12*grad_o_e123 + x_e345*grad_o_e45 - x_e5*grad_o_e35 - x_e4*grad_o_e34 - x_e235*grad_o_e25 - x_e234*grad_o_e24 + x_e2*grad_o_e23 - x_e135*grad_o_e15 - x_e134*grad_o_e14 + x_e1*grad_o_e13 + x_e123*grad_o_e12 - x_e35*grad_o_e5 - x_e34*grad_o_e4 + x_1*grad_o_e3 + x_e23*grad_o_e2 + x_e13*grad_o_e1 + x_e3*grad_o_1
-            V::store(
-                {
-                    let mut s = V::mul(x_e1245, grad_o_e12345);
-                    s = V::mul_add(x_e245, grad_o_e2345, s);
-                    s = V::mul_add(x_e145, grad_o_e1345, s);
-                    s = V::mul_add(x_e12345, grad_o_e1245, s);
-                    s = V::neg_mul_add(x_e125, grad_o_e1235, s);
-                    s = V::neg_mul_add(x_e124, grad_o_e1234, s);
-                    s = V::mul_add(x_e45, grad_o_e345, s);
-                    s = V::mul_add(x_e2345, grad_o_e245, s);
-                    s = V::neg_mul_add(x_e25, grad_o_e235, s);
-                    s = V::neg_mul_add(x_e24, grad_o_e234, s);
-                    s = V::mul_add(x_e1345, grad_o_e145, s);
-                    s = V::neg_mul_add(x_e15, grad_o_e135, s);
-                    s = V::neg_mul_add(x_e14, grad_o_e134, s);
-                    s = V::neg_mul_add(x_e1235, grad_o_e125, s);
-                    s = V::neg_mul_add(x_e1234, grad_o_e124, s);
-                    s = V::mul_add(x_e12, grad_o_e123, s);
-                    s = V::mul_add(x_e345, grad_o_e45, s);
-                    s = V::neg_mul_add(x_e5, grad_o_e35, s);
-                    s = V::neg_mul_add(x_e4, grad_o_e34, s);
-                    s = V::neg_mul_add(x_e235, grad_o_e25, s);
-                    s = V::neg_mul_add(x_e234, grad_o_e24, s);
-                    s = V::mul_add(x_e2, grad_o_e23, s);
-                    s = V::neg_mul_add(x_e135, grad_o_e15, s);
-                    s = V::neg_mul_add(x_e134, grad_o_e14, s);
-                    s = V::mul_add(x_e1, grad_o_e13, s);
-                    s = V::mul_add(x_e123, grad_o_e12, s);
-                    s = V::neg_mul_add(x_e35, grad_o_e5, s);
-                    s = V::neg_mul_add(x_e34, grad_o_e4, s);
-                    s = V::mul_add(x_1, grad_o_e3, s);
-                    s = V::mul_add(x_e23, grad_o_e2, s);
-                    s = V::mul_add(x_e13, grad_o_e1, s);
-                    s = V::mul_add(x_e3, grad_o_1, s);
-                    s
-                },
-                out0.at(2usize, c),
-            );
-            // out0[3] = x_e123*grad_o_e1234 - (x_e1235*grad_o_e12345 + x_e235*grad_o_e2345 + x_e135*grad_o_e1345 + x_e125*grad_o_e1245 + x_e12345*grad_o_e1235) - x_e35*grad_o_e345 - x_e25*grad_o_e245 - x_e2345*grad_o_e235 + x_e23*grad_o_e234 - x_e15*grad_o_e145 - x_e1345*grad_o_e135 + x_e13*grad_o_e134 - x_e1245*grad_o_e125 + x_e12*grad_o_e124 + x_e1234*grad_o_e123 - x_e5*grad_o_e45 - x_e345*grad_o_e35 + x_e3*grad_o_e34 - x_e245*grad_o_e25 + x_e2*grad_o_e24 + x_e234*grad_o_e23 - x_e145*grad_o_e15 + x_e1*grad_o_e14 + x_e134*grad_o_e13 + x_e124*grad_o_e12 - x_e45*grad_o_e5 + x_1*grad_o_e4 + x_e34*grad_o_e3 + x_e24*grad_o_e2 + x_e14*grad_o_e1 + x_e4*grad_o_1
-            V::store(
-                {
-                    let mut s = V::mul_sub(
-                        x_e123,
-                        grad_o_e1234,
-                        {
-                            let mut s = V::mul(x_e1235, grad_o_e12345);
-                            s = V::mul_add(x_e235, grad_o_e2345, s);
-                            s = V::mul_add(x_e135, grad_o_e1345, s);
-                            s = V::mul_add(x_e125, grad_o_e1245, s);
-                            s = V::mul_add(x_e12345, grad_o_e1235, s);
-                            s
-                        },
-                    );
-                    s = V::neg_mul_add(x_e35, grad_o_e345, s);
-                    s = V::neg_mul_add(x_e25, grad_o_e245, s);
-                    s = V::neg_mul_add(x_e2345, grad_o_e235, s);
-                    s = V::mul_add(x_e23, grad_o_e234, s);
-                    s = V::neg_mul_add(x_e15, grad_o_e145, s);
-                    s = V::neg_mul_add(x_e1345, grad_o_e135, s);
-                    s = V::mul_add(x_e13, grad_o_e134, s);
-                    s = V::neg_mul_add(x_e1245, grad_o_e125, s);
-                    s = V::mul_add(x_e12, grad_o_e124, s);
-                    s = V::mul_add(x_e1234, grad_o_e123, s);
-                    s = V::neg_mul_add(x_e5, grad_o_e45, s);
-                    s = V::neg_mul_add(x_e345, grad_o_e35, s);
-                    s = V::mul_add(x_e3, grad_o_e34, s);
-                    s = V::neg_mul_add(x_e245, grad_o_e25, s);
-                    s = V::mul_add(x_e2, grad_o_e24, s);
-                    s = V::mul_add(x_e234, grad_o_e23, s);
-                    s = V::neg_mul_add(x_e145, grad_o_e15, s);
-                    s = V::mul_add(x_e1, grad_o_e14, s);
-                    s = V::mul_add(x_e134, grad_o_e13, s);
-                    s = V::mul_add(x_e124, grad_o_e12, s);
-                    s = V::neg_mul_add(x_e45, grad_o_e5, s);
-                    s = V::mul_add(x_1, grad_o_e4, s);
-                    s = V::mul_add(x_e34, grad_o_e3, s);
-                    s = V::mul_add(x_e24, grad_o_e2, s);
-                    s = V::mul_add(x_e14, grad_o_e1, s);
-                    s = V::mul_add(x_e4, grad_o_1, s);
-                    s
-                },
-                out0.at(3usize, c),
-            );
+            v10 = V::mul_add(x_e5, grad_o_1, v10);
             // out0[4] = x_e1234*grad_o_e12345 + x_e234*grad_o_e2345 + x_e134*grad_o_e1345 + x_e124*grad_o_e1245 + x_e123*grad_o_e1235 + x_e12345*grad_o_e1234 + x_e34*grad_o_e345 + x_e24*grad_o_e245 + x_e23*grad_o_e235 + x_e2345*grad_o_e234 + x_e14*grad_o_e145 + x_e13*grad_o_e135 + x_e1345*grad_o_e134 + x_e12*grad_o_e125 + x_e1245*grad_o_e124 + x_e1235*grad_o_e123 + x_e4*grad_o_e45 + x_e3*grad_o_e35 + x_e345*grad_o_e34 + x_e2*grad_o_e25 + x_e245*grad_o_e24 + x_e235*grad_o_e23 + x_e1*grad_o_e15 + x_e145*grad_o_e14 + x_e135*grad_o_e13 + x_e125*grad_o_e12 + x_1*grad_o_e5 + x_e45*grad_o_e4 + x_e35*grad_o_e3 + x_e25*grad_o_e2 + x_e15*grad_o_e1 + x_e5*grad_o_1
-            V::store(
-                {
-                    let mut s = V::mul(x_e1234, grad_o_e12345);
-                    s = V::mul_add(x_e234, grad_o_e2345, s);
-                    s = V::mul_add(x_e134, grad_o_e1345, s);
-                    s = V::mul_add(x_e124, grad_o_e1245, s);
-                    s = V::mul_add(x_e123, grad_o_e1235, s);
-                    s = V::mul_add(x_e12345, grad_o_e1234, s);
-                    s = V::mul_add(x_e34, grad_o_e345, s);
-                    s = V::mul_add(x_e24, grad_o_e245, s);
-                    s = V::mul_add(x_e23, grad_o_e235, s);
-                    s = V::mul_add(x_e2345, grad_o_e234, s);
-                    s = V::mul_add(x_e14, grad_o_e145, s);
-                    s = V::mul_add(x_e13, grad_o_e135, s);
-                    s = V::mul_add(x_e1345, grad_o_e134, s);
-                    s = V::mul_add(x_e12, grad_o_e125, s);
-                    s = V::mul_add(x_e1245, grad_o_e124, s);
-                    s = V::mul_add(x_e1235, grad_o_e123, s);
-                    s = V::mul_add(x_e4, grad_o_e45, s);
-                    s = V::mul_add(x_e3, grad_o_e35, s);
-                    s = V::mul_add(x_e345, grad_o_e34, s);
-                    s = V::mul_add(x_e2, grad_o_e25, s);
-                    s = V::mul_add(x_e245, grad_o_e24, s);
-                    s = V::mul_add(x_e235, grad_o_e23, s);
-                    s = V::mul_add(x_e1, grad_o_e15, s);
-                    s = V::mul_add(x_e145, grad_o_e14, s);
-                    s = V::mul_add(x_e135, grad_o_e13, s);
-                    s = V::mul_add(x_e125, grad_o_e12, s);
-                    s = V::mul_add(x_1, grad_o_e5, s);
-                    s = V::mul_add(x_e45, grad_o_e4, s);
-                    s = V::mul_add(x_e35, grad_o_e3, s);
-                    s = V::mul_add(x_e25, grad_o_e2, s);
-                    s = V::mul_add(x_e15, grad_o_e1, s);
-                    s = V::mul_add(x_e5, grad_o_1, s);
-                    s
-                },
-                out0.at(4usize, c),
-            );
+            V::store(v10, out0.at(4usize, c));
+            v76 = V::mul_add(x_e4, grad_o_1, v76);
+            // out0[3] = x_e123*grad_o_e1234 - (x_e1235*grad_o_e12345 + x_e235*grad_o_e2345 + x_e135*grad_o_e1345 + x_e125*grad_o_e1245 + x_e12345*grad_o_e1235) - x_e35*grad_o_e345 - x_e25*grad_o_e245 - x_e2345*grad_o_e235 + x_e23*grad_o_e234 - x_e15*grad_o_e145 - x_e1345*grad_o_e135 + x_e13*grad_o_e134 - x_e1245*grad_o_e125 + x_e12*grad_o_e124 + x_e1234*grad_o_e123 - x_e5*grad_o_e45 - x_e345*grad_o_e35 + x_e3*grad_o_e34 - x_e245*grad_o_e25 + x_e2*grad_o_e24 + x_e234*grad_o_e23 - x_e145*grad_o_e15 + x_e1*grad_o_e14 + x_e134*grad_o_e13 + x_e124*grad_o_e12 - x_e45*grad_o_e5 + x_1*grad_o_e4 + x_e34*grad_o_e3 + x_e24*grad_o_e2 + x_e14*grad_o_e1 + x_e4*grad_o_1
+            V::store(v76, out0.at(3usize, c));
+            v6 = V::mul_add(x_e3, grad_o_1, v6);
+            // out0[2] = x_e1245*grad_o_e12345 + x_e245*grad_o_e2345 + x_e145*grad_o_e1345 + x_e12345*grad_o_e1245 - x_e125*grad_o_e1235 - x_e124*grad_o_e1234 + x_e45*grad_o_e345 + x_e2345*grad_o_e245 - x_e25*grad_o_e235 - x_e24*grad_o_e234 + x_e1345*grad_o_e145 - x_e15*grad_o_e135 - x_e14*grad_o_e134 - x_e1235*grad_o_e125 - x_e1234*grad_o_e124 + x_e12*grad_o_e123 + x_e345*grad_o_e45 - x_e5*grad_o_e35 - x_e4*grad_o_e34 - x_e235*grad_o_e25 - x_e234*grad_o_e24 + x_e2*grad_o_e23 - x_e135*grad_o_e15 - x_e134*grad_o_e14 + x_e1*grad_o_e13 + x_e123*grad_o_e12 - x_e35*grad_o_e5 - x_e34*grad_o_e4 + x_1*grad_o_e3 + x_e23*grad_o_e2 + x_e13*grad_o_e1 + x_e3*grad_o_1
+            V::store(v6, out0.at(2usize, c));
+            v47 = V::mul_add(x_e2, grad_o_1, v47);
+            // out0[1] = x_e145*grad_o_e1245 - (x_e1345*grad_o_e12345 + x_e345*grad_o_e2345 + x_e12345*grad_o_e1345) + x_e135*grad_o_e1235 + x_e134*grad_o_e1234 - x_e2345*grad_o_e345 + x_e45*grad_o_e245 + x_e35*grad_o_e235 + x_e34*grad_o_e234 + x_e1245*grad_o_e145 + x_e1235*grad_o_e135 + x_e1234*grad_o_e134 - x_e15*grad_o_e125 - x_e14*grad_o_e124 - x_e13*grad_o_e123 + x_e245*grad_o_e45 + x_e235*grad_o_e35 + x_e234*grad_o_e34 - x_e5*grad_o_e25 - x_e4*grad_o_e24 - x_e3*grad_o_e23 - x_e125*grad_o_e15 - x_e124*grad_o_e14 - x_e123*grad_o_e13 + x_e1*grad_o_e12 - x_e25*grad_o_e5 - x_e24*grad_o_e4 - x_e23*grad_o_e3 + x_1*grad_o_e2 + x_e12*grad_o_e1 + x_e2*grad_o_1
+            V::store(v47, out0.at(1usize, c));
+            v2 = V::mul_add(x_e1, grad_o_1, v2);
+            // out0[0] = x_e2345*grad_o_e12345 + x_e12345*grad_o_e2345 - x_e345*grad_o_e1345 - x_e245*grad_o_e1245 - x_e235*grad_o_e1235 - x_e234*grad_o_e1234 - x_e1345*grad_o_e345 - x_e1245*grad_o_e245 - x_e1235*grad_o_e235 - x_e1234*grad_o_e234 + x_e45*grad_o_e145 + x_e35*grad_o_e135 + x_e34*grad_o_e134 + x_e25*grad_o_e125 + x_e24*grad_o_e124 + x_e23*grad_o_e123 + x_e145*grad_o_e45 + x_e135*grad_o_e35 + x_e134*grad_o_e34 + x_e125*grad_o_e25 + x_e124*grad_o_e24 + x_e123*grad_o_e23 - x_e5*grad_o_e15 - x_e4*grad_o_e14 - x_e3*grad_o_e13 - x_e2*grad_o_e12 - x_e15*grad_o_e5 - x_e14*grad_o_e4 - x_e13*grad_o_e3 - x_e12*grad_o_e2 + x_1*grad_o_e1 + x_e1*grad_o_1
+            V::store(v2, out0.at(0usize, c));
         }
     }
 }
@@ -6586,51 +5312,65 @@ unsafe fn geometric_product_9<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let out0 = args.outputs[0];
         for group in 0..args.groups {
             let c = group * V::LANES;
-            let x_e5 = V::load(x.at(4usize, c));
-            let y_e5 = V::load(y.at(4usize, c));
-            let x_e4 = V::load(x.at(3usize, c));
-            let y_e4 = V::load(y.at(3usize, c));
-            let x_e3 = V::load(x.at(2usize, c));
-            let y_e3 = V::load(y.at(2usize, c));
+            x.prefetch::<5usize>(c);
+            y.prefetch::<5usize>(c);
             let x_e1 = V::load(x.at(0usize, c));
             let y_e1 = V::load(y.at(0usize, c));
+            let mut v2 = V::mul(x_e1, y_e1);
             let x_e2 = V::load(x.at(1usize, c));
             let y_e2 = V::load(y.at(1usize, c));
+            let x_e3 = V::load(x.at(2usize, c));
+            let y_e3 = V::load(y.at(2usize, c));
+            let x_e4 = V::load(x.at(3usize, c));
+            let y_e4 = V::load(y.at(3usize, c));
+            let x_e5 = V::load(x.at(4usize, c));
+            let y_e5 = V::load(y.at(4usize, c));
+            v2 = V::mul_add(x_e2, y_e2, v2);
+            v2 = V::mul_add(x_e3, y_e3, v2);
+            v2 = V::mul_add(x_e4, y_e4, v2);
+            v2 = V::mul_add(x_e5, y_e5, v2);
             // out0[0] = x_e5*y_e5 + x_e4*y_e4 + x_e3*y_e3 + x_e1*y_e1 + x_e2*y_e2
-            V::store(
-                {
-                    let mut s = V::mul(x_e1, y_e1);
-                    s = V::mul_add(x_e2, y_e2, s);
-                    s = V::mul_add(x_e3, y_e3, s);
-                    s = V::mul_add(x_e4, y_e4, s);
-                    s = V::mul_add(x_e5, y_e5, s);
-                    s
-                },
-                out0.at(0usize, c),
-            );
+            V::store(v2, out0.at(0usize, c));
+            let mut v19 = V::mul(x_e1, y_e2);
+            v19 = V::neg_mul_add(x_e2, y_e1, v19);
             // out0[1] = x_e1*y_e2 - x_e2*y_e1
-            V::store(V::neg_mul_add(x_e2, y_e1, V::mul(x_e1, y_e2)), out0.at(1usize, c));
+            V::store(v19, out0.at(1usize, c));
+            let mut v22 = V::mul(x_e1, y_e3);
+            v22 = V::neg_mul_add(x_e3, y_e1, v22);
             // out0[2] = x_e1*y_e3 - x_e3*y_e1
-            V::store(V::neg_mul_add(x_e3, y_e1, V::mul(x_e1, y_e3)), out0.at(2usize, c));
+            V::store(v22, out0.at(2usize, c));
+            let mut v25 = V::mul(x_e1, y_e4);
+            v25 = V::neg_mul_add(x_e4, y_e1, v25);
             // out0[3] = x_e1*y_e4 - x_e4*y_e1
-            V::store(V::neg_mul_add(x_e4, y_e1, V::mul(x_e1, y_e4)), out0.at(3usize, c));
+            V::store(v25, out0.at(3usize, c));
+            let mut v28 = V::mul(x_e1, y_e5);
+            v28 = V::neg_mul_add(x_e5, y_e1, v28);
             // out0[4] = x_e1*y_e5 - x_e5*y_e1
-            V::store(V::neg_mul_add(x_e5, y_e1, V::mul(x_e1, y_e5)), out0.at(4usize, c));
+            V::store(v28, out0.at(4usize, c));
+            let mut v31 = V::mul(x_e2, y_e3);
+            v31 = V::neg_mul_add(x_e3, y_e2, v31);
             // out0[5] = x_e2*y_e3 - x_e3*y_e2
-            V::store(V::neg_mul_add(x_e3, y_e2, V::mul(x_e2, y_e3)), out0.at(5usize, c));
+            V::store(v31, out0.at(5usize, c));
+            let mut v34 = V::mul(x_e2, y_e4);
+            v34 = V::neg_mul_add(x_e4, y_e2, v34);
             // out0[6] = x_e2*y_e4 - x_e4*y_e2
-            V::store(V::neg_mul_add(x_e4, y_e2, V::mul(x_e2, y_e4)), out0.at(6usize, c));
+            V::store(v34, out0.at(6usize, c));
+            let mut v37 = V::mul(x_e2, y_e5);
+            v37 = V::neg_mul_add(x_e5, y_e2, v37);
             // out0[7] = x_e2*y_e5 - x_e5*y_e2
-            V::store(V::neg_mul_add(x_e5, y_e2, V::mul(x_e2, y_e5)), out0.at(7usize, c));
+            V::store(v37, out0.at(7usize, c));
+            let mut v40 = V::mul(x_e3, y_e4);
+            v40 = V::neg_mul_add(x_e4, y_e3, v40);
             // out0[8] = x_e3*y_e4 - x_e4*y_e3
-            V::store(V::neg_mul_add(x_e4, y_e3, V::mul(x_e3, y_e4)), out0.at(8usize, c));
+            V::store(v40, out0.at(8usize, c));
+            let mut v43 = V::mul(x_e3, y_e5);
+            v43 = V::neg_mul_add(x_e5, y_e3, v43);
             // out0[9] = x_e3*y_e5 - x_e5*y_e3
-            V::store(V::neg_mul_add(x_e5, y_e3, V::mul(x_e3, y_e5)), out0.at(9usize, c));
+            V::store(v43, out0.at(9usize, c));
+            let mut v46 = V::mul(x_e4, y_e5);
+            v46 = V::neg_mul_add(x_e5, y_e4, v46);
             // out0[10] = x_e4*y_e5 - x_e5*y_e4
-            V::store(
-                V::neg_mul_add(x_e5, y_e4, V::mul(x_e4, y_e5)),
-                out0.at(10usize, c),
-            );
+            V::store(v46, out0.at(10usize, c));
         }
     }
 }
@@ -6647,85 +5387,58 @@ unsafe fn geometric_product_10<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let out0 = args.outputs[0];
         for group in 0..args.groups {
             let c = group * V::LANES;
-            let y_e5 = V::load(y.at(4usize, c));
-            let grad_o_e15 = V::load(grad_o.at(4usize, c));
+            y.prefetch::<5usize>(c);
+            grad_o.prefetch::<11usize>(c);
             let y_e4 = V::load(y.at(3usize, c));
-            let grad_o_e14 = V::load(grad_o.at(3usize, c));
-            let y_e3 = V::load(y.at(2usize, c));
-            let grad_o_e13 = V::load(grad_o.at(2usize, c));
-            let y_e2 = V::load(y.at(1usize, c));
-            let grad_o_e12 = V::load(grad_o.at(1usize, c));
-            let y_e1 = V::load(y.at(0usize, c));
-            let grad_o_1 = V::load(grad_o.at(0usize, c));
-            let grad_o_e25 = V::load(grad_o.at(7usize, c));
-            let grad_o_e24 = V::load(grad_o.at(6usize, c));
-            let grad_o_e23 = V::load(grad_o.at(5usize, c));
-            let grad_o_e35 = V::load(grad_o.at(9usize, c));
-            let grad_o_e34 = V::load(grad_o.at(8usize, c));
             let grad_o_e45 = V::load(grad_o.at(10usize, c));
-            // out0[0] = y_e5*grad_o_e15 + y_e4*grad_o_e14 + y_e3*grad_o_e13 + y_e2*grad_o_e12 + y_e1*grad_o_1
-            V::store(
-                {
-                    let mut s = V::mul(y_e5, grad_o_e15);
-                    s = V::mul_add(y_e4, grad_o_e14, s);
-                    s = V::mul_add(y_e3, grad_o_e13, s);
-                    s = V::mul_add(y_e2, grad_o_e12, s);
-                    s = V::mul_add(y_e1, grad_o_1, s);
-                    s
-                },
-                out0.at(0usize, c),
-            );
-            // out0[1] = y_e5*grad_o_e25 + y_e4*grad_o_e24 + y_e3*grad_o_e23 - y_e1*grad_o_e12 + y_e2*grad_o_1
-            V::store(
-                {
-                    let mut s = V::mul(y_e5, grad_o_e25);
-                    s = V::mul_add(y_e4, grad_o_e24, s);
-                    s = V::mul_add(y_e3, grad_o_e23, s);
-                    s = V::neg_mul_add(y_e1, grad_o_e12, s);
-                    s = V::mul_add(y_e2, grad_o_1, s);
-                    s
-                },
-                out0.at(1usize, c),
-            );
-            // out0[2] = y_e5*grad_o_e35 + y_e4*grad_o_e34 - y_e2*grad_o_e23 - y_e1*grad_o_e13 + y_e3*grad_o_1
-            V::store(
-                {
-                    let mut s = V::mul(y_e5, grad_o_e35);
-                    s = V::mul_add(y_e4, grad_o_e34, s);
-                    s = V::neg_mul_add(y_e2, grad_o_e23, s);
-                    s = V::neg_mul_add(y_e1, grad_o_e13, s);
-                    s = V::mul_add(y_e3, grad_o_1, s);
-                    s
-                },
-                out0.at(2usize, c),
-            );
-            // out0[3] = y_e5*grad_o_e45 - y_e3*grad_o_e34 - y_e2*grad_o_e24 - y_e1*grad_o_e14 + y_e4*grad_o_1
-            V::store(
-                {
-                    let mut s = V::mul(y_e5, grad_o_e45);
-                    s = V::neg_mul_add(y_e3, grad_o_e34, s);
-                    s = V::neg_mul_add(y_e2, grad_o_e24, s);
-                    s = V::neg_mul_add(y_e1, grad_o_e14, s);
-                    s = V::mul_add(y_e4, grad_o_1, s);
-                    s
-                },
-                out0.at(3usize, c),
-            );
+            let mut v2 = V::mul(y_e4, grad_o_e45);
+            let y_e5 = V::load(y.at(4usize, c));
+            let mut v4 = V::mul(y_e5, grad_o_e45);
+            let y_e3 = V::load(y.at(2usize, c));
+            let grad_o_e35 = V::load(grad_o.at(9usize, c));
+            v2 = V::mul_add(y_e3, grad_o_e35, v2);
+            let mut v9 = V::mul(y_e5, grad_o_e35);
+            let grad_o_e34 = V::load(grad_o.at(8usize, c));
+            v4 = V::neg_mul_add(y_e3, grad_o_e34, v4);
+            v9 = V::mul_add(y_e4, grad_o_e34, v9);
+            let y_e2 = V::load(y.at(1usize, c));
+            let grad_o_e25 = V::load(grad_o.at(7usize, c));
+            v2 = V::mul_add(y_e2, grad_o_e25, v2);
+            let mut v19 = V::mul(y_e5, grad_o_e25);
+            let grad_o_e24 = V::load(grad_o.at(6usize, c));
+            v4 = V::neg_mul_add(y_e2, grad_o_e24, v4);
+            v19 = V::mul_add(y_e4, grad_o_e24, v19);
+            let grad_o_e23 = V::load(grad_o.at(5usize, c));
+            v9 = V::neg_mul_add(y_e2, grad_o_e23, v9);
+            v19 = V::mul_add(y_e3, grad_o_e23, v19);
+            let y_e1 = V::load(y.at(0usize, c));
+            let grad_o_e15 = V::load(grad_o.at(4usize, c));
+            v2 = V::mul_add(y_e1, grad_o_e15, v2);
+            let mut v34 = V::mul(y_e5, grad_o_e15);
+            let grad_o_e14 = V::load(grad_o.at(3usize, c));
+            v4 = V::neg_mul_add(y_e1, grad_o_e14, v4);
+            v34 = V::mul_add(y_e4, grad_o_e14, v34);
+            let grad_o_e13 = V::load(grad_o.at(2usize, c));
+            v9 = V::neg_mul_add(y_e1, grad_o_e13, v9);
+            v34 = V::mul_add(y_e3, grad_o_e13, v34);
+            let grad_o_e12 = V::load(grad_o.at(1usize, c));
+            v19 = V::neg_mul_add(y_e1, grad_o_e12, v19);
+            v34 = V::mul_add(y_e2, grad_o_e12, v34);
+            let grad_o_1 = V::load(grad_o.at(0usize, c));
             // out0[4] = y_e5*grad_o_1 - (y_e4*grad_o_e45 + y_e3*grad_o_e35 + y_e2*grad_o_e25 + y_e1*grad_o_e15)
-            V::store(
-                V::mul_sub(
-                    y_e5,
-                    grad_o_1,
-                    {
-                        let mut s = V::mul(y_e4, grad_o_e45);
-                        s = V::mul_add(y_e3, grad_o_e35, s);
-                        s = V::mul_add(y_e2, grad_o_e25, s);
-                        s = V::mul_add(y_e1, grad_o_e15, s);
-                        s
-                    },
-                ),
-                out0.at(4usize, c),
-            );
+            V::store(V::mul_sub(y_e5, grad_o_1, v2), out0.at(4usize, c));
+            v4 = V::mul_add(y_e4, grad_o_1, v4);
+            // out0[3] = y_e5*grad_o_e45 - y_e3*grad_o_e34 - y_e2*grad_o_e24 - y_e1*grad_o_e14 + y_e4*grad_o_1
+            V::store(v4, out0.at(3usize, c));
+            v9 = V::mul_add(y_e3, grad_o_1, v9);
+            // out0[2] = y_e5*grad_o_e35 + y_e4*grad_o_e34 - y_e2*grad_o_e23 - y_e1*grad_o_e13 + y_e3*grad_o_1
+            V::store(v9, out0.at(2usize, c));
+            v19 = V::mul_add(y_e2, grad_o_1, v19);
+            // out0[1] = y_e5*grad_o_e25 + y_e4*grad_o_e24 + y_e3*grad_o_e23 - y_e1*grad_o_e12 + y_e2*grad_o_1
+            V::store(v19, out0.at(1usize, c));
+            v34 = V::mul_add(y_e1, grad_o_1, v34);
+            // out0[0] = y_e5*grad_o_e15 + y_e4*grad_o_e14 + y_e3*grad_o_e13 + y_e2*grad_o_e12 + y_e1*grad_o_1
+            V::store(v34, out0.at(0usize, c));
         }
     }
 }
@@ -6742,93 +5455,58 @@ unsafe fn geometric_product_11<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let out0 = args.outputs[0];
         for group in 0..args.groups {
             let c = group * V::LANES;
-            let x_e1 = V::load(x.at(0usize, c));
-            let grad_o_1 = V::load(grad_o.at(0usize, c));
+            x.prefetch::<5usize>(c);
+            grad_o.prefetch::<11usize>(c);
             let x_e5 = V::load(x.at(4usize, c));
-            let grad_o_e15 = V::load(grad_o.at(4usize, c));
-            let x_e4 = V::load(x.at(3usize, c));
-            let grad_o_e14 = V::load(grad_o.at(3usize, c));
-            let x_e3 = V::load(x.at(2usize, c));
-            let grad_o_e13 = V::load(grad_o.at(2usize, c));
-            let x_e2 = V::load(x.at(1usize, c));
-            let grad_o_e12 = V::load(grad_o.at(1usize, c));
-            let grad_o_e25 = V::load(grad_o.at(7usize, c));
-            let grad_o_e24 = V::load(grad_o.at(6usize, c));
-            let grad_o_e23 = V::load(grad_o.at(5usize, c));
-            let grad_o_e35 = V::load(grad_o.at(9usize, c));
-            let grad_o_e34 = V::load(grad_o.at(8usize, c));
             let grad_o_e45 = V::load(grad_o.at(10usize, c));
-            // out0[0] = x_e1*grad_o_1 - (x_e5*grad_o_e15 + x_e4*grad_o_e14 + x_e3*grad_o_e13 + x_e2*grad_o_e12)
-            V::store(
-                V::mul_sub(
-                    x_e1,
-                    grad_o_1,
-                    {
-                        let mut s = V::mul(x_e5, grad_o_e15);
-                        s = V::mul_add(x_e4, grad_o_e14, s);
-                        s = V::mul_add(x_e3, grad_o_e13, s);
-                        s = V::mul_add(x_e2, grad_o_e12, s);
-                        s
-                    },
-                ),
-                out0.at(0usize, c),
-            );
-            // out0[1] = x_e1*grad_o_e12 - (x_e5*grad_o_e25 + x_e4*grad_o_e24 + x_e3*grad_o_e23) + x_e2*grad_o_1
-            V::store(
-                V::mul_add(
-                    x_e2,
-                    grad_o_1,
-                    V::mul_sub(
-                        x_e1,
-                        grad_o_e12,
-                        {
-                            let mut s = V::mul(x_e5, grad_o_e25);
-                            s = V::mul_add(x_e4, grad_o_e24, s);
-                            s = V::mul_add(x_e3, grad_o_e23, s);
-                            s
-                        },
-                    ),
-                ),
-                out0.at(1usize, c),
-            );
-            // out0[2] = x_e2*grad_o_e23 - (x_e5*grad_o_e35 + x_e4*grad_o_e34) + x_e1*grad_o_e13 + x_e3*grad_o_1
-            V::store(
-                {
-                    let mut s = V::mul_sub(
-                        x_e2,
-                        grad_o_e23,
-                        V::mul_add(x_e4, grad_o_e34, V::mul(x_e5, grad_o_e35)),
-                    );
-                    s = V::mul_add(x_e1, grad_o_e13, s);
-                    s = V::mul_add(x_e3, grad_o_1, s);
-                    s
-                },
-                out0.at(2usize, c),
-            );
-            // out0[3] = x_e3*grad_o_e34 - x_e5*grad_o_e45 + x_e2*grad_o_e24 + x_e1*grad_o_e14 + x_e4*grad_o_1
-            V::store(
-                {
-                    let mut s = V::mul(x_e3, grad_o_e34);
-                    s = V::neg_mul_add(x_e5, grad_o_e45, s);
-                    s = V::mul_add(x_e2, grad_o_e24, s);
-                    s = V::mul_add(x_e1, grad_o_e14, s);
-                    s = V::mul_add(x_e4, grad_o_1, s);
-                    s
-                },
-                out0.at(3usize, c),
-            );
+            let x_e4 = V::load(x.at(3usize, c));
+            let mut v4 = V::mul(x_e4, grad_o_e45);
+            let grad_o_e35 = V::load(grad_o.at(9usize, c));
+            let mut v6 = V::mul(x_e5, grad_o_e35);
+            let x_e3 = V::load(x.at(2usize, c));
+            v4 = V::mul_add(x_e3, grad_o_e35, v4);
+            let grad_o_e34 = V::load(grad_o.at(8usize, c));
+            v6 = V::mul_add(x_e4, grad_o_e34, v6);
+            let mut v13 = V::mul(x_e3, grad_o_e34);
+            v13 = V::neg_mul_add(x_e5, grad_o_e45, v13);
+            let grad_o_e25 = V::load(grad_o.at(7usize, c));
+            let mut v16 = V::mul(x_e5, grad_o_e25);
+            let x_e2 = V::load(x.at(1usize, c));
+            v4 = V::mul_add(x_e2, grad_o_e25, v4);
+            let grad_o_e24 = V::load(grad_o.at(6usize, c));
+            v16 = V::mul_add(x_e4, grad_o_e24, v16);
+            v13 = V::mul_add(x_e2, grad_o_e24, v13);
+            let grad_o_e23 = V::load(grad_o.at(5usize, c));
+            v16 = V::mul_add(x_e3, grad_o_e23, v16);
+            let mut v29 = V::mul_sub(x_e2, grad_o_e23, v6);
+            let grad_o_e15 = V::load(grad_o.at(4usize, c));
+            let mut v31 = V::mul(x_e5, grad_o_e15);
+            let x_e1 = V::load(x.at(0usize, c));
+            v4 = V::mul_add(x_e1, grad_o_e15, v4);
+            let grad_o_e14 = V::load(grad_o.at(3usize, c));
+            v31 = V::mul_add(x_e4, grad_o_e14, v31);
+            v13 = V::mul_add(x_e1, grad_o_e14, v13);
+            let grad_o_e13 = V::load(grad_o.at(2usize, c));
+            v31 = V::mul_add(x_e3, grad_o_e13, v31);
+            v29 = V::mul_add(x_e1, grad_o_e13, v29);
+            let grad_o_e12 = V::load(grad_o.at(1usize, c));
+            v31 = V::mul_add(x_e2, grad_o_e12, v31);
+            let mut v49 = V::mul_sub(x_e1, grad_o_e12, v16);
+            let grad_o_1 = V::load(grad_o.at(0usize, c));
+            v4 = V::mul_add(x_e5, grad_o_1, v4);
             // out0[4] = x_e4*grad_o_e45 + x_e3*grad_o_e35 + x_e2*grad_o_e25 + x_e1*grad_o_e15 + x_e5*grad_o_1
-            V::store(
-                {
-                    let mut s = V::mul(x_e4, grad_o_e45);
-                    s = V::mul_add(x_e3, grad_o_e35, s);
-                    s = V::mul_add(x_e2, grad_o_e25, s);
-                    s = V::mul_add(x_e1, grad_o_e15, s);
-                    s = V::mul_add(x_e5, grad_o_1, s);
-                    s
-                },
-                out0.at(4usize, c),
-            );
+            V::store(v4, out0.at(4usize, c));
+            v13 = V::mul_add(x_e4, grad_o_1, v13);
+            // out0[3] = x_e3*grad_o_e34 - x_e5*grad_o_e45 + x_e2*grad_o_e24 + x_e1*grad_o_e14 + x_e4*grad_o_1
+            V::store(v13, out0.at(3usize, c));
+            v29 = V::mul_add(x_e3, grad_o_1, v29);
+            // out0[2] = x_e2*grad_o_e23 - (x_e5*grad_o_e35 + x_e4*grad_o_e34) + x_e1*grad_o_e13 + x_e3*grad_o_1
+            V::store(v29, out0.at(2usize, c));
+            v49 = V::mul_add(x_e2, grad_o_1, v49);
+            // out0[1] = x_e1*grad_o_e12 - (x_e5*grad_o_e25 + x_e4*grad_o_e24 + x_e3*grad_o_e23) + x_e2*grad_o_1
+            V::store(v49, out0.at(1usize, c));
+            // out0[0] = x_e1*grad_o_1 - (x_e5*grad_o_e15 + x_e4*grad_o_e14 + x_e3*grad_o_e13 + x_e2*grad_o_e12)
+            V::store(V::mul_sub(x_e1, grad_o_1, v31), out0.at(0usize, c));
         }
     }
 }

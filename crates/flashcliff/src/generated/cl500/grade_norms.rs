@@ -17,95 +17,81 @@ unsafe fn grade_norms_0<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let c1em16 = V::from_f64(0.0000000000000001f64);
         for group in 0..args.groups {
             let c = group * V::LANES;
+            x.prefetch::<32usize>(c);
             let x_1 = V::load(x.at(0usize, c));
             let v1 = V::mul(x_1, x_1);
-            let x_e5 = V::load(x.at(5usize, c));
-            let x_e4 = V::load(x.at(4usize, c));
-            let x_e3 = V::load(x.at(3usize, c));
-            let x_e1 = V::load(x.at(1usize, c));
-            let x_e2 = V::load(x.at(2usize, c));
-            let v20 = {
-                let mut s = V::mul(x_e1, x_e1);
-                s = V::mul_add(x_e2, x_e2, s);
-                s = V::mul_add(x_e3, x_e3, s);
-                s = V::mul_add(x_e4, x_e4, s);
-                s = V::mul_add(x_e5, x_e5, s);
-                s
-            };
-            let x_e45 = V::load(x.at(15usize, c));
-            let x_e35 = V::load(x.at(14usize, c));
-            let x_e34 = V::load(x.at(13usize, c));
-            let x_e25 = V::load(x.at(12usize, c));
-            let x_e24 = V::load(x.at(11usize, c));
-            let x_e23 = V::load(x.at(10usize, c));
-            let x_e15 = V::load(x.at(9usize, c));
-            let x_e14 = V::load(x.at(8usize, c));
-            let x_e12 = V::load(x.at(6usize, c));
-            let x_e13 = V::load(x.at(7usize, c));
-            let v53 = {
-                let mut s = V::mul(x_e12, x_e12);
-                s = V::mul_add(x_e13, x_e13, s);
-                s = V::mul_add(x_e14, x_e14, s);
-                s = V::mul_add(x_e15, x_e15, s);
-                s = V::mul_add(x_e23, x_e23, s);
-                s = V::mul_add(x_e24, x_e24, s);
-                s = V::mul_add(x_e25, x_e25, s);
-                s = V::mul_add(x_e34, x_e34, s);
-                s = V::mul_add(x_e35, x_e35, s);
-                s = V::mul_add(x_e45, x_e45, s);
-                s
-            };
-            let x_e345 = V::load(x.at(25usize, c));
-            let x_e245 = V::load(x.at(24usize, c));
-            let x_e235 = V::load(x.at(23usize, c));
-            let x_e234 = V::load(x.at(22usize, c));
-            let x_e145 = V::load(x.at(21usize, c));
-            let x_e135 = V::load(x.at(20usize, c));
-            let x_e134 = V::load(x.at(19usize, c));
-            let x_e125 = V::load(x.at(18usize, c));
-            let x_e123 = V::load(x.at(16usize, c));
-            let x_e124 = V::load(x.at(17usize, c));
-            let v86 = {
-                let mut s = V::mul(x_e123, x_e123);
-                s = V::mul_add(x_e124, x_e124, s);
-                s = V::mul_add(x_e125, x_e125, s);
-                s = V::mul_add(x_e134, x_e134, s);
-                s = V::mul_add(x_e135, x_e135, s);
-                s = V::mul_add(x_e145, x_e145, s);
-                s = V::mul_add(x_e234, x_e234, s);
-                s = V::mul_add(x_e235, x_e235, s);
-                s = V::mul_add(x_e245, x_e245, s);
-                s = V::mul_add(x_e345, x_e345, s);
-                s
-            };
-            let x_e2345 = V::load(x.at(30usize, c));
-            let x_e1345 = V::load(x.at(29usize, c));
-            let x_e1245 = V::load(x.at(28usize, c));
-            let x_e1234 = V::load(x.at(26usize, c));
-            let x_e1235 = V::load(x.at(27usize, c));
-            let v104 = {
-                let mut s = V::mul(x_e1234, x_e1234);
-                s = V::mul_add(x_e1235, x_e1235, s);
-                s = V::mul_add(x_e1245, x_e1245, s);
-                s = V::mul_add(x_e1345, x_e1345, s);
-                s = V::mul_add(x_e2345, x_e2345, s);
-                s
-            };
-            let x_e12345 = V::load(x.at(31usize, c));
-            let v110 = V::mul(x_e12345, x_e12345);
             // out0[0] = sqrt(sqrt(v1*v1 + 0.0000000000000001))
             V::store(V::sqrt(V::sqrt(V::mul_add(v1, v1, c1em16))), out0.at(0usize, c));
+            let x_e1 = V::load(x.at(1usize, c));
+            let mut v8 = V::mul(x_e1, x_e1);
+            let x_e2 = V::load(x.at(2usize, c));
+            let x_e3 = V::load(x.at(3usize, c));
+            let x_e4 = V::load(x.at(4usize, c));
+            let x_e5 = V::load(x.at(5usize, c));
+            v8 = V::mul_add(x_e2, x_e2, v8);
+            v8 = V::mul_add(x_e3, x_e3, v8);
+            v8 = V::mul_add(x_e4, x_e4, v8);
+            v8 = V::mul_add(x_e5, x_e5, v8);
             // out0[1] = sqrt(sqrt(0.0000000000000001 + v20*v20))
-            V::store(V::sqrt(V::sqrt(V::mul_add(v20, v20, c1em16))), out0.at(1usize, c));
+            V::store(V::sqrt(V::sqrt(V::mul_add(v8, v8, c1em16))), out0.at(1usize, c));
+            let x_e12 = V::load(x.at(6usize, c));
+            let mut v26 = V::mul(x_e12, x_e12);
+            let x_e13 = V::load(x.at(7usize, c));
+            let x_e14 = V::load(x.at(8usize, c));
+            let x_e15 = V::load(x.at(9usize, c));
+            let x_e23 = V::load(x.at(10usize, c));
+            let x_e24 = V::load(x.at(11usize, c));
+            let x_e25 = V::load(x.at(12usize, c));
+            let x_e34 = V::load(x.at(13usize, c));
+            let x_e35 = V::load(x.at(14usize, c));
+            let x_e45 = V::load(x.at(15usize, c));
+            v26 = V::mul_add(x_e13, x_e13, v26);
+            v26 = V::mul_add(x_e14, x_e14, v26);
+            v26 = V::mul_add(x_e15, x_e15, v26);
+            v26 = V::mul_add(x_e23, x_e23, v26);
+            v26 = V::mul_add(x_e24, x_e24, v26);
+            v26 = V::mul_add(x_e25, x_e25, v26);
+            v26 = V::mul_add(x_e34, x_e34, v26);
+            v26 = V::mul_add(x_e35, x_e35, v26);
+            v26 = V::mul_add(x_e45, x_e45, v26);
             // out0[2] = sqrt(sqrt(0.0000000000000001 + v53*v53))
-            V::store(V::sqrt(V::sqrt(V::mul_add(v53, v53, c1em16))), out0.at(2usize, c));
+            V::store(V::sqrt(V::sqrt(V::mul_add(v26, v26, c1em16))), out0.at(2usize, c));
+            let x_e123 = V::load(x.at(16usize, c));
+            let mut v59 = V::mul(x_e123, x_e123);
+            let x_e124 = V::load(x.at(17usize, c));
+            let x_e125 = V::load(x.at(18usize, c));
+            let x_e134 = V::load(x.at(19usize, c));
+            let x_e135 = V::load(x.at(20usize, c));
+            let x_e145 = V::load(x.at(21usize, c));
+            let x_e234 = V::load(x.at(22usize, c));
+            let x_e235 = V::load(x.at(23usize, c));
+            let x_e245 = V::load(x.at(24usize, c));
+            let x_e345 = V::load(x.at(25usize, c));
+            v59 = V::mul_add(x_e124, x_e124, v59);
+            v59 = V::mul_add(x_e125, x_e125, v59);
+            v59 = V::mul_add(x_e134, x_e134, v59);
+            v59 = V::mul_add(x_e135, x_e135, v59);
+            v59 = V::mul_add(x_e145, x_e145, v59);
+            v59 = V::mul_add(x_e234, x_e234, v59);
+            v59 = V::mul_add(x_e235, x_e235, v59);
+            v59 = V::mul_add(x_e245, x_e245, v59);
+            v59 = V::mul_add(x_e345, x_e345, v59);
             // out0[3] = sqrt(sqrt(0.0000000000000001 + v86*v86))
-            V::store(V::sqrt(V::sqrt(V::mul_add(v86, v86, c1em16))), out0.at(3usize, c));
+            V::store(V::sqrt(V::sqrt(V::mul_add(v59, v59, c1em16))), out0.at(3usize, c));
+            let x_e1234 = V::load(x.at(26usize, c));
+            let mut v92 = V::mul(x_e1234, x_e1234);
+            let x_e1235 = V::load(x.at(27usize, c));
+            let x_e1245 = V::load(x.at(28usize, c));
+            let x_e1345 = V::load(x.at(29usize, c));
+            let x_e2345 = V::load(x.at(30usize, c));
+            v92 = V::mul_add(x_e1235, x_e1235, v92);
+            v92 = V::mul_add(x_e1245, x_e1245, v92);
+            v92 = V::mul_add(x_e1345, x_e1345, v92);
+            v92 = V::mul_add(x_e2345, x_e2345, v92);
             // out0[4] = sqrt(sqrt(0.0000000000000001 + v104*v104))
-            V::store(
-                V::sqrt(V::sqrt(V::mul_add(v104, v104, c1em16))),
-                out0.at(4usize, c),
-            );
+            V::store(V::sqrt(V::sqrt(V::mul_add(v92, v92, c1em16))), out0.at(4usize, c));
+            let x_e12345 = V::load(x.at(31usize, c));
+            let v110 = V::mul(x_e12345, x_e12345);
             // out0[5] = sqrt(sqrt(0.0000000000000001 + v110*v110))
             V::store(
                 V::sqrt(V::sqrt(V::mul_add(v110, v110, c1em16))),
@@ -125,234 +111,224 @@ unsafe fn grade_norms_1<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let x = args.inputs[0];
         let grad_o = args.inputs[1];
         let out0 = args.outputs[0];
-        let c5em1 = V::from_f64(0.5f64);
         let c1em16 = V::from_f64(0.0000000000000001f64);
+        let c5em1 = V::from_f64(0.5f64);
         for group in 0..args.groups {
             let c = group * V::LANES;
+            x.prefetch::<32usize>(c);
+            grad_o.prefetch::<6usize>(c);
             let x_1 = V::load(x.at(0usize, c));
             let v1 = V::mul(x_1, x_1);
-            let v7 = V::sqrt(V::mul_add(v1, v1, c1em16));
-            let v13 = V::mul(
+            let v5 = V::sqrt(V::mul_add(v1, v1, c1em16));
+            let x_e1 = V::load(x.at(1usize, c));
+            let mut v8 = V::mul(x_e1, x_e1);
+            let x_e2 = V::load(x.at(2usize, c));
+            let x_e3 = V::load(x.at(3usize, c));
+            let x_e4 = V::load(x.at(4usize, c));
+            let x_e5 = V::load(x.at(5usize, c));
+            v8 = V::mul_add(x_e2, x_e2, v8);
+            v8 = V::mul_add(x_e3, x_e3, v8);
+            v8 = V::mul_add(x_e4, x_e4, v8);
+            v8 = V::mul_add(x_e5, x_e5, v8);
+            let v23 = V::sqrt(V::mul_add(v8, v8, c1em16));
+            let x_e12 = V::load(x.at(6usize, c));
+            let mut v26 = V::mul(x_e12, x_e12);
+            let x_e13 = V::load(x.at(7usize, c));
+            let x_e14 = V::load(x.at(8usize, c));
+            let x_e15 = V::load(x.at(9usize, c));
+            let x_e23 = V::load(x.at(10usize, c));
+            let x_e24 = V::load(x.at(11usize, c));
+            let x_e25 = V::load(x.at(12usize, c));
+            let x_e34 = V::load(x.at(13usize, c));
+            let x_e35 = V::load(x.at(14usize, c));
+            let x_e45 = V::load(x.at(15usize, c));
+            v26 = V::mul_add(x_e13, x_e13, v26);
+            v26 = V::mul_add(x_e14, x_e14, v26);
+            v26 = V::mul_add(x_e15, x_e15, v26);
+            v26 = V::mul_add(x_e23, x_e23, v26);
+            v26 = V::mul_add(x_e24, x_e24, v26);
+            v26 = V::mul_add(x_e25, x_e25, v26);
+            v26 = V::mul_add(x_e34, x_e34, v26);
+            v26 = V::mul_add(x_e35, x_e35, v26);
+            v26 = V::mul_add(x_e45, x_e45, v26);
+            let v56 = V::sqrt(V::mul_add(v26, v26, c1em16));
+            let x_e123 = V::load(x.at(16usize, c));
+            let mut v59 = V::mul(x_e123, x_e123);
+            let x_e124 = V::load(x.at(17usize, c));
+            let x_e125 = V::load(x.at(18usize, c));
+            let x_e134 = V::load(x.at(19usize, c));
+            let x_e135 = V::load(x.at(20usize, c));
+            let x_e145 = V::load(x.at(21usize, c));
+            let x_e234 = V::load(x.at(22usize, c));
+            let x_e235 = V::load(x.at(23usize, c));
+            let x_e245 = V::load(x.at(24usize, c));
+            let x_e345 = V::load(x.at(25usize, c));
+            v59 = V::mul_add(x_e124, x_e124, v59);
+            v59 = V::mul_add(x_e125, x_e125, v59);
+            v59 = V::mul_add(x_e134, x_e134, v59);
+            v59 = V::mul_add(x_e135, x_e135, v59);
+            v59 = V::mul_add(x_e145, x_e145, v59);
+            v59 = V::mul_add(x_e234, x_e234, v59);
+            v59 = V::mul_add(x_e235, x_e235, v59);
+            v59 = V::mul_add(x_e245, x_e245, v59);
+            v59 = V::mul_add(x_e345, x_e345, v59);
+            let v89 = V::sqrt(V::mul_add(v59, v59, c1em16));
+            let x_e1234 = V::load(x.at(26usize, c));
+            let mut v92 = V::mul(x_e1234, x_e1234);
+            let x_e1235 = V::load(x.at(27usize, c));
+            let x_e1245 = V::load(x.at(28usize, c));
+            let x_e1345 = V::load(x.at(29usize, c));
+            let x_e2345 = V::load(x.at(30usize, c));
+            v92 = V::mul_add(x_e1235, x_e1235, v92);
+            v92 = V::mul_add(x_e1245, x_e1245, v92);
+            v92 = V::mul_add(x_e1345, x_e1345, v92);
+            v92 = V::mul_add(x_e2345, x_e2345, v92);
+            let v107 = V::sqrt(V::mul_add(v92, v92, c1em16));
+            let x_e12345 = V::load(x.at(31usize, c));
+            let v110 = V::mul(x_e12345, x_e12345);
+            let v113 = V::sqrt(V::mul_add(v110, v110, c1em16));
+            let v121 = V::mul(
+                v110,
+                V::mul(
+                    V::mul(V::load(grad_o.at(5usize, c)), V::div(c5em1, V::sqrt(v113))),
+                    V::div(c5em1, v113),
+                ),
+            );
+            let v123 = V::mul(x_e12345, V::add(v121, v121));
+            // out0[31] = v123 + v123
+            V::store(V::add(v123, v123), out0.at(31usize, c));
+            let v130 = V::mul(
+                v92,
+                V::mul(
+                    V::mul(V::load(grad_o.at(4usize, c)), V::div(c5em1, V::sqrt(v107))),
+                    V::div(c5em1, v107),
+                ),
+            );
+            let v131 = V::add(v130, v130);
+            let v132 = V::mul(x_e2345, v131);
+            // out0[30] = v132 + v132
+            V::store(V::add(v132, v132), out0.at(30usize, c));
+            let v134 = V::mul(x_e1345, v131);
+            // out0[29] = v134 + v134
+            V::store(V::add(v134, v134), out0.at(29usize, c));
+            let v136 = V::mul(x_e1245, v131);
+            // out0[28] = v136 + v136
+            V::store(V::add(v136, v136), out0.at(28usize, c));
+            let v138 = V::mul(x_e1235, v131);
+            // out0[27] = v138 + v138
+            V::store(V::add(v138, v138), out0.at(27usize, c));
+            let v140 = V::mul(x_e1234, v131);
+            // out0[26] = v140 + v140
+            V::store(V::add(v140, v140), out0.at(26usize, c));
+            let v147 = V::mul(
+                v59,
+                V::mul(
+                    V::mul(V::load(grad_o.at(3usize, c)), V::div(c5em1, V::sqrt(v89))),
+                    V::div(c5em1, v89),
+                ),
+            );
+            let v148 = V::add(v147, v147);
+            let v149 = V::mul(x_e345, v148);
+            // out0[25] = v149 + v149
+            V::store(V::add(v149, v149), out0.at(25usize, c));
+            let v151 = V::mul(x_e245, v148);
+            // out0[24] = v151 + v151
+            V::store(V::add(v151, v151), out0.at(24usize, c));
+            let v153 = V::mul(x_e235, v148);
+            // out0[23] = v153 + v153
+            V::store(V::add(v153, v153), out0.at(23usize, c));
+            let v155 = V::mul(x_e234, v148);
+            // out0[22] = v155 + v155
+            V::store(V::add(v155, v155), out0.at(22usize, c));
+            let v157 = V::mul(x_e145, v148);
+            // out0[21] = v157 + v157
+            V::store(V::add(v157, v157), out0.at(21usize, c));
+            let v159 = V::mul(x_e135, v148);
+            // out0[20] = v159 + v159
+            V::store(V::add(v159, v159), out0.at(20usize, c));
+            let v161 = V::mul(x_e134, v148);
+            // out0[19] = v161 + v161
+            V::store(V::add(v161, v161), out0.at(19usize, c));
+            let v163 = V::mul(x_e125, v148);
+            // out0[18] = v163 + v163
+            V::store(V::add(v163, v163), out0.at(18usize, c));
+            let v165 = V::mul(x_e124, v148);
+            // out0[17] = v165 + v165
+            V::store(V::add(v165, v165), out0.at(17usize, c));
+            let v167 = V::mul(x_e123, v148);
+            // out0[16] = v167 + v167
+            V::store(V::add(v167, v167), out0.at(16usize, c));
+            let v174 = V::mul(
+                v26,
+                V::mul(
+                    V::mul(V::load(grad_o.at(2usize, c)), V::div(c5em1, V::sqrt(v56))),
+                    V::div(c5em1, v56),
+                ),
+            );
+            let v175 = V::add(v174, v174);
+            let v176 = V::mul(x_e45, v175);
+            // out0[15] = v176 + v176
+            V::store(V::add(v176, v176), out0.at(15usize, c));
+            let v178 = V::mul(x_e35, v175);
+            // out0[14] = v178 + v178
+            V::store(V::add(v178, v178), out0.at(14usize, c));
+            let v180 = V::mul(x_e34, v175);
+            // out0[13] = v180 + v180
+            V::store(V::add(v180, v180), out0.at(13usize, c));
+            let v182 = V::mul(x_e25, v175);
+            // out0[12] = v182 + v182
+            V::store(V::add(v182, v182), out0.at(12usize, c));
+            let v184 = V::mul(x_e24, v175);
+            // out0[11] = v184 + v184
+            V::store(V::add(v184, v184), out0.at(11usize, c));
+            let v186 = V::mul(x_e23, v175);
+            // out0[10] = v186 + v186
+            V::store(V::add(v186, v186), out0.at(10usize, c));
+            let v188 = V::mul(x_e15, v175);
+            // out0[9] = v188 + v188
+            V::store(V::add(v188, v188), out0.at(9usize, c));
+            let v190 = V::mul(x_e14, v175);
+            // out0[8] = v190 + v190
+            V::store(V::add(v190, v190), out0.at(8usize, c));
+            let v192 = V::mul(x_e13, v175);
+            // out0[7] = v192 + v192
+            V::store(V::add(v192, v192), out0.at(7usize, c));
+            let v194 = V::mul(x_e12, v175);
+            // out0[6] = v194 + v194
+            V::store(V::add(v194, v194), out0.at(6usize, c));
+            let v201 = V::mul(
+                v8,
+                V::mul(
+                    V::mul(V::load(grad_o.at(1usize, c)), V::div(c5em1, V::sqrt(v23))),
+                    V::div(c5em1, v23),
+                ),
+            );
+            let v202 = V::add(v201, v201);
+            let v203 = V::mul(x_e5, v202);
+            // out0[5] = v203 + v203
+            V::store(V::add(v203, v203), out0.at(5usize, c));
+            let v205 = V::mul(x_e4, v202);
+            // out0[4] = v205 + v205
+            V::store(V::add(v205, v205), out0.at(4usize, c));
+            let v207 = V::mul(x_e3, v202);
+            // out0[3] = v207 + v207
+            V::store(V::add(v207, v207), out0.at(3usize, c));
+            let v209 = V::mul(x_e2, v202);
+            // out0[2] = v209 + v209
+            V::store(V::add(v209, v209), out0.at(2usize, c));
+            let v211 = V::mul(x_e1, v202);
+            // out0[1] = v211 + v211
+            V::store(V::add(v211, v211), out0.at(1usize, c));
+            let v218 = V::mul(
                 v1,
                 V::mul(
-                    V::mul(V::load(grad_o.at(0usize, c)), V::div(c5em1, V::sqrt(v7))),
-                    V::div(c5em1, v7),
+                    V::mul(V::load(grad_o.at(0usize, c)), V::div(c5em1, V::sqrt(v5))),
+                    V::div(c5em1, v5),
                 ),
             );
-            let v15 = V::mul(x_1, V::add(v13, v13));
-            let x_e1 = V::load(x.at(1usize, c));
-            let x_e5 = V::load(x.at(5usize, c));
-            let x_e4 = V::load(x.at(4usize, c));
-            let x_e3 = V::load(x.at(3usize, c));
-            let x_e2 = V::load(x.at(2usize, c));
-            let v30 = {
-                let mut s = V::mul(x_e1, x_e1);
-                s = V::mul_add(x_e2, x_e2, s);
-                s = V::mul_add(x_e3, x_e3, s);
-                s = V::mul_add(x_e4, x_e4, s);
-                s = V::mul_add(x_e5, x_e5, s);
-                s
-            };
-            let v34 = V::sqrt(V::mul_add(v30, v30, c1em16));
-            let v40 = V::mul(
-                v30,
-                V::mul(
-                    V::mul(V::load(grad_o.at(1usize, c)), V::div(c5em1, V::sqrt(v34))),
-                    V::div(c5em1, v34),
-                ),
-            );
-            let v41 = V::add(v40, v40);
-            let v42 = V::mul(x_e1, v41);
-            let v44 = V::mul(x_e2, v41);
-            let v46 = V::mul(x_e3, v41);
-            let v48 = V::mul(x_e4, v41);
-            let v50 = V::mul(x_e5, v41);
-            let x_e12 = V::load(x.at(6usize, c));
-            let x_e45 = V::load(x.at(15usize, c));
-            let x_e35 = V::load(x.at(14usize, c));
-            let x_e34 = V::load(x.at(13usize, c));
-            let x_e25 = V::load(x.at(12usize, c));
-            let x_e24 = V::load(x.at(11usize, c));
-            let x_e23 = V::load(x.at(10usize, c));
-            let x_e15 = V::load(x.at(9usize, c));
-            let x_e14 = V::load(x.at(8usize, c));
-            let x_e13 = V::load(x.at(7usize, c));
-            let v80 = {
-                let mut s = V::mul(x_e12, x_e12);
-                s = V::mul_add(x_e13, x_e13, s);
-                s = V::mul_add(x_e14, x_e14, s);
-                s = V::mul_add(x_e15, x_e15, s);
-                s = V::mul_add(x_e23, x_e23, s);
-                s = V::mul_add(x_e24, x_e24, s);
-                s = V::mul_add(x_e25, x_e25, s);
-                s = V::mul_add(x_e34, x_e34, s);
-                s = V::mul_add(x_e35, x_e35, s);
-                s = V::mul_add(x_e45, x_e45, s);
-                s
-            };
-            let v84 = V::sqrt(V::mul_add(v80, v80, c1em16));
-            let v90 = V::mul(
-                v80,
-                V::mul(
-                    V::mul(V::load(grad_o.at(2usize, c)), V::div(c5em1, V::sqrt(v84))),
-                    V::div(c5em1, v84),
-                ),
-            );
-            let v91 = V::add(v90, v90);
-            let v92 = V::mul(x_e12, v91);
-            let v94 = V::mul(x_e13, v91);
-            let v96 = V::mul(x_e14, v91);
-            let v98 = V::mul(x_e15, v91);
-            let v100 = V::mul(x_e23, v91);
-            let v102 = V::mul(x_e24, v91);
-            let v104 = V::mul(x_e25, v91);
-            let v106 = V::mul(x_e34, v91);
-            let v108 = V::mul(x_e35, v91);
-            let v110 = V::mul(x_e45, v91);
-            let x_e123 = V::load(x.at(16usize, c));
-            let x_e345 = V::load(x.at(25usize, c));
-            let x_e245 = V::load(x.at(24usize, c));
-            let x_e235 = V::load(x.at(23usize, c));
-            let x_e234 = V::load(x.at(22usize, c));
-            let x_e145 = V::load(x.at(21usize, c));
-            let x_e135 = V::load(x.at(20usize, c));
-            let x_e134 = V::load(x.at(19usize, c));
-            let x_e125 = V::load(x.at(18usize, c));
-            let x_e124 = V::load(x.at(17usize, c));
-            let v140 = {
-                let mut s = V::mul(x_e123, x_e123);
-                s = V::mul_add(x_e124, x_e124, s);
-                s = V::mul_add(x_e125, x_e125, s);
-                s = V::mul_add(x_e134, x_e134, s);
-                s = V::mul_add(x_e135, x_e135, s);
-                s = V::mul_add(x_e145, x_e145, s);
-                s = V::mul_add(x_e234, x_e234, s);
-                s = V::mul_add(x_e235, x_e235, s);
-                s = V::mul_add(x_e245, x_e245, s);
-                s = V::mul_add(x_e345, x_e345, s);
-                s
-            };
-            let v144 = V::sqrt(V::mul_add(v140, v140, c1em16));
-            let v150 = V::mul(
-                v140,
-                V::mul(
-                    V::mul(V::load(grad_o.at(3usize, c)), V::div(c5em1, V::sqrt(v144))),
-                    V::div(c5em1, v144),
-                ),
-            );
-            let v151 = V::add(v150, v150);
-            let v152 = V::mul(x_e123, v151);
-            let v154 = V::mul(x_e124, v151);
-            let v156 = V::mul(x_e125, v151);
-            let v158 = V::mul(x_e134, v151);
-            let v160 = V::mul(x_e135, v151);
-            let v162 = V::mul(x_e145, v151);
-            let v164 = V::mul(x_e234, v151);
-            let v166 = V::mul(x_e235, v151);
-            let v168 = V::mul(x_e245, v151);
-            let v170 = V::mul(x_e345, v151);
-            let x_e1234 = V::load(x.at(26usize, c));
-            let x_e2345 = V::load(x.at(30usize, c));
-            let x_e1345 = V::load(x.at(29usize, c));
-            let x_e1245 = V::load(x.at(28usize, c));
-            let x_e1235 = V::load(x.at(27usize, c));
-            let v185 = {
-                let mut s = V::mul(x_e1234, x_e1234);
-                s = V::mul_add(x_e1235, x_e1235, s);
-                s = V::mul_add(x_e1245, x_e1245, s);
-                s = V::mul_add(x_e1345, x_e1345, s);
-                s = V::mul_add(x_e2345, x_e2345, s);
-                s
-            };
-            let v189 = V::sqrt(V::mul_add(v185, v185, c1em16));
-            let v195 = V::mul(
-                v185,
-                V::mul(
-                    V::mul(V::load(grad_o.at(4usize, c)), V::div(c5em1, V::sqrt(v189))),
-                    V::div(c5em1, v189),
-                ),
-            );
-            let v196 = V::add(v195, v195);
-            let v197 = V::mul(x_e1234, v196);
-            let v199 = V::mul(x_e1235, v196);
-            let v201 = V::mul(x_e1245, v196);
-            let v203 = V::mul(x_e1345, v196);
-            let v205 = V::mul(x_e2345, v196);
-            let x_e12345 = V::load(x.at(31usize, c));
-            let v208 = V::mul(x_e12345, x_e12345);
-            let v212 = V::sqrt(V::mul_add(v208, v208, c1em16));
-            let v218 = V::mul(
-                v208,
-                V::mul(
-                    V::mul(V::load(grad_o.at(5usize, c)), V::div(c5em1, V::sqrt(v212))),
-                    V::div(c5em1, v212),
-                ),
-            );
-            let v220 = V::mul(x_e12345, V::add(v218, v218));
-            // out0[0] = v15 + v15
-            V::store(V::add(v15, v15), out0.at(0usize, c));
-            // out0[1] = v42 + v42
-            V::store(V::add(v42, v42), out0.at(1usize, c));
-            // out0[2] = v44 + v44
-            V::store(V::add(v44, v44), out0.at(2usize, c));
-            // out0[3] = v46 + v46
-            V::store(V::add(v46, v46), out0.at(3usize, c));
-            // out0[4] = v48 + v48
-            V::store(V::add(v48, v48), out0.at(4usize, c));
-            // out0[5] = v50 + v50
-            V::store(V::add(v50, v50), out0.at(5usize, c));
-            // out0[6] = v92 + v92
-            V::store(V::add(v92, v92), out0.at(6usize, c));
-            // out0[7] = v94 + v94
-            V::store(V::add(v94, v94), out0.at(7usize, c));
-            // out0[8] = v96 + v96
-            V::store(V::add(v96, v96), out0.at(8usize, c));
-            // out0[9] = v98 + v98
-            V::store(V::add(v98, v98), out0.at(9usize, c));
-            // out0[10] = v100 + v100
-            V::store(V::add(v100, v100), out0.at(10usize, c));
-            // out0[11] = v102 + v102
-            V::store(V::add(v102, v102), out0.at(11usize, c));
-            // out0[12] = v104 + v104
-            V::store(V::add(v104, v104), out0.at(12usize, c));
-            // out0[13] = v106 + v106
-            V::store(V::add(v106, v106), out0.at(13usize, c));
-            // out0[14] = v108 + v108
-            V::store(V::add(v108, v108), out0.at(14usize, c));
-            // out0[15] = v110 + v110
-            V::store(V::add(v110, v110), out0.at(15usize, c));
-            // out0[16] = v152 + v152
-            V::store(V::add(v152, v152), out0.at(16usize, c));
-            // out0[17] = v154 + v154
-            V::store(V::add(v154, v154), out0.at(17usize, c));
-            // out0[18] = v156 + v156
-            V::store(V::add(v156, v156), out0.at(18usize, c));
-            // out0[19] = v158 + v158
-            V::store(V::add(v158, v158), out0.at(19usize, c));
-            // out0[20] = v160 + v160
-            V::store(V::add(v160, v160), out0.at(20usize, c));
-            // out0[21] = v162 + v162
-            V::store(V::add(v162, v162), out0.at(21usize, c));
-            // out0[22] = v164 + v164
-            V::store(V::add(v164, v164), out0.at(22usize, c));
-            // out0[23] = v166 + v166
-            V::store(V::add(v166, v166), out0.at(23usize, c));
-            // out0[24] = v168 + v168
-            V::store(V::add(v168, v168), out0.at(24usize, c));
-            // out0[25] = v170 + v170
-            V::store(V::add(v170, v170), out0.at(25usize, c));
-            // out0[26] = v197 + v197
-            V::store(V::add(v197, v197), out0.at(26usize, c));
-            // out0[27] = v199 + v199
-            V::store(V::add(v199, v199), out0.at(27usize, c));
-            // out0[28] = v201 + v201
-            V::store(V::add(v201, v201), out0.at(28usize, c));
-            // out0[29] = v203 + v203
-            V::store(V::add(v203, v203), out0.at(29usize, c));
-            // out0[30] = v205 + v205
-            V::store(V::add(v205, v205), out0.at(30usize, c));
-            // out0[31] = v220 + v220
-            V::store(V::add(v220, v220), out0.at(31usize, c));
+            let v220 = V::mul(x_1, V::add(v218, v218));
+            // out0[0] = v220 + v220
+            V::store(V::add(v220, v220), out0.at(0usize, c));
         }
     }
 }

@@ -64,8 +64,8 @@ pub(super) static GRADE_RMS_PROGRAM_0: Program = Program {
                 params: &[],
                 param_grads: &[],
                 rows: &[
-                    0usize, 11usize, 1usize, 10usize, 2usize, 9usize, 3usize, 8usize,
-                    4usize, 7usize, 5usize, 6usize,
+                    0usize, 1usize, 2usize, 3usize, 4usize, 5usize, 6usize, 7usize,
+                    8usize, 9usize, 10usize, 11usize,
                 ],
                 row_sums: &[],
             },
@@ -84,8 +84,9 @@ unsafe fn grade_rms_0<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let mut sum0 = V::zero();
         for group in 0..args.groups {
             let c = group * V::LANES;
-            let x_1 = V::load(x.at(0usize, c));
+            x.prefetch::<1usize>(c);
             let valid = args.valid_lanes(group, V::LANES);
+            let x_1 = V::load(x.at(0usize, c));
             // row sum 0 = x_1*x_1
             sum0 = V::add(sum0, V::keep_first(V::mul(x_1, x_1), valid));
         }
@@ -102,18 +103,19 @@ unsafe fn grade_rms_1<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
     unsafe {
         let x = args.inputs[0];
         let out0 = args.outputs[0];
-        let c1e0 = V::from_f64(1f64);
         let row0 = V::splat(args.rows[0]);
         let inv_channels = V::splat(args.inv_channels);
-        let v4 = V::mul(row0, inv_channels);
+        let v2 = V::mul(row0, inv_channels);
         let eps = V::splat(args.eps);
-        let v6 = V::add(v4, eps);
-        let v7 = V::sqrt(v6);
-        let v8 = V::div(c1e0, v7);
+        let v4 = V::add(v2, eps);
+        let v5 = V::sqrt(v4);
+        let c1e0 = V::from_f64(1f64);
+        let v7 = V::div(c1e0, v5);
         for group in 0..args.groups {
             let c = group * V::LANES;
-            // out0[0] = x_1*v8
-            V::store(V::mul(V::load(x.at(0usize, c)), v8), out0.at(0usize, c));
+            x.prefetch::<1usize>(c);
+            // out0[0] = x_1*v7
+            V::store(V::mul(V::load(x.at(0usize, c)), v7), out0.at(0usize, c));
         }
     }
 }
@@ -130,6 +132,8 @@ unsafe fn grade_rms_2<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let mut sum0 = V::zero();
         for group in 0..args.groups {
             let c = group * V::LANES;
+            x.prefetch::<1usize>(c);
+            grad_o.prefetch::<1usize>(c);
             let valid = args.valid_lanes(group, V::LANES);
             // row sum 0 = x_1*grad_o_1
             sum0 = V::add(
@@ -154,24 +158,26 @@ unsafe fn grade_rms_3<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let grad_o = args.inputs[0];
         let x = args.inputs[1];
         let out0 = args.outputs[0];
-        let c1e0 = V::from_f64(1f64);
         let row0 = V::splat(args.rows[0]);
         let inv_channels = V::splat(args.inv_channels);
-        let v3 = V::mul(row0, inv_channels);
+        let v2 = V::mul(row0, inv_channels);
         let eps = V::splat(args.eps);
-        let v5 = V::add(v3, eps);
-        let v6 = V::sqrt(v5);
-        let v7 = V::div(c1e0, v6);
+        let v4 = V::add(v2, eps);
+        let v5 = V::sqrt(v4);
+        let c1e0 = V::from_f64(1f64);
+        let v7 = V::div(c1e0, v5);
         let c5em1 = V::from_f64(0.5f64);
-        let v12 = V::div(c5em1, v6);
+        let v11 = V::div(c5em1, v5);
         let row1 = V::splat(args.rows[1]);
-        let v14 = V::div(row1, v6);
-        let v15 = V::mul(v7, v14);
-        let v16 = V::mul(v12, v15);
-        let v17 = V::mul(inv_channels, v16);
+        let v13 = V::div(row1, v5);
+        let v14 = V::mul(v7, v13);
+        let v15 = V::mul(v11, v14);
+        let v16 = V::mul(inv_channels, v15);
         for group in 0..args.groups {
             let c = group * V::LANES;
-            let v18 = V::mul(V::load(x.at(0usize, c)), v17);
+            grad_o.prefetch::<1usize>(c);
+            x.prefetch::<1usize>(c);
+            let v18 = V::mul(V::load(x.at(0usize, c)), v16);
             // out0[0] = v7*grad_o_1 - v18 - v18
             V::store(
                 V::sub(V::mul_sub(v7, V::load(grad_o.at(0usize, c)), v18), v18),
@@ -257,27 +263,20 @@ unsafe fn grade_rms_4<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let mut sum0 = V::zero();
         for group in 0..args.groups {
             let c = group * V::LANES;
-            let x_e5 = V::load(x.at(4usize, c));
-            let x_e4 = V::load(x.at(3usize, c));
-            let x_e3 = V::load(x.at(2usize, c));
-            let x_e1 = V::load(x.at(0usize, c));
-            let x_e2 = V::load(x.at(1usize, c));
+            x.prefetch::<5usize>(c);
             let valid = args.valid_lanes(group, V::LANES);
+            let x_e1 = V::load(x.at(0usize, c));
+            let mut v1 = V::mul(x_e1, x_e1);
+            let x_e2 = V::load(x.at(1usize, c));
+            let x_e3 = V::load(x.at(2usize, c));
+            let x_e4 = V::load(x.at(3usize, c));
+            let x_e5 = V::load(x.at(4usize, c));
+            v1 = V::mul_add(x_e2, x_e2, v1);
+            v1 = V::mul_add(x_e3, x_e3, v1);
+            v1 = V::mul_add(x_e4, x_e4, v1);
+            v1 = V::mul_add(x_e5, x_e5, v1);
             // row sum 0 = x_e5*x_e5 + x_e4*x_e4 + x_e3*x_e3 + x_e1*x_e1 + x_e2*x_e2
-            sum0 = V::add(
-                sum0,
-                V::keep_first(
-                    {
-                        let mut s = V::mul(x_e1, x_e1);
-                        s = V::mul_add(x_e2, x_e2, s);
-                        s = V::mul_add(x_e3, x_e3, s);
-                        s = V::mul_add(x_e4, x_e4, s);
-                        s = V::mul_add(x_e5, x_e5, s);
-                        s
-                    },
-                    valid,
-                ),
-            );
+            sum0 = V::add(sum0, V::keep_first(v1, valid));
         }
         args.sums[0] = sum0.reduce_add();
     }
@@ -292,26 +291,27 @@ unsafe fn grade_rms_5<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
     unsafe {
         let x = args.inputs[0];
         let out0 = args.outputs[0];
-        let c1e0 = V::from_f64(1f64);
         let row0 = V::splat(args.rows[0]);
         let inv_channels = V::splat(args.inv_channels);
-        let v4 = V::mul(row0, inv_channels);
+        let v2 = V::mul(row0, inv_channels);
         let eps = V::splat(args.eps);
-        let v6 = V::add(v4, eps);
-        let v7 = V::sqrt(v6);
-        let v8 = V::div(c1e0, v7);
+        let v4 = V::add(v2, eps);
+        let v5 = V::sqrt(v4);
+        let c1e0 = V::from_f64(1f64);
+        let v7 = V::div(c1e0, v5);
         for group in 0..args.groups {
             let c = group * V::LANES;
-            // out0[0] = x_e1*v8
-            V::store(V::mul(V::load(x.at(0usize, c)), v8), out0.at(0usize, c));
-            // out0[1] = x_e2*v8
-            V::store(V::mul(V::load(x.at(1usize, c)), v8), out0.at(1usize, c));
-            // out0[2] = x_e3*v8
-            V::store(V::mul(V::load(x.at(2usize, c)), v8), out0.at(2usize, c));
-            // out0[3] = x_e4*v8
-            V::store(V::mul(V::load(x.at(3usize, c)), v8), out0.at(3usize, c));
-            // out0[4] = x_e5*v8
-            V::store(V::mul(V::load(x.at(4usize, c)), v8), out0.at(4usize, c));
+            x.prefetch::<5usize>(c);
+            // out0[0] = x_e1*v7
+            V::store(V::mul(V::load(x.at(0usize, c)), v7), out0.at(0usize, c));
+            // out0[1] = x_e2*v7
+            V::store(V::mul(V::load(x.at(1usize, c)), v7), out0.at(1usize, c));
+            // out0[2] = x_e3*v7
+            V::store(V::mul(V::load(x.at(2usize, c)), v7), out0.at(2usize, c));
+            // out0[3] = x_e4*v7
+            V::store(V::mul(V::load(x.at(3usize, c)), v7), out0.at(3usize, c));
+            // out0[4] = x_e5*v7
+            V::store(V::mul(V::load(x.at(4usize, c)), v7), out0.at(4usize, c));
         }
     }
 }
@@ -328,41 +328,16 @@ unsafe fn grade_rms_6<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let mut sum0 = V::zero();
         for group in 0..args.groups {
             let c = group * V::LANES;
+            x.prefetch::<5usize>(c);
+            grad_o.prefetch::<5usize>(c);
             let valid = args.valid_lanes(group, V::LANES);
+            let mut v2 = V::mul(V::load(x.at(4usize, c)), V::load(grad_o.at(4usize, c)));
+            v2 = V::mul_add(V::load(x.at(3usize, c)), V::load(grad_o.at(3usize, c)), v2);
+            v2 = V::mul_add(V::load(x.at(2usize, c)), V::load(grad_o.at(2usize, c)), v2);
+            v2 = V::mul_add(V::load(x.at(1usize, c)), V::load(grad_o.at(1usize, c)), v2);
+            v2 = V::mul_add(V::load(x.at(0usize, c)), V::load(grad_o.at(0usize, c)), v2);
             // row sum 0 = x_e5*grad_o_e5 + x_e4*grad_o_e4 + x_e3*grad_o_e3 + x_e2*grad_o_e2 + x_e1*grad_o_e1
-            sum0 = V::add(
-                sum0,
-                V::keep_first(
-                    {
-                        let mut s = V::mul(
-                            V::load(x.at(4usize, c)),
-                            V::load(grad_o.at(4usize, c)),
-                        );
-                        s = V::mul_add(
-                            V::load(x.at(3usize, c)),
-                            V::load(grad_o.at(3usize, c)),
-                            s,
-                        );
-                        s = V::mul_add(
-                            V::load(x.at(2usize, c)),
-                            V::load(grad_o.at(2usize, c)),
-                            s,
-                        );
-                        s = V::mul_add(
-                            V::load(x.at(1usize, c)),
-                            V::load(grad_o.at(1usize, c)),
-                            s,
-                        );
-                        s = V::mul_add(
-                            V::load(x.at(0usize, c)),
-                            V::load(grad_o.at(0usize, c)),
-                            s,
-                        );
-                        s
-                    },
-                    valid,
-                ),
-            );
+            sum0 = V::add(sum0, V::keep_first(v2, valid));
         }
         args.sums[0] = sum0.reduce_add();
     }
@@ -378,52 +353,54 @@ unsafe fn grade_rms_7<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let grad_o = args.inputs[0];
         let x = args.inputs[1];
         let out0 = args.outputs[0];
-        let c1e0 = V::from_f64(1f64);
         let row0 = V::splat(args.rows[0]);
         let inv_channels = V::splat(args.inv_channels);
-        let v3 = V::mul(row0, inv_channels);
+        let v2 = V::mul(row0, inv_channels);
         let eps = V::splat(args.eps);
-        let v5 = V::add(v3, eps);
-        let v6 = V::sqrt(v5);
-        let v7 = V::div(c1e0, v6);
+        let v4 = V::add(v2, eps);
+        let v5 = V::sqrt(v4);
+        let c1e0 = V::from_f64(1f64);
+        let v7 = V::div(c1e0, v5);
         let c5em1 = V::from_f64(0.5f64);
-        let v12 = V::div(c5em1, v6);
+        let v19 = V::div(c5em1, v5);
         let row1 = V::splat(args.rows[1]);
-        let v14 = V::div(row1, v6);
-        let v15 = V::mul(v7, v14);
-        let v16 = V::mul(v12, v15);
-        let v17 = V::mul(inv_channels, v16);
+        let v21 = V::div(row1, v5);
+        let v22 = V::mul(v7, v21);
+        let v23 = V::mul(v19, v22);
+        let v24 = V::mul(inv_channels, v23);
         for group in 0..args.groups {
             let c = group * V::LANES;
-            let v18 = V::mul(V::load(x.at(0usize, c)), v17);
-            let v24 = V::mul(V::load(x.at(1usize, c)), v17);
-            let v30 = V::mul(V::load(x.at(2usize, c)), v17);
-            let v36 = V::mul(V::load(x.at(3usize, c)), v17);
-            let v42 = V::mul(V::load(x.at(4usize, c)), v17);
-            // out0[0] = v7*grad_o_e1 - v18 - v18
+            grad_o.prefetch::<5usize>(c);
+            x.prefetch::<5usize>(c);
+            let v26 = V::mul(V::load(x.at(4usize, c)), v24);
+            // out0[4] = v7*grad_o_e5 - v26 - v26
             V::store(
-                V::sub(V::mul_sub(v7, V::load(grad_o.at(0usize, c)), v18), v18),
-                out0.at(0usize, c),
+                V::sub(V::mul_sub(v7, V::load(grad_o.at(4usize, c)), v26), v26),
+                out0.at(4usize, c),
             );
-            // out0[1] = v7*grad_o_e2 - v24 - v24
+            let v30 = V::mul(V::load(x.at(3usize, c)), v24);
+            // out0[3] = v7*grad_o_e4 - v30 - v30
             V::store(
-                V::sub(V::mul_sub(v7, V::load(grad_o.at(1usize, c)), v24), v24),
-                out0.at(1usize, c),
-            );
-            // out0[2] = v7*grad_o_e3 - v30 - v30
-            V::store(
-                V::sub(V::mul_sub(v7, V::load(grad_o.at(2usize, c)), v30), v30),
-                out0.at(2usize, c),
-            );
-            // out0[3] = v7*grad_o_e4 - v36 - v36
-            V::store(
-                V::sub(V::mul_sub(v7, V::load(grad_o.at(3usize, c)), v36), v36),
+                V::sub(V::mul_sub(v7, V::load(grad_o.at(3usize, c)), v30), v30),
                 out0.at(3usize, c),
             );
-            // out0[4] = v7*grad_o_e5 - v42 - v42
+            let v34 = V::mul(V::load(x.at(2usize, c)), v24);
+            // out0[2] = v7*grad_o_e3 - v34 - v34
             V::store(
-                V::sub(V::mul_sub(v7, V::load(grad_o.at(4usize, c)), v42), v42),
-                out0.at(4usize, c),
+                V::sub(V::mul_sub(v7, V::load(grad_o.at(2usize, c)), v34), v34),
+                out0.at(2usize, c),
+            );
+            let v38 = V::mul(V::load(x.at(1usize, c)), v24);
+            // out0[1] = v7*grad_o_e2 - v38 - v38
+            V::store(
+                V::sub(V::mul_sub(v7, V::load(grad_o.at(1usize, c)), v38), v38),
+                out0.at(1usize, c),
+            );
+            let v42 = V::mul(V::load(x.at(0usize, c)), v24);
+            // out0[0] = v7*grad_o_e1 - v42 - v42
+            V::store(
+                V::sub(V::mul_sub(v7, V::load(grad_o.at(0usize, c)), v42), v42),
+                out0.at(0usize, c),
             );
         }
     }
@@ -505,37 +482,30 @@ unsafe fn grade_rms_8<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let mut sum0 = V::zero();
         for group in 0..args.groups {
             let c = group * V::LANES;
-            let x_e45 = V::load(x.at(9usize, c));
-            let x_e35 = V::load(x.at(8usize, c));
-            let x_e34 = V::load(x.at(7usize, c));
-            let x_e25 = V::load(x.at(6usize, c));
-            let x_e24 = V::load(x.at(5usize, c));
-            let x_e23 = V::load(x.at(4usize, c));
-            let x_e15 = V::load(x.at(3usize, c));
-            let x_e14 = V::load(x.at(2usize, c));
-            let x_e12 = V::load(x.at(0usize, c));
-            let x_e13 = V::load(x.at(1usize, c));
+            x.prefetch::<10usize>(c);
             let valid = args.valid_lanes(group, V::LANES);
+            let x_e12 = V::load(x.at(0usize, c));
+            let mut v1 = V::mul(x_e12, x_e12);
+            let x_e13 = V::load(x.at(1usize, c));
+            let x_e14 = V::load(x.at(2usize, c));
+            let x_e15 = V::load(x.at(3usize, c));
+            let x_e23 = V::load(x.at(4usize, c));
+            let x_e24 = V::load(x.at(5usize, c));
+            let x_e25 = V::load(x.at(6usize, c));
+            let x_e34 = V::load(x.at(7usize, c));
+            let x_e35 = V::load(x.at(8usize, c));
+            let x_e45 = V::load(x.at(9usize, c));
+            v1 = V::mul_add(x_e13, x_e13, v1);
+            v1 = V::mul_add(x_e14, x_e14, v1);
+            v1 = V::mul_add(x_e15, x_e15, v1);
+            v1 = V::mul_add(x_e23, x_e23, v1);
+            v1 = V::mul_add(x_e24, x_e24, v1);
+            v1 = V::mul_add(x_e25, x_e25, v1);
+            v1 = V::mul_add(x_e34, x_e34, v1);
+            v1 = V::mul_add(x_e35, x_e35, v1);
+            v1 = V::mul_add(x_e45, x_e45, v1);
             // row sum 0 = x_e45*x_e45 + x_e35*x_e35 + x_e34*x_e34 + x_e25*x_e25 + x_e24*x_e24 + x_e23*x_e23 + x_e15*x_e15 + x_e14*x_e14 + x_e12*x_e12 + x_e13*x_e13
-            sum0 = V::add(
-                sum0,
-                V::keep_first(
-                    {
-                        let mut s = V::mul(x_e12, x_e12);
-                        s = V::mul_add(x_e13, x_e13, s);
-                        s = V::mul_add(x_e14, x_e14, s);
-                        s = V::mul_add(x_e15, x_e15, s);
-                        s = V::mul_add(x_e23, x_e23, s);
-                        s = V::mul_add(x_e24, x_e24, s);
-                        s = V::mul_add(x_e25, x_e25, s);
-                        s = V::mul_add(x_e34, x_e34, s);
-                        s = V::mul_add(x_e35, x_e35, s);
-                        s = V::mul_add(x_e45, x_e45, s);
-                        s
-                    },
-                    valid,
-                ),
-            );
+            sum0 = V::add(sum0, V::keep_first(v1, valid));
         }
         args.sums[0] = sum0.reduce_add();
     }
@@ -550,36 +520,37 @@ unsafe fn grade_rms_9<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
     unsafe {
         let x = args.inputs[0];
         let out0 = args.outputs[0];
-        let c1e0 = V::from_f64(1f64);
         let row0 = V::splat(args.rows[0]);
         let inv_channels = V::splat(args.inv_channels);
-        let v4 = V::mul(row0, inv_channels);
+        let v2 = V::mul(row0, inv_channels);
         let eps = V::splat(args.eps);
-        let v6 = V::add(v4, eps);
-        let v7 = V::sqrt(v6);
-        let v8 = V::div(c1e0, v7);
+        let v4 = V::add(v2, eps);
+        let v5 = V::sqrt(v4);
+        let c1e0 = V::from_f64(1f64);
+        let v7 = V::div(c1e0, v5);
         for group in 0..args.groups {
             let c = group * V::LANES;
-            // out0[0] = x_e12*v8
-            V::store(V::mul(V::load(x.at(0usize, c)), v8), out0.at(0usize, c));
-            // out0[1] = x_e13*v8
-            V::store(V::mul(V::load(x.at(1usize, c)), v8), out0.at(1usize, c));
-            // out0[2] = x_e14*v8
-            V::store(V::mul(V::load(x.at(2usize, c)), v8), out0.at(2usize, c));
-            // out0[3] = x_e15*v8
-            V::store(V::mul(V::load(x.at(3usize, c)), v8), out0.at(3usize, c));
-            // out0[4] = x_e23*v8
-            V::store(V::mul(V::load(x.at(4usize, c)), v8), out0.at(4usize, c));
-            // out0[5] = x_e24*v8
-            V::store(V::mul(V::load(x.at(5usize, c)), v8), out0.at(5usize, c));
-            // out0[6] = x_e25*v8
-            V::store(V::mul(V::load(x.at(6usize, c)), v8), out0.at(6usize, c));
-            // out0[7] = x_e34*v8
-            V::store(V::mul(V::load(x.at(7usize, c)), v8), out0.at(7usize, c));
-            // out0[8] = x_e35*v8
-            V::store(V::mul(V::load(x.at(8usize, c)), v8), out0.at(8usize, c));
-            // out0[9] = x_e45*v8
-            V::store(V::mul(V::load(x.at(9usize, c)), v8), out0.at(9usize, c));
+            x.prefetch::<10usize>(c);
+            // out0[0] = x_e12*v7
+            V::store(V::mul(V::load(x.at(0usize, c)), v7), out0.at(0usize, c));
+            // out0[1] = x_e13*v7
+            V::store(V::mul(V::load(x.at(1usize, c)), v7), out0.at(1usize, c));
+            // out0[2] = x_e14*v7
+            V::store(V::mul(V::load(x.at(2usize, c)), v7), out0.at(2usize, c));
+            // out0[3] = x_e15*v7
+            V::store(V::mul(V::load(x.at(3usize, c)), v7), out0.at(3usize, c));
+            // out0[4] = x_e23*v7
+            V::store(V::mul(V::load(x.at(4usize, c)), v7), out0.at(4usize, c));
+            // out0[5] = x_e24*v7
+            V::store(V::mul(V::load(x.at(5usize, c)), v7), out0.at(5usize, c));
+            // out0[6] = x_e25*v7
+            V::store(V::mul(V::load(x.at(6usize, c)), v7), out0.at(6usize, c));
+            // out0[7] = x_e34*v7
+            V::store(V::mul(V::load(x.at(7usize, c)), v7), out0.at(7usize, c));
+            // out0[8] = x_e35*v7
+            V::store(V::mul(V::load(x.at(8usize, c)), v7), out0.at(8usize, c));
+            // out0[9] = x_e45*v7
+            V::store(V::mul(V::load(x.at(9usize, c)), v7), out0.at(9usize, c));
         }
     }
 }
@@ -596,66 +567,21 @@ unsafe fn grade_rms_10<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let mut sum0 = V::zero();
         for group in 0..args.groups {
             let c = group * V::LANES;
+            x.prefetch::<10usize>(c);
+            grad_o.prefetch::<10usize>(c);
             let valid = args.valid_lanes(group, V::LANES);
+            let mut v2 = V::mul(V::load(x.at(9usize, c)), V::load(grad_o.at(9usize, c)));
+            v2 = V::mul_add(V::load(x.at(8usize, c)), V::load(grad_o.at(8usize, c)), v2);
+            v2 = V::mul_add(V::load(x.at(7usize, c)), V::load(grad_o.at(7usize, c)), v2);
+            v2 = V::mul_add(V::load(x.at(6usize, c)), V::load(grad_o.at(6usize, c)), v2);
+            v2 = V::mul_add(V::load(x.at(5usize, c)), V::load(grad_o.at(5usize, c)), v2);
+            v2 = V::mul_add(V::load(x.at(4usize, c)), V::load(grad_o.at(4usize, c)), v2);
+            v2 = V::mul_add(V::load(x.at(3usize, c)), V::load(grad_o.at(3usize, c)), v2);
+            v2 = V::mul_add(V::load(x.at(2usize, c)), V::load(grad_o.at(2usize, c)), v2);
+            v2 = V::mul_add(V::load(x.at(1usize, c)), V::load(grad_o.at(1usize, c)), v2);
+            v2 = V::mul_add(V::load(x.at(0usize, c)), V::load(grad_o.at(0usize, c)), v2);
             // row sum 0 = x_e45*grad_o_e45 + x_e35*grad_o_e35 + x_e34*grad_o_e34 + x_e25*grad_o_e25 + x_e24*grad_o_e24 + x_e23*grad_o_e23 + x_e15*grad_o_e15 + x_e14*grad_o_e14 + x_e13*grad_o_e13 + x_e12*grad_o_e12
-            sum0 = V::add(
-                sum0,
-                V::keep_first(
-                    {
-                        let mut s = V::mul(
-                            V::load(x.at(9usize, c)),
-                            V::load(grad_o.at(9usize, c)),
-                        );
-                        s = V::mul_add(
-                            V::load(x.at(8usize, c)),
-                            V::load(grad_o.at(8usize, c)),
-                            s,
-                        );
-                        s = V::mul_add(
-                            V::load(x.at(7usize, c)),
-                            V::load(grad_o.at(7usize, c)),
-                            s,
-                        );
-                        s = V::mul_add(
-                            V::load(x.at(6usize, c)),
-                            V::load(grad_o.at(6usize, c)),
-                            s,
-                        );
-                        s = V::mul_add(
-                            V::load(x.at(5usize, c)),
-                            V::load(grad_o.at(5usize, c)),
-                            s,
-                        );
-                        s = V::mul_add(
-                            V::load(x.at(4usize, c)),
-                            V::load(grad_o.at(4usize, c)),
-                            s,
-                        );
-                        s = V::mul_add(
-                            V::load(x.at(3usize, c)),
-                            V::load(grad_o.at(3usize, c)),
-                            s,
-                        );
-                        s = V::mul_add(
-                            V::load(x.at(2usize, c)),
-                            V::load(grad_o.at(2usize, c)),
-                            s,
-                        );
-                        s = V::mul_add(
-                            V::load(x.at(1usize, c)),
-                            V::load(grad_o.at(1usize, c)),
-                            s,
-                        );
-                        s = V::mul_add(
-                            V::load(x.at(0usize, c)),
-                            V::load(grad_o.at(0usize, c)),
-                            s,
-                        );
-                        s
-                    },
-                    valid,
-                ),
-            );
+            sum0 = V::add(sum0, V::keep_first(v2, valid));
         }
         args.sums[0] = sum0.reduce_add();
     }
@@ -671,82 +597,84 @@ unsafe fn grade_rms_11<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let grad_o = args.inputs[0];
         let x = args.inputs[1];
         let out0 = args.outputs[0];
-        let c1e0 = V::from_f64(1f64);
         let row0 = V::splat(args.rows[0]);
         let inv_channels = V::splat(args.inv_channels);
-        let v3 = V::mul(row0, inv_channels);
+        let v2 = V::mul(row0, inv_channels);
         let eps = V::splat(args.eps);
-        let v5 = V::add(v3, eps);
-        let v6 = V::sqrt(v5);
-        let v7 = V::div(c1e0, v6);
+        let v4 = V::add(v2, eps);
+        let v5 = V::sqrt(v4);
+        let c1e0 = V::from_f64(1f64);
+        let v7 = V::div(c1e0, v5);
         let c5em1 = V::from_f64(0.5f64);
-        let v12 = V::div(c5em1, v6);
+        let v29 = V::div(c5em1, v5);
         let row1 = V::splat(args.rows[1]);
-        let v14 = V::div(row1, v6);
-        let v15 = V::mul(v7, v14);
-        let v16 = V::mul(v12, v15);
-        let v17 = V::mul(inv_channels, v16);
+        let v31 = V::div(row1, v5);
+        let v32 = V::mul(v7, v31);
+        let v33 = V::mul(v29, v32);
+        let v34 = V::mul(inv_channels, v33);
         for group in 0..args.groups {
             let c = group * V::LANES;
-            let v18 = V::mul(V::load(x.at(0usize, c)), v17);
-            let v24 = V::mul(V::load(x.at(1usize, c)), v17);
-            let v30 = V::mul(V::load(x.at(2usize, c)), v17);
-            let v36 = V::mul(V::load(x.at(3usize, c)), v17);
-            let v42 = V::mul(V::load(x.at(4usize, c)), v17);
-            let v48 = V::mul(V::load(x.at(5usize, c)), v17);
-            let v54 = V::mul(V::load(x.at(6usize, c)), v17);
-            let v60 = V::mul(V::load(x.at(7usize, c)), v17);
-            let v66 = V::mul(V::load(x.at(8usize, c)), v17);
-            let v72 = V::mul(V::load(x.at(9usize, c)), v17);
-            // out0[0] = v7*grad_o_e12 - v18 - v18
+            grad_o.prefetch::<10usize>(c);
+            x.prefetch::<10usize>(c);
+            let v36 = V::mul(V::load(x.at(9usize, c)), v34);
+            // out0[9] = v7*grad_o_e45 - v36 - v36
             V::store(
-                V::sub(V::mul_sub(v7, V::load(grad_o.at(0usize, c)), v18), v18),
-                out0.at(0usize, c),
+                V::sub(V::mul_sub(v7, V::load(grad_o.at(9usize, c)), v36), v36),
+                out0.at(9usize, c),
             );
-            // out0[1] = v7*grad_o_e13 - v24 - v24
+            let v40 = V::mul(V::load(x.at(8usize, c)), v34);
+            // out0[8] = v7*grad_o_e35 - v40 - v40
             V::store(
-                V::sub(V::mul_sub(v7, V::load(grad_o.at(1usize, c)), v24), v24),
-                out0.at(1usize, c),
-            );
-            // out0[2] = v7*grad_o_e14 - v30 - v30
-            V::store(
-                V::sub(V::mul_sub(v7, V::load(grad_o.at(2usize, c)), v30), v30),
-                out0.at(2usize, c),
-            );
-            // out0[3] = v7*grad_o_e15 - v36 - v36
-            V::store(
-                V::sub(V::mul_sub(v7, V::load(grad_o.at(3usize, c)), v36), v36),
-                out0.at(3usize, c),
-            );
-            // out0[4] = v7*grad_o_e23 - v42 - v42
-            V::store(
-                V::sub(V::mul_sub(v7, V::load(grad_o.at(4usize, c)), v42), v42),
-                out0.at(4usize, c),
-            );
-            // out0[5] = v7*grad_o_e24 - v48 - v48
-            V::store(
-                V::sub(V::mul_sub(v7, V::load(grad_o.at(5usize, c)), v48), v48),
-                out0.at(5usize, c),
-            );
-            // out0[6] = v7*grad_o_e25 - v54 - v54
-            V::store(
-                V::sub(V::mul_sub(v7, V::load(grad_o.at(6usize, c)), v54), v54),
-                out0.at(6usize, c),
-            );
-            // out0[7] = v7*grad_o_e34 - v60 - v60
-            V::store(
-                V::sub(V::mul_sub(v7, V::load(grad_o.at(7usize, c)), v60), v60),
-                out0.at(7usize, c),
-            );
-            // out0[8] = v7*grad_o_e35 - v66 - v66
-            V::store(
-                V::sub(V::mul_sub(v7, V::load(grad_o.at(8usize, c)), v66), v66),
+                V::sub(V::mul_sub(v7, V::load(grad_o.at(8usize, c)), v40), v40),
                 out0.at(8usize, c),
             );
-            // out0[9] = v7*grad_o_e45 - v72 - v72
+            let v44 = V::mul(V::load(x.at(7usize, c)), v34);
+            // out0[7] = v7*grad_o_e34 - v44 - v44
             V::store(
-                V::sub(V::mul_sub(v7, V::load(grad_o.at(9usize, c)), v72), v72),
-                out0.at(9usize, c),
+                V::sub(V::mul_sub(v7, V::load(grad_o.at(7usize, c)), v44), v44),
+                out0.at(7usize, c),
+            );
+            let v48 = V::mul(V::load(x.at(6usize, c)), v34);
+            // out0[6] = v7*grad_o_e25 - v48 - v48
+            V::store(
+                V::sub(V::mul_sub(v7, V::load(grad_o.at(6usize, c)), v48), v48),
+                out0.at(6usize, c),
+            );
+            let v52 = V::mul(V::load(x.at(5usize, c)), v34);
+            // out0[5] = v7*grad_o_e24 - v52 - v52
+            V::store(
+                V::sub(V::mul_sub(v7, V::load(grad_o.at(5usize, c)), v52), v52),
+                out0.at(5usize, c),
+            );
+            let v56 = V::mul(V::load(x.at(4usize, c)), v34);
+            // out0[4] = v7*grad_o_e23 - v56 - v56
+            V::store(
+                V::sub(V::mul_sub(v7, V::load(grad_o.at(4usize, c)), v56), v56),
+                out0.at(4usize, c),
+            );
+            let v60 = V::mul(V::load(x.at(3usize, c)), v34);
+            // out0[3] = v7*grad_o_e15 - v60 - v60
+            V::store(
+                V::sub(V::mul_sub(v7, V::load(grad_o.at(3usize, c)), v60), v60),
+                out0.at(3usize, c),
+            );
+            let v64 = V::mul(V::load(x.at(2usize, c)), v34);
+            // out0[2] = v7*grad_o_e14 - v64 - v64
+            V::store(
+                V::sub(V::mul_sub(v7, V::load(grad_o.at(2usize, c)), v64), v64),
+                out0.at(2usize, c),
+            );
+            let v68 = V::mul(V::load(x.at(1usize, c)), v34);
+            // out0[1] = v7*grad_o_e13 - v68 - v68
+            V::store(
+                V::sub(V::mul_sub(v7, V::load(grad_o.at(1usize, c)), v68), v68),
+                out0.at(1usize, c),
+            );
+            let v72 = V::mul(V::load(x.at(0usize, c)), v34);
+            // out0[0] = v7*grad_o_e12 - v72 - v72
+            V::store(
+                V::sub(V::mul_sub(v7, V::load(grad_o.at(0usize, c)), v72), v72),
+                out0.at(0usize, c),
             );
         }
     }

@@ -17,28 +17,20 @@ unsafe fn left_contraction_0<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let out0 = args.outputs[0];
         for group in 0..args.groups {
             let c = group * V::LANES;
-            let y_e12345 = V::load(y.at(31usize, c));
-            let x_e2345 = V::load(x.at(30usize, c));
-            let y_e2345 = V::load(y.at(30usize, c));
-            let x_e1345 = V::load(x.at(29usize, c));
-            let y_e1345 = V::load(y.at(29usize, c));
-            let x_e1245 = V::load(x.at(28usize, c));
-            let y_e1245 = V::load(y.at(28usize, c));
-            let x_e1235 = V::load(x.at(27usize, c));
-            let y_e1235 = V::load(y.at(27usize, c));
-            let x_e1234 = V::load(x.at(26usize, c));
-            let y_e1234 = V::load(y.at(26usize, c));
-            let x_e5 = V::load(x.at(5usize, c));
-            let y_e5 = V::load(y.at(5usize, c));
-            let x_e4 = V::load(x.at(4usize, c));
-            let y_e4 = V::load(y.at(4usize, c));
-            let x_e3 = V::load(x.at(3usize, c));
-            let y_e3 = V::load(y.at(3usize, c));
-            let x_e2 = V::load(x.at(2usize, c));
-            let y_e2 = V::load(y.at(2usize, c));
+            x.prefetch::<32usize>(c);
+            y.prefetch::<32usize>(c);
             let x_1 = V::load(x.at(0usize, c));
+            let mut v2 = V::mul(x_1, V::load(y.at(0usize, c)));
             let x_e1 = V::load(x.at(1usize, c));
             let y_e1 = V::load(y.at(1usize, c));
+            let x_e2 = V::load(x.at(2usize, c));
+            let y_e2 = V::load(y.at(2usize, c));
+            let x_e3 = V::load(x.at(3usize, c));
+            let y_e3 = V::load(y.at(3usize, c));
+            let x_e4 = V::load(x.at(4usize, c));
+            let y_e4 = V::load(y.at(4usize, c));
+            let x_e5 = V::load(x.at(5usize, c));
+            let y_e5 = V::load(y.at(5usize, c));
             let x_e12 = V::load(x.at(6usize, c));
             let y_e12 = V::load(y.at(6usize, c));
             let x_e13 = V::load(x.at(7usize, c));
@@ -79,445 +71,320 @@ unsafe fn left_contraction_0<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             let y_e245 = V::load(y.at(24usize, c));
             let x_e345 = V::load(x.at(25usize, c));
             let y_e345 = V::load(y.at(25usize, c));
+            let x_e1234 = V::load(x.at(26usize, c));
+            let y_e1234 = V::load(y.at(26usize, c));
+            let x_e1235 = V::load(x.at(27usize, c));
+            let y_e1235 = V::load(y.at(27usize, c));
+            let x_e1245 = V::load(x.at(28usize, c));
+            let y_e1245 = V::load(y.at(28usize, c));
+            let x_e1345 = V::load(x.at(29usize, c));
+            let y_e1345 = V::load(y.at(29usize, c));
+            let x_e2345 = V::load(x.at(30usize, c));
+            let y_e2345 = V::load(y.at(30usize, c));
+            let y_e12345 = V::load(y.at(31usize, c));
+            v2 = V::mul_add(x_e1, y_e1, v2);
+            v2 = V::mul_add(x_e2, y_e2, v2);
+            v2 = V::mul_add(x_e3, y_e3, v2);
+            v2 = V::mul_add(x_e4, y_e4, v2);
+            v2 = V::mul_add(x_e5, y_e5, v2);
+            v2 = V::neg_mul_add(x_e12, y_e12, v2);
+            v2 = V::neg_mul_add(x_e13, y_e13, v2);
+            v2 = V::neg_mul_add(x_e14, y_e14, v2);
+            v2 = V::neg_mul_add(x_e15, y_e15, v2);
+            v2 = V::neg_mul_add(x_e23, y_e23, v2);
+            v2 = V::neg_mul_add(x_e24, y_e24, v2);
+            v2 = V::neg_mul_add(x_e25, y_e25, v2);
+            v2 = V::neg_mul_add(x_e34, y_e34, v2);
+            v2 = V::neg_mul_add(x_e35, y_e35, v2);
+            v2 = V::neg_mul_add(x_e45, y_e45, v2);
+            v2 = V::neg_mul_add(x_e123, y_e123, v2);
+            v2 = V::neg_mul_add(x_e124, y_e124, v2);
+            v2 = V::neg_mul_add(x_e125, y_e125, v2);
+            v2 = V::neg_mul_add(x_e134, y_e134, v2);
+            v2 = V::neg_mul_add(x_e135, y_e135, v2);
+            v2 = V::neg_mul_add(x_e145, y_e145, v2);
+            v2 = V::neg_mul_add(x_e234, y_e234, v2);
+            v2 = V::neg_mul_add(x_e235, y_e235, v2);
+            v2 = V::neg_mul_add(x_e245, y_e245, v2);
+            v2 = V::neg_mul_add(x_e345, y_e345, v2);
+            v2 = V::mul_add(x_e1234, y_e1234, v2);
+            v2 = V::mul_add(x_e1235, y_e1235, v2);
+            v2 = V::mul_add(x_e1245, y_e1245, v2);
+            v2 = V::mul_add(x_e1345, y_e1345, v2);
+            v2 = V::mul_add(x_e2345, y_e2345, v2);
+            v2 = V::mul_add(V::load(x.at(31usize, c)), y_e12345, v2);
             // out0[0] = x_e12345*y_e12345 + x_e2345*y_e2345 + x_e1345*y_e1345 + x_e1245*y_e1245 + x_e1235*y_e1235 + x_e1234*y_e1234 + x_e5*y_e5 + x_e4*y_e4 + x_e3*y_e3 + x_e2*y_e2 + x_1*y_1 + x_e1*y_e1 - x_e12*y_e12 - x_e13*y_e13 - x_e14*y_e14 - x_e15*y_e15 - x_e23*y_e23 - x_e24*y_e24 - x_e25*y_e25 - x_e34*y_e34 - x_e35*y_e35 - x_e45*y_e45 - x_e123*y_e123 - x_e124*y_e124 - x_e125*y_e125 - x_e134*y_e134 - x_e135*y_e135 - x_e145*y_e145 - x_e234*y_e234 - x_e235*y_e235 - x_e245*y_e245 - x_e345*y_e345
-            V::store(
-                {
-                    let mut s = V::mul(x_1, V::load(y.at(0usize, c)));
-                    s = V::mul_add(x_e1, y_e1, s);
-                    s = V::mul_add(x_e2, y_e2, s);
-                    s = V::mul_add(x_e3, y_e3, s);
-                    s = V::mul_add(x_e4, y_e4, s);
-                    s = V::mul_add(x_e5, y_e5, s);
-                    s = V::neg_mul_add(x_e12, y_e12, s);
-                    s = V::neg_mul_add(x_e13, y_e13, s);
-                    s = V::neg_mul_add(x_e14, y_e14, s);
-                    s = V::neg_mul_add(x_e15, y_e15, s);
-                    s = V::neg_mul_add(x_e23, y_e23, s);
-                    s = V::neg_mul_add(x_e24, y_e24, s);
-                    s = V::neg_mul_add(x_e25, y_e25, s);
-                    s = V::neg_mul_add(x_e34, y_e34, s);
-                    s = V::neg_mul_add(x_e35, y_e35, s);
-                    s = V::neg_mul_add(x_e45, y_e45, s);
-                    s = V::neg_mul_add(x_e123, y_e123, s);
-                    s = V::neg_mul_add(x_e124, y_e124, s);
-                    s = V::neg_mul_add(x_e125, y_e125, s);
-                    s = V::neg_mul_add(x_e134, y_e134, s);
-                    s = V::neg_mul_add(x_e135, y_e135, s);
-                    s = V::neg_mul_add(x_e145, y_e145, s);
-                    s = V::neg_mul_add(x_e234, y_e234, s);
-                    s = V::neg_mul_add(x_e235, y_e235, s);
-                    s = V::neg_mul_add(x_e245, y_e245, s);
-                    s = V::neg_mul_add(x_e345, y_e345, s);
-                    s = V::mul_add(x_e1234, y_e1234, s);
-                    s = V::mul_add(x_e1235, y_e1235, s);
-                    s = V::mul_add(x_e1245, y_e1245, s);
-                    s = V::mul_add(x_e1345, y_e1345, s);
-                    s = V::mul_add(x_e2345, y_e2345, s);
-                    s = V::mul_add(V::load(x.at(31usize, c)), y_e12345, s);
-                    s
-                },
-                out0.at(0usize, c),
-            );
+            V::store(v2, out0.at(0usize, c));
+            let mut v127 = V::mul(x_1, y_e1);
+            v127 = V::neg_mul_add(x_e2, y_e12, v127);
+            v127 = V::neg_mul_add(x_e3, y_e13, v127);
+            v127 = V::neg_mul_add(x_e4, y_e14, v127);
+            v127 = V::neg_mul_add(x_e5, y_e15, v127);
+            v127 = V::neg_mul_add(x_e23, y_e123, v127);
+            v127 = V::neg_mul_add(x_e24, y_e124, v127);
+            v127 = V::neg_mul_add(x_e25, y_e125, v127);
+            v127 = V::neg_mul_add(x_e34, y_e134, v127);
+            v127 = V::neg_mul_add(x_e35, y_e135, v127);
+            v127 = V::neg_mul_add(x_e45, y_e145, v127);
+            v127 = V::mul_add(x_e234, y_e1234, v127);
+            v127 = V::mul_add(x_e235, y_e1235, v127);
+            v127 = V::mul_add(x_e245, y_e1245, v127);
+            v127 = V::mul_add(x_e345, y_e1345, v127);
+            v127 = V::mul_add(x_e2345, y_e12345, v127);
             // out0[1] = x_e2345*y_e12345 + x_e345*y_e1345 + x_e245*y_e1245 + x_e235*y_e1235 + x_e234*y_e1234 + x_1*y_e1 - x_e2*y_e12 - x_e3*y_e13 - x_e4*y_e14 - x_e5*y_e15 - x_e23*y_e123 - x_e24*y_e124 - x_e25*y_e125 - x_e34*y_e134 - x_e35*y_e135 - x_e45*y_e145
-            V::store(
-                {
-                    let mut s = V::mul(x_1, y_e1);
-                    s = V::neg_mul_add(x_e2, y_e12, s);
-                    s = V::neg_mul_add(x_e3, y_e13, s);
-                    s = V::neg_mul_add(x_e4, y_e14, s);
-                    s = V::neg_mul_add(x_e5, y_e15, s);
-                    s = V::neg_mul_add(x_e23, y_e123, s);
-                    s = V::neg_mul_add(x_e24, y_e124, s);
-                    s = V::neg_mul_add(x_e25, y_e125, s);
-                    s = V::neg_mul_add(x_e34, y_e134, s);
-                    s = V::neg_mul_add(x_e35, y_e135, s);
-                    s = V::neg_mul_add(x_e45, y_e145, s);
-                    s = V::mul_add(x_e234, y_e1234, s);
-                    s = V::mul_add(x_e235, y_e1235, s);
-                    s = V::mul_add(x_e245, y_e1245, s);
-                    s = V::mul_add(x_e345, y_e1345, s);
-                    s = V::mul_add(x_e2345, y_e12345, s);
-                    s
-                },
-                out0.at(1usize, c),
-            );
+            V::store(v127, out0.at(1usize, c));
+            let mut v158 = V::mul(x_1, y_e2);
+            v158 = V::mul_add(x_e1, y_e12, v158);
+            v158 = V::neg_mul_add(x_e3, y_e23, v158);
+            v158 = V::neg_mul_add(x_e4, y_e24, v158);
+            v158 = V::neg_mul_add(x_e5, y_e25, v158);
+            v158 = V::mul_add(x_e13, y_e123, v158);
+            v158 = V::mul_add(x_e14, y_e124, v158);
+            v158 = V::mul_add(x_e15, y_e125, v158);
+            v158 = V::neg_mul_add(x_e34, y_e234, v158);
+            v158 = V::neg_mul_add(x_e35, y_e235, v158);
+            v158 = V::neg_mul_add(x_e45, y_e245, v158);
+            v158 = V::neg_mul_add(x_e134, y_e1234, v158);
+            v158 = V::neg_mul_add(x_e135, y_e1235, v158);
+            v158 = V::neg_mul_add(x_e145, y_e1245, v158);
+            v158 = V::mul_add(x_e345, y_e2345, v158);
+            v158 = V::neg_mul_add(x_e1345, y_e12345, v158);
             // out0[2] = x_e345*y_e2345 + x_e15*y_e125 + x_e14*y_e124 + x_e13*y_e123 + x_1*y_e2 + x_e1*y_e12 - x_e3*y_e23 - x_e4*y_e24 - x_e5*y_e25 - x_e34*y_e234 - x_e35*y_e235 - x_e45*y_e245 - x_e134*y_e1234 - x_e135*y_e1235 - x_e145*y_e1245 - x_e1345*y_e12345
-            V::store(
-                {
-                    let mut s = V::mul(x_1, y_e2);
-                    s = V::mul_add(x_e1, y_e12, s);
-                    s = V::neg_mul_add(x_e3, y_e23, s);
-                    s = V::neg_mul_add(x_e4, y_e24, s);
-                    s = V::neg_mul_add(x_e5, y_e25, s);
-                    s = V::mul_add(x_e13, y_e123, s);
-                    s = V::mul_add(x_e14, y_e124, s);
-                    s = V::mul_add(x_e15, y_e125, s);
-                    s = V::neg_mul_add(x_e34, y_e234, s);
-                    s = V::neg_mul_add(x_e35, y_e235, s);
-                    s = V::neg_mul_add(x_e45, y_e245, s);
-                    s = V::neg_mul_add(x_e134, y_e1234, s);
-                    s = V::neg_mul_add(x_e135, y_e1235, s);
-                    s = V::neg_mul_add(x_e145, y_e1245, s);
-                    s = V::mul_add(x_e345, y_e2345, s);
-                    s = V::neg_mul_add(x_e1345, y_e12345, s);
-                    s
-                },
-                out0.at(2usize, c),
-            );
+            V::store(v158, out0.at(2usize, c));
+            let mut v189 = V::mul(x_1, y_e3);
+            v189 = V::mul_add(x_e1, y_e13, v189);
+            v189 = V::mul_add(x_e2, y_e23, v189);
+            v189 = V::neg_mul_add(x_e4, y_e34, v189);
+            v189 = V::neg_mul_add(x_e5, y_e35, v189);
+            v189 = V::neg_mul_add(x_e12, y_e123, v189);
+            v189 = V::mul_add(x_e14, y_e134, v189);
+            v189 = V::mul_add(x_e15, y_e135, v189);
+            v189 = V::mul_add(x_e24, y_e234, v189);
+            v189 = V::mul_add(x_e25, y_e235, v189);
+            v189 = V::neg_mul_add(x_e45, y_e345, v189);
+            v189 = V::mul_add(x_e124, y_e1234, v189);
+            v189 = V::mul_add(x_e125, y_e1235, v189);
+            v189 = V::neg_mul_add(x_e145, y_e1345, v189);
+            v189 = V::neg_mul_add(x_e245, y_e2345, v189);
+            v189 = V::mul_add(x_e1245, y_e12345, v189);
             // out0[3] = x_e1245*y_e12345 + x_e125*y_e1235 + x_e124*y_e1234 + x_e25*y_e235 + x_e24*y_e234 + x_e15*y_e135 + x_e14*y_e134 + x_e2*y_e23 + x_1*y_e3 + x_e1*y_e13 - x_e4*y_e34 - x_e5*y_e35 - x_e12*y_e123 - x_e45*y_e345 - x_e145*y_e1345 - x_e245*y_e2345
-            V::store(
-                {
-                    let mut s = V::mul(x_1, y_e3);
-                    s = V::mul_add(x_e1, y_e13, s);
-                    s = V::mul_add(x_e2, y_e23, s);
-                    s = V::neg_mul_add(x_e4, y_e34, s);
-                    s = V::neg_mul_add(x_e5, y_e35, s);
-                    s = V::neg_mul_add(x_e12, y_e123, s);
-                    s = V::mul_add(x_e14, y_e134, s);
-                    s = V::mul_add(x_e15, y_e135, s);
-                    s = V::mul_add(x_e24, y_e234, s);
-                    s = V::mul_add(x_e25, y_e235, s);
-                    s = V::neg_mul_add(x_e45, y_e345, s);
-                    s = V::mul_add(x_e124, y_e1234, s);
-                    s = V::mul_add(x_e125, y_e1235, s);
-                    s = V::neg_mul_add(x_e145, y_e1345, s);
-                    s = V::neg_mul_add(x_e245, y_e2345, s);
-                    s = V::mul_add(x_e1245, y_e12345, s);
-                    s
-                },
-                out0.at(3usize, c),
-            );
+            V::store(v189, out0.at(3usize, c));
+            let mut v220 = V::mul(x_1, y_e4);
+            v220 = V::mul_add(x_e1, y_e14, v220);
+            v220 = V::mul_add(x_e2, y_e24, v220);
+            v220 = V::mul_add(x_e3, y_e34, v220);
+            v220 = V::neg_mul_add(x_e5, y_e45, v220);
+            v220 = V::neg_mul_add(x_e12, y_e124, v220);
+            v220 = V::neg_mul_add(x_e13, y_e134, v220);
+            v220 = V::mul_add(x_e15, y_e145, v220);
+            v220 = V::neg_mul_add(x_e23, y_e234, v220);
+            v220 = V::mul_add(x_e25, y_e245, v220);
+            v220 = V::mul_add(x_e35, y_e345, v220);
+            v220 = V::neg_mul_add(x_e123, y_e1234, v220);
+            v220 = V::mul_add(x_e125, y_e1245, v220);
+            v220 = V::mul_add(x_e135, y_e1345, v220);
+            v220 = V::mul_add(x_e235, y_e2345, v220);
+            v220 = V::neg_mul_add(x_e1235, y_e12345, v220);
             // out0[4] = x_e235*y_e2345 + x_e135*y_e1345 + x_e125*y_e1245 + x_e35*y_e345 + x_e25*y_e245 + x_e15*y_e145 + x_e3*y_e34 + x_e2*y_e24 + x_1*y_e4 + x_e1*y_e14 - x_e5*y_e45 - x_e12*y_e124 - x_e13*y_e134 - x_e23*y_e234 - x_e123*y_e1234 - x_e1235*y_e12345
-            V::store(
-                {
-                    let mut s = V::mul(x_1, y_e4);
-                    s = V::mul_add(x_e1, y_e14, s);
-                    s = V::mul_add(x_e2, y_e24, s);
-                    s = V::mul_add(x_e3, y_e34, s);
-                    s = V::neg_mul_add(x_e5, y_e45, s);
-                    s = V::neg_mul_add(x_e12, y_e124, s);
-                    s = V::neg_mul_add(x_e13, y_e134, s);
-                    s = V::mul_add(x_e15, y_e145, s);
-                    s = V::neg_mul_add(x_e23, y_e234, s);
-                    s = V::mul_add(x_e25, y_e245, s);
-                    s = V::mul_add(x_e35, y_e345, s);
-                    s = V::neg_mul_add(x_e123, y_e1234, s);
-                    s = V::mul_add(x_e125, y_e1245, s);
-                    s = V::mul_add(x_e135, y_e1345, s);
-                    s = V::mul_add(x_e235, y_e2345, s);
-                    s = V::neg_mul_add(x_e1235, y_e12345, s);
-                    s
-                },
-                out0.at(4usize, c),
-            );
+            V::store(v220, out0.at(4usize, c));
+            let mut v251 = V::mul(x_1, y_e5);
+            v251 = V::mul_add(x_e1, y_e15, v251);
+            v251 = V::mul_add(x_e2, y_e25, v251);
+            v251 = V::mul_add(x_e3, y_e35, v251);
+            v251 = V::mul_add(x_e4, y_e45, v251);
+            v251 = V::neg_mul_add(x_e12, y_e125, v251);
+            v251 = V::neg_mul_add(x_e13, y_e135, v251);
+            v251 = V::neg_mul_add(x_e14, y_e145, v251);
+            v251 = V::neg_mul_add(x_e23, y_e235, v251);
+            v251 = V::neg_mul_add(x_e24, y_e245, v251);
+            v251 = V::neg_mul_add(x_e34, y_e345, v251);
+            v251 = V::neg_mul_add(x_e123, y_e1235, v251);
+            v251 = V::neg_mul_add(x_e124, y_e1245, v251);
+            v251 = V::neg_mul_add(x_e134, y_e1345, v251);
+            v251 = V::neg_mul_add(x_e234, y_e2345, v251);
+            v251 = V::mul_add(x_e1234, y_e12345, v251);
             // out0[5] = x_e1234*y_e12345 + x_e4*y_e45 + x_e3*y_e35 + x_e2*y_e25 + x_1*y_e5 + x_e1*y_e15 - x_e12*y_e125 - x_e13*y_e135 - x_e14*y_e145 - x_e23*y_e235 - x_e24*y_e245 - x_e34*y_e345 - x_e123*y_e1235 - x_e124*y_e1245 - x_e134*y_e1345 - x_e234*y_e2345
-            V::store(
-                {
-                    let mut s = V::mul(x_1, y_e5);
-                    s = V::mul_add(x_e1, y_e15, s);
-                    s = V::mul_add(x_e2, y_e25, s);
-                    s = V::mul_add(x_e3, y_e35, s);
-                    s = V::mul_add(x_e4, y_e45, s);
-                    s = V::neg_mul_add(x_e12, y_e125, s);
-                    s = V::neg_mul_add(x_e13, y_e135, s);
-                    s = V::neg_mul_add(x_e14, y_e145, s);
-                    s = V::neg_mul_add(x_e23, y_e235, s);
-                    s = V::neg_mul_add(x_e24, y_e245, s);
-                    s = V::neg_mul_add(x_e34, y_e345, s);
-                    s = V::neg_mul_add(x_e123, y_e1235, s);
-                    s = V::neg_mul_add(x_e124, y_e1245, s);
-                    s = V::neg_mul_add(x_e134, y_e1345, s);
-                    s = V::neg_mul_add(x_e234, y_e2345, s);
-                    s = V::mul_add(x_e1234, y_e12345, s);
-                    s
-                },
-                out0.at(5usize, c),
-            );
+            V::store(v251, out0.at(5usize, c));
+            let mut v282 = V::mul(x_1, y_e12);
+            v282 = V::mul_add(x_e3, y_e123, v282);
+            v282 = V::mul_add(x_e4, y_e124, v282);
+            v282 = V::mul_add(x_e5, y_e125, v282);
+            v282 = V::neg_mul_add(x_e34, y_e1234, v282);
+            v282 = V::neg_mul_add(x_e35, y_e1235, v282);
+            v282 = V::neg_mul_add(x_e45, y_e1245, v282);
+            v282 = V::neg_mul_add(x_e345, y_e12345, v282);
             // out0[6] = x_e5*y_e125 + x_e4*y_e124 + x_1*y_e12 + x_e3*y_e123 - x_e34*y_e1234 - x_e35*y_e1235 - x_e45*y_e1245 - x_e345*y_e12345
-            V::store(
-                {
-                    let mut s = V::mul(x_1, y_e12);
-                    s = V::mul_add(x_e3, y_e123, s);
-                    s = V::mul_add(x_e4, y_e124, s);
-                    s = V::mul_add(x_e5, y_e125, s);
-                    s = V::neg_mul_add(x_e34, y_e1234, s);
-                    s = V::neg_mul_add(x_e35, y_e1235, s);
-                    s = V::neg_mul_add(x_e45, y_e1245, s);
-                    s = V::neg_mul_add(x_e345, y_e12345, s);
-                    s
-                },
-                out0.at(6usize, c),
-            );
+            V::store(v282, out0.at(6usize, c));
+            let mut v297 = V::mul(x_1, y_e13);
+            v297 = V::neg_mul_add(x_e2, y_e123, v297);
+            v297 = V::mul_add(x_e4, y_e134, v297);
+            v297 = V::mul_add(x_e5, y_e135, v297);
+            v297 = V::mul_add(x_e24, y_e1234, v297);
+            v297 = V::mul_add(x_e25, y_e1235, v297);
+            v297 = V::neg_mul_add(x_e45, y_e1345, v297);
+            v297 = V::mul_add(x_e245, y_e12345, v297);
             // out0[7] = x_e245*y_e12345 + x_e25*y_e1235 + x_e24*y_e1234 + x_e5*y_e135 + x_e4*y_e134 + x_1*y_e13 - x_e2*y_e123 - x_e45*y_e1345
-            V::store(
-                {
-                    let mut s = V::mul(x_1, y_e13);
-                    s = V::neg_mul_add(x_e2, y_e123, s);
-                    s = V::mul_add(x_e4, y_e134, s);
-                    s = V::mul_add(x_e5, y_e135, s);
-                    s = V::mul_add(x_e24, y_e1234, s);
-                    s = V::mul_add(x_e25, y_e1235, s);
-                    s = V::neg_mul_add(x_e45, y_e1345, s);
-                    s = V::mul_add(x_e245, y_e12345, s);
-                    s
-                },
-                out0.at(7usize, c),
-            );
+            V::store(v297, out0.at(7usize, c));
+            let mut v312 = V::mul(x_1, y_e14);
+            v312 = V::neg_mul_add(x_e2, y_e124, v312);
+            v312 = V::neg_mul_add(x_e3, y_e134, v312);
+            v312 = V::mul_add(x_e5, y_e145, v312);
+            v312 = V::neg_mul_add(x_e23, y_e1234, v312);
+            v312 = V::mul_add(x_e25, y_e1245, v312);
+            v312 = V::mul_add(x_e35, y_e1345, v312);
+            v312 = V::neg_mul_add(x_e235, y_e12345, v312);
             // out0[8] = x_e35*y_e1345 + x_e25*y_e1245 + x_e5*y_e145 + x_1*y_e14 - x_e2*y_e124 - x_e3*y_e134 - x_e23*y_e1234 - x_e235*y_e12345
-            V::store(
-                {
-                    let mut s = V::mul(x_1, y_e14);
-                    s = V::neg_mul_add(x_e2, y_e124, s);
-                    s = V::neg_mul_add(x_e3, y_e134, s);
-                    s = V::mul_add(x_e5, y_e145, s);
-                    s = V::neg_mul_add(x_e23, y_e1234, s);
-                    s = V::mul_add(x_e25, y_e1245, s);
-                    s = V::mul_add(x_e35, y_e1345, s);
-                    s = V::neg_mul_add(x_e235, y_e12345, s);
-                    s
-                },
-                out0.at(8usize, c),
-            );
+            V::store(v312, out0.at(8usize, c));
+            let mut v327 = V::mul(x_1, y_e15);
+            v327 = V::neg_mul_add(x_e2, y_e125, v327);
+            v327 = V::neg_mul_add(x_e3, y_e135, v327);
+            v327 = V::neg_mul_add(x_e4, y_e145, v327);
+            v327 = V::neg_mul_add(x_e23, y_e1235, v327);
+            v327 = V::neg_mul_add(x_e24, y_e1245, v327);
+            v327 = V::neg_mul_add(x_e34, y_e1345, v327);
+            v327 = V::mul_add(x_e234, y_e12345, v327);
             // out0[9] = x_e234*y_e12345 + x_1*y_e15 - x_e2*y_e125 - x_e3*y_e135 - x_e4*y_e145 - x_e23*y_e1235 - x_e24*y_e1245 - x_e34*y_e1345
-            V::store(
-                {
-                    let mut s = V::mul(x_1, y_e15);
-                    s = V::neg_mul_add(x_e2, y_e125, s);
-                    s = V::neg_mul_add(x_e3, y_e135, s);
-                    s = V::neg_mul_add(x_e4, y_e145, s);
-                    s = V::neg_mul_add(x_e23, y_e1235, s);
-                    s = V::neg_mul_add(x_e24, y_e1245, s);
-                    s = V::neg_mul_add(x_e34, y_e1345, s);
-                    s = V::mul_add(x_e234, y_e12345, s);
-                    s
-                },
-                out0.at(9usize, c),
-            );
+            V::store(v327, out0.at(9usize, c));
+            let mut v342 = V::mul(x_1, y_e23);
+            v342 = V::mul_add(x_e1, y_e123, v342);
+            v342 = V::mul_add(x_e4, y_e234, v342);
+            v342 = V::mul_add(x_e5, y_e235, v342);
+            v342 = V::neg_mul_add(x_e14, y_e1234, v342);
+            v342 = V::neg_mul_add(x_e15, y_e1235, v342);
+            v342 = V::neg_mul_add(x_e45, y_e2345, v342);
+            v342 = V::neg_mul_add(x_e145, y_e12345, v342);
             // out0[10] = x_e5*y_e235 + x_e4*y_e234 + x_1*y_e23 + x_e1*y_e123 - x_e14*y_e1234 - x_e15*y_e1235 - x_e45*y_e2345 - x_e145*y_e12345
-            V::store(
-                {
-                    let mut s = V::mul(x_1, y_e23);
-                    s = V::mul_add(x_e1, y_e123, s);
-                    s = V::mul_add(x_e4, y_e234, s);
-                    s = V::mul_add(x_e5, y_e235, s);
-                    s = V::neg_mul_add(x_e14, y_e1234, s);
-                    s = V::neg_mul_add(x_e15, y_e1235, s);
-                    s = V::neg_mul_add(x_e45, y_e2345, s);
-                    s = V::neg_mul_add(x_e145, y_e12345, s);
-                    s
-                },
-                out0.at(10usize, c),
-            );
+            V::store(v342, out0.at(10usize, c));
+            let mut v357 = V::mul(x_1, y_e24);
+            v357 = V::mul_add(x_e1, y_e124, v357);
+            v357 = V::neg_mul_add(x_e3, y_e234, v357);
+            v357 = V::mul_add(x_e5, y_e245, v357);
+            v357 = V::mul_add(x_e13, y_e1234, v357);
+            v357 = V::neg_mul_add(x_e15, y_e1245, v357);
+            v357 = V::mul_add(x_e35, y_e2345, v357);
+            v357 = V::mul_add(x_e135, y_e12345, v357);
             // out0[11] = x_e135*y_e12345 + x_e35*y_e2345 + x_e13*y_e1234 + x_e5*y_e245 + x_1*y_e24 + x_e1*y_e124 - x_e3*y_e234 - x_e15*y_e1245
-            V::store(
-                {
-                    let mut s = V::mul(x_1, y_e24);
-                    s = V::mul_add(x_e1, y_e124, s);
-                    s = V::neg_mul_add(x_e3, y_e234, s);
-                    s = V::mul_add(x_e5, y_e245, s);
-                    s = V::mul_add(x_e13, y_e1234, s);
-                    s = V::neg_mul_add(x_e15, y_e1245, s);
-                    s = V::mul_add(x_e35, y_e2345, s);
-                    s = V::mul_add(x_e135, y_e12345, s);
-                    s
-                },
-                out0.at(11usize, c),
-            );
+            V::store(v357, out0.at(11usize, c));
+            let mut v372 = V::mul(x_1, y_e25);
+            v372 = V::mul_add(x_e1, y_e125, v372);
+            v372 = V::neg_mul_add(x_e3, y_e235, v372);
+            v372 = V::neg_mul_add(x_e4, y_e245, v372);
+            v372 = V::mul_add(x_e13, y_e1235, v372);
+            v372 = V::mul_add(x_e14, y_e1245, v372);
+            v372 = V::neg_mul_add(x_e34, y_e2345, v372);
+            v372 = V::neg_mul_add(x_e134, y_e12345, v372);
             // out0[12] = x_e14*y_e1245 + x_e13*y_e1235 + x_1*y_e25 + x_e1*y_e125 - x_e3*y_e235 - x_e4*y_e245 - x_e34*y_e2345 - x_e134*y_e12345
-            V::store(
-                {
-                    let mut s = V::mul(x_1, y_e25);
-                    s = V::mul_add(x_e1, y_e125, s);
-                    s = V::neg_mul_add(x_e3, y_e235, s);
-                    s = V::neg_mul_add(x_e4, y_e245, s);
-                    s = V::mul_add(x_e13, y_e1235, s);
-                    s = V::mul_add(x_e14, y_e1245, s);
-                    s = V::neg_mul_add(x_e34, y_e2345, s);
-                    s = V::neg_mul_add(x_e134, y_e12345, s);
-                    s
-                },
-                out0.at(12usize, c),
-            );
+            V::store(v372, out0.at(12usize, c));
+            let mut v387 = V::mul(x_1, y_e34);
+            v387 = V::mul_add(x_e1, y_e134, v387);
+            v387 = V::mul_add(x_e2, y_e234, v387);
+            v387 = V::mul_add(x_e5, y_e345, v387);
+            v387 = V::neg_mul_add(x_e12, y_e1234, v387);
+            v387 = V::neg_mul_add(x_e15, y_e1345, v387);
+            v387 = V::neg_mul_add(x_e25, y_e2345, v387);
+            v387 = V::neg_mul_add(x_e125, y_e12345, v387);
             // out0[13] = x_e5*y_e345 + x_e2*y_e234 + x_1*y_e34 + x_e1*y_e134 - x_e12*y_e1234 - x_e15*y_e1345 - x_e25*y_e2345 - x_e125*y_e12345
-            V::store(
-                {
-                    let mut s = V::mul(x_1, y_e34);
-                    s = V::mul_add(x_e1, y_e134, s);
-                    s = V::mul_add(x_e2, y_e234, s);
-                    s = V::mul_add(x_e5, y_e345, s);
-                    s = V::neg_mul_add(x_e12, y_e1234, s);
-                    s = V::neg_mul_add(x_e15, y_e1345, s);
-                    s = V::neg_mul_add(x_e25, y_e2345, s);
-                    s = V::neg_mul_add(x_e125, y_e12345, s);
-                    s
-                },
-                out0.at(13usize, c),
-            );
+            V::store(v387, out0.at(13usize, c));
+            let mut v402 = V::mul(x_1, y_e35);
+            v402 = V::mul_add(x_e1, y_e135, v402);
+            v402 = V::mul_add(x_e2, y_e235, v402);
+            v402 = V::neg_mul_add(x_e4, y_e345, v402);
+            v402 = V::neg_mul_add(x_e12, y_e1235, v402);
+            v402 = V::mul_add(x_e14, y_e1345, v402);
+            v402 = V::mul_add(x_e24, y_e2345, v402);
+            v402 = V::mul_add(x_e124, y_e12345, v402);
             // out0[14] = x_e124*y_e12345 + x_e24*y_e2345 + x_e14*y_e1345 + x_e2*y_e235 + x_1*y_e35 + x_e1*y_e135 - x_e4*y_e345 - x_e12*y_e1235
-            V::store(
-                {
-                    let mut s = V::mul(x_1, y_e35);
-                    s = V::mul_add(x_e1, y_e135, s);
-                    s = V::mul_add(x_e2, y_e235, s);
-                    s = V::neg_mul_add(x_e4, y_e345, s);
-                    s = V::neg_mul_add(x_e12, y_e1235, s);
-                    s = V::mul_add(x_e14, y_e1345, s);
-                    s = V::mul_add(x_e24, y_e2345, s);
-                    s = V::mul_add(x_e124, y_e12345, s);
-                    s
-                },
-                out0.at(14usize, c),
-            );
+            V::store(v402, out0.at(14usize, c));
+            let mut v417 = V::mul(x_1, y_e45);
+            v417 = V::mul_add(x_e1, y_e145, v417);
+            v417 = V::mul_add(x_e2, y_e245, v417);
+            v417 = V::mul_add(x_e3, y_e345, v417);
+            v417 = V::neg_mul_add(x_e12, y_e1245, v417);
+            v417 = V::neg_mul_add(x_e13, y_e1345, v417);
+            v417 = V::neg_mul_add(x_e23, y_e2345, v417);
+            v417 = V::neg_mul_add(x_e123, y_e12345, v417);
             // out0[15] = x_e3*y_e345 + x_e2*y_e245 + x_1*y_e45 + x_e1*y_e145 - x_e12*y_e1245 - x_e13*y_e1345 - x_e23*y_e2345 - x_e123*y_e12345
-            V::store(
-                {
-                    let mut s = V::mul(x_1, y_e45);
-                    s = V::mul_add(x_e1, y_e145, s);
-                    s = V::mul_add(x_e2, y_e245, s);
-                    s = V::mul_add(x_e3, y_e345, s);
-                    s = V::neg_mul_add(x_e12, y_e1245, s);
-                    s = V::neg_mul_add(x_e13, y_e1345, s);
-                    s = V::neg_mul_add(x_e23, y_e2345, s);
-                    s = V::neg_mul_add(x_e123, y_e12345, s);
-                    s
-                },
-                out0.at(15usize, c),
-            );
+            V::store(v417, out0.at(15usize, c));
+            let mut v432 = V::mul(x_1, y_e123);
+            v432 = V::neg_mul_add(x_e4, y_e1234, v432);
+            v432 = V::neg_mul_add(x_e5, y_e1235, v432);
+            v432 = V::neg_mul_add(x_e45, y_e12345, v432);
             // out0[16] = x_1*y_e123 - x_e4*y_e1234 - x_e5*y_e1235 - x_e45*y_e12345
-            V::store(
-                {
-                    let mut s = V::mul(x_1, y_e123);
-                    s = V::neg_mul_add(x_e4, y_e1234, s);
-                    s = V::neg_mul_add(x_e5, y_e1235, s);
-                    s = V::neg_mul_add(x_e45, y_e12345, s);
-                    s
-                },
-                out0.at(16usize, c),
-            );
+            V::store(v432, out0.at(16usize, c));
+            let mut v439 = V::mul(x_1, y_e124);
+            v439 = V::mul_add(x_e3, y_e1234, v439);
+            v439 = V::neg_mul_add(x_e5, y_e1245, v439);
+            v439 = V::mul_add(x_e35, y_e12345, v439);
             // out0[17] = x_e35*y_e12345 + x_1*y_e124 + x_e3*y_e1234 - x_e5*y_e1245
-            V::store(
-                {
-                    let mut s = V::mul(x_1, y_e124);
-                    s = V::mul_add(x_e3, y_e1234, s);
-                    s = V::neg_mul_add(x_e5, y_e1245, s);
-                    s = V::mul_add(x_e35, y_e12345, s);
-                    s
-                },
-                out0.at(17usize, c),
-            );
+            V::store(v439, out0.at(17usize, c));
+            let mut v446 = V::mul(x_1, y_e125);
+            v446 = V::mul_add(x_e3, y_e1235, v446);
+            v446 = V::mul_add(x_e4, y_e1245, v446);
+            v446 = V::neg_mul_add(x_e34, y_e12345, v446);
             // out0[18] = x_e4*y_e1245 + x_1*y_e125 + x_e3*y_e1235 - x_e34*y_e12345
-            V::store(
-                {
-                    let mut s = V::mul(x_1, y_e125);
-                    s = V::mul_add(x_e3, y_e1235, s);
-                    s = V::mul_add(x_e4, y_e1245, s);
-                    s = V::neg_mul_add(x_e34, y_e12345, s);
-                    s
-                },
-                out0.at(18usize, c),
-            );
+            V::store(v446, out0.at(18usize, c));
+            let mut v453 = V::mul(x_1, y_e134);
+            v453 = V::neg_mul_add(x_e2, y_e1234, v453);
+            v453 = V::neg_mul_add(x_e5, y_e1345, v453);
+            v453 = V::neg_mul_add(x_e25, y_e12345, v453);
             // out0[19] = x_1*y_e134 - x_e2*y_e1234 - x_e5*y_e1345 - x_e25*y_e12345
-            V::store(
-                {
-                    let mut s = V::mul(x_1, y_e134);
-                    s = V::neg_mul_add(x_e2, y_e1234, s);
-                    s = V::neg_mul_add(x_e5, y_e1345, s);
-                    s = V::neg_mul_add(x_e25, y_e12345, s);
-                    s
-                },
-                out0.at(19usize, c),
-            );
+            V::store(v453, out0.at(19usize, c));
+            let mut v460 = V::mul(x_1, y_e135);
+            v460 = V::neg_mul_add(x_e2, y_e1235, v460);
+            v460 = V::mul_add(x_e4, y_e1345, v460);
+            v460 = V::mul_add(x_e24, y_e12345, v460);
             // out0[20] = x_e24*y_e12345 + x_e4*y_e1345 + x_1*y_e135 - x_e2*y_e1235
-            V::store(
-                {
-                    let mut s = V::mul(x_1, y_e135);
-                    s = V::neg_mul_add(x_e2, y_e1235, s);
-                    s = V::mul_add(x_e4, y_e1345, s);
-                    s = V::mul_add(x_e24, y_e12345, s);
-                    s
-                },
-                out0.at(20usize, c),
-            );
+            V::store(v460, out0.at(20usize, c));
+            let mut v467 = V::mul(x_1, y_e145);
+            v467 = V::neg_mul_add(x_e2, y_e1245, v467);
+            v467 = V::neg_mul_add(x_e3, y_e1345, v467);
+            v467 = V::neg_mul_add(x_e23, y_e12345, v467);
             // out0[21] = x_1*y_e145 - x_e2*y_e1245 - x_e3*y_e1345 - x_e23*y_e12345
-            V::store(
-                {
-                    let mut s = V::mul(x_1, y_e145);
-                    s = V::neg_mul_add(x_e2, y_e1245, s);
-                    s = V::neg_mul_add(x_e3, y_e1345, s);
-                    s = V::neg_mul_add(x_e23, y_e12345, s);
-                    s
-                },
-                out0.at(21usize, c),
-            );
+            V::store(v467, out0.at(21usize, c));
+            let mut v474 = V::mul(x_1, y_e234);
+            v474 = V::mul_add(x_e1, y_e1234, v474);
+            v474 = V::neg_mul_add(x_e5, y_e2345, v474);
+            v474 = V::mul_add(x_e15, y_e12345, v474);
             // out0[22] = x_e15*y_e12345 + x_1*y_e234 + x_e1*y_e1234 - x_e5*y_e2345
-            V::store(
-                {
-                    let mut s = V::mul(x_1, y_e234);
-                    s = V::mul_add(x_e1, y_e1234, s);
-                    s = V::neg_mul_add(x_e5, y_e2345, s);
-                    s = V::mul_add(x_e15, y_e12345, s);
-                    s
-                },
-                out0.at(22usize, c),
-            );
+            V::store(v474, out0.at(22usize, c));
+            let mut v481 = V::mul(x_1, y_e235);
+            v481 = V::mul_add(x_e1, y_e1235, v481);
+            v481 = V::mul_add(x_e4, y_e2345, v481);
+            v481 = V::neg_mul_add(x_e14, y_e12345, v481);
             // out0[23] = x_e4*y_e2345 + x_1*y_e235 + x_e1*y_e1235 - x_e14*y_e12345
-            V::store(
-                {
-                    let mut s = V::mul(x_1, y_e235);
-                    s = V::mul_add(x_e1, y_e1235, s);
-                    s = V::mul_add(x_e4, y_e2345, s);
-                    s = V::neg_mul_add(x_e14, y_e12345, s);
-                    s
-                },
-                out0.at(23usize, c),
-            );
+            V::store(v481, out0.at(23usize, c));
+            let mut v488 = V::mul(x_1, y_e245);
+            v488 = V::mul_add(x_e1, y_e1245, v488);
+            v488 = V::neg_mul_add(x_e3, y_e2345, v488);
+            v488 = V::mul_add(x_e13, y_e12345, v488);
             // out0[24] = x_e13*y_e12345 + x_1*y_e245 + x_e1*y_e1245 - x_e3*y_e2345
-            V::store(
-                {
-                    let mut s = V::mul(x_1, y_e245);
-                    s = V::mul_add(x_e1, y_e1245, s);
-                    s = V::neg_mul_add(x_e3, y_e2345, s);
-                    s = V::mul_add(x_e13, y_e12345, s);
-                    s
-                },
-                out0.at(24usize, c),
-            );
+            V::store(v488, out0.at(24usize, c));
+            let mut v495 = V::mul(x_1, y_e345);
+            v495 = V::mul_add(x_e1, y_e1345, v495);
+            v495 = V::mul_add(x_e2, y_e2345, v495);
+            v495 = V::neg_mul_add(x_e12, y_e12345, v495);
             // out0[25] = x_e2*y_e2345 + x_1*y_e345 + x_e1*y_e1345 - x_e12*y_e12345
-            V::store(
-                {
-                    let mut s = V::mul(x_1, y_e345);
-                    s = V::mul_add(x_e1, y_e1345, s);
-                    s = V::mul_add(x_e2, y_e2345, s);
-                    s = V::neg_mul_add(x_e12, y_e12345, s);
-                    s
-                },
-                out0.at(25usize, c),
-            );
+            V::store(v495, out0.at(25usize, c));
+            let mut v502 = V::mul(x_1, y_e1234);
+            v502 = V::mul_add(x_e5, y_e12345, v502);
             // out0[26] = x_1*y_e1234 + x_e5*y_e12345
-            V::store(
-                V::mul_add(x_e5, y_e12345, V::mul(x_1, y_e1234)),
-                out0.at(26usize, c),
-            );
+            V::store(v502, out0.at(26usize, c));
+            let mut v505 = V::mul(x_1, y_e1235);
+            v505 = V::neg_mul_add(x_e4, y_e12345, v505);
             // out0[27] = x_1*y_e1235 - x_e4*y_e12345
-            V::store(
-                V::neg_mul_add(x_e4, y_e12345, V::mul(x_1, y_e1235)),
-                out0.at(27usize, c),
-            );
+            V::store(v505, out0.at(27usize, c));
+            let mut v508 = V::mul(x_1, y_e1245);
+            v508 = V::mul_add(x_e3, y_e12345, v508);
             // out0[28] = x_1*y_e1245 + x_e3*y_e12345
-            V::store(
-                V::mul_add(x_e3, y_e12345, V::mul(x_1, y_e1245)),
-                out0.at(28usize, c),
-            );
+            V::store(v508, out0.at(28usize, c));
+            let mut v511 = V::mul(x_1, y_e1345);
+            v511 = V::neg_mul_add(x_e2, y_e12345, v511);
             // out0[29] = x_1*y_e1345 - x_e2*y_e12345
-            V::store(
-                V::neg_mul_add(x_e2, y_e12345, V::mul(x_1, y_e1345)),
-                out0.at(29usize, c),
-            );
+            V::store(v511, out0.at(29usize, c));
+            let mut v514 = V::mul(x_1, y_e2345);
+            v514 = V::mul_add(x_e1, y_e12345, v514);
             // out0[30] = x_1*y_e2345 + x_e1*y_e12345
-            V::store(
-                V::mul_add(x_e1, y_e12345, V::mul(x_1, y_e2345)),
-                out0.at(30usize, c),
-            );
+            V::store(v514, out0.at(30usize, c));
             // out0[31] = x_1*y_e12345
             V::store(V::mul(x_1, y_e12345), out0.at(31usize, c));
         }
@@ -536,511 +403,376 @@ unsafe fn left_contraction_1<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let out0 = args.outputs[0];
         for group in 0..args.groups {
             let c = group * V::LANES;
+            y.prefetch::<32usize>(c);
+            grad_o.prefetch::<32usize>(c);
             let y_e12345 = V::load(y.at(31usize, c));
-            let y_e2345 = V::load(y.at(30usize, c));
+            let mut v2 = V::mul(y_e12345, V::load(grad_o.at(31usize, c)));
             let grad_o_e2345 = V::load(grad_o.at(30usize, c));
-            let y_e1345 = V::load(y.at(29usize, c));
+            let mut v4 = V::mul(y_e12345, grad_o_e2345);
+            let y_e2345 = V::load(y.at(30usize, c));
+            v2 = V::mul_add(y_e2345, grad_o_e2345, v2);
             let grad_o_e1345 = V::load(grad_o.at(29usize, c));
-            let y_e1245 = V::load(y.at(28usize, c));
+            let y_e1345 = V::load(y.at(29usize, c));
+            v2 = V::mul_add(y_e1345, grad_o_e1345, v2);
             let grad_o_e1245 = V::load(grad_o.at(28usize, c));
-            let y_e1235 = V::load(y.at(27usize, c));
+            let mut v14 = V::mul(y_e12345, grad_o_e1245);
+            let y_e1245 = V::load(y.at(28usize, c));
+            v2 = V::mul_add(y_e1245, grad_o_e1245, v2);
             let grad_o_e1235 = V::load(grad_o.at(27usize, c));
-            let y_e1234 = V::load(y.at(26usize, c));
+            let y_e1235 = V::load(y.at(27usize, c));
+            v2 = V::mul_add(y_e1235, grad_o_e1235, v2);
             let grad_o_e1234 = V::load(grad_o.at(26usize, c));
-            let y_e345 = V::load(y.at(25usize, c));
+            let mut v24 = V::mul(y_e12345, grad_o_e1234);
+            let y_e1234 = V::load(y.at(26usize, c));
+            v2 = V::mul_add(y_e1234, grad_o_e1234, v2);
             let grad_o_e345 = V::load(grad_o.at(25usize, c));
-            let y_e245 = V::load(y.at(24usize, c));
+            let mut v29 = V::mul(y_e12345, grad_o_e345);
+            let mut v30 = V::mul(y_e2345, grad_o_e345);
+            v30 = V::neg_mul_add(y_e12345, grad_o_e1345, v30);
+            v4 = V::mul_add(y_e1345, grad_o_e345, v4);
+            let y_e345 = V::load(y.at(25usize, c));
+            v2 = V::mul_add(y_e345, grad_o_e345, v2);
             let grad_o_e245 = V::load(grad_o.at(24usize, c));
-            let y_e235 = V::load(y.at(23usize, c));
+            let mut v38 = V::mul(y_e12345, grad_o_e245);
+            v14 = V::neg_mul_add(y_e2345, grad_o_e245, v14);
+            v4 = V::mul_add(y_e1245, grad_o_e245, v4);
+            let y_e245 = V::load(y.at(24usize, c));
+            v2 = V::mul_add(y_e245, grad_o_e245, v2);
             let grad_o_e235 = V::load(grad_o.at(23usize, c));
-            let y_e234 = V::load(y.at(22usize, c));
+            let mut v48 = V::mul(y_e2345, grad_o_e235);
+            v48 = V::neg_mul_add(y_e12345, grad_o_e1235, v48);
+            v4 = V::mul_add(y_e1235, grad_o_e235, v4);
+            let y_e235 = V::load(y.at(23usize, c));
+            v2 = V::mul_add(y_e235, grad_o_e235, v2);
             let grad_o_e234 = V::load(grad_o.at(22usize, c));
-            let y_e145 = V::load(y.at(21usize, c));
+            let mut v56 = V::mul(y_e12345, grad_o_e234);
+            v24 = V::neg_mul_add(y_e2345, grad_o_e234, v24);
+            v4 = V::mul_add(y_e1234, grad_o_e234, v4);
+            let y_e234 = V::load(y.at(22usize, c));
+            v2 = V::mul_add(y_e234, grad_o_e234, v2);
             let grad_o_e145 = V::load(grad_o.at(21usize, c));
-            let y_e135 = V::load(y.at(20usize, c));
+            let mut v65 = V::mul(y_e12345, grad_o_e145);
+            v14 = V::neg_mul_add(y_e1345, grad_o_e145, v14);
+            v30 = V::neg_mul_add(y_e1245, grad_o_e145, v30);
+            let y_e145 = V::load(y.at(21usize, c));
+            v2 = V::mul_add(y_e145, grad_o_e145, v2);
             let grad_o_e135 = V::load(grad_o.at(20usize, c));
-            let y_e134 = V::load(y.at(19usize, c));
+            let mut v74 = V::mul(y_e12345, grad_o_e135);
+            v48 = V::mul_add(y_e1345, grad_o_e135, v48);
+            v30 = V::neg_mul_add(y_e1235, grad_o_e135, v30);
+            let y_e135 = V::load(y.at(20usize, c));
+            v2 = V::mul_add(y_e135, grad_o_e135, v2);
             let grad_o_e134 = V::load(grad_o.at(19usize, c));
-            let y_e125 = V::load(y.at(18usize, c));
+            let mut v83 = V::mul(y_e12345, grad_o_e134);
+            v24 = V::neg_mul_add(y_e1345, grad_o_e134, v24);
+            v30 = V::neg_mul_add(y_e1234, grad_o_e134, v30);
+            let y_e134 = V::load(y.at(19usize, c));
+            v2 = V::mul_add(y_e134, grad_o_e134, v2);
             let grad_o_e125 = V::load(grad_o.at(18usize, c));
-            let y_e124 = V::load(y.at(17usize, c));
+            let mut v92 = V::mul(y_e12345, grad_o_e125);
+            v48 = V::mul_add(y_e1245, grad_o_e125, v48);
+            v14 = V::mul_add(y_e1235, grad_o_e125, v14);
+            let y_e125 = V::load(y.at(18usize, c));
+            v2 = V::mul_add(y_e125, grad_o_e125, v2);
             let grad_o_e124 = V::load(grad_o.at(17usize, c));
-            let y_e123 = V::load(y.at(16usize, c));
+            let mut v101 = V::mul(y_e12345, grad_o_e124);
+            v24 = V::neg_mul_add(y_e1245, grad_o_e124, v24);
+            v14 = V::mul_add(y_e1234, grad_o_e124, v14);
+            let y_e124 = V::load(y.at(17usize, c));
+            v2 = V::mul_add(y_e124, grad_o_e124, v2);
             let grad_o_e123 = V::load(grad_o.at(16usize, c));
-            let y_e45 = V::load(y.at(15usize, c));
+            let mut v110 = V::mul(y_e12345, grad_o_e123);
+            v24 = V::neg_mul_add(y_e1235, grad_o_e123, v24);
+            v48 = V::neg_mul_add(y_e1234, grad_o_e123, v48);
+            let y_e123 = V::load(y.at(16usize, c));
+            v2 = V::mul_add(y_e123, grad_o_e123, v2);
             let grad_o_e45 = V::load(grad_o.at(15usize, c));
-            let y_e35 = V::load(y.at(14usize, c));
+            let mut v119 = V::mul(y_e12345, grad_o_e45);
+            v65 = V::mul_add(y_e2345, grad_o_e45, v65);
+            v38 = V::neg_mul_add(y_e1345, grad_o_e45, v38);
+            v29 = V::mul_add(y_e1245, grad_o_e45, v29);
+            v14 = V::mul_add(y_e345, grad_o_e45, v14);
+            v30 = V::mul_add(y_e245, grad_o_e45, v30);
+            v4 = V::mul_add(y_e145, grad_o_e45, v4);
+            let y_e45 = V::load(y.at(15usize, c));
+            v2 = V::mul_add(y_e45, grad_o_e45, v2);
             let grad_o_e35 = V::load(grad_o.at(14usize, c));
-            let y_e34 = V::load(y.at(13usize, c));
+            let mut v136 = V::mul(y_e12345, grad_o_e35);
+            v74 = V::mul_add(y_e2345, grad_o_e35, v74);
+            let mut v139 = V::mul(y_e1345, grad_o_e35);
+            v139 = V::neg_mul_add(y_e12345, grad_o_e235, v139);
+            v29 = V::mul_add(y_e1235, grad_o_e35, v29);
+            v48 = V::neg_mul_add(y_e345, grad_o_e35, v48);
+            v30 = V::mul_add(y_e235, grad_o_e35, v30);
+            v4 = V::mul_add(y_e135, grad_o_e35, v4);
+            let y_e35 = V::load(y.at(14usize, c));
+            v2 = V::mul_add(y_e35, grad_o_e35, v2);
             let grad_o_e34 = V::load(grad_o.at(13usize, c));
-            let y_e25 = V::load(y.at(12usize, c));
+            v83 = V::mul_add(y_e2345, grad_o_e34, v83);
+            v56 = V::neg_mul_add(y_e1345, grad_o_e34, v56);
+            v29 = V::mul_add(y_e1234, grad_o_e34, v29);
+            v24 = V::mul_add(y_e345, grad_o_e34, v24);
+            v30 = V::mul_add(y_e234, grad_o_e34, v30);
+            v4 = V::mul_add(y_e134, grad_o_e34, v4);
+            let y_e34 = V::load(y.at(13usize, c));
+            v2 = V::mul_add(y_e34, grad_o_e34, v2);
             let grad_o_e25 = V::load(grad_o.at(12usize, c));
-            let y_e24 = V::load(y.at(11usize, c));
+            let mut v170 = V::mul(y_e12345, grad_o_e25);
+            v92 = V::mul_add(y_e2345, grad_o_e25, v92);
+            v139 = V::mul_add(y_e1245, grad_o_e25, v139);
+            v38 = V::mul_add(y_e1235, grad_o_e25, v38);
+            v48 = V::neg_mul_add(y_e245, grad_o_e25, v48);
+            v14 = V::neg_mul_add(y_e235, grad_o_e25, v14);
+            v4 = V::mul_add(y_e125, grad_o_e25, v4);
+            let y_e25 = V::load(y.at(12usize, c));
+            v2 = V::mul_add(y_e25, grad_o_e25, v2);
             let grad_o_e24 = V::load(grad_o.at(11usize, c));
-            let y_e23 = V::load(y.at(10usize, c));
+            let mut v187 = V::mul(y_e12345, grad_o_e24);
+            v101 = V::mul_add(y_e2345, grad_o_e24, v101);
+            v56 = V::neg_mul_add(y_e1245, grad_o_e24, v56);
+            v38 = V::mul_add(y_e1234, grad_o_e24, v38);
+            v24 = V::mul_add(y_e245, grad_o_e24, v24);
+            v14 = V::neg_mul_add(y_e234, grad_o_e24, v14);
+            v4 = V::mul_add(y_e124, grad_o_e24, v4);
+            let y_e24 = V::load(y.at(11usize, c));
+            v2 = V::mul_add(y_e24, grad_o_e24, v2);
             let grad_o_e23 = V::load(grad_o.at(10usize, c));
-            let y_e15 = V::load(y.at(9usize, c));
+            let mut v204 = V::mul(y_e12345, grad_o_e23);
+            v110 = V::mul_add(y_e2345, grad_o_e23, v110);
+            v56 = V::neg_mul_add(y_e1235, grad_o_e23, v56);
+            v139 = V::neg_mul_add(y_e1234, grad_o_e23, v139);
+            v24 = V::mul_add(y_e235, grad_o_e23, v24);
+            v48 = V::mul_add(y_e234, grad_o_e23, v48);
+            v4 = V::mul_add(y_e123, grad_o_e23, v4);
+            let y_e23 = V::load(y.at(10usize, c));
+            v2 = V::mul_add(y_e23, grad_o_e23, v2);
             let grad_o_e15 = V::load(grad_o.at(9usize, c));
-            let y_e14 = V::load(y.at(8usize, c));
+            let mut v221 = V::mul(y_e12345, grad_o_e15);
+            v92 = V::mul_add(y_e1345, grad_o_e15, v92);
+            v74 = V::neg_mul_add(y_e1245, grad_o_e15, v74);
+            v65 = V::mul_add(y_e1235, grad_o_e15, v65);
+            v48 = V::neg_mul_add(y_e145, grad_o_e15, v48);
+            v14 = V::neg_mul_add(y_e135, grad_o_e15, v14);
+            v30 = V::neg_mul_add(y_e125, grad_o_e15, v30);
+            let y_e15 = V::load(y.at(9usize, c));
+            v2 = V::mul_add(y_e15, grad_o_e15, v2);
             let grad_o_e14 = V::load(grad_o.at(8usize, c));
-            let y_e13 = V::load(y.at(7usize, c));
+            v101 = V::mul_add(y_e1345, grad_o_e14, v101);
+            let mut v242 = V::mul_sub(y_e1245, grad_o_e14, v83);
+            v65 = V::mul_add(y_e1234, grad_o_e14, v65);
+            v24 = V::mul_add(y_e145, grad_o_e14, v24);
+            v14 = V::neg_mul_add(y_e134, grad_o_e14, v14);
+            v30 = V::neg_mul_add(y_e124, grad_o_e14, v30);
+            let y_e14 = V::load(y.at(8usize, c));
+            v2 = V::mul_add(y_e14, grad_o_e14, v2);
             let grad_o_e13 = V::load(grad_o.at(7usize, c));
-            let y_e12 = V::load(y.at(6usize, c));
+            let mut v255 = V::mul(y_e12345, grad_o_e13);
+            v110 = V::mul_add(y_e1345, grad_o_e13, v110);
+            v242 = V::mul_add(y_e1235, grad_o_e13, v242);
+            v74 = V::mul_add(y_e1234, grad_o_e13, v74);
+            v24 = V::mul_add(y_e135, grad_o_e13, v24);
+            v48 = V::mul_add(y_e134, grad_o_e13, v48);
+            v30 = V::neg_mul_add(y_e123, grad_o_e13, v30);
+            let y_e13 = V::load(y.at(7usize, c));
+            v2 = V::mul_add(y_e13, grad_o_e13, v2);
             let grad_o_e12 = V::load(grad_o.at(6usize, c));
-            let y_e5 = V::load(y.at(5usize, c));
+            v110 = V::mul_add(y_e1245, grad_o_e12, v110);
+            v101 = V::neg_mul_add(y_e1235, grad_o_e12, v101);
+            v92 = V::mul_add(y_e1234, grad_o_e12, v92);
+            v24 = V::mul_add(y_e125, grad_o_e12, v24);
+            v48 = V::mul_add(y_e124, grad_o_e12, v48);
+            v14 = V::mul_add(y_e123, grad_o_e12, v14);
+            let y_e12 = V::load(y.at(6usize, c));
+            v2 = V::mul_add(y_e12, grad_o_e12, v2);
             let grad_o_e5 = V::load(grad_o.at(5usize, c));
-            let y_e4 = V::load(y.at(4usize, c));
+            let mut v289 = V::mul(y_e12345, grad_o_e5);
+            v221 = V::neg_mul_add(y_e2345, grad_o_e5, v221);
+            v170 = V::mul_add(y_e1345, grad_o_e5, v170);
+            v136 = V::neg_mul_add(y_e1245, grad_o_e5, v136);
+            v119 = V::mul_add(y_e1235, grad_o_e5, v119);
+            v92 = V::mul_add(y_e345, grad_o_e5, v92);
+            v74 = V::neg_mul_add(y_e245, grad_o_e5, v74);
+            v65 = V::mul_add(y_e235, grad_o_e5, v65);
+            v139 = V::neg_mul_add(y_e145, grad_o_e5, v139);
+            v38 = V::neg_mul_add(y_e135, grad_o_e5, v38);
+            v29 = V::mul_add(y_e125, grad_o_e5, v29);
+            v48 = V::mul_add(y_e45, grad_o_e5, v48);
+            v14 = V::mul_add(y_e35, grad_o_e5, v14);
+            v30 = V::mul_add(y_e25, grad_o_e5, v30);
+            v4 = V::mul_add(y_e15, grad_o_e5, v4);
+            let y_e5 = V::load(y.at(5usize, c));
+            v2 = V::mul_add(y_e5, grad_o_e5, v2);
             let grad_o_e4 = V::load(grad_o.at(4usize, c));
-            let y_e3 = V::load(y.at(3usize, c));
+            let mut v323 = V::mul(y_e2345, grad_o_e4);
+            v323 = V::neg_mul_add(y_e12345, grad_o_e14, v323);
+            v187 = V::mul_add(y_e1345, grad_o_e4, v187);
+            let mut v327 = V::mul(y_e1245, grad_o_e4);
+            v327 = V::neg_mul_add(y_e12345, grad_o_e34, v327);
+            v119 = V::mul_add(y_e1234, grad_o_e4, v119);
+            v101 = V::mul_add(y_e345, grad_o_e4, v101);
+            v242 = V::mul_add(y_e245, grad_o_e4, v242);
+            v65 = V::mul_add(y_e234, grad_o_e4, v65);
+            v56 = V::mul_add(y_e145, grad_o_e4, v56);
+            v38 = V::neg_mul_add(y_e134, grad_o_e4, v38);
+            v29 = V::mul_add(y_e124, grad_o_e4, v29);
+            v24 = V::neg_mul_add(y_e45, grad_o_e4, v24);
+            v14 = V::mul_add(y_e34, grad_o_e4, v14);
+            v30 = V::mul_add(y_e24, grad_o_e4, v30);
+            v4 = V::mul_add(y_e14, grad_o_e4, v4);
+            let y_e4 = V::load(y.at(4usize, c));
+            v2 = V::mul_add(y_e4, grad_o_e4, v2);
             let grad_o_e3 = V::load(grad_o.at(3usize, c));
-            let y_e2 = V::load(y.at(2usize, c));
+            let mut v355 = V::mul(y_e12345, grad_o_e3);
+            v255 = V::neg_mul_add(y_e2345, grad_o_e3, v255);
+            v204 = V::mul_add(y_e1345, grad_o_e3, v204);
+            v327 = V::mul_add(y_e1235, grad_o_e3, v327);
+            v136 = V::mul_add(y_e1234, grad_o_e3, v136);
+            v110 = V::mul_add(y_e345, grad_o_e3, v110);
+            v242 = V::mul_add(y_e235, grad_o_e3, v242);
+            v74 = V::mul_add(y_e234, grad_o_e3, v74);
+            v56 = V::mul_add(y_e135, grad_o_e3, v56);
+            v139 = V::mul_add(y_e134, grad_o_e3, v139);
+            v29 = V::mul_add(y_e123, grad_o_e3, v29);
+            v24 = V::neg_mul_add(y_e35, grad_o_e3, v24);
+            v48 = V::neg_mul_add(y_e34, grad_o_e3, v48);
+            v30 = V::mul_add(y_e23, grad_o_e3, v30);
+            v4 = V::mul_add(y_e13, grad_o_e3, v4);
+            let y_e3 = V::load(y.at(3usize, c));
+            v2 = V::mul_add(y_e3, grad_o_e3, v2);
             let grad_o_e2 = V::load(grad_o.at(2usize, c));
-            let y_e1 = V::load(y.at(1usize, c));
+            let mut v389 = V::mul(y_e2345, grad_o_e2);
+            v389 = V::neg_mul_add(y_e12345, grad_o_e12, v389);
+            v204 = V::mul_add(y_e1245, grad_o_e2, v204);
+            v187 = V::neg_mul_add(y_e1235, grad_o_e2, v187);
+            v170 = V::mul_add(y_e1234, grad_o_e2, v170);
+            v110 = V::mul_add(y_e245, grad_o_e2, v110);
+            v101 = V::neg_mul_add(y_e235, grad_o_e2, v101);
+            v92 = V::mul_add(y_e234, grad_o_e2, v92);
+            v56 = V::mul_add(y_e125, grad_o_e2, v56);
+            v139 = V::mul_add(y_e124, grad_o_e2, v139);
+            v38 = V::mul_add(y_e123, grad_o_e2, v38);
+            v24 = V::neg_mul_add(y_e25, grad_o_e2, v24);
+            v48 = V::neg_mul_add(y_e24, grad_o_e2, v48);
+            v14 = V::neg_mul_add(y_e23, grad_o_e2, v14);
+            v4 = V::mul_add(y_e12, grad_o_e2, v4);
+            let y_e2 = V::load(y.at(2usize, c));
+            v2 = V::mul_add(y_e2, grad_o_e2, v2);
             let grad_o_e1 = V::load(grad_o.at(1usize, c));
+            let mut v421 = V::mul(y_e12345, grad_o_e1);
+            v389 = V::mul_add(y_e1345, grad_o_e1, v389);
+            v255 = V::mul_add(y_e1245, grad_o_e1, v255);
+            v323 = V::mul_add(y_e1235, grad_o_e1, v323);
+            v221 = V::mul_add(y_e1234, grad_o_e1, v221);
+            v110 = V::mul_add(y_e145, grad_o_e1, v110);
+            v101 = V::neg_mul_add(y_e135, grad_o_e1, v101);
+            v92 = V::mul_add(y_e134, grad_o_e1, v92);
+            v242 = V::neg_mul_add(y_e125, grad_o_e1, v242);
+            v74 = V::neg_mul_add(y_e124, grad_o_e1, v74);
+            v65 = V::mul_add(y_e123, grad_o_e1, v65);
+            v24 = V::neg_mul_add(y_e15, grad_o_e1, v24);
+            v48 = V::neg_mul_add(y_e14, grad_o_e1, v48);
+            v14 = V::neg_mul_add(y_e13, grad_o_e1, v14);
+            v30 = V::neg_mul_add(y_e12, grad_o_e1, v30);
+            let y_e1 = V::load(y.at(1usize, c));
+            v2 = V::mul_add(y_e1, grad_o_e1, v2);
             let grad_o_1 = V::load(grad_o.at(0usize, c));
-            // out0[0] = y_e12345*grad_o_e12345 + y_e2345*grad_o_e2345 + y_e1345*grad_o_e1345 + y_e1245*grad_o_e1245 + y_e1235*grad_o_e1235 + y_e1234*grad_o_e1234 + y_e345*grad_o_e345 + y_e245*grad_o_e245 + y_e235*grad_o_e235 + y_e234*grad_o_e234 + y_e145*grad_o_e145 + y_e135*grad_o_e135 + y_e134*grad_o_e134 + y_e125*grad_o_e125 + y_e124*grad_o_e124 + y_e123*grad_o_e123 + y_e45*grad_o_e45 + y_e35*grad_o_e35 + y_e34*grad_o_e34 + y_e25*grad_o_e25 + y_e24*grad_o_e24 + y_e23*grad_o_e23 + y_e15*grad_o_e15 + y_e14*grad_o_e14 + y_e13*grad_o_e13 + y_e12*grad_o_e12 + y_e5*grad_o_e5 + y_e4*grad_o_e4 + y_e3*grad_o_e3 + y_e2*grad_o_e2 + y_e1*grad_o_e1 + y_1*grad_o_1
-            V::store(
-                {
-                    let mut s = V::mul(y_e12345, V::load(grad_o.at(31usize, c)));
-                    s = V::mul_add(y_e2345, grad_o_e2345, s);
-                    s = V::mul_add(y_e1345, grad_o_e1345, s);
-                    s = V::mul_add(y_e1245, grad_o_e1245, s);
-                    s = V::mul_add(y_e1235, grad_o_e1235, s);
-                    s = V::mul_add(y_e1234, grad_o_e1234, s);
-                    s = V::mul_add(y_e345, grad_o_e345, s);
-                    s = V::mul_add(y_e245, grad_o_e245, s);
-                    s = V::mul_add(y_e235, grad_o_e235, s);
-                    s = V::mul_add(y_e234, grad_o_e234, s);
-                    s = V::mul_add(y_e145, grad_o_e145, s);
-                    s = V::mul_add(y_e135, grad_o_e135, s);
-                    s = V::mul_add(y_e134, grad_o_e134, s);
-                    s = V::mul_add(y_e125, grad_o_e125, s);
-                    s = V::mul_add(y_e124, grad_o_e124, s);
-                    s = V::mul_add(y_e123, grad_o_e123, s);
-                    s = V::mul_add(y_e45, grad_o_e45, s);
-                    s = V::mul_add(y_e35, grad_o_e35, s);
-                    s = V::mul_add(y_e34, grad_o_e34, s);
-                    s = V::mul_add(y_e25, grad_o_e25, s);
-                    s = V::mul_add(y_e24, grad_o_e24, s);
-                    s = V::mul_add(y_e23, grad_o_e23, s);
-                    s = V::mul_add(y_e15, grad_o_e15, s);
-                    s = V::mul_add(y_e14, grad_o_e14, s);
-                    s = V::mul_add(y_e13, grad_o_e13, s);
-                    s = V::mul_add(y_e12, grad_o_e12, s);
-                    s = V::mul_add(y_e5, grad_o_e5, s);
-                    s = V::mul_add(y_e4, grad_o_e4, s);
-                    s = V::mul_add(y_e3, grad_o_e3, s);
-                    s = V::mul_add(y_e2, grad_o_e2, s);
-                    s = V::mul_add(y_e1, grad_o_e1, s);
-                    s = V::mul_add(V::load(y.at(0usize, c)), grad_o_1, s);
-                    s
-                },
-                out0.at(0usize, c),
-            );
-            // out0[1] = y_e12345*grad_o_e2345 + y_e1345*grad_o_e345 + y_e1245*grad_o_e245 + y_e1235*grad_o_e235 + y_e1234*grad_o_e234 + y_e145*grad_o_e45 + y_e135*grad_o_e35 + y_e134*grad_o_e34 + y_e125*grad_o_e25 + y_e124*grad_o_e24 + y_e123*grad_o_e23 + y_e15*grad_o_e5 + y_e14*grad_o_e4 + y_e13*grad_o_e3 + y_e12*grad_o_e2 + y_e1*grad_o_1
-            V::store(
-                {
-                    let mut s = V::mul(y_e12345, grad_o_e2345);
-                    s = V::mul_add(y_e1345, grad_o_e345, s);
-                    s = V::mul_add(y_e1245, grad_o_e245, s);
-                    s = V::mul_add(y_e1235, grad_o_e235, s);
-                    s = V::mul_add(y_e1234, grad_o_e234, s);
-                    s = V::mul_add(y_e145, grad_o_e45, s);
-                    s = V::mul_add(y_e135, grad_o_e35, s);
-                    s = V::mul_add(y_e134, grad_o_e34, s);
-                    s = V::mul_add(y_e125, grad_o_e25, s);
-                    s = V::mul_add(y_e124, grad_o_e24, s);
-                    s = V::mul_add(y_e123, grad_o_e23, s);
-                    s = V::mul_add(y_e15, grad_o_e5, s);
-                    s = V::mul_add(y_e14, grad_o_e4, s);
-                    s = V::mul_add(y_e13, grad_o_e3, s);
-                    s = V::mul_add(y_e12, grad_o_e2, s);
-                    s = V::mul_add(y_e1, grad_o_1, s);
-                    s
-                },
-                out0.at(1usize, c),
-            );
-            // out0[2] = y_e2345*grad_o_e345 - y_e12345*grad_o_e1345 - y_e1245*grad_o_e145 - y_e1235*grad_o_e135 - y_e1234*grad_o_e134 + y_e245*grad_o_e45 + y_e235*grad_o_e35 + y_e234*grad_o_e34 - y_e125*grad_o_e15 - y_e124*grad_o_e14 - y_e123*grad_o_e13 + y_e25*grad_o_e5 + y_e24*grad_o_e4 + y_e23*grad_o_e3 - y_e12*grad_o_e1 + y_e2*grad_o_1
-            V::store(
-                {
-                    let mut s = V::mul(y_e2345, grad_o_e345);
-                    s = V::neg_mul_add(y_e12345, grad_o_e1345, s);
-                    s = V::neg_mul_add(y_e1245, grad_o_e145, s);
-                    s = V::neg_mul_add(y_e1235, grad_o_e135, s);
-                    s = V::neg_mul_add(y_e1234, grad_o_e134, s);
-                    s = V::mul_add(y_e245, grad_o_e45, s);
-                    s = V::mul_add(y_e235, grad_o_e35, s);
-                    s = V::mul_add(y_e234, grad_o_e34, s);
-                    s = V::neg_mul_add(y_e125, grad_o_e15, s);
-                    s = V::neg_mul_add(y_e124, grad_o_e14, s);
-                    s = V::neg_mul_add(y_e123, grad_o_e13, s);
-                    s = V::mul_add(y_e25, grad_o_e5, s);
-                    s = V::mul_add(y_e24, grad_o_e4, s);
-                    s = V::mul_add(y_e23, grad_o_e3, s);
-                    s = V::neg_mul_add(y_e12, grad_o_e1, s);
-                    s = V::mul_add(y_e2, grad_o_1, s);
-                    s
-                },
-                out0.at(2usize, c),
-            );
-            // out0[3] = y_e12345*grad_o_e1245 - y_e2345*grad_o_e245 - y_e1345*grad_o_e145 + y_e1235*grad_o_e125 + y_e1234*grad_o_e124 + y_e345*grad_o_e45 - y_e235*grad_o_e25 - y_e234*grad_o_e24 - y_e135*grad_o_e15 - y_e134*grad_o_e14 + y_e123*grad_o_e12 + y_e35*grad_o_e5 + y_e34*grad_o_e4 - y_e23*grad_o_e2 - y_e13*grad_o_e1 + y_e3*grad_o_1
-            V::store(
-                {
-                    let mut s = V::mul(y_e12345, grad_o_e1245);
-                    s = V::neg_mul_add(y_e2345, grad_o_e245, s);
-                    s = V::neg_mul_add(y_e1345, grad_o_e145, s);
-                    s = V::mul_add(y_e1235, grad_o_e125, s);
-                    s = V::mul_add(y_e1234, grad_o_e124, s);
-                    s = V::mul_add(y_e345, grad_o_e45, s);
-                    s = V::neg_mul_add(y_e235, grad_o_e25, s);
-                    s = V::neg_mul_add(y_e234, grad_o_e24, s);
-                    s = V::neg_mul_add(y_e135, grad_o_e15, s);
-                    s = V::neg_mul_add(y_e134, grad_o_e14, s);
-                    s = V::mul_add(y_e123, grad_o_e12, s);
-                    s = V::mul_add(y_e35, grad_o_e5, s);
-                    s = V::mul_add(y_e34, grad_o_e4, s);
-                    s = V::neg_mul_add(y_e23, grad_o_e2, s);
-                    s = V::neg_mul_add(y_e13, grad_o_e1, s);
-                    s = V::mul_add(y_e3, grad_o_1, s);
-                    s
-                },
-                out0.at(3usize, c),
-            );
-            // out0[4] = y_e2345*grad_o_e235 - y_e12345*grad_o_e1235 + y_e1345*grad_o_e135 + y_e1245*grad_o_e125 - y_e1234*grad_o_e123 - y_e345*grad_o_e35 - y_e245*grad_o_e25 + y_e234*grad_o_e23 - y_e145*grad_o_e15 + y_e134*grad_o_e13 + y_e124*grad_o_e12 + y_e45*grad_o_e5 - y_e34*grad_o_e3 - y_e24*grad_o_e2 - y_e14*grad_o_e1 + y_e4*grad_o_1
-            V::store(
-                {
-                    let mut s = V::mul(y_e2345, grad_o_e235);
-                    s = V::neg_mul_add(y_e12345, grad_o_e1235, s);
-                    s = V::mul_add(y_e1345, grad_o_e135, s);
-                    s = V::mul_add(y_e1245, grad_o_e125, s);
-                    s = V::neg_mul_add(y_e1234, grad_o_e123, s);
-                    s = V::neg_mul_add(y_e345, grad_o_e35, s);
-                    s = V::neg_mul_add(y_e245, grad_o_e25, s);
-                    s = V::mul_add(y_e234, grad_o_e23, s);
-                    s = V::neg_mul_add(y_e145, grad_o_e15, s);
-                    s = V::mul_add(y_e134, grad_o_e13, s);
-                    s = V::mul_add(y_e124, grad_o_e12, s);
-                    s = V::mul_add(y_e45, grad_o_e5, s);
-                    s = V::neg_mul_add(y_e34, grad_o_e3, s);
-                    s = V::neg_mul_add(y_e24, grad_o_e2, s);
-                    s = V::neg_mul_add(y_e14, grad_o_e1, s);
-                    s = V::mul_add(y_e4, grad_o_1, s);
-                    s
-                },
-                out0.at(4usize, c),
-            );
-            // out0[5] = y_e12345*grad_o_e1234 - y_e2345*grad_o_e234 - y_e1345*grad_o_e134 - y_e1245*grad_o_e124 - y_e1235*grad_o_e123 + y_e345*grad_o_e34 + y_e245*grad_o_e24 + y_e235*grad_o_e23 + y_e145*grad_o_e14 + y_e135*grad_o_e13 + y_e125*grad_o_e12 - y_e45*grad_o_e4 - y_e35*grad_o_e3 - y_e25*grad_o_e2 - y_e15*grad_o_e1 + y_e5*grad_o_1
-            V::store(
-                {
-                    let mut s = V::mul(y_e12345, grad_o_e1234);
-                    s = V::neg_mul_add(y_e2345, grad_o_e234, s);
-                    s = V::neg_mul_add(y_e1345, grad_o_e134, s);
-                    s = V::neg_mul_add(y_e1245, grad_o_e124, s);
-                    s = V::neg_mul_add(y_e1235, grad_o_e123, s);
-                    s = V::mul_add(y_e345, grad_o_e34, s);
-                    s = V::mul_add(y_e245, grad_o_e24, s);
-                    s = V::mul_add(y_e235, grad_o_e23, s);
-                    s = V::mul_add(y_e145, grad_o_e14, s);
-                    s = V::mul_add(y_e135, grad_o_e13, s);
-                    s = V::mul_add(y_e125, grad_o_e12, s);
-                    s = V::neg_mul_add(y_e45, grad_o_e4, s);
-                    s = V::neg_mul_add(y_e35, grad_o_e3, s);
-                    s = V::neg_mul_add(y_e25, grad_o_e2, s);
-                    s = V::neg_mul_add(y_e15, grad_o_e1, s);
-                    s = V::mul_add(y_e5, grad_o_1, s);
-                    s
-                },
-                out0.at(5usize, c),
-            );
-            // out0[6] = -(y_e12345*grad_o_e345 + y_e1245*grad_o_e45 + y_e1235*grad_o_e35 + y_e1234*grad_o_e34 + y_e125*grad_o_e5 + y_e124*grad_o_e4 + y_e123*grad_o_e3 + y_e12*grad_o_1)
-            V::store(
-                V::neg({
-                    let mut s = V::mul(y_e12345, grad_o_e345);
-                    s = V::mul_add(y_e1245, grad_o_e45, s);
-                    s = V::mul_add(y_e1235, grad_o_e35, s);
-                    s = V::mul_add(y_e1234, grad_o_e34, s);
-                    s = V::mul_add(y_e125, grad_o_e5, s);
-                    s = V::mul_add(y_e124, grad_o_e4, s);
-                    s = V::mul_add(y_e123, grad_o_e3, s);
-                    s = V::mul_add(y_e12, grad_o_1, s);
-                    s
-                }),
-                out0.at(6usize, c),
-            );
-            // out0[7] = y_e12345*grad_o_e245 - y_e1345*grad_o_e45 + y_e1235*grad_o_e25 + y_e1234*grad_o_e24 - y_e135*grad_o_e5 - y_e134*grad_o_e4 + y_e123*grad_o_e2 - y_e13*grad_o_1
-            V::store(
-                {
-                    let mut s = V::mul(y_e12345, grad_o_e245);
-                    s = V::neg_mul_add(y_e1345, grad_o_e45, s);
-                    s = V::mul_add(y_e1235, grad_o_e25, s);
-                    s = V::mul_add(y_e1234, grad_o_e24, s);
-                    s = V::neg_mul_add(y_e135, grad_o_e5, s);
-                    s = V::neg_mul_add(y_e134, grad_o_e4, s);
-                    s = V::mul_add(y_e123, grad_o_e2, s);
-                    s = V::neg_mul_add(y_e13, grad_o_1, s);
-                    s
-                },
-                out0.at(7usize, c),
-            );
-            // out0[8] = y_e1345*grad_o_e35 - y_e12345*grad_o_e235 + y_e1245*grad_o_e25 - y_e1234*grad_o_e23 - y_e145*grad_o_e5 + y_e134*grad_o_e3 + y_e124*grad_o_e2 - y_e14*grad_o_1
-            V::store(
-                {
-                    let mut s = V::mul(y_e1345, grad_o_e35);
-                    s = V::neg_mul_add(y_e12345, grad_o_e235, s);
-                    s = V::mul_add(y_e1245, grad_o_e25, s);
-                    s = V::neg_mul_add(y_e1234, grad_o_e23, s);
-                    s = V::neg_mul_add(y_e145, grad_o_e5, s);
-                    s = V::mul_add(y_e134, grad_o_e3, s);
-                    s = V::mul_add(y_e124, grad_o_e2, s);
-                    s = V::neg_mul_add(y_e14, grad_o_1, s);
-                    s
-                },
-                out0.at(8usize, c),
-            );
-            // out0[9] = y_e12345*grad_o_e234 - y_e1345*grad_o_e34 - y_e1245*grad_o_e24 - y_e1235*grad_o_e23 + y_e145*grad_o_e4 + y_e135*grad_o_e3 + y_e125*grad_o_e2 - y_e15*grad_o_1
-            V::store(
-                {
-                    let mut s = V::mul(y_e12345, grad_o_e234);
-                    s = V::neg_mul_add(y_e1345, grad_o_e34, s);
-                    s = V::neg_mul_add(y_e1245, grad_o_e24, s);
-                    s = V::neg_mul_add(y_e1235, grad_o_e23, s);
-                    s = V::mul_add(y_e145, grad_o_e4, s);
-                    s = V::mul_add(y_e135, grad_o_e3, s);
-                    s = V::mul_add(y_e125, grad_o_e2, s);
-                    s = V::neg_mul_add(y_e15, grad_o_1, s);
-                    s
-                },
-                out0.at(9usize, c),
-            );
-            // out0[10] = -(y_e12345*grad_o_e145 + y_e2345*grad_o_e45 + y_e1235*grad_o_e15 + y_e1234*grad_o_e14 + y_e235*grad_o_e5 + y_e234*grad_o_e4 + y_e123*grad_o_e1 + y_e23*grad_o_1)
-            V::store(
-                V::neg({
-                    let mut s = V::mul(y_e12345, grad_o_e145);
-                    s = V::mul_add(y_e2345, grad_o_e45, s);
-                    s = V::mul_add(y_e1235, grad_o_e15, s);
-                    s = V::mul_add(y_e1234, grad_o_e14, s);
-                    s = V::mul_add(y_e235, grad_o_e5, s);
-                    s = V::mul_add(y_e234, grad_o_e4, s);
-                    s = V::mul_add(y_e123, grad_o_e1, s);
-                    s = V::mul_add(y_e23, grad_o_1, s);
-                    s
-                }),
-                out0.at(10usize, c),
-            );
-            // out0[11] = y_e12345*grad_o_e135 + y_e2345*grad_o_e35 - y_e1245*grad_o_e15 + y_e1234*grad_o_e13 - y_e245*grad_o_e5 + y_e234*grad_o_e3 - y_e124*grad_o_e1 - y_e24*grad_o_1
-            V::store(
-                {
-                    let mut s = V::mul(y_e12345, grad_o_e135);
-                    s = V::mul_add(y_e2345, grad_o_e35, s);
-                    s = V::neg_mul_add(y_e1245, grad_o_e15, s);
-                    s = V::mul_add(y_e1234, grad_o_e13, s);
-                    s = V::neg_mul_add(y_e245, grad_o_e5, s);
-                    s = V::mul_add(y_e234, grad_o_e3, s);
-                    s = V::neg_mul_add(y_e124, grad_o_e1, s);
-                    s = V::neg_mul_add(y_e24, grad_o_1, s);
-                    s
-                },
-                out0.at(11usize, c),
-            );
-            // out0[12] = y_e1245*grad_o_e14 - (y_e12345*grad_o_e134 + y_e2345*grad_o_e34) + y_e1235*grad_o_e13 + y_e245*grad_o_e4 + y_e235*grad_o_e3 - y_e125*grad_o_e1 - y_e25*grad_o_1
-            V::store(
-                {
-                    let mut s = V::mul_sub(
-                        y_e1245,
-                        grad_o_e14,
-                        V::mul_add(y_e2345, grad_o_e34, V::mul(y_e12345, grad_o_e134)),
-                    );
-                    s = V::mul_add(y_e1235, grad_o_e13, s);
-                    s = V::mul_add(y_e245, grad_o_e4, s);
-                    s = V::mul_add(y_e235, grad_o_e3, s);
-                    s = V::neg_mul_add(y_e125, grad_o_e1, s);
-                    s = V::neg_mul_add(y_e25, grad_o_1, s);
-                    s
-                },
-                out0.at(12usize, c),
-            );
-            // out0[13] = -(y_e12345*grad_o_e125 + y_e2345*grad_o_e25 + y_e1345*grad_o_e15 + y_e1234*grad_o_e12 + y_e345*grad_o_e5 + y_e234*grad_o_e2 + y_e134*grad_o_e1 + y_e34*grad_o_1)
-            V::store(
-                V::neg({
-                    let mut s = V::mul(y_e12345, grad_o_e125);
-                    s = V::mul_add(y_e2345, grad_o_e25, s);
-                    s = V::mul_add(y_e1345, grad_o_e15, s);
-                    s = V::mul_add(y_e1234, grad_o_e12, s);
-                    s = V::mul_add(y_e345, grad_o_e5, s);
-                    s = V::mul_add(y_e234, grad_o_e2, s);
-                    s = V::mul_add(y_e134, grad_o_e1, s);
-                    s = V::mul_add(y_e34, grad_o_1, s);
-                    s
-                }),
-                out0.at(13usize, c),
-            );
-            // out0[14] = y_e12345*grad_o_e124 + y_e2345*grad_o_e24 + y_e1345*grad_o_e14 - y_e1235*grad_o_e12 + y_e345*grad_o_e4 - y_e235*grad_o_e2 - y_e135*grad_o_e1 - y_e35*grad_o_1
-            V::store(
-                {
-                    let mut s = V::mul(y_e12345, grad_o_e124);
-                    s = V::mul_add(y_e2345, grad_o_e24, s);
-                    s = V::mul_add(y_e1345, grad_o_e14, s);
-                    s = V::neg_mul_add(y_e1235, grad_o_e12, s);
-                    s = V::mul_add(y_e345, grad_o_e4, s);
-                    s = V::neg_mul_add(y_e235, grad_o_e2, s);
-                    s = V::neg_mul_add(y_e135, grad_o_e1, s);
-                    s = V::neg_mul_add(y_e35, grad_o_1, s);
-                    s
-                },
-                out0.at(14usize, c),
-            );
-            // out0[15] = -(y_e12345*grad_o_e123 + y_e2345*grad_o_e23 + y_e1345*grad_o_e13 + y_e1245*grad_o_e12 + y_e345*grad_o_e3 + y_e245*grad_o_e2 + y_e145*grad_o_e1 + y_e45*grad_o_1)
-            V::store(
-                V::neg({
-                    let mut s = V::mul(y_e12345, grad_o_e123);
-                    s = V::mul_add(y_e2345, grad_o_e23, s);
-                    s = V::mul_add(y_e1345, grad_o_e13, s);
-                    s = V::mul_add(y_e1245, grad_o_e12, s);
-                    s = V::mul_add(y_e345, grad_o_e3, s);
-                    s = V::mul_add(y_e245, grad_o_e2, s);
-                    s = V::mul_add(y_e145, grad_o_e1, s);
-                    s = V::mul_add(y_e45, grad_o_1, s);
-                    s
-                }),
-                out0.at(15usize, c),
-            );
-            // out0[16] = -(y_e12345*grad_o_e45 + y_e1235*grad_o_e5 + y_e1234*grad_o_e4 + y_e123*grad_o_1)
-            V::store(
-                V::neg({
-                    let mut s = V::mul(y_e12345, grad_o_e45);
-                    s = V::mul_add(y_e1235, grad_o_e5, s);
-                    s = V::mul_add(y_e1234, grad_o_e4, s);
-                    s = V::mul_add(y_e123, grad_o_1, s);
-                    s
-                }),
-                out0.at(16usize, c),
-            );
-            // out0[17] = y_e12345*grad_o_e35 - y_e1245*grad_o_e5 + y_e1234*grad_o_e3 - y_e124*grad_o_1
-            V::store(
-                {
-                    let mut s = V::mul(y_e12345, grad_o_e35);
-                    s = V::neg_mul_add(y_e1245, grad_o_e5, s);
-                    s = V::mul_add(y_e1234, grad_o_e3, s);
-                    s = V::neg_mul_add(y_e124, grad_o_1, s);
-                    s
-                },
-                out0.at(17usize, c),
-            );
-            // out0[18] = y_e1245*grad_o_e4 - y_e12345*grad_o_e34 + y_e1235*grad_o_e3 - y_e125*grad_o_1
-            V::store(
-                {
-                    let mut s = V::mul(y_e1245, grad_o_e4);
-                    s = V::neg_mul_add(y_e12345, grad_o_e34, s);
-                    s = V::mul_add(y_e1235, grad_o_e3, s);
-                    s = V::neg_mul_add(y_e125, grad_o_1, s);
-                    s
-                },
-                out0.at(18usize, c),
-            );
-            // out0[19] = -(y_e12345*grad_o_e25 + y_e1345*grad_o_e5 + y_e1234*grad_o_e2 + y_e134*grad_o_1)
-            V::store(
-                V::neg({
-                    let mut s = V::mul(y_e12345, grad_o_e25);
-                    s = V::mul_add(y_e1345, grad_o_e5, s);
-                    s = V::mul_add(y_e1234, grad_o_e2, s);
-                    s = V::mul_add(y_e134, grad_o_1, s);
-                    s
-                }),
-                out0.at(19usize, c),
-            );
-            // out0[20] = y_e12345*grad_o_e24 + y_e1345*grad_o_e4 - y_e1235*grad_o_e2 - y_e135*grad_o_1
-            V::store(
-                {
-                    let mut s = V::mul(y_e12345, grad_o_e24);
-                    s = V::mul_add(y_e1345, grad_o_e4, s);
-                    s = V::neg_mul_add(y_e1235, grad_o_e2, s);
-                    s = V::neg_mul_add(y_e135, grad_o_1, s);
-                    s
-                },
-                out0.at(20usize, c),
-            );
-            // out0[21] = -(y_e12345*grad_o_e23 + y_e1345*grad_o_e3 + y_e1245*grad_o_e2 + y_e145*grad_o_1)
-            V::store(
-                V::neg({
-                    let mut s = V::mul(y_e12345, grad_o_e23);
-                    s = V::mul_add(y_e1345, grad_o_e3, s);
-                    s = V::mul_add(y_e1245, grad_o_e2, s);
-                    s = V::mul_add(y_e145, grad_o_1, s);
-                    s
-                }),
-                out0.at(21usize, c),
-            );
-            // out0[22] = y_e12345*grad_o_e15 - y_e2345*grad_o_e5 + y_e1234*grad_o_e1 - y_e234*grad_o_1
-            V::store(
-                {
-                    let mut s = V::mul(y_e12345, grad_o_e15);
-                    s = V::neg_mul_add(y_e2345, grad_o_e5, s);
-                    s = V::mul_add(y_e1234, grad_o_e1, s);
-                    s = V::neg_mul_add(y_e234, grad_o_1, s);
-                    s
-                },
-                out0.at(22usize, c),
-            );
-            // out0[23] = y_e2345*grad_o_e4 - y_e12345*grad_o_e14 + y_e1235*grad_o_e1 - y_e235*grad_o_1
-            V::store(
-                {
-                    let mut s = V::mul(y_e2345, grad_o_e4);
-                    s = V::neg_mul_add(y_e12345, grad_o_e14, s);
-                    s = V::mul_add(y_e1235, grad_o_e1, s);
-                    s = V::neg_mul_add(y_e235, grad_o_1, s);
-                    s
-                },
-                out0.at(23usize, c),
-            );
-            // out0[24] = y_e12345*grad_o_e13 - y_e2345*grad_o_e3 + y_e1245*grad_o_e1 - y_e245*grad_o_1
-            V::store(
-                {
-                    let mut s = V::mul(y_e12345, grad_o_e13);
-                    s = V::neg_mul_add(y_e2345, grad_o_e3, s);
-                    s = V::mul_add(y_e1245, grad_o_e1, s);
-                    s = V::neg_mul_add(y_e245, grad_o_1, s);
-                    s
-                },
-                out0.at(24usize, c),
-            );
-            // out0[25] = y_e2345*grad_o_e2 - y_e12345*grad_o_e12 + y_e1345*grad_o_e1 - y_e345*grad_o_1
-            V::store(
-                {
-                    let mut s = V::mul(y_e2345, grad_o_e2);
-                    s = V::neg_mul_add(y_e12345, grad_o_e12, s);
-                    s = V::mul_add(y_e1345, grad_o_e1, s);
-                    s = V::neg_mul_add(y_e345, grad_o_1, s);
-                    s
-                },
-                out0.at(25usize, c),
-            );
-            // out0[26] = y_e12345*grad_o_e5 + y_e1234*grad_o_1
-            V::store(
-                V::mul_add(y_e1234, grad_o_1, V::mul(y_e12345, grad_o_e5)),
-                out0.at(26usize, c),
-            );
-            // out0[27] = y_e1235*grad_o_1 - y_e12345*grad_o_e4
-            V::store(
-                V::neg_mul_add(y_e12345, grad_o_e4, V::mul(y_e1235, grad_o_1)),
-                out0.at(27usize, c),
-            );
-            // out0[28] = y_e12345*grad_o_e3 + y_e1245*grad_o_1
-            V::store(
-                V::mul_add(y_e1245, grad_o_1, V::mul(y_e12345, grad_o_e3)),
-                out0.at(28usize, c),
-            );
-            // out0[29] = y_e1345*grad_o_1 - y_e12345*grad_o_e2
-            V::store(
-                V::neg_mul_add(y_e12345, grad_o_e2, V::mul(y_e1345, grad_o_1)),
-                out0.at(29usize, c),
-            );
-            // out0[30] = y_e12345*grad_o_e1 + y_e2345*grad_o_1
-            V::store(
-                V::mul_add(y_e2345, grad_o_1, V::mul(y_e12345, grad_o_e1)),
-                out0.at(30usize, c),
-            );
             // out0[31] = y_e12345*grad_o_1
             V::store(V::mul(y_e12345, grad_o_1), out0.at(31usize, c));
+            v421 = V::mul_add(y_e2345, grad_o_1, v421);
+            // out0[30] = y_e12345*grad_o_e1 + y_e2345*grad_o_1
+            V::store(v421, out0.at(30usize, c));
+            let mut v457 = V::mul(y_e1345, grad_o_1);
+            v457 = V::neg_mul_add(y_e12345, grad_o_e2, v457);
+            // out0[29] = y_e1345*grad_o_1 - y_e12345*grad_o_e2
+            V::store(v457, out0.at(29usize, c));
+            v355 = V::mul_add(y_e1245, grad_o_1, v355);
+            // out0[28] = y_e12345*grad_o_e3 + y_e1245*grad_o_1
+            V::store(v355, out0.at(28usize, c));
+            let mut v461 = V::mul(y_e1235, grad_o_1);
+            v461 = V::neg_mul_add(y_e12345, grad_o_e4, v461);
+            // out0[27] = y_e1235*grad_o_1 - y_e12345*grad_o_e4
+            V::store(v461, out0.at(27usize, c));
+            v289 = V::mul_add(y_e1234, grad_o_1, v289);
+            // out0[26] = y_e12345*grad_o_e5 + y_e1234*grad_o_1
+            V::store(v289, out0.at(26usize, c));
+            v389 = V::neg_mul_add(y_e345, grad_o_1, v389);
+            // out0[25] = y_e2345*grad_o_e2 - y_e12345*grad_o_e12 + y_e1345*grad_o_e1 - y_e345*grad_o_1
+            V::store(v389, out0.at(25usize, c));
+            v255 = V::neg_mul_add(y_e245, grad_o_1, v255);
+            // out0[24] = y_e12345*grad_o_e13 - y_e2345*grad_o_e3 + y_e1245*grad_o_e1 - y_e245*grad_o_1
+            V::store(v255, out0.at(24usize, c));
+            v323 = V::neg_mul_add(y_e235, grad_o_1, v323);
+            // out0[23] = y_e2345*grad_o_e4 - y_e12345*grad_o_e14 + y_e1235*grad_o_e1 - y_e235*grad_o_1
+            V::store(v323, out0.at(23usize, c));
+            v221 = V::neg_mul_add(y_e234, grad_o_1, v221);
+            // out0[22] = y_e12345*grad_o_e15 - y_e2345*grad_o_e5 + y_e1234*grad_o_e1 - y_e234*grad_o_1
+            V::store(v221, out0.at(22usize, c));
+            v204 = V::mul_add(y_e145, grad_o_1, v204);
+            // out0[21] = -(y_e12345*grad_o_e23 + y_e1345*grad_o_e3 + y_e1245*grad_o_e2 + y_e145*grad_o_1)
+            V::store(V::neg(v204), out0.at(21usize, c));
+            v187 = V::neg_mul_add(y_e135, grad_o_1, v187);
+            // out0[20] = y_e12345*grad_o_e24 + y_e1345*grad_o_e4 - y_e1235*grad_o_e2 - y_e135*grad_o_1
+            V::store(v187, out0.at(20usize, c));
+            v170 = V::mul_add(y_e134, grad_o_1, v170);
+            // out0[19] = -(y_e12345*grad_o_e25 + y_e1345*grad_o_e5 + y_e1234*grad_o_e2 + y_e134*grad_o_1)
+            V::store(V::neg(v170), out0.at(19usize, c));
+            v327 = V::neg_mul_add(y_e125, grad_o_1, v327);
+            // out0[18] = y_e1245*grad_o_e4 - y_e12345*grad_o_e34 + y_e1235*grad_o_e3 - y_e125*grad_o_1
+            V::store(v327, out0.at(18usize, c));
+            v136 = V::neg_mul_add(y_e124, grad_o_1, v136);
+            // out0[17] = y_e12345*grad_o_e35 - y_e1245*grad_o_e5 + y_e1234*grad_o_e3 - y_e124*grad_o_1
+            V::store(v136, out0.at(17usize, c));
+            v119 = V::mul_add(y_e123, grad_o_1, v119);
+            // out0[16] = -(y_e12345*grad_o_e45 + y_e1235*grad_o_e5 + y_e1234*grad_o_e4 + y_e123*grad_o_1)
+            V::store(V::neg(v119), out0.at(16usize, c));
+            v110 = V::mul_add(y_e45, grad_o_1, v110);
+            // out0[15] = -(y_e12345*grad_o_e123 + y_e2345*grad_o_e23 + y_e1345*grad_o_e13 + y_e1245*grad_o_e12 + y_e345*grad_o_e3 + y_e245*grad_o_e2 + y_e145*grad_o_e1 + y_e45*grad_o_1)
+            V::store(V::neg(v110), out0.at(15usize, c));
+            v101 = V::neg_mul_add(y_e35, grad_o_1, v101);
+            // out0[14] = y_e12345*grad_o_e124 + y_e2345*grad_o_e24 + y_e1345*grad_o_e14 - y_e1235*grad_o_e12 + y_e345*grad_o_e4 - y_e235*grad_o_e2 - y_e135*grad_o_e1 - y_e35*grad_o_1
+            V::store(v101, out0.at(14usize, c));
+            v92 = V::mul_add(y_e34, grad_o_1, v92);
+            // out0[13] = -(y_e12345*grad_o_e125 + y_e2345*grad_o_e25 + y_e1345*grad_o_e15 + y_e1234*grad_o_e12 + y_e345*grad_o_e5 + y_e234*grad_o_e2 + y_e134*grad_o_e1 + y_e34*grad_o_1)
+            V::store(V::neg(v92), out0.at(13usize, c));
+            v242 = V::neg_mul_add(y_e25, grad_o_1, v242);
+            // out0[12] = y_e1245*grad_o_e14 - (y_e12345*grad_o_e134 + y_e2345*grad_o_e34) + y_e1235*grad_o_e13 + y_e245*grad_o_e4 + y_e235*grad_o_e3 - y_e125*grad_o_e1 - y_e25*grad_o_1
+            V::store(v242, out0.at(12usize, c));
+            v74 = V::neg_mul_add(y_e24, grad_o_1, v74);
+            // out0[11] = y_e12345*grad_o_e135 + y_e2345*grad_o_e35 - y_e1245*grad_o_e15 + y_e1234*grad_o_e13 - y_e245*grad_o_e5 + y_e234*grad_o_e3 - y_e124*grad_o_e1 - y_e24*grad_o_1
+            V::store(v74, out0.at(11usize, c));
+            v65 = V::mul_add(y_e23, grad_o_1, v65);
+            // out0[10] = -(y_e12345*grad_o_e145 + y_e2345*grad_o_e45 + y_e1235*grad_o_e15 + y_e1234*grad_o_e14 + y_e235*grad_o_e5 + y_e234*grad_o_e4 + y_e123*grad_o_e1 + y_e23*grad_o_1)
+            V::store(V::neg(v65), out0.at(10usize, c));
+            v56 = V::neg_mul_add(y_e15, grad_o_1, v56);
+            // out0[9] = y_e12345*grad_o_e234 - y_e1345*grad_o_e34 - y_e1245*grad_o_e24 - y_e1235*grad_o_e23 + y_e145*grad_o_e4 + y_e135*grad_o_e3 + y_e125*grad_o_e2 - y_e15*grad_o_1
+            V::store(v56, out0.at(9usize, c));
+            v139 = V::neg_mul_add(y_e14, grad_o_1, v139);
+            // out0[8] = y_e1345*grad_o_e35 - y_e12345*grad_o_e235 + y_e1245*grad_o_e25 - y_e1234*grad_o_e23 - y_e145*grad_o_e5 + y_e134*grad_o_e3 + y_e124*grad_o_e2 - y_e14*grad_o_1
+            V::store(v139, out0.at(8usize, c));
+            v38 = V::neg_mul_add(y_e13, grad_o_1, v38);
+            // out0[7] = y_e12345*grad_o_e245 - y_e1345*grad_o_e45 + y_e1235*grad_o_e25 + y_e1234*grad_o_e24 - y_e135*grad_o_e5 - y_e134*grad_o_e4 + y_e123*grad_o_e2 - y_e13*grad_o_1
+            V::store(v38, out0.at(7usize, c));
+            v29 = V::mul_add(y_e12, grad_o_1, v29);
+            // out0[6] = -(y_e12345*grad_o_e345 + y_e1245*grad_o_e45 + y_e1235*grad_o_e35 + y_e1234*grad_o_e34 + y_e125*grad_o_e5 + y_e124*grad_o_e4 + y_e123*grad_o_e3 + y_e12*grad_o_1)
+            V::store(V::neg(v29), out0.at(6usize, c));
+            v24 = V::mul_add(y_e5, grad_o_1, v24);
+            // out0[5] = y_e12345*grad_o_e1234 - y_e2345*grad_o_e234 - y_e1345*grad_o_e134 - y_e1245*grad_o_e124 - y_e1235*grad_o_e123 + y_e345*grad_o_e34 + y_e245*grad_o_e24 + y_e235*grad_o_e23 + y_e145*grad_o_e14 + y_e135*grad_o_e13 + y_e125*grad_o_e12 - y_e45*grad_o_e4 - y_e35*grad_o_e3 - y_e25*grad_o_e2 - y_e15*grad_o_e1 + y_e5*grad_o_1
+            V::store(v24, out0.at(5usize, c));
+            v48 = V::mul_add(y_e4, grad_o_1, v48);
+            // out0[4] = y_e2345*grad_o_e235 - y_e12345*grad_o_e1235 + y_e1345*grad_o_e135 + y_e1245*grad_o_e125 - y_e1234*grad_o_e123 - y_e345*grad_o_e35 - y_e245*grad_o_e25 + y_e234*grad_o_e23 - y_e145*grad_o_e15 + y_e134*grad_o_e13 + y_e124*grad_o_e12 + y_e45*grad_o_e5 - y_e34*grad_o_e3 - y_e24*grad_o_e2 - y_e14*grad_o_e1 + y_e4*grad_o_1
+            V::store(v48, out0.at(4usize, c));
+            v14 = V::mul_add(y_e3, grad_o_1, v14);
+            // out0[3] = y_e12345*grad_o_e1245 - y_e2345*grad_o_e245 - y_e1345*grad_o_e145 + y_e1235*grad_o_e125 + y_e1234*grad_o_e124 + y_e345*grad_o_e45 - y_e235*grad_o_e25 - y_e234*grad_o_e24 - y_e135*grad_o_e15 - y_e134*grad_o_e14 + y_e123*grad_o_e12 + y_e35*grad_o_e5 + y_e34*grad_o_e4 - y_e23*grad_o_e2 - y_e13*grad_o_e1 + y_e3*grad_o_1
+            V::store(v14, out0.at(3usize, c));
+            v30 = V::mul_add(y_e2, grad_o_1, v30);
+            // out0[2] = y_e2345*grad_o_e345 - y_e12345*grad_o_e1345 - y_e1245*grad_o_e145 - y_e1235*grad_o_e135 - y_e1234*grad_o_e134 + y_e245*grad_o_e45 + y_e235*grad_o_e35 + y_e234*grad_o_e34 - y_e125*grad_o_e15 - y_e124*grad_o_e14 - y_e123*grad_o_e13 + y_e25*grad_o_e5 + y_e24*grad_o_e4 + y_e23*grad_o_e3 - y_e12*grad_o_e1 + y_e2*grad_o_1
+            V::store(v30, out0.at(2usize, c));
+            v4 = V::mul_add(y_e1, grad_o_1, v4);
+            // out0[1] = y_e12345*grad_o_e2345 + y_e1345*grad_o_e345 + y_e1245*grad_o_e245 + y_e1235*grad_o_e235 + y_e1234*grad_o_e234 + y_e145*grad_o_e45 + y_e135*grad_o_e35 + y_e134*grad_o_e34 + y_e125*grad_o_e25 + y_e124*grad_o_e24 + y_e123*grad_o_e23 + y_e15*grad_o_e5 + y_e14*grad_o_e4 + y_e13*grad_o_e3 + y_e12*grad_o_e2 + y_e1*grad_o_1
+            V::store(v4, out0.at(1usize, c));
+            v2 = V::mul_add(V::load(y.at(0usize, c)), grad_o_1, v2);
+            // out0[0] = y_e12345*grad_o_e12345 + y_e2345*grad_o_e2345 + y_e1345*grad_o_e1345 + y_e1245*grad_o_e1245 + y_e1235*grad_o_e1235 + y_e1234*grad_o_e1234 + y_e345*grad_o_e345 + y_e245*grad_o_e245 + y_e235*grad_o_e235 + y_e234*grad_o_e234 + y_e145*grad_o_e145 + y_e135*grad_o_e135 + y_e134*grad_o_e134 + y_e125*grad_o_e125 + y_e124*grad_o_e124 + y_e123*grad_o_e123 + y_e45*grad_o_e45 + y_e35*grad_o_e35 + y_e34*grad_o_e34 + y_e25*grad_o_e25 + y_e24*grad_o_e24 + y_e23*grad_o_e23 + y_e15*grad_o_e15 + y_e14*grad_o_e14 + y_e13*grad_o_e13 + y_e12*grad_o_e12 + y_e5*grad_o_e5 + y_e4*grad_o_e4 + y_e3*grad_o_e3 + y_e2*grad_o_e2 + y_e1*grad_o_e1 + y_1*grad_o_1
+            V::store(v2, out0.at(0usize, c));
         }
     }
 }
@@ -1057,509 +789,376 @@ unsafe fn left_contraction_2<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let out0 = args.outputs[0];
         for group in 0..args.groups {
             let c = group * V::LANES;
+            x.prefetch::<32usize>(c);
+            grad_o.prefetch::<32usize>(c);
             let x_1 = V::load(x.at(0usize, c));
-            let grad_o_1 = V::load(grad_o.at(0usize, c));
-            let grad_o_e1 = V::load(grad_o.at(1usize, c));
+            let mut v2 = V::mul(x_1, V::load(grad_o.at(31usize, c)));
             let x_e1 = V::load(x.at(1usize, c));
-            let grad_o_e2 = V::load(grad_o.at(2usize, c));
+            let grad_o_e2345 = V::load(grad_o.at(30usize, c));
+            v2 = V::mul_add(x_e1, grad_o_e2345, v2);
+            let mut v7 = V::mul(x_1, grad_o_e2345);
             let x_e2 = V::load(x.at(2usize, c));
-            let grad_o_e3 = V::load(grad_o.at(3usize, c));
+            let grad_o_e1345 = V::load(grad_o.at(29usize, c));
+            v2 = V::neg_mul_add(x_e2, grad_o_e1345, v2);
+            let mut v12 = V::mul(x_1, grad_o_e1345);
             let x_e3 = V::load(x.at(3usize, c));
-            let grad_o_e4 = V::load(grad_o.at(4usize, c));
+            let grad_o_e1245 = V::load(grad_o.at(28usize, c));
+            v2 = V::mul_add(x_e3, grad_o_e1245, v2);
+            let mut v17 = V::mul(x_1, grad_o_e1245);
             let x_e4 = V::load(x.at(4usize, c));
-            let grad_o_e5 = V::load(grad_o.at(5usize, c));
+            let grad_o_e1235 = V::load(grad_o.at(27usize, c));
+            v2 = V::neg_mul_add(x_e4, grad_o_e1235, v2);
+            let mut v22 = V::mul(x_1, grad_o_e1235);
             let x_e5 = V::load(x.at(5usize, c));
-            let grad_o_e12 = V::load(grad_o.at(6usize, c));
+            let grad_o_e1234 = V::load(grad_o.at(26usize, c));
+            v2 = V::mul_add(x_e5, grad_o_e1234, v2);
+            let mut v27 = V::mul(x_1, grad_o_e1234);
             let x_e12 = V::load(x.at(6usize, c));
-            let grad_o_e13 = V::load(grad_o.at(7usize, c));
+            let grad_o_e345 = V::load(grad_o.at(25usize, c));
+            v2 = V::neg_mul_add(x_e12, grad_o_e345, v2);
+            v7 = V::mul_add(x_e2, grad_o_e345, v7);
+            v12 = V::mul_add(x_e1, grad_o_e345, v12);
+            let mut v36 = V::mul(x_1, grad_o_e345);
             let x_e13 = V::load(x.at(7usize, c));
-            let grad_o_e14 = V::load(grad_o.at(8usize, c));
+            let grad_o_e245 = V::load(grad_o.at(24usize, c));
+            v2 = V::mul_add(x_e13, grad_o_e245, v2);
+            v7 = V::neg_mul_add(x_e3, grad_o_e245, v7);
+            v17 = V::mul_add(x_e1, grad_o_e245, v17);
+            let mut v45 = V::mul(x_1, grad_o_e245);
             let x_e14 = V::load(x.at(8usize, c));
-            let grad_o_e15 = V::load(grad_o.at(9usize, c));
+            let grad_o_e235 = V::load(grad_o.at(23usize, c));
+            v2 = V::neg_mul_add(x_e14, grad_o_e235, v2);
+            v7 = V::mul_add(x_e4, grad_o_e235, v7);
+            v22 = V::mul_add(x_e1, grad_o_e235, v22);
+            let mut v54 = V::mul(x_1, grad_o_e235);
             let x_e15 = V::load(x.at(9usize, c));
-            let grad_o_e23 = V::load(grad_o.at(10usize, c));
+            let grad_o_e234 = V::load(grad_o.at(22usize, c));
+            v2 = V::mul_add(x_e15, grad_o_e234, v2);
+            v7 = V::neg_mul_add(x_e5, grad_o_e234, v7);
+            v27 = V::mul_add(x_e1, grad_o_e234, v27);
+            let mut v63 = V::mul(x_1, grad_o_e234);
             let x_e23 = V::load(x.at(10usize, c));
-            let grad_o_e24 = V::load(grad_o.at(11usize, c));
+            let grad_o_e145 = V::load(grad_o.at(21usize, c));
+            v2 = V::neg_mul_add(x_e23, grad_o_e145, v2);
+            v12 = V::neg_mul_add(x_e3, grad_o_e145, v12);
+            v17 = V::neg_mul_add(x_e2, grad_o_e145, v17);
+            let mut v72 = V::mul(x_1, grad_o_e145);
             let x_e24 = V::load(x.at(11usize, c));
-            let grad_o_e25 = V::load(grad_o.at(12usize, c));
+            let grad_o_e135 = V::load(grad_o.at(20usize, c));
+            v2 = V::mul_add(x_e24, grad_o_e135, v2);
+            v12 = V::mul_add(x_e4, grad_o_e135, v12);
+            v22 = V::neg_mul_add(x_e2, grad_o_e135, v22);
+            let mut v81 = V::mul(x_1, grad_o_e135);
             let x_e25 = V::load(x.at(12usize, c));
-            let grad_o_e34 = V::load(grad_o.at(13usize, c));
+            let grad_o_e134 = V::load(grad_o.at(19usize, c));
+            v2 = V::neg_mul_add(x_e25, grad_o_e134, v2);
+            v12 = V::neg_mul_add(x_e5, grad_o_e134, v12);
+            v27 = V::neg_mul_add(x_e2, grad_o_e134, v27);
+            let mut v90 = V::mul(x_1, grad_o_e134);
             let x_e34 = V::load(x.at(13usize, c));
-            let grad_o_e35 = V::load(grad_o.at(14usize, c));
+            let grad_o_e125 = V::load(grad_o.at(18usize, c));
+            v2 = V::neg_mul_add(x_e34, grad_o_e125, v2);
+            v17 = V::mul_add(x_e4, grad_o_e125, v17);
+            v22 = V::mul_add(x_e3, grad_o_e125, v22);
+            let mut v99 = V::mul(x_1, grad_o_e125);
             let x_e35 = V::load(x.at(14usize, c));
-            let grad_o_e45 = V::load(grad_o.at(15usize, c));
+            let grad_o_e124 = V::load(grad_o.at(17usize, c));
+            v2 = V::mul_add(x_e35, grad_o_e124, v2);
+            v17 = V::neg_mul_add(x_e5, grad_o_e124, v17);
+            v27 = V::mul_add(x_e3, grad_o_e124, v27);
+            let mut v108 = V::mul(x_1, grad_o_e124);
             let x_e45 = V::load(x.at(15usize, c));
             let grad_o_e123 = V::load(grad_o.at(16usize, c));
+            v2 = V::neg_mul_add(x_e45, grad_o_e123, v2);
+            v22 = V::neg_mul_add(x_e5, grad_o_e123, v22);
+            v27 = V::neg_mul_add(x_e4, grad_o_e123, v27);
+            let mut v117 = V::mul(x_1, grad_o_e123);
             let x_e123 = V::load(x.at(16usize, c));
-            let grad_o_e124 = V::load(grad_o.at(17usize, c));
+            let grad_o_e45 = V::load(grad_o.at(15usize, c));
+            v2 = V::neg_mul_add(x_e123, grad_o_e45, v2);
+            v7 = V::neg_mul_add(x_e23, grad_o_e45, v7);
+            v12 = V::neg_mul_add(x_e13, grad_o_e45, v12);
+            v17 = V::neg_mul_add(x_e12, grad_o_e45, v17);
+            v36 = V::mul_add(x_e3, grad_o_e45, v36);
+            v45 = V::mul_add(x_e2, grad_o_e45, v45);
+            v72 = V::mul_add(x_e1, grad_o_e45, v72);
+            let mut v134 = V::mul(x_1, grad_o_e45);
             let x_e124 = V::load(x.at(17usize, c));
-            let grad_o_e125 = V::load(grad_o.at(18usize, c));
+            let grad_o_e35 = V::load(grad_o.at(14usize, c));
+            v2 = V::mul_add(x_e124, grad_o_e35, v2);
+            v7 = V::mul_add(x_e24, grad_o_e35, v7);
+            v12 = V::mul_add(x_e14, grad_o_e35, v12);
+            v22 = V::neg_mul_add(x_e12, grad_o_e35, v22);
+            v36 = V::neg_mul_add(x_e4, grad_o_e35, v36);
+            v54 = V::mul_add(x_e2, grad_o_e35, v54);
+            v81 = V::mul_add(x_e1, grad_o_e35, v81);
+            let mut v151 = V::mul(x_1, grad_o_e35);
             let x_e125 = V::load(x.at(18usize, c));
-            let grad_o_e134 = V::load(grad_o.at(19usize, c));
+            let grad_o_e34 = V::load(grad_o.at(13usize, c));
+            v2 = V::neg_mul_add(x_e125, grad_o_e34, v2);
+            v7 = V::neg_mul_add(x_e25, grad_o_e34, v7);
+            v12 = V::neg_mul_add(x_e15, grad_o_e34, v12);
+            v27 = V::neg_mul_add(x_e12, grad_o_e34, v27);
+            v36 = V::mul_add(x_e5, grad_o_e34, v36);
+            v63 = V::mul_add(x_e2, grad_o_e34, v63);
+            v90 = V::mul_add(x_e1, grad_o_e34, v90);
+            let mut v168 = V::mul(x_1, grad_o_e34);
             let x_e134 = V::load(x.at(19usize, c));
-            let grad_o_e135 = V::load(grad_o.at(20usize, c));
+            let grad_o_e25 = V::load(grad_o.at(12usize, c));
+            v2 = V::neg_mul_add(x_e134, grad_o_e25, v2);
+            v7 = V::neg_mul_add(x_e34, grad_o_e25, v7);
+            v17 = V::mul_add(x_e14, grad_o_e25, v17);
+            v22 = V::mul_add(x_e13, grad_o_e25, v22);
+            v45 = V::neg_mul_add(x_e4, grad_o_e25, v45);
+            v54 = V::neg_mul_add(x_e3, grad_o_e25, v54);
+            v99 = V::mul_add(x_e1, grad_o_e25, v99);
+            let mut v185 = V::mul(x_1, grad_o_e25);
             let x_e135 = V::load(x.at(20usize, c));
-            let grad_o_e145 = V::load(grad_o.at(21usize, c));
+            let grad_o_e24 = V::load(grad_o.at(11usize, c));
+            v2 = V::mul_add(x_e135, grad_o_e24, v2);
+            v7 = V::mul_add(x_e35, grad_o_e24, v7);
+            v17 = V::neg_mul_add(x_e15, grad_o_e24, v17);
+            v27 = V::mul_add(x_e13, grad_o_e24, v27);
+            v45 = V::mul_add(x_e5, grad_o_e24, v45);
+            v63 = V::neg_mul_add(x_e3, grad_o_e24, v63);
+            v108 = V::mul_add(x_e1, grad_o_e24, v108);
+            let mut v202 = V::mul(x_1, grad_o_e24);
             let x_e145 = V::load(x.at(21usize, c));
-            let grad_o_e234 = V::load(grad_o.at(22usize, c));
+            let grad_o_e23 = V::load(grad_o.at(10usize, c));
+            v2 = V::neg_mul_add(x_e145, grad_o_e23, v2);
+            v7 = V::neg_mul_add(x_e45, grad_o_e23, v7);
+            v22 = V::neg_mul_add(x_e15, grad_o_e23, v22);
+            v27 = V::neg_mul_add(x_e14, grad_o_e23, v27);
+            v54 = V::mul_add(x_e5, grad_o_e23, v54);
+            v63 = V::mul_add(x_e4, grad_o_e23, v63);
+            v117 = V::mul_add(x_e1, grad_o_e23, v117);
+            let mut v219 = V::mul(x_1, grad_o_e23);
             let x_e234 = V::load(x.at(22usize, c));
-            let grad_o_e235 = V::load(grad_o.at(23usize, c));
+            let grad_o_e15 = V::load(grad_o.at(9usize, c));
+            v2 = V::mul_add(x_e234, grad_o_e15, v2);
+            v12 = V::neg_mul_add(x_e34, grad_o_e15, v12);
+            v17 = V::neg_mul_add(x_e24, grad_o_e15, v17);
+            v22 = V::neg_mul_add(x_e23, grad_o_e15, v22);
+            v72 = V::neg_mul_add(x_e4, grad_o_e15, v72);
+            v81 = V::neg_mul_add(x_e3, grad_o_e15, v81);
+            v99 = V::neg_mul_add(x_e2, grad_o_e15, v99);
+            let mut v236 = V::mul(x_1, grad_o_e15);
             let x_e235 = V::load(x.at(23usize, c));
-            let grad_o_e245 = V::load(grad_o.at(24usize, c));
+            let grad_o_e14 = V::load(grad_o.at(8usize, c));
+            v2 = V::neg_mul_add(x_e235, grad_o_e14, v2);
+            v12 = V::mul_add(x_e35, grad_o_e14, v12);
+            v17 = V::mul_add(x_e25, grad_o_e14, v17);
+            v27 = V::neg_mul_add(x_e23, grad_o_e14, v27);
+            v72 = V::mul_add(x_e5, grad_o_e14, v72);
+            v90 = V::neg_mul_add(x_e3, grad_o_e14, v90);
+            v108 = V::neg_mul_add(x_e2, grad_o_e14, v108);
+            let mut v253 = V::mul(x_1, grad_o_e14);
             let x_e245 = V::load(x.at(24usize, c));
-            let grad_o_e345 = V::load(grad_o.at(25usize, c));
+            let grad_o_e13 = V::load(grad_o.at(7usize, c));
+            v2 = V::mul_add(x_e245, grad_o_e13, v2);
+            v12 = V::neg_mul_add(x_e45, grad_o_e13, v12);
+            v22 = V::mul_add(x_e25, grad_o_e13, v22);
+            v27 = V::mul_add(x_e24, grad_o_e13, v27);
+            v81 = V::mul_add(x_e5, grad_o_e13, v81);
+            v90 = V::mul_add(x_e4, grad_o_e13, v90);
+            v117 = V::neg_mul_add(x_e2, grad_o_e13, v117);
+            let mut v270 = V::mul(x_1, grad_o_e13);
             let x_e345 = V::load(x.at(25usize, c));
-            let grad_o_e1234 = V::load(grad_o.at(26usize, c));
+            let grad_o_e12 = V::load(grad_o.at(6usize, c));
+            v2 = V::neg_mul_add(x_e345, grad_o_e12, v2);
+            v17 = V::neg_mul_add(x_e45, grad_o_e12, v17);
+            v22 = V::neg_mul_add(x_e35, grad_o_e12, v22);
+            v27 = V::neg_mul_add(x_e34, grad_o_e12, v27);
+            v99 = V::mul_add(x_e5, grad_o_e12, v99);
+            v108 = V::mul_add(x_e4, grad_o_e12, v108);
+            v117 = V::mul_add(x_e3, grad_o_e12, v117);
+            let mut v287 = V::mul(x_1, grad_o_e12);
             let x_e1234 = V::load(x.at(26usize, c));
-            let grad_o_e1235 = V::load(grad_o.at(27usize, c));
+            let grad_o_e5 = V::load(grad_o.at(5usize, c));
+            v2 = V::mul_add(x_e1234, grad_o_e5, v2);
+            v7 = V::neg_mul_add(x_e234, grad_o_e5, v7);
+            v12 = V::neg_mul_add(x_e134, grad_o_e5, v12);
+            v17 = V::neg_mul_add(x_e124, grad_o_e5, v17);
+            v22 = V::neg_mul_add(x_e123, grad_o_e5, v22);
+            v36 = V::neg_mul_add(x_e34, grad_o_e5, v36);
+            v45 = V::neg_mul_add(x_e24, grad_o_e5, v45);
+            v54 = V::neg_mul_add(x_e23, grad_o_e5, v54);
+            v72 = V::neg_mul_add(x_e14, grad_o_e5, v72);
+            v81 = V::neg_mul_add(x_e13, grad_o_e5, v81);
+            v99 = V::neg_mul_add(x_e12, grad_o_e5, v99);
+            v134 = V::mul_add(x_e4, grad_o_e5, v134);
+            v151 = V::mul_add(x_e3, grad_o_e5, v151);
+            v185 = V::mul_add(x_e2, grad_o_e5, v185);
+            v236 = V::mul_add(x_e1, grad_o_e5, v236);
+            let mut v320 = V::mul(x_1, grad_o_e5);
             let x_e1235 = V::load(x.at(27usize, c));
-            let grad_o_e1245 = V::load(grad_o.at(28usize, c));
+            let grad_o_e4 = V::load(grad_o.at(4usize, c));
+            v2 = V::neg_mul_add(x_e1235, grad_o_e4, v2);
+            v7 = V::mul_add(x_e235, grad_o_e4, v7);
+            v12 = V::mul_add(x_e135, grad_o_e4, v12);
+            v17 = V::mul_add(x_e125, grad_o_e4, v17);
+            v27 = V::neg_mul_add(x_e123, grad_o_e4, v27);
+            v36 = V::mul_add(x_e35, grad_o_e4, v36);
+            v45 = V::mul_add(x_e25, grad_o_e4, v45);
+            v63 = V::neg_mul_add(x_e23, grad_o_e4, v63);
+            v72 = V::mul_add(x_e15, grad_o_e4, v72);
+            v90 = V::neg_mul_add(x_e13, grad_o_e4, v90);
+            v108 = V::neg_mul_add(x_e12, grad_o_e4, v108);
+            v134 = V::neg_mul_add(x_e5, grad_o_e4, v134);
+            v168 = V::mul_add(x_e3, grad_o_e4, v168);
+            v202 = V::mul_add(x_e2, grad_o_e4, v202);
+            v253 = V::mul_add(x_e1, grad_o_e4, v253);
+            let mut v353 = V::mul(x_1, grad_o_e4);
             let x_e1245 = V::load(x.at(28usize, c));
-            let grad_o_e1345 = V::load(grad_o.at(29usize, c));
+            let grad_o_e3 = V::load(grad_o.at(3usize, c));
+            v2 = V::mul_add(x_e1245, grad_o_e3, v2);
+            v7 = V::neg_mul_add(x_e245, grad_o_e3, v7);
+            v12 = V::neg_mul_add(x_e145, grad_o_e3, v12);
+            v22 = V::mul_add(x_e125, grad_o_e3, v22);
+            v27 = V::mul_add(x_e124, grad_o_e3, v27);
+            v36 = V::neg_mul_add(x_e45, grad_o_e3, v36);
+            v54 = V::mul_add(x_e25, grad_o_e3, v54);
+            v63 = V::mul_add(x_e24, grad_o_e3, v63);
+            v81 = V::mul_add(x_e15, grad_o_e3, v81);
+            v90 = V::mul_add(x_e14, grad_o_e3, v90);
+            v117 = V::neg_mul_add(x_e12, grad_o_e3, v117);
+            v151 = V::neg_mul_add(x_e5, grad_o_e3, v151);
+            v168 = V::neg_mul_add(x_e4, grad_o_e3, v168);
+            v219 = V::mul_add(x_e2, grad_o_e3, v219);
+            v270 = V::mul_add(x_e1, grad_o_e3, v270);
+            let mut v386 = V::mul(x_1, grad_o_e3);
             let x_e1345 = V::load(x.at(29usize, c));
-            let grad_o_e2345 = V::load(grad_o.at(30usize, c));
+            let grad_o_e2 = V::load(grad_o.at(2usize, c));
+            v2 = V::neg_mul_add(x_e1345, grad_o_e2, v2);
+            v7 = V::mul_add(x_e345, grad_o_e2, v7);
+            v17 = V::neg_mul_add(x_e145, grad_o_e2, v17);
+            v22 = V::neg_mul_add(x_e135, grad_o_e2, v22);
+            v27 = V::neg_mul_add(x_e134, grad_o_e2, v27);
+            v45 = V::neg_mul_add(x_e45, grad_o_e2, v45);
+            v54 = V::neg_mul_add(x_e35, grad_o_e2, v54);
+            v63 = V::neg_mul_add(x_e34, grad_o_e2, v63);
+            v99 = V::mul_add(x_e15, grad_o_e2, v99);
+            v108 = V::mul_add(x_e14, grad_o_e2, v108);
+            v117 = V::mul_add(x_e13, grad_o_e2, v117);
+            v185 = V::neg_mul_add(x_e5, grad_o_e2, v185);
+            v202 = V::neg_mul_add(x_e4, grad_o_e2, v202);
+            v219 = V::neg_mul_add(x_e3, grad_o_e2, v219);
+            v287 = V::mul_add(x_e1, grad_o_e2, v287);
+            let mut v419 = V::mul(x_1, grad_o_e2);
             let x_e2345 = V::load(x.at(30usize, c));
+            let grad_o_e1 = V::load(grad_o.at(1usize, c));
+            v2 = V::mul_add(x_e2345, grad_o_e1, v2);
+            v12 = V::mul_add(x_e345, grad_o_e1, v12);
+            v17 = V::mul_add(x_e245, grad_o_e1, v17);
+            v22 = V::mul_add(x_e235, grad_o_e1, v22);
+            v27 = V::mul_add(x_e234, grad_o_e1, v27);
+            v72 = V::neg_mul_add(x_e45, grad_o_e1, v72);
+            v81 = V::neg_mul_add(x_e35, grad_o_e1, v81);
+            v90 = V::neg_mul_add(x_e34, grad_o_e1, v90);
+            v99 = V::neg_mul_add(x_e25, grad_o_e1, v99);
+            v108 = V::neg_mul_add(x_e24, grad_o_e1, v108);
+            v117 = V::neg_mul_add(x_e23, grad_o_e1, v117);
+            v236 = V::neg_mul_add(x_e5, grad_o_e1, v236);
+            v253 = V::neg_mul_add(x_e4, grad_o_e1, v253);
+            v270 = V::neg_mul_add(x_e3, grad_o_e1, v270);
+            v287 = V::neg_mul_add(x_e2, grad_o_e1, v287);
+            let mut v452 = V::mul(x_1, grad_o_e1);
+            let grad_o_1 = V::load(grad_o.at(0usize, c));
+            v2 = V::mul_add(V::load(x.at(31usize, c)), grad_o_1, v2);
+            // out0[31] = x_1*grad_o_e12345 + x_e1*grad_o_e2345 - x_e2*grad_o_e1345 + x_e3*grad_o_e1245 - x_e4*grad_o_e1235 + x_e5*grad_o_e1234 - x_e12*grad_o_e345 + x_e13*grad_o_e245 - x_e14*grad_o_e235 + x_e15*grad_o_e234 - x_e23*grad_o_e145 + x_e24*grad_o_e135 - x_e25*grad_o_e134 - x_e34*grad_o_e125 + x_e35*grad_o_e124 - x_e45*grad_o_e123 - x_e123*grad_o_e45 + x_e124*grad_o_e35 - x_e125*grad_o_e34 - x_e134*grad_o_e25 + x_e135*grad_o_e24 - x_e145*grad_o_e23 + x_e234*grad_o_e15 - x_e235*grad_o_e14 + x_e245*grad_o_e13 - x_e345*grad_o_e12 + x_e1234*grad_o_e5 - x_e1235*grad_o_e4 + x_e1245*grad_o_e3 - x_e1345*grad_o_e2 + x_e2345*grad_o_e1 + x_e12345*grad_o_1
+            V::store(v2, out0.at(31usize, c));
+            v7 = V::mul_add(x_e2345, grad_o_1, v7);
+            // out0[30] = x_1*grad_o_e2345 + x_e2*grad_o_e345 - x_e3*grad_o_e245 + x_e4*grad_o_e235 - x_e5*grad_o_e234 - x_e23*grad_o_e45 + x_e24*grad_o_e35 - x_e25*grad_o_e34 - x_e34*grad_o_e25 + x_e35*grad_o_e24 - x_e45*grad_o_e23 - x_e234*grad_o_e5 + x_e235*grad_o_e4 - x_e245*grad_o_e3 + x_e345*grad_o_e2 + x_e2345*grad_o_1
+            V::store(v7, out0.at(30usize, c));
+            v12 = V::mul_add(x_e1345, grad_o_1, v12);
+            // out0[29] = x_1*grad_o_e1345 + x_e1*grad_o_e345 - x_e3*grad_o_e145 + x_e4*grad_o_e135 - x_e5*grad_o_e134 - x_e13*grad_o_e45 + x_e14*grad_o_e35 - x_e15*grad_o_e34 - x_e34*grad_o_e15 + x_e35*grad_o_e14 - x_e45*grad_o_e13 - x_e134*grad_o_e5 + x_e135*grad_o_e4 - x_e145*grad_o_e3 + x_e345*grad_o_e1 + x_e1345*grad_o_1
+            V::store(v12, out0.at(29usize, c));
+            v17 = V::mul_add(x_e1245, grad_o_1, v17);
+            // out0[28] = x_1*grad_o_e1245 + x_e1*grad_o_e245 - x_e2*grad_o_e145 + x_e4*grad_o_e125 - x_e5*grad_o_e124 - x_e12*grad_o_e45 + x_e14*grad_o_e25 - x_e15*grad_o_e24 - x_e24*grad_o_e15 + x_e25*grad_o_e14 - x_e45*grad_o_e12 - x_e124*grad_o_e5 + x_e125*grad_o_e4 - x_e145*grad_o_e2 + x_e245*grad_o_e1 + x_e1245*grad_o_1
+            V::store(v17, out0.at(28usize, c));
+            v22 = V::mul_add(x_e1235, grad_o_1, v22);
+            // out0[27] = x_1*grad_o_e1235 + x_e1*grad_o_e235 - x_e2*grad_o_e135 + x_e3*grad_o_e125 - x_e5*grad_o_e123 - x_e12*grad_o_e35 + x_e13*grad_o_e25 - x_e15*grad_o_e23 - x_e23*grad_o_e15 + x_e25*grad_o_e13 - x_e35*grad_o_e12 - x_e123*grad_o_e5 + x_e125*grad_o_e3 - x_e135*grad_o_e2 + x_e235*grad_o_e1 + x_e1235*grad_o_1
+            V::store(v22, out0.at(27usize, c));
+            v27 = V::mul_add(x_e1234, grad_o_1, v27);
+            // out0[26] = x_1*grad_o_e1234 + x_e1*grad_o_e234 - x_e2*grad_o_e134 + x_e3*grad_o_e124 - x_e4*grad_o_e123 - x_e12*grad_o_e34 + x_e13*grad_o_e24 - x_e14*grad_o_e23 - x_e23*grad_o_e14 + x_e24*grad_o_e13 - x_e34*grad_o_e12 - x_e123*grad_o_e4 + x_e124*grad_o_e3 - x_e134*grad_o_e2 + x_e234*grad_o_e1 + x_e1234*grad_o_1
+            V::store(v27, out0.at(26usize, c));
+            v36 = V::neg_mul_add(x_e345, grad_o_1, v36);
+            // out0[25] = x_1*grad_o_e345 + x_e3*grad_o_e45 - x_e4*grad_o_e35 + x_e5*grad_o_e34 - x_e34*grad_o_e5 + x_e35*grad_o_e4 - x_e45*grad_o_e3 - x_e345*grad_o_1
+            V::store(v36, out0.at(25usize, c));
+            v45 = V::neg_mul_add(x_e245, grad_o_1, v45);
+            // out0[24] = x_1*grad_o_e245 + x_e2*grad_o_e45 - x_e4*grad_o_e25 + x_e5*grad_o_e24 - x_e24*grad_o_e5 + x_e25*grad_o_e4 - x_e45*grad_o_e2 - x_e245*grad_o_1
+            V::store(v45, out0.at(24usize, c));
+            v54 = V::neg_mul_add(x_e235, grad_o_1, v54);
+            // out0[23] = x_1*grad_o_e235 + x_e2*grad_o_e35 - x_e3*grad_o_e25 + x_e5*grad_o_e23 - x_e23*grad_o_e5 + x_e25*grad_o_e3 - x_e35*grad_o_e2 - x_e235*grad_o_1
+            V::store(v54, out0.at(23usize, c));
+            v63 = V::neg_mul_add(x_e234, grad_o_1, v63);
+            // out0[22] = x_1*grad_o_e234 + x_e2*grad_o_e34 - x_e3*grad_o_e24 + x_e4*grad_o_e23 - x_e23*grad_o_e4 + x_e24*grad_o_e3 - x_e34*grad_o_e2 - x_e234*grad_o_1
+            V::store(v63, out0.at(22usize, c));
+            v72 = V::neg_mul_add(x_e145, grad_o_1, v72);
+            // out0[21] = x_1*grad_o_e145 + x_e1*grad_o_e45 - x_e4*grad_o_e15 + x_e5*grad_o_e14 - x_e14*grad_o_e5 + x_e15*grad_o_e4 - x_e45*grad_o_e1 - x_e145*grad_o_1
+            V::store(v72, out0.at(21usize, c));
+            v81 = V::neg_mul_add(x_e135, grad_o_1, v81);
+            // out0[20] = x_1*grad_o_e135 + x_e1*grad_o_e35 - x_e3*grad_o_e15 + x_e5*grad_o_e13 - x_e13*grad_o_e5 + x_e15*grad_o_e3 - x_e35*grad_o_e1 - x_e135*grad_o_1
+            V::store(v81, out0.at(20usize, c));
+            v90 = V::neg_mul_add(x_e134, grad_o_1, v90);
+            // out0[19] = x_1*grad_o_e134 + x_e1*grad_o_e34 - x_e3*grad_o_e14 + x_e4*grad_o_e13 - x_e13*grad_o_e4 + x_e14*grad_o_e3 - x_e34*grad_o_e1 - x_e134*grad_o_1
+            V::store(v90, out0.at(19usize, c));
+            v99 = V::neg_mul_add(x_e125, grad_o_1, v99);
+            // out0[18] = x_1*grad_o_e125 + x_e1*grad_o_e25 - x_e2*grad_o_e15 + x_e5*grad_o_e12 - x_e12*grad_o_e5 + x_e15*grad_o_e2 - x_e25*grad_o_e1 - x_e125*grad_o_1
+            V::store(v99, out0.at(18usize, c));
+            v108 = V::neg_mul_add(x_e124, grad_o_1, v108);
+            // out0[17] = x_1*grad_o_e124 + x_e1*grad_o_e24 - x_e2*grad_o_e14 + x_e4*grad_o_e12 - x_e12*grad_o_e4 + x_e14*grad_o_e2 - x_e24*grad_o_e1 - x_e124*grad_o_1
+            V::store(v108, out0.at(17usize, c));
+            v117 = V::neg_mul_add(x_e123, grad_o_1, v117);
+            // out0[16] = x_1*grad_o_e123 + x_e1*grad_o_e23 - x_e2*grad_o_e13 + x_e3*grad_o_e12 - x_e12*grad_o_e3 + x_e13*grad_o_e2 - x_e23*grad_o_e1 - x_e123*grad_o_1
+            V::store(v117, out0.at(16usize, c));
+            v134 = V::neg_mul_add(x_e45, grad_o_1, v134);
+            // out0[15] = x_1*grad_o_e45 + x_e4*grad_o_e5 - x_e5*grad_o_e4 - x_e45*grad_o_1
+            V::store(v134, out0.at(15usize, c));
+            v151 = V::neg_mul_add(x_e35, grad_o_1, v151);
+            // out0[14] = x_1*grad_o_e35 + x_e3*grad_o_e5 - x_e5*grad_o_e3 - x_e35*grad_o_1
+            V::store(v151, out0.at(14usize, c));
+            v168 = V::neg_mul_add(x_e34, grad_o_1, v168);
+            // out0[13] = x_1*grad_o_e34 + x_e3*grad_o_e4 - x_e4*grad_o_e3 - x_e34*grad_o_1
+            V::store(v168, out0.at(13usize, c));
+            v185 = V::neg_mul_add(x_e25, grad_o_1, v185);
+            // out0[12] = x_1*grad_o_e25 + x_e2*grad_o_e5 - x_e5*grad_o_e2 - x_e25*grad_o_1
+            V::store(v185, out0.at(12usize, c));
+            v202 = V::neg_mul_add(x_e24, grad_o_1, v202);
+            // out0[11] = x_1*grad_o_e24 + x_e2*grad_o_e4 - x_e4*grad_o_e2 - x_e24*grad_o_1
+            V::store(v202, out0.at(11usize, c));
+            v219 = V::neg_mul_add(x_e23, grad_o_1, v219);
+            // out0[10] = x_1*grad_o_e23 + x_e2*grad_o_e3 - x_e3*grad_o_e2 - x_e23*grad_o_1
+            V::store(v219, out0.at(10usize, c));
+            v236 = V::neg_mul_add(x_e15, grad_o_1, v236);
+            // out0[9] = x_1*grad_o_e15 + x_e1*grad_o_e5 - x_e5*grad_o_e1 - x_e15*grad_o_1
+            V::store(v236, out0.at(9usize, c));
+            v253 = V::neg_mul_add(x_e14, grad_o_1, v253);
+            // out0[8] = x_1*grad_o_e14 + x_e1*grad_o_e4 - x_e4*grad_o_e1 - x_e14*grad_o_1
+            V::store(v253, out0.at(8usize, c));
+            v270 = V::neg_mul_add(x_e13, grad_o_1, v270);
+            // out0[7] = x_1*grad_o_e13 + x_e1*grad_o_e3 - x_e3*grad_o_e1 - x_e13*grad_o_1
+            V::store(v270, out0.at(7usize, c));
+            v287 = V::neg_mul_add(x_e12, grad_o_1, v287);
+            // out0[6] = x_1*grad_o_e12 + x_e1*grad_o_e2 - x_e2*grad_o_e1 - x_e12*grad_o_1
+            V::store(v287, out0.at(6usize, c));
+            v320 = V::mul_add(x_e5, grad_o_1, v320);
+            // out0[5] = x_1*grad_o_e5 + x_e5*grad_o_1
+            V::store(v320, out0.at(5usize, c));
+            v353 = V::mul_add(x_e4, grad_o_1, v353);
+            // out0[4] = x_1*grad_o_e4 + x_e4*grad_o_1
+            V::store(v353, out0.at(4usize, c));
+            v386 = V::mul_add(x_e3, grad_o_1, v386);
+            // out0[3] = x_1*grad_o_e3 + x_e3*grad_o_1
+            V::store(v386, out0.at(3usize, c));
+            v419 = V::mul_add(x_e2, grad_o_1, v419);
+            // out0[2] = x_1*grad_o_e2 + x_e2*grad_o_1
+            V::store(v419, out0.at(2usize, c));
+            v452 = V::mul_add(x_e1, grad_o_1, v452);
+            // out0[1] = x_1*grad_o_e1 + x_e1*grad_o_1
+            V::store(v452, out0.at(1usize, c));
             // out0[0] = x_1*grad_o_1
             V::store(V::mul(x_1, grad_o_1), out0.at(0usize, c));
-            // out0[1] = x_1*grad_o_e1 + x_e1*grad_o_1
-            V::store(
-                V::mul_add(x_e1, grad_o_1, V::mul(x_1, grad_o_e1)),
-                out0.at(1usize, c),
-            );
-            // out0[2] = x_1*grad_o_e2 + x_e2*grad_o_1
-            V::store(
-                V::mul_add(x_e2, grad_o_1, V::mul(x_1, grad_o_e2)),
-                out0.at(2usize, c),
-            );
-            // out0[3] = x_1*grad_o_e3 + x_e3*grad_o_1
-            V::store(
-                V::mul_add(x_e3, grad_o_1, V::mul(x_1, grad_o_e3)),
-                out0.at(3usize, c),
-            );
-            // out0[4] = x_1*grad_o_e4 + x_e4*grad_o_1
-            V::store(
-                V::mul_add(x_e4, grad_o_1, V::mul(x_1, grad_o_e4)),
-                out0.at(4usize, c),
-            );
-            // out0[5] = x_1*grad_o_e5 + x_e5*grad_o_1
-            V::store(
-                V::mul_add(x_e5, grad_o_1, V::mul(x_1, grad_o_e5)),
-                out0.at(5usize, c),
-            );
-            // out0[6] = x_1*grad_o_e12 + x_e1*grad_o_e2 - x_e2*grad_o_e1 - x_e12*grad_o_1
-            V::store(
-                {
-                    let mut s = V::mul(x_1, grad_o_e12);
-                    s = V::mul_add(x_e1, grad_o_e2, s);
-                    s = V::neg_mul_add(x_e2, grad_o_e1, s);
-                    s = V::neg_mul_add(x_e12, grad_o_1, s);
-                    s
-                },
-                out0.at(6usize, c),
-            );
-            // out0[7] = x_1*grad_o_e13 + x_e1*grad_o_e3 - x_e3*grad_o_e1 - x_e13*grad_o_1
-            V::store(
-                {
-                    let mut s = V::mul(x_1, grad_o_e13);
-                    s = V::mul_add(x_e1, grad_o_e3, s);
-                    s = V::neg_mul_add(x_e3, grad_o_e1, s);
-                    s = V::neg_mul_add(x_e13, grad_o_1, s);
-                    s
-                },
-                out0.at(7usize, c),
-            );
-            // out0[8] = x_1*grad_o_e14 + x_e1*grad_o_e4 - x_e4*grad_o_e1 - x_e14*grad_o_1
-            V::store(
-                {
-                    let mut s = V::mul(x_1, grad_o_e14);
-                    s = V::mul_add(x_e1, grad_o_e4, s);
-                    s = V::neg_mul_add(x_e4, grad_o_e1, s);
-                    s = V::neg_mul_add(x_e14, grad_o_1, s);
-                    s
-                },
-                out0.at(8usize, c),
-            );
-            // out0[9] = x_1*grad_o_e15 + x_e1*grad_o_e5 - x_e5*grad_o_e1 - x_e15*grad_o_1
-            V::store(
-                {
-                    let mut s = V::mul(x_1, grad_o_e15);
-                    s = V::mul_add(x_e1, grad_o_e5, s);
-                    s = V::neg_mul_add(x_e5, grad_o_e1, s);
-                    s = V::neg_mul_add(x_e15, grad_o_1, s);
-                    s
-                },
-                out0.at(9usize, c),
-            );
-            // out0[10] = x_1*grad_o_e23 + x_e2*grad_o_e3 - x_e3*grad_o_e2 - x_e23*grad_o_1
-            V::store(
-                {
-                    let mut s = V::mul(x_1, grad_o_e23);
-                    s = V::mul_add(x_e2, grad_o_e3, s);
-                    s = V::neg_mul_add(x_e3, grad_o_e2, s);
-                    s = V::neg_mul_add(x_e23, grad_o_1, s);
-                    s
-                },
-                out0.at(10usize, c),
-            );
-            // out0[11] = x_1*grad_o_e24 + x_e2*grad_o_e4 - x_e4*grad_o_e2 - x_e24*grad_o_1
-            V::store(
-                {
-                    let mut s = V::mul(x_1, grad_o_e24);
-                    s = V::mul_add(x_e2, grad_o_e4, s);
-                    s = V::neg_mul_add(x_e4, grad_o_e2, s);
-                    s = V::neg_mul_add(x_e24, grad_o_1, s);
-                    s
-                },
-                out0.at(11usize, c),
-            );
-            // out0[12] = x_1*grad_o_e25 + x_e2*grad_o_e5 - x_e5*grad_o_e2 - x_e25*grad_o_1
-            V::store(
-                {
-                    let mut s = V::mul(x_1, grad_o_e25);
-                    s = V::mul_add(x_e2, grad_o_e5, s);
-                    s = V::neg_mul_add(x_e5, grad_o_e2, s);
-                    s = V::neg_mul_add(x_e25, grad_o_1, s);
-                    s
-                },
-                out0.at(12usize, c),
-            );
-            // out0[13] = x_1*grad_o_e34 + x_e3*grad_o_e4 - x_e4*grad_o_e3 - x_e34*grad_o_1
-            V::store(
-                {
-                    let mut s = V::mul(x_1, grad_o_e34);
-                    s = V::mul_add(x_e3, grad_o_e4, s);
-                    s = V::neg_mul_add(x_e4, grad_o_e3, s);
-                    s = V::neg_mul_add(x_e34, grad_o_1, s);
-                    s
-                },
-                out0.at(13usize, c),
-            );
-            // out0[14] = x_1*grad_o_e35 + x_e3*grad_o_e5 - x_e5*grad_o_e3 - x_e35*grad_o_1
-            V::store(
-                {
-                    let mut s = V::mul(x_1, grad_o_e35);
-                    s = V::mul_add(x_e3, grad_o_e5, s);
-                    s = V::neg_mul_add(x_e5, grad_o_e3, s);
-                    s = V::neg_mul_add(x_e35, grad_o_1, s);
-                    s
-                },
-                out0.at(14usize, c),
-            );
-            // out0[15] = x_1*grad_o_e45 + x_e4*grad_o_e5 - x_e5*grad_o_e4 - x_e45*grad_o_1
-            V::store(
-                {
-                    let mut s = V::mul(x_1, grad_o_e45);
-                    s = V::mul_add(x_e4, grad_o_e5, s);
-                    s = V::neg_mul_add(x_e5, grad_o_e4, s);
-                    s = V::neg_mul_add(x_e45, grad_o_1, s);
-                    s
-                },
-                out0.at(15usize, c),
-            );
-            // out0[16] = x_1*grad_o_e123 + x_e1*grad_o_e23 - x_e2*grad_o_e13 + x_e3*grad_o_e12 - x_e12*grad_o_e3 + x_e13*grad_o_e2 - x_e23*grad_o_e1 - x_e123*grad_o_1
-            V::store(
-                {
-                    let mut s = V::mul(x_1, grad_o_e123);
-                    s = V::mul_add(x_e1, grad_o_e23, s);
-                    s = V::neg_mul_add(x_e2, grad_o_e13, s);
-                    s = V::mul_add(x_e3, grad_o_e12, s);
-                    s = V::neg_mul_add(x_e12, grad_o_e3, s);
-                    s = V::mul_add(x_e13, grad_o_e2, s);
-                    s = V::neg_mul_add(x_e23, grad_o_e1, s);
-                    s = V::neg_mul_add(x_e123, grad_o_1, s);
-                    s
-                },
-                out0.at(16usize, c),
-            );
-            // out0[17] = x_1*grad_o_e124 + x_e1*grad_o_e24 - x_e2*grad_o_e14 + x_e4*grad_o_e12 - x_e12*grad_o_e4 + x_e14*grad_o_e2 - x_e24*grad_o_e1 - x_e124*grad_o_1
-            V::store(
-                {
-                    let mut s = V::mul(x_1, grad_o_e124);
-                    s = V::mul_add(x_e1, grad_o_e24, s);
-                    s = V::neg_mul_add(x_e2, grad_o_e14, s);
-                    s = V::mul_add(x_e4, grad_o_e12, s);
-                    s = V::neg_mul_add(x_e12, grad_o_e4, s);
-                    s = V::mul_add(x_e14, grad_o_e2, s);
-                    s = V::neg_mul_add(x_e24, grad_o_e1, s);
-                    s = V::neg_mul_add(x_e124, grad_o_1, s);
-                    s
-                },
-                out0.at(17usize, c),
-            );
-            // out0[18] = x_1*grad_o_e125 + x_e1*grad_o_e25 - x_e2*grad_o_e15 + x_e5*grad_o_e12 - x_e12*grad_o_e5 + x_e15*grad_o_e2 - x_e25*grad_o_e1 - x_e125*grad_o_1
-            V::store(
-                {
-                    let mut s = V::mul(x_1, grad_o_e125);
-                    s = V::mul_add(x_e1, grad_o_e25, s);
-                    s = V::neg_mul_add(x_e2, grad_o_e15, s);
-                    s = V::mul_add(x_e5, grad_o_e12, s);
-                    s = V::neg_mul_add(x_e12, grad_o_e5, s);
-                    s = V::mul_add(x_e15, grad_o_e2, s);
-                    s = V::neg_mul_add(x_e25, grad_o_e1, s);
-                    s = V::neg_mul_add(x_e125, grad_o_1, s);
-                    s
-                },
-                out0.at(18usize, c),
-            );
-            // out0[19] = x_1*grad_o_e134 + x_e1*grad_o_e34 - x_e3*grad_o_e14 + x_e4*grad_o_e13 - x_e13*grad_o_e4 + x_e14*grad_o_e3 - x_e34*grad_o_e1 - x_e134*grad_o_1
-            V::store(
-                {
-                    let mut s = V::mul(x_1, grad_o_e134);
-                    s = V::mul_add(x_e1, grad_o_e34, s);
-                    s = V::neg_mul_add(x_e3, grad_o_e14, s);
-                    s = V::mul_add(x_e4, grad_o_e13, s);
-                    s = V::neg_mul_add(x_e13, grad_o_e4, s);
-                    s = V::mul_add(x_e14, grad_o_e3, s);
-                    s = V::neg_mul_add(x_e34, grad_o_e1, s);
-                    s = V::neg_mul_add(x_e134, grad_o_1, s);
-                    s
-                },
-                out0.at(19usize, c),
-            );
-            // out0[20] = x_1*grad_o_e135 + x_e1*grad_o_e35 - x_e3*grad_o_e15 + x_e5*grad_o_e13 - x_e13*grad_o_e5 + x_e15*grad_o_e3 - x_e35*grad_o_e1 - x_e135*grad_o_1
-            V::store(
-                {
-                    let mut s = V::mul(x_1, grad_o_e135);
-                    s = V::mul_add(x_e1, grad_o_e35, s);
-                    s = V::neg_mul_add(x_e3, grad_o_e15, s);
-                    s = V::mul_add(x_e5, grad_o_e13, s);
-                    s = V::neg_mul_add(x_e13, grad_o_e5, s);
-                    s = V::mul_add(x_e15, grad_o_e3, s);
-                    s = V::neg_mul_add(x_e35, grad_o_e1, s);
-                    s = V::neg_mul_add(x_e135, grad_o_1, s);
-                    s
-                },
-                out0.at(20usize, c),
-            );
-            // out0[21] = x_1*grad_o_e145 + x_e1*grad_o_e45 - x_e4*grad_o_e15 + x_e5*grad_o_e14 - x_e14*grad_o_e5 + x_e15*grad_o_e4 - x_e45*grad_o_e1 - x_e145*grad_o_1
-            V::store(
-                {
-                    let mut s = V::mul(x_1, grad_o_e145);
-                    s = V::mul_add(x_e1, grad_o_e45, s);
-                    s = V::neg_mul_add(x_e4, grad_o_e15, s);
-                    s = V::mul_add(x_e5, grad_o_e14, s);
-                    s = V::neg_mul_add(x_e14, grad_o_e5, s);
-                    s = V::mul_add(x_e15, grad_o_e4, s);
-                    s = V::neg_mul_add(x_e45, grad_o_e1, s);
-                    s = V::neg_mul_add(x_e145, grad_o_1, s);
-                    s
-                },
-                out0.at(21usize, c),
-            );
-            // out0[22] = x_1*grad_o_e234 + x_e2*grad_o_e34 - x_e3*grad_o_e24 + x_e4*grad_o_e23 - x_e23*grad_o_e4 + x_e24*grad_o_e3 - x_e34*grad_o_e2 - x_e234*grad_o_1
-            V::store(
-                {
-                    let mut s = V::mul(x_1, grad_o_e234);
-                    s = V::mul_add(x_e2, grad_o_e34, s);
-                    s = V::neg_mul_add(x_e3, grad_o_e24, s);
-                    s = V::mul_add(x_e4, grad_o_e23, s);
-                    s = V::neg_mul_add(x_e23, grad_o_e4, s);
-                    s = V::mul_add(x_e24, grad_o_e3, s);
-                    s = V::neg_mul_add(x_e34, grad_o_e2, s);
-                    s = V::neg_mul_add(x_e234, grad_o_1, s);
-                    s
-                },
-                out0.at(22usize, c),
-            );
-            // out0[23] = x_1*grad_o_e235 + x_e2*grad_o_e35 - x_e3*grad_o_e25 + x_e5*grad_o_e23 - x_e23*grad_o_e5 + x_e25*grad_o_e3 - x_e35*grad_o_e2 - x_e235*grad_o_1
-            V::store(
-                {
-                    let mut s = V::mul(x_1, grad_o_e235);
-                    s = V::mul_add(x_e2, grad_o_e35, s);
-                    s = V::neg_mul_add(x_e3, grad_o_e25, s);
-                    s = V::mul_add(x_e5, grad_o_e23, s);
-                    s = V::neg_mul_add(x_e23, grad_o_e5, s);
-                    s = V::mul_add(x_e25, grad_o_e3, s);
-                    s = V::neg_mul_add(x_e35, grad_o_e2, s);
-                    s = V::neg_mul_add(x_e235, grad_o_1, s);
-                    s
-                },
-                out0.at(23usize, c),
-            );
-            // out0[24] = x_1*grad_o_e245 + x_e2*grad_o_e45 - x_e4*grad_o_e25 + x_e5*grad_o_e24 - x_e24*grad_o_e5 + x_e25*grad_o_e4 - x_e45*grad_o_e2 - x_e245*grad_o_1
-            V::store(
-                {
-                    let mut s = V::mul(x_1, grad_o_e245);
-                    s = V::mul_add(x_e2, grad_o_e45, s);
-                    s = V::neg_mul_add(x_e4, grad_o_e25, s);
-                    s = V::mul_add(x_e5, grad_o_e24, s);
-                    s = V::neg_mul_add(x_e24, grad_o_e5, s);
-                    s = V::mul_add(x_e25, grad_o_e4, s);
-                    s = V::neg_mul_add(x_e45, grad_o_e2, s);
-                    s = V::neg_mul_add(x_e245, grad_o_1, s);
-                    s
-                },
-                out0.at(24usize, c),
-            );
-            // out0[25] = x_1*grad_o_e345 + x_e3*grad_o_e45 - x_e4*grad_o_e35 + x_e5*grad_o_e34 - x_e34*grad_o_e5 + x_e35*grad_o_e4 - x_e45*grad_o_e3 - x_e345*grad_o_1
-            V::store(
-                {
-                    let mut s = V::mul(x_1, grad_o_e345);
-                    s = V::mul_add(x_e3, grad_o_e45, s);
-                    s = V::neg_mul_add(x_e4, grad_o_e35, s);
-                    s = V::mul_add(x_e5, grad_o_e34, s);
-                    s = V::neg_mul_add(x_e34, grad_o_e5, s);
-                    s = V::mul_add(x_e35, grad_o_e4, s);
-                    s = V::neg_mul_add(x_e45, grad_o_e3, s);
-                    s = V::neg_mul_add(x_e345, grad_o_1, s);
-                    s
-                },
-                out0.at(25usize, c),
-            );
-            // out0[26] = x_1*grad_o_e1234 + x_e1*grad_o_e234 - x_e2*grad_o_e134 + x_e3*grad_o_e124 - x_e4*grad_o_e123 - x_e12*grad_o_e34 + x_e13*grad_o_e24 - x_e14*grad_o_e23 - x_e23*grad_o_e14 + x_e24*grad_o_e13 - x_e34*grad_o_e12 - x_e123*grad_o_e4 + x_e124*grad_o_e3 - x_e134*grad_o_e2 + x_e234*grad_o_e1 + x_e1234*grad_o_1
-            V::store(
-                {
-                    let mut s = V::mul(x_1, grad_o_e1234);
-                    s = V::mul_add(x_e1, grad_o_e234, s);
-                    s = V::neg_mul_add(x_e2, grad_o_e134, s);
-                    s = V::mul_add(x_e3, grad_o_e124, s);
-                    s = V::neg_mul_add(x_e4, grad_o_e123, s);
-                    s = V::neg_mul_add(x_e12, grad_o_e34, s);
-                    s = V::mul_add(x_e13, grad_o_e24, s);
-                    s = V::neg_mul_add(x_e14, grad_o_e23, s);
-                    s = V::neg_mul_add(x_e23, grad_o_e14, s);
-                    s = V::mul_add(x_e24, grad_o_e13, s);
-                    s = V::neg_mul_add(x_e34, grad_o_e12, s);
-                    s = V::neg_mul_add(x_e123, grad_o_e4, s);
-                    s = V::mul_add(x_e124, grad_o_e3, s);
-                    s = V::neg_mul_add(x_e134, grad_o_e2, s);
-                    s = V::mul_add(x_e234, grad_o_e1, s);
-                    s = V::mul_add(x_e1234, grad_o_1, s);
-                    s
-                },
-                out0.at(26usize, c),
-            );
-            // out0[27] = x_1*grad_o_e1235 + x_e1*grad_o_e235 - x_e2*grad_o_e135 + x_e3*grad_o_e125 - x_e5*grad_o_e123 - x_e12*grad_o_e35 + x_e13*grad_o_e25 - x_e15*grad_o_e23 - x_e23*grad_o_e15 + x_e25*grad_o_e13 - x_e35*grad_o_e12 - x_e123*grad_o_e5 + x_e125*grad_o_e3 - x_e135*grad_o_e2 + x_e235*grad_o_e1 + x_e1235*grad_o_1
-            V::store(
-                {
-                    let mut s = V::mul(x_1, grad_o_e1235);
-                    s = V::mul_add(x_e1, grad_o_e235, s);
-                    s = V::neg_mul_add(x_e2, grad_o_e135, s);
-                    s = V::mul_add(x_e3, grad_o_e125, s);
-                    s = V::neg_mul_add(x_e5, grad_o_e123, s);
-                    s = V::neg_mul_add(x_e12, grad_o_e35, s);
-                    s = V::mul_add(x_e13, grad_o_e25, s);
-                    s = V::neg_mul_add(x_e15, grad_o_e23, s);
-                    s = V::neg_mul_add(x_e23, grad_o_e15, s);
-                    s = V::mul_add(x_e25, grad_o_e13, s);
-                    s = V::neg_mul_add(x_e35, grad_o_e12, s);
-                    s = V::neg_mul_add(x_e123, grad_o_e5, s);
-                    s = V::mul_add(x_e125, grad_o_e3, s);
-                    s = V::neg_mul_add(x_e135, grad_o_e2, s);
-                    s = V::mul_add(x_e235, grad_o_e1, s);
-                    s = V::mul_add(x_e1235, grad_o_1, s);
-                    s
-                },
-                out0.at(27usize, c),
-            );
-            // out0[28] = x_1*grad_o_e1245 + x_e1*grad_o_e245 - x_e2*grad_o_e145 + x_e4*grad_o_e125 - x_e5*grad_o_e124 - x_e12*grad_o_e45 + x_e14*grad_o_e25 - x_e15*grad_o_e24 - x_e24*grad_o_e15 + x_e25*grad_o_e14 - x_e45*grad_o_e12 - x_e124*grad_o_e5 + x_e125*grad_o_e4 - x_e145*grad_o_e2 + x_e245*grad_o_e1 + x_e1245*grad_o_1
-            V::store(
-                {
-                    let mut s = V::mul(x_1, grad_o_e1245);
-                    s = V::mul_add(x_e1, grad_o_e245, s);
-                    s = V::neg_mul_add(x_e2, grad_o_e145, s);
-                    s = V::mul_add(x_e4, grad_o_e125, s);
-                    s = V::neg_mul_add(x_e5, grad_o_e124, s);
-                    s = V::neg_mul_add(x_e12, grad_o_e45, s);
-                    s = V::mul_add(x_e14, grad_o_e25, s);
-                    s = V::neg_mul_add(x_e15, grad_o_e24, s);
-                    s = V::neg_mul_add(x_e24, grad_o_e15, s);
-                    s = V::mul_add(x_e25, grad_o_e14, s);
-                    s = V::neg_mul_add(x_e45, grad_o_e12, s);
-                    s = V::neg_mul_add(x_e124, grad_o_e5, s);
-                    s = V::mul_add(x_e125, grad_o_e4, s);
-                    s = V::neg_mul_add(x_e145, grad_o_e2, s);
-                    s = V::mul_add(x_e245, grad_o_e1, s);
-                    s = V::mul_add(x_e1245, grad_o_1, s);
-                    s
-                },
-                out0.at(28usize, c),
-            );
-            // out0[29] = x_1*grad_o_e1345 + x_e1*grad_o_e345 - x_e3*grad_o_e145 + x_e4*grad_o_e135 - x_e5*grad_o_e134 - x_e13*grad_o_e45 + x_e14*grad_o_e35 - x_e15*grad_o_e34 - x_e34*grad_o_e15 + x_e35*grad_o_e14 - x_e45*grad_o_e13 - x_e134*grad_o_e5 + x_e135*grad_o_e4 - x_e145*grad_o_e3 + x_e345*grad_o_e1 + x_e1345*grad_o_1
-            V::store(
-                {
-                    let mut s = V::mul(x_1, grad_o_e1345);
-                    s = V::mul_add(x_e1, grad_o_e345, s);
-                    s = V::neg_mul_add(x_e3, grad_o_e145, s);
-                    s = V::mul_add(x_e4, grad_o_e135, s);
-                    s = V::neg_mul_add(x_e5, grad_o_e134, s);
-                    s = V::neg_mul_add(x_e13, grad_o_e45, s);
-                    s = V::mul_add(x_e14, grad_o_e35, s);
-                    s = V::neg_mul_add(x_e15, grad_o_e34, s);
-                    s = V::neg_mul_add(x_e34, grad_o_e15, s);
-                    s = V::mul_add(x_e35, grad_o_e14, s);
-                    s = V::neg_mul_add(x_e45, grad_o_e13, s);
-                    s = V::neg_mul_add(x_e134, grad_o_e5, s);
-                    s = V::mul_add(x_e135, grad_o_e4, s);
-                    s = V::neg_mul_add(x_e145, grad_o_e3, s);
-                    s = V::mul_add(x_e345, grad_o_e1, s);
-                    s = V::mul_add(x_e1345, grad_o_1, s);
-                    s
-                },
-                out0.at(29usize, c),
-            );
-            // out0[30] = x_1*grad_o_e2345 + x_e2*grad_o_e345 - x_e3*grad_o_e245 + x_e4*grad_o_e235 - x_e5*grad_o_e234 - x_e23*grad_o_e45 + x_e24*grad_o_e35 - x_e25*grad_o_e34 - x_e34*grad_o_e25 + x_e35*grad_o_e24 - x_e45*grad_o_e23 - x_e234*grad_o_e5 + x_e235*grad_o_e4 - x_e245*grad_o_e3 + x_e345*grad_o_e2 + x_e2345*grad_o_1
-            V::store(
-                {
-                    let mut s = V::mul(x_1, grad_o_e2345);
-                    s = V::mul_add(x_e2, grad_o_e345, s);
-                    s = V::neg_mul_add(x_e3, grad_o_e245, s);
-                    s = V::mul_add(x_e4, grad_o_e235, s);
-                    s = V::neg_mul_add(x_e5, grad_o_e234, s);
-                    s = V::neg_mul_add(x_e23, grad_o_e45, s);
-                    s = V::mul_add(x_e24, grad_o_e35, s);
-                    s = V::neg_mul_add(x_e25, grad_o_e34, s);
-                    s = V::neg_mul_add(x_e34, grad_o_e25, s);
-                    s = V::mul_add(x_e35, grad_o_e24, s);
-                    s = V::neg_mul_add(x_e45, grad_o_e23, s);
-                    s = V::neg_mul_add(x_e234, grad_o_e5, s);
-                    s = V::mul_add(x_e235, grad_o_e4, s);
-                    s = V::neg_mul_add(x_e245, grad_o_e3, s);
-                    s = V::mul_add(x_e345, grad_o_e2, s);
-                    s = V::mul_add(x_e2345, grad_o_1, s);
-                    s
-                },
-                out0.at(30usize, c),
-            );
-            // out0[31] = x_1*grad_o_e12345 + x_e1*grad_o_e2345 - x_e2*grad_o_e1345 + x_e3*grad_o_e1245 - x_e4*grad_o_e1235 + x_e5*grad_o_e1234 - x_e12*grad_o_e345 + x_e13*grad_o_e245 - x_e14*grad_o_e235 + x_e15*grad_o_e234 - x_e23*grad_o_e145 + x_e24*grad_o_e135 - x_e25*grad_o_e134 - x_e34*grad_o_e125 + x_e35*grad_o_e124 - x_e45*grad_o_e123 - x_e123*grad_o_e45 + x_e124*grad_o_e35 - x_e125*grad_o_e34 - x_e134*grad_o_e25 + x_e135*grad_o_e24 - x_e145*grad_o_e23 + x_e234*grad_o_e15 - x_e235*grad_o_e14 + x_e245*grad_o_e13 - x_e345*grad_o_e12 + x_e1234*grad_o_e5 - x_e1235*grad_o_e4 + x_e1245*grad_o_e3 - x_e1345*grad_o_e2 + x_e2345*grad_o_e1 + x_e12345*grad_o_1
-            V::store(
-                {
-                    let mut s = V::mul(x_1, V::load(grad_o.at(31usize, c)));
-                    s = V::mul_add(x_e1, grad_o_e2345, s);
-                    s = V::neg_mul_add(x_e2, grad_o_e1345, s);
-                    s = V::mul_add(x_e3, grad_o_e1245, s);
-                    s = V::neg_mul_add(x_e4, grad_o_e1235, s);
-                    s = V::mul_add(x_e5, grad_o_e1234, s);
-                    s = V::neg_mul_add(x_e12, grad_o_e345, s);
-                    s = V::mul_add(x_e13, grad_o_e245, s);
-                    s = V::neg_mul_add(x_e14, grad_o_e235, s);
-                    s = V::mul_add(x_e15, grad_o_e234, s);
-                    s = V::neg_mul_add(x_e23, grad_o_e145, s);
-                    s = V::mul_add(x_e24, grad_o_e135, s);
-                    s = V::neg_mul_add(x_e25, grad_o_e134, s);
-                    s = V::neg_mul_add(x_e34, grad_o_e125, s);
-                    s = V::mul_add(x_e35, grad_o_e124, s);
-                    s = V::neg_mul_add(x_e45, grad_o_e123, s);
-                    s = V::neg_mul_add(x_e123, grad_o_e45, s);
-                    s = V::mul_add(x_e124, grad_o_e35, s);
-                    s = V::neg_mul_add(x_e125, grad_o_e34, s);
-                    s = V::neg_mul_add(x_e134, grad_o_e25, s);
-                    s = V::mul_add(x_e135, grad_o_e24, s);
-                    s = V::neg_mul_add(x_e145, grad_o_e23, s);
-                    s = V::mul_add(x_e234, grad_o_e15, s);
-                    s = V::neg_mul_add(x_e235, grad_o_e14, s);
-                    s = V::mul_add(x_e245, grad_o_e13, s);
-                    s = V::neg_mul_add(x_e345, grad_o_e12, s);
-                    s = V::mul_add(x_e1234, grad_o_e5, s);
-                    s = V::neg_mul_add(x_e1235, grad_o_e4, s);
-                    s = V::mul_add(x_e1245, grad_o_e3, s);
-                    s = V::neg_mul_add(x_e1345, grad_o_e2, s);
-                    s = V::mul_add(x_e2345, grad_o_e1, s);
-                    s = V::mul_add(V::load(x.at(31usize, c)), grad_o_1, s);
-                    s
-                },
-                out0.at(31usize, c),
-            );
         }
     }
 }
@@ -1632,249 +1231,165 @@ unsafe fn left_contraction_3<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let out0 = args.outputs[0];
         for group in 0..args.groups {
             let c = group * V::LANES;
-            let x_e5 = V::load(x.at(4usize, c));
-            let x_e4 = V::load(x.at(3usize, c));
-            let x_e3 = V::load(x.at(2usize, c));
+            x.prefetch::<5usize>(c);
+            y.prefetch::<32usize>(c);
             let x_e1 = V::load(x.at(0usize, c));
+            let mut v2 = V::mul(x_e1, V::load(y.at(1usize, c)));
             let x_e2 = V::load(x.at(1usize, c));
-            let y_e15 = V::load(y.at(9usize, c));
-            let y_e14 = V::load(y.at(8usize, c));
+            let x_e3 = V::load(x.at(2usize, c));
+            let x_e4 = V::load(x.at(3usize, c));
+            let x_e5 = V::load(x.at(4usize, c));
+            v2 = V::mul_add(x_e2, V::load(y.at(2usize, c)), v2);
+            v2 = V::mul_add(x_e3, V::load(y.at(3usize, c)), v2);
+            v2 = V::mul_add(x_e4, V::load(y.at(4usize, c)), v2);
+            v2 = V::mul_add(x_e5, V::load(y.at(5usize, c)), v2);
+            // out0[0] = x_e5*y_e5 + x_e4*y_e4 + x_e3*y_e3 + x_e1*y_e1 + x_e2*y_e2
+            V::store(v2, out0.at(0usize, c));
             let y_e12 = V::load(y.at(6usize, c));
+            let mut v20 = V::mul(x_e2, y_e12);
             let y_e13 = V::load(y.at(7usize, c));
+            let y_e14 = V::load(y.at(8usize, c));
+            let y_e15 = V::load(y.at(9usize, c));
+            v20 = V::mul_add(x_e3, y_e13, v20);
+            v20 = V::mul_add(x_e4, y_e14, v20);
+            v20 = V::mul_add(x_e5, y_e15, v20);
+            // out0[1] = -(x_e5*y_e15 + x_e4*y_e14 + x_e2*y_e12 + x_e3*y_e13)
+            V::store(V::neg(v20), out0.at(1usize, c));
+            let mut v31 = V::mul(x_e1, y_e12);
             let y_e23 = V::load(y.at(10usize, c));
             let y_e24 = V::load(y.at(11usize, c));
             let y_e25 = V::load(y.at(12usize, c));
+            v31 = V::neg_mul_add(x_e3, y_e23, v31);
+            v31 = V::neg_mul_add(x_e4, y_e24, v31);
+            v31 = V::neg_mul_add(x_e5, y_e25, v31);
+            // out0[2] = x_e1*y_e12 - x_e3*y_e23 - x_e4*y_e24 - x_e5*y_e25
+            V::store(v31, out0.at(2usize, c));
+            let mut v41 = V::mul(x_e1, y_e13);
             let y_e34 = V::load(y.at(13usize, c));
             let y_e35 = V::load(y.at(14usize, c));
-            let y_e45 = V::load(y.at(15usize, c));
-            let y_e125 = V::load(y.at(18usize, c));
-            let y_e123 = V::load(y.at(16usize, c));
-            let y_e124 = V::load(y.at(17usize, c));
-            let y_e135 = V::load(y.at(20usize, c));
-            let y_e134 = V::load(y.at(19usize, c));
-            let y_e145 = V::load(y.at(21usize, c));
-            let y_e235 = V::load(y.at(23usize, c));
-            let y_e234 = V::load(y.at(22usize, c));
-            let y_e245 = V::load(y.at(24usize, c));
-            let y_e345 = V::load(y.at(25usize, c));
-            let y_e1234 = V::load(y.at(26usize, c));
-            let y_e1235 = V::load(y.at(27usize, c));
-            let y_e1245 = V::load(y.at(28usize, c));
-            let y_e1345 = V::load(y.at(29usize, c));
-            let y_e2345 = V::load(y.at(30usize, c));
-            let y_e12345 = V::load(y.at(31usize, c));
-            // out0[0] = x_e5*y_e5 + x_e4*y_e4 + x_e3*y_e3 + x_e1*y_e1 + x_e2*y_e2
-            V::store(
-                {
-                    let mut s = V::mul(x_e1, V::load(y.at(1usize, c)));
-                    s = V::mul_add(x_e2, V::load(y.at(2usize, c)), s);
-                    s = V::mul_add(x_e3, V::load(y.at(3usize, c)), s);
-                    s = V::mul_add(x_e4, V::load(y.at(4usize, c)), s);
-                    s = V::mul_add(x_e5, V::load(y.at(5usize, c)), s);
-                    s
-                },
-                out0.at(0usize, c),
-            );
-            // out0[1] = -(x_e5*y_e15 + x_e4*y_e14 + x_e2*y_e12 + x_e3*y_e13)
-            V::store(
-                V::neg({
-                    let mut s = V::mul(x_e2, y_e12);
-                    s = V::mul_add(x_e3, y_e13, s);
-                    s = V::mul_add(x_e4, y_e14, s);
-                    s = V::mul_add(x_e5, y_e15, s);
-                    s
-                }),
-                out0.at(1usize, c),
-            );
-            // out0[2] = x_e1*y_e12 - x_e3*y_e23 - x_e4*y_e24 - x_e5*y_e25
-            V::store(
-                {
-                    let mut s = V::mul(x_e1, y_e12);
-                    s = V::neg_mul_add(x_e3, y_e23, s);
-                    s = V::neg_mul_add(x_e4, y_e24, s);
-                    s = V::neg_mul_add(x_e5, y_e25, s);
-                    s
-                },
-                out0.at(2usize, c),
-            );
+            v41 = V::mul_add(x_e2, y_e23, v41);
+            v41 = V::neg_mul_add(x_e4, y_e34, v41);
+            v41 = V::neg_mul_add(x_e5, y_e35, v41);
             // out0[3] = x_e1*y_e13 + x_e2*y_e23 - x_e4*y_e34 - x_e5*y_e35
-            V::store(
-                {
-                    let mut s = V::mul(x_e1, y_e13);
-                    s = V::mul_add(x_e2, y_e23, s);
-                    s = V::neg_mul_add(x_e4, y_e34, s);
-                    s = V::neg_mul_add(x_e5, y_e35, s);
-                    s
-                },
-                out0.at(3usize, c),
-            );
+            V::store(v41, out0.at(3usize, c));
+            let mut v50 = V::mul(x_e1, y_e14);
+            let y_e45 = V::load(y.at(15usize, c));
+            v50 = V::mul_add(x_e2, y_e24, v50);
+            v50 = V::mul_add(x_e3, y_e34, v50);
+            v50 = V::neg_mul_add(x_e5, y_e45, v50);
             // out0[4] = x_e3*y_e34 + x_e1*y_e14 + x_e2*y_e24 - x_e5*y_e45
-            V::store(
-                {
-                    let mut s = V::mul(x_e1, y_e14);
-                    s = V::mul_add(x_e2, y_e24, s);
-                    s = V::mul_add(x_e3, y_e34, s);
-                    s = V::neg_mul_add(x_e5, y_e45, s);
-                    s
-                },
-                out0.at(4usize, c),
-            );
+            V::store(v50, out0.at(4usize, c));
+            let mut v58 = V::mul(x_e1, y_e15);
+            v58 = V::mul_add(x_e2, y_e25, v58);
+            v58 = V::mul_add(x_e3, y_e35, v58);
+            v58 = V::mul_add(x_e4, y_e45, v58);
             // out0[5] = x_e4*y_e45 + x_e3*y_e35 + x_e1*y_e15 + x_e2*y_e25
-            V::store(
-                {
-                    let mut s = V::mul(x_e1, y_e15);
-                    s = V::mul_add(x_e2, y_e25, s);
-                    s = V::mul_add(x_e3, y_e35, s);
-                    s = V::mul_add(x_e4, y_e45, s);
-                    s
-                },
-                out0.at(5usize, c),
-            );
+            V::store(v58, out0.at(5usize, c));
+            let y_e123 = V::load(y.at(16usize, c));
+            let mut v66 = V::mul(x_e3, y_e123);
+            let y_e124 = V::load(y.at(17usize, c));
+            let y_e125 = V::load(y.at(18usize, c));
+            v66 = V::mul_add(x_e4, y_e124, v66);
+            v66 = V::mul_add(x_e5, y_e125, v66);
             // out0[6] = x_e5*y_e125 + x_e3*y_e123 + x_e4*y_e124
-            V::store(
-                {
-                    let mut s = V::mul(x_e3, y_e123);
-                    s = V::mul_add(x_e4, y_e124, s);
-                    s = V::mul_add(x_e5, y_e125, s);
-                    s
-                },
-                out0.at(6usize, c),
-            );
+            V::store(v66, out0.at(6usize, c));
+            let y_e134 = V::load(y.at(19usize, c));
+            let mut v75 = V::mul(x_e4, y_e134);
+            let y_e135 = V::load(y.at(20usize, c));
+            v75 = V::neg_mul_add(x_e2, y_e123, v75);
+            v75 = V::mul_add(x_e5, y_e135, v75);
             // out0[7] = x_e5*y_e135 + x_e4*y_e134 - x_e2*y_e123
-            V::store(
-                {
-                    let mut s = V::mul(x_e4, y_e134);
-                    s = V::neg_mul_add(x_e2, y_e123, s);
-                    s = V::mul_add(x_e5, y_e135, s);
-                    s
-                },
-                out0.at(7usize, c),
-            );
+            V::store(v75, out0.at(7usize, c));
+            let mut v80 = V::mul(x_e2, y_e124);
+            let y_e145 = V::load(y.at(21usize, c));
+            v80 = V::mul_add(x_e3, y_e134, v80);
             // out0[8] = x_e5*y_e145 - (x_e2*y_e124 + x_e3*y_e134)
-            V::store(
-                V::mul_sub(x_e5, y_e145, V::mul_add(x_e3, y_e134, V::mul(x_e2, y_e124))),
-                out0.at(8usize, c),
-            );
+            V::store(V::mul_sub(x_e5, y_e145, v80), out0.at(8usize, c));
+            let mut v86 = V::mul(x_e2, y_e125);
+            v86 = V::mul_add(x_e3, y_e135, v86);
+            v86 = V::mul_add(x_e4, y_e145, v86);
             // out0[9] = -(x_e4*y_e145 + x_e2*y_e125 + x_e3*y_e135)
-            V::store(
-                V::neg({
-                    let mut s = V::mul(x_e2, y_e125);
-                    s = V::mul_add(x_e3, y_e135, s);
-                    s = V::mul_add(x_e4, y_e145, s);
-                    s
-                }),
-                out0.at(9usize, c),
-            );
+            V::store(V::neg(v86), out0.at(9usize, c));
+            let mut v92 = V::mul(x_e1, y_e123);
+            let y_e234 = V::load(y.at(22usize, c));
+            let y_e235 = V::load(y.at(23usize, c));
+            v92 = V::mul_add(x_e4, y_e234, v92);
+            v92 = V::mul_add(x_e5, y_e235, v92);
             // out0[10] = x_e5*y_e235 + x_e1*y_e123 + x_e4*y_e234
-            V::store(
-                {
-                    let mut s = V::mul(x_e1, y_e123);
-                    s = V::mul_add(x_e4, y_e234, s);
-                    s = V::mul_add(x_e5, y_e235, s);
-                    s
-                },
-                out0.at(10usize, c),
-            );
+            V::store(v92, out0.at(10usize, c));
+            let mut v99 = V::mul(x_e1, y_e124);
+            let y_e245 = V::load(y.at(24usize, c));
+            v99 = V::neg_mul_add(x_e3, y_e234, v99);
+            v99 = V::mul_add(x_e5, y_e245, v99);
             // out0[11] = x_e5*y_e245 + x_e1*y_e124 - x_e3*y_e234
-            V::store(
-                {
-                    let mut s = V::mul(x_e1, y_e124);
-                    s = V::neg_mul_add(x_e3, y_e234, s);
-                    s = V::mul_add(x_e5, y_e245, s);
-                    s
-                },
-                out0.at(11usize, c),
-            );
+            V::store(v99, out0.at(11usize, c));
+            let mut v105 = V::mul(x_e1, y_e125);
+            v105 = V::neg_mul_add(x_e3, y_e235, v105);
+            v105 = V::neg_mul_add(x_e4, y_e245, v105);
             // out0[12] = x_e1*y_e125 - x_e3*y_e235 - x_e4*y_e245
-            V::store(
-                {
-                    let mut s = V::mul(x_e1, y_e125);
-                    s = V::neg_mul_add(x_e3, y_e235, s);
-                    s = V::neg_mul_add(x_e4, y_e245, s);
-                    s
-                },
-                out0.at(12usize, c),
-            );
+            V::store(v105, out0.at(12usize, c));
+            let mut v110 = V::mul(x_e1, y_e134);
+            let y_e345 = V::load(y.at(25usize, c));
+            v110 = V::mul_add(x_e2, y_e234, v110);
+            v110 = V::mul_add(x_e5, y_e345, v110);
             // out0[13] = x_e5*y_e345 + x_e1*y_e134 + x_e2*y_e234
-            V::store(
-                {
-                    let mut s = V::mul(x_e1, y_e134);
-                    s = V::mul_add(x_e2, y_e234, s);
-                    s = V::mul_add(x_e5, y_e345, s);
-                    s
-                },
-                out0.at(13usize, c),
-            );
+            V::store(v110, out0.at(13usize, c));
+            let mut v116 = V::mul(x_e1, y_e135);
+            v116 = V::mul_add(x_e2, y_e235, v116);
+            v116 = V::neg_mul_add(x_e4, y_e345, v116);
             // out0[14] = x_e1*y_e135 + x_e2*y_e235 - x_e4*y_e345
-            V::store(
-                {
-                    let mut s = V::mul(x_e1, y_e135);
-                    s = V::mul_add(x_e2, y_e235, s);
-                    s = V::neg_mul_add(x_e4, y_e345, s);
-                    s
-                },
-                out0.at(14usize, c),
-            );
+            V::store(v116, out0.at(14usize, c));
+            let mut v121 = V::mul(x_e1, y_e145);
+            v121 = V::mul_add(x_e2, y_e245, v121);
+            v121 = V::mul_add(x_e3, y_e345, v121);
             // out0[15] = x_e3*y_e345 + x_e1*y_e145 + x_e2*y_e245
-            V::store(
-                {
-                    let mut s = V::mul(x_e1, y_e145);
-                    s = V::mul_add(x_e2, y_e245, s);
-                    s = V::mul_add(x_e3, y_e345, s);
-                    s
-                },
-                out0.at(15usize, c),
-            );
+            V::store(v121, out0.at(15usize, c));
+            let y_e1234 = V::load(y.at(26usize, c));
+            let mut v127 = V::mul(x_e4, y_e1234);
+            let y_e1235 = V::load(y.at(27usize, c));
+            v127 = V::mul_add(x_e5, y_e1235, v127);
             // out0[16] = -(x_e4*y_e1234 + x_e5*y_e1235)
-            V::store(
-                V::neg(V::mul_add(x_e5, y_e1235, V::mul(x_e4, y_e1234))),
-                out0.at(16usize, c),
-            );
+            V::store(V::neg(v127), out0.at(16usize, c));
+            let mut v132 = V::mul(x_e3, y_e1234);
+            let y_e1245 = V::load(y.at(28usize, c));
+            v132 = V::neg_mul_add(x_e5, y_e1245, v132);
             // out0[17] = x_e3*y_e1234 - x_e5*y_e1245
-            V::store(
-                V::neg_mul_add(x_e5, y_e1245, V::mul(x_e3, y_e1234)),
-                out0.at(17usize, c),
-            );
+            V::store(v132, out0.at(17usize, c));
+            let mut v136 = V::mul(x_e3, y_e1235);
+            v136 = V::mul_add(x_e4, y_e1245, v136);
             // out0[18] = x_e3*y_e1235 + x_e4*y_e1245
-            V::store(
-                V::mul_add(x_e4, y_e1245, V::mul(x_e3, y_e1235)),
-                out0.at(18usize, c),
-            );
+            V::store(v136, out0.at(18usize, c));
+            let mut v139 = V::mul(x_e2, y_e1234);
+            let y_e1345 = V::load(y.at(29usize, c));
+            v139 = V::mul_add(x_e5, y_e1345, v139);
             // out0[19] = -(x_e2*y_e1234 + x_e5*y_e1345)
-            V::store(
-                V::neg(V::mul_add(x_e5, y_e1345, V::mul(x_e2, y_e1234))),
-                out0.at(19usize, c),
-            );
+            V::store(V::neg(v139), out0.at(19usize, c));
+            let mut v145 = V::mul(x_e4, y_e1345);
+            v145 = V::neg_mul_add(x_e2, y_e1235, v145);
             // out0[20] = x_e4*y_e1345 - x_e2*y_e1235
-            V::store(
-                V::neg_mul_add(x_e2, y_e1235, V::mul(x_e4, y_e1345)),
-                out0.at(20usize, c),
-            );
+            V::store(v145, out0.at(20usize, c));
+            let mut v147 = V::mul(x_e2, y_e1245);
+            v147 = V::mul_add(x_e3, y_e1345, v147);
             // out0[21] = -(x_e2*y_e1245 + x_e3*y_e1345)
-            V::store(
-                V::neg(V::mul_add(x_e3, y_e1345, V::mul(x_e2, y_e1245))),
-                out0.at(21usize, c),
-            );
+            V::store(V::neg(v147), out0.at(21usize, c));
+            let mut v151 = V::mul(x_e1, y_e1234);
+            let y_e2345 = V::load(y.at(30usize, c));
+            v151 = V::neg_mul_add(x_e5, y_e2345, v151);
             // out0[22] = x_e1*y_e1234 - x_e5*y_e2345
-            V::store(
-                V::neg_mul_add(x_e5, y_e2345, V::mul(x_e1, y_e1234)),
-                out0.at(22usize, c),
-            );
+            V::store(v151, out0.at(22usize, c));
+            let mut v155 = V::mul(x_e1, y_e1235);
+            v155 = V::mul_add(x_e4, y_e2345, v155);
             // out0[23] = x_e1*y_e1235 + x_e4*y_e2345
-            V::store(
-                V::mul_add(x_e4, y_e2345, V::mul(x_e1, y_e1235)),
-                out0.at(23usize, c),
-            );
+            V::store(v155, out0.at(23usize, c));
+            let mut v158 = V::mul(x_e1, y_e1245);
+            v158 = V::neg_mul_add(x_e3, y_e2345, v158);
             // out0[24] = x_e1*y_e1245 - x_e3*y_e2345
-            V::store(
-                V::neg_mul_add(x_e3, y_e2345, V::mul(x_e1, y_e1245)),
-                out0.at(24usize, c),
-            );
+            V::store(v158, out0.at(24usize, c));
+            let mut v161 = V::mul(x_e1, y_e1345);
+            v161 = V::mul_add(x_e2, y_e2345, v161);
             // out0[25] = x_e1*y_e1345 + x_e2*y_e2345
-            V::store(
-                V::mul_add(x_e2, y_e2345, V::mul(x_e1, y_e1345)),
-                out0.at(25usize, c),
-            );
+            V::store(v161, out0.at(25usize, c));
+            let y_e12345 = V::load(y.at(31usize, c));
             // out0[26] = x_e5*y_e12345
             V::store(V::mul(x_e5, y_e12345), out0.at(26usize, c));
             // out0[27] = -x_e4*y_e12345
@@ -1901,173 +1416,150 @@ unsafe fn left_contraction_4<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let out0 = args.outputs[0];
         for group in 0..args.groups {
             let c = group * V::LANES;
+            y.prefetch::<32usize>(c);
+            grad_o.prefetch::<31usize>(c);
             let y_e12345 = V::load(y.at(31usize, c));
-            let y_e1345 = V::load(y.at(29usize, c));
-            let grad_o_e345 = V::load(grad_o.at(25usize, c));
-            let y_e1245 = V::load(y.at(28usize, c));
-            let grad_o_e245 = V::load(grad_o.at(24usize, c));
-            let y_e1235 = V::load(y.at(27usize, c));
-            let grad_o_e235 = V::load(grad_o.at(23usize, c));
-            let y_e1234 = V::load(y.at(26usize, c));
-            let grad_o_e234 = V::load(grad_o.at(22usize, c));
-            let y_e145 = V::load(y.at(21usize, c));
-            let grad_o_e45 = V::load(grad_o.at(15usize, c));
-            let y_e135 = V::load(y.at(20usize, c));
-            let grad_o_e35 = V::load(grad_o.at(14usize, c));
-            let y_e134 = V::load(y.at(19usize, c));
-            let grad_o_e34 = V::load(grad_o.at(13usize, c));
-            let y_e125 = V::load(y.at(18usize, c));
-            let grad_o_e25 = V::load(grad_o.at(12usize, c));
-            let y_e124 = V::load(y.at(17usize, c));
-            let grad_o_e24 = V::load(grad_o.at(11usize, c));
-            let y_e123 = V::load(y.at(16usize, c));
-            let grad_o_e23 = V::load(grad_o.at(10usize, c));
-            let y_e15 = V::load(y.at(9usize, c));
-            let grad_o_e5 = V::load(grad_o.at(5usize, c));
-            let y_e14 = V::load(y.at(8usize, c));
-            let grad_o_e4 = V::load(grad_o.at(4usize, c));
-            let y_e13 = V::load(y.at(7usize, c));
-            let grad_o_e3 = V::load(grad_o.at(3usize, c));
-            let y_e12 = V::load(y.at(6usize, c));
-            let grad_o_e2 = V::load(grad_o.at(2usize, c));
-            let grad_o_1 = V::load(grad_o.at(0usize, c));
+            let mut v2 = V::mul(y_e12345, V::load(grad_o.at(30usize, c)));
+            let mut v6 = V::mul(y_e12345, V::load(grad_o.at(28usize, c)));
+            let mut v10 = V::mul(y_e12345, V::load(grad_o.at(26usize, c)));
             let y_e2345 = V::load(y.at(30usize, c));
+            let grad_o_e345 = V::load(grad_o.at(25usize, c));
+            let mut v13 = V::mul(y_e2345, grad_o_e345);
+            v13 = V::neg_mul_add(y_e12345, V::load(grad_o.at(29usize, c)), v13);
+            let y_e1345 = V::load(y.at(29usize, c));
+            v2 = V::mul_add(y_e1345, grad_o_e345, v2);
+            let grad_o_e245 = V::load(grad_o.at(24usize, c));
+            v6 = V::neg_mul_add(y_e2345, grad_o_e245, v6);
+            let y_e1245 = V::load(y.at(28usize, c));
+            v2 = V::mul_add(y_e1245, grad_o_e245, v2);
+            let grad_o_e235 = V::load(grad_o.at(23usize, c));
+            let mut v25 = V::mul(y_e2345, grad_o_e235);
+            v25 = V::neg_mul_add(y_e12345, V::load(grad_o.at(27usize, c)), v25);
+            let y_e1235 = V::load(y.at(27usize, c));
+            v2 = V::mul_add(y_e1235, grad_o_e235, v2);
+            let grad_o_e234 = V::load(grad_o.at(22usize, c));
+            v10 = V::neg_mul_add(y_e2345, grad_o_e234, v10);
+            let y_e1234 = V::load(y.at(26usize, c));
+            v2 = V::mul_add(y_e1234, grad_o_e234, v2);
             let grad_o_e145 = V::load(grad_o.at(21usize, c));
+            v6 = V::neg_mul_add(y_e1345, grad_o_e145, v6);
+            v13 = V::neg_mul_add(y_e1245, grad_o_e145, v13);
             let grad_o_e135 = V::load(grad_o.at(20usize, c));
+            v25 = V::mul_add(y_e1345, grad_o_e135, v25);
+            v13 = V::neg_mul_add(y_e1235, grad_o_e135, v13);
             let grad_o_e134 = V::load(grad_o.at(19usize, c));
-            let y_e245 = V::load(y.at(24usize, c));
-            let y_e235 = V::load(y.at(23usize, c));
-            let y_e234 = V::load(y.at(22usize, c));
-            let grad_o_e15 = V::load(grad_o.at(9usize, c));
-            let grad_o_e14 = V::load(grad_o.at(8usize, c));
-            let grad_o_e13 = V::load(grad_o.at(7usize, c));
-            let y_e25 = V::load(y.at(12usize, c));
-            let y_e24 = V::load(y.at(11usize, c));
-            let y_e23 = V::load(y.at(10usize, c));
-            let grad_o_e1 = V::load(grad_o.at(1usize, c));
+            v10 = V::neg_mul_add(y_e1345, grad_o_e134, v10);
+            v13 = V::neg_mul_add(y_e1234, grad_o_e134, v13);
             let grad_o_e125 = V::load(grad_o.at(18usize, c));
+            v25 = V::mul_add(y_e1245, grad_o_e125, v25);
+            v6 = V::mul_add(y_e1235, grad_o_e125, v6);
             let grad_o_e124 = V::load(grad_o.at(17usize, c));
-            let y_e345 = V::load(y.at(25usize, c));
-            let grad_o_e12 = V::load(grad_o.at(6usize, c));
-            let y_e35 = V::load(y.at(14usize, c));
-            let y_e34 = V::load(y.at(13usize, c));
+            v10 = V::neg_mul_add(y_e1245, grad_o_e124, v10);
+            v6 = V::mul_add(y_e1234, grad_o_e124, v6);
             let grad_o_e123 = V::load(grad_o.at(16usize, c));
+            v10 = V::neg_mul_add(y_e1235, grad_o_e123, v10);
+            v25 = V::neg_mul_add(y_e1234, grad_o_e123, v25);
+            let y_e345 = V::load(y.at(25usize, c));
+            let grad_o_e45 = V::load(grad_o.at(15usize, c));
+            v6 = V::mul_add(y_e345, grad_o_e45, v6);
+            let y_e245 = V::load(y.at(24usize, c));
+            v13 = V::mul_add(y_e245, grad_o_e45, v13);
+            let y_e145 = V::load(y.at(21usize, c));
+            v2 = V::mul_add(y_e145, grad_o_e45, v2);
+            let grad_o_e35 = V::load(grad_o.at(14usize, c));
+            v25 = V::neg_mul_add(y_e345, grad_o_e35, v25);
+            let y_e235 = V::load(y.at(23usize, c));
+            v13 = V::mul_add(y_e235, grad_o_e35, v13);
+            let y_e135 = V::load(y.at(20usize, c));
+            v2 = V::mul_add(y_e135, grad_o_e35, v2);
+            let grad_o_e34 = V::load(grad_o.at(13usize, c));
+            v10 = V::mul_add(y_e345, grad_o_e34, v10);
+            let y_e234 = V::load(y.at(22usize, c));
+            v13 = V::mul_add(y_e234, grad_o_e34, v13);
+            let y_e134 = V::load(y.at(19usize, c));
+            v2 = V::mul_add(y_e134, grad_o_e34, v2);
+            let grad_o_e25 = V::load(grad_o.at(12usize, c));
+            v25 = V::neg_mul_add(y_e245, grad_o_e25, v25);
+            v6 = V::neg_mul_add(y_e235, grad_o_e25, v6);
+            let y_e125 = V::load(y.at(18usize, c));
+            v2 = V::mul_add(y_e125, grad_o_e25, v2);
+            let grad_o_e24 = V::load(grad_o.at(11usize, c));
+            v10 = V::mul_add(y_e245, grad_o_e24, v10);
+            v6 = V::neg_mul_add(y_e234, grad_o_e24, v6);
+            let y_e124 = V::load(y.at(17usize, c));
+            v2 = V::mul_add(y_e124, grad_o_e24, v2);
+            let grad_o_e23 = V::load(grad_o.at(10usize, c));
+            v10 = V::mul_add(y_e235, grad_o_e23, v10);
+            v25 = V::mul_add(y_e234, grad_o_e23, v25);
+            let y_e123 = V::load(y.at(16usize, c));
+            v2 = V::mul_add(y_e123, grad_o_e23, v2);
+            let grad_o_e15 = V::load(grad_o.at(9usize, c));
+            v25 = V::neg_mul_add(y_e145, grad_o_e15, v25);
+            v6 = V::neg_mul_add(y_e135, grad_o_e15, v6);
+            v13 = V::neg_mul_add(y_e125, grad_o_e15, v13);
+            let grad_o_e14 = V::load(grad_o.at(8usize, c));
+            v10 = V::mul_add(y_e145, grad_o_e14, v10);
+            v6 = V::neg_mul_add(y_e134, grad_o_e14, v6);
+            v13 = V::neg_mul_add(y_e124, grad_o_e14, v13);
+            let grad_o_e13 = V::load(grad_o.at(7usize, c));
+            v10 = V::mul_add(y_e135, grad_o_e13, v10);
+            v25 = V::mul_add(y_e134, grad_o_e13, v25);
+            v13 = V::neg_mul_add(y_e123, grad_o_e13, v13);
+            let grad_o_e12 = V::load(grad_o.at(6usize, c));
+            v10 = V::mul_add(y_e125, grad_o_e12, v10);
+            v25 = V::mul_add(y_e124, grad_o_e12, v25);
+            v6 = V::mul_add(y_e123, grad_o_e12, v6);
             let y_e45 = V::load(y.at(15usize, c));
-            // out0[0] = y_e12345*grad_o_e2345 + y_e1345*grad_o_e345 + y_e1245*grad_o_e245 + y_e1235*grad_o_e235 + y_e1234*grad_o_e234 + y_e145*grad_o_e45 + y_e135*grad_o_e35 + y_e134*grad_o_e34 + y_e125*grad_o_e25 + y_e124*grad_o_e24 + y_e123*grad_o_e23 + y_e15*grad_o_e5 + y_e14*grad_o_e4 + y_e13*grad_o_e3 + y_e12*grad_o_e2 + y_e1*grad_o_1
-            V::store(
-                {
-                    let mut s = V::mul(y_e12345, V::load(grad_o.at(30usize, c)));
-                    s = V::mul_add(y_e1345, grad_o_e345, s);
-                    s = V::mul_add(y_e1245, grad_o_e245, s);
-                    s = V::mul_add(y_e1235, grad_o_e235, s);
-                    s = V::mul_add(y_e1234, grad_o_e234, s);
-                    s = V::mul_add(y_e145, grad_o_e45, s);
-                    s = V::mul_add(y_e135, grad_o_e35, s);
-                    s = V::mul_add(y_e134, grad_o_e34, s);
-                    s = V::mul_add(y_e125, grad_o_e25, s);
-                    s = V::mul_add(y_e124, grad_o_e24, s);
-                    s = V::mul_add(y_e123, grad_o_e23, s);
-                    s = V::mul_add(y_e15, grad_o_e5, s);
-                    s = V::mul_add(y_e14, grad_o_e4, s);
-                    s = V::mul_add(y_e13, grad_o_e3, s);
-                    s = V::mul_add(y_e12, grad_o_e2, s);
-                    s = V::mul_add(V::load(y.at(1usize, c)), grad_o_1, s);
-                    s
-                },
-                out0.at(0usize, c),
-            );
-            // out0[1] = y_e2345*grad_o_e345 - y_e12345*grad_o_e1345 - y_e1245*grad_o_e145 - y_e1235*grad_o_e135 - y_e1234*grad_o_e134 + y_e245*grad_o_e45 + y_e235*grad_o_e35 + y_e234*grad_o_e34 - y_e125*grad_o_e15 - y_e124*grad_o_e14 - y_e123*grad_o_e13 + y_e25*grad_o_e5 + y_e24*grad_o_e4 + y_e23*grad_o_e3 - y_e12*grad_o_e1 + y_e2*grad_o_1
-            V::store(
-                {
-                    let mut s = V::mul(y_e2345, grad_o_e345);
-                    s = V::neg_mul_add(y_e12345, V::load(grad_o.at(29usize, c)), s);
-                    s = V::neg_mul_add(y_e1245, grad_o_e145, s);
-                    s = V::neg_mul_add(y_e1235, grad_o_e135, s);
-                    s = V::neg_mul_add(y_e1234, grad_o_e134, s);
-                    s = V::mul_add(y_e245, grad_o_e45, s);
-                    s = V::mul_add(y_e235, grad_o_e35, s);
-                    s = V::mul_add(y_e234, grad_o_e34, s);
-                    s = V::neg_mul_add(y_e125, grad_o_e15, s);
-                    s = V::neg_mul_add(y_e124, grad_o_e14, s);
-                    s = V::neg_mul_add(y_e123, grad_o_e13, s);
-                    s = V::mul_add(y_e25, grad_o_e5, s);
-                    s = V::mul_add(y_e24, grad_o_e4, s);
-                    s = V::mul_add(y_e23, grad_o_e3, s);
-                    s = V::neg_mul_add(y_e12, grad_o_e1, s);
-                    s = V::mul_add(V::load(y.at(2usize, c)), grad_o_1, s);
-                    s
-                },
-                out0.at(1usize, c),
-            );
-            // out0[2] = y_e12345*grad_o_e1245 - y_e2345*grad_o_e245 - y_e1345*grad_o_e145 + y_e1235*grad_o_e125 + y_e1234*grad_o_e124 + y_e345*grad_o_e45 - y_e235*grad_o_e25 - y_e234*grad_o_e24 - y_e135*grad_o_e15 - y_e134*grad_o_e14 + y_e123*grad_o_e12 + y_e35*grad_o_e5 + y_e34*grad_o_e4 - y_e23*grad_o_e2 - y_e13*grad_o_e1 + y_e3*grad_o_1
-            V::store(
-                {
-                    let mut s = V::mul(y_e12345, V::load(grad_o.at(28usize, c)));
-                    s = V::neg_mul_add(y_e2345, grad_o_e245, s);
-                    s = V::neg_mul_add(y_e1345, grad_o_e145, s);
-                    s = V::mul_add(y_e1235, grad_o_e125, s);
-                    s = V::mul_add(y_e1234, grad_o_e124, s);
-                    s = V::mul_add(y_e345, grad_o_e45, s);
-                    s = V::neg_mul_add(y_e235, grad_o_e25, s);
-                    s = V::neg_mul_add(y_e234, grad_o_e24, s);
-                    s = V::neg_mul_add(y_e135, grad_o_e15, s);
-                    s = V::neg_mul_add(y_e134, grad_o_e14, s);
-                    s = V::mul_add(y_e123, grad_o_e12, s);
-                    s = V::mul_add(y_e35, grad_o_e5, s);
-                    s = V::mul_add(y_e34, grad_o_e4, s);
-                    s = V::neg_mul_add(y_e23, grad_o_e2, s);
-                    s = V::neg_mul_add(y_e13, grad_o_e1, s);
-                    s = V::mul_add(V::load(y.at(3usize, c)), grad_o_1, s);
-                    s
-                },
-                out0.at(2usize, c),
-            );
-            // out0[3] = y_e2345*grad_o_e235 - y_e12345*grad_o_e1235 + y_e1345*grad_o_e135 + y_e1245*grad_o_e125 - y_e1234*grad_o_e123 - y_e345*grad_o_e35 - y_e245*grad_o_e25 + y_e234*grad_o_e23 - y_e145*grad_o_e15 + y_e134*grad_o_e13 + y_e124*grad_o_e12 + y_e45*grad_o_e5 - y_e34*grad_o_e3 - y_e24*grad_o_e2 - y_e14*grad_o_e1 + y_e4*grad_o_1
-            V::store(
-                {
-                    let mut s = V::mul(y_e2345, grad_o_e235);
-                    s = V::neg_mul_add(y_e12345, V::load(grad_o.at(27usize, c)), s);
-                    s = V::mul_add(y_e1345, grad_o_e135, s);
-                    s = V::mul_add(y_e1245, grad_o_e125, s);
-                    s = V::neg_mul_add(y_e1234, grad_o_e123, s);
-                    s = V::neg_mul_add(y_e345, grad_o_e35, s);
-                    s = V::neg_mul_add(y_e245, grad_o_e25, s);
-                    s = V::mul_add(y_e234, grad_o_e23, s);
-                    s = V::neg_mul_add(y_e145, grad_o_e15, s);
-                    s = V::mul_add(y_e134, grad_o_e13, s);
-                    s = V::mul_add(y_e124, grad_o_e12, s);
-                    s = V::mul_add(y_e45, grad_o_e5, s);
-                    s = V::neg_mul_add(y_e34, grad_o_e3, s);
-                    s = V::neg_mul_add(y_e24, grad_o_e2, s);
-                    s = V::neg_mul_add(y_e14, grad_o_e1, s);
-                    s = V::mul_add(V::load(y.at(4usize, c)), grad_o_1, s);
-                    s
-                },
-                out0.at(3usize, c),
-            );
+            let grad_o_e5 = V::load(grad_o.at(5usize, c));
+            v25 = V::mul_add(y_e45, grad_o_e5, v25);
+            let y_e35 = V::load(y.at(14usize, c));
+            v6 = V::mul_add(y_e35, grad_o_e5, v6);
+            let y_e25 = V::load(y.at(12usize, c));
+            v13 = V::mul_add(y_e25, grad_o_e5, v13);
+            let y_e15 = V::load(y.at(9usize, c));
+            v2 = V::mul_add(y_e15, grad_o_e5, v2);
+            let grad_o_e4 = V::load(grad_o.at(4usize, c));
+            v10 = V::neg_mul_add(y_e45, grad_o_e4, v10);
+            let y_e34 = V::load(y.at(13usize, c));
+            v6 = V::mul_add(y_e34, grad_o_e4, v6);
+            let y_e24 = V::load(y.at(11usize, c));
+            v13 = V::mul_add(y_e24, grad_o_e4, v13);
+            let y_e14 = V::load(y.at(8usize, c));
+            v2 = V::mul_add(y_e14, grad_o_e4, v2);
+            let grad_o_e3 = V::load(grad_o.at(3usize, c));
+            v10 = V::neg_mul_add(y_e35, grad_o_e3, v10);
+            v25 = V::neg_mul_add(y_e34, grad_o_e3, v25);
+            let y_e23 = V::load(y.at(10usize, c));
+            v13 = V::mul_add(y_e23, grad_o_e3, v13);
+            let y_e13 = V::load(y.at(7usize, c));
+            v2 = V::mul_add(y_e13, grad_o_e3, v2);
+            let grad_o_e2 = V::load(grad_o.at(2usize, c));
+            v10 = V::neg_mul_add(y_e25, grad_o_e2, v10);
+            v25 = V::neg_mul_add(y_e24, grad_o_e2, v25);
+            v6 = V::neg_mul_add(y_e23, grad_o_e2, v6);
+            let y_e12 = V::load(y.at(6usize, c));
+            v2 = V::mul_add(y_e12, grad_o_e2, v2);
+            let grad_o_e1 = V::load(grad_o.at(1usize, c));
+            v10 = V::neg_mul_add(y_e15, grad_o_e1, v10);
+            v25 = V::neg_mul_add(y_e14, grad_o_e1, v25);
+            v6 = V::neg_mul_add(y_e13, grad_o_e1, v6);
+            v13 = V::neg_mul_add(y_e12, grad_o_e1, v13);
+            let grad_o_1 = V::load(grad_o.at(0usize, c));
+            v10 = V::mul_add(V::load(y.at(5usize, c)), grad_o_1, v10);
             // out0[4] = y_e12345*grad_o_e1234 - y_e2345*grad_o_e234 - y_e1345*grad_o_e134 - y_e1245*grad_o_e124 - y_e1235*grad_o_e123 + y_e345*grad_o_e34 + y_e245*grad_o_e24 + y_e235*grad_o_e23 + y_e145*grad_o_e14 + y_e135*grad_o_e13 + y_e125*grad_o_e12 - y_e45*grad_o_e4 - y_e35*grad_o_e3 - y_e25*grad_o_e2 - y_e15*grad_o_e1 + y_e5*grad_o_1
-            V::store(
-                {
-                    let mut s = V::mul(y_e12345, V::load(grad_o.at(26usize, c)));
-                    s = V::neg_mul_add(y_e2345, grad_o_e234, s);
-                    s = V::neg_mul_add(y_e1345, grad_o_e134, s);
-                    s = V::neg_mul_add(y_e1245, grad_o_e124, s);
-                    s = V::neg_mul_add(y_e1235, grad_o_e123, s);
-                    s = V::mul_add(y_e345, grad_o_e34, s);
-                    s = V::mul_add(y_e245, grad_o_e24, s);
-                    s = V::mul_add(y_e235, grad_o_e23, s);
-                    s = V::mul_add(y_e145, grad_o_e14, s);
-                    s = V::mul_add(y_e135, grad_o_e13, s);
-                    s = V::mul_add(y_e125, grad_o_e12, s);
-                    s = V::neg_mul_add(y_e45, grad_o_e4, s);
-                    s = V::neg_mul_add(y_e35, grad_o_e3, s);
-                    s = V::neg_mul_add(y_e25, grad_o_e2, s);
-                    s = V::neg_mul_add(y_e15, grad_o_e1, s);
-                    s = V::mul_add(V::load(y.at(5usize, c)), grad_o_1, s);
-                    s
-                },
-                out0.at(4usize, c),
-            );
+            V::store(v10, out0.at(4usize, c));
+            v25 = V::mul_add(V::load(y.at(4usize, c)), grad_o_1, v25);
+            // out0[3] = y_e2345*grad_o_e235 - y_e12345*grad_o_e1235 + y_e1345*grad_o_e135 + y_e1245*grad_o_e125 - y_e1234*grad_o_e123 - y_e345*grad_o_e35 - y_e245*grad_o_e25 + y_e234*grad_o_e23 - y_e145*grad_o_e15 + y_e134*grad_o_e13 + y_e124*grad_o_e12 + y_e45*grad_o_e5 - y_e34*grad_o_e3 - y_e24*grad_o_e2 - y_e14*grad_o_e1 + y_e4*grad_o_1
+            V::store(v25, out0.at(3usize, c));
+            v6 = V::mul_add(V::load(y.at(3usize, c)), grad_o_1, v6);
+            // out0[2] = y_e12345*grad_o_e1245 - y_e2345*grad_o_e245 - y_e1345*grad_o_e145 + y_e1235*grad_o_e125 + y_e1234*grad_o_e124 + y_e345*grad_o_e45 - y_e235*grad_o_e25 - y_e234*grad_o_e24 - y_e135*grad_o_e15 - y_e134*grad_o_e14 + y_e123*grad_o_e12 + y_e35*grad_o_e5 + y_e34*grad_o_e4 - y_e23*grad_o_e2 - y_e13*grad_o_e1 + y_e3*grad_o_1
+            V::store(v6, out0.at(2usize, c));
+            v13 = V::mul_add(V::load(y.at(2usize, c)), grad_o_1, v13);
+            // out0[1] = y_e2345*grad_o_e345 - y_e12345*grad_o_e1345 - y_e1245*grad_o_e145 - y_e1235*grad_o_e135 - y_e1234*grad_o_e134 + y_e245*grad_o_e45 + y_e235*grad_o_e35 + y_e234*grad_o_e34 - y_e125*grad_o_e15 - y_e124*grad_o_e14 - y_e123*grad_o_e13 + y_e25*grad_o_e5 + y_e24*grad_o_e4 + y_e23*grad_o_e3 - y_e12*grad_o_e1 + y_e2*grad_o_1
+            V::store(v13, out0.at(1usize, c));
+            v2 = V::mul_add(V::load(y.at(1usize, c)), grad_o_1, v2);
+            // out0[0] = y_e12345*grad_o_e2345 + y_e1345*grad_o_e345 + y_e1245*grad_o_e245 + y_e1235*grad_o_e235 + y_e1234*grad_o_e234 + y_e145*grad_o_e45 + y_e135*grad_o_e35 + y_e134*grad_o_e34 + y_e125*grad_o_e25 + y_e124*grad_o_e24 + y_e123*grad_o_e23 + y_e15*grad_o_e5 + y_e14*grad_o_e4 + y_e13*grad_o_e3 + y_e12*grad_o_e2 + y_e1*grad_o_1
+            V::store(v2, out0.at(0usize, c));
         }
     }
 }
@@ -2085,266 +1577,178 @@ unsafe fn left_contraction_5<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let c0e0 = V::from_f64(0f64);
         for group in 0..args.groups {
             let c = group * V::LANES;
+            x.prefetch::<5usize>(c);
+            grad_o.prefetch::<31usize>(c);
             let x_e1 = V::load(x.at(0usize, c));
-            let grad_o_1 = V::load(grad_o.at(0usize, c));
+            let mut v2 = V::mul(x_e1, V::load(grad_o.at(30usize, c)));
             let x_e2 = V::load(x.at(1usize, c));
+            v2 = V::neg_mul_add(x_e2, V::load(grad_o.at(29usize, c)), v2);
             let x_e3 = V::load(x.at(2usize, c));
+            v2 = V::mul_add(x_e3, V::load(grad_o.at(28usize, c)), v2);
             let x_e4 = V::load(x.at(3usize, c));
+            v2 = V::neg_mul_add(x_e4, V::load(grad_o.at(27usize, c)), v2);
             let x_e5 = V::load(x.at(4usize, c));
-            let grad_o_e2 = V::load(grad_o.at(2usize, c));
-            let grad_o_e1 = V::load(grad_o.at(1usize, c));
-            let grad_o_e3 = V::load(grad_o.at(3usize, c));
-            let grad_o_e4 = V::load(grad_o.at(4usize, c));
-            let grad_o_e5 = V::load(grad_o.at(5usize, c));
-            let grad_o_e23 = V::load(grad_o.at(10usize, c));
-            let grad_o_e13 = V::load(grad_o.at(7usize, c));
-            let grad_o_e12 = V::load(grad_o.at(6usize, c));
-            let grad_o_e24 = V::load(grad_o.at(11usize, c));
-            let grad_o_e14 = V::load(grad_o.at(8usize, c));
-            let grad_o_e25 = V::load(grad_o.at(12usize, c));
-            let grad_o_e15 = V::load(grad_o.at(9usize, c));
-            let grad_o_e34 = V::load(grad_o.at(13usize, c));
-            let grad_o_e35 = V::load(grad_o.at(14usize, c));
-            let grad_o_e45 = V::load(grad_o.at(15usize, c));
-            let grad_o_e234 = V::load(grad_o.at(22usize, c));
-            let grad_o_e134 = V::load(grad_o.at(19usize, c));
-            let grad_o_e124 = V::load(grad_o.at(17usize, c));
-            let grad_o_e123 = V::load(grad_o.at(16usize, c));
-            let grad_o_e235 = V::load(grad_o.at(23usize, c));
-            let grad_o_e135 = V::load(grad_o.at(20usize, c));
-            let grad_o_e125 = V::load(grad_o.at(18usize, c));
-            let grad_o_e245 = V::load(grad_o.at(24usize, c));
-            let grad_o_e145 = V::load(grad_o.at(21usize, c));
+            v2 = V::mul_add(x_e5, V::load(grad_o.at(26usize, c)), v2);
+            // out0[31] = x_e1*grad_o_e2345 - x_e2*grad_o_e1345 + x_e3*grad_o_e1245 - x_e4*grad_o_e1235 + x_e5*grad_o_e1234
+            V::store(v2, out0.at(31usize, c));
             let grad_o_e345 = V::load(grad_o.at(25usize, c));
-            // out0[0] = 0
-            V::store(c0e0, out0.at(0usize, c));
-            // out0[1] = x_e1*grad_o_1
-            V::store(V::mul(x_e1, grad_o_1), out0.at(1usize, c));
-            // out0[2] = x_e2*grad_o_1
-            V::store(V::mul(x_e2, grad_o_1), out0.at(2usize, c));
-            // out0[3] = x_e3*grad_o_1
-            V::store(V::mul(x_e3, grad_o_1), out0.at(3usize, c));
-            // out0[4] = x_e4*grad_o_1
-            V::store(V::mul(x_e4, grad_o_1), out0.at(4usize, c));
+            let mut v20 = V::mul(x_e2, grad_o_e345);
+            let mut v21 = V::mul(x_e1, grad_o_e345);
+            let grad_o_e245 = V::load(grad_o.at(24usize, c));
+            v20 = V::neg_mul_add(x_e3, grad_o_e245, v20);
+            let mut v25 = V::mul(x_e1, grad_o_e245);
+            let grad_o_e235 = V::load(grad_o.at(23usize, c));
+            v20 = V::mul_add(x_e4, grad_o_e235, v20);
+            let mut v29 = V::mul(x_e1, grad_o_e235);
+            let grad_o_e234 = V::load(grad_o.at(22usize, c));
+            v20 = V::neg_mul_add(x_e5, grad_o_e234, v20);
+            // out0[30] = x_e2*grad_o_e345 - x_e3*grad_o_e245 + x_e4*grad_o_e235 - x_e5*grad_o_e234
+            V::store(v20, out0.at(30usize, c));
+            let mut v33 = V::mul(x_e1, grad_o_e234);
+            let grad_o_e145 = V::load(grad_o.at(21usize, c));
+            v21 = V::neg_mul_add(x_e3, grad_o_e145, v21);
+            v25 = V::neg_mul_add(x_e2, grad_o_e145, v25);
+            let grad_o_e135 = V::load(grad_o.at(20usize, c));
+            v21 = V::mul_add(x_e4, grad_o_e135, v21);
+            v29 = V::neg_mul_add(x_e2, grad_o_e135, v29);
+            let grad_o_e134 = V::load(grad_o.at(19usize, c));
+            v21 = V::neg_mul_add(x_e5, grad_o_e134, v21);
+            // out0[29] = x_e1*grad_o_e345 - x_e3*grad_o_e145 + x_e4*grad_o_e135 - x_e5*grad_o_e134
+            V::store(v21, out0.at(29usize, c));
+            v33 = V::neg_mul_add(x_e2, grad_o_e134, v33);
+            let grad_o_e125 = V::load(grad_o.at(18usize, c));
+            v25 = V::mul_add(x_e4, grad_o_e125, v25);
+            v29 = V::mul_add(x_e3, grad_o_e125, v29);
+            let grad_o_e124 = V::load(grad_o.at(17usize, c));
+            v25 = V::neg_mul_add(x_e5, grad_o_e124, v25);
+            // out0[28] = x_e1*grad_o_e245 - x_e2*grad_o_e145 + x_e4*grad_o_e125 - x_e5*grad_o_e124
+            V::store(v25, out0.at(28usize, c));
+            v33 = V::mul_add(x_e3, grad_o_e124, v33);
+            let grad_o_e123 = V::load(grad_o.at(16usize, c));
+            v29 = V::neg_mul_add(x_e5, grad_o_e123, v29);
+            // out0[27] = x_e1*grad_o_e235 - x_e2*grad_o_e135 + x_e3*grad_o_e125 - x_e5*grad_o_e123
+            V::store(v29, out0.at(27usize, c));
+            v33 = V::neg_mul_add(x_e4, grad_o_e123, v33);
+            // out0[26] = x_e1*grad_o_e234 - x_e2*grad_o_e134 + x_e3*grad_o_e124 - x_e4*grad_o_e123
+            V::store(v33, out0.at(26usize, c));
+            let grad_o_e45 = V::load(grad_o.at(15usize, c));
+            let mut v65 = V::mul(x_e3, grad_o_e45);
+            let mut v66 = V::mul(x_e2, grad_o_e45);
+            let mut v67 = V::mul(x_e1, grad_o_e45);
+            let grad_o_e35 = V::load(grad_o.at(14usize, c));
+            v65 = V::neg_mul_add(x_e4, grad_o_e35, v65);
+            let mut v71 = V::mul(x_e2, grad_o_e35);
+            let mut v72 = V::mul(x_e1, grad_o_e35);
+            let grad_o_e34 = V::load(grad_o.at(13usize, c));
+            v65 = V::mul_add(x_e5, grad_o_e34, v65);
+            // out0[25] = x_e3*grad_o_e45 - x_e4*grad_o_e35 + x_e5*grad_o_e34
+            V::store(v65, out0.at(25usize, c));
+            let mut v76 = V::mul(x_e2, grad_o_e34);
+            let mut v77 = V::mul(x_e1, grad_o_e34);
+            let grad_o_e25 = V::load(grad_o.at(12usize, c));
+            v66 = V::neg_mul_add(x_e4, grad_o_e25, v66);
+            v71 = V::neg_mul_add(x_e3, grad_o_e25, v71);
+            let mut v83 = V::mul(x_e1, grad_o_e25);
+            let grad_o_e24 = V::load(grad_o.at(11usize, c));
+            v66 = V::mul_add(x_e5, grad_o_e24, v66);
+            // out0[24] = x_e2*grad_o_e45 - x_e4*grad_o_e25 + x_e5*grad_o_e24
+            V::store(v66, out0.at(24usize, c));
+            v76 = V::neg_mul_add(x_e3, grad_o_e24, v76);
+            let mut v89 = V::mul(x_e1, grad_o_e24);
+            let grad_o_e23 = V::load(grad_o.at(10usize, c));
+            v71 = V::mul_add(x_e5, grad_o_e23, v71);
+            // out0[23] = x_e2*grad_o_e35 - x_e3*grad_o_e25 + x_e5*grad_o_e23
+            V::store(v71, out0.at(23usize, c));
+            v76 = V::mul_add(x_e4, grad_o_e23, v76);
+            // out0[22] = x_e2*grad_o_e34 - x_e3*grad_o_e24 + x_e4*grad_o_e23
+            V::store(v76, out0.at(22usize, c));
+            let mut v95 = V::mul(x_e1, grad_o_e23);
+            let grad_o_e15 = V::load(grad_o.at(9usize, c));
+            v67 = V::neg_mul_add(x_e4, grad_o_e15, v67);
+            v72 = V::neg_mul_add(x_e3, grad_o_e15, v72);
+            v83 = V::neg_mul_add(x_e2, grad_o_e15, v83);
+            let grad_o_e14 = V::load(grad_o.at(8usize, c));
+            v67 = V::mul_add(x_e5, grad_o_e14, v67);
+            // out0[21] = x_e1*grad_o_e45 - x_e4*grad_o_e15 + x_e5*grad_o_e14
+            V::store(v67, out0.at(21usize, c));
+            v77 = V::neg_mul_add(x_e3, grad_o_e14, v77);
+            v89 = V::neg_mul_add(x_e2, grad_o_e14, v89);
+            let grad_o_e13 = V::load(grad_o.at(7usize, c));
+            v72 = V::mul_add(x_e5, grad_o_e13, v72);
+            // out0[20] = x_e1*grad_o_e35 - x_e3*grad_o_e15 + x_e5*grad_o_e13
+            V::store(v72, out0.at(20usize, c));
+            v77 = V::mul_add(x_e4, grad_o_e13, v77);
+            // out0[19] = x_e1*grad_o_e34 - x_e3*grad_o_e14 + x_e4*grad_o_e13
+            V::store(v77, out0.at(19usize, c));
+            v95 = V::neg_mul_add(x_e2, grad_o_e13, v95);
+            let grad_o_e12 = V::load(grad_o.at(6usize, c));
+            v83 = V::mul_add(x_e5, grad_o_e12, v83);
+            // out0[18] = x_e1*grad_o_e25 - x_e2*grad_o_e15 + x_e5*grad_o_e12
+            V::store(v83, out0.at(18usize, c));
+            v89 = V::mul_add(x_e4, grad_o_e12, v89);
+            // out0[17] = x_e1*grad_o_e24 - x_e2*grad_o_e14 + x_e4*grad_o_e12
+            V::store(v89, out0.at(17usize, c));
+            v95 = V::mul_add(x_e3, grad_o_e12, v95);
+            // out0[16] = x_e1*grad_o_e23 - x_e2*grad_o_e13 + x_e3*grad_o_e12
+            V::store(v95, out0.at(16usize, c));
+            let grad_o_e5 = V::load(grad_o.at(5usize, c));
+            let mut v125 = V::mul(x_e4, grad_o_e5);
+            let mut v126 = V::mul(x_e3, grad_o_e5);
+            let mut v127 = V::mul(x_e2, grad_o_e5);
+            let mut v128 = V::mul(x_e1, grad_o_e5);
+            let grad_o_e4 = V::load(grad_o.at(4usize, c));
+            v125 = V::neg_mul_add(x_e5, grad_o_e4, v125);
+            // out0[15] = x_e4*grad_o_e5 - x_e5*grad_o_e4
+            V::store(v125, out0.at(15usize, c));
+            let mut v132 = V::mul(x_e3, grad_o_e4);
+            let mut v133 = V::mul(x_e2, grad_o_e4);
+            let mut v134 = V::mul(x_e1, grad_o_e4);
+            let grad_o_e3 = V::load(grad_o.at(3usize, c));
+            v126 = V::neg_mul_add(x_e5, grad_o_e3, v126);
+            // out0[14] = x_e3*grad_o_e5 - x_e5*grad_o_e3
+            V::store(v126, out0.at(14usize, c));
+            v132 = V::neg_mul_add(x_e4, grad_o_e3, v132);
+            // out0[13] = x_e3*grad_o_e4 - x_e4*grad_o_e3
+            V::store(v132, out0.at(13usize, c));
+            let mut v140 = V::mul(x_e2, grad_o_e3);
+            let mut v141 = V::mul(x_e1, grad_o_e3);
+            let grad_o_e2 = V::load(grad_o.at(2usize, c));
+            v127 = V::neg_mul_add(x_e5, grad_o_e2, v127);
+            // out0[12] = x_e2*grad_o_e5 - x_e5*grad_o_e2
+            V::store(v127, out0.at(12usize, c));
+            v133 = V::neg_mul_add(x_e4, grad_o_e2, v133);
+            // out0[11] = x_e2*grad_o_e4 - x_e4*grad_o_e2
+            V::store(v133, out0.at(11usize, c));
+            v140 = V::neg_mul_add(x_e3, grad_o_e2, v140);
+            // out0[10] = x_e2*grad_o_e3 - x_e3*grad_o_e2
+            V::store(v140, out0.at(10usize, c));
+            let mut v149 = V::mul(x_e1, grad_o_e2);
+            let grad_o_e1 = V::load(grad_o.at(1usize, c));
+            v128 = V::neg_mul_add(x_e5, grad_o_e1, v128);
+            // out0[9] = x_e1*grad_o_e5 - x_e5*grad_o_e1
+            V::store(v128, out0.at(9usize, c));
+            v134 = V::neg_mul_add(x_e4, grad_o_e1, v134);
+            // out0[8] = x_e1*grad_o_e4 - x_e4*grad_o_e1
+            V::store(v134, out0.at(8usize, c));
+            v141 = V::neg_mul_add(x_e3, grad_o_e1, v141);
+            // out0[7] = x_e1*grad_o_e3 - x_e3*grad_o_e1
+            V::store(v141, out0.at(7usize, c));
+            v149 = V::neg_mul_add(x_e2, grad_o_e1, v149);
+            // out0[6] = x_e1*grad_o_e2 - x_e2*grad_o_e1
+            V::store(v149, out0.at(6usize, c));
+            let grad_o_1 = V::load(grad_o.at(0usize, c));
             // out0[5] = x_e5*grad_o_1
             V::store(V::mul(x_e5, grad_o_1), out0.at(5usize, c));
-            // out0[6] = x_e1*grad_o_e2 - x_e2*grad_o_e1
-            V::store(
-                V::neg_mul_add(x_e2, grad_o_e1, V::mul(x_e1, grad_o_e2)),
-                out0.at(6usize, c),
-            );
-            // out0[7] = x_e1*grad_o_e3 - x_e3*grad_o_e1
-            V::store(
-                V::neg_mul_add(x_e3, grad_o_e1, V::mul(x_e1, grad_o_e3)),
-                out0.at(7usize, c),
-            );
-            // out0[8] = x_e1*grad_o_e4 - x_e4*grad_o_e1
-            V::store(
-                V::neg_mul_add(x_e4, grad_o_e1, V::mul(x_e1, grad_o_e4)),
-                out0.at(8usize, c),
-            );
-            // out0[9] = x_e1*grad_o_e5 - x_e5*grad_o_e1
-            V::store(
-                V::neg_mul_add(x_e5, grad_o_e1, V::mul(x_e1, grad_o_e5)),
-                out0.at(9usize, c),
-            );
-            // out0[10] = x_e2*grad_o_e3 - x_e3*grad_o_e2
-            V::store(
-                V::neg_mul_add(x_e3, grad_o_e2, V::mul(x_e2, grad_o_e3)),
-                out0.at(10usize, c),
-            );
-            // out0[11] = x_e2*grad_o_e4 - x_e4*grad_o_e2
-            V::store(
-                V::neg_mul_add(x_e4, grad_o_e2, V::mul(x_e2, grad_o_e4)),
-                out0.at(11usize, c),
-            );
-            // out0[12] = x_e2*grad_o_e5 - x_e5*grad_o_e2
-            V::store(
-                V::neg_mul_add(x_e5, grad_o_e2, V::mul(x_e2, grad_o_e5)),
-                out0.at(12usize, c),
-            );
-            // out0[13] = x_e3*grad_o_e4 - x_e4*grad_o_e3
-            V::store(
-                V::neg_mul_add(x_e4, grad_o_e3, V::mul(x_e3, grad_o_e4)),
-                out0.at(13usize, c),
-            );
-            // out0[14] = x_e3*grad_o_e5 - x_e5*grad_o_e3
-            V::store(
-                V::neg_mul_add(x_e5, grad_o_e3, V::mul(x_e3, grad_o_e5)),
-                out0.at(14usize, c),
-            );
-            // out0[15] = x_e4*grad_o_e5 - x_e5*grad_o_e4
-            V::store(
-                V::neg_mul_add(x_e5, grad_o_e4, V::mul(x_e4, grad_o_e5)),
-                out0.at(15usize, c),
-            );
-            // out0[16] = x_e1*grad_o_e23 - x_e2*grad_o_e13 + x_e3*grad_o_e12
-            V::store(
-                {
-                    let mut s = V::mul(x_e1, grad_o_e23);
-                    s = V::neg_mul_add(x_e2, grad_o_e13, s);
-                    s = V::mul_add(x_e3, grad_o_e12, s);
-                    s
-                },
-                out0.at(16usize, c),
-            );
-            // out0[17] = x_e1*grad_o_e24 - x_e2*grad_o_e14 + x_e4*grad_o_e12
-            V::store(
-                {
-                    let mut s = V::mul(x_e1, grad_o_e24);
-                    s = V::neg_mul_add(x_e2, grad_o_e14, s);
-                    s = V::mul_add(x_e4, grad_o_e12, s);
-                    s
-                },
-                out0.at(17usize, c),
-            );
-            // out0[18] = x_e1*grad_o_e25 - x_e2*grad_o_e15 + x_e5*grad_o_e12
-            V::store(
-                {
-                    let mut s = V::mul(x_e1, grad_o_e25);
-                    s = V::neg_mul_add(x_e2, grad_o_e15, s);
-                    s = V::mul_add(x_e5, grad_o_e12, s);
-                    s
-                },
-                out0.at(18usize, c),
-            );
-            // out0[19] = x_e1*grad_o_e34 - x_e3*grad_o_e14 + x_e4*grad_o_e13
-            V::store(
-                {
-                    let mut s = V::mul(x_e1, grad_o_e34);
-                    s = V::neg_mul_add(x_e3, grad_o_e14, s);
-                    s = V::mul_add(x_e4, grad_o_e13, s);
-                    s
-                },
-                out0.at(19usize, c),
-            );
-            // out0[20] = x_e1*grad_o_e35 - x_e3*grad_o_e15 + x_e5*grad_o_e13
-            V::store(
-                {
-                    let mut s = V::mul(x_e1, grad_o_e35);
-                    s = V::neg_mul_add(x_e3, grad_o_e15, s);
-                    s = V::mul_add(x_e5, grad_o_e13, s);
-                    s
-                },
-                out0.at(20usize, c),
-            );
-            // out0[21] = x_e1*grad_o_e45 - x_e4*grad_o_e15 + x_e5*grad_o_e14
-            V::store(
-                {
-                    let mut s = V::mul(x_e1, grad_o_e45);
-                    s = V::neg_mul_add(x_e4, grad_o_e15, s);
-                    s = V::mul_add(x_e5, grad_o_e14, s);
-                    s
-                },
-                out0.at(21usize, c),
-            );
-            // out0[22] = x_e2*grad_o_e34 - x_e3*grad_o_e24 + x_e4*grad_o_e23
-            V::store(
-                {
-                    let mut s = V::mul(x_e2, grad_o_e34);
-                    s = V::neg_mul_add(x_e3, grad_o_e24, s);
-                    s = V::mul_add(x_e4, grad_o_e23, s);
-                    s
-                },
-                out0.at(22usize, c),
-            );
-            // out0[23] = x_e2*grad_o_e35 - x_e3*grad_o_e25 + x_e5*grad_o_e23
-            V::store(
-                {
-                    let mut s = V::mul(x_e2, grad_o_e35);
-                    s = V::neg_mul_add(x_e3, grad_o_e25, s);
-                    s = V::mul_add(x_e5, grad_o_e23, s);
-                    s
-                },
-                out0.at(23usize, c),
-            );
-            // out0[24] = x_e2*grad_o_e45 - x_e4*grad_o_e25 + x_e5*grad_o_e24
-            V::store(
-                {
-                    let mut s = V::mul(x_e2, grad_o_e45);
-                    s = V::neg_mul_add(x_e4, grad_o_e25, s);
-                    s = V::mul_add(x_e5, grad_o_e24, s);
-                    s
-                },
-                out0.at(24usize, c),
-            );
-            // out0[25] = x_e3*grad_o_e45 - x_e4*grad_o_e35 + x_e5*grad_o_e34
-            V::store(
-                {
-                    let mut s = V::mul(x_e3, grad_o_e45);
-                    s = V::neg_mul_add(x_e4, grad_o_e35, s);
-                    s = V::mul_add(x_e5, grad_o_e34, s);
-                    s
-                },
-                out0.at(25usize, c),
-            );
-            // out0[26] = x_e1*grad_o_e234 - x_e2*grad_o_e134 + x_e3*grad_o_e124 - x_e4*grad_o_e123
-            V::store(
-                {
-                    let mut s = V::mul(x_e1, grad_o_e234);
-                    s = V::neg_mul_add(x_e2, grad_o_e134, s);
-                    s = V::mul_add(x_e3, grad_o_e124, s);
-                    s = V::neg_mul_add(x_e4, grad_o_e123, s);
-                    s
-                },
-                out0.at(26usize, c),
-            );
-            // out0[27] = x_e1*grad_o_e235 - x_e2*grad_o_e135 + x_e3*grad_o_e125 - x_e5*grad_o_e123
-            V::store(
-                {
-                    let mut s = V::mul(x_e1, grad_o_e235);
-                    s = V::neg_mul_add(x_e2, grad_o_e135, s);
-                    s = V::mul_add(x_e3, grad_o_e125, s);
-                    s = V::neg_mul_add(x_e5, grad_o_e123, s);
-                    s
-                },
-                out0.at(27usize, c),
-            );
-            // out0[28] = x_e1*grad_o_e245 - x_e2*grad_o_e145 + x_e4*grad_o_e125 - x_e5*grad_o_e124
-            V::store(
-                {
-                    let mut s = V::mul(x_e1, grad_o_e245);
-                    s = V::neg_mul_add(x_e2, grad_o_e145, s);
-                    s = V::mul_add(x_e4, grad_o_e125, s);
-                    s = V::neg_mul_add(x_e5, grad_o_e124, s);
-                    s
-                },
-                out0.at(28usize, c),
-            );
-            // out0[29] = x_e1*grad_o_e345 - x_e3*grad_o_e145 + x_e4*grad_o_e135 - x_e5*grad_o_e134
-            V::store(
-                {
-                    let mut s = V::mul(x_e1, grad_o_e345);
-                    s = V::neg_mul_add(x_e3, grad_o_e145, s);
-                    s = V::mul_add(x_e4, grad_o_e135, s);
-                    s = V::neg_mul_add(x_e5, grad_o_e134, s);
-                    s
-                },
-                out0.at(29usize, c),
-            );
-            // out0[30] = x_e2*grad_o_e345 - x_e3*grad_o_e245 + x_e4*grad_o_e235 - x_e5*grad_o_e234
-            V::store(
-                {
-                    let mut s = V::mul(x_e2, grad_o_e345);
-                    s = V::neg_mul_add(x_e3, grad_o_e245, s);
-                    s = V::mul_add(x_e4, grad_o_e235, s);
-                    s = V::neg_mul_add(x_e5, grad_o_e234, s);
-                    s
-                },
-                out0.at(30usize, c),
-            );
-            // out0[31] = x_e1*grad_o_e2345 - x_e2*grad_o_e1345 + x_e3*grad_o_e1245 - x_e4*grad_o_e1235 + x_e5*grad_o_e1234
-            V::store(
-                {
-                    let mut s = V::mul(x_e1, V::load(grad_o.at(30usize, c)));
-                    s = V::neg_mul_add(x_e2, V::load(grad_o.at(29usize, c)), s);
-                    s = V::mul_add(x_e3, V::load(grad_o.at(28usize, c)), s);
-                    s = V::neg_mul_add(x_e4, V::load(grad_o.at(27usize, c)), s);
-                    s = V::mul_add(x_e5, V::load(grad_o.at(26usize, c)), s);
-                    s
-                },
-                out0.at(31usize, c),
-            );
+            // out0[4] = x_e4*grad_o_1
+            V::store(V::mul(x_e4, grad_o_1), out0.at(4usize, c));
+            // out0[3] = x_e3*grad_o_1
+            V::store(V::mul(x_e3, grad_o_1), out0.at(3usize, c));
+            // out0[2] = x_e2*grad_o_1
+            V::store(V::mul(x_e2, grad_o_1), out0.at(2usize, c));
+            // out0[1] = x_e1*grad_o_1
+            V::store(V::mul(x_e1, grad_o_1), out0.at(1usize, c));
+            // out0[0] = 0
+            V::store(c0e0, out0.at(0usize, c));
         }
     }
 }
@@ -2417,24 +1821,21 @@ unsafe fn left_contraction_6<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let out0 = args.outputs[0];
         for group in 0..args.groups {
             let c = group * V::LANES;
-            let y_e5 = V::load(y.at(4usize, c));
-            let y_e4 = V::load(y.at(3usize, c));
-            let y_e3 = V::load(y.at(2usize, c));
+            x.prefetch::<32usize>(c);
+            y.prefetch::<5usize>(c);
             let y_e1 = V::load(y.at(0usize, c));
+            let mut v2 = V::mul(V::load(x.at(1usize, c)), y_e1);
             let y_e2 = V::load(y.at(1usize, c));
-            let x_1 = V::load(x.at(0usize, c));
+            let y_e3 = V::load(y.at(2usize, c));
+            let y_e4 = V::load(y.at(3usize, c));
+            let y_e5 = V::load(y.at(4usize, c));
+            v2 = V::mul_add(V::load(x.at(2usize, c)), y_e2, v2);
+            v2 = V::mul_add(V::load(x.at(3usize, c)), y_e3, v2);
+            v2 = V::mul_add(V::load(x.at(4usize, c)), y_e4, v2);
+            v2 = V::mul_add(V::load(x.at(5usize, c)), y_e5, v2);
             // out0[0] = x_e5*y_e5 + x_e4*y_e4 + x_e3*y_e3 + x_e1*y_e1 + x_e2*y_e2
-            V::store(
-                {
-                    let mut s = V::mul(V::load(x.at(1usize, c)), y_e1);
-                    s = V::mul_add(V::load(x.at(2usize, c)), y_e2, s);
-                    s = V::mul_add(V::load(x.at(3usize, c)), y_e3, s);
-                    s = V::mul_add(V::load(x.at(4usize, c)), y_e4, s);
-                    s = V::mul_add(V::load(x.at(5usize, c)), y_e5, s);
-                    s
-                },
-                out0.at(0usize, c),
-            );
+            V::store(v2, out0.at(0usize, c));
+            let x_1 = V::load(x.at(0usize, c));
             // out0[1] = x_1*y_e1
             V::store(V::mul(x_1, y_e1), out0.at(1usize, c));
             // out0[2] = x_1*y_e2
@@ -2462,34 +1863,31 @@ unsafe fn left_contraction_7<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let c0e0 = V::from_f64(0f64);
         for group in 0..args.groups {
             let c = group * V::LANES;
+            y.prefetch::<5usize>(c);
+            grad_o.prefetch::<6usize>(c);
             let y_e5 = V::load(y.at(4usize, c));
+            let mut v2 = V::mul(y_e5, V::load(grad_o.at(5usize, c)));
             let y_e4 = V::load(y.at(3usize, c));
+            v2 = V::mul_add(y_e4, V::load(grad_o.at(4usize, c)), v2);
             let y_e3 = V::load(y.at(2usize, c));
+            v2 = V::mul_add(y_e3, V::load(grad_o.at(3usize, c)), v2);
             let y_e2 = V::load(y.at(1usize, c));
+            v2 = V::mul_add(y_e2, V::load(grad_o.at(2usize, c)), v2);
             let y_e1 = V::load(y.at(0usize, c));
-            let grad_o_1 = V::load(grad_o.at(0usize, c));
+            v2 = V::mul_add(y_e1, V::load(grad_o.at(1usize, c)), v2);
             // out0[0] = y_e5*grad_o_e5 + y_e4*grad_o_e4 + y_e3*grad_o_e3 + y_e2*grad_o_e2 + y_e1*grad_o_e1
-            V::store(
-                {
-                    let mut s = V::mul(y_e5, V::load(grad_o.at(5usize, c)));
-                    s = V::mul_add(y_e4, V::load(grad_o.at(4usize, c)), s);
-                    s = V::mul_add(y_e3, V::load(grad_o.at(3usize, c)), s);
-                    s = V::mul_add(y_e2, V::load(grad_o.at(2usize, c)), s);
-                    s = V::mul_add(y_e1, V::load(grad_o.at(1usize, c)), s);
-                    s
-                },
-                out0.at(0usize, c),
-            );
-            // out0[1] = y_e1*grad_o_1
-            V::store(V::mul(y_e1, grad_o_1), out0.at(1usize, c));
-            // out0[2] = y_e2*grad_o_1
-            V::store(V::mul(y_e2, grad_o_1), out0.at(2usize, c));
-            // out0[3] = y_e3*grad_o_1
-            V::store(V::mul(y_e3, grad_o_1), out0.at(3usize, c));
-            // out0[4] = y_e4*grad_o_1
-            V::store(V::mul(y_e4, grad_o_1), out0.at(4usize, c));
+            V::store(v2, out0.at(0usize, c));
+            let grad_o_1 = V::load(grad_o.at(0usize, c));
             // out0[5] = y_e5*grad_o_1
             V::store(V::mul(y_e5, grad_o_1), out0.at(5usize, c));
+            // out0[4] = y_e4*grad_o_1
+            V::store(V::mul(y_e4, grad_o_1), out0.at(4usize, c));
+            // out0[3] = y_e3*grad_o_1
+            V::store(V::mul(y_e3, grad_o_1), out0.at(3usize, c));
+            // out0[2] = y_e2*grad_o_1
+            V::store(V::mul(y_e2, grad_o_1), out0.at(2usize, c));
+            // out0[1] = y_e1*grad_o_1
+            V::store(V::mul(y_e1, grad_o_1), out0.at(1usize, c));
             // out0[6] = 0
             V::store(c0e0, out0.at(6usize, c));
             // out0[7] = 0
@@ -2558,53 +1956,30 @@ unsafe fn left_contraction_8<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let out0 = args.outputs[0];
         for group in 0..args.groups {
             let c = group * V::LANES;
+            x.prefetch::<32usize>(c);
+            grad_o.prefetch::<6usize>(c);
             let x_1 = V::load(x.at(0usize, c));
+            let mut v2 = V::mul(x_1, V::load(grad_o.at(5usize, c)));
+            let mut v4 = V::mul(x_1, V::load(grad_o.at(4usize, c)));
+            let mut v6 = V::mul(x_1, V::load(grad_o.at(3usize, c)));
+            let mut v8 = V::mul(x_1, V::load(grad_o.at(2usize, c)));
+            let mut v10 = V::mul(x_1, V::load(grad_o.at(1usize, c)));
             let grad_o_1 = V::load(grad_o.at(0usize, c));
-            // out0[0] = x_1*grad_o_e1 + x_e1*grad_o_1
-            V::store(
-                V::mul_add(
-                    V::load(x.at(1usize, c)),
-                    grad_o_1,
-                    V::mul(x_1, V::load(grad_o.at(1usize, c))),
-                ),
-                out0.at(0usize, c),
-            );
-            // out0[1] = x_1*grad_o_e2 + x_e2*grad_o_1
-            V::store(
-                V::mul_add(
-                    V::load(x.at(2usize, c)),
-                    grad_o_1,
-                    V::mul(x_1, V::load(grad_o.at(2usize, c))),
-                ),
-                out0.at(1usize, c),
-            );
-            // out0[2] = x_1*grad_o_e3 + x_e3*grad_o_1
-            V::store(
-                V::mul_add(
-                    V::load(x.at(3usize, c)),
-                    grad_o_1,
-                    V::mul(x_1, V::load(grad_o.at(3usize, c))),
-                ),
-                out0.at(2usize, c),
-            );
-            // out0[3] = x_1*grad_o_e4 + x_e4*grad_o_1
-            V::store(
-                V::mul_add(
-                    V::load(x.at(4usize, c)),
-                    grad_o_1,
-                    V::mul(x_1, V::load(grad_o.at(4usize, c))),
-                ),
-                out0.at(3usize, c),
-            );
+            v2 = V::mul_add(V::load(x.at(5usize, c)), grad_o_1, v2);
             // out0[4] = x_1*grad_o_e5 + x_e5*grad_o_1
-            V::store(
-                V::mul_add(
-                    V::load(x.at(5usize, c)),
-                    grad_o_1,
-                    V::mul(x_1, V::load(grad_o.at(5usize, c))),
-                ),
-                out0.at(4usize, c),
-            );
+            V::store(v2, out0.at(4usize, c));
+            v4 = V::mul_add(V::load(x.at(4usize, c)), grad_o_1, v4);
+            // out0[3] = x_1*grad_o_e4 + x_e4*grad_o_1
+            V::store(v4, out0.at(3usize, c));
+            v6 = V::mul_add(V::load(x.at(3usize, c)), grad_o_1, v6);
+            // out0[2] = x_1*grad_o_e3 + x_e3*grad_o_1
+            V::store(v6, out0.at(2usize, c));
+            v8 = V::mul_add(V::load(x.at(2usize, c)), grad_o_1, v8);
+            // out0[1] = x_1*grad_o_e2 + x_e2*grad_o_1
+            V::store(v8, out0.at(1usize, c));
+            v10 = V::mul_add(V::load(x.at(1usize, c)), grad_o_1, v10);
+            // out0[0] = x_1*grad_o_e1 + x_e1*grad_o_1
+            V::store(v10, out0.at(0usize, c));
         }
     }
 }
@@ -2677,37 +2052,15 @@ unsafe fn left_contraction_9<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let out0 = args.outputs[0];
         for group in 0..args.groups {
             let c = group * V::LANES;
+            x.prefetch::<5usize>(c);
+            y.prefetch::<5usize>(c);
+            let mut v2 = V::mul(V::load(x.at(0usize, c)), V::load(y.at(0usize, c)));
+            v2 = V::mul_add(V::load(x.at(1usize, c)), V::load(y.at(1usize, c)), v2);
+            v2 = V::mul_add(V::load(x.at(2usize, c)), V::load(y.at(2usize, c)), v2);
+            v2 = V::mul_add(V::load(x.at(3usize, c)), V::load(y.at(3usize, c)), v2);
+            v2 = V::mul_add(V::load(x.at(4usize, c)), V::load(y.at(4usize, c)), v2);
             // out0[0] = x_e5*y_e5 + x_e4*y_e4 + x_e3*y_e3 + x_e1*y_e1 + x_e2*y_e2
-            V::store(
-                {
-                    let mut s = V::mul(
-                        V::load(x.at(0usize, c)),
-                        V::load(y.at(0usize, c)),
-                    );
-                    s = V::mul_add(
-                        V::load(x.at(1usize, c)),
-                        V::load(y.at(1usize, c)),
-                        s,
-                    );
-                    s = V::mul_add(
-                        V::load(x.at(2usize, c)),
-                        V::load(y.at(2usize, c)),
-                        s,
-                    );
-                    s = V::mul_add(
-                        V::load(x.at(3usize, c)),
-                        V::load(y.at(3usize, c)),
-                        s,
-                    );
-                    s = V::mul_add(
-                        V::load(x.at(4usize, c)),
-                        V::load(y.at(4usize, c)),
-                        s,
-                    );
-                    s
-                },
-                out0.at(0usize, c),
-            );
+            V::store(v2, out0.at(0usize, c));
         }
     }
 }
@@ -2724,17 +2077,19 @@ unsafe fn left_contraction_10<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let out0 = args.outputs[0];
         for group in 0..args.groups {
             let c = group * V::LANES;
+            y.prefetch::<5usize>(c);
+            grad_o.prefetch::<1usize>(c);
             let grad_o_1 = V::load(grad_o.at(0usize, c));
-            // out0[0] = y_e1*grad_o_1
-            V::store(V::mul(V::load(y.at(0usize, c)), grad_o_1), out0.at(0usize, c));
-            // out0[1] = y_e2*grad_o_1
-            V::store(V::mul(V::load(y.at(1usize, c)), grad_o_1), out0.at(1usize, c));
-            // out0[2] = y_e3*grad_o_1
-            V::store(V::mul(V::load(y.at(2usize, c)), grad_o_1), out0.at(2usize, c));
-            // out0[3] = y_e4*grad_o_1
-            V::store(V::mul(V::load(y.at(3usize, c)), grad_o_1), out0.at(3usize, c));
             // out0[4] = y_e5*grad_o_1
             V::store(V::mul(V::load(y.at(4usize, c)), grad_o_1), out0.at(4usize, c));
+            // out0[3] = y_e4*grad_o_1
+            V::store(V::mul(V::load(y.at(3usize, c)), grad_o_1), out0.at(3usize, c));
+            // out0[2] = y_e3*grad_o_1
+            V::store(V::mul(V::load(y.at(2usize, c)), grad_o_1), out0.at(2usize, c));
+            // out0[1] = y_e2*grad_o_1
+            V::store(V::mul(V::load(y.at(1usize, c)), grad_o_1), out0.at(1usize, c));
+            // out0[0] = y_e1*grad_o_1
+            V::store(V::mul(V::load(y.at(0usize, c)), grad_o_1), out0.at(0usize, c));
         }
     }
 }

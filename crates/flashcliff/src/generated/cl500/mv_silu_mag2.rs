@@ -5,7 +5,7 @@
 
 #[allow(unused_imports, reason = "not every operator needs all of them")]
 use crate::kernel::generated_prelude::*;
-/// From `x`, `b`, `a` to `o`: o_g = sigmoid(a_g u_g + b_g) x_g, u_0 = x_1, u_g an invariant of x_g.
+/// From `x`, `a`, `b` to `o`: o_g = sigmoid(a_g u_g + b_g) x_g, u_0 = x_1, u_g an invariant of x_g.
 ///
 /// From `mv_silu_mag2` of Cl(5,0,0).
 #[inline(always)]
@@ -18,101 +18,94 @@ unsafe fn mv_silu_mag2_0<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let param1 = args.params[1];
         for group in 0..args.groups {
             let c = group * V::LANES;
+            x.prefetch::<32usize>(c);
             let x_1 = V::load(x.at(0usize, c));
             let x_e1 = V::load(x.at(1usize, c));
-            let x_e5 = V::load(x.at(5usize, c));
-            let x_e4 = V::load(x.at(4usize, c));
-            let x_e3 = V::load(x.at(3usize, c));
+            let mut v7 = V::mul(x_e1, x_e1);
             let x_e2 = V::load(x.at(2usize, c));
-            let v25 = V::sigmoid(
+            let x_e3 = V::load(x.at(3usize, c));
+            let x_e4 = V::load(x.at(4usize, c));
+            let x_e5 = V::load(x.at(5usize, c));
+            v7 = V::mul_add(x_e2, x_e2, v7);
+            v7 = V::mul_add(x_e3, x_e3, v7);
+            v7 = V::mul_add(x_e4, x_e4, v7);
+            v7 = V::mul_add(x_e5, x_e5, v7);
+            let v24 = V::sigmoid(
                 V::mul_add(
-                    V::load(param1.at(1usize, c)),
-                    {
-                        let mut s = V::mul(x_e1, x_e1);
-                        s = V::mul_add(x_e2, x_e2, s);
-                        s = V::mul_add(x_e3, x_e3, s);
-                        s = V::mul_add(x_e4, x_e4, s);
-                        s = V::mul_add(x_e5, x_e5, s);
-                        s
-                    },
                     V::load(param0.at(1usize, c)),
+                    v7,
+                    V::load(param1.at(1usize, c)),
                 ),
             );
             let x_e12 = V::load(x.at(6usize, c));
-            let x_e45 = V::load(x.at(15usize, c));
-            let x_e35 = V::load(x.at(14usize, c));
-            let x_e34 = V::load(x.at(13usize, c));
-            let x_e25 = V::load(x.at(12usize, c));
-            let x_e24 = V::load(x.at(11usize, c));
-            let x_e23 = V::load(x.at(10usize, c));
-            let x_e15 = V::load(x.at(9usize, c));
-            let x_e14 = V::load(x.at(8usize, c));
+            let mut v26 = V::mul(x_e12, x_e12);
             let x_e13 = V::load(x.at(7usize, c));
-            let v64 = V::sigmoid(
+            let x_e14 = V::load(x.at(8usize, c));
+            let x_e15 = V::load(x.at(9usize, c));
+            let x_e23 = V::load(x.at(10usize, c));
+            let x_e24 = V::load(x.at(11usize, c));
+            let x_e25 = V::load(x.at(12usize, c));
+            let x_e34 = V::load(x.at(13usize, c));
+            let x_e35 = V::load(x.at(14usize, c));
+            let x_e45 = V::load(x.at(15usize, c));
+            v26 = V::mul_add(x_e13, x_e13, v26);
+            v26 = V::mul_add(x_e14, x_e14, v26);
+            v26 = V::mul_add(x_e15, x_e15, v26);
+            v26 = V::mul_add(x_e23, x_e23, v26);
+            v26 = V::mul_add(x_e24, x_e24, v26);
+            v26 = V::mul_add(x_e25, x_e25, v26);
+            v26 = V::mul_add(x_e34, x_e34, v26);
+            v26 = V::mul_add(x_e35, x_e35, v26);
+            v26 = V::mul_add(x_e45, x_e45, v26);
+            let v58 = V::sigmoid(
                 V::mul_add(
-                    V::load(param1.at(2usize, c)),
-                    {
-                        let mut s = V::mul(x_e12, x_e12);
-                        s = V::mul_add(x_e13, x_e13, s);
-                        s = V::mul_add(x_e14, x_e14, s);
-                        s = V::mul_add(x_e15, x_e15, s);
-                        s = V::mul_add(x_e23, x_e23, s);
-                        s = V::mul_add(x_e24, x_e24, s);
-                        s = V::mul_add(x_e25, x_e25, s);
-                        s = V::mul_add(x_e34, x_e34, s);
-                        s = V::mul_add(x_e35, x_e35, s);
-                        s = V::mul_add(x_e45, x_e45, s);
-                        s
-                    },
                     V::load(param0.at(2usize, c)),
+                    v26,
+                    V::load(param1.at(2usize, c)),
                 ),
             );
             let x_e123 = V::load(x.at(16usize, c));
-            let x_e345 = V::load(x.at(25usize, c));
-            let x_e245 = V::load(x.at(24usize, c));
-            let x_e235 = V::load(x.at(23usize, c));
-            let x_e234 = V::load(x.at(22usize, c));
-            let x_e145 = V::load(x.at(21usize, c));
-            let x_e135 = V::load(x.at(20usize, c));
-            let x_e134 = V::load(x.at(19usize, c));
-            let x_e125 = V::load(x.at(18usize, c));
+            let mut v60 = V::mul(x_e123, x_e123);
             let x_e124 = V::load(x.at(17usize, c));
-            let v108 = V::sigmoid(
+            let x_e125 = V::load(x.at(18usize, c));
+            let x_e134 = V::load(x.at(19usize, c));
+            let x_e135 = V::load(x.at(20usize, c));
+            let x_e145 = V::load(x.at(21usize, c));
+            let x_e234 = V::load(x.at(22usize, c));
+            let x_e235 = V::load(x.at(23usize, c));
+            let x_e245 = V::load(x.at(24usize, c));
+            let x_e345 = V::load(x.at(25usize, c));
+            v60 = V::mul_add(x_e124, x_e124, v60);
+            v60 = V::mul_add(x_e125, x_e125, v60);
+            v60 = V::mul_add(x_e134, x_e134, v60);
+            v60 = V::mul_add(x_e135, x_e135, v60);
+            v60 = V::mul_add(x_e145, x_e145, v60);
+            v60 = V::mul_add(x_e234, x_e234, v60);
+            v60 = V::mul_add(x_e235, x_e235, v60);
+            v60 = V::mul_add(x_e245, x_e245, v60);
+            v60 = V::mul_add(x_e345, x_e345, v60);
+            let v92 = V::sigmoid(
                 V::mul_add(
-                    V::load(param1.at(3usize, c)),
-                    {
-                        let mut s = V::mul(x_e123, x_e123);
-                        s = V::mul_add(x_e124, x_e124, s);
-                        s = V::mul_add(x_e125, x_e125, s);
-                        s = V::mul_add(x_e134, x_e134, s);
-                        s = V::mul_add(x_e135, x_e135, s);
-                        s = V::mul_add(x_e145, x_e145, s);
-                        s = V::mul_add(x_e234, x_e234, s);
-                        s = V::mul_add(x_e235, x_e235, s);
-                        s = V::mul_add(x_e245, x_e245, s);
-                        s = V::mul_add(x_e345, x_e345, s);
-                        s
-                    },
                     V::load(param0.at(3usize, c)),
+                    v60,
+                    V::load(param1.at(3usize, c)),
                 ),
             );
             let x_e1234 = V::load(x.at(26usize, c));
-            let x_e2345 = V::load(x.at(30usize, c));
-            let x_e1345 = V::load(x.at(29usize, c));
-            let x_e1245 = V::load(x.at(28usize, c));
+            let mut v94 = V::mul(x_e1234, x_e1234);
             let x_e1235 = V::load(x.at(27usize, c));
-            let v137 = V::sigmoid(
+            let x_e1245 = V::load(x.at(28usize, c));
+            let x_e1345 = V::load(x.at(29usize, c));
+            let x_e2345 = V::load(x.at(30usize, c));
+            v94 = V::mul_add(x_e1235, x_e1235, v94);
+            v94 = V::mul_add(x_e1245, x_e1245, v94);
+            v94 = V::mul_add(x_e1345, x_e1345, v94);
+            v94 = V::mul_add(x_e2345, x_e2345, v94);
+            let v111 = V::sigmoid(
                 V::mul_add(
-                    V::load(param1.at(4usize, c)),
-                    {
-                        let mut s = V::mul(x_e1234, x_e1234);
-                        s = V::mul_add(x_e1235, x_e1235, s);
-                        s = V::mul_add(x_e1245, x_e1245, s);
-                        s = V::mul_add(x_e1345, x_e1345, s);
-                        s = V::mul_add(x_e2345, x_e2345, s);
-                        s
-                    },
                     V::load(param0.at(4usize, c)),
+                    v94,
+                    V::load(param1.at(4usize, c)),
                 ),
             );
             let x_e12345 = V::load(x.at(31usize, c));
@@ -123,82 +116,82 @@ unsafe fn mv_silu_mag2_0<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
                     V::sigmoid(
                         V::mul_add(
                             x_1,
-                            V::load(param1.at(0usize, c)),
                             V::load(param0.at(0usize, c)),
+                            V::load(param1.at(0usize, c)),
                         ),
                     ),
                 ),
                 out0.at(0usize, c),
             );
-            // out0[1] = x_e1*v25
-            V::store(V::mul(x_e1, v25), out0.at(1usize, c));
-            // out0[2] = x_e2*v25
-            V::store(V::mul(x_e2, v25), out0.at(2usize, c));
-            // out0[3] = x_e3*v25
-            V::store(V::mul(x_e3, v25), out0.at(3usize, c));
-            // out0[4] = x_e4*v25
-            V::store(V::mul(x_e4, v25), out0.at(4usize, c));
-            // out0[5] = x_e5*v25
-            V::store(V::mul(x_e5, v25), out0.at(5usize, c));
-            // out0[6] = x_e12*v64
-            V::store(V::mul(x_e12, v64), out0.at(6usize, c));
-            // out0[7] = x_e13*v64
-            V::store(V::mul(x_e13, v64), out0.at(7usize, c));
-            // out0[8] = x_e14*v64
-            V::store(V::mul(x_e14, v64), out0.at(8usize, c));
-            // out0[9] = x_e15*v64
-            V::store(V::mul(x_e15, v64), out0.at(9usize, c));
-            // out0[10] = x_e23*v64
-            V::store(V::mul(x_e23, v64), out0.at(10usize, c));
-            // out0[11] = x_e24*v64
-            V::store(V::mul(x_e24, v64), out0.at(11usize, c));
-            // out0[12] = x_e25*v64
-            V::store(V::mul(x_e25, v64), out0.at(12usize, c));
-            // out0[13] = x_e34*v64
-            V::store(V::mul(x_e34, v64), out0.at(13usize, c));
-            // out0[14] = x_e35*v64
-            V::store(V::mul(x_e35, v64), out0.at(14usize, c));
-            // out0[15] = x_e45*v64
-            V::store(V::mul(x_e45, v64), out0.at(15usize, c));
-            // out0[16] = x_e123*v108
-            V::store(V::mul(x_e123, v108), out0.at(16usize, c));
-            // out0[17] = x_e124*v108
-            V::store(V::mul(x_e124, v108), out0.at(17usize, c));
-            // out0[18] = x_e125*v108
-            V::store(V::mul(x_e125, v108), out0.at(18usize, c));
-            // out0[19] = x_e134*v108
-            V::store(V::mul(x_e134, v108), out0.at(19usize, c));
-            // out0[20] = x_e135*v108
-            V::store(V::mul(x_e135, v108), out0.at(20usize, c));
-            // out0[21] = x_e145*v108
-            V::store(V::mul(x_e145, v108), out0.at(21usize, c));
-            // out0[22] = x_e234*v108
-            V::store(V::mul(x_e234, v108), out0.at(22usize, c));
-            // out0[23] = x_e235*v108
-            V::store(V::mul(x_e235, v108), out0.at(23usize, c));
-            // out0[24] = x_e245*v108
-            V::store(V::mul(x_e245, v108), out0.at(24usize, c));
-            // out0[25] = x_e345*v108
-            V::store(V::mul(x_e345, v108), out0.at(25usize, c));
-            // out0[26] = x_e1234*v137
-            V::store(V::mul(x_e1234, v137), out0.at(26usize, c));
-            // out0[27] = x_e1235*v137
-            V::store(V::mul(x_e1235, v137), out0.at(27usize, c));
-            // out0[28] = x_e1245*v137
-            V::store(V::mul(x_e1245, v137), out0.at(28usize, c));
-            // out0[29] = x_e1345*v137
-            V::store(V::mul(x_e1345, v137), out0.at(29usize, c));
-            // out0[30] = x_e2345*v137
-            V::store(V::mul(x_e2345, v137), out0.at(30usize, c));
+            // out0[1] = x_e1*v24
+            V::store(V::mul(x_e1, v24), out0.at(1usize, c));
+            // out0[2] = x_e2*v24
+            V::store(V::mul(x_e2, v24), out0.at(2usize, c));
+            // out0[3] = x_e3*v24
+            V::store(V::mul(x_e3, v24), out0.at(3usize, c));
+            // out0[4] = x_e4*v24
+            V::store(V::mul(x_e4, v24), out0.at(4usize, c));
+            // out0[5] = x_e5*v24
+            V::store(V::mul(x_e5, v24), out0.at(5usize, c));
+            // out0[6] = x_e12*v58
+            V::store(V::mul(x_e12, v58), out0.at(6usize, c));
+            // out0[7] = x_e13*v58
+            V::store(V::mul(x_e13, v58), out0.at(7usize, c));
+            // out0[8] = x_e14*v58
+            V::store(V::mul(x_e14, v58), out0.at(8usize, c));
+            // out0[9] = x_e15*v58
+            V::store(V::mul(x_e15, v58), out0.at(9usize, c));
+            // out0[10] = x_e23*v58
+            V::store(V::mul(x_e23, v58), out0.at(10usize, c));
+            // out0[11] = x_e24*v58
+            V::store(V::mul(x_e24, v58), out0.at(11usize, c));
+            // out0[12] = x_e25*v58
+            V::store(V::mul(x_e25, v58), out0.at(12usize, c));
+            // out0[13] = x_e34*v58
+            V::store(V::mul(x_e34, v58), out0.at(13usize, c));
+            // out0[14] = x_e35*v58
+            V::store(V::mul(x_e35, v58), out0.at(14usize, c));
+            // out0[15] = x_e45*v58
+            V::store(V::mul(x_e45, v58), out0.at(15usize, c));
+            // out0[16] = x_e123*v92
+            V::store(V::mul(x_e123, v92), out0.at(16usize, c));
+            // out0[17] = x_e124*v92
+            V::store(V::mul(x_e124, v92), out0.at(17usize, c));
+            // out0[18] = x_e125*v92
+            V::store(V::mul(x_e125, v92), out0.at(18usize, c));
+            // out0[19] = x_e134*v92
+            V::store(V::mul(x_e134, v92), out0.at(19usize, c));
+            // out0[20] = x_e135*v92
+            V::store(V::mul(x_e135, v92), out0.at(20usize, c));
+            // out0[21] = x_e145*v92
+            V::store(V::mul(x_e145, v92), out0.at(21usize, c));
+            // out0[22] = x_e234*v92
+            V::store(V::mul(x_e234, v92), out0.at(22usize, c));
+            // out0[23] = x_e235*v92
+            V::store(V::mul(x_e235, v92), out0.at(23usize, c));
+            // out0[24] = x_e245*v92
+            V::store(V::mul(x_e245, v92), out0.at(24usize, c));
+            // out0[25] = x_e345*v92
+            V::store(V::mul(x_e345, v92), out0.at(25usize, c));
+            // out0[26] = x_e1234*v111
+            V::store(V::mul(x_e1234, v111), out0.at(26usize, c));
+            // out0[27] = x_e1235*v111
+            V::store(V::mul(x_e1235, v111), out0.at(27usize, c));
+            // out0[28] = x_e1245*v111
+            V::store(V::mul(x_e1245, v111), out0.at(28usize, c));
+            // out0[29] = x_e1345*v111
+            V::store(V::mul(x_e1345, v111), out0.at(29usize, c));
+            // out0[30] = x_e2345*v111
+            V::store(V::mul(x_e2345, v111), out0.at(30usize, c));
             // out0[31] = x_e12345*(sigmoid(b5 + a5*x_e12345*x_e12345))
             V::store(
                 V::mul(
                     x_e12345,
                     V::sigmoid(
                         V::mul_add(
-                            V::load(param1.at(5usize, c)),
-                            V::mul(x_e12345, x_e12345),
                             V::load(param0.at(5usize, c)),
+                            V::mul(x_e12345, x_e12345),
+                            V::load(param1.at(5usize, c)),
                         ),
                     ),
                 ),
@@ -208,7 +201,7 @@ unsafe fn mv_silu_mag2_0<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
     }
 }
 pub(super) static MV_SILU_MAG2_0: Stage = stage!(mv_silu_mag2_0);
-/// From `x`, `grad_o`, `b`, `a` to `grad_x`, `grad_a`, `grad_b`: adjoint of o_g = sigmoid(a_g u_g + b_g) x_g, u_0 = x_1, u_g an invariant of x_g.
+/// From `x`, `grad_o`, `a`, `b` to `grad_x`, `grad_a`, `grad_b`: adjoint of o_g = sigmoid(a_g u_g + b_g) x_g, u_0 = x_1, u_g an invariant of x_g.
 ///
 /// From `mv_silu_mag2_grad` of Cl(5,0,0).
 #[inline(always)]
@@ -225,403 +218,375 @@ unsafe fn mv_silu_mag2_1<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let c1e0 = V::from_f64(1f64);
         for group in 0..args.groups {
             let c = group * V::LANES;
+            x.prefetch::<32usize>(c);
+            grad_o.prefetch::<32usize>(c);
             let x_1 = V::load(x.at(0usize, c));
-            let a0 = V::load(param1.at(0usize, c));
-            let v5 = V::sigmoid(V::mul_add(x_1, a0, V::load(param0.at(0usize, c))));
-            let grad_o_1 = V::load(grad_o.at(0usize, c));
-            let v12 = V::mul(V::mul(x_1, grad_o_1), V::mul(v5, V::sub(c1e0, v5)));
+            let a0 = V::load(param0.at(0usize, c));
+            let v5 = V::sigmoid(V::mul_add(x_1, a0, V::load(param1.at(0usize, c))));
             let x_e1 = V::load(x.at(1usize, c));
-            let a1 = V::load(param1.at(1usize, c));
-            let x_e5 = V::load(x.at(5usize, c));
-            let grad_o_e5 = V::load(grad_o.at(5usize, c));
-            let x_e4 = V::load(x.at(4usize, c));
-            let grad_o_e4 = V::load(grad_o.at(4usize, c));
-            let x_e3 = V::load(x.at(3usize, c));
-            let grad_o_e3 = V::load(grad_o.at(3usize, c));
+            let mut v7 = V::mul(x_e1, x_e1);
             let x_e2 = V::load(x.at(2usize, c));
-            let grad_o_e2 = V::load(grad_o.at(2usize, c));
-            let grad_o_e1 = V::load(grad_o.at(1usize, c));
-            let v44 = {
-                let mut s = V::mul(x_e1, x_e1);
-                s = V::mul_add(x_e2, x_e2, s);
-                s = V::mul_add(x_e3, x_e3, s);
-                s = V::mul_add(x_e4, x_e4, s);
-                s = V::mul_add(x_e5, x_e5, s);
-                s
-            };
-            let v47 = V::sigmoid(V::mul_add(a1, v44, V::load(param0.at(1usize, c))));
-            let v50 = V::mul(
-                {
-                    let mut s = V::mul(x_e5, grad_o_e5);
-                    s = V::mul_add(x_e4, grad_o_e4, s);
-                    s = V::mul_add(x_e3, grad_o_e3, s);
-                    s = V::mul_add(x_e2, grad_o_e2, s);
-                    s = V::mul_add(x_e1, grad_o_e1, s);
-                    s
-                },
-                V::mul(v47, V::sub(c1e0, v47)),
-            );
-            let v51 = V::mul(a1, v50);
-            let v52 = V::mul(x_e1, v51);
-            let v56 = V::mul(x_e2, v51);
-            let v60 = V::mul(x_e3, v51);
-            let v64 = V::mul(x_e4, v51);
-            let v68 = V::mul(x_e5, v51);
+            let x_e3 = V::load(x.at(3usize, c));
+            let x_e4 = V::load(x.at(4usize, c));
+            let x_e5 = V::load(x.at(5usize, c));
+            v7 = V::mul_add(x_e2, x_e2, v7);
+            v7 = V::mul_add(x_e3, x_e3, v7);
+            v7 = V::mul_add(x_e4, x_e4, v7);
+            v7 = V::mul_add(x_e5, x_e5, v7);
+            let a1 = V::load(param0.at(1usize, c));
+            let v24 = V::sigmoid(V::mul_add(a1, v7, V::load(param1.at(1usize, c))));
             let x_e12 = V::load(x.at(6usize, c));
-            let a2 = V::load(param1.at(2usize, c));
-            let x_e45 = V::load(x.at(15usize, c));
-            let grad_o_e45 = V::load(grad_o.at(15usize, c));
-            let x_e35 = V::load(x.at(14usize, c));
-            let grad_o_e35 = V::load(grad_o.at(14usize, c));
-            let x_e34 = V::load(x.at(13usize, c));
-            let grad_o_e34 = V::load(grad_o.at(13usize, c));
-            let x_e25 = V::load(x.at(12usize, c));
-            let grad_o_e25 = V::load(grad_o.at(12usize, c));
-            let x_e24 = V::load(x.at(11usize, c));
-            let grad_o_e24 = V::load(grad_o.at(11usize, c));
-            let x_e23 = V::load(x.at(10usize, c));
-            let grad_o_e23 = V::load(grad_o.at(10usize, c));
-            let x_e15 = V::load(x.at(9usize, c));
-            let grad_o_e15 = V::load(grad_o.at(9usize, c));
-            let x_e14 = V::load(x.at(8usize, c));
-            let grad_o_e14 = V::load(grad_o.at(8usize, c));
+            let mut v26 = V::mul(x_e12, x_e12);
             let x_e13 = V::load(x.at(7usize, c));
-            let grad_o_e13 = V::load(grad_o.at(7usize, c));
-            let grad_o_e12 = V::load(grad_o.at(6usize, c));
-            let v131 = {
-                let mut s = V::mul(x_e12, x_e12);
-                s = V::mul_add(x_e13, x_e13, s);
-                s = V::mul_add(x_e14, x_e14, s);
-                s = V::mul_add(x_e15, x_e15, s);
-                s = V::mul_add(x_e23, x_e23, s);
-                s = V::mul_add(x_e24, x_e24, s);
-                s = V::mul_add(x_e25, x_e25, s);
-                s = V::mul_add(x_e34, x_e34, s);
-                s = V::mul_add(x_e35, x_e35, s);
-                s = V::mul_add(x_e45, x_e45, s);
-                s
-            };
-            let v134 = V::sigmoid(V::mul_add(a2, v131, V::load(param0.at(2usize, c))));
-            let v137 = V::mul(
-                {
-                    let mut s = V::mul(x_e45, grad_o_e45);
-                    s = V::mul_add(x_e35, grad_o_e35, s);
-                    s = V::mul_add(x_e34, grad_o_e34, s);
-                    s = V::mul_add(x_e25, grad_o_e25, s);
-                    s = V::mul_add(x_e24, grad_o_e24, s);
-                    s = V::mul_add(x_e23, grad_o_e23, s);
-                    s = V::mul_add(x_e15, grad_o_e15, s);
-                    s = V::mul_add(x_e14, grad_o_e14, s);
-                    s = V::mul_add(x_e13, grad_o_e13, s);
-                    s = V::mul_add(x_e12, grad_o_e12, s);
-                    s
-                },
-                V::mul(v134, V::sub(c1e0, v134)),
-            );
-            let v138 = V::mul(a2, v137);
-            let v139 = V::mul(x_e12, v138);
-            let v143 = V::mul(x_e13, v138);
-            let v147 = V::mul(x_e14, v138);
-            let v151 = V::mul(x_e15, v138);
-            let v155 = V::mul(x_e23, v138);
-            let v159 = V::mul(x_e24, v138);
-            let v163 = V::mul(x_e25, v138);
-            let v167 = V::mul(x_e34, v138);
-            let v171 = V::mul(x_e35, v138);
-            let v175 = V::mul(x_e45, v138);
+            let x_e14 = V::load(x.at(8usize, c));
+            let x_e15 = V::load(x.at(9usize, c));
+            let x_e23 = V::load(x.at(10usize, c));
+            let x_e24 = V::load(x.at(11usize, c));
+            let x_e25 = V::load(x.at(12usize, c));
+            let x_e34 = V::load(x.at(13usize, c));
+            let x_e35 = V::load(x.at(14usize, c));
+            let x_e45 = V::load(x.at(15usize, c));
+            v26 = V::mul_add(x_e13, x_e13, v26);
+            v26 = V::mul_add(x_e14, x_e14, v26);
+            v26 = V::mul_add(x_e15, x_e15, v26);
+            v26 = V::mul_add(x_e23, x_e23, v26);
+            v26 = V::mul_add(x_e24, x_e24, v26);
+            v26 = V::mul_add(x_e25, x_e25, v26);
+            v26 = V::mul_add(x_e34, x_e34, v26);
+            v26 = V::mul_add(x_e35, x_e35, v26);
+            v26 = V::mul_add(x_e45, x_e45, v26);
+            let a2 = V::load(param0.at(2usize, c));
+            let v58 = V::sigmoid(V::mul_add(a2, v26, V::load(param1.at(2usize, c))));
             let x_e123 = V::load(x.at(16usize, c));
-            let a3 = V::load(param1.at(3usize, c));
-            let x_e345 = V::load(x.at(25usize, c));
-            let grad_o_e345 = V::load(grad_o.at(25usize, c));
-            let x_e245 = V::load(x.at(24usize, c));
-            let grad_o_e245 = V::load(grad_o.at(24usize, c));
-            let x_e235 = V::load(x.at(23usize, c));
-            let grad_o_e235 = V::load(grad_o.at(23usize, c));
-            let x_e234 = V::load(x.at(22usize, c));
-            let grad_o_e234 = V::load(grad_o.at(22usize, c));
-            let x_e145 = V::load(x.at(21usize, c));
-            let grad_o_e145 = V::load(grad_o.at(21usize, c));
-            let x_e135 = V::load(x.at(20usize, c));
-            let grad_o_e135 = V::load(grad_o.at(20usize, c));
-            let x_e134 = V::load(x.at(19usize, c));
-            let grad_o_e134 = V::load(grad_o.at(19usize, c));
-            let x_e125 = V::load(x.at(18usize, c));
-            let grad_o_e125 = V::load(grad_o.at(18usize, c));
+            let mut v60 = V::mul(x_e123, x_e123);
             let x_e124 = V::load(x.at(17usize, c));
-            let grad_o_e124 = V::load(grad_o.at(17usize, c));
-            let grad_o_e123 = V::load(grad_o.at(16usize, c));
-            let v238 = {
-                let mut s = V::mul(x_e123, x_e123);
-                s = V::mul_add(x_e124, x_e124, s);
-                s = V::mul_add(x_e125, x_e125, s);
-                s = V::mul_add(x_e134, x_e134, s);
-                s = V::mul_add(x_e135, x_e135, s);
-                s = V::mul_add(x_e145, x_e145, s);
-                s = V::mul_add(x_e234, x_e234, s);
-                s = V::mul_add(x_e235, x_e235, s);
-                s = V::mul_add(x_e245, x_e245, s);
-                s = V::mul_add(x_e345, x_e345, s);
-                s
-            };
-            let v241 = V::sigmoid(V::mul_add(a3, v238, V::load(param0.at(3usize, c))));
-            let v244 = V::mul(
-                {
-                    let mut s = V::mul(x_e345, grad_o_e345);
-                    s = V::mul_add(x_e245, grad_o_e245, s);
-                    s = V::mul_add(x_e235, grad_o_e235, s);
-                    s = V::mul_add(x_e234, grad_o_e234, s);
-                    s = V::mul_add(x_e145, grad_o_e145, s);
-                    s = V::mul_add(x_e135, grad_o_e135, s);
-                    s = V::mul_add(x_e134, grad_o_e134, s);
-                    s = V::mul_add(x_e125, grad_o_e125, s);
-                    s = V::mul_add(x_e124, grad_o_e124, s);
-                    s = V::mul_add(x_e123, grad_o_e123, s);
-                    s
-                },
-                V::mul(v241, V::sub(c1e0, v241)),
-            );
-            let v245 = V::mul(a3, v244);
-            let v246 = V::mul(x_e123, v245);
-            let v250 = V::mul(x_e124, v245);
-            let v254 = V::mul(x_e125, v245);
-            let v258 = V::mul(x_e134, v245);
-            let v262 = V::mul(x_e135, v245);
-            let v266 = V::mul(x_e145, v245);
-            let v270 = V::mul(x_e234, v245);
-            let v274 = V::mul(x_e235, v245);
-            let v278 = V::mul(x_e245, v245);
-            let v282 = V::mul(x_e345, v245);
+            let x_e125 = V::load(x.at(18usize, c));
+            let x_e134 = V::load(x.at(19usize, c));
+            let x_e135 = V::load(x.at(20usize, c));
+            let x_e145 = V::load(x.at(21usize, c));
+            let x_e234 = V::load(x.at(22usize, c));
+            let x_e235 = V::load(x.at(23usize, c));
+            let x_e245 = V::load(x.at(24usize, c));
+            let x_e345 = V::load(x.at(25usize, c));
+            v60 = V::mul_add(x_e124, x_e124, v60);
+            v60 = V::mul_add(x_e125, x_e125, v60);
+            v60 = V::mul_add(x_e134, x_e134, v60);
+            v60 = V::mul_add(x_e135, x_e135, v60);
+            v60 = V::mul_add(x_e145, x_e145, v60);
+            v60 = V::mul_add(x_e234, x_e234, v60);
+            v60 = V::mul_add(x_e235, x_e235, v60);
+            v60 = V::mul_add(x_e245, x_e245, v60);
+            v60 = V::mul_add(x_e345, x_e345, v60);
+            let a3 = V::load(param0.at(3usize, c));
+            let v92 = V::sigmoid(V::mul_add(a3, v60, V::load(param1.at(3usize, c))));
             let x_e1234 = V::load(x.at(26usize, c));
-            let a4 = V::load(param1.at(4usize, c));
-            let x_e2345 = V::load(x.at(30usize, c));
-            let grad_o_e2345 = V::load(grad_o.at(30usize, c));
-            let x_e1345 = V::load(x.at(29usize, c));
-            let grad_o_e1345 = V::load(grad_o.at(29usize, c));
-            let x_e1245 = V::load(x.at(28usize, c));
-            let grad_o_e1245 = V::load(grad_o.at(28usize, c));
+            let mut v94 = V::mul(x_e1234, x_e1234);
             let x_e1235 = V::load(x.at(27usize, c));
-            let grad_o_e1235 = V::load(grad_o.at(27usize, c));
-            let grad_o_e1234 = V::load(grad_o.at(26usize, c));
-            let v315 = {
-                let mut s = V::mul(x_e1234, x_e1234);
-                s = V::mul_add(x_e1235, x_e1235, s);
-                s = V::mul_add(x_e1245, x_e1245, s);
-                s = V::mul_add(x_e1345, x_e1345, s);
-                s = V::mul_add(x_e2345, x_e2345, s);
-                s
-            };
-            let v318 = V::sigmoid(V::mul_add(a4, v315, V::load(param0.at(4usize, c))));
-            let v321 = V::mul(
-                {
-                    let mut s = V::mul(x_e2345, grad_o_e2345);
-                    s = V::mul_add(x_e1345, grad_o_e1345, s);
-                    s = V::mul_add(x_e1245, grad_o_e1245, s);
-                    s = V::mul_add(x_e1235, grad_o_e1235, s);
-                    s = V::mul_add(x_e1234, grad_o_e1234, s);
-                    s
-                },
-                V::mul(v318, V::sub(c1e0, v318)),
-            );
-            let v322 = V::mul(a4, v321);
-            let v323 = V::mul(x_e1234, v322);
-            let v327 = V::mul(x_e1235, v322);
-            let v331 = V::mul(x_e1245, v322);
-            let v335 = V::mul(x_e1345, v322);
-            let v339 = V::mul(x_e2345, v322);
+            let x_e1245 = V::load(x.at(28usize, c));
+            let x_e1345 = V::load(x.at(29usize, c));
+            let x_e2345 = V::load(x.at(30usize, c));
+            v94 = V::mul_add(x_e1235, x_e1235, v94);
+            v94 = V::mul_add(x_e1245, x_e1245, v94);
+            v94 = V::mul_add(x_e1345, x_e1345, v94);
+            v94 = V::mul_add(x_e2345, x_e2345, v94);
+            let a4 = V::load(param0.at(4usize, c));
+            let v111 = V::sigmoid(V::mul_add(a4, v94, V::load(param1.at(4usize, c))));
             let x_e12345 = V::load(x.at(31usize, c));
-            let a5 = V::load(param1.at(5usize, c));
+            let v113 = V::mul(x_e12345, x_e12345);
+            let a5 = V::load(param0.at(5usize, c));
+            let v118 = V::sigmoid(V::mul_add(a5, v113, V::load(param1.at(5usize, c))));
             let grad_o_e12345 = V::load(grad_o.at(31usize, c));
-            let v348 = V::mul(x_e12345, x_e12345);
-            let v351 = V::sigmoid(V::mul_add(a5, v348, V::load(param0.at(5usize, c))));
-            let v354 = V::mul(
+            let grad_o_e2345 = V::load(grad_o.at(30usize, c));
+            let mut v124 = V::mul(x_e2345, grad_o_e2345);
+            let grad_o_e1345 = V::load(grad_o.at(29usize, c));
+            v124 = V::mul_add(x_e1345, grad_o_e1345, v124);
+            let grad_o_e1245 = V::load(grad_o.at(28usize, c));
+            v124 = V::mul_add(x_e1245, grad_o_e1245, v124);
+            let grad_o_e1235 = V::load(grad_o.at(27usize, c));
+            v124 = V::mul_add(x_e1235, grad_o_e1235, v124);
+            let grad_o_e1234 = V::load(grad_o.at(26usize, c));
+            v124 = V::mul_add(x_e1234, grad_o_e1234, v124);
+            let grad_o_e345 = V::load(grad_o.at(25usize, c));
+            let mut v143 = V::mul(x_e345, grad_o_e345);
+            let grad_o_e245 = V::load(grad_o.at(24usize, c));
+            v143 = V::mul_add(x_e245, grad_o_e245, v143);
+            let grad_o_e235 = V::load(grad_o.at(23usize, c));
+            v143 = V::mul_add(x_e235, grad_o_e235, v143);
+            let grad_o_e234 = V::load(grad_o.at(22usize, c));
+            v143 = V::mul_add(x_e234, grad_o_e234, v143);
+            let grad_o_e145 = V::load(grad_o.at(21usize, c));
+            v143 = V::mul_add(x_e145, grad_o_e145, v143);
+            let grad_o_e135 = V::load(grad_o.at(20usize, c));
+            v143 = V::mul_add(x_e135, grad_o_e135, v143);
+            let grad_o_e134 = V::load(grad_o.at(19usize, c));
+            v143 = V::mul_add(x_e134, grad_o_e134, v143);
+            let grad_o_e125 = V::load(grad_o.at(18usize, c));
+            v143 = V::mul_add(x_e125, grad_o_e125, v143);
+            let grad_o_e124 = V::load(grad_o.at(17usize, c));
+            v143 = V::mul_add(x_e124, grad_o_e124, v143);
+            let grad_o_e123 = V::load(grad_o.at(16usize, c));
+            v143 = V::mul_add(x_e123, grad_o_e123, v143);
+            let grad_o_e45 = V::load(grad_o.at(15usize, c));
+            let mut v182 = V::mul(x_e45, grad_o_e45);
+            let grad_o_e35 = V::load(grad_o.at(14usize, c));
+            v182 = V::mul_add(x_e35, grad_o_e35, v182);
+            let grad_o_e34 = V::load(grad_o.at(13usize, c));
+            v182 = V::mul_add(x_e34, grad_o_e34, v182);
+            let grad_o_e25 = V::load(grad_o.at(12usize, c));
+            v182 = V::mul_add(x_e25, grad_o_e25, v182);
+            let grad_o_e24 = V::load(grad_o.at(11usize, c));
+            v182 = V::mul_add(x_e24, grad_o_e24, v182);
+            let grad_o_e23 = V::load(grad_o.at(10usize, c));
+            v182 = V::mul_add(x_e23, grad_o_e23, v182);
+            let grad_o_e15 = V::load(grad_o.at(9usize, c));
+            v182 = V::mul_add(x_e15, grad_o_e15, v182);
+            let grad_o_e14 = V::load(grad_o.at(8usize, c));
+            v182 = V::mul_add(x_e14, grad_o_e14, v182);
+            let grad_o_e13 = V::load(grad_o.at(7usize, c));
+            v182 = V::mul_add(x_e13, grad_o_e13, v182);
+            let grad_o_e12 = V::load(grad_o.at(6usize, c));
+            v182 = V::mul_add(x_e12, grad_o_e12, v182);
+            let grad_o_e5 = V::load(grad_o.at(5usize, c));
+            let mut v221 = V::mul(x_e5, grad_o_e5);
+            let grad_o_e4 = V::load(grad_o.at(4usize, c));
+            v221 = V::mul_add(x_e4, grad_o_e4, v221);
+            let grad_o_e3 = V::load(grad_o.at(3usize, c));
+            v221 = V::mul_add(x_e3, grad_o_e3, v221);
+            let grad_o_e2 = V::load(grad_o.at(2usize, c));
+            v221 = V::mul_add(x_e2, grad_o_e2, v221);
+            let grad_o_e1 = V::load(grad_o.at(1usize, c));
+            v221 = V::mul_add(x_e1, grad_o_e1, v221);
+            let grad_o_1 = V::load(grad_o.at(0usize, c));
+            let mut v239 = V::mul(v5, grad_o_1);
+            let v244 = V::mul(
                 V::mul(x_e12345, grad_o_e12345),
-                V::mul(v351, V::sub(c1e0, v351)),
+                V::mul(v118, V::sub(c1e0, v118)),
             );
-            let v356 = V::mul(x_e12345, V::mul(a5, v354));
-            // out0[0] = v5*grad_o_1 + a0*v12
-            V::store(V::mul_add(a0, v12, V::mul(v5, grad_o_1)), out0.at(0usize, c));
-            // out0[1] = v52 + v47*grad_o_e1 + v52
-            V::store(V::add(v52, V::mul_add(v47, grad_o_e1, v52)), out0.at(1usize, c));
-            // out0[2] = v56 + v47*grad_o_e2 + v56
-            V::store(V::add(v56, V::mul_add(v47, grad_o_e2, v56)), out0.at(2usize, c));
-            // out0[3] = v60 + v47*grad_o_e3 + v60
-            V::store(V::add(v60, V::mul_add(v47, grad_o_e3, v60)), out0.at(3usize, c));
-            // out0[4] = v64 + v47*grad_o_e4 + v64
-            V::store(V::add(v64, V::mul_add(v47, grad_o_e4, v64)), out0.at(4usize, c));
-            // out0[5] = v68 + v47*grad_o_e5 + v68
-            V::store(V::add(v68, V::mul_add(v47, grad_o_e5, v68)), out0.at(5usize, c));
-            // out0[6] = v139 + v134*grad_o_e12 + v139
+            // grad1[5] += x_e12345*grad_o_e12345*(v118*(1 - v118))
+            V::store(V::add(V::load(grad1.at(5usize, c)), v244), grad1.at(5usize, c));
+            // grad0[5] += v113*v244
             V::store(
-                V::add(v139, V::mul_add(v134, grad_o_e12, v139)),
-                out0.at(6usize, c),
-            );
-            // out0[7] = v143 + v134*grad_o_e13 + v143
-            V::store(
-                V::add(v143, V::mul_add(v134, grad_o_e13, v143)),
-                out0.at(7usize, c),
-            );
-            // out0[8] = v147 + v134*grad_o_e14 + v147
-            V::store(
-                V::add(v147, V::mul_add(v134, grad_o_e14, v147)),
-                out0.at(8usize, c),
-            );
-            // out0[9] = v151 + v134*grad_o_e15 + v151
-            V::store(
-                V::add(v151, V::mul_add(v134, grad_o_e15, v151)),
-                out0.at(9usize, c),
-            );
-            // out0[10] = v155 + v134*grad_o_e23 + v155
-            V::store(
-                V::add(v155, V::mul_add(v134, grad_o_e23, v155)),
-                out0.at(10usize, c),
-            );
-            // out0[11] = v159 + v134*grad_o_e24 + v159
-            V::store(
-                V::add(v159, V::mul_add(v134, grad_o_e24, v159)),
-                out0.at(11usize, c),
-            );
-            // out0[12] = v163 + v134*grad_o_e25 + v163
-            V::store(
-                V::add(v163, V::mul_add(v134, grad_o_e25, v163)),
-                out0.at(12usize, c),
-            );
-            // out0[13] = v167 + v134*grad_o_e34 + v167
-            V::store(
-                V::add(v167, V::mul_add(v134, grad_o_e34, v167)),
-                out0.at(13usize, c),
-            );
-            // out0[14] = v171 + v134*grad_o_e35 + v171
-            V::store(
-                V::add(v171, V::mul_add(v134, grad_o_e35, v171)),
-                out0.at(14usize, c),
-            );
-            // out0[15] = v175 + v134*grad_o_e45 + v175
-            V::store(
-                V::add(v175, V::mul_add(v134, grad_o_e45, v175)),
-                out0.at(15usize, c),
-            );
-            // out0[16] = v246 + v241*grad_o_e123 + v246
-            V::store(
-                V::add(v246, V::mul_add(v241, grad_o_e123, v246)),
-                out0.at(16usize, c),
-            );
-            // out0[17] = v250 + v241*grad_o_e124 + v250
-            V::store(
-                V::add(v250, V::mul_add(v241, grad_o_e124, v250)),
-                out0.at(17usize, c),
-            );
-            // out0[18] = v254 + v241*grad_o_e125 + v254
-            V::store(
-                V::add(v254, V::mul_add(v241, grad_o_e125, v254)),
-                out0.at(18usize, c),
-            );
-            // out0[19] = v258 + v241*grad_o_e134 + v258
-            V::store(
-                V::add(v258, V::mul_add(v241, grad_o_e134, v258)),
-                out0.at(19usize, c),
-            );
-            // out0[20] = v262 + v241*grad_o_e135 + v262
-            V::store(
-                V::add(v262, V::mul_add(v241, grad_o_e135, v262)),
-                out0.at(20usize, c),
-            );
-            // out0[21] = v266 + v241*grad_o_e145 + v266
-            V::store(
-                V::add(v266, V::mul_add(v241, grad_o_e145, v266)),
-                out0.at(21usize, c),
-            );
-            // out0[22] = v270 + v241*grad_o_e234 + v270
-            V::store(
-                V::add(v270, V::mul_add(v241, grad_o_e234, v270)),
-                out0.at(22usize, c),
-            );
-            // out0[23] = v274 + v241*grad_o_e235 + v274
-            V::store(
-                V::add(v274, V::mul_add(v241, grad_o_e235, v274)),
-                out0.at(23usize, c),
-            );
-            // out0[24] = v278 + v241*grad_o_e245 + v278
-            V::store(
-                V::add(v278, V::mul_add(v241, grad_o_e245, v278)),
-                out0.at(24usize, c),
-            );
-            // out0[25] = v282 + v241*grad_o_e345 + v282
-            V::store(
-                V::add(v282, V::mul_add(v241, grad_o_e345, v282)),
-                out0.at(25usize, c),
-            );
-            // out0[26] = v323 + v318*grad_o_e1234 + v323
-            V::store(
-                V::add(v323, V::mul_add(v318, grad_o_e1234, v323)),
-                out0.at(26usize, c),
-            );
-            // out0[27] = v327 + v318*grad_o_e1235 + v327
-            V::store(
-                V::add(v327, V::mul_add(v318, grad_o_e1235, v327)),
-                out0.at(27usize, c),
-            );
-            // out0[28] = v331 + v318*grad_o_e1245 + v331
-            V::store(
-                V::add(v331, V::mul_add(v318, grad_o_e1245, v331)),
-                out0.at(28usize, c),
-            );
-            // out0[29] = v335 + v318*grad_o_e1345 + v335
-            V::store(
-                V::add(v335, V::mul_add(v318, grad_o_e1345, v335)),
-                out0.at(29usize, c),
-            );
-            // out0[30] = v339 + v318*grad_o_e2345 + v339
-            V::store(
-                V::add(v339, V::mul_add(v318, grad_o_e2345, v339)),
-                out0.at(30usize, c),
-            );
-            // out0[31] = v356 + v351*grad_o_e12345 + v356
-            V::store(
-                V::add(v356, V::mul_add(v351, grad_o_e12345, v356)),
-                out0.at(31usize, c),
-            );
-            // grad0[0] + = x_1*v12
-            V::store(
-                V::add(V::load(grad0.at(0usize, c)), V::mul(x_1, v12)),
-                grad0.at(0usize, c),
-            );
-            // grad0[1] + = v44*v50
-            V::store(
-                V::add(V::load(grad0.at(1usize, c)), V::mul(v44, v50)),
-                grad0.at(1usize, c),
-            );
-            // grad0[2] + = v131*v137
-            V::store(
-                V::add(V::load(grad0.at(2usize, c)), V::mul(v131, v137)),
-                grad0.at(2usize, c),
-            );
-            // grad0[3] + = v238*v244
-            V::store(
-                V::add(V::load(grad0.at(3usize, c)), V::mul(v238, v244)),
-                grad0.at(3usize, c),
-            );
-            // grad0[4] + = v315*v321
-            V::store(
-                V::add(V::load(grad0.at(4usize, c)), V::mul(v315, v321)),
-                grad0.at(4usize, c),
-            );
-            // grad0[5] + = v348*v354
-            V::store(
-                V::add(V::load(grad0.at(5usize, c)), V::mul(v348, v354)),
+                V::add(V::load(grad0.at(5usize, c)), V::mul(v113, v244)),
                 grad0.at(5usize, c),
             );
-            // grad1[0] + = x_1*grad_o_1*(v5*(1 - v5))
-            V::store(V::add(V::load(grad1.at(0usize, c)), v12), grad1.at(0usize, c));
-            // grad1[1] + = (x_e5*grad_o_e5 + x_e4*grad_o_e4 + x_e3*grad_o_e3 + x_e2*grad_o_e2 + x_e1*grad_o_e1)*(v47*(1 - v47))
-            V::store(V::add(V::load(grad1.at(1usize, c)), v50), grad1.at(1usize, c));
-            // grad1[2] + = (x_e45*grad_o_e45 + x_e35*grad_o_e35 + x_e34*grad_o_e34 + x_e25*grad_o_e25 + x_e24*grad_o_e24 + x_e23*grad_o_e23 + x_e15*grad_o_e15 + x_e14*grad_o_e14 + x_e13*grad_o_e13 + x_e12*grad_o_e12)*(v134*(1 - v134))
-            V::store(V::add(V::load(grad1.at(2usize, c)), v137), grad1.at(2usize, c));
-            // grad1[3] + = (x_e345*grad_o_e345 + x_e245*grad_o_e245 + x_e235*grad_o_e235 + x_e234*grad_o_e234 + x_e145*grad_o_e145 + x_e135*grad_o_e135 + x_e134*grad_o_e134 + x_e125*grad_o_e125 + x_e124*grad_o_e124 + x_e123*grad_o_e123)*(v241*(1 - v241))
-            V::store(V::add(V::load(grad1.at(3usize, c)), v244), grad1.at(3usize, c));
-            // grad1[4] + = (x_e2345*grad_o_e2345 + x_e1345*grad_o_e1345 + x_e1245*grad_o_e1245 + x_e1235*grad_o_e1235 + x_e1234*grad_o_e1234)*(v318*(1 - v318))
-            V::store(V::add(V::load(grad1.at(4usize, c)), v321), grad1.at(4usize, c));
-            // grad1[5] + = x_e12345*grad_o_e12345*(v351*(1 - v351))
-            V::store(V::add(V::load(grad1.at(5usize, c)), v354), grad1.at(5usize, c));
+            let v247 = V::mul(x_e12345, V::mul(a5, v244));
+            // out0[31] = v247 + v118*grad_o_e12345 + v247
+            V::store(
+                V::add(v247, V::mul_add(v118, grad_o_e12345, v247)),
+                out0.at(31usize, c),
+            );
+            let v252 = V::mul(v124, V::mul(v111, V::sub(c1e0, v111)));
+            // grad1[4] += (x_e2345*grad_o_e2345 + x_e1345*grad_o_e1345 + x_e1245*grad_o_e1245 + x_e1235*grad_o_e1235 + x_e1234*grad_o_e1234)*(v111*(1 - v111))
+            V::store(V::add(V::load(grad1.at(4usize, c)), v252), grad1.at(4usize, c));
+            // grad0[4] += v106*v252
+            V::store(
+                V::add(V::load(grad0.at(4usize, c)), V::mul(v94, v252)),
+                grad0.at(4usize, c),
+            );
+            let v254 = V::mul(a4, v252);
+            let v255 = V::mul(x_e2345, v254);
+            // out0[30] = v255 + v111*grad_o_e2345 + v255
+            V::store(
+                V::add(v255, V::mul_add(v111, grad_o_e2345, v255)),
+                out0.at(30usize, c),
+            );
+            let v258 = V::mul(x_e1345, v254);
+            // out0[29] = v258 + v111*grad_o_e1345 + v258
+            V::store(
+                V::add(v258, V::mul_add(v111, grad_o_e1345, v258)),
+                out0.at(29usize, c),
+            );
+            let v261 = V::mul(x_e1245, v254);
+            // out0[28] = v261 + v111*grad_o_e1245 + v261
+            V::store(
+                V::add(v261, V::mul_add(v111, grad_o_e1245, v261)),
+                out0.at(28usize, c),
+            );
+            let v264 = V::mul(x_e1235, v254);
+            // out0[27] = v264 + v111*grad_o_e1235 + v264
+            V::store(
+                V::add(v264, V::mul_add(v111, grad_o_e1235, v264)),
+                out0.at(27usize, c),
+            );
+            let v267 = V::mul(x_e1234, v254);
+            // out0[26] = v267 + v111*grad_o_e1234 + v267
+            V::store(
+                V::add(v267, V::mul_add(v111, grad_o_e1234, v267)),
+                out0.at(26usize, c),
+            );
+            let v272 = V::mul(v143, V::mul(v92, V::sub(c1e0, v92)));
+            // grad1[3] += (x_e345*grad_o_e345 + x_e245*grad_o_e245 + x_e235*grad_o_e235 + x_e234*grad_o_e234 + x_e145*grad_o_e145 + x_e135*grad_o_e135 + x_e134*grad_o_e134 + x_e125*grad_o_e125 + x_e124*grad_o_e124 + x_e123*grad_o_e123)*(v92*(1 - v92))
+            V::store(V::add(V::load(grad1.at(3usize, c)), v272), grad1.at(3usize, c));
+            // grad0[3] += v87*v272
+            V::store(
+                V::add(V::load(grad0.at(3usize, c)), V::mul(v60, v272)),
+                grad0.at(3usize, c),
+            );
+            let v274 = V::mul(a3, v272);
+            let v275 = V::mul(x_e345, v274);
+            // out0[25] = v275 + v92*grad_o_e345 + v275
+            V::store(
+                V::add(v275, V::mul_add(v92, grad_o_e345, v275)),
+                out0.at(25usize, c),
+            );
+            let v278 = V::mul(x_e245, v274);
+            // out0[24] = v278 + v92*grad_o_e245 + v278
+            V::store(
+                V::add(v278, V::mul_add(v92, grad_o_e245, v278)),
+                out0.at(24usize, c),
+            );
+            let v281 = V::mul(x_e235, v274);
+            // out0[23] = v281 + v92*grad_o_e235 + v281
+            V::store(
+                V::add(v281, V::mul_add(v92, grad_o_e235, v281)),
+                out0.at(23usize, c),
+            );
+            let v284 = V::mul(x_e234, v274);
+            // out0[22] = v284 + v92*grad_o_e234 + v284
+            V::store(
+                V::add(v284, V::mul_add(v92, grad_o_e234, v284)),
+                out0.at(22usize, c),
+            );
+            let v287 = V::mul(x_e145, v274);
+            // out0[21] = v287 + v92*grad_o_e145 + v287
+            V::store(
+                V::add(v287, V::mul_add(v92, grad_o_e145, v287)),
+                out0.at(21usize, c),
+            );
+            let v290 = V::mul(x_e135, v274);
+            // out0[20] = v290 + v92*grad_o_e135 + v290
+            V::store(
+                V::add(v290, V::mul_add(v92, grad_o_e135, v290)),
+                out0.at(20usize, c),
+            );
+            let v293 = V::mul(x_e134, v274);
+            // out0[19] = v293 + v92*grad_o_e134 + v293
+            V::store(
+                V::add(v293, V::mul_add(v92, grad_o_e134, v293)),
+                out0.at(19usize, c),
+            );
+            let v296 = V::mul(x_e125, v274);
+            // out0[18] = v296 + v92*grad_o_e125 + v296
+            V::store(
+                V::add(v296, V::mul_add(v92, grad_o_e125, v296)),
+                out0.at(18usize, c),
+            );
+            let v299 = V::mul(x_e124, v274);
+            // out0[17] = v299 + v92*grad_o_e124 + v299
+            V::store(
+                V::add(v299, V::mul_add(v92, grad_o_e124, v299)),
+                out0.at(17usize, c),
+            );
+            let v302 = V::mul(x_e123, v274);
+            // out0[16] = v302 + v92*grad_o_e123 + v302
+            V::store(
+                V::add(v302, V::mul_add(v92, grad_o_e123, v302)),
+                out0.at(16usize, c),
+            );
+            let v307 = V::mul(v182, V::mul(v58, V::sub(c1e0, v58)));
+            // grad1[2] += (x_e45*grad_o_e45 + x_e35*grad_o_e35 + x_e34*grad_o_e34 + x_e25*grad_o_e25 + x_e24*grad_o_e24 + x_e23*grad_o_e23 + x_e15*grad_o_e15 + x_e14*grad_o_e14 + x_e13*grad_o_e13 + x_e12*grad_o_e12)*(v58*(1 - v58))
+            V::store(V::add(V::load(grad1.at(2usize, c)), v307), grad1.at(2usize, c));
+            // grad0[2] += v53*v307
+            V::store(
+                V::add(V::load(grad0.at(2usize, c)), V::mul(v26, v307)),
+                grad0.at(2usize, c),
+            );
+            let v309 = V::mul(a2, v307);
+            let v310 = V::mul(x_e45, v309);
+            // out0[15] = v310 + v58*grad_o_e45 + v310
+            V::store(
+                V::add(v310, V::mul_add(v58, grad_o_e45, v310)),
+                out0.at(15usize, c),
+            );
+            let v313 = V::mul(x_e35, v309);
+            // out0[14] = v313 + v58*grad_o_e35 + v313
+            V::store(
+                V::add(v313, V::mul_add(v58, grad_o_e35, v313)),
+                out0.at(14usize, c),
+            );
+            let v316 = V::mul(x_e34, v309);
+            // out0[13] = v316 + v58*grad_o_e34 + v316
+            V::store(
+                V::add(v316, V::mul_add(v58, grad_o_e34, v316)),
+                out0.at(13usize, c),
+            );
+            let v319 = V::mul(x_e25, v309);
+            // out0[12] = v319 + v58*grad_o_e25 + v319
+            V::store(
+                V::add(v319, V::mul_add(v58, grad_o_e25, v319)),
+                out0.at(12usize, c),
+            );
+            let v322 = V::mul(x_e24, v309);
+            // out0[11] = v322 + v58*grad_o_e24 + v322
+            V::store(
+                V::add(v322, V::mul_add(v58, grad_o_e24, v322)),
+                out0.at(11usize, c),
+            );
+            let v325 = V::mul(x_e23, v309);
+            // out0[10] = v325 + v58*grad_o_e23 + v325
+            V::store(
+                V::add(v325, V::mul_add(v58, grad_o_e23, v325)),
+                out0.at(10usize, c),
+            );
+            let v328 = V::mul(x_e15, v309);
+            // out0[9] = v328 + v58*grad_o_e15 + v328
+            V::store(
+                V::add(v328, V::mul_add(v58, grad_o_e15, v328)),
+                out0.at(9usize, c),
+            );
+            let v331 = V::mul(x_e14, v309);
+            // out0[8] = v331 + v58*grad_o_e14 + v331
+            V::store(
+                V::add(v331, V::mul_add(v58, grad_o_e14, v331)),
+                out0.at(8usize, c),
+            );
+            let v334 = V::mul(x_e13, v309);
+            // out0[7] = v334 + v58*grad_o_e13 + v334
+            V::store(
+                V::add(v334, V::mul_add(v58, grad_o_e13, v334)),
+                out0.at(7usize, c),
+            );
+            let v337 = V::mul(x_e12, v309);
+            // out0[6] = v337 + v58*grad_o_e12 + v337
+            V::store(
+                V::add(v337, V::mul_add(v58, grad_o_e12, v337)),
+                out0.at(6usize, c),
+            );
+            let v342 = V::mul(v221, V::mul(v24, V::sub(c1e0, v24)));
+            // grad1[1] += (x_e5*grad_o_e5 + x_e4*grad_o_e4 + x_e3*grad_o_e3 + x_e2*grad_o_e2 + x_e1*grad_o_e1)*(v24*(1 - v24))
+            V::store(V::add(V::load(grad1.at(1usize, c)), v342), grad1.at(1usize, c));
+            // grad0[1] += v19*v342
+            V::store(
+                V::add(V::load(grad0.at(1usize, c)), V::mul(v7, v342)),
+                grad0.at(1usize, c),
+            );
+            let v344 = V::mul(a1, v342);
+            let v345 = V::mul(x_e5, v344);
+            // out0[5] = v345 + v24*grad_o_e5 + v345
+            V::store(V::add(v345, V::mul_add(v24, grad_o_e5, v345)), out0.at(5usize, c));
+            let v348 = V::mul(x_e4, v344);
+            // out0[4] = v348 + v24*grad_o_e4 + v348
+            V::store(V::add(v348, V::mul_add(v24, grad_o_e4, v348)), out0.at(4usize, c));
+            let v351 = V::mul(x_e3, v344);
+            // out0[3] = v351 + v24*grad_o_e3 + v351
+            V::store(V::add(v351, V::mul_add(v24, grad_o_e3, v351)), out0.at(3usize, c));
+            let v354 = V::mul(x_e2, v344);
+            // out0[2] = v354 + v24*grad_o_e2 + v354
+            V::store(V::add(v354, V::mul_add(v24, grad_o_e2, v354)), out0.at(2usize, c));
+            let v357 = V::mul(x_e1, v344);
+            // out0[1] = v357 + v24*grad_o_e1 + v357
+            V::store(V::add(v357, V::mul_add(v24, grad_o_e1, v357)), out0.at(1usize, c));
+            let v362 = V::mul(V::mul(x_1, grad_o_1), V::mul(v5, V::sub(c1e0, v5)));
+            // grad1[0] += x_1*grad_o_1*(v5*(1 - v5))
+            V::store(V::add(V::load(grad1.at(0usize, c)), v362), grad1.at(0usize, c));
+            // grad0[0] += x_1*v362
+            V::store(
+                V::add(V::load(grad0.at(0usize, c)), V::mul(x_1, v362)),
+                grad0.at(0usize, c),
+            );
+            v239 = V::mul_add(a0, v362, v239);
+            // out0[0] = v5*grad_o_1 + a0*v362
+            V::store(v239, out0.at(0usize, c));
         }
     }
 }
@@ -648,7 +613,7 @@ pub(super) static MV_SILU_MAG2_PROGRAM_0: Program = Program {
                 stage: &super::mv_silu_mag2::MV_SILU_MAG2_0,
                 inputs: &[Slot::External(0usize)],
                 outputs: &[Slot::External(0usize)],
-                params: &[1usize, 0],
+                params: &[0usize, 1],
                 param_grads: &[],
                 rows: &[],
                 row_sums: &[],
@@ -664,7 +629,7 @@ pub(super) static MV_SILU_MAG2_PROGRAM_0: Program = Program {
                 stage: &super::mv_silu_mag2::MV_SILU_MAG2_1,
                 inputs: &[Slot::External(0usize), Slot::External(1usize)],
                 outputs: &[Slot::External(0usize)],
-                params: &[1usize, 0],
+                params: &[0usize, 1],
                 param_grads: &[0usize, 1],
                 rows: &[],
                 row_sums: &[],

@@ -5,7 +5,7 @@
 
 #[allow(unused_imports, reason = "not every operator needs all of them")]
 use crate::kernel::generated_prelude::*;
-/// From `x`, `b`, `a` to `o`: o_g = sigmoid(a_g u_g + b_g) x_g, u_0 = x_1, u_g an invariant of x_g.
+/// From `x`, `a`, `b` to `o`: o_g = sigmoid(a_g u_g + b_g) x_g, u_0 = x_1, u_g an invariant of x_g.
 ///
 /// From `mv_silu_norm` of Cl(5,0,0).
 #[inline(always)]
@@ -19,109 +19,98 @@ unsafe fn mv_silu_norm_0<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let c1em16 = V::from_f64(0.0000000000000001f64);
         for group in 0..args.groups {
             let c = group * V::LANES;
+            x.prefetch::<32usize>(c);
             let x_1 = V::load(x.at(0usize, c));
             let x_e1 = V::load(x.at(1usize, c));
-            let x_e5 = V::load(x.at(5usize, c));
-            let x_e4 = V::load(x.at(4usize, c));
-            let x_e3 = V::load(x.at(3usize, c));
+            let mut v7 = V::mul(x_e1, x_e1);
             let x_e2 = V::load(x.at(2usize, c));
-            let v22 = {
-                let mut s = V::mul(x_e1, x_e1);
-                s = V::mul_add(x_e2, x_e2, s);
-                s = V::mul_add(x_e3, x_e3, s);
-                s = V::mul_add(x_e4, x_e4, s);
-                s = V::mul_add(x_e5, x_e5, s);
-                s
-            };
-            let v30 = V::sigmoid(
+            let x_e3 = V::load(x.at(3usize, c));
+            let x_e4 = V::load(x.at(4usize, c));
+            let x_e5 = V::load(x.at(5usize, c));
+            v7 = V::mul_add(x_e2, x_e2, v7);
+            v7 = V::mul_add(x_e3, x_e3, v7);
+            v7 = V::mul_add(x_e4, x_e4, v7);
+            v7 = V::mul_add(x_e5, x_e5, v7);
+            let v29 = V::sigmoid(
                 V::mul_add(
-                    V::load(param1.at(1usize, c)),
-                    V::sqrt(V::sqrt(V::mul_add(v22, v22, c1em16))),
                     V::load(param0.at(1usize, c)),
+                    V::sqrt(V::sqrt(V::mul_add(v7, v7, c1em16))),
+                    V::load(param1.at(1usize, c)),
                 ),
             );
             let x_e12 = V::load(x.at(6usize, c));
-            let x_e45 = V::load(x.at(15usize, c));
-            let x_e35 = V::load(x.at(14usize, c));
-            let x_e34 = V::load(x.at(13usize, c));
-            let x_e25 = V::load(x.at(12usize, c));
-            let x_e24 = V::load(x.at(11usize, c));
-            let x_e23 = V::load(x.at(10usize, c));
-            let x_e15 = V::load(x.at(9usize, c));
-            let x_e14 = V::load(x.at(8usize, c));
+            let mut v31 = V::mul(x_e12, x_e12);
             let x_e13 = V::load(x.at(7usize, c));
-            let v66 = {
-                let mut s = V::mul(x_e12, x_e12);
-                s = V::mul_add(x_e13, x_e13, s);
-                s = V::mul_add(x_e14, x_e14, s);
-                s = V::mul_add(x_e15, x_e15, s);
-                s = V::mul_add(x_e23, x_e23, s);
-                s = V::mul_add(x_e24, x_e24, s);
-                s = V::mul_add(x_e25, x_e25, s);
-                s = V::mul_add(x_e34, x_e34, s);
-                s = V::mul_add(x_e35, x_e35, s);
-                s = V::mul_add(x_e45, x_e45, s);
-                s
-            };
-            let v73 = V::sigmoid(
+            let x_e14 = V::load(x.at(8usize, c));
+            let x_e15 = V::load(x.at(9usize, c));
+            let x_e23 = V::load(x.at(10usize, c));
+            let x_e24 = V::load(x.at(11usize, c));
+            let x_e25 = V::load(x.at(12usize, c));
+            let x_e34 = V::load(x.at(13usize, c));
+            let x_e35 = V::load(x.at(14usize, c));
+            let x_e45 = V::load(x.at(15usize, c));
+            v31 = V::mul_add(x_e13, x_e13, v31);
+            v31 = V::mul_add(x_e14, x_e14, v31);
+            v31 = V::mul_add(x_e15, x_e15, v31);
+            v31 = V::mul_add(x_e23, x_e23, v31);
+            v31 = V::mul_add(x_e24, x_e24, v31);
+            v31 = V::mul_add(x_e25, x_e25, v31);
+            v31 = V::mul_add(x_e34, x_e34, v31);
+            v31 = V::mul_add(x_e35, x_e35, v31);
+            v31 = V::mul_add(x_e45, x_e45, v31);
+            let v67 = V::sigmoid(
                 V::mul_add(
-                    V::load(param1.at(2usize, c)),
-                    V::sqrt(V::sqrt(V::mul_add(v66, v66, c1em16))),
                     V::load(param0.at(2usize, c)),
+                    V::sqrt(V::sqrt(V::mul_add(v31, v31, c1em16))),
+                    V::load(param1.at(2usize, c)),
                 ),
             );
             let x_e123 = V::load(x.at(16usize, c));
-            let x_e345 = V::load(x.at(25usize, c));
-            let x_e245 = V::load(x.at(24usize, c));
-            let x_e235 = V::load(x.at(23usize, c));
-            let x_e234 = V::load(x.at(22usize, c));
-            let x_e145 = V::load(x.at(21usize, c));
-            let x_e135 = V::load(x.at(20usize, c));
-            let x_e134 = V::load(x.at(19usize, c));
-            let x_e125 = V::load(x.at(18usize, c));
+            let mut v69 = V::mul(x_e123, x_e123);
             let x_e124 = V::load(x.at(17usize, c));
-            let v114 = {
-                let mut s = V::mul(x_e123, x_e123);
-                s = V::mul_add(x_e124, x_e124, s);
-                s = V::mul_add(x_e125, x_e125, s);
-                s = V::mul_add(x_e134, x_e134, s);
-                s = V::mul_add(x_e135, x_e135, s);
-                s = V::mul_add(x_e145, x_e145, s);
-                s = V::mul_add(x_e234, x_e234, s);
-                s = V::mul_add(x_e235, x_e235, s);
-                s = V::mul_add(x_e245, x_e245, s);
-                s = V::mul_add(x_e345, x_e345, s);
-                s
-            };
-            let v121 = V::sigmoid(
+            let x_e125 = V::load(x.at(18usize, c));
+            let x_e134 = V::load(x.at(19usize, c));
+            let x_e135 = V::load(x.at(20usize, c));
+            let x_e145 = V::load(x.at(21usize, c));
+            let x_e234 = V::load(x.at(22usize, c));
+            let x_e235 = V::load(x.at(23usize, c));
+            let x_e245 = V::load(x.at(24usize, c));
+            let x_e345 = V::load(x.at(25usize, c));
+            v69 = V::mul_add(x_e124, x_e124, v69);
+            v69 = V::mul_add(x_e125, x_e125, v69);
+            v69 = V::mul_add(x_e134, x_e134, v69);
+            v69 = V::mul_add(x_e135, x_e135, v69);
+            v69 = V::mul_add(x_e145, x_e145, v69);
+            v69 = V::mul_add(x_e234, x_e234, v69);
+            v69 = V::mul_add(x_e235, x_e235, v69);
+            v69 = V::mul_add(x_e245, x_e245, v69);
+            v69 = V::mul_add(x_e345, x_e345, v69);
+            let v105 = V::sigmoid(
                 V::mul_add(
-                    V::load(param1.at(3usize, c)),
-                    V::sqrt(V::sqrt(V::mul_add(v114, v114, c1em16))),
                     V::load(param0.at(3usize, c)),
+                    V::sqrt(V::sqrt(V::mul_add(v69, v69, c1em16))),
+                    V::load(param1.at(3usize, c)),
                 ),
             );
             let x_e1234 = V::load(x.at(26usize, c));
-            let x_e2345 = V::load(x.at(30usize, c));
-            let x_e1345 = V::load(x.at(29usize, c));
-            let x_e1245 = V::load(x.at(28usize, c));
+            let mut v107 = V::mul(x_e1234, x_e1234);
             let x_e1235 = V::load(x.at(27usize, c));
-            let v147 = {
-                let mut s = V::mul(x_e1234, x_e1234);
-                s = V::mul_add(x_e1235, x_e1235, s);
-                s = V::mul_add(x_e1245, x_e1245, s);
-                s = V::mul_add(x_e1345, x_e1345, s);
-                s = V::mul_add(x_e2345, x_e2345, s);
-                s
-            };
-            let v154 = V::sigmoid(
+            let x_e1245 = V::load(x.at(28usize, c));
+            let x_e1345 = V::load(x.at(29usize, c));
+            let x_e2345 = V::load(x.at(30usize, c));
+            v107 = V::mul_add(x_e1235, x_e1235, v107);
+            v107 = V::mul_add(x_e1245, x_e1245, v107);
+            v107 = V::mul_add(x_e1345, x_e1345, v107);
+            v107 = V::mul_add(x_e2345, x_e2345, v107);
+            let v128 = V::sigmoid(
                 V::mul_add(
-                    V::load(param1.at(4usize, c)),
-                    V::sqrt(V::sqrt(V::mul_add(v147, v147, c1em16))),
                     V::load(param0.at(4usize, c)),
+                    V::sqrt(V::sqrt(V::mul_add(v107, v107, c1em16))),
+                    V::load(param1.at(4usize, c)),
                 ),
             );
             let x_e12345 = V::load(x.at(31usize, c));
-            let v163 = V::mul(x_e12345, x_e12345);
+            let v130 = V::mul(x_e12345, x_e12345);
             // out0[0] = x_1*(sigmoid(b0 + x_1*a0))
             V::store(
                 V::mul(
@@ -129,82 +118,82 @@ unsafe fn mv_silu_norm_0<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
                     V::sigmoid(
                         V::mul_add(
                             x_1,
-                            V::load(param1.at(0usize, c)),
                             V::load(param0.at(0usize, c)),
+                            V::load(param1.at(0usize, c)),
                         ),
                     ),
                 ),
                 out0.at(0usize, c),
             );
-            // out0[1] = x_e1*v30
-            V::store(V::mul(x_e1, v30), out0.at(1usize, c));
-            // out0[2] = x_e2*v30
-            V::store(V::mul(x_e2, v30), out0.at(2usize, c));
-            // out0[3] = x_e3*v30
-            V::store(V::mul(x_e3, v30), out0.at(3usize, c));
-            // out0[4] = x_e4*v30
-            V::store(V::mul(x_e4, v30), out0.at(4usize, c));
-            // out0[5] = x_e5*v30
-            V::store(V::mul(x_e5, v30), out0.at(5usize, c));
-            // out0[6] = x_e12*v73
-            V::store(V::mul(x_e12, v73), out0.at(6usize, c));
-            // out0[7] = x_e13*v73
-            V::store(V::mul(x_e13, v73), out0.at(7usize, c));
-            // out0[8] = x_e14*v73
-            V::store(V::mul(x_e14, v73), out0.at(8usize, c));
-            // out0[9] = x_e15*v73
-            V::store(V::mul(x_e15, v73), out0.at(9usize, c));
-            // out0[10] = x_e23*v73
-            V::store(V::mul(x_e23, v73), out0.at(10usize, c));
-            // out0[11] = x_e24*v73
-            V::store(V::mul(x_e24, v73), out0.at(11usize, c));
-            // out0[12] = x_e25*v73
-            V::store(V::mul(x_e25, v73), out0.at(12usize, c));
-            // out0[13] = x_e34*v73
-            V::store(V::mul(x_e34, v73), out0.at(13usize, c));
-            // out0[14] = x_e35*v73
-            V::store(V::mul(x_e35, v73), out0.at(14usize, c));
-            // out0[15] = x_e45*v73
-            V::store(V::mul(x_e45, v73), out0.at(15usize, c));
-            // out0[16] = x_e123*v121
-            V::store(V::mul(x_e123, v121), out0.at(16usize, c));
-            // out0[17] = x_e124*v121
-            V::store(V::mul(x_e124, v121), out0.at(17usize, c));
-            // out0[18] = x_e125*v121
-            V::store(V::mul(x_e125, v121), out0.at(18usize, c));
-            // out0[19] = x_e134*v121
-            V::store(V::mul(x_e134, v121), out0.at(19usize, c));
-            // out0[20] = x_e135*v121
-            V::store(V::mul(x_e135, v121), out0.at(20usize, c));
-            // out0[21] = x_e145*v121
-            V::store(V::mul(x_e145, v121), out0.at(21usize, c));
-            // out0[22] = x_e234*v121
-            V::store(V::mul(x_e234, v121), out0.at(22usize, c));
-            // out0[23] = x_e235*v121
-            V::store(V::mul(x_e235, v121), out0.at(23usize, c));
-            // out0[24] = x_e245*v121
-            V::store(V::mul(x_e245, v121), out0.at(24usize, c));
-            // out0[25] = x_e345*v121
-            V::store(V::mul(x_e345, v121), out0.at(25usize, c));
-            // out0[26] = x_e1234*v154
-            V::store(V::mul(x_e1234, v154), out0.at(26usize, c));
-            // out0[27] = x_e1235*v154
-            V::store(V::mul(x_e1235, v154), out0.at(27usize, c));
-            // out0[28] = x_e1245*v154
-            V::store(V::mul(x_e1245, v154), out0.at(28usize, c));
-            // out0[29] = x_e1345*v154
-            V::store(V::mul(x_e1345, v154), out0.at(29usize, c));
-            // out0[30] = x_e2345*v154
-            V::store(V::mul(x_e2345, v154), out0.at(30usize, c));
-            // out0[31] = x_e12345*(sigmoid(b5 + a5*(sqrt(sqrt(0.0000000000000001 + v163*v163)))))
+            // out0[1] = x_e1*v29
+            V::store(V::mul(x_e1, v29), out0.at(1usize, c));
+            // out0[2] = x_e2*v29
+            V::store(V::mul(x_e2, v29), out0.at(2usize, c));
+            // out0[3] = x_e3*v29
+            V::store(V::mul(x_e3, v29), out0.at(3usize, c));
+            // out0[4] = x_e4*v29
+            V::store(V::mul(x_e4, v29), out0.at(4usize, c));
+            // out0[5] = x_e5*v29
+            V::store(V::mul(x_e5, v29), out0.at(5usize, c));
+            // out0[6] = x_e12*v67
+            V::store(V::mul(x_e12, v67), out0.at(6usize, c));
+            // out0[7] = x_e13*v67
+            V::store(V::mul(x_e13, v67), out0.at(7usize, c));
+            // out0[8] = x_e14*v67
+            V::store(V::mul(x_e14, v67), out0.at(8usize, c));
+            // out0[9] = x_e15*v67
+            V::store(V::mul(x_e15, v67), out0.at(9usize, c));
+            // out0[10] = x_e23*v67
+            V::store(V::mul(x_e23, v67), out0.at(10usize, c));
+            // out0[11] = x_e24*v67
+            V::store(V::mul(x_e24, v67), out0.at(11usize, c));
+            // out0[12] = x_e25*v67
+            V::store(V::mul(x_e25, v67), out0.at(12usize, c));
+            // out0[13] = x_e34*v67
+            V::store(V::mul(x_e34, v67), out0.at(13usize, c));
+            // out0[14] = x_e35*v67
+            V::store(V::mul(x_e35, v67), out0.at(14usize, c));
+            // out0[15] = x_e45*v67
+            V::store(V::mul(x_e45, v67), out0.at(15usize, c));
+            // out0[16] = x_e123*v105
+            V::store(V::mul(x_e123, v105), out0.at(16usize, c));
+            // out0[17] = x_e124*v105
+            V::store(V::mul(x_e124, v105), out0.at(17usize, c));
+            // out0[18] = x_e125*v105
+            V::store(V::mul(x_e125, v105), out0.at(18usize, c));
+            // out0[19] = x_e134*v105
+            V::store(V::mul(x_e134, v105), out0.at(19usize, c));
+            // out0[20] = x_e135*v105
+            V::store(V::mul(x_e135, v105), out0.at(20usize, c));
+            // out0[21] = x_e145*v105
+            V::store(V::mul(x_e145, v105), out0.at(21usize, c));
+            // out0[22] = x_e234*v105
+            V::store(V::mul(x_e234, v105), out0.at(22usize, c));
+            // out0[23] = x_e235*v105
+            V::store(V::mul(x_e235, v105), out0.at(23usize, c));
+            // out0[24] = x_e245*v105
+            V::store(V::mul(x_e245, v105), out0.at(24usize, c));
+            // out0[25] = x_e345*v105
+            V::store(V::mul(x_e345, v105), out0.at(25usize, c));
+            // out0[26] = x_e1234*v128
+            V::store(V::mul(x_e1234, v128), out0.at(26usize, c));
+            // out0[27] = x_e1235*v128
+            V::store(V::mul(x_e1235, v128), out0.at(27usize, c));
+            // out0[28] = x_e1245*v128
+            V::store(V::mul(x_e1245, v128), out0.at(28usize, c));
+            // out0[29] = x_e1345*v128
+            V::store(V::mul(x_e1345, v128), out0.at(29usize, c));
+            // out0[30] = x_e2345*v128
+            V::store(V::mul(x_e2345, v128), out0.at(30usize, c));
+            // out0[31] = x_e12345*(sigmoid(b5 + a5*(sqrt(sqrt(0.0000000000000001 + v130*v130)))))
             V::store(
                 V::mul(
                     x_e12345,
                     V::sigmoid(
                         V::mul_add(
-                            V::load(param1.at(5usize, c)),
-                            V::sqrt(V::sqrt(V::mul_add(v163, v163, c1em16))),
                             V::load(param0.at(5usize, c)),
+                            V::sqrt(V::sqrt(V::mul_add(v130, v130, c1em16))),
+                            V::load(param1.at(5usize, c)),
                         ),
                     ),
                 ),
@@ -214,7 +203,7 @@ unsafe fn mv_silu_norm_0<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
     }
 }
 pub(super) static MV_SILU_NORM_0: Stage = stage!(mv_silu_norm_0);
-/// From `x`, `grad_o`, `b`, `a` to `grad_x`, `grad_a`, `grad_b`: adjoint of o_g = sigmoid(a_g u_g + b_g) x_g, u_0 = x_1, u_g an invariant of x_g.
+/// From `x`, `grad_o`, `a`, `b` to `grad_x`, `grad_a`, `grad_b`: adjoint of o_g = sigmoid(a_g u_g + b_g) x_g, u_0 = x_1, u_g an invariant of x_g.
 ///
 /// From `mv_silu_norm_grad` of Cl(5,0,0).
 #[inline(always)]
@@ -228,450 +217,416 @@ unsafe fn mv_silu_norm_1<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let param1 = args.params[1];
         let grad0 = args.param_grads[0];
         let grad1 = args.param_grads[1];
-        let c1e0 = V::from_f64(1f64);
         let c1em16 = V::from_f64(0.0000000000000001f64);
+        let c1e0 = V::from_f64(1f64);
         let c5em1 = V::from_f64(0.5f64);
         for group in 0..args.groups {
             let c = group * V::LANES;
+            x.prefetch::<32usize>(c);
+            grad_o.prefetch::<32usize>(c);
             let x_1 = V::load(x.at(0usize, c));
-            let a0 = V::load(param1.at(0usize, c));
-            let v5 = V::sigmoid(V::mul_add(x_1, a0, V::load(param0.at(0usize, c))));
-            let grad_o_1 = V::load(grad_o.at(0usize, c));
-            let v12 = V::mul(V::mul(x_1, grad_o_1), V::mul(v5, V::sub(c1e0, v5)));
+            let a0 = V::load(param0.at(0usize, c));
+            let v5 = V::sigmoid(V::mul_add(x_1, a0, V::load(param1.at(0usize, c))));
             let x_e1 = V::load(x.at(1usize, c));
-            let x_e5 = V::load(x.at(5usize, c));
-            let x_e4 = V::load(x.at(4usize, c));
-            let x_e3 = V::load(x.at(3usize, c));
+            let mut v7 = V::mul(x_e1, x_e1);
             let x_e2 = V::load(x.at(2usize, c));
-            let v28 = {
-                let mut s = V::mul(x_e1, x_e1);
-                s = V::mul_add(x_e2, x_e2, s);
-                s = V::mul_add(x_e3, x_e3, s);
-                s = V::mul_add(x_e4, x_e4, s);
-                s = V::mul_add(x_e5, x_e5, s);
-                s
-            };
-            let a1 = V::load(param1.at(1usize, c));
-            let grad_o_e5 = V::load(grad_o.at(5usize, c));
-            let grad_o_e4 = V::load(grad_o.at(4usize, c));
-            let grad_o_e3 = V::load(grad_o.at(3usize, c));
-            let grad_o_e2 = V::load(grad_o.at(2usize, c));
-            let grad_o_e1 = V::load(grad_o.at(1usize, c));
-            let v48 = V::sqrt(V::mul_add(v28, v28, c1em16));
-            let v49 = V::sqrt(v48);
-            let v52 = V::sigmoid(V::mul_add(a1, v49, V::load(param0.at(1usize, c))));
-            let v55 = V::mul(
-                {
-                    let mut s = V::mul(x_e5, grad_o_e5);
-                    s = V::mul_add(x_e4, grad_o_e4, s);
-                    s = V::mul_add(x_e3, grad_o_e3, s);
-                    s = V::mul_add(x_e2, grad_o_e2, s);
-                    s = V::mul_add(x_e1, grad_o_e1, s);
-                    s
-                },
-                V::mul(v52, V::sub(c1e0, v52)),
-            );
-            let v62 = V::mul(
-                v28,
-                V::mul(V::mul(V::mul(a1, v55), V::div(c5em1, v49)), V::div(c5em1, v48)),
-            );
-            let v63 = V::add(v62, v62);
-            let v64 = V::mul(x_e1, v63);
-            let v68 = V::mul(x_e2, v63);
-            let v72 = V::mul(x_e3, v63);
-            let v76 = V::mul(x_e4, v63);
-            let v80 = V::mul(x_e5, v63);
+            let x_e3 = V::load(x.at(3usize, c));
+            let x_e4 = V::load(x.at(4usize, c));
+            let x_e5 = V::load(x.at(5usize, c));
+            v7 = V::mul_add(x_e2, x_e2, v7);
+            v7 = V::mul_add(x_e3, x_e3, v7);
+            v7 = V::mul_add(x_e4, x_e4, v7);
+            v7 = V::mul_add(x_e5, x_e5, v7);
+            let v23 = V::sqrt(V::mul_add(v7, v7, c1em16));
+            let v24 = V::sqrt(v23);
+            let a1 = V::load(param0.at(1usize, c));
+            let v29 = V::sigmoid(V::mul_add(a1, v24, V::load(param1.at(1usize, c))));
             let x_e12 = V::load(x.at(6usize, c));
-            let x_e45 = V::load(x.at(15usize, c));
-            let x_e35 = V::load(x.at(14usize, c));
-            let x_e34 = V::load(x.at(13usize, c));
-            let x_e25 = V::load(x.at(12usize, c));
-            let x_e24 = V::load(x.at(11usize, c));
-            let x_e23 = V::load(x.at(10usize, c));
-            let x_e15 = V::load(x.at(9usize, c));
-            let x_e14 = V::load(x.at(8usize, c));
+            let mut v31 = V::mul(x_e12, x_e12);
             let x_e13 = V::load(x.at(7usize, c));
-            let v112 = {
-                let mut s = V::mul(x_e12, x_e12);
-                s = V::mul_add(x_e13, x_e13, s);
-                s = V::mul_add(x_e14, x_e14, s);
-                s = V::mul_add(x_e15, x_e15, s);
-                s = V::mul_add(x_e23, x_e23, s);
-                s = V::mul_add(x_e24, x_e24, s);
-                s = V::mul_add(x_e25, x_e25, s);
-                s = V::mul_add(x_e34, x_e34, s);
-                s = V::mul_add(x_e35, x_e35, s);
-                s = V::mul_add(x_e45, x_e45, s);
-                s
-            };
-            let a2 = V::load(param1.at(2usize, c));
-            let grad_o_e45 = V::load(grad_o.at(15usize, c));
-            let grad_o_e35 = V::load(grad_o.at(14usize, c));
-            let grad_o_e34 = V::load(grad_o.at(13usize, c));
-            let grad_o_e25 = V::load(grad_o.at(12usize, c));
-            let grad_o_e24 = V::load(grad_o.at(11usize, c));
-            let grad_o_e23 = V::load(grad_o.at(10usize, c));
-            let grad_o_e15 = V::load(grad_o.at(9usize, c));
-            let grad_o_e14 = V::load(grad_o.at(8usize, c));
-            let grad_o_e13 = V::load(grad_o.at(7usize, c));
-            let grad_o_e12 = V::load(grad_o.at(6usize, c));
-            let v146 = V::sqrt(V::mul_add(v112, v112, c1em16));
-            let v147 = V::sqrt(v146);
-            let v150 = V::sigmoid(V::mul_add(a2, v147, V::load(param0.at(2usize, c))));
-            let v153 = V::mul(
-                {
-                    let mut s = V::mul(x_e45, grad_o_e45);
-                    s = V::mul_add(x_e35, grad_o_e35, s);
-                    s = V::mul_add(x_e34, grad_o_e34, s);
-                    s = V::mul_add(x_e25, grad_o_e25, s);
-                    s = V::mul_add(x_e24, grad_o_e24, s);
-                    s = V::mul_add(x_e23, grad_o_e23, s);
-                    s = V::mul_add(x_e15, grad_o_e15, s);
-                    s = V::mul_add(x_e14, grad_o_e14, s);
-                    s = V::mul_add(x_e13, grad_o_e13, s);
-                    s = V::mul_add(x_e12, grad_o_e12, s);
-                    s
-                },
-                V::mul(v150, V::sub(c1e0, v150)),
-            );
-            let v159 = V::mul(
-                v112,
-                V::mul(
-                    V::mul(V::mul(a2, v153), V::div(c5em1, v147)),
-                    V::div(c5em1, v146),
-                ),
-            );
-            let v160 = V::add(v159, v159);
-            let v161 = V::mul(x_e12, v160);
-            let v165 = V::mul(x_e13, v160);
-            let v169 = V::mul(x_e14, v160);
-            let v173 = V::mul(x_e15, v160);
-            let v177 = V::mul(x_e23, v160);
-            let v181 = V::mul(x_e24, v160);
-            let v185 = V::mul(x_e25, v160);
-            let v189 = V::mul(x_e34, v160);
-            let v193 = V::mul(x_e35, v160);
-            let v197 = V::mul(x_e45, v160);
+            let x_e14 = V::load(x.at(8usize, c));
+            let x_e15 = V::load(x.at(9usize, c));
+            let x_e23 = V::load(x.at(10usize, c));
+            let x_e24 = V::load(x.at(11usize, c));
+            let x_e25 = V::load(x.at(12usize, c));
+            let x_e34 = V::load(x.at(13usize, c));
+            let x_e35 = V::load(x.at(14usize, c));
+            let x_e45 = V::load(x.at(15usize, c));
+            v31 = V::mul_add(x_e13, x_e13, v31);
+            v31 = V::mul_add(x_e14, x_e14, v31);
+            v31 = V::mul_add(x_e15, x_e15, v31);
+            v31 = V::mul_add(x_e23, x_e23, v31);
+            v31 = V::mul_add(x_e24, x_e24, v31);
+            v31 = V::mul_add(x_e25, x_e25, v31);
+            v31 = V::mul_add(x_e34, x_e34, v31);
+            v31 = V::mul_add(x_e35, x_e35, v31);
+            v31 = V::mul_add(x_e45, x_e45, v31);
+            let v61 = V::sqrt(V::mul_add(v31, v31, c1em16));
+            let v62 = V::sqrt(v61);
+            let a2 = V::load(param0.at(2usize, c));
+            let v67 = V::sigmoid(V::mul_add(a2, v62, V::load(param1.at(2usize, c))));
             let x_e123 = V::load(x.at(16usize, c));
-            let x_e345 = V::load(x.at(25usize, c));
-            let x_e245 = V::load(x.at(24usize, c));
-            let x_e235 = V::load(x.at(23usize, c));
-            let x_e234 = V::load(x.at(22usize, c));
-            let x_e145 = V::load(x.at(21usize, c));
-            let x_e135 = V::load(x.at(20usize, c));
-            let x_e134 = V::load(x.at(19usize, c));
-            let x_e125 = V::load(x.at(18usize, c));
+            let mut v69 = V::mul(x_e123, x_e123);
             let x_e124 = V::load(x.at(17usize, c));
-            let v229 = {
-                let mut s = V::mul(x_e123, x_e123);
-                s = V::mul_add(x_e124, x_e124, s);
-                s = V::mul_add(x_e125, x_e125, s);
-                s = V::mul_add(x_e134, x_e134, s);
-                s = V::mul_add(x_e135, x_e135, s);
-                s = V::mul_add(x_e145, x_e145, s);
-                s = V::mul_add(x_e234, x_e234, s);
-                s = V::mul_add(x_e235, x_e235, s);
-                s = V::mul_add(x_e245, x_e245, s);
-                s = V::mul_add(x_e345, x_e345, s);
-                s
-            };
-            let a3 = V::load(param1.at(3usize, c));
-            let grad_o_e345 = V::load(grad_o.at(25usize, c));
-            let grad_o_e245 = V::load(grad_o.at(24usize, c));
-            let grad_o_e235 = V::load(grad_o.at(23usize, c));
-            let grad_o_e234 = V::load(grad_o.at(22usize, c));
-            let grad_o_e145 = V::load(grad_o.at(21usize, c));
-            let grad_o_e135 = V::load(grad_o.at(20usize, c));
-            let grad_o_e134 = V::load(grad_o.at(19usize, c));
-            let grad_o_e125 = V::load(grad_o.at(18usize, c));
-            let grad_o_e124 = V::load(grad_o.at(17usize, c));
-            let grad_o_e123 = V::load(grad_o.at(16usize, c));
-            let v263 = V::sqrt(V::mul_add(v229, v229, c1em16));
-            let v264 = V::sqrt(v263);
-            let v267 = V::sigmoid(V::mul_add(a3, v264, V::load(param0.at(3usize, c))));
-            let v270 = V::mul(
-                {
-                    let mut s = V::mul(x_e345, grad_o_e345);
-                    s = V::mul_add(x_e245, grad_o_e245, s);
-                    s = V::mul_add(x_e235, grad_o_e235, s);
-                    s = V::mul_add(x_e234, grad_o_e234, s);
-                    s = V::mul_add(x_e145, grad_o_e145, s);
-                    s = V::mul_add(x_e135, grad_o_e135, s);
-                    s = V::mul_add(x_e134, grad_o_e134, s);
-                    s = V::mul_add(x_e125, grad_o_e125, s);
-                    s = V::mul_add(x_e124, grad_o_e124, s);
-                    s = V::mul_add(x_e123, grad_o_e123, s);
-                    s
-                },
-                V::mul(v267, V::sub(c1e0, v267)),
-            );
-            let v276 = V::mul(
-                v229,
-                V::mul(
-                    V::mul(V::mul(a3, v270), V::div(c5em1, v264)),
-                    V::div(c5em1, v263),
-                ),
-            );
-            let v277 = V::add(v276, v276);
-            let v278 = V::mul(x_e123, v277);
-            let v282 = V::mul(x_e124, v277);
-            let v286 = V::mul(x_e125, v277);
-            let v290 = V::mul(x_e134, v277);
-            let v294 = V::mul(x_e135, v277);
-            let v298 = V::mul(x_e145, v277);
-            let v302 = V::mul(x_e234, v277);
-            let v306 = V::mul(x_e235, v277);
-            let v310 = V::mul(x_e245, v277);
-            let v314 = V::mul(x_e345, v277);
+            let x_e125 = V::load(x.at(18usize, c));
+            let x_e134 = V::load(x.at(19usize, c));
+            let x_e135 = V::load(x.at(20usize, c));
+            let x_e145 = V::load(x.at(21usize, c));
+            let x_e234 = V::load(x.at(22usize, c));
+            let x_e235 = V::load(x.at(23usize, c));
+            let x_e245 = V::load(x.at(24usize, c));
+            let x_e345 = V::load(x.at(25usize, c));
+            v69 = V::mul_add(x_e124, x_e124, v69);
+            v69 = V::mul_add(x_e125, x_e125, v69);
+            v69 = V::mul_add(x_e134, x_e134, v69);
+            v69 = V::mul_add(x_e135, x_e135, v69);
+            v69 = V::mul_add(x_e145, x_e145, v69);
+            v69 = V::mul_add(x_e234, x_e234, v69);
+            v69 = V::mul_add(x_e235, x_e235, v69);
+            v69 = V::mul_add(x_e245, x_e245, v69);
+            v69 = V::mul_add(x_e345, x_e345, v69);
+            let v99 = V::sqrt(V::mul_add(v69, v69, c1em16));
+            let v100 = V::sqrt(v99);
+            let a3 = V::load(param0.at(3usize, c));
+            let v105 = V::sigmoid(V::mul_add(a3, v100, V::load(param1.at(3usize, c))));
             let x_e1234 = V::load(x.at(26usize, c));
-            let x_e2345 = V::load(x.at(30usize, c));
-            let x_e1345 = V::load(x.at(29usize, c));
-            let x_e1245 = V::load(x.at(28usize, c));
+            let mut v107 = V::mul(x_e1234, x_e1234);
             let x_e1235 = V::load(x.at(27usize, c));
-            let v331 = {
-                let mut s = V::mul(x_e1234, x_e1234);
-                s = V::mul_add(x_e1235, x_e1235, s);
-                s = V::mul_add(x_e1245, x_e1245, s);
-                s = V::mul_add(x_e1345, x_e1345, s);
-                s = V::mul_add(x_e2345, x_e2345, s);
-                s
-            };
-            let a4 = V::load(param1.at(4usize, c));
-            let grad_o_e2345 = V::load(grad_o.at(30usize, c));
-            let grad_o_e1345 = V::load(grad_o.at(29usize, c));
-            let grad_o_e1245 = V::load(grad_o.at(28usize, c));
-            let grad_o_e1235 = V::load(grad_o.at(27usize, c));
-            let grad_o_e1234 = V::load(grad_o.at(26usize, c));
-            let v350 = V::sqrt(V::mul_add(v331, v331, c1em16));
-            let v351 = V::sqrt(v350);
-            let v354 = V::sigmoid(V::mul_add(a4, v351, V::load(param0.at(4usize, c))));
-            let v357 = V::mul(
-                {
-                    let mut s = V::mul(x_e2345, grad_o_e2345);
-                    s = V::mul_add(x_e1345, grad_o_e1345, s);
-                    s = V::mul_add(x_e1245, grad_o_e1245, s);
-                    s = V::mul_add(x_e1235, grad_o_e1235, s);
-                    s = V::mul_add(x_e1234, grad_o_e1234, s);
-                    s
-                },
-                V::mul(v354, V::sub(c1e0, v354)),
-            );
-            let v363 = V::mul(
-                v331,
-                V::mul(
-                    V::mul(V::mul(a4, v357), V::div(c5em1, v351)),
-                    V::div(c5em1, v350),
-                ),
-            );
-            let v364 = V::add(v363, v363);
-            let v365 = V::mul(x_e1234, v364);
-            let v369 = V::mul(x_e1235, v364);
-            let v373 = V::mul(x_e1245, v364);
-            let v377 = V::mul(x_e1345, v364);
-            let v381 = V::mul(x_e2345, v364);
+            let x_e1245 = V::load(x.at(28usize, c));
+            let x_e1345 = V::load(x.at(29usize, c));
+            let x_e2345 = V::load(x.at(30usize, c));
+            v107 = V::mul_add(x_e1235, x_e1235, v107);
+            v107 = V::mul_add(x_e1245, x_e1245, v107);
+            v107 = V::mul_add(x_e1345, x_e1345, v107);
+            v107 = V::mul_add(x_e2345, x_e2345, v107);
+            let v122 = V::sqrt(V::mul_add(v107, v107, c1em16));
+            let v123 = V::sqrt(v122);
+            let a4 = V::load(param0.at(4usize, c));
+            let v128 = V::sigmoid(V::mul_add(a4, v123, V::load(param1.at(4usize, c))));
             let x_e12345 = V::load(x.at(31usize, c));
-            let v386 = V::mul(x_e12345, x_e12345);
-            let a5 = V::load(param1.at(5usize, c));
+            let v130 = V::mul(x_e12345, x_e12345);
+            let v133 = V::sqrt(V::mul_add(v130, v130, c1em16));
+            let v134 = V::sqrt(v133);
+            let a5 = V::load(param0.at(5usize, c));
+            let v139 = V::sigmoid(V::mul_add(a5, v134, V::load(param1.at(5usize, c))));
             let grad_o_e12345 = V::load(grad_o.at(31usize, c));
-            let v393 = V::sqrt(V::mul_add(v386, v386, c1em16));
-            let v394 = V::sqrt(v393);
-            let v397 = V::sigmoid(V::mul_add(a5, v394, V::load(param0.at(5usize, c))));
-            let v400 = V::mul(
+            let grad_o_e2345 = V::load(grad_o.at(30usize, c));
+            let mut v145 = V::mul(x_e2345, grad_o_e2345);
+            let grad_o_e1345 = V::load(grad_o.at(29usize, c));
+            v145 = V::mul_add(x_e1345, grad_o_e1345, v145);
+            let grad_o_e1245 = V::load(grad_o.at(28usize, c));
+            v145 = V::mul_add(x_e1245, grad_o_e1245, v145);
+            let grad_o_e1235 = V::load(grad_o.at(27usize, c));
+            v145 = V::mul_add(x_e1235, grad_o_e1235, v145);
+            let grad_o_e1234 = V::load(grad_o.at(26usize, c));
+            v145 = V::mul_add(x_e1234, grad_o_e1234, v145);
+            let grad_o_e345 = V::load(grad_o.at(25usize, c));
+            let mut v164 = V::mul(x_e345, grad_o_e345);
+            let grad_o_e245 = V::load(grad_o.at(24usize, c));
+            v164 = V::mul_add(x_e245, grad_o_e245, v164);
+            let grad_o_e235 = V::load(grad_o.at(23usize, c));
+            v164 = V::mul_add(x_e235, grad_o_e235, v164);
+            let grad_o_e234 = V::load(grad_o.at(22usize, c));
+            v164 = V::mul_add(x_e234, grad_o_e234, v164);
+            let grad_o_e145 = V::load(grad_o.at(21usize, c));
+            v164 = V::mul_add(x_e145, grad_o_e145, v164);
+            let grad_o_e135 = V::load(grad_o.at(20usize, c));
+            v164 = V::mul_add(x_e135, grad_o_e135, v164);
+            let grad_o_e134 = V::load(grad_o.at(19usize, c));
+            v164 = V::mul_add(x_e134, grad_o_e134, v164);
+            let grad_o_e125 = V::load(grad_o.at(18usize, c));
+            v164 = V::mul_add(x_e125, grad_o_e125, v164);
+            let grad_o_e124 = V::load(grad_o.at(17usize, c));
+            v164 = V::mul_add(x_e124, grad_o_e124, v164);
+            let grad_o_e123 = V::load(grad_o.at(16usize, c));
+            v164 = V::mul_add(x_e123, grad_o_e123, v164);
+            let grad_o_e45 = V::load(grad_o.at(15usize, c));
+            let mut v203 = V::mul(x_e45, grad_o_e45);
+            let grad_o_e35 = V::load(grad_o.at(14usize, c));
+            v203 = V::mul_add(x_e35, grad_o_e35, v203);
+            let grad_o_e34 = V::load(grad_o.at(13usize, c));
+            v203 = V::mul_add(x_e34, grad_o_e34, v203);
+            let grad_o_e25 = V::load(grad_o.at(12usize, c));
+            v203 = V::mul_add(x_e25, grad_o_e25, v203);
+            let grad_o_e24 = V::load(grad_o.at(11usize, c));
+            v203 = V::mul_add(x_e24, grad_o_e24, v203);
+            let grad_o_e23 = V::load(grad_o.at(10usize, c));
+            v203 = V::mul_add(x_e23, grad_o_e23, v203);
+            let grad_o_e15 = V::load(grad_o.at(9usize, c));
+            v203 = V::mul_add(x_e15, grad_o_e15, v203);
+            let grad_o_e14 = V::load(grad_o.at(8usize, c));
+            v203 = V::mul_add(x_e14, grad_o_e14, v203);
+            let grad_o_e13 = V::load(grad_o.at(7usize, c));
+            v203 = V::mul_add(x_e13, grad_o_e13, v203);
+            let grad_o_e12 = V::load(grad_o.at(6usize, c));
+            v203 = V::mul_add(x_e12, grad_o_e12, v203);
+            let grad_o_e5 = V::load(grad_o.at(5usize, c));
+            let mut v242 = V::mul(x_e5, grad_o_e5);
+            let grad_o_e4 = V::load(grad_o.at(4usize, c));
+            v242 = V::mul_add(x_e4, grad_o_e4, v242);
+            let grad_o_e3 = V::load(grad_o.at(3usize, c));
+            v242 = V::mul_add(x_e3, grad_o_e3, v242);
+            let grad_o_e2 = V::load(grad_o.at(2usize, c));
+            v242 = V::mul_add(x_e2, grad_o_e2, v242);
+            let grad_o_e1 = V::load(grad_o.at(1usize, c));
+            v242 = V::mul_add(x_e1, grad_o_e1, v242);
+            let grad_o_1 = V::load(grad_o.at(0usize, c));
+            let mut v260 = V::mul(v5, grad_o_1);
+            let v265 = V::mul(
                 V::mul(x_e12345, grad_o_e12345),
-                V::mul(v397, V::sub(c1e0, v397)),
+                V::mul(v139, V::sub(c1e0, v139)),
             );
-            let v406 = V::mul(
-                v386,
-                V::mul(
-                    V::mul(V::mul(a5, v400), V::div(c5em1, v394)),
-                    V::div(c5em1, v393),
-                ),
-            );
-            let v408 = V::mul(x_e12345, V::add(v406, v406));
-            // out0[0] = v5*grad_o_1 + a0*v12
-            V::store(V::mul_add(a0, v12, V::mul(v5, grad_o_1)), out0.at(0usize, c));
-            // out0[1] = v64 + v52*grad_o_e1 + v64
-            V::store(V::add(v64, V::mul_add(v52, grad_o_e1, v64)), out0.at(1usize, c));
-            // out0[2] = v68 + v52*grad_o_e2 + v68
-            V::store(V::add(v68, V::mul_add(v52, grad_o_e2, v68)), out0.at(2usize, c));
-            // out0[3] = v72 + v52*grad_o_e3 + v72
-            V::store(V::add(v72, V::mul_add(v52, grad_o_e3, v72)), out0.at(3usize, c));
-            // out0[4] = v76 + v52*grad_o_e4 + v76
-            V::store(V::add(v76, V::mul_add(v52, grad_o_e4, v76)), out0.at(4usize, c));
-            // out0[5] = v80 + v52*grad_o_e5 + v80
-            V::store(V::add(v80, V::mul_add(v52, grad_o_e5, v80)), out0.at(5usize, c));
-            // out0[6] = v161 + v150*grad_o_e12 + v161
+            // grad1[5] += x_e12345*grad_o_e12345*(v139*(1 - v139))
+            V::store(V::add(V::load(grad1.at(5usize, c)), v265), grad1.at(5usize, c));
+            // grad0[5] += v134*v265
             V::store(
-                V::add(v161, V::mul_add(v150, grad_o_e12, v161)),
-                out0.at(6usize, c),
-            );
-            // out0[7] = v165 + v150*grad_o_e13 + v165
-            V::store(
-                V::add(v165, V::mul_add(v150, grad_o_e13, v165)),
-                out0.at(7usize, c),
-            );
-            // out0[8] = v169 + v150*grad_o_e14 + v169
-            V::store(
-                V::add(v169, V::mul_add(v150, grad_o_e14, v169)),
-                out0.at(8usize, c),
-            );
-            // out0[9] = v173 + v150*grad_o_e15 + v173
-            V::store(
-                V::add(v173, V::mul_add(v150, grad_o_e15, v173)),
-                out0.at(9usize, c),
-            );
-            // out0[10] = v177 + v150*grad_o_e23 + v177
-            V::store(
-                V::add(v177, V::mul_add(v150, grad_o_e23, v177)),
-                out0.at(10usize, c),
-            );
-            // out0[11] = v181 + v150*grad_o_e24 + v181
-            V::store(
-                V::add(v181, V::mul_add(v150, grad_o_e24, v181)),
-                out0.at(11usize, c),
-            );
-            // out0[12] = v185 + v150*grad_o_e25 + v185
-            V::store(
-                V::add(v185, V::mul_add(v150, grad_o_e25, v185)),
-                out0.at(12usize, c),
-            );
-            // out0[13] = v189 + v150*grad_o_e34 + v189
-            V::store(
-                V::add(v189, V::mul_add(v150, grad_o_e34, v189)),
-                out0.at(13usize, c),
-            );
-            // out0[14] = v193 + v150*grad_o_e35 + v193
-            V::store(
-                V::add(v193, V::mul_add(v150, grad_o_e35, v193)),
-                out0.at(14usize, c),
-            );
-            // out0[15] = v197 + v150*grad_o_e45 + v197
-            V::store(
-                V::add(v197, V::mul_add(v150, grad_o_e45, v197)),
-                out0.at(15usize, c),
-            );
-            // out0[16] = v278 + v267*grad_o_e123 + v278
-            V::store(
-                V::add(v278, V::mul_add(v267, grad_o_e123, v278)),
-                out0.at(16usize, c),
-            );
-            // out0[17] = v282 + v267*grad_o_e124 + v282
-            V::store(
-                V::add(v282, V::mul_add(v267, grad_o_e124, v282)),
-                out0.at(17usize, c),
-            );
-            // out0[18] = v286 + v267*grad_o_e125 + v286
-            V::store(
-                V::add(v286, V::mul_add(v267, grad_o_e125, v286)),
-                out0.at(18usize, c),
-            );
-            // out0[19] = v290 + v267*grad_o_e134 + v290
-            V::store(
-                V::add(v290, V::mul_add(v267, grad_o_e134, v290)),
-                out0.at(19usize, c),
-            );
-            // out0[20] = v294 + v267*grad_o_e135 + v294
-            V::store(
-                V::add(v294, V::mul_add(v267, grad_o_e135, v294)),
-                out0.at(20usize, c),
-            );
-            // out0[21] = v298 + v267*grad_o_e145 + v298
-            V::store(
-                V::add(v298, V::mul_add(v267, grad_o_e145, v298)),
-                out0.at(21usize, c),
-            );
-            // out0[22] = v302 + v267*grad_o_e234 + v302
-            V::store(
-                V::add(v302, V::mul_add(v267, grad_o_e234, v302)),
-                out0.at(22usize, c),
-            );
-            // out0[23] = v306 + v267*grad_o_e235 + v306
-            V::store(
-                V::add(v306, V::mul_add(v267, grad_o_e235, v306)),
-                out0.at(23usize, c),
-            );
-            // out0[24] = v310 + v267*grad_o_e245 + v310
-            V::store(
-                V::add(v310, V::mul_add(v267, grad_o_e245, v310)),
-                out0.at(24usize, c),
-            );
-            // out0[25] = v314 + v267*grad_o_e345 + v314
-            V::store(
-                V::add(v314, V::mul_add(v267, grad_o_e345, v314)),
-                out0.at(25usize, c),
-            );
-            // out0[26] = v365 + v354*grad_o_e1234 + v365
-            V::store(
-                V::add(v365, V::mul_add(v354, grad_o_e1234, v365)),
-                out0.at(26usize, c),
-            );
-            // out0[27] = v369 + v354*grad_o_e1235 + v369
-            V::store(
-                V::add(v369, V::mul_add(v354, grad_o_e1235, v369)),
-                out0.at(27usize, c),
-            );
-            // out0[28] = v373 + v354*grad_o_e1245 + v373
-            V::store(
-                V::add(v373, V::mul_add(v354, grad_o_e1245, v373)),
-                out0.at(28usize, c),
-            );
-            // out0[29] = v377 + v354*grad_o_e1345 + v377
-            V::store(
-                V::add(v377, V::mul_add(v354, grad_o_e1345, v377)),
-                out0.at(29usize, c),
-            );
-            // out0[30] = v381 + v354*grad_o_e2345 + v381
-            V::store(
-                V::add(v381, V::mul_add(v354, grad_o_e2345, v381)),
-                out0.at(30usize, c),
-            );
-            // out0[31] = v408 + v397*grad_o_e12345 + v408
-            V::store(
-                V::add(v408, V::mul_add(v397, grad_o_e12345, v408)),
-                out0.at(31usize, c),
-            );
-            // grad0[0] + = x_1*v12
-            V::store(
-                V::add(V::load(grad0.at(0usize, c)), V::mul(x_1, v12)),
-                grad0.at(0usize, c),
-            );
-            // grad0[1] + = v49*v55
-            V::store(
-                V::add(V::load(grad0.at(1usize, c)), V::mul(v49, v55)),
-                grad0.at(1usize, c),
-            );
-            // grad0[2] + = v147*v153
-            V::store(
-                V::add(V::load(grad0.at(2usize, c)), V::mul(v147, v153)),
-                grad0.at(2usize, c),
-            );
-            // grad0[3] + = v264*v270
-            V::store(
-                V::add(V::load(grad0.at(3usize, c)), V::mul(v264, v270)),
-                grad0.at(3usize, c),
-            );
-            // grad0[4] + = v351*v357
-            V::store(
-                V::add(V::load(grad0.at(4usize, c)), V::mul(v351, v357)),
-                grad0.at(4usize, c),
-            );
-            // grad0[5] + = v394*v400
-            V::store(
-                V::add(V::load(grad0.at(5usize, c)), V::mul(v394, v400)),
+                V::add(V::load(grad0.at(5usize, c)), V::mul(v134, v265)),
                 grad0.at(5usize, c),
             );
-            // grad1[0] + = x_1*grad_o_1*(v5*(1 - v5))
-            V::store(V::add(V::load(grad1.at(0usize, c)), v12), grad1.at(0usize, c));
-            // grad1[1] + = (x_e5*grad_o_e5 + x_e4*grad_o_e4 + x_e3*grad_o_e3 + x_e2*grad_o_e2 + x_e1*grad_o_e1)*(v52*(1 - v52))
-            V::store(V::add(V::load(grad1.at(1usize, c)), v55), grad1.at(1usize, c));
-            // grad1[2] + = (x_e45*grad_o_e45 + x_e35*grad_o_e35 + x_e34*grad_o_e34 + x_e25*grad_o_e25 + x_e24*grad_o_e24 + x_e23*grad_o_e23 + x_e15*grad_o_e15 + x_e14*grad_o_e14 + x_e13*grad_o_e13 + x_e12*grad_o_e12)*(v150*(1 - v150))
-            V::store(V::add(V::load(grad1.at(2usize, c)), v153), grad1.at(2usize, c));
-            // grad1[3] + = (x_e345*grad_o_e345 + x_e245*grad_o_e245 + x_e235*grad_o_e235 + x_e234*grad_o_e234 + x_e145*grad_o_e145 + x_e135*grad_o_e135 + x_e134*grad_o_e134 + x_e125*grad_o_e125 + x_e124*grad_o_e124 + x_e123*grad_o_e123)*(v267*(1 - v267))
-            V::store(V::add(V::load(grad1.at(3usize, c)), v270), grad1.at(3usize, c));
-            // grad1[4] + = (x_e2345*grad_o_e2345 + x_e1345*grad_o_e1345 + x_e1245*grad_o_e1245 + x_e1235*grad_o_e1235 + x_e1234*grad_o_e1234)*(v354*(1 - v354))
-            V::store(V::add(V::load(grad1.at(4usize, c)), v357), grad1.at(4usize, c));
-            // grad1[5] + = x_e12345*grad_o_e12345*(v397*(1 - v397))
-            V::store(V::add(V::load(grad1.at(5usize, c)), v400), grad1.at(5usize, c));
+            let v273 = V::mul(
+                v130,
+                V::mul(
+                    V::mul(V::mul(a5, v265), V::div(c5em1, v134)),
+                    V::div(c5em1, v133),
+                ),
+            );
+            let v275 = V::mul(x_e12345, V::add(v273, v273));
+            // out0[31] = v275 + v139*grad_o_e12345 + v275
+            V::store(
+                V::add(v275, V::mul_add(v139, grad_o_e12345, v275)),
+                out0.at(31usize, c),
+            );
+            let v280 = V::mul(v145, V::mul(v128, V::sub(c1e0, v128)));
+            // grad1[4] += (x_e2345*grad_o_e2345 + x_e1345*grad_o_e1345 + x_e1245*grad_o_e1245 + x_e1235*grad_o_e1235 + x_e1234*grad_o_e1234)*(v128*(1 - v128))
+            V::store(V::add(V::load(grad1.at(4usize, c)), v280), grad1.at(4usize, c));
+            // grad0[4] += v123*v280
+            V::store(
+                V::add(V::load(grad0.at(4usize, c)), V::mul(v123, v280)),
+                grad0.at(4usize, c),
+            );
+            let v287 = V::mul(
+                v107,
+                V::mul(
+                    V::mul(V::mul(a4, v280), V::div(c5em1, v123)),
+                    V::div(c5em1, v122),
+                ),
+            );
+            let v288 = V::add(v287, v287);
+            let v289 = V::mul(x_e2345, v288);
+            // out0[30] = v289 + v128*grad_o_e2345 + v289
+            V::store(
+                V::add(v289, V::mul_add(v128, grad_o_e2345, v289)),
+                out0.at(30usize, c),
+            );
+            let v292 = V::mul(x_e1345, v288);
+            // out0[29] = v292 + v128*grad_o_e1345 + v292
+            V::store(
+                V::add(v292, V::mul_add(v128, grad_o_e1345, v292)),
+                out0.at(29usize, c),
+            );
+            let v295 = V::mul(x_e1245, v288);
+            // out0[28] = v295 + v128*grad_o_e1245 + v295
+            V::store(
+                V::add(v295, V::mul_add(v128, grad_o_e1245, v295)),
+                out0.at(28usize, c),
+            );
+            let v298 = V::mul(x_e1235, v288);
+            // out0[27] = v298 + v128*grad_o_e1235 + v298
+            V::store(
+                V::add(v298, V::mul_add(v128, grad_o_e1235, v298)),
+                out0.at(27usize, c),
+            );
+            let v301 = V::mul(x_e1234, v288);
+            // out0[26] = v301 + v128*grad_o_e1234 + v301
+            V::store(
+                V::add(v301, V::mul_add(v128, grad_o_e1234, v301)),
+                out0.at(26usize, c),
+            );
+            let v306 = V::mul(v164, V::mul(v105, V::sub(c1e0, v105)));
+            // grad1[3] += (x_e345*grad_o_e345 + x_e245*grad_o_e245 + x_e235*grad_o_e235 + x_e234*grad_o_e234 + x_e145*grad_o_e145 + x_e135*grad_o_e135 + x_e134*grad_o_e134 + x_e125*grad_o_e125 + x_e124*grad_o_e124 + x_e123*grad_o_e123)*(v105*(1 - v105))
+            V::store(V::add(V::load(grad1.at(3usize, c)), v306), grad1.at(3usize, c));
+            // grad0[3] += v100*v306
+            V::store(
+                V::add(V::load(grad0.at(3usize, c)), V::mul(v100, v306)),
+                grad0.at(3usize, c),
+            );
+            let v313 = V::mul(
+                v69,
+                V::mul(V::mul(V::mul(a3, v306), V::div(c5em1, v100)), V::div(c5em1, v99)),
+            );
+            let v314 = V::add(v313, v313);
+            let v315 = V::mul(x_e345, v314);
+            // out0[25] = v315 + v105*grad_o_e345 + v315
+            V::store(
+                V::add(v315, V::mul_add(v105, grad_o_e345, v315)),
+                out0.at(25usize, c),
+            );
+            let v318 = V::mul(x_e245, v314);
+            // out0[24] = v318 + v105*grad_o_e245 + v318
+            V::store(
+                V::add(v318, V::mul_add(v105, grad_o_e245, v318)),
+                out0.at(24usize, c),
+            );
+            let v321 = V::mul(x_e235, v314);
+            // out0[23] = v321 + v105*grad_o_e235 + v321
+            V::store(
+                V::add(v321, V::mul_add(v105, grad_o_e235, v321)),
+                out0.at(23usize, c),
+            );
+            let v324 = V::mul(x_e234, v314);
+            // out0[22] = v324 + v105*grad_o_e234 + v324
+            V::store(
+                V::add(v324, V::mul_add(v105, grad_o_e234, v324)),
+                out0.at(22usize, c),
+            );
+            let v327 = V::mul(x_e145, v314);
+            // out0[21] = v327 + v105*grad_o_e145 + v327
+            V::store(
+                V::add(v327, V::mul_add(v105, grad_o_e145, v327)),
+                out0.at(21usize, c),
+            );
+            let v330 = V::mul(x_e135, v314);
+            // out0[20] = v330 + v105*grad_o_e135 + v330
+            V::store(
+                V::add(v330, V::mul_add(v105, grad_o_e135, v330)),
+                out0.at(20usize, c),
+            );
+            let v333 = V::mul(x_e134, v314);
+            // out0[19] = v333 + v105*grad_o_e134 + v333
+            V::store(
+                V::add(v333, V::mul_add(v105, grad_o_e134, v333)),
+                out0.at(19usize, c),
+            );
+            let v336 = V::mul(x_e125, v314);
+            // out0[18] = v336 + v105*grad_o_e125 + v336
+            V::store(
+                V::add(v336, V::mul_add(v105, grad_o_e125, v336)),
+                out0.at(18usize, c),
+            );
+            let v339 = V::mul(x_e124, v314);
+            // out0[17] = v339 + v105*grad_o_e124 + v339
+            V::store(
+                V::add(v339, V::mul_add(v105, grad_o_e124, v339)),
+                out0.at(17usize, c),
+            );
+            let v342 = V::mul(x_e123, v314);
+            // out0[16] = v342 + v105*grad_o_e123 + v342
+            V::store(
+                V::add(v342, V::mul_add(v105, grad_o_e123, v342)),
+                out0.at(16usize, c),
+            );
+            let v347 = V::mul(v203, V::mul(v67, V::sub(c1e0, v67)));
+            // grad1[2] += (x_e45*grad_o_e45 + x_e35*grad_o_e35 + x_e34*grad_o_e34 + x_e25*grad_o_e25 + x_e24*grad_o_e24 + x_e23*grad_o_e23 + x_e15*grad_o_e15 + x_e14*grad_o_e14 + x_e13*grad_o_e13 + x_e12*grad_o_e12)*(v67*(1 - v67))
+            V::store(V::add(V::load(grad1.at(2usize, c)), v347), grad1.at(2usize, c));
+            // grad0[2] += v62*v347
+            V::store(
+                V::add(V::load(grad0.at(2usize, c)), V::mul(v62, v347)),
+                grad0.at(2usize, c),
+            );
+            let v354 = V::mul(
+                v31,
+                V::mul(V::mul(V::mul(a2, v347), V::div(c5em1, v62)), V::div(c5em1, v61)),
+            );
+            let v355 = V::add(v354, v354);
+            let v356 = V::mul(x_e45, v355);
+            // out0[15] = v356 + v67*grad_o_e45 + v356
+            V::store(
+                V::add(v356, V::mul_add(v67, grad_o_e45, v356)),
+                out0.at(15usize, c),
+            );
+            let v359 = V::mul(x_e35, v355);
+            // out0[14] = v359 + v67*grad_o_e35 + v359
+            V::store(
+                V::add(v359, V::mul_add(v67, grad_o_e35, v359)),
+                out0.at(14usize, c),
+            );
+            let v362 = V::mul(x_e34, v355);
+            // out0[13] = v362 + v67*grad_o_e34 + v362
+            V::store(
+                V::add(v362, V::mul_add(v67, grad_o_e34, v362)),
+                out0.at(13usize, c),
+            );
+            let v365 = V::mul(x_e25, v355);
+            // out0[12] = v365 + v67*grad_o_e25 + v365
+            V::store(
+                V::add(v365, V::mul_add(v67, grad_o_e25, v365)),
+                out0.at(12usize, c),
+            );
+            let v368 = V::mul(x_e24, v355);
+            // out0[11] = v368 + v67*grad_o_e24 + v368
+            V::store(
+                V::add(v368, V::mul_add(v67, grad_o_e24, v368)),
+                out0.at(11usize, c),
+            );
+            let v371 = V::mul(x_e23, v355);
+            // out0[10] = v371 + v67*grad_o_e23 + v371
+            V::store(
+                V::add(v371, V::mul_add(v67, grad_o_e23, v371)),
+                out0.at(10usize, c),
+            );
+            let v374 = V::mul(x_e15, v355);
+            // out0[9] = v374 + v67*grad_o_e15 + v374
+            V::store(
+                V::add(v374, V::mul_add(v67, grad_o_e15, v374)),
+                out0.at(9usize, c),
+            );
+            let v377 = V::mul(x_e14, v355);
+            // out0[8] = v377 + v67*grad_o_e14 + v377
+            V::store(
+                V::add(v377, V::mul_add(v67, grad_o_e14, v377)),
+                out0.at(8usize, c),
+            );
+            let v380 = V::mul(x_e13, v355);
+            // out0[7] = v380 + v67*grad_o_e13 + v380
+            V::store(
+                V::add(v380, V::mul_add(v67, grad_o_e13, v380)),
+                out0.at(7usize, c),
+            );
+            let v383 = V::mul(x_e12, v355);
+            // out0[6] = v383 + v67*grad_o_e12 + v383
+            V::store(
+                V::add(v383, V::mul_add(v67, grad_o_e12, v383)),
+                out0.at(6usize, c),
+            );
+            let v388 = V::mul(v242, V::mul(v29, V::sub(c1e0, v29)));
+            // grad1[1] += (x_e5*grad_o_e5 + x_e4*grad_o_e4 + x_e3*grad_o_e3 + x_e2*grad_o_e2 + x_e1*grad_o_e1)*(v29*(1 - v29))
+            V::store(V::add(V::load(grad1.at(1usize, c)), v388), grad1.at(1usize, c));
+            // grad0[1] += v24*v388
+            V::store(
+                V::add(V::load(grad0.at(1usize, c)), V::mul(v24, v388)),
+                grad0.at(1usize, c),
+            );
+            let v395 = V::mul(
+                v7,
+                V::mul(V::mul(V::mul(a1, v388), V::div(c5em1, v24)), V::div(c5em1, v23)),
+            );
+            let v396 = V::add(v395, v395);
+            let v397 = V::mul(x_e5, v396);
+            // out0[5] = v397 + v29*grad_o_e5 + v397
+            V::store(V::add(v397, V::mul_add(v29, grad_o_e5, v397)), out0.at(5usize, c));
+            let v400 = V::mul(x_e4, v396);
+            // out0[4] = v400 + v29*grad_o_e4 + v400
+            V::store(V::add(v400, V::mul_add(v29, grad_o_e4, v400)), out0.at(4usize, c));
+            let v403 = V::mul(x_e3, v396);
+            // out0[3] = v403 + v29*grad_o_e3 + v403
+            V::store(V::add(v403, V::mul_add(v29, grad_o_e3, v403)), out0.at(3usize, c));
+            let v406 = V::mul(x_e2, v396);
+            // out0[2] = v406 + v29*grad_o_e2 + v406
+            V::store(V::add(v406, V::mul_add(v29, grad_o_e2, v406)), out0.at(2usize, c));
+            let v409 = V::mul(x_e1, v396);
+            // out0[1] = v409 + v29*grad_o_e1 + v409
+            V::store(V::add(v409, V::mul_add(v29, grad_o_e1, v409)), out0.at(1usize, c));
+            let v414 = V::mul(V::mul(x_1, grad_o_1), V::mul(v5, V::sub(c1e0, v5)));
+            // grad1[0] += x_1*grad_o_1*(v5*(1 - v5))
+            V::store(V::add(V::load(grad1.at(0usize, c)), v414), grad1.at(0usize, c));
+            // grad0[0] += x_1*v414
+            V::store(
+                V::add(V::load(grad0.at(0usize, c)), V::mul(x_1, v414)),
+                grad0.at(0usize, c),
+            );
+            v260 = V::mul_add(a0, v414, v260);
+            // out0[0] = v5*grad_o_1 + a0*v414
+            V::store(v260, out0.at(0usize, c));
         }
     }
 }
@@ -698,7 +653,7 @@ pub(super) static MV_SILU_NORM_PROGRAM_0: Program = Program {
                 stage: &super::mv_silu_norm::MV_SILU_NORM_0,
                 inputs: &[Slot::External(0usize)],
                 outputs: &[Slot::External(0usize)],
-                params: &[1usize, 0],
+                params: &[0usize, 1],
                 param_grads: &[],
                 rows: &[],
                 row_sums: &[],
@@ -714,7 +669,7 @@ pub(super) static MV_SILU_NORM_PROGRAM_0: Program = Program {
                 stage: &super::mv_silu_norm::MV_SILU_NORM_1,
                 inputs: &[Slot::External(0usize), Slot::External(1usize)],
                 outputs: &[Slot::External(0usize)],
-                params: &[1usize, 0],
+                params: &[0usize, 1],
                 param_grads: &[0usize, 1],
                 rows: &[],
                 row_sums: &[],

@@ -18,6 +18,8 @@ unsafe fn steerable_product_first_order_0<V: Math>(args: &mut StageArgs<'_, V::E
         let c7p071067811865476em1 = V::from_f64(0.7071067811865476f64);
         for group in 0..args.groups {
             let c = group * V::LANES;
+            l.prefetch::<32usize>(c);
+            t0.prefetch::<32usize>(c);
             // out0[0] = 0.7071067811865476*(l_1 + t0_0)
             V::store(
                 V::mul(
@@ -293,166 +295,167 @@ unsafe fn steerable_product_first_order_1<V: Math>(args: &mut StageArgs<'_, V::E
         let c7p071067811865476em1 = V::from_f64(0.7071067811865476f64);
         for group in 0..args.groups {
             let c = group * V::LANES;
-            let v2 = V::mul(c7p071067811865476em1, V::load(grad_o.at(0usize, c)));
-            let v4 = V::mul(c7p071067811865476em1, V::load(grad_o.at(1usize, c)));
-            let v6 = V::mul(c7p071067811865476em1, V::load(grad_o.at(2usize, c)));
-            let v8 = V::mul(c7p071067811865476em1, V::load(grad_o.at(3usize, c)));
-            let v10 = V::mul(c7p071067811865476em1, V::load(grad_o.at(4usize, c)));
-            let v12 = V::mul(c7p071067811865476em1, V::load(grad_o.at(5usize, c)));
-            let v14 = V::mul(c7p071067811865476em1, V::load(grad_o.at(6usize, c)));
-            let v16 = V::mul(c7p071067811865476em1, V::load(grad_o.at(7usize, c)));
-            let v18 = V::mul(c7p071067811865476em1, V::load(grad_o.at(8usize, c)));
-            let v20 = V::mul(c7p071067811865476em1, V::load(grad_o.at(9usize, c)));
-            let v22 = V::mul(c7p071067811865476em1, V::load(grad_o.at(10usize, c)));
-            let v24 = V::mul(c7p071067811865476em1, V::load(grad_o.at(11usize, c)));
-            let v26 = V::mul(c7p071067811865476em1, V::load(grad_o.at(12usize, c)));
-            let v28 = V::mul(c7p071067811865476em1, V::load(grad_o.at(13usize, c)));
-            let v30 = V::mul(c7p071067811865476em1, V::load(grad_o.at(14usize, c)));
-            let v32 = V::mul(c7p071067811865476em1, V::load(grad_o.at(15usize, c)));
-            let v34 = V::mul(c7p071067811865476em1, V::load(grad_o.at(16usize, c)));
-            let v36 = V::mul(c7p071067811865476em1, V::load(grad_o.at(17usize, c)));
-            let v38 = V::mul(c7p071067811865476em1, V::load(grad_o.at(18usize, c)));
-            let v40 = V::mul(c7p071067811865476em1, V::load(grad_o.at(19usize, c)));
-            let v42 = V::mul(c7p071067811865476em1, V::load(grad_o.at(20usize, c)));
-            let v44 = V::mul(c7p071067811865476em1, V::load(grad_o.at(21usize, c)));
-            let v46 = V::mul(c7p071067811865476em1, V::load(grad_o.at(22usize, c)));
-            let v48 = V::mul(c7p071067811865476em1, V::load(grad_o.at(23usize, c)));
-            let v50 = V::mul(c7p071067811865476em1, V::load(grad_o.at(24usize, c)));
-            let v52 = V::mul(c7p071067811865476em1, V::load(grad_o.at(25usize, c)));
-            let v54 = V::mul(c7p071067811865476em1, V::load(grad_o.at(26usize, c)));
-            let v56 = V::mul(c7p071067811865476em1, V::load(grad_o.at(27usize, c)));
-            let v58 = V::mul(c7p071067811865476em1, V::load(grad_o.at(28usize, c)));
-            let v60 = V::mul(c7p071067811865476em1, V::load(grad_o.at(29usize, c)));
-            let v62 = V::mul(c7p071067811865476em1, V::load(grad_o.at(30usize, c)));
-            let v64 = V::mul(c7p071067811865476em1, V::load(grad_o.at(31usize, c)));
-            // out0[0] = 0.7071067811865476*grad_o_1
-            V::store(v2, out0.at(0usize, c));
-            // out0[1] = 0.7071067811865476*grad_o_e1
-            V::store(v4, out0.at(1usize, c));
-            // out0[2] = 0.7071067811865476*grad_o_e2
-            V::store(v6, out0.at(2usize, c));
-            // out0[3] = 0.7071067811865476*grad_o_e3
-            V::store(v8, out0.at(3usize, c));
-            // out0[4] = 0.7071067811865476*grad_o_e4
-            V::store(v10, out0.at(4usize, c));
-            // out0[5] = 0.7071067811865476*grad_o_e5
-            V::store(v12, out0.at(5usize, c));
-            // out0[6] = 0.7071067811865476*grad_o_e12
-            V::store(v14, out0.at(6usize, c));
-            // out0[7] = 0.7071067811865476*grad_o_e13
-            V::store(v16, out0.at(7usize, c));
-            // out0[8] = 0.7071067811865476*grad_o_e14
-            V::store(v18, out0.at(8usize, c));
-            // out0[9] = 0.7071067811865476*grad_o_e15
-            V::store(v20, out0.at(9usize, c));
-            // out0[10] = 0.7071067811865476*grad_o_e23
-            V::store(v22, out0.at(10usize, c));
-            // out0[11] = 0.7071067811865476*grad_o_e24
-            V::store(v24, out0.at(11usize, c));
-            // out0[12] = 0.7071067811865476*grad_o_e25
-            V::store(v26, out0.at(12usize, c));
-            // out0[13] = 0.7071067811865476*grad_o_e34
-            V::store(v28, out0.at(13usize, c));
-            // out0[14] = 0.7071067811865476*grad_o_e35
-            V::store(v30, out0.at(14usize, c));
-            // out0[15] = 0.7071067811865476*grad_o_e45
-            V::store(v32, out0.at(15usize, c));
-            // out0[16] = 0.7071067811865476*grad_o_e123
-            V::store(v34, out0.at(16usize, c));
-            // out0[17] = 0.7071067811865476*grad_o_e124
-            V::store(v36, out0.at(17usize, c));
-            // out0[18] = 0.7071067811865476*grad_o_e125
-            V::store(v38, out0.at(18usize, c));
-            // out0[19] = 0.7071067811865476*grad_o_e134
-            V::store(v40, out0.at(19usize, c));
-            // out0[20] = 0.7071067811865476*grad_o_e135
-            V::store(v42, out0.at(20usize, c));
-            // out0[21] = 0.7071067811865476*grad_o_e145
-            V::store(v44, out0.at(21usize, c));
-            // out0[22] = 0.7071067811865476*grad_o_e234
-            V::store(v46, out0.at(22usize, c));
-            // out0[23] = 0.7071067811865476*grad_o_e235
-            V::store(v48, out0.at(23usize, c));
-            // out0[24] = 0.7071067811865476*grad_o_e245
-            V::store(v50, out0.at(24usize, c));
-            // out0[25] = 0.7071067811865476*grad_o_e345
-            V::store(v52, out0.at(25usize, c));
-            // out0[26] = 0.7071067811865476*grad_o_e1234
-            V::store(v54, out0.at(26usize, c));
-            // out0[27] = 0.7071067811865476*grad_o_e1235
-            V::store(v56, out0.at(27usize, c));
-            // out0[28] = 0.7071067811865476*grad_o_e1245
-            V::store(v58, out0.at(28usize, c));
-            // out0[29] = 0.7071067811865476*grad_o_e1345
-            V::store(v60, out0.at(29usize, c));
-            // out0[30] = 0.7071067811865476*grad_o_e2345
-            V::store(v62, out0.at(30usize, c));
+            grad_o.prefetch::<32usize>(c);
+            let v2 = V::mul(c7p071067811865476em1, V::load(grad_o.at(31usize, c)));
             // out0[31] = 0.7071067811865476*grad_o_e12345
-            V::store(v64, out0.at(31usize, c));
-            // out1[0] = 0.7071067811865476*grad_o_1
-            V::store(v2, out1.at(0usize, c));
-            // out1[1] = 0.7071067811865476*grad_o_e1
-            V::store(v4, out1.at(1usize, c));
-            // out1[2] = 0.7071067811865476*grad_o_e2
-            V::store(v6, out1.at(2usize, c));
-            // out1[3] = 0.7071067811865476*grad_o_e3
-            V::store(v8, out1.at(3usize, c));
-            // out1[4] = 0.7071067811865476*grad_o_e4
-            V::store(v10, out1.at(4usize, c));
-            // out1[5] = 0.7071067811865476*grad_o_e5
-            V::store(v12, out1.at(5usize, c));
-            // out1[6] = 0.7071067811865476*grad_o_e12
-            V::store(v14, out1.at(6usize, c));
-            // out1[7] = 0.7071067811865476*grad_o_e13
-            V::store(v16, out1.at(7usize, c));
-            // out1[8] = 0.7071067811865476*grad_o_e14
-            V::store(v18, out1.at(8usize, c));
-            // out1[9] = 0.7071067811865476*grad_o_e15
-            V::store(v20, out1.at(9usize, c));
-            // out1[10] = 0.7071067811865476*grad_o_e23
-            V::store(v22, out1.at(10usize, c));
-            // out1[11] = 0.7071067811865476*grad_o_e24
-            V::store(v24, out1.at(11usize, c));
-            // out1[12] = 0.7071067811865476*grad_o_e25
-            V::store(v26, out1.at(12usize, c));
-            // out1[13] = 0.7071067811865476*grad_o_e34
-            V::store(v28, out1.at(13usize, c));
-            // out1[14] = 0.7071067811865476*grad_o_e35
-            V::store(v30, out1.at(14usize, c));
-            // out1[15] = 0.7071067811865476*grad_o_e45
-            V::store(v32, out1.at(15usize, c));
-            // out1[16] = 0.7071067811865476*grad_o_e123
-            V::store(v34, out1.at(16usize, c));
-            // out1[17] = 0.7071067811865476*grad_o_e124
-            V::store(v36, out1.at(17usize, c));
-            // out1[18] = 0.7071067811865476*grad_o_e125
-            V::store(v38, out1.at(18usize, c));
-            // out1[19] = 0.7071067811865476*grad_o_e134
-            V::store(v40, out1.at(19usize, c));
-            // out1[20] = 0.7071067811865476*grad_o_e135
-            V::store(v42, out1.at(20usize, c));
-            // out1[21] = 0.7071067811865476*grad_o_e145
-            V::store(v44, out1.at(21usize, c));
-            // out1[22] = 0.7071067811865476*grad_o_e234
-            V::store(v46, out1.at(22usize, c));
-            // out1[23] = 0.7071067811865476*grad_o_e235
-            V::store(v48, out1.at(23usize, c));
-            // out1[24] = 0.7071067811865476*grad_o_e245
-            V::store(v50, out1.at(24usize, c));
-            // out1[25] = 0.7071067811865476*grad_o_e345
-            V::store(v52, out1.at(25usize, c));
-            // out1[26] = 0.7071067811865476*grad_o_e1234
-            V::store(v54, out1.at(26usize, c));
-            // out1[27] = 0.7071067811865476*grad_o_e1235
-            V::store(v56, out1.at(27usize, c));
-            // out1[28] = 0.7071067811865476*grad_o_e1245
-            V::store(v58, out1.at(28usize, c));
-            // out1[29] = 0.7071067811865476*grad_o_e1345
-            V::store(v60, out1.at(29usize, c));
-            // out1[30] = 0.7071067811865476*grad_o_e2345
-            V::store(v62, out1.at(30usize, c));
+            V::store(v2, out0.at(31usize, c));
             // out1[31] = 0.7071067811865476*grad_o_e12345
-            V::store(v64, out1.at(31usize, c));
+            V::store(v2, out1.at(31usize, c));
+            let v4 = V::mul(c7p071067811865476em1, V::load(grad_o.at(30usize, c)));
+            // out0[30] = 0.7071067811865476*grad_o_e2345
+            V::store(v4, out0.at(30usize, c));
+            // out1[30] = 0.7071067811865476*grad_o_e2345
+            V::store(v4, out1.at(30usize, c));
+            let v6 = V::mul(c7p071067811865476em1, V::load(grad_o.at(29usize, c)));
+            // out0[29] = 0.7071067811865476*grad_o_e1345
+            V::store(v6, out0.at(29usize, c));
+            // out1[29] = 0.7071067811865476*grad_o_e1345
+            V::store(v6, out1.at(29usize, c));
+            let v8 = V::mul(c7p071067811865476em1, V::load(grad_o.at(28usize, c)));
+            // out0[28] = 0.7071067811865476*grad_o_e1245
+            V::store(v8, out0.at(28usize, c));
+            // out1[28] = 0.7071067811865476*grad_o_e1245
+            V::store(v8, out1.at(28usize, c));
+            let v10 = V::mul(c7p071067811865476em1, V::load(grad_o.at(27usize, c)));
+            // out0[27] = 0.7071067811865476*grad_o_e1235
+            V::store(v10, out0.at(27usize, c));
+            // out1[27] = 0.7071067811865476*grad_o_e1235
+            V::store(v10, out1.at(27usize, c));
+            let v12 = V::mul(c7p071067811865476em1, V::load(grad_o.at(26usize, c)));
+            // out0[26] = 0.7071067811865476*grad_o_e1234
+            V::store(v12, out0.at(26usize, c));
+            // out1[26] = 0.7071067811865476*grad_o_e1234
+            V::store(v12, out1.at(26usize, c));
+            let v14 = V::mul(c7p071067811865476em1, V::load(grad_o.at(25usize, c)));
+            // out0[25] = 0.7071067811865476*grad_o_e345
+            V::store(v14, out0.at(25usize, c));
+            // out1[25] = 0.7071067811865476*grad_o_e345
+            V::store(v14, out1.at(25usize, c));
+            let v16 = V::mul(c7p071067811865476em1, V::load(grad_o.at(24usize, c)));
+            // out0[24] = 0.7071067811865476*grad_o_e245
+            V::store(v16, out0.at(24usize, c));
+            // out1[24] = 0.7071067811865476*grad_o_e245
+            V::store(v16, out1.at(24usize, c));
+            let v18 = V::mul(c7p071067811865476em1, V::load(grad_o.at(23usize, c)));
+            // out0[23] = 0.7071067811865476*grad_o_e235
+            V::store(v18, out0.at(23usize, c));
+            // out1[23] = 0.7071067811865476*grad_o_e235
+            V::store(v18, out1.at(23usize, c));
+            let v20 = V::mul(c7p071067811865476em1, V::load(grad_o.at(22usize, c)));
+            // out0[22] = 0.7071067811865476*grad_o_e234
+            V::store(v20, out0.at(22usize, c));
+            // out1[22] = 0.7071067811865476*grad_o_e234
+            V::store(v20, out1.at(22usize, c));
+            let v22 = V::mul(c7p071067811865476em1, V::load(grad_o.at(21usize, c)));
+            // out0[21] = 0.7071067811865476*grad_o_e145
+            V::store(v22, out0.at(21usize, c));
+            // out1[21] = 0.7071067811865476*grad_o_e145
+            V::store(v22, out1.at(21usize, c));
+            let v24 = V::mul(c7p071067811865476em1, V::load(grad_o.at(20usize, c)));
+            // out0[20] = 0.7071067811865476*grad_o_e135
+            V::store(v24, out0.at(20usize, c));
+            // out1[20] = 0.7071067811865476*grad_o_e135
+            V::store(v24, out1.at(20usize, c));
+            let v26 = V::mul(c7p071067811865476em1, V::load(grad_o.at(19usize, c)));
+            // out0[19] = 0.7071067811865476*grad_o_e134
+            V::store(v26, out0.at(19usize, c));
+            // out1[19] = 0.7071067811865476*grad_o_e134
+            V::store(v26, out1.at(19usize, c));
+            let v28 = V::mul(c7p071067811865476em1, V::load(grad_o.at(18usize, c)));
+            // out0[18] = 0.7071067811865476*grad_o_e125
+            V::store(v28, out0.at(18usize, c));
+            // out1[18] = 0.7071067811865476*grad_o_e125
+            V::store(v28, out1.at(18usize, c));
+            let v30 = V::mul(c7p071067811865476em1, V::load(grad_o.at(17usize, c)));
+            // out0[17] = 0.7071067811865476*grad_o_e124
+            V::store(v30, out0.at(17usize, c));
+            // out1[17] = 0.7071067811865476*grad_o_e124
+            V::store(v30, out1.at(17usize, c));
+            let v32 = V::mul(c7p071067811865476em1, V::load(grad_o.at(16usize, c)));
+            // out0[16] = 0.7071067811865476*grad_o_e123
+            V::store(v32, out0.at(16usize, c));
+            // out1[16] = 0.7071067811865476*grad_o_e123
+            V::store(v32, out1.at(16usize, c));
+            let v34 = V::mul(c7p071067811865476em1, V::load(grad_o.at(15usize, c)));
+            // out0[15] = 0.7071067811865476*grad_o_e45
+            V::store(v34, out0.at(15usize, c));
+            // out1[15] = 0.7071067811865476*grad_o_e45
+            V::store(v34, out1.at(15usize, c));
+            let v36 = V::mul(c7p071067811865476em1, V::load(grad_o.at(14usize, c)));
+            // out0[14] = 0.7071067811865476*grad_o_e35
+            V::store(v36, out0.at(14usize, c));
+            // out1[14] = 0.7071067811865476*grad_o_e35
+            V::store(v36, out1.at(14usize, c));
+            let v38 = V::mul(c7p071067811865476em1, V::load(grad_o.at(13usize, c)));
+            // out0[13] = 0.7071067811865476*grad_o_e34
+            V::store(v38, out0.at(13usize, c));
+            // out1[13] = 0.7071067811865476*grad_o_e34
+            V::store(v38, out1.at(13usize, c));
+            let v40 = V::mul(c7p071067811865476em1, V::load(grad_o.at(12usize, c)));
+            // out0[12] = 0.7071067811865476*grad_o_e25
+            V::store(v40, out0.at(12usize, c));
+            // out1[12] = 0.7071067811865476*grad_o_e25
+            V::store(v40, out1.at(12usize, c));
+            let v42 = V::mul(c7p071067811865476em1, V::load(grad_o.at(11usize, c)));
+            // out0[11] = 0.7071067811865476*grad_o_e24
+            V::store(v42, out0.at(11usize, c));
+            // out1[11] = 0.7071067811865476*grad_o_e24
+            V::store(v42, out1.at(11usize, c));
+            let v44 = V::mul(c7p071067811865476em1, V::load(grad_o.at(10usize, c)));
+            // out0[10] = 0.7071067811865476*grad_o_e23
+            V::store(v44, out0.at(10usize, c));
+            // out1[10] = 0.7071067811865476*grad_o_e23
+            V::store(v44, out1.at(10usize, c));
+            let v46 = V::mul(c7p071067811865476em1, V::load(grad_o.at(9usize, c)));
+            // out0[9] = 0.7071067811865476*grad_o_e15
+            V::store(v46, out0.at(9usize, c));
+            // out1[9] = 0.7071067811865476*grad_o_e15
+            V::store(v46, out1.at(9usize, c));
+            let v48 = V::mul(c7p071067811865476em1, V::load(grad_o.at(8usize, c)));
+            // out0[8] = 0.7071067811865476*grad_o_e14
+            V::store(v48, out0.at(8usize, c));
+            // out1[8] = 0.7071067811865476*grad_o_e14
+            V::store(v48, out1.at(8usize, c));
+            let v50 = V::mul(c7p071067811865476em1, V::load(grad_o.at(7usize, c)));
+            // out0[7] = 0.7071067811865476*grad_o_e13
+            V::store(v50, out0.at(7usize, c));
+            // out1[7] = 0.7071067811865476*grad_o_e13
+            V::store(v50, out1.at(7usize, c));
+            let v52 = V::mul(c7p071067811865476em1, V::load(grad_o.at(6usize, c)));
+            // out0[6] = 0.7071067811865476*grad_o_e12
+            V::store(v52, out0.at(6usize, c));
+            // out1[6] = 0.7071067811865476*grad_o_e12
+            V::store(v52, out1.at(6usize, c));
+            let v54 = V::mul(c7p071067811865476em1, V::load(grad_o.at(5usize, c)));
+            // out0[5] = 0.7071067811865476*grad_o_e5
+            V::store(v54, out0.at(5usize, c));
+            // out1[5] = 0.7071067811865476*grad_o_e5
+            V::store(v54, out1.at(5usize, c));
+            let v56 = V::mul(c7p071067811865476em1, V::load(grad_o.at(4usize, c)));
+            // out0[4] = 0.7071067811865476*grad_o_e4
+            V::store(v56, out0.at(4usize, c));
+            // out1[4] = 0.7071067811865476*grad_o_e4
+            V::store(v56, out1.at(4usize, c));
+            let v58 = V::mul(c7p071067811865476em1, V::load(grad_o.at(3usize, c)));
+            // out0[3] = 0.7071067811865476*grad_o_e3
+            V::store(v58, out0.at(3usize, c));
+            // out1[3] = 0.7071067811865476*grad_o_e3
+            V::store(v58, out1.at(3usize, c));
+            let v60 = V::mul(c7p071067811865476em1, V::load(grad_o.at(2usize, c)));
+            // out0[2] = 0.7071067811865476*grad_o_e2
+            V::store(v60, out0.at(2usize, c));
+            // out1[2] = 0.7071067811865476*grad_o_e2
+            V::store(v60, out1.at(2usize, c));
+            let v62 = V::mul(c7p071067811865476em1, V::load(grad_o.at(1usize, c)));
+            // out0[1] = 0.7071067811865476*grad_o_e1
+            V::store(v62, out0.at(1usize, c));
+            // out1[1] = 0.7071067811865476*grad_o_e1
+            V::store(v62, out1.at(1usize, c));
+            let v64 = V::mul(c7p071067811865476em1, V::load(grad_o.at(0usize, c)));
+            // out0[0] = 0.7071067811865476*grad_o_1
+            V::store(v64, out0.at(0usize, c));
+            // out1[0] = 0.7071067811865476*grad_o_1
+            V::store(v64, out1.at(0usize, c));
         }
     }
 }

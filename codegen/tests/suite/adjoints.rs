@@ -1,0 +1,153 @@
+//! `differentiate` by central differences on the interpreter, and again on its own result.
+
+use cayley::Algebra;
+use flashcliff_codegen::ir::{Data, Program, RunTime, differentiate, evaluate};
+use flashcliff_codegen::spec;
+
+use crate::support::{Random, algebra};
+
+/// A gate with derivatives of every order that differ from one another.
+fn gate(order: u8, x: f64) -> f64 {
+    (0.7 * x + 0.4 + f64::from(order) * std::f64::consts::FRAC_PI_2).sin()
+        * 0.7_f64.powi(order.into())
+}
+
+const RUN_TIME: RunTime<'_> = RunTime {
+    eps: 0.3,
+    gate: &gate,
+};
+
+fn data(program: &Program, random: &mut Random) -> Data {
+    let (batch, channels) = (2, 3);
+    let lanes = batch * channels;
+    Data {
+        inputs: program
+            .inputs
+            .iter()
+            .map(|input| random.reals(input.components.len() * lanes, 1.0))
+            .collect(),
+        params: program
+            .params
+            .iter()
+            .map(|p| random.reals(p.count * channels, 1.0))
+            .collect(),
+        batch,
+        channels,
+    }
+}
+
+/// Inputs and parameters moved along a direction.
+fn moved(at: &Data, direction: &Data, step: f64) -> Data {
+    let add = |x: &[Vec<f64>], v: &[Vec<f64>]| -> Vec<Vec<f64>> {
+        let one =
+            |(x, v): (&Vec<f64>, &Vec<f64>)| x.iter().zip(v).map(|(x, v)| x + step * v).collect();
+        x.iter().zip(v).map(one).collect()
+    };
+    Data {
+        inputs: add(&at.inputs, &direction.inputs),
+        params: add(&at.params, &direction.params),
+        ..*at
+    }
+}
+
+fn dot(a: &[Vec<f64>], b: &[Vec<f64>]) -> f64 {
+    let pairs = a.iter().flatten().zip(b.iter().flatten());
+    pairs.map(|(a, b)| a * b).sum()
+}
+
+/// Checks the adjoint of a program along a random direction; gives the relative error.
+fn check(program: &Program, adjoint: &Program, random: &mut Random) -> f64 {
+    let at = data(program, random);
+    // What the adjoint reads: the inputs of the program, then weights of everything it computes.
+    let whole = data(adjoint, random);
+    let (tensors, params) = (program.inputs.len(), program.params.len());
+    let mut adjoint_data = at.clone();
+    adjoint_data
+        .inputs
+        .extend_from_slice(&whole.inputs[tensors..]);
+    adjoint_data
+        .params
+        .extend_from_slice(&whole.params[params..]);
+    let loss = |data: &Data| {
+        let results = evaluate(program, data, &RUN_TIME);
+        dot(&results.outputs, &adjoint_data.inputs[tensors..])
+            + dot(&results.column_sums, &adjoint_data.params[params..])
+    };
+    let direction = data(program, random);
+    let step = 1e-5;
+    let rise = loss(&moved(&at, &direction, step)) - loss(&moved(&at, &direction, -step));
+    let want = rise / (2.0 * step);
+
+    let got = evaluate(adjoint, &adjoint_data, &RUN_TIME);
+    // Column sums come element by element, parameters channel by channel.
+    let along = |(sum, values): (_, &Vec<f64>)| -> f64 {
+        let sum: &flashcliff_codegen::ir::ColumnSum = sum;
+        let count = program.params[sum.param].count;
+        let direction = &direction.params[sum.param];
+        let terms = values.iter().enumerate();
+        terms
+            .map(|(c, value)| value * direction[c * count + sum.index])
+            .sum()
+    };
+    let columns: f64 = adjoint
+        .column_sums
+        .iter()
+        .zip(&got.column_sums)
+        .map(along)
+        .sum();
+    let total = dot(&got.outputs, &direction.inputs) + columns;
+    let size: f64 = got.outputs.iter().flatten().map(|x| x.abs()).sum();
+    (total - want).abs() / (size + columns.abs()).max(1e-3)
+}
+
+/// Rounding is about u / step = 1e-11 of the loss, truncation step^2 = 1e-10 times third
+/// derivatives, which the smooth norm makes large near its kink.
+const TOLERANCE: f64 = 1e-6;
+
+fn check_all(algebra: &Algebra, second: bool) {
+    let mut random = Random(algebra.blade_count() as u64);
+    let mut worst = 0.0_f64;
+    for operator in spec::operators(algebra) {
+        let mut program = operator.program;
+        if second {
+            program = differentiate(&program);
+        }
+        let adjoint = differentiate(&program);
+        let off = check(&program, &adjoint, &mut random);
+        assert!(
+            off <= TOLERANCE,
+            "{} of {}: {off:e}",
+            program.name,
+            algebra.signature()
+        );
+        worst = worst.max(off);
+    }
+    println!(
+        "{}, second order: {second}, worst relative error {worst:e}",
+        algebra.signature()
+    );
+}
+
+#[test]
+fn adjoints_are_derivatives() {
+    for (p, q, r) in [(1, 0, 0), (0, 2, 0), (3, 0, 0), (1, 1, 1), (3, 0, 1)] {
+        check_all(&algebra(p, q, r), false);
+    }
+}
+
+#[test]
+fn adjoints_of_adjoints_are_second_derivatives() {
+    for (p, q, r) in [(1, 0, 0), (2, 0, 0), (0, 1, 1), (3, 0, 0)] {
+        check_all(&algebra(p, q, r), true);
+    }
+}
+
+#[test]
+fn a_wrong_adjoint_is_noticed() {
+    let algebra = algebra(2, 0, 0);
+    let mut random = Random(1);
+    let [left, right] = ["geometric_product", "exterior_product"]
+        .map(|name| crate::support::operator(&algebra, name).program);
+    assert!(check(&left, &differentiate(&left), &mut random) < TOLERANCE);
+    assert!(check(&left, &differentiate(&right), &mut random) > 1e-3);
+}

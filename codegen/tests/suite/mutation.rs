@@ -1,0 +1,343 @@
+//! Mutation: every sign flipped and every term dropped, one at a time, in the planned bodies of
+//! all programs, forward and backward. Each mutant must differ from the oracle on some data.
+
+use std::collections::BTreeMap;
+
+use cayley::Algebra;
+use flashcliff_codegen::ir::{Program, differentiate};
+use flashcliff_codegen::plan::plan;
+use flashcliff_codegen::spec::{self, Operator};
+
+use crate::oracle::{self, Operands};
+use crate::stages::{Inputs, Mutant, Options, Outputs, Tensor, mutants, run};
+use crate::support::{Random, algebra};
+
+const ROWS: usize = 2;
+const CHANNELS: usize = 2;
+
+/// A gate that keeps integers integers, with a slope that matters.
+fn integer_gate(order: u8, x: f64) -> f64 {
+    match order {
+        0 => x + 6.0,
+        1 => 1.0,
+        _ => 0.0,
+    }
+}
+
+const OPTIONS: Options = Options {
+    gate: integer_gate,
+    eps: 0.5,
+};
+
+/// Data on which a pass is run, and what must come out.
+struct Witness {
+    inputs: Inputs,
+    want: Outputs,
+}
+
+/// The passes of an operator with their witnesses.
+struct Pass {
+    name: String,
+    plan: flashcliff_codegen::plan::Plan,
+    outputs: Vec<usize>,
+    witnesses: Vec<Witness>,
+}
+
+fn tensor(components: usize, mut values: impl FnMut(usize) -> Vec<f64>) -> Tensor {
+    (0..components)
+        .map(|_| (0..ROWS).map(|_| values(CHANNELS)).collect())
+        .collect()
+}
+
+fn inputs(program: &Program, mut values: impl FnMut(usize) -> Vec<f64>) -> Inputs {
+    let lanes = program
+        .inputs
+        .iter()
+        .map(|i| tensor(i.components.len(), &mut values))
+        .collect();
+    let params = program.params.iter();
+    let params = params
+        .map(|p| (0..p.count).map(|_| values(CHANNELS)).collect())
+        .collect();
+    // Sums of squares.
+    let sums = (0..program.saved_row_sums).map(|_| values(ROWS));
+    let saved = sums
+        .map(|sums| sums.iter().map(|s| s * s).collect())
+        .collect();
+    Inputs {
+        lanes,
+        params,
+        saved,
+        rows: ROWS,
+        channels: CHANNELS,
+    }
+}
+
+/// Integers; reals; reals so small that the constants in norms count; zeros for their kinks.
+fn data_sets(program: &Program) -> Vec<Inputs> {
+    let mut random = Random(7);
+    let zeros = |len| vec![0.0; len];
+    vec![
+        inputs(program, |len| random.integers(len)),
+        inputs(program, |len| random.reals(len, 1.0)),
+        inputs(program, |len| random.reals(len, 1e-5)),
+        inputs(program, zeros),
+    ]
+}
+
+fn passes(algebra: &Algebra, operator: &Operator) -> Vec<Pass> {
+    let program = &operator.program;
+    let gradient = differentiate(program);
+    let forward = plan(program);
+    let components = program.outputs[0].values.len();
+    let mut passes = Vec::new();
+    let mut random = Random(9);
+    let mut both: [Vec<Witness>; 2] = [Vec::new(), Vec::new()];
+    for inputs in data_sets(program) {
+        let operands = Operands::new(&inputs);
+        let output = oracle::evaluate(algebra, operator, &inputs, &operands, OPTIONS);
+        let value = |k: usize, row: usize, c: usize| output[row][c][k].value;
+        let lanes = (0..components).map(|k| {
+            (0..ROWS)
+                .map(|row| (0..CHANNELS).map(|c| value(k, row, c)).collect())
+                .collect()
+        });
+        let want = Outputs {
+            lanes: vec![lanes.collect()],
+            ..Outputs::default()
+        };
+
+        let seeds = tensor(components, |len| random.integers(len));
+        let want_grads = gradients(algebra, operator, &inputs, &seeds);
+        let mut backward = inputs.clone();
+        backward.lanes.push(seeds);
+        backward.saved = run(&forward, &[components], &inputs, OPTIONS, None).row_sums;
+        both[0].push(Witness { inputs, want });
+        both[1].push(Witness {
+            inputs: backward,
+            want: want_grads,
+        });
+    }
+    let [forward_witnesses, backward_witnesses] = both;
+    passes.push(Pass {
+        name: program.name.clone(),
+        plan: forward,
+        outputs: vec![components],
+        witnesses: forward_witnesses,
+    });
+    // Nothing differentiates the undoing of a norm.
+    if program.name != "undo_grade_rms" {
+        passes.push(Pass {
+            name: gradient.name.clone(),
+            plan: plan(&gradient),
+            outputs: program
+                .inputs
+                .iter()
+                .map(|input| input.components.len())
+                .collect(),
+            witnesses: backward_witnesses,
+        });
+    }
+    passes
+}
+
+/// The gradients of `<seeds, o>`, from the oracle, one element at a time.
+fn gradients(algebra: &Algebra, operator: &Operator, inputs: &Inputs, seeds: &Tensor) -> Outputs {
+    let mut operands = Operands::new(inputs);
+    let mut grads = Outputs::default();
+    let slope = |operands: &Operands| -> f64 {
+        let output = oracle::evaluate(algebra, operator, inputs, operands, OPTIONS);
+        let mut total = 0.0;
+        for (k, component) in seeds.iter().enumerate() {
+            for (row, channels) in component.iter().enumerate() {
+                for (c, seed) in channels.iter().enumerate() {
+                    total += seed * output[row][c][k].slope;
+                }
+            }
+        }
+        total
+    };
+    for (tensor, values) in inputs.lanes.iter().enumerate() {
+        let mut grad = values.clone();
+        for (k, component) in grad.iter_mut().enumerate() {
+            for (row, channels) in component.iter_mut().enumerate() {
+                for (c, value) in channels.iter_mut().enumerate() {
+                    operands.lane(tensor, k, row, c).slope = 1.0;
+                    *value = slope(&operands);
+                    operands.lane(tensor, k, row, c).slope = 0.0;
+                }
+            }
+        }
+        grads.lanes.push(grad);
+    }
+    for (param, elements) in inputs.params.iter().enumerate() {
+        for element in 0..elements.len() {
+            let mut grad = Vec::new();
+            for c in 0..CHANNELS {
+                operands.param(param, element, c).slope = 1.0;
+                grad.push(slope(&operands));
+                operands.param(param, element, c).slope = 0.0;
+            }
+            grads.param_grads.insert((param, element), grad);
+        }
+    }
+    grads
+}
+
+/// Relative to the largest value of a tensor: rounding only.
+const TOLERANCE: f64 = 1e-11;
+
+/// Whether outputs agree; row sums are what a pass saves and need not be compared: the output
+/// depends on them.
+fn agrees(want: &Outputs, got: &Outputs) -> bool {
+    let lanes = want.lanes.iter().zip(&got.lanes).all(|(want, got)| {
+        close(
+            want.iter().flatten().flatten(),
+            got.iter().flatten().flatten(),
+        )
+    });
+    let values = |grads: &BTreeMap<(usize, usize), Vec<f64>>| -> Vec<f64> {
+        grads.values().flatten().copied().collect()
+    };
+    let same_params = want.param_grads.keys().eq(got.param_grads.keys());
+    lanes
+        && same_params
+        && close(
+            values(&want.param_grads).iter(),
+            values(&got.param_grads).iter(),
+        )
+}
+
+fn close<'a>(
+    want: impl Iterator<Item = &'a f64> + Clone,
+    got: impl Iterator<Item = &'a f64>,
+) -> bool {
+    let scale = want.clone().fold(0.0_f64, |scale, x| scale.max(x.abs()));
+    want.zip(got)
+        .all(|(want, got)| (want - got).abs() <= TOLERANCE * scale)
+}
+
+/// What became of the mutants of an algebra.
+#[derive(Default)]
+struct Tally {
+    programs: usize,
+    made: usize,
+    killed: usize,
+    survivors: Vec<String>,
+}
+
+impl Tally {
+    /// Tries every `stride`-th mutant of every program.
+    fn of(algebra: &Algebra, stride: usize) -> Self {
+        let mut tally = Self::default();
+        for operator in spec::operators(algebra) {
+            for pass in passes(algebra, &operator) {
+                tally.try_pass(&pass, stride);
+            }
+        }
+        println!(
+            "{}: {} passes, {} mutants, {} killed, {} equivalent",
+            algebra.signature(),
+            tally.programs,
+            tally.made,
+            tally.killed,
+            tally.survivors.len(),
+        );
+        tally
+    }
+
+    fn try_pass(&mut self, pass: &Pass, stride: usize) {
+        self.programs += 1;
+        for (i, witness) in pass.witnesses.iter().enumerate() {
+            let got = run(&pass.plan, &pass.outputs, &witness.inputs, OPTIONS, None);
+            assert!(
+                agrees(&witness.want, &got),
+                "{} is wrong on data {i}",
+                pass.name
+            );
+        }
+        for mutant in mutants(&pass.plan).into_iter().step_by(stride) {
+            self.made += 1;
+            match kills(pass, mutant) {
+                true => self.killed += 1,
+                false => self.survivors.push(format!("{} {mutant:?}", pass.name)),
+            }
+        }
+    }
+}
+
+fn kills(pass: &Pass, mutant: Mutant) -> bool {
+    pass.witnesses.iter().any(|witness| {
+        let got = run(
+            &pass.plan,
+            &pass.outputs,
+            &witness.inputs,
+            OPTIONS,
+            Some(mutant),
+        );
+        !agrees(&witness.want, &got)
+    })
+}
+
+fn check(algebra: &Algebra, stride: usize) {
+    let tally = Tally::of(algebra, stride);
+    assert!(tally.made > 100);
+    assert!(
+        tally.survivors.is_empty(),
+        "{:#?}",
+        &tally.survivors[..tally.survivors.len().min(20)]
+    );
+}
+
+#[test]
+fn every_mutant_of_small_algebras_is_killed() {
+    for (p, q, r) in [(1, 0, 0), (0, 1, 0), (2, 0, 0), (0, 2, 0), (3, 0, 0)] {
+        check(&algebra(p, q, r), 1);
+    }
+}
+
+#[test]
+fn sampled_mutants_of_sixteen_blades_are_killed() {
+    check(&algebra(3, 0, 1), 7);
+    check(&algebra(1, 3, 0), 11);
+}
+
+#[test]
+#[ignore = "every mutant of 16 blades and a sample of 32: minutes"]
+fn every_mutant_of_sixteen_blades_is_killed() {
+    check(&algebra(3, 0, 1), 1);
+    check(&algebra(1, 3, 0), 1);
+    check(&algebra(4, 1, 0), 97);
+    check(&algebra(5, 0, 0), 97);
+}
+
+/// The kill is not for free: a pass that is compared with itself lets mutants live.
+#[test]
+fn a_check_that_compares_a_thing_with_itself_is_exposed() {
+    let algebra = algebra(2, 0, 0);
+    let operator = crate::support::operator(&algebra, "geometric_product");
+    let pass = passes(&algebra, &operator).remove(0);
+    let mutant = mutants(&pass.plan)[0];
+    assert!(kills(&pass, mutant));
+    let own = |witness: &Witness| {
+        run(
+            &pass.plan,
+            &pass.outputs,
+            &witness.inputs,
+            OPTIONS,
+            Some(mutant),
+        )
+    };
+    let blind = Pass {
+        witnesses: pass
+            .witnesses
+            .iter()
+            .map(|w| Witness {
+                inputs: w.inputs.clone(),
+                want: own(w),
+            })
+            .collect(),
+        ..pass
+    };
+    assert!(!kills(&blind, mutant));
+}

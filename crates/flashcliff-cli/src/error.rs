@@ -1,0 +1,258 @@
+//! What can go wrong, and how it is shown.
+
+use std::fmt::Write;
+use std::path::PathBuf;
+
+use flashcliff::simd::TierError;
+
+use crate::tasks::TaskError;
+
+/// An error of the program: what was expected and what came.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub(crate) enum Error {
+    /// The core refused.
+    #[error(transparent)]
+    Core(#[from] flashcliff::Error),
+
+    /// A layer, a model or a checkpoint refused.
+    #[error(transparent)]
+    Host(#[from] flashcliff_candle::Error),
+
+    /// candle refused.
+    #[error(transparent)]
+    Candle(#[from] candle_core::Error),
+
+    /// The algebra refused.
+    #[error(transparent)]
+    Algebra(#[from] cayley::Error),
+
+    /// A result could not be written as JSON.
+    #[error("cannot write JSON")]
+    Json(#[from] serde_json::Error),
+
+    /// The data could not be made.
+    #[error("cannot make the data")]
+    Task(#[from] TaskError),
+
+    /// `FLASHCLIFF_SIMD` is wrong.
+    #[error("FLASHCLIFF_SIMD")]
+    Tier(#[source] TierError),
+
+    /// The threads could not be started.
+    #[error("cannot start the threads")]
+    Threads(#[source] rayon::ThreadPoolBuildError),
+
+    /// Ctrl-C cannot be caught.
+    #[error("cannot catch Ctrl-C")]
+    Signal(#[source] ctrlc::Error),
+
+    /// A file could not be read.
+    #[error("cannot read {}", path.display())]
+    Read {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        source: std::io::Error,
+    },
+
+    /// A file or folder could not be written. What was there before is untouched.
+    #[error("cannot write {}", path.display())]
+    Write {
+        /// The file or folder.
+        path: PathBuf,
+        /// Why.
+        source: std::io::Error,
+    },
+
+    /// A file is not a complete safetensors file.
+    #[error("{}: expected a complete safetensors file", path.display())]
+    NotSafetensors {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        source: safetensors::SafeTensorError,
+    },
+
+    /// A file lacks a tensor.
+    #[error("{}: expected tensors {expected}, got no `{tensor}`", path.display())]
+    MissingTensor {
+        /// The file.
+        path: PathBuf,
+        /// The tensor that is not there.
+        tensor: String,
+        /// All that should be.
+        expected: String,
+    },
+
+    /// A file holds a tensor that the operator does not take.
+    #[error("{}: expected tensors {expected}, got also `{tensor}`", path.display())]
+    UnexpectedTensor {
+        /// The file.
+        path: PathBuf,
+        /// The tensor that should not be there.
+        tensor: String,
+        /// All that may be.
+        expected: String,
+    },
+
+    /// A tensor of a file has another element type.
+    #[error("{}: tensor `{tensor}` must be of type {expected}, got {got}", path.display())]
+    TensorType {
+        /// The file.
+        path: PathBuf,
+        /// The tensor.
+        tensor: String,
+        /// The types that would do.
+        expected: String,
+        /// The type in the file.
+        got: String,
+    },
+
+    /// A tensor has another shape.
+    #[error("{operator}: tensor `{tensor}` must be {expected}, got {got:?}")]
+    TensorShape {
+        /// The operator.
+        operator: String,
+        /// The tensor.
+        tensor: String,
+        /// The shape wanted.
+        expected: String,
+        /// The shape given.
+        got: Vec<usize>,
+    },
+
+    /// A folder holds results that would be lost.
+    #[error(
+        "{} holds {file} of an earlier run: expected an empty or new folder; choose another with --out, continue an unfinished run with --resume, \
+         or replace its results with --overwrite",
+        folder.display()
+    )]
+    OutputExists {
+        /// The folder.
+        folder: PathBuf,
+        /// One of the results in it.
+        file: &'static str,
+    },
+
+    /// A file is a checkpoint, but not of a training run.
+    #[error("{}: expected the state of a training run, got {reason}", path.display())]
+    NotState {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        reason: String,
+    },
+
+    /// A setting is out of its range.
+    #[error("{option}: expected {expected}, got {got}")]
+    OutOfRange {
+        /// The setting.
+        option: &'static str,
+        /// Its range.
+        expected: String,
+        /// What came.
+        got: String,
+    },
+
+    /// An option contradicts the run that is resumed.
+    #[error(
+        "--resume continues the run as it was begun: expected {option} {expected} or no such option, got {got}"
+    )]
+    ResumeConflict {
+        /// The option.
+        option: &'static str,
+        /// Its value in the state.
+        expected: String,
+        /// Its value on the command line.
+        got: String,
+    },
+
+    /// The loss is no number any more.
+    #[error("training diverged: expected a finite loss, got {loss} at step {step}; a smaller --lr may help")]
+    Diverged {
+        /// The step.
+        step: usize,
+        /// The loss.
+        loss: f64,
+    },
+
+    /// A curve could not be drawn.
+    #[error("cannot draw the learning curve: {reason}")]
+    Plot {
+        /// What the plotter says.
+        reason: String,
+    },
+
+    /// A measured operator computes something else than the formula.
+    #[error("{case}: expected {tensor}[{index}] = {expected} within {tolerance:e}, got {got}")]
+    WrongResult {
+        /// The benchmark case.
+        case: String,
+        /// The tensor that differs.
+        tensor: &'static str,
+        /// Where it differs.
+        index: usize,
+        /// By the formula, in f64.
+        expected: f64,
+        /// By the operator.
+        got: f64,
+        /// The largest difference that rounding explains.
+        tolerance: f64,
+    },
+
+    /// No operator has this name.
+    #[error("unknown operator `{got}`: expected one of {expected}")]
+    UnknownOperator {
+        /// The names there are.
+        expected: String,
+        /// What was asked for.
+        got: String,
+    },
+
+    /// No case has this name.
+    #[error("no benchmark case contains `{got}`: expected a part of {expected}")]
+    UnknownCase {
+        /// The names there are.
+        expected: String,
+        /// What was asked for.
+        got: String,
+    },
+}
+
+/// An error with its causes, a line each, as `main` prints it.
+pub(crate) fn report(error: &dyn std::error::Error) -> String {
+    let mut text = format!("error: {error}\n");
+    let mut last = error.to_string();
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        let message = error.to_string();
+        // Some libraries repeat the cause in their own message.
+        if !last.contains(&message) {
+            // Writing to a `String` cannot fail.
+            let _ = writeln!(text, "  caused by: {message}");
+        }
+        last = message;
+        cause = error.source();
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn causes_are_shown_once() {
+        let error = Error::Write {
+            path: "a/b".into(),
+            source: std::io::Error::other("disk full"),
+        };
+        assert_eq!(report(&error), "error: cannot write a/b\n  caused by: disk full\n");
+        let repeated = Error::Host(flashcliff_candle::Error::Write {
+            path: "a/b".into(),
+            source: std::io::Error::other("disk full"),
+        });
+        assert_eq!(report(&repeated), "error: cannot write a/b: disk full\n");
+    }
+}

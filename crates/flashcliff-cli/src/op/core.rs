@@ -1,0 +1,62 @@
+//! An operator of the core on the tensors of a file.
+
+use flashcliff::{Operator, Tensor};
+
+use super::store::{Array, GRAD_OUTPUT, Results, Stored, TensorFile};
+use crate::error::Error;
+
+/// The names of the inputs, in the operator's order.
+pub(super) fn input_names(operator: &Operator) -> Vec<String> {
+    operator.inputs().iter().map(|spec| spec.name.to_owned()).collect()
+}
+
+/// The tensors with their shapes, a line each.
+pub(super) fn shapes(operator: &Operator) -> String {
+    let inputs = operator.inputs().iter().map(|spec| format!("{spec}\n"));
+    inputs.chain([format!("-> {}\n", operator.output())]).collect()
+}
+
+/// Runs the operator and, if asked, its gradients.
+///
+/// # Errors
+/// Shapes that do not fit.
+pub(super) fn run<T: Stored>(
+    operator: &Operator,
+    file: &TensorFile,
+    grad: bool,
+) -> Result<Results, Error> {
+    let mut arrays: Vec<Array<T>> = Vec::new();
+    for spec in operator.inputs() {
+        arrays.push(file.array(spec.name)?);
+    }
+    let shapes: Vec<&[usize]> = arrays.iter().map(|array| &array.shape[..]).collect();
+    // Before the tensors are looked at, so that the message names the operator and the tensor.
+    let dims = operator.bind(&shapes)?;
+    let grad_output: Option<Array<T>> = grad.then(|| file.array(GRAD_OUTPUT)).transpose()?;
+    if let Some(grad_output) = &grad_output {
+        let expected = operator.output_shape(&dims);
+        if grad_output.shape != expected {
+            return Err(Error::TensorShape {
+                operator: operator.name().to_owned(),
+                tensor: GRAD_OUTPUT.to_owned(),
+                expected: format!("{expected:?}"),
+                got: grad_output.shape.clone(),
+            });
+        }
+    }
+    let mut inputs = Vec::new();
+    for array in &arrays {
+        inputs.push(Tensor::new(&array.data, &array.shape)?);
+    }
+    let evaluation = operator.evaluate(&inputs)?;
+    let mut results = Results::default();
+    results.insert("o", &evaluation.output_shape, &evaluation.output);
+    if let Some(grad_output) = &grad_output {
+        let grad_output = Tensor::new(&grad_output.data, &grad_output.shape)?;
+        let gradients = operator.gradients(&inputs, &evaluation, grad_output)?;
+        for ((spec, array), gradient) in operator.inputs().iter().zip(&arrays).zip(&gradients) {
+            results.insert(format!("grad_{}", spec.name), &array.shape, gradient);
+        }
+    }
+    Ok(results)
+}

@@ -1,0 +1,112 @@
+//! Text for standard output: printing, and tables.
+
+use std::io::{self, Write};
+use std::path::PathBuf;
+
+use crate::error::Error;
+
+/// Prints a text to standard output. A reader that has seen enough, as `head`, is no error.
+///
+/// # Errors
+/// [`Error::Write`].
+pub(crate) fn print(text: &str) -> Result<(), Error> {
+    let mut out = io::stdout().lock();
+    match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
+        Err(source) if source.kind() != io::ErrorKind::BrokenPipe => Err(Error::Write {
+            path: PathBuf::from("standard output"),
+            source,
+        }),
+        _ => Ok(()),
+    }
+}
+
+/// Which side of its column a cell keeps to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Align {
+    /// For words.
+    Left,
+    /// For numbers.
+    Right,
+}
+
+/// A table in plain text: a header, a rule, rows; columns as wide as their widest cell.
+#[derive(Clone, Debug)]
+pub(crate) struct Table {
+    columns: Vec<(String, Align)>,
+    rows: Vec<Vec<String>>,
+}
+
+impl Table {
+    /// An empty table with these columns.
+    pub(crate) fn new(columns: &[(&str, Align)]) -> Self {
+        Self {
+            columns: columns.iter().map(|&(name, align)| (name.to_owned(), align)).collect(),
+            rows: Vec::new(),
+        }
+    }
+
+    /// Adds a row; missing cells stay empty.
+    pub(crate) fn row<S: Into<String>>(&mut self, cells: impl IntoIterator<Item = S>) {
+        self.rows.push(cells.into_iter().map(Into::into).collect());
+    }
+
+    /// The text, ending with a newline.
+    pub(crate) fn render(&self) -> String {
+        let header: Vec<String> = self.columns.iter().map(|(name, _)| name.clone()).collect();
+        let widths: Vec<usize> = (0..self.columns.len())
+            .map(|column| {
+                let cells = self.rows.iter().chain([&header]).filter_map(|row| row.get(column));
+                cells.map(|cell| cell.chars().count()).max().unwrap_or(0)
+            })
+            .collect();
+        let rule: Vec<String> = widths.iter().map(|&width| "-".repeat(width)).collect();
+        let mut text = String::new();
+        for row in [&header, &rule].into_iter().chain(&self.rows) {
+            let mut line = String::new();
+            for ((cell, &width), (_, align)) in row.iter().zip(&widths).zip(&self.columns) {
+                line += &match align {
+                    Align::Left => format!("{cell:<width$}  "),
+                    Align::Right => format!("{cell:>width$}  "),
+                };
+            }
+            text += line.trim_end();
+            text.push('\n');
+        }
+        text
+    }
+}
+
+/// A whole number with commas between thousands.
+pub(crate) fn grouped(number: usize) -> String {
+    let digits = number.to_string();
+    let mut text = String::with_capacity(digits.len() * 4 / 3);
+    for (position, digit) in digits.chars().enumerate() {
+        if position > 0 && (digits.len() - position).is_multiple_of(3) {
+            text.push(',');
+        }
+        text.push(digit);
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn columns_are_aligned() {
+        let mut table = Table::new(&[("name", Align::Left), ("n", Align::Right)]);
+        table.row(["a", "100"]);
+        table.row(["long name", "7"]);
+        assert_eq!(
+            table.render(),
+            "name         n\n---------  ---\na          100\nlong name    7\n"
+        );
+    }
+
+    #[test]
+    fn thousands_are_grouped() {
+        let texts = [0, 999, 1000, 58_849, 1_234_567].map(grouped);
+        assert_eq!(texts, ["0", "999", "1,000", "58,849", "1,234,567"]);
+    }
+}

@@ -1,0 +1,185 @@
+//! The results of a run as data.
+
+use flashcliff::simd::Tier;
+use serde::Serialize;
+
+use super::session::Session;
+use super::settings::Settings;
+use crate::error::Error;
+use crate::tasks::Dataset;
+use crate::tasks::published::{self, ErrorUnits, PublishedResult};
+
+/// Everything that is known about a finished run.
+#[derive(Debug, Serialize)]
+pub(super) struct Metrics {
+    pub(super) program: Program,
+    pub(super) settings: Settings,
+    pub(super) parameters: usize,
+    /// Standard deviation the targets were divided by; 1 when they were not.
+    pub(super) target_scale: f32,
+    /// Mean that was subtracted from the targets.
+    pub(super) target_shift: f32,
+    /// Mean squared errors of the targets as stored (standardised for regression).
+    pub(super) errors: Errors,
+    /// The same in the units of the target itself.
+    pub(super) errors_in_target_units: Errors,
+    pub(super) published: Vec<Published>,
+    pub(super) seconds: Seconds,
+    pub(super) milliseconds_per_step: f64,
+    pub(super) samples_per_second: f64,
+    /// Mean squared error of the batch of every step.
+    train_losses: Vec<f32>,
+    /// Step and validation error.
+    validations: Vec<(usize, f64)>,
+}
+
+/// What made the results.
+#[derive(Debug, Serialize)]
+pub(super) struct Program {
+    version: &'static str,
+    rust_version: &'static str,
+    architecture: &'static str,
+    simd: &'static str,
+    threads: usize,
+}
+
+/// Mean squared errors.
+#[derive(Clone, Debug, Serialize)]
+pub(super) struct Errors {
+    /// On the validation set after the last step.
+    pub(super) validation: f64,
+    /// On the test set after the last step.
+    pub(super) test: f64,
+    /// The least on the validation set.
+    pub(super) best_validation: f64,
+    /// The step after which it was measured.
+    pub(super) best_step: usize,
+    /// On the test set with the weights of that step.
+    pub(super) best_test: f64,
+}
+
+/// Published errors of one method at the same budget.
+#[derive(Debug, Serialize)]
+pub(super) struct Published {
+    pub(super) method: &'static str,
+    pub(super) parameters: usize,
+    pub(super) mean: f64,
+    pub(super) least: f64,
+    pub(super) greatest: f64,
+    pub(super) trials: &'static [f64],
+    /// `target` or `standardised`.
+    pub(super) units: &'static str,
+    pub(super) source: String,
+    pub(super) note: Option<&'static str>,
+}
+
+/// Wall time of the parts of a run.
+#[derive(Debug, Serialize)]
+pub(super) struct Seconds {
+    /// Making the data.
+    pub(super) data: f64,
+    /// Steps and validations, over all sessions.
+    pub(super) training: f64,
+    /// The test set.
+    pub(super) test: f64,
+}
+
+impl Errors {
+    /// The errors of a run whose last step is done.
+    ///
+    /// # Errors
+    /// Whatever candle says.
+    pub(super) fn measure(session: &Session<'_>) -> Result<Self, Error> {
+        let history = session.history();
+        let test = session.test_error()?;
+        let (_, validation) = history.validations.last().copied().unwrap_or((0, f64::NAN));
+        let (best_step, best_validation) = history.best.unwrap_or((0, f64::NAN));
+        Ok(Self {
+            validation,
+            test,
+            best_validation,
+            best_step,
+            best_test: session.best_test_error()?.unwrap_or(test),
+        })
+    }
+
+    fn scaled(&self, factor: f64) -> Self {
+        Self {
+            validation: self.validation * factor,
+            test: self.test * factor,
+            best_validation: self.best_validation * factor,
+            best_step: self.best_step,
+            best_test: self.best_test * factor,
+        }
+    }
+}
+
+impl Published {
+    fn new(result: &'static PublishedResult) -> Self {
+        let (least, greatest) = result.range();
+        let source = result.source;
+        Self {
+            method: result.method,
+            parameters: result.parameters,
+            mean: result.error(),
+            least,
+            greatest,
+            trials: result.trials,
+            units: match result.units {
+                ErrorUnits::Target => "target",
+                ErrorUnits::Standardised => "standardised",
+            },
+            source: format!(
+                "{}, arXiv {}; {} of {}{}",
+                source.paper,
+                source.arxiv,
+                source.file,
+                source.repository,
+                if source.read_in_files { "" } else { ", as reported" }
+            ),
+            note: result.note,
+        }
+    }
+}
+
+impl Metrics {
+    /// Gathers the results of a run.
+    pub(super) fn new(
+        session: &Session<'_>,
+        data: &Dataset,
+        errors: Errors,
+        seconds: Seconds,
+    ) -> Self {
+        let settings = session.settings();
+        let history = session.history();
+        let Settings {
+            samples,
+            steps,
+            batch,
+            ..
+        } = *settings;
+        let published = published::at_budget(settings.task(), samples, steps, batch);
+        let per_step = seconds.training / history.step as f64;
+        Self {
+            program: Program {
+                version: env!("CARGO_PKG_VERSION"),
+                rust_version: env!("CARGO_PKG_RUST_VERSION"),
+                architecture: std::env::consts::ARCH,
+                simd: Tier::best().name(),
+                threads: rayon::current_num_threads(),
+            },
+            settings: settings.clone(),
+            parameters: session.parameter_count(),
+            target_scale: data.target_scale,
+            target_shift: data.target_shift,
+            errors_in_target_units: errors.scaled(f64::from(data.target_scale).powi(2)),
+            errors,
+            published: published.map(Published::new).collect(),
+            milliseconds_per_step: per_step * 1e3,
+            samples_per_second: batch.min(samples) as f64 / per_step,
+            seconds,
+            train_losses: history.losses.clone(),
+            validations: history.validations.clone(),
+        }
+    }
+}

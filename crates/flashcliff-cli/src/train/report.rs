@@ -1,0 +1,101 @@
+//! The results of a run for a reader: one table.
+
+use super::folder::Folder;
+use super::metrics::{Metrics, Published};
+use crate::output::{Align, Table, grouped};
+use crate::tasks::published;
+
+/// The table, and where the rest is.
+pub(super) fn render(metrics: &Metrics, folder: &Folder) -> String {
+    let settings = &metrics.settings;
+    let standardised = metrics.target_scale != 1.0;
+    let mut table = Table::new(&[
+        ("method", Align::Left),
+        ("parameters", Align::Right),
+        ("validation MSE", Align::Right),
+        ("range", Align::Left),
+    ]);
+    table.row([
+        format!("flashcliff (this run, seed {})", settings.seed),
+        grouped(metrics.parameters),
+        number(metrics.errors.validation),
+    ]);
+    for row in &metrics.published {
+        table.row([
+            format!("{}, mean of {}", row.method, row.trials.len()),
+            grouped(row.parameters),
+            number(row.mean),
+            format!("{} - {}{}", number(row.least), number(row.greatest), mark(row)),
+        ]);
+    }
+    let mut text = format!(
+        "{}: {} samples, {} steps, batch {}; mean squared error{} after the last step\n\n{}\n",
+        settings.task().name(),
+        grouped(settings.samples),
+        grouped(settings.steps),
+        settings.batch,
+        if standardised { " of the standardised target" } else { "" },
+        table.render()
+    );
+    text += &notes(metrics);
+    let errors = &metrics.errors;
+    text += &format!(
+        "test: {} after the last step, {} with the best weights (step {}, validation {})\n",
+        number(errors.test),
+        number(errors.best_test),
+        errors.best_step,
+        number(errors.best_validation)
+    );
+    if standardised {
+        let raw = &metrics.errors_in_target_units;
+        let (validation, test) = (number(raw.validation), number(raw.test));
+        text += &format!("in the target's own units: validation {validation}, test {test}\n");
+    }
+    text += &format!(
+        "time: data {:.1} s, training {:.1} s ({:.2} ms a step, {} samples/s), test {:.1} s\nresults: {}\n",
+        metrics.seconds.data,
+        metrics.seconds.training,
+        metrics.milliseconds_per_step,
+        grouped(metrics.samples_per_second as usize),
+        metrics.seconds.test,
+        folder.path().display()
+    );
+    text
+}
+
+fn mark(row: &Published) -> &'static str {
+    if row.note.is_some() { " *" } else { "" }
+}
+
+/// Sources, and what to know before comparing.
+fn notes(metrics: &Metrics) -> String {
+    let mut text = String::new();
+    for row in &metrics.published {
+        if let Some(note) = row.note {
+            text += &format!("* {}: {note}\n", row.method);
+        }
+    }
+    if let Some(row) = metrics.published.first() {
+        text += &format!("source: {}\n", row.source);
+        return text;
+    }
+    let budgets: Vec<String> = published::published(metrics.settings.task())
+        .filter(|row| row.method == "CGENN")
+        .map(|row| format!("--samples {} --steps {} --batch {}", row.samples, row.steps, row.batch))
+        .collect();
+    match budgets.is_empty() {
+        true => "errors of this task are published as a curve only, so there is none to compare with\n".to_owned(),
+        false => format!("no published error for this budget; there are for {}\n", budgets.join("; ")),
+    }
+}
+
+/// Four significant digits, without an exponent where it can be read.
+fn number(value: f64) -> String {
+    match value.abs() {
+        v if v >= 1000.0 => format!("{value:.0}"),
+        v if v >= 10.0 => format!("{value:.2}"),
+        v if v >= 1.0 => format!("{value:.3}"),
+        v if v >= 1e-3 || v == 0.0 => format!("{value:.5}"),
+        _ => format!("{value:.3e}"),
+    }
+}

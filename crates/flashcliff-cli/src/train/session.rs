@@ -1,0 +1,262 @@
+//! Model, optimiser and history of a run: one step, saving, resuming.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::time::Instant;
+
+use candle_core::{DType, Tensor};
+use flashcliff_candle::checkpoint::Checkpoint;
+use flashcliff_candle::models::Model;
+use flashcliff_candle::optim::{Adam, AdamOptions};
+use rand::{Rng, SeedableRng};
+use rand_chacha::ChaCha8Rng;
+use serde::{Deserialize, Serialize};
+
+use super::batches::Batches;
+use super::evaluate::{mean_squared_error, samples};
+use super::settings::Settings;
+use crate::error::Error;
+use crate::tasks::Dataset;
+
+/// Random stream of a seed from which the seed of the weights comes, so that weights and data do not share their numbers.
+const WEIGHTS: u64 = 4 << 48;
+
+const SETTINGS: &str = "settings";
+const HISTORY: &str = "history";
+const MODEL: &str = "model.";
+const BEST: &str = "best.";
+const OPTIMISER: &str = "adam.";
+
+/// What has happened in a run so far.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub(super) struct History {
+    /// Steps that are done: also the position in the order of the batches.
+    pub(super) step: usize,
+    /// Mean squared error of the batch of every step, before the step.
+    pub(super) losses: Vec<f32>,
+    /// Step and validation error.
+    pub(super) validations: Vec<(usize, f64)>,
+    /// The best of the validations.
+    pub(super) best: Option<(usize, f64)>,
+    /// Time spent on steps and validations.
+    pub(super) seconds: f64,
+}
+
+/// A run in progress.
+#[derive(Debug)]
+pub(super) struct Session<'a> {
+    settings: Settings,
+    data: &'a Dataset,
+    model: Model,
+    adam: Adam,
+    batches: Batches,
+    history: History,
+    best: BTreeMap<String, Tensor>,
+}
+
+/// A run as it was saved.
+#[derive(Debug)]
+pub(super) struct State {
+    pub(super) settings: Settings,
+    history: History,
+    checkpoint: Checkpoint,
+}
+
+impl State {
+    /// Reads a state.
+    ///
+    /// # Errors
+    /// A file that cannot be read, is corrupt or is no state.
+    pub(super) fn load(path: &Path) -> Result<Self, Error> {
+        let checkpoint = Checkpoint::load(path)?;
+        let not_state = |reason: String| Error::NotState {
+            path: path.to_owned(),
+            reason,
+        };
+        let text = |key: &str| {
+            let text = checkpoint.text(key);
+            text.ok_or_else(|| not_state(format!("no {key}")))
+        };
+        let invalid = |key: &str, error: serde_json::Error| not_state(format!("{key}: {error}"));
+        let settings: Settings =
+            serde_json::from_str(text(SETTINGS)?).map_err(|error| invalid(SETTINGS, error))?;
+        let history: History =
+            serde_json::from_str(text(HISTORY)?).map_err(|error| invalid(HISTORY, error))?;
+        if !settings.task_is_known() {
+            return Err(not_state("an unknown task".to_owned()));
+        }
+        settings.check()?;
+        if history.step > settings.steps || history.losses.len() != history.step {
+            return Err(not_state(format!(
+                "{} losses at step {} of {}",
+                history.losses.len(),
+                history.step,
+                settings.steps
+            )));
+        }
+        Ok(Self {
+            settings,
+            history,
+            checkpoint,
+        })
+    }
+}
+
+impl<'a> Session<'a> {
+    /// A run before its first step.
+    ///
+    /// # Errors
+    /// Whatever the model says.
+    pub(super) fn new(settings: Settings, data: &'a Dataset) -> Result<Self, Error> {
+        let mut rng = ChaCha8Rng::seed_from_u64(settings.seed);
+        rng.set_stream(WEIGHTS);
+        let model = Model::new(settings.architecture(), rng.next_u64(), DType::F32)?;
+        let options = AdamOptions {
+            learning_rate: settings.learning_rate,
+            ..AdamOptions::default()
+        };
+        Ok(Self {
+            adam: Adam::new(model.parameters().variables(), options)?,
+            batches: Batches::new(data.train.len, settings.batch, settings.seed),
+            model,
+            settings,
+            data,
+            history: History::default(),
+            best: BTreeMap::new(),
+        })
+    }
+
+    /// A run as it was when it was saved.
+    ///
+    /// # Errors
+    /// Tensors that are missing or do not fit the model.
+    pub(super) fn resume(state: State, data: &'a Dataset) -> Result<Self, Error> {
+        let mut session = Self::new(state.settings, data)?;
+        session.model.import(MODEL, &state.checkpoint)?;
+        session.adam.import(OPTIMISER, &state.checkpoint)?;
+        if state.history.best.is_some() {
+            for (name, var) in session.model.parameters().variables() {
+                let stored = format!("{BEST}{name}");
+                let tensor = state.checkpoint.get(&stored, var.dims(), var.dtype())?;
+                session.best.insert(name, tensor.clone());
+            }
+        }
+        session.history = state.history;
+        Ok(session)
+    }
+
+    /// The settings.
+    pub(super) fn settings(&self) -> &Settings {
+        &self.settings
+    }
+
+    /// What has happened so far.
+    pub(super) fn history(&self) -> &History {
+        &self.history
+    }
+
+    /// The number of trainable parameters.
+    pub(super) fn parameter_count(&self) -> usize {
+        self.model.parameters().element_count()
+    }
+
+    /// One step; the loss of its batch.
+    ///
+    /// # Errors
+    /// [`Error::Diverged`], before the weights are touched.
+    pub(super) fn step(&mut self) -> Result<f32, Error> {
+        let start = Instant::now();
+        let step = self.history.step;
+        let indices = self.batches.at(step).iter().copied();
+        let (points, targets) = samples(self.data, &self.data.train, indices)?;
+        let loss = (self.model.forward(&points)? - targets)?.sqr()?.mean_all()?;
+        let value: f32 = loss.to_scalar()?;
+        if !value.is_finite() {
+            return Err(Error::Diverged {
+                step,
+                loss: value.into(),
+            });
+        }
+        self.adam.step(&loss.backward()?)?;
+        self.history.step += 1;
+        self.history.losses.push(value);
+        self.history.seconds += start.elapsed().as_secs_f64();
+        Ok(value)
+    }
+
+    /// Measures the validation error. `true` if it is the least so far.
+    ///
+    /// # Errors
+    /// Whatever candle says.
+    pub(super) fn validate(&mut self) -> Result<bool, Error> {
+        let start = Instant::now();
+        let error = mean_squared_error(&self.model, self.data, &self.data.val)?;
+        let step = self.history.step;
+        self.history.validations.push((step, error));
+        let improved = self.history.best.is_none_or(|(_, best)| error < best);
+        if improved {
+            self.history.best = Some((step, error));
+            for (name, var) in self.model.parameters().variables() {
+                self.best.insert(name, var.copy()?);
+            }
+        }
+        self.history.seconds += start.elapsed().as_secs_f64();
+        Ok(improved)
+    }
+
+    /// Error on the test set of the weights as they are.
+    ///
+    /// # Errors
+    /// Whatever candle says.
+    pub(super) fn test_error(&self) -> Result<f64, Error> {
+        mean_squared_error(&self.model, self.data, &self.data.test)
+    }
+
+    /// Error on the test set of the best weights; `None` before the first validation.
+    ///
+    /// # Errors
+    /// Whatever candle says.
+    pub(super) fn best_test_error(&self) -> Result<Option<f64>, Error> {
+        if self.best.is_empty() {
+            return Ok(None);
+        }
+        let model = Model::new(self.settings.architecture(), 0, DType::F32)?;
+        for (name, var) in model.parameters().variables() {
+            if let Some(best) = self.best.get(&name) {
+                var.set(best)?;
+            }
+        }
+        mean_squared_error(&model, self.data, &self.data.test).map(Some)
+    }
+
+    /// Writes the best weights, if there are any yet.
+    ///
+    /// # Errors
+    /// A file that cannot be written.
+    pub(super) fn save_best(&self, path: &Path) -> Result<(), Error> {
+        if self.best.is_empty() {
+            return Ok(());
+        }
+        let mut checkpoint = Checkpoint::new();
+        for (name, tensor) in &self.best {
+            checkpoint.insert(name, tensor);
+        }
+        Ok(checkpoint.save(path)?)
+    }
+
+    /// Writes the whole state.
+    ///
+    /// # Errors
+    /// A file that cannot be written.
+    pub(super) fn save(&self, path: &Path) -> Result<(), Error> {
+        let mut checkpoint = Checkpoint::new();
+        self.model.export(MODEL, &mut checkpoint);
+        self.adam.export(OPTIMISER, &mut checkpoint)?;
+        for (name, tensor) in &self.best {
+            checkpoint.insert(format!("{BEST}{name}"), tensor);
+        }
+        checkpoint.insert_text(SETTINGS, serde_json::to_string(&self.settings)?);
+        checkpoint.insert_text(HISTORY, serde_json::to_string(&self.history)?);
+        Ok(checkpoint.save(path)?)
+    }
+}

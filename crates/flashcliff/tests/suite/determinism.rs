@@ -1,0 +1,132 @@
+//! The same bits from run to run and for any number of threads; tiers differ by rounding only.
+
+use flashcliff::simd::Tier;
+use flashcliff::{Algebra, Dims, Operator};
+
+use crate::basis::Basis;
+use crate::cases::{Spec, input_shapes, is_nothing, main_operators, sizes};
+use crate::compare::{close, same};
+use crate::harness::Call;
+use crate::random::Random;
+
+/// The output and all gradients of an operator.
+fn run(op: &Operator, dims: Dims, offset: usize) -> Vec<Vec<f32>> {
+    let mut random = Random::new(31);
+    let shapes = input_shapes(op, &dims);
+    let inputs: Vec<Vec<f64>> = shapes
+        .iter()
+        .map(|s| random.reals(s.iter().product()))
+        .collect();
+    let grad_output = random.reals(op.output_shape(&dims).iter().product());
+    let call = Call::<f32>::new(op, dims, &inputs, offset);
+    let forward = call.forward();
+    let mut results = call.backward(&forward, &grad_output, &vec![true; inputs.len()]);
+    results.push(forward.output.get().to_vec());
+    results
+}
+
+fn main_operators_of(names: &[&str]) -> Vec<(Spec, Operator)> {
+    let mut found = Vec::new();
+    for algebra in Algebra::shipped().filter(|a| names.contains(&a.name().as_str())) {
+        let basis = Basis::new(algebra.signature());
+        for spec in main_operators() {
+            if !is_nothing(&basis, &spec) {
+                let op = spec.operator(algebra).expect("a shipped operator");
+                found.push((spec, op));
+            }
+        }
+    }
+    assert!(!found.is_empty());
+    found
+}
+
+fn expect_same(what: &str, want: &[Vec<f32>], got: &[Vec<f32>]) {
+    assert_eq!(want.len(), got.len());
+    for (tensor, (want, got)) in want.iter().zip(got).enumerate() {
+        same(want, got).unwrap_or_else(|e| panic!("tensor {tensor} of {what}: {e}"));
+    }
+}
+
+/// Sums over at most this many terms in another order, and functions in another formula.
+const BETWEEN_TIERS: f64 = 512.0 / (1_u64 << 24) as f64;
+
+#[test]
+fn tiers_agree_with_the_scalar_one() {
+    let mut worst = 0.0_f64;
+    let names: Vec<String> = Algebra::shipped().map(|a| a.name()).collect();
+    let names: Vec<&str> = names.iter().map(String::as_str).collect();
+    for (spec, op) in main_operators_of(&names) {
+        let dims = sizes(&op, 5, 37, 9);
+        let scalar = op.clone().with_tier(Tier::Scalar).expect("everywhere");
+        let want = run(&scalar, dims, 0);
+        for tier in Tier::available() {
+            let op = op.clone().with_tier(tier).expect("available");
+            assert_eq!(op.tier(), tier);
+            for (tensor, got) in run(&op, dims, 1).iter().enumerate() {
+                let want: Vec<f64> = want[tensor].iter().map(|&x| f64::from(x)).collect();
+                let off = close(&want, got, BETWEEN_TIERS);
+                let what = || {
+                    format!(
+                        "tensor {tensor} of {spec:?} of {} on {tier}",
+                        op.algebra().name()
+                    )
+                };
+                worst = worst.max(off.unwrap_or_else(|e| panic!("{}: {e}", what())));
+            }
+        }
+    }
+    println!("largest relative difference between tiers: {worst:e}");
+}
+
+#[test]
+fn a_hundred_repeats_are_bitwise_equal() {
+    for (spec, op) in main_operators_of(&["cl200", "cl301"]) {
+        let dims = sizes(&op, 9, 21, 6);
+        let want = run(&op, dims, 0);
+        for repeat in 1..100 {
+            // Alignment must not matter either.
+            let got = run(&op, dims, repeat % 3);
+            expect_same(&format!("{spec:?}, repeat {repeat}"), &want, &got);
+        }
+    }
+}
+
+#[test]
+fn the_number_of_threads_changes_no_bit() {
+    let pools: Vec<rayon::ThreadPool> = [1, 2, 3]
+        .map(|threads| {
+            let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build();
+            pool.expect("threads can be started")
+        })
+        .into();
+    let mut shared = 0;
+    for (spec, op) in main_operators_of(&["cl300", "cl130"]) {
+        let dims = sizes(&op, 1500, 28, 20);
+        let cost = op.cost(&dims);
+        // Below a few million operations the work is not shared at all.
+        shared += usize::from(cost.forward > 4 << 20);
+        let want = pools[0].install(|| run(&op, dims, 0));
+        for pool in &pools[1..] {
+            for _ in 0..2 {
+                let got = pool.install(|| run(&op, dims, 0));
+                let threads = pool.current_num_threads();
+                expect_same(&format!("{spec:?} on {threads} threads"), &want, &got);
+            }
+        }
+    }
+    assert!(shared >= 8, "only {shared} operators share their work");
+}
+
+#[test]
+fn results_that_depend_on_the_run_are_caught() {
+    let (_, op) = main_operators_of(&["cl200"]).remove(0);
+    let dims = sizes(&op, 3, 5, 5);
+    let want = run(&op, dims, 0);
+    let mut got = want.clone();
+    got[0][7] = f32::from_bits(got[0][7].to_bits() ^ 1);
+    let caught = want
+        .iter()
+        .zip(&got)
+        .any(|(want, got)| same(want, got).is_err());
+    assert!(caught);
+}

@@ -1,0 +1,249 @@
+//! Equivariance: an operator commutes with the action of versors.
+//!
+//! | operators | group | output |
+//! |---|---|---|
+//! | products, linear maps, gates, CGENN's layers, sandwich, involutions | Pin(p,q,r) | moves along |
+//! | regressive product | Pin(p,q,r) | moves along, times the determinant |
+//! | `norm`, `grade_norms` | Pin(p,q,r) | invariant |
+//! | RMS norms (Euclidean lengths) | O(p) x O(q) | moves along |
+//! | `dual`, `undual` (metric-free) | O(p) x O(q) | moves along, times the determinant |
+//! | `mv_linear` with a bias on every blade | none | |
+
+use flashcliff::simd::Tier;
+use flashcliff::{Algebra, Bias, Dims, Element, GradeSet, Norm, ProductKind};
+
+use crate::basis::Basis;
+use crate::cases::{Spec, all_operators, input_shapes, sizes};
+use crate::compare::{close, same};
+use crate::harness::Call;
+use crate::random::Random;
+use crate::versors::{Action, Group};
+
+/// Of the largest component. Boosts multiply components by up to ten or so, four of them in a row.
+const TOLERANCE: f64 = 1e-9;
+
+/// How the output moves.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Image {
+    Along,
+    AlongTimesDeterminant,
+    Invariant,
+}
+
+struct Symmetry {
+    group: Group,
+    image: Image,
+}
+
+/// The symmetry that the table above promises; `None` for none.
+fn symmetry(spec: &Spec) -> Option<Symmetry> {
+    let (group, image) = match spec {
+        Spec::Sgp(o) | Spec::Fcgp(o) if o.norm == Norm::Rms => (Group::Euclidean, Image::Along),
+        Spec::GradeRms(_) => (Group::Euclidean, Image::Along),
+        Spec::Dual | Spec::Undual => (Group::Euclidean, Image::AlongTimesDeterminant),
+        Spec::Product(ProductKind::Regressive, ..) => (Group::Pin, Image::AlongTimesDeterminant),
+        Spec::Norm | Spec::GradeNorms => (Group::Pin, Image::Invariant),
+        // On scalars alone it is a bias like any other.
+        Spec::Linear(o) if o.bias == Bias::EveryBlade && o.grades != Some(GradeSet::single(0)) => {
+            return None;
+        }
+        _ => (Group::Pin, Image::Along),
+    };
+    Some(Symmetry { group, image })
+}
+
+/// The grades that the multivectors of an operator carry: inputs by name, and the output.
+fn grades(basis: &Basis, spec: &Spec, name: &str) -> GradeSet {
+    let full = GradeSet::full(basis.dim);
+    let (kind, left, right) = match spec {
+        Spec::Sgp(o) | Spec::Fcgp(o) => (ProductKind::Geometric, o.left, o.right),
+        Spec::Product(kind, left, right) => (*kind, *left, *right),
+        Spec::Sandwich(left, right) => (ProductKind::Geometric, *left, *right),
+        Spec::Linear(o) => return o.grades.unwrap_or(full),
+        _ => return full,
+    };
+    let (left, right) = (left.unwrap_or(full), right.unwrap_or(full));
+    let reached = |left, right| {
+        let blades = &basis.table(kind, left, right).outputs;
+        let grades = blades.iter().map(|&b| GradeSet::single(basis.grade(b)));
+        grades.fold(GradeSet::EMPTY, GradeSet::union)
+    };
+    match (name, spec) {
+        ("x", _) => left,
+        ("y", _) => right,
+        (_, Spec::Sandwich(..)) => reached(reached(left, right), left),
+        _ => reached(left, right),
+    }
+}
+
+/// `op(action(inputs))` and `action(op(inputs))`.
+fn both_ways<T: Element>(
+    algebra: Algebra,
+    basis: &Basis,
+    spec: &Spec,
+    tier: Tier,
+    [batch, channels, out]: [usize; 3],
+    image: Image,
+    action: &Action,
+) -> (Vec<T>, Vec<f64>) {
+    let op = spec.operator(algebra).expect("a shipped operator");
+    let op = op.with_tier(tier).expect("available");
+    let dims: Dims = sizes(&op, batch, channels, out);
+    let mut random = Random::new(23);
+    let shapes = input_shapes(&op, &dims);
+    let inputs: Vec<Vec<f64>> = shapes
+        .iter()
+        .map(|s| random.reals(s.iter().product()))
+        .collect();
+    let moved = op.inputs().iter().zip(&inputs).map(|(input, values)| {
+        let is_multivector = ["x", "y", "r", "l"].contains(&input.name);
+        match is_multivector {
+            true => action.apply(basis, grades(basis, spec, input.name), values),
+            false => values.clone(),
+        }
+    });
+    let moved: Vec<Vec<f64>> = moved.collect();
+    let before = Call::<T>::new(&op, dims, &moved, 1).forward();
+    let after = Call::<T>::new(&op, dims, &inputs, 0).forward();
+    let output: Vec<f64> = after.output.get().iter().map(|x| x.to_f64()).collect();
+    let along = |output: &[f64]| action.apply(basis, grades(basis, spec, "o"), output);
+    let want = match image {
+        Image::Invariant => output,
+        Image::Along => along(&output),
+        Image::AlongTimesDeterminant => along(&output)
+            .iter()
+            .map(|x| x * action.determinant)
+            .collect(),
+    };
+    (before.output.get().to_vec(), want)
+}
+
+#[test]
+fn operators_commute_with_random_versors() {
+    let mut worst = 0.0_f64;
+    let mut random = Random::new(11);
+    for algebra in Algebra::shipped() {
+        let basis = Basis::new(algebra.signature());
+        for spec in all_operators(&basis) {
+            let Some(symmetry) = symmetry(&spec) else {
+                continue;
+            };
+            for count in 1..=4 {
+                let action = Action::random(&basis, symmetry.group, count, &mut random);
+                let (got, want) = both_ways::<f64>(
+                    algebra,
+                    &basis,
+                    &spec,
+                    Tier::best(),
+                    [2, 3, 2],
+                    symmetry.image,
+                    &action,
+                );
+                let off = close(&want, &got, TOLERANCE);
+                let off = off.unwrap_or_else(|e| panic!("{spec:?} of {}: {e}", algebra.name()));
+                worst = worst.max(off);
+                assert!(got.iter().any(|&x| x != 0.0), "{spec:?} gives nothing");
+            }
+        }
+    }
+    println!("largest relative difference: {worst:e}");
+}
+
+/// A reflection along a basis vector only flips signs, and rounding does not see signs.
+#[test]
+fn reflections_along_basis_vectors_are_bitwise() {
+    for algebra in Algebra::shipped() {
+        let basis = Basis::new(algebra.signature());
+        for spec in all_operators(&basis) {
+            let Some(symmetry) = symmetry(&spec) else {
+                continue;
+            };
+            for tier in Tier::available() {
+                for vector in 0..basis.dim {
+                    let action = Action::reflection(&basis, vector);
+                    let (got, want) = both_ways::<f32>(
+                        algebra,
+                        &basis,
+                        &spec,
+                        tier,
+                        [2, 19, 5],
+                        symmetry.image,
+                        &action,
+                    );
+                    let want: Vec<f32> = want.iter().map(|&x| x as f32).collect();
+                    let what = || format!("{spec:?} of {} on {tier}", algebra.name());
+                    same(&want, &got).unwrap_or_else(|e| panic!("{}: {e}", what()));
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn a_bias_on_every_blade_is_caught() {
+    let mut caught = 0;
+    for algebra in Algebra::shipped() {
+        let basis = Basis::new(algebra.signature());
+        for spec in all_operators(&basis) {
+            if symmetry(&spec).is_some() {
+                continue;
+            }
+            let action = Action::reflection(&basis, 0);
+            let (got, want) = both_ways::<f32>(
+                algebra,
+                &basis,
+                &spec,
+                Tier::best(),
+                [2, 3, 2],
+                Image::Along,
+                &action,
+            );
+            let want_f32: Vec<f32> = want.iter().map(|&x| x as f32).collect();
+            assert!(
+                same(&want_f32, &got).is_err(),
+                "{spec:?} passes for equivariant"
+            );
+            assert!(
+                close(&want, &got, 1e-3).is_err(),
+                "{spec:?} passes for equivariant"
+            );
+            caught += 1;
+        }
+    }
+    assert!(caught >= 9, "only {caught} cases");
+}
+
+/// What the table denies is indeed not so; also, the check can fail.
+#[test]
+fn symmetries_that_are_not_there_are_caught() {
+    let spacetime = Algebra::shipped()
+        .find(|a| a.name() == "cl130")
+        .expect("cl130");
+    let basis = Basis::new(spacetime.signature());
+    let mut random = Random::new(3);
+    let boost = Action::random(&basis, Group::Pin, 2, &mut random);
+    let reflection = Action::random(&basis, Group::Euclidean, 1, &mut random);
+    let regressive = Spec::Product(ProductKind::Regressive, None, None);
+    let cases = [
+        (Spec::GradeRms(1e-6), Image::Along, &boost),
+        (Spec::Dual, Image::AlongTimesDeterminant, &boost),
+        (Spec::Dual, Image::Along, &reflection),
+        (regressive, Image::Along, &reflection),
+        (Spec::Norm, Image::Invariant, &reflection),
+        (Spec::Reverse, Image::Invariant, &reflection),
+    ];
+    for (spec, image, action) in cases {
+        let (got, want) = both_ways::<f64>(
+            spacetime,
+            &basis,
+            &spec,
+            Tier::best(),
+            [2, 3, 2],
+            image,
+            action,
+        );
+        let result = close(&want, &got, 1e-3);
+        let holds = matches!(spec, Spec::Norm);
+        assert_eq!(result.is_ok(), holds, "{spec:?} as {image:?}: {result:?}");
+    }
+}

@@ -1,0 +1,409 @@
+//! The backward pass: against derivatives of the reference, and against differences of the
+//! forward pass. Products are multilinear (sandwiches quadratic), so central differences have no
+//! truncation error and integers must come out equal.
+
+use flashcliff::simd::Tier;
+use flashcliff::{Algebra, Dims, Element, Operator};
+
+use crate::basis::Basis;
+use crate::cases::{Spec, all_operators, input_shapes, is_nothing, main_operators, sizes};
+use crate::compare::{close, exact, informative, same};
+use crate::harness::Call;
+use crate::numbers::{Dual, Number};
+use crate::random::Random;
+use crate::reference::evaluate;
+
+/// Elements of a gradient may be off by this much of the largest one. The gradients sum a few
+/// hundred terms here; smooth norms near their kink lose some more.
+const TOLERANCE_F32: f64 = 512.0 / (1_u64 << 24) as f64;
+const TOLERANCE_F64: f64 = 512.0 / (1_u64 << 53) as f64;
+
+/// Differences of step 1e-5: truncation grows where a quadratic form is near zero and the smooth
+/// norm bends.
+const DIFFERENCES: f64 = 1e-5;
+
+/// An operator at some sizes with its inputs and the gradient of its output.
+struct Case<'a> {
+    basis: &'a Basis,
+    spec: &'a Spec,
+    op: Operator,
+    dims: Dims,
+    inputs: Vec<Vec<f64>>,
+    grad_output: Vec<f64>,
+    random: Random,
+}
+
+impl<'a> Case<'a> {
+    fn new(
+        algebra: Algebra,
+        basis: &'a Basis,
+        spec: &'a Spec,
+        [batch, channels, out]: [usize; 3],
+        integers: bool,
+    ) -> Self {
+        let op = spec.operator(algebra).expect("a shipped operator");
+        let dims = sizes(&op, batch, channels, out);
+        let mut random = Random::new(17);
+        let mut fill = |shape: Vec<usize>| {
+            let len = shape.iter().product();
+            if integers {
+                random.integers(len)
+            } else {
+                random.reals(len)
+            }
+        };
+        let inputs = input_shapes(&op, &dims)
+            .into_iter()
+            .map(&mut fill)
+            .collect();
+        let grad_output = fill(op.output_shape(&dims));
+        Self {
+            basis,
+            spec,
+            op,
+            dims,
+            inputs,
+            grad_output,
+            random,
+        }
+    }
+
+    fn context(&self, tier: Tier) -> String {
+        let (name, dims) = (self.op.algebra().name(), self.dims);
+        format!("{:?} of {name} at {dims:?} on {tier}", self.spec)
+    }
+
+    fn gradients<T: Element>(&self, tier: Tier, offset: usize) -> Vec<Vec<T>> {
+        self.some_gradients(tier, offset, &vec![true; self.inputs.len()])
+    }
+
+    fn some_gradients<T: Element>(
+        &self,
+        tier: Tier,
+        offset: usize,
+        wanted: &[bool],
+    ) -> Vec<Vec<T>> {
+        let op = self.op.clone().with_tier(tier).expect("available");
+        let call = Call::<T>::new(&op, self.dims, &self.inputs, offset);
+        call.backward(&call.forward(), &self.grad_output, wanted)
+    }
+
+    /// The derivative of `<grad_output, o>` as the inputs move along a direction.
+    fn derivative<N: Number>(&self, direction: &[Vec<f64>]) -> N {
+        let dual = |(&x, &v): (&f64, &f64)| Dual {
+            value: N::input(x),
+            slope: N::input(v),
+        };
+        let inputs: Vec<Vec<Dual<N>>> = self
+            .inputs
+            .iter()
+            .zip(direction)
+            .map(|(x, v)| x.iter().zip(v).map(dual).collect())
+            .collect();
+        let output = evaluate(self.basis, self.spec, &self.dims, &inputs);
+        let terms = output.iter().zip(&self.grad_output);
+        let terms: Vec<N> = terms.map(|(o, &g)| o.slope.mul(N::input(g))).collect();
+        N::sum(&terms)
+    }
+
+    /// The gradient of every element of every input, by the derivative in its direction.
+    fn reference<N: Number>(&self) -> Vec<Vec<N>> {
+        let mut direction: Vec<Vec<f64>> = self.inputs.iter().map(|x| vec![0.0; x.len()]).collect();
+        let mut grads = Vec::new();
+        for tensor in 0..self.inputs.len() {
+            let mut grad = Vec::new();
+            for i in 0..self.inputs[tensor].len() {
+                direction[tensor][i] = 1.0;
+                grad.push(self.derivative(&direction));
+                direction[tensor][i] = 0.0;
+            }
+            grads.push(grad);
+        }
+        grads
+    }
+
+    /// `<grad_output, o>` in `f64` where the inputs are moved by `step` along a direction.
+    fn loss(&self, direction: &[Vec<f64>], step: f64) -> f64 {
+        let moved = |(x, v): (&Vec<f64>, &Vec<f64>)| -> Vec<f64> {
+            x.iter().zip(v).map(|(x, v)| x + step * v).collect()
+        };
+        let inputs: Vec<Vec<f64>> = self.inputs.iter().zip(direction).map(moved).collect();
+        let forward = Call::<f64>::new(&self.op, self.dims, &inputs, 0).forward();
+        let terms = forward.output.get().iter().zip(&self.grad_output);
+        terms.map(|(o, g)| o * g).sum()
+    }
+
+    fn random_direction(&mut self, integers: bool) -> Vec<Vec<f64>> {
+        let random = &mut self.random;
+        let lens = self.inputs.iter().map(Vec::len);
+        lens.map(|n| {
+            if integers {
+                random.integers(n)
+            } else {
+                random.reals(n)
+            }
+        })
+        .collect()
+    }
+}
+
+fn for_each(
+    shape: impl Fn(&Basis) -> [usize; 3],
+    specs: impl Fn(&Basis) -> Vec<Spec>,
+    mut check: impl FnMut(Algebra, &Basis, &Spec, [usize; 3]),
+) {
+    let mut count = 0;
+    for algebra in Algebra::shipped() {
+        let basis = Basis::new(algebra.signature());
+        for spec in specs(&basis) {
+            check(algebra, &basis, &spec, shape(&basis));
+            count += 1;
+        }
+    }
+    assert!(count > 200, "only {count} operators");
+}
+
+/// Fewer channels for larger algebras: the reference runs once for every element of every input.
+fn tiny(basis: &Basis) -> [usize; 3] {
+    match basis.len() {
+        ..=8 => [3, 3, 2],
+        9..=16 => [2, 2, 1],
+        _ => [1, 2, 1],
+    }
+}
+
+fn main_of(basis: &Basis) -> Vec<Spec> {
+    let mut specs = main_operators();
+    specs.retain(|spec| !is_nothing(basis, spec));
+    specs
+}
+
+#[test]
+fn every_element_of_every_gradient_of_the_main_operators() {
+    let (mut worst_f32, mut worst_f64) = (0.0_f64, 0.0_f64);
+    for_each(tiny, main_of, |algebra, basis, spec, shape| {
+        let case = Case::new(algebra, basis, spec, shape, false);
+        let want = case.reference::<f64>();
+        for (tier, offset) in Tier::available().zip([1, 0, 1]) {
+            let (single, double) = (
+                case.gradients::<f32>(tier, offset),
+                case.gradients(tier, offset),
+            );
+            for (tensor, want) in want.iter().enumerate() {
+                let what = format!("input {tensor} of {}", case.context(tier));
+                let fail = |e: String| panic!("{what}: {e}");
+                let off = close(want, &single[tensor], TOLERANCE_F32).unwrap_or_else(fail);
+                worst_f32 = worst_f32.max(off);
+                let off = close::<f64>(want, &double[tensor], TOLERANCE_F64).unwrap_or_else(fail);
+                worst_f64 = worst_f64.max(off);
+                informative(&single[tensor]).unwrap_or_else(|e| panic!("{what}: {e}"));
+            }
+        }
+    });
+    println!("largest relative error: f32 {worst_f32:e}, f64 {worst_f64:e}");
+}
+
+#[test]
+fn integer_gradients_are_exact() {
+    let specs = |basis: &Basis| {
+        let mut specs = main_of(basis);
+        specs.retain(Spec::is_exact);
+        specs
+    };
+    let mut count = 0;
+    for algebra in Algebra::shipped() {
+        let basis = Basis::new(algebra.signature());
+        for spec in specs(&basis) {
+            let case = Case::new(algebra, &basis, &spec, tiny(&basis), true);
+            let want = case.reference::<i128>();
+            for (tier, offset) in Tier::available().zip([0, 1, 0]) {
+                let single = case.gradients::<f32>(tier, offset);
+                let double = case.gradients::<f64>(tier, offset);
+                for (tensor, want) in want.iter().enumerate() {
+                    let results = [exact(want, &single[tensor]), exact(want, &double[tensor])];
+                    for result in results {
+                        let what = || format!("input {tensor} of {}", case.context(tier));
+                        result.unwrap_or_else(|e| panic!("{}: {e}", what()));
+                        count += 1;
+                    }
+                }
+            }
+        }
+    }
+    assert!(count > 500, "only {count} gradients");
+}
+
+#[test]
+fn central_differences_of_integers_are_equal() {
+    let specs = |basis: &Basis| {
+        let mut specs = main_of(basis);
+        specs.retain(Spec::is_exact);
+        specs
+    };
+    for algebra in Algebra::shipped() {
+        let basis = Basis::new(algebra.signature());
+        for spec in specs(&basis) {
+            let case = Case::new(algebra, &basis, &spec, [1, 2, 1], true);
+            let grads = case.gradients::<f64>(Tier::best(), 0);
+            let mut direction: Vec<Vec<f64>> =
+                case.inputs.iter().map(|x| vec![0.0; x.len()]).collect();
+            for (tensor, grad) in grads.iter().enumerate() {
+                for (i, &got) in grad.iter().enumerate() {
+                    direction[tensor][i] = 1.0;
+                    let want = (case.loss(&direction, 1.0) - case.loss(&direction, -1.0)) / 2.0;
+                    direction[tensor][i] = 0.0;
+                    let what = case.context(Tier::best());
+                    assert_eq!(got, want, "element {i} of input {tensor} of {what}");
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn every_option_along_random_directions() {
+    let shape = |basis: &Basis| {
+        if basis.len() > 16 {
+            [2, 3, 2]
+        } else {
+            [3, 5, 4]
+        }
+    };
+    let mut worst = [0.0_f64; 3];
+    for_each(shape, all_operators, |algebra, basis, spec, shape| {
+        let integers = spec.is_exact();
+        let mut case = Case::new(algebra, basis, spec, shape, integers);
+        let direction = case.random_direction(integers);
+        let grads: Vec<(Tier, Vec<Vec<f32>>, Vec<Vec<f64>>)> = Tier::available()
+            .map(|tier| (tier, case.gradients(tier, 1), case.gradients(tier, 1)))
+            .collect();
+        let exactly = integers.then(|| case.derivative::<i128>(&direction));
+        let want = case.derivative::<f64>(&direction);
+        for (tier, single, double) in &grads {
+            let (got, size) = along(double, &direction);
+            let (got_f32, _) = along(single, &direction);
+            if let Some(exactly) = exactly {
+                let exactly = exactly as f64;
+                assert_eq!(
+                    (got, got_f32),
+                    (exactly, exactly),
+                    "{}",
+                    case.context(*tier)
+                );
+                continue;
+            }
+            let off = [(got_f32 - want).abs() / size, (got - want).abs() / size];
+            let what = case.context(*tier);
+            assert!(off[0] <= TOLERANCE_F32, "f32 off by {:e}: {what}", off[0]);
+            assert!(off[1] <= TOLERANCE_F64, "f64 off by {:e}: {what}", off[1]);
+            worst[0] = worst[0].max(off[0]);
+            worst[1] = worst[1].max(off[1]);
+        }
+        if exactly.is_none() {
+            // The forward pass itself, without the reference. The step balances the truncation
+            // error, step^2, against the rounding error, u / step.
+            let step = 1e-5;
+            let difference = case.loss(&direction, step) - case.loss(&direction, -step);
+            let (got, size) = along(&grads[0].2, &direction);
+            let off = (difference / (2.0 * step) - got).abs() / size;
+            assert!(
+                off <= DIFFERENCES,
+                "differences off by {off:e}: {}",
+                case.context(Tier::Scalar)
+            );
+            worst[2] = worst[2].max(off);
+        }
+    });
+    println!(
+        "largest relative error: f32 {:e}, f64 {:e}, differences {:e}",
+        worst[0], worst[1], worst[2]
+    );
+}
+
+/// A gradient along a direction, and the sum of the magnitudes of its terms.
+fn along<T: Element>(grads: &[Vec<T>], direction: &[Vec<f64>]) -> (f64, f64) {
+    let pairs = grads.iter().flatten().zip(direction.iter().flatten());
+    pairs.fold((0.0, 0.0), |(sum, size), (g, v)| {
+        let term = g.to_f64() * v;
+        (sum + term, size + term.abs())
+    })
+}
+
+#[test]
+fn unwanted_gradients_leave_the_others_as_they_are() {
+    let shape = |_: &Basis| [3, 5, 4];
+    for_each(shape, main_of, |algebra, basis, spec, shape| {
+        let case = Case::new(algebra, basis, spec, shape, false);
+        let tier = Tier::best();
+        let all = case.gradients::<f32>(tier, 0);
+        let count = case.inputs.len();
+        // Each gradient alone, each left out, none at all.
+        let alone = (0..count).map(|i| (0..count).map(|j| i == j).collect());
+        let without = (0..count).map(|i| (0..count).map(|j| i != j).collect());
+        for wanted in alone.chain(without).chain([vec![false; count]]) {
+            let some = case.some_gradients::<f32>(tier, 1, &wanted);
+            for (tensor, (grad, wanted)) in some.iter().zip(wanted).enumerate() {
+                let want = if wanted { &all[tensor][..] } else { &[] };
+                let result = same(want, grad);
+                result.unwrap_or_else(|e| panic!("input {tensor} of {}: {e}", case.context(tier)));
+            }
+        }
+    });
+}
+
+#[test]
+fn an_empty_batch_gives_zero_parameter_gradients() {
+    for_each(
+        |_| [0, 3, 2],
+        main_of,
+        |algebra, basis, spec, shape| {
+            let case = Case::new(algebra, basis, spec, shape, false);
+            for grad in case.gradients::<f32>(Tier::best(), 0) {
+                assert!(
+                    grad.iter().all(|&g| g == 0.0),
+                    "{}",
+                    case.context(Tier::best())
+                );
+            }
+        },
+    );
+}
+
+#[test]
+fn no_channels_in_or_out_is_no_trouble() {
+    for shape in [[2, 0, 3], [2, 3, 0], [2, 0, 0]] {
+        for_each(
+            |_| shape,
+            main_of,
+            |algebra, basis, spec, shape| {
+                let case = Case::new(algebra, basis, spec, shape, false);
+                let zero = case.dims.out_channels == 0;
+                for grad in case.gradients::<f32>(Tier::best(), 0) {
+                    // Of an output without elements.
+                    assert!(!zero || grad.iter().all(|&g| g == 0.0), "{spec:?}");
+                }
+            },
+        );
+    }
+}
+
+#[test]
+fn a_wrong_gradient_is_reported() {
+    let algebra = Algebra::shipped()
+        .find(|a| a.name() == "cl200")
+        .expect("cl200");
+    let basis = Basis::new(algebra.signature());
+    let spec = &main_operators()[0];
+    let case = Case::new(algebra, &basis, spec, [2, 2, 2], false);
+    let want = case.reference::<f64>();
+    let mut got = case.gradients::<f64>(Tier::best(), 0);
+    assert!(close::<f64>(&want[0], &got[0], TOLERANCE_F64).is_ok());
+    // One element with the wrong sign.
+    got[0][3] = -got[0][3];
+    assert!(close::<f64>(&want[0], &got[0], TOLERANCE_F64).is_err());
+    // The gradient of another function: the same without its norm.
+    let other = &main_operators()[1];
+    let other =
+        Case::new(algebra, &basis, other, [2, 2, 2], false).gradients::<f64>(Tier::best(), 0);
+    assert!(close::<f64>(&want[0], &other[0], 1e-3).is_err());
+}

@@ -1,0 +1,21 @@
+//! Tests of the operators through the public API, every shipped algebra, element type and tier.
+//!
+//! `reference` computes every operator in plain loops from its formula and shares no code with the
+//! generated kernels; `numbers` gives it exact integers, error bounds and derivatives. `compare`
+//! holds the comparators, each with a test in which it must fail; `harness` runs an operator with
+//! dirty, guarded and misaligned buffers.
+
+mod basis;
+mod cases;
+mod compare;
+mod determinism;
+mod equivariance;
+mod forward;
+mod gradients;
+mod harness;
+mod large;
+mod misuse;
+mod numbers;
+mod random;
+mod reference;
+mod versors;

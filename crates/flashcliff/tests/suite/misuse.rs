@@ -1,0 +1,475 @@
+//! Wrong calls: a typed error that says what was expected and what came, never a panic, and
+//! nothing written.
+
+use flashcliff::ops::{self, LinearOptions, ProductOptions, SteerableOptions};
+use flashcliff::simd::Tier;
+use flashcliff::{
+    Algebra, Bias, Error, Gate, GradeSet, Invariant, Norm, Operator, Pass, ProductKind, Signature,
+    Tensor, TensorMut,
+};
+
+fn cl300() -> Algebra {
+    Algebra::new(Signature::of(3, 0, 0)).expect("shipped")
+}
+
+fn sgp() -> Operator {
+    ops::sgp_norm(cl300(), &ProductOptions::default()).expect("shipped")
+}
+
+/// The message, which must name everything in `parts`.
+fn says(error: &Error, parts: &[&str]) {
+    let message = error.to_string();
+    for part in parts {
+        assert!(message.contains(part), "`{message}` does not say `{part}`");
+    }
+}
+
+#[test]
+fn a_message_that_leaves_something_out_is_noticed() {
+    let error = Algebra::new(Signature::of(7, 0, 0)).expect_err("not shipped");
+    let result = std::panic::catch_unwind(|| says(&error, &["no such text"]));
+    assert!(result.is_err());
+}
+
+#[test]
+fn an_unknown_signature() {
+    let error = Algebra::new(Signature::of(2, 1, 1)).expect_err("not shipped");
+    assert!(matches!(error, Error::UnsupportedSignature { .. }));
+    says(
+        &error,
+        &[
+            "Cl(2,1,1)",
+            "cl300",
+            "cl301",
+            "(2, 1, 1)",
+            "algebras.rs",
+            "xtask gen",
+        ],
+    );
+}
+
+#[test]
+fn grade_sets_without_kernels() {
+    let (bivectors, outside) = (Some(GradeSet::single(2)), Some(GradeSet::single(5)));
+    let options = ProductOptions {
+        left: bivectors,
+        ..ProductOptions::default()
+    };
+    let error = ops::sgp_norm(cl300(), &options).expect_err("not shipped");
+    assert!(matches!(error, Error::UnsupportedGrades { .. }));
+    says(
+        &error,
+        &["sgp", "Cl(3,0,0)", "(2)", "expected one of", "(0,1,2,3)"],
+    );
+    let error = ops::product(cl300(), ProductKind::Exterior, None, bivectors).expect_err("grades");
+    says(&error, &["exterior_product", "expected one of"]);
+    let error = ops::sandwich(cl300(), bivectors, None).expect_err("grades");
+    says(&error, &["sandwich", "(0,2) and (1)"]);
+    // The meet of two vectors in space is always nothing.
+    let vectors = Some(GradeSet::single(1));
+    let error = ops::product(cl300(), ProductKind::Regressive, vectors, vectors);
+    assert!(matches!(error, Err(Error::UnsupportedGrades { .. })));
+
+    let options = ProductOptions {
+        right: outside,
+        ..ProductOptions::default()
+    };
+    for error in [
+        ops::sgp_norm(cl300(), &options),
+        ops::fcgp_norm(cl300(), &options),
+    ] {
+        let error = error.expect_err("no such grade");
+        assert!(matches!(error, Error::Algebra(_)));
+        says(&error, &["5", "3"]);
+    }
+    let options = LinearOptions {
+        grades: outside,
+        ..LinearOptions::default()
+    };
+    assert!(matches!(
+        ops::mv_linear(cl300(), &options),
+        Err(Error::Algebra(_))
+    ));
+    let options = LinearOptions {
+        grades: vectors,
+        ..LinearOptions::default()
+    };
+    let error = ops::mv_linear(cl300(), &options).expect_err("no scalar to add to");
+    says(&error, &["scalar bias", "grade 0"]);
+}
+
+#[test]
+fn empty_grade_sets_are_no_panic() {
+    let empty = Some(GradeSet::EMPTY);
+    let options = ProductOptions {
+        left: empty,
+        ..ProductOptions::default()
+    };
+    assert!(ops::sgp_norm(cl300(), &options).is_err());
+    // These take any grades, and so none: the output has no blades.
+    let fcgp = ops::fcgp_norm(cl300(), &options).expect("any grades");
+    let linear = LinearOptions {
+        grades: empty,
+        bias: Bias::None,
+        per_grade: true,
+    };
+    let linear = ops::mv_linear(cl300(), &linear).expect("any grades");
+    for op in [fcgp, linear] {
+        let shapes: Vec<Vec<usize>> = op
+            .inputs()
+            .iter()
+            .map(|i| {
+                i.shape(&flashcliff::Dims {
+                    batch: 2,
+                    in_channels: 3,
+                    out_channels: 4,
+                })
+            })
+            .collect();
+        let data: Vec<Vec<f32>> = shapes
+            .iter()
+            .map(|s| vec![1.0; s.iter().product()])
+            .collect();
+        let tensors: Vec<Tensor<'_, f32>> = data
+            .iter()
+            .zip(&shapes)
+            .map(|(d, s)| Tensor::new(d, s).expect("fits"))
+            .collect();
+        let evaluation = op.evaluate(&tensors).expect("an empty output");
+        assert_eq!(evaluation.output_shape, [0, 2, 4]);
+        let grad = Tensor::new(&evaluation.output, &evaluation.output_shape).expect("fits");
+        let grads = op
+            .gradients(&tensors, &evaluation, grad)
+            .expect("gradients");
+        assert!(grads.iter().flatten().all(|&g| g == 0.0));
+    }
+}
+
+#[test]
+fn an_epsilon_that_is_no_use() {
+    for eps in [-1.0, f64::NAN, f64::INFINITY, f64::NEG_INFINITY] {
+        let options = ProductOptions {
+            eps,
+            ..ProductOptions::default()
+        };
+        let all = [
+            ops::sgp_norm(cl300(), &options),
+            ops::fcgp_norm(cl300(), &options),
+            ops::grade_rms(cl300(), eps),
+        ];
+        for result in all {
+            let error = result.expect_err("no use");
+            assert!(matches!(error, Error::InvalidOption { .. }));
+            says(&error, &["eps", "finite number", &eps.to_string()]);
+        }
+    }
+    assert!(ops::grade_rms(cl300(), 0.0).is_ok());
+}
+
+#[test]
+fn names_of_options() {
+    assert!(
+        Gate::ALL
+            .iter()
+            .all(|gate| gate.name().parse() == Ok(*gate))
+    );
+    assert!(
+        Norm::ALL
+            .iter()
+            .all(|norm| norm.name().parse() == Ok(*norm))
+    );
+    assert!(
+        Bias::ALL
+            .iter()
+            .all(|bias| bias.name().parse() == Ok(*bias))
+    );
+    assert!(Invariant::ALL.iter().all(|i| i.name().parse() == Ok(*i)));
+    let error = "relu".parse::<Gate>().expect_err("no such gate");
+    says(&error, &["gate", "relu", "gelu-tanh", "silu"]);
+    let error = "".parse::<Norm>().expect_err("no such norm");
+    says(&error, &["norm", "rms"]);
+}
+
+#[test]
+fn a_tier_of_another_machine() {
+    let foreign = if cfg!(target_arch = "aarch64") {
+        Tier::Avx2
+    } else {
+        Tier::Neon
+    };
+    let error = sgp().with_tier(foreign).expect_err("another machine");
+    assert!(matches!(error, Error::TierUnavailable { .. }));
+    says(&error, &["available", "scalar"]);
+}
+
+#[test]
+fn tensors_that_do_not_fill_their_shape() {
+    let data = [0.0_f32; 5];
+    let error = Tensor::new(&data, &[2, 3]).expect_err("too short");
+    says(&error, &["[2, 3]", "6", "5"]);
+    let error = TensorMut::new(&mut [0.0_f32; 7], &[2, 3]).expect_err("too long");
+    says(&error, &["[2, 3]", "6", "7"]);
+    for shape in [&[usize::MAX, 2][..], &[1 << 40, 1 << 40], &[1, 1, 1, 1, 5]] {
+        let error = Tensor::new(&data, shape).expect_err("too large");
+        assert!(matches!(error, Error::ShapeTooLarge { .. }), "{error}");
+        says(&error, &[&format!("{shape:?}")]);
+    }
+    assert!(Tensor::new(&data[..1], &[]).is_ok());
+    assert!(Tensor::new(&data, &[]).is_err());
+}
+
+#[test]
+fn shapes_that_do_not_fit() {
+    let op = sgp();
+    let cases: [(&[usize], &[usize], &[usize], &str, &[&str]); 7] = [
+        (
+            &[7, 2, 5],
+            &[8, 2, 5],
+            &[5, 20],
+            "x",
+            &["[8, batch, in]", "[7, 2, 5]"],
+        ),
+        (
+            &[8, 2, 5],
+            &[8, 3, 5],
+            &[5, 20],
+            "y",
+            &["batch = 2", "[8, 3, 5]"],
+        ),
+        (
+            &[8, 2, 5],
+            &[8, 2, 6],
+            &[5, 20],
+            "y",
+            &["in = 5", "[8, 2, 6]"],
+        ),
+        (&[8, 2, 5], &[8, 2, 5], &[5, 19], "w", &["20", "[5, 19]"]),
+        (
+            &[8, 2, 5],
+            &[8, 2, 5],
+            &[20, 5],
+            "w",
+            &["in = 5", "[20, 5]"],
+        ),
+        (
+            &[8, 10],
+            &[8, 2, 5],
+            &[5, 20],
+            "x",
+            &["[8, batch, in]", "[8, 10]"],
+        ),
+        (&[8, 2, 5, 1], &[8, 2, 5], &[5, 20], "x", &["[8, 2, 5, 1]"]),
+    ];
+    for (x, y, w, tensor, parts) in cases {
+        let error = op.bind(&[x, y, w]).expect_err("does not fit");
+        assert!(matches!(error, Error::ShapeMismatch { .. }));
+        says(&error, &["sgp_norm", &format!("`{tensor}`")]);
+        says(&error, parts);
+    }
+    for count in [0, 2, 4] {
+        let error = op
+            .bind(&vec![&[8_usize, 2, 5][..]; count])
+            .expect_err("wrong number");
+        assert!(matches!(error, Error::TensorCount { .. }));
+        says(
+            &error,
+            &["expected 3 inputs", "x, y, w", &format!("got {count}")],
+        );
+    }
+}
+
+/// A call of which one thing is wrong.
+#[derive(Clone, Copy)]
+struct Sizes {
+    inputs: usize,
+    output: [usize; 3],
+    saved: usize,
+    workspace: usize,
+}
+
+fn forward(op: &Operator, sizes: Sizes) -> (Result<(), Error>, Vec<f32>) {
+    let (x, w) = (vec![0.5_f32; 8 * 2 * 5], vec![0.1_f32; 5 * 20]);
+    let x = Tensor::new(&x, &[8, 2, 5]).expect("fits");
+    let w = Tensor::new(&w, &[5, 20]).expect("fits");
+    let inputs = [x, x, w, w];
+    let mut output = vec![7.0_f32; sizes.output.iter().product()];
+    let mut saved = vec![7.0_f32; sizes.saved];
+    let mut workspace = vec![7.0_f32; sizes.workspace];
+    let view = TensorMut::new(&mut output, &sizes.output).expect("fits");
+    let result = op.forward(&inputs[..sizes.inputs], view, &mut saved, &mut workspace);
+    (result, output)
+}
+
+#[test]
+fn forward_checks_before_it_writes() {
+    let op = sgp();
+    let dims = op.bind(&[&[8, 2, 5], &[8, 2, 5], &[5, 20]]).expect("fits");
+    let right = Sizes {
+        inputs: 3,
+        output: [8, 2, 5],
+        saved: op.saved_len(&dims),
+        workspace: op.workspace_len::<f32>(&dims, Pass::Forward),
+    };
+    assert!(right.saved > 0 && right.workspace > 0);
+    let (result, output) = forward(&op, right);
+    assert_eq!(result, Ok(()));
+    assert!(output.iter().all(|&o| o != 7.0));
+    let (saved, workspace) = (right.saved - 1, right.workspace - 1);
+    let wrong: [(Sizes, &[&str]); 5] = [
+        (
+            Sizes { inputs: 2, ..right },
+            &["expected 3 inputs", "got 2"],
+        ),
+        (
+            Sizes { inputs: 4, ..right },
+            &["expected 3 inputs", "got 4"],
+        ),
+        (
+            Sizes {
+                output: [8, 2, 4],
+                ..right
+            },
+            &["`o`", "[8, 2, 5]", "[8, 2, 4]"],
+        ),
+        (Sizes { saved, ..right }, &["saved", "at least 8", "got 7"]),
+        (
+            Sizes { workspace, ..right },
+            &["workspace", "at least", &format!("got {workspace}")],
+        ),
+    ];
+    for (sizes, parts) in wrong {
+        let (result, output) = forward(&op, sizes);
+        says(&result.expect_err("wrong"), parts);
+        assert!(
+            output.iter().all(|&o| o == 7.0),
+            "written before the check: {parts:?}"
+        );
+    }
+}
+
+#[test]
+fn backward_checks_before_it_writes() {
+    let op = sgp();
+    let x = vec![0.5_f32; 80];
+    let w = vec![0.1_f32; 100];
+    let shape = [8_usize, 2, 5];
+    let (x, w) = (
+        Tensor::new(&x, &shape).expect("fits"),
+        Tensor::new(&w, &[5, 20]).expect("fits"),
+    );
+    let inputs = [x, x, w];
+    let evaluation = op.evaluate(&inputs).expect("fits");
+    let output = Tensor::new(&evaluation.output, &shape).expect("fits");
+    let short = Tensor::new(&evaluation.output[..16], &[8, 2, 1]).expect("fits");
+    let dims = op.bind(&[&shape, &shape, &[5, 20]]).expect("fits");
+    let len = op.workspace_len::<f32>(&dims, Pass::Backward);
+    let saved = &evaluation.saved[..];
+    let call = |output, saved, grad, grads: usize, grad_w: [usize; 2], len: usize| {
+        let mut buffers = [
+            vec![7.0_f32; 80],
+            vec![7.0_f32; 80],
+            vec![7.0; grad_w[0] * grad_w[1]],
+        ];
+        let [gx, gy, gw] = &mut buffers;
+        let mut views = vec![
+            Some(TensorMut::new(gx, &shape).expect("fits")),
+            Some(TensorMut::new(gy, &shape).expect("fits")),
+            Some(TensorMut::new(gw, &grad_w).expect("fits")),
+        ];
+        views.truncate(grads);
+        let mut workspace = vec![0.0_f32; len];
+        let result = op.backward(&inputs, output, saved, grad, &mut views, &mut workspace);
+        let untouched = buffers.iter().flatten().all(|&g| g == 7.0);
+        assert_eq!(untouched, result.is_err());
+        result
+    };
+    assert_eq!(call(output, saved, output, 3, [5, 20], len), Ok(()));
+    let error = |result: Result<(), Error>| result.expect_err("wrong");
+    says(
+        &error(call(short, saved, output, 3, [5, 20], len)),
+        &["`o`", "[8, 2, 5]", "[8, 2, 1]"],
+    );
+    says(
+        &error(call(output, saved, short, 3, [5, 20], len)),
+        &["`grad_o`", "[8, 2, 1]"],
+    );
+    says(
+        &error(call(output, saved, output, 2, [5, 20], len)),
+        &["3 gradients", "got 2"],
+    );
+    says(
+        &error(call(output, saved, output, 3, [20, 5], len)),
+        &["`grad_w`", "[5, 20]", "[20, 5]"],
+    );
+    says(
+        &error(call(output, &saved[1..], output, 3, [5, 20], len)),
+        &["saved", "got 7"],
+    );
+    says(
+        &error(call(output, saved, output, 3, [5, 20], len - 1)),
+        &["workspace", "at least"],
+    );
+}
+
+/// Tensors without elements can have axes of any size; sizes of buffers must not overflow.
+#[test]
+fn absurd_sizes_of_empty_tensors_are_no_panic() {
+    let algebra = cl300();
+    let plain = |kind| ops::product(algebra, kind, None, None);
+    let steerable = SteerableOptions {
+        first_order: false,
+        normalize: false,
+    };
+    let operators = [
+        plain(ProductKind::Geometric),
+        ops::grade_rms(algebra, 1e-6),
+        ops::sgp_norm(algebra, &ProductOptions::default()),
+        ops::fcgp_norm(algebra, &ProductOptions::default()),
+        ops::mv_linear(algebra, &LinearOptions::default()),
+        ops::mv_layer_norm(algebra),
+        ops::steerable_product(algebra, &steerable),
+        ops::sandwich(algebra, None, None),
+    ];
+    for op in operators {
+        let op = op.expect("shipped");
+        for big in [usize::MAX, usize::MAX / 2 + 1, 1 << 60] {
+            for dims in [
+                [big, 0, 0],
+                [0, big, 0],
+                [0, 0, big],
+                [0, big, big],
+                [big, 0, big],
+            ] {
+                let [batch, in_channels, out_channels] = dims;
+                let dims = flashcliff::Dims {
+                    batch,
+                    in_channels,
+                    out_channels,
+                };
+                let shapes: Vec<Vec<usize>> = op.inputs().iter().map(|i| i.shape(&dims)).collect();
+                let tensors: Vec<Tensor<'_, f32>> = shapes
+                    .iter()
+                    .filter_map(|s| Tensor::new(&[], s).ok())
+                    .collect();
+                if tensors.len() < shapes.len() {
+                    continue;
+                }
+                let run = || op.evaluate(&tensors).map(|e| e.output.len());
+                let result = std::panic::catch_unwind(std::panic::AssertUnwindSafe(run));
+                let result =
+                    result.unwrap_or_else(|_| panic!("{} panicked at {shapes:?}", op.name()));
+                if let Err(error) = result {
+                    says(&error, &["large"]);
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn errors_cross_threads() {
+    fn check<T: std::error::Error + Send + Sync + 'static>() {}
+    fn sendable<T: Send + Sync + Clone>() {}
+    check::<Error>();
+    sendable::<Operator>();
+}
