@@ -45,6 +45,18 @@ impl Multivector {
             .collect()
     }
 
+    /// The part of some of its grades.
+    pub fn restricted(&self, algebra: &Algebra, grades: GradeSet) -> Self {
+        let grades = self.grades.intersection(grades);
+        let blades = algebra.blades_in(grades).into_iter();
+        Self {
+            grades,
+            components: blades
+                .filter_map(|blade| self.get(algebra, blade))
+                .collect(),
+        }
+    }
+
     /// Applies `f` to every component and its blade.
     pub fn map(&self, algebra: &Algebra, mut f: impl FnMut(usize, Id) -> Id) -> Self {
         let blades = algebra.blades_in(self.grades);

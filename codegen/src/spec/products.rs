@@ -103,9 +103,15 @@ pub(super) fn product(
     p
 }
 
-/// The grades that `x y reverse(x)` can reach.
+/// The grades that `x y reverse(x)` can reach. It behaves under the reverse as `y` does, so of the
+/// grades of the product only those remain whose sign under the reverse some grade of `y` has.
 pub(super) fn sandwich_grades(algebra: &Algebra, versor: GradeSet, operand: GradeSet) -> GradeSet {
-    algebra.reachable(KIND, algebra.reachable(KIND, versor, operand), versor)
+    let sign = |grade: usize| algebra.reverse_sign(algebra.grade_range(grade).start);
+    let reached = algebra.reachable(KIND, algebra.reachable(KIND, versor, operand), versor);
+    let kept = reached
+        .iter()
+        .filter(|&g| operand.iter().any(|o| sign(o) == sign(g)));
+    kept.fold(GradeSet::EMPTY, |set, g| set.union(GradeSet::single(g)))
 }
 
 /// The sandwich `x y reverse(x)`.
@@ -117,6 +123,7 @@ pub(super) fn sandwich(algebra: &Algebra, versor: GradeSet, operand: GradeSet) -
     let reversed = x.signed(&mut p.graph, algebra, |blade| algebra.reverse_sign(blade));
     let reversed = reversed.cut(&mut p);
     let o = half.product(&mut p.graph, algebra, KIND, &reversed);
+    let o = o.restricted(algebra, sandwich_grades(algebra, versor, operand));
     o.output(&mut p, algebra);
     p
 }

@@ -17,19 +17,24 @@ const RUN_TIME: RunTime<'_> = RunTime {
     gate: &gate,
 };
 
+/// Away from zero, where smooth norms bend within a step of the differences.
 fn data(program: &Program, random: &mut Random) -> Data {
+    let mut reals = |len| -> Vec<f64> {
+        let away = |x: f64| (0.3 + 0.7 * x.abs()).copysign(x);
+        random.reals(len, 1.0).into_iter().map(away).collect()
+    };
     let (batch, channels) = (2, 3);
     let lanes = batch * channels;
     Data {
         inputs: program
             .inputs
             .iter()
-            .map(|input| random.reals(input.components.len() * lanes, 1.0))
+            .map(|input| reals(input.components.len() * lanes))
             .collect(),
         params: program
             .params
             .iter()
-            .map(|p| random.reals(p.count * channels, 1.0))
+            .map(|p| reals(p.count * channels))
             .collect(),
         batch,
         channels,

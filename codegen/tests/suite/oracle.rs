@@ -215,7 +215,11 @@ impl Oracle<'_> {
                     })
                 });
                 let reversed: Lane = reversed.collect();
-                self.product(geometric, (middle, &half), (left, &reversed), None)
+                let all = self.product(geometric, (middle, &half), (left, &reversed), None);
+                let reached = self.algebra.reachable(geometric, middle, left);
+                let own = self.operator.output.iter();
+                let own = own.flat_map(|grade| self.positions(reached, grade));
+                own.map(|k| all[k].clone()).collect()
             }
             "reverse" => self.signed(x, |g| g * g.saturating_sub(1) / 2),
             "grade_involution" => self.signed(x, |g| g),

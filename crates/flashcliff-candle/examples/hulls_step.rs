@@ -1,4 +1,5 @@
-//! Times the phases of a training step of the convex hull model: `cargo run --release -p flashcliff-candle --example hulls_step`.
+//! Times the phases of a training step of the convex hull model: `cargo run --release -p
+//! flashcliff-candle --example hulls_step`.
 
 use std::time::{Duration, Instant};
 

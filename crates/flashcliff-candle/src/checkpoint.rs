@@ -11,7 +11,8 @@ use safetensors::SafeTensors;
 
 use crate::Error;
 
-/// Key of the text in the file's metadata. One key, because the order of several would not be fixed.
+/// Key of the text in the file's metadata. One key, because the order of several would not be
+/// fixed.
 const TEXT: &str = "flashcliff";
 
 /// Named tensors and named texts, as read from or to be written to a file.
@@ -27,7 +28,8 @@ impl Checkpoint {
         Self::default()
     }
 
-    /// Adds a tensor, replacing one of that name. The elements are shared, not copied: save before they change.
+    /// Adds a tensor, replacing one of that name. The elements are shared, not copied: save before
+    /// they change.
     pub fn insert(&mut self, name: impl Into<String>, tensor: &Tensor) {
         self.tensors.insert(name.into(), tensor.detach());
     }
@@ -72,9 +74,11 @@ impl Checkpoint {
         self.text.get(name).map(String::as_str)
     }
 
-    /// Writes the checkpoint: a reader sees the old file or the whole new one, never a part, also after a crash.
+    /// Writes the checkpoint: a reader sees the old file or the whole new one, never a part, also
+    /// after a crash.
     ///
-    /// The bytes depend on the contents only. The file is written beside its destination, flushed to the disk, then renamed.
+    /// The bytes depend on the contents only. The file is written beside its destination, flushed
+    /// to the disk, then renamed.
     ///
     /// # Errors
     /// [`Error::Write`]; the old file is untouched then.
@@ -94,7 +98,8 @@ impl Checkpoint {
     /// Reads a checkpoint.
     ///
     /// # Errors
-    /// [`Error::Read`], or [`Error::Corrupt`] if the file is not a complete safetensors file of types that candle knows.
+    /// [`Error::Read`], or [`Error::Corrupt`] if the file is not a complete safetensors file of
+    /// types that candle knows.
     pub fn load(path: impl AsRef<Path>) -> Result<Self, Error> {
         let path = path.as_ref();
         let bytes = fs::read(path).map_err(|source| Error::Read {
@@ -132,7 +137,8 @@ fn write_atomically(path: &Path, bytes: &[u8]) -> std::io::Result<()> {
     let mut file = tempfile::NamedTempFile::new_in(&folder)?;
     file.write_all(bytes)?;
     file.as_file().sync_all()?;
-    // A temporary file is private to its owner; a checkpoint gets the permissions of the file it replaces, or those of any new file.
+    // A temporary file is private to its owner; a checkpoint gets the permissions of the file it
+    // replaces, or those of any new file.
     #[cfg(unix)]
     if let Ok(old) = fs::metadata(path) {
         file.as_file().set_permissions(old.permissions())?;

@@ -6,7 +6,8 @@ use candle_core::DType;
 
 /// Why a call of this crate failed.
 ///
-/// Functions that take part in a candle graph return [`candle_core::Error`], into which this type converts with its text kept.
+/// Functions that take part in a candle graph return [`candle_core::Error`], into which this type
+/// converts with its text kept.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {

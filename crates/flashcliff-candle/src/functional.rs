@@ -1,8 +1,9 @@
 //! The core's operators as differentiable functions of candle tensors.
 //!
-//! Multivector tensors are `[blades, batch, channels]`; `C` is a number of channels, `G` the number of grades, `P` the number of paths. Every function
-//! builds its operator and applies it ([`apply`]); a layer that runs often keeps the operator instead. All of them take `f32` or `f64` on the CPU,
-//! and fail as [`apply`] does, or because the algebra has no kernels for the options.
+//! Multivector tensors are `[blades, batch, channels]`; `C` is a number of channels, `G` the number
+//! of grades, `P` the number of paths. Every function builds its operator and applies it
+//! ([`apply`]); a layer that runs often keeps the operator instead. All of them take `f32` or `f64`
+//! on the CPU, and fail as [`apply`] does, or because the algebra has no kernels for the options.
 
 use candle_core::{Result, Tensor};
 use flashcliff::ops::{self, LinearOptions, ProductOptions, SteerableOptions};
@@ -12,8 +13,9 @@ use crate::op::apply;
 
 /// Gated, weighted geometric product of channels with themselves, then an RMS norm per grade.
 ///
-/// `o = norm(sum_ik w[c, path(i,j,k)] e(i,j,k) gate(x)_i gate(y)_k)`, with the sign `e` of the Cayley table, `gate(x) = gate(x_0) x`, and
-/// `norm(o)_j = o_j / sqrt(mean_c sum_(i in grade j) o_i^2 + eps)`.
+/// `o = norm(sum_ik w[c, path(i,j,k)] e(i,j,k) gate(x)_i gate(y)_k)`, with the sign `e` of the
+/// Cayley table, `gate(x) = gate(x_0) x`, and `norm(o)_j = o_j / sqrt(mean_c sum_(i in grade j)
+/// o_i^2 + eps)`.
 ///
 /// | tensor | shape |
 /// |---|---|
@@ -32,7 +34,8 @@ pub fn sgp_norm(
     run(ops::sgp_norm(algebra, options), &[x, y, w])
 }
 
-/// Gated, weighted geometric product of all input channels into all output channels, then an RMS norm per grade.
+/// Gated, weighted geometric product of all input channels into all output channels, then an RMS
+/// norm per grade.
 ///
 /// As [`sgp_norm`], with `sum_n w[path(i,j,k), n, m] ...` over the input channels `n`.
 ///
@@ -42,7 +45,8 @@ pub fn sgp_norm(
 /// | `w` | `[P, in, out]` |
 /// | output | `[blades, batch, out]` |
 ///
-/// Source: flash-clifford, fully connected form; CGENN's `FullyConnectedSteerableGeometricProductLayer`.
+/// Source: flash-clifford, fully connected form; CGENN's
+/// `FullyConnectedSteerableGeometricProductLayer`.
 pub fn fcgp_norm(
     algebra: Algebra,
     options: &ProductOptions,
@@ -53,7 +57,8 @@ pub fn fcgp_norm(
     run(ops::fcgp_norm(algebra, options), &[x, y, w])
 }
 
-/// Linear map of channels with one matrix per grade, or one for all: `o_i = W[.., grade(i)] x_i (+ bias)`.
+/// Linear map of channels with one matrix per grade, or one for all: `o_i = W[.., grade(i)] x_i (+
+/// bias)`.
 ///
 /// | tensor | shape |
 /// |---|---|
@@ -75,7 +80,8 @@ pub fn mv_linear(
     run(ops::mv_linear(algebra, options), &inputs)
 }
 
-/// Learned normalisation per grade: `o_g = x_g / (sigmoid(a_g) (|x_g| - 1) + 1 + 1e-6)`, with the smooth norm of [`grade_norms`].
+/// Learned normalisation per grade: `o_g = x_g / (sigmoid(a_g) (|x_g| - 1) + 1 + 1e-6)`, with the
+/// smooth norm of [`grade_norms`].
 ///
 /// | tensor | shape |
 /// |---|---|
@@ -87,9 +93,11 @@ pub fn grade_norm(algebra: Algebra, x: &Tensor, a: &Tensor) -> Result<Tensor> {
     run(ops::grade_norm(algebra), &[x, a])
 }
 
-/// Weighted geometric product `z = sum_ik w[c, path(i,j,k)] e(i,j,k) x_i r_k` with CGENN's surroundings.
+/// Weighted geometric product `z = sum_ik w[c, path(i,j,k)] e(i,j,k) x_i r_k` with CGENN's
+/// surroundings.
 ///
-/// With `a`, `r` is normalised first as by [`grade_norm`]. With `l`, the output is `(l + z) / sqrt 2`, else `z`.
+/// With `a`, `r` is normalised first as by [`grade_norm`]. With `l`, the output is `(l + z) / sqrt
+/// 2`, else `z`.
 ///
 /// | tensor | shape |
 /// |---|---|
@@ -116,7 +124,8 @@ pub fn steerable_product(
     run(ops::steerable_product(algebra, &options), &inputs)
 }
 
-/// Gate per grade: `o_g = sigmoid(a_g u_g + b_g) x_g`, with `u_0 = x_0` and `u_g` an invariant of `x_g` above.
+/// Gate per grade: `o_g = sigmoid(a_g u_g + b_g) x_g`, with `u_0 = x_0` and `u_g` an invariant of
+/// `x_g` above.
 ///
 /// | tensor | shape |
 /// |---|---|
@@ -146,7 +155,8 @@ pub fn mv_layer_norm(algebra: Algebra, x: &Tensor, a: &Tensor) -> Result<Tensor>
     run(ops::mv_layer_norm(algebra), &[x, a])
 }
 
-/// A bilinear product of multivectors, blade sets as given (`None` is all grades); the output holds the grades that can be reached.
+/// A bilinear product of multivectors, blade sets as given (`None` is all grades); the output holds
+/// the grades that can be reached.
 ///
 /// `x`, `y`, output: `[their blades, batch, C]`.
 pub fn product(
@@ -196,7 +206,8 @@ pub fn undual(algebra: Algebra, x: &Tensor) -> Result<Tensor> {
     run(ops::undual(algebra), &[x])
 }
 
-/// The smooth norm of whole multivectors, `(q^2 + 1e-16)^(1/4)` with `q = <reverse(x) x>_0`. `[blades, batch, C]` to `[1, batch, C]`.
+/// The smooth norm of whole multivectors, `(q^2 + 1e-16)^(1/4)` with `q = <reverse(x) x>_0`.
+/// `[blades, batch, C]` to `[1, batch, C]`.
 pub fn norm(algebra: Algebra, x: &Tensor) -> Result<Tensor> {
     run(ops::norm(algebra), &[x])
 }
@@ -211,12 +222,14 @@ pub fn gate(algebra: Algebra, gate: Gate, x: &Tensor) -> Result<Tensor> {
     run(ops::gate(algebra, gate), &[x])
 }
 
-/// RMS norm per grade and batch element: `o_j = x_j / sqrt(mean_c sum_(i in grade j) x_i^2 + eps)`. `[blades, batch, C]` to the same.
+/// RMS norm per grade and batch element: `o_j = x_j / sqrt(mean_c sum_(i in grade j) x_i^2 + eps)`.
+/// `[blades, batch, C]` to the same.
 pub fn grade_rms(algebra: Algebra, eps: f64, x: &Tensor) -> Result<Tensor> {
     run(ops::grade_rms(algebra, eps), &[x])
 }
 
-/// Points as the vector part of full multivectors: `[batch, points, dim]` to `[blades, batch, points]`.
+/// Points as the vector part of full multivectors: `[batch, points, dim]` to `[blades, batch,
+/// points]`.
 ///
 /// # Errors
 /// Points whose dimension is not the algebra's.

@@ -1,8 +1,9 @@
 //! Parameters: named variables in a fixed order, drawn from a seed.
 //!
-//! candle's CPU random numbers cannot be seeded. [`Parameters`] serves candle's [`VarBuilder`] from a ChaCha8 stream instead: every variable that a
-//! constructor asks for is drawn, in the order of asking, so a model is a function of its seed. Values are drawn in `f64` and rounded to the type of
-//! the variable, so an `f32` and an `f64` model of one seed start at the same point.
+//! candle's CPU random numbers cannot be seeded. [`Parameters`] serves candle's [`VarBuilder`] from
+//! a ChaCha8 stream instead: every variable that a constructor asks for is drawn, in the order of
+//! asking, so a model is a function of its seed. Values are drawn in `f64` and rounded to the type
+//! of the variable, so an `f32` and an `f64` model of one seed start at the same point.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -60,7 +61,8 @@ impl Parameters {
         }
     }
 
-    /// A builder for the constructors of layers and models: it creates what is missing here and hands out what is there.
+    /// A builder for the constructors of layers and models: it creates what is missing here and
+    /// hands out what is there.
     pub fn builder(&self, dtype: DType, device: &Device) -> VarBuilder<'static> {
         VarBuilder::from_backend(Box::new(self.clone()), dtype, device.clone())
     }
@@ -93,7 +95,8 @@ impl Parameters {
         self.lock().find(name).cloned()
     }
 
-    /// Sets every variable to the tensor `{prefix}{name}` of a checkpoint. Other tensors there are ignored.
+    /// Sets every variable to the tensor `{prefix}{name}` of a checkpoint. Other tensors there are
+    /// ignored.
     ///
     /// # Errors
     /// A missing tensor, a wrong shape or a wrong type; nothing is changed then.

@@ -1,4 +1,5 @@
-//! flashcliff in candle: its operators with gradients, the layers of CGENN and flash-clifford, and models made of them.
+//! flashcliff in candle: its operators with gradients, the layers of CGENN and flash-clifford, and
+//! models made of them.
 //!
 //! * [`op`] - any core operator as a differentiable candle operation.
 //! * [`functional`] - the operators as functions of tensors.
@@ -26,7 +27,8 @@
 //! ```
 //!
 //! # Determinism
-//! A seed decides the parameters; every operator, gradient and step is the same bit for bit from run to run.
+//! A seed decides the parameters; every operator, gradient and step is the same bit for bit from
+//! run to run.
 
 #![forbid(unsafe_code)]
 

@@ -131,7 +131,8 @@ fn tampered(name: &str, replacement: Option<Tensor>) -> Checkpoint {
 
 #[test]
 fn a_wrong_tensor_changes_nothing() {
-    // The last parameter in the order of creation, so that a load that sets as it goes would have changed the others.
+    // The last parameter in the order of creation, so that a load that sets as it goes would have
+    // changed the others.
     let name = "net.4.linear_left.bias";
     let target = model(2);
     let before = bits(&target);

@@ -1,4 +1,5 @@
-//! Layers against the oracle: values, and gradients by central differences of the oracle-checked values.
+//! Layers against the oracle: values, and gradients by central differences of the oracle-checked
+//! values.
 
 mod common;
 
@@ -24,7 +25,8 @@ fn oracles() -> Vec<Oracle> {
         .into()
 }
 
-/// Builds a layer with disturbed parameters, and checks its value against the oracle and its gradients against differences of its value.
+/// Builds a layer with disturbed parameters, and checks its value against the oracle and its
+/// gradients against differences of its value.
 fn check<L: Module>(
     name: &str,
     oracle: &Oracle,

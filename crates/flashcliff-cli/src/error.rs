@@ -169,7 +169,9 @@ pub(crate) enum Error {
     },
 
     /// The loss is no number any more.
-    #[error("training diverged: expected a finite loss, got {loss} at step {step}; a smaller --lr may help")]
+    #[error(
+        "training diverged: expected a finite loss, got {loss} at step {step}; a smaller --lr may help"
+    )]
     Diverged {
         /// The step.
         step: usize,
@@ -248,7 +250,10 @@ mod tests {
             path: "a/b".into(),
             source: std::io::Error::other("disk full"),
         };
-        assert_eq!(report(&error), "error: cannot write a/b\n  caused by: disk full\n");
+        assert_eq!(
+            report(&error),
+            "error: cannot write a/b\n  caused by: disk full\n"
+        );
         let repeated = Error::Host(flashcliff_candle::Error::Write {
             path: "a/b".into(),
             source: std::io::Error::other("disk full"),

@@ -99,7 +99,11 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("file");
         std::fs::write(&file, "").unwrap();
-        for path in [folder.path().to_owned(), file.join("below"), folder.path().join("no/such")] {
+        for path in [
+            folder.path().to_owned(),
+            file.join("below"),
+            folder.path().join("no/such"),
+        ] {
             let error = AtomicFile::create(&path).unwrap_err();
             assert!(matches!(error, Error::Write { path: p, .. } if p == path));
         }

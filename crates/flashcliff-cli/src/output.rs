@@ -40,7 +40,10 @@ impl Table {
     /// An empty table with these columns.
     pub(crate) fn new(columns: &[(&str, Align)]) -> Self {
         Self {
-            columns: columns.iter().map(|&(name, align)| (name.to_owned(), align)).collect(),
+            columns: columns
+                .iter()
+                .map(|&(name, align)| (name.to_owned(), align))
+                .collect(),
             rows: Vec::new(),
         }
     }
@@ -55,7 +58,11 @@ impl Table {
         let header: Vec<String> = self.columns.iter().map(|(name, _)| name.clone()).collect();
         let widths: Vec<usize> = (0..self.columns.len())
             .map(|column| {
-                let cells = self.rows.iter().chain([&header]).filter_map(|row| row.get(column));
+                let cells = self
+                    .rows
+                    .iter()
+                    .chain([&header])
+                    .filter_map(|row| row.get(column));
                 cells.map(|cell| cell.chars().count()).max().unwrap_or(0)
             })
             .collect();

@@ -34,6 +34,7 @@ mod algebra;
 mod element;
 mod error;
 #[rustfmt::skip]
+#[allow(clippy::approx_constant, reason = "constants are written by value")]
 mod generated;
 mod kernel;
 mod operator;

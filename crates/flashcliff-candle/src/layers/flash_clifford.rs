@@ -18,8 +18,9 @@ pub struct FlashCliffordOptions {
     pub normalize: bool,
     /// Sums the product over all input channels instead of working within each.
     pub fully_connected: bool,
-    /// Where the bias of the linear map goes. flash-clifford adds it to every blade ([`Bias::EveryBlade`]), which **breaks equivariance** as soon as
-    /// training moves it off zero; use that only to run its trained weights. The default is the scalar blade.
+    /// Where the bias of the linear map goes. flash-clifford adds it to every blade
+    /// ([`Bias::EveryBlade`]), which **breaks equivariance** as soon as training moves it off zero;
+    /// use that only to run its trained weights. The default is the scalar blade.
     pub bias: Bias,
 }
 
@@ -34,13 +35,17 @@ impl Default for FlashCliffordOptions {
 }
 
 /// `y = W[grade] x + bias`, then the gated product of `x` and `y` and an RMS norm per grade
-/// ([`sgp_norm`](crate::functional::sgp_norm) or [`fcgp_norm`](crate::functional::fcgp_norm), gate GELU, eps `1e-6`).
+/// ([`sgp_norm`](crate::functional::sgp_norm) or [`fcgp_norm`](crate::functional::fcgp_norm), gate
+/// GELU, eps `1e-6`).
 ///
 /// | parameter | shape | start |
 /// |---|---|---|
-/// | `linear_weight` | `[G, C, C]`: grade, input, output | normal, std `1 / sqrt(C)` if fully connected, else `1 / sqrt(C (dim + 1))` |
+/// | `linear_weight` | `[G, C, C]`: grade, input, output | normal, std as below |
 /// | `linear_bias` | `[1, 1, C]` | 0 |
-/// | `gp_weight` | `[C, P]`, or `[P, C, C]` (path, input, output) if fully connected | normal, std `1 / sqrt(dim + 1)` |
+/// | `gp_weight` | `[C, P]` or `[P, C, C]`: path, input, output | normal, std `1 / sqrt(dim + 1)` |
+///
+/// `gp_weight` has three axes in the fully connected form. The std of `linear_weight` is
+/// `1 / sqrt(C)` in that form, else `1 / sqrt(C (dim + 1))`.
 ///
 /// Source: flash-clifford, `modules/layer.py`.
 #[derive(Debug, Clone)]

@@ -12,10 +12,11 @@ use super::{GradeNorm, MVLinear, SteerableLayerOptions, normal};
 use crate::Error;
 use crate::op::node::{self, Argument};
 
-/// The geometric product of channels with normalised linear maps of them, summed over input channels with weights by path.
+/// The geometric product of channels with normalised linear maps of them, summed over input
+/// channels with weights by path.
 ///
-/// `r = normalization(linear_right(x))`, `z_j[m] = sum_n sum_ik weight[m, n, path(i,j,k)] e(i,j,k) x_i[n] r_k[n]`,
-/// `y = (linear_left(x) + z) / sqrt 2`.
+/// `r = normalization(linear_right(x))`, `z_j[m] = sum_n sum_ik weight[m, n, path(i,j,k)] e(i,j,k)
+/// x_i[n] r_k[n]`, `y = (linear_left(x) + z) / sqrt 2`.
 ///
 /// | parameter | shape | start |
 /// |---|---|---|
@@ -91,7 +92,7 @@ impl Module for FullyConnectedSteerableGeometricProduct {
         }
         // The state dict is [out, in, paths], the kernel reads [paths, in, out].
         let weight = self.weight.permute((2, 1, 0))?;
-        let arguments = [x, &right, &weight].map(|tensor| Argument::whole(tensor));
+        let arguments = [x, &right, &weight].map(Argument::whole);
         let product = node::apply(&self.product, &arguments)?;
         match &self.linear_left {
             None => Ok(product),

@@ -9,7 +9,8 @@ use flashcliff::{Algebra, Operator, ops};
 use crate::Error;
 use crate::op::node::{self, Argument};
 
-/// `y_g = x_g / (sigmoid(a_g) (|x_g| - 1) + 1 + 1e-6)`, with the smooth norm `|x_g| = (q(x_g)^2 + 1e-16)^(1/4)`.
+/// `y_g = x_g / (sigmoid(a_g) (|x_g| - 1) + 1 + 1e-6)`, with the smooth norm `|x_g| = (q(x_g)^2 +
+/// 1e-16)^(1/4)`.
 ///
 /// The parameter `a` `[C, G]` moves each grade between no normalisation and full normalisation.
 ///
@@ -21,7 +22,8 @@ pub struct GradeNorm {
 }
 
 impl GradeNorm {
-    /// A layer for `channels` channels whose parameter starts at `init` (0 in CGENN, that is half way).
+    /// A layer for `channels` channels whose parameter starts at `init` (0 in CGENN, that is half
+    /// way).
     ///
     /// # Errors
     /// Whatever the core or the builder says.

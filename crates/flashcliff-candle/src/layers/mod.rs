@@ -1,7 +1,7 @@
 //! Layers: parameters and the operators that use them.
 //!
-//! Constructors take a [`VarBuilder`]; parameters have the names and shapes of the original's PyTorch state dict, so its weights load unchanged.
-//! Multivectors are `[blades, batch, channels]`.
+//! Constructors take a [`VarBuilder`]; parameters have the names and shapes of the original's
+//! PyTorch state dict, so its weights load unchanged. Multivectors are `[blades, batch, channels]`.
 
 mod flash_clifford;
 mod fully_connected;
@@ -23,7 +23,8 @@ pub use steerable::{SteerableGeometricProduct, SteerableLayerOptions};
 
 use candle_nn::{Init, Linear, VarBuilder};
 
-/// An ordinary linear layer with PyTorch's initialisation: `weight` `[out, in]` and `bias` `[out]`, both uniform in `+-1 / sqrt(in)`.
+/// An ordinary linear layer with PyTorch's initialisation: `weight` `[out, in]` and `bias` `[out]`,
+/// both uniform in `+-1 / sqrt(in)`.
 ///
 /// # Errors
 /// Whatever the builder says.

@@ -9,7 +9,8 @@ use flashcliff::{Algebra, Invariant, Operator, ops};
 use crate::Error;
 use crate::op::node::{self, Argument};
 
-/// `y_g = sigmoid(a_g u_g + b_g) x_g`: `u_0` is the scalar, `u_g` above is `q(x_g)` ([`Invariant::Mag2`]) or its smooth norm ([`Invariant::Norm`]).
+/// `y_g = sigmoid(a_g u_g + b_g) x_g`: `u_0` is the scalar, `u_g` above is `q(x_g)`
+/// ([`Invariant::Mag2`]) or its smooth norm ([`Invariant::Norm`]).
 ///
 /// | parameter | shape | start |
 /// |---|---|---|

@@ -11,10 +11,12 @@ use crate::functional::point_vectors;
 use crate::op::embed::EmbedVectors;
 use crate::op::node::{self, Argument};
 
-/// [`MVLinear`](super::MVLinear) with one matrix for all grades, on points embedded as vectors: `y = W x + bias` with the bias on the scalar blade.
+/// [`MVLinear`](super::MVLinear) with one matrix for all grades, on points embedded as vectors: `y
+/// = W x + bias` with the bias on the scalar blade.
 ///
-/// The function and the parameters are those of `MVLinear(.., subspaces=False)` after `embed_grade(points, 1)` in CGENN. Only the vector blades are
-/// computed; all others but the scalar are zero.
+/// The function and the parameters are those of `MVLinear(.., subspaces=False)` after
+/// `embed_grade(points, 1)` in CGENN. Only the vector blades are computed; all others but the
+/// scalar are zero.
 ///
 /// Input: points `[batch, in, dim]`. Output: `[blades, batch, out]`.
 ///
@@ -52,19 +54,33 @@ impl PointEmbedding {
     }
 }
 
-impl Module for PointEmbedding {
-    fn forward(&self, points: &Tensor) -> Result<Tensor> {
+impl PointEmbedding {
+    /// The function that puts vectors and bias into full multivectors.
+    pub(crate) fn function(&self) -> &Arc<EmbedVectors> {
+        &self.function
+    }
+
+    /// The vector part of the output, `[dim, batch, out]`: the first input of the function.
+    pub(crate) fn vectors(&self, points: &Tensor) -> Result<Tensor> {
         let vectors = point_vectors(self.algebra, points)?;
         let (dim, batch, count) = vectors.dims3()?;
-        let channels = [self.weight.dim(0)?];
-        let vectors = vectors
+        vectors
             .reshape((dim * batch, count))?
             .matmul(&self.weight.t()?)?
-            .reshape((dim, batch, channels[0]))?;
-        let arguments = [
-            Argument::whole(&vectors),
-            Argument::shaped(&self.bias, &channels),
-        ];
+            .reshape((dim, batch, self.weight.dim(0)?))
+    }
+
+    /// The bias: the second input of the function.
+    pub(crate) fn bias(&self) -> Argument<'_> {
+        // Stored as [1, out, 1].
+        Argument::shaped(&self.bias, &self.weight.dims()[..1])
+    }
+}
+
+impl Module for PointEmbedding {
+    fn forward(&self, points: &Tensor) -> Result<Tensor> {
+        let vectors = self.vectors(points)?;
+        let arguments = [Argument::whole(&vectors), self.bias()];
         Ok(node::apply(&self.function, &arguments)?)
     }
 }

@@ -17,7 +17,8 @@ use crate::op::steerable::Steerable;
 pub struct SteerableLayerOptions {
     /// Adds a linear map of the input: `y = (left(x) + z) / sqrt 2` instead of `y = z`.
     pub first_order: bool,
-    /// Start of the parameter of the right factor's normalisation; `None` leaves the normalisation out.
+    /// Start of the parameter of the right factor's normalisation; `None` leaves the normalisation
+    /// out.
     pub normalization_init: Option<f64>,
 }
 
@@ -30,9 +31,11 @@ impl Default for SteerableLayerOptions {
     }
 }
 
-/// The geometric product of each channel with a normalised linear map of all channels, weighted by path.
+/// The geometric product of each channel with a normalised linear map of all channels, weighted by
+/// path.
 ///
-/// `r = normalization(linear_right(x))`, `z_j = sum_ik weight[c, path(i,j,k)] e(i,j,k) x_i r_k`, `y = (linear_left(x) + z) / sqrt 2`.
+/// `r = normalization(linear_right(x))`, `z_j = sum_ik weight[c, path(i,j,k)] e(i,j,k) x_i r_k`, `y
+/// = (linear_left(x) + z) / sqrt 2`.
 ///
 /// | parameter | shape | start |
 /// |---|---|---|
@@ -119,19 +122,29 @@ impl SteerableGeometricProduct {
     }
 }
 
-impl Module for SteerableGeometricProduct {
-    fn forward(&self, x: &Tensor) -> Result<Tensor> {
-        let channels = [self.weight.dim(0)?];
-        let mut arguments = vec![
-            Argument::whole(x),
-            Argument::whole(&self.right),
-            Argument::whole(&self.weight),
-        ];
+impl SteerableGeometricProduct {
+    /// The function of the layer.
+    pub(crate) fn function(&self) -> &Arc<Steerable> {
+        &self.function
+    }
+
+    /// The inputs of the function after the first.
+    pub(crate) fn parameters(&self) -> Vec<Argument<'_>> {
+        let mut arguments = vec![Argument::whole(&self.right), Argument::whole(&self.weight)];
         arguments.extend(self.a.as_ref().map(Argument::whole));
         if let Some((weight, bias)) = &self.left {
             arguments.push(Argument::whole(weight));
-            arguments.push(Argument::shaped(bias, &channels));
+            // Stored as [1, C, 1].
+            arguments.push(Argument::shaped(bias, &self.weight.dims()[..1]));
         }
+        arguments
+    }
+}
+
+impl Module for SteerableGeometricProduct {
+    fn forward(&self, x: &Tensor) -> Result<Tensor> {
+        let mut arguments = vec![Argument::whole(x)];
+        arguments.extend(self.parameters());
         Ok(node::apply(&self.function, &arguments)?)
     }
 }

@@ -12,9 +12,10 @@ const CHANNELS: usize = 8;
 
 /// An invariant function of two vectors in 5 dimensions.
 ///
-/// `MVLinear(2 -> 8, one matrix)`, [`SteerableGeometricProduct`] of 8 channels, its scalar parts, then `Linear(8 -> width)`, ReLU,
-/// `Linear(width -> width)`, ReLU, `Linear(width -> 1)`. Width 580 (344,077 parameters) is CGENN's; 380 (150,453) is GLGENN's. Named as in CGENN:
-/// `gp.0`, `gp.1`, `mlp.0`, `mlp.2`, `mlp.4`.
+/// `MVLinear(2 -> 8, one matrix)`, [`SteerableGeometricProduct`] of 8 channels, its scalar parts,
+/// then `Linear(8 -> width)`, ReLU, `Linear(width -> width)`, ReLU, `Linear(width -> 1)`. Width 580
+/// (344,077 parameters) is CGENN's; 380 gives 149,877. Named as in CGENN: `gp.0`, `gp.1`,
+/// `mlp.0`, `mlp.2`, `mlp.4`.
 ///
 /// Source: CGENN, `O5CGMLP`.
 #[derive(Debug, Clone)]

@@ -14,8 +14,9 @@ const GATES: usize = 3;
 
 /// A pseudoscalar of three vectors in 3 dimensions: it changes sign under reflections.
 ///
-/// [`FullyConnectedSteerableGeometricProduct`] `(3 -> 96)`, three [`MVSiLU`], the product layer again `(96 -> 1)`, and the pseudoscalar of its channel.
-/// 48,913 parameters, named as in CGENN: `net.0`, ..., `net.4`.
+/// [`FullyConnectedSteerableGeometricProduct`] `(3 -> 96)`, three [`MVSiLU`], the product layer
+/// again `(96 -> 1)`, and the pseudoscalar of its channel. 48,913 parameters, named as in CGENN:
+/// `net.0`, ..., `net.4`.
 ///
 /// Source: CGENN, `O3CGMLP` with 96 hidden features and 4 layers.
 #[derive(Debug, Clone)]

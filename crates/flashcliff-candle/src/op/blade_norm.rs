@@ -1,12 +1,14 @@
 //! The Euclidean norm over all blades.
 
 use super::Scalar;
-use super::function::{Array, Forward, Function};
+use super::function::{Array, Function, Slots};
+use super::scratch::Buffer;
 use crate::Error;
 
 /// `o = sqrt(sum_i x_i^2)` over the blades, with gradient 0 where `o = 0`, as in PyTorch.
 ///
-/// Input: `x` `[blades, batch, channels]`. Output `[batch, channels]`. Invariant under the orthogonal group of a definite metric only.
+/// Input: `x` `[blades, batch, channels]`. Output `[batch, channels]`. Invariant under the
+/// orthogonal group of a definite metric only.
 #[derive(Debug)]
 pub(crate) struct BladeNorm;
 
@@ -21,30 +23,31 @@ impl<T: Scalar> Function<T> for BladeNorm {
         1
     }
 
-    fn forward(&self, inputs: &[Array<T>]) -> Result<Forward<T, ()>, Error> {
-        let &[_, batch, channels] = inputs[0].shape else {
-            return Err(Error::Shape {
+    fn output_shape(&self, inputs: &[Array<T>]) -> Result<Vec<usize>, Error> {
+        match *inputs[0].shape {
+            [_, batch, channels] => Ok(vec![batch, channels]),
+            _ => Err(Error::Shape {
                 tensor: "blade_norm: x".to_owned(),
                 expected: "[blades, batch, channels]".to_owned(),
                 got: inputs[0].shape.to_vec(),
-            });
-        };
-        let mut output = vec![T::zero(); batch * channels];
-        if !output.is_empty() {
-            for blade in inputs[0].data.chunks_exact(batch * channels) {
-                for (sum, &x) in output.iter_mut().zip(blade) {
-                    *sum += x * x;
-                }
+            }),
+        }
+    }
+
+    fn forward(&self, inputs: &[Array<T>], output: &mut [T]) -> Result<(), Error> {
+        output.fill(T::zero());
+        if output.is_empty() {
+            return Ok(());
+        }
+        for blade in inputs[0].data.chunks_exact(output.len()) {
+            for (sum, &x) in output.iter_mut().zip(blade) {
+                *sum += x * x;
             }
         }
-        for sum in &mut output {
+        for sum in output {
             *sum = sum.root();
         }
-        Ok(Forward {
-            output,
-            shape: vec![batch, channels],
-            saved: (),
-        })
+        Ok(())
     }
 
     fn backward(
@@ -53,29 +56,28 @@ impl<T: Scalar> Function<T> for BladeNorm {
         output: Array<T>,
         (): &(),
         grad_output: Array<T>,
-        wanted: &[bool],
-    ) -> Result<Vec<Option<Vec<T>>>, Error> {
-        if !wanted[0] {
-            return Ok(vec![None]);
+        mut slots: Slots<T>,
+    ) -> Result<(), Error> {
+        let Some(grad) = &mut slots[0] else {
+            return Ok(());
+        };
+        if output.data.is_empty() {
+            return Ok(());
         }
-        let scale: Vec<T> = grad_output
-            .data
-            .iter()
-            .zip(output.data)
-            .map(|(&grad, &norm)| {
-                if norm == T::zero() {
-                    T::zero()
-                } else {
-                    grad / norm
-                }
-            })
-            .collect();
-        let mut grad = Vec::with_capacity(inputs[0].data.len());
-        if !scale.is_empty() {
-            for blade in inputs[0].data.chunks_exact(scale.len()) {
-                grad.extend(blade.iter().zip(&scale).map(|(&x, &scale)| scale * x));
+        let mut scale = Buffer::take(output.data.len());
+        for ((scale, &grad), &norm) in scale.iter_mut().zip(grad_output.data).zip(output.data) {
+            *scale = if norm == T::zero() {
+                T::zero()
+            } else {
+                grad / norm
+            };
+        }
+        let blades = inputs[0].data.chunks_exact(scale.len());
+        for (grad, blade) in grad.chunks_exact_mut(scale.len()).zip(blades) {
+            for ((grad, &x), &scale) in grad.iter_mut().zip(blade).zip(&*scale) {
+                *grad = scale * x;
             }
         }
-        Ok(vec![Some(grad)])
+        Ok(())
     }
 }

@@ -1,12 +1,13 @@
 //! Vectors and a scalar bias into full multivectors.
 
 use super::Scalar;
-use super::function::{Array, Forward, Function};
+use super::function::{Array, Function, Slots};
 use crate::Error;
 
 /// `o_0 = bias`, `o_i = v_(i-1)` on the `vectors` vector blades, zero elsewhere.
 ///
-/// Inputs: `v` `[vectors, batch, channels]`, `bias` `[channels]`. Output `[blades, batch, channels]`.
+/// Inputs: `v` `[vectors, batch, channels]`, `bias` `[channels]`. Output `[blades, batch,
+/// channels]`.
 #[derive(Debug)]
 pub(crate) struct EmbedVectors {
     /// Number of basis vectors.
@@ -26,7 +27,7 @@ impl<T: Scalar> Function<T> for EmbedVectors {
         2
     }
 
-    fn forward(&self, inputs: &[Array<T>]) -> Result<Forward<T, ()>, Error> {
+    fn output_shape(&self, inputs: &[Array<T>]) -> Result<Vec<usize>, Error> {
         let &[vectors, batch, channels] = inputs[0].shape else {
             return Err(self.shape_error("v", inputs[0].shape));
         };
@@ -36,44 +37,48 @@ impl<T: Scalar> Function<T> for EmbedVectors {
         if inputs[1].shape != [channels] {
             return Err(self.shape_error("bias", inputs[1].shape));
         }
-        let row = batch * channels;
-        let mut output = vec![T::zero(); self.blades * row];
-        if channels > 0 {
-            for scalars in output[..row].chunks_exact_mut(channels) {
-                scalars.copy_from_slice(inputs[1].data);
+        Ok(vec![self.blades, batch, channels])
+    }
+
+    fn forward(&self, inputs: &[Array<T>], output: &mut [T]) -> Result<(), Error> {
+        let (vectors, bias) = (inputs[0].data, inputs[1].data);
+        let (scalars, rest) = output.split_at_mut(output.len() / self.blades);
+        if !bias.is_empty() {
+            for row in scalars.chunks_exact_mut(bias.len()) {
+                row.copy_from_slice(bias);
             }
         }
-        output[row..row * (1 + vectors)].copy_from_slice(inputs[0].data);
-        Ok(Forward {
-            output,
-            shape: vec![self.blades, batch, channels],
-            saved: (),
-        })
+        let (head, zeros) = rest.split_at_mut(vectors.len());
+        head.copy_from_slice(vectors);
+        zeros.fill(T::zero());
+        Ok(())
     }
 
     fn backward(
         &self,
         inputs: &[Array<T>],
-        output: Array<T>,
+        _: Array<T>,
         (): &(),
         grad_output: Array<T>,
-        wanted: &[bool],
-    ) -> Result<Vec<Option<Vec<T>>>, Error> {
-        let channels = output.shape[2];
-        let row = output.shape[1] * channels;
-        let vectors = wanted[0].then(|| grad_output.data[row..row + inputs[0].data.len()].to_vec());
-        let bias = wanted[1].then(|| {
-            let mut sum = vec![T::zero(); channels];
-            if channels > 0 {
-                for scalars in grad_output.data[..row].chunks_exact(channels) {
-                    for (sum, &scalar) in sum.iter_mut().zip(scalars) {
+        mut slots: Slots<T>,
+    ) -> Result<(), Error> {
+        let (scalars, rest) = grad_output
+            .data
+            .split_at(grad_output.data.len() / self.blades);
+        if let Some(vectors) = &mut slots[0] {
+            vectors.copy_from_slice(&rest[..inputs[0].data.len()]);
+        }
+        if let Some(bias) = &mut slots[1] {
+            bias.fill(T::zero());
+            if !bias.is_empty() {
+                for row in scalars.chunks_exact(bias.len()) {
+                    for (sum, &scalar) in bias.iter_mut().zip(row) {
                         *sum += scalar;
                     }
                 }
             }
-            sum
-        });
-        Ok(vec![vectors, bias])
+        }
+        Ok(())
     }
 }
 

@@ -17,14 +17,6 @@ impl<'a, T: Scalar> Array<'a, T> {
     }
 }
 
-/// What a forward pass hands back.
-pub(crate) struct Forward<T, S> {
-    pub(crate) output: Vec<T>,
-    pub(crate) shape: Vec<usize>,
-    /// What the backward pass needs beyond inputs and output.
-    pub(crate) saved: S,
-}
-
 /// A differentiable function of several arrays with one result.
 pub(crate) trait Function<T: Scalar>: Send + Sync + 'static {
     /// What the backward pass needs beyond inputs and output. Lives as long as the graph.
@@ -36,16 +28,23 @@ pub(crate) trait Function<T: Scalar>: Send + Sync + 'static {
     /// Number of inputs.
     fn arity(&self) -> usize;
 
-    /// Computes the result.
-    fn forward(&self, inputs: &[Array<T>]) -> Result<Forward<T, Self::Saved>, Error>;
+    /// The shape of the result, after a check of the inputs' shapes.
+    fn output_shape(&self, inputs: &[Array<T>]) -> Result<Vec<usize>, Error>;
 
-    /// Computes the gradients of the inputs marked in `wanted`, in the order of the inputs; the other entries are `None`.
+    /// Writes every element of the result, whatever was there before.
+    fn forward(&self, inputs: &[Array<T>], output: &mut [T]) -> Result<Self::Saved, Error>;
+
+    /// Writes every element of the gradients that have a slot, whatever was there before. One slot
+    /// for each input, in order.
     fn backward(
         &self,
         inputs: &[Array<T>],
         output: Array<T>,
         saved: &Self::Saved,
         grad_output: Array<T>,
-        wanted: &[bool],
-    ) -> Result<Vec<Option<Vec<T>>>, Error>;
+        slots: Slots<T>,
+    ) -> Result<(), Error>;
 }
+
+/// Where the gradients of the inputs go; `None` for those that nobody asked for.
+pub(crate) type Slots<'a, T> = Vec<Option<&'a mut [T]>>;

@@ -1,13 +1,15 @@
 //! Core operators as differentiable candle operations.
 //!
-//! candle's custom operations take at most three inputs and keep no state. [`apply`] lifts both limits: it computes the output first, then records
-//! a node that holds inputs, output and saved rows, and whose backward pass yields the gradients of all inputs in one call of the core
-//! (`node` says how more than three gradients leave a node).
+//! candle's custom operations take at most three inputs and keep no state. [`apply`] lifts both
+//! limits: it computes the output first, then records a node that holds inputs, output and saved
+//! rows, and whose backward pass yields the gradients of all inputs in one call of the core (`node`
+//! says how more than three gradients leave a node).
 //!
 //! * `function` - what a node computes, in slices.
 //! * `operator` - a core operator as such a function.
 //! * `steerable` - a whole steerable geometric product layer as one function.
 //! * `embed`, `blade_norm` - the two ends of CGENN's invariant models.
+//! * `trunk` - embedding, layers and norm of an invariant model as one function.
 //! * `node` - functions into candle's graph.
 //! * `scratch` - the pool of workspaces.
 
@@ -19,6 +21,7 @@ mod operator;
 mod scalar;
 mod scratch;
 pub(crate) mod steerable;
+pub(crate) mod trunk;
 
 use std::sync::Arc;
 
@@ -32,13 +35,16 @@ use node::Argument;
 
 /// Applies a core operator to candle tensors, differentiably.
 ///
-/// The inputs come in the operator's own order ([`Operator::inputs`] names them and their shapes), all `f32` or all `f64`, on the CPU. Inputs that are
-/// not contiguous are copied first; others are read in place. Gradients are computed for those inputs that depend on a variable.
+/// The inputs come in the operator's own order ([`Operator::inputs`] names them and their shapes),
+/// all `f32` or all `f64`, on the CPU. Inputs that are not contiguous are copied first; others are
+/// read in place. Gradients are computed for those inputs that depend on a variable.
 ///
-/// The result is bitwise the core's, and as deterministic. First derivatives only: candle detaches gradients.
+/// The result is bitwise the core's, and as deterministic. First derivatives only: candle detaches
+/// gradients.
 ///
 /// # Errors
-/// A wrong number of inputs, an unsupported type or device, mixed types, and whatever the core says about the shapes.
+/// A wrong number of inputs, an unsupported type or device, mixed types, and whatever the core says
+/// about the shapes.
 ///
 /// ```
 /// use candle_core::{Device, Tensor, Var};

@@ -1,9 +1,12 @@
 //! Functions in candle's graph.
 //!
-//! A node in candle has at most three arguments. Only inputs that depend on a variable need to be arguments at all, so up to three of those make one
-//! node. More make a chain: *carrier* nodes take the first ones and yield a *token*, a tensor of one zero; the last node takes the token and the
-//! remaining inputs and yields the output. In the backward pass the last node comes first. It computes every gradient at once, answers for its own
-//! arguments, leaves the others in a stash shared with the carriers, and gives the token a gradient of zero, which makes candle visit the carriers.
+//! A node in candle has at most three arguments. Only inputs that depend on a variable need to be
+//! arguments at all, so up to three of those make one node. More make a chain: *carrier* nodes take
+//! the first ones and yield a *token*, a tensor of one zero; the last node takes the token and the
+//! remaining inputs and yields the output. In the backward pass the last node comes first. It
+//! computes every gradient at once, answers for its own arguments, leaves the others in a stash
+//! shared with the carriers, and gives the token a gradient of zero, which makes candle visit the
+//! carriers.
 
 use std::ops::Range;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -16,7 +19,7 @@ use candle_core::{
 };
 
 use super::Scalar;
-use super::function::{Array, Forward, Function};
+use super::function::{Array, Function};
 use crate::Error;
 
 /// An input of a node: a tensor, and the shape in which the function sees its elements.
@@ -103,11 +106,12 @@ fn record<T: Scalar, F: Function<T>>(
         inputs.push(argument.tensor.contiguous()?);
         shapes.push(argument.shape.unwrap_or(argument.tensor.dims()).to_vec());
     }
-    let Forward {
-        output,
-        shape,
-        saved,
-    } = with_arrays(&inputs, &shapes, |arrays| function.forward(arrays))?;
+    let (output, shape, saved) = with_arrays(&inputs, &shapes, |arrays| {
+        let shape = function.output_shape(arrays)?;
+        let mut output = vec![T::zero(); shape.iter().product()];
+        let saved = function.forward(arrays, &mut output)?;
+        Ok((output, shape, saved))
+    })?;
 
     let tracked: Vec<usize> = (0..inputs.len())
         .filter(|&i| inputs[i].track_op())
@@ -154,7 +158,8 @@ fn record<T: Scalar, F: Function<T>>(
     })
 }
 
-/// Which of `count` arguments go to carriers: none up to three, else three and then two at a time until one or two are left.
+/// Which of `count` arguments go to carriers: none up to three, else three and then two at a time
+/// until one or two are left.
 fn carried(count: usize) -> Range<usize> {
     if count <= 3 {
         return 0..0;
@@ -166,7 +171,8 @@ fn carried(count: usize) -> Range<usize> {
     0..end
 }
 
-/// Gradients on their way from the last node to the carriers, for each thread that runs a backward pass.
+/// Gradients on their way from the last node to the carriers, for each thread that runs a backward
+/// pass.
 #[derive(Default)]
 struct Stash(Mutex<Vec<(ThreadId, Vec<Option<Tensor>>)>>);
 
@@ -244,7 +250,8 @@ impl CustomOp3 for Carrier {
 /// The node whose result is the function's output.
 struct Last<T: Scalar, F: Function<T>> {
     function: Arc<F>,
-    /// All inputs. The graph holds them anyway: they are its arguments or the carriers', or constants needed backward.
+    /// All inputs. The graph holds them anyway: they are its arguments or the carriers', or
+    /// constants needed backward.
     inputs: Vec<Tensor>,
     shapes: Vec<Vec<usize>>,
     /// The inputs that want a gradient, in the order of the chain.
@@ -267,16 +274,17 @@ impl<T: Scalar, F: Function<T>> Last<T, F> {
 
     /// The gradients of this node's own arguments, a leading token included.
     fn gradients(&self, output: &Tensor, grad_output: &Tensor) -> Result<Vec<Option<Tensor>>> {
-        let mut wanted = vec![false; self.inputs.len()];
+        let mut grads: Vec<Option<Vec<T>>> = self.inputs.iter().map(|_| None).collect();
         for &input in &self.tracked {
-            wanted[input] = true;
+            grads[input] = Some(vec![T::zero(); self.inputs[input].elem_count()]);
         }
         let ends = [output.contiguous()?, grad_output.contiguous()?];
         let end_shapes = [output.dims().to_vec(), grad_output.dims().to_vec()];
-        let mut grads = with_arrays(&self.inputs, &self.shapes, |inputs| {
+        let slots = grads.iter_mut().map(Option::as_deref_mut).collect();
+        with_arrays(&self.inputs, &self.shapes, |inputs| {
             with_arrays(&ends, &end_shapes, |ends| {
                 self.function
-                    .backward(inputs, ends[0], &self.saved, ends[1], &wanted)
+                    .backward(inputs, ends[0], &self.saved, ends[1], slots)
             })
         })?;
         let mut chain: Vec<Option<Tensor>> = self
@@ -385,7 +393,8 @@ fn with_arrays<T: Scalar, R>(
     shapes: &[Vec<usize>],
     f: impl FnOnce(&[Array<T>]) -> std::result::Result<R, Error>,
 ) -> std::result::Result<R, Error> {
-    // A tensor that appears twice is locked once: a second read lock could wait for a writer that waits for the first.
+    // A tensor that appears twice is locked once: a second read lock could wait for a writer that
+    // waits for the first.
     let first: Vec<usize> = (0..tensors.len())
         .map(|i| {
             (0..i)

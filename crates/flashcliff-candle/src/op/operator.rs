@@ -3,7 +3,7 @@
 use flashcliff::{Operator, Pass, TensorMut};
 
 use super::Scalar;
-use super::function::{Array, Forward, Function};
+use super::function::{Array, Function, Slots};
 use super::scratch::Buffer;
 use crate::Error;
 
@@ -18,15 +18,13 @@ impl<T: Scalar> Function<T> for Operator {
         self.inputs().len()
     }
 
-    fn forward(&self, inputs: &[Array<T>]) -> Result<Forward<T, Buffer<T>>, Error> {
-        let shape = output_shape(self, inputs)?;
-        let mut output = vec![T::zero(); shape.iter().product()];
-        let saved = run_forward(self, inputs, &mut output)?;
-        Ok(Forward {
-            output,
-            shape,
-            saved,
-        })
+    fn output_shape(&self, inputs: &[Array<T>]) -> Result<Vec<usize>, Error> {
+        let shapes: Vec<&[usize]> = inputs.iter().map(|input| input.shape).collect();
+        Ok(Operator::output_shape(self, &self.bind(&shapes)?))
+    }
+
+    fn forward(&self, inputs: &[Array<T>], output: &mut [T]) -> Result<Buffer<T>, Error> {
+        run_forward(self, inputs, output)
     }
 
     fn backward(
@@ -35,26 +33,10 @@ impl<T: Scalar> Function<T> for Operator {
         output: Array<T>,
         saved: &Buffer<T>,
         grad_output: Array<T>,
-        wanted: &[bool],
-    ) -> Result<Vec<Option<Vec<T>>>, Error> {
-        let mut grads: Vec<Option<Vec<T>>> = inputs
-            .iter()
-            .zip(wanted)
-            .map(|(input, wanted)| wanted.then(|| vec![T::zero(); input.data.len()]))
-            .collect();
-        let slots = grads.iter_mut().map(Option::as_deref_mut).collect();
-        run_backward(self, inputs, output, saved, grad_output, slots)?;
-        Ok(grads)
+        slots: Slots<T>,
+    ) -> Result<(), Error> {
+        run_backward(self, inputs, output, saved, grad_output, slots)
     }
-}
-
-/// The shape of the operator's output for these inputs.
-pub(crate) fn output_shape<T: Scalar>(
-    operator: &Operator,
-    inputs: &[Array<T>],
-) -> Result<Vec<usize>, Error> {
-    let shapes: Vec<&[usize]> = inputs.iter().map(|input| input.shape).collect();
-    Ok(operator.output_shape(&operator.bind(&shapes)?))
 }
 
 /// Runs the operator forward into `output` and returns the saved rows.
@@ -81,7 +63,7 @@ pub(crate) fn run_backward<T: Scalar>(
     output: Array<T>,
     saved: &[T],
     grad_output: Array<T>,
-    slots: Vec<Option<&mut [T]>>,
+    slots: Slots<T>,
 ) -> Result<(), Error> {
     let shapes: Vec<&[usize]> = inputs.iter().map(|input| input.shape).collect();
     let dims = operator.bind(&shapes)?;

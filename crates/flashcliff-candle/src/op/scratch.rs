@@ -1,7 +1,9 @@
-//! Reusable buffers for values that never become candle tensors: workspaces, saved rows, inner activations.
+//! Reusable buffers for values that never become candle tensors: workspaces, saved rows, inner
+//! activations.
 //!
-//! Such a buffer lives for one call or for one graph. Taking it from the system each time costs a page fault for every 4 KiB, which for the
-//! activations of a small model is dearer than the arithmetic. A returned buffer keeps its old contents: kernels write before they read.
+//! Such a buffer lives for one call or for one graph. Taking it from the system each time costs a
+//! page fault for every 4 KiB, which for the activations of a small model is dearer than the
+//! arithmetic. A returned buffer keeps its old contents: kernels write before they read.
 
 use std::ops::{Deref, DerefMut};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -23,7 +25,8 @@ impl<T> Pool<T> {
     }
 
     fn lock(&self) -> MutexGuard<'_, Vec<Vec<T>>> {
-        // No code that can panic runs under the lock, so the list is whole even if it is marked poisoned.
+        // No code that can panic runs under the lock, so the list is whole even if it is marked
+        // poisoned.
         self.free.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -46,10 +46,12 @@ impl Default for AdamOptions {
 /// v <- beta2 v + (1 - beta2) g g
 /// p <- p - lr / (1 - beta1^t) * m / (sqrt(v) / sqrt(1 - beta2^t) + eps)
 /// ```
-/// Coefficients are computed in `f64` and rounded to the type of the parameter; the rest is computed in that type. Parameters change in place, in one
-/// pass each, on the calling thread, so results do not depend on the number of threads. A parameter without a gradient is left as it is.
+/// Coefficients are computed in `f64` and rounded to the type of the parameter; the rest is
+/// computed in that type. Parameters change in place, in one pass each, on the calling thread, so
+/// results do not depend on the number of threads. A parameter without a gradient is left as it is.
 ///
-/// Source: D. P. Kingma and J. Ba, *Adam: a method for stochastic optimization*, ICLR 2015, algorithm 1.
+/// Source: D. P. Kingma and J. Ba, *Adam: a method for stochastic optimization*, ICLR 2015,
+/// algorithm 1.
 #[derive(Debug)]
 pub struct Adam {
     options: AdamOptions,
@@ -125,7 +127,8 @@ impl Adam {
     /// One step with the gradients of a backward pass.
     ///
     /// # Errors
-    /// A gradient whose shape or type differs from its parameter's; parameters before it have been changed then.
+    /// A gradient whose shape or type differs from its parameter's; parameters before it have been
+    /// changed then.
     pub fn step(&mut self, gradients: &GradStore) -> Result<(), Error> {
         for slot in &mut self.slots {
             let Some(gradient) = gradients.get(&slot.var) else {
@@ -149,8 +152,9 @@ impl Adam {
         Ok(())
     }
 
-    /// Adds the state to a checkpoint: `{prefix}{name}.exp_avg`, `{prefix}{name}.exp_avg_sq` (the moments, under PyTorch's names) and
-    /// `{prefix}step`, the step of each parameter in the order given to [`Adam::new`].
+    /// Adds the state to a checkpoint: `{prefix}{name}.exp_avg`, `{prefix}{name}.exp_avg_sq` (the
+    /// moments, under PyTorch's names) and `{prefix}step`, the step of each parameter in the order
+    /// given to [`Adam::new`].
     ///
     /// # Errors
     /// Whatever candle says when it makes the tensors.

@@ -1,4 +1,5 @@
-//! Optimisers whose whole state can be saved, so that a resumed run repeats an uninterrupted one bit for bit.
+//! Optimisers whose whole state can be saved, so that a resumed run repeats an uninterrupted one
+//! bit for bit.
 
 mod adam;
 

@@ -1,6 +1,11 @@
-//! An oracle of plain loops in `f64`, which shares no code with the library: blades are bit masks, signs count swaps.
+//! An oracle of plain loops in `f64`, which shares no code with the library: blades are bit masks,
+//! signs count swaps.
 
-#![allow(dead_code, reason = "every test file uses its own part of the oracle")]
+#![allow(
+    dead_code,
+    unreachable_pub,
+    reason = "every test file uses its own part of the oracle"
+)]
 
 use candle_core::{DType, Device, Tensor};
 use flashcliff::{Algebra, Signature};
@@ -124,8 +129,7 @@ impl Oracle {
     pub fn algebra(&self) -> Algebra {
         let negative = self.metric.iter().filter(|m| **m < 0.0).count();
         let positive = self.metric.len() - negative;
-        let count = |n: usize| n.try_into().unwrap();
-        Algebra::new(Signature::new(count(positive), count(negative), 0).unwrap()).unwrap()
+        Algebra::new(Signature::new(positive, negative, 0).unwrap()).unwrap()
     }
 
     pub fn grades(&self) -> usize {
@@ -142,7 +146,7 @@ impl Oracle {
         let swaps: u32 = (1..32)
             .map(|t| (a.checked_shr(t).unwrap_or(0) & b).count_ones())
             .sum();
-        let mut sign = if swaps % 2 == 0 { 1.0 } else { -1.0 };
+        let mut sign = if swaps.is_multiple_of(2) { 1.0 } else { -1.0 };
         for (bit, square) in self.metric.iter().enumerate() {
             if (a & b) >> bit & 1 == 1 {
                 sign *= square;
@@ -175,7 +179,7 @@ impl Oracle {
         for i in 0..self.blades.len() {
             let k = self.grade(i);
             if g.is_none_or(|g| g == k) {
-                let reversed = if k * k.saturating_sub(1) / 2 % 2 == 0 {
+                let reversed = if (k * k.saturating_sub(1) / 2).is_multiple_of(2) {
                     1.0
                 } else {
                     -1.0

@@ -34,7 +34,10 @@ pub(super) fn costs(algebra: &Algebra) -> Vec<OperatorCost> {
 pub(super) fn dot(algebra: &Algebra, name: &str, grad: bool) -> Result<String, Error> {
     let programs = programs(algebra);
     let Some(program) = programs.iter().find(|program| program.name == name) else {
-        let names: Vec<&str> = programs.iter().map(|program| program.name.as_str()).collect();
+        let names: Vec<&str> = programs
+            .iter()
+            .map(|program| program.name.as_str())
+            .collect();
         return Err(Error::UnknownOperator {
             expected: names.join(", "),
             got: name.to_owned(),

@@ -1,8 +1,8 @@
 //! The tables of an algebra as JSON.
 
 use cayley::{Algebra, ProductKind};
-use serde::{Serialize, Serializer};
 use serde::ser::SerializeMap;
+use serde::{Serialize, Serializer};
 
 use crate::error::Error;
 
@@ -27,7 +27,9 @@ struct Tables {
 
 /// Terms (left, right, output, sign) of every product, zero terms absent.
 #[derive(Debug)]
-struct Products(Vec<(ProductKind, Vec<(usize, usize, usize, i8)>)>);
+struct Products(Vec<(ProductKind, Vec<Entry>)>);
+
+type Entry = (usize, usize, usize, i8);
 
 impl Serialize for Products {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
@@ -48,17 +50,30 @@ pub(super) fn render(algebra: &Algebra) -> Result<String, Error> {
     let indices = 0..algebra.blade_count();
     let product = |kind| {
         let terms = algebra.product(kind).into_iter();
-        (kind, terms.map(|t| (t.left, t.right, t.output, t.sign)).collect())
+        (
+            kind,
+            terms.map(|t| (t.left, t.right, t.output, t.sign)).collect(),
+        )
     };
     let tables = Tables {
         signature: [signature.p(), signature.q(), signature.r()],
         blades: indices.clone().map(|i| algebra.blade_name(i)).collect(),
         grades: indices.clone().map(|i| algebra.grade_of(i)).collect(),
-        paths: algebra.paths().iter().map(|path| [path.left, path.output, path.right]).collect(),
+        paths: algebra
+            .paths()
+            .iter()
+            .map(|path| [path.left, path.output, path.right])
+            .collect(),
         products: Products(ProductKind::ALL.map(product).into()),
         reverse: indices.clone().map(|i| algebra.reverse_sign(i)).collect(),
-        grade_involution: indices.clone().map(|i| algebra.grade_involution_sign(i)).collect(),
-        clifford_conjugate: indices.clone().map(|i| algebra.clifford_conjugate_sign(i)).collect(),
+        grade_involution: indices
+            .clone()
+            .map(|i| algebra.grade_involution_sign(i))
+            .collect(),
+        clifford_conjugate: indices
+            .clone()
+            .map(|i| algebra.clifford_conjugate_sign(i))
+            .collect(),
         dual: indices
             .map(|from| {
                 let (to, sign) = algebra.dual(from);

@@ -1,12 +1,14 @@
 //! The tables of an algebra as text.
 
+use std::collections::BTreeSet;
+
 use cayley::{Algebra, ProductKind};
 
 use super::graph;
 use crate::output::{Align, Table};
 
 /// Above this dimension expression graphs of all operators take longer to build than a reader wants to wait.
-const COST_DIM: usize = 5;
+const COST_DIM: usize = 6;
 
 /// Blades, paths, products, involutions and costs.
 pub(super) fn overview(algebra: &Algebra) -> String {
@@ -36,7 +38,9 @@ pub(super) fn overview(algebra: &Algebra) -> String {
 
 /// All products of two blades, the left one in the first column.
 pub(super) fn product_table(algebra: &Algebra, kind: ProductKind) -> String {
-    let names: Vec<String> = (0..algebra.blade_count()).map(|i| algebra.blade_name(i)).collect();
+    let names: Vec<String> = (0..algebra.blade_count())
+        .map(|i| algebra.blade_name(i))
+        .collect();
     let mut columns = vec![(kind.name(), Align::Left)];
     columns.extend(names.iter().map(|name| (name.as_str(), Align::Right)));
     let mut table = Table::new(&columns);
@@ -88,13 +92,28 @@ fn blades(algebra: &Algebra) -> String {
 
 fn paths(algebra: &Algebra) -> String {
     let paths: Vec<String> = algebra.paths().iter().map(ToString::to_string).collect();
-    format!("paths (grades left, output, right, in the order of weights): {}\n", paths.join(" "))
+    format!(
+        "paths (grades left, output, right, in the order of weights): {}\n",
+        paths.join(" ")
+    )
 }
 
 fn products(algebra: &Algebra) -> String {
-    let mut table = Table::new(&[("product", Align::Left), ("terms", Align::Right)]);
+    let mut table = Table::new(&[
+        ("product", Align::Left),
+        ("terms", Align::Right),
+        ("flops, a lane", Align::Right),
+    ]);
     for kind in ProductKind::ALL {
-        table.row([kind.name().to_owned(), algebra.product(kind).len().to_string()]);
+        let terms = algebra.product(kind);
+        let outputs: BTreeSet<usize> = terms.iter().map(|term| term.output).collect();
+        // A multiplication for each term, and an addition for each but the first of an output.
+        let flops = 2 * terms.len() - outputs.len();
+        table.row([
+            kind.name().to_owned(),
+            terms.len().to_string(),
+            flops.to_string(),
+        ]);
     }
     table.render()
 }
@@ -102,7 +121,11 @@ fn products(algebra: &Algebra) -> String {
 fn complements(algebra: &Algebra) -> String {
     let images = (0..algebra.blade_count()).map(|from| {
         let (to, sign) = algebra.dual(from);
-        format!("{} -> {}", algebra.blade_name(from), signed(sign, &algebra.blade_name(to)))
+        format!(
+            "{} -> {}",
+            algebra.blade_name(from),
+            signed(sign, &algebra.blade_name(to))
+        )
     });
     format!("dual: {}\n", images.collect::<Vec<_>>().join(", "))
 }
@@ -110,7 +133,7 @@ fn complements(algebra: &Algebra) -> String {
 fn operators(algebra: &Algebra) -> String {
     if algebra.dim() > COST_DIM {
         return format!(
-            "operators: costs are counted up to {COST_DIM} vectors; --dot gives the graph of one\n"
+            "costs of the other operators are counted up to {COST_DIM} vectors; --dot gives the graph of one\n"
         );
     }
     let mut table = Table::new(&[

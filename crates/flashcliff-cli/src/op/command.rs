@@ -98,7 +98,9 @@ pub(super) struct Between {
 
 impl Between {
     fn product(&self, algebra: Algebra, kind: ProductKind) -> Result<Work, Error> {
-        Ok(Work::Core(ops::product(algebra, kind, self.left, self.right)?))
+        Ok(Work::Core(ops::product(
+            algebra, kind, self.left, self.right,
+        )?))
     }
 }
 

@@ -7,13 +7,19 @@ use crate::error::Error;
 
 /// The names of the inputs, in the operator's order.
 pub(super) fn input_names(operator: &Operator) -> Vec<String> {
-    operator.inputs().iter().map(|spec| spec.name.to_owned()).collect()
+    operator
+        .inputs()
+        .iter()
+        .map(|spec| spec.name.to_owned())
+        .collect()
 }
 
 /// The tensors with their shapes, a line each.
 pub(super) fn shapes(operator: &Operator) -> String {
     let inputs = operator.inputs().iter().map(|spec| format!("{spec}\n"));
-    inputs.chain([format!("-> {}\n", operator.output())]).collect()
+    inputs
+        .chain([format!("-> {}\n", operator.output())])
+        .collect()
 }
 
 /// Runs the operator and, if asked, its gradients.

@@ -46,7 +46,10 @@ impl Layer {
 
     /// The names of the inputs: `x` and the parameters.
     pub(super) fn input_names(&self) -> Vec<String> {
-        self.specs("C", "C").into_iter().map(|(name, _)| name.to_owned()).collect()
+        self.specs("C", "C")
+            .into_iter()
+            .map(|(name, _)| name.to_owned())
+            .collect()
     }
 
     /// The tensors with their shapes, a line each.
@@ -56,7 +59,9 @@ impl Layer {
             Connection::Full => ("in", "out"),
         };
         let inputs = self.specs(from, to);
-        let inputs = inputs.into_iter().map(|(name, axes)| format!("{name} [{}]\n", axes.join(", ")));
+        let inputs = inputs
+            .into_iter()
+            .map(|(name, axes)| format!("{name} [{}]\n", axes.join(", ")));
         let output = format!("-> o [{}, batch, {to}]\n", self.algebra.blade_count());
         inputs.chain([output]).collect()
     }
@@ -149,7 +154,11 @@ impl Layer {
     /// The numbers of input and output channels, from the shapes of `x` and `weight`.
     fn channels(&self, x: &[usize], weight: &[usize]) -> Result<(usize, usize), Error> {
         let &[_, _, from] = x else {
-            return Err(self.shape_error("x", x, format!("[{}, batch, in]", self.algebra.blade_count())));
+            return Err(self.shape_error(
+                "x",
+                x,
+                format!("[{}, batch, in]", self.algebra.blade_count()),
+            ));
         };
         match (self.connection, weight) {
             (Connection::Channelwise, _) => Ok((from, from)),
@@ -190,9 +199,12 @@ impl Layer {
         };
         let vb = parameters.builder(dtype, &Device::Cpu);
         Ok(match self.connection {
-            Connection::Channelwise => {
-                Box::new(SteerableGeometricProduct::new(self.algebra, from, options, vb)?)
-            }
+            Connection::Channelwise => Box::new(SteerableGeometricProduct::new(
+                self.algebra,
+                from,
+                options,
+                vb,
+            )?),
             Connection::Full => {
                 let algebra = self.algebra;
                 Box::new(FullyConnectedSteerableGeometricProduct::new(
@@ -204,7 +216,11 @@ impl Layer {
 }
 
 fn tensor<T: Stored>(array: &Array<T>) -> Result<Tensor, Error> {
-    Ok(Tensor::from_slice(&array.data, &array.shape[..], &Device::Cpu)?)
+    Ok(Tensor::from_slice(
+        &array.data,
+        &array.shape[..],
+        &Device::Cpu,
+    )?)
 }
 
 fn elements<T: Stored>(tensor: &Tensor) -> Result<Vec<T>, Error> {

@@ -32,11 +32,17 @@ macro_rules! stored {
 
             fn from_bytes(bytes: &[u8]) -> Vec<Self> {
                 let (elements, _) = bytes.as_chunks();
-                elements.iter().map(|&bytes| Self::from_le_bytes(bytes)).collect()
+                elements
+                    .iter()
+                    .map(|&bytes| Self::from_le_bytes(bytes))
+                    .collect()
             }
 
             fn to_bytes(elements: &[Self]) -> Vec<u8> {
-                elements.iter().flat_map(|element| element.to_le_bytes()).collect()
+                elements
+                    .iter()
+                    .flat_map(|element| element.to_le_bytes())
+                    .collect()
             }
         }
     };
@@ -99,8 +105,9 @@ impl TensorFile {
         }
         let mut found: Vec<&str> = file.names();
         found.sort_unstable();
-        if let Some(name) =
-            found.iter().find(|name| !required.contains(name) && **name != GRAD_OUTPUT)
+        if let Some(name) = found
+            .iter()
+            .find(|name| !required.contains(name) && **name != GRAD_OUTPUT)
         {
             return Err(Error::UnexpectedTensor {
                 path: self.path.clone(),
@@ -151,7 +158,8 @@ impl TensorFile {
     }
 
     fn tensor<'a>(&self, file: &SafeTensors<'a>, name: &str) -> Result<TensorView<'a>, Error> {
-        file.tensor(name).map_err(|source| self.not_safetensors(source))
+        file.tensor(name)
+            .map_err(|source| self.not_safetensors(source))
     }
 
     fn not_safetensors(&self, source: SafeTensorError) -> Error {
@@ -177,7 +185,12 @@ struct Raw {
 
 impl Results {
     /// Adds a tensor.
-    pub(super) fn insert<T: Stored>(&mut self, name: impl Into<String>, shape: &[usize], data: &[T]) {
+    pub(super) fn insert<T: Stored>(
+        &mut self,
+        name: impl Into<String>,
+        shape: &[usize],
+        data: &[T],
+    ) {
         let raw = Raw {
             dtype: T::TYPE,
             shape: shape.to_vec(),

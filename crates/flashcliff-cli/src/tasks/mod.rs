@@ -70,15 +70,6 @@ pub(crate) struct Sizes {
 }
 
 impl Sizes {
-    /// The published generators' sizes: 16,384 samples each to validate and to test.
-    pub(crate) fn published(train: usize) -> Self {
-        Self {
-            train,
-            val: 16_384,
-            test: 16_384,
-        }
-    }
-
     /// Samples of all splits, for a progress bar.
     pub(crate) fn total(&self) -> usize {
         self.train + self.val + self.test

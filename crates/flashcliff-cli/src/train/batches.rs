@@ -62,11 +62,13 @@ mod tests {
     fn an_epoch_shows_every_sample_at_most_once() {
         let mut batches = Batches::new(10, 3, 1);
         for epoch in 0..4 {
-            let seen: Vec<usize> = (0..3).flat_map(|i| batches.at(epoch * 3 + i).to_vec()).collect();
+            let seen: Vec<usize> = (0..3)
+                .flat_map(|i| batches.at(epoch * 3 + i).to_vec())
+                .collect();
             assert_eq!(seen.len(), 9);
             assert_eq!(seen.iter().collect::<BTreeSet<_>>().len(), 9);
         }
-        let epoch = |batches: &mut Batches, e| batches.at(e * 3).to_vec();
+        let epoch = |batches: &mut Batches, e: usize| batches.at(e * 3).to_vec();
         assert_ne!(epoch(&mut batches, 0), epoch(&mut batches, 1));
     }
 

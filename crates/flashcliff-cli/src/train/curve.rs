@@ -42,7 +42,11 @@ fn plot(
         .map(|&(step, error)| (step as f64, positive(error)))
         .collect();
     let published = metrics.published.iter().map(|row| row.mean);
-    let values = training.iter().chain(&validation).map(|point| point.1).chain(published);
+    let values = training
+        .iter()
+        .chain(&validation)
+        .map(|point| point.1)
+        .chain(published);
     let (low, high) = values.fold((f64::INFINITY, 0.0_f64), |(low, high), value| {
         (low.min(value), high.max(value))
     });
@@ -64,7 +68,11 @@ fn plot(
         .x_label_area_size(44)
         .y_label_area_size(72)
         .build_cartesian_2d(0.0..last, (low * 0.8..high * 1.25).log_scale())?;
-    let unit = if metrics.target_scale == 1.0 { "" } else { " (standardised target)" };
+    let unit = if metrics.target_scale == 1.0 {
+        ""
+    } else {
+        " (standardised target)"
+    };
     chart
         .configure_mesh()
         .x_desc("step")

@@ -135,7 +135,11 @@ impl Published {
                 source.arxiv,
                 source.file,
                 source.repository,
-                if source.read_in_files { "" } else { ", as reported" }
+                if source.read_in_files {
+                    ""
+                } else {
+                    ", as reported"
+                }
             ),
             note: result.note,
         }

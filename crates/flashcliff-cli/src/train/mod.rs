@@ -135,7 +135,10 @@ pub(crate) fn run(args: &TrainArgs, quiet: bool) -> Result<(), Error> {
         (None, None) => Path::new("runs").join(settings.run_name()),
     };
     // The folder that the resumed state lies in may hold what that run has written.
-    let own = args.resume.as_ref().is_some_and(|file| folder_of(file) == folder);
+    let own = args
+        .resume
+        .as_ref()
+        .is_some_and(|file| folder_of(file) == folder);
     let folder = Folder::prepare(folder, args.overwrite || own)?;
     interrupt::catch()?;
 

@@ -34,7 +34,10 @@ impl Bars {
     /// # Errors
     /// [`Error::Task`].
     pub(super) fn generate(&self, task: Task, sizes: Sizes, seed: u64) -> Result<Dataset, Error> {
-        let bar = self.bar(sizes.total(), "data     {bar:32} {pos}/{len} samples, {eta} left");
+        let bar = self.bar(
+            sizes.total(),
+            "data     {bar:32} {pos}/{len} samples, {eta} left",
+        );
         let data = task.generate(sizes, seed, &|samples| bar.inc(samples as u64))?;
         bar.finish_and_clear();
         Ok(data)
@@ -75,9 +78,12 @@ impl TrainingBar {
         if self.bar.is_hidden() {
             return;
         }
-        let validation = self.validation.map_or(String::new(), |v| format!(", validation {v:.4}"));
+        let validation = self
+            .validation
+            .map_or(String::new(), |v| format!(", validation {v:.4}"));
         let speed = grouped((self.bar.per_sec() * self.batch as f64) as usize);
-        self.bar.set_message(format!(", loss {loss:.4}{validation}, {speed} samples/s"));
+        self.bar
+            .set_message(format!(", loss {loss:.4}{validation}, {speed} samples/s"));
     }
 
     /// The validation error was measured.
@@ -88,7 +94,10 @@ impl TrainingBar {
         self.validation = Some(error);
         if self.bar.is_hidden() {
             let loss = history.losses.last().copied().unwrap_or(f32::NAN);
-            info!("step {step} of {}: loss {loss:.4}, validation {error:.4}", self.steps);
+            info!(
+                "step {step} of {}: loss {loss:.4}, validation {error:.4}",
+                self.steps
+            );
         }
     }
 

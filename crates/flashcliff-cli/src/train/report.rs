@@ -25,7 +25,12 @@ pub(super) fn render(metrics: &Metrics, folder: &Folder) -> String {
             format!("{}, mean of {}", row.method, row.trials.len()),
             grouped(row.parameters),
             number(row.mean),
-            format!("{} - {}{}", number(row.least), number(row.greatest), mark(row)),
+            format!(
+                "{} - {}{}",
+                number(row.least),
+                number(row.greatest),
+                mark(row)
+            ),
         ]);
     }
     let mut text = format!(
@@ -34,7 +39,11 @@ pub(super) fn render(metrics: &Metrics, folder: &Folder) -> String {
         grouped(settings.samples),
         grouped(settings.steps),
         settings.batch,
-        if standardised { " of the standardised target" } else { "" },
+        if standardised {
+            " of the standardised target"
+        } else {
+            ""
+        },
         table.render()
     );
     text += &notes(metrics);
@@ -81,11 +90,22 @@ fn notes(metrics: &Metrics) -> String {
     }
     let budgets: Vec<String> = published::published(metrics.settings.task())
         .filter(|row| row.method == "CGENN")
-        .map(|row| format!("--samples {} --steps {} --batch {}", row.samples, row.steps, row.batch))
+        .map(|row| {
+            format!(
+                "--samples {} --steps {} --batch {}",
+                row.samples, row.steps, row.batch
+            )
+        })
         .collect();
     match budgets.is_empty() {
-        true => "errors of this task are published as a curve only, so there is none to compare with\n".to_owned(),
-        false => format!("no published error for this budget; there are for {}\n", budgets.join("; ")),
+        true => {
+            "errors of this task are published as a curve only, so there is none to compare with\n"
+                .to_owned()
+        }
+        false => format!(
+            "no published error for this budget; there are for {}\n",
+            budgets.join("; ")
+        ),
     }
 }
 

@@ -169,7 +169,9 @@ impl<'a> Session<'a> {
         let step = self.history.step;
         let indices = self.batches.at(step).iter().copied();
         let (points, targets) = samples(self.data, &self.data.train, indices)?;
-        let loss = (self.model.forward(&points)? - targets)?.sqr()?.mean_all()?;
+        let loss = (self.model.forward(&points)? - targets)?
+            .sqr()?
+            .mean_all()?;
         let value: f32 = loss.to_scalar()?;
         if !value.is_finite() {
             return Err(Error::Diverged {

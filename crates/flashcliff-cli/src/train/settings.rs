@@ -99,12 +99,32 @@ impl Settings {
     pub(super) fn check_against(&self, args: &TrainArgs) -> Result<(), Error> {
         let number = |n: Option<usize>| n.map(|n| n.to_string());
         let options = [
-            ("the task", self.task.clone(), Some(args.task.task().name().to_owned())),
+            (
+                "the task",
+                self.task.clone(),
+                Some(args.task.task().name().to_owned()),
+            ),
             ("--samples", self.samples.to_string(), number(args.samples)),
-            ("--steps", self.steps.to_string(), number(args.steps.map(usize::from))),
-            ("--batch", self.batch.to_string(), number(args.batch.map(usize::from))),
-            ("--seed", self.seed.to_string(), args.seed.map(|seed| seed.to_string())),
-            ("--lr", self.learning_rate.to_string(), args.lr.map(|lr| lr.to_string())),
+            (
+                "--steps",
+                self.steps.to_string(),
+                number(args.steps.map(usize::from)),
+            ),
+            (
+                "--batch",
+                self.batch.to_string(),
+                number(args.batch.map(usize::from)),
+            ),
+            (
+                "--seed",
+                self.seed.to_string(),
+                args.seed.map(|seed| seed.to_string()),
+            ),
+            (
+                "--lr",
+                self.learning_rate.to_string(),
+                args.lr.map(|lr| lr.to_string()),
+            ),
             (
                 "--val-samples",
                 self.val_samples.to_string(),

@@ -62,6 +62,9 @@ pub(crate) fn run<T: Send>(
     state_len: usize,
     work: impl Fn(&mut [T], usize) + Sync,
 ) {
+    if chunks == 0 {
+        return;
+    }
     let tasks = task_count(chunks);
     let next = AtomicUsize::new(0);
     let drain = |state: &mut [T]| {

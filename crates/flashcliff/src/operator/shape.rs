@@ -4,6 +4,9 @@ use std::fmt;
 
 use crate::Error;
 
+/// The most elements of a tensor: with room to spare for workspaces that are a multiple of it.
+const MAX_ELEMENTS: usize = isize::MAX as usize >> if usize::BITS == 64 { 20 } else { 8 };
+
 /// An axis of a tensor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
@@ -112,15 +115,18 @@ pub(super) fn unify(
         in_channels,
         out_channels: out_channels.unwrap_or(in_channels),
     };
-    let shape = output.shape(&dims);
-    let elements = shape
-        .iter()
-        .try_fold(1_usize, |n, &axis| n.checked_mul(axis));
-    // No tensor may exceed what a slice of the largest element can address.
-    match elements {
-        Some(n) if n <= isize::MAX as usize / size_of::<f64>() => Ok(dims),
-        _ if shape.contains(&0) => Ok(dims),
-        _ => Err(Error::ShapeTooLarge { shape }),
+    // An axis of size zero counts as one: the sizes of buffers are computed for empty tensors too.
+    let count = |shape: &[usize]| {
+        let axes = shape.iter().map(|&axis| axis.max(1));
+        axes.fold(1_usize, usize::saturating_mul)
+    };
+    let output = output.shape(&dims);
+    let shapes = shapes.iter().copied().chain([&output[..]]);
+    match shapes.into_iter().find(|shape| count(shape) > MAX_ELEMENTS) {
+        None => Ok(dims),
+        Some(shape) => Err(Error::ShapeTooLarge {
+            shape: shape.to_vec(),
+        }),
     }
 }
 

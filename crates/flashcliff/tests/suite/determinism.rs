@@ -1,7 +1,7 @@
 //! The same bits from run to run and for any number of threads; tiers differ by rounding only.
 
 use flashcliff::simd::Tier;
-use flashcliff::{Algebra, Dims, Operator};
+use flashcliff::{Algebra, Dims, Error, Operator, Pass, Tensor, TensorMut};
 
 use crate::basis::Basis;
 use crate::cases::{Spec, input_shapes, is_nothing, main_operators, sizes};
@@ -115,6 +115,40 @@ fn the_number_of_threads_changes_no_bit() {
         }
     }
     assert!(shared >= 8, "only {shared} operators share their work");
+}
+
+/// A workspace is sized for a pool: too small a one is refused, not overrun.
+#[test]
+fn a_workspace_for_fewer_threads_is_refused() {
+    let pool = |threads| {
+        let pool = rayon::ThreadPoolBuilder::new().num_threads(threads);
+        pool.build().expect("threads can be started")
+    };
+    let (_, op) = main_operators_of(&["cl300"]).remove(0);
+    let dims = sizes(&op, 3000, 28, 28);
+    let inputs: Vec<(Vec<usize>, Vec<f32>)> = input_shapes(&op, &dims)
+        .into_iter()
+        .map(|shape| (shape.clone(), vec![0.5; shape.iter().product()]))
+        .collect();
+    let tensors: Vec<Tensor<'_, f32>> = inputs
+        .iter()
+        .map(|(shape, data)| Tensor::new(data, shape).expect("fits"))
+        .collect();
+    let len =
+        |pool: &rayon::ThreadPool| pool.install(|| op.workspace_len::<f32>(&dims, Pass::Forward));
+    let (one, three) = (pool(1), pool(3));
+    assert!(len(&one) < len(&three));
+    let shape = op.output_shape(&dims);
+    let run = |workspace: usize| {
+        let mut output = vec![0.0_f32; shape.iter().product()];
+        let mut saved = vec![0.0_f32; op.saved_len(&dims)];
+        let mut workspace = vec![0.0_f32; workspace];
+        let view = TensorMut::new(&mut output, &shape).expect("fits");
+        op.forward(&tensors, view, &mut saved, &mut workspace)
+    };
+    let refused = three.install(|| run(len(&one)));
+    assert!(matches!(refused, Err(Error::BufferTooSmall { .. })));
+    assert_eq!(one.install(|| run(len(&three))), Ok(()));
 }
 
 #[test]

@@ -37,7 +37,7 @@ pub(crate) fn check(algebra: Algebra, basis: &Basis, spec: &Spec, shape: [usize;
         let forward = Call::<f32>::new(&op, dims, &values, offset).forward();
         let single = bounded(&wants.0, forward.output.get(), 1.0);
         let single = single.unwrap_or_else(|e| panic!("{}, f32: {e}", context(tier)));
-        if expects_values(spec, &dims) {
+        if expects_values(&dims) {
             let result = informative(forward.output.get());
             result.unwrap_or_else(|e| panic!("{}: {e}", context(tier)));
         }
@@ -64,10 +64,9 @@ pub(crate) fn check(algebra: Algebra, basis: &Basis, spec: &Spec, shape: [usize;
     worst
 }
 
-/// Whether most of the output should differ from zero. Sums over no channels are zero, and so are
-/// the odd grades above 1 of a rotated vector: in 5 dimensions most of the blades.
-fn expects_values(spec: &Spec, dims: &Dims) -> bool {
-    dims.in_channels > 0 && !matches!(spec, Spec::Sandwich(Some(_), _))
+/// Whether most of the output should differ from zero: sums over no channels do not.
+fn expects_values(dims: &Dims) -> bool {
+    dims.in_channels > 0
 }
 
 fn exact_output<T: Element>(want: &[i128], call: &Call<'_, T>) -> Result<(), String> {
@@ -141,16 +140,6 @@ fn sixteen_blades_over_the_grid_of_shapes() {
 }
 
 #[test]
-fn thirty_two_blades_over_some_shapes() {
-    check_shapes(
-        &LARGE,
-        main_of,
-        &[[0, 3, 2], [2, 0, 3], [1, 1, 3], [2, 37, 3], [1, 96, 0]],
-    );
-}
-
-#[test]
-#[ignore = "the whole grid for 32 blades takes a minute"]
 fn thirty_two_blades_over_the_grid_of_shapes() {
     check_shapes(&LARGE, main_of, &grid());
 }

@@ -3,7 +3,7 @@
 
 use flashcliff::ops::ProductOptions;
 use flashcliff::simd::Tier;
-use flashcliff::{Algebra, Dims, Element, ProductKind};
+use flashcliff::{Algebra, Dim, Dims, Element, ProductKind, TensorSpec};
 
 use crate::basis::Basis;
 use crate::cases::{Spec, input_shapes, is_nothing, main_operators, sizes};
@@ -93,14 +93,15 @@ fn check_streamed<T: Element>(name: &str, spec: &Spec, channels: usize, tier: Ti
         batch: rows.len(),
         ..dims
     };
-    let sampled: Vec<Vec<f64>> = inputs
+    let has_rows = |input: &TensorSpec| input.dims.contains(&Dim::Batch);
+    let sampled = inputs
         .iter()
         .zip(op.inputs())
-        .map(|(values, input)| match input.shape(&dims)[..] {
-            [components, _, _] => rows_of(values, components, channels, &rows),
-            _ => values.clone(),
-        })
-        .collect();
+        .map(|(values, input)| match has_rows(input) {
+            true => rows_of(values, input.shape(&dims)[0], channels, &rows),
+            false => values.clone(),
+        });
+    let sampled: Vec<Vec<f64>> = sampled.collect();
     let bounds: Vec<Vec<Bounded<24>>> = sampled
         .iter()
         .map(|v| v.iter().map(|&x| Bounded::input(x)).collect())
@@ -110,11 +111,7 @@ fn check_streamed<T: Element>(name: &str, spec: &Spec, channels: usize, tier: Ti
     bounded(&want, &got, 1.0).unwrap_or_else(|e| panic!("{spec:?} of {name}: {e}"));
 
     // The gradients of the operands, row by row those of the small call, which `gradients` tests.
-    let wanted: Vec<bool> = op
-        .inputs()
-        .iter()
-        .map(|input| input.dims.len() == 3)
-        .collect();
+    let wanted: Vec<bool> = op.inputs().iter().map(has_rows).collect();
     let grads = call.backward(&forward, &grad_output, &wanted);
     let grad_sample = rows_of(&grad_output, out_components, channels, &rows);
     let small = Call::<f64>::new(&op, sample, &sampled, 0);

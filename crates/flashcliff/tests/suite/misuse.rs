@@ -221,7 +221,8 @@ fn tensors_that_do_not_fill_their_shape() {
 #[test]
 fn shapes_that_do_not_fit() {
     let op = sgp();
-    let cases: [(&[usize], &[usize], &[usize], &str, &[&str]); 7] = [
+    type Shape = &'static [usize];
+    let cases: [(Shape, Shape, Shape, &str, &[&str]); 7] = [
         (
             &[7, 2, 5],
             &[8, 2, 5],
@@ -314,6 +315,12 @@ fn forward_checks_before_it_writes() {
     let (result, output) = forward(&op, right);
     assert_eq!(result, Ok(()));
     assert!(output.iter().all(|&o| o != 7.0));
+    let longer = Sizes {
+        saved: right.saved + 5,
+        workspace: right.workspace + 9,
+        ..right
+    };
+    assert_eq!(forward(&op, longer), (Ok(()), output));
     let (saved, workspace) = (right.saved - 1, right.workspace - 1);
     let wrong: [(Sizes, &[&str]); 5] = [
         (

@@ -405,6 +405,7 @@ impl Reference<'_> {
     }
 
     /// `x y reverse(x)`, by two products; the grades in between are those the first one reaches.
+    /// The result is its own reverse where `y` is, and minus its reverse where `y` is.
     fn sandwich<N: Number>(&self, left: GradeSet, right: GradeSet, x: &[N], y: &[N]) -> Vec<N> {
         let geometric = ProductKind::Geometric;
         let half = self.product(geometric, left, right, x, y);
@@ -419,7 +420,21 @@ impl Reference<'_> {
             x.signed(self.basis.reverse(blade))
         });
         let reversed: Vec<N> = reversed.collect();
-        self.product(geometric, middle, left, &half, &reversed)
+        let all = self.product(geometric, middle, left, &half, &reversed);
+        let signs: Vec<_> = self
+            .basis
+            .stored(right)
+            .iter()
+            .map(|&b| self.basis.reverse(b))
+            .collect();
+        let outputs = self.basis.table(geometric, middle, left).outputs.clone();
+        let lanes = self.lanes();
+        let kept = outputs
+            .iter()
+            .enumerate()
+            .filter(|(_, b)| signs.contains(&self.basis.reverse(**b)));
+        kept.flat_map(|(k, _)| all[k * lanes..(k + 1) * lanes].to_vec())
+            .collect()
     }
 
     fn permuted<N: Number>(&self, x: &[N], image: impl Fn(usize) -> (usize, i64)) -> Vec<N> {

@@ -1,0 +1,138 @@
+//! Embedding, steerable layers and blade norm as one function.
+//!
+//! Between the layers candle would sum each gradient through a fresh zeroed tensor; here the
+//! activations and their gradients stay in pooled buffers from the embedding to the norms.
+
+use std::sync::Arc;
+
+use super::Scalar;
+use super::blade_norm::BladeNorm;
+use super::embed::EmbedVectors;
+use super::function::{Array, Function, Slots};
+use super::scratch::Buffer;
+use super::steerable::{Saved as LayerSaved, Steerable};
+use crate::Error;
+
+/// `norm(layer_n(... layer_1(embedding(v, bias))))`.
+///
+/// Inputs: `v` and `bias`, then the inputs of each layer after its first.
+/// Output: `[batch, channels]`.
+#[derive(Debug)]
+pub(crate) struct Trunk {
+    pub(crate) embedding: Arc<EmbedVectors>,
+    pub(crate) layers: Vec<Arc<Steerable>>,
+}
+
+/// The activations, from the embedding on, and what the layers save.
+pub(crate) struct Saved<T: Scalar> {
+    shape: Vec<usize>,
+    activations: Vec<Buffer<T>>,
+    layers: Vec<LayerSaved<T>>,
+}
+
+/// Inputs of the embedding.
+const HEAD: usize = 2;
+
+/// How many parameters the layer takes.
+fn parameters<T: Scalar>(layer: &Steerable) -> usize {
+    Function::<T>::arity(layer) - 1
+}
+
+impl<T: Scalar> Function<T> for Trunk {
+    type Saved = Saved<T>;
+
+    fn name(&self) -> &str {
+        "trunk"
+    }
+
+    fn arity(&self) -> usize {
+        let layers = self.layers.iter().map(|layer| parameters::<T>(layer));
+        HEAD + layers.sum::<usize>()
+    }
+
+    fn output_shape(&self, inputs: &[Array<T>]) -> Result<Vec<usize>, Error> {
+        let shape = self.embedding.output_shape(&inputs[..HEAD])?;
+        Ok(shape[1..].to_vec())
+    }
+
+    fn forward(&self, inputs: &[Array<T>], output: &mut [T]) -> Result<Saved<T>, Error> {
+        let shape = self.embedding.output_shape(&inputs[..HEAD])?;
+        let len = shape.iter().product();
+        let mut activation = Buffer::take(len);
+        self.embedding.forward(&inputs[..HEAD], &mut activation)?;
+        let mut saved = Saved {
+            shape,
+            activations: vec![activation],
+            layers: Vec::with_capacity(self.layers.len()),
+        };
+        let mut at = HEAD;
+        for (i, layer) in self.layers.iter().enumerate() {
+            let count = parameters::<T>(layer);
+            let arrays = layer_inputs(&saved, i, &inputs[at..at + count]);
+            let mut activation = Buffer::take(len);
+            let layer_saved = layer.forward(&arrays, &mut activation)?;
+            saved.layers.push(layer_saved);
+            saved.activations.push(activation);
+            at += count;
+        }
+        let last = saved.array(self.layers.len());
+        BladeNorm.forward(&[last], output)?;
+        Ok(saved)
+    }
+
+    fn backward(
+        &self,
+        inputs: &[Array<T>],
+        output: Array<T>,
+        saved: &Saved<T>,
+        grad_output: Array<T>,
+        mut slots: Slots<T>,
+    ) -> Result<(), Error> {
+        let last = saved.array(self.layers.len());
+        let mut grad = Buffer::take(last.data.len());
+        let mut grad_before = Buffer::take(last.data.len());
+        let slot = vec![Some(&mut *grad)];
+        BladeNorm.backward(&[last], output, &(), grad_output, slot)?;
+        let shape = &saved.shape[..];
+        for (i, layer) in self.layers.iter().enumerate().rev() {
+            let count = parameters::<T>(layer);
+            let at = slots.len() - count;
+            let mut layer_slots = vec![Some(&mut *grad_before)];
+            layer_slots.extend(slots.drain(at..));
+            let arrays = layer_inputs(saved, i, &inputs[at..at + count]);
+            let data = &grad[..];
+            layer.backward(
+                &arrays,
+                saved.array(i + 1),
+                &saved.layers[i],
+                Array { data, shape },
+                layer_slots,
+            )?;
+            std::mem::swap(&mut grad, &mut grad_before);
+        }
+        let data = &grad[..];
+        let (embedded, grad) = (saved.array(0), Array { data, shape });
+        self.embedding
+            .backward(&inputs[..HEAD], embedded, &(), grad, slots)
+    }
+}
+
+impl<T: Scalar> Saved<T> {
+    fn array(&self, activation: usize) -> Array<'_, T> {
+        Array {
+            data: &self.activations[activation],
+            shape: &self.shape,
+        }
+    }
+}
+
+/// The inputs of layer `i`.
+fn layer_inputs<'a, T: Scalar>(
+    saved: &'a Saved<T>,
+    i: usize,
+    parameters: &[Array<'a, T>],
+) -> Vec<Array<'a, T>> {
+    let mut arrays = vec![saved.array(i)];
+    arrays.extend_from_slice(parameters);
+    arrays
+}

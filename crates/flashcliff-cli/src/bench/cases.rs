@@ -1,0 +1,146 @@
+//! What is measured.
+
+use cayley::Signature;
+
+use super::measure::{Effort, Measurement};
+use super::{operator, step};
+use crate::error::Error;
+
+/// What a case runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Subject {
+    /// `sgp_norm` with its defaults.
+    SgpNorm,
+    /// `fcgp_norm` with its defaults.
+    FcgpNorm,
+    /// `mv_linear` with a matrix per grade and a bias on the scalar.
+    Linear,
+    /// `steerable_product` with normalisation and first-order term.
+    Steerable,
+    /// `grade_norm`.
+    GradeNorm,
+    /// `mv_silu` with the quadratic form.
+    MvSilu,
+    /// `mv_layer_norm`.
+    MvLayerNorm,
+    /// A training step of the hulls model: forward, backward, Adam.
+    HullsStep,
+}
+
+/// Passes that are timed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Passes {
+    /// From inputs to output.
+    Forward,
+    /// And from the gradient of the output to those of all inputs.
+    Both,
+}
+
+/// What counts as fast enough.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) enum Target {
+    /// At most so many times the floor.
+    Ratio(f64),
+    /// At most so many milliseconds.
+    Milliseconds(f64),
+}
+
+/// One line of the table.
+#[derive(Clone, Debug)]
+pub(super) struct Case {
+    pub(super) name: String,
+    pub(super) subject: Subject,
+    pub(super) signature: Signature,
+    pub(super) passes: Passes,
+    pub(super) batch: usize,
+    pub(super) in_channels: usize,
+    pub(super) out_channels: usize,
+    pub(super) target: Option<Target>,
+}
+
+const CL200: Signature = Signature::of(2, 0, 0);
+const CL300: Signature = Signature::of(3, 0, 0);
+const CL500: Signature = Signature::of(5, 0, 0);
+
+/// All cases; small ones if `quick`.
+pub(super) fn all(quick: bool) -> Vec<Case> {
+    use Subject::{FcgpNorm, GradeNorm, Linear, MvLayerNorm, MvSilu, SgpNorm, Steerable};
+    let operators = [
+        (SgpNorm, CL300, 4096, 512, 512, [Some(1.5), Some(1.6)]),
+        (SgpNorm, CL200, 4096, 512, 512, [Some(1.4), Some(1.6)]),
+        (FcgpNorm, CL300, 1024, 64, 64, [None, None]),
+        (Linear, CL300, 4096, 128, 128, [None, None]),
+        (Steerable, CL500, 2048, 64, 64, [None, None]),
+        (GradeNorm, CL300, 4096, 128, 128, [None, None]),
+        (MvSilu, CL300, 4096, 128, 128, [None, None]),
+        (MvLayerNorm, CL300, 4096, 128, 128, [None, None]),
+    ];
+    let mut cases = Vec::new();
+    for (subject, signature, batch, in_channels, out_channels, targets) in operators {
+        let (batch, in_channels, out_channels) = match quick {
+            true => (batch / 32, in_channels / 8, out_channels / 8),
+            false => (batch, in_channels, out_channels),
+        };
+        for (passes, target) in [Passes::Forward, Passes::Both].into_iter().zip(targets) {
+            let size = match in_channels == out_channels {
+                true => format!("{batch}x{in_channels}"),
+                false => format!("{batch}x{in_channels}->{out_channels}"),
+            };
+            let pass = match passes {
+                Passes::Forward => "forward",
+                Passes::Both => "forward+backward",
+            };
+            cases.push(Case {
+                name: format!("{} {} {size} {pass}", subject.name(), signature.name()),
+                subject,
+                signature,
+                passes,
+                batch,
+                in_channels,
+                out_channels,
+                // Small tensors stay in the caches, which the targets do not speak of.
+                target: target.filter(|_| !quick).map(Target::Ratio),
+            });
+        }
+    }
+    let batch = if quick { 8 } else { 128 };
+    cases.push(Case {
+        name: format!("{} cl500 batch {batch}", Subject::HullsStep.name()),
+        subject: Subject::HullsStep,
+        signature: CL500,
+        passes: Passes::Both,
+        batch,
+        in_channels: 16,
+        out_channels: 32,
+        target: (!quick).then_some(Target::Milliseconds(6.0)),
+    });
+    cases
+}
+
+impl Subject {
+    fn name(self) -> &'static str {
+        match self {
+            Self::SgpNorm => "sgp_norm",
+            Self::FcgpNorm => "fcgp_norm",
+            Self::Linear => "mv_linear",
+            Self::Steerable => "steerable_product",
+            Self::GradeNorm => "grade_norm",
+            Self::MvSilu => "mv_silu",
+            Self::MvLayerNorm => "mv_layer_norm",
+            Self::HullsStep => "hulls training step",
+        }
+    }
+}
+
+impl Case {
+    /// Measures the case and checks its results.
+    ///
+    /// # Errors
+    /// [`Error::WrongResult`].
+    pub(super) fn run(&self, effort: Effort) -> Result<Measurement, Error> {
+        match self.subject {
+            Subject::HullsStep => step::run(self, effort),
+            _ => operator::run(self, effort),
+        }
+    }
+}

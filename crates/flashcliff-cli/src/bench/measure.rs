@@ -1,0 +1,126 @@
+//! Interleaved timing, medians.
+
+use std::time::{Duration, Instant};
+
+use super::cases::Target;
+use super::floor::Floor;
+
+/// How long a case is measured.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Effort {
+    rounds: usize,
+    /// What a round should last at least, so that the clock does not matter.
+    round: Duration,
+}
+
+/// What was measured.
+#[derive(Clone, Debug)]
+pub(super) struct Measurement {
+    pub(super) name: String,
+    /// Bytes that must be moved: each tensor once a pass. `None` where no floor applies.
+    pub(super) bytes: Option<usize>,
+    pub(super) flops: Option<usize>,
+    pub(super) seconds: f64,
+    pub(super) floor_seconds: Option<f64>,
+    pub(super) target: Option<Target>,
+    /// Largest difference from the formula in f64, relative to the largest value of the row.
+    pub(super) difference: f64,
+}
+
+impl Effort {
+    /// Twenty-one rounds, or three.
+    pub(super) fn new(quick: bool) -> Self {
+        match quick {
+            true => Self {
+                rounds: 3,
+                round: Duration::from_millis(1),
+            },
+            false => Self {
+                rounds: 21,
+                round: Duration::from_millis(5),
+            },
+        }
+    }
+
+    /// Median seconds of the work and of the floor, timed in turns.
+    pub(super) fn medians<E>(
+        self,
+        floor: Option<&mut Floor>,
+        mut work: impl FnMut() -> Result<(), E>,
+    ) -> Result<(f64, Option<f64>), E> {
+        let mut floor = floor.map(|floor| {
+            let times = self.repetitions(&mut || -> Result<(), E> {
+                floor.run();
+                Ok(())
+            });
+            (floor, times)
+        });
+        let times = self.repetitions(&mut work)?;
+        let (mut seconds, mut floors) = (Vec::new(), Vec::new());
+        for _ in 0..self.rounds {
+            if let Some((floor, times)) = &mut floor {
+                let times = times.as_ref().copied().unwrap_or(1);
+                let start = Instant::now();
+                (0..times).for_each(|_| floor.run());
+                floors.push(start.elapsed().as_secs_f64() / times as f64);
+            }
+            let start = Instant::now();
+            for _ in 0..times {
+                work()?;
+            }
+            seconds.push(start.elapsed().as_secs_f64() / times as f64);
+        }
+        Ok((median(seconds), floor.map(|_| median(floors))))
+    }
+
+    /// How often work has to be repeated to fill a round; warms it up too.
+    fn repetitions<E>(self, work: &mut impl FnMut() -> Result<(), E>) -> Result<usize, E> {
+        work()?;
+        let start = Instant::now();
+        work()?;
+        let once = start.elapsed().as_secs_f64().max(1e-9);
+        Ok((self.round.as_secs_f64() / once).ceil().clamp(1.0, 1e6) as usize)
+    }
+}
+
+fn median(mut values: Vec<f64>) -> f64 {
+    values.sort_by(f64::total_cmp);
+    let middle = values.len() / 2;
+    match values.len() {
+        0 => f64::NAN,
+        n if n.is_multiple_of(2) => (values[middle - 1] + values[middle]) / 2.0,
+        _ => values[middle],
+    }
+}
+
+/// Deterministic values in (-1, 1), never zero: zeros hide work and can be faster.
+pub(super) fn values(len: usize, seed: u64) -> Vec<f32> {
+    let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
+    let mut next = || {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        ((state >> 40) as f32 + 0.5) / (1 << 23) as f32 - 1.0
+    };
+    (0..len).map(|_| next()).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn medians_of_odd_and_even_numbers_of_values() {
+        assert_eq!(median(vec![3.0, 1.0, 2.0]), 2.0);
+        assert_eq!(median(vec![4.0, 1.0, 3.0, 2.0]), 2.5);
+    }
+
+    #[test]
+    fn values_fill_the_open_interval() {
+        let values = values(10_000, 3);
+        assert!(values.iter().all(|v| v.abs() < 1.0 && *v != 0.0));
+        let mean = values.iter().sum::<f32>() / 10_000.0;
+        assert!(mean.abs() < 0.05, "{mean}");
+        assert!(values.iter().any(|v| *v > 0.99) && values.iter().any(|v| *v < -0.99));
+    }
+}

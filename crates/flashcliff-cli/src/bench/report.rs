@@ -1,0 +1,140 @@
+//! The results as a table and as JSON.
+
+use flashcliff::simd::Tier;
+use serde::Serialize;
+
+use super::cases::Target;
+use super::measure::Measurement;
+use crate::error::Error;
+use crate::output::{Align, Table};
+
+/// All results of a run.
+#[derive(Debug, Serialize)]
+pub(super) struct Report {
+    version: &'static str,
+    architecture: &'static str,
+    simd: &'static str,
+    threads: usize,
+    cases: Vec<Row>,
+}
+
+#[derive(Debug, Serialize)]
+struct Row {
+    name: String,
+    bytes: Option<usize>,
+    flops: Option<usize>,
+    seconds: f64,
+    floor_seconds: Option<f64>,
+    ratio: Option<f64>,
+    target_ratio: Option<f64>,
+    target_seconds: Option<f64>,
+    met: Option<bool>,
+    relative_difference: f64,
+}
+
+impl Report {
+    /// An empty report of this machine.
+    pub(super) fn new() -> Self {
+        Self {
+            version: env!("CARGO_PKG_VERSION"),
+            architecture: std::env::consts::ARCH,
+            simd: Tier::best().name(),
+            threads: rayon::current_num_threads(),
+            cases: Vec::new(),
+        }
+    }
+
+    /// Adds a result.
+    pub(super) fn push(&mut self, measured: Measurement) {
+        let ratio = measured.floor_seconds.map(|floor| measured.seconds / floor);
+        let (target_ratio, target_seconds) = match measured.target {
+            Some(Target::Ratio(limit)) => (Some(limit), None),
+            Some(Target::Milliseconds(limit)) => (None, Some(limit * 1e-3)),
+            None => (None, None),
+        };
+        let by_ratio = target_ratio.zip(ratio).map(|(limit, ratio)| ratio <= limit);
+        self.cases.push(Row {
+            name: measured.name,
+            bytes: measured.bytes,
+            flops: measured.flops,
+            seconds: measured.seconds,
+            floor_seconds: measured.floor_seconds,
+            ratio,
+            target_ratio,
+            target_seconds,
+            met: by_ratio.or(target_seconds.map(|limit| measured.seconds <= limit)),
+            relative_difference: measured.difference,
+        });
+    }
+
+    /// As JSON.
+    ///
+    /// # Errors
+    /// None in practice.
+    pub(super) fn json(&self) -> Result<String, Error> {
+        Ok(serde_json::to_string_pretty(self)? + "\n")
+    }
+
+    /// As a table.
+    pub(super) fn text(&self) -> String {
+        let mut table = Table::new(&[
+            ("case, f32", Align::Left),
+            ("MB", Align::Right),
+            ("Mflop", Align::Right),
+            ("ms", Align::Right),
+            ("floor ms", Align::Right),
+            ("ratio", Align::Right),
+            ("target", Align::Left),
+            ("GB/s", Align::Right),
+            ("Gflop/s", Align::Right),
+            ("difference", Align::Right),
+        ]);
+        for row in &self.cases {
+            let count =
+                |n: Option<usize>| n.map_or(String::new(), |n| format!("{:.1}", n as f64 / 1e6));
+            let rate = |n: Option<usize>| {
+                n.map_or(String::new(), |n| {
+                    format!("{:.1}", n as f64 / row.seconds / 1e9)
+                })
+            };
+            let optional = |v: Option<f64>| v.map_or(String::new(), |v| format!("{v:.3}"));
+            table.row([
+                row.name.clone(),
+                count(row.bytes),
+                count(row.flops),
+                format!("{:.3}", row.seconds * 1e3),
+                optional(row.floor_seconds.map(|seconds| seconds * 1e3)),
+                row.ratio
+                    .map_or(String::new(), |ratio| format!("{ratio:.2}")),
+                row.target(),
+                rate(row.bytes),
+                rate(row.flops),
+                format!("{:.0e}", row.relative_difference),
+            ]);
+        }
+        format!(
+            "flashcliff {}, {} on {}, {} threads; medians; floor: moving as many bytes\n\n{}",
+            self.version,
+            self.simd,
+            self.architecture,
+            self.threads,
+            table.render()
+        )
+    }
+}
+
+impl Row {
+    fn target(&self) -> String {
+        let limit = match (self.target_ratio, self.target_seconds) {
+            (Some(ratio), _) => format!("{ratio}"),
+            (None, Some(seconds)) => format!("{} ms", seconds * 1e3),
+            (None, None) => return String::new(),
+        };
+        let met = if self.met == Some(true) {
+            "met"
+        } else {
+            "missed"
+        };
+        format!("<= {limit}, {met}")
+    }
+}

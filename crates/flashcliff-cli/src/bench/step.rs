@@ -1,0 +1,152 @@
+//! Timing and checking a training step of the hulls model.
+
+use candle_core::{DType, Device, Tensor};
+use flashcliff::Algebra;
+use flashcliff_candle::models::{Architecture, Model};
+use flashcliff_candle::optim::{Adam, AdamOptions};
+
+use super::cases::{Case, Subject};
+use super::measure::{Effort, Measurement, values};
+use super::reference::{Formula, sigmoid};
+use crate::error::Error;
+
+const POINTS: usize = 16;
+const DIM: usize = 5;
+const CHANNELS: usize = 32;
+const PRODUCTS: usize = 4;
+/// Difference of a prediction that rounding in f32 explains, relative to the largest.
+const TOLERANCE: f64 = 1e-3;
+/// Predictions that are checked.
+const CHECKED: usize = 3;
+
+/// Measures the case and checks the predictions.
+///
+/// # Errors
+/// [`Error::WrongResult`].
+pub(super) fn run(case: &Case, effort: Effort) -> Result<Measurement, Error> {
+    let model = Model::new(Architecture::Hulls, 1, DType::F32)?;
+    let points = values(case.batch * POINTS * DIM, 1);
+    let inputs = Tensor::from_slice(&points, (case.batch, POINTS, DIM), &Device::Cpu)?;
+    let targets = Tensor::from_vec(values(case.batch, 2), case.batch, &Device::Cpu)?;
+    let difference = check(case, &model, &points, &inputs)?;
+    let mut adam = Adam::new(model.parameters().variables(), AdamOptions::default())?;
+    let (seconds, _) = effort.medians(None, || -> Result<(), Error> {
+        let loss = (model.forward(&inputs)? - &targets)?.sqr()?.mean_all()?;
+        Ok(adam.step(&loss.backward()?)?)
+    })?;
+    Ok(Measurement {
+        name: case.name.clone(),
+        bytes: None,
+        flops: None,
+        seconds,
+        floor_seconds: None,
+        target: case.target,
+        difference,
+    })
+}
+
+/// Compares predictions with the formulas of the layers. The largest relative difference.
+fn check(case: &Case, model: &Model, points: &[f32], inputs: &Tensor) -> Result<f64, Error> {
+    let network = Network::new(model)?;
+    let got: Vec<f32> = model.forward(inputs)?.to_vec1()?;
+    let algebra = Algebra::new(case.signature)?;
+    let formula = Formula::new(Subject::Steerable, algebra.cayley());
+    let samples = points.chunks_exact(POINTS * DIM).take(CHECKED);
+    let expected: Vec<f64> = samples
+        .map(|points| network.predict(&formula, algebra.blade_count(), points))
+        .collect();
+    let scale = expected
+        .iter()
+        .fold(0.0_f64, |scale, value| scale.max(value.abs()));
+    let mut largest = 0.0_f64;
+    for (index, (&expected, &got)) in expected.iter().zip(&got).enumerate() {
+        let difference = (expected - f64::from(got)).abs();
+        if difference.is_nan() || difference > TOLERANCE * scale {
+            return Err(Error::WrongResult {
+                case: case.name.clone(),
+                tensor: "prediction",
+                index,
+                expected,
+                got: got.into(),
+                tolerance: TOLERANCE * scale,
+            });
+        }
+        largest = largest.max(difference / scale);
+    }
+    Ok(largest)
+}
+
+/// The parameters of the model in f64.
+struct Network {
+    embedding: [Vec<f64>; 2],
+    /// `linear_right.weight`, `linear_left.weight`, `linear_left.bias`, `weight`, `normalization.a`.
+    products: Vec<[Vec<f64>; 5]>,
+    hidden: [Vec<f64>; 2],
+    head: [Vec<f64>; 2],
+}
+
+impl Network {
+    fn new(model: &Model) -> Result<Self, Error> {
+        let variables = model.parameters().variables();
+        let get = |name: String| -> Result<Vec<f64>, Error> {
+            let found = variables.iter().find(|(n, _)| *n == name);
+            let (_, var) = found.ok_or(flashcliff_candle::Error::MissingTensor { tensor: name })?;
+            Ok(var.to_dtype(DType::F64)?.flatten_all()?.to_vec1()?)
+        };
+        let pair = |layer: &str| -> Result<[Vec<f64>; 2], Error> {
+            Ok([
+                get(format!("{layer}.weight"))?,
+                get(format!("{layer}.bias"))?,
+            ])
+        };
+        let mut products = Vec::new();
+        for layer in 1..=PRODUCTS {
+            products.push([
+                get(format!("net.{layer}.linear_right.weight"))?,
+                get(format!("net.{layer}.linear_left.weight"))?,
+                get(format!("net.{layer}.linear_left.bias"))?,
+                get(format!("net.{layer}.weight"))?,
+                get(format!("net.{layer}.normalization.a"))?,
+            ]);
+        }
+        Ok(Self {
+            embedding: pair("net.0")?,
+            products,
+            hidden: pair("mlp.0")?,
+            head: pair("mlp.2")?,
+        })
+    }
+
+    fn predict(&self, formula: &Formula<'_>, blades: usize, points: &[f32]) -> f64 {
+        let [weight, bias] = &self.embedding;
+        let mut x = vec![0.0; blades * CHANNELS];
+        x[..CHANNELS].copy_from_slice(bias);
+        for axis in 0..DIM {
+            for channel in 0..CHANNELS {
+                let coordinate = |point: usize| f64::from(points[point * DIM + axis]);
+                x[(1 + axis) * CHANNELS + channel] = (0..POINTS)
+                    .map(|p| weight[channel * POINTS + p] * coordinate(p))
+                    .sum();
+            }
+        }
+        for [right, left, bias, weight, a] in &self.products {
+            let r = formula.linear(&x, right, None, CHANNELS, CHANNELS);
+            let l = formula.linear(&x, left, Some(bias), CHANNELS, CHANNELS);
+            x = formula.steerable(&x, &r, weight, a, &l, CHANNELS);
+        }
+        let norm = |channel: usize| {
+            let squares = (0..blades).map(|blade| x[blade * CHANNELS + channel].powi(2));
+            squares.sum::<f64>().sqrt()
+        };
+        let norms: Vec<f64> = (0..CHANNELS).map(norm).collect();
+        let hidden = dense(&self.hidden, &norms);
+        let hidden: Vec<f64> = hidden.iter().map(|&h| h * sigmoid(h)).collect();
+        dense(&self.head, &hidden)[0]
+    }
+}
+
+fn dense([weight, bias]: &[Vec<f64>; 2], x: &[f64]) -> Vec<f64> {
+    let rows = weight.chunks_exact(x.len()).zip(bias);
+    rows.map(|(row, bias)| row.iter().zip(x).map(|(w, x)| w * x).sum::<f64>() + bias)
+        .collect()
+}

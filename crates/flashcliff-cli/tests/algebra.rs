@@ -1,0 +1,280 @@
+//! `flashcliff algebra`, and `info` and `bench`.
+
+mod common;
+
+use common::{Folder, arg, failure, run, stdout};
+use serde_json::{Value, json};
+
+fn algebra(signature: &str) -> Value {
+    serde_json::from_str(&stdout(&["algebra", signature, "--json"])).unwrap()
+}
+
+#[test]
+fn json_of_the_plane_is_as_written_by_hand() {
+    let expected = json!({
+        "signature": [2, 0, 0],
+        "blades": ["1", "e1", "e2", "e12"],
+        "grades": [0, 1, 1, 2],
+        "paths": [[0,0,0],[0,1,1],[0,2,2],[1,0,1],[1,1,0],[1,1,2],[1,2,1],[2,0,2],[2,1,1],[2,2,0]],
+        "products": {
+            "geometric": [
+                [0,0,0,1],[0,1,1,1],[0,2,2,1],[0,3,3,1],
+                [1,0,1,1],[1,1,0,1],[1,2,3,1],[1,3,2,1],
+                [2,0,2,1],[2,1,3,-1],[2,2,0,1],[2,3,1,-1],
+                [3,0,3,1],[3,1,2,-1],[3,2,1,1],[3,3,0,-1]
+            ],
+            "exterior": [[0,0,0,1],[0,1,1,1],[0,2,2,1],[0,3,3,1],[1,0,1,1],[1,2,3,1],[2,0,2,1],[2,1,3,-1],[3,0,3,1]],
+            "regressive": [[0,3,0,1],[1,2,0,1],[1,3,1,1],[2,1,0,-1],[2,3,2,1],[3,0,0,1],[3,1,1,1],[3,2,2,1],[3,3,3,1]],
+            "left_contraction": [[0,0,0,1],[0,1,1,1],[0,2,2,1],[0,3,3,1],[1,1,0,1],[1,3,2,1],[2,2,0,1],[2,3,1,-1],[3,3,0,-1]],
+            "right_contraction": [[0,0,0,1],[1,0,1,1],[1,1,0,1],[2,0,2,1],[2,2,0,1],[3,0,3,1],[3,1,2,-1],[3,2,1,1],[3,3,0,-1]],
+            "scalar": [[0,0,0,1],[1,1,0,1],[2,2,0,1],[3,3,0,-1]],
+            "commutator": [[1,2,3,1],[1,3,2,1],[2,1,3,-1],[2,3,1,-1],[3,1,2,-1],[3,2,1,1]]
+        },
+        "reverse": [1, 1, 1, -1],
+        "grade_involution": [1, -1, -1, 1],
+        "clifford_conjugate": [1, -1, -1, -1],
+        "dual": [[0,3,1],[1,2,1],[2,1,-1],[3,0,1]]
+    });
+    assert_eq!(algebra("2,0,0"), expected);
+    assert_eq!(algebra("cl200"), expected);
+    assert_eq!(algebra("Cl(2,0)"), expected);
+}
+
+#[test]
+fn keys_come_in_the_documented_order() {
+    let text = stdout(&["algebra", "1,0,0", "--json"]);
+    let keys = [
+        "signature",
+        "blades",
+        "grades",
+        "paths",
+        "products",
+        "geometric",
+        "exterior",
+        "regressive",
+        "left_contraction",
+        "right_contraction",
+        "scalar",
+        "commutator",
+        "reverse",
+        "grade_involution",
+        "clifford_conjugate",
+        "dual",
+    ];
+    let positions: Vec<usize> = keys
+        .iter()
+        .map(|key| text.find(&format!("\"{key}\":")).unwrap())
+        .collect();
+    assert!(positions.is_sorted(), "{text}");
+}
+
+/// Sign of the product of two blades given as bit masks, by sorting the factors one swap at a time; 0 for a shared null vector.
+fn sorted_sign(squares: &[i64], left: usize, right: usize) -> i64 {
+    let vectors = |mask: usize| (0..squares.len()).filter(move |v| mask >> v & 1 == 1);
+    let mut factors: Vec<usize> = vectors(left).chain(vectors(right)).collect();
+    let mut sign = 1;
+    loop {
+        let Some(i) = (1..factors.len()).find(|&i| factors[i - 1] >= factors[i]) else {
+            return sign;
+        };
+        if factors[i - 1] == factors[i] {
+            sign *= squares[factors[i]];
+            factors.drain(i - 1..=i);
+        } else {
+            factors.swap(i - 1, i);
+            sign = -sign;
+        }
+    }
+}
+
+#[test]
+fn geometric_products_of_any_signature_are_those_of_sorting() {
+    // None of these has kernels but the first.
+    for (name, squares) in [
+        ("3,0,1", vec![0, 1, 1, 1]),
+        ("2,1,2", vec![0, 0, 1, 1, -1]),
+        ("1,4,1", vec![0, 1, -1, -1, -1, -1]),
+        ("0,0,2", vec![0, 0]),
+    ] {
+        let algebra = algebra(name);
+        let first = if squares[0] == 0 { 0 } else { 1 };
+        let masks: Vec<usize> = algebra["blades"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|blade| match blade.as_str().unwrap() {
+                "1" => 0,
+                name => name[1..]
+                    .chars()
+                    .map(|c| 1 << (c.to_digit(10).unwrap() - first))
+                    .sum(),
+            })
+            .collect();
+        let mut expected = Vec::new();
+        for (i, &left) in masks.iter().enumerate() {
+            for (k, &right) in masks.iter().enumerate() {
+                let sign = sorted_sign(&squares, left, right);
+                let output = masks.iter().position(|&mask| mask == left ^ right).unwrap();
+                if sign != 0 {
+                    expected.push(json!([i, k, output, sign]));
+                }
+            }
+        }
+        assert_eq!(
+            algebra["products"]["geometric"],
+            Value::Array(expected),
+            "{name}"
+        );
+    }
+}
+
+#[test]
+fn eight_dimensions_are_answered() {
+    let algebra = algebra("8,0,0");
+    assert_eq!(
+        algebra["products"]["geometric"].as_array().unwrap().len(),
+        65_536
+    );
+    let text = stdout(&["algebra", "4,3,1"]);
+    // Two flops a term, but one for the first of each of the 256 outputs; a null vector removes a quarter of 4^8.
+    assert!(
+        text.contains("Cl(4,3,1)") && text.contains("49152          98048"),
+        "{text}"
+    );
+}
+
+#[test]
+fn text_shows_blades_paths_terms_and_costs() {
+    let text = stdout(&["algebra", "cl301"]);
+    for part in [
+        "e0^2 = 0",
+        "e012 e013 e023 e123",
+        "34 paths",
+        "geometric            192            368",
+        "steerable_product",
+        "has kernels",
+    ] {
+        assert!(text.contains(part), "{part}: {text}");
+    }
+    assert!(stdout(&["algebra", "2,1,0"]).contains("no kernels for Cl(2,1,0)"));
+}
+
+#[test]
+fn a_product_table_has_a_row_for_every_blade() {
+    let text = stdout(&["algebra", "cl300", "--table", "exterior"]);
+    let rows: Vec<Vec<&str>> = text
+        .lines()
+        .map(|line| line.split_whitespace().collect())
+        .collect();
+    assert_eq!(rows.len(), 10);
+    assert_eq!(
+        rows[0][1..],
+        ["1", "e1", "e2", "e3", "e12", "e13", "e23", "e123"]
+    );
+    assert_eq!(
+        rows[4],
+        ["e2", "e2", "-e12", "0", "e23", "0", "-e123", "0", "0"]
+    );
+}
+
+#[test]
+fn graphs_are_of_the_operator_asked_for() {
+    let sgp = stdout(&["algebra", "2,1,0", "--dot"]);
+    assert!(sgp.starts_with("digraph sgp {") && sgp.trim_end().ends_with('}'));
+    assert!(sgp.contains("\"o.e123\""));
+    let gradient = stdout(&["algebra", "2,1,0", "--dot", "--grad"]);
+    assert!(gradient.starts_with("digraph sgp_grad {") && gradient.contains("grad_x.e1"));
+    let reverse = stdout(&["algebra", "cl200", "--dot", "--operator", "reverse"]);
+    assert_eq!(reverse.matches("label=\"neg\"").count(), 1);
+    let error = failure(&["algebra", "cl200", "--dot", "--operator", "nothing"], 1);
+    assert!(error.contains("`nothing`") && error.contains("sgp_rms"));
+}
+
+#[test]
+fn wrong_signatures_and_products_are_usage_errors() {
+    for (signature, part) in [
+        ("9,0,0", "p + q + r <= 8"),
+        ("cl99", "such as"),
+        ("5,4,0", "p + q + r <= 8"),
+        ("", "such as"),
+    ] {
+        assert!(
+            failure(&["algebra", signature], 2).contains(part),
+            "{signature}"
+        );
+    }
+    assert!(failure(&["algebra", "cl300", "--table", "inner"], 2).contains("left_contraction"));
+}
+
+#[test]
+fn info_lists_the_shipped_algebras() {
+    let info: Value = serde_json::from_str(&stdout(&["info", "--json", "--threads", "1"])).unwrap();
+    assert_eq!(info["version"], env!("CARGO_PKG_VERSION"));
+    assert_eq!(info["threads"], 1);
+    let names: Vec<&str> = info["algebras"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|a| a["name"].as_str().unwrap())
+        .collect();
+    for name in [
+        "cl200", "cl300", "cl301", "cl130", "cl410", "cl500", "cl100", "cl010", "cl020",
+    ] {
+        assert!(names.contains(&name), "{name}");
+        assert!(stdout(&["info"]).contains(name));
+    }
+}
+
+#[test]
+fn a_wrong_tier_is_refused() {
+    let output = common::flashcliff()
+        .arg("info")
+        .env("FLASHCLIFF_SIMD", "mmx")
+        .output()
+        .unwrap();
+    assert_eq!(output.status.code(), Some(1));
+    let message = common::text(&output.stderr);
+    assert!(
+        message.contains("FLASHCLIFF_SIMD") && message.contains("avx2") && message.contains("mmx")
+    );
+}
+
+#[test]
+fn the_benchmark_runs_and_writes_json() {
+    let folder = Folder::new();
+    let json = folder.path("bench.json");
+    let text = stdout(&[
+        "bench",
+        "--quick",
+        "--only",
+        "sgp_norm cl200",
+        "--json",
+        arg(&json),
+    ]);
+    assert!(text.contains("sgp_norm cl200") && text.contains("floor ms"));
+    let report: Value = serde_json::from_slice(&std::fs::read(&json).unwrap()).unwrap();
+    let cases = report["cases"].as_array().unwrap();
+    assert_eq!(cases.len(), 2);
+    for case in cases {
+        assert!(
+            case["seconds"].as_f64().unwrap() > 0.0
+                && case["floor_seconds"].as_f64().unwrap() > 0.0
+        );
+        assert!(case["flops"].as_u64().unwrap() > 0);
+    }
+    assert!(failure(&["bench", "--quick", "--only", "nothing"], 1).contains("fcgp_norm cl300"));
+    let unwritable = folder.path("no/such/file");
+    assert!(failure(&["bench", "--quick", "--json", arg(&unwritable)], 1).contains("cannot write"));
+}
+
+#[test]
+fn usage_errors_have_status_2() {
+    for args in [
+        &["nothing"][..],
+        &[],
+        &["info", "--threads", "0"],
+        &["train", "cats"],
+    ] {
+        assert_eq!(run(args).status.code(), Some(2), "{args:?}");
+    }
+}

@@ -1,0 +1,187 @@
+//! Running the program, and safetensors files.
+
+#![allow(dead_code, reason = "every test program uses its own part")]
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+use safetensors::tensor::TensorView;
+use safetensors::{Dtype, SafeTensors};
+
+/// The program with its messages in plain text.
+pub(crate) fn flashcliff() -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_flashcliff"));
+    command.env_remove("RUST_LOG").env_remove("FLASHCLIFF_SIMD");
+    command
+}
+
+/// Runs the program.
+pub(crate) fn run(args: &[&str]) -> Output {
+    flashcliff().args(args).output().unwrap()
+}
+
+/// Standard output of a run that must succeed.
+pub(crate) fn stdout(args: &[&str]) -> String {
+    let output = run(args);
+    assert!(
+        output.status.success(),
+        "{args:?}: {}",
+        text(&output.stderr)
+    );
+    text(&output.stdout)
+}
+
+/// Standard error of a run that must fail with this status.
+pub(crate) fn failure(args: &[&str], status: i32) -> String {
+    let output = run(args);
+    let message = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(status), "{args:?}: {message}");
+    assert!(message.contains("error: "), "{message}");
+    assert!(!message.contains("panicked"), "{message}");
+    message
+}
+
+pub(crate) fn text(bytes: &[u8]) -> String {
+    String::from_utf8(bytes.to_vec()).unwrap()
+}
+
+/// A path as an argument.
+pub(crate) fn arg(path: &Path) -> &str {
+    path.to_str().unwrap()
+}
+
+/// A tensor in f64, whatever its type in the file.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Array {
+    pub(crate) shape: Vec<usize>,
+    pub(crate) data: Vec<f64>,
+}
+
+impl Array {
+    pub(crate) fn new(shape: &[usize], data: Vec<f64>) -> Self {
+        assert_eq!(shape.iter().product::<usize>(), data.len());
+        Self {
+            shape: shape.to_vec(),
+            data,
+        }
+    }
+
+    /// Small integers, different for every seed.
+    pub(crate) fn integers(shape: &[usize], seed: u64) -> Self {
+        Self::filled(shape, seed, |random| (random % 7) as f64 - 3.0)
+    }
+
+    /// Values in (-1, 1).
+    pub(crate) fn reals(shape: &[usize], seed: u64) -> Self {
+        Self::filled(shape, seed, |random| {
+            (random % 20_001) as f64 / 10_000.0 - 1.0
+        })
+    }
+
+    fn filled(shape: &[usize], seed: u64, value: impl Fn(u64) -> f64) -> Self {
+        let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
+        let mut next = || {
+            state = state
+                .wrapping_mul(6_364_136_223_846_793_005)
+                .wrapping_add(1_442_695_040_888_963_407);
+            value(state >> 33)
+        };
+        Self::new(shape, (0..shape.iter().product()).map(|_| next()).collect())
+    }
+}
+
+pub(crate) type Tensors = BTreeMap<String, Array>;
+
+pub(crate) fn tensors<const N: usize>(named: [(&str, Array); N]) -> Tensors {
+    named
+        .into_iter()
+        .map(|(name, array)| (name.to_owned(), array))
+        .collect()
+}
+
+/// Writes tensors, all of one type.
+pub(crate) fn write(path: &Path, tensors: &Tensors, dtype: Dtype) {
+    let bytes: Vec<(String, Vec<u8>, Vec<usize>)> = tensors
+        .iter()
+        .map(|(name, array)| {
+            let bytes = array.data.iter();
+            let bytes = match dtype {
+                Dtype::F64 => bytes.flat_map(|v| v.to_le_bytes()).collect(),
+                Dtype::F32 => bytes.flat_map(|v| (*v as f32).to_le_bytes()).collect(),
+                Dtype::I32 => bytes.flat_map(|v| (*v as i32).to_le_bytes()).collect(),
+                _ => panic!("{dtype:?}"),
+            };
+            (name.clone(), bytes, array.shape.clone())
+        })
+        .collect();
+    let views = bytes
+        .iter()
+        .map(|(name, bytes, shape)| (name, TensorView::new(dtype, shape.clone(), bytes).unwrap()));
+    std::fs::write(path, safetensors::serialize(views, None).unwrap()).unwrap();
+}
+
+/// Reads tensors of type f32 or f64.
+pub(crate) fn read(path: &Path, dtype: Dtype) -> Tensors {
+    let bytes = std::fs::read(path).unwrap();
+    let file = SafeTensors::deserialize(&bytes).unwrap();
+    let array = |view: &TensorView| {
+        assert_eq!(view.dtype(), dtype);
+        let data = match dtype {
+            Dtype::F64 => view
+                .data()
+                .as_chunks()
+                .0
+                .iter()
+                .map(|b| f64::from_le_bytes(*b))
+                .collect(),
+            _ => view
+                .data()
+                .as_chunks()
+                .0
+                .iter()
+                .map(|b| f32::from_le_bytes(*b).into())
+                .collect(),
+        };
+        Array::new(view.shape(), data)
+    };
+    file.tensors()
+        .iter()
+        .map(|(name, view)| (name.clone(), array(view)))
+        .collect()
+}
+
+/// A folder for the files of one test.
+pub(crate) struct Folder(pub(crate) tempfile::TempDir);
+
+impl Folder {
+    pub(crate) fn new() -> Self {
+        Self(tempfile::tempdir().unwrap())
+    }
+
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
+        self.0.path().join(name)
+    }
+
+    /// The names of all files, in order.
+    pub(crate) fn names(&self) -> Vec<String> {
+        let mut names: Vec<String> = std::fs::read_dir(self.0.path())
+            .unwrap()
+            .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+            .collect();
+        names.sort();
+        names
+    }
+
+    /// Runs an operator on tensors.
+    pub(crate) fn op(&self, args: &[&str], inputs: &Tensors, dtype: Dtype) -> Tensors {
+        let (input, output) = (self.path("in.safetensors"), self.path("out.safetensors"));
+        write(&input, inputs, dtype);
+        let mut all = vec!["op"];
+        all.extend(args);
+        all.extend(["--in", arg(&input), "--out", arg(&output)]);
+        stdout(&all);
+        assert_eq!(self.names(), ["in.safetensors", "out.safetensors"]);
+        read(&output, dtype)
+    }
+}

@@ -1,0 +1,314 @@
+//! `flashcliff train`: reproducible, interruptible, and never in the way of older results.
+
+mod common;
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use common::{Folder, arg, failure, read, stdout};
+use safetensors::{Dtype, SafeTensors};
+use serde_json::Value;
+
+/// A run of a few seconds at most.
+fn tiny<'a>(task: &'a str, out: &'a Path) -> Vec<&'a str> {
+    vec![
+        "train",
+        task,
+        "--samples",
+        "40",
+        "--steps",
+        "12",
+        "--batch",
+        "8",
+        "--seed",
+        "3",
+        "--val-samples",
+        "20",
+        "--test-samples",
+        "20",
+        "--out",
+        arg(out),
+    ]
+}
+
+fn metrics(out: &Path) -> Value {
+    serde_json::from_slice(&std::fs::read(out.join("metrics.json")).unwrap()).unwrap()
+}
+
+/// All tensors of a file as bytes: a state also holds times, which differ.
+fn raw(path: &Path) -> BTreeMap<String, Vec<u8>> {
+    let bytes = std::fs::read(path).unwrap();
+    let file = SafeTensors::deserialize(&bytes).unwrap();
+    file.tensors()
+        .iter()
+        .map(|(name, view)| (name.clone(), view.data().to_vec()))
+        .collect()
+}
+
+/// Both runs came to the same end, bit for bit.
+fn same(a: &Path, b: &Path) {
+    assert_eq!(
+        raw(&a.join("state.safetensors")),
+        raw(&b.join("state.safetensors"))
+    );
+    let best = |out: &Path| std::fs::read(out.join("best.safetensors")).unwrap();
+    assert_eq!(best(a), best(b));
+    let (a, b) = (metrics(a), metrics(b));
+    for key in [
+        "train_losses",
+        "validations",
+        "errors",
+        "settings",
+        "published",
+    ] {
+        assert_eq!(a[key], b[key], "{key}");
+    }
+}
+
+#[test]
+fn a_run_leaves_all_results() {
+    for (task, parameters) in [
+        ("hulls", 58_849),
+        ("regression", 149_877),
+        ("volumes", 48_913),
+    ] {
+        let folder = Folder::new();
+        let out = folder.path("new/run");
+        let text = stdout(&tiny(task, &out));
+        assert!(
+            text.contains("flashcliff (this run, seed 3)") && text.contains("test: "),
+            "{text}"
+        );
+        let metrics = metrics(&out);
+        assert_eq!(metrics["parameters"], parameters);
+        assert_eq!(metrics["settings"]["task"], task);
+        assert_eq!(metrics["settings"]["batch"], 8);
+        assert_eq!(metrics["train_losses"].as_array().unwrap().len(), 12);
+        let validations = metrics["validations"].as_array().unwrap();
+        assert_eq!(validations.last().unwrap()[0], 12);
+        assert_eq!(
+            validations.last().unwrap()[1],
+            metrics["errors"]["validation"]
+        );
+        let least = validations
+            .iter()
+            .map(|v| v[1].as_f64().unwrap())
+            .fold(f64::INFINITY, f64::min);
+        assert_eq!(metrics["errors"]["best_validation"], least);
+        let svg = std::fs::read_to_string(out.join("curve.svg")).unwrap();
+        assert!(
+            svg.starts_with("<svg")
+                && svg.contains("validation")
+                && svg.trim_end().ends_with("</svg>")
+        );
+        let weights = read(&out.join("best.safetensors"), Dtype::F32);
+        let count: usize = weights.values().map(|array| array.data.len()).sum();
+        assert_eq!(count, parameters);
+        let mut names: Vec<_> = std::fs::read_dir(&out)
+            .unwrap()
+            .map(|e| e.unwrap().file_name())
+            .collect();
+        names.sort();
+        assert_eq!(
+            names,
+            [
+                "best.safetensors",
+                "curve.svg",
+                "metrics.json",
+                "state.safetensors"
+            ]
+        );
+    }
+}
+
+#[test]
+fn the_thread_count_changes_nothing_and_the_seed_does() {
+    for task in ["hulls", "regression", "volumes"] {
+        let folder = Folder::new();
+        let outs = [folder.path("one"), folder.path("two"), folder.path("other")];
+        let extra = [["--threads", "1"], ["--threads", "2"], ["--seed", "4"]];
+        for (out, extra) in outs.iter().zip(extra) {
+            let mut args = tiny(task, out);
+            if extra[0] == "--seed" {
+                args.retain(|a| *a != "--seed" && *a != "3");
+            }
+            args.extend(extra);
+            stdout(&args);
+        }
+        same(&outs[0], &outs[1]);
+        assert_ne!(
+            raw(&outs[0].join("best.safetensors")),
+            raw(&outs[2].join("best.safetensors"))
+        );
+    }
+}
+
+#[test]
+fn a_published_budget_is_compared() {
+    let folder = Folder::new();
+    let out = folder.path("run");
+    let text = stdout(&[
+        "train",
+        "regression",
+        "--samples",
+        "30",
+        "--val-samples",
+        "50",
+        "--test-samples",
+        "50",
+        "--out",
+        arg(&out),
+    ]);
+    for part in [
+        "CGENN, mean of 5",
+        "GLGENN, mean of 5",
+        "0.07908",
+        "150,453",
+        "2506.09625",
+        "in the target's own units",
+    ] {
+        assert!(text.contains(part), "{part}: {text}");
+    }
+    let metrics = metrics(&out);
+    assert_eq!(metrics["published"].as_array().unwrap().len(), 2);
+    // It has learnt: a constant has an error of about 1.
+    assert!(metrics["errors"]["best_validation"].as_f64().unwrap() < 0.7);
+    let scale = metrics["target_scale"].as_f64().unwrap().powi(2);
+    let ratio = metrics["errors_in_target_units"]["test"].as_f64().unwrap()
+        / metrics["errors"]["test"].as_f64().unwrap();
+    assert!((ratio / scale - 1.0).abs() < 1e-6);
+}
+
+#[test]
+fn older_results_are_not_replaced_without_being_asked() {
+    let folder = Folder::new();
+    let out = folder.path("run");
+    stdout(&tiny("regression", &out));
+    let before = std::fs::read(out.join("metrics.json")).unwrap();
+    let message = failure(&tiny("regression", &out), 1);
+    assert!(
+        message.contains("metrics.json") && message.contains("--overwrite"),
+        "{message}"
+    );
+    assert_eq!(std::fs::read(out.join("metrics.json")).unwrap(), before);
+    let mut args = tiny("regression", &out);
+    args.push("--overwrite");
+    stdout(&args);
+    assert_ne!(std::fs::read(out.join("metrics.json")).unwrap(), before);
+}
+
+#[cfg(unix)]
+#[test]
+fn an_interrupted_run_goes_on_as_if_nothing_had_happened() {
+    use std::io::{BufRead, BufReader};
+    use std::process::{Command, Stdio};
+
+    let folder = Folder::new();
+    let (straight, broken, moved) = (
+        folder.path("straight"),
+        folder.path("broken"),
+        folder.path("moved"),
+    );
+    let args = |out| {
+        let mut args = tiny("hulls", out);
+        let steps = args.iter().position(|arg| *arg == "12").unwrap();
+        args[steps] = "400";
+        args
+    };
+    stdout(&args(&straight));
+
+    let mut child = common::flashcliff()
+        .args(args(&broken))
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut lines = BufReader::new(child.stderr.take().unwrap()).lines();
+    let training = lines
+        .by_ref()
+        .map(Result::unwrap)
+        .any(|line| line.contains("step 24 of 400"));
+    assert!(training);
+    let pid = child.id().to_string();
+    assert!(
+        Command::new("kill")
+            .args(["-INT", &pid])
+            .status()
+            .unwrap()
+            .success()
+    );
+    lines.for_each(drop);
+    let output = child.wait_with_output().unwrap();
+    assert!(output.status.success());
+    let text = common::text(&output.stdout);
+    let state = broken.join("state.safetensors");
+    assert!(
+        text.contains("interrupted after") && text.contains(arg(&state)),
+        "{text}"
+    );
+    assert!(!broken.join("metrics.json").exists());
+
+    // Interrupted somewhere in the middle.
+    let checkpoint = flashcliff_candle::checkpoint::Checkpoint::load(&state).unwrap();
+    let history: Value = serde_json::from_str(checkpoint.text("history").unwrap()).unwrap();
+    let step = history["step"].as_u64().unwrap();
+    assert!((24..400).contains(&step), "{step}");
+
+    let message = failure(&["train", "volumes", "--resume", arg(&state)], 1);
+    assert!(
+        message.contains("the task hulls") && message.contains("got volumes"),
+        "{message}"
+    );
+    let message = failure(
+        &["train", "hulls", "--resume", arg(&state), "--batch", "9"],
+        1,
+    );
+    assert!(
+        message.contains("--batch 8") && message.contains("got 9"),
+        "{message}"
+    );
+    stdout(&[
+        "train",
+        "hulls",
+        "--resume",
+        arg(&state),
+        "--out",
+        arg(&moved),
+        "--threads",
+        "1",
+    ]);
+    same(&straight, &moved);
+    stdout(&["train", "hulls", "--resume", arg(&state)]);
+    same(&straight, &broken);
+}
+
+#[test]
+fn a_state_must_be_a_state() {
+    let folder = Folder::new();
+    let out = folder.path("run");
+    stdout(&tiny("regression", &out));
+    let resume = |file: &Path| {
+        failure(
+            &[
+                "train",
+                "regression",
+                "--resume",
+                arg(file),
+                "--out",
+                arg(&folder.path("x")),
+            ],
+            1,
+        )
+    };
+    let message = resume(&out.join("best.safetensors"));
+    assert!(
+        message.contains("expected the state of a training run, got no settings"),
+        "{message}"
+    );
+    let state = std::fs::read(out.join("state.safetensors")).unwrap();
+    let cut = folder.path("cut");
+    std::fs::write(&cut, &state[..state.len() - 1]).unwrap();
+    assert!(resume(&cut).contains("expected a complete safetensors file"));
+    std::fs::write(&cut, &state[..5]).unwrap();
+    assert!(resume(&cut).contains("expected a complete safetensors file"));
+}
