@@ -1,4 +1,5 @@
-//! What the benchmarks share: the floor that every time is set beside, and data.
+//! What the benchmarks share, here and in `flashcliff bench`: the floor that every time is set
+//! beside, and data.
 
 mod floor;
 
@@ -11,8 +12,21 @@ pub fn values(len: usize, seed: u64) -> Vec<f32> {
         state ^= state << 13;
         state ^= state >> 7;
         state ^= state << 17;
-        let unit = (state >> 40) as f32 / (1 << 24) as f32;
-        2.0 * unit - 1.0 + f32::EPSILON
+        ((state >> 40) as f32 + 0.5) / (1 << 23) as f32 - 1.0
     };
     (0..len).map(|_| next()).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn values_fill_the_open_interval() {
+        let values = values(10_000, 3);
+        assert!(values.iter().all(|v| v.abs() < 1.0 && *v != 0.0));
+        let mean = values.iter().sum::<f32>() / 10_000.0;
+        assert!(mean.abs() < 0.05, "{mean}");
+        assert!(values.iter().any(|v| *v > 0.99) && values.iter().any(|v| *v < -0.99));
+    }
 }

@@ -139,13 +139,15 @@ impl Multivector {
             .blades_in(grades)
             .into_iter()
             .map(|blade| {
+                let own: Vec<Term> = terms
+                    .iter()
+                    .copied()
+                    .filter(|t| t.output == blade)
+                    .collect();
                 let mut weighted = Vec::new();
                 for (path, &weight) in paths.iter().zip(w) {
-                    let terms: Vec<Term> = terms
-                        .iter()
-                        .copied()
-                        .filter(|t| t.output == blade && algebra.path_of(*t) == *path)
-                        .collect();
+                    let on_path = own.iter().copied().filter(|t| algebra.path_of(*t) == *path);
+                    let terms: Vec<Term> = on_path.collect();
                     if !terms.is_empty() {
                         let sum = self.sum_of_terms(g, algebra, y, &terms);
                         weighted.push((1, g.mul(weight, sum)));

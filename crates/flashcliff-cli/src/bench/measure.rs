@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use super::cases::Target;
-use super::floor::Floor;
+use flashcliff_benches::Floor;
 
 /// How long a case is measured.
 #[derive(Clone, Copy, Debug)]
@@ -93,18 +93,6 @@ fn median(mut values: Vec<f64>) -> f64 {
     }
 }
 
-/// Deterministic values in (-1, 1), never zero: zeros hide work and can be faster.
-pub(super) fn values(len: usize, seed: u64) -> Vec<f32> {
-    let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
-    let mut next = || {
-        state ^= state << 13;
-        state ^= state >> 7;
-        state ^= state << 17;
-        ((state >> 40) as f32 + 0.5) / (1 << 23) as f32 - 1.0
-    };
-    (0..len).map(|_| next()).collect()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -113,14 +101,5 @@ mod tests {
     fn medians_of_odd_and_even_numbers_of_values() {
         assert_eq!(median(vec![3.0, 1.0, 2.0]), 2.0);
         assert_eq!(median(vec![4.0, 1.0, 3.0, 2.0]), 2.5);
-    }
-
-    #[test]
-    fn values_fill_the_open_interval() {
-        let values = values(10_000, 3);
-        assert!(values.iter().all(|v| v.abs() < 1.0 && *v != 0.0));
-        let mean = values.iter().sum::<f32>() / 10_000.0;
-        assert!(mean.abs() < 0.05, "{mean}");
-        assert!(values.iter().any(|v| *v > 0.99) && values.iter().any(|v| *v < -0.99));
     }
 }

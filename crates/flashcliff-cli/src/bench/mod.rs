@@ -8,7 +8,6 @@
 //! * `report` - the table and the JSON.
 
 mod cases;
-mod floor;
 mod measure;
 mod operator;
 mod reference;

@@ -4,10 +4,10 @@ use flashcliff::ops::{self, LinearOptions, ProductOptions, SteerableOptions};
 use flashcliff::{Algebra, Dim, Dims, Invariant, Operator, Pass, Tensor, TensorMut, TensorSpec};
 
 use super::cases::{Case, Passes, Subject};
-use super::floor::Floor;
-use super::measure::{Effort, Measurement, values};
+use super::measure::{Effort, Measurement};
 use super::reference::Formula;
 use crate::error::Error;
+use flashcliff_benches::{Floor, values};
 
 /// Difference from the formula that rounding in f32 explains, relative to the largest value of the row.
 const TOLERANCE: f64 = 2e-4;

@@ -6,9 +6,10 @@ use flashcliff_candle::models::{Architecture, Model};
 use flashcliff_candle::optim::{Adam, AdamOptions};
 
 use super::cases::{Case, Subject};
-use super::measure::{Effort, Measurement, values};
+use super::measure::{Effort, Measurement};
 use super::reference::{Formula, sigmoid};
 use crate::error::Error;
+use flashcliff_benches::values;
 
 const POINTS: usize = 16;
 const DIM: usize = 5;

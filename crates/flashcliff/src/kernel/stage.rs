@@ -133,45 +133,45 @@ macro_rules! stage {
         use $crate::kernel::stage::{Stage, StageArgs, Tiers};
 
         macro_rules! shims {
-                        ($elem:ty, $avx2:ident, $avx512:tt, $neon:ident) => {{
-                            unsafe fn scalar(args: &mut StageArgs<'_, $elem>) {
-                                // SAFETY: the caller's.
-                                unsafe { $body::<$crate::simd::Scalar<$elem>>(args) }
+                                ($elem:ty, $avx2:ident, $avx512:tt, $neon:ident) => {{
+                                    unsafe fn scalar(args: &mut StageArgs<'_, $elem>) {
+                                        // SAFETY: the caller's.
+                                        unsafe { $body::<$crate::simd::Scalar<$elem>>(args) }
+                                    }
+                                    #[cfg(target_arch = "x86_64")]
+                                    #[target_feature(enable = "avx2,fma")]
+                                    unsafe fn avx2(args: &mut StageArgs<'_, $elem>) {
+                                        // SAFETY: the caller's.
+                                        unsafe { $body::<$crate::simd::avx2::$avx2>(args) }
+                                    }
+                                    #[cfg(target_arch = "aarch64")]
+                                    #[target_feature(enable = "neon")]
+                                    unsafe fn neon(args: &mut StageArgs<'_, $elem>) {
+                                        // SAFETY: the caller's.
+                                        unsafe { $body::<$crate::simd::neon::$neon>(args) }
+                                    }
+                                    Tiers {
+                                        scalar,
+                                        #[cfg(target_arch = "x86_64")]
+                                        avx2,
+                                        #[cfg(target_arch = "x86_64")]
+                                        avx512: shims!(@avx512 $elem, $avx512, avx2),
+                                        #[cfg(target_arch = "aarch64")]
+                                        neon,
+                                    }
+                                }};
+                                (@avx512 $elem:ty, none, $avx2:ident) => {
+                                    $avx2
+                                };
+                                (@avx512 $elem:ty, $avx512:ident, $avx2:ident) => {{
+                                    #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
+                                    unsafe fn avx512(args: &mut StageArgs<'_, $elem>) {
+                                        // SAFETY: the caller's.
+                                        unsafe { $body::<$crate::simd::avx512::$avx512>(args) }
+                                    }
+                                    avx512
+                                }};
                             }
-                            #[cfg(target_arch = "x86_64")]
-                            #[target_feature(enable = "avx2,fma")]
-                            unsafe fn avx2(args: &mut StageArgs<'_, $elem>) {
-                                // SAFETY: the caller's.
-                                unsafe { $body::<$crate::simd::avx2::$avx2>(args) }
-                            }
-                            #[cfg(target_arch = "aarch64")]
-                            #[target_feature(enable = "neon")]
-                            unsafe fn neon(args: &mut StageArgs<'_, $elem>) {
-                                // SAFETY: the caller's.
-                                unsafe { $body::<$crate::simd::neon::$neon>(args) }
-                            }
-                            Tiers {
-                                scalar,
-                                #[cfg(target_arch = "x86_64")]
-                                avx2,
-                                #[cfg(target_arch = "x86_64")]
-                                avx512: shims!(@avx512 $elem, $avx512, avx2),
-                                #[cfg(target_arch = "aarch64")]
-                                neon,
-                            }
-                        }};
-                        (@avx512 $elem:ty, none, $avx2:ident) => {
-                            $avx2
-                        };
-                        (@avx512 $elem:ty, $avx512:ident, $avx2:ident) => {{
-                            #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
-                            unsafe fn avx512(args: &mut StageArgs<'_, $elem>) {
-                                // SAFETY: the caller's.
-                                unsafe { $body::<$crate::simd::avx512::$avx512>(args) }
-                            }
-                            avx512
-                        }};
-                    }
         Stage {
             f32: shims!(f32, F32x8, F32x16, F32x4),
             f64: shims!(f64, F64x4, none, F64x2),
