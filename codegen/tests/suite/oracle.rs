@@ -219,7 +219,7 @@ impl Oracle<'_> {
                 let reached = self.algebra.reachable(geometric, middle, left);
                 let own = self.operator.output.iter();
                 let own = own.flat_map(|grade| self.positions(reached, grade));
-                own.map(|k| all[k].clone()).collect()
+                own.map(|k| all[k]).collect()
             }
             "reverse" => self.signed(x, |g| g * g.saturating_sub(1) / 2),
             "grade_involution" => self.signed(x, |g| g),

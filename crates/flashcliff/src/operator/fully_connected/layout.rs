@@ -1,0 +1,38 @@
+//! Where the blades of each grade lie in a tensor that carries some grades.
+
+use std::ops::Range;
+
+use cayley::GradeSet;
+
+use crate::Algebra;
+
+/// Where the blades of each grade lie in a tensor that carries some grades.
+#[derive(Clone, Debug)]
+pub(super) struct Layout {
+    pub(super) ranges: Vec<Option<Range<usize>>>,
+    pub(super) blades: usize,
+}
+
+impl Layout {
+    pub(super) fn new(algebra: Algebra, grades: GradeSet) -> Self {
+        let cayley = algebra.cayley();
+        let mut blades = 0;
+        let ranges = (0..cayley.grade_count()).map(|grade| {
+            let count = cayley.grade_range(grade).len();
+            grades.contains(grade).then(|| {
+                blades += count;
+                blades - count..blades
+            })
+        });
+        let ranges = ranges.collect();
+        Self { ranges, blades }
+    }
+
+    pub(super) fn grade(&self, grade: usize) -> Range<usize> {
+        self.ranges[grade].clone().unwrap_or(0..0)
+    }
+
+    pub(super) fn has_scalar(&self) -> bool {
+        self.ranges[0].is_some()
+    }
+}
