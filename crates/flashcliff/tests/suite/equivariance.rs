@@ -71,7 +71,16 @@ fn grades(basis: &Basis, spec: &Spec, name: &str) -> GradeSet {
     match (name, spec) {
         ("x", _) => left,
         ("y", _) => right,
-        (_, Spec::Sandwich(..)) => reached(reached(left, right), left),
+        // Under the reverse it behaves as `y` does.
+        (_, Spec::Sandwich(..)) => {
+            let odd = |grade: usize| grade * grade.saturating_sub(1) / 2 % 2;
+            let all = reached(reached(left, right), left);
+            let kept = all
+                .iter()
+                .filter(|&g| right.iter().any(|r| odd(r) == odd(g)));
+            kept.map(GradeSet::single)
+                .fold(GradeSet::EMPTY, GradeSet::union)
+        }
         _ => reached(left, right),
     }
 }
