@@ -166,8 +166,16 @@ impl FullyConnected {
                 let weights = self.weight_scratch::<T>(tier, dims).total();
                 let by_block = scratch * tasks::task_count(blocks);
                 let by_path = weights * tasks::task_count(self.paths.len());
-                self.output.blades * dims.batch * dims.out_channels + by_block.max(by_path)
+                self.grad_product_len(dims) + by_block.max(by_path)
             }
+        }
+    }
+
+    /// The elements of the gradient before the norm, where there is one.
+    fn grad_product_len(&self, dims: &Dims) -> usize {
+        match self.norms.is_empty() {
+            true => 0,
+            false => self.output.blades * dims.batch * dims.out_channels,
         }
     }
 
@@ -233,10 +241,13 @@ impl FullyConnected {
             }
             return;
         }
-        let len = self.output.blades * dims.batch * dims.out_channels;
-        let (grad_product, workspace) = workspace.split_at_mut(len);
-        self.undo_norm(tier, dims, given, grad_product, workspace);
-        let grad_product = &*grad_product;
+        let (grad_product, workspace) = workspace.split_at_mut(self.grad_product_len(dims));
+        let grad_product = if self.norms.is_empty() {
+            given.grad_output
+        } else {
+            self.undo_norm(tier, dims, given, grad_product, workspace);
+            grad_product
+        };
         if grads[0].is_some() || grads[1].is_some() {
             let [x, y, _] = grads else { return };
             self.operand_gradients(tier, dims, given, grad_product, (x, y), workspace);
@@ -255,10 +266,6 @@ impl FullyConnected {
         grad_product: &mut [T],
         workspace: &mut [T],
     ) {
-        if self.norms.is_empty() {
-            grad_product.copy_from_slice(given.grad_output);
-            return;
-        }
         let blocks = Chunks::of_rows(dims.batch, self.block_rows(dims));
         let sizes = self.backward_scratch::<T>(tier, dims);
         let target = Pointer(grad_product.as_mut_ptr());
