@@ -42,6 +42,38 @@ fn grade_pairs(dim: usize) -> Vec<(GradeSet, GradeSet)> {
 
 /// All operators of an algebra, in the order in which they are generated.
 pub fn operators(algebra: &Algebra) -> Vec<Operator> {
+    let mut operators = lane_operators(algebra);
+    operators.extend(fully_connected_parts(algebra));
+    operators
+}
+
+/// The programs of which the fully connected product is made, around a matrix product.
+fn fully_connected_parts(algebra: &Algebra) -> Vec<Operator> {
+    let full = GradeSet::full(algebra.dim());
+    let mut operators = Vec::new();
+    let mut push = |left, right, output, program| {
+        operators.push(Operator {
+            left,
+            right,
+            output,
+            program,
+        });
+    };
+    push(full, full, GradeSet::single(0), products::gate_pair());
+    for path in algebra.paths() {
+        let [left, output, right] = [path.left, path.output, path.right].map(GradeSet::single);
+        push(left, right, output, products::path_product(algebra, path));
+    }
+    // Grade by grade, because it takes any grade sets.
+    for grade in (0..algebra.grade_count()).map(GradeSet::single) {
+        push(grade, grade, grade, layers::rms(algebra, grade));
+        push(grade, grade, grade, layers::undo_grade_rms(algebra, grade));
+    }
+    operators
+}
+
+/// The operators that are one lane program.
+pub fn lane_operators(algebra: &Algebra) -> Vec<Operator> {
     let full = GradeSet::full(algebra.dim());
     let mut operators = Vec::new();
     let mut push = |left, right, output, program| {
@@ -85,20 +117,10 @@ pub fn operators(algebra: &Algebra) -> Vec<Operator> {
             program,
         );
     }
-    push(full, full, GradeSet::single(0), products::gate_pair());
-    for path in algebra.paths() {
-        let [left, output, right] = [path.left, path.output, path.right].map(GradeSet::single);
-        push(left, right, output, products::path_product(algebra, path));
-    }
     for program in unary::involutions(algebra) {
         push(full, full, full, program);
     }
     push(full, full, full, layers::rms(algebra, full));
-    // Grade by grade for the fully connected product, which takes any grade sets.
-    for grade in (0..algebra.grade_count()).map(GradeSet::single) {
-        push(grade, grade, grade, layers::rms(algebra, grade));
-        push(grade, grade, grade, layers::undo_grade_rms(algebra, grade));
-    }
     for program in layers::all(algebra) {
         push(full, full, full, program);
     }

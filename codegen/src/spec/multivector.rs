@@ -128,35 +128,41 @@ impl Multivector {
         Self { grades, components }
     }
 
-    /// The geometric product in which each path carries a weight of its own. Factored by path:
-    /// a weight multiplies the finished sum of its terms.
+    /// The geometric product in which each path carries a weight of its own.
+    ///
+    /// Path by path, each blade of the left operand times the weight and then into the sums of all
+    /// outputs: a weight and its gradient are needed in one place only, and the gradient takes a
+    /// term of the Cayley table twice, not three times.
     pub fn weighted_product(&self, g: &mut Graph, algebra: &Algebra, w: &[Id], y: &Self) -> Self {
         let kind = ProductKind::Geometric;
         let terms = algebra.product_between(kind, self.grades, y.grades);
         let paths = algebra.paths_between(self.grades, y.grades);
         let grades = algebra.reachable(kind, self.grades, y.grades);
-        let components = algebra
-            .blades_in(grades)
-            .into_iter()
-            .map(|blade| {
-                let own: Vec<Term> = terms
-                    .iter()
-                    .copied()
-                    .filter(|t| t.output == blade)
-                    .collect();
-                let mut weighted = Vec::new();
-                for (path, &weight) in paths.iter().zip(w) {
-                    let on_path = own.iter().copied().filter(|t| algebra.path_of(*t) == *path);
-                    let terms: Vec<Term> = on_path.collect();
-                    if !terms.is_empty() {
-                        let sum = self.sum_of_terms(g, algebra, y, &terms);
-                        weighted.push((1, g.mul(weight, sum)));
+        let blades = algebra.blades_in(grades);
+        let zero = g.constant(0.0);
+        let mut sums = vec![zero; blades.len()];
+        for (path, &weight) in paths.iter().zip(w) {
+            for (left, x) in self.grade(algebra, path.left) {
+                let own = |t: &&Term| t.left == left && algebra.path_of(**t) == *path;
+                let own: Vec<Term> = terms.iter().filter(own).copied().collect();
+                if own.is_empty() {
+                    continue;
+                }
+                let scaled = g.mul(weight, x);
+                for term in own {
+                    let operand = y.get(algebra, term.right);
+                    let place = algebra.offset_in(grades, term.output);
+                    if let Some((y, place)) = operand.zip(place) {
+                        let product = g.mul(scaled, y);
+                        sums[place] = g.signed_sum([(1, sums[place]), (term.sign, product)]);
                     }
                 }
-                g.signed_sum(weighted)
-            })
-            .collect();
-        Self { grades, components }
+            }
+        }
+        Self {
+            grades,
+            components: sums,
+        }
     }
 
     fn sum_of_terms(&self, g: &mut Graph, algebra: &Algebra, y: &Self, terms: &[Term]) -> Id {

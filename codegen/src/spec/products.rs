@@ -4,11 +4,35 @@ use cayley::{Algebra, GradeSet, Path, ProductKind};
 
 use super::layers::{grade_rms, normalized};
 use super::multivector::Multivector;
-use crate::ir::{Function, Program};
+use crate::ir::{Function, Id, Program};
 
 const KIND: ProductKind = ProductKind::Geometric;
 
+/// `gate(x) gate(y) weighted_product(w, x, y)`: the product is bilinear, so the gates of the operands
+/// are one factor of the result.
+///
+/// Product and factor are cut: the norm, the first-order term and all gradients start from them,
+/// and the product, the heaviest stage, is the same for all of these.
 fn gated_product(
+    p: &mut Program,
+    algebra: &Algebra,
+    x: &Multivector,
+    y: &Multivector,
+    w: &[Id],
+) -> Multivector {
+    let g = &mut p.graph;
+    let gates = [x, y].map(|operand| operand.gate_factor(g, algebra));
+    let mut gate = g.mul(gates[0], gates[1]);
+    let product = x.weighted_product(g, algebra, w, y).cut(p);
+    // Without scalar components there is nothing to keep: the gates are constants.
+    if p.graph.varies(gate) {
+        gate = p.cut(vec![gate])[0];
+    }
+    product.map(algebra, |_, value| p.graph.mul(gate, value))
+}
+
+/// The operands and weights of a product between some grades, and the product.
+fn gated_operands(
     p: &mut Program,
     algebra: &Algebra,
     left: GradeSet,
@@ -17,15 +41,13 @@ fn gated_product(
     let x = Multivector::input(p, algebra, "x", left);
     let y = Multivector::input(p, algebra, "y", right);
     let w = p.param("w", algebra.paths_between(left, right).len());
-    let g = &mut p.graph;
-    let (x, y) = (x.gated(g, algebra), y.gated(g, algebra));
-    x.weighted_product(g, algebra, &w, &y)
+    gated_product(p, algebra, &x, &y, &w)
 }
 
 /// The steerable geometric product of gated operands (flash-clifford's SGP without its norm).
 pub(super) fn sgp(algebra: &Algebra, left: GradeSet, right: GradeSet) -> Program {
     let mut p = Program::new("sgp", "o = weighted_product(w, gate(x), gate(y))");
-    let o = gated_product(&mut p, algebra, left, right);
+    let o = gated_operands(&mut p, algebra, left, right);
     o.output(&mut p, algebra);
     p
 }
@@ -34,7 +56,7 @@ pub(super) fn sgp(algebra: &Algebra, left: GradeSet, right: GradeSet) -> Program
 pub(super) fn sgp_rms(algebra: &Algebra, left: GradeSet, right: GradeSet) -> Program {
     let formula = "o = grade_rms(weighted_product(w, gate(x), gate(y)))";
     let mut p = Program::new("sgp_rms", formula);
-    let product = gated_product(&mut p, algebra, left, right).cut(&mut p);
+    let product = gated_operands(&mut p, algebra, left, right);
     grade_rms(&mut p, algebra, &product).output(&mut p, algebra);
     p
 }
@@ -65,12 +87,10 @@ pub(super) fn steerable_product(algebra: &Algebra, normalize: bool, first_order:
         let a = p.param("a", algebra.grade_count());
         r = normalized(&mut p, algebra, &r, &a).cut(&mut p);
     }
-    let g = &mut p.graph;
-    let (gated_x, gated_r) = (x.gated(g, algebra), r.gated(g, algebra));
-    let mut o = gated_x.weighted_product(g, algebra, &w, &gated_r);
+    let mut o = gated_product(&mut p, algebra, &x, &r, &w);
     if first_order {
         let l = Multivector::input(&mut p, algebra, "l", full);
-        let z = o.cut(&mut p);
+        let z = o;
         let half_root = p.graph.constant(std::f64::consts::FRAC_1_SQRT_2);
         o = l.map(algebra, |blade, l| {
             let sum = match z.get(algebra, blade) {

@@ -5,6 +5,159 @@
 
 #[allow(unused_imports, reason = "not every operator needs all of them")]
 use crate::kernel::generated_prelude::*;
+/// From `x` to 2 row sums: o_g = x_g / sqrt(mean_c |x_g|^2 + eps).
+///
+/// From `grade_rms` of Cl(0,1,0).
+#[inline(always)]
+unsafe fn grade_rms_0<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
+    // SAFETY: the caller keeps the contract of `StageArgs`; the tier runs on this CPU.
+    unsafe {
+        let x = args.inputs[0];
+        let mut sum0 = V::zero();
+        let mut sum1 = V::zero();
+        for group in 0..args.groups {
+            let c = group * V::LANES;
+            x.prefetch::<2usize>(c);
+            let valid = args.valid_lanes(group, V::LANES);
+            let x_1 = V::load(x.at(0usize, c));
+            // row sum 0 = x_1*x_1
+            sum0 = V::add(sum0, V::keep_first(V::mul(x_1, x_1), valid));
+            let x_e1 = V::load(x.at(1usize, c));
+            // row sum 1 = x_e1*x_e1
+            sum1 = V::add(sum1, V::keep_first(V::mul(x_e1, x_e1), valid));
+        }
+        args.sums[0] = sum0.reduce_add();
+        args.sums[1] = sum1.reduce_add();
+    }
+}
+pub(super) static GRADE_RMS_0: Stage = stage!(grade_rms_0);
+/// From `x` to `o`: o_g = x_g / sqrt(mean_c |x_g|^2 + eps).
+///
+/// From `grade_rms` of Cl(0,1,0).
+#[inline(always)]
+unsafe fn grade_rms_1<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
+    // SAFETY: the caller keeps the contract of `StageArgs`; the tier runs on this CPU.
+    unsafe {
+        let x = args.inputs[0];
+        let out0 = args.outputs[0];
+        let row0 = V::splat(args.rows[0]);
+        let inv_channels = V::splat(args.inv_channels);
+        let v2 = V::mul(row0, inv_channels);
+        let eps = V::splat(args.eps);
+        let v4 = V::add(v2, eps);
+        let v5 = V::sqrt(v4);
+        let c1e0 = V::from_f64(1f64);
+        let v7 = V::div(c1e0, v5);
+        let row1 = V::splat(args.rows[1]);
+        let v9 = V::mul(inv_channels, row1);
+        let v10 = V::add(eps, v9);
+        let v11 = V::sqrt(v10);
+        let v12 = V::div(c1e0, v11);
+        for group in 0..args.groups {
+            let c = group * V::LANES;
+            x.prefetch::<2usize>(c);
+            // out0[0] = x_1*v7
+            V::store(V::mul(V::load(x.at(0usize, c)), v7), out0.at(0usize, c));
+            // out0[1] = x_e1*v12
+            V::store(V::mul(V::load(x.at(1usize, c)), v12), out0.at(1usize, c));
+        }
+    }
+}
+pub(super) static GRADE_RMS_1: Stage = stage!(grade_rms_1);
+/// From `x`, `grad_o` to 2 row sums: adjoint of o_g = x_g / sqrt(mean_c |x_g|^2 + eps).
+///
+/// From `grade_rms_grad` of Cl(0,1,0).
+#[inline(always)]
+unsafe fn grade_rms_2<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
+    // SAFETY: the caller keeps the contract of `StageArgs`; the tier runs on this CPU.
+    unsafe {
+        let x = args.inputs[0];
+        let grad_o = args.inputs[1];
+        let mut sum0 = V::zero();
+        let mut sum1 = V::zero();
+        for group in 0..args.groups {
+            let c = group * V::LANES;
+            x.prefetch::<2usize>(c);
+            grad_o.prefetch::<2usize>(c);
+            let valid = args.valid_lanes(group, V::LANES);
+            // row sum 0 = x_e1*grad_o_e1
+            sum0 = V::add(
+                sum0,
+                V::keep_first(
+                    V::mul(V::load(x.at(1usize, c)), V::load(grad_o.at(1usize, c))),
+                    valid,
+                ),
+            );
+            // row sum 1 = x_1*grad_o_1
+            sum1 = V::add(
+                sum1,
+                V::keep_first(
+                    V::mul(V::load(x.at(0usize, c)), V::load(grad_o.at(0usize, c))),
+                    valid,
+                ),
+            );
+        }
+        args.sums[0] = sum0.reduce_add();
+        args.sums[1] = sum1.reduce_add();
+    }
+}
+pub(super) static GRADE_RMS_2: Stage = stage!(grade_rms_2);
+/// From `grad_o`, `x` to `grad_x`: adjoint of o_g = x_g / sqrt(mean_c |x_g|^2 + eps).
+///
+/// From `grade_rms_grad` of Cl(0,1,0).
+#[inline(always)]
+unsafe fn grade_rms_3<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
+    // SAFETY: the caller keeps the contract of `StageArgs`; the tier runs on this CPU.
+    unsafe {
+        let grad_o = args.inputs[0];
+        let x = args.inputs[1];
+        let out0 = args.outputs[0];
+        let row0 = V::splat(args.rows[0]);
+        let inv_channels = V::splat(args.inv_channels);
+        let v2 = V::mul(row0, inv_channels);
+        let eps = V::splat(args.eps);
+        let v4 = V::add(v2, eps);
+        let v5 = V::sqrt(v4);
+        let c1e0 = V::from_f64(1f64);
+        let v7 = V::div(c1e0, v5);
+        let row1 = V::splat(args.rows[1]);
+        let v9 = V::mul(inv_channels, row1);
+        let v10 = V::add(eps, v9);
+        let v11 = V::sqrt(v10);
+        let v12 = V::div(c1e0, v11);
+        let c5em1 = V::from_f64(0.5f64);
+        let v18 = V::div(c5em1, v11);
+        let row2 = V::splat(args.rows[2]);
+        let v20 = V::div(row2, v11);
+        let v21 = V::mul(v12, v20);
+        let v22 = V::mul(v18, v21);
+        let v23 = V::mul(inv_channels, v22);
+        let v28 = V::div(c5em1, v5);
+        let row3 = V::splat(args.rows[3]);
+        let v30 = V::div(row3, v5);
+        let v31 = V::mul(v7, v30);
+        let v32 = V::mul(v28, v31);
+        let v33 = V::mul(inv_channels, v32);
+        for group in 0..args.groups {
+            let c = group * V::LANES;
+            grad_o.prefetch::<2usize>(c);
+            x.prefetch::<2usize>(c);
+            let v25 = V::mul(V::load(x.at(1usize, c)), v23);
+            // out0[1] = v12*grad_o_e1 - v25 - v25
+            V::store(
+                V::sub(V::mul_sub(v12, V::load(grad_o.at(1usize, c)), v25), v25),
+                out0.at(1usize, c),
+            );
+            let v35 = V::mul(V::load(x.at(0usize, c)), v33);
+            // out0[0] = v7*grad_o_1 - v35 - v35
+            V::store(
+                V::sub(V::mul_sub(v7, V::load(grad_o.at(0usize, c)), v35), v35),
+                out0.at(0usize, c),
+            );
+        }
+    }
+}
+pub(super) static GRADE_RMS_3: Stage = stage!(grade_rms_3);
 /// `o_g = x_g / sqrt(mean_c |x_g|^2 + eps)`, grades 0,1 and 0,1.
 ///
 /// Forward: 6 flops per lane (4 multiplications, 2 additions).
@@ -24,7 +177,7 @@ pub(super) static GRADE_RMS_PROGRAM_0: Program = Program {
         saved_row_sums: 0usize,
         stages: &[
             StageCall {
-                stage: &super::sgp_rms::SGP_RMS_0,
+                stage: &super::grade_rms::GRADE_RMS_0,
                 inputs: &[Slot::External(0usize)],
                 outputs: &[],
                 params: &[],
@@ -33,7 +186,7 @@ pub(super) static GRADE_RMS_PROGRAM_0: Program = Program {
                 row_sums: &[0usize, 1],
             },
             StageCall {
-                stage: &super::sgp_rms::SGP_RMS_1,
+                stage: &super::grade_rms::GRADE_RMS_1,
                 inputs: &[Slot::External(0usize)],
                 outputs: &[Slot::External(0usize)],
                 params: &[],
@@ -49,7 +202,7 @@ pub(super) static GRADE_RMS_PROGRAM_0: Program = Program {
         saved_row_sums: 2usize,
         stages: &[
             StageCall {
-                stage: &super::sgp_rms::SGP_RMS_2,
+                stage: &super::grade_rms::GRADE_RMS_2,
                 inputs: &[Slot::External(0usize), Slot::External(1usize)],
                 outputs: &[],
                 params: &[],
@@ -58,7 +211,7 @@ pub(super) static GRADE_RMS_PROGRAM_0: Program = Program {
                 row_sums: &[2usize, 3],
             },
             StageCall {
-                stage: &super::sgp_rms::SGP_RMS_3,
+                stage: &super::grade_rms::GRADE_RMS_3,
                 inputs: &[Slot::External(1usize), Slot::External(0usize)],
                 outputs: &[Slot::External(0usize)],
                 params: &[],
@@ -70,6 +223,120 @@ pub(super) static GRADE_RMS_PROGRAM_0: Program = Program {
     },
     flops: [6usize, 12],
 };
+/// From `x` to 1 row sums: o_g = x_g / sqrt(mean_c |x_g|^2 + eps).
+///
+/// From `grade_rms` of Cl(0,1,0).
+#[inline(always)]
+unsafe fn grade_rms_4<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
+    // SAFETY: the caller keeps the contract of `StageArgs`; the tier runs on this CPU.
+    unsafe {
+        let x = args.inputs[0];
+        let mut sum0 = V::zero();
+        for group in 0..args.groups {
+            let c = group * V::LANES;
+            x.prefetch::<1usize>(c);
+            let valid = args.valid_lanes(group, V::LANES);
+            let x_1 = V::load(x.at(0usize, c));
+            // row sum 0 = x_1*x_1
+            sum0 = V::add(sum0, V::keep_first(V::mul(x_1, x_1), valid));
+        }
+        args.sums[0] = sum0.reduce_add();
+    }
+}
+pub(super) static GRADE_RMS_4: Stage = stage!(grade_rms_4);
+/// From `x` to `o`: o_g = x_g / sqrt(mean_c |x_g|^2 + eps).
+///
+/// From `grade_rms` of Cl(0,1,0).
+#[inline(always)]
+unsafe fn grade_rms_5<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
+    // SAFETY: the caller keeps the contract of `StageArgs`; the tier runs on this CPU.
+    unsafe {
+        let x = args.inputs[0];
+        let out0 = args.outputs[0];
+        let row0 = V::splat(args.rows[0]);
+        let inv_channels = V::splat(args.inv_channels);
+        let v2 = V::mul(row0, inv_channels);
+        let eps = V::splat(args.eps);
+        let v4 = V::add(v2, eps);
+        let v5 = V::sqrt(v4);
+        let c1e0 = V::from_f64(1f64);
+        let v7 = V::div(c1e0, v5);
+        for group in 0..args.groups {
+            let c = group * V::LANES;
+            x.prefetch::<1usize>(c);
+            // out0[0] = x_1*v7
+            V::store(V::mul(V::load(x.at(0usize, c)), v7), out0.at(0usize, c));
+        }
+    }
+}
+pub(super) static GRADE_RMS_5: Stage = stage!(grade_rms_5);
+/// From `x`, `grad_o` to 1 row sums: adjoint of o_g = x_g / sqrt(mean_c |x_g|^2 + eps).
+///
+/// From `grade_rms_grad` of Cl(0,1,0).
+#[inline(always)]
+unsafe fn grade_rms_6<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
+    // SAFETY: the caller keeps the contract of `StageArgs`; the tier runs on this CPU.
+    unsafe {
+        let x = args.inputs[0];
+        let grad_o = args.inputs[1];
+        let mut sum0 = V::zero();
+        for group in 0..args.groups {
+            let c = group * V::LANES;
+            x.prefetch::<1usize>(c);
+            grad_o.prefetch::<1usize>(c);
+            let valid = args.valid_lanes(group, V::LANES);
+            // row sum 0 = x_1*grad_o_1
+            sum0 = V::add(
+                sum0,
+                V::keep_first(
+                    V::mul(V::load(x.at(0usize, c)), V::load(grad_o.at(0usize, c))),
+                    valid,
+                ),
+            );
+        }
+        args.sums[0] = sum0.reduce_add();
+    }
+}
+pub(super) static GRADE_RMS_6: Stage = stage!(grade_rms_6);
+/// From `grad_o`, `x` to `grad_x`: adjoint of o_g = x_g / sqrt(mean_c |x_g|^2 + eps).
+///
+/// From `grade_rms_grad` of Cl(0,1,0).
+#[inline(always)]
+unsafe fn grade_rms_7<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
+    // SAFETY: the caller keeps the contract of `StageArgs`; the tier runs on this CPU.
+    unsafe {
+        let grad_o = args.inputs[0];
+        let x = args.inputs[1];
+        let out0 = args.outputs[0];
+        let row0 = V::splat(args.rows[0]);
+        let inv_channels = V::splat(args.inv_channels);
+        let v2 = V::mul(row0, inv_channels);
+        let eps = V::splat(args.eps);
+        let v4 = V::add(v2, eps);
+        let v5 = V::sqrt(v4);
+        let c1e0 = V::from_f64(1f64);
+        let v7 = V::div(c1e0, v5);
+        let c5em1 = V::from_f64(0.5f64);
+        let v11 = V::div(c5em1, v5);
+        let row1 = V::splat(args.rows[1]);
+        let v13 = V::div(row1, v5);
+        let v14 = V::mul(v7, v13);
+        let v15 = V::mul(v11, v14);
+        let v16 = V::mul(inv_channels, v15);
+        for group in 0..args.groups {
+            let c = group * V::LANES;
+            grad_o.prefetch::<1usize>(c);
+            x.prefetch::<1usize>(c);
+            let v18 = V::mul(V::load(x.at(0usize, c)), v16);
+            // out0[0] = v7*grad_o_1 - v18 - v18
+            V::store(
+                V::sub(V::mul_sub(v7, V::load(grad_o.at(0usize, c)), v18), v18),
+                out0.at(0usize, c),
+            );
+        }
+    }
+}
+pub(super) static GRADE_RMS_7: Stage = stage!(grade_rms_7);
 /// `o_g = x_g / sqrt(mean_c |x_g|^2 + eps)`, grades 0 and 0.
 ///
 /// Forward: 3 flops per lane (2 multiplications, 1 additions).
@@ -89,7 +356,7 @@ pub(super) static GRADE_RMS_PROGRAM_1: Program = Program {
         saved_row_sums: 0usize,
         stages: &[
             StageCall {
-                stage: &super::sgp_rms::SGP_RMS_4,
+                stage: &super::grade_rms::GRADE_RMS_4,
                 inputs: &[Slot::External(0usize)],
                 outputs: &[],
                 params: &[],
@@ -98,7 +365,7 @@ pub(super) static GRADE_RMS_PROGRAM_1: Program = Program {
                 row_sums: &[0],
             },
             StageCall {
-                stage: &super::sgp_rms::SGP_RMS_5,
+                stage: &super::grade_rms::GRADE_RMS_5,
                 inputs: &[Slot::External(0usize)],
                 outputs: &[Slot::External(0usize)],
                 params: &[],
@@ -114,7 +381,7 @@ pub(super) static GRADE_RMS_PROGRAM_1: Program = Program {
         saved_row_sums: 1usize,
         stages: &[
             StageCall {
-                stage: &super::sgp_rms::SGP_RMS_6,
+                stage: &super::grade_rms::GRADE_RMS_6,
                 inputs: &[Slot::External(0usize), Slot::External(1usize)],
                 outputs: &[],
                 params: &[],
@@ -123,7 +390,7 @@ pub(super) static GRADE_RMS_PROGRAM_1: Program = Program {
                 row_sums: &[1],
             },
             StageCall {
-                stage: &super::sgp_rms::SGP_RMS_7,
+                stage: &super::grade_rms::GRADE_RMS_7,
                 inputs: &[Slot::External(1usize), Slot::External(0usize)],
                 outputs: &[Slot::External(0usize)],
                 params: &[],
@@ -154,7 +421,7 @@ pub(super) static GRADE_RMS_PROGRAM_2: Program = Program {
         saved_row_sums: 0usize,
         stages: &[
             StageCall {
-                stage: &super::sgp_rms::SGP_RMS_4,
+                stage: &super::grade_rms::GRADE_RMS_4,
                 inputs: &[Slot::External(0usize)],
                 outputs: &[],
                 params: &[],
@@ -163,7 +430,7 @@ pub(super) static GRADE_RMS_PROGRAM_2: Program = Program {
                 row_sums: &[0],
             },
             StageCall {
-                stage: &super::sgp_rms::SGP_RMS_5,
+                stage: &super::grade_rms::GRADE_RMS_5,
                 inputs: &[Slot::External(0usize)],
                 outputs: &[Slot::External(0usize)],
                 params: &[],
@@ -179,7 +446,7 @@ pub(super) static GRADE_RMS_PROGRAM_2: Program = Program {
         saved_row_sums: 1usize,
         stages: &[
             StageCall {
-                stage: &super::sgp_rms::SGP_RMS_6,
+                stage: &super::grade_rms::GRADE_RMS_6,
                 inputs: &[Slot::External(0usize), Slot::External(1usize)],
                 outputs: &[],
                 params: &[],
@@ -188,7 +455,7 @@ pub(super) static GRADE_RMS_PROGRAM_2: Program = Program {
                 row_sums: &[1],
             },
             StageCall {
-                stage: &super::sgp_rms::SGP_RMS_7,
+                stage: &super::grade_rms::GRADE_RMS_7,
                 inputs: &[Slot::External(1usize), Slot::External(0usize)],
                 outputs: &[Slot::External(0usize)],
                 params: &[],

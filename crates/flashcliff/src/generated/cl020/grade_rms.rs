@@ -5,72 +5,7 @@
 
 #[allow(unused_imports, reason = "not every operator needs all of them")]
 use crate::kernel::generated_prelude::*;
-/// `o_g = x_g / sqrt(mean_c |x_g|^2 + eps)`, grades 0,1,2 and 0,1,2.
-///
-/// Forward: 12 flops per lane (8 multiplications, 4 additions).
-/// Backward: 24 flops per lane (12 multiplications, 12 additions).
-pub(super) static GRADE_RMS_PROGRAM_0: Program = Program {
-    name: "grade_rms",
-    formula: "o_g = x_g / sqrt(mean_c |x_g|^2 + eps)",
-    left: 7u16,
-    right: 7u16,
-    output: 7u16,
-    inputs: &[("x", 4usize)],
-    params: &[],
-    output_components: 4usize,
-    forward: Plan {
-        cuts: &[],
-        row_sums: 3usize,
-        saved_row_sums: 0usize,
-        stages: &[
-            StageCall {
-                stage: &super::sgp_rms::SGP_RMS_0,
-                inputs: &[Slot::External(0usize)],
-                outputs: &[],
-                params: &[],
-                param_grads: &[],
-                rows: &[],
-                row_sums: &[0usize, 1usize, 2],
-            },
-            StageCall {
-                stage: &super::sgp_rms::SGP_RMS_1,
-                inputs: &[Slot::External(0usize)],
-                outputs: &[Slot::External(0usize)],
-                params: &[],
-                param_grads: &[],
-                rows: &[0usize, 1usize, 2],
-                row_sums: &[],
-            },
-        ],
-    },
-    backward: Plan {
-        cuts: &[],
-        row_sums: 6usize,
-        saved_row_sums: 3usize,
-        stages: &[
-            StageCall {
-                stage: &super::sgp_rms::SGP_RMS_2,
-                inputs: &[Slot::External(0usize), Slot::External(1usize)],
-                outputs: &[],
-                params: &[],
-                param_grads: &[],
-                rows: &[],
-                row_sums: &[3usize, 4usize, 5],
-            },
-            StageCall {
-                stage: &super::sgp_rms::SGP_RMS_3,
-                inputs: &[Slot::External(1usize), Slot::External(0usize)],
-                outputs: &[Slot::External(0usize)],
-                params: &[],
-                param_grads: &[],
-                rows: &[0usize, 1usize, 2usize, 3usize, 4usize, 5],
-                row_sums: &[],
-            },
-        ],
-    },
-    flops: [12usize, 24],
-};
-/// From `x` to 1 row sums: o_g = x_g / sqrt(mean_c |x_g|^2 + eps).
+/// From `x` to 3 row sums: o_g = x_g / sqrt(mean_c |x_g|^2 + eps).
 ///
 /// From `grade_rms` of Cl(0,2,0).
 #[inline(always)]
@@ -79,15 +14,28 @@ unsafe fn grade_rms_0<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
     unsafe {
         let x = args.inputs[0];
         let mut sum0 = V::zero();
+        let mut sum1 = V::zero();
+        let mut sum2 = V::zero();
         for group in 0..args.groups {
             let c = group * V::LANES;
-            x.prefetch::<1usize>(c);
+            x.prefetch::<4usize>(c);
             let valid = args.valid_lanes(group, V::LANES);
             let x_1 = V::load(x.at(0usize, c));
             // row sum 0 = x_1*x_1
             sum0 = V::add(sum0, V::keep_first(V::mul(x_1, x_1), valid));
+            let x_e1 = V::load(x.at(1usize, c));
+            let mut v3 = V::mul(x_e1, x_e1);
+            let x_e2 = V::load(x.at(2usize, c));
+            v3 = V::mul_add(x_e2, x_e2, v3);
+            // row sum 1 = x_e1*x_e1 + x_e2*x_e2
+            sum1 = V::add(sum1, V::keep_first(v3, valid));
+            let x_e12 = V::load(x.at(3usize, c));
+            // row sum 2 = x_e12*x_e12
+            sum2 = V::add(sum2, V::keep_first(V::mul(x_e12, x_e12), valid));
         }
         args.sums[0] = sum0.reduce_add();
+        args.sums[1] = sum1.reduce_add();
+        args.sums[2] = sum2.reduce_add();
     }
 }
 pub(super) static GRADE_RMS_0: Stage = stage!(grade_rms_0);
@@ -108,6 +56,257 @@ unsafe fn grade_rms_1<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let v5 = V::sqrt(v4);
         let c1e0 = V::from_f64(1f64);
         let v7 = V::div(c1e0, v5);
+        let row1 = V::splat(args.rows[1]);
+        let v9 = V::mul(inv_channels, row1);
+        let v10 = V::add(eps, v9);
+        let v11 = V::sqrt(v10);
+        let v12 = V::div(c1e0, v11);
+        let row2 = V::splat(args.rows[2]);
+        let v14 = V::mul(inv_channels, row2);
+        let v15 = V::add(eps, v14);
+        let v16 = V::sqrt(v15);
+        let v17 = V::div(c1e0, v16);
+        for group in 0..args.groups {
+            let c = group * V::LANES;
+            x.prefetch::<4usize>(c);
+            // out0[0] = x_1*v7
+            V::store(V::mul(V::load(x.at(0usize, c)), v7), out0.at(0usize, c));
+            // out0[1] = x_e1*v12
+            V::store(V::mul(V::load(x.at(1usize, c)), v12), out0.at(1usize, c));
+            // out0[2] = x_e2*v12
+            V::store(V::mul(V::load(x.at(2usize, c)), v12), out0.at(2usize, c));
+            // out0[3] = x_e12*v17
+            V::store(V::mul(V::load(x.at(3usize, c)), v17), out0.at(3usize, c));
+        }
+    }
+}
+pub(super) static GRADE_RMS_1: Stage = stage!(grade_rms_1);
+/// From `x`, `grad_o` to 3 row sums: adjoint of o_g = x_g / sqrt(mean_c |x_g|^2 + eps).
+///
+/// From `grade_rms_grad` of Cl(0,2,0).
+#[inline(always)]
+unsafe fn grade_rms_2<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
+    // SAFETY: the caller keeps the contract of `StageArgs`; the tier runs on this CPU.
+    unsafe {
+        let x = args.inputs[0];
+        let grad_o = args.inputs[1];
+        let mut sum0 = V::zero();
+        let mut sum1 = V::zero();
+        let mut sum2 = V::zero();
+        for group in 0..args.groups {
+            let c = group * V::LANES;
+            x.prefetch::<4usize>(c);
+            grad_o.prefetch::<4usize>(c);
+            let valid = args.valid_lanes(group, V::LANES);
+            // row sum 0 = x_e12*grad_o_e12
+            sum0 = V::add(
+                sum0,
+                V::keep_first(
+                    V::mul(V::load(x.at(3usize, c)), V::load(grad_o.at(3usize, c))),
+                    valid,
+                ),
+            );
+            let mut v5 = V::mul(V::load(x.at(2usize, c)), V::load(grad_o.at(2usize, c)));
+            v5 = V::mul_add(V::load(x.at(1usize, c)), V::load(grad_o.at(1usize, c)), v5);
+            // row sum 1 = x_e2*grad_o_e2 + x_e1*grad_o_e1
+            sum1 = V::add(sum1, V::keep_first(v5, valid));
+            // row sum 2 = x_1*grad_o_1
+            sum2 = V::add(
+                sum2,
+                V::keep_first(
+                    V::mul(V::load(x.at(0usize, c)), V::load(grad_o.at(0usize, c))),
+                    valid,
+                ),
+            );
+        }
+        args.sums[0] = sum0.reduce_add();
+        args.sums[1] = sum1.reduce_add();
+        args.sums[2] = sum2.reduce_add();
+    }
+}
+pub(super) static GRADE_RMS_2: Stage = stage!(grade_rms_2);
+/// From `grad_o`, `x` to `grad_x`: adjoint of o_g = x_g / sqrt(mean_c |x_g|^2 + eps).
+///
+/// From `grade_rms_grad` of Cl(0,2,0).
+#[inline(always)]
+unsafe fn grade_rms_3<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
+    // SAFETY: the caller keeps the contract of `StageArgs`; the tier runs on this CPU.
+    unsafe {
+        let grad_o = args.inputs[0];
+        let x = args.inputs[1];
+        let out0 = args.outputs[0];
+        let row0 = V::splat(args.rows[0]);
+        let inv_channels = V::splat(args.inv_channels);
+        let v2 = V::mul(row0, inv_channels);
+        let eps = V::splat(args.eps);
+        let v4 = V::add(v2, eps);
+        let v5 = V::sqrt(v4);
+        let c1e0 = V::from_f64(1f64);
+        let v7 = V::div(c1e0, v5);
+        let row1 = V::splat(args.rows[1]);
+        let v9 = V::mul(inv_channels, row1);
+        let v10 = V::add(eps, v9);
+        let v11 = V::sqrt(v10);
+        let v12 = V::div(c1e0, v11);
+        let row2 = V::splat(args.rows[2]);
+        let v14 = V::mul(inv_channels, row2);
+        let v15 = V::add(eps, v14);
+        let v16 = V::sqrt(v15);
+        let v17 = V::div(c1e0, v16);
+        let c5em1 = V::from_f64(0.5f64);
+        let v27 = V::div(c5em1, v16);
+        let row3 = V::splat(args.rows[3]);
+        let v29 = V::div(row3, v16);
+        let v30 = V::mul(v17, v29);
+        let v31 = V::mul(v27, v30);
+        let v32 = V::mul(inv_channels, v31);
+        let v37 = V::div(c5em1, v11);
+        let row4 = V::splat(args.rows[4]);
+        let v39 = V::div(row4, v11);
+        let v40 = V::mul(v12, v39);
+        let v41 = V::mul(v37, v40);
+        let v42 = V::mul(inv_channels, v41);
+        let v51 = V::div(c5em1, v5);
+        let row5 = V::splat(args.rows[5]);
+        let v53 = V::div(row5, v5);
+        let v54 = V::mul(v7, v53);
+        let v55 = V::mul(v51, v54);
+        let v56 = V::mul(inv_channels, v55);
+        for group in 0..args.groups {
+            let c = group * V::LANES;
+            grad_o.prefetch::<4usize>(c);
+            x.prefetch::<4usize>(c);
+            let v34 = V::mul(V::load(x.at(3usize, c)), v32);
+            // out0[3] = v17*grad_o_e12 - v34 - v34
+            V::store(
+                V::sub(V::mul_sub(v17, V::load(grad_o.at(3usize, c)), v34), v34),
+                out0.at(3usize, c),
+            );
+            let v44 = V::mul(V::load(x.at(2usize, c)), v42);
+            // out0[2] = v12*grad_o_e2 - v44 - v44
+            V::store(
+                V::sub(V::mul_sub(v12, V::load(grad_o.at(2usize, c)), v44), v44),
+                out0.at(2usize, c),
+            );
+            let v48 = V::mul(V::load(x.at(1usize, c)), v42);
+            // out0[1] = v12*grad_o_e1 - v48 - v48
+            V::store(
+                V::sub(V::mul_sub(v12, V::load(grad_o.at(1usize, c)), v48), v48),
+                out0.at(1usize, c),
+            );
+            let v58 = V::mul(V::load(x.at(0usize, c)), v56);
+            // out0[0] = v7*grad_o_1 - v58 - v58
+            V::store(
+                V::sub(V::mul_sub(v7, V::load(grad_o.at(0usize, c)), v58), v58),
+                out0.at(0usize, c),
+            );
+        }
+    }
+}
+pub(super) static GRADE_RMS_3: Stage = stage!(grade_rms_3);
+/// `o_g = x_g / sqrt(mean_c |x_g|^2 + eps)`, grades 0,1,2 and 0,1,2.
+///
+/// Forward: 12 flops per lane (8 multiplications, 4 additions).
+/// Backward: 24 flops per lane (12 multiplications, 12 additions).
+pub(super) static GRADE_RMS_PROGRAM_0: Program = Program {
+    name: "grade_rms",
+    formula: "o_g = x_g / sqrt(mean_c |x_g|^2 + eps)",
+    left: 7u16,
+    right: 7u16,
+    output: 7u16,
+    inputs: &[("x", 4usize)],
+    params: &[],
+    output_components: 4usize,
+    forward: Plan {
+        cuts: &[],
+        row_sums: 3usize,
+        saved_row_sums: 0usize,
+        stages: &[
+            StageCall {
+                stage: &super::grade_rms::GRADE_RMS_0,
+                inputs: &[Slot::External(0usize)],
+                outputs: &[],
+                params: &[],
+                param_grads: &[],
+                rows: &[],
+                row_sums: &[0usize, 1usize, 2],
+            },
+            StageCall {
+                stage: &super::grade_rms::GRADE_RMS_1,
+                inputs: &[Slot::External(0usize)],
+                outputs: &[Slot::External(0usize)],
+                params: &[],
+                param_grads: &[],
+                rows: &[0usize, 1usize, 2],
+                row_sums: &[],
+            },
+        ],
+    },
+    backward: Plan {
+        cuts: &[],
+        row_sums: 6usize,
+        saved_row_sums: 3usize,
+        stages: &[
+            StageCall {
+                stage: &super::grade_rms::GRADE_RMS_2,
+                inputs: &[Slot::External(0usize), Slot::External(1usize)],
+                outputs: &[],
+                params: &[],
+                param_grads: &[],
+                rows: &[],
+                row_sums: &[3usize, 4usize, 5],
+            },
+            StageCall {
+                stage: &super::grade_rms::GRADE_RMS_3,
+                inputs: &[Slot::External(1usize), Slot::External(0usize)],
+                outputs: &[Slot::External(0usize)],
+                params: &[],
+                param_grads: &[],
+                rows: &[0usize, 1usize, 2usize, 3usize, 4usize, 5],
+                row_sums: &[],
+            },
+        ],
+    },
+    flops: [12usize, 24],
+};
+/// From `x` to 1 row sums: o_g = x_g / sqrt(mean_c |x_g|^2 + eps).
+///
+/// From `grade_rms` of Cl(0,2,0).
+#[inline(always)]
+unsafe fn grade_rms_4<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
+    // SAFETY: the caller keeps the contract of `StageArgs`; the tier runs on this CPU.
+    unsafe {
+        let x = args.inputs[0];
+        let mut sum0 = V::zero();
+        for group in 0..args.groups {
+            let c = group * V::LANES;
+            x.prefetch::<1usize>(c);
+            let valid = args.valid_lanes(group, V::LANES);
+            let x_1 = V::load(x.at(0usize, c));
+            // row sum 0 = x_1*x_1
+            sum0 = V::add(sum0, V::keep_first(V::mul(x_1, x_1), valid));
+        }
+        args.sums[0] = sum0.reduce_add();
+    }
+}
+pub(super) static GRADE_RMS_4: Stage = stage!(grade_rms_4);
+/// From `x` to `o`: o_g = x_g / sqrt(mean_c |x_g|^2 + eps).
+///
+/// From `grade_rms` of Cl(0,2,0).
+#[inline(always)]
+unsafe fn grade_rms_5<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
+    // SAFETY: the caller keeps the contract of `StageArgs`; the tier runs on this CPU.
+    unsafe {
+        let x = args.inputs[0];
+        let out0 = args.outputs[0];
+        let row0 = V::splat(args.rows[0]);
+        let inv_channels = V::splat(args.inv_channels);
+        let v2 = V::mul(row0, inv_channels);
+        let eps = V::splat(args.eps);
+        let v4 = V::add(v2, eps);
+        let v5 = V::sqrt(v4);
+        let c1e0 = V::from_f64(1f64);
+        let v7 = V::div(c1e0, v5);
         for group in 0..args.groups {
             let c = group * V::LANES;
             x.prefetch::<1usize>(c);
@@ -116,12 +315,12 @@ unsafe fn grade_rms_1<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         }
     }
 }
-pub(super) static GRADE_RMS_1: Stage = stage!(grade_rms_1);
+pub(super) static GRADE_RMS_5: Stage = stage!(grade_rms_5);
 /// From `x`, `grad_o` to 1 row sums: adjoint of o_g = x_g / sqrt(mean_c |x_g|^2 + eps).
 ///
 /// From `grade_rms_grad` of Cl(0,2,0).
 #[inline(always)]
-unsafe fn grade_rms_2<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
+unsafe fn grade_rms_6<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
     // SAFETY: the caller keeps the contract of `StageArgs`; the tier runs on this CPU.
     unsafe {
         let x = args.inputs[0];
@@ -144,12 +343,12 @@ unsafe fn grade_rms_2<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         args.sums[0] = sum0.reduce_add();
     }
 }
-pub(super) static GRADE_RMS_2: Stage = stage!(grade_rms_2);
+pub(super) static GRADE_RMS_6: Stage = stage!(grade_rms_6);
 /// From `grad_o`, `x` to `grad_x`: adjoint of o_g = x_g / sqrt(mean_c |x_g|^2 + eps).
 ///
 /// From `grade_rms_grad` of Cl(0,2,0).
 #[inline(always)]
-unsafe fn grade_rms_3<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
+unsafe fn grade_rms_7<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
     // SAFETY: the caller keeps the contract of `StageArgs`; the tier runs on this CPU.
     unsafe {
         let grad_o = args.inputs[0];
@@ -183,7 +382,7 @@ unsafe fn grade_rms_3<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         }
     }
 }
-pub(super) static GRADE_RMS_3: Stage = stage!(grade_rms_3);
+pub(super) static GRADE_RMS_7: Stage = stage!(grade_rms_7);
 /// `o_g = x_g / sqrt(mean_c |x_g|^2 + eps)`, grades 0 and 0.
 ///
 /// Forward: 3 flops per lane (2 multiplications, 1 additions).
@@ -197,192 +396,6 @@ pub(super) static GRADE_RMS_PROGRAM_1: Program = Program {
     inputs: &[("x", 1usize)],
     params: &[],
     output_components: 1usize,
-    forward: Plan {
-        cuts: &[],
-        row_sums: 1usize,
-        saved_row_sums: 0usize,
-        stages: &[
-            StageCall {
-                stage: &super::grade_rms::GRADE_RMS_0,
-                inputs: &[Slot::External(0usize)],
-                outputs: &[],
-                params: &[],
-                param_grads: &[],
-                rows: &[],
-                row_sums: &[0],
-            },
-            StageCall {
-                stage: &super::grade_rms::GRADE_RMS_1,
-                inputs: &[Slot::External(0usize)],
-                outputs: &[Slot::External(0usize)],
-                params: &[],
-                param_grads: &[],
-                rows: &[0],
-                row_sums: &[],
-            },
-        ],
-    },
-    backward: Plan {
-        cuts: &[],
-        row_sums: 2usize,
-        saved_row_sums: 1usize,
-        stages: &[
-            StageCall {
-                stage: &super::grade_rms::GRADE_RMS_2,
-                inputs: &[Slot::External(0usize), Slot::External(1usize)],
-                outputs: &[],
-                params: &[],
-                param_grads: &[],
-                rows: &[],
-                row_sums: &[1],
-            },
-            StageCall {
-                stage: &super::grade_rms::GRADE_RMS_3,
-                inputs: &[Slot::External(1usize), Slot::External(0usize)],
-                outputs: &[Slot::External(0usize)],
-                params: &[],
-                param_grads: &[],
-                rows: &[0usize, 1],
-                row_sums: &[],
-            },
-        ],
-    },
-    flops: [3usize, 6],
-};
-/// From `x` to 1 row sums: o_g = x_g / sqrt(mean_c |x_g|^2 + eps).
-///
-/// From `grade_rms` of Cl(0,2,0).
-#[inline(always)]
-unsafe fn grade_rms_4<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
-    // SAFETY: the caller keeps the contract of `StageArgs`; the tier runs on this CPU.
-    unsafe {
-        let x = args.inputs[0];
-        let mut sum0 = V::zero();
-        for group in 0..args.groups {
-            let c = group * V::LANES;
-            x.prefetch::<2usize>(c);
-            let valid = args.valid_lanes(group, V::LANES);
-            let x_e1 = V::load(x.at(0usize, c));
-            let mut v1 = V::mul(x_e1, x_e1);
-            let x_e2 = V::load(x.at(1usize, c));
-            v1 = V::mul_add(x_e2, x_e2, v1);
-            // row sum 0 = x_e1*x_e1 + x_e2*x_e2
-            sum0 = V::add(sum0, V::keep_first(v1, valid));
-        }
-        args.sums[0] = sum0.reduce_add();
-    }
-}
-pub(super) static GRADE_RMS_4: Stage = stage!(grade_rms_4);
-/// From `x` to `o`: o_g = x_g / sqrt(mean_c |x_g|^2 + eps).
-///
-/// From `grade_rms` of Cl(0,2,0).
-#[inline(always)]
-unsafe fn grade_rms_5<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
-    // SAFETY: the caller keeps the contract of `StageArgs`; the tier runs on this CPU.
-    unsafe {
-        let x = args.inputs[0];
-        let out0 = args.outputs[0];
-        let row0 = V::splat(args.rows[0]);
-        let inv_channels = V::splat(args.inv_channels);
-        let v2 = V::mul(row0, inv_channels);
-        let eps = V::splat(args.eps);
-        let v4 = V::add(v2, eps);
-        let v5 = V::sqrt(v4);
-        let c1e0 = V::from_f64(1f64);
-        let v7 = V::div(c1e0, v5);
-        for group in 0..args.groups {
-            let c = group * V::LANES;
-            x.prefetch::<2usize>(c);
-            // out0[0] = x_e1*v7
-            V::store(V::mul(V::load(x.at(0usize, c)), v7), out0.at(0usize, c));
-            // out0[1] = x_e2*v7
-            V::store(V::mul(V::load(x.at(1usize, c)), v7), out0.at(1usize, c));
-        }
-    }
-}
-pub(super) static GRADE_RMS_5: Stage = stage!(grade_rms_5);
-/// From `x`, `grad_o` to 1 row sums: adjoint of o_g = x_g / sqrt(mean_c |x_g|^2 + eps).
-///
-/// From `grade_rms_grad` of Cl(0,2,0).
-#[inline(always)]
-unsafe fn grade_rms_6<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
-    // SAFETY: the caller keeps the contract of `StageArgs`; the tier runs on this CPU.
-    unsafe {
-        let x = args.inputs[0];
-        let grad_o = args.inputs[1];
-        let mut sum0 = V::zero();
-        for group in 0..args.groups {
-            let c = group * V::LANES;
-            x.prefetch::<2usize>(c);
-            grad_o.prefetch::<2usize>(c);
-            let valid = args.valid_lanes(group, V::LANES);
-            let mut v2 = V::mul(V::load(x.at(1usize, c)), V::load(grad_o.at(1usize, c)));
-            v2 = V::mul_add(V::load(x.at(0usize, c)), V::load(grad_o.at(0usize, c)), v2);
-            // row sum 0 = x_e2*grad_o_e2 + x_e1*grad_o_e1
-            sum0 = V::add(sum0, V::keep_first(v2, valid));
-        }
-        args.sums[0] = sum0.reduce_add();
-    }
-}
-pub(super) static GRADE_RMS_6: Stage = stage!(grade_rms_6);
-/// From `grad_o`, `x` to `grad_x`: adjoint of o_g = x_g / sqrt(mean_c |x_g|^2 + eps).
-///
-/// From `grade_rms_grad` of Cl(0,2,0).
-#[inline(always)]
-unsafe fn grade_rms_7<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
-    // SAFETY: the caller keeps the contract of `StageArgs`; the tier runs on this CPU.
-    unsafe {
-        let grad_o = args.inputs[0];
-        let x = args.inputs[1];
-        let out0 = args.outputs[0];
-        let row0 = V::splat(args.rows[0]);
-        let inv_channels = V::splat(args.inv_channels);
-        let v2 = V::mul(row0, inv_channels);
-        let eps = V::splat(args.eps);
-        let v4 = V::add(v2, eps);
-        let v5 = V::sqrt(v4);
-        let c1e0 = V::from_f64(1f64);
-        let v7 = V::div(c1e0, v5);
-        let c5em1 = V::from_f64(0.5f64);
-        let v13 = V::div(c5em1, v5);
-        let row1 = V::splat(args.rows[1]);
-        let v15 = V::div(row1, v5);
-        let v16 = V::mul(v7, v15);
-        let v17 = V::mul(v13, v16);
-        let v18 = V::mul(inv_channels, v17);
-        for group in 0..args.groups {
-            let c = group * V::LANES;
-            grad_o.prefetch::<2usize>(c);
-            x.prefetch::<2usize>(c);
-            let v20 = V::mul(V::load(x.at(1usize, c)), v18);
-            // out0[1] = v7*grad_o_e2 - v20 - v20
-            V::store(
-                V::sub(V::mul_sub(v7, V::load(grad_o.at(1usize, c)), v20), v20),
-                out0.at(1usize, c),
-            );
-            let v24 = V::mul(V::load(x.at(0usize, c)), v18);
-            // out0[0] = v7*grad_o_e1 - v24 - v24
-            V::store(
-                V::sub(V::mul_sub(v7, V::load(grad_o.at(0usize, c)), v24), v24),
-                out0.at(0usize, c),
-            );
-        }
-    }
-}
-pub(super) static GRADE_RMS_7: Stage = stage!(grade_rms_7);
-/// `o_g = x_g / sqrt(mean_c |x_g|^2 + eps)`, grades 1 and 1.
-///
-/// Forward: 6 flops per lane (4 multiplications, 2 additions).
-/// Backward: 12 flops per lane (6 multiplications, 6 additions).
-pub(super) static GRADE_RMS_PROGRAM_2: Program = Program {
-    name: "grade_rms",
-    formula: "o_g = x_g / sqrt(mean_c |x_g|^2 + eps)",
-    left: 2u16,
-    right: 2u16,
-    output: 2u16,
-    inputs: &[("x", 2usize)],
-    params: &[],
-    output_components: 2usize,
     forward: Plan {
         cuts: &[],
         row_sums: 1usize,
@@ -433,6 +446,192 @@ pub(super) static GRADE_RMS_PROGRAM_2: Program = Program {
             },
         ],
     },
+    flops: [3usize, 6],
+};
+/// From `x` to 1 row sums: o_g = x_g / sqrt(mean_c |x_g|^2 + eps).
+///
+/// From `grade_rms` of Cl(0,2,0).
+#[inline(always)]
+unsafe fn grade_rms_8<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
+    // SAFETY: the caller keeps the contract of `StageArgs`; the tier runs on this CPU.
+    unsafe {
+        let x = args.inputs[0];
+        let mut sum0 = V::zero();
+        for group in 0..args.groups {
+            let c = group * V::LANES;
+            x.prefetch::<2usize>(c);
+            let valid = args.valid_lanes(group, V::LANES);
+            let x_e1 = V::load(x.at(0usize, c));
+            let mut v1 = V::mul(x_e1, x_e1);
+            let x_e2 = V::load(x.at(1usize, c));
+            v1 = V::mul_add(x_e2, x_e2, v1);
+            // row sum 0 = x_e1*x_e1 + x_e2*x_e2
+            sum0 = V::add(sum0, V::keep_first(v1, valid));
+        }
+        args.sums[0] = sum0.reduce_add();
+    }
+}
+pub(super) static GRADE_RMS_8: Stage = stage!(grade_rms_8);
+/// From `x` to `o`: o_g = x_g / sqrt(mean_c |x_g|^2 + eps).
+///
+/// From `grade_rms` of Cl(0,2,0).
+#[inline(always)]
+unsafe fn grade_rms_9<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
+    // SAFETY: the caller keeps the contract of `StageArgs`; the tier runs on this CPU.
+    unsafe {
+        let x = args.inputs[0];
+        let out0 = args.outputs[0];
+        let row0 = V::splat(args.rows[0]);
+        let inv_channels = V::splat(args.inv_channels);
+        let v2 = V::mul(row0, inv_channels);
+        let eps = V::splat(args.eps);
+        let v4 = V::add(v2, eps);
+        let v5 = V::sqrt(v4);
+        let c1e0 = V::from_f64(1f64);
+        let v7 = V::div(c1e0, v5);
+        for group in 0..args.groups {
+            let c = group * V::LANES;
+            x.prefetch::<2usize>(c);
+            // out0[0] = x_e1*v7
+            V::store(V::mul(V::load(x.at(0usize, c)), v7), out0.at(0usize, c));
+            // out0[1] = x_e2*v7
+            V::store(V::mul(V::load(x.at(1usize, c)), v7), out0.at(1usize, c));
+        }
+    }
+}
+pub(super) static GRADE_RMS_9: Stage = stage!(grade_rms_9);
+/// From `x`, `grad_o` to 1 row sums: adjoint of o_g = x_g / sqrt(mean_c |x_g|^2 + eps).
+///
+/// From `grade_rms_grad` of Cl(0,2,0).
+#[inline(always)]
+unsafe fn grade_rms_10<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
+    // SAFETY: the caller keeps the contract of `StageArgs`; the tier runs on this CPU.
+    unsafe {
+        let x = args.inputs[0];
+        let grad_o = args.inputs[1];
+        let mut sum0 = V::zero();
+        for group in 0..args.groups {
+            let c = group * V::LANES;
+            x.prefetch::<2usize>(c);
+            grad_o.prefetch::<2usize>(c);
+            let valid = args.valid_lanes(group, V::LANES);
+            let mut v2 = V::mul(V::load(x.at(1usize, c)), V::load(grad_o.at(1usize, c)));
+            v2 = V::mul_add(V::load(x.at(0usize, c)), V::load(grad_o.at(0usize, c)), v2);
+            // row sum 0 = x_e2*grad_o_e2 + x_e1*grad_o_e1
+            sum0 = V::add(sum0, V::keep_first(v2, valid));
+        }
+        args.sums[0] = sum0.reduce_add();
+    }
+}
+pub(super) static GRADE_RMS_10: Stage = stage!(grade_rms_10);
+/// From `grad_o`, `x` to `grad_x`: adjoint of o_g = x_g / sqrt(mean_c |x_g|^2 + eps).
+///
+/// From `grade_rms_grad` of Cl(0,2,0).
+#[inline(always)]
+unsafe fn grade_rms_11<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
+    // SAFETY: the caller keeps the contract of `StageArgs`; the tier runs on this CPU.
+    unsafe {
+        let grad_o = args.inputs[0];
+        let x = args.inputs[1];
+        let out0 = args.outputs[0];
+        let row0 = V::splat(args.rows[0]);
+        let inv_channels = V::splat(args.inv_channels);
+        let v2 = V::mul(row0, inv_channels);
+        let eps = V::splat(args.eps);
+        let v4 = V::add(v2, eps);
+        let v5 = V::sqrt(v4);
+        let c1e0 = V::from_f64(1f64);
+        let v7 = V::div(c1e0, v5);
+        let c5em1 = V::from_f64(0.5f64);
+        let v13 = V::div(c5em1, v5);
+        let row1 = V::splat(args.rows[1]);
+        let v15 = V::div(row1, v5);
+        let v16 = V::mul(v7, v15);
+        let v17 = V::mul(v13, v16);
+        let v18 = V::mul(inv_channels, v17);
+        for group in 0..args.groups {
+            let c = group * V::LANES;
+            grad_o.prefetch::<2usize>(c);
+            x.prefetch::<2usize>(c);
+            let v20 = V::mul(V::load(x.at(1usize, c)), v18);
+            // out0[1] = v7*grad_o_e2 - v20 - v20
+            V::store(
+                V::sub(V::mul_sub(v7, V::load(grad_o.at(1usize, c)), v20), v20),
+                out0.at(1usize, c),
+            );
+            let v24 = V::mul(V::load(x.at(0usize, c)), v18);
+            // out0[0] = v7*grad_o_e1 - v24 - v24
+            V::store(
+                V::sub(V::mul_sub(v7, V::load(grad_o.at(0usize, c)), v24), v24),
+                out0.at(0usize, c),
+            );
+        }
+    }
+}
+pub(super) static GRADE_RMS_11: Stage = stage!(grade_rms_11);
+/// `o_g = x_g / sqrt(mean_c |x_g|^2 + eps)`, grades 1 and 1.
+///
+/// Forward: 6 flops per lane (4 multiplications, 2 additions).
+/// Backward: 12 flops per lane (6 multiplications, 6 additions).
+pub(super) static GRADE_RMS_PROGRAM_2: Program = Program {
+    name: "grade_rms",
+    formula: "o_g = x_g / sqrt(mean_c |x_g|^2 + eps)",
+    left: 2u16,
+    right: 2u16,
+    output: 2u16,
+    inputs: &[("x", 2usize)],
+    params: &[],
+    output_components: 2usize,
+    forward: Plan {
+        cuts: &[],
+        row_sums: 1usize,
+        saved_row_sums: 0usize,
+        stages: &[
+            StageCall {
+                stage: &super::grade_rms::GRADE_RMS_8,
+                inputs: &[Slot::External(0usize)],
+                outputs: &[],
+                params: &[],
+                param_grads: &[],
+                rows: &[],
+                row_sums: &[0],
+            },
+            StageCall {
+                stage: &super::grade_rms::GRADE_RMS_9,
+                inputs: &[Slot::External(0usize)],
+                outputs: &[Slot::External(0usize)],
+                params: &[],
+                param_grads: &[],
+                rows: &[0],
+                row_sums: &[],
+            },
+        ],
+    },
+    backward: Plan {
+        cuts: &[],
+        row_sums: 2usize,
+        saved_row_sums: 1usize,
+        stages: &[
+            StageCall {
+                stage: &super::grade_rms::GRADE_RMS_10,
+                inputs: &[Slot::External(0usize), Slot::External(1usize)],
+                outputs: &[],
+                params: &[],
+                param_grads: &[],
+                rows: &[],
+                row_sums: &[1],
+            },
+            StageCall {
+                stage: &super::grade_rms::GRADE_RMS_11,
+                inputs: &[Slot::External(1usize), Slot::External(0usize)],
+                outputs: &[Slot::External(0usize)],
+                params: &[],
+                param_grads: &[],
+                rows: &[0usize, 1],
+                row_sums: &[],
+            },
+        ],
+    },
     flops: [6usize, 12],
 };
 /// `o_g = x_g / sqrt(mean_c |x_g|^2 + eps)`, grades 2 and 2.
@@ -454,7 +653,7 @@ pub(super) static GRADE_RMS_PROGRAM_3: Program = Program {
         saved_row_sums: 0usize,
         stages: &[
             StageCall {
-                stage: &super::grade_rms::GRADE_RMS_0,
+                stage: &super::grade_rms::GRADE_RMS_4,
                 inputs: &[Slot::External(0usize)],
                 outputs: &[],
                 params: &[],
@@ -463,7 +662,7 @@ pub(super) static GRADE_RMS_PROGRAM_3: Program = Program {
                 row_sums: &[0],
             },
             StageCall {
-                stage: &super::grade_rms::GRADE_RMS_1,
+                stage: &super::grade_rms::GRADE_RMS_5,
                 inputs: &[Slot::External(0usize)],
                 outputs: &[Slot::External(0usize)],
                 params: &[],
@@ -479,7 +678,7 @@ pub(super) static GRADE_RMS_PROGRAM_3: Program = Program {
         saved_row_sums: 1usize,
         stages: &[
             StageCall {
-                stage: &super::grade_rms::GRADE_RMS_2,
+                stage: &super::grade_rms::GRADE_RMS_6,
                 inputs: &[Slot::External(0usize), Slot::External(1usize)],
                 outputs: &[],
                 params: &[],
@@ -488,7 +687,7 @@ pub(super) static GRADE_RMS_PROGRAM_3: Program = Program {
                 row_sums: &[1],
             },
             StageCall {
-                stage: &super::grade_rms::GRADE_RMS_3,
+                stage: &super::grade_rms::GRADE_RMS_7,
                 inputs: &[Slot::External(1usize), Slot::External(0usize)],
                 outputs: &[Slot::External(0usize)],
                 params: &[],

@@ -5,7 +5,7 @@
 
 #[allow(unused_imports, reason = "not every operator needs all of them")]
 use crate::kernel::generated_prelude::*;
-/// From cut 0 to 3 row sums: o = grade_rms(weighted_product(w, gate(x), gate(y))).
+/// From cut 0, cut 1 to 3 row sums: o = grade_rms(weighted_product(w, gate(x), gate(y))).
 ///
 /// From `sgp_rms` of Cl(0,2,0).
 #[inline(always)]
@@ -13,25 +13,28 @@ unsafe fn sgp_rms_0<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
     // SAFETY: the caller keeps the contract of `StageArgs`; the tier runs on this CPU.
     unsafe {
         let t0 = args.inputs[0];
+        let t1 = args.inputs[1];
         let mut sum0 = V::zero();
         let mut sum1 = V::zero();
         let mut sum2 = V::zero();
         for group in 0..args.groups {
             let c = group * V::LANES;
             t0.prefetch::<4usize>(c);
+            t1.prefetch::<1usize>(c);
             let valid = args.valid_lanes(group, V::LANES);
-            let t0_0 = V::load(t0.at(0usize, c));
-            // row sum 0 = t0_0*t0_0
-            sum0 = V::add(sum0, V::keep_first(V::mul(t0_0, t0_0), valid));
-            let t0_1 = V::load(t0.at(1usize, c));
-            let mut v3 = V::mul(t0_1, t0_1);
-            let t0_2 = V::load(t0.at(2usize, c));
-            v3 = V::mul_add(t0_2, t0_2, v3);
-            // row sum 1 = t0_1*t0_1 + t0_2*t0_2
-            sum1 = V::add(sum1, V::keep_first(v3, valid));
-            let t0_3 = V::load(t0.at(3usize, c));
-            // row sum 2 = t0_3*t0_3
-            sum2 = V::add(sum2, V::keep_first(V::mul(t0_3, t0_3), valid));
+            let t1_0 = V::load(t1.at(0usize, c));
+            let v2 = V::mul(V::load(t0.at(0usize, c)), t1_0);
+            let v4 = V::mul(V::load(t0.at(1usize, c)), t1_0);
+            let v6 = V::mul(V::load(t0.at(2usize, c)), t1_0);
+            let v8 = V::mul(V::load(t0.at(3usize, c)), t1_0);
+            // row sum 0 = v2*v2
+            sum0 = V::add(sum0, V::keep_first(V::mul(v2, v2), valid));
+            let mut v10 = V::mul(v4, v4);
+            v10 = V::mul_add(v6, v6, v10);
+            // row sum 1 = v4*v4 + v6*v6
+            sum1 = V::add(sum1, V::keep_first(v10, valid));
+            // row sum 2 = v8*v8
+            sum2 = V::add(sum2, V::keep_first(V::mul(v8, v8), valid));
         }
         args.sums[0] = sum0.reduce_add();
         args.sums[1] = sum1.reduce_add();
@@ -39,7 +42,7 @@ unsafe fn sgp_rms_0<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
     }
 }
 pub(super) static SGP_RMS_0: Stage = stage!(sgp_rms_0);
-/// From cut 0 to `o`: o = grade_rms(weighted_product(w, gate(x), gate(y))).
+/// From cut 0, cut 1 to `o`: o = grade_rms(weighted_product(w, gate(x), gate(y))).
 ///
 /// From `sgp_rms` of Cl(0,2,0).
 #[inline(always)]
@@ -47,41 +50,56 @@ unsafe fn sgp_rms_1<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
     // SAFETY: the caller keeps the contract of `StageArgs`; the tier runs on this CPU.
     unsafe {
         let t0 = args.inputs[0];
+        let t1 = args.inputs[1];
         let out0 = args.outputs[0];
         let row0 = V::splat(args.rows[0]);
         let inv_channels = V::splat(args.inv_channels);
-        let v2 = V::mul(row0, inv_channels);
+        let v11 = V::mul(row0, inv_channels);
         let eps = V::splat(args.eps);
-        let v4 = V::add(v2, eps);
-        let v5 = V::sqrt(v4);
+        let v13 = V::add(v11, eps);
+        let v14 = V::sqrt(v13);
         let c1e0 = V::from_f64(1f64);
-        let v7 = V::div(c1e0, v5);
+        let v16 = V::div(c1e0, v14);
         let row1 = V::splat(args.rows[1]);
-        let v9 = V::mul(inv_channels, row1);
-        let v10 = V::add(eps, v9);
-        let v11 = V::sqrt(v10);
-        let v12 = V::div(c1e0, v11);
+        let v18 = V::mul(inv_channels, row1);
+        let v19 = V::add(eps, v18);
+        let v20 = V::sqrt(v19);
+        let v21 = V::div(c1e0, v20);
         let row2 = V::splat(args.rows[2]);
-        let v14 = V::mul(inv_channels, row2);
-        let v15 = V::add(eps, v14);
-        let v16 = V::sqrt(v15);
-        let v17 = V::div(c1e0, v16);
+        let v23 = V::mul(inv_channels, row2);
+        let v24 = V::add(eps, v23);
+        let v25 = V::sqrt(v24);
+        let v26 = V::div(c1e0, v25);
         for group in 0..args.groups {
             let c = group * V::LANES;
             t0.prefetch::<4usize>(c);
-            // out0[0] = t0_0*v7
-            V::store(V::mul(V::load(t0.at(0usize, c)), v7), out0.at(0usize, c));
-            // out0[1] = t0_1*v12
-            V::store(V::mul(V::load(t0.at(1usize, c)), v12), out0.at(1usize, c));
-            // out0[2] = t0_2*v12
-            V::store(V::mul(V::load(t0.at(2usize, c)), v12), out0.at(2usize, c));
-            // out0[3] = t0_3*v17
-            V::store(V::mul(V::load(t0.at(3usize, c)), v17), out0.at(3usize, c));
+            t1.prefetch::<1usize>(c);
+            let t1_0 = V::load(t1.at(0usize, c));
+            // out0[0] = t0_0*t1_0*v16
+            V::store(
+                V::mul(V::mul(V::load(t0.at(0usize, c)), t1_0), v16),
+                out0.at(0usize, c),
+            );
+            // out0[1] = t0_1*t1_0*v21
+            V::store(
+                V::mul(V::mul(V::load(t0.at(1usize, c)), t1_0), v21),
+                out0.at(1usize, c),
+            );
+            // out0[2] = t0_2*t1_0*v21
+            V::store(
+                V::mul(V::mul(V::load(t0.at(2usize, c)), t1_0), v21),
+                out0.at(2usize, c),
+            );
+            // out0[3] = t0_3*t1_0*v26
+            V::store(
+                V::mul(V::mul(V::load(t0.at(3usize, c)), t1_0), v26),
+                out0.at(3usize, c),
+            );
         }
     }
 }
 pub(super) static SGP_RMS_1: Stage = stage!(sgp_rms_1);
-/// From cut 0, `grad_o` to 3 row sums: adjoint of o = grade_rms(weighted_product(w, gate(x), gate(y))).
+/// From cut 0, cut 1, `grad_o` to 3 row sums: adjoint of o = grade_rms(weighted_product(w, gate(x), gate(y))).
 ///
 /// From `sgp_rms_grad` of Cl(0,2,0).
 #[inline(always)]
@@ -89,39 +107,48 @@ unsafe fn sgp_rms_2<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
     // SAFETY: the caller keeps the contract of `StageArgs`; the tier runs on this CPU.
     unsafe {
         let t0 = args.inputs[0];
-        let grad_o = args.inputs[1];
+        let t1 = args.inputs[1];
+        let grad_o = args.inputs[2];
         let mut sum0 = V::zero();
         let mut sum1 = V::zero();
         let mut sum2 = V::zero();
         for group in 0..args.groups {
             let c = group * V::LANES;
             t0.prefetch::<4usize>(c);
+            t1.prefetch::<1usize>(c);
             grad_o.prefetch::<4usize>(c);
             let valid = args.valid_lanes(group, V::LANES);
-            // row sum 0 = t0_3*grad_o_e12
+            let t1_0 = V::load(t1.at(0usize, c));
+            // row sum 0 = t0_3*t1_0*grad_o_e12
             sum0 = V::add(
                 sum0,
                 V::keep_first(
-                    V::mul(V::load(t0.at(3usize, c)), V::load(grad_o.at(3usize, c))),
+                    V::mul(
+                        V::mul(V::load(t0.at(3usize, c)), t1_0),
+                        V::load(grad_o.at(3usize, c)),
+                    ),
                     valid,
                 ),
             );
-            let mut v5 = V::mul(
-                V::load(t0.at(2usize, c)),
+            let mut v12 = V::mul(
+                V::mul(V::load(t0.at(2usize, c)), t1_0),
                 V::load(grad_o.at(2usize, c)),
             );
-            v5 = V::mul_add(
-                V::load(t0.at(1usize, c)),
+            v12 = V::mul_add(
+                V::mul(V::load(t0.at(1usize, c)), t1_0),
                 V::load(grad_o.at(1usize, c)),
-                v5,
+                v12,
             );
-            // row sum 1 = t0_2*grad_o_e2 + t0_1*grad_o_e1
-            sum1 = V::add(sum1, V::keep_first(v5, valid));
-            // row sum 2 = t0_0*grad_o_1
+            // row sum 1 = t0_2*t1_0*grad_o_e2 + t0_1*t1_0*grad_o_e1
+            sum1 = V::add(sum1, V::keep_first(v12, valid));
+            // row sum 2 = t0_0*t1_0*grad_o_1
             sum2 = V::add(
                 sum2,
                 V::keep_first(
-                    V::mul(V::load(t0.at(0usize, c)), V::load(grad_o.at(0usize, c))),
+                    V::mul(
+                        V::mul(V::load(t0.at(0usize, c)), t1_0),
+                        V::load(grad_o.at(0usize, c)),
+                    ),
                     valid,
                 ),
             );
@@ -132,89 +159,95 @@ unsafe fn sgp_rms_2<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
     }
 }
 pub(super) static SGP_RMS_2: Stage = stage!(sgp_rms_2);
-/// From `grad_o`, cut 0 to cut 1: adjoint of o = grade_rms(weighted_product(w, gate(x), gate(y))).
+/// From cut 0, cut 1, `grad_o` to cut 2, cut 3: adjoint of o = grade_rms(weighted_product(w, gate(x), gate(y))).
 ///
 /// From `sgp_rms_grad` of Cl(0,2,0).
 #[inline(always)]
 unsafe fn sgp_rms_3<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
     // SAFETY: the caller keeps the contract of `StageArgs`; the tier runs on this CPU.
     unsafe {
-        let grad_o = args.inputs[0];
-        let t0 = args.inputs[1];
+        let t0 = args.inputs[0];
+        let t1 = args.inputs[1];
+        let grad_o = args.inputs[2];
         let out0 = args.outputs[0];
+        let out1 = args.outputs[1];
         let row0 = V::splat(args.rows[0]);
         let inv_channels = V::splat(args.inv_channels);
-        let v2 = V::mul(row0, inv_channels);
+        let v11 = V::mul(row0, inv_channels);
         let eps = V::splat(args.eps);
-        let v4 = V::add(v2, eps);
-        let v5 = V::sqrt(v4);
+        let v13 = V::add(v11, eps);
+        let v14 = V::sqrt(v13);
         let c1e0 = V::from_f64(1f64);
-        let v7 = V::div(c1e0, v5);
+        let v16 = V::div(c1e0, v14);
         let row1 = V::splat(args.rows[1]);
-        let v9 = V::mul(inv_channels, row1);
-        let v10 = V::add(eps, v9);
-        let v11 = V::sqrt(v10);
-        let v12 = V::div(c1e0, v11);
+        let v18 = V::mul(inv_channels, row1);
+        let v19 = V::add(eps, v18);
+        let v20 = V::sqrt(v19);
+        let v21 = V::div(c1e0, v20);
         let row2 = V::splat(args.rows[2]);
-        let v14 = V::mul(inv_channels, row2);
-        let v15 = V::add(eps, v14);
-        let v16 = V::sqrt(v15);
-        let v17 = V::div(c1e0, v16);
+        let v23 = V::mul(inv_channels, row2);
+        let v24 = V::add(eps, v23);
+        let v25 = V::sqrt(v24);
+        let v26 = V::div(c1e0, v25);
         let c5em1 = V::from_f64(0.5f64);
-        let v27 = V::div(c5em1, v16);
+        let v36 = V::div(c5em1, v25);
         let row3 = V::splat(args.rows[3]);
-        let v29 = V::div(row3, v16);
-        let v30 = V::mul(v17, v29);
-        let v31 = V::mul(v27, v30);
-        let v32 = V::mul(inv_channels, v31);
-        let v37 = V::div(c5em1, v11);
+        let v38 = V::div(row3, v25);
+        let v39 = V::mul(v26, v38);
+        let v40 = V::mul(v36, v39);
+        let v41 = V::mul(inv_channels, v40);
+        let v45 = V::div(c5em1, v20);
         let row4 = V::splat(args.rows[4]);
-        let v39 = V::div(row4, v11);
-        let v40 = V::mul(v12, v39);
-        let v41 = V::mul(v37, v40);
-        let v42 = V::mul(inv_channels, v41);
-        let v51 = V::div(c5em1, v5);
+        let v47 = V::div(row4, v20);
+        let v48 = V::mul(v21, v47);
+        let v49 = V::mul(v45, v48);
+        let v50 = V::mul(inv_channels, v49);
+        let v57 = V::div(c5em1, v14);
         let row5 = V::splat(args.rows[5]);
-        let v53 = V::div(row5, v5);
-        let v54 = V::mul(v7, v53);
-        let v55 = V::mul(v51, v54);
-        let v56 = V::mul(inv_channels, v55);
+        let v59 = V::div(row5, v14);
+        let v60 = V::mul(v16, v59);
+        let v61 = V::mul(v57, v60);
+        let v62 = V::mul(inv_channels, v61);
         for group in 0..args.groups {
             let c = group * V::LANES;
-            grad_o.prefetch::<4usize>(c);
             t0.prefetch::<4usize>(c);
-            let v34 = V::mul(V::load(t0.at(3usize, c)), v32);
-            // out0[3] = v17*grad_o_e12 - v34 - v34
-            V::store(
-                V::sub(V::mul_sub(v17, V::load(grad_o.at(3usize, c)), v34), v34),
-                out0.at(3usize, c),
-            );
-            let v44 = V::mul(V::load(t0.at(2usize, c)), v42);
-            // out0[2] = v12*grad_o_e2 - v44 - v44
-            V::store(
-                V::sub(V::mul_sub(v12, V::load(grad_o.at(2usize, c)), v44), v44),
-                out0.at(2usize, c),
-            );
-            let v48 = V::mul(V::load(t0.at(1usize, c)), v42);
-            // out0[1] = v12*grad_o_e1 - v48 - v48
-            V::store(
-                V::sub(V::mul_sub(v12, V::load(grad_o.at(1usize, c)), v48), v48),
-                out0.at(1usize, c),
-            );
-            let v58 = V::mul(V::load(t0.at(0usize, c)), v56);
-            // out0[0] = v7*grad_o_1 - v58 - v58
-            V::store(
-                V::sub(V::mul_sub(v7, V::load(grad_o.at(0usize, c)), v58), v58),
-                out0.at(0usize, c),
-            );
+            t1.prefetch::<1usize>(c);
+            grad_o.prefetch::<4usize>(c);
+            let t0_0 = V::load(t0.at(0usize, c));
+            let t1_0 = V::load(t1.at(0usize, c));
+            let t0_1 = V::load(t0.at(1usize, c));
+            let t0_2 = V::load(t0.at(2usize, c));
+            let t0_3 = V::load(t0.at(3usize, c));
+            let v42 = V::mul(V::mul(t0_3, t1_0), v41);
+            let v44 = V::sub(V::mul_sub(v26, V::load(grad_o.at(3usize, c)), v42), v42);
+            let v51 = V::mul(V::mul(t0_2, t1_0), v50);
+            let v53 = V::sub(V::mul_sub(v21, V::load(grad_o.at(2usize, c)), v51), v51);
+            let v54 = V::mul(V::mul(t0_1, t1_0), v50);
+            let v56 = V::sub(V::mul_sub(v21, V::load(grad_o.at(1usize, c)), v54), v54);
+            let v63 = V::mul(V::mul(t0_0, t1_0), v62);
+            let v65 = V::sub(V::mul_sub(v16, V::load(grad_o.at(0usize, c)), v63), v63);
+            // out1[3] = t1_0*v44
+            V::store(V::mul(t1_0, v44), out1.at(3usize, c));
+            let mut v67 = V::mul(t0_3, v44);
+            // out1[2] = t1_0*v53
+            V::store(V::mul(t1_0, v53), out1.at(2usize, c));
+            v67 = V::mul_add(t0_2, v53, v67);
+            // out1[1] = t1_0*v56
+            V::store(V::mul(t1_0, v56), out1.at(1usize, c));
+            v67 = V::mul_add(t0_1, v56, v67);
+            // out1[0] = t1_0*v65
+            V::store(V::mul(t1_0, v65), out1.at(0usize, c));
+            v67 = V::mul_add(t0_0, v65, v67);
+            // out0[0] = t0_3*v44 + t0_2*v53 + t0_1*v56 + t0_0*v65
+            V::store(v67, out0.at(0usize, c));
         }
     }
 }
 pub(super) static SGP_RMS_3: Stage = stage!(sgp_rms_3);
 /// `o = grade_rms(weighted_product(w, gate(x), gate(y)))`, grades 0,1,2 and 0,1,2.
 ///
-/// Forward: 64 flops per lane (46 multiplications, 16 additions).
-/// Backward: 204 flops per lane (128 multiplications, 72 additions).
+/// Forward: 61 flops per lane (43 multiplications, 16 additions).
+/// Backward: 192 flops per lane (119 multiplications, 69 additions).
 pub(super) static SGP_RMS_PROGRAM_0: Program = Program {
     name: "sgp_rms",
     formula: "o = grade_rms(weighted_product(w, gate(x), gate(y)))",
@@ -225,7 +258,7 @@ pub(super) static SGP_RMS_PROGRAM_0: Program = Program {
     params: &[("w", 10usize)],
     output_components: 4usize,
     forward: Plan {
-        cuts: &[4],
+        cuts: &[4usize, 1],
         row_sums: 3usize,
         saved_row_sums: 0usize,
         stages: &[
@@ -239,8 +272,17 @@ pub(super) static SGP_RMS_PROGRAM_0: Program = Program {
                 row_sums: &[],
             },
             StageCall {
+                stage: &super::sgp::SGP_1,
+                inputs: &[Slot::External(0usize), Slot::External(1usize)],
+                outputs: &[Slot::Cut(1usize)],
+                params: &[],
+                param_grads: &[],
+                rows: &[],
+                row_sums: &[],
+            },
+            StageCall {
                 stage: &super::sgp_rms::SGP_RMS_0,
-                inputs: &[Slot::Cut(0usize)],
+                inputs: &[Slot::Cut(0usize), Slot::Cut(1usize)],
                 outputs: &[],
                 params: &[],
                 param_grads: &[],
@@ -249,7 +291,7 @@ pub(super) static SGP_RMS_PROGRAM_0: Program = Program {
             },
             StageCall {
                 stage: &super::sgp_rms::SGP_RMS_1,
-                inputs: &[Slot::Cut(0usize)],
+                inputs: &[Slot::Cut(0usize), Slot::Cut(1usize)],
                 outputs: &[Slot::External(0usize)],
                 params: &[],
                 param_grads: &[],
@@ -259,7 +301,7 @@ pub(super) static SGP_RMS_PROGRAM_0: Program = Program {
         ],
     },
     backward: Plan {
-        cuts: &[4usize, 4],
+        cuts: &[4usize, 1usize, 1usize, 4],
         row_sums: 6usize,
         saved_row_sums: 3usize,
         stages: &[
@@ -273,8 +315,17 @@ pub(super) static SGP_RMS_PROGRAM_0: Program = Program {
                 row_sums: &[],
             },
             StageCall {
+                stage: &super::sgp::SGP_1,
+                inputs: &[Slot::External(0usize), Slot::External(1usize)],
+                outputs: &[Slot::Cut(1usize)],
+                params: &[],
+                param_grads: &[],
+                rows: &[],
+                row_sums: &[],
+            },
+            StageCall {
                 stage: &super::sgp_rms::SGP_RMS_2,
-                inputs: &[Slot::Cut(0usize), Slot::External(2usize)],
+                inputs: &[Slot::Cut(0usize), Slot::Cut(1usize), Slot::External(2usize)],
                 outputs: &[],
                 params: &[],
                 param_grads: &[],
@@ -283,21 +334,36 @@ pub(super) static SGP_RMS_PROGRAM_0: Program = Program {
             },
             StageCall {
                 stage: &super::sgp_rms::SGP_RMS_3,
-                inputs: &[Slot::External(2usize), Slot::Cut(0usize)],
-                outputs: &[Slot::Cut(1usize)],
+                inputs: &[Slot::Cut(0usize), Slot::Cut(1usize), Slot::External(2usize)],
+                outputs: &[Slot::Cut(2usize), Slot::Cut(3usize)],
                 params: &[],
                 param_grads: &[],
                 rows: &[0usize, 1usize, 2usize, 3usize, 4usize, 5],
                 row_sums: &[],
             },
             StageCall {
-                stage: &super::sgp::SGP_1,
+                stage: &super::sgp::SGP_5,
                 inputs: &[
                     Slot::External(0usize),
+                    Slot::Cut(3usize),
+                    Slot::Cut(2usize),
                     Slot::External(1usize),
-                    Slot::Cut(1usize),
                 ],
-                outputs: &[Slot::External(0usize), Slot::External(1usize)],
+                outputs: &[Slot::External(1usize)],
+                params: &[0],
+                param_grads: &[],
+                rows: &[],
+                row_sums: &[],
+            },
+            StageCall {
+                stage: &super::sgp::SGP_6,
+                inputs: &[
+                    Slot::External(1usize),
+                    Slot::Cut(3usize),
+                    Slot::External(0usize),
+                    Slot::Cut(2usize),
+                ],
+                outputs: &[Slot::External(0usize)],
                 params: &[0],
                 param_grads: &[0],
                 rows: &[],
@@ -305,12 +371,12 @@ pub(super) static SGP_RMS_PROGRAM_0: Program = Program {
             },
         ],
     },
-    flops: [64usize, 204],
+    flops: [61usize, 192],
 };
 /// `o = grade_rms(weighted_product(w, gate(x), gate(y)))`, grades 1 and 0,1,2.
 ///
-/// Forward: 38 flops per lane (28 multiplications, 9 additions).
-/// Backward: 112 flops per lane (71 multiplications, 39 additions).
+/// Forward: 39 flops per lane (29 multiplications, 9 additions).
+/// Backward: 118 flops per lane (75 multiplications, 41 additions).
 pub(super) static SGP_RMS_PROGRAM_1: Program = Program {
     name: "sgp_rms",
     formula: "o = grade_rms(weighted_product(w, gate(x), gate(y)))",
@@ -321,12 +387,12 @@ pub(super) static SGP_RMS_PROGRAM_1: Program = Program {
     params: &[("w", 4usize)],
     output_components: 4usize,
     forward: Plan {
-        cuts: &[4],
+        cuts: &[4usize, 1],
         row_sums: 3usize,
         saved_row_sums: 0usize,
         stages: &[
             StageCall {
-                stage: &super::sgp::SGP_2,
+                stage: &super::sgp::SGP_7,
                 inputs: &[Slot::External(0usize), Slot::External(1usize)],
                 outputs: &[Slot::Cut(0usize)],
                 params: &[0],
@@ -335,8 +401,17 @@ pub(super) static SGP_RMS_PROGRAM_1: Program = Program {
                 row_sums: &[],
             },
             StageCall {
+                stage: &super::sgp::SGP_8,
+                inputs: &[Slot::External(1usize)],
+                outputs: &[Slot::Cut(1usize)],
+                params: &[],
+                param_grads: &[],
+                rows: &[],
+                row_sums: &[],
+            },
+            StageCall {
                 stage: &super::sgp_rms::SGP_RMS_0,
-                inputs: &[Slot::Cut(0usize)],
+                inputs: &[Slot::Cut(0usize), Slot::Cut(1usize)],
                 outputs: &[],
                 params: &[],
                 param_grads: &[],
@@ -345,7 +420,7 @@ pub(super) static SGP_RMS_PROGRAM_1: Program = Program {
             },
             StageCall {
                 stage: &super::sgp_rms::SGP_RMS_1,
-                inputs: &[Slot::Cut(0usize)],
+                inputs: &[Slot::Cut(0usize), Slot::Cut(1usize)],
                 outputs: &[Slot::External(0usize)],
                 params: &[],
                 param_grads: &[],
@@ -355,12 +430,12 @@ pub(super) static SGP_RMS_PROGRAM_1: Program = Program {
         ],
     },
     backward: Plan {
-        cuts: &[4usize, 4],
+        cuts: &[4usize, 1usize, 1usize, 4],
         row_sums: 6usize,
         saved_row_sums: 3usize,
         stages: &[
             StageCall {
-                stage: &super::sgp::SGP_2,
+                stage: &super::sgp::SGP_7,
                 inputs: &[Slot::External(0usize), Slot::External(1usize)],
                 outputs: &[Slot::Cut(0usize)],
                 params: &[0],
@@ -369,8 +444,17 @@ pub(super) static SGP_RMS_PROGRAM_1: Program = Program {
                 row_sums: &[],
             },
             StageCall {
+                stage: &super::sgp::SGP_8,
+                inputs: &[Slot::External(1usize)],
+                outputs: &[Slot::Cut(1usize)],
+                params: &[],
+                param_grads: &[],
+                rows: &[],
+                row_sums: &[],
+            },
+            StageCall {
                 stage: &super::sgp_rms::SGP_RMS_2,
-                inputs: &[Slot::Cut(0usize), Slot::External(2usize)],
+                inputs: &[Slot::Cut(0usize), Slot::Cut(1usize), Slot::External(2usize)],
                 outputs: &[],
                 params: &[],
                 param_grads: &[],
@@ -379,21 +463,35 @@ pub(super) static SGP_RMS_PROGRAM_1: Program = Program {
             },
             StageCall {
                 stage: &super::sgp_rms::SGP_RMS_3,
-                inputs: &[Slot::External(2usize), Slot::Cut(0usize)],
-                outputs: &[Slot::Cut(1usize)],
+                inputs: &[Slot::Cut(0usize), Slot::Cut(1usize), Slot::External(2usize)],
+                outputs: &[Slot::Cut(2usize), Slot::Cut(3usize)],
                 params: &[],
                 param_grads: &[],
                 rows: &[0usize, 1usize, 2usize, 3usize, 4usize, 5],
                 row_sums: &[],
             },
             StageCall {
-                stage: &super::sgp::SGP_3,
+                stage: &super::sgp::SGP_9,
                 inputs: &[
                     Slot::External(0usize),
+                    Slot::Cut(3usize),
+                    Slot::Cut(2usize),
                     Slot::External(1usize),
-                    Slot::Cut(1usize),
                 ],
-                outputs: &[Slot::External(0usize), Slot::External(1usize)],
+                outputs: &[Slot::External(1usize)],
+                params: &[0],
+                param_grads: &[],
+                rows: &[],
+                row_sums: &[],
+            },
+            StageCall {
+                stage: &super::sgp::SGP_10,
+                inputs: &[
+                    Slot::External(1usize),
+                    Slot::Cut(3usize),
+                    Slot::External(0usize),
+                ],
+                outputs: &[Slot::External(0usize)],
                 params: &[0],
                 param_grads: &[0],
                 rows: &[],
@@ -401,12 +499,12 @@ pub(super) static SGP_RMS_PROGRAM_1: Program = Program {
             },
         ],
     },
-    flops: [38usize, 112],
+    flops: [39usize, 118],
 };
 /// `o = grade_rms(weighted_product(w, gate(x), gate(y)))`, grades 0,1,2 and 1.
 ///
-/// Forward: 38 flops per lane (28 multiplications, 9 additions).
-/// Backward: 112 flops per lane (71 multiplications, 39 additions).
+/// Forward: 37 flops per lane (27 multiplications, 9 additions).
+/// Backward: 110 flops per lane (69 multiplications, 39 additions).
 pub(super) static SGP_RMS_PROGRAM_2: Program = Program {
     name: "sgp_rms",
     formula: "o = grade_rms(weighted_product(w, gate(x), gate(y)))",
@@ -417,12 +515,12 @@ pub(super) static SGP_RMS_PROGRAM_2: Program = Program {
     params: &[("w", 4usize)],
     output_components: 4usize,
     forward: Plan {
-        cuts: &[4],
+        cuts: &[4usize, 1],
         row_sums: 3usize,
         saved_row_sums: 0usize,
         stages: &[
             StageCall {
-                stage: &super::sgp::SGP_4,
+                stage: &super::sgp::SGP_11,
                 inputs: &[Slot::External(0usize), Slot::External(1usize)],
                 outputs: &[Slot::Cut(0usize)],
                 params: &[0],
@@ -431,8 +529,17 @@ pub(super) static SGP_RMS_PROGRAM_2: Program = Program {
                 row_sums: &[],
             },
             StageCall {
+                stage: &super::sgp::SGP_12,
+                inputs: &[Slot::External(0usize)],
+                outputs: &[Slot::Cut(1usize)],
+                params: &[],
+                param_grads: &[],
+                rows: &[],
+                row_sums: &[],
+            },
+            StageCall {
                 stage: &super::sgp_rms::SGP_RMS_0,
-                inputs: &[Slot::Cut(0usize)],
+                inputs: &[Slot::Cut(0usize), Slot::Cut(1usize)],
                 outputs: &[],
                 params: &[],
                 param_grads: &[],
@@ -441,7 +548,7 @@ pub(super) static SGP_RMS_PROGRAM_2: Program = Program {
             },
             StageCall {
                 stage: &super::sgp_rms::SGP_RMS_1,
-                inputs: &[Slot::Cut(0usize)],
+                inputs: &[Slot::Cut(0usize), Slot::Cut(1usize)],
                 outputs: &[Slot::External(0usize)],
                 params: &[],
                 param_grads: &[],
@@ -451,12 +558,12 @@ pub(super) static SGP_RMS_PROGRAM_2: Program = Program {
         ],
     },
     backward: Plan {
-        cuts: &[4usize, 4],
+        cuts: &[4usize, 1usize, 1usize, 4],
         row_sums: 6usize,
         saved_row_sums: 3usize,
         stages: &[
             StageCall {
-                stage: &super::sgp::SGP_4,
+                stage: &super::sgp::SGP_11,
                 inputs: &[Slot::External(0usize), Slot::External(1usize)],
                 outputs: &[Slot::Cut(0usize)],
                 params: &[0],
@@ -465,8 +572,17 @@ pub(super) static SGP_RMS_PROGRAM_2: Program = Program {
                 row_sums: &[],
             },
             StageCall {
+                stage: &super::sgp::SGP_12,
+                inputs: &[Slot::External(0usize)],
+                outputs: &[Slot::Cut(1usize)],
+                params: &[],
+                param_grads: &[],
+                rows: &[],
+                row_sums: &[],
+            },
+            StageCall {
                 stage: &super::sgp_rms::SGP_RMS_2,
-                inputs: &[Slot::Cut(0usize), Slot::External(2usize)],
+                inputs: &[Slot::Cut(0usize), Slot::Cut(1usize), Slot::External(2usize)],
                 outputs: &[],
                 params: &[],
                 param_grads: &[],
@@ -475,21 +591,31 @@ pub(super) static SGP_RMS_PROGRAM_2: Program = Program {
             },
             StageCall {
                 stage: &super::sgp_rms::SGP_RMS_3,
-                inputs: &[Slot::External(2usize), Slot::Cut(0usize)],
-                outputs: &[Slot::Cut(1usize)],
+                inputs: &[Slot::Cut(0usize), Slot::Cut(1usize), Slot::External(2usize)],
+                outputs: &[Slot::Cut(2usize), Slot::Cut(3usize)],
                 params: &[],
                 param_grads: &[],
                 rows: &[0usize, 1usize, 2usize, 3usize, 4usize, 5],
                 row_sums: &[],
             },
             StageCall {
-                stage: &super::sgp::SGP_5,
+                stage: &super::sgp::SGP_13,
+                inputs: &[Slot::External(0usize), Slot::Cut(3usize)],
+                outputs: &[Slot::External(1usize)],
+                params: &[0],
+                param_grads: &[],
+                rows: &[],
+                row_sums: &[],
+            },
+            StageCall {
+                stage: &super::sgp::SGP_14,
                 inputs: &[
-                    Slot::External(0usize),
                     Slot::External(1usize),
-                    Slot::Cut(1usize),
+                    Slot::Cut(3usize),
+                    Slot::External(0usize),
+                    Slot::Cut(2usize),
                 ],
-                outputs: &[Slot::External(0usize), Slot::External(1usize)],
+                outputs: &[Slot::External(0usize)],
                 params: &[0],
                 param_grads: &[0],
                 rows: &[],
@@ -497,7 +623,7 @@ pub(super) static SGP_RMS_PROGRAM_2: Program = Program {
             },
         ],
     },
-    flops: [38usize, 112],
+    flops: [37usize, 110],
 };
 /// From cut 0 to 2 row sums: o = grade_rms(weighted_product(w, gate(x), gate(y))).
 ///
@@ -509,16 +635,19 @@ unsafe fn sgp_rms_4<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let t0 = args.inputs[0];
         let mut sum0 = V::zero();
         let mut sum1 = V::zero();
+        let c0e0 = V::from_f64(0f64);
+        let v1 = gate::<V>(args.gate, c0e0);
+        let v2 = V::mul(v1, v1);
         for group in 0..args.groups {
             let c = group * V::LANES;
             t0.prefetch::<2usize>(c);
             let valid = args.valid_lanes(group, V::LANES);
-            let t0_0 = V::load(t0.at(0usize, c));
-            // row sum 0 = t0_0*t0_0
-            sum0 = V::add(sum0, V::keep_first(V::mul(t0_0, t0_0), valid));
-            let t0_1 = V::load(t0.at(1usize, c));
-            // row sum 1 = t0_1*t0_1
-            sum1 = V::add(sum1, V::keep_first(V::mul(t0_1, t0_1), valid));
+            let v4 = V::mul(v2, V::load(t0.at(0usize, c)));
+            let v6 = V::mul(v2, V::load(t0.at(1usize, c)));
+            // row sum 0 = v4*v4
+            sum0 = V::add(sum0, V::keep_first(V::mul(v4, v4), valid));
+            // row sum 1 = v6*v6
+            sum1 = V::add(sum1, V::keep_first(V::mul(v6, v6), valid));
         }
         args.sums[0] = sum0.reduce_add();
         args.sums[1] = sum1.reduce_add();
@@ -534,26 +663,35 @@ unsafe fn sgp_rms_5<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
     unsafe {
         let t0 = args.inputs[0];
         let out0 = args.outputs[0];
+        let c0e0 = V::from_f64(0f64);
+        let v1 = gate::<V>(args.gate, c0e0);
+        let v2 = V::mul(v1, v1);
         let row0 = V::splat(args.rows[0]);
         let inv_channels = V::splat(args.inv_channels);
-        let v2 = V::mul(row0, inv_channels);
+        let v9 = V::mul(row0, inv_channels);
         let eps = V::splat(args.eps);
-        let v4 = V::add(v2, eps);
-        let v5 = V::sqrt(v4);
+        let v11 = V::add(v9, eps);
+        let v12 = V::sqrt(v11);
         let c1e0 = V::from_f64(1f64);
-        let v7 = V::div(c1e0, v5);
+        let v14 = V::div(c1e0, v12);
         let row1 = V::splat(args.rows[1]);
-        let v9 = V::mul(inv_channels, row1);
-        let v10 = V::add(eps, v9);
-        let v11 = V::sqrt(v10);
-        let v12 = V::div(c1e0, v11);
+        let v16 = V::mul(inv_channels, row1);
+        let v17 = V::add(eps, v16);
+        let v18 = V::sqrt(v17);
+        let v19 = V::div(c1e0, v18);
         for group in 0..args.groups {
             let c = group * V::LANES;
             t0.prefetch::<2usize>(c);
-            // out0[0] = t0_0*v7
-            V::store(V::mul(V::load(t0.at(0usize, c)), v7), out0.at(0usize, c));
-            // out0[1] = t0_1*v12
-            V::store(V::mul(V::load(t0.at(1usize, c)), v12), out0.at(1usize, c));
+            // out0[0] = v2*t0_0*v14
+            V::store(
+                V::mul(V::mul(v2, V::load(t0.at(0usize, c))), v14),
+                out0.at(0usize, c),
+            );
+            // out0[1] = v2*t0_1*v19
+            V::store(
+                V::mul(V::mul(v2, V::load(t0.at(1usize, c))), v19),
+                out0.at(1usize, c),
+            );
         }
     }
 }
@@ -569,24 +707,33 @@ unsafe fn sgp_rms_6<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let grad_o = args.inputs[1];
         let mut sum0 = V::zero();
         let mut sum1 = V::zero();
+        let c0e0 = V::from_f64(0f64);
+        let v1 = gate::<V>(args.gate, c0e0);
+        let v2 = V::mul(v1, v1);
         for group in 0..args.groups {
             let c = group * V::LANES;
             t0.prefetch::<2usize>(c);
             grad_o.prefetch::<2usize>(c);
             let valid = args.valid_lanes(group, V::LANES);
-            // row sum 0 = t0_1*grad_o_e12
+            // row sum 0 = v2*t0_1*grad_o_e12
             sum0 = V::add(
                 sum0,
                 V::keep_first(
-                    V::mul(V::load(t0.at(1usize, c)), V::load(grad_o.at(1usize, c))),
+                    V::mul(
+                        V::mul(v2, V::load(t0.at(1usize, c))),
+                        V::load(grad_o.at(1usize, c)),
+                    ),
                     valid,
                 ),
             );
-            // row sum 1 = t0_0*grad_o_1
+            // row sum 1 = v2*t0_0*grad_o_1
             sum1 = V::add(
                 sum1,
                 V::keep_first(
-                    V::mul(V::load(t0.at(0usize, c)), V::load(grad_o.at(0usize, c))),
+                    V::mul(
+                        V::mul(v2, V::load(t0.at(0usize, c))),
+                        V::load(grad_o.at(0usize, c)),
+                    ),
                     valid,
                 ),
             );
@@ -596,56 +743,65 @@ unsafe fn sgp_rms_6<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
     }
 }
 pub(super) static SGP_RMS_6: Stage = stage!(sgp_rms_6);
-/// From `grad_o`, cut 0 to cut 1: adjoint of o = grade_rms(weighted_product(w, gate(x), gate(y))).
+/// From cut 0, `grad_o` to cut 1: adjoint of o = grade_rms(weighted_product(w, gate(x), gate(y))).
 ///
 /// From `sgp_rms_grad` of Cl(0,2,0).
 #[inline(always)]
 unsafe fn sgp_rms_7<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
     // SAFETY: the caller keeps the contract of `StageArgs`; the tier runs on this CPU.
     unsafe {
-        let grad_o = args.inputs[0];
-        let t0 = args.inputs[1];
+        let t0 = args.inputs[0];
+        let grad_o = args.inputs[1];
         let out0 = args.outputs[0];
+        let c0e0 = V::from_f64(0f64);
+        let v1 = gate::<V>(args.gate, c0e0);
+        let v2 = V::mul(v1, v1);
         let row0 = V::splat(args.rows[0]);
         let inv_channels = V::splat(args.inv_channels);
-        let v2 = V::mul(row0, inv_channels);
+        let v9 = V::mul(row0, inv_channels);
         let eps = V::splat(args.eps);
-        let v4 = V::add(v2, eps);
-        let v5 = V::sqrt(v4);
+        let v11 = V::add(v9, eps);
+        let v12 = V::sqrt(v11);
         let c1e0 = V::from_f64(1f64);
-        let v7 = V::div(c1e0, v5);
+        let v14 = V::div(c1e0, v12);
         let row1 = V::splat(args.rows[1]);
-        let v9 = V::mul(inv_channels, row1);
-        let v10 = V::add(eps, v9);
-        let v11 = V::sqrt(v10);
-        let v12 = V::div(c1e0, v11);
+        let v16 = V::mul(inv_channels, row1);
+        let v17 = V::add(eps, v16);
+        let v18 = V::sqrt(v17);
+        let v19 = V::div(c1e0, v18);
         let c5em1 = V::from_f64(0.5f64);
-        let v18 = V::div(c5em1, v11);
+        let v25 = V::div(c5em1, v18);
         let row2 = V::splat(args.rows[2]);
-        let v20 = V::div(row2, v11);
-        let v21 = V::mul(v12, v20);
-        let v22 = V::mul(v18, v21);
-        let v23 = V::mul(inv_channels, v22);
-        let v28 = V::div(c5em1, v5);
+        let v27 = V::div(row2, v18);
+        let v28 = V::mul(v19, v27);
+        let v29 = V::mul(v25, v28);
+        let v30 = V::mul(inv_channels, v29);
+        let v34 = V::div(c5em1, v12);
         let row3 = V::splat(args.rows[3]);
-        let v30 = V::div(row3, v5);
-        let v31 = V::mul(v7, v30);
-        let v32 = V::mul(v28, v31);
-        let v33 = V::mul(inv_channels, v32);
+        let v36 = V::div(row3, v12);
+        let v37 = V::mul(v14, v36);
+        let v38 = V::mul(v34, v37);
+        let v39 = V::mul(inv_channels, v38);
         for group in 0..args.groups {
             let c = group * V::LANES;
-            grad_o.prefetch::<2usize>(c);
             t0.prefetch::<2usize>(c);
-            let v25 = V::mul(V::load(t0.at(1usize, c)), v23);
-            // out0[1] = v12*grad_o_e12 - v25 - v25
+            grad_o.prefetch::<2usize>(c);
+            let v31 = V::mul(V::mul(v2, V::load(t0.at(1usize, c))), v30);
+            let v40 = V::mul(V::mul(v2, V::load(t0.at(0usize, c))), v39);
+            // out0[1] = v2*(v19*grad_o_e12 - v31 - v31)
             V::store(
-                V::sub(V::mul_sub(v12, V::load(grad_o.at(1usize, c)), v25), v25),
+                V::mul(
+                    v2,
+                    V::sub(V::mul_sub(v19, V::load(grad_o.at(1usize, c)), v31), v31),
+                ),
                 out0.at(1usize, c),
             );
-            let v35 = V::mul(V::load(t0.at(0usize, c)), v33);
-            // out0[0] = v7*grad_o_1 - v35 - v35
+            // out0[0] = v2*(v14*grad_o_1 - v40 - v40)
             V::store(
-                V::sub(V::mul_sub(v7, V::load(grad_o.at(0usize, c)), v35), v35),
+                V::mul(
+                    v2,
+                    V::sub(V::mul_sub(v14, V::load(grad_o.at(0usize, c)), v40), v40),
+                ),
                 out0.at(0usize, c),
             );
         }
@@ -655,7 +811,7 @@ pub(super) static SGP_RMS_7: Stage = stage!(sgp_rms_7);
 /// `o = grade_rms(weighted_product(w, gate(x), gate(y)))`, grades 1 and 1.
 ///
 /// Forward: 19 flops per lane (14 multiplications, 5 additions).
-/// Backward: 50 flops per lane (32 multiplications, 18 additions).
+/// Backward: 54 flops per lane (34 multiplications, 20 additions).
 pub(super) static SGP_RMS_PROGRAM_3: Program = Program {
     name: "sgp_rms",
     formula: "o = grade_rms(weighted_product(w, gate(x), gate(y)))",
@@ -671,7 +827,7 @@ pub(super) static SGP_RMS_PROGRAM_3: Program = Program {
         saved_row_sums: 0usize,
         stages: &[
             StageCall {
-                stage: &super::sgp::SGP_6,
+                stage: &super::sgp::SGP_15,
                 inputs: &[Slot::External(0usize), Slot::External(1usize)],
                 outputs: &[Slot::Cut(0usize)],
                 params: &[0],
@@ -705,7 +861,7 @@ pub(super) static SGP_RMS_PROGRAM_3: Program = Program {
         saved_row_sums: 2usize,
         stages: &[
             StageCall {
-                stage: &super::sgp::SGP_6,
+                stage: &super::sgp::SGP_15,
                 inputs: &[Slot::External(0usize), Slot::External(1usize)],
                 outputs: &[Slot::Cut(0usize)],
                 params: &[0],
@@ -724,7 +880,7 @@ pub(super) static SGP_RMS_PROGRAM_3: Program = Program {
             },
             StageCall {
                 stage: &super::sgp_rms::SGP_RMS_7,
-                inputs: &[Slot::External(2usize), Slot::Cut(0usize)],
+                inputs: &[Slot::Cut(0usize), Slot::External(2usize)],
                 outputs: &[Slot::Cut(1usize)],
                 params: &[],
                 param_grads: &[],
@@ -732,13 +888,22 @@ pub(super) static SGP_RMS_PROGRAM_3: Program = Program {
                 row_sums: &[],
             },
             StageCall {
-                stage: &super::sgp::SGP_7,
+                stage: &super::sgp::SGP_18,
+                inputs: &[Slot::External(0usize), Slot::Cut(1usize)],
+                outputs: &[Slot::External(1usize)],
+                params: &[0],
+                param_grads: &[],
+                rows: &[],
+                row_sums: &[],
+            },
+            StageCall {
+                stage: &super::sgp::SGP_19,
                 inputs: &[
-                    Slot::External(0usize),
                     Slot::External(1usize),
                     Slot::Cut(1usize),
+                    Slot::External(0usize),
                 ],
-                outputs: &[Slot::External(0usize), Slot::External(1usize)],
+                outputs: &[Slot::External(0usize)],
                 params: &[0],
                 param_grads: &[0],
                 rows: &[],
@@ -746,5 +911,5 @@ pub(super) static SGP_RMS_PROGRAM_3: Program = Program {
             },
         ],
     },
-    flops: [19usize, 50],
+    flops: [19usize, 54],
 };

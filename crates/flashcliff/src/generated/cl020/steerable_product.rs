@@ -7,8 +7,8 @@
 use crate::kernel::generated_prelude::*;
 /// `o = weighted_product(w, gate(x), gate(r))`, grades 0,1,2 and 0,1,2.
 ///
-/// Forward: 52 flops per lane (38 multiplications, 12 additions).
-/// Backward: 156 flops per lane (102 multiplications, 50 additions).
+/// Forward: 49 flops per lane (35 multiplications, 12 additions).
+/// Backward: 164 flops per lane (103 multiplications, 57 additions).
 pub(super) static STEERABLE_PRODUCT_PROGRAM_0: Program = Program {
     name: "steerable_product",
     formula: "o = weighted_product(w, gate(x), gate(r))",
@@ -19,15 +19,33 @@ pub(super) static STEERABLE_PRODUCT_PROGRAM_0: Program = Program {
     params: &[("w", 10usize)],
     output_components: 4usize,
     forward: Plan {
-        cuts: &[],
+        cuts: &[4usize, 1],
         row_sums: 0usize,
         saved_row_sums: 0usize,
         stages: &[
             StageCall {
                 stage: &super::sgp::SGP_0,
                 inputs: &[Slot::External(0usize), Slot::External(1usize)],
-                outputs: &[Slot::External(0usize)],
+                outputs: &[Slot::Cut(0usize)],
                 params: &[0],
+                param_grads: &[],
+                rows: &[],
+                row_sums: &[],
+            },
+            StageCall {
+                stage: &super::sgp::SGP_1,
+                inputs: &[Slot::External(0usize), Slot::External(1usize)],
+                outputs: &[Slot::Cut(1usize)],
+                params: &[],
+                param_grads: &[],
+                rows: &[],
+                row_sums: &[],
+            },
+            StageCall {
+                stage: &super::sgp::SGP_2,
+                inputs: &[Slot::Cut(0usize), Slot::Cut(1usize)],
+                outputs: &[Slot::External(0usize)],
+                params: &[],
                 param_grads: &[],
                 rows: &[],
                 row_sums: &[],
@@ -35,18 +53,69 @@ pub(super) static STEERABLE_PRODUCT_PROGRAM_0: Program = Program {
         ],
     },
     backward: Plan {
-        cuts: &[],
+        cuts: &[4usize, 1usize, 1usize, 4],
         row_sums: 0usize,
         saved_row_sums: 0usize,
         stages: &[
             StageCall {
+                stage: &super::sgp::SGP_0,
+                inputs: &[Slot::External(0usize), Slot::External(1usize)],
+                outputs: &[Slot::Cut(0usize)],
+                params: &[0],
+                param_grads: &[],
+                rows: &[],
+                row_sums: &[],
+            },
+            StageCall {
                 stage: &super::sgp::SGP_1,
+                inputs: &[Slot::External(0usize), Slot::External(1usize)],
+                outputs: &[Slot::Cut(1usize)],
+                params: &[],
+                param_grads: &[],
+                rows: &[],
+                row_sums: &[],
+            },
+            StageCall {
+                stage: &super::sgp::SGP_3,
+                inputs: &[Slot::Cut(0usize), Slot::External(2usize)],
+                outputs: &[Slot::Cut(2usize)],
+                params: &[],
+                param_grads: &[],
+                rows: &[],
+                row_sums: &[],
+            },
+            StageCall {
+                stage: &super::sgp::SGP_4,
+                inputs: &[Slot::Cut(1usize), Slot::External(2usize)],
+                outputs: &[Slot::Cut(3usize)],
+                params: &[],
+                param_grads: &[],
+                rows: &[],
+                row_sums: &[],
+            },
+            StageCall {
+                stage: &super::sgp::SGP_5,
                 inputs: &[
                     Slot::External(0usize),
+                    Slot::Cut(3usize),
+                    Slot::Cut(2usize),
                     Slot::External(1usize),
-                    Slot::External(2usize),
                 ],
-                outputs: &[Slot::External(0usize), Slot::External(1usize)],
+                outputs: &[Slot::External(1usize)],
+                params: &[0],
+                param_grads: &[],
+                rows: &[],
+                row_sums: &[],
+            },
+            StageCall {
+                stage: &super::sgp::SGP_6,
+                inputs: &[
+                    Slot::External(1usize),
+                    Slot::Cut(3usize),
+                    Slot::External(0usize),
+                    Slot::Cut(2usize),
+                ],
+                outputs: &[Slot::External(0usize)],
                 params: &[0],
                 param_grads: &[0],
                 rows: &[],
@@ -54,5 +123,5 @@ pub(super) static STEERABLE_PRODUCT_PROGRAM_0: Program = Program {
             },
         ],
     },
-    flops: [52usize, 156],
+    flops: [49usize, 164],
 };

@@ -5,7 +5,7 @@
 
 #[allow(unused_imports, reason = "not every operator needs all of them")]
 use crate::kernel::generated_prelude::*;
-/// From cut 0 to 2 row sums: o = grade_rms(weighted_product(w, gate(x), gate(y))).
+/// From cut 0, cut 1 to 2 row sums: o = grade_rms(weighted_product(w, gate(x), gate(y))).
 ///
 /// From `sgp_rms` of Cl(1,0,0).
 #[inline(always)]
@@ -13,25 +13,28 @@ unsafe fn sgp_rms_0<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
     // SAFETY: the caller keeps the contract of `StageArgs`; the tier runs on this CPU.
     unsafe {
         let t0 = args.inputs[0];
+        let t1 = args.inputs[1];
         let mut sum0 = V::zero();
         let mut sum1 = V::zero();
         for group in 0..args.groups {
             let c = group * V::LANES;
             t0.prefetch::<2usize>(c);
+            t1.prefetch::<1usize>(c);
             let valid = args.valid_lanes(group, V::LANES);
-            let t0_0 = V::load(t0.at(0usize, c));
-            // row sum 0 = t0_0*t0_0
-            sum0 = V::add(sum0, V::keep_first(V::mul(t0_0, t0_0), valid));
-            let t0_1 = V::load(t0.at(1usize, c));
-            // row sum 1 = t0_1*t0_1
-            sum1 = V::add(sum1, V::keep_first(V::mul(t0_1, t0_1), valid));
+            let t1_0 = V::load(t1.at(0usize, c));
+            let v2 = V::mul(V::load(t0.at(0usize, c)), t1_0);
+            let v4 = V::mul(V::load(t0.at(1usize, c)), t1_0);
+            // row sum 0 = v2*v2
+            sum0 = V::add(sum0, V::keep_first(V::mul(v2, v2), valid));
+            // row sum 1 = v4*v4
+            sum1 = V::add(sum1, V::keep_first(V::mul(v4, v4), valid));
         }
         args.sums[0] = sum0.reduce_add();
         args.sums[1] = sum1.reduce_add();
     }
 }
 pub(super) static SGP_RMS_0: Stage = stage!(sgp_rms_0);
-/// From cut 0 to `o`: o = grade_rms(weighted_product(w, gate(x), gate(y))).
+/// From cut 0, cut 1 to `o`: o = grade_rms(weighted_product(w, gate(x), gate(y))).
 ///
 /// From `sgp_rms` of Cl(1,0,0).
 #[inline(always)]
@@ -39,32 +42,41 @@ unsafe fn sgp_rms_1<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
     // SAFETY: the caller keeps the contract of `StageArgs`; the tier runs on this CPU.
     unsafe {
         let t0 = args.inputs[0];
+        let t1 = args.inputs[1];
         let out0 = args.outputs[0];
         let row0 = V::splat(args.rows[0]);
         let inv_channels = V::splat(args.inv_channels);
-        let v2 = V::mul(row0, inv_channels);
+        let v7 = V::mul(row0, inv_channels);
         let eps = V::splat(args.eps);
-        let v4 = V::add(v2, eps);
-        let v5 = V::sqrt(v4);
+        let v9 = V::add(v7, eps);
+        let v10 = V::sqrt(v9);
         let c1e0 = V::from_f64(1f64);
-        let v7 = V::div(c1e0, v5);
+        let v12 = V::div(c1e0, v10);
         let row1 = V::splat(args.rows[1]);
-        let v9 = V::mul(inv_channels, row1);
-        let v10 = V::add(eps, v9);
-        let v11 = V::sqrt(v10);
-        let v12 = V::div(c1e0, v11);
+        let v14 = V::mul(inv_channels, row1);
+        let v15 = V::add(eps, v14);
+        let v16 = V::sqrt(v15);
+        let v17 = V::div(c1e0, v16);
         for group in 0..args.groups {
             let c = group * V::LANES;
             t0.prefetch::<2usize>(c);
-            // out0[0] = t0_0*v7
-            V::store(V::mul(V::load(t0.at(0usize, c)), v7), out0.at(0usize, c));
-            // out0[1] = t0_1*v12
-            V::store(V::mul(V::load(t0.at(1usize, c)), v12), out0.at(1usize, c));
+            t1.prefetch::<1usize>(c);
+            let t1_0 = V::load(t1.at(0usize, c));
+            // out0[0] = t0_0*t1_0*v12
+            V::store(
+                V::mul(V::mul(V::load(t0.at(0usize, c)), t1_0), v12),
+                out0.at(0usize, c),
+            );
+            // out0[1] = t0_1*t1_0*v17
+            V::store(
+                V::mul(V::mul(V::load(t0.at(1usize, c)), t1_0), v17),
+                out0.at(1usize, c),
+            );
         }
     }
 }
 pub(super) static SGP_RMS_1: Stage = stage!(sgp_rms_1);
-/// From cut 0, `grad_o` to 2 row sums: adjoint of o = grade_rms(weighted_product(w, gate(x), gate(y))).
+/// From cut 0, cut 1, `grad_o` to 2 row sums: adjoint of o = grade_rms(weighted_product(w, gate(x), gate(y))).
 ///
 /// From `sgp_rms_grad` of Cl(1,0,0).
 #[inline(always)]
@@ -72,27 +84,36 @@ unsafe fn sgp_rms_2<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
     // SAFETY: the caller keeps the contract of `StageArgs`; the tier runs on this CPU.
     unsafe {
         let t0 = args.inputs[0];
-        let grad_o = args.inputs[1];
+        let t1 = args.inputs[1];
+        let grad_o = args.inputs[2];
         let mut sum0 = V::zero();
         let mut sum1 = V::zero();
         for group in 0..args.groups {
             let c = group * V::LANES;
             t0.prefetch::<2usize>(c);
+            t1.prefetch::<1usize>(c);
             grad_o.prefetch::<2usize>(c);
             let valid = args.valid_lanes(group, V::LANES);
-            // row sum 0 = t0_1*grad_o_e1
+            let t1_0 = V::load(t1.at(0usize, c));
+            // row sum 0 = t0_1*t1_0*grad_o_e1
             sum0 = V::add(
                 sum0,
                 V::keep_first(
-                    V::mul(V::load(t0.at(1usize, c)), V::load(grad_o.at(1usize, c))),
+                    V::mul(
+                        V::mul(V::load(t0.at(1usize, c)), t1_0),
+                        V::load(grad_o.at(1usize, c)),
+                    ),
                     valid,
                 ),
             );
-            // row sum 1 = t0_0*grad_o_1
+            // row sum 1 = t0_0*t1_0*grad_o_1
             sum1 = V::add(
                 sum1,
                 V::keep_first(
-                    V::mul(V::load(t0.at(0usize, c)), V::load(grad_o.at(0usize, c))),
+                    V::mul(
+                        V::mul(V::load(t0.at(0usize, c)), t1_0),
+                        V::load(grad_o.at(0usize, c)),
+                    ),
                     valid,
                 ),
             );
@@ -102,66 +123,72 @@ unsafe fn sgp_rms_2<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
     }
 }
 pub(super) static SGP_RMS_2: Stage = stage!(sgp_rms_2);
-/// From `grad_o`, cut 0 to cut 1: adjoint of o = grade_rms(weighted_product(w, gate(x), gate(y))).
+/// From cut 0, cut 1, `grad_o` to cut 2, cut 3: adjoint of o = grade_rms(weighted_product(w, gate(x), gate(y))).
 ///
 /// From `sgp_rms_grad` of Cl(1,0,0).
 #[inline(always)]
 unsafe fn sgp_rms_3<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
     // SAFETY: the caller keeps the contract of `StageArgs`; the tier runs on this CPU.
     unsafe {
-        let grad_o = args.inputs[0];
-        let t0 = args.inputs[1];
+        let t0 = args.inputs[0];
+        let t1 = args.inputs[1];
+        let grad_o = args.inputs[2];
         let out0 = args.outputs[0];
+        let out1 = args.outputs[1];
         let row0 = V::splat(args.rows[0]);
         let inv_channels = V::splat(args.inv_channels);
-        let v2 = V::mul(row0, inv_channels);
+        let v7 = V::mul(row0, inv_channels);
         let eps = V::splat(args.eps);
-        let v4 = V::add(v2, eps);
-        let v5 = V::sqrt(v4);
+        let v9 = V::add(v7, eps);
+        let v10 = V::sqrt(v9);
         let c1e0 = V::from_f64(1f64);
-        let v7 = V::div(c1e0, v5);
+        let v12 = V::div(c1e0, v10);
         let row1 = V::splat(args.rows[1]);
-        let v9 = V::mul(inv_channels, row1);
-        let v10 = V::add(eps, v9);
-        let v11 = V::sqrt(v10);
-        let v12 = V::div(c1e0, v11);
+        let v14 = V::mul(inv_channels, row1);
+        let v15 = V::add(eps, v14);
+        let v16 = V::sqrt(v15);
+        let v17 = V::div(c1e0, v16);
         let c5em1 = V::from_f64(0.5f64);
-        let v18 = V::div(c5em1, v11);
+        let v23 = V::div(c5em1, v16);
         let row2 = V::splat(args.rows[2]);
-        let v20 = V::div(row2, v11);
-        let v21 = V::mul(v12, v20);
-        let v22 = V::mul(v18, v21);
-        let v23 = V::mul(inv_channels, v22);
-        let v28 = V::div(c5em1, v5);
+        let v25 = V::div(row2, v16);
+        let v26 = V::mul(v17, v25);
+        let v27 = V::mul(v23, v26);
+        let v28 = V::mul(inv_channels, v27);
+        let v32 = V::div(c5em1, v10);
         let row3 = V::splat(args.rows[3]);
-        let v30 = V::div(row3, v5);
-        let v31 = V::mul(v7, v30);
-        let v32 = V::mul(v28, v31);
-        let v33 = V::mul(inv_channels, v32);
+        let v34 = V::div(row3, v10);
+        let v35 = V::mul(v12, v34);
+        let v36 = V::mul(v32, v35);
+        let v37 = V::mul(inv_channels, v36);
         for group in 0..args.groups {
             let c = group * V::LANES;
-            grad_o.prefetch::<2usize>(c);
             t0.prefetch::<2usize>(c);
-            let v25 = V::mul(V::load(t0.at(1usize, c)), v23);
-            // out0[1] = v12*grad_o_e1 - v25 - v25
-            V::store(
-                V::sub(V::mul_sub(v12, V::load(grad_o.at(1usize, c)), v25), v25),
-                out0.at(1usize, c),
-            );
-            let v35 = V::mul(V::load(t0.at(0usize, c)), v33);
-            // out0[0] = v7*grad_o_1 - v35 - v35
-            V::store(
-                V::sub(V::mul_sub(v7, V::load(grad_o.at(0usize, c)), v35), v35),
-                out0.at(0usize, c),
-            );
+            t1.prefetch::<1usize>(c);
+            grad_o.prefetch::<2usize>(c);
+            let t0_0 = V::load(t0.at(0usize, c));
+            let t1_0 = V::load(t1.at(0usize, c));
+            let t0_1 = V::load(t0.at(1usize, c));
+            let v29 = V::mul(V::mul(t0_1, t1_0), v28);
+            let v31 = V::sub(V::mul_sub(v17, V::load(grad_o.at(1usize, c)), v29), v29);
+            let v38 = V::mul(V::mul(t0_0, t1_0), v37);
+            let v40 = V::sub(V::mul_sub(v12, V::load(grad_o.at(0usize, c)), v38), v38);
+            // out1[1] = t1_0*v31
+            V::store(V::mul(t1_0, v31), out1.at(1usize, c));
+            let mut v42 = V::mul(t0_1, v31);
+            // out1[0] = t1_0*v40
+            V::store(V::mul(t1_0, v40), out1.at(0usize, c));
+            v42 = V::mul_add(t0_0, v40, v42);
+            // out0[0] = t0_1*v31 + t0_0*v40
+            V::store(v42, out0.at(0usize, c));
         }
     }
 }
 pub(super) static SGP_RMS_3: Stage = stage!(sgp_rms_3);
 /// `o = grade_rms(weighted_product(w, gate(x), gate(y)))`, grades 0,1 and 0,1.
 ///
-/// Forward: 22 flops per lane (16 multiplications, 4 additions).
-/// Backward: 68 flops per lane (44 multiplications, 20 additions).
+/// Forward: 21 flops per lane (15 multiplications, 4 additions).
+/// Backward: 64 flops per lane (41 multiplications, 19 additions).
 pub(super) static SGP_RMS_PROGRAM_0: Program = Program {
     name: "sgp_rms",
     formula: "o = grade_rms(weighted_product(w, gate(x), gate(y)))",
@@ -172,7 +199,7 @@ pub(super) static SGP_RMS_PROGRAM_0: Program = Program {
     params: &[("w", 4usize)],
     output_components: 2usize,
     forward: Plan {
-        cuts: &[2],
+        cuts: &[2usize, 1],
         row_sums: 2usize,
         saved_row_sums: 0usize,
         stages: &[
@@ -186,8 +213,17 @@ pub(super) static SGP_RMS_PROGRAM_0: Program = Program {
                 row_sums: &[],
             },
             StageCall {
+                stage: &super::sgp::SGP_1,
+                inputs: &[Slot::External(0usize), Slot::External(1usize)],
+                outputs: &[Slot::Cut(1usize)],
+                params: &[],
+                param_grads: &[],
+                rows: &[],
+                row_sums: &[],
+            },
+            StageCall {
                 stage: &super::sgp_rms::SGP_RMS_0,
-                inputs: &[Slot::Cut(0usize)],
+                inputs: &[Slot::Cut(0usize), Slot::Cut(1usize)],
                 outputs: &[],
                 params: &[],
                 param_grads: &[],
@@ -196,7 +232,7 @@ pub(super) static SGP_RMS_PROGRAM_0: Program = Program {
             },
             StageCall {
                 stage: &super::sgp_rms::SGP_RMS_1,
-                inputs: &[Slot::Cut(0usize)],
+                inputs: &[Slot::Cut(0usize), Slot::Cut(1usize)],
                 outputs: &[Slot::External(0usize)],
                 params: &[],
                 param_grads: &[],
@@ -206,7 +242,7 @@ pub(super) static SGP_RMS_PROGRAM_0: Program = Program {
         ],
     },
     backward: Plan {
-        cuts: &[2usize, 2],
+        cuts: &[2usize, 1usize, 1usize, 2],
         row_sums: 4usize,
         saved_row_sums: 2usize,
         stages: &[
@@ -220,8 +256,17 @@ pub(super) static SGP_RMS_PROGRAM_0: Program = Program {
                 row_sums: &[],
             },
             StageCall {
+                stage: &super::sgp::SGP_1,
+                inputs: &[Slot::External(0usize), Slot::External(1usize)],
+                outputs: &[Slot::Cut(1usize)],
+                params: &[],
+                param_grads: &[],
+                rows: &[],
+                row_sums: &[],
+            },
+            StageCall {
                 stage: &super::sgp_rms::SGP_RMS_2,
-                inputs: &[Slot::Cut(0usize), Slot::External(2usize)],
+                inputs: &[Slot::Cut(0usize), Slot::Cut(1usize), Slot::External(2usize)],
                 outputs: &[],
                 params: &[],
                 param_grads: &[],
@@ -230,21 +275,36 @@ pub(super) static SGP_RMS_PROGRAM_0: Program = Program {
             },
             StageCall {
                 stage: &super::sgp_rms::SGP_RMS_3,
-                inputs: &[Slot::External(2usize), Slot::Cut(0usize)],
-                outputs: &[Slot::Cut(1usize)],
+                inputs: &[Slot::Cut(0usize), Slot::Cut(1usize), Slot::External(2usize)],
+                outputs: &[Slot::Cut(2usize), Slot::Cut(3usize)],
                 params: &[],
                 param_grads: &[],
                 rows: &[0usize, 1usize, 2usize, 3],
                 row_sums: &[],
             },
             StageCall {
-                stage: &super::sgp::SGP_1,
+                stage: &super::sgp::SGP_5,
                 inputs: &[
                     Slot::External(0usize),
+                    Slot::Cut(3usize),
+                    Slot::Cut(2usize),
                     Slot::External(1usize),
-                    Slot::Cut(1usize),
                 ],
-                outputs: &[Slot::External(0usize), Slot::External(1usize)],
+                outputs: &[Slot::External(1usize)],
+                params: &[0],
+                param_grads: &[],
+                rows: &[],
+                row_sums: &[],
+            },
+            StageCall {
+                stage: &super::sgp::SGP_6,
+                inputs: &[
+                    Slot::External(1usize),
+                    Slot::Cut(3usize),
+                    Slot::External(0usize),
+                    Slot::Cut(2usize),
+                ],
+                outputs: &[Slot::External(0usize)],
                 params: &[0],
                 param_grads: &[0],
                 rows: &[],
@@ -252,7 +312,7 @@ pub(super) static SGP_RMS_PROGRAM_0: Program = Program {
             },
         ],
     },
-    flops: [22usize, 68],
+    flops: [21usize, 64],
 };
 /// `o = grade_rms(weighted_product(w, gate(x), gate(y)))`, grades 1 and 0,1.
 ///
@@ -268,12 +328,12 @@ pub(super) static SGP_RMS_PROGRAM_1: Program = Program {
     params: &[("w", 2usize)],
     output_components: 2usize,
     forward: Plan {
-        cuts: &[2],
+        cuts: &[2usize, 1],
         row_sums: 2usize,
         saved_row_sums: 0usize,
         stages: &[
             StageCall {
-                stage: &super::sgp::SGP_2,
+                stage: &super::sgp::SGP_7,
                 inputs: &[Slot::External(0usize), Slot::External(1usize)],
                 outputs: &[Slot::Cut(0usize)],
                 params: &[0],
@@ -282,8 +342,17 @@ pub(super) static SGP_RMS_PROGRAM_1: Program = Program {
                 row_sums: &[],
             },
             StageCall {
+                stage: &super::sgp::SGP_8,
+                inputs: &[Slot::External(1usize)],
+                outputs: &[Slot::Cut(1usize)],
+                params: &[],
+                param_grads: &[],
+                rows: &[],
+                row_sums: &[],
+            },
+            StageCall {
                 stage: &super::sgp_rms::SGP_RMS_0,
-                inputs: &[Slot::Cut(0usize)],
+                inputs: &[Slot::Cut(0usize), Slot::Cut(1usize)],
                 outputs: &[],
                 params: &[],
                 param_grads: &[],
@@ -292,7 +361,7 @@ pub(super) static SGP_RMS_PROGRAM_1: Program = Program {
             },
             StageCall {
                 stage: &super::sgp_rms::SGP_RMS_1,
-                inputs: &[Slot::Cut(0usize)],
+                inputs: &[Slot::Cut(0usize), Slot::Cut(1usize)],
                 outputs: &[Slot::External(0usize)],
                 params: &[],
                 param_grads: &[],
@@ -302,12 +371,12 @@ pub(super) static SGP_RMS_PROGRAM_1: Program = Program {
         ],
     },
     backward: Plan {
-        cuts: &[2usize, 2],
+        cuts: &[2usize, 1usize, 1usize, 2],
         row_sums: 4usize,
         saved_row_sums: 2usize,
         stages: &[
             StageCall {
-                stage: &super::sgp::SGP_2,
+                stage: &super::sgp::SGP_7,
                 inputs: &[Slot::External(0usize), Slot::External(1usize)],
                 outputs: &[Slot::Cut(0usize)],
                 params: &[0],
@@ -316,8 +385,17 @@ pub(super) static SGP_RMS_PROGRAM_1: Program = Program {
                 row_sums: &[],
             },
             StageCall {
+                stage: &super::sgp::SGP_8,
+                inputs: &[Slot::External(1usize)],
+                outputs: &[Slot::Cut(1usize)],
+                params: &[],
+                param_grads: &[],
+                rows: &[],
+                row_sums: &[],
+            },
+            StageCall {
                 stage: &super::sgp_rms::SGP_RMS_2,
-                inputs: &[Slot::Cut(0usize), Slot::External(2usize)],
+                inputs: &[Slot::Cut(0usize), Slot::Cut(1usize), Slot::External(2usize)],
                 outputs: &[],
                 params: &[],
                 param_grads: &[],
@@ -326,21 +404,35 @@ pub(super) static SGP_RMS_PROGRAM_1: Program = Program {
             },
             StageCall {
                 stage: &super::sgp_rms::SGP_RMS_3,
-                inputs: &[Slot::External(2usize), Slot::Cut(0usize)],
-                outputs: &[Slot::Cut(1usize)],
+                inputs: &[Slot::Cut(0usize), Slot::Cut(1usize), Slot::External(2usize)],
+                outputs: &[Slot::Cut(2usize), Slot::Cut(3usize)],
                 params: &[],
                 param_grads: &[],
                 rows: &[0usize, 1usize, 2usize, 3],
                 row_sums: &[],
             },
             StageCall {
-                stage: &super::sgp::SGP_3,
+                stage: &super::sgp::SGP_9,
                 inputs: &[
                     Slot::External(0usize),
+                    Slot::Cut(3usize),
+                    Slot::Cut(2usize),
                     Slot::External(1usize),
-                    Slot::Cut(1usize),
                 ],
-                outputs: &[Slot::External(0usize), Slot::External(1usize)],
+                outputs: &[Slot::External(1usize)],
+                params: &[0],
+                param_grads: &[],
+                rows: &[],
+                row_sums: &[],
+            },
+            StageCall {
+                stage: &super::sgp::SGP_10,
+                inputs: &[
+                    Slot::External(1usize),
+                    Slot::Cut(3usize),
+                    Slot::External(0usize),
+                ],
+                outputs: &[Slot::External(0usize)],
                 params: &[0],
                 param_grads: &[0],
                 rows: &[],
@@ -364,12 +456,12 @@ pub(super) static SGP_RMS_PROGRAM_2: Program = Program {
     params: &[("w", 2usize)],
     output_components: 2usize,
     forward: Plan {
-        cuts: &[2],
+        cuts: &[2usize, 1],
         row_sums: 2usize,
         saved_row_sums: 0usize,
         stages: &[
             StageCall {
-                stage: &super::sgp::SGP_4,
+                stage: &super::sgp::SGP_11,
                 inputs: &[Slot::External(0usize), Slot::External(1usize)],
                 outputs: &[Slot::Cut(0usize)],
                 params: &[0],
@@ -378,8 +470,17 @@ pub(super) static SGP_RMS_PROGRAM_2: Program = Program {
                 row_sums: &[],
             },
             StageCall {
+                stage: &super::sgp::SGP_12,
+                inputs: &[Slot::External(0usize)],
+                outputs: &[Slot::Cut(1usize)],
+                params: &[],
+                param_grads: &[],
+                rows: &[],
+                row_sums: &[],
+            },
+            StageCall {
                 stage: &super::sgp_rms::SGP_RMS_0,
-                inputs: &[Slot::Cut(0usize)],
+                inputs: &[Slot::Cut(0usize), Slot::Cut(1usize)],
                 outputs: &[],
                 params: &[],
                 param_grads: &[],
@@ -388,7 +489,7 @@ pub(super) static SGP_RMS_PROGRAM_2: Program = Program {
             },
             StageCall {
                 stage: &super::sgp_rms::SGP_RMS_1,
-                inputs: &[Slot::Cut(0usize)],
+                inputs: &[Slot::Cut(0usize), Slot::Cut(1usize)],
                 outputs: &[Slot::External(0usize)],
                 params: &[],
                 param_grads: &[],
@@ -398,12 +499,12 @@ pub(super) static SGP_RMS_PROGRAM_2: Program = Program {
         ],
     },
     backward: Plan {
-        cuts: &[2usize, 2],
+        cuts: &[2usize, 1usize, 1usize, 2],
         row_sums: 4usize,
         saved_row_sums: 2usize,
         stages: &[
             StageCall {
-                stage: &super::sgp::SGP_4,
+                stage: &super::sgp::SGP_11,
                 inputs: &[Slot::External(0usize), Slot::External(1usize)],
                 outputs: &[Slot::Cut(0usize)],
                 params: &[0],
@@ -412,8 +513,17 @@ pub(super) static SGP_RMS_PROGRAM_2: Program = Program {
                 row_sums: &[],
             },
             StageCall {
+                stage: &super::sgp::SGP_12,
+                inputs: &[Slot::External(0usize)],
+                outputs: &[Slot::Cut(1usize)],
+                params: &[],
+                param_grads: &[],
+                rows: &[],
+                row_sums: &[],
+            },
+            StageCall {
                 stage: &super::sgp_rms::SGP_RMS_2,
-                inputs: &[Slot::Cut(0usize), Slot::External(2usize)],
+                inputs: &[Slot::Cut(0usize), Slot::Cut(1usize), Slot::External(2usize)],
                 outputs: &[],
                 params: &[],
                 param_grads: &[],
@@ -422,21 +532,31 @@ pub(super) static SGP_RMS_PROGRAM_2: Program = Program {
             },
             StageCall {
                 stage: &super::sgp_rms::SGP_RMS_3,
-                inputs: &[Slot::External(2usize), Slot::Cut(0usize)],
-                outputs: &[Slot::Cut(1usize)],
+                inputs: &[Slot::Cut(0usize), Slot::Cut(1usize), Slot::External(2usize)],
+                outputs: &[Slot::Cut(2usize), Slot::Cut(3usize)],
                 params: &[],
                 param_grads: &[],
                 rows: &[0usize, 1usize, 2usize, 3],
                 row_sums: &[],
             },
             StageCall {
-                stage: &super::sgp::SGP_5,
+                stage: &super::sgp::SGP_13,
+                inputs: &[Slot::External(0usize), Slot::Cut(3usize)],
+                outputs: &[Slot::External(1usize)],
+                params: &[0],
+                param_grads: &[],
+                rows: &[],
+                row_sums: &[],
+            },
+            StageCall {
+                stage: &super::sgp::SGP_14,
                 inputs: &[
-                    Slot::External(0usize),
                     Slot::External(1usize),
-                    Slot::Cut(1usize),
+                    Slot::Cut(3usize),
+                    Slot::External(0usize),
+                    Slot::Cut(2usize),
                 ],
-                outputs: &[Slot::External(0usize), Slot::External(1usize)],
+                outputs: &[Slot::External(0usize)],
                 params: &[0],
                 param_grads: &[0],
                 rows: &[],
@@ -455,13 +575,16 @@ unsafe fn sgp_rms_4<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
     unsafe {
         let t0 = args.inputs[0];
         let mut sum0 = V::zero();
+        let c0e0 = V::from_f64(0f64);
+        let v1 = gate::<V>(args.gate, c0e0);
+        let v2 = V::mul(v1, v1);
         for group in 0..args.groups {
             let c = group * V::LANES;
             t0.prefetch::<1usize>(c);
             let valid = args.valid_lanes(group, V::LANES);
-            let t0_0 = V::load(t0.at(0usize, c));
-            // row sum 0 = t0_0*t0_0
-            sum0 = V::add(sum0, V::keep_first(V::mul(t0_0, t0_0), valid));
+            let v4 = V::mul(v2, V::load(t0.at(0usize, c)));
+            // row sum 0 = v4*v4
+            sum0 = V::add(sum0, V::keep_first(V::mul(v4, v4), valid));
         }
         args.sums[0] = sum0.reduce_add();
     }
@@ -476,19 +599,25 @@ unsafe fn sgp_rms_5<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
     unsafe {
         let t0 = args.inputs[0];
         let out0 = args.outputs[0];
+        let c0e0 = V::from_f64(0f64);
+        let v1 = gate::<V>(args.gate, c0e0);
+        let v2 = V::mul(v1, v1);
         let row0 = V::splat(args.rows[0]);
         let inv_channels = V::splat(args.inv_channels);
-        let v2 = V::mul(row0, inv_channels);
+        let v7 = V::mul(row0, inv_channels);
         let eps = V::splat(args.eps);
-        let v4 = V::add(v2, eps);
-        let v5 = V::sqrt(v4);
+        let v9 = V::add(v7, eps);
+        let v10 = V::sqrt(v9);
         let c1e0 = V::from_f64(1f64);
-        let v7 = V::div(c1e0, v5);
+        let v12 = V::div(c1e0, v10);
         for group in 0..args.groups {
             let c = group * V::LANES;
             t0.prefetch::<1usize>(c);
-            // out0[0] = t0_0*v7
-            V::store(V::mul(V::load(t0.at(0usize, c)), v7), out0.at(0usize, c));
+            // out0[0] = v2*t0_0*v12
+            V::store(
+                V::mul(V::mul(v2, V::load(t0.at(0usize, c))), v12),
+                out0.at(0usize, c),
+            );
         }
     }
 }
@@ -503,16 +632,22 @@ unsafe fn sgp_rms_6<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let t0 = args.inputs[0];
         let grad_o = args.inputs[1];
         let mut sum0 = V::zero();
+        let c0e0 = V::from_f64(0f64);
+        let v1 = gate::<V>(args.gate, c0e0);
+        let v2 = V::mul(v1, v1);
         for group in 0..args.groups {
             let c = group * V::LANES;
             t0.prefetch::<1usize>(c);
             grad_o.prefetch::<1usize>(c);
             let valid = args.valid_lanes(group, V::LANES);
-            // row sum 0 = t0_0*grad_o_1
+            // row sum 0 = v2*t0_0*grad_o_1
             sum0 = V::add(
                 sum0,
                 V::keep_first(
-                    V::mul(V::load(t0.at(0usize, c)), V::load(grad_o.at(0usize, c))),
+                    V::mul(
+                        V::mul(v2, V::load(t0.at(0usize, c))),
+                        V::load(grad_o.at(0usize, c)),
+                    ),
                     valid,
                 ),
             );
@@ -521,39 +656,45 @@ unsafe fn sgp_rms_6<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
     }
 }
 pub(super) static SGP_RMS_6: Stage = stage!(sgp_rms_6);
-/// From `grad_o`, cut 0 to cut 1: adjoint of o = grade_rms(weighted_product(w, gate(x), gate(y))).
+/// From cut 0, `grad_o` to cut 1: adjoint of o = grade_rms(weighted_product(w, gate(x), gate(y))).
 ///
 /// From `sgp_rms_grad` of Cl(1,0,0).
 #[inline(always)]
 unsafe fn sgp_rms_7<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
     // SAFETY: the caller keeps the contract of `StageArgs`; the tier runs on this CPU.
     unsafe {
-        let grad_o = args.inputs[0];
-        let t0 = args.inputs[1];
+        let t0 = args.inputs[0];
+        let grad_o = args.inputs[1];
         let out0 = args.outputs[0];
+        let c0e0 = V::from_f64(0f64);
+        let v1 = gate::<V>(args.gate, c0e0);
+        let v2 = V::mul(v1, v1);
         let row0 = V::splat(args.rows[0]);
         let inv_channels = V::splat(args.inv_channels);
-        let v2 = V::mul(row0, inv_channels);
+        let v7 = V::mul(row0, inv_channels);
         let eps = V::splat(args.eps);
-        let v4 = V::add(v2, eps);
-        let v5 = V::sqrt(v4);
+        let v9 = V::add(v7, eps);
+        let v10 = V::sqrt(v9);
         let c1e0 = V::from_f64(1f64);
-        let v7 = V::div(c1e0, v5);
+        let v12 = V::div(c1e0, v10);
         let c5em1 = V::from_f64(0.5f64);
-        let v11 = V::div(c5em1, v5);
+        let v16 = V::div(c5em1, v10);
         let row1 = V::splat(args.rows[1]);
-        let v13 = V::div(row1, v5);
-        let v14 = V::mul(v7, v13);
-        let v15 = V::mul(v11, v14);
-        let v16 = V::mul(inv_channels, v15);
+        let v18 = V::div(row1, v10);
+        let v19 = V::mul(v12, v18);
+        let v20 = V::mul(v16, v19);
+        let v21 = V::mul(inv_channels, v20);
         for group in 0..args.groups {
             let c = group * V::LANES;
-            grad_o.prefetch::<1usize>(c);
             t0.prefetch::<1usize>(c);
-            let v18 = V::mul(V::load(t0.at(0usize, c)), v16);
-            // out0[0] = v7*grad_o_1 - v18 - v18
+            grad_o.prefetch::<1usize>(c);
+            let v22 = V::mul(V::mul(v2, V::load(t0.at(0usize, c))), v21);
+            // out0[0] = v2*(v12*grad_o_1 - v22 - v22)
             V::store(
-                V::sub(V::mul_sub(v7, V::load(grad_o.at(0usize, c)), v18), v18),
+                V::mul(
+                    v2,
+                    V::sub(V::mul_sub(v12, V::load(grad_o.at(0usize, c)), v22), v22),
+                ),
                 out0.at(0usize, c),
             );
         }
@@ -562,8 +703,8 @@ unsafe fn sgp_rms_7<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
 pub(super) static SGP_RMS_7: Stage = stage!(sgp_rms_7);
 /// `o = grade_rms(weighted_product(w, gate(x), gate(y)))`, grades 1 and 1.
 ///
-/// Forward: 7 flops per lane (6 multiplications, 1 additions).
-/// Backward: 17 flops per lane (13 multiplications, 4 additions).
+/// Forward: 6 flops per lane (5 multiplications, 1 additions).
+/// Backward: 15 flops per lane (11 multiplications, 4 additions).
 pub(super) static SGP_RMS_PROGRAM_3: Program = Program {
     name: "sgp_rms",
     formula: "o = grade_rms(weighted_product(w, gate(x), gate(y)))",
@@ -579,7 +720,7 @@ pub(super) static SGP_RMS_PROGRAM_3: Program = Program {
         saved_row_sums: 0usize,
         stages: &[
             StageCall {
-                stage: &super::sgp::SGP_6,
+                stage: &super::sgp::SGP_15,
                 inputs: &[Slot::External(0usize), Slot::External(1usize)],
                 outputs: &[Slot::Cut(0usize)],
                 params: &[0],
@@ -613,7 +754,7 @@ pub(super) static SGP_RMS_PROGRAM_3: Program = Program {
         saved_row_sums: 1usize,
         stages: &[
             StageCall {
-                stage: &super::sgp::SGP_6,
+                stage: &super::sgp::SGP_15,
                 inputs: &[Slot::External(0usize), Slot::External(1usize)],
                 outputs: &[Slot::Cut(0usize)],
                 params: &[0],
@@ -632,7 +773,7 @@ pub(super) static SGP_RMS_PROGRAM_3: Program = Program {
             },
             StageCall {
                 stage: &super::sgp_rms::SGP_RMS_7,
-                inputs: &[Slot::External(2usize), Slot::Cut(0usize)],
+                inputs: &[Slot::Cut(0usize), Slot::External(2usize)],
                 outputs: &[Slot::Cut(1usize)],
                 params: &[],
                 param_grads: &[],
@@ -640,13 +781,22 @@ pub(super) static SGP_RMS_PROGRAM_3: Program = Program {
                 row_sums: &[],
             },
             StageCall {
-                stage: &super::sgp::SGP_7,
+                stage: &super::sgp::SGP_17,
+                inputs: &[Slot::External(0usize), Slot::Cut(1usize)],
+                outputs: &[Slot::External(1usize)],
+                params: &[0],
+                param_grads: &[],
+                rows: &[],
+                row_sums: &[],
+            },
+            StageCall {
+                stage: &super::sgp::SGP_18,
                 inputs: &[
-                    Slot::External(0usize),
                     Slot::External(1usize),
                     Slot::Cut(1usize),
+                    Slot::External(0usize),
                 ],
-                outputs: &[Slot::External(0usize), Slot::External(1usize)],
+                outputs: &[Slot::External(0usize)],
                 params: &[0],
                 param_grads: &[0],
                 rows: &[],
@@ -654,5 +804,5 @@ pub(super) static SGP_RMS_PROGRAM_3: Program = Program {
             },
         ],
     },
-    flops: [7usize, 17],
+    flops: [6usize, 15],
 };

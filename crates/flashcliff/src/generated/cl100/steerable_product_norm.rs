@@ -59,7 +59,7 @@ unsafe fn steerable_product_norm_0<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
     }
 }
 pub(super) static STEERABLE_PRODUCT_NORM_0: Stage = stage!(steerable_product_norm_0);
-/// From `r`, cut 1, `a` to `grad_r`, `grad_a`: adjoint of o = weighted_product(w, gate(x), gate(norm(r; a))).
+/// From `r`, cut 5, `a` to `grad_r`, `grad_a`: adjoint of o = weighted_product(w, gate(x), gate(norm(r; a))).
 ///
 /// From `steerable_product_norm_grad` of Cl(1,0,0).
 #[inline(always)]
@@ -67,7 +67,7 @@ unsafe fn steerable_product_norm_1<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
     // SAFETY: the caller keeps the contract of `StageArgs`; the tier runs on this CPU.
     unsafe {
         let r = args.inputs[0];
-        let t1 = args.inputs[1];
+        let t5 = args.inputs[1];
         let out0 = args.outputs[0];
         let param0 = args.params[0];
         let grad0 = args.param_grads[0];
@@ -78,7 +78,7 @@ unsafe fn steerable_product_norm_1<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         for group in 0..args.groups {
             let c = group * V::LANES;
             r.prefetch::<2usize>(c);
-            t1.prefetch::<2usize>(c);
+            t5.prefetch::<2usize>(c);
             let r_1 = V::load(r.at(0usize, c));
             let v1 = V::mul(r_1, r_1);
             let v5 = V::sqrt(V::mul_add(v1, v1, c1em16));
@@ -95,10 +95,10 @@ unsafe fn steerable_product_norm_1<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             let v24 = V::mul_add(v21, v22, c1p000001e0);
             let v25 = V::div(c1e0, v13);
             let v26 = V::div(c1e0, v24);
-            let t1_1 = V::load(t1.at(1usize, c));
-            let t1_0 = V::load(t1.at(0usize, c));
-            let v34 = V::mul(v26, V::div(V::mul(r_e1, t1_1), v24));
-            let v36 = V::mul(v25, V::div(V::mul(r_1, t1_0), v13));
+            let t5_1 = V::load(t5.at(1usize, c));
+            let t5_0 = V::load(t5.at(0usize, c));
+            let v34 = V::mul(v26, V::div(V::mul(r_e1, t5_1), v24));
+            let v36 = V::mul(v25, V::div(V::mul(r_1, t5_0), v13));
             // grad0[1] += -(v22*v34*(v21*(1 - v21)))
             V::store(
                 V::add(
@@ -112,8 +112,8 @@ unsafe fn steerable_product_norm_1<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
                 V::mul(V::mul(V::mul(v21, v34), V::div(c5em1, v19)), V::div(c5em1, v18)),
             );
             let v50 = V::mul(r_e1, V::add(v48, v48));
-            // out0[1] = v26*t1_1 - v50 - v50
-            V::store(V::sub(V::mul_sub(v26, t1_1, v50), v50), out0.at(1usize, c));
+            // out0[1] = v26*t5_1 - v50 - v50
+            V::store(V::sub(V::mul_sub(v26, t5_1, v50), v50), out0.at(1usize, c));
             // grad0[0] += -(v10*v36*(v8*(1 - v8)))
             V::store(
                 V::add(
@@ -127,16 +127,16 @@ unsafe fn steerable_product_norm_1<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
                 V::mul(V::mul(V::mul(v8, v36), V::div(c5em1, v6)), V::div(c5em1, v5)),
             );
             let v65 = V::mul(r_1, V::add(v63, v63));
-            // out0[0] = v25*t1_0 - v65 - v65
-            V::store(V::sub(V::mul_sub(v25, t1_0, v65), v65), out0.at(0usize, c));
+            // out0[0] = v25*t5_0 - v65 - v65
+            V::store(V::sub(V::mul_sub(v25, t5_0, v65), v65), out0.at(0usize, c));
         }
     }
 }
 pub(super) static STEERABLE_PRODUCT_NORM_1: Stage = stage!(steerable_product_norm_1);
 /// `o = weighted_product(w, gate(x), gate(norm(r; a)))`, grades 0,1 and 0,1.
 ///
-/// Forward: 38 flops per lane (20 multiplications, 8 additions).
-/// Backward: 112 flops per lane (64 multiplications, 30 additions).
+/// Forward: 37 flops per lane (19 multiplications, 8 additions).
+/// Backward: 112 flops per lane (63 multiplications, 31 additions).
 pub(super) static STEERABLE_PRODUCT_NORM_PROGRAM_0: Program = Program {
     name: "steerable_product_norm",
     formula: "o = weighted_product(w, gate(x), gate(norm(r; a)))",
@@ -147,7 +147,7 @@ pub(super) static STEERABLE_PRODUCT_NORM_PROGRAM_0: Program = Program {
     params: &[("w", 4usize), ("a", 2usize)],
     output_components: 2usize,
     forward: Plan {
-        cuts: &[2],
+        cuts: &[2usize, 2usize, 1],
         row_sums: 0usize,
         saved_row_sums: 0usize,
         stages: &[
@@ -163,8 +163,26 @@ pub(super) static STEERABLE_PRODUCT_NORM_PROGRAM_0: Program = Program {
             StageCall {
                 stage: &super::sgp::SGP_0,
                 inputs: &[Slot::External(0usize), Slot::Cut(0usize)],
-                outputs: &[Slot::External(0usize)],
+                outputs: &[Slot::Cut(1usize)],
                 params: &[0],
+                param_grads: &[],
+                rows: &[],
+                row_sums: &[],
+            },
+            StageCall {
+                stage: &super::sgp::SGP_1,
+                inputs: &[Slot::External(0usize), Slot::Cut(0usize)],
+                outputs: &[Slot::Cut(2usize)],
+                params: &[],
+                param_grads: &[],
+                rows: &[],
+                row_sums: &[],
+            },
+            StageCall {
+                stage: &super::sgp::SGP_2,
+                inputs: &[Slot::Cut(1usize), Slot::Cut(2usize)],
+                outputs: &[Slot::External(0usize)],
+                params: &[],
                 param_grads: &[],
                 rows: &[],
                 row_sums: &[],
@@ -172,7 +190,7 @@ pub(super) static STEERABLE_PRODUCT_NORM_PROGRAM_0: Program = Program {
         ],
     },
     backward: Plan {
-        cuts: &[2usize, 2],
+        cuts: &[2usize, 2usize, 1usize, 1usize, 2usize, 2],
         row_sums: 0usize,
         saved_row_sums: 0usize,
         stages: &[
@@ -186,13 +204,64 @@ pub(super) static STEERABLE_PRODUCT_NORM_PROGRAM_0: Program = Program {
                 row_sums: &[],
             },
             StageCall {
+                stage: &super::sgp::SGP_0,
+                inputs: &[Slot::External(0usize), Slot::Cut(0usize)],
+                outputs: &[Slot::Cut(1usize)],
+                params: &[0],
+                param_grads: &[],
+                rows: &[],
+                row_sums: &[],
+            },
+            StageCall {
                 stage: &super::sgp::SGP_1,
+                inputs: &[Slot::External(0usize), Slot::Cut(0usize)],
+                outputs: &[Slot::Cut(2usize)],
+                params: &[],
+                param_grads: &[],
+                rows: &[],
+                row_sums: &[],
+            },
+            StageCall {
+                stage: &super::sgp::SGP_3,
+                inputs: &[Slot::Cut(1usize), Slot::External(2usize)],
+                outputs: &[Slot::Cut(3usize)],
+                params: &[],
+                param_grads: &[],
+                rows: &[],
+                row_sums: &[],
+            },
+            StageCall {
+                stage: &super::sgp::SGP_4,
+                inputs: &[Slot::Cut(2usize), Slot::External(2usize)],
+                outputs: &[Slot::Cut(4usize)],
+                params: &[],
+                param_grads: &[],
+                rows: &[],
+                row_sums: &[],
+            },
+            StageCall {
+                stage: &super::sgp::SGP_5,
                 inputs: &[
                     Slot::External(0usize),
+                    Slot::Cut(4usize),
+                    Slot::Cut(3usize),
                     Slot::Cut(0usize),
-                    Slot::External(2usize),
                 ],
-                outputs: &[Slot::External(0usize), Slot::Cut(1usize)],
+                outputs: &[Slot::Cut(5usize)],
+                params: &[0],
+                param_grads: &[],
+                rows: &[],
+                row_sums: &[],
+            },
+            StageCall {
+                stage: &super::sgp::SGP_6,
+                inputs: &[
+                    Slot::Cut(0usize),
+                    Slot::Cut(4usize),
+                    Slot::External(0usize),
+                    Slot::Cut(3usize),
+                ],
+                outputs: &[Slot::External(0usize)],
                 params: &[0],
                 param_grads: &[0],
                 rows: &[],
@@ -200,7 +269,7 @@ pub(super) static STEERABLE_PRODUCT_NORM_PROGRAM_0: Program = Program {
             },
             StageCall {
                 stage: &super::steerable_product_norm::STEERABLE_PRODUCT_NORM_1,
-                inputs: &[Slot::External(1usize), Slot::Cut(1usize)],
+                inputs: &[Slot::External(1usize), Slot::Cut(5usize)],
                 outputs: &[Slot::External(1usize)],
                 params: &[1],
                 param_grads: &[1],
@@ -209,5 +278,5 @@ pub(super) static STEERABLE_PRODUCT_NORM_PROGRAM_0: Program = Program {
             },
         ],
     },
-    flops: [38usize, 112],
+    flops: [37usize, 112],
 };

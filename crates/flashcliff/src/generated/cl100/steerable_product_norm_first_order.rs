@@ -7,8 +7,8 @@
 use crate::kernel::generated_prelude::*;
 /// `o = (l + weighted_product(w, gate(x), gate(norm(r; a)))) / sqrt(2)`, grades 0,1 and 0,1.
 ///
-/// Forward: 42 flops per lane (22 multiplications, 10 additions).
-/// Backward: 114 flops per lane (66 multiplications, 30 additions).
+/// Forward: 41 flops per lane (21 multiplications, 10 additions).
+/// Backward: 114 flops per lane (65 multiplications, 31 additions).
 pub(super) static STEERABLE_PRODUCT_NORM_FIRST_ORDER_PROGRAM_0: Program = Program {
     name: "steerable_product_norm_first_order",
     formula: "o = (l + weighted_product(w, gate(x), gate(norm(r; a)))) / sqrt(2)",
@@ -19,7 +19,7 @@ pub(super) static STEERABLE_PRODUCT_NORM_FIRST_ORDER_PROGRAM_0: Program = Progra
     params: &[("w", 4usize), ("a", 2usize)],
     output_components: 2usize,
     forward: Plan {
-        cuts: &[2usize, 2],
+        cuts: &[2usize, 2usize, 1],
         row_sums: 0usize,
         saved_row_sums: 0usize,
         stages: &[
@@ -42,8 +42,17 @@ pub(super) static STEERABLE_PRODUCT_NORM_FIRST_ORDER_PROGRAM_0: Program = Progra
                 row_sums: &[],
             },
             StageCall {
+                stage: &super::sgp::SGP_1,
+                inputs: &[Slot::External(0usize), Slot::Cut(0usize)],
+                outputs: &[Slot::Cut(2usize)],
+                params: &[],
+                param_grads: &[],
+                rows: &[],
+                row_sums: &[],
+            },
+            StageCall {
                 stage: &super::steerable_product_first_order::STEERABLE_PRODUCT_FIRST_ORDER_0,
-                inputs: &[Slot::External(2usize), Slot::Cut(1usize)],
+                inputs: &[Slot::Cut(1usize), Slot::Cut(2usize), Slot::External(2usize)],
                 outputs: &[Slot::External(0usize)],
                 params: &[],
                 param_grads: &[],
@@ -53,10 +62,19 @@ pub(super) static STEERABLE_PRODUCT_NORM_FIRST_ORDER_PROGRAM_0: Program = Progra
         ],
     },
     backward: Plan {
-        cuts: &[2usize, 0usize, 2usize, 2],
+        cuts: &[2usize, 2usize, 1usize, 1usize, 2usize, 2],
         row_sums: 0usize,
         saved_row_sums: 0usize,
         stages: &[
+            StageCall {
+                stage: &super::steerable_product_first_order::STEERABLE_PRODUCT_FIRST_ORDER_1,
+                inputs: &[Slot::External(3usize)],
+                outputs: &[Slot::External(2usize)],
+                params: &[],
+                param_grads: &[],
+                rows: &[],
+                row_sums: &[],
+            },
             StageCall {
                 stage: &super::steerable_product_norm::STEERABLE_PRODUCT_NORM_0,
                 inputs: &[Slot::External(1usize)],
@@ -67,18 +85,55 @@ pub(super) static STEERABLE_PRODUCT_NORM_FIRST_ORDER_PROGRAM_0: Program = Progra
                 row_sums: &[],
             },
             StageCall {
-                stage: &super::steerable_product_first_order::STEERABLE_PRODUCT_FIRST_ORDER_1,
-                inputs: &[Slot::External(3usize)],
-                outputs: &[Slot::External(2usize), Slot::Cut(2usize)],
-                params: &[],
+                stage: &super::sgp::SGP_0,
+                inputs: &[Slot::External(0usize), Slot::Cut(0usize)],
+                outputs: &[Slot::Cut(1usize)],
+                params: &[0],
                 param_grads: &[],
                 rows: &[],
                 row_sums: &[],
             },
             StageCall {
                 stage: &super::sgp::SGP_1,
-                inputs: &[Slot::External(0usize), Slot::Cut(0usize), Slot::Cut(2usize)],
-                outputs: &[Slot::External(0usize), Slot::Cut(3usize)],
+                inputs: &[Slot::External(0usize), Slot::Cut(0usize)],
+                outputs: &[Slot::Cut(2usize)],
+                params: &[],
+                param_grads: &[],
+                rows: &[],
+                row_sums: &[],
+            },
+            StageCall {
+                stage: &super::steerable_product_first_order::STEERABLE_PRODUCT_FIRST_ORDER_2,
+                inputs: &[Slot::External(3usize), Slot::Cut(2usize), Slot::Cut(1usize)],
+                outputs: &[Slot::Cut(3usize), Slot::Cut(4usize)],
+                params: &[],
+                param_grads: &[],
+                rows: &[],
+                row_sums: &[],
+            },
+            StageCall {
+                stage: &super::sgp::SGP_5,
+                inputs: &[
+                    Slot::External(0usize),
+                    Slot::Cut(4usize),
+                    Slot::Cut(3usize),
+                    Slot::Cut(0usize),
+                ],
+                outputs: &[Slot::Cut(5usize)],
+                params: &[0],
+                param_grads: &[],
+                rows: &[],
+                row_sums: &[],
+            },
+            StageCall {
+                stage: &super::sgp::SGP_6,
+                inputs: &[
+                    Slot::Cut(0usize),
+                    Slot::Cut(4usize),
+                    Slot::External(0usize),
+                    Slot::Cut(3usize),
+                ],
+                outputs: &[Slot::External(0usize)],
                 params: &[0],
                 param_grads: &[0],
                 rows: &[],
@@ -86,7 +141,7 @@ pub(super) static STEERABLE_PRODUCT_NORM_FIRST_ORDER_PROGRAM_0: Program = Progra
             },
             StageCall {
                 stage: &super::steerable_product_norm::STEERABLE_PRODUCT_NORM_1,
-                inputs: &[Slot::External(1usize), Slot::Cut(3usize)],
+                inputs: &[Slot::External(1usize), Slot::Cut(5usize)],
                 outputs: &[Slot::External(1usize)],
                 params: &[1],
                 param_grads: &[1],
@@ -95,5 +150,5 @@ pub(super) static STEERABLE_PRODUCT_NORM_FIRST_ORDER_PROGRAM_0: Program = Progra
             },
         ],
     },
-    flops: [42usize, 114],
+    flops: [41usize, 114],
 };

@@ -5,7 +5,7 @@
 
 #[allow(unused_imports, reason = "not every operator needs all of them")]
 use crate::kernel::generated_prelude::*;
-/// From `x`, `y`, `w` to `o`: o = weighted_product(w, gate(x), gate(y)).
+/// From `x`, `y`, `w` to cut 0: o = weighted_product(w, gate(x), gate(y)).
 ///
 /// From `sgp` of Cl(1,3,0).
 #[inline(always)]
@@ -21,1728 +21,1839 @@ unsafe fn sgp_0<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             x.prefetch::<16usize>(c);
             y.prefetch::<16usize>(c);
             let x_1 = V::load(x.at(0usize, c));
-            let v1 = gate::<V>(args.gate, x_1);
-            let v2 = V::mul(x_1, v1);
-            let v4 = V::mul(V::load(x.at(1usize, c)), v1);
-            let v6 = V::mul(V::load(x.at(2usize, c)), v1);
-            let v8 = V::mul(V::load(x.at(3usize, c)), v1);
-            let v10 = V::mul(V::load(x.at(4usize, c)), v1);
-            let v12 = V::mul(V::load(x.at(5usize, c)), v1);
-            let v14 = V::mul(V::load(x.at(6usize, c)), v1);
-            let v16 = V::mul(V::load(x.at(7usize, c)), v1);
-            let v18 = V::mul(V::load(x.at(8usize, c)), v1);
-            let v20 = V::mul(V::load(x.at(9usize, c)), v1);
-            let v22 = V::mul(V::load(x.at(10usize, c)), v1);
-            let v24 = V::mul(V::load(x.at(11usize, c)), v1);
-            let v26 = V::mul(V::load(x.at(12usize, c)), v1);
-            let v28 = V::mul(V::load(x.at(13usize, c)), v1);
-            let v30 = V::mul(V::load(x.at(14usize, c)), v1);
-            let v32 = V::mul(V::load(x.at(15usize, c)), v1);
             let y_1 = V::load(y.at(0usize, c));
-            let v34 = gate::<V>(args.gate, y_1);
-            let v35 = V::mul(y_1, v34);
-            let v37 = V::mul(V::load(y.at(1usize, c)), v34);
-            let v39 = V::mul(V::load(y.at(2usize, c)), v34);
-            let v41 = V::mul(V::load(y.at(3usize, c)), v34);
-            let v43 = V::mul(V::load(y.at(4usize, c)), v34);
-            let v45 = V::mul(V::load(y.at(5usize, c)), v34);
-            let v47 = V::mul(V::load(y.at(6usize, c)), v34);
-            let v49 = V::mul(V::load(y.at(7usize, c)), v34);
-            let v51 = V::mul(V::load(y.at(8usize, c)), v34);
-            let v53 = V::mul(V::load(y.at(9usize, c)), v34);
-            let v55 = V::mul(V::load(y.at(10usize, c)), v34);
-            let v57 = V::mul(V::load(y.at(11usize, c)), v34);
-            let v59 = V::mul(V::load(y.at(12usize, c)), v34);
-            let v61 = V::mul(V::load(y.at(13usize, c)), v34);
-            let v63 = V::mul(V::load(y.at(14usize, c)), v34);
-            let v65 = V::mul(V::load(y.at(15usize, c)), v34);
-            let mut v68 = V::mul(V::load(param0.at(0usize, c)), V::mul(v2, v35));
-            let mut v69 = V::mul(v4, v37);
-            v69 = V::neg_mul_add(v6, v39, v69);
-            v69 = V::neg_mul_add(v8, v41, v69);
-            v69 = V::neg_mul_add(v10, v43, v69);
-            let mut v78 = V::mul(v12, v45);
-            v78 = V::mul_add(v14, v47, v78);
-            v78 = V::mul_add(v16, v49, v78);
-            v78 = V::neg_mul_add(v18, v51, v78);
-            v78 = V::neg_mul_add(v20, v53, v78);
-            v78 = V::neg_mul_add(v22, v55, v78);
-            let mut v91 = V::mul(v24, v57);
-            v91 = V::mul_add(v26, v59, v91);
-            v91 = V::mul_add(v28, v61, v91);
-            v68 = V::mul_add(V::load(param0.at(5usize, c)), v69, v68);
-            v68 = V::mul_add(V::load(param0.at(13usize, c)), v78, v68);
-            v68 = V::mul_add(
-                V::load(param0.at(22usize, c)),
-                V::mul_sub(v30, v63, v91),
-                v68,
-            );
-            v68 = V::neg_mul_add(V::load(param0.at(30usize, c)), V::mul(v32, v65), v68);
-            // out0[0] = w22*(v30*v63 - (v28*v61 + v24*v57 + v26*v59)) + w13*(v16*v49 + v12*v45 + v14*v47 - v18*v51 - v20*v53 - v22*v55) + w0*v2*v35 + w5*(v4*v37 - v6*v39 - v8*v41 - v10*v43) - w30*v32*v65
-            V::store(v68, out0.at(0usize, c));
-            let w1 = V::load(param0.at(1usize, c));
-            let mut v109 = V::mul(w1, V::mul(v2, v37));
+            let mut v4 = V::mul(y_1, V::mul(x_1, V::load(param0.at(0usize, c))));
+            let v6 = V::mul(x_1, V::load(param0.at(1usize, c)));
+            let y_e1 = V::load(y.at(1usize, c));
+            let mut v8 = V::mul(y_e1, v6);
+            let y_e2 = V::load(y.at(2usize, c));
+            let mut v10 = V::mul(y_e2, v6);
+            let y_e3 = V::load(y.at(3usize, c));
+            let mut v12 = V::mul(y_e3, v6);
+            let y_e4 = V::load(y.at(4usize, c));
+            let mut v14 = V::mul(y_e4, v6);
+            let v16 = V::mul(x_1, V::load(param0.at(2usize, c)));
+            let y_e12 = V::load(y.at(5usize, c));
+            let mut v18 = V::mul(y_e12, v16);
+            let y_e13 = V::load(y.at(6usize, c));
+            let mut v20 = V::mul(y_e13, v16);
+            let y_e14 = V::load(y.at(7usize, c));
+            let mut v22 = V::mul(y_e14, v16);
+            let y_e23 = V::load(y.at(8usize, c));
+            let mut v24 = V::mul(y_e23, v16);
+            let y_e24 = V::load(y.at(9usize, c));
+            let mut v26 = V::mul(y_e24, v16);
+            let y_e34 = V::load(y.at(10usize, c));
+            let mut v28 = V::mul(y_e34, v16);
+            let v30 = V::mul(x_1, V::load(param0.at(3usize, c)));
+            let y_e123 = V::load(y.at(11usize, c));
+            let mut v32 = V::mul(y_e123, v30);
+            let y_e124 = V::load(y.at(12usize, c));
+            let mut v34 = V::mul(y_e124, v30);
+            let y_e134 = V::load(y.at(13usize, c));
+            let mut v36 = V::mul(y_e134, v30);
+            let y_e234 = V::load(y.at(14usize, c));
+            let mut v38 = V::mul(y_e234, v30);
+            let y_e1234 = V::load(y.at(15usize, c));
+            let mut v42 = V::mul(y_e1234, V::mul(x_1, V::load(param0.at(4usize, c))));
+            let x_e1 = V::load(x.at(1usize, c));
+            let w5 = V::load(param0.at(5usize, c));
+            v4 = V::mul_add(y_e1, V::mul(x_e1, w5), v4);
+            let x_e2 = V::load(x.at(2usize, c));
+            v4 = V::neg_mul_add(y_e2, V::mul(x_e2, w5), v4);
+            let x_e3 = V::load(x.at(3usize, c));
+            v4 = V::neg_mul_add(y_e3, V::mul(x_e3, w5), v4);
+            let x_e4 = V::load(x.at(4usize, c));
+            v4 = V::neg_mul_add(y_e4, V::mul(x_e4, w5), v4);
             let w6 = V::load(param0.at(6usize, c));
-            let mut v113 = V::mul(v6, v45);
-            v113 = V::mul_add(v8, v47, v113);
-            v113 = V::mul_add(v10, v49, v113);
+            v8 = V::mul_add(y_1, V::mul(x_e1, w6), v8);
+            v10 = V::mul_add(y_1, V::mul(x_e2, w6), v10);
+            v12 = V::mul_add(y_1, V::mul(x_e3, w6), v12);
+            v14 = V::mul_add(y_1, V::mul(x_e4, w6), v14);
             let w7 = V::load(param0.at(7usize, c));
-            let mut v120 = V::mul(v12, v39);
-            v120 = V::mul_add(v14, v41, v120);
-            v120 = V::mul_add(v16, v43, v120);
-            let w14 = V::load(param0.at(14usize, c));
-            let mut v127 = V::mul(v18, v57);
-            v127 = V::mul_add(v20, v59, v127);
-            v127 = V::mul_add(v22, v61, v127);
-            let w15 = V::load(param0.at(15usize, c));
-            let mut v134 = V::mul(v24, v51);
-            v134 = V::mul_add(v26, v53, v134);
-            v134 = V::mul_add(v28, v55, v134);
-            let w23 = V::load(param0.at(23usize, c));
-            let w24 = V::load(param0.at(24usize, c));
-            let w31 = V::load(param0.at(31usize, c));
-            v109 = V::mul_add(w6, V::mul(v4, v35), v109);
-            v109 = V::mul_add(w7, v113, v109);
-            v109 = V::neg_mul_add(w14, v120, v109);
-            v109 = V::neg_mul_add(w15, v127, v109);
-            v109 = V::neg_mul_add(w23, v134, v109);
-            v109 = V::neg_mul_add(w24, V::mul(v30, v65), v109);
-            v109 = V::mul_add(w31, V::mul(v32, v63), v109);
-            // out0[1] = w31*v32*v63 + w7*(v10*v49 + v6*v45 + v8*v47) + w1*v2*v37 + w6*v4*v35 - w14*(v16*v43 + v12*v39 + v14*v41) - w15*(v22*v61 + v18*v57 + v20*v59) - w23*(v28*v55 + v24*v51 + v26*v53) - w24*v30*v65
-            V::store(v109, out0.at(1usize, c));
-            let mut v155 = V::mul(w1, V::mul(v2, v39));
-            let mut v158 = V::mul(v4, v45);
-            v158 = V::mul_add(v8, v51, v158);
-            v158 = V::mul_add(v10, v53, v158);
-            let mut v164 = V::mul(v12, v37);
-            v164 = V::mul_add(v18, v41, v164);
-            v164 = V::mul_add(v20, v43, v164);
-            let mut v170 = V::mul(v14, v57);
-            v170 = V::mul_add(v16, v59, v170);
-            v170 = V::mul_add(v22, v63, v170);
-            let mut v176 = V::mul(v24, v47);
-            v176 = V::mul_add(v26, v49, v176);
-            v176 = V::mul_add(v30, v55, v176);
-            v155 = V::mul_add(w6, V::mul(v6, v35), v155);
-            v155 = V::mul_add(w7, v158, v155);
-            v155 = V::neg_mul_add(w14, v164, v155);
-            v155 = V::neg_mul_add(w15, v170, v155);
-            v155 = V::neg_mul_add(w23, v176, v155);
-            v155 = V::neg_mul_add(w24, V::mul(v28, v65), v155);
-            v155 = V::mul_add(w31, V::mul(v32, v61), v155);
-            // out0[2] = w31*v32*v61 + w7*(v10*v53 + v4*v45 + v8*v51) + w1*v2*v39 + w6*v6*v35 - w14*(v20*v43 + v12*v37 + v18*v41) - w15*(v22*v63 + v14*v57 + v16*v59) - w23*(v30*v55 + v24*v47 + v26*v49) - w24*v28*v65
-            V::store(v155, out0.at(2usize, c));
-            let mut v194 = V::mul(w1, V::mul(v2, v41));
-            let mut v197 = V::mul(v4, v47);
-            v197 = V::neg_mul_add(v6, v51, v197);
-            v197 = V::mul_add(v10, v55, v197);
-            let mut v204 = V::mul(v18, v39);
-            v204 = V::neg_mul_add(v14, v37, v204);
-            v204 = V::neg_mul_add(v22, v43, v204);
-            let mut v209 = V::mul(v12, v57);
-            v209 = V::neg_mul_add(v16, v61, v209);
-            v209 = V::mul_add(v20, v63, v209);
-            let mut v215 = V::mul(v24, v45);
-            v215 = V::neg_mul_add(v28, v49, v215);
-            v215 = V::mul_add(v30, v53, v215);
-            v194 = V::mul_add(w6, V::mul(v8, v35), v194);
-            v194 = V::mul_add(w7, v197, v194);
-            v194 = V::mul_add(w14, v204, v194);
-            v194 = V::mul_add(w15, v209, v194);
-            v194 = V::mul_add(w23, v215, v194);
-            v194 = V::mul_add(w24, V::mul(v26, v65), v194);
-            v194 = V::neg_mul_add(w31, V::mul(v32, v59), v194);
-            // out0[3] = w24*v26*v65 + w23*(v30*v53 + v24*v45 - v28*v49) + w15*(v20*v63 + v12*v57 - v16*v61) + w14*(v18*v39 - v14*v37 - v22*v43) + w7*(v10*v55 + v4*v47 - v6*v51) + w1*v2*v41 + w6*v8*v35 - w31*v32*v59
-            V::store(v194, out0.at(3usize, c));
-            let mut v233 = V::mul(w1, V::mul(v2, v43));
-            let mut v236 = V::mul(v4, v49);
-            v236 = V::neg_mul_add(v6, v53, v236);
-            v236 = V::neg_mul_add(v8, v55, v236);
-            let mut v243 = V::mul(v20, v39);
-            v243 = V::neg_mul_add(v16, v37, v243);
-            v243 = V::mul_add(v22, v41, v243);
-            let mut v248 = V::mul(v12, v59);
-            v248 = V::mul_add(v14, v61, v248);
-            v248 = V::neg_mul_add(v18, v63, v248);
-            let mut v254 = V::mul(v26, v45);
-            v254 = V::mul_add(v28, v47, v254);
-            v254 = V::neg_mul_add(v30, v51, v254);
-            v233 = V::mul_add(w6, V::mul(v10, v35), v233);
-            v233 = V::mul_add(w7, v236, v233);
-            v233 = V::mul_add(w14, v243, v233);
-            v233 = V::mul_add(w15, v248, v233);
-            v233 = V::mul_add(w23, v254, v233);
-            v233 = V::neg_mul_add(w24, V::mul(v24, v65), v233);
-            v233 = V::mul_add(w31, V::mul(v32, v57), v233);
-            // out0[4] = w31*v32*v57 + w23*(v26*v45 + v28*v47 - v30*v51) + w15*(v12*v59 + v14*v61 - v18*v63) + w14*(v22*v41 + v20*v39 - v16*v37) + w7*(v4*v49 - v6*v53 - v8*v55) + w1*v2*v43 + w6*v10*v35 - w24*v24*v65
-            V::store(v233, out0.at(4usize, c));
-            let w2 = V::load(param0.at(2usize, c));
-            let mut v273 = V::mul(w2, V::mul(v2, v45));
-            let mut v274 = V::mul(v4, v39);
-            v274 = V::neg_mul_add(v6, v37, v274);
+            let v74 = V::mul(x_e1, w7);
+            v10 = V::mul_add(y_e12, v74, v10);
+            v12 = V::mul_add(y_e13, v74, v12);
+            v14 = V::mul_add(y_e14, v74, v14);
+            let v81 = V::mul(x_e2, w7);
+            v8 = V::mul_add(y_e12, v81, v8);
+            v12 = V::neg_mul_add(y_e23, v81, v12);
+            v14 = V::neg_mul_add(y_e24, v81, v14);
+            let v88 = V::mul(x_e3, w7);
+            v8 = V::mul_add(y_e13, v88, v8);
+            v10 = V::mul_add(y_e23, v88, v10);
+            v14 = V::neg_mul_add(y_e34, v88, v14);
+            let v95 = V::mul(x_e4, w7);
+            v8 = V::mul_add(y_e14, v95, v8);
+            v10 = V::mul_add(y_e24, v95, v10);
+            v12 = V::mul_add(y_e34, v95, v12);
             let w8 = V::load(param0.at(8usize, c));
-            let mut v279 = V::mul(v8, v57);
-            v279 = V::mul_add(v10, v59, v279);
+            let v103 = V::mul(x_e1, w8);
+            v18 = V::mul_add(y_e2, v103, v18);
+            v20 = V::mul_add(y_e3, v103, v20);
+            v22 = V::mul_add(y_e4, v103, v22);
+            let v110 = V::mul(x_e2, w8);
+            v18 = V::neg_mul_add(y_e1, v110, v18);
+            v24 = V::mul_add(y_e3, v110, v24);
+            v26 = V::mul_add(y_e4, v110, v26);
+            let v117 = V::mul(x_e3, w8);
+            v20 = V::neg_mul_add(y_e1, v117, v20);
+            v24 = V::neg_mul_add(y_e2, v117, v24);
+            v28 = V::mul_add(y_e4, v117, v28);
+            let v124 = V::mul(x_e4, w8);
+            v22 = V::neg_mul_add(y_e1, v124, v22);
+            v26 = V::neg_mul_add(y_e2, v124, v26);
+            v28 = V::neg_mul_add(y_e3, v124, v28);
             let w9 = V::load(param0.at(9usize, c));
-            let w16 = V::load(param0.at(16usize, c));
-            let mut v287 = V::mul(v14, v51);
-            v287 = V::mul_add(v16, v53, v287);
-            v287 = V::neg_mul_add(v18, v47, v287);
-            v287 = V::neg_mul_add(v20, v49, v287);
-            let w17 = V::load(param0.at(17usize, c));
-            let w18 = V::load(param0.at(18usize, c));
-            let mut v299 = V::mul(v24, v41);
-            v299 = V::mul_add(v26, v43, v299);
-            let w25 = V::load(param0.at(25usize, c));
-            let mut v305 = V::mul(v30, v61);
-            v305 = V::neg_mul_add(v28, v63, v305);
-            let w26 = V::load(param0.at(26usize, c));
-            let w32 = V::load(param0.at(32usize, c));
-            v273 = V::mul_add(w8, v274, v273);
-            v273 = V::neg_mul_add(w9, v279, v273);
-            v273 = V::mul_add(w16, V::mul(v12, v35), v273);
-            v273 = V::mul_add(w17, v287, v273);
-            v273 = V::neg_mul_add(w18, V::mul(v22, v65), v273);
-            v273 = V::neg_mul_add(w25, v299, v273);
-            v273 = V::mul_add(w26, v305, v273);
-            v273 = V::neg_mul_add(w32, V::mul(v32, v55), v273);
-            // out0[5] = w26*(v30*v61 - v28*v63) + w17*(v14*v51 + v16*v53 - v18*v47 - v20*v49) + w16*v12*v35 + w2*v2*v45 + w8*(v4*v39 - v6*v37) - w9*(v8*v57 + v10*v59) - w18*v22*v65 - w25*(v24*v41 + v26*v43) - w32*v32*v55
-            V::store(v273, out0.at(5usize, c));
-            let mut v321 = V::mul(w2, V::mul(v2, v47));
-            let mut v322 = V::mul(v4, v41);
-            v322 = V::neg_mul_add(v8, v37, v322);
-            let mut v326 = V::mul(v6, v57);
-            v326 = V::neg_mul_add(v10, v61, v326);
-            let mut v333 = V::mul(v16, v55);
-            v333 = V::neg_mul_add(v12, v51, v333);
-            v333 = V::mul_add(v18, v45, v333);
-            v333 = V::neg_mul_add(v22, v49, v333);
-            let mut v342 = V::mul(v24, v39);
-            v342 = V::neg_mul_add(v28, v43, v342);
-            let mut v346 = V::mul(v26, v63);
-            v346 = V::neg_mul_add(v30, v59, v346);
-            v321 = V::mul_add(w8, v322, v321);
-            v321 = V::mul_add(w9, v326, v321);
-            v321 = V::mul_add(w16, V::mul(v14, v35), v321);
-            v321 = V::mul_add(w17, v333, v321);
-            v321 = V::mul_add(w18, V::mul(v20, v65), v321);
-            v321 = V::mul_add(w25, v342, v321);
-            v321 = V::mul_add(w26, v346, v321);
-            v321 = V::mul_add(w32, V::mul(v32, v53), v321);
-            // out0[6] = w32*v32*v53 + w26*(v26*v63 - v30*v59) + w25*(v24*v39 - v28*v43) + w18*v20*v65 + w17*(v18*v45 + v16*v55 - v12*v51 - v22*v49) + w16*v14*v35 + w9*(v6*v57 - v10*v61) + w2*v2*v47 + w8*(v4*v41 - v8*v37)
-            V::store(v321, out0.at(6usize, c));
-            let mut v361 = V::mul(w2, V::mul(v2, v49));
-            let mut v362 = V::mul(v4, v43);
-            v362 = V::neg_mul_add(v10, v37, v362);
-            let mut v366 = V::mul(v6, v59);
-            v366 = V::mul_add(v8, v61, v366);
-            let mut v372 = V::mul(v12, v53);
-            v372 = V::mul_add(v14, v55, v372);
-            let mut v377 = V::mul_sub(v20, v45, v372);
-            v377 = V::mul_add(v22, v47, v377);
-            let mut v382 = V::mul(v26, v39);
-            v382 = V::mul_add(v28, v41, v382);
-            let mut v387 = V::mul(v30, v57);
-            v387 = V::neg_mul_add(v24, v63, v387);
-            v361 = V::mul_add(w8, v362, v361);
-            v361 = V::mul_add(w9, v366, v361);
-            v361 = V::mul_add(w16, V::mul(v16, v35), v361);
-            v361 = V::mul_add(w17, v377, v361);
-            v361 = V::neg_mul_add(w18, V::mul(v18, v65), v361);
-            v361 = V::mul_add(w25, v382, v361);
-            v361 = V::mul_add(w26, v387, v361);
-            v361 = V::neg_mul_add(w32, V::mul(v32, v51), v361);
-            // out0[7] = w26*(v30*v57 - v24*v63) + w25*(v26*v39 + v28*v41) + w17*(v22*v47 + v20*v45 - (v12*v53 + v14*v55)) + w16*v16*v35 + w9*(v6*v59 + v8*v61) + w2*v2*v49 + w8*(v4*v43 - v10*v37) - w18*v18*v65 - w32*v32*v51
-            V::store(v361, out0.at(7usize, c));
-            let mut v401 = V::mul(w2, V::mul(v2, v51));
-            let mut v402 = V::mul(v6, v41);
-            v402 = V::neg_mul_add(v8, v39, v402);
-            let mut v406 = V::mul(v4, v57);
-            v406 = V::neg_mul_add(v10, v63, v406);
-            let mut v413 = V::mul(v14, v45);
-            v413 = V::neg_mul_add(v12, v47, v413);
-            v413 = V::mul_add(v20, v55, v413);
-            v413 = V::neg_mul_add(v22, v53, v413);
-            let mut v422 = V::mul(v24, v37);
-            v422 = V::neg_mul_add(v30, v43, v422);
-            let mut v426 = V::mul(v26, v61);
-            v426 = V::neg_mul_add(v28, v59, v426);
-            v401 = V::mul_add(w8, v402, v401);
-            v401 = V::mul_add(w9, v406, v401);
-            v401 = V::mul_add(w16, V::mul(v18, v35), v401);
-            v401 = V::mul_add(w17, v413, v401);
-            v401 = V::mul_add(w18, V::mul(v16, v65), v401);
-            v401 = V::mul_add(w25, v422, v401);
-            v401 = V::mul_add(w26, v426, v401);
-            v401 = V::mul_add(w32, V::mul(v32, v49), v401);
-            // out0[8] = w32*v32*v49 + w26*(v26*v61 - v28*v59) + w25*(v24*v37 - v30*v43) + w18*v16*v65 + w17*(v20*v55 + v14*v45 - v12*v47 - v22*v53) + w16*v18*v35 + w9*(v4*v57 - v10*v63) + w2*v2*v51 + w8*(v6*v41 - v8*v39)
-            V::store(v401, out0.at(8usize, c));
-            let mut v441 = V::mul(w2, V::mul(v2, v53));
-            let mut v442 = V::mul(v6, v43);
-            v442 = V::neg_mul_add(v10, v39, v442);
-            let mut v446 = V::mul(v4, v59);
-            v446 = V::mul_add(v8, v63, v446);
-            let mut v453 = V::mul(v16, v45);
-            v453 = V::neg_mul_add(v12, v49, v453);
-            v453 = V::neg_mul_add(v18, v55, v453);
-            v453 = V::mul_add(v22, v51, v453);
-            let mut v462 = V::mul(v26, v37);
-            v462 = V::mul_add(v30, v41, v462);
-            let mut v467 = V::mul(v28, v57);
-            v467 = V::neg_mul_add(v24, v61, v467);
-            v441 = V::mul_add(w8, v442, v441);
-            v441 = V::mul_add(w9, v446, v441);
-            v441 = V::mul_add(w16, V::mul(v20, v35), v441);
-            v441 = V::mul_add(w17, v453, v441);
-            v441 = V::neg_mul_add(w18, V::mul(v14, v65), v441);
-            v441 = V::mul_add(w25, v462, v441);
-            v441 = V::mul_add(w26, v467, v441);
-            v441 = V::neg_mul_add(w32, V::mul(v32, v47), v441);
-            // out0[9] = w26*(v28*v57 - v24*v61) + w25*(v26*v37 + v30*v41) + w17*(v22*v51 + v16*v45 - v12*v49 - v18*v55) + w16*v20*v35 + w9*(v4*v59 + v8*v63) + w2*v2*v53 + w8*(v6*v43 - v10*v39) - w18*v14*v65 - w32*v32*v47
-            V::store(v441, out0.at(9usize, c));
-            let mut v481 = V::mul(w2, V::mul(v2, v55));
-            let mut v482 = V::mul(v8, v43);
-            v482 = V::neg_mul_add(v10, v41, v482);
-            let mut v486 = V::mul(v4, v61);
-            v486 = V::neg_mul_add(v6, v63, v486);
-            let mut v493 = V::mul(v16, v47);
-            v493 = V::neg_mul_add(v14, v49, v493);
-            v493 = V::mul_add(v18, v53, v493);
-            v493 = V::neg_mul_add(v20, v51, v493);
-            let mut v502 = V::mul(v28, v37);
-            v502 = V::neg_mul_add(v30, v39, v502);
-            let mut v506 = V::mul(v24, v59);
-            v506 = V::neg_mul_add(v26, v57, v506);
-            v481 = V::mul_add(w8, v482, v481);
-            v481 = V::mul_add(w9, v486, v481);
-            v481 = V::mul_add(w16, V::mul(v22, v35), v481);
-            v481 = V::mul_add(w17, v493, v481);
-            v481 = V::mul_add(w18, V::mul(v12, v65), v481);
-            v481 = V::mul_add(w25, v502, v481);
-            v481 = V::mul_add(w26, v506, v481);
-            v481 = V::mul_add(w32, V::mul(v32, v45), v481);
-            // out0[10] = w32*v32*v45 + w26*(v24*v59 - v26*v57) + w25*(v28*v37 - v30*v39) + w18*v12*v65 + w17*(v18*v53 + v16*v47 - v14*v49 - v20*v51) + w16*v22*v35 + w9*(v4*v61 - v6*v63) + w2*v2*v55 + w8*(v8*v43 - v10*v41)
-            V::store(v481, out0.at(10usize, c));
-            let w3 = V::load(param0.at(3usize, c));
-            let mut v522 = V::mul(w3, V::mul(v2, v57));
-            let mut v523 = V::mul(v4, v51);
-            v523 = V::neg_mul_add(v6, v47, v523);
-            v523 = V::mul_add(v8, v45, v523);
+            let v132 = V::mul(x_e1, w9);
+            v24 = V::mul_add(y_e123, v132, v24);
+            v26 = V::mul_add(y_e124, v132, v26);
+            v28 = V::mul_add(y_e134, v132, v28);
+            let v139 = V::mul(x_e2, w9);
+            v20 = V::mul_add(y_e123, v139, v20);
+            v22 = V::mul_add(y_e124, v139, v22);
+            v28 = V::neg_mul_add(y_e234, v139, v28);
+            let v146 = V::mul(x_e3, w9);
+            v18 = V::neg_mul_add(y_e123, v146, v18);
+            v22 = V::mul_add(y_e134, v146, v22);
+            v26 = V::mul_add(y_e234, v146, v26);
+            let v153 = V::mul(x_e4, w9);
+            v18 = V::neg_mul_add(y_e124, v153, v18);
+            v20 = V::neg_mul_add(y_e134, v153, v20);
+            v24 = V::neg_mul_add(y_e234, v153, v24);
             let w10 = V::load(param0.at(10usize, c));
+            let v161 = V::mul(x_e1, w10);
+            v32 = V::mul_add(y_e23, v161, v32);
+            v34 = V::mul_add(y_e24, v161, v34);
+            v36 = V::mul_add(y_e34, v161, v36);
+            let v168 = V::mul(x_e2, w10);
+            v32 = V::neg_mul_add(y_e13, v168, v32);
+            v34 = V::neg_mul_add(y_e14, v168, v34);
+            v38 = V::mul_add(y_e34, v168, v38);
+            let v175 = V::mul(x_e3, w10);
+            v32 = V::mul_add(y_e12, v175, v32);
+            v36 = V::neg_mul_add(y_e14, v175, v36);
+            v38 = V::neg_mul_add(y_e24, v175, v38);
+            let v182 = V::mul(x_e4, w10);
+            v34 = V::mul_add(y_e12, v182, v34);
+            v36 = V::mul_add(y_e13, v182, v36);
+            v38 = V::mul_add(y_e23, v182, v38);
             let w11 = V::load(param0.at(11usize, c));
-            let mut v533 = V::mul(v12, v41);
-            v533 = V::neg_mul_add(v14, v39, v533);
-            v533 = V::mul_add(v18, v37, v533);
+            v38 = V::mul_add(y_e1234, V::mul(x_e1, w11), v38);
+            v36 = V::mul_add(y_e1234, V::mul(x_e2, w11), v36);
+            v34 = V::neg_mul_add(y_e1234, V::mul(x_e3, w11), v34);
+            v32 = V::mul_add(y_e1234, V::mul(x_e4, w11), v32);
+            let w12 = V::load(param0.at(12usize, c));
+            v42 = V::mul_add(y_e234, V::mul(x_e1, w12), v42);
+            v42 = V::neg_mul_add(y_e134, V::mul(x_e2, w12), v42);
+            v42 = V::mul_add(y_e124, V::mul(x_e3, w12), v42);
+            v42 = V::neg_mul_add(y_e123, V::mul(x_e4, w12), v42);
+            let x_e12 = V::load(x.at(5usize, c));
+            let w13 = V::load(param0.at(13usize, c));
+            v4 = V::mul_add(y_e12, V::mul(x_e12, w13), v4);
+            let x_e13 = V::load(x.at(6usize, c));
+            v4 = V::mul_add(y_e13, V::mul(x_e13, w13), v4);
+            let x_e14 = V::load(x.at(7usize, c));
+            v4 = V::mul_add(y_e14, V::mul(x_e14, w13), v4);
+            let x_e23 = V::load(x.at(8usize, c));
+            v4 = V::neg_mul_add(y_e23, V::mul(x_e23, w13), v4);
+            let x_e24 = V::load(x.at(9usize, c));
+            v4 = V::neg_mul_add(y_e24, V::mul(x_e24, w13), v4);
+            let x_e34 = V::load(x.at(10usize, c));
+            v4 = V::neg_mul_add(y_e34, V::mul(x_e34, w13), v4);
+            let w14 = V::load(param0.at(14usize, c));
+            let v241 = V::mul(x_e12, w14);
+            v10 = V::neg_mul_add(y_e1, v241, v10);
+            v8 = V::neg_mul_add(y_e2, v241, v8);
+            let v246 = V::mul(x_e13, w14);
+            v12 = V::neg_mul_add(y_e1, v246, v12);
+            v8 = V::neg_mul_add(y_e3, v246, v8);
+            let v251 = V::mul(x_e14, w14);
+            v14 = V::neg_mul_add(y_e1, v251, v14);
+            v8 = V::neg_mul_add(y_e4, v251, v8);
+            let v256 = V::mul(x_e23, w14);
+            v12 = V::mul_add(y_e2, v256, v12);
+            v10 = V::neg_mul_add(y_e3, v256, v10);
+            let v261 = V::mul(x_e24, w14);
+            v14 = V::mul_add(y_e2, v261, v14);
+            v10 = V::neg_mul_add(y_e4, v261, v10);
+            let v266 = V::mul(x_e34, w14);
+            v14 = V::mul_add(y_e3, v266, v14);
+            v12 = V::neg_mul_add(y_e4, v266, v12);
+            let w15 = V::load(param0.at(15usize, c));
+            let v272 = V::mul(x_e12, w15);
+            v12 = V::mul_add(y_e123, v272, v12);
+            v14 = V::mul_add(y_e124, v272, v14);
+            let v277 = V::mul(x_e13, w15);
+            v10 = V::neg_mul_add(y_e123, v277, v10);
+            v14 = V::mul_add(y_e134, v277, v14);
+            let v282 = V::mul(x_e14, w15);
+            v10 = V::neg_mul_add(y_e124, v282, v10);
+            v12 = V::neg_mul_add(y_e134, v282, v12);
+            let v287 = V::mul(x_e23, w15);
+            v8 = V::neg_mul_add(y_e123, v287, v8);
+            v14 = V::neg_mul_add(y_e234, v287, v14);
+            let v292 = V::mul(x_e24, w15);
+            v8 = V::neg_mul_add(y_e124, v292, v8);
+            v12 = V::mul_add(y_e234, v292, v12);
+            let v297 = V::mul(x_e34, w15);
+            v8 = V::neg_mul_add(y_e134, v297, v8);
+            v10 = V::neg_mul_add(y_e234, v297, v10);
+            let w16 = V::load(param0.at(16usize, c));
+            v18 = V::mul_add(y_1, V::mul(x_e12, w16), v18);
+            v20 = V::mul_add(y_1, V::mul(x_e13, w16), v20);
+            v22 = V::mul_add(y_1, V::mul(x_e14, w16), v22);
+            v24 = V::mul_add(y_1, V::mul(x_e23, w16), v24);
+            v26 = V::mul_add(y_1, V::mul(x_e24, w16), v26);
+            v28 = V::mul_add(y_1, V::mul(x_e34, w16), v28);
+            let w17 = V::load(param0.at(17usize, c));
+            let v322 = V::mul(x_e12, w17);
+            v24 = V::neg_mul_add(y_e13, v322, v24);
+            v26 = V::neg_mul_add(y_e14, v322, v26);
+            v20 = V::neg_mul_add(y_e23, v322, v20);
+            v22 = V::neg_mul_add(y_e24, v322, v22);
+            let v331 = V::mul(x_e13, w17);
+            v24 = V::mul_add(y_e12, v331, v24);
+            v28 = V::neg_mul_add(y_e14, v331, v28);
+            v18 = V::mul_add(y_e23, v331, v18);
+            v22 = V::neg_mul_add(y_e34, v331, v22);
+            let v340 = V::mul(x_e14, w17);
+            v26 = V::mul_add(y_e12, v340, v26);
+            v28 = V::mul_add(y_e13, v340, v28);
+            v18 = V::mul_add(y_e24, v340, v18);
+            v20 = V::mul_add(y_e34, v340, v20);
+            let v349 = V::mul(x_e23, w17);
+            v20 = V::mul_add(y_e12, v349, v20);
+            v18 = V::neg_mul_add(y_e13, v349, v18);
+            v28 = V::mul_add(y_e24, v349, v28);
+            v26 = V::neg_mul_add(y_e34, v349, v26);
+            let v358 = V::mul(x_e24, w17);
+            v22 = V::mul_add(y_e12, v358, v22);
+            v18 = V::neg_mul_add(y_e14, v358, v18);
+            v28 = V::neg_mul_add(y_e23, v358, v28);
+            v24 = V::mul_add(y_e34, v358, v24);
+            let v367 = V::mul(x_e34, w17);
+            v22 = V::mul_add(y_e13, v367, v22);
+            v20 = V::neg_mul_add(y_e14, v367, v20);
+            v26 = V::mul_add(y_e23, v367, v26);
+            v24 = V::neg_mul_add(y_e24, v367, v24);
+            let w18 = V::load(param0.at(18usize, c));
+            v28 = V::mul_add(y_e1234, V::mul(x_e12, w18), v28);
+            v26 = V::neg_mul_add(y_e1234, V::mul(x_e13, w18), v26);
+            v24 = V::mul_add(y_e1234, V::mul(x_e14, w18), v24);
+            v22 = V::neg_mul_add(y_e1234, V::mul(x_e23, w18), v22);
+            v20 = V::mul_add(y_e1234, V::mul(x_e24, w18), v20);
+            v18 = V::neg_mul_add(y_e1234, V::mul(x_e34, w18), v18);
             let w19 = V::load(param0.at(19usize, c));
-            let mut v541 = V::mul(v20, v61);
-            v541 = V::neg_mul_add(v16, v63, v541);
-            v541 = V::neg_mul_add(v22, v59, v541);
+            let v396 = V::mul(x_e12, w19);
+            v32 = V::mul_add(y_e3, v396, v32);
+            v34 = V::mul_add(y_e4, v396, v34);
+            let v401 = V::mul(x_e13, w19);
+            v32 = V::neg_mul_add(y_e2, v401, v32);
+            v36 = V::mul_add(y_e4, v401, v36);
+            let v406 = V::mul(x_e14, w19);
+            v34 = V::neg_mul_add(y_e2, v406, v34);
+            v36 = V::neg_mul_add(y_e3, v406, v36);
+            let v411 = V::mul(x_e23, w19);
+            v32 = V::mul_add(y_e1, v411, v32);
+            v38 = V::mul_add(y_e4, v411, v38);
+            let v416 = V::mul(x_e24, w19);
+            v34 = V::mul_add(y_e1, v416, v34);
+            v38 = V::neg_mul_add(y_e3, v416, v38);
+            let v421 = V::mul(x_e34, w19);
+            v36 = V::mul_add(y_e1, v421, v36);
+            v38 = V::mul_add(y_e2, v421, v38);
             let w20 = V::load(param0.at(20usize, c));
+            let v427 = V::mul(x_e12, w20);
+            v38 = V::neg_mul_add(y_e134, v427, v38);
+            v36 = V::neg_mul_add(y_e234, v427, v36);
+            let v432 = V::mul(x_e13, w20);
+            v38 = V::mul_add(y_e124, v432, v38);
+            v34 = V::mul_add(y_e234, v432, v34);
+            let v437 = V::mul(x_e14, w20);
+            v38 = V::neg_mul_add(y_e123, v437, v38);
+            v32 = V::neg_mul_add(y_e234, v437, v32);
+            let v442 = V::mul(x_e23, w20);
+            v36 = V::mul_add(y_e124, v442, v36);
+            v34 = V::neg_mul_add(y_e134, v442, v34);
+            let v447 = V::mul(x_e24, w20);
+            v36 = V::neg_mul_add(y_e123, v447, v36);
+            v32 = V::mul_add(y_e134, v447, v32);
+            let v452 = V::mul(x_e34, w20);
+            v34 = V::mul_add(y_e123, v452, v34);
+            v32 = V::neg_mul_add(y_e124, v452, v32);
+            let w21 = V::load(param0.at(21usize, c));
+            v42 = V::mul_add(y_e34, V::mul(x_e12, w21), v42);
+            v42 = V::neg_mul_add(y_e24, V::mul(x_e13, w21), v42);
+            v42 = V::mul_add(y_e23, V::mul(x_e14, w21), v42);
+            v42 = V::mul_add(y_e14, V::mul(x_e23, w21), v42);
+            v42 = V::neg_mul_add(y_e13, V::mul(x_e24, w21), v42);
+            v42 = V::mul_add(y_e12, V::mul(x_e34, w21), v42);
+            let x_e123 = V::load(x.at(11usize, c));
+            let w22 = V::load(param0.at(22usize, c));
+            v4 = V::neg_mul_add(y_e123, V::mul(x_e123, w22), v4);
+            let x_e124 = V::load(x.at(12usize, c));
+            v4 = V::neg_mul_add(y_e124, V::mul(x_e124, w22), v4);
+            let x_e134 = V::load(x.at(13usize, c));
+            v4 = V::neg_mul_add(y_e134, V::mul(x_e134, w22), v4);
+            let x_e234 = V::load(x.at(14usize, c));
+            v4 = V::mul_add(y_e234, V::mul(x_e234, w22), v4);
+            let w23 = V::load(param0.at(23usize, c));
+            let v494 = V::mul(x_e123, w23);
+            v12 = V::mul_add(y_e12, v494, v12);
+            v10 = V::neg_mul_add(y_e13, v494, v10);
+            v8 = V::neg_mul_add(y_e23, v494, v8);
+            let v501 = V::mul(x_e124, w23);
+            v14 = V::mul_add(y_e12, v501, v14);
+            v10 = V::neg_mul_add(y_e14, v501, v10);
+            v8 = V::neg_mul_add(y_e24, v501, v8);
+            let v508 = V::mul(x_e134, w23);
+            v14 = V::mul_add(y_e13, v508, v14);
+            v12 = V::neg_mul_add(y_e14, v508, v12);
+            v8 = V::neg_mul_add(y_e34, v508, v8);
+            let v515 = V::mul(x_e234, w23);
+            v14 = V::neg_mul_add(y_e23, v515, v14);
+            v12 = V::mul_add(y_e24, v515, v12);
+            v10 = V::neg_mul_add(y_e34, v515, v10);
+            let w24 = V::load(param0.at(24usize, c));
+            v14 = V::neg_mul_add(y_e1234, V::mul(x_e123, w24), v14);
+            v12 = V::mul_add(y_e1234, V::mul(x_e124, w24), v12);
+            v10 = V::neg_mul_add(y_e1234, V::mul(x_e134, w24), v10);
+            v8 = V::neg_mul_add(y_e1234, V::mul(x_e234, w24), v8);
+            let w25 = V::load(param0.at(25usize, c));
+            let v536 = V::mul(x_e123, w25);
+            v24 = V::mul_add(y_e1, v536, v24);
+            v20 = V::mul_add(y_e2, v536, v20);
+            v18 = V::neg_mul_add(y_e3, v536, v18);
+            let v543 = V::mul(x_e124, w25);
+            v26 = V::mul_add(y_e1, v543, v26);
+            v22 = V::mul_add(y_e2, v543, v22);
+            v18 = V::neg_mul_add(y_e4, v543, v18);
+            let v550 = V::mul(x_e134, w25);
+            v28 = V::mul_add(y_e1, v550, v28);
+            v22 = V::mul_add(y_e3, v550, v22);
+            v20 = V::neg_mul_add(y_e4, v550, v20);
+            let v557 = V::mul(x_e234, w25);
+            v28 = V::neg_mul_add(y_e2, v557, v28);
+            v26 = V::mul_add(y_e3, v557, v26);
+            v24 = V::neg_mul_add(y_e4, v557, v24);
+            let w26 = V::load(param0.at(26usize, c));
+            let v565 = V::mul(x_e123, w26);
+            v28 = V::mul_add(y_e124, v565, v28);
+            v26 = V::neg_mul_add(y_e134, v565, v26);
+            v22 = V::neg_mul_add(y_e234, v565, v22);
+            let v572 = V::mul(x_e124, w26);
+            v28 = V::neg_mul_add(y_e123, v572, v28);
+            v24 = V::mul_add(y_e134, v572, v24);
+            v20 = V::mul_add(y_e234, v572, v20);
+            let v579 = V::mul(x_e134, w26);
+            v26 = V::mul_add(y_e123, v579, v26);
+            v24 = V::neg_mul_add(y_e124, v579, v24);
+            v18 = V::neg_mul_add(y_e234, v579, v18);
+            let v586 = V::mul(x_e234, w26);
+            v22 = V::mul_add(y_e123, v586, v22);
+            v20 = V::neg_mul_add(y_e124, v586, v20);
+            v18 = V::mul_add(y_e134, v586, v18);
             let w27 = V::load(param0.at(27usize, c));
-            let mut v550 = V::mul(v26, v55);
-            v550 = V::neg_mul_add(v28, v53, v550);
-            v550 = V::mul_add(v30, v49, v550);
+            v32 = V::mul_add(y_1, V::mul(x_e123, w27), v32);
+            v34 = V::mul_add(y_1, V::mul(x_e124, w27), v34);
+            v36 = V::mul_add(y_1, V::mul(x_e134, w27), v36);
+            v38 = V::mul_add(y_1, V::mul(x_e234, w27), v38);
             let w28 = V::load(param0.at(28usize, c));
-            let w33 = V::load(param0.at(33usize, c));
-            v522 = V::mul_add(w10, v523, v522);
-            v522 = V::mul_add(w11, V::mul(v10, v65), v522);
-            v522 = V::mul_add(w19, v533, v522);
-            v522 = V::mul_add(w20, v541, v522);
-            v522 = V::mul_add(w27, V::mul(v24, v35), v522);
-            v522 = V::mul_add(w28, v550, v522);
-            v522 = V::neg_mul_add(w33, V::mul(v32, v43), v522);
-            // out0[11] = w28*(v30*v49 + v26*v55 - v28*v53) + w27*v24*v35 + w20*(v20*v61 - v16*v63 - v22*v59) + w19*(v18*v37 + v12*v41 - v14*v39) + w11*v10*v65 + w3*v2*v57 + w10*(v8*v45 + v4*v51 - v6*v47) - w33*v32*v43
-            V::store(v522, out0.at(11usize, c));
-            let mut v568 = V::mul(w3, V::mul(v2, v59));
-            let mut v569 = V::mul(v4, v53);
-            v569 = V::neg_mul_add(v6, v49, v569);
-            v569 = V::mul_add(v10, v45, v569);
-            let mut v577 = V::mul(v12, v43);
-            v577 = V::neg_mul_add(v16, v39, v577);
-            v577 = V::mul_add(v20, v37, v577);
-            let mut v583 = V::mul(v14, v63);
-            v583 = V::neg_mul_add(v18, v61, v583);
-            v583 = V::mul_add(v22, v57, v583);
-            let mut v592 = V::mul(v28, v51);
-            v592 = V::neg_mul_add(v24, v55, v592);
-            v592 = V::neg_mul_add(v30, v47, v592);
-            v568 = V::mul_add(w10, v569, v568);
-            v568 = V::neg_mul_add(w11, V::mul(v8, v65), v568);
-            v568 = V::mul_add(w19, v577, v568);
-            v568 = V::mul_add(w20, v583, v568);
-            v568 = V::mul_add(w27, V::mul(v26, v35), v568);
-            v568 = V::mul_add(w28, v592, v568);
-            v568 = V::mul_add(w33, V::mul(v32, v41), v568);
-            // out0[12] = w33*v32*v41 + w28*(v28*v51 - v24*v55 - v30*v47) + w27*v26*v35 + w20*(v22*v57 + v14*v63 - v18*v61) + w19*(v20*v37 + v12*v43 - v16*v39) + w3*v2*v59 + w10*(v10*v45 + v4*v53 - v6*v49) - w11*v8*v65
-            V::store(v568, out0.at(12usize, c));
-            let mut v607 = V::mul(w3, V::mul(v2, v61));
-            let mut v608 = V::mul(v4, v55);
-            v608 = V::neg_mul_add(v8, v49, v608);
-            v608 = V::mul_add(v10, v47, v608);
-            let mut v616 = V::mul(v14, v43);
-            v616 = V::neg_mul_add(v16, v41, v616);
-            v616 = V::mul_add(v22, v37, v616);
-            let mut v623 = V::mul(v18, v59);
-            v623 = V::neg_mul_add(v12, v63, v623);
-            v623 = V::neg_mul_add(v20, v57, v623);
-            let mut v630 = V::mul(v24, v53);
-            v630 = V::neg_mul_add(v26, v51, v630);
-            v630 = V::mul_add(v30, v45, v630);
-            v607 = V::mul_add(w10, v608, v607);
-            v607 = V::mul_add(w11, V::mul(v6, v65), v607);
-            v607 = V::mul_add(w19, v616, v607);
-            v607 = V::mul_add(w20, v623, v607);
-            v607 = V::mul_add(w27, V::mul(v28, v35), v607);
-            v607 = V::mul_add(w28, v630, v607);
-            v607 = V::neg_mul_add(w33, V::mul(v32, v39), v607);
-            // out0[13] = w28*(v30*v45 + v24*v53 - v26*v51) + w27*v28*v35 + w20*(v18*v59 - v12*v63 - v20*v57) + w19*(v22*v37 + v14*v43 - v16*v41) + w11*v6*v65 + w3*v2*v61 + w10*(v10*v47 + v4*v55 - v8*v49) - w33*v32*v39
-            V::store(v607, out0.at(13usize, c));
-            let mut v646 = V::mul(w3, V::mul(v2, v63));
-            let mut v647 = V::mul(v6, v55);
-            v647 = V::neg_mul_add(v8, v53, v647);
-            v647 = V::mul_add(v10, v51, v647);
-            let mut v655 = V::mul(v18, v43);
-            v655 = V::neg_mul_add(v20, v41, v655);
-            v655 = V::mul_add(v22, v39, v655);
-            let mut v662 = V::mul(v14, v59);
-            v662 = V::neg_mul_add(v12, v61, v662);
-            v662 = V::neg_mul_add(v16, v57, v662);
-            let mut v669 = V::mul(v24, v49);
-            v669 = V::neg_mul_add(v26, v47, v669);
-            v669 = V::mul_add(v28, v45, v669);
-            v646 = V::mul_add(w10, v647, v646);
-            v646 = V::mul_add(w11, V::mul(v4, v65), v646);
-            v646 = V::mul_add(w19, v655, v646);
-            v646 = V::mul_add(w20, v662, v646);
-            v646 = V::mul_add(w27, V::mul(v30, v35), v646);
-            v646 = V::mul_add(w28, v669, v646);
-            v646 = V::neg_mul_add(w33, V::mul(v32, v37), v646);
-            // out0[14] = w28*(v28*v45 + v24*v49 - v26*v47) + w27*v30*v35 + w20*(v14*v59 - v12*v61 - v16*v57) + w19*(v22*v39 + v18*v43 - v20*v41) + w11*v4*v65 + w3*v2*v63 + w10*(v10*v51 + v6*v55 - v8*v53) - w33*v32*v37
-            V::store(v646, out0.at(14usize, c));
-            let mut v686 = V::mul(V::load(param0.at(4usize, c)), V::mul(v2, v65));
-            let mut v687 = V::mul(v4, v63);
-            v687 = V::neg_mul_add(v6, v61, v687);
-            v687 = V::mul_add(v8, v59, v687);
-            v687 = V::neg_mul_add(v10, v57, v687);
-            let mut v696 = V::mul(v12, v55);
-            v696 = V::neg_mul_add(v14, v53, v696);
-            v696 = V::mul_add(v16, v51, v696);
-            v696 = V::mul_add(v18, v49, v696);
-            v696 = V::neg_mul_add(v20, v47, v696);
-            v696 = V::mul_add(v22, v45, v696);
-            let mut v709 = V::mul(v24, v43);
-            v709 = V::neg_mul_add(v26, v41, v709);
-            v709 = V::mul_add(v28, v39, v709);
-            v709 = V::neg_mul_add(v30, v37, v709);
-            v686 = V::mul_add(V::load(param0.at(12usize, c)), v687, v686);
-            v686 = V::mul_add(V::load(param0.at(21usize, c)), v696, v686);
-            v686 = V::mul_add(V::load(param0.at(29usize, c)), v709, v686);
-            v686 = V::mul_add(V::load(param0.at(34usize, c)), V::mul(v32, v35), v686);
-            // out0[15] = w34*v32*v35 + w29*(v28*v39 + v24*v43 - v26*v41 - v30*v37) + w21*(v22*v45 + v18*v49 + v16*v51 + v12*v55 - v14*v53 - v20*v47) + w4*v2*v65 + w12*(v8*v59 + v4*v63 - v6*v61 - v10*v57)
-            V::store(v686, out0.at(15usize, c));
+            let v607 = V::mul(x_e123, w28);
+            v38 = V::mul_add(y_e14, v607, v38);
+            v36 = V::mul_add(y_e24, v607, v36);
+            v34 = V::neg_mul_add(y_e34, v607, v34);
+            let v614 = V::mul(x_e124, w28);
+            v38 = V::neg_mul_add(y_e13, v614, v38);
+            v36 = V::neg_mul_add(y_e23, v614, v36);
+            v32 = V::mul_add(y_e34, v614, v32);
+            let v621 = V::mul(x_e134, w28);
+            v38 = V::mul_add(y_e12, v621, v38);
+            v34 = V::mul_add(y_e23, v621, v34);
+            v32 = V::neg_mul_add(y_e24, v621, v32);
+            let v628 = V::mul(x_e234, w28);
+            v36 = V::mul_add(y_e12, v628, v36);
+            v34 = V::neg_mul_add(y_e13, v628, v34);
+            v32 = V::mul_add(y_e14, v628, v32);
+            let w29 = V::load(param0.at(29usize, c));
+            v42 = V::mul_add(y_e4, V::mul(x_e123, w29), v42);
+            v42 = V::neg_mul_add(y_e3, V::mul(x_e124, w29), v42);
+            v42 = V::mul_add(y_e2, V::mul(x_e134, w29), v42);
+            v42 = V::neg_mul_add(y_e1, V::mul(x_e234, w29), v42);
+            let x_e1234 = V::load(x.at(15usize, c));
+            v4 = V::neg_mul_add(
+                y_e1234,
+                V::mul(x_e1234, V::load(param0.at(30usize, c))),
+                v4,
+            );
+            // out0[0] = y_1*x_1*w0 + y_e1*x_e1*w5 - y_e2*x_e2*w5 - y_e3*x_e3*w5 - y_e4*x_e4*w5 + y_e12*x_e12*w13 + y_e13*x_e13*w13 + y_e14*x_e14*w13 - y_e23*x_e23*w13 - y_e24*x_e24*w13 - y_e34*x_e34*w13 - y_e123*x_e123*w22 - y_e124*x_e124*w22 - y_e134*x_e134*w22 + y_e234*x_e234*w22 - y_e1234*x_e1234*w30
+            V::store(v4, out0.at(0usize, c));
+            let v654 = V::mul(x_e1234, V::load(param0.at(31usize, c)));
+            v14 = V::mul_add(y_e123, v654, v14);
+            // out0[4] = y_e4*v6 + y_1*x_e4*w6 + y_e14*v74 - y_e24*v81 - y_e34*v88 - y_e1*v251 + y_e2*v261 + y_e3*v266 + y_e124*v272 + y_e134*v277 - y_e234*v287 + y_e12*v501 + y_e13*v508 - y_e23*v515 - y_e1234*x_e123*w24 + y_e123*v654
+            V::store(v14, out0.at(4usize, c));
+            v12 = V::neg_mul_add(y_e124, v654, v12);
+            // out0[3] = y_e3*v6 + y_1*x_e3*w6 + y_e13*v74 - y_e23*v81 + y_e34*v95 - y_e1*v246 + y_e2*v256 - y_e4*v266 + y_e123*v272 - y_e134*v282 + y_e234*v292 + y_e12*v494 - y_e14*v508 + y_e24*v515 + y_e1234*x_e124*w24 - y_e124*v654
+            V::store(v12, out0.at(3usize, c));
+            v10 = V::mul_add(y_e134, v654, v10);
+            // out0[2] = y_e2*v6 + y_1*x_e2*w6 + y_e12*v74 + y_e23*v88 + y_e24*v95 - y_e1*v241 - y_e3*v256 - y_e4*v261 - y_e123*v277 - y_e124*v282 - y_e234*v297 - y_e13*v494 - y_e14*v501 - y_e34*v515 - y_e1234*x_e134*w24 + y_e134*v654
+            V::store(v10, out0.at(2usize, c));
+            v8 = V::mul_add(y_e234, v654, v8);
+            // out0[1] = y_e1*v6 + y_1*x_e1*w6 + y_e12*v81 + y_e13*v88 + y_e14*v95 - y_e2*v241 - y_e3*v246 - y_e4*v251 - y_e123*v287 - y_e124*v292 - y_e134*v297 - y_e23*v494 - y_e24*v501 - y_e34*v508 - y_e1234*x_e234*w24 + y_e234*v654
+            V::store(v8, out0.at(1usize, c));
+            let v664 = V::mul(x_e1234, V::load(param0.at(32usize, c)));
+            v28 = V::mul_add(y_e12, v664, v28);
+            // out0[10] = y_e34*v16 + y_e4*v117 - y_e3*v124 + y_e134*v132 - y_e234*v139 + y_1*x_e34*w16 - y_e14*v331 + y_e13*v340 + y_e24*v349 - y_e23*v358 + y_e1234*x_e12*w18 + y_e1*v550 - y_e2*v557 + y_e124*v565 - y_e123*v572 + y_e12*v664
+            V::store(v28, out0.at(10usize, c));
+            v26 = V::neg_mul_add(y_e13, v664, v26);
+            // out0[9] = y_e24*v16 + y_e4*v110 - y_e2*v124 + y_e124*v132 + y_e234*v146 + y_1*x_e24*w16 - y_e14*v322 + y_e12*v340 - y_e34*v349 + y_e23*v367 - y_e1234*x_e13*w18 + y_e1*v543 + y_e3*v557 - y_e134*v565 + y_e123*v579 - y_e13*v664
+            V::store(v26, out0.at(9usize, c));
+            v24 = V::mul_add(y_e14, v664, v24);
+            // out0[8] = y_e23*v16 + y_e3*v110 - y_e2*v117 + y_e123*v132 - y_e234*v153 + y_1*x_e23*w16 - y_e13*v322 + y_e12*v331 + y_e34*v358 - y_e24*v367 + y_e1234*x_e14*w18 + y_e1*v536 - y_e4*v557 + y_e134*v572 - y_e124*v579 + y_e14*v664
+            V::store(v24, out0.at(8usize, c));
+            v22 = V::neg_mul_add(y_e23, v664, v22);
+            // out0[7] = y_e14*v16 + y_e4*v103 - y_e1*v124 + y_e124*v139 + y_e134*v146 + y_1*x_e14*w16 - y_e24*v322 - y_e34*v331 + y_e12*v358 + y_e13*v367 - y_e1234*x_e23*w18 + y_e2*v543 + y_e3*v550 - y_e234*v565 + y_e123*v586 - y_e23*v664
+            V::store(v22, out0.at(7usize, c));
+            v20 = V::mul_add(y_e24, v664, v20);
+            // out0[6] = y_e13*v16 + y_e3*v103 - y_e1*v117 + y_e123*v139 - y_e134*v153 + y_1*x_e13*w16 - y_e23*v322 + y_e34*v340 + y_e12*v349 - y_e14*v367 + y_e1234*x_e24*w18 + y_e2*v536 - y_e4*v550 + y_e234*v572 - y_e124*v586 + y_e24*v664
+            V::store(v20, out0.at(6usize, c));
+            v18 = V::neg_mul_add(y_e34, v664, v18);
+            // out0[5] = y_e12*v16 + y_e2*v103 - y_e1*v110 - y_e123*v146 - y_e124*v153 + y_1*x_e12*w16 + y_e23*v331 + y_e24*v340 - y_e13*v349 - y_e14*v358 - y_e1234*x_e34*w18 - y_e3*v536 - y_e4*v543 - y_e234*v579 + y_e134*v586 - y_e34*v664
+            V::store(v18, out0.at(5usize, c));
+            let v678 = V::mul(x_e1234, V::load(param0.at(33usize, c)));
+            v38 = V::neg_mul_add(y_e1, v678, v38);
+            // out0[14] = y_e234*v30 + y_e34*v168 - y_e24*v175 + y_e23*v182 + y_e1234*x_e1*w11 + y_e4*v411 - y_e3*v416 + y_e2*v421 - y_e134*v427 + y_e124*v432 - y_e123*v437 + y_1*x_e234*w27 + y_e14*v607 - y_e13*v614 + y_e12*v621 - y_e1*v678
+            V::store(v38, out0.at(14usize, c));
+            v36 = V::neg_mul_add(y_e2, v678, v36);
+            // out0[13] = y_e134*v30 + y_e34*v161 - y_e14*v175 + y_e13*v182 + y_e1234*x_e2*w11 + y_e4*v401 - y_e3*v406 + y_e1*v421 - y_e234*v427 + y_e124*v442 - y_e123*v447 + y_1*x_e134*w27 + y_e24*v607 - y_e23*v614 + y_e12*v628 - y_e2*v678
+            V::store(v36, out0.at(13usize, c));
+            v34 = V::mul_add(y_e3, v678, v34);
+            // out0[12] = y_e124*v30 + y_e24*v161 - y_e14*v168 + y_e12*v182 - y_e1234*x_e3*w11 + y_e4*v396 - y_e2*v406 + y_e1*v416 + y_e234*v432 - y_e134*v442 + y_e123*v452 + y_1*x_e124*w27 - y_e34*v607 + y_e23*v621 - y_e13*v628 + y_e3*v678
+            V::store(v34, out0.at(12usize, c));
+            v32 = V::neg_mul_add(y_e4, v678, v32);
+            // out0[11] = y_e123*v30 + y_e23*v161 - y_e13*v168 + y_e12*v175 + y_e1234*x_e4*w11 + y_e3*v396 - y_e2*v401 + y_e1*v411 - y_e234*v437 + y_e134*v447 - y_e124*v452 + y_1*x_e123*w27 + y_e34*v614 - y_e24*v621 + y_e14*v628 - y_e4*v678
+            V::store(v32, out0.at(11usize, c));
+            v42 = V::mul_add(y_1, V::mul(x_e1234, V::load(param0.at(34usize, c))), v42);
+            // out0[15] = y_e1234*x_1*w4 + y_e234*x_e1*w12 - y_e134*x_e2*w12 + y_e124*x_e3*w12 - y_e123*x_e4*w12 + y_e34*x_e12*w21 - y_e24*x_e13*w21 + y_e23*x_e14*w21 + y_e14*x_e23*w21 - y_e13*x_e24*w21 + y_e12*x_e34*w21 + y_e4*x_e123*w29 - y_e3*x_e124*w29 + y_e2*x_e134*w29 - y_e1*x_e234*w29 + y_1*x_e1234*w34
+            V::store(v42, out0.at(15usize, c));
         }
     }
 }
 pub(super) static SGP_0: Stage = stage!(sgp_0);
-/// From `x`, `y`, `grad_o`, `w` to `grad_x`, `grad_y`, `grad_w`: adjoint of o = weighted_product(w, gate(x), gate(y)).
+/// From `x`, `y` to cut 1: o = weighted_product(w, gate(x), gate(y)).
 ///
-/// From `sgp_grad` of Cl(1,3,0).
+/// From `sgp` of Cl(1,3,0).
 #[inline(always)]
 unsafe fn sgp_1<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
     // SAFETY: the caller keeps the contract of `StageArgs`; the tier runs on this CPU.
     unsafe {
         let x = args.inputs[0];
         let y = args.inputs[1];
-        let grad_o = args.inputs[2];
         let out0 = args.outputs[0];
-        let out1 = args.outputs[1];
-        let param0 = args.params[0];
-        let grad0 = args.param_grads[0];
         for group in 0..args.groups {
             let c = group * V::LANES;
             x.prefetch::<16usize>(c);
             y.prefetch::<16usize>(c);
-            grad_o.prefetch::<16usize>(c);
-            let x_1 = V::load(x.at(0usize, c));
-            let (v1, v1940) = gate_and_slope::<V>(args.gate, x_1);
-            let v2 = V::mul(x_1, v1);
-            let x_e1 = V::load(x.at(1usize, c));
-            let v4 = V::mul(x_e1, v1);
-            let x_e2 = V::load(x.at(2usize, c));
-            let v6 = V::mul(x_e2, v1);
-            let x_e3 = V::load(x.at(3usize, c));
-            let v8 = V::mul(x_e3, v1);
-            let x_e4 = V::load(x.at(4usize, c));
-            let v10 = V::mul(x_e4, v1);
-            let x_e12 = V::load(x.at(5usize, c));
-            let v12 = V::mul(x_e12, v1);
-            let x_e13 = V::load(x.at(6usize, c));
-            let v14 = V::mul(x_e13, v1);
-            let x_e14 = V::load(x.at(7usize, c));
-            let v16 = V::mul(x_e14, v1);
-            let x_e23 = V::load(x.at(8usize, c));
-            let v18 = V::mul(x_e23, v1);
-            let x_e24 = V::load(x.at(9usize, c));
-            let v20 = V::mul(x_e24, v1);
-            let x_e34 = V::load(x.at(10usize, c));
-            let v22 = V::mul(x_e34, v1);
-            let x_e123 = V::load(x.at(11usize, c));
-            let v24 = V::mul(x_e123, v1);
-            let x_e124 = V::load(x.at(12usize, c));
-            let v26 = V::mul(x_e124, v1);
-            let x_e134 = V::load(x.at(13usize, c));
-            let v28 = V::mul(x_e134, v1);
-            let x_e234 = V::load(x.at(14usize, c));
-            let v30 = V::mul(x_e234, v1);
-            let x_e1234 = V::load(x.at(15usize, c));
-            let v32 = V::mul(x_e1234, v1);
-            let y_1 = V::load(y.at(0usize, c));
-            let (v34, v1890) = gate_and_slope::<V>(args.gate, y_1);
-            let v35 = V::mul(y_1, v34);
-            let y_e1 = V::load(y.at(1usize, c));
-            let v37 = V::mul(y_e1, v34);
-            let y_e2 = V::load(y.at(2usize, c));
-            let v39 = V::mul(y_e2, v34);
-            let y_e3 = V::load(y.at(3usize, c));
-            let v41 = V::mul(y_e3, v34);
-            let y_e4 = V::load(y.at(4usize, c));
-            let v43 = V::mul(y_e4, v34);
-            let y_e12 = V::load(y.at(5usize, c));
-            let v45 = V::mul(y_e12, v34);
-            let y_e13 = V::load(y.at(6usize, c));
-            let v47 = V::mul(y_e13, v34);
-            let y_e14 = V::load(y.at(7usize, c));
-            let v49 = V::mul(y_e14, v34);
-            let y_e23 = V::load(y.at(8usize, c));
-            let v51 = V::mul(y_e23, v34);
-            let y_e24 = V::load(y.at(9usize, c));
-            let v53 = V::mul(y_e24, v34);
-            let y_e34 = V::load(y.at(10usize, c));
-            let v55 = V::mul(y_e34, v34);
-            let y_e123 = V::load(y.at(11usize, c));
-            let v57 = V::mul(y_e123, v34);
-            let y_e124 = V::load(y.at(12usize, c));
-            let v59 = V::mul(y_e124, v34);
-            let y_e134 = V::load(y.at(13usize, c));
-            let v61 = V::mul(y_e134, v34);
-            let y_e234 = V::load(y.at(14usize, c));
-            let v63 = V::mul(y_e234, v34);
-            let y_e1234 = V::load(y.at(15usize, c));
-            let v65 = V::mul(y_e1234, v34);
-            let mut v67 = V::mul(v4, v37);
-            v67 = V::neg_mul_add(v6, v39, v67);
-            v67 = V::neg_mul_add(v8, v41, v67);
-            v67 = V::neg_mul_add(v10, v43, v67);
-            let mut v74 = V::mul(v12, v45);
-            v74 = V::mul_add(v14, v47, v74);
-            v74 = V::mul_add(v16, v49, v74);
-            v74 = V::neg_mul_add(v18, v51, v74);
-            v74 = V::neg_mul_add(v20, v53, v74);
-            v74 = V::neg_mul_add(v22, v55, v74);
-            let mut v85 = V::mul(v24, v57);
-            v85 = V::mul_add(v26, v59, v85);
-            v85 = V::mul_add(v28, v61, v85);
-            let mut v95 = V::mul(v6, v45);
-            v95 = V::mul_add(v8, v47, v95);
-            v95 = V::mul_add(v10, v49, v95);
-            let mut v100 = V::mul(v12, v39);
-            v100 = V::mul_add(v14, v41, v100);
-            v100 = V::mul_add(v16, v43, v100);
-            let mut v105 = V::mul(v18, v57);
-            v105 = V::mul_add(v20, v59, v105);
-            v105 = V::mul_add(v22, v61, v105);
-            let mut v110 = V::mul(v24, v51);
-            v110 = V::mul_add(v26, v53, v110);
-            v110 = V::mul_add(v28, v55, v110);
-            let mut v119 = V::mul(v4, v45);
-            v119 = V::mul_add(v8, v51, v119);
-            v119 = V::mul_add(v10, v53, v119);
-            let mut v124 = V::mul(v12, v37);
-            v124 = V::mul_add(v18, v41, v124);
-            v124 = V::mul_add(v20, v43, v124);
-            let mut v129 = V::mul(v14, v57);
-            v129 = V::mul_add(v16, v59, v129);
-            v129 = V::mul_add(v22, v63, v129);
-            let mut v134 = V::mul(v24, v47);
-            v134 = V::mul_add(v26, v49, v134);
-            v134 = V::mul_add(v30, v55, v134);
-            let mut v143 = V::mul(v4, v47);
-            v143 = V::neg_mul_add(v6, v51, v143);
-            v143 = V::mul_add(v10, v55, v143);
-            let mut v149 = V::mul(v18, v39);
-            v149 = V::neg_mul_add(v14, v37, v149);
-            v149 = V::neg_mul_add(v22, v43, v149);
-            let mut v153 = V::mul(v12, v57);
-            v153 = V::neg_mul_add(v16, v61, v153);
-            v153 = V::mul_add(v20, v63, v153);
-            let mut v158 = V::mul(v24, v45);
-            v158 = V::neg_mul_add(v28, v49, v158);
-            v158 = V::mul_add(v30, v53, v158);
-            let mut v167 = V::mul(v4, v49);
-            v167 = V::neg_mul_add(v6, v53, v167);
-            v167 = V::neg_mul_add(v8, v55, v167);
-            let mut v173 = V::mul(v20, v39);
-            v173 = V::neg_mul_add(v16, v37, v173);
-            v173 = V::mul_add(v22, v41, v173);
-            let mut v177 = V::mul(v12, v59);
-            v177 = V::mul_add(v14, v61, v177);
-            v177 = V::neg_mul_add(v18, v63, v177);
-            let mut v182 = V::mul(v26, v45);
-            v182 = V::mul_add(v28, v47, v182);
-            v182 = V::neg_mul_add(v30, v51, v182);
-            let mut v190 = V::mul(v4, v39);
-            v190 = V::neg_mul_add(v6, v37, v190);
-            let mut v193 = V::mul(v8, v57);
-            v193 = V::mul_add(v10, v59, v193);
-            let mut v197 = V::mul(v14, v51);
-            v197 = V::mul_add(v16, v53, v197);
-            v197 = V::neg_mul_add(v18, v47, v197);
-            v197 = V::neg_mul_add(v20, v49, v197);
-            let mut v205 = V::mul(v24, v41);
-            v205 = V::mul_add(v26, v43, v205);
-            let mut v209 = V::mul(v30, v61);
-            v209 = V::neg_mul_add(v28, v63, v209);
-            let mut v213 = V::mul(v4, v41);
-            v213 = V::neg_mul_add(v8, v37, v213);
-            let mut v216 = V::mul(v6, v57);
-            v216 = V::neg_mul_add(v10, v61, v216);
-            let mut v221 = V::mul(v16, v55);
-            v221 = V::neg_mul_add(v12, v51, v221);
-            v221 = V::mul_add(v18, v45, v221);
-            v221 = V::neg_mul_add(v22, v49, v221);
-            let mut v228 = V::mul(v24, v39);
-            v228 = V::neg_mul_add(v28, v43, v228);
-            let mut v231 = V::mul(v26, v63);
-            v231 = V::neg_mul_add(v30, v59, v231);
-            let mut v236 = V::mul(v4, v43);
-            v236 = V::neg_mul_add(v10, v37, v236);
-            let mut v239 = V::mul(v6, v59);
-            v239 = V::mul_add(v8, v61, v239);
-            let mut v243 = V::mul(v12, v53);
-            v243 = V::mul_add(v14, v55, v243);
-            let mut v248 = V::mul_sub(v20, v45, v243);
-            v248 = V::mul_add(v22, v47, v248);
-            let mut v251 = V::mul(v26, v39);
-            v251 = V::mul_add(v28, v41, v251);
-            let mut v255 = V::mul(v30, v57);
-            v255 = V::neg_mul_add(v24, v63, v255);
-            let mut v259 = V::mul(v6, v41);
-            v259 = V::neg_mul_add(v8, v39, v259);
-            let mut v262 = V::mul(v4, v57);
-            v262 = V::neg_mul_add(v10, v63, v262);
-            let mut v267 = V::mul(v14, v45);
-            v267 = V::neg_mul_add(v12, v47, v267);
-            v267 = V::mul_add(v20, v55, v267);
-            v267 = V::neg_mul_add(v22, v53, v267);
-            let mut v274 = V::mul(v24, v37);
-            v274 = V::neg_mul_add(v30, v43, v274);
-            let mut v277 = V::mul(v26, v61);
-            v277 = V::neg_mul_add(v28, v59, v277);
-            let mut v282 = V::mul(v6, v43);
-            v282 = V::neg_mul_add(v10, v39, v282);
-            let mut v285 = V::mul(v4, v59);
-            v285 = V::mul_add(v8, v63, v285);
-            let mut v290 = V::mul(v16, v45);
-            v290 = V::neg_mul_add(v12, v49, v290);
-            v290 = V::neg_mul_add(v18, v55, v290);
-            v290 = V::mul_add(v22, v51, v290);
-            let mut v297 = V::mul(v26, v37);
-            v297 = V::mul_add(v30, v41, v297);
-            let mut v301 = V::mul(v28, v57);
-            v301 = V::neg_mul_add(v24, v61, v301);
-            let mut v305 = V::mul(v8, v43);
-            v305 = V::neg_mul_add(v10, v41, v305);
-            let mut v308 = V::mul(v4, v61);
-            v308 = V::neg_mul_add(v6, v63, v308);
-            let mut v313 = V::mul(v16, v47);
-            v313 = V::neg_mul_add(v14, v49, v313);
-            v313 = V::mul_add(v18, v53, v313);
-            v313 = V::neg_mul_add(v20, v51, v313);
-            let mut v320 = V::mul(v28, v37);
-            v320 = V::neg_mul_add(v30, v39, v320);
-            let mut v323 = V::mul(v24, v59);
-            v323 = V::neg_mul_add(v26, v57, v323);
-            let mut v328 = V::mul(v4, v51);
-            v328 = V::neg_mul_add(v6, v47, v328);
-            v328 = V::mul_add(v8, v45, v328);
-            let mut v334 = V::mul(v12, v41);
-            v334 = V::neg_mul_add(v14, v39, v334);
-            v334 = V::mul_add(v18, v37, v334);
-            let mut v340 = V::mul(v20, v61);
-            v340 = V::neg_mul_add(v16, v63, v340);
-            v340 = V::neg_mul_add(v22, v59, v340);
-            let mut v345 = V::mul(v26, v55);
-            v345 = V::neg_mul_add(v28, v53, v345);
-            v345 = V::mul_add(v30, v49, v345);
-            let mut v352 = V::mul(v4, v53);
-            v352 = V::neg_mul_add(v6, v49, v352);
-            v352 = V::mul_add(v10, v45, v352);
-            let mut v358 = V::mul(v12, v43);
-            v358 = V::neg_mul_add(v16, v39, v358);
-            v358 = V::mul_add(v20, v37, v358);
-            let mut v363 = V::mul(v14, v63);
-            v363 = V::neg_mul_add(v18, v61, v363);
-            v363 = V::mul_add(v22, v57, v363);
-            let mut v370 = V::mul(v28, v51);
-            v370 = V::neg_mul_add(v24, v55, v370);
-            v370 = V::neg_mul_add(v30, v47, v370);
-            let mut v376 = V::mul(v4, v55);
-            v376 = V::neg_mul_add(v8, v49, v376);
-            v376 = V::mul_add(v10, v47, v376);
-            let mut v382 = V::mul(v14, v43);
-            v382 = V::neg_mul_add(v16, v41, v382);
-            v382 = V::mul_add(v22, v37, v382);
-            let mut v388 = V::mul(v18, v59);
-            v388 = V::neg_mul_add(v12, v63, v388);
-            v388 = V::neg_mul_add(v20, v57, v388);
-            let mut v393 = V::mul(v24, v53);
-            v393 = V::neg_mul_add(v26, v51, v393);
-            v393 = V::mul_add(v30, v45, v393);
-            let mut v400 = V::mul(v6, v55);
-            v400 = V::neg_mul_add(v8, v53, v400);
-            v400 = V::mul_add(v10, v51, v400);
-            let mut v406 = V::mul(v18, v43);
-            v406 = V::neg_mul_add(v20, v41, v406);
-            v406 = V::mul_add(v22, v39, v406);
-            let mut v412 = V::mul(v14, v59);
-            v412 = V::neg_mul_add(v12, v61, v412);
-            v412 = V::neg_mul_add(v16, v57, v412);
-            let mut v417 = V::mul(v24, v49);
-            v417 = V::neg_mul_add(v26, v47, v417);
-            v417 = V::mul_add(v28, v45, v417);
-            let mut v424 = V::mul(v4, v63);
-            v424 = V::neg_mul_add(v6, v61, v424);
-            v424 = V::mul_add(v8, v59, v424);
-            v424 = V::neg_mul_add(v10, v57, v424);
-            let mut v431 = V::mul(v12, v55);
-            v431 = V::neg_mul_add(v14, v53, v431);
-            v431 = V::mul_add(v16, v51, v431);
-            v431 = V::mul_add(v18, v49, v431);
-            v431 = V::neg_mul_add(v20, v47, v431);
-            v431 = V::mul_add(v22, v45, v431);
-            let mut v442 = V::mul(v24, v43);
-            v442 = V::neg_mul_add(v26, v41, v442);
-            v442 = V::mul_add(v28, v39, v442);
-            v442 = V::neg_mul_add(v30, v37, v442);
-            let grad_o_e1234 = V::load(grad_o.at(15usize, c));
-            // grad0[34] += v32*v35*grad_o_e1234
+            // out0[0] = gate(x_1)*gate(y_1)
             V::store(
-                V::add(
-                    V::load(grad0.at(34usize, c)),
-                    V::mul(V::mul(v32, v35), grad_o_e1234),
+                V::mul(
+                    gate::<V>(args.gate, V::load(x.at(0usize, c))),
+                    gate::<V>(args.gate, V::load(y.at(0usize, c))),
                 ),
-                grad0.at(34usize, c),
+                out0.at(0usize, c),
             );
-            let v453 = V::mul(V::load(param0.at(34usize, c)), grad_o_e1234);
-            let mut v454 = V::mul(v35, v453);
-            let mut v455 = V::mul(v32, v453);
-            // grad0[29] += (v28*v39 + v24*v43 - v26*v41 - v30*v37)*grad_o_e1234
-            V::store(
-                V::add(V::load(grad0.at(29usize, c)), V::mul(v442, grad_o_e1234)),
-                grad0.at(29usize, c),
-            );
-            let v458 = V::mul(V::load(param0.at(29usize, c)), grad_o_e1234);
-            let mut v460 = V::mul(v30, v458);
-            let mut v461 = V::mul(v39, v458);
-            let mut v462 = V::mul(v28, v458);
-            let mut v463 = V::mul(v41, v458);
-            let mut v464 = V::mul(v26, v458);
-            let mut v465 = V::mul(v43, v458);
-            let mut v466 = V::mul(v24, v458);
-            // grad0[21] += (v22*v45 + v18*v49 + v16*v51 + v12*v55 - v14*v53 - v20*v47)*grad_o_e1234
-            V::store(
-                V::add(V::load(grad0.at(21usize, c)), V::mul(v431, grad_o_e1234)),
-                grad0.at(21usize, c),
-            );
-            let v469 = V::mul(V::load(param0.at(21usize, c)), grad_o_e1234);
-            let mut v470 = V::mul(v45, v469);
-            let mut v471 = V::mul(v22, v469);
-            let mut v472 = V::mul(v47, v469);
-            let mut v473 = V::mul(v20, v469);
-            let mut v474 = V::mul(v49, v469);
-            let mut v475 = V::mul(v18, v469);
-            let mut v476 = V::mul(v51, v469);
-            let mut v477 = V::mul(v16, v469);
-            let mut v479 = V::mul(v14, v469);
-            let mut v480 = V::mul(v55, v469);
-            let mut v481 = V::mul(v12, v469);
-            // grad0[12] += (v8*v59 + v4*v63 - v6*v61 - v10*v57)*grad_o_e1234
-            V::store(
-                V::add(V::load(grad0.at(12usize, c)), V::mul(v424, grad_o_e1234)),
-                grad0.at(12usize, c),
-            );
-            let v484 = V::mul(V::load(param0.at(12usize, c)), grad_o_e1234);
-            let mut v486 = V::mul(v10, v484);
-            let mut v487 = V::mul(v59, v484);
-            let mut v488 = V::mul(v8, v484);
-            let mut v490 = V::mul(v6, v484);
-            let mut v491 = V::mul(v63, v484);
-            let mut v492 = V::mul(v4, v484);
-            // grad0[4] += v2*v65*grad_o_e1234
-            V::store(
-                V::add(
-                    V::load(grad0.at(4usize, c)),
-                    V::mul(V::mul(v2, v65), grad_o_e1234),
-                ),
-                grad0.at(4usize, c),
-            );
-            let v495 = V::mul(V::load(param0.at(4usize, c)), grad_o_e1234);
-            let mut v496 = V::mul(v65, v495);
-            let mut v497 = V::mul(v2, v495);
-            let grad_o_e234 = V::load(grad_o.at(14usize, c));
-            let mut v499 = V::mul(V::mul(v32, v37), grad_o_e234);
-            let w33 = V::load(param0.at(33usize, c));
-            let v501 = V::mul(w33, grad_o_e234);
-            v454 = V::neg_mul_add(v37, v501, v454);
-            v460 = V::mul_add(v32, v501, v460);
-            let mut v506 = V::mul(v417, grad_o_e234);
-            let w28 = V::load(param0.at(28usize, c));
-            let v508 = V::mul(w28, grad_o_e234);
-            v461 = V::mul_add(v45, v508, v461);
-            v471 = V::mul_add(v28, v508, v471);
-            v463 = V::mul_add(v47, v508, v463);
-            v473 = V::mul_add(v26, v508, v473);
-            v465 = V::mul_add(v49, v508, v465);
-            v475 = V::mul_add(v24, v508, v475);
-            let mut v521 = V::mul(V::mul(v30, v35), grad_o_e234);
-            let w27 = V::load(param0.at(27usize, c));
-            let v523 = V::mul(w27, grad_o_e234);
-            let mut v524 = V::mul(v35, v523);
-            v524 = V::neg_mul_add(v37, v458, v524);
-            v455 = V::mul_add(v30, v523, v455);
-            let mut v528 = V::mul(v412, grad_o_e234);
-            let w20 = V::load(param0.at(20usize, c));
-            let v530 = V::mul(w20, grad_o_e234);
-            v476 = V::neg_mul_add(v57, v530, v476);
-            v486 = V::mul_add(v16, v530, v486);
-            let mut v535 = V::mul(v59, v530);
-            v535 = V::neg_mul_add(v53, v469, v535);
-            v488 = V::mul_add(v14, v530, v488);
-            v480 = V::neg_mul_add(v61, v530, v480);
-            v490 = V::mul_add(v12, v530, v490);
-            let mut v543 = V::mul(v406, grad_o_e234);
-            let w19 = V::load(param0.at(19usize, c));
-            let v545 = V::mul(w19, grad_o_e234);
-            v470 = V::mul_add(v39, v545, v470);
-            v462 = V::mul_add(v22, v545, v462);
-            v472 = V::mul_add(v41, v545, v472);
-            v464 = V::mul_add(v20, v545, v464);
-            v474 = V::mul_add(v43, v545, v474);
-            v466 = V::mul_add(v18, v545, v466);
-            let mut v558 = V::mul(V::mul(v4, v65), grad_o_e234);
-            let w11 = V::load(param0.at(11usize, c));
-            let v560 = V::mul(w11, grad_o_e234);
-            v491 = V::mul_add(v65, v560, v491);
-            v497 = V::mul_add(v4, v560, v497);
-            let mut v565 = V::mul(v400, grad_o_e234);
-            let w10 = V::load(param0.at(10usize, c));
-            let v567 = V::mul(w10, grad_o_e234);
-            let mut v568 = V::mul(v51, v567);
-            v568 = V::neg_mul_add(v57, v484, v568);
-            v477 = V::mul_add(v10, v567, v477);
-            v487 = V::neg_mul_add(v53, v567, v487);
-            v479 = V::mul_add(v8, v567, v479);
-            let mut v576 = V::mul(v55, v567);
-            v576 = V::neg_mul_add(v61, v484, v576);
-            v481 = V::mul_add(v6, v567, v481);
-            let mut v580 = V::mul(V::mul(v2, v63), grad_o_e234);
-            let w3 = V::load(param0.at(3usize, c));
-            let v582 = V::mul(w3, grad_o_e234);
-            v496 = V::mul_add(v63, v582, v496);
-            v492 = V::mul_add(v2, v582, v492);
-            let grad_o_e134 = V::load(grad_o.at(13usize, c));
-            let v589 = V::mul(w33, grad_o_e134);
-            v499 = V::mul_add(V::mul(v32, v39), grad_o_e134, v499);
-            v454 = V::neg_mul_add(v39, v589, v454);
-            v462 = V::neg_mul_add(v32, v589, v462);
-            let v596 = V::mul(w28, grad_o_e134);
-            v506 = V::mul_add(v393, grad_o_e134, v506);
-            v524 = V::mul_add(v45, v596, v524);
-            v471 = V::mul_add(v30, v596, v471);
-            v463 = V::mul_add(v51, v596, v463);
-            v477 = V::neg_mul_add(v26, v596, v477);
-            v465 = V::mul_add(v53, v596, v465);
-            let mut v609 = V::mul_sub(v24, v596, v479);
-            let v611 = V::mul(w27, grad_o_e134);
-            v521 = V::mul_add(V::mul(v28, v35), grad_o_e134, v521);
-            v461 = V::mul_add(v35, v611, v461);
-            v455 = V::mul_add(v28, v611, v455);
-            let v618 = V::mul(w20, grad_o_e134);
-            v528 = V::mul_add(v388, grad_o_e134, v528);
-            v472 = V::mul_add(v57, v618, v472);
-            v486 = V::mul_add(v20, v618, v486);
-            v474 = V::mul_add(v59, v618, v474);
-            v488 = V::mul_add(v18, v618, v488);
-            v480 = V::neg_mul_add(v63, v618, v480);
-            v492 = V::neg_mul_add(v12, v618, v492);
-            let v633 = V::mul(w19, grad_o_e134);
-            v543 = V::mul_add(v382, grad_o_e134, v543);
-            v470 = V::mul_add(v37, v633, v470);
-            let mut v638 = V::mul_sub(v22, v633, v460);
-            v476 = V::neg_mul_add(v41, v633, v476);
-            v464 = V::mul_add(v16, v633, v464);
-            v535 = V::mul_add(v43, v633, v535);
-            v466 = V::mul_add(v14, v633, v466);
-            let v648 = V::mul(w11, grad_o_e134);
-            v558 = V::mul_add(V::mul(v6, v65), grad_o_e134, v558);
-            v576 = V::mul_add(v65, v648, v576);
-            v497 = V::mul_add(v6, v648, v497);
-            let v655 = V::mul(w10, grad_o_e134);
-            v565 = V::mul_add(v376, grad_o_e134, v565);
-            v568 = V::mul_add(v47, v655, v568);
-            let mut v660 = V::mul_sub(v10, v655, v473);
-            v487 = V::neg_mul_add(v49, v655, v487);
-            v475 = V::neg_mul_add(v8, v655, v475);
-            v491 = V::mul_add(v55, v655, v491);
-            v481 = V::mul_add(v4, v655, v481);
-            let v670 = V::mul(w3, grad_o_e134);
-            v580 = V::mul_add(V::mul(v2, v61), grad_o_e134, v580);
-            v496 = V::mul_add(v61, v670, v496);
-            let mut v675 = V::mul_sub(v2, v670, v490);
-            let grad_o_e124 = V::load(grad_o.at(12usize, c));
-            let v678 = V::mul(w33, grad_o_e124);
-            let mut v679 = V::mul_sub(V::mul(v32, v41), grad_o_e124, v499);
-            v454 = V::mul_add(v41, v678, v454);
-            let mut v683 = V::mul_sub(v32, v678, v464);
-            let v685 = V::mul(w28, grad_o_e124);
-            v506 = V::mul_add(v370, grad_o_e124, v506);
-            v524 = V::neg_mul_add(v47, v685, v524);
-            v660 = V::neg_mul_add(v30, v685, v660);
-            v461 = V::mul_add(v51, v685, v461);
-            v477 = V::mul_add(v28, v685, v477);
-            v465 = V::neg_mul_add(v55, v685, v465);
-            v481 = V::neg_mul_add(v24, v685, v481);
-            let v700 = V::mul(w27, grad_o_e124);
-            v521 = V::mul_add(V::mul(v26, v35), grad_o_e124, v521);
-            let mut v704 = V::mul_sub(v35, v700, v463);
-            v455 = V::mul_add(v26, v700, v455);
-            let v707 = V::mul(w20, grad_o_e124);
-            v528 = V::mul_add(v363, grad_o_e124, v528);
-            v470 = V::mul_add(v57, v707, v470);
-            let mut v712 = V::mul_sub(v22, v707, v486);
-            v474 = V::neg_mul_add(v61, v707, v474);
-            v675 = V::neg_mul_add(v18, v707, v675);
-            v535 = V::mul_add(v63, v707, v535);
-            v492 = V::mul_add(v14, v707, v492);
-            let v722 = V::mul(w19, grad_o_e124);
-            v543 = V::mul_add(v358, grad_o_e124, v543);
-            let mut v726 = V::mul_sub(v37, v722, v472);
-            v638 = V::mul_add(v20, v722, v638);
-            v476 = V::neg_mul_add(v39, v722, v476);
-            v462 = V::neg_mul_add(v16, v722, v462);
-            v480 = V::mul_add(v43, v722, v480);
-            v466 = V::mul_add(v12, v722, v466);
-            let v737 = V::mul(w11, grad_o_e124);
-            v558 = V::neg_mul_add(V::mul(v8, v65), grad_o_e124, v558);
-            v487 = V::neg_mul_add(v65, v737, v487);
-            v497 = V::neg_mul_add(v8, v737, v497);
-            let v744 = V::mul(w10, grad_o_e124);
-            v565 = V::mul_add(v352, grad_o_e124, v565);
-            v568 = V::mul_add(v45, v744, v568);
-            v471 = V::mul_add(v10, v744, v471);
-            v576 = V::neg_mul_add(v49, v744, v576);
-            v475 = V::neg_mul_add(v6, v744, v475);
-            v491 = V::mul_add(v53, v744, v491);
-            v609 = V::mul_add(v4, v744, v609);
-            let v759 = V::mul(w3, grad_o_e124);
-            v580 = V::mul_add(V::mul(v2, v59), grad_o_e124, v580);
-            v496 = V::mul_add(v59, v759, v496);
-            v488 = V::mul_add(v2, v759, v488);
-            let grad_o_e123 = V::load(grad_o.at(11usize, c));
-            let v767 = V::mul(w33, grad_o_e123);
-            v679 = V::neg_mul_add(V::mul(v32, v43), grad_o_e123, v679);
-            // grad0[33] += v32*v41*grad_o_e124 - (v32*v37*grad_o_e234 + v32*v39*grad_o_e134) - v32*v43*grad_o_e123
-            V::store(V::add(V::load(grad0.at(33usize, c)), v679), grad0.at(33usize, c));
-            v454 = V::neg_mul_add(v43, v767, v454);
-            v466 = V::neg_mul_add(v32, v767, v466);
-            let v774 = V::mul(w28, grad_o_e123);
-            v506 = V::mul_add(v345, grad_o_e123, v506);
-            // grad0[28] += (v28*v45 + v24*v49 - v26*v47)*grad_o_e234 + (v30*v45 + v24*v53 - v26*v51)*grad_o_e134 + (v28*v51 - v24*v55 - v30*v47)*grad_o_e124 + (v30*v49 + v26*v55 - v28*v53)*grad_o_e123
-            V::store(V::add(V::load(grad0.at(28usize, c)), v506), grad0.at(28usize, c));
-            v524 = V::mul_add(v49, v774, v524);
-            v475 = V::mul_add(v30, v774, v475);
-            v461 = V::neg_mul_add(v53, v774, v461);
-            v609 = V::neg_mul_add(v28, v774, v609);
-            v704 = V::mul_add(v55, v774, v704);
-            v481 = V::mul_add(v26, v774, v481);
-            let v789 = V::mul(w27, grad_o_e123);
-            v521 = V::mul_add(V::mul(v24, v35), grad_o_e123, v521);
-            // grad0[27] += v30*v35*grad_o_e234 + v28*v35*grad_o_e134 + v26*v35*grad_o_e124 + v24*v35*grad_o_e123
-            V::store(V::add(V::load(grad0.at(27usize, c)), v521), grad0.at(27usize, c));
-            v465 = V::mul_add(v35, v789, v465);
-            v455 = V::mul_add(v24, v789, v455);
-            let v796 = V::mul(w20, grad_o_e123);
-            v528 = V::mul_add(v340, grad_o_e123, v528);
-            // grad0[20] += (v14*v59 - v12*v61 - v16*v57)*grad_o_e234 + (v18*v59 - v12*v63 - v20*v57)*grad_o_e134 + (v22*v57 + v14*v63 - v18*v61)*grad_o_e124 + (v20*v61 - v16*v63 - v22*v59)*grad_o_e123
-            V::store(V::add(V::load(grad0.at(20usize, c)), v528), grad0.at(20usize, c));
-            v470 = V::neg_mul_add(v59, v796, v470);
-            v488 = V::neg_mul_add(v22, v796, v488);
-            v726 = V::mul_add(v61, v796, v726);
-            v675 = V::mul_add(v20, v796, v675);
-            v476 = V::neg_mul_add(v63, v796, v476);
-            v492 = V::neg_mul_add(v16, v796, v492);
-            let v811 = V::mul(w19, grad_o_e123);
-            v543 = V::mul_add(v334, grad_o_e123, v543);
-            // grad0[19] += (v22*v39 + v18*v43 - v20*v41)*grad_o_e234 + (v22*v37 + v14*v43 - v16*v41)*grad_o_e134 + (v20*v37 + v12*v43 - v16*v39)*grad_o_e124 + (v18*v37 + v12*v41 - v14*v39)*grad_o_e123
-            V::store(V::add(V::load(grad0.at(19usize, c)), v543), grad0.at(19usize, c));
-            v474 = V::mul_add(v37, v811, v474);
-            v638 = V::mul_add(v18, v811, v638);
-            v535 = V::neg_mul_add(v39, v811, v535);
-            v462 = V::neg_mul_add(v14, v811, v462);
-            v480 = V::mul_add(v41, v811, v480);
-            v683 = V::mul_add(v12, v811, v683);
-            let v826 = V::mul(w11, grad_o_e123);
-            v558 = V::mul_add(V::mul(v10, v65), grad_o_e123, v558);
-            // grad0[11] += v4*v65*grad_o_e234 + v6*v65*grad_o_e134 - v8*v65*grad_o_e124 + v10*v65*grad_o_e123
-            V::store(V::add(V::load(grad0.at(11usize, c)), v558), grad0.at(11usize, c));
-            v568 = V::mul_add(v65, v826, v568);
-            v497 = V::mul_add(v10, v826, v497);
-            let v833 = V::mul(w10, grad_o_e123);
-            v565 = V::mul_add(v328, grad_o_e123, v565);
-            // grad0[10] += (v10*v51 + v6*v55 - v8*v53)*grad_o_e234 + (v10*v47 + v4*v55 - v8*v49)*grad_o_e134 + (v10*v45 + v4*v53 - v6*v49)*grad_o_e124 + (v8*v45 + v4*v51 - v6*v47)*grad_o_e123
-            V::store(V::add(V::load(grad0.at(10usize, c)), v565), grad0.at(10usize, c));
-            v487 = V::mul_add(v45, v833, v487);
-            v471 = V::mul_add(v8, v833, v471);
-            v576 = V::neg_mul_add(v47, v833, v576);
-            v660 = V::neg_mul_add(v6, v833, v660);
-            v491 = V::mul_add(v51, v833, v491);
-            v477 = V::mul_add(v4, v833, v477);
-            let v848 = V::mul(w3, grad_o_e123);
-            v580 = V::mul_add(V::mul(v2, v57), grad_o_e123, v580);
-            // grad0[3] += v2*v63*grad_o_e234 + v2*v61*grad_o_e134 + v2*v59*grad_o_e124 + v2*v57*grad_o_e123
-            V::store(V::add(V::load(grad0.at(3usize, c)), v580), grad0.at(3usize, c));
-            v496 = V::mul_add(v57, v848, v496);
-            v712 = V::mul_add(v2, v848, v712);
-            let grad_o_e34 = V::load(grad_o.at(10usize, c));
-            let mut v855 = V::mul(V::mul(v32, v45), grad_o_e34);
-            let w32 = V::load(param0.at(32usize, c));
-            let v857 = V::mul(w32, grad_o_e34);
-            v454 = V::mul_add(v45, v857, v454);
-            v471 = V::mul_add(v32, v857, v471);
-            let mut v862 = V::mul(v323, grad_o_e34);
-            let w26 = V::load(param0.at(26usize, c));
-            let v864 = V::mul(w26, grad_o_e34);
-            v704 = V::neg_mul_add(v57, v864, v704);
-            v712 = V::neg_mul_add(v26, v864, v712);
-            v465 = V::mul_add(v59, v864, v465);
-            v488 = V::mul_add(v24, v864, v488);
-            let mut v873 = V::mul(v320, grad_o_e34);
-            let w25 = V::load(param0.at(25usize, c));
-            let v875 = V::mul(w25, grad_o_e34);
-            v524 = V::neg_mul_add(v39, v875, v524);
-            v462 = V::neg_mul_add(v30, v875, v462);
-            v461 = V::mul_add(v37, v875, v461);
-            v638 = V::mul_add(v28, v875, v638);
-            let mut v884 = V::mul(V::mul(v12, v65), grad_o_e34);
-            let w18 = V::load(param0.at(18usize, c));
-            let v886 = V::mul(w18, grad_o_e34);
-            v480 = V::mul_add(v65, v886, v480);
-            v497 = V::mul_add(v12, v886, v497);
-            let mut v891 = V::mul(v313, grad_o_e34);
-            let w17 = V::load(param0.at(17usize, c));
-            let v893 = V::mul(w17, grad_o_e34);
-            v726 = V::neg_mul_add(v51, v893, v726);
-            v477 = V::neg_mul_add(v20, v893, v477);
-            v474 = V::mul_add(v53, v893, v474);
-            v609 = V::mul_add(v18, v893, v609);
-            v476 = V::mul_add(v47, v893, v476);
-            v660 = V::mul_add(v16, v893, v660);
-            v535 = V::neg_mul_add(v49, v893, v535);
-            v475 = V::neg_mul_add(v14, v893, v475);
-            let mut v910 = V::mul(V::mul(v22, v35), grad_o_e34);
-            let w16 = V::load(param0.at(16usize, c));
-            let v912 = V::mul(w16, grad_o_e34);
-            v470 = V::mul_add(v35, v912, v470);
-            v455 = V::mul_add(v22, v912, v455);
-            let mut v917 = V::mul(v308, grad_o_e34);
-            let w9 = V::load(param0.at(9usize, c));
-            let v919 = V::mul(w9, grad_o_e34);
-            v576 = V::neg_mul_add(v63, v919, v576);
-            v492 = V::neg_mul_add(v6, v919, v492);
-            v491 = V::mul_add(v61, v919, v491);
-            v675 = V::mul_add(v4, v919, v675);
-            let mut v928 = V::mul(v305, grad_o_e34);
-            let w8 = V::load(param0.at(8usize, c));
-            let v930 = V::mul(w8, grad_o_e34);
-            v568 = V::neg_mul_add(v41, v930, v568);
-            v683 = V::neg_mul_add(v10, v930, v683);
-            v487 = V::mul_add(v43, v930, v487);
-            v466 = V::mul_add(v8, v930, v466);
-            let mut v939 = V::mul(V::mul(v2, v55), grad_o_e34);
-            let w2 = V::load(param0.at(2usize, c));
-            let v941 = V::mul(w2, grad_o_e34);
-            v496 = V::mul_add(v55, v941, v496);
-            v481 = V::mul_add(v2, v941, v481);
-            let grad_o_e24 = V::load(grad_o.at(9usize, c));
-            let v948 = V::mul(w32, grad_o_e24);
-            v855 = V::neg_mul_add(V::mul(v32, v47), grad_o_e24, v855);
-            v454 = V::neg_mul_add(v47, v948, v454);
-            v660 = V::neg_mul_add(v32, v948, v660);
-            let v955 = V::mul(w26, grad_o_e24);
-            v862 = V::mul_add(v301, grad_o_e24, v862);
-            v461 = V::mul_add(v57, v955, v461);
-            v712 = V::mul_add(v28, v955, v712);
-            v465 = V::neg_mul_add(v61, v955, v465);
-            v675 = V::neg_mul_add(v24, v955, v675);
-            let v966 = V::mul(w25, grad_o_e24);
-            v873 = V::mul_add(v297, grad_o_e24, v873);
-            v524 = V::mul_add(v41, v966, v524);
-            v683 = V::mul_add(v30, v966, v683);
-            v704 = V::mul_add(v37, v966, v704);
-            v638 = V::mul_add(v26, v966, v638);
-            let v977 = V::mul(w18, grad_o_e24);
-            v884 = V::neg_mul_add(V::mul(v14, v65), grad_o_e24, v884);
-            v535 = V::neg_mul_add(v65, v977, v535);
-            v497 = V::neg_mul_add(v14, v977, v497);
-            let v984 = V::mul(w17, grad_o_e24);
-            v891 = V::mul_add(v290, grad_o_e24, v891);
-            v470 = V::mul_add(v51, v984, v470);
-            v477 = V::mul_add(v22, v984, v477);
-            v474 = V::neg_mul_add(v55, v984, v474);
-            v481 = V::neg_mul_add(v18, v984, v481);
-            v476 = V::mul_add(v45, v984, v476);
-            v471 = V::mul_add(v16, v984, v471);
-            v480 = V::neg_mul_add(v49, v984, v480);
-            v475 = V::neg_mul_add(v12, v984, v475);
-            let v1003 = V::mul(w16, grad_o_e24);
-            v910 = V::mul_add(V::mul(v20, v35), grad_o_e24, v910);
-            v726 = V::mul_add(v35, v1003, v726);
-            v455 = V::mul_add(v20, v1003, v455);
-            let v1010 = V::mul(w9, grad_o_e24);
-            v917 = V::mul_add(v285, grad_o_e24, v917);
-            v487 = V::mul_add(v63, v1010, v487);
-            v492 = V::mul_add(v8, v1010, v492);
-            v491 = V::mul_add(v59, v1010, v491);
-            v488 = V::mul_add(v4, v1010, v488);
-            let v1021 = V::mul(w8, grad_o_e24);
-            v928 = V::mul_add(v282, grad_o_e24, v928);
-            v568 = V::neg_mul_add(v39, v1021, v568);
-            v462 = V::neg_mul_add(v10, v1021, v462);
-            v576 = V::mul_add(v43, v1021, v576);
-            v466 = V::mul_add(v6, v1021, v466);
-            let v1032 = V::mul(w2, grad_o_e24);
-            v939 = V::mul_add(V::mul(v2, v53), grad_o_e24, v939);
-            v496 = V::mul_add(v53, v1032, v496);
-            v609 = V::mul_add(v2, v1032, v609);
-            let grad_o_e23 = V::load(grad_o.at(8usize, c));
-            let v1040 = V::mul(w32, grad_o_e23);
-            v855 = V::mul_add(V::mul(v32, v49), grad_o_e23, v855);
-            v454 = V::mul_add(v49, v1040, v454);
-            v475 = V::mul_add(v32, v1040, v475);
-            let v1047 = V::mul(w26, grad_o_e23);
-            v862 = V::mul_add(v277, grad_o_e23, v862);
-            v461 = V::neg_mul_add(v59, v1047, v461);
-            v488 = V::neg_mul_add(v28, v1047, v488);
-            v704 = V::mul_add(v61, v1047, v704);
-            v675 = V::mul_add(v26, v1047, v675);
-            let v1058 = V::mul(w25, grad_o_e23);
-            v873 = V::mul_add(v274, grad_o_e23, v873);
-            v524 = V::neg_mul_add(v43, v1058, v524);
-            v466 = V::neg_mul_add(v30, v1058, v466);
-            v465 = V::mul_add(v37, v1058, v465);
-            v638 = V::mul_add(v24, v1058, v638);
-            let v1069 = V::mul(w18, grad_o_e23);
-            v884 = V::mul_add(V::mul(v16, v65), grad_o_e23, v884);
-            v476 = V::mul_add(v65, v1069, v476);
-            v497 = V::mul_add(v16, v1069, v497);
-            let v1076 = V::mul(w17, grad_o_e23);
-            v891 = V::mul_add(v267, grad_o_e23, v891);
-            v470 = V::neg_mul_add(v53, v1076, v470);
-            v609 = V::neg_mul_add(v22, v1076, v609);
-            v726 = V::mul_add(v55, v1076, v726);
-            v481 = V::mul_add(v20, v1076, v481);
-            v535 = V::mul_add(v45, v1076, v535);
-            v471 = V::mul_add(v14, v1076, v471);
-            v480 = V::neg_mul_add(v47, v1076, v480);
-            v660 = V::neg_mul_add(v12, v1076, v660);
-            let v1095 = V::mul(w16, grad_o_e23);
-            v910 = V::mul_add(V::mul(v18, v35), grad_o_e23, v910);
-            v474 = V::mul_add(v35, v1095, v474);
-            v455 = V::mul_add(v18, v1095, v455);
-            let v1102 = V::mul(w9, grad_o_e23);
-            v917 = V::mul_add(v262, grad_o_e23, v917);
-            v568 = V::neg_mul_add(v63, v1102, v568);
-            v492 = V::neg_mul_add(v10, v1102, v492);
-            v491 = V::mul_add(v57, v1102, v491);
-            v712 = V::mul_add(v4, v1102, v712);
-            let v1113 = V::mul(w8, grad_o_e23);
-            v928 = V::mul_add(v259, grad_o_e23, v928);
-            v487 = V::neg_mul_add(v39, v1113, v487);
-            v462 = V::neg_mul_add(v8, v1113, v462);
-            v576 = V::mul_add(v41, v1113, v576);
-            v683 = V::mul_add(v6, v1113, v683);
-            let v1124 = V::mul(w2, grad_o_e23);
-            v939 = V::mul_add(V::mul(v2, v51), grad_o_e23, v939);
-            v496 = V::mul_add(v51, v1124, v496);
-            v477 = V::mul_add(v2, v1124, v477);
-            let grad_o_e14 = V::load(grad_o.at(7usize, c));
-            let v1132 = V::mul(w32, grad_o_e14);
-            v855 = V::neg_mul_add(V::mul(v32, v51), grad_o_e14, v855);
-            v454 = V::neg_mul_add(v51, v1132, v454);
-            v477 = V::neg_mul_add(v32, v1132, v477);
-            let v1139 = V::mul(w26, grad_o_e14);
-            v862 = V::mul_add(v255, grad_o_e14, v862);
-            v524 = V::mul_add(v57, v1139, v524);
-            v712 = V::mul_add(v30, v1139, v712);
-            v465 = V::neg_mul_add(v63, v1139, v465);
-            v492 = V::neg_mul_add(v24, v1139, v492);
-            let v1150 = V::mul(w25, grad_o_e14);
-            v873 = V::mul_add(v251, grad_o_e14, v873);
-            v461 = V::mul_add(v41, v1150, v461);
-            v683 = V::mul_add(v28, v1150, v683);
-            v704 = V::mul_add(v39, v1150, v704);
-            v462 = V::mul_add(v26, v1150, v462);
-            let v1161 = V::mul(w18, grad_o_e14);
-            v884 = V::neg_mul_add(V::mul(v18, v65), grad_o_e14, v884);
-            v474 = V::neg_mul_add(v65, v1161, v474);
-            v497 = V::neg_mul_add(v18, v1161, v497);
-            let v1168 = V::mul(w17, grad_o_e14);
-            v891 = V::mul_add(v248, grad_o_e14, v891);
-            v470 = V::mul_add(v47, v1168, v470);
-            v660 = V::mul_add(v22, v1168, v660);
-            v726 = V::mul_add(v45, v1168, v726);
-            v471 = V::mul_add(v20, v1168, v471);
-            v535 = V::neg_mul_add(v55, v1168, v535);
-            v481 = V::neg_mul_add(v14, v1168, v481);
-            v480 = V::neg_mul_add(v53, v1168, v480);
-            v609 = V::neg_mul_add(v12, v1168, v609);
-            let v1187 = V::mul(w16, grad_o_e14);
-            v910 = V::mul_add(V::mul(v16, v35), grad_o_e14, v910);
-            v476 = V::mul_add(v35, v1187, v476);
-            v455 = V::mul_add(v16, v1187, v455);
-            let v1194 = V::mul(w9, grad_o_e14);
-            v917 = V::mul_add(v239, grad_o_e14, v917);
-            v487 = V::mul_add(v61, v1194, v487);
-            v675 = V::mul_add(v8, v1194, v675);
-            v576 = V::mul_add(v59, v1194, v576);
-            v488 = V::mul_add(v6, v1194, v488);
-            let v1205 = V::mul(w8, grad_o_e14);
-            v928 = V::mul_add(v236, grad_o_e14, v928);
-            v568 = V::neg_mul_add(v37, v1205, v568);
-            v638 = V::neg_mul_add(v10, v1205, v638);
-            v491 = V::mul_add(v43, v1205, v491);
-            v466 = V::mul_add(v4, v1205, v466);
-            let v1216 = V::mul(w2, grad_o_e14);
-            v939 = V::mul_add(V::mul(v2, v49), grad_o_e14, v939);
-            v496 = V::mul_add(v49, v1216, v496);
-            v475 = V::mul_add(v2, v1216, v475);
-            let grad_o_e13 = V::load(grad_o.at(6usize, c));
-            let v1224 = V::mul(w32, grad_o_e13);
-            v855 = V::mul_add(V::mul(v32, v53), grad_o_e13, v855);
-            v454 = V::mul_add(v53, v1224, v454);
-            v609 = V::mul_add(v32, v1224, v609);
-            let v1231 = V::mul(w26, grad_o_e13);
-            v862 = V::mul_add(v231, grad_o_e13, v862);
-            v524 = V::neg_mul_add(v59, v1231, v524);
-            v488 = V::neg_mul_add(v30, v1231, v488);
-            v704 = V::mul_add(v63, v1231, v704);
-            v492 = V::mul_add(v26, v1231, v492);
-            let v1242 = V::mul(w25, grad_o_e13);
-            v873 = V::mul_add(v228, grad_o_e13, v873);
-            v461 = V::neg_mul_add(v43, v1242, v461);
-            v466 = V::neg_mul_add(v28, v1242, v466);
-            v465 = V::mul_add(v39, v1242, v465);
-            v462 = V::mul_add(v24, v1242, v462);
-            let v1253 = V::mul(w18, grad_o_e13);
-            v884 = V::mul_add(V::mul(v20, v65), grad_o_e13, v884);
-            v726 = V::mul_add(v65, v1253, v726);
-            v497 = V::mul_add(v20, v1253, v497);
-            let v1260 = V::mul(w17, grad_o_e13);
-            v891 = V::mul_add(v221, grad_o_e13, v891);
-            v470 = V::neg_mul_add(v49, v1260, v470);
-            v475 = V::neg_mul_add(v22, v1260, v475);
-            v474 = V::mul_add(v45, v1260, v474);
-            v471 = V::mul_add(v18, v1260, v471);
-            v476 = V::mul_add(v55, v1260, v476);
-            v481 = V::mul_add(v16, v1260, v481);
-            v480 = V::neg_mul_add(v51, v1260, v480);
-            v477 = V::neg_mul_add(v12, v1260, v477);
-            let v1279 = V::mul(w16, grad_o_e13);
-            v910 = V::mul_add(V::mul(v14, v35), grad_o_e13, v910);
-            v535 = V::mul_add(v35, v1279, v535);
-            v455 = V::mul_add(v14, v1279, v455);
-            let v1286 = V::mul(w9, grad_o_e13);
-            v917 = V::mul_add(v216, grad_o_e13, v917);
-            v568 = V::neg_mul_add(v61, v1286, v568);
-            v675 = V::neg_mul_add(v10, v1286, v675);
-            v576 = V::mul_add(v57, v1286, v576);
-            v712 = V::mul_add(v6, v1286, v712);
-            let v1297 = V::mul(w8, grad_o_e13);
-            v928 = V::mul_add(v213, grad_o_e13, v928);
-            v487 = V::neg_mul_add(v37, v1297, v487);
-            v638 = V::neg_mul_add(v8, v1297, v638);
-            v491 = V::mul_add(v41, v1297, v491);
-            v683 = V::mul_add(v4, v1297, v683);
-            let v1308 = V::mul(w2, grad_o_e13);
-            v939 = V::mul_add(V::mul(v2, v47), grad_o_e13, v939);
-            v496 = V::mul_add(v47, v1308, v496);
-            v660 = V::mul_add(v2, v1308, v660);
-            let grad_o_e12 = V::load(grad_o.at(5usize, c));
-            let v1316 = V::mul(w32, grad_o_e12);
-            v855 = V::neg_mul_add(V::mul(v32, v55), grad_o_e12, v855);
-            // grad0[32] += v32*v45*grad_o_e34 - v32*v47*grad_o_e24 + v32*v49*grad_o_e23 - v32*v51*grad_o_e14 + v32*v53*grad_o_e13 - v32*v55*grad_o_e12
-            V::store(V::add(V::load(grad0.at(32usize, c)), v855), grad0.at(32usize, c));
-            v454 = V::neg_mul_add(v55, v1316, v454);
-            v481 = V::neg_mul_add(v32, v1316, v481);
-            let v1323 = V::mul(w26, grad_o_e12);
-            v862 = V::mul_add(v209, grad_o_e12, v862);
-            // grad0[26] += (v24*v59 - v26*v57)*grad_o_e34 + (v28*v57 - v24*v61)*grad_o_e24 + (v26*v61 - v28*v59)*grad_o_e23 + (v30*v57 - v24*v63)*grad_o_e14 + (v26*v63 - v30*v59)*grad_o_e13 + (v30*v61 - v28*v63)*grad_o_e12
-            V::store(V::add(V::load(grad0.at(26usize, c)), v862), grad0.at(26usize, c));
-            v524 = V::mul_add(v61, v1323, v524);
-            v675 = V::mul_add(v30, v1323, v675);
-            v461 = V::neg_mul_add(v63, v1323, v461);
-            v492 = V::neg_mul_add(v28, v1323, v492);
-            let v1334 = V::mul(w25, grad_o_e12);
-            v873 = V::neg_mul_add(v205, grad_o_e12, v873);
-            // grad0[25] += (v28*v37 - v30*v39)*grad_o_e34 + (v26*v37 + v30*v41)*grad_o_e24 + (v24*v37 - v30*v43)*grad_o_e23 + (v26*v39 + v28*v41)*grad_o_e14 + (v24*v39 - v28*v43)*grad_o_e13 - (v24*v41 + v26*v43)*grad_o_e12
-            V::store(V::add(V::load(grad0.at(25usize, c)), v873), grad0.at(25usize, c));
-            v704 = V::neg_mul_add(v43, v1334, v704);
-            v466 = V::neg_mul_add(v26, v1334, v466);
-            v465 = V::neg_mul_add(v41, v1334, v465);
-            v683 = V::neg_mul_add(v24, v1334, v683);
-            let v1345 = V::mul(w18, grad_o_e12);
-            v884 = V::neg_mul_add(V::mul(v22, v65), grad_o_e12, v884);
-            // grad0[18] += v12*v65*grad_o_e34 - v14*v65*grad_o_e24 + v16*v65*grad_o_e23 - v18*v65*grad_o_e14 + v20*v65*grad_o_e13 - v22*v65*grad_o_e12
-            V::store(V::add(V::load(grad0.at(18usize, c)), v884), grad0.at(18usize, c));
-            v470 = V::neg_mul_add(v65, v1345, v470);
-            v497 = V::neg_mul_add(v22, v1345, v497);
-            let v1352 = V::mul(w17, grad_o_e12);
-            v891 = V::mul_add(v197, grad_o_e12, v891);
-            // grad0[17] += (v18*v53 + v16*v47 - v14*v49 - v20*v51)*grad_o_e34 + (v22*v51 + v16*v45 - v12*v49 - v18*v55)*grad_o_e24 + (v20*v55 + v14*v45 - v12*v47 - v22*v53)*grad_o_e23 + (v22*v47 + v20*v45 - (v12*v53 + v14*v55))*grad_o_e14 + (v18*v45 + v16*v55 - v12*v51 - v22*v49)*grad_o_e13 + (v14*v51 + v16*v53 - v18*v47 - v20*v49)*grad_o_e12
-            V::store(V::add(V::load(grad0.at(17usize, c)), v891), grad0.at(17usize, c));
-            v726 = V::neg_mul_add(v49, v1352, v726);
-            v475 = V::neg_mul_add(v20, v1352, v475);
-            v474 = V::neg_mul_add(v47, v1352, v474);
-            v660 = V::neg_mul_add(v18, v1352, v660);
-            v476 = V::mul_add(v53, v1352, v476);
-            v609 = V::mul_add(v16, v1352, v609);
-            v535 = V::mul_add(v51, v1352, v535);
-            v477 = V::mul_add(v14, v1352, v477);
-            let v1371 = V::mul(w16, grad_o_e12);
-            v910 = V::mul_add(V::mul(v12, v35), grad_o_e12, v910);
-            // grad0[16] += v22*v35*grad_o_e34 + v20*v35*grad_o_e24 + v18*v35*grad_o_e23 + v16*v35*grad_o_e14 + v14*v35*grad_o_e13 + v12*v35*grad_o_e12
-            V::store(V::add(V::load(grad0.at(16usize, c)), v910), grad0.at(16usize, c));
-            v480 = V::mul_add(v35, v1371, v480);
-            v455 = V::mul_add(v12, v1371, v455);
-            let v1378 = V::mul(w9, grad_o_e12);
-            v917 = V::neg_mul_add(v193, grad_o_e12, v917);
-            // grad0[9] += (v4*v61 - v6*v63)*grad_o_e34 + (v4*v59 + v8*v63)*grad_o_e24 + (v4*v57 - v10*v63)*grad_o_e23 + (v6*v59 + v8*v61)*grad_o_e14 + (v6*v57 - v10*v61)*grad_o_e13 - (v8*v57 + v10*v59)*grad_o_e12
-            V::store(V::add(V::load(grad0.at(9usize, c)), v917), grad0.at(9usize, c));
-            v568 = V::neg_mul_add(v59, v1378, v568);
-            v488 = V::neg_mul_add(v10, v1378, v488);
-            v487 = V::neg_mul_add(v57, v1378, v487);
-            v712 = V::neg_mul_add(v8, v1378, v712);
-            let v1389 = V::mul(w8, grad_o_e12);
-            v928 = V::mul_add(v190, grad_o_e12, v928);
-            // grad0[8] += (v8*v43 - v10*v41)*grad_o_e34 + (v6*v43 - v10*v39)*grad_o_e24 + (v6*v41 - v8*v39)*grad_o_e23 + (v4*v43 - v10*v37)*grad_o_e14 + (v4*v41 - v8*v37)*grad_o_e13 + (v4*v39 - v6*v37)*grad_o_e12
-            V::store(V::add(V::load(grad0.at(8usize, c)), v928), grad0.at(8usize, c));
-            v576 = V::neg_mul_add(v37, v1389, v576);
-            v638 = V::neg_mul_add(v6, v1389, v638);
-            v491 = V::mul_add(v39, v1389, v491);
-            v462 = V::mul_add(v4, v1389, v462);
-            let v1400 = V::mul(w2, grad_o_e12);
-            v939 = V::mul_add(V::mul(v2, v45), grad_o_e12, v939);
-            // grad0[2] += v2*v55*grad_o_e34 + v2*v53*grad_o_e24 + v2*v51*grad_o_e23 + v2*v49*grad_o_e14 + v2*v47*grad_o_e13 + v2*v45*grad_o_e12
-            V::store(V::add(V::load(grad0.at(2usize, c)), v939), grad0.at(2usize, c));
-            v496 = V::mul_add(v45, v1400, v496);
-            v471 = V::mul_add(v2, v1400, v471);
-            let grad_o_e4 = V::load(grad_o.at(4usize, c));
-            let mut v1407 = V::mul(V::mul(v32, v57), grad_o_e4);
-            let w31 = V::load(param0.at(31usize, c));
-            let v1409 = V::mul(w31, grad_o_e4);
-            v454 = V::mul_add(v57, v1409, v454);
-            v712 = V::mul_add(v32, v1409, v712);
-            let w24 = V::load(param0.at(24usize, c));
-            let v1416 = V::mul(w24, grad_o_e4);
-            v465 = V::neg_mul_add(v65, v1416, v465);
-            v497 = V::neg_mul_add(v24, v1416, v497);
-            let mut v1421 = V::mul(v182, grad_o_e4);
-            let w23 = V::load(param0.at(23usize, c));
-            let v1423 = V::mul(w23, grad_o_e4);
-            v524 = V::neg_mul_add(v51, v1423, v524);
-            v477 = V::neg_mul_add(v30, v1423, v477);
-            v461 = V::mul_add(v47, v1423, v461);
-            v660 = V::mul_add(v28, v1423, v660);
-            v704 = V::mul_add(v45, v1423, v704);
-            v471 = V::mul_add(v26, v1423, v471);
-            let mut v1436 = V::mul(v177, grad_o_e4);
-            let w15 = V::load(param0.at(15usize, c));
-            let v1438 = V::mul(w15, grad_o_e4);
-            v474 = V::neg_mul_add(v63, v1438, v474);
-            v492 = V::neg_mul_add(v18, v1438, v492);
-            v535 = V::mul_add(v61, v1438, v535);
-            v675 = V::mul_add(v14, v1438, v675);
-            v480 = V::mul_add(v59, v1438, v480);
-            v488 = V::mul_add(v12, v1438, v488);
-            let mut v1451 = V::mul(v173, grad_o_e4);
-            let w14 = V::load(param0.at(14usize, c));
-            let v1453 = V::mul(w14, grad_o_e4);
-            v470 = V::mul_add(v41, v1453, v470);
-            v683 = V::mul_add(v22, v1453, v683);
-            v726 = V::mul_add(v39, v1453, v726);
-            v462 = V::mul_add(v20, v1453, v462);
-            v476 = V::neg_mul_add(v37, v1453, v476);
-            v638 = V::neg_mul_add(v16, v1453, v638);
-            let mut v1466 = V::mul(v167, grad_o_e4);
-            let w7 = V::load(param0.at(7usize, c));
-            let v1468 = V::mul(w7, grad_o_e4);
-            v487 = V::neg_mul_add(v55, v1468, v487);
-            v481 = V::neg_mul_add(v8, v1468, v481);
-            v576 = V::neg_mul_add(v53, v1468, v576);
-            v609 = V::neg_mul_add(v6, v1468, v609);
-            v491 = V::mul_add(v49, v1468, v491);
-            v475 = V::mul_add(v4, v1468, v475);
-            let mut v1481 = V::mul(V::mul(v10, v35), grad_o_e4);
-            let w6 = V::load(param0.at(6usize, c));
-            let v1483 = V::mul(w6, grad_o_e4);
-            v568 = V::mul_add(v35, v1483, v568);
-            v455 = V::mul_add(v10, v1483, v455);
-            let mut v1488 = V::mul(V::mul(v2, v43), grad_o_e4);
-            let w1 = V::load(param0.at(1usize, c));
-            let v1490 = V::mul(w1, grad_o_e4);
-            v496 = V::mul_add(v43, v1490, v496);
-            v466 = V::mul_add(v2, v1490, v466);
-            let grad_o_e3 = V::load(grad_o.at(3usize, c));
-            let v1497 = V::mul(w31, grad_o_e3);
-            v1407 = V::neg_mul_add(V::mul(v32, v59), grad_o_e3, v1407);
-            v454 = V::neg_mul_add(v59, v1497, v454);
-            v488 = V::neg_mul_add(v32, v1497, v488);
-            let mut v1503 = V::mul(V::mul(v26, v65), grad_o_e3);
-            let v1504 = V::mul(w24, grad_o_e3);
-            v1503 = V::neg_mul_add(V::mul(v24, v65), grad_o_e4, v1503);
-            v704 = V::mul_add(v65, v1504, v704);
-            v497 = V::mul_add(v26, v1504, v497);
-            let v1511 = V::mul(w23, grad_o_e3);
-            v1421 = V::mul_add(v158, grad_o_e3, v1421);
-            v524 = V::mul_add(v53, v1511, v524);
-            v609 = V::mul_add(v30, v1511, v609);
-            v461 = V::neg_mul_add(v49, v1511, v461);
-            v475 = V::neg_mul_add(v28, v1511, v475);
-            v465 = V::mul_add(v45, v1511, v465);
-            v471 = V::mul_add(v24, v1511, v471);
-            let v1526 = V::mul(w15, grad_o_e3);
-            v1436 = V::mul_add(v153, grad_o_e3, v1436);
-            v726 = V::mul_add(v63, v1526, v726);
-            v492 = V::mul_add(v20, v1526, v492);
-            v476 = V::neg_mul_add(v61, v1526, v476);
-            v675 = V::neg_mul_add(v16, v1526, v675);
-            v480 = V::mul_add(v57, v1526, v480);
-            v712 = V::mul_add(v12, v1526, v712);
-            let v1541 = V::mul(w14, grad_o_e3);
-            v1451 = V::mul_add(v149, grad_o_e3, v1451);
-            v470 = V::neg_mul_add(v43, v1541, v470);
-            v466 = V::neg_mul_add(v22, v1541, v466);
-            v474 = V::mul_add(v39, v1541, v474);
-            v462 = V::mul_add(v18, v1541, v462);
-            v535 = V::neg_mul_add(v37, v1541, v535);
-            v638 = V::neg_mul_add(v14, v1541, v638);
-            let v1556 = V::mul(w7, grad_o_e3);
-            v1466 = V::mul_add(v143, grad_o_e3, v1466);
-            v568 = V::mul_add(v55, v1556, v568);
-            v481 = V::mul_add(v10, v1556, v481);
-            v576 = V::neg_mul_add(v51, v1556, v576);
-            v477 = V::neg_mul_add(v6, v1556, v477);
-            v491 = V::mul_add(v47, v1556, v491);
-            v660 = V::mul_add(v4, v1556, v660);
-            let v1571 = V::mul(w6, grad_o_e3);
-            v1481 = V::mul_add(V::mul(v8, v35), grad_o_e3, v1481);
-            v487 = V::mul_add(v35, v1571, v487);
-            v455 = V::mul_add(v8, v1571, v455);
-            let v1578 = V::mul(w1, grad_o_e3);
-            v1488 = V::mul_add(V::mul(v2, v41), grad_o_e3, v1488);
-            v496 = V::mul_add(v41, v1578, v496);
-            v683 = V::mul_add(v2, v1578, v683);
-            let grad_o_e2 = V::load(grad_o.at(2usize, c));
-            let v1586 = V::mul(w31, grad_o_e2);
-            v1407 = V::mul_add(V::mul(v32, v61), grad_o_e2, v1407);
-            v454 = V::mul_add(v61, v1586, v454);
-            v675 = V::mul_add(v32, v1586, v675);
-            let v1593 = V::mul(w24, grad_o_e2);
-            v1503 = V::neg_mul_add(V::mul(v28, v65), grad_o_e2, v1503);
-            v461 = V::neg_mul_add(v65, v1593, v461);
-            v497 = V::neg_mul_add(v28, v1593, v497);
-            let v1600 = V::mul(w23, grad_o_e2);
-            v1421 = V::neg_mul_add(v134, grad_o_e2, v1421);
-            v524 = V::neg_mul_add(v55, v1600, v524);
-            v481 = V::neg_mul_add(v30, v1600, v481);
-            v704 = V::neg_mul_add(v49, v1600, v704);
-            v475 = V::neg_mul_add(v26, v1600, v475);
-            v465 = V::neg_mul_add(v47, v1600, v465);
-            v660 = V::neg_mul_add(v24, v1600, v660);
-            let v1615 = V::mul(w15, grad_o_e2);
-            v1436 = V::neg_mul_add(v129, grad_o_e2, v1436);
-            v470 = V::neg_mul_add(v63, v1615, v470);
-            v492 = V::neg_mul_add(v22, v1615, v492);
-            v476 = V::neg_mul_add(v59, v1615, v476);
-            v488 = V::neg_mul_add(v16, v1615, v488);
-            v535 = V::neg_mul_add(v57, v1615, v535);
-            v712 = V::neg_mul_add(v14, v1615, v712);
-            let v1630 = V::mul(w14, grad_o_e2);
-            v1451 = V::neg_mul_add(v124, grad_o_e2, v1451);
-            v726 = V::neg_mul_add(v43, v1630, v726);
-            v466 = V::neg_mul_add(v20, v1630, v466);
-            v474 = V::neg_mul_add(v41, v1630, v474);
-            v683 = V::neg_mul_add(v18, v1630, v683);
-            v480 = V::neg_mul_add(v37, v1630, v480);
-            v638 = V::neg_mul_add(v12, v1630, v638);
-            let v1645 = V::mul(w7, grad_o_e2);
-            v1466 = V::mul_add(v119, grad_o_e2, v1466);
-            v568 = V::mul_add(v53, v1645, v568);
-            v609 = V::mul_add(v10, v1645, v609);
-            v487 = V::mul_add(v51, v1645, v487);
-            v477 = V::mul_add(v8, v1645, v477);
-            v491 = V::mul_add(v45, v1645, v491);
-            v471 = V::mul_add(v4, v1645, v471);
-            let v1660 = V::mul(w6, grad_o_e2);
-            v1481 = V::mul_add(V::mul(v6, v35), grad_o_e2, v1481);
-            v576 = V::mul_add(v35, v1660, v576);
-            v455 = V::mul_add(v6, v1660, v455);
-            let v1667 = V::mul(w1, grad_o_e2);
-            v1488 = V::mul_add(V::mul(v2, v39), grad_o_e2, v1488);
-            v496 = V::mul_add(v39, v1667, v496);
-            v462 = V::mul_add(v2, v1667, v462);
-            let grad_o_e1 = V::load(grad_o.at(1usize, c));
-            let v1675 = V::mul(w31, grad_o_e1);
-            v1407 = V::mul_add(V::mul(v32, v63), grad_o_e1, v1407);
-            // grad0[31] += v32*v57*grad_o_e4 - v32*v59*grad_o_e3 + v32*v61*grad_o_e2 + v32*v63*grad_o_e1
-            V::store(V::add(V::load(grad0.at(31usize, c)), v1407), grad0.at(31usize, c));
-            v454 = V::mul_add(v63, v1675, v454);
-            v492 = V::mul_add(v32, v1675, v492);
-            let v1682 = V::mul(w24, grad_o_e1);
-            v1503 = V::neg_mul_add(V::mul(v30, v65), grad_o_e1, v1503);
-            // grad0[24] += v26*v65*grad_o_e3 - v24*v65*grad_o_e4 - v28*v65*grad_o_e2 - v30*v65*grad_o_e1
-            V::store(V::add(V::load(grad0.at(24usize, c)), v1503), grad0.at(24usize, c));
-            v524 = V::neg_mul_add(v65, v1682, v524);
-            v497 = V::neg_mul_add(v30, v1682, v497);
-            let v1689 = V::mul(w23, grad_o_e1);
-            v1421 = V::neg_mul_add(v110, grad_o_e1, v1421);
-            // grad0[23] += (v26*v45 + v28*v47 - v30*v51)*grad_o_e4 + (v30*v53 + v24*v45 - v28*v49)*grad_o_e3 - (v30*v55 + v24*v47 + v26*v49)*grad_o_e2 - (v28*v55 + v24*v51 + v26*v53)*grad_o_e1
-            V::store(V::add(V::load(grad0.at(23usize, c)), v1421), grad0.at(23usize, c));
-            v461 = V::neg_mul_add(v55, v1689, v461);
-            v481 = V::neg_mul_add(v28, v1689, v481);
-            v704 = V::neg_mul_add(v53, v1689, v704);
-            v609 = V::neg_mul_add(v26, v1689, v609);
-            v465 = V::neg_mul_add(v51, v1689, v465);
-            v477 = V::neg_mul_add(v24, v1689, v477);
-            let v1704 = V::mul(w15, grad_o_e1);
-            v1436 = V::neg_mul_add(v105, grad_o_e1, v1436);
-            // grad0[15] += (v12*v59 + v14*v61 - v18*v63)*grad_o_e4 + (v20*v63 + v12*v57 - v16*v61)*grad_o_e3 - (v22*v63 + v14*v57 + v16*v59)*grad_o_e2 - (v22*v61 + v18*v57 + v20*v59)*grad_o_e1
-            V::store(V::add(V::load(grad0.at(15usize, c)), v1436), grad0.at(15usize, c));
-            v470 = V::neg_mul_add(v61, v1704, v470);
-            v675 = V::neg_mul_add(v22, v1704, v675);
-            v726 = V::neg_mul_add(v59, v1704, v726);
-            v488 = V::neg_mul_add(v20, v1704, v488);
-            v474 = V::neg_mul_add(v57, v1704, v474);
-            v712 = V::neg_mul_add(v18, v1704, v712);
-            let v1719 = V::mul(w14, grad_o_e1);
-            v1451 = V::neg_mul_add(v100, grad_o_e1, v1451);
-            // grad0[14] += (v22*v41 + v20*v39 - v16*v37)*grad_o_e4 + (v18*v39 - v14*v37 - v22*v43)*grad_o_e3 - (v20*v43 + v12*v37 + v18*v41)*grad_o_e2 - (v16*v43 + v12*v39 + v14*v41)*grad_o_e1
-            V::store(V::add(V::load(grad0.at(14usize, c)), v1451), grad0.at(14usize, c));
-            v476 = V::neg_mul_add(v43, v1719, v476);
-            v466 = V::neg_mul_add(v16, v1719, v466);
-            v535 = V::neg_mul_add(v41, v1719, v535);
-            v683 = V::neg_mul_add(v14, v1719, v683);
-            v480 = V::neg_mul_add(v39, v1719, v480);
-            v462 = V::neg_mul_add(v12, v1719, v462);
-            let v1734 = V::mul(w7, grad_o_e1);
-            v1466 = V::mul_add(v95, grad_o_e1, v1466);
-            // grad0[7] += (v4*v49 - v6*v53 - v8*v55)*grad_o_e4 + (v10*v55 + v4*v47 - v6*v51)*grad_o_e3 + (v10*v53 + v4*v45 + v8*v51)*grad_o_e2 + (v10*v49 + v6*v45 + v8*v47)*grad_o_e1
-            V::store(V::add(V::load(grad0.at(7usize, c)), v1466), grad0.at(7usize, c));
-            v568 = V::mul_add(v49, v1734, v568);
-            v475 = V::mul_add(v10, v1734, v475);
-            v487 = V::mul_add(v47, v1734, v487);
-            v660 = V::mul_add(v8, v1734, v660);
-            v576 = V::mul_add(v45, v1734, v576);
-            v471 = V::mul_add(v6, v1734, v471);
-            let v1749 = V::mul(w6, grad_o_e1);
-            v1481 = V::mul_add(V::mul(v4, v35), grad_o_e1, v1481);
-            // grad0[6] += v10*v35*grad_o_e4 + v8*v35*grad_o_e3 + v6*v35*grad_o_e2 + v4*v35*grad_o_e1
-            V::store(V::add(V::load(grad0.at(6usize, c)), v1481), grad0.at(6usize, c));
-            v491 = V::mul_add(v35, v1749, v491);
-            v455 = V::mul_add(v4, v1749, v455);
-            let v1756 = V::mul(w1, grad_o_e1);
-            v1488 = V::mul_add(V::mul(v2, v37), grad_o_e1, v1488);
-            // grad0[1] += v2*v43*grad_o_e4 + v2*v41*grad_o_e3 + v2*v39*grad_o_e2 + v2*v37*grad_o_e1
-            V::store(V::add(V::load(grad0.at(1usize, c)), v1488), grad0.at(1usize, c));
-            v496 = V::mul_add(v37, v1756, v496);
-            v638 = V::mul_add(v2, v1756, v638);
-            let grad_o_1 = V::load(grad_o.at(0usize, c));
-            // grad0[30] += -v32*v65*grad_o_1
-            V::store(
-                V::add(
-                    V::load(grad0.at(30usize, c)),
-                    V::neg(V::mul(V::mul(v32, v65), grad_o_1)),
-                ),
-                grad0.at(30usize, c),
-            );
-            let v1766 = V::mul(V::load(param0.at(30usize, c)), grad_o_1);
-            v454 = V::neg_mul_add(v65, v1766, v454);
-            v497 = V::neg_mul_add(v32, v1766, v497);
-            // grad0[22] += (v30*v63 - (v28*v61 + v24*v57 + v26*v59))*grad_o_1
-            V::store(
-                V::add(
-                    V::load(grad0.at(22usize, c)),
-                    V::mul(V::mul_sub(v30, v63, v85), grad_o_1),
-                ),
-                grad0.at(22usize, c),
-            );
-            let v1773 = V::mul(V::load(param0.at(22usize, c)), grad_o_1);
-            v524 = V::mul_add(v63, v1773, v524);
-            v492 = V::mul_add(v30, v1773, v492);
-            v461 = V::neg_mul_add(v61, v1773, v461);
-            v675 = V::neg_mul_add(v28, v1773, v675);
-            v704 = V::neg_mul_add(v59, v1773, v704);
-            v488 = V::neg_mul_add(v26, v1773, v488);
-            v465 = V::neg_mul_add(v57, v1773, v465);
-            v712 = V::neg_mul_add(v24, v1773, v712);
-            // grad0[13] += (v16*v49 + v12*v45 + v14*v47 - v18*v51 - v20*v53 - v22*v55)*grad_o_1
-            V::store(
-                V::add(V::load(grad0.at(13usize, c)), V::mul(v74, grad_o_1)),
-                grad0.at(13usize, c),
-            );
-            let v1792 = V::mul(V::load(param0.at(13usize, c)), grad_o_1);
-            v470 = V::neg_mul_add(v55, v1792, v470);
-            v481 = V::neg_mul_add(v22, v1792, v481);
-            v726 = V::neg_mul_add(v53, v1792, v726);
-            v609 = V::neg_mul_add(v20, v1792, v609);
-            v474 = V::neg_mul_add(v51, v1792, v474);
-            v477 = V::neg_mul_add(v18, v1792, v477);
-            v476 = V::mul_add(v49, v1792, v476);
-            v475 = V::mul_add(v16, v1792, v475);
-            v535 = V::mul_add(v47, v1792, v535);
-            v660 = V::mul_add(v14, v1792, v660);
-            v480 = V::mul_add(v45, v1792, v480);
-            v471 = V::mul_add(v12, v1792, v471);
-            // grad0[5] += (v4*v37 - v6*v39 - v8*v41 - v10*v43)*grad_o_1
-            V::store(
-                V::add(V::load(grad0.at(5usize, c)), V::mul(v67, grad_o_1)),
-                grad0.at(5usize, c),
-            );
-            let v1819 = V::mul(V::load(param0.at(5usize, c)), grad_o_1);
-            v568 = V::neg_mul_add(v43, v1819, v568);
-            v466 = V::neg_mul_add(v10, v1819, v466);
-            v487 = V::neg_mul_add(v41, v1819, v487);
-            v683 = V::neg_mul_add(v8, v1819, v683);
-            v576 = V::neg_mul_add(v39, v1819, v576);
-            v462 = V::neg_mul_add(v6, v1819, v462);
-            v491 = V::mul_add(v37, v1819, v491);
-            v638 = V::mul_add(v4, v1819, v638);
-            // grad0[0] += v2*v35*grad_o_1
-            V::store(
-                V::add(V::load(grad0.at(0usize, c)), V::mul(V::mul(v2, v35), grad_o_1)),
-                grad0.at(0usize, c),
-            );
-            let v1838 = V::mul(V::load(param0.at(0usize, c)), grad_o_1);
-            v496 = V::mul_add(v35, v1838, v496);
-            v455 = V::mul_add(v2, v1838, v455);
-            // out1[15] = v34*v1770
-            V::store(V::mul(v34, v497), out1.at(15usize, c));
-            let mut v1844 = V::mul(y_e1234, v497);
-            // out1[14] = v34*v1777
-            V::store(V::mul(v34, v492), out1.at(14usize, c));
-            v1844 = V::mul_add(y_e234, v492, v1844);
-            // out1[13] = v34*v1781
-            V::store(V::mul(v34, v675), out1.at(13usize, c));
-            v1844 = V::mul_add(y_e134, v675, v1844);
-            // out1[12] = v34*v1785
-            V::store(V::mul(v34, v488), out1.at(12usize, c));
-            v1844 = V::mul_add(y_e124, v488, v1844);
-            // out1[11] = v34*v1789
-            V::store(V::mul(v34, v712), out1.at(11usize, c));
-            v1844 = V::mul_add(y_e123, v712, v1844);
-            // out1[10] = v34*v1796
-            V::store(V::mul(v34, v481), out1.at(10usize, c));
-            v1844 = V::mul_add(y_e34, v481, v1844);
-            // out1[9] = v34*v1800
-            V::store(V::mul(v34, v609), out1.at(9usize, c));
-            v1844 = V::mul_add(y_e24, v609, v1844);
-            // out1[8] = v34*v1804
-            V::store(V::mul(v34, v477), out1.at(8usize, c));
-            v1844 = V::mul_add(y_e23, v477, v1844);
-            // out1[7] = v34*v1808
-            V::store(V::mul(v34, v475), out1.at(7usize, c));
-            v1844 = V::mul_add(y_e14, v475, v1844);
-            // out1[6] = v34*v1812
-            V::store(V::mul(v34, v660), out1.at(6usize, c));
-            v1844 = V::mul_add(y_e13, v660, v1844);
-            // out1[5] = v34*v1816
-            V::store(V::mul(v34, v471), out1.at(5usize, c));
-            v1844 = V::mul_add(y_e12, v471, v1844);
-            // out1[4] = v34*v1823
-            V::store(V::mul(v34, v466), out1.at(4usize, c));
-            v1844 = V::mul_add(y_e4, v466, v1844);
-            // out1[3] = v34*v1827
-            V::store(V::mul(v34, v683), out1.at(3usize, c));
-            v1844 = V::mul_add(y_e3, v683, v1844);
-            // out1[2] = v34*v1831
-            V::store(V::mul(v34, v462), out1.at(2usize, c));
-            v1844 = V::mul_add(y_e2, v462, v1844);
-            // out1[1] = v34*v1835
-            V::store(V::mul(v34, v638), out1.at(1usize, c));
-            v1844 = V::mul_add(y_e1, v638, v1844);
-            let mut v1887 = V::mul(v34, v455);
-            v1844 = V::mul_add(y_1, v455, v1844);
-            v1887 = V::mul_add(v1844, v1890, v1887);
-            // out1[0] = v34*v1842 + (y_e1234*v1770 + y_e234*v1777 + y_e134*v1781 + y_e124*v1785 + y_e123*v1789 + y_e34*v1796 + y_e24*v1800 + y_e23*v1804 + y_e14*v1808 + y_e13*v1812 + y_e12*v1816 + y_e4*v1823 + y_e3*v1827 + y_e2*v1831 + y_e1*v1835 + y_1*v1842)*gate'(y_1)
-            V::store(v1887, out1.at(0usize, c));
-            // out0[15] = v1*v1769
-            V::store(V::mul(v1, v454), out0.at(15usize, c));
-            let mut v1894 = V::mul(x_e1234, v454);
-            // out0[14] = v1*v1776
-            V::store(V::mul(v1, v524), out0.at(14usize, c));
-            v1894 = V::mul_add(x_e234, v524, v1894);
-            // out0[13] = v1*v1780
-            V::store(V::mul(v1, v461), out0.at(13usize, c));
-            v1894 = V::mul_add(x_e134, v461, v1894);
-            // out0[12] = v1*v1784
-            V::store(V::mul(v1, v704), out0.at(12usize, c));
-            v1894 = V::mul_add(x_e124, v704, v1894);
-            // out0[11] = v1*v1788
-            V::store(V::mul(v1, v465), out0.at(11usize, c));
-            v1894 = V::mul_add(x_e123, v465, v1894);
-            // out0[10] = v1*v1795
-            V::store(V::mul(v1, v470), out0.at(10usize, c));
-            v1894 = V::mul_add(x_e34, v470, v1894);
-            // out0[9] = v1*v1799
-            V::store(V::mul(v1, v726), out0.at(9usize, c));
-            v1894 = V::mul_add(x_e24, v726, v1894);
-            // out0[8] = v1*v1803
-            V::store(V::mul(v1, v474), out0.at(8usize, c));
-            v1894 = V::mul_add(x_e23, v474, v1894);
-            // out0[7] = v1*v1807
-            V::store(V::mul(v1, v476), out0.at(7usize, c));
-            v1894 = V::mul_add(x_e14, v476, v1894);
-            // out0[6] = v1*v1811
-            V::store(V::mul(v1, v535), out0.at(6usize, c));
-            v1894 = V::mul_add(x_e13, v535, v1894);
-            // out0[5] = v1*v1815
-            V::store(V::mul(v1, v480), out0.at(5usize, c));
-            v1894 = V::mul_add(x_e12, v480, v1894);
-            // out0[4] = v1*v1822
-            V::store(V::mul(v1, v568), out0.at(4usize, c));
-            v1894 = V::mul_add(x_e4, v568, v1894);
-            // out0[3] = v1*v1826
-            V::store(V::mul(v1, v487), out0.at(3usize, c));
-            v1894 = V::mul_add(x_e3, v487, v1894);
-            // out0[2] = v1*v1830
-            V::store(V::mul(v1, v576), out0.at(2usize, c));
-            v1894 = V::mul_add(x_e2, v576, v1894);
-            // out0[1] = v1*v1834
-            V::store(V::mul(v1, v491), out0.at(1usize, c));
-            v1894 = V::mul_add(x_e1, v491, v1894);
-            let mut v1937 = V::mul(v1, v496);
-            v1894 = V::mul_add(x_1, v496, v1894);
-            v1937 = V::mul_add(v1894, v1940, v1937);
-            // out0[0] = v1*v1841 + (x_e1234*v1769 + x_e234*v1776 + x_e134*v1780 + x_e124*v1784 + x_e123*v1788 + x_e34*v1795 + x_e24*v1799 + x_e23*v1803 + x_e14*v1807 + x_e13*v1811 + x_e12*v1815 + x_e4*v1822 + x_e3*v1826 + x_e2*v1830 + x_e1*v1834 + x_1*v1841)*gate'(x_1)
-            V::store(v1937, out0.at(0usize, c));
         }
     }
 }
 pub(super) static SGP_1: Stage = stage!(sgp_1);
+/// From cut 0, cut 1 to `o`: o = weighted_product(w, gate(x), gate(y)).
+///
+/// From `sgp` of Cl(1,3,0).
+#[inline(always)]
+unsafe fn sgp_2<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
+    // SAFETY: the caller keeps the contract of `StageArgs`; the tier runs on this CPU.
+    unsafe {
+        let t0 = args.inputs[0];
+        let t1 = args.inputs[1];
+        let out0 = args.outputs[0];
+        for group in 0..args.groups {
+            let c = group * V::LANES;
+            t0.prefetch::<16usize>(c);
+            t1.prefetch::<1usize>(c);
+            let t1_0 = V::load(t1.at(0usize, c));
+            // out0[0] = t0_0*t1_0
+            V::store(V::mul(V::load(t0.at(0usize, c)), t1_0), out0.at(0usize, c));
+            // out0[1] = t0_1*t1_0
+            V::store(V::mul(V::load(t0.at(1usize, c)), t1_0), out0.at(1usize, c));
+            // out0[2] = t0_2*t1_0
+            V::store(V::mul(V::load(t0.at(2usize, c)), t1_0), out0.at(2usize, c));
+            // out0[3] = t0_3*t1_0
+            V::store(V::mul(V::load(t0.at(3usize, c)), t1_0), out0.at(3usize, c));
+            // out0[4] = t0_4*t1_0
+            V::store(V::mul(V::load(t0.at(4usize, c)), t1_0), out0.at(4usize, c));
+            // out0[5] = t0_5*t1_0
+            V::store(V::mul(V::load(t0.at(5usize, c)), t1_0), out0.at(5usize, c));
+            // out0[6] = t0_6*t1_0
+            V::store(V::mul(V::load(t0.at(6usize, c)), t1_0), out0.at(6usize, c));
+            // out0[7] = t0_7*t1_0
+            V::store(V::mul(V::load(t0.at(7usize, c)), t1_0), out0.at(7usize, c));
+            // out0[8] = t0_8*t1_0
+            V::store(V::mul(V::load(t0.at(8usize, c)), t1_0), out0.at(8usize, c));
+            // out0[9] = t0_9*t1_0
+            V::store(V::mul(V::load(t0.at(9usize, c)), t1_0), out0.at(9usize, c));
+            // out0[10] = t0_10*t1_0
+            V::store(V::mul(V::load(t0.at(10usize, c)), t1_0), out0.at(10usize, c));
+            // out0[11] = t0_11*t1_0
+            V::store(V::mul(V::load(t0.at(11usize, c)), t1_0), out0.at(11usize, c));
+            // out0[12] = t0_12*t1_0
+            V::store(V::mul(V::load(t0.at(12usize, c)), t1_0), out0.at(12usize, c));
+            // out0[13] = t0_13*t1_0
+            V::store(V::mul(V::load(t0.at(13usize, c)), t1_0), out0.at(13usize, c));
+            // out0[14] = t0_14*t1_0
+            V::store(V::mul(V::load(t0.at(14usize, c)), t1_0), out0.at(14usize, c));
+            // out0[15] = t0_15*t1_0
+            V::store(V::mul(V::load(t0.at(15usize, c)), t1_0), out0.at(15usize, c));
+        }
+    }
+}
+pub(super) static SGP_2: Stage = stage!(sgp_2);
+/// From cut 0, `grad_o` to cut 2: adjoint of o = weighted_product(w, gate(x), gate(y)).
+///
+/// From `sgp_grad` of Cl(1,3,0).
+#[inline(always)]
+unsafe fn sgp_3<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
+    // SAFETY: the caller keeps the contract of `StageArgs`; the tier runs on this CPU.
+    unsafe {
+        let t0 = args.inputs[0];
+        let grad_o = args.inputs[1];
+        let out0 = args.outputs[0];
+        for group in 0..args.groups {
+            let c = group * V::LANES;
+            t0.prefetch::<16usize>(c);
+            grad_o.prefetch::<16usize>(c);
+            let mut v2 = V::mul(
+                V::load(t0.at(15usize, c)),
+                V::load(grad_o.at(15usize, c)),
+            );
+            v2 = V::mul_add(
+                V::load(t0.at(14usize, c)),
+                V::load(grad_o.at(14usize, c)),
+                v2,
+            );
+            v2 = V::mul_add(
+                V::load(t0.at(13usize, c)),
+                V::load(grad_o.at(13usize, c)),
+                v2,
+            );
+            v2 = V::mul_add(
+                V::load(t0.at(12usize, c)),
+                V::load(grad_o.at(12usize, c)),
+                v2,
+            );
+            v2 = V::mul_add(
+                V::load(t0.at(11usize, c)),
+                V::load(grad_o.at(11usize, c)),
+                v2,
+            );
+            v2 = V::mul_add(
+                V::load(t0.at(10usize, c)),
+                V::load(grad_o.at(10usize, c)),
+                v2,
+            );
+            v2 = V::mul_add(
+                V::load(t0.at(9usize, c)),
+                V::load(grad_o.at(9usize, c)),
+                v2,
+            );
+            v2 = V::mul_add(
+                V::load(t0.at(8usize, c)),
+                V::load(grad_o.at(8usize, c)),
+                v2,
+            );
+            v2 = V::mul_add(
+                V::load(t0.at(7usize, c)),
+                V::load(grad_o.at(7usize, c)),
+                v2,
+            );
+            v2 = V::mul_add(
+                V::load(t0.at(6usize, c)),
+                V::load(grad_o.at(6usize, c)),
+                v2,
+            );
+            v2 = V::mul_add(
+                V::load(t0.at(5usize, c)),
+                V::load(grad_o.at(5usize, c)),
+                v2,
+            );
+            v2 = V::mul_add(
+                V::load(t0.at(4usize, c)),
+                V::load(grad_o.at(4usize, c)),
+                v2,
+            );
+            v2 = V::mul_add(
+                V::load(t0.at(3usize, c)),
+                V::load(grad_o.at(3usize, c)),
+                v2,
+            );
+            v2 = V::mul_add(
+                V::load(t0.at(2usize, c)),
+                V::load(grad_o.at(2usize, c)),
+                v2,
+            );
+            v2 = V::mul_add(
+                V::load(t0.at(1usize, c)),
+                V::load(grad_o.at(1usize, c)),
+                v2,
+            );
+            v2 = V::mul_add(
+                V::load(t0.at(0usize, c)),
+                V::load(grad_o.at(0usize, c)),
+                v2,
+            );
+            // out0[0] = t0_15*grad_o_e1234 + t0_14*grad_o_e234 + t0_13*grad_o_e134 + t0_12*grad_o_e124 + t0_11*grad_o_e123 + t0_10*grad_o_e34 + t0_9*grad_o_e24 + t0_8*grad_o_e23 + t0_7*grad_o_e14 + t0_6*grad_o_e13 + t0_5*grad_o_e12 + t0_4*grad_o_e4 + t0_3*grad_o_e3 + t0_2*grad_o_e2 + t0_1*grad_o_e1 + t0_0*grad_o_1
+            V::store(v2, out0.at(0usize, c));
+        }
+    }
+}
+pub(super) static SGP_3: Stage = stage!(sgp_3);
+/// From cut 1, `grad_o` to cut 3: adjoint of o = weighted_product(w, gate(x), gate(y)).
+///
+/// From `sgp_grad` of Cl(1,3,0).
+#[inline(always)]
+unsafe fn sgp_4<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
+    // SAFETY: the caller keeps the contract of `StageArgs`; the tier runs on this CPU.
+    unsafe {
+        let t1 = args.inputs[0];
+        let grad_o = args.inputs[1];
+        let out0 = args.outputs[0];
+        for group in 0..args.groups {
+            let c = group * V::LANES;
+            t1.prefetch::<1usize>(c);
+            grad_o.prefetch::<16usize>(c);
+            let t1_0 = V::load(t1.at(0usize, c));
+            // out0[15] = t1_0*grad_o_e1234
+            V::store(V::mul(t1_0, V::load(grad_o.at(15usize, c))), out0.at(15usize, c));
+            // out0[14] = t1_0*grad_o_e234
+            V::store(V::mul(t1_0, V::load(grad_o.at(14usize, c))), out0.at(14usize, c));
+            // out0[13] = t1_0*grad_o_e134
+            V::store(V::mul(t1_0, V::load(grad_o.at(13usize, c))), out0.at(13usize, c));
+            // out0[12] = t1_0*grad_o_e124
+            V::store(V::mul(t1_0, V::load(grad_o.at(12usize, c))), out0.at(12usize, c));
+            // out0[11] = t1_0*grad_o_e123
+            V::store(V::mul(t1_0, V::load(grad_o.at(11usize, c))), out0.at(11usize, c));
+            // out0[10] = t1_0*grad_o_e34
+            V::store(V::mul(t1_0, V::load(grad_o.at(10usize, c))), out0.at(10usize, c));
+            // out0[9] = t1_0*grad_o_e24
+            V::store(V::mul(t1_0, V::load(grad_o.at(9usize, c))), out0.at(9usize, c));
+            // out0[8] = t1_0*grad_o_e23
+            V::store(V::mul(t1_0, V::load(grad_o.at(8usize, c))), out0.at(8usize, c));
+            // out0[7] = t1_0*grad_o_e14
+            V::store(V::mul(t1_0, V::load(grad_o.at(7usize, c))), out0.at(7usize, c));
+            // out0[6] = t1_0*grad_o_e13
+            V::store(V::mul(t1_0, V::load(grad_o.at(6usize, c))), out0.at(6usize, c));
+            // out0[5] = t1_0*grad_o_e12
+            V::store(V::mul(t1_0, V::load(grad_o.at(5usize, c))), out0.at(5usize, c));
+            // out0[4] = t1_0*grad_o_e4
+            V::store(V::mul(t1_0, V::load(grad_o.at(4usize, c))), out0.at(4usize, c));
+            // out0[3] = t1_0*grad_o_e3
+            V::store(V::mul(t1_0, V::load(grad_o.at(3usize, c))), out0.at(3usize, c));
+            // out0[2] = t1_0*grad_o_e2
+            V::store(V::mul(t1_0, V::load(grad_o.at(2usize, c))), out0.at(2usize, c));
+            // out0[1] = t1_0*grad_o_e1
+            V::store(V::mul(t1_0, V::load(grad_o.at(1usize, c))), out0.at(1usize, c));
+            // out0[0] = t1_0*grad_o_1
+            V::store(V::mul(t1_0, V::load(grad_o.at(0usize, c))), out0.at(0usize, c));
+        }
+    }
+}
+pub(super) static SGP_4: Stage = stage!(sgp_4);
+/// From `x`, cut 3, cut 2, `y`, `w` to `grad_y`: adjoint of o = weighted_product(w, gate(x), gate(y)).
+///
+/// From `sgp_grad` of Cl(1,3,0).
+#[inline(always)]
+unsafe fn sgp_5<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
+    // SAFETY: the caller keeps the contract of `StageArgs`; the tier runs on this CPU.
+    unsafe {
+        let x = args.inputs[0];
+        let t3 = args.inputs[1];
+        let t2 = args.inputs[2];
+        let y = args.inputs[3];
+        let out0 = args.outputs[0];
+        let param0 = args.params[0];
+        for group in 0..args.groups {
+            let c = group * V::LANES;
+            x.prefetch::<16usize>(c);
+            t3.prefetch::<16usize>(c);
+            t2.prefetch::<1usize>(c);
+            y.prefetch::<16usize>(c);
+            let x_1 = V::load(x.at(0usize, c));
+            let v5 = V::mul(x_1, V::load(param0.at(1usize, c)));
+            let v7 = V::mul(x_1, V::load(param0.at(2usize, c)));
+            let v9 = V::mul(x_1, V::load(param0.at(3usize, c)));
+            let x_e1 = V::load(x.at(1usize, c));
+            let w5 = V::load(param0.at(5usize, c));
+            let x_e2 = V::load(x.at(2usize, c));
+            let x_e3 = V::load(x.at(3usize, c));
+            let x_e4 = V::load(x.at(4usize, c));
+            let w6 = V::load(param0.at(6usize, c));
+            let w7 = V::load(param0.at(7usize, c));
+            let v27 = V::mul(x_e1, w7);
+            let v28 = V::mul(x_e2, w7);
+            let v29 = V::mul(x_e3, w7);
+            let v30 = V::mul(x_e4, w7);
+            let w8 = V::load(param0.at(8usize, c));
+            let v32 = V::mul(x_e1, w8);
+            let v33 = V::mul(x_e2, w8);
+            let v34 = V::mul(x_e3, w8);
+            let v35 = V::mul(x_e4, w8);
+            let w9 = V::load(param0.at(9usize, c));
+            let v37 = V::mul(x_e1, w9);
+            let v38 = V::mul(x_e2, w9);
+            let v39 = V::mul(x_e3, w9);
+            let v40 = V::mul(x_e4, w9);
+            let w10 = V::load(param0.at(10usize, c));
+            let v42 = V::mul(x_e1, w10);
+            let v43 = V::mul(x_e2, w10);
+            let v44 = V::mul(x_e3, w10);
+            let v45 = V::mul(x_e4, w10);
+            let w11 = V::load(param0.at(11usize, c));
+            let w12 = V::load(param0.at(12usize, c));
+            let x_e12 = V::load(x.at(5usize, c));
+            let w13 = V::load(param0.at(13usize, c));
+            let x_e13 = V::load(x.at(6usize, c));
+            let x_e14 = V::load(x.at(7usize, c));
+            let x_e23 = V::load(x.at(8usize, c));
+            let x_e24 = V::load(x.at(9usize, c));
+            let x_e34 = V::load(x.at(10usize, c));
+            let w14 = V::load(param0.at(14usize, c));
+            let v70 = V::mul(x_e12, w14);
+            let v71 = V::mul(x_e13, w14);
+            let v72 = V::mul(x_e14, w14);
+            let v73 = V::mul(x_e23, w14);
+            let v74 = V::mul(x_e24, w14);
+            let v75 = V::mul(x_e34, w14);
+            let w15 = V::load(param0.at(15usize, c));
+            let v77 = V::mul(x_e12, w15);
+            let v78 = V::mul(x_e13, w15);
+            let v79 = V::mul(x_e14, w15);
+            let v80 = V::mul(x_e23, w15);
+            let v81 = V::mul(x_e24, w15);
+            let v82 = V::mul(x_e34, w15);
+            let w16 = V::load(param0.at(16usize, c));
+            let w17 = V::load(param0.at(17usize, c));
+            let v91 = V::mul(x_e12, w17);
+            let v92 = V::mul(x_e13, w17);
+            let v93 = V::mul(x_e14, w17);
+            let v94 = V::mul(x_e23, w17);
+            let v95 = V::mul(x_e24, w17);
+            let v96 = V::mul(x_e34, w17);
+            let w18 = V::load(param0.at(18usize, c));
+            let w19 = V::load(param0.at(19usize, c));
+            let v105 = V::mul(x_e12, w19);
+            let v106 = V::mul(x_e13, w19);
+            let v107 = V::mul(x_e14, w19);
+            let v108 = V::mul(x_e23, w19);
+            let v109 = V::mul(x_e24, w19);
+            let v110 = V::mul(x_e34, w19);
+            let w20 = V::load(param0.at(20usize, c));
+            let v112 = V::mul(x_e12, w20);
+            let v113 = V::mul(x_e13, w20);
+            let v114 = V::mul(x_e14, w20);
+            let v115 = V::mul(x_e23, w20);
+            let v116 = V::mul(x_e24, w20);
+            let v117 = V::mul(x_e34, w20);
+            let w21 = V::load(param0.at(21usize, c));
+            let x_e123 = V::load(x.at(11usize, c));
+            let w22 = V::load(param0.at(22usize, c));
+            let x_e124 = V::load(x.at(12usize, c));
+            let x_e134 = V::load(x.at(13usize, c));
+            let x_e234 = V::load(x.at(14usize, c));
+            let w23 = V::load(param0.at(23usize, c));
+            let v135 = V::mul(x_e123, w23);
+            let v136 = V::mul(x_e124, w23);
+            let v137 = V::mul(x_e134, w23);
+            let v138 = V::mul(x_e234, w23);
+            let w24 = V::load(param0.at(24usize, c));
+            let w25 = V::load(param0.at(25usize, c));
+            let v145 = V::mul(x_e123, w25);
+            let v146 = V::mul(x_e124, w25);
+            let v147 = V::mul(x_e134, w25);
+            let v148 = V::mul(x_e234, w25);
+            let w26 = V::load(param0.at(26usize, c));
+            let v150 = V::mul(x_e123, w26);
+            let v151 = V::mul(x_e124, w26);
+            let v152 = V::mul(x_e134, w26);
+            let v153 = V::mul(x_e234, w26);
+            let w27 = V::load(param0.at(27usize, c));
+            let w28 = V::load(param0.at(28usize, c));
+            let v160 = V::mul(x_e123, w28);
+            let v161 = V::mul(x_e124, w28);
+            let v162 = V::mul(x_e134, w28);
+            let v163 = V::mul(x_e234, w28);
+            let w29 = V::load(param0.at(29usize, c));
+            let x_e1234 = V::load(x.at(15usize, c));
+            let v173 = V::mul(x_e1234, V::load(param0.at(31usize, c)));
+            let v175 = V::mul(x_e1234, V::load(param0.at(32usize, c)));
+            let v177 = V::mul(x_e1234, V::load(param0.at(33usize, c)));
+            let t3_15 = V::load(t3.at(15usize, c));
+            let mut v181 = V::mul(
+                V::mul(x_e1234, V::load(param0.at(34usize, c))),
+                t3_15,
+            );
+            let t3_11 = V::load(t3.at(11usize, c));
+            let t3_12 = V::load(t3.at(12usize, c));
+            let mut v185 = V::mul(v177, t3_12);
+            let t3_13 = V::load(t3.at(13usize, c));
+            let t3_14 = V::load(t3.at(14usize, c));
+            let mut v189 = V::mul(v177, t3_14);
+            let t3_5 = V::load(t3.at(5usize, c));
+            let t3_6 = V::load(t3.at(6usize, c));
+            let mut v193 = V::mul(v175, t3_6);
+            let t3_7 = V::load(t3.at(7usize, c));
+            let t3_8 = V::load(t3.at(8usize, c));
+            let mut v197 = V::mul(v175, t3_8);
+            let t3_9 = V::load(t3.at(9usize, c));
+            let mut v199 = V::mul(v175, t3_9);
+            let t3_10 = V::load(t3.at(10usize, c));
+            let mut v201 = V::mul(v175, t3_10);
+            let t3_1 = V::load(t3.at(1usize, c));
+            let mut v203 = V::mul(v173, t3_1);
+            let t3_2 = V::load(t3.at(2usize, c));
+            let mut v205 = V::mul(v173, t3_2);
+            let t3_3 = V::load(t3.at(3usize, c));
+            let mut v207 = V::mul(v173, t3_3);
+            let t3_4 = V::load(t3.at(4usize, c));
+            let mut v209 = V::mul(v173, t3_4);
+            let t3_0 = V::load(t3.at(0usize, c));
+            let mut v211 = V::mul(V::mul(x_e1234, V::load(param0.at(30usize, c))), t3_0);
+            v189 = V::mul_add(V::mul(x_e234, w29), t3_15, v189);
+            let mut v214 = V::mul(V::mul(x_e134, w29), t3_15);
+            v214 = V::neg_mul_add(v177, t3_13, v214);
+            v185 = V::neg_mul_add(V::mul(x_e124, w29), t3_15, v185);
+            let mut v218 = V::mul(V::mul(x_e123, w29), t3_15);
+            v218 = V::neg_mul_add(v177, t3_11, v218);
+            v197 = V::mul_add(v163, t3_11, v197);
+            v199 = V::mul_add(v163, t3_12, v199);
+            v201 = V::mul_add(v163, t3_13, v201);
+            v193 = V::neg_mul_add(v162, t3_11, v193);
+            let mut v228 = V::mul(v162, t3_12);
+            v228 = V::neg_mul_add(v175, t3_7, v228);
+            v201 = V::mul_add(v162, t3_14, v201);
+            let mut v232 = V::mul(v161, t3_11);
+            v232 = V::neg_mul_add(v175, t3_5, v232);
+            v228 = V::neg_mul_add(v161, t3_13, v228);
+            v199 = V::mul_add(v161, t3_14, v199);
+            v232 = V::neg_mul_add(v160, t3_12, v232);
+            v193 = V::mul_add(v160, t3_13, v193);
+            v197 = V::mul_add(v160, t3_14, v197);
+            v181 = V::mul_add(V::mul(x_e234, w27), t3_14, v181);
+            v181 = V::mul_add(V::mul(x_e134, w27), t3_13, v181);
+            v181 = V::mul_add(V::mul(x_e124, w27), t3_12, v181);
+            v181 = V::mul_add(V::mul(x_e123, w27), t3_11, v181);
+            v205 = V::mul_add(v153, t3_5, v205);
+            v207 = V::mul_add(v153, t3_6, v207);
+            v209 = V::mul_add(v153, t3_7, v209);
+            v203 = V::neg_mul_add(v152, t3_5, v203);
+            v207 = V::mul_add(v152, t3_8, v207);
+            v209 = V::mul_add(v152, t3_9, v209);
+            v203 = V::mul_add(v151, t3_6, v203);
+            v205 = V::mul_add(v151, t3_8, v205);
+            v209 = V::neg_mul_add(v151, t3_10, v209);
+            v203 = V::neg_mul_add(v150, t3_7, v203);
+            v205 = V::neg_mul_add(v150, t3_9, v205);
+            let mut v275 = V::mul_sub(v150, t3_10, v207);
+            v218 = V::neg_mul_add(v148, t3_8, v218);
+            v185 = V::mul_add(v148, t3_9, v185);
+            v214 = V::neg_mul_add(v148, t3_10, v214);
+            v218 = V::neg_mul_add(v147, t3_6, v218);
+            v185 = V::mul_add(v147, t3_7, v185);
+            let mut v287 = V::mul_sub(v147, t3_10, v189);
+            v218 = V::neg_mul_add(v146, t3_5, v218);
+            v214 = V::mul_add(v146, t3_7, v214);
+            v287 = V::mul_add(v146, t3_9, v287);
+            v185 = V::neg_mul_add(v145, t3_5, v185);
+            v214 = V::mul_add(v145, t3_6, v214);
+            v287 = V::mul_add(v145, t3_8, v287);
+            v211 = V::mul_add(V::mul(x_e234, w24), t3_1, v211);
+            v211 = V::mul_add(V::mul(x_e134, w24), t3_2, v211);
+            let mut v305 = V::mul_sub(V::mul(x_e124, w24), t3_3, v211);
+            v305 = V::neg_mul_add(V::mul(x_e123, w24), t3_4, v305);
+            v232 = V::neg_mul_add(v138, t3_2, v232);
+            v193 = V::mul_add(v138, t3_3, v193);
+            v228 = V::neg_mul_add(v138, t3_4, v228);
+            v232 = V::neg_mul_add(v137, t3_1, v232);
+            v197 = V::neg_mul_add(v137, t3_3, v197);
+            let mut v319 = V::mul_sub(v137, t3_4, v199);
+            v193 = V::neg_mul_add(v136, t3_1, v193);
+            v197 = V::neg_mul_add(v136, t3_2, v197);
+            v201 = V::mul_add(v136, t3_4, v201);
+            v228 = V::neg_mul_add(v135, t3_1, v228);
+            v319 = V::neg_mul_add(v135, t3_2, v319);
+            v201 = V::mul_add(v135, t3_3, v201);
+            v203 = V::mul_add(V::mul(x_e234, w22), t3_0, v203);
+            v205 = V::neg_mul_add(V::mul(x_e134, w22), t3_0, v205);
+            v275 = V::neg_mul_add(V::mul(x_e124, w22), t3_0, v275);
+            v209 = V::neg_mul_add(V::mul(x_e123, w22), t3_0, v209);
+            v201 = V::mul_add(V::mul(x_e34, w21), t3_15, v201);
+            v319 = V::neg_mul_add(V::mul(x_e24, w21), t3_15, v319);
+            v197 = V::mul_add(V::mul(x_e23, w21), t3_15, v197);
+            v228 = V::mul_add(V::mul(x_e14, w21), t3_15, v228);
+            v193 = V::neg_mul_add(V::mul(x_e13, w21), t3_15, v193);
+            v232 = V::mul_add(V::mul(x_e12, w21), t3_15, v232);
+            v275 = V::neg_mul_add(v117, t3_11, v275);
+            v209 = V::mul_add(v117, t3_12, v209);
+            v205 = V::mul_add(v116, t3_11, v205);
+            v209 = V::neg_mul_add(v116, t3_13, v209);
+            v205 = V::neg_mul_add(v115, t3_12, v205);
+            v275 = V::mul_add(v115, t3_13, v275);
+            v203 = V::neg_mul_add(v114, t3_11, v203);
+            v209 = V::neg_mul_add(v114, t3_14, v209);
+            v203 = V::mul_add(v113, t3_12, v203);
+            v275 = V::mul_add(v113, t3_14, v275);
+            v203 = V::neg_mul_add(v112, t3_13, v203);
+            v205 = V::neg_mul_add(v112, t3_14, v205);
+            v214 = V::mul_add(v110, t3_14, v214);
+            v287 = V::mul_add(v110, t3_13, v287);
+            v185 = V::neg_mul_add(v109, t3_14, v185);
+            v287 = V::mul_add(v109, t3_12, v287);
+            v218 = V::mul_add(v108, t3_14, v218);
+            v287 = V::mul_add(v108, t3_11, v287);
+            v185 = V::neg_mul_add(v107, t3_13, v185);
+            v214 = V::neg_mul_add(v107, t3_12, v214);
+            v218 = V::mul_add(v106, t3_13, v218);
+            v214 = V::neg_mul_add(v106, t3_11, v214);
+            v218 = V::mul_add(v105, t3_12, v218);
+            v185 = V::mul_add(v105, t3_11, v185);
+            v305 = V::neg_mul_add(V::mul(x_e34, w18), t3_5, v305);
+            v305 = V::mul_add(V::mul(x_e24, w18), t3_6, v305);
+            v305 = V::neg_mul_add(V::mul(x_e23, w18), t3_7, v305);
+            v305 = V::mul_add(V::mul(x_e14, w18), t3_8, v305);
+            v305 = V::neg_mul_add(V::mul(x_e13, w18), t3_9, v305);
+            v305 = V::mul_add(V::mul(x_e12, w18), t3_10, v305);
+            v193 = V::neg_mul_add(v96, t3_8, v193);
+            v228 = V::mul_add(v96, t3_9, v228);
+            v197 = V::neg_mul_add(v96, t3_6, v197);
+            v319 = V::mul_add(v96, t3_7, v319);
+            v232 = V::mul_add(v95, t3_8, v232);
+            v228 = V::neg_mul_add(v95, t3_10, v228);
+            v197 = V::neg_mul_add(v95, t3_5, v197);
+            v201 = V::mul_add(v95, t3_7, v201);
+            v232 = V::neg_mul_add(v94, t3_9, v232);
+            v193 = V::mul_add(v94, t3_10, v193);
+            v319 = V::neg_mul_add(v94, t3_5, v319);
+            v201 = V::mul_add(v94, t3_6, v201);
+            v232 = V::mul_add(v93, t3_6, v232);
+            v193 = V::mul_add(v93, t3_5, v193);
+            v319 = V::mul_add(v93, t3_10, v319);
+            v201 = V::mul_add(v93, t3_9, v201);
+            v232 = V::neg_mul_add(v92, t3_7, v232);
+            v228 = V::mul_add(v92, t3_5, v228);
+            v197 = V::neg_mul_add(v92, t3_10, v197);
+            v201 = V::mul_add(v92, t3_8, v201);
+            v193 = V::neg_mul_add(v91, t3_7, v193);
+            v228 = V::neg_mul_add(v91, t3_6, v228);
+            v197 = V::neg_mul_add(v91, t3_9, v197);
+            v319 = V::neg_mul_add(v91, t3_8, v319);
+            v181 = V::mul_add(V::mul(x_e34, w16), t3_10, v181);
+            v181 = V::mul_add(V::mul(x_e24, w16), t3_9, v181);
+            v181 = V::mul_add(V::mul(x_e23, w16), t3_8, v181);
+            v181 = V::mul_add(V::mul(x_e14, w16), t3_7, v181);
+            v181 = V::mul_add(V::mul(x_e13, w16), t3_6, v181);
+            v181 = V::mul_add(V::mul(x_e12, w16), t3_5, v181);
+            v203 = V::neg_mul_add(v82, t3_2, v203);
+            v205 = V::neg_mul_add(v82, t3_1, v205);
+            v203 = V::mul_add(v81, t3_3, v203);
+            v275 = V::neg_mul_add(v81, t3_1, v275);
+            v203 = V::neg_mul_add(v80, t3_4, v203);
+            v209 = V::neg_mul_add(v80, t3_1, v209);
+            v205 = V::neg_mul_add(v79, t3_3, v205);
+            v275 = V::neg_mul_add(v79, t3_2, v275);
+            v205 = V::mul_add(v78, t3_4, v205);
+            v209 = V::neg_mul_add(v78, t3_2, v209);
+            v275 = V::mul_add(v77, t3_4, v275);
+            v209 = V::mul_add(v77, t3_3, v209);
+            v218 = V::neg_mul_add(v75, t3_3, v218);
+            v185 = V::mul_add(v75, t3_4, v185);
+            v218 = V::neg_mul_add(v74, t3_2, v218);
+            v214 = V::mul_add(v74, t3_4, v214);
+            v185 = V::neg_mul_add(v73, t3_2, v185);
+            v214 = V::mul_add(v73, t3_3, v214);
+            v218 = V::neg_mul_add(v72, t3_1, v218);
+            v287 = V::neg_mul_add(v72, t3_4, v287);
+            v185 = V::neg_mul_add(v71, t3_1, v185);
+            v287 = V::neg_mul_add(v71, t3_3, v287);
+            v214 = V::neg_mul_add(v70, t3_1, v214);
+            v287 = V::neg_mul_add(v70, t3_2, v287);
+            v232 = V::neg_mul_add(V::mul(x_e34, w13), t3_0, v232);
+            v193 = V::neg_mul_add(V::mul(x_e24, w13), t3_0, v193);
+            v228 = V::neg_mul_add(V::mul(x_e23, w13), t3_0, v228);
+            v197 = V::mul_add(V::mul(x_e14, w13), t3_0, v197);
+            v319 = V::mul_add(V::mul(x_e13, w13), t3_0, v319);
+            v201 = V::mul_add(V::mul(x_e12, w13), t3_0, v201);
+            v209 = V::neg_mul_add(V::mul(x_e4, w12), t3_15, v209);
+            v275 = V::mul_add(V::mul(x_e3, w12), t3_15, v275);
+            v205 = V::neg_mul_add(V::mul(x_e2, w12), t3_15, v205);
+            v203 = V::mul_add(V::mul(x_e1, w12), t3_15, v203);
+            v305 = V::mul_add(V::mul(x_e4, w11), t3_11, v305);
+            v305 = V::neg_mul_add(V::mul(x_e3, w11), t3_12, v305);
+            v305 = V::mul_add(V::mul(x_e2, w11), t3_13, v305);
+            v305 = V::mul_add(V::mul(x_e1, w11), t3_14, v305);
+            v228 = V::mul_add(v45, t3_14, v228);
+            v319 = V::mul_add(v45, t3_13, v319);
+            v201 = V::mul_add(v45, t3_12, v201);
+            v193 = V::neg_mul_add(v44, t3_14, v193);
+            v197 = V::neg_mul_add(v44, t3_13, v197);
+            v201 = V::mul_add(v44, t3_11, v201);
+            v232 = V::mul_add(v43, t3_14, v232);
+            v197 = V::neg_mul_add(v43, t3_12, v197);
+            v319 = V::neg_mul_add(v43, t3_11, v319);
+            v232 = V::mul_add(v42, t3_13, v232);
+            v193 = V::mul_add(v42, t3_12, v193);
+            v228 = V::mul_add(v42, t3_11, v228);
+            v203 = V::neg_mul_add(v40, t3_8, v203);
+            v205 = V::neg_mul_add(v40, t3_6, v205);
+            v275 = V::neg_mul_add(v40, t3_5, v275);
+            v203 = V::mul_add(v39, t3_9, v203);
+            v205 = V::mul_add(v39, t3_7, v205);
+            v209 = V::neg_mul_add(v39, t3_5, v209);
+            v203 = V::neg_mul_add(v38, t3_10, v203);
+            v275 = V::mul_add(v38, t3_7, v275);
+            v209 = V::mul_add(v38, t3_6, v209);
+            v205 = V::mul_add(v37, t3_10, v205);
+            v275 = V::mul_add(v37, t3_9, v275);
+            v209 = V::mul_add(v37, t3_8, v209);
+            v185 = V::neg_mul_add(v35, t3_10, v185);
+            v214 = V::neg_mul_add(v35, t3_9, v214);
+            v287 = V::neg_mul_add(v35, t3_7, v287);
+            v218 = V::mul_add(v34, t3_10, v218);
+            v214 = V::neg_mul_add(v34, t3_8, v214);
+            v287 = V::neg_mul_add(v34, t3_6, v287);
+            v218 = V::mul_add(v33, t3_9, v218);
+            v185 = V::mul_add(v33, t3_8, v185);
+            v287 = V::neg_mul_add(v33, t3_5, v287);
+            v218 = V::mul_add(v32, t3_7, v218);
+            v185 = V::mul_add(v32, t3_6, v185);
+            v214 = V::mul_add(v32, t3_5, v214);
+            v232 = V::mul_add(v30, t3_3, v232);
+            v193 = V::mul_add(v30, t3_2, v193);
+            v197 = V::mul_add(v30, t3_1, v197);
+            v232 = V::neg_mul_add(v29, t3_4, v232);
+            v228 = V::mul_add(v29, t3_2, v228);
+            v319 = V::mul_add(v29, t3_1, v319);
+            v193 = V::neg_mul_add(v28, t3_4, v193);
+            v228 = V::neg_mul_add(v28, t3_3, v228);
+            v201 = V::mul_add(v28, t3_1, v201);
+            v197 = V::mul_add(v27, t3_4, v197);
+            v319 = V::mul_add(v27, t3_3, v319);
+            v201 = V::mul_add(v27, t3_2, v201);
+            v181 = V::mul_add(V::mul(x_e4, w6), t3_4, v181);
+            v181 = V::mul_add(V::mul(x_e3, w6), t3_3, v181);
+            v181 = V::mul_add(V::mul(x_e2, w6), t3_2, v181);
+            v181 = V::mul_add(V::mul(x_e1, w6), t3_1, v181);
+            v218 = V::neg_mul_add(V::mul(x_e4, w5), t3_0, v218);
+            v185 = V::neg_mul_add(V::mul(x_e3, w5), t3_0, v185);
+            v214 = V::neg_mul_add(V::mul(x_e2, w5), t3_0, v214);
+            v287 = V::mul_add(V::mul(x_e1, w5), t3_0, v287);
+            v305 = V::mul_add(V::mul(x_1, V::load(param0.at(4usize, c))), t3_15, v305);
+            // out0[15] = x_e124*w24*t3_3 - (x_e1234*w30*t3_0 + x_e234*w24*t3_1 + x_e134*w24*t3_2) - x_e123*w24*t3_4 - x_e34*w18*t3_5 + x_e24*w18*t3_6 - x_e23*w18*t3_7 + x_e14*w18*t3_8 - x_e13*w18*t3_9 + x_e12*w18*t3_10 + x_e4*w11*t3_11 - x_e3*w11*t3_12 + x_e2*w11*t3_13 + x_e1*w11*t3_14 + x_1*w4*t3_15
+            V::store(v305, out0.at(15usize, c));
+            v203 = V::mul_add(v9, t3_14, v203);
+            // out0[14] = v173*t3_1 - v152*t3_5 + v151*t3_6 - v150*t3_7 + x_e234*w22*t3_0 - v114*t3_11 + v113*t3_12 - v112*t3_13 - v82*t3_2 + v81*t3_3 - v80*t3_4 + x_e1*w12*t3_15 - v40*t3_8 + v39*t3_9 - v38*t3_10 + v9*t3_14
+            V::store(v203, out0.at(14usize, c));
+            v205 = V::mul_add(v9, t3_13, v205);
+            // out0[13] = v173*t3_2 + v153*t3_5 + v151*t3_8 - v150*t3_9 - x_e134*w22*t3_0 + v116*t3_11 - v115*t3_12 - v112*t3_14 - v82*t3_1 - v79*t3_3 + v78*t3_4 - x_e2*w12*t3_15 - v40*t3_6 + v39*t3_7 + v37*t3_10 + v9*t3_13
+            V::store(v205, out0.at(13usize, c));
+            v275 = V::mul_add(v9, t3_12, v275);
+            // out0[12] = v150*t3_10 - (v173*t3_3 + v153*t3_6 + v152*t3_8) - x_e124*w22*t3_0 - v117*t3_11 + v115*t3_13 + v113*t3_14 - v81*t3_1 - v79*t3_2 + v77*t3_4 + x_e3*w12*t3_15 - v40*t3_5 + v38*t3_7 + v37*t3_9 + v9*t3_12
+            V::store(v275, out0.at(12usize, c));
+            v209 = V::mul_add(v9, t3_11, v209);
+            // out0[11] = v173*t3_4 + v153*t3_7 + v152*t3_9 - v151*t3_10 - x_e123*w22*t3_0 + v117*t3_12 - v116*t3_13 - v114*t3_14 - v80*t3_1 - v78*t3_2 + v77*t3_3 - x_e4*w12*t3_15 - v39*t3_5 + v38*t3_6 + v37*t3_8 + v9*t3_11
+            V::store(v209, out0.at(11usize, c));
+            v232 = V::mul_add(v7, t3_10, v232);
+            // out0[10] = v161*t3_11 - v175*t3_5 - v160*t3_12 - v138*t3_2 - v137*t3_1 + x_e12*w21*t3_15 + v95*t3_8 - v94*t3_9 + v93*t3_6 - v92*t3_7 - x_e34*w13*t3_0 + v43*t3_14 + v42*t3_13 + v30*t3_3 - v29*t3_4 + v7*t3_10
+            V::store(v232, out0.at(10usize, c));
+            v193 = V::mul_add(v7, t3_9, v193);
+            // out0[9] = v175*t3_6 - v162*t3_11 + v160*t3_13 + v138*t3_3 - v136*t3_1 - x_e13*w21*t3_15 - v96*t3_8 + v94*t3_10 + v93*t3_5 - v91*t3_7 - x_e24*w13*t3_0 - v44*t3_14 + v42*t3_12 + v30*t3_2 - v28*t3_4 + v7*t3_9
+            V::store(v193, out0.at(9usize, c));
+            v228 = V::mul_add(v7, t3_8, v228);
+            // out0[8] = v162*t3_12 - v175*t3_7 - v161*t3_13 - v138*t3_4 - v135*t3_1 + x_e14*w21*t3_15 + v96*t3_9 - v95*t3_10 + v92*t3_5 - v91*t3_6 - x_e23*w13*t3_0 + v45*t3_14 + v42*t3_11 + v29*t3_2 - v28*t3_3 + v7*t3_8
+            V::store(v228, out0.at(8usize, c));
+            v197 = V::mul_add(v7, t3_7, v197);
+            // out0[7] = v175*t3_8 + v163*t3_11 + v160*t3_14 - v137*t3_3 - v136*t3_2 + x_e23*w21*t3_15 - v96*t3_6 - v95*t3_5 - v92*t3_10 - v91*t3_9 + x_e14*w13*t3_0 - v44*t3_13 - v43*t3_12 + v30*t3_1 + v27*t3_4 + v7*t3_7
+            V::store(v197, out0.at(7usize, c));
+            v319 = V::mul_add(v7, t3_6, v319);
+            // out0[6] = v137*t3_4 - (v175*t3_9 + v163*t3_12 + v161*t3_14) - v135*t3_2 - x_e24*w21*t3_15 + v96*t3_7 - v94*t3_5 + v93*t3_10 - v91*t3_8 + x_e13*w13*t3_0 + v45*t3_13 - v43*t3_11 + v29*t3_1 + v27*t3_3 + v7*t3_6
+            V::store(v319, out0.at(6usize, c));
+            v201 = V::mul_add(v7, t3_5, v201);
+            // out0[5] = v175*t3_10 + v163*t3_13 + v162*t3_14 + v136*t3_4 + v135*t3_3 + x_e34*w21*t3_15 + v95*t3_7 + v94*t3_6 + v93*t3_9 + v92*t3_8 + x_e12*w13*t3_0 + v45*t3_12 + v44*t3_11 + v28*t3_1 + v27*t3_2 + v7*t3_5
+            V::store(v201, out0.at(5usize, c));
+            v218 = V::mul_add(v5, t3_4, v218);
+            // out0[4] = x_e123*w29*t3_15 - v177*t3_11 - v148*t3_8 - v147*t3_6 - v146*t3_5 + v108*t3_14 + v106*t3_13 + v105*t3_12 - v75*t3_3 - v74*t3_2 - v72*t3_1 + v34*t3_10 + v33*t3_9 + v32*t3_7 - x_e4*w5*t3_0 + v5*t3_4
+            V::store(v218, out0.at(4usize, c));
+            v185 = V::mul_add(v5, t3_3, v185);
+            // out0[3] = v177*t3_12 - x_e124*w29*t3_15 + v148*t3_9 + v147*t3_7 - v145*t3_5 - v109*t3_14 - v107*t3_13 + v105*t3_11 + v75*t3_4 - v73*t3_2 - v71*t3_1 - v35*t3_10 + v33*t3_8 + v32*t3_6 - x_e3*w5*t3_0 + v5*t3_3
+            V::store(v185, out0.at(3usize, c));
+            v214 = V::mul_add(v5, t3_2, v214);
+            // out0[2] = x_e134*w29*t3_15 - v177*t3_13 - v148*t3_10 + v146*t3_7 + v145*t3_6 + v110*t3_14 - v107*t3_12 - v106*t3_11 + v74*t3_4 + v73*t3_3 - v70*t3_1 - v35*t3_9 - v34*t3_8 + v32*t3_5 - x_e2*w5*t3_0 + v5*t3_2
+            V::store(v214, out0.at(2usize, c));
+            v287 = V::mul_add(v5, t3_1, v287);
+            // out0[1] = v147*t3_10 - (v177*t3_14 + x_e234*w29*t3_15) + v146*t3_9 + v145*t3_8 + v110*t3_13 + v109*t3_12 + v108*t3_11 - v72*t3_4 - v71*t3_3 - v70*t3_2 - v35*t3_7 - v34*t3_6 - v33*t3_5 + x_e1*w5*t3_0 + v5*t3_1
+            V::store(v287, out0.at(1usize, c));
+            v181 = V::mul_add(V::mul(x_1, V::load(param0.at(0usize, c))), t3_0, v181);
+            v181 = V::mul_add(
+                V::mul(gate::<V>(args.gate, x_1), V::load(t2.at(0usize, c))),
+                gate_slope::<V>(args.gate, V::load(y.at(0usize, c))),
+                v181,
+            );
+            // out0[0] = x_e1234*w34*t3_15 + x_e234*w27*t3_14 + x_e134*w27*t3_13 + x_e124*w27*t3_12 + x_e123*w27*t3_11 + x_e34*w16*t3_10 + x_e24*w16*t3_9 + x_e23*w16*t3_8 + x_e14*w16*t3_7 + x_e13*w16*t3_6 + x_e12*w16*t3_5 + x_e4*w6*t3_4 + x_e3*w6*t3_3 + x_e2*w6*t3_2 + x_e1*w6*t3_1 + x_1*w0*t3_0 + gate(x_1)*t2_0*gate'(y_1)
+            V::store(v181, out0.at(0usize, c));
+        }
+    }
+}
+pub(super) static SGP_5: Stage = stage!(sgp_5);
+/// From `y`, cut 3, `x`, cut 2, `w` to `grad_x`, `grad_w`: adjoint of o = weighted_product(w, gate(x), gate(y)).
+///
+/// From `sgp_grad` of Cl(1,3,0).
+#[inline(always)]
+unsafe fn sgp_6<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
+    // SAFETY: the caller keeps the contract of `StageArgs`; the tier runs on this CPU.
+    unsafe {
+        let y = args.inputs[0];
+        let t3 = args.inputs[1];
+        let x = args.inputs[2];
+        let t2 = args.inputs[3];
+        let out0 = args.outputs[0];
+        let param0 = args.params[0];
+        let grad0 = args.param_grads[0];
+        for group in 0..args.groups {
+            let c = group * V::LANES;
+            y.prefetch::<16usize>(c);
+            t3.prefetch::<16usize>(c);
+            x.prefetch::<16usize>(c);
+            t2.prefetch::<1usize>(c);
+            let y_1 = V::load(y.at(0usize, c));
+            let t3_15 = V::load(t3.at(15usize, c));
+            let v3 = V::mul(y_1, t3_15);
+            let mut v5 = V::mul(V::load(param0.at(34usize, c)), v3);
+            let x_e1234 = V::load(x.at(15usize, c));
+            // grad0[34] += x_e1234*v3
+            V::store(
+                V::add(V::load(grad0.at(34usize, c)), V::mul(x_e1234, v3)),
+                grad0.at(34usize, c),
+            );
+            let y_e4 = V::load(y.at(4usize, c));
+            let t3_11 = V::load(t3.at(11usize, c));
+            let y_e3 = V::load(y.at(3usize, c));
+            let t3_12 = V::load(t3.at(12usize, c));
+            let mut v13 = V::mul(y_e3, t3_12);
+            v13 = V::neg_mul_add(y_e4, t3_11, v13);
+            let y_e2 = V::load(y.at(2usize, c));
+            let t3_13 = V::load(t3.at(13usize, c));
+            v13 = V::neg_mul_add(y_e2, t3_13, v13);
+            let y_e1 = V::load(y.at(1usize, c));
+            let t3_14 = V::load(t3.at(14usize, c));
+            v13 = V::neg_mul_add(y_e1, t3_14, v13);
+            // grad0[33] += x_e1234*v22
+            V::store(
+                V::add(V::load(grad0.at(33usize, c)), V::mul(x_e1234, v13)),
+                grad0.at(33usize, c),
+            );
+            v5 = V::mul_add(V::load(param0.at(33usize, c)), v13, v5);
+            let y_e34 = V::load(y.at(10usize, c));
+            let t3_5 = V::load(t3.at(5usize, c));
+            let y_e24 = V::load(y.at(9usize, c));
+            let t3_6 = V::load(t3.at(6usize, c));
+            let mut v32 = V::mul(y_e24, t3_6);
+            v32 = V::neg_mul_add(y_e34, t3_5, v32);
+            let y_e23 = V::load(y.at(8usize, c));
+            let t3_7 = V::load(t3.at(7usize, c));
+            v32 = V::neg_mul_add(y_e23, t3_7, v32);
+            let y_e14 = V::load(y.at(7usize, c));
+            let t3_8 = V::load(t3.at(8usize, c));
+            v32 = V::mul_add(y_e14, t3_8, v32);
+            let y_e13 = V::load(y.at(6usize, c));
+            let t3_9 = V::load(t3.at(9usize, c));
+            v32 = V::neg_mul_add(y_e13, t3_9, v32);
+            let y_e12 = V::load(y.at(5usize, c));
+            let t3_10 = V::load(t3.at(10usize, c));
+            v32 = V::mul_add(y_e12, t3_10, v32);
+            // grad0[32] += x_e1234*v49
+            V::store(
+                V::add(V::load(grad0.at(32usize, c)), V::mul(x_e1234, v32)),
+                grad0.at(32usize, c),
+            );
+            v5 = V::mul_add(V::load(param0.at(32usize, c)), v32, v5);
+            let y_e234 = V::load(y.at(14usize, c));
+            let t3_1 = V::load(t3.at(1usize, c));
+            let mut v56 = V::mul(y_e234, t3_1);
+            let y_e134 = V::load(y.at(13usize, c));
+            let t3_2 = V::load(t3.at(2usize, c));
+            v56 = V::mul_add(y_e134, t3_2, v56);
+            let y_e124 = V::load(y.at(12usize, c));
+            let t3_3 = V::load(t3.at(3usize, c));
+            v56 = V::neg_mul_add(y_e124, t3_3, v56);
+            let y_e123 = V::load(y.at(11usize, c));
+            let t3_4 = V::load(t3.at(4usize, c));
+            v56 = V::mul_add(y_e123, t3_4, v56);
+            // grad0[31] += x_e1234*v68
+            V::store(
+                V::add(V::load(grad0.at(31usize, c)), V::mul(x_e1234, v56)),
+                grad0.at(31usize, c),
+            );
+            v5 = V::mul_add(V::load(param0.at(31usize, c)), v56, v5);
+            let y_e1234 = V::load(y.at(15usize, c));
+            let t3_0 = V::load(t3.at(0usize, c));
+            let v75 = V::mul(y_e1234, t3_0);
+            // grad0[30] += -x_e1234*v75
+            V::store(
+                V::add(V::load(grad0.at(30usize, c)), V::neg(V::mul(x_e1234, v75))),
+                grad0.at(30usize, c),
+            );
+            v5 = V::neg_mul_add(V::load(param0.at(30usize, c)), v75, v5);
+            // out0[15] = w34*v3 + w33*v22 + w32*v49 + w31*v68 - w30*v75
+            V::store(v5, out0.at(15usize, c));
+            let v81 = V::mul(y_e1, t3_15);
+            let w29 = V::load(param0.at(29usize, c));
+            let x_e234 = V::load(x.at(14usize, c));
+            let v86 = V::mul(y_e2, t3_15);
+            let mut v87 = V::mul(w29, v86);
+            let x_e134 = V::load(x.at(13usize, c));
+            let mut v89 = V::mul(x_e134, v86);
+            v89 = V::neg_mul_add(x_e234, v81, v89);
+            let v91 = V::mul(y_e3, t3_15);
+            let x_e124 = V::load(x.at(12usize, c));
+            v89 = V::neg_mul_add(x_e124, v91, v89);
+            let v96 = V::mul(y_e4, t3_15);
+            let mut v97 = V::mul(w29, v96);
+            let x_e123 = V::load(x.at(11usize, c));
+            v89 = V::mul_add(x_e123, v96, v89);
+            // grad0[29] += x_e134*v86 - x_e234*v81 - x_e124*v91 + x_e123*v96
+            V::store(V::add(V::load(grad0.at(29usize, c)), v89), grad0.at(29usize, c));
+            let mut v101 = V::mul(y_e14, t3_11);
+            v101 = V::neg_mul_add(y_e13, t3_12, v101);
+            v101 = V::mul_add(y_e12, t3_13, v101);
+            let w28 = V::load(param0.at(28usize, c));
+            let mut v107 = V::mul(w28, v101);
+            let mut v108 = V::mul(x_e234, v101);
+            v107 = V::neg_mul_add(w29, v81, v107);
+            let mut v111 = V::mul(y_e23, t3_12);
+            v111 = V::neg_mul_add(y_e24, t3_11, v111);
+            v111 = V::mul_add(y_e12, t3_14, v111);
+            v87 = V::mul_add(w28, v111, v87);
+            v108 = V::mul_add(x_e134, v111, v108);
+            let mut v119 = V::mul(y_e34, t3_11);
+            v119 = V::neg_mul_add(y_e23, t3_13, v119);
+            v119 = V::neg_mul_add(y_e13, t3_14, v119);
+            let mut v124 = V::mul(w28, v119);
+            v124 = V::neg_mul_add(w29, v91, v124);
+            v108 = V::mul_add(x_e124, v119, v108);
+            let mut v129 = V::mul(y_e24, t3_13);
+            v129 = V::neg_mul_add(y_e34, t3_12, v129);
+            v129 = V::mul_add(y_e14, t3_14, v129);
+            v97 = V::mul_add(w28, v129, v97);
+            v108 = V::mul_add(x_e123, v129, v108);
+            // grad0[28] += x_e234*v105 + x_e134*v114 + x_e124*v123 + x_e123*v132
+            V::store(V::add(V::load(grad0.at(28usize, c)), v108), grad0.at(28usize, c));
+            let v137 = V::mul(y_1, t3_14);
+            let w27 = V::load(param0.at(27usize, c));
+            let mut v140 = V::mul(x_e234, v137);
+            v107 = V::mul_add(w27, v137, v107);
+            let v142 = V::mul(y_1, t3_13);
+            v87 = V::mul_add(w27, v142, v87);
+            v140 = V::mul_add(x_e134, v142, v140);
+            let v147 = V::mul(y_1, t3_12);
+            v124 = V::mul_add(w27, v147, v124);
+            v140 = V::mul_add(x_e124, v147, v140);
+            let v152 = V::mul(y_1, t3_11);
+            v97 = V::mul_add(w27, v152, v97);
+            v140 = V::mul_add(x_e123, v152, v140);
+            // grad0[27] += x_e234*v137 + x_e134*v142 + x_e124*v147 + x_e123*v152
+            V::store(V::add(V::load(grad0.at(27usize, c)), v140), grad0.at(27usize, c));
+            let mut v157 = V::mul(y_e134, t3_5);
+            v157 = V::neg_mul_add(y_e124, t3_6, v157);
+            v157 = V::mul_add(y_e123, t3_7, v157);
+            let w26 = V::load(param0.at(26usize, c));
+            let mut v164 = V::mul(x_e234, v157);
+            v107 = V::mul_add(w26, v157, v107);
+            let mut v166 = V::mul(y_e234, t3_5);
+            v166 = V::mul_add(y_e124, t3_8, v166);
+            let v170 = V::mul_sub(y_e123, t3_9, v166);
+            v87 = V::mul_add(w26, v170, v87);
+            v164 = V::mul_add(x_e134, v170, v164);
+            let mut v175 = V::mul(y_e234, t3_6);
+            v175 = V::mul_add(y_e134, t3_8, v175);
+            v175 = V::neg_mul_add(y_e123, t3_10, v175);
+            v124 = V::mul_add(w26, v175, v124);
+            v164 = V::mul_add(x_e124, v175, v164);
+            let mut v184 = V::mul(y_e234, t3_7);
+            v184 = V::mul_add(y_e134, t3_9, v184);
+            let v188 = V::mul_sub(y_e124, t3_10, v184);
+            v97 = V::mul_add(w26, v188, v97);
+            v164 = V::mul_add(x_e123, v188, v164);
+            // grad0[26] += x_e234*v161 + x_e134*v170 + x_e124*v179 + x_e123*v188
+            V::store(V::add(V::load(grad0.at(26usize, c)), v164), grad0.at(26usize, c));
+            let mut v194 = V::mul(y_e3, t3_9);
+            v194 = V::neg_mul_add(y_e4, t3_8, v194);
+            v194 = V::neg_mul_add(y_e2, t3_10, v194);
+            let w25 = V::load(param0.at(25usize, c));
+            let mut v200 = V::mul(x_e234, v194);
+            v107 = V::mul_add(w25, v194, v107);
+            let mut v203 = V::mul(y_e3, t3_7);
+            v203 = V::neg_mul_add(y_e4, t3_6, v203);
+            v203 = V::mul_add(y_e1, t3_10, v203);
+            v87 = V::mul_add(w25, v203, v87);
+            v200 = V::mul_add(x_e134, v203, v200);
+            let mut v212 = V::mul(y_e2, t3_7);
+            v212 = V::neg_mul_add(y_e4, t3_5, v212);
+            v212 = V::mul_add(y_e1, t3_9, v212);
+            v124 = V::mul_add(w25, v212, v124);
+            v200 = V::mul_add(x_e124, v212, v200);
+            let mut v221 = V::mul(y_e2, t3_6);
+            v221 = V::neg_mul_add(y_e3, t3_5, v221);
+            v221 = V::mul_add(y_e1, t3_8, v221);
+            v97 = V::mul_add(w25, v221, v97);
+            v200 = V::mul_add(x_e123, v221, v200);
+            // grad0[25] += x_e234*v197 + x_e134*v206 + x_e124*v215 + x_e123*v224
+            V::store(V::add(V::load(grad0.at(25usize, c)), v200), grad0.at(25usize, c));
+            let v229 = V::mul(y_e1234, t3_1);
+            let w24 = V::load(param0.at(24usize, c));
+            let mut v232 = V::mul(x_e234, v229);
+            v107 = V::neg_mul_add(w24, v229, v107);
+            let v234 = V::mul(y_e1234, t3_2);
+            v87 = V::neg_mul_add(w24, v234, v87);
+            v232 = V::mul_add(x_e134, v234, v232);
+            let v239 = V::mul(y_e1234, t3_3);
+            v124 = V::mul_add(w24, v239, v124);
+            let mut v243 = V::mul_sub(x_e124, v239, v232);
+            let v244 = V::mul(y_e1234, t3_4);
+            v97 = V::neg_mul_add(w24, v244, v97);
+            v243 = V::neg_mul_add(x_e123, v244, v243);
+            // grad0[24] += x_e124*v239 - (x_e234*v229 + x_e134*v234) - x_e123*v244
+            V::store(V::add(V::load(grad0.at(24usize, c)), v243), grad0.at(24usize, c));
+            let mut v250 = V::mul(y_e24, t3_3);
+            v250 = V::neg_mul_add(y_e34, t3_2, v250);
+            v250 = V::neg_mul_add(y_e23, t3_4, v250);
+            let w23 = V::load(param0.at(23usize, c));
+            let mut v256 = V::mul(x_e234, v250);
+            v107 = V::mul_add(w23, v250, v107);
+            let mut v258 = V::mul(y_e34, t3_1);
+            v258 = V::mul_add(y_e14, t3_3, v258);
+            let v262 = V::mul_sub(y_e13, t3_4, v258);
+            v87 = V::mul_add(w23, v262, v87);
+            v256 = V::mul_add(x_e134, v262, v256);
+            let mut v267 = V::mul(y_e24, t3_1);
+            v267 = V::mul_add(y_e14, t3_2, v267);
+            let v271 = V::mul_sub(y_e12, t3_4, v267);
+            v124 = V::mul_add(w23, v271, v124);
+            v256 = V::mul_add(x_e124, v271, v256);
+            let mut v276 = V::mul(y_e23, t3_1);
+            v276 = V::mul_add(y_e13, t3_2, v276);
+            let v280 = V::mul_sub(y_e12, t3_3, v276);
+            v97 = V::mul_add(w23, v280, v97);
+            v256 = V::mul_add(x_e123, v280, v256);
+            // grad0[23] += x_e234*v253 + x_e134*v262 + x_e124*v271 + x_e123*v280
+            V::store(V::add(V::load(grad0.at(23usize, c)), v256), grad0.at(23usize, c));
+            let v285 = V::mul(y_e234, t3_0);
+            let w22 = V::load(param0.at(22usize, c));
+            let mut v288 = V::mul(x_e234, v285);
+            v107 = V::mul_add(w22, v285, v107);
+            // out0[14] = w28*v105 - w29*v81 + w27*v137 + w26*v161 + w25*v197 - w24*v229 + w23*v253 + w22*v285
+            V::store(v107, out0.at(14usize, c));
+            let v290 = V::mul(y_e134, t3_0);
+            v87 = V::neg_mul_add(w22, v290, v87);
+            // out0[13] = w29*v86 + w28*v114 + w27*v142 + w26*v170 + w25*v206 - w24*v234 + w23*v262 - w22*v290
+            V::store(v87, out0.at(13usize, c));
+            v288 = V::neg_mul_add(x_e134, v290, v288);
+            let v295 = V::mul(y_e124, t3_0);
+            v124 = V::neg_mul_add(w22, v295, v124);
+            // out0[12] = w28*v123 - w29*v91 + w27*v147 + w26*v179 + w25*v215 + w24*v239 + w23*v271 - w22*v295
+            V::store(v124, out0.at(12usize, c));
+            v288 = V::neg_mul_add(x_e124, v295, v288);
+            let v300 = V::mul(y_e123, t3_0);
+            v97 = V::neg_mul_add(w22, v300, v97);
+            // out0[11] = w29*v96 + w28*v132 + w27*v152 + w26*v188 + w25*v224 - w24*v244 + w23*v280 - w22*v300
+            V::store(v97, out0.at(11usize, c));
+            v288 = V::neg_mul_add(x_e123, v300, v288);
+            // grad0[22] += x_e234*v285 - x_e134*v290 - x_e124*v295 - x_e123*v300
+            V::store(V::add(V::load(grad0.at(22usize, c)), v288), grad0.at(22usize, c));
+            let v305 = V::mul(y_e12, t3_15);
+            let w21 = V::load(param0.at(21usize, c));
+            let mut v307 = V::mul(w21, v305);
+            let x_e34 = V::load(x.at(10usize, c));
+            let mut v309 = V::mul(x_e34, v305);
+            let v310 = V::mul(y_e13, t3_15);
+            let x_e24 = V::load(x.at(9usize, c));
+            v309 = V::neg_mul_add(x_e24, v310, v309);
+            let v315 = V::mul(y_e14, t3_15);
+            let mut v316 = V::mul(w21, v315);
+            let x_e23 = V::load(x.at(8usize, c));
+            v309 = V::mul_add(x_e23, v315, v309);
+            let v320 = V::mul(y_e23, t3_15);
+            let mut v321 = V::mul(w21, v320);
+            let x_e14 = V::load(x.at(7usize, c));
+            v309 = V::mul_add(x_e14, v320, v309);
+            let v325 = V::mul(y_e24, t3_15);
+            let x_e13 = V::load(x.at(6usize, c));
+            v309 = V::neg_mul_add(x_e13, v325, v309);
+            let v330 = V::mul(y_e34, t3_15);
+            let mut v331 = V::mul(w21, v330);
+            let x_e12 = V::load(x.at(5usize, c));
+            v309 = V::mul_add(x_e12, v330, v309);
+            // grad0[21] += x_e34*v305 - x_e24*v310 + x_e23*v315 + x_e14*v320 - x_e13*v325 + x_e12*v330
+            V::store(V::add(V::load(grad0.at(21usize, c)), v309), grad0.at(21usize, c));
+            let mut v336 = V::mul(y_e123, t3_12);
+            v336 = V::neg_mul_add(y_e124, t3_11, v336);
+            let w20 = V::load(param0.at(20usize, c));
+            let mut v340 = V::mul(x_e34, v336);
+            v307 = V::mul_add(w20, v336, v307);
+            let mut v342 = V::mul(y_e134, t3_11);
+            v342 = V::neg_mul_add(y_e123, t3_13, v342);
+            let mut v345 = V::mul(w20, v342);
+            v345 = V::neg_mul_add(w21, v310, v345);
+            v340 = V::mul_add(x_e24, v342, v340);
+            let mut v350 = V::mul(y_e124, t3_13);
+            v350 = V::neg_mul_add(y_e134, t3_12, v350);
+            v316 = V::mul_add(w20, v350, v316);
+            v340 = V::mul_add(x_e23, v350, v340);
+            let mut v356 = V::mul(y_e234, t3_11);
+            v356 = V::mul_add(y_e123, t3_14, v356);
+            v321 = V::neg_mul_add(w20, v356, v321);
+            v340 = V::neg_mul_add(x_e14, v356, v340);
+            let mut v363 = V::mul(y_e234, t3_12);
+            v363 = V::mul_add(y_e124, t3_14, v363);
+            let mut v366 = V::mul(w20, v363);
+            v366 = V::neg_mul_add(w21, v325, v366);
+            v340 = V::mul_add(x_e13, v363, v340);
+            let mut v370 = V::mul(y_e234, t3_13);
+            v370 = V::mul_add(y_e134, t3_14, v370);
+            v331 = V::neg_mul_add(w20, v370, v331);
+            v340 = V::neg_mul_add(x_e12, v370, v340);
+            // grad0[20] += x_e34*v337 + x_e24*v344 + x_e23*v351 - x_e14*v358 + x_e13*v365 - x_e12*v372
+            V::store(V::add(V::load(grad0.at(20usize, c)), v340), grad0.at(20usize, c));
+            let mut v377 = V::mul(y_e2, t3_14);
+            v377 = V::mul_add(y_e1, t3_13, v377);
+            let w19 = V::load(param0.at(19usize, c));
+            let mut v382 = V::mul(x_e34, v377);
+            v307 = V::mul_add(w19, v377, v307);
+            let mut v385 = V::mul(y_e1, t3_12);
+            v385 = V::neg_mul_add(y_e3, t3_14, v385);
+            v345 = V::mul_add(w19, v385, v345);
+            v382 = V::mul_add(x_e24, v385, v382);
+            let mut v391 = V::mul(y_e4, t3_14);
+            v391 = V::mul_add(y_e1, t3_11, v391);
+            v316 = V::mul_add(w19, v391, v316);
+            v382 = V::mul_add(x_e23, v391, v382);
+            let mut v398 = V::mul(y_e3, t3_13);
+            v398 = V::mul_add(y_e2, t3_12, v398);
+            v321 = V::neg_mul_add(w19, v398, v321);
+            v382 = V::neg_mul_add(x_e14, v398, v382);
+            let mut v405 = V::mul(y_e4, t3_13);
+            v405 = V::neg_mul_add(y_e2, t3_11, v405);
+            v366 = V::mul_add(w19, v405, v366);
+            v382 = V::mul_add(x_e13, v405, v382);
+            let mut v412 = V::mul(y_e4, t3_12);
+            v412 = V::mul_add(y_e3, t3_11, v412);
+            v331 = V::mul_add(w19, v412, v331);
+            v382 = V::mul_add(x_e12, v412, v382);
+            // grad0[19] += x_e34*v379 + x_e24*v386 + x_e23*v393 - x_e14*v400 + x_e13*v407 + x_e12*v414
+            V::store(V::add(V::load(grad0.at(19usize, c)), v382), grad0.at(19usize, c));
+            let v419 = V::mul(y_e1234, t3_5);
+            let w18 = V::load(param0.at(18usize, c));
+            v307 = V::neg_mul_add(w18, v419, v307);
+            let v424 = V::mul(y_e1234, t3_6);
+            let mut v426 = V::mul(x_e24, v424);
+            v345 = V::mul_add(w18, v424, v345);
+            v426 = V::neg_mul_add(x_e34, v419, v426);
+            let v429 = V::mul(y_e1234, t3_7);
+            v316 = V::neg_mul_add(w18, v429, v316);
+            v426 = V::neg_mul_add(x_e23, v429, v426);
+            let v434 = V::mul(y_e1234, t3_8);
+            v321 = V::mul_add(w18, v434, v321);
+            v426 = V::mul_add(x_e14, v434, v426);
+            let v439 = V::mul(y_e1234, t3_9);
+            v366 = V::neg_mul_add(w18, v439, v366);
+            v426 = V::neg_mul_add(x_e13, v439, v426);
+            let v444 = V::mul(y_e1234, t3_10);
+            v331 = V::mul_add(w18, v444, v331);
+            v426 = V::mul_add(x_e12, v444, v426);
+            // grad0[18] += x_e24*v424 - x_e34*v419 - x_e23*v429 + x_e14*v434 - x_e13*v439 + x_e12*v444
+            V::store(V::add(V::load(grad0.at(18usize, c)), v426), grad0.at(18usize, c));
+            let mut v450 = V::mul(y_e23, t3_9);
+            v450 = V::neg_mul_add(y_e24, t3_8, v450);
+            v450 = V::neg_mul_add(y_e14, t3_6, v450);
+            v450 = V::mul_add(y_e13, t3_7, v450);
+            let w17 = V::load(param0.at(17usize, c));
+            let mut v458 = V::mul(x_e34, v450);
+            v307 = V::mul_add(w17, v450, v307);
+            let mut v460 = V::mul(y_e34, t3_8);
+            v460 = V::neg_mul_add(y_e23, t3_10, v460);
+            v460 = V::neg_mul_add(y_e14, t3_5, v460);
+            v460 = V::mul_add(y_e12, t3_7, v460);
+            v345 = V::mul_add(w17, v460, v345);
+            v458 = V::mul_add(x_e24, v460, v458);
+            let mut v472 = V::mul(y_e24, t3_10);
+            v472 = V::neg_mul_add(y_e34, t3_9, v472);
+            v472 = V::neg_mul_add(y_e13, t3_5, v472);
+            v472 = V::mul_add(y_e12, t3_6, v472);
+            v316 = V::mul_add(w17, v472, v316);
+            v458 = V::mul_add(x_e23, v472, v458);
+            let mut v482 = V::mul(y_e34, t3_6);
+            v482 = V::mul_add(y_e24, t3_5, v482);
+            v482 = V::mul_add(y_e13, t3_10, v482);
+            v482 = V::mul_add(y_e12, t3_9, v482);
+            v321 = V::mul_add(w17, v482, v321);
+            v458 = V::mul_add(x_e14, v482, v458);
+            let mut v494 = V::mul(y_e23, t3_5);
+            v494 = V::neg_mul_add(y_e34, t3_7, v494);
+            v494 = V::neg_mul_add(y_e14, t3_10, v494);
+            v494 = V::mul_add(y_e12, t3_8, v494);
+            v366 = V::mul_add(w17, v494, v366);
+            v458 = V::mul_add(x_e13, v494, v458);
+            let mut v504 = V::mul(y_e24, t3_7);
+            v504 = V::mul_add(y_e23, t3_6, v504);
+            v504 = V::mul_add(y_e14, t3_9, v504);
+            v504 = V::mul_add(y_e13, t3_8, v504);
+            v331 = V::neg_mul_add(w17, v504, v331);
+            v458 = V::neg_mul_add(x_e12, v504, v458);
+            // grad0[17] += x_e34*v455 + x_e24*v466 + x_e23*v477 + x_e14*v488 + x_e13*v499 - x_e12*v510
+            V::store(V::add(V::load(grad0.at(17usize, c)), v458), grad0.at(17usize, c));
+            let v515 = V::mul(y_1, t3_10);
+            let w16 = V::load(param0.at(16usize, c));
+            let mut v518 = V::mul(x_e34, v515);
+            v307 = V::mul_add(w16, v515, v307);
+            let v520 = V::mul(y_1, t3_9);
+            v345 = V::mul_add(w16, v520, v345);
+            v518 = V::mul_add(x_e24, v520, v518);
+            let v525 = V::mul(y_1, t3_8);
+            v316 = V::mul_add(w16, v525, v316);
+            v518 = V::mul_add(x_e23, v525, v518);
+            let v530 = V::mul(y_1, t3_7);
+            v321 = V::mul_add(w16, v530, v321);
+            v518 = V::mul_add(x_e14, v530, v518);
+            let v535 = V::mul(y_1, t3_6);
+            v366 = V::mul_add(w16, v535, v366);
+            v518 = V::mul_add(x_e13, v535, v518);
+            let v540 = V::mul(y_1, t3_5);
+            v331 = V::mul_add(w16, v540, v331);
+            v518 = V::mul_add(x_e12, v540, v518);
+            // grad0[16] += x_e34*v515 + x_e24*v520 + x_e23*v525 + x_e14*v530 + x_e13*v535 + x_e12*v540
+            V::store(V::add(V::load(grad0.at(16usize, c)), v518), grad0.at(16usize, c));
+            let mut v545 = V::mul(y_e234, t3_2);
+            v545 = V::mul_add(y_e134, t3_1, v545);
+            let w15 = V::load(param0.at(15usize, c));
+            v307 = V::neg_mul_add(w15, v545, v307);
+            let mut v552 = V::mul(y_e234, t3_3);
+            v552 = V::neg_mul_add(y_e124, t3_1, v552);
+            let mut v556 = V::mul(x_e24, v552);
+            v345 = V::mul_add(w15, v552, v345);
+            v556 = V::neg_mul_add(x_e34, v545, v556);
+            let mut v559 = V::mul(y_e234, t3_4);
+            v559 = V::mul_add(y_e123, t3_1, v559);
+            v316 = V::neg_mul_add(w15, v559, v316);
+            v556 = V::neg_mul_add(x_e23, v559, v556);
+            let mut v566 = V::mul(y_e134, t3_3);
+            v566 = V::mul_add(y_e124, t3_2, v566);
+            v321 = V::neg_mul_add(w15, v566, v321);
+            v556 = V::neg_mul_add(x_e14, v566, v556);
+            let mut v573 = V::mul(y_e134, t3_4);
+            v573 = V::neg_mul_add(y_e123, t3_2, v573);
+            v366 = V::mul_add(w15, v573, v366);
+            v556 = V::mul_add(x_e13, v573, v556);
+            let mut v580 = V::mul(y_e124, t3_4);
+            v580 = V::mul_add(y_e123, t3_3, v580);
+            v331 = V::mul_add(w15, v580, v331);
+            v556 = V::mul_add(x_e12, v580, v556);
+            // grad0[15] += x_e24*v554 - x_e34*v547 - x_e23*v561 - x_e14*v568 + x_e13*v575 + x_e12*v582
+            V::store(V::add(V::load(grad0.at(15usize, c)), v556), grad0.at(15usize, c));
+            let mut v588 = V::mul(y_e3, t3_4);
+            v588 = V::neg_mul_add(y_e4, t3_3, v588);
+            let w14 = V::load(param0.at(14usize, c));
+            let mut v592 = V::mul(x_e34, v588);
+            v307 = V::mul_add(w14, v588, v307);
+            let mut v595 = V::mul(y_e2, t3_4);
+            v595 = V::neg_mul_add(y_e4, t3_2, v595);
+            v345 = V::mul_add(w14, v595, v345);
+            v592 = V::mul_add(x_e24, v595, v592);
+            let mut v602 = V::mul(y_e2, t3_3);
+            v602 = V::neg_mul_add(y_e3, t3_2, v602);
+            v316 = V::mul_add(w14, v602, v316);
+            v592 = V::mul_add(x_e23, v602, v592);
+            let mut v608 = V::mul(y_e4, t3_1);
+            v608 = V::mul_add(y_e1, t3_4, v608);
+            v321 = V::neg_mul_add(w14, v608, v321);
+            v592 = V::neg_mul_add(x_e14, v608, v592);
+            let mut v615 = V::mul(y_e3, t3_1);
+            v615 = V::mul_add(y_e1, t3_3, v615);
+            v366 = V::neg_mul_add(w14, v615, v366);
+            v592 = V::neg_mul_add(x_e13, v615, v592);
+            let mut v622 = V::mul(y_e2, t3_1);
+            v622 = V::mul_add(y_e1, t3_2, v622);
+            v331 = V::neg_mul_add(w14, v622, v331);
+            v592 = V::neg_mul_add(x_e12, v622, v592);
+            // grad0[14] += x_e34*v589 + x_e24*v596 + x_e23*v603 - x_e14*v610 - x_e13*v617 - x_e12*v624
+            V::store(V::add(V::load(grad0.at(14usize, c)), v592), grad0.at(14usize, c));
+            let v629 = V::mul(y_e34, t3_0);
+            let w13 = V::load(param0.at(13usize, c));
+            let mut v632 = V::mul(x_e34, v629);
+            v307 = V::neg_mul_add(w13, v629, v307);
+            // out0[10] = w21*v305 + w20*v337 + w19*v379 - w18*v419 + w17*v455 + w16*v515 - w15*v547 + w14*v589 - w13*v629
+            V::store(v307, out0.at(10usize, c));
+            let v634 = V::mul(y_e24, t3_0);
+            v345 = V::neg_mul_add(w13, v634, v345);
+            // out0[9] = w20*v344 - w21*v310 + w19*v386 + w18*v424 + w17*v466 + w16*v520 + w15*v554 + w14*v596 - w13*v634
+            V::store(v345, out0.at(9usize, c));
+            v632 = V::mul_add(x_e24, v634, v632);
+            let v639 = V::mul(y_e23, t3_0);
+            v316 = V::neg_mul_add(w13, v639, v316);
+            // out0[8] = w21*v315 + w20*v351 + w19*v393 - w18*v429 + w17*v477 + w16*v525 - w15*v561 + w14*v603 - w13*v639
+            V::store(v316, out0.at(8usize, c));
+            v632 = V::mul_add(x_e23, v639, v632);
+            let v644 = V::mul(y_e14, t3_0);
+            v321 = V::mul_add(w13, v644, v321);
+            // out0[7] = w21*v320 - w20*v358 - w19*v400 + w18*v434 + w17*v488 + w16*v530 - w15*v568 - w14*v610 + w13*v644
+            V::store(v321, out0.at(7usize, c));
+            let mut v648 = V::mul_sub(x_e14, v644, v632);
+            let v649 = V::mul(y_e13, t3_0);
+            v366 = V::mul_add(w13, v649, v366);
+            // out0[6] = w20*v365 - w21*v325 + w19*v407 - w18*v439 + w17*v499 + w16*v535 + w15*v575 - w14*v617 + w13*v649
+            V::store(v366, out0.at(6usize, c));
+            v648 = V::mul_add(x_e13, v649, v648);
+            let v654 = V::mul(y_e12, t3_0);
+            v331 = V::mul_add(w13, v654, v331);
+            // out0[5] = w21*v330 - w20*v372 + w19*v414 + w18*v444 - w17*v510 + w16*v540 + w15*v582 - w14*v624 + w13*v654
+            V::store(v331, out0.at(5usize, c));
+            v648 = V::mul_add(x_e12, v654, v648);
+            // grad0[13] += x_e14*v644 - (x_e34*v629 + x_e24*v634 + x_e23*v639) + x_e13*v649 + x_e12*v654
+            V::store(V::add(V::load(grad0.at(13usize, c)), v648), grad0.at(13usize, c));
+            let v659 = V::mul(y_e123, t3_15);
+            let w12 = V::load(param0.at(12usize, c));
+            let x_e4 = V::load(x.at(4usize, c));
+            let v664 = V::mul(y_e124, t3_15);
+            let mut v665 = V::mul(w12, v664);
+            let x_e3 = V::load(x.at(3usize, c));
+            let mut v667 = V::mul(x_e3, v664);
+            v667 = V::neg_mul_add(x_e4, v659, v667);
+            let v669 = V::mul(y_e134, t3_15);
+            let x_e2 = V::load(x.at(2usize, c));
+            v667 = V::neg_mul_add(x_e2, v669, v667);
+            let v674 = V::mul(y_e234, t3_15);
+            let mut v675 = V::mul(w12, v674);
+            let x_e1 = V::load(x.at(1usize, c));
+            v667 = V::mul_add(x_e1, v674, v667);
+            // grad0[12] += x_e3*v664 - x_e4*v659 - x_e2*v669 + x_e1*v674
+            V::store(V::add(V::load(grad0.at(12usize, c)), v667), grad0.at(12usize, c));
+            let v679 = V::mul(y_e1234, t3_11);
+            let w11 = V::load(param0.at(11usize, c));
+            let mut v681 = V::mul(w11, v679);
+            let mut v682 = V::mul(x_e4, v679);
+            v681 = V::neg_mul_add(w12, v659, v681);
+            let v684 = V::mul(y_e1234, t3_12);
+            v665 = V::neg_mul_add(w11, v684, v665);
+            v682 = V::neg_mul_add(x_e3, v684, v682);
+            let v689 = V::mul(y_e1234, t3_13);
+            let mut v690 = V::mul(w11, v689);
+            v690 = V::neg_mul_add(w12, v669, v690);
+            v682 = V::mul_add(x_e2, v689, v682);
+            let v694 = V::mul(y_e1234, t3_14);
+            v675 = V::mul_add(w11, v694, v675);
+            v682 = V::mul_add(x_e1, v694, v682);
+            // grad0[11] += x_e4*v679 - x_e3*v684 + x_e2*v689 + x_e1*v694
+            V::store(V::add(V::load(grad0.at(11usize, c)), v682), grad0.at(11usize, c));
+            let mut v699 = V::mul(y_e23, t3_14);
+            v699 = V::mul_add(y_e13, t3_13, v699);
+            v699 = V::mul_add(y_e12, t3_12, v699);
+            let w10 = V::load(param0.at(10usize, c));
+            let mut v706 = V::mul(x_e4, v699);
+            v681 = V::mul_add(w10, v699, v681);
+            let mut v708 = V::mul(y_e24, t3_14);
+            v708 = V::mul_add(y_e14, t3_13, v708);
+            let v712 = V::mul_sub(y_e12, t3_11, v708);
+            v665 = V::mul_add(w10, v712, v665);
+            v706 = V::mul_add(x_e3, v712, v706);
+            let mut v717 = V::mul(y_e34, t3_14);
+            v717 = V::neg_mul_add(y_e14, t3_12, v717);
+            v717 = V::neg_mul_add(y_e13, t3_11, v717);
+            v690 = V::mul_add(w10, v717, v690);
+            v706 = V::mul_add(x_e2, v717, v706);
+            let mut v726 = V::mul(y_e34, t3_13);
+            v726 = V::mul_add(y_e24, t3_12, v726);
+            v726 = V::mul_add(y_e23, t3_11, v726);
+            v675 = V::mul_add(w10, v726, v675);
+            v706 = V::mul_add(x_e1, v726, v706);
+            // grad0[10] += x_e4*v703 + x_e3*v712 + x_e2*v721 + x_e1*v730
+            V::store(V::add(V::load(grad0.at(10usize, c)), v706), grad0.at(10usize, c));
+            let mut v735 = V::mul(y_e234, t3_8);
+            v735 = V::mul_add(y_e134, t3_6, v735);
+            v735 = V::mul_add(y_e124, t3_5, v735);
+            let w9 = V::load(param0.at(9usize, c));
+            v681 = V::neg_mul_add(w9, v735, v681);
+            let mut v744 = V::mul(y_e234, t3_9);
+            v744 = V::mul_add(y_e134, t3_7, v744);
+            v744 = V::neg_mul_add(y_e123, t3_5, v744);
+            let mut v750 = V::mul(x_e3, v744);
+            v665 = V::mul_add(w9, v744, v665);
+            v750 = V::neg_mul_add(x_e4, v735, v750);
+            let mut v754 = V::mul(y_e124, t3_7);
+            v754 = V::neg_mul_add(y_e234, t3_10, v754);
+            v754 = V::mul_add(y_e123, t3_6, v754);
+            v690 = V::mul_add(w9, v754, v690);
+            v750 = V::mul_add(x_e2, v754, v750);
+            let mut v762 = V::mul(y_e134, t3_10);
+            v762 = V::mul_add(y_e124, t3_9, v762);
+            v762 = V::mul_add(y_e123, t3_8, v762);
+            v675 = V::mul_add(w9, v762, v675);
+            v750 = V::mul_add(x_e1, v762, v750);
+            // grad0[9] += x_e3*v748 - x_e4*v739 + x_e2*v757 + x_e1*v766
+            V::store(V::add(V::load(grad0.at(9usize, c)), v750), grad0.at(9usize, c));
+            let mut v771 = V::mul(y_e3, t3_10);
+            v771 = V::mul_add(y_e2, t3_9, v771);
+            v771 = V::mul_add(y_e1, t3_7, v771);
+            let w8 = V::load(param0.at(8usize, c));
+            v681 = V::neg_mul_add(w8, v771, v681);
+            let mut v780 = V::mul(y_e4, t3_10);
+            v780 = V::neg_mul_add(y_e2, t3_8, v780);
+            v780 = V::neg_mul_add(y_e1, t3_6, v780);
+            let mut v786 = V::mul(x_e3, v780);
+            v665 = V::mul_add(w8, v780, v665);
+            v786 = V::neg_mul_add(x_e4, v771, v786);
+            let mut v789 = V::mul(y_e4, t3_9);
+            v789 = V::mul_add(y_e3, t3_8, v789);
+            v789 = V::neg_mul_add(y_e1, t3_5, v789);
+            v690 = V::mul_add(w8, v789, v690);
+            v786 = V::mul_add(x_e2, v789, v786);
+            let mut v798 = V::mul(y_e4, t3_7);
+            v798 = V::mul_add(y_e3, t3_6, v798);
+            v798 = V::mul_add(y_e2, t3_5, v798);
+            v675 = V::mul_add(w8, v798, v675);
+            v786 = V::mul_add(x_e1, v798, v786);
+            // grad0[8] += x_e3*v784 - x_e4*v775 + x_e2*v793 + x_e1*v802
+            V::store(V::add(V::load(grad0.at(8usize, c)), v786), grad0.at(8usize, c));
+            let mut v807 = V::mul(y_e34, t3_3);
+            v807 = V::mul_add(y_e24, t3_2, v807);
+            v807 = V::mul_add(y_e14, t3_1, v807);
+            let w7 = V::load(param0.at(7usize, c));
+            let mut v814 = V::mul(x_e4, v807);
+            v681 = V::mul_add(w7, v807, v681);
+            let mut v817 = V::mul(y_e23, t3_2);
+            v817 = V::neg_mul_add(y_e34, t3_4, v817);
+            v817 = V::mul_add(y_e13, t3_1, v817);
+            v665 = V::mul_add(w7, v817, v665);
+            v814 = V::mul_add(x_e3, v817, v814);
+            let mut v825 = V::mul(y_e24, t3_4);
+            v825 = V::mul_add(y_e23, t3_3, v825);
+            let v829 = V::mul_sub(y_e12, t3_1, v825);
+            v690 = V::mul_add(w7, v829, v690);
+            v814 = V::mul_add(x_e2, v829, v814);
+            let mut v834 = V::mul(y_e14, t3_4);
+            v834 = V::mul_add(y_e13, t3_3, v834);
+            v834 = V::mul_add(y_e12, t3_2, v834);
+            v675 = V::mul_add(w7, v834, v675);
+            v814 = V::mul_add(x_e1, v834, v814);
+            // grad0[7] += x_e4*v811 + x_e3*v820 + x_e2*v829 + x_e1*v838
+            V::store(V::add(V::load(grad0.at(7usize, c)), v814), grad0.at(7usize, c));
+            let v843 = V::mul(y_1, t3_4);
+            let w6 = V::load(param0.at(6usize, c));
+            let mut v846 = V::mul(x_e4, v843);
+            v681 = V::mul_add(w6, v843, v681);
+            let v848 = V::mul(y_1, t3_3);
+            v665 = V::mul_add(w6, v848, v665);
+            v846 = V::mul_add(x_e3, v848, v846);
+            let v853 = V::mul(y_1, t3_2);
+            v690 = V::mul_add(w6, v853, v690);
+            v846 = V::mul_add(x_e2, v853, v846);
+            let v858 = V::mul(y_1, t3_1);
+            v675 = V::mul_add(w6, v858, v675);
+            v846 = V::mul_add(x_e1, v858, v846);
+            // grad0[6] += x_e4*v843 + x_e3*v848 + x_e2*v853 + x_e1*v858
+            V::store(V::add(V::load(grad0.at(6usize, c)), v846), grad0.at(6usize, c));
+            let v863 = V::mul(y_e4, t3_0);
+            let w5 = V::load(param0.at(5usize, c));
+            let mut v866 = V::mul(x_e4, v863);
+            v681 = V::neg_mul_add(w5, v863, v681);
+            // out0[4] = w11*v679 - w12*v659 + w10*v703 - w9*v739 - w8*v775 + w7*v811 + w6*v843 - w5*v863
+            V::store(v681, out0.at(4usize, c));
+            let v868 = V::mul(y_e3, t3_0);
+            v665 = V::neg_mul_add(w5, v868, v665);
+            // out0[3] = w12*v664 - w11*v684 + w10*v712 + w9*v748 + w8*v784 + w7*v820 + w6*v848 - w5*v868
+            V::store(v665, out0.at(3usize, c));
+            v866 = V::mul_add(x_e3, v868, v866);
+            let v873 = V::mul(y_e2, t3_0);
+            v690 = V::neg_mul_add(w5, v873, v690);
+            // out0[2] = w11*v689 - w12*v669 + w10*v721 + w9*v757 + w8*v793 + w7*v829 + w6*v853 - w5*v873
+            V::store(v690, out0.at(2usize, c));
+            v866 = V::mul_add(x_e2, v873, v866);
+            let v878 = V::mul(y_e1, t3_0);
+            v675 = V::mul_add(w5, v878, v675);
+            // out0[1] = w12*v674 + w11*v694 + w10*v730 + w9*v766 + w8*v802 + w7*v838 + w6*v858 + w5*v878
+            V::store(v675, out0.at(1usize, c));
+            // grad0[5] += x_e1*v878 - (x_e4*v863 + x_e3*v868 + x_e2*v873)
+            V::store(
+                V::add(V::load(grad0.at(5usize, c)), V::mul_sub(x_e1, v878, v866)),
+                grad0.at(5usize, c),
+            );
+            let v883 = V::mul(y_e1234, t3_15);
+            let mut v885 = V::mul(V::load(param0.at(4usize, c)), v883);
+            let x_1 = V::load(x.at(0usize, c));
+            // grad0[4] += x_1*v883
+            V::store(
+                V::add(V::load(grad0.at(4usize, c)), V::mul(x_1, v883)),
+                grad0.at(4usize, c),
+            );
+            let mut v888 = V::mul(y_e234, t3_14);
+            v888 = V::mul_add(y_e134, t3_13, v888);
+            v888 = V::mul_add(y_e124, t3_12, v888);
+            v888 = V::mul_add(y_e123, t3_11, v888);
+            // grad0[3] += x_1*v894
+            V::store(
+                V::add(V::load(grad0.at(3usize, c)), V::mul(x_1, v888)),
+                grad0.at(3usize, c),
+            );
+            v885 = V::mul_add(V::load(param0.at(3usize, c)), v888, v885);
+            let mut v899 = V::mul(y_e34, t3_10);
+            v899 = V::mul_add(y_e24, t3_9, v899);
+            v899 = V::mul_add(y_e23, t3_8, v899);
+            v899 = V::mul_add(y_e14, t3_7, v899);
+            v899 = V::mul_add(y_e13, t3_6, v899);
+            v899 = V::mul_add(y_e12, t3_5, v899);
+            // grad0[2] += x_1*v909
+            V::store(
+                V::add(V::load(grad0.at(2usize, c)), V::mul(x_1, v899)),
+                grad0.at(2usize, c),
+            );
+            v885 = V::mul_add(V::load(param0.at(2usize, c)), v899, v885);
+            let mut v914 = V::mul(y_e4, t3_4);
+            v914 = V::mul_add(y_e3, t3_3, v914);
+            v914 = V::mul_add(y_e2, t3_2, v914);
+            v914 = V::mul_add(y_e1, t3_1, v914);
+            // grad0[1] += x_1*v920
+            V::store(
+                V::add(V::load(grad0.at(1usize, c)), V::mul(x_1, v914)),
+                grad0.at(1usize, c),
+            );
+            v885 = V::mul_add(V::load(param0.at(1usize, c)), v914, v885);
+            let v925 = V::mul(y_1, t3_0);
+            // grad0[0] += x_1*v925
+            V::store(
+                V::add(V::load(grad0.at(0usize, c)), V::mul(x_1, v925)),
+                grad0.at(0usize, c),
+            );
+            v885 = V::mul_add(V::load(param0.at(0usize, c)), v925, v885);
+            v885 = V::mul_add(
+                V::mul(gate::<V>(args.gate, y_1), V::load(t2.at(0usize, c))),
+                gate_slope::<V>(args.gate, x_1),
+                v885,
+            );
+            // out0[0] = w4*v883 + w3*v894 + w2*v909 + w1*v920 + w0*v925 + gate(y_1)*t2_0*gate'(x_1)
+            V::store(v885, out0.at(0usize, c));
+        }
+    }
+}
+pub(super) static SGP_6: Stage = stage!(sgp_6);
 /// `o = weighted_product(w, gate(x), gate(y))`, grades 0,1,2,3,4 and 0,1,2,3,4.
 ///
-/// Forward: 658 flops per lane (416 multiplications, 240 additions).
-/// Backward: 1895 flops per lane (1122 multiplications, 769 additions).
+/// Forward: 643 flops per lane (401 multiplications, 240 additions).
+/// Backward: 2059 flops per lane (1189 multiplications, 866 additions).
 pub(super) static SGP_PROGRAM_0: Program = Program {
     name: "sgp",
     formula: "o = weighted_product(w, gate(x), gate(y))",
@@ -1753,15 +1864,33 @@ pub(super) static SGP_PROGRAM_0: Program = Program {
     params: &[("w", 35usize)],
     output_components: 16usize,
     forward: Plan {
-        cuts: &[],
+        cuts: &[16usize, 1],
         row_sums: 0usize,
         saved_row_sums: 0usize,
         stages: &[
             StageCall {
                 stage: &super::sgp::SGP_0,
                 inputs: &[Slot::External(0usize), Slot::External(1usize)],
-                outputs: &[Slot::External(0usize)],
+                outputs: &[Slot::Cut(0usize)],
                 params: &[0],
+                param_grads: &[],
+                rows: &[],
+                row_sums: &[],
+            },
+            StageCall {
+                stage: &super::sgp::SGP_1,
+                inputs: &[Slot::External(0usize), Slot::External(1usize)],
+                outputs: &[Slot::Cut(1usize)],
+                params: &[],
+                param_grads: &[],
+                rows: &[],
+                row_sums: &[],
+            },
+            StageCall {
+                stage: &super::sgp::SGP_2,
+                inputs: &[Slot::Cut(0usize), Slot::Cut(1usize)],
+                outputs: &[Slot::External(0usize)],
+                params: &[],
                 param_grads: &[],
                 rows: &[],
                 row_sums: &[],
@@ -1769,18 +1898,69 @@ pub(super) static SGP_PROGRAM_0: Program = Program {
         ],
     },
     backward: Plan {
-        cuts: &[],
+        cuts: &[16usize, 1usize, 1usize, 16],
         row_sums: 0usize,
         saved_row_sums: 0usize,
         stages: &[
             StageCall {
+                stage: &super::sgp::SGP_0,
+                inputs: &[Slot::External(0usize), Slot::External(1usize)],
+                outputs: &[Slot::Cut(0usize)],
+                params: &[0],
+                param_grads: &[],
+                rows: &[],
+                row_sums: &[],
+            },
+            StageCall {
                 stage: &super::sgp::SGP_1,
+                inputs: &[Slot::External(0usize), Slot::External(1usize)],
+                outputs: &[Slot::Cut(1usize)],
+                params: &[],
+                param_grads: &[],
+                rows: &[],
+                row_sums: &[],
+            },
+            StageCall {
+                stage: &super::sgp::SGP_3,
+                inputs: &[Slot::Cut(0usize), Slot::External(2usize)],
+                outputs: &[Slot::Cut(2usize)],
+                params: &[],
+                param_grads: &[],
+                rows: &[],
+                row_sums: &[],
+            },
+            StageCall {
+                stage: &super::sgp::SGP_4,
+                inputs: &[Slot::Cut(1usize), Slot::External(2usize)],
+                outputs: &[Slot::Cut(3usize)],
+                params: &[],
+                param_grads: &[],
+                rows: &[],
+                row_sums: &[],
+            },
+            StageCall {
+                stage: &super::sgp::SGP_5,
                 inputs: &[
                     Slot::External(0usize),
+                    Slot::Cut(3usize),
+                    Slot::Cut(2usize),
                     Slot::External(1usize),
-                    Slot::External(2usize),
                 ],
-                outputs: &[Slot::External(0usize), Slot::External(1usize)],
+                outputs: &[Slot::External(1usize)],
+                params: &[0],
+                param_grads: &[],
+                rows: &[],
+                row_sums: &[],
+            },
+            StageCall {
+                stage: &super::sgp::SGP_6,
+                inputs: &[
+                    Slot::External(1usize),
+                    Slot::Cut(3usize),
+                    Slot::External(0usize),
+                    Slot::Cut(2usize),
+                ],
+                outputs: &[Slot::External(0usize)],
                 params: &[0],
                 param_grads: &[0],
                 rows: &[],
@@ -1788,583 +1968,583 @@ pub(super) static SGP_PROGRAM_0: Program = Program {
             },
         ],
     },
-    flops: [658usize, 1895],
+    flops: [643usize, 2059],
 };
-/// From `x`, `y`, `w` to `o`: o = weighted_product(w, gate(x), gate(y)).
+/// From `x`, `y`, `w` to cut 0: o = weighted_product(w, gate(x), gate(y)).
 ///
 /// From `sgp` of Cl(1,3,0).
 #[inline(always)]
-unsafe fn sgp_2<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
+unsafe fn sgp_7<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
     // SAFETY: the caller keeps the contract of `StageArgs`; the tier runs on this CPU.
     unsafe {
         let x = args.inputs[0];
         let y = args.inputs[1];
         let out0 = args.outputs[0];
         let param0 = args.params[0];
-        let c0e0 = V::from_f64(0f64);
-        let v1 = gate::<V>(args.gate, c0e0);
         for group in 0..args.groups {
             let c = group * V::LANES;
             x.prefetch::<4usize>(c);
             y.prefetch::<16usize>(c);
-            let v3 = V::mul(V::load(x.at(0usize, c)), v1);
-            let v5 = V::mul(V::load(x.at(1usize, c)), v1);
-            let v7 = V::mul(V::load(x.at(2usize, c)), v1);
-            let v9 = V::mul(V::load(x.at(3usize, c)), v1);
-            let y_1 = V::load(y.at(0usize, c));
-            let v11 = gate::<V>(args.gate, y_1);
-            let v12 = V::mul(y_1, v11);
-            let v14 = V::mul(V::load(y.at(1usize, c)), v11);
-            let v16 = V::mul(V::load(y.at(2usize, c)), v11);
-            let v18 = V::mul(V::load(y.at(3usize, c)), v11);
-            let v20 = V::mul(V::load(y.at(4usize, c)), v11);
-            let v22 = V::mul(V::load(y.at(5usize, c)), v11);
-            let v24 = V::mul(V::load(y.at(6usize, c)), v11);
-            let v26 = V::mul(V::load(y.at(7usize, c)), v11);
-            let v28 = V::mul(V::load(y.at(8usize, c)), v11);
-            let v30 = V::mul(V::load(y.at(9usize, c)), v11);
-            let v32 = V::mul(V::load(y.at(10usize, c)), v11);
-            let v34 = V::mul(V::load(y.at(11usize, c)), v11);
-            let v36 = V::mul(V::load(y.at(12usize, c)), v11);
-            let v38 = V::mul(V::load(y.at(13usize, c)), v11);
-            let v40 = V::mul(V::load(y.at(14usize, c)), v11);
-            let v42 = V::mul(V::load(y.at(15usize, c)), v11);
-            let mut v43 = V::mul(v3, v14);
-            v43 = V::neg_mul_add(v5, v16, v43);
-            v43 = V::neg_mul_add(v7, v18, v43);
-            v43 = V::neg_mul_add(v9, v20, v43);
-            // out0[0] = w0*(v3*v14 - v5*v16 - v7*v18 - v9*v20)
-            V::store(V::mul(V::load(param0.at(0usize, c)), v43), out0.at(0usize, c));
+            let x_e1 = V::load(x.at(0usize, c));
+            let w0 = V::load(param0.at(0usize, c));
+            let y_e1 = V::load(y.at(1usize, c));
+            let mut v4 = V::mul(y_e1, V::mul(x_e1, w0));
+            let x_e2 = V::load(x.at(1usize, c));
+            let y_e2 = V::load(y.at(2usize, c));
+            v4 = V::neg_mul_add(y_e2, V::mul(x_e2, w0), v4);
+            let x_e3 = V::load(x.at(2usize, c));
+            let y_e3 = V::load(y.at(3usize, c));
+            v4 = V::neg_mul_add(y_e3, V::mul(x_e3, w0), v4);
+            let x_e4 = V::load(x.at(3usize, c));
+            let y_e4 = V::load(y.at(4usize, c));
+            v4 = V::neg_mul_add(y_e4, V::mul(x_e4, w0), v4);
+            // out0[0] = y_e1*x_e1*w0 - y_e2*x_e2*w0 - y_e3*x_e3*w0 - y_e4*x_e4*w0
+            V::store(v4, out0.at(0usize, c));
             let w1 = V::load(param0.at(1usize, c));
-            let mut v54 = V::mul(w1, V::mul(v3, v12));
-            let mut v55 = V::mul(v5, v22);
-            v55 = V::mul_add(v7, v24, v55);
-            v55 = V::mul_add(v9, v26, v55);
+            let y_1 = V::load(y.at(0usize, c));
+            let mut v23 = V::mul(y_1, V::mul(x_e1, w1));
+            let mut v25 = V::mul(y_1, V::mul(x_e2, w1));
+            let mut v27 = V::mul(y_1, V::mul(x_e3, w1));
+            let mut v29 = V::mul(y_1, V::mul(x_e4, w1));
             let w2 = V::load(param0.at(2usize, c));
-            v54 = V::mul_add(w2, v55, v54);
-            // out0[1] = w1*v3*v12 + w2*(v9*v26 + v5*v22 + v7*v24)
-            V::store(v54, out0.at(1usize, c));
-            let mut v64 = V::mul(w1, V::mul(v5, v12));
-            let mut v65 = V::mul(v3, v22);
-            v65 = V::mul_add(v7, v28, v65);
-            v65 = V::mul_add(v9, v30, v65);
-            v64 = V::mul_add(w2, v65, v64);
-            // out0[2] = w1*v5*v12 + w2*(v9*v30 + v3*v22 + v7*v28)
-            V::store(v64, out0.at(2usize, c));
-            let mut v73 = V::mul(w1, V::mul(v7, v12));
-            let mut v74 = V::mul(v3, v24);
-            v74 = V::neg_mul_add(v5, v28, v74);
-            v74 = V::mul_add(v9, v32, v74);
-            v73 = V::mul_add(w2, v74, v73);
-            // out0[3] = w1*v7*v12 + w2*(v9*v32 + v3*v24 - v5*v28)
-            V::store(v73, out0.at(3usize, c));
-            let mut v82 = V::mul(w1, V::mul(v9, v12));
-            let mut v83 = V::mul(v3, v26);
-            v83 = V::neg_mul_add(v5, v30, v83);
-            v83 = V::neg_mul_add(v7, v32, v83);
-            v82 = V::mul_add(w2, v83, v82);
-            // out0[4] = w1*v9*v12 + w2*(v3*v26 - v5*v30 - v7*v32)
-            V::store(v82, out0.at(4usize, c));
-            let mut v90 = V::mul(v3, v16);
-            v90 = V::neg_mul_add(v5, v14, v90);
+            let v31 = V::mul(x_e1, w2);
+            let y_e12 = V::load(y.at(5usize, c));
+            v25 = V::mul_add(y_e12, v31, v25);
+            let y_e13 = V::load(y.at(6usize, c));
+            v27 = V::mul_add(y_e13, v31, v27);
+            let y_e14 = V::load(y.at(7usize, c));
+            v29 = V::mul_add(y_e14, v31, v29);
+            let v41 = V::mul(x_e2, w2);
+            v23 = V::mul_add(y_e12, v41, v23);
+            let y_e23 = V::load(y.at(8usize, c));
+            v27 = V::neg_mul_add(y_e23, v41, v27);
+            let y_e24 = V::load(y.at(9usize, c));
+            v29 = V::neg_mul_add(y_e24, v41, v29);
+            let v50 = V::mul(x_e3, w2);
+            v23 = V::mul_add(y_e13, v50, v23);
+            v25 = V::mul_add(y_e23, v50, v25);
+            let y_e34 = V::load(y.at(10usize, c));
+            v29 = V::neg_mul_add(y_e34, v50, v29);
+            // out0[4] = y_1*x_e4*w1 + y_e14*v31 - y_e24*v41 - y_e34*v50
+            V::store(v29, out0.at(4usize, c));
+            let v58 = V::mul(x_e4, w2);
+            v23 = V::mul_add(y_e14, v58, v23);
+            // out0[1] = y_1*x_e1*w1 + y_e12*v41 + y_e13*v50 + y_e14*v58
+            V::store(v23, out0.at(1usize, c));
+            v25 = V::mul_add(y_e24, v58, v25);
+            // out0[2] = y_1*x_e2*w1 + y_e12*v31 + y_e23*v50 + y_e24*v58
+            V::store(v25, out0.at(2usize, c));
+            v27 = V::mul_add(y_e34, v58, v27);
+            // out0[3] = y_1*x_e3*w1 + y_e13*v31 - y_e23*v41 + y_e34*v58
+            V::store(v27, out0.at(3usize, c));
             let w3 = V::load(param0.at(3usize, c));
-            let mut v94 = V::mul(w3, v90);
-            let mut v95 = V::mul(v7, v34);
-            v95 = V::mul_add(v9, v36, v95);
+            let v66 = V::mul(x_e1, w3);
+            let mut v67 = V::mul(y_e2, v66);
+            let mut v68 = V::mul(y_e3, v66);
+            let mut v69 = V::mul(y_e4, v66);
+            let v70 = V::mul(x_e2, w3);
+            v67 = V::neg_mul_add(y_e1, v70, v67);
+            let mut v73 = V::mul(y_e3, v70);
+            let mut v74 = V::mul(y_e4, v70);
+            let v75 = V::mul(x_e3, w3);
+            v68 = V::neg_mul_add(y_e1, v75, v68);
+            v73 = V::neg_mul_add(y_e2, v75, v73);
+            let mut v80 = V::mul(y_e4, v75);
+            let v81 = V::mul(x_e4, w3);
+            v69 = V::neg_mul_add(y_e1, v81, v69);
+            v74 = V::neg_mul_add(y_e2, v81, v74);
+            v80 = V::neg_mul_add(y_e3, v81, v80);
             let w4 = V::load(param0.at(4usize, c));
-            v94 = V::neg_mul_add(w4, v95, v94);
-            // out0[5] = w3*(v3*v16 - v5*v14) - w4*(v7*v34 + v9*v36)
-            V::store(v94, out0.at(5usize, c));
-            let mut v101 = V::mul(v3, v18);
-            v101 = V::neg_mul_add(v7, v14, v101);
-            let mut v104 = V::mul(w3, v101);
-            let mut v105 = V::mul(v5, v34);
-            v105 = V::neg_mul_add(v9, v38, v105);
-            v104 = V::mul_add(w4, v105, v104);
-            // out0[6] = w3*(v3*v18 - v7*v14) + w4*(v5*v34 - v9*v38)
-            V::store(v104, out0.at(6usize, c));
-            let mut v110 = V::mul(v3, v20);
-            v110 = V::neg_mul_add(v9, v14, v110);
-            let mut v113 = V::mul(w3, v110);
-            let mut v114 = V::mul(v5, v36);
-            v114 = V::mul_add(v7, v38, v114);
-            v113 = V::mul_add(w4, v114, v113);
-            // out0[7] = w3*(v3*v20 - v9*v14) + w4*(v5*v36 + v7*v38)
-            V::store(v113, out0.at(7usize, c));
-            let mut v119 = V::mul(v5, v18);
-            v119 = V::neg_mul_add(v7, v16, v119);
-            let mut v122 = V::mul(w3, v119);
-            let mut v123 = V::mul(v3, v34);
-            v123 = V::neg_mul_add(v9, v40, v123);
-            v122 = V::mul_add(w4, v123, v122);
-            // out0[8] = w3*(v5*v18 - v7*v16) + w4*(v3*v34 - v9*v40)
-            V::store(v122, out0.at(8usize, c));
-            let mut v128 = V::mul(v5, v20);
-            v128 = V::neg_mul_add(v9, v16, v128);
-            let mut v131 = V::mul(w3, v128);
-            let mut v132 = V::mul(v3, v36);
-            v132 = V::mul_add(v7, v40, v132);
-            v131 = V::mul_add(w4, v132, v131);
-            // out0[9] = w3*(v5*v20 - v9*v16) + w4*(v3*v36 + v7*v40)
-            V::store(v131, out0.at(9usize, c));
-            let mut v137 = V::mul(v7, v20);
-            v137 = V::neg_mul_add(v9, v18, v137);
-            let mut v140 = V::mul(w3, v137);
-            let mut v141 = V::mul(v3, v38);
-            v141 = V::neg_mul_add(v5, v40, v141);
-            v140 = V::mul_add(w4, v141, v140);
-            // out0[10] = w3*(v7*v20 - v9*v18) + w4*(v3*v38 - v5*v40)
-            V::store(v140, out0.at(10usize, c));
-            let mut v146 = V::mul(v3, v28);
-            v146 = V::neg_mul_add(v5, v24, v146);
-            v146 = V::mul_add(v7, v22, v146);
+            let v89 = V::mul(x_e1, w4);
+            let y_e123 = V::load(y.at(11usize, c));
+            v73 = V::mul_add(y_e123, v89, v73);
+            let y_e124 = V::load(y.at(12usize, c));
+            v74 = V::mul_add(y_e124, v89, v74);
+            let y_e134 = V::load(y.at(13usize, c));
+            v80 = V::mul_add(y_e134, v89, v80);
+            let v99 = V::mul(x_e2, w4);
+            v68 = V::mul_add(y_e123, v99, v68);
+            v69 = V::mul_add(y_e124, v99, v69);
+            let y_e234 = V::load(y.at(14usize, c));
+            v80 = V::neg_mul_add(y_e234, v99, v80);
+            // out0[10] = y_e4*v75 - y_e3*v81 + y_e134*v89 - y_e234*v99
+            V::store(v80, out0.at(10usize, c));
+            let v107 = V::mul(x_e3, w4);
+            v67 = V::neg_mul_add(y_e123, v107, v67);
+            v69 = V::mul_add(y_e134, v107, v69);
+            // out0[7] = y_e4*v66 - y_e1*v81 + y_e124*v99 + y_e134*v107
+            V::store(v69, out0.at(7usize, c));
+            v74 = V::mul_add(y_e234, v107, v74);
+            // out0[9] = y_e4*v70 - y_e2*v81 + y_e124*v89 + y_e234*v107
+            V::store(v74, out0.at(9usize, c));
+            let v114 = V::mul(x_e4, w4);
+            v67 = V::neg_mul_add(y_e124, v114, v67);
+            // out0[5] = y_e2*v66 - y_e1*v70 - y_e123*v107 - y_e124*v114
+            V::store(v67, out0.at(5usize, c));
+            v68 = V::neg_mul_add(y_e134, v114, v68);
+            // out0[6] = y_e3*v66 - y_e1*v75 + y_e123*v99 - y_e134*v114
+            V::store(v68, out0.at(6usize, c));
+            v73 = V::neg_mul_add(y_e234, v114, v73);
+            // out0[8] = y_e3*v70 - y_e2*v75 + y_e123*v89 - y_e234*v114
+            V::store(v73, out0.at(8usize, c));
             let w5 = V::load(param0.at(5usize, c));
-            let mut v152 = V::mul(w5, v146);
+            let v122 = V::mul(x_e1, w5);
+            let mut v123 = V::mul(y_e23, v122);
+            let mut v124 = V::mul(y_e24, v122);
+            let mut v125 = V::mul(y_e34, v122);
+            let v126 = V::mul(x_e2, w5);
+            v123 = V::neg_mul_add(y_e13, v126, v123);
+            v124 = V::neg_mul_add(y_e14, v126, v124);
+            let mut v131 = V::mul(y_e34, v126);
+            let v132 = V::mul(x_e3, w5);
+            v123 = V::mul_add(y_e12, v132, v123);
+            v125 = V::neg_mul_add(y_e14, v132, v125);
+            v131 = V::neg_mul_add(y_e24, v132, v131);
+            let v139 = V::mul(x_e4, w5);
+            v124 = V::mul_add(y_e12, v139, v124);
+            v125 = V::mul_add(y_e13, v139, v125);
+            v131 = V::mul_add(y_e23, v139, v131);
             let w6 = V::load(param0.at(6usize, c));
-            v152 = V::mul_add(w6, V::mul(v9, v42), v152);
-            // out0[11] = w5*(v7*v22 + v3*v28 - v5*v24) + w6*v9*v42
-            V::store(v152, out0.at(11usize, c));
-            let mut v157 = V::mul(v3, v30);
-            v157 = V::neg_mul_add(v5, v26, v157);
-            v157 = V::mul_add(v9, v22, v157);
-            let mut v162 = V::mul(w5, v157);
-            v162 = V::neg_mul_add(w6, V::mul(v7, v42), v162);
-            // out0[12] = w5*(v9*v22 + v3*v30 - v5*v26) - w6*v7*v42
-            V::store(v162, out0.at(12usize, c));
-            let mut v166 = V::mul(v3, v32);
-            v166 = V::neg_mul_add(v7, v26, v166);
-            v166 = V::mul_add(v9, v24, v166);
-            let mut v171 = V::mul(w5, v166);
-            v171 = V::mul_add(w6, V::mul(v5, v42), v171);
-            // out0[13] = w5*(v9*v24 + v3*v32 - v7*v26) + w6*v5*v42
-            V::store(v171, out0.at(13usize, c));
-            let mut v175 = V::mul(v5, v32);
-            v175 = V::neg_mul_add(v7, v30, v175);
-            v175 = V::mul_add(v9, v28, v175);
-            let mut v180 = V::mul(w5, v175);
-            v180 = V::mul_add(w6, V::mul(v3, v42), v180);
-            // out0[14] = w5*(v9*v28 + v5*v32 - v7*v30) + w6*v3*v42
-            V::store(v180, out0.at(14usize, c));
-            let mut v184 = V::mul(v3, v40);
-            v184 = V::neg_mul_add(v5, v38, v184);
-            v184 = V::mul_add(v7, v36, v184);
-            v184 = V::neg_mul_add(v9, v34, v184);
-            // out0[15] = w7*(v7*v36 + v3*v40 - v5*v38 - v9*v34)
-            V::store(V::mul(V::load(param0.at(7usize, c)), v184), out0.at(15usize, c));
+            let y_e1234 = V::load(y.at(15usize, c));
+            v131 = V::mul_add(y_e1234, V::mul(x_e1, w6), v131);
+            // out0[14] = y_e34*v126 - y_e24*v132 + y_e23*v139 + y_e1234*x_e1*w6
+            V::store(v131, out0.at(14usize, c));
+            v125 = V::mul_add(y_e1234, V::mul(x_e2, w6), v125);
+            // out0[13] = y_e34*v122 - y_e14*v132 + y_e13*v139 + y_e1234*x_e2*w6
+            V::store(v125, out0.at(13usize, c));
+            v124 = V::neg_mul_add(y_e1234, V::mul(x_e3, w6), v124);
+            // out0[12] = y_e24*v122 - y_e14*v126 + y_e12*v139 - y_e1234*x_e3*w6
+            V::store(v124, out0.at(12usize, c));
+            v123 = V::mul_add(y_e1234, V::mul(x_e4, w6), v123);
+            // out0[11] = y_e23*v122 - y_e13*v126 + y_e12*v132 + y_e1234*x_e4*w6
+            V::store(v123, out0.at(11usize, c));
+            let w7 = V::load(param0.at(7usize, c));
+            let mut v162 = V::mul(y_e234, V::mul(x_e1, w7));
+            v162 = V::neg_mul_add(y_e134, V::mul(x_e2, w7), v162);
+            v162 = V::mul_add(y_e124, V::mul(x_e3, w7), v162);
+            v162 = V::neg_mul_add(y_e123, V::mul(x_e4, w7), v162);
+            // out0[15] = y_e234*x_e1*w7 - y_e134*x_e2*w7 + y_e124*x_e3*w7 - y_e123*x_e4*w7
+            V::store(v162, out0.at(15usize, c));
         }
     }
 }
-pub(super) static SGP_2: Stage = stage!(sgp_2);
-/// From `x`, `y`, `grad_o`, `w` to `grad_x`, `grad_y`, `grad_w`: adjoint of o = weighted_product(w, gate(x), gate(y)).
+pub(super) static SGP_7: Stage = stage!(sgp_7);
+/// From `y` to cut 1: o = weighted_product(w, gate(x), gate(y)).
+///
+/// From `sgp` of Cl(1,3,0).
+#[inline(always)]
+unsafe fn sgp_8<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
+    // SAFETY: the caller keeps the contract of `StageArgs`; the tier runs on this CPU.
+    unsafe {
+        let y = args.inputs[0];
+        let out0 = args.outputs[0];
+        let c0e0 = V::from_f64(0f64);
+        let v1 = gate::<V>(args.gate, c0e0);
+        for group in 0..args.groups {
+            let c = group * V::LANES;
+            y.prefetch::<16usize>(c);
+            // out0[0] = v1*gate(y_1)
+            V::store(
+                V::mul(v1, gate::<V>(args.gate, V::load(y.at(0usize, c)))),
+                out0.at(0usize, c),
+            );
+        }
+    }
+}
+pub(super) static SGP_8: Stage = stage!(sgp_8);
+/// From `x`, cut 3, cut 2, `y`, `w` to `grad_y`: adjoint of o = weighted_product(w, gate(x), gate(y)).
 ///
 /// From `sgp_grad` of Cl(1,3,0).
 #[inline(always)]
-unsafe fn sgp_3<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
+unsafe fn sgp_9<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
     // SAFETY: the caller keeps the contract of `StageArgs`; the tier runs on this CPU.
     unsafe {
         let x = args.inputs[0];
-        let y = args.inputs[1];
-        let grad_o = args.inputs[2];
+        let t3 = args.inputs[1];
+        let t2 = args.inputs[2];
+        let y = args.inputs[3];
         let out0 = args.outputs[0];
-        let out1 = args.outputs[1];
         let param0 = args.params[0];
-        let grad0 = args.param_grads[0];
         let c0e0 = V::from_f64(0f64);
         let v1 = gate::<V>(args.gate, c0e0);
         for group in 0..args.groups {
             let c = group * V::LANES;
             x.prefetch::<4usize>(c);
+            t3.prefetch::<16usize>(c);
+            t2.prefetch::<1usize>(c);
             y.prefetch::<16usize>(c);
-            grad_o.prefetch::<16usize>(c);
-            let v3 = V::mul(V::load(x.at(0usize, c)), v1);
-            let v5 = V::mul(V::load(x.at(1usize, c)), v1);
-            let v7 = V::mul(V::load(x.at(2usize, c)), v1);
-            let v9 = V::mul(V::load(x.at(3usize, c)), v1);
-            let y_1 = V::load(y.at(0usize, c));
-            let (v11, v530) = gate_and_slope::<V>(args.gate, y_1);
-            let v12 = V::mul(y_1, v11);
-            let y_e1 = V::load(y.at(1usize, c));
-            let v14 = V::mul(y_e1, v11);
-            let y_e2 = V::load(y.at(2usize, c));
-            let v16 = V::mul(y_e2, v11);
-            let y_e3 = V::load(y.at(3usize, c));
-            let v18 = V::mul(y_e3, v11);
-            let y_e4 = V::load(y.at(4usize, c));
-            let v20 = V::mul(y_e4, v11);
-            let y_e12 = V::load(y.at(5usize, c));
-            let v22 = V::mul(y_e12, v11);
-            let y_e13 = V::load(y.at(6usize, c));
-            let v24 = V::mul(y_e13, v11);
-            let y_e14 = V::load(y.at(7usize, c));
-            let v26 = V::mul(y_e14, v11);
-            let y_e23 = V::load(y.at(8usize, c));
-            let v28 = V::mul(y_e23, v11);
-            let y_e24 = V::load(y.at(9usize, c));
-            let v30 = V::mul(y_e24, v11);
-            let y_e34 = V::load(y.at(10usize, c));
-            let v32 = V::mul(y_e34, v11);
-            let y_e123 = V::load(y.at(11usize, c));
-            let v34 = V::mul(y_e123, v11);
-            let y_e124 = V::load(y.at(12usize, c));
-            let v36 = V::mul(y_e124, v11);
-            let y_e134 = V::load(y.at(13usize, c));
-            let v38 = V::mul(y_e134, v11);
-            let y_e234 = V::load(y.at(14usize, c));
-            let v40 = V::mul(y_e234, v11);
-            let y_e1234 = V::load(y.at(15usize, c));
-            let v42 = V::mul(y_e1234, v11);
-            let mut v43 = V::mul(v3, v14);
-            v43 = V::neg_mul_add(v5, v16, v43);
-            v43 = V::neg_mul_add(v7, v18, v43);
-            v43 = V::neg_mul_add(v9, v20, v43);
-            let mut v51 = V::mul(v5, v22);
-            v51 = V::mul_add(v7, v24, v51);
-            v51 = V::mul_add(v9, v26, v51);
-            let mut v57 = V::mul(v3, v22);
-            v57 = V::mul_add(v7, v28, v57);
-            v57 = V::mul_add(v9, v30, v57);
-            let mut v63 = V::mul(v3, v24);
-            v63 = V::neg_mul_add(v5, v28, v63);
-            v63 = V::mul_add(v9, v32, v63);
-            let mut v69 = V::mul(v3, v26);
-            v69 = V::neg_mul_add(v5, v30, v69);
-            v69 = V::neg_mul_add(v7, v32, v69);
-            let mut v74 = V::mul(v3, v16);
-            v74 = V::neg_mul_add(v5, v14, v74);
-            let mut v77 = V::mul(v7, v34);
-            v77 = V::mul_add(v9, v36, v77);
-            let mut v80 = V::mul(v3, v18);
-            v80 = V::neg_mul_add(v7, v14, v80);
-            let mut v83 = V::mul(v5, v34);
-            v83 = V::neg_mul_add(v9, v38, v83);
-            let mut v86 = V::mul(v3, v20);
-            v86 = V::neg_mul_add(v9, v14, v86);
-            let mut v89 = V::mul(v5, v36);
-            v89 = V::mul_add(v7, v38, v89);
-            let mut v92 = V::mul(v5, v18);
-            v92 = V::neg_mul_add(v7, v16, v92);
-            let mut v95 = V::mul(v3, v34);
-            v95 = V::neg_mul_add(v9, v40, v95);
-            let mut v98 = V::mul(v5, v20);
-            v98 = V::neg_mul_add(v9, v16, v98);
-            let mut v101 = V::mul(v3, v36);
-            v101 = V::mul_add(v7, v40, v101);
-            let mut v104 = V::mul(v7, v20);
-            v104 = V::neg_mul_add(v9, v18, v104);
-            let mut v107 = V::mul(v3, v38);
-            v107 = V::neg_mul_add(v5, v40, v107);
-            let mut v110 = V::mul(v3, v28);
-            v110 = V::neg_mul_add(v5, v24, v110);
-            v110 = V::mul_add(v7, v22, v110);
-            let mut v116 = V::mul(v3, v30);
-            v116 = V::neg_mul_add(v5, v26, v116);
-            v116 = V::mul_add(v9, v22, v116);
-            let mut v122 = V::mul(v3, v32);
-            v122 = V::neg_mul_add(v7, v26, v122);
-            v122 = V::mul_add(v9, v24, v122);
-            let mut v128 = V::mul(v5, v32);
-            v128 = V::neg_mul_add(v7, v30, v128);
-            v128 = V::mul_add(v9, v28, v128);
-            let mut v134 = V::mul(v3, v40);
-            v134 = V::neg_mul_add(v5, v38, v134);
-            v134 = V::mul_add(v7, v36, v134);
-            v134 = V::neg_mul_add(v9, v34, v134);
-            let grad_o_e1234 = V::load(grad_o.at(15usize, c));
-            // grad0[7] += (v7*v36 + v3*v40 - v5*v38 - v9*v34)*grad_o_e1234
-            V::store(
-                V::add(V::load(grad0.at(7usize, c)), V::mul(v134, grad_o_e1234)),
-                grad0.at(7usize, c),
-            );
-            let v144 = V::mul(V::load(param0.at(7usize, c)), grad_o_e1234);
-            let mut v147 = V::mul(v36, v144);
-            let mut v148 = V::mul(v7, v144);
-            let mut v151 = V::mul(v40, v144);
-            let mut v152 = V::mul(v3, v144);
-            let grad_o_e234 = V::load(grad_o.at(14usize, c));
-            let mut v154 = V::mul(V::mul(v3, v42), grad_o_e234);
-            let w6 = V::load(param0.at(6usize, c));
-            let v156 = V::mul(w6, grad_o_e234);
-            let mut v158 = V::mul(v3, v156);
-            v151 = V::mul_add(v42, v156, v151);
-            let mut v160 = V::mul(v128, grad_o_e234);
-            let w5 = V::load(param0.at(5usize, c));
-            let v162 = V::mul(w5, grad_o_e234);
-            let mut v163 = V::mul(v28, v162);
-            let mut v164 = V::mul(v9, v162);
-            v163 = V::neg_mul_add(v34, v144, v163);
-            v147 = V::neg_mul_add(v30, v162, v147);
-            let mut v169 = V::mul(v32, v162);
-            let mut v170 = V::mul(v5, v162);
-            v169 = V::neg_mul_add(v38, v144, v169);
-            let grad_o_e134 = V::load(grad_o.at(13usize, c));
-            let v174 = V::mul(w6, grad_o_e134);
-            v154 = V::mul_add(V::mul(v5, v42), grad_o_e134, v154);
-            v169 = V::mul_add(v42, v174, v169);
-            v158 = V::mul_add(v5, v174, v158);
-            let v181 = V::mul(w5, grad_o_e134);
-            v160 = V::mul_add(v122, grad_o_e134, v160);
-            let mut v184 = V::mul(v9, v181);
-            v163 = V::mul_add(v24, v181, v163);
-            let mut v187 = V::mul(v7, v181);
-            v147 = V::neg_mul_add(v26, v181, v147);
-            v151 = V::mul_add(v32, v181, v151);
-            v170 = V::mul_add(v3, v181, v170);
-            let grad_o_e124 = V::load(grad_o.at(12usize, c));
-            let v195 = V::mul(w6, grad_o_e124);
-            v154 = V::neg_mul_add(V::mul(v7, v42), grad_o_e124, v154);
-            v147 = V::neg_mul_add(v42, v195, v147);
-            v158 = V::neg_mul_add(v7, v195, v158);
-            let v202 = V::mul(w5, grad_o_e124);
-            v160 = V::mul_add(v116, grad_o_e124, v160);
-            let mut v205 = V::mul(v9, v202);
-            v163 = V::mul_add(v22, v202, v163);
-            v169 = V::neg_mul_add(v26, v202, v169);
-            v187 = V::mul_add(v5, v202, v187);
-            let mut v212 = V::mul(v3, v202);
-            v151 = V::mul_add(v30, v202, v151);
-            v212 = V::neg_mul_add(v7, v162, v212);
-            let grad_o_e123 = V::load(grad_o.at(11usize, c));
-            let v217 = V::mul(w6, grad_o_e123);
-            v154 = V::mul_add(V::mul(v9, v42), grad_o_e123, v154);
-            // grad0[6] += v3*v42*grad_o_e234 + v5*v42*grad_o_e134 - v7*v42*grad_o_e124 + v9*v42*grad_o_e123
-            V::store(V::add(V::load(grad0.at(6usize, c)), v154), grad0.at(6usize, c));
-            v163 = V::mul_add(v42, v217, v163);
-            v158 = V::mul_add(v9, v217, v158);
-            let v224 = V::mul(w5, grad_o_e123);
-            v160 = V::mul_add(v110, grad_o_e123, v160);
-            // grad0[5] += (v9*v28 + v5*v32 - v7*v30)*grad_o_e234 + (v9*v24 + v3*v32 - v7*v26)*grad_o_e134 + (v9*v22 + v3*v30 - v5*v26)*grad_o_e124 + (v7*v22 + v3*v28 - v5*v24)*grad_o_e123
-            V::store(V::add(V::load(grad0.at(5usize, c)), v160), grad0.at(5usize, c));
-            v147 = V::mul_add(v22, v224, v147);
-            v205 = V::mul_add(v7, v224, v205);
-            v169 = V::neg_mul_add(v24, v224, v169);
-            v184 = V::neg_mul_add(v5, v224, v184);
-            v151 = V::mul_add(v28, v224, v151);
-            v164 = V::mul_add(v3, v224, v164);
-            let grad_o_e34 = V::load(grad_o.at(10usize, c));
-            let mut v239 = V::mul(v107, grad_o_e34);
-            let w4 = V::load(param0.at(4usize, c));
-            let v241 = V::mul(w4, grad_o_e34);
-            v169 = V::neg_mul_add(v40, v241, v169);
-            v152 = V::neg_mul_add(v5, v241, v152);
-            let mut v247 = V::mul(v3, v241);
-            v151 = V::mul_add(v38, v241, v151);
-            v247 = V::neg_mul_add(v5, v144, v247);
-            let mut v250 = V::mul(v104, grad_o_e34);
-            let w3 = V::load(param0.at(3usize, c));
-            let v252 = V::mul(w3, grad_o_e34);
-            v163 = V::neg_mul_add(v18, v252, v163);
-            let mut v257 = V::mul(v7, v252);
-            v147 = V::mul_add(v20, v252, v147);
-            let grad_o_e24 = V::load(grad_o.at(9usize, c));
-            let v261 = V::mul(w4, grad_o_e24);
-            v239 = V::mul_add(v101, grad_o_e24, v239);
-            v147 = V::mul_add(v40, v261, v147);
-            v152 = V::mul_add(v7, v261, v152);
-            v151 = V::mul_add(v36, v261, v151);
-            v148 = V::mul_add(v3, v261, v148);
-            let v272 = V::mul(w3, grad_o_e24);
-            v250 = V::mul_add(v98, grad_o_e24, v250);
-            let mut v275 = V::mul(v9, v272);
-            v163 = V::neg_mul_add(v16, v272, v163);
-            v169 = V::mul_add(v20, v272, v169);
-            v257 = V::mul_add(v5, v272, v257);
-            let grad_o_e23 = V::load(grad_o.at(8usize, c));
-            let v283 = V::mul(w4, grad_o_e23);
-            v239 = V::mul_add(v95, grad_o_e23, v239);
-            v163 = V::neg_mul_add(v40, v283, v163);
-            v152 = V::neg_mul_add(v9, v283, v152);
-            let mut v290 = V::mul(v3, v283);
-            v151 = V::mul_add(v34, v283, v151);
-            v290 = V::neg_mul_add(v9, v144, v290);
-            let v294 = V::mul(w3, grad_o_e23);
-            v250 = V::mul_add(v92, grad_o_e23, v250);
-            v147 = V::neg_mul_add(v16, v294, v147);
-            v275 = V::mul_add(v7, v294, v275);
-            let mut v301 = V::mul(v5, v294);
-            v169 = V::mul_add(v18, v294, v169);
-            v301 = V::neg_mul_add(v9, v252, v301);
-            let grad_o_e14 = V::load(grad_o.at(7usize, c));
-            let v306 = V::mul(w4, grad_o_e14);
-            v239 = V::mul_add(v89, grad_o_e14, v239);
-            v147 = V::mul_add(v38, v306, v147);
-            v247 = V::mul_add(v7, v306, v247);
-            v169 = V::mul_add(v36, v306, v169);
-            v148 = V::mul_add(v5, v306, v148);
-            let v317 = V::mul(w3, grad_o_e14);
-            v250 = V::mul_add(v86, grad_o_e14, v250);
-            let mut v320 = V::mul(v9, v317);
-            v163 = V::neg_mul_add(v14, v317, v163);
-            v151 = V::mul_add(v20, v317, v151);
-            v257 = V::mul_add(v3, v317, v257);
-            let grad_o_e13 = V::load(grad_o.at(6usize, c));
-            let v328 = V::mul(w4, grad_o_e13);
-            v239 = V::mul_add(v83, grad_o_e13, v239);
-            v163 = V::neg_mul_add(v38, v328, v163);
-            v247 = V::neg_mul_add(v9, v328, v247);
-            v169 = V::mul_add(v34, v328, v169);
-            v290 = V::mul_add(v5, v328, v290);
-            let v339 = V::mul(w3, grad_o_e13);
-            v250 = V::mul_add(v80, grad_o_e13, v250);
-            v147 = V::neg_mul_add(v14, v339, v147);
-            v320 = V::mul_add(v7, v339, v320);
-            v151 = V::mul_add(v18, v339, v151);
-            v301 = V::mul_add(v3, v339, v301);
-            let grad_o_e12 = V::load(grad_o.at(5usize, c));
-            let v351 = V::mul(w4, grad_o_e12);
-            v239 = V::neg_mul_add(v77, grad_o_e12, v239);
-            // grad0[4] += (v3*v38 - v5*v40)*grad_o_e34 + (v3*v36 + v7*v40)*grad_o_e24 + (v3*v34 - v9*v40)*grad_o_e23 + (v5*v36 + v7*v38)*grad_o_e14 + (v5*v34 - v9*v38)*grad_o_e13 - (v7*v34 + v9*v36)*grad_o_e12
-            V::store(V::add(V::load(grad0.at(4usize, c)), v239), grad0.at(4usize, c));
-            v163 = V::neg_mul_add(v36, v351, v163);
-            v148 = V::neg_mul_add(v9, v351, v148);
-            v147 = V::neg_mul_add(v34, v351, v147);
-            v290 = V::neg_mul_add(v7, v351, v290);
-            let v362 = V::mul(w3, grad_o_e12);
-            v250 = V::mul_add(v74, grad_o_e12, v250);
-            // grad0[3] += (v7*v20 - v9*v18)*grad_o_e34 + (v5*v20 - v9*v16)*grad_o_e24 + (v5*v18 - v7*v16)*grad_o_e23 + (v3*v20 - v9*v14)*grad_o_e14 + (v3*v18 - v7*v14)*grad_o_e13 + (v3*v16 - v5*v14)*grad_o_e12
-            V::store(V::add(V::load(grad0.at(3usize, c)), v250), grad0.at(3usize, c));
-            v169 = V::neg_mul_add(v14, v362, v169);
-            v320 = V::mul_add(v5, v362, v320);
-            v151 = V::mul_add(v16, v362, v151);
-            let mut v371 = V::mul_sub(v3, v362, v275);
-            let grad_o_e4 = V::load(grad_o.at(4usize, c));
-            let mut v373 = V::mul(v69, grad_o_e4);
-            let w2 = V::load(param0.at(2usize, c));
-            let v375 = V::mul(w2, grad_o_e4);
-            v147 = V::neg_mul_add(v32, v375, v147);
-            v170 = V::neg_mul_add(v7, v375, v170);
-            v169 = V::neg_mul_add(v30, v375, v169);
-            v212 = V::neg_mul_add(v5, v375, v212);
-            v151 = V::mul_add(v26, v375, v151);
-            let mut v387 = V::mul_sub(v3, v375, v187);
-            let mut v388 = V::mul(V::mul(v9, v12), grad_o_e4);
+            let x_e1 = V::load(x.at(0usize, c));
+            let w0 = V::load(param0.at(0usize, c));
+            let x_e2 = V::load(x.at(1usize, c));
+            let x_e3 = V::load(x.at(2usize, c));
+            let x_e4 = V::load(x.at(3usize, c));
             let w1 = V::load(param0.at(1usize, c));
-            let v390 = V::mul(w1, grad_o_e4);
-            let mut v392 = V::mul(v9, v390);
-            v163 = V::mul_add(v12, v390, v163);
-            let grad_o_e3 = V::load(grad_o.at(3usize, c));
-            let v396 = V::mul(w2, grad_o_e3);
-            v373 = V::mul_add(v63, grad_o_e3, v373);
-            v163 = V::mul_add(v32, v396, v163);
-            v170 = V::mul_add(v9, v396, v170);
-            v169 = V::neg_mul_add(v28, v396, v169);
-            v164 = V::neg_mul_add(v5, v396, v164);
-            v151 = V::mul_add(v24, v396, v151);
-            v184 = V::mul_add(v3, v396, v184);
-            let v411 = V::mul(w1, grad_o_e3);
-            v388 = V::mul_add(V::mul(v7, v12), grad_o_e3, v388);
-            v147 = V::mul_add(v12, v411, v147);
-            v392 = V::mul_add(v7, v411, v392);
-            let grad_o_e2 = V::load(grad_o.at(2usize, c));
-            let v419 = V::mul(w2, grad_o_e2);
-            v373 = V::mul_add(v57, grad_o_e2, v373);
-            v163 = V::mul_add(v30, v419, v163);
-            v212 = V::mul_add(v9, v419, v212);
-            v147 = V::mul_add(v28, v419, v147);
-            v164 = V::mul_add(v7, v419, v164);
-            v151 = V::mul_add(v22, v419, v151);
-            v205 = V::mul_add(v3, v419, v205);
-            let v434 = V::mul(w1, grad_o_e2);
-            v388 = V::mul_add(V::mul(v5, v12), grad_o_e2, v388);
-            v169 = V::mul_add(v12, v434, v169);
-            v392 = V::mul_add(v5, v434, v392);
-            let grad_o_e1 = V::load(grad_o.at(1usize, c));
-            let v442 = V::mul(w2, grad_o_e1);
-            v373 = V::mul_add(v51, grad_o_e1, v373);
-            // grad0[2] += (v3*v26 - v5*v30 - v7*v32)*grad_o_e4 + (v9*v32 + v3*v24 - v5*v28)*grad_o_e3 + (v9*v30 + v3*v22 + v7*v28)*grad_o_e2 + (v9*v26 + v5*v22 + v7*v24)*grad_o_e1
-            V::store(V::add(V::load(grad0.at(2usize, c)), v373), grad0.at(2usize, c));
-            v163 = V::mul_add(v26, v442, v163);
-            v387 = V::mul_add(v9, v442, v387);
-            v147 = V::mul_add(v24, v442, v147);
-            v184 = V::mul_add(v7, v442, v184);
-            v169 = V::mul_add(v22, v442, v169);
-            v205 = V::mul_add(v5, v442, v205);
-            let v457 = V::mul(w1, grad_o_e1);
-            v388 = V::mul_add(V::mul(v3, v12), grad_o_e1, v388);
-            // grad0[1] += v9*v12*grad_o_e4 + v7*v12*grad_o_e3 + v5*v12*grad_o_e2 + v3*v12*grad_o_e1
-            V::store(V::add(V::load(grad0.at(1usize, c)), v388), grad0.at(1usize, c));
-            v151 = V::mul_add(v12, v457, v151);
-            v392 = V::mul_add(v3, v457, v392);
-            let grad_o_1 = V::load(grad_o.at(0usize, c));
-            // grad0[0] += (v3*v14 - v5*v16 - v7*v18 - v9*v20)*grad_o_1
-            V::store(
-                V::add(V::load(grad0.at(0usize, c)), V::mul(v43, grad_o_1)),
-                grad0.at(0usize, c),
+            let w2 = V::load(param0.at(2usize, c));
+            let v17 = V::mul(x_e1, w2);
+            let v18 = V::mul(x_e2, w2);
+            let v19 = V::mul(x_e3, w2);
+            let v20 = V::mul(x_e4, w2);
+            let w3 = V::load(param0.at(3usize, c));
+            let v22 = V::mul(x_e1, w3);
+            let v23 = V::mul(x_e2, w3);
+            let v24 = V::mul(x_e3, w3);
+            let v25 = V::mul(x_e4, w3);
+            let w4 = V::load(param0.at(4usize, c));
+            let v27 = V::mul(x_e1, w4);
+            let v28 = V::mul(x_e2, w4);
+            let v29 = V::mul(x_e3, w4);
+            let v30 = V::mul(x_e4, w4);
+            let w5 = V::load(param0.at(5usize, c));
+            let v32 = V::mul(x_e1, w5);
+            let v33 = V::mul(x_e2, w5);
+            let v34 = V::mul(x_e3, w5);
+            let v35 = V::mul(x_e4, w5);
+            let w6 = V::load(param0.at(6usize, c));
+            let w7 = V::load(param0.at(7usize, c));
+            let t3_15 = V::load(t3.at(15usize, c));
+            let mut v47 = V::mul(V::mul(x_e4, w7), t3_15);
+            let mut v48 = V::mul(V::mul(x_e3, w7), t3_15);
+            let mut v49 = V::mul(V::mul(x_e2, w7), t3_15);
+            let mut v50 = V::mul(V::mul(x_e1, w7), t3_15);
+            let t3_11 = V::load(t3.at(11usize, c));
+            let mut v52 = V::mul(V::mul(x_e4, w6), t3_11);
+            let t3_12 = V::load(t3.at(12usize, c));
+            v52 = V::neg_mul_add(V::mul(x_e3, w6), t3_12, v52);
+            let t3_13 = V::load(t3.at(13usize, c));
+            v52 = V::mul_add(V::mul(x_e2, w6), t3_13, v52);
+            let t3_14 = V::load(t3.at(14usize, c));
+            v52 = V::mul_add(V::mul(x_e1, w6), t3_14, v52);
+            // out0[15] = x_e4*w6*t3_11 - x_e3*w6*t3_12 + x_e2*w6*t3_13 + x_e1*w6*t3_14
+            V::store(v52, out0.at(15usize, c));
+            let mut v62 = V::mul(v35, t3_14);
+            let mut v63 = V::mul(v35, t3_13);
+            let mut v64 = V::mul(v35, t3_12);
+            let mut v66 = V::mul(v34, t3_13);
+            v64 = V::mul_add(v34, t3_11, v64);
+            let mut v69 = V::mul(v33, t3_14);
+            v66 = V::mul_add(v33, t3_12, v66);
+            v63 = V::neg_mul_add(v33, t3_11, v63);
+            v69 = V::mul_add(v32, t3_13, v69);
+            let mut v76 = V::mul(v32, t3_12);
+            v76 = V::neg_mul_add(v34, t3_14, v76);
+            v62 = V::mul_add(v32, t3_11, v62);
+            let t3_8 = V::load(t3.at(8usize, c));
+            v50 = V::neg_mul_add(v30, t3_8, v50);
+            let t3_6 = V::load(t3.at(6usize, c));
+            v49 = V::mul_add(v30, t3_6, v49);
+            let t3_5 = V::load(t3.at(5usize, c));
+            v48 = V::neg_mul_add(v30, t3_5, v48);
+            let t3_9 = V::load(t3.at(9usize, c));
+            v50 = V::mul_add(v29, t3_9, v50);
+            let t3_7 = V::load(t3.at(7usize, c));
+            let mut v94 = V::mul_sub(v29, t3_7, v49);
+            v47 = V::mul_add(v29, t3_5, v47);
+            let t3_10 = V::load(t3.at(10usize, c));
+            v50 = V::neg_mul_add(v28, t3_10, v50);
+            // out0[14] = x_e1*w7*t3_15 - v30*t3_8 + v29*t3_9 - v28*t3_10
+            V::store(v50, out0.at(14usize, c));
+            v48 = V::mul_add(v28, t3_7, v48);
+            let mut v103 = V::mul_sub(v28, t3_6, v47);
+            v94 = V::mul_add(v27, t3_10, v94);
+            // out0[13] = v29*t3_7 - (x_e2*w7*t3_15 + v30*t3_6) + v27*t3_10
+            V::store(v94, out0.at(13usize, c));
+            v48 = V::mul_add(v27, t3_9, v48);
+            // out0[12] = x_e3*w7*t3_15 - v30*t3_5 + v28*t3_7 + v27*t3_9
+            V::store(v48, out0.at(12usize, c));
+            v103 = V::mul_add(v27, t3_8, v103);
+            // out0[11] = v28*t3_6 - (x_e4*w7*t3_15 + v29*t3_5) + v27*t3_8
+            V::store(v103, out0.at(11usize, c));
+            let mut v111 = V::mul(v25, t3_9);
+            let mut v112 = V::mul(v25, t3_7);
+            let mut v113 = V::mul(v24, t3_10);
+            v111 = V::mul_add(v24, t3_8, v111);
+            v112 = V::mul_add(v24, t3_6, v112);
+            v113 = V::mul_add(v23, t3_9, v113);
+            let mut v120 = V::mul(v23, t3_8);
+            v120 = V::neg_mul_add(v25, t3_10, v120);
+            v112 = V::mul_add(v23, t3_5, v112);
+            v113 = V::mul_add(v22, t3_7, v113);
+            v120 = V::mul_add(v22, t3_6, v120);
+            let mut v129 = V::mul_sub(v22, t3_5, v111);
+            let t3_3 = V::load(t3.at(3usize, c));
+            v69 = V::mul_add(v20, t3_3, v69);
+            let t3_2 = V::load(t3.at(2usize, c));
+            v76 = V::mul_add(v20, t3_2, v76);
+            let t3_1 = V::load(t3.at(1usize, c));
+            let mut v138 = V::mul_sub(v20, t3_1, v66);
+            let t3_4 = V::load(t3.at(4usize, c));
+            v69 = V::neg_mul_add(v19, t3_4, v69);
+            // out0[10] = v33*t3_14 + v32*t3_13 + v20*t3_3 - v19*t3_4
+            V::store(v69, out0.at(10usize, c));
+            v62 = V::mul_add(v19, t3_2, v62);
+            v63 = V::mul_add(v19, t3_1, v63);
+            v76 = V::neg_mul_add(v18, t3_4, v76);
+            // out0[9] = v32*t3_12 - v34*t3_14 + v20*t3_2 - v18*t3_4
+            V::store(v76, out0.at(9usize, c));
+            v62 = V::neg_mul_add(v18, t3_3, v62);
+            // out0[8] = v35*t3_14 + v32*t3_11 + v19*t3_2 - v18*t3_3
+            V::store(v62, out0.at(8usize, c));
+            v64 = V::mul_add(v18, t3_1, v64);
+            v138 = V::mul_add(v17, t3_4, v138);
+            // out0[7] = v20*t3_1 - (v34*t3_13 + v33*t3_12) + v17*t3_4
+            V::store(v138, out0.at(7usize, c));
+            v63 = V::mul_add(v17, t3_3, v63);
+            // out0[6] = v35*t3_13 - v33*t3_11 + v19*t3_1 + v17*t3_3
+            V::store(v63, out0.at(6usize, c));
+            v64 = V::mul_add(v17, t3_2, v64);
+            // out0[5] = v35*t3_12 + v34*t3_11 + v18*t3_1 + v17*t3_2
+            V::store(v64, out0.at(5usize, c));
+            let mut v158 = V::mul(V::mul(x_e4, w1), t3_4);
+            v158 = V::mul_add(V::mul(x_e3, w1), t3_3, v158);
+            v158 = V::mul_add(V::mul(x_e2, w1), t3_2, v158);
+            v158 = V::mul_add(V::mul(x_e1, w1), t3_1, v158);
+            let t3_0 = V::load(t3.at(0usize, c));
+            v113 = V::neg_mul_add(V::mul(x_e4, w0), t3_0, v113);
+            // out0[4] = v24*t3_10 + v23*t3_9 + v22*t3_7 - x_e4*w0*t3_0
+            V::store(v113, out0.at(4usize, c));
+            v120 = V::neg_mul_add(V::mul(x_e3, w0), t3_0, v120);
+            // out0[3] = v23*t3_8 - v25*t3_10 + v22*t3_6 - x_e3*w0*t3_0
+            V::store(v120, out0.at(3usize, c));
+            v129 = V::neg_mul_add(V::mul(x_e2, w0), t3_0, v129);
+            // out0[2] = v22*t3_5 - (v25*t3_9 + v24*t3_8) - x_e2*w0*t3_0
+            V::store(v129, out0.at(2usize, c));
+            // out0[1] = x_e1*w0*t3_0 - (v25*t3_7 + v24*t3_6 + v23*t3_5)
+            V::store(V::mul_sub(V::mul(x_e1, w0), t3_0, v112), out0.at(1usize, c));
+            v158 = V::mul_add(
+                V::mul(v1, V::load(t2.at(0usize, c))),
+                gate_slope::<V>(args.gate, V::load(y.at(0usize, c))),
+                v158,
             );
-            let v466 = V::mul(V::load(param0.at(0usize, c)), grad_o_1);
-            v163 = V::neg_mul_add(v20, v466, v163);
-            v257 = V::neg_mul_add(v9, v466, v257);
-            v147 = V::neg_mul_add(v18, v466, v147);
-            v301 = V::neg_mul_add(v7, v466, v301);
-            v169 = V::neg_mul_add(v16, v466, v169);
-            v371 = V::neg_mul_add(v5, v466, v371);
-            v151 = V::mul_add(v14, v466, v151);
-            let v482 = V::mul_sub(v3, v466, v320);
-            // out1[15] = v11*v222
-            V::store(V::mul(v11, v158), out1.at(15usize, c));
-            let mut v484 = V::mul(y_e1234, v158);
-            // out1[14] = v11*v288
-            V::store(V::mul(v11, v152), out1.at(14usize, c));
-            v484 = V::mul_add(y_e234, v152, v484);
-            // out1[13] = v11*v333
-            V::store(V::mul(v11, v247), out1.at(13usize, c));
-            v484 = V::mul_add(y_e134, v247, v484);
-            // out1[12] = v11*v356
-            V::store(V::mul(v11, v148), out1.at(12usize, c));
-            v484 = V::mul_add(y_e124, v148, v484);
-            // out1[11] = v11*v360
-            V::store(V::mul(v11, v290), out1.at(11usize, c));
-            v484 = V::mul_add(y_e123, v290, v484);
-            // out1[10] = v11*v401
-            V::store(V::mul(v11, v170), out1.at(10usize, c));
-            v484 = V::mul_add(y_e34, v170, v484);
-            // out1[9] = v11*v424
-            V::store(V::mul(v11, v212), out1.at(9usize, c));
-            v484 = V::mul_add(y_e24, v212, v484);
-            // out1[8] = v11*v428
-            V::store(V::mul(v11, v164), out1.at(8usize, c));
-            v484 = V::mul_add(y_e23, v164, v484);
-            // out1[7] = v11*v447
-            V::store(V::mul(v11, v387), out1.at(7usize, c));
-            v484 = V::mul_add(y_e14, v387, v484);
-            // out1[6] = v11*v451
-            V::store(V::mul(v11, v184), out1.at(6usize, c));
-            v484 = V::mul_add(y_e13, v184, v484);
-            // out1[5] = v11*v455
-            V::store(V::mul(v11, v205), out1.at(5usize, c));
-            v484 = V::mul_add(y_e12, v205, v484);
-            // out1[4] = v11*v470
-            V::store(V::mul(v11, v257), out1.at(4usize, c));
-            v484 = V::mul_add(y_e4, v257, v484);
-            // out1[3] = v11*v474
-            V::store(V::mul(v11, v301), out1.at(3usize, c));
-            v484 = V::mul_add(y_e3, v301, v484);
-            // out1[2] = v11*v478
-            V::store(V::mul(v11, v371), out1.at(2usize, c));
-            v484 = V::mul_add(y_e2, v371, v484);
-            // out1[1] = v11*v482
-            V::store(V::mul(v11, v482), out1.at(1usize, c));
-            v484 = V::mul_add(y_e1, v482, v484);
-            let mut v527 = V::mul(v11, v392);
-            v484 = V::mul_add(y_1, v392, v484);
-            v527 = V::mul_add(v484, v530, v527);
-            // out1[0] = v11*v462 + (y_e1234*v222 + y_e234*v288 + y_e134*v333 + y_e124*v356 + y_e123*v360 + y_e34*v401 + y_e24*v424 + y_e23*v428 + y_e14*v447 + y_e13*v451 + y_e12*v455 + y_e4*v470 + y_e3*v474 + y_e2*v478 + y_e1*v482 + y_1*v462)*gate'(y_1)
-            V::store(v527, out1.at(0usize, c));
-            // out0[3] = v1*(v28*v162 - v34*v144 + v24*v181 + v22*v202 + v42*v217 - v18*v252 - v16*v272 - v40*v283 - v14*v317 - v38*v328 - v36*v351 + v12*v390 + v32*v396 + v30*v419 + v26*v442 - v20*v466)
-            V::store(V::mul(v1, v163), out0.at(3usize, c));
-            // out0[2] = v1*(v36*v144 - v30*v162 - v26*v181 - v42*v195 + v22*v224 + v20*v252 + v40*v261 - v16*v294 + v38*v306 - v14*v339 - v34*v351 - v32*v375 + v12*v411 + v28*v419 + v24*v442 - v18*v466)
-            V::store(V::mul(v1, v147), out0.at(2usize, c));
-            // out0[1] = v1*(v32*v162 - v38*v144 + v42*v174 - v26*v202 - v24*v224 - v40*v241 + v20*v272 + v18*v294 + v36*v306 + v34*v328 - v14*v362 - v30*v375 - v28*v396 + v12*v434 + v22*v442 - v16*v466)
-            V::store(V::mul(v1, v169), out0.at(1usize, c));
-            // out0[0] = v1*(v40*v144 + v42*v156 + v32*v181 + v30*v202 + v28*v224 + v38*v241 + v36*v261 + v34*v283 + v20*v317 + v18*v339 + v16*v362 + v26*v375 + v24*v396 + v22*v419 + v12*v457 + v14*v466)
-            V::store(V::mul(v1, v151), out0.at(0usize, c));
+            // out0[0] = x_e4*w1*t3_4 + x_e3*w1*t3_3 + x_e2*w1*t3_2 + x_e1*w1*t3_1 + v1*t2_0*gate'(y_1)
+            V::store(v158, out0.at(0usize, c));
         }
     }
 }
-pub(super) static SGP_3: Stage = stage!(sgp_3);
+pub(super) static SGP_9: Stage = stage!(sgp_9);
+/// From `y`, cut 3, `x`, `w` to `grad_x`, `grad_w`: adjoint of o = weighted_product(w, gate(x), gate(y)).
+///
+/// From `sgp_grad` of Cl(1,3,0).
+#[inline(always)]
+unsafe fn sgp_10<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
+    // SAFETY: the caller keeps the contract of `StageArgs`; the tier runs on this CPU.
+    unsafe {
+        let y = args.inputs[0];
+        let t3 = args.inputs[1];
+        let x = args.inputs[2];
+        let out0 = args.outputs[0];
+        let param0 = args.params[0];
+        let grad0 = args.param_grads[0];
+        for group in 0..args.groups {
+            let c = group * V::LANES;
+            y.prefetch::<16usize>(c);
+            t3.prefetch::<16usize>(c);
+            x.prefetch::<4usize>(c);
+            let y_e123 = V::load(y.at(11usize, c));
+            let t3_15 = V::load(t3.at(15usize, c));
+            let v2 = V::mul(y_e123, t3_15);
+            let w7 = V::load(param0.at(7usize, c));
+            let x_e4 = V::load(x.at(3usize, c));
+            let y_e124 = V::load(y.at(12usize, c));
+            let v8 = V::mul(y_e124, t3_15);
+            let mut v9 = V::mul(w7, v8);
+            let x_e3 = V::load(x.at(2usize, c));
+            let mut v11 = V::mul(x_e3, v8);
+            v11 = V::neg_mul_add(x_e4, v2, v11);
+            let y_e134 = V::load(y.at(13usize, c));
+            let v14 = V::mul(y_e134, t3_15);
+            let x_e2 = V::load(x.at(1usize, c));
+            v11 = V::neg_mul_add(x_e2, v14, v11);
+            let y_e234 = V::load(y.at(14usize, c));
+            let v20 = V::mul(y_e234, t3_15);
+            let mut v21 = V::mul(w7, v20);
+            let x_e1 = V::load(x.at(0usize, c));
+            v11 = V::mul_add(x_e1, v20, v11);
+            // grad0[7] += x_e3*v8 - x_e4*v2 - x_e2*v14 + x_e1*v20
+            V::store(V::add(V::load(grad0.at(7usize, c)), v11), grad0.at(7usize, c));
+            let y_e1234 = V::load(y.at(15usize, c));
+            let t3_11 = V::load(t3.at(11usize, c));
+            let v27 = V::mul(y_e1234, t3_11);
+            let w6 = V::load(param0.at(6usize, c));
+            let mut v29 = V::mul(w6, v27);
+            let mut v30 = V::mul(x_e4, v27);
+            v29 = V::neg_mul_add(w7, v2, v29);
+            let t3_12 = V::load(t3.at(12usize, c));
+            let v33 = V::mul(y_e1234, t3_12);
+            v9 = V::neg_mul_add(w6, v33, v9);
+            v30 = V::neg_mul_add(x_e3, v33, v30);
+            let t3_13 = V::load(t3.at(13usize, c));
+            let v39 = V::mul(y_e1234, t3_13);
+            let mut v40 = V::mul(w6, v39);
+            v40 = V::neg_mul_add(w7, v14, v40);
+            v30 = V::mul_add(x_e2, v39, v30);
+            let t3_14 = V::load(t3.at(14usize, c));
+            let v45 = V::mul(y_e1234, t3_14);
+            v21 = V::mul_add(w6, v45, v21);
+            v30 = V::mul_add(x_e1, v45, v30);
+            // grad0[6] += x_e4*v27 - x_e3*v33 + x_e2*v39 + x_e1*v45
+            V::store(V::add(V::load(grad0.at(6usize, c)), v30), grad0.at(6usize, c));
+            let y_e23 = V::load(y.at(8usize, c));
+            let mut v51 = V::mul(y_e23, t3_14);
+            let y_e13 = V::load(y.at(6usize, c));
+            v51 = V::mul_add(y_e13, t3_13, v51);
+            let y_e12 = V::load(y.at(5usize, c));
+            v51 = V::mul_add(y_e12, t3_12, v51);
+            let w5 = V::load(param0.at(5usize, c));
+            let mut v60 = V::mul(x_e4, v51);
+            v29 = V::mul_add(w5, v51, v29);
+            let y_e24 = V::load(y.at(9usize, c));
+            let mut v63 = V::mul(y_e24, t3_14);
+            let y_e14 = V::load(y.at(7usize, c));
+            v63 = V::mul_add(y_e14, t3_13, v63);
+            let v68 = V::mul_sub(y_e12, t3_11, v63);
+            v9 = V::mul_add(w5, v68, v9);
+            v60 = V::mul_add(x_e3, v68, v60);
+            let y_e34 = V::load(y.at(10usize, c));
+            let mut v74 = V::mul(y_e34, t3_14);
+            v74 = V::neg_mul_add(y_e14, t3_12, v74);
+            v74 = V::neg_mul_add(y_e13, t3_11, v74);
+            v40 = V::mul_add(w5, v74, v40);
+            v60 = V::mul_add(x_e2, v74, v60);
+            let mut v83 = V::mul(y_e34, t3_13);
+            v83 = V::mul_add(y_e24, t3_12, v83);
+            v83 = V::mul_add(y_e23, t3_11, v83);
+            v21 = V::mul_add(w5, v83, v21);
+            v60 = V::mul_add(x_e1, v83, v60);
+            // grad0[5] += x_e4*v57 + x_e3*v68 + x_e2*v78 + x_e1*v87
+            V::store(V::add(V::load(grad0.at(5usize, c)), v60), grad0.at(5usize, c));
+            let t3_8 = V::load(t3.at(8usize, c));
+            let mut v93 = V::mul(y_e234, t3_8);
+            let t3_6 = V::load(t3.at(6usize, c));
+            v93 = V::mul_add(y_e134, t3_6, v93);
+            let t3_5 = V::load(t3.at(5usize, c));
+            v93 = V::mul_add(y_e124, t3_5, v93);
+            let w4 = V::load(param0.at(4usize, c));
+            v29 = V::neg_mul_add(w4, v93, v29);
+            let t3_9 = V::load(t3.at(9usize, c));
+            let mut v105 = V::mul(y_e234, t3_9);
+            let t3_7 = V::load(t3.at(7usize, c));
+            v105 = V::mul_add(y_e134, t3_7, v105);
+            v105 = V::neg_mul_add(y_e123, t3_5, v105);
+            let mut v112 = V::mul(x_e3, v105);
+            v9 = V::mul_add(w4, v105, v9);
+            v112 = V::neg_mul_add(x_e4, v93, v112);
+            let t3_10 = V::load(t3.at(10usize, c));
+            let mut v117 = V::mul(y_e124, t3_7);
+            v117 = V::neg_mul_add(y_e234, t3_10, v117);
+            v117 = V::mul_add(y_e123, t3_6, v117);
+            v40 = V::mul_add(w4, v117, v40);
+            v112 = V::mul_add(x_e2, v117, v112);
+            let mut v125 = V::mul(y_e134, t3_10);
+            v125 = V::mul_add(y_e124, t3_9, v125);
+            v125 = V::mul_add(y_e123, t3_8, v125);
+            v21 = V::mul_add(w4, v125, v21);
+            v112 = V::mul_add(x_e1, v125, v112);
+            // grad0[4] += x_e3*v110 - x_e4*v99 + x_e2*v120 + x_e1*v129
+            V::store(V::add(V::load(grad0.at(4usize, c)), v112), grad0.at(4usize, c));
+            let y_e3 = V::load(y.at(3usize, c));
+            let mut v135 = V::mul(y_e3, t3_10);
+            let y_e2 = V::load(y.at(2usize, c));
+            v135 = V::mul_add(y_e2, t3_9, v135);
+            let y_e1 = V::load(y.at(1usize, c));
+            v135 = V::mul_add(y_e1, t3_7, v135);
+            let w3 = V::load(param0.at(3usize, c));
+            v29 = V::neg_mul_add(w3, v135, v29);
+            let y_e4 = V::load(y.at(4usize, c));
+            let mut v147 = V::mul(y_e4, t3_10);
+            v147 = V::neg_mul_add(y_e2, t3_8, v147);
+            v147 = V::neg_mul_add(y_e1, t3_6, v147);
+            let mut v153 = V::mul(x_e3, v147);
+            v9 = V::mul_add(w3, v147, v9);
+            v153 = V::neg_mul_add(x_e4, v135, v153);
+            let mut v156 = V::mul(y_e4, t3_9);
+            v156 = V::mul_add(y_e3, t3_8, v156);
+            v156 = V::neg_mul_add(y_e1, t3_5, v156);
+            v40 = V::mul_add(w3, v156, v40);
+            v153 = V::mul_add(x_e2, v156, v153);
+            let mut v165 = V::mul(y_e4, t3_7);
+            v165 = V::mul_add(y_e3, t3_6, v165);
+            v165 = V::mul_add(y_e2, t3_5, v165);
+            v21 = V::mul_add(w3, v165, v21);
+            v153 = V::mul_add(x_e1, v165, v153);
+            // grad0[3] += x_e3*v151 - x_e4*v141 + x_e2*v160 + x_e1*v169
+            V::store(V::add(V::load(grad0.at(3usize, c)), v153), grad0.at(3usize, c));
+            let t3_3 = V::load(t3.at(3usize, c));
+            let mut v175 = V::mul(y_e34, t3_3);
+            let t3_2 = V::load(t3.at(2usize, c));
+            v175 = V::mul_add(y_e24, t3_2, v175);
+            let t3_1 = V::load(t3.at(1usize, c));
+            v175 = V::mul_add(y_e14, t3_1, v175);
+            let w2 = V::load(param0.at(2usize, c));
+            let mut v184 = V::mul(x_e4, v175);
+            v29 = V::mul_add(w2, v175, v29);
+            let t3_4 = V::load(t3.at(4usize, c));
+            let mut v188 = V::mul(y_e23, t3_2);
+            v188 = V::neg_mul_add(y_e34, t3_4, v188);
+            v188 = V::mul_add(y_e13, t3_1, v188);
+            v9 = V::mul_add(w2, v188, v9);
+            v184 = V::mul_add(x_e3, v188, v184);
+            let mut v196 = V::mul(y_e24, t3_4);
+            v196 = V::mul_add(y_e23, t3_3, v196);
+            let v200 = V::mul_sub(y_e12, t3_1, v196);
+            v40 = V::mul_add(w2, v200, v40);
+            v184 = V::mul_add(x_e2, v200, v184);
+            let mut v205 = V::mul(y_e14, t3_4);
+            v205 = V::mul_add(y_e13, t3_3, v205);
+            v205 = V::mul_add(y_e12, t3_2, v205);
+            v21 = V::mul_add(w2, v205, v21);
+            v184 = V::mul_add(x_e1, v205, v184);
+            // grad0[2] += x_e4*v181 + x_e3*v191 + x_e2*v200 + x_e1*v209
+            V::store(V::add(V::load(grad0.at(2usize, c)), v184), grad0.at(2usize, c));
+            let y_1 = V::load(y.at(0usize, c));
+            let v215 = V::mul(y_1, t3_4);
+            let w1 = V::load(param0.at(1usize, c));
+            let mut v218 = V::mul(x_e4, v215);
+            v29 = V::mul_add(w1, v215, v29);
+            let v220 = V::mul(y_1, t3_3);
+            v9 = V::mul_add(w1, v220, v9);
+            v218 = V::mul_add(x_e3, v220, v218);
+            let v225 = V::mul(y_1, t3_2);
+            v40 = V::mul_add(w1, v225, v40);
+            v218 = V::mul_add(x_e2, v225, v218);
+            let v230 = V::mul(y_1, t3_1);
+            v21 = V::mul_add(w1, v230, v21);
+            v218 = V::mul_add(x_e1, v230, v218);
+            // grad0[1] += x_e4*v215 + x_e3*v220 + x_e2*v225 + x_e1*v230
+            V::store(V::add(V::load(grad0.at(1usize, c)), v218), grad0.at(1usize, c));
+            let t3_0 = V::load(t3.at(0usize, c));
+            let v236 = V::mul(y_e4, t3_0);
+            let w0 = V::load(param0.at(0usize, c));
+            let mut v239 = V::mul(x_e4, v236);
+            v29 = V::neg_mul_add(w0, v236, v29);
+            // out0[3] = w6*v27 - w7*v2 + w5*v57 - w4*v99 - w3*v141 + w2*v181 + w1*v215 - w0*v236
+            V::store(v29, out0.at(3usize, c));
+            let v241 = V::mul(y_e3, t3_0);
+            v9 = V::neg_mul_add(w0, v241, v9);
+            // out0[2] = w7*v8 - w6*v33 + w5*v68 + w4*v110 + w3*v151 + w2*v191 + w1*v220 - w0*v241
+            V::store(v9, out0.at(2usize, c));
+            v239 = V::mul_add(x_e3, v241, v239);
+            let v246 = V::mul(y_e2, t3_0);
+            v40 = V::neg_mul_add(w0, v246, v40);
+            // out0[1] = w6*v39 - w7*v14 + w5*v78 + w4*v120 + w3*v160 + w2*v200 + w1*v225 - w0*v246
+            V::store(v40, out0.at(1usize, c));
+            v239 = V::mul_add(x_e2, v246, v239);
+            let v251 = V::mul(y_e1, t3_0);
+            v21 = V::mul_add(w0, v251, v21);
+            // out0[0] = w7*v20 + w6*v45 + w5*v87 + w4*v129 + w3*v169 + w2*v209 + w1*v230 + w0*v251
+            V::store(v21, out0.at(0usize, c));
+            // grad0[0] += x_e1*v251 - (x_e4*v236 + x_e3*v241 + x_e2*v246)
+            V::store(
+                V::add(V::load(grad0.at(0usize, c)), V::mul_sub(x_e1, v251, v239)),
+                grad0.at(0usize, c),
+            );
+        }
+    }
+}
+pub(super) static SGP_10: Stage = stage!(sgp_10);
 /// `o = weighted_product(w, gate(x), gate(y))`, grades 1 and 0,1,2,3,4.
 ///
-/// Forward: 163 flops per lane (114 multiplications, 48 additions).
-/// Backward: 499 flops per lane (309 multiplications, 188 additions).
+/// Forward: 162 flops per lane (113 multiplications, 48 additions).
+/// Backward: 529 flops per lane (323 multiplications, 204 additions).
 pub(super) static SGP_PROGRAM_1: Program = Program {
     name: "sgp",
     formula: "o = weighted_product(w, gate(x), gate(y))",
@@ -2375,15 +2555,33 @@ pub(super) static SGP_PROGRAM_1: Program = Program {
     params: &[("w", 8usize)],
     output_components: 16usize,
     forward: Plan {
-        cuts: &[],
+        cuts: &[16usize, 1],
         row_sums: 0usize,
         saved_row_sums: 0usize,
         stages: &[
             StageCall {
-                stage: &super::sgp::SGP_2,
+                stage: &super::sgp::SGP_7,
                 inputs: &[Slot::External(0usize), Slot::External(1usize)],
-                outputs: &[Slot::External(0usize)],
+                outputs: &[Slot::Cut(0usize)],
                 params: &[0],
+                param_grads: &[],
+                rows: &[],
+                row_sums: &[],
+            },
+            StageCall {
+                stage: &super::sgp::SGP_8,
+                inputs: &[Slot::External(1usize)],
+                outputs: &[Slot::Cut(1usize)],
+                params: &[],
+                param_grads: &[],
+                rows: &[],
+                row_sums: &[],
+            },
+            StageCall {
+                stage: &super::sgp::SGP_2,
+                inputs: &[Slot::Cut(0usize), Slot::Cut(1usize)],
+                outputs: &[Slot::External(0usize)],
+                params: &[],
                 param_grads: &[],
                 rows: &[],
                 row_sums: &[],
@@ -2391,18 +2589,68 @@ pub(super) static SGP_PROGRAM_1: Program = Program {
         ],
     },
     backward: Plan {
-        cuts: &[],
+        cuts: &[16usize, 1usize, 1usize, 16],
         row_sums: 0usize,
         saved_row_sums: 0usize,
         stages: &[
             StageCall {
+                stage: &super::sgp::SGP_7,
+                inputs: &[Slot::External(0usize), Slot::External(1usize)],
+                outputs: &[Slot::Cut(0usize)],
+                params: &[0],
+                param_grads: &[],
+                rows: &[],
+                row_sums: &[],
+            },
+            StageCall {
+                stage: &super::sgp::SGP_8,
+                inputs: &[Slot::External(1usize)],
+                outputs: &[Slot::Cut(1usize)],
+                params: &[],
+                param_grads: &[],
+                rows: &[],
+                row_sums: &[],
+            },
+            StageCall {
                 stage: &super::sgp::SGP_3,
+                inputs: &[Slot::Cut(0usize), Slot::External(2usize)],
+                outputs: &[Slot::Cut(2usize)],
+                params: &[],
+                param_grads: &[],
+                rows: &[],
+                row_sums: &[],
+            },
+            StageCall {
+                stage: &super::sgp::SGP_4,
+                inputs: &[Slot::Cut(1usize), Slot::External(2usize)],
+                outputs: &[Slot::Cut(3usize)],
+                params: &[],
+                param_grads: &[],
+                rows: &[],
+                row_sums: &[],
+            },
+            StageCall {
+                stage: &super::sgp::SGP_9,
                 inputs: &[
                     Slot::External(0usize),
+                    Slot::Cut(3usize),
+                    Slot::Cut(2usize),
                     Slot::External(1usize),
-                    Slot::External(2usize),
                 ],
-                outputs: &[Slot::External(0usize), Slot::External(1usize)],
+                outputs: &[Slot::External(1usize)],
+                params: &[0],
+                param_grads: &[],
+                rows: &[],
+                row_sums: &[],
+            },
+            StageCall {
+                stage: &super::sgp::SGP_10,
+                inputs: &[
+                    Slot::External(1usize),
+                    Slot::Cut(3usize),
+                    Slot::External(0usize),
+                ],
+                outputs: &[Slot::External(0usize)],
                 params: &[0],
                 param_grads: &[0],
                 rows: &[],
@@ -2410,583 +2658,597 @@ pub(super) static SGP_PROGRAM_1: Program = Program {
             },
         ],
     },
-    flops: [163usize, 499],
+    flops: [162usize, 529],
 };
-/// From `x`, `y`, `w` to `o`: o = weighted_product(w, gate(x), gate(y)).
+/// From `x`, `y`, `w` to cut 0: o = weighted_product(w, gate(x), gate(y)).
 ///
 /// From `sgp` of Cl(1,3,0).
 #[inline(always)]
-unsafe fn sgp_4<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
+unsafe fn sgp_11<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
     // SAFETY: the caller keeps the contract of `StageArgs`; the tier runs on this CPU.
     unsafe {
         let x = args.inputs[0];
         let y = args.inputs[1];
         let out0 = args.outputs[0];
         let param0 = args.params[0];
-        let c0e0 = V::from_f64(0f64);
-        let v34 = gate::<V>(args.gate, c0e0);
         for group in 0..args.groups {
             let c = group * V::LANES;
             x.prefetch::<16usize>(c);
             y.prefetch::<4usize>(c);
-            let x_1 = V::load(x.at(0usize, c));
-            let v1 = gate::<V>(args.gate, x_1);
-            let v2 = V::mul(x_1, v1);
-            let v4 = V::mul(V::load(x.at(1usize, c)), v1);
-            let v6 = V::mul(V::load(x.at(2usize, c)), v1);
-            let v8 = V::mul(V::load(x.at(3usize, c)), v1);
-            let v10 = V::mul(V::load(x.at(4usize, c)), v1);
-            let v12 = V::mul(V::load(x.at(5usize, c)), v1);
-            let v14 = V::mul(V::load(x.at(6usize, c)), v1);
-            let v16 = V::mul(V::load(x.at(7usize, c)), v1);
-            let v18 = V::mul(V::load(x.at(8usize, c)), v1);
-            let v20 = V::mul(V::load(x.at(9usize, c)), v1);
-            let v22 = V::mul(V::load(x.at(10usize, c)), v1);
-            let v24 = V::mul(V::load(x.at(11usize, c)), v1);
-            let v26 = V::mul(V::load(x.at(12usize, c)), v1);
-            let v28 = V::mul(V::load(x.at(13usize, c)), v1);
-            let v30 = V::mul(V::load(x.at(14usize, c)), v1);
-            let v32 = V::mul(V::load(x.at(15usize, c)), v1);
-            let v36 = V::mul(V::load(y.at(0usize, c)), v34);
-            let v38 = V::mul(V::load(y.at(1usize, c)), v34);
-            let v40 = V::mul(V::load(y.at(2usize, c)), v34);
-            let v42 = V::mul(V::load(y.at(3usize, c)), v34);
-            let mut v43 = V::mul(v4, v36);
-            v43 = V::neg_mul_add(v6, v38, v43);
-            v43 = V::neg_mul_add(v8, v40, v43);
-            v43 = V::neg_mul_add(v10, v42, v43);
-            // out0[0] = w1*(v4*v36 - v6*v38 - v8*v40 - v10*v42)
-            V::store(V::mul(V::load(param0.at(1usize, c)), v43), out0.at(0usize, c));
-            let w0 = V::load(param0.at(0usize, c));
-            let mut v54 = V::mul(w0, V::mul(v2, v36));
-            let mut v55 = V::mul(v12, v38);
-            v55 = V::mul_add(v14, v40, v55);
-            v55 = V::mul_add(v16, v42, v55);
-            let w3 = V::load(param0.at(3usize, c));
-            v54 = V::neg_mul_add(w3, v55, v54);
-            // out0[1] = w0*v2*v36 - w3*(v16*v42 + v12*v38 + v14*v40)
-            V::store(v54, out0.at(1usize, c));
-            let mut v64 = V::mul(w0, V::mul(v2, v38));
-            let mut v65 = V::mul(v12, v36);
-            v65 = V::mul_add(v18, v40, v65);
-            v65 = V::mul_add(v20, v42, v65);
-            v64 = V::neg_mul_add(w3, v65, v64);
-            // out0[2] = w0*v2*v38 - w3*(v20*v42 + v12*v36 + v18*v40)
-            V::store(v64, out0.at(2usize, c));
-            let mut v73 = V::mul(w0, V::mul(v2, v40));
-            let mut v75 = V::mul(v18, v38);
-            v75 = V::neg_mul_add(v14, v36, v75);
-            v75 = V::neg_mul_add(v22, v42, v75);
-            v73 = V::mul_add(w3, v75, v73);
-            // out0[3] = w0*v2*v40 + w3*(v18*v38 - v14*v36 - v22*v42)
-            V::store(v73, out0.at(3usize, c));
-            let mut v82 = V::mul(w0, V::mul(v2, v42));
-            let mut v84 = V::mul(v20, v38);
-            v84 = V::neg_mul_add(v16, v36, v84);
-            v84 = V::mul_add(v22, v40, v84);
-            v82 = V::mul_add(w3, v84, v82);
-            // out0[4] = w0*v2*v42 + w3*(v22*v40 + v20*v38 - v16*v36)
-            V::store(v82, out0.at(4usize, c));
-            let mut v90 = V::mul(v4, v38);
-            v90 = V::neg_mul_add(v6, v36, v90);
+            let v2 = V::mul(V::load(x.at(0usize, c)), V::load(param0.at(0usize, c)));
+            let y_e1 = V::load(y.at(0usize, c));
+            let mut v4 = V::mul(y_e1, v2);
+            let y_e2 = V::load(y.at(1usize, c));
+            let mut v6 = V::mul(y_e2, v2);
+            let y_e3 = V::load(y.at(2usize, c));
+            let mut v8 = V::mul(y_e3, v2);
+            let y_e4 = V::load(y.at(3usize, c));
+            let mut v10 = V::mul(y_e4, v2);
+            let x_e1 = V::load(x.at(1usize, c));
+            let w1 = V::load(param0.at(1usize, c));
+            let mut v14 = V::mul(y_e1, V::mul(x_e1, w1));
+            let x_e2 = V::load(x.at(2usize, c));
+            v14 = V::neg_mul_add(y_e2, V::mul(x_e2, w1), v14);
+            let x_e3 = V::load(x.at(3usize, c));
+            v14 = V::neg_mul_add(y_e3, V::mul(x_e3, w1), v14);
+            let x_e4 = V::load(x.at(4usize, c));
+            v14 = V::neg_mul_add(y_e4, V::mul(x_e4, w1), v14);
+            // out0[0] = y_e1*x_e1*w1 - y_e2*x_e2*w1 - y_e3*x_e3*w1 - y_e4*x_e4*w1
+            V::store(v14, out0.at(0usize, c));
             let w2 = V::load(param0.at(2usize, c));
-            let mut v94 = V::mul(w2, v90);
-            let mut v95 = V::mul(v24, v40);
-            v95 = V::mul_add(v26, v42, v95);
-            let w5 = V::load(param0.at(5usize, c));
-            v94 = V::neg_mul_add(w5, v95, v94);
-            // out0[5] = w2*(v4*v38 - v6*v36) - w5*(v24*v40 + v26*v42)
-            V::store(v94, out0.at(5usize, c));
-            let mut v101 = V::mul(v4, v40);
-            v101 = V::neg_mul_add(v8, v36, v101);
-            let mut v104 = V::mul(w2, v101);
-            let mut v105 = V::mul(v24, v38);
-            v105 = V::neg_mul_add(v28, v42, v105);
-            v104 = V::mul_add(w5, v105, v104);
-            // out0[6] = w2*(v4*v40 - v8*v36) + w5*(v24*v38 - v28*v42)
-            V::store(v104, out0.at(6usize, c));
-            let mut v110 = V::mul(v4, v42);
-            v110 = V::neg_mul_add(v10, v36, v110);
-            let mut v113 = V::mul(w2, v110);
-            let mut v114 = V::mul(v26, v38);
-            v114 = V::mul_add(v28, v40, v114);
-            v113 = V::mul_add(w5, v114, v113);
-            // out0[7] = w2*(v4*v42 - v10*v36) + w5*(v26*v38 + v28*v40)
-            V::store(v113, out0.at(7usize, c));
-            let mut v119 = V::mul(v6, v40);
-            v119 = V::neg_mul_add(v8, v38, v119);
-            let mut v122 = V::mul(w2, v119);
-            let mut v123 = V::mul(v24, v36);
-            v123 = V::neg_mul_add(v30, v42, v123);
-            v122 = V::mul_add(w5, v123, v122);
-            // out0[8] = w2*(v6*v40 - v8*v38) + w5*(v24*v36 - v30*v42)
-            V::store(v122, out0.at(8usize, c));
-            let mut v128 = V::mul(v6, v42);
-            v128 = V::neg_mul_add(v10, v38, v128);
-            let mut v131 = V::mul(w2, v128);
-            let mut v132 = V::mul(v26, v36);
-            v132 = V::mul_add(v30, v40, v132);
-            v131 = V::mul_add(w5, v132, v131);
-            // out0[9] = w2*(v6*v42 - v10*v38) + w5*(v26*v36 + v30*v40)
-            V::store(v131, out0.at(9usize, c));
-            let mut v137 = V::mul(v8, v42);
-            v137 = V::neg_mul_add(v10, v40, v137);
-            let mut v140 = V::mul(w2, v137);
-            let mut v141 = V::mul(v28, v36);
-            v141 = V::neg_mul_add(v30, v38, v141);
-            v140 = V::mul_add(w5, v141, v140);
-            // out0[10] = w2*(v8*v42 - v10*v40) + w5*(v28*v36 - v30*v38)
-            V::store(v140, out0.at(10usize, c));
-            let mut v146 = V::mul(v12, v40);
-            v146 = V::neg_mul_add(v14, v38, v146);
-            v146 = V::mul_add(v18, v36, v146);
+            let v28 = V::mul(x_e1, w2);
+            let mut v29 = V::mul(y_e2, v28);
+            let mut v30 = V::mul(y_e3, v28);
+            let mut v31 = V::mul(y_e4, v28);
+            let v32 = V::mul(x_e2, w2);
+            v29 = V::neg_mul_add(y_e1, v32, v29);
+            let mut v35 = V::mul(y_e3, v32);
+            let mut v36 = V::mul(y_e4, v32);
+            let v37 = V::mul(x_e3, w2);
+            v30 = V::neg_mul_add(y_e1, v37, v30);
+            v35 = V::neg_mul_add(y_e2, v37, v35);
+            let mut v42 = V::mul(y_e4, v37);
+            let v43 = V::mul(x_e4, w2);
+            v31 = V::neg_mul_add(y_e1, v43, v31);
+            v36 = V::neg_mul_add(y_e2, v43, v36);
+            v42 = V::neg_mul_add(y_e3, v43, v42);
+            let x_e12 = V::load(x.at(5usize, c));
+            let w3 = V::load(param0.at(3usize, c));
+            let v52 = V::mul(x_e12, w3);
+            v6 = V::neg_mul_add(y_e1, v52, v6);
+            v4 = V::neg_mul_add(y_e2, v52, v4);
+            let x_e13 = V::load(x.at(6usize, c));
+            let v58 = V::mul(x_e13, w3);
+            v8 = V::neg_mul_add(y_e1, v58, v8);
+            v4 = V::neg_mul_add(y_e3, v58, v4);
+            let x_e14 = V::load(x.at(7usize, c));
+            let v64 = V::mul(x_e14, w3);
+            v10 = V::neg_mul_add(y_e1, v64, v10);
+            v4 = V::neg_mul_add(y_e4, v64, v4);
+            // out0[1] = y_e1*v2 - y_e2*v52 - y_e3*v58 - y_e4*v64
+            V::store(v4, out0.at(1usize, c));
+            let x_e23 = V::load(x.at(8usize, c));
+            let v70 = V::mul(x_e23, w3);
+            v8 = V::mul_add(y_e2, v70, v8);
+            v6 = V::neg_mul_add(y_e3, v70, v6);
+            let x_e24 = V::load(x.at(9usize, c));
+            let v76 = V::mul(x_e24, w3);
+            v10 = V::mul_add(y_e2, v76, v10);
+            v6 = V::neg_mul_add(y_e4, v76, v6);
+            // out0[2] = y_e2*v2 - y_e1*v52 - y_e3*v70 - y_e4*v76
+            V::store(v6, out0.at(2usize, c));
+            let x_e34 = V::load(x.at(10usize, c));
+            let v82 = V::mul(x_e34, w3);
+            v10 = V::mul_add(y_e3, v82, v10);
+            // out0[4] = y_e4*v2 - y_e1*v64 + y_e2*v76 + y_e3*v82
+            V::store(v10, out0.at(4usize, c));
+            v8 = V::neg_mul_add(y_e4, v82, v8);
+            // out0[3] = y_e3*v2 - y_e1*v58 + y_e2*v70 - y_e4*v82
+            V::store(v8, out0.at(3usize, c));
             let w4 = V::load(param0.at(4usize, c));
-            let mut v152 = V::mul(w4, v146);
-            let w7 = V::load(param0.at(7usize, c));
-            v152 = V::neg_mul_add(w7, V::mul(v32, v42), v152);
-            // out0[11] = w4*(v18*v36 + v12*v40 - v14*v38) - w7*v32*v42
-            V::store(v152, out0.at(11usize, c));
-            let mut v157 = V::mul(v12, v42);
-            v157 = V::neg_mul_add(v16, v38, v157);
-            v157 = V::mul_add(v20, v36, v157);
-            let mut v162 = V::mul(w4, v157);
-            v162 = V::mul_add(w7, V::mul(v32, v40), v162);
-            // out0[12] = w4*(v20*v36 + v12*v42 - v16*v38) + w7*v32*v40
-            V::store(v162, out0.at(12usize, c));
-            let mut v166 = V::mul(v14, v42);
-            v166 = V::neg_mul_add(v16, v40, v166);
-            v166 = V::mul_add(v22, v36, v166);
-            let mut v171 = V::mul(w4, v166);
-            v171 = V::neg_mul_add(w7, V::mul(v32, v38), v171);
-            // out0[13] = w4*(v22*v36 + v14*v42 - v16*v40) - w7*v32*v38
-            V::store(v171, out0.at(13usize, c));
-            let mut v175 = V::mul(v18, v42);
-            v175 = V::neg_mul_add(v20, v40, v175);
-            v175 = V::mul_add(v22, v38, v175);
-            let mut v180 = V::mul(w4, v175);
-            v180 = V::neg_mul_add(w7, V::mul(v32, v36), v180);
-            // out0[14] = w4*(v22*v38 + v18*v42 - v20*v40) - w7*v32*v36
-            V::store(v180, out0.at(14usize, c));
-            let mut v184 = V::mul(v24, v42);
-            v184 = V::neg_mul_add(v26, v40, v184);
-            v184 = V::mul_add(v28, v38, v184);
-            v184 = V::neg_mul_add(v30, v36, v184);
-            // out0[15] = w6*(v28*v38 + v24*v42 - v26*v40 - v30*v36)
-            V::store(V::mul(V::load(param0.at(6usize, c)), v184), out0.at(15usize, c));
+            let v88 = V::mul(x_e12, w4);
+            let mut v89 = V::mul(y_e3, v88);
+            let mut v90 = V::mul(y_e4, v88);
+            let v91 = V::mul(x_e13, w4);
+            v89 = V::neg_mul_add(y_e2, v91, v89);
+            let mut v94 = V::mul(y_e4, v91);
+            let v95 = V::mul(x_e14, w4);
+            v90 = V::neg_mul_add(y_e2, v95, v90);
+            v94 = V::neg_mul_add(y_e3, v95, v94);
+            let v100 = V::mul(x_e23, w4);
+            v89 = V::mul_add(y_e1, v100, v89);
+            let mut v103 = V::mul(y_e4, v100);
+            let v104 = V::mul(x_e24, w4);
+            v90 = V::mul_add(y_e1, v104, v90);
+            v103 = V::neg_mul_add(y_e3, v104, v103);
+            let v109 = V::mul(x_e34, w4);
+            v94 = V::mul_add(y_e1, v109, v94);
+            v103 = V::mul_add(y_e2, v109, v103);
+            let x_e123 = V::load(x.at(11usize, c));
+            let w5 = V::load(param0.at(5usize, c));
+            let v116 = V::mul(x_e123, w5);
+            v35 = V::mul_add(y_e1, v116, v35);
+            v30 = V::mul_add(y_e2, v116, v30);
+            v29 = V::neg_mul_add(y_e3, v116, v29);
+            let x_e124 = V::load(x.at(12usize, c));
+            let v124 = V::mul(x_e124, w5);
+            v36 = V::mul_add(y_e1, v124, v36);
+            v31 = V::mul_add(y_e2, v124, v31);
+            v29 = V::neg_mul_add(y_e4, v124, v29);
+            // out0[5] = y_e2*v28 - y_e1*v32 - y_e3*v116 - y_e4*v124
+            V::store(v29, out0.at(5usize, c));
+            let x_e134 = V::load(x.at(13usize, c));
+            let v132 = V::mul(x_e134, w5);
+            v42 = V::mul_add(y_e1, v132, v42);
+            v31 = V::mul_add(y_e3, v132, v31);
+            // out0[7] = y_e4*v28 - y_e1*v43 + y_e2*v124 + y_e3*v132
+            V::store(v31, out0.at(7usize, c));
+            v30 = V::neg_mul_add(y_e4, v132, v30);
+            // out0[6] = y_e3*v28 - y_e1*v37 + y_e2*v116 - y_e4*v132
+            V::store(v30, out0.at(6usize, c));
+            let x_e234 = V::load(x.at(14usize, c));
+            let v140 = V::mul(x_e234, w5);
+            v42 = V::neg_mul_add(y_e2, v140, v42);
+            // out0[10] = y_e4*v37 - y_e3*v43 + y_e1*v132 - y_e2*v140
+            V::store(v42, out0.at(10usize, c));
+            v36 = V::mul_add(y_e3, v140, v36);
+            // out0[9] = y_e4*v32 - y_e2*v43 + y_e1*v124 + y_e3*v140
+            V::store(v36, out0.at(9usize, c));
+            v35 = V::neg_mul_add(y_e4, v140, v35);
+            // out0[8] = y_e3*v32 - y_e2*v37 + y_e1*v116 - y_e4*v140
+            V::store(v35, out0.at(8usize, c));
+            let w6 = V::load(param0.at(6usize, c));
+            let mut v149 = V::mul(y_e4, V::mul(x_e123, w6));
+            v149 = V::neg_mul_add(y_e3, V::mul(x_e124, w6), v149);
+            v149 = V::mul_add(y_e2, V::mul(x_e134, w6), v149);
+            v149 = V::neg_mul_add(y_e1, V::mul(x_e234, w6), v149);
+            // out0[15] = y_e4*x_e123*w6 - y_e3*x_e124*w6 + y_e2*x_e134*w6 - y_e1*x_e234*w6
+            V::store(v149, out0.at(15usize, c));
+            let v161 = V::mul(V::load(x.at(15usize, c)), V::load(param0.at(7usize, c)));
+            v103 = V::neg_mul_add(y_e1, v161, v103);
+            // out0[14] = y_e4*v100 - y_e3*v104 + y_e2*v109 - y_e1*v161
+            V::store(v103, out0.at(14usize, c));
+            v94 = V::neg_mul_add(y_e2, v161, v94);
+            // out0[13] = y_e4*v91 - y_e3*v95 + y_e1*v109 - y_e2*v161
+            V::store(v94, out0.at(13usize, c));
+            v90 = V::mul_add(y_e3, v161, v90);
+            // out0[12] = y_e4*v88 - y_e2*v95 + y_e1*v104 + y_e3*v161
+            V::store(v90, out0.at(12usize, c));
+            v89 = V::neg_mul_add(y_e4, v161, v89);
+            // out0[11] = y_e3*v88 - y_e2*v91 + y_e1*v100 - y_e4*v161
+            V::store(v89, out0.at(11usize, c));
         }
     }
 }
-pub(super) static SGP_4: Stage = stage!(sgp_4);
-/// From `x`, `y`, `grad_o`, `w` to `grad_x`, `grad_y`, `grad_w`: adjoint of o = weighted_product(w, gate(x), gate(y)).
+pub(super) static SGP_11: Stage = stage!(sgp_11);
+/// From `x` to cut 1: o = weighted_product(w, gate(x), gate(y)).
+///
+/// From `sgp` of Cl(1,3,0).
+#[inline(always)]
+unsafe fn sgp_12<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
+    // SAFETY: the caller keeps the contract of `StageArgs`; the tier runs on this CPU.
+    unsafe {
+        let x = args.inputs[0];
+        let out0 = args.outputs[0];
+        let c0e0 = V::from_f64(0f64);
+        let v3 = gate::<V>(args.gate, c0e0);
+        for group in 0..args.groups {
+            let c = group * V::LANES;
+            x.prefetch::<16usize>(c);
+            // out0[0] = gate(x_1)*v3
+            V::store(
+                V::mul(gate::<V>(args.gate, V::load(x.at(0usize, c))), v3),
+                out0.at(0usize, c),
+            );
+        }
+    }
+}
+pub(super) static SGP_12: Stage = stage!(sgp_12);
+/// From `x`, cut 3, `w` to `grad_y`: adjoint of o = weighted_product(w, gate(x), gate(y)).
 ///
 /// From `sgp_grad` of Cl(1,3,0).
 #[inline(always)]
-unsafe fn sgp_5<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
+unsafe fn sgp_13<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
     // SAFETY: the caller keeps the contract of `StageArgs`; the tier runs on this CPU.
     unsafe {
         let x = args.inputs[0];
-        let y = args.inputs[1];
-        let grad_o = args.inputs[2];
+        let t3 = args.inputs[1];
         let out0 = args.outputs[0];
-        let out1 = args.outputs[1];
         let param0 = args.params[0];
-        let grad0 = args.param_grads[0];
-        let c0e0 = V::from_f64(0f64);
-        let v34 = gate::<V>(args.gate, c0e0);
         for group in 0..args.groups {
             let c = group * V::LANES;
             x.prefetch::<16usize>(c);
-            y.prefetch::<4usize>(c);
-            grad_o.prefetch::<16usize>(c);
-            let x_1 = V::load(x.at(0usize, c));
-            let (v1, v536) = gate_and_slope::<V>(args.gate, x_1);
-            let v2 = V::mul(x_1, v1);
+            t3.prefetch::<16usize>(c);
+            let v2 = V::mul(V::load(x.at(0usize, c)), V::load(param0.at(0usize, c)));
             let x_e1 = V::load(x.at(1usize, c));
-            let v4 = V::mul(x_e1, v1);
+            let w1 = V::load(param0.at(1usize, c));
             let x_e2 = V::load(x.at(2usize, c));
-            let v6 = V::mul(x_e2, v1);
             let x_e3 = V::load(x.at(3usize, c));
-            let v8 = V::mul(x_e3, v1);
             let x_e4 = V::load(x.at(4usize, c));
-            let v10 = V::mul(x_e4, v1);
-            let x_e12 = V::load(x.at(5usize, c));
-            let v12 = V::mul(x_e12, v1);
-            let x_e13 = V::load(x.at(6usize, c));
-            let v14 = V::mul(x_e13, v1);
-            let x_e14 = V::load(x.at(7usize, c));
-            let v16 = V::mul(x_e14, v1);
-            let x_e23 = V::load(x.at(8usize, c));
-            let v18 = V::mul(x_e23, v1);
-            let x_e24 = V::load(x.at(9usize, c));
-            let v20 = V::mul(x_e24, v1);
-            let x_e34 = V::load(x.at(10usize, c));
-            let v22 = V::mul(x_e34, v1);
-            let x_e123 = V::load(x.at(11usize, c));
-            let v24 = V::mul(x_e123, v1);
-            let x_e124 = V::load(x.at(12usize, c));
-            let v26 = V::mul(x_e124, v1);
-            let x_e134 = V::load(x.at(13usize, c));
-            let v28 = V::mul(x_e134, v1);
-            let x_e234 = V::load(x.at(14usize, c));
-            let v30 = V::mul(x_e234, v1);
-            let x_e1234 = V::load(x.at(15usize, c));
-            let v32 = V::mul(x_e1234, v1);
-            let v36 = V::mul(V::load(y.at(0usize, c)), v34);
-            let v38 = V::mul(V::load(y.at(1usize, c)), v34);
-            let v40 = V::mul(V::load(y.at(2usize, c)), v34);
-            let v42 = V::mul(V::load(y.at(3usize, c)), v34);
-            let mut v43 = V::mul(v4, v36);
-            v43 = V::neg_mul_add(v6, v38, v43);
-            v43 = V::neg_mul_add(v8, v40, v43);
-            v43 = V::neg_mul_add(v10, v42, v43);
-            let mut v51 = V::mul(v12, v38);
-            v51 = V::mul_add(v14, v40, v51);
-            v51 = V::mul_add(v16, v42, v51);
-            let mut v57 = V::mul(v12, v36);
-            v57 = V::mul_add(v18, v40, v57);
-            v57 = V::mul_add(v20, v42, v57);
-            let mut v64 = V::mul(v18, v38);
-            v64 = V::neg_mul_add(v14, v36, v64);
-            v64 = V::neg_mul_add(v22, v42, v64);
-            let mut v70 = V::mul(v20, v38);
-            v70 = V::neg_mul_add(v16, v36, v70);
-            v70 = V::mul_add(v22, v40, v70);
-            let mut v74 = V::mul(v4, v38);
-            v74 = V::neg_mul_add(v6, v36, v74);
-            let mut v77 = V::mul(v24, v40);
-            v77 = V::mul_add(v26, v42, v77);
-            let mut v80 = V::mul(v4, v40);
-            v80 = V::neg_mul_add(v8, v36, v80);
-            let mut v83 = V::mul(v24, v38);
-            v83 = V::neg_mul_add(v28, v42, v83);
-            let mut v86 = V::mul(v4, v42);
-            v86 = V::neg_mul_add(v10, v36, v86);
-            let mut v89 = V::mul(v26, v38);
-            v89 = V::mul_add(v28, v40, v89);
-            let mut v92 = V::mul(v6, v40);
-            v92 = V::neg_mul_add(v8, v38, v92);
-            let mut v95 = V::mul(v24, v36);
-            v95 = V::neg_mul_add(v30, v42, v95);
-            let mut v98 = V::mul(v6, v42);
-            v98 = V::neg_mul_add(v10, v38, v98);
-            let mut v101 = V::mul(v26, v36);
-            v101 = V::mul_add(v30, v40, v101);
-            let mut v104 = V::mul(v8, v42);
-            v104 = V::neg_mul_add(v10, v40, v104);
-            let mut v107 = V::mul(v28, v36);
-            v107 = V::neg_mul_add(v30, v38, v107);
-            let mut v110 = V::mul(v12, v40);
-            v110 = V::neg_mul_add(v14, v38, v110);
-            v110 = V::mul_add(v18, v36, v110);
-            let mut v116 = V::mul(v12, v42);
-            v116 = V::neg_mul_add(v16, v38, v116);
-            v116 = V::mul_add(v20, v36, v116);
-            let mut v122 = V::mul(v14, v42);
-            v122 = V::neg_mul_add(v16, v40, v122);
-            v122 = V::mul_add(v22, v36, v122);
-            let mut v128 = V::mul(v18, v42);
-            v128 = V::neg_mul_add(v20, v40, v128);
-            v128 = V::mul_add(v22, v38, v128);
-            let mut v134 = V::mul(v24, v42);
-            v134 = V::neg_mul_add(v26, v40, v134);
-            v134 = V::mul_add(v28, v38, v134);
-            v134 = V::neg_mul_add(v30, v36, v134);
-            let grad_o_e1234 = V::load(grad_o.at(15usize, c));
-            // grad0[6] += (v28*v38 + v24*v42 - v26*v40 - v30*v36)*grad_o_e1234
-            V::store(
-                V::add(V::load(grad0.at(6usize, c)), V::mul(v134, grad_o_e1234)),
-                grad0.at(6usize, c),
-            );
-            let v144 = V::mul(V::load(param0.at(6usize, c)), grad_o_e1234);
-            let mut v145 = V::mul(v36, v144);
-            let mut v146 = V::mul(v30, v144);
-            let mut v147 = V::mul(v38, v144);
-            let mut v148 = V::mul(v28, v144);
-            let mut v150 = V::mul(v26, v144);
-            let mut v151 = V::mul(v42, v144);
-            let mut v152 = V::mul(v24, v144);
-            let grad_o_e234 = V::load(grad_o.at(14usize, c));
-            let mut v154 = V::mul(V::mul(v32, v36), grad_o_e234);
-            let w7 = V::load(param0.at(7usize, c));
-            let v156 = V::mul(w7, grad_o_e234);
-            let mut v157 = V::mul(v36, v156);
-            v146 = V::mul_add(v32, v156, v146);
-            let mut v160 = V::mul(v128, grad_o_e234);
-            let w4 = V::load(param0.at(4usize, c));
-            let v162 = V::mul(w4, grad_o_e234);
-            let mut v163 = V::mul(v38, v162);
-            v148 = V::mul_add(v22, v162, v148);
-            v150 = V::mul_add(v20, v162, v150);
-            let mut v169 = V::mul(v42, v162);
-            v152 = V::mul_add(v18, v162, v152);
-            let grad_o_e134 = V::load(grad_o.at(13usize, c));
-            let v174 = V::mul(w7, grad_o_e134);
-            v154 = V::mul_add(V::mul(v32, v38), grad_o_e134, v154);
-            v157 = V::mul_add(v38, v174, v157);
-            v148 = V::neg_mul_add(v32, v174, v148);
-            let v181 = V::mul(w4, grad_o_e134);
-            v160 = V::mul_add(v122, grad_o_e134, v160);
-            v163 = V::mul_add(v36, v181, v163);
-            let mut v186 = V::mul_sub(v22, v181, v146);
-            let mut v187 = V::mul(v40, v181);
-            v150 = V::mul_add(v16, v181, v150);
-            let mut v190 = V::mul(v42, v181);
-            v152 = V::mul_add(v14, v181, v152);
-            let grad_o_e124 = V::load(grad_o.at(12usize, c));
-            let v195 = V::mul(w7, grad_o_e124);
-            let mut v196 = V::mul_sub(V::mul(v32, v40), grad_o_e124, v154);
-            let mut v199 = V::mul_sub(v40, v195, v157);
-            let mut v200 = V::mul_sub(v32, v195, v150);
-            let v202 = V::mul(w4, grad_o_e124);
-            v160 = V::mul_add(v116, grad_o_e124, v160);
-            let mut v204 = V::mul(v36, v202);
-            v204 = V::neg_mul_add(v40, v162, v204);
-            v186 = V::mul_add(v20, v202, v186);
-            v187 = V::mul_add(v38, v202, v187);
-            v148 = V::neg_mul_add(v16, v202, v148);
-            let mut v212 = V::mul(v42, v202);
-            v152 = V::mul_add(v12, v202, v152);
-            let grad_o_e123 = V::load(grad_o.at(11usize, c));
-            let v217 = V::mul(w7, grad_o_e123);
-            v196 = V::neg_mul_add(V::mul(v32, v42), grad_o_e123, v196);
-            // grad0[7] += v32*v40*grad_o_e124 - (v32*v36*grad_o_e234 + v32*v38*grad_o_e134) - v32*v42*grad_o_e123
-            V::store(V::add(V::load(grad0.at(7usize, c)), v196), grad0.at(7usize, c));
-            v199 = V::neg_mul_add(v42, v217, v199);
-            v152 = V::neg_mul_add(v32, v217, v152);
-            let v224 = V::mul(w4, grad_o_e123);
-            v160 = V::mul_add(v110, grad_o_e123, v160);
-            // grad0[4] += (v22*v38 + v18*v42 - v20*v40)*grad_o_e234 + (v22*v36 + v14*v42 - v16*v40)*grad_o_e134 + (v20*v36 + v12*v42 - v16*v38)*grad_o_e124 + (v18*v36 + v12*v40 - v14*v38)*grad_o_e123
-            V::store(V::add(V::load(grad0.at(4usize, c)), v160), grad0.at(4usize, c));
-            v169 = V::mul_add(v36, v224, v169);
-            v186 = V::mul_add(v18, v224, v186);
-            v190 = V::neg_mul_add(v38, v224, v190);
-            v148 = V::neg_mul_add(v14, v224, v148);
-            v212 = V::mul_add(v40, v224, v212);
-            v200 = V::mul_add(v12, v224, v200);
-            let grad_o_e34 = V::load(grad_o.at(10usize, c));
-            let mut v239 = V::mul(v107, grad_o_e34);
-            let w5 = V::load(param0.at(5usize, c));
-            let v241 = V::mul(w5, grad_o_e34);
-            v145 = V::mul_add(v38, v241, v145);
-            v148 = V::neg_mul_add(v30, v241, v148);
-            v147 = V::mul_add(v36, v241, v147);
-            v186 = V::mul_add(v28, v241, v186);
-            let mut v250 = V::mul(v104, grad_o_e34);
             let w2 = V::load(param0.at(2usize, c));
-            let v252 = V::mul(w2, grad_o_e34);
-            let mut v253 = V::mul(v40, v252);
-            v200 = V::neg_mul_add(v10, v252, v200);
-            let mut v256 = V::mul(v42, v252);
-            v152 = V::mul_add(v8, v252, v152);
-            let grad_o_e24 = V::load(grad_o.at(9usize, c));
-            let v261 = V::mul(w5, grad_o_e24);
-            v239 = V::mul_add(v101, grad_o_e24, v239);
-            let mut v265 = V::mul_sub(v40, v261, v145);
-            v200 = V::mul_add(v30, v261, v200);
-            let mut v267 = V::mul(v36, v261);
-            v267 = V::neg_mul_add(v40, v144, v267);
-            v186 = V::mul_add(v26, v261, v186);
-            let v272 = V::mul(w2, grad_o_e24);
-            v250 = V::mul_add(v98, grad_o_e24, v250);
-            v253 = V::mul_add(v38, v272, v253);
-            v148 = V::neg_mul_add(v10, v272, v148);
-            let mut v278 = V::mul(v42, v272);
-            v152 = V::mul_add(v6, v272, v152);
-            let grad_o_e23 = V::load(grad_o.at(8usize, c));
-            let v283 = V::mul(w5, grad_o_e23);
-            v239 = V::mul_add(v95, grad_o_e23, v239);
-            v265 = V::neg_mul_add(v42, v283, v265);
-            v152 = V::neg_mul_add(v30, v283, v152);
-            v151 = V::mul_add(v36, v283, v151);
-            v186 = V::mul_add(v24, v283, v186);
-            let v294 = V::mul(w2, grad_o_e23);
-            v250 = V::mul_add(v92, grad_o_e23, v250);
-            v256 = V::neg_mul_add(v38, v294, v256);
-            v148 = V::neg_mul_add(v8, v294, v148);
-            v278 = V::mul_add(v40, v294, v278);
-            v200 = V::mul_add(v6, v294, v200);
-            let grad_o_e14 = V::load(grad_o.at(7usize, c));
-            let v306 = V::mul(w5, grad_o_e14);
-            v239 = V::mul_add(v89, grad_o_e14, v239);
-            v147 = V::mul_add(v40, v306, v147);
-            v200 = V::mul_add(v28, v306, v200);
-            v267 = V::mul_add(v38, v306, v267);
-            v148 = V::mul_add(v26, v306, v148);
-            let v317 = V::mul(w2, grad_o_e14);
-            v250 = V::mul_add(v86, grad_o_e14, v250);
-            v253 = V::mul_add(v36, v317, v253);
-            v186 = V::neg_mul_add(v10, v317, v186);
-            let mut v323 = V::mul(v42, v317);
-            v152 = V::mul_add(v4, v317, v152);
-            let grad_o_e13 = V::load(grad_o.at(6usize, c));
-            let v328 = V::mul(w5, grad_o_e13);
-            v239 = V::mul_add(v83, grad_o_e13, v239);
-            v147 = V::neg_mul_add(v42, v328, v147);
-            v152 = V::neg_mul_add(v28, v328, v152);
-            v151 = V::mul_add(v38, v328, v151);
-            v148 = V::mul_add(v24, v328, v148);
-            let v339 = V::mul(w2, grad_o_e13);
-            v250 = V::mul_add(v80, grad_o_e13, v250);
-            v256 = V::neg_mul_add(v36, v339, v256);
-            v186 = V::neg_mul_add(v8, v339, v186);
-            v323 = V::mul_add(v40, v339, v323);
-            v200 = V::mul_add(v4, v339, v200);
-            let grad_o_e12 = V::load(grad_o.at(5usize, c));
-            let v351 = V::mul(w5, grad_o_e12);
-            v239 = V::neg_mul_add(v77, grad_o_e12, v239);
-            // grad0[5] += (v28*v36 - v30*v38)*grad_o_e34 + (v26*v36 + v30*v40)*grad_o_e24 + (v24*v36 - v30*v42)*grad_o_e23 + (v26*v38 + v28*v40)*grad_o_e14 + (v24*v38 - v28*v42)*grad_o_e13 - (v24*v40 + v26*v42)*grad_o_e12
-            V::store(V::add(V::load(grad0.at(5usize, c)), v239), grad0.at(5usize, c));
-            v267 = V::neg_mul_add(v42, v351, v267);
-            v152 = V::neg_mul_add(v26, v351, v152);
-            v151 = V::neg_mul_add(v40, v351, v151);
-            v200 = V::neg_mul_add(v24, v351, v200);
-            let v362 = V::mul(w2, grad_o_e12);
-            v250 = V::mul_add(v74, grad_o_e12, v250);
-            // grad0[2] += (v8*v42 - v10*v40)*grad_o_e34 + (v6*v42 - v10*v38)*grad_o_e24 + (v6*v40 - v8*v38)*grad_o_e23 + (v4*v42 - v10*v36)*grad_o_e14 + (v4*v40 - v8*v36)*grad_o_e13 + (v4*v38 - v6*v36)*grad_o_e12
-            V::store(V::add(V::load(grad0.at(2usize, c)), v250), grad0.at(2usize, c));
-            v278 = V::neg_mul_add(v36, v362, v278);
-            v186 = V::neg_mul_add(v6, v362, v186);
-            v323 = V::mul_add(v38, v362, v323);
-            v148 = V::mul_add(v4, v362, v148);
-            let grad_o_e4 = V::load(grad_o.at(4usize, c));
-            let mut v373 = V::mul(v70, grad_o_e4);
+            let v13 = V::mul(x_e1, w2);
+            let v14 = V::mul(x_e2, w2);
+            let v15 = V::mul(x_e3, w2);
+            let v16 = V::mul(x_e4, w2);
+            let x_e12 = V::load(x.at(5usize, c));
             let w3 = V::load(param0.at(3usize, c));
-            let v375 = V::mul(w3, grad_o_e4);
-            v163 = V::mul_add(v40, v375, v163);
-            v200 = V::mul_add(v22, v375, v200);
-            v204 = V::mul_add(v38, v375, v204);
-            v148 = V::mul_add(v20, v375, v148);
-            v187 = V::mul_add(v36, v375, v187);
-            v186 = V::neg_mul_add(v16, v375, v186);
-            let mut v388 = V::mul(V::mul(v2, v42), grad_o_e4);
-            let w0 = V::load(param0.at(0usize, c));
-            let v390 = V::mul(w0, grad_o_e4);
-            let mut v391 = V::mul(v42, v390);
-            v152 = V::mul_add(v2, v390, v152);
-            let grad_o_e3 = V::load(grad_o.at(3usize, c));
-            let v396 = V::mul(w3, grad_o_e3);
-            v373 = V::mul_add(v64, grad_o_e3, v373);
-            v163 = V::neg_mul_add(v42, v396, v163);
-            v152 = V::neg_mul_add(v22, v396, v152);
-            v169 = V::mul_add(v38, v396, v169);
-            v148 = V::mul_add(v18, v396, v148);
-            v190 = V::neg_mul_add(v36, v396, v190);
-            v186 = V::neg_mul_add(v14, v396, v186);
-            let v411 = V::mul(w0, grad_o_e3);
-            v388 = V::mul_add(V::mul(v2, v40), grad_o_e3, v388);
-            v391 = V::mul_add(v40, v411, v391);
-            v200 = V::mul_add(v2, v411, v200);
-            let grad_o_e2 = V::load(grad_o.at(2usize, c));
-            let v419 = V::mul(w3, grad_o_e2);
-            v373 = V::neg_mul_add(v57, grad_o_e2, v373);
-            v204 = V::neg_mul_add(v42, v419, v204);
-            v152 = V::neg_mul_add(v20, v419, v152);
-            v169 = V::neg_mul_add(v40, v419, v169);
-            v200 = V::neg_mul_add(v18, v419, v200);
-            v212 = V::neg_mul_add(v36, v419, v212);
-            v186 = V::neg_mul_add(v12, v419, v186);
-            let v434 = V::mul(w0, grad_o_e2);
-            v388 = V::mul_add(V::mul(v2, v38), grad_o_e2, v388);
-            v391 = V::mul_add(v38, v434, v391);
-            v148 = V::mul_add(v2, v434, v148);
-            let grad_o_e1 = V::load(grad_o.at(1usize, c));
-            let v442 = V::mul(w3, grad_o_e1);
-            v373 = V::neg_mul_add(v51, grad_o_e1, v373);
-            // grad0[3] += (v22*v40 + v20*v38 - v16*v36)*grad_o_e4 + (v18*v38 - v14*v36 - v22*v42)*grad_o_e3 - (v20*v42 + v12*v36 + v18*v40)*grad_o_e2 - (v16*v42 + v12*v38 + v14*v40)*grad_o_e1
-            V::store(V::add(V::load(grad0.at(3usize, c)), v373), grad0.at(3usize, c));
-            v187 = V::mul_add(v42, v442, v187);
-            v152 = V::neg_mul_add(v16, v442, v152);
-            v190 = V::neg_mul_add(v40, v442, v190);
-            v200 = V::neg_mul_add(v14, v442, v200);
-            v212 = V::neg_mul_add(v38, v442, v212);
-            v148 = V::neg_mul_add(v12, v442, v148);
-            let v457 = V::mul(w0, grad_o_e1);
-            v388 = V::mul_add(V::mul(v2, v36), grad_o_e1, v388);
-            // grad0[0] += v2*v42*grad_o_e4 + v2*v40*grad_o_e3 + v2*v38*grad_o_e2 + v2*v36*grad_o_e1
-            V::store(V::add(V::load(grad0.at(0usize, c)), v388), grad0.at(0usize, c));
-            v391 = V::mul_add(v36, v457, v391);
-            v186 = V::mul_add(v2, v457, v186);
-            let grad_o_1 = V::load(grad_o.at(0usize, c));
-            // grad0[1] += (v4*v36 - v6*v38 - v8*v40 - v10*v42)*grad_o_1
-            V::store(
-                V::add(V::load(grad0.at(1usize, c)), V::mul(v43, grad_o_1)),
-                grad0.at(1usize, c),
-            );
-            let v466 = V::mul(V::load(param0.at(1usize, c)), grad_o_1);
-            v253 = V::mul_add(v42, v466, v253);
-            v152 = V::neg_mul_add(v10, v466, v152);
-            v256 = V::neg_mul_add(v40, v466, v256);
-            v200 = V::neg_mul_add(v8, v466, v200);
-            v278 = V::neg_mul_add(v38, v466, v278);
-            v148 = V::neg_mul_add(v6, v466, v148);
-            v323 = V::mul_add(v36, v466, v323);
-            v186 = V::mul_add(v4, v466, v186);
-            // out1[3] = v34*(v24*v144 + v18*v162 + v14*v181 + v12*v202 - v32*v217 + v8*v252 + v6*v272 - v30*v283 + v4*v317 - v28*v328 - v26*v351 + v2*v390 - v22*v396 - v20*v419 - v16*v442 - v10*v466)
-            V::store(V::mul(v34, v152), out1.at(3usize, c));
-            // out1[2] = v34*(v32*v195 - (v26*v144 + v20*v162 + v16*v181) + v12*v224 - v10*v252 + v30*v261 + v6*v294 + v28*v306 + v4*v339 - v24*v351 + v22*v375 + v2*v411 - v18*v419 - v14*v442 - v8*v466)
-            V::store(V::mul(v34, v200), out1.at(2usize, c));
-            // out1[1] = v34*(v28*v144 + v22*v162 - v32*v174 - v16*v202 - v14*v224 - v30*v241 - v10*v272 - v8*v294 + v26*v306 + v24*v328 + v4*v362 + v20*v375 + v18*v396 + v2*v434 - v12*v442 - v6*v466)
-            V::store(V::mul(v34, v148), out1.at(1usize, c));
-            // out1[0] = v34*(v22*v181 - (v30*v144 + v32*v156) + v20*v202 + v18*v224 + v28*v241 + v26*v261 + v24*v283 - v10*v317 - v8*v339 - v6*v362 - v16*v375 - v14*v396 - v12*v419 + v2*v457 + v4*v466)
-            V::store(V::mul(v34, v186), out1.at(0usize, c));
-            // out0[15] = v1*v221
-            V::store(V::mul(v1, v199), out0.at(15usize, c));
-            let mut v488 = V::mul(x_e1234, v199);
-            // out0[14] = v1*v287
-            V::store(V::mul(v1, v265), out0.at(14usize, c));
-            v488 = V::mul_add(x_e234, v265, v488);
-            // out0[13] = v1*v332
-            V::store(V::mul(v1, v147), out0.at(13usize, c));
-            v488 = V::mul_add(x_e134, v147, v488);
-            // out0[12] = v1*v355
-            V::store(V::mul(v1, v267), out0.at(12usize, c));
-            v488 = V::mul_add(x_e124, v267, v488);
-            // out0[11] = v1*v359
-            V::store(V::mul(v1, v151), out0.at(11usize, c));
-            v488 = V::mul_add(x_e123, v151, v488);
-            // out0[10] = v1*v400
-            V::store(V::mul(v1, v163), out0.at(10usize, c));
-            v488 = V::mul_add(x_e34, v163, v488);
-            // out0[9] = v1*v423
-            V::store(V::mul(v1, v204), out0.at(9usize, c));
-            v488 = V::mul_add(x_e24, v204, v488);
-            // out0[8] = v1*v427
-            V::store(V::mul(v1, v169), out0.at(8usize, c));
-            v488 = V::mul_add(x_e23, v169, v488);
-            // out0[7] = -v1*v446
-            V::store(V::neg(V::mul(v1, v187)), out0.at(7usize, c));
-            v488 = V::neg_mul_add(x_e14, v187, v488);
-            // out0[6] = v1*v450
-            V::store(V::mul(v1, v190), out0.at(6usize, c));
-            v488 = V::mul_add(x_e13, v190, v488);
-            // out0[5] = v1*v454
-            V::store(V::mul(v1, v212), out0.at(5usize, c));
-            v488 = V::mul_add(x_e12, v212, v488);
-            // out0[4] = -v1*v469
-            V::store(V::neg(V::mul(v1, v253)), out0.at(4usize, c));
-            v488 = V::neg_mul_add(x_e4, v253, v488);
-            // out0[3] = v1*v473
-            V::store(V::mul(v1, v256), out0.at(3usize, c));
-            v488 = V::mul_add(x_e3, v256, v488);
-            // out0[2] = v1*v477
-            V::store(V::mul(v1, v278), out0.at(2usize, c));
-            v488 = V::mul_add(x_e2, v278, v488);
-            // out0[1] = v1*v481
-            V::store(V::mul(v1, v323), out0.at(1usize, c));
-            v488 = V::mul_add(x_e1, v323, v488);
-            let mut v533 = V::mul(v1, v391);
-            v488 = V::mul_add(x_1, v391, v488);
-            v533 = V::mul_add(v488, v536, v533);
-            // out0[0] = v1*v461 + (x_e1234*v221 + x_e234*v287 + x_e134*v332 + x_e124*v355 + x_e123*v359 + x_e34*v400 + x_e24*v423 + x_e23*v427 - x_e14*v446 + x_e13*v450 + x_e12*v454 - x_e4*v469 + x_e3*v473 + x_e2*v477 + x_e1*v481 + x_1*v461)*gate'(x_1)
-            V::store(v533, out0.at(0usize, c));
+            let v19 = V::mul(x_e12, w3);
+            let x_e13 = V::load(x.at(6usize, c));
+            let v21 = V::mul(x_e13, w3);
+            let x_e14 = V::load(x.at(7usize, c));
+            let v23 = V::mul(x_e14, w3);
+            let x_e23 = V::load(x.at(8usize, c));
+            let v25 = V::mul(x_e23, w3);
+            let x_e24 = V::load(x.at(9usize, c));
+            let v27 = V::mul(x_e24, w3);
+            let x_e34 = V::load(x.at(10usize, c));
+            let v29 = V::mul(x_e34, w3);
+            let w4 = V::load(param0.at(4usize, c));
+            let v31 = V::mul(x_e12, w4);
+            let v32 = V::mul(x_e13, w4);
+            let v33 = V::mul(x_e14, w4);
+            let v34 = V::mul(x_e23, w4);
+            let v35 = V::mul(x_e24, w4);
+            let v36 = V::mul(x_e34, w4);
+            let x_e123 = V::load(x.at(11usize, c));
+            let w5 = V::load(param0.at(5usize, c));
+            let v39 = V::mul(x_e123, w5);
+            let x_e124 = V::load(x.at(12usize, c));
+            let v41 = V::mul(x_e124, w5);
+            let x_e134 = V::load(x.at(13usize, c));
+            let v43 = V::mul(x_e134, w5);
+            let x_e234 = V::load(x.at(14usize, c));
+            let v45 = V::mul(x_e234, w5);
+            let w6 = V::load(param0.at(6usize, c));
+            let v53 = V::mul(V::load(x.at(15usize, c)), V::load(param0.at(7usize, c)));
+            let t3_11 = V::load(t3.at(11usize, c));
+            let t3_12 = V::load(t3.at(12usize, c));
+            let mut v57 = V::mul(v53, t3_12);
+            let t3_13 = V::load(t3.at(13usize, c));
+            let t3_14 = V::load(t3.at(14usize, c));
+            let mut v61 = V::mul(v53, t3_14);
+            let t3_15 = V::load(t3.at(15usize, c));
+            v61 = V::mul_add(V::mul(x_e234, w6), t3_15, v61);
+            let mut v65 = V::mul(V::mul(x_e134, w6), t3_15);
+            v65 = V::neg_mul_add(v53, t3_13, v65);
+            v57 = V::neg_mul_add(V::mul(x_e124, w6), t3_15, v57);
+            let mut v69 = V::mul(V::mul(x_e123, w6), t3_15);
+            v69 = V::neg_mul_add(v53, t3_11, v69);
+            let t3_8 = V::load(t3.at(8usize, c));
+            v69 = V::neg_mul_add(v45, t3_8, v69);
+            let t3_9 = V::load(t3.at(9usize, c));
+            v57 = V::mul_add(v45, t3_9, v57);
+            let t3_10 = V::load(t3.at(10usize, c));
+            v65 = V::neg_mul_add(v45, t3_10, v65);
+            let t3_6 = V::load(t3.at(6usize, c));
+            v69 = V::neg_mul_add(v43, t3_6, v69);
+            let t3_7 = V::load(t3.at(7usize, c));
+            v57 = V::mul_add(v43, t3_7, v57);
+            let mut v87 = V::mul_sub(v43, t3_10, v61);
+            let t3_5 = V::load(t3.at(5usize, c));
+            v69 = V::neg_mul_add(v41, t3_5, v69);
+            v65 = V::mul_add(v41, t3_7, v65);
+            v87 = V::mul_add(v41, t3_9, v87);
+            v57 = V::neg_mul_add(v39, t3_5, v57);
+            v65 = V::mul_add(v39, t3_6, v65);
+            v87 = V::mul_add(v39, t3_8, v87);
+            v65 = V::mul_add(v36, t3_14, v65);
+            v87 = V::mul_add(v36, t3_13, v87);
+            v57 = V::neg_mul_add(v35, t3_14, v57);
+            v87 = V::mul_add(v35, t3_12, v87);
+            v69 = V::mul_add(v34, t3_14, v69);
+            v87 = V::mul_add(v34, t3_11, v87);
+            v57 = V::neg_mul_add(v33, t3_13, v57);
+            v65 = V::neg_mul_add(v33, t3_12, v65);
+            v69 = V::mul_add(v32, t3_13, v69);
+            v65 = V::neg_mul_add(v32, t3_11, v65);
+            v69 = V::mul_add(v31, t3_12, v69);
+            v57 = V::mul_add(v31, t3_11, v57);
+            let t3_3 = V::load(t3.at(3usize, c));
+            v69 = V::neg_mul_add(v29, t3_3, v69);
+            let t3_4 = V::load(t3.at(4usize, c));
+            v57 = V::mul_add(v29, t3_4, v57);
+            let t3_2 = V::load(t3.at(2usize, c));
+            v69 = V::neg_mul_add(v27, t3_2, v69);
+            v65 = V::mul_add(v27, t3_4, v65);
+            v57 = V::neg_mul_add(v25, t3_2, v57);
+            v65 = V::mul_add(v25, t3_3, v65);
+            let t3_1 = V::load(t3.at(1usize, c));
+            v69 = V::neg_mul_add(v23, t3_1, v69);
+            v87 = V::neg_mul_add(v23, t3_4, v87);
+            v57 = V::neg_mul_add(v21, t3_1, v57);
+            v87 = V::neg_mul_add(v21, t3_3, v87);
+            v65 = V::neg_mul_add(v19, t3_1, v65);
+            v87 = V::neg_mul_add(v19, t3_2, v87);
+            v57 = V::neg_mul_add(v16, t3_10, v57);
+            v65 = V::neg_mul_add(v16, t3_9, v65);
+            v87 = V::neg_mul_add(v16, t3_7, v87);
+            v69 = V::mul_add(v15, t3_10, v69);
+            v65 = V::neg_mul_add(v15, t3_8, v65);
+            v87 = V::neg_mul_add(v15, t3_6, v87);
+            v69 = V::mul_add(v14, t3_9, v69);
+            v57 = V::mul_add(v14, t3_8, v57);
+            v87 = V::neg_mul_add(v14, t3_5, v87);
+            v69 = V::mul_add(v13, t3_7, v69);
+            v57 = V::mul_add(v13, t3_6, v57);
+            v65 = V::mul_add(v13, t3_5, v65);
+            let t3_0 = V::load(t3.at(0usize, c));
+            v69 = V::neg_mul_add(V::mul(x_e4, w1), t3_0, v69);
+            v57 = V::neg_mul_add(V::mul(x_e3, w1), t3_0, v57);
+            v65 = V::neg_mul_add(V::mul(x_e2, w1), t3_0, v65);
+            v87 = V::mul_add(V::mul(x_e1, w1), t3_0, v87);
+            v69 = V::mul_add(v2, t3_4, v69);
+            // out0[3] = x_e123*w6*t3_15 - v53*t3_11 - v45*t3_8 - v43*t3_6 - v41*t3_5 + v34*t3_14 + v32*t3_13 + v31*t3_12 - v29*t3_3 - v27*t3_2 - v23*t3_1 + v15*t3_10 + v14*t3_9 + v13*t3_7 - x_e4*w1*t3_0 + v2*t3_4
+            V::store(v69, out0.at(3usize, c));
+            v57 = V::mul_add(v2, t3_3, v57);
+            // out0[2] = v53*t3_12 - x_e124*w6*t3_15 + v45*t3_9 + v43*t3_7 - v39*t3_5 - v35*t3_14 - v33*t3_13 + v31*t3_11 + v29*t3_4 - v25*t3_2 - v21*t3_1 - v16*t3_10 + v14*t3_8 + v13*t3_6 - x_e3*w1*t3_0 + v2*t3_3
+            V::store(v57, out0.at(2usize, c));
+            v65 = V::mul_add(v2, t3_2, v65);
+            // out0[1] = x_e134*w6*t3_15 - v53*t3_13 - v45*t3_10 + v41*t3_7 + v39*t3_6 + v36*t3_14 - v33*t3_12 - v32*t3_11 + v27*t3_4 + v25*t3_3 - v19*t3_1 - v16*t3_9 - v15*t3_8 + v13*t3_5 - x_e2*w1*t3_0 + v2*t3_2
+            V::store(v65, out0.at(1usize, c));
+            v87 = V::mul_add(v2, t3_1, v87);
+            // out0[0] = v43*t3_10 - (v53*t3_14 + x_e234*w6*t3_15) + v41*t3_9 + v39*t3_8 + v36*t3_13 + v35*t3_12 + v34*t3_11 - v23*t3_4 - v21*t3_3 - v19*t3_2 - v16*t3_7 - v15*t3_6 - v14*t3_5 + x_e1*w1*t3_0 + v2*t3_1
+            V::store(v87, out0.at(0usize, c));
         }
     }
 }
-pub(super) static SGP_5: Stage = stage!(sgp_5);
+pub(super) static SGP_13: Stage = stage!(sgp_13);
+/// From `y`, cut 3, `x`, cut 2, `w` to `grad_x`, `grad_w`: adjoint of o = weighted_product(w, gate(x), gate(y)).
+///
+/// From `sgp_grad` of Cl(1,3,0).
+#[inline(always)]
+unsafe fn sgp_14<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
+    // SAFETY: the caller keeps the contract of `StageArgs`; the tier runs on this CPU.
+    unsafe {
+        let y = args.inputs[0];
+        let t3 = args.inputs[1];
+        let x = args.inputs[2];
+        let t2 = args.inputs[3];
+        let out0 = args.outputs[0];
+        let param0 = args.params[0];
+        let grad0 = args.param_grads[0];
+        let c0e0 = V::from_f64(0f64);
+        let v1 = gate::<V>(args.gate, c0e0);
+        for group in 0..args.groups {
+            let c = group * V::LANES;
+            y.prefetch::<4usize>(c);
+            t3.prefetch::<16usize>(c);
+            x.prefetch::<16usize>(c);
+            t2.prefetch::<1usize>(c);
+            let y_e4 = V::load(y.at(3usize, c));
+            let t3_11 = V::load(t3.at(11usize, c));
+            let y_e3 = V::load(y.at(2usize, c));
+            let t3_12 = V::load(t3.at(12usize, c));
+            let mut v7 = V::mul(y_e3, t3_12);
+            v7 = V::neg_mul_add(y_e4, t3_11, v7);
+            let y_e2 = V::load(y.at(1usize, c));
+            let t3_13 = V::load(t3.at(13usize, c));
+            v7 = V::neg_mul_add(y_e2, t3_13, v7);
+            let y_e1 = V::load(y.at(0usize, c));
+            let t3_14 = V::load(t3.at(14usize, c));
+            v7 = V::neg_mul_add(y_e1, t3_14, v7);
+            // out0[15] = w7*v16
+            V::store(V::mul(V::load(param0.at(7usize, c)), v7), out0.at(15usize, c));
+            // grad0[7] += x_e1234*v16
+            V::store(
+                V::add(
+                    V::load(grad0.at(7usize, c)),
+                    V::mul(V::load(x.at(15usize, c)), v7),
+                ),
+                grad0.at(7usize, c),
+            );
+            let t3_15 = V::load(t3.at(15usize, c));
+            let v22 = V::mul(y_e1, t3_15);
+            let w6 = V::load(param0.at(6usize, c));
+            let x_e234 = V::load(x.at(14usize, c));
+            let v27 = V::mul(y_e2, t3_15);
+            let mut v28 = V::mul(w6, v27);
+            let x_e134 = V::load(x.at(13usize, c));
+            let mut v30 = V::mul(x_e134, v27);
+            v30 = V::neg_mul_add(x_e234, v22, v30);
+            let v32 = V::mul(y_e3, t3_15);
+            let x_e124 = V::load(x.at(12usize, c));
+            v30 = V::neg_mul_add(x_e124, v32, v30);
+            let v37 = V::mul(y_e4, t3_15);
+            let mut v38 = V::mul(w6, v37);
+            let x_e123 = V::load(x.at(11usize, c));
+            v30 = V::mul_add(x_e123, v37, v30);
+            // grad0[6] += x_e134*v27 - x_e234*v22 - x_e124*v32 + x_e123*v37
+            V::store(V::add(V::load(grad0.at(6usize, c)), v30), grad0.at(6usize, c));
+            let t3_8 = V::load(t3.at(8usize, c));
+            let t3_9 = V::load(t3.at(9usize, c));
+            let mut v45 = V::mul(y_e3, t3_9);
+            v45 = V::neg_mul_add(y_e4, t3_8, v45);
+            let t3_10 = V::load(t3.at(10usize, c));
+            v45 = V::neg_mul_add(y_e2, t3_10, v45);
+            let w5 = V::load(param0.at(5usize, c));
+            let mut v51 = V::mul(w5, v45);
+            let mut v52 = V::mul(x_e234, v45);
+            v51 = V::neg_mul_add(w6, v22, v51);
+            // out0[14] = w5*v49 - w6*v22
+            V::store(v51, out0.at(14usize, c));
+            let t3_6 = V::load(t3.at(6usize, c));
+            let t3_7 = V::load(t3.at(7usize, c));
+            let mut v57 = V::mul(y_e3, t3_7);
+            v57 = V::neg_mul_add(y_e4, t3_6, v57);
+            v57 = V::mul_add(y_e1, t3_10, v57);
+            v28 = V::mul_add(w5, v57, v28);
+            // out0[13] = w6*v27 + w5*v60
+            V::store(v28, out0.at(13usize, c));
+            v52 = V::mul_add(x_e134, v57, v52);
+            let t3_5 = V::load(t3.at(5usize, c));
+            let mut v67 = V::mul(y_e2, t3_7);
+            v67 = V::neg_mul_add(y_e4, t3_5, v67);
+            v67 = V::mul_add(y_e1, t3_9, v67);
+            let mut v71 = V::mul(w5, v67);
+            v71 = V::neg_mul_add(w6, v32, v71);
+            // out0[12] = w5*v70 - w6*v32
+            V::store(v71, out0.at(12usize, c));
+            v52 = V::mul_add(x_e124, v67, v52);
+            let mut v76 = V::mul(y_e2, t3_6);
+            v76 = V::neg_mul_add(y_e3, t3_5, v76);
+            v76 = V::mul_add(y_e1, t3_8, v76);
+            v38 = V::mul_add(w5, v76, v38);
+            // out0[11] = w6*v37 + w5*v79
+            V::store(v38, out0.at(11usize, c));
+            v52 = V::mul_add(x_e123, v76, v52);
+            // grad0[5] += x_e234*v49 + x_e134*v60 + x_e124*v70 + x_e123*v79
+            V::store(V::add(V::load(grad0.at(5usize, c)), v52), grad0.at(5usize, c));
+            let mut v84 = V::mul(y_e2, t3_14);
+            v84 = V::mul_add(y_e1, t3_13, v84);
+            let w4 = V::load(param0.at(4usize, c));
+            let mut v88 = V::mul(w4, v84);
+            let x_e34 = V::load(x.at(10usize, c));
+            let mut v90 = V::mul(x_e34, v84);
+            let mut v92 = V::mul(y_e1, t3_12);
+            v92 = V::neg_mul_add(y_e3, t3_14, v92);
+            let mut v94 = V::mul(w4, v92);
+            let x_e24 = V::load(x.at(9usize, c));
+            v90 = V::mul_add(x_e24, v92, v90);
+            let mut v98 = V::mul(y_e4, t3_14);
+            v98 = V::mul_add(y_e1, t3_11, v98);
+            let mut v101 = V::mul(w4, v98);
+            let x_e23 = V::load(x.at(8usize, c));
+            v90 = V::mul_add(x_e23, v98, v90);
+            let mut v105 = V::mul(y_e3, t3_13);
+            v105 = V::mul_add(y_e2, t3_12, v105);
+            let mut v108 = V::mul(w4, v105);
+            let x_e14 = V::load(x.at(7usize, c));
+            v90 = V::neg_mul_add(x_e14, v105, v90);
+            let mut v112 = V::mul(y_e4, t3_13);
+            v112 = V::neg_mul_add(y_e2, t3_11, v112);
+            let mut v115 = V::mul(w4, v112);
+            let x_e13 = V::load(x.at(6usize, c));
+            v90 = V::mul_add(x_e13, v112, v90);
+            let mut v119 = V::mul(y_e4, t3_12);
+            v119 = V::mul_add(y_e3, t3_11, v119);
+            let mut v122 = V::mul(w4, v119);
+            let x_e12 = V::load(x.at(5usize, c));
+            v90 = V::mul_add(x_e12, v119, v90);
+            // grad0[4] += x_e34*v86 + x_e24*v93 + x_e23*v100 - x_e14*v107 + x_e13*v114 + x_e12*v121
+            V::store(V::add(V::load(grad0.at(4usize, c)), v90), grad0.at(4usize, c));
+            let t3_3 = V::load(t3.at(3usize, c));
+            let t3_4 = V::load(t3.at(4usize, c));
+            let mut v129 = V::mul(y_e3, t3_4);
+            v129 = V::neg_mul_add(y_e4, t3_3, v129);
+            let w3 = V::load(param0.at(3usize, c));
+            let mut v133 = V::mul(x_e34, v129);
+            v88 = V::mul_add(w3, v129, v88);
+            // out0[10] = w4*v86 + w3*v130
+            V::store(v88, out0.at(10usize, c));
+            let t3_2 = V::load(t3.at(2usize, c));
+            let mut v137 = V::mul(y_e2, t3_4);
+            v137 = V::neg_mul_add(y_e4, t3_2, v137);
+            v94 = V::mul_add(w3, v137, v94);
+            // out0[9] = w4*v93 + w3*v138
+            V::store(v94, out0.at(9usize, c));
+            v133 = V::mul_add(x_e24, v137, v133);
+            let mut v144 = V::mul(y_e2, t3_3);
+            v144 = V::neg_mul_add(y_e3, t3_2, v144);
+            v101 = V::mul_add(w3, v144, v101);
+            // out0[8] = w4*v100 + w3*v145
+            V::store(v101, out0.at(8usize, c));
+            v133 = V::mul_add(x_e23, v144, v133);
+            let t3_1 = V::load(t3.at(1usize, c));
+            let mut v151 = V::mul(y_e4, t3_1);
+            v151 = V::mul_add(y_e1, t3_4, v151);
+            v108 = V::mul_add(w3, v151, v108);
+            // out0[7] = -(w4*v107 + w3*v153)
+            V::store(V::neg(v108), out0.at(7usize, c));
+            v133 = V::neg_mul_add(x_e14, v151, v133);
+            let mut v159 = V::mul(y_e3, t3_1);
+            v159 = V::mul_add(y_e1, t3_3, v159);
+            v115 = V::neg_mul_add(w3, v159, v115);
+            // out0[6] = w4*v114 - w3*v161
+            V::store(v115, out0.at(6usize, c));
+            v133 = V::neg_mul_add(x_e13, v159, v133);
+            let mut v166 = V::mul(y_e2, t3_1);
+            v166 = V::mul_add(y_e1, t3_2, v166);
+            v122 = V::neg_mul_add(w3, v166, v122);
+            // out0[5] = w4*v121 - w3*v168
+            V::store(v122, out0.at(5usize, c));
+            v133 = V::neg_mul_add(x_e12, v166, v133);
+            // grad0[3] += x_e34*v130 + x_e24*v138 + x_e23*v145 - x_e14*v153 - x_e13*v161 - x_e12*v168
+            V::store(V::add(V::load(grad0.at(3usize, c)), v133), grad0.at(3usize, c));
+            let mut v173 = V::mul(y_e3, t3_10);
+            v173 = V::mul_add(y_e2, t3_9, v173);
+            v173 = V::mul_add(y_e1, t3_7, v173);
+            let w2 = V::load(param0.at(2usize, c));
+            let mut v179 = V::mul(w2, v173);
+            let x_e4 = V::load(x.at(4usize, c));
+            let mut v182 = V::mul(y_e4, t3_10);
+            v182 = V::neg_mul_add(y_e2, t3_8, v182);
+            v182 = V::neg_mul_add(y_e1, t3_6, v182);
+            let mut v187 = V::mul(w2, v182);
+            let x_e3 = V::load(x.at(3usize, c));
+            let mut v189 = V::mul(x_e3, v182);
+            v189 = V::neg_mul_add(x_e4, v173, v189);
+            let mut v191 = V::mul(y_e4, t3_9);
+            v191 = V::mul_add(y_e3, t3_8, v191);
+            v191 = V::neg_mul_add(y_e1, t3_5, v191);
+            let mut v196 = V::mul(w2, v191);
+            let x_e2 = V::load(x.at(2usize, c));
+            v189 = V::mul_add(x_e2, v191, v189);
+            let mut v200 = V::mul(y_e4, t3_7);
+            v200 = V::mul_add(y_e3, t3_6, v200);
+            v200 = V::mul_add(y_e2, t3_5, v200);
+            let mut v205 = V::mul(w2, v200);
+            let x_e1 = V::load(x.at(1usize, c));
+            v189 = V::mul_add(x_e1, v200, v189);
+            // grad0[2] += x_e3*v186 - x_e4*v177 + x_e2*v195 + x_e1*v204
+            V::store(V::add(V::load(grad0.at(2usize, c)), v189), grad0.at(2usize, c));
+            let t3_0 = V::load(t3.at(0usize, c));
+            let v210 = V::mul(y_e4, t3_0);
+            let w1 = V::load(param0.at(1usize, c));
+            let mut v213 = V::mul(x_e4, v210);
+            v179 = V::mul_add(w1, v210, v179);
+            // out0[4] = -(w2*v177 + w1*v210)
+            V::store(V::neg(v179), out0.at(4usize, c));
+            let v216 = V::mul(y_e3, t3_0);
+            v187 = V::neg_mul_add(w1, v216, v187);
+            // out0[3] = w2*v186 - w1*v216
+            V::store(v187, out0.at(3usize, c));
+            v213 = V::mul_add(x_e3, v216, v213);
+            let v221 = V::mul(y_e2, t3_0);
+            v196 = V::neg_mul_add(w1, v221, v196);
+            // out0[2] = w2*v195 - w1*v221
+            V::store(v196, out0.at(2usize, c));
+            v213 = V::mul_add(x_e2, v221, v213);
+            let v226 = V::mul(y_e1, t3_0);
+            v205 = V::mul_add(w1, v226, v205);
+            // out0[1] = w2*v204 + w1*v226
+            V::store(v205, out0.at(1usize, c));
+            // grad0[1] += x_e1*v226 - (x_e4*v210 + x_e3*v216 + x_e2*v221)
+            V::store(
+                V::add(V::load(grad0.at(1usize, c)), V::mul_sub(x_e1, v226, v213)),
+                grad0.at(1usize, c),
+            );
+            let mut v231 = V::mul(y_e4, t3_4);
+            v231 = V::mul_add(y_e3, t3_3, v231);
+            v231 = V::mul_add(y_e2, t3_2, v231);
+            v231 = V::mul_add(y_e1, t3_1, v231);
+            let mut v239 = V::mul(V::load(param0.at(0usize, c)), v231);
+            let x_1 = V::load(x.at(0usize, c));
+            // grad0[0] += x_1*v237
+            V::store(
+                V::add(V::load(grad0.at(0usize, c)), V::mul(x_1, v231)),
+                grad0.at(0usize, c),
+            );
+            v239 = V::mul_add(
+                V::mul(v1, V::load(t2.at(0usize, c))),
+                gate_slope::<V>(args.gate, x_1),
+                v239,
+            );
+            // out0[0] = w0*v237 + v1*t2_0*gate'(x_1)
+            V::store(v239, out0.at(0usize, c));
+        }
+    }
+}
+pub(super) static SGP_14: Stage = stage!(sgp_14);
 /// `o = weighted_product(w, gate(x), gate(y))`, grades 0,1,2,3,4 and 1.
 ///
-/// Forward: 163 flops per lane (114 multiplications, 48 additions).
-/// Backward: 501 flops per lane (309 multiplications, 190 additions).
+/// Forward: 160 flops per lane (111 multiplications, 48 additions).
+/// Backward: 523 flops per lane (317 multiplications, 204 additions).
 pub(super) static SGP_PROGRAM_2: Program = Program {
     name: "sgp",
     formula: "o = weighted_product(w, gate(x), gate(y))",
@@ -2997,15 +3259,33 @@ pub(super) static SGP_PROGRAM_2: Program = Program {
     params: &[("w", 8usize)],
     output_components: 16usize,
     forward: Plan {
-        cuts: &[],
+        cuts: &[16usize, 1],
         row_sums: 0usize,
         saved_row_sums: 0usize,
         stages: &[
             StageCall {
-                stage: &super::sgp::SGP_4,
+                stage: &super::sgp::SGP_11,
                 inputs: &[Slot::External(0usize), Slot::External(1usize)],
-                outputs: &[Slot::External(0usize)],
+                outputs: &[Slot::Cut(0usize)],
                 params: &[0],
+                param_grads: &[],
+                rows: &[],
+                row_sums: &[],
+            },
+            StageCall {
+                stage: &super::sgp::SGP_12,
+                inputs: &[Slot::External(0usize)],
+                outputs: &[Slot::Cut(1usize)],
+                params: &[],
+                param_grads: &[],
+                rows: &[],
+                row_sums: &[],
+            },
+            StageCall {
+                stage: &super::sgp::SGP_2,
+                inputs: &[Slot::Cut(0usize), Slot::Cut(1usize)],
+                outputs: &[Slot::External(0usize)],
+                params: &[],
                 param_grads: &[],
                 rows: &[],
                 row_sums: &[],
@@ -3013,18 +3293,64 @@ pub(super) static SGP_PROGRAM_2: Program = Program {
         ],
     },
     backward: Plan {
-        cuts: &[],
+        cuts: &[16usize, 1usize, 1usize, 16],
         row_sums: 0usize,
         saved_row_sums: 0usize,
         stages: &[
             StageCall {
-                stage: &super::sgp::SGP_5,
+                stage: &super::sgp::SGP_11,
+                inputs: &[Slot::External(0usize), Slot::External(1usize)],
+                outputs: &[Slot::Cut(0usize)],
+                params: &[0],
+                param_grads: &[],
+                rows: &[],
+                row_sums: &[],
+            },
+            StageCall {
+                stage: &super::sgp::SGP_12,
+                inputs: &[Slot::External(0usize)],
+                outputs: &[Slot::Cut(1usize)],
+                params: &[],
+                param_grads: &[],
+                rows: &[],
+                row_sums: &[],
+            },
+            StageCall {
+                stage: &super::sgp::SGP_3,
+                inputs: &[Slot::Cut(0usize), Slot::External(2usize)],
+                outputs: &[Slot::Cut(2usize)],
+                params: &[],
+                param_grads: &[],
+                rows: &[],
+                row_sums: &[],
+            },
+            StageCall {
+                stage: &super::sgp::SGP_4,
+                inputs: &[Slot::Cut(1usize), Slot::External(2usize)],
+                outputs: &[Slot::Cut(3usize)],
+                params: &[],
+                param_grads: &[],
+                rows: &[],
+                row_sums: &[],
+            },
+            StageCall {
+                stage: &super::sgp::SGP_13,
+                inputs: &[Slot::External(0usize), Slot::Cut(3usize)],
+                outputs: &[Slot::External(1usize)],
+                params: &[0],
+                param_grads: &[],
+                rows: &[],
+                row_sums: &[],
+            },
+            StageCall {
+                stage: &super::sgp::SGP_14,
                 inputs: &[
-                    Slot::External(0usize),
                     Slot::External(1usize),
-                    Slot::External(2usize),
+                    Slot::Cut(3usize),
+                    Slot::External(0usize),
+                    Slot::Cut(2usize),
                 ],
-                outputs: &[Slot::External(0usize), Slot::External(1usize)],
+                outputs: &[Slot::External(0usize)],
                 params: &[0],
                 param_grads: &[0],
                 rows: &[],
@@ -3032,196 +3358,285 @@ pub(super) static SGP_PROGRAM_2: Program = Program {
             },
         ],
     },
-    flops: [163usize, 501],
+    flops: [160usize, 523],
 };
-/// From `x`, `y`, `w` to `o`: o = weighted_product(w, gate(x), gate(y)).
+/// From `x`, `y`, `w` to cut 0: o = weighted_product(w, gate(x), gate(y)).
 ///
 /// From `sgp` of Cl(1,3,0).
 #[inline(always)]
-unsafe fn sgp_6<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
+unsafe fn sgp_15<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
     // SAFETY: the caller keeps the contract of `StageArgs`; the tier runs on this CPU.
     unsafe {
         let x = args.inputs[0];
         let y = args.inputs[1];
         let out0 = args.outputs[0];
         let param0 = args.params[0];
-        let c0e0 = V::from_f64(0f64);
-        let v1 = gate::<V>(args.gate, c0e0);
         for group in 0..args.groups {
             let c = group * V::LANES;
             x.prefetch::<4usize>(c);
             y.prefetch::<4usize>(c);
-            let v3 = V::mul(V::load(x.at(0usize, c)), v1);
-            let v5 = V::mul(V::load(x.at(1usize, c)), v1);
-            let v7 = V::mul(V::load(x.at(2usize, c)), v1);
-            let v9 = V::mul(V::load(x.at(3usize, c)), v1);
-            let v11 = V::mul(V::load(y.at(0usize, c)), v1);
-            let v13 = V::mul(V::load(y.at(1usize, c)), v1);
-            let v15 = V::mul(V::load(y.at(2usize, c)), v1);
-            let v17 = V::mul(V::load(y.at(3usize, c)), v1);
-            let mut v18 = V::mul(v3, v11);
-            v18 = V::neg_mul_add(v5, v13, v18);
-            v18 = V::neg_mul_add(v7, v15, v18);
-            v18 = V::neg_mul_add(v9, v17, v18);
-            // out0[0] = w0*(v3*v11 - v5*v13 - v7*v15 - v9*v17)
-            V::store(V::mul(V::load(param0.at(0usize, c)), v18), out0.at(0usize, c));
-            let mut v27 = V::mul(v3, v13);
-            v27 = V::neg_mul_add(v5, v11, v27);
+            let x_e1 = V::load(x.at(0usize, c));
+            let w0 = V::load(param0.at(0usize, c));
+            let y_e1 = V::load(y.at(0usize, c));
+            let mut v4 = V::mul(y_e1, V::mul(x_e1, w0));
+            let x_e2 = V::load(x.at(1usize, c));
+            let y_e2 = V::load(y.at(1usize, c));
+            v4 = V::neg_mul_add(y_e2, V::mul(x_e2, w0), v4);
+            let x_e3 = V::load(x.at(2usize, c));
+            let y_e3 = V::load(y.at(2usize, c));
+            v4 = V::neg_mul_add(y_e3, V::mul(x_e3, w0), v4);
+            let x_e4 = V::load(x.at(3usize, c));
+            let y_e4 = V::load(y.at(3usize, c));
+            v4 = V::neg_mul_add(y_e4, V::mul(x_e4, w0), v4);
+            // out0[0] = y_e1*x_e1*w0 - y_e2*x_e2*w0 - y_e3*x_e3*w0 - y_e4*x_e4*w0
+            V::store(v4, out0.at(0usize, c));
             let w1 = V::load(param0.at(1usize, c));
-            // out0[1] = w1*(v3*v13 - v5*v11)
-            V::store(V::mul(w1, v27), out0.at(1usize, c));
-            let mut v32 = V::mul(v3, v15);
-            v32 = V::neg_mul_add(v7, v11, v32);
-            // out0[2] = w1*(v3*v15 - v7*v11)
-            V::store(V::mul(w1, v32), out0.at(2usize, c));
-            let mut v36 = V::mul(v3, v17);
-            v36 = V::neg_mul_add(v9, v11, v36);
-            // out0[3] = w1*(v3*v17 - v9*v11)
-            V::store(V::mul(w1, v36), out0.at(3usize, c));
-            let mut v40 = V::mul(v5, v15);
-            v40 = V::neg_mul_add(v7, v13, v40);
-            // out0[4] = w1*(v5*v15 - v7*v13)
-            V::store(V::mul(w1, v40), out0.at(4usize, c));
-            let mut v44 = V::mul(v5, v17);
-            v44 = V::neg_mul_add(v9, v13, v44);
-            // out0[5] = w1*(v5*v17 - v9*v13)
-            V::store(V::mul(w1, v44), out0.at(5usize, c));
-            let mut v48 = V::mul(v7, v17);
-            v48 = V::neg_mul_add(v9, v15, v48);
-            // out0[6] = w1*(v7*v17 - v9*v15)
-            V::store(V::mul(w1, v48), out0.at(6usize, c));
+            let v21 = V::mul(x_e1, w1);
+            let mut v22 = V::mul(y_e2, v21);
+            let mut v23 = V::mul(y_e3, v21);
+            let mut v24 = V::mul(y_e4, v21);
+            let v25 = V::mul(x_e2, w1);
+            v22 = V::neg_mul_add(y_e1, v25, v22);
+            // out0[1] = y_e2*v21 - y_e1*v25
+            V::store(v22, out0.at(1usize, c));
+            let mut v28 = V::mul(y_e3, v25);
+            let mut v29 = V::mul(y_e4, v25);
+            let v30 = V::mul(x_e3, w1);
+            v23 = V::neg_mul_add(y_e1, v30, v23);
+            // out0[2] = y_e3*v21 - y_e1*v30
+            V::store(v23, out0.at(2usize, c));
+            v28 = V::neg_mul_add(y_e2, v30, v28);
+            // out0[4] = y_e3*v25 - y_e2*v30
+            V::store(v28, out0.at(4usize, c));
+            let mut v35 = V::mul(y_e4, v30);
+            let v36 = V::mul(x_e4, w1);
+            v24 = V::neg_mul_add(y_e1, v36, v24);
+            // out0[3] = y_e4*v21 - y_e1*v36
+            V::store(v24, out0.at(3usize, c));
+            v29 = V::neg_mul_add(y_e2, v36, v29);
+            // out0[5] = y_e4*v25 - y_e2*v36
+            V::store(v29, out0.at(5usize, c));
+            v35 = V::neg_mul_add(y_e3, v36, v35);
+            // out0[6] = y_e4*v30 - y_e3*v36
+            V::store(v35, out0.at(6usize, c));
         }
     }
 }
-pub(super) static SGP_6: Stage = stage!(sgp_6);
-/// From `x`, `y`, `grad_o`, `w` to `grad_x`, `grad_y`, `grad_w`: adjoint of o = weighted_product(w, gate(x), gate(y)).
+pub(super) static SGP_15: Stage = stage!(sgp_15);
+/// From cut 0 to `o`: o = weighted_product(w, gate(x), gate(y)).
+///
+/// From `sgp` of Cl(1,3,0).
+#[inline(always)]
+unsafe fn sgp_16<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
+    // SAFETY: the caller keeps the contract of `StageArgs`; the tier runs on this CPU.
+    unsafe {
+        let t0 = args.inputs[0];
+        let out0 = args.outputs[0];
+        let c0e0 = V::from_f64(0f64);
+        let v1 = gate::<V>(args.gate, c0e0);
+        let v2 = V::mul(v1, v1);
+        for group in 0..args.groups {
+            let c = group * V::LANES;
+            t0.prefetch::<7usize>(c);
+            // out0[0] = v2*t0_0
+            V::store(V::mul(v2, V::load(t0.at(0usize, c))), out0.at(0usize, c));
+            // out0[1] = v2*t0_1
+            V::store(V::mul(v2, V::load(t0.at(1usize, c))), out0.at(1usize, c));
+            // out0[2] = v2*t0_2
+            V::store(V::mul(v2, V::load(t0.at(2usize, c))), out0.at(2usize, c));
+            // out0[3] = v2*t0_3
+            V::store(V::mul(v2, V::load(t0.at(3usize, c))), out0.at(3usize, c));
+            // out0[4] = v2*t0_4
+            V::store(V::mul(v2, V::load(t0.at(4usize, c))), out0.at(4usize, c));
+            // out0[5] = v2*t0_5
+            V::store(V::mul(v2, V::load(t0.at(5usize, c))), out0.at(5usize, c));
+            // out0[6] = v2*t0_6
+            V::store(V::mul(v2, V::load(t0.at(6usize, c))), out0.at(6usize, c));
+        }
+    }
+}
+pub(super) static SGP_16: Stage = stage!(sgp_16);
+/// From `grad_o` to cut 1: adjoint of o = weighted_product(w, gate(x), gate(y)).
 ///
 /// From `sgp_grad` of Cl(1,3,0).
 #[inline(always)]
-unsafe fn sgp_7<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
+unsafe fn sgp_17<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
     // SAFETY: the caller keeps the contract of `StageArgs`; the tier runs on this CPU.
     unsafe {
-        let x = args.inputs[0];
-        let y = args.inputs[1];
-        let grad_o = args.inputs[2];
+        let grad_o = args.inputs[0];
         let out0 = args.outputs[0];
-        let out1 = args.outputs[1];
-        let param0 = args.params[0];
-        let grad0 = args.param_grads[0];
         let c0e0 = V::from_f64(0f64);
         let v1 = gate::<V>(args.gate, c0e0);
+        let v2 = V::mul(v1, v1);
         for group in 0..args.groups {
             let c = group * V::LANES;
-            x.prefetch::<4usize>(c);
-            y.prefetch::<4usize>(c);
             grad_o.prefetch::<7usize>(c);
-            let v3 = V::mul(V::load(x.at(0usize, c)), v1);
-            let v5 = V::mul(V::load(x.at(1usize, c)), v1);
-            let v7 = V::mul(V::load(x.at(2usize, c)), v1);
-            let v9 = V::mul(V::load(x.at(3usize, c)), v1);
-            let v11 = V::mul(V::load(y.at(0usize, c)), v1);
-            let v13 = V::mul(V::load(y.at(1usize, c)), v1);
-            let v15 = V::mul(V::load(y.at(2usize, c)), v1);
-            let v17 = V::mul(V::load(y.at(3usize, c)), v1);
-            let mut v18 = V::mul(v3, v11);
-            v18 = V::neg_mul_add(v5, v13, v18);
-            v18 = V::neg_mul_add(v7, v15, v18);
-            v18 = V::neg_mul_add(v9, v17, v18);
-            let mut v25 = V::mul(v3, v13);
-            v25 = V::neg_mul_add(v5, v11, v25);
-            let mut v28 = V::mul(v3, v15);
-            v28 = V::neg_mul_add(v7, v11, v28);
-            let mut v31 = V::mul(v3, v17);
-            v31 = V::neg_mul_add(v9, v11, v31);
-            let mut v34 = V::mul(v5, v15);
-            v34 = V::neg_mul_add(v7, v13, v34);
-            let mut v37 = V::mul(v5, v17);
-            v37 = V::neg_mul_add(v9, v13, v37);
-            let mut v40 = V::mul(v7, v17);
-            v40 = V::neg_mul_add(v9, v15, v40);
-            let grad_o_e34 = V::load(grad_o.at(6usize, c));
-            let mut v44 = V::mul(v40, grad_o_e34);
-            let w1 = V::load(param0.at(1usize, c));
-            let v46 = V::mul(w1, grad_o_e34);
-            let mut v47 = V::mul(v15, v46);
-            let mut v49 = V::mul(v17, v46);
-            let mut v50 = V::mul(v7, v46);
-            let grad_o_e24 = V::load(grad_o.at(5usize, c));
-            let v53 = V::mul(w1, grad_o_e24);
-            v44 = V::mul_add(v37, grad_o_e24, v44);
-            let mut v56 = V::mul(v9, v53);
-            v47 = V::mul_add(v13, v53, v47);
-            let mut v58 = V::mul(v17, v53);
-            v50 = V::mul_add(v5, v53, v50);
-            let grad_o_e23 = V::load(grad_o.at(4usize, c));
-            let v63 = V::mul(w1, grad_o_e23);
-            v44 = V::mul_add(v34, grad_o_e23, v44);
-            v49 = V::neg_mul_add(v13, v63, v49);
-            v56 = V::mul_add(v7, v63, v56);
-            let mut v70 = V::mul(v5, v63);
-            v58 = V::mul_add(v15, v63, v58);
-            v70 = V::neg_mul_add(v9, v46, v70);
-            let grad_o_e14 = V::load(grad_o.at(3usize, c));
-            let v75 = V::mul(w1, grad_o_e14);
-            v44 = V::mul_add(v31, grad_o_e14, v44);
-            let mut v78 = V::mul(v9, v75);
-            v47 = V::mul_add(v11, v75, v47);
-            let mut v80 = V::mul(v17, v75);
-            v50 = V::mul_add(v3, v75, v50);
-            let grad_o_e13 = V::load(grad_o.at(2usize, c));
-            let v85 = V::mul(w1, grad_o_e13);
-            v44 = V::mul_add(v28, grad_o_e13, v44);
-            v49 = V::neg_mul_add(v11, v85, v49);
-            v78 = V::mul_add(v7, v85, v78);
-            v80 = V::mul_add(v15, v85, v80);
-            v70 = V::mul_add(v3, v85, v70);
-            let grad_o_e12 = V::load(grad_o.at(1usize, c));
-            let v97 = V::mul(w1, grad_o_e12);
-            v44 = V::mul_add(v25, grad_o_e12, v44);
-            // grad0[1] += (v7*v17 - v9*v15)*grad_o_e34 + (v5*v17 - v9*v13)*grad_o_e24 + (v5*v15 - v7*v13)*grad_o_e23 + (v3*v17 - v9*v11)*grad_o_e14 + (v3*v15 - v7*v11)*grad_o_e13 + (v3*v13 - v5*v11)*grad_o_e12
-            V::store(V::add(V::load(grad0.at(1usize, c)), v44), grad0.at(1usize, c));
-            v58 = V::neg_mul_add(v11, v97, v58);
-            v78 = V::mul_add(v5, v97, v78);
-            v80 = V::mul_add(v13, v97, v80);
-            let mut v106 = V::mul_sub(v3, v97, v56);
-            let grad_o_1 = V::load(grad_o.at(0usize, c));
-            // grad0[0] += (v3*v11 - v5*v13 - v7*v15 - v9*v17)*grad_o_1
-            V::store(
-                V::add(V::load(grad0.at(0usize, c)), V::mul(v18, grad_o_1)),
-                grad0.at(0usize, c),
-            );
-            let v110 = V::mul(V::load(param0.at(0usize, c)), grad_o_1);
-            v47 = V::mul_add(v17, v110, v47);
-            v50 = V::neg_mul_add(v9, v110, v50);
-            v49 = V::neg_mul_add(v15, v110, v49);
-            v70 = V::neg_mul_add(v7, v110, v70);
-            v58 = V::neg_mul_add(v13, v110, v58);
-            v106 = V::neg_mul_add(v5, v110, v106);
-            v80 = V::mul_add(v11, v110, v80);
-            // out1[3] = v1*(v7*v46 + v5*v53 + v3*v75 - v9*v110)
-            V::store(V::mul(v1, v50), out1.at(3usize, c));
-            // out1[2] = v1*(v5*v63 - v9*v46 + v3*v85 - v7*v110)
-            V::store(V::mul(v1, v70), out1.at(2usize, c));
-            // out1[1] = v1*(v3*v97 - (v9*v53 + v7*v63) - v5*v110)
-            V::store(V::mul(v1, v106), out1.at(1usize, c));
-            // out1[0] = v1*(v3*v110 - (v9*v75 + v7*v85 + v5*v97))
-            V::store(V::mul(v1, V::mul_sub(v3, v110, v78)), out1.at(0usize, c));
-            // out0[3] = -(v1*(v15*v46 + v13*v53 + v11*v75 + v17*v110))
-            V::store(V::neg(V::mul(v1, v47)), out0.at(3usize, c));
-            // out0[2] = v1*(v17*v46 - v13*v63 - v11*v85 - v15*v110)
-            V::store(V::mul(v1, v49), out0.at(2usize, c));
-            // out0[1] = v1*(v17*v53 + v15*v63 - v11*v97 - v13*v110)
-            V::store(V::mul(v1, v58), out0.at(1usize, c));
-            // out0[0] = v1*(v17*v75 + v15*v85 + v13*v97 + v11*v110)
-            V::store(V::mul(v1, v80), out0.at(0usize, c));
+            // out0[6] = v2*grad_o_e34
+            V::store(V::mul(v2, V::load(grad_o.at(6usize, c))), out0.at(6usize, c));
+            // out0[5] = v2*grad_o_e24
+            V::store(V::mul(v2, V::load(grad_o.at(5usize, c))), out0.at(5usize, c));
+            // out0[4] = v2*grad_o_e23
+            V::store(V::mul(v2, V::load(grad_o.at(4usize, c))), out0.at(4usize, c));
+            // out0[3] = v2*grad_o_e14
+            V::store(V::mul(v2, V::load(grad_o.at(3usize, c))), out0.at(3usize, c));
+            // out0[2] = v2*grad_o_e13
+            V::store(V::mul(v2, V::load(grad_o.at(2usize, c))), out0.at(2usize, c));
+            // out0[1] = v2*grad_o_e12
+            V::store(V::mul(v2, V::load(grad_o.at(1usize, c))), out0.at(1usize, c));
+            // out0[0] = v2*grad_o_1
+            V::store(V::mul(v2, V::load(grad_o.at(0usize, c))), out0.at(0usize, c));
         }
     }
 }
-pub(super) static SGP_7: Stage = stage!(sgp_7);
+pub(super) static SGP_17: Stage = stage!(sgp_17);
+/// From `x`, cut 1, `w` to `grad_y`: adjoint of o = weighted_product(w, gate(x), gate(y)).
+///
+/// From `sgp_grad` of Cl(1,3,0).
+#[inline(always)]
+unsafe fn sgp_18<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
+    // SAFETY: the caller keeps the contract of `StageArgs`; the tier runs on this CPU.
+    unsafe {
+        let x = args.inputs[0];
+        let t1 = args.inputs[1];
+        let out0 = args.outputs[0];
+        let param0 = args.params[0];
+        for group in 0..args.groups {
+            let c = group * V::LANES;
+            x.prefetch::<4usize>(c);
+            t1.prefetch::<7usize>(c);
+            let x_e1 = V::load(x.at(0usize, c));
+            let w0 = V::load(param0.at(0usize, c));
+            let x_e2 = V::load(x.at(1usize, c));
+            let x_e3 = V::load(x.at(2usize, c));
+            let x_e4 = V::load(x.at(3usize, c));
+            let w1 = V::load(param0.at(1usize, c));
+            let v10 = V::mul(x_e1, w1);
+            let v11 = V::mul(x_e2, w1);
+            let v12 = V::mul(x_e3, w1);
+            let v13 = V::mul(x_e4, w1);
+            let t1_6 = V::load(t1.at(6usize, c));
+            let t1_5 = V::load(t1.at(5usize, c));
+            let mut v17 = V::mul(v13, t1_5);
+            let t1_3 = V::load(t1.at(3usize, c));
+            let mut v19 = V::mul(v13, t1_3);
+            let mut v20 = V::mul(v12, t1_6);
+            let t1_4 = V::load(t1.at(4usize, c));
+            v17 = V::mul_add(v12, t1_4, v17);
+            let t1_2 = V::load(t1.at(2usize, c));
+            v19 = V::mul_add(v12, t1_2, v19);
+            v20 = V::mul_add(v11, t1_5, v20);
+            let mut v29 = V::mul(v11, t1_4);
+            v29 = V::neg_mul_add(v13, t1_6, v29);
+            let t1_1 = V::load(t1.at(1usize, c));
+            v19 = V::mul_add(v11, t1_1, v19);
+            v20 = V::mul_add(v10, t1_3, v20);
+            v29 = V::mul_add(v10, t1_2, v29);
+            let mut v39 = V::mul_sub(v10, t1_1, v17);
+            let t1_0 = V::load(t1.at(0usize, c));
+            v20 = V::neg_mul_add(V::mul(x_e4, w0), t1_0, v20);
+            // out0[3] = v12*t1_6 + v11*t1_5 + v10*t1_3 - x_e4*w0*t1_0
+            V::store(v20, out0.at(3usize, c));
+            v29 = V::neg_mul_add(V::mul(x_e3, w0), t1_0, v29);
+            // out0[2] = v11*t1_4 - v13*t1_6 + v10*t1_2 - x_e3*w0*t1_0
+            V::store(v29, out0.at(2usize, c));
+            v39 = V::neg_mul_add(V::mul(x_e2, w0), t1_0, v39);
+            // out0[1] = v10*t1_1 - (v13*t1_5 + v12*t1_4) - x_e2*w0*t1_0
+            V::store(v39, out0.at(1usize, c));
+            // out0[0] = x_e1*w0*t1_0 - (v13*t1_3 + v12*t1_2 + v11*t1_1)
+            V::store(V::mul_sub(V::mul(x_e1, w0), t1_0, v19), out0.at(0usize, c));
+        }
+    }
+}
+pub(super) static SGP_18: Stage = stage!(sgp_18);
+/// From `y`, cut 1, `x`, `w` to `grad_x`, `grad_w`: adjoint of o = weighted_product(w, gate(x), gate(y)).
+///
+/// From `sgp_grad` of Cl(1,3,0).
+#[inline(always)]
+unsafe fn sgp_19<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
+    // SAFETY: the caller keeps the contract of `StageArgs`; the tier runs on this CPU.
+    unsafe {
+        let y = args.inputs[0];
+        let t1 = args.inputs[1];
+        let x = args.inputs[2];
+        let out0 = args.outputs[0];
+        let param0 = args.params[0];
+        let grad0 = args.param_grads[0];
+        for group in 0..args.groups {
+            let c = group * V::LANES;
+            y.prefetch::<4usize>(c);
+            t1.prefetch::<7usize>(c);
+            x.prefetch::<4usize>(c);
+            let y_e3 = V::load(y.at(2usize, c));
+            let t1_6 = V::load(t1.at(6usize, c));
+            let mut v2 = V::mul(y_e3, t1_6);
+            let y_e2 = V::load(y.at(1usize, c));
+            let t1_5 = V::load(t1.at(5usize, c));
+            v2 = V::mul_add(y_e2, t1_5, v2);
+            let y_e1 = V::load(y.at(0usize, c));
+            let t1_3 = V::load(t1.at(3usize, c));
+            v2 = V::mul_add(y_e1, t1_3, v2);
+            let w1 = V::load(param0.at(1usize, c));
+            let mut v12 = V::mul(w1, v2);
+            let x_e4 = V::load(x.at(3usize, c));
+            let y_e4 = V::load(y.at(3usize, c));
+            let mut v16 = V::mul(y_e4, t1_6);
+            let t1_4 = V::load(t1.at(4usize, c));
+            v16 = V::neg_mul_add(y_e2, t1_4, v16);
+            let t1_2 = V::load(t1.at(2usize, c));
+            v16 = V::neg_mul_add(y_e1, t1_2, v16);
+            let mut v23 = V::mul(w1, v16);
+            let x_e3 = V::load(x.at(2usize, c));
+            let mut v25 = V::mul(x_e3, v16);
+            v25 = V::neg_mul_add(x_e4, v2, v25);
+            let mut v27 = V::mul(y_e4, t1_5);
+            v27 = V::mul_add(y_e3, t1_4, v27);
+            let t1_1 = V::load(t1.at(1usize, c));
+            v27 = V::neg_mul_add(y_e1, t1_1, v27);
+            let mut v33 = V::mul(w1, v27);
+            let x_e2 = V::load(x.at(1usize, c));
+            v25 = V::mul_add(x_e2, v27, v25);
+            let mut v37 = V::mul(y_e4, t1_3);
+            v37 = V::mul_add(y_e3, t1_2, v37);
+            v37 = V::mul_add(y_e2, t1_1, v37);
+            let mut v42 = V::mul(w1, v37);
+            let x_e1 = V::load(x.at(0usize, c));
+            v25 = V::mul_add(x_e1, v37, v25);
+            // grad0[1] += x_e3*v22 - x_e4*v10 + x_e2*v32 + x_e1*v41
+            V::store(V::add(V::load(grad0.at(1usize, c)), v25), grad0.at(1usize, c));
+            let t1_0 = V::load(t1.at(0usize, c));
+            let v47 = V::mul(y_e4, t1_0);
+            let w0 = V::load(param0.at(0usize, c));
+            let mut v50 = V::mul(x_e4, v47);
+            v12 = V::mul_add(w0, v47, v12);
+            // out0[3] = -(w1*v10 + w0*v47)
+            V::store(V::neg(v12), out0.at(3usize, c));
+            let v53 = V::mul(y_e3, t1_0);
+            v23 = V::neg_mul_add(w0, v53, v23);
+            // out0[2] = w1*v22 - w0*v53
+            V::store(v23, out0.at(2usize, c));
+            v50 = V::mul_add(x_e3, v53, v50);
+            let v58 = V::mul(y_e2, t1_0);
+            v33 = V::neg_mul_add(w0, v58, v33);
+            // out0[1] = w1*v32 - w0*v58
+            V::store(v33, out0.at(1usize, c));
+            v50 = V::mul_add(x_e2, v58, v50);
+            let v63 = V::mul(y_e1, t1_0);
+            v42 = V::mul_add(w0, v63, v42);
+            // out0[0] = w1*v41 + w0*v63
+            V::store(v42, out0.at(0usize, c));
+            // grad0[0] += x_e1*v63 - (x_e4*v47 + x_e3*v53 + x_e2*v58)
+            V::store(
+                V::add(V::load(grad0.at(0usize, c)), V::mul_sub(x_e1, v63, v50)),
+                grad0.at(0usize, c),
+            );
+        }
+    }
+}
+pub(super) static SGP_19: Stage = stage!(sgp_19);
 /// `o = weighted_product(w, gate(x), gate(y))`, grades 1 and 1.
 ///
 /// Forward: 40 flops per lane (31 multiplications, 9 additions).
-/// Backward: 119 flops per lane (78 multiplications, 41 additions).
+/// Backward: 96 flops per lane (63 multiplications, 33 additions).
 pub(super) static SGP_PROGRAM_3: Program = Program {
     name: "sgp",
     formula: "o = weighted_product(w, gate(x), gate(y))",
@@ -3232,15 +3647,24 @@ pub(super) static SGP_PROGRAM_3: Program = Program {
     params: &[("w", 2usize)],
     output_components: 7usize,
     forward: Plan {
-        cuts: &[],
+        cuts: &[7],
         row_sums: 0usize,
         saved_row_sums: 0usize,
         stages: &[
             StageCall {
-                stage: &super::sgp::SGP_6,
+                stage: &super::sgp::SGP_15,
                 inputs: &[Slot::External(0usize), Slot::External(1usize)],
-                outputs: &[Slot::External(0usize)],
+                outputs: &[Slot::Cut(0usize)],
                 params: &[0],
+                param_grads: &[],
+                rows: &[],
+                row_sums: &[],
+            },
+            StageCall {
+                stage: &super::sgp::SGP_16,
+                inputs: &[Slot::Cut(0usize)],
+                outputs: &[Slot::External(0usize)],
+                params: &[],
                 param_grads: &[],
                 rows: &[],
                 row_sums: &[],
@@ -3248,18 +3672,36 @@ pub(super) static SGP_PROGRAM_3: Program = Program {
         ],
     },
     backward: Plan {
-        cuts: &[],
+        cuts: &[0usize, 7],
         row_sums: 0usize,
         saved_row_sums: 0usize,
         stages: &[
             StageCall {
-                stage: &super::sgp::SGP_7,
+                stage: &super::sgp::SGP_17,
+                inputs: &[Slot::External(2usize)],
+                outputs: &[Slot::Cut(1usize)],
+                params: &[],
+                param_grads: &[],
+                rows: &[],
+                row_sums: &[],
+            },
+            StageCall {
+                stage: &super::sgp::SGP_18,
+                inputs: &[Slot::External(0usize), Slot::Cut(1usize)],
+                outputs: &[Slot::External(1usize)],
+                params: &[0],
+                param_grads: &[],
+                rows: &[],
+                row_sums: &[],
+            },
+            StageCall {
+                stage: &super::sgp::SGP_19,
                 inputs: &[
-                    Slot::External(0usize),
                     Slot::External(1usize),
-                    Slot::External(2usize),
+                    Slot::Cut(1usize),
+                    Slot::External(0usize),
                 ],
-                outputs: &[Slot::External(0usize), Slot::External(1usize)],
+                outputs: &[Slot::External(0usize)],
                 params: &[0],
                 param_grads: &[0],
                 rows: &[],
@@ -3267,5 +3709,5 @@ pub(super) static SGP_PROGRAM_3: Program = Program {
             },
         ],
     },
-    flops: [40usize, 119],
+    flops: [40usize, 96],
 };

@@ -139,7 +139,7 @@ unsafe fn steerable_product_norm_0<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
     }
 }
 pub(super) static STEERABLE_PRODUCT_NORM_0: Stage = stage!(steerable_product_norm_0);
-/// From `r`, cut 1, `a` to `grad_r`, `grad_a`: adjoint of o = weighted_product(w, gate(x), gate(norm(r; a))).
+/// From `r`, cut 5, `a` to `grad_r`, `grad_a`: adjoint of o = weighted_product(w, gate(x), gate(norm(r; a))).
 ///
 /// From `steerable_product_norm_grad` of Cl(1,3,0).
 #[inline(always)]
@@ -147,7 +147,7 @@ unsafe fn steerable_product_norm_1<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
     // SAFETY: the caller keeps the contract of `StageArgs`; the tier runs on this CPU.
     unsafe {
         let r = args.inputs[0];
-        let t1 = args.inputs[1];
+        let t5 = args.inputs[1];
         let out0 = args.outputs[0];
         let param0 = args.params[0];
         let grad0 = args.param_grads[0];
@@ -158,7 +158,7 @@ unsafe fn steerable_product_norm_1<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         for group in 0..args.groups {
             let c = group * V::LANES;
             r.prefetch::<16usize>(c);
-            t1.prefetch::<16usize>(c);
+            t5.prefetch::<16usize>(c);
             let r_1 = V::load(r.at(0usize, c));
             let v1 = V::mul(r_1, r_1);
             let v5 = V::sqrt(V::mul_add(v1, v1, c1em16));
@@ -221,41 +221,41 @@ unsafe fn steerable_product_norm_1<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             let v93 = V::div(c1e0, v59);
             let v94 = V::div(c1e0, v79);
             let v95 = V::div(c1e0, v90);
-            let t1_15 = V::load(t1.at(15usize, c));
-            let t1_14 = V::load(t1.at(14usize, c));
-            let mut v101 = V::mul(r_e234, t1_14);
-            let t1_13 = V::load(t1.at(13usize, c));
-            v101 = V::mul_add(r_e134, t1_13, v101);
-            let t1_12 = V::load(t1.at(12usize, c));
-            v101 = V::mul_add(r_e124, t1_12, v101);
-            let t1_11 = V::load(t1.at(11usize, c));
-            v101 = V::mul_add(r_e123, t1_11, v101);
-            let t1_10 = V::load(t1.at(10usize, c));
-            let mut v116 = V::mul(r_e34, t1_10);
-            let t1_9 = V::load(t1.at(9usize, c));
-            v116 = V::mul_add(r_e24, t1_9, v116);
-            let t1_8 = V::load(t1.at(8usize, c));
-            v116 = V::mul_add(r_e23, t1_8, v116);
-            let t1_7 = V::load(t1.at(7usize, c));
-            v116 = V::mul_add(r_e14, t1_7, v116);
-            let t1_6 = V::load(t1.at(6usize, c));
-            v116 = V::mul_add(r_e13, t1_6, v116);
-            let t1_5 = V::load(t1.at(5usize, c));
-            v116 = V::mul_add(r_e12, t1_5, v116);
-            let t1_4 = V::load(t1.at(4usize, c));
-            let mut v139 = V::mul(r_e4, t1_4);
-            let t1_3 = V::load(t1.at(3usize, c));
-            v139 = V::mul_add(r_e3, t1_3, v139);
-            let t1_2 = V::load(t1.at(2usize, c));
-            v139 = V::mul_add(r_e2, t1_2, v139);
-            let t1_1 = V::load(t1.at(1usize, c));
-            v139 = V::mul_add(r_e1, t1_1, v139);
-            let t1_0 = V::load(t1.at(0usize, c));
-            let v156 = V::mul(v95, V::div(V::mul(r_e1234, t1_15), v90));
+            let t5_15 = V::load(t5.at(15usize, c));
+            let t5_14 = V::load(t5.at(14usize, c));
+            let mut v101 = V::mul(r_e234, t5_14);
+            let t5_13 = V::load(t5.at(13usize, c));
+            v101 = V::mul_add(r_e134, t5_13, v101);
+            let t5_12 = V::load(t5.at(12usize, c));
+            v101 = V::mul_add(r_e124, t5_12, v101);
+            let t5_11 = V::load(t5.at(11usize, c));
+            v101 = V::mul_add(r_e123, t5_11, v101);
+            let t5_10 = V::load(t5.at(10usize, c));
+            let mut v116 = V::mul(r_e34, t5_10);
+            let t5_9 = V::load(t5.at(9usize, c));
+            v116 = V::mul_add(r_e24, t5_9, v116);
+            let t5_8 = V::load(t5.at(8usize, c));
+            v116 = V::mul_add(r_e23, t5_8, v116);
+            let t5_7 = V::load(t5.at(7usize, c));
+            v116 = V::mul_add(r_e14, t5_7, v116);
+            let t5_6 = V::load(t5.at(6usize, c));
+            v116 = V::mul_add(r_e13, t5_6, v116);
+            let t5_5 = V::load(t5.at(5usize, c));
+            v116 = V::mul_add(r_e12, t5_5, v116);
+            let t5_4 = V::load(t5.at(4usize, c));
+            let mut v139 = V::mul(r_e4, t5_4);
+            let t5_3 = V::load(t5.at(3usize, c));
+            v139 = V::mul_add(r_e3, t5_3, v139);
+            let t5_2 = V::load(t5.at(2usize, c));
+            v139 = V::mul_add(r_e2, t5_2, v139);
+            let t5_1 = V::load(t5.at(1usize, c));
+            v139 = V::mul_add(r_e1, t5_1, v139);
+            let t5_0 = V::load(t5.at(0usize, c));
+            let v156 = V::mul(v95, V::div(V::mul(r_e1234, t5_15), v90));
             let v158 = V::mul(v94, V::div(v101, v79));
             let v160 = V::mul(v93, V::div(v116, v59));
             let v162 = V::mul(v92, V::div(v139, v33));
-            let v164 = V::mul(v91, V::div(V::mul(r_1, t1_0), v13));
+            let v164 = V::mul(v91, V::div(V::mul(r_1, t5_0), v13));
             // grad0[4] += -(v88*v156*(v87*(1 - v87)))
             V::store(
                 V::add(
@@ -269,8 +269,8 @@ unsafe fn steerable_product_norm_1<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
                 V::mul(V::mul(V::mul(v87, v156), V::div(c5em1, v85)), V::div(c5em1, v84)),
             );
             let v178 = V::mul(r_e1234, V::add(v176, v176));
-            // out0[15] = v95*t1_15 - v178 - v178
-            V::store(V::sub(V::mul_sub(v95, t1_15, v178), v178), out0.at(15usize, c));
+            // out0[15] = v95*t5_15 - v178 - v178
+            V::store(V::sub(V::mul_sub(v95, t5_15, v178), v178), out0.at(15usize, c));
             // grad0[3] += -(v77*v158*(v76*(1 - v76)))
             V::store(
                 V::add(
@@ -285,17 +285,17 @@ unsafe fn steerable_product_norm_1<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             );
             let v192 = V::add(v191, v191);
             let v193 = V::mul(r_e234, v192);
-            // out0[14] = v193 + v94*t1_14 + v193
-            V::store(V::add(v193, V::mul_add(v94, t1_14, v193)), out0.at(14usize, c));
+            // out0[14] = v193 + v94*t5_14 + v193
+            V::store(V::add(v193, V::mul_add(v94, t5_14, v193)), out0.at(14usize, c));
             let v196 = V::mul(r_e134, v192);
-            // out0[13] = v94*t1_13 - v196 - v196
-            V::store(V::sub(V::mul_sub(v94, t1_13, v196), v196), out0.at(13usize, c));
+            // out0[13] = v94*t5_13 - v196 - v196
+            V::store(V::sub(V::mul_sub(v94, t5_13, v196), v196), out0.at(13usize, c));
             let v199 = V::mul(r_e124, v192);
-            // out0[12] = v94*t1_12 - v199 - v199
-            V::store(V::sub(V::mul_sub(v94, t1_12, v199), v199), out0.at(12usize, c));
+            // out0[12] = v94*t5_12 - v199 - v199
+            V::store(V::sub(V::mul_sub(v94, t5_12, v199), v199), out0.at(12usize, c));
             let v202 = V::mul(r_e123, v192);
-            // out0[11] = v94*t1_11 - v202 - v202
-            V::store(V::sub(V::mul_sub(v94, t1_11, v202), v202), out0.at(11usize, c));
+            // out0[11] = v94*t5_11 - v202 - v202
+            V::store(V::sub(V::mul_sub(v94, t5_11, v202), v202), out0.at(11usize, c));
             // grad0[2] += -(v57*v160*(v56*(1 - v56)))
             V::store(
                 V::add(
@@ -310,23 +310,23 @@ unsafe fn steerable_product_norm_1<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             );
             let v216 = V::add(v215, v215);
             let v217 = V::mul(r_e34, v216);
-            // out0[10] = v93*t1_10 - v217 - v217
-            V::store(V::sub(V::mul_sub(v93, t1_10, v217), v217), out0.at(10usize, c));
+            // out0[10] = v93*t5_10 - v217 - v217
+            V::store(V::sub(V::mul_sub(v93, t5_10, v217), v217), out0.at(10usize, c));
             let v220 = V::mul(r_e24, v216);
-            // out0[9] = v93*t1_9 - v220 - v220
-            V::store(V::sub(V::mul_sub(v93, t1_9, v220), v220), out0.at(9usize, c));
+            // out0[9] = v93*t5_9 - v220 - v220
+            V::store(V::sub(V::mul_sub(v93, t5_9, v220), v220), out0.at(9usize, c));
             let v223 = V::mul(r_e23, v216);
-            // out0[8] = v93*t1_8 - v223 - v223
-            V::store(V::sub(V::mul_sub(v93, t1_8, v223), v223), out0.at(8usize, c));
+            // out0[8] = v93*t5_8 - v223 - v223
+            V::store(V::sub(V::mul_sub(v93, t5_8, v223), v223), out0.at(8usize, c));
             let v226 = V::mul(r_e14, v216);
-            // out0[7] = v226 + v93*t1_7 + v226
-            V::store(V::add(v226, V::mul_add(v93, t1_7, v226)), out0.at(7usize, c));
+            // out0[7] = v226 + v93*t5_7 + v226
+            V::store(V::add(v226, V::mul_add(v93, t5_7, v226)), out0.at(7usize, c));
             let v229 = V::mul(r_e13, v216);
-            // out0[6] = v229 + v93*t1_6 + v229
-            V::store(V::add(v229, V::mul_add(v93, t1_6, v229)), out0.at(6usize, c));
+            // out0[6] = v229 + v93*t5_6 + v229
+            V::store(V::add(v229, V::mul_add(v93, t5_6, v229)), out0.at(6usize, c));
             let v232 = V::mul(r_e12, v216);
-            // out0[5] = v232 + v93*t1_5 + v232
-            V::store(V::add(v232, V::mul_add(v93, t1_5, v232)), out0.at(5usize, c));
+            // out0[5] = v232 + v93*t5_5 + v232
+            V::store(V::add(v232, V::mul_add(v93, t5_5, v232)), out0.at(5usize, c));
             // grad0[1] += -(v31*v162*(v30*(1 - v30)))
             V::store(
                 V::add(
@@ -341,17 +341,17 @@ unsafe fn steerable_product_norm_1<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             );
             let v246 = V::add(v245, v245);
             let v247 = V::mul(r_e4, v246);
-            // out0[4] = v247 + v92*t1_4 + v247
-            V::store(V::add(v247, V::mul_add(v92, t1_4, v247)), out0.at(4usize, c));
+            // out0[4] = v247 + v92*t5_4 + v247
+            V::store(V::add(v247, V::mul_add(v92, t5_4, v247)), out0.at(4usize, c));
             let v250 = V::mul(r_e3, v246);
-            // out0[3] = v250 + v92*t1_3 + v250
-            V::store(V::add(v250, V::mul_add(v92, t1_3, v250)), out0.at(3usize, c));
+            // out0[3] = v250 + v92*t5_3 + v250
+            V::store(V::add(v250, V::mul_add(v92, t5_3, v250)), out0.at(3usize, c));
             let v253 = V::mul(r_e2, v246);
-            // out0[2] = v253 + v92*t1_2 + v253
-            V::store(V::add(v253, V::mul_add(v92, t1_2, v253)), out0.at(2usize, c));
+            // out0[2] = v253 + v92*t5_2 + v253
+            V::store(V::add(v253, V::mul_add(v92, t5_2, v253)), out0.at(2usize, c));
             let v256 = V::mul(r_e1, v246);
-            // out0[1] = v92*t1_1 - v256 - v256
-            V::store(V::sub(V::mul_sub(v92, t1_1, v256), v256), out0.at(1usize, c));
+            // out0[1] = v92*t5_1 - v256 - v256
+            V::store(V::sub(V::mul_sub(v92, t5_1, v256), v256), out0.at(1usize, c));
             // grad0[0] += -(v10*v164*(v8*(1 - v8)))
             V::store(
                 V::add(
@@ -365,16 +365,16 @@ unsafe fn steerable_product_norm_1<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
                 V::mul(V::mul(V::mul(v8, v164), V::div(c5em1, v6)), V::div(c5em1, v5)),
             );
             let v271 = V::mul(r_1, V::add(v269, v269));
-            // out0[0] = v91*t1_0 - v271 - v271
-            V::store(V::sub(V::mul_sub(v91, t1_0, v271), v271), out0.at(0usize, c));
+            // out0[0] = v91*t5_0 - v271 - v271
+            V::store(V::sub(V::mul_sub(v91, t5_0, v271), v271), out0.at(0usize, c));
         }
     }
 }
 pub(super) static STEERABLE_PRODUCT_NORM_1: Stage = stage!(steerable_product_norm_1);
 /// `o = weighted_product(w, gate(x), gate(norm(r; a)))`, grades 0,1,2,3,4 and 0,1,2,3,4.
 ///
-/// Forward: 746 flops per lane (458 multiplications, 266 additions).
-/// Backward: 2149 flops per lane (1252 multiplications, 858 additions).
+/// Forward: 731 flops per lane (443 multiplications, 266 additions).
+/// Backward: 2313 flops per lane (1319 multiplications, 955 additions).
 pub(super) static STEERABLE_PRODUCT_NORM_PROGRAM_0: Program = Program {
     name: "steerable_product_norm",
     formula: "o = weighted_product(w, gate(x), gate(norm(r; a)))",
@@ -385,7 +385,7 @@ pub(super) static STEERABLE_PRODUCT_NORM_PROGRAM_0: Program = Program {
     params: &[("w", 35usize), ("a", 5usize)],
     output_components: 16usize,
     forward: Plan {
-        cuts: &[16],
+        cuts: &[16usize, 16usize, 1],
         row_sums: 0usize,
         saved_row_sums: 0usize,
         stages: &[
@@ -401,8 +401,26 @@ pub(super) static STEERABLE_PRODUCT_NORM_PROGRAM_0: Program = Program {
             StageCall {
                 stage: &super::sgp::SGP_0,
                 inputs: &[Slot::External(0usize), Slot::Cut(0usize)],
-                outputs: &[Slot::External(0usize)],
+                outputs: &[Slot::Cut(1usize)],
                 params: &[0],
+                param_grads: &[],
+                rows: &[],
+                row_sums: &[],
+            },
+            StageCall {
+                stage: &super::sgp::SGP_1,
+                inputs: &[Slot::External(0usize), Slot::Cut(0usize)],
+                outputs: &[Slot::Cut(2usize)],
+                params: &[],
+                param_grads: &[],
+                rows: &[],
+                row_sums: &[],
+            },
+            StageCall {
+                stage: &super::sgp::SGP_2,
+                inputs: &[Slot::Cut(1usize), Slot::Cut(2usize)],
+                outputs: &[Slot::External(0usize)],
+                params: &[],
                 param_grads: &[],
                 rows: &[],
                 row_sums: &[],
@@ -410,7 +428,7 @@ pub(super) static STEERABLE_PRODUCT_NORM_PROGRAM_0: Program = Program {
         ],
     },
     backward: Plan {
-        cuts: &[16usize, 16],
+        cuts: &[16usize, 16usize, 1usize, 1usize, 16usize, 16],
         row_sums: 0usize,
         saved_row_sums: 0usize,
         stages: &[
@@ -424,13 +442,64 @@ pub(super) static STEERABLE_PRODUCT_NORM_PROGRAM_0: Program = Program {
                 row_sums: &[],
             },
             StageCall {
+                stage: &super::sgp::SGP_0,
+                inputs: &[Slot::External(0usize), Slot::Cut(0usize)],
+                outputs: &[Slot::Cut(1usize)],
+                params: &[0],
+                param_grads: &[],
+                rows: &[],
+                row_sums: &[],
+            },
+            StageCall {
                 stage: &super::sgp::SGP_1,
+                inputs: &[Slot::External(0usize), Slot::Cut(0usize)],
+                outputs: &[Slot::Cut(2usize)],
+                params: &[],
+                param_grads: &[],
+                rows: &[],
+                row_sums: &[],
+            },
+            StageCall {
+                stage: &super::sgp::SGP_3,
+                inputs: &[Slot::Cut(1usize), Slot::External(2usize)],
+                outputs: &[Slot::Cut(3usize)],
+                params: &[],
+                param_grads: &[],
+                rows: &[],
+                row_sums: &[],
+            },
+            StageCall {
+                stage: &super::sgp::SGP_4,
+                inputs: &[Slot::Cut(2usize), Slot::External(2usize)],
+                outputs: &[Slot::Cut(4usize)],
+                params: &[],
+                param_grads: &[],
+                rows: &[],
+                row_sums: &[],
+            },
+            StageCall {
+                stage: &super::sgp::SGP_5,
                 inputs: &[
                     Slot::External(0usize),
+                    Slot::Cut(4usize),
+                    Slot::Cut(3usize),
                     Slot::Cut(0usize),
-                    Slot::External(2usize),
                 ],
-                outputs: &[Slot::External(0usize), Slot::Cut(1usize)],
+                outputs: &[Slot::Cut(5usize)],
+                params: &[0],
+                param_grads: &[],
+                rows: &[],
+                row_sums: &[],
+            },
+            StageCall {
+                stage: &super::sgp::SGP_6,
+                inputs: &[
+                    Slot::Cut(0usize),
+                    Slot::Cut(4usize),
+                    Slot::External(0usize),
+                    Slot::Cut(3usize),
+                ],
+                outputs: &[Slot::External(0usize)],
                 params: &[0],
                 param_grads: &[0],
                 rows: &[],
@@ -438,7 +507,7 @@ pub(super) static STEERABLE_PRODUCT_NORM_PROGRAM_0: Program = Program {
             },
             StageCall {
                 stage: &super::steerable_product_norm::STEERABLE_PRODUCT_NORM_1,
-                inputs: &[Slot::External(1usize), Slot::Cut(1usize)],
+                inputs: &[Slot::External(1usize), Slot::Cut(5usize)],
                 outputs: &[Slot::External(1usize)],
                 params: &[1],
                 param_grads: &[1],
@@ -447,5 +516,5 @@ pub(super) static STEERABLE_PRODUCT_NORM_PROGRAM_0: Program = Program {
             },
         ],
     },
-    flops: [746usize, 2149],
+    flops: [731usize, 2313],
 };

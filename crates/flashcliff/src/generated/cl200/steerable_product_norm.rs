@@ -75,7 +75,7 @@ unsafe fn steerable_product_norm_0<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
     }
 }
 pub(super) static STEERABLE_PRODUCT_NORM_0: Stage = stage!(steerable_product_norm_0);
-/// From `r`, cut 1, `a` to `grad_r`, `grad_a`: adjoint of o = weighted_product(w, gate(x), gate(norm(r; a))).
+/// From `r`, cut 5, `a` to `grad_r`, `grad_a`: adjoint of o = weighted_product(w, gate(x), gate(norm(r; a))).
 ///
 /// From `steerable_product_norm_grad` of Cl(2,0,0).
 #[inline(always)]
@@ -83,7 +83,7 @@ unsafe fn steerable_product_norm_1<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
     // SAFETY: the caller keeps the contract of `StageArgs`; the tier runs on this CPU.
     unsafe {
         let r = args.inputs[0];
-        let t1 = args.inputs[1];
+        let t5 = args.inputs[1];
         let out0 = args.outputs[0];
         let param0 = args.params[0];
         let grad0 = args.param_grads[0];
@@ -94,7 +94,7 @@ unsafe fn steerable_product_norm_1<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         for group in 0..args.groups {
             let c = group * V::LANES;
             r.prefetch::<4usize>(c);
-            t1.prefetch::<4usize>(c);
+            t5.prefetch::<4usize>(c);
             let r_1 = V::load(r.at(0usize, c));
             let v1 = V::mul(r_1, r_1);
             let v5 = V::sqrt(V::mul_add(v1, v1, c1em16));
@@ -121,15 +121,15 @@ unsafe fn steerable_product_norm_1<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             let v39 = V::div(c1e0, v13);
             let v40 = V::div(c1e0, v27);
             let v41 = V::div(c1e0, v38);
-            let t1_3 = V::load(t1.at(3usize, c));
-            let t1_2 = V::load(t1.at(2usize, c));
-            let mut v47 = V::mul(r_e2, t1_2);
-            let t1_1 = V::load(t1.at(1usize, c));
-            v47 = V::mul_add(r_e1, t1_1, v47);
-            let t1_0 = V::load(t1.at(0usize, c));
-            let v56 = V::mul(v41, V::div(V::mul(r_e12, t1_3), v38));
+            let t5_3 = V::load(t5.at(3usize, c));
+            let t5_2 = V::load(t5.at(2usize, c));
+            let mut v47 = V::mul(r_e2, t5_2);
+            let t5_1 = V::load(t5.at(1usize, c));
+            v47 = V::mul_add(r_e1, t5_1, v47);
+            let t5_0 = V::load(t5.at(0usize, c));
+            let v56 = V::mul(v41, V::div(V::mul(r_e12, t5_3), v38));
             let v58 = V::mul(v40, V::div(v47, v27));
-            let v60 = V::mul(v39, V::div(V::mul(r_1, t1_0), v13));
+            let v60 = V::mul(v39, V::div(V::mul(r_1, t5_0), v13));
             // grad0[2] += -(v36*v56*(v35*(1 - v35)))
             V::store(
                 V::add(
@@ -143,8 +143,8 @@ unsafe fn steerable_product_norm_1<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
                 V::mul(V::mul(V::mul(v35, v56), V::div(c5em1, v33)), V::div(c5em1, v32)),
             );
             let v74 = V::mul(r_e12, V::add(v72, v72));
-            // out0[3] = v41*t1_3 - v74 - v74
-            V::store(V::sub(V::mul_sub(v41, t1_3, v74), v74), out0.at(3usize, c));
+            // out0[3] = v41*t5_3 - v74 - v74
+            V::store(V::sub(V::mul_sub(v41, t5_3, v74), v74), out0.at(3usize, c));
             // grad0[1] += -(v25*v58*(v24*(1 - v24)))
             V::store(
                 V::add(
@@ -159,11 +159,11 @@ unsafe fn steerable_product_norm_1<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             );
             let v88 = V::add(v87, v87);
             let v89 = V::mul(r_e2, v88);
-            // out0[2] = v40*t1_2 - v89 - v89
-            V::store(V::sub(V::mul_sub(v40, t1_2, v89), v89), out0.at(2usize, c));
+            // out0[2] = v40*t5_2 - v89 - v89
+            V::store(V::sub(V::mul_sub(v40, t5_2, v89), v89), out0.at(2usize, c));
             let v92 = V::mul(r_e1, v88);
-            // out0[1] = v40*t1_1 - v92 - v92
-            V::store(V::sub(V::mul_sub(v40, t1_1, v92), v92), out0.at(1usize, c));
+            // out0[1] = v40*t5_1 - v92 - v92
+            V::store(V::sub(V::mul_sub(v40, t5_1, v92), v92), out0.at(1usize, c));
             // grad0[0] += -(v10*v60*(v8*(1 - v8)))
             V::store(
                 V::add(
@@ -177,16 +177,16 @@ unsafe fn steerable_product_norm_1<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
                 V::mul(V::mul(V::mul(v8, v60), V::div(c5em1, v6)), V::div(c5em1, v5)),
             );
             let v107 = V::mul(r_1, V::add(v105, v105));
-            // out0[0] = v39*t1_0 - v107 - v107
-            V::store(V::sub(V::mul_sub(v39, t1_0, v107), v107), out0.at(0usize, c));
+            // out0[0] = v39*t5_0 - v107 - v107
+            V::store(V::sub(V::mul_sub(v39, t5_0, v107), v107), out0.at(0usize, c));
         }
     }
 }
 pub(super) static STEERABLE_PRODUCT_NORM_1: Stage = stage!(steerable_product_norm_1);
 /// `o = weighted_product(w, gate(x), gate(norm(r; a)))`, grades 0,1,2 and 0,1,2.
 ///
-/// Forward: 88 flops per lane (52 multiplications, 22 additions).
-/// Backward: 257 flops per lane (152 multiplications, 80 additions).
+/// Forward: 85 flops per lane (49 multiplications, 22 additions).
+/// Backward: 265 flops per lane (153 multiplications, 87 additions).
 pub(super) static STEERABLE_PRODUCT_NORM_PROGRAM_0: Program = Program {
     name: "steerable_product_norm",
     formula: "o = weighted_product(w, gate(x), gate(norm(r; a)))",
@@ -197,7 +197,7 @@ pub(super) static STEERABLE_PRODUCT_NORM_PROGRAM_0: Program = Program {
     params: &[("w", 10usize), ("a", 3usize)],
     output_components: 4usize,
     forward: Plan {
-        cuts: &[4],
+        cuts: &[4usize, 4usize, 1],
         row_sums: 0usize,
         saved_row_sums: 0usize,
         stages: &[
@@ -213,8 +213,26 @@ pub(super) static STEERABLE_PRODUCT_NORM_PROGRAM_0: Program = Program {
             StageCall {
                 stage: &super::sgp::SGP_0,
                 inputs: &[Slot::External(0usize), Slot::Cut(0usize)],
-                outputs: &[Slot::External(0usize)],
+                outputs: &[Slot::Cut(1usize)],
                 params: &[0],
+                param_grads: &[],
+                rows: &[],
+                row_sums: &[],
+            },
+            StageCall {
+                stage: &super::sgp::SGP_1,
+                inputs: &[Slot::External(0usize), Slot::Cut(0usize)],
+                outputs: &[Slot::Cut(2usize)],
+                params: &[],
+                param_grads: &[],
+                rows: &[],
+                row_sums: &[],
+            },
+            StageCall {
+                stage: &super::sgp::SGP_2,
+                inputs: &[Slot::Cut(1usize), Slot::Cut(2usize)],
+                outputs: &[Slot::External(0usize)],
+                params: &[],
                 param_grads: &[],
                 rows: &[],
                 row_sums: &[],
@@ -222,7 +240,7 @@ pub(super) static STEERABLE_PRODUCT_NORM_PROGRAM_0: Program = Program {
         ],
     },
     backward: Plan {
-        cuts: &[4usize, 4],
+        cuts: &[4usize, 4usize, 1usize, 1usize, 4usize, 4],
         row_sums: 0usize,
         saved_row_sums: 0usize,
         stages: &[
@@ -236,13 +254,64 @@ pub(super) static STEERABLE_PRODUCT_NORM_PROGRAM_0: Program = Program {
                 row_sums: &[],
             },
             StageCall {
+                stage: &super::sgp::SGP_0,
+                inputs: &[Slot::External(0usize), Slot::Cut(0usize)],
+                outputs: &[Slot::Cut(1usize)],
+                params: &[0],
+                param_grads: &[],
+                rows: &[],
+                row_sums: &[],
+            },
+            StageCall {
                 stage: &super::sgp::SGP_1,
+                inputs: &[Slot::External(0usize), Slot::Cut(0usize)],
+                outputs: &[Slot::Cut(2usize)],
+                params: &[],
+                param_grads: &[],
+                rows: &[],
+                row_sums: &[],
+            },
+            StageCall {
+                stage: &super::sgp::SGP_3,
+                inputs: &[Slot::Cut(1usize), Slot::External(2usize)],
+                outputs: &[Slot::Cut(3usize)],
+                params: &[],
+                param_grads: &[],
+                rows: &[],
+                row_sums: &[],
+            },
+            StageCall {
+                stage: &super::sgp::SGP_4,
+                inputs: &[Slot::Cut(2usize), Slot::External(2usize)],
+                outputs: &[Slot::Cut(4usize)],
+                params: &[],
+                param_grads: &[],
+                rows: &[],
+                row_sums: &[],
+            },
+            StageCall {
+                stage: &super::sgp::SGP_5,
                 inputs: &[
                     Slot::External(0usize),
+                    Slot::Cut(4usize),
+                    Slot::Cut(3usize),
                     Slot::Cut(0usize),
-                    Slot::External(2usize),
                 ],
-                outputs: &[Slot::External(0usize), Slot::Cut(1usize)],
+                outputs: &[Slot::Cut(5usize)],
+                params: &[0],
+                param_grads: &[],
+                rows: &[],
+                row_sums: &[],
+            },
+            StageCall {
+                stage: &super::sgp::SGP_6,
+                inputs: &[
+                    Slot::Cut(0usize),
+                    Slot::Cut(4usize),
+                    Slot::External(0usize),
+                    Slot::Cut(3usize),
+                ],
+                outputs: &[Slot::External(0usize)],
                 params: &[0],
                 param_grads: &[0],
                 rows: &[],
@@ -250,7 +319,7 @@ pub(super) static STEERABLE_PRODUCT_NORM_PROGRAM_0: Program = Program {
             },
             StageCall {
                 stage: &super::steerable_product_norm::STEERABLE_PRODUCT_NORM_1,
-                inputs: &[Slot::External(1usize), Slot::Cut(1usize)],
+                inputs: &[Slot::External(1usize), Slot::Cut(5usize)],
                 outputs: &[Slot::External(1usize)],
                 params: &[1],
                 param_grads: &[1],
@@ -259,5 +328,5 @@ pub(super) static STEERABLE_PRODUCT_NORM_PROGRAM_0: Program = Program {
             },
         ],
     },
-    flops: [88usize, 257],
+    flops: [85usize, 265],
 };

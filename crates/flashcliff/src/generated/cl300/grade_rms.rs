@@ -5,72 +5,7 @@
 
 #[allow(unused_imports, reason = "not every operator needs all of them")]
 use crate::kernel::generated_prelude::*;
-/// `o_g = x_g / sqrt(mean_c |x_g|^2 + eps)`, grades 0,1,2,3 and 0,1,2,3.
-///
-/// Forward: 24 flops per lane (16 multiplications, 8 additions).
-/// Backward: 48 flops per lane (24 multiplications, 24 additions).
-pub(super) static GRADE_RMS_PROGRAM_0: Program = Program {
-    name: "grade_rms",
-    formula: "o_g = x_g / sqrt(mean_c |x_g|^2 + eps)",
-    left: 15u16,
-    right: 15u16,
-    output: 15u16,
-    inputs: &[("x", 8usize)],
-    params: &[],
-    output_components: 8usize,
-    forward: Plan {
-        cuts: &[],
-        row_sums: 4usize,
-        saved_row_sums: 0usize,
-        stages: &[
-            StageCall {
-                stage: &super::sgp_rms::SGP_RMS_0,
-                inputs: &[Slot::External(0usize)],
-                outputs: &[],
-                params: &[],
-                param_grads: &[],
-                rows: &[],
-                row_sums: &[0usize, 1usize, 2usize, 3],
-            },
-            StageCall {
-                stage: &super::sgp_rms::SGP_RMS_1,
-                inputs: &[Slot::External(0usize)],
-                outputs: &[Slot::External(0usize)],
-                params: &[],
-                param_grads: &[],
-                rows: &[0usize, 1usize, 2usize, 3],
-                row_sums: &[],
-            },
-        ],
-    },
-    backward: Plan {
-        cuts: &[],
-        row_sums: 8usize,
-        saved_row_sums: 4usize,
-        stages: &[
-            StageCall {
-                stage: &super::sgp_rms::SGP_RMS_2,
-                inputs: &[Slot::External(0usize), Slot::External(1usize)],
-                outputs: &[],
-                params: &[],
-                param_grads: &[],
-                rows: &[],
-                row_sums: &[4usize, 5usize, 6usize, 7],
-            },
-            StageCall {
-                stage: &super::sgp_rms::SGP_RMS_3,
-                inputs: &[Slot::External(1usize), Slot::External(0usize)],
-                outputs: &[Slot::External(0usize)],
-                params: &[],
-                param_grads: &[],
-                rows: &[0usize, 1usize, 2usize, 3usize, 4usize, 5usize, 6usize, 7],
-                row_sums: &[],
-            },
-        ],
-    },
-    flops: [24usize, 48],
-};
-/// From `x` to 1 row sums: o_g = x_g / sqrt(mean_c |x_g|^2 + eps).
+/// From `x` to 4 row sums: o_g = x_g / sqrt(mean_c |x_g|^2 + eps).
 ///
 /// From `grade_rms` of Cl(3,0,0).
 #[inline(always)]
@@ -79,15 +14,40 @@ unsafe fn grade_rms_0<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
     unsafe {
         let x = args.inputs[0];
         let mut sum0 = V::zero();
+        let mut sum1 = V::zero();
+        let mut sum2 = V::zero();
+        let mut sum3 = V::zero();
         for group in 0..args.groups {
             let c = group * V::LANES;
-            x.prefetch::<1usize>(c);
+            x.prefetch::<8usize>(c);
             let valid = args.valid_lanes(group, V::LANES);
             let x_1 = V::load(x.at(0usize, c));
             // row sum 0 = x_1*x_1
             sum0 = V::add(sum0, V::keep_first(V::mul(x_1, x_1), valid));
+            let x_e1 = V::load(x.at(1usize, c));
+            let mut v3 = V::mul(x_e1, x_e1);
+            let x_e2 = V::load(x.at(2usize, c));
+            let x_e3 = V::load(x.at(3usize, c));
+            v3 = V::mul_add(x_e2, x_e2, v3);
+            v3 = V::mul_add(x_e3, x_e3, v3);
+            // row sum 1 = x_e3*x_e3 + x_e1*x_e1 + x_e2*x_e2
+            sum1 = V::add(sum1, V::keep_first(v3, valid));
+            let x_e12 = V::load(x.at(4usize, c));
+            let mut v11 = V::mul(x_e12, x_e12);
+            let x_e13 = V::load(x.at(5usize, c));
+            let x_e23 = V::load(x.at(6usize, c));
+            v11 = V::mul_add(x_e13, x_e13, v11);
+            v11 = V::mul_add(x_e23, x_e23, v11);
+            // row sum 2 = x_e23*x_e23 + x_e12*x_e12 + x_e13*x_e13
+            sum2 = V::add(sum2, V::keep_first(v11, valid));
+            let x_e123 = V::load(x.at(7usize, c));
+            // row sum 3 = x_e123*x_e123
+            sum3 = V::add(sum3, V::keep_first(V::mul(x_e123, x_e123), valid));
         }
         args.sums[0] = sum0.reduce_add();
+        args.sums[1] = sum1.reduce_add();
+        args.sums[2] = sum2.reduce_add();
+        args.sums[3] = sum3.reduce_add();
     }
 }
 pub(super) static GRADE_RMS_0: Stage = stage!(grade_rms_0);
@@ -108,6 +68,324 @@ unsafe fn grade_rms_1<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let v5 = V::sqrt(v4);
         let c1e0 = V::from_f64(1f64);
         let v7 = V::div(c1e0, v5);
+        let row1 = V::splat(args.rows[1]);
+        let v9 = V::mul(inv_channels, row1);
+        let v10 = V::add(eps, v9);
+        let v11 = V::sqrt(v10);
+        let v12 = V::div(c1e0, v11);
+        let row2 = V::splat(args.rows[2]);
+        let v14 = V::mul(inv_channels, row2);
+        let v15 = V::add(eps, v14);
+        let v16 = V::sqrt(v15);
+        let v17 = V::div(c1e0, v16);
+        let row3 = V::splat(args.rows[3]);
+        let v19 = V::mul(inv_channels, row3);
+        let v20 = V::add(eps, v19);
+        let v21 = V::sqrt(v20);
+        let v22 = V::div(c1e0, v21);
+        for group in 0..args.groups {
+            let c = group * V::LANES;
+            x.prefetch::<8usize>(c);
+            // out0[0] = x_1*v7
+            V::store(V::mul(V::load(x.at(0usize, c)), v7), out0.at(0usize, c));
+            // out0[1] = x_e1*v12
+            V::store(V::mul(V::load(x.at(1usize, c)), v12), out0.at(1usize, c));
+            // out0[2] = x_e2*v12
+            V::store(V::mul(V::load(x.at(2usize, c)), v12), out0.at(2usize, c));
+            // out0[3] = x_e3*v12
+            V::store(V::mul(V::load(x.at(3usize, c)), v12), out0.at(3usize, c));
+            // out0[4] = x_e12*v17
+            V::store(V::mul(V::load(x.at(4usize, c)), v17), out0.at(4usize, c));
+            // out0[5] = x_e13*v17
+            V::store(V::mul(V::load(x.at(5usize, c)), v17), out0.at(5usize, c));
+            // out0[6] = x_e23*v17
+            V::store(V::mul(V::load(x.at(6usize, c)), v17), out0.at(6usize, c));
+            // out0[7] = x_e123*v22
+            V::store(V::mul(V::load(x.at(7usize, c)), v22), out0.at(7usize, c));
+        }
+    }
+}
+pub(super) static GRADE_RMS_1: Stage = stage!(grade_rms_1);
+/// From `x`, `grad_o` to 4 row sums: adjoint of o_g = x_g / sqrt(mean_c |x_g|^2 + eps).
+///
+/// From `grade_rms_grad` of Cl(3,0,0).
+#[inline(always)]
+unsafe fn grade_rms_2<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
+    // SAFETY: the caller keeps the contract of `StageArgs`; the tier runs on this CPU.
+    unsafe {
+        let x = args.inputs[0];
+        let grad_o = args.inputs[1];
+        let mut sum0 = V::zero();
+        let mut sum1 = V::zero();
+        let mut sum2 = V::zero();
+        let mut sum3 = V::zero();
+        for group in 0..args.groups {
+            let c = group * V::LANES;
+            x.prefetch::<8usize>(c);
+            grad_o.prefetch::<8usize>(c);
+            let valid = args.valid_lanes(group, V::LANES);
+            // row sum 0 = x_e123*grad_o_e123
+            sum0 = V::add(
+                sum0,
+                V::keep_first(
+                    V::mul(V::load(x.at(7usize, c)), V::load(grad_o.at(7usize, c))),
+                    valid,
+                ),
+            );
+            let mut v5 = V::mul(V::load(x.at(6usize, c)), V::load(grad_o.at(6usize, c)));
+            v5 = V::mul_add(V::load(x.at(5usize, c)), V::load(grad_o.at(5usize, c)), v5);
+            v5 = V::mul_add(V::load(x.at(4usize, c)), V::load(grad_o.at(4usize, c)), v5);
+            // row sum 1 = x_e23*grad_o_e23 + x_e13*grad_o_e13 + x_e12*grad_o_e12
+            sum1 = V::add(sum1, V::keep_first(v5, valid));
+            let mut v16 = V::mul(
+                V::load(x.at(3usize, c)),
+                V::load(grad_o.at(3usize, c)),
+            );
+            v16 = V::mul_add(
+                V::load(x.at(2usize, c)),
+                V::load(grad_o.at(2usize, c)),
+                v16,
+            );
+            v16 = V::mul_add(
+                V::load(x.at(1usize, c)),
+                V::load(grad_o.at(1usize, c)),
+                v16,
+            );
+            // row sum 2 = x_e3*grad_o_e3 + x_e2*grad_o_e2 + x_e1*grad_o_e1
+            sum2 = V::add(sum2, V::keep_first(v16, valid));
+            // row sum 3 = x_1*grad_o_1
+            sum3 = V::add(
+                sum3,
+                V::keep_first(
+                    V::mul(V::load(x.at(0usize, c)), V::load(grad_o.at(0usize, c))),
+                    valid,
+                ),
+            );
+        }
+        args.sums[0] = sum0.reduce_add();
+        args.sums[1] = sum1.reduce_add();
+        args.sums[2] = sum2.reduce_add();
+        args.sums[3] = sum3.reduce_add();
+    }
+}
+pub(super) static GRADE_RMS_2: Stage = stage!(grade_rms_2);
+/// From `grad_o`, `x` to `grad_x`: adjoint of o_g = x_g / sqrt(mean_c |x_g|^2 + eps).
+///
+/// From `grade_rms_grad` of Cl(3,0,0).
+#[inline(always)]
+unsafe fn grade_rms_3<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
+    // SAFETY: the caller keeps the contract of `StageArgs`; the tier runs on this CPU.
+    unsafe {
+        let grad_o = args.inputs[0];
+        let x = args.inputs[1];
+        let out0 = args.outputs[0];
+        let row0 = V::splat(args.rows[0]);
+        let inv_channels = V::splat(args.inv_channels);
+        let v2 = V::mul(row0, inv_channels);
+        let eps = V::splat(args.eps);
+        let v4 = V::add(v2, eps);
+        let v5 = V::sqrt(v4);
+        let c1e0 = V::from_f64(1f64);
+        let v7 = V::div(c1e0, v5);
+        let row1 = V::splat(args.rows[1]);
+        let v9 = V::mul(inv_channels, row1);
+        let v10 = V::add(eps, v9);
+        let v11 = V::sqrt(v10);
+        let v12 = V::div(c1e0, v11);
+        let row2 = V::splat(args.rows[2]);
+        let v14 = V::mul(inv_channels, row2);
+        let v15 = V::add(eps, v14);
+        let v16 = V::sqrt(v15);
+        let v17 = V::div(c1e0, v16);
+        let row3 = V::splat(args.rows[3]);
+        let v19 = V::mul(inv_channels, row3);
+        let v20 = V::add(eps, v19);
+        let v21 = V::sqrt(v20);
+        let v22 = V::div(c1e0, v21);
+        let c5em1 = V::from_f64(0.5f64);
+        let v40 = V::div(c5em1, v21);
+        let row4 = V::splat(args.rows[4]);
+        let v42 = V::div(row4, v21);
+        let v43 = V::mul(v22, v42);
+        let v44 = V::mul(v40, v43);
+        let v45 = V::mul(inv_channels, v44);
+        let v50 = V::div(c5em1, v16);
+        let row5 = V::splat(args.rows[5]);
+        let v52 = V::div(row5, v16);
+        let v53 = V::mul(v17, v52);
+        let v54 = V::mul(v50, v53);
+        let v55 = V::mul(inv_channels, v54);
+        let v68 = V::div(c5em1, v11);
+        let row6 = V::splat(args.rows[6]);
+        let v70 = V::div(row6, v11);
+        let v71 = V::mul(v12, v70);
+        let v72 = V::mul(v68, v71);
+        let v73 = V::mul(inv_channels, v72);
+        let v86 = V::div(c5em1, v5);
+        let row7 = V::splat(args.rows[7]);
+        let v88 = V::div(row7, v5);
+        let v89 = V::mul(v7, v88);
+        let v90 = V::mul(v86, v89);
+        let v91 = V::mul(inv_channels, v90);
+        for group in 0..args.groups {
+            let c = group * V::LANES;
+            grad_o.prefetch::<8usize>(c);
+            x.prefetch::<8usize>(c);
+            let v47 = V::mul(V::load(x.at(7usize, c)), v45);
+            // out0[7] = v22*grad_o_e123 - v47 - v47
+            V::store(
+                V::sub(V::mul_sub(v22, V::load(grad_o.at(7usize, c)), v47), v47),
+                out0.at(7usize, c),
+            );
+            let v57 = V::mul(V::load(x.at(6usize, c)), v55);
+            // out0[6] = v17*grad_o_e23 - v57 - v57
+            V::store(
+                V::sub(V::mul_sub(v17, V::load(grad_o.at(6usize, c)), v57), v57),
+                out0.at(6usize, c),
+            );
+            let v61 = V::mul(V::load(x.at(5usize, c)), v55);
+            // out0[5] = v17*grad_o_e13 - v61 - v61
+            V::store(
+                V::sub(V::mul_sub(v17, V::load(grad_o.at(5usize, c)), v61), v61),
+                out0.at(5usize, c),
+            );
+            let v65 = V::mul(V::load(x.at(4usize, c)), v55);
+            // out0[4] = v17*grad_o_e12 - v65 - v65
+            V::store(
+                V::sub(V::mul_sub(v17, V::load(grad_o.at(4usize, c)), v65), v65),
+                out0.at(4usize, c),
+            );
+            let v75 = V::mul(V::load(x.at(3usize, c)), v73);
+            // out0[3] = v12*grad_o_e3 - v75 - v75
+            V::store(
+                V::sub(V::mul_sub(v12, V::load(grad_o.at(3usize, c)), v75), v75),
+                out0.at(3usize, c),
+            );
+            let v79 = V::mul(V::load(x.at(2usize, c)), v73);
+            // out0[2] = v12*grad_o_e2 - v79 - v79
+            V::store(
+                V::sub(V::mul_sub(v12, V::load(grad_o.at(2usize, c)), v79), v79),
+                out0.at(2usize, c),
+            );
+            let v83 = V::mul(V::load(x.at(1usize, c)), v73);
+            // out0[1] = v12*grad_o_e1 - v83 - v83
+            V::store(
+                V::sub(V::mul_sub(v12, V::load(grad_o.at(1usize, c)), v83), v83),
+                out0.at(1usize, c),
+            );
+            let v93 = V::mul(V::load(x.at(0usize, c)), v91);
+            // out0[0] = v7*grad_o_1 - v93 - v93
+            V::store(
+                V::sub(V::mul_sub(v7, V::load(grad_o.at(0usize, c)), v93), v93),
+                out0.at(0usize, c),
+            );
+        }
+    }
+}
+pub(super) static GRADE_RMS_3: Stage = stage!(grade_rms_3);
+/// `o_g = x_g / sqrt(mean_c |x_g|^2 + eps)`, grades 0,1,2,3 and 0,1,2,3.
+///
+/// Forward: 24 flops per lane (16 multiplications, 8 additions).
+/// Backward: 48 flops per lane (24 multiplications, 24 additions).
+pub(super) static GRADE_RMS_PROGRAM_0: Program = Program {
+    name: "grade_rms",
+    formula: "o_g = x_g / sqrt(mean_c |x_g|^2 + eps)",
+    left: 15u16,
+    right: 15u16,
+    output: 15u16,
+    inputs: &[("x", 8usize)],
+    params: &[],
+    output_components: 8usize,
+    forward: Plan {
+        cuts: &[],
+        row_sums: 4usize,
+        saved_row_sums: 0usize,
+        stages: &[
+            StageCall {
+                stage: &super::grade_rms::GRADE_RMS_0,
+                inputs: &[Slot::External(0usize)],
+                outputs: &[],
+                params: &[],
+                param_grads: &[],
+                rows: &[],
+                row_sums: &[0usize, 1usize, 2usize, 3],
+            },
+            StageCall {
+                stage: &super::grade_rms::GRADE_RMS_1,
+                inputs: &[Slot::External(0usize)],
+                outputs: &[Slot::External(0usize)],
+                params: &[],
+                param_grads: &[],
+                rows: &[0usize, 1usize, 2usize, 3],
+                row_sums: &[],
+            },
+        ],
+    },
+    backward: Plan {
+        cuts: &[],
+        row_sums: 8usize,
+        saved_row_sums: 4usize,
+        stages: &[
+            StageCall {
+                stage: &super::grade_rms::GRADE_RMS_2,
+                inputs: &[Slot::External(0usize), Slot::External(1usize)],
+                outputs: &[],
+                params: &[],
+                param_grads: &[],
+                rows: &[],
+                row_sums: &[4usize, 5usize, 6usize, 7],
+            },
+            StageCall {
+                stage: &super::grade_rms::GRADE_RMS_3,
+                inputs: &[Slot::External(1usize), Slot::External(0usize)],
+                outputs: &[Slot::External(0usize)],
+                params: &[],
+                param_grads: &[],
+                rows: &[0usize, 1usize, 2usize, 3usize, 4usize, 5usize, 6usize, 7],
+                row_sums: &[],
+            },
+        ],
+    },
+    flops: [24usize, 48],
+};
+/// From `x` to 1 row sums: o_g = x_g / sqrt(mean_c |x_g|^2 + eps).
+///
+/// From `grade_rms` of Cl(3,0,0).
+#[inline(always)]
+unsafe fn grade_rms_4<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
+    // SAFETY: the caller keeps the contract of `StageArgs`; the tier runs on this CPU.
+    unsafe {
+        let x = args.inputs[0];
+        let mut sum0 = V::zero();
+        for group in 0..args.groups {
+            let c = group * V::LANES;
+            x.prefetch::<1usize>(c);
+            let valid = args.valid_lanes(group, V::LANES);
+            let x_1 = V::load(x.at(0usize, c));
+            // row sum 0 = x_1*x_1
+            sum0 = V::add(sum0, V::keep_first(V::mul(x_1, x_1), valid));
+        }
+        args.sums[0] = sum0.reduce_add();
+    }
+}
+pub(super) static GRADE_RMS_4: Stage = stage!(grade_rms_4);
+/// From `x` to `o`: o_g = x_g / sqrt(mean_c |x_g|^2 + eps).
+///
+/// From `grade_rms` of Cl(3,0,0).
+#[inline(always)]
+unsafe fn grade_rms_5<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
+    // SAFETY: the caller keeps the contract of `StageArgs`; the tier runs on this CPU.
+    unsafe {
+        let x = args.inputs[0];
+        let out0 = args.outputs[0];
+        let row0 = V::splat(args.rows[0]);
+        let inv_channels = V::splat(args.inv_channels);
+        let v2 = V::mul(row0, inv_channels);
+        let eps = V::splat(args.eps);
+        let v4 = V::add(v2, eps);
+        let v5 = V::sqrt(v4);
+        let c1e0 = V::from_f64(1f64);
+        let v7 = V::div(c1e0, v5);
         for group in 0..args.groups {
             let c = group * V::LANES;
             x.prefetch::<1usize>(c);
@@ -116,12 +394,12 @@ unsafe fn grade_rms_1<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         }
     }
 }
-pub(super) static GRADE_RMS_1: Stage = stage!(grade_rms_1);
+pub(super) static GRADE_RMS_5: Stage = stage!(grade_rms_5);
 /// From `x`, `grad_o` to 1 row sums: adjoint of o_g = x_g / sqrt(mean_c |x_g|^2 + eps).
 ///
 /// From `grade_rms_grad` of Cl(3,0,0).
 #[inline(always)]
-unsafe fn grade_rms_2<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
+unsafe fn grade_rms_6<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
     // SAFETY: the caller keeps the contract of `StageArgs`; the tier runs on this CPU.
     unsafe {
         let x = args.inputs[0];
@@ -144,12 +422,12 @@ unsafe fn grade_rms_2<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         args.sums[0] = sum0.reduce_add();
     }
 }
-pub(super) static GRADE_RMS_2: Stage = stage!(grade_rms_2);
+pub(super) static GRADE_RMS_6: Stage = stage!(grade_rms_6);
 /// From `grad_o`, `x` to `grad_x`: adjoint of o_g = x_g / sqrt(mean_c |x_g|^2 + eps).
 ///
 /// From `grade_rms_grad` of Cl(3,0,0).
 #[inline(always)]
-unsafe fn grade_rms_3<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
+unsafe fn grade_rms_7<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
     // SAFETY: the caller keeps the contract of `StageArgs`; the tier runs on this CPU.
     unsafe {
         let grad_o = args.inputs[0];
@@ -183,7 +461,7 @@ unsafe fn grade_rms_3<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         }
     }
 }
-pub(super) static GRADE_RMS_3: Stage = stage!(grade_rms_3);
+pub(super) static GRADE_RMS_7: Stage = stage!(grade_rms_7);
 /// `o_g = x_g / sqrt(mean_c |x_g|^2 + eps)`, grades 0 and 0.
 ///
 /// Forward: 3 flops per lane (2 multiplications, 1 additions).
@@ -203,7 +481,7 @@ pub(super) static GRADE_RMS_PROGRAM_1: Program = Program {
         saved_row_sums: 0usize,
         stages: &[
             StageCall {
-                stage: &super::grade_rms::GRADE_RMS_0,
+                stage: &super::grade_rms::GRADE_RMS_4,
                 inputs: &[Slot::External(0usize)],
                 outputs: &[],
                 params: &[],
@@ -212,7 +490,7 @@ pub(super) static GRADE_RMS_PROGRAM_1: Program = Program {
                 row_sums: &[0],
             },
             StageCall {
-                stage: &super::grade_rms::GRADE_RMS_1,
+                stage: &super::grade_rms::GRADE_RMS_5,
                 inputs: &[Slot::External(0usize)],
                 outputs: &[Slot::External(0usize)],
                 params: &[],
@@ -228,7 +506,7 @@ pub(super) static GRADE_RMS_PROGRAM_1: Program = Program {
         saved_row_sums: 1usize,
         stages: &[
             StageCall {
-                stage: &super::grade_rms::GRADE_RMS_2,
+                stage: &super::grade_rms::GRADE_RMS_6,
                 inputs: &[Slot::External(0usize), Slot::External(1usize)],
                 outputs: &[],
                 params: &[],
@@ -237,7 +515,7 @@ pub(super) static GRADE_RMS_PROGRAM_1: Program = Program {
                 row_sums: &[1],
             },
             StageCall {
-                stage: &super::grade_rms::GRADE_RMS_3,
+                stage: &super::grade_rms::GRADE_RMS_7,
                 inputs: &[Slot::External(1usize), Slot::External(0usize)],
                 outputs: &[Slot::External(0usize)],
                 params: &[],
@@ -253,7 +531,7 @@ pub(super) static GRADE_RMS_PROGRAM_1: Program = Program {
 ///
 /// From `grade_rms` of Cl(3,0,0).
 #[inline(always)]
-unsafe fn grade_rms_4<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
+unsafe fn grade_rms_8<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
     // SAFETY: the caller keeps the contract of `StageArgs`; the tier runs on this CPU.
     unsafe {
         let x = args.inputs[0];
@@ -274,12 +552,12 @@ unsafe fn grade_rms_4<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         args.sums[0] = sum0.reduce_add();
     }
 }
-pub(super) static GRADE_RMS_4: Stage = stage!(grade_rms_4);
+pub(super) static GRADE_RMS_8: Stage = stage!(grade_rms_8);
 /// From `x` to `o`: o_g = x_g / sqrt(mean_c |x_g|^2 + eps).
 ///
 /// From `grade_rms` of Cl(3,0,0).
 #[inline(always)]
-unsafe fn grade_rms_5<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
+unsafe fn grade_rms_9<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
     // SAFETY: the caller keeps the contract of `StageArgs`; the tier runs on this CPU.
     unsafe {
         let x = args.inputs[0];
@@ -304,12 +582,12 @@ unsafe fn grade_rms_5<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         }
     }
 }
-pub(super) static GRADE_RMS_5: Stage = stage!(grade_rms_5);
+pub(super) static GRADE_RMS_9: Stage = stage!(grade_rms_9);
 /// From `x`, `grad_o` to 1 row sums: adjoint of o_g = x_g / sqrt(mean_c |x_g|^2 + eps).
 ///
 /// From `grade_rms_grad` of Cl(3,0,0).
 #[inline(always)]
-unsafe fn grade_rms_6<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
+unsafe fn grade_rms_10<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
     // SAFETY: the caller keeps the contract of `StageArgs`; the tier runs on this CPU.
     unsafe {
         let x = args.inputs[0];
@@ -329,12 +607,12 @@ unsafe fn grade_rms_6<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         args.sums[0] = sum0.reduce_add();
     }
 }
-pub(super) static GRADE_RMS_6: Stage = stage!(grade_rms_6);
+pub(super) static GRADE_RMS_10: Stage = stage!(grade_rms_10);
 /// From `grad_o`, `x` to `grad_x`: adjoint of o_g = x_g / sqrt(mean_c |x_g|^2 + eps).
 ///
 /// From `grade_rms_grad` of Cl(3,0,0).
 #[inline(always)]
-unsafe fn grade_rms_7<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
+unsafe fn grade_rms_11<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
     // SAFETY: the caller keeps the contract of `StageArgs`; the tier runs on this CPU.
     unsafe {
         let grad_o = args.inputs[0];
@@ -380,7 +658,7 @@ unsafe fn grade_rms_7<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         }
     }
 }
-pub(super) static GRADE_RMS_7: Stage = stage!(grade_rms_7);
+pub(super) static GRADE_RMS_11: Stage = stage!(grade_rms_11);
 /// `o_g = x_g / sqrt(mean_c |x_g|^2 + eps)`, grades 1 and 1.
 ///
 /// Forward: 9 flops per lane (6 multiplications, 3 additions).
@@ -400,7 +678,7 @@ pub(super) static GRADE_RMS_PROGRAM_2: Program = Program {
         saved_row_sums: 0usize,
         stages: &[
             StageCall {
-                stage: &super::grade_rms::GRADE_RMS_4,
+                stage: &super::grade_rms::GRADE_RMS_8,
                 inputs: &[Slot::External(0usize)],
                 outputs: &[],
                 params: &[],
@@ -409,7 +687,7 @@ pub(super) static GRADE_RMS_PROGRAM_2: Program = Program {
                 row_sums: &[0],
             },
             StageCall {
-                stage: &super::grade_rms::GRADE_RMS_5,
+                stage: &super::grade_rms::GRADE_RMS_9,
                 inputs: &[Slot::External(0usize)],
                 outputs: &[Slot::External(0usize)],
                 params: &[],
@@ -425,7 +703,7 @@ pub(super) static GRADE_RMS_PROGRAM_2: Program = Program {
         saved_row_sums: 1usize,
         stages: &[
             StageCall {
-                stage: &super::grade_rms::GRADE_RMS_6,
+                stage: &super::grade_rms::GRADE_RMS_10,
                 inputs: &[Slot::External(0usize), Slot::External(1usize)],
                 outputs: &[],
                 params: &[],
@@ -434,7 +712,7 @@ pub(super) static GRADE_RMS_PROGRAM_2: Program = Program {
                 row_sums: &[1],
             },
             StageCall {
-                stage: &super::grade_rms::GRADE_RMS_7,
+                stage: &super::grade_rms::GRADE_RMS_11,
                 inputs: &[Slot::External(1usize), Slot::External(0usize)],
                 outputs: &[Slot::External(0usize)],
                 params: &[],
@@ -465,6 +743,71 @@ pub(super) static GRADE_RMS_PROGRAM_3: Program = Program {
         saved_row_sums: 0usize,
         stages: &[
             StageCall {
+                stage: &super::grade_rms::GRADE_RMS_8,
+                inputs: &[Slot::External(0usize)],
+                outputs: &[],
+                params: &[],
+                param_grads: &[],
+                rows: &[],
+                row_sums: &[0],
+            },
+            StageCall {
+                stage: &super::grade_rms::GRADE_RMS_9,
+                inputs: &[Slot::External(0usize)],
+                outputs: &[Slot::External(0usize)],
+                params: &[],
+                param_grads: &[],
+                rows: &[0],
+                row_sums: &[],
+            },
+        ],
+    },
+    backward: Plan {
+        cuts: &[],
+        row_sums: 2usize,
+        saved_row_sums: 1usize,
+        stages: &[
+            StageCall {
+                stage: &super::grade_rms::GRADE_RMS_10,
+                inputs: &[Slot::External(0usize), Slot::External(1usize)],
+                outputs: &[],
+                params: &[],
+                param_grads: &[],
+                rows: &[],
+                row_sums: &[1],
+            },
+            StageCall {
+                stage: &super::grade_rms::GRADE_RMS_11,
+                inputs: &[Slot::External(1usize), Slot::External(0usize)],
+                outputs: &[Slot::External(0usize)],
+                params: &[],
+                param_grads: &[],
+                rows: &[0usize, 1],
+                row_sums: &[],
+            },
+        ],
+    },
+    flops: [9usize, 18],
+};
+/// `o_g = x_g / sqrt(mean_c |x_g|^2 + eps)`, grades 3 and 3.
+///
+/// Forward: 3 flops per lane (2 multiplications, 1 additions).
+/// Backward: 6 flops per lane (3 multiplications, 3 additions).
+pub(super) static GRADE_RMS_PROGRAM_4: Program = Program {
+    name: "grade_rms",
+    formula: "o_g = x_g / sqrt(mean_c |x_g|^2 + eps)",
+    left: 8u16,
+    right: 8u16,
+    output: 8u16,
+    inputs: &[("x", 1usize)],
+    params: &[],
+    output_components: 1usize,
+    forward: Plan {
+        cuts: &[],
+        row_sums: 1usize,
+        saved_row_sums: 0usize,
+        stages: &[
+            StageCall {
                 stage: &super::grade_rms::GRADE_RMS_4,
                 inputs: &[Slot::External(0usize)],
                 outputs: &[],
@@ -500,71 +843,6 @@ pub(super) static GRADE_RMS_PROGRAM_3: Program = Program {
             },
             StageCall {
                 stage: &super::grade_rms::GRADE_RMS_7,
-                inputs: &[Slot::External(1usize), Slot::External(0usize)],
-                outputs: &[Slot::External(0usize)],
-                params: &[],
-                param_grads: &[],
-                rows: &[0usize, 1],
-                row_sums: &[],
-            },
-        ],
-    },
-    flops: [9usize, 18],
-};
-/// `o_g = x_g / sqrt(mean_c |x_g|^2 + eps)`, grades 3 and 3.
-///
-/// Forward: 3 flops per lane (2 multiplications, 1 additions).
-/// Backward: 6 flops per lane (3 multiplications, 3 additions).
-pub(super) static GRADE_RMS_PROGRAM_4: Program = Program {
-    name: "grade_rms",
-    formula: "o_g = x_g / sqrt(mean_c |x_g|^2 + eps)",
-    left: 8u16,
-    right: 8u16,
-    output: 8u16,
-    inputs: &[("x", 1usize)],
-    params: &[],
-    output_components: 1usize,
-    forward: Plan {
-        cuts: &[],
-        row_sums: 1usize,
-        saved_row_sums: 0usize,
-        stages: &[
-            StageCall {
-                stage: &super::grade_rms::GRADE_RMS_0,
-                inputs: &[Slot::External(0usize)],
-                outputs: &[],
-                params: &[],
-                param_grads: &[],
-                rows: &[],
-                row_sums: &[0],
-            },
-            StageCall {
-                stage: &super::grade_rms::GRADE_RMS_1,
-                inputs: &[Slot::External(0usize)],
-                outputs: &[Slot::External(0usize)],
-                params: &[],
-                param_grads: &[],
-                rows: &[0],
-                row_sums: &[],
-            },
-        ],
-    },
-    backward: Plan {
-        cuts: &[],
-        row_sums: 2usize,
-        saved_row_sums: 1usize,
-        stages: &[
-            StageCall {
-                stage: &super::grade_rms::GRADE_RMS_2,
-                inputs: &[Slot::External(0usize), Slot::External(1usize)],
-                outputs: &[],
-                params: &[],
-                param_grads: &[],
-                rows: &[],
-                row_sums: &[1],
-            },
-            StageCall {
-                stage: &super::grade_rms::GRADE_RMS_3,
                 inputs: &[Slot::External(1usize), Slot::External(0usize)],
                 outputs: &[Slot::External(0usize)],
                 params: &[],

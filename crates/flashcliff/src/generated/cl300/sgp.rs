@@ -5,7 +5,7 @@
 
 #[allow(unused_imports, reason = "not every operator needs all of them")]
 use crate::kernel::generated_prelude::*;
-/// From `x`, `y`, `w` to `o`: o = weighted_product(w, gate(x), gate(y)).
+/// From `x`, `y`, `w` to cut 0: o = weighted_product(w, gate(x), gate(y)).
 ///
 /// From `sgp` of Cl(3,0,0).
 #[inline(always)]
@@ -21,587 +21,740 @@ unsafe fn sgp_0<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             x.prefetch::<8usize>(c);
             y.prefetch::<8usize>(c);
             let x_1 = V::load(x.at(0usize, c));
-            let v1 = gate::<V>(args.gate, x_1);
-            let v2 = V::mul(x_1, v1);
-            let v4 = V::mul(V::load(x.at(1usize, c)), v1);
-            let v6 = V::mul(V::load(x.at(2usize, c)), v1);
-            let v8 = V::mul(V::load(x.at(3usize, c)), v1);
-            let v10 = V::mul(V::load(x.at(4usize, c)), v1);
-            let v12 = V::mul(V::load(x.at(5usize, c)), v1);
-            let v14 = V::mul(V::load(x.at(6usize, c)), v1);
-            let v16 = V::mul(V::load(x.at(7usize, c)), v1);
             let y_1 = V::load(y.at(0usize, c));
-            let v18 = gate::<V>(args.gate, y_1);
-            let v19 = V::mul(y_1, v18);
-            let v21 = V::mul(V::load(y.at(1usize, c)), v18);
-            let v23 = V::mul(V::load(y.at(2usize, c)), v18);
-            let v25 = V::mul(V::load(y.at(3usize, c)), v18);
-            let v27 = V::mul(V::load(y.at(4usize, c)), v18);
-            let v29 = V::mul(V::load(y.at(5usize, c)), v18);
-            let v31 = V::mul(V::load(y.at(6usize, c)), v18);
-            let v33 = V::mul(V::load(y.at(7usize, c)), v18);
-            let mut v36 = V::mul(V::load(param0.at(0usize, c)), V::mul(v2, v19));
-            let mut v37 = V::mul(v4, v21);
-            v37 = V::mul_add(v6, v23, v37);
-            v37 = V::mul_add(v8, v25, v37);
-            let mut v44 = V::mul(v10, v27);
-            v44 = V::mul_add(v12, v29, v44);
-            v44 = V::mul_add(v14, v31, v44);
-            v36 = V::mul_add(V::load(param0.at(4usize, c)), v37, v36);
-            v36 = V::neg_mul_add(V::load(param0.at(10usize, c)), v44, v36);
-            v36 = V::neg_mul_add(V::load(param0.at(16usize, c)), V::mul(v16, v33), v36);
-            // out0[0] = w0*v2*v19 + w4*(v8*v25 + v4*v21 + v6*v23) - w10*(v14*v31 + v10*v27 + v12*v29) - w16*v16*v33
-            V::store(v36, out0.at(0usize, c));
-            let w1 = V::load(param0.at(1usize, c));
-            let mut v59 = V::mul(w1, V::mul(v2, v21));
+            let mut v4 = V::mul(y_1, V::mul(x_1, V::load(param0.at(0usize, c))));
+            let v6 = V::mul(x_1, V::load(param0.at(1usize, c)));
+            let y_e1 = V::load(y.at(1usize, c));
+            let mut v8 = V::mul(y_e1, v6);
+            let y_e2 = V::load(y.at(2usize, c));
+            let mut v10 = V::mul(y_e2, v6);
+            let y_e3 = V::load(y.at(3usize, c));
+            let mut v12 = V::mul(y_e3, v6);
+            let v14 = V::mul(x_1, V::load(param0.at(2usize, c)));
+            let y_e12 = V::load(y.at(4usize, c));
+            let mut v16 = V::mul(y_e12, v14);
+            let y_e13 = V::load(y.at(5usize, c));
+            let mut v18 = V::mul(y_e13, v14);
+            let y_e23 = V::load(y.at(6usize, c));
+            let mut v20 = V::mul(y_e23, v14);
+            let y_e123 = V::load(y.at(7usize, c));
+            let mut v24 = V::mul(y_e123, V::mul(x_1, V::load(param0.at(3usize, c))));
+            let x_e1 = V::load(x.at(1usize, c));
+            let w4 = V::load(param0.at(4usize, c));
+            v4 = V::mul_add(y_e1, V::mul(x_e1, w4), v4);
+            let x_e2 = V::load(x.at(2usize, c));
+            v4 = V::mul_add(y_e2, V::mul(x_e2, w4), v4);
+            let x_e3 = V::load(x.at(3usize, c));
+            v4 = V::mul_add(y_e3, V::mul(x_e3, w4), v4);
             let w5 = V::load(param0.at(5usize, c));
-            let mut v63 = V::mul(v6, v27);
-            v63 = V::mul_add(v8, v29, v63);
+            v8 = V::mul_add(y_1, V::mul(x_e1, w5), v8);
+            v10 = V::mul_add(y_1, V::mul(x_e2, w5), v10);
+            v12 = V::mul_add(y_1, V::mul(x_e3, w5), v12);
             let w6 = V::load(param0.at(6usize, c));
-            let mut v68 = V::mul(v10, v23);
-            v68 = V::mul_add(v12, v25, v68);
-            let w11 = V::load(param0.at(11usize, c));
-            let w12 = V::load(param0.at(12usize, c));
-            let w17 = V::load(param0.at(17usize, c));
-            v59 = V::mul_add(w5, V::mul(v4, v19), v59);
-            v59 = V::neg_mul_add(w6, v63, v59);
-            v59 = V::mul_add(w11, v68, v59);
-            v59 = V::neg_mul_add(w12, V::mul(v14, v33), v59);
-            v59 = V::neg_mul_add(w17, V::mul(v16, v31), v59);
-            // out0[1] = w11*(v10*v23 + v12*v25) + w1*v2*v21 + w5*v4*v19 - w6*(v6*v27 + v8*v29) - w12*v14*v33 - w17*v16*v31
-            V::store(v59, out0.at(1usize, c));
-            let mut v85 = V::mul(w1, V::mul(v2, v23));
-            let mut v88 = V::mul(v4, v27);
-            v88 = V::neg_mul_add(v8, v31, v88);
-            let mut v93 = V::mul(v14, v25);
-            v93 = V::neg_mul_add(v10, v21, v93);
-            v85 = V::mul_add(w5, V::mul(v6, v19), v85);
-            v85 = V::mul_add(w6, v88, v85);
-            v85 = V::mul_add(w11, v93, v85);
-            v85 = V::mul_add(w12, V::mul(v12, v33), v85);
-            v85 = V::mul_add(w17, V::mul(v16, v29), v85);
-            // out0[2] = w17*v16*v29 + w12*v12*v33 + w11*(v14*v25 - v10*v21) + w6*(v4*v27 - v8*v31) + w1*v2*v23 + w5*v6*v19
-            V::store(v85, out0.at(2usize, c));
-            let mut v106 = V::mul(w1, V::mul(v2, v25));
-            let mut v109 = V::mul(v4, v29);
-            v109 = V::mul_add(v6, v31, v109);
-            let mut v113 = V::mul(v12, v21);
-            v113 = V::mul_add(v14, v23, v113);
-            v106 = V::mul_add(w5, V::mul(v8, v19), v106);
-            v106 = V::mul_add(w6, v109, v106);
-            v106 = V::neg_mul_add(w11, v113, v106);
-            v106 = V::neg_mul_add(w12, V::mul(v10, v33), v106);
-            v106 = V::neg_mul_add(w17, V::mul(v16, v27), v106);
-            // out0[3] = w6*(v4*v29 + v6*v31) + w1*v2*v25 + w5*v8*v19 - w11*(v12*v21 + v14*v23) - w12*v10*v33 - w17*v16*v27
-            V::store(v106, out0.at(3usize, c));
-            let w2 = V::load(param0.at(2usize, c));
-            let mut v128 = V::mul(w2, V::mul(v2, v27));
-            let mut v129 = V::mul(v4, v23);
-            v129 = V::neg_mul_add(v6, v21, v129);
+            let v49 = V::mul(x_e1, w6);
+            v10 = V::mul_add(y_e12, v49, v10);
+            v12 = V::mul_add(y_e13, v49, v12);
+            let v54 = V::mul(x_e2, w6);
+            v8 = V::neg_mul_add(y_e12, v54, v8);
+            v12 = V::mul_add(y_e23, v54, v12);
+            let v59 = V::mul(x_e3, w6);
+            v8 = V::neg_mul_add(y_e13, v59, v8);
+            v10 = V::neg_mul_add(y_e23, v59, v10);
             let w7 = V::load(param0.at(7usize, c));
+            let v65 = V::mul(x_e1, w7);
+            v16 = V::mul_add(y_e2, v65, v16);
+            v18 = V::mul_add(y_e3, v65, v18);
+            let v70 = V::mul(x_e2, w7);
+            v16 = V::neg_mul_add(y_e1, v70, v16);
+            v20 = V::mul_add(y_e3, v70, v20);
+            let v75 = V::mul(x_e3, w7);
+            v18 = V::neg_mul_add(y_e1, v75, v18);
+            v20 = V::neg_mul_add(y_e2, v75, v20);
             let w8 = V::load(param0.at(8usize, c));
+            v20 = V::mul_add(y_e123, V::mul(x_e1, w8), v20);
+            v18 = V::neg_mul_add(y_e123, V::mul(x_e2, w8), v18);
+            v16 = V::mul_add(y_e123, V::mul(x_e3, w8), v16);
+            let w9 = V::load(param0.at(9usize, c));
+            v24 = V::mul_add(y_e23, V::mul(x_e1, w9), v24);
+            v24 = V::neg_mul_add(y_e13, V::mul(x_e2, w9), v24);
+            v24 = V::mul_add(y_e12, V::mul(x_e3, w9), v24);
+            let x_e12 = V::load(x.at(4usize, c));
+            let w10 = V::load(param0.at(10usize, c));
+            v4 = V::neg_mul_add(y_e12, V::mul(x_e12, w10), v4);
+            let x_e13 = V::load(x.at(5usize, c));
+            v4 = V::neg_mul_add(y_e13, V::mul(x_e13, w10), v4);
+            let x_e23 = V::load(x.at(6usize, c));
+            v4 = V::neg_mul_add(y_e23, V::mul(x_e23, w10), v4);
+            let w11 = V::load(param0.at(11usize, c));
+            let v114 = V::mul(x_e12, w11);
+            v10 = V::neg_mul_add(y_e1, v114, v10);
+            v8 = V::mul_add(y_e2, v114, v8);
+            let v119 = V::mul(x_e13, w11);
+            v12 = V::neg_mul_add(y_e1, v119, v12);
+            v8 = V::mul_add(y_e3, v119, v8);
+            let v124 = V::mul(x_e23, w11);
+            v12 = V::neg_mul_add(y_e2, v124, v12);
+            v10 = V::mul_add(y_e3, v124, v10);
+            let w12 = V::load(param0.at(12usize, c));
+            v12 = V::neg_mul_add(y_e123, V::mul(x_e12, w12), v12);
+            v10 = V::mul_add(y_e123, V::mul(x_e13, w12), v10);
+            v8 = V::neg_mul_add(y_e123, V::mul(x_e23, w12), v8);
             let w13 = V::load(param0.at(13usize, c));
-            let mut v141 = V::mul(v14, v29);
-            v141 = V::neg_mul_add(v12, v31, v141);
+            v16 = V::mul_add(y_1, V::mul(x_e12, w13), v16);
+            v18 = V::mul_add(y_1, V::mul(x_e13, w13), v18);
+            v20 = V::mul_add(y_1, V::mul(x_e23, w13), v20);
             let w14 = V::load(param0.at(14usize, c));
-            let w18 = V::load(param0.at(18usize, c));
-            v128 = V::mul_add(w7, v129, v128);
-            v128 = V::mul_add(w8, V::mul(v8, v33), v128);
-            v128 = V::mul_add(w13, V::mul(v10, v19), v128);
-            v128 = V::mul_add(w14, v141, v128);
-            v128 = V::mul_add(w18, V::mul(v16, v25), v128);
-            // out0[4] = w18*v16*v25 + w14*(v14*v29 - v12*v31) + w13*v10*v19 + w8*v8*v33 + w2*v2*v27 + w7*(v4*v23 - v6*v21)
-            V::store(v128, out0.at(4usize, c));
-            let mut v154 = V::mul(w2, V::mul(v2, v29));
-            let mut v155 = V::mul(v4, v25);
-            v155 = V::neg_mul_add(v8, v21, v155);
-            let mut v163 = V::mul(v10, v31);
-            v163 = V::neg_mul_add(v14, v27, v163);
-            v154 = V::mul_add(w7, v155, v154);
-            v154 = V::neg_mul_add(w8, V::mul(v6, v33), v154);
-            v154 = V::mul_add(w13, V::mul(v12, v19), v154);
-            v154 = V::mul_add(w14, v163, v154);
-            v154 = V::neg_mul_add(w18, V::mul(v16, v23), v154);
-            // out0[5] = w14*(v10*v31 - v14*v27) + w13*v12*v19 + w2*v2*v29 + w7*(v4*v25 - v8*v21) - w8*v6*v33 - w18*v16*v23
-            V::store(v154, out0.at(5usize, c));
-            let mut v175 = V::mul(w2, V::mul(v2, v31));
-            let mut v176 = V::mul(v6, v25);
-            v176 = V::neg_mul_add(v8, v23, v176);
-            let mut v185 = V::mul(v12, v27);
-            v185 = V::neg_mul_add(v10, v29, v185);
-            v175 = V::mul_add(w7, v176, v175);
-            v175 = V::mul_add(w8, V::mul(v4, v33), v175);
-            v175 = V::mul_add(w13, V::mul(v14, v19), v175);
-            v175 = V::mul_add(w14, v185, v175);
-            v175 = V::mul_add(w18, V::mul(v16, v21), v175);
-            // out0[6] = w18*v16*v21 + w14*(v12*v27 - v10*v29) + w13*v14*v19 + w8*v4*v33 + w2*v2*v31 + w7*(v6*v25 - v8*v23)
-            V::store(v175, out0.at(6usize, c));
-            let mut v197 = V::mul(V::load(param0.at(3usize, c)), V::mul(v2, v33));
-            let mut v198 = V::mul(v4, v31);
-            v198 = V::neg_mul_add(v6, v29, v198);
-            v198 = V::mul_add(v8, v27, v198);
-            let mut v205 = V::mul(v10, v25);
-            v205 = V::neg_mul_add(v12, v23, v205);
-            v205 = V::mul_add(v14, v21, v205);
-            v197 = V::mul_add(V::load(param0.at(9usize, c)), v198, v197);
-            v197 = V::mul_add(V::load(param0.at(15usize, c)), v205, v197);
-            v197 = V::mul_add(V::load(param0.at(19usize, c)), V::mul(v16, v19), v197);
-            // out0[7] = w19*v16*v19 + w15*(v14*v21 + v10*v25 - v12*v23) + w3*v2*v33 + w9*(v8*v27 + v4*v31 - v6*v29)
-            V::store(v197, out0.at(7usize, c));
+            let v150 = V::mul(x_e12, w14);
+            v20 = V::neg_mul_add(y_e13, v150, v20);
+            v18 = V::mul_add(y_e23, v150, v18);
+            let v155 = V::mul(x_e13, w14);
+            v20 = V::mul_add(y_e12, v155, v20);
+            v16 = V::neg_mul_add(y_e23, v155, v16);
+            let v160 = V::mul(x_e23, w14);
+            v18 = V::neg_mul_add(y_e12, v160, v18);
+            v16 = V::mul_add(y_e13, v160, v16);
+            let w15 = V::load(param0.at(15usize, c));
+            v24 = V::mul_add(y_e3, V::mul(x_e12, w15), v24);
+            v24 = V::neg_mul_add(y_e2, V::mul(x_e13, w15), v24);
+            v24 = V::mul_add(y_e1, V::mul(x_e23, w15), v24);
+            let x_e123 = V::load(x.at(7usize, c));
+            v4 = V::neg_mul_add(
+                y_e123,
+                V::mul(x_e123, V::load(param0.at(16usize, c))),
+                v4,
+            );
+            // out0[0] = y_1*x_1*w0 + y_e1*x_e1*w4 + y_e2*x_e2*w4 + y_e3*x_e3*w4 - y_e12*x_e12*w10 - y_e13*x_e13*w10 - y_e23*x_e23*w10 - y_e123*x_e123*w16
+            V::store(v4, out0.at(0usize, c));
+            let v181 = V::mul(x_e123, V::load(param0.at(17usize, c)));
+            v12 = V::neg_mul_add(y_e12, v181, v12);
+            // out0[3] = y_e3*v6 + y_1*x_e3*w5 + y_e13*v49 + y_e23*v54 - y_e1*v119 - y_e2*v124 - y_e123*x_e12*w12 - y_e12*v181
+            V::store(v12, out0.at(3usize, c));
+            v10 = V::mul_add(y_e13, v181, v10);
+            // out0[2] = y_e2*v6 + y_1*x_e2*w5 + y_e12*v49 - y_e23*v59 - y_e1*v114 + y_e3*v124 + y_e123*x_e13*w12 + y_e13*v181
+            V::store(v10, out0.at(2usize, c));
+            v8 = V::neg_mul_add(y_e23, v181, v8);
+            // out0[1] = y_e1*v6 + y_1*x_e1*w5 - y_e12*v54 - y_e13*v59 + y_e2*v114 + y_e3*v119 - y_e123*x_e23*w12 - y_e23*v181
+            V::store(v8, out0.at(1usize, c));
+            let v189 = V::mul(x_e123, V::load(param0.at(18usize, c)));
+            v20 = V::mul_add(y_e1, v189, v20);
+            // out0[6] = y_e23*v14 + y_e3*v70 - y_e2*v75 + y_e123*x_e1*w8 + y_1*x_e23*w13 - y_e13*v150 + y_e12*v155 + y_e1*v189
+            V::store(v20, out0.at(6usize, c));
+            v18 = V::neg_mul_add(y_e2, v189, v18);
+            // out0[5] = y_e13*v14 + y_e3*v65 - y_e1*v75 - y_e123*x_e2*w8 + y_1*x_e13*w13 + y_e23*v150 - y_e12*v160 - y_e2*v189
+            V::store(v18, out0.at(5usize, c));
+            v16 = V::mul_add(y_e3, v189, v16);
+            // out0[4] = y_e12*v14 + y_e2*v65 - y_e1*v70 + y_e123*x_e3*w8 + y_1*x_e12*w13 - y_e23*v155 + y_e13*v160 + y_e3*v189
+            V::store(v16, out0.at(4usize, c));
+            v24 = V::mul_add(y_1, V::mul(x_e123, V::load(param0.at(19usize, c))), v24);
+            // out0[7] = y_e123*x_1*w3 + y_e23*x_e1*w9 - y_e13*x_e2*w9 + y_e12*x_e3*w9 + y_e3*x_e12*w15 - y_e2*x_e13*w15 + y_e1*x_e23*w15 + y_1*x_e123*w19
+            V::store(v24, out0.at(7usize, c));
         }
     }
 }
 pub(super) static SGP_0: Stage = stage!(sgp_0);
-/// From `x`, `y`, `grad_o`, `w` to `grad_x`, `grad_y`, `grad_w`: adjoint of o = weighted_product(w, gate(x), gate(y)).
+/// From `x`, `y` to cut 1: o = weighted_product(w, gate(x), gate(y)).
 ///
-/// From `sgp_grad` of Cl(3,0,0).
+/// From `sgp` of Cl(3,0,0).
 #[inline(always)]
 unsafe fn sgp_1<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
     // SAFETY: the caller keeps the contract of `StageArgs`; the tier runs on this CPU.
     unsafe {
         let x = args.inputs[0];
         let y = args.inputs[1];
-        let grad_o = args.inputs[2];
         let out0 = args.outputs[0];
-        let out1 = args.outputs[1];
-        let param0 = args.params[0];
-        let grad0 = args.param_grads[0];
         for group in 0..args.groups {
             let c = group * V::LANES;
             x.prefetch::<8usize>(c);
             y.prefetch::<8usize>(c);
-            grad_o.prefetch::<8usize>(c);
-            let x_1 = V::load(x.at(0usize, c));
-            let (v1, v549) = gate_and_slope::<V>(args.gate, x_1);
-            let v2 = V::mul(x_1, v1);
-            let x_e1 = V::load(x.at(1usize, c));
-            let v4 = V::mul(x_e1, v1);
-            let x_e2 = V::load(x.at(2usize, c));
-            let v6 = V::mul(x_e2, v1);
-            let x_e3 = V::load(x.at(3usize, c));
-            let v8 = V::mul(x_e3, v1);
-            let x_e12 = V::load(x.at(4usize, c));
-            let v10 = V::mul(x_e12, v1);
-            let x_e13 = V::load(x.at(5usize, c));
-            let v12 = V::mul(x_e13, v1);
-            let x_e23 = V::load(x.at(6usize, c));
-            let v14 = V::mul(x_e23, v1);
-            let x_e123 = V::load(x.at(7usize, c));
-            let v16 = V::mul(x_e123, v1);
-            let y_1 = V::load(y.at(0usize, c));
-            let (v18, v523) = gate_and_slope::<V>(args.gate, y_1);
-            let v19 = V::mul(y_1, v18);
-            let y_e1 = V::load(y.at(1usize, c));
-            let v21 = V::mul(y_e1, v18);
-            let y_e2 = V::load(y.at(2usize, c));
-            let v23 = V::mul(y_e2, v18);
-            let y_e3 = V::load(y.at(3usize, c));
-            let v25 = V::mul(y_e3, v18);
-            let y_e12 = V::load(y.at(4usize, c));
-            let v27 = V::mul(y_e12, v18);
-            let y_e13 = V::load(y.at(5usize, c));
-            let v29 = V::mul(y_e13, v18);
-            let y_e23 = V::load(y.at(6usize, c));
-            let v31 = V::mul(y_e23, v18);
-            let y_e123 = V::load(y.at(7usize, c));
-            let v33 = V::mul(y_e123, v18);
-            let mut v35 = V::mul(v4, v21);
-            v35 = V::mul_add(v6, v23, v35);
-            v35 = V::mul_add(v8, v25, v35);
-            let mut v40 = V::mul(v10, v27);
-            v40 = V::mul_add(v12, v29, v40);
-            v40 = V::mul_add(v14, v31, v40);
-            let mut v48 = V::mul(v6, v27);
-            v48 = V::mul_add(v8, v29, v48);
-            let mut v51 = V::mul(v10, v23);
-            v51 = V::mul_add(v12, v25, v51);
-            let mut v58 = V::mul(v4, v27);
-            v58 = V::neg_mul_add(v8, v31, v58);
-            let mut v62 = V::mul(v14, v25);
-            v62 = V::neg_mul_add(v10, v21, v62);
-            let mut v68 = V::mul(v4, v29);
-            v68 = V::mul_add(v6, v31, v68);
-            let mut v71 = V::mul(v12, v21);
-            v71 = V::mul_add(v14, v23, v71);
-            let mut v77 = V::mul(v4, v23);
-            v77 = V::neg_mul_add(v6, v21, v77);
-            let mut v83 = V::mul(v14, v29);
-            v83 = V::neg_mul_add(v12, v31, v83);
-            let mut v87 = V::mul(v4, v25);
-            v87 = V::neg_mul_add(v8, v21, v87);
-            let mut v92 = V::mul(v10, v31);
-            v92 = V::neg_mul_add(v14, v27, v92);
-            let mut v97 = V::mul(v6, v25);
-            v97 = V::neg_mul_add(v8, v23, v97);
-            let mut v103 = V::mul(v12, v27);
-            v103 = V::neg_mul_add(v10, v29, v103);
-            let mut v107 = V::mul(v4, v31);
-            v107 = V::neg_mul_add(v6, v29, v107);
-            v107 = V::mul_add(v8, v27, v107);
-            let mut v112 = V::mul(v10, v25);
-            v112 = V::neg_mul_add(v12, v23, v112);
-            v112 = V::mul_add(v14, v21, v112);
-            let grad_o_e123 = V::load(grad_o.at(7usize, c));
-            // grad0[19] += v16*v19*grad_o_e123
+            // out0[0] = gate(x_1)*gate(y_1)
             V::store(
-                V::add(
-                    V::load(grad0.at(19usize, c)),
-                    V::mul(V::mul(v16, v19), grad_o_e123),
+                V::mul(
+                    gate::<V>(args.gate, V::load(x.at(0usize, c))),
+                    gate::<V>(args.gate, V::load(y.at(0usize, c))),
                 ),
-                grad0.at(19usize, c),
+                out0.at(0usize, c),
             );
-            let v121 = V::mul(V::load(param0.at(19usize, c)), grad_o_e123);
-            let mut v122 = V::mul(v19, v121);
-            let mut v123 = V::mul(v16, v121);
-            // grad0[15] += (v14*v21 + v10*v25 - v12*v23)*grad_o_e123
-            V::store(
-                V::add(V::load(grad0.at(15usize, c)), V::mul(v112, grad_o_e123)),
-                grad0.at(15usize, c),
-            );
-            let v126 = V::mul(V::load(param0.at(15usize, c)), grad_o_e123);
-            let mut v127 = V::mul(v21, v126);
-            let mut v128 = V::mul(v14, v126);
-            let mut v130 = V::mul(v12, v126);
-            let mut v131 = V::mul(v25, v126);
-            let mut v132 = V::mul(v10, v126);
-            // grad0[9] += (v8*v27 + v4*v31 - v6*v29)*grad_o_e123
-            V::store(
-                V::add(V::load(grad0.at(9usize, c)), V::mul(v107, grad_o_e123)),
-                grad0.at(9usize, c),
-            );
-            let v135 = V::mul(V::load(param0.at(9usize, c)), grad_o_e123);
-            let mut v136 = V::mul(v27, v135);
-            let mut v137 = V::mul(v8, v135);
-            let mut v139 = V::mul(v6, v135);
-            let mut v140 = V::mul(v31, v135);
-            let mut v141 = V::mul(v4, v135);
-            // grad0[3] += v2*v33*grad_o_e123
-            V::store(
-                V::add(
-                    V::load(grad0.at(3usize, c)),
-                    V::mul(V::mul(v2, v33), grad_o_e123),
-                ),
-                grad0.at(3usize, c),
-            );
-            let v144 = V::mul(V::load(param0.at(3usize, c)), grad_o_e123);
-            let mut v145 = V::mul(v33, v144);
-            let mut v146 = V::mul(v2, v144);
-            let grad_o_e23 = V::load(grad_o.at(6usize, c));
-            let mut v148 = V::mul(V::mul(v16, v21), grad_o_e23);
-            let w18 = V::load(param0.at(18usize, c));
-            let v150 = V::mul(w18, grad_o_e23);
-            v122 = V::mul_add(v21, v150, v122);
-            v128 = V::mul_add(v16, v150, v128);
-            let mut v155 = V::mul(v103, grad_o_e23);
-            let w14 = V::load(param0.at(14usize, c));
-            let v157 = V::mul(w14, grad_o_e23);
-            let mut v158 = V::mul(v27, v157);
-            v158 = V::neg_mul_add(v23, v126, v158);
-            v137 = V::mul_add(v12, v157, v137);
-            v131 = V::neg_mul_add(v29, v157, v131);
-            v139 = V::mul_add(v10, v157, v139);
-            let mut v166 = V::mul(V::mul(v14, v19), grad_o_e23);
-            let w13 = V::load(param0.at(13usize, c));
-            let v168 = V::mul(w13, grad_o_e23);
-            v127 = V::mul_add(v19, v168, v127);
-            v123 = V::mul_add(v14, v168, v123);
-            let mut v173 = V::mul(V::mul(v4, v33), grad_o_e23);
-            let w8 = V::load(param0.at(8usize, c));
-            let v175 = V::mul(w8, grad_o_e23);
-            v140 = V::mul_add(v33, v175, v140);
-            v146 = V::mul_add(v4, v175, v146);
-            let mut v180 = V::mul(v97, grad_o_e23);
-            let w7 = V::load(param0.at(7usize, c));
-            let v182 = V::mul(w7, grad_o_e23);
-            v136 = V::neg_mul_add(v23, v182, v136);
-            v130 = V::mul_add(v8, v182, v130);
-            let mut v187 = V::mul(v25, v182);
-            v187 = V::neg_mul_add(v29, v135, v187);
-            v132 = V::mul_add(v6, v182, v132);
-            let mut v191 = V::mul(V::mul(v2, v31), grad_o_e23);
-            let w2 = V::load(param0.at(2usize, c));
-            let v193 = V::mul(w2, grad_o_e23);
-            v145 = V::mul_add(v31, v193, v145);
-            v141 = V::mul_add(v2, v193, v141);
-            let grad_o_e13 = V::load(grad_o.at(5usize, c));
-            let v200 = V::mul(w18, grad_o_e13);
-            v148 = V::neg_mul_add(V::mul(v16, v23), grad_o_e13, v148);
-            v122 = V::neg_mul_add(v23, v200, v122);
-            v130 = V::mul_add(v16, v200, v130);
-            let v207 = V::mul(w14, grad_o_e13);
-            v155 = V::mul_add(v92, grad_o_e13, v155);
-            v127 = V::neg_mul_add(v27, v207, v127);
-            v137 = V::neg_mul_add(v14, v207, v137);
-            v131 = V::mul_add(v31, v207, v131);
-            v141 = V::mul_add(v10, v207, v141);
-            let v218 = V::mul(w13, grad_o_e13);
-            v166 = V::mul_add(V::mul(v12, v19), grad_o_e13, v166);
-            v158 = V::mul_add(v19, v218, v158);
-            v123 = V::mul_add(v12, v218, v123);
-            let v225 = V::mul(w8, grad_o_e13);
-            v173 = V::neg_mul_add(V::mul(v6, v33), grad_o_e13, v173);
-            v187 = V::neg_mul_add(v33, v225, v187);
-            v146 = V::neg_mul_add(v6, v225, v146);
-            let v232 = V::mul(w7, grad_o_e13);
-            v180 = V::mul_add(v87, grad_o_e13, v180);
-            v136 = V::neg_mul_add(v21, v232, v136);
-            v128 = V::neg_mul_add(v8, v232, v128);
-            v140 = V::mul_add(v25, v232, v140);
-            v132 = V::mul_add(v4, v232, v132);
-            let v243 = V::mul(w2, grad_o_e13);
-            v191 = V::mul_add(V::mul(v2, v29), grad_o_e13, v191);
-            v145 = V::mul_add(v29, v243, v145);
-            let mut v248 = V::mul_sub(v2, v243, v139);
-            let grad_o_e12 = V::load(grad_o.at(4usize, c));
-            let v251 = V::mul(w18, grad_o_e12);
-            v148 = V::mul_add(V::mul(v16, v25), grad_o_e12, v148);
-            // grad0[18] += v16*v21*grad_o_e23 - v16*v23*grad_o_e13 + v16*v25*grad_o_e12
-            V::store(V::add(V::load(grad0.at(18usize, c)), v148), grad0.at(18usize, c));
-            v122 = V::mul_add(v25, v251, v122);
-            v132 = V::mul_add(v16, v251, v132);
-            let v258 = V::mul(w14, grad_o_e12);
-            v155 = V::mul_add(v83, grad_o_e12, v155);
-            // grad0[14] += (v12*v27 - v10*v29)*grad_o_e23 + (v10*v31 - v14*v27)*grad_o_e13 + (v14*v29 - v12*v31)*grad_o_e12
-            V::store(V::add(V::load(grad0.at(14usize, c)), v155), grad0.at(14usize, c));
-            v127 = V::mul_add(v29, v258, v127);
-            v248 = V::mul_add(v14, v258, v248);
-            v158 = V::neg_mul_add(v31, v258, v158);
-            v141 = V::neg_mul_add(v12, v258, v141);
-            let v269 = V::mul(w13, grad_o_e12);
-            v166 = V::mul_add(V::mul(v10, v19), grad_o_e12, v166);
-            // grad0[13] += v14*v19*grad_o_e23 + v12*v19*grad_o_e13 + v10*v19*grad_o_e12
-            V::store(V::add(V::load(grad0.at(13usize, c)), v166), grad0.at(13usize, c));
-            v131 = V::mul_add(v19, v269, v131);
-            v123 = V::mul_add(v10, v269, v123);
-            let v276 = V::mul(w8, grad_o_e12);
-            v173 = V::mul_add(V::mul(v8, v33), grad_o_e12, v173);
-            // grad0[8] += v4*v33*grad_o_e23 - v6*v33*grad_o_e13 + v8*v33*grad_o_e12
-            V::store(V::add(V::load(grad0.at(8usize, c)), v173), grad0.at(8usize, c));
-            v136 = V::mul_add(v33, v276, v136);
-            v146 = V::mul_add(v8, v276, v146);
-            let v283 = V::mul(w7, grad_o_e12);
-            v180 = V::mul_add(v77, grad_o_e12, v180);
-            // grad0[7] += (v6*v25 - v8*v23)*grad_o_e23 + (v4*v25 - v8*v21)*grad_o_e13 + (v4*v23 - v6*v21)*grad_o_e12
-            V::store(V::add(V::load(grad0.at(7usize, c)), v180), grad0.at(7usize, c));
-            v187 = V::neg_mul_add(v21, v283, v187);
-            v128 = V::neg_mul_add(v6, v283, v128);
-            v140 = V::mul_add(v23, v283, v140);
-            let mut v292 = V::mul_sub(v4, v283, v130);
-            let v294 = V::mul(w2, grad_o_e12);
-            v191 = V::mul_add(V::mul(v2, v27), grad_o_e12, v191);
-            // grad0[2] += v2*v31*grad_o_e23 + v2*v29*grad_o_e13 + v2*v27*grad_o_e12
-            V::store(V::add(V::load(grad0.at(2usize, c)), v191), grad0.at(2usize, c));
-            v145 = V::mul_add(v27, v294, v145);
-            v137 = V::mul_add(v2, v294, v137);
-            let grad_o_e3 = V::load(grad_o.at(3usize, c));
-            let w17 = V::load(param0.at(17usize, c));
-            let v303 = V::mul(w17, grad_o_e3);
-            v122 = V::neg_mul_add(v27, v303, v122);
-            v137 = V::neg_mul_add(v16, v303, v137);
-            let w12 = V::load(param0.at(12usize, c));
-            let v310 = V::mul(w12, grad_o_e3);
-            v131 = V::neg_mul_add(v33, v310, v131);
-            v146 = V::neg_mul_add(v10, v310, v146);
-            let w11 = V::load(param0.at(11usize, c));
-            let v317 = V::mul(w11, grad_o_e3);
-            v127 = V::neg_mul_add(v23, v317, v127);
-            v292 = V::neg_mul_add(v14, v317, v292);
-            v158 = V::neg_mul_add(v21, v317, v158);
-            v128 = V::neg_mul_add(v12, v317, v128);
-            let mut v326 = V::mul(v68, grad_o_e3);
-            let w6 = V::load(param0.at(6usize, c));
-            let v328 = V::mul(w6, grad_o_e3);
-            v187 = V::mul_add(v31, v328, v187);
-            v141 = V::mul_add(v6, v328, v141);
-            v140 = V::mul_add(v29, v328, v140);
-            v248 = V::mul_add(v4, v328, v248);
-            let mut v337 = V::mul(V::mul(v8, v19), grad_o_e3);
-            let w5 = V::load(param0.at(5usize, c));
-            let v339 = V::mul(w5, grad_o_e3);
-            v136 = V::mul_add(v19, v339, v136);
-            v123 = V::mul_add(v8, v339, v123);
-            let mut v344 = V::mul(V::mul(v2, v25), grad_o_e3);
-            let w1 = V::load(param0.at(1usize, c));
-            let v346 = V::mul(w1, grad_o_e3);
-            v145 = V::mul_add(v25, v346, v145);
-            v132 = V::mul_add(v2, v346, v132);
-            let grad_o_e2 = V::load(grad_o.at(2usize, c));
-            let mut v352 = V::mul(V::mul(v16, v29), grad_o_e2);
-            let v353 = V::mul(w17, grad_o_e2);
-            v352 = V::neg_mul_add(V::mul(v16, v27), grad_o_e3, v352);
-            v122 = V::mul_add(v29, v353, v122);
-            v248 = V::mul_add(v16, v353, v248);
-            let mut v359 = V::mul(V::mul(v12, v33), grad_o_e2);
-            let v360 = V::mul(w12, grad_o_e2);
-            v359 = V::neg_mul_add(V::mul(v10, v33), grad_o_e3, v359);
-            v158 = V::mul_add(v33, v360, v158);
-            v146 = V::mul_add(v12, v360, v146);
-            let mut v366 = V::mul(v62, grad_o_e2);
-            let v367 = V::mul(w11, grad_o_e2);
-            v366 = V::neg_mul_add(v71, grad_o_e3, v366);
-            v127 = V::mul_add(v25, v367, v127);
-            v132 = V::mul_add(v14, v367, v132);
-            v131 = V::neg_mul_add(v21, v367, v131);
-            v128 = V::neg_mul_add(v10, v367, v128);
-            let v378 = V::mul(w6, grad_o_e2);
-            v326 = V::mul_add(v58, grad_o_e2, v326);
-            v136 = V::neg_mul_add(v31, v378, v136);
-            v141 = V::neg_mul_add(v8, v378, v141);
-            v140 = V::mul_add(v27, v378, v140);
-            v137 = V::mul_add(v4, v378, v137);
-            let v389 = V::mul(w5, grad_o_e2);
-            v337 = V::mul_add(V::mul(v6, v19), grad_o_e2, v337);
-            v187 = V::mul_add(v19, v389, v187);
-            v123 = V::mul_add(v6, v389, v123);
-            let v396 = V::mul(w1, grad_o_e2);
-            v344 = V::mul_add(V::mul(v2, v23), grad_o_e2, v344);
-            v145 = V::mul_add(v23, v396, v145);
-            v292 = V::mul_add(v2, v396, v292);
-            let grad_o_e1 = V::load(grad_o.at(1usize, c));
-            let v404 = V::mul(w17, grad_o_e1);
-            v352 = V::neg_mul_add(V::mul(v16, v31), grad_o_e1, v352);
-            // grad0[17] += v16*v29*grad_o_e2 - v16*v27*grad_o_e3 - v16*v31*grad_o_e1
-            V::store(V::add(V::load(grad0.at(17usize, c)), v352), grad0.at(17usize, c));
-            v122 = V::neg_mul_add(v31, v404, v122);
-            v141 = V::neg_mul_add(v16, v404, v141);
-            let v411 = V::mul(w12, grad_o_e1);
-            v359 = V::neg_mul_add(V::mul(v14, v33), grad_o_e1, v359);
-            // grad0[12] += v12*v33*grad_o_e2 - v10*v33*grad_o_e3 - v14*v33*grad_o_e1
-            V::store(V::add(V::load(grad0.at(12usize, c)), v359), grad0.at(12usize, c));
-            v127 = V::neg_mul_add(v33, v411, v127);
-            v146 = V::neg_mul_add(v14, v411, v146);
-            let v418 = V::mul(w11, grad_o_e1);
-            v366 = V::mul_add(v51, grad_o_e1, v366);
-            // grad0[11] += (v14*v25 - v10*v21)*grad_o_e2 - (v12*v21 + v14*v23)*grad_o_e3 + (v10*v23 + v12*v25)*grad_o_e1
-            V::store(V::add(V::load(grad0.at(11usize, c)), v366), grad0.at(11usize, c));
-            v158 = V::mul_add(v25, v418, v158);
-            v132 = V::mul_add(v12, v418, v132);
-            v131 = V::mul_add(v23, v418, v131);
-            v292 = V::mul_add(v10, v418, v292);
-            let v429 = V::mul(w6, grad_o_e1);
-            v326 = V::neg_mul_add(v48, grad_o_e1, v326);
-            // grad0[6] += (v4*v29 + v6*v31)*grad_o_e3 + (v4*v27 - v8*v31)*grad_o_e2 - (v6*v27 + v8*v29)*grad_o_e1
-            V::store(V::add(V::load(grad0.at(6usize, c)), v326), grad0.at(6usize, c));
-            v136 = V::neg_mul_add(v29, v429, v136);
-            v248 = V::neg_mul_add(v8, v429, v248);
-            v187 = V::neg_mul_add(v27, v429, v187);
-            v137 = V::neg_mul_add(v6, v429, v137);
-            let v440 = V::mul(w5, grad_o_e1);
-            v337 = V::mul_add(V::mul(v4, v19), grad_o_e1, v337);
-            // grad0[5] += v8*v19*grad_o_e3 + v6*v19*grad_o_e2 + v4*v19*grad_o_e1
-            V::store(V::add(V::load(grad0.at(5usize, c)), v337), grad0.at(5usize, c));
-            v140 = V::mul_add(v19, v440, v140);
-            v123 = V::mul_add(v4, v440, v123);
-            let v447 = V::mul(w1, grad_o_e1);
-            v344 = V::mul_add(V::mul(v2, v21), grad_o_e1, v344);
-            // grad0[1] += v2*v25*grad_o_e3 + v2*v23*grad_o_e2 + v2*v21*grad_o_e1
-            V::store(V::add(V::load(grad0.at(1usize, c)), v344), grad0.at(1usize, c));
-            v145 = V::mul_add(v21, v447, v145);
-            v128 = V::mul_add(v2, v447, v128);
-            let grad_o_1 = V::load(grad_o.at(0usize, c));
-            // grad0[16] += -v16*v33*grad_o_1
-            V::store(
-                V::add(
-                    V::load(grad0.at(16usize, c)),
-                    V::neg(V::mul(V::mul(v16, v33), grad_o_1)),
-                ),
-                grad0.at(16usize, c),
-            );
-            let v457 = V::mul(V::load(param0.at(16usize, c)), grad_o_1);
-            v122 = V::neg_mul_add(v33, v457, v122);
-            v146 = V::neg_mul_add(v16, v457, v146);
-            // grad0[10] += -((v14*v31 + v10*v27 + v12*v29)*grad_o_1)
-            V::store(
-                V::add(V::load(grad0.at(10usize, c)), V::neg(V::mul(v40, grad_o_1))),
-                grad0.at(10usize, c),
-            );
-            let v465 = V::mul(V::load(param0.at(10usize, c)), grad_o_1);
-            v127 = V::neg_mul_add(v31, v465, v127);
-            v141 = V::neg_mul_add(v14, v465, v141);
-            v158 = V::neg_mul_add(v29, v465, v158);
-            v248 = V::neg_mul_add(v12, v465, v248);
-            v131 = V::neg_mul_add(v27, v465, v131);
-            v137 = V::neg_mul_add(v10, v465, v137);
-            // grad0[4] += (v8*v25 + v4*v21 + v6*v23)*grad_o_1
-            V::store(
-                V::add(V::load(grad0.at(4usize, c)), V::mul(v35, grad_o_1)),
-                grad0.at(4usize, c),
-            );
-            let v480 = V::mul(V::load(param0.at(4usize, c)), grad_o_1);
-            v136 = V::mul_add(v25, v480, v136);
-            v132 = V::mul_add(v8, v480, v132);
-            v187 = V::mul_add(v23, v480, v187);
-            v292 = V::mul_add(v6, v480, v292);
-            v140 = V::mul_add(v21, v480, v140);
-            v128 = V::mul_add(v4, v480, v128);
-            // grad0[0] += v2*v19*grad_o_1
-            V::store(
-                V::add(V::load(grad0.at(0usize, c)), V::mul(V::mul(v2, v19), grad_o_1)),
-                grad0.at(0usize, c),
-            );
-            let v495 = V::mul(V::load(param0.at(0usize, c)), grad_o_1);
-            v145 = V::mul_add(v19, v495, v145);
-            v123 = V::mul_add(v2, v495, v123);
-            // out1[7] = v18*v461
-            V::store(V::mul(v18, v146), out1.at(7usize, c));
-            let mut v501 = V::mul(y_e123, v146);
-            // out1[6] = v18*v469
-            V::store(V::mul(v18, v141), out1.at(6usize, c));
-            v501 = V::mul_add(y_e23, v141, v501);
-            // out1[5] = v18*v473
-            V::store(V::mul(v18, v248), out1.at(5usize, c));
-            v501 = V::mul_add(y_e13, v248, v501);
-            // out1[4] = v18*v477
-            V::store(V::mul(v18, v137), out1.at(4usize, c));
-            v501 = V::mul_add(y_e12, v137, v501);
-            // out1[3] = v18*v484
-            V::store(V::mul(v18, v132), out1.at(3usize, c));
-            v501 = V::mul_add(y_e3, v132, v501);
-            // out1[2] = v18*v488
-            V::store(V::mul(v18, v292), out1.at(2usize, c));
-            v501 = V::mul_add(y_e2, v292, v501);
-            // out1[1] = v18*v492
-            V::store(V::mul(v18, v128), out1.at(1usize, c));
-            v501 = V::mul_add(y_e1, v128, v501);
-            let mut v520 = V::mul(v18, v123);
-            v501 = V::mul_add(y_1, v123, v501);
-            v520 = V::mul_add(v501, v523, v520);
-            // out1[0] = v18*v499 + (y_e123*v461 + y_e23*v469 + y_e13*v473 + y_e12*v477 + y_e3*v484 + y_e2*v488 + y_e1*v492 + y_1*v499)*gate'(y_1)
-            V::store(v520, out1.at(0usize, c));
-            // out0[7] = v1*v460
-            V::store(V::mul(v1, v122), out0.at(7usize, c));
-            let mut v527 = V::mul(x_e123, v122);
-            // out0[6] = v1*v468
-            V::store(V::mul(v1, v127), out0.at(6usize, c));
-            v527 = V::mul_add(x_e23, v127, v527);
-            // out0[5] = v1*v472
-            V::store(V::mul(v1, v158), out0.at(5usize, c));
-            v527 = V::mul_add(x_e13, v158, v527);
-            // out0[4] = v1*v476
-            V::store(V::mul(v1, v131), out0.at(4usize, c));
-            v527 = V::mul_add(x_e12, v131, v527);
-            // out0[3] = v1*v483
-            V::store(V::mul(v1, v136), out0.at(3usize, c));
-            v527 = V::mul_add(x_e3, v136, v527);
-            // out0[2] = v1*v487
-            V::store(V::mul(v1, v187), out0.at(2usize, c));
-            v527 = V::mul_add(x_e2, v187, v527);
-            // out0[1] = v1*v491
-            V::store(V::mul(v1, v140), out0.at(1usize, c));
-            v527 = V::mul_add(x_e1, v140, v527);
-            let mut v546 = V::mul(v1, v145);
-            v527 = V::mul_add(x_1, v145, v527);
-            v546 = V::mul_add(v527, v549, v546);
-            // out0[0] = v1*v498 + (x_e123*v460 + x_e23*v468 + x_e13*v472 + x_e12*v476 + x_e3*v483 + x_e2*v487 + x_e1*v491 + x_1*v498)*gate'(x_1)
-            V::store(v546, out0.at(0usize, c));
         }
     }
 }
 pub(super) static SGP_1: Stage = stage!(sgp_1);
+/// From cut 0, cut 1 to `o`: o = weighted_product(w, gate(x), gate(y)).
+///
+/// From `sgp` of Cl(3,0,0).
+#[inline(always)]
+unsafe fn sgp_2<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
+    // SAFETY: the caller keeps the contract of `StageArgs`; the tier runs on this CPU.
+    unsafe {
+        let t0 = args.inputs[0];
+        let t1 = args.inputs[1];
+        let out0 = args.outputs[0];
+        for group in 0..args.groups {
+            let c = group * V::LANES;
+            t0.prefetch::<8usize>(c);
+            t1.prefetch::<1usize>(c);
+            let t1_0 = V::load(t1.at(0usize, c));
+            // out0[0] = t0_0*t1_0
+            V::store(V::mul(V::load(t0.at(0usize, c)), t1_0), out0.at(0usize, c));
+            // out0[1] = t0_1*t1_0
+            V::store(V::mul(V::load(t0.at(1usize, c)), t1_0), out0.at(1usize, c));
+            // out0[2] = t0_2*t1_0
+            V::store(V::mul(V::load(t0.at(2usize, c)), t1_0), out0.at(2usize, c));
+            // out0[3] = t0_3*t1_0
+            V::store(V::mul(V::load(t0.at(3usize, c)), t1_0), out0.at(3usize, c));
+            // out0[4] = t0_4*t1_0
+            V::store(V::mul(V::load(t0.at(4usize, c)), t1_0), out0.at(4usize, c));
+            // out0[5] = t0_5*t1_0
+            V::store(V::mul(V::load(t0.at(5usize, c)), t1_0), out0.at(5usize, c));
+            // out0[6] = t0_6*t1_0
+            V::store(V::mul(V::load(t0.at(6usize, c)), t1_0), out0.at(6usize, c));
+            // out0[7] = t0_7*t1_0
+            V::store(V::mul(V::load(t0.at(7usize, c)), t1_0), out0.at(7usize, c));
+        }
+    }
+}
+pub(super) static SGP_2: Stage = stage!(sgp_2);
+/// From cut 0, `grad_o` to cut 2: adjoint of o = weighted_product(w, gate(x), gate(y)).
+///
+/// From `sgp_grad` of Cl(3,0,0).
+#[inline(always)]
+unsafe fn sgp_3<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
+    // SAFETY: the caller keeps the contract of `StageArgs`; the tier runs on this CPU.
+    unsafe {
+        let t0 = args.inputs[0];
+        let grad_o = args.inputs[1];
+        let out0 = args.outputs[0];
+        for group in 0..args.groups {
+            let c = group * V::LANES;
+            t0.prefetch::<8usize>(c);
+            grad_o.prefetch::<8usize>(c);
+            let mut v2 = V::mul(
+                V::load(t0.at(7usize, c)),
+                V::load(grad_o.at(7usize, c)),
+            );
+            v2 = V::mul_add(
+                V::load(t0.at(6usize, c)),
+                V::load(grad_o.at(6usize, c)),
+                v2,
+            );
+            v2 = V::mul_add(
+                V::load(t0.at(5usize, c)),
+                V::load(grad_o.at(5usize, c)),
+                v2,
+            );
+            v2 = V::mul_add(
+                V::load(t0.at(4usize, c)),
+                V::load(grad_o.at(4usize, c)),
+                v2,
+            );
+            v2 = V::mul_add(
+                V::load(t0.at(3usize, c)),
+                V::load(grad_o.at(3usize, c)),
+                v2,
+            );
+            v2 = V::mul_add(
+                V::load(t0.at(2usize, c)),
+                V::load(grad_o.at(2usize, c)),
+                v2,
+            );
+            v2 = V::mul_add(
+                V::load(t0.at(1usize, c)),
+                V::load(grad_o.at(1usize, c)),
+                v2,
+            );
+            v2 = V::mul_add(
+                V::load(t0.at(0usize, c)),
+                V::load(grad_o.at(0usize, c)),
+                v2,
+            );
+            // out0[0] = t0_7*grad_o_e123 + t0_6*grad_o_e23 + t0_5*grad_o_e13 + t0_4*grad_o_e12 + t0_3*grad_o_e3 + t0_2*grad_o_e2 + t0_1*grad_o_e1 + t0_0*grad_o_1
+            V::store(v2, out0.at(0usize, c));
+        }
+    }
+}
+pub(super) static SGP_3: Stage = stage!(sgp_3);
+/// From cut 1, `grad_o` to cut 3: adjoint of o = weighted_product(w, gate(x), gate(y)).
+///
+/// From `sgp_grad` of Cl(3,0,0).
+#[inline(always)]
+unsafe fn sgp_4<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
+    // SAFETY: the caller keeps the contract of `StageArgs`; the tier runs on this CPU.
+    unsafe {
+        let t1 = args.inputs[0];
+        let grad_o = args.inputs[1];
+        let out0 = args.outputs[0];
+        for group in 0..args.groups {
+            let c = group * V::LANES;
+            t1.prefetch::<1usize>(c);
+            grad_o.prefetch::<8usize>(c);
+            let t1_0 = V::load(t1.at(0usize, c));
+            // out0[7] = t1_0*grad_o_e123
+            V::store(V::mul(t1_0, V::load(grad_o.at(7usize, c))), out0.at(7usize, c));
+            // out0[6] = t1_0*grad_o_e23
+            V::store(V::mul(t1_0, V::load(grad_o.at(6usize, c))), out0.at(6usize, c));
+            // out0[5] = t1_0*grad_o_e13
+            V::store(V::mul(t1_0, V::load(grad_o.at(5usize, c))), out0.at(5usize, c));
+            // out0[4] = t1_0*grad_o_e12
+            V::store(V::mul(t1_0, V::load(grad_o.at(4usize, c))), out0.at(4usize, c));
+            // out0[3] = t1_0*grad_o_e3
+            V::store(V::mul(t1_0, V::load(grad_o.at(3usize, c))), out0.at(3usize, c));
+            // out0[2] = t1_0*grad_o_e2
+            V::store(V::mul(t1_0, V::load(grad_o.at(2usize, c))), out0.at(2usize, c));
+            // out0[1] = t1_0*grad_o_e1
+            V::store(V::mul(t1_0, V::load(grad_o.at(1usize, c))), out0.at(1usize, c));
+            // out0[0] = t1_0*grad_o_1
+            V::store(V::mul(t1_0, V::load(grad_o.at(0usize, c))), out0.at(0usize, c));
+        }
+    }
+}
+pub(super) static SGP_4: Stage = stage!(sgp_4);
+/// From `x`, cut 3, cut 2, `y`, `w` to `grad_y`: adjoint of o = weighted_product(w, gate(x), gate(y)).
+///
+/// From `sgp_grad` of Cl(3,0,0).
+#[inline(always)]
+unsafe fn sgp_5<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
+    // SAFETY: the caller keeps the contract of `StageArgs`; the tier runs on this CPU.
+    unsafe {
+        let x = args.inputs[0];
+        let t3 = args.inputs[1];
+        let t2 = args.inputs[2];
+        let y = args.inputs[3];
+        let out0 = args.outputs[0];
+        let param0 = args.params[0];
+        for group in 0..args.groups {
+            let c = group * V::LANES;
+            x.prefetch::<8usize>(c);
+            t3.prefetch::<8usize>(c);
+            t2.prefetch::<1usize>(c);
+            y.prefetch::<8usize>(c);
+            let x_1 = V::load(x.at(0usize, c));
+            let v5 = V::mul(x_1, V::load(param0.at(1usize, c)));
+            let v7 = V::mul(x_1, V::load(param0.at(2usize, c)));
+            let x_e1 = V::load(x.at(1usize, c));
+            let w4 = V::load(param0.at(4usize, c));
+            let x_e2 = V::load(x.at(2usize, c));
+            let x_e3 = V::load(x.at(3usize, c));
+            let w5 = V::load(param0.at(5usize, c));
+            let w6 = V::load(param0.at(6usize, c));
+            let v22 = V::mul(x_e1, w6);
+            let v23 = V::mul(x_e2, w6);
+            let v24 = V::mul(x_e3, w6);
+            let w7 = V::load(param0.at(7usize, c));
+            let v26 = V::mul(x_e1, w7);
+            let v27 = V::mul(x_e2, w7);
+            let v28 = V::mul(x_e3, w7);
+            let w8 = V::load(param0.at(8usize, c));
+            let w9 = V::load(param0.at(9usize, c));
+            let x_e12 = V::load(x.at(4usize, c));
+            let w10 = V::load(param0.at(10usize, c));
+            let x_e13 = V::load(x.at(5usize, c));
+            let x_e23 = V::load(x.at(6usize, c));
+            let w11 = V::load(param0.at(11usize, c));
+            let v45 = V::mul(x_e12, w11);
+            let v46 = V::mul(x_e13, w11);
+            let v47 = V::mul(x_e23, w11);
+            let w12 = V::load(param0.at(12usize, c));
+            let w13 = V::load(param0.at(13usize, c));
+            let w14 = V::load(param0.at(14usize, c));
+            let v57 = V::mul(x_e12, w14);
+            let v58 = V::mul(x_e13, w14);
+            let v59 = V::mul(x_e23, w14);
+            let w15 = V::load(param0.at(15usize, c));
+            let x_e123 = V::load(x.at(7usize, c));
+            let v68 = V::mul(x_e123, V::load(param0.at(17usize, c)));
+            let v70 = V::mul(x_e123, V::load(param0.at(18usize, c)));
+            let t3_7 = V::load(t3.at(7usize, c));
+            let mut v74 = V::mul(V::mul(x_e123, V::load(param0.at(19usize, c))), t3_7);
+            let t3_4 = V::load(t3.at(4usize, c));
+            let mut v76 = V::mul(v70, t3_4);
+            let t3_5 = V::load(t3.at(5usize, c));
+            let mut v78 = V::mul(v70, t3_5);
+            let t3_6 = V::load(t3.at(6usize, c));
+            let mut v80 = V::mul(v70, t3_6);
+            let t3_1 = V::load(t3.at(1usize, c));
+            let mut v82 = V::mul(v68, t3_1);
+            let t3_2 = V::load(t3.at(2usize, c));
+            let mut v84 = V::mul(v68, t3_2);
+            let t3_3 = V::load(t3.at(3usize, c));
+            let mut v86 = V::mul(v68, t3_3);
+            let t3_0 = V::load(t3.at(0usize, c));
+            let mut v88 = V::mul(V::mul(x_e123, V::load(param0.at(16usize, c))), t3_0);
+            v80 = V::mul_add(V::mul(x_e23, w15), t3_7, v80);
+            v78 = V::mul_add(V::mul(x_e13, w15), t3_7, v78);
+            v76 = V::mul_add(V::mul(x_e12, w15), t3_7, v76);
+            v84 = V::mul_add(v59, t3_4, v84);
+            v86 = V::mul_add(v59, t3_5, v86);
+            v82 = V::mul_add(v58, t3_4, v82);
+            let mut v102 = V::mul_sub(v58, t3_6, v86);
+            let mut v104 = V::mul_sub(v57, t3_5, v82);
+            v84 = V::neg_mul_add(v57, t3_6, v84);
+            v74 = V::mul_add(V::mul(x_e23, w13), t3_6, v74);
+            v74 = V::mul_add(V::mul(x_e13, w13), t3_5, v74);
+            v74 = V::mul_add(V::mul(x_e12, w13), t3_4, v74);
+            v88 = V::mul_add(V::mul(x_e23, w12), t3_1, v88);
+            let mut v116 = V::mul_sub(V::mul(x_e13, w12), t3_2, v88);
+            v116 = V::neg_mul_add(V::mul(x_e12, w12), t3_3, v116);
+            v76 = V::mul_add(v47, t3_2, v76);
+            v78 = V::mul_add(v47, t3_3, v78);
+            v76 = V::mul_add(v46, t3_1, v76);
+            v80 = V::neg_mul_add(v46, t3_3, v80);
+            let mut v128 = V::mul_sub(v45, t3_1, v78);
+            v80 = V::neg_mul_add(v45, t3_2, v80);
+            v104 = V::neg_mul_add(V::mul(x_e23, w10), t3_0, v104);
+            v84 = V::neg_mul_add(V::mul(x_e13, w10), t3_0, v84);
+            v102 = V::neg_mul_add(V::mul(x_e12, w10), t3_0, v102);
+            v102 = V::mul_add(V::mul(x_e3, w9), t3_7, v102);
+            v84 = V::neg_mul_add(V::mul(x_e2, w9), t3_7, v84);
+            v104 = V::mul_add(V::mul(x_e1, w9), t3_7, v104);
+            v116 = V::mul_add(V::mul(x_e3, w8), t3_4, v116);
+            v116 = V::neg_mul_add(V::mul(x_e2, w8), t3_5, v116);
+            v116 = V::mul_add(V::mul(x_e1, w8), t3_6, v116);
+            v128 = V::neg_mul_add(v28, t3_6, v128);
+            v80 = V::neg_mul_add(v28, t3_5, v80);
+            v76 = V::mul_add(v27, t3_6, v76);
+            v80 = V::neg_mul_add(v27, t3_4, v80);
+            v76 = V::mul_add(v26, t3_5, v76);
+            v128 = V::mul_add(v26, t3_4, v128);
+            v104 = V::neg_mul_add(v24, t3_2, v104);
+            v84 = V::neg_mul_add(v24, t3_1, v84);
+            v104 = V::mul_add(v23, t3_3, v104);
+            v102 = V::neg_mul_add(v23, t3_1, v102);
+            v84 = V::mul_add(v22, t3_3, v84);
+            v102 = V::mul_add(v22, t3_2, v102);
+            v74 = V::mul_add(V::mul(x_e3, w5), t3_3, v74);
+            v74 = V::mul_add(V::mul(x_e2, w5), t3_2, v74);
+            v74 = V::mul_add(V::mul(x_e1, w5), t3_1, v74);
+            v76 = V::mul_add(V::mul(x_e3, w4), t3_0, v76);
+            v128 = V::mul_add(V::mul(x_e2, w4), t3_0, v128);
+            v80 = V::mul_add(V::mul(x_e1, w4), t3_0, v80);
+            v116 = V::mul_add(V::mul(x_1, V::load(param0.at(3usize, c))), t3_7, v116);
+            // out0[7] = x_e13*w12*t3_2 - (x_e123*w16*t3_0 + x_e23*w12*t3_1) - x_e12*w12*t3_3 + x_e3*w8*t3_4 - x_e2*w8*t3_5 + x_e1*w8*t3_6 + x_1*w3*t3_7
+            V::store(v116, out0.at(7usize, c));
+            v104 = V::mul_add(v7, t3_6, v104);
+            // out0[6] = v57*t3_5 - (v68*t3_1 + v58*t3_4) - x_e23*w10*t3_0 + x_e1*w9*t3_7 - v24*t3_2 + v23*t3_3 + v7*t3_6
+            V::store(v104, out0.at(6usize, c));
+            v84 = V::mul_add(v7, t3_5, v84);
+            // out0[5] = v68*t3_2 + v59*t3_4 - v57*t3_6 - x_e13*w10*t3_0 - x_e2*w9*t3_7 - v24*t3_1 + v22*t3_3 + v7*t3_5
+            V::store(v84, out0.at(5usize, c));
+            v102 = V::mul_add(v7, t3_4, v102);
+            // out0[4] = v58*t3_6 - (v68*t3_3 + v59*t3_5) - x_e12*w10*t3_0 + x_e3*w9*t3_7 - v23*t3_1 + v22*t3_2 + v7*t3_4
+            V::store(v102, out0.at(4usize, c));
+            v76 = V::mul_add(v5, t3_3, v76);
+            // out0[3] = v70*t3_4 + x_e12*w15*t3_7 + v47*t3_2 + v46*t3_1 + v27*t3_6 + v26*t3_5 + x_e3*w4*t3_0 + v5*t3_3
+            V::store(v76, out0.at(3usize, c));
+            v128 = V::mul_add(v5, t3_2, v128);
+            // out0[2] = v45*t3_1 - (v70*t3_5 + x_e13*w15*t3_7 + v47*t3_3) - v28*t3_6 + v26*t3_4 + x_e2*w4*t3_0 + v5*t3_2
+            V::store(v128, out0.at(2usize, c));
+            v80 = V::mul_add(v5, t3_1, v80);
+            // out0[1] = v70*t3_6 + x_e23*w15*t3_7 - v46*t3_3 - v45*t3_2 - v28*t3_5 - v27*t3_4 + x_e1*w4*t3_0 + v5*t3_1
+            V::store(v80, out0.at(1usize, c));
+            v74 = V::mul_add(V::mul(x_1, V::load(param0.at(0usize, c))), t3_0, v74);
+            v74 = V::mul_add(
+                V::mul(gate::<V>(args.gate, x_1), V::load(t2.at(0usize, c))),
+                gate_slope::<V>(args.gate, V::load(y.at(0usize, c))),
+                v74,
+            );
+            // out0[0] = x_e123*w19*t3_7 + x_e23*w13*t3_6 + x_e13*w13*t3_5 + x_e12*w13*t3_4 + x_e3*w5*t3_3 + x_e2*w5*t3_2 + x_e1*w5*t3_1 + x_1*w0*t3_0 + gate(x_1)*t2_0*gate'(y_1)
+            V::store(v74, out0.at(0usize, c));
+        }
+    }
+}
+pub(super) static SGP_5: Stage = stage!(sgp_5);
+/// From `y`, cut 3, `x`, cut 2, `w` to `grad_x`, `grad_w`: adjoint of o = weighted_product(w, gate(x), gate(y)).
+///
+/// From `sgp_grad` of Cl(3,0,0).
+#[inline(always)]
+unsafe fn sgp_6<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
+    // SAFETY: the caller keeps the contract of `StageArgs`; the tier runs on this CPU.
+    unsafe {
+        let y = args.inputs[0];
+        let t3 = args.inputs[1];
+        let x = args.inputs[2];
+        let t2 = args.inputs[3];
+        let out0 = args.outputs[0];
+        let param0 = args.params[0];
+        let grad0 = args.param_grads[0];
+        for group in 0..args.groups {
+            let c = group * V::LANES;
+            y.prefetch::<8usize>(c);
+            t3.prefetch::<8usize>(c);
+            x.prefetch::<8usize>(c);
+            t2.prefetch::<1usize>(c);
+            let y_1 = V::load(y.at(0usize, c));
+            let t3_7 = V::load(t3.at(7usize, c));
+            let v3 = V::mul(y_1, t3_7);
+            let mut v5 = V::mul(V::load(param0.at(19usize, c)), v3);
+            let x_e123 = V::load(x.at(7usize, c));
+            // grad0[19] += x_e123*v3
+            V::store(
+                V::add(V::load(grad0.at(19usize, c)), V::mul(x_e123, v3)),
+                grad0.at(19usize, c),
+            );
+            let y_e3 = V::load(y.at(3usize, c));
+            let t3_4 = V::load(t3.at(4usize, c));
+            let mut v10 = V::mul(y_e3, t3_4);
+            let y_e2 = V::load(y.at(2usize, c));
+            let t3_5 = V::load(t3.at(5usize, c));
+            v10 = V::neg_mul_add(y_e2, t3_5, v10);
+            let y_e1 = V::load(y.at(1usize, c));
+            let t3_6 = V::load(t3.at(6usize, c));
+            v10 = V::mul_add(y_e1, t3_6, v10);
+            // grad0[18] += x_e123*v18
+            V::store(
+                V::add(V::load(grad0.at(18usize, c)), V::mul(x_e123, v10)),
+                grad0.at(18usize, c),
+            );
+            v5 = V::mul_add(V::load(param0.at(18usize, c)), v10, v5);
+            let y_e23 = V::load(y.at(6usize, c));
+            let t3_1 = V::load(t3.at(1usize, c));
+            let y_e13 = V::load(y.at(5usize, c));
+            let t3_2 = V::load(t3.at(2usize, c));
+            let mut v28 = V::mul(y_e13, t3_2);
+            v28 = V::neg_mul_add(y_e23, t3_1, v28);
+            let y_e12 = V::load(y.at(4usize, c));
+            let t3_3 = V::load(t3.at(3usize, c));
+            v28 = V::neg_mul_add(y_e12, t3_3, v28);
+            // grad0[17] += x_e123*v33
+            V::store(
+                V::add(V::load(grad0.at(17usize, c)), V::mul(x_e123, v28)),
+                grad0.at(17usize, c),
+            );
+            v5 = V::mul_add(V::load(param0.at(17usize, c)), v28, v5);
+            let y_e123 = V::load(y.at(7usize, c));
+            let t3_0 = V::load(t3.at(0usize, c));
+            let v40 = V::mul(y_e123, t3_0);
+            // grad0[16] += -x_e123*v40
+            V::store(
+                V::add(V::load(grad0.at(16usize, c)), V::neg(V::mul(x_e123, v40))),
+                grad0.at(16usize, c),
+            );
+            v5 = V::neg_mul_add(V::load(param0.at(16usize, c)), v40, v5);
+            // out0[7] = w19*v3 + w18*v18 + w17*v33 - w16*v40
+            V::store(v5, out0.at(7usize, c));
+            let v46 = V::mul(y_e1, t3_7);
+            let w15 = V::load(param0.at(15usize, c));
+            let mut v48 = V::mul(w15, v46);
+            let x_e23 = V::load(x.at(6usize, c));
+            let mut v50 = V::mul(x_e23, v46);
+            let v51 = V::mul(y_e2, t3_7);
+            let x_e13 = V::load(x.at(5usize, c));
+            v50 = V::neg_mul_add(x_e13, v51, v50);
+            let v56 = V::mul(y_e3, t3_7);
+            let mut v57 = V::mul(w15, v56);
+            let x_e12 = V::load(x.at(4usize, c));
+            v50 = V::mul_add(x_e12, v56, v50);
+            // grad0[15] += x_e23*v46 - x_e13*v51 + x_e12*v56
+            V::store(V::add(V::load(grad0.at(15usize, c)), v50), grad0.at(15usize, c));
+            let mut v61 = V::mul(y_e13, t3_4);
+            v61 = V::neg_mul_add(y_e12, t3_5, v61);
+            let w14 = V::load(param0.at(14usize, c));
+            let mut v66 = V::mul(x_e23, v61);
+            v48 = V::mul_add(w14, v61, v48);
+            let mut v69 = V::mul(y_e12, t3_6);
+            v69 = V::neg_mul_add(y_e23, t3_4, v69);
+            let mut v71 = V::mul(w14, v69);
+            v71 = V::neg_mul_add(w15, v51, v71);
+            v66 = V::mul_add(x_e13, v69, v66);
+            let mut v75 = V::mul(y_e23, t3_5);
+            v75 = V::neg_mul_add(y_e13, t3_6, v75);
+            v57 = V::mul_add(w14, v75, v57);
+            v66 = V::mul_add(x_e12, v75, v66);
+            // grad0[14] += x_e23*v63 + x_e13*v70 + x_e12*v77
+            V::store(V::add(V::load(grad0.at(14usize, c)), v66), grad0.at(14usize, c));
+            let v82 = V::mul(y_1, t3_6);
+            let w13 = V::load(param0.at(13usize, c));
+            let mut v85 = V::mul(x_e23, v82);
+            v48 = V::mul_add(w13, v82, v48);
+            let v87 = V::mul(y_1, t3_5);
+            v71 = V::mul_add(w13, v87, v71);
+            v85 = V::mul_add(x_e13, v87, v85);
+            let v92 = V::mul(y_1, t3_4);
+            v57 = V::mul_add(w13, v92, v57);
+            v85 = V::mul_add(x_e12, v92, v85);
+            // grad0[13] += x_e23*v82 + x_e13*v87 + x_e12*v92
+            V::store(V::add(V::load(grad0.at(13usize, c)), v85), grad0.at(13usize, c));
+            let v97 = V::mul(y_e123, t3_1);
+            let w12 = V::load(param0.at(12usize, c));
+            v48 = V::neg_mul_add(w12, v97, v48);
+            let v102 = V::mul(y_e123, t3_2);
+            let mut v104 = V::mul(x_e13, v102);
+            v71 = V::mul_add(w12, v102, v71);
+            v104 = V::neg_mul_add(x_e23, v97, v104);
+            let v107 = V::mul(y_e123, t3_3);
+            v57 = V::neg_mul_add(w12, v107, v57);
+            v104 = V::neg_mul_add(x_e12, v107, v104);
+            // grad0[12] += x_e13*v102 - x_e23*v97 - x_e12*v107
+            V::store(V::add(V::load(grad0.at(12usize, c)), v104), grad0.at(12usize, c));
+            let mut v112 = V::mul(y_e3, t3_2);
+            v112 = V::neg_mul_add(y_e2, t3_3, v112);
+            let w11 = V::load(param0.at(11usize, c));
+            let mut v117 = V::mul(x_e23, v112);
+            v48 = V::mul_add(w11, v112, v48);
+            let mut v119 = V::mul(y_e3, t3_1);
+            v119 = V::neg_mul_add(y_e1, t3_3, v119);
+            v71 = V::mul_add(w11, v119, v71);
+            v117 = V::mul_add(x_e13, v119, v117);
+            let mut v126 = V::mul(y_e2, t3_1);
+            v126 = V::neg_mul_add(y_e1, t3_2, v126);
+            v57 = V::mul_add(w11, v126, v57);
+            v117 = V::mul_add(x_e12, v126, v117);
+            // grad0[11] += x_e23*v114 + x_e13*v121 + x_e12*v128
+            V::store(V::add(V::load(grad0.at(11usize, c)), v117), grad0.at(11usize, c));
+            let v133 = V::mul(y_e23, t3_0);
+            let w10 = V::load(param0.at(10usize, c));
+            let mut v136 = V::mul(x_e23, v133);
+            v48 = V::neg_mul_add(w10, v133, v48);
+            // out0[6] = w15*v46 + w14*v63 + w13*v82 - w12*v97 + w11*v114 - w10*v133
+            V::store(v48, out0.at(6usize, c));
+            let v138 = V::mul(y_e13, t3_0);
+            v71 = V::neg_mul_add(w10, v138, v71);
+            // out0[5] = w14*v70 - w15*v51 + w13*v87 + w12*v102 + w11*v121 - w10*v138
+            V::store(v71, out0.at(5usize, c));
+            v136 = V::mul_add(x_e13, v138, v136);
+            let v143 = V::mul(y_e12, t3_0);
+            v57 = V::neg_mul_add(w10, v143, v57);
+            // out0[4] = w15*v56 + w14*v77 + w13*v92 - w12*v107 + w11*v128 - w10*v143
+            V::store(v57, out0.at(4usize, c));
+            v136 = V::mul_add(x_e12, v143, v136);
+            // grad0[10] += -(x_e23*v133 + x_e13*v138 + x_e12*v143)
+            V::store(
+                V::add(V::load(grad0.at(10usize, c)), V::neg(v136)),
+                grad0.at(10usize, c),
+            );
+            let v149 = V::mul(y_e12, t3_7);
+            let w9 = V::load(param0.at(9usize, c));
+            let mut v151 = V::mul(w9, v149);
+            let x_e3 = V::load(x.at(3usize, c));
+            let mut v153 = V::mul(x_e3, v149);
+            let v154 = V::mul(y_e13, t3_7);
+            let mut v155 = V::mul(w9, v154);
+            let x_e2 = V::load(x.at(2usize, c));
+            v153 = V::neg_mul_add(x_e2, v154, v153);
+            let v159 = V::mul(y_e23, t3_7);
+            let mut v160 = V::mul(w9, v159);
+            let x_e1 = V::load(x.at(1usize, c));
+            v153 = V::mul_add(x_e1, v159, v153);
+            // grad0[9] += x_e3*v149 - x_e2*v154 + x_e1*v159
+            V::store(V::add(V::load(grad0.at(9usize, c)), v153), grad0.at(9usize, c));
+            let v164 = V::mul(y_e123, t3_4);
+            let w8 = V::load(param0.at(8usize, c));
+            let mut v167 = V::mul(x_e3, v164);
+            v151 = V::mul_add(w8, v164, v151);
+            let v169 = V::mul(y_e123, t3_5);
+            v155 = V::mul_add(w8, v169, v155);
+            v167 = V::neg_mul_add(x_e2, v169, v167);
+            let v174 = V::mul(y_e123, t3_6);
+            v160 = V::mul_add(w8, v174, v160);
+            v167 = V::mul_add(x_e1, v174, v167);
+            // grad0[8] += x_e3*v164 - x_e2*v169 + x_e1*v174
+            V::store(V::add(V::load(grad0.at(8usize, c)), v167), grad0.at(8usize, c));
+            let mut v179 = V::mul(y_e2, t3_6);
+            v179 = V::mul_add(y_e1, t3_5, v179);
+            let w7 = V::load(param0.at(7usize, c));
+            v151 = V::neg_mul_add(w7, v179, v151);
+            let mut v186 = V::mul(y_e3, t3_6);
+            v186 = V::neg_mul_add(y_e1, t3_4, v186);
+            let mut v190 = V::mul(x_e2, v186);
+            let mut v191 = V::mul_sub(w7, v186, v155);
+            v190 = V::neg_mul_add(x_e3, v179, v190);
+            let mut v193 = V::mul(y_e3, t3_5);
+            v193 = V::mul_add(y_e2, t3_4, v193);
+            v160 = V::mul_add(w7, v193, v160);
+            v190 = V::mul_add(x_e1, v193, v190);
+            // grad0[7] += x_e2*v188 - x_e3*v181 + x_e1*v195
+            V::store(V::add(V::load(grad0.at(7usize, c)), v190), grad0.at(7usize, c));
+            let mut v200 = V::mul(y_e23, t3_2);
+            v200 = V::mul_add(y_e13, t3_1, v200);
+            let w6 = V::load(param0.at(6usize, c));
+            v151 = V::neg_mul_add(w6, v200, v151);
+            let mut v207 = V::mul(y_e23, t3_3);
+            v207 = V::neg_mul_add(y_e12, t3_1, v207);
+            let mut v211 = V::mul(x_e2, v207);
+            v191 = V::mul_add(w6, v207, v191);
+            v211 = V::neg_mul_add(x_e3, v200, v211);
+            let mut v214 = V::mul(y_e13, t3_3);
+            v214 = V::mul_add(y_e12, t3_2, v214);
+            v160 = V::mul_add(w6, v214, v160);
+            v211 = V::mul_add(x_e1, v214, v211);
+            // grad0[6] += x_e2*v209 - x_e3*v202 + x_e1*v216
+            V::store(V::add(V::load(grad0.at(6usize, c)), v211), grad0.at(6usize, c));
+            let v221 = V::mul(y_1, t3_3);
+            let w5 = V::load(param0.at(5usize, c));
+            let mut v224 = V::mul(x_e3, v221);
+            v151 = V::mul_add(w5, v221, v151);
+            let v226 = V::mul(y_1, t3_2);
+            v191 = V::mul_add(w5, v226, v191);
+            v224 = V::mul_add(x_e2, v226, v224);
+            let v231 = V::mul(y_1, t3_1);
+            v160 = V::mul_add(w5, v231, v160);
+            v224 = V::mul_add(x_e1, v231, v224);
+            // grad0[5] += x_e3*v221 + x_e2*v226 + x_e1*v231
+            V::store(V::add(V::load(grad0.at(5usize, c)), v224), grad0.at(5usize, c));
+            let v236 = V::mul(y_e3, t3_0);
+            let w4 = V::load(param0.at(4usize, c));
+            let mut v239 = V::mul(x_e3, v236);
+            v151 = V::mul_add(w4, v236, v151);
+            // out0[3] = w9*v149 + w8*v164 - w7*v181 - w6*v202 + w5*v221 + w4*v236
+            V::store(v151, out0.at(3usize, c));
+            let v241 = V::mul(y_e2, t3_0);
+            v191 = V::mul_add(w4, v241, v191);
+            // out0[2] = w7*v188 - (w9*v154 + w8*v169) + w6*v209 + w5*v226 + w4*v241
+            V::store(v191, out0.at(2usize, c));
+            v239 = V::mul_add(x_e2, v241, v239);
+            let v246 = V::mul(y_e1, t3_0);
+            v160 = V::mul_add(w4, v246, v160);
+            // out0[1] = w9*v159 + w8*v174 + w7*v195 + w6*v216 + w5*v231 + w4*v246
+            V::store(v160, out0.at(1usize, c));
+            v239 = V::mul_add(x_e1, v246, v239);
+            // grad0[4] += x_e3*v236 + x_e2*v241 + x_e1*v246
+            V::store(V::add(V::load(grad0.at(4usize, c)), v239), grad0.at(4usize, c));
+            let v251 = V::mul(y_e123, t3_7);
+            let mut v253 = V::mul(V::load(param0.at(3usize, c)), v251);
+            let x_1 = V::load(x.at(0usize, c));
+            // grad0[3] += x_1*v251
+            V::store(
+                V::add(V::load(grad0.at(3usize, c)), V::mul(x_1, v251)),
+                grad0.at(3usize, c),
+            );
+            let mut v256 = V::mul(y_e23, t3_6);
+            v256 = V::mul_add(y_e13, t3_5, v256);
+            v256 = V::mul_add(y_e12, t3_4, v256);
+            // grad0[2] += x_1*v260
+            V::store(
+                V::add(V::load(grad0.at(2usize, c)), V::mul(x_1, v256)),
+                grad0.at(2usize, c),
+            );
+            v253 = V::mul_add(V::load(param0.at(2usize, c)), v256, v253);
+            let mut v265 = V::mul(y_e3, t3_3);
+            v265 = V::mul_add(y_e2, t3_2, v265);
+            v265 = V::mul_add(y_e1, t3_1, v265);
+            // grad0[1] += x_1*v269
+            V::store(
+                V::add(V::load(grad0.at(1usize, c)), V::mul(x_1, v265)),
+                grad0.at(1usize, c),
+            );
+            v253 = V::mul_add(V::load(param0.at(1usize, c)), v265, v253);
+            let v274 = V::mul(y_1, t3_0);
+            // grad0[0] += x_1*v274
+            V::store(
+                V::add(V::load(grad0.at(0usize, c)), V::mul(x_1, v274)),
+                grad0.at(0usize, c),
+            );
+            v253 = V::mul_add(V::load(param0.at(0usize, c)), v274, v253);
+            v253 = V::mul_add(
+                V::mul(gate::<V>(args.gate, y_1), V::load(t2.at(0usize, c))),
+                gate_slope::<V>(args.gate, x_1),
+                v253,
+            );
+            // out0[0] = w3*v251 + w2*v260 + w1*v269 + w0*v274 + gate(y_1)*t2_0*gate'(x_1)
+            V::store(v253, out0.at(0usize, c));
+        }
+    }
+}
+pub(super) static SGP_6: Stage = stage!(sgp_6);
 /// `o = weighted_product(w, gate(x), gate(y))`, grades 0,1,2,3 and 0,1,2,3.
 ///
-/// Forward: 182 flops per lane (124 multiplications, 56 additions).
-/// Backward: 528 flops per lane (330 multiplications, 194 additions).
+/// Forward: 175 flops per lane (117 multiplications, 56 additions).
+/// Backward: 572 flops per lane (345 multiplications, 223 additions).
 pub(super) static SGP_PROGRAM_0: Program = Program {
     name: "sgp",
     formula: "o = weighted_product(w, gate(x), gate(y))",
@@ -612,15 +765,33 @@ pub(super) static SGP_PROGRAM_0: Program = Program {
     params: &[("w", 20usize)],
     output_components: 8usize,
     forward: Plan {
-        cuts: &[],
+        cuts: &[8usize, 1],
         row_sums: 0usize,
         saved_row_sums: 0usize,
         stages: &[
             StageCall {
                 stage: &super::sgp::SGP_0,
                 inputs: &[Slot::External(0usize), Slot::External(1usize)],
-                outputs: &[Slot::External(0usize)],
+                outputs: &[Slot::Cut(0usize)],
                 params: &[0],
+                param_grads: &[],
+                rows: &[],
+                row_sums: &[],
+            },
+            StageCall {
+                stage: &super::sgp::SGP_1,
+                inputs: &[Slot::External(0usize), Slot::External(1usize)],
+                outputs: &[Slot::Cut(1usize)],
+                params: &[],
+                param_grads: &[],
+                rows: &[],
+                row_sums: &[],
+            },
+            StageCall {
+                stage: &super::sgp::SGP_2,
+                inputs: &[Slot::Cut(0usize), Slot::Cut(1usize)],
+                outputs: &[Slot::External(0usize)],
+                params: &[],
                 param_grads: &[],
                 rows: &[],
                 row_sums: &[],
@@ -628,18 +799,69 @@ pub(super) static SGP_PROGRAM_0: Program = Program {
         ],
     },
     backward: Plan {
-        cuts: &[],
+        cuts: &[8usize, 1usize, 1usize, 8],
         row_sums: 0usize,
         saved_row_sums: 0usize,
         stages: &[
             StageCall {
+                stage: &super::sgp::SGP_0,
+                inputs: &[Slot::External(0usize), Slot::External(1usize)],
+                outputs: &[Slot::Cut(0usize)],
+                params: &[0],
+                param_grads: &[],
+                rows: &[],
+                row_sums: &[],
+            },
+            StageCall {
                 stage: &super::sgp::SGP_1,
+                inputs: &[Slot::External(0usize), Slot::External(1usize)],
+                outputs: &[Slot::Cut(1usize)],
+                params: &[],
+                param_grads: &[],
+                rows: &[],
+                row_sums: &[],
+            },
+            StageCall {
+                stage: &super::sgp::SGP_3,
+                inputs: &[Slot::Cut(0usize), Slot::External(2usize)],
+                outputs: &[Slot::Cut(2usize)],
+                params: &[],
+                param_grads: &[],
+                rows: &[],
+                row_sums: &[],
+            },
+            StageCall {
+                stage: &super::sgp::SGP_4,
+                inputs: &[Slot::Cut(1usize), Slot::External(2usize)],
+                outputs: &[Slot::Cut(3usize)],
+                params: &[],
+                param_grads: &[],
+                rows: &[],
+                row_sums: &[],
+            },
+            StageCall {
+                stage: &super::sgp::SGP_5,
                 inputs: &[
                     Slot::External(0usize),
+                    Slot::Cut(3usize),
+                    Slot::Cut(2usize),
                     Slot::External(1usize),
-                    Slot::External(2usize),
                 ],
-                outputs: &[Slot::External(0usize), Slot::External(1usize)],
+                outputs: &[Slot::External(1usize)],
+                params: &[0],
+                param_grads: &[],
+                rows: &[],
+                row_sums: &[],
+            },
+            StageCall {
+                stage: &super::sgp::SGP_6,
+                inputs: &[
+                    Slot::External(1usize),
+                    Slot::Cut(3usize),
+                    Slot::External(0usize),
+                    Slot::Cut(2usize),
+                ],
+                outputs: &[Slot::External(0usize)],
                 params: &[0],
                 param_grads: &[0],
                 rows: &[],
@@ -647,295 +869,333 @@ pub(super) static SGP_PROGRAM_0: Program = Program {
             },
         ],
     },
-    flops: [182usize, 528],
+    flops: [175usize, 572],
 };
-/// From `x`, `y`, `w` to `o`: o = weighted_product(w, gate(x), gate(y)).
+/// From `x`, `y`, `w` to cut 0: o = weighted_product(w, gate(x), gate(y)).
 ///
 /// From `sgp` of Cl(3,0,0).
 #[inline(always)]
-unsafe fn sgp_2<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
+unsafe fn sgp_7<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
     // SAFETY: the caller keeps the contract of `StageArgs`; the tier runs on this CPU.
     unsafe {
         let x = args.inputs[0];
         let y = args.inputs[1];
         let out0 = args.outputs[0];
         let param0 = args.params[0];
-        let c0e0 = V::from_f64(0f64);
-        let v1 = gate::<V>(args.gate, c0e0);
         for group in 0..args.groups {
             let c = group * V::LANES;
             x.prefetch::<3usize>(c);
             y.prefetch::<8usize>(c);
-            let v3 = V::mul(V::load(x.at(0usize, c)), v1);
-            let v5 = V::mul(V::load(x.at(1usize, c)), v1);
-            let v7 = V::mul(V::load(x.at(2usize, c)), v1);
-            let y_1 = V::load(y.at(0usize, c));
-            let v9 = gate::<V>(args.gate, y_1);
-            let v10 = V::mul(y_1, v9);
-            let v12 = V::mul(V::load(y.at(1usize, c)), v9);
-            let v14 = V::mul(V::load(y.at(2usize, c)), v9);
-            let v16 = V::mul(V::load(y.at(3usize, c)), v9);
-            let v18 = V::mul(V::load(y.at(4usize, c)), v9);
-            let v20 = V::mul(V::load(y.at(5usize, c)), v9);
-            let v22 = V::mul(V::load(y.at(6usize, c)), v9);
-            let v24 = V::mul(V::load(y.at(7usize, c)), v9);
-            let mut v25 = V::mul(v3, v12);
-            v25 = V::mul_add(v5, v14, v25);
-            v25 = V::mul_add(v7, v16, v25);
-            // out0[0] = w0*(v7*v16 + v3*v12 + v5*v14)
-            V::store(V::mul(V::load(param0.at(0usize, c)), v25), out0.at(0usize, c));
+            let x_e1 = V::load(x.at(0usize, c));
+            let w0 = V::load(param0.at(0usize, c));
+            let y_e1 = V::load(y.at(1usize, c));
+            let mut v4 = V::mul(y_e1, V::mul(x_e1, w0));
+            let x_e2 = V::load(x.at(1usize, c));
+            let y_e2 = V::load(y.at(2usize, c));
+            v4 = V::mul_add(y_e2, V::mul(x_e2, w0), v4);
+            let x_e3 = V::load(x.at(2usize, c));
+            let y_e3 = V::load(y.at(3usize, c));
+            v4 = V::mul_add(y_e3, V::mul(x_e3, w0), v4);
+            // out0[0] = y_e1*x_e1*w0 + y_e2*x_e2*w0 + y_e3*x_e3*w0
+            V::store(v4, out0.at(0usize, c));
             let w1 = V::load(param0.at(1usize, c));
-            let mut v34 = V::mul(w1, V::mul(v3, v10));
-            let mut v35 = V::mul(v5, v18);
-            v35 = V::mul_add(v7, v20, v35);
+            let y_1 = V::load(y.at(0usize, c));
+            let mut v18 = V::mul(y_1, V::mul(x_e1, w1));
+            let mut v20 = V::mul(y_1, V::mul(x_e2, w1));
+            let mut v22 = V::mul(y_1, V::mul(x_e3, w1));
             let w2 = V::load(param0.at(2usize, c));
-            v34 = V::neg_mul_add(w2, v35, v34);
-            // out0[1] = w1*v3*v10 - w2*(v5*v18 + v7*v20)
-            V::store(v34, out0.at(1usize, c));
-            let mut v42 = V::mul(w1, V::mul(v5, v10));
-            let mut v43 = V::mul(v3, v18);
-            v43 = V::neg_mul_add(v7, v22, v43);
-            v42 = V::mul_add(w2, v43, v42);
-            // out0[2] = w1*v5*v10 + w2*(v3*v18 - v7*v22)
-            V::store(v42, out0.at(2usize, c));
-            let mut v49 = V::mul(w1, V::mul(v7, v10));
-            let mut v50 = V::mul(v3, v20);
-            v50 = V::mul_add(v5, v22, v50);
-            v49 = V::mul_add(w2, v50, v49);
-            // out0[3] = w1*v7*v10 + w2*(v3*v20 + v5*v22)
-            V::store(v49, out0.at(3usize, c));
-            let mut v55 = V::mul(v3, v14);
-            v55 = V::neg_mul_add(v5, v12, v55);
+            let v24 = V::mul(x_e1, w2);
+            let y_e12 = V::load(y.at(4usize, c));
+            v20 = V::mul_add(y_e12, v24, v20);
+            let y_e13 = V::load(y.at(5usize, c));
+            v22 = V::mul_add(y_e13, v24, v22);
+            let v31 = V::mul(x_e2, w2);
+            v18 = V::neg_mul_add(y_e12, v31, v18);
+            let y_e23 = V::load(y.at(6usize, c));
+            v22 = V::mul_add(y_e23, v31, v22);
+            // out0[3] = y_1*x_e3*w1 + y_e13*v24 + y_e23*v31
+            V::store(v22, out0.at(3usize, c));
+            let v37 = V::mul(x_e3, w2);
+            v18 = V::neg_mul_add(y_e13, v37, v18);
+            // out0[1] = y_1*x_e1*w1 - y_e12*v31 - y_e13*v37
+            V::store(v18, out0.at(1usize, c));
+            v20 = V::neg_mul_add(y_e23, v37, v20);
+            // out0[2] = y_1*x_e2*w1 + y_e12*v24 - y_e23*v37
+            V::store(v20, out0.at(2usize, c));
             let w3 = V::load(param0.at(3usize, c));
-            let mut v59 = V::mul(w3, v55);
+            let v43 = V::mul(x_e1, w3);
+            let mut v44 = V::mul(y_e2, v43);
+            let mut v45 = V::mul(y_e3, v43);
+            let v46 = V::mul(x_e2, w3);
+            v44 = V::neg_mul_add(y_e1, v46, v44);
+            let mut v49 = V::mul(y_e3, v46);
+            let v50 = V::mul(x_e3, w3);
+            v45 = V::neg_mul_add(y_e1, v50, v45);
+            v49 = V::neg_mul_add(y_e2, v50, v49);
             let w4 = V::load(param0.at(4usize, c));
-            v59 = V::mul_add(w4, V::mul(v7, v24), v59);
-            // out0[4] = w3*(v3*v14 - v5*v12) + w4*v7*v24
-            V::store(v59, out0.at(4usize, c));
-            let mut v64 = V::mul(v3, v16);
-            v64 = V::neg_mul_add(v7, v12, v64);
-            let mut v67 = V::mul(w3, v64);
-            v67 = V::neg_mul_add(w4, V::mul(v5, v24), v67);
-            // out0[5] = w3*(v3*v16 - v7*v12) - w4*v5*v24
-            V::store(v67, out0.at(5usize, c));
-            let mut v71 = V::mul(v5, v16);
-            v71 = V::neg_mul_add(v7, v14, v71);
-            let mut v74 = V::mul(w3, v71);
-            v74 = V::mul_add(w4, V::mul(v3, v24), v74);
-            // out0[6] = w3*(v5*v16 - v7*v14) + w4*v3*v24
-            V::store(v74, out0.at(6usize, c));
-            let mut v78 = V::mul(v3, v22);
-            v78 = V::neg_mul_add(v5, v20, v78);
-            v78 = V::mul_add(v7, v18, v78);
-            // out0[7] = w5*(v7*v18 + v3*v22 - v5*v20)
-            V::store(V::mul(V::load(param0.at(5usize, c)), v78), out0.at(7usize, c));
+            let y_e123 = V::load(y.at(7usize, c));
+            v49 = V::mul_add(y_e123, V::mul(x_e1, w4), v49);
+            // out0[6] = y_e3*v46 - y_e2*v50 + y_e123*x_e1*w4
+            V::store(v49, out0.at(6usize, c));
+            v45 = V::neg_mul_add(y_e123, V::mul(x_e2, w4), v45);
+            // out0[5] = y_e3*v43 - y_e1*v50 - y_e123*x_e2*w4
+            V::store(v45, out0.at(5usize, c));
+            v44 = V::mul_add(y_e123, V::mul(x_e3, w4), v44);
+            // out0[4] = y_e2*v43 - y_e1*v46 + y_e123*x_e3*w4
+            V::store(v44, out0.at(4usize, c));
+            let w5 = V::load(param0.at(5usize, c));
+            let mut v68 = V::mul(y_e23, V::mul(x_e1, w5));
+            v68 = V::neg_mul_add(y_e13, V::mul(x_e2, w5), v68);
+            v68 = V::mul_add(y_e12, V::mul(x_e3, w5), v68);
+            // out0[7] = y_e23*x_e1*w5 - y_e13*x_e2*w5 + y_e12*x_e3*w5
+            V::store(v68, out0.at(7usize, c));
         }
     }
 }
-pub(super) static SGP_2: Stage = stage!(sgp_2);
-/// From `x`, `y`, `grad_o`, `w` to `grad_x`, `grad_y`, `grad_w`: adjoint of o = weighted_product(w, gate(x), gate(y)).
+pub(super) static SGP_7: Stage = stage!(sgp_7);
+/// From `y` to cut 1: o = weighted_product(w, gate(x), gate(y)).
+///
+/// From `sgp` of Cl(3,0,0).
+#[inline(always)]
+unsafe fn sgp_8<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
+    // SAFETY: the caller keeps the contract of `StageArgs`; the tier runs on this CPU.
+    unsafe {
+        let y = args.inputs[0];
+        let out0 = args.outputs[0];
+        let c0e0 = V::from_f64(0f64);
+        let v1 = gate::<V>(args.gate, c0e0);
+        for group in 0..args.groups {
+            let c = group * V::LANES;
+            y.prefetch::<8usize>(c);
+            // out0[0] = v1*gate(y_1)
+            V::store(
+                V::mul(v1, gate::<V>(args.gate, V::load(y.at(0usize, c)))),
+                out0.at(0usize, c),
+            );
+        }
+    }
+}
+pub(super) static SGP_8: Stage = stage!(sgp_8);
+/// From `x`, cut 3, cut 2, `y`, `w` to `grad_y`: adjoint of o = weighted_product(w, gate(x), gate(y)).
 ///
 /// From `sgp_grad` of Cl(3,0,0).
 #[inline(always)]
-unsafe fn sgp_3<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
+unsafe fn sgp_9<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
     // SAFETY: the caller keeps the contract of `StageArgs`; the tier runs on this CPU.
     unsafe {
         let x = args.inputs[0];
-        let y = args.inputs[1];
-        let grad_o = args.inputs[2];
+        let t3 = args.inputs[1];
+        let t2 = args.inputs[2];
+        let y = args.inputs[3];
         let out0 = args.outputs[0];
-        let out1 = args.outputs[1];
         let param0 = args.params[0];
-        let grad0 = args.param_grads[0];
         let c0e0 = V::from_f64(0f64);
         let v1 = gate::<V>(args.gate, c0e0);
         for group in 0..args.groups {
             let c = group * V::LANES;
             x.prefetch::<3usize>(c);
+            t3.prefetch::<8usize>(c);
+            t2.prefetch::<1usize>(c);
             y.prefetch::<8usize>(c);
-            grad_o.prefetch::<8usize>(c);
-            let v3 = V::mul(V::load(x.at(0usize, c)), v1);
-            let v5 = V::mul(V::load(x.at(1usize, c)), v1);
-            let v7 = V::mul(V::load(x.at(2usize, c)), v1);
-            let y_1 = V::load(y.at(0usize, c));
-            let (v9, v217) = gate_and_slope::<V>(args.gate, y_1);
-            let v10 = V::mul(y_1, v9);
-            let y_e1 = V::load(y.at(1usize, c));
-            let v12 = V::mul(y_e1, v9);
-            let y_e2 = V::load(y.at(2usize, c));
-            let v14 = V::mul(y_e2, v9);
-            let y_e3 = V::load(y.at(3usize, c));
-            let v16 = V::mul(y_e3, v9);
-            let y_e12 = V::load(y.at(4usize, c));
-            let v18 = V::mul(y_e12, v9);
-            let y_e13 = V::load(y.at(5usize, c));
-            let v20 = V::mul(y_e13, v9);
-            let y_e23 = V::load(y.at(6usize, c));
-            let v22 = V::mul(y_e23, v9);
-            let y_e123 = V::load(y.at(7usize, c));
-            let v24 = V::mul(y_e123, v9);
-            let mut v25 = V::mul(v3, v12);
-            v25 = V::mul_add(v5, v14, v25);
-            v25 = V::mul_add(v7, v16, v25);
-            let mut v31 = V::mul(v5, v18);
-            v31 = V::mul_add(v7, v20, v31);
-            let mut v35 = V::mul(v3, v18);
-            v35 = V::neg_mul_add(v7, v22, v35);
-            let mut v39 = V::mul(v3, v20);
-            v39 = V::mul_add(v5, v22, v39);
-            let mut v42 = V::mul(v3, v14);
-            v42 = V::neg_mul_add(v5, v12, v42);
-            let mut v46 = V::mul(v3, v16);
-            v46 = V::neg_mul_add(v7, v12, v46);
-            let mut v50 = V::mul(v5, v16);
-            v50 = V::neg_mul_add(v7, v14, v50);
-            let mut v54 = V::mul(v3, v22);
-            v54 = V::neg_mul_add(v5, v20, v54);
-            v54 = V::mul_add(v7, v18, v54);
-            let grad_o_e123 = V::load(grad_o.at(7usize, c));
-            // grad0[5] += (v7*v18 + v3*v22 - v5*v20)*grad_o_e123
-            V::store(
-                V::add(V::load(grad0.at(5usize, c)), V::mul(v54, grad_o_e123)),
-                grad0.at(5usize, c),
-            );
-            let v62 = V::mul(V::load(param0.at(5usize, c)), grad_o_e123);
-            let mut v63 = V::mul(v18, v62);
-            let mut v64 = V::mul(v7, v62);
-            let mut v67 = V::mul(v22, v62);
-            let mut v68 = V::mul(v3, v62);
-            let grad_o_e23 = V::load(grad_o.at(6usize, c));
-            let mut v70 = V::mul(V::mul(v3, v24), grad_o_e23);
-            let w4 = V::load(param0.at(4usize, c));
-            let v72 = V::mul(w4, grad_o_e23);
-            let mut v74 = V::mul(v3, v72);
-            v67 = V::mul_add(v24, v72, v67);
-            let mut v76 = V::mul(v50, grad_o_e23);
-            let w3 = V::load(param0.at(3usize, c));
-            let v78 = V::mul(w3, grad_o_e23);
-            v63 = V::neg_mul_add(v14, v78, v63);
-            let mut v82 = V::mul(v16, v78);
-            let mut v83 = V::mul(v5, v78);
-            v82 = V::neg_mul_add(v20, v62, v82);
-            let grad_o_e13 = V::load(grad_o.at(5usize, c));
-            let v87 = V::mul(w4, grad_o_e13);
-            v70 = V::neg_mul_add(V::mul(v5, v24), grad_o_e13, v70);
-            v82 = V::neg_mul_add(v24, v87, v82);
-            v74 = V::neg_mul_add(v5, v87, v74);
-            let v94 = V::mul(w3, grad_o_e13);
-            v76 = V::mul_add(v46, grad_o_e13, v76);
-            let mut v97 = V::mul(v7, v94);
-            v63 = V::neg_mul_add(v12, v94, v63);
-            v67 = V::mul_add(v16, v94, v67);
-            v83 = V::mul_add(v3, v94, v83);
-            let grad_o_e12 = V::load(grad_o.at(4usize, c));
-            let v105 = V::mul(w4, grad_o_e12);
-            v70 = V::mul_add(V::mul(v7, v24), grad_o_e12, v70);
-            // grad0[4] += v3*v24*grad_o_e23 - v5*v24*grad_o_e13 + v7*v24*grad_o_e12
-            V::store(V::add(V::load(grad0.at(4usize, c)), v70), grad0.at(4usize, c));
-            v63 = V::mul_add(v24, v105, v63);
-            v74 = V::mul_add(v7, v105, v74);
-            let v112 = V::mul(w3, grad_o_e12);
-            v76 = V::mul_add(v42, grad_o_e12, v76);
-            // grad0[3] += (v5*v16 - v7*v14)*grad_o_e23 + (v3*v16 - v7*v12)*grad_o_e13 + (v3*v14 - v5*v12)*grad_o_e12
-            V::store(V::add(V::load(grad0.at(3usize, c)), v76), grad0.at(3usize, c));
-            v82 = V::neg_mul_add(v12, v112, v82);
-            v97 = V::mul_add(v5, v112, v97);
-            let mut v119 = V::mul(v3, v112);
-            v67 = V::mul_add(v14, v112, v67);
-            v119 = V::neg_mul_add(v7, v78, v119);
-            let grad_o_e3 = V::load(grad_o.at(3usize, c));
-            let mut v123 = V::mul(v39, grad_o_e3);
-            let w2 = V::load(param0.at(2usize, c));
-            let v125 = V::mul(w2, grad_o_e3);
-            v82 = V::mul_add(v22, v125, v82);
-            v68 = V::mul_add(v5, v125, v68);
-            let mut v131 = V::mul(v3, v125);
-            v67 = V::mul_add(v20, v125, v67);
-            v131 = V::neg_mul_add(v5, v62, v131);
-            let mut v134 = V::mul(V::mul(v7, v10), grad_o_e3);
+            let x_e1 = V::load(x.at(0usize, c));
+            let w0 = V::load(param0.at(0usize, c));
+            let x_e2 = V::load(x.at(1usize, c));
+            let x_e3 = V::load(x.at(2usize, c));
             let w1 = V::load(param0.at(1usize, c));
-            let v136 = V::mul(w1, grad_o_e3);
-            let mut v138 = V::mul(v7, v136);
-            v63 = V::mul_add(v10, v136, v63);
-            let grad_o_e2 = V::load(grad_o.at(2usize, c));
-            let v142 = V::mul(w2, grad_o_e2);
-            v123 = V::mul_add(v35, grad_o_e2, v123);
-            v63 = V::neg_mul_add(v22, v142, v63);
-            v68 = V::neg_mul_add(v7, v142, v68);
-            v67 = V::mul_add(v18, v142, v67);
-            v64 = V::mul_add(v3, v142, v64);
-            let v153 = V::mul(w1, grad_o_e2);
-            v134 = V::mul_add(V::mul(v5, v10), grad_o_e2, v134);
-            v82 = V::mul_add(v10, v153, v82);
-            v138 = V::mul_add(v5, v153, v138);
-            let grad_o_e1 = V::load(grad_o.at(1usize, c));
-            let v161 = V::mul(w2, grad_o_e1);
-            v123 = V::neg_mul_add(v31, grad_o_e1, v123);
-            // grad0[2] += (v3*v20 + v5*v22)*grad_o_e3 + (v3*v18 - v7*v22)*grad_o_e2 - (v5*v18 + v7*v20)*grad_o_e1
-            V::store(V::add(V::load(grad0.at(2usize, c)), v123), grad0.at(2usize, c));
-            v63 = V::neg_mul_add(v20, v161, v63);
-            v131 = V::neg_mul_add(v7, v161, v131);
-            v82 = V::neg_mul_add(v18, v161, v82);
-            v64 = V::neg_mul_add(v5, v161, v64);
-            let v172 = V::mul(w1, grad_o_e1);
-            v134 = V::mul_add(V::mul(v3, v10), grad_o_e1, v134);
-            // grad0[1] += v7*v10*grad_o_e3 + v5*v10*grad_o_e2 + v3*v10*grad_o_e1
-            V::store(V::add(V::load(grad0.at(1usize, c)), v134), grad0.at(1usize, c));
-            v67 = V::mul_add(v10, v172, v67);
-            v138 = V::mul_add(v3, v172, v138);
-            let grad_o_1 = V::load(grad_o.at(0usize, c));
-            // grad0[0] += (v7*v16 + v3*v12 + v5*v14)*grad_o_1
-            V::store(
-                V::add(V::load(grad0.at(0usize, c)), V::mul(v25, grad_o_1)),
-                grad0.at(0usize, c),
+            let w2 = V::load(param0.at(2usize, c));
+            let v14 = V::mul(x_e1, w2);
+            let v15 = V::mul(x_e2, w2);
+            let v16 = V::mul(x_e3, w2);
+            let w3 = V::load(param0.at(3usize, c));
+            let v18 = V::mul(x_e1, w3);
+            let v19 = V::mul(x_e2, w3);
+            let v20 = V::mul(x_e3, w3);
+            let w4 = V::load(param0.at(4usize, c));
+            let w5 = V::load(param0.at(5usize, c));
+            let t3_7 = V::load(t3.at(7usize, c));
+            let mut v30 = V::mul(V::mul(x_e3, w5), t3_7);
+            let mut v31 = V::mul(V::mul(x_e2, w5), t3_7);
+            let mut v32 = V::mul(V::mul(x_e1, w5), t3_7);
+            let t3_4 = V::load(t3.at(4usize, c));
+            let mut v34 = V::mul(V::mul(x_e3, w4), t3_4);
+            let t3_5 = V::load(t3.at(5usize, c));
+            v34 = V::neg_mul_add(V::mul(x_e2, w4), t3_5, v34);
+            let t3_6 = V::load(t3.at(6usize, c));
+            v34 = V::mul_add(V::mul(x_e1, w4), t3_6, v34);
+            // out0[7] = x_e3*w4*t3_4 - x_e2*w4*t3_5 + x_e1*w4*t3_6
+            V::store(v34, out0.at(7usize, c));
+            let mut v42 = V::mul(v20, t3_5);
+            let mut v43 = V::mul(v19, t3_6);
+            v42 = V::mul_add(v19, t3_4, v42);
+            v43 = V::mul_add(v18, t3_5, v43);
+            let mut v48 = V::mul(v18, t3_4);
+            v48 = V::neg_mul_add(v20, t3_6, v48);
+            let t3_2 = V::load(t3.at(2usize, c));
+            v32 = V::neg_mul_add(v16, t3_2, v32);
+            let t3_1 = V::load(t3.at(1usize, c));
+            v31 = V::mul_add(v16, t3_1, v31);
+            let t3_3 = V::load(t3.at(3usize, c));
+            v32 = V::mul_add(v15, t3_3, v32);
+            // out0[6] = x_e1*w5*t3_7 - v16*t3_2 + v15*t3_3
+            V::store(v32, out0.at(6usize, c));
+            v30 = V::neg_mul_add(v15, t3_1, v30);
+            // out0[5] = v14*t3_3 - (x_e2*w5*t3_7 + v16*t3_1)
+            V::store(V::mul_sub(v14, t3_3, v31), out0.at(5usize, c));
+            v30 = V::mul_add(v14, t3_2, v30);
+            // out0[4] = x_e3*w5*t3_7 - v15*t3_1 + v14*t3_2
+            V::store(v30, out0.at(4usize, c));
+            let mut v65 = V::mul(V::mul(x_e3, w1), t3_3);
+            v65 = V::mul_add(V::mul(x_e2, w1), t3_2, v65);
+            v65 = V::mul_add(V::mul(x_e1, w1), t3_1, v65);
+            let t3_0 = V::load(t3.at(0usize, c));
+            v43 = V::mul_add(V::mul(x_e3, w0), t3_0, v43);
+            // out0[3] = v19*t3_6 + v18*t3_5 + x_e3*w0*t3_0
+            V::store(v43, out0.at(3usize, c));
+            v48 = V::mul_add(V::mul(x_e2, w0), t3_0, v48);
+            // out0[2] = v18*t3_4 - v20*t3_6 + x_e2*w0*t3_0
+            V::store(v48, out0.at(2usize, c));
+            // out0[1] = x_e1*w0*t3_0 - (v20*t3_5 + v19*t3_4)
+            V::store(V::mul_sub(V::mul(x_e1, w0), t3_0, v42), out0.at(1usize, c));
+            v65 = V::mul_add(
+                V::mul(v1, V::load(t2.at(0usize, c))),
+                gate_slope::<V>(args.gate, V::load(y.at(0usize, c))),
+                v65,
             );
-            let v181 = V::mul(V::load(param0.at(0usize, c)), grad_o_1);
-            v63 = V::mul_add(v16, v181, v63);
-            v83 = V::mul_add(v7, v181, v83);
-            v82 = V::mul_add(v14, v181, v82);
-            v119 = V::mul_add(v5, v181, v119);
-            v67 = V::mul_add(v12, v181, v67);
-            let v193 = V::mul_sub(v3, v181, v97);
-            // out1[7] = v9*v110
-            V::store(V::mul(v9, v74), out1.at(7usize, c));
-            let mut v195 = V::mul(y_e123, v74);
-            // out1[6] = v9*v147
-            V::store(V::mul(v9, v68), out1.at(6usize, c));
-            v195 = V::mul_add(y_e23, v68, v195);
-            // out1[5] = v9*v166
-            V::store(V::mul(v9, v131), out1.at(5usize, c));
-            v195 = V::mul_add(y_e13, v131, v195);
-            // out1[4] = v9*v170
-            V::store(V::mul(v9, v64), out1.at(4usize, c));
-            v195 = V::mul_add(y_e12, v64, v195);
-            // out1[3] = v9*v185
-            V::store(V::mul(v9, v83), out1.at(3usize, c));
-            v195 = V::mul_add(y_e3, v83, v195);
-            // out1[2] = v9*v189
-            V::store(V::mul(v9, v119), out1.at(2usize, c));
-            v195 = V::mul_add(y_e2, v119, v195);
-            // out1[1] = v9*v193
-            V::store(V::mul(v9, v193), out1.at(1usize, c));
-            v195 = V::mul_add(y_e1, v193, v195);
-            let mut v214 = V::mul(v9, v138);
-            v195 = V::mul_add(y_1, v138, v195);
-            v214 = V::mul_add(v195, v217, v214);
-            // out1[0] = v9*v177 + (y_e123*v110 + y_e23*v147 + y_e13*v166 + y_e12*v170 + y_e3*v185 + y_e2*v189 + y_e1*v193 + y_1*v177)*gate'(y_1)
-            V::store(v214, out1.at(0usize, c));
-            // out0[2] = v1*(v18*v62 - v14*v78 - v12*v94 + v24*v105 + v10*v136 - v22*v142 - v20*v161 + v16*v181)
-            V::store(V::mul(v1, v63), out0.at(2usize, c));
-            // out0[1] = v1*(v16*v78 - v20*v62 - v24*v87 - v12*v112 + v22*v125 + v10*v153 - v18*v161 + v14*v181)
-            V::store(V::mul(v1, v82), out0.at(1usize, c));
-            // out0[0] = v1*(v22*v62 + v24*v72 + v16*v94 + v14*v112 + v20*v125 + v18*v142 + v10*v172 + v12*v181)
-            V::store(V::mul(v1, v67), out0.at(0usize, c));
+            // out0[0] = x_e3*w1*t3_3 + x_e2*w1*t3_2 + x_e1*w1*t3_1 + v1*t2_0*gate'(y_1)
+            V::store(v65, out0.at(0usize, c));
         }
     }
 }
-pub(super) static SGP_3: Stage = stage!(sgp_3);
+pub(super) static SGP_9: Stage = stage!(sgp_9);
+/// From `y`, cut 3, `x`, `w` to `grad_x`, `grad_w`: adjoint of o = weighted_product(w, gate(x), gate(y)).
+///
+/// From `sgp_grad` of Cl(3,0,0).
+#[inline(always)]
+unsafe fn sgp_10<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
+    // SAFETY: the caller keeps the contract of `StageArgs`; the tier runs on this CPU.
+    unsafe {
+        let y = args.inputs[0];
+        let t3 = args.inputs[1];
+        let x = args.inputs[2];
+        let out0 = args.outputs[0];
+        let param0 = args.params[0];
+        let grad0 = args.param_grads[0];
+        for group in 0..args.groups {
+            let c = group * V::LANES;
+            y.prefetch::<8usize>(c);
+            t3.prefetch::<8usize>(c);
+            x.prefetch::<3usize>(c);
+            let y_e12 = V::load(y.at(4usize, c));
+            let t3_7 = V::load(t3.at(7usize, c));
+            let v2 = V::mul(y_e12, t3_7);
+            let w5 = V::load(param0.at(5usize, c));
+            let mut v4 = V::mul(w5, v2);
+            let x_e3 = V::load(x.at(2usize, c));
+            let mut v6 = V::mul(x_e3, v2);
+            let y_e13 = V::load(y.at(5usize, c));
+            let v8 = V::mul(y_e13, t3_7);
+            let mut v9 = V::mul(w5, v8);
+            let x_e2 = V::load(x.at(1usize, c));
+            v6 = V::neg_mul_add(x_e2, v8, v6);
+            let y_e23 = V::load(y.at(6usize, c));
+            let v14 = V::mul(y_e23, t3_7);
+            let mut v15 = V::mul(w5, v14);
+            let x_e1 = V::load(x.at(0usize, c));
+            v6 = V::mul_add(x_e1, v14, v6);
+            // grad0[5] += x_e3*v2 - x_e2*v8 + x_e1*v14
+            V::store(V::add(V::load(grad0.at(5usize, c)), v6), grad0.at(5usize, c));
+            let y_e123 = V::load(y.at(7usize, c));
+            let t3_4 = V::load(t3.at(4usize, c));
+            let v21 = V::mul(y_e123, t3_4);
+            let w4 = V::load(param0.at(4usize, c));
+            let mut v24 = V::mul(x_e3, v21);
+            v4 = V::mul_add(w4, v21, v4);
+            let t3_5 = V::load(t3.at(5usize, c));
+            let v27 = V::mul(y_e123, t3_5);
+            v9 = V::mul_add(w4, v27, v9);
+            v24 = V::neg_mul_add(x_e2, v27, v24);
+            let t3_6 = V::load(t3.at(6usize, c));
+            let v33 = V::mul(y_e123, t3_6);
+            v15 = V::mul_add(w4, v33, v15);
+            v24 = V::mul_add(x_e1, v33, v24);
+            // grad0[4] += x_e3*v21 - x_e2*v27 + x_e1*v33
+            V::store(V::add(V::load(grad0.at(4usize, c)), v24), grad0.at(4usize, c));
+            let y_e2 = V::load(y.at(2usize, c));
+            let mut v39 = V::mul(y_e2, t3_6);
+            let y_e1 = V::load(y.at(1usize, c));
+            v39 = V::mul_add(y_e1, t3_5, v39);
+            let w3 = V::load(param0.at(3usize, c));
+            v4 = V::neg_mul_add(w3, v39, v4);
+            let y_e3 = V::load(y.at(3usize, c));
+            let mut v48 = V::mul(y_e3, t3_6);
+            v48 = V::neg_mul_add(y_e1, t3_4, v48);
+            let mut v52 = V::mul(x_e2, v48);
+            let mut v53 = V::mul_sub(w3, v48, v9);
+            v52 = V::neg_mul_add(x_e3, v39, v52);
+            let mut v55 = V::mul(y_e3, t3_5);
+            v55 = V::mul_add(y_e2, t3_4, v55);
+            v15 = V::mul_add(w3, v55, v15);
+            v52 = V::mul_add(x_e1, v55, v52);
+            // grad0[3] += x_e2*v50 - x_e3*v42 + x_e1*v57
+            V::store(V::add(V::load(grad0.at(3usize, c)), v52), grad0.at(3usize, c));
+            let t3_2 = V::load(t3.at(2usize, c));
+            let mut v63 = V::mul(y_e23, t3_2);
+            let t3_1 = V::load(t3.at(1usize, c));
+            v63 = V::mul_add(y_e13, t3_1, v63);
+            let w2 = V::load(param0.at(2usize, c));
+            v4 = V::neg_mul_add(w2, v63, v4);
+            let t3_3 = V::load(t3.at(3usize, c));
+            let mut v72 = V::mul(y_e23, t3_3);
+            v72 = V::neg_mul_add(y_e12, t3_1, v72);
+            let mut v76 = V::mul(x_e2, v72);
+            v53 = V::mul_add(w2, v72, v53);
+            v76 = V::neg_mul_add(x_e3, v63, v76);
+            let mut v79 = V::mul(y_e13, t3_3);
+            v79 = V::mul_add(y_e12, t3_2, v79);
+            v15 = V::mul_add(w2, v79, v15);
+            v76 = V::mul_add(x_e1, v79, v76);
+            // grad0[2] += x_e2*v74 - x_e3*v66 + x_e1*v81
+            V::store(V::add(V::load(grad0.at(2usize, c)), v76), grad0.at(2usize, c));
+            let y_1 = V::load(y.at(0usize, c));
+            let v87 = V::mul(y_1, t3_3);
+            let w1 = V::load(param0.at(1usize, c));
+            let mut v90 = V::mul(x_e3, v87);
+            v4 = V::mul_add(w1, v87, v4);
+            let v92 = V::mul(y_1, t3_2);
+            v53 = V::mul_add(w1, v92, v53);
+            v90 = V::mul_add(x_e2, v92, v90);
+            let v97 = V::mul(y_1, t3_1);
+            v15 = V::mul_add(w1, v97, v15);
+            v90 = V::mul_add(x_e1, v97, v90);
+            // grad0[1] += x_e3*v87 + x_e2*v92 + x_e1*v97
+            V::store(V::add(V::load(grad0.at(1usize, c)), v90), grad0.at(1usize, c));
+            let t3_0 = V::load(t3.at(0usize, c));
+            let v103 = V::mul(y_e3, t3_0);
+            let w0 = V::load(param0.at(0usize, c));
+            let mut v106 = V::mul(x_e3, v103);
+            v4 = V::mul_add(w0, v103, v4);
+            // out0[2] = w5*v2 + w4*v21 - w3*v42 - w2*v66 + w1*v87 + w0*v103
+            V::store(v4, out0.at(2usize, c));
+            let v108 = V::mul(y_e2, t3_0);
+            v53 = V::mul_add(w0, v108, v53);
+            // out0[1] = w3*v50 - (w5*v8 + w4*v27) + w2*v74 + w1*v92 + w0*v108
+            V::store(v53, out0.at(1usize, c));
+            v106 = V::mul_add(x_e2, v108, v106);
+            let v113 = V::mul(y_e1, t3_0);
+            v15 = V::mul_add(w0, v113, v15);
+            // out0[0] = w5*v14 + w4*v33 + w3*v57 + w2*v81 + w1*v97 + w0*v113
+            V::store(v15, out0.at(0usize, c));
+            v106 = V::mul_add(x_e1, v113, v106);
+            // grad0[0] += x_e3*v103 + x_e2*v108 + x_e1*v113
+            V::store(V::add(V::load(grad0.at(0usize, c)), v106), grad0.at(0usize, c));
+        }
+    }
+}
+pub(super) static SGP_10: Stage = stage!(sgp_10);
 /// `o = weighted_product(w, gate(x), gate(y))`, grades 1 and 0,1,2,3.
 ///
-/// Forward: 66 flops per lane (49 multiplications, 16 additions).
-/// Backward: 202 flops per lane (131 multiplications, 69 additions).
+/// Forward: 68 flops per lane (51 multiplications, 16 additions).
+/// Backward: 226 flops per lane (145 multiplications, 79 additions).
 pub(super) static SGP_PROGRAM_1: Program = Program {
     name: "sgp",
     formula: "o = weighted_product(w, gate(x), gate(y))",
@@ -946,15 +1206,33 @@ pub(super) static SGP_PROGRAM_1: Program = Program {
     params: &[("w", 6usize)],
     output_components: 8usize,
     forward: Plan {
-        cuts: &[],
+        cuts: &[8usize, 1],
         row_sums: 0usize,
         saved_row_sums: 0usize,
         stages: &[
             StageCall {
-                stage: &super::sgp::SGP_2,
+                stage: &super::sgp::SGP_7,
                 inputs: &[Slot::External(0usize), Slot::External(1usize)],
-                outputs: &[Slot::External(0usize)],
+                outputs: &[Slot::Cut(0usize)],
                 params: &[0],
+                param_grads: &[],
+                rows: &[],
+                row_sums: &[],
+            },
+            StageCall {
+                stage: &super::sgp::SGP_8,
+                inputs: &[Slot::External(1usize)],
+                outputs: &[Slot::Cut(1usize)],
+                params: &[],
+                param_grads: &[],
+                rows: &[],
+                row_sums: &[],
+            },
+            StageCall {
+                stage: &super::sgp::SGP_2,
+                inputs: &[Slot::Cut(0usize), Slot::Cut(1usize)],
+                outputs: &[Slot::External(0usize)],
+                params: &[],
                 param_grads: &[],
                 rows: &[],
                 row_sums: &[],
@@ -962,18 +1240,68 @@ pub(super) static SGP_PROGRAM_1: Program = Program {
         ],
     },
     backward: Plan {
-        cuts: &[],
+        cuts: &[8usize, 1usize, 1usize, 8],
         row_sums: 0usize,
         saved_row_sums: 0usize,
         stages: &[
             StageCall {
+                stage: &super::sgp::SGP_7,
+                inputs: &[Slot::External(0usize), Slot::External(1usize)],
+                outputs: &[Slot::Cut(0usize)],
+                params: &[0],
+                param_grads: &[],
+                rows: &[],
+                row_sums: &[],
+            },
+            StageCall {
+                stage: &super::sgp::SGP_8,
+                inputs: &[Slot::External(1usize)],
+                outputs: &[Slot::Cut(1usize)],
+                params: &[],
+                param_grads: &[],
+                rows: &[],
+                row_sums: &[],
+            },
+            StageCall {
                 stage: &super::sgp::SGP_3,
+                inputs: &[Slot::Cut(0usize), Slot::External(2usize)],
+                outputs: &[Slot::Cut(2usize)],
+                params: &[],
+                param_grads: &[],
+                rows: &[],
+                row_sums: &[],
+            },
+            StageCall {
+                stage: &super::sgp::SGP_4,
+                inputs: &[Slot::Cut(1usize), Slot::External(2usize)],
+                outputs: &[Slot::Cut(3usize)],
+                params: &[],
+                param_grads: &[],
+                rows: &[],
+                row_sums: &[],
+            },
+            StageCall {
+                stage: &super::sgp::SGP_9,
                 inputs: &[
                     Slot::External(0usize),
+                    Slot::Cut(3usize),
+                    Slot::Cut(2usize),
                     Slot::External(1usize),
-                    Slot::External(2usize),
                 ],
-                outputs: &[Slot::External(0usize), Slot::External(1usize)],
+                outputs: &[Slot::External(1usize)],
+                params: &[0],
+                param_grads: &[],
+                rows: &[],
+                row_sums: &[],
+            },
+            StageCall {
+                stage: &super::sgp::SGP_10,
+                inputs: &[
+                    Slot::External(1usize),
+                    Slot::Cut(3usize),
+                    Slot::External(0usize),
+                ],
+                outputs: &[Slot::External(0usize)],
                 params: &[0],
                 param_grads: &[0],
                 rows: &[],
@@ -981,295 +1309,329 @@ pub(super) static SGP_PROGRAM_1: Program = Program {
             },
         ],
     },
-    flops: [66usize, 202],
+    flops: [68usize, 226],
 };
-/// From `x`, `y`, `w` to `o`: o = weighted_product(w, gate(x), gate(y)).
+/// From `x`, `y`, `w` to cut 0: o = weighted_product(w, gate(x), gate(y)).
 ///
 /// From `sgp` of Cl(3,0,0).
 #[inline(always)]
-unsafe fn sgp_4<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
+unsafe fn sgp_11<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
     // SAFETY: the caller keeps the contract of `StageArgs`; the tier runs on this CPU.
     unsafe {
         let x = args.inputs[0];
         let y = args.inputs[1];
         let out0 = args.outputs[0];
         let param0 = args.params[0];
-        let c0e0 = V::from_f64(0f64);
-        let v18 = gate::<V>(args.gate, c0e0);
         for group in 0..args.groups {
             let c = group * V::LANES;
             x.prefetch::<8usize>(c);
             y.prefetch::<3usize>(c);
-            let x_1 = V::load(x.at(0usize, c));
-            let v1 = gate::<V>(args.gate, x_1);
-            let v2 = V::mul(x_1, v1);
-            let v4 = V::mul(V::load(x.at(1usize, c)), v1);
-            let v6 = V::mul(V::load(x.at(2usize, c)), v1);
-            let v8 = V::mul(V::load(x.at(3usize, c)), v1);
-            let v10 = V::mul(V::load(x.at(4usize, c)), v1);
-            let v12 = V::mul(V::load(x.at(5usize, c)), v1);
-            let v14 = V::mul(V::load(x.at(6usize, c)), v1);
-            let v16 = V::mul(V::load(x.at(7usize, c)), v1);
-            let v20 = V::mul(V::load(y.at(0usize, c)), v18);
-            let v22 = V::mul(V::load(y.at(1usize, c)), v18);
-            let v24 = V::mul(V::load(y.at(2usize, c)), v18);
-            let mut v25 = V::mul(v4, v20);
-            v25 = V::mul_add(v6, v22, v25);
-            v25 = V::mul_add(v8, v24, v25);
-            // out0[0] = w1*(v8*v24 + v4*v20 + v6*v22)
-            V::store(V::mul(V::load(param0.at(1usize, c)), v25), out0.at(0usize, c));
-            let w0 = V::load(param0.at(0usize, c));
-            let mut v34 = V::mul(w0, V::mul(v2, v20));
-            let mut v35 = V::mul(v10, v22);
-            v35 = V::mul_add(v12, v24, v35);
-            let w3 = V::load(param0.at(3usize, c));
-            v34 = V::mul_add(w3, v35, v34);
-            // out0[1] = w0*v2*v20 + w3*(v10*v22 + v12*v24)
-            V::store(v34, out0.at(1usize, c));
-            let mut v42 = V::mul(w0, V::mul(v2, v22));
-            let mut v44 = V::mul(v14, v24);
-            v44 = V::neg_mul_add(v10, v20, v44);
-            v42 = V::mul_add(w3, v44, v42);
-            // out0[2] = w0*v2*v22 + w3*(v14*v24 - v10*v20)
-            V::store(v42, out0.at(2usize, c));
-            let mut v49 = V::mul(w0, V::mul(v2, v24));
-            let mut v50 = V::mul(v12, v20);
-            v50 = V::mul_add(v14, v22, v50);
-            v49 = V::neg_mul_add(w3, v50, v49);
-            // out0[3] = w0*v2*v24 - w3*(v12*v20 + v14*v22)
-            V::store(v49, out0.at(3usize, c));
-            let mut v55 = V::mul(v4, v22);
-            v55 = V::neg_mul_add(v6, v20, v55);
+            let v2 = V::mul(V::load(x.at(0usize, c)), V::load(param0.at(0usize, c)));
+            let y_e1 = V::load(y.at(0usize, c));
+            let mut v4 = V::mul(y_e1, v2);
+            let y_e2 = V::load(y.at(1usize, c));
+            let mut v6 = V::mul(y_e2, v2);
+            let y_e3 = V::load(y.at(2usize, c));
+            let mut v8 = V::mul(y_e3, v2);
+            let x_e1 = V::load(x.at(1usize, c));
+            let w1 = V::load(param0.at(1usize, c));
+            let mut v12 = V::mul(y_e1, V::mul(x_e1, w1));
+            let x_e2 = V::load(x.at(2usize, c));
+            v12 = V::mul_add(y_e2, V::mul(x_e2, w1), v12);
+            let x_e3 = V::load(x.at(3usize, c));
+            v12 = V::mul_add(y_e3, V::mul(x_e3, w1), v12);
+            // out0[0] = y_e1*x_e1*w1 + y_e2*x_e2*w1 + y_e3*x_e3*w1
+            V::store(v12, out0.at(0usize, c));
             let w2 = V::load(param0.at(2usize, c));
-            let mut v59 = V::mul(w2, v55);
-            let w5 = V::load(param0.at(5usize, c));
-            v59 = V::mul_add(w5, V::mul(v16, v24), v59);
-            // out0[4] = w2*(v4*v22 - v6*v20) + w5*v16*v24
-            V::store(v59, out0.at(4usize, c));
-            let mut v64 = V::mul(v4, v24);
-            v64 = V::neg_mul_add(v8, v20, v64);
-            let mut v67 = V::mul(w2, v64);
-            v67 = V::neg_mul_add(w5, V::mul(v16, v22), v67);
-            // out0[5] = w2*(v4*v24 - v8*v20) - w5*v16*v22
-            V::store(v67, out0.at(5usize, c));
-            let mut v71 = V::mul(v6, v24);
-            v71 = V::neg_mul_add(v8, v22, v71);
-            let mut v74 = V::mul(w2, v71);
-            v74 = V::mul_add(w5, V::mul(v16, v20), v74);
-            // out0[6] = w2*(v6*v24 - v8*v22) + w5*v16*v20
-            V::store(v74, out0.at(6usize, c));
-            let mut v78 = V::mul(v10, v24);
-            v78 = V::neg_mul_add(v12, v22, v78);
-            v78 = V::mul_add(v14, v20, v78);
-            // out0[7] = w4*(v14*v20 + v10*v24 - v12*v22)
-            V::store(V::mul(V::load(param0.at(4usize, c)), v78), out0.at(7usize, c));
+            let v22 = V::mul(x_e1, w2);
+            let mut v23 = V::mul(y_e2, v22);
+            let mut v24 = V::mul(y_e3, v22);
+            let v25 = V::mul(x_e2, w2);
+            v23 = V::neg_mul_add(y_e1, v25, v23);
+            let mut v28 = V::mul(y_e3, v25);
+            let v29 = V::mul(x_e3, w2);
+            v24 = V::neg_mul_add(y_e1, v29, v24);
+            v28 = V::neg_mul_add(y_e2, v29, v28);
+            let x_e12 = V::load(x.at(4usize, c));
+            let w3 = V::load(param0.at(3usize, c));
+            let v36 = V::mul(x_e12, w3);
+            v6 = V::neg_mul_add(y_e1, v36, v6);
+            v4 = V::mul_add(y_e2, v36, v4);
+            let x_e13 = V::load(x.at(5usize, c));
+            let v42 = V::mul(x_e13, w3);
+            v8 = V::neg_mul_add(y_e1, v42, v8);
+            v4 = V::mul_add(y_e3, v42, v4);
+            // out0[1] = y_e1*v2 + y_e2*v36 + y_e3*v42
+            V::store(v4, out0.at(1usize, c));
+            let x_e23 = V::load(x.at(6usize, c));
+            let v48 = V::mul(x_e23, w3);
+            v8 = V::neg_mul_add(y_e2, v48, v8);
+            // out0[3] = y_e3*v2 - y_e1*v42 - y_e2*v48
+            V::store(v8, out0.at(3usize, c));
+            v6 = V::mul_add(y_e3, v48, v6);
+            // out0[2] = y_e2*v2 - y_e1*v36 + y_e3*v48
+            V::store(v6, out0.at(2usize, c));
+            let w4 = V::load(param0.at(4usize, c));
+            let mut v55 = V::mul(y_e3, V::mul(x_e12, w4));
+            v55 = V::neg_mul_add(y_e2, V::mul(x_e13, w4), v55);
+            v55 = V::mul_add(y_e1, V::mul(x_e23, w4), v55);
+            // out0[7] = y_e3*x_e12*w4 - y_e2*x_e13*w4 + y_e1*x_e23*w4
+            V::store(v55, out0.at(7usize, c));
+            let v64 = V::mul(V::load(x.at(7usize, c)), V::load(param0.at(5usize, c)));
+            v28 = V::mul_add(y_e1, v64, v28);
+            // out0[6] = y_e3*v25 - y_e2*v29 + y_e1*v64
+            V::store(v28, out0.at(6usize, c));
+            v24 = V::neg_mul_add(y_e2, v64, v24);
+            // out0[5] = y_e3*v22 - y_e1*v29 - y_e2*v64
+            V::store(v24, out0.at(5usize, c));
+            v23 = V::mul_add(y_e3, v64, v23);
+            // out0[4] = y_e2*v22 - y_e1*v25 + y_e3*v64
+            V::store(v23, out0.at(4usize, c));
         }
     }
 }
-pub(super) static SGP_4: Stage = stage!(sgp_4);
-/// From `x`, `y`, `grad_o`, `w` to `grad_x`, `grad_y`, `grad_w`: adjoint of o = weighted_product(w, gate(x), gate(y)).
+pub(super) static SGP_11: Stage = stage!(sgp_11);
+/// From `x` to cut 1: o = weighted_product(w, gate(x), gate(y)).
+///
+/// From `sgp` of Cl(3,0,0).
+#[inline(always)]
+unsafe fn sgp_12<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
+    // SAFETY: the caller keeps the contract of `StageArgs`; the tier runs on this CPU.
+    unsafe {
+        let x = args.inputs[0];
+        let out0 = args.outputs[0];
+        let c0e0 = V::from_f64(0f64);
+        let v3 = gate::<V>(args.gate, c0e0);
+        for group in 0..args.groups {
+            let c = group * V::LANES;
+            x.prefetch::<8usize>(c);
+            // out0[0] = gate(x_1)*v3
+            V::store(
+                V::mul(gate::<V>(args.gate, V::load(x.at(0usize, c))), v3),
+                out0.at(0usize, c),
+            );
+        }
+    }
+}
+pub(super) static SGP_12: Stage = stage!(sgp_12);
+/// From `x`, cut 3, `w` to `grad_y`: adjoint of o = weighted_product(w, gate(x), gate(y)).
 ///
 /// From `sgp_grad` of Cl(3,0,0).
 #[inline(always)]
-unsafe fn sgp_5<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
+unsafe fn sgp_13<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
     // SAFETY: the caller keeps the contract of `StageArgs`; the tier runs on this CPU.
     unsafe {
         let x = args.inputs[0];
-        let y = args.inputs[1];
-        let grad_o = args.inputs[2];
+        let t3 = args.inputs[1];
         let out0 = args.outputs[0];
-        let out1 = args.outputs[1];
         let param0 = args.params[0];
-        let grad0 = args.param_grads[0];
-        let c0e0 = V::from_f64(0f64);
-        let v18 = gate::<V>(args.gate, c0e0);
         for group in 0..args.groups {
             let c = group * V::LANES;
             x.prefetch::<8usize>(c);
-            y.prefetch::<3usize>(c);
-            grad_o.prefetch::<8usize>(c);
-            let x_1 = V::load(x.at(0usize, c));
-            let (v1, v220) = gate_and_slope::<V>(args.gate, x_1);
-            let v2 = V::mul(x_1, v1);
+            t3.prefetch::<8usize>(c);
+            let v2 = V::mul(V::load(x.at(0usize, c)), V::load(param0.at(0usize, c)));
             let x_e1 = V::load(x.at(1usize, c));
-            let v4 = V::mul(x_e1, v1);
+            let w1 = V::load(param0.at(1usize, c));
             let x_e2 = V::load(x.at(2usize, c));
-            let v6 = V::mul(x_e2, v1);
             let x_e3 = V::load(x.at(3usize, c));
-            let v8 = V::mul(x_e3, v1);
-            let x_e12 = V::load(x.at(4usize, c));
-            let v10 = V::mul(x_e12, v1);
-            let x_e13 = V::load(x.at(5usize, c));
-            let v12 = V::mul(x_e13, v1);
-            let x_e23 = V::load(x.at(6usize, c));
-            let v14 = V::mul(x_e23, v1);
-            let x_e123 = V::load(x.at(7usize, c));
-            let v16 = V::mul(x_e123, v1);
-            let v20 = V::mul(V::load(y.at(0usize, c)), v18);
-            let v22 = V::mul(V::load(y.at(1usize, c)), v18);
-            let v24 = V::mul(V::load(y.at(2usize, c)), v18);
-            let mut v25 = V::mul(v4, v20);
-            v25 = V::mul_add(v6, v22, v25);
-            v25 = V::mul_add(v8, v24, v25);
-            let mut v31 = V::mul(v10, v22);
-            v31 = V::mul_add(v12, v24, v31);
-            let mut v36 = V::mul(v14, v24);
-            v36 = V::neg_mul_add(v10, v20, v36);
-            let mut v39 = V::mul(v12, v20);
-            v39 = V::mul_add(v14, v22, v39);
-            let mut v42 = V::mul(v4, v22);
-            v42 = V::neg_mul_add(v6, v20, v42);
-            let mut v46 = V::mul(v4, v24);
-            v46 = V::neg_mul_add(v8, v20, v46);
-            let mut v50 = V::mul(v6, v24);
-            v50 = V::neg_mul_add(v8, v22, v50);
-            let mut v54 = V::mul(v10, v24);
-            v54 = V::neg_mul_add(v12, v22, v54);
-            v54 = V::mul_add(v14, v20, v54);
-            let grad_o_e123 = V::load(grad_o.at(7usize, c));
-            // grad0[4] += (v14*v20 + v10*v24 - v12*v22)*grad_o_e123
-            V::store(
-                V::add(V::load(grad0.at(4usize, c)), V::mul(v54, grad_o_e123)),
-                grad0.at(4usize, c),
-            );
-            let v62 = V::mul(V::load(param0.at(4usize, c)), grad_o_e123);
-            let mut v63 = V::mul(v20, v62);
-            let mut v64 = V::mul(v14, v62);
-            let mut v65 = V::mul(v22, v62);
-            let mut v66 = V::mul(v12, v62);
-            let mut v67 = V::mul(v24, v62);
-            let mut v68 = V::mul(v10, v62);
-            let grad_o_e23 = V::load(grad_o.at(6usize, c));
-            let mut v70 = V::mul(V::mul(v16, v20), grad_o_e23);
-            let w5 = V::load(param0.at(5usize, c));
-            let v72 = V::mul(w5, grad_o_e23);
-            let mut v73 = V::mul(v20, v72);
-            v64 = V::mul_add(v16, v72, v64);
-            let mut v76 = V::mul(v50, grad_o_e23);
             let w2 = V::load(param0.at(2usize, c));
-            let v78 = V::mul(w2, grad_o_e23);
-            let mut v79 = V::mul(v22, v78);
-            v66 = V::mul_add(v8, v78, v66);
-            let mut v82 = V::mul(v24, v78);
-            v68 = V::mul_add(v6, v78, v68);
-            let grad_o_e13 = V::load(grad_o.at(5usize, c));
-            let v87 = V::mul(w5, grad_o_e13);
-            v70 = V::neg_mul_add(V::mul(v16, v22), grad_o_e13, v70);
-            v73 = V::neg_mul_add(v22, v87, v73);
-            v66 = V::mul_add(v16, v87, v66);
-            let v94 = V::mul(w2, grad_o_e13);
-            v76 = V::mul_add(v46, grad_o_e13, v76);
-            v79 = V::mul_add(v20, v94, v79);
-            v64 = V::neg_mul_add(v8, v94, v64);
-            let mut v100 = V::mul(v24, v94);
-            v68 = V::mul_add(v4, v94, v68);
-            let grad_o_e12 = V::load(grad_o.at(4usize, c));
-            let v105 = V::mul(w5, grad_o_e12);
-            v70 = V::mul_add(V::mul(v16, v24), grad_o_e12, v70);
-            // grad0[5] += v16*v20*grad_o_e23 - v16*v22*grad_o_e13 + v16*v24*grad_o_e12
-            V::store(V::add(V::load(grad0.at(5usize, c)), v70), grad0.at(5usize, c));
-            v73 = V::mul_add(v24, v105, v73);
-            v68 = V::mul_add(v16, v105, v68);
-            let v112 = V::mul(w2, grad_o_e12);
-            v76 = V::mul_add(v42, grad_o_e12, v76);
-            // grad0[2] += (v6*v24 - v8*v22)*grad_o_e23 + (v4*v24 - v8*v20)*grad_o_e13 + (v4*v22 - v6*v20)*grad_o_e12
-            V::store(V::add(V::load(grad0.at(2usize, c)), v76), grad0.at(2usize, c));
-            v82 = V::neg_mul_add(v20, v112, v82);
-            v64 = V::neg_mul_add(v6, v112, v64);
-            v100 = V::mul_add(v22, v112, v100);
-            let mut v121 = V::mul_sub(v4, v112, v66);
-            let grad_o_e3 = V::load(grad_o.at(3usize, c));
+            let v11 = V::mul(x_e1, w2);
+            let v12 = V::mul(x_e2, w2);
+            let v13 = V::mul(x_e3, w2);
+            let x_e12 = V::load(x.at(4usize, c));
             let w3 = V::load(param0.at(3usize, c));
-            let v125 = V::mul(w3, grad_o_e3);
-            v63 = V::neg_mul_add(v22, v125, v63);
-            v121 = V::neg_mul_add(v14, v125, v121);
-            v65 = V::mul_add(v20, v125, v65);
-            v64 = V::neg_mul_add(v12, v125, v64);
-            let mut v134 = V::mul(V::mul(v2, v24), grad_o_e3);
-            let w0 = V::load(param0.at(0usize, c));
-            let v136 = V::mul(w0, grad_o_e3);
-            let mut v137 = V::mul(v24, v136);
-            v68 = V::mul_add(v2, v136, v68);
-            let grad_o_e2 = V::load(grad_o.at(2usize, c));
-            let mut v141 = V::mul(v36, grad_o_e2);
-            let v142 = V::mul(w3, grad_o_e2);
-            v141 = V::neg_mul_add(v39, grad_o_e3, v141);
-            v63 = V::mul_add(v24, v142, v63);
-            v68 = V::mul_add(v14, v142, v68);
-            v67 = V::neg_mul_add(v20, v142, v67);
-            v64 = V::neg_mul_add(v10, v142, v64);
-            let v153 = V::mul(w0, grad_o_e2);
-            v134 = V::mul_add(V::mul(v2, v22), grad_o_e2, v134);
-            v137 = V::mul_add(v22, v153, v137);
-            v121 = V::mul_add(v2, v153, v121);
-            let grad_o_e1 = V::load(grad_o.at(1usize, c));
-            let v161 = V::mul(w3, grad_o_e1);
-            v141 = V::mul_add(v31, grad_o_e1, v141);
-            // grad0[3] += (v14*v24 - v10*v20)*grad_o_e2 - (v12*v20 + v14*v22)*grad_o_e3 + (v10*v22 + v12*v24)*grad_o_e1
-            V::store(V::add(V::load(grad0.at(3usize, c)), v141), grad0.at(3usize, c));
-            let v165 = V::mul_sub(v24, v161, v65);
-            v68 = V::mul_add(v12, v161, v68);
-            v67 = V::mul_add(v22, v161, v67);
-            v121 = V::mul_add(v10, v161, v121);
-            let v172 = V::mul(w0, grad_o_e1);
-            v134 = V::mul_add(V::mul(v2, v20), grad_o_e1, v134);
-            // grad0[0] += v2*v24*grad_o_e3 + v2*v22*grad_o_e2 + v2*v20*grad_o_e1
-            V::store(V::add(V::load(grad0.at(0usize, c)), v134), grad0.at(0usize, c));
-            v137 = V::mul_add(v20, v172, v137);
-            v64 = V::mul_add(v2, v172, v64);
-            let grad_o_1 = V::load(grad_o.at(0usize, c));
-            // grad0[1] += (v8*v24 + v4*v20 + v6*v22)*grad_o_1
-            V::store(
-                V::add(V::load(grad0.at(1usize, c)), V::mul(v25, grad_o_1)),
-                grad0.at(1usize, c),
-            );
-            let v181 = V::mul(V::load(param0.at(1usize, c)), grad_o_1);
-            let v184 = V::mul_sub(v24, v181, v79);
-            v68 = V::mul_add(v8, v181, v68);
-            v82 = V::mul_add(v22, v181, v82);
-            v121 = V::mul_add(v6, v181, v121);
-            v100 = V::mul_add(v20, v181, v100);
-            v64 = V::mul_add(v4, v181, v64);
-            // out1[2] = v18*(v10*v62 + v6*v78 + v4*v94 + v16*v105 + v2*v136 + v14*v142 + v12*v161 + v8*v181)
-            V::store(V::mul(v18, v68), out1.at(2usize, c));
-            // out1[1] = v18*(v4*v112 - (v12*v62 + v8*v78 + v16*v87) - v14*v125 + v2*v153 + v10*v161 + v6*v181)
-            V::store(V::mul(v18, v121), out1.at(1usize, c));
-            // out1[0] = v18*(v14*v62 + v16*v72 - v8*v94 - v6*v112 - v12*v125 - v10*v142 + v2*v172 + v4*v181)
-            V::store(V::mul(v18, v64), out1.at(0usize, c));
-            // out0[7] = v1*v109
-            V::store(V::mul(v1, v73), out0.at(7usize, c));
-            let mut v198 = V::mul(x_e123, v73);
-            // out0[6] = v1*v146
-            V::store(V::mul(v1, v63), out0.at(6usize, c));
-            v198 = V::mul_add(x_e23, v63, v198);
-            // out0[5] = v1*v165
-            V::store(V::mul(v1, v165), out0.at(5usize, c));
-            v198 = V::mul_add(x_e13, v165, v198);
-            // out0[4] = v1*v169
-            V::store(V::mul(v1, v67), out0.at(4usize, c));
-            v198 = V::mul_add(x_e12, v67, v198);
-            // out0[3] = v1*v184
-            V::store(V::mul(v1, v184), out0.at(3usize, c));
-            v198 = V::mul_add(x_e3, v184, v198);
-            // out0[2] = v1*v188
-            V::store(V::mul(v1, v82), out0.at(2usize, c));
-            v198 = V::mul_add(x_e2, v82, v198);
-            // out0[1] = v1*v192
-            V::store(V::mul(v1, v100), out0.at(1usize, c));
-            v198 = V::mul_add(x_e1, v100, v198);
-            let mut v217 = V::mul(v1, v137);
-            v198 = V::mul_add(x_1, v137, v198);
-            v217 = V::mul_add(v198, v220, v217);
-            // out0[0] = v1*v176 + (x_e123*v109 + x_e23*v146 + x_e13*v165 + x_e12*v169 + x_e3*v184 + x_e2*v188 + x_e1*v192 + x_1*v176)*gate'(x_1)
-            V::store(v217, out0.at(0usize, c));
+            let v16 = V::mul(x_e12, w3);
+            let x_e13 = V::load(x.at(5usize, c));
+            let v18 = V::mul(x_e13, w3);
+            let x_e23 = V::load(x.at(6usize, c));
+            let v20 = V::mul(x_e23, w3);
+            let w4 = V::load(param0.at(4usize, c));
+            let v27 = V::mul(V::load(x.at(7usize, c)), V::load(param0.at(5usize, c)));
+            let t3_4 = V::load(t3.at(4usize, c));
+            let mut v29 = V::mul(v27, t3_4);
+            let t3_5 = V::load(t3.at(5usize, c));
+            let mut v31 = V::mul(v27, t3_5);
+            let t3_6 = V::load(t3.at(6usize, c));
+            let mut v33 = V::mul(v27, t3_6);
+            let t3_7 = V::load(t3.at(7usize, c));
+            v33 = V::mul_add(V::mul(x_e23, w4), t3_7, v33);
+            v31 = V::mul_add(V::mul(x_e13, w4), t3_7, v31);
+            v29 = V::mul_add(V::mul(x_e12, w4), t3_7, v29);
+            let t3_2 = V::load(t3.at(2usize, c));
+            v29 = V::mul_add(v20, t3_2, v29);
+            let t3_3 = V::load(t3.at(3usize, c));
+            v31 = V::mul_add(v20, t3_3, v31);
+            let t3_1 = V::load(t3.at(1usize, c));
+            v29 = V::mul_add(v18, t3_1, v29);
+            v33 = V::neg_mul_add(v18, t3_3, v33);
+            let mut v53 = V::mul_sub(v16, t3_1, v31);
+            v33 = V::neg_mul_add(v16, t3_2, v33);
+            v53 = V::neg_mul_add(v13, t3_6, v53);
+            v33 = V::neg_mul_add(v13, t3_5, v33);
+            v29 = V::mul_add(v12, t3_6, v29);
+            v33 = V::neg_mul_add(v12, t3_4, v33);
+            v29 = V::mul_add(v11, t3_5, v29);
+            v53 = V::mul_add(v11, t3_4, v53);
+            let t3_0 = V::load(t3.at(0usize, c));
+            v29 = V::mul_add(V::mul(x_e3, w1), t3_0, v29);
+            v53 = V::mul_add(V::mul(x_e2, w1), t3_0, v53);
+            v33 = V::mul_add(V::mul(x_e1, w1), t3_0, v33);
+            v29 = V::mul_add(v2, t3_3, v29);
+            // out0[2] = v27*t3_4 + x_e12*w4*t3_7 + v20*t3_2 + v18*t3_1 + v12*t3_6 + v11*t3_5 + x_e3*w1*t3_0 + v2*t3_3
+            V::store(v29, out0.at(2usize, c));
+            v53 = V::mul_add(v2, t3_2, v53);
+            // out0[1] = v16*t3_1 - (v27*t3_5 + x_e13*w4*t3_7 + v20*t3_3) - v13*t3_6 + v11*t3_4 + x_e2*w1*t3_0 + v2*t3_2
+            V::store(v53, out0.at(1usize, c));
+            v33 = V::mul_add(v2, t3_1, v33);
+            // out0[0] = v27*t3_6 + x_e23*w4*t3_7 - v18*t3_3 - v16*t3_2 - v13*t3_5 - v12*t3_4 + x_e1*w1*t3_0 + v2*t3_1
+            V::store(v33, out0.at(0usize, c));
         }
     }
 }
-pub(super) static SGP_5: Stage = stage!(sgp_5);
+pub(super) static SGP_13: Stage = stage!(sgp_13);
+/// From `y`, cut 3, `x`, cut 2, `w` to `grad_x`, `grad_w`: adjoint of o = weighted_product(w, gate(x), gate(y)).
+///
+/// From `sgp_grad` of Cl(3,0,0).
+#[inline(always)]
+unsafe fn sgp_14<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
+    // SAFETY: the caller keeps the contract of `StageArgs`; the tier runs on this CPU.
+    unsafe {
+        let y = args.inputs[0];
+        let t3 = args.inputs[1];
+        let x = args.inputs[2];
+        let t2 = args.inputs[3];
+        let out0 = args.outputs[0];
+        let param0 = args.params[0];
+        let grad0 = args.param_grads[0];
+        let c0e0 = V::from_f64(0f64);
+        let v1 = gate::<V>(args.gate, c0e0);
+        for group in 0..args.groups {
+            let c = group * V::LANES;
+            y.prefetch::<3usize>(c);
+            t3.prefetch::<8usize>(c);
+            x.prefetch::<8usize>(c);
+            t2.prefetch::<1usize>(c);
+            let y_e3 = V::load(y.at(2usize, c));
+            let t3_4 = V::load(t3.at(4usize, c));
+            let mut v4 = V::mul(y_e3, t3_4);
+            let y_e2 = V::load(y.at(1usize, c));
+            let t3_5 = V::load(t3.at(5usize, c));
+            v4 = V::neg_mul_add(y_e2, t3_5, v4);
+            let y_e1 = V::load(y.at(0usize, c));
+            let t3_6 = V::load(t3.at(6usize, c));
+            v4 = V::mul_add(y_e1, t3_6, v4);
+            // out0[7] = w5*v12
+            V::store(V::mul(V::load(param0.at(5usize, c)), v4), out0.at(7usize, c));
+            // grad0[5] += x_e123*v12
+            V::store(
+                V::add(
+                    V::load(grad0.at(5usize, c)),
+                    V::mul(V::load(x.at(7usize, c)), v4),
+                ),
+                grad0.at(5usize, c),
+            );
+            let t3_7 = V::load(t3.at(7usize, c));
+            let v18 = V::mul(y_e1, t3_7);
+            let w4 = V::load(param0.at(4usize, c));
+            let mut v20 = V::mul(w4, v18);
+            let x_e23 = V::load(x.at(6usize, c));
+            let mut v22 = V::mul(x_e23, v18);
+            let v23 = V::mul(y_e2, t3_7);
+            let x_e13 = V::load(x.at(5usize, c));
+            v22 = V::neg_mul_add(x_e13, v23, v22);
+            let v28 = V::mul(y_e3, t3_7);
+            let mut v29 = V::mul(w4, v28);
+            let x_e12 = V::load(x.at(4usize, c));
+            v22 = V::mul_add(x_e12, v28, v22);
+            // grad0[4] += x_e23*v18 - x_e13*v23 + x_e12*v28
+            V::store(V::add(V::load(grad0.at(4usize, c)), v22), grad0.at(4usize, c));
+            let t3_2 = V::load(t3.at(2usize, c));
+            let mut v34 = V::mul(y_e3, t3_2);
+            let t3_3 = V::load(t3.at(3usize, c));
+            v34 = V::neg_mul_add(y_e2, t3_3, v34);
+            let w3 = V::load(param0.at(3usize, c));
+            let mut v40 = V::mul(x_e23, v34);
+            v20 = V::mul_add(w3, v34, v20);
+            // out0[6] = w4*v18 + w3*v37
+            V::store(v20, out0.at(6usize, c));
+            let t3_1 = V::load(t3.at(1usize, c));
+            let mut v43 = V::mul(y_e3, t3_1);
+            v43 = V::neg_mul_add(y_e1, t3_3, v43);
+            let mut v46 = V::mul(w3, v43);
+            v46 = V::neg_mul_add(w4, v23, v46);
+            // out0[5] = w3*v45 - w4*v23
+            V::store(v46, out0.at(5usize, c));
+            v40 = V::mul_add(x_e13, v43, v40);
+            let mut v50 = V::mul(y_e2, t3_1);
+            v50 = V::neg_mul_add(y_e1, t3_2, v50);
+            v29 = V::mul_add(w3, v50, v29);
+            // out0[4] = w4*v28 + w3*v52
+            V::store(v29, out0.at(4usize, c));
+            v40 = V::mul_add(x_e12, v50, v40);
+            // grad0[3] += x_e23*v37 + x_e13*v45 + x_e12*v52
+            V::store(V::add(V::load(grad0.at(3usize, c)), v40), grad0.at(3usize, c));
+            let mut v57 = V::mul(y_e2, t3_6);
+            v57 = V::mul_add(y_e1, t3_5, v57);
+            let w2 = V::load(param0.at(2usize, c));
+            let x_e3 = V::load(x.at(3usize, c));
+            let mut v64 = V::mul(y_e3, t3_6);
+            v64 = V::neg_mul_add(y_e1, t3_4, v64);
+            let mut v67 = V::mul(w2, v64);
+            let x_e2 = V::load(x.at(2usize, c));
+            let mut v69 = V::mul(x_e2, v64);
+            v69 = V::neg_mul_add(x_e3, v57, v69);
+            let mut v71 = V::mul(y_e3, t3_5);
+            v71 = V::mul_add(y_e2, t3_4, v71);
+            let mut v74 = V::mul(w2, v71);
+            let x_e1 = V::load(x.at(1usize, c));
+            v69 = V::mul_add(x_e1, v71, v69);
+            // grad0[2] += x_e2*v66 - x_e3*v59 + x_e1*v73
+            V::store(V::add(V::load(grad0.at(2usize, c)), v69), grad0.at(2usize, c));
+            let t3_0 = V::load(t3.at(0usize, c));
+            let v79 = V::mul(y_e3, t3_0);
+            let w1 = V::load(param0.at(1usize, c));
+            let mut v81 = V::mul(w1, v79);
+            let mut v82 = V::mul(x_e3, v79);
+            v81 = V::neg_mul_add(w2, v57, v81);
+            // out0[3] = w1*v79 - w2*v59
+            V::store(v81, out0.at(3usize, c));
+            let v84 = V::mul(y_e2, t3_0);
+            v67 = V::mul_add(w1, v84, v67);
+            // out0[2] = w2*v66 + w1*v84
+            V::store(v67, out0.at(2usize, c));
+            v82 = V::mul_add(x_e2, v84, v82);
+            let v89 = V::mul(y_e1, t3_0);
+            v74 = V::mul_add(w1, v89, v74);
+            // out0[1] = w2*v73 + w1*v89
+            V::store(v74, out0.at(1usize, c));
+            v82 = V::mul_add(x_e1, v89, v82);
+            // grad0[1] += x_e3*v79 + x_e2*v84 + x_e1*v89
+            V::store(V::add(V::load(grad0.at(1usize, c)), v82), grad0.at(1usize, c));
+            let mut v94 = V::mul(y_e3, t3_3);
+            v94 = V::mul_add(y_e2, t3_2, v94);
+            v94 = V::mul_add(y_e1, t3_1, v94);
+            let mut v100 = V::mul(V::load(param0.at(0usize, c)), v94);
+            let x_1 = V::load(x.at(0usize, c));
+            // grad0[0] += x_1*v98
+            V::store(
+                V::add(V::load(grad0.at(0usize, c)), V::mul(x_1, v94)),
+                grad0.at(0usize, c),
+            );
+            v100 = V::mul_add(
+                V::mul(v1, V::load(t2.at(0usize, c))),
+                gate_slope::<V>(args.gate, x_1),
+                v100,
+            );
+            // out0[0] = w0*v98 + v1*t2_0*gate'(x_1)
+            V::store(v100, out0.at(0usize, c));
+        }
+    }
+}
+pub(super) static SGP_14: Stage = stage!(sgp_14);
 /// `o = weighted_product(w, gate(x), gate(y))`, grades 0,1,2,3 and 1.
 ///
-/// Forward: 66 flops per lane (49 multiplications, 16 additions).
-/// Backward: 202 flops per lane (131 multiplications, 69 additions).
+/// Forward: 64 flops per lane (47 multiplications, 16 additions).
+/// Backward: 210 flops per lane (133 multiplications, 75 additions).
 pub(super) static SGP_PROGRAM_2: Program = Program {
     name: "sgp",
     formula: "o = weighted_product(w, gate(x), gate(y))",
@@ -1280,15 +1642,33 @@ pub(super) static SGP_PROGRAM_2: Program = Program {
     params: &[("w", 6usize)],
     output_components: 8usize,
     forward: Plan {
-        cuts: &[],
+        cuts: &[8usize, 1],
         row_sums: 0usize,
         saved_row_sums: 0usize,
         stages: &[
             StageCall {
-                stage: &super::sgp::SGP_4,
+                stage: &super::sgp::SGP_11,
                 inputs: &[Slot::External(0usize), Slot::External(1usize)],
-                outputs: &[Slot::External(0usize)],
+                outputs: &[Slot::Cut(0usize)],
                 params: &[0],
+                param_grads: &[],
+                rows: &[],
+                row_sums: &[],
+            },
+            StageCall {
+                stage: &super::sgp::SGP_12,
+                inputs: &[Slot::External(0usize)],
+                outputs: &[Slot::Cut(1usize)],
+                params: &[],
+                param_grads: &[],
+                rows: &[],
+                row_sums: &[],
+            },
+            StageCall {
+                stage: &super::sgp::SGP_2,
+                inputs: &[Slot::Cut(0usize), Slot::Cut(1usize)],
+                outputs: &[Slot::External(0usize)],
+                params: &[],
                 param_grads: &[],
                 rows: &[],
                 row_sums: &[],
@@ -1296,18 +1676,64 @@ pub(super) static SGP_PROGRAM_2: Program = Program {
         ],
     },
     backward: Plan {
-        cuts: &[],
+        cuts: &[8usize, 1usize, 1usize, 8],
         row_sums: 0usize,
         saved_row_sums: 0usize,
         stages: &[
             StageCall {
-                stage: &super::sgp::SGP_5,
+                stage: &super::sgp::SGP_11,
+                inputs: &[Slot::External(0usize), Slot::External(1usize)],
+                outputs: &[Slot::Cut(0usize)],
+                params: &[0],
+                param_grads: &[],
+                rows: &[],
+                row_sums: &[],
+            },
+            StageCall {
+                stage: &super::sgp::SGP_12,
+                inputs: &[Slot::External(0usize)],
+                outputs: &[Slot::Cut(1usize)],
+                params: &[],
+                param_grads: &[],
+                rows: &[],
+                row_sums: &[],
+            },
+            StageCall {
+                stage: &super::sgp::SGP_3,
+                inputs: &[Slot::Cut(0usize), Slot::External(2usize)],
+                outputs: &[Slot::Cut(2usize)],
+                params: &[],
+                param_grads: &[],
+                rows: &[],
+                row_sums: &[],
+            },
+            StageCall {
+                stage: &super::sgp::SGP_4,
+                inputs: &[Slot::Cut(1usize), Slot::External(2usize)],
+                outputs: &[Slot::Cut(3usize)],
+                params: &[],
+                param_grads: &[],
+                rows: &[],
+                row_sums: &[],
+            },
+            StageCall {
+                stage: &super::sgp::SGP_13,
+                inputs: &[Slot::External(0usize), Slot::Cut(3usize)],
+                outputs: &[Slot::External(1usize)],
+                params: &[0],
+                param_grads: &[],
+                rows: &[],
+                row_sums: &[],
+            },
+            StageCall {
+                stage: &super::sgp::SGP_14,
                 inputs: &[
-                    Slot::External(0usize),
                     Slot::External(1usize),
-                    Slot::External(2usize),
+                    Slot::Cut(3usize),
+                    Slot::External(0usize),
+                    Slot::Cut(2usize),
                 ],
-                outputs: &[Slot::External(0usize), Slot::External(1usize)],
+                outputs: &[Slot::External(0usize)],
                 params: &[0],
                 param_grads: &[0],
                 rows: &[],
@@ -1315,144 +1741,223 @@ pub(super) static SGP_PROGRAM_2: Program = Program {
             },
         ],
     },
-    flops: [66usize, 202],
+    flops: [64usize, 210],
 };
-/// From `x`, `y`, `w` to `o`: o = weighted_product(w, gate(x), gate(y)).
+/// From `x`, `y`, `w` to cut 0: o = weighted_product(w, gate(x), gate(y)).
 ///
 /// From `sgp` of Cl(3,0,0).
 #[inline(always)]
-unsafe fn sgp_6<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
+unsafe fn sgp_15<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
     // SAFETY: the caller keeps the contract of `StageArgs`; the tier runs on this CPU.
     unsafe {
         let x = args.inputs[0];
         let y = args.inputs[1];
         let out0 = args.outputs[0];
         let param0 = args.params[0];
-        let c0e0 = V::from_f64(0f64);
-        let v1 = gate::<V>(args.gate, c0e0);
         for group in 0..args.groups {
             let c = group * V::LANES;
             x.prefetch::<3usize>(c);
             y.prefetch::<3usize>(c);
-            let v3 = V::mul(V::load(x.at(0usize, c)), v1);
-            let v5 = V::mul(V::load(x.at(1usize, c)), v1);
-            let v7 = V::mul(V::load(x.at(2usize, c)), v1);
-            let v9 = V::mul(V::load(y.at(0usize, c)), v1);
-            let v11 = V::mul(V::load(y.at(1usize, c)), v1);
-            let v13 = V::mul(V::load(y.at(2usize, c)), v1);
-            let mut v14 = V::mul(v3, v9);
-            v14 = V::mul_add(v5, v11, v14);
-            v14 = V::mul_add(v7, v13, v14);
-            // out0[0] = w0*(v7*v13 + v3*v9 + v5*v11)
-            V::store(V::mul(V::load(param0.at(0usize, c)), v14), out0.at(0usize, c));
-            let mut v21 = V::mul(v3, v11);
-            v21 = V::neg_mul_add(v5, v9, v21);
+            let x_e1 = V::load(x.at(0usize, c));
+            let w0 = V::load(param0.at(0usize, c));
+            let y_e1 = V::load(y.at(0usize, c));
+            let mut v4 = V::mul(y_e1, V::mul(x_e1, w0));
+            let x_e2 = V::load(x.at(1usize, c));
+            let y_e2 = V::load(y.at(1usize, c));
+            v4 = V::mul_add(y_e2, V::mul(x_e2, w0), v4);
+            let x_e3 = V::load(x.at(2usize, c));
+            let y_e3 = V::load(y.at(2usize, c));
+            v4 = V::mul_add(y_e3, V::mul(x_e3, w0), v4);
+            // out0[0] = y_e1*x_e1*w0 + y_e2*x_e2*w0 + y_e3*x_e3*w0
+            V::store(v4, out0.at(0usize, c));
             let w1 = V::load(param0.at(1usize, c));
-            // out0[1] = w1*(v3*v11 - v5*v9)
-            V::store(V::mul(w1, v21), out0.at(1usize, c));
-            let mut v26 = V::mul(v3, v13);
-            v26 = V::neg_mul_add(v7, v9, v26);
-            // out0[2] = w1*(v3*v13 - v7*v9)
-            V::store(V::mul(w1, v26), out0.at(2usize, c));
-            let mut v30 = V::mul(v5, v13);
-            v30 = V::neg_mul_add(v7, v11, v30);
-            // out0[3] = w1*(v5*v13 - v7*v11)
-            V::store(V::mul(w1, v30), out0.at(3usize, c));
+            let v16 = V::mul(x_e1, w1);
+            let mut v17 = V::mul(y_e2, v16);
+            let mut v18 = V::mul(y_e3, v16);
+            let v19 = V::mul(x_e2, w1);
+            v17 = V::neg_mul_add(y_e1, v19, v17);
+            // out0[1] = y_e2*v16 - y_e1*v19
+            V::store(v17, out0.at(1usize, c));
+            let mut v22 = V::mul(y_e3, v19);
+            let v23 = V::mul(x_e3, w1);
+            v18 = V::neg_mul_add(y_e1, v23, v18);
+            // out0[2] = y_e3*v16 - y_e1*v23
+            V::store(v18, out0.at(2usize, c));
+            v22 = V::neg_mul_add(y_e2, v23, v22);
+            // out0[3] = y_e3*v19 - y_e2*v23
+            V::store(v22, out0.at(3usize, c));
         }
     }
 }
-pub(super) static SGP_6: Stage = stage!(sgp_6);
-/// From `x`, `y`, `grad_o`, `w` to `grad_x`, `grad_y`, `grad_w`: adjoint of o = weighted_product(w, gate(x), gate(y)).
+pub(super) static SGP_15: Stage = stage!(sgp_15);
+/// From cut 0 to `o`: o = weighted_product(w, gate(x), gate(y)).
+///
+/// From `sgp` of Cl(3,0,0).
+#[inline(always)]
+unsafe fn sgp_16<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
+    // SAFETY: the caller keeps the contract of `StageArgs`; the tier runs on this CPU.
+    unsafe {
+        let t0 = args.inputs[0];
+        let out0 = args.outputs[0];
+        let c0e0 = V::from_f64(0f64);
+        let v1 = gate::<V>(args.gate, c0e0);
+        let v2 = V::mul(v1, v1);
+        for group in 0..args.groups {
+            let c = group * V::LANES;
+            t0.prefetch::<4usize>(c);
+            // out0[0] = v2*t0_0
+            V::store(V::mul(v2, V::load(t0.at(0usize, c))), out0.at(0usize, c));
+            // out0[1] = v2*t0_1
+            V::store(V::mul(v2, V::load(t0.at(1usize, c))), out0.at(1usize, c));
+            // out0[2] = v2*t0_2
+            V::store(V::mul(v2, V::load(t0.at(2usize, c))), out0.at(2usize, c));
+            // out0[3] = v2*t0_3
+            V::store(V::mul(v2, V::load(t0.at(3usize, c))), out0.at(3usize, c));
+        }
+    }
+}
+pub(super) static SGP_16: Stage = stage!(sgp_16);
+/// From `grad_o` to cut 1: adjoint of o = weighted_product(w, gate(x), gate(y)).
 ///
 /// From `sgp_grad` of Cl(3,0,0).
 #[inline(always)]
-unsafe fn sgp_7<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
+unsafe fn sgp_17<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
     // SAFETY: the caller keeps the contract of `StageArgs`; the tier runs on this CPU.
     unsafe {
-        let x = args.inputs[0];
-        let y = args.inputs[1];
-        let grad_o = args.inputs[2];
+        let grad_o = args.inputs[0];
         let out0 = args.outputs[0];
-        let out1 = args.outputs[1];
-        let param0 = args.params[0];
-        let grad0 = args.param_grads[0];
         let c0e0 = V::from_f64(0f64);
         let v1 = gate::<V>(args.gate, c0e0);
+        let v2 = V::mul(v1, v1);
         for group in 0..args.groups {
             let c = group * V::LANES;
-            x.prefetch::<3usize>(c);
-            y.prefetch::<3usize>(c);
             grad_o.prefetch::<4usize>(c);
-            let v3 = V::mul(V::load(x.at(0usize, c)), v1);
-            let v5 = V::mul(V::load(x.at(1usize, c)), v1);
-            let v7 = V::mul(V::load(x.at(2usize, c)), v1);
-            let v9 = V::mul(V::load(y.at(0usize, c)), v1);
-            let v11 = V::mul(V::load(y.at(1usize, c)), v1);
-            let v13 = V::mul(V::load(y.at(2usize, c)), v1);
-            let mut v14 = V::mul(v3, v9);
-            v14 = V::mul_add(v5, v11, v14);
-            v14 = V::mul_add(v7, v13, v14);
-            let mut v19 = V::mul(v3, v11);
-            v19 = V::neg_mul_add(v5, v9, v19);
-            let mut v22 = V::mul(v3, v13);
-            v22 = V::neg_mul_add(v7, v9, v22);
-            let mut v25 = V::mul(v5, v13);
-            v25 = V::neg_mul_add(v7, v11, v25);
-            let grad_o_e23 = V::load(grad_o.at(3usize, c));
-            let mut v29 = V::mul(v25, grad_o_e23);
-            let w1 = V::load(param0.at(1usize, c));
-            let v31 = V::mul(w1, grad_o_e23);
-            let mut v32 = V::mul(v11, v31);
-            let mut v34 = V::mul(v13, v31);
-            let mut v35 = V::mul(v5, v31);
-            let grad_o_e13 = V::load(grad_o.at(2usize, c));
-            let v38 = V::mul(w1, grad_o_e13);
-            v29 = V::mul_add(v22, grad_o_e13, v29);
-            let mut v41 = V::mul(v7, v38);
-            v32 = V::mul_add(v9, v38, v32);
-            let mut v43 = V::mul(v13, v38);
-            v35 = V::mul_add(v3, v38, v35);
-            let grad_o_e12 = V::load(grad_o.at(1usize, c));
-            let v48 = V::mul(w1, grad_o_e12);
-            v29 = V::mul_add(v19, grad_o_e12, v29);
-            // grad0[1] += (v5*v13 - v7*v11)*grad_o_e23 + (v3*v13 - v7*v9)*grad_o_e13 + (v3*v11 - v5*v9)*grad_o_e12
-            V::store(V::add(V::load(grad0.at(1usize, c)), v29), grad0.at(1usize, c));
-            v34 = V::neg_mul_add(v9, v48, v34);
-            v41 = V::mul_add(v5, v48, v41);
-            let mut v55 = V::mul(v3, v48);
-            v43 = V::mul_add(v11, v48, v43);
-            v55 = V::neg_mul_add(v7, v31, v55);
-            let grad_o_1 = V::load(grad_o.at(0usize, c));
-            // grad0[0] += (v7*v13 + v3*v9 + v5*v11)*grad_o_1
-            V::store(
-                V::add(V::load(grad0.at(0usize, c)), V::mul(v14, grad_o_1)),
-                grad0.at(0usize, c),
-            );
-            let v61 = V::mul(V::load(param0.at(0usize, c)), grad_o_1);
-            v35 = V::mul_add(v7, v61, v35);
-            v34 = V::mul_add(v11, v61, v34);
-            v55 = V::mul_add(v5, v61, v55);
-            v43 = V::mul_add(v9, v61, v43);
-            // out1[2] = v1*(v5*v31 + v3*v38 + v7*v61)
-            V::store(V::mul(v1, v35), out1.at(2usize, c));
-            // out1[1] = v1*(v3*v48 - v7*v31 + v5*v61)
-            V::store(V::mul(v1, v55), out1.at(1usize, c));
-            // out1[0] = v1*(v3*v61 - (v7*v38 + v5*v48))
-            V::store(V::mul(v1, V::mul_sub(v3, v61, v41)), out1.at(0usize, c));
-            // out0[2] = v1*(v13*v61 - (v11*v31 + v9*v38))
-            V::store(V::mul(v1, V::mul_sub(v13, v61, v32)), out0.at(2usize, c));
-            // out0[1] = v1*(v13*v31 - v9*v48 + v11*v61)
-            V::store(V::mul(v1, v34), out0.at(1usize, c));
-            // out0[0] = v1*(v13*v38 + v11*v48 + v9*v61)
-            V::store(V::mul(v1, v43), out0.at(0usize, c));
+            // out0[3] = v2*grad_o_e23
+            V::store(V::mul(v2, V::load(grad_o.at(3usize, c))), out0.at(3usize, c));
+            // out0[2] = v2*grad_o_e13
+            V::store(V::mul(v2, V::load(grad_o.at(2usize, c))), out0.at(2usize, c));
+            // out0[1] = v2*grad_o_e12
+            V::store(V::mul(v2, V::load(grad_o.at(1usize, c))), out0.at(1usize, c));
+            // out0[0] = v2*grad_o_1
+            V::store(V::mul(v2, V::load(grad_o.at(0usize, c))), out0.at(0usize, c));
         }
     }
 }
-pub(super) static SGP_7: Stage = stage!(sgp_7);
+pub(super) static SGP_17: Stage = stage!(sgp_17);
+/// From `x`, cut 1, `w` to `grad_y`: adjoint of o = weighted_product(w, gate(x), gate(y)).
+///
+/// From `sgp_grad` of Cl(3,0,0).
+#[inline(always)]
+unsafe fn sgp_18<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
+    // SAFETY: the caller keeps the contract of `StageArgs`; the tier runs on this CPU.
+    unsafe {
+        let x = args.inputs[0];
+        let t1 = args.inputs[1];
+        let out0 = args.outputs[0];
+        let param0 = args.params[0];
+        for group in 0..args.groups {
+            let c = group * V::LANES;
+            x.prefetch::<3usize>(c);
+            t1.prefetch::<4usize>(c);
+            let x_e1 = V::load(x.at(0usize, c));
+            let w0 = V::load(param0.at(0usize, c));
+            let x_e2 = V::load(x.at(1usize, c));
+            let x_e3 = V::load(x.at(2usize, c));
+            let w1 = V::load(param0.at(1usize, c));
+            let v8 = V::mul(x_e1, w1);
+            let v9 = V::mul(x_e2, w1);
+            let v10 = V::mul(x_e3, w1);
+            let t1_3 = V::load(t1.at(3usize, c));
+            let t1_2 = V::load(t1.at(2usize, c));
+            let mut v14 = V::mul(v10, t1_2);
+            let mut v15 = V::mul(v9, t1_3);
+            let t1_1 = V::load(t1.at(1usize, c));
+            v14 = V::mul_add(v9, t1_1, v14);
+            v15 = V::mul_add(v8, t1_2, v15);
+            let mut v21 = V::mul(v8, t1_1);
+            v21 = V::neg_mul_add(v10, t1_3, v21);
+            let t1_0 = V::load(t1.at(0usize, c));
+            v15 = V::mul_add(V::mul(x_e3, w0), t1_0, v15);
+            // out0[2] = v9*t1_3 + v8*t1_2 + x_e3*w0*t1_0
+            V::store(v15, out0.at(2usize, c));
+            v21 = V::mul_add(V::mul(x_e2, w0), t1_0, v21);
+            // out0[1] = v8*t1_1 - v10*t1_3 + x_e2*w0*t1_0
+            V::store(v21, out0.at(1usize, c));
+            // out0[0] = x_e1*w0*t1_0 - (v10*t1_2 + v9*t1_1)
+            V::store(V::mul_sub(V::mul(x_e1, w0), t1_0, v14), out0.at(0usize, c));
+        }
+    }
+}
+pub(super) static SGP_18: Stage = stage!(sgp_18);
+/// From `y`, cut 1, `x`, `w` to `grad_x`, `grad_w`: adjoint of o = weighted_product(w, gate(x), gate(y)).
+///
+/// From `sgp_grad` of Cl(3,0,0).
+#[inline(always)]
+unsafe fn sgp_19<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
+    // SAFETY: the caller keeps the contract of `StageArgs`; the tier runs on this CPU.
+    unsafe {
+        let y = args.inputs[0];
+        let t1 = args.inputs[1];
+        let x = args.inputs[2];
+        let out0 = args.outputs[0];
+        let param0 = args.params[0];
+        let grad0 = args.param_grads[0];
+        for group in 0..args.groups {
+            let c = group * V::LANES;
+            y.prefetch::<3usize>(c);
+            t1.prefetch::<4usize>(c);
+            x.prefetch::<3usize>(c);
+            let y_e2 = V::load(y.at(1usize, c));
+            let t1_3 = V::load(t1.at(3usize, c));
+            let mut v2 = V::mul(y_e2, t1_3);
+            let y_e1 = V::load(y.at(0usize, c));
+            let t1_2 = V::load(t1.at(2usize, c));
+            v2 = V::mul_add(y_e1, t1_2, v2);
+            let w1 = V::load(param0.at(1usize, c));
+            let x_e3 = V::load(x.at(2usize, c));
+            let y_e3 = V::load(y.at(2usize, c));
+            let mut v12 = V::mul(y_e3, t1_3);
+            let t1_1 = V::load(t1.at(1usize, c));
+            v12 = V::neg_mul_add(y_e1, t1_1, v12);
+            let mut v16 = V::mul(w1, v12);
+            let x_e2 = V::load(x.at(1usize, c));
+            let mut v18 = V::mul(x_e2, v12);
+            v18 = V::neg_mul_add(x_e3, v2, v18);
+            let mut v20 = V::mul(y_e3, t1_2);
+            v20 = V::mul_add(y_e2, t1_1, v20);
+            let mut v23 = V::mul(w1, v20);
+            let x_e1 = V::load(x.at(0usize, c));
+            v18 = V::mul_add(x_e1, v20, v18);
+            // grad0[1] += x_e2*v15 - x_e3*v6 + x_e1*v22
+            V::store(V::add(V::load(grad0.at(1usize, c)), v18), grad0.at(1usize, c));
+            let t1_0 = V::load(t1.at(0usize, c));
+            let v28 = V::mul(y_e3, t1_0);
+            let w0 = V::load(param0.at(0usize, c));
+            let mut v30 = V::mul(w0, v28);
+            let mut v31 = V::mul(x_e3, v28);
+            v30 = V::neg_mul_add(w1, v2, v30);
+            // out0[2] = w0*v28 - w1*v6
+            V::store(v30, out0.at(2usize, c));
+            let v33 = V::mul(y_e2, t1_0);
+            v16 = V::mul_add(w0, v33, v16);
+            // out0[1] = w1*v15 + w0*v33
+            V::store(v16, out0.at(1usize, c));
+            v31 = V::mul_add(x_e2, v33, v31);
+            let v38 = V::mul(y_e1, t1_0);
+            v23 = V::mul_add(w0, v38, v23);
+            // out0[0] = w1*v22 + w0*v38
+            V::store(v23, out0.at(0usize, c));
+            v31 = V::mul_add(x_e1, v38, v31);
+            // grad0[0] += x_e3*v28 + x_e2*v33 + x_e1*v38
+            V::store(V::add(V::load(grad0.at(0usize, c)), v31), grad0.at(0usize, c));
+        }
+    }
+}
+pub(super) static SGP_19: Stage = stage!(sgp_19);
 /// `o = weighted_product(w, gate(x), gate(y))`, grades 1 and 1.
 ///
 /// Forward: 24 flops per lane (19 multiplications, 5 additions).
-/// Backward: 68 flops per lane (47 multiplications, 21 additions).
+/// Backward: 58 flops per lane (40 multiplications, 18 additions).
 pub(super) static SGP_PROGRAM_3: Program = Program {
     name: "sgp",
     formula: "o = weighted_product(w, gate(x), gate(y))",
@@ -1463,15 +1968,24 @@ pub(super) static SGP_PROGRAM_3: Program = Program {
     params: &[("w", 2usize)],
     output_components: 4usize,
     forward: Plan {
-        cuts: &[],
+        cuts: &[4],
         row_sums: 0usize,
         saved_row_sums: 0usize,
         stages: &[
             StageCall {
-                stage: &super::sgp::SGP_6,
+                stage: &super::sgp::SGP_15,
                 inputs: &[Slot::External(0usize), Slot::External(1usize)],
-                outputs: &[Slot::External(0usize)],
+                outputs: &[Slot::Cut(0usize)],
                 params: &[0],
+                param_grads: &[],
+                rows: &[],
+                row_sums: &[],
+            },
+            StageCall {
+                stage: &super::sgp::SGP_16,
+                inputs: &[Slot::Cut(0usize)],
+                outputs: &[Slot::External(0usize)],
+                params: &[],
                 param_grads: &[],
                 rows: &[],
                 row_sums: &[],
@@ -1479,18 +1993,36 @@ pub(super) static SGP_PROGRAM_3: Program = Program {
         ],
     },
     backward: Plan {
-        cuts: &[],
+        cuts: &[0usize, 4],
         row_sums: 0usize,
         saved_row_sums: 0usize,
         stages: &[
             StageCall {
-                stage: &super::sgp::SGP_7,
+                stage: &super::sgp::SGP_17,
+                inputs: &[Slot::External(2usize)],
+                outputs: &[Slot::Cut(1usize)],
+                params: &[],
+                param_grads: &[],
+                rows: &[],
+                row_sums: &[],
+            },
+            StageCall {
+                stage: &super::sgp::SGP_18,
+                inputs: &[Slot::External(0usize), Slot::Cut(1usize)],
+                outputs: &[Slot::External(1usize)],
+                params: &[0],
+                param_grads: &[],
+                rows: &[],
+                row_sums: &[],
+            },
+            StageCall {
+                stage: &super::sgp::SGP_19,
                 inputs: &[
-                    Slot::External(0usize),
                     Slot::External(1usize),
-                    Slot::External(2usize),
+                    Slot::Cut(1usize),
+                    Slot::External(0usize),
                 ],
-                outputs: &[Slot::External(0usize), Slot::External(1usize)],
+                outputs: &[Slot::External(0usize)],
                 params: &[0],
                 param_grads: &[0],
                 rows: &[],
@@ -1498,5 +2030,5 @@ pub(super) static SGP_PROGRAM_3: Program = Program {
             },
         ],
     },
-    flops: [24usize, 68],
+    flops: [24usize, 58],
 };

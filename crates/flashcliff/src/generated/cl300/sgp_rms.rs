@@ -5,7 +5,7 @@
 
 #[allow(unused_imports, reason = "not every operator needs all of them")]
 use crate::kernel::generated_prelude::*;
-/// From cut 0 to 4 row sums: o = grade_rms(weighted_product(w, gate(x), gate(y))).
+/// From cut 0, cut 1 to 4 row sums: o = grade_rms(weighted_product(w, gate(x), gate(y))).
 ///
 /// From `sgp_rms` of Cl(3,0,0).
 #[inline(always)]
@@ -13,6 +13,7 @@ unsafe fn sgp_rms_0<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
     // SAFETY: the caller keeps the contract of `StageArgs`; the tier runs on this CPU.
     unsafe {
         let t0 = args.inputs[0];
+        let t1 = args.inputs[1];
         let mut sum0 = V::zero();
         let mut sum1 = V::zero();
         let mut sum2 = V::zero();
@@ -20,29 +21,31 @@ unsafe fn sgp_rms_0<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         for group in 0..args.groups {
             let c = group * V::LANES;
             t0.prefetch::<8usize>(c);
+            t1.prefetch::<1usize>(c);
             let valid = args.valid_lanes(group, V::LANES);
-            let t0_0 = V::load(t0.at(0usize, c));
-            // row sum 0 = t0_0*t0_0
-            sum0 = V::add(sum0, V::keep_first(V::mul(t0_0, t0_0), valid));
-            let t0_1 = V::load(t0.at(1usize, c));
-            let mut v3 = V::mul(t0_1, t0_1);
-            let t0_2 = V::load(t0.at(2usize, c));
-            let t0_3 = V::load(t0.at(3usize, c));
-            v3 = V::mul_add(t0_2, t0_2, v3);
-            v3 = V::mul_add(t0_3, t0_3, v3);
-            // row sum 1 = t0_3*t0_3 + t0_1*t0_1 + t0_2*t0_2
-            sum1 = V::add(sum1, V::keep_first(v3, valid));
-            let t0_4 = V::load(t0.at(4usize, c));
-            let mut v11 = V::mul(t0_4, t0_4);
-            let t0_5 = V::load(t0.at(5usize, c));
-            let t0_6 = V::load(t0.at(6usize, c));
-            v11 = V::mul_add(t0_5, t0_5, v11);
-            v11 = V::mul_add(t0_6, t0_6, v11);
-            // row sum 2 = t0_6*t0_6 + t0_4*t0_4 + t0_5*t0_5
-            sum2 = V::add(sum2, V::keep_first(v11, valid));
-            let t0_7 = V::load(t0.at(7usize, c));
-            // row sum 3 = t0_7*t0_7
-            sum3 = V::add(sum3, V::keep_first(V::mul(t0_7, t0_7), valid));
+            let t1_0 = V::load(t1.at(0usize, c));
+            let v2 = V::mul(V::load(t0.at(0usize, c)), t1_0);
+            let v4 = V::mul(V::load(t0.at(1usize, c)), t1_0);
+            let v6 = V::mul(V::load(t0.at(2usize, c)), t1_0);
+            let v8 = V::mul(V::load(t0.at(3usize, c)), t1_0);
+            let v10 = V::mul(V::load(t0.at(4usize, c)), t1_0);
+            let v12 = V::mul(V::load(t0.at(5usize, c)), t1_0);
+            let v14 = V::mul(V::load(t0.at(6usize, c)), t1_0);
+            let v16 = V::mul(V::load(t0.at(7usize, c)), t1_0);
+            // row sum 0 = v2*v2
+            sum0 = V::add(sum0, V::keep_first(V::mul(v2, v2), valid));
+            let mut v18 = V::mul(v4, v4);
+            v18 = V::mul_add(v6, v6, v18);
+            v18 = V::mul_add(v8, v8, v18);
+            // row sum 1 = v8*v8 + v4*v4 + v6*v6
+            sum1 = V::add(sum1, V::keep_first(v18, valid));
+            let mut v23 = V::mul(v10, v10);
+            v23 = V::mul_add(v12, v12, v23);
+            v23 = V::mul_add(v14, v14, v23);
+            // row sum 2 = v14*v14 + v10*v10 + v12*v12
+            sum2 = V::add(sum2, V::keep_first(v23, valid));
+            // row sum 3 = v16*v16
+            sum3 = V::add(sum3, V::keep_first(V::mul(v16, v16), valid));
         }
         args.sums[0] = sum0.reduce_add();
         args.sums[1] = sum1.reduce_add();
@@ -51,7 +54,7 @@ unsafe fn sgp_rms_0<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
     }
 }
 pub(super) static SGP_RMS_0: Stage = stage!(sgp_rms_0);
-/// From cut 0 to `o`: o = grade_rms(weighted_product(w, gate(x), gate(y))).
+/// From cut 0, cut 1 to `o`: o = grade_rms(weighted_product(w, gate(x), gate(y))).
 ///
 /// From `sgp_rms` of Cl(3,0,0).
 #[inline(always)]
@@ -59,54 +62,81 @@ unsafe fn sgp_rms_1<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
     // SAFETY: the caller keeps the contract of `StageArgs`; the tier runs on this CPU.
     unsafe {
         let t0 = args.inputs[0];
+        let t1 = args.inputs[1];
         let out0 = args.outputs[0];
         let row0 = V::splat(args.rows[0]);
         let inv_channels = V::splat(args.inv_channels);
-        let v2 = V::mul(row0, inv_channels);
+        let v19 = V::mul(row0, inv_channels);
         let eps = V::splat(args.eps);
-        let v4 = V::add(v2, eps);
-        let v5 = V::sqrt(v4);
+        let v21 = V::add(v19, eps);
+        let v22 = V::sqrt(v21);
         let c1e0 = V::from_f64(1f64);
-        let v7 = V::div(c1e0, v5);
+        let v24 = V::div(c1e0, v22);
         let row1 = V::splat(args.rows[1]);
-        let v9 = V::mul(inv_channels, row1);
-        let v10 = V::add(eps, v9);
-        let v11 = V::sqrt(v10);
-        let v12 = V::div(c1e0, v11);
+        let v26 = V::mul(inv_channels, row1);
+        let v27 = V::add(eps, v26);
+        let v28 = V::sqrt(v27);
+        let v29 = V::div(c1e0, v28);
         let row2 = V::splat(args.rows[2]);
-        let v14 = V::mul(inv_channels, row2);
-        let v15 = V::add(eps, v14);
-        let v16 = V::sqrt(v15);
-        let v17 = V::div(c1e0, v16);
+        let v31 = V::mul(inv_channels, row2);
+        let v32 = V::add(eps, v31);
+        let v33 = V::sqrt(v32);
+        let v34 = V::div(c1e0, v33);
         let row3 = V::splat(args.rows[3]);
-        let v19 = V::mul(inv_channels, row3);
-        let v20 = V::add(eps, v19);
-        let v21 = V::sqrt(v20);
-        let v22 = V::div(c1e0, v21);
+        let v36 = V::mul(inv_channels, row3);
+        let v37 = V::add(eps, v36);
+        let v38 = V::sqrt(v37);
+        let v39 = V::div(c1e0, v38);
         for group in 0..args.groups {
             let c = group * V::LANES;
             t0.prefetch::<8usize>(c);
-            // out0[0] = t0_0*v7
-            V::store(V::mul(V::load(t0.at(0usize, c)), v7), out0.at(0usize, c));
-            // out0[1] = t0_1*v12
-            V::store(V::mul(V::load(t0.at(1usize, c)), v12), out0.at(1usize, c));
-            // out0[2] = t0_2*v12
-            V::store(V::mul(V::load(t0.at(2usize, c)), v12), out0.at(2usize, c));
-            // out0[3] = t0_3*v12
-            V::store(V::mul(V::load(t0.at(3usize, c)), v12), out0.at(3usize, c));
-            // out0[4] = t0_4*v17
-            V::store(V::mul(V::load(t0.at(4usize, c)), v17), out0.at(4usize, c));
-            // out0[5] = t0_5*v17
-            V::store(V::mul(V::load(t0.at(5usize, c)), v17), out0.at(5usize, c));
-            // out0[6] = t0_6*v17
-            V::store(V::mul(V::load(t0.at(6usize, c)), v17), out0.at(6usize, c));
-            // out0[7] = t0_7*v22
-            V::store(V::mul(V::load(t0.at(7usize, c)), v22), out0.at(7usize, c));
+            t1.prefetch::<1usize>(c);
+            let t1_0 = V::load(t1.at(0usize, c));
+            // out0[0] = t0_0*t1_0*v24
+            V::store(
+                V::mul(V::mul(V::load(t0.at(0usize, c)), t1_0), v24),
+                out0.at(0usize, c),
+            );
+            // out0[1] = t0_1*t1_0*v29
+            V::store(
+                V::mul(V::mul(V::load(t0.at(1usize, c)), t1_0), v29),
+                out0.at(1usize, c),
+            );
+            // out0[2] = t0_2*t1_0*v29
+            V::store(
+                V::mul(V::mul(V::load(t0.at(2usize, c)), t1_0), v29),
+                out0.at(2usize, c),
+            );
+            // out0[3] = t0_3*t1_0*v29
+            V::store(
+                V::mul(V::mul(V::load(t0.at(3usize, c)), t1_0), v29),
+                out0.at(3usize, c),
+            );
+            // out0[4] = t0_4*t1_0*v34
+            V::store(
+                V::mul(V::mul(V::load(t0.at(4usize, c)), t1_0), v34),
+                out0.at(4usize, c),
+            );
+            // out0[5] = t0_5*t1_0*v34
+            V::store(
+                V::mul(V::mul(V::load(t0.at(5usize, c)), t1_0), v34),
+                out0.at(5usize, c),
+            );
+            // out0[6] = t0_6*t1_0*v34
+            V::store(
+                V::mul(V::mul(V::load(t0.at(6usize, c)), t1_0), v34),
+                out0.at(6usize, c),
+            );
+            // out0[7] = t0_7*t1_0*v39
+            V::store(
+                V::mul(V::mul(V::load(t0.at(7usize, c)), t1_0), v39),
+                out0.at(7usize, c),
+            );
         }
     }
 }
 pub(super) static SGP_RMS_1: Stage = stage!(sgp_rms_1);
-/// From cut 0, `grad_o` to 4 row sums: adjoint of o = grade_rms(weighted_product(w, gate(x), gate(y))).
+/// From cut 0, cut 1, `grad_o` to 4 row sums: adjoint of o = grade_rms(weighted_product(w, gate(x), gate(y))).
 ///
 /// From `sgp_rms_grad` of Cl(3,0,0).
 #[inline(always)]
@@ -114,7 +144,8 @@ unsafe fn sgp_rms_2<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
     // SAFETY: the caller keeps the contract of `StageArgs`; the tier runs on this CPU.
     unsafe {
         let t0 = args.inputs[0];
-        let grad_o = args.inputs[1];
+        let t1 = args.inputs[1];
+        let grad_o = args.inputs[2];
         let mut sum0 = V::zero();
         let mut sum1 = V::zero();
         let mut sum2 = V::zero();
@@ -122,53 +153,61 @@ unsafe fn sgp_rms_2<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         for group in 0..args.groups {
             let c = group * V::LANES;
             t0.prefetch::<8usize>(c);
+            t1.prefetch::<1usize>(c);
             grad_o.prefetch::<8usize>(c);
             let valid = args.valid_lanes(group, V::LANES);
-            // row sum 0 = t0_7*grad_o_e123
+            let t1_0 = V::load(t1.at(0usize, c));
+            // row sum 0 = t0_7*t1_0*grad_o_e123
             sum0 = V::add(
                 sum0,
                 V::keep_first(
-                    V::mul(V::load(t0.at(7usize, c)), V::load(grad_o.at(7usize, c))),
+                    V::mul(
+                        V::mul(V::load(t0.at(7usize, c)), t1_0),
+                        V::load(grad_o.at(7usize, c)),
+                    ),
                     valid,
                 ),
             );
-            let mut v5 = V::mul(
-                V::load(t0.at(6usize, c)),
+            let mut v20 = V::mul(
+                V::mul(V::load(t0.at(6usize, c)), t1_0),
                 V::load(grad_o.at(6usize, c)),
             );
-            v5 = V::mul_add(
-                V::load(t0.at(5usize, c)),
+            v20 = V::mul_add(
+                V::mul(V::load(t0.at(5usize, c)), t1_0),
                 V::load(grad_o.at(5usize, c)),
-                v5,
+                v20,
             );
-            v5 = V::mul_add(
-                V::load(t0.at(4usize, c)),
+            v20 = V::mul_add(
+                V::mul(V::load(t0.at(4usize, c)), t1_0),
                 V::load(grad_o.at(4usize, c)),
-                v5,
+                v20,
             );
-            // row sum 1 = t0_6*grad_o_e23 + t0_5*grad_o_e13 + t0_4*grad_o_e12
-            sum1 = V::add(sum1, V::keep_first(v5, valid));
-            let mut v16 = V::mul(
-                V::load(t0.at(3usize, c)),
+            // row sum 1 = t0_6*t1_0*grad_o_e23 + t0_5*t1_0*grad_o_e13 + t0_4*t1_0*grad_o_e12
+            sum1 = V::add(sum1, V::keep_first(v20, valid));
+            let mut v28 = V::mul(
+                V::mul(V::load(t0.at(3usize, c)), t1_0),
                 V::load(grad_o.at(3usize, c)),
             );
-            v16 = V::mul_add(
-                V::load(t0.at(2usize, c)),
+            v28 = V::mul_add(
+                V::mul(V::load(t0.at(2usize, c)), t1_0),
                 V::load(grad_o.at(2usize, c)),
-                v16,
+                v28,
             );
-            v16 = V::mul_add(
-                V::load(t0.at(1usize, c)),
+            v28 = V::mul_add(
+                V::mul(V::load(t0.at(1usize, c)), t1_0),
                 V::load(grad_o.at(1usize, c)),
-                v16,
+                v28,
             );
-            // row sum 2 = t0_3*grad_o_e3 + t0_2*grad_o_e2 + t0_1*grad_o_e1
-            sum2 = V::add(sum2, V::keep_first(v16, valid));
-            // row sum 3 = t0_0*grad_o_1
+            // row sum 2 = t0_3*t1_0*grad_o_e3 + t0_2*t1_0*grad_o_e2 + t0_1*t1_0*grad_o_e1
+            sum2 = V::add(sum2, V::keep_first(v28, valid));
+            // row sum 3 = t0_0*t1_0*grad_o_1
             sum3 = V::add(
                 sum3,
                 V::keep_first(
-                    V::mul(V::load(t0.at(0usize, c)), V::load(grad_o.at(0usize, c))),
+                    V::mul(
+                        V::mul(V::load(t0.at(0usize, c)), t1_0),
+                        V::load(grad_o.at(0usize, c)),
+                    ),
                     valid,
                 ),
             );
@@ -180,124 +219,133 @@ unsafe fn sgp_rms_2<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
     }
 }
 pub(super) static SGP_RMS_2: Stage = stage!(sgp_rms_2);
-/// From `grad_o`, cut 0 to cut 1: adjoint of o = grade_rms(weighted_product(w, gate(x), gate(y))).
+/// From cut 0, cut 1, `grad_o` to cut 2, cut 3: adjoint of o = grade_rms(weighted_product(w, gate(x), gate(y))).
 ///
 /// From `sgp_rms_grad` of Cl(3,0,0).
 #[inline(always)]
 unsafe fn sgp_rms_3<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
     // SAFETY: the caller keeps the contract of `StageArgs`; the tier runs on this CPU.
     unsafe {
-        let grad_o = args.inputs[0];
-        let t0 = args.inputs[1];
+        let t0 = args.inputs[0];
+        let t1 = args.inputs[1];
+        let grad_o = args.inputs[2];
         let out0 = args.outputs[0];
+        let out1 = args.outputs[1];
         let row0 = V::splat(args.rows[0]);
         let inv_channels = V::splat(args.inv_channels);
-        let v2 = V::mul(row0, inv_channels);
+        let v19 = V::mul(row0, inv_channels);
         let eps = V::splat(args.eps);
-        let v4 = V::add(v2, eps);
-        let v5 = V::sqrt(v4);
+        let v21 = V::add(v19, eps);
+        let v22 = V::sqrt(v21);
         let c1e0 = V::from_f64(1f64);
-        let v7 = V::div(c1e0, v5);
+        let v24 = V::div(c1e0, v22);
         let row1 = V::splat(args.rows[1]);
-        let v9 = V::mul(inv_channels, row1);
-        let v10 = V::add(eps, v9);
-        let v11 = V::sqrt(v10);
-        let v12 = V::div(c1e0, v11);
+        let v26 = V::mul(inv_channels, row1);
+        let v27 = V::add(eps, v26);
+        let v28 = V::sqrt(v27);
+        let v29 = V::div(c1e0, v28);
         let row2 = V::splat(args.rows[2]);
-        let v14 = V::mul(inv_channels, row2);
-        let v15 = V::add(eps, v14);
-        let v16 = V::sqrt(v15);
-        let v17 = V::div(c1e0, v16);
+        let v31 = V::mul(inv_channels, row2);
+        let v32 = V::add(eps, v31);
+        let v33 = V::sqrt(v32);
+        let v34 = V::div(c1e0, v33);
         let row3 = V::splat(args.rows[3]);
-        let v19 = V::mul(inv_channels, row3);
-        let v20 = V::add(eps, v19);
-        let v21 = V::sqrt(v20);
-        let v22 = V::div(c1e0, v21);
+        let v36 = V::mul(inv_channels, row3);
+        let v37 = V::add(eps, v36);
+        let v38 = V::sqrt(v37);
+        let v39 = V::div(c1e0, v38);
         let c5em1 = V::from_f64(0.5f64);
-        let v40 = V::div(c5em1, v21);
+        let v57 = V::div(c5em1, v38);
         let row4 = V::splat(args.rows[4]);
-        let v42 = V::div(row4, v21);
-        let v43 = V::mul(v22, v42);
-        let v44 = V::mul(v40, v43);
-        let v45 = V::mul(inv_channels, v44);
-        let v50 = V::div(c5em1, v16);
+        let v59 = V::div(row4, v38);
+        let v60 = V::mul(v39, v59);
+        let v61 = V::mul(v57, v60);
+        let v62 = V::mul(inv_channels, v61);
+        let v66 = V::div(c5em1, v33);
         let row5 = V::splat(args.rows[5]);
-        let v52 = V::div(row5, v16);
-        let v53 = V::mul(v17, v52);
-        let v54 = V::mul(v50, v53);
-        let v55 = V::mul(inv_channels, v54);
-        let v68 = V::div(c5em1, v11);
+        let v68 = V::div(row5, v33);
+        let v69 = V::mul(v34, v68);
+        let v70 = V::mul(v66, v69);
+        let v71 = V::mul(inv_channels, v70);
+        let v81 = V::div(c5em1, v28);
         let row6 = V::splat(args.rows[6]);
-        let v70 = V::div(row6, v11);
-        let v71 = V::mul(v12, v70);
-        let v72 = V::mul(v68, v71);
-        let v73 = V::mul(inv_channels, v72);
-        let v86 = V::div(c5em1, v5);
+        let v83 = V::div(row6, v28);
+        let v84 = V::mul(v29, v83);
+        let v85 = V::mul(v81, v84);
+        let v86 = V::mul(inv_channels, v85);
+        let v96 = V::div(c5em1, v22);
         let row7 = V::splat(args.rows[7]);
-        let v88 = V::div(row7, v5);
-        let v89 = V::mul(v7, v88);
-        let v90 = V::mul(v86, v89);
-        let v91 = V::mul(inv_channels, v90);
+        let v98 = V::div(row7, v22);
+        let v99 = V::mul(v24, v98);
+        let v100 = V::mul(v96, v99);
+        let v101 = V::mul(inv_channels, v100);
         for group in 0..args.groups {
             let c = group * V::LANES;
-            grad_o.prefetch::<8usize>(c);
             t0.prefetch::<8usize>(c);
-            let v47 = V::mul(V::load(t0.at(7usize, c)), v45);
-            // out0[7] = v22*grad_o_e123 - v47 - v47
-            V::store(
-                V::sub(V::mul_sub(v22, V::load(grad_o.at(7usize, c)), v47), v47),
-                out0.at(7usize, c),
+            t1.prefetch::<1usize>(c);
+            grad_o.prefetch::<8usize>(c);
+            let t0_0 = V::load(t0.at(0usize, c));
+            let t1_0 = V::load(t1.at(0usize, c));
+            let t0_1 = V::load(t0.at(1usize, c));
+            let t0_2 = V::load(t0.at(2usize, c));
+            let t0_3 = V::load(t0.at(3usize, c));
+            let t0_4 = V::load(t0.at(4usize, c));
+            let t0_5 = V::load(t0.at(5usize, c));
+            let t0_6 = V::load(t0.at(6usize, c));
+            let t0_7 = V::load(t0.at(7usize, c));
+            let v63 = V::mul(V::mul(t0_7, t1_0), v62);
+            let v65 = V::sub(V::mul_sub(v39, V::load(grad_o.at(7usize, c)), v63), v63);
+            let v72 = V::mul(V::mul(t0_6, t1_0), v71);
+            let v74 = V::sub(V::mul_sub(v34, V::load(grad_o.at(6usize, c)), v72), v72);
+            let v75 = V::mul(V::mul(t0_5, t1_0), v71);
+            let v77 = V::sub(V::mul_sub(v34, V::load(grad_o.at(5usize, c)), v75), v75);
+            let v78 = V::mul(V::mul(t0_4, t1_0), v71);
+            let v80 = V::sub(V::mul_sub(v34, V::load(grad_o.at(4usize, c)), v78), v78);
+            let v87 = V::mul(V::mul(t0_3, t1_0), v86);
+            let v89 = V::sub(V::mul_sub(v29, V::load(grad_o.at(3usize, c)), v87), v87);
+            let v90 = V::mul(V::mul(t0_2, t1_0), v86);
+            let v92 = V::sub(V::mul_sub(v29, V::load(grad_o.at(2usize, c)), v90), v90);
+            let v93 = V::mul(V::mul(t0_1, t1_0), v86);
+            let v95 = V::sub(V::mul_sub(v29, V::load(grad_o.at(1usize, c)), v93), v93);
+            let v102 = V::mul(V::mul(t0_0, t1_0), v101);
+            let v104 = V::sub(
+                V::mul_sub(v24, V::load(grad_o.at(0usize, c)), v102),
+                v102,
             );
-            let v57 = V::mul(V::load(t0.at(6usize, c)), v55);
-            // out0[6] = v17*grad_o_e23 - v57 - v57
-            V::store(
-                V::sub(V::mul_sub(v17, V::load(grad_o.at(6usize, c)), v57), v57),
-                out0.at(6usize, c),
-            );
-            let v61 = V::mul(V::load(t0.at(5usize, c)), v55);
-            // out0[5] = v17*grad_o_e13 - v61 - v61
-            V::store(
-                V::sub(V::mul_sub(v17, V::load(grad_o.at(5usize, c)), v61), v61),
-                out0.at(5usize, c),
-            );
-            let v65 = V::mul(V::load(t0.at(4usize, c)), v55);
-            // out0[4] = v17*grad_o_e12 - v65 - v65
-            V::store(
-                V::sub(V::mul_sub(v17, V::load(grad_o.at(4usize, c)), v65), v65),
-                out0.at(4usize, c),
-            );
-            let v75 = V::mul(V::load(t0.at(3usize, c)), v73);
-            // out0[3] = v12*grad_o_e3 - v75 - v75
-            V::store(
-                V::sub(V::mul_sub(v12, V::load(grad_o.at(3usize, c)), v75), v75),
-                out0.at(3usize, c),
-            );
-            let v79 = V::mul(V::load(t0.at(2usize, c)), v73);
-            // out0[2] = v12*grad_o_e2 - v79 - v79
-            V::store(
-                V::sub(V::mul_sub(v12, V::load(grad_o.at(2usize, c)), v79), v79),
-                out0.at(2usize, c),
-            );
-            let v83 = V::mul(V::load(t0.at(1usize, c)), v73);
-            // out0[1] = v12*grad_o_e1 - v83 - v83
-            V::store(
-                V::sub(V::mul_sub(v12, V::load(grad_o.at(1usize, c)), v83), v83),
-                out0.at(1usize, c),
-            );
-            let v93 = V::mul(V::load(t0.at(0usize, c)), v91);
-            // out0[0] = v7*grad_o_1 - v93 - v93
-            V::store(
-                V::sub(V::mul_sub(v7, V::load(grad_o.at(0usize, c)), v93), v93),
-                out0.at(0usize, c),
-            );
+            // out1[7] = t1_0*v65
+            V::store(V::mul(t1_0, v65), out1.at(7usize, c));
+            let mut v106 = V::mul(t0_7, v65);
+            // out1[6] = t1_0*v74
+            V::store(V::mul(t1_0, v74), out1.at(6usize, c));
+            v106 = V::mul_add(t0_6, v74, v106);
+            // out1[5] = t1_0*v77
+            V::store(V::mul(t1_0, v77), out1.at(5usize, c));
+            v106 = V::mul_add(t0_5, v77, v106);
+            // out1[4] = t1_0*v80
+            V::store(V::mul(t1_0, v80), out1.at(4usize, c));
+            v106 = V::mul_add(t0_4, v80, v106);
+            // out1[3] = t1_0*v89
+            V::store(V::mul(t1_0, v89), out1.at(3usize, c));
+            v106 = V::mul_add(t0_3, v89, v106);
+            // out1[2] = t1_0*v92
+            V::store(V::mul(t1_0, v92), out1.at(2usize, c));
+            v106 = V::mul_add(t0_2, v92, v106);
+            // out1[1] = t1_0*v95
+            V::store(V::mul(t1_0, v95), out1.at(1usize, c));
+            v106 = V::mul_add(t0_1, v95, v106);
+            // out1[0] = t1_0*v104
+            V::store(V::mul(t1_0, v104), out1.at(0usize, c));
+            v106 = V::mul_add(t0_0, v104, v106);
+            // out0[0] = t0_7*v65 + t0_6*v74 + t0_5*v77 + t0_4*v80 + t0_3*v89 + t0_2*v92 + t0_1*v95 + t0_0*v104
+            V::store(v106, out0.at(0usize, c));
         }
     }
 }
 pub(super) static SGP_RMS_3: Stage = stage!(sgp_rms_3);
 /// `o = grade_rms(weighted_product(w, gate(x), gate(y)))`, grades 0,1,2,3 and 0,1,2,3.
 ///
-/// Forward: 206 flops per lane (140 multiplications, 64 additions).
-/// Backward: 656 flops per lane (398 multiplications, 254 additions).
+/// Forward: 199 flops per lane (133 multiplications, 64 additions).
+/// Backward: 628 flops per lane (377 multiplications, 247 additions).
 pub(super) static SGP_RMS_PROGRAM_0: Program = Program {
     name: "sgp_rms",
     formula: "o = grade_rms(weighted_product(w, gate(x), gate(y)))",
@@ -308,7 +356,7 @@ pub(super) static SGP_RMS_PROGRAM_0: Program = Program {
     params: &[("w", 20usize)],
     output_components: 8usize,
     forward: Plan {
-        cuts: &[8],
+        cuts: &[8usize, 1],
         row_sums: 4usize,
         saved_row_sums: 0usize,
         stages: &[
@@ -322,8 +370,17 @@ pub(super) static SGP_RMS_PROGRAM_0: Program = Program {
                 row_sums: &[],
             },
             StageCall {
+                stage: &super::sgp::SGP_1,
+                inputs: &[Slot::External(0usize), Slot::External(1usize)],
+                outputs: &[Slot::Cut(1usize)],
+                params: &[],
+                param_grads: &[],
+                rows: &[],
+                row_sums: &[],
+            },
+            StageCall {
                 stage: &super::sgp_rms::SGP_RMS_0,
-                inputs: &[Slot::Cut(0usize)],
+                inputs: &[Slot::Cut(0usize), Slot::Cut(1usize)],
                 outputs: &[],
                 params: &[],
                 param_grads: &[],
@@ -332,7 +389,7 @@ pub(super) static SGP_RMS_PROGRAM_0: Program = Program {
             },
             StageCall {
                 stage: &super::sgp_rms::SGP_RMS_1,
-                inputs: &[Slot::Cut(0usize)],
+                inputs: &[Slot::Cut(0usize), Slot::Cut(1usize)],
                 outputs: &[Slot::External(0usize)],
                 params: &[],
                 param_grads: &[],
@@ -342,7 +399,7 @@ pub(super) static SGP_RMS_PROGRAM_0: Program = Program {
         ],
     },
     backward: Plan {
-        cuts: &[8usize, 8],
+        cuts: &[8usize, 1usize, 1usize, 8],
         row_sums: 8usize,
         saved_row_sums: 4usize,
         stages: &[
@@ -356,8 +413,17 @@ pub(super) static SGP_RMS_PROGRAM_0: Program = Program {
                 row_sums: &[],
             },
             StageCall {
+                stage: &super::sgp::SGP_1,
+                inputs: &[Slot::External(0usize), Slot::External(1usize)],
+                outputs: &[Slot::Cut(1usize)],
+                params: &[],
+                param_grads: &[],
+                rows: &[],
+                row_sums: &[],
+            },
+            StageCall {
                 stage: &super::sgp_rms::SGP_RMS_2,
-                inputs: &[Slot::Cut(0usize), Slot::External(2usize)],
+                inputs: &[Slot::Cut(0usize), Slot::Cut(1usize), Slot::External(2usize)],
                 outputs: &[],
                 params: &[],
                 param_grads: &[],
@@ -366,21 +432,36 @@ pub(super) static SGP_RMS_PROGRAM_0: Program = Program {
             },
             StageCall {
                 stage: &super::sgp_rms::SGP_RMS_3,
-                inputs: &[Slot::External(2usize), Slot::Cut(0usize)],
-                outputs: &[Slot::Cut(1usize)],
+                inputs: &[Slot::Cut(0usize), Slot::Cut(1usize), Slot::External(2usize)],
+                outputs: &[Slot::Cut(2usize), Slot::Cut(3usize)],
                 params: &[],
                 param_grads: &[],
                 rows: &[0usize, 1usize, 2usize, 3usize, 4usize, 5usize, 6usize, 7],
                 row_sums: &[],
             },
             StageCall {
-                stage: &super::sgp::SGP_1,
+                stage: &super::sgp::SGP_5,
                 inputs: &[
                     Slot::External(0usize),
+                    Slot::Cut(3usize),
+                    Slot::Cut(2usize),
                     Slot::External(1usize),
-                    Slot::Cut(1usize),
                 ],
-                outputs: &[Slot::External(0usize), Slot::External(1usize)],
+                outputs: &[Slot::External(1usize)],
+                params: &[0],
+                param_grads: &[],
+                rows: &[],
+                row_sums: &[],
+            },
+            StageCall {
+                stage: &super::sgp::SGP_6,
+                inputs: &[
+                    Slot::External(1usize),
+                    Slot::Cut(3usize),
+                    Slot::External(0usize),
+                    Slot::Cut(2usize),
+                ],
+                outputs: &[Slot::External(0usize)],
                 params: &[0],
                 param_grads: &[0],
                 rows: &[],
@@ -388,12 +469,12 @@ pub(super) static SGP_RMS_PROGRAM_0: Program = Program {
             },
         ],
     },
-    flops: [206usize, 656],
+    flops: [199usize, 628],
 };
 /// `o = grade_rms(weighted_product(w, gate(x), gate(y)))`, grades 1 and 0,1,2,3.
 ///
-/// Forward: 90 flops per lane (65 multiplications, 24 additions).
-/// Backward: 270 flops per lane (169 multiplications, 99 additions).
+/// Forward: 92 flops per lane (67 multiplications, 24 additions).
+/// Backward: 282 flops per lane (177 multiplications, 103 additions).
 pub(super) static SGP_RMS_PROGRAM_1: Program = Program {
     name: "sgp_rms",
     formula: "o = grade_rms(weighted_product(w, gate(x), gate(y)))",
@@ -404,12 +485,12 @@ pub(super) static SGP_RMS_PROGRAM_1: Program = Program {
     params: &[("w", 6usize)],
     output_components: 8usize,
     forward: Plan {
-        cuts: &[8],
+        cuts: &[8usize, 1],
         row_sums: 4usize,
         saved_row_sums: 0usize,
         stages: &[
             StageCall {
-                stage: &super::sgp::SGP_2,
+                stage: &super::sgp::SGP_7,
                 inputs: &[Slot::External(0usize), Slot::External(1usize)],
                 outputs: &[Slot::Cut(0usize)],
                 params: &[0],
@@ -418,8 +499,17 @@ pub(super) static SGP_RMS_PROGRAM_1: Program = Program {
                 row_sums: &[],
             },
             StageCall {
+                stage: &super::sgp::SGP_8,
+                inputs: &[Slot::External(1usize)],
+                outputs: &[Slot::Cut(1usize)],
+                params: &[],
+                param_grads: &[],
+                rows: &[],
+                row_sums: &[],
+            },
+            StageCall {
                 stage: &super::sgp_rms::SGP_RMS_0,
-                inputs: &[Slot::Cut(0usize)],
+                inputs: &[Slot::Cut(0usize), Slot::Cut(1usize)],
                 outputs: &[],
                 params: &[],
                 param_grads: &[],
@@ -428,7 +518,7 @@ pub(super) static SGP_RMS_PROGRAM_1: Program = Program {
             },
             StageCall {
                 stage: &super::sgp_rms::SGP_RMS_1,
-                inputs: &[Slot::Cut(0usize)],
+                inputs: &[Slot::Cut(0usize), Slot::Cut(1usize)],
                 outputs: &[Slot::External(0usize)],
                 params: &[],
                 param_grads: &[],
@@ -438,12 +528,12 @@ pub(super) static SGP_RMS_PROGRAM_1: Program = Program {
         ],
     },
     backward: Plan {
-        cuts: &[8usize, 8],
+        cuts: &[8usize, 1usize, 1usize, 8],
         row_sums: 8usize,
         saved_row_sums: 4usize,
         stages: &[
             StageCall {
-                stage: &super::sgp::SGP_2,
+                stage: &super::sgp::SGP_7,
                 inputs: &[Slot::External(0usize), Slot::External(1usize)],
                 outputs: &[Slot::Cut(0usize)],
                 params: &[0],
@@ -452,8 +542,17 @@ pub(super) static SGP_RMS_PROGRAM_1: Program = Program {
                 row_sums: &[],
             },
             StageCall {
+                stage: &super::sgp::SGP_8,
+                inputs: &[Slot::External(1usize)],
+                outputs: &[Slot::Cut(1usize)],
+                params: &[],
+                param_grads: &[],
+                rows: &[],
+                row_sums: &[],
+            },
+            StageCall {
                 stage: &super::sgp_rms::SGP_RMS_2,
-                inputs: &[Slot::Cut(0usize), Slot::External(2usize)],
+                inputs: &[Slot::Cut(0usize), Slot::Cut(1usize), Slot::External(2usize)],
                 outputs: &[],
                 params: &[],
                 param_grads: &[],
@@ -462,21 +561,35 @@ pub(super) static SGP_RMS_PROGRAM_1: Program = Program {
             },
             StageCall {
                 stage: &super::sgp_rms::SGP_RMS_3,
-                inputs: &[Slot::External(2usize), Slot::Cut(0usize)],
-                outputs: &[Slot::Cut(1usize)],
+                inputs: &[Slot::Cut(0usize), Slot::Cut(1usize), Slot::External(2usize)],
+                outputs: &[Slot::Cut(2usize), Slot::Cut(3usize)],
                 params: &[],
                 param_grads: &[],
                 rows: &[0usize, 1usize, 2usize, 3usize, 4usize, 5usize, 6usize, 7],
                 row_sums: &[],
             },
             StageCall {
-                stage: &super::sgp::SGP_3,
+                stage: &super::sgp::SGP_9,
                 inputs: &[
                     Slot::External(0usize),
+                    Slot::Cut(3usize),
+                    Slot::Cut(2usize),
                     Slot::External(1usize),
-                    Slot::Cut(1usize),
                 ],
-                outputs: &[Slot::External(0usize), Slot::External(1usize)],
+                outputs: &[Slot::External(1usize)],
+                params: &[0],
+                param_grads: &[],
+                rows: &[],
+                row_sums: &[],
+            },
+            StageCall {
+                stage: &super::sgp::SGP_10,
+                inputs: &[
+                    Slot::External(1usize),
+                    Slot::Cut(3usize),
+                    Slot::External(0usize),
+                ],
+                outputs: &[Slot::External(0usize)],
                 params: &[0],
                 param_grads: &[0],
                 rows: &[],
@@ -484,12 +597,12 @@ pub(super) static SGP_RMS_PROGRAM_1: Program = Program {
             },
         ],
     },
-    flops: [90usize, 270],
+    flops: [92usize, 282],
 };
 /// `o = grade_rms(weighted_product(w, gate(x), gate(y)))`, grades 0,1,2,3 and 1.
 ///
-/// Forward: 90 flops per lane (65 multiplications, 24 additions).
-/// Backward: 270 flops per lane (169 multiplications, 99 additions).
+/// Forward: 88 flops per lane (63 multiplications, 24 additions).
+/// Backward: 266 flops per lane (165 multiplications, 99 additions).
 pub(super) static SGP_RMS_PROGRAM_2: Program = Program {
     name: "sgp_rms",
     formula: "o = grade_rms(weighted_product(w, gate(x), gate(y)))",
@@ -500,12 +613,12 @@ pub(super) static SGP_RMS_PROGRAM_2: Program = Program {
     params: &[("w", 6usize)],
     output_components: 8usize,
     forward: Plan {
-        cuts: &[8],
+        cuts: &[8usize, 1],
         row_sums: 4usize,
         saved_row_sums: 0usize,
         stages: &[
             StageCall {
-                stage: &super::sgp::SGP_4,
+                stage: &super::sgp::SGP_11,
                 inputs: &[Slot::External(0usize), Slot::External(1usize)],
                 outputs: &[Slot::Cut(0usize)],
                 params: &[0],
@@ -514,8 +627,17 @@ pub(super) static SGP_RMS_PROGRAM_2: Program = Program {
                 row_sums: &[],
             },
             StageCall {
+                stage: &super::sgp::SGP_12,
+                inputs: &[Slot::External(0usize)],
+                outputs: &[Slot::Cut(1usize)],
+                params: &[],
+                param_grads: &[],
+                rows: &[],
+                row_sums: &[],
+            },
+            StageCall {
                 stage: &super::sgp_rms::SGP_RMS_0,
-                inputs: &[Slot::Cut(0usize)],
+                inputs: &[Slot::Cut(0usize), Slot::Cut(1usize)],
                 outputs: &[],
                 params: &[],
                 param_grads: &[],
@@ -524,7 +646,7 @@ pub(super) static SGP_RMS_PROGRAM_2: Program = Program {
             },
             StageCall {
                 stage: &super::sgp_rms::SGP_RMS_1,
-                inputs: &[Slot::Cut(0usize)],
+                inputs: &[Slot::Cut(0usize), Slot::Cut(1usize)],
                 outputs: &[Slot::External(0usize)],
                 params: &[],
                 param_grads: &[],
@@ -534,12 +656,12 @@ pub(super) static SGP_RMS_PROGRAM_2: Program = Program {
         ],
     },
     backward: Plan {
-        cuts: &[8usize, 8],
+        cuts: &[8usize, 1usize, 1usize, 8],
         row_sums: 8usize,
         saved_row_sums: 4usize,
         stages: &[
             StageCall {
-                stage: &super::sgp::SGP_4,
+                stage: &super::sgp::SGP_11,
                 inputs: &[Slot::External(0usize), Slot::External(1usize)],
                 outputs: &[Slot::Cut(0usize)],
                 params: &[0],
@@ -548,8 +670,17 @@ pub(super) static SGP_RMS_PROGRAM_2: Program = Program {
                 row_sums: &[],
             },
             StageCall {
+                stage: &super::sgp::SGP_12,
+                inputs: &[Slot::External(0usize)],
+                outputs: &[Slot::Cut(1usize)],
+                params: &[],
+                param_grads: &[],
+                rows: &[],
+                row_sums: &[],
+            },
+            StageCall {
                 stage: &super::sgp_rms::SGP_RMS_2,
-                inputs: &[Slot::Cut(0usize), Slot::External(2usize)],
+                inputs: &[Slot::Cut(0usize), Slot::Cut(1usize), Slot::External(2usize)],
                 outputs: &[],
                 params: &[],
                 param_grads: &[],
@@ -558,21 +689,31 @@ pub(super) static SGP_RMS_PROGRAM_2: Program = Program {
             },
             StageCall {
                 stage: &super::sgp_rms::SGP_RMS_3,
-                inputs: &[Slot::External(2usize), Slot::Cut(0usize)],
-                outputs: &[Slot::Cut(1usize)],
+                inputs: &[Slot::Cut(0usize), Slot::Cut(1usize), Slot::External(2usize)],
+                outputs: &[Slot::Cut(2usize), Slot::Cut(3usize)],
                 params: &[],
                 param_grads: &[],
                 rows: &[0usize, 1usize, 2usize, 3usize, 4usize, 5usize, 6usize, 7],
                 row_sums: &[],
             },
             StageCall {
-                stage: &super::sgp::SGP_5,
+                stage: &super::sgp::SGP_13,
+                inputs: &[Slot::External(0usize), Slot::Cut(3usize)],
+                outputs: &[Slot::External(1usize)],
+                params: &[0],
+                param_grads: &[],
+                rows: &[],
+                row_sums: &[],
+            },
+            StageCall {
+                stage: &super::sgp::SGP_14,
                 inputs: &[
-                    Slot::External(0usize),
                     Slot::External(1usize),
-                    Slot::Cut(1usize),
+                    Slot::Cut(3usize),
+                    Slot::External(0usize),
+                    Slot::Cut(2usize),
                 ],
-                outputs: &[Slot::External(0usize), Slot::External(1usize)],
+                outputs: &[Slot::External(0usize)],
                 params: &[0],
                 param_grads: &[0],
                 rows: &[],
@@ -580,7 +721,7 @@ pub(super) static SGP_RMS_PROGRAM_2: Program = Program {
             },
         ],
     },
-    flops: [90usize, 270],
+    flops: [88usize, 266],
 };
 /// From cut 0 to 2 row sums: o = grade_rms(weighted_product(w, gate(x), gate(y))).
 ///
@@ -592,21 +733,24 @@ unsafe fn sgp_rms_4<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let t0 = args.inputs[0];
         let mut sum0 = V::zero();
         let mut sum1 = V::zero();
+        let c0e0 = V::from_f64(0f64);
+        let v1 = gate::<V>(args.gate, c0e0);
+        let v2 = V::mul(v1, v1);
         for group in 0..args.groups {
             let c = group * V::LANES;
             t0.prefetch::<4usize>(c);
             let valid = args.valid_lanes(group, V::LANES);
-            let t0_0 = V::load(t0.at(0usize, c));
-            // row sum 0 = t0_0*t0_0
-            sum0 = V::add(sum0, V::keep_first(V::mul(t0_0, t0_0), valid));
-            let t0_1 = V::load(t0.at(1usize, c));
-            let mut v3 = V::mul(t0_1, t0_1);
-            let t0_2 = V::load(t0.at(2usize, c));
-            let t0_3 = V::load(t0.at(3usize, c));
-            v3 = V::mul_add(t0_2, t0_2, v3);
-            v3 = V::mul_add(t0_3, t0_3, v3);
-            // row sum 1 = t0_3*t0_3 + t0_1*t0_1 + t0_2*t0_2
-            sum1 = V::add(sum1, V::keep_first(v3, valid));
+            let v4 = V::mul(v2, V::load(t0.at(0usize, c)));
+            let v6 = V::mul(v2, V::load(t0.at(1usize, c)));
+            let v8 = V::mul(v2, V::load(t0.at(2usize, c)));
+            let v10 = V::mul(v2, V::load(t0.at(3usize, c)));
+            // row sum 0 = v4*v4
+            sum0 = V::add(sum0, V::keep_first(V::mul(v4, v4), valid));
+            let mut v12 = V::mul(v6, v6);
+            v12 = V::mul_add(v8, v8, v12);
+            v12 = V::mul_add(v10, v10, v12);
+            // row sum 1 = v10*v10 + v6*v6 + v8*v8
+            sum1 = V::add(sum1, V::keep_first(v12, valid));
         }
         args.sums[0] = sum0.reduce_add();
         args.sums[1] = sum1.reduce_add();
@@ -622,30 +766,45 @@ unsafe fn sgp_rms_5<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
     unsafe {
         let t0 = args.inputs[0];
         let out0 = args.outputs[0];
+        let c0e0 = V::from_f64(0f64);
+        let v1 = gate::<V>(args.gate, c0e0);
+        let v2 = V::mul(v1, v1);
         let row0 = V::splat(args.rows[0]);
         let inv_channels = V::splat(args.inv_channels);
-        let v2 = V::mul(row0, inv_channels);
+        let v13 = V::mul(row0, inv_channels);
         let eps = V::splat(args.eps);
-        let v4 = V::add(v2, eps);
-        let v5 = V::sqrt(v4);
+        let v15 = V::add(v13, eps);
+        let v16 = V::sqrt(v15);
         let c1e0 = V::from_f64(1f64);
-        let v7 = V::div(c1e0, v5);
+        let v18 = V::div(c1e0, v16);
         let row1 = V::splat(args.rows[1]);
-        let v9 = V::mul(inv_channels, row1);
-        let v10 = V::add(eps, v9);
-        let v11 = V::sqrt(v10);
-        let v12 = V::div(c1e0, v11);
+        let v20 = V::mul(inv_channels, row1);
+        let v21 = V::add(eps, v20);
+        let v22 = V::sqrt(v21);
+        let v23 = V::div(c1e0, v22);
         for group in 0..args.groups {
             let c = group * V::LANES;
             t0.prefetch::<4usize>(c);
-            // out0[0] = t0_0*v7
-            V::store(V::mul(V::load(t0.at(0usize, c)), v7), out0.at(0usize, c));
-            // out0[1] = t0_1*v12
-            V::store(V::mul(V::load(t0.at(1usize, c)), v12), out0.at(1usize, c));
-            // out0[2] = t0_2*v12
-            V::store(V::mul(V::load(t0.at(2usize, c)), v12), out0.at(2usize, c));
-            // out0[3] = t0_3*v12
-            V::store(V::mul(V::load(t0.at(3usize, c)), v12), out0.at(3usize, c));
+            // out0[0] = v2*t0_0*v18
+            V::store(
+                V::mul(V::mul(v2, V::load(t0.at(0usize, c))), v18),
+                out0.at(0usize, c),
+            );
+            // out0[1] = v2*t0_1*v23
+            V::store(
+                V::mul(V::mul(v2, V::load(t0.at(1usize, c))), v23),
+                out0.at(1usize, c),
+            );
+            // out0[2] = v2*t0_2*v23
+            V::store(
+                V::mul(V::mul(v2, V::load(t0.at(2usize, c))), v23),
+                out0.at(2usize, c),
+            );
+            // out0[3] = v2*t0_3*v23
+            V::store(
+                V::mul(V::mul(v2, V::load(t0.at(3usize, c))), v23),
+                out0.at(3usize, c),
+            );
         }
     }
 }
@@ -661,32 +820,38 @@ unsafe fn sgp_rms_6<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let grad_o = args.inputs[1];
         let mut sum0 = V::zero();
         let mut sum1 = V::zero();
+        let c0e0 = V::from_f64(0f64);
+        let v1 = gate::<V>(args.gate, c0e0);
+        let v2 = V::mul(v1, v1);
         for group in 0..args.groups {
             let c = group * V::LANES;
             t0.prefetch::<4usize>(c);
             grad_o.prefetch::<4usize>(c);
             let valid = args.valid_lanes(group, V::LANES);
-            let mut v2 = V::mul(
-                V::load(t0.at(3usize, c)),
+            let mut v12 = V::mul(
+                V::mul(v2, V::load(t0.at(3usize, c))),
                 V::load(grad_o.at(3usize, c)),
             );
-            v2 = V::mul_add(
-                V::load(t0.at(2usize, c)),
+            v12 = V::mul_add(
+                V::mul(v2, V::load(t0.at(2usize, c))),
                 V::load(grad_o.at(2usize, c)),
-                v2,
+                v12,
             );
-            v2 = V::mul_add(
-                V::load(t0.at(1usize, c)),
+            v12 = V::mul_add(
+                V::mul(v2, V::load(t0.at(1usize, c))),
                 V::load(grad_o.at(1usize, c)),
-                v2,
+                v12,
             );
-            // row sum 0 = t0_3*grad_o_e23 + t0_2*grad_o_e13 + t0_1*grad_o_e12
-            sum0 = V::add(sum0, V::keep_first(v2, valid));
-            // row sum 1 = t0_0*grad_o_1
+            // row sum 0 = v2*t0_3*grad_o_e23 + v2*t0_2*grad_o_e13 + v2*t0_1*grad_o_e12
+            sum0 = V::add(sum0, V::keep_first(v12, valid));
+            // row sum 1 = v2*t0_0*grad_o_1
             sum1 = V::add(
                 sum1,
                 V::keep_first(
-                    V::mul(V::load(t0.at(0usize, c)), V::load(grad_o.at(0usize, c))),
+                    V::mul(
+                        V::mul(v2, V::load(t0.at(0usize, c))),
+                        V::load(grad_o.at(0usize, c)),
+                    ),
                     valid,
                 ),
             );
@@ -696,68 +861,83 @@ unsafe fn sgp_rms_6<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
     }
 }
 pub(super) static SGP_RMS_6: Stage = stage!(sgp_rms_6);
-/// From `grad_o`, cut 0 to cut 1: adjoint of o = grade_rms(weighted_product(w, gate(x), gate(y))).
+/// From cut 0, `grad_o` to cut 1: adjoint of o = grade_rms(weighted_product(w, gate(x), gate(y))).
 ///
 /// From `sgp_rms_grad` of Cl(3,0,0).
 #[inline(always)]
 unsafe fn sgp_rms_7<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
     // SAFETY: the caller keeps the contract of `StageArgs`; the tier runs on this CPU.
     unsafe {
-        let grad_o = args.inputs[0];
-        let t0 = args.inputs[1];
+        let t0 = args.inputs[0];
+        let grad_o = args.inputs[1];
         let out0 = args.outputs[0];
+        let c0e0 = V::from_f64(0f64);
+        let v1 = gate::<V>(args.gate, c0e0);
+        let v2 = V::mul(v1, v1);
         let row0 = V::splat(args.rows[0]);
         let inv_channels = V::splat(args.inv_channels);
-        let v2 = V::mul(row0, inv_channels);
+        let v13 = V::mul(row0, inv_channels);
         let eps = V::splat(args.eps);
-        let v4 = V::add(v2, eps);
-        let v5 = V::sqrt(v4);
+        let v15 = V::add(v13, eps);
+        let v16 = V::sqrt(v15);
         let c1e0 = V::from_f64(1f64);
-        let v7 = V::div(c1e0, v5);
+        let v18 = V::div(c1e0, v16);
         let row1 = V::splat(args.rows[1]);
-        let v9 = V::mul(inv_channels, row1);
-        let v10 = V::add(eps, v9);
-        let v11 = V::sqrt(v10);
-        let v12 = V::div(c1e0, v11);
+        let v20 = V::mul(inv_channels, row1);
+        let v21 = V::add(eps, v20);
+        let v22 = V::sqrt(v21);
+        let v23 = V::div(c1e0, v22);
         let c5em1 = V::from_f64(0.5f64);
-        let v22 = V::div(c5em1, v11);
+        let v33 = V::div(c5em1, v22);
         let row2 = V::splat(args.rows[2]);
-        let v24 = V::div(row2, v11);
-        let v25 = V::mul(v12, v24);
-        let v26 = V::mul(v22, v25);
-        let v27 = V::mul(inv_channels, v26);
-        let v40 = V::div(c5em1, v5);
+        let v35 = V::div(row2, v22);
+        let v36 = V::mul(v23, v35);
+        let v37 = V::mul(v33, v36);
+        let v38 = V::mul(inv_channels, v37);
+        let v48 = V::div(c5em1, v16);
         let row3 = V::splat(args.rows[3]);
-        let v42 = V::div(row3, v5);
-        let v43 = V::mul(v7, v42);
-        let v44 = V::mul(v40, v43);
-        let v45 = V::mul(inv_channels, v44);
+        let v50 = V::div(row3, v16);
+        let v51 = V::mul(v18, v50);
+        let v52 = V::mul(v48, v51);
+        let v53 = V::mul(inv_channels, v52);
         for group in 0..args.groups {
             let c = group * V::LANES;
-            grad_o.prefetch::<4usize>(c);
             t0.prefetch::<4usize>(c);
-            let v29 = V::mul(V::load(t0.at(3usize, c)), v27);
-            // out0[3] = v12*grad_o_e23 - v29 - v29
+            grad_o.prefetch::<4usize>(c);
+            let v39 = V::mul(V::mul(v2, V::load(t0.at(3usize, c))), v38);
+            let v42 = V::mul(V::mul(v2, V::load(t0.at(2usize, c))), v38);
+            let v45 = V::mul(V::mul(v2, V::load(t0.at(1usize, c))), v38);
+            let v54 = V::mul(V::mul(v2, V::load(t0.at(0usize, c))), v53);
+            // out0[3] = v2*(v23*grad_o_e23 - v39 - v39)
             V::store(
-                V::sub(V::mul_sub(v12, V::load(grad_o.at(3usize, c)), v29), v29),
+                V::mul(
+                    v2,
+                    V::sub(V::mul_sub(v23, V::load(grad_o.at(3usize, c)), v39), v39),
+                ),
                 out0.at(3usize, c),
             );
-            let v33 = V::mul(V::load(t0.at(2usize, c)), v27);
-            // out0[2] = v12*grad_o_e13 - v33 - v33
+            // out0[2] = v2*(v23*grad_o_e13 - v42 - v42)
             V::store(
-                V::sub(V::mul_sub(v12, V::load(grad_o.at(2usize, c)), v33), v33),
+                V::mul(
+                    v2,
+                    V::sub(V::mul_sub(v23, V::load(grad_o.at(2usize, c)), v42), v42),
+                ),
                 out0.at(2usize, c),
             );
-            let v37 = V::mul(V::load(t0.at(1usize, c)), v27);
-            // out0[1] = v12*grad_o_e12 - v37 - v37
+            // out0[1] = v2*(v23*grad_o_e12 - v45 - v45)
             V::store(
-                V::sub(V::mul_sub(v12, V::load(grad_o.at(1usize, c)), v37), v37),
+                V::mul(
+                    v2,
+                    V::sub(V::mul_sub(v23, V::load(grad_o.at(1usize, c)), v45), v45),
+                ),
                 out0.at(1usize, c),
             );
-            let v47 = V::mul(V::load(t0.at(0usize, c)), v45);
-            // out0[0] = v7*grad_o_1 - v47 - v47
+            // out0[0] = v2*(v18*grad_o_1 - v54 - v54)
             V::store(
-                V::sub(V::mul_sub(v7, V::load(grad_o.at(0usize, c)), v47), v47),
+                V::mul(
+                    v2,
+                    V::sub(V::mul_sub(v18, V::load(grad_o.at(0usize, c)), v54), v54),
+                ),
                 out0.at(0usize, c),
             );
         }
@@ -767,7 +947,7 @@ pub(super) static SGP_RMS_7: Stage = stage!(sgp_rms_7);
 /// `o = grade_rms(weighted_product(w, gate(x), gate(y)))`, grades 1 and 1.
 ///
 /// Forward: 36 flops per lane (27 multiplications, 9 additions).
-/// Backward: 96 flops per lane (63 multiplications, 33 additions).
+/// Backward: 100 flops per lane (65 multiplications, 35 additions).
 pub(super) static SGP_RMS_PROGRAM_3: Program = Program {
     name: "sgp_rms",
     formula: "o = grade_rms(weighted_product(w, gate(x), gate(y)))",
@@ -783,7 +963,7 @@ pub(super) static SGP_RMS_PROGRAM_3: Program = Program {
         saved_row_sums: 0usize,
         stages: &[
             StageCall {
-                stage: &super::sgp::SGP_6,
+                stage: &super::sgp::SGP_15,
                 inputs: &[Slot::External(0usize), Slot::External(1usize)],
                 outputs: &[Slot::Cut(0usize)],
                 params: &[0],
@@ -817,7 +997,7 @@ pub(super) static SGP_RMS_PROGRAM_3: Program = Program {
         saved_row_sums: 2usize,
         stages: &[
             StageCall {
-                stage: &super::sgp::SGP_6,
+                stage: &super::sgp::SGP_15,
                 inputs: &[Slot::External(0usize), Slot::External(1usize)],
                 outputs: &[Slot::Cut(0usize)],
                 params: &[0],
@@ -836,7 +1016,7 @@ pub(super) static SGP_RMS_PROGRAM_3: Program = Program {
             },
             StageCall {
                 stage: &super::sgp_rms::SGP_RMS_7,
-                inputs: &[Slot::External(2usize), Slot::Cut(0usize)],
+                inputs: &[Slot::Cut(0usize), Slot::External(2usize)],
                 outputs: &[Slot::Cut(1usize)],
                 params: &[],
                 param_grads: &[],
@@ -844,13 +1024,22 @@ pub(super) static SGP_RMS_PROGRAM_3: Program = Program {
                 row_sums: &[],
             },
             StageCall {
-                stage: &super::sgp::SGP_7,
+                stage: &super::sgp::SGP_18,
+                inputs: &[Slot::External(0usize), Slot::Cut(1usize)],
+                outputs: &[Slot::External(1usize)],
+                params: &[0],
+                param_grads: &[],
+                rows: &[],
+                row_sums: &[],
+            },
+            StageCall {
+                stage: &super::sgp::SGP_19,
                 inputs: &[
-                    Slot::External(0usize),
                     Slot::External(1usize),
                     Slot::Cut(1usize),
+                    Slot::External(0usize),
                 ],
-                outputs: &[Slot::External(0usize), Slot::External(1usize)],
+                outputs: &[Slot::External(0usize)],
                 params: &[0],
                 param_grads: &[0],
                 rows: &[],
@@ -858,5 +1047,5 @@ pub(super) static SGP_RMS_PROGRAM_3: Program = Program {
             },
         ],
     },
-    flops: [36usize, 96],
+    flops: [36usize, 100],
 };

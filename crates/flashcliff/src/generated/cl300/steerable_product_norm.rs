@@ -99,7 +99,7 @@ unsafe fn steerable_product_norm_0<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
     }
 }
 pub(super) static STEERABLE_PRODUCT_NORM_0: Stage = stage!(steerable_product_norm_0);
-/// From `r`, cut 1, `a` to `grad_r`, `grad_a`: adjoint of o = weighted_product(w, gate(x), gate(norm(r; a))).
+/// From `r`, cut 5, `a` to `grad_r`, `grad_a`: adjoint of o = weighted_product(w, gate(x), gate(norm(r; a))).
 ///
 /// From `steerable_product_norm_grad` of Cl(3,0,0).
 #[inline(always)]
@@ -107,7 +107,7 @@ unsafe fn steerable_product_norm_1<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
     // SAFETY: the caller keeps the contract of `StageArgs`; the tier runs on this CPU.
     unsafe {
         let r = args.inputs[0];
-        let t1 = args.inputs[1];
+        let t5 = args.inputs[1];
         let out0 = args.outputs[0];
         let param0 = args.params[0];
         let grad0 = args.param_grads[0];
@@ -118,7 +118,7 @@ unsafe fn steerable_product_norm_1<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         for group in 0..args.groups {
             let c = group * V::LANES;
             r.prefetch::<8usize>(c);
-            t1.prefetch::<8usize>(c);
+            t5.prefetch::<8usize>(c);
             let r_1 = V::load(r.at(0usize, c));
             let v1 = V::mul(r_1, r_1);
             let v5 = V::sqrt(V::mul_add(v1, v1, c1em16));
@@ -159,24 +159,24 @@ unsafe fn steerable_product_norm_1<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             let v60 = V::div(c1e0, v30);
             let v61 = V::div(c1e0, v47);
             let v62 = V::div(c1e0, v58);
-            let t1_7 = V::load(t1.at(7usize, c));
-            let t1_6 = V::load(t1.at(6usize, c));
-            let mut v68 = V::mul(r_e23, t1_6);
-            let t1_5 = V::load(t1.at(5usize, c));
-            v68 = V::mul_add(r_e13, t1_5, v68);
-            let t1_4 = V::load(t1.at(4usize, c));
-            v68 = V::mul_add(r_e12, t1_4, v68);
-            let t1_3 = V::load(t1.at(3usize, c));
-            let mut v79 = V::mul(r_e3, t1_3);
-            let t1_2 = V::load(t1.at(2usize, c));
-            v79 = V::mul_add(r_e2, t1_2, v79);
-            let t1_1 = V::load(t1.at(1usize, c));
-            v79 = V::mul_add(r_e1, t1_1, v79);
-            let t1_0 = V::load(t1.at(0usize, c));
-            let v92 = V::mul(v62, V::div(V::mul(r_e123, t1_7), v58));
+            let t5_7 = V::load(t5.at(7usize, c));
+            let t5_6 = V::load(t5.at(6usize, c));
+            let mut v68 = V::mul(r_e23, t5_6);
+            let t5_5 = V::load(t5.at(5usize, c));
+            v68 = V::mul_add(r_e13, t5_5, v68);
+            let t5_4 = V::load(t5.at(4usize, c));
+            v68 = V::mul_add(r_e12, t5_4, v68);
+            let t5_3 = V::load(t5.at(3usize, c));
+            let mut v79 = V::mul(r_e3, t5_3);
+            let t5_2 = V::load(t5.at(2usize, c));
+            v79 = V::mul_add(r_e2, t5_2, v79);
+            let t5_1 = V::load(t5.at(1usize, c));
+            v79 = V::mul_add(r_e1, t5_1, v79);
+            let t5_0 = V::load(t5.at(0usize, c));
+            let v92 = V::mul(v62, V::div(V::mul(r_e123, t5_7), v58));
             let v94 = V::mul(v61, V::div(v68, v47));
             let v96 = V::mul(v60, V::div(v79, v30));
-            let v98 = V::mul(v59, V::div(V::mul(r_1, t1_0), v13));
+            let v98 = V::mul(v59, V::div(V::mul(r_1, t5_0), v13));
             // grad0[3] += -(v56*v92*(v55*(1 - v55)))
             V::store(
                 V::add(
@@ -190,8 +190,8 @@ unsafe fn steerable_product_norm_1<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
                 V::mul(V::mul(V::mul(v55, v92), V::div(c5em1, v53)), V::div(c5em1, v52)),
             );
             let v112 = V::mul(r_e123, V::add(v110, v110));
-            // out0[7] = v62*t1_7 - v112 - v112
-            V::store(V::sub(V::mul_sub(v62, t1_7, v112), v112), out0.at(7usize, c));
+            // out0[7] = v62*t5_7 - v112 - v112
+            V::store(V::sub(V::mul_sub(v62, t5_7, v112), v112), out0.at(7usize, c));
             // grad0[2] += -(v45*v94*(v44*(1 - v44)))
             V::store(
                 V::add(
@@ -206,14 +206,14 @@ unsafe fn steerable_product_norm_1<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             );
             let v126 = V::add(v125, v125);
             let v127 = V::mul(r_e23, v126);
-            // out0[6] = v61*t1_6 - v127 - v127
-            V::store(V::sub(V::mul_sub(v61, t1_6, v127), v127), out0.at(6usize, c));
+            // out0[6] = v61*t5_6 - v127 - v127
+            V::store(V::sub(V::mul_sub(v61, t5_6, v127), v127), out0.at(6usize, c));
             let v130 = V::mul(r_e13, v126);
-            // out0[5] = v61*t1_5 - v130 - v130
-            V::store(V::sub(V::mul_sub(v61, t1_5, v130), v130), out0.at(5usize, c));
+            // out0[5] = v61*t5_5 - v130 - v130
+            V::store(V::sub(V::mul_sub(v61, t5_5, v130), v130), out0.at(5usize, c));
             let v133 = V::mul(r_e12, v126);
-            // out0[4] = v61*t1_4 - v133 - v133
-            V::store(V::sub(V::mul_sub(v61, t1_4, v133), v133), out0.at(4usize, c));
+            // out0[4] = v61*t5_4 - v133 - v133
+            V::store(V::sub(V::mul_sub(v61, t5_4, v133), v133), out0.at(4usize, c));
             // grad0[1] += -(v28*v96*(v27*(1 - v27)))
             V::store(
                 V::add(
@@ -228,14 +228,14 @@ unsafe fn steerable_product_norm_1<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             );
             let v147 = V::add(v146, v146);
             let v148 = V::mul(r_e3, v147);
-            // out0[3] = v60*t1_3 - v148 - v148
-            V::store(V::sub(V::mul_sub(v60, t1_3, v148), v148), out0.at(3usize, c));
+            // out0[3] = v60*t5_3 - v148 - v148
+            V::store(V::sub(V::mul_sub(v60, t5_3, v148), v148), out0.at(3usize, c));
             let v151 = V::mul(r_e2, v147);
-            // out0[2] = v60*t1_2 - v151 - v151
-            V::store(V::sub(V::mul_sub(v60, t1_2, v151), v151), out0.at(2usize, c));
+            // out0[2] = v60*t5_2 - v151 - v151
+            V::store(V::sub(V::mul_sub(v60, t5_2, v151), v151), out0.at(2usize, c));
             let v154 = V::mul(r_e1, v147);
-            // out0[1] = v60*t1_1 - v154 - v154
-            V::store(V::sub(V::mul_sub(v60, t1_1, v154), v154), out0.at(1usize, c));
+            // out0[1] = v60*t5_1 - v154 - v154
+            V::store(V::sub(V::mul_sub(v60, t5_1, v154), v154), out0.at(1usize, c));
             // grad0[0] += -(v10*v98*(v8*(1 - v8)))
             V::store(
                 V::add(
@@ -249,16 +249,16 @@ unsafe fn steerable_product_norm_1<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
                 V::mul(V::mul(V::mul(v8, v98), V::div(c5em1, v6)), V::div(c5em1, v5)),
             );
             let v169 = V::mul(r_1, V::add(v167, v167));
-            // out0[0] = v59*t1_0 - v169 - v169
-            V::store(V::sub(V::mul_sub(v59, t1_0, v169), v169), out0.at(0usize, c));
+            // out0[0] = v59*t5_0 - v169 - v169
+            V::store(V::sub(V::mul_sub(v59, t5_0, v169), v169), out0.at(0usize, c));
         }
     }
 }
 pub(super) static STEERABLE_PRODUCT_NORM_1: Stage = stage!(steerable_product_norm_1);
 /// `o = weighted_product(w, gate(x), gate(norm(r; a)))`, grades 0,1,2,3 and 0,1,2,3.
 ///
-/// Forward: 238 flops per lane (148 multiplications, 72 additions).
-/// Backward: 688 flops per lane (410 multiplications, 246 additions).
+/// Forward: 231 flops per lane (141 multiplications, 72 additions).
+/// Backward: 732 flops per lane (425 multiplications, 275 additions).
 pub(super) static STEERABLE_PRODUCT_NORM_PROGRAM_0: Program = Program {
     name: "steerable_product_norm",
     formula: "o = weighted_product(w, gate(x), gate(norm(r; a)))",
@@ -269,7 +269,7 @@ pub(super) static STEERABLE_PRODUCT_NORM_PROGRAM_0: Program = Program {
     params: &[("w", 20usize), ("a", 4usize)],
     output_components: 8usize,
     forward: Plan {
-        cuts: &[8],
+        cuts: &[8usize, 8usize, 1],
         row_sums: 0usize,
         saved_row_sums: 0usize,
         stages: &[
@@ -285,8 +285,26 @@ pub(super) static STEERABLE_PRODUCT_NORM_PROGRAM_0: Program = Program {
             StageCall {
                 stage: &super::sgp::SGP_0,
                 inputs: &[Slot::External(0usize), Slot::Cut(0usize)],
-                outputs: &[Slot::External(0usize)],
+                outputs: &[Slot::Cut(1usize)],
                 params: &[0],
+                param_grads: &[],
+                rows: &[],
+                row_sums: &[],
+            },
+            StageCall {
+                stage: &super::sgp::SGP_1,
+                inputs: &[Slot::External(0usize), Slot::Cut(0usize)],
+                outputs: &[Slot::Cut(2usize)],
+                params: &[],
+                param_grads: &[],
+                rows: &[],
+                row_sums: &[],
+            },
+            StageCall {
+                stage: &super::sgp::SGP_2,
+                inputs: &[Slot::Cut(1usize), Slot::Cut(2usize)],
+                outputs: &[Slot::External(0usize)],
+                params: &[],
                 param_grads: &[],
                 rows: &[],
                 row_sums: &[],
@@ -294,7 +312,7 @@ pub(super) static STEERABLE_PRODUCT_NORM_PROGRAM_0: Program = Program {
         ],
     },
     backward: Plan {
-        cuts: &[8usize, 8],
+        cuts: &[8usize, 8usize, 1usize, 1usize, 8usize, 8],
         row_sums: 0usize,
         saved_row_sums: 0usize,
         stages: &[
@@ -308,13 +326,64 @@ pub(super) static STEERABLE_PRODUCT_NORM_PROGRAM_0: Program = Program {
                 row_sums: &[],
             },
             StageCall {
+                stage: &super::sgp::SGP_0,
+                inputs: &[Slot::External(0usize), Slot::Cut(0usize)],
+                outputs: &[Slot::Cut(1usize)],
+                params: &[0],
+                param_grads: &[],
+                rows: &[],
+                row_sums: &[],
+            },
+            StageCall {
                 stage: &super::sgp::SGP_1,
+                inputs: &[Slot::External(0usize), Slot::Cut(0usize)],
+                outputs: &[Slot::Cut(2usize)],
+                params: &[],
+                param_grads: &[],
+                rows: &[],
+                row_sums: &[],
+            },
+            StageCall {
+                stage: &super::sgp::SGP_3,
+                inputs: &[Slot::Cut(1usize), Slot::External(2usize)],
+                outputs: &[Slot::Cut(3usize)],
+                params: &[],
+                param_grads: &[],
+                rows: &[],
+                row_sums: &[],
+            },
+            StageCall {
+                stage: &super::sgp::SGP_4,
+                inputs: &[Slot::Cut(2usize), Slot::External(2usize)],
+                outputs: &[Slot::Cut(4usize)],
+                params: &[],
+                param_grads: &[],
+                rows: &[],
+                row_sums: &[],
+            },
+            StageCall {
+                stage: &super::sgp::SGP_5,
                 inputs: &[
                     Slot::External(0usize),
+                    Slot::Cut(4usize),
+                    Slot::Cut(3usize),
                     Slot::Cut(0usize),
-                    Slot::External(2usize),
                 ],
-                outputs: &[Slot::External(0usize), Slot::Cut(1usize)],
+                outputs: &[Slot::Cut(5usize)],
+                params: &[0],
+                param_grads: &[],
+                rows: &[],
+                row_sums: &[],
+            },
+            StageCall {
+                stage: &super::sgp::SGP_6,
+                inputs: &[
+                    Slot::Cut(0usize),
+                    Slot::Cut(4usize),
+                    Slot::External(0usize),
+                    Slot::Cut(3usize),
+                ],
+                outputs: &[Slot::External(0usize)],
                 params: &[0],
                 param_grads: &[0],
                 rows: &[],
@@ -322,7 +391,7 @@ pub(super) static STEERABLE_PRODUCT_NORM_PROGRAM_0: Program = Program {
             },
             StageCall {
                 stage: &super::steerable_product_norm::STEERABLE_PRODUCT_NORM_1,
-                inputs: &[Slot::External(1usize), Slot::Cut(1usize)],
+                inputs: &[Slot::External(1usize), Slot::Cut(5usize)],
                 outputs: &[Slot::External(1usize)],
                 params: &[1],
                 param_grads: &[1],
@@ -331,5 +400,5 @@ pub(super) static STEERABLE_PRODUCT_NORM_PROGRAM_0: Program = Program {
             },
         ],
     },
-    flops: [238usize, 688],
+    flops: [231usize, 732],
 };

@@ -5,75 +5,7 @@
 
 #[allow(unused_imports, reason = "not every operator needs all of them")]
 use crate::kernel::generated_prelude::*;
-/// `o_g = x_g / sqrt(mean_c |x_g|^2 + eps)`, grades 0,1,2,3,4 and 0,1,2,3,4.
-///
-/// Forward: 48 flops per lane (32 multiplications, 16 additions).
-/// Backward: 96 flops per lane (48 multiplications, 48 additions).
-pub(super) static GRADE_RMS_PROGRAM_0: Program = Program {
-    name: "grade_rms",
-    formula: "o_g = x_g / sqrt(mean_c |x_g|^2 + eps)",
-    left: 31u16,
-    right: 31u16,
-    output: 31u16,
-    inputs: &[("x", 16usize)],
-    params: &[],
-    output_components: 16usize,
-    forward: Plan {
-        cuts: &[],
-        row_sums: 5usize,
-        saved_row_sums: 0usize,
-        stages: &[
-            StageCall {
-                stage: &super::sgp_rms::SGP_RMS_0,
-                inputs: &[Slot::External(0usize)],
-                outputs: &[],
-                params: &[],
-                param_grads: &[],
-                rows: &[],
-                row_sums: &[0usize, 1usize, 2usize, 3usize, 4],
-            },
-            StageCall {
-                stage: &super::sgp_rms::SGP_RMS_1,
-                inputs: &[Slot::External(0usize)],
-                outputs: &[Slot::External(0usize)],
-                params: &[],
-                param_grads: &[],
-                rows: &[0usize, 1usize, 2usize, 3usize, 4],
-                row_sums: &[],
-            },
-        ],
-    },
-    backward: Plan {
-        cuts: &[],
-        row_sums: 10usize,
-        saved_row_sums: 5usize,
-        stages: &[
-            StageCall {
-                stage: &super::sgp_rms::SGP_RMS_2,
-                inputs: &[Slot::External(0usize), Slot::External(1usize)],
-                outputs: &[],
-                params: &[],
-                param_grads: &[],
-                rows: &[],
-                row_sums: &[5usize, 6usize, 7usize, 8usize, 9],
-            },
-            StageCall {
-                stage: &super::sgp_rms::SGP_RMS_3,
-                inputs: &[Slot::External(1usize), Slot::External(0usize)],
-                outputs: &[Slot::External(0usize)],
-                params: &[],
-                param_grads: &[],
-                rows: &[
-                    0usize, 1usize, 2usize, 3usize, 4usize, 5usize, 6usize, 7usize,
-                    8usize, 9usize,
-                ],
-                row_sums: &[],
-            },
-        ],
-    },
-    flops: [48usize, 96],
-};
-/// From `x` to 1 row sums: o_g = x_g / sqrt(mean_c |x_g|^2 + eps).
+/// From `x` to 5 row sums: o_g = x_g / sqrt(mean_c |x_g|^2 + eps).
 ///
 /// From `grade_rms` of Cl(3,0,1).
 #[inline(always)]
@@ -82,15 +14,60 @@ unsafe fn grade_rms_0<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
     unsafe {
         let x = args.inputs[0];
         let mut sum0 = V::zero();
+        let mut sum1 = V::zero();
+        let mut sum2 = V::zero();
+        let mut sum3 = V::zero();
+        let mut sum4 = V::zero();
         for group in 0..args.groups {
             let c = group * V::LANES;
-            x.prefetch::<1usize>(c);
+            x.prefetch::<16usize>(c);
             let valid = args.valid_lanes(group, V::LANES);
             let x_1 = V::load(x.at(0usize, c));
             // row sum 0 = x_1*x_1
             sum0 = V::add(sum0, V::keep_first(V::mul(x_1, x_1), valid));
+            let x_e0 = V::load(x.at(1usize, c));
+            let mut v3 = V::mul(x_e0, x_e0);
+            let x_e1 = V::load(x.at(2usize, c));
+            let x_e2 = V::load(x.at(3usize, c));
+            let x_e3 = V::load(x.at(4usize, c));
+            v3 = V::mul_add(x_e1, x_e1, v3);
+            v3 = V::mul_add(x_e2, x_e2, v3);
+            v3 = V::mul_add(x_e3, x_e3, v3);
+            // row sum 1 = x_e3*x_e3 + x_e2*x_e2 + x_e0*x_e0 + x_e1*x_e1
+            sum1 = V::add(sum1, V::keep_first(v3, valid));
+            let x_e01 = V::load(x.at(5usize, c));
+            let mut v14 = V::mul(x_e01, x_e01);
+            let x_e02 = V::load(x.at(6usize, c));
+            let x_e03 = V::load(x.at(7usize, c));
+            let x_e12 = V::load(x.at(8usize, c));
+            let x_e13 = V::load(x.at(9usize, c));
+            let x_e23 = V::load(x.at(10usize, c));
+            v14 = V::mul_add(x_e02, x_e02, v14);
+            v14 = V::mul_add(x_e03, x_e03, v14);
+            v14 = V::mul_add(x_e12, x_e12, v14);
+            v14 = V::mul_add(x_e13, x_e13, v14);
+            v14 = V::mul_add(x_e23, x_e23, v14);
+            // row sum 2 = x_e23*x_e23 + x_e13*x_e13 + x_e12*x_e12 + x_e03*x_e03 + x_e01*x_e01 + x_e02*x_e02
+            sum2 = V::add(sum2, V::keep_first(v14, valid));
+            let x_e012 = V::load(x.at(11usize, c));
+            let mut v31 = V::mul(x_e012, x_e012);
+            let x_e013 = V::load(x.at(12usize, c));
+            let x_e023 = V::load(x.at(13usize, c));
+            let x_e123 = V::load(x.at(14usize, c));
+            v31 = V::mul_add(x_e013, x_e013, v31);
+            v31 = V::mul_add(x_e023, x_e023, v31);
+            v31 = V::mul_add(x_e123, x_e123, v31);
+            // row sum 3 = x_e123*x_e123 + x_e023*x_e023 + x_e012*x_e012 + x_e013*x_e013
+            sum3 = V::add(sum3, V::keep_first(v31, valid));
+            let x_e0123 = V::load(x.at(15usize, c));
+            // row sum 4 = x_e0123*x_e0123
+            sum4 = V::add(sum4, V::keep_first(V::mul(x_e0123, x_e0123), valid));
         }
         args.sums[0] = sum0.reduce_add();
+        args.sums[1] = sum1.reduce_add();
+        args.sums[2] = sum2.reduce_add();
+        args.sums[3] = sum3.reduce_add();
+        args.sums[4] = sum4.reduce_add();
     }
 }
 pub(super) static GRADE_RMS_0: Stage = stage!(grade_rms_0);
@@ -111,6 +88,461 @@ unsafe fn grade_rms_1<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let v5 = V::sqrt(v4);
         let c1e0 = V::from_f64(1f64);
         let v7 = V::div(c1e0, v5);
+        let row1 = V::splat(args.rows[1]);
+        let v9 = V::mul(inv_channels, row1);
+        let v10 = V::add(eps, v9);
+        let v11 = V::sqrt(v10);
+        let v12 = V::div(c1e0, v11);
+        let row2 = V::splat(args.rows[2]);
+        let v14 = V::mul(inv_channels, row2);
+        let v15 = V::add(eps, v14);
+        let v16 = V::sqrt(v15);
+        let v17 = V::div(c1e0, v16);
+        let row3 = V::splat(args.rows[3]);
+        let v19 = V::mul(inv_channels, row3);
+        let v20 = V::add(eps, v19);
+        let v21 = V::sqrt(v20);
+        let v22 = V::div(c1e0, v21);
+        let row4 = V::splat(args.rows[4]);
+        let v24 = V::mul(inv_channels, row4);
+        let v25 = V::add(eps, v24);
+        let v26 = V::sqrt(v25);
+        let v27 = V::div(c1e0, v26);
+        for group in 0..args.groups {
+            let c = group * V::LANES;
+            x.prefetch::<16usize>(c);
+            // out0[0] = x_1*v7
+            V::store(V::mul(V::load(x.at(0usize, c)), v7), out0.at(0usize, c));
+            // out0[1] = x_e0*v12
+            V::store(V::mul(V::load(x.at(1usize, c)), v12), out0.at(1usize, c));
+            // out0[2] = x_e1*v12
+            V::store(V::mul(V::load(x.at(2usize, c)), v12), out0.at(2usize, c));
+            // out0[3] = x_e2*v12
+            V::store(V::mul(V::load(x.at(3usize, c)), v12), out0.at(3usize, c));
+            // out0[4] = x_e3*v12
+            V::store(V::mul(V::load(x.at(4usize, c)), v12), out0.at(4usize, c));
+            // out0[5] = x_e01*v17
+            V::store(V::mul(V::load(x.at(5usize, c)), v17), out0.at(5usize, c));
+            // out0[6] = x_e02*v17
+            V::store(V::mul(V::load(x.at(6usize, c)), v17), out0.at(6usize, c));
+            // out0[7] = x_e03*v17
+            V::store(V::mul(V::load(x.at(7usize, c)), v17), out0.at(7usize, c));
+            // out0[8] = x_e12*v17
+            V::store(V::mul(V::load(x.at(8usize, c)), v17), out0.at(8usize, c));
+            // out0[9] = x_e13*v17
+            V::store(V::mul(V::load(x.at(9usize, c)), v17), out0.at(9usize, c));
+            // out0[10] = x_e23*v17
+            V::store(V::mul(V::load(x.at(10usize, c)), v17), out0.at(10usize, c));
+            // out0[11] = x_e012*v22
+            V::store(V::mul(V::load(x.at(11usize, c)), v22), out0.at(11usize, c));
+            // out0[12] = x_e013*v22
+            V::store(V::mul(V::load(x.at(12usize, c)), v22), out0.at(12usize, c));
+            // out0[13] = x_e023*v22
+            V::store(V::mul(V::load(x.at(13usize, c)), v22), out0.at(13usize, c));
+            // out0[14] = x_e123*v22
+            V::store(V::mul(V::load(x.at(14usize, c)), v22), out0.at(14usize, c));
+            // out0[15] = x_e0123*v27
+            V::store(V::mul(V::load(x.at(15usize, c)), v27), out0.at(15usize, c));
+        }
+    }
+}
+pub(super) static GRADE_RMS_1: Stage = stage!(grade_rms_1);
+/// From `x`, `grad_o` to 5 row sums: adjoint of o_g = x_g / sqrt(mean_c |x_g|^2 + eps).
+///
+/// From `grade_rms_grad` of Cl(3,0,1).
+#[inline(always)]
+unsafe fn grade_rms_2<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
+    // SAFETY: the caller keeps the contract of `StageArgs`; the tier runs on this CPU.
+    unsafe {
+        let x = args.inputs[0];
+        let grad_o = args.inputs[1];
+        let mut sum0 = V::zero();
+        let mut sum1 = V::zero();
+        let mut sum2 = V::zero();
+        let mut sum3 = V::zero();
+        let mut sum4 = V::zero();
+        for group in 0..args.groups {
+            let c = group * V::LANES;
+            x.prefetch::<16usize>(c);
+            grad_o.prefetch::<16usize>(c);
+            let valid = args.valid_lanes(group, V::LANES);
+            // row sum 0 = x_e0123*grad_o_e0123
+            sum0 = V::add(
+                sum0,
+                V::keep_first(
+                    V::mul(V::load(x.at(15usize, c)), V::load(grad_o.at(15usize, c))),
+                    valid,
+                ),
+            );
+            let mut v5 = V::mul(
+                V::load(x.at(14usize, c)),
+                V::load(grad_o.at(14usize, c)),
+            );
+            v5 = V::mul_add(
+                V::load(x.at(13usize, c)),
+                V::load(grad_o.at(13usize, c)),
+                v5,
+            );
+            v5 = V::mul_add(
+                V::load(x.at(12usize, c)),
+                V::load(grad_o.at(12usize, c)),
+                v5,
+            );
+            v5 = V::mul_add(
+                V::load(x.at(11usize, c)),
+                V::load(grad_o.at(11usize, c)),
+                v5,
+            );
+            // row sum 1 = x_e123*grad_o_e123 + x_e023*grad_o_e023 + x_e013*grad_o_e013 + x_e012*grad_o_e012
+            sum1 = V::add(sum1, V::keep_first(v5, valid));
+            let mut v20 = V::mul(
+                V::load(x.at(10usize, c)),
+                V::load(grad_o.at(10usize, c)),
+            );
+            v20 = V::mul_add(
+                V::load(x.at(9usize, c)),
+                V::load(grad_o.at(9usize, c)),
+                v20,
+            );
+            v20 = V::mul_add(
+                V::load(x.at(8usize, c)),
+                V::load(grad_o.at(8usize, c)),
+                v20,
+            );
+            v20 = V::mul_add(
+                V::load(x.at(7usize, c)),
+                V::load(grad_o.at(7usize, c)),
+                v20,
+            );
+            v20 = V::mul_add(
+                V::load(x.at(6usize, c)),
+                V::load(grad_o.at(6usize, c)),
+                v20,
+            );
+            v20 = V::mul_add(
+                V::load(x.at(5usize, c)),
+                V::load(grad_o.at(5usize, c)),
+                v20,
+            );
+            // row sum 2 = x_e23*grad_o_e23 + x_e13*grad_o_e13 + x_e12*grad_o_e12 + x_e03*grad_o_e03 + x_e02*grad_o_e02 + x_e01*grad_o_e01
+            sum2 = V::add(sum2, V::keep_first(v20, valid));
+            let mut v43 = V::mul(
+                V::load(x.at(4usize, c)),
+                V::load(grad_o.at(4usize, c)),
+            );
+            v43 = V::mul_add(
+                V::load(x.at(3usize, c)),
+                V::load(grad_o.at(3usize, c)),
+                v43,
+            );
+            v43 = V::mul_add(
+                V::load(x.at(2usize, c)),
+                V::load(grad_o.at(2usize, c)),
+                v43,
+            );
+            v43 = V::mul_add(
+                V::load(x.at(1usize, c)),
+                V::load(grad_o.at(1usize, c)),
+                v43,
+            );
+            // row sum 3 = x_e3*grad_o_e3 + x_e2*grad_o_e2 + x_e1*grad_o_e1 + x_e0*grad_o_e0
+            sum3 = V::add(sum3, V::keep_first(v43, valid));
+            // row sum 4 = x_1*grad_o_1
+            sum4 = V::add(
+                sum4,
+                V::keep_first(
+                    V::mul(V::load(x.at(0usize, c)), V::load(grad_o.at(0usize, c))),
+                    valid,
+                ),
+            );
+        }
+        args.sums[0] = sum0.reduce_add();
+        args.sums[1] = sum1.reduce_add();
+        args.sums[2] = sum2.reduce_add();
+        args.sums[3] = sum3.reduce_add();
+        args.sums[4] = sum4.reduce_add();
+    }
+}
+pub(super) static GRADE_RMS_2: Stage = stage!(grade_rms_2);
+/// From `grad_o`, `x` to `grad_x`: adjoint of o_g = x_g / sqrt(mean_c |x_g|^2 + eps).
+///
+/// From `grade_rms_grad` of Cl(3,0,1).
+#[inline(always)]
+unsafe fn grade_rms_3<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
+    // SAFETY: the caller keeps the contract of `StageArgs`; the tier runs on this CPU.
+    unsafe {
+        let grad_o = args.inputs[0];
+        let x = args.inputs[1];
+        let out0 = args.outputs[0];
+        let row0 = V::splat(args.rows[0]);
+        let inv_channels = V::splat(args.inv_channels);
+        let v2 = V::mul(row0, inv_channels);
+        let eps = V::splat(args.eps);
+        let v4 = V::add(v2, eps);
+        let v5 = V::sqrt(v4);
+        let c1e0 = V::from_f64(1f64);
+        let v7 = V::div(c1e0, v5);
+        let row1 = V::splat(args.rows[1]);
+        let v9 = V::mul(inv_channels, row1);
+        let v10 = V::add(eps, v9);
+        let v11 = V::sqrt(v10);
+        let v12 = V::div(c1e0, v11);
+        let row2 = V::splat(args.rows[2]);
+        let v14 = V::mul(inv_channels, row2);
+        let v15 = V::add(eps, v14);
+        let v16 = V::sqrt(v15);
+        let v17 = V::div(c1e0, v16);
+        let row3 = V::splat(args.rows[3]);
+        let v19 = V::mul(inv_channels, row3);
+        let v20 = V::add(eps, v19);
+        let v21 = V::sqrt(v20);
+        let v22 = V::div(c1e0, v21);
+        let row4 = V::splat(args.rows[4]);
+        let v24 = V::mul(inv_channels, row4);
+        let v25 = V::add(eps, v24);
+        let v26 = V::sqrt(v25);
+        let v27 = V::div(c1e0, v26);
+        let c5em1 = V::from_f64(0.5f64);
+        let v61 = V::div(c5em1, v26);
+        let row5 = V::splat(args.rows[5]);
+        let v63 = V::div(row5, v26);
+        let v64 = V::mul(v27, v63);
+        let v65 = V::mul(v61, v64);
+        let v66 = V::mul(inv_channels, v65);
+        let v71 = V::div(c5em1, v21);
+        let row6 = V::splat(args.rows[6]);
+        let v73 = V::div(row6, v21);
+        let v74 = V::mul(v22, v73);
+        let v75 = V::mul(v71, v74);
+        let v76 = V::mul(inv_channels, v75);
+        let v93 = V::div(c5em1, v16);
+        let row7 = V::splat(args.rows[7]);
+        let v95 = V::div(row7, v16);
+        let v96 = V::mul(v17, v95);
+        let v97 = V::mul(v93, v96);
+        let v98 = V::mul(inv_channels, v97);
+        let v123 = V::div(c5em1, v11);
+        let row8 = V::splat(args.rows[8]);
+        let v125 = V::div(row8, v11);
+        let v126 = V::mul(v12, v125);
+        let v127 = V::mul(v123, v126);
+        let v128 = V::mul(inv_channels, v127);
+        let v145 = V::div(c5em1, v5);
+        let row9 = V::splat(args.rows[9]);
+        let v147 = V::div(row9, v5);
+        let v148 = V::mul(v7, v147);
+        let v149 = V::mul(v145, v148);
+        let v150 = V::mul(inv_channels, v149);
+        for group in 0..args.groups {
+            let c = group * V::LANES;
+            grad_o.prefetch::<16usize>(c);
+            x.prefetch::<16usize>(c);
+            let v68 = V::mul(V::load(x.at(15usize, c)), v66);
+            // out0[15] = v27*grad_o_e0123 - v68 - v68
+            V::store(
+                V::sub(V::mul_sub(v27, V::load(grad_o.at(15usize, c)), v68), v68),
+                out0.at(15usize, c),
+            );
+            let v78 = V::mul(V::load(x.at(14usize, c)), v76);
+            // out0[14] = v22*grad_o_e123 - v78 - v78
+            V::store(
+                V::sub(V::mul_sub(v22, V::load(grad_o.at(14usize, c)), v78), v78),
+                out0.at(14usize, c),
+            );
+            let v82 = V::mul(V::load(x.at(13usize, c)), v76);
+            // out0[13] = v22*grad_o_e023 - v82 - v82
+            V::store(
+                V::sub(V::mul_sub(v22, V::load(grad_o.at(13usize, c)), v82), v82),
+                out0.at(13usize, c),
+            );
+            let v86 = V::mul(V::load(x.at(12usize, c)), v76);
+            // out0[12] = v22*grad_o_e013 - v86 - v86
+            V::store(
+                V::sub(V::mul_sub(v22, V::load(grad_o.at(12usize, c)), v86), v86),
+                out0.at(12usize, c),
+            );
+            let v90 = V::mul(V::load(x.at(11usize, c)), v76);
+            // out0[11] = v22*grad_o_e012 - v90 - v90
+            V::store(
+                V::sub(V::mul_sub(v22, V::load(grad_o.at(11usize, c)), v90), v90),
+                out0.at(11usize, c),
+            );
+            let v100 = V::mul(V::load(x.at(10usize, c)), v98);
+            // out0[10] = v17*grad_o_e23 - v100 - v100
+            V::store(
+                V::sub(V::mul_sub(v17, V::load(grad_o.at(10usize, c)), v100), v100),
+                out0.at(10usize, c),
+            );
+            let v104 = V::mul(V::load(x.at(9usize, c)), v98);
+            // out0[9] = v17*grad_o_e13 - v104 - v104
+            V::store(
+                V::sub(V::mul_sub(v17, V::load(grad_o.at(9usize, c)), v104), v104),
+                out0.at(9usize, c),
+            );
+            let v108 = V::mul(V::load(x.at(8usize, c)), v98);
+            // out0[8] = v17*grad_o_e12 - v108 - v108
+            V::store(
+                V::sub(V::mul_sub(v17, V::load(grad_o.at(8usize, c)), v108), v108),
+                out0.at(8usize, c),
+            );
+            let v112 = V::mul(V::load(x.at(7usize, c)), v98);
+            // out0[7] = v17*grad_o_e03 - v112 - v112
+            V::store(
+                V::sub(V::mul_sub(v17, V::load(grad_o.at(7usize, c)), v112), v112),
+                out0.at(7usize, c),
+            );
+            let v116 = V::mul(V::load(x.at(6usize, c)), v98);
+            // out0[6] = v17*grad_o_e02 - v116 - v116
+            V::store(
+                V::sub(V::mul_sub(v17, V::load(grad_o.at(6usize, c)), v116), v116),
+                out0.at(6usize, c),
+            );
+            let v120 = V::mul(V::load(x.at(5usize, c)), v98);
+            // out0[5] = v17*grad_o_e01 - v120 - v120
+            V::store(
+                V::sub(V::mul_sub(v17, V::load(grad_o.at(5usize, c)), v120), v120),
+                out0.at(5usize, c),
+            );
+            let v130 = V::mul(V::load(x.at(4usize, c)), v128);
+            // out0[4] = v12*grad_o_e3 - v130 - v130
+            V::store(
+                V::sub(V::mul_sub(v12, V::load(grad_o.at(4usize, c)), v130), v130),
+                out0.at(4usize, c),
+            );
+            let v134 = V::mul(V::load(x.at(3usize, c)), v128);
+            // out0[3] = v12*grad_o_e2 - v134 - v134
+            V::store(
+                V::sub(V::mul_sub(v12, V::load(grad_o.at(3usize, c)), v134), v134),
+                out0.at(3usize, c),
+            );
+            let v138 = V::mul(V::load(x.at(2usize, c)), v128);
+            // out0[2] = v12*grad_o_e1 - v138 - v138
+            V::store(
+                V::sub(V::mul_sub(v12, V::load(grad_o.at(2usize, c)), v138), v138),
+                out0.at(2usize, c),
+            );
+            let v142 = V::mul(V::load(x.at(1usize, c)), v128);
+            // out0[1] = v12*grad_o_e0 - v142 - v142
+            V::store(
+                V::sub(V::mul_sub(v12, V::load(grad_o.at(1usize, c)), v142), v142),
+                out0.at(1usize, c),
+            );
+            let v152 = V::mul(V::load(x.at(0usize, c)), v150);
+            // out0[0] = v7*grad_o_1 - v152 - v152
+            V::store(
+                V::sub(V::mul_sub(v7, V::load(grad_o.at(0usize, c)), v152), v152),
+                out0.at(0usize, c),
+            );
+        }
+    }
+}
+pub(super) static GRADE_RMS_3: Stage = stage!(grade_rms_3);
+/// `o_g = x_g / sqrt(mean_c |x_g|^2 + eps)`, grades 0,1,2,3,4 and 0,1,2,3,4.
+///
+/// Forward: 48 flops per lane (32 multiplications, 16 additions).
+/// Backward: 96 flops per lane (48 multiplications, 48 additions).
+pub(super) static GRADE_RMS_PROGRAM_0: Program = Program {
+    name: "grade_rms",
+    formula: "o_g = x_g / sqrt(mean_c |x_g|^2 + eps)",
+    left: 31u16,
+    right: 31u16,
+    output: 31u16,
+    inputs: &[("x", 16usize)],
+    params: &[],
+    output_components: 16usize,
+    forward: Plan {
+        cuts: &[],
+        row_sums: 5usize,
+        saved_row_sums: 0usize,
+        stages: &[
+            StageCall {
+                stage: &super::grade_rms::GRADE_RMS_0,
+                inputs: &[Slot::External(0usize)],
+                outputs: &[],
+                params: &[],
+                param_grads: &[],
+                rows: &[],
+                row_sums: &[0usize, 1usize, 2usize, 3usize, 4],
+            },
+            StageCall {
+                stage: &super::grade_rms::GRADE_RMS_1,
+                inputs: &[Slot::External(0usize)],
+                outputs: &[Slot::External(0usize)],
+                params: &[],
+                param_grads: &[],
+                rows: &[0usize, 1usize, 2usize, 3usize, 4],
+                row_sums: &[],
+            },
+        ],
+    },
+    backward: Plan {
+        cuts: &[],
+        row_sums: 10usize,
+        saved_row_sums: 5usize,
+        stages: &[
+            StageCall {
+                stage: &super::grade_rms::GRADE_RMS_2,
+                inputs: &[Slot::External(0usize), Slot::External(1usize)],
+                outputs: &[],
+                params: &[],
+                param_grads: &[],
+                rows: &[],
+                row_sums: &[5usize, 6usize, 7usize, 8usize, 9],
+            },
+            StageCall {
+                stage: &super::grade_rms::GRADE_RMS_3,
+                inputs: &[Slot::External(1usize), Slot::External(0usize)],
+                outputs: &[Slot::External(0usize)],
+                params: &[],
+                param_grads: &[],
+                rows: &[
+                    0usize, 1usize, 2usize, 3usize, 4usize, 5usize, 6usize, 7usize,
+                    8usize, 9usize,
+                ],
+                row_sums: &[],
+            },
+        ],
+    },
+    flops: [48usize, 96],
+};
+/// From `x` to 1 row sums: o_g = x_g / sqrt(mean_c |x_g|^2 + eps).
+///
+/// From `grade_rms` of Cl(3,0,1).
+#[inline(always)]
+unsafe fn grade_rms_4<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
+    // SAFETY: the caller keeps the contract of `StageArgs`; the tier runs on this CPU.
+    unsafe {
+        let x = args.inputs[0];
+        let mut sum0 = V::zero();
+        for group in 0..args.groups {
+            let c = group * V::LANES;
+            x.prefetch::<1usize>(c);
+            let valid = args.valid_lanes(group, V::LANES);
+            let x_1 = V::load(x.at(0usize, c));
+            // row sum 0 = x_1*x_1
+            sum0 = V::add(sum0, V::keep_first(V::mul(x_1, x_1), valid));
+        }
+        args.sums[0] = sum0.reduce_add();
+    }
+}
+pub(super) static GRADE_RMS_4: Stage = stage!(grade_rms_4);
+/// From `x` to `o`: o_g = x_g / sqrt(mean_c |x_g|^2 + eps).
+///
+/// From `grade_rms` of Cl(3,0,1).
+#[inline(always)]
+unsafe fn grade_rms_5<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
+    // SAFETY: the caller keeps the contract of `StageArgs`; the tier runs on this CPU.
+    unsafe {
+        let x = args.inputs[0];
+        let out0 = args.outputs[0];
+        let row0 = V::splat(args.rows[0]);
+        let inv_channels = V::splat(args.inv_channels);
+        let v2 = V::mul(row0, inv_channels);
+        let eps = V::splat(args.eps);
+        let v4 = V::add(v2, eps);
+        let v5 = V::sqrt(v4);
+        let c1e0 = V::from_f64(1f64);
+        let v7 = V::div(c1e0, v5);
         for group in 0..args.groups {
             let c = group * V::LANES;
             x.prefetch::<1usize>(c);
@@ -119,12 +551,12 @@ unsafe fn grade_rms_1<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         }
     }
 }
-pub(super) static GRADE_RMS_1: Stage = stage!(grade_rms_1);
+pub(super) static GRADE_RMS_5: Stage = stage!(grade_rms_5);
 /// From `x`, `grad_o` to 1 row sums: adjoint of o_g = x_g / sqrt(mean_c |x_g|^2 + eps).
 ///
 /// From `grade_rms_grad` of Cl(3,0,1).
 #[inline(always)]
-unsafe fn grade_rms_2<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
+unsafe fn grade_rms_6<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
     // SAFETY: the caller keeps the contract of `StageArgs`; the tier runs on this CPU.
     unsafe {
         let x = args.inputs[0];
@@ -147,12 +579,12 @@ unsafe fn grade_rms_2<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         args.sums[0] = sum0.reduce_add();
     }
 }
-pub(super) static GRADE_RMS_2: Stage = stage!(grade_rms_2);
+pub(super) static GRADE_RMS_6: Stage = stage!(grade_rms_6);
 /// From `grad_o`, `x` to `grad_x`: adjoint of o_g = x_g / sqrt(mean_c |x_g|^2 + eps).
 ///
 /// From `grade_rms_grad` of Cl(3,0,1).
 #[inline(always)]
-unsafe fn grade_rms_3<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
+unsafe fn grade_rms_7<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
     // SAFETY: the caller keeps the contract of `StageArgs`; the tier runs on this CPU.
     unsafe {
         let grad_o = args.inputs[0];
@@ -186,7 +618,7 @@ unsafe fn grade_rms_3<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         }
     }
 }
-pub(super) static GRADE_RMS_3: Stage = stage!(grade_rms_3);
+pub(super) static GRADE_RMS_7: Stage = stage!(grade_rms_7);
 /// `o_g = x_g / sqrt(mean_c |x_g|^2 + eps)`, grades 0 and 0.
 ///
 /// Forward: 3 flops per lane (2 multiplications, 1 additions).
@@ -206,7 +638,7 @@ pub(super) static GRADE_RMS_PROGRAM_1: Program = Program {
         saved_row_sums: 0usize,
         stages: &[
             StageCall {
-                stage: &super::grade_rms::GRADE_RMS_0,
+                stage: &super::grade_rms::GRADE_RMS_4,
                 inputs: &[Slot::External(0usize)],
                 outputs: &[],
                 params: &[],
@@ -215,7 +647,7 @@ pub(super) static GRADE_RMS_PROGRAM_1: Program = Program {
                 row_sums: &[0],
             },
             StageCall {
-                stage: &super::grade_rms::GRADE_RMS_1,
+                stage: &super::grade_rms::GRADE_RMS_5,
                 inputs: &[Slot::External(0usize)],
                 outputs: &[Slot::External(0usize)],
                 params: &[],
@@ -231,7 +663,7 @@ pub(super) static GRADE_RMS_PROGRAM_1: Program = Program {
         saved_row_sums: 1usize,
         stages: &[
             StageCall {
-                stage: &super::grade_rms::GRADE_RMS_2,
+                stage: &super::grade_rms::GRADE_RMS_6,
                 inputs: &[Slot::External(0usize), Slot::External(1usize)],
                 outputs: &[],
                 params: &[],
@@ -240,7 +672,7 @@ pub(super) static GRADE_RMS_PROGRAM_1: Program = Program {
                 row_sums: &[1],
             },
             StageCall {
-                stage: &super::grade_rms::GRADE_RMS_3,
+                stage: &super::grade_rms::GRADE_RMS_7,
                 inputs: &[Slot::External(1usize), Slot::External(0usize)],
                 outputs: &[Slot::External(0usize)],
                 params: &[],
@@ -256,7 +688,7 @@ pub(super) static GRADE_RMS_PROGRAM_1: Program = Program {
 ///
 /// From `grade_rms` of Cl(3,0,1).
 #[inline(always)]
-unsafe fn grade_rms_4<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
+unsafe fn grade_rms_8<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
     // SAFETY: the caller keeps the contract of `StageArgs`; the tier runs on this CPU.
     unsafe {
         let x = args.inputs[0];
@@ -279,12 +711,12 @@ unsafe fn grade_rms_4<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         args.sums[0] = sum0.reduce_add();
     }
 }
-pub(super) static GRADE_RMS_4: Stage = stage!(grade_rms_4);
+pub(super) static GRADE_RMS_8: Stage = stage!(grade_rms_8);
 /// From `x` to `o`: o_g = x_g / sqrt(mean_c |x_g|^2 + eps).
 ///
 /// From `grade_rms` of Cl(3,0,1).
 #[inline(always)]
-unsafe fn grade_rms_5<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
+unsafe fn grade_rms_9<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
     // SAFETY: the caller keeps the contract of `StageArgs`; the tier runs on this CPU.
     unsafe {
         let x = args.inputs[0];
@@ -311,12 +743,12 @@ unsafe fn grade_rms_5<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         }
     }
 }
-pub(super) static GRADE_RMS_5: Stage = stage!(grade_rms_5);
+pub(super) static GRADE_RMS_9: Stage = stage!(grade_rms_9);
 /// From `x`, `grad_o` to 1 row sums: adjoint of o_g = x_g / sqrt(mean_c |x_g|^2 + eps).
 ///
 /// From `grade_rms_grad` of Cl(3,0,1).
 #[inline(always)]
-unsafe fn grade_rms_6<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
+unsafe fn grade_rms_10<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
     // SAFETY: the caller keeps the contract of `StageArgs`; the tier runs on this CPU.
     unsafe {
         let x = args.inputs[0];
@@ -337,12 +769,12 @@ unsafe fn grade_rms_6<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         args.sums[0] = sum0.reduce_add();
     }
 }
-pub(super) static GRADE_RMS_6: Stage = stage!(grade_rms_6);
+pub(super) static GRADE_RMS_10: Stage = stage!(grade_rms_10);
 /// From `grad_o`, `x` to `grad_x`: adjoint of o_g = x_g / sqrt(mean_c |x_g|^2 + eps).
 ///
 /// From `grade_rms_grad` of Cl(3,0,1).
 #[inline(always)]
-unsafe fn grade_rms_7<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
+unsafe fn grade_rms_11<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
     // SAFETY: the caller keeps the contract of `StageArgs`; the tier runs on this CPU.
     unsafe {
         let grad_o = args.inputs[0];
@@ -394,7 +826,7 @@ unsafe fn grade_rms_7<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         }
     }
 }
-pub(super) static GRADE_RMS_7: Stage = stage!(grade_rms_7);
+pub(super) static GRADE_RMS_11: Stage = stage!(grade_rms_11);
 /// `o_g = x_g / sqrt(mean_c |x_g|^2 + eps)`, grades 1 and 1.
 ///
 /// Forward: 12 flops per lane (8 multiplications, 4 additions).
@@ -414,7 +846,7 @@ pub(super) static GRADE_RMS_PROGRAM_2: Program = Program {
         saved_row_sums: 0usize,
         stages: &[
             StageCall {
-                stage: &super::grade_rms::GRADE_RMS_4,
+                stage: &super::grade_rms::GRADE_RMS_8,
                 inputs: &[Slot::External(0usize)],
                 outputs: &[],
                 params: &[],
@@ -423,7 +855,7 @@ pub(super) static GRADE_RMS_PROGRAM_2: Program = Program {
                 row_sums: &[0],
             },
             StageCall {
-                stage: &super::grade_rms::GRADE_RMS_5,
+                stage: &super::grade_rms::GRADE_RMS_9,
                 inputs: &[Slot::External(0usize)],
                 outputs: &[Slot::External(0usize)],
                 params: &[],
@@ -439,7 +871,7 @@ pub(super) static GRADE_RMS_PROGRAM_2: Program = Program {
         saved_row_sums: 1usize,
         stages: &[
             StageCall {
-                stage: &super::grade_rms::GRADE_RMS_6,
+                stage: &super::grade_rms::GRADE_RMS_10,
                 inputs: &[Slot::External(0usize), Slot::External(1usize)],
                 outputs: &[],
                 params: &[],
@@ -448,7 +880,7 @@ pub(super) static GRADE_RMS_PROGRAM_2: Program = Program {
                 row_sums: &[1],
             },
             StageCall {
-                stage: &super::grade_rms::GRADE_RMS_7,
+                stage: &super::grade_rms::GRADE_RMS_11,
                 inputs: &[Slot::External(1usize), Slot::External(0usize)],
                 outputs: &[Slot::External(0usize)],
                 params: &[],
@@ -464,7 +896,7 @@ pub(super) static GRADE_RMS_PROGRAM_2: Program = Program {
 ///
 /// From `grade_rms` of Cl(3,0,1).
 #[inline(always)]
-unsafe fn grade_rms_8<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
+unsafe fn grade_rms_12<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
     // SAFETY: the caller keeps the contract of `StageArgs`; the tier runs on this CPU.
     unsafe {
         let x = args.inputs[0];
@@ -491,12 +923,12 @@ unsafe fn grade_rms_8<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         args.sums[0] = sum0.reduce_add();
     }
 }
-pub(super) static GRADE_RMS_8: Stage = stage!(grade_rms_8);
+pub(super) static GRADE_RMS_12: Stage = stage!(grade_rms_12);
 /// From `x` to `o`: o_g = x_g / sqrt(mean_c |x_g|^2 + eps).
 ///
 /// From `grade_rms` of Cl(3,0,1).
 #[inline(always)]
-unsafe fn grade_rms_9<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
+unsafe fn grade_rms_13<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
     // SAFETY: the caller keeps the contract of `StageArgs`; the tier runs on this CPU.
     unsafe {
         let x = args.inputs[0];
@@ -527,12 +959,12 @@ unsafe fn grade_rms_9<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         }
     }
 }
-pub(super) static GRADE_RMS_9: Stage = stage!(grade_rms_9);
+pub(super) static GRADE_RMS_13: Stage = stage!(grade_rms_13);
 /// From `x`, `grad_o` to 1 row sums: adjoint of o_g = x_g / sqrt(mean_c |x_g|^2 + eps).
 ///
 /// From `grade_rms_grad` of Cl(3,0,1).
 #[inline(always)]
-unsafe fn grade_rms_10<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
+unsafe fn grade_rms_14<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
     // SAFETY: the caller keeps the contract of `StageArgs`; the tier runs on this CPU.
     unsafe {
         let x = args.inputs[0];
@@ -555,12 +987,12 @@ unsafe fn grade_rms_10<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         args.sums[0] = sum0.reduce_add();
     }
 }
-pub(super) static GRADE_RMS_10: Stage = stage!(grade_rms_10);
+pub(super) static GRADE_RMS_14: Stage = stage!(grade_rms_14);
 /// From `grad_o`, `x` to `grad_x`: adjoint of o_g = x_g / sqrt(mean_c |x_g|^2 + eps).
 ///
 /// From `grade_rms_grad` of Cl(3,0,1).
 #[inline(always)]
-unsafe fn grade_rms_11<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
+unsafe fn grade_rms_15<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
     // SAFETY: the caller keeps the contract of `StageArgs`; the tier runs on this CPU.
     unsafe {
         let grad_o = args.inputs[0];
@@ -624,7 +1056,7 @@ unsafe fn grade_rms_11<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         }
     }
 }
-pub(super) static GRADE_RMS_11: Stage = stage!(grade_rms_11);
+pub(super) static GRADE_RMS_15: Stage = stage!(grade_rms_15);
 /// `o_g = x_g / sqrt(mean_c |x_g|^2 + eps)`, grades 2 and 2.
 ///
 /// Forward: 18 flops per lane (12 multiplications, 6 additions).
@@ -638,6 +1070,71 @@ pub(super) static GRADE_RMS_PROGRAM_3: Program = Program {
     inputs: &[("x", 6usize)],
     params: &[],
     output_components: 6usize,
+    forward: Plan {
+        cuts: &[],
+        row_sums: 1usize,
+        saved_row_sums: 0usize,
+        stages: &[
+            StageCall {
+                stage: &super::grade_rms::GRADE_RMS_12,
+                inputs: &[Slot::External(0usize)],
+                outputs: &[],
+                params: &[],
+                param_grads: &[],
+                rows: &[],
+                row_sums: &[0],
+            },
+            StageCall {
+                stage: &super::grade_rms::GRADE_RMS_13,
+                inputs: &[Slot::External(0usize)],
+                outputs: &[Slot::External(0usize)],
+                params: &[],
+                param_grads: &[],
+                rows: &[0],
+                row_sums: &[],
+            },
+        ],
+    },
+    backward: Plan {
+        cuts: &[],
+        row_sums: 2usize,
+        saved_row_sums: 1usize,
+        stages: &[
+            StageCall {
+                stage: &super::grade_rms::GRADE_RMS_14,
+                inputs: &[Slot::External(0usize), Slot::External(1usize)],
+                outputs: &[],
+                params: &[],
+                param_grads: &[],
+                rows: &[],
+                row_sums: &[1],
+            },
+            StageCall {
+                stage: &super::grade_rms::GRADE_RMS_15,
+                inputs: &[Slot::External(1usize), Slot::External(0usize)],
+                outputs: &[Slot::External(0usize)],
+                params: &[],
+                param_grads: &[],
+                rows: &[0usize, 1],
+                row_sums: &[],
+            },
+        ],
+    },
+    flops: [18usize, 36],
+};
+/// `o_g = x_g / sqrt(mean_c |x_g|^2 + eps)`, grades 3 and 3.
+///
+/// Forward: 12 flops per lane (8 multiplications, 4 additions).
+/// Backward: 24 flops per lane (12 multiplications, 12 additions).
+pub(super) static GRADE_RMS_PROGRAM_4: Program = Program {
+    name: "grade_rms",
+    formula: "o_g = x_g / sqrt(mean_c |x_g|^2 + eps)",
+    left: 8u16,
+    right: 8u16,
+    output: 8u16,
+    inputs: &[("x", 4usize)],
+    params: &[],
+    output_components: 4usize,
     forward: Plan {
         cuts: &[],
         row_sums: 1usize,
@@ -688,21 +1185,21 @@ pub(super) static GRADE_RMS_PROGRAM_3: Program = Program {
             },
         ],
     },
-    flops: [18usize, 36],
+    flops: [12usize, 24],
 };
-/// `o_g = x_g / sqrt(mean_c |x_g|^2 + eps)`, grades 3 and 3.
+/// `o_g = x_g / sqrt(mean_c |x_g|^2 + eps)`, grades 4 and 4.
 ///
-/// Forward: 12 flops per lane (8 multiplications, 4 additions).
-/// Backward: 24 flops per lane (12 multiplications, 12 additions).
-pub(super) static GRADE_RMS_PROGRAM_4: Program = Program {
+/// Forward: 3 flops per lane (2 multiplications, 1 additions).
+/// Backward: 6 flops per lane (3 multiplications, 3 additions).
+pub(super) static GRADE_RMS_PROGRAM_5: Program = Program {
     name: "grade_rms",
     formula: "o_g = x_g / sqrt(mean_c |x_g|^2 + eps)",
-    left: 8u16,
-    right: 8u16,
-    output: 8u16,
-    inputs: &[("x", 4usize)],
+    left: 16u16,
+    right: 16u16,
+    output: 16u16,
+    inputs: &[("x", 1usize)],
     params: &[],
-    output_components: 4usize,
+    output_components: 1usize,
     forward: Plan {
         cuts: &[],
         row_sums: 1usize,
@@ -744,71 +1241,6 @@ pub(super) static GRADE_RMS_PROGRAM_4: Program = Program {
             },
             StageCall {
                 stage: &super::grade_rms::GRADE_RMS_7,
-                inputs: &[Slot::External(1usize), Slot::External(0usize)],
-                outputs: &[Slot::External(0usize)],
-                params: &[],
-                param_grads: &[],
-                rows: &[0usize, 1],
-                row_sums: &[],
-            },
-        ],
-    },
-    flops: [12usize, 24],
-};
-/// `o_g = x_g / sqrt(mean_c |x_g|^2 + eps)`, grades 4 and 4.
-///
-/// Forward: 3 flops per lane (2 multiplications, 1 additions).
-/// Backward: 6 flops per lane (3 multiplications, 3 additions).
-pub(super) static GRADE_RMS_PROGRAM_5: Program = Program {
-    name: "grade_rms",
-    formula: "o_g = x_g / sqrt(mean_c |x_g|^2 + eps)",
-    left: 16u16,
-    right: 16u16,
-    output: 16u16,
-    inputs: &[("x", 1usize)],
-    params: &[],
-    output_components: 1usize,
-    forward: Plan {
-        cuts: &[],
-        row_sums: 1usize,
-        saved_row_sums: 0usize,
-        stages: &[
-            StageCall {
-                stage: &super::grade_rms::GRADE_RMS_0,
-                inputs: &[Slot::External(0usize)],
-                outputs: &[],
-                params: &[],
-                param_grads: &[],
-                rows: &[],
-                row_sums: &[0],
-            },
-            StageCall {
-                stage: &super::grade_rms::GRADE_RMS_1,
-                inputs: &[Slot::External(0usize)],
-                outputs: &[Slot::External(0usize)],
-                params: &[],
-                param_grads: &[],
-                rows: &[0],
-                row_sums: &[],
-            },
-        ],
-    },
-    backward: Plan {
-        cuts: &[],
-        row_sums: 2usize,
-        saved_row_sums: 1usize,
-        stages: &[
-            StageCall {
-                stage: &super::grade_rms::GRADE_RMS_2,
-                inputs: &[Slot::External(0usize), Slot::External(1usize)],
-                outputs: &[],
-                params: &[],
-                param_grads: &[],
-                rows: &[],
-                row_sums: &[1],
-            },
-            StageCall {
-                stage: &super::grade_rms::GRADE_RMS_3,
                 inputs: &[Slot::External(1usize), Slot::External(0usize)],
                 outputs: &[Slot::External(0usize)],
                 params: &[],

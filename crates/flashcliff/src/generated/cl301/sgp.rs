@@ -5,7 +5,7 @@
 
 #[allow(unused_imports, reason = "not every operator needs all of them")]
 use crate::kernel::generated_prelude::*;
-/// From `x`, `y`, `w` to `o`: o = weighted_product(w, gate(x), gate(y)).
+/// From `x`, `y`, `w` to cut 0: o = weighted_product(w, gate(x), gate(y)).
 ///
 /// From `sgp` of Cl(3,0,1).
 #[inline(always)]
@@ -21,1413 +21,1574 @@ unsafe fn sgp_0<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             x.prefetch::<16usize>(c);
             y.prefetch::<16usize>(c);
             let x_1 = V::load(x.at(0usize, c));
-            let v1 = gate::<V>(args.gate, x_1);
-            let v2 = V::mul(x_1, v1);
-            let v4 = V::mul(V::load(x.at(1usize, c)), v1);
-            let v6 = V::mul(V::load(x.at(2usize, c)), v1);
-            let v8 = V::mul(V::load(x.at(3usize, c)), v1);
-            let v10 = V::mul(V::load(x.at(4usize, c)), v1);
-            let v12 = V::mul(V::load(x.at(5usize, c)), v1);
-            let v14 = V::mul(V::load(x.at(6usize, c)), v1);
-            let v16 = V::mul(V::load(x.at(7usize, c)), v1);
-            let v18 = V::mul(V::load(x.at(8usize, c)), v1);
-            let v20 = V::mul(V::load(x.at(9usize, c)), v1);
-            let v22 = V::mul(V::load(x.at(10usize, c)), v1);
-            let v24 = V::mul(V::load(x.at(11usize, c)), v1);
-            let v26 = V::mul(V::load(x.at(12usize, c)), v1);
-            let v28 = V::mul(V::load(x.at(13usize, c)), v1);
-            let v30 = V::mul(V::load(x.at(14usize, c)), v1);
-            let v32 = V::mul(V::load(x.at(15usize, c)), v1);
             let y_1 = V::load(y.at(0usize, c));
-            let v34 = gate::<V>(args.gate, y_1);
-            let v35 = V::mul(y_1, v34);
-            let v37 = V::mul(V::load(y.at(1usize, c)), v34);
-            let v39 = V::mul(V::load(y.at(2usize, c)), v34);
-            let v41 = V::mul(V::load(y.at(3usize, c)), v34);
-            let v43 = V::mul(V::load(y.at(4usize, c)), v34);
-            let v45 = V::mul(V::load(y.at(5usize, c)), v34);
-            let v47 = V::mul(V::load(y.at(6usize, c)), v34);
-            let v49 = V::mul(V::load(y.at(7usize, c)), v34);
-            let v51 = V::mul(V::load(y.at(8usize, c)), v34);
-            let v53 = V::mul(V::load(y.at(9usize, c)), v34);
-            let v55 = V::mul(V::load(y.at(10usize, c)), v34);
-            let v57 = V::mul(V::load(y.at(11usize, c)), v34);
-            let v59 = V::mul(V::load(y.at(12usize, c)), v34);
-            let v61 = V::mul(V::load(y.at(13usize, c)), v34);
-            let v63 = V::mul(V::load(y.at(14usize, c)), v34);
-            let v65 = V::mul(V::load(y.at(15usize, c)), v34);
-            let mut v68 = V::mul(V::load(param0.at(0usize, c)), V::mul(v2, v35));
-            let mut v69 = V::mul(v6, v39);
-            v69 = V::mul_add(v8, v41, v69);
-            v69 = V::mul_add(v10, v43, v69);
-            let mut v76 = V::mul(v18, v51);
-            v76 = V::mul_add(v20, v53, v76);
-            v76 = V::mul_add(v22, v55, v76);
-            v68 = V::mul_add(V::load(param0.at(5usize, c)), v69, v68);
-            v68 = V::neg_mul_add(V::load(param0.at(13usize, c)), v76, v68);
-            v68 = V::neg_mul_add(V::load(param0.at(22usize, c)), V::mul(v30, v63), v68);
-            // out0[0] = w0*v2*v35 + w5*(v10*v43 + v6*v39 + v8*v41) - w13*(v22*v55 + v18*v51 + v20*v53) - w22*v30*v63
-            V::store(v68, out0.at(0usize, c));
-            let w1 = V::load(param0.at(1usize, c));
-            let mut v91 = V::mul(w1, V::mul(v2, v37));
+            let mut v4 = V::mul(y_1, V::mul(x_1, V::load(param0.at(0usize, c))));
+            let v6 = V::mul(x_1, V::load(param0.at(1usize, c)));
+            let y_e0 = V::load(y.at(1usize, c));
+            let mut v8 = V::mul(y_e0, v6);
+            let y_e1 = V::load(y.at(2usize, c));
+            let mut v10 = V::mul(y_e1, v6);
+            let y_e2 = V::load(y.at(3usize, c));
+            let mut v12 = V::mul(y_e2, v6);
+            let y_e3 = V::load(y.at(4usize, c));
+            let mut v14 = V::mul(y_e3, v6);
+            let v16 = V::mul(x_1, V::load(param0.at(2usize, c)));
+            let y_e01 = V::load(y.at(5usize, c));
+            let mut v18 = V::mul(y_e01, v16);
+            let y_e02 = V::load(y.at(6usize, c));
+            let mut v20 = V::mul(y_e02, v16);
+            let y_e03 = V::load(y.at(7usize, c));
+            let mut v22 = V::mul(y_e03, v16);
+            let y_e12 = V::load(y.at(8usize, c));
+            let mut v24 = V::mul(y_e12, v16);
+            let y_e13 = V::load(y.at(9usize, c));
+            let mut v26 = V::mul(y_e13, v16);
+            let y_e23 = V::load(y.at(10usize, c));
+            let mut v28 = V::mul(y_e23, v16);
+            let v30 = V::mul(x_1, V::load(param0.at(3usize, c)));
+            let y_e012 = V::load(y.at(11usize, c));
+            let mut v32 = V::mul(y_e012, v30);
+            let y_e013 = V::load(y.at(12usize, c));
+            let mut v34 = V::mul(y_e013, v30);
+            let y_e023 = V::load(y.at(13usize, c));
+            let mut v36 = V::mul(y_e023, v30);
+            let y_e123 = V::load(y.at(14usize, c));
+            let mut v38 = V::mul(y_e123, v30);
+            let y_e0123 = V::load(y.at(15usize, c));
+            let mut v42 = V::mul(y_e0123, V::mul(x_1, V::load(param0.at(4usize, c))));
+            let x_e1 = V::load(x.at(2usize, c));
+            let w5 = V::load(param0.at(5usize, c));
+            v4 = V::mul_add(y_e1, V::mul(x_e1, w5), v4);
+            let x_e2 = V::load(x.at(3usize, c));
+            v4 = V::mul_add(y_e2, V::mul(x_e2, w5), v4);
+            let x_e3 = V::load(x.at(4usize, c));
+            v4 = V::mul_add(y_e3, V::mul(x_e3, w5), v4);
+            let x_e0 = V::load(x.at(1usize, c));
             let w6 = V::load(param0.at(6usize, c));
-            let mut v95 = V::mul(v6, v45);
-            v95 = V::mul_add(v8, v47, v95);
-            v95 = V::mul_add(v10, v49, v95);
+            v8 = V::mul_add(y_1, V::mul(x_e0, w6), v8);
+            v10 = V::mul_add(y_1, V::mul(x_e1, w6), v10);
+            v12 = V::mul_add(y_1, V::mul(x_e2, w6), v12);
+            v14 = V::mul_add(y_1, V::mul(x_e3, w6), v14);
             let w7 = V::load(param0.at(7usize, c));
-            let mut v102 = V::mul(v12, v39);
-            v102 = V::mul_add(v14, v41, v102);
-            v102 = V::mul_add(v16, v43, v102);
-            let w14 = V::load(param0.at(14usize, c));
-            let mut v109 = V::mul(v18, v57);
-            v109 = V::mul_add(v20, v59, v109);
-            v109 = V::mul_add(v22, v61, v109);
-            let w15 = V::load(param0.at(15usize, c));
-            let mut v116 = V::mul(v24, v51);
-            v116 = V::mul_add(v26, v53, v116);
-            v116 = V::mul_add(v28, v55, v116);
-            let w23 = V::load(param0.at(23usize, c));
-            v91 = V::mul_add(w6, V::mul(v4, v35), v91);
-            v91 = V::neg_mul_add(w7, v95, v91);
-            v91 = V::mul_add(w14, v102, v91);
-            v91 = V::neg_mul_add(w15, v109, v91);
-            v91 = V::neg_mul_add(w23, v116, v91);
-            v91 = V::mul_add(V::load(param0.at(24usize, c)), V::mul(v30, v65), v91);
-            v91 = V::neg_mul_add(V::load(param0.at(30usize, c)), V::mul(v32, v63), v91);
-            // out0[1] = w24*v30*v65 + w14*(v16*v43 + v12*v39 + v14*v41) + w1*v2*v37 + w6*v4*v35 - w7*(v10*v49 + v6*v45 + v8*v47) - w15*(v22*v61 + v18*v57 + v20*v59) - w23*(v28*v55 + v24*v51 + v26*v53) - w30*v32*v63
-            V::store(v91, out0.at(1usize, c));
-            let mut v137 = V::mul(w1, V::mul(v2, v39));
-            let mut v140 = V::mul(v8, v51);
-            v140 = V::mul_add(v10, v53, v140);
-            let mut v144 = V::mul(v18, v41);
-            v144 = V::mul_add(v20, v43, v144);
-            v137 = V::mul_add(w6, V::mul(v6, v35), v137);
-            v137 = V::neg_mul_add(w7, v140, v137);
-            v137 = V::mul_add(w14, v144, v137);
-            v137 = V::neg_mul_add(w15, V::mul(v22, v63), v137);
-            v137 = V::neg_mul_add(w23, V::mul(v30, v55), v137);
-            // out0[2] = w14*(v18*v41 + v20*v43) + w1*v2*v39 + w6*v6*v35 - w7*(v8*v51 + v10*v53) - w15*v22*v63 - w23*v30*v55
-            V::store(v137, out0.at(2usize, c));
-            let mut v158 = V::mul(w1, V::mul(v2, v41));
-            let mut v161 = V::mul(v6, v51);
-            v161 = V::neg_mul_add(v10, v55, v161);
-            let mut v166 = V::mul(v22, v43);
-            v166 = V::neg_mul_add(v18, v39, v166);
-            v158 = V::mul_add(w6, V::mul(v8, v35), v158);
-            v158 = V::mul_add(w7, v161, v158);
-            v158 = V::mul_add(w14, v166, v158);
-            v158 = V::mul_add(w15, V::mul(v20, v63), v158);
-            v158 = V::mul_add(w23, V::mul(v30, v53), v158);
-            // out0[3] = w23*v30*v53 + w15*v20*v63 + w14*(v22*v43 - v18*v39) + w7*(v6*v51 - v10*v55) + w1*v2*v41 + w6*v8*v35
-            V::store(v158, out0.at(3usize, c));
-            let mut v179 = V::mul(w1, V::mul(v2, v43));
-            let mut v182 = V::mul(v6, v53);
-            v182 = V::mul_add(v8, v55, v182);
-            let mut v186 = V::mul(v20, v39);
-            v186 = V::mul_add(v22, v41, v186);
-            v179 = V::mul_add(w6, V::mul(v10, v35), v179);
-            v179 = V::mul_add(w7, v182, v179);
-            v179 = V::neg_mul_add(w14, v186, v179);
-            v179 = V::neg_mul_add(w15, V::mul(v18, v63), v179);
-            v179 = V::neg_mul_add(w23, V::mul(v30, v51), v179);
-            // out0[4] = w7*(v6*v53 + v8*v55) + w1*v2*v43 + w6*v10*v35 - w14*(v20*v39 + v22*v41) - w15*v18*v63 - w23*v30*v51
-            V::store(v179, out0.at(4usize, c));
-            let w2 = V::load(param0.at(2usize, c));
-            let mut v201 = V::mul(w2, V::mul(v2, v45));
-            let mut v202 = V::mul(v4, v39);
-            v202 = V::neg_mul_add(v6, v37, v202);
+            let v71 = V::mul(x_e1, w7);
+            v8 = V::neg_mul_add(y_e01, v71, v8);
+            v12 = V::mul_add(y_e12, v71, v12);
+            v14 = V::mul_add(y_e13, v71, v14);
+            let v78 = V::mul(x_e2, w7);
+            v8 = V::neg_mul_add(y_e02, v78, v8);
+            v10 = V::neg_mul_add(y_e12, v78, v10);
+            v14 = V::mul_add(y_e23, v78, v14);
+            let v85 = V::mul(x_e3, w7);
+            v8 = V::neg_mul_add(y_e03, v85, v8);
+            v10 = V::neg_mul_add(y_e13, v85, v10);
+            v12 = V::neg_mul_add(y_e23, v85, v12);
             let w8 = V::load(param0.at(8usize, c));
-            let mut v207 = V::mul(v8, v57);
-            v207 = V::mul_add(v10, v59, v207);
+            let v93 = V::mul(x_e0, w8);
+            v18 = V::mul_add(y_e1, v93, v18);
+            v20 = V::mul_add(y_e2, v93, v20);
+            v22 = V::mul_add(y_e3, v93, v22);
+            let v100 = V::mul(x_e1, w8);
+            v18 = V::neg_mul_add(y_e0, v100, v18);
+            v24 = V::mul_add(y_e2, v100, v24);
+            v26 = V::mul_add(y_e3, v100, v26);
+            let v107 = V::mul(x_e2, w8);
+            v20 = V::neg_mul_add(y_e0, v107, v20);
+            v24 = V::neg_mul_add(y_e1, v107, v24);
+            v28 = V::mul_add(y_e3, v107, v28);
+            let v114 = V::mul(x_e3, w8);
+            v22 = V::neg_mul_add(y_e0, v114, v22);
+            v26 = V::neg_mul_add(y_e1, v114, v26);
+            v28 = V::neg_mul_add(y_e2, v114, v28);
             let w9 = V::load(param0.at(9usize, c));
-            let w16 = V::load(param0.at(16usize, c));
-            let mut v215 = V::mul(v14, v51);
-            v215 = V::mul_add(v16, v53, v215);
-            let mut v220 = V::mul_sub(v18, v47, v215);
-            v220 = V::mul_add(v20, v49, v220);
-            let w17 = V::load(param0.at(17usize, c));
-            let w18 = V::load(param0.at(18usize, c));
-            let mut v227 = V::mul(v24, v41);
-            v227 = V::mul_add(v26, v43, v227);
-            let w25 = V::load(param0.at(25usize, c));
-            let mut v233 = V::mul(v30, v61);
-            v233 = V::neg_mul_add(v28, v63, v233);
-            let w26 = V::load(param0.at(26usize, c));
-            let w31 = V::load(param0.at(31usize, c));
-            v201 = V::mul_add(w8, v202, v201);
-            v201 = V::mul_add(w9, v207, v201);
-            v201 = V::mul_add(w16, V::mul(v12, v35), v201);
-            v201 = V::mul_add(w17, v220, v201);
-            v201 = V::neg_mul_add(w18, V::mul(v22, v65), v201);
-            v201 = V::mul_add(w25, v227, v201);
-            v201 = V::mul_add(w26, v233, v201);
-            v201 = V::neg_mul_add(w31, V::mul(v32, v55), v201);
-            // out0[5] = w26*(v30*v61 - v28*v63) + w25*(v24*v41 + v26*v43) + w17*(v20*v49 + v18*v47 - (v14*v51 + v16*v53)) + w16*v12*v35 + w9*(v8*v57 + v10*v59) + w2*v2*v45 + w8*(v4*v39 - v6*v37) - w18*v22*v65 - w31*v32*v55
-            V::store(v201, out0.at(5usize, c));
-            let mut v249 = V::mul(w2, V::mul(v2, v47));
-            let mut v250 = V::mul(v4, v41);
-            v250 = V::neg_mul_add(v8, v37, v250);
-            let mut v255 = V::mul(v10, v61);
-            v255 = V::neg_mul_add(v6, v57, v255);
-            let mut v260 = V::mul(v12, v51);
-            v260 = V::neg_mul_add(v16, v55, v260);
-            v260 = V::neg_mul_add(v18, v45, v260);
-            v260 = V::mul_add(v22, v49, v260);
-            let mut v271 = V::mul(v28, v43);
-            v271 = V::neg_mul_add(v24, v39, v271);
-            let mut v274 = V::mul(v26, v63);
-            v274 = V::neg_mul_add(v30, v59, v274);
-            v249 = V::mul_add(w8, v250, v249);
-            v249 = V::mul_add(w9, v255, v249);
-            v249 = V::mul_add(w16, V::mul(v14, v35), v249);
-            v249 = V::mul_add(w17, v260, v249);
-            v249 = V::mul_add(w18, V::mul(v20, v65), v249);
-            v249 = V::mul_add(w25, v271, v249);
-            v249 = V::mul_add(w26, v274, v249);
-            v249 = V::mul_add(w31, V::mul(v32, v53), v249);
-            // out0[6] = w31*v32*v53 + w26*(v26*v63 - v30*v59) + w25*(v28*v43 - v24*v39) + w18*v20*v65 + w17*(v22*v49 + v12*v51 - v16*v55 - v18*v45) + w16*v14*v35 + w9*(v10*v61 - v6*v57) + w2*v2*v47 + w8*(v4*v41 - v8*v37)
-            V::store(v249, out0.at(6usize, c));
-            let mut v289 = V::mul(w2, V::mul(v2, v49));
-            let mut v290 = V::mul(v4, v43);
-            v290 = V::neg_mul_add(v10, v37, v290);
-            let mut v294 = V::mul(v6, v59);
-            v294 = V::mul_add(v8, v61, v294);
-            let mut v300 = V::mul(v12, v53);
-            v300 = V::mul_add(v14, v55, v300);
-            v300 = V::neg_mul_add(v20, v45, v300);
-            v300 = V::neg_mul_add(v22, v47, v300);
-            let mut v310 = V::mul(v26, v39);
-            v310 = V::mul_add(v28, v41, v310);
-            let mut v315 = V::mul(v30, v57);
-            v315 = V::neg_mul_add(v24, v63, v315);
-            v289 = V::mul_add(w8, v290, v289);
-            v289 = V::neg_mul_add(w9, v294, v289);
-            v289 = V::mul_add(w16, V::mul(v16, v35), v289);
-            v289 = V::mul_add(w17, v300, v289);
-            v289 = V::neg_mul_add(w18, V::mul(v18, v65), v289);
-            v289 = V::neg_mul_add(w25, v310, v289);
-            v289 = V::mul_add(w26, v315, v289);
-            v289 = V::neg_mul_add(w31, V::mul(v32, v51), v289);
-            // out0[7] = w26*(v30*v57 - v24*v63) + w17*(v12*v53 + v14*v55 - v20*v45 - v22*v47) + w16*v16*v35 + w2*v2*v49 + w8*(v4*v43 - v10*v37) - w9*(v6*v59 + v8*v61) - w18*v18*v65 - w25*(v26*v39 + v28*v41) - w31*v32*v51
-            V::store(v289, out0.at(7usize, c));
-            let mut v329 = V::mul(w2, V::mul(v2, v51));
-            let mut v330 = V::mul(v6, v41);
-            v330 = V::neg_mul_add(v8, v39, v330);
-            let mut v339 = V::mul(v22, v53);
-            v339 = V::neg_mul_add(v20, v55, v339);
-            v329 = V::mul_add(w8, v330, v329);
-            v329 = V::mul_add(w9, V::mul(v10, v63), v329);
-            v329 = V::mul_add(w16, V::mul(v18, v35), v329);
-            v329 = V::mul_add(w17, v339, v329);
-            v329 = V::mul_add(w25, V::mul(v30, v43), v329);
-            // out0[8] = w25*v30*v43 + w17*(v22*v53 - v20*v55) + w16*v18*v35 + w9*v10*v63 + w2*v2*v51 + w8*(v6*v41 - v8*v39)
-            V::store(v329, out0.at(8usize, c));
-            let mut v350 = V::mul(w2, V::mul(v2, v53));
-            let mut v351 = V::mul(v6, v43);
-            v351 = V::neg_mul_add(v10, v39, v351);
-            let mut v359 = V::mul(v18, v55);
-            v359 = V::neg_mul_add(v22, v51, v359);
-            v350 = V::mul_add(w8, v351, v350);
-            v350 = V::neg_mul_add(w9, V::mul(v8, v63), v350);
-            v350 = V::mul_add(w16, V::mul(v20, v35), v350);
-            v350 = V::mul_add(w17, v359, v350);
-            v350 = V::neg_mul_add(w25, V::mul(v30, v41), v350);
-            // out0[9] = w17*(v18*v55 - v22*v51) + w16*v20*v35 + w2*v2*v53 + w8*(v6*v43 - v10*v39) - w9*v8*v63 - w25*v30*v41
-            V::store(v350, out0.at(9usize, c));
-            let mut v371 = V::mul(w2, V::mul(v2, v55));
-            let mut v372 = V::mul(v8, v43);
-            v372 = V::neg_mul_add(v10, v41, v372);
-            let mut v381 = V::mul(v20, v51);
-            v381 = V::neg_mul_add(v18, v53, v381);
-            v371 = V::mul_add(w8, v372, v371);
-            v371 = V::mul_add(w9, V::mul(v6, v63), v371);
-            v371 = V::mul_add(w16, V::mul(v22, v35), v371);
-            v371 = V::mul_add(w17, v381, v371);
-            v371 = V::mul_add(w25, V::mul(v30, v39), v371);
-            // out0[10] = w25*v30*v39 + w17*(v20*v51 - v18*v53) + w16*v22*v35 + w9*v6*v63 + w2*v2*v55 + w8*(v8*v43 - v10*v41)
-            V::store(v371, out0.at(10usize, c));
-            let w3 = V::load(param0.at(3usize, c));
-            let mut v393 = V::mul(w3, V::mul(v2, v57));
-            let mut v394 = V::mul(v4, v51);
-            v394 = V::neg_mul_add(v6, v47, v394);
-            v394 = V::mul_add(v8, v45, v394);
+            let v122 = V::mul(x_e1, w9);
+            v20 = V::neg_mul_add(y_e012, v122, v20);
+            v22 = V::neg_mul_add(y_e013, v122, v22);
+            v28 = V::mul_add(y_e123, v122, v28);
+            let v129 = V::mul(x_e2, w9);
+            v18 = V::mul_add(y_e012, v129, v18);
+            v22 = V::neg_mul_add(y_e023, v129, v22);
+            v26 = V::neg_mul_add(y_e123, v129, v26);
+            let v136 = V::mul(x_e3, w9);
+            v18 = V::mul_add(y_e013, v136, v18);
+            v20 = V::mul_add(y_e023, v136, v20);
+            v24 = V::mul_add(y_e123, v136, v24);
             let w10 = V::load(param0.at(10usize, c));
+            let v144 = V::mul(x_e0, w10);
+            v32 = V::mul_add(y_e12, v144, v32);
+            v34 = V::mul_add(y_e13, v144, v34);
+            v36 = V::mul_add(y_e23, v144, v36);
+            let v151 = V::mul(x_e1, w10);
+            v32 = V::neg_mul_add(y_e02, v151, v32);
+            v34 = V::neg_mul_add(y_e03, v151, v34);
+            v38 = V::mul_add(y_e23, v151, v38);
+            let v158 = V::mul(x_e2, w10);
+            v32 = V::mul_add(y_e01, v158, v32);
+            v36 = V::neg_mul_add(y_e03, v158, v36);
+            v38 = V::neg_mul_add(y_e13, v158, v38);
+            let v165 = V::mul(x_e3, w10);
+            v34 = V::mul_add(y_e01, v165, v34);
+            v36 = V::mul_add(y_e02, v165, v36);
+            v38 = V::mul_add(y_e12, v165, v38);
             let w11 = V::load(param0.at(11usize, c));
-            let mut v404 = V::mul(v12, v41);
-            v404 = V::neg_mul_add(v14, v39, v404);
-            v404 = V::mul_add(v18, v37, v404);
+            v36 = V::neg_mul_add(y_e0123, V::mul(x_e1, w11), v36);
+            v34 = V::mul_add(y_e0123, V::mul(x_e2, w11), v34);
+            v32 = V::neg_mul_add(y_e0123, V::mul(x_e3, w11), v32);
+            let w12 = V::load(param0.at(12usize, c));
+            v42 = V::mul_add(y_e123, V::mul(x_e0, w12), v42);
+            v42 = V::neg_mul_add(y_e023, V::mul(x_e1, w12), v42);
+            v42 = V::mul_add(y_e013, V::mul(x_e2, w12), v42);
+            v42 = V::neg_mul_add(y_e012, V::mul(x_e3, w12), v42);
+            let x_e12 = V::load(x.at(8usize, c));
+            let w13 = V::load(param0.at(13usize, c));
+            v4 = V::neg_mul_add(y_e12, V::mul(x_e12, w13), v4);
+            let x_e13 = V::load(x.at(9usize, c));
+            v4 = V::neg_mul_add(y_e13, V::mul(x_e13, w13), v4);
+            let x_e23 = V::load(x.at(10usize, c));
+            v4 = V::neg_mul_add(y_e23, V::mul(x_e23, w13), v4);
+            let x_e01 = V::load(x.at(5usize, c));
+            let w14 = V::load(param0.at(14usize, c));
+            v8 = V::mul_add(y_e1, V::mul(x_e01, w14), v8);
+            let x_e02 = V::load(x.at(6usize, c));
+            v8 = V::mul_add(y_e2, V::mul(x_e02, w14), v8);
+            let x_e03 = V::load(x.at(7usize, c));
+            v8 = V::mul_add(y_e3, V::mul(x_e03, w14), v8);
+            let v221 = V::mul(x_e12, w14);
+            v12 = V::neg_mul_add(y_e1, v221, v12);
+            v10 = V::mul_add(y_e2, v221, v10);
+            let v226 = V::mul(x_e13, w14);
+            v14 = V::neg_mul_add(y_e1, v226, v14);
+            v10 = V::mul_add(y_e3, v226, v10);
+            let v231 = V::mul(x_e23, w14);
+            v14 = V::neg_mul_add(y_e2, v231, v14);
+            v12 = V::mul_add(y_e3, v231, v12);
+            let w15 = V::load(param0.at(15usize, c));
+            let v237 = V::mul(x_e12, w15);
+            v8 = V::neg_mul_add(y_e012, v237, v8);
+            v14 = V::neg_mul_add(y_e123, v237, v14);
+            let v242 = V::mul(x_e13, w15);
+            v8 = V::neg_mul_add(y_e013, v242, v8);
+            v12 = V::mul_add(y_e123, v242, v12);
+            let v247 = V::mul(x_e23, w15);
+            v8 = V::neg_mul_add(y_e023, v247, v8);
+            v10 = V::neg_mul_add(y_e123, v247, v10);
+            let w16 = V::load(param0.at(16usize, c));
+            v18 = V::mul_add(y_1, V::mul(x_e01, w16), v18);
+            v20 = V::mul_add(y_1, V::mul(x_e02, w16), v20);
+            v22 = V::mul_add(y_1, V::mul(x_e03, w16), v22);
+            v24 = V::mul_add(y_1, V::mul(x_e12, w16), v24);
+            v26 = V::mul_add(y_1, V::mul(x_e13, w16), v26);
+            v28 = V::mul_add(y_1, V::mul(x_e23, w16), v28);
+            let w17 = V::load(param0.at(17usize, c));
+            let v272 = V::mul(x_e01, w17);
+            v20 = V::mul_add(y_e12, v272, v20);
+            v22 = V::mul_add(y_e13, v272, v22);
+            let v277 = V::mul(x_e02, w17);
+            v18 = V::neg_mul_add(y_e12, v277, v18);
+            v22 = V::mul_add(y_e23, v277, v22);
+            let v282 = V::mul(x_e03, w17);
+            v18 = V::neg_mul_add(y_e13, v282, v18);
+            v20 = V::neg_mul_add(y_e23, v282, v20);
+            let v287 = V::mul(x_e12, w17);
+            v20 = V::neg_mul_add(y_e01, v287, v20);
+            v18 = V::mul_add(y_e02, v287, v18);
+            v28 = V::neg_mul_add(y_e13, v287, v28);
+            v26 = V::mul_add(y_e23, v287, v26);
+            let v296 = V::mul(x_e13, w17);
+            v22 = V::neg_mul_add(y_e01, v296, v22);
+            v18 = V::mul_add(y_e03, v296, v18);
+            v28 = V::mul_add(y_e12, v296, v28);
+            v24 = V::neg_mul_add(y_e23, v296, v24);
+            let v305 = V::mul(x_e23, w17);
+            v22 = V::neg_mul_add(y_e02, v305, v22);
+            v20 = V::mul_add(y_e03, v305, v20);
+            v26 = V::neg_mul_add(y_e12, v305, v26);
+            v24 = V::mul_add(y_e13, v305, v24);
+            let w18 = V::load(param0.at(18usize, c));
+            v22 = V::neg_mul_add(y_e0123, V::mul(x_e12, w18), v22);
+            v20 = V::mul_add(y_e0123, V::mul(x_e13, w18), v20);
+            v18 = V::neg_mul_add(y_e0123, V::mul(x_e23, w18), v18);
             let w19 = V::load(param0.at(19usize, c));
-            let mut v411 = V::mul(v16, v63);
-            v411 = V::neg_mul_add(v20, v61, v411);
-            v411 = V::mul_add(v22, v59, v411);
+            let v325 = V::mul(x_e01, w19);
+            v32 = V::mul_add(y_e2, v325, v32);
+            v34 = V::mul_add(y_e3, v325, v34);
+            let v330 = V::mul(x_e02, w19);
+            v32 = V::neg_mul_add(y_e1, v330, v32);
+            v36 = V::mul_add(y_e3, v330, v36);
+            let v335 = V::mul(x_e03, w19);
+            v34 = V::neg_mul_add(y_e1, v335, v34);
+            v36 = V::neg_mul_add(y_e2, v335, v36);
+            let v340 = V::mul(x_e12, w19);
+            v32 = V::mul_add(y_e0, v340, v32);
+            v38 = V::mul_add(y_e3, v340, v38);
+            let v345 = V::mul(x_e13, w19);
+            v34 = V::mul_add(y_e0, v345, v34);
+            v38 = V::neg_mul_add(y_e2, v345, v38);
+            let v350 = V::mul(x_e23, w19);
+            v36 = V::mul_add(y_e0, v350, v36);
+            v38 = V::mul_add(y_e1, v350, v38);
             let w20 = V::load(param0.at(20usize, c));
+            v36 = V::mul_add(y_e123, V::mul(x_e01, w20), v36);
+            v34 = V::neg_mul_add(y_e123, V::mul(x_e02, w20), v34);
+            v32 = V::mul_add(y_e123, V::mul(x_e03, w20), v32);
+            let v365 = V::mul(x_e12, w20);
+            v36 = V::neg_mul_add(y_e013, v365, v36);
+            v34 = V::mul_add(y_e023, v365, v34);
+            let v370 = V::mul(x_e13, w20);
+            v36 = V::mul_add(y_e012, v370, v36);
+            v32 = V::neg_mul_add(y_e023, v370, v32);
+            let v375 = V::mul(x_e23, w20);
+            v34 = V::neg_mul_add(y_e012, v375, v34);
+            v32 = V::mul_add(y_e013, v375, v32);
+            let w21 = V::load(param0.at(21usize, c));
+            v42 = V::mul_add(y_e23, V::mul(x_e01, w21), v42);
+            v42 = V::neg_mul_add(y_e13, V::mul(x_e02, w21), v42);
+            v42 = V::mul_add(y_e12, V::mul(x_e03, w21), v42);
+            v42 = V::mul_add(y_e03, V::mul(x_e12, w21), v42);
+            v42 = V::neg_mul_add(y_e02, V::mul(x_e13, w21), v42);
+            v42 = V::mul_add(y_e01, V::mul(x_e23, w21), v42);
+            let x_e123 = V::load(x.at(14usize, c));
+            v4 = V::neg_mul_add(
+                y_e123,
+                V::mul(x_e123, V::load(param0.at(22usize, c))),
+                v4,
+            );
+            // out0[0] = y_1*x_1*w0 + y_e1*x_e1*w5 + y_e2*x_e2*w5 + y_e3*x_e3*w5 - y_e12*x_e12*w13 - y_e13*x_e13*w13 - y_e23*x_e23*w13 - y_e123*x_e123*w22
+            V::store(v4, out0.at(0usize, c));
+            let x_e012 = V::load(x.at(11usize, c));
+            let w23 = V::load(param0.at(23usize, c));
+            v8 = V::neg_mul_add(y_e12, V::mul(x_e012, w23), v8);
+            let x_e013 = V::load(x.at(12usize, c));
+            v8 = V::neg_mul_add(y_e13, V::mul(x_e013, w23), v8);
+            let x_e023 = V::load(x.at(13usize, c));
+            v8 = V::neg_mul_add(y_e23, V::mul(x_e023, w23), v8);
+            let v417 = V::mul(x_e123, w23);
+            v14 = V::neg_mul_add(y_e12, v417, v14);
+            // out0[4] = y_e3*v6 + y_1*x_e3*w6 + y_e13*v71 + y_e23*v78 - y_e1*v226 - y_e2*v231 - y_e123*v237 - y_e12*v417
+            V::store(v14, out0.at(4usize, c));
+            v12 = V::mul_add(y_e13, v417, v12);
+            // out0[3] = y_e2*v6 + y_1*x_e2*w6 + y_e12*v71 - y_e23*v85 - y_e1*v221 + y_e3*v231 + y_e123*v242 + y_e13*v417
+            V::store(v12, out0.at(3usize, c));
+            v10 = V::neg_mul_add(y_e23, v417, v10);
+            // out0[2] = y_e1*v6 + y_1*x_e1*w6 - y_e12*v78 - y_e13*v85 + y_e2*v221 + y_e3*v226 - y_e123*v247 - y_e23*v417
+            V::store(v10, out0.at(2usize, c));
+            v8 = V::mul_add(y_e0123, V::mul(x_e123, V::load(param0.at(24usize, c))), v8);
+            let w25 = V::load(param0.at(25usize, c));
+            let v429 = V::mul(x_e012, w25);
+            v20 = V::neg_mul_add(y_e1, v429, v20);
+            v18 = V::mul_add(y_e2, v429, v18);
+            let v434 = V::mul(x_e013, w25);
+            v22 = V::neg_mul_add(y_e1, v434, v22);
+            v18 = V::mul_add(y_e3, v434, v18);
+            let v439 = V::mul(x_e023, w25);
+            v22 = V::neg_mul_add(y_e2, v439, v22);
+            v20 = V::mul_add(y_e3, v439, v20);
+            let v444 = V::mul(x_e123, w25);
+            v28 = V::mul_add(y_e1, v444, v28);
+            // out0[10] = y_e23*v16 + y_e3*v107 - y_e2*v114 + y_e123*v122 + y_1*x_e23*w16 - y_e13*v287 + y_e12*v296 + y_e1*v444
+            V::store(v28, out0.at(10usize, c));
+            v26 = V::neg_mul_add(y_e2, v444, v26);
+            // out0[9] = y_e13*v16 + y_e3*v100 - y_e1*v114 - y_e123*v129 + y_1*x_e13*w16 + y_e23*v287 - y_e12*v305 - y_e2*v444
+            V::store(v26, out0.at(9usize, c));
+            v24 = V::mul_add(y_e3, v444, v24);
+            // out0[8] = y_e12*v16 + y_e2*v100 - y_e1*v107 + y_e123*v136 + y_1*x_e12*w16 - y_e23*v296 + y_e13*v305 + y_e3*v444
+            V::store(v24, out0.at(8usize, c));
+            let w26 = V::load(param0.at(26usize, c));
+            v22 = V::neg_mul_add(y_e123, V::mul(x_e012, w26), v22);
+            v20 = V::mul_add(y_e123, V::mul(x_e013, w26), v20);
+            v18 = V::neg_mul_add(y_e123, V::mul(x_e023, w26), v18);
+            let v461 = V::mul(x_e123, w26);
+            v22 = V::mul_add(y_e012, v461, v22);
+            v20 = V::neg_mul_add(y_e013, v461, v20);
+            v18 = V::mul_add(y_e023, v461, v18);
             let w27 = V::load(param0.at(27usize, c));
-            let mut v422 = V::mul(v28, v53);
-            v422 = V::neg_mul_add(v26, v55, v422);
-            v422 = V::neg_mul_add(v30, v49, v422);
+            v32 = V::mul_add(y_1, V::mul(x_e012, w27), v32);
+            v34 = V::mul_add(y_1, V::mul(x_e013, w27), v34);
+            v36 = V::mul_add(y_1, V::mul(x_e023, w27), v36);
+            v38 = V::mul_add(y_1, V::mul(x_e123, w27), v38);
+            // out0[14] = y_e123*v30 + y_e23*v151 - y_e13*v158 + y_e12*v165 + y_e3*v340 - y_e2*v345 + y_e1*v350 + y_1*x_e123*w27
+            V::store(v38, out0.at(14usize, c));
             let w28 = V::load(param0.at(28usize, c));
-            let w32 = V::load(param0.at(32usize, c));
-            v393 = V::mul_add(w10, v394, v393);
-            v393 = V::neg_mul_add(w11, V::mul(v10, v65), v393);
-            v393 = V::mul_add(w19, v404, v393);
-            v393 = V::mul_add(w20, v411, v393);
-            v393 = V::mul_add(w27, V::mul(v24, v35), v393);
-            v393 = V::mul_add(w28, v422, v393);
-            v393 = V::mul_add(w32, V::mul(v32, v43), v393);
-            // out0[11] = w32*v32*v43 + w28*(v28*v53 - v26*v55 - v30*v49) + w27*v24*v35 + w20*(v22*v59 + v16*v63 - v20*v61) + w19*(v18*v37 + v12*v41 - v14*v39) + w3*v2*v57 + w10*(v8*v45 + v4*v51 - v6*v47) - w11*v10*v65
-            V::store(v393, out0.at(11usize, c));
-            let mut v439 = V::mul(w3, V::mul(v2, v59));
-            let mut v440 = V::mul(v4, v53);
-            v440 = V::neg_mul_add(v6, v49, v440);
-            v440 = V::mul_add(v10, v45, v440);
-            let mut v448 = V::mul(v12, v43);
-            v448 = V::neg_mul_add(v16, v39, v448);
-            v448 = V::mul_add(v20, v37, v448);
-            let mut v455 = V::mul(v18, v61);
-            v455 = V::neg_mul_add(v14, v63, v455);
-            v455 = V::neg_mul_add(v22, v57, v455);
-            let mut v462 = V::mul(v24, v55);
-            v462 = V::neg_mul_add(v28, v51, v462);
-            v462 = V::mul_add(v30, v47, v462);
-            v439 = V::mul_add(w10, v440, v439);
-            v439 = V::mul_add(w11, V::mul(v8, v65), v439);
-            v439 = V::mul_add(w19, v448, v439);
-            v439 = V::mul_add(w20, v455, v439);
-            v439 = V::mul_add(w27, V::mul(v26, v35), v439);
-            v439 = V::mul_add(w28, v462, v439);
-            v439 = V::neg_mul_add(w32, V::mul(v32, v41), v439);
-            // out0[12] = w28*(v30*v47 + v24*v55 - v28*v51) + w27*v26*v35 + w20*(v18*v61 - v14*v63 - v22*v57) + w19*(v20*v37 + v12*v43 - v16*v39) + w11*v8*v65 + w3*v2*v59 + w10*(v10*v45 + v4*v53 - v6*v49) - w32*v32*v41
-            V::store(v439, out0.at(12usize, c));
-            let mut v478 = V::mul(w3, V::mul(v2, v61));
-            let mut v479 = V::mul(v4, v55);
-            v479 = V::neg_mul_add(v8, v49, v479);
-            v479 = V::mul_add(v10, v47, v479);
-            let mut v487 = V::mul(v14, v43);
-            v487 = V::neg_mul_add(v16, v41, v487);
-            v487 = V::mul_add(v22, v37, v487);
-            let mut v493 = V::mul(v12, v63);
-            v493 = V::neg_mul_add(v18, v59, v493);
-            v493 = V::mul_add(v20, v57, v493);
-            let mut v502 = V::mul(v26, v51);
-            v502 = V::neg_mul_add(v24, v53, v502);
-            v502 = V::neg_mul_add(v30, v45, v502);
-            v478 = V::mul_add(w10, v479, v478);
-            v478 = V::neg_mul_add(w11, V::mul(v6, v65), v478);
-            v478 = V::mul_add(w19, v487, v478);
-            v478 = V::mul_add(w20, v493, v478);
-            v478 = V::mul_add(w27, V::mul(v28, v35), v478);
-            v478 = V::mul_add(w28, v502, v478);
-            v478 = V::mul_add(w32, V::mul(v32, v39), v478);
-            // out0[13] = w32*v32*v39 + w28*(v26*v51 - v24*v53 - v30*v45) + w27*v28*v35 + w20*(v20*v57 + v12*v63 - v18*v59) + w19*(v22*v37 + v14*v43 - v16*v41) + w3*v2*v61 + w10*(v10*v47 + v4*v55 - v8*v49) - w11*v6*v65
-            V::store(v478, out0.at(13usize, c));
-            let mut v517 = V::mul(w3, V::mul(v2, v63));
-            let mut v518 = V::mul(v6, v55);
-            v518 = V::neg_mul_add(v8, v53, v518);
-            v518 = V::mul_add(v10, v51, v518);
-            let mut v524 = V::mul(v18, v43);
-            v524 = V::neg_mul_add(v20, v41, v524);
-            v524 = V::mul_add(v22, v39, v524);
-            v517 = V::mul_add(w10, v518, v517);
-            v517 = V::mul_add(w19, v524, v517);
-            v517 = V::mul_add(w27, V::mul(v30, v35), v517);
-            // out0[14] = w27*v30*v35 + w19*(v22*v39 + v18*v43 - v20*v41) + w3*v2*v63 + w10*(v10*v51 + v6*v55 - v8*v53)
-            V::store(v517, out0.at(14usize, c));
-            let mut v537 = V::mul(V::load(param0.at(4usize, c)), V::mul(v2, v65));
-            let mut v538 = V::mul(v4, v63);
-            v538 = V::neg_mul_add(v6, v61, v538);
-            v538 = V::mul_add(v8, v59, v538);
-            v538 = V::neg_mul_add(v10, v57, v538);
-            let mut v547 = V::mul(v12, v55);
-            v547 = V::neg_mul_add(v14, v53, v547);
-            v547 = V::mul_add(v16, v51, v547);
-            v547 = V::mul_add(v18, v49, v547);
-            v547 = V::neg_mul_add(v20, v47, v547);
-            v547 = V::mul_add(v22, v45, v547);
-            let mut v560 = V::mul(v24, v43);
-            v560 = V::neg_mul_add(v26, v41, v560);
-            v560 = V::mul_add(v28, v39, v560);
-            v560 = V::neg_mul_add(v30, v37, v560);
-            v537 = V::mul_add(V::load(param0.at(12usize, c)), v538, v537);
-            v537 = V::mul_add(V::load(param0.at(21usize, c)), v547, v537);
-            v537 = V::mul_add(V::load(param0.at(29usize, c)), v560, v537);
-            v537 = V::mul_add(V::load(param0.at(33usize, c)), V::mul(v32, v35), v537);
-            // out0[15] = w33*v32*v35 + w29*(v28*v39 + v24*v43 - v26*v41 - v30*v37) + w21*(v22*v45 + v18*v49 + v16*v51 + v12*v55 - v14*v53 - v20*v47) + w4*v2*v65 + w12*(v8*v59 + v4*v63 - v6*v61 - v10*v57)
-            V::store(v537, out0.at(15usize, c));
+            let v482 = V::mul(x_e012, w28);
+            v36 = V::neg_mul_add(y_e13, v482, v36);
+            v34 = V::mul_add(y_e23, v482, v34);
+            let v487 = V::mul(x_e013, w28);
+            v36 = V::mul_add(y_e12, v487, v36);
+            v32 = V::neg_mul_add(y_e23, v487, v32);
+            let v492 = V::mul(x_e023, w28);
+            v34 = V::neg_mul_add(y_e12, v492, v34);
+            v32 = V::mul_add(y_e13, v492, v32);
+            let v497 = V::mul(x_e123, w28);
+            v36 = V::neg_mul_add(y_e01, v497, v36);
+            v34 = V::mul_add(y_e02, v497, v34);
+            v32 = V::neg_mul_add(y_e03, v497, v32);
+            let w29 = V::load(param0.at(29usize, c));
+            v42 = V::mul_add(y_e3, V::mul(x_e012, w29), v42);
+            v42 = V::neg_mul_add(y_e2, V::mul(x_e013, w29), v42);
+            v42 = V::mul_add(y_e1, V::mul(x_e023, w29), v42);
+            v42 = V::neg_mul_add(y_e0, V::mul(x_e123, w29), v42);
+            let x_e0123 = V::load(x.at(15usize, c));
+            v8 = V::neg_mul_add(
+                y_e123,
+                V::mul(x_e0123, V::load(param0.at(30usize, c))),
+                v8,
+            );
+            // out0[1] = y_e0*v6 + y_1*x_e0*w6 - y_e01*v71 - y_e02*v78 - y_e03*v85 + y_e1*x_e01*w14 + y_e2*x_e02*w14 + y_e3*x_e03*w14 - y_e012*v237 - y_e013*v242 - y_e023*v247 - y_e12*x_e012*w23 - y_e13*x_e013*w23 - y_e23*x_e023*w23 + y_e0123*x_e123*w24 - y_e123*x_e0123*w30
+            V::store(v8, out0.at(1usize, c));
+            let v523 = V::mul(x_e0123, V::load(param0.at(31usize, c)));
+            v22 = V::neg_mul_add(y_e12, v523, v22);
+            // out0[7] = y_e03*v16 + y_e3*v93 - y_e0*v114 - y_e013*v122 - y_e023*v129 + y_1*x_e03*w16 + y_e13*v272 + y_e23*v277 - y_e01*v296 - y_e02*v305 - y_e0123*x_e12*w18 - y_e1*v434 - y_e2*v439 - y_e123*x_e012*w26 + y_e012*v461 - y_e12*v523
+            V::store(v22, out0.at(7usize, c));
+            v20 = V::mul_add(y_e13, v523, v20);
+            // out0[6] = y_e02*v16 + y_e2*v93 - y_e0*v107 - y_e012*v122 + y_e023*v136 + y_1*x_e02*w16 + y_e12*v272 - y_e23*v282 - y_e01*v287 + y_e03*v305 + y_e0123*x_e13*w18 - y_e1*v429 + y_e3*v439 + y_e123*x_e013*w26 - y_e013*v461 + y_e13*v523
+            V::store(v20, out0.at(6usize, c));
+            v18 = V::neg_mul_add(y_e23, v523, v18);
+            // out0[5] = y_e01*v16 + y_e1*v93 - y_e0*v100 + y_e012*v129 + y_e013*v136 + y_1*x_e01*w16 - y_e12*v277 - y_e13*v282 + y_e02*v287 + y_e03*v296 - y_e0123*x_e23*w18 + y_e2*v429 + y_e3*v434 - y_e123*x_e023*w26 + y_e023*v461 - y_e23*v523
+            V::store(v18, out0.at(5usize, c));
+            let v531 = V::mul(x_e0123, V::load(param0.at(32usize, c)));
+            v36 = V::mul_add(y_e1, v531, v36);
+            // out0[13] = y_e023*v30 + y_e23*v144 - y_e03*v158 + y_e02*v165 - y_e0123*x_e1*w11 + y_e3*v330 - y_e2*v335 + y_e0*v350 + y_e123*x_e01*w20 - y_e013*v365 + y_e012*v370 + y_1*x_e023*w27 - y_e13*v482 + y_e12*v487 - y_e01*v497 + y_e1*v531
+            V::store(v36, out0.at(13usize, c));
+            v34 = V::neg_mul_add(y_e2, v531, v34);
+            // out0[12] = y_e013*v30 + y_e13*v144 - y_e03*v151 + y_e01*v165 + y_e0123*x_e2*w11 + y_e3*v325 - y_e1*v335 + y_e0*v345 - y_e123*x_e02*w20 + y_e023*v365 - y_e012*v375 + y_1*x_e013*w27 + y_e23*v482 - y_e12*v492 + y_e02*v497 - y_e2*v531
+            V::store(v34, out0.at(12usize, c));
+            v32 = V::mul_add(y_e3, v531, v32);
+            // out0[11] = y_e012*v30 + y_e12*v144 - y_e02*v151 + y_e01*v158 - y_e0123*x_e3*w11 + y_e2*v325 - y_e1*v330 + y_e0*v340 + y_e123*x_e03*w20 - y_e023*v370 + y_e013*v375 + y_1*x_e012*w27 - y_e23*v487 + y_e13*v492 - y_e03*v497 + y_e3*v531
+            V::store(v32, out0.at(11usize, c));
+            v42 = V::mul_add(y_1, V::mul(x_e0123, V::load(param0.at(33usize, c))), v42);
+            // out0[15] = y_e0123*x_1*w4 + y_e123*x_e0*w12 - y_e023*x_e1*w12 + y_e013*x_e2*w12 - y_e012*x_e3*w12 + y_e23*x_e01*w21 - y_e13*x_e02*w21 + y_e12*x_e03*w21 + y_e03*x_e12*w21 - y_e02*x_e13*w21 + y_e01*x_e23*w21 + y_e3*x_e012*w29 - y_e2*x_e013*w29 + y_e1*x_e023*w29 - y_e0*x_e123*w29 + y_1*x_e0123*w33
+            V::store(v42, out0.at(15usize, c));
         }
     }
 }
 pub(super) static SGP_0: Stage = stage!(sgp_0);
-/// From `x`, `y`, `grad_o`, `w` to `grad_x`, `grad_y`, `grad_w`: adjoint of o = weighted_product(w, gate(x), gate(y)).
+/// From `x`, `y` to cut 1: o = weighted_product(w, gate(x), gate(y)).
 ///
-/// From `sgp_grad` of Cl(3,0,1).
+/// From `sgp` of Cl(3,0,1).
 #[inline(always)]
 unsafe fn sgp_1<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
     // SAFETY: the caller keeps the contract of `StageArgs`; the tier runs on this CPU.
     unsafe {
         let x = args.inputs[0];
         let y = args.inputs[1];
-        let grad_o = args.inputs[2];
         let out0 = args.outputs[0];
-        let out1 = args.outputs[1];
-        let param0 = args.params[0];
-        let grad0 = args.param_grads[0];
         for group in 0..args.groups {
             let c = group * V::LANES;
             x.prefetch::<16usize>(c);
             y.prefetch::<16usize>(c);
-            grad_o.prefetch::<16usize>(c);
-            let x_1 = V::load(x.at(0usize, c));
-            let (v1, v1518) = gate_and_slope::<V>(args.gate, x_1);
-            let v2 = V::mul(x_1, v1);
-            let x_e0 = V::load(x.at(1usize, c));
-            let v4 = V::mul(x_e0, v1);
-            let x_e1 = V::load(x.at(2usize, c));
-            let v6 = V::mul(x_e1, v1);
-            let x_e2 = V::load(x.at(3usize, c));
-            let v8 = V::mul(x_e2, v1);
-            let x_e3 = V::load(x.at(4usize, c));
-            let v10 = V::mul(x_e3, v1);
-            let x_e01 = V::load(x.at(5usize, c));
-            let v12 = V::mul(x_e01, v1);
-            let x_e02 = V::load(x.at(6usize, c));
-            let v14 = V::mul(x_e02, v1);
-            let x_e03 = V::load(x.at(7usize, c));
-            let v16 = V::mul(x_e03, v1);
-            let x_e12 = V::load(x.at(8usize, c));
-            let v18 = V::mul(x_e12, v1);
-            let x_e13 = V::load(x.at(9usize, c));
-            let v20 = V::mul(x_e13, v1);
-            let x_e23 = V::load(x.at(10usize, c));
-            let v22 = V::mul(x_e23, v1);
-            let x_e012 = V::load(x.at(11usize, c));
-            let v24 = V::mul(x_e012, v1);
-            let x_e013 = V::load(x.at(12usize, c));
-            let v26 = V::mul(x_e013, v1);
-            let x_e023 = V::load(x.at(13usize, c));
-            let v28 = V::mul(x_e023, v1);
-            let x_e123 = V::load(x.at(14usize, c));
-            let v30 = V::mul(x_e123, v1);
-            let x_e0123 = V::load(x.at(15usize, c));
-            let v32 = V::mul(x_e0123, v1);
-            let y_1 = V::load(y.at(0usize, c));
-            let (v34, v1468) = gate_and_slope::<V>(args.gate, y_1);
-            let v35 = V::mul(y_1, v34);
-            let y_e0 = V::load(y.at(1usize, c));
-            let v37 = V::mul(y_e0, v34);
-            let y_e1 = V::load(y.at(2usize, c));
-            let v39 = V::mul(y_e1, v34);
-            let y_e2 = V::load(y.at(3usize, c));
-            let v41 = V::mul(y_e2, v34);
-            let y_e3 = V::load(y.at(4usize, c));
-            let v43 = V::mul(y_e3, v34);
-            let y_e01 = V::load(y.at(5usize, c));
-            let v45 = V::mul(y_e01, v34);
-            let y_e02 = V::load(y.at(6usize, c));
-            let v47 = V::mul(y_e02, v34);
-            let y_e03 = V::load(y.at(7usize, c));
-            let v49 = V::mul(y_e03, v34);
-            let y_e12 = V::load(y.at(8usize, c));
-            let v51 = V::mul(y_e12, v34);
-            let y_e13 = V::load(y.at(9usize, c));
-            let v53 = V::mul(y_e13, v34);
-            let y_e23 = V::load(y.at(10usize, c));
-            let v55 = V::mul(y_e23, v34);
-            let y_e012 = V::load(y.at(11usize, c));
-            let v57 = V::mul(y_e012, v34);
-            let y_e013 = V::load(y.at(12usize, c));
-            let v59 = V::mul(y_e013, v34);
-            let y_e023 = V::load(y.at(13usize, c));
-            let v61 = V::mul(y_e023, v34);
-            let y_e123 = V::load(y.at(14usize, c));
-            let v63 = V::mul(y_e123, v34);
-            let y_e0123 = V::load(y.at(15usize, c));
-            let v65 = V::mul(y_e0123, v34);
-            let mut v67 = V::mul(v6, v39);
-            v67 = V::mul_add(v8, v41, v67);
-            v67 = V::mul_add(v10, v43, v67);
-            let mut v72 = V::mul(v18, v51);
-            v72 = V::mul_add(v20, v53, v72);
-            v72 = V::mul_add(v22, v55, v72);
-            let mut v80 = V::mul(v6, v45);
-            v80 = V::mul_add(v8, v47, v80);
-            v80 = V::mul_add(v10, v49, v80);
-            let mut v85 = V::mul(v12, v39);
-            v85 = V::mul_add(v14, v41, v85);
-            v85 = V::mul_add(v16, v43, v85);
-            let mut v90 = V::mul(v18, v57);
-            v90 = V::mul_add(v20, v59, v90);
-            v90 = V::mul_add(v22, v61, v90);
-            let mut v95 = V::mul(v24, v51);
-            v95 = V::mul_add(v26, v53, v95);
-            v95 = V::mul_add(v28, v55, v95);
-            let mut v104 = V::mul(v8, v51);
-            v104 = V::mul_add(v10, v53, v104);
-            let mut v107 = V::mul(v18, v41);
-            v107 = V::mul_add(v20, v43, v107);
-            let mut v114 = V::mul(v6, v51);
-            v114 = V::neg_mul_add(v10, v55, v114);
-            let mut v118 = V::mul(v22, v43);
-            v118 = V::neg_mul_add(v18, v39, v118);
-            let mut v124 = V::mul(v6, v53);
-            v124 = V::mul_add(v8, v55, v124);
-            let mut v127 = V::mul(v20, v39);
-            v127 = V::mul_add(v22, v41, v127);
-            let mut v133 = V::mul(v4, v39);
-            v133 = V::neg_mul_add(v6, v37, v133);
-            let mut v136 = V::mul(v8, v57);
-            v136 = V::mul_add(v10, v59, v136);
-            let mut v140 = V::mul(v14, v51);
-            v140 = V::mul_add(v16, v53, v140);
-            let mut v145 = V::mul_sub(v18, v47, v140);
-            v145 = V::mul_add(v20, v49, v145);
-            let mut v148 = V::mul(v24, v41);
-            v148 = V::mul_add(v26, v43, v148);
-            let mut v152 = V::mul(v30, v61);
-            v152 = V::neg_mul_add(v28, v63, v152);
-            let mut v156 = V::mul(v4, v41);
-            v156 = V::neg_mul_add(v8, v37, v156);
-            let mut v160 = V::mul(v10, v61);
-            v160 = V::neg_mul_add(v6, v57, v160);
-            let mut v163 = V::mul(v12, v51);
-            v163 = V::neg_mul_add(v16, v55, v163);
-            v163 = V::neg_mul_add(v18, v45, v163);
-            v163 = V::mul_add(v22, v49, v163);
-            let mut v172 = V::mul(v28, v43);
-            v172 = V::neg_mul_add(v24, v39, v172);
-            let mut v174 = V::mul(v26, v63);
-            v174 = V::neg_mul_add(v30, v59, v174);
-            let mut v179 = V::mul(v4, v43);
-            v179 = V::neg_mul_add(v10, v37, v179);
-            let mut v182 = V::mul(v6, v59);
-            v182 = V::mul_add(v8, v61, v182);
-            let mut v186 = V::mul(v12, v53);
-            v186 = V::mul_add(v14, v55, v186);
-            v186 = V::neg_mul_add(v20, v45, v186);
-            v186 = V::neg_mul_add(v22, v47, v186);
-            let mut v194 = V::mul(v26, v39);
-            v194 = V::mul_add(v28, v41, v194);
-            let mut v198 = V::mul(v30, v57);
-            v198 = V::neg_mul_add(v24, v63, v198);
-            let mut v202 = V::mul(v6, v41);
-            v202 = V::neg_mul_add(v8, v39, v202);
-            let mut v208 = V::mul(v22, v53);
-            v208 = V::neg_mul_add(v20, v55, v208);
-            let mut v212 = V::mul(v6, v43);
-            v212 = V::neg_mul_add(v10, v39, v212);
-            let mut v217 = V::mul(v18, v55);
-            v217 = V::neg_mul_add(v22, v51, v217);
-            let mut v222 = V::mul(v8, v43);
-            v222 = V::neg_mul_add(v10, v41, v222);
-            let mut v228 = V::mul(v20, v51);
-            v228 = V::neg_mul_add(v18, v53, v228);
-            let mut v232 = V::mul(v4, v51);
-            v232 = V::neg_mul_add(v6, v47, v232);
-            v232 = V::mul_add(v8, v45, v232);
-            let mut v238 = V::mul(v12, v41);
-            v238 = V::neg_mul_add(v14, v39, v238);
-            v238 = V::mul_add(v18, v37, v238);
-            let mut v243 = V::mul(v16, v63);
-            v243 = V::neg_mul_add(v20, v61, v243);
-            v243 = V::mul_add(v22, v59, v243);
-            let mut v250 = V::mul(v28, v53);
-            v250 = V::neg_mul_add(v26, v55, v250);
-            v250 = V::neg_mul_add(v30, v49, v250);
-            let mut v256 = V::mul(v4, v53);
-            v256 = V::neg_mul_add(v6, v49, v256);
-            v256 = V::mul_add(v10, v45, v256);
-            let mut v262 = V::mul(v12, v43);
-            v262 = V::neg_mul_add(v16, v39, v262);
-            v262 = V::mul_add(v20, v37, v262);
-            let mut v268 = V::mul(v18, v61);
-            v268 = V::neg_mul_add(v14, v63, v268);
-            v268 = V::neg_mul_add(v22, v57, v268);
-            let mut v273 = V::mul(v24, v55);
-            v273 = V::neg_mul_add(v28, v51, v273);
-            v273 = V::mul_add(v30, v47, v273);
-            let mut v280 = V::mul(v4, v55);
-            v280 = V::neg_mul_add(v8, v49, v280);
-            v280 = V::mul_add(v10, v47, v280);
-            let mut v286 = V::mul(v14, v43);
-            v286 = V::neg_mul_add(v16, v41, v286);
-            v286 = V::mul_add(v22, v37, v286);
-            let mut v291 = V::mul(v12, v63);
-            v291 = V::neg_mul_add(v18, v59, v291);
-            v291 = V::mul_add(v20, v57, v291);
-            let mut v298 = V::mul(v26, v51);
-            v298 = V::neg_mul_add(v24, v53, v298);
-            v298 = V::neg_mul_add(v30, v45, v298);
-            let mut v304 = V::mul(v6, v55);
-            v304 = V::neg_mul_add(v8, v53, v304);
-            v304 = V::mul_add(v10, v51, v304);
-            let mut v309 = V::mul(v18, v43);
-            v309 = V::neg_mul_add(v20, v41, v309);
-            v309 = V::mul_add(v22, v39, v309);
-            let mut v316 = V::mul(v4, v63);
-            v316 = V::neg_mul_add(v6, v61, v316);
-            v316 = V::mul_add(v8, v59, v316);
-            v316 = V::neg_mul_add(v10, v57, v316);
-            let mut v323 = V::mul(v12, v55);
-            v323 = V::neg_mul_add(v14, v53, v323);
-            v323 = V::mul_add(v16, v51, v323);
-            v323 = V::mul_add(v18, v49, v323);
-            v323 = V::neg_mul_add(v20, v47, v323);
-            v323 = V::mul_add(v22, v45, v323);
-            let mut v334 = V::mul(v24, v43);
-            v334 = V::neg_mul_add(v26, v41, v334);
-            v334 = V::mul_add(v28, v39, v334);
-            v334 = V::neg_mul_add(v30, v37, v334);
-            let grad_o_e0123 = V::load(grad_o.at(15usize, c));
-            // grad0[33] += v32*v35*grad_o_e0123
+            // out0[0] = gate(x_1)*gate(y_1)
             V::store(
-                V::add(
-                    V::load(grad0.at(33usize, c)),
-                    V::mul(V::mul(v32, v35), grad_o_e0123),
+                V::mul(
+                    gate::<V>(args.gate, V::load(x.at(0usize, c))),
+                    gate::<V>(args.gate, V::load(y.at(0usize, c))),
                 ),
-                grad0.at(33usize, c),
+                out0.at(0usize, c),
             );
-            let v345 = V::mul(V::load(param0.at(33usize, c)), grad_o_e0123);
-            let mut v346 = V::mul(v35, v345);
-            let mut v347 = V::mul(v32, v345);
-            // grad0[29] += (v28*v39 + v24*v43 - v26*v41 - v30*v37)*grad_o_e0123
-            V::store(
-                V::add(V::load(grad0.at(29usize, c)), V::mul(v334, grad_o_e0123)),
-                grad0.at(29usize, c),
-            );
-            let v350 = V::mul(V::load(param0.at(29usize, c)), grad_o_e0123);
-            let mut v353 = V::mul(v39, v350);
-            let mut v354 = V::mul(v28, v350);
-            let mut v356 = V::mul(v26, v350);
-            let mut v357 = V::mul(v43, v350);
-            let mut v358 = V::mul(v24, v350);
-            // grad0[21] += (v22*v45 + v18*v49 + v16*v51 + v12*v55 - v14*v53 - v20*v47)*grad_o_e0123
-            V::store(
-                V::add(V::load(grad0.at(21usize, c)), V::mul(v323, grad_o_e0123)),
-                grad0.at(21usize, c),
-            );
-            let v361 = V::mul(V::load(param0.at(21usize, c)), grad_o_e0123);
-            let mut v362 = V::mul(v45, v361);
-            let mut v363 = V::mul(v22, v361);
-            let mut v364 = V::mul(v47, v361);
-            let mut v366 = V::mul(v49, v361);
-            let mut v367 = V::mul(v18, v361);
-            let mut v368 = V::mul(v51, v361);
-            let mut v369 = V::mul(v16, v361);
-            let mut v371 = V::mul(v14, v361);
-            let mut v372 = V::mul(v55, v361);
-            let mut v373 = V::mul(v12, v361);
-            // grad0[12] += (v8*v59 + v4*v63 - v6*v61 - v10*v57)*grad_o_e0123
-            V::store(
-                V::add(V::load(grad0.at(12usize, c)), V::mul(v316, grad_o_e0123)),
-                grad0.at(12usize, c),
-            );
-            let v376 = V::mul(V::load(param0.at(12usize, c)), grad_o_e0123);
-            let mut v379 = V::mul(v59, v376);
-            let mut v380 = V::mul(v8, v376);
-            let mut v383 = V::mul(v63, v376);
-            let mut v384 = V::mul(v4, v376);
-            // grad0[4] += v2*v65*grad_o_e0123
-            V::store(
-                V::add(
-                    V::load(grad0.at(4usize, c)),
-                    V::mul(V::mul(v2, v65), grad_o_e0123),
-                ),
-                grad0.at(4usize, c),
-            );
-            let v387 = V::mul(V::load(param0.at(4usize, c)), grad_o_e0123);
-            let mut v388 = V::mul(v65, v387);
-            let mut v389 = V::mul(v2, v387);
-            let grad_o_e123 = V::load(grad_o.at(14usize, c));
-            let mut v391 = V::mul(V::mul(v30, v35), grad_o_e123);
-            let w27 = V::load(param0.at(27usize, c));
-            let v393 = V::mul(w27, grad_o_e123);
-            let mut v394 = V::mul(v35, v393);
-            v394 = V::neg_mul_add(v37, v350, v394);
-            v347 = V::mul_add(v30, v393, v347);
-            let mut v398 = V::mul(v309, grad_o_e123);
-            let w19 = V::load(param0.at(19usize, c));
-            let v400 = V::mul(w19, grad_o_e123);
-            v362 = V::mul_add(v39, v400, v362);
-            v354 = V::mul_add(v22, v400, v354);
-            v364 = V::mul_add(v41, v400, v364);
-            v356 = V::mul_add(v20, v400, v356);
-            v366 = V::mul_add(v43, v400, v366);
-            v358 = V::mul_add(v18, v400, v358);
-            let mut v413 = V::mul(v304, grad_o_e123);
-            let w10 = V::load(param0.at(10usize, c));
-            let v415 = V::mul(w10, grad_o_e123);
-            let mut v416 = V::mul(v51, v415);
-            v416 = V::neg_mul_add(v57, v376, v416);
-            v369 = V::mul_add(v10, v415, v369);
-            v379 = V::neg_mul_add(v53, v415, v379);
-            v371 = V::mul_add(v8, v415, v371);
-            let mut v424 = V::mul(v55, v415);
-            v424 = V::neg_mul_add(v61, v376, v424);
-            v373 = V::mul_add(v6, v415, v373);
-            let mut v428 = V::mul(V::mul(v2, v63), grad_o_e123);
-            let w3 = V::load(param0.at(3usize, c));
-            let v430 = V::mul(w3, grad_o_e123);
-            v388 = V::mul_add(v63, v430, v388);
-            v384 = V::mul_add(v2, v430, v384);
-            let grad_o_e023 = V::load(grad_o.at(13usize, c));
-            let mut v436 = V::mul(V::mul(v32, v39), grad_o_e023);
-            let w32 = V::load(param0.at(32usize, c));
-            let v438 = V::mul(w32, grad_o_e023);
-            v346 = V::mul_add(v39, v438, v346);
-            v354 = V::mul_add(v32, v438, v354);
-            let mut v443 = V::mul(v298, grad_o_e023);
-            let w28 = V::load(param0.at(28usize, c));
-            let v445 = V::mul(w28, grad_o_e023);
-            v394 = V::neg_mul_add(v45, v445, v394);
-            v363 = V::neg_mul_add(v30, v445, v363);
-            let mut v450 = V::mul(v51, v445);
-            v450 = V::neg_mul_add(v41, v350, v450);
-            v369 = V::mul_add(v26, v445, v369);
-            v357 = V::neg_mul_add(v53, v445, v357);
-            v371 = V::mul_add(v24, v445, v371);
-            let v459 = V::mul(w27, grad_o_e023);
-            v391 = V::mul_add(V::mul(v28, v35), grad_o_e023, v391);
-            v353 = V::mul_add(v35, v459, v353);
-            v347 = V::mul_add(v28, v459, v347);
-            let mut v465 = V::mul(v291, grad_o_e023);
-            let w20 = V::load(param0.at(20usize, c));
-            let v467 = V::mul(w20, grad_o_e023);
-            let mut v469 = V::mul(v20, v467);
-            let mut v470 = V::mul_sub(v57, v467, v364);
-            v469 = V::neg_mul_add(v10, v376, v469);
-            v366 = V::neg_mul_add(v59, v467, v366);
-            v380 = V::neg_mul_add(v18, v467, v380);
-            v372 = V::mul_add(v63, v467, v372);
-            v384 = V::mul_add(v12, v467, v384);
-            let v481 = V::mul(w19, grad_o_e023);
-            v398 = V::mul_add(v286, grad_o_e023, v398);
-            let mut v484 = V::mul(v22, v481);
-            v362 = V::mul_add(v37, v481, v362);
-            v484 = V::neg_mul_add(v30, v350, v484);
-            v368 = V::neg_mul_add(v41, v481, v368);
-            v356 = V::mul_add(v16, v481, v356);
-            let mut v491 = V::mul(v43, v481);
-            v491 = V::neg_mul_add(v53, v361, v491);
-            v358 = V::mul_add(v14, v481, v358);
-            let w11 = V::load(param0.at(11usize, c));
-            let v497 = V::mul(w11, grad_o_e023);
-            v424 = V::neg_mul_add(v65, v497, v424);
-            v389 = V::neg_mul_add(v6, v497, v389);
-            let v503 = V::mul(w10, grad_o_e023);
-            v413 = V::mul_add(v280, grad_o_e023, v413);
-            let mut v506 = V::mul(v10, v503);
-            v416 = V::mul_add(v47, v503, v416);
-            v506 = V::neg_mul_add(v20, v361, v506);
-            v379 = V::neg_mul_add(v49, v503, v379);
-            v367 = V::neg_mul_add(v8, v503, v367);
-            v383 = V::mul_add(v55, v503, v383);
-            v373 = V::mul_add(v4, v503, v373);
-            let v518 = V::mul(w3, grad_o_e023);
-            v428 = V::mul_add(V::mul(v2, v61), grad_o_e023, v428);
-            let mut v521 = V::mul(v2, v518);
-            v388 = V::mul_add(v61, v518, v388);
-            v521 = V::neg_mul_add(v6, v376, v521);
-            let grad_o_e013 = V::load(grad_o.at(12usize, c));
-            let v526 = V::mul(w32, grad_o_e013);
-            v436 = V::neg_mul_add(V::mul(v32, v41), grad_o_e013, v436);
-            v346 = V::neg_mul_add(v41, v526, v346);
-            v356 = V::mul_add(v32, v526, v356);
-            let v533 = V::mul(w28, grad_o_e013);
-            v443 = V::mul_add(v273, grad_o_e013, v443);
-            v394 = V::mul_add(v47, v533, v394);
-            v506 = V::mul_add(v30, v533, v506);
-            v353 = V::neg_mul_add(v51, v533, v353);
-            v369 = V::neg_mul_add(v28, v533, v369);
-            v357 = V::mul_add(v55, v533, v357);
-            v373 = V::mul_add(v24, v533, v373);
-            let v548 = V::mul(w27, grad_o_e013);
-            v391 = V::mul_add(V::mul(v26, v35), grad_o_e013, v391);
-            v450 = V::mul_add(v35, v548, v450);
-            v347 = V::mul_add(v26, v548, v347);
-            let v555 = V::mul(w20, grad_o_e013);
-            v465 = V::mul_add(v268, grad_o_e013, v465);
-            v362 = V::neg_mul_add(v57, v555, v362);
-            v469 = V::neg_mul_add(v22, v555, v469);
-            v366 = V::mul_add(v61, v555, v366);
-            v521 = V::mul_add(v18, v555, v521);
-            v491 = V::neg_mul_add(v63, v555, v491);
-            v384 = V::neg_mul_add(v14, v555, v384);
-            let v570 = V::mul(w19, grad_o_e013);
-            v398 = V::mul_add(v262, grad_o_e013, v398);
-            v470 = V::mul_add(v37, v570, v470);
-            v484 = V::mul_add(v20, v570, v484);
-            v368 = V::neg_mul_add(v39, v570, v368);
-            v354 = V::neg_mul_add(v16, v570, v354);
-            v372 = V::mul_add(v43, v570, v372);
-            v358 = V::mul_add(v12, v570, v358);
-            let mut v584 = V::mul(V::mul(v8, v65), grad_o_e013);
-            let v585 = V::mul(w11, grad_o_e013);
-            v584 = V::neg_mul_add(V::mul(v6, v65), grad_o_e023, v584);
-            v379 = V::mul_add(v65, v585, v379);
-            v389 = V::mul_add(v8, v585, v389);
-            let v592 = V::mul(w10, grad_o_e013);
-            v413 = V::mul_add(v256, grad_o_e013, v413);
-            v416 = V::mul_add(v45, v592, v416);
-            v363 = V::mul_add(v10, v592, v363);
-            v424 = V::neg_mul_add(v49, v592, v424);
-            v367 = V::neg_mul_add(v6, v592, v367);
-            v383 = V::mul_add(v53, v592, v383);
-            let mut v605 = V::mul_sub(v4, v592, v371);
-            let v607 = V::mul(w3, grad_o_e013);
-            v428 = V::mul_add(V::mul(v2, v59), grad_o_e013, v428);
-            v388 = V::mul_add(v59, v607, v388);
-            v380 = V::mul_add(v2, v607, v380);
-            let grad_o_e012 = V::load(grad_o.at(11usize, c));
-            let v615 = V::mul(w32, grad_o_e012);
-            v436 = V::mul_add(V::mul(v32, v43), grad_o_e012, v436);
-            // grad0[32] += v32*v39*grad_o_e023 - v32*v41*grad_o_e013 + v32*v43*grad_o_e012
-            V::store(V::add(V::load(grad0.at(32usize, c)), v436), grad0.at(32usize, c));
-            v346 = V::mul_add(v43, v615, v346);
-            v358 = V::mul_add(v32, v615, v358);
-            let v622 = V::mul(w28, grad_o_e012);
-            v443 = V::mul_add(v250, grad_o_e012, v443);
-            // grad0[28] += (v26*v51 - v24*v53 - v30*v45)*grad_o_e023 + (v30*v47 + v24*v55 - v28*v51)*grad_o_e013 + (v28*v53 - v26*v55 - v30*v49)*grad_o_e012
-            V::store(V::add(V::load(grad0.at(28usize, c)), v443), grad0.at(28usize, c));
-            v394 = V::neg_mul_add(v49, v622, v394);
-            v367 = V::neg_mul_add(v30, v622, v367);
-            v353 = V::mul_add(v53, v622, v353);
-            v605 = V::mul_add(v28, v622, v605);
-            v450 = V::neg_mul_add(v55, v622, v450);
-            v373 = V::neg_mul_add(v26, v622, v373);
-            let v637 = V::mul(w27, grad_o_e012);
-            v391 = V::mul_add(V::mul(v24, v35), grad_o_e012, v391);
-            // grad0[27] += v30*v35*grad_o_e123 + v28*v35*grad_o_e023 + v26*v35*grad_o_e013 + v24*v35*grad_o_e012
-            V::store(V::add(V::load(grad0.at(27usize, c)), v391), grad0.at(27usize, c));
-            v357 = V::mul_add(v35, v637, v357);
-            v347 = V::mul_add(v24, v637, v347);
-            let v644 = V::mul(w20, grad_o_e012);
-            v465 = V::mul_add(v243, grad_o_e012, v465);
-            // grad0[20] += (v20*v57 + v12*v63 - v18*v59)*grad_o_e023 + (v18*v61 - v14*v63 - v22*v57)*grad_o_e013 + (v22*v59 + v16*v63 - v20*v61)*grad_o_e012
-            V::store(V::add(V::load(grad0.at(20usize, c)), v465), grad0.at(20usize, c));
-            v362 = V::mul_add(v59, v644, v362);
-            v380 = V::mul_add(v22, v644, v380);
-            v470 = V::neg_mul_add(v61, v644, v470);
-            v521 = V::neg_mul_add(v20, v644, v521);
-            v368 = V::mul_add(v63, v644, v368);
-            v384 = V::mul_add(v16, v644, v384);
-            let v659 = V::mul(w19, grad_o_e012);
-            v398 = V::mul_add(v238, grad_o_e012, v398);
-            // grad0[19] += (v22*v39 + v18*v43 - v20*v41)*grad_o_e123 + (v22*v37 + v14*v43 - v16*v41)*grad_o_e023 + (v20*v37 + v12*v43 - v16*v39)*grad_o_e013 + (v18*v37 + v12*v41 - v14*v39)*grad_o_e012
-            V::store(V::add(V::load(grad0.at(19usize, c)), v398), grad0.at(19usize, c));
-            v366 = V::mul_add(v37, v659, v366);
-            v484 = V::mul_add(v18, v659, v484);
-            v491 = V::neg_mul_add(v39, v659, v491);
-            v354 = V::neg_mul_add(v14, v659, v354);
-            v372 = V::mul_add(v41, v659, v372);
-            let mut v672 = V::mul_sub(v12, v659, v356);
-            let v674 = V::mul(w11, grad_o_e012);
-            v584 = V::neg_mul_add(V::mul(v10, v65), grad_o_e012, v584);
-            // grad0[11] += v8*v65*grad_o_e013 - v6*v65*grad_o_e023 - v10*v65*grad_o_e012
-            V::store(V::add(V::load(grad0.at(11usize, c)), v584), grad0.at(11usize, c));
-            v416 = V::neg_mul_add(v65, v674, v416);
-            v389 = V::neg_mul_add(v10, v674, v389);
-            let v681 = V::mul(w10, grad_o_e012);
-            v413 = V::mul_add(v232, grad_o_e012, v413);
-            // grad0[10] += (v10*v51 + v6*v55 - v8*v53)*grad_o_e123 + (v10*v47 + v4*v55 - v8*v49)*grad_o_e023 + (v10*v45 + v4*v53 - v6*v49)*grad_o_e013 + (v8*v45 + v4*v51 - v6*v47)*grad_o_e012
-            V::store(V::add(V::load(grad0.at(10usize, c)), v413), grad0.at(10usize, c));
-            v379 = V::mul_add(v45, v681, v379);
-            v363 = V::mul_add(v8, v681, v363);
-            v424 = V::neg_mul_add(v47, v681, v424);
-            v506 = V::neg_mul_add(v6, v681, v506);
-            v383 = V::mul_add(v51, v681, v383);
-            v369 = V::mul_add(v4, v681, v369);
-            let v696 = V::mul(w3, grad_o_e012);
-            v428 = V::mul_add(V::mul(v2, v57), grad_o_e012, v428);
-            // grad0[3] += v2*v63*grad_o_e123 + v2*v61*grad_o_e023 + v2*v59*grad_o_e013 + v2*v57*grad_o_e012
-            V::store(V::add(V::load(grad0.at(3usize, c)), v428), grad0.at(3usize, c));
-            v388 = V::mul_add(v57, v696, v388);
-            v469 = V::mul_add(v2, v696, v469);
-            let grad_o_e23 = V::load(grad_o.at(10usize, c));
-            let mut v703 = V::mul(V::mul(v30, v39), grad_o_e23);
-            let w25 = V::load(param0.at(25usize, c));
-            let v705 = V::mul(w25, grad_o_e23);
-            v394 = V::mul_add(v39, v705, v394);
-            v354 = V::mul_add(v30, v705, v354);
-            let mut v710 = V::mul(v228, grad_o_e23);
-            let w17 = V::load(param0.at(17usize, c));
-            let v712 = V::mul(w17, grad_o_e23);
-            v470 = V::mul_add(v51, v712, v470);
-            v369 = V::mul_add(v20, v712, v369);
-            v366 = V::neg_mul_add(v53, v712, v366);
-            v605 = V::neg_mul_add(v18, v712, v605);
-            let mut v721 = V::mul(V::mul(v22, v35), grad_o_e23);
-            let w16 = V::load(param0.at(16usize, c));
-            let v723 = V::mul(w16, grad_o_e23);
-            v362 = V::mul_add(v35, v723, v362);
-            v347 = V::mul_add(v22, v723, v347);
-            let mut v728 = V::mul(V::mul(v6, v63), grad_o_e23);
-            let w9 = V::load(param0.at(9usize, c));
-            let v730 = V::mul(w9, grad_o_e23);
-            v424 = V::mul_add(v63, v730, v424);
-            v384 = V::mul_add(v6, v730, v384);
-            let mut v735 = V::mul(v222, grad_o_e23);
-            let w8 = V::load(param0.at(8usize, c));
-            let v737 = V::mul(w8, grad_o_e23);
-            v416 = V::neg_mul_add(v41, v737, v416);
-            v672 = V::neg_mul_add(v10, v737, v672);
-            v379 = V::mul_add(v43, v737, v379);
-            v358 = V::mul_add(v8, v737, v358);
-            let mut v746 = V::mul(V::mul(v2, v55), grad_o_e23);
-            let w2 = V::load(param0.at(2usize, c));
-            let v748 = V::mul(w2, grad_o_e23);
-            v388 = V::mul_add(v55, v748, v388);
-            v373 = V::mul_add(v2, v748, v373);
-            let grad_o_e13 = V::load(grad_o.at(9usize, c));
-            let v755 = V::mul(w25, grad_o_e13);
-            v703 = V::neg_mul_add(V::mul(v30, v41), grad_o_e13, v703);
-            v394 = V::neg_mul_add(v41, v755, v394);
-            v672 = V::neg_mul_add(v30, v755, v672);
-            let v762 = V::mul(w17, grad_o_e13);
-            v710 = V::mul_add(v217, grad_o_e13, v710);
-            v362 = V::neg_mul_add(v51, v762, v362);
-            v369 = V::neg_mul_add(v22, v762, v369);
-            v366 = V::mul_add(v55, v762, v366);
-            v373 = V::mul_add(v18, v762, v373);
-            let v773 = V::mul(w16, grad_o_e13);
-            v721 = V::mul_add(V::mul(v20, v35), grad_o_e13, v721);
-            v470 = V::mul_add(v35, v773, v470);
-            v347 = V::mul_add(v20, v773, v347);
-            let v780 = V::mul(w9, grad_o_e13);
-            v728 = V::neg_mul_add(V::mul(v8, v63), grad_o_e13, v728);
-            v379 = V::neg_mul_add(v63, v780, v379);
-            v384 = V::neg_mul_add(v8, v780, v384);
-            let v787 = V::mul(w8, grad_o_e13);
-            v735 = V::mul_add(v212, grad_o_e13, v735);
-            v416 = V::neg_mul_add(v39, v787, v416);
-            v354 = V::neg_mul_add(v10, v787, v354);
-            v424 = V::mul_add(v43, v787, v424);
-            v358 = V::mul_add(v6, v787, v358);
-            let v798 = V::mul(w2, grad_o_e13);
-            v746 = V::mul_add(V::mul(v2, v53), grad_o_e13, v746);
-            v388 = V::mul_add(v53, v798, v388);
-            v605 = V::mul_add(v2, v798, v605);
-            let grad_o_e12 = V::load(grad_o.at(8usize, c));
-            let v806 = V::mul(w25, grad_o_e12);
-            v703 = V::mul_add(V::mul(v30, v43), grad_o_e12, v703);
-            v394 = V::mul_add(v43, v806, v394);
-            v358 = V::mul_add(v30, v806, v358);
-            let v813 = V::mul(w17, grad_o_e12);
-            v710 = V::mul_add(v208, grad_o_e12, v710);
-            v362 = V::mul_add(v53, v813, v362);
-            v605 = V::mul_add(v22, v813, v605);
-            v470 = V::neg_mul_add(v55, v813, v470);
-            v373 = V::neg_mul_add(v20, v813, v373);
-            let v824 = V::mul(w16, grad_o_e12);
-            v721 = V::mul_add(V::mul(v18, v35), grad_o_e12, v721);
-            v366 = V::mul_add(v35, v824, v366);
-            v347 = V::mul_add(v18, v824, v347);
-            let v831 = V::mul(w9, grad_o_e12);
-            v728 = V::mul_add(V::mul(v10, v63), grad_o_e12, v728);
-            v416 = V::mul_add(v63, v831, v416);
-            v384 = V::mul_add(v10, v831, v384);
-            let v838 = V::mul(w8, grad_o_e12);
-            v735 = V::mul_add(v202, grad_o_e12, v735);
-            v379 = V::neg_mul_add(v39, v838, v379);
-            v354 = V::neg_mul_add(v8, v838, v354);
-            v424 = V::mul_add(v41, v838, v424);
-            v672 = V::mul_add(v6, v838, v672);
-            let v849 = V::mul(w2, grad_o_e12);
-            v746 = V::mul_add(V::mul(v2, v51), grad_o_e12, v746);
-            v388 = V::mul_add(v51, v849, v388);
-            v369 = V::mul_add(v2, v849, v369);
-            let grad_o_e03 = V::load(grad_o.at(7usize, c));
-            let w31 = V::load(param0.at(31usize, c));
-            let v858 = V::mul(w31, grad_o_e03);
-            v346 = V::neg_mul_add(v51, v858, v346);
-            v369 = V::neg_mul_add(v32, v858, v369);
-            let mut v863 = V::mul(v198, grad_o_e03);
-            let w26 = V::load(param0.at(26usize, c));
-            let v865 = V::mul(w26, grad_o_e03);
-            v394 = V::mul_add(v57, v865, v394);
-            v469 = V::mul_add(v30, v865, v469);
-            v357 = V::neg_mul_add(v63, v865, v357);
-            v384 = V::neg_mul_add(v24, v865, v384);
-            let v875 = V::mul(w25, grad_o_e03);
-            v703 = V::neg_mul_add(v194, grad_o_e03, v703);
-            v353 = V::neg_mul_add(v41, v875, v353);
-            v672 = V::neg_mul_add(v28, v875, v672);
-            v450 = V::neg_mul_add(v39, v875, v450);
-            v354 = V::neg_mul_add(v26, v875, v354);
-            let w18 = V::load(param0.at(18usize, c));
-            let v887 = V::mul(w18, grad_o_e03);
-            v366 = V::neg_mul_add(v65, v887, v366);
-            v389 = V::neg_mul_add(v18, v887, v389);
-            let v893 = V::mul(w17, grad_o_e03);
-            v710 = V::mul_add(v186, grad_o_e03, v710);
-            v362 = V::neg_mul_add(v47, v893, v362);
-            v506 = V::neg_mul_add(v22, v893, v506);
-            v470 = V::neg_mul_add(v45, v893, v470);
-            v363 = V::neg_mul_add(v20, v893, v363);
-            v491 = V::mul_add(v55, v893, v491);
-            v373 = V::mul_add(v14, v893, v373);
-            v372 = V::mul_add(v53, v893, v372);
-            v605 = V::mul_add(v12, v893, v605);
-            let v912 = V::mul(w16, grad_o_e03);
-            v721 = V::mul_add(V::mul(v16, v35), grad_o_e03, v721);
-            v368 = V::mul_add(v35, v912, v368);
-            v347 = V::mul_add(v16, v912, v347);
-            let v919 = V::mul(w9, grad_o_e03);
-            v728 = V::neg_mul_add(v182, grad_o_e03, v728);
-            v379 = V::neg_mul_add(v61, v919, v379);
-            v521 = V::neg_mul_add(v8, v919, v521);
-            v424 = V::neg_mul_add(v59, v919, v424);
-            v380 = V::neg_mul_add(v6, v919, v380);
-            let v930 = V::mul(w8, grad_o_e03);
-            v735 = V::mul_add(v179, grad_o_e03, v735);
-            v416 = V::neg_mul_add(v37, v930, v416);
-            v484 = V::neg_mul_add(v10, v930, v484);
-            v383 = V::mul_add(v43, v930, v383);
-            v358 = V::mul_add(v4, v930, v358);
-            let v941 = V::mul(w2, grad_o_e03);
-            v746 = V::mul_add(V::mul(v2, v49), grad_o_e03, v746);
-            v388 = V::mul_add(v49, v941, v388);
-            v367 = V::mul_add(v2, v941, v367);
-            let grad_o_e02 = V::load(grad_o.at(6usize, c));
-            let mut v948 = V::mul(V::mul(v32, v53), grad_o_e02);
-            let v949 = V::mul(w31, grad_o_e02);
-            v948 = V::neg_mul_add(V::mul(v32, v51), grad_o_e03, v948);
-            v346 = V::mul_add(v53, v949, v346);
-            v605 = V::mul_add(v32, v949, v605);
-            let v956 = V::mul(w26, grad_o_e02);
-            v863 = V::mul_add(v174, grad_o_e02, v863);
-            v394 = V::neg_mul_add(v59, v956, v394);
-            v380 = V::neg_mul_add(v30, v956, v380);
-            v450 = V::mul_add(v63, v956, v450);
-            v384 = V::mul_add(v26, v956, v384);
-            let v967 = V::mul(w25, grad_o_e02);
-            v703 = V::mul_add(v172, grad_o_e02, v703);
-            v353 = V::mul_add(v43, v967, v353);
-            v358 = V::mul_add(v28, v967, v358);
-            v357 = V::neg_mul_add(v39, v967, v357);
-            v354 = V::neg_mul_add(v24, v967, v354);
-            let mut v977 = V::mul(V::mul(v20, v65), grad_o_e02);
-            let v978 = V::mul(w18, grad_o_e02);
-            v977 = V::neg_mul_add(V::mul(v18, v65), grad_o_e03, v977);
-            v470 = V::mul_add(v65, v978, v470);
-            v389 = V::mul_add(v20, v978, v389);
-            let v985 = V::mul(w17, grad_o_e02);
-            v710 = V::mul_add(v163, grad_o_e02, v710);
-            v362 = V::mul_add(v49, v985, v362);
-            v367 = V::mul_add(v22, v985, v367);
-            v366 = V::neg_mul_add(v45, v985, v366);
-            v363 = V::neg_mul_add(v18, v985, v363);
-            v368 = V::neg_mul_add(v55, v985, v368);
-            v373 = V::neg_mul_add(v16, v985, v373);
-            v372 = V::mul_add(v51, v985, v372);
-            v369 = V::mul_add(v12, v985, v369);
-            let v1004 = V::mul(w16, grad_o_e02);
-            v721 = V::mul_add(V::mul(v14, v35), grad_o_e02, v721);
-            v491 = V::mul_add(v35, v1004, v491);
-            v347 = V::mul_add(v14, v1004, v347);
-            let v1011 = V::mul(w9, grad_o_e02);
-            v728 = V::mul_add(v160, grad_o_e02, v728);
-            v416 = V::mul_add(v61, v1011, v416);
-            v521 = V::mul_add(v10, v1011, v521);
-            v424 = V::neg_mul_add(v57, v1011, v424);
-            v469 = V::neg_mul_add(v6, v1011, v469);
-            let v1022 = V::mul(w8, grad_o_e02);
-            v735 = V::mul_add(v156, grad_o_e02, v735);
-            v379 = V::neg_mul_add(v37, v1022, v379);
-            v484 = V::neg_mul_add(v8, v1022, v484);
-            v383 = V::mul_add(v41, v1022, v383);
-            v672 = V::mul_add(v4, v1022, v672);
-            let v1033 = V::mul(w2, grad_o_e02);
-            v746 = V::mul_add(V::mul(v2, v47), grad_o_e02, v746);
-            v388 = V::mul_add(v47, v1033, v388);
-            v506 = V::mul_add(v2, v1033, v506);
-            let grad_o_e01 = V::load(grad_o.at(5usize, c));
-            let v1041 = V::mul(w31, grad_o_e01);
-            v948 = V::neg_mul_add(V::mul(v32, v55), grad_o_e01, v948);
-            // grad0[31] += v32*v53*grad_o_e02 - v32*v51*grad_o_e03 - v32*v55*grad_o_e01
-            V::store(V::add(V::load(grad0.at(31usize, c)), v948), grad0.at(31usize, c));
-            v346 = V::neg_mul_add(v55, v1041, v346);
-            v373 = V::neg_mul_add(v32, v1041, v373);
-            let v1048 = V::mul(w26, grad_o_e01);
-            v863 = V::mul_add(v152, grad_o_e01, v863);
-            // grad0[26] += (v30*v57 - v24*v63)*grad_o_e03 + (v26*v63 - v30*v59)*grad_o_e02 + (v30*v61 - v28*v63)*grad_o_e01
-            V::store(V::add(V::load(grad0.at(26usize, c)), v863), grad0.at(26usize, c));
-            v394 = V::mul_add(v61, v1048, v394);
-            v521 = V::mul_add(v30, v1048, v521);
-            v353 = V::neg_mul_add(v63, v1048, v353);
-            v384 = V::neg_mul_add(v28, v1048, v384);
-            let v1059 = V::mul(w25, grad_o_e01);
-            v703 = V::mul_add(v148, grad_o_e01, v703);
-            // grad0[25] += v30*v39*grad_o_e23 - v30*v41*grad_o_e13 + v30*v43*grad_o_e12 - (v26*v39 + v28*v41)*grad_o_e03 + (v28*v43 - v24*v39)*grad_o_e02 + (v24*v41 + v26*v43)*grad_o_e01
-            V::store(V::add(V::load(grad0.at(25usize, c)), v703), grad0.at(25usize, c));
-            v450 = V::mul_add(v43, v1059, v450);
-            v358 = V::mul_add(v26, v1059, v358);
-            v357 = V::mul_add(v41, v1059, v357);
-            v672 = V::mul_add(v24, v1059, v672);
-            let v1070 = V::mul(w18, grad_o_e01);
-            v977 = V::neg_mul_add(V::mul(v22, v65), grad_o_e01, v977);
-            // grad0[18] += v20*v65*grad_o_e02 - v18*v65*grad_o_e03 - v22*v65*grad_o_e01
-            V::store(V::add(V::load(grad0.at(18usize, c)), v977), grad0.at(18usize, c));
-            v362 = V::neg_mul_add(v65, v1070, v362);
-            v389 = V::neg_mul_add(v22, v1070, v389);
-            let v1077 = V::mul(w17, grad_o_e01);
-            v710 = V::mul_add(v145, grad_o_e01, v710);
-            // grad0[17] += (v20*v51 - v18*v53)*grad_o_e23 + (v18*v55 - v22*v51)*grad_o_e13 + (v22*v53 - v20*v55)*grad_o_e12 + (v12*v53 + v14*v55 - v20*v45 - v22*v47)*grad_o_e03 + (v22*v49 + v12*v51 - v16*v55 - v18*v45)*grad_o_e02 + (v20*v49 + v18*v47 - (v14*v51 + v16*v53))*grad_o_e01
-            V::store(V::add(V::load(grad0.at(17usize, c)), v710), grad0.at(17usize, c));
-            v470 = V::mul_add(v49, v1077, v470);
-            v367 = V::mul_add(v20, v1077, v367);
-            v366 = V::mul_add(v47, v1077, v366);
-            v506 = V::mul_add(v18, v1077, v506);
-            v368 = V::neg_mul_add(v53, v1077, v368);
-            v605 = V::neg_mul_add(v16, v1077, v605);
-            v491 = V::neg_mul_add(v51, v1077, v491);
-            v369 = V::neg_mul_add(v14, v1077, v369);
-            let v1096 = V::mul(w16, grad_o_e01);
-            v721 = V::mul_add(V::mul(v12, v35), grad_o_e01, v721);
-            // grad0[16] += v22*v35*grad_o_e23 + v20*v35*grad_o_e13 + v18*v35*grad_o_e12 + v16*v35*grad_o_e03 + v14*v35*grad_o_e02 + v12*v35*grad_o_e01
-            V::store(V::add(V::load(grad0.at(16usize, c)), v721), grad0.at(16usize, c));
-            v372 = V::mul_add(v35, v1096, v372);
-            v347 = V::mul_add(v12, v1096, v347);
-            let v1103 = V::mul(w9, grad_o_e01);
-            v728 = V::mul_add(v136, grad_o_e01, v728);
-            // grad0[9] += v6*v63*grad_o_e23 - v8*v63*grad_o_e13 + v10*v63*grad_o_e12 - (v6*v59 + v8*v61)*grad_o_e03 + (v10*v61 - v6*v57)*grad_o_e02 + (v8*v57 + v10*v59)*grad_o_e01
-            V::store(V::add(V::load(grad0.at(9usize, c)), v728), grad0.at(9usize, c));
-            v416 = V::mul_add(v59, v1103, v416);
-            v380 = V::mul_add(v10, v1103, v380);
-            v379 = V::mul_add(v57, v1103, v379);
-            v469 = V::mul_add(v8, v1103, v469);
-            let v1114 = V::mul(w8, grad_o_e01);
-            v735 = V::mul_add(v133, grad_o_e01, v735);
-            // grad0[8] += (v8*v43 - v10*v41)*grad_o_e23 + (v6*v43 - v10*v39)*grad_o_e13 + (v6*v41 - v8*v39)*grad_o_e12 + (v4*v43 - v10*v37)*grad_o_e03 + (v4*v41 - v8*v37)*grad_o_e02 + (v4*v39 - v6*v37)*grad_o_e01
-            V::store(V::add(V::load(grad0.at(8usize, c)), v735), grad0.at(8usize, c));
-            v424 = V::neg_mul_add(v37, v1114, v424);
-            v484 = V::neg_mul_add(v6, v1114, v484);
-            v383 = V::mul_add(v39, v1114, v383);
-            v354 = V::mul_add(v4, v1114, v354);
-            let v1125 = V::mul(w2, grad_o_e01);
-            v746 = V::mul_add(V::mul(v2, v45), grad_o_e01, v746);
-            // grad0[2] += v2*v55*grad_o_e23 + v2*v53*grad_o_e13 + v2*v51*grad_o_e12 + v2*v49*grad_o_e03 + v2*v47*grad_o_e02 + v2*v45*grad_o_e01
-            V::store(V::add(V::load(grad0.at(2usize, c)), v746), grad0.at(2usize, c));
-            v388 = V::mul_add(v45, v1125, v388);
-            v363 = V::mul_add(v2, v1125, v363);
-            let grad_o_e3 = V::load(grad_o.at(4usize, c));
-            let w23 = V::load(param0.at(23usize, c));
-            let v1134 = V::mul(w23, grad_o_e3);
-            v394 = V::neg_mul_add(v51, v1134, v394);
-            v369 = V::neg_mul_add(v30, v1134, v369);
-            let w15 = V::load(param0.at(15usize, c));
-            let v1141 = V::mul(w15, grad_o_e3);
-            v366 = V::neg_mul_add(v63, v1141, v366);
-            v384 = V::neg_mul_add(v18, v1141, v384);
-            let w14 = V::load(param0.at(14usize, c));
-            let v1148 = V::mul(w14, grad_o_e3);
-            v362 = V::neg_mul_add(v41, v1148, v362);
-            v672 = V::neg_mul_add(v22, v1148, v672);
-            v470 = V::neg_mul_add(v39, v1148, v470);
-            v354 = V::neg_mul_add(v20, v1148, v354);
-            let mut v1157 = V::mul(v124, grad_o_e3);
-            let w7 = V::load(param0.at(7usize, c));
-            let v1159 = V::mul(w7, grad_o_e3);
-            v379 = V::mul_add(v55, v1159, v379);
-            v373 = V::mul_add(v8, v1159, v373);
-            v424 = V::mul_add(v53, v1159, v424);
-            v605 = V::mul_add(v6, v1159, v605);
-            let mut v1168 = V::mul(V::mul(v10, v35), grad_o_e3);
-            let w6 = V::load(param0.at(6usize, c));
-            let v1170 = V::mul(w6, grad_o_e3);
-            v416 = V::mul_add(v35, v1170, v416);
-            v347 = V::mul_add(v10, v1170, v347);
-            let mut v1175 = V::mul(V::mul(v2, v43), grad_o_e3);
-            let w1 = V::load(param0.at(1usize, c));
-            let v1177 = V::mul(w1, grad_o_e3);
-            v388 = V::mul_add(v43, v1177, v388);
-            v358 = V::mul_add(v2, v1177, v358);
-            let grad_o_e2 = V::load(grad_o.at(3usize, c));
-            let mut v1183 = V::mul(V::mul(v30, v53), grad_o_e2);
-            let v1184 = V::mul(w23, grad_o_e2);
-            v1183 = V::neg_mul_add(V::mul(v30, v51), grad_o_e3, v1183);
-            v394 = V::mul_add(v53, v1184, v394);
-            v605 = V::mul_add(v30, v1184, v605);
-            let mut v1190 = V::mul(V::mul(v20, v63), grad_o_e2);
-            let v1191 = V::mul(w15, grad_o_e2);
-            v1190 = V::neg_mul_add(V::mul(v18, v63), grad_o_e3, v1190);
-            v470 = V::mul_add(v63, v1191, v470);
-            v384 = V::mul_add(v20, v1191, v384);
-            let mut v1197 = V::mul(v118, grad_o_e2);
-            let v1198 = V::mul(w14, grad_o_e2);
-            v1197 = V::neg_mul_add(v127, grad_o_e3, v1197);
-            v362 = V::mul_add(v43, v1198, v362);
-            v358 = V::mul_add(v22, v1198, v358);
-            v366 = V::neg_mul_add(v39, v1198, v366);
-            v354 = V::neg_mul_add(v18, v1198, v354);
-            let v1209 = V::mul(w7, grad_o_e2);
-            v1157 = V::mul_add(v114, grad_o_e2, v1157);
-            v416 = V::neg_mul_add(v55, v1209, v416);
-            v373 = V::neg_mul_add(v10, v1209, v373);
-            v424 = V::mul_add(v51, v1209, v424);
-            v369 = V::mul_add(v6, v1209, v369);
-            let v1220 = V::mul(w6, grad_o_e2);
-            v1168 = V::mul_add(V::mul(v8, v35), grad_o_e2, v1168);
-            v379 = V::mul_add(v35, v1220, v379);
-            v347 = V::mul_add(v8, v1220, v347);
-            let v1227 = V::mul(w1, grad_o_e2);
-            v1175 = V::mul_add(V::mul(v2, v41), grad_o_e2, v1175);
-            v388 = V::mul_add(v41, v1227, v388);
-            v672 = V::mul_add(v2, v1227, v672);
-            let grad_o_e1 = V::load(grad_o.at(2usize, c));
-            let v1235 = V::mul(w23, grad_o_e1);
-            v1183 = V::neg_mul_add(V::mul(v30, v55), grad_o_e1, v1183);
-            v394 = V::neg_mul_add(v55, v1235, v394);
-            v373 = V::neg_mul_add(v30, v1235, v373);
-            let v1242 = V::mul(w15, grad_o_e1);
-            v1190 = V::neg_mul_add(V::mul(v22, v63), grad_o_e1, v1190);
-            v362 = V::neg_mul_add(v63, v1242, v362);
-            v384 = V::neg_mul_add(v22, v1242, v384);
-            let v1249 = V::mul(w14, grad_o_e1);
-            v1197 = V::mul_add(v107, grad_o_e1, v1197);
-            v470 = V::mul_add(v43, v1249, v470);
-            v358 = V::mul_add(v20, v1249, v358);
-            v366 = V::mul_add(v41, v1249, v366);
-            v672 = V::mul_add(v18, v1249, v672);
-            let v1260 = V::mul(w7, grad_o_e1);
-            v1157 = V::neg_mul_add(v104, grad_o_e1, v1157);
-            v416 = V::neg_mul_add(v53, v1260, v416);
-            v605 = V::neg_mul_add(v10, v1260, v605);
-            v379 = V::neg_mul_add(v51, v1260, v379);
-            v369 = V::neg_mul_add(v8, v1260, v369);
-            let v1271 = V::mul(w6, grad_o_e1);
-            v1168 = V::mul_add(V::mul(v6, v35), grad_o_e1, v1168);
-            v424 = V::mul_add(v35, v1271, v424);
-            v347 = V::mul_add(v6, v1271, v347);
-            let v1278 = V::mul(w1, grad_o_e1);
-            v1175 = V::mul_add(V::mul(v2, v39), grad_o_e1, v1175);
-            v388 = V::mul_add(v39, v1278, v388);
-            v354 = V::mul_add(v2, v1278, v354);
-            let grad_o_e0 = V::load(grad_o.at(1usize, c));
-            // grad0[30] += -v32*v63*grad_o_e0
-            V::store(
-                V::add(
-                    V::load(grad0.at(30usize, c)),
-                    V::neg(V::mul(V::mul(v32, v63), grad_o_e0)),
-                ),
-                grad0.at(30usize, c),
-            );
-            let v1288 = V::mul(V::load(param0.at(30usize, c)), grad_o_e0);
-            v346 = V::neg_mul_add(v63, v1288, v346);
-            v384 = V::neg_mul_add(v32, v1288, v384);
-            // grad0[24] += v30*v65*grad_o_e0
-            V::store(
-                V::add(
-                    V::load(grad0.at(24usize, c)),
-                    V::mul(V::mul(v30, v65), grad_o_e0),
-                ),
-                grad0.at(24usize, c),
-            );
-            let v1295 = V::mul(V::load(param0.at(24usize, c)), grad_o_e0);
-            v394 = V::mul_add(v65, v1295, v394);
-            v389 = V::mul_add(v30, v1295, v389);
-            let v1301 = V::mul(w23, grad_o_e0);
-            v1183 = V::neg_mul_add(v95, grad_o_e0, v1183);
-            // grad0[23] += v30*v53*grad_o_e2 - v30*v51*grad_o_e3 - v30*v55*grad_o_e1 - (v28*v55 + v24*v51 + v26*v53)*grad_o_e0
-            V::store(V::add(V::load(grad0.at(23usize, c)), v1183), grad0.at(23usize, c));
-            v353 = V::neg_mul_add(v55, v1301, v353);
-            v373 = V::neg_mul_add(v28, v1301, v373);
-            v450 = V::neg_mul_add(v53, v1301, v450);
-            v605 = V::neg_mul_add(v26, v1301, v605);
-            v357 = V::neg_mul_add(v51, v1301, v357);
-            v369 = V::neg_mul_add(v24, v1301, v369);
-            let v1316 = V::mul(w15, grad_o_e0);
-            v1190 = V::neg_mul_add(v90, grad_o_e0, v1190);
-            // grad0[15] += v20*v63*grad_o_e2 - v18*v63*grad_o_e3 - v22*v63*grad_o_e1 - (v22*v61 + v18*v57 + v20*v59)*grad_o_e0
-            V::store(V::add(V::load(grad0.at(15usize, c)), v1190), grad0.at(15usize, c));
-            v362 = V::neg_mul_add(v61, v1316, v362);
-            v521 = V::neg_mul_add(v22, v1316, v521);
-            v470 = V::neg_mul_add(v59, v1316, v470);
-            v380 = V::neg_mul_add(v20, v1316, v380);
-            v366 = V::neg_mul_add(v57, v1316, v366);
-            v469 = V::neg_mul_add(v18, v1316, v469);
-            let v1331 = V::mul(w14, grad_o_e0);
-            v1197 = V::mul_add(v85, grad_o_e0, v1197);
-            // grad0[14] += (v22*v43 - v18*v39)*grad_o_e2 - (v20*v39 + v22*v41)*grad_o_e3 + (v18*v41 + v20*v43)*grad_o_e1 + (v16*v43 + v12*v39 + v14*v41)*grad_o_e0
-            V::store(V::add(V::load(grad0.at(14usize, c)), v1197), grad0.at(14usize, c));
-            v368 = V::mul_add(v43, v1331, v368);
-            v358 = V::mul_add(v16, v1331, v358);
-            v491 = V::mul_add(v41, v1331, v491);
-            v672 = V::mul_add(v14, v1331, v672);
-            v372 = V::mul_add(v39, v1331, v372);
-            v354 = V::mul_add(v12, v1331, v354);
-            let v1346 = V::mul(w7, grad_o_e0);
-            v1157 = V::neg_mul_add(v80, grad_o_e0, v1157);
-            // grad0[7] += (v6*v53 + v8*v55)*grad_o_e3 + (v6*v51 - v10*v55)*grad_o_e2 - (v8*v51 + v10*v53)*grad_o_e1 - (v10*v49 + v6*v45 + v8*v47)*grad_o_e0
-            V::store(V::add(V::load(grad0.at(7usize, c)), v1157), grad0.at(7usize, c));
-            v416 = V::neg_mul_add(v49, v1346, v416);
-            v367 = V::neg_mul_add(v10, v1346, v367);
-            v379 = V::neg_mul_add(v47, v1346, v379);
-            v506 = V::neg_mul_add(v8, v1346, v506);
-            v424 = V::neg_mul_add(v45, v1346, v424);
-            v363 = V::neg_mul_add(v6, v1346, v363);
-            let v1361 = V::mul(w6, grad_o_e0);
-            v1168 = V::mul_add(V::mul(v4, v35), grad_o_e0, v1168);
-            // grad0[6] += v10*v35*grad_o_e3 + v8*v35*grad_o_e2 + v6*v35*grad_o_e1 + v4*v35*grad_o_e0
-            V::store(V::add(V::load(grad0.at(6usize, c)), v1168), grad0.at(6usize, c));
-            v383 = V::mul_add(v35, v1361, v383);
-            v347 = V::mul_add(v4, v1361, v347);
-            let v1368 = V::mul(w1, grad_o_e0);
-            v1175 = V::mul_add(V::mul(v2, v37), grad_o_e0, v1175);
-            // grad0[1] += v2*v43*grad_o_e3 + v2*v41*grad_o_e2 + v2*v39*grad_o_e1 + v2*v37*grad_o_e0
-            V::store(V::add(V::load(grad0.at(1usize, c)), v1175), grad0.at(1usize, c));
-            v388 = V::mul_add(v37, v1368, v388);
-            v484 = V::mul_add(v2, v1368, v484);
-            let grad_o_1 = V::load(grad_o.at(0usize, c));
-            // grad0[22] += -v30*v63*grad_o_1
-            V::store(
-                V::add(
-                    V::load(grad0.at(22usize, c)),
-                    V::neg(V::mul(V::mul(v30, v63), grad_o_1)),
-                ),
-                grad0.at(22usize, c),
-            );
-            let v1378 = V::mul(V::load(param0.at(22usize, c)), grad_o_1);
-            v394 = V::neg_mul_add(v63, v1378, v394);
-            v384 = V::neg_mul_add(v30, v1378, v384);
-            // grad0[13] += -((v22*v55 + v18*v51 + v20*v53)*grad_o_1)
-            V::store(
-                V::add(V::load(grad0.at(13usize, c)), V::neg(V::mul(v72, grad_o_1))),
-                grad0.at(13usize, c),
-            );
-            let v1386 = V::mul(V::load(param0.at(13usize, c)), grad_o_1);
-            v362 = V::neg_mul_add(v55, v1386, v362);
-            v373 = V::neg_mul_add(v22, v1386, v373);
-            v470 = V::neg_mul_add(v53, v1386, v470);
-            v605 = V::neg_mul_add(v20, v1386, v605);
-            v366 = V::neg_mul_add(v51, v1386, v366);
-            v369 = V::neg_mul_add(v18, v1386, v369);
-            // grad0[5] += (v10*v43 + v6*v39 + v8*v41)*grad_o_1
-            V::store(
-                V::add(V::load(grad0.at(5usize, c)), V::mul(v67, grad_o_1)),
-                grad0.at(5usize, c),
-            );
-            let v1401 = V::mul(V::load(param0.at(5usize, c)), grad_o_1);
-            v416 = V::mul_add(v43, v1401, v416);
-            v358 = V::mul_add(v10, v1401, v358);
-            v379 = V::mul_add(v41, v1401, v379);
-            v672 = V::mul_add(v8, v1401, v672);
-            v424 = V::mul_add(v39, v1401, v424);
-            v354 = V::mul_add(v6, v1401, v354);
-            // grad0[0] += v2*v35*grad_o_1
-            V::store(
-                V::add(V::load(grad0.at(0usize, c)), V::mul(V::mul(v2, v35), grad_o_1)),
-                grad0.at(0usize, c),
-            );
-            let v1416 = V::mul(V::load(param0.at(0usize, c)), grad_o_1);
-            v388 = V::mul_add(v35, v1416, v388);
-            v347 = V::mul_add(v2, v1416, v347);
-            // out1[15] = v34*v1299
-            V::store(V::mul(v34, v389), out1.at(15usize, c));
-            let mut v1422 = V::mul(y_e0123, v389);
-            // out1[14] = v34*v1382
-            V::store(V::mul(v34, v384), out1.at(14usize, c));
-            v1422 = V::mul_add(y_e123, v384, v1422);
-            // out1[13] = v34*v1321
-            V::store(V::mul(v34, v521), out1.at(13usize, c));
-            v1422 = V::mul_add(y_e023, v521, v1422);
-            // out1[12] = v34*v1325
-            V::store(V::mul(v34, v380), out1.at(12usize, c));
-            v1422 = V::mul_add(y_e013, v380, v1422);
-            // out1[11] = v34*v1329
-            V::store(V::mul(v34, v469), out1.at(11usize, c));
-            v1422 = V::mul_add(y_e012, v469, v1422);
-            // out1[10] = v34*v1390
-            V::store(V::mul(v34, v373), out1.at(10usize, c));
-            v1422 = V::mul_add(y_e23, v373, v1422);
-            // out1[9] = v34*v1394
-            V::store(V::mul(v34, v605), out1.at(9usize, c));
-            v1422 = V::mul_add(y_e13, v605, v1422);
-            // out1[8] = v34*v1398
-            V::store(V::mul(v34, v369), out1.at(8usize, c));
-            v1422 = V::mul_add(y_e12, v369, v1422);
-            // out1[7] = v34*v1351
-            V::store(V::mul(v34, v367), out1.at(7usize, c));
-            v1422 = V::mul_add(y_e03, v367, v1422);
-            // out1[6] = v34*v1355
-            V::store(V::mul(v34, v506), out1.at(6usize, c));
-            v1422 = V::mul_add(y_e02, v506, v1422);
-            // out1[5] = v34*v1359
-            V::store(V::mul(v34, v363), out1.at(5usize, c));
-            v1422 = V::mul_add(y_e01, v363, v1422);
-            // out1[4] = v34*v1405
-            V::store(V::mul(v34, v358), out1.at(4usize, c));
-            v1422 = V::mul_add(y_e3, v358, v1422);
-            // out1[3] = v34*v1409
-            V::store(V::mul(v34, v672), out1.at(3usize, c));
-            v1422 = V::mul_add(y_e2, v672, v1422);
-            // out1[2] = v34*v1413
-            V::store(V::mul(v34, v354), out1.at(2usize, c));
-            v1422 = V::mul_add(y_e1, v354, v1422);
-            // out1[1] = v34*v1373
-            V::store(V::mul(v34, v484), out1.at(1usize, c));
-            v1422 = V::mul_add(y_e0, v484, v1422);
-            let mut v1465 = V::mul(v34, v347);
-            v1422 = V::mul_add(y_1, v347, v1422);
-            v1465 = V::mul_add(v1422, v1468, v1465);
-            // out1[0] = v34*v1420 + (y_e0123*v1299 + y_e123*v1382 + y_e023*v1321 + y_e013*v1325 + y_e012*v1329 + y_e23*v1390 + y_e13*v1394 + y_e12*v1398 + y_e03*v1351 + y_e02*v1355 + y_e01*v1359 + y_e3*v1405 + y_e2*v1409 + y_e1*v1413 + y_e0*v1373 + y_1*v1420)*gate'(y_1)
-            V::store(v1465, out1.at(0usize, c));
-            // out0[15] = v1*v1291
-            V::store(V::mul(v1, v346), out0.at(15usize, c));
-            let mut v1472 = V::mul(x_e0123, v346);
-            // out0[14] = v1*v1381
-            V::store(V::mul(v1, v394), out0.at(14usize, c));
-            v1472 = V::mul_add(x_e123, v394, v1472);
-            // out0[13] = v1*v1305
-            V::store(V::mul(v1, v353), out0.at(13usize, c));
-            v1472 = V::mul_add(x_e023, v353, v1472);
-            // out0[12] = v1*v1309
-            V::store(V::mul(v1, v450), out0.at(12usize, c));
-            v1472 = V::mul_add(x_e013, v450, v1472);
-            // out0[11] = v1*v1313
-            V::store(V::mul(v1, v357), out0.at(11usize, c));
-            v1472 = V::mul_add(x_e012, v357, v1472);
-            // out0[10] = v1*v1389
-            V::store(V::mul(v1, v362), out0.at(10usize, c));
-            v1472 = V::mul_add(x_e23, v362, v1472);
-            // out0[9] = v1*v1393
-            V::store(V::mul(v1, v470), out0.at(9usize, c));
-            v1472 = V::mul_add(x_e13, v470, v1472);
-            // out0[8] = v1*v1397
-            V::store(V::mul(v1, v366), out0.at(8usize, c));
-            v1472 = V::mul_add(x_e12, v366, v1472);
-            // out0[7] = v1*v1335
-            V::store(V::mul(v1, v368), out0.at(7usize, c));
-            v1472 = V::mul_add(x_e03, v368, v1472);
-            // out0[6] = v1*v1339
-            V::store(V::mul(v1, v491), out0.at(6usize, c));
-            v1472 = V::mul_add(x_e02, v491, v1472);
-            // out0[5] = v1*v1343
-            V::store(V::mul(v1, v372), out0.at(5usize, c));
-            v1472 = V::mul_add(x_e01, v372, v1472);
-            // out0[4] = v1*v1404
-            V::store(V::mul(v1, v416), out0.at(4usize, c));
-            v1472 = V::mul_add(x_e3, v416, v1472);
-            // out0[3] = v1*v1408
-            V::store(V::mul(v1, v379), out0.at(3usize, c));
-            v1472 = V::mul_add(x_e2, v379, v1472);
-            // out0[2] = v1*v1412
-            V::store(V::mul(v1, v424), out0.at(2usize, c));
-            v1472 = V::mul_add(x_e1, v424, v1472);
-            // out0[1] = v1*v1365
-            V::store(V::mul(v1, v383), out0.at(1usize, c));
-            v1472 = V::mul_add(x_e0, v383, v1472);
-            let mut v1515 = V::mul(v1, v388);
-            v1472 = V::mul_add(x_1, v388, v1472);
-            v1515 = V::mul_add(v1472, v1518, v1515);
-            // out0[0] = v1*v1419 + (x_e0123*v1291 + x_e123*v1381 + x_e023*v1305 + x_e013*v1309 + x_e012*v1313 + x_e23*v1389 + x_e13*v1393 + x_e12*v1397 + x_e03*v1335 + x_e02*v1339 + x_e01*v1343 + x_e3*v1404 + x_e2*v1408 + x_e1*v1412 + x_e0*v1365 + x_1*v1419)*gate'(x_1)
-            V::store(v1515, out0.at(0usize, c));
         }
     }
 }
 pub(super) static SGP_1: Stage = stage!(sgp_1);
+/// From cut 0, cut 1 to `o`: o = weighted_product(w, gate(x), gate(y)).
+///
+/// From `sgp` of Cl(3,0,1).
+#[inline(always)]
+unsafe fn sgp_2<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
+    // SAFETY: the caller keeps the contract of `StageArgs`; the tier runs on this CPU.
+    unsafe {
+        let t0 = args.inputs[0];
+        let t1 = args.inputs[1];
+        let out0 = args.outputs[0];
+        for group in 0..args.groups {
+            let c = group * V::LANES;
+            t0.prefetch::<16usize>(c);
+            t1.prefetch::<1usize>(c);
+            let t1_0 = V::load(t1.at(0usize, c));
+            // out0[0] = t0_0*t1_0
+            V::store(V::mul(V::load(t0.at(0usize, c)), t1_0), out0.at(0usize, c));
+            // out0[1] = t0_1*t1_0
+            V::store(V::mul(V::load(t0.at(1usize, c)), t1_0), out0.at(1usize, c));
+            // out0[2] = t0_2*t1_0
+            V::store(V::mul(V::load(t0.at(2usize, c)), t1_0), out0.at(2usize, c));
+            // out0[3] = t0_3*t1_0
+            V::store(V::mul(V::load(t0.at(3usize, c)), t1_0), out0.at(3usize, c));
+            // out0[4] = t0_4*t1_0
+            V::store(V::mul(V::load(t0.at(4usize, c)), t1_0), out0.at(4usize, c));
+            // out0[5] = t0_5*t1_0
+            V::store(V::mul(V::load(t0.at(5usize, c)), t1_0), out0.at(5usize, c));
+            // out0[6] = t0_6*t1_0
+            V::store(V::mul(V::load(t0.at(6usize, c)), t1_0), out0.at(6usize, c));
+            // out0[7] = t0_7*t1_0
+            V::store(V::mul(V::load(t0.at(7usize, c)), t1_0), out0.at(7usize, c));
+            // out0[8] = t0_8*t1_0
+            V::store(V::mul(V::load(t0.at(8usize, c)), t1_0), out0.at(8usize, c));
+            // out0[9] = t0_9*t1_0
+            V::store(V::mul(V::load(t0.at(9usize, c)), t1_0), out0.at(9usize, c));
+            // out0[10] = t0_10*t1_0
+            V::store(V::mul(V::load(t0.at(10usize, c)), t1_0), out0.at(10usize, c));
+            // out0[11] = t0_11*t1_0
+            V::store(V::mul(V::load(t0.at(11usize, c)), t1_0), out0.at(11usize, c));
+            // out0[12] = t0_12*t1_0
+            V::store(V::mul(V::load(t0.at(12usize, c)), t1_0), out0.at(12usize, c));
+            // out0[13] = t0_13*t1_0
+            V::store(V::mul(V::load(t0.at(13usize, c)), t1_0), out0.at(13usize, c));
+            // out0[14] = t0_14*t1_0
+            V::store(V::mul(V::load(t0.at(14usize, c)), t1_0), out0.at(14usize, c));
+            // out0[15] = t0_15*t1_0
+            V::store(V::mul(V::load(t0.at(15usize, c)), t1_0), out0.at(15usize, c));
+        }
+    }
+}
+pub(super) static SGP_2: Stage = stage!(sgp_2);
+/// From cut 0, `grad_o` to cut 2: adjoint of o = weighted_product(w, gate(x), gate(y)).
+///
+/// From `sgp_grad` of Cl(3,0,1).
+#[inline(always)]
+unsafe fn sgp_3<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
+    // SAFETY: the caller keeps the contract of `StageArgs`; the tier runs on this CPU.
+    unsafe {
+        let t0 = args.inputs[0];
+        let grad_o = args.inputs[1];
+        let out0 = args.outputs[0];
+        for group in 0..args.groups {
+            let c = group * V::LANES;
+            t0.prefetch::<16usize>(c);
+            grad_o.prefetch::<16usize>(c);
+            let mut v2 = V::mul(
+                V::load(t0.at(15usize, c)),
+                V::load(grad_o.at(15usize, c)),
+            );
+            v2 = V::mul_add(
+                V::load(t0.at(14usize, c)),
+                V::load(grad_o.at(14usize, c)),
+                v2,
+            );
+            v2 = V::mul_add(
+                V::load(t0.at(13usize, c)),
+                V::load(grad_o.at(13usize, c)),
+                v2,
+            );
+            v2 = V::mul_add(
+                V::load(t0.at(12usize, c)),
+                V::load(grad_o.at(12usize, c)),
+                v2,
+            );
+            v2 = V::mul_add(
+                V::load(t0.at(11usize, c)),
+                V::load(grad_o.at(11usize, c)),
+                v2,
+            );
+            v2 = V::mul_add(
+                V::load(t0.at(10usize, c)),
+                V::load(grad_o.at(10usize, c)),
+                v2,
+            );
+            v2 = V::mul_add(
+                V::load(t0.at(9usize, c)),
+                V::load(grad_o.at(9usize, c)),
+                v2,
+            );
+            v2 = V::mul_add(
+                V::load(t0.at(8usize, c)),
+                V::load(grad_o.at(8usize, c)),
+                v2,
+            );
+            v2 = V::mul_add(
+                V::load(t0.at(7usize, c)),
+                V::load(grad_o.at(7usize, c)),
+                v2,
+            );
+            v2 = V::mul_add(
+                V::load(t0.at(6usize, c)),
+                V::load(grad_o.at(6usize, c)),
+                v2,
+            );
+            v2 = V::mul_add(
+                V::load(t0.at(5usize, c)),
+                V::load(grad_o.at(5usize, c)),
+                v2,
+            );
+            v2 = V::mul_add(
+                V::load(t0.at(4usize, c)),
+                V::load(grad_o.at(4usize, c)),
+                v2,
+            );
+            v2 = V::mul_add(
+                V::load(t0.at(3usize, c)),
+                V::load(grad_o.at(3usize, c)),
+                v2,
+            );
+            v2 = V::mul_add(
+                V::load(t0.at(2usize, c)),
+                V::load(grad_o.at(2usize, c)),
+                v2,
+            );
+            v2 = V::mul_add(
+                V::load(t0.at(1usize, c)),
+                V::load(grad_o.at(1usize, c)),
+                v2,
+            );
+            v2 = V::mul_add(
+                V::load(t0.at(0usize, c)),
+                V::load(grad_o.at(0usize, c)),
+                v2,
+            );
+            // out0[0] = t0_15*grad_o_e0123 + t0_14*grad_o_e123 + t0_13*grad_o_e023 + t0_12*grad_o_e013 + t0_11*grad_o_e012 + t0_10*grad_o_e23 + t0_9*grad_o_e13 + t0_8*grad_o_e12 + t0_7*grad_o_e03 + t0_6*grad_o_e02 + t0_5*grad_o_e01 + t0_4*grad_o_e3 + t0_3*grad_o_e2 + t0_2*grad_o_e1 + t0_1*grad_o_e0 + t0_0*grad_o_1
+            V::store(v2, out0.at(0usize, c));
+        }
+    }
+}
+pub(super) static SGP_3: Stage = stage!(sgp_3);
+/// From cut 1, `grad_o` to cut 3: adjoint of o = weighted_product(w, gate(x), gate(y)).
+///
+/// From `sgp_grad` of Cl(3,0,1).
+#[inline(always)]
+unsafe fn sgp_4<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
+    // SAFETY: the caller keeps the contract of `StageArgs`; the tier runs on this CPU.
+    unsafe {
+        let t1 = args.inputs[0];
+        let grad_o = args.inputs[1];
+        let out0 = args.outputs[0];
+        for group in 0..args.groups {
+            let c = group * V::LANES;
+            t1.prefetch::<1usize>(c);
+            grad_o.prefetch::<16usize>(c);
+            let t1_0 = V::load(t1.at(0usize, c));
+            // out0[15] = t1_0*grad_o_e0123
+            V::store(V::mul(t1_0, V::load(grad_o.at(15usize, c))), out0.at(15usize, c));
+            // out0[14] = t1_0*grad_o_e123
+            V::store(V::mul(t1_0, V::load(grad_o.at(14usize, c))), out0.at(14usize, c));
+            // out0[13] = t1_0*grad_o_e023
+            V::store(V::mul(t1_0, V::load(grad_o.at(13usize, c))), out0.at(13usize, c));
+            // out0[12] = t1_0*grad_o_e013
+            V::store(V::mul(t1_0, V::load(grad_o.at(12usize, c))), out0.at(12usize, c));
+            // out0[11] = t1_0*grad_o_e012
+            V::store(V::mul(t1_0, V::load(grad_o.at(11usize, c))), out0.at(11usize, c));
+            // out0[10] = t1_0*grad_o_e23
+            V::store(V::mul(t1_0, V::load(grad_o.at(10usize, c))), out0.at(10usize, c));
+            // out0[9] = t1_0*grad_o_e13
+            V::store(V::mul(t1_0, V::load(grad_o.at(9usize, c))), out0.at(9usize, c));
+            // out0[8] = t1_0*grad_o_e12
+            V::store(V::mul(t1_0, V::load(grad_o.at(8usize, c))), out0.at(8usize, c));
+            // out0[7] = t1_0*grad_o_e03
+            V::store(V::mul(t1_0, V::load(grad_o.at(7usize, c))), out0.at(7usize, c));
+            // out0[6] = t1_0*grad_o_e02
+            V::store(V::mul(t1_0, V::load(grad_o.at(6usize, c))), out0.at(6usize, c));
+            // out0[5] = t1_0*grad_o_e01
+            V::store(V::mul(t1_0, V::load(grad_o.at(5usize, c))), out0.at(5usize, c));
+            // out0[4] = t1_0*grad_o_e3
+            V::store(V::mul(t1_0, V::load(grad_o.at(4usize, c))), out0.at(4usize, c));
+            // out0[3] = t1_0*grad_o_e2
+            V::store(V::mul(t1_0, V::load(grad_o.at(3usize, c))), out0.at(3usize, c));
+            // out0[2] = t1_0*grad_o_e1
+            V::store(V::mul(t1_0, V::load(grad_o.at(2usize, c))), out0.at(2usize, c));
+            // out0[1] = t1_0*grad_o_e0
+            V::store(V::mul(t1_0, V::load(grad_o.at(1usize, c))), out0.at(1usize, c));
+            // out0[0] = t1_0*grad_o_1
+            V::store(V::mul(t1_0, V::load(grad_o.at(0usize, c))), out0.at(0usize, c));
+        }
+    }
+}
+pub(super) static SGP_4: Stage = stage!(sgp_4);
+/// From `x`, cut 3, cut 2, `y`, `w` to `grad_y`: adjoint of o = weighted_product(w, gate(x), gate(y)).
+///
+/// From `sgp_grad` of Cl(3,0,1).
+#[inline(always)]
+unsafe fn sgp_5<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
+    // SAFETY: the caller keeps the contract of `StageArgs`; the tier runs on this CPU.
+    unsafe {
+        let x = args.inputs[0];
+        let t3 = args.inputs[1];
+        let t2 = args.inputs[2];
+        let y = args.inputs[3];
+        let out0 = args.outputs[0];
+        let param0 = args.params[0];
+        for group in 0..args.groups {
+            let c = group * V::LANES;
+            x.prefetch::<16usize>(c);
+            t3.prefetch::<16usize>(c);
+            t2.prefetch::<1usize>(c);
+            y.prefetch::<16usize>(c);
+            let x_1 = V::load(x.at(0usize, c));
+            let v5 = V::mul(x_1, V::load(param0.at(1usize, c)));
+            let v7 = V::mul(x_1, V::load(param0.at(2usize, c)));
+            let v9 = V::mul(x_1, V::load(param0.at(3usize, c)));
+            let x_e1 = V::load(x.at(2usize, c));
+            let w5 = V::load(param0.at(5usize, c));
+            let x_e2 = V::load(x.at(3usize, c));
+            let x_e3 = V::load(x.at(4usize, c));
+            let x_e0 = V::load(x.at(1usize, c));
+            let w6 = V::load(param0.at(6usize, c));
+            let w7 = V::load(param0.at(7usize, c));
+            let v26 = V::mul(x_e1, w7);
+            let v27 = V::mul(x_e2, w7);
+            let v28 = V::mul(x_e3, w7);
+            let w8 = V::load(param0.at(8usize, c));
+            let v30 = V::mul(x_e0, w8);
+            let v31 = V::mul(x_e1, w8);
+            let v32 = V::mul(x_e2, w8);
+            let v33 = V::mul(x_e3, w8);
+            let w9 = V::load(param0.at(9usize, c));
+            let v35 = V::mul(x_e1, w9);
+            let v36 = V::mul(x_e2, w9);
+            let v37 = V::mul(x_e3, w9);
+            let w10 = V::load(param0.at(10usize, c));
+            let v39 = V::mul(x_e0, w10);
+            let v40 = V::mul(x_e1, w10);
+            let v41 = V::mul(x_e2, w10);
+            let v42 = V::mul(x_e3, w10);
+            let w11 = V::load(param0.at(11usize, c));
+            let w12 = V::load(param0.at(12usize, c));
+            let x_e12 = V::load(x.at(8usize, c));
+            let w13 = V::load(param0.at(13usize, c));
+            let x_e13 = V::load(x.at(9usize, c));
+            let x_e23 = V::load(x.at(10usize, c));
+            let x_e01 = V::load(x.at(5usize, c));
+            let w14 = V::load(param0.at(14usize, c));
+            let x_e02 = V::load(x.at(6usize, c));
+            let x_e03 = V::load(x.at(7usize, c));
+            let v66 = V::mul(x_e12, w14);
+            let v67 = V::mul(x_e13, w14);
+            let v68 = V::mul(x_e23, w14);
+            let w15 = V::load(param0.at(15usize, c));
+            let v70 = V::mul(x_e12, w15);
+            let v71 = V::mul(x_e13, w15);
+            let v72 = V::mul(x_e23, w15);
+            let w16 = V::load(param0.at(16usize, c));
+            let w17 = V::load(param0.at(17usize, c));
+            let v81 = V::mul(x_e01, w17);
+            let v82 = V::mul(x_e02, w17);
+            let v83 = V::mul(x_e03, w17);
+            let v84 = V::mul(x_e12, w17);
+            let v85 = V::mul(x_e13, w17);
+            let v86 = V::mul(x_e23, w17);
+            let w18 = V::load(param0.at(18usize, c));
+            let w19 = V::load(param0.at(19usize, c));
+            let v92 = V::mul(x_e01, w19);
+            let v93 = V::mul(x_e02, w19);
+            let v94 = V::mul(x_e03, w19);
+            let v95 = V::mul(x_e12, w19);
+            let v96 = V::mul(x_e13, w19);
+            let v97 = V::mul(x_e23, w19);
+            let w20 = V::load(param0.at(20usize, c));
+            let v102 = V::mul(x_e12, w20);
+            let v103 = V::mul(x_e13, w20);
+            let v104 = V::mul(x_e23, w20);
+            let w21 = V::load(param0.at(21usize, c));
+            let x_e123 = V::load(x.at(14usize, c));
+            let x_e012 = V::load(x.at(11usize, c));
+            let w23 = V::load(param0.at(23usize, c));
+            let x_e013 = V::load(x.at(12usize, c));
+            let x_e023 = V::load(x.at(13usize, c));
+            let v122 = V::mul(x_e123, w23);
+            let w25 = V::load(param0.at(25usize, c));
+            let v126 = V::mul(x_e012, w25);
+            let v127 = V::mul(x_e013, w25);
+            let v128 = V::mul(x_e023, w25);
+            let v129 = V::mul(x_e123, w25);
+            let w26 = V::load(param0.at(26usize, c));
+            let v134 = V::mul(x_e123, w26);
+            let w27 = V::load(param0.at(27usize, c));
+            let w28 = V::load(param0.at(28usize, c));
+            let v141 = V::mul(x_e012, w28);
+            let v142 = V::mul(x_e013, w28);
+            let v143 = V::mul(x_e023, w28);
+            let v144 = V::mul(x_e123, w28);
+            let w29 = V::load(param0.at(29usize, c));
+            let x_e0123 = V::load(x.at(15usize, c));
+            let v154 = V::mul(x_e0123, V::load(param0.at(31usize, c)));
+            let v156 = V::mul(x_e0123, V::load(param0.at(32usize, c)));
+            let t3_15 = V::load(t3.at(15usize, c));
+            let mut v160 = V::mul(
+                V::mul(x_e0123, V::load(param0.at(33usize, c))),
+                t3_15,
+            );
+            let t3_11 = V::load(t3.at(11usize, c));
+            let mut v162 = V::mul(v156, t3_11);
+            let t3_12 = V::load(t3.at(12usize, c));
+            let mut v164 = V::mul(v156, t3_12);
+            let t3_13 = V::load(t3.at(13usize, c));
+            let mut v166 = V::mul(v156, t3_13);
+            let t3_5 = V::load(t3.at(5usize, c));
+            let mut v168 = V::mul(v154, t3_5);
+            let t3_6 = V::load(t3.at(6usize, c));
+            let mut v170 = V::mul(v154, t3_6);
+            let t3_7 = V::load(t3.at(7usize, c));
+            let mut v172 = V::mul(v154, t3_7);
+            let t3_1 = V::load(t3.at(1usize, c));
+            let mut v174 = V::mul(V::mul(x_e0123, V::load(param0.at(30usize, c))), t3_1);
+            v166 = V::mul_add(V::mul(x_e023, w29), t3_15, v166);
+            v164 = V::mul_add(V::mul(x_e013, w29), t3_15, v164);
+            v162 = V::mul_add(V::mul(x_e012, w29), t3_15, v162);
+            let mut v183 = V::mul(v144, t3_12);
+            v170 = V::mul_add(v143, t3_11, v170);
+            v172 = V::mul_add(v143, t3_12, v172);
+            v168 = V::mul_add(v142, t3_11, v168);
+            let mut v192 = V::mul_sub(v142, t3_13, v172);
+            let mut v194 = V::mul_sub(v141, t3_12, v168);
+            v170 = V::neg_mul_add(v141, t3_13, v170);
+            let t3_14 = V::load(t3.at(14usize, c));
+            v160 = V::mul_add(V::mul(x_e123, w27), t3_14, v160);
+            v160 = V::mul_add(V::mul(x_e023, w27), t3_13, v160);
+            v160 = V::mul_add(V::mul(x_e013, w27), t3_12, v160);
+            v160 = V::mul_add(V::mul(x_e012, w27), t3_11, v160);
+            let mut v206 = V::mul(v134, t3_5);
+            let mut v208 = V::mul(v134, t3_7);
+            v174 = V::mul_add(V::mul(x_e023, w26), t3_5, v174);
+            let mut v212 = V::mul_sub(V::mul(x_e013, w26), t3_6, v174);
+            v212 = V::neg_mul_add(V::mul(x_e012, w26), t3_7, v212);
+            let t3_8 = V::load(t3.at(8usize, c));
+            v162 = V::mul_add(v129, t3_8, v162);
+            let t3_9 = V::load(t3.at(9usize, c));
+            v164 = V::mul_add(v129, t3_9, v164);
+            let t3_10 = V::load(t3.at(10usize, c));
+            v166 = V::mul_add(v129, t3_10, v166);
+            v162 = V::mul_add(v128, t3_6, v162);
+            v164 = V::mul_add(v128, t3_7, v164);
+            v162 = V::mul_add(v127, t3_5, v162);
+            v166 = V::neg_mul_add(v127, t3_7, v166);
+            let mut v233 = V::mul_sub(v126, t3_5, v164);
+            v166 = V::neg_mul_add(v126, t3_6, v166);
+            let mut v236 = V::mul(V::mul(x_e123, V::load(param0.at(24usize, c))), t3_1);
+            let t3_2 = V::load(t3.at(2usize, c));
+            v194 = V::neg_mul_add(v122, t3_2, v194);
+            let t3_3 = V::load(t3.at(3usize, c));
+            v170 = V::mul_add(v122, t3_3, v170);
+            let t3_4 = V::load(t3.at(4usize, c));
+            v192 = V::neg_mul_add(v122, t3_4, v192);
+            v194 = V::neg_mul_add(V::mul(x_e023, w23), t3_1, v194);
+            v170 = V::neg_mul_add(V::mul(x_e013, w23), t3_1, v170);
+            v192 = V::neg_mul_add(V::mul(x_e012, w23), t3_1, v192);
+            let t3_0 = V::load(t3.at(0usize, c));
+            v212 = V::neg_mul_add(
+                V::mul(x_e123, V::load(param0.at(22usize, c))),
+                t3_0,
+                v212,
+            );
+            let mut v255 = V::mul(V::mul(x_e23, w21), t3_15);
+            v255 = V::neg_mul_add(v144, t3_13, v255);
+            v183 = V::neg_mul_add(V::mul(x_e13, w21), t3_15, v183);
+            let mut v259 = V::mul(V::mul(x_e12, w21), t3_15);
+            v259 = V::neg_mul_add(v144, t3_11, v259);
+            v192 = V::mul_add(V::mul(x_e03, w21), t3_15, v192);
+            v170 = V::neg_mul_add(V::mul(x_e02, w21), t3_15, v170);
+            v194 = V::mul_add(V::mul(x_e01, w21), t3_15, v194);
+            let mut v267 = V::mul(v104, t3_11);
+            v267 = V::neg_mul_add(v134, t3_6, v267);
+            v208 = V::neg_mul_add(v104, t3_12, v208);
+            v206 = V::neg_mul_add(v103, t3_11, v206);
+            v208 = V::mul_add(v103, t3_13, v208);
+            v206 = V::mul_add(v102, t3_12, v206);
+            v267 = V::neg_mul_add(v102, t3_13, v267);
+            v212 = V::mul_add(V::mul(x_e03, w20), t3_11, v212);
+            v212 = V::neg_mul_add(V::mul(x_e02, w20), t3_12, v212);
+            v212 = V::mul_add(V::mul(x_e01, w20), t3_13, v212);
+            v166 = V::mul_add(v97, t3_14, v166);
+            let mut v287 = V::mul(v97, t3_13);
+            v287 = V::neg_mul_add(V::mul(x_e123, w29), t3_15, v287);
+            v233 = V::neg_mul_add(v96, t3_14, v233);
+            v287 = V::mul_add(v96, t3_12, v287);
+            v162 = V::mul_add(v95, t3_14, v162);
+            v287 = V::mul_add(v95, t3_11, v287);
+            v233 = V::neg_mul_add(v94, t3_13, v233);
+            v166 = V::neg_mul_add(v94, t3_12, v166);
+            v162 = V::mul_add(v93, t3_13, v162);
+            v166 = V::neg_mul_add(v93, t3_11, v166);
+            v162 = V::mul_add(v92, t3_12, v162);
+            v233 = V::mul_add(v92, t3_11, v233);
+            v236 = V::neg_mul_add(V::mul(x_e23, w18), t3_5, v236);
+            v236 = V::mul_add(V::mul(x_e13, w18), t3_6, v236);
+            v236 = V::neg_mul_add(V::mul(x_e12, w18), t3_7, v236);
+            v170 = V::mul_add(v86, t3_8, v170);
+            v192 = V::neg_mul_add(v86, t3_9, v192);
+            v259 = V::mul_add(v86, t3_6, v259);
+            v183 = V::neg_mul_add(v86, t3_7, v183);
+            v194 = V::neg_mul_add(v85, t3_8, v194);
+            v192 = V::mul_add(v85, t3_10, v192);
+            v259 = V::mul_add(v85, t3_5, v259);
+            v255 = V::neg_mul_add(v85, t3_7, v255);
+            v194 = V::mul_add(v84, t3_9, v194);
+            v170 = V::neg_mul_add(v84, t3_10, v170);
+            v183 = V::mul_add(v84, t3_5, v183);
+            v255 = V::neg_mul_add(v84, t3_6, v255);
+            v194 = V::neg_mul_add(v83, t3_6, v194);
+            v170 = V::neg_mul_add(v83, t3_5, v170);
+            v194 = V::mul_add(v82, t3_7, v194);
+            v192 = V::neg_mul_add(v82, t3_5, v192);
+            v170 = V::mul_add(v81, t3_7, v170);
+            v192 = V::mul_add(v81, t3_6, v192);
+            v160 = V::mul_add(V::mul(x_e23, w16), t3_10, v160);
+            v160 = V::mul_add(V::mul(x_e13, w16), t3_9, v160);
+            v160 = V::mul_add(V::mul(x_e12, w16), t3_8, v160);
+            v160 = V::mul_add(V::mul(x_e03, w16), t3_7, v160);
+            v160 = V::mul_add(V::mul(x_e02, w16), t3_6, v160);
+            v160 = V::mul_add(V::mul(x_e01, w16), t3_5, v160);
+            v212 = V::neg_mul_add(v72, t3_2, v212);
+            v206 = V::neg_mul_add(v72, t3_1, v206);
+            v212 = V::mul_add(v71, t3_3, v212);
+            v267 = V::neg_mul_add(v71, t3_1, v267);
+            v212 = V::neg_mul_add(v70, t3_4, v212);
+            v208 = V::neg_mul_add(v70, t3_1, v208);
+            v162 = V::mul_add(v68, t3_3, v162);
+            v233 = V::neg_mul_add(v68, t3_4, v233);
+            v162 = V::mul_add(v67, t3_2, v162);
+            v166 = V::neg_mul_add(v67, t3_4, v166);
+            v233 = V::mul_add(v66, t3_2, v233);
+            v166 = V::neg_mul_add(v66, t3_3, v166);
+            v162 = V::mul_add(V::mul(x_e03, w14), t3_1, v162);
+            v233 = V::mul_add(V::mul(x_e02, w14), t3_1, v233);
+            v166 = V::mul_add(V::mul(x_e01, w14), t3_1, v166);
+            v194 = V::neg_mul_add(V::mul(x_e23, w13), t3_0, v194);
+            v170 = V::neg_mul_add(V::mul(x_e13, w13), t3_0, v170);
+            v192 = V::neg_mul_add(V::mul(x_e12, w13), t3_0, v192);
+            v208 = V::neg_mul_add(V::mul(x_e3, w12), t3_15, v208);
+            v267 = V::mul_add(V::mul(x_e2, w12), t3_15, v267);
+            v206 = V::neg_mul_add(V::mul(x_e1, w12), t3_15, v206);
+            v212 = V::mul_add(V::mul(x_e0, w12), t3_15, v212);
+            v236 = V::neg_mul_add(V::mul(x_e3, w11), t3_11, v236);
+            v236 = V::mul_add(V::mul(x_e2, w11), t3_12, v236);
+            v236 = V::neg_mul_add(V::mul(x_e1, w11), t3_13, v236);
+            v192 = V::mul_add(v42, t3_14, v192);
+            v183 = V::mul_add(v42, t3_13, v183);
+            v255 = V::mul_add(v42, t3_12, v255);
+            v170 = V::neg_mul_add(v41, t3_14, v170);
+            v259 = V::neg_mul_add(v41, t3_13, v259);
+            v255 = V::mul_add(v41, t3_11, v255);
+            v194 = V::mul_add(v40, t3_14, v194);
+            v259 = V::neg_mul_add(v40, t3_12, v259);
+            v183 = V::neg_mul_add(v40, t3_11, v183);
+            v194 = V::mul_add(v39, t3_13, v194);
+            v170 = V::mul_add(v39, t3_12, v170);
+            v192 = V::mul_add(v39, t3_11, v192);
+            v212 = V::mul_add(v37, t3_8, v212);
+            v206 = V::mul_add(v37, t3_6, v206);
+            v267 = V::mul_add(v37, t3_5, v267);
+            v212 = V::neg_mul_add(v36, t3_9, v212);
+            v206 = V::neg_mul_add(v36, t3_7, v206);
+            v208 = V::mul_add(v36, t3_5, v208);
+            v212 = V::mul_add(v35, t3_10, v212);
+            v267 = V::neg_mul_add(v35, t3_7, v267);
+            v208 = V::neg_mul_add(v35, t3_6, v208);
+            v233 = V::neg_mul_add(v33, t3_10, v233);
+            v166 = V::neg_mul_add(v33, t3_9, v166);
+            v287 = V::neg_mul_add(v33, t3_7, v287);
+            v162 = V::mul_add(v32, t3_10, v162);
+            v166 = V::neg_mul_add(v32, t3_8, v166);
+            v287 = V::neg_mul_add(v32, t3_6, v287);
+            v162 = V::mul_add(v31, t3_9, v162);
+            v233 = V::mul_add(v31, t3_8, v233);
+            v287 = V::neg_mul_add(v31, t3_5, v287);
+            v162 = V::mul_add(v30, t3_7, v162);
+            v233 = V::mul_add(v30, t3_6, v233);
+            v166 = V::mul_add(v30, t3_5, v166);
+            v194 = V::neg_mul_add(v28, t3_3, v194);
+            v170 = V::neg_mul_add(v28, t3_2, v170);
+            v259 = V::neg_mul_add(v28, t3_1, v259);
+            v194 = V::mul_add(v27, t3_4, v194);
+            v192 = V::neg_mul_add(v27, t3_2, v192);
+            v183 = V::neg_mul_add(v27, t3_1, v183);
+            v170 = V::mul_add(v26, t3_4, v170);
+            v192 = V::mul_add(v26, t3_3, v192);
+            v255 = V::neg_mul_add(v26, t3_1, v255);
+            v160 = V::mul_add(V::mul(x_e3, w6), t3_4, v160);
+            v160 = V::mul_add(V::mul(x_e2, w6), t3_3, v160);
+            v160 = V::mul_add(V::mul(x_e1, w6), t3_2, v160);
+            v160 = V::mul_add(V::mul(x_e0, w6), t3_1, v160);
+            v162 = V::mul_add(V::mul(x_e3, w5), t3_0, v162);
+            v233 = V::mul_add(V::mul(x_e2, w5), t3_0, v233);
+            v166 = V::mul_add(V::mul(x_e1, w5), t3_0, v166);
+            v236 = V::mul_add(V::mul(x_1, V::load(param0.at(4usize, c))), t3_15, v236);
+            // out0[15] = x_e123*w24*t3_1 - x_e23*w18*t3_5 + x_e13*w18*t3_6 - x_e12*w18*t3_7 - x_e3*w11*t3_11 + x_e2*w11*t3_12 - x_e1*w11*t3_13 + x_1*w4*t3_15
+            V::store(v236, out0.at(15usize, c));
+            v212 = V::mul_add(v9, t3_14, v212);
+            // out0[14] = x_e013*w26*t3_6 - (x_e0123*w30*t3_1 + x_e023*w26*t3_5) - x_e012*w26*t3_7 - x_e123*w22*t3_0 + x_e03*w20*t3_11 - x_e02*w20*t3_12 + x_e01*w20*t3_13 - v72*t3_2 + v71*t3_3 - v70*t3_4 + x_e0*w12*t3_15 + v37*t3_8 - v36*t3_9 + v35*t3_10 + v9*t3_14
+            V::store(v212, out0.at(14usize, c));
+            v206 = V::mul_add(v9, t3_13, v206);
+            // out0[13] = v134*t3_5 - v103*t3_11 + v102*t3_12 - v72*t3_1 - x_e1*w12*t3_15 + v37*t3_6 - v36*t3_7 + v9*t3_13
+            V::store(v206, out0.at(13usize, c));
+            v267 = V::mul_add(v9, t3_12, v267);
+            // out0[12] = v104*t3_11 - v134*t3_6 - v102*t3_13 - v71*t3_1 + x_e2*w12*t3_15 + v37*t3_5 - v35*t3_7 + v9*t3_12
+            V::store(v267, out0.at(12usize, c));
+            v208 = V::mul_add(v9, t3_11, v208);
+            // out0[11] = v134*t3_7 - v104*t3_12 + v103*t3_13 - v70*t3_1 - x_e3*w12*t3_15 + v36*t3_5 - v35*t3_6 + v9*t3_11
+            V::store(v208, out0.at(11usize, c));
+            v194 = V::mul_add(v7, t3_10, v194);
+            // out0[10] = v141*t3_12 - (v154*t3_5 + v142*t3_11) - v122*t3_2 - x_e023*w23*t3_1 + x_e01*w21*t3_15 - v85*t3_8 + v84*t3_9 - v83*t3_6 + v82*t3_7 - x_e23*w13*t3_0 + v40*t3_14 + v39*t3_13 - v28*t3_3 + v27*t3_4 + v7*t3_10
+            V::store(v194, out0.at(10usize, c));
+            v170 = V::mul_add(v7, t3_9, v170);
+            // out0[9] = v154*t3_6 + v143*t3_11 - v141*t3_13 + v122*t3_3 - x_e013*w23*t3_1 - x_e02*w21*t3_15 + v86*t3_8 - v84*t3_10 - v83*t3_5 + v81*t3_7 - x_e13*w13*t3_0 - v41*t3_14 + v39*t3_12 - v28*t3_2 + v26*t3_4 + v7*t3_9
+            V::store(v170, out0.at(9usize, c));
+            v192 = V::mul_add(v7, t3_8, v192);
+            // out0[8] = v142*t3_13 - (v154*t3_7 + v143*t3_12) - v122*t3_4 - x_e012*w23*t3_1 + x_e03*w21*t3_15 - v86*t3_9 + v85*t3_10 - v82*t3_5 + v81*t3_6 - x_e12*w13*t3_0 + v42*t3_14 + v39*t3_11 - v27*t3_2 + v26*t3_3 + v7*t3_8
+            V::store(v192, out0.at(8usize, c));
+            v259 = V::mul_add(v7, t3_7, v259);
+            // out0[7] = x_e12*w21*t3_15 - v144*t3_11 + v86*t3_6 + v85*t3_5 - v41*t3_13 - v40*t3_12 - v28*t3_1 + v7*t3_7
+            V::store(v259, out0.at(7usize, c));
+            v183 = V::mul_add(v7, t3_6, v183);
+            // out0[6] = v144*t3_12 - x_e13*w21*t3_15 - v86*t3_7 + v84*t3_5 + v42*t3_13 - v40*t3_11 - v27*t3_1 + v7*t3_6
+            V::store(v183, out0.at(6usize, c));
+            v255 = V::mul_add(v7, t3_5, v255);
+            // out0[5] = x_e23*w21*t3_15 - v144*t3_13 - v85*t3_7 - v84*t3_6 + v42*t3_12 + v41*t3_11 - v26*t3_1 + v7*t3_5
+            V::store(v255, out0.at(5usize, c));
+            v162 = V::mul_add(v5, t3_4, v162);
+            // out0[4] = v156*t3_11 + x_e012*w29*t3_15 + v129*t3_8 + v128*t3_6 + v127*t3_5 + v95*t3_14 + v93*t3_13 + v92*t3_12 + v68*t3_3 + v67*t3_2 + x_e03*w14*t3_1 + v32*t3_10 + v31*t3_9 + v30*t3_7 + x_e3*w5*t3_0 + v5*t3_4
+            V::store(v162, out0.at(4usize, c));
+            v233 = V::mul_add(v5, t3_3, v233);
+            // out0[3] = v126*t3_5 - (v156*t3_12 + x_e013*w29*t3_15 + v129*t3_9 + v128*t3_7) - v96*t3_14 - v94*t3_13 + v92*t3_11 - v68*t3_4 + v66*t3_2 + x_e02*w14*t3_1 - v33*t3_10 + v31*t3_8 + v30*t3_6 + x_e2*w5*t3_0 + v5*t3_3
+            V::store(v233, out0.at(3usize, c));
+            v166 = V::mul_add(v5, t3_2, v166);
+            // out0[2] = v156*t3_13 + x_e023*w29*t3_15 + v129*t3_10 - v127*t3_7 - v126*t3_6 + v97*t3_14 - v94*t3_12 - v93*t3_11 - v67*t3_4 - v66*t3_3 + x_e01*w14*t3_1 - v33*t3_9 - v32*t3_8 + v30*t3_5 + x_e1*w5*t3_0 + v5*t3_2
+            V::store(v166, out0.at(2usize, c));
+            v287 = V::mul_add(v5, t3_1, v287);
+            // out0[1] = v97*t3_13 - x_e123*w29*t3_15 + v96*t3_12 + v95*t3_11 - v33*t3_7 - v32*t3_6 - v31*t3_5 + v5*t3_1
+            V::store(v287, out0.at(1usize, c));
+            v160 = V::mul_add(V::mul(x_1, V::load(param0.at(0usize, c))), t3_0, v160);
+            v160 = V::mul_add(
+                V::mul(gate::<V>(args.gate, x_1), V::load(t2.at(0usize, c))),
+                gate_slope::<V>(args.gate, V::load(y.at(0usize, c))),
+                v160,
+            );
+            // out0[0] = x_e0123*w33*t3_15 + x_e123*w27*t3_14 + x_e023*w27*t3_13 + x_e013*w27*t3_12 + x_e012*w27*t3_11 + x_e23*w16*t3_10 + x_e13*w16*t3_9 + x_e12*w16*t3_8 + x_e03*w16*t3_7 + x_e02*w16*t3_6 + x_e01*w16*t3_5 + x_e3*w6*t3_4 + x_e2*w6*t3_3 + x_e1*w6*t3_2 + x_e0*w6*t3_1 + x_1*w0*t3_0 + gate(x_1)*t2_0*gate'(y_1)
+            V::store(v160, out0.at(0usize, c));
+        }
+    }
+}
+pub(super) static SGP_5: Stage = stage!(sgp_5);
+/// From `y`, cut 3, `x`, cut 2, `w` to `grad_x`, `grad_w`: adjoint of o = weighted_product(w, gate(x), gate(y)).
+///
+/// From `sgp_grad` of Cl(3,0,1).
+#[inline(always)]
+unsafe fn sgp_6<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
+    // SAFETY: the caller keeps the contract of `StageArgs`; the tier runs on this CPU.
+    unsafe {
+        let y = args.inputs[0];
+        let t3 = args.inputs[1];
+        let x = args.inputs[2];
+        let t2 = args.inputs[3];
+        let out0 = args.outputs[0];
+        let param0 = args.params[0];
+        let grad0 = args.param_grads[0];
+        for group in 0..args.groups {
+            let c = group * V::LANES;
+            y.prefetch::<16usize>(c);
+            t3.prefetch::<16usize>(c);
+            x.prefetch::<16usize>(c);
+            t2.prefetch::<1usize>(c);
+            let y_1 = V::load(y.at(0usize, c));
+            let t3_15 = V::load(t3.at(15usize, c));
+            let v3 = V::mul(y_1, t3_15);
+            let mut v5 = V::mul(V::load(param0.at(33usize, c)), v3);
+            let x_e0123 = V::load(x.at(15usize, c));
+            // grad0[33] += x_e0123*v3
+            V::store(
+                V::add(V::load(grad0.at(33usize, c)), V::mul(x_e0123, v3)),
+                grad0.at(33usize, c),
+            );
+            let y_e3 = V::load(y.at(4usize, c));
+            let t3_11 = V::load(t3.at(11usize, c));
+            let mut v10 = V::mul(y_e3, t3_11);
+            let y_e2 = V::load(y.at(3usize, c));
+            let t3_12 = V::load(t3.at(12usize, c));
+            v10 = V::neg_mul_add(y_e2, t3_12, v10);
+            let y_e1 = V::load(y.at(2usize, c));
+            let t3_13 = V::load(t3.at(13usize, c));
+            v10 = V::mul_add(y_e1, t3_13, v10);
+            // grad0[32] += x_e0123*v18
+            V::store(
+                V::add(V::load(grad0.at(32usize, c)), V::mul(x_e0123, v10)),
+                grad0.at(32usize, c),
+            );
+            v5 = V::mul_add(V::load(param0.at(32usize, c)), v10, v5);
+            let y_e23 = V::load(y.at(10usize, c));
+            let t3_5 = V::load(t3.at(5usize, c));
+            let y_e13 = V::load(y.at(9usize, c));
+            let t3_6 = V::load(t3.at(6usize, c));
+            let mut v28 = V::mul(y_e13, t3_6);
+            v28 = V::neg_mul_add(y_e23, t3_5, v28);
+            let y_e12 = V::load(y.at(8usize, c));
+            let t3_7 = V::load(t3.at(7usize, c));
+            v28 = V::neg_mul_add(y_e12, t3_7, v28);
+            // grad0[31] += x_e0123*v33
+            V::store(
+                V::add(V::load(grad0.at(31usize, c)), V::mul(x_e0123, v28)),
+                grad0.at(31usize, c),
+            );
+            v5 = V::mul_add(V::load(param0.at(31usize, c)), v28, v5);
+            let y_e123 = V::load(y.at(14usize, c));
+            let t3_1 = V::load(t3.at(1usize, c));
+            let v40 = V::mul(y_e123, t3_1);
+            // grad0[30] += -x_e0123*v40
+            V::store(
+                V::add(V::load(grad0.at(30usize, c)), V::neg(V::mul(x_e0123, v40))),
+                grad0.at(30usize, c),
+            );
+            v5 = V::neg_mul_add(V::load(param0.at(30usize, c)), v40, v5);
+            // out0[15] = w33*v3 + w32*v18 + w31*v33 - w30*v40
+            V::store(v5, out0.at(15usize, c));
+            let y_e0 = V::load(y.at(1usize, c));
+            let v47 = V::mul(y_e0, t3_15);
+            let w29 = V::load(param0.at(29usize, c));
+            let x_e123 = V::load(x.at(14usize, c));
+            let v52 = V::mul(y_e1, t3_15);
+            let mut v53 = V::mul(w29, v52);
+            let x_e023 = V::load(x.at(13usize, c));
+            let mut v55 = V::mul(x_e023, v52);
+            v55 = V::neg_mul_add(x_e123, v47, v55);
+            let v57 = V::mul(y_e2, t3_15);
+            let x_e013 = V::load(x.at(12usize, c));
+            v55 = V::neg_mul_add(x_e013, v57, v55);
+            let v62 = V::mul(y_e3, t3_15);
+            let mut v63 = V::mul(w29, v62);
+            let x_e012 = V::load(x.at(11usize, c));
+            v55 = V::mul_add(x_e012, v62, v55);
+            // grad0[29] += x_e023*v52 - x_e123*v47 - x_e013*v57 + x_e012*v62
+            V::store(V::add(V::load(grad0.at(29usize, c)), v55), grad0.at(29usize, c));
+            let y_e03 = V::load(y.at(7usize, c));
+            let y_e02 = V::load(y.at(6usize, c));
+            let mut v70 = V::mul(y_e02, t3_12);
+            v70 = V::neg_mul_add(y_e03, t3_11, v70);
+            let y_e01 = V::load(y.at(5usize, c));
+            v70 = V::neg_mul_add(y_e01, t3_13, v70);
+            let w28 = V::load(param0.at(28usize, c));
+            let mut v76 = V::mul(w28, v70);
+            let mut v77 = V::mul(x_e123, v70);
+            v76 = V::neg_mul_add(w29, v47, v76);
+            let mut v79 = V::mul(y_e13, t3_11);
+            v79 = V::neg_mul_add(y_e12, t3_12, v79);
+            v53 = V::mul_add(w28, v79, v53);
+            v77 = V::mul_add(x_e023, v79, v77);
+            let mut v87 = V::mul(y_e12, t3_13);
+            v87 = V::neg_mul_add(y_e23, t3_11, v87);
+            let mut v89 = V::mul(w28, v87);
+            v89 = V::neg_mul_add(w29, v57, v89);
+            v77 = V::mul_add(x_e013, v87, v77);
+            let mut v93 = V::mul(y_e23, t3_12);
+            v93 = V::neg_mul_add(y_e13, t3_13, v93);
+            v63 = V::mul_add(w28, v93, v63);
+            v77 = V::mul_add(x_e012, v93, v77);
+            // grad0[28] += x_e123*v74 + x_e023*v81 + x_e013*v88 + x_e012*v95
+            V::store(V::add(V::load(grad0.at(28usize, c)), v77), grad0.at(28usize, c));
+            let t3_14 = V::load(t3.at(14usize, c));
+            let v101 = V::mul(y_1, t3_14);
+            let w27 = V::load(param0.at(27usize, c));
+            let mut v104 = V::mul(x_e123, v101);
+            v76 = V::mul_add(w27, v101, v76);
+            let v106 = V::mul(y_1, t3_13);
+            v53 = V::mul_add(w27, v106, v53);
+            v104 = V::mul_add(x_e023, v106, v104);
+            let v111 = V::mul(y_1, t3_12);
+            v89 = V::mul_add(w27, v111, v89);
+            v104 = V::mul_add(x_e013, v111, v104);
+            let v116 = V::mul(y_1, t3_11);
+            v63 = V::mul_add(w27, v116, v63);
+            v104 = V::mul_add(x_e012, v116, v104);
+            // grad0[27] += x_e123*v101 + x_e023*v106 + x_e013*v111 + x_e012*v116
+            V::store(V::add(V::load(grad0.at(27usize, c)), v104), grad0.at(27usize, c));
+            let y_e023 = V::load(y.at(13usize, c));
+            let mut v122 = V::mul(y_e023, t3_5);
+            let y_e013 = V::load(y.at(12usize, c));
+            v122 = V::neg_mul_add(y_e013, t3_6, v122);
+            let y_e012 = V::load(y.at(11usize, c));
+            v122 = V::mul_add(y_e012, t3_7, v122);
+            let w26 = V::load(param0.at(26usize, c));
+            let mut v131 = V::mul(x_e123, v122);
+            v76 = V::mul_add(w26, v122, v76);
+            let v133 = V::mul(y_e123, t3_5);
+            v53 = V::neg_mul_add(w26, v133, v53);
+            v131 = V::neg_mul_add(x_e023, v133, v131);
+            let v138 = V::mul(y_e123, t3_6);
+            v89 = V::mul_add(w26, v138, v89);
+            v131 = V::mul_add(x_e013, v138, v131);
+            let v143 = V::mul(y_e123, t3_7);
+            v63 = V::neg_mul_add(w26, v143, v63);
+            v131 = V::neg_mul_add(x_e012, v143, v131);
+            // grad0[26] += x_e123*v128 - x_e023*v133 + x_e013*v138 - x_e012*v143
+            V::store(V::add(V::load(grad0.at(26usize, c)), v131), grad0.at(26usize, c));
+            let t3_8 = V::load(t3.at(8usize, c));
+            let mut v149 = V::mul(y_e3, t3_8);
+            let t3_9 = V::load(t3.at(9usize, c));
+            v149 = V::neg_mul_add(y_e2, t3_9, v149);
+            let t3_10 = V::load(t3.at(10usize, c));
+            v149 = V::mul_add(y_e1, t3_10, v149);
+            let w25 = V::load(param0.at(25usize, c));
+            let mut v158 = V::mul(x_e123, v149);
+            v76 = V::mul_add(w25, v149, v76);
+            let mut v160 = V::mul(y_e3, t3_6);
+            v160 = V::neg_mul_add(y_e2, t3_7, v160);
+            v53 = V::mul_add(w25, v160, v53);
+            v158 = V::mul_add(x_e023, v160, v158);
+            let mut v167 = V::mul(y_e3, t3_5);
+            v167 = V::neg_mul_add(y_e1, t3_7, v167);
+            v89 = V::mul_add(w25, v167, v89);
+            v158 = V::mul_add(x_e013, v167, v158);
+            let mut v174 = V::mul(y_e2, t3_5);
+            v174 = V::neg_mul_add(y_e1, t3_6, v174);
+            v63 = V::mul_add(w25, v174, v63);
+            v158 = V::mul_add(x_e012, v174, v158);
+            // grad0[25] += x_e123*v155 + x_e023*v162 + x_e013*v169 + x_e012*v176
+            V::store(V::add(V::load(grad0.at(25usize, c)), v158), grad0.at(25usize, c));
+            let y_e0123 = V::load(y.at(15usize, c));
+            let v182 = V::mul(y_e0123, t3_1);
+            // grad0[24] += x_e123*v182
+            V::store(
+                V::add(V::load(grad0.at(24usize, c)), V::mul(x_e123, v182)),
+                grad0.at(24usize, c),
+            );
+            v76 = V::mul_add(V::load(param0.at(24usize, c)), v182, v76);
+            let t3_2 = V::load(t3.at(2usize, c));
+            let t3_3 = V::load(t3.at(3usize, c));
+            let mut v190 = V::mul(y_e13, t3_3);
+            v190 = V::neg_mul_add(y_e23, t3_2, v190);
+            let t3_4 = V::load(t3.at(4usize, c));
+            v190 = V::neg_mul_add(y_e12, t3_4, v190);
+            let w23 = V::load(param0.at(23usize, c));
+            let mut v197 = V::mul(x_e123, v190);
+            v76 = V::mul_add(w23, v190, v76);
+            let v199 = V::mul(y_e23, t3_1);
+            v53 = V::neg_mul_add(w23, v199, v53);
+            // out0[13] = w29*v52 + w28*v81 + w27*v106 - w26*v133 + w25*v162 - w23*v199
+            V::store(v53, out0.at(13usize, c));
+            v197 = V::neg_mul_add(x_e023, v199, v197);
+            let v204 = V::mul(y_e13, t3_1);
+            v89 = V::neg_mul_add(w23, v204, v89);
+            // out0[12] = w28*v88 - w29*v57 + w27*v111 + w26*v138 + w25*v169 - w23*v204
+            V::store(v89, out0.at(12usize, c));
+            v197 = V::neg_mul_add(x_e013, v204, v197);
+            let v209 = V::mul(y_e12, t3_1);
+            v63 = V::neg_mul_add(w23, v209, v63);
+            // out0[11] = w29*v62 + w28*v95 + w27*v116 - w26*v143 + w25*v176 - w23*v209
+            V::store(v63, out0.at(11usize, c));
+            v197 = V::neg_mul_add(x_e012, v209, v197);
+            // grad0[23] += x_e123*v194 - x_e023*v199 - x_e013*v204 - x_e012*v209
+            V::store(V::add(V::load(grad0.at(23usize, c)), v197), grad0.at(23usize, c));
+            let t3_0 = V::load(t3.at(0usize, c));
+            let v215 = V::mul(y_e123, t3_0);
+            // grad0[22] += -x_e123*v215
+            V::store(
+                V::add(V::load(grad0.at(22usize, c)), V::neg(V::mul(x_e123, v215))),
+                grad0.at(22usize, c),
+            );
+            v76 = V::neg_mul_add(V::load(param0.at(22usize, c)), v215, v76);
+            // out0[14] = w28*v74 - w29*v47 + w27*v101 + w26*v128 + w25*v155 + w24*v182 + w23*v194 - w22*v215
+            V::store(v76, out0.at(14usize, c));
+            let v221 = V::mul(y_e01, t3_15);
+            let w21 = V::load(param0.at(21usize, c));
+            let mut v223 = V::mul(w21, v221);
+            let x_e23 = V::load(x.at(10usize, c));
+            let mut v225 = V::mul(x_e23, v221);
+            let v226 = V::mul(y_e02, t3_15);
+            let x_e13 = V::load(x.at(9usize, c));
+            v225 = V::neg_mul_add(x_e13, v226, v225);
+            let v231 = V::mul(y_e03, t3_15);
+            let mut v232 = V::mul(w21, v231);
+            let x_e12 = V::load(x.at(8usize, c));
+            v225 = V::mul_add(x_e12, v231, v225);
+            let v236 = V::mul(y_e12, t3_15);
+            let mut v237 = V::mul(w21, v236);
+            let x_e03 = V::load(x.at(7usize, c));
+            v225 = V::mul_add(x_e03, v236, v225);
+            let v241 = V::mul(y_e13, t3_15);
+            let mut v242 = V::mul(w21, v241);
+            let x_e02 = V::load(x.at(6usize, c));
+            v225 = V::neg_mul_add(x_e02, v241, v225);
+            let v246 = V::mul(y_e23, t3_15);
+            let mut v247 = V::mul(w21, v246);
+            let x_e01 = V::load(x.at(5usize, c));
+            v225 = V::mul_add(x_e01, v246, v225);
+            // grad0[21] += x_e23*v221 - x_e13*v226 + x_e12*v231 + x_e03*v236 - x_e02*v241 + x_e01*v246
+            V::store(V::add(V::load(grad0.at(21usize, c)), v225), grad0.at(21usize, c));
+            let mut v251 = V::mul(y_e013, t3_11);
+            v251 = V::neg_mul_add(y_e012, t3_12, v251);
+            let w20 = V::load(param0.at(20usize, c));
+            let mut v256 = V::mul(x_e23, v251);
+            v223 = V::mul_add(w20, v251, v223);
+            let mut v259 = V::mul(y_e012, t3_13);
+            v259 = V::neg_mul_add(y_e023, t3_11, v259);
+            let mut v261 = V::mul(w20, v259);
+            v261 = V::neg_mul_add(w21, v226, v261);
+            v256 = V::mul_add(x_e13, v259, v256);
+            let mut v265 = V::mul(y_e023, t3_12);
+            v265 = V::neg_mul_add(y_e013, t3_13, v265);
+            v232 = V::mul_add(w20, v265, v232);
+            v256 = V::mul_add(x_e12, v265, v256);
+            let v272 = V::mul(y_e123, t3_11);
+            v237 = V::mul_add(w20, v272, v237);
+            v256 = V::mul_add(x_e03, v272, v256);
+            let v277 = V::mul(y_e123, t3_12);
+            v242 = V::mul_add(w20, v277, v242);
+            v256 = V::neg_mul_add(x_e02, v277, v256);
+            let v282 = V::mul(y_e123, t3_13);
+            v247 = V::mul_add(w20, v282, v247);
+            v256 = V::mul_add(x_e01, v282, v256);
+            // grad0[20] += x_e23*v253 + x_e13*v260 + x_e12*v267 + x_e03*v272 - x_e02*v277 + x_e01*v282
+            V::store(V::add(V::load(grad0.at(20usize, c)), v256), grad0.at(20usize, c));
+            let mut v287 = V::mul(y_e1, t3_14);
+            v287 = V::mul_add(y_e0, t3_13, v287);
+            let w19 = V::load(param0.at(19usize, c));
+            let mut v292 = V::mul(x_e23, v287);
+            v223 = V::mul_add(w19, v287, v223);
+            let mut v295 = V::mul(y_e0, t3_12);
+            v295 = V::neg_mul_add(y_e2, t3_14, v295);
+            v261 = V::mul_add(w19, v295, v261);
+            v292 = V::mul_add(x_e13, v295, v292);
+            let mut v301 = V::mul(y_e3, t3_14);
+            v301 = V::mul_add(y_e0, t3_11, v301);
+            v232 = V::mul_add(w19, v301, v232);
+            v292 = V::mul_add(x_e12, v301, v292);
+            let mut v308 = V::mul(y_e2, t3_13);
+            v308 = V::mul_add(y_e1, t3_12, v308);
+            v237 = V::neg_mul_add(w19, v308, v237);
+            v292 = V::neg_mul_add(x_e03, v308, v292);
+            let mut v315 = V::mul(y_e3, t3_13);
+            v315 = V::neg_mul_add(y_e1, t3_11, v315);
+            let mut v320 = V::mul_sub(w19, v315, v242);
+            v292 = V::mul_add(x_e02, v315, v292);
+            let mut v322 = V::mul(y_e3, t3_12);
+            v322 = V::mul_add(y_e2, t3_11, v322);
+            v247 = V::mul_add(w19, v322, v247);
+            v292 = V::mul_add(x_e01, v322, v292);
+            // grad0[19] += x_e23*v289 + x_e13*v296 + x_e12*v303 - x_e03*v310 + x_e02*v317 + x_e01*v324
+            V::store(V::add(V::load(grad0.at(19usize, c)), v292), grad0.at(19usize, c));
+            let v329 = V::mul(y_e0123, t3_5);
+            let w18 = V::load(param0.at(18usize, c));
+            v223 = V::neg_mul_add(w18, v329, v223);
+            let v334 = V::mul(y_e0123, t3_6);
+            let mut v336 = V::mul(x_e13, v334);
+            v261 = V::mul_add(w18, v334, v261);
+            v336 = V::neg_mul_add(x_e23, v329, v336);
+            let v339 = V::mul(y_e0123, t3_7);
+            v232 = V::neg_mul_add(w18, v339, v232);
+            v336 = V::neg_mul_add(x_e12, v339, v336);
+            // grad0[18] += x_e13*v334 - x_e23*v329 - x_e12*v339
+            V::store(V::add(V::load(grad0.at(18usize, c)), v336), grad0.at(18usize, c));
+            let mut v344 = V::mul(y_e13, t3_8);
+            v344 = V::neg_mul_add(y_e12, t3_9, v344);
+            v344 = V::mul_add(y_e03, t3_6, v344);
+            v344 = V::neg_mul_add(y_e02, t3_7, v344);
+            let w17 = V::load(param0.at(17usize, c));
+            let mut v353 = V::mul(x_e23, v344);
+            v223 = V::mul_add(w17, v344, v223);
+            let mut v356 = V::mul(y_e12, t3_10);
+            v356 = V::neg_mul_add(y_e23, t3_8, v356);
+            v356 = V::mul_add(y_e03, t3_5, v356);
+            v356 = V::neg_mul_add(y_e01, t3_7, v356);
+            v261 = V::mul_add(w17, v356, v261);
+            v353 = V::mul_add(x_e13, v356, v353);
+            let mut v366 = V::mul(y_e23, t3_9);
+            v366 = V::neg_mul_add(y_e13, t3_10, v366);
+            v366 = V::mul_add(y_e02, t3_5, v366);
+            v366 = V::neg_mul_add(y_e01, t3_6, v366);
+            v232 = V::mul_add(w17, v366, v232);
+            v353 = V::mul_add(x_e12, v366, v353);
+            let mut v377 = V::mul(y_e23, t3_6);
+            v377 = V::mul_add(y_e13, t3_5, v377);
+            v237 = V::neg_mul_add(w17, v377, v237);
+            v353 = V::neg_mul_add(x_e03, v377, v353);
+            let mut v384 = V::mul(y_e23, t3_7);
+            v384 = V::neg_mul_add(y_e12, t3_5, v384);
+            v320 = V::mul_add(w17, v384, v320);
+            v353 = V::mul_add(x_e02, v384, v353);
+            let mut v391 = V::mul(y_e13, t3_7);
+            v391 = V::mul_add(y_e12, t3_6, v391);
+            v247 = V::mul_add(w17, v391, v247);
+            v353 = V::mul_add(x_e01, v391, v353);
+            // grad0[17] += x_e23*v350 + x_e13*v361 + x_e12*v372 - x_e03*v379 + x_e02*v386 + x_e01*v393
+            V::store(V::add(V::load(grad0.at(17usize, c)), v353), grad0.at(17usize, c));
+            let v398 = V::mul(y_1, t3_10);
+            let w16 = V::load(param0.at(16usize, c));
+            let mut v401 = V::mul(x_e23, v398);
+            v223 = V::mul_add(w16, v398, v223);
+            let v403 = V::mul(y_1, t3_9);
+            v261 = V::mul_add(w16, v403, v261);
+            v401 = V::mul_add(x_e13, v403, v401);
+            let v408 = V::mul(y_1, t3_8);
+            v232 = V::mul_add(w16, v408, v232);
+            v401 = V::mul_add(x_e12, v408, v401);
+            let v413 = V::mul(y_1, t3_7);
+            v237 = V::mul_add(w16, v413, v237);
+            v401 = V::mul_add(x_e03, v413, v401);
+            let v418 = V::mul(y_1, t3_6);
+            v320 = V::mul_add(w16, v418, v320);
+            v401 = V::mul_add(x_e02, v418, v401);
+            let v423 = V::mul(y_1, t3_5);
+            v247 = V::mul_add(w16, v423, v247);
+            v401 = V::mul_add(x_e01, v423, v401);
+            // grad0[16] += x_e23*v398 + x_e13*v403 + x_e12*v408 + x_e03*v413 + x_e02*v418 + x_e01*v423
+            V::store(V::add(V::load(grad0.at(16usize, c)), v401), grad0.at(16usize, c));
+            let mut v428 = V::mul(y_e123, t3_2);
+            v428 = V::mul_add(y_e023, t3_1, v428);
+            let w15 = V::load(param0.at(15usize, c));
+            v223 = V::neg_mul_add(w15, v428, v223);
+            let mut v435 = V::mul(y_e123, t3_3);
+            v435 = V::neg_mul_add(y_e013, t3_1, v435);
+            let mut v439 = V::mul(x_e13, v435);
+            v261 = V::mul_add(w15, v435, v261);
+            v439 = V::neg_mul_add(x_e23, v428, v439);
+            let mut v442 = V::mul(y_e123, t3_4);
+            v442 = V::mul_add(y_e012, t3_1, v442);
+            v232 = V::neg_mul_add(w15, v442, v232);
+            v439 = V::neg_mul_add(x_e12, v442, v439);
+            // grad0[15] += x_e13*v437 - x_e23*v430 - x_e12*v444
+            V::store(V::add(V::load(grad0.at(15usize, c)), v439), grad0.at(15usize, c));
+            let mut v449 = V::mul(y_e3, t3_3);
+            v449 = V::neg_mul_add(y_e2, t3_4, v449);
+            let w14 = V::load(param0.at(14usize, c));
+            let mut v454 = V::mul(x_e23, v449);
+            v223 = V::mul_add(w14, v449, v223);
+            let mut v456 = V::mul(y_e3, t3_2);
+            v456 = V::neg_mul_add(y_e1, t3_4, v456);
+            v261 = V::mul_add(w14, v456, v261);
+            v454 = V::mul_add(x_e13, v456, v454);
+            let mut v463 = V::mul(y_e2, t3_2);
+            v463 = V::neg_mul_add(y_e1, t3_3, v463);
+            v232 = V::mul_add(w14, v463, v232);
+            v454 = V::mul_add(x_e12, v463, v454);
+            let v470 = V::mul(y_e3, t3_1);
+            v237 = V::mul_add(w14, v470, v237);
+            // out0[7] = w21*v236 + w20*v272 - w19*v310 - w17*v379 + w16*v413 + w14*v470
+            V::store(v237, out0.at(7usize, c));
+            v454 = V::mul_add(x_e03, v470, v454);
+            let v475 = V::mul(y_e2, t3_1);
+            v320 = V::mul_add(w14, v475, v320);
+            // out0[6] = w19*v317 - (w21*v241 + w20*v277) + w17*v386 + w16*v418 + w14*v475
+            V::store(v320, out0.at(6usize, c));
+            v454 = V::mul_add(x_e02, v475, v454);
+            let v480 = V::mul(y_e1, t3_1);
+            v247 = V::mul_add(w14, v480, v247);
+            // out0[5] = w21*v246 + w20*v282 + w19*v324 + w17*v393 + w16*v423 + w14*v480
+            V::store(v247, out0.at(5usize, c));
+            v454 = V::mul_add(x_e01, v480, v454);
+            // grad0[14] += x_e23*v451 + x_e13*v458 + x_e12*v465 + x_e03*v470 + x_e02*v475 + x_e01*v480
+            V::store(V::add(V::load(grad0.at(14usize, c)), v454), grad0.at(14usize, c));
+            let v485 = V::mul(y_e23, t3_0);
+            let w13 = V::load(param0.at(13usize, c));
+            let mut v488 = V::mul(x_e23, v485);
+            v223 = V::neg_mul_add(w13, v485, v223);
+            // out0[10] = w21*v221 + w20*v253 + w19*v289 - w18*v329 + w17*v350 + w16*v398 - w15*v430 + w14*v451 - w13*v485
+            V::store(v223, out0.at(10usize, c));
+            let v490 = V::mul(y_e13, t3_0);
+            v261 = V::neg_mul_add(w13, v490, v261);
+            // out0[9] = w20*v260 - w21*v226 + w19*v296 + w18*v334 + w17*v361 + w16*v403 + w15*v437 + w14*v458 - w13*v490
+            V::store(v261, out0.at(9usize, c));
+            v488 = V::mul_add(x_e13, v490, v488);
+            let v495 = V::mul(y_e12, t3_0);
+            v232 = V::neg_mul_add(w13, v495, v232);
+            // out0[8] = w21*v231 + w20*v267 + w19*v303 - w18*v339 + w17*v372 + w16*v408 - w15*v444 + w14*v465 - w13*v495
+            V::store(v232, out0.at(8usize, c));
+            v488 = V::mul_add(x_e12, v495, v488);
+            // grad0[13] += -(x_e23*v485 + x_e13*v490 + x_e12*v495)
+            V::store(
+                V::add(V::load(grad0.at(13usize, c)), V::neg(v488)),
+                grad0.at(13usize, c),
+            );
+            let v501 = V::mul(y_e012, t3_15);
+            let w12 = V::load(param0.at(12usize, c));
+            let mut v503 = V::mul(w12, v501);
+            let x_e3 = V::load(x.at(4usize, c));
+            let v506 = V::mul(y_e013, t3_15);
+            let mut v507 = V::mul(w12, v506);
+            let x_e2 = V::load(x.at(3usize, c));
+            let mut v509 = V::mul(x_e2, v506);
+            v509 = V::neg_mul_add(x_e3, v501, v509);
+            let v511 = V::mul(y_e023, t3_15);
+            let mut v512 = V::mul(w12, v511);
+            let x_e1 = V::load(x.at(2usize, c));
+            v509 = V::neg_mul_add(x_e1, v511, v509);
+            let v516 = V::mul(y_e123, t3_15);
+            let mut v517 = V::mul(w12, v516);
+            let x_e0 = V::load(x.at(1usize, c));
+            v509 = V::mul_add(x_e0, v516, v509);
+            // grad0[12] += x_e2*v506 - x_e3*v501 - x_e1*v511 + x_e0*v516
+            V::store(V::add(V::load(grad0.at(12usize, c)), v509), grad0.at(12usize, c));
+            let v521 = V::mul(y_e0123, t3_11);
+            let w11 = V::load(param0.at(11usize, c));
+            v503 = V::mul_add(w11, v521, v503);
+            let v526 = V::mul(y_e0123, t3_12);
+            let mut v528 = V::mul(x_e2, v526);
+            v507 = V::mul_add(w11, v526, v507);
+            v528 = V::neg_mul_add(x_e3, v521, v528);
+            let v531 = V::mul(y_e0123, t3_13);
+            v512 = V::mul_add(w11, v531, v512);
+            v528 = V::neg_mul_add(x_e1, v531, v528);
+            // grad0[11] += x_e2*v526 - x_e3*v521 - x_e1*v531
+            V::store(V::add(V::load(grad0.at(11usize, c)), v528), grad0.at(11usize, c));
+            let mut v536 = V::mul(y_e12, t3_14);
+            v536 = V::mul_add(y_e02, t3_13, v536);
+            v536 = V::mul_add(y_e01, t3_12, v536);
+            let w10 = V::load(param0.at(10usize, c));
+            let mut v543 = V::mul(x_e3, v536);
+            let mut v544 = V::mul_sub(w10, v536, v503);
+            let mut v545 = V::mul(y_e13, t3_14);
+            v545 = V::mul_add(y_e03, t3_13, v545);
+            let v549 = V::mul_sub(y_e01, t3_11, v545);
+            v507 = V::mul_add(w10, v549, v507);
+            v543 = V::mul_add(x_e2, v549, v543);
+            let mut v554 = V::mul(y_e23, t3_14);
+            v554 = V::neg_mul_add(y_e03, t3_12, v554);
+            v554 = V::neg_mul_add(y_e02, t3_11, v554);
+            let mut v561 = V::mul_sub(w10, v554, v512);
+            v543 = V::mul_add(x_e1, v554, v543);
+            let mut v563 = V::mul(y_e23, t3_13);
+            v563 = V::mul_add(y_e13, t3_12, v563);
+            v563 = V::mul_add(y_e12, t3_11, v563);
+            v517 = V::mul_add(w10, v563, v517);
+            v543 = V::mul_add(x_e0, v563, v543);
+            // grad0[10] += x_e3*v540 + x_e2*v549 + x_e1*v558 + x_e0*v567
+            V::store(V::add(V::load(grad0.at(10usize, c)), v543), grad0.at(10usize, c));
+            let mut v572 = V::mul(y_e123, t3_8);
+            v572 = V::mul_add(y_e023, t3_6, v572);
+            v572 = V::mul_add(y_e013, t3_5, v572);
+            let w9 = V::load(param0.at(9usize, c));
+            let mut v579 = V::mul(x_e3, v572);
+            v544 = V::mul_add(w9, v572, v544);
+            let mut v581 = V::mul(y_e123, t3_9);
+            v581 = V::mul_add(y_e023, t3_7, v581);
+            let v585 = V::mul_sub(y_e012, t3_5, v581);
+            v507 = V::mul_add(w9, v585, v507);
+            v579 = V::mul_add(x_e2, v585, v579);
+            let mut v590 = V::mul(y_e123, t3_10);
+            v590 = V::neg_mul_add(y_e013, t3_7, v590);
+            v590 = V::neg_mul_add(y_e012, t3_6, v590);
+            v561 = V::mul_add(w9, v590, v561);
+            v579 = V::mul_add(x_e1, v590, v579);
+            // grad0[9] += x_e3*v576 + x_e2*v585 + x_e1*v594
+            V::store(V::add(V::load(grad0.at(9usize, c)), v579), grad0.at(9usize, c));
+            let mut v599 = V::mul(y_e2, t3_10);
+            v599 = V::mul_add(y_e1, t3_9, v599);
+            v599 = V::mul_add(y_e0, t3_7, v599);
+            let w8 = V::load(param0.at(8usize, c));
+            v544 = V::neg_mul_add(w8, v599, v544);
+            let mut v608 = V::mul(y_e3, t3_10);
+            v608 = V::neg_mul_add(y_e1, t3_8, v608);
+            v608 = V::neg_mul_add(y_e0, t3_6, v608);
+            let mut v614 = V::mul(x_e2, v608);
+            v507 = V::mul_add(w8, v608, v507);
+            v614 = V::neg_mul_add(x_e3, v599, v614);
+            let mut v617 = V::mul(y_e3, t3_9);
+            v617 = V::mul_add(y_e2, t3_8, v617);
+            v617 = V::neg_mul_add(y_e0, t3_5, v617);
+            v561 = V::mul_add(w8, v617, v561);
+            v614 = V::mul_add(x_e1, v617, v614);
+            let mut v626 = V::mul(y_e3, t3_7);
+            v626 = V::mul_add(y_e2, t3_6, v626);
+            v626 = V::mul_add(y_e1, t3_5, v626);
+            v517 = V::mul_add(w8, v626, v517);
+            v614 = V::mul_add(x_e0, v626, v614);
+            // grad0[8] += x_e2*v612 - x_e3*v603 + x_e1*v621 + x_e0*v630
+            V::store(V::add(V::load(grad0.at(8usize, c)), v614), grad0.at(8usize, c));
+            let mut v635 = V::mul(y_e23, t3_3);
+            v635 = V::mul_add(y_e13, t3_2, v635);
+            v635 = V::mul_add(y_e03, t3_1, v635);
+            let w7 = V::load(param0.at(7usize, c));
+            v544 = V::neg_mul_add(w7, v635, v544);
+            let mut v644 = V::mul(y_e23, t3_4);
+            v644 = V::neg_mul_add(y_e12, t3_2, v644);
+            v644 = V::neg_mul_add(y_e02, t3_1, v644);
+            let mut v650 = V::mul(x_e2, v644);
+            v507 = V::mul_add(w7, v644, v507);
+            v650 = V::neg_mul_add(x_e3, v635, v650);
+            let mut v653 = V::mul(y_e13, t3_4);
+            v653 = V::mul_add(y_e12, t3_3, v653);
+            v653 = V::neg_mul_add(y_e01, t3_1, v653);
+            v561 = V::mul_add(w7, v653, v561);
+            v650 = V::mul_add(x_e1, v653, v650);
+            // grad0[7] += x_e2*v648 - x_e3*v639 + x_e1*v657
+            V::store(V::add(V::load(grad0.at(7usize, c)), v650), grad0.at(7usize, c));
+            let v662 = V::mul(y_1, t3_4);
+            let w6 = V::load(param0.at(6usize, c));
+            let mut v665 = V::mul(x_e3, v662);
+            v544 = V::mul_add(w6, v662, v544);
+            let v667 = V::mul(y_1, t3_3);
+            v507 = V::mul_add(w6, v667, v507);
+            v665 = V::mul_add(x_e2, v667, v665);
+            let v672 = V::mul(y_1, t3_2);
+            v561 = V::mul_add(w6, v672, v561);
+            v665 = V::mul_add(x_e1, v672, v665);
+            let v677 = V::mul(y_1, t3_1);
+            v517 = V::mul_add(w6, v677, v517);
+            // out0[1] = w12*v516 + w10*v567 + w8*v630 + w6*v677
+            V::store(v517, out0.at(1usize, c));
+            v665 = V::mul_add(x_e0, v677, v665);
+            // grad0[6] += x_e3*v662 + x_e2*v667 + x_e1*v672 + x_e0*v677
+            V::store(V::add(V::load(grad0.at(6usize, c)), v665), grad0.at(6usize, c));
+            let v682 = V::mul(y_e3, t3_0);
+            let w5 = V::load(param0.at(5usize, c));
+            let mut v685 = V::mul(x_e3, v682);
+            v544 = V::mul_add(w5, v682, v544);
+            // out0[4] = w10*v540 - (w12*v501 + w11*v521) + w9*v576 - w8*v603 - w7*v639 + w6*v662 + w5*v682
+            V::store(v544, out0.at(4usize, c));
+            let v687 = V::mul(y_e2, t3_0);
+            v507 = V::mul_add(w5, v687, v507);
+            // out0[3] = w12*v506 + w11*v526 + w10*v549 + w9*v585 + w8*v612 + w7*v648 + w6*v667 + w5*v687
+            V::store(v507, out0.at(3usize, c));
+            v685 = V::mul_add(x_e2, v687, v685);
+            let v692 = V::mul(y_e1, t3_0);
+            v561 = V::mul_add(w5, v692, v561);
+            // out0[2] = w10*v558 - (w12*v511 + w11*v531) + w9*v594 + w8*v621 + w7*v657 + w6*v672 + w5*v692
+            V::store(v561, out0.at(2usize, c));
+            v685 = V::mul_add(x_e1, v692, v685);
+            // grad0[5] += x_e3*v682 + x_e2*v687 + x_e1*v692
+            V::store(V::add(V::load(grad0.at(5usize, c)), v685), grad0.at(5usize, c));
+            let v697 = V::mul(y_e0123, t3_15);
+            let mut v699 = V::mul(V::load(param0.at(4usize, c)), v697);
+            let x_1 = V::load(x.at(0usize, c));
+            // grad0[4] += x_1*v697
+            V::store(
+                V::add(V::load(grad0.at(4usize, c)), V::mul(x_1, v697)),
+                grad0.at(4usize, c),
+            );
+            let mut v702 = V::mul(y_e123, t3_14);
+            v702 = V::mul_add(y_e023, t3_13, v702);
+            v702 = V::mul_add(y_e013, t3_12, v702);
+            v702 = V::mul_add(y_e012, t3_11, v702);
+            // grad0[3] += x_1*v708
+            V::store(
+                V::add(V::load(grad0.at(3usize, c)), V::mul(x_1, v702)),
+                grad0.at(3usize, c),
+            );
+            v699 = V::mul_add(V::load(param0.at(3usize, c)), v702, v699);
+            let mut v713 = V::mul(y_e23, t3_10);
+            v713 = V::mul_add(y_e13, t3_9, v713);
+            v713 = V::mul_add(y_e12, t3_8, v713);
+            v713 = V::mul_add(y_e03, t3_7, v713);
+            v713 = V::mul_add(y_e02, t3_6, v713);
+            v713 = V::mul_add(y_e01, t3_5, v713);
+            // grad0[2] += x_1*v723
+            V::store(
+                V::add(V::load(grad0.at(2usize, c)), V::mul(x_1, v713)),
+                grad0.at(2usize, c),
+            );
+            v699 = V::mul_add(V::load(param0.at(2usize, c)), v713, v699);
+            let mut v728 = V::mul(y_e3, t3_4);
+            v728 = V::mul_add(y_e2, t3_3, v728);
+            v728 = V::mul_add(y_e1, t3_2, v728);
+            v728 = V::mul_add(y_e0, t3_1, v728);
+            // grad0[1] += x_1*v734
+            V::store(
+                V::add(V::load(grad0.at(1usize, c)), V::mul(x_1, v728)),
+                grad0.at(1usize, c),
+            );
+            v699 = V::mul_add(V::load(param0.at(1usize, c)), v728, v699);
+            let v739 = V::mul(y_1, t3_0);
+            // grad0[0] += x_1*v739
+            V::store(
+                V::add(V::load(grad0.at(0usize, c)), V::mul(x_1, v739)),
+                grad0.at(0usize, c),
+            );
+            v699 = V::mul_add(V::load(param0.at(0usize, c)), v739, v699);
+            v699 = V::mul_add(
+                V::mul(gate::<V>(args.gate, y_1), V::load(t2.at(0usize, c))),
+                gate_slope::<V>(args.gate, x_1),
+                v699,
+            );
+            // out0[0] = w4*v697 + w3*v708 + w2*v723 + w1*v734 + w0*v739 + gate(y_1)*t2_0*gate'(x_1)
+            V::store(v699, out0.at(0usize, c));
+        }
+    }
+}
+pub(super) static SGP_6: Stage = stage!(sgp_6);
 /// `o = weighted_product(w, gate(x), gate(y))`, grades 0,1,2,3,4 and 0,1,2,3,4.
 ///
-/// Forward: 510 flops per lane (332 multiplications, 176 additions).
-/// Backward: 1473 flops per lane (890 multiplications, 579 additions).
+/// Forward: 495 flops per lane (317 multiplications, 176 additions).
+/// Backward: 1597 flops per lane (937 multiplications, 656 additions).
 pub(super) static SGP_PROGRAM_0: Program = Program {
     name: "sgp",
     formula: "o = weighted_product(w, gate(x), gate(y))",
@@ -1438,15 +1599,33 @@ pub(super) static SGP_PROGRAM_0: Program = Program {
     params: &[("w", 34usize)],
     output_components: 16usize,
     forward: Plan {
-        cuts: &[],
+        cuts: &[16usize, 1],
         row_sums: 0usize,
         saved_row_sums: 0usize,
         stages: &[
             StageCall {
                 stage: &super::sgp::SGP_0,
                 inputs: &[Slot::External(0usize), Slot::External(1usize)],
-                outputs: &[Slot::External(0usize)],
+                outputs: &[Slot::Cut(0usize)],
                 params: &[0],
+                param_grads: &[],
+                rows: &[],
+                row_sums: &[],
+            },
+            StageCall {
+                stage: &super::sgp::SGP_1,
+                inputs: &[Slot::External(0usize), Slot::External(1usize)],
+                outputs: &[Slot::Cut(1usize)],
+                params: &[],
+                param_grads: &[],
+                rows: &[],
+                row_sums: &[],
+            },
+            StageCall {
+                stage: &super::sgp::SGP_2,
+                inputs: &[Slot::Cut(0usize), Slot::Cut(1usize)],
+                outputs: &[Slot::External(0usize)],
+                params: &[],
                 param_grads: &[],
                 rows: &[],
                 row_sums: &[],
@@ -1454,18 +1633,69 @@ pub(super) static SGP_PROGRAM_0: Program = Program {
         ],
     },
     backward: Plan {
-        cuts: &[],
+        cuts: &[16usize, 1usize, 1usize, 16],
         row_sums: 0usize,
         saved_row_sums: 0usize,
         stages: &[
             StageCall {
+                stage: &super::sgp::SGP_0,
+                inputs: &[Slot::External(0usize), Slot::External(1usize)],
+                outputs: &[Slot::Cut(0usize)],
+                params: &[0],
+                param_grads: &[],
+                rows: &[],
+                row_sums: &[],
+            },
+            StageCall {
                 stage: &super::sgp::SGP_1,
+                inputs: &[Slot::External(0usize), Slot::External(1usize)],
+                outputs: &[Slot::Cut(1usize)],
+                params: &[],
+                param_grads: &[],
+                rows: &[],
+                row_sums: &[],
+            },
+            StageCall {
+                stage: &super::sgp::SGP_3,
+                inputs: &[Slot::Cut(0usize), Slot::External(2usize)],
+                outputs: &[Slot::Cut(2usize)],
+                params: &[],
+                param_grads: &[],
+                rows: &[],
+                row_sums: &[],
+            },
+            StageCall {
+                stage: &super::sgp::SGP_4,
+                inputs: &[Slot::Cut(1usize), Slot::External(2usize)],
+                outputs: &[Slot::Cut(3usize)],
+                params: &[],
+                param_grads: &[],
+                rows: &[],
+                row_sums: &[],
+            },
+            StageCall {
+                stage: &super::sgp::SGP_5,
                 inputs: &[
                     Slot::External(0usize),
+                    Slot::Cut(3usize),
+                    Slot::Cut(2usize),
                     Slot::External(1usize),
-                    Slot::External(2usize),
                 ],
-                outputs: &[Slot::External(0usize), Slot::External(1usize)],
+                outputs: &[Slot::External(1usize)],
+                params: &[0],
+                param_grads: &[],
+                rows: &[],
+                row_sums: &[],
+            },
+            StageCall {
+                stage: &super::sgp::SGP_6,
+                inputs: &[
+                    Slot::External(1usize),
+                    Slot::Cut(3usize),
+                    Slot::External(0usize),
+                    Slot::Cut(2usize),
+                ],
+                outputs: &[Slot::External(0usize)],
                 params: &[0],
                 param_grads: &[0],
                 rows: &[],
@@ -1473,543 +1703,546 @@ pub(super) static SGP_PROGRAM_0: Program = Program {
             },
         ],
     },
-    flops: [510usize, 1473],
+    flops: [495usize, 1597],
 };
-/// From `x`, `y`, `w` to `o`: o = weighted_product(w, gate(x), gate(y)).
+/// From `x`, `y`, `w` to cut 0: o = weighted_product(w, gate(x), gate(y)).
 ///
 /// From `sgp` of Cl(3,0,1).
 #[inline(always)]
-unsafe fn sgp_2<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
+unsafe fn sgp_7<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
     // SAFETY: the caller keeps the contract of `StageArgs`; the tier runs on this CPU.
     unsafe {
         let x = args.inputs[0];
         let y = args.inputs[1];
         let out0 = args.outputs[0];
         let param0 = args.params[0];
-        let c0e0 = V::from_f64(0f64);
-        let v1 = gate::<V>(args.gate, c0e0);
         for group in 0..args.groups {
             let c = group * V::LANES;
             x.prefetch::<4usize>(c);
             y.prefetch::<16usize>(c);
-            let v3 = V::mul(V::load(x.at(0usize, c)), v1);
-            let v5 = V::mul(V::load(x.at(1usize, c)), v1);
-            let v7 = V::mul(V::load(x.at(2usize, c)), v1);
-            let v9 = V::mul(V::load(x.at(3usize, c)), v1);
-            let y_1 = V::load(y.at(0usize, c));
-            let v11 = gate::<V>(args.gate, y_1);
-            let v12 = V::mul(y_1, v11);
-            let v14 = V::mul(V::load(y.at(1usize, c)), v11);
-            let v16 = V::mul(V::load(y.at(2usize, c)), v11);
-            let v18 = V::mul(V::load(y.at(3usize, c)), v11);
-            let v20 = V::mul(V::load(y.at(4usize, c)), v11);
-            let v22 = V::mul(V::load(y.at(5usize, c)), v11);
-            let v24 = V::mul(V::load(y.at(6usize, c)), v11);
-            let v26 = V::mul(V::load(y.at(7usize, c)), v11);
-            let v28 = V::mul(V::load(y.at(8usize, c)), v11);
-            let v30 = V::mul(V::load(y.at(9usize, c)), v11);
-            let v32 = V::mul(V::load(y.at(10usize, c)), v11);
-            let v34 = V::mul(V::load(y.at(11usize, c)), v11);
-            let v36 = V::mul(V::load(y.at(12usize, c)), v11);
-            let v38 = V::mul(V::load(y.at(13usize, c)), v11);
-            let v40 = V::mul(V::load(y.at(14usize, c)), v11);
-            let v42 = V::mul(V::load(y.at(15usize, c)), v11);
-            let mut v43 = V::mul(v5, v16);
-            v43 = V::mul_add(v7, v18, v43);
-            v43 = V::mul_add(v9, v20, v43);
-            // out0[0] = w0*(v9*v20 + v5*v16 + v7*v18)
-            V::store(V::mul(V::load(param0.at(0usize, c)), v43), out0.at(0usize, c));
+            let x_e1 = V::load(x.at(1usize, c));
+            let w0 = V::load(param0.at(0usize, c));
+            let y_e1 = V::load(y.at(2usize, c));
+            let mut v4 = V::mul(y_e1, V::mul(x_e1, w0));
+            let x_e2 = V::load(x.at(2usize, c));
+            let y_e2 = V::load(y.at(3usize, c));
+            v4 = V::mul_add(y_e2, V::mul(x_e2, w0), v4);
+            let x_e3 = V::load(x.at(3usize, c));
+            let y_e3 = V::load(y.at(4usize, c));
+            v4 = V::mul_add(y_e3, V::mul(x_e3, w0), v4);
+            // out0[0] = y_e1*x_e1*w0 + y_e2*x_e2*w0 + y_e3*x_e3*w0
+            V::store(v4, out0.at(0usize, c));
+            let x_e0 = V::load(x.at(0usize, c));
             let w1 = V::load(param0.at(1usize, c));
-            let mut v52 = V::mul(w1, V::mul(v3, v12));
-            let mut v53 = V::mul(v5, v22);
-            v53 = V::mul_add(v7, v24, v53);
-            v53 = V::mul_add(v9, v26, v53);
+            let y_1 = V::load(y.at(0usize, c));
+            let mut v19 = V::mul(y_1, V::mul(x_e0, w1));
+            let mut v21 = V::mul(y_1, V::mul(x_e1, w1));
+            let mut v23 = V::mul(y_1, V::mul(x_e2, w1));
+            let mut v25 = V::mul(y_1, V::mul(x_e3, w1));
             let w2 = V::load(param0.at(2usize, c));
-            v52 = V::neg_mul_add(w2, v53, v52);
-            // out0[1] = w1*v3*v12 - w2*(v9*v26 + v5*v22 + v7*v24)
-            V::store(v52, out0.at(1usize, c));
-            let mut v62 = V::mul(w1, V::mul(v5, v12));
-            let mut v63 = V::mul(v7, v28);
-            v63 = V::mul_add(v9, v30, v63);
-            v62 = V::neg_mul_add(w2, v63, v62);
-            // out0[2] = w1*v5*v12 - w2*(v7*v28 + v9*v30)
-            V::store(v62, out0.at(2usize, c));
-            let mut v69 = V::mul(w1, V::mul(v7, v12));
-            let mut v70 = V::mul(v5, v28);
-            v70 = V::neg_mul_add(v9, v32, v70);
-            v69 = V::mul_add(w2, v70, v69);
-            // out0[3] = w1*v7*v12 + w2*(v5*v28 - v9*v32)
-            V::store(v69, out0.at(3usize, c));
-            let mut v76 = V::mul(w1, V::mul(v9, v12));
-            let mut v77 = V::mul(v5, v30);
-            v77 = V::mul_add(v7, v32, v77);
-            v76 = V::mul_add(w2, v77, v76);
-            // out0[4] = w1*v9*v12 + w2*(v5*v30 + v7*v32)
-            V::store(v76, out0.at(4usize, c));
-            let mut v82 = V::mul(v3, v16);
-            v82 = V::neg_mul_add(v5, v14, v82);
+            let v27 = V::mul(x_e1, w2);
+            let y_e01 = V::load(y.at(5usize, c));
+            v19 = V::neg_mul_add(y_e01, v27, v19);
+            let y_e12 = V::load(y.at(8usize, c));
+            v23 = V::mul_add(y_e12, v27, v23);
+            let y_e13 = V::load(y.at(9usize, c));
+            v25 = V::mul_add(y_e13, v27, v25);
+            let v37 = V::mul(x_e2, w2);
+            let y_e02 = V::load(y.at(6usize, c));
+            v19 = V::neg_mul_add(y_e02, v37, v19);
+            v21 = V::neg_mul_add(y_e12, v37, v21);
+            let y_e23 = V::load(y.at(10usize, c));
+            v25 = V::mul_add(y_e23, v37, v25);
+            // out0[4] = y_1*x_e3*w1 + y_e13*v27 + y_e23*v37
+            V::store(v25, out0.at(4usize, c));
+            let v46 = V::mul(x_e3, w2);
+            let y_e03 = V::load(y.at(7usize, c));
+            v19 = V::neg_mul_add(y_e03, v46, v19);
+            // out0[1] = y_1*x_e0*w1 - y_e01*v27 - y_e02*v37 - y_e03*v46
+            V::store(v19, out0.at(1usize, c));
+            v21 = V::neg_mul_add(y_e13, v46, v21);
+            // out0[2] = y_1*x_e1*w1 - y_e12*v37 - y_e13*v46
+            V::store(v21, out0.at(2usize, c));
+            v23 = V::neg_mul_add(y_e23, v46, v23);
+            // out0[3] = y_1*x_e2*w1 + y_e12*v27 - y_e23*v46
+            V::store(v23, out0.at(3usize, c));
             let w3 = V::load(param0.at(3usize, c));
-            let mut v86 = V::mul(w3, v82);
-            let mut v87 = V::mul(v7, v34);
-            v87 = V::mul_add(v9, v36, v87);
+            let v55 = V::mul(x_e0, w3);
+            let mut v56 = V::mul(y_e1, v55);
+            let mut v57 = V::mul(y_e2, v55);
+            let mut v58 = V::mul(y_e3, v55);
+            let v59 = V::mul(x_e1, w3);
+            let y_e0 = V::load(y.at(1usize, c));
+            v56 = V::neg_mul_add(y_e0, v59, v56);
+            let mut v63 = V::mul(y_e2, v59);
+            let mut v64 = V::mul(y_e3, v59);
+            let v65 = V::mul(x_e2, w3);
+            v57 = V::neg_mul_add(y_e0, v65, v57);
+            v63 = V::neg_mul_add(y_e1, v65, v63);
+            let mut v70 = V::mul(y_e3, v65);
+            let v71 = V::mul(x_e3, w3);
+            v58 = V::neg_mul_add(y_e0, v71, v58);
+            v64 = V::neg_mul_add(y_e1, v71, v64);
+            v70 = V::neg_mul_add(y_e2, v71, v70);
             let w4 = V::load(param0.at(4usize, c));
-            v86 = V::mul_add(w4, v87, v86);
-            // out0[5] = w3*(v3*v16 - v5*v14) + w4*(v7*v34 + v9*v36)
-            V::store(v86, out0.at(5usize, c));
-            let mut v93 = V::mul(v3, v18);
-            v93 = V::neg_mul_add(v7, v14, v93);
-            let mut v96 = V::mul(w3, v93);
-            let mut v98 = V::mul(v9, v38);
-            v98 = V::neg_mul_add(v5, v34, v98);
-            v96 = V::mul_add(w4, v98, v96);
-            // out0[6] = w3*(v3*v18 - v7*v14) + w4*(v9*v38 - v5*v34)
-            V::store(v96, out0.at(6usize, c));
-            let mut v102 = V::mul(v3, v20);
-            v102 = V::neg_mul_add(v9, v14, v102);
-            let mut v105 = V::mul(w3, v102);
-            let mut v106 = V::mul(v5, v36);
-            v106 = V::mul_add(v7, v38, v106);
-            v105 = V::neg_mul_add(w4, v106, v105);
-            // out0[7] = w3*(v3*v20 - v9*v14) - w4*(v5*v36 + v7*v38)
-            V::store(v105, out0.at(7usize, c));
-            let mut v111 = V::mul(v5, v18);
-            v111 = V::neg_mul_add(v7, v16, v111);
-            let mut v114 = V::mul(w3, v111);
-            v114 = V::mul_add(w4, V::mul(v9, v40), v114);
-            // out0[8] = w3*(v5*v18 - v7*v16) + w4*v9*v40
-            V::store(v114, out0.at(8usize, c));
-            let mut v118 = V::mul(v5, v20);
-            v118 = V::neg_mul_add(v9, v16, v118);
-            let mut v121 = V::mul(w3, v118);
-            v121 = V::neg_mul_add(w4, V::mul(v7, v40), v121);
-            // out0[9] = w3*(v5*v20 - v9*v16) - w4*v7*v40
-            V::store(v121, out0.at(9usize, c));
-            let mut v125 = V::mul(v7, v20);
-            v125 = V::neg_mul_add(v9, v18, v125);
-            let mut v128 = V::mul(w3, v125);
-            v128 = V::mul_add(w4, V::mul(v5, v40), v128);
-            // out0[10] = w3*(v7*v20 - v9*v18) + w4*v5*v40
-            V::store(v128, out0.at(10usize, c));
-            let mut v132 = V::mul(v3, v28);
-            v132 = V::neg_mul_add(v5, v24, v132);
-            v132 = V::mul_add(v7, v22, v132);
+            let v79 = V::mul(x_e1, w4);
+            let y_e012 = V::load(y.at(11usize, c));
+            v57 = V::neg_mul_add(y_e012, v79, v57);
+            let y_e013 = V::load(y.at(12usize, c));
+            v58 = V::neg_mul_add(y_e013, v79, v58);
+            let y_e123 = V::load(y.at(14usize, c));
+            v70 = V::mul_add(y_e123, v79, v70);
+            // out0[10] = y_e3*v65 - y_e2*v71 + y_e123*v79
+            V::store(v70, out0.at(10usize, c));
+            let v89 = V::mul(x_e2, w4);
+            v56 = V::mul_add(y_e012, v89, v56);
+            let y_e023 = V::load(y.at(13usize, c));
+            v58 = V::neg_mul_add(y_e023, v89, v58);
+            // out0[7] = y_e3*v55 - y_e0*v71 - y_e013*v79 - y_e023*v89
+            V::store(v58, out0.at(7usize, c));
+            v64 = V::neg_mul_add(y_e123, v89, v64);
+            // out0[9] = y_e3*v59 - y_e1*v71 - y_e123*v89
+            V::store(v64, out0.at(9usize, c));
+            let v97 = V::mul(x_e3, w4);
+            v56 = V::mul_add(y_e013, v97, v56);
+            // out0[5] = y_e1*v55 - y_e0*v59 + y_e012*v89 + y_e013*v97
+            V::store(v56, out0.at(5usize, c));
+            v57 = V::mul_add(y_e023, v97, v57);
+            // out0[6] = y_e2*v55 - y_e0*v65 - y_e012*v79 + y_e023*v97
+            V::store(v57, out0.at(6usize, c));
+            v63 = V::mul_add(y_e123, v97, v63);
+            // out0[8] = y_e2*v59 - y_e1*v65 + y_e123*v97
+            V::store(v63, out0.at(8usize, c));
             let w5 = V::load(param0.at(5usize, c));
-            let mut v138 = V::mul(w5, v132);
+            let v105 = V::mul(x_e0, w5);
+            let mut v106 = V::mul(y_e12, v105);
+            let mut v107 = V::mul(y_e13, v105);
+            let mut v108 = V::mul(y_e23, v105);
+            let v109 = V::mul(x_e1, w5);
+            v106 = V::neg_mul_add(y_e02, v109, v106);
+            v107 = V::neg_mul_add(y_e03, v109, v107);
+            let mut v114 = V::mul(y_e23, v109);
+            let v115 = V::mul(x_e2, w5);
+            v106 = V::mul_add(y_e01, v115, v106);
+            v108 = V::neg_mul_add(y_e03, v115, v108);
+            v114 = V::neg_mul_add(y_e13, v115, v114);
+            let v122 = V::mul(x_e3, w5);
+            v107 = V::mul_add(y_e01, v122, v107);
+            v108 = V::mul_add(y_e02, v122, v108);
+            v114 = V::mul_add(y_e12, v122, v114);
+            // out0[14] = y_e23*v109 - y_e13*v115 + y_e12*v122
+            V::store(v114, out0.at(14usize, c));
             let w6 = V::load(param0.at(6usize, c));
-            v138 = V::neg_mul_add(w6, V::mul(v9, v42), v138);
-            // out0[11] = w5*(v7*v22 + v3*v28 - v5*v24) - w6*v9*v42
-            V::store(v138, out0.at(11usize, c));
-            let mut v143 = V::mul(v3, v30);
-            v143 = V::neg_mul_add(v5, v26, v143);
-            v143 = V::mul_add(v9, v22, v143);
-            let mut v148 = V::mul(w5, v143);
-            v148 = V::mul_add(w6, V::mul(v7, v42), v148);
-            // out0[12] = w5*(v9*v22 + v3*v30 - v5*v26) + w6*v7*v42
-            V::store(v148, out0.at(12usize, c));
-            let mut v152 = V::mul(v3, v32);
-            v152 = V::neg_mul_add(v7, v26, v152);
-            v152 = V::mul_add(v9, v24, v152);
-            let mut v157 = V::mul(w5, v152);
-            v157 = V::neg_mul_add(w6, V::mul(v5, v42), v157);
-            // out0[13] = w5*(v9*v24 + v3*v32 - v7*v26) - w6*v5*v42
-            V::store(v157, out0.at(13usize, c));
-            let mut v161 = V::mul(v5, v32);
-            v161 = V::neg_mul_add(v7, v30, v161);
-            v161 = V::mul_add(v9, v28, v161);
-            // out0[14] = w5*(v9*v28 + v5*v32 - v7*v30)
-            V::store(V::mul(w5, v161), out0.at(14usize, c));
-            let mut v167 = V::mul(v3, v40);
-            v167 = V::neg_mul_add(v5, v38, v167);
-            v167 = V::mul_add(v7, v36, v167);
-            v167 = V::neg_mul_add(v9, v34, v167);
-            // out0[15] = w7*(v7*v36 + v3*v40 - v5*v38 - v9*v34)
-            V::store(V::mul(V::load(param0.at(7usize, c)), v167), out0.at(15usize, c));
+            let y_e0123 = V::load(y.at(15usize, c));
+            v108 = V::neg_mul_add(y_e0123, V::mul(x_e1, w6), v108);
+            // out0[13] = y_e23*v105 - y_e03*v115 + y_e02*v122 - y_e0123*x_e1*w6
+            V::store(v108, out0.at(13usize, c));
+            v107 = V::mul_add(y_e0123, V::mul(x_e2, w6), v107);
+            // out0[12] = y_e13*v105 - y_e03*v109 + y_e01*v122 + y_e0123*x_e2*w6
+            V::store(v107, out0.at(12usize, c));
+            v106 = V::neg_mul_add(y_e0123, V::mul(x_e3, w6), v106);
+            // out0[11] = y_e12*v105 - y_e02*v109 + y_e01*v115 - y_e0123*x_e3*w6
+            V::store(v106, out0.at(11usize, c));
+            let w7 = V::load(param0.at(7usize, c));
+            let mut v142 = V::mul(y_e123, V::mul(x_e0, w7));
+            v142 = V::neg_mul_add(y_e023, V::mul(x_e1, w7), v142);
+            v142 = V::mul_add(y_e013, V::mul(x_e2, w7), v142);
+            v142 = V::neg_mul_add(y_e012, V::mul(x_e3, w7), v142);
+            // out0[15] = y_e123*x_e0*w7 - y_e023*x_e1*w7 + y_e013*x_e2*w7 - y_e012*x_e3*w7
+            V::store(v142, out0.at(15usize, c));
         }
     }
 }
-pub(super) static SGP_2: Stage = stage!(sgp_2);
-/// From `x`, `y`, `grad_o`, `w` to `grad_x`, `grad_y`, `grad_w`: adjoint of o = weighted_product(w, gate(x), gate(y)).
+pub(super) static SGP_7: Stage = stage!(sgp_7);
+/// From `y` to cut 1: o = weighted_product(w, gate(x), gate(y)).
+///
+/// From `sgp` of Cl(3,0,1).
+#[inline(always)]
+unsafe fn sgp_8<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
+    // SAFETY: the caller keeps the contract of `StageArgs`; the tier runs on this CPU.
+    unsafe {
+        let y = args.inputs[0];
+        let out0 = args.outputs[0];
+        let c0e0 = V::from_f64(0f64);
+        let v1 = gate::<V>(args.gate, c0e0);
+        for group in 0..args.groups {
+            let c = group * V::LANES;
+            y.prefetch::<16usize>(c);
+            // out0[0] = v1*gate(y_1)
+            V::store(
+                V::mul(v1, gate::<V>(args.gate, V::load(y.at(0usize, c)))),
+                out0.at(0usize, c),
+            );
+        }
+    }
+}
+pub(super) static SGP_8: Stage = stage!(sgp_8);
+/// From `x`, cut 3, cut 2, `y`, `w` to `grad_y`: adjoint of o = weighted_product(w, gate(x), gate(y)).
 ///
 /// From `sgp_grad` of Cl(3,0,1).
 #[inline(always)]
-unsafe fn sgp_3<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
+unsafe fn sgp_9<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
     // SAFETY: the caller keeps the contract of `StageArgs`; the tier runs on this CPU.
     unsafe {
         let x = args.inputs[0];
-        let y = args.inputs[1];
-        let grad_o = args.inputs[2];
+        let t3 = args.inputs[1];
+        let t2 = args.inputs[2];
+        let y = args.inputs[3];
         let out0 = args.outputs[0];
-        let out1 = args.outputs[1];
         let param0 = args.params[0];
-        let grad0 = args.param_grads[0];
         let c0e0 = V::from_f64(0f64);
         let v1 = gate::<V>(args.gate, c0e0);
         for group in 0..args.groups {
             let c = group * V::LANES;
             x.prefetch::<4usize>(c);
+            t3.prefetch::<16usize>(c);
+            t2.prefetch::<1usize>(c);
             y.prefetch::<16usize>(c);
-            grad_o.prefetch::<16usize>(c);
-            let v3 = V::mul(V::load(x.at(0usize, c)), v1);
-            let v5 = V::mul(V::load(x.at(1usize, c)), v1);
-            let v7 = V::mul(V::load(x.at(2usize, c)), v1);
-            let v9 = V::mul(V::load(x.at(3usize, c)), v1);
-            let y_1 = V::load(y.at(0usize, c));
-            let (v11, v482) = gate_and_slope::<V>(args.gate, y_1);
-            let v12 = V::mul(y_1, v11);
-            let y_e0 = V::load(y.at(1usize, c));
-            let v14 = V::mul(y_e0, v11);
-            let y_e1 = V::load(y.at(2usize, c));
-            let v16 = V::mul(y_e1, v11);
-            let y_e2 = V::load(y.at(3usize, c));
-            let v18 = V::mul(y_e2, v11);
-            let y_e3 = V::load(y.at(4usize, c));
-            let v20 = V::mul(y_e3, v11);
-            let y_e01 = V::load(y.at(5usize, c));
-            let v22 = V::mul(y_e01, v11);
-            let y_e02 = V::load(y.at(6usize, c));
-            let v24 = V::mul(y_e02, v11);
-            let y_e03 = V::load(y.at(7usize, c));
-            let v26 = V::mul(y_e03, v11);
-            let y_e12 = V::load(y.at(8usize, c));
-            let v28 = V::mul(y_e12, v11);
-            let y_e13 = V::load(y.at(9usize, c));
-            let v30 = V::mul(y_e13, v11);
-            let y_e23 = V::load(y.at(10usize, c));
-            let v32 = V::mul(y_e23, v11);
-            let y_e012 = V::load(y.at(11usize, c));
-            let v34 = V::mul(y_e012, v11);
-            let y_e013 = V::load(y.at(12usize, c));
-            let v36 = V::mul(y_e013, v11);
-            let y_e023 = V::load(y.at(13usize, c));
-            let v38 = V::mul(y_e023, v11);
-            let y_e123 = V::load(y.at(14usize, c));
-            let v40 = V::mul(y_e123, v11);
-            let y_e0123 = V::load(y.at(15usize, c));
-            let v42 = V::mul(y_e0123, v11);
-            let mut v43 = V::mul(v5, v16);
-            v43 = V::mul_add(v7, v18, v43);
-            v43 = V::mul_add(v9, v20, v43);
-            let mut v49 = V::mul(v5, v22);
-            v49 = V::mul_add(v7, v24, v49);
-            v49 = V::mul_add(v9, v26, v49);
-            let mut v55 = V::mul(v7, v28);
-            v55 = V::mul_add(v9, v30, v55);
-            let mut v59 = V::mul(v5, v28);
-            v59 = V::neg_mul_add(v9, v32, v59);
-            let mut v63 = V::mul(v5, v30);
-            v63 = V::mul_add(v7, v32, v63);
-            let mut v66 = V::mul(v3, v16);
-            v66 = V::neg_mul_add(v5, v14, v66);
-            let mut v69 = V::mul(v7, v34);
-            v69 = V::mul_add(v9, v36, v69);
-            let mut v72 = V::mul(v3, v18);
-            v72 = V::neg_mul_add(v7, v14, v72);
-            let mut v76 = V::mul(v9, v38);
-            v76 = V::neg_mul_add(v5, v34, v76);
-            let mut v78 = V::mul(v3, v20);
-            v78 = V::neg_mul_add(v9, v14, v78);
-            let mut v81 = V::mul(v5, v36);
-            v81 = V::mul_add(v7, v38, v81);
-            let mut v84 = V::mul(v5, v18);
-            v84 = V::neg_mul_add(v7, v16, v84);
-            let mut v88 = V::mul(v5, v20);
-            v88 = V::neg_mul_add(v9, v16, v88);
-            let mut v92 = V::mul(v7, v20);
-            v92 = V::neg_mul_add(v9, v18, v92);
-            let mut v96 = V::mul(v3, v28);
-            v96 = V::neg_mul_add(v5, v24, v96);
-            v96 = V::mul_add(v7, v22, v96);
-            let mut v102 = V::mul(v3, v30);
-            v102 = V::neg_mul_add(v5, v26, v102);
-            v102 = V::mul_add(v9, v22, v102);
-            let mut v108 = V::mul(v3, v32);
-            v108 = V::neg_mul_add(v7, v26, v108);
-            v108 = V::mul_add(v9, v24, v108);
-            let mut v114 = V::mul(v5, v32);
-            v114 = V::neg_mul_add(v7, v30, v114);
-            v114 = V::mul_add(v9, v28, v114);
-            let mut v119 = V::mul(v3, v40);
-            v119 = V::neg_mul_add(v5, v38, v119);
-            v119 = V::mul_add(v7, v36, v119);
-            v119 = V::neg_mul_add(v9, v34, v119);
-            let grad_o_e0123 = V::load(grad_o.at(15usize, c));
-            // grad0[7] += (v7*v36 + v3*v40 - v5*v38 - v9*v34)*grad_o_e0123
-            V::store(
-                V::add(V::load(grad0.at(7usize, c)), V::mul(v119, grad_o_e0123)),
-                grad0.at(7usize, c),
-            );
-            let v129 = V::mul(V::load(param0.at(7usize, c)), grad_o_e0123);
-            let mut v131 = V::mul(v9, v129);
-            let mut v132 = V::mul(v36, v129);
-            let mut v133 = V::mul(v7, v129);
-            let mut v135 = V::mul(v5, v129);
-            let mut v136 = V::mul(v40, v129);
-            let mut v137 = V::mul(v3, v129);
-            let grad_o_e123 = V::load(grad_o.at(14usize, c));
-            let mut v139 = V::mul(v114, grad_o_e123);
-            let w5 = V::load(param0.at(5usize, c));
-            let v141 = V::mul(w5, grad_o_e123);
-            let mut v142 = V::mul(v28, v141);
-            let mut v143 = V::mul(v9, v141);
-            v142 = V::neg_mul_add(v34, v129, v142);
-            v132 = V::neg_mul_add(v30, v141, v132);
-            let mut v148 = V::mul(v32, v141);
-            let mut v149 = V::mul(v5, v141);
-            v148 = V::neg_mul_add(v38, v129, v148);
-            let grad_o_e023 = V::load(grad_o.at(13usize, c));
-            let w6 = V::load(param0.at(6usize, c));
-            let v154 = V::mul(w6, grad_o_e023);
-            v148 = V::neg_mul_add(v42, v154, v148);
-            let v159 = V::mul(w5, grad_o_e023);
-            v139 = V::mul_add(v108, grad_o_e023, v139);
-            let mut v162 = V::mul(v9, v159);
-            v142 = V::mul_add(v24, v159, v142);
-            let mut v165 = V::mul(v7, v159);
-            v132 = V::neg_mul_add(v26, v159, v132);
-            v136 = V::mul_add(v32, v159, v136);
-            v149 = V::mul_add(v3, v159, v149);
-            let grad_o_e013 = V::load(grad_o.at(12usize, c));
-            let mut v172 = V::mul(V::mul(v7, v42), grad_o_e013);
-            let v173 = V::mul(w6, grad_o_e013);
-            v172 = V::neg_mul_add(V::mul(v5, v42), grad_o_e023, v172);
-            let mut v176 = V::mul(v7, v173);
-            v132 = V::mul_add(v42, v173, v132);
-            v176 = V::neg_mul_add(v5, v154, v176);
-            let v180 = V::mul(w5, grad_o_e013);
-            v139 = V::mul_add(v102, grad_o_e013, v139);
-            let mut v183 = V::mul(v9, v180);
-            v142 = V::mul_add(v22, v180, v142);
-            v148 = V::neg_mul_add(v26, v180, v148);
-            v165 = V::mul_add(v5, v180, v165);
-            let mut v190 = V::mul(v3, v180);
-            v136 = V::mul_add(v30, v180, v136);
-            v190 = V::neg_mul_add(v7, v141, v190);
-            let grad_o_e012 = V::load(grad_o.at(11usize, c));
-            let v195 = V::mul(w6, grad_o_e012);
-            v172 = V::neg_mul_add(V::mul(v9, v42), grad_o_e012, v172);
-            // grad0[6] += v7*v42*grad_o_e013 - v5*v42*grad_o_e023 - v9*v42*grad_o_e012
-            V::store(V::add(V::load(grad0.at(6usize, c)), v172), grad0.at(6usize, c));
-            v142 = V::neg_mul_add(v42, v195, v142);
-            v176 = V::neg_mul_add(v9, v195, v176);
-            let v202 = V::mul(w5, grad_o_e012);
-            v139 = V::mul_add(v96, grad_o_e012, v139);
-            // grad0[5] += (v9*v28 + v5*v32 - v7*v30)*grad_o_e123 + (v9*v24 + v3*v32 - v7*v26)*grad_o_e023 + (v9*v22 + v3*v30 - v5*v26)*grad_o_e013 + (v7*v22 + v3*v28 - v5*v24)*grad_o_e012
-            V::store(V::add(V::load(grad0.at(5usize, c)), v139), grad0.at(5usize, c));
-            v132 = V::mul_add(v22, v202, v132);
-            v183 = V::mul_add(v7, v202, v183);
-            v148 = V::neg_mul_add(v24, v202, v148);
-            v162 = V::neg_mul_add(v5, v202, v162);
-            v136 = V::mul_add(v28, v202, v136);
-            v143 = V::mul_add(v3, v202, v143);
-            let grad_o_e23 = V::load(grad_o.at(10usize, c));
-            let mut v217 = V::mul(V::mul(v5, v40), grad_o_e23);
-            let w4 = V::load(param0.at(4usize, c));
-            let v219 = V::mul(w4, grad_o_e23);
-            v148 = V::mul_add(v40, v219, v148);
-            v137 = V::mul_add(v5, v219, v137);
-            let mut v224 = V::mul(v92, grad_o_e23);
-            let w3 = V::load(param0.at(3usize, c));
-            let v226 = V::mul(w3, grad_o_e23);
-            v142 = V::neg_mul_add(v18, v226, v142);
-            let mut v231 = V::mul(v7, v226);
-            v132 = V::mul_add(v20, v226, v132);
-            let grad_o_e13 = V::load(grad_o.at(9usize, c));
-            let v235 = V::mul(w4, grad_o_e13);
-            v217 = V::neg_mul_add(V::mul(v7, v40), grad_o_e13, v217);
-            v132 = V::neg_mul_add(v40, v235, v132);
-            v137 = V::neg_mul_add(v7, v235, v137);
-            let v242 = V::mul(w3, grad_o_e13);
-            v224 = V::mul_add(v88, grad_o_e13, v224);
-            let mut v245 = V::mul(v9, v242);
-            v142 = V::neg_mul_add(v16, v242, v142);
-            v148 = V::mul_add(v20, v242, v148);
-            v231 = V::mul_add(v5, v242, v231);
-            let grad_o_e12 = V::load(grad_o.at(8usize, c));
-            let v253 = V::mul(w4, grad_o_e12);
-            v217 = V::mul_add(V::mul(v9, v40), grad_o_e12, v217);
-            v142 = V::mul_add(v40, v253, v142);
-            v137 = V::mul_add(v9, v253, v137);
-            let v260 = V::mul(w3, grad_o_e12);
-            v224 = V::mul_add(v84, grad_o_e12, v224);
-            v132 = V::neg_mul_add(v16, v260, v132);
-            v245 = V::mul_add(v7, v260, v245);
-            let mut v267 = V::mul(v5, v260);
-            v148 = V::mul_add(v18, v260, v148);
-            v267 = V::neg_mul_add(v9, v226, v267);
-            let grad_o_e03 = V::load(grad_o.at(7usize, c));
-            let v272 = V::mul(w4, grad_o_e03);
-            v217 = V::neg_mul_add(v81, grad_o_e03, v217);
-            v132 = V::neg_mul_add(v38, v272, v132);
-            v135 = V::mul_add(v7, v272, v135);
-            v148 = V::neg_mul_add(v36, v272, v148);
-            v133 = V::neg_mul_add(v5, v272, v133);
-            let v283 = V::mul(w3, grad_o_e03);
-            v224 = V::mul_add(v78, grad_o_e03, v224);
-            let mut v286 = V::mul(v9, v283);
-            v142 = V::neg_mul_add(v14, v283, v142);
-            v136 = V::mul_add(v20, v283, v136);
-            v231 = V::mul_add(v3, v283, v231);
-            let grad_o_e02 = V::load(grad_o.at(6usize, c));
-            let v294 = V::mul(w4, grad_o_e02);
-            v217 = V::mul_add(v76, grad_o_e02, v217);
-            v142 = V::mul_add(v38, v294, v142);
-            let v299 = V::mul_sub(v9, v294, v135);
-            v148 = V::neg_mul_add(v34, v294, v148);
-            v131 = V::mul_add(v5, v294, v131);
-            let v305 = V::mul(w3, grad_o_e02);
-            v224 = V::mul_add(v72, grad_o_e02, v224);
-            v132 = V::neg_mul_add(v14, v305, v132);
-            v286 = V::mul_add(v7, v305, v286);
-            v136 = V::mul_add(v18, v305, v136);
-            v267 = V::mul_add(v3, v305, v267);
-            let grad_o_e01 = V::load(grad_o.at(5usize, c));
-            let v317 = V::mul(w4, grad_o_e01);
-            v217 = V::mul_add(v69, grad_o_e01, v217);
-            // grad0[4] += v5*v40*grad_o_e23 - v7*v40*grad_o_e13 + v9*v40*grad_o_e12 - (v5*v36 + v7*v38)*grad_o_e03 + (v9*v38 - v5*v34)*grad_o_e02 + (v7*v34 + v9*v36)*grad_o_e01
-            V::store(V::add(V::load(grad0.at(4usize, c)), v217), grad0.at(4usize, c));
-            v142 = V::mul_add(v36, v317, v142);
-            v133 = V::mul_add(v9, v317, v133);
-            v132 = V::mul_add(v34, v317, v132);
-            let v326 = V::mul_sub(v7, v317, v131);
-            let v328 = V::mul(w3, grad_o_e01);
-            v224 = V::mul_add(v66, grad_o_e01, v224);
-            // grad0[3] += (v7*v20 - v9*v18)*grad_o_e23 + (v5*v20 - v9*v16)*grad_o_e13 + (v5*v18 - v7*v16)*grad_o_e12 + (v3*v20 - v9*v14)*grad_o_e03 + (v3*v18 - v7*v14)*grad_o_e02 + (v3*v16 - v5*v14)*grad_o_e01
-            V::store(V::add(V::load(grad0.at(3usize, c)), v224), grad0.at(3usize, c));
-            v148 = V::neg_mul_add(v14, v328, v148);
-            v286 = V::mul_add(v5, v328, v286);
-            v136 = V::mul_add(v16, v328, v136);
-            let mut v337 = V::mul_sub(v3, v328, v245);
-            let grad_o_e3 = V::load(grad_o.at(4usize, c));
-            let mut v339 = V::mul(v63, grad_o_e3);
-            let w2 = V::load(param0.at(2usize, c));
-            let v341 = V::mul(w2, grad_o_e3);
-            v132 = V::mul_add(v32, v341, v132);
-            v149 = V::mul_add(v7, v341, v149);
-            v148 = V::mul_add(v30, v341, v148);
-            v190 = V::mul_add(v5, v341, v190);
-            let mut v350 = V::mul(V::mul(v9, v12), grad_o_e3);
+            let x_e1 = V::load(x.at(1usize, c));
+            let w0 = V::load(param0.at(0usize, c));
+            let x_e2 = V::load(x.at(2usize, c));
+            let x_e3 = V::load(x.at(3usize, c));
+            let x_e0 = V::load(x.at(0usize, c));
             let w1 = V::load(param0.at(1usize, c));
-            let v352 = V::mul(w1, grad_o_e3);
-            let mut v354 = V::mul(v9, v352);
-            v142 = V::mul_add(v12, v352, v142);
-            let grad_o_e2 = V::load(grad_o.at(3usize, c));
-            let v358 = V::mul(w2, grad_o_e2);
-            v339 = V::mul_add(v59, grad_o_e2, v339);
-            v142 = V::neg_mul_add(v32, v358, v142);
-            v149 = V::neg_mul_add(v9, v358, v149);
-            v148 = V::mul_add(v28, v358, v148);
-            v143 = V::mul_add(v5, v358, v143);
-            let v369 = V::mul(w1, grad_o_e2);
-            v350 = V::mul_add(V::mul(v7, v12), grad_o_e2, v350);
-            v132 = V::mul_add(v12, v369, v132);
-            v354 = V::mul_add(v7, v369, v354);
-            let grad_o_e1 = V::load(grad_o.at(2usize, c));
-            let v377 = V::mul(w2, grad_o_e1);
-            v339 = V::neg_mul_add(v55, grad_o_e1, v339);
-            v142 = V::neg_mul_add(v30, v377, v142);
-            v190 = V::neg_mul_add(v9, v377, v190);
-            v132 = V::neg_mul_add(v28, v377, v132);
-            v143 = V::neg_mul_add(v7, v377, v143);
-            let v388 = V::mul(w1, grad_o_e1);
-            v350 = V::mul_add(V::mul(v5, v12), grad_o_e1, v350);
-            v148 = V::mul_add(v12, v388, v148);
-            v354 = V::mul_add(v5, v388, v354);
-            let grad_o_e0 = V::load(grad_o.at(1usize, c));
-            let v396 = V::mul(w2, grad_o_e0);
-            v339 = V::neg_mul_add(v49, grad_o_e0, v339);
-            // grad0[2] += (v5*v30 + v7*v32)*grad_o_e3 + (v5*v28 - v9*v32)*grad_o_e2 - (v7*v28 + v9*v30)*grad_o_e1 - (v9*v26 + v5*v22 + v7*v24)*grad_o_e0
-            V::store(V::add(V::load(grad0.at(2usize, c)), v339), grad0.at(2usize, c));
-            v142 = V::neg_mul_add(v26, v396, v142);
-            v165 = V::mul_add(v9, v396, v165);
-            v132 = V::neg_mul_add(v24, v396, v132);
-            v162 = V::neg_mul_add(v7, v396, v162);
-            v148 = V::neg_mul_add(v22, v396, v148);
-            v183 = V::neg_mul_add(v5, v396, v183);
-            let v411 = V::mul(w1, grad_o_e0);
-            v350 = V::mul_add(V::mul(v3, v12), grad_o_e0, v350);
-            // grad0[1] += v9*v12*grad_o_e3 + v7*v12*grad_o_e2 + v5*v12*grad_o_e1 + v3*v12*grad_o_e0
-            V::store(V::add(V::load(grad0.at(1usize, c)), v350), grad0.at(1usize, c));
-            v136 = V::mul_add(v12, v411, v136);
-            v354 = V::mul_add(v3, v411, v354);
-            let grad_o_1 = V::load(grad_o.at(0usize, c));
-            // grad0[0] += (v9*v20 + v5*v16 + v7*v18)*grad_o_1
-            V::store(
-                V::add(V::load(grad0.at(0usize, c)), V::mul(v43, grad_o_1)),
-                grad0.at(0usize, c),
+            let w2 = V::load(param0.at(2usize, c));
+            let v16 = V::mul(x_e1, w2);
+            let v17 = V::mul(x_e2, w2);
+            let v18 = V::mul(x_e3, w2);
+            let w3 = V::load(param0.at(3usize, c));
+            let v20 = V::mul(x_e0, w3);
+            let v21 = V::mul(x_e1, w3);
+            let v22 = V::mul(x_e2, w3);
+            let v23 = V::mul(x_e3, w3);
+            let w4 = V::load(param0.at(4usize, c));
+            let v25 = V::mul(x_e1, w4);
+            let v26 = V::mul(x_e2, w4);
+            let v27 = V::mul(x_e3, w4);
+            let w5 = V::load(param0.at(5usize, c));
+            let v29 = V::mul(x_e0, w5);
+            let v30 = V::mul(x_e1, w5);
+            let v31 = V::mul(x_e2, w5);
+            let v32 = V::mul(x_e3, w5);
+            let w6 = V::load(param0.at(6usize, c));
+            let w7 = V::load(param0.at(7usize, c));
+            let t3_15 = V::load(t3.at(15usize, c));
+            let mut v44 = V::mul(V::mul(x_e2, w7), t3_15);
+            let mut v46 = V::mul(V::mul(x_e0, w7), t3_15);
+            let t3_11 = V::load(t3.at(11usize, c));
+            let t3_12 = V::load(t3.at(12usize, c));
+            let mut v50 = V::mul(V::mul(x_e2, w6), t3_12);
+            v50 = V::neg_mul_add(V::mul(x_e3, w6), t3_11, v50);
+            let t3_13 = V::load(t3.at(13usize, c));
+            v50 = V::neg_mul_add(V::mul(x_e1, w6), t3_13, v50);
+            // out0[15] = x_e2*w6*t3_12 - x_e3*w6*t3_11 - x_e1*w6*t3_13
+            V::store(v50, out0.at(15usize, c));
+            let t3_14 = V::load(t3.at(14usize, c));
+            let mut v56 = V::mul(v32, t3_14);
+            let mut v57 = V::mul(v32, t3_13);
+            let mut v58 = V::mul(v32, t3_12);
+            let mut v60 = V::mul(v31, t3_13);
+            v58 = V::mul_add(v31, t3_11, v58);
+            let mut v63 = V::mul(v30, t3_14);
+            v60 = V::mul_add(v30, t3_12, v60);
+            v57 = V::neg_mul_add(v30, t3_11, v57);
+            v63 = V::mul_add(v29, t3_13, v63);
+            let mut v70 = V::mul(v29, t3_12);
+            v70 = V::neg_mul_add(v31, t3_14, v70);
+            v56 = V::mul_add(v29, t3_11, v56);
+            let t3_8 = V::load(t3.at(8usize, c));
+            v46 = V::mul_add(v27, t3_8, v46);
+            let t3_6 = V::load(t3.at(6usize, c));
+            let mut v78 = V::mul(v27, t3_6);
+            v78 = V::neg_mul_add(V::mul(x_e1, w7), t3_15, v78);
+            let t3_5 = V::load(t3.at(5usize, c));
+            v44 = V::mul_add(v27, t3_5, v44);
+            let t3_9 = V::load(t3.at(9usize, c));
+            v46 = V::neg_mul_add(v26, t3_9, v46);
+            let t3_7 = V::load(t3.at(7usize, c));
+            v78 = V::neg_mul_add(v26, t3_7, v78);
+            // out0[13] = v27*t3_6 - x_e1*w7*t3_15 - v26*t3_7
+            V::store(v78, out0.at(13usize, c));
+            let mut v89 = V::mul(v26, t3_5);
+            v89 = V::neg_mul_add(V::mul(x_e3, w7), t3_15, v89);
+            let t3_10 = V::load(t3.at(10usize, c));
+            v46 = V::mul_add(v25, t3_10, v46);
+            // out0[14] = x_e0*w7*t3_15 + v27*t3_8 - v26*t3_9 + v25*t3_10
+            V::store(v46, out0.at(14usize, c));
+            v44 = V::neg_mul_add(v25, t3_7, v44);
+            // out0[12] = x_e2*w7*t3_15 + v27*t3_5 - v25*t3_7
+            V::store(v44, out0.at(12usize, c));
+            v89 = V::neg_mul_add(v25, t3_6, v89);
+            // out0[11] = v26*t3_5 - x_e3*w7*t3_15 - v25*t3_6
+            V::store(v89, out0.at(11usize, c));
+            let mut v99 = V::mul(v23, t3_9);
+            let mut v100 = V::mul(v23, t3_7);
+            let mut v101 = V::mul(v22, t3_10);
+            v99 = V::mul_add(v22, t3_8, v99);
+            v100 = V::mul_add(v22, t3_6, v100);
+            v101 = V::mul_add(v21, t3_9, v101);
+            let mut v108 = V::mul(v21, t3_8);
+            v108 = V::neg_mul_add(v23, t3_10, v108);
+            v100 = V::mul_add(v21, t3_5, v100);
+            // out0[1] = -(v23*t3_7 + v22*t3_6 + v21*t3_5)
+            V::store(V::neg(v100), out0.at(1usize, c));
+            v101 = V::mul_add(v20, t3_7, v101);
+            v108 = V::mul_add(v20, t3_6, v108);
+            let mut v118 = V::mul_sub(v20, t3_5, v99);
+            let t3_3 = V::load(t3.at(3usize, c));
+            v63 = V::neg_mul_add(v18, t3_3, v63);
+            let t3_2 = V::load(t3.at(2usize, c));
+            v70 = V::neg_mul_add(v18, t3_2, v70);
+            let t3_1 = V::load(t3.at(1usize, c));
+            v60 = V::mul_add(v18, t3_1, v60);
+            // out0[7] = -(v31*t3_13 + v30*t3_12 + v18*t3_1)
+            V::store(V::neg(v60), out0.at(7usize, c));
+            let t3_4 = V::load(t3.at(4usize, c));
+            v63 = V::mul_add(v17, t3_4, v63);
+            // out0[10] = v30*t3_14 + v29*t3_13 - v18*t3_3 + v17*t3_4
+            V::store(v63, out0.at(10usize, c));
+            v56 = V::neg_mul_add(v17, t3_2, v56);
+            v57 = V::neg_mul_add(v17, t3_1, v57);
+            // out0[6] = v32*t3_13 - v30*t3_11 - v17*t3_1
+            V::store(v57, out0.at(6usize, c));
+            v70 = V::mul_add(v16, t3_4, v70);
+            // out0[9] = v29*t3_12 - v31*t3_14 - v18*t3_2 + v16*t3_4
+            V::store(v70, out0.at(9usize, c));
+            v56 = V::mul_add(v16, t3_3, v56);
+            // out0[8] = v32*t3_14 + v29*t3_11 - v17*t3_2 + v16*t3_3
+            V::store(v56, out0.at(8usize, c));
+            v58 = V::neg_mul_add(v16, t3_1, v58);
+            // out0[5] = v32*t3_12 + v31*t3_11 - v16*t3_1
+            V::store(v58, out0.at(5usize, c));
+            let mut v142 = V::mul(V::mul(x_e3, w1), t3_4);
+            v142 = V::mul_add(V::mul(x_e2, w1), t3_3, v142);
+            v142 = V::mul_add(V::mul(x_e1, w1), t3_2, v142);
+            v142 = V::mul_add(V::mul(x_e0, w1), t3_1, v142);
+            let t3_0 = V::load(t3.at(0usize, c));
+            v101 = V::mul_add(V::mul(x_e3, w0), t3_0, v101);
+            // out0[4] = v22*t3_10 + v21*t3_9 + v20*t3_7 + x_e3*w0*t3_0
+            V::store(v101, out0.at(4usize, c));
+            v108 = V::mul_add(V::mul(x_e2, w0), t3_0, v108);
+            // out0[3] = v21*t3_8 - v23*t3_10 + v20*t3_6 + x_e2*w0*t3_0
+            V::store(v108, out0.at(3usize, c));
+            v118 = V::mul_add(V::mul(x_e1, w0), t3_0, v118);
+            // out0[2] = v20*t3_5 - (v23*t3_9 + v22*t3_8) + x_e1*w0*t3_0
+            V::store(v118, out0.at(2usize, c));
+            v142 = V::mul_add(
+                V::mul(v1, V::load(t2.at(0usize, c))),
+                gate_slope::<V>(args.gate, V::load(y.at(0usize, c))),
+                v142,
             );
-            let v420 = V::mul(V::load(param0.at(0usize, c)), grad_o_1);
-            v142 = V::mul_add(v20, v420, v142);
-            v231 = V::mul_add(v9, v420, v231);
-            v132 = V::mul_add(v18, v420, v132);
-            v267 = V::mul_add(v7, v420, v267);
-            v148 = V::mul_add(v16, v420, v148);
-            v337 = V::mul_add(v5, v420, v337);
-            // out1[15] = v11*v200
-            V::store(V::mul(v11, v176), out1.at(15usize, c));
-            let mut v434 = V::mul(y_e0123, v176);
-            // out1[14] = v11*v258
-            V::store(V::mul(v11, v137), out1.at(14usize, c));
-            v434 = V::mul_add(y_e123, v137, v434);
-            // out1[13] = v11*v299
-            V::store(V::mul(v11, v299), out1.at(13usize, c));
-            v434 = V::mul_add(y_e023, v299, v434);
-            // out1[12] = v11*v322
-            V::store(V::mul(v11, v133), out1.at(12usize, c));
-            v434 = V::mul_add(y_e013, v133, v434);
-            // out1[11] = v11*v326
-            V::store(V::mul(v11, v326), out1.at(11usize, c));
-            v434 = V::mul_add(y_e012, v326, v434);
-            // out1[10] = v11*v363
-            V::store(V::mul(v11, v149), out1.at(10usize, c));
-            v434 = V::mul_add(y_e23, v149, v434);
-            // out1[9] = v11*v382
-            V::store(V::mul(v11, v190), out1.at(9usize, c));
-            v434 = V::mul_add(y_e13, v190, v434);
-            // out1[8] = v11*v386
-            V::store(V::mul(v11, v143), out1.at(8usize, c));
-            v434 = V::mul_add(y_e12, v143, v434);
-            // out1[7] = -v11*v401
-            V::store(V::neg(V::mul(v11, v165)), out1.at(7usize, c));
-            v434 = V::neg_mul_add(y_e03, v165, v434);
-            // out1[6] = v11*v405
-            V::store(V::mul(v11, v162), out1.at(6usize, c));
-            v434 = V::mul_add(y_e02, v162, v434);
-            // out1[5] = v11*v409
-            V::store(V::mul(v11, v183), out1.at(5usize, c));
-            v434 = V::mul_add(y_e01, v183, v434);
-            // out1[4] = v11*v424
-            V::store(V::mul(v11, v231), out1.at(4usize, c));
-            v434 = V::mul_add(y_e3, v231, v434);
-            // out1[3] = v11*v428
-            V::store(V::mul(v11, v267), out1.at(3usize, c));
-            v434 = V::mul_add(y_e2, v267, v434);
-            // out1[2] = v11*v432
-            V::store(V::mul(v11, v337), out1.at(2usize, c));
-            v434 = V::mul_add(y_e1, v337, v434);
-            // out1[1] = -v11*v333
-            V::store(V::neg(V::mul(v11, v286)), out1.at(1usize, c));
-            v434 = V::neg_mul_add(y_e0, v286, v434);
-            let mut v479 = V::mul(v11, v354);
-            v434 = V::mul_add(y_1, v354, v434);
-            v479 = V::mul_add(v434, v482, v479);
-            // out1[0] = v11*v416 + (y_e0123*v200 + y_e123*v258 + y_e023*v299 + y_e013*v322 + y_e012*v326 + y_e23*v363 + y_e13*v382 + y_e12*v386 - y_e03*v401 + y_e02*v405 + y_e01*v409 + y_e3*v424 + y_e2*v428 + y_e1*v432 - y_e0*v333 + y_1*v416)*gate'(y_1)
-            V::store(v479, out1.at(0usize, c));
-            // out0[3] = v1*(v28*v141 - v34*v129 + v24*v159 + v22*v180 - v42*v195 - v18*v226 - v16*v242 + v40*v253 - v14*v283 + v38*v294 + v36*v317 + v12*v352 - v32*v358 - v30*v377 - v26*v396 + v20*v420)
-            V::store(V::mul(v1, v142), out0.at(3usize, c));
-            // out0[2] = v1*(v36*v129 - v30*v141 - v26*v159 + v42*v173 + v22*v202 + v20*v226 - v40*v235 - v16*v260 - v38*v272 - v14*v305 + v34*v317 + v32*v341 + v12*v369 - v28*v377 - v24*v396 + v18*v420)
-            V::store(V::mul(v1, v132), out0.at(2usize, c));
-            // out0[1] = v1*(v32*v141 - v38*v129 - v42*v154 - v26*v180 - v24*v202 + v40*v219 + v20*v242 + v18*v260 - v36*v272 - v34*v294 - v14*v328 + v30*v341 + v28*v358 + v12*v388 - v22*v396 + v16*v420)
-            V::store(V::mul(v1, v148), out0.at(1usize, c));
-            // out0[0] = v1*(v40*v129 + v32*v159 + v30*v180 + v28*v202 + v20*v283 + v18*v305 + v16*v328 + v12*v411)
-            V::store(V::mul(v1, v136), out0.at(0usize, c));
+            // out0[0] = x_e3*w1*t3_4 + x_e2*w1*t3_3 + x_e1*w1*t3_2 + x_e0*w1*t3_1 + v1*t2_0*gate'(y_1)
+            V::store(v142, out0.at(0usize, c));
         }
     }
 }
-pub(super) static SGP_3: Stage = stage!(sgp_3);
+pub(super) static SGP_9: Stage = stage!(sgp_9);
+/// From `y`, cut 3, `x`, `w` to `grad_x`, `grad_w`: adjoint of o = weighted_product(w, gate(x), gate(y)).
+///
+/// From `sgp_grad` of Cl(3,0,1).
+#[inline(always)]
+unsafe fn sgp_10<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
+    // SAFETY: the caller keeps the contract of `StageArgs`; the tier runs on this CPU.
+    unsafe {
+        let y = args.inputs[0];
+        let t3 = args.inputs[1];
+        let x = args.inputs[2];
+        let out0 = args.outputs[0];
+        let param0 = args.params[0];
+        let grad0 = args.param_grads[0];
+        for group in 0..args.groups {
+            let c = group * V::LANES;
+            y.prefetch::<16usize>(c);
+            t3.prefetch::<16usize>(c);
+            x.prefetch::<4usize>(c);
+            let y_e012 = V::load(y.at(11usize, c));
+            let t3_15 = V::load(t3.at(15usize, c));
+            let v2 = V::mul(y_e012, t3_15);
+            let w7 = V::load(param0.at(7usize, c));
+            let mut v4 = V::mul(w7, v2);
+            let x_e3 = V::load(x.at(3usize, c));
+            let y_e013 = V::load(y.at(12usize, c));
+            let v8 = V::mul(y_e013, t3_15);
+            let mut v9 = V::mul(w7, v8);
+            let x_e2 = V::load(x.at(2usize, c));
+            let mut v11 = V::mul(x_e2, v8);
+            v11 = V::neg_mul_add(x_e3, v2, v11);
+            let y_e023 = V::load(y.at(13usize, c));
+            let v14 = V::mul(y_e023, t3_15);
+            let mut v15 = V::mul(w7, v14);
+            let x_e1 = V::load(x.at(1usize, c));
+            v11 = V::neg_mul_add(x_e1, v14, v11);
+            let y_e123 = V::load(y.at(14usize, c));
+            let v20 = V::mul(y_e123, t3_15);
+            let mut v21 = V::mul(w7, v20);
+            let x_e0 = V::load(x.at(0usize, c));
+            v11 = V::mul_add(x_e0, v20, v11);
+            // grad0[7] += x_e2*v8 - x_e3*v2 - x_e1*v14 + x_e0*v20
+            V::store(V::add(V::load(grad0.at(7usize, c)), v11), grad0.at(7usize, c));
+            let y_e0123 = V::load(y.at(15usize, c));
+            let t3_11 = V::load(t3.at(11usize, c));
+            let v27 = V::mul(y_e0123, t3_11);
+            let w6 = V::load(param0.at(6usize, c));
+            v4 = V::mul_add(w6, v27, v4);
+            let t3_12 = V::load(t3.at(12usize, c));
+            let v33 = V::mul(y_e0123, t3_12);
+            let mut v35 = V::mul(x_e2, v33);
+            v9 = V::mul_add(w6, v33, v9);
+            v35 = V::neg_mul_add(x_e3, v27, v35);
+            let t3_13 = V::load(t3.at(13usize, c));
+            let v39 = V::mul(y_e0123, t3_13);
+            v15 = V::mul_add(w6, v39, v15);
+            v35 = V::neg_mul_add(x_e1, v39, v35);
+            // grad0[6] += x_e2*v33 - x_e3*v27 - x_e1*v39
+            V::store(V::add(V::load(grad0.at(6usize, c)), v35), grad0.at(6usize, c));
+            let y_e12 = V::load(y.at(8usize, c));
+            let t3_14 = V::load(t3.at(14usize, c));
+            let mut v46 = V::mul(y_e12, t3_14);
+            let y_e02 = V::load(y.at(6usize, c));
+            v46 = V::mul_add(y_e02, t3_13, v46);
+            let y_e01 = V::load(y.at(5usize, c));
+            v46 = V::mul_add(y_e01, t3_12, v46);
+            let w5 = V::load(param0.at(5usize, c));
+            let mut v55 = V::mul(x_e3, v46);
+            let mut v56 = V::mul_sub(w5, v46, v4);
+            let y_e13 = V::load(y.at(9usize, c));
+            let mut v58 = V::mul(y_e13, t3_14);
+            let y_e03 = V::load(y.at(7usize, c));
+            v58 = V::mul_add(y_e03, t3_13, v58);
+            let v63 = V::mul_sub(y_e01, t3_11, v58);
+            v9 = V::mul_add(w5, v63, v9);
+            v55 = V::mul_add(x_e2, v63, v55);
+            let y_e23 = V::load(y.at(10usize, c));
+            let mut v69 = V::mul(y_e23, t3_14);
+            v69 = V::neg_mul_add(y_e03, t3_12, v69);
+            v69 = V::neg_mul_add(y_e02, t3_11, v69);
+            let mut v76 = V::mul_sub(w5, v69, v15);
+            v55 = V::mul_add(x_e1, v69, v55);
+            let mut v78 = V::mul(y_e23, t3_13);
+            v78 = V::mul_add(y_e13, t3_12, v78);
+            v78 = V::mul_add(y_e12, t3_11, v78);
+            v21 = V::mul_add(w5, v78, v21);
+            v55 = V::mul_add(x_e0, v78, v55);
+            // grad0[5] += x_e3*v52 + x_e2*v63 + x_e1*v73 + x_e0*v82
+            V::store(V::add(V::load(grad0.at(5usize, c)), v55), grad0.at(5usize, c));
+            let t3_8 = V::load(t3.at(8usize, c));
+            let mut v88 = V::mul(y_e123, t3_8);
+            let t3_6 = V::load(t3.at(6usize, c));
+            v88 = V::mul_add(y_e023, t3_6, v88);
+            let t3_5 = V::load(t3.at(5usize, c));
+            v88 = V::mul_add(y_e013, t3_5, v88);
+            let w4 = V::load(param0.at(4usize, c));
+            let mut v97 = V::mul(x_e3, v88);
+            v56 = V::mul_add(w4, v88, v56);
+            let t3_9 = V::load(t3.at(9usize, c));
+            let mut v100 = V::mul(y_e123, t3_9);
+            let t3_7 = V::load(t3.at(7usize, c));
+            v100 = V::mul_add(y_e023, t3_7, v100);
+            let v105 = V::mul_sub(y_e012, t3_5, v100);
+            v9 = V::mul_add(w4, v105, v9);
+            v97 = V::mul_add(x_e2, v105, v97);
+            let t3_10 = V::load(t3.at(10usize, c));
+            let mut v111 = V::mul(y_e123, t3_10);
+            v111 = V::neg_mul_add(y_e013, t3_7, v111);
+            v111 = V::neg_mul_add(y_e012, t3_6, v111);
+            v76 = V::mul_add(w4, v111, v76);
+            v97 = V::mul_add(x_e1, v111, v97);
+            // grad0[4] += x_e3*v94 + x_e2*v105 + x_e1*v115
+            V::store(V::add(V::load(grad0.at(4usize, c)), v97), grad0.at(4usize, c));
+            let y_e2 = V::load(y.at(3usize, c));
+            let mut v121 = V::mul(y_e2, t3_10);
+            let y_e1 = V::load(y.at(2usize, c));
+            v121 = V::mul_add(y_e1, t3_9, v121);
+            let y_e0 = V::load(y.at(1usize, c));
+            v121 = V::mul_add(y_e0, t3_7, v121);
+            let w3 = V::load(param0.at(3usize, c));
+            v56 = V::neg_mul_add(w3, v121, v56);
+            let y_e3 = V::load(y.at(4usize, c));
+            let mut v133 = V::mul(y_e3, t3_10);
+            v133 = V::neg_mul_add(y_e1, t3_8, v133);
+            v133 = V::neg_mul_add(y_e0, t3_6, v133);
+            let mut v139 = V::mul(x_e2, v133);
+            v9 = V::mul_add(w3, v133, v9);
+            v139 = V::neg_mul_add(x_e3, v121, v139);
+            let mut v142 = V::mul(y_e3, t3_9);
+            v142 = V::mul_add(y_e2, t3_8, v142);
+            v142 = V::neg_mul_add(y_e0, t3_5, v142);
+            v76 = V::mul_add(w3, v142, v76);
+            v139 = V::mul_add(x_e1, v142, v139);
+            let mut v151 = V::mul(y_e3, t3_7);
+            v151 = V::mul_add(y_e2, t3_6, v151);
+            v151 = V::mul_add(y_e1, t3_5, v151);
+            v21 = V::mul_add(w3, v151, v21);
+            v139 = V::mul_add(x_e0, v151, v139);
+            // grad0[3] += x_e2*v137 - x_e3*v127 + x_e1*v146 + x_e0*v155
+            V::store(V::add(V::load(grad0.at(3usize, c)), v139), grad0.at(3usize, c));
+            let t3_3 = V::load(t3.at(3usize, c));
+            let mut v161 = V::mul(y_e23, t3_3);
+            let t3_2 = V::load(t3.at(2usize, c));
+            v161 = V::mul_add(y_e13, t3_2, v161);
+            let t3_1 = V::load(t3.at(1usize, c));
+            v161 = V::mul_add(y_e03, t3_1, v161);
+            let w2 = V::load(param0.at(2usize, c));
+            v56 = V::neg_mul_add(w2, v161, v56);
+            let t3_4 = V::load(t3.at(4usize, c));
+            let mut v173 = V::mul(y_e23, t3_4);
+            v173 = V::neg_mul_add(y_e12, t3_2, v173);
+            v173 = V::neg_mul_add(y_e02, t3_1, v173);
+            let mut v179 = V::mul(x_e2, v173);
+            v9 = V::mul_add(w2, v173, v9);
+            v179 = V::neg_mul_add(x_e3, v161, v179);
+            let mut v182 = V::mul(y_e13, t3_4);
+            v182 = V::mul_add(y_e12, t3_3, v182);
+            v182 = V::neg_mul_add(y_e01, t3_1, v182);
+            v76 = V::mul_add(w2, v182, v76);
+            v179 = V::mul_add(x_e1, v182, v179);
+            // grad0[2] += x_e2*v177 - x_e3*v167 + x_e1*v186
+            V::store(V::add(V::load(grad0.at(2usize, c)), v179), grad0.at(2usize, c));
+            let y_1 = V::load(y.at(0usize, c));
+            let v192 = V::mul(y_1, t3_4);
+            let w1 = V::load(param0.at(1usize, c));
+            let mut v195 = V::mul(x_e3, v192);
+            v56 = V::mul_add(w1, v192, v56);
+            let v197 = V::mul(y_1, t3_3);
+            v9 = V::mul_add(w1, v197, v9);
+            v195 = V::mul_add(x_e2, v197, v195);
+            let v202 = V::mul(y_1, t3_2);
+            v76 = V::mul_add(w1, v202, v76);
+            v195 = V::mul_add(x_e1, v202, v195);
+            let v207 = V::mul(y_1, t3_1);
+            v21 = V::mul_add(w1, v207, v21);
+            // out0[0] = w7*v20 + w5*v82 + w3*v155 + w1*v207
+            V::store(v21, out0.at(0usize, c));
+            v195 = V::mul_add(x_e0, v207, v195);
+            // grad0[1] += x_e3*v192 + x_e2*v197 + x_e1*v202 + x_e0*v207
+            V::store(V::add(V::load(grad0.at(1usize, c)), v195), grad0.at(1usize, c));
+            let t3_0 = V::load(t3.at(0usize, c));
+            let v213 = V::mul(y_e3, t3_0);
+            let w0 = V::load(param0.at(0usize, c));
+            let mut v216 = V::mul(x_e3, v213);
+            v56 = V::mul_add(w0, v213, v56);
+            // out0[3] = w5*v52 - (w7*v2 + w6*v27) + w4*v94 - w3*v127 - w2*v167 + w1*v192 + w0*v213
+            V::store(v56, out0.at(3usize, c));
+            let v218 = V::mul(y_e2, t3_0);
+            v9 = V::mul_add(w0, v218, v9);
+            // out0[2] = w7*v8 + w6*v33 + w5*v63 + w4*v105 + w3*v137 + w2*v177 + w1*v197 + w0*v218
+            V::store(v9, out0.at(2usize, c));
+            v216 = V::mul_add(x_e2, v218, v216);
+            let v223 = V::mul(y_e1, t3_0);
+            v76 = V::mul_add(w0, v223, v76);
+            // out0[1] = w5*v73 - (w7*v14 + w6*v39) + w4*v115 + w3*v146 + w2*v186 + w1*v202 + w0*v223
+            V::store(v76, out0.at(1usize, c));
+            v216 = V::mul_add(x_e1, v223, v216);
+            // grad0[0] += x_e3*v213 + x_e2*v218 + x_e1*v223
+            V::store(V::add(V::load(grad0.at(0usize, c)), v216), grad0.at(0usize, c));
+        }
+    }
+}
+pub(super) static SGP_10: Stage = stage!(sgp_10);
 /// `o = weighted_product(w, gate(x), gate(y))`, grades 1 and 0,1,2,3,4.
 ///
-/// Forward: 146 flops per lane (105 multiplications, 40 additions).
-/// Backward: 451 flops per lane (283 multiplications, 166 additions).
+/// Forward: 142 flops per lane (101 multiplications, 40 additions).
+/// Backward: 467 flops per lane (287 multiplications, 178 additions).
 pub(super) static SGP_PROGRAM_1: Program = Program {
     name: "sgp",
     formula: "o = weighted_product(w, gate(x), gate(y))",
@@ -2020,15 +2253,33 @@ pub(super) static SGP_PROGRAM_1: Program = Program {
     params: &[("w", 8usize)],
     output_components: 16usize,
     forward: Plan {
-        cuts: &[],
+        cuts: &[16usize, 1],
         row_sums: 0usize,
         saved_row_sums: 0usize,
         stages: &[
             StageCall {
-                stage: &super::sgp::SGP_2,
+                stage: &super::sgp::SGP_7,
                 inputs: &[Slot::External(0usize), Slot::External(1usize)],
-                outputs: &[Slot::External(0usize)],
+                outputs: &[Slot::Cut(0usize)],
                 params: &[0],
+                param_grads: &[],
+                rows: &[],
+                row_sums: &[],
+            },
+            StageCall {
+                stage: &super::sgp::SGP_8,
+                inputs: &[Slot::External(1usize)],
+                outputs: &[Slot::Cut(1usize)],
+                params: &[],
+                param_grads: &[],
+                rows: &[],
+                row_sums: &[],
+            },
+            StageCall {
+                stage: &super::sgp::SGP_2,
+                inputs: &[Slot::Cut(0usize), Slot::Cut(1usize)],
+                outputs: &[Slot::External(0usize)],
+                params: &[],
                 param_grads: &[],
                 rows: &[],
                 row_sums: &[],
@@ -2036,18 +2287,68 @@ pub(super) static SGP_PROGRAM_1: Program = Program {
         ],
     },
     backward: Plan {
-        cuts: &[],
+        cuts: &[16usize, 1usize, 1usize, 16],
         row_sums: 0usize,
         saved_row_sums: 0usize,
         stages: &[
             StageCall {
+                stage: &super::sgp::SGP_7,
+                inputs: &[Slot::External(0usize), Slot::External(1usize)],
+                outputs: &[Slot::Cut(0usize)],
+                params: &[0],
+                param_grads: &[],
+                rows: &[],
+                row_sums: &[],
+            },
+            StageCall {
+                stage: &super::sgp::SGP_8,
+                inputs: &[Slot::External(1usize)],
+                outputs: &[Slot::Cut(1usize)],
+                params: &[],
+                param_grads: &[],
+                rows: &[],
+                row_sums: &[],
+            },
+            StageCall {
                 stage: &super::sgp::SGP_3,
+                inputs: &[Slot::Cut(0usize), Slot::External(2usize)],
+                outputs: &[Slot::Cut(2usize)],
+                params: &[],
+                param_grads: &[],
+                rows: &[],
+                row_sums: &[],
+            },
+            StageCall {
+                stage: &super::sgp::SGP_4,
+                inputs: &[Slot::Cut(1usize), Slot::External(2usize)],
+                outputs: &[Slot::Cut(3usize)],
+                params: &[],
+                param_grads: &[],
+                rows: &[],
+                row_sums: &[],
+            },
+            StageCall {
+                stage: &super::sgp::SGP_9,
                 inputs: &[
                     Slot::External(0usize),
+                    Slot::Cut(3usize),
+                    Slot::Cut(2usize),
                     Slot::External(1usize),
-                    Slot::External(2usize),
                 ],
-                outputs: &[Slot::External(0usize), Slot::External(1usize)],
+                outputs: &[Slot::External(1usize)],
+                params: &[0],
+                param_grads: &[],
+                rows: &[],
+                row_sums: &[],
+            },
+            StageCall {
+                stage: &super::sgp::SGP_10,
+                inputs: &[
+                    Slot::External(1usize),
+                    Slot::Cut(3usize),
+                    Slot::External(0usize),
+                ],
+                outputs: &[Slot::External(0usize)],
                 params: &[0],
                 param_grads: &[0],
                 rows: &[],
@@ -2055,543 +2356,559 @@ pub(super) static SGP_PROGRAM_1: Program = Program {
             },
         ],
     },
-    flops: [146usize, 451],
+    flops: [142usize, 467],
 };
-/// From `x`, `y`, `w` to `o`: o = weighted_product(w, gate(x), gate(y)).
+/// From `x`, `y`, `w` to cut 0: o = weighted_product(w, gate(x), gate(y)).
 ///
 /// From `sgp` of Cl(3,0,1).
 #[inline(always)]
-unsafe fn sgp_4<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
+unsafe fn sgp_11<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
     // SAFETY: the caller keeps the contract of `StageArgs`; the tier runs on this CPU.
     unsafe {
         let x = args.inputs[0];
         let y = args.inputs[1];
         let out0 = args.outputs[0];
         let param0 = args.params[0];
-        let c0e0 = V::from_f64(0f64);
-        let v34 = gate::<V>(args.gate, c0e0);
         for group in 0..args.groups {
             let c = group * V::LANES;
             x.prefetch::<16usize>(c);
             y.prefetch::<4usize>(c);
-            let x_1 = V::load(x.at(0usize, c));
-            let v1 = gate::<V>(args.gate, x_1);
-            let v2 = V::mul(x_1, v1);
-            let v4 = V::mul(V::load(x.at(1usize, c)), v1);
-            let v6 = V::mul(V::load(x.at(2usize, c)), v1);
-            let v8 = V::mul(V::load(x.at(3usize, c)), v1);
-            let v10 = V::mul(V::load(x.at(4usize, c)), v1);
-            let v12 = V::mul(V::load(x.at(5usize, c)), v1);
-            let v14 = V::mul(V::load(x.at(6usize, c)), v1);
-            let v16 = V::mul(V::load(x.at(7usize, c)), v1);
-            let v18 = V::mul(V::load(x.at(8usize, c)), v1);
-            let v20 = V::mul(V::load(x.at(9usize, c)), v1);
-            let v22 = V::mul(V::load(x.at(10usize, c)), v1);
-            let v24 = V::mul(V::load(x.at(11usize, c)), v1);
-            let v26 = V::mul(V::load(x.at(12usize, c)), v1);
-            let v28 = V::mul(V::load(x.at(13usize, c)), v1);
-            let v30 = V::mul(V::load(x.at(14usize, c)), v1);
-            let v32 = V::mul(V::load(x.at(15usize, c)), v1);
-            let v36 = V::mul(V::load(y.at(0usize, c)), v34);
-            let v38 = V::mul(V::load(y.at(1usize, c)), v34);
-            let v40 = V::mul(V::load(y.at(2usize, c)), v34);
-            let v42 = V::mul(V::load(y.at(3usize, c)), v34);
-            let mut v43 = V::mul(v6, v38);
-            v43 = V::mul_add(v8, v40, v43);
-            v43 = V::mul_add(v10, v42, v43);
-            // out0[0] = w1*(v10*v42 + v6*v38 + v8*v40)
-            V::store(V::mul(V::load(param0.at(1usize, c)), v43), out0.at(0usize, c));
-            let w0 = V::load(param0.at(0usize, c));
-            let mut v52 = V::mul(w0, V::mul(v2, v36));
-            let mut v53 = V::mul(v12, v38);
-            v53 = V::mul_add(v14, v40, v53);
-            v53 = V::mul_add(v16, v42, v53);
-            let w3 = V::load(param0.at(3usize, c));
-            v52 = V::mul_add(w3, v53, v52);
-            // out0[1] = w0*v2*v36 + w3*(v16*v42 + v12*v38 + v14*v40)
-            V::store(v52, out0.at(1usize, c));
-            let mut v62 = V::mul(w0, V::mul(v2, v38));
-            let mut v63 = V::mul(v18, v40);
-            v63 = V::mul_add(v20, v42, v63);
-            v62 = V::mul_add(w3, v63, v62);
-            // out0[2] = w0*v2*v38 + w3*(v18*v40 + v20*v42)
-            V::store(v62, out0.at(2usize, c));
-            let mut v69 = V::mul(w0, V::mul(v2, v40));
-            let mut v71 = V::mul(v22, v42);
-            v71 = V::neg_mul_add(v18, v38, v71);
-            v69 = V::mul_add(w3, v71, v69);
-            // out0[3] = w0*v2*v40 + w3*(v22*v42 - v18*v38)
-            V::store(v69, out0.at(3usize, c));
-            let mut v76 = V::mul(w0, V::mul(v2, v42));
-            let mut v77 = V::mul(v20, v38);
-            v77 = V::mul_add(v22, v40, v77);
-            v76 = V::neg_mul_add(w3, v77, v76);
-            // out0[4] = w0*v2*v42 - w3*(v20*v38 + v22*v40)
-            V::store(v76, out0.at(4usize, c));
-            let mut v82 = V::mul(v4, v38);
-            v82 = V::neg_mul_add(v6, v36, v82);
+            let v2 = V::mul(V::load(x.at(0usize, c)), V::load(param0.at(0usize, c)));
+            let y_e0 = V::load(y.at(0usize, c));
+            let mut v4 = V::mul(y_e0, v2);
+            let y_e1 = V::load(y.at(1usize, c));
+            let mut v6 = V::mul(y_e1, v2);
+            let y_e2 = V::load(y.at(2usize, c));
+            let mut v8 = V::mul(y_e2, v2);
+            let y_e3 = V::load(y.at(3usize, c));
+            let mut v10 = V::mul(y_e3, v2);
+            let x_e1 = V::load(x.at(2usize, c));
+            let w1 = V::load(param0.at(1usize, c));
+            let mut v14 = V::mul(y_e1, V::mul(x_e1, w1));
+            let x_e2 = V::load(x.at(3usize, c));
+            v14 = V::mul_add(y_e2, V::mul(x_e2, w1), v14);
+            let x_e3 = V::load(x.at(4usize, c));
+            v14 = V::mul_add(y_e3, V::mul(x_e3, w1), v14);
+            // out0[0] = y_e1*x_e1*w1 + y_e2*x_e2*w1 + y_e3*x_e3*w1
+            V::store(v14, out0.at(0usize, c));
             let w2 = V::load(param0.at(2usize, c));
-            let mut v86 = V::mul(w2, v82);
-            let mut v87 = V::mul(v24, v40);
-            v87 = V::mul_add(v26, v42, v87);
-            let w5 = V::load(param0.at(5usize, c));
-            v86 = V::mul_add(w5, v87, v86);
-            // out0[5] = w2*(v4*v38 - v6*v36) + w5*(v24*v40 + v26*v42)
-            V::store(v86, out0.at(5usize, c));
-            let mut v93 = V::mul(v4, v40);
-            v93 = V::neg_mul_add(v8, v36, v93);
-            let mut v96 = V::mul(w2, v93);
-            let mut v98 = V::mul(v28, v42);
-            v98 = V::neg_mul_add(v24, v38, v98);
-            v96 = V::mul_add(w5, v98, v96);
-            // out0[6] = w2*(v4*v40 - v8*v36) + w5*(v28*v42 - v24*v38)
-            V::store(v96, out0.at(6usize, c));
-            let mut v102 = V::mul(v4, v42);
-            v102 = V::neg_mul_add(v10, v36, v102);
-            let mut v105 = V::mul(w2, v102);
-            let mut v106 = V::mul(v26, v38);
-            v106 = V::mul_add(v28, v40, v106);
-            v105 = V::neg_mul_add(w5, v106, v105);
-            // out0[7] = w2*(v4*v42 - v10*v36) - w5*(v26*v38 + v28*v40)
-            V::store(v105, out0.at(7usize, c));
-            let mut v111 = V::mul(v6, v40);
-            v111 = V::neg_mul_add(v8, v38, v111);
-            let mut v114 = V::mul(w2, v111);
-            v114 = V::mul_add(w5, V::mul(v30, v42), v114);
-            // out0[8] = w2*(v6*v40 - v8*v38) + w5*v30*v42
-            V::store(v114, out0.at(8usize, c));
-            let mut v118 = V::mul(v6, v42);
-            v118 = V::neg_mul_add(v10, v38, v118);
-            let mut v121 = V::mul(w2, v118);
-            v121 = V::neg_mul_add(w5, V::mul(v30, v40), v121);
-            // out0[9] = w2*(v6*v42 - v10*v38) - w5*v30*v40
-            V::store(v121, out0.at(9usize, c));
-            let mut v125 = V::mul(v8, v42);
-            v125 = V::neg_mul_add(v10, v40, v125);
-            let mut v128 = V::mul(w2, v125);
-            v128 = V::mul_add(w5, V::mul(v30, v38), v128);
-            // out0[10] = w2*(v8*v42 - v10*v40) + w5*v30*v38
-            V::store(v128, out0.at(10usize, c));
-            let mut v132 = V::mul(v12, v40);
-            v132 = V::neg_mul_add(v14, v38, v132);
-            v132 = V::mul_add(v18, v36, v132);
+            let v25 = V::mul(V::load(x.at(1usize, c)), w2);
+            let mut v26 = V::mul(y_e1, v25);
+            let mut v27 = V::mul(y_e2, v25);
+            let mut v28 = V::mul(y_e3, v25);
+            let v29 = V::mul(x_e1, w2);
+            v26 = V::neg_mul_add(y_e0, v29, v26);
+            let mut v32 = V::mul(y_e2, v29);
+            let mut v33 = V::mul(y_e3, v29);
+            let v34 = V::mul(x_e2, w2);
+            v27 = V::neg_mul_add(y_e0, v34, v27);
+            v32 = V::neg_mul_add(y_e1, v34, v32);
+            let mut v39 = V::mul(y_e3, v34);
+            let v40 = V::mul(x_e3, w2);
+            v28 = V::neg_mul_add(y_e0, v40, v28);
+            v33 = V::neg_mul_add(y_e1, v40, v33);
+            v39 = V::neg_mul_add(y_e2, v40, v39);
+            let x_e01 = V::load(x.at(5usize, c));
+            let w3 = V::load(param0.at(3usize, c));
+            v4 = V::mul_add(y_e1, V::mul(x_e01, w3), v4);
+            let x_e02 = V::load(x.at(6usize, c));
+            v4 = V::mul_add(y_e2, V::mul(x_e02, w3), v4);
+            let x_e03 = V::load(x.at(7usize, c));
+            v4 = V::mul_add(y_e3, V::mul(x_e03, w3), v4);
+            // out0[1] = y_e0*v2 + y_e1*x_e01*w3 + y_e2*x_e02*w3 + y_e3*x_e03*w3
+            V::store(v4, out0.at(1usize, c));
+            let x_e12 = V::load(x.at(8usize, c));
+            let v61 = V::mul(x_e12, w3);
+            v8 = V::neg_mul_add(y_e1, v61, v8);
+            v6 = V::mul_add(y_e2, v61, v6);
+            let x_e13 = V::load(x.at(9usize, c));
+            let v67 = V::mul(x_e13, w3);
+            v10 = V::neg_mul_add(y_e1, v67, v10);
+            v6 = V::mul_add(y_e3, v67, v6);
+            // out0[2] = y_e1*v2 + y_e2*v61 + y_e3*v67
+            V::store(v6, out0.at(2usize, c));
+            let x_e23 = V::load(x.at(10usize, c));
+            let v73 = V::mul(x_e23, w3);
+            v10 = V::neg_mul_add(y_e2, v73, v10);
+            // out0[4] = y_e3*v2 - y_e1*v67 - y_e2*v73
+            V::store(v10, out0.at(4usize, c));
+            v8 = V::mul_add(y_e3, v73, v8);
+            // out0[3] = y_e2*v2 - y_e1*v61 + y_e3*v73
+            V::store(v8, out0.at(3usize, c));
             let w4 = V::load(param0.at(4usize, c));
-            let mut v138 = V::mul(w4, v132);
-            let w7 = V::load(param0.at(7usize, c));
-            v138 = V::mul_add(w7, V::mul(v32, v42), v138);
-            // out0[11] = w4*(v18*v36 + v12*v40 - v14*v38) + w7*v32*v42
-            V::store(v138, out0.at(11usize, c));
-            let mut v143 = V::mul(v12, v42);
-            v143 = V::neg_mul_add(v16, v38, v143);
-            v143 = V::mul_add(v20, v36, v143);
-            let mut v148 = V::mul(w4, v143);
-            v148 = V::neg_mul_add(w7, V::mul(v32, v40), v148);
-            // out0[12] = w4*(v20*v36 + v12*v42 - v16*v38) - w7*v32*v40
-            V::store(v148, out0.at(12usize, c));
-            let mut v152 = V::mul(v14, v42);
-            v152 = V::neg_mul_add(v16, v40, v152);
-            v152 = V::mul_add(v22, v36, v152);
-            let mut v157 = V::mul(w4, v152);
-            v157 = V::mul_add(w7, V::mul(v32, v38), v157);
-            // out0[13] = w4*(v22*v36 + v14*v42 - v16*v40) + w7*v32*v38
-            V::store(v157, out0.at(13usize, c));
-            let mut v161 = V::mul(v18, v42);
-            v161 = V::neg_mul_add(v20, v40, v161);
-            v161 = V::mul_add(v22, v38, v161);
-            // out0[14] = w4*(v22*v38 + v18*v42 - v20*v40)
-            V::store(V::mul(w4, v161), out0.at(14usize, c));
-            let mut v167 = V::mul(v24, v42);
-            v167 = V::neg_mul_add(v26, v40, v167);
-            v167 = V::mul_add(v28, v38, v167);
-            v167 = V::neg_mul_add(v30, v36, v167);
-            // out0[15] = w6*(v28*v38 + v24*v42 - v26*v40 - v30*v36)
-            V::store(V::mul(V::load(param0.at(6usize, c)), v167), out0.at(15usize, c));
+            let v79 = V::mul(x_e01, w4);
+            let mut v80 = V::mul(y_e2, v79);
+            let mut v81 = V::mul(y_e3, v79);
+            let v82 = V::mul(x_e02, w4);
+            v80 = V::neg_mul_add(y_e1, v82, v80);
+            let mut v85 = V::mul(y_e3, v82);
+            let v86 = V::mul(x_e03, w4);
+            v81 = V::neg_mul_add(y_e1, v86, v81);
+            v85 = V::neg_mul_add(y_e2, v86, v85);
+            let v91 = V::mul(x_e12, w4);
+            v80 = V::mul_add(y_e0, v91, v80);
+            let mut v94 = V::mul(y_e3, v91);
+            let v95 = V::mul(x_e13, w4);
+            v81 = V::mul_add(y_e0, v95, v81);
+            v94 = V::neg_mul_add(y_e2, v95, v94);
+            let v100 = V::mul(x_e23, w4);
+            v85 = V::mul_add(y_e0, v100, v85);
+            v94 = V::mul_add(y_e1, v100, v94);
+            // out0[14] = y_e3*v91 - y_e2*v95 + y_e1*v100
+            V::store(v94, out0.at(14usize, c));
+            let x_e012 = V::load(x.at(11usize, c));
+            let w5 = V::load(param0.at(5usize, c));
+            let v107 = V::mul(x_e012, w5);
+            v27 = V::neg_mul_add(y_e1, v107, v27);
+            v26 = V::mul_add(y_e2, v107, v26);
+            let x_e013 = V::load(x.at(12usize, c));
+            let v113 = V::mul(x_e013, w5);
+            v28 = V::neg_mul_add(y_e1, v113, v28);
+            v26 = V::mul_add(y_e3, v113, v26);
+            // out0[5] = y_e1*v25 - y_e0*v29 + y_e2*v107 + y_e3*v113
+            V::store(v26, out0.at(5usize, c));
+            let x_e023 = V::load(x.at(13usize, c));
+            let v119 = V::mul(x_e023, w5);
+            v28 = V::neg_mul_add(y_e2, v119, v28);
+            // out0[7] = y_e3*v25 - y_e0*v40 - y_e1*v113 - y_e2*v119
+            V::store(v28, out0.at(7usize, c));
+            v27 = V::mul_add(y_e3, v119, v27);
+            // out0[6] = y_e2*v25 - y_e0*v34 - y_e1*v107 + y_e3*v119
+            V::store(v27, out0.at(6usize, c));
+            let x_e123 = V::load(x.at(14usize, c));
+            let v125 = V::mul(x_e123, w5);
+            v39 = V::mul_add(y_e1, v125, v39);
+            // out0[10] = y_e3*v34 - y_e2*v40 + y_e1*v125
+            V::store(v39, out0.at(10usize, c));
+            v33 = V::neg_mul_add(y_e2, v125, v33);
+            // out0[9] = y_e3*v29 - y_e1*v40 - y_e2*v125
+            V::store(v33, out0.at(9usize, c));
+            v32 = V::mul_add(y_e3, v125, v32);
+            // out0[8] = y_e2*v29 - y_e1*v34 + y_e3*v125
+            V::store(v32, out0.at(8usize, c));
+            let w6 = V::load(param0.at(6usize, c));
+            let mut v134 = V::mul(y_e3, V::mul(x_e012, w6));
+            v134 = V::neg_mul_add(y_e2, V::mul(x_e013, w6), v134);
+            v134 = V::mul_add(y_e1, V::mul(x_e023, w6), v134);
+            v134 = V::neg_mul_add(y_e0, V::mul(x_e123, w6), v134);
+            // out0[15] = y_e3*x_e012*w6 - y_e2*x_e013*w6 + y_e1*x_e023*w6 - y_e0*x_e123*w6
+            V::store(v134, out0.at(15usize, c));
+            let v146 = V::mul(V::load(x.at(15usize, c)), V::load(param0.at(7usize, c)));
+            v85 = V::mul_add(y_e1, v146, v85);
+            // out0[13] = y_e3*v82 - y_e2*v86 + y_e0*v100 + y_e1*v146
+            V::store(v85, out0.at(13usize, c));
+            v81 = V::neg_mul_add(y_e2, v146, v81);
+            // out0[12] = y_e3*v79 - y_e1*v86 + y_e0*v95 - y_e2*v146
+            V::store(v81, out0.at(12usize, c));
+            v80 = V::mul_add(y_e3, v146, v80);
+            // out0[11] = y_e2*v79 - y_e1*v82 + y_e0*v91 + y_e3*v146
+            V::store(v80, out0.at(11usize, c));
         }
     }
 }
-pub(super) static SGP_4: Stage = stage!(sgp_4);
-/// From `x`, `y`, `grad_o`, `w` to `grad_x`, `grad_y`, `grad_w`: adjoint of o = weighted_product(w, gate(x), gate(y)).
+pub(super) static SGP_11: Stage = stage!(sgp_11);
+/// From `x` to cut 1: o = weighted_product(w, gate(x), gate(y)).
+///
+/// From `sgp` of Cl(3,0,1).
+#[inline(always)]
+unsafe fn sgp_12<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
+    // SAFETY: the caller keeps the contract of `StageArgs`; the tier runs on this CPU.
+    unsafe {
+        let x = args.inputs[0];
+        let out0 = args.outputs[0];
+        let c0e0 = V::from_f64(0f64);
+        let v3 = gate::<V>(args.gate, c0e0);
+        for group in 0..args.groups {
+            let c = group * V::LANES;
+            x.prefetch::<16usize>(c);
+            // out0[0] = gate(x_1)*v3
+            V::store(
+                V::mul(gate::<V>(args.gate, V::load(x.at(0usize, c))), v3),
+                out0.at(0usize, c),
+            );
+        }
+    }
+}
+pub(super) static SGP_12: Stage = stage!(sgp_12);
+/// From `x`, cut 3, `w` to `grad_y`: adjoint of o = weighted_product(w, gate(x), gate(y)).
 ///
 /// From `sgp_grad` of Cl(3,0,1).
 #[inline(always)]
-unsafe fn sgp_5<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
+unsafe fn sgp_13<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
     // SAFETY: the caller keeps the contract of `StageArgs`; the tier runs on this CPU.
     unsafe {
         let x = args.inputs[0];
-        let y = args.inputs[1];
-        let grad_o = args.inputs[2];
+        let t3 = args.inputs[1];
         let out0 = args.outputs[0];
-        let out1 = args.outputs[1];
         let param0 = args.params[0];
-        let grad0 = args.param_grads[0];
-        let c0e0 = V::from_f64(0f64);
-        let v34 = gate::<V>(args.gate, c0e0);
         for group in 0..args.groups {
             let c = group * V::LANES;
             x.prefetch::<16usize>(c);
-            y.prefetch::<4usize>(c);
-            grad_o.prefetch::<16usize>(c);
-            let x_1 = V::load(x.at(0usize, c));
-            let (v1, v484) = gate_and_slope::<V>(args.gate, x_1);
-            let v2 = V::mul(x_1, v1);
-            let x_e0 = V::load(x.at(1usize, c));
-            let v4 = V::mul(x_e0, v1);
+            t3.prefetch::<16usize>(c);
+            let v2 = V::mul(V::load(x.at(0usize, c)), V::load(param0.at(0usize, c)));
             let x_e1 = V::load(x.at(2usize, c));
-            let v6 = V::mul(x_e1, v1);
+            let w1 = V::load(param0.at(1usize, c));
             let x_e2 = V::load(x.at(3usize, c));
-            let v8 = V::mul(x_e2, v1);
             let x_e3 = V::load(x.at(4usize, c));
-            let v10 = V::mul(x_e3, v1);
-            let x_e01 = V::load(x.at(5usize, c));
-            let v12 = V::mul(x_e01, v1);
-            let x_e02 = V::load(x.at(6usize, c));
-            let v14 = V::mul(x_e02, v1);
-            let x_e03 = V::load(x.at(7usize, c));
-            let v16 = V::mul(x_e03, v1);
-            let x_e12 = V::load(x.at(8usize, c));
-            let v18 = V::mul(x_e12, v1);
-            let x_e13 = V::load(x.at(9usize, c));
-            let v20 = V::mul(x_e13, v1);
-            let x_e23 = V::load(x.at(10usize, c));
-            let v22 = V::mul(x_e23, v1);
-            let x_e012 = V::load(x.at(11usize, c));
-            let v24 = V::mul(x_e012, v1);
-            let x_e013 = V::load(x.at(12usize, c));
-            let v26 = V::mul(x_e013, v1);
-            let x_e023 = V::load(x.at(13usize, c));
-            let v28 = V::mul(x_e023, v1);
-            let x_e123 = V::load(x.at(14usize, c));
-            let v30 = V::mul(x_e123, v1);
-            let x_e0123 = V::load(x.at(15usize, c));
-            let v32 = V::mul(x_e0123, v1);
-            let v36 = V::mul(V::load(y.at(0usize, c)), v34);
-            let v38 = V::mul(V::load(y.at(1usize, c)), v34);
-            let v40 = V::mul(V::load(y.at(2usize, c)), v34);
-            let v42 = V::mul(V::load(y.at(3usize, c)), v34);
-            let mut v43 = V::mul(v6, v38);
-            v43 = V::mul_add(v8, v40, v43);
-            v43 = V::mul_add(v10, v42, v43);
-            let mut v49 = V::mul(v12, v38);
-            v49 = V::mul_add(v14, v40, v49);
-            v49 = V::mul_add(v16, v42, v49);
-            let mut v55 = V::mul(v18, v40);
-            v55 = V::mul_add(v20, v42, v55);
-            let mut v60 = V::mul(v22, v42);
-            v60 = V::neg_mul_add(v18, v38, v60);
-            let mut v63 = V::mul(v20, v38);
-            v63 = V::mul_add(v22, v40, v63);
-            let mut v66 = V::mul(v4, v38);
-            v66 = V::neg_mul_add(v6, v36, v66);
-            let mut v69 = V::mul(v24, v40);
-            v69 = V::mul_add(v26, v42, v69);
-            let mut v72 = V::mul(v4, v40);
-            v72 = V::neg_mul_add(v8, v36, v72);
-            let mut v76 = V::mul(v28, v42);
-            v76 = V::neg_mul_add(v24, v38, v76);
-            let mut v78 = V::mul(v4, v42);
-            v78 = V::neg_mul_add(v10, v36, v78);
-            let mut v81 = V::mul(v26, v38);
-            v81 = V::mul_add(v28, v40, v81);
-            let mut v84 = V::mul(v6, v40);
-            v84 = V::neg_mul_add(v8, v38, v84);
-            let mut v88 = V::mul(v6, v42);
-            v88 = V::neg_mul_add(v10, v38, v88);
-            let mut v92 = V::mul(v8, v42);
-            v92 = V::neg_mul_add(v10, v40, v92);
-            let mut v96 = V::mul(v12, v40);
-            v96 = V::neg_mul_add(v14, v38, v96);
-            v96 = V::mul_add(v18, v36, v96);
-            let mut v102 = V::mul(v12, v42);
-            v102 = V::neg_mul_add(v16, v38, v102);
-            v102 = V::mul_add(v20, v36, v102);
-            let mut v108 = V::mul(v14, v42);
-            v108 = V::neg_mul_add(v16, v40, v108);
-            v108 = V::mul_add(v22, v36, v108);
-            let mut v114 = V::mul(v18, v42);
-            v114 = V::neg_mul_add(v20, v40, v114);
-            v114 = V::mul_add(v22, v38, v114);
-            let mut v119 = V::mul(v24, v42);
-            v119 = V::neg_mul_add(v26, v40, v119);
-            v119 = V::mul_add(v28, v38, v119);
-            v119 = V::neg_mul_add(v30, v36, v119);
-            let grad_o_e0123 = V::load(grad_o.at(15usize, c));
-            // grad0[6] += (v28*v38 + v24*v42 - v26*v40 - v30*v36)*grad_o_e0123
-            V::store(
-                V::add(V::load(grad0.at(6usize, c)), V::mul(v119, grad_o_e0123)),
-                grad0.at(6usize, c),
-            );
-            let v129 = V::mul(V::load(param0.at(6usize, c)), grad_o_e0123);
-            let mut v132 = V::mul(v38, v129);
-            let mut v133 = V::mul(v28, v129);
-            let mut v134 = V::mul(v40, v129);
-            let mut v135 = V::mul(v26, v129);
-            let mut v136 = V::mul(v42, v129);
-            let mut v137 = V::mul(v24, v129);
-            let grad_o_e123 = V::load(grad_o.at(14usize, c));
-            let mut v139 = V::mul(v114, grad_o_e123);
-            let w4 = V::load(param0.at(4usize, c));
-            let v141 = V::mul(w4, grad_o_e123);
-            let mut v142 = V::mul(v38, v141);
-            v133 = V::mul_add(v22, v141, v133);
-            v135 = V::mul_add(v20, v141, v135);
-            let mut v148 = V::mul(v42, v141);
-            v137 = V::mul_add(v18, v141, v137);
-            let grad_o_e023 = V::load(grad_o.at(13usize, c));
-            let mut v152 = V::mul(V::mul(v32, v38), grad_o_e023);
-            let w7 = V::load(param0.at(7usize, c));
-            let v154 = V::mul(w7, grad_o_e023);
-            let mut v155 = V::mul(v38, v154);
-            v133 = V::mul_add(v32, v154, v133);
-            let v159 = V::mul(w4, grad_o_e023);
-            v139 = V::mul_add(v108, grad_o_e023, v139);
-            let mut v162 = V::mul(v22, v159);
-            v142 = V::mul_add(v36, v159, v142);
-            v162 = V::neg_mul_add(v30, v129, v162);
-            let mut v165 = V::mul(v40, v159);
-            v135 = V::mul_add(v16, v159, v135);
-            let mut v168 = V::mul(v42, v159);
-            v137 = V::mul_add(v14, v159, v137);
-            let grad_o_e013 = V::load(grad_o.at(12usize, c));
-            let v173 = V::mul(w7, grad_o_e013);
-            v152 = V::neg_mul_add(V::mul(v32, v40), grad_o_e013, v152);
-            v155 = V::neg_mul_add(v40, v173, v155);
-            v135 = V::mul_add(v32, v173, v135);
-            let v180 = V::mul(w4, grad_o_e013);
-            v139 = V::mul_add(v102, grad_o_e013, v139);
-            let mut v182 = V::mul(v36, v180);
-            v182 = V::neg_mul_add(v40, v141, v182);
-            v162 = V::mul_add(v20, v180, v162);
-            v165 = V::mul_add(v38, v180, v165);
-            v133 = V::neg_mul_add(v16, v180, v133);
-            let mut v190 = V::mul(v42, v180);
-            v137 = V::mul_add(v12, v180, v137);
-            let grad_o_e012 = V::load(grad_o.at(11usize, c));
-            let v195 = V::mul(w7, grad_o_e012);
-            v152 = V::mul_add(V::mul(v32, v42), grad_o_e012, v152);
-            // grad0[7] += v32*v38*grad_o_e023 - v32*v40*grad_o_e013 + v32*v42*grad_o_e012
-            V::store(V::add(V::load(grad0.at(7usize, c)), v152), grad0.at(7usize, c));
-            v155 = V::mul_add(v42, v195, v155);
-            v137 = V::mul_add(v32, v195, v137);
-            let v202 = V::mul(w4, grad_o_e012);
-            v139 = V::mul_add(v96, grad_o_e012, v139);
-            // grad0[4] += (v22*v38 + v18*v42 - v20*v40)*grad_o_e123 + (v22*v36 + v14*v42 - v16*v40)*grad_o_e023 + (v20*v36 + v12*v42 - v16*v38)*grad_o_e013 + (v18*v36 + v12*v40 - v14*v38)*grad_o_e012
-            V::store(V::add(V::load(grad0.at(4usize, c)), v139), grad0.at(4usize, c));
-            v148 = V::mul_add(v36, v202, v148);
-            v162 = V::mul_add(v18, v202, v162);
-            v168 = V::neg_mul_add(v38, v202, v168);
-            v133 = V::neg_mul_add(v14, v202, v133);
-            v190 = V::mul_add(v40, v202, v190);
-            let mut v215 = V::mul_sub(v12, v202, v135);
-            let grad_o_e23 = V::load(grad_o.at(10usize, c));
-            let mut v217 = V::mul(V::mul(v30, v38), grad_o_e23);
-            let w5 = V::load(param0.at(5usize, c));
-            let v219 = V::mul(w5, grad_o_e23);
-            let mut v220 = V::mul(v38, v219);
-            v220 = V::neg_mul_add(v36, v129, v220);
-            v133 = V::mul_add(v30, v219, v133);
-            let mut v224 = V::mul(v92, grad_o_e23);
             let w2 = V::load(param0.at(2usize, c));
-            let v226 = V::mul(w2, grad_o_e23);
-            let mut v227 = V::mul(v40, v226);
-            v215 = V::neg_mul_add(v10, v226, v215);
-            let mut v230 = V::mul(v42, v226);
-            v137 = V::mul_add(v8, v226, v137);
-            let grad_o_e13 = V::load(grad_o.at(9usize, c));
-            let v235 = V::mul(w5, grad_o_e13);
-            v217 = V::neg_mul_add(V::mul(v30, v40), grad_o_e13, v217);
-            v220 = V::neg_mul_add(v40, v235, v220);
-            v215 = V::neg_mul_add(v30, v235, v215);
-            let v242 = V::mul(w2, grad_o_e13);
-            v224 = V::mul_add(v88, grad_o_e13, v224);
-            v227 = V::mul_add(v38, v242, v227);
-            v133 = V::neg_mul_add(v10, v242, v133);
-            let mut v248 = V::mul(v42, v242);
-            v137 = V::mul_add(v6, v242, v137);
-            let grad_o_e12 = V::load(grad_o.at(8usize, c));
-            let v253 = V::mul(w5, grad_o_e12);
-            v217 = V::mul_add(V::mul(v30, v42), grad_o_e12, v217);
-            v220 = V::mul_add(v42, v253, v220);
-            v137 = V::mul_add(v30, v253, v137);
-            let v260 = V::mul(w2, grad_o_e12);
-            v224 = V::mul_add(v84, grad_o_e12, v224);
-            v230 = V::neg_mul_add(v38, v260, v230);
-            v133 = V::neg_mul_add(v8, v260, v133);
-            v248 = V::mul_add(v40, v260, v248);
-            v215 = V::mul_add(v6, v260, v215);
-            let grad_o_e03 = V::load(grad_o.at(7usize, c));
-            let v272 = V::mul(w5, grad_o_e03);
-            v217 = V::neg_mul_add(v81, grad_o_e03, v217);
-            v132 = V::neg_mul_add(v40, v272, v132);
-            v215 = V::neg_mul_add(v28, v272, v215);
-            v134 = V::mul_add(v38, v272, v134);
-            v133 = V::neg_mul_add(v26, v272, v133);
-            let v283 = V::mul(w2, grad_o_e03);
-            v224 = V::mul_add(v78, grad_o_e03, v224);
-            v227 = V::mul_add(v36, v283, v227);
-            v162 = V::neg_mul_add(v10, v283, v162);
-            let mut v289 = V::mul(v42, v283);
-            v137 = V::mul_add(v4, v283, v137);
-            let grad_o_e02 = V::load(grad_o.at(6usize, c));
-            let v294 = V::mul(w5, grad_o_e02);
-            v217 = V::mul_add(v76, grad_o_e02, v217);
-            v132 = V::mul_add(v42, v294, v132);
-            v137 = V::mul_add(v28, v294, v137);
-            v136 = V::neg_mul_add(v38, v294, v136);
-            v133 = V::neg_mul_add(v24, v294, v133);
-            let v305 = V::mul(w2, grad_o_e02);
-            v224 = V::mul_add(v72, grad_o_e02, v224);
-            v230 = V::neg_mul_add(v36, v305, v230);
-            v162 = V::neg_mul_add(v8, v305, v162);
-            v289 = V::mul_add(v40, v305, v289);
-            v215 = V::mul_add(v4, v305, v215);
-            let grad_o_e01 = V::load(grad_o.at(5usize, c));
-            let v317 = V::mul(w5, grad_o_e01);
-            v217 = V::mul_add(v69, grad_o_e01, v217);
-            // grad0[5] += v30*v38*grad_o_e23 - v30*v40*grad_o_e13 + v30*v42*grad_o_e12 - (v26*v38 + v28*v40)*grad_o_e03 + (v28*v42 - v24*v38)*grad_o_e02 + (v24*v40 + v26*v42)*grad_o_e01
-            V::store(V::add(V::load(grad0.at(5usize, c)), v217), grad0.at(5usize, c));
-            let v321 = V::mul_sub(v42, v317, v134);
-            v137 = V::mul_add(v26, v317, v137);
-            v136 = V::mul_add(v40, v317, v136);
-            v215 = V::mul_add(v24, v317, v215);
-            let v328 = V::mul(w2, grad_o_e01);
-            v224 = V::mul_add(v66, grad_o_e01, v224);
-            // grad0[2] += (v8*v42 - v10*v40)*grad_o_e23 + (v6*v42 - v10*v38)*grad_o_e13 + (v6*v40 - v8*v38)*grad_o_e12 + (v4*v42 - v10*v36)*grad_o_e03 + (v4*v40 - v8*v36)*grad_o_e02 + (v4*v38 - v6*v36)*grad_o_e01
-            V::store(V::add(V::load(grad0.at(2usize, c)), v224), grad0.at(2usize, c));
-            v248 = V::neg_mul_add(v36, v328, v248);
-            v162 = V::neg_mul_add(v6, v328, v162);
-            v289 = V::mul_add(v38, v328, v289);
-            v133 = V::mul_add(v4, v328, v133);
-            let grad_o_e3 = V::load(grad_o.at(4usize, c));
+            let v12 = V::mul(V::load(x.at(1usize, c)), w2);
+            let v13 = V::mul(x_e1, w2);
+            let v14 = V::mul(x_e2, w2);
+            let v15 = V::mul(x_e3, w2);
+            let x_e01 = V::load(x.at(5usize, c));
             let w3 = V::load(param0.at(3usize, c));
-            let v341 = V::mul(w3, grad_o_e3);
-            v142 = V::neg_mul_add(v40, v341, v142);
-            v215 = V::neg_mul_add(v22, v341, v215);
-            v182 = V::neg_mul_add(v38, v341, v182);
-            v133 = V::neg_mul_add(v20, v341, v133);
-            let mut v350 = V::mul(V::mul(v2, v42), grad_o_e3);
-            let w0 = V::load(param0.at(0usize, c));
-            let v352 = V::mul(w0, grad_o_e3);
-            let mut v353 = V::mul(v42, v352);
-            v137 = V::mul_add(v2, v352, v137);
-            let grad_o_e2 = V::load(grad_o.at(3usize, c));
-            let mut v357 = V::mul(v60, grad_o_e2);
-            let v358 = V::mul(w3, grad_o_e2);
-            v357 = V::neg_mul_add(v63, grad_o_e3, v357);
-            v142 = V::mul_add(v42, v358, v142);
-            v137 = V::mul_add(v22, v358, v137);
-            v148 = V::neg_mul_add(v38, v358, v148);
-            v133 = V::neg_mul_add(v18, v358, v133);
-            let v369 = V::mul(w0, grad_o_e2);
-            v350 = V::mul_add(V::mul(v2, v40), grad_o_e2, v350);
-            v353 = V::mul_add(v40, v369, v353);
-            v215 = V::mul_add(v2, v369, v215);
-            let grad_o_e1 = V::load(grad_o.at(2usize, c));
-            let v377 = V::mul(w3, grad_o_e1);
-            v357 = V::mul_add(v55, grad_o_e1, v357);
-            v182 = V::mul_add(v42, v377, v182);
-            v137 = V::mul_add(v20, v377, v137);
-            v148 = V::mul_add(v40, v377, v148);
-            v215 = V::mul_add(v18, v377, v215);
-            let v388 = V::mul(w0, grad_o_e1);
-            v350 = V::mul_add(V::mul(v2, v38), grad_o_e1, v350);
-            v353 = V::mul_add(v38, v388, v353);
-            v133 = V::mul_add(v2, v388, v133);
-            let grad_o_e0 = V::load(grad_o.at(1usize, c));
-            let v396 = V::mul(w3, grad_o_e0);
-            v357 = V::mul_add(v49, grad_o_e0, v357);
-            // grad0[3] += (v22*v42 - v18*v38)*grad_o_e2 - (v20*v38 + v22*v40)*grad_o_e3 + (v18*v40 + v20*v42)*grad_o_e1 + (v16*v42 + v12*v38 + v14*v40)*grad_o_e0
-            V::store(V::add(V::load(grad0.at(3usize, c)), v357), grad0.at(3usize, c));
-            let v400 = V::mul_sub(v42, v396, v165);
-            v137 = V::mul_add(v16, v396, v137);
-            v168 = V::mul_add(v40, v396, v168);
-            v215 = V::mul_add(v14, v396, v215);
-            v190 = V::mul_add(v38, v396, v190);
-            v133 = V::mul_add(v12, v396, v133);
-            let v411 = V::mul(w0, grad_o_e0);
-            v350 = V::mul_add(V::mul(v2, v36), grad_o_e0, v350);
-            // grad0[0] += v2*v42*grad_o_e3 + v2*v40*grad_o_e2 + v2*v38*grad_o_e1 + v2*v36*grad_o_e0
-            V::store(V::add(V::load(grad0.at(0usize, c)), v350), grad0.at(0usize, c));
-            v353 = V::mul_add(v36, v411, v353);
-            v162 = V::mul_add(v2, v411, v162);
-            let grad_o_1 = V::load(grad_o.at(0usize, c));
-            // grad0[1] += (v10*v42 + v6*v38 + v8*v40)*grad_o_1
-            V::store(
-                V::add(V::load(grad0.at(1usize, c)), V::mul(v43, grad_o_1)),
-                grad0.at(1usize, c),
-            );
-            let v420 = V::mul(V::load(param0.at(1usize, c)), grad_o_1);
-            let v423 = V::mul_sub(v42, v420, v227);
-            v137 = V::mul_add(v10, v420, v137);
-            v230 = V::mul_add(v40, v420, v230);
-            v215 = V::mul_add(v8, v420, v215);
-            v248 = V::mul_add(v38, v420, v248);
-            v133 = V::mul_add(v6, v420, v133);
-            // out1[3] = v34*(v24*v129 + v18*v141 + v14*v159 + v12*v180 + v32*v195 + v8*v226 + v6*v242 + v30*v253 + v4*v283 + v28*v294 + v26*v317 + v2*v352 + v22*v358 + v20*v377 + v16*v396 + v10*v420)
-            V::store(V::mul(v34, v137), out1.at(3usize, c));
-            // out1[2] = v34*(v12*v202 - (v26*v129 + v20*v141 + v16*v159 + v32*v173) - v10*v226 - v30*v235 + v6*v260 - v28*v272 + v4*v305 + v24*v317 - v22*v341 + v2*v369 + v18*v377 + v14*v396 + v8*v420)
-            V::store(V::mul(v34, v215), out1.at(2usize, c));
-            // out1[1] = v34*(v28*v129 + v22*v141 + v32*v154 - v16*v180 - v14*v202 + v30*v219 - v10*v242 - v8*v260 - v26*v272 - v24*v294 + v4*v328 - v20*v341 - v18*v358 + v2*v388 + v12*v396 + v6*v420)
-            V::store(V::mul(v34, v133), out1.at(1usize, c));
-            // out1[0] = v34*(v22*v159 - v30*v129 + v20*v180 + v18*v202 - v10*v283 - v8*v305 - v6*v328 + v2*v411)
-            V::store(V::mul(v34, v162), out1.at(0usize, c));
-            // out0[15] = v1*v199
-            V::store(V::mul(v1, v155), out0.at(15usize, c));
-            let mut v438 = V::mul(x_e0123, v155);
-            // out0[14] = v1*v257
-            V::store(V::mul(v1, v220), out0.at(14usize, c));
-            v438 = V::mul_add(x_e123, v220, v438);
-            // out0[13] = v1*v298
-            V::store(V::mul(v1, v132), out0.at(13usize, c));
-            v438 = V::mul_add(x_e023, v132, v438);
-            // out0[12] = v1*v321
-            V::store(V::mul(v1, v321), out0.at(12usize, c));
-            v438 = V::mul_add(x_e013, v321, v438);
-            // out0[11] = v1*v325
-            V::store(V::mul(v1, v136), out0.at(11usize, c));
-            v438 = V::mul_add(x_e012, v136, v438);
-            // out0[10] = v1*v362
-            V::store(V::mul(v1, v142), out0.at(10usize, c));
-            v438 = V::mul_add(x_e23, v142, v438);
-            // out0[9] = v1*v381
-            V::store(V::mul(v1, v182), out0.at(9usize, c));
-            v438 = V::mul_add(x_e13, v182, v438);
-            // out0[8] = v1*v385
-            V::store(V::mul(v1, v148), out0.at(8usize, c));
-            v438 = V::mul_add(x_e12, v148, v438);
-            // out0[7] = v1*v400
-            V::store(V::mul(v1, v400), out0.at(7usize, c));
-            v438 = V::mul_add(x_e03, v400, v438);
-            // out0[6] = v1*v404
-            V::store(V::mul(v1, v168), out0.at(6usize, c));
-            v438 = V::mul_add(x_e02, v168, v438);
-            // out0[5] = v1*v408
-            V::store(V::mul(v1, v190), out0.at(5usize, c));
-            v438 = V::mul_add(x_e01, v190, v438);
-            // out0[4] = v1*v423
-            V::store(V::mul(v1, v423), out0.at(4usize, c));
-            v438 = V::mul_add(x_e3, v423, v438);
-            // out0[3] = v1*v427
-            V::store(V::mul(v1, v230), out0.at(3usize, c));
-            v438 = V::mul_add(x_e2, v230, v438);
-            // out0[2] = v1*v431
-            V::store(V::mul(v1, v248), out0.at(2usize, c));
-            v438 = V::mul_add(x_e1, v248, v438);
-            // out0[1] = v1*v336
-            V::store(V::mul(v1, v289), out0.at(1usize, c));
-            v438 = V::mul_add(x_e0, v289, v438);
-            let mut v481 = V::mul(v1, v353);
-            v438 = V::mul_add(x_1, v353, v438);
-            v481 = V::mul_add(v438, v484, v481);
-            // out0[0] = v1*v415 + (x_e0123*v199 + x_e123*v257 + x_e023*v298 + x_e013*v321 + x_e012*v325 + x_e23*v362 + x_e13*v381 + x_e12*v385 + x_e03*v400 + x_e02*v404 + x_e01*v408 + x_e3*v423 + x_e2*v427 + x_e1*v431 + x_e0*v336 + x_1*v415)*gate'(x_1)
-            V::store(v481, out0.at(0usize, c));
+            let x_e02 = V::load(x.at(6usize, c));
+            let x_e03 = V::load(x.at(7usize, c));
+            let x_e12 = V::load(x.at(8usize, c));
+            let v24 = V::mul(x_e12, w3);
+            let x_e13 = V::load(x.at(9usize, c));
+            let v26 = V::mul(x_e13, w3);
+            let x_e23 = V::load(x.at(10usize, c));
+            let v28 = V::mul(x_e23, w3);
+            let w4 = V::load(param0.at(4usize, c));
+            let v30 = V::mul(x_e01, w4);
+            let v31 = V::mul(x_e02, w4);
+            let v32 = V::mul(x_e03, w4);
+            let v33 = V::mul(x_e12, w4);
+            let v34 = V::mul(x_e13, w4);
+            let v35 = V::mul(x_e23, w4);
+            let x_e012 = V::load(x.at(11usize, c));
+            let w5 = V::load(param0.at(5usize, c));
+            let v38 = V::mul(x_e012, w5);
+            let x_e013 = V::load(x.at(12usize, c));
+            let v40 = V::mul(x_e013, w5);
+            let x_e023 = V::load(x.at(13usize, c));
+            let v42 = V::mul(x_e023, w5);
+            let x_e123 = V::load(x.at(14usize, c));
+            let v44 = V::mul(x_e123, w5);
+            let w6 = V::load(param0.at(6usize, c));
+            let v52 = V::mul(V::load(x.at(15usize, c)), V::load(param0.at(7usize, c)));
+            let t3_11 = V::load(t3.at(11usize, c));
+            let mut v54 = V::mul(v52, t3_11);
+            let t3_12 = V::load(t3.at(12usize, c));
+            let mut v56 = V::mul(v52, t3_12);
+            let t3_13 = V::load(t3.at(13usize, c));
+            let mut v58 = V::mul(v52, t3_13);
+            let t3_15 = V::load(t3.at(15usize, c));
+            v58 = V::mul_add(V::mul(x_e023, w6), t3_15, v58);
+            v56 = V::mul_add(V::mul(x_e013, w6), t3_15, v56);
+            v54 = V::mul_add(V::mul(x_e012, w6), t3_15, v54);
+            let t3_8 = V::load(t3.at(8usize, c));
+            v54 = V::mul_add(v44, t3_8, v54);
+            let t3_9 = V::load(t3.at(9usize, c));
+            v56 = V::mul_add(v44, t3_9, v56);
+            let t3_10 = V::load(t3.at(10usize, c));
+            v58 = V::mul_add(v44, t3_10, v58);
+            let t3_6 = V::load(t3.at(6usize, c));
+            v54 = V::mul_add(v42, t3_6, v54);
+            let t3_7 = V::load(t3.at(7usize, c));
+            v56 = V::mul_add(v42, t3_7, v56);
+            let t3_5 = V::load(t3.at(5usize, c));
+            v54 = V::mul_add(v40, t3_5, v54);
+            v58 = V::neg_mul_add(v40, t3_7, v58);
+            let mut v88 = V::mul_sub(v38, t3_5, v56);
+            v58 = V::neg_mul_add(v38, t3_6, v58);
+            let t3_14 = V::load(t3.at(14usize, c));
+            v58 = V::mul_add(v35, t3_14, v58);
+            let mut v94 = V::mul(v35, t3_13);
+            v94 = V::neg_mul_add(V::mul(x_e123, w6), t3_15, v94);
+            v88 = V::neg_mul_add(v34, t3_14, v88);
+            v94 = V::mul_add(v34, t3_12, v94);
+            v54 = V::mul_add(v33, t3_14, v54);
+            v94 = V::mul_add(v33, t3_11, v94);
+            v88 = V::neg_mul_add(v32, t3_13, v88);
+            v58 = V::neg_mul_add(v32, t3_12, v58);
+            v54 = V::mul_add(v31, t3_13, v54);
+            v58 = V::neg_mul_add(v31, t3_11, v58);
+            v54 = V::mul_add(v30, t3_12, v54);
+            v88 = V::mul_add(v30, t3_11, v88);
+            let t3_3 = V::load(t3.at(3usize, c));
+            v54 = V::mul_add(v28, t3_3, v54);
+            let t3_4 = V::load(t3.at(4usize, c));
+            v88 = V::neg_mul_add(v28, t3_4, v88);
+            let t3_2 = V::load(t3.at(2usize, c));
+            v54 = V::mul_add(v26, t3_2, v54);
+            v58 = V::neg_mul_add(v26, t3_4, v58);
+            v88 = V::mul_add(v24, t3_2, v88);
+            v58 = V::neg_mul_add(v24, t3_3, v58);
+            let t3_1 = V::load(t3.at(1usize, c));
+            v54 = V::mul_add(V::mul(x_e03, w3), t3_1, v54);
+            v88 = V::mul_add(V::mul(x_e02, w3), t3_1, v88);
+            v58 = V::mul_add(V::mul(x_e01, w3), t3_1, v58);
+            v88 = V::neg_mul_add(v15, t3_10, v88);
+            v58 = V::neg_mul_add(v15, t3_9, v58);
+            v94 = V::neg_mul_add(v15, t3_7, v94);
+            v54 = V::mul_add(v14, t3_10, v54);
+            v58 = V::neg_mul_add(v14, t3_8, v58);
+            v94 = V::neg_mul_add(v14, t3_6, v94);
+            v54 = V::mul_add(v13, t3_9, v54);
+            v88 = V::mul_add(v13, t3_8, v88);
+            v94 = V::neg_mul_add(v13, t3_5, v94);
+            v54 = V::mul_add(v12, t3_7, v54);
+            v88 = V::mul_add(v12, t3_6, v88);
+            v58 = V::mul_add(v12, t3_5, v58);
+            let t3_0 = V::load(t3.at(0usize, c));
+            v54 = V::mul_add(V::mul(x_e3, w1), t3_0, v54);
+            v88 = V::mul_add(V::mul(x_e2, w1), t3_0, v88);
+            v58 = V::mul_add(V::mul(x_e1, w1), t3_0, v58);
+            v54 = V::mul_add(v2, t3_4, v54);
+            // out0[3] = v52*t3_11 + x_e012*w6*t3_15 + v44*t3_8 + v42*t3_6 + v40*t3_5 + v33*t3_14 + v31*t3_13 + v30*t3_12 + v28*t3_3 + v26*t3_2 + x_e03*w3*t3_1 + v14*t3_10 + v13*t3_9 + v12*t3_7 + x_e3*w1*t3_0 + v2*t3_4
+            V::store(v54, out0.at(3usize, c));
+            v88 = V::mul_add(v2, t3_3, v88);
+            // out0[2] = v38*t3_5 - (v52*t3_12 + x_e013*w6*t3_15 + v44*t3_9 + v42*t3_7) - v34*t3_14 - v32*t3_13 + v30*t3_11 - v28*t3_4 + v24*t3_2 + x_e02*w3*t3_1 - v15*t3_10 + v13*t3_8 + v12*t3_6 + x_e2*w1*t3_0 + v2*t3_3
+            V::store(v88, out0.at(2usize, c));
+            v58 = V::mul_add(v2, t3_2, v58);
+            // out0[1] = v52*t3_13 + x_e023*w6*t3_15 + v44*t3_10 - v40*t3_7 - v38*t3_6 + v35*t3_14 - v32*t3_12 - v31*t3_11 - v26*t3_4 - v24*t3_3 + x_e01*w3*t3_1 - v15*t3_9 - v14*t3_8 + v12*t3_5 + x_e1*w1*t3_0 + v2*t3_2
+            V::store(v58, out0.at(1usize, c));
+            v94 = V::mul_add(v2, t3_1, v94);
+            // out0[0] = v35*t3_13 - x_e123*w6*t3_15 + v34*t3_12 + v33*t3_11 - v15*t3_7 - v14*t3_6 - v13*t3_5 + v2*t3_1
+            V::store(v94, out0.at(0usize, c));
         }
     }
 }
-pub(super) static SGP_5: Stage = stage!(sgp_5);
+pub(super) static SGP_13: Stage = stage!(sgp_13);
+/// From `y`, cut 3, `x`, cut 2, `w` to `grad_x`, `grad_w`: adjoint of o = weighted_product(w, gate(x), gate(y)).
+///
+/// From `sgp_grad` of Cl(3,0,1).
+#[inline(always)]
+unsafe fn sgp_14<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
+    // SAFETY: the caller keeps the contract of `StageArgs`; the tier runs on this CPU.
+    unsafe {
+        let y = args.inputs[0];
+        let t3 = args.inputs[1];
+        let x = args.inputs[2];
+        let t2 = args.inputs[3];
+        let out0 = args.outputs[0];
+        let param0 = args.params[0];
+        let grad0 = args.param_grads[0];
+        let c0e0 = V::from_f64(0f64);
+        let v1 = gate::<V>(args.gate, c0e0);
+        for group in 0..args.groups {
+            let c = group * V::LANES;
+            y.prefetch::<4usize>(c);
+            t3.prefetch::<16usize>(c);
+            x.prefetch::<16usize>(c);
+            t2.prefetch::<1usize>(c);
+            let y_e3 = V::load(y.at(3usize, c));
+            let t3_11 = V::load(t3.at(11usize, c));
+            let mut v4 = V::mul(y_e3, t3_11);
+            let y_e2 = V::load(y.at(2usize, c));
+            let t3_12 = V::load(t3.at(12usize, c));
+            v4 = V::neg_mul_add(y_e2, t3_12, v4);
+            let y_e1 = V::load(y.at(1usize, c));
+            let t3_13 = V::load(t3.at(13usize, c));
+            v4 = V::mul_add(y_e1, t3_13, v4);
+            // out0[15] = w7*v12
+            V::store(V::mul(V::load(param0.at(7usize, c)), v4), out0.at(15usize, c));
+            // grad0[7] += x_e0123*v12
+            V::store(
+                V::add(
+                    V::load(grad0.at(7usize, c)),
+                    V::mul(V::load(x.at(15usize, c)), v4),
+                ),
+                grad0.at(7usize, c),
+            );
+            let y_e0 = V::load(y.at(0usize, c));
+            let t3_15 = V::load(t3.at(15usize, c));
+            let v19 = V::mul(y_e0, t3_15);
+            let w6 = V::load(param0.at(6usize, c));
+            let x_e123 = V::load(x.at(14usize, c));
+            let v24 = V::mul(y_e1, t3_15);
+            let mut v25 = V::mul(w6, v24);
+            let x_e023 = V::load(x.at(13usize, c));
+            let mut v27 = V::mul(x_e023, v24);
+            v27 = V::neg_mul_add(x_e123, v19, v27);
+            let v29 = V::mul(y_e2, t3_15);
+            let x_e013 = V::load(x.at(12usize, c));
+            v27 = V::neg_mul_add(x_e013, v29, v27);
+            let v34 = V::mul(y_e3, t3_15);
+            let mut v35 = V::mul(w6, v34);
+            let x_e012 = V::load(x.at(11usize, c));
+            v27 = V::mul_add(x_e012, v34, v27);
+            // grad0[6] += x_e023*v24 - x_e123*v19 - x_e013*v29 + x_e012*v34
+            V::store(V::add(V::load(grad0.at(6usize, c)), v27), grad0.at(6usize, c));
+            let t3_8 = V::load(t3.at(8usize, c));
+            let mut v40 = V::mul(y_e3, t3_8);
+            let t3_9 = V::load(t3.at(9usize, c));
+            v40 = V::neg_mul_add(y_e2, t3_9, v40);
+            let t3_10 = V::load(t3.at(10usize, c));
+            v40 = V::mul_add(y_e1, t3_10, v40);
+            let w5 = V::load(param0.at(5usize, c));
+            let mut v48 = V::mul(w5, v40);
+            let mut v49 = V::mul(x_e123, v40);
+            v48 = V::neg_mul_add(w6, v19, v48);
+            // out0[14] = w5*v46 - w6*v19
+            V::store(v48, out0.at(14usize, c));
+            let t3_6 = V::load(t3.at(6usize, c));
+            let mut v52 = V::mul(y_e3, t3_6);
+            let t3_7 = V::load(t3.at(7usize, c));
+            v52 = V::neg_mul_add(y_e2, t3_7, v52);
+            v25 = V::mul_add(w5, v52, v25);
+            // out0[13] = w6*v24 + w5*v55
+            V::store(v25, out0.at(13usize, c));
+            v49 = V::mul_add(x_e023, v52, v49);
+            let t3_5 = V::load(t3.at(5usize, c));
+            let mut v61 = V::mul(y_e3, t3_5);
+            v61 = V::neg_mul_add(y_e1, t3_7, v61);
+            let mut v64 = V::mul(w5, v61);
+            v64 = V::neg_mul_add(w6, v29, v64);
+            // out0[12] = w5*v63 - w6*v29
+            V::store(v64, out0.at(12usize, c));
+            v49 = V::mul_add(x_e013, v61, v49);
+            let mut v68 = V::mul(y_e2, t3_5);
+            v68 = V::neg_mul_add(y_e1, t3_6, v68);
+            v35 = V::mul_add(w5, v68, v35);
+            // out0[11] = w6*v34 + w5*v70
+            V::store(v35, out0.at(11usize, c));
+            v49 = V::mul_add(x_e012, v68, v49);
+            // grad0[5] += x_e123*v46 + x_e023*v55 + x_e013*v63 + x_e012*v70
+            V::store(V::add(V::load(grad0.at(5usize, c)), v49), grad0.at(5usize, c));
+            let t3_14 = V::load(t3.at(14usize, c));
+            let mut v76 = V::mul(y_e1, t3_14);
+            v76 = V::mul_add(y_e0, t3_13, v76);
+            let w4 = V::load(param0.at(4usize, c));
+            let mut v80 = V::mul(w4, v76);
+            let x_e23 = V::load(x.at(10usize, c));
+            let mut v82 = V::mul(x_e23, v76);
+            let mut v84 = V::mul(y_e0, t3_12);
+            v84 = V::neg_mul_add(y_e2, t3_14, v84);
+            let mut v86 = V::mul(w4, v84);
+            let x_e13 = V::load(x.at(9usize, c));
+            v82 = V::mul_add(x_e13, v84, v82);
+            let mut v90 = V::mul(y_e3, t3_14);
+            v90 = V::mul_add(y_e0, t3_11, v90);
+            let mut v93 = V::mul(w4, v90);
+            let x_e12 = V::load(x.at(8usize, c));
+            v82 = V::mul_add(x_e12, v90, v82);
+            let mut v97 = V::mul(y_e2, t3_13);
+            v97 = V::mul_add(y_e1, t3_12, v97);
+            let x_e03 = V::load(x.at(7usize, c));
+            v82 = V::neg_mul_add(x_e03, v97, v82);
+            let mut v104 = V::mul(y_e3, t3_13);
+            v104 = V::neg_mul_add(y_e1, t3_11, v104);
+            let mut v107 = V::mul(w4, v104);
+            let x_e02 = V::load(x.at(6usize, c));
+            v82 = V::mul_add(x_e02, v104, v82);
+            let mut v111 = V::mul(y_e3, t3_12);
+            v111 = V::mul_add(y_e2, t3_11, v111);
+            let mut v114 = V::mul(w4, v111);
+            let x_e01 = V::load(x.at(5usize, c));
+            v82 = V::mul_add(x_e01, v111, v82);
+            // grad0[4] += x_e23*v78 + x_e13*v85 + x_e12*v92 - x_e03*v99 + x_e02*v106 + x_e01*v113
+            V::store(V::add(V::load(grad0.at(4usize, c)), v82), grad0.at(4usize, c));
+            let t3_3 = V::load(t3.at(3usize, c));
+            let mut v119 = V::mul(y_e3, t3_3);
+            let t3_4 = V::load(t3.at(4usize, c));
+            v119 = V::neg_mul_add(y_e2, t3_4, v119);
+            let w3 = V::load(param0.at(3usize, c));
+            let mut v125 = V::mul(x_e23, v119);
+            v80 = V::mul_add(w3, v119, v80);
+            // out0[10] = w4*v78 + w3*v122
+            V::store(v80, out0.at(10usize, c));
+            let t3_2 = V::load(t3.at(2usize, c));
+            let mut v128 = V::mul(y_e3, t3_2);
+            v128 = V::neg_mul_add(y_e1, t3_4, v128);
+            v86 = V::mul_add(w3, v128, v86);
+            // out0[9] = w4*v85 + w3*v130
+            V::store(v86, out0.at(9usize, c));
+            v125 = V::mul_add(x_e13, v128, v125);
+            let mut v135 = V::mul(y_e2, t3_2);
+            v135 = V::neg_mul_add(y_e1, t3_3, v135);
+            v93 = V::mul_add(w3, v135, v93);
+            // out0[8] = w4*v92 + w3*v137
+            V::store(v93, out0.at(8usize, c));
+            v125 = V::mul_add(x_e12, v135, v125);
+            let t3_1 = V::load(t3.at(1usize, c));
+            let v143 = V::mul(y_e3, t3_1);
+            let mut v144 = V::mul(w3, v143);
+            v144 = V::neg_mul_add(w4, v97, v144);
+            // out0[7] = w3*v143 - w4*v99
+            V::store(v144, out0.at(7usize, c));
+            v125 = V::mul_add(x_e03, v143, v125);
+            let v148 = V::mul(y_e2, t3_1);
+            v107 = V::mul_add(w3, v148, v107);
+            // out0[6] = w4*v106 + w3*v148
+            V::store(v107, out0.at(6usize, c));
+            v125 = V::mul_add(x_e02, v148, v125);
+            let v153 = V::mul(y_e1, t3_1);
+            v114 = V::mul_add(w3, v153, v114);
+            // out0[5] = w4*v113 + w3*v153
+            V::store(v114, out0.at(5usize, c));
+            v125 = V::mul_add(x_e01, v153, v125);
+            // grad0[3] += x_e23*v122 + x_e13*v130 + x_e12*v137 + x_e03*v143 + x_e02*v148 + x_e01*v153
+            V::store(V::add(V::load(grad0.at(3usize, c)), v125), grad0.at(3usize, c));
+            let mut v158 = V::mul(y_e2, t3_10);
+            v158 = V::mul_add(y_e1, t3_9, v158);
+            v158 = V::mul_add(y_e0, t3_7, v158);
+            let w2 = V::load(param0.at(2usize, c));
+            let x_e3 = V::load(x.at(4usize, c));
+            let mut v167 = V::mul(y_e3, t3_10);
+            v167 = V::neg_mul_add(y_e1, t3_8, v167);
+            v167 = V::neg_mul_add(y_e0, t3_6, v167);
+            let mut v172 = V::mul(w2, v167);
+            let x_e2 = V::load(x.at(3usize, c));
+            let mut v174 = V::mul(x_e2, v167);
+            v174 = V::neg_mul_add(x_e3, v158, v174);
+            let mut v176 = V::mul(y_e3, t3_9);
+            v176 = V::mul_add(y_e2, t3_8, v176);
+            v176 = V::neg_mul_add(y_e0, t3_5, v176);
+            let mut v181 = V::mul(w2, v176);
+            let x_e1 = V::load(x.at(2usize, c));
+            v174 = V::mul_add(x_e1, v176, v174);
+            let mut v185 = V::mul(y_e3, t3_7);
+            v185 = V::mul_add(y_e2, t3_6, v185);
+            v185 = V::mul_add(y_e1, t3_5, v185);
+            // out0[1] = w2*v189
+            V::store(V::mul(w2, v185), out0.at(1usize, c));
+            v174 = V::mul_add(V::load(x.at(1usize, c)), v185, v174);
+            // grad0[2] += x_e2*v171 - x_e3*v162 + x_e1*v180 + x_e0*v189
+            V::store(V::add(V::load(grad0.at(2usize, c)), v174), grad0.at(2usize, c));
+            let t3_0 = V::load(t3.at(0usize, c));
+            let v195 = V::mul(y_e3, t3_0);
+            let w1 = V::load(param0.at(1usize, c));
+            let mut v197 = V::mul(w1, v195);
+            let mut v198 = V::mul(x_e3, v195);
+            v197 = V::neg_mul_add(w2, v158, v197);
+            // out0[4] = w1*v195 - w2*v162
+            V::store(v197, out0.at(4usize, c));
+            let v200 = V::mul(y_e2, t3_0);
+            v172 = V::mul_add(w1, v200, v172);
+            // out0[3] = w2*v171 + w1*v200
+            V::store(v172, out0.at(3usize, c));
+            v198 = V::mul_add(x_e2, v200, v198);
+            let v205 = V::mul(y_e1, t3_0);
+            v181 = V::mul_add(w1, v205, v181);
+            // out0[2] = w2*v180 + w1*v205
+            V::store(v181, out0.at(2usize, c));
+            v198 = V::mul_add(x_e1, v205, v198);
+            // grad0[1] += x_e3*v195 + x_e2*v200 + x_e1*v205
+            V::store(V::add(V::load(grad0.at(1usize, c)), v198), grad0.at(1usize, c));
+            let mut v210 = V::mul(y_e3, t3_4);
+            v210 = V::mul_add(y_e2, t3_3, v210);
+            v210 = V::mul_add(y_e1, t3_2, v210);
+            v210 = V::mul_add(y_e0, t3_1, v210);
+            let mut v218 = V::mul(V::load(param0.at(0usize, c)), v210);
+            let x_1 = V::load(x.at(0usize, c));
+            // grad0[0] += x_1*v216
+            V::store(
+                V::add(V::load(grad0.at(0usize, c)), V::mul(x_1, v210)),
+                grad0.at(0usize, c),
+            );
+            v218 = V::mul_add(
+                V::mul(v1, V::load(t2.at(0usize, c))),
+                gate_slope::<V>(args.gate, x_1),
+                v218,
+            );
+            // out0[0] = w0*v216 + v1*t2_0*gate'(x_1)
+            V::store(v218, out0.at(0usize, c));
+        }
+    }
+}
+pub(super) static SGP_14: Stage = stage!(sgp_14);
 /// `o = weighted_product(w, gate(x), gate(y))`, grades 0,1,2,3,4 and 1.
 ///
-/// Forward: 146 flops per lane (105 multiplications, 40 additions).
-/// Backward: 449 flops per lane (283 multiplications, 164 additions).
+/// Forward: 143 flops per lane (102 multiplications, 40 additions).
+/// Backward: 469 flops per lane (290 multiplications, 177 additions).
 pub(super) static SGP_PROGRAM_2: Program = Program {
     name: "sgp",
     formula: "o = weighted_product(w, gate(x), gate(y))",
@@ -2602,15 +2919,33 @@ pub(super) static SGP_PROGRAM_2: Program = Program {
     params: &[("w", 8usize)],
     output_components: 16usize,
     forward: Plan {
-        cuts: &[],
+        cuts: &[16usize, 1],
         row_sums: 0usize,
         saved_row_sums: 0usize,
         stages: &[
             StageCall {
-                stage: &super::sgp::SGP_4,
+                stage: &super::sgp::SGP_11,
                 inputs: &[Slot::External(0usize), Slot::External(1usize)],
-                outputs: &[Slot::External(0usize)],
+                outputs: &[Slot::Cut(0usize)],
                 params: &[0],
+                param_grads: &[],
+                rows: &[],
+                row_sums: &[],
+            },
+            StageCall {
+                stage: &super::sgp::SGP_12,
+                inputs: &[Slot::External(0usize)],
+                outputs: &[Slot::Cut(1usize)],
+                params: &[],
+                param_grads: &[],
+                rows: &[],
+                row_sums: &[],
+            },
+            StageCall {
+                stage: &super::sgp::SGP_2,
+                inputs: &[Slot::Cut(0usize), Slot::Cut(1usize)],
+                outputs: &[Slot::External(0usize)],
+                params: &[],
                 param_grads: &[],
                 rows: &[],
                 row_sums: &[],
@@ -2618,18 +2953,64 @@ pub(super) static SGP_PROGRAM_2: Program = Program {
         ],
     },
     backward: Plan {
-        cuts: &[],
+        cuts: &[16usize, 1usize, 1usize, 16],
         row_sums: 0usize,
         saved_row_sums: 0usize,
         stages: &[
             StageCall {
-                stage: &super::sgp::SGP_5,
+                stage: &super::sgp::SGP_11,
+                inputs: &[Slot::External(0usize), Slot::External(1usize)],
+                outputs: &[Slot::Cut(0usize)],
+                params: &[0],
+                param_grads: &[],
+                rows: &[],
+                row_sums: &[],
+            },
+            StageCall {
+                stage: &super::sgp::SGP_12,
+                inputs: &[Slot::External(0usize)],
+                outputs: &[Slot::Cut(1usize)],
+                params: &[],
+                param_grads: &[],
+                rows: &[],
+                row_sums: &[],
+            },
+            StageCall {
+                stage: &super::sgp::SGP_3,
+                inputs: &[Slot::Cut(0usize), Slot::External(2usize)],
+                outputs: &[Slot::Cut(2usize)],
+                params: &[],
+                param_grads: &[],
+                rows: &[],
+                row_sums: &[],
+            },
+            StageCall {
+                stage: &super::sgp::SGP_4,
+                inputs: &[Slot::Cut(1usize), Slot::External(2usize)],
+                outputs: &[Slot::Cut(3usize)],
+                params: &[],
+                param_grads: &[],
+                rows: &[],
+                row_sums: &[],
+            },
+            StageCall {
+                stage: &super::sgp::SGP_13,
+                inputs: &[Slot::External(0usize), Slot::Cut(3usize)],
+                outputs: &[Slot::External(1usize)],
+                params: &[0],
+                param_grads: &[],
+                rows: &[],
+                row_sums: &[],
+            },
+            StageCall {
+                stage: &super::sgp::SGP_14,
                 inputs: &[
-                    Slot::External(0usize),
                     Slot::External(1usize),
-                    Slot::External(2usize),
+                    Slot::Cut(3usize),
+                    Slot::External(0usize),
+                    Slot::Cut(2usize),
                 ],
-                outputs: &[Slot::External(0usize), Slot::External(1usize)],
+                outputs: &[Slot::External(0usize)],
                 params: &[0],
                 param_grads: &[0],
                 rows: &[],
@@ -2637,192 +3018,275 @@ pub(super) static SGP_PROGRAM_2: Program = Program {
             },
         ],
     },
-    flops: [146usize, 449],
+    flops: [143usize, 469],
 };
-/// From `x`, `y`, `w` to `o`: o = weighted_product(w, gate(x), gate(y)).
+/// From `x`, `y`, `w` to cut 0: o = weighted_product(w, gate(x), gate(y)).
 ///
 /// From `sgp` of Cl(3,0,1).
 #[inline(always)]
-unsafe fn sgp_6<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
+unsafe fn sgp_15<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
     // SAFETY: the caller keeps the contract of `StageArgs`; the tier runs on this CPU.
     unsafe {
         let x = args.inputs[0];
         let y = args.inputs[1];
         let out0 = args.outputs[0];
         let param0 = args.params[0];
-        let c0e0 = V::from_f64(0f64);
-        let v1 = gate::<V>(args.gate, c0e0);
         for group in 0..args.groups {
             let c = group * V::LANES;
             x.prefetch::<4usize>(c);
             y.prefetch::<4usize>(c);
-            let v3 = V::mul(V::load(x.at(0usize, c)), v1);
-            let v5 = V::mul(V::load(x.at(1usize, c)), v1);
-            let v7 = V::mul(V::load(x.at(2usize, c)), v1);
-            let v9 = V::mul(V::load(x.at(3usize, c)), v1);
-            let v11 = V::mul(V::load(y.at(0usize, c)), v1);
-            let v13 = V::mul(V::load(y.at(1usize, c)), v1);
-            let v15 = V::mul(V::load(y.at(2usize, c)), v1);
-            let v17 = V::mul(V::load(y.at(3usize, c)), v1);
-            let mut v18 = V::mul(v5, v13);
-            v18 = V::mul_add(v7, v15, v18);
-            v18 = V::mul_add(v9, v17, v18);
-            // out0[0] = w0*(v9*v17 + v5*v13 + v7*v15)
-            V::store(V::mul(V::load(param0.at(0usize, c)), v18), out0.at(0usize, c));
-            let mut v25 = V::mul(v3, v13);
-            v25 = V::neg_mul_add(v5, v11, v25);
+            let x_e1 = V::load(x.at(1usize, c));
+            let w0 = V::load(param0.at(0usize, c));
+            let y_e1 = V::load(y.at(1usize, c));
+            let mut v4 = V::mul(y_e1, V::mul(x_e1, w0));
+            let x_e2 = V::load(x.at(2usize, c));
+            let y_e2 = V::load(y.at(2usize, c));
+            v4 = V::mul_add(y_e2, V::mul(x_e2, w0), v4);
+            let x_e3 = V::load(x.at(3usize, c));
+            let y_e3 = V::load(y.at(3usize, c));
+            v4 = V::mul_add(y_e3, V::mul(x_e3, w0), v4);
+            // out0[0] = y_e1*x_e1*w0 + y_e2*x_e2*w0 + y_e3*x_e3*w0
+            V::store(v4, out0.at(0usize, c));
             let w1 = V::load(param0.at(1usize, c));
-            // out0[1] = w1*(v3*v13 - v5*v11)
-            V::store(V::mul(w1, v25), out0.at(1usize, c));
-            let mut v30 = V::mul(v3, v15);
-            v30 = V::neg_mul_add(v7, v11, v30);
-            // out0[2] = w1*(v3*v15 - v7*v11)
-            V::store(V::mul(w1, v30), out0.at(2usize, c));
-            let mut v34 = V::mul(v3, v17);
-            v34 = V::neg_mul_add(v9, v11, v34);
-            // out0[3] = w1*(v3*v17 - v9*v11)
-            V::store(V::mul(w1, v34), out0.at(3usize, c));
-            let mut v38 = V::mul(v5, v15);
-            v38 = V::neg_mul_add(v7, v13, v38);
-            // out0[4] = w1*(v5*v15 - v7*v13)
-            V::store(V::mul(w1, v38), out0.at(4usize, c));
-            let mut v42 = V::mul(v5, v17);
-            v42 = V::neg_mul_add(v9, v13, v42);
-            // out0[5] = w1*(v5*v17 - v9*v13)
-            V::store(V::mul(w1, v42), out0.at(5usize, c));
-            let mut v46 = V::mul(v7, v17);
-            v46 = V::neg_mul_add(v9, v15, v46);
-            // out0[6] = w1*(v7*v17 - v9*v15)
-            V::store(V::mul(w1, v46), out0.at(6usize, c));
+            let v17 = V::mul(V::load(x.at(0usize, c)), w1);
+            let mut v18 = V::mul(y_e1, v17);
+            let mut v19 = V::mul(y_e2, v17);
+            let mut v20 = V::mul(y_e3, v17);
+            let v21 = V::mul(x_e1, w1);
+            let y_e0 = V::load(y.at(0usize, c));
+            v18 = V::neg_mul_add(y_e0, v21, v18);
+            // out0[1] = y_e1*v17 - y_e0*v21
+            V::store(v18, out0.at(1usize, c));
+            let mut v25 = V::mul(y_e2, v21);
+            let mut v26 = V::mul(y_e3, v21);
+            let v27 = V::mul(x_e2, w1);
+            v19 = V::neg_mul_add(y_e0, v27, v19);
+            // out0[2] = y_e2*v17 - y_e0*v27
+            V::store(v19, out0.at(2usize, c));
+            v25 = V::neg_mul_add(y_e1, v27, v25);
+            // out0[4] = y_e2*v21 - y_e1*v27
+            V::store(v25, out0.at(4usize, c));
+            let mut v32 = V::mul(y_e3, v27);
+            let v33 = V::mul(x_e3, w1);
+            v20 = V::neg_mul_add(y_e0, v33, v20);
+            // out0[3] = y_e3*v17 - y_e0*v33
+            V::store(v20, out0.at(3usize, c));
+            v26 = V::neg_mul_add(y_e1, v33, v26);
+            // out0[5] = y_e3*v21 - y_e1*v33
+            V::store(v26, out0.at(5usize, c));
+            v32 = V::neg_mul_add(y_e2, v33, v32);
+            // out0[6] = y_e3*v27 - y_e2*v33
+            V::store(v32, out0.at(6usize, c));
         }
     }
 }
-pub(super) static SGP_6: Stage = stage!(sgp_6);
-/// From `x`, `y`, `grad_o`, `w` to `grad_x`, `grad_y`, `grad_w`: adjoint of o = weighted_product(w, gate(x), gate(y)).
+pub(super) static SGP_15: Stage = stage!(sgp_15);
+/// From cut 0 to `o`: o = weighted_product(w, gate(x), gate(y)).
+///
+/// From `sgp` of Cl(3,0,1).
+#[inline(always)]
+unsafe fn sgp_16<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
+    // SAFETY: the caller keeps the contract of `StageArgs`; the tier runs on this CPU.
+    unsafe {
+        let t0 = args.inputs[0];
+        let out0 = args.outputs[0];
+        let c0e0 = V::from_f64(0f64);
+        let v1 = gate::<V>(args.gate, c0e0);
+        let v2 = V::mul(v1, v1);
+        for group in 0..args.groups {
+            let c = group * V::LANES;
+            t0.prefetch::<7usize>(c);
+            // out0[0] = v2*t0_0
+            V::store(V::mul(v2, V::load(t0.at(0usize, c))), out0.at(0usize, c));
+            // out0[1] = v2*t0_1
+            V::store(V::mul(v2, V::load(t0.at(1usize, c))), out0.at(1usize, c));
+            // out0[2] = v2*t0_2
+            V::store(V::mul(v2, V::load(t0.at(2usize, c))), out0.at(2usize, c));
+            // out0[3] = v2*t0_3
+            V::store(V::mul(v2, V::load(t0.at(3usize, c))), out0.at(3usize, c));
+            // out0[4] = v2*t0_4
+            V::store(V::mul(v2, V::load(t0.at(4usize, c))), out0.at(4usize, c));
+            // out0[5] = v2*t0_5
+            V::store(V::mul(v2, V::load(t0.at(5usize, c))), out0.at(5usize, c));
+            // out0[6] = v2*t0_6
+            V::store(V::mul(v2, V::load(t0.at(6usize, c))), out0.at(6usize, c));
+        }
+    }
+}
+pub(super) static SGP_16: Stage = stage!(sgp_16);
+/// From `grad_o` to cut 1: adjoint of o = weighted_product(w, gate(x), gate(y)).
 ///
 /// From `sgp_grad` of Cl(3,0,1).
 #[inline(always)]
-unsafe fn sgp_7<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
+unsafe fn sgp_17<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
     // SAFETY: the caller keeps the contract of `StageArgs`; the tier runs on this CPU.
     unsafe {
-        let x = args.inputs[0];
-        let y = args.inputs[1];
-        let grad_o = args.inputs[2];
+        let grad_o = args.inputs[0];
         let out0 = args.outputs[0];
-        let out1 = args.outputs[1];
-        let param0 = args.params[0];
-        let grad0 = args.param_grads[0];
         let c0e0 = V::from_f64(0f64);
         let v1 = gate::<V>(args.gate, c0e0);
+        let v2 = V::mul(v1, v1);
         for group in 0..args.groups {
             let c = group * V::LANES;
-            x.prefetch::<4usize>(c);
-            y.prefetch::<4usize>(c);
             grad_o.prefetch::<7usize>(c);
-            let v3 = V::mul(V::load(x.at(0usize, c)), v1);
-            let v5 = V::mul(V::load(x.at(1usize, c)), v1);
-            let v7 = V::mul(V::load(x.at(2usize, c)), v1);
-            let v9 = V::mul(V::load(x.at(3usize, c)), v1);
-            let v11 = V::mul(V::load(y.at(0usize, c)), v1);
-            let v13 = V::mul(V::load(y.at(1usize, c)), v1);
-            let v15 = V::mul(V::load(y.at(2usize, c)), v1);
-            let v17 = V::mul(V::load(y.at(3usize, c)), v1);
-            let mut v18 = V::mul(v5, v13);
-            v18 = V::mul_add(v7, v15, v18);
-            v18 = V::mul_add(v9, v17, v18);
-            let mut v23 = V::mul(v3, v13);
-            v23 = V::neg_mul_add(v5, v11, v23);
-            let mut v26 = V::mul(v3, v15);
-            v26 = V::neg_mul_add(v7, v11, v26);
-            let mut v29 = V::mul(v3, v17);
-            v29 = V::neg_mul_add(v9, v11, v29);
-            let mut v32 = V::mul(v5, v15);
-            v32 = V::neg_mul_add(v7, v13, v32);
-            let mut v35 = V::mul(v5, v17);
-            v35 = V::neg_mul_add(v9, v13, v35);
-            let mut v38 = V::mul(v7, v17);
-            v38 = V::neg_mul_add(v9, v15, v38);
-            let grad_o_e23 = V::load(grad_o.at(6usize, c));
-            let mut v42 = V::mul(v38, grad_o_e23);
-            let w1 = V::load(param0.at(1usize, c));
-            let v44 = V::mul(w1, grad_o_e23);
-            let mut v45 = V::mul(v15, v44);
-            let mut v47 = V::mul(v17, v44);
-            let mut v48 = V::mul(v7, v44);
-            let grad_o_e13 = V::load(grad_o.at(5usize, c));
-            let v51 = V::mul(w1, grad_o_e13);
-            v42 = V::mul_add(v35, grad_o_e13, v42);
-            let mut v54 = V::mul(v9, v51);
-            v45 = V::mul_add(v13, v51, v45);
-            let mut v56 = V::mul(v17, v51);
-            v48 = V::mul_add(v5, v51, v48);
-            let grad_o_e12 = V::load(grad_o.at(4usize, c));
-            let v61 = V::mul(w1, grad_o_e12);
-            v42 = V::mul_add(v32, grad_o_e12, v42);
-            v47 = V::neg_mul_add(v13, v61, v47);
-            v54 = V::mul_add(v7, v61, v54);
-            let mut v68 = V::mul(v5, v61);
-            v56 = V::mul_add(v15, v61, v56);
-            v68 = V::neg_mul_add(v9, v44, v68);
-            let grad_o_e03 = V::load(grad_o.at(3usize, c));
-            let v73 = V::mul(w1, grad_o_e03);
-            v42 = V::mul_add(v29, grad_o_e03, v42);
-            let mut v76 = V::mul(v9, v73);
-            v45 = V::mul_add(v11, v73, v45);
-            let mut v78 = V::mul(v17, v73);
-            v48 = V::mul_add(v3, v73, v48);
-            let grad_o_e02 = V::load(grad_o.at(2usize, c));
-            let v83 = V::mul(w1, grad_o_e02);
-            v42 = V::mul_add(v26, grad_o_e02, v42);
-            v47 = V::neg_mul_add(v11, v83, v47);
-            v76 = V::mul_add(v7, v83, v76);
-            v78 = V::mul_add(v15, v83, v78);
-            v68 = V::mul_add(v3, v83, v68);
-            let grad_o_e01 = V::load(grad_o.at(1usize, c));
-            let v95 = V::mul(w1, grad_o_e01);
-            v42 = V::mul_add(v23, grad_o_e01, v42);
-            // grad0[1] += (v7*v17 - v9*v15)*grad_o_e23 + (v5*v17 - v9*v13)*grad_o_e13 + (v5*v15 - v7*v13)*grad_o_e12 + (v3*v17 - v9*v11)*grad_o_e03 + (v3*v15 - v7*v11)*grad_o_e02 + (v3*v13 - v5*v11)*grad_o_e01
-            V::store(V::add(V::load(grad0.at(1usize, c)), v42), grad0.at(1usize, c));
-            v56 = V::neg_mul_add(v11, v95, v56);
-            v76 = V::mul_add(v5, v95, v76);
-            v78 = V::mul_add(v13, v95, v78);
-            let mut v104 = V::mul_sub(v3, v95, v54);
-            let grad_o_1 = V::load(grad_o.at(0usize, c));
-            // grad0[0] += (v9*v17 + v5*v13 + v7*v15)*grad_o_1
-            V::store(
-                V::add(V::load(grad0.at(0usize, c)), V::mul(v18, grad_o_1)),
-                grad0.at(0usize, c),
-            );
-            let v108 = V::mul(V::load(param0.at(0usize, c)), grad_o_1);
-            v48 = V::mul_add(v9, v108, v48);
-            v47 = V::mul_add(v15, v108, v47);
-            v68 = V::mul_add(v7, v108, v68);
-            v56 = V::mul_add(v13, v108, v56);
-            v104 = V::mul_add(v5, v108, v104);
-            // out1[3] = v1*(v7*v44 + v5*v51 + v3*v73 + v9*v108)
-            V::store(V::mul(v1, v48), out1.at(3usize, c));
-            // out1[2] = v1*(v5*v61 - v9*v44 + v3*v83 + v7*v108)
-            V::store(V::mul(v1, v68), out1.at(2usize, c));
-            // out1[1] = v1*(v3*v95 - (v9*v51 + v7*v61) + v5*v108)
-            V::store(V::mul(v1, v104), out1.at(1usize, c));
-            // out1[0] = -(v1*(v9*v73 + v7*v83 + v5*v95))
-            V::store(V::neg(V::mul(v1, v76)), out1.at(0usize, c));
-            // out0[3] = v1*(v17*v108 - (v15*v44 + v13*v51 + v11*v73))
-            V::store(V::mul(v1, V::mul_sub(v17, v108, v45)), out0.at(3usize, c));
-            // out0[2] = v1*(v17*v44 - v13*v61 - v11*v83 + v15*v108)
-            V::store(V::mul(v1, v47), out0.at(2usize, c));
-            // out0[1] = v1*(v17*v51 + v15*v61 - v11*v95 + v13*v108)
-            V::store(V::mul(v1, v56), out0.at(1usize, c));
-            // out0[0] = v1*(v17*v73 + v15*v83 + v13*v95)
-            V::store(V::mul(v1, v78), out0.at(0usize, c));
+            // out0[6] = v2*grad_o_e23
+            V::store(V::mul(v2, V::load(grad_o.at(6usize, c))), out0.at(6usize, c));
+            // out0[5] = v2*grad_o_e13
+            V::store(V::mul(v2, V::load(grad_o.at(5usize, c))), out0.at(5usize, c));
+            // out0[4] = v2*grad_o_e12
+            V::store(V::mul(v2, V::load(grad_o.at(4usize, c))), out0.at(4usize, c));
+            // out0[3] = v2*grad_o_e03
+            V::store(V::mul(v2, V::load(grad_o.at(3usize, c))), out0.at(3usize, c));
+            // out0[2] = v2*grad_o_e02
+            V::store(V::mul(v2, V::load(grad_o.at(2usize, c))), out0.at(2usize, c));
+            // out0[1] = v2*grad_o_e01
+            V::store(V::mul(v2, V::load(grad_o.at(1usize, c))), out0.at(1usize, c));
+            // out0[0] = v2*grad_o_1
+            V::store(V::mul(v2, V::load(grad_o.at(0usize, c))), out0.at(0usize, c));
         }
     }
 }
-pub(super) static SGP_7: Stage = stage!(sgp_7);
+pub(super) static SGP_17: Stage = stage!(sgp_17);
+/// From `x`, cut 1, `w` to `grad_y`: adjoint of o = weighted_product(w, gate(x), gate(y)).
+///
+/// From `sgp_grad` of Cl(3,0,1).
+#[inline(always)]
+unsafe fn sgp_18<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
+    // SAFETY: the caller keeps the contract of `StageArgs`; the tier runs on this CPU.
+    unsafe {
+        let x = args.inputs[0];
+        let t1 = args.inputs[1];
+        let out0 = args.outputs[0];
+        let param0 = args.params[0];
+        for group in 0..args.groups {
+            let c = group * V::LANES;
+            x.prefetch::<4usize>(c);
+            t1.prefetch::<7usize>(c);
+            let x_e1 = V::load(x.at(1usize, c));
+            let w0 = V::load(param0.at(0usize, c));
+            let x_e2 = V::load(x.at(2usize, c));
+            let x_e3 = V::load(x.at(3usize, c));
+            let w1 = V::load(param0.at(1usize, c));
+            let v9 = V::mul(V::load(x.at(0usize, c)), w1);
+            let v10 = V::mul(x_e1, w1);
+            let v11 = V::mul(x_e2, w1);
+            let v12 = V::mul(x_e3, w1);
+            let t1_6 = V::load(t1.at(6usize, c));
+            let t1_5 = V::load(t1.at(5usize, c));
+            let mut v16 = V::mul(v12, t1_5);
+            let t1_3 = V::load(t1.at(3usize, c));
+            let mut v18 = V::mul(v12, t1_3);
+            let mut v19 = V::mul(v11, t1_6);
+            let t1_4 = V::load(t1.at(4usize, c));
+            v16 = V::mul_add(v11, t1_4, v16);
+            let t1_2 = V::load(t1.at(2usize, c));
+            v18 = V::mul_add(v11, t1_2, v18);
+            v19 = V::mul_add(v10, t1_5, v19);
+            let mut v28 = V::mul(v10, t1_4);
+            v28 = V::neg_mul_add(v12, t1_6, v28);
+            let t1_1 = V::load(t1.at(1usize, c));
+            v18 = V::mul_add(v10, t1_1, v18);
+            // out0[0] = -(v12*t1_3 + v11*t1_2 + v10*t1_1)
+            V::store(V::neg(v18), out0.at(0usize, c));
+            v19 = V::mul_add(v9, t1_3, v19);
+            v28 = V::mul_add(v9, t1_2, v28);
+            let mut v39 = V::mul_sub(v9, t1_1, v16);
+            let t1_0 = V::load(t1.at(0usize, c));
+            v19 = V::mul_add(V::mul(x_e3, w0), t1_0, v19);
+            // out0[3] = v11*t1_6 + v10*t1_5 + v9*t1_3 + x_e3*w0*t1_0
+            V::store(v19, out0.at(3usize, c));
+            v28 = V::mul_add(V::mul(x_e2, w0), t1_0, v28);
+            // out0[2] = v10*t1_4 - v12*t1_6 + v9*t1_2 + x_e2*w0*t1_0
+            V::store(v28, out0.at(2usize, c));
+            v39 = V::mul_add(V::mul(x_e1, w0), t1_0, v39);
+            // out0[1] = v9*t1_1 - (v12*t1_5 + v11*t1_4) + x_e1*w0*t1_0
+            V::store(v39, out0.at(1usize, c));
+        }
+    }
+}
+pub(super) static SGP_18: Stage = stage!(sgp_18);
+/// From `y`, cut 1, `x`, `w` to `grad_x`, `grad_w`: adjoint of o = weighted_product(w, gate(x), gate(y)).
+///
+/// From `sgp_grad` of Cl(3,0,1).
+#[inline(always)]
+unsafe fn sgp_19<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
+    // SAFETY: the caller keeps the contract of `StageArgs`; the tier runs on this CPU.
+    unsafe {
+        let y = args.inputs[0];
+        let t1 = args.inputs[1];
+        let x = args.inputs[2];
+        let out0 = args.outputs[0];
+        let param0 = args.params[0];
+        let grad0 = args.param_grads[0];
+        for group in 0..args.groups {
+            let c = group * V::LANES;
+            y.prefetch::<4usize>(c);
+            t1.prefetch::<7usize>(c);
+            x.prefetch::<4usize>(c);
+            let y_e2 = V::load(y.at(2usize, c));
+            let t1_6 = V::load(t1.at(6usize, c));
+            let mut v2 = V::mul(y_e2, t1_6);
+            let y_e1 = V::load(y.at(1usize, c));
+            let t1_5 = V::load(t1.at(5usize, c));
+            v2 = V::mul_add(y_e1, t1_5, v2);
+            let y_e0 = V::load(y.at(0usize, c));
+            let t1_3 = V::load(t1.at(3usize, c));
+            v2 = V::mul_add(y_e0, t1_3, v2);
+            let w1 = V::load(param0.at(1usize, c));
+            let x_e3 = V::load(x.at(3usize, c));
+            let y_e3 = V::load(y.at(3usize, c));
+            let mut v16 = V::mul(y_e3, t1_6);
+            let t1_4 = V::load(t1.at(4usize, c));
+            v16 = V::neg_mul_add(y_e1, t1_4, v16);
+            let t1_2 = V::load(t1.at(2usize, c));
+            v16 = V::neg_mul_add(y_e0, t1_2, v16);
+            let mut v23 = V::mul(w1, v16);
+            let x_e2 = V::load(x.at(2usize, c));
+            let mut v25 = V::mul(x_e2, v16);
+            v25 = V::neg_mul_add(x_e3, v2, v25);
+            let mut v27 = V::mul(y_e3, t1_5);
+            v27 = V::mul_add(y_e2, t1_4, v27);
+            let t1_1 = V::load(t1.at(1usize, c));
+            v27 = V::neg_mul_add(y_e0, t1_1, v27);
+            let mut v33 = V::mul(w1, v27);
+            let x_e1 = V::load(x.at(1usize, c));
+            v25 = V::mul_add(x_e1, v27, v25);
+            let mut v37 = V::mul(y_e3, t1_3);
+            v37 = V::mul_add(y_e2, t1_2, v37);
+            v37 = V::mul_add(y_e1, t1_1, v37);
+            // out0[0] = w1*v41
+            V::store(V::mul(w1, v37), out0.at(0usize, c));
+            v25 = V::mul_add(V::load(x.at(0usize, c)), v37, v25);
+            // grad0[1] += x_e2*v22 - x_e3*v10 + x_e1*v32 + x_e0*v41
+            V::store(V::add(V::load(grad0.at(1usize, c)), v25), grad0.at(1usize, c));
+            let t1_0 = V::load(t1.at(0usize, c));
+            let v47 = V::mul(y_e3, t1_0);
+            let w0 = V::load(param0.at(0usize, c));
+            let mut v49 = V::mul(w0, v47);
+            let mut v50 = V::mul(x_e3, v47);
+            v49 = V::neg_mul_add(w1, v2, v49);
+            // out0[3] = w0*v47 - w1*v10
+            V::store(v49, out0.at(3usize, c));
+            let v52 = V::mul(y_e2, t1_0);
+            v23 = V::mul_add(w0, v52, v23);
+            // out0[2] = w1*v22 + w0*v52
+            V::store(v23, out0.at(2usize, c));
+            v50 = V::mul_add(x_e2, v52, v50);
+            let v57 = V::mul(y_e1, t1_0);
+            v33 = V::mul_add(w0, v57, v33);
+            // out0[1] = w1*v32 + w0*v57
+            V::store(v33, out0.at(1usize, c));
+            v50 = V::mul_add(x_e1, v57, v50);
+            // grad0[0] += x_e3*v47 + x_e2*v52 + x_e1*v57
+            V::store(V::add(V::load(grad0.at(0usize, c)), v50), grad0.at(0usize, c));
+        }
+    }
+}
+pub(super) static SGP_19: Stage = stage!(sgp_19);
 /// `o = weighted_product(w, gate(x), gate(y))`, grades 1 and 1.
 ///
-/// Forward: 38 flops per lane (30 multiplications, 8 additions).
-/// Backward: 113 flops per lane (75 multiplications, 38 additions).
+/// Forward: 37 flops per lane (29 multiplications, 8 additions).
+/// Backward: 88 flops per lane (58 multiplications, 30 additions).
 pub(super) static SGP_PROGRAM_3: Program = Program {
     name: "sgp",
     formula: "o = weighted_product(w, gate(x), gate(y))",
@@ -2833,15 +3297,24 @@ pub(super) static SGP_PROGRAM_3: Program = Program {
     params: &[("w", 2usize)],
     output_components: 7usize,
     forward: Plan {
-        cuts: &[],
+        cuts: &[7],
         row_sums: 0usize,
         saved_row_sums: 0usize,
         stages: &[
             StageCall {
-                stage: &super::sgp::SGP_6,
+                stage: &super::sgp::SGP_15,
                 inputs: &[Slot::External(0usize), Slot::External(1usize)],
-                outputs: &[Slot::External(0usize)],
+                outputs: &[Slot::Cut(0usize)],
                 params: &[0],
+                param_grads: &[],
+                rows: &[],
+                row_sums: &[],
+            },
+            StageCall {
+                stage: &super::sgp::SGP_16,
+                inputs: &[Slot::Cut(0usize)],
+                outputs: &[Slot::External(0usize)],
+                params: &[],
                 param_grads: &[],
                 rows: &[],
                 row_sums: &[],
@@ -2849,18 +3322,36 @@ pub(super) static SGP_PROGRAM_3: Program = Program {
         ],
     },
     backward: Plan {
-        cuts: &[],
+        cuts: &[0usize, 7],
         row_sums: 0usize,
         saved_row_sums: 0usize,
         stages: &[
             StageCall {
-                stage: &super::sgp::SGP_7,
+                stage: &super::sgp::SGP_17,
+                inputs: &[Slot::External(2usize)],
+                outputs: &[Slot::Cut(1usize)],
+                params: &[],
+                param_grads: &[],
+                rows: &[],
+                row_sums: &[],
+            },
+            StageCall {
+                stage: &super::sgp::SGP_18,
+                inputs: &[Slot::External(0usize), Slot::Cut(1usize)],
+                outputs: &[Slot::External(1usize)],
+                params: &[0],
+                param_grads: &[],
+                rows: &[],
+                row_sums: &[],
+            },
+            StageCall {
+                stage: &super::sgp::SGP_19,
                 inputs: &[
-                    Slot::External(0usize),
                     Slot::External(1usize),
-                    Slot::External(2usize),
+                    Slot::Cut(1usize),
+                    Slot::External(0usize),
                 ],
-                outputs: &[Slot::External(0usize), Slot::External(1usize)],
+                outputs: &[Slot::External(0usize)],
                 params: &[0],
                 param_grads: &[0],
                 rows: &[],
@@ -2868,5 +3359,5 @@ pub(super) static SGP_PROGRAM_3: Program = Program {
             },
         ],
     },
-    flops: [38usize, 113],
+    flops: [37usize, 88],
 };

@@ -5,7 +5,7 @@
 
 #[allow(unused_imports, reason = "not every operator needs all of them")]
 use crate::kernel::generated_prelude::*;
-/// From cut 0 to 5 row sums: o = grade_rms(weighted_product(w, gate(x), gate(y))).
+/// From cut 0, cut 1 to 5 row sums: o = grade_rms(weighted_product(w, gate(x), gate(y))).
 ///
 /// From `sgp_rms` of Cl(3,0,1).
 #[inline(always)]
@@ -13,6 +13,7 @@ unsafe fn sgp_rms_0<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
     // SAFETY: the caller keeps the contract of `StageArgs`; the tier runs on this CPU.
     unsafe {
         let t0 = args.inputs[0];
+        let t1 = args.inputs[1];
         let mut sum0 = V::zero();
         let mut sum1 = V::zero();
         let mut sum2 = V::zero();
@@ -21,47 +22,49 @@ unsafe fn sgp_rms_0<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         for group in 0..args.groups {
             let c = group * V::LANES;
             t0.prefetch::<16usize>(c);
+            t1.prefetch::<1usize>(c);
             let valid = args.valid_lanes(group, V::LANES);
-            let t0_0 = V::load(t0.at(0usize, c));
-            // row sum 0 = t0_0*t0_0
-            sum0 = V::add(sum0, V::keep_first(V::mul(t0_0, t0_0), valid));
-            let t0_1 = V::load(t0.at(1usize, c));
-            let mut v3 = V::mul(t0_1, t0_1);
-            let t0_2 = V::load(t0.at(2usize, c));
-            let t0_3 = V::load(t0.at(3usize, c));
-            let t0_4 = V::load(t0.at(4usize, c));
-            v3 = V::mul_add(t0_2, t0_2, v3);
-            v3 = V::mul_add(t0_3, t0_3, v3);
-            v3 = V::mul_add(t0_4, t0_4, v3);
-            // row sum 1 = t0_4*t0_4 + t0_3*t0_3 + t0_1*t0_1 + t0_2*t0_2
-            sum1 = V::add(sum1, V::keep_first(v3, valid));
-            let t0_5 = V::load(t0.at(5usize, c));
-            let mut v14 = V::mul(t0_5, t0_5);
-            let t0_6 = V::load(t0.at(6usize, c));
-            let t0_7 = V::load(t0.at(7usize, c));
-            let t0_8 = V::load(t0.at(8usize, c));
-            let t0_9 = V::load(t0.at(9usize, c));
-            let t0_10 = V::load(t0.at(10usize, c));
-            v14 = V::mul_add(t0_6, t0_6, v14);
-            v14 = V::mul_add(t0_7, t0_7, v14);
-            v14 = V::mul_add(t0_8, t0_8, v14);
-            v14 = V::mul_add(t0_9, t0_9, v14);
-            v14 = V::mul_add(t0_10, t0_10, v14);
-            // row sum 2 = t0_10*t0_10 + t0_9*t0_9 + t0_8*t0_8 + t0_7*t0_7 + t0_5*t0_5 + t0_6*t0_6
-            sum2 = V::add(sum2, V::keep_first(v14, valid));
-            let t0_11 = V::load(t0.at(11usize, c));
-            let mut v31 = V::mul(t0_11, t0_11);
-            let t0_12 = V::load(t0.at(12usize, c));
-            let t0_13 = V::load(t0.at(13usize, c));
-            let t0_14 = V::load(t0.at(14usize, c));
-            v31 = V::mul_add(t0_12, t0_12, v31);
-            v31 = V::mul_add(t0_13, t0_13, v31);
-            v31 = V::mul_add(t0_14, t0_14, v31);
-            // row sum 3 = t0_14*t0_14 + t0_13*t0_13 + t0_11*t0_11 + t0_12*t0_12
-            sum3 = V::add(sum3, V::keep_first(v31, valid));
-            let t0_15 = V::load(t0.at(15usize, c));
-            // row sum 4 = t0_15*t0_15
-            sum4 = V::add(sum4, V::keep_first(V::mul(t0_15, t0_15), valid));
+            let t1_0 = V::load(t1.at(0usize, c));
+            let v2 = V::mul(V::load(t0.at(0usize, c)), t1_0);
+            let v4 = V::mul(V::load(t0.at(1usize, c)), t1_0);
+            let v6 = V::mul(V::load(t0.at(2usize, c)), t1_0);
+            let v8 = V::mul(V::load(t0.at(3usize, c)), t1_0);
+            let v10 = V::mul(V::load(t0.at(4usize, c)), t1_0);
+            let v12 = V::mul(V::load(t0.at(5usize, c)), t1_0);
+            let v14 = V::mul(V::load(t0.at(6usize, c)), t1_0);
+            let v16 = V::mul(V::load(t0.at(7usize, c)), t1_0);
+            let v18 = V::mul(V::load(t0.at(8usize, c)), t1_0);
+            let v20 = V::mul(V::load(t0.at(9usize, c)), t1_0);
+            let v22 = V::mul(V::load(t0.at(10usize, c)), t1_0);
+            let v24 = V::mul(V::load(t0.at(11usize, c)), t1_0);
+            let v26 = V::mul(V::load(t0.at(12usize, c)), t1_0);
+            let v28 = V::mul(V::load(t0.at(13usize, c)), t1_0);
+            let v30 = V::mul(V::load(t0.at(14usize, c)), t1_0);
+            let v32 = V::mul(V::load(t0.at(15usize, c)), t1_0);
+            // row sum 0 = v2*v2
+            sum0 = V::add(sum0, V::keep_first(V::mul(v2, v2), valid));
+            let mut v34 = V::mul(v4, v4);
+            v34 = V::mul_add(v6, v6, v34);
+            v34 = V::mul_add(v8, v8, v34);
+            v34 = V::mul_add(v10, v10, v34);
+            // row sum 1 = v10*v10 + v8*v8 + v4*v4 + v6*v6
+            sum1 = V::add(sum1, V::keep_first(v34, valid));
+            let mut v41 = V::mul(v12, v12);
+            v41 = V::mul_add(v14, v14, v41);
+            v41 = V::mul_add(v16, v16, v41);
+            v41 = V::mul_add(v18, v18, v41);
+            v41 = V::mul_add(v20, v20, v41);
+            v41 = V::mul_add(v22, v22, v41);
+            // row sum 2 = v22*v22 + v20*v20 + v18*v18 + v16*v16 + v12*v12 + v14*v14
+            sum2 = V::add(sum2, V::keep_first(v41, valid));
+            let mut v52 = V::mul(v24, v24);
+            v52 = V::mul_add(v26, v26, v52);
+            v52 = V::mul_add(v28, v28, v52);
+            v52 = V::mul_add(v30, v30, v52);
+            // row sum 3 = v30*v30 + v28*v28 + v24*v24 + v26*v26
+            sum3 = V::add(sum3, V::keep_first(v52, valid));
+            // row sum 4 = v32*v32
+            sum4 = V::add(sum4, V::keep_first(V::mul(v32, v32), valid));
         }
         args.sums[0] = sum0.reduce_add();
         args.sums[1] = sum1.reduce_add();
@@ -71,7 +74,7 @@ unsafe fn sgp_rms_0<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
     }
 }
 pub(super) static SGP_RMS_0: Stage = stage!(sgp_rms_0);
-/// From cut 0 to `o`: o = grade_rms(weighted_product(w, gate(x), gate(y))).
+/// From cut 0, cut 1 to `o`: o = grade_rms(weighted_product(w, gate(x), gate(y))).
 ///
 /// From `sgp_rms` of Cl(3,0,1).
 #[inline(always)]
@@ -79,75 +82,126 @@ unsafe fn sgp_rms_1<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
     // SAFETY: the caller keeps the contract of `StageArgs`; the tier runs on this CPU.
     unsafe {
         let t0 = args.inputs[0];
+        let t1 = args.inputs[1];
         let out0 = args.outputs[0];
         let row0 = V::splat(args.rows[0]);
         let inv_channels = V::splat(args.inv_channels);
-        let v2 = V::mul(row0, inv_channels);
+        let v35 = V::mul(row0, inv_channels);
         let eps = V::splat(args.eps);
-        let v4 = V::add(v2, eps);
-        let v5 = V::sqrt(v4);
+        let v37 = V::add(v35, eps);
+        let v38 = V::sqrt(v37);
         let c1e0 = V::from_f64(1f64);
-        let v7 = V::div(c1e0, v5);
+        let v40 = V::div(c1e0, v38);
         let row1 = V::splat(args.rows[1]);
-        let v9 = V::mul(inv_channels, row1);
-        let v10 = V::add(eps, v9);
-        let v11 = V::sqrt(v10);
-        let v12 = V::div(c1e0, v11);
+        let v42 = V::mul(inv_channels, row1);
+        let v43 = V::add(eps, v42);
+        let v44 = V::sqrt(v43);
+        let v45 = V::div(c1e0, v44);
         let row2 = V::splat(args.rows[2]);
-        let v14 = V::mul(inv_channels, row2);
-        let v15 = V::add(eps, v14);
-        let v16 = V::sqrt(v15);
-        let v17 = V::div(c1e0, v16);
+        let v47 = V::mul(inv_channels, row2);
+        let v48 = V::add(eps, v47);
+        let v49 = V::sqrt(v48);
+        let v50 = V::div(c1e0, v49);
         let row3 = V::splat(args.rows[3]);
-        let v19 = V::mul(inv_channels, row3);
-        let v20 = V::add(eps, v19);
-        let v21 = V::sqrt(v20);
-        let v22 = V::div(c1e0, v21);
+        let v52 = V::mul(inv_channels, row3);
+        let v53 = V::add(eps, v52);
+        let v54 = V::sqrt(v53);
+        let v55 = V::div(c1e0, v54);
         let row4 = V::splat(args.rows[4]);
-        let v24 = V::mul(inv_channels, row4);
-        let v25 = V::add(eps, v24);
-        let v26 = V::sqrt(v25);
-        let v27 = V::div(c1e0, v26);
+        let v57 = V::mul(inv_channels, row4);
+        let v58 = V::add(eps, v57);
+        let v59 = V::sqrt(v58);
+        let v60 = V::div(c1e0, v59);
         for group in 0..args.groups {
             let c = group * V::LANES;
             t0.prefetch::<16usize>(c);
-            // out0[0] = t0_0*v7
-            V::store(V::mul(V::load(t0.at(0usize, c)), v7), out0.at(0usize, c));
-            // out0[1] = t0_1*v12
-            V::store(V::mul(V::load(t0.at(1usize, c)), v12), out0.at(1usize, c));
-            // out0[2] = t0_2*v12
-            V::store(V::mul(V::load(t0.at(2usize, c)), v12), out0.at(2usize, c));
-            // out0[3] = t0_3*v12
-            V::store(V::mul(V::load(t0.at(3usize, c)), v12), out0.at(3usize, c));
-            // out0[4] = t0_4*v12
-            V::store(V::mul(V::load(t0.at(4usize, c)), v12), out0.at(4usize, c));
-            // out0[5] = t0_5*v17
-            V::store(V::mul(V::load(t0.at(5usize, c)), v17), out0.at(5usize, c));
-            // out0[6] = t0_6*v17
-            V::store(V::mul(V::load(t0.at(6usize, c)), v17), out0.at(6usize, c));
-            // out0[7] = t0_7*v17
-            V::store(V::mul(V::load(t0.at(7usize, c)), v17), out0.at(7usize, c));
-            // out0[8] = t0_8*v17
-            V::store(V::mul(V::load(t0.at(8usize, c)), v17), out0.at(8usize, c));
-            // out0[9] = t0_9*v17
-            V::store(V::mul(V::load(t0.at(9usize, c)), v17), out0.at(9usize, c));
-            // out0[10] = t0_10*v17
-            V::store(V::mul(V::load(t0.at(10usize, c)), v17), out0.at(10usize, c));
-            // out0[11] = t0_11*v22
-            V::store(V::mul(V::load(t0.at(11usize, c)), v22), out0.at(11usize, c));
-            // out0[12] = t0_12*v22
-            V::store(V::mul(V::load(t0.at(12usize, c)), v22), out0.at(12usize, c));
-            // out0[13] = t0_13*v22
-            V::store(V::mul(V::load(t0.at(13usize, c)), v22), out0.at(13usize, c));
-            // out0[14] = t0_14*v22
-            V::store(V::mul(V::load(t0.at(14usize, c)), v22), out0.at(14usize, c));
-            // out0[15] = t0_15*v27
-            V::store(V::mul(V::load(t0.at(15usize, c)), v27), out0.at(15usize, c));
+            t1.prefetch::<1usize>(c);
+            let t1_0 = V::load(t1.at(0usize, c));
+            // out0[0] = t0_0*t1_0*v40
+            V::store(
+                V::mul(V::mul(V::load(t0.at(0usize, c)), t1_0), v40),
+                out0.at(0usize, c),
+            );
+            // out0[1] = t0_1*t1_0*v45
+            V::store(
+                V::mul(V::mul(V::load(t0.at(1usize, c)), t1_0), v45),
+                out0.at(1usize, c),
+            );
+            // out0[2] = t0_2*t1_0*v45
+            V::store(
+                V::mul(V::mul(V::load(t0.at(2usize, c)), t1_0), v45),
+                out0.at(2usize, c),
+            );
+            // out0[3] = t0_3*t1_0*v45
+            V::store(
+                V::mul(V::mul(V::load(t0.at(3usize, c)), t1_0), v45),
+                out0.at(3usize, c),
+            );
+            // out0[4] = t0_4*t1_0*v45
+            V::store(
+                V::mul(V::mul(V::load(t0.at(4usize, c)), t1_0), v45),
+                out0.at(4usize, c),
+            );
+            // out0[5] = t0_5*t1_0*v50
+            V::store(
+                V::mul(V::mul(V::load(t0.at(5usize, c)), t1_0), v50),
+                out0.at(5usize, c),
+            );
+            // out0[6] = t0_6*t1_0*v50
+            V::store(
+                V::mul(V::mul(V::load(t0.at(6usize, c)), t1_0), v50),
+                out0.at(6usize, c),
+            );
+            // out0[7] = t0_7*t1_0*v50
+            V::store(
+                V::mul(V::mul(V::load(t0.at(7usize, c)), t1_0), v50),
+                out0.at(7usize, c),
+            );
+            // out0[8] = t0_8*t1_0*v50
+            V::store(
+                V::mul(V::mul(V::load(t0.at(8usize, c)), t1_0), v50),
+                out0.at(8usize, c),
+            );
+            // out0[9] = t0_9*t1_0*v50
+            V::store(
+                V::mul(V::mul(V::load(t0.at(9usize, c)), t1_0), v50),
+                out0.at(9usize, c),
+            );
+            // out0[10] = t0_10*t1_0*v50
+            V::store(
+                V::mul(V::mul(V::load(t0.at(10usize, c)), t1_0), v50),
+                out0.at(10usize, c),
+            );
+            // out0[11] = t0_11*t1_0*v55
+            V::store(
+                V::mul(V::mul(V::load(t0.at(11usize, c)), t1_0), v55),
+                out0.at(11usize, c),
+            );
+            // out0[12] = t0_12*t1_0*v55
+            V::store(
+                V::mul(V::mul(V::load(t0.at(12usize, c)), t1_0), v55),
+                out0.at(12usize, c),
+            );
+            // out0[13] = t0_13*t1_0*v55
+            V::store(
+                V::mul(V::mul(V::load(t0.at(13usize, c)), t1_0), v55),
+                out0.at(13usize, c),
+            );
+            // out0[14] = t0_14*t1_0*v55
+            V::store(
+                V::mul(V::mul(V::load(t0.at(14usize, c)), t1_0), v55),
+                out0.at(14usize, c),
+            );
+            // out0[15] = t0_15*t1_0*v60
+            V::store(
+                V::mul(V::mul(V::load(t0.at(15usize, c)), t1_0), v60),
+                out0.at(15usize, c),
+            );
         }
     }
 }
 pub(super) static SGP_RMS_1: Stage = stage!(sgp_rms_1);
-/// From cut 0, `grad_o` to 5 row sums: adjoint of o = grade_rms(weighted_product(w, gate(x), gate(y))).
+/// From cut 0, cut 1, `grad_o` to 5 row sums: adjoint of o = grade_rms(weighted_product(w, gate(x), gate(y))).
 ///
 /// From `sgp_rms_grad` of Cl(3,0,1).
 #[inline(always)]
@@ -155,7 +209,8 @@ unsafe fn sgp_rms_2<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
     // SAFETY: the caller keeps the contract of `StageArgs`; the tier runs on this CPU.
     unsafe {
         let t0 = args.inputs[0];
-        let grad_o = args.inputs[1];
+        let t1 = args.inputs[1];
+        let grad_o = args.inputs[2];
         let mut sum0 = V::zero();
         let mut sum1 = V::zero();
         let mut sum2 = V::zero();
@@ -164,94 +219,102 @@ unsafe fn sgp_rms_2<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         for group in 0..args.groups {
             let c = group * V::LANES;
             t0.prefetch::<16usize>(c);
+            t1.prefetch::<1usize>(c);
             grad_o.prefetch::<16usize>(c);
             let valid = args.valid_lanes(group, V::LANES);
-            // row sum 0 = t0_15*grad_o_e0123
+            let t1_0 = V::load(t1.at(0usize, c));
+            // row sum 0 = t0_15*t1_0*grad_o_e0123
             sum0 = V::add(
                 sum0,
                 V::keep_first(
-                    V::mul(V::load(t0.at(15usize, c)), V::load(grad_o.at(15usize, c))),
+                    V::mul(
+                        V::mul(V::load(t0.at(15usize, c)), t1_0),
+                        V::load(grad_o.at(15usize, c)),
+                    ),
                     valid,
                 ),
             );
-            let mut v5 = V::mul(
-                V::load(t0.at(14usize, c)),
+            let mut v36 = V::mul(
+                V::mul(V::load(t0.at(14usize, c)), t1_0),
                 V::load(grad_o.at(14usize, c)),
             );
-            v5 = V::mul_add(
-                V::load(t0.at(13usize, c)),
+            v36 = V::mul_add(
+                V::mul(V::load(t0.at(13usize, c)), t1_0),
                 V::load(grad_o.at(13usize, c)),
-                v5,
+                v36,
             );
-            v5 = V::mul_add(
-                V::load(t0.at(12usize, c)),
+            v36 = V::mul_add(
+                V::mul(V::load(t0.at(12usize, c)), t1_0),
                 V::load(grad_o.at(12usize, c)),
-                v5,
+                v36,
             );
-            v5 = V::mul_add(
-                V::load(t0.at(11usize, c)),
+            v36 = V::mul_add(
+                V::mul(V::load(t0.at(11usize, c)), t1_0),
                 V::load(grad_o.at(11usize, c)),
-                v5,
+                v36,
             );
-            // row sum 1 = t0_14*grad_o_e123 + t0_13*grad_o_e023 + t0_12*grad_o_e013 + t0_11*grad_o_e012
-            sum1 = V::add(sum1, V::keep_first(v5, valid));
-            let mut v20 = V::mul(
-                V::load(t0.at(10usize, c)),
+            // row sum 1 = t0_14*t1_0*grad_o_e123 + t0_13*t1_0*grad_o_e023 + t0_12*t1_0*grad_o_e013 + t0_11*t1_0*grad_o_e012
+            sum1 = V::add(sum1, V::keep_first(v36, valid));
+            let mut v47 = V::mul(
+                V::mul(V::load(t0.at(10usize, c)), t1_0),
                 V::load(grad_o.at(10usize, c)),
             );
-            v20 = V::mul_add(
-                V::load(t0.at(9usize, c)),
+            v47 = V::mul_add(
+                V::mul(V::load(t0.at(9usize, c)), t1_0),
                 V::load(grad_o.at(9usize, c)),
-                v20,
+                v47,
             );
-            v20 = V::mul_add(
-                V::load(t0.at(8usize, c)),
+            v47 = V::mul_add(
+                V::mul(V::load(t0.at(8usize, c)), t1_0),
                 V::load(grad_o.at(8usize, c)),
-                v20,
+                v47,
             );
-            v20 = V::mul_add(
-                V::load(t0.at(7usize, c)),
+            v47 = V::mul_add(
+                V::mul(V::load(t0.at(7usize, c)), t1_0),
                 V::load(grad_o.at(7usize, c)),
-                v20,
+                v47,
             );
-            v20 = V::mul_add(
-                V::load(t0.at(6usize, c)),
+            v47 = V::mul_add(
+                V::mul(V::load(t0.at(6usize, c)), t1_0),
                 V::load(grad_o.at(6usize, c)),
-                v20,
+                v47,
             );
-            v20 = V::mul_add(
-                V::load(t0.at(5usize, c)),
+            v47 = V::mul_add(
+                V::mul(V::load(t0.at(5usize, c)), t1_0),
                 V::load(grad_o.at(5usize, c)),
-                v20,
+                v47,
             );
-            // row sum 2 = t0_10*grad_o_e23 + t0_9*grad_o_e13 + t0_8*grad_o_e12 + t0_7*grad_o_e03 + t0_6*grad_o_e02 + t0_5*grad_o_e01
-            sum2 = V::add(sum2, V::keep_first(v20, valid));
-            let mut v43 = V::mul(
-                V::load(t0.at(4usize, c)),
+            // row sum 2 = t0_10*t1_0*grad_o_e23 + t0_9*t1_0*grad_o_e13 + t0_8*t1_0*grad_o_e12 + t0_7*t1_0*grad_o_e03 + t0_6*t1_0*grad_o_e02 + t0_5*t1_0*grad_o_e01
+            sum2 = V::add(sum2, V::keep_first(v47, valid));
+            let mut v64 = V::mul(
+                V::mul(V::load(t0.at(4usize, c)), t1_0),
                 V::load(grad_o.at(4usize, c)),
             );
-            v43 = V::mul_add(
-                V::load(t0.at(3usize, c)),
+            v64 = V::mul_add(
+                V::mul(V::load(t0.at(3usize, c)), t1_0),
                 V::load(grad_o.at(3usize, c)),
-                v43,
+                v64,
             );
-            v43 = V::mul_add(
-                V::load(t0.at(2usize, c)),
+            v64 = V::mul_add(
+                V::mul(V::load(t0.at(2usize, c)), t1_0),
                 V::load(grad_o.at(2usize, c)),
-                v43,
+                v64,
             );
-            v43 = V::mul_add(
-                V::load(t0.at(1usize, c)),
+            v64 = V::mul_add(
+                V::mul(V::load(t0.at(1usize, c)), t1_0),
                 V::load(grad_o.at(1usize, c)),
-                v43,
+                v64,
             );
-            // row sum 3 = t0_4*grad_o_e3 + t0_3*grad_o_e2 + t0_2*grad_o_e1 + t0_1*grad_o_e0
-            sum3 = V::add(sum3, V::keep_first(v43, valid));
-            // row sum 4 = t0_0*grad_o_1
+            // row sum 3 = t0_4*t1_0*grad_o_e3 + t0_3*t1_0*grad_o_e2 + t0_2*t1_0*grad_o_e1 + t0_1*t1_0*grad_o_e0
+            sum3 = V::add(sum3, V::keep_first(v64, valid));
+            // row sum 4 = t0_0*t1_0*grad_o_1
             sum4 = V::add(
                 sum4,
                 V::keep_first(
-                    V::mul(V::load(t0.at(0usize, c)), V::load(grad_o.at(0usize, c))),
+                    V::mul(
+                        V::mul(V::load(t0.at(0usize, c)), t1_0),
+                        V::load(grad_o.at(0usize, c)),
+                    ),
                     valid,
                 ),
             );
@@ -264,183 +327,237 @@ unsafe fn sgp_rms_2<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
     }
 }
 pub(super) static SGP_RMS_2: Stage = stage!(sgp_rms_2);
-/// From `grad_o`, cut 0 to cut 1: adjoint of o = grade_rms(weighted_product(w, gate(x), gate(y))).
+/// From cut 0, cut 1, `grad_o` to cut 2, cut 3: adjoint of o = grade_rms(weighted_product(w, gate(x), gate(y))).
 ///
 /// From `sgp_rms_grad` of Cl(3,0,1).
 #[inline(always)]
 unsafe fn sgp_rms_3<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
     // SAFETY: the caller keeps the contract of `StageArgs`; the tier runs on this CPU.
     unsafe {
-        let grad_o = args.inputs[0];
-        let t0 = args.inputs[1];
+        let t0 = args.inputs[0];
+        let t1 = args.inputs[1];
+        let grad_o = args.inputs[2];
         let out0 = args.outputs[0];
+        let out1 = args.outputs[1];
         let row0 = V::splat(args.rows[0]);
         let inv_channels = V::splat(args.inv_channels);
-        let v2 = V::mul(row0, inv_channels);
+        let v35 = V::mul(row0, inv_channels);
         let eps = V::splat(args.eps);
-        let v4 = V::add(v2, eps);
-        let v5 = V::sqrt(v4);
+        let v37 = V::add(v35, eps);
+        let v38 = V::sqrt(v37);
         let c1e0 = V::from_f64(1f64);
-        let v7 = V::div(c1e0, v5);
+        let v40 = V::div(c1e0, v38);
         let row1 = V::splat(args.rows[1]);
-        let v9 = V::mul(inv_channels, row1);
-        let v10 = V::add(eps, v9);
-        let v11 = V::sqrt(v10);
-        let v12 = V::div(c1e0, v11);
+        let v42 = V::mul(inv_channels, row1);
+        let v43 = V::add(eps, v42);
+        let v44 = V::sqrt(v43);
+        let v45 = V::div(c1e0, v44);
         let row2 = V::splat(args.rows[2]);
-        let v14 = V::mul(inv_channels, row2);
-        let v15 = V::add(eps, v14);
-        let v16 = V::sqrt(v15);
-        let v17 = V::div(c1e0, v16);
+        let v47 = V::mul(inv_channels, row2);
+        let v48 = V::add(eps, v47);
+        let v49 = V::sqrt(v48);
+        let v50 = V::div(c1e0, v49);
         let row3 = V::splat(args.rows[3]);
-        let v19 = V::mul(inv_channels, row3);
-        let v20 = V::add(eps, v19);
-        let v21 = V::sqrt(v20);
-        let v22 = V::div(c1e0, v21);
+        let v52 = V::mul(inv_channels, row3);
+        let v53 = V::add(eps, v52);
+        let v54 = V::sqrt(v53);
+        let v55 = V::div(c1e0, v54);
         let row4 = V::splat(args.rows[4]);
-        let v24 = V::mul(inv_channels, row4);
-        let v25 = V::add(eps, v24);
-        let v26 = V::sqrt(v25);
-        let v27 = V::div(c1e0, v26);
+        let v57 = V::mul(inv_channels, row4);
+        let v58 = V::add(eps, v57);
+        let v59 = V::sqrt(v58);
+        let v60 = V::div(c1e0, v59);
         let c5em1 = V::from_f64(0.5f64);
-        let v61 = V::div(c5em1, v26);
+        let v94 = V::div(c5em1, v59);
         let row5 = V::splat(args.rows[5]);
-        let v63 = V::div(row5, v26);
-        let v64 = V::mul(v27, v63);
-        let v65 = V::mul(v61, v64);
-        let v66 = V::mul(inv_channels, v65);
-        let v71 = V::div(c5em1, v21);
+        let v96 = V::div(row5, v59);
+        let v97 = V::mul(v60, v96);
+        let v98 = V::mul(v94, v97);
+        let v99 = V::mul(inv_channels, v98);
+        let v103 = V::div(c5em1, v54);
         let row6 = V::splat(args.rows[6]);
-        let v73 = V::div(row6, v21);
-        let v74 = V::mul(v22, v73);
-        let v75 = V::mul(v71, v74);
-        let v76 = V::mul(inv_channels, v75);
-        let v93 = V::div(c5em1, v16);
+        let v105 = V::div(row6, v54);
+        let v106 = V::mul(v55, v105);
+        let v107 = V::mul(v103, v106);
+        let v108 = V::mul(inv_channels, v107);
+        let v121 = V::div(c5em1, v49);
         let row7 = V::splat(args.rows[7]);
-        let v95 = V::div(row7, v16);
-        let v96 = V::mul(v17, v95);
-        let v97 = V::mul(v93, v96);
-        let v98 = V::mul(inv_channels, v97);
-        let v123 = V::div(c5em1, v11);
+        let v123 = V::div(row7, v49);
+        let v124 = V::mul(v50, v123);
+        let v125 = V::mul(v121, v124);
+        let v126 = V::mul(inv_channels, v125);
+        let v145 = V::div(c5em1, v44);
         let row8 = V::splat(args.rows[8]);
-        let v125 = V::div(row8, v11);
-        let v126 = V::mul(v12, v125);
-        let v127 = V::mul(v123, v126);
-        let v128 = V::mul(inv_channels, v127);
-        let v145 = V::div(c5em1, v5);
-        let row9 = V::splat(args.rows[9]);
-        let v147 = V::div(row9, v5);
-        let v148 = V::mul(v7, v147);
+        let v147 = V::div(row8, v44);
+        let v148 = V::mul(v45, v147);
         let v149 = V::mul(v145, v148);
         let v150 = V::mul(inv_channels, v149);
+        let v163 = V::div(c5em1, v38);
+        let row9 = V::splat(args.rows[9]);
+        let v165 = V::div(row9, v38);
+        let v166 = V::mul(v40, v165);
+        let v167 = V::mul(v163, v166);
+        let v168 = V::mul(inv_channels, v167);
         for group in 0..args.groups {
             let c = group * V::LANES;
-            grad_o.prefetch::<16usize>(c);
             t0.prefetch::<16usize>(c);
-            let v68 = V::mul(V::load(t0.at(15usize, c)), v66);
-            // out0[15] = v27*grad_o_e0123 - v68 - v68
-            V::store(
-                V::sub(V::mul_sub(v27, V::load(grad_o.at(15usize, c)), v68), v68),
-                out0.at(15usize, c),
+            t1.prefetch::<1usize>(c);
+            grad_o.prefetch::<16usize>(c);
+            let t0_0 = V::load(t0.at(0usize, c));
+            let t1_0 = V::load(t1.at(0usize, c));
+            let t0_1 = V::load(t0.at(1usize, c));
+            let t0_2 = V::load(t0.at(2usize, c));
+            let t0_3 = V::load(t0.at(3usize, c));
+            let t0_4 = V::load(t0.at(4usize, c));
+            let t0_5 = V::load(t0.at(5usize, c));
+            let t0_6 = V::load(t0.at(6usize, c));
+            let t0_7 = V::load(t0.at(7usize, c));
+            let t0_8 = V::load(t0.at(8usize, c));
+            let t0_9 = V::load(t0.at(9usize, c));
+            let t0_10 = V::load(t0.at(10usize, c));
+            let t0_11 = V::load(t0.at(11usize, c));
+            let t0_12 = V::load(t0.at(12usize, c));
+            let t0_13 = V::load(t0.at(13usize, c));
+            let t0_14 = V::load(t0.at(14usize, c));
+            let t0_15 = V::load(t0.at(15usize, c));
+            let v100 = V::mul(V::mul(t0_15, t1_0), v99);
+            let v102 = V::sub(
+                V::mul_sub(v60, V::load(grad_o.at(15usize, c)), v100),
+                v100,
             );
-            let v78 = V::mul(V::load(t0.at(14usize, c)), v76);
-            // out0[14] = v22*grad_o_e123 - v78 - v78
-            V::store(
-                V::sub(V::mul_sub(v22, V::load(grad_o.at(14usize, c)), v78), v78),
-                out0.at(14usize, c),
+            let v109 = V::mul(V::mul(t0_14, t1_0), v108);
+            let v111 = V::sub(
+                V::mul_sub(v55, V::load(grad_o.at(14usize, c)), v109),
+                v109,
             );
-            let v82 = V::mul(V::load(t0.at(13usize, c)), v76);
-            // out0[13] = v22*grad_o_e023 - v82 - v82
-            V::store(
-                V::sub(V::mul_sub(v22, V::load(grad_o.at(13usize, c)), v82), v82),
-                out0.at(13usize, c),
+            let v112 = V::mul(V::mul(t0_13, t1_0), v108);
+            let v114 = V::sub(
+                V::mul_sub(v55, V::load(grad_o.at(13usize, c)), v112),
+                v112,
             );
-            let v86 = V::mul(V::load(t0.at(12usize, c)), v76);
-            // out0[12] = v22*grad_o_e013 - v86 - v86
-            V::store(
-                V::sub(V::mul_sub(v22, V::load(grad_o.at(12usize, c)), v86), v86),
-                out0.at(12usize, c),
+            let v115 = V::mul(V::mul(t0_12, t1_0), v108);
+            let v117 = V::sub(
+                V::mul_sub(v55, V::load(grad_o.at(12usize, c)), v115),
+                v115,
             );
-            let v90 = V::mul(V::load(t0.at(11usize, c)), v76);
-            // out0[11] = v22*grad_o_e012 - v90 - v90
-            V::store(
-                V::sub(V::mul_sub(v22, V::load(grad_o.at(11usize, c)), v90), v90),
-                out0.at(11usize, c),
+            let v118 = V::mul(V::mul(t0_11, t1_0), v108);
+            let v120 = V::sub(
+                V::mul_sub(v55, V::load(grad_o.at(11usize, c)), v118),
+                v118,
             );
-            let v100 = V::mul(V::load(t0.at(10usize, c)), v98);
-            // out0[10] = v17*grad_o_e23 - v100 - v100
-            V::store(
-                V::sub(V::mul_sub(v17, V::load(grad_o.at(10usize, c)), v100), v100),
-                out0.at(10usize, c),
+            let v127 = V::mul(V::mul(t0_10, t1_0), v126);
+            let v129 = V::sub(
+                V::mul_sub(v50, V::load(grad_o.at(10usize, c)), v127),
+                v127,
             );
-            let v104 = V::mul(V::load(t0.at(9usize, c)), v98);
-            // out0[9] = v17*grad_o_e13 - v104 - v104
-            V::store(
-                V::sub(V::mul_sub(v17, V::load(grad_o.at(9usize, c)), v104), v104),
-                out0.at(9usize, c),
+            let v130 = V::mul(V::mul(t0_9, t1_0), v126);
+            let v132 = V::sub(
+                V::mul_sub(v50, V::load(grad_o.at(9usize, c)), v130),
+                v130,
             );
-            let v108 = V::mul(V::load(t0.at(8usize, c)), v98);
-            // out0[8] = v17*grad_o_e12 - v108 - v108
-            V::store(
-                V::sub(V::mul_sub(v17, V::load(grad_o.at(8usize, c)), v108), v108),
-                out0.at(8usize, c),
+            let v133 = V::mul(V::mul(t0_8, t1_0), v126);
+            let v135 = V::sub(
+                V::mul_sub(v50, V::load(grad_o.at(8usize, c)), v133),
+                v133,
             );
-            let v112 = V::mul(V::load(t0.at(7usize, c)), v98);
-            // out0[7] = v17*grad_o_e03 - v112 - v112
-            V::store(
-                V::sub(V::mul_sub(v17, V::load(grad_o.at(7usize, c)), v112), v112),
-                out0.at(7usize, c),
+            let v136 = V::mul(V::mul(t0_7, t1_0), v126);
+            let v138 = V::sub(
+                V::mul_sub(v50, V::load(grad_o.at(7usize, c)), v136),
+                v136,
             );
-            let v116 = V::mul(V::load(t0.at(6usize, c)), v98);
-            // out0[6] = v17*grad_o_e02 - v116 - v116
-            V::store(
-                V::sub(V::mul_sub(v17, V::load(grad_o.at(6usize, c)), v116), v116),
-                out0.at(6usize, c),
+            let v139 = V::mul(V::mul(t0_6, t1_0), v126);
+            let v141 = V::sub(
+                V::mul_sub(v50, V::load(grad_o.at(6usize, c)), v139),
+                v139,
             );
-            let v120 = V::mul(V::load(t0.at(5usize, c)), v98);
-            // out0[5] = v17*grad_o_e01 - v120 - v120
-            V::store(
-                V::sub(V::mul_sub(v17, V::load(grad_o.at(5usize, c)), v120), v120),
-                out0.at(5usize, c),
+            let v142 = V::mul(V::mul(t0_5, t1_0), v126);
+            let v144 = V::sub(
+                V::mul_sub(v50, V::load(grad_o.at(5usize, c)), v142),
+                v142,
             );
-            let v130 = V::mul(V::load(t0.at(4usize, c)), v128);
-            // out0[4] = v12*grad_o_e3 - v130 - v130
-            V::store(
-                V::sub(V::mul_sub(v12, V::load(grad_o.at(4usize, c)), v130), v130),
-                out0.at(4usize, c),
+            let v151 = V::mul(V::mul(t0_4, t1_0), v150);
+            let v153 = V::sub(
+                V::mul_sub(v45, V::load(grad_o.at(4usize, c)), v151),
+                v151,
             );
-            let v134 = V::mul(V::load(t0.at(3usize, c)), v128);
-            // out0[3] = v12*grad_o_e2 - v134 - v134
-            V::store(
-                V::sub(V::mul_sub(v12, V::load(grad_o.at(3usize, c)), v134), v134),
-                out0.at(3usize, c),
+            let v154 = V::mul(V::mul(t0_3, t1_0), v150);
+            let v156 = V::sub(
+                V::mul_sub(v45, V::load(grad_o.at(3usize, c)), v154),
+                v154,
             );
-            let v138 = V::mul(V::load(t0.at(2usize, c)), v128);
-            // out0[2] = v12*grad_o_e1 - v138 - v138
-            V::store(
-                V::sub(V::mul_sub(v12, V::load(grad_o.at(2usize, c)), v138), v138),
-                out0.at(2usize, c),
+            let v157 = V::mul(V::mul(t0_2, t1_0), v150);
+            let v159 = V::sub(
+                V::mul_sub(v45, V::load(grad_o.at(2usize, c)), v157),
+                v157,
             );
-            let v142 = V::mul(V::load(t0.at(1usize, c)), v128);
-            // out0[1] = v12*grad_o_e0 - v142 - v142
-            V::store(
-                V::sub(V::mul_sub(v12, V::load(grad_o.at(1usize, c)), v142), v142),
-                out0.at(1usize, c),
+            let v160 = V::mul(V::mul(t0_1, t1_0), v150);
+            let v162 = V::sub(
+                V::mul_sub(v45, V::load(grad_o.at(1usize, c)), v160),
+                v160,
             );
-            let v152 = V::mul(V::load(t0.at(0usize, c)), v150);
-            // out0[0] = v7*grad_o_1 - v152 - v152
-            V::store(
-                V::sub(V::mul_sub(v7, V::load(grad_o.at(0usize, c)), v152), v152),
-                out0.at(0usize, c),
+            let v169 = V::mul(V::mul(t0_0, t1_0), v168);
+            let v171 = V::sub(
+                V::mul_sub(v40, V::load(grad_o.at(0usize, c)), v169),
+                v169,
             );
+            // out1[15] = t1_0*v102
+            V::store(V::mul(t1_0, v102), out1.at(15usize, c));
+            let mut v173 = V::mul(t0_15, v102);
+            // out1[14] = t1_0*v111
+            V::store(V::mul(t1_0, v111), out1.at(14usize, c));
+            v173 = V::mul_add(t0_14, v111, v173);
+            // out1[13] = t1_0*v114
+            V::store(V::mul(t1_0, v114), out1.at(13usize, c));
+            v173 = V::mul_add(t0_13, v114, v173);
+            // out1[12] = t1_0*v117
+            V::store(V::mul(t1_0, v117), out1.at(12usize, c));
+            v173 = V::mul_add(t0_12, v117, v173);
+            // out1[11] = t1_0*v120
+            V::store(V::mul(t1_0, v120), out1.at(11usize, c));
+            v173 = V::mul_add(t0_11, v120, v173);
+            // out1[10] = t1_0*v129
+            V::store(V::mul(t1_0, v129), out1.at(10usize, c));
+            v173 = V::mul_add(t0_10, v129, v173);
+            // out1[9] = t1_0*v132
+            V::store(V::mul(t1_0, v132), out1.at(9usize, c));
+            v173 = V::mul_add(t0_9, v132, v173);
+            // out1[8] = t1_0*v135
+            V::store(V::mul(t1_0, v135), out1.at(8usize, c));
+            v173 = V::mul_add(t0_8, v135, v173);
+            // out1[7] = t1_0*v138
+            V::store(V::mul(t1_0, v138), out1.at(7usize, c));
+            v173 = V::mul_add(t0_7, v138, v173);
+            // out1[6] = t1_0*v141
+            V::store(V::mul(t1_0, v141), out1.at(6usize, c));
+            v173 = V::mul_add(t0_6, v141, v173);
+            // out1[5] = t1_0*v144
+            V::store(V::mul(t1_0, v144), out1.at(5usize, c));
+            v173 = V::mul_add(t0_5, v144, v173);
+            // out1[4] = t1_0*v153
+            V::store(V::mul(t1_0, v153), out1.at(4usize, c));
+            v173 = V::mul_add(t0_4, v153, v173);
+            // out1[3] = t1_0*v156
+            V::store(V::mul(t1_0, v156), out1.at(3usize, c));
+            v173 = V::mul_add(t0_3, v156, v173);
+            // out1[2] = t1_0*v159
+            V::store(V::mul(t1_0, v159), out1.at(2usize, c));
+            v173 = V::mul_add(t0_2, v159, v173);
+            // out1[1] = t1_0*v162
+            V::store(V::mul(t1_0, v162), out1.at(1usize, c));
+            v173 = V::mul_add(t0_1, v162, v173);
+            // out1[0] = t1_0*v171
+            V::store(V::mul(t1_0, v171), out1.at(0usize, c));
+            v173 = V::mul_add(t0_0, v171, v173);
+            // out0[0] = t0_15*v102 + t0_14*v111 + t0_13*v114 + t0_12*v117 + t0_11*v120 + t0_10*v129 + t0_9*v132 + t0_8*v135 + t0_7*v138 + t0_6*v141 + t0_5*v144 + t0_4*v153 + t0_3*v156 + t0_2*v159 + t0_1*v162 + t0_0*v171
+            V::store(v173, out0.at(0usize, c));
         }
     }
 }
 pub(super) static SGP_RMS_3: Stage = stage!(sgp_rms_3);
 /// `o = grade_rms(weighted_product(w, gate(x), gate(y)))`, grades 0,1,2,3,4 and 0,1,2,3,4.
 ///
-/// Forward: 558 flops per lane (364 multiplications, 192 additions).
-/// Backward: 1769 flops per lane (1046 multiplications, 719 additions).
+/// Forward: 543 flops per lane (349 multiplications, 192 additions).
+/// Backward: 1709 flops per lane (1001 multiplications, 704 additions).
 pub(super) static SGP_RMS_PROGRAM_0: Program = Program {
     name: "sgp_rms",
     formula: "o = grade_rms(weighted_product(w, gate(x), gate(y)))",
@@ -451,7 +568,7 @@ pub(super) static SGP_RMS_PROGRAM_0: Program = Program {
     params: &[("w", 34usize)],
     output_components: 16usize,
     forward: Plan {
-        cuts: &[16],
+        cuts: &[16usize, 1],
         row_sums: 5usize,
         saved_row_sums: 0usize,
         stages: &[
@@ -462,110 +579,20 @@ pub(super) static SGP_RMS_PROGRAM_0: Program = Program {
                 params: &[0],
                 param_grads: &[],
                 rows: &[],
-                row_sums: &[],
-            },
-            StageCall {
-                stage: &super::sgp_rms::SGP_RMS_0,
-                inputs: &[Slot::Cut(0usize)],
-                outputs: &[],
-                params: &[],
-                param_grads: &[],
-                rows: &[],
-                row_sums: &[0usize, 1usize, 2usize, 3usize, 4],
-            },
-            StageCall {
-                stage: &super::sgp_rms::SGP_RMS_1,
-                inputs: &[Slot::Cut(0usize)],
-                outputs: &[Slot::External(0usize)],
-                params: &[],
-                param_grads: &[],
-                rows: &[0usize, 1usize, 2usize, 3usize, 4],
-                row_sums: &[],
-            },
-        ],
-    },
-    backward: Plan {
-        cuts: &[16usize, 16],
-        row_sums: 10usize,
-        saved_row_sums: 5usize,
-        stages: &[
-            StageCall {
-                stage: &super::sgp::SGP_0,
-                inputs: &[Slot::External(0usize), Slot::External(1usize)],
-                outputs: &[Slot::Cut(0usize)],
-                params: &[0],
-                param_grads: &[],
-                rows: &[],
-                row_sums: &[],
-            },
-            StageCall {
-                stage: &super::sgp_rms::SGP_RMS_2,
-                inputs: &[Slot::Cut(0usize), Slot::External(2usize)],
-                outputs: &[],
-                params: &[],
-                param_grads: &[],
-                rows: &[],
-                row_sums: &[5usize, 6usize, 7usize, 8usize, 9],
-            },
-            StageCall {
-                stage: &super::sgp_rms::SGP_RMS_3,
-                inputs: &[Slot::External(2usize), Slot::Cut(0usize)],
-                outputs: &[Slot::Cut(1usize)],
-                params: &[],
-                param_grads: &[],
-                rows: &[
-                    0usize, 1usize, 2usize, 3usize, 4usize, 5usize, 6usize, 7usize,
-                    8usize, 9usize,
-                ],
                 row_sums: &[],
             },
             StageCall {
                 stage: &super::sgp::SGP_1,
-                inputs: &[
-                    Slot::External(0usize),
-                    Slot::External(1usize),
-                    Slot::Cut(1usize),
-                ],
-                outputs: &[Slot::External(0usize), Slot::External(1usize)],
-                params: &[0],
-                param_grads: &[0],
-                rows: &[],
-                row_sums: &[],
-            },
-        ],
-    },
-    flops: [558usize, 1769],
-};
-/// `o = grade_rms(weighted_product(w, gate(x), gate(y)))`, grades 1 and 0,1,2,3,4.
-///
-/// Forward: 194 flops per lane (137 multiplications, 56 additions).
-/// Backward: 589 flops per lane (360 multiplications, 227 additions).
-pub(super) static SGP_RMS_PROGRAM_1: Program = Program {
-    name: "sgp_rms",
-    formula: "o = grade_rms(weighted_product(w, gate(x), gate(y)))",
-    left: 2u16,
-    right: 31u16,
-    output: 31u16,
-    inputs: &[("x", 4usize), ("y", 16usize)],
-    params: &[("w", 8usize)],
-    output_components: 16usize,
-    forward: Plan {
-        cuts: &[16],
-        row_sums: 5usize,
-        saved_row_sums: 0usize,
-        stages: &[
-            StageCall {
-                stage: &super::sgp::SGP_2,
                 inputs: &[Slot::External(0usize), Slot::External(1usize)],
-                outputs: &[Slot::Cut(0usize)],
-                params: &[0],
+                outputs: &[Slot::Cut(1usize)],
+                params: &[],
                 param_grads: &[],
                 rows: &[],
                 row_sums: &[],
             },
             StageCall {
                 stage: &super::sgp_rms::SGP_RMS_0,
-                inputs: &[Slot::Cut(0usize)],
+                inputs: &[Slot::Cut(0usize), Slot::Cut(1usize)],
                 outputs: &[],
                 params: &[],
                 param_grads: &[],
@@ -574,7 +601,7 @@ pub(super) static SGP_RMS_PROGRAM_1: Program = Program {
             },
             StageCall {
                 stage: &super::sgp_rms::SGP_RMS_1,
-                inputs: &[Slot::Cut(0usize)],
+                inputs: &[Slot::Cut(0usize), Slot::Cut(1usize)],
                 outputs: &[Slot::External(0usize)],
                 params: &[],
                 param_grads: &[],
@@ -584,12 +611,12 @@ pub(super) static SGP_RMS_PROGRAM_1: Program = Program {
         ],
     },
     backward: Plan {
-        cuts: &[16usize, 16],
+        cuts: &[16usize, 1usize, 1usize, 16],
         row_sums: 10usize,
         saved_row_sums: 5usize,
         stages: &[
             StageCall {
-                stage: &super::sgp::SGP_2,
+                stage: &super::sgp::SGP_0,
                 inputs: &[Slot::External(0usize), Slot::External(1usize)],
                 outputs: &[Slot::Cut(0usize)],
                 params: &[0],
@@ -598,8 +625,17 @@ pub(super) static SGP_RMS_PROGRAM_1: Program = Program {
                 row_sums: &[],
             },
             StageCall {
+                stage: &super::sgp::SGP_1,
+                inputs: &[Slot::External(0usize), Slot::External(1usize)],
+                outputs: &[Slot::Cut(1usize)],
+                params: &[],
+                param_grads: &[],
+                rows: &[],
+                row_sums: &[],
+            },
+            StageCall {
                 stage: &super::sgp_rms::SGP_RMS_2,
-                inputs: &[Slot::Cut(0usize), Slot::External(2usize)],
+                inputs: &[Slot::Cut(0usize), Slot::Cut(1usize), Slot::External(2usize)],
                 outputs: &[],
                 params: &[],
                 param_grads: &[],
@@ -608,107 +644,8 @@ pub(super) static SGP_RMS_PROGRAM_1: Program = Program {
             },
             StageCall {
                 stage: &super::sgp_rms::SGP_RMS_3,
-                inputs: &[Slot::External(2usize), Slot::Cut(0usize)],
-                outputs: &[Slot::Cut(1usize)],
-                params: &[],
-                param_grads: &[],
-                rows: &[
-                    0usize, 1usize, 2usize, 3usize, 4usize, 5usize, 6usize, 7usize,
-                    8usize, 9usize,
-                ],
-                row_sums: &[],
-            },
-            StageCall {
-                stage: &super::sgp::SGP_3,
-                inputs: &[
-                    Slot::External(0usize),
-                    Slot::External(1usize),
-                    Slot::Cut(1usize),
-                ],
-                outputs: &[Slot::External(0usize), Slot::External(1usize)],
-                params: &[0],
-                param_grads: &[0],
-                rows: &[],
-                row_sums: &[],
-            },
-        ],
-    },
-    flops: [194usize, 589],
-};
-/// `o = grade_rms(weighted_product(w, gate(x), gate(y)))`, grades 0,1,2,3,4 and 1.
-///
-/// Forward: 194 flops per lane (137 multiplications, 56 additions).
-/// Backward: 587 flops per lane (360 multiplications, 225 additions).
-pub(super) static SGP_RMS_PROGRAM_2: Program = Program {
-    name: "sgp_rms",
-    formula: "o = grade_rms(weighted_product(w, gate(x), gate(y)))",
-    left: 31u16,
-    right: 2u16,
-    output: 31u16,
-    inputs: &[("x", 16usize), ("y", 4usize)],
-    params: &[("w", 8usize)],
-    output_components: 16usize,
-    forward: Plan {
-        cuts: &[16],
-        row_sums: 5usize,
-        saved_row_sums: 0usize,
-        stages: &[
-            StageCall {
-                stage: &super::sgp::SGP_4,
-                inputs: &[Slot::External(0usize), Slot::External(1usize)],
-                outputs: &[Slot::Cut(0usize)],
-                params: &[0],
-                param_grads: &[],
-                rows: &[],
-                row_sums: &[],
-            },
-            StageCall {
-                stage: &super::sgp_rms::SGP_RMS_0,
-                inputs: &[Slot::Cut(0usize)],
-                outputs: &[],
-                params: &[],
-                param_grads: &[],
-                rows: &[],
-                row_sums: &[0usize, 1usize, 2usize, 3usize, 4],
-            },
-            StageCall {
-                stage: &super::sgp_rms::SGP_RMS_1,
-                inputs: &[Slot::Cut(0usize)],
-                outputs: &[Slot::External(0usize)],
-                params: &[],
-                param_grads: &[],
-                rows: &[0usize, 1usize, 2usize, 3usize, 4],
-                row_sums: &[],
-            },
-        ],
-    },
-    backward: Plan {
-        cuts: &[16usize, 16],
-        row_sums: 10usize,
-        saved_row_sums: 5usize,
-        stages: &[
-            StageCall {
-                stage: &super::sgp::SGP_4,
-                inputs: &[Slot::External(0usize), Slot::External(1usize)],
-                outputs: &[Slot::Cut(0usize)],
-                params: &[0],
-                param_grads: &[],
-                rows: &[],
-                row_sums: &[],
-            },
-            StageCall {
-                stage: &super::sgp_rms::SGP_RMS_2,
-                inputs: &[Slot::Cut(0usize), Slot::External(2usize)],
-                outputs: &[],
-                params: &[],
-                param_grads: &[],
-                rows: &[],
-                row_sums: &[5usize, 6usize, 7usize, 8usize, 9],
-            },
-            StageCall {
-                stage: &super::sgp_rms::SGP_RMS_3,
-                inputs: &[Slot::External(2usize), Slot::Cut(0usize)],
-                outputs: &[Slot::Cut(1usize)],
+                inputs: &[Slot::Cut(0usize), Slot::Cut(1usize), Slot::External(2usize)],
+                outputs: &[Slot::Cut(2usize), Slot::Cut(3usize)],
                 params: &[],
                 param_grads: &[],
                 rows: &[
@@ -721,10 +658,25 @@ pub(super) static SGP_RMS_PROGRAM_2: Program = Program {
                 stage: &super::sgp::SGP_5,
                 inputs: &[
                     Slot::External(0usize),
+                    Slot::Cut(3usize),
+                    Slot::Cut(2usize),
                     Slot::External(1usize),
-                    Slot::Cut(1usize),
                 ],
-                outputs: &[Slot::External(0usize), Slot::External(1usize)],
+                outputs: &[Slot::External(1usize)],
+                params: &[0],
+                param_grads: &[],
+                rows: &[],
+                row_sums: &[],
+            },
+            StageCall {
+                stage: &super::sgp::SGP_6,
+                inputs: &[
+                    Slot::External(1usize),
+                    Slot::Cut(3usize),
+                    Slot::External(0usize),
+                    Slot::Cut(2usize),
+                ],
+                outputs: &[Slot::External(0usize)],
                 params: &[0],
                 param_grads: &[0],
                 rows: &[],
@@ -732,7 +684,265 @@ pub(super) static SGP_RMS_PROGRAM_2: Program = Program {
             },
         ],
     },
-    flops: [194usize, 587],
+    flops: [543usize, 1709],
+};
+/// `o = grade_rms(weighted_product(w, gate(x), gate(y)))`, grades 1 and 0,1,2,3,4.
+///
+/// Forward: 190 flops per lane (133 multiplications, 56 additions).
+/// Backward: 579 flops per lane (351 multiplications, 226 additions).
+pub(super) static SGP_RMS_PROGRAM_1: Program = Program {
+    name: "sgp_rms",
+    formula: "o = grade_rms(weighted_product(w, gate(x), gate(y)))",
+    left: 2u16,
+    right: 31u16,
+    output: 31u16,
+    inputs: &[("x", 4usize), ("y", 16usize)],
+    params: &[("w", 8usize)],
+    output_components: 16usize,
+    forward: Plan {
+        cuts: &[16usize, 1],
+        row_sums: 5usize,
+        saved_row_sums: 0usize,
+        stages: &[
+            StageCall {
+                stage: &super::sgp::SGP_7,
+                inputs: &[Slot::External(0usize), Slot::External(1usize)],
+                outputs: &[Slot::Cut(0usize)],
+                params: &[0],
+                param_grads: &[],
+                rows: &[],
+                row_sums: &[],
+            },
+            StageCall {
+                stage: &super::sgp::SGP_8,
+                inputs: &[Slot::External(1usize)],
+                outputs: &[Slot::Cut(1usize)],
+                params: &[],
+                param_grads: &[],
+                rows: &[],
+                row_sums: &[],
+            },
+            StageCall {
+                stage: &super::sgp_rms::SGP_RMS_0,
+                inputs: &[Slot::Cut(0usize), Slot::Cut(1usize)],
+                outputs: &[],
+                params: &[],
+                param_grads: &[],
+                rows: &[],
+                row_sums: &[0usize, 1usize, 2usize, 3usize, 4],
+            },
+            StageCall {
+                stage: &super::sgp_rms::SGP_RMS_1,
+                inputs: &[Slot::Cut(0usize), Slot::Cut(1usize)],
+                outputs: &[Slot::External(0usize)],
+                params: &[],
+                param_grads: &[],
+                rows: &[0usize, 1usize, 2usize, 3usize, 4],
+                row_sums: &[],
+            },
+        ],
+    },
+    backward: Plan {
+        cuts: &[16usize, 1usize, 1usize, 16],
+        row_sums: 10usize,
+        saved_row_sums: 5usize,
+        stages: &[
+            StageCall {
+                stage: &super::sgp::SGP_7,
+                inputs: &[Slot::External(0usize), Slot::External(1usize)],
+                outputs: &[Slot::Cut(0usize)],
+                params: &[0],
+                param_grads: &[],
+                rows: &[],
+                row_sums: &[],
+            },
+            StageCall {
+                stage: &super::sgp::SGP_8,
+                inputs: &[Slot::External(1usize)],
+                outputs: &[Slot::Cut(1usize)],
+                params: &[],
+                param_grads: &[],
+                rows: &[],
+                row_sums: &[],
+            },
+            StageCall {
+                stage: &super::sgp_rms::SGP_RMS_2,
+                inputs: &[Slot::Cut(0usize), Slot::Cut(1usize), Slot::External(2usize)],
+                outputs: &[],
+                params: &[],
+                param_grads: &[],
+                rows: &[],
+                row_sums: &[5usize, 6usize, 7usize, 8usize, 9],
+            },
+            StageCall {
+                stage: &super::sgp_rms::SGP_RMS_3,
+                inputs: &[Slot::Cut(0usize), Slot::Cut(1usize), Slot::External(2usize)],
+                outputs: &[Slot::Cut(2usize), Slot::Cut(3usize)],
+                params: &[],
+                param_grads: &[],
+                rows: &[
+                    0usize, 1usize, 2usize, 3usize, 4usize, 5usize, 6usize, 7usize,
+                    8usize, 9usize,
+                ],
+                row_sums: &[],
+            },
+            StageCall {
+                stage: &super::sgp::SGP_9,
+                inputs: &[
+                    Slot::External(0usize),
+                    Slot::Cut(3usize),
+                    Slot::Cut(2usize),
+                    Slot::External(1usize),
+                ],
+                outputs: &[Slot::External(1usize)],
+                params: &[0],
+                param_grads: &[],
+                rows: &[],
+                row_sums: &[],
+            },
+            StageCall {
+                stage: &super::sgp::SGP_10,
+                inputs: &[
+                    Slot::External(1usize),
+                    Slot::Cut(3usize),
+                    Slot::External(0usize),
+                ],
+                outputs: &[Slot::External(0usize)],
+                params: &[0],
+                param_grads: &[0],
+                rows: &[],
+                row_sums: &[],
+            },
+        ],
+    },
+    flops: [190usize, 579],
+};
+/// `o = grade_rms(weighted_product(w, gate(x), gate(y)))`, grades 0,1,2,3,4 and 1.
+///
+/// Forward: 191 flops per lane (134 multiplications, 56 additions).
+/// Backward: 581 flops per lane (354 multiplications, 225 additions).
+pub(super) static SGP_RMS_PROGRAM_2: Program = Program {
+    name: "sgp_rms",
+    formula: "o = grade_rms(weighted_product(w, gate(x), gate(y)))",
+    left: 31u16,
+    right: 2u16,
+    output: 31u16,
+    inputs: &[("x", 16usize), ("y", 4usize)],
+    params: &[("w", 8usize)],
+    output_components: 16usize,
+    forward: Plan {
+        cuts: &[16usize, 1],
+        row_sums: 5usize,
+        saved_row_sums: 0usize,
+        stages: &[
+            StageCall {
+                stage: &super::sgp::SGP_11,
+                inputs: &[Slot::External(0usize), Slot::External(1usize)],
+                outputs: &[Slot::Cut(0usize)],
+                params: &[0],
+                param_grads: &[],
+                rows: &[],
+                row_sums: &[],
+            },
+            StageCall {
+                stage: &super::sgp::SGP_12,
+                inputs: &[Slot::External(0usize)],
+                outputs: &[Slot::Cut(1usize)],
+                params: &[],
+                param_grads: &[],
+                rows: &[],
+                row_sums: &[],
+            },
+            StageCall {
+                stage: &super::sgp_rms::SGP_RMS_0,
+                inputs: &[Slot::Cut(0usize), Slot::Cut(1usize)],
+                outputs: &[],
+                params: &[],
+                param_grads: &[],
+                rows: &[],
+                row_sums: &[0usize, 1usize, 2usize, 3usize, 4],
+            },
+            StageCall {
+                stage: &super::sgp_rms::SGP_RMS_1,
+                inputs: &[Slot::Cut(0usize), Slot::Cut(1usize)],
+                outputs: &[Slot::External(0usize)],
+                params: &[],
+                param_grads: &[],
+                rows: &[0usize, 1usize, 2usize, 3usize, 4],
+                row_sums: &[],
+            },
+        ],
+    },
+    backward: Plan {
+        cuts: &[16usize, 1usize, 1usize, 16],
+        row_sums: 10usize,
+        saved_row_sums: 5usize,
+        stages: &[
+            StageCall {
+                stage: &super::sgp::SGP_11,
+                inputs: &[Slot::External(0usize), Slot::External(1usize)],
+                outputs: &[Slot::Cut(0usize)],
+                params: &[0],
+                param_grads: &[],
+                rows: &[],
+                row_sums: &[],
+            },
+            StageCall {
+                stage: &super::sgp::SGP_12,
+                inputs: &[Slot::External(0usize)],
+                outputs: &[Slot::Cut(1usize)],
+                params: &[],
+                param_grads: &[],
+                rows: &[],
+                row_sums: &[],
+            },
+            StageCall {
+                stage: &super::sgp_rms::SGP_RMS_2,
+                inputs: &[Slot::Cut(0usize), Slot::Cut(1usize), Slot::External(2usize)],
+                outputs: &[],
+                params: &[],
+                param_grads: &[],
+                rows: &[],
+                row_sums: &[5usize, 6usize, 7usize, 8usize, 9],
+            },
+            StageCall {
+                stage: &super::sgp_rms::SGP_RMS_3,
+                inputs: &[Slot::Cut(0usize), Slot::Cut(1usize), Slot::External(2usize)],
+                outputs: &[Slot::Cut(2usize), Slot::Cut(3usize)],
+                params: &[],
+                param_grads: &[],
+                rows: &[
+                    0usize, 1usize, 2usize, 3usize, 4usize, 5usize, 6usize, 7usize,
+                    8usize, 9usize,
+                ],
+                row_sums: &[],
+            },
+            StageCall {
+                stage: &super::sgp::SGP_13,
+                inputs: &[Slot::External(0usize), Slot::Cut(3usize)],
+                outputs: &[Slot::External(1usize)],
+                params: &[0],
+                param_grads: &[],
+                rows: &[],
+                row_sums: &[],
+            },
+            StageCall {
+                stage: &super::sgp::SGP_14,
+                inputs: &[
+                    Slot::External(1usize),
+                    Slot::Cut(3usize),
+                    Slot::External(0usize),
+                    Slot::Cut(2usize),
+                ],
+                outputs: &[Slot::External(0usize)],
+                params: &[0],
+                param_grads: &[0],
+                rows: &[],
+                row_sums: &[],
+            },
+        ],
+    },
+    flops: [191usize, 581],
 };
 /// From cut 0 to 2 row sums: o = grade_rms(weighted_product(w, gate(x), gate(y))).
 ///
@@ -744,27 +954,30 @@ unsafe fn sgp_rms_4<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let t0 = args.inputs[0];
         let mut sum0 = V::zero();
         let mut sum1 = V::zero();
+        let c0e0 = V::from_f64(0f64);
+        let v1 = gate::<V>(args.gate, c0e0);
+        let v2 = V::mul(v1, v1);
         for group in 0..args.groups {
             let c = group * V::LANES;
             t0.prefetch::<7usize>(c);
             let valid = args.valid_lanes(group, V::LANES);
-            let t0_0 = V::load(t0.at(0usize, c));
-            // row sum 0 = t0_0*t0_0
-            sum0 = V::add(sum0, V::keep_first(V::mul(t0_0, t0_0), valid));
-            let t0_1 = V::load(t0.at(1usize, c));
-            let mut v3 = V::mul(t0_1, t0_1);
-            let t0_2 = V::load(t0.at(2usize, c));
-            let t0_3 = V::load(t0.at(3usize, c));
-            let t0_4 = V::load(t0.at(4usize, c));
-            let t0_5 = V::load(t0.at(5usize, c));
-            let t0_6 = V::load(t0.at(6usize, c));
-            v3 = V::mul_add(t0_2, t0_2, v3);
-            v3 = V::mul_add(t0_3, t0_3, v3);
-            v3 = V::mul_add(t0_4, t0_4, v3);
-            v3 = V::mul_add(t0_5, t0_5, v3);
-            v3 = V::mul_add(t0_6, t0_6, v3);
-            // row sum 1 = t0_6*t0_6 + t0_5*t0_5 + t0_4*t0_4 + t0_3*t0_3 + t0_1*t0_1 + t0_2*t0_2
-            sum1 = V::add(sum1, V::keep_first(v3, valid));
+            let v4 = V::mul(v2, V::load(t0.at(0usize, c)));
+            let v6 = V::mul(v2, V::load(t0.at(1usize, c)));
+            let v8 = V::mul(v2, V::load(t0.at(2usize, c)));
+            let v10 = V::mul(v2, V::load(t0.at(3usize, c)));
+            let v12 = V::mul(v2, V::load(t0.at(4usize, c)));
+            let v14 = V::mul(v2, V::load(t0.at(5usize, c)));
+            let v16 = V::mul(v2, V::load(t0.at(6usize, c)));
+            // row sum 0 = v4*v4
+            sum0 = V::add(sum0, V::keep_first(V::mul(v4, v4), valid));
+            let mut v18 = V::mul(v6, v6);
+            v18 = V::mul_add(v8, v8, v18);
+            v18 = V::mul_add(v10, v10, v18);
+            v18 = V::mul_add(v12, v12, v18);
+            v18 = V::mul_add(v14, v14, v18);
+            v18 = V::mul_add(v16, v16, v18);
+            // row sum 1 = v16*v16 + v14*v14 + v12*v12 + v10*v10 + v6*v6 + v8*v8
+            sum1 = V::add(sum1, V::keep_first(v18, valid));
         }
         args.sums[0] = sum0.reduce_add();
         args.sums[1] = sum1.reduce_add();
@@ -780,36 +993,60 @@ unsafe fn sgp_rms_5<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
     unsafe {
         let t0 = args.inputs[0];
         let out0 = args.outputs[0];
+        let c0e0 = V::from_f64(0f64);
+        let v1 = gate::<V>(args.gate, c0e0);
+        let v2 = V::mul(v1, v1);
         let row0 = V::splat(args.rows[0]);
         let inv_channels = V::splat(args.inv_channels);
-        let v2 = V::mul(row0, inv_channels);
+        let v19 = V::mul(row0, inv_channels);
         let eps = V::splat(args.eps);
-        let v4 = V::add(v2, eps);
-        let v5 = V::sqrt(v4);
+        let v21 = V::add(v19, eps);
+        let v22 = V::sqrt(v21);
         let c1e0 = V::from_f64(1f64);
-        let v7 = V::div(c1e0, v5);
+        let v24 = V::div(c1e0, v22);
         let row1 = V::splat(args.rows[1]);
-        let v9 = V::mul(inv_channels, row1);
-        let v10 = V::add(eps, v9);
-        let v11 = V::sqrt(v10);
-        let v12 = V::div(c1e0, v11);
+        let v26 = V::mul(inv_channels, row1);
+        let v27 = V::add(eps, v26);
+        let v28 = V::sqrt(v27);
+        let v29 = V::div(c1e0, v28);
         for group in 0..args.groups {
             let c = group * V::LANES;
             t0.prefetch::<7usize>(c);
-            // out0[0] = t0_0*v7
-            V::store(V::mul(V::load(t0.at(0usize, c)), v7), out0.at(0usize, c));
-            // out0[1] = t0_1*v12
-            V::store(V::mul(V::load(t0.at(1usize, c)), v12), out0.at(1usize, c));
-            // out0[2] = t0_2*v12
-            V::store(V::mul(V::load(t0.at(2usize, c)), v12), out0.at(2usize, c));
-            // out0[3] = t0_3*v12
-            V::store(V::mul(V::load(t0.at(3usize, c)), v12), out0.at(3usize, c));
-            // out0[4] = t0_4*v12
-            V::store(V::mul(V::load(t0.at(4usize, c)), v12), out0.at(4usize, c));
-            // out0[5] = t0_5*v12
-            V::store(V::mul(V::load(t0.at(5usize, c)), v12), out0.at(5usize, c));
-            // out0[6] = t0_6*v12
-            V::store(V::mul(V::load(t0.at(6usize, c)), v12), out0.at(6usize, c));
+            // out0[0] = v2*t0_0*v24
+            V::store(
+                V::mul(V::mul(v2, V::load(t0.at(0usize, c))), v24),
+                out0.at(0usize, c),
+            );
+            // out0[1] = v2*t0_1*v29
+            V::store(
+                V::mul(V::mul(v2, V::load(t0.at(1usize, c))), v29),
+                out0.at(1usize, c),
+            );
+            // out0[2] = v2*t0_2*v29
+            V::store(
+                V::mul(V::mul(v2, V::load(t0.at(2usize, c))), v29),
+                out0.at(2usize, c),
+            );
+            // out0[3] = v2*t0_3*v29
+            V::store(
+                V::mul(V::mul(v2, V::load(t0.at(3usize, c))), v29),
+                out0.at(3usize, c),
+            );
+            // out0[4] = v2*t0_4*v29
+            V::store(
+                V::mul(V::mul(v2, V::load(t0.at(4usize, c))), v29),
+                out0.at(4usize, c),
+            );
+            // out0[5] = v2*t0_5*v29
+            V::store(
+                V::mul(V::mul(v2, V::load(t0.at(5usize, c))), v29),
+                out0.at(5usize, c),
+            );
+            // out0[6] = v2*t0_6*v29
+            V::store(
+                V::mul(V::mul(v2, V::load(t0.at(6usize, c))), v29),
+                out0.at(6usize, c),
+            );
         }
     }
 }
@@ -825,47 +1062,53 @@ unsafe fn sgp_rms_6<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let grad_o = args.inputs[1];
         let mut sum0 = V::zero();
         let mut sum1 = V::zero();
+        let c0e0 = V::from_f64(0f64);
+        let v1 = gate::<V>(args.gate, c0e0);
+        let v2 = V::mul(v1, v1);
         for group in 0..args.groups {
             let c = group * V::LANES;
             t0.prefetch::<7usize>(c);
             grad_o.prefetch::<7usize>(c);
             let valid = args.valid_lanes(group, V::LANES);
-            let mut v2 = V::mul(
-                V::load(t0.at(6usize, c)),
+            let mut v18 = V::mul(
+                V::mul(v2, V::load(t0.at(6usize, c))),
                 V::load(grad_o.at(6usize, c)),
             );
-            v2 = V::mul_add(
-                V::load(t0.at(5usize, c)),
+            v18 = V::mul_add(
+                V::mul(v2, V::load(t0.at(5usize, c))),
                 V::load(grad_o.at(5usize, c)),
-                v2,
+                v18,
             );
-            v2 = V::mul_add(
-                V::load(t0.at(4usize, c)),
+            v18 = V::mul_add(
+                V::mul(v2, V::load(t0.at(4usize, c))),
                 V::load(grad_o.at(4usize, c)),
-                v2,
+                v18,
             );
-            v2 = V::mul_add(
-                V::load(t0.at(3usize, c)),
+            v18 = V::mul_add(
+                V::mul(v2, V::load(t0.at(3usize, c))),
                 V::load(grad_o.at(3usize, c)),
-                v2,
+                v18,
             );
-            v2 = V::mul_add(
-                V::load(t0.at(2usize, c)),
+            v18 = V::mul_add(
+                V::mul(v2, V::load(t0.at(2usize, c))),
                 V::load(grad_o.at(2usize, c)),
-                v2,
+                v18,
             );
-            v2 = V::mul_add(
-                V::load(t0.at(1usize, c)),
+            v18 = V::mul_add(
+                V::mul(v2, V::load(t0.at(1usize, c))),
                 V::load(grad_o.at(1usize, c)),
-                v2,
+                v18,
             );
-            // row sum 0 = t0_6*grad_o_e23 + t0_5*grad_o_e13 + t0_4*grad_o_e12 + t0_3*grad_o_e03 + t0_2*grad_o_e02 + t0_1*grad_o_e01
-            sum0 = V::add(sum0, V::keep_first(v2, valid));
-            // row sum 1 = t0_0*grad_o_1
+            // row sum 0 = v2*t0_6*grad_o_e23 + v2*t0_5*grad_o_e13 + v2*t0_4*grad_o_e12 + v2*t0_3*grad_o_e03 + v2*t0_2*grad_o_e02 + v2*t0_1*grad_o_e01
+            sum0 = V::add(sum0, V::keep_first(v18, valid));
+            // row sum 1 = v2*t0_0*grad_o_1
             sum1 = V::add(
                 sum1,
                 V::keep_first(
-                    V::mul(V::load(t0.at(0usize, c)), V::load(grad_o.at(0usize, c))),
+                    V::mul(
+                        V::mul(v2, V::load(t0.at(0usize, c))),
+                        V::load(grad_o.at(0usize, c)),
+                    ),
                     valid,
                 ),
             );
@@ -875,86 +1118,110 @@ unsafe fn sgp_rms_6<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
     }
 }
 pub(super) static SGP_RMS_6: Stage = stage!(sgp_rms_6);
-/// From `grad_o`, cut 0 to cut 1: adjoint of o = grade_rms(weighted_product(w, gate(x), gate(y))).
+/// From cut 0, `grad_o` to cut 1: adjoint of o = grade_rms(weighted_product(w, gate(x), gate(y))).
 ///
 /// From `sgp_rms_grad` of Cl(3,0,1).
 #[inline(always)]
 unsafe fn sgp_rms_7<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
     // SAFETY: the caller keeps the contract of `StageArgs`; the tier runs on this CPU.
     unsafe {
-        let grad_o = args.inputs[0];
-        let t0 = args.inputs[1];
+        let t0 = args.inputs[0];
+        let grad_o = args.inputs[1];
         let out0 = args.outputs[0];
+        let c0e0 = V::from_f64(0f64);
+        let v1 = gate::<V>(args.gate, c0e0);
+        let v2 = V::mul(v1, v1);
         let row0 = V::splat(args.rows[0]);
         let inv_channels = V::splat(args.inv_channels);
-        let v2 = V::mul(row0, inv_channels);
+        let v19 = V::mul(row0, inv_channels);
         let eps = V::splat(args.eps);
-        let v4 = V::add(v2, eps);
-        let v5 = V::sqrt(v4);
+        let v21 = V::add(v19, eps);
+        let v22 = V::sqrt(v21);
         let c1e0 = V::from_f64(1f64);
-        let v7 = V::div(c1e0, v5);
+        let v24 = V::div(c1e0, v22);
         let row1 = V::splat(args.rows[1]);
-        let v9 = V::mul(inv_channels, row1);
-        let v10 = V::add(eps, v9);
-        let v11 = V::sqrt(v10);
-        let v12 = V::div(c1e0, v11);
+        let v26 = V::mul(inv_channels, row1);
+        let v27 = V::add(eps, v26);
+        let v28 = V::sqrt(v27);
+        let v29 = V::div(c1e0, v28);
         let c5em1 = V::from_f64(0.5f64);
-        let v28 = V::div(c5em1, v11);
+        let v45 = V::div(c5em1, v28);
         let row2 = V::splat(args.rows[2]);
-        let v30 = V::div(row2, v11);
-        let v31 = V::mul(v12, v30);
-        let v32 = V::mul(v28, v31);
-        let v33 = V::mul(inv_channels, v32);
-        let v58 = V::div(c5em1, v5);
+        let v47 = V::div(row2, v28);
+        let v48 = V::mul(v29, v47);
+        let v49 = V::mul(v45, v48);
+        let v50 = V::mul(inv_channels, v49);
+        let v69 = V::div(c5em1, v22);
         let row3 = V::splat(args.rows[3]);
-        let v60 = V::div(row3, v5);
-        let v61 = V::mul(v7, v60);
-        let v62 = V::mul(v58, v61);
-        let v63 = V::mul(inv_channels, v62);
+        let v71 = V::div(row3, v22);
+        let v72 = V::mul(v24, v71);
+        let v73 = V::mul(v69, v72);
+        let v74 = V::mul(inv_channels, v73);
         for group in 0..args.groups {
             let c = group * V::LANES;
-            grad_o.prefetch::<7usize>(c);
             t0.prefetch::<7usize>(c);
-            let v35 = V::mul(V::load(t0.at(6usize, c)), v33);
-            // out0[6] = v12*grad_o_e23 - v35 - v35
+            grad_o.prefetch::<7usize>(c);
+            let v51 = V::mul(V::mul(v2, V::load(t0.at(6usize, c))), v50);
+            let v54 = V::mul(V::mul(v2, V::load(t0.at(5usize, c))), v50);
+            let v57 = V::mul(V::mul(v2, V::load(t0.at(4usize, c))), v50);
+            let v60 = V::mul(V::mul(v2, V::load(t0.at(3usize, c))), v50);
+            let v63 = V::mul(V::mul(v2, V::load(t0.at(2usize, c))), v50);
+            let v66 = V::mul(V::mul(v2, V::load(t0.at(1usize, c))), v50);
+            let v75 = V::mul(V::mul(v2, V::load(t0.at(0usize, c))), v74);
+            // out0[6] = v2*(v29*grad_o_e23 - v51 - v51)
             V::store(
-                V::sub(V::mul_sub(v12, V::load(grad_o.at(6usize, c)), v35), v35),
+                V::mul(
+                    v2,
+                    V::sub(V::mul_sub(v29, V::load(grad_o.at(6usize, c)), v51), v51),
+                ),
                 out0.at(6usize, c),
             );
-            let v39 = V::mul(V::load(t0.at(5usize, c)), v33);
-            // out0[5] = v12*grad_o_e13 - v39 - v39
+            // out0[5] = v2*(v29*grad_o_e13 - v54 - v54)
             V::store(
-                V::sub(V::mul_sub(v12, V::load(grad_o.at(5usize, c)), v39), v39),
+                V::mul(
+                    v2,
+                    V::sub(V::mul_sub(v29, V::load(grad_o.at(5usize, c)), v54), v54),
+                ),
                 out0.at(5usize, c),
             );
-            let v43 = V::mul(V::load(t0.at(4usize, c)), v33);
-            // out0[4] = v12*grad_o_e12 - v43 - v43
+            // out0[4] = v2*(v29*grad_o_e12 - v57 - v57)
             V::store(
-                V::sub(V::mul_sub(v12, V::load(grad_o.at(4usize, c)), v43), v43),
+                V::mul(
+                    v2,
+                    V::sub(V::mul_sub(v29, V::load(grad_o.at(4usize, c)), v57), v57),
+                ),
                 out0.at(4usize, c),
             );
-            let v47 = V::mul(V::load(t0.at(3usize, c)), v33);
-            // out0[3] = v12*grad_o_e03 - v47 - v47
+            // out0[3] = v2*(v29*grad_o_e03 - v60 - v60)
             V::store(
-                V::sub(V::mul_sub(v12, V::load(grad_o.at(3usize, c)), v47), v47),
+                V::mul(
+                    v2,
+                    V::sub(V::mul_sub(v29, V::load(grad_o.at(3usize, c)), v60), v60),
+                ),
                 out0.at(3usize, c),
             );
-            let v51 = V::mul(V::load(t0.at(2usize, c)), v33);
-            // out0[2] = v12*grad_o_e02 - v51 - v51
+            // out0[2] = v2*(v29*grad_o_e02 - v63 - v63)
             V::store(
-                V::sub(V::mul_sub(v12, V::load(grad_o.at(2usize, c)), v51), v51),
+                V::mul(
+                    v2,
+                    V::sub(V::mul_sub(v29, V::load(grad_o.at(2usize, c)), v63), v63),
+                ),
                 out0.at(2usize, c),
             );
-            let v55 = V::mul(V::load(t0.at(1usize, c)), v33);
-            // out0[1] = v12*grad_o_e01 - v55 - v55
+            // out0[1] = v2*(v29*grad_o_e01 - v66 - v66)
             V::store(
-                V::sub(V::mul_sub(v12, V::load(grad_o.at(1usize, c)), v55), v55),
+                V::mul(
+                    v2,
+                    V::sub(V::mul_sub(v29, V::load(grad_o.at(1usize, c)), v66), v66),
+                ),
                 out0.at(1usize, c),
             );
-            let v65 = V::mul(V::load(t0.at(0usize, c)), v63);
-            // out0[0] = v7*grad_o_1 - v65 - v65
+            // out0[0] = v2*(v24*grad_o_1 - v75 - v75)
             V::store(
-                V::sub(V::mul_sub(v7, V::load(grad_o.at(0usize, c)), v65), v65),
+                V::mul(
+                    v2,
+                    V::sub(V::mul_sub(v24, V::load(grad_o.at(0usize, c)), v75), v75),
+                ),
                 out0.at(0usize, c),
             );
         }
@@ -963,8 +1230,8 @@ unsafe fn sgp_rms_7<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
 pub(super) static SGP_RMS_7: Stage = stage!(sgp_rms_7);
 /// `o = grade_rms(weighted_product(w, gate(x), gate(y)))`, grades 1 and 1.
 ///
-/// Forward: 59 flops per lane (44 multiplications, 15 additions).
-/// Backward: 162 flops per lane (103 multiplications, 59 additions).
+/// Forward: 58 flops per lane (43 multiplications, 15 additions).
+/// Backward: 160 flops per lane (101 multiplications, 59 additions).
 pub(super) static SGP_RMS_PROGRAM_3: Program = Program {
     name: "sgp_rms",
     formula: "o = grade_rms(weighted_product(w, gate(x), gate(y)))",
@@ -980,7 +1247,7 @@ pub(super) static SGP_RMS_PROGRAM_3: Program = Program {
         saved_row_sums: 0usize,
         stages: &[
             StageCall {
-                stage: &super::sgp::SGP_6,
+                stage: &super::sgp::SGP_15,
                 inputs: &[Slot::External(0usize), Slot::External(1usize)],
                 outputs: &[Slot::Cut(0usize)],
                 params: &[0],
@@ -1014,7 +1281,7 @@ pub(super) static SGP_RMS_PROGRAM_3: Program = Program {
         saved_row_sums: 2usize,
         stages: &[
             StageCall {
-                stage: &super::sgp::SGP_6,
+                stage: &super::sgp::SGP_15,
                 inputs: &[Slot::External(0usize), Slot::External(1usize)],
                 outputs: &[Slot::Cut(0usize)],
                 params: &[0],
@@ -1033,7 +1300,7 @@ pub(super) static SGP_RMS_PROGRAM_3: Program = Program {
             },
             StageCall {
                 stage: &super::sgp_rms::SGP_RMS_7,
-                inputs: &[Slot::External(2usize), Slot::Cut(0usize)],
+                inputs: &[Slot::Cut(0usize), Slot::External(2usize)],
                 outputs: &[Slot::Cut(1usize)],
                 params: &[],
                 param_grads: &[],
@@ -1041,13 +1308,22 @@ pub(super) static SGP_RMS_PROGRAM_3: Program = Program {
                 row_sums: &[],
             },
             StageCall {
-                stage: &super::sgp::SGP_7,
+                stage: &super::sgp::SGP_18,
+                inputs: &[Slot::External(0usize), Slot::Cut(1usize)],
+                outputs: &[Slot::External(1usize)],
+                params: &[0],
+                param_grads: &[],
+                rows: &[],
+                row_sums: &[],
+            },
+            StageCall {
+                stage: &super::sgp::SGP_19,
                 inputs: &[
-                    Slot::External(0usize),
                     Slot::External(1usize),
                     Slot::Cut(1usize),
+                    Slot::External(0usize),
                 ],
-                outputs: &[Slot::External(0usize), Slot::External(1usize)],
+                outputs: &[Slot::External(0usize)],
                 params: &[0],
                 param_grads: &[0],
                 rows: &[],
@@ -1055,5 +1331,5 @@ pub(super) static SGP_RMS_PROGRAM_3: Program = Program {
             },
         ],
     },
-    flops: [59usize, 162],
+    flops: [58usize, 160],
 };

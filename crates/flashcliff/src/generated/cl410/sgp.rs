@@ -5,7 +5,7 @@
 
 #[allow(unused_imports, reason = "not every operator needs all of them")]
 use crate::kernel::generated_prelude::*;
-/// From `x`, `y`, `w` to `o`: o = weighted_product(w, gate(x), gate(y)).
+/// From `x`, `y`, `w` to cut 0: o = weighted_product(w, gate(x), gate(y)).
 ///
 /// From `sgp` of Cl(4,1,0).
 #[inline(always)]
@@ -21,5665 +21,5369 @@ unsafe fn sgp_0<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             x.prefetch::<32usize>(c);
             y.prefetch::<32usize>(c);
             let x_1 = V::load(x.at(0usize, c));
-            let v1 = gate::<V>(args.gate, x_1);
-            let v2 = V::mul(x_1, v1);
-            let v4 = V::mul(V::load(x.at(1usize, c)), v1);
-            let v6 = V::mul(V::load(x.at(2usize, c)), v1);
-            let v8 = V::mul(V::load(x.at(3usize, c)), v1);
-            let v10 = V::mul(V::load(x.at(4usize, c)), v1);
-            let v12 = V::mul(V::load(x.at(5usize, c)), v1);
-            let v14 = V::mul(V::load(x.at(6usize, c)), v1);
-            let v16 = V::mul(V::load(x.at(7usize, c)), v1);
-            let v18 = V::mul(V::load(x.at(8usize, c)), v1);
-            let v20 = V::mul(V::load(x.at(9usize, c)), v1);
-            let v22 = V::mul(V::load(x.at(10usize, c)), v1);
-            let v24 = V::mul(V::load(x.at(11usize, c)), v1);
-            let v26 = V::mul(V::load(x.at(12usize, c)), v1);
-            let v28 = V::mul(V::load(x.at(13usize, c)), v1);
-            let v30 = V::mul(V::load(x.at(14usize, c)), v1);
-            let v32 = V::mul(V::load(x.at(15usize, c)), v1);
-            let v34 = V::mul(V::load(x.at(16usize, c)), v1);
-            let v36 = V::mul(V::load(x.at(17usize, c)), v1);
-            let v38 = V::mul(V::load(x.at(18usize, c)), v1);
-            let v40 = V::mul(V::load(x.at(19usize, c)), v1);
-            let v42 = V::mul(V::load(x.at(20usize, c)), v1);
-            let v44 = V::mul(V::load(x.at(21usize, c)), v1);
-            let v46 = V::mul(V::load(x.at(22usize, c)), v1);
-            let v48 = V::mul(V::load(x.at(23usize, c)), v1);
-            let v50 = V::mul(V::load(x.at(24usize, c)), v1);
-            let v52 = V::mul(V::load(x.at(25usize, c)), v1);
-            let v54 = V::mul(V::load(x.at(26usize, c)), v1);
-            let v56 = V::mul(V::load(x.at(27usize, c)), v1);
-            let v58 = V::mul(V::load(x.at(28usize, c)), v1);
-            let v60 = V::mul(V::load(x.at(29usize, c)), v1);
-            let v62 = V::mul(V::load(x.at(30usize, c)), v1);
-            let v64 = V::mul(V::load(x.at(31usize, c)), v1);
             let y_1 = V::load(y.at(0usize, c));
-            let v66 = gate::<V>(args.gate, y_1);
-            let v67 = V::mul(y_1, v66);
-            let v69 = V::mul(V::load(y.at(1usize, c)), v66);
-            let v71 = V::mul(V::load(y.at(2usize, c)), v66);
-            let v73 = V::mul(V::load(y.at(3usize, c)), v66);
-            let v75 = V::mul(V::load(y.at(4usize, c)), v66);
-            let v77 = V::mul(V::load(y.at(5usize, c)), v66);
-            let v79 = V::mul(V::load(y.at(6usize, c)), v66);
-            let v81 = V::mul(V::load(y.at(7usize, c)), v66);
-            let v83 = V::mul(V::load(y.at(8usize, c)), v66);
-            let v85 = V::mul(V::load(y.at(9usize, c)), v66);
-            let v87 = V::mul(V::load(y.at(10usize, c)), v66);
-            let v89 = V::mul(V::load(y.at(11usize, c)), v66);
-            let v91 = V::mul(V::load(y.at(12usize, c)), v66);
-            let v93 = V::mul(V::load(y.at(13usize, c)), v66);
-            let v95 = V::mul(V::load(y.at(14usize, c)), v66);
-            let v97 = V::mul(V::load(y.at(15usize, c)), v66);
-            let v99 = V::mul(V::load(y.at(16usize, c)), v66);
-            let v101 = V::mul(V::load(y.at(17usize, c)), v66);
-            let v103 = V::mul(V::load(y.at(18usize, c)), v66);
-            let v105 = V::mul(V::load(y.at(19usize, c)), v66);
-            let v107 = V::mul(V::load(y.at(20usize, c)), v66);
-            let v109 = V::mul(V::load(y.at(21usize, c)), v66);
-            let v111 = V::mul(V::load(y.at(22usize, c)), v66);
-            let v113 = V::mul(V::load(y.at(23usize, c)), v66);
-            let v115 = V::mul(V::load(y.at(24usize, c)), v66);
-            let v117 = V::mul(V::load(y.at(25usize, c)), v66);
-            let v119 = V::mul(V::load(y.at(26usize, c)), v66);
-            let v121 = V::mul(V::load(y.at(27usize, c)), v66);
-            let v123 = V::mul(V::load(y.at(28usize, c)), v66);
-            let v125 = V::mul(V::load(y.at(29usize, c)), v66);
-            let v127 = V::mul(V::load(y.at(30usize, c)), v66);
-            let v129 = V::mul(V::load(y.at(31usize, c)), v66);
-            let mut v132 = V::mul(V::load(param0.at(0usize, c)), V::mul(v2, v67));
-            let mut v133 = V::mul(v4, v69);
-            v133 = V::mul_add(v6, v71, v133);
-            v133 = V::mul_add(v8, v73, v133);
-            v133 = V::mul_add(v10, v75, v133);
-            v133 = V::neg_mul_add(v12, v77, v133);
-            let mut v144 = V::mul(v14, v79);
-            v144 = V::mul_add(v16, v81, v144);
-            v144 = V::mul_add(v18, v83, v144);
-            let mut v156 = V::mul_sub(v20, v85, v144);
-            v156 = V::neg_mul_add(v22, v87, v156);
-            v156 = V::neg_mul_add(v24, v89, v156);
-            v156 = V::mul_add(v26, v91, v156);
-            v156 = V::neg_mul_add(v28, v93, v156);
-            v156 = V::mul_add(v30, v95, v156);
-            v156 = V::mul_add(v32, v97, v156);
-            let mut v165 = V::mul(v34, v99);
-            v165 = V::mul_add(v36, v101, v165);
-            let mut v176 = V::mul_sub(v38, v103, v165);
-            v176 = V::neg_mul_add(v40, v105, v176);
-            v176 = V::mul_add(v42, v107, v176);
-            v176 = V::mul_add(v44, v109, v176);
-            v176 = V::neg_mul_add(v46, v111, v176);
-            v176 = V::mul_add(v48, v113, v176);
-            v176 = V::mul_add(v50, v115, v176);
-            v176 = V::mul_add(v52, v117, v176);
-            let mut v186 = V::mul(v54, v119);
-            v186 = V::neg_mul_add(v56, v121, v186);
-            v186 = V::neg_mul_add(v58, v123, v186);
-            v186 = V::neg_mul_add(v60, v125, v186);
-            v186 = V::neg_mul_add(v62, v127, v186);
-            v132 = V::mul_add(V::load(param0.at(6usize, c)), v133, v132);
-            v132 = V::mul_add(V::load(param0.at(16usize, c)), v156, v132);
-            v132 = V::mul_add(V::load(param0.at(28usize, c)), v176, v132);
-            v132 = V::mul_add(V::load(param0.at(40usize, c)), v186, v132);
-            v132 = V::neg_mul_add(
-                V::load(param0.at(50usize, c)),
-                V::mul(v64, v129),
-                v132,
-            );
-            // out0[0] = w40*(v54*v119 - v56*v121 - v58*v123 - v60*v125 - v62*v127) + w28*(v52*v117 + v50*v115 + v48*v113 + v44*v109 + v42*v107 + v38*v103 - (v34*v99 + v36*v101) - v40*v105 - v46*v111) + w16*(v32*v97 + v30*v95 + v26*v91 + v20*v85 - (v18*v83 + v14*v79 + v16*v81) - v22*v87 - v24*v89 - v28*v93) + w0*v2*v67 + w6*(v10*v75 + v8*v73 + v4*v69 + v6*v71 - v12*v77) - w50*v64*v129
-            V::store(v132, out0.at(0usize, c));
-            let w1 = V::load(param0.at(1usize, c));
-            let mut v207 = V::mul(w1, V::mul(v2, v69));
+            let mut v4 = V::mul(y_1, V::mul(x_1, V::load(param0.at(0usize, c))));
+            let v6 = V::mul(x_1, V::load(param0.at(1usize, c)));
+            let y_e1 = V::load(y.at(1usize, c));
+            let mut v8 = V::mul(y_e1, v6);
+            let y_e2 = V::load(y.at(2usize, c));
+            let mut v10 = V::mul(y_e2, v6);
+            let y_e3 = V::load(y.at(3usize, c));
+            let mut v12 = V::mul(y_e3, v6);
+            let y_e4 = V::load(y.at(4usize, c));
+            let mut v14 = V::mul(y_e4, v6);
+            let y_e5 = V::load(y.at(5usize, c));
+            let mut v16 = V::mul(y_e5, v6);
+            let v18 = V::mul(x_1, V::load(param0.at(2usize, c)));
+            let y_e12 = V::load(y.at(6usize, c));
+            let mut v20 = V::mul(y_e12, v18);
+            let y_e13 = V::load(y.at(7usize, c));
+            let mut v22 = V::mul(y_e13, v18);
+            let y_e14 = V::load(y.at(8usize, c));
+            let mut v24 = V::mul(y_e14, v18);
+            let y_e15 = V::load(y.at(9usize, c));
+            let mut v26 = V::mul(y_e15, v18);
+            let y_e23 = V::load(y.at(10usize, c));
+            let mut v28 = V::mul(y_e23, v18);
+            let y_e24 = V::load(y.at(11usize, c));
+            let mut v30 = V::mul(y_e24, v18);
+            let y_e25 = V::load(y.at(12usize, c));
+            let mut v32 = V::mul(y_e25, v18);
+            let y_e34 = V::load(y.at(13usize, c));
+            let mut v34 = V::mul(y_e34, v18);
+            let y_e35 = V::load(y.at(14usize, c));
+            let mut v36 = V::mul(y_e35, v18);
+            let y_e45 = V::load(y.at(15usize, c));
+            let mut v38 = V::mul(y_e45, v18);
+            let v40 = V::mul(x_1, V::load(param0.at(3usize, c)));
+            let y_e123 = V::load(y.at(16usize, c));
+            let mut v42 = V::mul(y_e123, v40);
+            let y_e124 = V::load(y.at(17usize, c));
+            let mut v44 = V::mul(y_e124, v40);
+            let y_e125 = V::load(y.at(18usize, c));
+            let mut v46 = V::mul(y_e125, v40);
+            let y_e134 = V::load(y.at(19usize, c));
+            let mut v48 = V::mul(y_e134, v40);
+            let y_e135 = V::load(y.at(20usize, c));
+            let mut v50 = V::mul(y_e135, v40);
+            let y_e145 = V::load(y.at(21usize, c));
+            let mut v52 = V::mul(y_e145, v40);
+            let y_e234 = V::load(y.at(22usize, c));
+            let mut v54 = V::mul(y_e234, v40);
+            let y_e235 = V::load(y.at(23usize, c));
+            let mut v56 = V::mul(y_e235, v40);
+            let y_e245 = V::load(y.at(24usize, c));
+            let mut v58 = V::mul(y_e245, v40);
+            let y_e345 = V::load(y.at(25usize, c));
+            let mut v60 = V::mul(y_e345, v40);
+            let v62 = V::mul(x_1, V::load(param0.at(4usize, c)));
+            let y_e1234 = V::load(y.at(26usize, c));
+            let mut v64 = V::mul(y_e1234, v62);
+            let y_e1235 = V::load(y.at(27usize, c));
+            let mut v66 = V::mul(y_e1235, v62);
+            let y_e1245 = V::load(y.at(28usize, c));
+            let mut v68 = V::mul(y_e1245, v62);
+            let y_e1345 = V::load(y.at(29usize, c));
+            let mut v70 = V::mul(y_e1345, v62);
+            let y_e2345 = V::load(y.at(30usize, c));
+            let mut v72 = V::mul(y_e2345, v62);
+            let y_e12345 = V::load(y.at(31usize, c));
+            let mut v76 = V::mul(y_e12345, V::mul(x_1, V::load(param0.at(5usize, c))));
+            let x_e1 = V::load(x.at(1usize, c));
+            let w6 = V::load(param0.at(6usize, c));
+            v4 = V::mul_add(y_e1, V::mul(x_e1, w6), v4);
+            let x_e2 = V::load(x.at(2usize, c));
+            v4 = V::mul_add(y_e2, V::mul(x_e2, w6), v4);
+            let x_e3 = V::load(x.at(3usize, c));
+            v4 = V::mul_add(y_e3, V::mul(x_e3, w6), v4);
+            let x_e4 = V::load(x.at(4usize, c));
+            v4 = V::mul_add(y_e4, V::mul(x_e4, w6), v4);
+            let x_e5 = V::load(x.at(5usize, c));
+            v4 = V::neg_mul_add(y_e5, V::mul(x_e5, w6), v4);
             let w7 = V::load(param0.at(7usize, c));
-            let mut v211 = V::mul(v6, v79);
-            v211 = V::mul_add(v8, v81, v211);
-            v211 = V::mul_add(v10, v83, v211);
+            v8 = V::mul_add(y_1, V::mul(x_e1, w7), v8);
+            v10 = V::mul_add(y_1, V::mul(x_e2, w7), v10);
+            v12 = V::mul_add(y_1, V::mul(x_e3, w7), v12);
+            v14 = V::mul_add(y_1, V::mul(x_e4, w7), v14);
+            v16 = V::mul_add(y_1, V::mul(x_e5, w7), v16);
             let w8 = V::load(param0.at(8usize, c));
-            let mut v220 = V::mul(v14, v71);
-            v220 = V::mul_add(v16, v73, v220);
-            v220 = V::mul_add(v18, v75, v220);
-            v220 = V::neg_mul_add(v20, v77, v220);
-            let w17 = V::load(param0.at(17usize, c));
-            let mut v229 = V::mul(v22, v99);
-            v229 = V::mul_add(v24, v101, v229);
-            let mut v236 = V::mul_sub(v26, v103, v229);
-            v236 = V::neg_mul_add(v28, v105, v236);
-            v236 = V::mul_add(v30, v107, v236);
-            v236 = V::mul_add(v32, v109, v236);
-            let w18 = V::load(param0.at(18usize, c));
-            let mut v242 = V::mul(v34, v87);
-            v242 = V::mul_add(v36, v89, v242);
-            let mut v249 = V::mul_sub(v38, v91, v242);
-            v249 = V::neg_mul_add(v40, v93, v249);
-            v249 = V::mul_add(v42, v95, v249);
-            v249 = V::mul_add(v44, v97, v249);
-            let w29 = V::load(param0.at(29usize, c));
-            let mut v255 = V::mul(v46, v119);
-            v255 = V::neg_mul_add(v48, v121, v255);
-            v255 = V::neg_mul_add(v50, v123, v255);
-            v255 = V::neg_mul_add(v52, v125, v255);
-            let w30 = V::load(param0.at(30usize, c));
-            let mut v265 = V::mul(v56, v113);
-            v265 = V::neg_mul_add(v54, v111, v265);
-            v265 = V::mul_add(v58, v115, v265);
-            v265 = V::mul_add(v60, v117, v265);
-            let w41 = V::load(param0.at(41usize, c));
-            let w42 = V::load(param0.at(42usize, c));
-            let w51 = V::load(param0.at(51usize, c));
-            v207 = V::mul_add(w7, V::mul(v4, v67), v207);
-            v207 = V::mul_add(w8, V::mul_sub(v12, v85, v211), v207);
-            v207 = V::mul_add(w17, v220, v207);
-            v207 = V::mul_add(w18, v236, v207);
-            v207 = V::mul_add(w29, v249, v207);
-            v207 = V::mul_add(w30, v255, v207);
-            v207 = V::mul_add(w41, v265, v207);
-            v207 = V::neg_mul_add(w42, V::mul(v62, v129), v207);
-            v207 = V::neg_mul_add(w51, V::mul(v64, v127), v207);
-            // out0[1] = w41*(v60*v117 + v58*v115 + v56*v113 - v54*v111) + w30*(v46*v119 - v48*v121 - v50*v123 - v52*v125) + w29*(v44*v97 + v42*v95 + v38*v91 - (v34*v87 + v36*v89) - v40*v93) + w18*(v32*v109 + v30*v107 + v26*v103 - (v22*v99 + v24*v101) - v28*v105) + w17*(v18*v75 + v14*v71 + v16*v73 - v20*v77) + w8*(v12*v85 - (v10*v83 + v6*v79 + v8*v81)) + w1*v2*v69 + w7*v4*v67 - w42*v62*v129 - w51*v64*v127
-            V::store(v207, out0.at(1usize, c));
-            let mut v289 = V::mul(w1, V::mul(v2, v71));
-            let mut v292 = V::mul(v4, v79);
-            v292 = V::neg_mul_add(v8, v87, v292);
-            v292 = V::neg_mul_add(v10, v89, v292);
-            v292 = V::mul_add(v12, v91, v292);
-            let mut v301 = V::mul(v22, v73);
-            v301 = V::neg_mul_add(v14, v69, v301);
-            v301 = V::mul_add(v24, v75, v301);
-            v301 = V::neg_mul_add(v26, v77, v301);
-            let mut v308 = V::mul(v16, v99);
-            v308 = V::mul_add(v18, v101, v308);
-            v308 = V::neg_mul_add(v20, v103, v308);
-            v308 = V::neg_mul_add(v28, v111, v308);
-            v308 = V::mul_add(v30, v113, v308);
-            v308 = V::mul_add(v32, v115, v308);
-            let mut v320 = V::mul(v34, v81);
-            v320 = V::mul_add(v36, v83, v320);
-            v320 = V::neg_mul_add(v38, v85, v320);
-            v320 = V::neg_mul_add(v46, v93, v320);
-            v320 = V::mul_add(v48, v95, v320);
-            v320 = V::mul_add(v50, v97, v320);
-            let mut v333 = V::mul(v42, v121);
-            v333 = V::neg_mul_add(v40, v119, v333);
-            v333 = V::mul_add(v44, v123, v333);
-            v333 = V::neg_mul_add(v52, v127, v333);
-            let mut v340 = V::mul(v54, v105);
-            v340 = V::neg_mul_add(v56, v107, v340);
-            v340 = V::neg_mul_add(v58, v109, v340);
-            v340 = V::mul_add(v62, v117, v340);
-            v289 = V::mul_add(w7, V::mul(v6, v67), v289);
-            v289 = V::mul_add(w8, v292, v289);
-            v289 = V::mul_add(w17, v301, v289);
-            v289 = V::mul_add(w18, v308, v289);
-            v289 = V::mul_add(w29, v320, v289);
-            v289 = V::mul_add(w30, v333, v289);
-            v289 = V::mul_add(w41, v340, v289);
-            v289 = V::mul_add(w42, V::mul(v60, v129), v289);
-            v289 = V::mul_add(w51, V::mul(v64, v125), v289);
-            // out0[2] = w51*v64*v125 + w42*v60*v129 + w41*(v62*v117 + v54*v105 - v56*v107 - v58*v109) + w30*(v44*v123 + v42*v121 - v40*v119 - v52*v127) + w29*(v50*v97 + v48*v95 + v34*v81 + v36*v83 - v38*v85 - v46*v93) + w18*(v32*v115 + v30*v113 + v16*v99 + v18*v101 - v20*v103 - v28*v111) + w17*(v24*v75 + v22*v73 - v14*v69 - v26*v77) + w8*(v12*v91 + v4*v79 - v8*v87 - v10*v89) + w1*v2*v71 + w7*v6*v67
-            V::store(v289, out0.at(2usize, c));
-            let mut v362 = V::mul(w1, V::mul(v2, v73));
-            let mut v365 = V::mul(v4, v81);
-            v365 = V::mul_add(v6, v87, v365);
-            v365 = V::neg_mul_add(v10, v93, v365);
-            v365 = V::mul_add(v12, v95, v365);
-            let mut v373 = V::mul(v16, v69);
-            v373 = V::mul_add(v22, v71, v373);
-            let mut v378 = V::mul_sub(v28, v75, v373);
-            v378 = V::neg_mul_add(v30, v77, v378);
-            let mut v382 = V::mul(v18, v105);
-            v382 = V::neg_mul_add(v14, v99, v382);
-            v382 = V::neg_mul_add(v20, v107, v382);
-            v382 = V::mul_add(v24, v111, v382);
-            v382 = V::neg_mul_add(v26, v113, v382);
-            v382 = V::mul_add(v32, v117, v382);
-            let mut v394 = V::mul(v40, v83);
-            v394 = V::neg_mul_add(v34, v79, v394);
-            v394 = V::neg_mul_add(v42, v85, v394);
-            v394 = V::mul_add(v46, v89, v394);
-            v394 = V::neg_mul_add(v48, v91, v394);
-            v394 = V::mul_add(v52, v97, v394);
-            let mut v405 = V::mul(v36, v119);
-            v405 = V::neg_mul_add(v38, v121, v405);
-            v405 = V::mul_add(v44, v125, v405);
-            v405 = V::mul_add(v50, v127, v405);
-            let mut v414 = V::mul(v56, v103);
-            v414 = V::neg_mul_add(v54, v101, v414);
-            v414 = V::neg_mul_add(v60, v109, v414);
-            v414 = V::neg_mul_add(v62, v115, v414);
-            v362 = V::mul_add(w7, V::mul(v8, v67), v362);
-            v362 = V::mul_add(w8, v365, v362);
-            v362 = V::mul_add(w17, v378, v362);
-            v362 = V::mul_add(w18, v382, v362);
-            v362 = V::mul_add(w29, v394, v362);
-            v362 = V::mul_add(w30, v405, v362);
-            v362 = V::mul_add(w41, v414, v362);
-            v362 = V::neg_mul_add(w42, V::mul(v58, v129), v362);
-            v362 = V::neg_mul_add(w51, V::mul(v64, v123), v362);
-            // out0[3] = w41*(v56*v103 - v54*v101 - v60*v109 - v62*v115) + w30*(v50*v127 + v44*v125 + v36*v119 - v38*v121) + w29*(v52*v97 + v46*v89 + v40*v83 - v34*v79 - v42*v85 - v48*v91) + w18*(v32*v117 + v24*v111 + v18*v105 - v14*v99 - v20*v107 - v26*v113) + w17*(v28*v75 - (v16*v69 + v22*v71) - v30*v77) + w8*(v12*v95 + v4*v81 + v6*v87 - v10*v93) + w1*v2*v73 + w7*v8*v67 - w42*v58*v129 - w51*v64*v123
-            V::store(v362, out0.at(3usize, c));
-            let mut v435 = V::mul(w1, V::mul(v2, v75));
-            let mut v438 = V::mul(v4, v83);
-            v438 = V::mul_add(v6, v89, v438);
-            v438 = V::mul_add(v8, v93, v438);
-            v438 = V::mul_add(v12, v97, v438);
-            let mut v446 = V::mul(v18, v69);
-            v446 = V::mul_add(v24, v71, v446);
-            v446 = V::mul_add(v28, v73, v446);
-            v446 = V::mul_add(v32, v77, v446);
-            let mut v454 = V::mul(v14, v101);
-            v454 = V::mul_add(v16, v105, v454);
-            v454 = V::mul_add(v20, v109, v454);
-            v454 = V::mul_add(v22, v111, v454);
-            v454 = V::mul_add(v26, v115, v454);
-            v454 = V::mul_add(v30, v117, v454);
-            let mut v466 = V::mul(v36, v79);
-            v466 = V::mul_add(v40, v81, v466);
-            v466 = V::mul_add(v44, v85, v466);
-            v466 = V::mul_add(v46, v87, v466);
-            v466 = V::mul_add(v50, v91, v466);
-            v466 = V::mul_add(v52, v95, v466);
-            let mut v478 = V::mul(v34, v119);
-            v478 = V::mul_add(v38, v123, v478);
-            v478 = V::mul_add(v42, v125, v478);
-            v478 = V::mul_add(v48, v127, v478);
-            let mut v486 = V::mul(v54, v99);
-            v486 = V::mul_add(v58, v103, v486);
-            v486 = V::mul_add(v60, v107, v486);
-            v486 = V::mul_add(v62, v113, v486);
-            v435 = V::mul_add(w7, V::mul(v10, v67), v435);
-            v435 = V::mul_add(w8, v438, v435);
-            v435 = V::neg_mul_add(w17, v446, v435);
-            v435 = V::neg_mul_add(w18, v454, v435);
-            v435 = V::neg_mul_add(w29, v466, v435);
-            v435 = V::neg_mul_add(w30, v478, v435);
-            v435 = V::mul_add(w41, v486, v435);
-            v435 = V::mul_add(w42, V::mul(v56, v129), v435);
-            v435 = V::mul_add(w51, V::mul(v64, v121), v435);
-            // out0[4] = w51*v64*v121 + w42*v56*v129 + w41*(v62*v113 + v60*v107 + v54*v99 + v58*v103) + w8*(v12*v97 + v8*v93 + v4*v83 + v6*v89) + w1*v2*v75 + w7*v10*v67 - w17*(v32*v77 + v28*v73 + v18*v69 + v24*v71) - w18*(v30*v117 + v26*v115 + v22*v111 + v20*v109 + v14*v101 + v16*v105) - w29*(v52*v95 + v50*v91 + v46*v87 + v44*v85 + v36*v79 + v40*v81) - w30*(v48*v127 + v42*v125 + v34*v119 + v38*v123)
-            V::store(v435, out0.at(4usize, c));
-            let mut v508 = V::mul(w1, V::mul(v2, v77));
-            let mut v511 = V::mul(v4, v85);
-            v511 = V::mul_add(v6, v91, v511);
-            v511 = V::mul_add(v8, v95, v511);
-            v511 = V::mul_add(v10, v97, v511);
-            let mut v519 = V::mul(v20, v69);
-            v519 = V::mul_add(v26, v71, v519);
-            v519 = V::mul_add(v30, v73, v519);
-            v519 = V::mul_add(v32, v75, v519);
-            let mut v527 = V::mul(v14, v103);
-            v527 = V::mul_add(v16, v107, v527);
-            v527 = V::mul_add(v18, v109, v527);
-            v527 = V::mul_add(v22, v113, v527);
-            v527 = V::mul_add(v24, v115, v527);
-            v527 = V::mul_add(v28, v117, v527);
-            let mut v539 = V::mul(v38, v79);
-            v539 = V::mul_add(v42, v81, v539);
-            v539 = V::mul_add(v44, v83, v539);
-            v539 = V::mul_add(v48, v87, v539);
-            v539 = V::mul_add(v50, v89, v539);
-            v539 = V::mul_add(v52, v93, v539);
-            let mut v551 = V::mul(v34, v121);
-            v551 = V::mul_add(v36, v123, v551);
-            v551 = V::mul_add(v40, v125, v551);
-            v551 = V::mul_add(v46, v127, v551);
-            let mut v559 = V::mul(v56, v99);
-            v559 = V::mul_add(v58, v101, v559);
-            v559 = V::mul_add(v60, v105, v559);
-            v559 = V::mul_add(v62, v111, v559);
-            v508 = V::mul_add(w7, V::mul(v12, v67), v508);
-            v508 = V::mul_add(w8, v511, v508);
-            v508 = V::neg_mul_add(w17, v519, v508);
-            v508 = V::neg_mul_add(w18, v527, v508);
-            v508 = V::neg_mul_add(w29, v539, v508);
-            v508 = V::neg_mul_add(w30, v551, v508);
-            v508 = V::mul_add(w41, v559, v508);
-            v508 = V::mul_add(w42, V::mul(v54, v129), v508);
-            v508 = V::mul_add(w51, V::mul(v64, v119), v508);
-            // out0[5] = w51*v64*v119 + w42*v54*v129 + w41*(v62*v111 + v60*v105 + v56*v99 + v58*v101) + w8*(v10*v97 + v8*v95 + v4*v85 + v6*v91) + w1*v2*v77 + w7*v12*v67 - w17*(v32*v75 + v30*v73 + v20*v69 + v26*v71) - w18*(v28*v117 + v24*v115 + v22*v113 + v18*v109 + v14*v103 + v16*v107) - w29*(v52*v93 + v50*v89 + v48*v87 + v44*v83 + v38*v79 + v42*v81) - w30*(v46*v127 + v40*v125 + v34*v121 + v36*v123)
-            V::store(v508, out0.at(5usize, c));
-            let w2 = V::load(param0.at(2usize, c));
-            let mut v582 = V::mul(w2, V::mul(v2, v79));
-            let mut v583 = V::mul(v4, v71);
-            v583 = V::neg_mul_add(v6, v69, v583);
+            let v115 = V::mul(x_e1, w8);
+            v10 = V::mul_add(y_e12, v115, v10);
+            v12 = V::mul_add(y_e13, v115, v12);
+            v14 = V::mul_add(y_e14, v115, v14);
+            v16 = V::mul_add(y_e15, v115, v16);
+            let v124 = V::mul(x_e2, w8);
+            v8 = V::neg_mul_add(y_e12, v124, v8);
+            v12 = V::mul_add(y_e23, v124, v12);
+            v14 = V::mul_add(y_e24, v124, v14);
+            v16 = V::mul_add(y_e25, v124, v16);
+            let v133 = V::mul(x_e3, w8);
+            v8 = V::neg_mul_add(y_e13, v133, v8);
+            v10 = V::neg_mul_add(y_e23, v133, v10);
+            v14 = V::mul_add(y_e34, v133, v14);
+            v16 = V::mul_add(y_e35, v133, v16);
+            let v142 = V::mul(x_e4, w8);
+            v8 = V::neg_mul_add(y_e14, v142, v8);
+            v10 = V::neg_mul_add(y_e24, v142, v10);
+            v12 = V::neg_mul_add(y_e34, v142, v12);
+            v16 = V::mul_add(y_e45, v142, v16);
+            let v151 = V::mul(x_e5, w8);
+            v8 = V::mul_add(y_e15, v151, v8);
+            v10 = V::mul_add(y_e25, v151, v10);
+            v12 = V::mul_add(y_e35, v151, v12);
+            v14 = V::mul_add(y_e45, v151, v14);
             let w9 = V::load(param0.at(9usize, c));
-            let mut v588 = V::mul(v8, v99);
-            v588 = V::mul_add(v10, v101, v588);
-            v588 = V::neg_mul_add(v12, v103, v588);
+            let v161 = V::mul(x_e1, w9);
+            v20 = V::mul_add(y_e2, v161, v20);
+            v22 = V::mul_add(y_e3, v161, v22);
+            v24 = V::mul_add(y_e4, v161, v24);
+            v26 = V::mul_add(y_e5, v161, v26);
+            let v170 = V::mul(x_e2, w9);
+            v20 = V::neg_mul_add(y_e1, v170, v20);
+            v28 = V::mul_add(y_e3, v170, v28);
+            v30 = V::mul_add(y_e4, v170, v30);
+            v32 = V::mul_add(y_e5, v170, v32);
+            let v179 = V::mul(x_e3, w9);
+            v22 = V::neg_mul_add(y_e1, v179, v22);
+            v28 = V::neg_mul_add(y_e2, v179, v28);
+            v34 = V::mul_add(y_e4, v179, v34);
+            v36 = V::mul_add(y_e5, v179, v36);
+            let v188 = V::mul(x_e4, w9);
+            v24 = V::neg_mul_add(y_e1, v188, v24);
+            v30 = V::neg_mul_add(y_e2, v188, v30);
+            v34 = V::neg_mul_add(y_e3, v188, v34);
+            v38 = V::mul_add(y_e5, v188, v38);
+            let v197 = V::mul(x_e5, w9);
+            v26 = V::neg_mul_add(y_e1, v197, v26);
+            v32 = V::neg_mul_add(y_e2, v197, v32);
+            v36 = V::neg_mul_add(y_e3, v197, v36);
+            v38 = V::neg_mul_add(y_e4, v197, v38);
             let w10 = V::load(param0.at(10usize, c));
-            let w19 = V::load(param0.at(19usize, c));
-            let mut v598 = V::mul(v16, v87);
-            v598 = V::mul_add(v18, v89, v598);
-            let mut v605 = V::mul_sub(v20, v91, v598);
-            v605 = V::mul_add(v22, v81, v605);
-            v605 = V::mul_add(v24, v83, v605);
-            v605 = V::neg_mul_add(v26, v85, v605);
-            let w20 = V::load(param0.at(20usize, c));
-            let mut v612 = V::mul(v30, v121);
-            v612 = V::neg_mul_add(v28, v119, v612);
-            v612 = V::mul_add(v32, v123, v612);
-            let w21 = V::load(param0.at(21usize, c));
-            let mut v618 = V::mul(v34, v73);
-            v618 = V::mul_add(v36, v75, v618);
-            v618 = V::neg_mul_add(v38, v77, v618);
-            let w31 = V::load(param0.at(31usize, c));
-            let mut v626 = V::mul(v42, v113);
-            v626 = V::neg_mul_add(v40, v111, v626);
-            v626 = V::mul_add(v44, v115, v626);
-            v626 = V::mul_add(v46, v105, v626);
-            v626 = V::neg_mul_add(v48, v107, v626);
-            v626 = V::neg_mul_add(v50, v109, v626);
-            let w32 = V::load(param0.at(32usize, c));
-            let w33 = V::load(param0.at(33usize, c));
-            let mut v642 = V::mul(v56, v95);
-            v642 = V::neg_mul_add(v54, v93, v642);
-            v642 = V::mul_add(v58, v97, v642);
-            let w43 = V::load(param0.at(43usize, c));
-            let mut v649 = V::mul(v62, v125);
-            v649 = V::neg_mul_add(v60, v127, v649);
-            let w44 = V::load(param0.at(44usize, c));
-            let w52 = V::load(param0.at(52usize, c));
-            v582 = V::mul_add(w9, v583, v582);
-            v582 = V::mul_add(w10, v588, v582);
-            v582 = V::mul_add(w19, V::mul(v14, v67), v582);
-            v582 = V::mul_add(w20, v605, v582);
-            v582 = V::mul_add(w21, v612, v582);
-            v582 = V::mul_add(w31, v618, v582);
-            v582 = V::mul_add(w32, v626, v582);
-            v582 = V::mul_add(w33, V::mul(v52, v129), v582);
-            v582 = V::mul_add(w43, v642, v582);
-            v582 = V::mul_add(w44, v649, v582);
-            v582 = V::mul_add(w52, V::mul(v64, v117), v582);
-            // out0[6] = w52*v64*v117 + w44*(v62*v125 - v60*v127) + w43*(v58*v97 + v56*v95 - v54*v93) + w33*v52*v129 + w32*(v46*v105 + v44*v115 + v42*v113 - v40*v111 - v48*v107 - v50*v109) + w31*(v34*v73 + v36*v75 - v38*v77) + w21*(v32*v123 + v30*v121 - v28*v119) + w20*(v24*v83 + v22*v81 + v20*v91 - (v16*v87 + v18*v89) - v26*v85) + w19*v14*v67 + w10*(v8*v99 + v10*v101 - v12*v103) + w2*v2*v79 + w9*(v4*v71 - v6*v69)
-            V::store(v582, out0.at(6usize, c));
-            let mut v668 = V::mul(w2, V::mul(v2, v81));
-            let mut v669 = V::mul(v4, v73);
-            v669 = V::neg_mul_add(v8, v69, v669);
-            let mut v674 = V::mul(v10, v105);
-            v674 = V::neg_mul_add(v6, v99, v674);
-            v674 = V::neg_mul_add(v12, v107, v674);
-            let mut v681 = V::mul(v14, v87);
-            v681 = V::neg_mul_add(v18, v93, v681);
-            v681 = V::mul_add(v20, v95, v681);
-            v681 = V::neg_mul_add(v22, v79, v681);
-            v681 = V::mul_add(v28, v83, v681);
-            v681 = V::neg_mul_add(v30, v85, v681);
-            let mut v693 = V::mul(v24, v119);
-            v693 = V::neg_mul_add(v26, v121, v693);
-            v693 = V::mul_add(v32, v125, v693);
-            let mut v700 = V::mul(v40, v75);
-            v700 = V::neg_mul_add(v34, v71, v700);
-            v700 = V::neg_mul_add(v42, v77, v700);
-            let mut v705 = V::mul(v36, v111);
-            v705 = V::neg_mul_add(v38, v113, v705);
-            v705 = V::mul_add(v44, v117, v705);
-            v705 = V::neg_mul_add(v46, v101, v705);
-            v705 = V::mul_add(v48, v103, v705);
-            v705 = V::neg_mul_add(v52, v109, v705);
-            let mut v719 = V::mul(v54, v89);
-            v719 = V::neg_mul_add(v56, v91, v719);
-            v719 = V::mul_add(v60, v97, v719);
-            let mut v725 = V::mul(v58, v127);
-            v725 = V::neg_mul_add(v62, v123, v725);
-            v668 = V::mul_add(w9, v669, v668);
-            v668 = V::mul_add(w10, v674, v668);
-            v668 = V::mul_add(w19, V::mul(v16, v67), v668);
-            v668 = V::mul_add(w20, v681, v668);
-            v668 = V::mul_add(w21, v693, v668);
-            v668 = V::mul_add(w31, v700, v668);
-            v668 = V::mul_add(w32, v705, v668);
-            v668 = V::neg_mul_add(w33, V::mul(v50, v129), v668);
-            v668 = V::mul_add(w43, v719, v668);
-            v668 = V::mul_add(w44, v725, v668);
-            v668 = V::neg_mul_add(w52, V::mul(v64, v115), v668);
-            // out0[7] = w44*(v58*v127 - v62*v123) + w43*(v60*v97 + v54*v89 - v56*v91) + w32*(v48*v103 + v44*v117 + v36*v111 - v38*v113 - v46*v101 - v52*v109) + w31*(v40*v75 - v34*v71 - v42*v77) + w21*(v32*v125 + v24*v119 - v26*v121) + w20*(v28*v83 + v20*v95 + v14*v87 - v18*v93 - v22*v79 - v30*v85) + w19*v16*v67 + w10*(v10*v105 - v6*v99 - v12*v107) + w2*v2*v81 + w9*(v4*v73 - v8*v69) - w33*v50*v129 - w52*v64*v115
-            V::store(v668, out0.at(7usize, c));
-            let mut v743 = V::mul(w2, V::mul(v2, v83));
-            let mut v744 = V::mul(v4, v75);
-            v744 = V::neg_mul_add(v10, v69, v744);
-            let mut v748 = V::mul(v6, v101);
-            v748 = V::mul_add(v8, v105, v748);
-            v748 = V::mul_add(v12, v109, v748);
-            let mut v756 = V::mul(v14, v89);
-            v756 = V::mul_add(v16, v93, v756);
-            v756 = V::mul_add(v20, v97, v756);
-            v756 = V::neg_mul_add(v24, v79, v756);
-            v756 = V::neg_mul_add(v28, v81, v756);
-            v756 = V::neg_mul_add(v32, v85, v756);
-            let mut v768 = V::mul(v22, v119);
-            v768 = V::mul_add(v26, v123, v768);
-            v768 = V::mul_add(v30, v125, v768);
-            let mut v774 = V::mul(v36, v71);
-            v774 = V::mul_add(v40, v73, v774);
-            v774 = V::mul_add(v44, v77, v774);
-            let mut v780 = V::mul(v34, v111);
-            v780 = V::mul_add(v38, v115, v780);
-            v780 = V::mul_add(v42, v117, v780);
-            let mut v788 = V::mul_sub(v46, v99, v780);
-            v788 = V::mul_add(v50, v103, v788);
-            v788 = V::mul_add(v52, v107, v788);
-            let mut v794 = V::mul(v54, v87);
-            v794 = V::mul_add(v58, v91, v794);
-            v794 = V::mul_add(v60, v95, v794);
-            let mut v801 = V::mul(v62, v121);
-            v801 = V::neg_mul_add(v56, v127, v801);
-            v743 = V::mul_add(w9, v744, v743);
-            v743 = V::neg_mul_add(w10, v748, v743);
-            v743 = V::mul_add(w19, V::mul(v18, v67), v743);
-            v743 = V::mul_add(w20, v756, v743);
-            v743 = V::neg_mul_add(w21, v768, v743);
-            v743 = V::neg_mul_add(w31, v774, v743);
-            v743 = V::mul_add(w32, v788, v743);
-            v743 = V::mul_add(w33, V::mul(v48, v129), v743);
-            v743 = V::neg_mul_add(w43, v794, v743);
-            v743 = V::mul_add(w44, v801, v743);
-            v743 = V::mul_add(w52, V::mul(v64, v113), v743);
-            // out0[8] = w52*v64*v113 + w44*(v62*v121 - v56*v127) + w33*v48*v129 + w32*(v52*v107 + v50*v103 + v46*v99 - (v42*v117 + v34*v111 + v38*v115)) + w20*(v20*v97 + v14*v89 + v16*v93 - v24*v79 - v28*v81 - v32*v85) + w19*v18*v67 + w2*v2*v83 + w9*(v4*v75 - v10*v69) - w10*(v12*v109 + v6*v101 + v8*v105) - w21*(v30*v125 + v22*v119 + v26*v123) - w31*(v44*v77 + v36*v71 + v40*v73) - w43*(v60*v95 + v54*v87 + v58*v91)
-            V::store(v743, out0.at(8usize, c));
-            let mut v818 = V::mul(w2, V::mul(v2, v85));
-            let mut v819 = V::mul(v4, v77);
-            v819 = V::neg_mul_add(v12, v69, v819);
-            let mut v823 = V::mul(v6, v103);
-            v823 = V::mul_add(v8, v107, v823);
-            v823 = V::mul_add(v10, v109, v823);
-            let mut v831 = V::mul(v14, v91);
-            v831 = V::mul_add(v16, v95, v831);
-            v831 = V::mul_add(v18, v97, v831);
-            v831 = V::neg_mul_add(v26, v79, v831);
-            v831 = V::neg_mul_add(v30, v81, v831);
-            v831 = V::neg_mul_add(v32, v83, v831);
-            let mut v843 = V::mul(v22, v121);
-            v843 = V::mul_add(v24, v123, v843);
-            v843 = V::mul_add(v28, v125, v843);
-            let mut v849 = V::mul(v38, v71);
-            v849 = V::mul_add(v42, v73, v849);
-            v849 = V::mul_add(v44, v75, v849);
-            let mut v855 = V::mul(v34, v113);
-            v855 = V::mul_add(v36, v115, v855);
-            v855 = V::mul_add(v40, v117, v855);
-            let mut v863 = V::mul_sub(v48, v99, v855);
-            v863 = V::mul_add(v50, v101, v863);
-            v863 = V::mul_add(v52, v105, v863);
-            let mut v869 = V::mul(v56, v87);
-            v869 = V::mul_add(v58, v89, v869);
-            v869 = V::mul_add(v60, v93, v869);
-            let mut v876 = V::mul(v62, v119);
-            v876 = V::neg_mul_add(v54, v127, v876);
-            v818 = V::mul_add(w9, v819, v818);
-            v818 = V::neg_mul_add(w10, v823, v818);
-            v818 = V::mul_add(w19, V::mul(v20, v67), v818);
-            v818 = V::mul_add(w20, v831, v818);
-            v818 = V::neg_mul_add(w21, v843, v818);
-            v818 = V::neg_mul_add(w31, v849, v818);
-            v818 = V::mul_add(w32, v863, v818);
-            v818 = V::mul_add(w33, V::mul(v46, v129), v818);
-            v818 = V::neg_mul_add(w43, v869, v818);
-            v818 = V::mul_add(w44, v876, v818);
-            v818 = V::mul_add(w52, V::mul(v64, v111), v818);
-            // out0[9] = w52*v64*v111 + w44*(v62*v119 - v54*v127) + w33*v46*v129 + w32*(v52*v105 + v50*v101 + v48*v99 - (v40*v117 + v34*v113 + v36*v115)) + w20*(v18*v97 + v14*v91 + v16*v95 - v26*v79 - v30*v81 - v32*v83) + w19*v20*v67 + w2*v2*v85 + w9*(v4*v77 - v12*v69) - w10*(v10*v109 + v6*v103 + v8*v107) - w21*(v28*v125 + v22*v121 + v24*v123) - w31*(v44*v75 + v38*v71 + v42*v73) - w43*(v60*v93 + v56*v87 + v58*v89)
-            V::store(v818, out0.at(9usize, c));
-            let mut v893 = V::mul(w2, V::mul(v2, v87));
-            let mut v894 = V::mul(v6, v73);
-            v894 = V::neg_mul_add(v8, v71, v894);
-            let mut v898 = V::mul(v4, v99);
-            v898 = V::mul_add(v10, v111, v898);
-            v898 = V::neg_mul_add(v12, v113, v898);
-            let mut v907 = V::mul(v16, v79);
-            v907 = V::neg_mul_add(v14, v81, v907);
-            v907 = V::neg_mul_add(v24, v93, v907);
-            v907 = V::mul_add(v26, v95, v907);
-            v907 = V::mul_add(v28, v89, v907);
-            v907 = V::neg_mul_add(v30, v91, v907);
-            let mut v919 = V::mul(v20, v121);
-            v919 = V::neg_mul_add(v18, v119, v919);
-            v919 = V::mul_add(v32, v127, v919);
-            let mut v924 = V::mul(v34, v69);
-            v924 = V::mul_add(v46, v75, v924);
-            v924 = V::neg_mul_add(v48, v77, v924);
-            let mut v931 = V::mul(v38, v107);
-            v931 = V::neg_mul_add(v36, v105, v931);
-            v931 = V::mul_add(v40, v101, v931);
-            v931 = V::neg_mul_add(v42, v103, v931);
-            v931 = V::mul_add(v50, v117, v931);
-            v931 = V::neg_mul_add(v52, v115, v931);
-            let mut v945 = V::mul(v56, v85);
-            v945 = V::neg_mul_add(v54, v83, v945);
-            v945 = V::mul_add(v62, v97, v945);
-            let mut v951 = V::mul(v60, v123);
-            v951 = V::neg_mul_add(v58, v125, v951);
-            v893 = V::mul_add(w9, v894, v893);
-            v893 = V::mul_add(w10, v898, v893);
-            v893 = V::mul_add(w19, V::mul(v22, v67), v893);
-            v893 = V::mul_add(w20, v907, v893);
-            v893 = V::mul_add(w21, v919, v893);
-            v893 = V::mul_add(w31, v924, v893);
-            v893 = V::mul_add(w32, v931, v893);
-            v893 = V::mul_add(w33, V::mul(v44, v129), v893);
-            v893 = V::mul_add(w43, v945, v893);
-            v893 = V::mul_add(w44, v951, v893);
-            v893 = V::mul_add(w52, V::mul(v64, v109), v893);
-            // out0[10] = w52*v64*v109 + w44*(v60*v123 - v58*v125) + w43*(v62*v97 + v56*v85 - v54*v83) + w33*v44*v129 + w32*(v50*v117 + v40*v101 + v38*v107 - v36*v105 - v42*v103 - v52*v115) + w31*(v34*v69 + v46*v75 - v48*v77) + w21*(v32*v127 + v20*v121 - v18*v119) + w20*(v28*v89 + v26*v95 + v16*v79 - v14*v81 - v24*v93 - v30*v91) + w19*v22*v67 + w10*(v4*v99 + v10*v111 - v12*v113) + w2*v2*v87 + w9*(v6*v73 - v8*v71)
-            V::store(v893, out0.at(10usize, c));
-            let mut v968 = V::mul(w2, V::mul(v2, v89));
-            let mut v969 = V::mul(v6, v75);
-            v969 = V::neg_mul_add(v10, v71, v969);
-            let mut v973 = V::mul(v4, v101);
-            v973 = V::neg_mul_add(v8, v111, v973);
-            v973 = V::neg_mul_add(v12, v115, v973);
-            let mut v982 = V::mul(v18, v79);
-            v982 = V::neg_mul_add(v14, v83, v982);
-            v982 = V::mul_add(v22, v93, v982);
-            v982 = V::mul_add(v26, v97, v982);
-            v982 = V::neg_mul_add(v28, v87, v982);
-            v982 = V::neg_mul_add(v32, v91, v982);
-            let mut v993 = V::mul(v16, v119);
-            v993 = V::mul_add(v20, v123, v993);
-            v993 = V::neg_mul_add(v30, v127, v993);
-            let mut v999 = V::mul(v36, v69);
-            v999 = V::neg_mul_add(v46, v73, v999);
-            v999 = V::neg_mul_add(v50, v77, v999);
-            let mut v1005 = V::mul(v34, v105);
-            v1005 = V::mul_add(v38, v109, v1005);
-            v1005 = V::neg_mul_add(v40, v99, v1005);
-            v1005 = V::neg_mul_add(v44, v103, v1005);
-            v1005 = V::neg_mul_add(v48, v117, v1005);
-            v1005 = V::mul_add(v52, v113, v1005);
-            let mut v1019 = V::mul(v54, v81);
-            v1019 = V::mul_add(v58, v85, v1019);
-            v1019 = V::neg_mul_add(v62, v95, v1019);
-            let mut v1025 = V::mul(v56, v125);
-            v1025 = V::neg_mul_add(v60, v121, v1025);
-            v968 = V::mul_add(w9, v969, v968);
-            v968 = V::mul_add(w10, v973, v968);
-            v968 = V::mul_add(w19, V::mul(v24, v67), v968);
-            v968 = V::mul_add(w20, v982, v968);
-            v968 = V::mul_add(w21, v993, v968);
-            v968 = V::mul_add(w31, v999, v968);
-            v968 = V::mul_add(w32, v1005, v968);
-            v968 = V::neg_mul_add(w33, V::mul(v42, v129), v968);
-            v968 = V::mul_add(w43, v1019, v968);
-            v968 = V::mul_add(w44, v1025, v968);
-            v968 = V::neg_mul_add(w52, V::mul(v64, v107), v968);
-            // out0[11] = w44*(v56*v125 - v60*v121) + w43*(v54*v81 + v58*v85 - v62*v95) + w32*(v52*v113 + v34*v105 + v38*v109 - v40*v99 - v44*v103 - v48*v117) + w31*(v36*v69 - v46*v73 - v50*v77) + w21*(v16*v119 + v20*v123 - v30*v127) + w20*(v26*v97 + v22*v93 + v18*v79 - v14*v83 - v28*v87 - v32*v91) + w19*v24*v67 + w10*(v4*v101 - v8*v111 - v12*v115) + w2*v2*v89 + w9*(v6*v75 - v10*v71) - w33*v42*v129 - w52*v64*v107
-            V::store(v968, out0.at(11usize, c));
-            let mut v1043 = V::mul(w2, V::mul(v2, v91));
-            let mut v1044 = V::mul(v6, v77);
-            v1044 = V::neg_mul_add(v12, v71, v1044);
-            let mut v1048 = V::mul(v4, v103);
-            v1048 = V::neg_mul_add(v8, v113, v1048);
-            v1048 = V::neg_mul_add(v10, v115, v1048);
-            let mut v1057 = V::mul(v20, v79);
-            v1057 = V::neg_mul_add(v14, v85, v1057);
-            v1057 = V::mul_add(v22, v95, v1057);
-            v1057 = V::mul_add(v24, v97, v1057);
-            v1057 = V::neg_mul_add(v30, v87, v1057);
-            v1057 = V::neg_mul_add(v32, v89, v1057);
-            let mut v1068 = V::mul(v16, v121);
-            v1068 = V::mul_add(v18, v123, v1068);
-            v1068 = V::neg_mul_add(v28, v127, v1068);
-            let mut v1074 = V::mul(v38, v69);
-            v1074 = V::neg_mul_add(v48, v73, v1074);
-            v1074 = V::neg_mul_add(v50, v75, v1074);
-            let mut v1080 = V::mul(v34, v107);
-            v1080 = V::mul_add(v36, v109, v1080);
-            v1080 = V::neg_mul_add(v42, v99, v1080);
-            v1080 = V::neg_mul_add(v44, v101, v1080);
-            v1080 = V::neg_mul_add(v46, v117, v1080);
-            v1080 = V::mul_add(v52, v111, v1080);
-            let mut v1094 = V::mul(v56, v81);
-            v1094 = V::mul_add(v58, v83, v1094);
-            v1094 = V::neg_mul_add(v62, v93, v1094);
-            let mut v1100 = V::mul(v54, v125);
-            v1100 = V::neg_mul_add(v60, v119, v1100);
-            v1043 = V::mul_add(w9, v1044, v1043);
-            v1043 = V::mul_add(w10, v1048, v1043);
-            v1043 = V::mul_add(w19, V::mul(v26, v67), v1043);
-            v1043 = V::mul_add(w20, v1057, v1043);
-            v1043 = V::mul_add(w21, v1068, v1043);
-            v1043 = V::mul_add(w31, v1074, v1043);
-            v1043 = V::mul_add(w32, v1080, v1043);
-            v1043 = V::neg_mul_add(w33, V::mul(v40, v129), v1043);
-            v1043 = V::mul_add(w43, v1094, v1043);
-            v1043 = V::mul_add(w44, v1100, v1043);
-            v1043 = V::neg_mul_add(w52, V::mul(v64, v105), v1043);
-            // out0[12] = w44*(v54*v125 - v60*v119) + w43*(v56*v81 + v58*v83 - v62*v93) + w32*(v52*v111 + v34*v107 + v36*v109 - v42*v99 - v44*v101 - v46*v117) + w31*(v38*v69 - v48*v73 - v50*v75) + w21*(v16*v121 + v18*v123 - v28*v127) + w20*(v24*v97 + v22*v95 + v20*v79 - v14*v85 - v30*v87 - v32*v89) + w19*v26*v67 + w10*(v4*v103 - v8*v113 - v10*v115) + w2*v2*v91 + w9*(v6*v77 - v12*v71) - w33*v40*v129 - w52*v64*v105
-            V::store(v1043, out0.at(12usize, c));
-            let mut v1118 = V::mul(w2, V::mul(v2, v93));
-            let mut v1119 = V::mul(v8, v75);
-            v1119 = V::neg_mul_add(v10, v73, v1119);
-            let mut v1123 = V::mul(v4, v105);
-            v1123 = V::mul_add(v6, v111, v1123);
-            v1123 = V::neg_mul_add(v12, v117, v1123);
-            let mut v1132 = V::mul(v18, v81);
-            v1132 = V::neg_mul_add(v16, v83, v1132);
-            v1132 = V::neg_mul_add(v22, v89, v1132);
-            v1132 = V::mul_add(v24, v87, v1132);
-            v1132 = V::mul_add(v30, v97, v1132);
-            v1132 = V::neg_mul_add(v32, v95, v1132);
-            let mut v1144 = V::mul(v20, v125);
-            v1144 = V::neg_mul_add(v14, v119, v1144);
-            v1144 = V::mul_add(v26, v127, v1144);
-            let mut v1149 = V::mul(v40, v69);
-            v1149 = V::mul_add(v46, v71, v1149);
-            v1149 = V::neg_mul_add(v52, v77, v1149);
-            let mut v1156 = V::mul(v36, v99);
-            v1156 = V::neg_mul_add(v34, v101, v1156);
-            v1156 = V::mul_add(v42, v109, v1156);
-            v1156 = V::neg_mul_add(v44, v107, v1156);
-            v1156 = V::mul_add(v48, v115, v1156);
-            v1156 = V::neg_mul_add(v50, v113, v1156);
-            let mut v1170 = V::mul(v60, v85);
-            v1170 = V::neg_mul_add(v54, v79, v1170);
-            v1170 = V::mul_add(v62, v91, v1170);
-            let mut v1176 = V::mul(v58, v121);
-            v1176 = V::neg_mul_add(v56, v123, v1176);
-            v1118 = V::mul_add(w9, v1119, v1118);
-            v1118 = V::mul_add(w10, v1123, v1118);
-            v1118 = V::mul_add(w19, V::mul(v28, v67), v1118);
-            v1118 = V::mul_add(w20, v1132, v1118);
-            v1118 = V::mul_add(w21, v1144, v1118);
-            v1118 = V::mul_add(w31, v1149, v1118);
-            v1118 = V::mul_add(w32, v1156, v1118);
-            v1118 = V::mul_add(w33, V::mul(v38, v129), v1118);
-            v1118 = V::mul_add(w43, v1170, v1118);
-            v1118 = V::mul_add(w44, v1176, v1118);
-            v1118 = V::mul_add(w52, V::mul(v64, v103), v1118);
-            // out0[13] = w52*v64*v103 + w44*(v58*v121 - v56*v123) + w43*(v62*v91 + v60*v85 - v54*v79) + w33*v38*v129 + w32*(v48*v115 + v42*v109 + v36*v99 - v34*v101 - v44*v107 - v50*v113) + w31*(v40*v69 + v46*v71 - v52*v77) + w21*(v26*v127 + v20*v125 - v14*v119) + w20*(v30*v97 + v24*v87 + v18*v81 - v16*v83 - v22*v89 - v32*v95) + w19*v28*v67 + w10*(v4*v105 + v6*v111 - v12*v117) + w2*v2*v93 + w9*(v8*v75 - v10*v73)
-            V::store(v1118, out0.at(13usize, c));
-            let mut v1193 = V::mul(w2, V::mul(v2, v95));
-            let mut v1194 = V::mul(v8, v77);
-            v1194 = V::neg_mul_add(v12, v73, v1194);
-            let mut v1198 = V::mul(v4, v107);
-            v1198 = V::mul_add(v6, v113, v1198);
-            v1198 = V::neg_mul_add(v10, v117, v1198);
-            let mut v1207 = V::mul(v20, v81);
-            v1207 = V::neg_mul_add(v16, v85, v1207);
-            v1207 = V::neg_mul_add(v22, v91, v1207);
-            v1207 = V::mul_add(v26, v87, v1207);
-            v1207 = V::mul_add(v28, v97, v1207);
-            v1207 = V::neg_mul_add(v32, v93, v1207);
-            let mut v1219 = V::mul(v18, v125);
-            v1219 = V::neg_mul_add(v14, v121, v1219);
-            v1219 = V::mul_add(v24, v127, v1219);
-            let mut v1224 = V::mul(v42, v69);
-            v1224 = V::mul_add(v48, v71, v1224);
-            v1224 = V::neg_mul_add(v52, v75, v1224);
-            let mut v1231 = V::mul(v38, v99);
-            v1231 = V::neg_mul_add(v34, v103, v1231);
-            v1231 = V::mul_add(v40, v109, v1231);
-            v1231 = V::neg_mul_add(v44, v105, v1231);
-            v1231 = V::mul_add(v46, v115, v1231);
-            v1231 = V::neg_mul_add(v50, v111, v1231);
-            let mut v1245 = V::mul(v60, v83);
-            v1245 = V::neg_mul_add(v56, v79, v1245);
-            v1245 = V::mul_add(v62, v89, v1245);
-            let mut v1251 = V::mul(v58, v119);
-            v1251 = V::neg_mul_add(v54, v123, v1251);
-            v1193 = V::mul_add(w9, v1194, v1193);
-            v1193 = V::mul_add(w10, v1198, v1193);
-            v1193 = V::mul_add(w19, V::mul(v30, v67), v1193);
-            v1193 = V::mul_add(w20, v1207, v1193);
-            v1193 = V::mul_add(w21, v1219, v1193);
-            v1193 = V::mul_add(w31, v1224, v1193);
-            v1193 = V::mul_add(w32, v1231, v1193);
-            v1193 = V::mul_add(w33, V::mul(v36, v129), v1193);
-            v1193 = V::mul_add(w43, v1245, v1193);
-            v1193 = V::mul_add(w44, v1251, v1193);
-            v1193 = V::mul_add(w52, V::mul(v64, v101), v1193);
-            // out0[14] = w52*v64*v101 + w44*(v58*v119 - v54*v123) + w43*(v62*v89 + v60*v83 - v56*v79) + w33*v36*v129 + w32*(v46*v115 + v40*v109 + v38*v99 - v34*v103 - v44*v105 - v50*v111) + w31*(v42*v69 + v48*v71 - v52*v75) + w21*(v24*v127 + v18*v125 - v14*v121) + w20*(v28*v97 + v26*v87 + v20*v81 - v16*v85 - v22*v91 - v32*v93) + w19*v30*v67 + w10*(v4*v107 + v6*v113 - v10*v117) + w2*v2*v95 + w9*(v8*v77 - v12*v73)
-            V::store(v1193, out0.at(14usize, c));
-            let mut v1268 = V::mul(w2, V::mul(v2, v97));
-            let mut v1269 = V::mul(v10, v77);
-            v1269 = V::neg_mul_add(v12, v75, v1269);
-            let mut v1273 = V::mul(v4, v109);
-            v1273 = V::mul_add(v6, v115, v1273);
-            v1273 = V::mul_add(v8, v117, v1273);
-            let mut v1282 = V::mul(v20, v83);
-            v1282 = V::neg_mul_add(v18, v85, v1282);
-            v1282 = V::neg_mul_add(v24, v91, v1282);
-            v1282 = V::mul_add(v26, v89, v1282);
-            v1282 = V::neg_mul_add(v28, v95, v1282);
-            v1282 = V::mul_add(v30, v93, v1282);
-            let mut v1293 = V::mul(v14, v123);
-            v1293 = V::mul_add(v16, v125, v1293);
-            v1293 = V::mul_add(v22, v127, v1293);
-            let mut v1299 = V::mul(v44, v69);
-            v1299 = V::mul_add(v50, v71, v1299);
-            v1299 = V::mul_add(v52, v73, v1299);
-            let mut v1306 = V::mul(v38, v101);
-            v1306 = V::neg_mul_add(v36, v103, v1306);
-            v1306 = V::neg_mul_add(v40, v107, v1306);
-            v1306 = V::mul_add(v42, v105, v1306);
-            v1306 = V::neg_mul_add(v46, v113, v1306);
-            v1306 = V::mul_add(v48, v111, v1306);
-            let mut v1319 = V::mul(v58, v79);
-            v1319 = V::mul_add(v60, v81, v1319);
-            v1319 = V::mul_add(v62, v87, v1319);
-            let mut v1325 = V::mul(v54, v121);
-            v1325 = V::neg_mul_add(v56, v119, v1325);
-            v1268 = V::mul_add(w9, v1269, v1268);
-            v1268 = V::mul_add(w10, v1273, v1268);
-            v1268 = V::mul_add(w19, V::mul(v32, v67), v1268);
-            v1268 = V::mul_add(w20, v1282, v1268);
-            v1268 = V::neg_mul_add(w21, v1293, v1268);
-            v1268 = V::mul_add(w31, v1299, v1268);
-            v1268 = V::mul_add(w32, v1306, v1268);
-            v1268 = V::neg_mul_add(w33, V::mul(v34, v129), v1268);
-            v1268 = V::neg_mul_add(w43, v1319, v1268);
-            v1268 = V::mul_add(w44, v1325, v1268);
-            v1268 = V::neg_mul_add(w52, V::mul(v64, v99), v1268);
-            // out0[15] = w44*(v54*v121 - v56*v119) + w32*(v48*v111 + v42*v105 + v38*v101 - v36*v103 - v40*v107 - v46*v113) + w31*(v52*v73 + v44*v69 + v50*v71) + w20*(v30*v93 + v26*v89 + v20*v83 - v18*v85 - v24*v91 - v28*v95) + w19*v32*v67 + w10*(v8*v117 + v4*v109 + v6*v115) + w2*v2*v97 + w9*(v10*v77 - v12*v75) - w21*(v22*v127 + v14*v123 + v16*v125) - w33*v34*v129 - w43*(v62*v87 + v58*v79 + v60*v81) - w52*v64*v99
-            V::store(v1268, out0.at(15usize, c));
-            let w3 = V::load(param0.at(3usize, c));
-            let mut v1344 = V::mul(w3, V::mul(v2, v99));
-            let mut v1345 = V::mul(v4, v87);
-            v1345 = V::neg_mul_add(v6, v81, v1345);
-            v1345 = V::mul_add(v8, v79, v1345);
+            let v207 = V::mul(x_e1, w10);
+            v28 = V::mul_add(y_e123, v207, v28);
+            v30 = V::mul_add(y_e124, v207, v30);
+            v32 = V::mul_add(y_e125, v207, v32);
+            v34 = V::mul_add(y_e134, v207, v34);
+            v36 = V::mul_add(y_e135, v207, v36);
+            v38 = V::mul_add(y_e145, v207, v38);
+            let v220 = V::mul(x_e2, w10);
+            v22 = V::neg_mul_add(y_e123, v220, v22);
+            v24 = V::neg_mul_add(y_e124, v220, v24);
+            v26 = V::neg_mul_add(y_e125, v220, v26);
+            v34 = V::mul_add(y_e234, v220, v34);
+            v36 = V::mul_add(y_e235, v220, v36);
+            v38 = V::mul_add(y_e245, v220, v38);
+            let v233 = V::mul(x_e3, w10);
+            v20 = V::mul_add(y_e123, v233, v20);
+            v24 = V::neg_mul_add(y_e134, v233, v24);
+            v26 = V::neg_mul_add(y_e135, v233, v26);
+            v30 = V::neg_mul_add(y_e234, v233, v30);
+            v32 = V::neg_mul_add(y_e235, v233, v32);
+            v38 = V::mul_add(y_e345, v233, v38);
+            let v246 = V::mul(x_e4, w10);
+            v20 = V::mul_add(y_e124, v246, v20);
+            v22 = V::mul_add(y_e134, v246, v22);
+            v26 = V::neg_mul_add(y_e145, v246, v26);
+            v28 = V::mul_add(y_e234, v246, v28);
+            v32 = V::neg_mul_add(y_e245, v246, v32);
+            v36 = V::neg_mul_add(y_e345, v246, v36);
+            let v259 = V::mul(x_e5, w10);
+            v20 = V::neg_mul_add(y_e125, v259, v20);
+            v22 = V::neg_mul_add(y_e135, v259, v22);
+            v24 = V::neg_mul_add(y_e145, v259, v24);
+            v28 = V::neg_mul_add(y_e235, v259, v28);
+            v30 = V::neg_mul_add(y_e245, v259, v30);
+            v34 = V::neg_mul_add(y_e345, v259, v34);
             let w11 = V::load(param0.at(11usize, c));
-            let mut v1353 = V::mul(v12, v121);
-            v1353 = V::neg_mul_add(v10, v119, v1353);
+            let v273 = V::mul(x_e1, w11);
+            v42 = V::mul_add(y_e23, v273, v42);
+            v44 = V::mul_add(y_e24, v273, v44);
+            v46 = V::mul_add(y_e25, v273, v46);
+            v48 = V::mul_add(y_e34, v273, v48);
+            v50 = V::mul_add(y_e35, v273, v50);
+            v52 = V::mul_add(y_e45, v273, v52);
+            let v286 = V::mul(x_e2, w11);
+            v42 = V::neg_mul_add(y_e13, v286, v42);
+            v44 = V::neg_mul_add(y_e14, v286, v44);
+            v46 = V::neg_mul_add(y_e15, v286, v46);
+            v54 = V::mul_add(y_e34, v286, v54);
+            v56 = V::mul_add(y_e35, v286, v56);
+            v58 = V::mul_add(y_e45, v286, v58);
+            let v299 = V::mul(x_e3, w11);
+            v42 = V::mul_add(y_e12, v299, v42);
+            v48 = V::neg_mul_add(y_e14, v299, v48);
+            v50 = V::neg_mul_add(y_e15, v299, v50);
+            v54 = V::neg_mul_add(y_e24, v299, v54);
+            v56 = V::neg_mul_add(y_e25, v299, v56);
+            v60 = V::mul_add(y_e45, v299, v60);
+            let v312 = V::mul(x_e4, w11);
+            v44 = V::mul_add(y_e12, v312, v44);
+            v48 = V::mul_add(y_e13, v312, v48);
+            v52 = V::neg_mul_add(y_e15, v312, v52);
+            v54 = V::mul_add(y_e23, v312, v54);
+            v58 = V::neg_mul_add(y_e25, v312, v58);
+            v60 = V::neg_mul_add(y_e35, v312, v60);
+            let v325 = V::mul(x_e5, w11);
+            v46 = V::mul_add(y_e12, v325, v46);
+            v50 = V::mul_add(y_e13, v325, v50);
+            v52 = V::mul_add(y_e14, v325, v52);
+            v56 = V::mul_add(y_e23, v325, v56);
+            v58 = V::mul_add(y_e24, v325, v58);
+            v60 = V::mul_add(y_e34, v325, v60);
             let w12 = V::load(param0.at(12usize, c));
-            let mut v1357 = V::mul(v14, v73);
-            v1357 = V::neg_mul_add(v16, v71, v1357);
-            v1357 = V::mul_add(v22, v69, v1357);
-            let w22 = V::load(param0.at(22usize, c));
-            let mut v1364 = V::mul(v18, v111);
-            v1364 = V::neg_mul_add(v20, v113, v1364);
-            v1364 = V::neg_mul_add(v24, v105, v1364);
-            v1364 = V::mul_add(v26, v107, v1364);
-            v1364 = V::mul_add(v28, v101, v1364);
-            v1364 = V::neg_mul_add(v30, v103, v1364);
-            let w23 = V::load(param0.at(23usize, c));
-            let w24 = V::load(param0.at(24usize, c));
-            let w34 = V::load(param0.at(34usize, c));
-            let mut v1384 = V::mul(v38, v95);
-            v1384 = V::neg_mul_add(v36, v93, v1384);
-            v1384 = V::mul_add(v40, v89, v1384);
-            v1384 = V::neg_mul_add(v42, v91, v1384);
-            v1384 = V::neg_mul_add(v46, v83, v1384);
-            v1384 = V::mul_add(v48, v85, v1384);
-            let w35 = V::load(param0.at(35usize, c));
-            let mut v1396 = V::mul(v44, v127);
-            v1396 = V::neg_mul_add(v50, v125, v1396);
-            v1396 = V::mul_add(v52, v123, v1396);
-            let w36 = V::load(param0.at(36usize, c));
-            let mut v1403 = V::mul(v54, v75);
-            v1403 = V::neg_mul_add(v56, v77, v1403);
-            let w45 = V::load(param0.at(45usize, c));
-            let mut v1408 = V::mul(v58, v117);
-            v1408 = V::neg_mul_add(v60, v115, v1408);
-            v1408 = V::mul_add(v62, v109, v1408);
-            let w46 = V::load(param0.at(46usize, c));
-            let w53 = V::load(param0.at(53usize, c));
-            v1344 = V::mul_add(w11, v1345, v1344);
-            v1344 = V::mul_add(w12, v1353, v1344);
-            v1344 = V::mul_add(w22, v1357, v1344);
-            v1344 = V::mul_add(w23, v1364, v1344);
-            v1344 = V::mul_add(w24, V::mul(v32, v129), v1344);
-            v1344 = V::mul_add(w34, V::mul(v34, v67), v1344);
-            v1344 = V::mul_add(w35, v1384, v1344);
-            v1344 = V::mul_add(w36, v1396, v1344);
-            v1344 = V::mul_add(w45, v1403, v1344);
-            v1344 = V::mul_add(w46, v1408, v1344);
-            v1344 = V::mul_add(w53, V::mul(v64, v97), v1344);
-            // out0[16] = w53*v64*v97 + w46*(v62*v109 + v58*v117 - v60*v115) + w45*(v54*v75 - v56*v77) + w36*(v52*v123 + v44*v127 - v50*v125) + w35*(v48*v85 + v40*v89 + v38*v95 - v36*v93 - v42*v91 - v46*v83) + w34*v34*v67 + w24*v32*v129 + w23*(v28*v101 + v26*v107 + v18*v111 - v20*v113 - v24*v105 - v30*v103) + w22*(v22*v69 + v14*v73 - v16*v71) + w12*(v12*v121 - v10*v119) + w3*v2*v99 + w11*(v8*v79 + v4*v87 - v6*v81)
-            V::store(v1344, out0.at(16usize, c));
-            let mut v1430 = V::mul(w3, V::mul(v2, v101));
-            let mut v1431 = V::mul(v4, v89);
-            v1431 = V::neg_mul_add(v6, v83, v1431);
-            v1431 = V::mul_add(v10, v79, v1431);
-            let mut v1437 = V::mul(v8, v119);
-            v1437 = V::mul_add(v12, v123, v1437);
-            let mut v1441 = V::mul(v14, v75);
-            v1441 = V::neg_mul_add(v18, v71, v1441);
-            v1441 = V::mul_add(v24, v69, v1441);
-            let mut v1447 = V::mul(v16, v111);
-            v1447 = V::mul_add(v20, v115, v1447);
-            let mut v1454 = V::mul_sub(v22, v105, v1447);
-            v1454 = V::mul_add(v26, v109, v1454);
-            v1454 = V::neg_mul_add(v28, v99, v1454);
-            v1454 = V::neg_mul_add(v32, v103, v1454);
-            let mut v1463 = V::mul(v34, v93);
-            v1463 = V::mul_add(v38, v97, v1463);
-            v1463 = V::neg_mul_add(v40, v87, v1463);
-            v1463 = V::neg_mul_add(v44, v91, v1463);
-            v1463 = V::mul_add(v46, v81, v1463);
-            v1463 = V::mul_add(v50, v85, v1463);
-            let mut v1476 = V::mul(v48, v125);
-            v1476 = V::neg_mul_add(v42, v127, v1476);
-            v1476 = V::neg_mul_add(v52, v121, v1476);
-            let mut v1481 = V::mul(v54, v73);
-            v1481 = V::mul_add(v58, v77, v1481);
-            let mut v1486 = V::mul(v60, v113);
-            v1486 = V::neg_mul_add(v56, v117, v1486);
-            v1486 = V::neg_mul_add(v62, v107, v1486);
-            v1430 = V::mul_add(w11, v1431, v1430);
-            v1430 = V::mul_add(w12, v1437, v1430);
-            v1430 = V::mul_add(w22, v1441, v1430);
-            v1430 = V::mul_add(w23, v1454, v1430);
-            v1430 = V::neg_mul_add(w24, V::mul(v30, v129), v1430);
-            v1430 = V::mul_add(w34, V::mul(v36, v67), v1430);
-            v1430 = V::mul_add(w35, v1463, v1430);
-            v1430 = V::mul_add(w36, v1476, v1430);
-            v1430 = V::neg_mul_add(w45, v1481, v1430);
-            v1430 = V::mul_add(w46, v1486, v1430);
-            v1430 = V::neg_mul_add(w53, V::mul(v64, v95), v1430);
-            // out0[17] = w46*(v60*v113 - v56*v117 - v62*v107) + w36*(v48*v125 - v42*v127 - v52*v121) + w35*(v50*v85 + v46*v81 + v34*v93 + v38*v97 - v40*v87 - v44*v91) + w34*v36*v67 + w23*(v26*v109 + v22*v105 - (v16*v111 + v20*v115) - v28*v99 - v32*v103) + w22*(v24*v69 + v14*v75 - v18*v71) + w12*(v8*v119 + v12*v123) + w3*v2*v101 + w11*(v10*v79 + v4*v89 - v6*v83) - w24*v30*v129 - w45*(v54*v73 + v58*v77) - w53*v64*v95
-            V::store(v1430, out0.at(17usize, c));
-            let mut v1505 = V::mul(w3, V::mul(v2, v103));
-            let mut v1506 = V::mul(v4, v91);
-            v1506 = V::neg_mul_add(v6, v85, v1506);
-            v1506 = V::mul_add(v12, v79, v1506);
-            let mut v1512 = V::mul(v8, v121);
-            v1512 = V::mul_add(v10, v123, v1512);
-            let mut v1516 = V::mul(v14, v77);
-            v1516 = V::neg_mul_add(v20, v71, v1516);
-            v1516 = V::mul_add(v26, v69, v1516);
-            let mut v1522 = V::mul(v16, v113);
-            v1522 = V::mul_add(v18, v115, v1522);
-            let mut v1529 = V::mul_sub(v22, v107, v1522);
-            v1529 = V::mul_add(v24, v109, v1529);
-            v1529 = V::neg_mul_add(v30, v99, v1529);
-            v1529 = V::neg_mul_add(v32, v101, v1529);
-            let mut v1538 = V::mul(v34, v95);
-            v1538 = V::mul_add(v36, v97, v1538);
-            v1538 = V::neg_mul_add(v42, v87, v1538);
-            v1538 = V::neg_mul_add(v44, v89, v1538);
-            v1538 = V::mul_add(v48, v81, v1538);
-            v1538 = V::mul_add(v50, v83, v1538);
-            let mut v1551 = V::mul(v46, v125);
-            v1551 = V::neg_mul_add(v40, v127, v1551);
-            v1551 = V::neg_mul_add(v52, v119, v1551);
-            let mut v1556 = V::mul(v56, v73);
-            v1556 = V::mul_add(v58, v75, v1556);
-            let mut v1561 = V::mul(v60, v111);
-            v1561 = V::neg_mul_add(v54, v117, v1561);
-            v1561 = V::neg_mul_add(v62, v105, v1561);
-            v1505 = V::mul_add(w11, v1506, v1505);
-            v1505 = V::mul_add(w12, v1512, v1505);
-            v1505 = V::mul_add(w22, v1516, v1505);
-            v1505 = V::mul_add(w23, v1529, v1505);
-            v1505 = V::neg_mul_add(w24, V::mul(v28, v129), v1505);
-            v1505 = V::mul_add(w34, V::mul(v38, v67), v1505);
-            v1505 = V::mul_add(w35, v1538, v1505);
-            v1505 = V::mul_add(w36, v1551, v1505);
-            v1505 = V::neg_mul_add(w45, v1556, v1505);
-            v1505 = V::mul_add(w46, v1561, v1505);
-            v1505 = V::neg_mul_add(w53, V::mul(v64, v93), v1505);
-            // out0[18] = w46*(v60*v111 - v54*v117 - v62*v105) + w36*(v46*v125 - v40*v127 - v52*v119) + w35*(v50*v83 + v48*v81 + v34*v95 + v36*v97 - v42*v87 - v44*v89) + w34*v38*v67 + w23*(v24*v109 + v22*v107 - (v16*v113 + v18*v115) - v30*v99 - v32*v101) + w22*(v26*v69 + v14*v77 - v20*v71) + w12*(v8*v121 + v10*v123) + w3*v2*v103 + w11*(v12*v79 + v4*v91 - v6*v85) - w24*v28*v129 - w45*(v56*v73 + v58*v75) - w53*v64*v93
-            V::store(v1505, out0.at(18usize, c));
-            let mut v1580 = V::mul(w3, V::mul(v2, v105));
-            let mut v1581 = V::mul(v4, v93);
-            v1581 = V::neg_mul_add(v8, v83, v1581);
-            v1581 = V::mul_add(v10, v81, v1581);
-            let mut v1588 = V::mul(v12, v125);
-            v1588 = V::neg_mul_add(v6, v119, v1588);
-            let mut v1591 = V::mul(v16, v75);
-            v1591 = V::neg_mul_add(v18, v73, v1591);
-            v1591 = V::mul_add(v28, v69, v1591);
-            let mut v1597 = V::mul(v14, v111);
-            v1597 = V::neg_mul_add(v20, v117, v1597);
-            v1597 = V::neg_mul_add(v22, v101, v1597);
-            v1597 = V::mul_add(v24, v99, v1597);
-            v1597 = V::mul_add(v30, v109, v1597);
-            v1597 = V::neg_mul_add(v32, v107, v1597);
-            let mut v1614 = V::mul(v36, v87);
-            v1614 = V::neg_mul_add(v34, v89, v1614);
-            v1614 = V::mul_add(v42, v97, v1614);
-            v1614 = V::neg_mul_add(v44, v95, v1614);
-            v1614 = V::neg_mul_add(v46, v79, v1614);
-            v1614 = V::mul_add(v52, v85, v1614);
-            let mut v1625 = V::mul(v38, v127);
-            v1625 = V::neg_mul_add(v48, v123, v1625);
-            v1625 = V::mul_add(v50, v121, v1625);
-            let mut v1631 = V::mul(v54, v71);
-            v1631 = V::neg_mul_add(v60, v77, v1631);
-            let mut v1635 = V::mul(v56, v115);
-            v1635 = V::neg_mul_add(v58, v113, v1635);
-            v1635 = V::mul_add(v62, v103, v1635);
-            v1580 = V::mul_add(w11, v1581, v1580);
-            v1580 = V::mul_add(w12, v1588, v1580);
-            v1580 = V::mul_add(w22, v1591, v1580);
-            v1580 = V::mul_add(w23, v1597, v1580);
-            v1580 = V::mul_add(w24, V::mul(v26, v129), v1580);
-            v1580 = V::mul_add(w34, V::mul(v40, v67), v1580);
-            v1580 = V::mul_add(w35, v1614, v1580);
-            v1580 = V::mul_add(w36, v1625, v1580);
-            v1580 = V::mul_add(w45, v1631, v1580);
-            v1580 = V::mul_add(w46, v1635, v1580);
-            v1580 = V::mul_add(w53, V::mul(v64, v91), v1580);
-            // out0[19] = w53*v64*v91 + w46*(v62*v103 + v56*v115 - v58*v113) + w45*(v54*v71 - v60*v77) + w36*(v50*v121 + v38*v127 - v48*v123) + w35*(v52*v85 + v42*v97 + v36*v87 - v34*v89 - v44*v95 - v46*v79) + w34*v40*v67 + w24*v26*v129 + w23*(v30*v109 + v24*v99 + v14*v111 - v20*v117 - v22*v101 - v32*v107) + w22*(v28*v69 + v16*v75 - v18*v73) + w12*(v12*v125 - v6*v119) + w3*v2*v105 + w11*(v10*v81 + v4*v93 - v8*v83)
-            V::store(v1580, out0.at(19usize, c));
-            let mut v1655 = V::mul(w3, V::mul(v2, v107));
-            let mut v1656 = V::mul(v4, v95);
-            v1656 = V::neg_mul_add(v8, v85, v1656);
-            v1656 = V::mul_add(v12, v81, v1656);
-            let mut v1663 = V::mul(v10, v125);
-            v1663 = V::neg_mul_add(v6, v121, v1663);
-            let mut v1666 = V::mul(v16, v77);
-            v1666 = V::neg_mul_add(v20, v73, v1666);
-            v1666 = V::mul_add(v30, v69, v1666);
-            let mut v1672 = V::mul(v14, v113);
-            v1672 = V::neg_mul_add(v18, v117, v1672);
-            v1672 = V::neg_mul_add(v22, v103, v1672);
-            v1672 = V::mul_add(v26, v99, v1672);
-            v1672 = V::mul_add(v28, v109, v1672);
-            v1672 = V::neg_mul_add(v32, v105, v1672);
-            let mut v1689 = V::mul(v38, v87);
-            v1689 = V::neg_mul_add(v34, v91, v1689);
-            v1689 = V::mul_add(v40, v97, v1689);
-            v1689 = V::neg_mul_add(v44, v93, v1689);
-            v1689 = V::neg_mul_add(v48, v79, v1689);
-            v1689 = V::mul_add(v52, v83, v1689);
-            let mut v1700 = V::mul(v36, v127);
-            v1700 = V::neg_mul_add(v46, v123, v1700);
-            v1700 = V::mul_add(v50, v119, v1700);
-            let mut v1706 = V::mul(v56, v71);
-            v1706 = V::neg_mul_add(v60, v75, v1706);
-            let mut v1710 = V::mul(v54, v115);
-            v1710 = V::neg_mul_add(v58, v111, v1710);
-            v1710 = V::mul_add(v62, v101, v1710);
-            v1655 = V::mul_add(w11, v1656, v1655);
-            v1655 = V::mul_add(w12, v1663, v1655);
-            v1655 = V::mul_add(w22, v1666, v1655);
-            v1655 = V::mul_add(w23, v1672, v1655);
-            v1655 = V::mul_add(w24, V::mul(v24, v129), v1655);
-            v1655 = V::mul_add(w34, V::mul(v42, v67), v1655);
-            v1655 = V::mul_add(w35, v1689, v1655);
-            v1655 = V::mul_add(w36, v1700, v1655);
-            v1655 = V::mul_add(w45, v1706, v1655);
-            v1655 = V::mul_add(w46, v1710, v1655);
-            v1655 = V::mul_add(w53, V::mul(v64, v89), v1655);
-            // out0[20] = w53*v64*v89 + w46*(v62*v101 + v54*v115 - v58*v111) + w45*(v56*v71 - v60*v75) + w36*(v50*v119 + v36*v127 - v46*v123) + w35*(v52*v83 + v40*v97 + v38*v87 - v34*v91 - v44*v93 - v48*v79) + w34*v42*v67 + w24*v24*v129 + w23*(v28*v109 + v26*v99 + v14*v113 - v18*v117 - v22*v103 - v32*v105) + w22*(v30*v69 + v16*v77 - v20*v73) + w12*(v10*v125 - v6*v121) + w3*v2*v107 + w11*(v12*v81 + v4*v95 - v8*v85)
-            V::store(v1655, out0.at(20usize, c));
-            let mut v1730 = V::mul(w3, V::mul(v2, v109));
-            let mut v1731 = V::mul(v4, v97);
-            v1731 = V::neg_mul_add(v10, v85, v1731);
-            v1731 = V::mul_add(v12, v83, v1731);
-            let mut v1737 = V::mul(v6, v123);
-            v1737 = V::mul_add(v8, v125, v1737);
-            let mut v1741 = V::mul(v18, v77);
-            v1741 = V::neg_mul_add(v20, v75, v1741);
-            v1741 = V::mul_add(v32, v69, v1741);
-            let mut v1747 = V::mul(v14, v115);
-            v1747 = V::mul_add(v16, v117, v1747);
-            v1747 = V::neg_mul_add(v24, v103, v1747);
-            v1747 = V::mul_add(v26, v101, v1747);
-            v1747 = V::neg_mul_add(v28, v107, v1747);
-            v1747 = V::mul_add(v30, v105, v1747);
-            let mut v1764 = V::mul(v38, v89);
-            v1764 = V::neg_mul_add(v36, v91, v1764);
-            v1764 = V::neg_mul_add(v40, v95, v1764);
-            v1764 = V::mul_add(v42, v93, v1764);
-            v1764 = V::neg_mul_add(v50, v79, v1764);
-            v1764 = V::neg_mul_add(v52, v81, v1764);
-            let mut v1776 = V::mul(v46, v121);
-            v1776 = V::neg_mul_add(v34, v127, v1776);
-            v1776 = V::neg_mul_add(v48, v119, v1776);
-            let mut v1781 = V::mul(v58, v71);
-            v1781 = V::mul_add(v60, v73, v1781);
-            let mut v1786 = V::mul(v56, v111);
-            v1786 = V::neg_mul_add(v54, v113, v1786);
-            v1786 = V::neg_mul_add(v62, v99, v1786);
-            v1730 = V::mul_add(w11, v1731, v1730);
-            v1730 = V::neg_mul_add(w12, v1737, v1730);
-            v1730 = V::mul_add(w22, v1741, v1730);
-            v1730 = V::mul_add(w23, v1747, v1730);
-            v1730 = V::neg_mul_add(w24, V::mul(v22, v129), v1730);
-            v1730 = V::mul_add(w34, V::mul(v44, v67), v1730);
-            v1730 = V::mul_add(w35, v1764, v1730);
-            v1730 = V::mul_add(w36, v1776, v1730);
-            v1730 = V::mul_add(w45, v1781, v1730);
-            v1730 = V::mul_add(w46, v1786, v1730);
-            v1730 = V::neg_mul_add(w53, V::mul(v64, v87), v1730);
-            // out0[21] = w46*(v56*v111 - v54*v113 - v62*v99) + w45*(v58*v71 + v60*v73) + w36*(v46*v121 - v34*v127 - v48*v119) + w35*(v42*v93 + v38*v89 - v36*v91 - v40*v95 - v50*v79 - v52*v81) + w34*v44*v67 + w23*(v30*v105 + v26*v101 + v14*v115 + v16*v117 - v24*v103 - v28*v107) + w22*(v32*v69 + v18*v77 - v20*v75) + w3*v2*v109 + w11*(v12*v83 + v4*v97 - v10*v85) - w12*(v6*v123 + v8*v125) - w24*v22*v129 - w53*v64*v87
-            V::store(v1730, out0.at(21usize, c));
-            let mut v1805 = V::mul(w3, V::mul(v2, v111));
-            let mut v1806 = V::mul(v6, v93);
-            v1806 = V::neg_mul_add(v8, v89, v1806);
-            v1806 = V::mul_add(v10, v87, v1806);
-            let mut v1812 = V::mul(v4, v119);
-            v1812 = V::mul_add(v12, v127, v1812);
-            let mut v1816 = V::mul(v22, v75);
-            v1816 = V::neg_mul_add(v24, v73, v1816);
-            v1816 = V::mul_add(v28, v71, v1816);
-            let mut v1823 = V::mul(v16, v101);
-            v1823 = V::neg_mul_add(v14, v105, v1823);
-            v1823 = V::neg_mul_add(v18, v99, v1823);
-            v1823 = V::neg_mul_add(v26, v117, v1823);
-            v1823 = V::mul_add(v30, v115, v1823);
-            v1823 = V::neg_mul_add(v32, v113, v1823);
-            let mut v1838 = V::mul(v34, v83);
-            v1838 = V::neg_mul_add(v36, v81, v1838);
-            v1838 = V::mul_add(v40, v79, v1838);
-            v1838 = V::mul_add(v48, v97, v1838);
-            v1838 = V::neg_mul_add(v50, v95, v1838);
-            v1838 = V::mul_add(v52, v91, v1838);
-            let mut v1851 = V::mul(v42, v123);
-            v1851 = V::neg_mul_add(v38, v125, v1851);
-            v1851 = V::neg_mul_add(v44, v121, v1851);
-            let mut v1856 = V::mul(v54, v69);
-            v1856 = V::mul_add(v62, v77, v1856);
-            let mut v1861 = V::mul(v58, v107);
-            v1861 = V::neg_mul_add(v56, v109, v1861);
-            v1861 = V::neg_mul_add(v60, v103, v1861);
-            v1805 = V::mul_add(w11, v1806, v1805);
-            v1805 = V::mul_add(w12, v1812, v1805);
-            v1805 = V::mul_add(w22, v1816, v1805);
-            v1805 = V::mul_add(w23, v1823, v1805);
-            v1805 = V::neg_mul_add(w24, V::mul(v20, v129), v1805);
-            v1805 = V::mul_add(w34, V::mul(v46, v67), v1805);
-            v1805 = V::mul_add(w35, v1838, v1805);
-            v1805 = V::mul_add(w36, v1851, v1805);
-            v1805 = V::neg_mul_add(w45, v1856, v1805);
-            v1805 = V::mul_add(w46, v1861, v1805);
-            v1805 = V::neg_mul_add(w53, V::mul(v64, v85), v1805);
-            // out0[22] = w46*(v58*v107 - v56*v109 - v60*v103) + w36*(v42*v123 - v38*v125 - v44*v121) + w35*(v52*v91 + v48*v97 + v40*v79 + v34*v83 - v36*v81 - v50*v95) + w34*v46*v67 + w23*(v30*v115 + v16*v101 - v14*v105 - v18*v99 - v26*v117 - v32*v113) + w22*(v28*v71 + v22*v75 - v24*v73) + w12*(v4*v119 + v12*v127) + w3*v2*v111 + w11*(v10*v87 + v6*v93 - v8*v89) - w24*v20*v129 - w45*(v54*v69 + v62*v77) - w53*v64*v85
-            V::store(v1805, out0.at(22usize, c));
-            let mut v1880 = V::mul(w3, V::mul(v2, v113));
-            let mut v1881 = V::mul(v6, v95);
-            v1881 = V::neg_mul_add(v8, v91, v1881);
-            v1881 = V::mul_add(v12, v87, v1881);
-            let mut v1887 = V::mul(v4, v121);
-            v1887 = V::mul_add(v10, v127, v1887);
-            let mut v1891 = V::mul(v22, v77);
-            v1891 = V::neg_mul_add(v26, v73, v1891);
-            v1891 = V::mul_add(v30, v71, v1891);
-            let mut v1898 = V::mul(v16, v103);
-            v1898 = V::neg_mul_add(v14, v107, v1898);
-            v1898 = V::neg_mul_add(v20, v99, v1898);
-            v1898 = V::neg_mul_add(v24, v117, v1898);
-            v1898 = V::mul_add(v28, v115, v1898);
-            v1898 = V::neg_mul_add(v32, v111, v1898);
-            let mut v1913 = V::mul(v34, v85);
-            v1913 = V::neg_mul_add(v38, v81, v1913);
-            v1913 = V::mul_add(v42, v79, v1913);
-            v1913 = V::mul_add(v46, v97, v1913);
-            v1913 = V::neg_mul_add(v50, v93, v1913);
-            v1913 = V::mul_add(v52, v89, v1913);
-            let mut v1926 = V::mul(v40, v123);
-            v1926 = V::neg_mul_add(v36, v125, v1926);
-            v1926 = V::neg_mul_add(v44, v119, v1926);
-            let mut v1931 = V::mul(v56, v69);
-            v1931 = V::mul_add(v62, v75, v1931);
-            let mut v1936 = V::mul(v58, v105);
-            v1936 = V::neg_mul_add(v54, v109, v1936);
-            v1936 = V::neg_mul_add(v60, v101, v1936);
-            v1880 = V::mul_add(w11, v1881, v1880);
-            v1880 = V::mul_add(w12, v1887, v1880);
-            v1880 = V::mul_add(w22, v1891, v1880);
-            v1880 = V::mul_add(w23, v1898, v1880);
-            v1880 = V::neg_mul_add(w24, V::mul(v18, v129), v1880);
-            v1880 = V::mul_add(w34, V::mul(v48, v67), v1880);
-            v1880 = V::mul_add(w35, v1913, v1880);
-            v1880 = V::mul_add(w36, v1926, v1880);
-            v1880 = V::neg_mul_add(w45, v1931, v1880);
-            v1880 = V::mul_add(w46, v1936, v1880);
-            v1880 = V::neg_mul_add(w53, V::mul(v64, v83), v1880);
-            // out0[23] = w46*(v58*v105 - v54*v109 - v60*v101) + w36*(v40*v123 - v36*v125 - v44*v119) + w35*(v52*v89 + v46*v97 + v42*v79 + v34*v85 - v38*v81 - v50*v93) + w34*v48*v67 + w23*(v28*v115 + v16*v103 - v14*v107 - v20*v99 - v24*v117 - v32*v111) + w22*(v30*v71 + v22*v77 - v26*v73) + w12*(v4*v121 + v10*v127) + w3*v2*v113 + w11*(v12*v87 + v6*v95 - v8*v91) - w24*v18*v129 - w45*(v56*v69 + v62*v75) - w53*v64*v83
-            V::store(v1880, out0.at(23usize, c));
-            let mut v1955 = V::mul(w3, V::mul(v2, v115));
-            let mut v1956 = V::mul(v6, v97);
-            v1956 = V::neg_mul_add(v10, v91, v1956);
-            v1956 = V::mul_add(v12, v89, v1956);
-            let mut v1962 = V::mul(v4, v123);
-            v1962 = V::neg_mul_add(v8, v127, v1962);
-            let mut v1966 = V::mul(v24, v77);
-            v1966 = V::neg_mul_add(v26, v75, v1966);
-            v1966 = V::mul_add(v32, v71, v1966);
-            let mut v1973 = V::mul(v18, v103);
-            v1973 = V::neg_mul_add(v14, v109, v1973);
-            v1973 = V::neg_mul_add(v20, v101, v1973);
-            v1973 = V::mul_add(v22, v117, v1973);
-            v1973 = V::neg_mul_add(v28, v113, v1973);
-            v1973 = V::mul_add(v30, v111, v1973);
-            let mut v1988 = V::mul(v36, v85);
-            v1988 = V::neg_mul_add(v38, v83, v1988);
-            v1988 = V::mul_add(v44, v79, v1988);
-            v1988 = V::neg_mul_add(v46, v95, v1988);
-            v1988 = V::mul_add(v48, v93, v1988);
-            v1988 = V::neg_mul_add(v52, v87, v1988);
-            let mut v2000 = V::mul(v34, v125);
-            v2000 = V::neg_mul_add(v40, v121, v2000);
-            v2000 = V::mul_add(v42, v119, v2000);
-            let mut v2007 = V::mul(v62, v73);
-            v2007 = V::neg_mul_add(v58, v69, v2007);
-            let mut v2010 = V::mul(v54, v107);
-            v2010 = V::neg_mul_add(v56, v105, v2010);
-            v2010 = V::mul_add(v60, v99, v2010);
-            v1955 = V::mul_add(w11, v1956, v1955);
-            v1955 = V::mul_add(w12, v1962, v1955);
-            v1955 = V::mul_add(w22, v1966, v1955);
-            v1955 = V::mul_add(w23, v1973, v1955);
-            v1955 = V::mul_add(w24, V::mul(v16, v129), v1955);
-            v1955 = V::mul_add(w34, V::mul(v50, v67), v1955);
-            v1955 = V::mul_add(w35, v1988, v1955);
-            v1955 = V::mul_add(w36, v2000, v1955);
-            v1955 = V::mul_add(w45, v2007, v1955);
-            v1955 = V::mul_add(w46, v2010, v1955);
-            v1955 = V::mul_add(w53, V::mul(v64, v81), v1955);
-            // out0[24] = w53*v64*v81 + w46*(v60*v99 + v54*v107 - v56*v105) + w45*(v62*v73 - v58*v69) + w36*(v42*v119 + v34*v125 - v40*v121) + w35*(v48*v93 + v44*v79 + v36*v85 - v38*v83 - v46*v95 - v52*v87) + w34*v50*v67 + w24*v16*v129 + w23*(v30*v111 + v22*v117 + v18*v103 - v14*v109 - v20*v101 - v28*v113) + w22*(v32*v71 + v24*v77 - v26*v75) + w12*(v4*v123 - v8*v127) + w3*v2*v115 + w11*(v12*v89 + v6*v97 - v10*v91)
-            V::store(v1955, out0.at(24usize, c));
-            let mut v2030 = V::mul(w3, V::mul(v2, v117));
-            let mut v2031 = V::mul(v8, v97);
-            v2031 = V::neg_mul_add(v10, v95, v2031);
-            v2031 = V::mul_add(v12, v93, v2031);
-            let mut v2037 = V::mul(v4, v125);
-            v2037 = V::mul_add(v6, v127, v2037);
-            let mut v2041 = V::mul(v28, v77);
-            v2041 = V::neg_mul_add(v30, v75, v2041);
-            v2041 = V::mul_add(v32, v73, v2041);
-            let mut v2048 = V::mul(v18, v107);
-            v2048 = V::neg_mul_add(v16, v109, v2048);
-            v2048 = V::neg_mul_add(v20, v105, v2048);
-            v2048 = V::neg_mul_add(v22, v115, v2048);
-            v2048 = V::mul_add(v24, v113, v2048);
-            v2048 = V::neg_mul_add(v26, v111, v2048);
-            let mut v2063 = V::mul(v40, v85);
-            v2063 = V::neg_mul_add(v42, v83, v2063);
-            v2063 = V::mul_add(v44, v81, v2063);
-            v2063 = V::mul_add(v46, v91, v2063);
-            v2063 = V::neg_mul_add(v48, v89, v2063);
-            v2063 = V::mul_add(v50, v87, v2063);
-            let mut v2076 = V::mul(v36, v121);
-            v2076 = V::neg_mul_add(v34, v123, v2076);
-            v2076 = V::neg_mul_add(v38, v119, v2076);
-            let mut v2081 = V::mul(v60, v69);
-            v2081 = V::mul_add(v62, v71, v2081);
-            let mut v2086 = V::mul(v56, v101);
-            v2086 = V::neg_mul_add(v54, v103, v2086);
-            v2086 = V::neg_mul_add(v58, v99, v2086);
-            v2030 = V::mul_add(w11, v2031, v2030);
-            v2030 = V::mul_add(w12, v2037, v2030);
-            v2030 = V::mul_add(w22, v2041, v2030);
-            v2030 = V::mul_add(w23, v2048, v2030);
-            v2030 = V::neg_mul_add(w24, V::mul(v14, v129), v2030);
-            v2030 = V::mul_add(w34, V::mul(v52, v67), v2030);
-            v2030 = V::mul_add(w35, v2063, v2030);
-            v2030 = V::mul_add(w36, v2076, v2030);
-            v2030 = V::neg_mul_add(w45, v2081, v2030);
-            v2030 = V::mul_add(w46, v2086, v2030);
-            v2030 = V::neg_mul_add(w53, V::mul(v64, v79), v2030);
-            // out0[25] = w46*(v56*v101 - v54*v103 - v58*v99) + w36*(v36*v121 - v34*v123 - v38*v119) + w35*(v50*v87 + v46*v91 + v44*v81 + v40*v85 - v42*v83 - v48*v89) + w34*v52*v67 + w23*(v24*v113 + v18*v107 - v16*v109 - v20*v105 - v22*v115 - v26*v111) + w22*(v32*v73 + v28*v77 - v30*v75) + w12*(v4*v125 + v6*v127) + w3*v2*v117 + w11*(v12*v93 + v8*v97 - v10*v95) - w24*v14*v129 - w45*(v60*v69 + v62*v71) - w53*v64*v79
-            V::store(v2030, out0.at(25usize, c));
-            let w4 = V::load(param0.at(4usize, c));
-            let mut v2106 = V::mul(w4, V::mul(v2, v119));
-            let mut v2107 = V::mul(v4, v111);
-            v2107 = V::neg_mul_add(v6, v105, v2107);
-            v2107 = V::mul_add(v8, v101, v2107);
-            v2107 = V::neg_mul_add(v10, v99, v2107);
+            let v339 = V::mul(x_e1, w12);
+            v54 = V::mul_add(y_e1234, v339, v54);
+            v56 = V::mul_add(y_e1235, v339, v56);
+            v58 = V::mul_add(y_e1245, v339, v58);
+            v60 = V::mul_add(y_e1345, v339, v60);
+            let v348 = V::mul(x_e2, w12);
+            v48 = V::neg_mul_add(y_e1234, v348, v48);
+            v50 = V::neg_mul_add(y_e1235, v348, v50);
+            v52 = V::neg_mul_add(y_e1245, v348, v52);
+            v60 = V::mul_add(y_e2345, v348, v60);
+            let v357 = V::mul(x_e3, w12);
+            v44 = V::mul_add(y_e1234, v357, v44);
+            v46 = V::mul_add(y_e1235, v357, v46);
+            v52 = V::neg_mul_add(y_e1345, v357, v52);
+            v58 = V::neg_mul_add(y_e2345, v357, v58);
+            let v366 = V::mul(x_e4, w12);
+            v42 = V::neg_mul_add(y_e1234, v366, v42);
+            v46 = V::mul_add(y_e1245, v366, v46);
+            v50 = V::mul_add(y_e1345, v366, v50);
+            v56 = V::mul_add(y_e2345, v366, v56);
+            let v375 = V::mul(x_e5, w12);
+            v42 = V::mul_add(y_e1235, v375, v42);
+            v44 = V::mul_add(y_e1245, v375, v44);
+            v48 = V::mul_add(y_e1345, v375, v48);
+            v54 = V::mul_add(y_e2345, v375, v54);
             let w13 = V::load(param0.at(13usize, c));
+            let v385 = V::mul(x_e1, w13);
+            v64 = V::mul_add(y_e234, v385, v64);
+            v66 = V::mul_add(y_e235, v385, v66);
+            v68 = V::mul_add(y_e245, v385, v68);
+            v70 = V::mul_add(y_e345, v385, v70);
+            let v394 = V::mul(x_e2, w13);
+            v64 = V::neg_mul_add(y_e134, v394, v64);
+            v66 = V::neg_mul_add(y_e135, v394, v66);
+            v68 = V::neg_mul_add(y_e145, v394, v68);
+            v72 = V::mul_add(y_e345, v394, v72);
+            let v403 = V::mul(x_e3, w13);
+            v64 = V::mul_add(y_e124, v403, v64);
+            v66 = V::mul_add(y_e125, v403, v66);
+            v70 = V::neg_mul_add(y_e145, v403, v70);
+            v72 = V::neg_mul_add(y_e245, v403, v72);
+            let v412 = V::mul(x_e4, w13);
+            v64 = V::neg_mul_add(y_e123, v412, v64);
+            v68 = V::mul_add(y_e125, v412, v68);
+            v70 = V::mul_add(y_e135, v412, v70);
+            v72 = V::mul_add(y_e235, v412, v72);
+            let v421 = V::mul(x_e5, w13);
+            v66 = V::neg_mul_add(y_e123, v421, v66);
+            v68 = V::neg_mul_add(y_e124, v421, v68);
+            v70 = V::neg_mul_add(y_e134, v421, v70);
+            v72 = V::neg_mul_add(y_e234, v421, v72);
             let w14 = V::load(param0.at(14usize, c));
-            let mut v2119 = V::mul(v14, v93);
-            v2119 = V::neg_mul_add(v16, v89, v2119);
-            v2119 = V::mul_add(v18, v87, v2119);
-            v2119 = V::mul_add(v22, v83, v2119);
-            v2119 = V::neg_mul_add(v24, v81, v2119);
-            v2119 = V::mul_add(v28, v79, v2119);
+            v72 = V::mul_add(y_e12345, V::mul(x_e1, w14), v72);
+            v70 = V::neg_mul_add(y_e12345, V::mul(x_e2, w14), v70);
+            v68 = V::mul_add(y_e12345, V::mul(x_e3, w14), v68);
+            v66 = V::neg_mul_add(y_e12345, V::mul(x_e4, w14), v66);
+            v64 = V::neg_mul_add(y_e12345, V::mul(x_e5, w14), v64);
+            let w15 = V::load(param0.at(15usize, c));
+            v76 = V::mul_add(y_e2345, V::mul(x_e1, w15), v76);
+            v76 = V::neg_mul_add(y_e1345, V::mul(x_e2, w15), v76);
+            v76 = V::mul_add(y_e1245, V::mul(x_e3, w15), v76);
+            v76 = V::neg_mul_add(y_e1235, V::mul(x_e4, w15), v76);
+            v76 = V::mul_add(y_e1234, V::mul(x_e5, w15), v76);
+            let x_e12 = V::load(x.at(6usize, c));
+            let w16 = V::load(param0.at(16usize, c));
+            v4 = V::neg_mul_add(y_e12, V::mul(x_e12, w16), v4);
+            let x_e13 = V::load(x.at(7usize, c));
+            v4 = V::neg_mul_add(y_e13, V::mul(x_e13, w16), v4);
+            let x_e14 = V::load(x.at(8usize, c));
+            v4 = V::neg_mul_add(y_e14, V::mul(x_e14, w16), v4);
+            let x_e15 = V::load(x.at(9usize, c));
+            v4 = V::mul_add(y_e15, V::mul(x_e15, w16), v4);
+            let x_e23 = V::load(x.at(10usize, c));
+            v4 = V::neg_mul_add(y_e23, V::mul(x_e23, w16), v4);
+            let x_e24 = V::load(x.at(11usize, c));
+            v4 = V::neg_mul_add(y_e24, V::mul(x_e24, w16), v4);
+            let x_e25 = V::load(x.at(12usize, c));
+            v4 = V::mul_add(y_e25, V::mul(x_e25, w16), v4);
+            let x_e34 = V::load(x.at(13usize, c));
+            v4 = V::neg_mul_add(y_e34, V::mul(x_e34, w16), v4);
+            let x_e35 = V::load(x.at(14usize, c));
+            v4 = V::mul_add(y_e35, V::mul(x_e35, w16), v4);
+            let x_e45 = V::load(x.at(15usize, c));
+            v4 = V::mul_add(y_e45, V::mul(x_e45, w16), v4);
+            let w17 = V::load(param0.at(17usize, c));
+            let v504 = V::mul(x_e12, w17);
+            v10 = V::neg_mul_add(y_e1, v504, v10);
+            v8 = V::mul_add(y_e2, v504, v8);
+            let v509 = V::mul(x_e13, w17);
+            v12 = V::neg_mul_add(y_e1, v509, v12);
+            v8 = V::mul_add(y_e3, v509, v8);
+            let v514 = V::mul(x_e14, w17);
+            v14 = V::neg_mul_add(y_e1, v514, v14);
+            v8 = V::mul_add(y_e4, v514, v8);
+            let v519 = V::mul(x_e15, w17);
+            v16 = V::neg_mul_add(y_e1, v519, v16);
+            v8 = V::neg_mul_add(y_e5, v519, v8);
+            let v524 = V::mul(x_e23, w17);
+            v12 = V::neg_mul_add(y_e2, v524, v12);
+            v10 = V::mul_add(y_e3, v524, v10);
+            let v529 = V::mul(x_e24, w17);
+            v14 = V::neg_mul_add(y_e2, v529, v14);
+            v10 = V::mul_add(y_e4, v529, v10);
+            let v534 = V::mul(x_e25, w17);
+            v16 = V::neg_mul_add(y_e2, v534, v16);
+            v10 = V::neg_mul_add(y_e5, v534, v10);
+            let v539 = V::mul(x_e34, w17);
+            v14 = V::neg_mul_add(y_e3, v539, v14);
+            v12 = V::mul_add(y_e4, v539, v12);
+            let v544 = V::mul(x_e35, w17);
+            v16 = V::neg_mul_add(y_e3, v544, v16);
+            v12 = V::neg_mul_add(y_e5, v544, v12);
+            let v549 = V::mul(x_e45, w17);
+            v16 = V::neg_mul_add(y_e4, v549, v16);
+            v14 = V::neg_mul_add(y_e5, v549, v14);
+            let w18 = V::load(param0.at(18usize, c));
+            let v555 = V::mul(x_e12, w18);
+            v12 = V::neg_mul_add(y_e123, v555, v12);
+            v14 = V::neg_mul_add(y_e124, v555, v14);
+            v16 = V::neg_mul_add(y_e125, v555, v16);
+            let v562 = V::mul(x_e13, w18);
+            v10 = V::mul_add(y_e123, v562, v10);
+            v14 = V::neg_mul_add(y_e134, v562, v14);
+            v16 = V::neg_mul_add(y_e135, v562, v16);
+            let v569 = V::mul(x_e14, w18);
+            v10 = V::mul_add(y_e124, v569, v10);
+            v12 = V::mul_add(y_e134, v569, v12);
+            v16 = V::neg_mul_add(y_e145, v569, v16);
+            let v576 = V::mul(x_e15, w18);
+            v10 = V::neg_mul_add(y_e125, v576, v10);
+            v12 = V::neg_mul_add(y_e135, v576, v12);
+            v14 = V::neg_mul_add(y_e145, v576, v14);
+            let v583 = V::mul(x_e23, w18);
+            v8 = V::neg_mul_add(y_e123, v583, v8);
+            v14 = V::neg_mul_add(y_e234, v583, v14);
+            v16 = V::neg_mul_add(y_e235, v583, v16);
+            let v590 = V::mul(x_e24, w18);
+            v8 = V::neg_mul_add(y_e124, v590, v8);
+            v12 = V::mul_add(y_e234, v590, v12);
+            v16 = V::neg_mul_add(y_e245, v590, v16);
+            let v597 = V::mul(x_e25, w18);
+            v8 = V::mul_add(y_e125, v597, v8);
+            v12 = V::neg_mul_add(y_e235, v597, v12);
+            v14 = V::neg_mul_add(y_e245, v597, v14);
+            let v604 = V::mul(x_e34, w18);
+            v8 = V::neg_mul_add(y_e134, v604, v8);
+            v10 = V::neg_mul_add(y_e234, v604, v10);
+            v16 = V::neg_mul_add(y_e345, v604, v16);
+            let v611 = V::mul(x_e35, w18);
+            v8 = V::mul_add(y_e135, v611, v8);
+            v10 = V::mul_add(y_e235, v611, v10);
+            v14 = V::neg_mul_add(y_e345, v611, v14);
+            let v618 = V::mul(x_e45, w18);
+            v8 = V::mul_add(y_e145, v618, v8);
+            v10 = V::mul_add(y_e245, v618, v10);
+            v12 = V::mul_add(y_e345, v618, v12);
+            let w19 = V::load(param0.at(19usize, c));
+            v20 = V::mul_add(y_1, V::mul(x_e12, w19), v20);
+            v22 = V::mul_add(y_1, V::mul(x_e13, w19), v22);
+            v24 = V::mul_add(y_1, V::mul(x_e14, w19), v24);
+            v26 = V::mul_add(y_1, V::mul(x_e15, w19), v26);
+            v28 = V::mul_add(y_1, V::mul(x_e23, w19), v28);
+            v30 = V::mul_add(y_1, V::mul(x_e24, w19), v30);
+            v32 = V::mul_add(y_1, V::mul(x_e25, w19), v32);
+            v34 = V::mul_add(y_1, V::mul(x_e34, w19), v34);
+            v36 = V::mul_add(y_1, V::mul(x_e35, w19), v36);
+            v38 = V::mul_add(y_1, V::mul(x_e45, w19), v38);
+            let w20 = V::load(param0.at(20usize, c));
+            let v657 = V::mul(x_e12, w20);
+            v28 = V::neg_mul_add(y_e13, v657, v28);
+            v30 = V::neg_mul_add(y_e14, v657, v30);
+            v32 = V::neg_mul_add(y_e15, v657, v32);
+            v22 = V::mul_add(y_e23, v657, v22);
+            v24 = V::mul_add(y_e24, v657, v24);
+            v26 = V::mul_add(y_e25, v657, v26);
+            let v670 = V::mul(x_e13, w20);
+            v28 = V::mul_add(y_e12, v670, v28);
+            v34 = V::neg_mul_add(y_e14, v670, v34);
+            v36 = V::neg_mul_add(y_e15, v670, v36);
+            v20 = V::neg_mul_add(y_e23, v670, v20);
+            v24 = V::mul_add(y_e34, v670, v24);
+            v26 = V::mul_add(y_e35, v670, v26);
+            let v683 = V::mul(x_e14, w20);
+            v30 = V::mul_add(y_e12, v683, v30);
+            v34 = V::mul_add(y_e13, v683, v34);
+            v38 = V::neg_mul_add(y_e15, v683, v38);
+            v20 = V::neg_mul_add(y_e24, v683, v20);
+            v22 = V::neg_mul_add(y_e34, v683, v22);
+            v26 = V::mul_add(y_e45, v683, v26);
+            let v696 = V::mul(x_e15, w20);
+            v32 = V::mul_add(y_e12, v696, v32);
+            v36 = V::mul_add(y_e13, v696, v36);
+            v38 = V::mul_add(y_e14, v696, v38);
+            v20 = V::mul_add(y_e25, v696, v20);
+            v22 = V::mul_add(y_e35, v696, v22);
+            v24 = V::mul_add(y_e45, v696, v24);
+            let v709 = V::mul(x_e23, w20);
+            v22 = V::neg_mul_add(y_e12, v709, v22);
+            v20 = V::mul_add(y_e13, v709, v20);
+            v34 = V::neg_mul_add(y_e24, v709, v34);
+            v36 = V::neg_mul_add(y_e25, v709, v36);
+            v30 = V::mul_add(y_e34, v709, v30);
+            v32 = V::mul_add(y_e35, v709, v32);
+            let v722 = V::mul(x_e24, w20);
+            v24 = V::neg_mul_add(y_e12, v722, v24);
+            v20 = V::mul_add(y_e14, v722, v20);
+            v34 = V::mul_add(y_e23, v722, v34);
+            v38 = V::neg_mul_add(y_e25, v722, v38);
+            v28 = V::neg_mul_add(y_e34, v722, v28);
+            v32 = V::mul_add(y_e45, v722, v32);
+            let v735 = V::mul(x_e25, w20);
+            v26 = V::neg_mul_add(y_e12, v735, v26);
+            v20 = V::neg_mul_add(y_e15, v735, v20);
+            v36 = V::mul_add(y_e23, v735, v36);
+            v38 = V::mul_add(y_e24, v735, v38);
+            v28 = V::mul_add(y_e35, v735, v28);
+            v30 = V::mul_add(y_e45, v735, v30);
+            let v748 = V::mul(x_e34, w20);
+            v24 = V::neg_mul_add(y_e13, v748, v24);
+            v22 = V::mul_add(y_e14, v748, v22);
+            v30 = V::neg_mul_add(y_e23, v748, v30);
+            v28 = V::mul_add(y_e24, v748, v28);
+            v38 = V::neg_mul_add(y_e35, v748, v38);
+            v36 = V::mul_add(y_e45, v748, v36);
+            let v761 = V::mul(x_e35, w20);
+            v26 = V::neg_mul_add(y_e13, v761, v26);
+            v22 = V::neg_mul_add(y_e15, v761, v22);
+            v32 = V::neg_mul_add(y_e23, v761, v32);
+            v28 = V::neg_mul_add(y_e25, v761, v28);
+            v38 = V::mul_add(y_e34, v761, v38);
+            v34 = V::mul_add(y_e45, v761, v34);
+            let v774 = V::mul(x_e45, w20);
+            v26 = V::neg_mul_add(y_e14, v774, v26);
+            v24 = V::neg_mul_add(y_e15, v774, v24);
+            v32 = V::neg_mul_add(y_e24, v774, v32);
+            v30 = V::neg_mul_add(y_e25, v774, v30);
+            v36 = V::neg_mul_add(y_e34, v774, v36);
+            v34 = V::neg_mul_add(y_e35, v774, v34);
+            let w21 = V::load(param0.at(21usize, c));
+            let v788 = V::mul(x_e12, w21);
+            v34 = V::neg_mul_add(y_e1234, v788, v34);
+            v36 = V::neg_mul_add(y_e1235, v788, v36);
+            v38 = V::neg_mul_add(y_e1245, v788, v38);
+            let v795 = V::mul(x_e13, w21);
+            v30 = V::mul_add(y_e1234, v795, v30);
+            v32 = V::mul_add(y_e1235, v795, v32);
+            v38 = V::neg_mul_add(y_e1345, v795, v38);
+            let v802 = V::mul(x_e14, w21);
+            v28 = V::neg_mul_add(y_e1234, v802, v28);
+            v32 = V::mul_add(y_e1245, v802, v32);
+            v36 = V::mul_add(y_e1345, v802, v36);
+            let v809 = V::mul(x_e15, w21);
+            v28 = V::mul_add(y_e1235, v809, v28);
+            v30 = V::mul_add(y_e1245, v809, v30);
+            v34 = V::mul_add(y_e1345, v809, v34);
+            let v816 = V::mul(x_e23, w21);
+            v24 = V::neg_mul_add(y_e1234, v816, v24);
+            v26 = V::neg_mul_add(y_e1235, v816, v26);
+            v38 = V::neg_mul_add(y_e2345, v816, v38);
+            let v823 = V::mul(x_e24, w21);
+            v22 = V::mul_add(y_e1234, v823, v22);
+            v26 = V::neg_mul_add(y_e1245, v823, v26);
+            v36 = V::mul_add(y_e2345, v823, v36);
+            let v830 = V::mul(x_e25, w21);
+            v22 = V::neg_mul_add(y_e1235, v830, v22);
+            v24 = V::neg_mul_add(y_e1245, v830, v24);
+            v34 = V::mul_add(y_e2345, v830, v34);
+            let v837 = V::mul(x_e34, w21);
+            v20 = V::neg_mul_add(y_e1234, v837, v20);
+            v26 = V::neg_mul_add(y_e1345, v837, v26);
+            v32 = V::neg_mul_add(y_e2345, v837, v32);
+            let v844 = V::mul(x_e35, w21);
+            v20 = V::mul_add(y_e1235, v844, v20);
+            v24 = V::neg_mul_add(y_e1345, v844, v24);
+            v30 = V::neg_mul_add(y_e2345, v844, v30);
+            let v851 = V::mul(x_e45, w21);
+            v20 = V::mul_add(y_e1245, v851, v20);
+            v22 = V::mul_add(y_e1345, v851, v22);
+            v28 = V::mul_add(y_e2345, v851, v28);
+            let w22 = V::load(param0.at(22usize, c));
+            let v859 = V::mul(x_e12, w22);
+            v42 = V::mul_add(y_e3, v859, v42);
+            v44 = V::mul_add(y_e4, v859, v44);
+            v46 = V::mul_add(y_e5, v859, v46);
+            let v866 = V::mul(x_e13, w22);
+            v42 = V::neg_mul_add(y_e2, v866, v42);
+            v48 = V::mul_add(y_e4, v866, v48);
+            v50 = V::mul_add(y_e5, v866, v50);
+            let v873 = V::mul(x_e14, w22);
+            v44 = V::neg_mul_add(y_e2, v873, v44);
+            v48 = V::neg_mul_add(y_e3, v873, v48);
+            v52 = V::mul_add(y_e5, v873, v52);
+            let v880 = V::mul(x_e15, w22);
+            v46 = V::neg_mul_add(y_e2, v880, v46);
+            v50 = V::neg_mul_add(y_e3, v880, v50);
+            v52 = V::neg_mul_add(y_e4, v880, v52);
+            let v887 = V::mul(x_e23, w22);
+            v42 = V::mul_add(y_e1, v887, v42);
+            v54 = V::mul_add(y_e4, v887, v54);
+            v56 = V::mul_add(y_e5, v887, v56);
+            let v894 = V::mul(x_e24, w22);
+            v44 = V::mul_add(y_e1, v894, v44);
+            v54 = V::neg_mul_add(y_e3, v894, v54);
+            v58 = V::mul_add(y_e5, v894, v58);
+            let v901 = V::mul(x_e25, w22);
+            v46 = V::mul_add(y_e1, v901, v46);
+            v56 = V::neg_mul_add(y_e3, v901, v56);
+            v58 = V::neg_mul_add(y_e4, v901, v58);
+            let v908 = V::mul(x_e34, w22);
+            v48 = V::mul_add(y_e1, v908, v48);
+            v54 = V::mul_add(y_e2, v908, v54);
+            v60 = V::mul_add(y_e5, v908, v60);
+            let v915 = V::mul(x_e35, w22);
+            v50 = V::mul_add(y_e1, v915, v50);
+            v56 = V::mul_add(y_e2, v915, v56);
+            v60 = V::neg_mul_add(y_e4, v915, v60);
+            let v922 = V::mul(x_e45, w22);
+            v52 = V::mul_add(y_e1, v922, v52);
+            v58 = V::mul_add(y_e2, v922, v58);
+            v60 = V::mul_add(y_e3, v922, v60);
+            let w23 = V::load(param0.at(23usize, c));
+            let v930 = V::mul(x_e12, w23);
+            v54 = V::neg_mul_add(y_e134, v930, v54);
+            v56 = V::neg_mul_add(y_e135, v930, v56);
+            v58 = V::neg_mul_add(y_e145, v930, v58);
+            v48 = V::mul_add(y_e234, v930, v48);
+            v50 = V::mul_add(y_e235, v930, v50);
+            v52 = V::mul_add(y_e245, v930, v52);
+            let v943 = V::mul(x_e13, w23);
+            v54 = V::mul_add(y_e124, v943, v54);
+            v56 = V::mul_add(y_e125, v943, v56);
+            v60 = V::neg_mul_add(y_e145, v943, v60);
+            v44 = V::neg_mul_add(y_e234, v943, v44);
+            v46 = V::neg_mul_add(y_e235, v943, v46);
+            v52 = V::mul_add(y_e345, v943, v52);
+            let v956 = V::mul(x_e14, w23);
+            v54 = V::neg_mul_add(y_e123, v956, v54);
+            v58 = V::mul_add(y_e125, v956, v58);
+            v60 = V::mul_add(y_e135, v956, v60);
+            v42 = V::mul_add(y_e234, v956, v42);
+            v46 = V::neg_mul_add(y_e245, v956, v46);
+            v50 = V::neg_mul_add(y_e345, v956, v50);
+            let v969 = V::mul(x_e15, w23);
+            v56 = V::neg_mul_add(y_e123, v969, v56);
+            v58 = V::neg_mul_add(y_e124, v969, v58);
+            v60 = V::neg_mul_add(y_e134, v969, v60);
+            v42 = V::neg_mul_add(y_e235, v969, v42);
+            v44 = V::neg_mul_add(y_e245, v969, v44);
+            v48 = V::neg_mul_add(y_e345, v969, v48);
+            let v982 = V::mul(x_e23, w23);
+            v48 = V::neg_mul_add(y_e124, v982, v48);
+            v50 = V::neg_mul_add(y_e125, v982, v50);
+            v44 = V::mul_add(y_e134, v982, v44);
+            v46 = V::mul_add(y_e135, v982, v46);
+            v60 = V::neg_mul_add(y_e245, v982, v60);
+            v58 = V::mul_add(y_e345, v982, v58);
+            let v995 = V::mul(x_e24, w23);
+            v48 = V::mul_add(y_e123, v995, v48);
+            v52 = V::neg_mul_add(y_e125, v995, v52);
+            v42 = V::neg_mul_add(y_e134, v995, v42);
+            v46 = V::mul_add(y_e145, v995, v46);
+            v60 = V::mul_add(y_e235, v995, v60);
+            v56 = V::neg_mul_add(y_e345, v995, v56);
+            let v1008 = V::mul(x_e25, w23);
+            v50 = V::mul_add(y_e123, v1008, v50);
+            v52 = V::mul_add(y_e124, v1008, v52);
+            v42 = V::mul_add(y_e135, v1008, v42);
+            v44 = V::mul_add(y_e145, v1008, v44);
+            v60 = V::neg_mul_add(y_e234, v1008, v60);
+            v54 = V::neg_mul_add(y_e345, v1008, v54);
+            let v1021 = V::mul(x_e34, w23);
+            v44 = V::neg_mul_add(y_e123, v1021, v44);
+            v42 = V::mul_add(y_e124, v1021, v42);
+            v52 = V::neg_mul_add(y_e135, v1021, v52);
+            v50 = V::mul_add(y_e145, v1021, v50);
+            v58 = V::neg_mul_add(y_e235, v1021, v58);
+            v56 = V::mul_add(y_e245, v1021, v56);
+            let v1034 = V::mul(x_e35, w23);
+            v46 = V::neg_mul_add(y_e123, v1034, v46);
+            v42 = V::neg_mul_add(y_e125, v1034, v42);
+            v52 = V::mul_add(y_e134, v1034, v52);
+            v48 = V::mul_add(y_e145, v1034, v48);
+            v58 = V::mul_add(y_e234, v1034, v58);
+            v54 = V::mul_add(y_e245, v1034, v54);
+            let v1047 = V::mul(x_e45, w23);
+            v46 = V::neg_mul_add(y_e124, v1047, v46);
+            v44 = V::neg_mul_add(y_e125, v1047, v44);
+            v50 = V::neg_mul_add(y_e134, v1047, v50);
+            v48 = V::neg_mul_add(y_e135, v1047, v48);
+            v56 = V::neg_mul_add(y_e234, v1047, v56);
+            v54 = V::neg_mul_add(y_e235, v1047, v54);
+            let w24 = V::load(param0.at(24usize, c));
+            v60 = V::neg_mul_add(y_e12345, V::mul(x_e12, w24), v60);
+            v58 = V::mul_add(y_e12345, V::mul(x_e13, w24), v58);
+            v56 = V::neg_mul_add(y_e12345, V::mul(x_e14, w24), v56);
+            v54 = V::neg_mul_add(y_e12345, V::mul(x_e15, w24), v54);
+            v52 = V::neg_mul_add(y_e12345, V::mul(x_e23, w24), v52);
+            v50 = V::mul_add(y_e12345, V::mul(x_e24, w24), v50);
+            v48 = V::mul_add(y_e12345, V::mul(x_e25, w24), v48);
+            v46 = V::neg_mul_add(y_e12345, V::mul(x_e34, w24), v46);
+            v44 = V::neg_mul_add(y_e12345, V::mul(x_e35, w24), v44);
+            v42 = V::mul_add(y_e12345, V::mul(x_e45, w24), v42);
             let w25 = V::load(param0.at(25usize, c));
-            let mut v2132 = V::mul(v20, v127);
-            v2132 = V::neg_mul_add(v26, v125, v2132);
-            v2132 = V::mul_add(v30, v123, v2132);
-            v2132 = V::neg_mul_add(v32, v121, v2132);
+            let v1092 = V::mul(x_e12, w25);
+            v64 = V::mul_add(y_e34, v1092, v64);
+            v66 = V::mul_add(y_e35, v1092, v66);
+            v68 = V::mul_add(y_e45, v1092, v68);
+            let v1099 = V::mul(x_e13, w25);
+            v64 = V::neg_mul_add(y_e24, v1099, v64);
+            v66 = V::neg_mul_add(y_e25, v1099, v66);
+            v70 = V::mul_add(y_e45, v1099, v70);
+            let v1106 = V::mul(x_e14, w25);
+            v64 = V::mul_add(y_e23, v1106, v64);
+            v68 = V::neg_mul_add(y_e25, v1106, v68);
+            v70 = V::neg_mul_add(y_e35, v1106, v70);
+            let v1113 = V::mul(x_e15, w25);
+            v66 = V::mul_add(y_e23, v1113, v66);
+            v68 = V::mul_add(y_e24, v1113, v68);
+            v70 = V::mul_add(y_e34, v1113, v70);
+            let v1120 = V::mul(x_e23, w25);
+            v64 = V::mul_add(y_e14, v1120, v64);
+            v66 = V::mul_add(y_e15, v1120, v66);
+            v72 = V::mul_add(y_e45, v1120, v72);
+            let v1127 = V::mul(x_e24, w25);
+            v64 = V::neg_mul_add(y_e13, v1127, v64);
+            v68 = V::mul_add(y_e15, v1127, v68);
+            v72 = V::neg_mul_add(y_e35, v1127, v72);
+            let v1134 = V::mul(x_e25, w25);
+            v66 = V::neg_mul_add(y_e13, v1134, v66);
+            v68 = V::neg_mul_add(y_e14, v1134, v68);
+            v72 = V::mul_add(y_e34, v1134, v72);
+            let v1141 = V::mul(x_e34, w25);
+            v64 = V::mul_add(y_e12, v1141, v64);
+            v70 = V::mul_add(y_e15, v1141, v70);
+            v72 = V::mul_add(y_e25, v1141, v72);
+            let v1148 = V::mul(x_e35, w25);
+            v66 = V::mul_add(y_e12, v1148, v66);
+            v70 = V::neg_mul_add(y_e14, v1148, v70);
+            v72 = V::neg_mul_add(y_e24, v1148, v72);
+            let v1155 = V::mul(x_e45, w25);
+            v68 = V::mul_add(y_e12, v1155, v68);
+            v70 = V::mul_add(y_e13, v1155, v70);
+            v72 = V::mul_add(y_e23, v1155, v72);
             let w26 = V::load(param0.at(26usize, c));
-            let mut v2141 = V::mul(v34, v75);
-            v2141 = V::neg_mul_add(v36, v73, v2141);
-            v2141 = V::mul_add(v40, v71, v2141);
-            v2141 = V::neg_mul_add(v46, v69, v2141);
+            let v1163 = V::mul(x_e12, w26);
+            v72 = V::neg_mul_add(y_e1345, v1163, v72);
+            v70 = V::mul_add(y_e2345, v1163, v70);
+            let v1168 = V::mul(x_e13, w26);
+            v72 = V::mul_add(y_e1245, v1168, v72);
+            v68 = V::neg_mul_add(y_e2345, v1168, v68);
+            let v1173 = V::mul(x_e14, w26);
+            v72 = V::neg_mul_add(y_e1235, v1173, v72);
+            v66 = V::mul_add(y_e2345, v1173, v66);
+            let v1178 = V::mul(x_e15, w26);
+            v72 = V::mul_add(y_e1234, v1178, v72);
+            v64 = V::mul_add(y_e2345, v1178, v64);
+            let v1183 = V::mul(x_e23, w26);
+            v70 = V::neg_mul_add(y_e1245, v1183, v70);
+            v68 = V::mul_add(y_e1345, v1183, v68);
+            let v1188 = V::mul(x_e24, w26);
+            v70 = V::mul_add(y_e1235, v1188, v70);
+            v66 = V::neg_mul_add(y_e1345, v1188, v66);
+            let v1193 = V::mul(x_e25, w26);
+            v70 = V::neg_mul_add(y_e1234, v1193, v70);
+            v64 = V::neg_mul_add(y_e1345, v1193, v64);
+            let v1198 = V::mul(x_e34, w26);
+            v68 = V::neg_mul_add(y_e1235, v1198, v68);
+            v66 = V::mul_add(y_e1245, v1198, v66);
+            let v1203 = V::mul(x_e35, w26);
+            v68 = V::mul_add(y_e1234, v1203, v68);
+            v64 = V::mul_add(y_e1245, v1203, v64);
+            let v1208 = V::mul(x_e45, w26);
+            v66 = V::neg_mul_add(y_e1234, v1208, v66);
+            v64 = V::neg_mul_add(y_e1235, v1208, v64);
+            let w27 = V::load(param0.at(27usize, c));
+            v76 = V::mul_add(y_e345, V::mul(x_e12, w27), v76);
+            v76 = V::neg_mul_add(y_e245, V::mul(x_e13, w27), v76);
+            v76 = V::mul_add(y_e235, V::mul(x_e14, w27), v76);
+            v76 = V::neg_mul_add(y_e234, V::mul(x_e15, w27), v76);
+            v76 = V::mul_add(y_e145, V::mul(x_e23, w27), v76);
+            v76 = V::neg_mul_add(y_e135, V::mul(x_e24, w27), v76);
+            v76 = V::mul_add(y_e134, V::mul(x_e25, w27), v76);
+            v76 = V::mul_add(y_e125, V::mul(x_e34, w27), v76);
+            v76 = V::neg_mul_add(y_e124, V::mul(x_e35, w27), v76);
+            v76 = V::mul_add(y_e123, V::mul(x_e45, w27), v76);
+            let x_e123 = V::load(x.at(16usize, c));
+            let w28 = V::load(param0.at(28usize, c));
+            v4 = V::neg_mul_add(y_e123, V::mul(x_e123, w28), v4);
+            let x_e124 = V::load(x.at(17usize, c));
+            v4 = V::neg_mul_add(y_e124, V::mul(x_e124, w28), v4);
+            let x_e125 = V::load(x.at(18usize, c));
+            v4 = V::mul_add(y_e125, V::mul(x_e125, w28), v4);
+            let x_e134 = V::load(x.at(19usize, c));
+            v4 = V::neg_mul_add(y_e134, V::mul(x_e134, w28), v4);
+            let x_e135 = V::load(x.at(20usize, c));
+            v4 = V::mul_add(y_e135, V::mul(x_e135, w28), v4);
+            let x_e145 = V::load(x.at(21usize, c));
+            v4 = V::mul_add(y_e145, V::mul(x_e145, w28), v4);
+            let x_e234 = V::load(x.at(22usize, c));
+            v4 = V::neg_mul_add(y_e234, V::mul(x_e234, w28), v4);
+            let x_e235 = V::load(x.at(23usize, c));
+            v4 = V::mul_add(y_e235, V::mul(x_e235, w28), v4);
+            let x_e245 = V::load(x.at(24usize, c));
+            v4 = V::mul_add(y_e245, V::mul(x_e245, w28), v4);
+            let x_e345 = V::load(x.at(25usize, c));
+            v4 = V::mul_add(y_e345, V::mul(x_e345, w28), v4);
+            let w29 = V::load(param0.at(29usize, c));
+            let v1286 = V::mul(x_e123, w29);
+            v12 = V::neg_mul_add(y_e12, v1286, v12);
+            v10 = V::mul_add(y_e13, v1286, v10);
+            v8 = V::neg_mul_add(y_e23, v1286, v8);
+            let v1293 = V::mul(x_e124, w29);
+            v14 = V::neg_mul_add(y_e12, v1293, v14);
+            v10 = V::mul_add(y_e14, v1293, v10);
+            v8 = V::neg_mul_add(y_e24, v1293, v8);
+            let v1300 = V::mul(x_e125, w29);
+            v16 = V::neg_mul_add(y_e12, v1300, v16);
+            v10 = V::neg_mul_add(y_e15, v1300, v10);
+            v8 = V::mul_add(y_e25, v1300, v8);
+            let v1307 = V::mul(x_e134, w29);
+            v14 = V::neg_mul_add(y_e13, v1307, v14);
+            v12 = V::mul_add(y_e14, v1307, v12);
+            v8 = V::neg_mul_add(y_e34, v1307, v8);
+            let v1314 = V::mul(x_e135, w29);
+            v16 = V::neg_mul_add(y_e13, v1314, v16);
+            v12 = V::neg_mul_add(y_e15, v1314, v12);
+            v8 = V::mul_add(y_e35, v1314, v8);
+            let v1321 = V::mul(x_e145, w29);
+            v16 = V::neg_mul_add(y_e14, v1321, v16);
+            v14 = V::neg_mul_add(y_e15, v1321, v14);
+            v8 = V::mul_add(y_e45, v1321, v8);
+            let v1328 = V::mul(x_e234, w29);
+            v14 = V::neg_mul_add(y_e23, v1328, v14);
+            v12 = V::mul_add(y_e24, v1328, v12);
+            v10 = V::neg_mul_add(y_e34, v1328, v10);
+            let v1335 = V::mul(x_e235, w29);
+            v16 = V::neg_mul_add(y_e23, v1335, v16);
+            v12 = V::neg_mul_add(y_e25, v1335, v12);
+            v10 = V::mul_add(y_e35, v1335, v10);
+            let v1342 = V::mul(x_e245, w29);
+            v16 = V::neg_mul_add(y_e24, v1342, v16);
+            v14 = V::neg_mul_add(y_e25, v1342, v14);
+            v10 = V::mul_add(y_e45, v1342, v10);
+            let v1349 = V::mul(x_e345, w29);
+            v16 = V::neg_mul_add(y_e34, v1349, v16);
+            v14 = V::neg_mul_add(y_e35, v1349, v14);
+            v12 = V::mul_add(y_e45, v1349, v12);
+            let w30 = V::load(param0.at(30usize, c));
+            let v1357 = V::mul(x_e123, w30);
+            v14 = V::neg_mul_add(y_e1234, v1357, v14);
+            v16 = V::neg_mul_add(y_e1235, v1357, v16);
+            let v1362 = V::mul(x_e124, w30);
+            v12 = V::mul_add(y_e1234, v1362, v12);
+            v16 = V::neg_mul_add(y_e1245, v1362, v16);
+            let v1367 = V::mul(x_e125, w30);
+            v12 = V::neg_mul_add(y_e1235, v1367, v12);
+            v14 = V::neg_mul_add(y_e1245, v1367, v14);
+            let v1372 = V::mul(x_e134, w30);
+            v10 = V::neg_mul_add(y_e1234, v1372, v10);
+            v16 = V::neg_mul_add(y_e1345, v1372, v16);
+            let v1377 = V::mul(x_e135, w30);
+            v10 = V::mul_add(y_e1235, v1377, v10);
+            v14 = V::neg_mul_add(y_e1345, v1377, v14);
+            let v1382 = V::mul(x_e145, w30);
+            v10 = V::mul_add(y_e1245, v1382, v10);
+            v12 = V::mul_add(y_e1345, v1382, v12);
+            let v1387 = V::mul(x_e234, w30);
+            v8 = V::mul_add(y_e1234, v1387, v8);
+            v16 = V::neg_mul_add(y_e2345, v1387, v16);
+            let v1392 = V::mul(x_e235, w30);
+            v8 = V::neg_mul_add(y_e1235, v1392, v8);
+            v14 = V::neg_mul_add(y_e2345, v1392, v14);
+            let v1397 = V::mul(x_e245, w30);
+            v8 = V::neg_mul_add(y_e1245, v1397, v8);
+            v12 = V::mul_add(y_e2345, v1397, v12);
+            let v1402 = V::mul(x_e345, w30);
+            v8 = V::neg_mul_add(y_e1345, v1402, v8);
+            v10 = V::neg_mul_add(y_e2345, v1402, v10);
+            let w31 = V::load(param0.at(31usize, c));
+            let v1408 = V::mul(x_e123, w31);
+            v28 = V::mul_add(y_e1, v1408, v28);
+            v22 = V::neg_mul_add(y_e2, v1408, v22);
+            v20 = V::mul_add(y_e3, v1408, v20);
+            let v1415 = V::mul(x_e124, w31);
+            v30 = V::mul_add(y_e1, v1415, v30);
+            v24 = V::neg_mul_add(y_e2, v1415, v24);
+            v20 = V::mul_add(y_e4, v1415, v20);
+            let v1422 = V::mul(x_e125, w31);
+            v32 = V::mul_add(y_e1, v1422, v32);
+            v26 = V::neg_mul_add(y_e2, v1422, v26);
+            v20 = V::neg_mul_add(y_e5, v1422, v20);
+            let v1429 = V::mul(x_e134, w31);
+            v34 = V::mul_add(y_e1, v1429, v34);
+            v24 = V::neg_mul_add(y_e3, v1429, v24);
+            v22 = V::mul_add(y_e4, v1429, v22);
+            let v1436 = V::mul(x_e135, w31);
+            v36 = V::mul_add(y_e1, v1436, v36);
+            v26 = V::neg_mul_add(y_e3, v1436, v26);
+            v22 = V::neg_mul_add(y_e5, v1436, v22);
+            let v1443 = V::mul(x_e145, w31);
+            v38 = V::mul_add(y_e1, v1443, v38);
+            v26 = V::neg_mul_add(y_e4, v1443, v26);
+            v24 = V::neg_mul_add(y_e5, v1443, v24);
+            let v1450 = V::mul(x_e234, w31);
+            v34 = V::mul_add(y_e2, v1450, v34);
+            v30 = V::neg_mul_add(y_e3, v1450, v30);
+            v28 = V::mul_add(y_e4, v1450, v28);
+            let v1457 = V::mul(x_e235, w31);
+            v36 = V::mul_add(y_e2, v1457, v36);
+            v32 = V::neg_mul_add(y_e3, v1457, v32);
+            v28 = V::neg_mul_add(y_e5, v1457, v28);
+            let v1464 = V::mul(x_e245, w31);
+            v38 = V::mul_add(y_e2, v1464, v38);
+            v32 = V::neg_mul_add(y_e4, v1464, v32);
+            v30 = V::neg_mul_add(y_e5, v1464, v30);
+            let v1471 = V::mul(x_e345, w31);
+            v38 = V::mul_add(y_e3, v1471, v38);
+            v36 = V::neg_mul_add(y_e4, v1471, v36);
+            v34 = V::neg_mul_add(y_e5, v1471, v34);
+            let w32 = V::load(param0.at(32usize, c));
+            let v1479 = V::mul(x_e123, w32);
+            v34 = V::neg_mul_add(y_e124, v1479, v34);
+            v36 = V::neg_mul_add(y_e125, v1479, v36);
+            v30 = V::mul_add(y_e134, v1479, v30);
+            v32 = V::mul_add(y_e135, v1479, v32);
+            v24 = V::neg_mul_add(y_e234, v1479, v24);
+            v26 = V::neg_mul_add(y_e235, v1479, v26);
+            let v1492 = V::mul(x_e124, w32);
+            v34 = V::mul_add(y_e123, v1492, v34);
+            v38 = V::neg_mul_add(y_e125, v1492, v38);
+            v28 = V::neg_mul_add(y_e134, v1492, v28);
+            v32 = V::mul_add(y_e145, v1492, v32);
+            v22 = V::mul_add(y_e234, v1492, v22);
+            v26 = V::neg_mul_add(y_e245, v1492, v26);
+            let v1505 = V::mul(x_e125, w32);
+            v36 = V::mul_add(y_e123, v1505, v36);
+            v38 = V::mul_add(y_e124, v1505, v38);
+            v28 = V::mul_add(y_e135, v1505, v28);
+            v30 = V::mul_add(y_e145, v1505, v30);
+            v22 = V::neg_mul_add(y_e235, v1505, v22);
+            v24 = V::neg_mul_add(y_e245, v1505, v24);
+            let v1518 = V::mul(x_e134, w32);
+            v30 = V::neg_mul_add(y_e123, v1518, v30);
+            v28 = V::mul_add(y_e124, v1518, v28);
+            v38 = V::neg_mul_add(y_e135, v1518, v38);
+            v36 = V::mul_add(y_e145, v1518, v36);
+            v20 = V::neg_mul_add(y_e234, v1518, v20);
+            v26 = V::neg_mul_add(y_e345, v1518, v26);
+            let v1531 = V::mul(x_e135, w32);
+            v32 = V::neg_mul_add(y_e123, v1531, v32);
+            v28 = V::neg_mul_add(y_e125, v1531, v28);
+            v38 = V::mul_add(y_e134, v1531, v38);
+            v34 = V::mul_add(y_e145, v1531, v34);
+            v20 = V::mul_add(y_e235, v1531, v20);
+            v24 = V::neg_mul_add(y_e345, v1531, v24);
+            let v1544 = V::mul(x_e145, w32);
+            v32 = V::neg_mul_add(y_e124, v1544, v32);
+            v30 = V::neg_mul_add(y_e125, v1544, v30);
+            v36 = V::neg_mul_add(y_e134, v1544, v36);
+            v34 = V::neg_mul_add(y_e135, v1544, v34);
+            v20 = V::mul_add(y_e245, v1544, v20);
+            v22 = V::mul_add(y_e345, v1544, v22);
+            let v1557 = V::mul(x_e234, w32);
+            v24 = V::mul_add(y_e123, v1557, v24);
+            v22 = V::neg_mul_add(y_e124, v1557, v22);
+            v20 = V::mul_add(y_e134, v1557, v20);
+            v38 = V::neg_mul_add(y_e235, v1557, v38);
+            v36 = V::mul_add(y_e245, v1557, v36);
+            v32 = V::neg_mul_add(y_e345, v1557, v32);
+            let v1570 = V::mul(x_e235, w32);
+            v26 = V::mul_add(y_e123, v1570, v26);
+            v22 = V::mul_add(y_e125, v1570, v22);
+            v20 = V::neg_mul_add(y_e135, v1570, v20);
+            v38 = V::mul_add(y_e234, v1570, v38);
+            v34 = V::mul_add(y_e245, v1570, v34);
+            v30 = V::neg_mul_add(y_e345, v1570, v30);
+            let v1583 = V::mul(x_e245, w32);
+            v26 = V::mul_add(y_e124, v1583, v26);
+            v24 = V::mul_add(y_e125, v1583, v24);
+            v20 = V::neg_mul_add(y_e145, v1583, v20);
+            v36 = V::neg_mul_add(y_e234, v1583, v36);
+            v34 = V::neg_mul_add(y_e235, v1583, v34);
+            v28 = V::mul_add(y_e345, v1583, v28);
+            let v1596 = V::mul(x_e345, w32);
+            v26 = V::mul_add(y_e134, v1596, v26);
+            v24 = V::mul_add(y_e135, v1596, v24);
+            v22 = V::neg_mul_add(y_e145, v1596, v22);
+            v32 = V::mul_add(y_e234, v1596, v32);
+            v30 = V::mul_add(y_e235, v1596, v30);
+            v28 = V::neg_mul_add(y_e245, v1596, v28);
+            let w33 = V::load(param0.at(33usize, c));
+            v38 = V::neg_mul_add(y_e12345, V::mul(x_e123, w33), v38);
+            v36 = V::mul_add(y_e12345, V::mul(x_e124, w33), v36);
+            v34 = V::mul_add(y_e12345, V::mul(x_e125, w33), v34);
+            v32 = V::neg_mul_add(y_e12345, V::mul(x_e134, w33), v32);
+            v30 = V::neg_mul_add(y_e12345, V::mul(x_e135, w33), v30);
+            v28 = V::mul_add(y_e12345, V::mul(x_e145, w33), v28);
+            v26 = V::mul_add(y_e12345, V::mul(x_e234, w33), v26);
+            v24 = V::mul_add(y_e12345, V::mul(x_e235, w33), v24);
+            v22 = V::neg_mul_add(y_e12345, V::mul(x_e245, w33), v22);
+            v20 = V::mul_add(y_e12345, V::mul(x_e345, w33), v20);
+            let w34 = V::load(param0.at(34usize, c));
+            v42 = V::mul_add(y_1, V::mul(x_e123, w34), v42);
+            v44 = V::mul_add(y_1, V::mul(x_e124, w34), v44);
+            v46 = V::mul_add(y_1, V::mul(x_e125, w34), v46);
+            v48 = V::mul_add(y_1, V::mul(x_e134, w34), v48);
+            v50 = V::mul_add(y_1, V::mul(x_e135, w34), v50);
+            v52 = V::mul_add(y_1, V::mul(x_e145, w34), v52);
+            v54 = V::mul_add(y_1, V::mul(x_e234, w34), v54);
+            v56 = V::mul_add(y_1, V::mul(x_e235, w34), v56);
+            v58 = V::mul_add(y_1, V::mul(x_e245, w34), v58);
+            v60 = V::mul_add(y_1, V::mul(x_e345, w34), v60);
+            let w35 = V::load(param0.at(35usize, c));
+            let v1672 = V::mul(x_e123, w35);
+            v54 = V::mul_add(y_e14, v1672, v54);
+            v56 = V::mul_add(y_e15, v1672, v56);
+            v48 = V::neg_mul_add(y_e24, v1672, v48);
+            v50 = V::neg_mul_add(y_e25, v1672, v50);
+            v44 = V::mul_add(y_e34, v1672, v44);
+            v46 = V::mul_add(y_e35, v1672, v46);
+            let v1685 = V::mul(x_e124, w35);
+            v54 = V::neg_mul_add(y_e13, v1685, v54);
+            v58 = V::mul_add(y_e15, v1685, v58);
+            v48 = V::mul_add(y_e23, v1685, v48);
+            v52 = V::neg_mul_add(y_e25, v1685, v52);
+            v42 = V::neg_mul_add(y_e34, v1685, v42);
+            v46 = V::mul_add(y_e45, v1685, v46);
+            let v1698 = V::mul(x_e125, w35);
+            v56 = V::neg_mul_add(y_e13, v1698, v56);
+            v58 = V::neg_mul_add(y_e14, v1698, v58);
+            v50 = V::mul_add(y_e23, v1698, v50);
+            v52 = V::mul_add(y_e24, v1698, v52);
+            v42 = V::mul_add(y_e35, v1698, v42);
+            v44 = V::mul_add(y_e45, v1698, v44);
+            let v1711 = V::mul(x_e134, w35);
+            v54 = V::mul_add(y_e12, v1711, v54);
+            v60 = V::mul_add(y_e15, v1711, v60);
+            v44 = V::neg_mul_add(y_e23, v1711, v44);
+            v42 = V::mul_add(y_e24, v1711, v42);
+            v52 = V::neg_mul_add(y_e35, v1711, v52);
+            v50 = V::mul_add(y_e45, v1711, v50);
+            let v1724 = V::mul(x_e135, w35);
+            v56 = V::mul_add(y_e12, v1724, v56);
+            v60 = V::neg_mul_add(y_e14, v1724, v60);
+            v46 = V::neg_mul_add(y_e23, v1724, v46);
+            v42 = V::neg_mul_add(y_e25, v1724, v42);
+            v52 = V::mul_add(y_e34, v1724, v52);
+            v48 = V::mul_add(y_e45, v1724, v48);
+            let v1737 = V::mul(x_e145, w35);
+            v58 = V::mul_add(y_e12, v1737, v58);
+            v60 = V::mul_add(y_e13, v1737, v60);
+            v46 = V::neg_mul_add(y_e24, v1737, v46);
+            v44 = V::neg_mul_add(y_e25, v1737, v44);
+            v50 = V::neg_mul_add(y_e34, v1737, v50);
+            v48 = V::neg_mul_add(y_e35, v1737, v48);
+            let v1750 = V::mul(x_e234, w35);
+            v48 = V::neg_mul_add(y_e12, v1750, v48);
+            v44 = V::mul_add(y_e13, v1750, v44);
+            v42 = V::neg_mul_add(y_e14, v1750, v42);
+            v60 = V::mul_add(y_e25, v1750, v60);
+            v58 = V::neg_mul_add(y_e35, v1750, v58);
+            v56 = V::mul_add(y_e45, v1750, v56);
+            let v1763 = V::mul(x_e235, w35);
+            v50 = V::neg_mul_add(y_e12, v1763, v50);
+            v46 = V::mul_add(y_e13, v1763, v46);
+            v42 = V::mul_add(y_e15, v1763, v42);
+            v60 = V::neg_mul_add(y_e24, v1763, v60);
+            v58 = V::mul_add(y_e34, v1763, v58);
+            v54 = V::mul_add(y_e45, v1763, v54);
+            let v1776 = V::mul(x_e245, w35);
+            v52 = V::neg_mul_add(y_e12, v1776, v52);
+            v46 = V::mul_add(y_e14, v1776, v46);
+            v44 = V::mul_add(y_e15, v1776, v44);
+            v60 = V::mul_add(y_e23, v1776, v60);
+            v56 = V::neg_mul_add(y_e34, v1776, v56);
+            v54 = V::neg_mul_add(y_e35, v1776, v54);
+            let v1789 = V::mul(x_e345, w35);
+            v52 = V::neg_mul_add(y_e13, v1789, v52);
+            v50 = V::mul_add(y_e14, v1789, v50);
+            v48 = V::mul_add(y_e15, v1789, v48);
+            v58 = V::neg_mul_add(y_e23, v1789, v58);
+            v56 = V::mul_add(y_e24, v1789, v56);
+            v54 = V::mul_add(y_e25, v1789, v54);
+            let w36 = V::load(param0.at(36usize, c));
+            let v1803 = V::mul(x_e123, w36);
+            v60 = V::neg_mul_add(y_e1245, v1803, v60);
+            v58 = V::mul_add(y_e1345, v1803, v58);
+            v52 = V::neg_mul_add(y_e2345, v1803, v52);
+            let v1810 = V::mul(x_e124, w36);
+            v60 = V::mul_add(y_e1235, v1810, v60);
+            v56 = V::neg_mul_add(y_e1345, v1810, v56);
+            v50 = V::mul_add(y_e2345, v1810, v50);
+            let v1817 = V::mul(x_e125, w36);
+            v60 = V::neg_mul_add(y_e1234, v1817, v60);
+            v54 = V::neg_mul_add(y_e1345, v1817, v54);
+            v48 = V::mul_add(y_e2345, v1817, v48);
+            let v1824 = V::mul(x_e134, w36);
+            v58 = V::neg_mul_add(y_e1235, v1824, v58);
+            v56 = V::mul_add(y_e1245, v1824, v56);
+            v46 = V::neg_mul_add(y_e2345, v1824, v46);
+            let v1831 = V::mul(x_e135, w36);
+            v58 = V::mul_add(y_e1234, v1831, v58);
+            v54 = V::mul_add(y_e1245, v1831, v54);
+            v44 = V::neg_mul_add(y_e2345, v1831, v44);
+            let v1838 = V::mul(x_e145, w36);
+            v56 = V::neg_mul_add(y_e1234, v1838, v56);
+            v54 = V::neg_mul_add(y_e1235, v1838, v54);
+            v42 = V::mul_add(y_e2345, v1838, v42);
+            let v1845 = V::mul(x_e234, w36);
+            v52 = V::mul_add(y_e1235, v1845, v52);
+            v50 = V::neg_mul_add(y_e1245, v1845, v50);
+            v46 = V::mul_add(y_e1345, v1845, v46);
+            let v1852 = V::mul(x_e235, w36);
+            v52 = V::neg_mul_add(y_e1234, v1852, v52);
+            v48 = V::neg_mul_add(y_e1245, v1852, v48);
+            v44 = V::mul_add(y_e1345, v1852, v44);
+            let v1859 = V::mul(x_e245, w36);
+            v50 = V::mul_add(y_e1234, v1859, v50);
+            v48 = V::mul_add(y_e1235, v1859, v48);
+            v42 = V::neg_mul_add(y_e1345, v1859, v42);
+            let v1866 = V::mul(x_e345, w36);
+            v46 = V::neg_mul_add(y_e1234, v1866, v46);
+            v44 = V::neg_mul_add(y_e1235, v1866, v44);
+            v42 = V::mul_add(y_e1245, v1866, v42);
             let w37 = V::load(param0.at(37usize, c));
-            let mut v2151 = V::mul(v42, v115);
-            v2151 = V::neg_mul_add(v38, v117, v2151);
-            v2151 = V::neg_mul_add(v44, v113, v2151);
-            v2151 = V::neg_mul_add(v48, v109, v2151);
-            v2151 = V::mul_add(v50, v107, v2151);
-            v2151 = V::neg_mul_add(v52, v103, v2151);
+            let v1874 = V::mul(x_e123, w37);
+            v64 = V::mul_add(y_e4, v1874, v64);
+            v66 = V::mul_add(y_e5, v1874, v66);
+            let v1879 = V::mul(x_e124, w37);
+            v64 = V::neg_mul_add(y_e3, v1879, v64);
+            v68 = V::mul_add(y_e5, v1879, v68);
+            let v1884 = V::mul(x_e125, w37);
+            v66 = V::neg_mul_add(y_e3, v1884, v66);
+            v68 = V::neg_mul_add(y_e4, v1884, v68);
+            let v1889 = V::mul(x_e134, w37);
+            v64 = V::mul_add(y_e2, v1889, v64);
+            v70 = V::mul_add(y_e5, v1889, v70);
+            let v1894 = V::mul(x_e135, w37);
+            v66 = V::mul_add(y_e2, v1894, v66);
+            v70 = V::neg_mul_add(y_e4, v1894, v70);
+            let v1899 = V::mul(x_e145, w37);
+            v68 = V::mul_add(y_e2, v1899, v68);
+            v70 = V::mul_add(y_e3, v1899, v70);
+            let v1904 = V::mul(x_e234, w37);
+            v64 = V::neg_mul_add(y_e1, v1904, v64);
+            v72 = V::mul_add(y_e5, v1904, v72);
+            let v1909 = V::mul(x_e235, w37);
+            v66 = V::neg_mul_add(y_e1, v1909, v66);
+            v72 = V::neg_mul_add(y_e4, v1909, v72);
+            let v1914 = V::mul(x_e245, w37);
+            v68 = V::neg_mul_add(y_e1, v1914, v68);
+            v72 = V::mul_add(y_e3, v1914, v72);
+            let v1919 = V::mul(x_e345, w37);
+            v70 = V::neg_mul_add(y_e1, v1919, v70);
+            v72 = V::neg_mul_add(y_e2, v1919, v72);
             let w38 = V::load(param0.at(38usize, c));
+            let v1925 = V::mul(x_e123, w38);
+            v72 = V::mul_add(y_e145, v1925, v72);
+            v70 = V::neg_mul_add(y_e245, v1925, v70);
+            v68 = V::mul_add(y_e345, v1925, v68);
+            let v1932 = V::mul(x_e124, w38);
+            v72 = V::neg_mul_add(y_e135, v1932, v72);
+            v70 = V::mul_add(y_e235, v1932, v70);
+            v66 = V::neg_mul_add(y_e345, v1932, v66);
+            let v1939 = V::mul(x_e125, w38);
+            v72 = V::mul_add(y_e134, v1939, v72);
+            v70 = V::neg_mul_add(y_e234, v1939, v70);
+            v64 = V::neg_mul_add(y_e345, v1939, v64);
+            let v1946 = V::mul(x_e134, w38);
+            v72 = V::mul_add(y_e125, v1946, v72);
+            v68 = V::neg_mul_add(y_e235, v1946, v68);
+            v66 = V::mul_add(y_e245, v1946, v66);
+            let v1953 = V::mul(x_e135, w38);
+            v72 = V::neg_mul_add(y_e124, v1953, v72);
+            v68 = V::mul_add(y_e234, v1953, v68);
+            v64 = V::mul_add(y_e245, v1953, v64);
+            let v1960 = V::mul(x_e145, w38);
+            v72 = V::mul_add(y_e123, v1960, v72);
+            v66 = V::neg_mul_add(y_e234, v1960, v66);
+            v64 = V::neg_mul_add(y_e235, v1960, v64);
+            let v1967 = V::mul(x_e234, w38);
+            v70 = V::neg_mul_add(y_e125, v1967, v70);
+            v68 = V::mul_add(y_e135, v1967, v68);
+            v66 = V::neg_mul_add(y_e145, v1967, v66);
+            let v1974 = V::mul(x_e235, w38);
+            v70 = V::mul_add(y_e124, v1974, v70);
+            v68 = V::neg_mul_add(y_e134, v1974, v68);
+            v64 = V::neg_mul_add(y_e145, v1974, v64);
+            let v1981 = V::mul(x_e245, w38);
+            v70 = V::neg_mul_add(y_e123, v1981, v70);
+            v66 = V::mul_add(y_e134, v1981, v66);
+            v64 = V::mul_add(y_e135, v1981, v64);
+            let v1988 = V::mul(x_e345, w38);
+            v68 = V::mul_add(y_e123, v1988, v68);
+            v66 = V::neg_mul_add(y_e124, v1988, v66);
+            v64 = V::neg_mul_add(y_e125, v1988, v64);
+            let w39 = V::load(param0.at(39usize, c));
+            v76 = V::mul_add(y_e45, V::mul(x_e123, w39), v76);
+            v76 = V::neg_mul_add(y_e35, V::mul(x_e124, w39), v76);
+            v76 = V::mul_add(y_e34, V::mul(x_e125, w39), v76);
+            v76 = V::mul_add(y_e25, V::mul(x_e134, w39), v76);
+            v76 = V::neg_mul_add(y_e24, V::mul(x_e135, w39), v76);
+            v76 = V::mul_add(y_e23, V::mul(x_e145, w39), v76);
+            v76 = V::neg_mul_add(y_e15, V::mul(x_e234, w39), v76);
+            v76 = V::mul_add(y_e14, V::mul(x_e235, w39), v76);
+            v76 = V::neg_mul_add(y_e13, V::mul(x_e245, w39), v76);
+            v76 = V::mul_add(y_e12, V::mul(x_e345, w39), v76);
+            let x_e1234 = V::load(x.at(26usize, c));
+            let w40 = V::load(param0.at(40usize, c));
+            v4 = V::mul_add(y_e1234, V::mul(x_e1234, w40), v4);
+            let x_e1235 = V::load(x.at(27usize, c));
+            v4 = V::neg_mul_add(y_e1235, V::mul(x_e1235, w40), v4);
+            let x_e1245 = V::load(x.at(28usize, c));
+            v4 = V::neg_mul_add(y_e1245, V::mul(x_e1245, w40), v4);
+            let x_e1345 = V::load(x.at(29usize, c));
+            v4 = V::neg_mul_add(y_e1345, V::mul(x_e1345, w40), v4);
+            let x_e2345 = V::load(x.at(30usize, c));
+            v4 = V::neg_mul_add(y_e2345, V::mul(x_e2345, w40), v4);
+            let w41 = V::load(param0.at(41usize, c));
+            let v2048 = V::mul(x_e1234, w41);
+            v14 = V::mul_add(y_e123, v2048, v14);
+            v12 = V::neg_mul_add(y_e124, v2048, v12);
+            v10 = V::mul_add(y_e134, v2048, v10);
+            v8 = V::neg_mul_add(y_e234, v2048, v8);
+            let v2057 = V::mul(x_e1235, w41);
+            v16 = V::mul_add(y_e123, v2057, v16);
+            v12 = V::mul_add(y_e125, v2057, v12);
+            v10 = V::neg_mul_add(y_e135, v2057, v10);
+            v8 = V::mul_add(y_e235, v2057, v8);
+            let v2066 = V::mul(x_e1245, w41);
+            v16 = V::mul_add(y_e124, v2066, v16);
+            v14 = V::mul_add(y_e125, v2066, v14);
+            v10 = V::neg_mul_add(y_e145, v2066, v10);
+            v8 = V::mul_add(y_e245, v2066, v8);
+            let v2075 = V::mul(x_e1345, w41);
+            v16 = V::mul_add(y_e134, v2075, v16);
+            v14 = V::mul_add(y_e135, v2075, v14);
+            v12 = V::neg_mul_add(y_e145, v2075, v12);
+            v8 = V::mul_add(y_e345, v2075, v8);
+            let v2084 = V::mul(x_e2345, w41);
+            v16 = V::mul_add(y_e234, v2084, v16);
+            v14 = V::mul_add(y_e235, v2084, v14);
+            v12 = V::neg_mul_add(y_e245, v2084, v12);
+            v10 = V::mul_add(y_e345, v2084, v10);
+            let w42 = V::load(param0.at(42usize, c));
+            v16 = V::mul_add(y_e12345, V::mul(x_e1234, w42), v16);
+            v14 = V::mul_add(y_e12345, V::mul(x_e1235, w42), v14);
+            v12 = V::neg_mul_add(y_e12345, V::mul(x_e1245, w42), v12);
+            v10 = V::mul_add(y_e12345, V::mul(x_e1345, w42), v10);
+            v8 = V::neg_mul_add(y_e12345, V::mul(x_e2345, w42), v8);
+            let w43 = V::load(param0.at(43usize, c));
+            let v2110 = V::mul(x_e1234, w43);
+            v34 = V::neg_mul_add(y_e12, v2110, v34);
+            v30 = V::mul_add(y_e13, v2110, v30);
+            v28 = V::neg_mul_add(y_e14, v2110, v28);
+            v24 = V::neg_mul_add(y_e23, v2110, v24);
+            v22 = V::mul_add(y_e24, v2110, v22);
+            v20 = V::neg_mul_add(y_e34, v2110, v20);
+            let v2123 = V::mul(x_e1235, w43);
+            v36 = V::neg_mul_add(y_e12, v2123, v36);
+            v32 = V::mul_add(y_e13, v2123, v32);
+            v28 = V::mul_add(y_e15, v2123, v28);
+            v26 = V::neg_mul_add(y_e23, v2123, v26);
+            v22 = V::neg_mul_add(y_e25, v2123, v22);
+            v20 = V::mul_add(y_e35, v2123, v20);
+            let v2136 = V::mul(x_e1245, w43);
+            v38 = V::neg_mul_add(y_e12, v2136, v38);
+            v32 = V::mul_add(y_e14, v2136, v32);
+            v30 = V::mul_add(y_e15, v2136, v30);
+            v26 = V::neg_mul_add(y_e24, v2136, v26);
+            v24 = V::neg_mul_add(y_e25, v2136, v24);
+            v20 = V::mul_add(y_e45, v2136, v20);
+            let v2149 = V::mul(x_e1345, w43);
+            v38 = V::neg_mul_add(y_e13, v2149, v38);
+            v36 = V::mul_add(y_e14, v2149, v36);
+            v34 = V::mul_add(y_e15, v2149, v34);
+            v26 = V::neg_mul_add(y_e34, v2149, v26);
+            v24 = V::neg_mul_add(y_e35, v2149, v24);
+            v22 = V::mul_add(y_e45, v2149, v22);
+            let v2162 = V::mul(x_e2345, w43);
+            v38 = V::neg_mul_add(y_e23, v2162, v38);
+            v36 = V::mul_add(y_e24, v2162, v36);
+            v34 = V::mul_add(y_e25, v2162, v34);
+            v32 = V::neg_mul_add(y_e34, v2162, v32);
+            v30 = V::neg_mul_add(y_e35, v2162, v30);
+            v28 = V::mul_add(y_e45, v2162, v28);
+            let w44 = V::load(param0.at(44usize, c));
+            let v2176 = V::mul(x_e1234, w44);
+            v38 = V::mul_add(y_e1235, v2176, v38);
+            v36 = V::neg_mul_add(y_e1245, v2176, v36);
+            v32 = V::mul_add(y_e1345, v2176, v32);
+            v26 = V::neg_mul_add(y_e2345, v2176, v26);
+            let v2185 = V::mul(x_e1235, w44);
+            v38 = V::neg_mul_add(y_e1234, v2185, v38);
+            v34 = V::neg_mul_add(y_e1245, v2185, v34);
+            v30 = V::mul_add(y_e1345, v2185, v30);
+            v24 = V::neg_mul_add(y_e2345, v2185, v24);
+            let v2194 = V::mul(x_e1245, w44);
+            v36 = V::mul_add(y_e1234, v2194, v36);
+            v34 = V::mul_add(y_e1235, v2194, v34);
+            v28 = V::neg_mul_add(y_e1345, v2194, v28);
+            v22 = V::mul_add(y_e2345, v2194, v22);
+            let v2203 = V::mul(x_e1345, w44);
+            v32 = V::neg_mul_add(y_e1234, v2203, v32);
+            v30 = V::neg_mul_add(y_e1235, v2203, v30);
+            v28 = V::mul_add(y_e1245, v2203, v28);
+            v20 = V::neg_mul_add(y_e2345, v2203, v20);
+            let v2212 = V::mul(x_e2345, w44);
+            v26 = V::mul_add(y_e1234, v2212, v26);
+            v24 = V::mul_add(y_e1235, v2212, v24);
+            v22 = V::neg_mul_add(y_e1245, v2212, v22);
+            v20 = V::mul_add(y_e1345, v2212, v20);
+            let w45 = V::load(param0.at(45usize, c));
+            let v2222 = V::mul(x_e1234, w45);
+            v54 = V::neg_mul_add(y_e1, v2222, v54);
+            v48 = V::mul_add(y_e2, v2222, v48);
+            v44 = V::neg_mul_add(y_e3, v2222, v44);
+            v42 = V::mul_add(y_e4, v2222, v42);
+            let v2231 = V::mul(x_e1235, w45);
+            v56 = V::neg_mul_add(y_e1, v2231, v56);
+            v50 = V::mul_add(y_e2, v2231, v50);
+            v46 = V::neg_mul_add(y_e3, v2231, v46);
+            v42 = V::neg_mul_add(y_e5, v2231, v42);
+            let v2240 = V::mul(x_e1245, w45);
+            v58 = V::neg_mul_add(y_e1, v2240, v58);
+            v52 = V::mul_add(y_e2, v2240, v52);
+            v46 = V::neg_mul_add(y_e4, v2240, v46);
+            v44 = V::neg_mul_add(y_e5, v2240, v44);
+            let v2249 = V::mul(x_e1345, w45);
+            v60 = V::neg_mul_add(y_e1, v2249, v60);
+            v52 = V::mul_add(y_e3, v2249, v52);
+            v50 = V::neg_mul_add(y_e4, v2249, v50);
+            v48 = V::neg_mul_add(y_e5, v2249, v48);
+            let v2258 = V::mul(x_e2345, w45);
+            v60 = V::neg_mul_add(y_e2, v2258, v60);
+            v58 = V::mul_add(y_e3, v2258, v58);
+            v56 = V::neg_mul_add(y_e4, v2258, v56);
+            v54 = V::neg_mul_add(y_e5, v2258, v54);
+            let w46 = V::load(param0.at(46usize, c));
+            let v2268 = V::mul(x_e1234, w46);
+            v60 = V::neg_mul_add(y_e125, v2268, v60);
+            v58 = V::mul_add(y_e135, v2268, v58);
+            v56 = V::neg_mul_add(y_e145, v2268, v56);
+            v52 = V::neg_mul_add(y_e235, v2268, v52);
+            v50 = V::mul_add(y_e245, v2268, v50);
+            v46 = V::neg_mul_add(y_e345, v2268, v46);
+            let v2281 = V::mul(x_e1235, w46);
+            v60 = V::mul_add(y_e124, v2281, v60);
+            v58 = V::neg_mul_add(y_e134, v2281, v58);
+            v54 = V::neg_mul_add(y_e145, v2281, v54);
+            v52 = V::mul_add(y_e234, v2281, v52);
+            v48 = V::mul_add(y_e245, v2281, v48);
+            v44 = V::neg_mul_add(y_e345, v2281, v44);
+            let v2294 = V::mul(x_e1245, w46);
+            v60 = V::neg_mul_add(y_e123, v2294, v60);
+            v56 = V::mul_add(y_e134, v2294, v56);
+            v54 = V::mul_add(y_e135, v2294, v54);
+            v50 = V::neg_mul_add(y_e234, v2294, v50);
+            v48 = V::neg_mul_add(y_e235, v2294, v48);
+            v42 = V::mul_add(y_e345, v2294, v42);
+            let v2307 = V::mul(x_e1345, w46);
+            v58 = V::mul_add(y_e123, v2307, v58);
+            v56 = V::neg_mul_add(y_e124, v2307, v56);
+            v54 = V::neg_mul_add(y_e125, v2307, v54);
+            v46 = V::mul_add(y_e234, v2307, v46);
+            v44 = V::mul_add(y_e235, v2307, v44);
+            v42 = V::neg_mul_add(y_e245, v2307, v42);
+            let v2320 = V::mul(x_e2345, w46);
+            v52 = V::neg_mul_add(y_e123, v2320, v52);
+            v50 = V::mul_add(y_e124, v2320, v50);
+            v48 = V::mul_add(y_e125, v2320, v48);
+            v46 = V::neg_mul_add(y_e134, v2320, v46);
+            v44 = V::neg_mul_add(y_e135, v2320, v44);
+            v42 = V::mul_add(y_e145, v2320, v42);
             let w47 = V::load(param0.at(47usize, c));
-            let mut v2166 = V::mul(v56, v97);
-            v2166 = V::neg_mul_add(v58, v95, v2166);
-            v2166 = V::mul_add(v60, v91, v2166);
-            v2166 = V::neg_mul_add(v62, v85, v2166);
+            v64 = V::mul_add(y_1, V::mul(x_e1234, w47), v64);
+            v66 = V::mul_add(y_1, V::mul(x_e1235, w47), v66);
+            v68 = V::mul_add(y_1, V::mul(x_e1245, w47), v68);
+            v70 = V::mul_add(y_1, V::mul(x_e1345, w47), v70);
+            v72 = V::mul_add(y_1, V::mul(x_e2345, w47), v72);
             let w48 = V::load(param0.at(48usize, c));
-            let w54 = V::load(param0.at(54usize, c));
-            v2106 = V::mul_add(w13, v2107, v2106);
-            v2106 = V::neg_mul_add(w14, V::mul(v12, v129), v2106);
-            v2106 = V::mul_add(w25, v2119, v2106);
-            v2106 = V::mul_add(w26, v2132, v2106);
-            v2106 = V::mul_add(w37, v2141, v2106);
-            v2106 = V::mul_add(w38, v2151, v2106);
-            v2106 = V::mul_add(w47, V::mul(v54, v67), v2106);
-            v2106 = V::mul_add(w48, v2166, v2106);
-            v2106 = V::neg_mul_add(w54, V::mul(v64, v77), v2106);
-            // out0[26] = w48*(v60*v91 + v56*v97 - v58*v95 - v62*v85) + w47*v54*v67 + w38*(v50*v107 + v42*v115 - v38*v117 - v44*v113 - v48*v109 - v52*v103) + w37*(v40*v71 + v34*v75 - v36*v73 - v46*v69) + w26*(v30*v123 + v20*v127 - v26*v125 - v32*v121) + w25*(v28*v79 + v22*v83 + v18*v87 + v14*v93 - v16*v89 - v24*v81) + w4*v2*v119 + w13*(v8*v101 + v4*v111 - v6*v105 - v10*v99) - w14*v12*v129 - w54*v64*v77
-            V::store(v2106, out0.at(26usize, c));
-            let mut v2188 = V::mul(w4, V::mul(v2, v121));
-            let mut v2189 = V::mul(v4, v113);
-            v2189 = V::neg_mul_add(v6, v107, v2189);
-            v2189 = V::mul_add(v8, v103, v2189);
-            v2189 = V::neg_mul_add(v12, v99, v2189);
-            let mut v2199 = V::mul(v14, v95);
-            v2199 = V::neg_mul_add(v16, v91, v2199);
-            v2199 = V::mul_add(v20, v87, v2199);
-            v2199 = V::mul_add(v22, v85, v2199);
-            v2199 = V::neg_mul_add(v26, v81, v2199);
-            v2199 = V::mul_add(v30, v79, v2199);
-            let mut v2211 = V::mul(v18, v127);
-            v2211 = V::neg_mul_add(v24, v125, v2211);
-            v2211 = V::mul_add(v28, v123, v2211);
-            v2211 = V::neg_mul_add(v32, v119, v2211);
-            let mut v2219 = V::mul(v34, v77);
-            v2219 = V::neg_mul_add(v38, v73, v2219);
-            v2219 = V::mul_add(v42, v71, v2219);
-            v2219 = V::neg_mul_add(v48, v69, v2219);
-            let mut v2228 = V::mul(v40, v115);
-            v2228 = V::neg_mul_add(v36, v117, v2228);
-            v2228 = V::neg_mul_add(v44, v111, v2228);
-            v2228 = V::neg_mul_add(v46, v109, v2228);
-            v2228 = V::mul_add(v50, v105, v2228);
-            v2228 = V::neg_mul_add(v52, v101, v2228);
-            let mut v2241 = V::mul(v54, v97);
-            v2241 = V::neg_mul_add(v58, v93, v2241);
-            v2241 = V::mul_add(v60, v89, v2241);
-            v2241 = V::neg_mul_add(v62, v83, v2241);
-            v2188 = V::mul_add(w13, v2189, v2188);
-            v2188 = V::neg_mul_add(w14, V::mul(v10, v129), v2188);
-            v2188 = V::mul_add(w25, v2199, v2188);
-            v2188 = V::mul_add(w26, v2211, v2188);
-            v2188 = V::mul_add(w37, v2219, v2188);
-            v2188 = V::mul_add(w38, v2228, v2188);
-            v2188 = V::mul_add(w47, V::mul(v56, v67), v2188);
-            v2188 = V::mul_add(w48, v2241, v2188);
-            v2188 = V::neg_mul_add(w54, V::mul(v64, v75), v2188);
-            // out0[27] = w48*(v60*v89 + v54*v97 - v58*v93 - v62*v83) + w47*v56*v67 + w38*(v50*v105 + v40*v115 - v36*v117 - v44*v111 - v46*v109 - v52*v101) + w37*(v42*v71 + v34*v77 - v38*v73 - v48*v69) + w26*(v28*v123 + v18*v127 - v24*v125 - v32*v119) + w25*(v30*v79 + v22*v85 + v20*v87 + v14*v95 - v16*v91 - v26*v81) + w4*v2*v121 + w13*(v8*v103 + v4*v113 - v6*v107 - v12*v99) - w14*v10*v129 - w54*v64*v75
-            V::store(v2188, out0.at(27usize, c));
-            let mut v2261 = V::mul(w4, V::mul(v2, v123));
-            let mut v2262 = V::mul(v4, v115);
-            v2262 = V::neg_mul_add(v6, v109, v2262);
-            v2262 = V::mul_add(v10, v103, v2262);
-            v2262 = V::neg_mul_add(v12, v101, v2262);
-            let mut v2272 = V::mul(v14, v97);
-            v2272 = V::neg_mul_add(v18, v91, v2272);
-            v2272 = V::mul_add(v20, v89, v2272);
-            v2272 = V::mul_add(v24, v85, v2272);
-            v2272 = V::neg_mul_add(v26, v83, v2272);
-            v2272 = V::mul_add(v32, v79, v2272);
-            let mut v2285 = V::mul(v22, v125);
-            v2285 = V::neg_mul_add(v16, v127, v2285);
-            v2285 = V::neg_mul_add(v28, v121, v2285);
-            v2285 = V::mul_add(v30, v119, v2285);
-            let mut v2292 = V::mul(v36, v77);
-            v2292 = V::neg_mul_add(v38, v75, v2292);
-            v2292 = V::mul_add(v44, v71, v2292);
-            v2292 = V::neg_mul_add(v50, v69, v2292);
-            let mut v2300 = V::mul(v34, v117);
-            v2300 = V::neg_mul_add(v40, v113, v2300);
-            v2300 = V::mul_add(v42, v111, v2300);
-            v2300 = V::mul_add(v46, v107, v2300);
-            v2300 = V::neg_mul_add(v48, v105, v2300);
-            v2300 = V::mul_add(v52, v99, v2300);
-            let mut v2315 = V::mul(v56, v93);
-            v2315 = V::neg_mul_add(v54, v95, v2315);
-            v2315 = V::neg_mul_add(v60, v87, v2315);
-            v2315 = V::mul_add(v62, v81, v2315);
-            v2261 = V::mul_add(w13, v2262, v2261);
-            v2261 = V::mul_add(w14, V::mul(v8, v129), v2261);
-            v2261 = V::mul_add(w25, v2272, v2261);
-            v2261 = V::mul_add(w26, v2285, v2261);
-            v2261 = V::mul_add(w37, v2292, v2261);
-            v2261 = V::mul_add(w38, v2300, v2261);
-            v2261 = V::mul_add(w47, V::mul(v58, v67), v2261);
-            v2261 = V::mul_add(w48, v2315, v2261);
-            v2261 = V::mul_add(w54, V::mul(v64, v73), v2261);
-            // out0[28] = w54*v64*v73 + w48*(v62*v81 + v56*v93 - v54*v95 - v60*v87) + w47*v58*v67 + w38*(v52*v99 + v46*v107 + v42*v111 + v34*v117 - v40*v113 - v48*v105) + w37*(v44*v71 + v36*v77 - v38*v75 - v50*v69) + w26*(v30*v119 + v22*v125 - v16*v127 - v28*v121) + w25*(v32*v79 + v24*v85 + v20*v89 + v14*v97 - v18*v91 - v26*v83) + w14*v8*v129 + w4*v2*v123 + w13*(v10*v103 + v4*v115 - v6*v109 - v12*v101)
-            V::store(v2261, out0.at(28usize, c));
-            let mut v2334 = V::mul(w4, V::mul(v2, v125));
-            let mut v2335 = V::mul(v4, v117);
-            v2335 = V::neg_mul_add(v8, v109, v2335);
-            v2335 = V::mul_add(v10, v107, v2335);
-            v2335 = V::neg_mul_add(v12, v105, v2335);
-            let mut v2345 = V::mul(v16, v97);
-            v2345 = V::neg_mul_add(v18, v95, v2345);
-            v2345 = V::mul_add(v20, v93, v2345);
-            v2345 = V::mul_add(v28, v85, v2345);
-            v2345 = V::neg_mul_add(v30, v83, v2345);
-            v2345 = V::mul_add(v32, v81, v2345);
-            let mut v2357 = V::mul(v14, v127);
-            v2357 = V::neg_mul_add(v22, v123, v2357);
-            v2357 = V::mul_add(v24, v121, v2357);
-            v2357 = V::neg_mul_add(v26, v119, v2357);
-            let mut v2365 = V::mul(v40, v77);
-            v2365 = V::neg_mul_add(v42, v75, v2365);
-            v2365 = V::mul_add(v44, v73, v2365);
-            v2365 = V::neg_mul_add(v52, v69, v2365);
-            let mut v2374 = V::mul(v36, v113);
-            v2374 = V::neg_mul_add(v34, v115, v2374);
-            v2374 = V::neg_mul_add(v38, v111, v2374);
-            v2374 = V::neg_mul_add(v46, v103, v2374);
-            v2374 = V::mul_add(v48, v101, v2374);
-            v2374 = V::neg_mul_add(v50, v99, v2374);
-            let mut v2387 = V::mul(v54, v91);
-            v2387 = V::neg_mul_add(v56, v89, v2387);
-            v2387 = V::mul_add(v58, v87, v2387);
-            v2387 = V::neg_mul_add(v62, v79, v2387);
-            v2334 = V::mul_add(w13, v2335, v2334);
-            v2334 = V::neg_mul_add(w14, V::mul(v6, v129), v2334);
-            v2334 = V::mul_add(w25, v2345, v2334);
-            v2334 = V::mul_add(w26, v2357, v2334);
-            v2334 = V::mul_add(w37, v2365, v2334);
-            v2334 = V::mul_add(w38, v2374, v2334);
-            v2334 = V::mul_add(w47, V::mul(v60, v67), v2334);
-            v2334 = V::mul_add(w48, v2387, v2334);
-            v2334 = V::neg_mul_add(w54, V::mul(v64, v71), v2334);
-            // out0[29] = w48*(v58*v87 + v54*v91 - v56*v89 - v62*v79) + w47*v60*v67 + w38*(v48*v101 + v36*v113 - v34*v115 - v38*v111 - v46*v103 - v50*v99) + w37*(v44*v73 + v40*v77 - v42*v75 - v52*v69) + w26*(v24*v121 + v14*v127 - v22*v123 - v26*v119) + w25*(v32*v81 + v28*v85 + v20*v93 + v16*v97 - v18*v95 - v30*v83) + w4*v2*v125 + w13*(v10*v107 + v4*v117 - v8*v109 - v12*v105) - w14*v6*v129 - w54*v64*v71
-            V::store(v2334, out0.at(29usize, c));
-            let mut v2407 = V::mul(w4, V::mul(v2, v127));
-            let mut v2408 = V::mul(v6, v117);
-            v2408 = V::neg_mul_add(v8, v115, v2408);
-            v2408 = V::mul_add(v10, v113, v2408);
-            v2408 = V::neg_mul_add(v12, v111, v2408);
-            let mut v2418 = V::mul(v22, v97);
-            v2418 = V::neg_mul_add(v24, v95, v2418);
-            v2418 = V::mul_add(v26, v93, v2418);
-            v2418 = V::mul_add(v28, v91, v2418);
-            v2418 = V::neg_mul_add(v30, v89, v2418);
-            v2418 = V::mul_add(v32, v87, v2418);
-            let mut v2431 = V::mul(v16, v123);
-            v2431 = V::neg_mul_add(v14, v125, v2431);
-            v2431 = V::neg_mul_add(v18, v121, v2431);
-            v2431 = V::mul_add(v20, v119, v2431);
-            let mut v2438 = V::mul(v46, v77);
-            v2438 = V::neg_mul_add(v48, v75, v2438);
-            v2438 = V::mul_add(v50, v73, v2438);
-            v2438 = V::neg_mul_add(v52, v71, v2438);
-            let mut v2446 = V::mul(v34, v109);
-            v2446 = V::neg_mul_add(v36, v107, v2446);
-            v2446 = V::mul_add(v38, v105, v2446);
-            v2446 = V::mul_add(v40, v103, v2446);
-            v2446 = V::neg_mul_add(v42, v101, v2446);
-            v2446 = V::mul_add(v44, v99, v2446);
-            let mut v2461 = V::mul(v56, v83);
-            v2461 = V::neg_mul_add(v54, v85, v2461);
-            v2461 = V::neg_mul_add(v58, v81, v2461);
-            v2461 = V::mul_add(v60, v79, v2461);
-            v2407 = V::mul_add(w13, v2408, v2407);
-            v2407 = V::mul_add(w14, V::mul(v4, v129), v2407);
-            v2407 = V::mul_add(w25, v2418, v2407);
-            v2407 = V::mul_add(w26, v2431, v2407);
-            v2407 = V::mul_add(w37, v2438, v2407);
-            v2407 = V::mul_add(w38, v2446, v2407);
-            v2407 = V::mul_add(w47, V::mul(v62, v67), v2407);
-            v2407 = V::mul_add(w48, v2461, v2407);
-            v2407 = V::mul_add(w54, V::mul(v64, v69), v2407);
-            // out0[30] = w54*v64*v69 + w48*(v60*v79 + v56*v83 - v54*v85 - v58*v81) + w47*v62*v67 + w38*(v44*v99 + v40*v103 + v38*v105 + v34*v109 - v36*v107 - v42*v101) + w37*(v50*v73 + v46*v77 - v48*v75 - v52*v71) + w26*(v20*v119 + v16*v123 - v14*v125 - v18*v121) + w25*(v32*v87 + v28*v91 + v26*v93 + v22*v97 - v24*v95 - v30*v89) + w14*v4*v129 + w4*v2*v127 + w13*(v10*v113 + v6*v117 - v8*v115 - v12*v111)
-            V::store(v2407, out0.at(30usize, c));
-            let mut v2481 = V::mul(V::load(param0.at(5usize, c)), V::mul(v2, v129));
-            let mut v2482 = V::mul(v4, v127);
-            v2482 = V::neg_mul_add(v6, v125, v2482);
-            v2482 = V::mul_add(v8, v123, v2482);
-            v2482 = V::neg_mul_add(v10, v121, v2482);
-            v2482 = V::mul_add(v12, v119, v2482);
-            let mut v2493 = V::mul(v14, v117);
-            v2493 = V::neg_mul_add(v16, v115, v2493);
-            v2493 = V::mul_add(v18, v113, v2493);
-            v2493 = V::neg_mul_add(v20, v111, v2493);
-            v2493 = V::mul_add(v22, v109, v2493);
-            v2493 = V::neg_mul_add(v24, v107, v2493);
-            v2493 = V::mul_add(v26, v105, v2493);
-            v2493 = V::mul_add(v28, v103, v2493);
-            v2493 = V::neg_mul_add(v30, v101, v2493);
-            v2493 = V::mul_add(v32, v99, v2493);
-            let mut v2514 = V::mul(v34, v97);
-            v2514 = V::neg_mul_add(v36, v95, v2514);
-            v2514 = V::mul_add(v38, v93, v2514);
-            v2514 = V::mul_add(v40, v91, v2514);
-            v2514 = V::neg_mul_add(v42, v89, v2514);
-            v2514 = V::mul_add(v44, v87, v2514);
-            v2514 = V::neg_mul_add(v46, v85, v2514);
-            v2514 = V::mul_add(v48, v83, v2514);
-            v2514 = V::neg_mul_add(v50, v81, v2514);
-            v2514 = V::mul_add(v52, v79, v2514);
-            let mut v2535 = V::mul(v54, v77);
-            v2535 = V::neg_mul_add(v56, v75, v2535);
-            v2535 = V::mul_add(v58, v73, v2535);
-            v2535 = V::neg_mul_add(v60, v71, v2535);
-            v2535 = V::mul_add(v62, v69, v2535);
-            v2481 = V::mul_add(V::load(param0.at(15usize, c)), v2482, v2481);
-            v2481 = V::mul_add(V::load(param0.at(27usize, c)), v2493, v2481);
-            v2481 = V::mul_add(V::load(param0.at(39usize, c)), v2514, v2481);
-            v2481 = V::mul_add(V::load(param0.at(49usize, c)), v2535, v2481);
-            v2481 = V::mul_add(V::load(param0.at(55usize, c)), V::mul(v64, v67), v2481);
-            // out0[31] = w55*v64*v67 + w49*(v62*v69 + v58*v73 + v54*v77 - v56*v75 - v60*v71) + w39*(v52*v79 + v48*v83 + v44*v87 + v40*v91 + v38*v93 + v34*v97 - v36*v95 - v42*v89 - v46*v85 - v50*v81) + w27*(v32*v99 + v28*v103 + v26*v105 + v22*v109 + v18*v113 + v14*v117 - v16*v115 - v20*v111 - v24*v107 - v30*v101) + w5*v2*v129 + w15*(v12*v119 + v8*v123 + v4*v127 - v6*v125 - v10*v121)
-            V::store(v2481, out0.at(31usize, c));
+            let v2350 = V::mul(x_e1234, w48);
+            v72 = V::neg_mul_add(y_e15, v2350, v72);
+            v70 = V::mul_add(y_e25, v2350, v70);
+            v68 = V::neg_mul_add(y_e35, v2350, v68);
+            v66 = V::mul_add(y_e45, v2350, v66);
+            let v2359 = V::mul(x_e1235, w48);
+            v72 = V::mul_add(y_e14, v2359, v72);
+            v70 = V::neg_mul_add(y_e24, v2359, v70);
+            v68 = V::mul_add(y_e34, v2359, v68);
+            v64 = V::mul_add(y_e45, v2359, v64);
+            let v2368 = V::mul(x_e1245, w48);
+            v72 = V::neg_mul_add(y_e13, v2368, v72);
+            v70 = V::mul_add(y_e23, v2368, v70);
+            v66 = V::neg_mul_add(y_e34, v2368, v66);
+            v64 = V::neg_mul_add(y_e35, v2368, v64);
+            let v2377 = V::mul(x_e1345, w48);
+            v72 = V::mul_add(y_e12, v2377, v72);
+            v68 = V::neg_mul_add(y_e23, v2377, v68);
+            v66 = V::mul_add(y_e24, v2377, v66);
+            v64 = V::mul_add(y_e25, v2377, v64);
+            let v2386 = V::mul(x_e2345, w48);
+            v70 = V::neg_mul_add(y_e12, v2386, v70);
+            v68 = V::mul_add(y_e13, v2386, v68);
+            v66 = V::neg_mul_add(y_e14, v2386, v66);
+            v64 = V::neg_mul_add(y_e15, v2386, v64);
+            let w49 = V::load(param0.at(49usize, c));
+            v76 = V::mul_add(y_e5, V::mul(x_e1234, w49), v76);
+            v76 = V::neg_mul_add(y_e4, V::mul(x_e1235, w49), v76);
+            v76 = V::mul_add(y_e3, V::mul(x_e1245, w49), v76);
+            v76 = V::neg_mul_add(y_e2, V::mul(x_e1345, w49), v76);
+            v76 = V::mul_add(y_e1, V::mul(x_e2345, w49), v76);
+            let x_e12345 = V::load(x.at(31usize, c));
+            v4 = V::neg_mul_add(
+                y_e12345,
+                V::mul(x_e12345, V::load(param0.at(50usize, c))),
+                v4,
+            );
+            // out0[0] = y_1*x_1*w0 + y_e1*x_e1*w6 + y_e2*x_e2*w6 + y_e3*x_e3*w6 + y_e4*x_e4*w6 - y_e5*x_e5*w6 - y_e12*x_e12*w16 - y_e13*x_e13*w16 - y_e14*x_e14*w16 + y_e15*x_e15*w16 - y_e23*x_e23*w16 - y_e24*x_e24*w16 + y_e25*x_e25*w16 - y_e34*x_e34*w16 + y_e35*x_e35*w16 + y_e45*x_e45*w16 - y_e123*x_e123*w28 - y_e124*x_e124*w28 + y_e125*x_e125*w28 - y_e134*x_e134*w28 + y_e135*x_e135*w28 + y_e145*x_e145*w28 - y_e234*x_e234*w28 + y_e235*x_e235*w28 + y_e245*x_e245*w28 + y_e345*x_e345*w28 + y_e1234*x_e1234*w40 - y_e1235*x_e1235*w40 - y_e1245*x_e1245*w40 - y_e1345*x_e1345*w40 - y_e2345*x_e2345*w40 - y_e12345*x_e12345*w50
+            V::store(v4, out0.at(0usize, c));
+            let v2417 = V::mul(x_e12345, V::load(param0.at(51usize, c)));
+            v16 = V::mul_add(y_e1234, v2417, v16);
+            // out0[5] = y_e5*v6 + y_1*x_e5*w7 + y_e15*v115 + y_e25*v124 + y_e35*v133 + y_e45*v142 - y_e1*v519 - y_e2*v534 - y_e3*v544 - y_e4*v549 - y_e125*v555 - y_e135*v562 - y_e145*v569 - y_e235*v583 - y_e245*v590 - y_e345*v604 - y_e12*v1300 - y_e13*v1314 - y_e14*v1321 - y_e23*v1335 - y_e24*v1342 - y_e34*v1349 - y_e1235*v1357 - y_e1245*v1362 - y_e1345*v1372 - y_e2345*v1387 + y_e123*v2057 + y_e124*v2066 + y_e134*v2075 + y_e234*v2084 + y_e12345*x_e1234*w42 + y_e1234*v2417
+            V::store(v16, out0.at(5usize, c));
+            v14 = V::mul_add(y_e1235, v2417, v14);
+            // out0[4] = y_e4*v6 + y_1*x_e4*w7 + y_e14*v115 + y_e24*v124 + y_e34*v133 + y_e45*v151 - y_e1*v514 - y_e2*v529 - y_e3*v539 - y_e5*v549 - y_e124*v555 - y_e134*v562 - y_e145*v576 - y_e234*v583 - y_e245*v597 - y_e345*v611 - y_e12*v1293 - y_e13*v1307 - y_e15*v1321 - y_e23*v1328 - y_e25*v1342 - y_e35*v1349 - y_e1234*v1357 - y_e1245*v1367 - y_e1345*v1377 - y_e2345*v1392 + y_e123*v2048 + y_e125*v2066 + y_e135*v2075 + y_e235*v2084 + y_e12345*x_e1235*w42 + y_e1235*v2417
+            V::store(v14, out0.at(4usize, c));
+            v12 = V::neg_mul_add(y_e1245, v2417, v12);
+            // out0[3] = y_e3*v6 + y_1*x_e3*w7 + y_e13*v115 + y_e23*v124 - y_e34*v142 + y_e35*v151 - y_e1*v509 - y_e2*v524 + y_e4*v539 - y_e5*v544 - y_e123*v555 + y_e134*v569 - y_e135*v576 + y_e234*v590 - y_e235*v597 + y_e345*v618 - y_e12*v1286 + y_e14*v1307 - y_e15*v1314 + y_e24*v1328 - y_e25*v1335 + y_e45*v1349 + y_e1234*v1362 - y_e1235*v1367 + y_e1345*v1382 + y_e2345*v1397 - y_e124*v2048 + y_e125*v2057 - y_e145*v2075 - y_e245*v2084 - y_e12345*x_e1245*w42 - y_e1245*v2417
+            V::store(v12, out0.at(3usize, c));
+            v10 = V::mul_add(y_e1345, v2417, v10);
+            // out0[2] = y_e2*v6 + y_1*x_e2*w7 + y_e12*v115 - y_e23*v133 - y_e24*v142 + y_e25*v151 - y_e1*v504 + y_e3*v524 + y_e4*v529 - y_e5*v534 + y_e123*v562 + y_e124*v569 - y_e125*v576 - y_e234*v604 + y_e235*v611 + y_e245*v618 + y_e13*v1286 + y_e14*v1293 - y_e15*v1300 - y_e34*v1328 + y_e35*v1335 + y_e45*v1342 - y_e1234*v1372 + y_e1235*v1377 + y_e1245*v1382 - y_e2345*v1402 + y_e134*v2048 - y_e135*v2057 - y_e145*v2066 + y_e345*v2084 + y_e12345*x_e1345*w42 + y_e1345*v2417
+            V::store(v10, out0.at(2usize, c));
+            v8 = V::neg_mul_add(y_e2345, v2417, v8);
+            // out0[1] = y_e1*v6 + y_1*x_e1*w7 - y_e12*v124 - y_e13*v133 - y_e14*v142 + y_e15*v151 + y_e2*v504 + y_e3*v509 + y_e4*v514 - y_e5*v519 - y_e123*v583 - y_e124*v590 + y_e125*v597 - y_e134*v604 + y_e135*v611 + y_e145*v618 - y_e23*v1286 - y_e24*v1293 + y_e25*v1300 - y_e34*v1307 + y_e35*v1314 + y_e45*v1321 + y_e1234*v1387 - y_e1235*v1392 - y_e1245*v1397 - y_e1345*v1402 - y_e234*v2048 + y_e235*v2057 + y_e245*v2066 + y_e345*v2075 - y_e12345*x_e2345*w42 - y_e2345*v2417
+            V::store(v8, out0.at(1usize, c));
+            let v2429 = V::mul(x_e12345, V::load(param0.at(52usize, c)));
+            v38 = V::neg_mul_add(y_e123, v2429, v38);
+            // out0[15] = y_e45*v18 + y_e5*v188 - y_e4*v197 + y_e145*v207 + y_e245*v220 + y_e345*v233 + y_1*x_e45*w19 - y_e15*v683 + y_e14*v696 - y_e25*v722 + y_e24*v735 - y_e35*v748 + y_e34*v761 - y_e1245*v788 - y_e1345*v795 - y_e2345*v816 + y_e1*v1443 + y_e2*v1464 + y_e3*v1471 - y_e125*v1492 + y_e124*v1505 - y_e135*v1518 + y_e134*v1531 - y_e235*v1557 + y_e234*v1570 - y_e12345*x_e123*w33 - y_e12*v2136 - y_e13*v2149 - y_e23*v2162 + y_e1235*v2176 - y_e1234*v2185 - y_e123*v2429
+            V::store(v38, out0.at(15usize, c));
+            v36 = V::mul_add(y_e124, v2429, v36);
+            // out0[14] = y_e35*v18 + y_e5*v179 - y_e3*v197 + y_e135*v207 + y_e235*v220 - y_e345*v246 + y_1*x_e35*w19 - y_e15*v670 + y_e13*v696 - y_e25*v709 + y_e23*v735 + y_e45*v748 - y_e34*v774 - y_e1235*v788 + y_e1345*v802 + y_e2345*v823 + y_e1*v1436 + y_e2*v1457 - y_e4*v1471 - y_e125*v1479 + y_e123*v1505 + y_e145*v1518 - y_e134*v1544 + y_e245*v1557 - y_e234*v1583 + y_e12345*x_e124*w33 - y_e12*v2123 + y_e14*v2149 + y_e24*v2162 - y_e1245*v2176 + y_e1234*v2194 + y_e124*v2429
+            V::store(v36, out0.at(14usize, c));
+            v34 = V::mul_add(y_e125, v2429, v34);
+            // out0[13] = y_e34*v18 + y_e4*v179 - y_e3*v188 + y_e134*v207 + y_e234*v220 - y_e345*v259 + y_1*x_e34*w19 - y_e14*v670 + y_e13*v683 - y_e24*v709 + y_e23*v722 + y_e45*v761 - y_e35*v774 - y_e1234*v788 + y_e1345*v809 + y_e2345*v830 + y_e1*v1429 + y_e2*v1450 - y_e5*v1471 - y_e124*v1479 + y_e123*v1492 + y_e145*v1531 - y_e135*v1544 + y_e245*v1570 - y_e235*v1583 + y_e12345*x_e125*w33 - y_e12*v2110 + y_e15*v2149 + y_e25*v2162 - y_e1245*v2185 + y_e1235*v2194 + y_e125*v2429
+            V::store(v34, out0.at(13usize, c));
+            v32 = V::neg_mul_add(y_e134, v2429, v32);
+            // out0[12] = y_e25*v18 + y_e5*v170 - y_e2*v197 + y_e125*v207 - y_e235*v233 - y_e245*v246 + y_1*x_e25*w19 - y_e15*v657 + y_e12*v696 + y_e35*v709 + y_e45*v722 - y_e23*v761 - y_e24*v774 + y_e1235*v795 + y_e1245*v802 - y_e2345*v837 + y_e1*v1422 - y_e3*v1457 - y_e4*v1464 + y_e135*v1479 + y_e145*v1492 - y_e123*v1531 - y_e124*v1544 - y_e345*v1557 + y_e234*v1596 - y_e12345*x_e134*w33 + y_e13*v2123 + y_e14*v2136 - y_e34*v2162 + y_e1345*v2176 - y_e1234*v2203 - y_e134*v2429
+            V::store(v32, out0.at(12usize, c));
+            v30 = V::neg_mul_add(y_e135, v2429, v30);
+            // out0[11] = y_e24*v18 + y_e4*v170 - y_e2*v188 + y_e124*v207 - y_e234*v233 - y_e245*v259 + y_1*x_e24*w19 - y_e14*v657 + y_e12*v683 + y_e34*v709 + y_e45*v735 - y_e23*v748 - y_e25*v774 + y_e1234*v795 + y_e1245*v809 - y_e2345*v844 + y_e1*v1415 - y_e3*v1450 - y_e5*v1464 + y_e134*v1479 + y_e145*v1505 - y_e123*v1518 - y_e125*v1544 - y_e345*v1570 + y_e235*v1596 - y_e12345*x_e135*w33 + y_e13*v2110 + y_e15*v2136 - y_e35*v2162 + y_e1345*v2185 - y_e1235*v2203 - y_e135*v2429
+            V::store(v30, out0.at(11usize, c));
+            v28 = V::mul_add(y_e145, v2429, v28);
+            // out0[10] = y_e23*v18 + y_e3*v170 - y_e2*v179 + y_e123*v207 + y_e234*v246 - y_e235*v259 + y_1*x_e23*w19 - y_e13*v657 + y_e12*v670 - y_e34*v722 + y_e35*v735 + y_e24*v748 - y_e25*v761 - y_e1234*v802 + y_e1235*v809 + y_e2345*v851 + y_e1*v1408 + y_e4*v1450 - y_e5*v1457 - y_e134*v1492 + y_e135*v1505 + y_e124*v1518 - y_e125*v1531 + y_e345*v1583 - y_e245*v1596 + y_e12345*x_e145*w33 - y_e14*v2110 + y_e15*v2123 + y_e45*v2162 - y_e1345*v2194 + y_e1245*v2203 + y_e145*v2429
+            V::store(v28, out0.at(10usize, c));
+            v26 = V::mul_add(y_e234, v2429, v26);
+            // out0[9] = y_e15*v18 + y_e5*v161 - y_e1*v197 - y_e125*v220 - y_e135*v233 - y_e145*v246 + y_1*x_e15*w19 + y_e25*v657 + y_e35*v670 + y_e45*v683 - y_e12*v735 - y_e13*v761 - y_e14*v774 - y_e1235*v816 - y_e1245*v823 - y_e1345*v837 - y_e2*v1422 - y_e3*v1436 - y_e4*v1443 - y_e235*v1479 - y_e245*v1492 - y_e345*v1518 + y_e123*v1570 + y_e124*v1583 + y_e134*v1596 + y_e12345*x_e234*w33 - y_e23*v2123 - y_e24*v2136 - y_e34*v2149 - y_e2345*v2176 + y_e1234*v2212 + y_e234*v2429
+            V::store(v26, out0.at(9usize, c));
+            v24 = V::mul_add(y_e235, v2429, v24);
+            // out0[8] = y_e14*v18 + y_e4*v161 - y_e1*v188 - y_e124*v220 - y_e134*v233 - y_e145*v259 + y_1*x_e14*w19 + y_e24*v657 + y_e34*v670 + y_e45*v696 - y_e12*v722 - y_e13*v748 - y_e15*v774 - y_e1234*v816 - y_e1245*v830 - y_e1345*v844 - y_e2*v1415 - y_e3*v1429 - y_e5*v1443 - y_e234*v1479 - y_e245*v1505 - y_e345*v1531 + y_e123*v1557 + y_e125*v1583 + y_e135*v1596 + y_e12345*x_e235*w33 - y_e23*v2110 - y_e25*v2136 - y_e35*v2149 - y_e2345*v2185 + y_e1235*v2212 + y_e235*v2429
+            V::store(v24, out0.at(8usize, c));
+            v22 = V::neg_mul_add(y_e245, v2429, v22);
+            // out0[7] = y_e13*v18 + y_e3*v161 - y_e1*v179 - y_e123*v220 + y_e134*v246 - y_e135*v259 + y_1*x_e13*w19 + y_e23*v657 - y_e34*v683 + y_e35*v696 - y_e12*v709 + y_e14*v748 - y_e15*v761 + y_e1234*v823 - y_e1235*v830 + y_e1345*v851 - y_e2*v1408 + y_e4*v1429 - y_e5*v1436 + y_e234*v1492 - y_e235*v1505 + y_e345*v1544 - y_e124*v1557 + y_e125*v1570 - y_e145*v1596 - y_e12345*x_e245*w33 + y_e24*v2110 - y_e25*v2123 + y_e45*v2149 + y_e2345*v2194 - y_e1245*v2212 - y_e245*v2429
+            V::store(v22, out0.at(7usize, c));
+            v20 = V::mul_add(y_e345, v2429, v20);
+            // out0[6] = y_e12*v18 + y_e2*v161 - y_e1*v170 + y_e123*v233 + y_e124*v246 - y_e125*v259 + y_1*x_e12*w19 - y_e23*v670 - y_e24*v683 + y_e25*v696 + y_e13*v709 + y_e14*v722 - y_e15*v735 - y_e1234*v837 + y_e1235*v844 + y_e1245*v851 + y_e3*v1408 + y_e4*v1415 - y_e5*v1422 - y_e234*v1518 + y_e235*v1531 + y_e245*v1544 + y_e134*v1557 - y_e135*v1570 - y_e145*v1583 + y_e12345*x_e345*w33 - y_e34*v2110 + y_e35*v2123 + y_e45*v2136 - y_e2345*v2203 + y_e1345*v2212 + y_e345*v2429
+            V::store(v20, out0.at(6usize, c));
+            let v2451 = V::mul(x_e12345, V::load(param0.at(53usize, c)));
+            v60 = V::neg_mul_add(y_e12, v2451, v60);
+            // out0[25] = y_e345*v40 + y_e45*v299 - y_e35*v312 + y_e34*v325 + y_e1345*v339 + y_e2345*v348 + y_e5*v908 - y_e4*v915 + y_e3*v922 - y_e145*v943 + y_e135*v956 - y_e134*v969 - y_e245*v982 + y_e235*v995 - y_e234*v1008 - y_e12345*x_e12*w24 + y_1*x_e345*w34 + y_e15*v1711 - y_e14*v1724 + y_e13*v1737 + y_e25*v1750 - y_e24*v1763 + y_e23*v1776 - y_e1245*v1803 + y_e1235*v1810 - y_e1234*v1817 - y_e1*v2249 - y_e2*v2258 - y_e125*v2268 + y_e124*v2281 - y_e123*v2294 - y_e12*v2451
+            V::store(v60, out0.at(25usize, c));
+            v58 = V::mul_add(y_e13, v2451, v58);
+            // out0[24] = y_e245*v40 + y_e45*v286 - y_e25*v312 + y_e24*v325 + y_e1245*v339 - y_e2345*v357 + y_e5*v894 - y_e4*v901 + y_e2*v922 - y_e145*v930 + y_e125*v956 - y_e124*v969 + y_e345*v982 - y_e235*v1021 + y_e234*v1034 + y_e12345*x_e13*w24 + y_1*x_e245*w34 + y_e15*v1685 - y_e14*v1698 + y_e12*v1737 - y_e35*v1750 + y_e34*v1763 - y_e23*v1789 + y_e1345*v1803 - y_e1235*v1824 + y_e1234*v1831 - y_e1*v2240 + y_e3*v2258 + y_e135*v2268 - y_e134*v2281 + y_e123*v2307 + y_e13*v2451
+            V::store(v58, out0.at(24usize, c));
+            v56 = V::neg_mul_add(y_e14, v2451, v56);
+            // out0[23] = y_e235*v40 + y_e35*v286 - y_e25*v299 + y_e23*v325 + y_e1235*v339 + y_e2345*v366 + y_e5*v887 - y_e3*v901 + y_e2*v915 - y_e135*v930 + y_e125*v943 - y_e123*v969 - y_e345*v995 + y_e245*v1021 - y_e234*v1047 - y_e12345*x_e14*w24 + y_1*x_e235*w34 + y_e15*v1672 - y_e13*v1698 + y_e12*v1724 + y_e45*v1750 - y_e34*v1776 + y_e24*v1789 - y_e1345*v1810 + y_e1245*v1824 - y_e1234*v1838 - y_e1*v2231 - y_e4*v2258 - y_e145*v2268 + y_e134*v2294 - y_e124*v2307 - y_e14*v2451
+            V::store(v56, out0.at(23usize, c));
+            v54 = V::neg_mul_add(y_e15, v2451, v54);
+            // out0[22] = y_e234*v40 + y_e34*v286 - y_e24*v299 + y_e23*v312 + y_e1234*v339 + y_e2345*v375 + y_e4*v887 - y_e3*v894 + y_e2*v908 - y_e134*v930 + y_e124*v943 - y_e123*v956 - y_e345*v1008 + y_e245*v1034 - y_e235*v1047 - y_e12345*x_e15*w24 + y_1*x_e234*w34 + y_e14*v1672 - y_e13*v1685 + y_e12*v1711 + y_e45*v1763 - y_e35*v1776 + y_e25*v1789 - y_e1345*v1817 + y_e1245*v1831 - y_e1235*v1838 - y_e1*v2222 - y_e5*v2258 - y_e145*v2281 + y_e135*v2294 - y_e125*v2307 - y_e15*v2451
+            V::store(v54, out0.at(22usize, c));
+            v52 = V::neg_mul_add(y_e23, v2451, v52);
+            // out0[21] = y_e145*v40 + y_e45*v273 - y_e15*v312 + y_e14*v325 - y_e1245*v348 - y_e1345*v357 + y_e5*v873 - y_e4*v880 + y_e1*v922 + y_e245*v930 + y_e345*v943 - y_e125*v995 + y_e124*v1008 - y_e135*v1021 + y_e134*v1034 - y_e12345*x_e23*w24 + y_1*x_e145*w34 - y_e25*v1685 + y_e24*v1698 - y_e35*v1711 + y_e34*v1724 - y_e12*v1776 - y_e13*v1789 - y_e2345*v1803 + y_e1235*v1845 - y_e1234*v1852 + y_e2*v2240 + y_e3*v2249 - y_e235*v2268 + y_e234*v2281 - y_e123*v2320 - y_e23*v2451
+            V::store(v52, out0.at(21usize, c));
+            v50 = V::mul_add(y_e24, v2451, v50);
+            // out0[20] = y_e135*v40 + y_e35*v273 - y_e15*v299 + y_e13*v325 - y_e1235*v348 + y_e1345*v366 + y_e5*v866 - y_e3*v880 + y_e1*v915 + y_e235*v930 - y_e345*v956 - y_e125*v982 + y_e123*v1008 + y_e145*v1021 - y_e134*v1047 + y_e12345*x_e24*w24 + y_1*x_e135*w34 - y_e25*v1672 + y_e23*v1698 + y_e45*v1711 - y_e34*v1737 - y_e12*v1763 + y_e14*v1789 + y_e2345*v1810 - y_e1245*v1845 + y_e1234*v1859 + y_e2*v2231 - y_e4*v2249 + y_e245*v2268 - y_e234*v2294 + y_e124*v2320 + y_e24*v2451
+            V::store(v50, out0.at(20usize, c));
+            v48 = V::mul_add(y_e25, v2451, v48);
+            // out0[19] = y_e134*v40 + y_e34*v273 - y_e14*v299 + y_e13*v312 - y_e1234*v348 + y_e1345*v375 + y_e4*v866 - y_e3*v873 + y_e1*v908 + y_e234*v930 - y_e345*v969 - y_e124*v982 + y_e123*v995 + y_e145*v1034 - y_e135*v1047 + y_e12345*x_e25*w24 + y_1*x_e134*w34 - y_e24*v1672 + y_e23*v1685 + y_e45*v1724 - y_e35*v1737 - y_e12*v1750 + y_e15*v1789 + y_e2345*v1817 - y_e1245*v1852 + y_e1235*v1859 + y_e2*v2222 - y_e5*v2249 + y_e245*v2281 - y_e235*v2294 + y_e125*v2320 + y_e25*v2451
+            V::store(v48, out0.at(19usize, c));
+            v46 = V::neg_mul_add(y_e34, v2451, v46);
+            // out0[18] = y_e125*v40 + y_e25*v273 - y_e15*v286 + y_e12*v325 + y_e1235*v357 + y_e1245*v366 + y_e5*v859 - y_e2*v880 + y_e1*v901 - y_e235*v943 - y_e245*v956 + y_e135*v982 + y_e145*v995 - y_e123*v1034 - y_e124*v1047 - y_e12345*x_e34*w24 + y_1*x_e125*w34 + y_e35*v1672 + y_e45*v1685 - y_e23*v1724 - y_e24*v1737 + y_e13*v1763 + y_e14*v1776 - y_e2345*v1824 + y_e1345*v1845 - y_e1234*v1866 - y_e3*v2231 - y_e4*v2240 - y_e345*v2268 + y_e234*v2307 - y_e134*v2320 - y_e34*v2451
+            V::store(v46, out0.at(18usize, c));
+            v44 = V::neg_mul_add(y_e35, v2451, v44);
+            // out0[17] = y_e124*v40 + y_e24*v273 - y_e14*v286 + y_e12*v312 + y_e1234*v357 + y_e1245*v375 + y_e4*v859 - y_e2*v873 + y_e1*v894 - y_e234*v943 - y_e245*v969 + y_e134*v982 + y_e145*v1008 - y_e123*v1021 - y_e125*v1047 - y_e12345*x_e35*w24 + y_1*x_e124*w34 + y_e34*v1672 + y_e45*v1698 - y_e23*v1711 - y_e25*v1737 + y_e13*v1750 + y_e15*v1776 - y_e2345*v1831 + y_e1345*v1852 - y_e1235*v1866 - y_e3*v2222 - y_e5*v2240 - y_e345*v2281 + y_e235*v2307 - y_e135*v2320 - y_e35*v2451
+            V::store(v44, out0.at(17usize, c));
+            v42 = V::mul_add(y_e45, v2451, v42);
+            // out0[16] = y_e123*v40 + y_e23*v273 - y_e13*v286 + y_e12*v299 - y_e1234*v366 + y_e1235*v375 + y_e3*v859 - y_e2*v866 + y_e1*v887 + y_e234*v956 - y_e235*v969 - y_e134*v995 + y_e135*v1008 + y_e124*v1021 - y_e125*v1034 + y_e12345*x_e45*w24 + y_1*x_e123*w34 - y_e34*v1685 + y_e35*v1698 + y_e24*v1711 - y_e25*v1724 - y_e14*v1750 + y_e15*v1763 + y_e2345*v1838 - y_e1345*v1859 + y_e1245*v1866 + y_e4*v2222 - y_e5*v2231 + y_e345*v2294 - y_e245*v2307 + y_e145*v2320 + y_e45*v2451
+            V::store(v42, out0.at(16usize, c));
+            let v2473 = V::mul(x_e12345, V::load(param0.at(54usize, c)));
+            v72 = V::mul_add(y_e1, v2473, v72);
+            // out0[30] = y_e2345*v62 + y_e345*v394 - y_e245*v403 + y_e235*v412 - y_e234*v421 + y_e12345*x_e1*w14 + y_e45*v1120 - y_e35*v1127 + y_e34*v1134 + y_e25*v1141 - y_e24*v1148 + y_e23*v1155 - y_e1345*v1163 + y_e1245*v1168 - y_e1235*v1173 + y_e1234*v1178 + y_e5*v1904 - y_e4*v1909 + y_e3*v1914 - y_e2*v1919 + y_e145*v1925 - y_e135*v1932 + y_e134*v1939 + y_e125*v1946 - y_e124*v1953 + y_e123*v1960 + y_1*x_e2345*w47 - y_e15*v2350 + y_e14*v2359 - y_e13*v2368 + y_e12*v2377 + y_e1*v2473
+            V::store(v72, out0.at(30usize, c));
+            v70 = V::neg_mul_add(y_e2, v2473, v70);
+            // out0[29] = y_e1345*v62 + y_e345*v385 - y_e145*v403 + y_e135*v412 - y_e134*v421 - y_e12345*x_e2*w14 + y_e45*v1099 - y_e35*v1106 + y_e34*v1113 + y_e15*v1141 - y_e14*v1148 + y_e13*v1155 + y_e2345*v1163 - y_e1245*v1183 + y_e1235*v1188 - y_e1234*v1193 + y_e5*v1889 - y_e4*v1894 + y_e3*v1899 - y_e1*v1919 - y_e245*v1925 + y_e235*v1932 - y_e234*v1939 - y_e125*v1967 + y_e124*v1974 - y_e123*v1981 + y_1*x_e1345*w47 + y_e25*v2350 - y_e24*v2359 + y_e23*v2368 - y_e12*v2386 - y_e2*v2473
+            V::store(v70, out0.at(29usize, c));
+            v68 = V::mul_add(y_e3, v2473, v68);
+            // out0[28] = y_e1245*v62 + y_e245*v385 - y_e145*v394 + y_e125*v412 - y_e124*v421 + y_e12345*x_e3*w14 + y_e45*v1092 - y_e25*v1106 + y_e24*v1113 + y_e15*v1127 - y_e14*v1134 + y_e12*v1155 - y_e2345*v1168 + y_e1345*v1183 - y_e1235*v1198 + y_e1234*v1203 + y_e5*v1879 - y_e4*v1884 + y_e2*v1899 - y_e1*v1914 + y_e345*v1925 - y_e235*v1946 + y_e234*v1953 + y_e135*v1967 - y_e134*v1974 + y_e123*v1988 + y_1*x_e1245*w47 - y_e35*v2350 + y_e34*v2359 - y_e23*v2377 + y_e13*v2386 + y_e3*v2473
+            V::store(v68, out0.at(28usize, c));
+            v66 = V::neg_mul_add(y_e4, v2473, v66);
+            // out0[27] = y_e1235*v62 + y_e235*v385 - y_e135*v394 + y_e125*v403 - y_e123*v421 - y_e12345*x_e4*w14 + y_e35*v1092 - y_e25*v1099 + y_e23*v1113 + y_e15*v1120 - y_e13*v1134 + y_e12*v1148 + y_e2345*v1173 - y_e1345*v1188 + y_e1245*v1198 - y_e1234*v1208 + y_e5*v1874 - y_e3*v1884 + y_e2*v1894 - y_e1*v1909 - y_e345*v1932 + y_e245*v1946 - y_e234*v1960 - y_e145*v1967 + y_e134*v1981 - y_e124*v1988 + y_1*x_e1235*w47 + y_e45*v2350 - y_e34*v2368 + y_e24*v2377 - y_e14*v2386 - y_e4*v2473
+            V::store(v66, out0.at(27usize, c));
+            v64 = V::neg_mul_add(y_e5, v2473, v64);
+            // out0[26] = y_e1234*v62 + y_e234*v385 - y_e134*v394 + y_e124*v403 - y_e123*v412 - y_e12345*x_e5*w14 + y_e34*v1092 - y_e24*v1099 + y_e23*v1106 + y_e14*v1120 - y_e13*v1127 + y_e12*v1141 + y_e2345*v1178 - y_e1345*v1193 + y_e1245*v1203 - y_e1235*v1208 + y_e4*v1874 - y_e3*v1879 + y_e2*v1889 - y_e1*v1904 - y_e345*v1939 + y_e245*v1953 - y_e235*v1960 - y_e145*v1974 + y_e135*v1981 - y_e125*v1988 + y_1*x_e1234*w47 + y_e45*v2359 - y_e35*v2368 + y_e25*v2377 - y_e15*v2386 - y_e5*v2473
+            V::store(v64, out0.at(26usize, c));
+            v76 = V::mul_add(y_1, V::mul(x_e12345, V::load(param0.at(55usize, c))), v76);
+            // out0[31] = y_e12345*x_1*w5 + y_e2345*x_e1*w15 - y_e1345*x_e2*w15 + y_e1245*x_e3*w15 - y_e1235*x_e4*w15 + y_e1234*x_e5*w15 + y_e345*x_e12*w27 - y_e245*x_e13*w27 + y_e235*x_e14*w27 - y_e234*x_e15*w27 + y_e145*x_e23*w27 - y_e135*x_e24*w27 + y_e134*x_e25*w27 + y_e125*x_e34*w27 - y_e124*x_e35*w27 + y_e123*x_e45*w27 + y_e45*x_e123*w39 - y_e35*x_e124*w39 + y_e34*x_e125*w39 + y_e25*x_e134*w39 - y_e24*x_e135*w39 + y_e23*x_e145*w39 - y_e15*x_e234*w39 + y_e14*x_e235*w39 - y_e13*x_e245*w39 + y_e12*x_e345*w39 + y_e5*x_e1234*w49 - y_e4*x_e1235*w49 + y_e3*x_e1245*w49 - y_e2*x_e1345*w49 + y_e1*x_e2345*w49 + y_1*x_e12345*w55
+            V::store(v76, out0.at(31usize, c));
         }
     }
 }
 pub(super) static SGP_0: Stage = stage!(sgp_0);
-/// From `x`, `y`, `grad_o`, `w` to `grad_x`, `grad_y`, `grad_w`: adjoint of o = weighted_product(w, gate(x), gate(y)).
+/// From `x`, `y` to cut 1: o = weighted_product(w, gate(x), gate(y)).
 ///
-/// From `sgp_grad` of Cl(4,1,0).
+/// From `sgp` of Cl(4,1,0).
 #[inline(always)]
 unsafe fn sgp_1<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
     // SAFETY: the caller keeps the contract of `StageArgs`; the tier runs on this CPU.
     unsafe {
         let x = args.inputs[0];
         let y = args.inputs[1];
-        let grad_o = args.inputs[2];
         let out0 = args.outputs[0];
-        let out1 = args.outputs[1];
-        let param0 = args.params[0];
-        let grad0 = args.param_grads[0];
         for group in 0..args.groups {
             let c = group * V::LANES;
             x.prefetch::<32usize>(c);
             y.prefetch::<32usize>(c);
-            grad_o.prefetch::<32usize>(c);
-            let x_1 = V::load(x.at(0usize, c));
-            let (v1, v7140) = gate_and_slope::<V>(args.gate, x_1);
-            let v2 = V::mul(x_1, v1);
-            let x_e1 = V::load(x.at(1usize, c));
-            let v4 = V::mul(x_e1, v1);
-            let x_e2 = V::load(x.at(2usize, c));
-            let v6 = V::mul(x_e2, v1);
-            let x_e3 = V::load(x.at(3usize, c));
-            let v8 = V::mul(x_e3, v1);
-            let x_e4 = V::load(x.at(4usize, c));
-            let v10 = V::mul(x_e4, v1);
-            let x_e5 = V::load(x.at(5usize, c));
-            let v12 = V::mul(x_e5, v1);
-            let x_e12 = V::load(x.at(6usize, c));
-            let v14 = V::mul(x_e12, v1);
-            let x_e13 = V::load(x.at(7usize, c));
-            let v16 = V::mul(x_e13, v1);
-            let x_e14 = V::load(x.at(8usize, c));
-            let v18 = V::mul(x_e14, v1);
-            let x_e15 = V::load(x.at(9usize, c));
-            let v20 = V::mul(x_e15, v1);
-            let x_e23 = V::load(x.at(10usize, c));
-            let v22 = V::mul(x_e23, v1);
-            let x_e24 = V::load(x.at(11usize, c));
-            let v24 = V::mul(x_e24, v1);
-            let x_e25 = V::load(x.at(12usize, c));
-            let v26 = V::mul(x_e25, v1);
-            let x_e34 = V::load(x.at(13usize, c));
-            let v28 = V::mul(x_e34, v1);
-            let x_e35 = V::load(x.at(14usize, c));
-            let v30 = V::mul(x_e35, v1);
-            let x_e45 = V::load(x.at(15usize, c));
-            let v32 = V::mul(x_e45, v1);
-            let x_e123 = V::load(x.at(16usize, c));
-            let v34 = V::mul(x_e123, v1);
-            let x_e124 = V::load(x.at(17usize, c));
-            let v36 = V::mul(x_e124, v1);
-            let x_e125 = V::load(x.at(18usize, c));
-            let v38 = V::mul(x_e125, v1);
-            let x_e134 = V::load(x.at(19usize, c));
-            let v40 = V::mul(x_e134, v1);
-            let x_e135 = V::load(x.at(20usize, c));
-            let v42 = V::mul(x_e135, v1);
-            let x_e145 = V::load(x.at(21usize, c));
-            let v44 = V::mul(x_e145, v1);
-            let x_e234 = V::load(x.at(22usize, c));
-            let v46 = V::mul(x_e234, v1);
-            let x_e235 = V::load(x.at(23usize, c));
-            let v48 = V::mul(x_e235, v1);
-            let x_e245 = V::load(x.at(24usize, c));
-            let v50 = V::mul(x_e245, v1);
-            let x_e345 = V::load(x.at(25usize, c));
-            let v52 = V::mul(x_e345, v1);
-            let x_e1234 = V::load(x.at(26usize, c));
-            let v54 = V::mul(x_e1234, v1);
-            let x_e1235 = V::load(x.at(27usize, c));
-            let v56 = V::mul(x_e1235, v1);
-            let x_e1245 = V::load(x.at(28usize, c));
-            let v58 = V::mul(x_e1245, v1);
-            let x_e1345 = V::load(x.at(29usize, c));
-            let v60 = V::mul(x_e1345, v1);
-            let x_e2345 = V::load(x.at(30usize, c));
-            let v62 = V::mul(x_e2345, v1);
-            let x_e12345 = V::load(x.at(31usize, c));
-            let v64 = V::mul(x_e12345, v1);
-            let y_1 = V::load(y.at(0usize, c));
-            let (v66, v7042) = gate_and_slope::<V>(args.gate, y_1);
-            let v67 = V::mul(y_1, v66);
-            let y_e1 = V::load(y.at(1usize, c));
-            let v69 = V::mul(y_e1, v66);
-            let y_e2 = V::load(y.at(2usize, c));
-            let v71 = V::mul(y_e2, v66);
-            let y_e3 = V::load(y.at(3usize, c));
-            let v73 = V::mul(y_e3, v66);
-            let y_e4 = V::load(y.at(4usize, c));
-            let v75 = V::mul(y_e4, v66);
-            let y_e5 = V::load(y.at(5usize, c));
-            let v77 = V::mul(y_e5, v66);
-            let y_e12 = V::load(y.at(6usize, c));
-            let v79 = V::mul(y_e12, v66);
-            let y_e13 = V::load(y.at(7usize, c));
-            let v81 = V::mul(y_e13, v66);
-            let y_e14 = V::load(y.at(8usize, c));
-            let v83 = V::mul(y_e14, v66);
-            let y_e15 = V::load(y.at(9usize, c));
-            let v85 = V::mul(y_e15, v66);
-            let y_e23 = V::load(y.at(10usize, c));
-            let v87 = V::mul(y_e23, v66);
-            let y_e24 = V::load(y.at(11usize, c));
-            let v89 = V::mul(y_e24, v66);
-            let y_e25 = V::load(y.at(12usize, c));
-            let v91 = V::mul(y_e25, v66);
-            let y_e34 = V::load(y.at(13usize, c));
-            let v93 = V::mul(y_e34, v66);
-            let y_e35 = V::load(y.at(14usize, c));
-            let v95 = V::mul(y_e35, v66);
-            let y_e45 = V::load(y.at(15usize, c));
-            let v97 = V::mul(y_e45, v66);
-            let y_e123 = V::load(y.at(16usize, c));
-            let v99 = V::mul(y_e123, v66);
-            let y_e124 = V::load(y.at(17usize, c));
-            let v101 = V::mul(y_e124, v66);
-            let y_e125 = V::load(y.at(18usize, c));
-            let v103 = V::mul(y_e125, v66);
-            let y_e134 = V::load(y.at(19usize, c));
-            let v105 = V::mul(y_e134, v66);
-            let y_e135 = V::load(y.at(20usize, c));
-            let v107 = V::mul(y_e135, v66);
-            let y_e145 = V::load(y.at(21usize, c));
-            let v109 = V::mul(y_e145, v66);
-            let y_e234 = V::load(y.at(22usize, c));
-            let v111 = V::mul(y_e234, v66);
-            let y_e235 = V::load(y.at(23usize, c));
-            let v113 = V::mul(y_e235, v66);
-            let y_e245 = V::load(y.at(24usize, c));
-            let v115 = V::mul(y_e245, v66);
-            let y_e345 = V::load(y.at(25usize, c));
-            let v117 = V::mul(y_e345, v66);
-            let y_e1234 = V::load(y.at(26usize, c));
-            let v119 = V::mul(y_e1234, v66);
-            let y_e1235 = V::load(y.at(27usize, c));
-            let v121 = V::mul(y_e1235, v66);
-            let y_e1245 = V::load(y.at(28usize, c));
-            let v123 = V::mul(y_e1245, v66);
-            let y_e1345 = V::load(y.at(29usize, c));
-            let v125 = V::mul(y_e1345, v66);
-            let y_e2345 = V::load(y.at(30usize, c));
-            let v127 = V::mul(y_e2345, v66);
-            let y_e12345 = V::load(y.at(31usize, c));
-            let v129 = V::mul(y_e12345, v66);
-            let mut v131 = V::mul(v4, v69);
-            v131 = V::mul_add(v6, v71, v131);
-            v131 = V::mul_add(v8, v73, v131);
-            v131 = V::mul_add(v10, v75, v131);
-            v131 = V::neg_mul_add(v12, v77, v131);
-            let mut v140 = V::mul(v14, v79);
-            v140 = V::mul_add(v16, v81, v140);
-            v140 = V::mul_add(v18, v83, v140);
-            let mut v152 = V::mul_sub(v20, v85, v140);
-            v152 = V::neg_mul_add(v22, v87, v152);
-            v152 = V::neg_mul_add(v24, v89, v152);
-            v152 = V::mul_add(v26, v91, v152);
-            v152 = V::neg_mul_add(v28, v93, v152);
-            v152 = V::mul_add(v30, v95, v152);
-            v152 = V::mul_add(v32, v97, v152);
-            let mut v159 = V::mul(v34, v99);
-            v159 = V::mul_add(v36, v101, v159);
-            let mut v170 = V::mul_sub(v38, v103, v159);
-            v170 = V::neg_mul_add(v40, v105, v170);
-            v170 = V::mul_add(v42, v107, v170);
-            v170 = V::mul_add(v44, v109, v170);
-            v170 = V::neg_mul_add(v46, v111, v170);
-            v170 = V::mul_add(v48, v113, v170);
-            v170 = V::mul_add(v50, v115, v170);
-            v170 = V::mul_add(v52, v117, v170);
-            let mut v178 = V::mul(v54, v119);
-            v178 = V::neg_mul_add(v56, v121, v178);
-            v178 = V::neg_mul_add(v58, v123, v178);
-            v178 = V::neg_mul_add(v60, v125, v178);
-            v178 = V::neg_mul_add(v62, v127, v178);
-            let mut v190 = V::mul(v6, v79);
-            v190 = V::mul_add(v8, v81, v190);
-            v190 = V::mul_add(v10, v83, v190);
-            let mut v197 = V::mul(v14, v71);
-            v197 = V::mul_add(v16, v73, v197);
-            v197 = V::mul_add(v18, v75, v197);
-            v197 = V::neg_mul_add(v20, v77, v197);
-            let mut v204 = V::mul(v22, v99);
-            v204 = V::mul_add(v24, v101, v204);
-            let mut v211 = V::mul_sub(v26, v103, v204);
-            v211 = V::neg_mul_add(v28, v105, v211);
-            v211 = V::mul_add(v30, v107, v211);
-            v211 = V::mul_add(v32, v109, v211);
-            let mut v215 = V::mul(v34, v87);
-            v215 = V::mul_add(v36, v89, v215);
-            let mut v222 = V::mul_sub(v38, v91, v215);
-            v222 = V::neg_mul_add(v40, v93, v222);
-            v222 = V::mul_add(v42, v95, v222);
-            v222 = V::mul_add(v44, v97, v222);
-            let mut v226 = V::mul(v46, v119);
-            v226 = V::neg_mul_add(v48, v121, v226);
-            v226 = V::neg_mul_add(v50, v123, v226);
-            v226 = V::neg_mul_add(v52, v125, v226);
-            let mut v234 = V::mul(v56, v113);
-            v234 = V::neg_mul_add(v54, v111, v234);
-            v234 = V::mul_add(v58, v115, v234);
-            v234 = V::mul_add(v60, v117, v234);
-            let mut v244 = V::mul(v4, v79);
-            v244 = V::neg_mul_add(v8, v87, v244);
-            v244 = V::neg_mul_add(v10, v89, v244);
-            v244 = V::mul_add(v12, v91, v244);
-            let mut v252 = V::mul(v22, v73);
-            v252 = V::neg_mul_add(v14, v69, v252);
-            v252 = V::mul_add(v24, v75, v252);
-            v252 = V::neg_mul_add(v26, v77, v252);
-            let mut v258 = V::mul(v16, v99);
-            v258 = V::mul_add(v18, v101, v258);
-            v258 = V::neg_mul_add(v20, v103, v258);
-            v258 = V::neg_mul_add(v28, v111, v258);
-            v258 = V::mul_add(v30, v113, v258);
-            v258 = V::mul_add(v32, v115, v258);
-            let mut v269 = V::mul(v34, v81);
-            v269 = V::mul_add(v36, v83, v269);
-            v269 = V::neg_mul_add(v38, v85, v269);
-            v269 = V::neg_mul_add(v46, v93, v269);
-            v269 = V::mul_add(v48, v95, v269);
-            v269 = V::mul_add(v50, v97, v269);
-            let mut v281 = V::mul(v42, v121);
-            v281 = V::neg_mul_add(v40, v119, v281);
-            v281 = V::mul_add(v44, v123, v281);
-            v281 = V::neg_mul_add(v52, v127, v281);
-            let mut v287 = V::mul(v54, v105);
-            v287 = V::neg_mul_add(v56, v107, v287);
-            v287 = V::neg_mul_add(v58, v109, v287);
-            v287 = V::mul_add(v62, v117, v287);
-            let mut v298 = V::mul(v4, v81);
-            v298 = V::mul_add(v6, v87, v298);
-            v298 = V::neg_mul_add(v10, v93, v298);
-            v298 = V::mul_add(v12, v95, v298);
-            let mut v305 = V::mul(v16, v69);
-            v305 = V::mul_add(v22, v71, v305);
-            let mut v310 = V::mul_sub(v28, v75, v305);
-            v310 = V::neg_mul_add(v30, v77, v310);
-            let mut v313 = V::mul(v18, v105);
-            v313 = V::neg_mul_add(v14, v99, v313);
-            v313 = V::neg_mul_add(v20, v107, v313);
-            v313 = V::mul_add(v24, v111, v313);
-            v313 = V::neg_mul_add(v26, v113, v313);
-            v313 = V::mul_add(v32, v117, v313);
-            let mut v324 = V::mul(v40, v83);
-            v324 = V::neg_mul_add(v34, v79, v324);
-            v324 = V::neg_mul_add(v42, v85, v324);
-            v324 = V::mul_add(v46, v89, v324);
-            v324 = V::neg_mul_add(v48, v91, v324);
-            v324 = V::mul_add(v52, v97, v324);
-            let mut v334 = V::mul(v36, v119);
-            v334 = V::neg_mul_add(v38, v121, v334);
-            v334 = V::mul_add(v44, v125, v334);
-            v334 = V::mul_add(v50, v127, v334);
-            let mut v342 = V::mul(v56, v103);
-            v342 = V::neg_mul_add(v54, v101, v342);
-            v342 = V::neg_mul_add(v60, v109, v342);
-            v342 = V::neg_mul_add(v62, v115, v342);
-            let mut v352 = V::mul(v4, v83);
-            v352 = V::mul_add(v6, v89, v352);
-            v352 = V::mul_add(v8, v93, v352);
-            v352 = V::mul_add(v12, v97, v352);
-            let mut v359 = V::mul(v18, v69);
-            v359 = V::mul_add(v24, v71, v359);
-            v359 = V::mul_add(v28, v73, v359);
-            v359 = V::mul_add(v32, v77, v359);
-            let mut v366 = V::mul(v14, v101);
-            v366 = V::mul_add(v16, v105, v366);
-            v366 = V::mul_add(v20, v109, v366);
-            v366 = V::mul_add(v22, v111, v366);
-            v366 = V::mul_add(v26, v115, v366);
-            v366 = V::mul_add(v30, v117, v366);
-            let mut v377 = V::mul(v36, v79);
-            v377 = V::mul_add(v40, v81, v377);
-            v377 = V::mul_add(v44, v85, v377);
-            v377 = V::mul_add(v46, v87, v377);
-            v377 = V::mul_add(v50, v91, v377);
-            v377 = V::mul_add(v52, v95, v377);
-            let mut v388 = V::mul(v34, v119);
-            v388 = V::mul_add(v38, v123, v388);
-            v388 = V::mul_add(v42, v125, v388);
-            v388 = V::mul_add(v48, v127, v388);
-            let mut v395 = V::mul(v54, v99);
-            v395 = V::mul_add(v58, v103, v395);
-            v395 = V::mul_add(v60, v107, v395);
-            v395 = V::mul_add(v62, v113, v395);
-            let mut v406 = V::mul(v4, v85);
-            v406 = V::mul_add(v6, v91, v406);
-            v406 = V::mul_add(v8, v95, v406);
-            v406 = V::mul_add(v10, v97, v406);
-            let mut v413 = V::mul(v20, v69);
-            v413 = V::mul_add(v26, v71, v413);
-            v413 = V::mul_add(v30, v73, v413);
-            v413 = V::mul_add(v32, v75, v413);
-            let mut v420 = V::mul(v14, v103);
-            v420 = V::mul_add(v16, v107, v420);
-            v420 = V::mul_add(v18, v109, v420);
-            v420 = V::mul_add(v22, v113, v420);
-            v420 = V::mul_add(v24, v115, v420);
-            v420 = V::mul_add(v28, v117, v420);
-            let mut v431 = V::mul(v38, v79);
-            v431 = V::mul_add(v42, v81, v431);
-            v431 = V::mul_add(v44, v83, v431);
-            v431 = V::mul_add(v48, v87, v431);
-            v431 = V::mul_add(v50, v89, v431);
-            v431 = V::mul_add(v52, v93, v431);
-            let mut v442 = V::mul(v34, v121);
-            v442 = V::mul_add(v36, v123, v442);
-            v442 = V::mul_add(v40, v125, v442);
-            v442 = V::mul_add(v46, v127, v442);
-            let mut v449 = V::mul(v56, v99);
-            v449 = V::mul_add(v58, v101, v449);
-            v449 = V::mul_add(v60, v105, v449);
-            v449 = V::mul_add(v62, v111, v449);
-            let mut v459 = V::mul(v4, v71);
-            v459 = V::neg_mul_add(v6, v69, v459);
-            let mut v462 = V::mul(v8, v99);
-            v462 = V::mul_add(v10, v101, v462);
-            v462 = V::neg_mul_add(v12, v103, v462);
-            let mut v468 = V::mul(v16, v87);
-            v468 = V::mul_add(v18, v89, v468);
-            let mut v475 = V::mul_sub(v20, v91, v468);
-            v475 = V::mul_add(v22, v81, v475);
-            v475 = V::mul_add(v24, v83, v475);
-            v475 = V::neg_mul_add(v26, v85, v475);
-            let mut v480 = V::mul(v30, v121);
-            v480 = V::neg_mul_add(v28, v119, v480);
-            v480 = V::mul_add(v32, v123, v480);
-            let mut v484 = V::mul(v34, v73);
-            v484 = V::mul_add(v36, v75, v484);
-            v484 = V::neg_mul_add(v38, v77, v484);
-            let mut v490 = V::mul(v42, v113);
-            v490 = V::neg_mul_add(v40, v111, v490);
-            v490 = V::mul_add(v44, v115, v490);
-            v490 = V::mul_add(v46, v105, v490);
-            v490 = V::neg_mul_add(v48, v107, v490);
-            v490 = V::neg_mul_add(v50, v109, v490);
-            let mut v502 = V::mul(v56, v95);
-            v502 = V::neg_mul_add(v54, v93, v502);
-            v502 = V::mul_add(v58, v97, v502);
-            let mut v507 = V::mul(v62, v125);
-            v507 = V::neg_mul_add(v60, v127, v507);
-            let mut v511 = V::mul(v4, v73);
-            v511 = V::neg_mul_add(v8, v69, v511);
-            let mut v515 = V::mul(v10, v105);
-            v515 = V::neg_mul_add(v6, v99, v515);
-            v515 = V::neg_mul_add(v12, v107, v515);
-            let mut v520 = V::mul(v14, v87);
-            v520 = V::neg_mul_add(v18, v93, v520);
-            v520 = V::mul_add(v20, v95, v520);
-            v520 = V::neg_mul_add(v22, v79, v520);
-            v520 = V::mul_add(v28, v83, v520);
-            v520 = V::neg_mul_add(v30, v85, v520);
-            let mut v531 = V::mul(v24, v119);
-            v531 = V::neg_mul_add(v26, v121, v531);
-            v531 = V::mul_add(v32, v125, v531);
-            let mut v537 = V::mul(v40, v75);
-            v537 = V::neg_mul_add(v34, v71, v537);
-            v537 = V::neg_mul_add(v42, v77, v537);
-            let mut v541 = V::mul(v36, v111);
-            v541 = V::neg_mul_add(v38, v113, v541);
-            v541 = V::mul_add(v44, v117, v541);
-            v541 = V::neg_mul_add(v46, v101, v541);
-            v541 = V::mul_add(v48, v103, v541);
-            v541 = V::neg_mul_add(v52, v109, v541);
-            let mut v553 = V::mul(v54, v89);
-            v553 = V::neg_mul_add(v56, v91, v553);
-            v553 = V::mul_add(v60, v97, v553);
-            let mut v558 = V::mul(v58, v127);
-            v558 = V::neg_mul_add(v62, v123, v558);
-            let mut v563 = V::mul(v4, v75);
-            v563 = V::neg_mul_add(v10, v69, v563);
-            let mut v566 = V::mul(v6, v101);
-            v566 = V::mul_add(v8, v105, v566);
-            v566 = V::mul_add(v12, v109, v566);
-            let mut v572 = V::mul(v14, v89);
-            v572 = V::mul_add(v16, v93, v572);
-            v572 = V::mul_add(v20, v97, v572);
-            v572 = V::neg_mul_add(v24, v79, v572);
-            v572 = V::neg_mul_add(v28, v81, v572);
-            v572 = V::neg_mul_add(v32, v85, v572);
-            let mut v583 = V::mul(v22, v119);
-            v583 = V::mul_add(v26, v123, v583);
-            v583 = V::mul_add(v30, v125, v583);
-            let mut v588 = V::mul(v36, v71);
-            v588 = V::mul_add(v40, v73, v588);
-            v588 = V::mul_add(v44, v77, v588);
-            let mut v593 = V::mul(v34, v111);
-            v593 = V::mul_add(v38, v115, v593);
-            v593 = V::mul_add(v42, v117, v593);
-            let mut v601 = V::mul_sub(v46, v99, v593);
-            v601 = V::mul_add(v50, v103, v601);
-            v601 = V::mul_add(v52, v107, v601);
-            let mut v605 = V::mul(v54, v87);
-            v605 = V::mul_add(v58, v91, v605);
-            v605 = V::mul_add(v60, v95, v605);
-            let mut v611 = V::mul(v62, v121);
-            v611 = V::neg_mul_add(v56, v127, v611);
-            let mut v615 = V::mul(v4, v77);
-            v615 = V::neg_mul_add(v12, v69, v615);
-            let mut v618 = V::mul(v6, v103);
-            v618 = V::mul_add(v8, v107, v618);
-            v618 = V::mul_add(v10, v109, v618);
-            let mut v624 = V::mul(v14, v91);
-            v624 = V::mul_add(v16, v95, v624);
-            v624 = V::mul_add(v18, v97, v624);
-            v624 = V::neg_mul_add(v26, v79, v624);
-            v624 = V::neg_mul_add(v30, v81, v624);
-            v624 = V::neg_mul_add(v32, v83, v624);
-            let mut v635 = V::mul(v22, v121);
-            v635 = V::mul_add(v24, v123, v635);
-            v635 = V::mul_add(v28, v125, v635);
-            let mut v640 = V::mul(v38, v71);
-            v640 = V::mul_add(v42, v73, v640);
-            v640 = V::mul_add(v44, v75, v640);
-            let mut v645 = V::mul(v34, v113);
-            v645 = V::mul_add(v36, v115, v645);
-            v645 = V::mul_add(v40, v117, v645);
-            let mut v653 = V::mul_sub(v48, v99, v645);
-            v653 = V::mul_add(v50, v101, v653);
-            v653 = V::mul_add(v52, v105, v653);
-            let mut v657 = V::mul(v56, v87);
-            v657 = V::mul_add(v58, v89, v657);
-            v657 = V::mul_add(v60, v93, v657);
-            let mut v663 = V::mul(v62, v119);
-            v663 = V::neg_mul_add(v54, v127, v663);
-            let mut v667 = V::mul(v6, v73);
-            v667 = V::neg_mul_add(v8, v71, v667);
-            let mut v670 = V::mul(v4, v99);
-            v670 = V::mul_add(v10, v111, v670);
-            v670 = V::neg_mul_add(v12, v113, v670);
-            let mut v677 = V::mul(v16, v79);
-            v677 = V::neg_mul_add(v14, v81, v677);
-            v677 = V::neg_mul_add(v24, v93, v677);
-            v677 = V::mul_add(v26, v95, v677);
-            v677 = V::mul_add(v28, v89, v677);
-            v677 = V::neg_mul_add(v30, v91, v677);
-            let mut v688 = V::mul(v20, v121);
-            v688 = V::neg_mul_add(v18, v119, v688);
-            v688 = V::mul_add(v32, v127, v688);
-            let mut v692 = V::mul(v34, v69);
-            v692 = V::mul_add(v46, v75, v692);
-            v692 = V::neg_mul_add(v48, v77, v692);
-            let mut v698 = V::mul(v38, v107);
-            v698 = V::neg_mul_add(v36, v105, v698);
-            v698 = V::mul_add(v40, v101, v698);
-            v698 = V::neg_mul_add(v42, v103, v698);
-            v698 = V::mul_add(v50, v117, v698);
-            v698 = V::neg_mul_add(v52, v115, v698);
-            let mut v710 = V::mul(v56, v85);
-            v710 = V::neg_mul_add(v54, v83, v710);
-            v710 = V::mul_add(v62, v97, v710);
-            let mut v715 = V::mul(v60, v123);
-            v715 = V::neg_mul_add(v58, v125, v715);
-            let mut v719 = V::mul(v6, v75);
-            v719 = V::neg_mul_add(v10, v71, v719);
-            let mut v722 = V::mul(v4, v101);
-            v722 = V::neg_mul_add(v8, v111, v722);
-            v722 = V::neg_mul_add(v12, v115, v722);
-            let mut v729 = V::mul(v18, v79);
-            v729 = V::neg_mul_add(v14, v83, v729);
-            v729 = V::mul_add(v22, v93, v729);
-            v729 = V::mul_add(v26, v97, v729);
-            v729 = V::neg_mul_add(v28, v87, v729);
-            v729 = V::neg_mul_add(v32, v91, v729);
-            let mut v739 = V::mul(v16, v119);
-            v739 = V::mul_add(v20, v123, v739);
-            v739 = V::neg_mul_add(v30, v127, v739);
-            let mut v744 = V::mul(v36, v69);
-            v744 = V::neg_mul_add(v46, v73, v744);
-            v744 = V::neg_mul_add(v50, v77, v744);
-            let mut v749 = V::mul(v34, v105);
-            v749 = V::mul_add(v38, v109, v749);
-            v749 = V::neg_mul_add(v40, v99, v749);
-            v749 = V::neg_mul_add(v44, v103, v749);
-            v749 = V::neg_mul_add(v48, v117, v749);
-            v749 = V::mul_add(v52, v113, v749);
-            let mut v761 = V::mul(v54, v81);
-            v761 = V::mul_add(v58, v85, v761);
-            v761 = V::neg_mul_add(v62, v95, v761);
-            let mut v766 = V::mul(v56, v125);
-            v766 = V::neg_mul_add(v60, v121, v766);
-            let mut v771 = V::mul(v6, v77);
-            v771 = V::neg_mul_add(v12, v71, v771);
-            let mut v774 = V::mul(v4, v103);
-            v774 = V::neg_mul_add(v8, v113, v774);
-            v774 = V::neg_mul_add(v10, v115, v774);
-            let mut v781 = V::mul(v20, v79);
-            v781 = V::neg_mul_add(v14, v85, v781);
-            v781 = V::mul_add(v22, v95, v781);
-            v781 = V::mul_add(v24, v97, v781);
-            v781 = V::neg_mul_add(v30, v87, v781);
-            v781 = V::neg_mul_add(v32, v89, v781);
-            let mut v791 = V::mul(v16, v121);
-            v791 = V::mul_add(v18, v123, v791);
-            v791 = V::neg_mul_add(v28, v127, v791);
-            let mut v796 = V::mul(v38, v69);
-            v796 = V::neg_mul_add(v48, v73, v796);
-            v796 = V::neg_mul_add(v50, v75, v796);
-            let mut v801 = V::mul(v34, v107);
-            v801 = V::mul_add(v36, v109, v801);
-            v801 = V::neg_mul_add(v42, v99, v801);
-            v801 = V::neg_mul_add(v44, v101, v801);
-            v801 = V::neg_mul_add(v46, v117, v801);
-            v801 = V::mul_add(v52, v111, v801);
-            let mut v813 = V::mul(v56, v81);
-            v813 = V::mul_add(v58, v83, v813);
-            v813 = V::neg_mul_add(v62, v93, v813);
-            let mut v818 = V::mul(v54, v125);
-            v818 = V::neg_mul_add(v60, v119, v818);
-            let mut v823 = V::mul(v8, v75);
-            v823 = V::neg_mul_add(v10, v73, v823);
-            let mut v826 = V::mul(v4, v105);
-            v826 = V::mul_add(v6, v111, v826);
-            v826 = V::neg_mul_add(v12, v117, v826);
-            let mut v833 = V::mul(v18, v81);
-            v833 = V::neg_mul_add(v16, v83, v833);
-            v833 = V::neg_mul_add(v22, v89, v833);
-            v833 = V::mul_add(v24, v87, v833);
-            v833 = V::mul_add(v30, v97, v833);
-            v833 = V::neg_mul_add(v32, v95, v833);
-            let mut v844 = V::mul(v20, v125);
-            v844 = V::neg_mul_add(v14, v119, v844);
-            v844 = V::mul_add(v26, v127, v844);
-            let mut v848 = V::mul(v40, v69);
-            v848 = V::mul_add(v46, v71, v848);
-            v848 = V::neg_mul_add(v52, v77, v848);
-            let mut v854 = V::mul(v36, v99);
-            v854 = V::neg_mul_add(v34, v101, v854);
-            v854 = V::mul_add(v42, v109, v854);
-            v854 = V::neg_mul_add(v44, v107, v854);
-            v854 = V::mul_add(v48, v115, v854);
-            v854 = V::neg_mul_add(v50, v113, v854);
-            let mut v866 = V::mul(v60, v85);
-            v866 = V::neg_mul_add(v54, v79, v866);
-            v866 = V::mul_add(v62, v91, v866);
-            let mut v871 = V::mul(v58, v121);
-            v871 = V::neg_mul_add(v56, v123, v871);
-            let mut v875 = V::mul(v8, v77);
-            v875 = V::neg_mul_add(v12, v73, v875);
-            let mut v878 = V::mul(v4, v107);
-            v878 = V::mul_add(v6, v113, v878);
-            v878 = V::neg_mul_add(v10, v117, v878);
-            let mut v885 = V::mul(v20, v81);
-            v885 = V::neg_mul_add(v16, v85, v885);
-            v885 = V::neg_mul_add(v22, v91, v885);
-            v885 = V::mul_add(v26, v87, v885);
-            v885 = V::mul_add(v28, v97, v885);
-            v885 = V::neg_mul_add(v32, v93, v885);
-            let mut v896 = V::mul(v18, v125);
-            v896 = V::neg_mul_add(v14, v121, v896);
-            v896 = V::mul_add(v24, v127, v896);
-            let mut v900 = V::mul(v42, v69);
-            v900 = V::mul_add(v48, v71, v900);
-            v900 = V::neg_mul_add(v52, v75, v900);
-            let mut v906 = V::mul(v38, v99);
-            v906 = V::neg_mul_add(v34, v103, v906);
-            v906 = V::mul_add(v40, v109, v906);
-            v906 = V::neg_mul_add(v44, v105, v906);
-            v906 = V::mul_add(v46, v115, v906);
-            v906 = V::neg_mul_add(v50, v111, v906);
-            let mut v918 = V::mul(v60, v83);
-            v918 = V::neg_mul_add(v56, v79, v918);
-            v918 = V::mul_add(v62, v89, v918);
-            let mut v923 = V::mul(v58, v119);
-            v923 = V::neg_mul_add(v54, v123, v923);
-            let mut v927 = V::mul(v10, v77);
-            v927 = V::neg_mul_add(v12, v75, v927);
-            let mut v930 = V::mul(v4, v109);
-            v930 = V::mul_add(v6, v115, v930);
-            v930 = V::mul_add(v8, v117, v930);
-            let mut v937 = V::mul(v20, v83);
-            v937 = V::neg_mul_add(v18, v85, v937);
-            v937 = V::neg_mul_add(v24, v91, v937);
-            v937 = V::mul_add(v26, v89, v937);
-            v937 = V::neg_mul_add(v28, v95, v937);
-            v937 = V::mul_add(v30, v93, v937);
-            let mut v947 = V::mul(v14, v123);
-            v947 = V::mul_add(v16, v125, v947);
-            v947 = V::mul_add(v22, v127, v947);
-            let mut v952 = V::mul(v44, v69);
-            v952 = V::mul_add(v50, v71, v952);
-            v952 = V::mul_add(v52, v73, v952);
-            let mut v958 = V::mul(v38, v101);
-            v958 = V::neg_mul_add(v36, v103, v958);
-            v958 = V::neg_mul_add(v40, v107, v958);
-            v958 = V::mul_add(v42, v105, v958);
-            v958 = V::neg_mul_add(v46, v113, v958);
-            v958 = V::mul_add(v48, v111, v958);
-            let mut v969 = V::mul(v58, v79);
-            v969 = V::mul_add(v60, v81, v969);
-            v969 = V::mul_add(v62, v87, v969);
-            let mut v974 = V::mul(v54, v121);
-            v974 = V::neg_mul_add(v56, v119, v974);
-            let mut v979 = V::mul(v4, v87);
-            v979 = V::neg_mul_add(v6, v81, v979);
-            v979 = V::mul_add(v8, v79, v979);
-            let mut v985 = V::mul(v12, v121);
-            v985 = V::neg_mul_add(v10, v119, v985);
-            let mut v987 = V::mul(v14, v73);
-            v987 = V::neg_mul_add(v16, v71, v987);
-            v987 = V::mul_add(v22, v69, v987);
-            let mut v992 = V::mul(v18, v111);
-            v992 = V::neg_mul_add(v20, v113, v992);
-            v992 = V::neg_mul_add(v24, v105, v992);
-            v992 = V::mul_add(v26, v107, v992);
-            v992 = V::mul_add(v28, v101, v992);
-            v992 = V::neg_mul_add(v30, v103, v992);
-            let mut v1006 = V::mul(v38, v95);
-            v1006 = V::neg_mul_add(v36, v93, v1006);
-            v1006 = V::mul_add(v40, v89, v1006);
-            v1006 = V::neg_mul_add(v42, v91, v1006);
-            v1006 = V::neg_mul_add(v46, v83, v1006);
-            v1006 = V::mul_add(v48, v85, v1006);
-            let mut v1016 = V::mul(v44, v127);
-            v1016 = V::neg_mul_add(v50, v125, v1016);
-            v1016 = V::mul_add(v52, v123, v1016);
-            let mut v1021 = V::mul(v54, v75);
-            v1021 = V::neg_mul_add(v56, v77, v1021);
-            let mut v1024 = V::mul(v58, v117);
-            v1024 = V::neg_mul_add(v60, v115, v1024);
-            v1024 = V::mul_add(v62, v109, v1024);
-            let mut v1031 = V::mul(v4, v89);
-            v1031 = V::neg_mul_add(v6, v83, v1031);
-            v1031 = V::mul_add(v10, v79, v1031);
-            let mut v1036 = V::mul(v8, v119);
-            v1036 = V::mul_add(v12, v123, v1036);
-            let mut v1039 = V::mul(v14, v75);
-            v1039 = V::neg_mul_add(v18, v71, v1039);
-            v1039 = V::mul_add(v24, v69, v1039);
-            let mut v1044 = V::mul(v16, v111);
-            v1044 = V::mul_add(v20, v115, v1044);
-            let mut v1051 = V::mul_sub(v22, v105, v1044);
-            v1051 = V::mul_add(v26, v109, v1051);
-            v1051 = V::neg_mul_add(v28, v99, v1051);
-            v1051 = V::neg_mul_add(v32, v103, v1051);
-            let mut v1057 = V::mul(v34, v93);
-            v1057 = V::mul_add(v38, v97, v1057);
-            v1057 = V::neg_mul_add(v40, v87, v1057);
-            v1057 = V::neg_mul_add(v44, v91, v1057);
-            v1057 = V::mul_add(v46, v81, v1057);
-            v1057 = V::mul_add(v50, v85, v1057);
-            let mut v1069 = V::mul(v48, v125);
-            v1069 = V::neg_mul_add(v42, v127, v1069);
-            v1069 = V::neg_mul_add(v52, v121, v1069);
-            let mut v1073 = V::mul(v54, v73);
-            v1073 = V::mul_add(v58, v77, v1073);
-            let mut v1077 = V::mul(v60, v113);
-            v1077 = V::neg_mul_add(v56, v117, v1077);
-            v1077 = V::neg_mul_add(v62, v107, v1077);
-            let mut v1083 = V::mul(v4, v91);
-            v1083 = V::neg_mul_add(v6, v85, v1083);
-            v1083 = V::mul_add(v12, v79, v1083);
-            let mut v1088 = V::mul(v8, v121);
-            v1088 = V::mul_add(v10, v123, v1088);
-            let mut v1091 = V::mul(v14, v77);
-            v1091 = V::neg_mul_add(v20, v71, v1091);
-            v1091 = V::mul_add(v26, v69, v1091);
-            let mut v1096 = V::mul(v16, v113);
-            v1096 = V::mul_add(v18, v115, v1096);
-            let mut v1103 = V::mul_sub(v22, v107, v1096);
-            v1103 = V::mul_add(v24, v109, v1103);
-            v1103 = V::neg_mul_add(v30, v99, v1103);
-            v1103 = V::neg_mul_add(v32, v101, v1103);
-            let mut v1109 = V::mul(v34, v95);
-            v1109 = V::mul_add(v36, v97, v1109);
-            v1109 = V::neg_mul_add(v42, v87, v1109);
-            v1109 = V::neg_mul_add(v44, v89, v1109);
-            v1109 = V::mul_add(v48, v81, v1109);
-            v1109 = V::mul_add(v50, v83, v1109);
-            let mut v1121 = V::mul(v46, v125);
-            v1121 = V::neg_mul_add(v40, v127, v1121);
-            v1121 = V::neg_mul_add(v52, v119, v1121);
-            let mut v1125 = V::mul(v56, v73);
-            v1125 = V::mul_add(v58, v75, v1125);
-            let mut v1129 = V::mul(v60, v111);
-            v1129 = V::neg_mul_add(v54, v117, v1129);
-            v1129 = V::neg_mul_add(v62, v105, v1129);
-            let mut v1135 = V::mul(v4, v93);
-            v1135 = V::neg_mul_add(v8, v83, v1135);
-            v1135 = V::mul_add(v10, v81, v1135);
-            let mut v1141 = V::mul(v12, v125);
-            v1141 = V::neg_mul_add(v6, v119, v1141);
-            let mut v1143 = V::mul(v16, v75);
-            v1143 = V::neg_mul_add(v18, v73, v1143);
-            v1143 = V::mul_add(v28, v69, v1143);
-            let mut v1148 = V::mul(v14, v111);
-            v1148 = V::neg_mul_add(v20, v117, v1148);
-            v1148 = V::neg_mul_add(v22, v101, v1148);
-            v1148 = V::mul_add(v24, v99, v1148);
-            v1148 = V::mul_add(v30, v109, v1148);
-            v1148 = V::neg_mul_add(v32, v107, v1148);
-            let mut v1162 = V::mul(v36, v87);
-            v1162 = V::neg_mul_add(v34, v89, v1162);
-            v1162 = V::mul_add(v42, v97, v1162);
-            v1162 = V::neg_mul_add(v44, v95, v1162);
-            v1162 = V::neg_mul_add(v46, v79, v1162);
-            v1162 = V::mul_add(v52, v85, v1162);
-            let mut v1172 = V::mul(v38, v127);
-            v1172 = V::neg_mul_add(v48, v123, v1172);
-            v1172 = V::mul_add(v50, v121, v1172);
-            let mut v1177 = V::mul(v54, v71);
-            v1177 = V::neg_mul_add(v60, v77, v1177);
-            let mut v1180 = V::mul(v56, v115);
-            v1180 = V::neg_mul_add(v58, v113, v1180);
-            v1180 = V::mul_add(v62, v103, v1180);
-            let mut v1187 = V::mul(v4, v95);
-            v1187 = V::neg_mul_add(v8, v85, v1187);
-            v1187 = V::mul_add(v12, v81, v1187);
-            let mut v1193 = V::mul(v10, v125);
-            v1193 = V::neg_mul_add(v6, v121, v1193);
-            let mut v1195 = V::mul(v16, v77);
-            v1195 = V::neg_mul_add(v20, v73, v1195);
-            v1195 = V::mul_add(v30, v69, v1195);
-            let mut v1200 = V::mul(v14, v113);
-            v1200 = V::neg_mul_add(v18, v117, v1200);
-            v1200 = V::neg_mul_add(v22, v103, v1200);
-            v1200 = V::mul_add(v26, v99, v1200);
-            v1200 = V::mul_add(v28, v109, v1200);
-            v1200 = V::neg_mul_add(v32, v105, v1200);
-            let mut v1214 = V::mul(v38, v87);
-            v1214 = V::neg_mul_add(v34, v91, v1214);
-            v1214 = V::mul_add(v40, v97, v1214);
-            v1214 = V::neg_mul_add(v44, v93, v1214);
-            v1214 = V::neg_mul_add(v48, v79, v1214);
-            v1214 = V::mul_add(v52, v83, v1214);
-            let mut v1224 = V::mul(v36, v127);
-            v1224 = V::neg_mul_add(v46, v123, v1224);
-            v1224 = V::mul_add(v50, v119, v1224);
-            let mut v1229 = V::mul(v56, v71);
-            v1229 = V::neg_mul_add(v60, v75, v1229);
-            let mut v1232 = V::mul(v54, v115);
-            v1232 = V::neg_mul_add(v58, v111, v1232);
-            v1232 = V::mul_add(v62, v101, v1232);
-            let mut v1239 = V::mul(v4, v97);
-            v1239 = V::neg_mul_add(v10, v85, v1239);
-            v1239 = V::mul_add(v12, v83, v1239);
-            let mut v1244 = V::mul(v6, v123);
-            v1244 = V::mul_add(v8, v125, v1244);
-            let mut v1247 = V::mul(v18, v77);
-            v1247 = V::neg_mul_add(v20, v75, v1247);
-            v1247 = V::mul_add(v32, v69, v1247);
-            let mut v1252 = V::mul(v14, v115);
-            v1252 = V::mul_add(v16, v117, v1252);
-            v1252 = V::neg_mul_add(v24, v103, v1252);
-            v1252 = V::mul_add(v26, v101, v1252);
-            v1252 = V::neg_mul_add(v28, v107, v1252);
-            v1252 = V::mul_add(v30, v105, v1252);
-            let mut v1266 = V::mul(v38, v89);
-            v1266 = V::neg_mul_add(v36, v91, v1266);
-            v1266 = V::neg_mul_add(v40, v95, v1266);
-            v1266 = V::mul_add(v42, v93, v1266);
-            v1266 = V::neg_mul_add(v50, v79, v1266);
-            v1266 = V::neg_mul_add(v52, v81, v1266);
-            let mut v1277 = V::mul(v46, v121);
-            v1277 = V::neg_mul_add(v34, v127, v1277);
-            v1277 = V::neg_mul_add(v48, v119, v1277);
-            let mut v1281 = V::mul(v58, v71);
-            v1281 = V::mul_add(v60, v73, v1281);
-            let mut v1285 = V::mul(v56, v111);
-            v1285 = V::neg_mul_add(v54, v113, v1285);
-            v1285 = V::neg_mul_add(v62, v99, v1285);
-            let mut v1291 = V::mul(v6, v93);
-            v1291 = V::neg_mul_add(v8, v89, v1291);
-            v1291 = V::mul_add(v10, v87, v1291);
-            let mut v1296 = V::mul(v4, v119);
-            v1296 = V::mul_add(v12, v127, v1296);
-            let mut v1299 = V::mul(v22, v75);
-            v1299 = V::neg_mul_add(v24, v73, v1299);
-            v1299 = V::mul_add(v28, v71, v1299);
-            let mut v1305 = V::mul(v16, v101);
-            v1305 = V::neg_mul_add(v14, v105, v1305);
-            v1305 = V::neg_mul_add(v18, v99, v1305);
-            v1305 = V::neg_mul_add(v26, v117, v1305);
-            v1305 = V::mul_add(v30, v115, v1305);
-            v1305 = V::neg_mul_add(v32, v113, v1305);
-            let mut v1317 = V::mul(v34, v83);
-            v1317 = V::neg_mul_add(v36, v81, v1317);
-            v1317 = V::mul_add(v40, v79, v1317);
-            v1317 = V::mul_add(v48, v97, v1317);
-            v1317 = V::neg_mul_add(v50, v95, v1317);
-            v1317 = V::mul_add(v52, v91, v1317);
-            let mut v1329 = V::mul(v42, v123);
-            v1329 = V::neg_mul_add(v38, v125, v1329);
-            v1329 = V::neg_mul_add(v44, v121, v1329);
-            let mut v1333 = V::mul(v54, v69);
-            v1333 = V::mul_add(v62, v77, v1333);
-            let mut v1337 = V::mul(v58, v107);
-            v1337 = V::neg_mul_add(v56, v109, v1337);
-            v1337 = V::neg_mul_add(v60, v103, v1337);
-            let mut v1343 = V::mul(v6, v95);
-            v1343 = V::neg_mul_add(v8, v91, v1343);
-            v1343 = V::mul_add(v12, v87, v1343);
-            let mut v1348 = V::mul(v4, v121);
-            v1348 = V::mul_add(v10, v127, v1348);
-            let mut v1351 = V::mul(v22, v77);
-            v1351 = V::neg_mul_add(v26, v73, v1351);
-            v1351 = V::mul_add(v30, v71, v1351);
-            let mut v1357 = V::mul(v16, v103);
-            v1357 = V::neg_mul_add(v14, v107, v1357);
-            v1357 = V::neg_mul_add(v20, v99, v1357);
-            v1357 = V::neg_mul_add(v24, v117, v1357);
-            v1357 = V::mul_add(v28, v115, v1357);
-            v1357 = V::neg_mul_add(v32, v111, v1357);
-            let mut v1369 = V::mul(v34, v85);
-            v1369 = V::neg_mul_add(v38, v81, v1369);
-            v1369 = V::mul_add(v42, v79, v1369);
-            v1369 = V::mul_add(v46, v97, v1369);
-            v1369 = V::neg_mul_add(v50, v93, v1369);
-            v1369 = V::mul_add(v52, v89, v1369);
-            let mut v1381 = V::mul(v40, v123);
-            v1381 = V::neg_mul_add(v36, v125, v1381);
-            v1381 = V::neg_mul_add(v44, v119, v1381);
-            let mut v1385 = V::mul(v56, v69);
-            v1385 = V::mul_add(v62, v75, v1385);
-            let mut v1389 = V::mul(v58, v105);
-            v1389 = V::neg_mul_add(v54, v109, v1389);
-            v1389 = V::neg_mul_add(v60, v101, v1389);
-            let mut v1395 = V::mul(v6, v97);
-            v1395 = V::neg_mul_add(v10, v91, v1395);
-            v1395 = V::mul_add(v12, v89, v1395);
-            let mut v1400 = V::mul(v4, v123);
-            v1400 = V::neg_mul_add(v8, v127, v1400);
-            let mut v1403 = V::mul(v24, v77);
-            v1403 = V::neg_mul_add(v26, v75, v1403);
-            v1403 = V::mul_add(v32, v71, v1403);
-            let mut v1409 = V::mul(v18, v103);
-            v1409 = V::neg_mul_add(v14, v109, v1409);
-            v1409 = V::neg_mul_add(v20, v101, v1409);
-            v1409 = V::mul_add(v22, v117, v1409);
-            v1409 = V::neg_mul_add(v28, v113, v1409);
-            v1409 = V::mul_add(v30, v111, v1409);
-            let mut v1421 = V::mul(v36, v85);
-            v1421 = V::neg_mul_add(v38, v83, v1421);
-            v1421 = V::mul_add(v44, v79, v1421);
-            v1421 = V::neg_mul_add(v46, v95, v1421);
-            v1421 = V::mul_add(v48, v93, v1421);
-            v1421 = V::neg_mul_add(v52, v87, v1421);
-            let mut v1432 = V::mul(v34, v125);
-            v1432 = V::neg_mul_add(v40, v121, v1432);
-            v1432 = V::mul_add(v42, v119, v1432);
-            let mut v1438 = V::mul(v62, v73);
-            v1438 = V::neg_mul_add(v58, v69, v1438);
-            let mut v1440 = V::mul(v54, v107);
-            v1440 = V::neg_mul_add(v56, v105, v1440);
-            v1440 = V::mul_add(v60, v99, v1440);
-            let mut v1447 = V::mul(v8, v97);
-            v1447 = V::neg_mul_add(v10, v95, v1447);
-            v1447 = V::mul_add(v12, v93, v1447);
-            let mut v1452 = V::mul(v4, v125);
-            v1452 = V::mul_add(v6, v127, v1452);
-            let mut v1455 = V::mul(v28, v77);
-            v1455 = V::neg_mul_add(v30, v75, v1455);
-            v1455 = V::mul_add(v32, v73, v1455);
-            let mut v1461 = V::mul(v18, v107);
-            v1461 = V::neg_mul_add(v16, v109, v1461);
-            v1461 = V::neg_mul_add(v20, v105, v1461);
-            v1461 = V::neg_mul_add(v22, v115, v1461);
-            v1461 = V::mul_add(v24, v113, v1461);
-            v1461 = V::neg_mul_add(v26, v111, v1461);
-            let mut v1473 = V::mul(v40, v85);
-            v1473 = V::neg_mul_add(v42, v83, v1473);
-            v1473 = V::mul_add(v44, v81, v1473);
-            v1473 = V::mul_add(v46, v91, v1473);
-            v1473 = V::neg_mul_add(v48, v89, v1473);
-            v1473 = V::mul_add(v50, v87, v1473);
-            let mut v1485 = V::mul(v36, v121);
-            v1485 = V::neg_mul_add(v34, v123, v1485);
-            v1485 = V::neg_mul_add(v38, v119, v1485);
-            let mut v1489 = V::mul(v60, v69);
-            v1489 = V::mul_add(v62, v71, v1489);
-            let mut v1493 = V::mul(v56, v101);
-            v1493 = V::neg_mul_add(v54, v103, v1493);
-            v1493 = V::neg_mul_add(v58, v99, v1493);
-            let mut v1499 = V::mul(v4, v111);
-            v1499 = V::neg_mul_add(v6, v105, v1499);
-            v1499 = V::mul_add(v8, v101, v1499);
-            v1499 = V::neg_mul_add(v10, v99, v1499);
-            let mut v1507 = V::mul(v14, v93);
-            v1507 = V::neg_mul_add(v16, v89, v1507);
-            v1507 = V::mul_add(v18, v87, v1507);
-            v1507 = V::mul_add(v22, v83, v1507);
-            v1507 = V::neg_mul_add(v24, v81, v1507);
-            v1507 = V::mul_add(v28, v79, v1507);
-            let mut v1518 = V::mul(v20, v127);
-            v1518 = V::neg_mul_add(v26, v125, v1518);
-            v1518 = V::mul_add(v30, v123, v1518);
-            v1518 = V::neg_mul_add(v32, v121, v1518);
-            let mut v1525 = V::mul(v34, v75);
-            v1525 = V::neg_mul_add(v36, v73, v1525);
-            v1525 = V::mul_add(v40, v71, v1525);
-            v1525 = V::neg_mul_add(v46, v69, v1525);
-            let mut v1533 = V::mul(v42, v115);
-            v1533 = V::neg_mul_add(v38, v117, v1533);
-            v1533 = V::neg_mul_add(v44, v113, v1533);
-            v1533 = V::neg_mul_add(v48, v109, v1533);
-            v1533 = V::mul_add(v50, v107, v1533);
-            v1533 = V::neg_mul_add(v52, v103, v1533);
-            let mut v1544 = V::mul(v56, v97);
-            v1544 = V::neg_mul_add(v58, v95, v1544);
-            v1544 = V::mul_add(v60, v91, v1544);
-            v1544 = V::neg_mul_add(v62, v85, v1544);
-            let mut v1553 = V::mul(v4, v113);
-            v1553 = V::neg_mul_add(v6, v107, v1553);
-            v1553 = V::mul_add(v8, v103, v1553);
-            v1553 = V::neg_mul_add(v12, v99, v1553);
-            let mut v1561 = V::mul(v14, v95);
-            v1561 = V::neg_mul_add(v16, v91, v1561);
-            v1561 = V::mul_add(v20, v87, v1561);
-            v1561 = V::mul_add(v22, v85, v1561);
-            v1561 = V::neg_mul_add(v26, v81, v1561);
-            v1561 = V::mul_add(v30, v79, v1561);
-            let mut v1572 = V::mul(v18, v127);
-            v1572 = V::neg_mul_add(v24, v125, v1572);
-            v1572 = V::mul_add(v28, v123, v1572);
-            v1572 = V::neg_mul_add(v32, v119, v1572);
-            let mut v1579 = V::mul(v34, v77);
-            v1579 = V::neg_mul_add(v38, v73, v1579);
-            v1579 = V::mul_add(v42, v71, v1579);
-            v1579 = V::neg_mul_add(v48, v69, v1579);
-            let mut v1587 = V::mul(v40, v115);
-            v1587 = V::neg_mul_add(v36, v117, v1587);
-            v1587 = V::neg_mul_add(v44, v111, v1587);
-            v1587 = V::neg_mul_add(v46, v109, v1587);
-            v1587 = V::mul_add(v50, v105, v1587);
-            v1587 = V::neg_mul_add(v52, v101, v1587);
-            let mut v1598 = V::mul(v54, v97);
-            v1598 = V::neg_mul_add(v58, v93, v1598);
-            v1598 = V::mul_add(v60, v89, v1598);
-            v1598 = V::neg_mul_add(v62, v83, v1598);
-            let mut v1607 = V::mul(v4, v115);
-            v1607 = V::neg_mul_add(v6, v109, v1607);
-            v1607 = V::mul_add(v10, v103, v1607);
-            v1607 = V::neg_mul_add(v12, v101, v1607);
-            let mut v1615 = V::mul(v14, v97);
-            v1615 = V::neg_mul_add(v18, v91, v1615);
-            v1615 = V::mul_add(v20, v89, v1615);
-            v1615 = V::mul_add(v24, v85, v1615);
-            v1615 = V::neg_mul_add(v26, v83, v1615);
-            v1615 = V::mul_add(v32, v79, v1615);
-            let mut v1627 = V::mul(v22, v125);
-            v1627 = V::neg_mul_add(v16, v127, v1627);
-            v1627 = V::neg_mul_add(v28, v121, v1627);
-            v1627 = V::mul_add(v30, v119, v1627);
-            let mut v1633 = V::mul(v36, v77);
-            v1633 = V::neg_mul_add(v38, v75, v1633);
-            v1633 = V::mul_add(v44, v71, v1633);
-            v1633 = V::neg_mul_add(v50, v69, v1633);
-            let mut v1640 = V::mul(v34, v117);
-            v1640 = V::neg_mul_add(v40, v113, v1640);
-            v1640 = V::mul_add(v42, v111, v1640);
-            v1640 = V::mul_add(v46, v107, v1640);
-            v1640 = V::neg_mul_add(v48, v105, v1640);
-            v1640 = V::mul_add(v52, v99, v1640);
-            let mut v1653 = V::mul(v56, v93);
-            v1653 = V::neg_mul_add(v54, v95, v1653);
-            v1653 = V::neg_mul_add(v60, v87, v1653);
-            v1653 = V::mul_add(v62, v81, v1653);
-            let mut v1661 = V::mul(v4, v117);
-            v1661 = V::neg_mul_add(v8, v109, v1661);
-            v1661 = V::mul_add(v10, v107, v1661);
-            v1661 = V::neg_mul_add(v12, v105, v1661);
-            let mut v1669 = V::mul(v16, v97);
-            v1669 = V::neg_mul_add(v18, v95, v1669);
-            v1669 = V::mul_add(v20, v93, v1669);
-            v1669 = V::mul_add(v28, v85, v1669);
-            v1669 = V::neg_mul_add(v30, v83, v1669);
-            v1669 = V::mul_add(v32, v81, v1669);
-            let mut v1680 = V::mul(v14, v127);
-            v1680 = V::neg_mul_add(v22, v123, v1680);
-            v1680 = V::mul_add(v24, v121, v1680);
-            v1680 = V::neg_mul_add(v26, v119, v1680);
-            let mut v1687 = V::mul(v40, v77);
-            v1687 = V::neg_mul_add(v42, v75, v1687);
-            v1687 = V::mul_add(v44, v73, v1687);
-            v1687 = V::neg_mul_add(v52, v69, v1687);
-            let mut v1695 = V::mul(v36, v113);
-            v1695 = V::neg_mul_add(v34, v115, v1695);
-            v1695 = V::neg_mul_add(v38, v111, v1695);
-            v1695 = V::neg_mul_add(v46, v103, v1695);
-            v1695 = V::mul_add(v48, v101, v1695);
-            v1695 = V::neg_mul_add(v50, v99, v1695);
-            let mut v1706 = V::mul(v54, v91);
-            v1706 = V::neg_mul_add(v56, v89, v1706);
-            v1706 = V::mul_add(v58, v87, v1706);
-            v1706 = V::neg_mul_add(v62, v79, v1706);
-            let mut v1715 = V::mul(v6, v117);
-            v1715 = V::neg_mul_add(v8, v115, v1715);
-            v1715 = V::mul_add(v10, v113, v1715);
-            v1715 = V::neg_mul_add(v12, v111, v1715);
-            let mut v1723 = V::mul(v22, v97);
-            v1723 = V::neg_mul_add(v24, v95, v1723);
-            v1723 = V::mul_add(v26, v93, v1723);
-            v1723 = V::mul_add(v28, v91, v1723);
-            v1723 = V::neg_mul_add(v30, v89, v1723);
-            v1723 = V::mul_add(v32, v87, v1723);
-            let mut v1735 = V::mul(v16, v123);
-            v1735 = V::neg_mul_add(v14, v125, v1735);
-            v1735 = V::neg_mul_add(v18, v121, v1735);
-            v1735 = V::mul_add(v20, v119, v1735);
-            let mut v1741 = V::mul(v46, v77);
-            v1741 = V::neg_mul_add(v48, v75, v1741);
-            v1741 = V::mul_add(v50, v73, v1741);
-            v1741 = V::neg_mul_add(v52, v71, v1741);
-            let mut v1748 = V::mul(v34, v109);
-            v1748 = V::neg_mul_add(v36, v107, v1748);
-            v1748 = V::mul_add(v38, v105, v1748);
-            v1748 = V::mul_add(v40, v103, v1748);
-            v1748 = V::neg_mul_add(v42, v101, v1748);
-            v1748 = V::mul_add(v44, v99, v1748);
-            let mut v1761 = V::mul(v56, v83);
-            v1761 = V::neg_mul_add(v54, v85, v1761);
-            v1761 = V::neg_mul_add(v58, v81, v1761);
-            v1761 = V::mul_add(v60, v79, v1761);
-            let mut v1769 = V::mul(v4, v127);
-            v1769 = V::neg_mul_add(v6, v125, v1769);
-            v1769 = V::mul_add(v8, v123, v1769);
-            v1769 = V::neg_mul_add(v10, v121, v1769);
-            v1769 = V::mul_add(v12, v119, v1769);
-            let mut v1778 = V::mul(v14, v117);
-            v1778 = V::neg_mul_add(v16, v115, v1778);
-            v1778 = V::mul_add(v18, v113, v1778);
-            v1778 = V::neg_mul_add(v20, v111, v1778);
-            v1778 = V::mul_add(v22, v109, v1778);
-            v1778 = V::neg_mul_add(v24, v107, v1778);
-            v1778 = V::mul_add(v26, v105, v1778);
-            v1778 = V::mul_add(v28, v103, v1778);
-            v1778 = V::neg_mul_add(v30, v101, v1778);
-            v1778 = V::mul_add(v32, v99, v1778);
-            let mut v1797 = V::mul(v34, v97);
-            v1797 = V::neg_mul_add(v36, v95, v1797);
-            v1797 = V::mul_add(v38, v93, v1797);
-            v1797 = V::mul_add(v40, v91, v1797);
-            v1797 = V::neg_mul_add(v42, v89, v1797);
-            v1797 = V::mul_add(v44, v87, v1797);
-            v1797 = V::neg_mul_add(v46, v85, v1797);
-            v1797 = V::mul_add(v48, v83, v1797);
-            v1797 = V::neg_mul_add(v50, v81, v1797);
-            v1797 = V::mul_add(v52, v79, v1797);
-            let mut v1816 = V::mul(v54, v77);
-            v1816 = V::neg_mul_add(v56, v75, v1816);
-            v1816 = V::mul_add(v58, v73, v1816);
-            v1816 = V::neg_mul_add(v60, v71, v1816);
-            v1816 = V::mul_add(v62, v69, v1816);
-            let grad_o_e12345 = V::load(grad_o.at(31usize, c));
-            // grad0[55] += v64*v67*grad_o_e12345
+            // out0[0] = gate(x_1)*gate(y_1)
             V::store(
-                V::add(
-                    V::load(grad0.at(55usize, c)),
-                    V::mul(V::mul(v64, v67), grad_o_e12345),
+                V::mul(
+                    gate::<V>(args.gate, V::load(x.at(0usize, c))),
+                    gate::<V>(args.gate, V::load(y.at(0usize, c))),
                 ),
-                grad0.at(55usize, c),
+                out0.at(0usize, c),
             );
-            let v1829 = V::mul(V::load(param0.at(55usize, c)), grad_o_e12345);
-            let mut v1830 = V::mul(v67, v1829);
-            let mut v1831 = V::mul(v64, v1829);
-            // grad0[49] += (v62*v69 + v58*v73 + v54*v77 - v56*v75 - v60*v71)*grad_o_e12345
-            V::store(
-                V::add(V::load(grad0.at(49usize, c)), V::mul(v1816, grad_o_e12345)),
-                grad0.at(49usize, c),
-            );
-            let v1834 = V::mul(V::load(param0.at(49usize, c)), grad_o_e12345);
-            let mut v1835 = V::mul(v69, v1834);
-            let mut v1836 = V::mul(v62, v1834);
-            let mut v1838 = V::mul(v60, v1834);
-            let mut v1839 = V::mul(v73, v1834);
-            let mut v1840 = V::mul(v58, v1834);
-            let mut v1842 = V::mul(v56, v1834);
-            let mut v1843 = V::mul(v77, v1834);
-            let mut v1844 = V::mul(v54, v1834);
-            // grad0[39] += (v52*v79 + v48*v83 + v44*v87 + v40*v91 + v38*v93 + v34*v97 - v36*v95 - v42*v89 - v46*v85 - v50*v81)*grad_o_e12345
-            V::store(
-                V::add(V::load(grad0.at(39usize, c)), V::mul(v1797, grad_o_e12345)),
-                grad0.at(39usize, c),
-            );
-            let v1847 = V::mul(V::load(param0.at(39usize, c)), grad_o_e12345);
-            let mut v1848 = V::mul(v79, v1847);
-            let mut v1849 = V::mul(v52, v1847);
-            let mut v1851 = V::mul(v50, v1847);
-            let mut v1852 = V::mul(v83, v1847);
-            let mut v1853 = V::mul(v48, v1847);
-            let mut v1855 = V::mul(v46, v1847);
-            let mut v1856 = V::mul(v87, v1847);
-            let mut v1857 = V::mul(v44, v1847);
-            let mut v1858 = V::mul(v89, v1847);
-            let mut v1859 = V::mul(v42, v1847);
-            let mut v1860 = V::mul(v91, v1847);
-            let mut v1861 = V::mul(v40, v1847);
-            let mut v1862 = V::mul(v93, v1847);
-            let mut v1863 = V::mul(v38, v1847);
-            let mut v1864 = V::mul(v95, v1847);
-            let mut v1865 = V::mul(v36, v1847);
-            let mut v1866 = V::mul(v97, v1847);
-            let mut v1867 = V::mul(v34, v1847);
-            // grad0[27] += (v32*v99 + v28*v103 + v26*v105 + v22*v109 + v18*v113 + v14*v117 - v16*v115 - v20*v111 - v24*v107 - v30*v101)*grad_o_e12345
-            V::store(
-                V::add(V::load(grad0.at(27usize, c)), V::mul(v1778, grad_o_e12345)),
-                grad0.at(27usize, c),
-            );
-            let v1870 = V::mul(V::load(param0.at(27usize, c)), grad_o_e12345);
-            let mut v1871 = V::mul(v99, v1870);
-            let mut v1872 = V::mul(v32, v1870);
-            let mut v1873 = V::mul(v101, v1870);
-            let mut v1874 = V::mul(v30, v1870);
-            let mut v1875 = V::mul(v103, v1870);
-            let mut v1876 = V::mul(v28, v1870);
-            let mut v1877 = V::mul(v105, v1870);
-            let mut v1878 = V::mul(v26, v1870);
-            let mut v1879 = V::mul(v107, v1870);
-            let mut v1880 = V::mul(v24, v1870);
-            let mut v1881 = V::mul(v109, v1870);
-            let mut v1882 = V::mul(v22, v1870);
-            let mut v1884 = V::mul(v20, v1870);
-            let mut v1885 = V::mul(v113, v1870);
-            let mut v1886 = V::mul(v18, v1870);
-            let mut v1888 = V::mul(v16, v1870);
-            let mut v1889 = V::mul(v117, v1870);
-            let mut v1890 = V::mul(v14, v1870);
-            // grad0[15] += (v12*v119 + v8*v123 + v4*v127 - v6*v125 - v10*v121)*grad_o_e12345
-            V::store(
-                V::add(V::load(grad0.at(15usize, c)), V::mul(v1769, grad_o_e12345)),
-                grad0.at(15usize, c),
-            );
-            let v1893 = V::mul(V::load(param0.at(15usize, c)), grad_o_e12345);
-            let mut v1894 = V::mul(v119, v1893);
-            let mut v1895 = V::mul(v12, v1893);
-            let mut v1897 = V::mul(v10, v1893);
-            let mut v1898 = V::mul(v123, v1893);
-            let mut v1899 = V::mul(v8, v1893);
-            let mut v1901 = V::mul(v6, v1893);
-            let mut v1902 = V::mul(v127, v1893);
-            let mut v1903 = V::mul(v4, v1893);
-            // grad0[5] += v2*v129*grad_o_e12345
-            V::store(
-                V::add(
-                    V::load(grad0.at(5usize, c)),
-                    V::mul(V::mul(v2, v129), grad_o_e12345),
-                ),
-                grad0.at(5usize, c),
-            );
-            let v1906 = V::mul(V::load(param0.at(5usize, c)), grad_o_e12345);
-            let mut v1907 = V::mul(v129, v1906);
-            let mut v1908 = V::mul(v2, v1906);
-            let grad_o_e2345 = V::load(grad_o.at(30usize, c));
-            let mut v1910 = V::mul(V::mul(v64, v69), grad_o_e2345);
-            let w54 = V::load(param0.at(54usize, c));
-            let v1912 = V::mul(w54, grad_o_e2345);
-            v1830 = V::mul_add(v69, v1912, v1830);
-            v1836 = V::mul_add(v64, v1912, v1836);
-            let mut v1917 = V::mul(v1761, grad_o_e2345);
-            let w48 = V::load(param0.at(48usize, c));
-            let v1919 = V::mul(w48, grad_o_e2345);
-            let mut v1920 = V::mul(v79, v1919);
-            v1920 = V::neg_mul_add(v71, v1834, v1920);
-            v1849 = V::mul_add(v60, v1919, v1849);
-            v1839 = V::neg_mul_add(v81, v1919, v1839);
-            v1851 = V::mul_add(v58, v1919, v1851);
-            let mut v1928 = V::mul(v83, v1919);
-            v1928 = V::neg_mul_add(v75, v1834, v1928);
-            v1853 = V::mul_add(v56, v1919, v1853);
-            v1843 = V::neg_mul_add(v85, v1919, v1843);
-            v1855 = V::mul_add(v54, v1919, v1855);
-            let mut v1936 = V::mul(V::mul(v62, v67), grad_o_e2345);
-            let w47 = V::load(param0.at(47usize, c));
-            let v1938 = V::mul(w47, grad_o_e2345);
-            v1835 = V::mul_add(v67, v1938, v1835);
-            v1831 = V::mul_add(v62, v1938, v1831);
-            let mut v1943 = V::mul(v1748, grad_o_e2345);
-            let w38 = V::load(param0.at(38usize, c));
-            let v1945 = V::mul(w38, grad_o_e2345);
-            v1856 = V::mul_add(v99, v1945, v1856);
-            v1872 = V::mul_add(v44, v1945, v1872);
-            v1858 = V::mul_add(v101, v1945, v1858);
-            v1874 = V::mul_add(v42, v1945, v1874);
-            v1860 = V::mul_add(v103, v1945, v1860);
-            v1876 = V::mul_add(v40, v1945, v1876);
-            v1862 = V::mul_add(v105, v1945, v1862);
-            v1878 = V::mul_add(v38, v1945, v1878);
-            v1864 = V::mul_add(v107, v1945, v1864);
-            v1880 = V::mul_add(v36, v1945, v1880);
-            v1866 = V::mul_add(v109, v1945, v1866);
-            v1882 = V::mul_add(v34, v1945, v1882);
-            let mut v1970 = V::mul(v1741, grad_o_e2345);
-            let w37 = V::load(param0.at(37usize, c));
-            let v1972 = V::mul(w37, grad_o_e2345);
-            v1848 = V::neg_mul_add(v71, v1972, v1848);
-            v1838 = V::mul_add(v52, v1972, v1838);
-            let mut v1977 = V::mul(v73, v1972);
-            v1977 = V::neg_mul_add(v81, v1847, v1977);
-            v1840 = V::mul_add(v50, v1972, v1840);
-            v1852 = V::neg_mul_add(v75, v1972, v1852);
-            v1842 = V::mul_add(v48, v1972, v1842);
-            let mut v1985 = V::mul(v77, v1972);
-            v1985 = V::neg_mul_add(v85, v1847, v1985);
-            v1844 = V::mul_add(v46, v1972, v1844);
-            let mut v1989 = V::mul(v1735, grad_o_e2345);
-            let w26 = V::load(param0.at(26usize, c));
-            let v1991 = V::mul(w26, grad_o_e2345);
-            let mut v1992 = V::mul(v119, v1991);
-            v1992 = V::neg_mul_add(v111, v1870, v1992);
-            v1895 = V::mul_add(v20, v1991, v1895);
-            v1885 = V::neg_mul_add(v121, v1991, v1885);
-            v1897 = V::mul_add(v18, v1991, v1897);
-            let mut v2000 = V::mul(v123, v1991);
-            v2000 = V::neg_mul_add(v115, v1870, v2000);
-            v1899 = V::mul_add(v16, v1991, v1899);
-            v1889 = V::neg_mul_add(v125, v1991, v1889);
-            v1901 = V::mul_add(v14, v1991, v1901);
-            let mut v2008 = V::mul(v1723, grad_o_e2345);
-            let w25 = V::load(param0.at(25usize, c));
-            let v2010 = V::mul(w25, grad_o_e2345);
-            v1871 = V::mul_add(v87, v2010, v1871);
-            v1857 = V::mul_add(v32, v2010, v1857);
-            v1873 = V::mul_add(v89, v2010, v1873);
-            v1859 = V::mul_add(v30, v2010, v1859);
-            v1875 = V::mul_add(v91, v2010, v1875);
-            v1861 = V::mul_add(v28, v2010, v1861);
-            v1877 = V::mul_add(v93, v2010, v1877);
-            v1863 = V::mul_add(v26, v2010, v1863);
-            v1879 = V::mul_add(v95, v2010, v1879);
-            v1865 = V::mul_add(v24, v2010, v1865);
-            v1881 = V::mul_add(v97, v2010, v1881);
-            v1867 = V::mul_add(v22, v2010, v1867);
-            let mut v2035 = V::mul(V::mul(v4, v129), grad_o_e2345);
-            let w14 = V::load(param0.at(14usize, c));
-            let v2037 = V::mul(w14, grad_o_e2345);
-            v1902 = V::mul_add(v129, v2037, v1902);
-            v1908 = V::mul_add(v4, v2037, v1908);
-            let mut v2042 = V::mul(v1715, grad_o_e2345);
-            let w13 = V::load(param0.at(13usize, c));
-            let v2044 = V::mul(w13, grad_o_e2345);
-            v1894 = V::neg_mul_add(v111, v2044, v1894);
-            v1884 = V::mul_add(v12, v2044, v1884);
-            let mut v2049 = V::mul(v113, v2044);
-            v2049 = V::neg_mul_add(v121, v1893, v2049);
-            v1886 = V::mul_add(v10, v2044, v1886);
-            v1898 = V::neg_mul_add(v115, v2044, v1898);
-            v1888 = V::mul_add(v8, v2044, v1888);
-            let mut v2057 = V::mul(v117, v2044);
-            v2057 = V::neg_mul_add(v125, v1893, v2057);
-            v1890 = V::mul_add(v6, v2044, v1890);
-            let mut v2061 = V::mul(V::mul(v2, v127), grad_o_e2345);
-            let w4 = V::load(param0.at(4usize, c));
-            let v2063 = V::mul(w4, grad_o_e2345);
-            v1907 = V::mul_add(v127, v2063, v1907);
-            v1903 = V::mul_add(v2, v2063, v1903);
-            let grad_o_e1345 = V::load(grad_o.at(29usize, c));
-            let v2070 = V::mul(w54, grad_o_e1345);
-            v1910 = V::neg_mul_add(V::mul(v64, v71), grad_o_e1345, v1910);
-            v1830 = V::neg_mul_add(v71, v2070, v1830);
-            v1838 = V::mul_add(v64, v2070, v1838);
-            let v2077 = V::mul(w48, grad_o_e1345);
-            v1917 = V::mul_add(v1706, grad_o_e1345, v1917);
-            v1835 = V::neg_mul_add(v79, v2077, v1835);
-            v1849 = V::neg_mul_add(v62, v2077, v1849);
-            v1839 = V::mul_add(v87, v2077, v1839);
-            v1857 = V::mul_add(v58, v2077, v1857);
-            v1928 = V::neg_mul_add(v89, v2077, v1928);
-            v1859 = V::mul_add(v56, v2077, v1859);
-            v1843 = V::mul_add(v91, v2077, v1843);
-            v1861 = V::mul_add(v54, v2077, v1861);
-            let v2096 = V::mul(w47, grad_o_e1345);
-            v1936 = V::mul_add(V::mul(v60, v67), grad_o_e1345, v1936);
-            v1920 = V::mul_add(v67, v2096, v1920);
-            v1831 = V::mul_add(v60, v2096, v1831);
-            let v2103 = V::mul(w38, grad_o_e1345);
-            v1943 = V::mul_add(v1695, grad_o_e1345, v1943);
-            v1977 = V::neg_mul_add(v99, v2103, v1977);
-            v1872 = V::neg_mul_add(v50, v2103, v1872);
-            v1852 = V::mul_add(v101, v2103, v1852);
-            let mut v2112 = V::mul_sub(v48, v2103, v1874);
-            v1985 = V::neg_mul_add(v103, v2103, v1985);
-            v1876 = V::neg_mul_add(v46, v2103, v1876);
-            v1862 = V::neg_mul_add(v111, v2103, v1862);
-            v1884 = V::mul_add(v38, v2103, v1884);
-            let mut v2123 = V::mul_sub(v113, v2103, v1864);
-            v1886 = V::mul_add(v36, v2103, v1886);
-            v1866 = V::neg_mul_add(v115, v2103, v1866);
-            v1888 = V::mul_add(v34, v2103, v1888);
-            let v2130 = V::mul(w37, grad_o_e1345);
-            v1970 = V::mul_add(v1687, grad_o_e1345, v1970);
-            v1848 = V::neg_mul_add(v69, v2130, v1848);
-            v1836 = V::neg_mul_add(v52, v2130, v1836);
-            v1856 = V::mul_add(v73, v2130, v1856);
-            v1840 = V::mul_add(v44, v2130, v1840);
-            v1858 = V::mul_add(v75, v2130, v1858);
-            v1842 = V::mul_add(v42, v2130, v1842);
-            v1860 = V::mul_add(v77, v2130, v1860);
-            v1844 = V::mul_add(v40, v2130, v1844);
-            let v2149 = V::mul(w26, grad_o_e1345);
-            v1989 = V::mul_add(v1680, grad_o_e1345, v1989);
-            v1877 = V::neg_mul_add(v119, v2149, v1877);
-            v1895 = V::neg_mul_add(v26, v2149, v1895);
-            let mut v2157 = V::mul_sub(v121, v2149, v1879);
-            let mut v2158 = V::mul_sub(v24, v2149, v1897);
-            v1881 = V::neg_mul_add(v123, v2149, v1881);
-            v1899 = V::neg_mul_add(v22, v2149, v1899);
-            v1889 = V::mul_add(v127, v2149, v1889);
-            v1903 = V::mul_add(v14, v2149, v1903);
-            let v2168 = V::mul(w25, grad_o_e1345);
-            v2008 = V::mul_add(v1669, grad_o_e1345, v2008);
-            v1871 = V::mul_add(v81, v2168, v1871);
-            let mut v2173 = V::mul_sub(v32, v2168, v1851);
-            v1873 = V::mul_add(v83, v2168, v1873);
-            v1853 = V::neg_mul_add(v30, v2168, v1853);
-            v1875 = V::mul_add(v85, v2168, v1875);
-            let mut v2181 = V::mul_sub(v28, v2168, v1855);
-            v1992 = V::mul_add(v93, v2168, v1992);
-            v1863 = V::mul_add(v20, v2168, v1863);
-            v1885 = V::neg_mul_add(v95, v2168, v1885);
-            v1865 = V::mul_add(v18, v2168, v1865);
-            v2000 = V::mul_add(v97, v2168, v2000);
-            v1867 = V::mul_add(v16, v2168, v1867);
-            let v2195 = V::mul(w14, grad_o_e1345);
-            v2035 = V::neg_mul_add(V::mul(v6, v129), grad_o_e1345, v2035);
-            v2057 = V::neg_mul_add(v129, v2195, v2057);
-            v1908 = V::neg_mul_add(v6, v2195, v1908);
-            let v2202 = V::mul(w13, grad_o_e1345);
-            v2042 = V::mul_add(v1661, grad_o_e1345, v2042);
-            v1894 = V::neg_mul_add(v105, v2202, v1894);
-            v1878 = V::neg_mul_add(v12, v2202, v1878);
-            v2049 = V::mul_add(v107, v2202, v2049);
-            let mut v2211 = V::mul_sub(v10, v2202, v1880);
-            v1898 = V::neg_mul_add(v109, v2202, v1898);
-            v1882 = V::neg_mul_add(v8, v2202, v1882);
-            v1902 = V::mul_add(v117, v2202, v1902);
-            v1890 = V::mul_add(v4, v2202, v1890);
-            let v2221 = V::mul(w4, grad_o_e1345);
-            v2061 = V::mul_add(V::mul(v2, v125), grad_o_e1345, v2061);
-            v1907 = V::mul_add(v125, v2221, v1907);
-            let mut v2226 = V::mul_sub(v2, v2221, v1901);
-            let grad_o_e1245 = V::load(grad_o.at(28usize, c));
-            let v2229 = V::mul(w54, grad_o_e1245);
-            v1910 = V::mul_add(V::mul(v64, v73), grad_o_e1245, v1910);
-            v1830 = V::mul_add(v73, v2229, v1830);
-            v1840 = V::mul_add(v64, v2229, v1840);
-            let v2236 = V::mul(w48, grad_o_e1245);
-            v1917 = V::mul_add(v1653, grad_o_e1245, v1917);
-            v1835 = V::mul_add(v81, v2236, v1835);
-            v2173 = V::mul_add(v62, v2236, v2173);
-            v1920 = V::neg_mul_add(v87, v2236, v1920);
-            v1857 = V::neg_mul_add(v60, v2236, v1857);
-            v1928 = V::mul_add(v93, v2236, v1928);
-            v1863 = V::mul_add(v56, v2236, v1863);
-            v1843 = V::neg_mul_add(v95, v2236, v1843);
-            v1865 = V::mul_add(v54, v2236, v1865);
-            let v2255 = V::mul(w47, grad_o_e1245);
-            v1936 = V::mul_add(V::mul(v58, v67), grad_o_e1245, v1936);
-            v1839 = V::mul_add(v67, v2255, v1839);
-            v1831 = V::mul_add(v58, v2255, v1831);
-            let v2262 = V::mul(w38, grad_o_e1245);
-            v1943 = V::mul_add(v1640, grad_o_e1245, v1943);
-            v1848 = V::mul_add(v99, v2262, v1848);
-            v1872 = V::mul_add(v52, v2262, v1872);
-            v1852 = V::neg_mul_add(v105, v2262, v1852);
-            v1878 = V::neg_mul_add(v48, v2262, v1878);
-            v1985 = V::mul_add(v107, v2262, v1985);
-            v2211 = V::mul_add(v46, v2262, v2211);
-            let mut v2278 = V::mul_sub(v111, v2262, v1858);
-            let mut v2279 = V::mul_sub(v42, v2262, v1884);
-            v1860 = V::neg_mul_add(v113, v2262, v1860);
-            v1886 = V::neg_mul_add(v40, v2262, v1886);
-            v1866 = V::mul_add(v117, v2262, v1866);
-            v1890 = V::mul_add(v34, v2262, v1890);
-            let v2289 = V::mul(w37, grad_o_e1245);
-            v1970 = V::mul_add(v1633, grad_o_e1245, v1970);
-            v1977 = V::neg_mul_add(v69, v2289, v1977);
-            v1836 = V::neg_mul_add(v50, v2289, v1836);
-            v1856 = V::mul_add(v71, v2289, v1856);
-            let mut v2298 = V::mul_sub(v44, v2289, v1838);
-            v1862 = V::neg_mul_add(v75, v2289, v1862);
-            v1842 = V::mul_add(v38, v2289, v1842);
-            v2123 = V::mul_add(v77, v2289, v2123);
-            v1844 = V::mul_add(v36, v2289, v1844);
-            let v2308 = V::mul(w26, grad_o_e1245);
-            v1989 = V::mul_add(v1627, grad_o_e1245, v1989);
-            let mut v2312 = V::mul_sub(v119, v2308, v1873);
-            v1895 = V::mul_add(v30, v2308, v1895);
-            v1875 = V::neg_mul_add(v121, v2308, v1875);
-            v2158 = V::neg_mul_add(v28, v2308, v2158);
-            v1881 = V::mul_add(v125, v2308, v1881);
-            v2226 = V::mul_add(v22, v2308, v2226);
-            v2000 = V::neg_mul_add(v127, v2308, v2000);
-            v1903 = V::neg_mul_add(v16, v2308, v1903);
-            let v2327 = V::mul(w25, grad_o_e1245);
-            v2008 = V::mul_add(v1615, grad_o_e1245, v2008);
-            v1871 = V::mul_add(v79, v2327, v1871);
-            v1849 = V::mul_add(v32, v2327, v1849);
-            v1877 = V::neg_mul_add(v83, v2327, v1877);
-            v1853 = V::neg_mul_add(v26, v2327, v1853);
-            v2157 = V::mul_add(v85, v2327, v2157);
-            v2181 = V::mul_add(v24, v2327, v2181);
-            v1992 = V::mul_add(v89, v2327, v1992);
-            let mut v2344 = V::mul_sub(v20, v2327, v1859);
-            v1885 = V::neg_mul_add(v91, v2327, v1885);
-            v1861 = V::neg_mul_add(v18, v2327, v1861);
-            v1889 = V::mul_add(v97, v2327, v1889);
-            v1867 = V::mul_add(v14, v2327, v1867);
-            let v2354 = V::mul(w14, grad_o_e1245);
-            v2035 = V::mul_add(V::mul(v8, v129), grad_o_e1245, v2035);
-            v1898 = V::mul_add(v129, v2354, v1898);
-            v1908 = V::mul_add(v8, v2354, v1908);
-            let v2361 = V::mul(w13, grad_o_e1245);
-            v2042 = V::mul_add(v1607, grad_o_e1245, v2042);
-            v1894 = V::neg_mul_add(v101, v2361, v1894);
-            v2112 = V::neg_mul_add(v12, v2361, v2112);
-            v2049 = V::mul_add(v103, v2361, v2049);
-            v1876 = V::mul_add(v10, v2361, v1876);
-            v2057 = V::neg_mul_add(v109, v2361, v2057);
-            v1882 = V::neg_mul_add(v6, v2361, v1882);
-            v1902 = V::mul_add(v115, v2361, v1902);
-            let mut v2378 = V::mul_sub(v4, v2361, v1888);
-            let v2380 = V::mul(w4, grad_o_e1245);
-            v2061 = V::mul_add(V::mul(v2, v123), grad_o_e1245, v2061);
-            v1907 = V::mul_add(v123, v2380, v1907);
-            v1899 = V::mul_add(v2, v2380, v1899);
-            let grad_o_e1235 = V::load(grad_o.at(27usize, c));
-            let v2388 = V::mul(w54, grad_o_e1235);
-            v1910 = V::neg_mul_add(V::mul(v64, v75), grad_o_e1235, v1910);
-            v1830 = V::neg_mul_add(v75, v2388, v1830);
-            v1842 = V::mul_add(v64, v2388, v1842);
-            let v2395 = V::mul(w48, grad_o_e1235);
-            v1917 = V::mul_add(v1598, grad_o_e1235, v1917);
-            v1835 = V::neg_mul_add(v83, v2395, v1835);
-            v1853 = V::neg_mul_add(v62, v2395, v1853);
-            v1920 = V::mul_add(v89, v2395, v1920);
-            v2344 = V::mul_add(v60, v2395, v2344);
-            v1839 = V::neg_mul_add(v93, v2395, v1839);
-            v1863 = V::neg_mul_add(v58, v2395, v1863);
-            v1843 = V::mul_add(v97, v2395, v1843);
-            v1867 = V::mul_add(v54, v2395, v1867);
-            let v2414 = V::mul(w47, grad_o_e1235);
-            v1936 = V::mul_add(V::mul(v56, v67), grad_o_e1235, v1936);
-            v1928 = V::mul_add(v67, v2414, v1928);
-            v1831 = V::mul_add(v56, v2414, v1831);
-            let v2421 = V::mul(w38, grad_o_e1235);
-            v1943 = V::mul_add(v1587, grad_o_e1235, v1943);
-            v1848 = V::neg_mul_add(v101, v2421, v1848);
-            v2112 = V::neg_mul_add(v52, v2421, v2112);
-            v1977 = V::mul_add(v105, v2421, v1977);
-            v1878 = V::mul_add(v50, v2421, v1878);
-            v1985 = V::neg_mul_add(v109, v2421, v1985);
-            v1882 = V::neg_mul_add(v46, v2421, v1882);
-            v1856 = V::neg_mul_add(v111, v2421, v1856);
-            v2279 = V::neg_mul_add(v44, v2421, v2279);
-            v1860 = V::mul_add(v115, v2421, v1860);
-            v2378 = V::mul_add(v40, v2421, v2378);
-            v2123 = V::neg_mul_add(v117, v2421, v2123);
-            v1890 = V::neg_mul_add(v36, v2421, v1890);
-            let v2448 = V::mul(w37, grad_o_e1235);
-            v1970 = V::mul_add(v1579, grad_o_e1235, v1970);
-            v1852 = V::neg_mul_add(v69, v2448, v1852);
-            v1836 = V::neg_mul_add(v48, v2448, v1836);
-            v2278 = V::mul_add(v71, v2448, v2278);
-            v2298 = V::mul_add(v42, v2448, v2298);
-            v1862 = V::neg_mul_add(v73, v2448, v1862);
-            v1840 = V::neg_mul_add(v38, v2448, v1840);
-            v1866 = V::mul_add(v77, v2448, v1866);
-            v1844 = V::mul_add(v34, v2448, v1844);
-            let v2467 = V::mul(w26, grad_o_e1235);
-            v1989 = V::mul_add(v1572, grad_o_e1235, v1989);
-            v1871 = V::neg_mul_add(v119, v2467, v1871);
-            v1895 = V::neg_mul_add(v32, v2467, v1895);
-            v1875 = V::mul_add(v123, v2467, v1875);
-            v1899 = V::mul_add(v28, v2467, v1899);
-            v2157 = V::neg_mul_add(v125, v2467, v2157);
-            v2226 = V::neg_mul_add(v24, v2467, v2226);
-            v1885 = V::mul_add(v127, v2467, v1885);
-            v1903 = V::mul_add(v18, v2467, v1903);
-            let v2486 = V::mul(w25, grad_o_e1235);
-            v2008 = V::mul_add(v1561, grad_o_e1235, v2008);
-            v2312 = V::mul_add(v79, v2486, v2312);
-            v1849 = V::mul_add(v30, v2486, v1849);
-            v1877 = V::neg_mul_add(v81, v2486, v1877);
-            v2173 = V::neg_mul_add(v26, v2486, v2173);
-            v1881 = V::mul_add(v85, v2486, v1881);
-            v2181 = V::mul_add(v22, v2486, v2181);
-            v1992 = V::mul_add(v87, v2486, v1992);
-            v1857 = V::mul_add(v20, v2486, v1857);
-            v2000 = V::neg_mul_add(v91, v2486, v2000);
-            v1861 = V::neg_mul_add(v16, v2486, v1861);
-            v1889 = V::mul_add(v95, v2486, v1889);
-            let mut v2511 = V::mul_sub(v14, v2486, v1865);
-            let v2513 = V::mul(w14, grad_o_e1235);
-            v2035 = V::neg_mul_add(V::mul(v10, v129), grad_o_e1235, v2035);
-            v2049 = V::neg_mul_add(v129, v2513, v2049);
-            v1908 = V::neg_mul_add(v10, v2513, v1908);
-            let v2520 = V::mul(w13, grad_o_e1235);
-            v2042 = V::mul_add(v1553, grad_o_e1235, v2042);
-            v1894 = V::neg_mul_add(v99, v2520, v1894);
-            v1872 = V::neg_mul_add(v12, v2520, v1872);
-            v1898 = V::mul_add(v103, v2520, v1898);
-            v1876 = V::mul_add(v8, v2520, v1876);
-            v2057 = V::neg_mul_add(v107, v2520, v2057);
-            v2211 = V::neg_mul_add(v6, v2520, v2211);
-            v1902 = V::mul_add(v113, v2520, v1902);
-            v1886 = V::mul_add(v4, v2520, v1886);
-            let v2539 = V::mul(w4, grad_o_e1235);
-            v2061 = V::mul_add(V::mul(v2, v121), grad_o_e1235, v2061);
-            v1907 = V::mul_add(v121, v2539, v1907);
-            v2158 = V::mul_add(v2, v2539, v2158);
-            let grad_o_e1234 = V::load(grad_o.at(26usize, c));
-            let v2547 = V::mul(w54, grad_o_e1234);
-            v1910 = V::neg_mul_add(V::mul(v64, v77), grad_o_e1234, v1910);
-            // grad0[54] += v64*v69*grad_o_e2345 - v64*v71*grad_o_e1345 + v64*v73*grad_o_e1245 - v64*v75*grad_o_e1235 - v64*v77*grad_o_e1234
-            V::store(V::add(V::load(grad0.at(54usize, c)), v1910), grad0.at(54usize, c));
-            v1830 = V::neg_mul_add(v77, v2547, v1830);
-            v1844 = V::neg_mul_add(v64, v2547, v1844);
-            let v2554 = V::mul(w48, grad_o_e1234);
-            v1917 = V::mul_add(v1544, grad_o_e1234, v1917);
-            // grad0[48] += (v60*v79 + v56*v83 - v54*v85 - v58*v81)*grad_o_e2345 + (v58*v87 + v54*v91 - v56*v89 - v62*v79)*grad_o_e1345 + (v62*v81 + v56*v93 - v54*v95 - v60*v87)*grad_o_e1245 + (v60*v89 + v54*v97 - v58*v93 - v62*v83)*grad_o_e1235 + (v60*v91 + v56*v97 - v58*v95 - v62*v85)*grad_o_e1234
-            V::store(V::add(V::load(grad0.at(48usize, c)), v1917), grad0.at(48usize, c));
-            v1835 = V::neg_mul_add(v85, v2554, v1835);
-            v2181 = V::neg_mul_add(v62, v2554, v2181);
-            v1920 = V::mul_add(v91, v2554, v1920);
-            v1861 = V::mul_add(v60, v2554, v1861);
-            v1839 = V::neg_mul_add(v95, v2554, v1839);
-            v2511 = V::neg_mul_add(v58, v2554, v2511);
-            v1928 = V::mul_add(v97, v2554, v1928);
-            v1867 = V::mul_add(v56, v2554, v1867);
-            let v2573 = V::mul(w47, grad_o_e1234);
-            v1936 = V::mul_add(V::mul(v54, v67), grad_o_e1234, v1936);
-            // grad0[47] += v62*v67*grad_o_e2345 + v60*v67*grad_o_e1345 + v58*v67*grad_o_e1245 + v56*v67*grad_o_e1235 + v54*v67*grad_o_e1234
-            V::store(V::add(V::load(grad0.at(47usize, c)), v1936), grad0.at(47usize, c));
-            v1843 = V::mul_add(v67, v2573, v1843);
-            v1831 = V::mul_add(v54, v2573, v1831);
-            let v2580 = V::mul(w38, grad_o_e1234);
-            v1943 = V::mul_add(v1533, grad_o_e1234, v1943);
-            // grad0[38] += (v44*v99 + v40*v103 + v38*v105 + v34*v109 - v36*v107 - v42*v101)*grad_o_e2345 + (v48*v101 + v36*v113 - v34*v115 - v38*v111 - v46*v103 - v50*v99)*grad_o_e1345 + (v52*v99 + v46*v107 + v42*v111 + v34*v117 - v40*v113 - v48*v105)*grad_o_e1245 + (v50*v105 + v40*v115 - v36*v117 - v44*v111 - v46*v109 - v52*v101)*grad_o_e1235 + (v50*v107 + v42*v115 - v38*v117 - v44*v113 - v48*v109 - v52*v103)*grad_o_e1234
-            V::store(V::add(V::load(grad0.at(38usize, c)), v1943), grad0.at(38usize, c));
-            v1848 = V::neg_mul_add(v103, v2580, v1848);
-            v1876 = V::neg_mul_add(v52, v2580, v1876);
-            v1977 = V::mul_add(v107, v2580, v1977);
-            v2211 = V::mul_add(v50, v2580, v2211);
-            v1852 = V::neg_mul_add(v109, v2580, v1852);
-            v1882 = V::neg_mul_add(v48, v2580, v1882);
-            v1856 = V::neg_mul_add(v113, v2580, v1856);
-            v1886 = V::neg_mul_add(v44, v2580, v1886);
-            v2278 = V::mul_add(v115, v2580, v2278);
-            v2378 = V::mul_add(v42, v2580, v2378);
-            v1862 = V::neg_mul_add(v117, v2580, v1862);
-            v1890 = V::neg_mul_add(v38, v2580, v1890);
-            let v2607 = V::mul(w37, grad_o_e1234);
-            v1970 = V::mul_add(v1525, grad_o_e1234, v1970);
-            // grad0[37] += (v50*v73 + v46*v77 - v48*v75 - v52*v71)*grad_o_e2345 + (v44*v73 + v40*v77 - v42*v75 - v52*v69)*grad_o_e1345 + (v44*v71 + v36*v77 - v38*v75 - v50*v69)*grad_o_e1245 + (v42*v71 + v34*v77 - v38*v73 - v48*v69)*grad_o_e1235 + (v40*v71 + v34*v75 - v36*v73 - v46*v69)*grad_o_e1234
-            V::store(V::add(V::load(grad0.at(37usize, c)), v1970), grad0.at(37usize, c));
-            v1985 = V::neg_mul_add(v69, v2607, v1985);
-            v1836 = V::neg_mul_add(v46, v2607, v1836);
-            v1860 = V::mul_add(v71, v2607, v1860);
-            v2298 = V::mul_add(v40, v2607, v2298);
-            v2123 = V::neg_mul_add(v73, v2607, v2123);
-            v1840 = V::neg_mul_add(v36, v2607, v1840);
-            v1866 = V::mul_add(v75, v2607, v1866);
-            let mut v2624 = V::mul_sub(v34, v2607, v1842);
-            let v2626 = V::mul(w26, grad_o_e1234);
-            v1989 = V::mul_add(v1518, grad_o_e1234, v1989);
-            // grad0[26] += (v20*v119 + v16*v123 - v14*v125 - v18*v121)*grad_o_e2345 + (v24*v121 + v14*v127 - v22*v123 - v26*v119)*grad_o_e1345 + (v30*v119 + v22*v125 - v16*v127 - v28*v121)*grad_o_e1245 + (v28*v123 + v18*v127 - v24*v125 - v32*v119)*grad_o_e1235 + (v30*v123 + v20*v127 - v26*v125 - v32*v121)*grad_o_e1234
-            V::store(V::add(V::load(grad0.at(26usize, c)), v1989), grad0.at(26usize, c));
-            v1871 = V::neg_mul_add(v121, v2626, v1871);
-            v2158 = V::neg_mul_add(v32, v2626, v2158);
-            v2312 = V::mul_add(v123, v2626, v2312);
-            v1899 = V::mul_add(v30, v2626, v1899);
-            v1877 = V::neg_mul_add(v125, v2626, v1877);
-            v2226 = V::neg_mul_add(v26, v2626, v2226);
-            v1992 = V::mul_add(v127, v2626, v1992);
-            v1903 = V::mul_add(v20, v2626, v1903);
-            let v2645 = V::mul(w25, grad_o_e1234);
-            v2008 = V::mul_add(v1507, grad_o_e1234, v2008);
-            // grad0[25] += (v32*v87 + v28*v91 + v26*v93 + v22*v97 - v24*v95 - v30*v89)*grad_o_e2345 + (v32*v81 + v28*v85 + v20*v93 + v16*v97 - v18*v95 - v30*v83)*grad_o_e1345 + (v32*v79 + v24*v85 + v20*v89 + v14*v97 - v18*v91 - v26*v83)*grad_o_e1245 + (v30*v79 + v22*v85 + v20*v87 + v14*v95 - v16*v91 - v26*v81)*grad_o_e1235 + (v28*v79 + v22*v83 + v18*v87 + v14*v93 - v16*v89 - v24*v81)*grad_o_e1234
-            V::store(V::add(V::load(grad0.at(25usize, c)), v2008), grad0.at(25usize, c));
-            v1875 = V::mul_add(v79, v2645, v1875);
-            v1849 = V::mul_add(v28, v2645, v1849);
-            v2157 = V::neg_mul_add(v81, v2645, v2157);
-            v2173 = V::neg_mul_add(v24, v2645, v2173);
-            v1881 = V::mul_add(v83, v2645, v1881);
-            v1853 = V::mul_add(v22, v2645, v1853);
-            v1885 = V::mul_add(v87, v2645, v1885);
-            v1857 = V::mul_add(v18, v2645, v1857);
-            v2000 = V::neg_mul_add(v89, v2645, v2000);
-            v2344 = V::neg_mul_add(v16, v2645, v2344);
-            v1889 = V::mul_add(v93, v2645, v1889);
-            v1863 = V::mul_add(v14, v2645, v1863);
-            let v2672 = V::mul(w14, grad_o_e1234);
-            v2035 = V::neg_mul_add(V::mul(v12, v129), grad_o_e1234, v2035);
-            // grad0[14] += v4*v129*grad_o_e2345 - v6*v129*grad_o_e1345 + v8*v129*grad_o_e1245 - v10*v129*grad_o_e1235 - v12*v129*grad_o_e1234
-            V::store(V::add(V::load(grad0.at(14usize, c)), v2035), grad0.at(14usize, c));
-            v1894 = V::neg_mul_add(v129, v2672, v1894);
-            v1908 = V::neg_mul_add(v12, v2672, v1908);
-            let v2679 = V::mul(w13, grad_o_e1234);
-            v2042 = V::mul_add(v1499, grad_o_e1234, v2042);
-            // grad0[13] += (v10*v113 + v6*v117 - v8*v115 - v12*v111)*grad_o_e2345 + (v10*v107 + v4*v117 - v8*v109 - v12*v105)*grad_o_e1345 + (v10*v103 + v4*v115 - v6*v109 - v12*v101)*grad_o_e1245 + (v8*v103 + v4*v113 - v6*v107 - v12*v99)*grad_o_e1235 + (v8*v101 + v4*v111 - v6*v105 - v10*v99)*grad_o_e1234
-            V::store(V::add(V::load(grad0.at(13usize, c)), v2042), grad0.at(13usize, c));
-            v2049 = V::neg_mul_add(v99, v2679, v2049);
-            v1872 = V::neg_mul_add(v10, v2679, v1872);
-            v1898 = V::mul_add(v101, v2679, v1898);
-            v2112 = V::mul_add(v8, v2679, v2112);
-            v2057 = V::neg_mul_add(v105, v2679, v2057);
-            v1878 = V::neg_mul_add(v6, v2679, v1878);
-            v1902 = V::mul_add(v111, v2679, v1902);
-            v2279 = V::mul_add(v4, v2679, v2279);
-            let v2698 = V::mul(w4, grad_o_e1234);
-            v2061 = V::mul_add(V::mul(v2, v119), grad_o_e1234, v2061);
-            // grad0[4] += v2*v127*grad_o_e2345 + v2*v125*grad_o_e1345 + v2*v123*grad_o_e1245 + v2*v121*grad_o_e1235 + v2*v119*grad_o_e1234
-            V::store(V::add(V::load(grad0.at(4usize, c)), v2061), grad0.at(4usize, c));
-            v1907 = V::mul_add(v119, v2698, v1907);
-            v1895 = V::mul_add(v2, v2698, v1895);
-            let grad_o_e345 = V::load(grad_o.at(25usize, c));
-            let w53 = V::load(param0.at(53usize, c));
-            let v2707 = V::mul(w53, grad_o_e345);
-            v1830 = V::neg_mul_add(v79, v2707, v1830);
-            v1849 = V::neg_mul_add(v64, v2707, v1849);
-            let mut v2712 = V::mul(v1493, grad_o_e345);
-            let w46 = V::load(param0.at(46usize, c));
-            let v2714 = V::mul(w46, grad_o_e345);
-            v1839 = V::neg_mul_add(v99, v2714, v1839);
-            v1872 = V::neg_mul_add(v58, v2714, v1872);
-            v1928 = V::mul_add(v101, v2714, v1928);
-            v2112 = V::mul_add(v56, v2714, v2112);
-            v1843 = V::neg_mul_add(v103, v2714, v1843);
-            v1876 = V::neg_mul_add(v54, v2714, v1876);
-            let w45 = V::load(param0.at(45usize, c));
-            let v2729 = V::mul(w45, grad_o_e345);
-            v1835 = V::neg_mul_add(v71, v2729, v1835);
-            v2298 = V::neg_mul_add(v62, v2729, v2298);
-            v1920 = V::neg_mul_add(v69, v2729, v1920);
-            v1836 = V::neg_mul_add(v60, v2729, v1836);
-            let mut v2738 = V::mul(v1485, grad_o_e345);
-            let w36 = V::load(param0.at(36usize, c));
-            let v2740 = V::mul(w36, grad_o_e345);
-            v1862 = V::neg_mul_add(v119, v2740, v1862);
-            v1895 = V::neg_mul_add(v38, v2740, v1895);
-            v2123 = V::mul_add(v121, v2740, v2123);
-            v2158 = V::mul_add(v36, v2740, v2158);
-            v1866 = V::neg_mul_add(v123, v2740, v1866);
-            v1899 = V::neg_mul_add(v34, v2740, v1899);
-            let mut v2753 = V::mul(v1473, grad_o_e345);
-            let w35 = V::load(param0.at(35usize, c));
-            let v2755 = V::mul(w35, grad_o_e345);
-            v1977 = V::mul_add(v87, v2755, v1977);
-            v1857 = V::mul_add(v50, v2755, v1857);
-            v1852 = V::neg_mul_add(v89, v2755, v1852);
-            v2344 = V::neg_mul_add(v48, v2755, v2344);
-            v1985 = V::mul_add(v91, v2755, v1985);
-            v1861 = V::mul_add(v46, v2755, v1861);
-            v1856 = V::mul_add(v81, v2755, v1856);
-            v2173 = V::mul_add(v44, v2755, v2173);
-            v2278 = V::neg_mul_add(v83, v2755, v2278);
-            v1853 = V::neg_mul_add(v42, v2755, v1853);
-            v1860 = V::mul_add(v85, v2755, v1860);
-            v2181 = V::mul_add(v40, v2755, v2181);
-            let mut v2780 = V::mul(V::mul(v52, v67), grad_o_e345);
-            let w34 = V::load(param0.at(34usize, c));
-            let v2782 = V::mul(w34, grad_o_e345);
-            v1848 = V::mul_add(v67, v2782, v1848);
-            v1831 = V::mul_add(v52, v2782, v1831);
-            let w24 = V::load(param0.at(24usize, c));
-            let v2789 = V::mul(w24, grad_o_e345);
-            v1889 = V::neg_mul_add(v129, v2789, v1889);
-            v1908 = V::neg_mul_add(v14, v2789, v1908);
-            let mut v2794 = V::mul(v1461, grad_o_e345);
-            let w23 = V::load(param0.at(23usize, c));
-            let v2796 = V::mul(w23, grad_o_e345);
-            v1877 = V::neg_mul_add(v111, v2796, v1877);
-            v2279 = V::neg_mul_add(v26, v2796, v2279);
-            v2157 = V::mul_add(v113, v2796, v2157);
-            v1886 = V::mul_add(v24, v2796, v1886);
-            v1881 = V::neg_mul_add(v115, v2796, v1881);
-            v2378 = V::neg_mul_add(v22, v2796, v2378);
-            v1992 = V::neg_mul_add(v105, v2796, v1992);
-            v1878 = V::neg_mul_add(v20, v2796, v1878);
-            v1885 = V::mul_add(v107, v2796, v1885);
-            v2211 = V::mul_add(v18, v2796, v2211);
-            v2000 = V::neg_mul_add(v109, v2796, v2000);
-            v1882 = V::neg_mul_add(v16, v2796, v1882);
-            let mut v2821 = V::mul(v1455, grad_o_e345);
-            let w22 = V::load(param0.at(22usize, c));
-            let v2823 = V::mul(w22, grad_o_e345);
-            v1871 = V::mul_add(v73, v2823, v1871);
-            v1840 = V::mul_add(v32, v2823, v1840);
-            v2312 = V::neg_mul_add(v75, v2823, v2312);
-            v2624 = V::neg_mul_add(v30, v2823, v2624);
-            v1875 = V::mul_add(v77, v2823, v1875);
-            v1844 = V::mul_add(v28, v2823, v1844);
-            let mut v2836 = V::mul(v1452, grad_o_e345);
-            let w12 = V::load(param0.at(12usize, c));
-            let v2838 = V::mul(w12, grad_o_e345);
-            v2057 = V::mul_add(v127, v2838, v2057);
-            v1903 = V::mul_add(v6, v2838, v1903);
-            v1902 = V::mul_add(v125, v2838, v1902);
-            v2226 = V::mul_add(v4, v2838, v2226);
-            let mut v2847 = V::mul(v1447, grad_o_e345);
-            let w11 = V::load(param0.at(11usize, c));
-            let v2849 = V::mul(w11, grad_o_e345);
-            v1894 = V::mul_add(v93, v2849, v1894);
-            v1863 = V::mul_add(v12, v2849, v1863);
-            v2049 = V::neg_mul_add(v95, v2849, v2049);
-            v2511 = V::neg_mul_add(v10, v2849, v2511);
-            v1898 = V::mul_add(v97, v2849, v1898);
-            v1867 = V::mul_add(v8, v2849, v1867);
-            let mut v2862 = V::mul(V::mul(v2, v117), grad_o_e345);
-            let w3 = V::load(param0.at(3usize, c));
-            let v2864 = V::mul(w3, grad_o_e345);
-            v1907 = V::mul_add(v117, v2864, v1907);
-            v1890 = V::mul_add(v2, v2864, v1890);
-            let grad_o_e245 = V::load(grad_o.at(24usize, c));
-            let mut v2870 = V::mul(V::mul(v64, v81), grad_o_e245);
-            let v2871 = V::mul(w53, grad_o_e245);
-            v2870 = V::neg_mul_add(V::mul(v64, v79), grad_o_e345, v2870);
-            v1830 = V::mul_add(v81, v2871, v1830);
-            v2173 = V::mul_add(v64, v2871, v2173);
-            let v2878 = V::mul(w46, grad_o_e245);
-            v2712 = V::mul_add(v1440, grad_o_e245, v2712);
-            v1920 = V::mul_add(v99, v2878, v1920);
-            v1872 = V::mul_add(v60, v2878, v1872);
-            v1928 = V::neg_mul_add(v105, v2878, v1928);
-            v1878 = V::neg_mul_add(v56, v2878, v1878);
-            v1843 = V::mul_add(v107, v2878, v1843);
-            v2211 = V::mul_add(v54, v2878, v2211);
-            let mut v2892 = V::mul(v1438, grad_o_e245);
-            let v2893 = V::mul(w45, grad_o_e245);
-            v2892 = V::neg_mul_add(v1489, grad_o_e345, v2892);
-            v1835 = V::mul_add(v73, v2893, v1835);
-            v1840 = V::mul_add(v62, v2893, v1840);
-            v1839 = V::neg_mul_add(v69, v2893, v1839);
-            v1836 = V::neg_mul_add(v58, v2893, v1836);
-            let v2904 = V::mul(w36, grad_o_e245);
-            v2738 = V::mul_add(v1432, grad_o_e245, v2738);
-            v2278 = V::mul_add(v119, v2904, v2278);
-            v1895 = V::mul_add(v42, v2904, v1895);
-            v1860 = V::neg_mul_add(v121, v2904, v1860);
-            v2158 = V::neg_mul_add(v40, v2904, v2158);
-            v1866 = V::mul_add(v125, v2904, v1866);
-            v2226 = V::mul_add(v34, v2904, v2226);
-            let v2919 = V::mul(w35, grad_o_e245);
-            v2753 = V::mul_add(v1421, grad_o_e245, v2753);
-            v1848 = V::neg_mul_add(v87, v2919, v1848);
-            v1857 = V::neg_mul_add(v52, v2919, v1857);
-            v1852 = V::mul_add(v93, v2919, v1852);
-            v1863 = V::mul_add(v48, v2919, v1863);
-            v1985 = V::neg_mul_add(v95, v2919, v1985);
-            v2511 = V::neg_mul_add(v46, v2919, v2511);
-            v1856 = V::mul_add(v79, v2919, v1856);
-            v1849 = V::mul_add(v44, v2919, v1849);
-            v1862 = V::neg_mul_add(v83, v2919, v1862);
-            v1853 = V::neg_mul_add(v38, v2919, v1853);
-            v2123 = V::mul_add(v85, v2919, v2123);
-            v2181 = V::mul_add(v36, v2919, v2181);
-            let v2946 = V::mul(w34, grad_o_e245);
-            v2780 = V::mul_add(V::mul(v50, v67), grad_o_e245, v2780);
-            v1977 = V::mul_add(v67, v2946, v1977);
-            v1831 = V::mul_add(v50, v2946, v1831);
-            let mut v2952 = V::mul(V::mul(v16, v129), grad_o_e245);
-            let v2953 = V::mul(w24, grad_o_e245);
-            v2952 = V::neg_mul_add(V::mul(v14, v129), grad_o_e345, v2952);
-            v2000 = V::mul_add(v129, v2953, v2000);
-            v1908 = V::mul_add(v16, v2953, v1908);
-            let v2960 = V::mul(w23, grad_o_e245);
-            v2794 = V::mul_add(v1409, grad_o_e245, v2794);
-            v2312 = V::mul_add(v111, v2960, v2312);
-            v2279 = V::mul_add(v30, v2960, v2279);
-            v1875 = V::neg_mul_add(v113, v2960, v1875);
-            v1886 = V::neg_mul_add(v28, v2960, v1886);
-            v1881 = V::mul_add(v117, v2960, v1881);
-            v1890 = V::mul_add(v22, v2960, v1890);
-            v1992 = V::neg_mul_add(v101, v2960, v1992);
-            v2112 = V::neg_mul_add(v20, v2960, v2112);
-            v1885 = V::mul_add(v103, v2960, v1885);
-            v1876 = V::mul_add(v18, v2960, v1876);
-            v1889 = V::neg_mul_add(v109, v2960, v1889);
-            v1882 = V::neg_mul_add(v14, v2960, v1882);
-            let v2987 = V::mul(w22, grad_o_e245);
-            v2821 = V::mul_add(v1403, grad_o_e245, v2821);
-            v1871 = V::mul_add(v71, v2987, v1871);
-            v2298 = V::mul_add(v32, v2987, v2298);
-            v1877 = V::neg_mul_add(v75, v2987, v1877);
-            v2624 = V::neg_mul_add(v26, v2987, v2624);
-            v2157 = V::mul_add(v77, v2987, v2157);
-            v1844 = V::mul_add(v24, v2987, v1844);
-            let v3002 = V::mul(w12, grad_o_e245);
-            v2836 = V::mul_add(v1400, grad_o_e245, v2836);
-            v1898 = V::neg_mul_add(v127, v3002, v1898);
-            v1903 = V::neg_mul_add(v8, v3002, v1903);
-            v1902 = V::mul_add(v123, v3002, v1902);
-            v1899 = V::mul_add(v4, v3002, v1899);
-            let v3013 = V::mul(w11, grad_o_e245);
-            v2847 = V::mul_add(v1395, grad_o_e245, v2847);
-            v1894 = V::mul_add(v89, v3013, v1894);
-            v2344 = V::mul_add(v12, v3013, v2344);
-            v2049 = V::neg_mul_add(v91, v3013, v2049);
-            v1861 = V::neg_mul_add(v10, v3013, v1861);
-            v2057 = V::mul_add(v97, v3013, v2057);
-            v1867 = V::mul_add(v6, v3013, v1867);
-            let v3028 = V::mul(w3, grad_o_e245);
-            v2862 = V::mul_add(V::mul(v2, v115), grad_o_e245, v2862);
-            v1907 = V::mul_add(v115, v3028, v1907);
-            v2378 = V::mul_add(v2, v3028, v2378);
-            let grad_o_e235 = V::load(grad_o.at(23usize, c));
-            let v3036 = V::mul(w53, grad_o_e235);
-            v2870 = V::neg_mul_add(V::mul(v64, v83), grad_o_e235, v2870);
-            v1830 = V::neg_mul_add(v83, v3036, v1830);
-            v1853 = V::neg_mul_add(v64, v3036, v1853);
-            let v3043 = V::mul(w46, grad_o_e235);
-            v2712 = V::mul_add(v1389, grad_o_e235, v2712);
-            v1920 = V::neg_mul_add(v101, v3043, v1920);
-            v2112 = V::neg_mul_add(v60, v3043, v2112);
-            v1839 = V::mul_add(v105, v3043, v1839);
-            v1878 = V::mul_add(v58, v3043, v1878);
-            v1843 = V::neg_mul_add(v109, v3043, v1843);
-            v1882 = V::neg_mul_add(v54, v3043, v1882);
-            let v3058 = V::mul(w45, grad_o_e235);
-            v2892 = V::neg_mul_add(v1385, grad_o_e235, v2892);
-            v1835 = V::neg_mul_add(v75, v3058, v1835);
-            v2624 = V::neg_mul_add(v62, v3058, v2624);
-            v1928 = V::neg_mul_add(v69, v3058, v1928);
-            v1836 = V::neg_mul_add(v56, v3058, v1836);
-            let v3069 = V::mul(w36, grad_o_e235);
-            v2738 = V::mul_add(v1381, grad_o_e235, v2738);
-            v1856 = V::neg_mul_add(v119, v3069, v1856);
-            v1895 = V::neg_mul_add(v44, v3069, v1895);
-            v1860 = V::mul_add(v123, v3069, v1860);
-            v1899 = V::mul_add(v40, v3069, v1899);
-            v2123 = V::neg_mul_add(v125, v3069, v2123);
-            v2226 = V::neg_mul_add(v36, v3069, v2226);
-            let v3084 = V::mul(w35, grad_o_e235);
-            v2753 = V::mul_add(v1369, grad_o_e235, v2753);
-            v1848 = V::mul_add(v89, v3084, v1848);
-            v2344 = V::mul_add(v52, v3084, v2344);
-            v1977 = V::neg_mul_add(v93, v3084, v1977);
-            v1863 = V::neg_mul_add(v50, v3084, v1863);
-            v1985 = V::mul_add(v97, v3084, v1985);
-            v1867 = V::mul_add(v46, v3084, v1867);
-            v2278 = V::mul_add(v79, v3084, v2278);
-            v1849 = V::mul_add(v42, v3084, v1849);
-            v1862 = V::neg_mul_add(v81, v3084, v1862);
-            v2173 = V::neg_mul_add(v38, v3084, v2173);
-            v1866 = V::mul_add(v85, v3084, v1866);
-            v2181 = V::mul_add(v34, v3084, v2181);
-            let v3111 = V::mul(w34, grad_o_e235);
-            v2780 = V::mul_add(V::mul(v48, v67), grad_o_e235, v2780);
-            v1852 = V::mul_add(v67, v3111, v1852);
-            v1831 = V::mul_add(v48, v3111, v1831);
-            let v3118 = V::mul(w24, grad_o_e235);
-            v2952 = V::neg_mul_add(V::mul(v18, v129), grad_o_e235, v2952);
-            v1885 = V::neg_mul_add(v129, v3118, v1885);
-            v1908 = V::neg_mul_add(v18, v3118, v1908);
-            let v3125 = V::mul(w23, grad_o_e235);
-            v2794 = V::mul_add(v1357, grad_o_e235, v2794);
-            v1871 = V::neg_mul_add(v111, v3125, v1871);
-            v2279 = V::neg_mul_add(v32, v3125, v2279);
-            v1875 = V::mul_add(v115, v3125, v1875);
-            v2378 = V::mul_add(v28, v3125, v2378);
-            v2157 = V::neg_mul_add(v117, v3125, v2157);
-            v1890 = V::neg_mul_add(v24, v3125, v1890);
-            v1992 = V::neg_mul_add(v99, v3125, v1992);
-            v1872 = V::neg_mul_add(v20, v3125, v1872);
-            v2000 = V::mul_add(v103, v3125, v2000);
-            v1876 = V::mul_add(v16, v3125, v1876);
-            v1889 = V::neg_mul_add(v107, v3125, v1889);
-            v2211 = V::neg_mul_add(v14, v3125, v2211);
-            let v3152 = V::mul(w22, grad_o_e235);
-            v2821 = V::mul_add(v1351, grad_o_e235, v2821);
-            v2312 = V::mul_add(v71, v3152, v2312);
-            v2298 = V::mul_add(v30, v3152, v2298);
-            v1877 = V::neg_mul_add(v73, v3152, v1877);
-            v1840 = V::neg_mul_add(v26, v3152, v1840);
-            v1881 = V::mul_add(v77, v3152, v1881);
-            v1844 = V::mul_add(v22, v3152, v1844);
-            let v3167 = V::mul(w12, grad_o_e235);
-            v2836 = V::mul_add(v1348, grad_o_e235, v2836);
-            v2049 = V::mul_add(v127, v3167, v2049);
-            v1903 = V::mul_add(v10, v3167, v1903);
-            v1902 = V::mul_add(v121, v3167, v1902);
-            v2158 = V::mul_add(v4, v3167, v2158);
-            let v3178 = V::mul(w11, grad_o_e235);
-            v2847 = V::mul_add(v1343, grad_o_e235, v2847);
-            v1894 = V::mul_add(v87, v3178, v1894);
-            v1857 = V::mul_add(v12, v3178, v1857);
-            v1898 = V::neg_mul_add(v91, v3178, v1898);
-            v1861 = V::neg_mul_add(v8, v3178, v1861);
-            v2057 = V::mul_add(v95, v3178, v2057);
-            v2511 = V::mul_add(v6, v3178, v2511);
-            let v3193 = V::mul(w3, grad_o_e235);
-            v2862 = V::mul_add(V::mul(v2, v113), grad_o_e235, v2862);
-            v1907 = V::mul_add(v113, v3193, v1907);
-            v1886 = V::mul_add(v2, v3193, v1886);
-            let grad_o_e234 = V::load(grad_o.at(22usize, c));
-            let v3201 = V::mul(w53, grad_o_e234);
-            v2870 = V::neg_mul_add(V::mul(v64, v85), grad_o_e234, v2870);
-            v1830 = V::neg_mul_add(v85, v3201, v1830);
-            v2181 = V::neg_mul_add(v64, v3201, v2181);
-            let v3208 = V::mul(w46, grad_o_e234);
-            v2712 = V::mul_add(v1337, grad_o_e234, v2712);
-            v1920 = V::neg_mul_add(v103, v3208, v1920);
-            v1876 = V::neg_mul_add(v60, v3208, v1876);
-            v1839 = V::mul_add(v107, v3208, v1839);
-            v2211 = V::mul_add(v58, v3208, v2211);
-            v1928 = V::neg_mul_add(v109, v3208, v1928);
-            v1882 = V::neg_mul_add(v56, v3208, v1882);
-            let v3223 = V::mul(w45, grad_o_e234);
-            v2892 = V::neg_mul_add(v1333, grad_o_e234, v2892);
-            v1835 = V::neg_mul_add(v77, v3223, v1835);
-            v1844 = V::neg_mul_add(v62, v3223, v1844);
-            v1843 = V::neg_mul_add(v69, v3223, v1843);
-            v1836 = V::neg_mul_add(v54, v3223, v1836);
-            let v3234 = V::mul(w36, grad_o_e234);
-            v2738 = V::mul_add(v1329, grad_o_e234, v2738);
-            v1856 = V::neg_mul_add(v121, v3234, v1856);
-            v2158 = V::neg_mul_add(v44, v3234, v2158);
-            v2278 = V::mul_add(v123, v3234, v2278);
-            v1899 = V::mul_add(v42, v3234, v1899);
-            v1862 = V::neg_mul_add(v125, v3234, v1862);
-            v2226 = V::neg_mul_add(v38, v3234, v2226);
-            let v3249 = V::mul(w35, grad_o_e234);
-            v2753 = V::mul_add(v1317, grad_o_e234, v2753);
-            v1848 = V::mul_add(v91, v3249, v1848);
-            v1861 = V::mul_add(v52, v3249, v1861);
-            v1977 = V::neg_mul_add(v95, v3249, v1977);
-            v2511 = V::neg_mul_add(v50, v3249, v2511);
-            v1852 = V::mul_add(v97, v3249, v1852);
-            v1867 = V::mul_add(v48, v3249, v1867);
-            v1860 = V::mul_add(v79, v3249, v1860);
-            v1849 = V::mul_add(v40, v3249, v1849);
-            v2123 = V::neg_mul_add(v81, v3249, v2123);
-            v2173 = V::neg_mul_add(v36, v3249, v2173);
-            v1866 = V::mul_add(v83, v3249, v1866);
-            v1853 = V::mul_add(v34, v3249, v1853);
-            let v3276 = V::mul(w34, grad_o_e234);
-            v2780 = V::mul_add(V::mul(v46, v67), grad_o_e234, v2780);
-            v1985 = V::mul_add(v67, v3276, v1985);
-            v1831 = V::mul_add(v46, v3276, v1831);
-            let v3283 = V::mul(w24, grad_o_e234);
-            v2952 = V::neg_mul_add(V::mul(v20, v129), grad_o_e234, v2952);
-            v1992 = V::neg_mul_add(v129, v3283, v1992);
-            v1908 = V::neg_mul_add(v20, v3283, v1908);
-            let v3290 = V::mul(w23, grad_o_e234);
-            v2794 = V::mul_add(v1305, grad_o_e234, v2794);
-            v1871 = V::neg_mul_add(v113, v3290, v1871);
-            v1886 = V::neg_mul_add(v32, v3290, v1886);
-            v2312 = V::mul_add(v115, v3290, v2312);
-            v2378 = V::mul_add(v30, v3290, v2378);
-            v1877 = V::neg_mul_add(v117, v3290, v1877);
-            v1890 = V::neg_mul_add(v26, v3290, v1890);
-            v1885 = V::neg_mul_add(v99, v3290, v1885);
-            v1872 = V::neg_mul_add(v18, v3290, v1872);
-            v2000 = V::mul_add(v101, v3290, v2000);
-            v2112 = V::mul_add(v16, v3290, v2112);
-            v1889 = V::neg_mul_add(v105, v3290, v1889);
-            v1878 = V::neg_mul_add(v14, v3290, v1878);
-            let v3317 = V::mul(w22, grad_o_e234);
-            v2821 = V::mul_add(v1299, grad_o_e234, v2821);
-            v1875 = V::mul_add(v71, v3317, v1875);
-            v2298 = V::mul_add(v28, v3317, v2298);
-            v2157 = V::neg_mul_add(v73, v3317, v2157);
-            v1840 = V::neg_mul_add(v24, v3317, v1840);
-            v1881 = V::mul_add(v75, v3317, v1881);
-            v2624 = V::mul_add(v22, v3317, v2624);
-            let v3332 = V::mul(w12, grad_o_e234);
-            v2836 = V::mul_add(v1296, grad_o_e234, v2836);
-            v1894 = V::mul_add(v127, v3332, v1894);
-            v1903 = V::mul_add(v12, v3332, v1903);
-            v1902 = V::mul_add(v119, v3332, v1902);
-            v1895 = V::mul_add(v4, v3332, v1895);
-            let v3343 = V::mul(w11, grad_o_e234);
-            v2847 = V::mul_add(v1291, grad_o_e234, v2847);
-            v2049 = V::mul_add(v87, v3343, v2049);
-            v1857 = V::mul_add(v10, v3343, v1857);
-            v1898 = V::neg_mul_add(v89, v3343, v1898);
-            v2344 = V::neg_mul_add(v8, v3343, v2344);
-            v2057 = V::mul_add(v93, v3343, v2057);
-            v1863 = V::mul_add(v6, v3343, v1863);
-            let v3358 = V::mul(w3, grad_o_e234);
-            v2862 = V::mul_add(V::mul(v2, v111), grad_o_e234, v2862);
-            v1907 = V::mul_add(v111, v3358, v1907);
-            v2279 = V::mul_add(v2, v3358, v2279);
-            let grad_o_e145 = V::load(grad_o.at(21usize, c));
-            let v3366 = V::mul(w53, grad_o_e145);
-            v2870 = V::neg_mul_add(V::mul(v64, v87), grad_o_e145, v2870);
-            v1830 = V::neg_mul_add(v87, v3366, v1830);
-            v1857 = V::neg_mul_add(v64, v3366, v1857);
-            let v3373 = V::mul(w46, grad_o_e145);
-            v2712 = V::mul_add(v1285, grad_o_e145, v2712);
-            v1835 = V::neg_mul_add(v99, v3373, v1835);
-            v1872 = V::neg_mul_add(v62, v3373, v1872);
-            v1928 = V::mul_add(v111, v3373, v1928);
-            v2279 = V::mul_add(v56, v3373, v2279);
-            v1843 = V::neg_mul_add(v113, v3373, v1843);
-            v1886 = V::neg_mul_add(v54, v3373, v1886);
-            let v3388 = V::mul(w45, grad_o_e145);
-            v2892 = V::mul_add(v1281, grad_o_e145, v2892);
-            v1920 = V::mul_add(v73, v3388, v1920);
-            v1840 = V::mul_add(v60, v3388, v1840);
-            v1839 = V::mul_add(v71, v3388, v1839);
-            v2298 = V::mul_add(v58, v3388, v2298);
-            let v3399 = V::mul(w36, grad_o_e145);
-            v2738 = V::mul_add(v1277, grad_o_e145, v2738);
-            v1852 = V::neg_mul_add(v119, v3399, v1852);
-            v1895 = V::neg_mul_add(v48, v3399, v1895);
-            v1985 = V::mul_add(v121, v3399, v1985);
-            v2158 = V::mul_add(v46, v3399, v2158);
-            v1866 = V::neg_mul_add(v127, v3399, v1866);
-            v1903 = V::neg_mul_add(v34, v3399, v1903);
-            let v3414 = V::mul(w35, grad_o_e145);
-            v2753 = V::mul_add(v1266, grad_o_e145, v2753);
-            v1848 = V::neg_mul_add(v81, v3414, v1848);
-            v2173 = V::neg_mul_add(v52, v3414, v2173);
-            v1977 = V::neg_mul_add(v79, v3414, v1977);
-            v1849 = V::neg_mul_add(v50, v3414, v1849);
-            v2278 = V::mul_add(v93, v3414, v2278);
-            v1863 = V::mul_add(v42, v3414, v1863);
-            v1860 = V::neg_mul_add(v95, v3414, v1860);
-            v2511 = V::neg_mul_add(v40, v3414, v2511);
-            v1862 = V::mul_add(v89, v3414, v1862);
-            v2344 = V::mul_add(v38, v3414, v2344);
-            v2123 = V::neg_mul_add(v91, v3414, v2123);
-            v1861 = V::neg_mul_add(v36, v3414, v1861);
-            let v3441 = V::mul(w34, grad_o_e145);
-            v2780 = V::mul_add(V::mul(v44, v67), grad_o_e145, v2780);
-            v1856 = V::mul_add(v67, v3441, v1856);
-            v1831 = V::mul_add(v44, v3441, v1831);
-            let v3448 = V::mul(w24, grad_o_e145);
-            v2952 = V::neg_mul_add(V::mul(v22, v129), grad_o_e145, v2952);
-            v1881 = V::neg_mul_add(v129, v3448, v1881);
-            v1908 = V::neg_mul_add(v22, v3448, v1908);
-            let v3455 = V::mul(w23, grad_o_e145);
-            v2794 = V::mul_add(v1252, grad_o_e145, v2794);
-            v2312 = V::mul_add(v105, v3455, v2312);
-            v1878 = V::mul_add(v30, v3455, v1878);
-            v1875 = V::neg_mul_add(v107, v3455, v1875);
-            v2211 = V::neg_mul_add(v28, v3455, v2211);
-            v1877 = V::mul_add(v101, v3455, v1877);
-            v2112 = V::mul_add(v26, v3455, v2112);
-            v2157 = V::neg_mul_add(v103, v3455, v2157);
-            v1876 = V::neg_mul_add(v24, v3455, v1876);
-            v2000 = V::mul_add(v117, v3455, v2000);
-            v1890 = V::mul_add(v16, v3455, v1890);
-            v1889 = V::mul_add(v115, v3455, v1889);
-            v2378 = V::mul_add(v14, v3455, v2378);
-            let v3482 = V::mul(w22, grad_o_e145);
-            v2821 = V::mul_add(v1247, grad_o_e145, v2821);
-            v1871 = V::mul_add(v69, v3482, v1871);
-            v1836 = V::mul_add(v32, v3482, v1836);
-            v1992 = V::neg_mul_add(v75, v3482, v1992);
-            v2624 = V::neg_mul_add(v20, v3482, v2624);
-            v1885 = V::mul_add(v77, v3482, v1885);
-            v1844 = V::mul_add(v18, v3482, v1844);
-            let v3497 = V::mul(w12, grad_o_e145);
-            v2836 = V::neg_mul_add(v1244, grad_o_e145, v2836);
-            v1898 = V::neg_mul_add(v125, v3497, v1898);
-            v2226 = V::neg_mul_add(v8, v3497, v2226);
-            v2057 = V::neg_mul_add(v123, v3497, v2057);
-            v1899 = V::neg_mul_add(v6, v3497, v1899);
-            let v3508 = V::mul(w11, grad_o_e145);
-            v2847 = V::mul_add(v1239, grad_o_e145, v2847);
-            v1894 = V::mul_add(v83, v3508, v1894);
-            v1853 = V::mul_add(v12, v3508, v1853);
-            v2049 = V::neg_mul_add(v85, v3508, v2049);
-            v2181 = V::neg_mul_add(v10, v3508, v2181);
-            v1902 = V::mul_add(v97, v3508, v1902);
-            v1867 = V::mul_add(v4, v3508, v1867);
-            let v3523 = V::mul(w3, grad_o_e145);
-            v2862 = V::mul_add(V::mul(v2, v109), grad_o_e145, v2862);
-            v1907 = V::mul_add(v109, v3523, v1907);
-            v1882 = V::mul_add(v2, v3523, v1882);
-            let grad_o_e135 = V::load(grad_o.at(20usize, c));
-            let v3531 = V::mul(w53, grad_o_e135);
-            v2870 = V::mul_add(V::mul(v64, v89), grad_o_e135, v2870);
-            v1830 = V::mul_add(v89, v3531, v1830);
-            v2344 = V::mul_add(v64, v3531, v2344);
-            let v3538 = V::mul(w46, grad_o_e135);
-            v2712 = V::mul_add(v1232, grad_o_e135, v2712);
-            v1835 = V::mul_add(v101, v3538, v1835);
-            v2112 = V::mul_add(v62, v3538, v2112);
-            v1839 = V::neg_mul_add(v111, v3538, v1839);
-            v2279 = V::neg_mul_add(v58, v3538, v2279);
-            v1843 = V::mul_add(v115, v3538, v1843);
-            v2378 = V::mul_add(v54, v3538, v2378);
-            let v3553 = V::mul(w45, grad_o_e135);
-            v2892 = V::mul_add(v1229, grad_o_e135, v2892);
-            v1920 = V::neg_mul_add(v75, v3553, v1920);
-            v2624 = V::neg_mul_add(v60, v3553, v2624);
-            v1928 = V::mul_add(v71, v3553, v1928);
-            v2298 = V::mul_add(v56, v3553, v2298);
-            let v3564 = V::mul(w36, grad_o_e135);
-            v2738 = V::mul_add(v1224, grad_o_e135, v2738);
-            v1977 = V::mul_add(v119, v3564, v1977);
-            v1895 = V::mul_add(v50, v3564, v1895);
-            v1985 = V::neg_mul_add(v123, v3564, v1985);
-            v1899 = V::neg_mul_add(v46, v3564, v1899);
-            v2123 = V::mul_add(v127, v3564, v2123);
-            v1903 = V::mul_add(v36, v3564, v1903);
-            let v3579 = V::mul(w35, grad_o_e135);
-            v2753 = V::mul_add(v1214, grad_o_e135, v2753);
-            v1848 = V::mul_add(v83, v3579, v1848);
-            v1853 = V::mul_add(v52, v3579, v1853);
-            v1852 = V::neg_mul_add(v79, v3579, v1852);
-            v1849 = V::neg_mul_add(v48, v3579, v1849);
-            v1856 = V::neg_mul_add(v93, v3579, v1856);
-            v1863 = V::neg_mul_add(v44, v3579, v1863);
-            v1860 = V::mul_add(v97, v3579, v1860);
-            v1867 = V::mul_add(v40, v3579, v1867);
-            v1862 = V::mul_add(v87, v3579, v1862);
-            v1857 = V::mul_add(v38, v3579, v1857);
-            v1866 = V::neg_mul_add(v91, v3579, v1866);
-            v1861 = V::neg_mul_add(v34, v3579, v1861);
-            let v3606 = V::mul(w34, grad_o_e135);
-            v2780 = V::mul_add(V::mul(v42, v67), grad_o_e135, v2780);
-            v2278 = V::mul_add(v67, v3606, v2278);
-            v1831 = V::mul_add(v42, v3606, v1831);
-            let v3613 = V::mul(w24, grad_o_e135);
-            v2952 = V::mul_add(V::mul(v24, v129), grad_o_e135, v2952);
-            v2157 = V::mul_add(v129, v3613, v2157);
-            v1908 = V::mul_add(v24, v3613, v1908);
-            let v3620 = V::mul(w23, grad_o_e135);
-            v2794 = V::mul_add(v1200, grad_o_e135, v2794);
-            v1871 = V::neg_mul_add(v105, v3620, v1871);
-            v1878 = V::neg_mul_add(v32, v3620, v1878);
-            v1875 = V::mul_add(v109, v3620, v1875);
-            v1882 = V::mul_add(v28, v3620, v1882);
-            v1877 = V::mul_add(v99, v3620, v1877);
-            v1872 = V::mul_add(v26, v3620, v1872);
-            v1881 = V::neg_mul_add(v103, v3620, v1881);
-            v1876 = V::neg_mul_add(v22, v3620, v1876);
-            v1885 = V::neg_mul_add(v117, v3620, v1885);
-            v1890 = V::neg_mul_add(v18, v3620, v1890);
-            v1889 = V::mul_add(v113, v3620, v1889);
-            v1886 = V::mul_add(v14, v3620, v1886);
-            let v3647 = V::mul(w22, grad_o_e135);
-            v2821 = V::mul_add(v1195, grad_o_e135, v2821);
-            v2312 = V::mul_add(v69, v3647, v2312);
-            v1836 = V::mul_add(v30, v3647, v1836);
-            v1992 = V::neg_mul_add(v73, v3647, v1992);
-            v1840 = V::neg_mul_add(v20, v3647, v1840);
-            v2000 = V::mul_add(v77, v3647, v2000);
-            v1844 = V::mul_add(v16, v3647, v1844);
-            let v3662 = V::mul(w12, grad_o_e135);
-            v2836 = V::mul_add(v1193, grad_o_e135, v2836);
-            v2049 = V::mul_add(v125, v3662, v2049);
-            v2226 = V::mul_add(v10, v3662, v2226);
-            v2057 = V::neg_mul_add(v121, v3662, v2057);
-            v2158 = V::neg_mul_add(v6, v3662, v2158);
-            let v3673 = V::mul(w11, grad_o_e135);
-            v2847 = V::mul_add(v1187, grad_o_e135, v2847);
-            v1894 = V::mul_add(v81, v3673, v1894);
-            v2173 = V::mul_add(v12, v3673, v2173);
-            v1898 = V::neg_mul_add(v85, v3673, v1898);
-            v2181 = V::neg_mul_add(v8, v3673, v2181);
-            v1902 = V::mul_add(v95, v3673, v1902);
-            v2511 = V::mul_add(v4, v3673, v2511);
-            let v3688 = V::mul(w3, grad_o_e135);
-            v2862 = V::mul_add(V::mul(v2, v107), grad_o_e135, v2862);
-            v1907 = V::mul_add(v107, v3688, v1907);
-            v2211 = V::mul_add(v2, v3688, v2211);
-            let grad_o_e134 = V::load(grad_o.at(19usize, c));
-            let v3696 = V::mul(w53, grad_o_e134);
-            v2870 = V::mul_add(V::mul(v64, v91), grad_o_e134, v2870);
-            v1830 = V::mul_add(v91, v3696, v1830);
-            v1861 = V::mul_add(v64, v3696, v1861);
-            let v3703 = V::mul(w46, grad_o_e134);
-            v2712 = V::mul_add(v1180, grad_o_e134, v2712);
-            v1835 = V::mul_add(v103, v3703, v1835);
-            v1876 = V::mul_add(v62, v3703, v1876);
-            v1839 = V::neg_mul_add(v113, v3703, v1839);
-            v1886 = V::neg_mul_add(v58, v3703, v1886);
-            v1928 = V::mul_add(v115, v3703, v1928);
-            v2378 = V::mul_add(v56, v3703, v2378);
-            let v3718 = V::mul(w45, grad_o_e134);
-            v2892 = V::mul_add(v1177, grad_o_e134, v2892);
-            v1920 = V::neg_mul_add(v77, v3718, v1920);
-            v1844 = V::neg_mul_add(v60, v3718, v1844);
-            v1843 = V::mul_add(v71, v3718, v1843);
-            v2298 = V::mul_add(v54, v3718, v2298);
-            let v3729 = V::mul(w36, grad_o_e134);
-            v2738 = V::mul_add(v1172, grad_o_e134, v2738);
-            v1977 = V::mul_add(v121, v3729, v1977);
-            v2158 = V::mul_add(v50, v3729, v2158);
-            v1852 = V::neg_mul_add(v123, v3729, v1852);
-            v1899 = V::neg_mul_add(v48, v3729, v1899);
-            v1862 = V::mul_add(v127, v3729, v1862);
-            v1903 = V::mul_add(v38, v3729, v1903);
-            let v3744 = V::mul(w35, grad_o_e134);
-            v2753 = V::mul_add(v1162, grad_o_e134, v2753);
-            v1848 = V::mul_add(v85, v3744, v1848);
-            v2181 = V::mul_add(v52, v3744, v2181);
-            v1985 = V::neg_mul_add(v79, v3744, v1985);
-            v1849 = V::neg_mul_add(v46, v3744, v1849);
-            v1856 = V::neg_mul_add(v95, v3744, v1856);
-            v2511 = V::neg_mul_add(v44, v3744, v2511);
-            v2278 = V::mul_add(v97, v3744, v2278);
-            v1867 = V::mul_add(v42, v3744, v1867);
-            v2123 = V::mul_add(v87, v3744, v2123);
-            v1857 = V::mul_add(v36, v3744, v1857);
-            v1866 = V::neg_mul_add(v89, v3744, v1866);
-            v2344 = V::neg_mul_add(v34, v3744, v2344);
-            let v3771 = V::mul(w34, grad_o_e134);
-            v2780 = V::mul_add(V::mul(v40, v67), grad_o_e134, v2780);
-            v1860 = V::mul_add(v67, v3771, v1860);
-            v1831 = V::mul_add(v40, v3771, v1831);
-            let v3778 = V::mul(w24, grad_o_e134);
-            v2952 = V::mul_add(V::mul(v26, v129), grad_o_e134, v2952);
-            v1877 = V::mul_add(v129, v3778, v1877);
-            v1908 = V::mul_add(v26, v3778, v1908);
-            let v3785 = V::mul(w23, grad_o_e134);
-            v2794 = V::mul_add(v1148, grad_o_e134, v2794);
-            v1871 = V::neg_mul_add(v107, v3785, v1871);
-            v2211 = V::neg_mul_add(v32, v3785, v2211);
-            v2312 = V::mul_add(v109, v3785, v2312);
-            v1882 = V::mul_add(v30, v3785, v1882);
-            v2157 = V::mul_add(v99, v3785, v2157);
-            v1872 = V::mul_add(v24, v3785, v1872);
-            v1881 = V::neg_mul_add(v101, v3785, v1881);
-            v2112 = V::neg_mul_add(v22, v3785, v2112);
-            v1992 = V::neg_mul_add(v117, v3785, v1992);
-            v1890 = V::neg_mul_add(v20, v3785, v1890);
-            v1889 = V::mul_add(v111, v3785, v1889);
-            v2279 = V::mul_add(v14, v3785, v2279);
-            let v3812 = V::mul(w22, grad_o_e134);
-            v2821 = V::mul_add(v1143, grad_o_e134, v2821);
-            v1875 = V::mul_add(v69, v3812, v1875);
-            v1836 = V::mul_add(v28, v3812, v1836);
-            v1885 = V::neg_mul_add(v73, v3812, v1885);
-            v1840 = V::neg_mul_add(v18, v3812, v1840);
-            v2000 = V::mul_add(v75, v3812, v2000);
-            v2624 = V::mul_add(v16, v3812, v2624);
-            let v3827 = V::mul(w12, grad_o_e134);
-            v2836 = V::mul_add(v1141, grad_o_e134, v2836);
-            v1894 = V::mul_add(v125, v3827, v1894);
-            v2226 = V::mul_add(v12, v3827, v2226);
-            v2057 = V::neg_mul_add(v119, v3827, v2057);
-            v1895 = V::neg_mul_add(v6, v3827, v1895);
-            let v3838 = V::mul(w11, grad_o_e134);
-            v2847 = V::mul_add(v1135, grad_o_e134, v2847);
-            v2049 = V::mul_add(v81, v3838, v2049);
-            v2173 = V::mul_add(v10, v3838, v2173);
-            v1898 = V::neg_mul_add(v83, v3838, v1898);
-            v1853 = V::neg_mul_add(v8, v3838, v1853);
-            v1902 = V::mul_add(v93, v3838, v1902);
-            v1863 = V::mul_add(v4, v3838, v1863);
-            let v3853 = V::mul(w3, grad_o_e134);
-            v2862 = V::mul_add(V::mul(v2, v105), grad_o_e134, v2862);
-            v1907 = V::mul_add(v105, v3853, v1907);
-            v1878 = V::mul_add(v2, v3853, v1878);
-            let grad_o_e125 = V::load(grad_o.at(18usize, c));
-            let v3861 = V::mul(w53, grad_o_e125);
-            v2870 = V::neg_mul_add(V::mul(v64, v93), grad_o_e125, v2870);
-            v1830 = V::neg_mul_add(v93, v3861, v1830);
-            v1863 = V::neg_mul_add(v64, v3861, v1863);
-            let v3868 = V::mul(w46, grad_o_e125);
-            v2712 = V::mul_add(v1129, grad_o_e125, v2712);
-            v1835 = V::neg_mul_add(v105, v3868, v1835);
-            v1878 = V::neg_mul_add(v62, v3868, v1878);
-            v1920 = V::mul_add(v111, v3868, v1920);
-            v2279 = V::mul_add(v60, v3868, v2279);
-            v1843 = V::neg_mul_add(v117, v3868, v1843);
-            v1890 = V::neg_mul_add(v54, v3868, v1890);
-            let v3883 = V::mul(w45, grad_o_e125);
-            v2892 = V::neg_mul_add(v1125, grad_o_e125, v2892);
-            v1839 = V::neg_mul_add(v75, v3883, v1839);
-            v2624 = V::neg_mul_add(v58, v3883, v2624);
-            v1928 = V::neg_mul_add(v73, v3883, v1928);
-            v1840 = V::neg_mul_add(v56, v3883, v1840);
-            let v3894 = V::mul(w36, grad_o_e125);
-            v2738 = V::mul_add(v1121, grad_o_e125, v2738);
-            v1848 = V::neg_mul_add(v119, v3894, v1848);
-            v1895 = V::neg_mul_add(v52, v3894, v1895);
-            v1985 = V::mul_add(v125, v3894, v1985);
-            v2226 = V::mul_add(v46, v3894, v2226);
-            v1860 = V::neg_mul_add(v127, v3894, v1860);
-            v1903 = V::neg_mul_add(v40, v3894, v1903);
-            let v3909 = V::mul(w35, grad_o_e125);
-            v2753 = V::mul_add(v1109, grad_o_e125, v2753);
-            v1977 = V::mul_add(v83, v3909, v1977);
-            v1853 = V::mul_add(v50, v3909, v1853);
-            v1852 = V::mul_add(v81, v3909, v1852);
-            v2173 = V::mul_add(v48, v3909, v2173);
-            v1856 = V::neg_mul_add(v89, v3909, v1856);
-            v2344 = V::neg_mul_add(v44, v3909, v2344);
-            v2278 = V::neg_mul_add(v87, v3909, v2278);
-            v1857 = V::neg_mul_add(v42, v3909, v1857);
-            v2123 = V::mul_add(v97, v3909, v2123);
-            v1867 = V::mul_add(v36, v3909, v1867);
-            v1866 = V::mul_add(v95, v3909, v1866);
-            v2511 = V::mul_add(v34, v3909, v2511);
-            let v3936 = V::mul(w34, grad_o_e125);
-            v2780 = V::mul_add(V::mul(v38, v67), grad_o_e125, v2780);
-            v1862 = V::mul_add(v67, v3936, v1862);
-            v1831 = V::mul_add(v38, v3936, v1831);
-            let v3943 = V::mul(w24, grad_o_e125);
-            v2952 = V::neg_mul_add(V::mul(v28, v129), grad_o_e125, v2952);
-            v1875 = V::neg_mul_add(v129, v3943, v1875);
-            v1908 = V::neg_mul_add(v28, v3943, v1908);
-            let v3950 = V::mul(w23, grad_o_e125);
-            v2794 = V::mul_add(v1103, grad_o_e125, v2794);
-            v1871 = V::neg_mul_add(v101, v3950, v1871);
-            v2112 = V::neg_mul_add(v32, v3950, v2112);
-            v2312 = V::neg_mul_add(v99, v3950, v2312);
-            v1872 = V::neg_mul_add(v30, v3950, v1872);
-            v2157 = V::mul_add(v109, v3950, v2157);
-            v1882 = V::mul_add(v24, v3950, v1882);
-            v1881 = V::mul_add(v107, v3950, v1881);
-            v2211 = V::mul_add(v22, v3950, v2211);
-            v1885 = V::neg_mul_add(v115, v3950, v1885);
-            v2378 = V::neg_mul_add(v18, v3950, v2378);
-            v2000 = V::neg_mul_add(v113, v3950, v2000);
-            v1886 = V::neg_mul_add(v16, v3950, v1886);
-            let v3977 = V::mul(w22, grad_o_e125);
-            v2821 = V::mul_add(v1091, grad_o_e125, v2821);
-            v1877 = V::mul_add(v69, v3977, v1877);
-            v1836 = V::mul_add(v26, v3977, v1836);
-            v1992 = V::neg_mul_add(v71, v3977, v1992);
-            v2298 = V::neg_mul_add(v20, v3977, v2298);
-            v1889 = V::mul_add(v77, v3977, v1889);
-            v1844 = V::mul_add(v14, v3977, v1844);
-            let v3992 = V::mul(w12, grad_o_e125);
-            v2836 = V::mul_add(v1088, grad_o_e125, v2836);
-            v2049 = V::mul_add(v123, v3992, v2049);
-            v1899 = V::mul_add(v10, v3992, v1899);
-            v1898 = V::mul_add(v121, v3992, v1898);
-            v2158 = V::mul_add(v8, v3992, v2158);
-            let v4003 = V::mul(w11, grad_o_e125);
-            v2847 = V::mul_add(v1083, grad_o_e125, v2847);
-            v1894 = V::mul_add(v79, v4003, v1894);
-            v1849 = V::mul_add(v12, v4003, v1849);
-            v2057 = V::neg_mul_add(v85, v4003, v2057);
-            v2181 = V::neg_mul_add(v6, v4003, v2181);
-            v1902 = V::mul_add(v91, v4003, v1902);
-            v1861 = V::mul_add(v4, v4003, v1861);
-            let v4018 = V::mul(w3, grad_o_e125);
-            v2862 = V::mul_add(V::mul(v2, v103), grad_o_e125, v2862);
-            v1907 = V::mul_add(v103, v4018, v1907);
-            v1876 = V::mul_add(v2, v4018, v1876);
-            let grad_o_e124 = V::load(grad_o.at(17usize, c));
-            let v4026 = V::mul(w53, grad_o_e124);
-            v2870 = V::neg_mul_add(V::mul(v64, v95), grad_o_e124, v2870);
-            v1830 = V::neg_mul_add(v95, v4026, v1830);
-            v2511 = V::neg_mul_add(v64, v4026, v2511);
-            let v4033 = V::mul(w46, grad_o_e124);
-            v2712 = V::mul_add(v1077, grad_o_e124, v2712);
-            v1835 = V::neg_mul_add(v107, v4033, v1835);
-            v2211 = V::neg_mul_add(v62, v4033, v2211);
-            v1920 = V::mul_add(v113, v4033, v1920);
-            v1886 = V::mul_add(v60, v4033, v1886);
-            v1928 = V::neg_mul_add(v117, v4033, v1928);
-            v1890 = V::neg_mul_add(v56, v4033, v1890);
-            let v4048 = V::mul(w45, grad_o_e124);
-            v2892 = V::neg_mul_add(v1073, grad_o_e124, v2892);
-            v1839 = V::neg_mul_add(v77, v4048, v1839);
-            v1844 = V::neg_mul_add(v58, v4048, v1844);
-            v1843 = V::neg_mul_add(v73, v4048, v1843);
-            v1840 = V::neg_mul_add(v54, v4048, v1840);
-            let v4059 = V::mul(w36, grad_o_e124);
-            v2738 = V::mul_add(v1069, grad_o_e124, v2738);
-            v1848 = V::neg_mul_add(v121, v4059, v1848);
-            v2158 = V::neg_mul_add(v52, v4059, v2158);
-            v1852 = V::mul_add(v125, v4059, v1852);
-            v2226 = V::mul_add(v48, v4059, v2226);
-            v2278 = V::neg_mul_add(v127, v4059, v2278);
-            v1903 = V::neg_mul_add(v42, v4059, v1903);
-            let v4074 = V::mul(w35, grad_o_e124);
-            v2753 = V::mul_add(v1057, grad_o_e124, v2753);
-            v1977 = V::mul_add(v85, v4074, v1977);
-            v2181 = V::mul_add(v50, v4074, v2181);
-            v1985 = V::mul_add(v81, v4074, v1985);
-            v2173 = V::mul_add(v46, v4074, v2173);
-            v1856 = V::neg_mul_add(v91, v4074, v1856);
-            v1861 = V::neg_mul_add(v44, v4074, v1861);
-            v1860 = V::neg_mul_add(v87, v4074, v1860);
-            v1857 = V::neg_mul_add(v40, v4074, v1857);
-            v1862 = V::mul_add(v97, v4074, v1862);
-            v1867 = V::mul_add(v38, v4074, v1867);
-            v1866 = V::mul_add(v93, v4074, v1866);
-            v1863 = V::mul_add(v34, v4074, v1863);
-            let v4101 = V::mul(w34, grad_o_e124);
-            v2780 = V::mul_add(V::mul(v36, v67), grad_o_e124, v2780);
-            v2123 = V::mul_add(v67, v4101, v2123);
-            v1831 = V::mul_add(v36, v4101, v1831);
-            let v4108 = V::mul(w24, grad_o_e124);
-            v2952 = V::neg_mul_add(V::mul(v30, v129), grad_o_e124, v2952);
-            v2312 = V::neg_mul_add(v129, v4108, v2312);
-            v1908 = V::neg_mul_add(v30, v4108, v1908);
-            let v4115 = V::mul(w23, grad_o_e124);
-            v2794 = V::mul_add(v1051, grad_o_e124, v2794);
-            v1871 = V::neg_mul_add(v103, v4115, v1871);
-            v1876 = V::neg_mul_add(v32, v4115, v1876);
-            v1875 = V::neg_mul_add(v99, v4115, v1875);
-            v1872 = V::neg_mul_add(v28, v4115, v1872);
-            v1877 = V::mul_add(v109, v4115, v1877);
-            v1882 = V::mul_add(v26, v4115, v1882);
-            v1881 = V::mul_add(v105, v4115, v1881);
-            v1878 = V::mul_add(v22, v4115, v1878);
-            v1992 = V::neg_mul_add(v115, v4115, v1992);
-            v2378 = V::neg_mul_add(v20, v4115, v2378);
-            v2000 = V::neg_mul_add(v111, v4115, v2000);
-            v2279 = V::neg_mul_add(v16, v4115, v2279);
-            let v4142 = V::mul(w22, grad_o_e124);
-            v2821 = V::mul_add(v1039, grad_o_e124, v2821);
-            v2157 = V::mul_add(v69, v4142, v2157);
-            v1836 = V::mul_add(v24, v4142, v1836);
-            v1885 = V::neg_mul_add(v71, v4142, v1885);
-            v2298 = V::neg_mul_add(v18, v4142, v2298);
-            v1889 = V::mul_add(v75, v4142, v1889);
-            v2624 = V::mul_add(v14, v4142, v2624);
-            let v4157 = V::mul(w12, grad_o_e124);
-            v2836 = V::mul_add(v1036, grad_o_e124, v2836);
-            v1894 = V::mul_add(v123, v4157, v1894);
-            v1899 = V::mul_add(v12, v4157, v1899);
-            v1898 = V::mul_add(v119, v4157, v1898);
-            v1895 = V::mul_add(v8, v4157, v1895);
-            let v4168 = V::mul(w11, grad_o_e124);
-            v2847 = V::mul_add(v1031, grad_o_e124, v2847);
-            v2049 = V::mul_add(v79, v4168, v2049);
-            v1849 = V::mul_add(v10, v4168, v1849);
-            v2057 = V::neg_mul_add(v83, v4168, v2057);
-            v1853 = V::neg_mul_add(v6, v4168, v1853);
-            v1902 = V::mul_add(v89, v4168, v1902);
-            v2344 = V::mul_add(v4, v4168, v2344);
-            let v4183 = V::mul(w3, grad_o_e124);
-            v2862 = V::mul_add(V::mul(v2, v101), grad_o_e124, v2862);
-            v1907 = V::mul_add(v101, v4183, v1907);
-            v2112 = V::mul_add(v2, v4183, v2112);
-            let grad_o_e123 = V::load(grad_o.at(16usize, c));
-            let v4191 = V::mul(w53, grad_o_e123);
-            v2870 = V::mul_add(V::mul(v64, v97), grad_o_e123, v2870);
-            // grad0[53] += v64*v81*grad_o_e245 - v64*v79*grad_o_e345 - v64*v83*grad_o_e235 - v64*v85*grad_o_e234 - v64*v87*grad_o_e145 + v64*v89*grad_o_e135 + v64*v91*grad_o_e134 - v64*v93*grad_o_e125 - v64*v95*grad_o_e124 + v64*v97*grad_o_e123
-            V::store(V::add(V::load(grad0.at(53usize, c)), v2870), grad0.at(53usize, c));
-            v1830 = V::mul_add(v97, v4191, v1830);
-            v1867 = V::mul_add(v64, v4191, v1867);
-            let v4198 = V::mul(w46, grad_o_e123);
-            v2712 = V::mul_add(v1024, grad_o_e123, v2712);
-            // grad0[46] += (v56*v101 - v54*v103 - v58*v99)*grad_o_e345 + (v60*v99 + v54*v107 - v56*v105)*grad_o_e245 + (v58*v105 - v54*v109 - v60*v101)*grad_o_e235 + (v58*v107 - v56*v109 - v60*v103)*grad_o_e234 + (v56*v111 - v54*v113 - v62*v99)*grad_o_e145 + (v62*v101 + v54*v115 - v58*v111)*grad_o_e135 + (v62*v103 + v56*v115 - v58*v113)*grad_o_e134 + (v60*v111 - v54*v117 - v62*v105)*grad_o_e125 + (v60*v113 - v56*v117 - v62*v107)*grad_o_e124 + (v62*v109 + v58*v117 - v60*v115)*grad_o_e123
-            V::store(V::add(V::load(grad0.at(46usize, c)), v2712), grad0.at(46usize, c));
-            v1835 = V::mul_add(v109, v4198, v1835);
-            v1882 = V::mul_add(v62, v4198, v1882);
-            v1920 = V::neg_mul_add(v115, v4198, v1920);
-            v2378 = V::neg_mul_add(v60, v4198, v2378);
-            v1839 = V::mul_add(v117, v4198, v1839);
-            v1890 = V::mul_add(v58, v4198, v1890);
-            let v4213 = V::mul(w45, grad_o_e123);
-            v2892 = V::mul_add(v1021, grad_o_e123, v2892);
-            // grad0[45] += (v62*v73 - v58*v69)*grad_o_e245 - (v60*v69 + v62*v71)*grad_o_e345 - (v56*v69 + v62*v75)*grad_o_e235 - (v54*v69 + v62*v77)*grad_o_e234 + (v58*v71 + v60*v73)*grad_o_e145 + (v56*v71 - v60*v75)*grad_o_e135 + (v54*v71 - v60*v77)*grad_o_e134 - (v56*v73 + v58*v75)*grad_o_e125 - (v54*v73 + v58*v77)*grad_o_e124 + (v54*v75 - v56*v77)*grad_o_e123
-            V::store(V::add(V::load(grad0.at(45usize, c)), v2892), grad0.at(45usize, c));
-            v1928 = V::neg_mul_add(v77, v4213, v1928);
-            v1844 = V::neg_mul_add(v56, v4213, v1844);
-            v1843 = V::mul_add(v75, v4213, v1843);
-            v2624 = V::mul_add(v54, v4213, v2624);
-            let v4224 = V::mul(w36, grad_o_e123);
-            v2738 = V::mul_add(v1016, grad_o_e123, v2738);
-            // grad0[36] += (v36*v121 - v34*v123 - v38*v119)*grad_o_e345 + (v42*v119 + v34*v125 - v40*v121)*grad_o_e245 + (v40*v123 - v36*v125 - v44*v119)*grad_o_e235 + (v42*v123 - v38*v125 - v44*v121)*grad_o_e234 + (v46*v121 - v34*v127 - v48*v119)*grad_o_e145 + (v50*v119 + v36*v127 - v46*v123)*grad_o_e135 + (v50*v121 + v38*v127 - v48*v123)*grad_o_e134 + (v46*v125 - v40*v127 - v52*v119)*grad_o_e125 + (v48*v125 - v42*v127 - v52*v121)*grad_o_e124 + (v52*v123 + v44*v127 - v50*v125)*grad_o_e123
-            V::store(V::add(V::load(grad0.at(36usize, c)), v2738), grad0.at(36usize, c));
-            v1848 = V::mul_add(v123, v4224, v1848);
-            v1899 = V::mul_add(v52, v4224, v1899);
-            v1977 = V::neg_mul_add(v125, v4224, v1977);
-            v2226 = V::neg_mul_add(v50, v4224, v2226);
-            v1856 = V::mul_add(v127, v4224, v1856);
-            v1903 = V::mul_add(v44, v4224, v1903);
-            let v4239 = V::mul(w35, grad_o_e123);
-            v2753 = V::mul_add(v1006, grad_o_e123, v2753);
-            // grad0[35] += (v50*v87 + v46*v91 + v44*v81 + v40*v85 - v42*v83 - v48*v89)*grad_o_e345 + (v48*v93 + v44*v79 + v36*v85 - v38*v83 - v46*v95 - v52*v87)*grad_o_e245 + (v52*v89 + v46*v97 + v42*v79 + v34*v85 - v38*v81 - v50*v93)*grad_o_e235 + (v52*v91 + v48*v97 + v40*v79 + v34*v83 - v36*v81 - v50*v95)*grad_o_e234 + (v42*v93 + v38*v89 - v36*v91 - v40*v95 - v50*v79 - v52*v81)*grad_o_e145 + (v52*v83 + v40*v97 + v38*v87 - v34*v91 - v44*v93 - v48*v79)*grad_o_e135 + (v52*v85 + v42*v97 + v36*v87 - v34*v89 - v44*v95 - v46*v79)*grad_o_e134 + (v50*v83 + v48*v81 + v34*v95 + v36*v97 - v42*v87 - v44*v89)*grad_o_e125 + (v50*v85 + v46*v81 + v34*v93 + v38*v97 - v40*v87 - v44*v91)*grad_o_e124 + (v48*v85 + v40*v89 + v38*v95 - v36*v93 - v42*v91 - v46*v83)*grad_o_e123
-            V::store(V::add(V::load(grad0.at(35usize, c)), v2753), grad0.at(35usize, c));
-            v1852 = V::mul_add(v85, v4239, v1852);
-            v2181 = V::mul_add(v48, v4239, v2181);
-            v1985 = V::neg_mul_add(v83, v4239, v1985);
-            v1853 = V::neg_mul_add(v46, v4239, v1853);
-            v2278 = V::neg_mul_add(v91, v4239, v2278);
-            v1861 = V::neg_mul_add(v42, v4239, v1861);
-            v1860 = V::mul_add(v89, v4239, v1860);
-            v2344 = V::mul_add(v40, v4239, v2344);
-            v1862 = V::mul_add(v95, v4239, v1862);
-            v2511 = V::mul_add(v38, v4239, v2511);
-            v2123 = V::neg_mul_add(v93, v4239, v2123);
-            v1863 = V::neg_mul_add(v36, v4239, v1863);
-            let v4266 = V::mul(w34, grad_o_e123);
-            v2780 = V::mul_add(V::mul(v34, v67), grad_o_e123, v2780);
-            // grad0[34] += v52*v67*grad_o_e345 + v50*v67*grad_o_e245 + v48*v67*grad_o_e235 + v46*v67*grad_o_e234 + v44*v67*grad_o_e145 + v42*v67*grad_o_e135 + v40*v67*grad_o_e134 + v38*v67*grad_o_e125 + v36*v67*grad_o_e124 + v34*v67*grad_o_e123
-            V::store(V::add(V::load(grad0.at(34usize, c)), v2780), grad0.at(34usize, c));
-            v1866 = V::mul_add(v67, v4266, v1866);
-            v1831 = V::mul_add(v34, v4266, v1831);
-            let v4273 = V::mul(w24, grad_o_e123);
-            v2952 = V::mul_add(V::mul(v32, v129), grad_o_e123, v2952);
-            // grad0[24] += v16*v129*grad_o_e245 - v14*v129*grad_o_e345 - v18*v129*grad_o_e235 - v20*v129*grad_o_e234 - v22*v129*grad_o_e145 + v24*v129*grad_o_e135 + v26*v129*grad_o_e134 - v28*v129*grad_o_e125 - v30*v129*grad_o_e124 + v32*v129*grad_o_e123
-            V::store(V::add(V::load(grad0.at(24usize, c)), v2952), grad0.at(24usize, c));
-            v1871 = V::mul_add(v129, v4273, v1871);
-            v1908 = V::mul_add(v32, v4273, v1908);
-            let v4280 = V::mul(w23, grad_o_e123);
-            v2794 = V::mul_add(v992, grad_o_e123, v2794);
-            // grad0[23] += (v24*v113 + v18*v107 - v16*v109 - v20*v105 - v22*v115 - v26*v111)*grad_o_e345 + (v30*v111 + v22*v117 + v18*v103 - v14*v109 - v20*v101 - v28*v113)*grad_o_e245 + (v28*v115 + v16*v103 - v14*v107 - v20*v99 - v24*v117 - v32*v111)*grad_o_e235 + (v30*v115 + v16*v101 - v14*v105 - v18*v99 - v26*v117 - v32*v113)*grad_o_e234 + (v30*v105 + v26*v101 + v14*v115 + v16*v117 - v24*v103 - v28*v107)*grad_o_e145 + (v28*v109 + v26*v99 + v14*v113 - v18*v117 - v22*v103 - v32*v105)*grad_o_e135 + (v30*v109 + v24*v99 + v14*v111 - v20*v117 - v22*v101 - v32*v107)*grad_o_e134 + (v24*v109 + v22*v107 - (v16*v113 + v18*v115) - v30*v99 - v32*v101)*grad_o_e125 + (v26*v109 + v22*v105 - (v16*v111 + v20*v115) - v28*v99 - v32*v103)*grad_o_e124 + (v28*v101 + v26*v107 + v18*v111 - v20*v113 - v24*v105 - v30*v103)*grad_o_e123
-            V::store(V::add(V::load(grad0.at(23usize, c)), v2794), grad0.at(23usize, c));
-            v2312 = V::neg_mul_add(v103, v4280, v2312);
-            v1876 = V::neg_mul_add(v30, v4280, v1876);
-            v1875 = V::mul_add(v101, v4280, v1875);
-            v2112 = V::mul_add(v28, v4280, v2112);
-            v1877 = V::mul_add(v107, v4280, v1877);
-            v2211 = V::mul_add(v26, v4280, v2211);
-            v2157 = V::neg_mul_add(v105, v4280, v2157);
-            v1878 = V::neg_mul_add(v24, v4280, v1878);
-            v1992 = V::neg_mul_add(v113, v4280, v1992);
-            v1886 = V::neg_mul_add(v20, v4280, v1886);
-            v1885 = V::mul_add(v111, v4280, v1885);
-            v2279 = V::mul_add(v18, v4280, v2279);
-            let v4307 = V::mul(w22, grad_o_e123);
-            v2821 = V::mul_add(v987, grad_o_e123, v2821);
-            // grad0[22] += (v32*v73 + v28*v77 - v30*v75)*grad_o_e345 + (v32*v71 + v24*v77 - v26*v75)*grad_o_e245 + (v30*v71 + v22*v77 - v26*v73)*grad_o_e235 + (v28*v71 + v22*v75 - v24*v73)*grad_o_e234 + (v32*v69 + v18*v77 - v20*v75)*grad_o_e145 + (v30*v69 + v16*v77 - v20*v73)*grad_o_e135 + (v28*v69 + v16*v75 - v18*v73)*grad_o_e134 + (v26*v69 + v14*v77 - v20*v71)*grad_o_e125 + (v24*v69 + v14*v75 - v18*v71)*grad_o_e124 + (v22*v69 + v14*v73 - v16*v71)*grad_o_e123
-            V::store(V::add(V::load(grad0.at(22usize, c)), v2821), grad0.at(22usize, c));
-            v1881 = V::mul_add(v69, v4307, v1881);
-            v1836 = V::mul_add(v22, v4307, v1836);
-            v2000 = V::neg_mul_add(v71, v4307, v2000);
-            v2298 = V::neg_mul_add(v16, v4307, v2298);
-            v1889 = V::mul_add(v73, v4307, v1889);
-            v1840 = V::mul_add(v14, v4307, v1840);
-            let v4322 = V::mul(w12, grad_o_e123);
-            v2836 = V::mul_add(v985, grad_o_e123, v2836);
-            // grad0[12] += (v4*v125 + v6*v127)*grad_o_e345 + (v4*v123 - v8*v127)*grad_o_e245 + (v4*v121 + v10*v127)*grad_o_e235 + (v4*v119 + v12*v127)*grad_o_e234 - (v6*v123 + v8*v125)*grad_o_e145 + (v10*v125 - v6*v121)*grad_o_e135 + (v12*v125 - v6*v119)*grad_o_e134 + (v8*v121 + v10*v123)*grad_o_e125 + (v8*v119 + v12*v123)*grad_o_e124 + (v12*v121 - v10*v119)*grad_o_e123
-            V::store(V::add(V::load(grad0.at(12usize, c)), v2836), grad0.at(12usize, c));
-            v1894 = V::mul_add(v121, v4322, v1894);
-            v2158 = V::mul_add(v12, v4322, v2158);
-            v2049 = V::neg_mul_add(v119, v4322, v2049);
-            v1895 = V::neg_mul_add(v10, v4322, v1895);
-            let v4333 = V::mul(w11, grad_o_e123);
-            v2847 = V::mul_add(v979, grad_o_e123, v2847);
-            // grad0[11] += (v12*v93 + v8*v97 - v10*v95)*grad_o_e345 + (v12*v89 + v6*v97 - v10*v91)*grad_o_e245 + (v12*v87 + v6*v95 - v8*v91)*grad_o_e235 + (v10*v87 + v6*v93 - v8*v89)*grad_o_e234 + (v12*v83 + v4*v97 - v10*v85)*grad_o_e145 + (v12*v81 + v4*v95 - v8*v85)*grad_o_e135 + (v10*v81 + v4*v93 - v8*v83)*grad_o_e134 + (v12*v79 + v4*v91 - v6*v85)*grad_o_e125 + (v10*v79 + v4*v89 - v6*v83)*grad_o_e124 + (v8*v79 + v4*v87 - v6*v81)*grad_o_e123
-            V::store(V::add(V::load(grad0.at(11usize, c)), v2847), grad0.at(11usize, c));
-            v1898 = V::mul_add(v79, v4333, v1898);
-            v1849 = V::mul_add(v8, v4333, v1849);
-            v2057 = V::neg_mul_add(v81, v4333, v2057);
-            v2173 = V::neg_mul_add(v6, v4333, v2173);
-            v1902 = V::mul_add(v87, v4333, v1902);
-            v1857 = V::mul_add(v4, v4333, v1857);
-            let v4348 = V::mul(w3, grad_o_e123);
-            v2862 = V::mul_add(V::mul(v2, v99), grad_o_e123, v2862);
-            // grad0[3] += v2*v117*grad_o_e345 + v2*v115*grad_o_e245 + v2*v113*grad_o_e235 + v2*v111*grad_o_e234 + v2*v109*grad_o_e145 + v2*v107*grad_o_e135 + v2*v105*grad_o_e134 + v2*v103*grad_o_e125 + v2*v101*grad_o_e124 + v2*v99*grad_o_e123
-            V::store(V::add(V::load(grad0.at(3usize, c)), v2862), grad0.at(3usize, c));
-            v1907 = V::mul_add(v99, v4348, v1907);
-            v1872 = V::mul_add(v2, v4348, v1872);
-            let grad_o_e45 = V::load(grad_o.at(15usize, c));
-            let w52 = V::load(param0.at(52usize, c));
-            let v4357 = V::mul(w52, grad_o_e45);
-            v1830 = V::neg_mul_add(v99, v4357, v1830);
-            v1872 = V::neg_mul_add(v64, v4357, v1872);
-            let mut v4362 = V::mul(v974, grad_o_e45);
-            let w44 = V::load(param0.at(44usize, c));
-            let v4364 = V::mul(w44, grad_o_e45);
-            v1928 = V::neg_mul_add(v119, v4364, v1928);
-            v1895 = V::neg_mul_add(v56, v4364, v1895);
-            v1843 = V::mul_add(v121, v4364, v1843);
-            v2158 = V::mul_add(v54, v4364, v2158);
-            let w43 = V::load(param0.at(43usize, c));
-            let v4375 = V::mul(w43, grad_o_e45);
-            v1835 = V::neg_mul_add(v87, v4375, v1835);
-            v1857 = V::neg_mul_add(v62, v4375, v1857);
-            v1920 = V::neg_mul_add(v81, v4375, v1920);
-            v2173 = V::neg_mul_add(v60, v4375, v2173);
-            v1839 = V::neg_mul_add(v79, v4375, v1839);
-            v1849 = V::neg_mul_add(v58, v4375, v1849);
-            let w33 = V::load(param0.at(33usize, c));
-            let v4390 = V::mul(w33, grad_o_e45);
-            v1866 = V::neg_mul_add(v129, v4390, v1866);
-            v1908 = V::neg_mul_add(v34, v4390, v1908);
-            let mut v4395 = V::mul(v958, grad_o_e45);
-            let w32 = V::load(param0.at(32usize, c));
-            let v4397 = V::mul(w32, grad_o_e45);
-            v1852 = V::mul_add(v111, v4397, v1852);
-            v2279 = V::mul_add(v48, v4397, v2279);
-            v1985 = V::neg_mul_add(v113, v4397, v1985);
-            v1886 = V::neg_mul_add(v46, v4397, v1886);
-            v2278 = V::mul_add(v105, v4397, v2278);
-            v1878 = V::mul_add(v42, v4397, v1878);
-            v1860 = V::neg_mul_add(v107, v4397, v1860);
-            v2211 = V::neg_mul_add(v40, v4397, v2211);
-            v1862 = V::mul_add(v101, v4397, v1862);
-            v2112 = V::mul_add(v38, v4397, v2112);
-            v2123 = V::neg_mul_add(v103, v4397, v2123);
-            v1876 = V::neg_mul_add(v36, v4397, v1876);
-            let mut v4422 = V::mul(v952, grad_o_e45);
-            let w31 = V::load(param0.at(31usize, c));
-            let v4424 = V::mul(w31, grad_o_e45);
-            v1848 = V::mul_add(v73, v4424, v1848);
-            v1840 = V::mul_add(v52, v4424, v1840);
-            v1977 = V::mul_add(v71, v4424, v1977);
-            v2298 = V::mul_add(v50, v4424, v2298);
-            v1856 = V::mul_add(v69, v4424, v1856);
-            v1836 = V::mul_add(v44, v4424, v1836);
-            let w21 = V::load(param0.at(21usize, c));
-            let v4439 = V::mul(w21, grad_o_e45);
-            v1881 = V::neg_mul_add(v127, v4439, v1881);
-            v1903 = V::neg_mul_add(v22, v4439, v1903);
-            v2000 = V::neg_mul_add(v125, v4439, v2000);
-            v2226 = V::neg_mul_add(v16, v4439, v2226);
-            v1889 = V::neg_mul_add(v123, v4439, v1889);
-            v1899 = V::neg_mul_add(v14, v4439, v1899);
-            let mut v4452 = V::mul(v937, grad_o_e45);
-            let w20 = V::load(param0.at(20usize, c));
-            let v4454 = V::mul(w20, grad_o_e45);
-            v2312 = V::mul_add(v93, v4454, v2312);
-            v1863 = V::mul_add(v30, v4454, v1863);
-            v1875 = V::neg_mul_add(v95, v4454, v1875);
-            v2511 = V::neg_mul_add(v28, v4454, v2511);
-            v1877 = V::mul_add(v89, v4454, v1877);
-            v2344 = V::mul_add(v26, v4454, v2344);
-            v2157 = V::neg_mul_add(v91, v4454, v2157);
-            v1861 = V::neg_mul_add(v24, v4454, v1861);
-            v1992 = V::mul_add(v83, v4454, v1992);
-            v1853 = V::mul_add(v20, v4454, v1853);
-            v1885 = V::neg_mul_add(v85, v4454, v1885);
-            v2181 = V::neg_mul_add(v18, v4454, v2181);
-            let mut v4479 = V::mul(V::mul(v32, v67), grad_o_e45);
-            let w19 = V::load(param0.at(19usize, c));
-            let v4481 = V::mul(w19, grad_o_e45);
-            v1871 = V::mul_add(v67, v4481, v1871);
-            v1831 = V::mul_add(v32, v4481, v1831);
-            let mut v4486 = V::mul(v930, grad_o_e45);
-            let w10 = V::load(param0.at(10usize, c));
-            let v4488 = V::mul(w10, grad_o_e45);
-            v1898 = V::mul_add(v117, v4488, v1898);
-            v1890 = V::mul_add(v8, v4488, v1890);
-            v2057 = V::mul_add(v115, v4488, v2057);
-            v2378 = V::mul_add(v6, v4488, v2378);
-            v1902 = V::mul_add(v109, v4488, v1902);
-            v1882 = V::mul_add(v4, v4488, v1882);
-            let mut v4501 = V::mul(v927, grad_o_e45);
-            let w9 = V::load(param0.at(9usize, c));
-            let v4503 = V::mul(w9, grad_o_e45);
-            v1894 = V::neg_mul_add(v75, v4503, v1894);
-            v2624 = V::neg_mul_add(v12, v4503, v2624);
-            v2049 = V::mul_add(v77, v4503, v2049);
-            v1844 = V::mul_add(v10, v4503, v1844);
-            let mut v4512 = V::mul(V::mul(v2, v97), grad_o_e45);
-            let w2 = V::load(param0.at(2usize, c));
-            let v4514 = V::mul(w2, grad_o_e45);
-            v1907 = V::mul_add(v97, v4514, v1907);
-            v1867 = V::mul_add(v2, v4514, v1867);
-            let grad_o_e35 = V::load(grad_o.at(14usize, c));
-            let mut v4520 = V::mul(V::mul(v64, v101), grad_o_e35);
-            let v4521 = V::mul(w52, grad_o_e35);
-            v4520 = V::neg_mul_add(V::mul(v64, v99), grad_o_e45, v4520);
-            v1830 = V::mul_add(v101, v4521, v1830);
-            v2112 = V::mul_add(v64, v4521, v2112);
-            let v4528 = V::mul(w44, grad_o_e35);
-            v4362 = V::mul_add(v923, grad_o_e35, v4362);
-            v1839 = V::mul_add(v119, v4528, v1839);
-            v1895 = V::mul_add(v58, v4528, v1895);
-            v1843 = V::neg_mul_add(v123, v4528, v1843);
-            v1899 = V::neg_mul_add(v54, v4528, v1899);
-            let mut v4538 = V::mul(v918, grad_o_e35);
-            let v4539 = V::mul(w43, grad_o_e35);
-            v4538 = V::neg_mul_add(v969, grad_o_e45, v4538);
-            v1835 = V::mul_add(v89, v4539, v1835);
-            v2344 = V::mul_add(v62, v4539, v2344);
-            v1920 = V::mul_add(v83, v4539, v1920);
-            v1853 = V::mul_add(v60, v4539, v1853);
-            v1928 = V::neg_mul_add(v79, v4539, v1928);
-            v1849 = V::neg_mul_add(v56, v4539, v1849);
-            let mut v4553 = V::mul(V::mul(v36, v129), grad_o_e35);
-            let v4554 = V::mul(w33, grad_o_e35);
-            v4553 = V::neg_mul_add(V::mul(v34, v129), grad_o_e45, v4553);
-            v2123 = V::mul_add(v129, v4554, v2123);
-            v1908 = V::mul_add(v36, v4554, v1908);
-            let v4561 = V::mul(w32, grad_o_e35);
-            v4395 = V::mul_add(v906, grad_o_e35, v4395);
-            v1977 = V::neg_mul_add(v111, v4561, v1977);
-            v2279 = V::neg_mul_add(v50, v4561, v2279);
-            v1985 = V::mul_add(v115, v4561, v1985);
-            v2378 = V::mul_add(v46, v4561, v2378);
-            v1856 = V::neg_mul_add(v105, v4561, v1856);
-            v1878 = V::neg_mul_add(v44, v4561, v1878);
-            v1860 = V::mul_add(v109, v4561, v1860);
-            v1882 = V::mul_add(v40, v4561, v1882);
-            v1862 = V::mul_add(v99, v4561, v1862);
-            v1872 = V::mul_add(v38, v4561, v1872);
-            v1866 = V::neg_mul_add(v103, v4561, v1866);
-            v1876 = V::neg_mul_add(v34, v4561, v1876);
-            let v4588 = V::mul(w31, grad_o_e35);
-            v4422 = V::mul_add(v900, grad_o_e35, v4422);
-            v1848 = V::neg_mul_add(v75, v4588, v1848);
-            v2624 = V::neg_mul_add(v52, v4588, v2624);
-            v1852 = V::mul_add(v71, v4588, v1852);
-            v2298 = V::mul_add(v48, v4588, v2298);
-            v2278 = V::mul_add(v69, v4588, v2278);
-            v1836 = V::mul_add(v42, v4588, v1836);
-            let mut v4602 = V::mul(v896, grad_o_e35);
-            let v4603 = V::mul(w21, grad_o_e35);
-            v4602 = V::neg_mul_add(v947, grad_o_e45, v4602);
-            v2157 = V::mul_add(v127, v4603, v2157);
-            v1903 = V::mul_add(v24, v4603, v1903);
-            v1885 = V::mul_add(v125, v4603, v1885);
-            v2226 = V::mul_add(v18, v4603, v2226);
-            v1889 = V::neg_mul_add(v121, v4603, v1889);
-            v2158 = V::neg_mul_add(v14, v4603, v2158);
-            let v4618 = V::mul(w20, grad_o_e35);
-            v4452 = V::mul_add(v885, grad_o_e35, v4452);
-            v1871 = V::neg_mul_add(v93, v4618, v1871);
-            v1863 = V::neg_mul_add(v32, v4618, v1863);
-            v1875 = V::mul_add(v97, v4618, v1875);
-            v1867 = V::mul_add(v28, v4618, v1867);
-            v1877 = V::mul_add(v87, v4618, v1877);
-            v1857 = V::mul_add(v26, v4618, v1857);
-            v1881 = V::neg_mul_add(v91, v4618, v1881);
-            v1861 = V::neg_mul_add(v22, v4618, v1861);
-            v1992 = V::mul_add(v81, v4618, v1992);
-            v2173 = V::mul_add(v20, v4618, v2173);
-            v2000 = V::neg_mul_add(v85, v4618, v2000);
-            v2181 = V::neg_mul_add(v16, v4618, v2181);
-            let v4645 = V::mul(w19, grad_o_e35);
-            v4479 = V::mul_add(V::mul(v30, v67), grad_o_e35, v4479);
-            v2312 = V::mul_add(v67, v4645, v2312);
-            v1831 = V::mul_add(v30, v4645, v1831);
-            let v4652 = V::mul(w10, grad_o_e35);
-            v4486 = V::mul_add(v878, grad_o_e35, v4486);
-            v2049 = V::neg_mul_add(v117, v4652, v2049);
-            v1890 = V::neg_mul_add(v10, v4652, v1890);
-            v2057 = V::mul_add(v113, v4652, v2057);
-            v1886 = V::mul_add(v6, v4652, v1886);
-            v1902 = V::mul_add(v107, v4652, v1902);
-            v2211 = V::mul_add(v4, v4652, v2211);
-            let v4667 = V::mul(w9, grad_o_e35);
-            v4501 = V::mul_add(v875, grad_o_e35, v4501);
-            v1894 = V::neg_mul_add(v73, v4667, v1894);
-            v1840 = V::neg_mul_add(v12, v4667, v1840);
-            v1898 = V::mul_add(v77, v4667, v1898);
-            v1844 = V::mul_add(v8, v4667, v1844);
-            let v4678 = V::mul(w2, grad_o_e35);
-            v4512 = V::mul_add(V::mul(v2, v95), grad_o_e35, v4512);
-            v1907 = V::mul_add(v95, v4678, v1907);
-            v2511 = V::mul_add(v2, v4678, v2511);
-            let grad_o_e34 = V::load(grad_o.at(13usize, c));
-            let v4686 = V::mul(w52, grad_o_e34);
-            v4520 = V::mul_add(V::mul(v64, v103), grad_o_e34, v4520);
-            v1830 = V::mul_add(v103, v4686, v1830);
-            v1876 = V::mul_add(v64, v4686, v1876);
-            let v4693 = V::mul(w44, grad_o_e34);
-            v4362 = V::mul_add(v871, grad_o_e34, v4362);
-            v1839 = V::mul_add(v121, v4693, v1839);
-            v2158 = V::mul_add(v58, v4693, v2158);
-            v1928 = V::neg_mul_add(v123, v4693, v1928);
-            v1899 = V::neg_mul_add(v56, v4693, v1899);
-            let v4704 = V::mul(w43, grad_o_e34);
-            v4538 = V::mul_add(v866, grad_o_e34, v4538);
-            v1835 = V::mul_add(v91, v4704, v1835);
-            v1861 = V::mul_add(v62, v4704, v1861);
-            v1920 = V::mul_add(v85, v4704, v1920);
-            v2181 = V::mul_add(v60, v4704, v2181);
-            v1843 = V::neg_mul_add(v79, v4704, v1843);
-            v1849 = V::neg_mul_add(v54, v4704, v1849);
-            let v4719 = V::mul(w33, grad_o_e34);
-            v4553 = V::mul_add(V::mul(v38, v129), grad_o_e34, v4553);
-            v1862 = V::mul_add(v129, v4719, v1862);
-            v1908 = V::mul_add(v38, v4719, v1908);
-            let v4726 = V::mul(w32, grad_o_e34);
-            v4395 = V::mul_add(v854, grad_o_e34, v4395);
-            v1977 = V::neg_mul_add(v113, v4726, v1977);
-            v1886 = V::neg_mul_add(v50, v4726, v1886);
-            v1852 = V::mul_add(v115, v4726, v1852);
-            v2378 = V::mul_add(v48, v4726, v2378);
-            v1856 = V::neg_mul_add(v107, v4726, v1856);
-            v2211 = V::neg_mul_add(v44, v4726, v2211);
-            v2278 = V::mul_add(v109, v4726, v2278);
-            v1882 = V::mul_add(v42, v4726, v1882);
-            v2123 = V::mul_add(v99, v4726, v2123);
-            v1872 = V::mul_add(v36, v4726, v1872);
-            v1866 = V::neg_mul_add(v101, v4726, v1866);
-            v2112 = V::neg_mul_add(v34, v4726, v2112);
-            let v4753 = V::mul(w31, grad_o_e34);
-            v4422 = V::mul_add(v848, grad_o_e34, v4422);
-            v1848 = V::neg_mul_add(v77, v4753, v1848);
-            v1844 = V::neg_mul_add(v52, v4753, v1844);
-            v1985 = V::mul_add(v71, v4753, v1985);
-            v2298 = V::mul_add(v46, v4753, v2298);
-            v1860 = V::mul_add(v69, v4753, v1860);
-            v1836 = V::mul_add(v40, v4753, v1836);
-            let v4768 = V::mul(w21, grad_o_e34);
-            v4602 = V::mul_add(v844, grad_o_e34, v4602);
-            v1877 = V::mul_add(v127, v4768, v1877);
-            v1903 = V::mul_add(v26, v4768, v1903);
-            v1992 = V::mul_add(v125, v4768, v1992);
-            v2226 = V::mul_add(v20, v4768, v2226);
-            v1889 = V::neg_mul_add(v119, v4768, v1889);
-            v1895 = V::neg_mul_add(v14, v4768, v1895);
-            let v4783 = V::mul(w20, grad_o_e34);
-            v4452 = V::mul_add(v833, grad_o_e34, v4452);
-            v1871 = V::neg_mul_add(v95, v4783, v1871);
-            v2511 = V::neg_mul_add(v32, v4783, v2511);
-            v2312 = V::mul_add(v97, v4783, v2312);
-            v1867 = V::mul_add(v30, v4783, v1867);
-            v2157 = V::mul_add(v87, v4783, v2157);
-            v1857 = V::mul_add(v24, v4783, v1857);
-            v1881 = V::neg_mul_add(v89, v4783, v1881);
-            v2344 = V::neg_mul_add(v22, v4783, v2344);
-            v1885 = V::mul_add(v81, v4783, v1885);
-            v2173 = V::mul_add(v18, v4783, v2173);
-            v2000 = V::neg_mul_add(v83, v4783, v2000);
-            v1853 = V::neg_mul_add(v16, v4783, v1853);
-            let v4810 = V::mul(w19, grad_o_e34);
-            v4479 = V::mul_add(V::mul(v28, v67), grad_o_e34, v4479);
-            v1875 = V::mul_add(v67, v4810, v1875);
-            v1831 = V::mul_add(v28, v4810, v1831);
-            let v4817 = V::mul(w10, grad_o_e34);
-            v4486 = V::mul_add(v826, grad_o_e34, v4486);
-            v1894 = V::neg_mul_add(v117, v4817, v1894);
-            v1890 = V::neg_mul_add(v12, v4817, v1890);
-            v2057 = V::mul_add(v111, v4817, v2057);
-            v2279 = V::mul_add(v6, v4817, v2279);
-            v1902 = V::mul_add(v105, v4817, v1902);
-            v1878 = V::mul_add(v4, v4817, v1878);
-            let v4832 = V::mul(w9, grad_o_e34);
-            v4501 = V::mul_add(v823, grad_o_e34, v4501);
-            v2049 = V::neg_mul_add(v73, v4832, v2049);
-            v1840 = V::neg_mul_add(v10, v4832, v1840);
-            v1898 = V::mul_add(v75, v4832, v1898);
-            v2624 = V::mul_add(v8, v4832, v2624);
-            let v4843 = V::mul(w2, grad_o_e34);
-            v4512 = V::mul_add(V::mul(v2, v93), grad_o_e34, v4512);
-            v1907 = V::mul_add(v93, v4843, v1907);
-            v1863 = V::mul_add(v2, v4843, v1863);
-            let grad_o_e25 = V::load(grad_o.at(12usize, c));
-            let v4851 = V::mul(w52, grad_o_e25);
-            v4520 = V::neg_mul_add(V::mul(v64, v105), grad_o_e25, v4520);
-            v1830 = V::neg_mul_add(v105, v4851, v1830);
-            v1878 = V::neg_mul_add(v64, v4851, v1878);
-            let v4858 = V::mul(w44, grad_o_e25);
-            v4362 = V::mul_add(v818, grad_o_e25, v4362);
-            v1920 = V::neg_mul_add(v119, v4858, v1920);
-            v1895 = V::neg_mul_add(v60, v4858, v1895);
-            v1843 = V::mul_add(v125, v4858, v1843);
-            v2226 = V::mul_add(v54, v4858, v2226);
-            let v4869 = V::mul(w43, grad_o_e25);
-            v4538 = V::mul_add(v813, grad_o_e25, v4538);
-            v1835 = V::neg_mul_add(v93, v4869, v1835);
-            v1863 = V::neg_mul_add(v62, v4869, v1863);
-            v1839 = V::mul_add(v83, v4869, v1839);
-            v1853 = V::mul_add(v58, v4869, v1853);
-            v1928 = V::mul_add(v81, v4869, v1928);
-            v2173 = V::mul_add(v56, v4869, v2173);
-            let v4884 = V::mul(w33, grad_o_e25);
-            v4553 = V::neg_mul_add(V::mul(v40, v129), grad_o_e25, v4553);
-            v1860 = V::neg_mul_add(v129, v4884, v1860);
-            v1908 = V::neg_mul_add(v40, v4884, v1908);
-            let v4891 = V::mul(w32, grad_o_e25);
-            v4395 = V::mul_add(v801, grad_o_e25, v4395);
-            v1848 = V::mul_add(v111, v4891, v1848);
-            v2279 = V::mul_add(v52, v4891, v2279);
-            v1985 = V::neg_mul_add(v117, v4891, v1985);
-            v1890 = V::neg_mul_add(v46, v4891, v1890);
-            v1856 = V::neg_mul_add(v101, v4891, v1856);
-            v2112 = V::neg_mul_add(v44, v4891, v2112);
-            v2278 = V::neg_mul_add(v99, v4891, v2278);
-            v1872 = V::neg_mul_add(v42, v4891, v1872);
-            v2123 = V::mul_add(v109, v4891, v2123);
-            v1882 = V::mul_add(v36, v4891, v1882);
-            v1866 = V::mul_add(v107, v4891, v1866);
-            v2211 = V::mul_add(v34, v4891, v2211);
-            let v4918 = V::mul(w31, grad_o_e25);
-            v4422 = V::mul_add(v796, grad_o_e25, v4422);
-            v1977 = V::neg_mul_add(v75, v4918, v1977);
-            v2624 = V::neg_mul_add(v50, v4918, v2624);
-            v1852 = V::neg_mul_add(v73, v4918, v1852);
-            v1840 = V::neg_mul_add(v48, v4918, v1840);
-            v1862 = V::mul_add(v69, v4918, v1862);
-            v1836 = V::mul_add(v38, v4918, v1836);
-            let v4933 = V::mul(w21, grad_o_e25);
-            v4602 = V::mul_add(v791, grad_o_e25, v4602);
-            v1875 = V::neg_mul_add(v127, v4933, v1875);
-            v1903 = V::neg_mul_add(v28, v4933, v1903);
-            v1885 = V::mul_add(v123, v4933, v1885);
-            v1899 = V::mul_add(v18, v4933, v1899);
-            v2000 = V::mul_add(v121, v4933, v2000);
-            v2158 = V::mul_add(v16, v4933, v2158);
-            let v4948 = V::mul(w20, grad_o_e25);
-            v4452 = V::mul_add(v781, grad_o_e25, v4452);
-            v1871 = V::neg_mul_add(v89, v4948, v1871);
-            v2344 = V::neg_mul_add(v32, v4948, v2344);
-            v2312 = V::neg_mul_add(v87, v4948, v2312);
-            v1857 = V::neg_mul_add(v30, v4948, v1857);
-            v2157 = V::mul_add(v97, v4948, v2157);
-            v1867 = V::mul_add(v24, v4948, v1867);
-            v1881 = V::mul_add(v95, v4948, v1881);
-            v2511 = V::mul_add(v22, v4948, v2511);
-            v1992 = V::mul_add(v79, v4948, v1992);
-            v1849 = V::mul_add(v20, v4948, v1849);
-            v1889 = V::neg_mul_add(v85, v4948, v1889);
-            v2181 = V::neg_mul_add(v14, v4948, v2181);
-            let v4975 = V::mul(w19, grad_o_e25);
-            v4479 = V::mul_add(V::mul(v26, v67), grad_o_e25, v4479);
-            v1877 = V::mul_add(v67, v4975, v1877);
-            v1831 = V::mul_add(v26, v4975, v1831);
-            let v4982 = V::mul(w10, grad_o_e25);
-            v4486 = V::mul_add(v774, grad_o_e25, v4486);
-            v2049 = V::neg_mul_add(v115, v4982, v2049);
-            v2378 = V::neg_mul_add(v10, v4982, v2378);
-            v1898 = V::neg_mul_add(v113, v4982, v1898);
-            v1886 = V::neg_mul_add(v8, v4982, v1886);
-            v1902 = V::mul_add(v103, v4982, v1902);
-            v1876 = V::mul_add(v4, v4982, v1876);
-            let v4997 = V::mul(w9, grad_o_e25);
-            v4501 = V::mul_add(v771, grad_o_e25, v4501);
-            v1894 = V::neg_mul_add(v71, v4997, v1894);
-            v2298 = V::neg_mul_add(v12, v4997, v2298);
-            v2057 = V::mul_add(v77, v4997, v2057);
-            v1844 = V::mul_add(v6, v4997, v1844);
-            let v5008 = V::mul(w2, grad_o_e25);
-            v4512 = V::mul_add(V::mul(v2, v91), grad_o_e25, v4512);
-            v1907 = V::mul_add(v91, v5008, v1907);
-            v1861 = V::mul_add(v2, v5008, v1861);
-            let grad_o_e24 = V::load(grad_o.at(11usize, c));
-            let v5016 = V::mul(w52, grad_o_e24);
-            v4520 = V::neg_mul_add(V::mul(v64, v107), grad_o_e24, v4520);
-            v1830 = V::neg_mul_add(v107, v5016, v1830);
-            v2211 = V::neg_mul_add(v64, v5016, v2211);
-            let v5023 = V::mul(w44, grad_o_e24);
-            v4362 = V::mul_add(v766, grad_o_e24, v4362);
-            v1920 = V::neg_mul_add(v121, v5023, v1920);
-            v2158 = V::neg_mul_add(v60, v5023, v2158);
-            v1928 = V::mul_add(v125, v5023, v1928);
-            v2226 = V::mul_add(v56, v5023, v2226);
-            let v5034 = V::mul(w43, grad_o_e24);
-            v4538 = V::mul_add(v761, grad_o_e24, v4538);
-            v1835 = V::neg_mul_add(v95, v5034, v1835);
-            v2511 = V::neg_mul_add(v62, v5034, v2511);
-            v1839 = V::mul_add(v85, v5034, v1839);
-            v2181 = V::mul_add(v58, v5034, v2181);
-            v1843 = V::mul_add(v81, v5034, v1843);
-            v2173 = V::mul_add(v54, v5034, v2173);
-            let v5049 = V::mul(w33, grad_o_e24);
-            v4553 = V::neg_mul_add(V::mul(v42, v129), grad_o_e24, v4553);
-            v2278 = V::neg_mul_add(v129, v5049, v2278);
-            v1908 = V::neg_mul_add(v42, v5049, v1908);
-            let v5056 = V::mul(w32, grad_o_e24);
-            v4395 = V::mul_add(v749, grad_o_e24, v4395);
-            v1848 = V::mul_add(v113, v5056, v1848);
-            v1886 = V::mul_add(v52, v5056, v1886);
-            v1852 = V::neg_mul_add(v117, v5056, v1852);
-            v1890 = V::neg_mul_add(v48, v5056, v1890);
-            v1856 = V::neg_mul_add(v103, v5056, v1856);
-            v1876 = V::neg_mul_add(v44, v5056, v1876);
-            v1860 = V::neg_mul_add(v99, v5056, v1860);
-            v1872 = V::neg_mul_add(v40, v5056, v1872);
-            v1862 = V::mul_add(v109, v5056, v1862);
-            v1882 = V::mul_add(v38, v5056, v1882);
-            v1866 = V::mul_add(v105, v5056, v1866);
-            v1878 = V::mul_add(v34, v5056, v1878);
-            let v5083 = V::mul(w31, grad_o_e24);
-            v4422 = V::mul_add(v744, grad_o_e24, v4422);
-            v1977 = V::neg_mul_add(v77, v5083, v1977);
-            v1844 = V::neg_mul_add(v50, v5083, v1844);
-            v1985 = V::neg_mul_add(v73, v5083, v1985);
-            v1840 = V::neg_mul_add(v46, v5083, v1840);
-            v2123 = V::mul_add(v69, v5083, v2123);
-            v1836 = V::mul_add(v36, v5083, v1836);
-            let v5098 = V::mul(w21, grad_o_e24);
-            v4602 = V::mul_add(v739, grad_o_e24, v4602);
-            v2312 = V::neg_mul_add(v127, v5098, v2312);
-            v1903 = V::neg_mul_add(v30, v5098, v1903);
-            v1992 = V::mul_add(v123, v5098, v1992);
-            v1899 = V::mul_add(v20, v5098, v1899);
-            v2000 = V::mul_add(v119, v5098, v2000);
-            v1895 = V::mul_add(v16, v5098, v1895);
-            let v5113 = V::mul(w20, grad_o_e24);
-            v4452 = V::mul_add(v729, grad_o_e24, v4452);
-            v1871 = V::neg_mul_add(v91, v5113, v1871);
-            v1861 = V::neg_mul_add(v32, v5113, v1861);
-            v1875 = V::neg_mul_add(v87, v5113, v1875);
-            v1857 = V::neg_mul_add(v28, v5113, v1857);
-            v1877 = V::mul_add(v97, v5113, v1877);
-            v1867 = V::mul_add(v26, v5113, v1867);
-            v1881 = V::mul_add(v93, v5113, v1881);
-            v1863 = V::mul_add(v22, v5113, v1863);
-            v1885 = V::mul_add(v79, v5113, v1885);
-            v1849 = V::mul_add(v18, v5113, v1849);
-            v1889 = V::neg_mul_add(v83, v5113, v1889);
-            v1853 = V::neg_mul_add(v14, v5113, v1853);
-            let v5140 = V::mul(w19, grad_o_e24);
-            v4479 = V::mul_add(V::mul(v24, v67), grad_o_e24, v4479);
-            v2157 = V::mul_add(v67, v5140, v2157);
-            v1831 = V::mul_add(v24, v5140, v1831);
-            let v5147 = V::mul(w10, grad_o_e24);
-            v4486 = V::mul_add(v722, grad_o_e24, v4486);
-            v1894 = V::neg_mul_add(v115, v5147, v1894);
-            v2378 = V::neg_mul_add(v12, v5147, v2378);
-            v1898 = V::neg_mul_add(v111, v5147, v1898);
-            v2279 = V::neg_mul_add(v8, v5147, v2279);
-            v1902 = V::mul_add(v101, v5147, v1902);
-            v2112 = V::mul_add(v4, v5147, v2112);
-            let v5162 = V::mul(w9, grad_o_e24);
-            v4501 = V::mul_add(v719, grad_o_e24, v4501);
-            v2049 = V::neg_mul_add(v71, v5162, v2049);
-            v2298 = V::neg_mul_add(v10, v5162, v2298);
-            v2057 = V::mul_add(v75, v5162, v2057);
-            v2624 = V::mul_add(v6, v5162, v2624);
-            let v5173 = V::mul(w2, grad_o_e24);
-            v4512 = V::mul_add(V::mul(v2, v89), grad_o_e24, v4512);
-            v1907 = V::mul_add(v89, v5173, v1907);
-            v2344 = V::mul_add(v2, v5173, v2344);
-            let grad_o_e23 = V::load(grad_o.at(10usize, c));
-            let v5181 = V::mul(w52, grad_o_e23);
-            v4520 = V::mul_add(V::mul(v64, v109), grad_o_e23, v4520);
-            v1830 = V::mul_add(v109, v5181, v1830);
-            v1882 = V::mul_add(v64, v5181, v1882);
-            let v5188 = V::mul(w44, grad_o_e23);
-            v4362 = V::mul_add(v715, grad_o_e23, v4362);
-            v1920 = V::mul_add(v123, v5188, v1920);
-            v1899 = V::mul_add(v60, v5188, v1899);
-            v1839 = V::neg_mul_add(v125, v5188, v1839);
-            v2226 = V::neg_mul_add(v58, v5188, v2226);
-            let v5199 = V::mul(w43, grad_o_e23);
-            v4538 = V::mul_add(v710, grad_o_e23, v4538);
-            v1835 = V::mul_add(v97, v5199, v1835);
-            v1867 = V::mul_add(v62, v5199, v1867);
-            v1928 = V::mul_add(v85, v5199, v1928);
-            v2181 = V::mul_add(v56, v5199, v2181);
-            v1843 = V::neg_mul_add(v83, v5199, v1843);
-            v1853 = V::neg_mul_add(v54, v5199, v1853);
-            let v5214 = V::mul(w33, grad_o_e23);
-            v4553 = V::mul_add(V::mul(v44, v129), grad_o_e23, v4553);
-            v1856 = V::mul_add(v129, v5214, v1856);
-            v1908 = V::mul_add(v44, v5214, v1908);
-            let v5221 = V::mul(w32, grad_o_e23);
-            v4395 = V::mul_add(v698, grad_o_e23, v4395);
-            v1848 = V::neg_mul_add(v115, v5221, v1848);
-            v2378 = V::neg_mul_add(v52, v5221, v2378);
-            v1977 = V::mul_add(v117, v5221, v1977);
-            v1890 = V::mul_add(v50, v5221, v1890);
-            v2278 = V::neg_mul_add(v103, v5221, v2278);
-            v1876 = V::neg_mul_add(v42, v5221, v1876);
-            v1860 = V::mul_add(v101, v5221, v1860);
-            v2112 = V::mul_add(v40, v5221, v2112);
-            v1862 = V::mul_add(v107, v5221, v1862);
-            v2211 = V::mul_add(v38, v5221, v2211);
-            v2123 = V::neg_mul_add(v105, v5221, v2123);
-            v1878 = V::neg_mul_add(v36, v5221, v1878);
-            let v5248 = V::mul(w31, grad_o_e23);
-            v4422 = V::mul_add(v692, grad_o_e23, v4422);
-            v1852 = V::neg_mul_add(v77, v5248, v1852);
-            v1844 = V::neg_mul_add(v48, v5248, v1844);
-            v1985 = V::mul_add(v75, v5248, v1985);
-            v2624 = V::mul_add(v46, v5248, v2624);
-            v1866 = V::mul_add(v69, v5248, v1866);
-            v1836 = V::mul_add(v34, v5248, v1836);
-            let v5263 = V::mul(w21, grad_o_e23);
-            v4602 = V::mul_add(v688, grad_o_e23, v4602);
-            v1871 = V::mul_add(v127, v5263, v1871);
-            v1903 = V::mul_add(v32, v5263, v1903);
-            v1992 = V::mul_add(v121, v5263, v1992);
-            v2158 = V::mul_add(v20, v5263, v2158);
-            v1885 = V::neg_mul_add(v119, v5263, v1885);
-            v1895 = V::neg_mul_add(v18, v5263, v1895);
-            let v5278 = V::mul(w20, grad_o_e23);
-            v4452 = V::mul_add(v677, grad_o_e23, v4452);
-            v2312 = V::neg_mul_add(v91, v5278, v2312);
-            v1861 = V::neg_mul_add(v30, v5278, v1861);
-            v1875 = V::mul_add(v89, v5278, v1875);
-            v2344 = V::mul_add(v28, v5278, v2344);
-            v1877 = V::mul_add(v95, v5278, v1877);
-            v2511 = V::mul_add(v26, v5278, v2511);
-            v2157 = V::neg_mul_add(v93, v5278, v2157);
-            v1863 = V::neg_mul_add(v24, v5278, v1863);
-            v2000 = V::mul_add(v79, v5278, v2000);
-            v1849 = V::mul_add(v16, v5278, v1849);
-            v1889 = V::neg_mul_add(v81, v5278, v1889);
-            v2173 = V::neg_mul_add(v14, v5278, v2173);
-            let v5305 = V::mul(w19, grad_o_e23);
-            v4479 = V::mul_add(V::mul(v22, v67), grad_o_e23, v4479);
-            v1881 = V::mul_add(v67, v5305, v1881);
-            v1831 = V::mul_add(v22, v5305, v1831);
-            let v5312 = V::mul(w10, grad_o_e23);
-            v4486 = V::mul_add(v670, grad_o_e23, v4486);
-            v1894 = V::neg_mul_add(v113, v5312, v1894);
-            v1886 = V::neg_mul_add(v12, v5312, v1886);
-            v2049 = V::mul_add(v111, v5312, v2049);
-            v2279 = V::mul_add(v10, v5312, v2279);
-            v1902 = V::mul_add(v99, v5312, v1902);
-            v1872 = V::mul_add(v4, v5312, v1872);
-            let v5327 = V::mul(w9, grad_o_e23);
-            v4501 = V::mul_add(v667, grad_o_e23, v4501);
-            v1898 = V::neg_mul_add(v71, v5327, v1898);
-            v2298 = V::neg_mul_add(v8, v5327, v2298);
-            v2057 = V::mul_add(v73, v5327, v2057);
-            v1840 = V::mul_add(v6, v5327, v1840);
-            let v5338 = V::mul(w2, grad_o_e23);
-            v4512 = V::mul_add(V::mul(v2, v87), grad_o_e23, v4512);
-            v1907 = V::mul_add(v87, v5338, v1907);
-            v1857 = V::mul_add(v2, v5338, v1857);
-            let grad_o_e15 = V::load(grad_o.at(9usize, c));
-            let v5346 = V::mul(w52, grad_o_e15);
-            v4520 = V::mul_add(V::mul(v64, v111), grad_o_e15, v4520);
-            v1830 = V::mul_add(v111, v5346, v1830);
-            v2279 = V::mul_add(v64, v5346, v2279);
-            let v5353 = V::mul(w44, grad_o_e15);
-            v4362 = V::mul_add(v663, grad_o_e15, v4362);
-            v1835 = V::mul_add(v119, v5353, v1835);
-            v1895 = V::mul_add(v62, v5353, v1895);
-            v1843 = V::neg_mul_add(v127, v5353, v1843);
-            v1903 = V::neg_mul_add(v54, v5353, v1903);
-            let v5364 = V::mul(w43, grad_o_e15);
-            v4538 = V::neg_mul_add(v657, grad_o_e15, v4538);
-            v1920 = V::neg_mul_add(v93, v5364, v1920);
-            v1863 = V::neg_mul_add(v60, v5364, v1863);
-            v1839 = V::neg_mul_add(v89, v5364, v1839);
-            v2344 = V::neg_mul_add(v58, v5364, v2344);
-            v1928 = V::neg_mul_add(v87, v5364, v1928);
-            v1857 = V::neg_mul_add(v56, v5364, v1857);
-            let v5379 = V::mul(w33, grad_o_e15);
-            v4553 = V::mul_add(V::mul(v46, v129), grad_o_e15, v4553);
-            v1985 = V::mul_add(v129, v5379, v1985);
-            v1908 = V::mul_add(v46, v5379, v1908);
-            let v5386 = V::mul(w32, grad_o_e15);
-            v4395 = V::mul_add(v653, grad_o_e15, v4395);
-            v1848 = V::mul_add(v105, v5386, v1848);
-            v1878 = V::mul_add(v52, v5386, v1878);
-            v1977 = V::mul_add(v101, v5386, v1977);
-            v2112 = V::mul_add(v50, v5386, v2112);
-            v1852 = V::mul_add(v99, v5386, v1852);
-            v1872 = V::mul_add(v48, v5386, v1872);
-            v1860 = V::neg_mul_add(v117, v5386, v1860);
-            v1890 = V::neg_mul_add(v40, v5386, v1890);
-            v2123 = V::neg_mul_add(v115, v5386, v2123);
-            v2378 = V::neg_mul_add(v36, v5386, v2378);
-            v1866 = V::neg_mul_add(v113, v5386, v1866);
-            v1886 = V::neg_mul_add(v34, v5386, v1886);
-            let v5413 = V::mul(w31, grad_o_e15);
-            v4422 = V::neg_mul_add(v640, grad_o_e15, v4422);
-            v1856 = V::neg_mul_add(v75, v5413, v1856);
-            v2624 = V::neg_mul_add(v44, v5413, v2624);
-            v2278 = V::neg_mul_add(v73, v5413, v2278);
-            v1840 = V::neg_mul_add(v42, v5413, v1840);
-            v1862 = V::neg_mul_add(v71, v5413, v1862);
-            v2298 = V::neg_mul_add(v38, v5413, v2298);
-            let v5428 = V::mul(w21, grad_o_e15);
-            v4602 = V::neg_mul_add(v635, grad_o_e15, v4602);
-            v1875 = V::neg_mul_add(v125, v5428, v1875);
-            v2226 = V::neg_mul_add(v28, v5428, v2226);
-            v2157 = V::neg_mul_add(v123, v5428, v2157);
-            v1899 = V::neg_mul_add(v24, v5428, v1899);
-            v1881 = V::neg_mul_add(v121, v5428, v1881);
-            v2158 = V::neg_mul_add(v22, v5428, v2158);
-            let v5443 = V::mul(w20, grad_o_e15);
-            v4452 = V::mul_add(v624, grad_o_e15, v4452);
-            v1871 = V::neg_mul_add(v83, v5443, v1871);
-            v1853 = V::neg_mul_add(v32, v5443, v1853);
-            v2312 = V::neg_mul_add(v81, v5443, v2312);
-            v2173 = V::neg_mul_add(v30, v5443, v2173);
-            v1877 = V::neg_mul_add(v79, v5443, v1877);
-            v1849 = V::neg_mul_add(v26, v5443, v1849);
-            v1885 = V::mul_add(v97, v5443, v1885);
-            v1867 = V::mul_add(v18, v5443, v1867);
-            v2000 = V::mul_add(v95, v5443, v2000);
-            v2511 = V::mul_add(v16, v5443, v2511);
-            v1889 = V::mul_add(v91, v5443, v1889);
-            v1861 = V::mul_add(v14, v5443, v1861);
-            let v5470 = V::mul(w19, grad_o_e15);
-            v4479 = V::mul_add(V::mul(v20, v67), grad_o_e15, v4479);
-            v1992 = V::mul_add(v67, v5470, v1992);
-            v1831 = V::mul_add(v20, v5470, v1831);
-            let v5477 = V::mul(w10, grad_o_e15);
-            v4486 = V::neg_mul_add(v618, grad_o_e15, v4486);
-            v2049 = V::neg_mul_add(v109, v5477, v2049);
-            v1882 = V::neg_mul_add(v10, v5477, v1882);
-            v1898 = V::neg_mul_add(v107, v5477, v1898);
-            v2211 = V::neg_mul_add(v8, v5477, v2211);
-            v2057 = V::neg_mul_add(v103, v5477, v2057);
-            v1876 = V::neg_mul_add(v6, v5477, v1876);
-            let v5492 = V::mul(w9, grad_o_e15);
-            v4501 = V::mul_add(v615, grad_o_e15, v4501);
-            v1894 = V::neg_mul_add(v69, v5492, v1894);
-            v1836 = V::neg_mul_add(v12, v5492, v1836);
-            v1902 = V::mul_add(v77, v5492, v1902);
-            v1844 = V::mul_add(v4, v5492, v1844);
-            let v5503 = V::mul(w2, grad_o_e15);
-            v4512 = V::mul_add(V::mul(v2, v85), grad_o_e15, v4512);
-            v1907 = V::mul_add(v85, v5503, v1907);
-            v2181 = V::mul_add(v2, v5503, v2181);
-            let grad_o_e14 = V::load(grad_o.at(8usize, c));
-            let v5511 = V::mul(w52, grad_o_e14);
-            v4520 = V::mul_add(V::mul(v64, v113), grad_o_e14, v4520);
-            v1830 = V::mul_add(v113, v5511, v1830);
-            v1886 = V::mul_add(v64, v5511, v1886);
-            let v5518 = V::mul(w44, grad_o_e14);
-            v4362 = V::mul_add(v611, grad_o_e14, v4362);
-            v1835 = V::mul_add(v121, v5518, v1835);
-            v2158 = V::mul_add(v62, v5518, v2158);
-            v1928 = V::neg_mul_add(v127, v5518, v1928);
-            v1903 = V::neg_mul_add(v56, v5518, v1903);
-            let v5529 = V::mul(w43, grad_o_e14);
-            v4538 = V::neg_mul_add(v605, grad_o_e14, v4538);
-            v1920 = V::neg_mul_add(v95, v5529, v1920);
-            v2511 = V::neg_mul_add(v60, v5529, v2511);
-            v1839 = V::neg_mul_add(v91, v5529, v1839);
-            v1861 = V::neg_mul_add(v58, v5529, v1861);
-            v1843 = V::neg_mul_add(v87, v5529, v1843);
-            v1857 = V::neg_mul_add(v54, v5529, v1857);
-            let v5544 = V::mul(w33, grad_o_e14);
-            v4553 = V::mul_add(V::mul(v48, v129), grad_o_e14, v4553);
-            v1852 = V::mul_add(v129, v5544, v1852);
-            v1908 = V::mul_add(v48, v5544, v1908);
-            let v5551 = V::mul(w32, grad_o_e14);
-            v4395 = V::mul_add(v601, grad_o_e14, v4395);
-            v1848 = V::mul_add(v107, v5551, v1848);
-            v2211 = V::mul_add(v52, v5551, v2211);
-            v1977 = V::mul_add(v103, v5551, v1977);
-            v1876 = V::mul_add(v50, v5551, v1876);
-            v1985 = V::mul_add(v99, v5551, v1985);
-            v1872 = V::mul_add(v46, v5551, v1872);
-            v2278 = V::neg_mul_add(v117, v5551, v2278);
-            v1890 = V::neg_mul_add(v42, v5551, v1890);
-            v1862 = V::neg_mul_add(v115, v5551, v1862);
-            v2378 = V::neg_mul_add(v38, v5551, v2378);
-            v1866 = V::neg_mul_add(v111, v5551, v1866);
-            v2279 = V::neg_mul_add(v34, v5551, v2279);
-            let v5578 = V::mul(w31, grad_o_e14);
-            v4422 = V::neg_mul_add(v588, grad_o_e14, v4422);
-            v1856 = V::neg_mul_add(v77, v5578, v1856);
-            v1844 = V::neg_mul_add(v44, v5578, v1844);
-            v1860 = V::neg_mul_add(v73, v5578, v1860);
-            v1840 = V::neg_mul_add(v40, v5578, v1840);
-            v2123 = V::neg_mul_add(v71, v5578, v2123);
-            v2298 = V::neg_mul_add(v36, v5578, v2298);
-            let v5593 = V::mul(w21, grad_o_e14);
-            v4602 = V::neg_mul_add(v583, grad_o_e14, v4602);
-            v2312 = V::neg_mul_add(v125, v5593, v2312);
-            v2226 = V::neg_mul_add(v30, v5593, v2226);
-            v1877 = V::neg_mul_add(v123, v5593, v1877);
-            v1899 = V::neg_mul_add(v26, v5593, v1899);
-            v1881 = V::neg_mul_add(v119, v5593, v1881);
-            v1895 = V::neg_mul_add(v22, v5593, v1895);
-            let v5608 = V::mul(w20, grad_o_e14);
-            v4452 = V::mul_add(v572, grad_o_e14, v4452);
-            v1871 = V::neg_mul_add(v85, v5608, v1871);
-            v2181 = V::neg_mul_add(v32, v5608, v2181);
-            v1875 = V::neg_mul_add(v81, v5608, v1875);
-            v2173 = V::neg_mul_add(v28, v5608, v2173);
-            v2157 = V::neg_mul_add(v79, v5608, v2157);
-            v1849 = V::neg_mul_add(v24, v5608, v1849);
-            v1992 = V::mul_add(v97, v5608, v1992);
-            v1867 = V::mul_add(v20, v5608, v1867);
-            v2000 = V::mul_add(v93, v5608, v2000);
-            v1863 = V::mul_add(v16, v5608, v1863);
-            v1889 = V::mul_add(v89, v5608, v1889);
-            v2344 = V::mul_add(v14, v5608, v2344);
-            let v5635 = V::mul(w19, grad_o_e14);
-            v4479 = V::mul_add(V::mul(v18, v67), grad_o_e14, v4479);
-            v1885 = V::mul_add(v67, v5635, v1885);
-            v1831 = V::mul_add(v18, v5635, v1831);
-            let v5642 = V::mul(w10, grad_o_e14);
-            v4486 = V::neg_mul_add(v566, grad_o_e14, v4486);
-            v1894 = V::neg_mul_add(v109, v5642, v1894);
-            v1882 = V::neg_mul_add(v12, v5642, v1882);
-            v1898 = V::neg_mul_add(v105, v5642, v1898);
-            v1878 = V::neg_mul_add(v8, v5642, v1878);
-            v2057 = V::neg_mul_add(v101, v5642, v2057);
-            v2112 = V::neg_mul_add(v6, v5642, v2112);
-            let v5657 = V::mul(w9, grad_o_e14);
-            v4501 = V::mul_add(v563, grad_o_e14, v4501);
-            v2049 = V::neg_mul_add(v69, v5657, v2049);
-            v1836 = V::neg_mul_add(v10, v5657, v1836);
-            v1902 = V::mul_add(v75, v5657, v1902);
-            v2624 = V::mul_add(v4, v5657, v2624);
-            let v5668 = V::mul(w2, grad_o_e14);
-            v4512 = V::mul_add(V::mul(v2, v83), grad_o_e14, v4512);
-            v1907 = V::mul_add(v83, v5668, v1907);
-            v1853 = V::mul_add(v2, v5668, v1853);
-            let grad_o_e13 = V::load(grad_o.at(7usize, c));
-            let v5676 = V::mul(w52, grad_o_e13);
-            v4520 = V::neg_mul_add(V::mul(v64, v115), grad_o_e13, v4520);
-            v1830 = V::neg_mul_add(v115, v5676, v1830);
-            v2378 = V::neg_mul_add(v64, v5676, v2378);
-            let v5683 = V::mul(w44, grad_o_e13);
-            v4362 = V::mul_add(v558, grad_o_e13, v4362);
-            v1835 = V::neg_mul_add(v123, v5683, v1835);
-            v1899 = V::neg_mul_add(v62, v5683, v1899);
-            v1839 = V::mul_add(v127, v5683, v1839);
-            v1903 = V::mul_add(v58, v5683, v1903);
-            let v5694 = V::mul(w43, grad_o_e13);
-            v4538 = V::mul_add(v553, grad_o_e13, v4538);
-            v1920 = V::mul_add(v97, v5694, v1920);
-            v1867 = V::mul_add(v60, v5694, v1867);
-            v1928 = V::neg_mul_add(v91, v5694, v1928);
-            v1861 = V::neg_mul_add(v56, v5694, v1861);
-            v1843 = V::mul_add(v89, v5694, v1843);
-            v2344 = V::mul_add(v54, v5694, v2344);
-            let v5709 = V::mul(w33, grad_o_e13);
-            v4553 = V::neg_mul_add(V::mul(v50, v129), grad_o_e13, v4553);
-            v1977 = V::neg_mul_add(v129, v5709, v1977);
-            v1908 = V::neg_mul_add(v50, v5709, v1908);
-            let v5716 = V::mul(w32, grad_o_e13);
-            v4395 = V::mul_add(v541, grad_o_e13, v4395);
-            v1848 = V::neg_mul_add(v109, v5716, v1848);
-            v1882 = V::neg_mul_add(v52, v5716, v1882);
-            v1852 = V::mul_add(v103, v5716, v1852);
-            v1876 = V::mul_add(v48, v5716, v1876);
-            v1985 = V::neg_mul_add(v101, v5716, v1985);
-            v2112 = V::neg_mul_add(v46, v5716, v2112);
-            v1856 = V::mul_add(v117, v5716, v1856);
-            v1890 = V::mul_add(v44, v5716, v1890);
-            v1862 = V::neg_mul_add(v113, v5716, v1862);
-            v1886 = V::neg_mul_add(v38, v5716, v1886);
-            v2123 = V::mul_add(v111, v5716, v2123);
-            v2279 = V::mul_add(v36, v5716, v2279);
-            let v5743 = V::mul(w31, grad_o_e13);
-            v4422 = V::mul_add(v537, grad_o_e13, v4422);
-            v2278 = V::neg_mul_add(v77, v5743, v2278);
-            v1844 = V::neg_mul_add(v42, v5743, v1844);
-            v1860 = V::mul_add(v75, v5743, v1860);
-            v2624 = V::mul_add(v40, v5743, v2624);
-            v1866 = V::neg_mul_add(v71, v5743, v1866);
-            v2298 = V::neg_mul_add(v34, v5743, v2298);
-            let v5758 = V::mul(w21, grad_o_e13);
-            v4602 = V::mul_add(v531, grad_o_e13, v4602);
-            v1871 = V::mul_add(v125, v5758, v1871);
-            v2226 = V::mul_add(v32, v5758, v2226);
-            v1877 = V::neg_mul_add(v121, v5758, v1877);
-            v2158 = V::neg_mul_add(v26, v5758, v2158);
-            v2157 = V::mul_add(v119, v5758, v2157);
-            v1895 = V::mul_add(v24, v5758, v1895);
-            let v5773 = V::mul(w20, grad_o_e13);
-            v4452 = V::mul_add(v520, grad_o_e13, v4452);
-            v2312 = V::neg_mul_add(v85, v5773, v2312);
-            v2181 = V::neg_mul_add(v30, v5773, v2181);
-            v1875 = V::mul_add(v83, v5773, v1875);
-            v1853 = V::mul_add(v28, v5773, v1853);
-            v1881 = V::neg_mul_add(v79, v5773, v1881);
-            v1849 = V::neg_mul_add(v22, v5773, v1849);
-            v1992 = V::mul_add(v95, v5773, v1992);
-            v2511 = V::mul_add(v20, v5773, v2511);
-            v1885 = V::neg_mul_add(v93, v5773, v1885);
-            v1863 = V::neg_mul_add(v18, v5773, v1863);
-            v1889 = V::mul_add(v87, v5773, v1889);
-            v1857 = V::mul_add(v14, v5773, v1857);
-            let v5800 = V::mul(w19, grad_o_e13);
-            v4479 = V::mul_add(V::mul(v16, v67), grad_o_e13, v4479);
-            v2000 = V::mul_add(v67, v5800, v2000);
-            v1831 = V::mul_add(v16, v5800, v1831);
-            let v5807 = V::mul(w10, grad_o_e13);
-            v4486 = V::mul_add(v515, grad_o_e13, v4486);
-            v1894 = V::neg_mul_add(v107, v5807, v1894);
-            v2211 = V::neg_mul_add(v12, v5807, v2211);
-            v2049 = V::mul_add(v105, v5807, v2049);
-            v1878 = V::mul_add(v10, v5807, v1878);
-            v2057 = V::neg_mul_add(v99, v5807, v2057);
-            v1872 = V::neg_mul_add(v6, v5807, v1872);
-            let v5822 = V::mul(w9, grad_o_e13);
-            v4501 = V::mul_add(v511, grad_o_e13, v4501);
-            v1898 = V::neg_mul_add(v69, v5822, v1898);
-            v1836 = V::neg_mul_add(v8, v5822, v1836);
-            v1902 = V::mul_add(v73, v5822, v1902);
-            v1840 = V::mul_add(v4, v5822, v1840);
-            let v5833 = V::mul(w2, grad_o_e13);
-            v4512 = V::mul_add(V::mul(v2, v81), grad_o_e13, v4512);
-            v1907 = V::mul_add(v81, v5833, v1907);
-            v2173 = V::mul_add(v2, v5833, v2173);
-            let grad_o_e12 = V::load(grad_o.at(6usize, c));
-            let v5841 = V::mul(w52, grad_o_e12);
-            v4520 = V::mul_add(V::mul(v64, v117), grad_o_e12, v4520);
-            // grad0[52] += v64*v101*grad_o_e35 - v64*v99*grad_o_e45 + v64*v103*grad_o_e34 - v64*v105*grad_o_e25 - v64*v107*grad_o_e24 + v64*v109*grad_o_e23 + v64*v111*grad_o_e15 + v64*v113*grad_o_e14 - v64*v115*grad_o_e13 + v64*v117*grad_o_e12
-            V::store(V::add(V::load(grad0.at(52usize, c)), v4520), grad0.at(52usize, c));
-            v1830 = V::mul_add(v117, v5841, v1830);
-            v1890 = V::mul_add(v64, v5841, v1890);
-            let v5848 = V::mul(w44, grad_o_e12);
-            v4362 = V::mul_add(v507, grad_o_e12, v4362);
-            // grad0[44] += (v54*v121 - v56*v119)*grad_o_e45 + (v58*v119 - v54*v123)*grad_o_e35 + (v58*v121 - v56*v123)*grad_o_e34 + (v54*v125 - v60*v119)*grad_o_e25 + (v56*v125 - v60*v121)*grad_o_e24 + (v60*v123 - v58*v125)*grad_o_e23 + (v62*v119 - v54*v127)*grad_o_e15 + (v62*v121 - v56*v127)*grad_o_e14 + (v58*v127 - v62*v123)*grad_o_e13 + (v62*v125 - v60*v127)*grad_o_e12
-            V::store(V::add(V::load(grad0.at(44usize, c)), v4362), grad0.at(44usize, c));
-            v1835 = V::mul_add(v125, v5848, v1835);
-            v2226 = V::mul_add(v62, v5848, v2226);
-            v1920 = V::neg_mul_add(v127, v5848, v1920);
-            v1903 = V::neg_mul_add(v60, v5848, v1903);
-            let v5859 = V::mul(w43, grad_o_e12);
-            v4538 = V::mul_add(v502, grad_o_e12, v4538);
-            // grad0[43] += (v62*v89 + v60*v83 - v56*v79)*grad_o_e35 - (v62*v87 + v58*v79 + v60*v81)*grad_o_e45 + (v62*v91 + v60*v85 - v54*v79)*grad_o_e34 + (v56*v81 + v58*v83 - v62*v93)*grad_o_e25 + (v54*v81 + v58*v85 - v62*v95)*grad_o_e24 + (v62*v97 + v56*v85 - v54*v83)*grad_o_e23 - (v60*v93 + v56*v87 + v58*v89)*grad_o_e15 - (v60*v95 + v54*v87 + v58*v91)*grad_o_e14 + (v60*v97 + v54*v89 - v56*v91)*grad_o_e13 + (v58*v97 + v56*v95 - v54*v93)*grad_o_e12
-            V::store(V::add(V::load(grad0.at(43usize, c)), v4538), grad0.at(43usize, c));
-            v1839 = V::mul_add(v97, v5859, v1839);
-            v1867 = V::mul_add(v58, v5859, v1867);
-            v1928 = V::mul_add(v95, v5859, v1928);
-            v2511 = V::mul_add(v56, v5859, v2511);
-            v1843 = V::neg_mul_add(v93, v5859, v1843);
-            v1863 = V::neg_mul_add(v54, v5859, v1863);
-            let v5874 = V::mul(w33, grad_o_e12);
-            v4553 = V::mul_add(V::mul(v52, v129), grad_o_e12, v4553);
-            // grad0[33] += v36*v129*grad_o_e35 - v34*v129*grad_o_e45 + v38*v129*grad_o_e34 - v40*v129*grad_o_e25 - v42*v129*grad_o_e24 + v44*v129*grad_o_e23 + v46*v129*grad_o_e15 + v48*v129*grad_o_e14 - v50*v129*grad_o_e13 + v52*v129*grad_o_e12
-            V::store(V::add(V::load(grad0.at(33usize, c)), v4553), grad0.at(33usize, c));
-            v1848 = V::mul_add(v129, v5874, v1848);
-            v1908 = V::mul_add(v52, v5874, v1908);
-            let v5881 = V::mul(w32, grad_o_e12);
-            v4395 = V::mul_add(v490, grad_o_e12, v4395);
-            // grad0[32] += (v48*v111 + v42*v105 + v38*v101 - v36*v103 - v40*v107 - v46*v113)*grad_o_e45 + (v46*v115 + v40*v109 + v38*v99 - v34*v103 - v44*v105 - v50*v111)*grad_o_e35 + (v48*v115 + v42*v109 + v36*v99 - v34*v101 - v44*v107 - v50*v113)*grad_o_e34 + (v52*v111 + v34*v107 + v36*v109 - v42*v99 - v44*v101 - v46*v117)*grad_o_e25 + (v52*v113 + v34*v105 + v38*v109 - v40*v99 - v44*v103 - v48*v117)*grad_o_e24 + (v50*v117 + v40*v101 + v38*v107 - v36*v105 - v42*v103 - v52*v115)*grad_o_e23 + (v52*v105 + v50*v101 + v48*v99 - (v40*v117 + v34*v113 + v36*v115))*grad_o_e15 + (v52*v107 + v50*v103 + v46*v99 - (v42*v117 + v34*v111 + v38*v115))*grad_o_e14 + (v48*v103 + v44*v117 + v36*v111 - v38*v113 - v46*v101 - v52*v109)*grad_o_e13 + (v46*v105 + v44*v115 + v42*v113 - v40*v111 - v48*v107 - v50*v109)*grad_o_e12
-            V::store(V::add(V::load(grad0.at(32usize, c)), v4395), grad0.at(32usize, c));
-            v1977 = V::neg_mul_add(v109, v5881, v1977);
-            v1882 = V::neg_mul_add(v50, v5881, v1882);
-            v1852 = V::neg_mul_add(v107, v5881, v1852);
-            v2211 = V::neg_mul_add(v48, v5881, v2211);
-            v1985 = V::mul_add(v105, v5881, v1985);
-            v1878 = V::mul_add(v46, v5881, v1878);
-            v1856 = V::mul_add(v115, v5881, v1856);
-            v2378 = V::mul_add(v44, v5881, v2378);
-            v2278 = V::mul_add(v113, v5881, v2278);
-            v1886 = V::mul_add(v42, v5881, v1886);
-            v1860 = V::neg_mul_add(v111, v5881, v1860);
-            v2279 = V::neg_mul_add(v40, v5881, v2279);
-            let v5908 = V::mul(w31, grad_o_e12);
-            v4422 = V::mul_add(v484, grad_o_e12, v4422);
-            // grad0[31] += (v52*v73 + v44*v69 + v50*v71)*grad_o_e45 + (v42*v69 + v48*v71 - v52*v75)*grad_o_e35 + (v40*v69 + v46*v71 - v52*v77)*grad_o_e34 + (v38*v69 - v48*v73 - v50*v75)*grad_o_e25 + (v36*v69 - v46*v73 - v50*v77)*grad_o_e24 + (v34*v69 + v46*v75 - v48*v77)*grad_o_e23 - (v44*v75 + v38*v71 + v42*v73)*grad_o_e15 - (v44*v77 + v36*v71 + v40*v73)*grad_o_e14 + (v40*v75 - v34*v71 - v42*v77)*grad_o_e13 + (v34*v73 + v36*v75 - v38*v77)*grad_o_e12
-            V::store(V::add(V::load(grad0.at(31usize, c)), v4422), grad0.at(31usize, c));
-            v1862 = V::neg_mul_add(v77, v5908, v1862);
-            v1844 = V::neg_mul_add(v38, v5908, v1844);
-            v2123 = V::mul_add(v75, v5908, v2123);
-            v2624 = V::mul_add(v36, v5908, v2624);
-            v1866 = V::mul_add(v73, v5908, v1866);
-            v1840 = V::mul_add(v34, v5908, v1840);
-            let v5923 = V::mul(w21, grad_o_e12);
-            v4602 = V::mul_add(v480, grad_o_e12, v4602);
-            // grad0[21] += (v24*v127 + v18*v125 - v14*v121)*grad_o_e35 - (v22*v127 + v14*v123 + v16*v125)*grad_o_e45 + (v26*v127 + v20*v125 - v14*v119)*grad_o_e34 + (v16*v121 + v18*v123 - v28*v127)*grad_o_e25 + (v16*v119 + v20*v123 - v30*v127)*grad_o_e24 + (v32*v127 + v20*v121 - v18*v119)*grad_o_e23 - (v28*v125 + v22*v121 + v24*v123)*grad_o_e15 - (v30*v125 + v22*v119 + v26*v123)*grad_o_e14 + (v32*v125 + v24*v119 - v26*v121)*grad_o_e13 + (v32*v123 + v30*v121 - v28*v119)*grad_o_e12
-            V::store(V::add(V::load(grad0.at(21usize, c)), v4602), grad0.at(21usize, c));
-            v1871 = V::mul_add(v123, v5923, v1871);
-            v1899 = V::mul_add(v32, v5923, v1899);
-            v2312 = V::mul_add(v121, v5923, v2312);
-            v2158 = V::mul_add(v30, v5923, v2158);
-            v1875 = V::neg_mul_add(v119, v5923, v1875);
-            v1895 = V::neg_mul_add(v28, v5923, v1895);
-            let v5938 = V::mul(w20, grad_o_e12);
-            v4452 = V::mul_add(v475, grad_o_e12, v4452);
-            // grad0[20] += (v30*v93 + v26*v89 + v20*v83 - v18*v85 - v24*v91 - v28*v95)*grad_o_e45 + (v28*v97 + v26*v87 + v20*v81 - v16*v85 - v22*v91 - v32*v93)*grad_o_e35 + (v30*v97 + v24*v87 + v18*v81 - v16*v83 - v22*v89 - v32*v95)*grad_o_e34 + (v24*v97 + v22*v95 + v20*v79 - v14*v85 - v30*v87 - v32*v89)*grad_o_e25 + (v26*v97 + v22*v93 + v18*v79 - v14*v83 - v28*v87 - v32*v91)*grad_o_e24 + (v28*v89 + v26*v95 + v16*v79 - v14*v81 - v24*v93 - v30*v91)*grad_o_e23 + (v18*v97 + v14*v91 + v16*v95 - v26*v79 - v30*v81 - v32*v83)*grad_o_e15 + (v20*v97 + v14*v89 + v16*v93 - v24*v79 - v28*v81 - v32*v85)*grad_o_e14 + (v28*v83 + v20*v95 + v14*v87 - v18*v93 - v22*v79 - v30*v85)*grad_o_e13 + (v24*v83 + v22*v81 + v20*v91 - (v16*v87 + v18*v89) - v26*v85)*grad_o_e12
-            V::store(V::add(V::load(grad0.at(20usize, c)), v4452), grad0.at(20usize, c));
-            v1877 = V::neg_mul_add(v85, v5938, v1877);
-            v2181 = V::neg_mul_add(v26, v5938, v2181);
-            v2157 = V::mul_add(v83, v5938, v2157);
-            v1853 = V::mul_add(v24, v5938, v1853);
-            v1881 = V::mul_add(v81, v5938, v1881);
-            v2173 = V::mul_add(v22, v5938, v2173);
-            v1992 = V::mul_add(v91, v5938, v1992);
-            v1861 = V::mul_add(v20, v5938, v1861);
-            v1885 = V::neg_mul_add(v89, v5938, v1885);
-            v2344 = V::neg_mul_add(v18, v5938, v2344);
-            v2000 = V::neg_mul_add(v87, v5938, v2000);
-            v1857 = V::neg_mul_add(v16, v5938, v1857);
-            let v5965 = V::mul(w19, grad_o_e12);
-            v4479 = V::mul_add(V::mul(v14, v67), grad_o_e12, v4479);
-            // grad0[19] += v32*v67*grad_o_e45 + v30*v67*grad_o_e35 + v28*v67*grad_o_e34 + v26*v67*grad_o_e25 + v24*v67*grad_o_e24 + v22*v67*grad_o_e23 + v20*v67*grad_o_e15 + v18*v67*grad_o_e14 + v16*v67*grad_o_e13 + v14*v67*grad_o_e12
-            V::store(V::add(V::load(grad0.at(19usize, c)), v4479), grad0.at(19usize, c));
-            v1889 = V::mul_add(v67, v5965, v1889);
-            v1831 = V::mul_add(v14, v5965, v1831);
-            let v5972 = V::mul(w10, grad_o_e12);
-            v4486 = V::mul_add(v462, grad_o_e12, v4486);
-            // grad0[10] += (v8*v117 + v4*v109 + v6*v115)*grad_o_e45 + (v4*v107 + v6*v113 - v10*v117)*grad_o_e35 + (v4*v105 + v6*v111 - v12*v117)*grad_o_e34 + (v4*v103 - v8*v113 - v10*v115)*grad_o_e25 + (v4*v101 - v8*v111 - v12*v115)*grad_o_e24 + (v4*v99 + v10*v111 - v12*v113)*grad_o_e23 - (v10*v109 + v6*v103 + v8*v107)*grad_o_e15 - (v12*v109 + v6*v101 + v8*v105)*grad_o_e14 + (v10*v105 - v6*v99 - v12*v107)*grad_o_e13 + (v8*v99 + v10*v101 - v12*v103)*grad_o_e12
-            V::store(V::add(V::load(grad0.at(10usize, c)), v4486), grad0.at(10usize, c));
-            v1894 = V::neg_mul_add(v103, v5972, v1894);
-            v1876 = V::neg_mul_add(v12, v5972, v1876);
-            v2049 = V::mul_add(v101, v5972, v2049);
-            v2112 = V::mul_add(v10, v5972, v2112);
-            v1898 = V::mul_add(v99, v5972, v1898);
-            v1872 = V::mul_add(v8, v5972, v1872);
-            let v5987 = V::mul(w9, grad_o_e12);
-            v4501 = V::mul_add(v459, grad_o_e12, v4501);
-            // grad0[9] += (v10*v77 - v12*v75)*grad_o_e45 + (v8*v77 - v12*v73)*grad_o_e35 + (v8*v75 - v10*v73)*grad_o_e34 + (v6*v77 - v12*v71)*grad_o_e25 + (v6*v75 - v10*v71)*grad_o_e24 + (v6*v73 - v8*v71)*grad_o_e23 + (v4*v77 - v12*v69)*grad_o_e15 + (v4*v75 - v10*v69)*grad_o_e14 + (v4*v73 - v8*v69)*grad_o_e13 + (v4*v71 - v6*v69)*grad_o_e12
-            V::store(V::add(V::load(grad0.at(9usize, c)), v4501), grad0.at(9usize, c));
-            v2057 = V::neg_mul_add(v69, v5987, v2057);
-            v1836 = V::neg_mul_add(v6, v5987, v1836);
-            v1902 = V::mul_add(v71, v5987, v1902);
-            v2298 = V::mul_add(v4, v5987, v2298);
-            let v5998 = V::mul(w2, grad_o_e12);
-            v4512 = V::mul_add(V::mul(v2, v79), grad_o_e12, v4512);
-            // grad0[2] += v2*v97*grad_o_e45 + v2*v95*grad_o_e35 + v2*v93*grad_o_e34 + v2*v91*grad_o_e25 + v2*v89*grad_o_e24 + v2*v87*grad_o_e23 + v2*v85*grad_o_e15 + v2*v83*grad_o_e14 + v2*v81*grad_o_e13 + v2*v79*grad_o_e12
-            V::store(V::add(V::load(grad0.at(2usize, c)), v4512), grad0.at(2usize, c));
-            v1907 = V::mul_add(v79, v5998, v1907);
-            v1849 = V::mul_add(v2, v5998, v1849);
-            let grad_o_e5 = V::load(grad_o.at(5usize, c));
-            let mut v6005 = V::mul(V::mul(v64, v119), grad_o_e5);
-            let w51 = V::load(param0.at(51usize, c));
-            let v6007 = V::mul(w51, grad_o_e5);
-            v1830 = V::mul_add(v119, v6007, v1830);
-            v1895 = V::mul_add(v64, v6007, v1895);
-            let mut v6012 = V::mul(V::mul(v54, v129), grad_o_e5);
-            let w42 = V::load(param0.at(42usize, c));
-            let v6014 = V::mul(w42, grad_o_e5);
-            v1843 = V::mul_add(v129, v6014, v1843);
-            v1908 = V::mul_add(v54, v6014, v1908);
-            let mut v6019 = V::mul(v449, grad_o_e5);
-            let w41 = V::load(param0.at(41usize, c));
-            let v6021 = V::mul(w41, grad_o_e5);
-            v1835 = V::mul_add(v111, v6021, v1835);
-            v2279 = V::mul_add(v62, v6021, v2279);
-            v1920 = V::mul_add(v105, v6021, v1920);
-            v1878 = V::mul_add(v60, v6021, v1878);
-            v1839 = V::mul_add(v101, v6021, v1839);
-            v2112 = V::mul_add(v58, v6021, v2112);
-            v1928 = V::mul_add(v99, v6021, v1928);
-            v1872 = V::mul_add(v56, v6021, v1872);
-            let mut v6038 = V::mul(v442, grad_o_e5);
-            let w30 = V::load(param0.at(30usize, c));
-            let v6040 = V::mul(w30, grad_o_e5);
-            v1985 = V::neg_mul_add(v127, v6040, v1985);
-            v1903 = V::neg_mul_add(v46, v6040, v1903);
-            v1860 = V::neg_mul_add(v125, v6040, v1860);
-            v2226 = V::neg_mul_add(v40, v6040, v2226);
-            v2123 = V::neg_mul_add(v123, v6040, v2123);
-            v1899 = V::neg_mul_add(v36, v6040, v1899);
-            v1866 = V::neg_mul_add(v121, v6040, v1866);
-            v2158 = V::neg_mul_add(v34, v6040, v2158);
-            let mut v6057 = V::mul(v431, grad_o_e5);
-            let w29 = V::load(param0.at(29usize, c));
-            let v6059 = V::mul(w29, grad_o_e5);
-            v1848 = V::neg_mul_add(v93, v6059, v1848);
-            v1863 = V::neg_mul_add(v52, v6059, v1863);
-            v1977 = V::neg_mul_add(v89, v6059, v1977);
-            v2344 = V::neg_mul_add(v50, v6059, v2344);
-            v1852 = V::neg_mul_add(v87, v6059, v1852);
-            v1857 = V::neg_mul_add(v48, v6059, v1857);
-            v1856 = V::neg_mul_add(v83, v6059, v1856);
-            v1853 = V::neg_mul_add(v44, v6059, v1853);
-            v2278 = V::neg_mul_add(v81, v6059, v2278);
-            v2173 = V::neg_mul_add(v42, v6059, v2173);
-            v1862 = V::neg_mul_add(v79, v6059, v1862);
-            v1849 = V::neg_mul_add(v38, v6059, v1849);
-            let mut v6084 = V::mul(v420, grad_o_e5);
-            let w18 = V::load(param0.at(18usize, c));
-            let v6086 = V::mul(w18, grad_o_e5);
-            v1875 = V::neg_mul_add(v117, v6086, v1875);
-            v1890 = V::neg_mul_add(v28, v6086, v1890);
-            v2157 = V::neg_mul_add(v115, v6086, v2157);
-            v2378 = V::neg_mul_add(v24, v6086, v2378);
-            v1881 = V::neg_mul_add(v113, v6086, v1881);
-            v1886 = V::neg_mul_add(v22, v6086, v1886);
-            v1885 = V::neg_mul_add(v109, v6086, v1885);
-            v1882 = V::neg_mul_add(v18, v6086, v1882);
-            v2000 = V::neg_mul_add(v107, v6086, v2000);
-            v2211 = V::neg_mul_add(v16, v6086, v2211);
-            v1889 = V::neg_mul_add(v103, v6086, v1889);
-            v1876 = V::neg_mul_add(v14, v6086, v1876);
-            let mut v6111 = V::mul(v413, grad_o_e5);
-            let w17 = V::load(param0.at(17usize, c));
-            let v6113 = V::mul(w17, grad_o_e5);
-            v1871 = V::neg_mul_add(v75, v6113, v1871);
-            v2624 = V::neg_mul_add(v32, v6113, v2624);
-            v2312 = V::neg_mul_add(v73, v6113, v2312);
-            v1840 = V::neg_mul_add(v30, v6113, v1840);
-            v1877 = V::neg_mul_add(v71, v6113, v1877);
-            v2298 = V::neg_mul_add(v26, v6113, v2298);
-            v1992 = V::neg_mul_add(v69, v6113, v1992);
-            v1836 = V::neg_mul_add(v20, v6113, v1836);
-            let mut v6130 = V::mul(v406, grad_o_e5);
-            let w8 = V::load(param0.at(8usize, c));
-            let v6132 = V::mul(w8, grad_o_e5);
-            v2049 = V::mul_add(v97, v6132, v2049);
-            v1867 = V::mul_add(v10, v6132, v1867);
-            v1898 = V::mul_add(v95, v6132, v1898);
-            v2511 = V::mul_add(v8, v6132, v2511);
-            v2057 = V::mul_add(v91, v6132, v2057);
-            v1861 = V::mul_add(v6, v6132, v1861);
-            v1902 = V::mul_add(v85, v6132, v1902);
-            v2181 = V::mul_add(v4, v6132, v2181);
-            let mut v6149 = V::mul(V::mul(v12, v67), grad_o_e5);
-            let w7 = V::load(param0.at(7usize, c));
-            let v6151 = V::mul(w7, grad_o_e5);
-            v1894 = V::mul_add(v67, v6151, v1894);
-            v1831 = V::mul_add(v12, v6151, v1831);
-            let mut v6156 = V::mul(V::mul(v2, v77), grad_o_e5);
-            let w1 = V::load(param0.at(1usize, c));
-            let v6158 = V::mul(w1, grad_o_e5);
-            v1907 = V::mul_add(v77, v6158, v1907);
-            v1844 = V::mul_add(v2, v6158, v1844);
-            let grad_o_e4 = V::load(grad_o.at(4usize, c));
-            let v6165 = V::mul(w51, grad_o_e4);
-            v6005 = V::mul_add(V::mul(v64, v121), grad_o_e4, v6005);
-            v1830 = V::mul_add(v121, v6165, v1830);
-            v2158 = V::mul_add(v64, v6165, v2158);
-            let v6172 = V::mul(w42, grad_o_e4);
-            v6012 = V::mul_add(V::mul(v56, v129), grad_o_e4, v6012);
-            v1928 = V::mul_add(v129, v6172, v1928);
-            v1908 = V::mul_add(v56, v6172, v1908);
-            let v6179 = V::mul(w41, grad_o_e4);
-            v6019 = V::mul_add(v395, grad_o_e4, v6019);
-            v1835 = V::mul_add(v113, v6179, v1835);
-            v1886 = V::mul_add(v62, v6179, v1886);
-            v1920 = V::mul_add(v107, v6179, v1920);
-            v2211 = V::mul_add(v60, v6179, v2211);
-            v1839 = V::mul_add(v103, v6179, v1839);
-            v1876 = V::mul_add(v58, v6179, v1876);
-            v1843 = V::mul_add(v99, v6179, v1843);
-            v1872 = V::mul_add(v54, v6179, v1872);
-            let v6198 = V::mul(w30, grad_o_e4);
-            v6038 = V::mul_add(v388, grad_o_e4, v6038);
-            v1852 = V::neg_mul_add(v127, v6198, v1852);
-            v1903 = V::neg_mul_add(v48, v6198, v1903);
-            v2278 = V::neg_mul_add(v125, v6198, v2278);
-            v2226 = V::neg_mul_add(v42, v6198, v2226);
-            v1862 = V::neg_mul_add(v123, v6198, v1862);
-            v1899 = V::neg_mul_add(v38, v6198, v1899);
-            v1866 = V::neg_mul_add(v119, v6198, v1866);
-            v1895 = V::neg_mul_add(v34, v6198, v1895);
-            let v6217 = V::mul(w29, grad_o_e4);
-            v6057 = V::mul_add(v377, grad_o_e4, v6057);
-            v1848 = V::neg_mul_add(v95, v6217, v1848);
-            v2511 = V::neg_mul_add(v52, v6217, v2511);
-            v1977 = V::neg_mul_add(v91, v6217, v1977);
-            v1861 = V::neg_mul_add(v50, v6217, v1861);
-            v1985 = V::neg_mul_add(v87, v6217, v1985);
-            v1857 = V::neg_mul_add(v46, v6217, v1857);
-            v1856 = V::neg_mul_add(v85, v6217, v1856);
-            v2181 = V::neg_mul_add(v44, v6217, v2181);
-            v1860 = V::neg_mul_add(v81, v6217, v1860);
-            v2173 = V::neg_mul_add(v40, v6217, v2173);
-            v2123 = V::neg_mul_add(v79, v6217, v2123);
-            v1849 = V::neg_mul_add(v36, v6217, v1849);
-            let v6244 = V::mul(w18, grad_o_e4);
-            v6084 = V::mul_add(v366, grad_o_e4, v6084);
-            v2312 = V::neg_mul_add(v117, v6244, v2312);
-            v1890 = V::neg_mul_add(v30, v6244, v1890);
-            v1877 = V::neg_mul_add(v115, v6244, v1877);
-            v2378 = V::neg_mul_add(v26, v6244, v2378);
-            v1881 = V::neg_mul_add(v111, v6244, v1881);
-            v2279 = V::neg_mul_add(v22, v6244, v2279);
-            v1992 = V::neg_mul_add(v109, v6244, v1992);
-            v1882 = V::neg_mul_add(v20, v6244, v1882);
-            v2000 = V::neg_mul_add(v105, v6244, v2000);
-            v1878 = V::neg_mul_add(v16, v6244, v1878);
-            v1889 = V::neg_mul_add(v101, v6244, v1889);
-            v2112 = V::neg_mul_add(v14, v6244, v2112);
-            let v6271 = V::mul(w17, grad_o_e4);
-            v6111 = V::mul_add(v359, grad_o_e4, v6111);
-            v1871 = V::neg_mul_add(v77, v6271, v1871);
-            v1844 = V::neg_mul_add(v32, v6271, v1844);
-            v1875 = V::neg_mul_add(v73, v6271, v1875);
-            v1840 = V::neg_mul_add(v28, v6271, v1840);
-            v2157 = V::neg_mul_add(v71, v6271, v2157);
-            v2298 = V::neg_mul_add(v24, v6271, v2298);
-            v1885 = V::neg_mul_add(v69, v6271, v1885);
-            v1836 = V::neg_mul_add(v18, v6271, v1836);
-            let v6290 = V::mul(w8, grad_o_e4);
-            v6130 = V::mul_add(v352, grad_o_e4, v6130);
-            v1894 = V::mul_add(v97, v6290, v1894);
-            v1867 = V::mul_add(v12, v6290, v1867);
-            v1898 = V::mul_add(v93, v6290, v1898);
-            v1863 = V::mul_add(v8, v6290, v1863);
-            v2057 = V::mul_add(v89, v6290, v2057);
-            v2344 = V::mul_add(v6, v6290, v2344);
-            v1902 = V::mul_add(v83, v6290, v1902);
-            v1853 = V::mul_add(v4, v6290, v1853);
-            let v6309 = V::mul(w7, grad_o_e4);
-            v6149 = V::mul_add(V::mul(v10, v67), grad_o_e4, v6149);
-            v2049 = V::mul_add(v67, v6309, v2049);
-            v1831 = V::mul_add(v10, v6309, v1831);
-            let v6316 = V::mul(w1, grad_o_e4);
-            v6156 = V::mul_add(V::mul(v2, v75), grad_o_e4, v6156);
-            v1907 = V::mul_add(v75, v6316, v1907);
-            v2624 = V::mul_add(v2, v6316, v2624);
-            let grad_o_e3 = V::load(grad_o.at(3usize, c));
-            let v6324 = V::mul(w51, grad_o_e3);
-            v6005 = V::neg_mul_add(V::mul(v64, v123), grad_o_e3, v6005);
-            v1830 = V::neg_mul_add(v123, v6324, v1830);
-            v1899 = V::neg_mul_add(v64, v6324, v1899);
-            let v6331 = V::mul(w42, grad_o_e3);
-            v6012 = V::neg_mul_add(V::mul(v58, v129), grad_o_e3, v6012);
-            v1839 = V::neg_mul_add(v129, v6331, v1839);
-            v1908 = V::neg_mul_add(v58, v6331, v1908);
-            let v6338 = V::mul(w41, grad_o_e3);
-            v6019 = V::mul_add(v342, grad_o_e3, v6019);
-            v1835 = V::neg_mul_add(v115, v6338, v1835);
-            v2378 = V::neg_mul_add(v62, v6338, v2378);
-            v1920 = V::neg_mul_add(v109, v6338, v1920);
-            v1882 = V::neg_mul_add(v60, v6338, v1882);
-            v1928 = V::mul_add(v103, v6338, v1928);
-            v1876 = V::mul_add(v56, v6338, v1876);
-            v1843 = V::neg_mul_add(v101, v6338, v1843);
-            v2112 = V::neg_mul_add(v54, v6338, v2112);
-            let v6357 = V::mul(w30, grad_o_e3);
-            let mut v6358 = V::mul_sub(v334, grad_o_e3, v6038);
-            v1977 = V::mul_add(v127, v6357, v1977);
-            v1903 = V::mul_add(v50, v6357, v1903);
-            v1856 = V::mul_add(v125, v6357, v1856);
-            v2226 = V::mul_add(v44, v6357, v2226);
-            v1862 = V::neg_mul_add(v121, v6357, v1862);
-            v2158 = V::neg_mul_add(v38, v6357, v2158);
-            v2123 = V::mul_add(v119, v6357, v2123);
-            v1895 = V::mul_add(v36, v6357, v1895);
-            let v6376 = V::mul(w29, grad_o_e3);
-            let mut v6377 = V::mul_sub(v324, grad_o_e3, v6057);
-            v1848 = V::mul_add(v97, v6376, v1848);
-            v1867 = V::mul_add(v52, v6376, v1867);
-            v1852 = V::neg_mul_add(v91, v6376, v1852);
-            v1861 = V::neg_mul_add(v48, v6376, v1861);
-            v1985 = V::mul_add(v89, v6376, v1985);
-            v2344 = V::mul_add(v46, v6376, v2344);
-            v2278 = V::neg_mul_add(v85, v6376, v2278);
-            v2181 = V::neg_mul_add(v42, v6376, v2181);
-            v1860 = V::mul_add(v83, v6376, v1860);
-            v1853 = V::mul_add(v40, v6376, v1853);
-            v1866 = V::neg_mul_add(v79, v6376, v1866);
-            v1849 = V::neg_mul_add(v34, v6376, v1849);
-            let v6403 = V::mul(w18, grad_o_e3);
-            let mut v6404 = V::mul_sub(v313, grad_o_e3, v6084);
-            v1871 = V::mul_add(v117, v6403, v1871);
-            v1890 = V::mul_add(v32, v6403, v1890);
-            v1877 = V::neg_mul_add(v113, v6403, v1877);
-            v1886 = V::neg_mul_add(v26, v6403, v1886);
-            v2157 = V::mul_add(v111, v6403, v2157);
-            v2279 = V::mul_add(v24, v6403, v2279);
-            v1992 = V::neg_mul_add(v107, v6403, v1992);
-            v2211 = V::neg_mul_add(v20, v6403, v2211);
-            v1885 = V::mul_add(v105, v6403, v1885);
-            v1878 = V::mul_add(v18, v6403, v1878);
-            v1889 = V::neg_mul_add(v99, v6403, v1889);
-            v1872 = V::neg_mul_add(v14, v6403, v1872);
-            let v6430 = V::mul(w17, grad_o_e3);
-            let mut v6431 = V::mul_sub(v310, grad_o_e3, v6111);
-            v2312 = V::neg_mul_add(v77, v6430, v2312);
-            v1844 = V::neg_mul_add(v30, v6430, v1844);
-            v1875 = V::mul_add(v75, v6430, v1875);
-            v2624 = V::mul_add(v28, v6430, v2624);
-            v1881 = V::neg_mul_add(v71, v6430, v1881);
-            v2298 = V::neg_mul_add(v22, v6430, v2298);
-            v2000 = V::neg_mul_add(v69, v6430, v2000);
-            v1836 = V::neg_mul_add(v16, v6430, v1836);
-            let v6449 = V::mul(w8, grad_o_e3);
-            v6130 = V::mul_add(v298, grad_o_e3, v6130);
-            v1894 = V::mul_add(v95, v6449, v1894);
-            v2511 = V::mul_add(v12, v6449, v2511);
-            v2049 = V::neg_mul_add(v93, v6449, v2049);
-            v1863 = V::neg_mul_add(v10, v6449, v1863);
-            v2057 = V::mul_add(v87, v6449, v2057);
-            v1857 = V::mul_add(v6, v6449, v1857);
-            v1902 = V::mul_add(v81, v6449, v1902);
-            v2173 = V::mul_add(v4, v6449, v2173);
-            let v6468 = V::mul(w7, grad_o_e3);
-            v6149 = V::mul_add(V::mul(v8, v67), grad_o_e3, v6149);
-            v1898 = V::mul_add(v67, v6468, v1898);
-            v1831 = V::mul_add(v8, v6468, v1831);
-            let v6475 = V::mul(w1, grad_o_e3);
-            v6156 = V::mul_add(V::mul(v2, v73), grad_o_e3, v6156);
-            v1907 = V::mul_add(v73, v6475, v1907);
-            v1840 = V::mul_add(v2, v6475, v1840);
-            let grad_o_e2 = V::load(grad_o.at(2usize, c));
-            let v6483 = V::mul(w51, grad_o_e2);
-            v6005 = V::mul_add(V::mul(v64, v125), grad_o_e2, v6005);
-            v1830 = V::mul_add(v125, v6483, v1830);
-            v2226 = V::mul_add(v64, v6483, v2226);
-            let v6490 = V::mul(w42, grad_o_e2);
-            v6012 = V::mul_add(V::mul(v60, v129), grad_o_e2, v6012);
-            v1920 = V::mul_add(v129, v6490, v1920);
-            v1908 = V::mul_add(v60, v6490, v1908);
-            let v6497 = V::mul(w41, grad_o_e2);
-            v6019 = V::mul_add(v287, grad_o_e2, v6019);
-            v1835 = V::mul_add(v117, v6497, v1835);
-            v1890 = V::mul_add(v62, v6497, v1890);
-            v1839 = V::neg_mul_add(v109, v6497, v1839);
-            v1882 = V::neg_mul_add(v58, v6497, v1882);
-            v1928 = V::neg_mul_add(v107, v6497, v1928);
-            v2211 = V::neg_mul_add(v56, v6497, v2211);
-            v1843 = V::mul_add(v105, v6497, v1843);
-            v1878 = V::mul_add(v54, v6497, v1878);
-            let v6516 = V::mul(w30, grad_o_e2);
-            v6358 = V::mul_add(v281, grad_o_e2, v6358);
-            v1848 = V::neg_mul_add(v127, v6516, v1848);
-            v1903 = V::neg_mul_add(v52, v6516, v1903);
-            v1856 = V::mul_add(v123, v6516, v1856);
-            v1899 = V::mul_add(v44, v6516, v1899);
-            v2278 = V::mul_add(v121, v6516, v2278);
-            v2158 = V::mul_add(v42, v6516, v2158);
-            v1860 = V::neg_mul_add(v119, v6516, v1860);
-            v1895 = V::neg_mul_add(v40, v6516, v1895);
-            let v6535 = V::mul(w29, grad_o_e2);
-            v6377 = V::mul_add(v269, grad_o_e2, v6377);
-            v1977 = V::mul_add(v97, v6535, v1977);
-            v1867 = V::mul_add(v50, v6535, v1867);
-            v1852 = V::mul_add(v95, v6535, v1852);
-            v2511 = V::mul_add(v48, v6535, v2511);
-            v1985 = V::neg_mul_add(v93, v6535, v1985);
-            v1863 = V::neg_mul_add(v46, v6535, v1863);
-            v1862 = V::neg_mul_add(v85, v6535, v1862);
-            v2181 = V::neg_mul_add(v38, v6535, v2181);
-            v2123 = V::mul_add(v83, v6535, v2123);
-            v1853 = V::mul_add(v36, v6535, v1853);
-            v1866 = V::mul_add(v81, v6535, v1866);
-            v2173 = V::mul_add(v34, v6535, v2173);
-            let v6562 = V::mul(w18, grad_o_e2);
-            v6404 = V::mul_add(v258, grad_o_e2, v6404);
-            v1871 = V::mul_add(v115, v6562, v1871);
-            v2378 = V::mul_add(v32, v6562, v2378);
-            v2312 = V::mul_add(v113, v6562, v2312);
-            v1886 = V::mul_add(v30, v6562, v1886);
-            v1875 = V::neg_mul_add(v111, v6562, v1875);
-            v2279 = V::neg_mul_add(v28, v6562, v2279);
-            v1992 = V::neg_mul_add(v103, v6562, v1992);
-            v1876 = V::neg_mul_add(v20, v6562, v1876);
-            v1885 = V::mul_add(v101, v6562, v1885);
-            v2112 = V::mul_add(v18, v6562, v2112);
-            v2000 = V::mul_add(v99, v6562, v2000);
-            v1872 = V::mul_add(v16, v6562, v1872);
-            let v6589 = V::mul(w17, grad_o_e2);
-            v6431 = V::mul_add(v252, grad_o_e2, v6431);
-            v1877 = V::neg_mul_add(v77, v6589, v1877);
-            v1844 = V::neg_mul_add(v26, v6589, v1844);
-            v2157 = V::mul_add(v75, v6589, v2157);
-            v2624 = V::mul_add(v24, v6589, v2624);
-            v1881 = V::mul_add(v73, v6589, v1881);
-            v1840 = V::mul_add(v22, v6589, v1840);
-            v1889 = V::neg_mul_add(v69, v6589, v1889);
-            v1836 = V::neg_mul_add(v14, v6589, v1836);
-            let v6608 = V::mul(w8, grad_o_e2);
-            v6130 = V::mul_add(v244, grad_o_e2, v6130);
-            v1894 = V::mul_add(v91, v6608, v1894);
-            v1861 = V::mul_add(v12, v6608, v1861);
-            v2049 = V::neg_mul_add(v89, v6608, v2049);
-            v2344 = V::neg_mul_add(v10, v6608, v2344);
-            v1898 = V::neg_mul_add(v87, v6608, v1898);
-            v1857 = V::neg_mul_add(v8, v6608, v1857);
-            v1902 = V::mul_add(v79, v6608, v1902);
-            v1849 = V::mul_add(v4, v6608, v1849);
-            let v6627 = V::mul(w7, grad_o_e2);
-            v6149 = V::mul_add(V::mul(v6, v67), grad_o_e2, v6149);
-            v2057 = V::mul_add(v67, v6627, v2057);
-            v1831 = V::mul_add(v6, v6627, v1831);
-            let v6634 = V::mul(w1, grad_o_e2);
-            v6156 = V::mul_add(V::mul(v2, v71), grad_o_e2, v6156);
-            v1907 = V::mul_add(v71, v6634, v1907);
-            v2298 = V::mul_add(v2, v6634, v2298);
-            let grad_o_e1 = V::load(grad_o.at(1usize, c));
-            let v6642 = V::mul(w51, grad_o_e1);
-            v6005 = V::neg_mul_add(V::mul(v64, v127), grad_o_e1, v6005);
-            // grad0[51] += v64*v119*grad_o_e5 + v64*v121*grad_o_e4 - v64*v123*grad_o_e3 + v64*v125*grad_o_e2 - v64*v127*grad_o_e1
-            V::store(V::add(V::load(grad0.at(51usize, c)), v6005), grad0.at(51usize, c));
-            v1830 = V::neg_mul_add(v127, v6642, v1830);
-            v1903 = V::neg_mul_add(v64, v6642, v1903);
-            let v6649 = V::mul(w42, grad_o_e1);
-            v6012 = V::neg_mul_add(V::mul(v62, v129), grad_o_e1, v6012);
-            // grad0[42] += v54*v129*grad_o_e5 + v56*v129*grad_o_e4 - v58*v129*grad_o_e3 + v60*v129*grad_o_e2 - v62*v129*grad_o_e1
-            V::store(V::add(V::load(grad0.at(42usize, c)), v6012), grad0.at(42usize, c));
-            v1835 = V::neg_mul_add(v129, v6649, v1835);
-            v1908 = V::neg_mul_add(v62, v6649, v1908);
-            let v6656 = V::mul(w41, grad_o_e1);
-            v6019 = V::mul_add(v234, grad_o_e1, v6019);
-            // grad0[41] += (v62*v111 + v60*v105 + v56*v99 + v58*v101)*grad_o_e5 + (v62*v113 + v60*v107 + v54*v99 + v58*v103)*grad_o_e4 + (v56*v103 - v54*v101 - v60*v109 - v62*v115)*grad_o_e3 + (v62*v117 + v54*v105 - v56*v107 - v58*v109)*grad_o_e2 + (v60*v117 + v58*v115 + v56*v113 - v54*v111)*grad_o_e1
-            V::store(V::add(V::load(grad0.at(41usize, c)), v6019), grad0.at(41usize, c));
-            v1920 = V::mul_add(v117, v6656, v1920);
-            v1890 = V::mul_add(v60, v6656, v1890);
-            v1839 = V::mul_add(v115, v6656, v1839);
-            v2378 = V::mul_add(v58, v6656, v2378);
-            v1928 = V::mul_add(v113, v6656, v1928);
-            v1886 = V::mul_add(v56, v6656, v1886);
-            v1843 = V::neg_mul_add(v111, v6656, v1843);
-            v2279 = V::neg_mul_add(v54, v6656, v2279);
-            let v6675 = V::mul(w30, grad_o_e1);
-            v6358 = V::mul_add(v226, grad_o_e1, v6358);
-            // grad0[30] += (v50*v127 + v44*v125 + v36*v119 - v38*v121)*grad_o_e3 - ((v46*v127 + v40*v125 + v34*v121 + v36*v123)*grad_o_e5 + (v48*v127 + v42*v125 + v34*v119 + v38*v123)*grad_o_e4) + (v44*v123 + v42*v121 - v40*v119 - v52*v127)*grad_o_e2 + (v46*v119 - v48*v121 - v50*v123 - v52*v125)*grad_o_e1
-            V::store(V::add(V::load(grad0.at(30usize, c)), v6358), grad0.at(30usize, c));
-            v1848 = V::neg_mul_add(v125, v6675, v1848);
-            v2226 = V::neg_mul_add(v52, v6675, v2226);
-            v1977 = V::neg_mul_add(v123, v6675, v1977);
-            v1899 = V::neg_mul_add(v50, v6675, v1899);
-            v1852 = V::neg_mul_add(v121, v6675, v1852);
-            v2158 = V::neg_mul_add(v48, v6675, v2158);
-            v1985 = V::mul_add(v119, v6675, v1985);
-            v1895 = V::mul_add(v46, v6675, v1895);
-            let v6694 = V::mul(w29, grad_o_e1);
-            v6377 = V::mul_add(v222, grad_o_e1, v6377);
-            // grad0[29] += (v52*v97 + v46*v89 + v40*v83 - v34*v79 - v42*v85 - v48*v91)*grad_o_e3 - ((v52*v93 + v50*v89 + v48*v87 + v44*v83 + v38*v79 + v42*v81)*grad_o_e5 + (v52*v95 + v50*v91 + v46*v87 + v44*v85 + v36*v79 + v40*v81)*grad_o_e4) + (v50*v97 + v48*v95 + v34*v81 + v36*v83 - v38*v85 - v46*v93)*grad_o_e2 + (v44*v97 + v42*v95 + v38*v91 - (v34*v87 + v36*v89) - v40*v93)*grad_o_e1
-            V::store(V::add(V::load(grad0.at(29usize, c)), v6377), grad0.at(29usize, c));
-            v1856 = V::mul_add(v97, v6694, v1856);
-            v1867 = V::mul_add(v44, v6694, v1867);
-            v2278 = V::mul_add(v95, v6694, v2278);
-            v2511 = V::mul_add(v42, v6694, v2511);
-            v1860 = V::neg_mul_add(v93, v6694, v1860);
-            v1863 = V::neg_mul_add(v40, v6694, v1863);
-            v1862 = V::mul_add(v91, v6694, v1862);
-            v1861 = V::mul_add(v38, v6694, v1861);
-            v2123 = V::neg_mul_add(v89, v6694, v2123);
-            v2344 = V::neg_mul_add(v36, v6694, v2344);
-            v1866 = V::neg_mul_add(v87, v6694, v1866);
-            v1857 = V::neg_mul_add(v34, v6694, v1857);
-            let v6721 = V::mul(w18, grad_o_e1);
-            v6404 = V::mul_add(v211, grad_o_e1, v6404);
-            // grad0[18] += (v32*v117 + v24*v111 + v18*v105 - v14*v99 - v20*v107 - v26*v113)*grad_o_e3 - ((v28*v117 + v24*v115 + v22*v113 + v18*v109 + v14*v103 + v16*v107)*grad_o_e5 + (v30*v117 + v26*v115 + v22*v111 + v20*v109 + v14*v101 + v16*v105)*grad_o_e4) + (v32*v115 + v30*v113 + v16*v99 + v18*v101 - v20*v103 - v28*v111)*grad_o_e2 + (v32*v109 + v30*v107 + v26*v103 - (v22*v99 + v24*v101) - v28*v105)*grad_o_e1
-            V::store(V::add(V::load(grad0.at(18usize, c)), v6404), grad0.at(18usize, c));
-            v1871 = V::mul_add(v109, v6721, v1871);
-            v1882 = V::mul_add(v32, v6721, v1882);
-            v2312 = V::mul_add(v107, v6721, v2312);
-            v2211 = V::mul_add(v30, v6721, v2211);
-            v1875 = V::neg_mul_add(v105, v6721, v1875);
-            v1878 = V::neg_mul_add(v28, v6721, v1878);
-            v1877 = V::mul_add(v103, v6721, v1877);
-            v1876 = V::mul_add(v26, v6721, v1876);
-            v2157 = V::neg_mul_add(v101, v6721, v2157);
-            v2112 = V::neg_mul_add(v24, v6721, v2112);
-            v1881 = V::neg_mul_add(v99, v6721, v1881);
-            v1872 = V::neg_mul_add(v22, v6721, v1872);
-            let v6748 = V::mul(w17, grad_o_e1);
-            v6431 = V::mul_add(v197, grad_o_e1, v6431);
-            // grad0[17] += (v28*v75 - (v16*v69 + v22*v71) - v30*v77)*grad_o_e3 - ((v32*v75 + v30*v73 + v20*v69 + v26*v71)*grad_o_e5 + (v32*v77 + v28*v73 + v18*v69 + v24*v71)*grad_o_e4) + (v24*v75 + v22*v73 - v14*v69 - v26*v77)*grad_o_e2 + (v18*v75 + v14*v71 + v16*v73 - v20*v77)*grad_o_e1
-            V::store(V::add(V::load(grad0.at(17usize, c)), v6431), grad0.at(17usize, c));
-            v1992 = V::neg_mul_add(v77, v6748, v1992);
-            v1844 = V::neg_mul_add(v20, v6748, v1844);
-            v1885 = V::mul_add(v75, v6748, v1885);
-            v2624 = V::mul_add(v18, v6748, v2624);
-            v2000 = V::mul_add(v73, v6748, v2000);
-            v1840 = V::mul_add(v16, v6748, v1840);
-            v1889 = V::mul_add(v71, v6748, v1889);
-            v2298 = V::mul_add(v14, v6748, v2298);
-            let v6767 = V::mul(w8, grad_o_e1);
-            v6130 = V::mul_add(V::mul_sub(v12, v85, v190), grad_o_e1, v6130);
-            // grad0[8] += (v10*v97 + v8*v95 + v4*v85 + v6*v91)*grad_o_e5 + (v12*v97 + v8*v93 + v4*v83 + v6*v89)*grad_o_e4 + (v12*v95 + v4*v81 + v6*v87 - v10*v93)*grad_o_e3 + (v12*v91 + v4*v79 - v8*v87 - v10*v89)*grad_o_e2 + (v12*v85 - (v10*v83 + v6*v79 + v8*v81))*grad_o_e1
-            V::store(V::add(V::load(grad0.at(8usize, c)), v6130), grad0.at(8usize, c));
-            v1894 = V::mul_add(v85, v6767, v1894);
-            v2181 = V::mul_add(v12, v6767, v2181);
-            v2049 = V::neg_mul_add(v83, v6767, v2049);
-            v1853 = V::neg_mul_add(v10, v6767, v1853);
-            v1898 = V::neg_mul_add(v81, v6767, v1898);
-            v2173 = V::neg_mul_add(v8, v6767, v2173);
-            v2057 = V::neg_mul_add(v79, v6767, v2057);
-            v1849 = V::neg_mul_add(v6, v6767, v1849);
-            let v6786 = V::mul(w7, grad_o_e1);
-            v6149 = V::mul_add(V::mul(v4, v67), grad_o_e1, v6149);
-            // grad0[7] += v12*v67*grad_o_e5 + v10*v67*grad_o_e4 + v8*v67*grad_o_e3 + v6*v67*grad_o_e2 + v4*v67*grad_o_e1
-            V::store(V::add(V::load(grad0.at(7usize, c)), v6149), grad0.at(7usize, c));
-            v1902 = V::mul_add(v67, v6786, v1902);
-            v1831 = V::mul_add(v4, v6786, v1831);
-            let v6793 = V::mul(w1, grad_o_e1);
-            v6156 = V::mul_add(V::mul(v2, v69), grad_o_e1, v6156);
-            // grad0[1] += v2*v77*grad_o_e5 + v2*v75*grad_o_e4 + v2*v73*grad_o_e3 + v2*v71*grad_o_e2 + v2*v69*grad_o_e1
-            V::store(V::add(V::load(grad0.at(1usize, c)), v6156), grad0.at(1usize, c));
-            v1907 = V::mul_add(v69, v6793, v1907);
-            v1836 = V::mul_add(v2, v6793, v1836);
-            let grad_o_1 = V::load(grad_o.at(0usize, c));
-            // grad0[50] += -v64*v129*grad_o_1
-            V::store(
-                V::add(
-                    V::load(grad0.at(50usize, c)),
-                    V::neg(V::mul(V::mul(v64, v129), grad_o_1)),
-                ),
-                grad0.at(50usize, c),
-            );
-            let v6803 = V::mul(V::load(param0.at(50usize, c)), grad_o_1);
-            v1830 = V::neg_mul_add(v129, v6803, v1830);
-            v1908 = V::neg_mul_add(v64, v6803, v1908);
-            // grad0[40] += (v54*v119 - v56*v121 - v58*v123 - v60*v125 - v62*v127)*grad_o_1
-            V::store(
-                V::add(V::load(grad0.at(40usize, c)), V::mul(v178, grad_o_1)),
-                grad0.at(40usize, c),
-            );
-            let v6810 = V::mul(V::load(param0.at(40usize, c)), grad_o_1);
-            v1835 = V::neg_mul_add(v127, v6810, v1835);
-            v1903 = V::neg_mul_add(v62, v6810, v1903);
-            v1920 = V::neg_mul_add(v125, v6810, v1920);
-            v2226 = V::neg_mul_add(v60, v6810, v2226);
-            v1839 = V::neg_mul_add(v123, v6810, v1839);
-            v1899 = V::neg_mul_add(v58, v6810, v1899);
-            v1928 = V::neg_mul_add(v121, v6810, v1928);
-            v2158 = V::neg_mul_add(v56, v6810, v2158);
-            v1843 = V::mul_add(v119, v6810, v1843);
-            v1895 = V::mul_add(v54, v6810, v1895);
-            // grad0[28] += (v52*v117 + v50*v115 + v48*v113 + v44*v109 + v42*v107 + v38*v103 - (v34*v99 + v36*v101) - v40*v105 - v46*v111)*grad_o_1
-            V::store(
-                V::add(V::load(grad0.at(28usize, c)), V::mul(v170, grad_o_1)),
-                grad0.at(28usize, c),
-            );
-            let v6833 = V::mul(V::load(param0.at(28usize, c)), grad_o_1);
-            v1848 = V::mul_add(v117, v6833, v1848);
-            v1890 = V::mul_add(v52, v6833, v1890);
-            v1977 = V::mul_add(v115, v6833, v1977);
-            v2378 = V::mul_add(v50, v6833, v2378);
-            v1852 = V::mul_add(v113, v6833, v1852);
-            v1886 = V::mul_add(v48, v6833, v1886);
-            v1985 = V::neg_mul_add(v111, v6833, v1985);
-            v2279 = V::neg_mul_add(v46, v6833, v2279);
-            v1856 = V::mul_add(v109, v6833, v1856);
-            v1882 = V::mul_add(v44, v6833, v1882);
-            v2278 = V::mul_add(v107, v6833, v2278);
-            v2211 = V::mul_add(v42, v6833, v2211);
-            v1860 = V::neg_mul_add(v105, v6833, v1860);
-            v1878 = V::neg_mul_add(v40, v6833, v1878);
-            v1862 = V::mul_add(v103, v6833, v1862);
-            v1876 = V::mul_add(v38, v6833, v1876);
-            v2123 = V::neg_mul_add(v101, v6833, v2123);
-            v2112 = V::neg_mul_add(v36, v6833, v2112);
-            v1866 = V::neg_mul_add(v99, v6833, v1866);
-            v1872 = V::neg_mul_add(v34, v6833, v1872);
-            // grad0[16] += (v32*v97 + v30*v95 + v26*v91 + v20*v85 - (v18*v83 + v14*v79 + v16*v81) - v22*v87 - v24*v89 - v28*v93)*grad_o_1
-            V::store(
-                V::add(V::load(grad0.at(16usize, c)), V::mul(v152, grad_o_1)),
-                grad0.at(16usize, c),
-            );
-            let v6876 = V::mul(V::load(param0.at(16usize, c)), grad_o_1);
-            v1871 = V::mul_add(v97, v6876, v1871);
-            v1867 = V::mul_add(v32, v6876, v1867);
-            v2312 = V::mul_add(v95, v6876, v2312);
-            v2511 = V::mul_add(v30, v6876, v2511);
-            v1875 = V::neg_mul_add(v93, v6876, v1875);
-            v1863 = V::neg_mul_add(v28, v6876, v1863);
-            v1877 = V::mul_add(v91, v6876, v1877);
-            v1861 = V::mul_add(v26, v6876, v1861);
-            v2157 = V::neg_mul_add(v89, v6876, v2157);
-            v2344 = V::neg_mul_add(v24, v6876, v2344);
-            v1881 = V::neg_mul_add(v87, v6876, v1881);
-            v1857 = V::neg_mul_add(v22, v6876, v1857);
-            v1992 = V::mul_add(v85, v6876, v1992);
-            v2181 = V::mul_add(v20, v6876, v2181);
-            v1885 = V::neg_mul_add(v83, v6876, v1885);
-            v1853 = V::neg_mul_add(v18, v6876, v1853);
-            v2000 = V::neg_mul_add(v81, v6876, v2000);
-            v2173 = V::neg_mul_add(v16, v6876, v2173);
-            v1889 = V::neg_mul_add(v79, v6876, v1889);
-            v1849 = V::neg_mul_add(v14, v6876, v1849);
-            // grad0[6] += (v10*v75 + v8*v73 + v4*v69 + v6*v71 - v12*v77)*grad_o_1
-            V::store(
-                V::add(V::load(grad0.at(6usize, c)), V::mul(v131, grad_o_1)),
-                grad0.at(6usize, c),
-            );
-            let v6919 = V::mul(V::load(param0.at(6usize, c)), grad_o_1);
-            v1894 = V::neg_mul_add(v77, v6919, v1894);
-            v1844 = V::neg_mul_add(v12, v6919, v1844);
-            v2049 = V::mul_add(v75, v6919, v2049);
-            v2624 = V::mul_add(v10, v6919, v2624);
-            v1898 = V::mul_add(v73, v6919, v1898);
-            v1840 = V::mul_add(v8, v6919, v1840);
-            v2057 = V::mul_add(v71, v6919, v2057);
-            v2298 = V::mul_add(v6, v6919, v2298);
-            v1902 = V::mul_add(v69, v6919, v1902);
-            v1836 = V::mul_add(v4, v6919, v1836);
-            // grad0[0] += v2*v67*grad_o_1
-            V::store(
-                V::add(V::load(grad0.at(0usize, c)), V::mul(V::mul(v2, v67), grad_o_1)),
-                grad0.at(0usize, c),
-            );
-            let v6942 = V::mul(V::load(param0.at(0usize, c)), grad_o_1);
-            v1907 = V::mul_add(v67, v6942, v1907);
-            v1831 = V::mul_add(v2, v6942, v1831);
-            // out1[31] = v66*v6807
-            V::store(V::mul(v66, v1908), out1.at(31usize, c));
-            let mut v6948 = V::mul(y_e12345, v1908);
-            // out1[30] = v66*v6814
-            V::store(V::mul(v66, v1903), out1.at(30usize, c));
-            v6948 = V::mul_add(y_e2345, v1903, v6948);
-            // out1[29] = v66*v6818
-            V::store(V::mul(v66, v2226), out1.at(29usize, c));
-            v6948 = V::mul_add(y_e1345, v2226, v6948);
-            // out1[28] = v66*v6822
-            V::store(V::mul(v66, v1899), out1.at(28usize, c));
-            v6948 = V::mul_add(y_e1245, v1899, v6948);
-            // out1[27] = v66*v6826
-            V::store(V::mul(v66, v2158), out1.at(27usize, c));
-            v6948 = V::mul_add(y_e1235, v2158, v6948);
-            // out1[26] = v66*v6830
-            V::store(V::mul(v66, v1895), out1.at(26usize, c));
-            v6948 = V::mul_add(y_e1234, v1895, v6948);
-            // out1[25] = v66*v6837
-            V::store(V::mul(v66, v1890), out1.at(25usize, c));
-            v6948 = V::mul_add(y_e345, v1890, v6948);
-            // out1[24] = v66*v6841
-            V::store(V::mul(v66, v2378), out1.at(24usize, c));
-            v6948 = V::mul_add(y_e245, v2378, v6948);
-            // out1[23] = v66*v6845
-            V::store(V::mul(v66, v1886), out1.at(23usize, c));
-            v6948 = V::mul_add(y_e235, v1886, v6948);
-            // out1[22] = v66*v6849
-            V::store(V::mul(v66, v2279), out1.at(22usize, c));
-            v6948 = V::mul_add(y_e234, v2279, v6948);
-            // out1[21] = v66*v6853
-            V::store(V::mul(v66, v1882), out1.at(21usize, c));
-            v6948 = V::mul_add(y_e145, v1882, v6948);
-            // out1[20] = v66*v6857
-            V::store(V::mul(v66, v2211), out1.at(20usize, c));
-            v6948 = V::mul_add(y_e135, v2211, v6948);
-            // out1[19] = v66*v6861
-            V::store(V::mul(v66, v1878), out1.at(19usize, c));
-            v6948 = V::mul_add(y_e134, v1878, v6948);
-            // out1[18] = v66*v6865
-            V::store(V::mul(v66, v1876), out1.at(18usize, c));
-            v6948 = V::mul_add(y_e125, v1876, v6948);
-            // out1[17] = v66*v6869
-            V::store(V::mul(v66, v2112), out1.at(17usize, c));
-            v6948 = V::mul_add(y_e124, v2112, v6948);
-            // out1[16] = v66*v6873
-            V::store(V::mul(v66, v1872), out1.at(16usize, c));
-            v6948 = V::mul_add(y_e123, v1872, v6948);
-            // out1[15] = v66*v6880
-            V::store(V::mul(v66, v1867), out1.at(15usize, c));
-            v6948 = V::mul_add(y_e45, v1867, v6948);
-            // out1[14] = v66*v6884
-            V::store(V::mul(v66, v2511), out1.at(14usize, c));
-            v6948 = V::mul_add(y_e35, v2511, v6948);
-            // out1[13] = v66*v6888
-            V::store(V::mul(v66, v1863), out1.at(13usize, c));
-            v6948 = V::mul_add(y_e34, v1863, v6948);
-            // out1[12] = v66*v6892
-            V::store(V::mul(v66, v1861), out1.at(12usize, c));
-            v6948 = V::mul_add(y_e25, v1861, v6948);
-            // out1[11] = v66*v6896
-            V::store(V::mul(v66, v2344), out1.at(11usize, c));
-            v6948 = V::mul_add(y_e24, v2344, v6948);
-            // out1[10] = v66*v6900
-            V::store(V::mul(v66, v1857), out1.at(10usize, c));
-            v6948 = V::mul_add(y_e23, v1857, v6948);
-            // out1[9] = v66*v6904
-            V::store(V::mul(v66, v2181), out1.at(9usize, c));
-            v6948 = V::mul_add(y_e15, v2181, v6948);
-            // out1[8] = v66*v6908
-            V::store(V::mul(v66, v1853), out1.at(8usize, c));
-            v6948 = V::mul_add(y_e14, v1853, v6948);
-            // out1[7] = v66*v6912
-            V::store(V::mul(v66, v2173), out1.at(7usize, c));
-            v6948 = V::mul_add(y_e13, v2173, v6948);
-            // out1[6] = v66*v6916
-            V::store(V::mul(v66, v1849), out1.at(6usize, c));
-            v6948 = V::mul_add(y_e12, v1849, v6948);
-            // out1[5] = v66*v6923
-            V::store(V::mul(v66, v1844), out1.at(5usize, c));
-            v6948 = V::mul_add(y_e5, v1844, v6948);
-            // out1[4] = v66*v6927
-            V::store(V::mul(v66, v2624), out1.at(4usize, c));
-            v6948 = V::mul_add(y_e4, v2624, v6948);
-            // out1[3] = v66*v6931
-            V::store(V::mul(v66, v1840), out1.at(3usize, c));
-            v6948 = V::mul_add(y_e3, v1840, v6948);
-            // out1[2] = v66*v6935
-            V::store(V::mul(v66, v2298), out1.at(2usize, c));
-            v6948 = V::mul_add(y_e2, v2298, v6948);
-            // out1[1] = v66*v6939
-            V::store(V::mul(v66, v1836), out1.at(1usize, c));
-            v6948 = V::mul_add(y_e1, v1836, v6948);
-            let mut v7039 = V::mul(v66, v1831);
-            v6948 = V::mul_add(y_1, v1831, v6948);
-            v7039 = V::mul_add(v6948, v7042, v7039);
-            // out1[0] = v66*v6946 + (y_e12345*v6807 + y_e2345*v6814 + y_e1345*v6818 + y_e1245*v6822 + y_e1235*v6826 + y_e1234*v6830 + y_e345*v6837 + y_e245*v6841 + y_e235*v6845 + y_e234*v6849 + y_e145*v6853 + y_e135*v6857 + y_e134*v6861 + y_e125*v6865 + y_e124*v6869 + y_e123*v6873 + y_e45*v6880 + y_e35*v6884 + y_e34*v6888 + y_e25*v6892 + y_e24*v6896 + y_e23*v6900 + y_e15*v6904 + y_e14*v6908 + y_e13*v6912 + y_e12*v6916 + y_e5*v6923 + y_e4*v6927 + y_e3*v6931 + y_e2*v6935 + y_e1*v6939 + y_1*v6946)*gate'(y_1)
-            V::store(v7039, out1.at(0usize, c));
-            // out0[31] = v1*v6806
-            V::store(V::mul(v1, v1830), out0.at(31usize, c));
-            let mut v7046 = V::mul(x_e12345, v1830);
-            // out0[30] = v1*v6813
-            V::store(V::mul(v1, v1835), out0.at(30usize, c));
-            v7046 = V::mul_add(x_e2345, v1835, v7046);
-            // out0[29] = v1*v6817
-            V::store(V::mul(v1, v1920), out0.at(29usize, c));
-            v7046 = V::mul_add(x_e1345, v1920, v7046);
-            // out0[28] = v1*v6821
-            V::store(V::mul(v1, v1839), out0.at(28usize, c));
-            v7046 = V::mul_add(x_e1245, v1839, v7046);
-            // out0[27] = v1*v6825
-            V::store(V::mul(v1, v1928), out0.at(27usize, c));
-            v7046 = V::mul_add(x_e1235, v1928, v7046);
-            // out0[26] = v1*v6829
-            V::store(V::mul(v1, v1843), out0.at(26usize, c));
-            v7046 = V::mul_add(x_e1234, v1843, v7046);
-            // out0[25] = v1*v6836
-            V::store(V::mul(v1, v1848), out0.at(25usize, c));
-            v7046 = V::mul_add(x_e345, v1848, v7046);
-            // out0[24] = v1*v6840
-            V::store(V::mul(v1, v1977), out0.at(24usize, c));
-            v7046 = V::mul_add(x_e245, v1977, v7046);
-            // out0[23] = v1*v6844
-            V::store(V::mul(v1, v1852), out0.at(23usize, c));
-            v7046 = V::mul_add(x_e235, v1852, v7046);
-            // out0[22] = v1*v6848
-            V::store(V::mul(v1, v1985), out0.at(22usize, c));
-            v7046 = V::mul_add(x_e234, v1985, v7046);
-            // out0[21] = v1*v6852
-            V::store(V::mul(v1, v1856), out0.at(21usize, c));
-            v7046 = V::mul_add(x_e145, v1856, v7046);
-            // out0[20] = v1*v6856
-            V::store(V::mul(v1, v2278), out0.at(20usize, c));
-            v7046 = V::mul_add(x_e135, v2278, v7046);
-            // out0[19] = v1*v6860
-            V::store(V::mul(v1, v1860), out0.at(19usize, c));
-            v7046 = V::mul_add(x_e134, v1860, v7046);
-            // out0[18] = v1*v6864
-            V::store(V::mul(v1, v1862), out0.at(18usize, c));
-            v7046 = V::mul_add(x_e125, v1862, v7046);
-            // out0[17] = v1*v6868
-            V::store(V::mul(v1, v2123), out0.at(17usize, c));
-            v7046 = V::mul_add(x_e124, v2123, v7046);
-            // out0[16] = v1*v6872
-            V::store(V::mul(v1, v1866), out0.at(16usize, c));
-            v7046 = V::mul_add(x_e123, v1866, v7046);
-            // out0[15] = v1*v6879
-            V::store(V::mul(v1, v1871), out0.at(15usize, c));
-            v7046 = V::mul_add(x_e45, v1871, v7046);
-            // out0[14] = v1*v6883
-            V::store(V::mul(v1, v2312), out0.at(14usize, c));
-            v7046 = V::mul_add(x_e35, v2312, v7046);
-            // out0[13] = v1*v6887
-            V::store(V::mul(v1, v1875), out0.at(13usize, c));
-            v7046 = V::mul_add(x_e34, v1875, v7046);
-            // out0[12] = v1*v6891
-            V::store(V::mul(v1, v1877), out0.at(12usize, c));
-            v7046 = V::mul_add(x_e25, v1877, v7046);
-            // out0[11] = v1*v6895
-            V::store(V::mul(v1, v2157), out0.at(11usize, c));
-            v7046 = V::mul_add(x_e24, v2157, v7046);
-            // out0[10] = v1*v6899
-            V::store(V::mul(v1, v1881), out0.at(10usize, c));
-            v7046 = V::mul_add(x_e23, v1881, v7046);
-            // out0[9] = v1*v6903
-            V::store(V::mul(v1, v1992), out0.at(9usize, c));
-            v7046 = V::mul_add(x_e15, v1992, v7046);
-            // out0[8] = v1*v6907
-            V::store(V::mul(v1, v1885), out0.at(8usize, c));
-            v7046 = V::mul_add(x_e14, v1885, v7046);
-            // out0[7] = v1*v6911
-            V::store(V::mul(v1, v2000), out0.at(7usize, c));
-            v7046 = V::mul_add(x_e13, v2000, v7046);
-            // out0[6] = v1*v6915
-            V::store(V::mul(v1, v1889), out0.at(6usize, c));
-            v7046 = V::mul_add(x_e12, v1889, v7046);
-            // out0[5] = v1*v6922
-            V::store(V::mul(v1, v1894), out0.at(5usize, c));
-            v7046 = V::mul_add(x_e5, v1894, v7046);
-            // out0[4] = v1*v6926
-            V::store(V::mul(v1, v2049), out0.at(4usize, c));
-            v7046 = V::mul_add(x_e4, v2049, v7046);
-            // out0[3] = v1*v6930
-            V::store(V::mul(v1, v1898), out0.at(3usize, c));
-            v7046 = V::mul_add(x_e3, v1898, v7046);
-            // out0[2] = v1*v6934
-            V::store(V::mul(v1, v2057), out0.at(2usize, c));
-            v7046 = V::mul_add(x_e2, v2057, v7046);
-            // out0[1] = v1*v6938
-            V::store(V::mul(v1, v1902), out0.at(1usize, c));
-            v7046 = V::mul_add(x_e1, v1902, v7046);
-            let mut v7137 = V::mul(v1, v1907);
-            v7046 = V::mul_add(x_1, v1907, v7046);
-            v7137 = V::mul_add(v7046, v7140, v7137);
-            // out0[0] = v1*v6945 + (x_e12345*v6806 + x_e2345*v6813 + x_e1345*v6817 + x_e1245*v6821 + x_e1235*v6825 + x_e1234*v6829 + x_e345*v6836 + x_e245*v6840 + x_e235*v6844 + x_e234*v6848 + x_e145*v6852 + x_e135*v6856 + x_e134*v6860 + x_e125*v6864 + x_e124*v6868 + x_e123*v6872 + x_e45*v6879 + x_e35*v6883 + x_e34*v6887 + x_e25*v6891 + x_e24*v6895 + x_e23*v6899 + x_e15*v6903 + x_e14*v6907 + x_e13*v6911 + x_e12*v6915 + x_e5*v6922 + x_e4*v6926 + x_e3*v6930 + x_e2*v6934 + x_e1*v6938 + x_1*v6945)*gate'(x_1)
-            V::store(v7137, out0.at(0usize, c));
         }
     }
 }
 pub(super) static SGP_1: Stage = stage!(sgp_1);
+/// From cut 0, cut 1 to `o`: o = weighted_product(w, gate(x), gate(y)).
+///
+/// From `sgp` of Cl(4,1,0).
+#[inline(always)]
+unsafe fn sgp_2<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
+    // SAFETY: the caller keeps the contract of `StageArgs`; the tier runs on this CPU.
+    unsafe {
+        let t0 = args.inputs[0];
+        let t1 = args.inputs[1];
+        let out0 = args.outputs[0];
+        for group in 0..args.groups {
+            let c = group * V::LANES;
+            t0.prefetch::<32usize>(c);
+            t1.prefetch::<1usize>(c);
+            let t1_0 = V::load(t1.at(0usize, c));
+            // out0[0] = t0_0*t1_0
+            V::store(V::mul(V::load(t0.at(0usize, c)), t1_0), out0.at(0usize, c));
+            // out0[1] = t0_1*t1_0
+            V::store(V::mul(V::load(t0.at(1usize, c)), t1_0), out0.at(1usize, c));
+            // out0[2] = t0_2*t1_0
+            V::store(V::mul(V::load(t0.at(2usize, c)), t1_0), out0.at(2usize, c));
+            // out0[3] = t0_3*t1_0
+            V::store(V::mul(V::load(t0.at(3usize, c)), t1_0), out0.at(3usize, c));
+            // out0[4] = t0_4*t1_0
+            V::store(V::mul(V::load(t0.at(4usize, c)), t1_0), out0.at(4usize, c));
+            // out0[5] = t0_5*t1_0
+            V::store(V::mul(V::load(t0.at(5usize, c)), t1_0), out0.at(5usize, c));
+            // out0[6] = t0_6*t1_0
+            V::store(V::mul(V::load(t0.at(6usize, c)), t1_0), out0.at(6usize, c));
+            // out0[7] = t0_7*t1_0
+            V::store(V::mul(V::load(t0.at(7usize, c)), t1_0), out0.at(7usize, c));
+            // out0[8] = t0_8*t1_0
+            V::store(V::mul(V::load(t0.at(8usize, c)), t1_0), out0.at(8usize, c));
+            // out0[9] = t0_9*t1_0
+            V::store(V::mul(V::load(t0.at(9usize, c)), t1_0), out0.at(9usize, c));
+            // out0[10] = t0_10*t1_0
+            V::store(V::mul(V::load(t0.at(10usize, c)), t1_0), out0.at(10usize, c));
+            // out0[11] = t0_11*t1_0
+            V::store(V::mul(V::load(t0.at(11usize, c)), t1_0), out0.at(11usize, c));
+            // out0[12] = t0_12*t1_0
+            V::store(V::mul(V::load(t0.at(12usize, c)), t1_0), out0.at(12usize, c));
+            // out0[13] = t0_13*t1_0
+            V::store(V::mul(V::load(t0.at(13usize, c)), t1_0), out0.at(13usize, c));
+            // out0[14] = t0_14*t1_0
+            V::store(V::mul(V::load(t0.at(14usize, c)), t1_0), out0.at(14usize, c));
+            // out0[15] = t0_15*t1_0
+            V::store(V::mul(V::load(t0.at(15usize, c)), t1_0), out0.at(15usize, c));
+            // out0[16] = t0_16*t1_0
+            V::store(V::mul(V::load(t0.at(16usize, c)), t1_0), out0.at(16usize, c));
+            // out0[17] = t0_17*t1_0
+            V::store(V::mul(V::load(t0.at(17usize, c)), t1_0), out0.at(17usize, c));
+            // out0[18] = t0_18*t1_0
+            V::store(V::mul(V::load(t0.at(18usize, c)), t1_0), out0.at(18usize, c));
+            // out0[19] = t0_19*t1_0
+            V::store(V::mul(V::load(t0.at(19usize, c)), t1_0), out0.at(19usize, c));
+            // out0[20] = t0_20*t1_0
+            V::store(V::mul(V::load(t0.at(20usize, c)), t1_0), out0.at(20usize, c));
+            // out0[21] = t0_21*t1_0
+            V::store(V::mul(V::load(t0.at(21usize, c)), t1_0), out0.at(21usize, c));
+            // out0[22] = t0_22*t1_0
+            V::store(V::mul(V::load(t0.at(22usize, c)), t1_0), out0.at(22usize, c));
+            // out0[23] = t0_23*t1_0
+            V::store(V::mul(V::load(t0.at(23usize, c)), t1_0), out0.at(23usize, c));
+            // out0[24] = t0_24*t1_0
+            V::store(V::mul(V::load(t0.at(24usize, c)), t1_0), out0.at(24usize, c));
+            // out0[25] = t0_25*t1_0
+            V::store(V::mul(V::load(t0.at(25usize, c)), t1_0), out0.at(25usize, c));
+            // out0[26] = t0_26*t1_0
+            V::store(V::mul(V::load(t0.at(26usize, c)), t1_0), out0.at(26usize, c));
+            // out0[27] = t0_27*t1_0
+            V::store(V::mul(V::load(t0.at(27usize, c)), t1_0), out0.at(27usize, c));
+            // out0[28] = t0_28*t1_0
+            V::store(V::mul(V::load(t0.at(28usize, c)), t1_0), out0.at(28usize, c));
+            // out0[29] = t0_29*t1_0
+            V::store(V::mul(V::load(t0.at(29usize, c)), t1_0), out0.at(29usize, c));
+            // out0[30] = t0_30*t1_0
+            V::store(V::mul(V::load(t0.at(30usize, c)), t1_0), out0.at(30usize, c));
+            // out0[31] = t0_31*t1_0
+            V::store(V::mul(V::load(t0.at(31usize, c)), t1_0), out0.at(31usize, c));
+        }
+    }
+}
+pub(super) static SGP_2: Stage = stage!(sgp_2);
+/// From cut 0, `grad_o` to cut 2: adjoint of o = weighted_product(w, gate(x), gate(y)).
+///
+/// From `sgp_grad` of Cl(4,1,0).
+#[inline(always)]
+unsafe fn sgp_3<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
+    // SAFETY: the caller keeps the contract of `StageArgs`; the tier runs on this CPU.
+    unsafe {
+        let t0 = args.inputs[0];
+        let grad_o = args.inputs[1];
+        let out0 = args.outputs[0];
+        for group in 0..args.groups {
+            let c = group * V::LANES;
+            t0.prefetch::<32usize>(c);
+            grad_o.prefetch::<32usize>(c);
+            let mut v2 = V::mul(
+                V::load(t0.at(31usize, c)),
+                V::load(grad_o.at(31usize, c)),
+            );
+            v2 = V::mul_add(
+                V::load(t0.at(30usize, c)),
+                V::load(grad_o.at(30usize, c)),
+                v2,
+            );
+            v2 = V::mul_add(
+                V::load(t0.at(29usize, c)),
+                V::load(grad_o.at(29usize, c)),
+                v2,
+            );
+            v2 = V::mul_add(
+                V::load(t0.at(28usize, c)),
+                V::load(grad_o.at(28usize, c)),
+                v2,
+            );
+            v2 = V::mul_add(
+                V::load(t0.at(27usize, c)),
+                V::load(grad_o.at(27usize, c)),
+                v2,
+            );
+            v2 = V::mul_add(
+                V::load(t0.at(26usize, c)),
+                V::load(grad_o.at(26usize, c)),
+                v2,
+            );
+            v2 = V::mul_add(
+                V::load(t0.at(25usize, c)),
+                V::load(grad_o.at(25usize, c)),
+                v2,
+            );
+            v2 = V::mul_add(
+                V::load(t0.at(24usize, c)),
+                V::load(grad_o.at(24usize, c)),
+                v2,
+            );
+            v2 = V::mul_add(
+                V::load(t0.at(23usize, c)),
+                V::load(grad_o.at(23usize, c)),
+                v2,
+            );
+            v2 = V::mul_add(
+                V::load(t0.at(22usize, c)),
+                V::load(grad_o.at(22usize, c)),
+                v2,
+            );
+            v2 = V::mul_add(
+                V::load(t0.at(21usize, c)),
+                V::load(grad_o.at(21usize, c)),
+                v2,
+            );
+            v2 = V::mul_add(
+                V::load(t0.at(20usize, c)),
+                V::load(grad_o.at(20usize, c)),
+                v2,
+            );
+            v2 = V::mul_add(
+                V::load(t0.at(19usize, c)),
+                V::load(grad_o.at(19usize, c)),
+                v2,
+            );
+            v2 = V::mul_add(
+                V::load(t0.at(18usize, c)),
+                V::load(grad_o.at(18usize, c)),
+                v2,
+            );
+            v2 = V::mul_add(
+                V::load(t0.at(17usize, c)),
+                V::load(grad_o.at(17usize, c)),
+                v2,
+            );
+            v2 = V::mul_add(
+                V::load(t0.at(16usize, c)),
+                V::load(grad_o.at(16usize, c)),
+                v2,
+            );
+            v2 = V::mul_add(
+                V::load(t0.at(15usize, c)),
+                V::load(grad_o.at(15usize, c)),
+                v2,
+            );
+            v2 = V::mul_add(
+                V::load(t0.at(14usize, c)),
+                V::load(grad_o.at(14usize, c)),
+                v2,
+            );
+            v2 = V::mul_add(
+                V::load(t0.at(13usize, c)),
+                V::load(grad_o.at(13usize, c)),
+                v2,
+            );
+            v2 = V::mul_add(
+                V::load(t0.at(12usize, c)),
+                V::load(grad_o.at(12usize, c)),
+                v2,
+            );
+            v2 = V::mul_add(
+                V::load(t0.at(11usize, c)),
+                V::load(grad_o.at(11usize, c)),
+                v2,
+            );
+            v2 = V::mul_add(
+                V::load(t0.at(10usize, c)),
+                V::load(grad_o.at(10usize, c)),
+                v2,
+            );
+            v2 = V::mul_add(
+                V::load(t0.at(9usize, c)),
+                V::load(grad_o.at(9usize, c)),
+                v2,
+            );
+            v2 = V::mul_add(
+                V::load(t0.at(8usize, c)),
+                V::load(grad_o.at(8usize, c)),
+                v2,
+            );
+            v2 = V::mul_add(
+                V::load(t0.at(7usize, c)),
+                V::load(grad_o.at(7usize, c)),
+                v2,
+            );
+            v2 = V::mul_add(
+                V::load(t0.at(6usize, c)),
+                V::load(grad_o.at(6usize, c)),
+                v2,
+            );
+            v2 = V::mul_add(
+                V::load(t0.at(5usize, c)),
+                V::load(grad_o.at(5usize, c)),
+                v2,
+            );
+            v2 = V::mul_add(
+                V::load(t0.at(4usize, c)),
+                V::load(grad_o.at(4usize, c)),
+                v2,
+            );
+            v2 = V::mul_add(
+                V::load(t0.at(3usize, c)),
+                V::load(grad_o.at(3usize, c)),
+                v2,
+            );
+            v2 = V::mul_add(
+                V::load(t0.at(2usize, c)),
+                V::load(grad_o.at(2usize, c)),
+                v2,
+            );
+            v2 = V::mul_add(
+                V::load(t0.at(1usize, c)),
+                V::load(grad_o.at(1usize, c)),
+                v2,
+            );
+            v2 = V::mul_add(
+                V::load(t0.at(0usize, c)),
+                V::load(grad_o.at(0usize, c)),
+                v2,
+            );
+            // out0[0] = t0_31*grad_o_e12345 + t0_30*grad_o_e2345 + t0_29*grad_o_e1345 + t0_28*grad_o_e1245 + t0_27*grad_o_e1235 + t0_26*grad_o_e1234 + t0_25*grad_o_e345 + t0_24*grad_o_e245 + t0_23*grad_o_e235 + t0_22*grad_o_e234 + t0_21*grad_o_e145 + t0_20*grad_o_e135 + t0_19*grad_o_e134 + t0_18*grad_o_e125 + t0_17*grad_o_e124 + t0_16*grad_o_e123 + t0_15*grad_o_e45 + t0_14*grad_o_e35 + t0_13*grad_o_e34 + t0_12*grad_o_e25 + t0_11*grad_o_e24 + t0_10*grad_o_e23 + t0_9*grad_o_e15 + t0_8*grad_o_e14 + t0_7*grad_o_e13 + t0_6*grad_o_e12 + t0_5*grad_o_e5 + t0_4*grad_o_e4 + t0_3*grad_o_e3 + t0_2*grad_o_e2 + t0_1*grad_o_e1 + t0_0*grad_o_1
+            V::store(v2, out0.at(0usize, c));
+        }
+    }
+}
+pub(super) static SGP_3: Stage = stage!(sgp_3);
+/// From cut 1, `grad_o` to cut 3: adjoint of o = weighted_product(w, gate(x), gate(y)).
+///
+/// From `sgp_grad` of Cl(4,1,0).
+#[inline(always)]
+unsafe fn sgp_4<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
+    // SAFETY: the caller keeps the contract of `StageArgs`; the tier runs on this CPU.
+    unsafe {
+        let t1 = args.inputs[0];
+        let grad_o = args.inputs[1];
+        let out0 = args.outputs[0];
+        for group in 0..args.groups {
+            let c = group * V::LANES;
+            t1.prefetch::<1usize>(c);
+            grad_o.prefetch::<32usize>(c);
+            let t1_0 = V::load(t1.at(0usize, c));
+            // out0[31] = t1_0*grad_o_e12345
+            V::store(V::mul(t1_0, V::load(grad_o.at(31usize, c))), out0.at(31usize, c));
+            // out0[30] = t1_0*grad_o_e2345
+            V::store(V::mul(t1_0, V::load(grad_o.at(30usize, c))), out0.at(30usize, c));
+            // out0[29] = t1_0*grad_o_e1345
+            V::store(V::mul(t1_0, V::load(grad_o.at(29usize, c))), out0.at(29usize, c));
+            // out0[28] = t1_0*grad_o_e1245
+            V::store(V::mul(t1_0, V::load(grad_o.at(28usize, c))), out0.at(28usize, c));
+            // out0[27] = t1_0*grad_o_e1235
+            V::store(V::mul(t1_0, V::load(grad_o.at(27usize, c))), out0.at(27usize, c));
+            // out0[26] = t1_0*grad_o_e1234
+            V::store(V::mul(t1_0, V::load(grad_o.at(26usize, c))), out0.at(26usize, c));
+            // out0[25] = t1_0*grad_o_e345
+            V::store(V::mul(t1_0, V::load(grad_o.at(25usize, c))), out0.at(25usize, c));
+            // out0[24] = t1_0*grad_o_e245
+            V::store(V::mul(t1_0, V::load(grad_o.at(24usize, c))), out0.at(24usize, c));
+            // out0[23] = t1_0*grad_o_e235
+            V::store(V::mul(t1_0, V::load(grad_o.at(23usize, c))), out0.at(23usize, c));
+            // out0[22] = t1_0*grad_o_e234
+            V::store(V::mul(t1_0, V::load(grad_o.at(22usize, c))), out0.at(22usize, c));
+            // out0[21] = t1_0*grad_o_e145
+            V::store(V::mul(t1_0, V::load(grad_o.at(21usize, c))), out0.at(21usize, c));
+            // out0[20] = t1_0*grad_o_e135
+            V::store(V::mul(t1_0, V::load(grad_o.at(20usize, c))), out0.at(20usize, c));
+            // out0[19] = t1_0*grad_o_e134
+            V::store(V::mul(t1_0, V::load(grad_o.at(19usize, c))), out0.at(19usize, c));
+            // out0[18] = t1_0*grad_o_e125
+            V::store(V::mul(t1_0, V::load(grad_o.at(18usize, c))), out0.at(18usize, c));
+            // out0[17] = t1_0*grad_o_e124
+            V::store(V::mul(t1_0, V::load(grad_o.at(17usize, c))), out0.at(17usize, c));
+            // out0[16] = t1_0*grad_o_e123
+            V::store(V::mul(t1_0, V::load(grad_o.at(16usize, c))), out0.at(16usize, c));
+            // out0[15] = t1_0*grad_o_e45
+            V::store(V::mul(t1_0, V::load(grad_o.at(15usize, c))), out0.at(15usize, c));
+            // out0[14] = t1_0*grad_o_e35
+            V::store(V::mul(t1_0, V::load(grad_o.at(14usize, c))), out0.at(14usize, c));
+            // out0[13] = t1_0*grad_o_e34
+            V::store(V::mul(t1_0, V::load(grad_o.at(13usize, c))), out0.at(13usize, c));
+            // out0[12] = t1_0*grad_o_e25
+            V::store(V::mul(t1_0, V::load(grad_o.at(12usize, c))), out0.at(12usize, c));
+            // out0[11] = t1_0*grad_o_e24
+            V::store(V::mul(t1_0, V::load(grad_o.at(11usize, c))), out0.at(11usize, c));
+            // out0[10] = t1_0*grad_o_e23
+            V::store(V::mul(t1_0, V::load(grad_o.at(10usize, c))), out0.at(10usize, c));
+            // out0[9] = t1_0*grad_o_e15
+            V::store(V::mul(t1_0, V::load(grad_o.at(9usize, c))), out0.at(9usize, c));
+            // out0[8] = t1_0*grad_o_e14
+            V::store(V::mul(t1_0, V::load(grad_o.at(8usize, c))), out0.at(8usize, c));
+            // out0[7] = t1_0*grad_o_e13
+            V::store(V::mul(t1_0, V::load(grad_o.at(7usize, c))), out0.at(7usize, c));
+            // out0[6] = t1_0*grad_o_e12
+            V::store(V::mul(t1_0, V::load(grad_o.at(6usize, c))), out0.at(6usize, c));
+            // out0[5] = t1_0*grad_o_e5
+            V::store(V::mul(t1_0, V::load(grad_o.at(5usize, c))), out0.at(5usize, c));
+            // out0[4] = t1_0*grad_o_e4
+            V::store(V::mul(t1_0, V::load(grad_o.at(4usize, c))), out0.at(4usize, c));
+            // out0[3] = t1_0*grad_o_e3
+            V::store(V::mul(t1_0, V::load(grad_o.at(3usize, c))), out0.at(3usize, c));
+            // out0[2] = t1_0*grad_o_e2
+            V::store(V::mul(t1_0, V::load(grad_o.at(2usize, c))), out0.at(2usize, c));
+            // out0[1] = t1_0*grad_o_e1
+            V::store(V::mul(t1_0, V::load(grad_o.at(1usize, c))), out0.at(1usize, c));
+            // out0[0] = t1_0*grad_o_1
+            V::store(V::mul(t1_0, V::load(grad_o.at(0usize, c))), out0.at(0usize, c));
+        }
+    }
+}
+pub(super) static SGP_4: Stage = stage!(sgp_4);
+/// From `x`, cut 3, cut 2, `y`, `w` to `grad_y`: adjoint of o = weighted_product(w, gate(x), gate(y)).
+///
+/// From `sgp_grad` of Cl(4,1,0).
+#[inline(always)]
+unsafe fn sgp_5<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
+    // SAFETY: the caller keeps the contract of `StageArgs`; the tier runs on this CPU.
+    unsafe {
+        let x = args.inputs[0];
+        let t3 = args.inputs[1];
+        let t2 = args.inputs[2];
+        let y = args.inputs[3];
+        let out0 = args.outputs[0];
+        let param0 = args.params[0];
+        for group in 0..args.groups {
+            let c = group * V::LANES;
+            x.prefetch::<32usize>(c);
+            t3.prefetch::<32usize>(c);
+            t2.prefetch::<1usize>(c);
+            y.prefetch::<32usize>(c);
+            let x_1 = V::load(x.at(0usize, c));
+            let v5 = V::mul(x_1, V::load(param0.at(1usize, c)));
+            let v7 = V::mul(x_1, V::load(param0.at(2usize, c)));
+            let v9 = V::mul(x_1, V::load(param0.at(3usize, c)));
+            let v11 = V::mul(x_1, V::load(param0.at(4usize, c)));
+            let x_e1 = V::load(x.at(1usize, c));
+            let w6 = V::load(param0.at(6usize, c));
+            let x_e2 = V::load(x.at(2usize, c));
+            let x_e3 = V::load(x.at(3usize, c));
+            let x_e4 = V::load(x.at(4usize, c));
+            let x_e5 = V::load(x.at(5usize, c));
+            let w7 = V::load(param0.at(7usize, c));
+            let w8 = V::load(param0.at(8usize, c));
+            let v32 = V::mul(x_e1, w8);
+            let v33 = V::mul(x_e2, w8);
+            let v34 = V::mul(x_e3, w8);
+            let v35 = V::mul(x_e4, w8);
+            let v36 = V::mul(x_e5, w8);
+            let w9 = V::load(param0.at(9usize, c));
+            let v38 = V::mul(x_e1, w9);
+            let v39 = V::mul(x_e2, w9);
+            let v40 = V::mul(x_e3, w9);
+            let v41 = V::mul(x_e4, w9);
+            let v42 = V::mul(x_e5, w9);
+            let w10 = V::load(param0.at(10usize, c));
+            let v44 = V::mul(x_e1, w10);
+            let v45 = V::mul(x_e2, w10);
+            let v46 = V::mul(x_e3, w10);
+            let v47 = V::mul(x_e4, w10);
+            let v48 = V::mul(x_e5, w10);
+            let w11 = V::load(param0.at(11usize, c));
+            let v50 = V::mul(x_e1, w11);
+            let v51 = V::mul(x_e2, w11);
+            let v52 = V::mul(x_e3, w11);
+            let v53 = V::mul(x_e4, w11);
+            let v54 = V::mul(x_e5, w11);
+            let w12 = V::load(param0.at(12usize, c));
+            let v56 = V::mul(x_e1, w12);
+            let v57 = V::mul(x_e2, w12);
+            let v58 = V::mul(x_e3, w12);
+            let v59 = V::mul(x_e4, w12);
+            let v60 = V::mul(x_e5, w12);
+            let w13 = V::load(param0.at(13usize, c));
+            let v62 = V::mul(x_e1, w13);
+            let v63 = V::mul(x_e2, w13);
+            let v64 = V::mul(x_e3, w13);
+            let v65 = V::mul(x_e4, w13);
+            let v66 = V::mul(x_e5, w13);
+            let w14 = V::load(param0.at(14usize, c));
+            let w15 = V::load(param0.at(15usize, c));
+            let x_e12 = V::load(x.at(6usize, c));
+            let w16 = V::load(param0.at(16usize, c));
+            let x_e13 = V::load(x.at(7usize, c));
+            let x_e14 = V::load(x.at(8usize, c));
+            let x_e15 = V::load(x.at(9usize, c));
+            let x_e23 = V::load(x.at(10usize, c));
+            let x_e24 = V::load(x.at(11usize, c));
+            let x_e25 = V::load(x.at(12usize, c));
+            let x_e34 = V::load(x.at(13usize, c));
+            let x_e35 = V::load(x.at(14usize, c));
+            let x_e45 = V::load(x.at(15usize, c));
+            let w17 = V::load(param0.at(17usize, c));
+            let v101 = V::mul(x_e12, w17);
+            let v102 = V::mul(x_e13, w17);
+            let v103 = V::mul(x_e14, w17);
+            let v104 = V::mul(x_e15, w17);
+            let v105 = V::mul(x_e23, w17);
+            let v106 = V::mul(x_e24, w17);
+            let v107 = V::mul(x_e25, w17);
+            let v108 = V::mul(x_e34, w17);
+            let v109 = V::mul(x_e35, w17);
+            let v110 = V::mul(x_e45, w17);
+            let w18 = V::load(param0.at(18usize, c));
+            let v112 = V::mul(x_e12, w18);
+            let v113 = V::mul(x_e13, w18);
+            let v114 = V::mul(x_e14, w18);
+            let v115 = V::mul(x_e15, w18);
+            let v116 = V::mul(x_e23, w18);
+            let v117 = V::mul(x_e24, w18);
+            let v118 = V::mul(x_e25, w18);
+            let v119 = V::mul(x_e34, w18);
+            let v120 = V::mul(x_e35, w18);
+            let v121 = V::mul(x_e45, w18);
+            let w19 = V::load(param0.at(19usize, c));
+            let w20 = V::load(param0.at(20usize, c));
+            let v134 = V::mul(x_e12, w20);
+            let v135 = V::mul(x_e13, w20);
+            let v136 = V::mul(x_e14, w20);
+            let v137 = V::mul(x_e15, w20);
+            let v138 = V::mul(x_e23, w20);
+            let v139 = V::mul(x_e24, w20);
+            let v140 = V::mul(x_e25, w20);
+            let v141 = V::mul(x_e34, w20);
+            let v142 = V::mul(x_e35, w20);
+            let v143 = V::mul(x_e45, w20);
+            let w21 = V::load(param0.at(21usize, c));
+            let v145 = V::mul(x_e12, w21);
+            let v146 = V::mul(x_e13, w21);
+            let v147 = V::mul(x_e14, w21);
+            let v148 = V::mul(x_e15, w21);
+            let v149 = V::mul(x_e23, w21);
+            let v150 = V::mul(x_e24, w21);
+            let v151 = V::mul(x_e25, w21);
+            let v152 = V::mul(x_e34, w21);
+            let v153 = V::mul(x_e35, w21);
+            let v154 = V::mul(x_e45, w21);
+            let w22 = V::load(param0.at(22usize, c));
+            let v156 = V::mul(x_e12, w22);
+            let v157 = V::mul(x_e13, w22);
+            let v158 = V::mul(x_e14, w22);
+            let v159 = V::mul(x_e15, w22);
+            let v160 = V::mul(x_e23, w22);
+            let v161 = V::mul(x_e24, w22);
+            let v162 = V::mul(x_e25, w22);
+            let v163 = V::mul(x_e34, w22);
+            let v164 = V::mul(x_e35, w22);
+            let v165 = V::mul(x_e45, w22);
+            let w23 = V::load(param0.at(23usize, c));
+            let v167 = V::mul(x_e12, w23);
+            let v168 = V::mul(x_e13, w23);
+            let v169 = V::mul(x_e14, w23);
+            let v170 = V::mul(x_e15, w23);
+            let v171 = V::mul(x_e23, w23);
+            let v172 = V::mul(x_e24, w23);
+            let v173 = V::mul(x_e25, w23);
+            let v174 = V::mul(x_e34, w23);
+            let v175 = V::mul(x_e35, w23);
+            let v176 = V::mul(x_e45, w23);
+            let w24 = V::load(param0.at(24usize, c));
+            let w25 = V::load(param0.at(25usize, c));
+            let v189 = V::mul(x_e12, w25);
+            let v190 = V::mul(x_e13, w25);
+            let v191 = V::mul(x_e14, w25);
+            let v192 = V::mul(x_e15, w25);
+            let v193 = V::mul(x_e23, w25);
+            let v194 = V::mul(x_e24, w25);
+            let v195 = V::mul(x_e25, w25);
+            let v196 = V::mul(x_e34, w25);
+            let v197 = V::mul(x_e35, w25);
+            let v198 = V::mul(x_e45, w25);
+            let w26 = V::load(param0.at(26usize, c));
+            let v200 = V::mul(x_e12, w26);
+            let v201 = V::mul(x_e13, w26);
+            let v202 = V::mul(x_e14, w26);
+            let v203 = V::mul(x_e15, w26);
+            let v204 = V::mul(x_e23, w26);
+            let v205 = V::mul(x_e24, w26);
+            let v206 = V::mul(x_e25, w26);
+            let v207 = V::mul(x_e34, w26);
+            let v208 = V::mul(x_e35, w26);
+            let v209 = V::mul(x_e45, w26);
+            let w27 = V::load(param0.at(27usize, c));
+            let x_e123 = V::load(x.at(16usize, c));
+            let w28 = V::load(param0.at(28usize, c));
+            let x_e124 = V::load(x.at(17usize, c));
+            let x_e125 = V::load(x.at(18usize, c));
+            let x_e134 = V::load(x.at(19usize, c));
+            let x_e135 = V::load(x.at(20usize, c));
+            let x_e145 = V::load(x.at(21usize, c));
+            let x_e234 = V::load(x.at(22usize, c));
+            let x_e235 = V::load(x.at(23usize, c));
+            let x_e245 = V::load(x.at(24usize, c));
+            let x_e345 = V::load(x.at(25usize, c));
+            let w29 = V::load(param0.at(29usize, c));
+            let v243 = V::mul(x_e123, w29);
+            let v244 = V::mul(x_e124, w29);
+            let v245 = V::mul(x_e125, w29);
+            let v246 = V::mul(x_e134, w29);
+            let v247 = V::mul(x_e135, w29);
+            let v248 = V::mul(x_e145, w29);
+            let v249 = V::mul(x_e234, w29);
+            let v250 = V::mul(x_e235, w29);
+            let v251 = V::mul(x_e245, w29);
+            let v252 = V::mul(x_e345, w29);
+            let w30 = V::load(param0.at(30usize, c));
+            let v254 = V::mul(x_e123, w30);
+            let v255 = V::mul(x_e124, w30);
+            let v256 = V::mul(x_e125, w30);
+            let v257 = V::mul(x_e134, w30);
+            let v258 = V::mul(x_e135, w30);
+            let v259 = V::mul(x_e145, w30);
+            let v260 = V::mul(x_e234, w30);
+            let v261 = V::mul(x_e235, w30);
+            let v262 = V::mul(x_e245, w30);
+            let v263 = V::mul(x_e345, w30);
+            let w31 = V::load(param0.at(31usize, c));
+            let v265 = V::mul(x_e123, w31);
+            let v266 = V::mul(x_e124, w31);
+            let v267 = V::mul(x_e125, w31);
+            let v268 = V::mul(x_e134, w31);
+            let v269 = V::mul(x_e135, w31);
+            let v270 = V::mul(x_e145, w31);
+            let v271 = V::mul(x_e234, w31);
+            let v272 = V::mul(x_e235, w31);
+            let v273 = V::mul(x_e245, w31);
+            let v274 = V::mul(x_e345, w31);
+            let w32 = V::load(param0.at(32usize, c));
+            let v276 = V::mul(x_e123, w32);
+            let v277 = V::mul(x_e124, w32);
+            let v278 = V::mul(x_e125, w32);
+            let v279 = V::mul(x_e134, w32);
+            let v280 = V::mul(x_e135, w32);
+            let v281 = V::mul(x_e145, w32);
+            let v282 = V::mul(x_e234, w32);
+            let v283 = V::mul(x_e235, w32);
+            let v284 = V::mul(x_e245, w32);
+            let v285 = V::mul(x_e345, w32);
+            let w33 = V::load(param0.at(33usize, c));
+            let w34 = V::load(param0.at(34usize, c));
+            let w35 = V::load(param0.at(35usize, c));
+            let v309 = V::mul(x_e123, w35);
+            let v310 = V::mul(x_e124, w35);
+            let v311 = V::mul(x_e125, w35);
+            let v312 = V::mul(x_e134, w35);
+            let v313 = V::mul(x_e135, w35);
+            let v314 = V::mul(x_e145, w35);
+            let v315 = V::mul(x_e234, w35);
+            let v316 = V::mul(x_e235, w35);
+            let v317 = V::mul(x_e245, w35);
+            let v318 = V::mul(x_e345, w35);
+            let w36 = V::load(param0.at(36usize, c));
+            let v320 = V::mul(x_e123, w36);
+            let v321 = V::mul(x_e124, w36);
+            let v322 = V::mul(x_e125, w36);
+            let v323 = V::mul(x_e134, w36);
+            let v324 = V::mul(x_e135, w36);
+            let v325 = V::mul(x_e145, w36);
+            let v326 = V::mul(x_e234, w36);
+            let v327 = V::mul(x_e235, w36);
+            let v328 = V::mul(x_e245, w36);
+            let v329 = V::mul(x_e345, w36);
+            let w37 = V::load(param0.at(37usize, c));
+            let v331 = V::mul(x_e123, w37);
+            let v332 = V::mul(x_e124, w37);
+            let v333 = V::mul(x_e125, w37);
+            let v334 = V::mul(x_e134, w37);
+            let v335 = V::mul(x_e135, w37);
+            let v336 = V::mul(x_e145, w37);
+            let v337 = V::mul(x_e234, w37);
+            let v338 = V::mul(x_e235, w37);
+            let v339 = V::mul(x_e245, w37);
+            let v340 = V::mul(x_e345, w37);
+            let w38 = V::load(param0.at(38usize, c));
+            let v342 = V::mul(x_e123, w38);
+            let v343 = V::mul(x_e124, w38);
+            let v344 = V::mul(x_e125, w38);
+            let v345 = V::mul(x_e134, w38);
+            let v346 = V::mul(x_e135, w38);
+            let v347 = V::mul(x_e145, w38);
+            let v348 = V::mul(x_e234, w38);
+            let v349 = V::mul(x_e235, w38);
+            let v350 = V::mul(x_e245, w38);
+            let v351 = V::mul(x_e345, w38);
+            let w39 = V::load(param0.at(39usize, c));
+            let x_e1234 = V::load(x.at(26usize, c));
+            let w40 = V::load(param0.at(40usize, c));
+            let x_e1235 = V::load(x.at(27usize, c));
+            let x_e1245 = V::load(x.at(28usize, c));
+            let x_e1345 = V::load(x.at(29usize, c));
+            let x_e2345 = V::load(x.at(30usize, c));
+            let w41 = V::load(param0.at(41usize, c));
+            let v375 = V::mul(x_e1234, w41);
+            let v376 = V::mul(x_e1235, w41);
+            let v377 = V::mul(x_e1245, w41);
+            let v378 = V::mul(x_e1345, w41);
+            let v379 = V::mul(x_e2345, w41);
+            let w42 = V::load(param0.at(42usize, c));
+            let w43 = V::load(param0.at(43usize, c));
+            let v387 = V::mul(x_e1234, w43);
+            let v388 = V::mul(x_e1235, w43);
+            let v389 = V::mul(x_e1245, w43);
+            let v390 = V::mul(x_e1345, w43);
+            let v391 = V::mul(x_e2345, w43);
+            let w44 = V::load(param0.at(44usize, c));
+            let v393 = V::mul(x_e1234, w44);
+            let v394 = V::mul(x_e1235, w44);
+            let v395 = V::mul(x_e1245, w44);
+            let v396 = V::mul(x_e1345, w44);
+            let v397 = V::mul(x_e2345, w44);
+            let w45 = V::load(param0.at(45usize, c));
+            let v399 = V::mul(x_e1234, w45);
+            let v400 = V::mul(x_e1235, w45);
+            let v401 = V::mul(x_e1245, w45);
+            let v402 = V::mul(x_e1345, w45);
+            let v403 = V::mul(x_e2345, w45);
+            let w46 = V::load(param0.at(46usize, c));
+            let v405 = V::mul(x_e1234, w46);
+            let v406 = V::mul(x_e1235, w46);
+            let v407 = V::mul(x_e1245, w46);
+            let v408 = V::mul(x_e1345, w46);
+            let v409 = V::mul(x_e2345, w46);
+            let w47 = V::load(param0.at(47usize, c));
+            let w48 = V::load(param0.at(48usize, c));
+            let v417 = V::mul(x_e1234, w48);
+            let v418 = V::mul(x_e1235, w48);
+            let v419 = V::mul(x_e1245, w48);
+            let v420 = V::mul(x_e1345, w48);
+            let v421 = V::mul(x_e2345, w48);
+            let w49 = V::load(param0.at(49usize, c));
+            let x_e12345 = V::load(x.at(31usize, c));
+            let v432 = V::mul(x_e12345, V::load(param0.at(51usize, c)));
+            let v434 = V::mul(x_e12345, V::load(param0.at(52usize, c)));
+            let v436 = V::mul(x_e12345, V::load(param0.at(53usize, c)));
+            let v438 = V::mul(x_e12345, V::load(param0.at(54usize, c)));
+            let t3_31 = V::load(t3.at(31usize, c));
+            let mut v442 = V::mul(
+                V::mul(x_e12345, V::load(param0.at(55usize, c))),
+                t3_31,
+            );
+            let t3_26 = V::load(t3.at(26usize, c));
+            let t3_27 = V::load(t3.at(27usize, c));
+            let mut v446 = V::mul(v438, t3_27);
+            let t3_28 = V::load(t3.at(28usize, c));
+            let mut v448 = V::mul(v438, t3_28);
+            let t3_29 = V::load(t3.at(29usize, c));
+            let mut v450 = V::mul(v438, t3_29);
+            let t3_30 = V::load(t3.at(30usize, c));
+            let mut v452 = V::mul(v438, t3_30);
+            let t3_16 = V::load(t3.at(16usize, c));
+            let mut v454 = V::mul(v436, t3_16);
+            let t3_17 = V::load(t3.at(17usize, c));
+            let mut v456 = V::mul(v436, t3_17);
+            let t3_18 = V::load(t3.at(18usize, c));
+            let mut v458 = V::mul(v436, t3_18);
+            let t3_19 = V::load(t3.at(19usize, c));
+            let mut v460 = V::mul(v436, t3_19);
+            let t3_20 = V::load(t3.at(20usize, c));
+            let mut v462 = V::mul(v436, t3_20);
+            let t3_21 = V::load(t3.at(21usize, c));
+            let mut v464 = V::mul(v436, t3_21);
+            let t3_22 = V::load(t3.at(22usize, c));
+            let mut v466 = V::mul(v436, t3_22);
+            let t3_23 = V::load(t3.at(23usize, c));
+            let mut v468 = V::mul(v436, t3_23);
+            let t3_24 = V::load(t3.at(24usize, c));
+            let mut v470 = V::mul(v436, t3_24);
+            let t3_25 = V::load(t3.at(25usize, c));
+            let mut v472 = V::mul(v436, t3_25);
+            let t3_6 = V::load(t3.at(6usize, c));
+            let mut v474 = V::mul(v434, t3_6);
+            let t3_7 = V::load(t3.at(7usize, c));
+            let mut v476 = V::mul(v434, t3_7);
+            let t3_8 = V::load(t3.at(8usize, c));
+            let mut v478 = V::mul(v434, t3_8);
+            let t3_9 = V::load(t3.at(9usize, c));
+            let mut v480 = V::mul(v434, t3_9);
+            let t3_10 = V::load(t3.at(10usize, c));
+            let mut v482 = V::mul(v434, t3_10);
+            let t3_11 = V::load(t3.at(11usize, c));
+            let mut v484 = V::mul(v434, t3_11);
+            let t3_12 = V::load(t3.at(12usize, c));
+            let mut v486 = V::mul(v434, t3_12);
+            let t3_13 = V::load(t3.at(13usize, c));
+            let mut v488 = V::mul(v434, t3_13);
+            let t3_14 = V::load(t3.at(14usize, c));
+            let mut v490 = V::mul(v434, t3_14);
+            let t3_15 = V::load(t3.at(15usize, c));
+            let mut v492 = V::mul(v434, t3_15);
+            let t3_1 = V::load(t3.at(1usize, c));
+            let mut v494 = V::mul(v432, t3_1);
+            let t3_2 = V::load(t3.at(2usize, c));
+            let mut v496 = V::mul(v432, t3_2);
+            let t3_3 = V::load(t3.at(3usize, c));
+            let mut v498 = V::mul(v432, t3_3);
+            let t3_4 = V::load(t3.at(4usize, c));
+            let mut v500 = V::mul(v432, t3_4);
+            let t3_5 = V::load(t3.at(5usize, c));
+            let mut v502 = V::mul(v432, t3_5);
+            let t3_0 = V::load(t3.at(0usize, c));
+            let mut v504 = V::mul(
+                V::mul(x_e12345, V::load(param0.at(50usize, c))),
+                t3_0,
+            );
+            v452 = V::mul_add(V::mul(x_e2345, w49), t3_31, v452);
+            v450 = V::mul_add(V::mul(x_e1345, w49), t3_31, v450);
+            v448 = V::mul_add(V::mul(x_e1245, w49), t3_31, v448);
+            v446 = V::mul_add(V::mul(x_e1235, w49), t3_31, v446);
+            let mut v513 = V::mul(V::mul(x_e1234, w49), t3_31);
+            v513 = V::neg_mul_add(v438, t3_26, v513);
+            v466 = V::mul_add(v421, t3_26, v466);
+            v468 = V::mul_add(v421, t3_27, v468);
+            v470 = V::mul_add(v421, t3_28, v470);
+            v472 = V::mul_add(v421, t3_29, v472);
+            v460 = V::mul_add(v420, t3_26, v460);
+            v462 = V::mul_add(v420, t3_27, v462);
+            v464 = V::mul_add(v420, t3_28, v464);
+            let mut v530 = V::mul_sub(v420, t3_30, v472);
+            v456 = V::mul_add(v419, t3_26, v456);
+            v458 = V::mul_add(v419, t3_27, v458);
+            let mut v536 = V::mul_sub(v419, t3_29, v464);
+            v470 = V::neg_mul_add(v419, t3_30, v470);
+            v454 = V::mul_add(v418, t3_26, v454);
+            let mut v542 = V::mul_sub(v418, t3_28, v458);
+            v462 = V::neg_mul_add(v418, t3_29, v462);
+            let mut v546 = V::mul_sub(v418, t3_30, v468);
+            v454 = V::mul_add(v417, t3_27, v454);
+            v456 = V::mul_add(v417, t3_28, v456);
+            v460 = V::mul_add(v417, t3_29, v460);
+            v466 = V::mul_add(v417, t3_30, v466);
+            v442 = V::mul_add(V::mul(x_e2345, w47), t3_30, v442);
+            v442 = V::mul_add(V::mul(x_e1345, w47), t3_29, v442);
+            v442 = V::mul_add(V::mul(x_e1245, w47), t3_28, v442);
+            v442 = V::mul_add(V::mul(x_e1235, w47), t3_27, v442);
+            v442 = V::mul_add(V::mul(x_e1234, w47), t3_26, v442);
+            v482 = V::mul_add(v409, t3_16, v482);
+            v484 = V::mul_add(v409, t3_17, v484);
+            v486 = V::mul_add(v409, t3_18, v486);
+            v488 = V::mul_add(v409, t3_19, v488);
+            v490 = V::mul_add(v409, t3_20, v490);
+            v492 = V::mul_add(v409, t3_21, v492);
+            v476 = V::mul_add(v408, t3_16, v476);
+            v478 = V::mul_add(v408, t3_17, v478);
+            v480 = V::mul_add(v408, t3_18, v480);
+            v488 = V::neg_mul_add(v408, t3_22, v488);
+            v490 = V::neg_mul_add(v408, t3_23, v490);
+            let mut v588 = V::mul_sub(v408, t3_24, v492);
+            v474 = V::mul_add(v407, t3_16, v474);
+            v478 = V::neg_mul_add(v407, t3_19, v478);
+            v480 = V::neg_mul_add(v407, t3_20, v480);
+            let mut v596 = V::mul_sub(v407, t3_22, v484);
+            let mut v598 = V::mul_sub(v407, t3_23, v486);
+            v588 = V::neg_mul_add(v407, t3_25, v588);
+            v474 = V::neg_mul_add(v406, t3_17, v474);
+            let mut v604 = V::mul_sub(v406, t3_19, v476);
+            v480 = V::mul_add(v406, t3_21, v480);
+            v482 = V::neg_mul_add(v406, t3_22, v482);
+            v598 = V::neg_mul_add(v406, t3_24, v598);
+            v490 = V::mul_add(v406, t3_25, v490);
+            v474 = V::neg_mul_add(v405, t3_18, v474);
+            v604 = V::mul_add(v405, t3_20, v604);
+            v478 = V::neg_mul_add(v405, t3_21, v478);
+            v482 = V::neg_mul_add(v405, t3_23, v482);
+            v596 = V::mul_add(v405, t3_24, v596);
+            v488 = V::neg_mul_add(v405, t3_25, v488);
+            v513 = V::neg_mul_add(v403, t3_22, v513);
+            v446 = V::mul_add(v403, t3_23, v446);
+            v448 = V::mul_add(v403, t3_24, v448);
+            v450 = V::mul_add(v403, t3_25, v450);
+            v513 = V::neg_mul_add(v402, t3_19, v513);
+            v446 = V::mul_add(v402, t3_20, v446);
+            v448 = V::mul_add(v402, t3_21, v448);
+            v452 = V::neg_mul_add(v402, t3_25, v452);
+            v513 = V::neg_mul_add(v401, t3_17, v513);
+            v446 = V::mul_add(v401, t3_18, v446);
+            let mut v646 = V::mul_sub(v401, t3_21, v450);
+            v452 = V::neg_mul_add(v401, t3_24, v452);
+            v513 = V::neg_mul_add(v400, t3_16, v513);
+            v448 = V::neg_mul_add(v400, t3_18, v448);
+            v646 = V::mul_add(v400, t3_20, v646);
+            v452 = V::neg_mul_add(v400, t3_23, v452);
+            let mut v658 = V::mul_sub(v399, t3_16, v446);
+            v448 = V::neg_mul_add(v399, t3_17, v448);
+            v646 = V::mul_add(v399, t3_19, v646);
+            v452 = V::neg_mul_add(v399, t3_22, v452);
+            v496 = V::mul_add(v397, t3_6, v496);
+            v498 = V::mul_add(v397, t3_7, v498);
+            v500 = V::mul_add(v397, t3_8, v500);
+            v502 = V::mul_add(v397, t3_9, v502);
+            v494 = V::mul_add(v396, t3_6, v494);
+            let mut v676 = V::mul_sub(v396, t3_10, v498);
+            v500 = V::neg_mul_add(v396, t3_11, v500);
+            v502 = V::neg_mul_add(v396, t3_12, v502);
+            let mut v682 = V::mul_sub(v395, t3_7, v494);
+            v496 = V::neg_mul_add(v395, t3_10, v496);
+            v500 = V::mul_add(v395, t3_13, v500);
+            v502 = V::mul_add(v395, t3_14, v502);
+            v682 = V::neg_mul_add(v394, t3_8, v682);
+            v496 = V::mul_add(v394, t3_11, v496);
+            v676 = V::neg_mul_add(v394, t3_13, v676);
+            v502 = V::neg_mul_add(v394, t3_15, v502);
+            v682 = V::neg_mul_add(v393, t3_9, v682);
+            v496 = V::mul_add(v393, t3_12, v496);
+            v676 = V::neg_mul_add(v393, t3_14, v676);
+            v500 = V::mul_add(v393, t3_15, v500);
+            v454 = V::mul_add(v391, t3_10, v454);
+            v456 = V::mul_add(v391, t3_11, v456);
+            v542 = V::neg_mul_add(v391, t3_12, v542);
+            v460 = V::mul_add(v391, t3_13, v460);
+            v462 = V::mul_add(v391, t3_14, v462);
+            v536 = V::neg_mul_add(v391, t3_15, v536);
+            v454 = V::mul_add(v390, t3_7, v454);
+            v456 = V::mul_add(v390, t3_8, v456);
+            v542 = V::neg_mul_add(v390, t3_9, v542);
+            let mut v724 = V::mul_sub(v390, t3_13, v466);
+            v546 = V::mul_add(v390, t3_14, v546);
+            v470 = V::neg_mul_add(v390, t3_15, v470);
+            v454 = V::mul_add(v389, t3_6, v454);
+            v460 = V::neg_mul_add(v389, t3_8, v460);
+            v462 = V::neg_mul_add(v389, t3_9, v462);
+            v724 = V::mul_add(v389, t3_11, v724);
+            v546 = V::mul_add(v389, t3_12, v546);
+            v530 = V::neg_mul_add(v389, t3_15, v530);
+            let mut v742 = V::mul_sub(v388, t3_6, v456);
+            v460 = V::neg_mul_add(v388, t3_7, v460);
+            v536 = V::neg_mul_add(v388, t3_9, v536);
+            v724 = V::mul_add(v388, t3_10, v724);
+            v470 = V::mul_add(v388, t3_12, v470);
+            v530 = V::neg_mul_add(v388, t3_14, v530);
+            v542 = V::neg_mul_add(v387, t3_6, v542);
+            v462 = V::mul_add(v387, t3_7, v462);
+            v536 = V::neg_mul_add(v387, t3_8, v536);
+            v546 = V::neg_mul_add(v387, t3_10, v546);
+            v470 = V::mul_add(v387, t3_11, v470);
+            v530 = V::neg_mul_add(v387, t3_13, v530);
+            v504 = V::mul_add(V::mul(x_e2345, w42), t3_1, v504);
+            let mut v768 = V::mul_sub(V::mul(x_e1345, w42), t3_2, v504);
+            v768 = V::neg_mul_add(V::mul(x_e1245, w42), t3_3, v768);
+            v768 = V::mul_add(V::mul(x_e1235, w42), t3_4, v768);
+            v768 = V::mul_add(V::mul(x_e1234, w42), t3_5, v768);
+            v474 = V::mul_add(v379, t3_2, v474);
+            v604 = V::neg_mul_add(v379, t3_3, v604);
+            v478 = V::mul_add(v379, t3_4, v478);
+            v480 = V::mul_add(v379, t3_5, v480);
+            v474 = V::mul_add(v378, t3_1, v474);
+            v482 = V::neg_mul_add(v378, t3_3, v482);
+            v596 = V::mul_add(v378, t3_4, v596);
+            v598 = V::mul_add(v378, t3_5, v598);
+            v604 = V::mul_add(v377, t3_1, v604);
+            v482 = V::neg_mul_add(v377, t3_2, v482);
+            v488 = V::mul_add(v377, t3_4, v488);
+            v490 = V::mul_add(v377, t3_5, v490);
+            v478 = V::mul_add(v376, t3_1, v478);
+            v596 = V::neg_mul_add(v376, t3_2, v596);
+            v488 = V::mul_add(v376, t3_3, v488);
+            v588 = V::mul_add(v376, t3_5, v588);
+            v480 = V::neg_mul_add(v375, t3_1, v480);
+            v598 = V::mul_add(v375, t3_2, v598);
+            v490 = V::neg_mul_add(v375, t3_3, v490);
+            v588 = V::mul_add(v375, t3_4, v588);
+            v682 = V::neg_mul_add(V::mul(x_e2345, w40), t3_0, v682);
+            v496 = V::neg_mul_add(V::mul(x_e1345, w40), t3_0, v496);
+            v676 = V::neg_mul_add(V::mul(x_e1245, w40), t3_0, v676);
+            v500 = V::neg_mul_add(V::mul(x_e1235, w40), t3_0, v500);
+            v502 = V::mul_add(V::mul(x_e1234, w40), t3_0, v502);
+            v530 = V::mul_add(V::mul(x_e345, w39), t3_31, v530);
+            v470 = V::neg_mul_add(V::mul(x_e245, w39), t3_31, v470);
+            v546 = V::mul_add(V::mul(x_e235, w39), t3_31, v546);
+            v724 = V::neg_mul_add(V::mul(x_e234, w39), t3_31, v724);
+            v536 = V::mul_add(V::mul(x_e145, w39), t3_31, v536);
+            v462 = V::neg_mul_add(V::mul(x_e135, w39), t3_31, v462);
+            v460 = V::mul_add(V::mul(x_e134, w39), t3_31, v460);
+            v542 = V::mul_add(V::mul(x_e125, w39), t3_31, v542);
+            v742 = V::neg_mul_add(V::mul(x_e124, w39), t3_31, v742);
+            v454 = V::mul_add(V::mul(x_e123, w39), t3_31, v454);
+            v488 = V::neg_mul_add(v351, t3_26, v488);
+            v490 = V::neg_mul_add(v351, t3_27, v490);
+            v588 = V::mul_add(v351, t3_28, v588);
+            v596 = V::mul_add(v350, t3_26, v596);
+            v598 = V::mul_add(v350, t3_27, v598);
+            v588 = V::neg_mul_add(v350, t3_29, v588);
+            v482 = V::neg_mul_add(v349, t3_26, v482);
+            v598 = V::neg_mul_add(v349, t3_28, v598);
+            v490 = V::mul_add(v349, t3_29, v490);
+            v482 = V::neg_mul_add(v348, t3_27, v482);
+            v596 = V::mul_add(v348, t3_28, v596);
+            v488 = V::neg_mul_add(v348, t3_29, v488);
+            v478 = V::neg_mul_add(v347, t3_26, v478);
+            v480 = V::neg_mul_add(v347, t3_27, v480);
+            v588 = V::mul_add(v347, t3_30, v588);
+            v604 = V::mul_add(v346, t3_26, v604);
+            v480 = V::mul_add(v346, t3_28, v480);
+            v490 = V::neg_mul_add(v346, t3_30, v490);
+            v604 = V::mul_add(v345, t3_27, v604);
+            v478 = V::neg_mul_add(v345, t3_28, v478);
+            v488 = V::mul_add(v345, t3_30, v488);
+            v474 = V::neg_mul_add(v344, t3_26, v474);
+            v480 = V::neg_mul_add(v344, t3_29, v480);
+            v598 = V::mul_add(v344, t3_30, v598);
+            v474 = V::neg_mul_add(v343, t3_27, v474);
+            v478 = V::mul_add(v343, t3_29, v478);
+            v596 = V::neg_mul_add(v343, t3_30, v596);
+            v474 = V::mul_add(v342, t3_28, v474);
+            v604 = V::neg_mul_add(v342, t3_29, v604);
+            v482 = V::mul_add(v342, t3_30, v482);
+            v646 = V::neg_mul_add(v340, t3_30, v646);
+            v452 = V::neg_mul_add(v340, t3_29, v452);
+            v448 = V::mul_add(v339, t3_30, v448);
+            v452 = V::neg_mul_add(v339, t3_28, v452);
+            v658 = V::neg_mul_add(v338, t3_30, v658);
+            v452 = V::neg_mul_add(v338, t3_27, v452);
+            v513 = V::mul_add(v337, t3_30, v513);
+            v452 = V::neg_mul_add(v337, t3_26, v452);
+            v448 = V::mul_add(v336, t3_29, v448);
+            v646 = V::mul_add(v336, t3_28, v646);
+            v658 = V::neg_mul_add(v335, t3_29, v658);
+            v646 = V::mul_add(v335, t3_27, v646);
+            v513 = V::mul_add(v334, t3_29, v513);
+            v646 = V::mul_add(v334, t3_26, v646);
+            v658 = V::neg_mul_add(v333, t3_28, v658);
+            v448 = V::neg_mul_add(v333, t3_27, v448);
+            v513 = V::mul_add(v332, t3_28, v513);
+            v448 = V::neg_mul_add(v332, t3_26, v448);
+            v513 = V::mul_add(v331, t3_27, v513);
+            v658 = V::mul_add(v331, t3_26, v658);
+            v676 = V::mul_add(v329, t3_16, v676);
+            v500 = V::neg_mul_add(v329, t3_17, v500);
+            v502 = V::neg_mul_add(v329, t3_18, v502);
+            v496 = V::neg_mul_add(v328, t3_16, v496);
+            v500 = V::mul_add(v328, t3_19, v500);
+            v502 = V::mul_add(v328, t3_20, v502);
+            v496 = V::mul_add(v327, t3_17, v496);
+            v676 = V::neg_mul_add(v327, t3_19, v676);
+            v502 = V::neg_mul_add(v327, t3_21, v502);
+            v496 = V::mul_add(v326, t3_18, v496);
+            v676 = V::neg_mul_add(v326, t3_20, v676);
+            v500 = V::mul_add(v326, t3_21, v500);
+            v682 = V::mul_add(v325, t3_16, v682);
+            v500 = V::neg_mul_add(v325, t3_22, v500);
+            v502 = V::neg_mul_add(v325, t3_23, v502);
+            v682 = V::neg_mul_add(v324, t3_17, v682);
+            v676 = V::mul_add(v324, t3_22, v676);
+            v502 = V::mul_add(v324, t3_24, v502);
+            v682 = V::neg_mul_add(v323, t3_18, v682);
+            v676 = V::mul_add(v323, t3_23, v676);
+            v500 = V::neg_mul_add(v323, t3_24, v500);
+            v682 = V::mul_add(v322, t3_19, v682);
+            v496 = V::neg_mul_add(v322, t3_22, v496);
+            v502 = V::neg_mul_add(v322, t3_25, v502);
+            v682 = V::mul_add(v321, t3_20, v682);
+            v496 = V::neg_mul_add(v321, t3_23, v496);
+            v500 = V::mul_add(v321, t3_25, v500);
+            v682 = V::neg_mul_add(v320, t3_21, v682);
+            v496 = V::mul_add(v320, t3_24, v496);
+            v676 = V::neg_mul_add(v320, t3_25, v676);
+            v460 = V::mul_add(v318, t3_22, v460);
+            v462 = V::mul_add(v318, t3_23, v462);
+            v536 = V::neg_mul_add(v318, t3_24, v536);
+            v724 = V::mul_add(v318, t3_19, v724);
+            v546 = V::mul_add(v318, t3_20, v546);
+            v470 = V::neg_mul_add(v318, t3_21, v470);
+            v742 = V::neg_mul_add(v317, t3_22, v742);
+            v542 = V::neg_mul_add(v317, t3_23, v542);
+            v536 = V::mul_add(v317, t3_25, v536);
+            v724 = V::mul_add(v317, t3_17, v724);
+            v546 = V::mul_add(v317, t3_18, v546);
+            v530 = V::neg_mul_add(v317, t3_21, v530);
+            v454 = V::mul_add(v316, t3_22, v454);
+            v542 = V::mul_add(v316, t3_24, v542);
+            v462 = V::neg_mul_add(v316, t3_25, v462);
+            v724 = V::mul_add(v316, t3_16, v724);
+            v470 = V::mul_add(v316, t3_18, v470);
+            v530 = V::neg_mul_add(v316, t3_20, v530);
+            v454 = V::mul_add(v315, t3_23, v454);
+            v742 = V::neg_mul_add(v315, t3_24, v742);
+            v460 = V::mul_add(v315, t3_25, v460);
+            v546 = V::neg_mul_add(v315, t3_16, v546);
+            v470 = V::mul_add(v315, t3_17, v470);
+            v530 = V::neg_mul_add(v315, t3_19, v530);
+            v742 = V::neg_mul_add(v314, t3_19, v742);
+            v542 = V::neg_mul_add(v314, t3_20, v542);
+            v460 = V::neg_mul_add(v314, t3_17, v460);
+            v462 = V::neg_mul_add(v314, t3_18, v462);
+            v470 = V::mul_add(v314, t3_25, v470);
+            v530 = V::mul_add(v314, t3_24, v530);
+            v454 = V::mul_add(v313, t3_19, v454);
+            v542 = V::mul_add(v313, t3_21, v542);
+            v460 = V::neg_mul_add(v313, t3_16, v460);
+            v536 = V::neg_mul_add(v313, t3_18, v536);
+            v546 = V::neg_mul_add(v313, t3_25, v546);
+            v530 = V::mul_add(v313, t3_23, v530);
+            v454 = V::mul_add(v312, t3_20, v454);
+            v742 = V::neg_mul_add(v312, t3_21, v742);
+            v462 = V::mul_add(v312, t3_16, v462);
+            v536 = V::neg_mul_add(v312, t3_17, v536);
+            v724 = V::mul_add(v312, t3_25, v724);
+            v530 = V::mul_add(v312, t3_22, v530);
+            v454 = V::mul_add(v311, t3_17, v454);
+            v742 = V::mul_add(v311, t3_16, v742);
+            v462 = V::mul_add(v311, t3_21, v462);
+            v536 = V::mul_add(v311, t3_20, v536);
+            v546 = V::neg_mul_add(v311, t3_24, v546);
+            v470 = V::neg_mul_add(v311, t3_23, v470);
+            v454 = V::mul_add(v310, t3_18, v454);
+            v542 = V::neg_mul_add(v310, t3_16, v542);
+            v460 = V::neg_mul_add(v310, t3_21, v460);
+            v536 = V::mul_add(v310, t3_19, v536);
+            v724 = V::mul_add(v310, t3_24, v724);
+            v470 = V::neg_mul_add(v310, t3_22, v470);
+            v742 = V::mul_add(v309, t3_18, v742);
+            v542 = V::mul_add(v309, t3_17, v542);
+            v460 = V::neg_mul_add(v309, t3_20, v460);
+            v462 = V::neg_mul_add(v309, t3_19, v462);
+            v724 = V::mul_add(v309, t3_23, v724);
+            v546 = V::mul_add(v309, t3_22, v546);
+            v442 = V::mul_add(V::mul(x_e345, w34), t3_25, v442);
+            v442 = V::mul_add(V::mul(x_e245, w34), t3_24, v442);
+            v442 = V::mul_add(V::mul(x_e235, w34), t3_23, v442);
+            v442 = V::mul_add(V::mul(x_e234, w34), t3_22, v442);
+            v442 = V::mul_add(V::mul(x_e145, w34), t3_21, v442);
+            v442 = V::mul_add(V::mul(x_e135, w34), t3_20, v442);
+            v442 = V::mul_add(V::mul(x_e134, w34), t3_19, v442);
+            v442 = V::mul_add(V::mul(x_e125, w34), t3_18, v442);
+            v442 = V::mul_add(V::mul(x_e124, w34), t3_17, v442);
+            v442 = V::mul_add(V::mul(x_e123, w34), t3_16, v442);
+            v768 = V::mul_add(V::mul(x_e345, w33), t3_6, v768);
+            v768 = V::neg_mul_add(V::mul(x_e245, w33), t3_7, v768);
+            v768 = V::mul_add(V::mul(x_e235, w33), t3_8, v768);
+            v768 = V::mul_add(V::mul(x_e234, w33), t3_9, v768);
+            v768 = V::mul_add(V::mul(x_e145, w33), t3_10, v768);
+            v768 = V::neg_mul_add(V::mul(x_e135, w33), t3_11, v768);
+            v768 = V::neg_mul_add(V::mul(x_e134, w33), t3_12, v768);
+            v768 = V::mul_add(V::mul(x_e125, w33), t3_13, v768);
+            v768 = V::mul_add(V::mul(x_e124, w33), t3_14, v768);
+            v768 = V::neg_mul_add(V::mul(x_e123, w33), t3_15, v768);
+            v604 = V::neg_mul_add(v285, t3_10, v604);
+            v478 = V::mul_add(v285, t3_11, v478);
+            v480 = V::mul_add(v285, t3_12, v480);
+            v482 = V::neg_mul_add(v285, t3_7, v482);
+            v596 = V::mul_add(v285, t3_8, v596);
+            v598 = V::mul_add(v285, t3_9, v598);
+            v474 = V::mul_add(v284, t3_10, v474);
+            v478 = V::neg_mul_add(v284, t3_13, v478);
+            v480 = V::neg_mul_add(v284, t3_14, v480);
+            v482 = V::neg_mul_add(v284, t3_6, v482);
+            v488 = V::mul_add(v284, t3_8, v488);
+            v490 = V::mul_add(v284, t3_9, v490);
+            v474 = V::neg_mul_add(v283, t3_11, v474);
+            v604 = V::mul_add(v283, t3_13, v604);
+            v480 = V::mul_add(v283, t3_15, v480);
+            v596 = V::neg_mul_add(v283, t3_6, v596);
+            v488 = V::mul_add(v283, t3_7, v488);
+            v588 = V::mul_add(v283, t3_9, v588);
+            v474 = V::neg_mul_add(v282, t3_12, v474);
+            v604 = V::mul_add(v282, t3_14, v604);
+            v478 = V::neg_mul_add(v282, t3_15, v478);
+            v598 = V::mul_add(v282, t3_6, v598);
+            v490 = V::neg_mul_add(v282, t3_7, v490);
+            v588 = V::mul_add(v282, t3_8, v588);
+            v474 = V::mul_add(v281, t3_7, v474);
+            v604 = V::mul_add(v281, t3_6, v604);
+            v596 = V::neg_mul_add(v281, t3_13, v596);
+            v598 = V::neg_mul_add(v281, t3_14, v598);
+            v488 = V::neg_mul_add(v281, t3_11, v488);
+            v490 = V::neg_mul_add(v281, t3_12, v490);
+            v474 = V::neg_mul_add(v280, t3_8, v474);
+            v478 = V::mul_add(v280, t3_6, v478);
+            v482 = V::mul_add(v280, t3_13, v482);
+            v598 = V::mul_add(v280, t3_15, v598);
+            v488 = V::neg_mul_add(v280, t3_10, v488);
+            v588 = V::neg_mul_add(v280, t3_12, v588);
+            v474 = V::neg_mul_add(v279, t3_9, v474);
+            v480 = V::neg_mul_add(v279, t3_6, v480);
+            v482 = V::mul_add(v279, t3_14, v482);
+            v596 = V::neg_mul_add(v279, t3_15, v596);
+            v490 = V::mul_add(v279, t3_10, v490);
+            v588 = V::neg_mul_add(v279, t3_11, v588);
+            v604 = V::neg_mul_add(v278, t3_8, v604);
+            v478 = V::neg_mul_add(v278, t3_7, v478);
+            v482 = V::mul_add(v278, t3_11, v482);
+            v596 = V::mul_add(v278, t3_10, v596);
+            v490 = V::mul_add(v278, t3_15, v490);
+            v588 = V::mul_add(v278, t3_14, v588);
+            v604 = V::neg_mul_add(v277, t3_9, v604);
+            v480 = V::mul_add(v277, t3_7, v480);
+            v482 = V::mul_add(v277, t3_12, v482);
+            v598 = V::neg_mul_add(v277, t3_10, v598);
+            v488 = V::neg_mul_add(v277, t3_15, v488);
+            v588 = V::mul_add(v277, t3_13, v588);
+            v478 = V::neg_mul_add(v276, t3_9, v478);
+            v480 = V::neg_mul_add(v276, t3_8, v480);
+            v596 = V::mul_add(v276, t3_12, v596);
+            v598 = V::mul_add(v276, t3_11, v598);
+            v488 = V::neg_mul_add(v276, t3_14, v488);
+            v490 = V::neg_mul_add(v276, t3_13, v490);
+            v513 = V::neg_mul_add(v274, t3_13, v513);
+            v658 = V::neg_mul_add(v274, t3_14, v658);
+            v448 = V::mul_add(v274, t3_15, v448);
+            v513 = V::neg_mul_add(v273, t3_11, v513);
+            v658 = V::neg_mul_add(v273, t3_12, v658);
+            v646 = V::mul_add(v273, t3_15, v646);
+            v513 = V::neg_mul_add(v272, t3_10, v513);
+            v448 = V::neg_mul_add(v272, t3_12, v448);
+            v646 = V::mul_add(v272, t3_14, v646);
+            v658 = V::mul_add(v271, t3_10, v658);
+            v448 = V::neg_mul_add(v271, t3_11, v448);
+            v646 = V::mul_add(v271, t3_13, v646);
+            v513 = V::neg_mul_add(v270, t3_8, v513);
+            v658 = V::neg_mul_add(v270, t3_9, v658);
+            v452 = V::mul_add(v270, t3_15, v452);
+            v513 = V::neg_mul_add(v269, t3_7, v513);
+            v448 = V::neg_mul_add(v269, t3_9, v448);
+            v452 = V::mul_add(v269, t3_14, v452);
+            v658 = V::mul_add(v268, t3_7, v658);
+            v448 = V::neg_mul_add(v268, t3_8, v448);
+            v452 = V::mul_add(v268, t3_13, v452);
+            v513 = V::neg_mul_add(v267, t3_6, v513);
+            v646 = V::neg_mul_add(v267, t3_9, v646);
+            v452 = V::mul_add(v267, t3_12, v452);
+            v658 = V::mul_add(v266, t3_6, v658);
+            v646 = V::neg_mul_add(v266, t3_8, v646);
+            v452 = V::mul_add(v266, t3_11, v452);
+            v448 = V::mul_add(v265, t3_6, v448);
+            v646 = V::neg_mul_add(v265, t3_7, v646);
+            v452 = V::mul_add(v265, t3_10, v452);
+            v682 = V::neg_mul_add(v263, t3_2, v682);
+            v496 = V::neg_mul_add(v263, t3_1, v496);
+            v682 = V::mul_add(v262, t3_3, v682);
+            v676 = V::neg_mul_add(v262, t3_1, v676);
+            v682 = V::neg_mul_add(v261, t3_4, v682);
+            v500 = V::neg_mul_add(v261, t3_1, v500);
+            v682 = V::neg_mul_add(v260, t3_5, v682);
+            v502 = V::mul_add(v260, t3_1, v502);
+            v496 = V::mul_add(v259, t3_3, v496);
+            v676 = V::mul_add(v259, t3_2, v676);
+            v496 = V::neg_mul_add(v258, t3_4, v496);
+            v500 = V::mul_add(v258, t3_2, v500);
+            v496 = V::neg_mul_add(v257, t3_5, v496);
+            v502 = V::neg_mul_add(v257, t3_2, v502);
+            v676 = V::neg_mul_add(v256, t3_4, v676);
+            v500 = V::neg_mul_add(v256, t3_3, v500);
+            v676 = V::neg_mul_add(v255, t3_5, v676);
+            v502 = V::mul_add(v255, t3_3, v502);
+            v500 = V::neg_mul_add(v254, t3_5, v500);
+            v502 = V::neg_mul_add(v254, t3_4, v502);
+            v454 = V::mul_add(v252, t3_3, v454);
+            v742 = V::neg_mul_add(v252, t3_4, v742);
+            v542 = V::neg_mul_add(v252, t3_5, v542);
+            v454 = V::mul_add(v251, t3_2, v454);
+            v460 = V::neg_mul_add(v251, t3_4, v460);
+            v462 = V::neg_mul_add(v251, t3_5, v462);
+            v742 = V::mul_add(v250, t3_2, v742);
+            v460 = V::neg_mul_add(v250, t3_3, v460);
+            v536 = V::neg_mul_add(v250, t3_5, v536);
+            v542 = V::neg_mul_add(v249, t3_2, v542);
+            v462 = V::mul_add(v249, t3_3, v462);
+            v536 = V::neg_mul_add(v249, t3_4, v536);
+            v454 = V::mul_add(v248, t3_1, v454);
+            v724 = V::neg_mul_add(v248, t3_4, v724);
+            v546 = V::neg_mul_add(v248, t3_5, v546);
+            v742 = V::mul_add(v247, t3_1, v742);
+            v724 = V::neg_mul_add(v247, t3_3, v724);
+            v470 = V::neg_mul_add(v247, t3_5, v470);
+            v542 = V::neg_mul_add(v246, t3_1, v542);
+            v546 = V::mul_add(v246, t3_3, v546);
+            v470 = V::neg_mul_add(v246, t3_4, v470);
+            v460 = V::mul_add(v245, t3_1, v460);
+            v724 = V::neg_mul_add(v245, t3_2, v724);
+            v530 = V::neg_mul_add(v245, t3_5, v530);
+            v462 = V::neg_mul_add(v244, t3_1, v462);
+            v546 = V::mul_add(v244, t3_2, v546);
+            v530 = V::neg_mul_add(v244, t3_4, v530);
+            v536 = V::neg_mul_add(v243, t3_1, v536);
+            v470 = V::mul_add(v243, t3_2, v470);
+            v530 = V::neg_mul_add(v243, t3_3, v530);
+            v474 = V::mul_add(V::mul(x_e345, w28), t3_0, v474);
+            v604 = V::mul_add(V::mul(x_e245, w28), t3_0, v604);
+            v478 = V::mul_add(V::mul(x_e235, w28), t3_0, v478);
+            v480 = V::neg_mul_add(V::mul(x_e234, w28), t3_0, v480);
+            v482 = V::mul_add(V::mul(x_e145, w28), t3_0, v482);
+            v596 = V::mul_add(V::mul(x_e135, w28), t3_0, v596);
+            v598 = V::neg_mul_add(V::mul(x_e134, w28), t3_0, v598);
+            v488 = V::mul_add(V::mul(x_e125, w28), t3_0, v488);
+            v490 = V::neg_mul_add(V::mul(x_e124, w28), t3_0, v490);
+            v588 = V::neg_mul_add(V::mul(x_e123, w28), t3_0, v588);
+            v588 = V::mul_add(V::mul(x_e45, w27), t3_31, v588);
+            v490 = V::neg_mul_add(V::mul(x_e35, w27), t3_31, v490);
+            v488 = V::mul_add(V::mul(x_e34, w27), t3_31, v488);
+            v598 = V::mul_add(V::mul(x_e25, w27), t3_31, v598);
+            v596 = V::neg_mul_add(V::mul(x_e24, w27), t3_31, v596);
+            v482 = V::mul_add(V::mul(x_e23, w27), t3_31, v482);
+            v480 = V::neg_mul_add(V::mul(x_e15, w27), t3_31, v480);
+            v478 = V::mul_add(V::mul(x_e14, w27), t3_31, v478);
+            v604 = V::neg_mul_add(V::mul(x_e13, w27), t3_31, v604);
+            v474 = V::mul_add(V::mul(x_e12, w27), t3_31, v474);
+            v500 = V::neg_mul_add(v209, t3_26, v500);
+            v502 = V::neg_mul_add(v209, t3_27, v502);
+            v676 = V::mul_add(v208, t3_26, v676);
+            v502 = V::mul_add(v208, t3_28, v502);
+            v676 = V::mul_add(v207, t3_27, v676);
+            v500 = V::neg_mul_add(v207, t3_28, v500);
+            v496 = V::neg_mul_add(v206, t3_26, v496);
+            v502 = V::neg_mul_add(v206, t3_29, v502);
+            v496 = V::neg_mul_add(v205, t3_27, v496);
+            v500 = V::mul_add(v205, t3_29, v500);
+            v496 = V::mul_add(v204, t3_28, v496);
+            v676 = V::neg_mul_add(v204, t3_29, v676);
+            v682 = V::mul_add(v203, t3_26, v682);
+            v502 = V::mul_add(v203, t3_30, v502);
+            v682 = V::mul_add(v202, t3_27, v682);
+            v500 = V::neg_mul_add(v202, t3_30, v500);
+            v682 = V::neg_mul_add(v201, t3_28, v682);
+            v676 = V::mul_add(v201, t3_30, v676);
+            v682 = V::mul_add(v200, t3_29, v682);
+            v496 = V::neg_mul_add(v200, t3_30, v496);
+            v536 = V::mul_add(v198, t3_30, v536);
+            v470 = V::mul_add(v198, t3_29, v470);
+            v530 = V::mul_add(v198, t3_28, v530);
+            v462 = V::neg_mul_add(v197, t3_30, v462);
+            v546 = V::neg_mul_add(v197, t3_29, v546);
+            v530 = V::mul_add(v197, t3_27, v530);
+            v460 = V::mul_add(v196, t3_30, v460);
+            v724 = V::mul_add(v196, t3_29, v724);
+            v530 = V::mul_add(v196, t3_26, v530);
+            v542 = V::mul_add(v195, t3_30, v542);
+            v546 = V::neg_mul_add(v195, t3_28, v546);
+            v470 = V::neg_mul_add(v195, t3_27, v470);
+            v742 = V::neg_mul_add(v194, t3_30, v742);
+            v724 = V::mul_add(v194, t3_28, v724);
+            v470 = V::neg_mul_add(v194, t3_26, v470);
+            v454 = V::mul_add(v193, t3_30, v454);
+            v724 = V::mul_add(v193, t3_27, v724);
+            v546 = V::mul_add(v193, t3_26, v546);
+            v542 = V::mul_add(v192, t3_29, v542);
+            v462 = V::mul_add(v192, t3_28, v462);
+            v536 = V::mul_add(v192, t3_27, v536);
+            v742 = V::neg_mul_add(v191, t3_29, v742);
+            v460 = V::neg_mul_add(v191, t3_28, v460);
+            v536 = V::mul_add(v191, t3_26, v536);
+            v454 = V::mul_add(v190, t3_29, v454);
+            v460 = V::neg_mul_add(v190, t3_27, v460);
+            v462 = V::neg_mul_add(v190, t3_26, v462);
+            v454 = V::mul_add(v189, t3_28, v454);
+            v742 = V::mul_add(v189, t3_27, v742);
+            v542 = V::mul_add(v189, t3_26, v542);
+            v768 = V::mul_add(V::mul(x_e45, w24), t3_16, v768);
+            v768 = V::neg_mul_add(V::mul(x_e35, w24), t3_17, v768);
+            v768 = V::neg_mul_add(V::mul(x_e34, w24), t3_18, v768);
+            v768 = V::mul_add(V::mul(x_e25, w24), t3_19, v768);
+            v768 = V::mul_add(V::mul(x_e24, w24), t3_20, v768);
+            v768 = V::neg_mul_add(V::mul(x_e23, w24), t3_21, v768);
+            v768 = V::neg_mul_add(V::mul(x_e15, w24), t3_22, v768);
+            v768 = V::neg_mul_add(V::mul(x_e14, w24), t3_23, v768);
+            v768 = V::mul_add(V::mul(x_e13, w24), t3_24, v768);
+            v768 = V::neg_mul_add(V::mul(x_e12, w24), t3_25, v768);
+            v478 = V::neg_mul_add(v176, t3_22, v478);
+            v480 = V::neg_mul_add(v176, t3_23, v480);
+            v596 = V::neg_mul_add(v176, t3_19, v596);
+            v598 = V::neg_mul_add(v176, t3_20, v598);
+            v488 = V::neg_mul_add(v176, t3_17, v488);
+            v490 = V::neg_mul_add(v176, t3_18, v490);
+            v604 = V::mul_add(v175, t3_22, v604);
+            v480 = V::mul_add(v175, t3_24, v480);
+            v482 = V::mul_add(v175, t3_19, v482);
+            v598 = V::mul_add(v175, t3_21, v598);
+            v488 = V::neg_mul_add(v175, t3_16, v488);
+            v588 = V::neg_mul_add(v175, t3_18, v588);
+            v604 = V::mul_add(v174, t3_23, v604);
+            v478 = V::neg_mul_add(v174, t3_24, v478);
+            v482 = V::mul_add(v174, t3_20, v482);
+            v596 = V::neg_mul_add(v174, t3_21, v596);
+            v490 = V::mul_add(v174, t3_16, v490);
+            v588 = V::neg_mul_add(v174, t3_17, v588);
+            v474 = V::neg_mul_add(v173, t3_22, v474);
+            v480 = V::neg_mul_add(v173, t3_25, v480);
+            v482 = V::mul_add(v173, t3_17, v482);
+            v596 = V::mul_add(v173, t3_16, v596);
+            v490 = V::mul_add(v173, t3_21, v490);
+            v588 = V::mul_add(v173, t3_20, v588);
+            v474 = V::neg_mul_add(v172, t3_23, v474);
+            v478 = V::mul_add(v172, t3_25, v478);
+            v482 = V::mul_add(v172, t3_18, v482);
+            v598 = V::neg_mul_add(v172, t3_16, v598);
+            v488 = V::neg_mul_add(v172, t3_21, v488);
+            v588 = V::mul_add(v172, t3_19, v588);
+            v474 = V::mul_add(v171, t3_24, v474);
+            v604 = V::neg_mul_add(v171, t3_25, v604);
+            v596 = V::mul_add(v171, t3_18, v596);
+            v598 = V::mul_add(v171, t3_17, v598);
+            v488 = V::neg_mul_add(v171, t3_20, v488);
+            v490 = V::neg_mul_add(v171, t3_19, v490);
+            v474 = V::neg_mul_add(v170, t3_19, v474);
+            v604 = V::neg_mul_add(v170, t3_17, v604);
+            v478 = V::neg_mul_add(v170, t3_16, v478);
+            v598 = V::neg_mul_add(v170, t3_25, v598);
+            v490 = V::neg_mul_add(v170, t3_24, v490);
+            v588 = V::neg_mul_add(v170, t3_23, v588);
+            v474 = V::neg_mul_add(v169, t3_20, v474);
+            v604 = V::neg_mul_add(v169, t3_18, v604);
+            v480 = V::mul_add(v169, t3_16, v480);
+            v596 = V::mul_add(v169, t3_25, v596);
+            v488 = V::mul_add(v169, t3_24, v488);
+            v588 = V::neg_mul_add(v169, t3_22, v588);
+            v474 = V::mul_add(v168, t3_21, v474);
+            v478 = V::neg_mul_add(v168, t3_18, v478);
+            v480 = V::neg_mul_add(v168, t3_17, v480);
+            v482 = V::neg_mul_add(v168, t3_25, v482);
+            v488 = V::mul_add(v168, t3_23, v488);
+            v490 = V::mul_add(v168, t3_22, v490);
+            v604 = V::mul_add(v167, t3_21, v604);
+            v478 = V::mul_add(v167, t3_20, v478);
+            v480 = V::mul_add(v167, t3_19, v480);
+            v482 = V::neg_mul_add(v167, t3_24, v482);
+            v596 = V::neg_mul_add(v167, t3_23, v596);
+            v598 = V::neg_mul_add(v167, t3_22, v598);
+            v448 = V::mul_add(v165, t3_25, v448);
+            v646 = V::mul_add(v165, t3_24, v646);
+            v452 = V::mul_add(v165, t3_21, v452);
+            v658 = V::neg_mul_add(v164, t3_25, v658);
+            v646 = V::mul_add(v164, t3_23, v646);
+            v452 = V::mul_add(v164, t3_20, v452);
+            v513 = V::mul_add(v163, t3_25, v513);
+            v646 = V::mul_add(v163, t3_22, v646);
+            v452 = V::mul_add(v163, t3_19, v452);
+            v658 = V::neg_mul_add(v162, t3_24, v658);
+            v448 = V::neg_mul_add(v162, t3_23, v448);
+            v452 = V::mul_add(v162, t3_18, v452);
+            v513 = V::mul_add(v161, t3_24, v513);
+            v448 = V::neg_mul_add(v161, t3_22, v448);
+            v452 = V::mul_add(v161, t3_17, v452);
+            v513 = V::mul_add(v160, t3_23, v513);
+            v658 = V::mul_add(v160, t3_22, v658);
+            v452 = V::mul_add(v160, t3_16, v452);
+            v658 = V::neg_mul_add(v159, t3_21, v658);
+            v448 = V::neg_mul_add(v159, t3_20, v448);
+            v646 = V::neg_mul_add(v159, t3_18, v646);
+            v513 = V::mul_add(v158, t3_21, v513);
+            v448 = V::neg_mul_add(v158, t3_19, v448);
+            v646 = V::neg_mul_add(v158, t3_17, v646);
+            v513 = V::mul_add(v157, t3_20, v513);
+            v658 = V::mul_add(v157, t3_19, v658);
+            v646 = V::neg_mul_add(v157, t3_16, v646);
+            v513 = V::mul_add(v156, t3_18, v513);
+            v658 = V::mul_add(v156, t3_17, v658);
+            v448 = V::mul_add(v156, t3_16, v448);
+            v682 = V::mul_add(v154, t3_10, v682);
+            v496 = V::mul_add(v154, t3_7, v496);
+            v676 = V::mul_add(v154, t3_6, v676);
+            v682 = V::neg_mul_add(v153, t3_11, v682);
+            v496 = V::neg_mul_add(v153, t3_8, v496);
+            v500 = V::mul_add(v153, t3_6, v500);
+            v682 = V::neg_mul_add(v152, t3_12, v682);
+            v496 = V::neg_mul_add(v152, t3_9, v496);
+            v502 = V::neg_mul_add(v152, t3_6, v502);
+            v682 = V::mul_add(v151, t3_13, v682);
+            v676 = V::neg_mul_add(v151, t3_8, v676);
+            v500 = V::neg_mul_add(v151, t3_7, v500);
+            v682 = V::mul_add(v150, t3_14, v682);
+            v676 = V::neg_mul_add(v150, t3_9, v676);
+            v502 = V::mul_add(v150, t3_7, v502);
+            v682 = V::neg_mul_add(v149, t3_15, v682);
+            v500 = V::neg_mul_add(v149, t3_9, v500);
+            v502 = V::neg_mul_add(v149, t3_8, v502);
+            v496 = V::mul_add(v148, t3_13, v496);
+            v676 = V::mul_add(v148, t3_11, v676);
+            v500 = V::mul_add(v148, t3_10, v500);
+            v496 = V::mul_add(v147, t3_14, v496);
+            v676 = V::mul_add(v147, t3_12, v676);
+            v502 = V::neg_mul_add(v147, t3_10, v502);
+            v496 = V::neg_mul_add(v146, t3_15, v496);
+            v500 = V::mul_add(v146, t3_12, v500);
+            v502 = V::mul_add(v146, t3_11, v502);
+            v676 = V::neg_mul_add(v145, t3_15, v676);
+            v500 = V::neg_mul_add(v145, t3_14, v500);
+            v502 = V::neg_mul_add(v145, t3_13, v502);
+            v742 = V::neg_mul_add(v143, t3_13, v742);
+            v542 = V::neg_mul_add(v143, t3_14, v542);
+            v460 = V::neg_mul_add(v143, t3_11, v460);
+            v462 = V::neg_mul_add(v143, t3_12, v462);
+            v724 = V::neg_mul_add(v143, t3_8, v724);
+            v546 = V::neg_mul_add(v143, t3_9, v546);
+            v454 = V::mul_add(v142, t3_13, v454);
+            v542 = V::mul_add(v142, t3_15, v542);
+            v460 = V::neg_mul_add(v142, t3_10, v460);
+            v536 = V::neg_mul_add(v142, t3_12, v536);
+            v724 = V::neg_mul_add(v142, t3_7, v724);
+            v470 = V::neg_mul_add(v142, t3_9, v470);
+            v454 = V::mul_add(v141, t3_14, v454);
+            v742 = V::neg_mul_add(v141, t3_15, v742);
+            v462 = V::mul_add(v141, t3_10, v462);
+            v536 = V::neg_mul_add(v141, t3_11, v536);
+            v546 = V::mul_add(v141, t3_7, v546);
+            v470 = V::neg_mul_add(v141, t3_8, v470);
+            v454 = V::mul_add(v140, t3_11, v454);
+            v742 = V::mul_add(v140, t3_10, v742);
+            v462 = V::mul_add(v140, t3_15, v462);
+            v536 = V::mul_add(v140, t3_14, v536);
+            v724 = V::neg_mul_add(v140, t3_6, v724);
+            v530 = V::neg_mul_add(v140, t3_9, v530);
+            v454 = V::mul_add(v139, t3_12, v454);
+            v542 = V::neg_mul_add(v139, t3_10, v542);
+            v460 = V::neg_mul_add(v139, t3_15, v460);
+            v536 = V::mul_add(v139, t3_13, v536);
+            v546 = V::mul_add(v139, t3_6, v546);
+            v530 = V::neg_mul_add(v139, t3_8, v530);
+            v742 = V::mul_add(v138, t3_12, v742);
+            v542 = V::mul_add(v138, t3_11, v542);
+            v460 = V::neg_mul_add(v138, t3_14, v460);
+            v462 = V::neg_mul_add(v138, t3_13, v462);
+            v470 = V::mul_add(v138, t3_6, v470);
+            v530 = V::neg_mul_add(v138, t3_7, v530);
+            v454 = V::mul_add(v137, t3_8, v454);
+            v742 = V::mul_add(v137, t3_7, v742);
+            v460 = V::mul_add(v137, t3_6, v460);
+            v546 = V::mul_add(v137, t3_15, v546);
+            v470 = V::mul_add(v137, t3_14, v470);
+            v530 = V::mul_add(v137, t3_12, v530);
+            v454 = V::mul_add(v136, t3_9, v454);
+            v542 = V::neg_mul_add(v136, t3_7, v542);
+            v462 = V::neg_mul_add(v136, t3_6, v462);
+            v724 = V::neg_mul_add(v136, t3_15, v724);
+            v470 = V::mul_add(v136, t3_13, v470);
+            v530 = V::mul_add(v136, t3_11, v530);
+            v742 = V::mul_add(v135, t3_9, v742);
+            v542 = V::mul_add(v135, t3_8, v542);
+            v536 = V::neg_mul_add(v135, t3_6, v536);
+            v724 = V::neg_mul_add(v135, t3_14, v724);
+            v546 = V::neg_mul_add(v135, t3_13, v546);
+            v530 = V::mul_add(v135, t3_10, v530);
+            v460 = V::mul_add(v134, t3_9, v460);
+            v462 = V::mul_add(v134, t3_8, v462);
+            v536 = V::mul_add(v134, t3_7, v536);
+            v724 = V::neg_mul_add(v134, t3_12, v724);
+            v546 = V::neg_mul_add(v134, t3_11, v546);
+            v470 = V::neg_mul_add(v134, t3_10, v470);
+            v442 = V::mul_add(V::mul(x_e45, w19), t3_15, v442);
+            v442 = V::mul_add(V::mul(x_e35, w19), t3_14, v442);
+            v442 = V::mul_add(V::mul(x_e34, w19), t3_13, v442);
+            v442 = V::mul_add(V::mul(x_e25, w19), t3_12, v442);
+            v442 = V::mul_add(V::mul(x_e24, w19), t3_11, v442);
+            v442 = V::mul_add(V::mul(x_e23, w19), t3_10, v442);
+            v442 = V::mul_add(V::mul(x_e15, w19), t3_9, v442);
+            v442 = V::mul_add(V::mul(x_e14, w19), t3_8, v442);
+            v442 = V::mul_add(V::mul(x_e13, w19), t3_7, v442);
+            v442 = V::mul_add(V::mul(x_e12, w19), t3_6, v442);
+            v474 = V::mul_add(v121, t3_3, v474);
+            v604 = V::mul_add(v121, t3_2, v604);
+            v482 = V::mul_add(v121, t3_1, v482);
+            v474 = V::neg_mul_add(v120, t3_4, v474);
+            v478 = V::mul_add(v120, t3_2, v478);
+            v596 = V::mul_add(v120, t3_1, v596);
+            v474 = V::neg_mul_add(v119, t3_5, v474);
+            v480 = V::neg_mul_add(v119, t3_2, v480);
+            v598 = V::neg_mul_add(v119, t3_1, v598);
+            v604 = V::neg_mul_add(v118, t3_4, v604);
+            v478 = V::neg_mul_add(v118, t3_3, v478);
+            v488 = V::mul_add(v118, t3_1, v488);
+            v604 = V::neg_mul_add(v117, t3_5, v604);
+            v480 = V::mul_add(v117, t3_3, v480);
+            v490 = V::neg_mul_add(v117, t3_1, v490);
+            v478 = V::neg_mul_add(v116, t3_5, v478);
+            v480 = V::neg_mul_add(v116, t3_4, v480);
+            v588 = V::neg_mul_add(v116, t3_1, v588);
+            v482 = V::neg_mul_add(v115, t3_4, v482);
+            v596 = V::neg_mul_add(v115, t3_3, v596);
+            v488 = V::neg_mul_add(v115, t3_2, v488);
+            v482 = V::neg_mul_add(v114, t3_5, v482);
+            v598 = V::mul_add(v114, t3_3, v598);
+            v490 = V::mul_add(v114, t3_2, v490);
+            v596 = V::neg_mul_add(v113, t3_5, v596);
+            v598 = V::neg_mul_add(v113, t3_4, v598);
+            v588 = V::mul_add(v113, t3_2, v588);
+            v488 = V::neg_mul_add(v112, t3_5, v488);
+            v490 = V::neg_mul_add(v112, t3_4, v490);
+            v588 = V::neg_mul_add(v112, t3_3, v588);
+            v513 = V::neg_mul_add(v110, t3_4, v513);
+            v658 = V::neg_mul_add(v110, t3_5, v658);
+            v513 = V::neg_mul_add(v109, t3_3, v513);
+            v448 = V::neg_mul_add(v109, t3_5, v448);
+            v658 = V::mul_add(v108, t3_3, v658);
+            v448 = V::neg_mul_add(v108, t3_4, v448);
+            v513 = V::neg_mul_add(v107, t3_2, v513);
+            v646 = V::neg_mul_add(v107, t3_5, v646);
+            v658 = V::mul_add(v106, t3_2, v658);
+            v646 = V::neg_mul_add(v106, t3_4, v646);
+            v448 = V::mul_add(v105, t3_2, v448);
+            v646 = V::neg_mul_add(v105, t3_3, v646);
+            v513 = V::neg_mul_add(v104, t3_1, v513);
+            v452 = V::neg_mul_add(v104, t3_5, v452);
+            v658 = V::mul_add(v103, t3_1, v658);
+            v452 = V::neg_mul_add(v103, t3_4, v452);
+            v448 = V::mul_add(v102, t3_1, v448);
+            v452 = V::neg_mul_add(v102, t3_3, v452);
+            v646 = V::mul_add(v101, t3_1, v646);
+            v452 = V::neg_mul_add(v101, t3_2, v452);
+            v454 = V::mul_add(V::mul(x_e45, w16), t3_0, v454);
+            v742 = V::mul_add(V::mul(x_e35, w16), t3_0, v742);
+            v542 = V::neg_mul_add(V::mul(x_e34, w16), t3_0, v542);
+            v460 = V::mul_add(V::mul(x_e25, w16), t3_0, v460);
+            v462 = V::neg_mul_add(V::mul(x_e24, w16), t3_0, v462);
+            v536 = V::neg_mul_add(V::mul(x_e23, w16), t3_0, v536);
+            v724 = V::mul_add(V::mul(x_e15, w16), t3_0, v724);
+            v546 = V::neg_mul_add(V::mul(x_e14, w16), t3_0, v546);
+            v470 = V::neg_mul_add(V::mul(x_e13, w16), t3_0, v470);
+            v530 = V::neg_mul_add(V::mul(x_e12, w16), t3_0, v530);
+            v502 = V::mul_add(V::mul(x_e5, w15), t3_31, v502);
+            v500 = V::neg_mul_add(V::mul(x_e4, w15), t3_31, v500);
+            v676 = V::mul_add(V::mul(x_e3, w15), t3_31, v676);
+            v496 = V::neg_mul_add(V::mul(x_e2, w15), t3_31, v496);
+            v682 = V::mul_add(V::mul(x_e1, w15), t3_31, v682);
+            v768 = V::neg_mul_add(V::mul(x_e5, w14), t3_26, v768);
+            v768 = V::neg_mul_add(V::mul(x_e4, w14), t3_27, v768);
+            v768 = V::mul_add(V::mul(x_e3, w14), t3_28, v768);
+            v768 = V::neg_mul_add(V::mul(x_e2, w14), t3_29, v768);
+            v768 = V::mul_add(V::mul(x_e1, w14), t3_30, v768);
+            v480 = V::neg_mul_add(v66, t3_30, v480);
+            v598 = V::neg_mul_add(v66, t3_29, v598);
+            v490 = V::neg_mul_add(v66, t3_28, v490);
+            v588 = V::neg_mul_add(v66, t3_27, v588);
+            v478 = V::mul_add(v65, t3_30, v478);
+            v596 = V::mul_add(v65, t3_29, v596);
+            v488 = V::mul_add(v65, t3_28, v488);
+            v588 = V::neg_mul_add(v65, t3_26, v588);
+            v604 = V::neg_mul_add(v64, t3_30, v604);
+            v482 = V::neg_mul_add(v64, t3_29, v482);
+            v488 = V::mul_add(v64, t3_27, v488);
+            v490 = V::mul_add(v64, t3_26, v490);
+            v474 = V::mul_add(v63, t3_30, v474);
+            v482 = V::neg_mul_add(v63, t3_28, v482);
+            v596 = V::neg_mul_add(v63, t3_27, v596);
+            v598 = V::neg_mul_add(v63, t3_26, v598);
+            v474 = V::mul_add(v62, t3_29, v474);
+            v604 = V::mul_add(v62, t3_28, v604);
+            v478 = V::mul_add(v62, t3_27, v478);
+            v480 = V::mul_add(v62, t3_26, v480);
+            v682 = V::mul_add(v60, t3_22, v682);
+            v496 = V::mul_add(v60, t3_19, v496);
+            v676 = V::mul_add(v60, t3_17, v676);
+            v500 = V::mul_add(v60, t3_16, v500);
+            v682 = V::mul_add(v59, t3_23, v682);
+            v496 = V::mul_add(v59, t3_20, v496);
+            v676 = V::mul_add(v59, t3_18, v676);
+            v502 = V::neg_mul_add(v59, t3_16, v502);
+            v682 = V::neg_mul_add(v58, t3_24, v682);
+            v496 = V::neg_mul_add(v58, t3_21, v496);
+            v500 = V::mul_add(v58, t3_18, v500);
+            v502 = V::mul_add(v58, t3_17, v502);
+            v682 = V::mul_add(v57, t3_25, v682);
+            v676 = V::neg_mul_add(v57, t3_21, v676);
+            v500 = V::neg_mul_add(v57, t3_20, v500);
+            v502 = V::neg_mul_add(v57, t3_19, v502);
+            v496 = V::mul_add(v56, t3_25, v496);
+            v676 = V::mul_add(v56, t3_24, v676);
+            v500 = V::mul_add(v56, t3_23, v500);
+            v502 = V::mul_add(v56, t3_22, v502);
+            v542 = V::mul_add(v54, t3_25, v542);
+            v462 = V::mul_add(v54, t3_24, v462);
+            v536 = V::mul_add(v54, t3_23, v536);
+            v546 = V::mul_add(v54, t3_21, v546);
+            v470 = V::mul_add(v54, t3_20, v470);
+            v530 = V::mul_add(v54, t3_18, v530);
+            v742 = V::neg_mul_add(v53, t3_25, v742);
+            v460 = V::neg_mul_add(v53, t3_24, v460);
+            v536 = V::mul_add(v53, t3_22, v536);
+            v724 = V::neg_mul_add(v53, t3_21, v724);
+            v470 = V::mul_add(v53, t3_19, v470);
+            v530 = V::mul_add(v53, t3_17, v530);
+            v454 = V::mul_add(v52, t3_25, v454);
+            v460 = V::neg_mul_add(v52, t3_23, v460);
+            v462 = V::neg_mul_add(v52, t3_22, v462);
+            v724 = V::neg_mul_add(v52, t3_20, v724);
+            v546 = V::neg_mul_add(v52, t3_19, v546);
+            v530 = V::mul_add(v52, t3_16, v530);
+            v454 = V::mul_add(v51, t3_24, v454);
+            v742 = V::mul_add(v51, t3_23, v742);
+            v542 = V::mul_add(v51, t3_22, v542);
+            v724 = V::neg_mul_add(v51, t3_18, v724);
+            v546 = V::neg_mul_add(v51, t3_17, v546);
+            v470 = V::neg_mul_add(v51, t3_16, v470);
+            v454 = V::mul_add(v50, t3_21, v454);
+            v742 = V::mul_add(v50, t3_20, v742);
+            v542 = V::mul_add(v50, t3_19, v542);
+            v460 = V::mul_add(v50, t3_18, v460);
+            v462 = V::mul_add(v50, t3_17, v462);
+            v536 = V::mul_add(v50, t3_16, v536);
+            v474 = V::neg_mul_add(v48, t3_13, v474);
+            v604 = V::neg_mul_add(v48, t3_11, v604);
+            v478 = V::neg_mul_add(v48, t3_10, v478);
+            v482 = V::neg_mul_add(v48, t3_8, v482);
+            v596 = V::neg_mul_add(v48, t3_7, v596);
+            v488 = V::neg_mul_add(v48, t3_6, v488);
+            v474 = V::neg_mul_add(v47, t3_14, v474);
+            v604 = V::neg_mul_add(v47, t3_12, v604);
+            v480 = V::mul_add(v47, t3_10, v480);
+            v482 = V::neg_mul_add(v47, t3_9, v482);
+            v598 = V::mul_add(v47, t3_7, v598);
+            v490 = V::mul_add(v47, t3_6, v490);
+            v474 = V::mul_add(v46, t3_15, v474);
+            v478 = V::neg_mul_add(v46, t3_12, v478);
+            v480 = V::neg_mul_add(v46, t3_11, v480);
+            v596 = V::neg_mul_add(v46, t3_9, v596);
+            v598 = V::neg_mul_add(v46, t3_8, v598);
+            v588 = V::mul_add(v46, t3_6, v588);
+            v604 = V::mul_add(v45, t3_15, v604);
+            v478 = V::mul_add(v45, t3_14, v478);
+            v480 = V::mul_add(v45, t3_13, v480);
+            v488 = V::neg_mul_add(v45, t3_9, v488);
+            v490 = V::neg_mul_add(v45, t3_8, v490);
+            v588 = V::neg_mul_add(v45, t3_7, v588);
+            v482 = V::mul_add(v44, t3_15, v482);
+            v596 = V::mul_add(v44, t3_14, v596);
+            v598 = V::mul_add(v44, t3_13, v598);
+            v488 = V::mul_add(v44, t3_12, v488);
+            v490 = V::mul_add(v44, t3_11, v490);
+            v588 = V::mul_add(v44, t3_10, v588);
+            v658 = V::neg_mul_add(v42, t3_15, v658);
+            v448 = V::neg_mul_add(v42, t3_14, v448);
+            v646 = V::neg_mul_add(v42, t3_12, v646);
+            v452 = V::neg_mul_add(v42, t3_9, v452);
+            v513 = V::mul_add(v41, t3_15, v513);
+            v448 = V::neg_mul_add(v41, t3_13, v448);
+            v646 = V::neg_mul_add(v41, t3_11, v646);
+            v452 = V::neg_mul_add(v41, t3_8, v452);
+            v513 = V::mul_add(v40, t3_14, v513);
+            v658 = V::mul_add(v40, t3_13, v658);
+            v646 = V::neg_mul_add(v40, t3_10, v646);
+            v452 = V::neg_mul_add(v40, t3_7, v452);
+            v513 = V::mul_add(v39, t3_12, v513);
+            v658 = V::mul_add(v39, t3_11, v658);
+            v448 = V::mul_add(v39, t3_10, v448);
+            v452 = V::neg_mul_add(v39, t3_6, v452);
+            v513 = V::mul_add(v38, t3_9, v513);
+            v658 = V::mul_add(v38, t3_8, v658);
+            v448 = V::mul_add(v38, t3_7, v448);
+            v646 = V::mul_add(v38, t3_6, v646);
+            v454 = V::mul_add(v36, t3_4, v454);
+            v742 = V::mul_add(v36, t3_3, v742);
+            v460 = V::mul_add(v36, t3_2, v460);
+            v724 = V::mul_add(v36, t3_1, v724);
+            v454 = V::mul_add(v35, t3_5, v454);
+            v542 = V::neg_mul_add(v35, t3_3, v542);
+            v462 = V::neg_mul_add(v35, t3_2, v462);
+            v546 = V::neg_mul_add(v35, t3_1, v546);
+            v742 = V::mul_add(v34, t3_5, v742);
+            v542 = V::mul_add(v34, t3_4, v542);
+            v536 = V::neg_mul_add(v34, t3_2, v536);
+            v470 = V::neg_mul_add(v34, t3_1, v470);
+            v460 = V::mul_add(v33, t3_5, v460);
+            v462 = V::mul_add(v33, t3_4, v462);
+            v536 = V::mul_add(v33, t3_3, v536);
+            v530 = V::neg_mul_add(v33, t3_1, v530);
+            v724 = V::mul_add(v32, t3_5, v724);
+            v546 = V::mul_add(v32, t3_4, v546);
+            v470 = V::mul_add(v32, t3_3, v470);
+            v530 = V::mul_add(v32, t3_2, v530);
+            v442 = V::mul_add(V::mul(x_e5, w7), t3_5, v442);
+            v442 = V::mul_add(V::mul(x_e4, w7), t3_4, v442);
+            v442 = V::mul_add(V::mul(x_e3, w7), t3_3, v442);
+            v442 = V::mul_add(V::mul(x_e2, w7), t3_2, v442);
+            v442 = V::mul_add(V::mul(x_e1, w7), t3_1, v442);
+            v513 = V::neg_mul_add(V::mul(x_e5, w6), t3_0, v513);
+            v658 = V::mul_add(V::mul(x_e4, w6), t3_0, v658);
+            v448 = V::mul_add(V::mul(x_e3, w6), t3_0, v448);
+            v646 = V::mul_add(V::mul(x_e2, w6), t3_0, v646);
+            v452 = V::mul_add(V::mul(x_e1, w6), t3_0, v452);
+            v768 = V::mul_add(V::mul(x_1, V::load(param0.at(5usize, c))), t3_31, v768);
+            // out0[31] = x_e1345*w42*t3_2 - (x_e12345*w50*t3_0 + x_e2345*w42*t3_1) - x_e1245*w42*t3_3 + x_e1235*w42*t3_4 + x_e1234*w42*t3_5 + x_e345*w33*t3_6 - x_e245*w33*t3_7 + x_e235*w33*t3_8 + x_e234*w33*t3_9 + x_e145*w33*t3_10 - x_e135*w33*t3_11 - x_e134*w33*t3_12 + x_e125*w33*t3_13 + x_e124*w33*t3_14 - x_e123*w33*t3_15 + x_e45*w24*t3_16 - x_e35*w24*t3_17 - x_e34*w24*t3_18 + x_e25*w24*t3_19 + x_e24*w24*t3_20 - x_e23*w24*t3_21 - x_e15*w24*t3_22 - x_e14*w24*t3_23 + x_e13*w24*t3_24 - x_e12*w24*t3_25 - x_e5*w14*t3_26 - x_e4*w14*t3_27 + x_e3*w14*t3_28 - x_e2*w14*t3_29 + x_e1*w14*t3_30 + x_1*w5*t3_31
+            V::store(v768, out0.at(31usize, c));
+            v682 = V::mul_add(v11, t3_30, v682);
+            // out0[30] = v395*t3_7 - (v432*t3_1 + v396*t3_6) - v394*t3_8 - v393*t3_9 - x_e2345*w40*t3_0 + v325*t3_16 - v324*t3_17 - v323*t3_18 + v322*t3_19 + v321*t3_20 - v320*t3_21 - v263*t3_2 + v262*t3_3 - v261*t3_4 - v260*t3_5 + v203*t3_26 + v202*t3_27 - v201*t3_28 + v200*t3_29 + v154*t3_10 - v153*t3_11 - v152*t3_12 + v151*t3_13 + v150*t3_14 - v149*t3_15 + x_e1*w15*t3_31 + v60*t3_22 + v59*t3_23 - v58*t3_24 + v57*t3_25 + v11*t3_30
+            V::store(v682, out0.at(30usize, c));
+            v496 = V::mul_add(v11, t3_29, v496);
+            // out0[29] = v432*t3_2 + v397*t3_6 - v395*t3_10 + v394*t3_11 + v393*t3_12 - x_e1345*w40*t3_0 - v328*t3_16 + v327*t3_17 + v326*t3_18 - v322*t3_22 - v321*t3_23 + v320*t3_24 - v263*t3_1 + v259*t3_3 - v258*t3_4 - v257*t3_5 - v206*t3_26 - v205*t3_27 + v204*t3_28 - v200*t3_30 + v154*t3_7 - v153*t3_8 - v152*t3_9 + v148*t3_13 + v147*t3_14 - v146*t3_15 - x_e2*w15*t3_31 + v60*t3_19 + v59*t3_20 - v58*t3_21 + v56*t3_25 + v11*t3_29
+            V::store(v496, out0.at(29usize, c));
+            v676 = V::mul_add(v11, t3_28, v676);
+            // out0[28] = v396*t3_10 - (v432*t3_3 + v397*t3_7) - v394*t3_13 - v393*t3_14 - x_e1245*w40*t3_0 + v329*t3_16 - v327*t3_19 - v326*t3_20 + v324*t3_22 + v323*t3_23 - v320*t3_25 - v262*t3_1 + v259*t3_2 - v256*t3_4 - v255*t3_5 + v208*t3_26 + v207*t3_27 - v204*t3_29 + v201*t3_30 + v154*t3_6 - v151*t3_8 - v150*t3_9 + v148*t3_11 + v147*t3_12 - v145*t3_15 + x_e3*w15*t3_31 + v60*t3_17 + v59*t3_18 - v57*t3_21 + v56*t3_24 + v11*t3_28
+            V::store(v676, out0.at(28usize, c));
+            v500 = V::mul_add(v11, t3_27, v500);
+            // out0[27] = v432*t3_4 + v397*t3_8 - v396*t3_11 + v395*t3_13 + v393*t3_15 - x_e1235*w40*t3_0 - v329*t3_17 + v328*t3_19 + v326*t3_21 - v325*t3_22 - v323*t3_24 + v321*t3_25 - v261*t3_1 + v258*t3_2 - v256*t3_3 - v254*t3_5 - v209*t3_26 - v207*t3_28 + v205*t3_29 - v202*t3_30 + v153*t3_6 - v151*t3_7 - v149*t3_9 + v148*t3_10 + v146*t3_12 - v145*t3_14 - x_e4*w15*t3_31 + v60*t3_16 + v58*t3_18 - v57*t3_20 + v56*t3_23 + v11*t3_27
+            V::store(v500, out0.at(27usize, c));
+            v502 = V::mul_add(v11, t3_26, v502);
+            // out0[26] = v432*t3_5 + v397*t3_9 - v396*t3_12 + v395*t3_14 - v394*t3_15 + x_e1234*w40*t3_0 - v329*t3_18 + v328*t3_20 - v327*t3_21 - v325*t3_23 + v324*t3_24 - v322*t3_25 + v260*t3_1 - v257*t3_2 + v255*t3_3 - v254*t3_4 - v209*t3_27 + v208*t3_28 - v206*t3_29 + v203*t3_30 - v152*t3_6 + v150*t3_7 - v149*t3_8 - v147*t3_10 + v146*t3_11 - v145*t3_13 + x_e5*w15*t3_31 - v59*t3_16 + v58*t3_17 - v57*t3_19 + v56*t3_22 + v11*t3_26
+            V::store(v502, out0.at(26usize, c));
+            v474 = V::mul_add(v9, t3_25, v474);
+            // out0[25] = v434*t3_6 + v407*t3_16 - v406*t3_17 - v405*t3_18 + v379*t3_2 + v378*t3_1 - v344*t3_26 - v343*t3_27 + v342*t3_28 + v284*t3_10 - v283*t3_11 - v282*t3_12 + v281*t3_7 - v280*t3_8 - v279*t3_9 + x_e345*w28*t3_0 + x_e12*w27*t3_31 - v173*t3_22 - v172*t3_23 + v171*t3_24 - v170*t3_19 - v169*t3_20 + v168*t3_21 + v121*t3_3 - v120*t3_4 - v119*t3_5 + v63*t3_30 + v62*t3_29 - v48*t3_13 - v47*t3_14 + v46*t3_15 + v9*t3_25
+            V::store(v474, out0.at(25usize, c));
+            v604 = V::mul_add(v9, t3_24, v604);
+            // out0[24] = v406*t3_19 - (v434*t3_7 + v408*t3_16) + v405*t3_20 - v379*t3_3 + v377*t3_1 + v346*t3_26 + v345*t3_27 - v342*t3_29 - v285*t3_10 + v283*t3_13 + v282*t3_14 + v281*t3_6 - v278*t3_8 - v277*t3_9 + x_e245*w28*t3_0 - x_e13*w27*t3_31 + v175*t3_22 + v174*t3_23 - v171*t3_25 - v170*t3_17 - v169*t3_18 + v167*t3_21 + v121*t3_2 - v118*t3_4 - v117*t3_5 - v64*t3_30 + v62*t3_28 - v48*t3_11 - v47*t3_12 + v45*t3_15 + v9*t3_24
+            V::store(v604, out0.at(24usize, c));
+            v478 = V::mul_add(v9, t3_23, v478);
+            // out0[23] = v434*t3_8 + v408*t3_17 - v407*t3_19 - v405*t3_21 + v379*t3_4 + v376*t3_1 - v347*t3_26 - v345*t3_28 + v343*t3_29 + v285*t3_11 - v284*t3_13 - v282*t3_15 + v280*t3_6 - v278*t3_7 - v276*t3_9 + x_e235*w28*t3_0 + x_e14*w27*t3_31 - v176*t3_22 - v174*t3_24 + v172*t3_25 - v170*t3_16 - v168*t3_18 + v167*t3_20 + v120*t3_2 - v118*t3_3 - v116*t3_5 + v65*t3_30 + v62*t3_27 - v48*t3_10 - v46*t3_12 + v45*t3_14 + v9*t3_23
+            V::store(v478, out0.at(23usize, c));
+            v480 = V::mul_add(v9, t3_22, v480);
+            // out0[22] = v434*t3_9 + v408*t3_18 - v407*t3_20 + v406*t3_21 + v379*t3_5 - v375*t3_1 - v347*t3_27 + v346*t3_28 - v344*t3_29 + v285*t3_12 - v284*t3_14 + v283*t3_15 - v279*t3_6 + v277*t3_7 - v276*t3_8 - x_e234*w28*t3_0 - x_e15*w27*t3_31 - v176*t3_23 + v175*t3_24 - v173*t3_25 + v169*t3_16 - v168*t3_17 + v167*t3_19 - v119*t3_2 + v117*t3_3 - v116*t3_4 - v66*t3_30 + v62*t3_26 + v47*t3_10 - v46*t3_11 + v45*t3_13 + v9*t3_22
+            V::store(v480, out0.at(22usize, c));
+            v482 = V::mul_add(v9, t3_21, v482);
+            // out0[21] = v434*t3_10 + v409*t3_16 - v406*t3_22 - v405*t3_23 - v378*t3_3 - v377*t3_2 - v349*t3_26 - v348*t3_27 + v342*t3_30 - v285*t3_7 - v284*t3_6 + v280*t3_13 + v279*t3_14 + v278*t3_11 + v277*t3_12 + x_e145*w28*t3_0 + x_e23*w27*t3_31 + v175*t3_19 + v174*t3_20 + v173*t3_17 + v172*t3_18 - v168*t3_25 - v167*t3_24 + v121*t3_1 - v115*t3_4 - v114*t3_5 - v64*t3_29 - v63*t3_28 - v48*t3_8 - v47*t3_9 + v44*t3_15 + v9*t3_21
+            V::store(v482, out0.at(21usize, c));
+            v596 = V::mul_add(v9, t3_20, v596);
+            // out0[20] = v407*t3_22 - (v434*t3_11 + v409*t3_17) + v405*t3_24 + v378*t3_4 - v376*t3_2 + v350*t3_26 + v348*t3_28 - v343*t3_30 + v285*t3_8 - v283*t3_6 - v281*t3_13 - v279*t3_15 + v278*t3_10 + v276*t3_12 + x_e135*w28*t3_0 - x_e24*w27*t3_31 - v176*t3_19 - v174*t3_21 + v173*t3_16 + v171*t3_18 + v169*t3_25 - v167*t3_23 + v120*t3_1 - v115*t3_3 - v113*t3_5 + v65*t3_29 - v63*t3_27 - v48*t3_7 - v46*t3_9 + v44*t3_14 + v9*t3_20
+            V::store(v596, out0.at(20usize, c));
+            v598 = V::mul_add(v9, t3_19, v598);
+            // out0[19] = v407*t3_23 - (v434*t3_12 + v409*t3_18) - v406*t3_24 + v378*t3_5 + v375*t3_2 + v350*t3_27 - v349*t3_28 + v344*t3_30 + v285*t3_9 + v282*t3_6 - v281*t3_14 + v280*t3_15 - v277*t3_10 + v276*t3_11 - x_e134*w28*t3_0 + x_e25*w27*t3_31 - v176*t3_20 + v175*t3_21 - v172*t3_16 + v171*t3_17 - v170*t3_25 - v167*t3_22 - v119*t3_1 + v114*t3_3 - v113*t3_4 - v66*t3_29 - v63*t3_26 + v47*t3_7 - v46*t3_8 + v44*t3_13 + v9*t3_19
+            V::store(v598, out0.at(19usize, c));
+            v488 = V::mul_add(v9, t3_18, v488);
+            // out0[18] = v434*t3_13 + v409*t3_19 - v408*t3_22 - v405*t3_25 + v377*t3_4 + v376*t3_3 - v351*t3_26 - v348*t3_29 + v345*t3_30 + v284*t3_8 + v283*t3_7 - v281*t3_11 - v280*t3_10 - v277*t3_15 - v276*t3_14 + x_e125*w28*t3_0 + x_e34*w27*t3_31 - v176*t3_17 - v175*t3_16 - v172*t3_21 - v171*t3_20 + v169*t3_24 + v168*t3_23 + v118*t3_1 - v115*t3_2 - v112*t3_5 + v65*t3_28 + v64*t3_27 - v48*t3_6 - v45*t3_9 + v44*t3_12 + v9*t3_18
+            V::store(v488, out0.at(18usize, c));
+            v490 = V::mul_add(v9, t3_17, v490);
+            // out0[17] = v434*t3_14 + v409*t3_20 - v408*t3_23 + v406*t3_25 + v377*t3_5 - v375*t3_3 - v351*t3_27 + v349*t3_29 - v346*t3_30 + v284*t3_9 - v282*t3_7 - v281*t3_12 + v279*t3_10 + v278*t3_15 - v276*t3_13 - x_e124*w28*t3_0 - x_e35*w27*t3_31 - v176*t3_18 + v174*t3_16 + v173*t3_21 - v171*t3_19 - v170*t3_24 + v168*t3_22 - v117*t3_1 + v114*t3_2 - v112*t3_4 - v66*t3_28 + v64*t3_26 + v47*t3_6 - v45*t3_8 + v44*t3_11 + v9*t3_17
+            V::store(v490, out0.at(17usize, c));
+            v588 = V::mul_add(v9, t3_16, v588);
+            // out0[16] = v408*t3_24 - (v434*t3_15 + v409*t3_21) - v407*t3_25 + v376*t3_5 + v375*t3_4 + v351*t3_28 - v350*t3_29 + v347*t3_30 + v283*t3_9 + v282*t3_8 - v280*t3_12 - v279*t3_11 + v278*t3_14 + v277*t3_13 - x_e123*w28*t3_0 + x_e45*w27*t3_31 - v175*t3_18 - v174*t3_17 + v173*t3_20 + v172*t3_19 - v170*t3_23 - v169*t3_22 - v116*t3_1 + v113*t3_2 - v112*t3_3 - v66*t3_27 - v65*t3_26 + v46*t3_6 - v45*t3_7 + v44*t3_10 + v9*t3_16
+            V::store(v588, out0.at(16usize, c));
+            v454 = V::mul_add(v7, t3_15, v454);
+            // out0[15] = v436*t3_16 + v418*t3_26 + v417*t3_27 + v391*t3_10 + v390*t3_7 + v389*t3_6 + x_e123*w39*t3_31 + v316*t3_22 + v315*t3_23 + v313*t3_19 + v312*t3_20 + v311*t3_17 + v310*t3_18 + v252*t3_3 + v251*t3_2 + v248*t3_1 + v193*t3_30 + v190*t3_29 + v189*t3_28 + v142*t3_13 + v141*t3_14 + v140*t3_11 + v139*t3_12 + v137*t3_8 + v136*t3_9 + x_e45*w16*t3_0 + v52*t3_25 + v51*t3_24 + v50*t3_21 + v36*t3_4 + v35*t3_5 + v7*t3_15
+            V::store(v454, out0.at(15usize, c));
+            v742 = V::mul_add(v7, t3_14, v742);
+            // out0[14] = v388*t3_6 - (v436*t3_17 + v419*t3_26 + v417*t3_28 + v391*t3_11 + v390*t3_8) - x_e124*w39*t3_31 - v317*t3_22 - v315*t3_24 - v314*t3_19 - v312*t3_21 + v311*t3_16 + v309*t3_18 - v252*t3_4 + v250*t3_2 + v247*t3_1 - v194*t3_30 - v191*t3_29 + v189*t3_27 - v143*t3_13 - v141*t3_15 + v140*t3_10 + v138*t3_12 + v137*t3_7 + v135*t3_9 + x_e35*w16*t3_0 - v53*t3_25 + v51*t3_23 + v50*t3_20 + v36*t3_3 + v34*t3_5 + v7*t3_14
+            V::store(v742, out0.at(14usize, c));
+            v542 = V::mul_add(v7, t3_13, v542);
+            // out0[13] = v418*t3_28 - (v436*t3_18 + v419*t3_27) - v391*t3_12 - v390*t3_9 - v387*t3_6 + x_e125*w39*t3_31 - v317*t3_23 + v316*t3_24 - v314*t3_20 + v313*t3_21 - v310*t3_16 + v309*t3_17 - v252*t3_5 - v249*t3_2 - v246*t3_1 + v195*t3_30 + v192*t3_29 + v189*t3_26 - v143*t3_14 + v142*t3_15 - v139*t3_10 + v138*t3_11 - v136*t3_7 + v135*t3_8 - x_e34*w16*t3_0 + v54*t3_25 + v51*t3_22 + v50*t3_19 - v35*t3_3 + v34*t3_4 + v7*t3_13
+            V::store(v542, out0.at(13usize, c));
+            v460 = V::mul_add(v7, t3_12, v460);
+            // out0[12] = v436*t3_19 + v420*t3_26 + v417*t3_29 + v391*t3_13 - v389*t3_8 - v388*t3_7 + x_e134*w39*t3_31 + v318*t3_22 + v315*t3_25 - v314*t3_17 - v313*t3_16 - v310*t3_21 - v309*t3_20 - v251*t3_4 - v250*t3_3 + v245*t3_1 + v196*t3_30 - v191*t3_28 - v190*t3_27 - v143*t3_11 - v142*t3_10 - v139*t3_15 - v138*t3_14 + v137*t3_6 + v134*t3_9 + x_e25*w16*t3_0 - v53*t3_24 - v52*t3_23 + v50*t3_18 + v36*t3_2 + v33*t3_5 + v7*t3_12
+            V::store(v460, out0.at(12usize, c));
+            v462 = V::mul_add(v7, t3_11, v462);
+            // out0[11] = v436*t3_20 + v420*t3_27 - v418*t3_29 + v391*t3_14 - v389*t3_9 + v387*t3_7 - x_e135*w39*t3_31 + v318*t3_23 - v316*t3_25 - v314*t3_18 + v312*t3_16 + v311*t3_21 - v309*t3_19 - v251*t3_5 + v249*t3_3 - v244*t3_1 - v197*t3_30 + v192*t3_28 - v190*t3_26 - v143*t3_12 + v141*t3_10 + v140*t3_15 - v138*t3_13 - v136*t3_6 + v134*t3_8 - x_e24*w16*t3_0 + v54*t3_24 - v52*t3_22 + v50*t3_17 - v35*t3_2 + v33*t3_4 + v7*t3_11
+            V::store(v462, out0.at(11usize, c));
+            v536 = V::mul_add(v7, t3_10, v536);
+            // out0[10] = v419*t3_29 - (v436*t3_21 + v420*t3_28) - v391*t3_15 - v388*t3_9 - v387*t3_8 + x_e145*w39*t3_31 - v318*t3_24 + v317*t3_25 - v313*t3_18 - v312*t3_17 + v311*t3_20 + v310*t3_19 - v250*t3_5 - v249*t3_4 - v243*t3_1 + v198*t3_30 + v192*t3_27 + v191*t3_26 - v142*t3_12 - v141*t3_11 + v140*t3_14 + v139*t3_13 - v135*t3_6 + v134*t3_7 - x_e23*w16*t3_0 + v54*t3_23 + v53*t3_22 + v50*t3_16 - v34*t3_2 + v33*t3_3 + v7*t3_10
+            V::store(v536, out0.at(10usize, c));
+            v724 = V::mul_add(v7, t3_9, v724);
+            // out0[9] = v390*t3_13 - (v436*t3_22 + v421*t3_26 + v417*t3_30) + v389*t3_11 + v388*t3_10 - x_e234*w39*t3_31 + v318*t3_19 + v317*t3_17 + v316*t3_16 + v312*t3_25 + v310*t3_24 + v309*t3_23 - v248*t3_4 - v247*t3_3 - v245*t3_2 + v196*t3_29 + v194*t3_28 + v193*t3_27 - v143*t3_8 - v142*t3_7 - v140*t3_6 - v136*t3_15 - v135*t3_14 - v134*t3_12 + x_e15*w16*t3_0 - v53*t3_21 - v52*t3_20 - v51*t3_18 + v36*t3_1 + v32*t3_5 + v7*t3_9
+            V::store(v724, out0.at(9usize, c));
+            v546 = V::mul_add(v7, t3_8, v546);
+            // out0[8] = v418*t3_30 - (v436*t3_23 + v421*t3_27) + v390*t3_14 + v389*t3_12 - v387*t3_10 + x_e235*w39*t3_31 + v318*t3_20 + v317*t3_18 - v315*t3_16 - v313*t3_25 - v311*t3_24 + v309*t3_22 - v248*t3_5 + v246*t3_3 + v244*t3_2 - v197*t3_29 - v195*t3_28 + v193*t3_26 - v143*t3_9 + v141*t3_7 + v139*t3_6 + v137*t3_15 - v135*t3_13 - v134*t3_11 - x_e14*w16*t3_0 + v54*t3_21 - v52*t3_19 - v51*t3_17 - v35*t3_1 + v32*t3_4 + v7*t3_8
+            V::store(v546, out0.at(8usize, c));
+            v470 = V::mul_add(v7, t3_7, v470);
+            // out0[7] = v436*t3_24 + v421*t3_28 - v419*t3_30 - v390*t3_15 + v388*t3_12 + v387*t3_11 - x_e245*w39*t3_31 - v318*t3_21 + v316*t3_18 + v315*t3_17 + v314*t3_25 - v311*t3_23 - v310*t3_22 - v247*t3_5 - v246*t3_4 + v243*t3_2 + v198*t3_29 - v195*t3_27 - v194*t3_26 - v142*t3_9 - v141*t3_8 + v138*t3_6 + v137*t3_14 + v136*t3_13 - v134*t3_10 - x_e13*w16*t3_0 + v54*t3_20 + v53*t3_19 - v51*t3_16 - v34*t3_1 + v32*t3_3 + v7*t3_7
+            V::store(v470, out0.at(7usize, c));
+            v530 = V::mul_add(v7, t3_6, v530);
+            // out0[6] = v420*t3_30 - (v436*t3_25 + v421*t3_29) - v389*t3_15 - v388*t3_14 - v387*t3_13 + x_e345*w39*t3_31 - v317*t3_21 - v316*t3_20 - v315*t3_19 + v314*t3_24 + v313*t3_23 + v312*t3_22 - v245*t3_5 - v244*t3_4 - v243*t3_3 + v198*t3_28 + v197*t3_27 + v196*t3_26 - v140*t3_9 - v139*t3_8 - v138*t3_7 + v137*t3_12 + v136*t3_11 + v135*t3_10 - x_e12*w16*t3_0 + v54*t3_18 + v53*t3_17 + v52*t3_16 - v33*t3_1 + v32*t3_2 + v7*t3_6
+            V::store(v530, out0.at(6usize, c));
+            v513 = V::mul_add(v5, t3_5, v513);
+            // out0[5] = x_e1234*w49*t3_31 - v438*t3_26 - v403*t3_22 - v402*t3_19 - v401*t3_17 - v400*t3_16 + v337*t3_30 + v334*t3_29 + v332*t3_28 + v331*t3_27 - v274*t3_13 - v273*t3_11 - v272*t3_10 - v270*t3_8 - v269*t3_7 - v267*t3_6 + v163*t3_25 + v161*t3_24 + v160*t3_23 + v158*t3_21 + v157*t3_20 + v156*t3_18 - v110*t3_4 - v109*t3_3 - v107*t3_2 - v104*t3_1 + v41*t3_15 + v40*t3_14 + v39*t3_12 + v38*t3_9 - x_e5*w6*t3_0 + v5*t3_5
+            V::store(v513, out0.at(5usize, c));
+            v658 = V::mul_add(v5, t3_4, v658);
+            // out0[4] = v399*t3_16 - (v438*t3_27 + x_e1235*w49*t3_31 + v403*t3_23 + v402*t3_20 + v401*t3_18) - v338*t3_30 - v335*t3_29 - v333*t3_28 + v331*t3_26 - v274*t3_14 - v273*t3_12 + v271*t3_10 - v270*t3_9 + v268*t3_7 + v266*t3_6 - v164*t3_25 - v162*t3_24 + v160*t3_22 - v159*t3_21 + v157*t3_19 + v156*t3_17 - v110*t3_5 + v108*t3_3 + v106*t3_2 + v103*t3_1 - v42*t3_15 + v40*t3_13 + v39*t3_11 + v38*t3_8 + x_e4*w6*t3_0 + v5*t3_4
+            V::store(v658, out0.at(4usize, c));
+            v448 = V::mul_add(v5, t3_3, v448);
+            // out0[3] = v438*t3_28 + x_e1245*w49*t3_31 + v403*t3_24 + v402*t3_21 - v400*t3_18 - v399*t3_17 + v339*t3_30 + v336*t3_29 - v333*t3_27 - v332*t3_26 + v274*t3_15 - v272*t3_12 - v271*t3_11 - v269*t3_9 - v268*t3_8 + v265*t3_6 + v165*t3_25 - v162*t3_23 - v161*t3_22 - v159*t3_20 - v158*t3_19 + v156*t3_16 - v109*t3_5 - v108*t3_4 + v105*t3_2 + v102*t3_1 - v42*t3_14 - v41*t3_13 + v39*t3_10 + v38*t3_7 + x_e3*w6*t3_0 + v5*t3_3
+            V::store(v448, out0.at(3usize, c));
+            v646 = V::mul_add(v5, t3_2, v646);
+            // out0[2] = v401*t3_21 - (v438*t3_29 + x_e1345*w49*t3_31 + v403*t3_25) + v400*t3_20 + v399*t3_19 - v340*t3_30 + v336*t3_28 + v335*t3_27 + v334*t3_26 + v273*t3_15 + v272*t3_14 + v271*t3_13 - v267*t3_9 - v266*t3_8 - v265*t3_7 + v165*t3_24 + v164*t3_23 + v163*t3_22 - v159*t3_18 - v158*t3_17 - v157*t3_16 - v107*t3_5 - v106*t3_4 - v105*t3_3 + v101*t3_1 - v42*t3_12 - v41*t3_11 - v40*t3_10 + v38*t3_6 + x_e2*w6*t3_0 + v5*t3_2
+            V::store(v646, out0.at(2usize, c));
+            v452 = V::mul_add(v5, t3_1, v452);
+            // out0[1] = v438*t3_30 + x_e2345*w49*t3_31 - v402*t3_25 - v401*t3_24 - v400*t3_23 - v399*t3_22 - v340*t3_29 - v339*t3_28 - v338*t3_27 - v337*t3_26 + v270*t3_15 + v269*t3_14 + v268*t3_13 + v267*t3_12 + v266*t3_11 + v265*t3_10 + v165*t3_21 + v164*t3_20 + v163*t3_19 + v162*t3_18 + v161*t3_17 + v160*t3_16 - v104*t3_5 - v103*t3_4 - v102*t3_3 - v101*t3_2 - v42*t3_9 - v41*t3_8 - v40*t3_7 - v39*t3_6 + x_e1*w6*t3_0 + v5*t3_1
+            V::store(v452, out0.at(1usize, c));
+            v442 = V::mul_add(V::mul(x_1, V::load(param0.at(0usize, c))), t3_0, v442);
+            v442 = V::mul_add(
+                V::mul(gate::<V>(args.gate, x_1), V::load(t2.at(0usize, c))),
+                gate_slope::<V>(args.gate, V::load(y.at(0usize, c))),
+                v442,
+            );
+            // out0[0] = x_e12345*w55*t3_31 + x_e2345*w47*t3_30 + x_e1345*w47*t3_29 + x_e1245*w47*t3_28 + x_e1235*w47*t3_27 + x_e1234*w47*t3_26 + x_e345*w34*t3_25 + x_e245*w34*t3_24 + x_e235*w34*t3_23 + x_e234*w34*t3_22 + x_e145*w34*t3_21 + x_e135*w34*t3_20 + x_e134*w34*t3_19 + x_e125*w34*t3_18 + x_e124*w34*t3_17 + x_e123*w34*t3_16 + x_e45*w19*t3_15 + x_e35*w19*t3_14 + x_e34*w19*t3_13 + x_e25*w19*t3_12 + x_e24*w19*t3_11 + x_e23*w19*t3_10 + x_e15*w19*t3_9 + x_e14*w19*t3_8 + x_e13*w19*t3_7 + x_e12*w19*t3_6 + x_e5*w7*t3_5 + x_e4*w7*t3_4 + x_e3*w7*t3_3 + x_e2*w7*t3_2 + x_e1*w7*t3_1 + x_1*w0*t3_0 + gate(x_1)*t2_0*gate'(y_1)
+            V::store(v442, out0.at(0usize, c));
+        }
+    }
+}
+pub(super) static SGP_5: Stage = stage!(sgp_5);
+/// From `y`, cut 3, `x`, cut 2, `w` to `grad_x`, `grad_w`: adjoint of o = weighted_product(w, gate(x), gate(y)).
+///
+/// From `sgp_grad` of Cl(4,1,0).
+#[inline(always)]
+unsafe fn sgp_6<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
+    // SAFETY: the caller keeps the contract of `StageArgs`; the tier runs on this CPU.
+    unsafe {
+        let y = args.inputs[0];
+        let t3 = args.inputs[1];
+        let x = args.inputs[2];
+        let t2 = args.inputs[3];
+        let out0 = args.outputs[0];
+        let param0 = args.params[0];
+        let grad0 = args.param_grads[0];
+        for group in 0..args.groups {
+            let c = group * V::LANES;
+            y.prefetch::<32usize>(c);
+            t3.prefetch::<32usize>(c);
+            x.prefetch::<32usize>(c);
+            t2.prefetch::<1usize>(c);
+            let y_1 = V::load(y.at(0usize, c));
+            let t3_31 = V::load(t3.at(31usize, c));
+            let v3 = V::mul(y_1, t3_31);
+            let mut v5 = V::mul(V::load(param0.at(55usize, c)), v3);
+            let x_e12345 = V::load(x.at(31usize, c));
+            // grad0[55] += x_e12345*v3
+            V::store(
+                V::add(V::load(grad0.at(55usize, c)), V::mul(x_e12345, v3)),
+                grad0.at(55usize, c),
+            );
+            let y_e5 = V::load(y.at(5usize, c));
+            let t3_26 = V::load(t3.at(26usize, c));
+            let mut v10 = V::mul(y_e5, t3_26);
+            let y_e4 = V::load(y.at(4usize, c));
+            let t3_27 = V::load(t3.at(27usize, c));
+            v10 = V::mul_add(y_e4, t3_27, v10);
+            let y_e3 = V::load(y.at(3usize, c));
+            let t3_28 = V::load(t3.at(28usize, c));
+            let mut v18 = V::mul_sub(y_e3, t3_28, v10);
+            let y_e2 = V::load(y.at(2usize, c));
+            let t3_29 = V::load(t3.at(29usize, c));
+            v18 = V::neg_mul_add(y_e2, t3_29, v18);
+            let y_e1 = V::load(y.at(1usize, c));
+            let t3_30 = V::load(t3.at(30usize, c));
+            v18 = V::mul_add(y_e1, t3_30, v18);
+            // grad0[54] += x_e12345*v26
+            V::store(
+                V::add(V::load(grad0.at(54usize, c)), V::mul(x_e12345, v18)),
+                grad0.at(54usize, c),
+            );
+            v5 = V::mul_add(V::load(param0.at(54usize, c)), v18, v5);
+            let y_e45 = V::load(y.at(15usize, c));
+            let t3_16 = V::load(t3.at(16usize, c));
+            let mut v33 = V::mul(y_e45, t3_16);
+            let y_e35 = V::load(y.at(14usize, c));
+            let t3_17 = V::load(t3.at(17usize, c));
+            v33 = V::neg_mul_add(y_e35, t3_17, v33);
+            let y_e34 = V::load(y.at(13usize, c));
+            let t3_18 = V::load(t3.at(18usize, c));
+            v33 = V::neg_mul_add(y_e34, t3_18, v33);
+            let y_e25 = V::load(y.at(12usize, c));
+            let t3_19 = V::load(t3.at(19usize, c));
+            v33 = V::mul_add(y_e25, t3_19, v33);
+            let y_e24 = V::load(y.at(11usize, c));
+            let t3_20 = V::load(t3.at(20usize, c));
+            v33 = V::mul_add(y_e24, t3_20, v33);
+            let y_e23 = V::load(y.at(10usize, c));
+            let t3_21 = V::load(t3.at(21usize, c));
+            v33 = V::neg_mul_add(y_e23, t3_21, v33);
+            let y_e15 = V::load(y.at(9usize, c));
+            let t3_22 = V::load(t3.at(22usize, c));
+            v33 = V::neg_mul_add(y_e15, t3_22, v33);
+            let y_e14 = V::load(y.at(8usize, c));
+            let t3_23 = V::load(t3.at(23usize, c));
+            v33 = V::neg_mul_add(y_e14, t3_23, v33);
+            let y_e13 = V::load(y.at(7usize, c));
+            let t3_24 = V::load(t3.at(24usize, c));
+            v33 = V::mul_add(y_e13, t3_24, v33);
+            let y_e12 = V::load(y.at(6usize, c));
+            let t3_25 = V::load(t3.at(25usize, c));
+            v33 = V::neg_mul_add(y_e12, t3_25, v33);
+            // grad0[53] += x_e12345*v69
+            V::store(
+                V::add(V::load(grad0.at(53usize, c)), V::mul(x_e12345, v33)),
+                grad0.at(53usize, c),
+            );
+            v5 = V::mul_add(V::load(param0.at(53usize, c)), v33, v5);
+            let y_e345 = V::load(y.at(25usize, c));
+            let t3_6 = V::load(t3.at(6usize, c));
+            let mut v76 = V::mul(y_e345, t3_6);
+            let y_e245 = V::load(y.at(24usize, c));
+            let t3_7 = V::load(t3.at(7usize, c));
+            v76 = V::neg_mul_add(y_e245, t3_7, v76);
+            let y_e235 = V::load(y.at(23usize, c));
+            let t3_8 = V::load(t3.at(8usize, c));
+            v76 = V::mul_add(y_e235, t3_8, v76);
+            let y_e234 = V::load(y.at(22usize, c));
+            let t3_9 = V::load(t3.at(9usize, c));
+            v76 = V::mul_add(y_e234, t3_9, v76);
+            let y_e145 = V::load(y.at(21usize, c));
+            let t3_10 = V::load(t3.at(10usize, c));
+            v76 = V::mul_add(y_e145, t3_10, v76);
+            let y_e135 = V::load(y.at(20usize, c));
+            let t3_11 = V::load(t3.at(11usize, c));
+            v76 = V::neg_mul_add(y_e135, t3_11, v76);
+            let y_e134 = V::load(y.at(19usize, c));
+            let t3_12 = V::load(t3.at(12usize, c));
+            v76 = V::neg_mul_add(y_e134, t3_12, v76);
+            let y_e125 = V::load(y.at(18usize, c));
+            let t3_13 = V::load(t3.at(13usize, c));
+            v76 = V::mul_add(y_e125, t3_13, v76);
+            let y_e124 = V::load(y.at(17usize, c));
+            let t3_14 = V::load(t3.at(14usize, c));
+            v76 = V::mul_add(y_e124, t3_14, v76);
+            let y_e123 = V::load(y.at(16usize, c));
+            let t3_15 = V::load(t3.at(15usize, c));
+            v76 = V::neg_mul_add(y_e123, t3_15, v76);
+            // grad0[52] += x_e12345*v112
+            V::store(
+                V::add(V::load(grad0.at(52usize, c)), V::mul(x_e12345, v76)),
+                grad0.at(52usize, c),
+            );
+            v5 = V::mul_add(V::load(param0.at(52usize, c)), v76, v5);
+            let y_e2345 = V::load(y.at(30usize, c));
+            let t3_1 = V::load(t3.at(1usize, c));
+            let y_e1345 = V::load(y.at(29usize, c));
+            let t3_2 = V::load(t3.at(2usize, c));
+            let mut v122 = V::mul(y_e1345, t3_2);
+            v122 = V::neg_mul_add(y_e2345, t3_1, v122);
+            let y_e1245 = V::load(y.at(28usize, c));
+            let t3_3 = V::load(t3.at(3usize, c));
+            v122 = V::neg_mul_add(y_e1245, t3_3, v122);
+            let y_e1235 = V::load(y.at(27usize, c));
+            let t3_4 = V::load(t3.at(4usize, c));
+            v122 = V::mul_add(y_e1235, t3_4, v122);
+            let y_e1234 = V::load(y.at(26usize, c));
+            let t3_5 = V::load(t3.at(5usize, c));
+            v122 = V::mul_add(y_e1234, t3_5, v122);
+            // grad0[51] += x_e12345*v135
+            V::store(
+                V::add(V::load(grad0.at(51usize, c)), V::mul(x_e12345, v122)),
+                grad0.at(51usize, c),
+            );
+            v5 = V::mul_add(V::load(param0.at(51usize, c)), v122, v5);
+            let y_e12345 = V::load(y.at(31usize, c));
+            let t3_0 = V::load(t3.at(0usize, c));
+            let v142 = V::mul(y_e12345, t3_0);
+            // grad0[50] += -x_e12345*v142
+            V::store(
+                V::add(V::load(grad0.at(50usize, c)), V::neg(V::mul(x_e12345, v142))),
+                grad0.at(50usize, c),
+            );
+            v5 = V::neg_mul_add(V::load(param0.at(50usize, c)), v142, v5);
+            // out0[31] = w55*v3 + w54*v26 + w53*v69 + w52*v112 + w51*v135 - w50*v142
+            V::store(v5, out0.at(31usize, c));
+            let v148 = V::mul(y_e1, t3_31);
+            let w49 = V::load(param0.at(49usize, c));
+            let mut v150 = V::mul(w49, v148);
+            let x_e2345 = V::load(x.at(30usize, c));
+            let mut v152 = V::mul(x_e2345, v148);
+            let v153 = V::mul(y_e2, t3_31);
+            let x_e1345 = V::load(x.at(29usize, c));
+            v152 = V::neg_mul_add(x_e1345, v153, v152);
+            let v158 = V::mul(y_e3, t3_31);
+            let mut v159 = V::mul(w49, v158);
+            let x_e1245 = V::load(x.at(28usize, c));
+            v152 = V::mul_add(x_e1245, v158, v152);
+            let v163 = V::mul(y_e4, t3_31);
+            let x_e1235 = V::load(x.at(27usize, c));
+            v152 = V::neg_mul_add(x_e1235, v163, v152);
+            let v168 = V::mul(y_e5, t3_31);
+            let mut v169 = V::mul(w49, v168);
+            let x_e1234 = V::load(x.at(26usize, c));
+            v152 = V::mul_add(x_e1234, v168, v152);
+            // grad0[49] += x_e2345*v148 - x_e1345*v153 + x_e1245*v158 - x_e1235*v163 + x_e1234*v168
+            V::store(V::add(V::load(grad0.at(49usize, c)), v152), grad0.at(49usize, c));
+            let mut v173 = V::mul(y_e15, t3_26);
+            v173 = V::mul_add(y_e14, t3_27, v173);
+            let mut v177 = V::mul_sub(y_e13, t3_28, v173);
+            v177 = V::neg_mul_add(y_e12, t3_29, v177);
+            let w48 = V::load(param0.at(48usize, c));
+            let mut v182 = V::mul(x_e2345, v177);
+            v150 = V::mul_add(w48, v177, v150);
+            let mut v184 = V::mul(y_e25, t3_26);
+            v184 = V::mul_add(y_e24, t3_27, v184);
+            v184 = V::neg_mul_add(y_e23, t3_28, v184);
+            v184 = V::mul_add(y_e12, t3_30, v184);
+            let mut v191 = V::mul(w48, v184);
+            v191 = V::neg_mul_add(w49, v153, v191);
+            v182 = V::mul_add(x_e1345, v184, v182);
+            let mut v195 = V::mul(y_e35, t3_26);
+            v195 = V::mul_add(y_e34, t3_27, v195);
+            let mut v199 = V::mul_sub(y_e23, t3_29, v195);
+            v199 = V::neg_mul_add(y_e13, t3_30, v199);
+            v159 = V::mul_add(w48, v199, v159);
+            v182 = V::mul_add(x_e1245, v199, v182);
+            let mut v206 = V::mul(y_e45, t3_26);
+            v206 = V::mul_add(y_e34, t3_28, v206);
+            v206 = V::neg_mul_add(y_e24, t3_29, v206);
+            v206 = V::mul_add(y_e14, t3_30, v206);
+            let mut v213 = V::mul(w48, v206);
+            v213 = V::neg_mul_add(w49, v163, v213);
+            v182 = V::mul_add(x_e1235, v206, v182);
+            let mut v217 = V::mul(y_e45, t3_27);
+            v217 = V::neg_mul_add(y_e35, t3_28, v217);
+            v217 = V::mul_add(y_e25, t3_29, v217);
+            v217 = V::neg_mul_add(y_e15, t3_30, v217);
+            v169 = V::mul_add(w48, v217, v169);
+            v182 = V::mul_add(x_e1234, v217, v182);
+            // grad0[48] += x_e2345*v179 + x_e1345*v190 + x_e1245*v201 + x_e1235*v212 + x_e1234*v223
+            V::store(V::add(V::load(grad0.at(48usize, c)), v182), grad0.at(48usize, c));
+            let v228 = V::mul(y_1, t3_30);
+            let w47 = V::load(param0.at(47usize, c));
+            let mut v231 = V::mul(x_e2345, v228);
+            v150 = V::mul_add(w47, v228, v150);
+            let v233 = V::mul(y_1, t3_29);
+            v191 = V::mul_add(w47, v233, v191);
+            v231 = V::mul_add(x_e1345, v233, v231);
+            let v238 = V::mul(y_1, t3_28);
+            v159 = V::mul_add(w47, v238, v159);
+            v231 = V::mul_add(x_e1245, v238, v231);
+            let v243 = V::mul(y_1, t3_27);
+            v213 = V::mul_add(w47, v243, v213);
+            v231 = V::mul_add(x_e1235, v243, v231);
+            let v248 = V::mul(y_1, t3_26);
+            v169 = V::mul_add(w47, v248, v169);
+            v231 = V::mul_add(x_e1234, v248, v231);
+            // grad0[47] += x_e2345*v228 + x_e1345*v233 + x_e1245*v238 + x_e1235*v243 + x_e1234*v248
+            V::store(V::add(V::load(grad0.at(47usize, c)), v231), grad0.at(47usize, c));
+            let mut v253 = V::mul(y_e145, t3_16);
+            v253 = V::neg_mul_add(y_e135, t3_17, v253);
+            v253 = V::neg_mul_add(y_e134, t3_18, v253);
+            v253 = V::mul_add(y_e125, t3_19, v253);
+            v253 = V::mul_add(y_e124, t3_20, v253);
+            v253 = V::neg_mul_add(y_e123, t3_21, v253);
+            let w46 = V::load(param0.at(46usize, c));
+            let mut v266 = V::mul(x_e2345, v253);
+            v150 = V::mul_add(w46, v253, v150);
+            let mut v269 = V::mul(y_e235, t3_17);
+            v269 = V::neg_mul_add(y_e245, t3_16, v269);
+            v269 = V::mul_add(y_e234, t3_18, v269);
+            v269 = V::neg_mul_add(y_e125, t3_22, v269);
+            v269 = V::neg_mul_add(y_e124, t3_23, v269);
+            v269 = V::mul_add(y_e123, t3_24, v269);
+            v191 = V::mul_add(w46, v269, v191);
+            v266 = V::mul_add(x_e1345, v269, v266);
+            let mut v283 = V::mul(y_e345, t3_16);
+            v283 = V::neg_mul_add(y_e235, t3_19, v283);
+            v283 = V::neg_mul_add(y_e234, t3_20, v283);
+            v283 = V::mul_add(y_e135, t3_22, v283);
+            v283 = V::mul_add(y_e134, t3_23, v283);
+            v283 = V::neg_mul_add(y_e123, t3_25, v283);
+            v159 = V::mul_add(w46, v283, v159);
+            v266 = V::mul_add(x_e1245, v283, v266);
+            let mut v299 = V::mul(y_e245, t3_19);
+            v299 = V::neg_mul_add(y_e345, t3_17, v299);
+            v299 = V::mul_add(y_e234, t3_21, v299);
+            v299 = V::neg_mul_add(y_e145, t3_22, v299);
+            v299 = V::neg_mul_add(y_e134, t3_24, v299);
+            v299 = V::mul_add(y_e124, t3_25, v299);
+            v213 = V::mul_add(w46, v299, v213);
+            v266 = V::mul_add(x_e1235, v299, v266);
+            let mut v314 = V::mul(y_e245, t3_20);
+            v314 = V::neg_mul_add(y_e345, t3_18, v314);
+            v314 = V::neg_mul_add(y_e235, t3_21, v314);
+            v314 = V::neg_mul_add(y_e145, t3_23, v314);
+            v314 = V::mul_add(y_e135, t3_24, v314);
+            v314 = V::neg_mul_add(y_e125, t3_25, v314);
+            v169 = V::mul_add(w46, v314, v169);
+            v266 = V::mul_add(x_e1234, v314, v266);
+            // grad0[46] += x_e2345*v263 + x_e1345*v278 + x_e1245*v293 + x_e1235*v308 + x_e1234*v323
+            V::store(V::add(V::load(grad0.at(46usize, c)), v266), grad0.at(46usize, c));
+            let mut v328 = V::mul(y_e5, t3_22);
+            v328 = V::mul_add(y_e4, t3_23, v328);
+            let mut v332 = V::mul_sub(y_e3, t3_24, v328);
+            v332 = V::neg_mul_add(y_e2, t3_25, v332);
+            let w45 = V::load(param0.at(45usize, c));
+            let mut v337 = V::mul(x_e2345, v332);
+            v150 = V::mul_add(w45, v332, v150);
+            let mut v339 = V::mul(y_e5, t3_19);
+            v339 = V::mul_add(y_e4, t3_20, v339);
+            let mut v343 = V::mul_sub(y_e3, t3_21, v339);
+            v343 = V::neg_mul_add(y_e1, t3_25, v343);
+            v191 = V::mul_add(w45, v343, v191);
+            v337 = V::mul_add(x_e1345, v343, v337);
+            let mut v350 = V::mul(y_e5, t3_17);
+            v350 = V::mul_add(y_e4, t3_18, v350);
+            let mut v354 = V::mul_sub(y_e2, t3_21, v350);
+            v354 = V::neg_mul_add(y_e1, t3_24, v354);
+            v159 = V::mul_add(w45, v354, v159);
+            v337 = V::mul_add(x_e1245, v354, v337);
+            let mut v361 = V::mul(y_e5, t3_16);
+            v361 = V::mul_add(y_e3, t3_18, v361);
+            let mut v365 = V::mul_sub(y_e2, t3_20, v361);
+            v365 = V::neg_mul_add(y_e1, t3_23, v365);
+            v213 = V::mul_add(w45, v365, v213);
+            v337 = V::mul_add(x_e1235, v365, v337);
+            let mut v372 = V::mul(y_e4, t3_16);
+            v372 = V::neg_mul_add(y_e3, t3_17, v372);
+            v372 = V::mul_add(y_e2, t3_19, v372);
+            v372 = V::neg_mul_add(y_e1, t3_22, v372);
+            v169 = V::mul_add(w45, v372, v169);
+            v337 = V::mul_add(x_e1234, v372, v337);
+            // grad0[45] += x_e2345*v334 + x_e1345*v345 + x_e1245*v356 + x_e1235*v367 + x_e1234*v378
+            V::store(V::add(V::load(grad0.at(45usize, c)), v337), grad0.at(45usize, c));
+            let mut v383 = V::mul(y_e1345, t3_6);
+            v383 = V::neg_mul_add(y_e1245, t3_7, v383);
+            v383 = V::mul_add(y_e1235, t3_8, v383);
+            v383 = V::mul_add(y_e1234, t3_9, v383);
+            let w44 = V::load(param0.at(44usize, c));
+            let mut v392 = V::mul(x_e2345, v383);
+            v150 = V::mul_add(w44, v383, v150);
+            let mut v395 = V::mul(y_e1245, t3_10);
+            v395 = V::neg_mul_add(y_e2345, t3_6, v395);
+            v395 = V::neg_mul_add(y_e1235, t3_11, v395);
+            v395 = V::neg_mul_add(y_e1234, t3_12, v395);
+            v191 = V::mul_add(w44, v395, v191);
+            v392 = V::mul_add(x_e1345, v395, v392);
+            let mut v405 = V::mul(y_e2345, t3_7);
+            v405 = V::neg_mul_add(y_e1345, t3_10, v405);
+            v405 = V::mul_add(y_e1235, t3_13, v405);
+            v405 = V::mul_add(y_e1234, t3_14, v405);
+            v159 = V::mul_add(w44, v405, v159);
+            v392 = V::mul_add(x_e1245, v405, v392);
+            let mut v417 = V::mul(y_e1345, t3_11);
+            v417 = V::neg_mul_add(y_e2345, t3_8, v417);
+            v417 = V::neg_mul_add(y_e1245, t3_13, v417);
+            v417 = V::neg_mul_add(y_e1234, t3_15, v417);
+            v213 = V::mul_add(w44, v417, v213);
+            v392 = V::mul_add(x_e1235, v417, v392);
+            let mut v428 = V::mul(y_e1345, t3_12);
+            v428 = V::neg_mul_add(y_e2345, t3_9, v428);
+            v428 = V::neg_mul_add(y_e1245, t3_14, v428);
+            v428 = V::mul_add(y_e1235, t3_15, v428);
+            v169 = V::mul_add(w44, v428, v169);
+            v392 = V::mul_add(x_e1234, v428, v392);
+            // grad0[44] += x_e2345*v389 + x_e1345*v400 + x_e1245*v411 + x_e1235*v422 + x_e1234*v433
+            V::store(V::add(V::load(grad0.at(44usize, c)), v392), grad0.at(44usize, c));
+            let mut v438 = V::mul(y_e45, t3_10);
+            v438 = V::neg_mul_add(y_e35, t3_11, v438);
+            v438 = V::neg_mul_add(y_e34, t3_12, v438);
+            v438 = V::mul_add(y_e25, t3_13, v438);
+            v438 = V::mul_add(y_e24, t3_14, v438);
+            v438 = V::neg_mul_add(y_e23, t3_15, v438);
+            let w43 = V::load(param0.at(43usize, c));
+            let mut v451 = V::mul(x_e2345, v438);
+            v150 = V::mul_add(w43, v438, v150);
+            let mut v453 = V::mul(y_e45, t3_7);
+            v453 = V::neg_mul_add(y_e35, t3_8, v453);
+            v453 = V::neg_mul_add(y_e34, t3_9, v453);
+            v453 = V::mul_add(y_e15, t3_13, v453);
+            v453 = V::mul_add(y_e14, t3_14, v453);
+            v453 = V::neg_mul_add(y_e13, t3_15, v453);
+            v191 = V::mul_add(w43, v453, v191);
+            v451 = V::mul_add(x_e1345, v453, v451);
+            let mut v468 = V::mul(y_e45, t3_6);
+            v468 = V::neg_mul_add(y_e25, t3_8, v468);
+            v468 = V::neg_mul_add(y_e24, t3_9, v468);
+            v468 = V::mul_add(y_e15, t3_11, v468);
+            v468 = V::mul_add(y_e14, t3_12, v468);
+            v468 = V::neg_mul_add(y_e12, t3_15, v468);
+            v159 = V::mul_add(w43, v468, v159);
+            v451 = V::mul_add(x_e1245, v468, v451);
+            let mut v483 = V::mul(y_e35, t3_6);
+            v483 = V::neg_mul_add(y_e25, t3_7, v483);
+            v483 = V::neg_mul_add(y_e23, t3_9, v483);
+            v483 = V::mul_add(y_e15, t3_10, v483);
+            v483 = V::mul_add(y_e13, t3_12, v483);
+            v483 = V::neg_mul_add(y_e12, t3_14, v483);
+            v213 = V::mul_add(w43, v483, v213);
+            v451 = V::mul_add(x_e1235, v483, v451);
+            let mut v499 = V::mul(y_e24, t3_7);
+            v499 = V::neg_mul_add(y_e34, t3_6, v499);
+            v499 = V::neg_mul_add(y_e23, t3_8, v499);
+            v499 = V::neg_mul_add(y_e14, t3_10, v499);
+            v499 = V::mul_add(y_e13, t3_11, v499);
+            v499 = V::neg_mul_add(y_e12, t3_13, v499);
+            v169 = V::mul_add(w43, v499, v169);
+            v451 = V::mul_add(x_e1234, v499, v451);
+            // grad0[43] += x_e2345*v448 + x_e1345*v463 + x_e1245*v478 + x_e1235*v493 + x_e1234*v508
+            V::store(V::add(V::load(grad0.at(43usize, c)), v451), grad0.at(43usize, c));
+            let v513 = V::mul(y_e12345, t3_1);
+            let w42 = V::load(param0.at(42usize, c));
+            v150 = V::neg_mul_add(w42, v513, v150);
+            let v518 = V::mul(y_e12345, t3_2);
+            let mut v520 = V::mul(x_e1345, v518);
+            v191 = V::mul_add(w42, v518, v191);
+            v520 = V::neg_mul_add(x_e2345, v513, v520);
+            let v523 = V::mul(y_e12345, t3_3);
+            v159 = V::neg_mul_add(w42, v523, v159);
+            v520 = V::neg_mul_add(x_e1245, v523, v520);
+            let v528 = V::mul(y_e12345, t3_4);
+            v213 = V::mul_add(w42, v528, v213);
+            v520 = V::mul_add(x_e1235, v528, v520);
+            let v533 = V::mul(y_e12345, t3_5);
+            v169 = V::mul_add(w42, v533, v169);
+            v520 = V::mul_add(x_e1234, v533, v520);
+            // grad0[42] += x_e1345*v518 - x_e2345*v513 - x_e1245*v523 + x_e1235*v528 + x_e1234*v533
+            V::store(V::add(V::load(grad0.at(42usize, c)), v520), grad0.at(42usize, c));
+            let mut v538 = V::mul(y_e345, t3_2);
+            v538 = V::neg_mul_add(y_e245, t3_3, v538);
+            v538 = V::mul_add(y_e235, t3_4, v538);
+            v538 = V::mul_add(y_e234, t3_5, v538);
+            let w41 = V::load(param0.at(41usize, c));
+            let mut v547 = V::mul(x_e2345, v538);
+            v150 = V::mul_add(w41, v538, v150);
+            let mut v549 = V::mul(y_e345, t3_1);
+            v549 = V::neg_mul_add(y_e145, t3_3, v549);
+            v549 = V::mul_add(y_e135, t3_4, v549);
+            v549 = V::mul_add(y_e134, t3_5, v549);
+            v191 = V::mul_add(w41, v549, v191);
+            v547 = V::mul_add(x_e1345, v549, v547);
+            let mut v560 = V::mul(y_e245, t3_1);
+            v560 = V::neg_mul_add(y_e145, t3_2, v560);
+            v560 = V::mul_add(y_e125, t3_4, v560);
+            v560 = V::mul_add(y_e124, t3_5, v560);
+            v159 = V::mul_add(w41, v560, v159);
+            v547 = V::mul_add(x_e1245, v560, v547);
+            let mut v571 = V::mul(y_e235, t3_1);
+            v571 = V::neg_mul_add(y_e135, t3_2, v571);
+            v571 = V::mul_add(y_e125, t3_3, v571);
+            v571 = V::mul_add(y_e123, t3_5, v571);
+            v213 = V::mul_add(w41, v571, v213);
+            v547 = V::mul_add(x_e1235, v571, v547);
+            let mut v583 = V::mul(y_e134, t3_2);
+            v583 = V::neg_mul_add(y_e234, t3_1, v583);
+            v583 = V::neg_mul_add(y_e124, t3_3, v583);
+            v583 = V::mul_add(y_e123, t3_4, v583);
+            v169 = V::mul_add(w41, v583, v169);
+            v547 = V::mul_add(x_e1234, v583, v547);
+            // grad0[41] += x_e2345*v544 + x_e1345*v555 + x_e1245*v566 + x_e1235*v577 + x_e1234*v588
+            V::store(V::add(V::load(grad0.at(41usize, c)), v547), grad0.at(41usize, c));
+            let v593 = V::mul(y_e2345, t3_0);
+            let w40 = V::load(param0.at(40usize, c));
+            let mut v596 = V::mul(x_e2345, v593);
+            v150 = V::neg_mul_add(w40, v593, v150);
+            // out0[30] = w49*v148 + w48*v179 + w47*v228 + w46*v263 + w45*v334 + w44*v389 + w43*v448 - w42*v513 + w41*v544 - w40*v593
+            V::store(v150, out0.at(30usize, c));
+            let v598 = V::mul(y_e1345, t3_0);
+            v191 = V::neg_mul_add(w40, v598, v191);
+            // out0[29] = w48*v190 - w49*v153 + w47*v233 + w46*v278 + w45*v345 + w44*v400 + w43*v463 + w42*v518 + w41*v555 - w40*v598
+            V::store(v191, out0.at(29usize, c));
+            v596 = V::mul_add(x_e1345, v598, v596);
+            let v603 = V::mul(y_e1245, t3_0);
+            v159 = V::neg_mul_add(w40, v603, v159);
+            // out0[28] = w49*v158 + w48*v201 + w47*v238 + w46*v293 + w45*v356 + w44*v411 + w43*v478 - w42*v523 + w41*v566 - w40*v603
+            V::store(v159, out0.at(28usize, c));
+            v596 = V::mul_add(x_e1245, v603, v596);
+            let v608 = V::mul(y_e1235, t3_0);
+            v213 = V::neg_mul_add(w40, v608, v213);
+            // out0[27] = w48*v212 - w49*v163 + w47*v243 + w46*v308 + w45*v367 + w44*v422 + w43*v493 + w42*v528 + w41*v577 - w40*v608
+            V::store(v213, out0.at(27usize, c));
+            v596 = V::mul_add(x_e1235, v608, v596);
+            let v613 = V::mul(y_e1234, t3_0);
+            v169 = V::mul_add(w40, v613, v169);
+            // out0[26] = w49*v168 + w48*v223 + w47*v248 + w46*v323 + w45*v378 + w44*v433 + w43*v508 + w42*v533 + w41*v588 + w40*v613
+            V::store(v169, out0.at(26usize, c));
+            // grad0[40] += x_e1234*v613 - (x_e2345*v593 + x_e1345*v598 + x_e1245*v603 + x_e1235*v608)
+            V::store(
+                V::add(V::load(grad0.at(40usize, c)), V::mul_sub(x_e1234, v613, v596)),
+                grad0.at(40usize, c),
+            );
+            let v618 = V::mul(y_e12, t3_31);
+            let w39 = V::load(param0.at(39usize, c));
+            let mut v620 = V::mul(w39, v618);
+            let x_e345 = V::load(x.at(25usize, c));
+            let mut v622 = V::mul(x_e345, v618);
+            let v623 = V::mul(y_e13, t3_31);
+            let x_e245 = V::load(x.at(24usize, c));
+            v622 = V::neg_mul_add(x_e245, v623, v622);
+            let v628 = V::mul(y_e14, t3_31);
+            let mut v629 = V::mul(w39, v628);
+            let x_e235 = V::load(x.at(23usize, c));
+            v622 = V::mul_add(x_e235, v628, v622);
+            let v633 = V::mul(y_e15, t3_31);
+            let x_e234 = V::load(x.at(22usize, c));
+            v622 = V::neg_mul_add(x_e234, v633, v622);
+            let v638 = V::mul(y_e23, t3_31);
+            let mut v639 = V::mul(w39, v638);
+            let x_e145 = V::load(x.at(21usize, c));
+            v622 = V::mul_add(x_e145, v638, v622);
+            let v643 = V::mul(y_e24, t3_31);
+            let x_e135 = V::load(x.at(20usize, c));
+            v622 = V::neg_mul_add(x_e135, v643, v622);
+            let v648 = V::mul(y_e25, t3_31);
+            let mut v649 = V::mul(w39, v648);
+            let x_e134 = V::load(x.at(19usize, c));
+            v622 = V::mul_add(x_e134, v648, v622);
+            let v653 = V::mul(y_e34, t3_31);
+            let mut v654 = V::mul(w39, v653);
+            let x_e125 = V::load(x.at(18usize, c));
+            v622 = V::mul_add(x_e125, v653, v622);
+            let v658 = V::mul(y_e35, t3_31);
+            let x_e124 = V::load(x.at(17usize, c));
+            v622 = V::neg_mul_add(x_e124, v658, v622);
+            let v663 = V::mul(y_e45, t3_31);
+            let mut v664 = V::mul(w39, v663);
+            let x_e123 = V::load(x.at(16usize, c));
+            v622 = V::mul_add(x_e123, v663, v622);
+            // grad0[39] += x_e345*v618 - x_e245*v623 + x_e235*v628 - x_e234*v633 + x_e145*v638 - x_e135*v643 + x_e134*v648 + x_e125*v653 - x_e124*v658 + x_e123*v663
+            V::store(V::add(V::load(grad0.at(39usize, c)), v622), grad0.at(39usize, c));
+            let mut v668 = V::mul(y_e125, t3_26);
+            v668 = V::mul_add(y_e124, t3_27, v668);
+            let v672 = V::mul_sub(y_e123, t3_28, v668);
+            let w38 = V::load(param0.at(38usize, c));
+            let mut v675 = V::mul(x_e345, v672);
+            v620 = V::mul_add(w38, v672, v620);
+            let mut v677 = V::mul(y_e135, t3_26);
+            v677 = V::mul_add(y_e134, t3_27, v677);
+            v677 = V::neg_mul_add(y_e123, t3_29, v677);
+            let mut v682 = V::mul(w38, v677);
+            v682 = V::neg_mul_add(w39, v623, v682);
+            v675 = V::mul_add(x_e245, v677, v675);
+            let mut v686 = V::mul(y_e145, t3_26);
+            v686 = V::mul_add(y_e134, t3_28, v686);
+            let v690 = V::mul_sub(y_e124, t3_29, v686);
+            v629 = V::mul_add(w38, v690, v629);
+            v675 = V::mul_add(x_e235, v690, v675);
+            let mut v696 = V::mul(y_e135, t3_28);
+            v696 = V::neg_mul_add(y_e145, t3_27, v696);
+            v696 = V::neg_mul_add(y_e125, t3_29, v696);
+            let mut v700 = V::mul(w38, v696);
+            v700 = V::neg_mul_add(w39, v633, v700);
+            v675 = V::mul_add(x_e234, v696, v675);
+            let mut v704 = V::mul(y_e235, t3_26);
+            v704 = V::mul_add(y_e234, t3_27, v704);
+            let v708 = V::mul_sub(y_e123, t3_30, v704);
+            v639 = V::mul_add(w38, v708, v639);
+            v675 = V::mul_add(x_e145, v708, v675);
+            let mut v713 = V::mul(y_e245, t3_26);
+            v713 = V::mul_add(y_e234, t3_28, v713);
+            v713 = V::neg_mul_add(y_e124, t3_30, v713);
+            let mut v718 = V::mul(w38, v713);
+            v718 = V::neg_mul_add(w39, v643, v718);
+            v675 = V::mul_add(x_e135, v713, v675);
+            let mut v722 = V::mul(y_e245, t3_27);
+            v722 = V::neg_mul_add(y_e235, t3_28, v722);
+            v722 = V::mul_add(y_e125, t3_30, v722);
+            v649 = V::mul_add(w38, v722, v649);
+            v675 = V::mul_add(x_e134, v722, v675);
+            let mut v731 = V::mul(y_e345, t3_26);
+            v731 = V::mul_add(y_e234, t3_29, v731);
+            let v735 = V::mul_sub(y_e134, t3_30, v731);
+            v654 = V::mul_add(w38, v735, v654);
+            v675 = V::mul_add(x_e125, v735, v675);
+            let mut v741 = V::mul(y_e235, t3_29);
+            v741 = V::neg_mul_add(y_e345, t3_27, v741);
+            v741 = V::neg_mul_add(y_e135, t3_30, v741);
+            let mut v745 = V::mul(w38, v741);
+            v745 = V::neg_mul_add(w39, v658, v745);
+            v675 = V::mul_add(x_e124, v741, v675);
+            let mut v749 = V::mul(y_e345, t3_28);
+            v749 = V::neg_mul_add(y_e245, t3_29, v749);
+            v749 = V::mul_add(y_e145, t3_30, v749);
+            v664 = V::mul_add(w38, v749, v664);
+            v675 = V::mul_add(x_e123, v749, v675);
+            // grad0[38] += x_e345*v672 + x_e245*v681 + x_e235*v690 + x_e234*v699 + x_e145*v708 + x_e135*v717 + x_e134*v726 + x_e125*v735 + x_e124*v744 + x_e123*v753
+            V::store(V::add(V::load(grad0.at(38usize, c)), v675), grad0.at(38usize, c));
+            let mut v758 = V::mul(y_e2, t3_30);
+            v758 = V::mul_add(y_e1, t3_29, v758);
+            let w37 = V::load(param0.at(37usize, c));
+            v620 = V::neg_mul_add(w37, v758, v620);
+            let mut v765 = V::mul(y_e3, t3_30);
+            v765 = V::neg_mul_add(y_e1, t3_28, v765);
+            let mut v769 = V::mul(x_e245, v765);
+            v682 = V::mul_add(w37, v765, v682);
+            v769 = V::neg_mul_add(x_e345, v758, v769);
+            let mut v772 = V::mul(y_e4, t3_30);
+            v772 = V::mul_add(y_e1, t3_27, v772);
+            v629 = V::neg_mul_add(w37, v772, v629);
+            v769 = V::neg_mul_add(x_e235, v772, v769);
+            let mut v779 = V::mul(y_e5, t3_30);
+            v779 = V::neg_mul_add(y_e1, t3_26, v779);
+            v700 = V::mul_add(w37, v779, v700);
+            v769 = V::mul_add(x_e234, v779, v769);
+            let mut v786 = V::mul(y_e3, t3_29);
+            v786 = V::mul_add(y_e2, t3_28, v786);
+            v639 = V::mul_add(w37, v786, v639);
+            v769 = V::mul_add(x_e145, v786, v769);
+            let mut v794 = V::mul(y_e2, t3_27);
+            v794 = V::neg_mul_add(y_e4, t3_29, v794);
+            v718 = V::mul_add(w37, v794, v718);
+            v769 = V::mul_add(x_e135, v794, v769);
+            let mut v800 = V::mul(y_e5, t3_29);
+            v800 = V::mul_add(y_e2, t3_26, v800);
+            v649 = V::mul_add(w37, v800, v649);
+            v769 = V::mul_add(x_e134, v800, v769);
+            let mut v807 = V::mul(y_e4, t3_28);
+            v807 = V::mul_add(y_e3, t3_27, v807);
+            v654 = V::neg_mul_add(w37, v807, v654);
+            v769 = V::neg_mul_add(x_e125, v807, v769);
+            let mut v814 = V::mul(y_e5, t3_28);
+            v814 = V::neg_mul_add(y_e3, t3_26, v814);
+            v745 = V::mul_add(w37, v814, v745);
+            v769 = V::mul_add(x_e124, v814, v769);
+            let mut v821 = V::mul(y_e5, t3_27);
+            v821 = V::mul_add(y_e4, t3_26, v821);
+            v664 = V::mul_add(w37, v821, v664);
+            v769 = V::mul_add(x_e123, v821, v769);
+            // grad0[37] += x_e245*v767 - x_e345*v760 - x_e235*v774 + x_e234*v781 + x_e145*v788 + x_e135*v795 + x_e134*v802 - x_e125*v809 + x_e124*v816 + x_e123*v823
+            V::store(V::add(V::load(grad0.at(37usize, c)), v769), grad0.at(37usize, c));
+            let mut v828 = V::mul(y_e1245, t3_16);
+            v828 = V::neg_mul_add(y_e1235, t3_17, v828);
+            v828 = V::neg_mul_add(y_e1234, t3_18, v828);
+            let w36 = V::load(param0.at(36usize, c));
+            let mut v835 = V::mul(x_e345, v828);
+            v620 = V::mul_add(w36, v828, v620);
+            let mut v838 = V::mul(y_e1235, t3_19);
+            v838 = V::neg_mul_add(y_e1345, t3_16, v838);
+            v838 = V::mul_add(y_e1234, t3_20, v838);
+            v682 = V::mul_add(w36, v838, v682);
+            v835 = V::mul_add(x_e245, v838, v835);
+            let mut v846 = V::mul(y_e1345, t3_17);
+            v846 = V::neg_mul_add(y_e1245, t3_19, v846);
+            v846 = V::neg_mul_add(y_e1234, t3_21, v846);
+            v629 = V::mul_add(w36, v846, v629);
+            v835 = V::mul_add(x_e235, v846, v835);
+            let mut v855 = V::mul(y_e1345, t3_18);
+            v855 = V::neg_mul_add(y_e1245, t3_20, v855);
+            v855 = V::mul_add(y_e1235, t3_21, v855);
+            v700 = V::mul_add(w36, v855, v700);
+            v835 = V::mul_add(x_e234, v855, v835);
+            let mut v864 = V::mul(y_e2345, t3_16);
+            v864 = V::neg_mul_add(y_e1235, t3_22, v864);
+            v864 = V::neg_mul_add(y_e1234, t3_23, v864);
+            v639 = V::mul_add(w36, v864, v639);
+            v835 = V::mul_add(x_e145, v864, v835);
+            let mut v874 = V::mul(y_e1245, t3_22);
+            v874 = V::neg_mul_add(y_e2345, t3_17, v874);
+            v874 = V::mul_add(y_e1234, t3_24, v874);
+            v718 = V::mul_add(w36, v874, v718);
+            v835 = V::mul_add(x_e135, v874, v835);
+            let mut v883 = V::mul(y_e1245, t3_23);
+            v883 = V::neg_mul_add(y_e2345, t3_18, v883);
+            v883 = V::neg_mul_add(y_e1235, t3_24, v883);
+            v649 = V::mul_add(w36, v883, v649);
+            v835 = V::mul_add(x_e134, v883, v835);
+            let mut v891 = V::mul(y_e2345, t3_19);
+            v891 = V::neg_mul_add(y_e1345, t3_22, v891);
+            v891 = V::neg_mul_add(y_e1234, t3_25, v891);
+            v654 = V::mul_add(w36, v891, v654);
+            v835 = V::mul_add(x_e125, v891, v835);
+            let mut v900 = V::mul(y_e2345, t3_20);
+            v900 = V::neg_mul_add(y_e1345, t3_23, v900);
+            v900 = V::mul_add(y_e1235, t3_25, v900);
+            v745 = V::mul_add(w36, v900, v745);
+            v835 = V::mul_add(x_e124, v900, v835);
+            let mut v910 = V::mul(y_e1345, t3_24);
+            v910 = V::neg_mul_add(y_e2345, t3_21, v910);
+            v910 = V::neg_mul_add(y_e1245, t3_25, v910);
+            v664 = V::mul_add(w36, v910, v664);
+            v835 = V::mul_add(x_e123, v910, v835);
+            // grad0[36] += x_e345*v832 + x_e245*v841 + x_e235*v850 + x_e234*v859 + x_e145*v868 + x_e135*v877 + x_e134*v886 + x_e125*v895 + x_e124*v904 + x_e123*v913
+            V::store(V::add(V::load(grad0.at(36usize, c)), v835), grad0.at(36usize, c));
+            let mut v918 = V::mul(y_e25, t3_22);
+            v918 = V::mul_add(y_e24, t3_23, v918);
+            v918 = V::neg_mul_add(y_e23, t3_24, v918);
+            v918 = V::mul_add(y_e15, t3_19, v918);
+            v918 = V::mul_add(y_e14, t3_20, v918);
+            v918 = V::neg_mul_add(y_e13, t3_21, v918);
+            let w35 = V::load(param0.at(35usize, c));
+            let mut v931 = V::mul(x_e345, v918);
+            v620 = V::mul_add(w35, v918, v620);
+            let mut v933 = V::mul(y_e35, t3_22);
+            v933 = V::mul_add(y_e34, t3_23, v933);
+            let mut v937 = V::mul_sub(y_e23, t3_25, v933);
+            v937 = V::mul_add(y_e15, t3_17, v937);
+            v937 = V::mul_add(y_e14, t3_18, v937);
+            v937 = V::neg_mul_add(y_e12, t3_21, v937);
+            v682 = V::mul_add(w35, v937, v682);
+            v931 = V::mul_add(x_e245, v937, v931);
+            let mut v948 = V::mul(y_e45, t3_22);
+            v948 = V::mul_add(y_e34, t3_24, v948);
+            v948 = V::neg_mul_add(y_e24, t3_25, v948);
+            v948 = V::mul_add(y_e15, t3_16, v948);
+            v948 = V::mul_add(y_e13, t3_18, v948);
+            v948 = V::neg_mul_add(y_e12, t3_20, v948);
+            v629 = V::mul_add(w35, v948, v629);
+            v931 = V::mul_add(x_e235, v948, v931);
+            let mut v963 = V::mul(y_e45, t3_23);
+            v963 = V::neg_mul_add(y_e35, t3_24, v963);
+            v963 = V::mul_add(y_e25, t3_25, v963);
+            v963 = V::neg_mul_add(y_e14, t3_16, v963);
+            v963 = V::mul_add(y_e13, t3_17, v963);
+            v963 = V::neg_mul_add(y_e12, t3_19, v963);
+            v700 = V::mul_add(w35, v963, v700);
+            v931 = V::mul_add(x_e234, v963, v931);
+            let mut v978 = V::mul(y_e35, t3_19);
+            v978 = V::mul_add(y_e34, t3_20, v978);
+            v978 = V::mul_add(y_e25, t3_17, v978);
+            v978 = V::mul_add(y_e24, t3_18, v978);
+            let mut v986 = V::mul_sub(y_e13, t3_25, v978);
+            v986 = V::mul_add(y_e12, t3_24, v986);
+            v639 = V::mul_add(w35, v986, v639);
+            v931 = V::mul_add(x_e145, v986, v931);
+            let mut v993 = V::mul(y_e45, t3_19);
+            v993 = V::mul_add(y_e34, t3_21, v993);
+            v993 = V::neg_mul_add(y_e25, t3_16, v993);
+            v993 = V::neg_mul_add(y_e23, t3_18, v993);
+            v993 = V::neg_mul_add(y_e14, t3_25, v993);
+            v993 = V::mul_add(y_e12, t3_23, v993);
+            v718 = V::mul_add(w35, v993, v718);
+            v931 = V::mul_add(x_e135, v993, v931);
+            let mut v1008 = V::mul(y_e45, t3_20);
+            v1008 = V::neg_mul_add(y_e35, t3_21, v1008);
+            v1008 = V::mul_add(y_e24, t3_16, v1008);
+            v1008 = V::neg_mul_add(y_e23, t3_17, v1008);
+            v1008 = V::mul_add(y_e15, t3_25, v1008);
+            v1008 = V::mul_add(y_e12, t3_22, v1008);
+            v649 = V::mul_add(w35, v1008, v649);
+            v931 = V::mul_add(x_e134, v1008, v931);
+            let mut v1023 = V::mul(y_e45, t3_17);
+            v1023 = V::mul_add(y_e35, t3_16, v1023);
+            v1023 = V::mul_add(y_e24, t3_21, v1023);
+            v1023 = V::mul_add(y_e23, t3_20, v1023);
+            v1023 = V::neg_mul_add(y_e14, t3_24, v1023);
+            v1023 = V::neg_mul_add(y_e13, t3_23, v1023);
+            v654 = V::mul_add(w35, v1023, v654);
+            v931 = V::mul_add(x_e125, v1023, v931);
+            let mut v1038 = V::mul(y_e45, t3_18);
+            v1038 = V::neg_mul_add(y_e34, t3_16, v1038);
+            v1038 = V::neg_mul_add(y_e25, t3_21, v1038);
+            v1038 = V::mul_add(y_e23, t3_19, v1038);
+            v1038 = V::mul_add(y_e15, t3_24, v1038);
+            v1038 = V::neg_mul_add(y_e13, t3_22, v1038);
+            v745 = V::mul_add(w35, v1038, v745);
+            v931 = V::mul_add(x_e124, v1038, v931);
+            let mut v1053 = V::mul(y_e35, t3_18);
+            v1053 = V::mul_add(y_e34, t3_17, v1053);
+            v1053 = V::neg_mul_add(y_e25, t3_20, v1053);
+            v1053 = V::neg_mul_add(y_e24, t3_19, v1053);
+            v1053 = V::mul_add(y_e15, t3_23, v1053);
+            v1053 = V::mul_add(y_e14, t3_22, v1053);
+            v664 = V::mul_add(w35, v1053, v664);
+            v931 = V::mul_add(x_e123, v1053, v931);
+            // grad0[35] += x_e345*v928 + x_e245*v943 + x_e235*v958 + x_e234*v973 + x_e145*v988 + x_e135*v1003 + x_e134*v1018 + x_e125*v1033 + x_e124*v1048 + x_e123*v1063
+            V::store(V::add(V::load(grad0.at(35usize, c)), v931), grad0.at(35usize, c));
+            let v1068 = V::mul(y_1, t3_25);
+            let w34 = V::load(param0.at(34usize, c));
+            let mut v1071 = V::mul(x_e345, v1068);
+            v620 = V::mul_add(w34, v1068, v620);
+            let v1073 = V::mul(y_1, t3_24);
+            v682 = V::mul_add(w34, v1073, v682);
+            v1071 = V::mul_add(x_e245, v1073, v1071);
+            let v1078 = V::mul(y_1, t3_23);
+            v629 = V::mul_add(w34, v1078, v629);
+            v1071 = V::mul_add(x_e235, v1078, v1071);
+            let v1083 = V::mul(y_1, t3_22);
+            v700 = V::mul_add(w34, v1083, v700);
+            v1071 = V::mul_add(x_e234, v1083, v1071);
+            let v1088 = V::mul(y_1, t3_21);
+            v639 = V::mul_add(w34, v1088, v639);
+            v1071 = V::mul_add(x_e145, v1088, v1071);
+            let v1093 = V::mul(y_1, t3_20);
+            v718 = V::mul_add(w34, v1093, v718);
+            v1071 = V::mul_add(x_e135, v1093, v1071);
+            let v1098 = V::mul(y_1, t3_19);
+            v649 = V::mul_add(w34, v1098, v649);
+            v1071 = V::mul_add(x_e134, v1098, v1071);
+            let v1103 = V::mul(y_1, t3_18);
+            v654 = V::mul_add(w34, v1103, v654);
+            v1071 = V::mul_add(x_e125, v1103, v1071);
+            let v1108 = V::mul(y_1, t3_17);
+            v745 = V::mul_add(w34, v1108, v745);
+            v1071 = V::mul_add(x_e124, v1108, v1071);
+            let v1113 = V::mul(y_1, t3_16);
+            v664 = V::mul_add(w34, v1113, v664);
+            v1071 = V::mul_add(x_e123, v1113, v1071);
+            // grad0[34] += x_e345*v1068 + x_e245*v1073 + x_e235*v1078 + x_e234*v1083 + x_e145*v1088 + x_e135*v1093 + x_e134*v1098 + x_e125*v1103 + x_e124*v1108 + x_e123*v1113
+            V::store(V::add(V::load(grad0.at(34usize, c)), v1071), grad0.at(34usize, c));
+            let v1118 = V::mul(y_e12345, t3_6);
+            let w33 = V::load(param0.at(33usize, c));
+            let mut v1121 = V::mul(x_e345, v1118);
+            v620 = V::mul_add(w33, v1118, v620);
+            let v1123 = V::mul(y_e12345, t3_7);
+            v682 = V::neg_mul_add(w33, v1123, v682);
+            v1121 = V::neg_mul_add(x_e245, v1123, v1121);
+            let v1128 = V::mul(y_e12345, t3_8);
+            v629 = V::mul_add(w33, v1128, v629);
+            v1121 = V::mul_add(x_e235, v1128, v1121);
+            let v1133 = V::mul(y_e12345, t3_9);
+            v700 = V::mul_add(w33, v1133, v700);
+            v1121 = V::mul_add(x_e234, v1133, v1121);
+            let v1138 = V::mul(y_e12345, t3_10);
+            v639 = V::mul_add(w33, v1138, v639);
+            v1121 = V::mul_add(x_e145, v1138, v1121);
+            let v1143 = V::mul(y_e12345, t3_11);
+            v718 = V::neg_mul_add(w33, v1143, v718);
+            v1121 = V::neg_mul_add(x_e135, v1143, v1121);
+            let v1148 = V::mul(y_e12345, t3_12);
+            v649 = V::neg_mul_add(w33, v1148, v649);
+            v1121 = V::neg_mul_add(x_e134, v1148, v1121);
+            let v1153 = V::mul(y_e12345, t3_13);
+            v654 = V::mul_add(w33, v1153, v654);
+            v1121 = V::mul_add(x_e125, v1153, v1121);
+            let v1158 = V::mul(y_e12345, t3_14);
+            v745 = V::mul_add(w33, v1158, v745);
+            v1121 = V::mul_add(x_e124, v1158, v1121);
+            let v1163 = V::mul(y_e12345, t3_15);
+            v664 = V::neg_mul_add(w33, v1163, v664);
+            v1121 = V::neg_mul_add(x_e123, v1163, v1121);
+            // grad0[33] += x_e345*v1118 - x_e245*v1123 + x_e235*v1128 + x_e234*v1133 + x_e145*v1138 - x_e135*v1143 - x_e134*v1148 + x_e125*v1153 + x_e124*v1158 - x_e123*v1163
+            V::store(V::add(V::load(grad0.at(33usize, c)), v1121), grad0.at(33usize, c));
+            let mut v1169 = V::mul(y_e235, t3_11);
+            v1169 = V::neg_mul_add(y_e245, t3_10, v1169);
+            v1169 = V::mul_add(y_e234, t3_12, v1169);
+            v1169 = V::neg_mul_add(y_e145, t3_7, v1169);
+            v1169 = V::mul_add(y_e135, t3_8, v1169);
+            v1169 = V::mul_add(y_e134, t3_9, v1169);
+            let w32 = V::load(param0.at(32usize, c));
+            let mut v1181 = V::mul(x_e345, v1169);
+            v620 = V::mul_add(w32, v1169, v620);
+            let mut v1183 = V::mul(y_e345, t3_10);
+            v1183 = V::neg_mul_add(y_e235, t3_13, v1183);
+            v1183 = V::neg_mul_add(y_e234, t3_14, v1183);
+            v1183 = V::neg_mul_add(y_e145, t3_6, v1183);
+            v1183 = V::mul_add(y_e125, t3_8, v1183);
+            v1183 = V::mul_add(y_e124, t3_9, v1183);
+            v682 = V::mul_add(w32, v1183, v682);
+            v1181 = V::mul_add(x_e245, v1183, v1181);
+            let mut v1199 = V::mul(y_e245, t3_13);
+            v1199 = V::neg_mul_add(y_e345, t3_11, v1199);
+            v1199 = V::mul_add(y_e234, t3_15, v1199);
+            v1199 = V::neg_mul_add(y_e135, t3_6, v1199);
+            v1199 = V::mul_add(y_e125, t3_7, v1199);
+            v1199 = V::mul_add(y_e123, t3_9, v1199);
+            v629 = V::mul_add(w32, v1199, v629);
+            v1181 = V::mul_add(x_e235, v1199, v1181);
+            let mut v1214 = V::mul(y_e245, t3_14);
+            v1214 = V::neg_mul_add(y_e345, t3_12, v1214);
+            v1214 = V::neg_mul_add(y_e235, t3_15, v1214);
+            v1214 = V::mul_add(y_e134, t3_6, v1214);
+            v1214 = V::neg_mul_add(y_e124, t3_7, v1214);
+            v1214 = V::mul_add(y_e123, t3_8, v1214);
+            v700 = V::mul_add(w32, v1214, v700);
+            v1181 = V::mul_add(x_e234, v1214, v1181);
+            let mut v1228 = V::mul(y_e345, t3_7);
+            v1228 = V::mul_add(y_e245, t3_6, v1228);
+            v1228 = V::neg_mul_add(y_e135, t3_13, v1228);
+            v1228 = V::neg_mul_add(y_e134, t3_14, v1228);
+            v1228 = V::neg_mul_add(y_e125, t3_11, v1228);
+            v1228 = V::neg_mul_add(y_e124, t3_12, v1228);
+            v639 = V::mul_add(w32, v1228, v639);
+            v1181 = V::mul_add(x_e145, v1228, v1181);
+            let mut v1244 = V::mul(y_e235, t3_6);
+            v1244 = V::neg_mul_add(y_e345, t3_8, v1244);
+            v1244 = V::mul_add(y_e145, t3_13, v1244);
+            v1244 = V::mul_add(y_e134, t3_15, v1244);
+            v1244 = V::neg_mul_add(y_e125, t3_10, v1244);
+            v1244 = V::neg_mul_add(y_e123, t3_12, v1244);
+            v718 = V::mul_add(w32, v1244, v718);
+            v1181 = V::mul_add(x_e135, v1244, v1181);
+            let mut v1258 = V::mul(y_e345, t3_9);
+            v1258 = V::mul_add(y_e234, t3_6, v1258);
+            let mut v1262 = V::mul_sub(y_e145, t3_14, v1258);
+            v1262 = V::neg_mul_add(y_e135, t3_15, v1262);
+            v1262 = V::mul_add(y_e124, t3_10, v1262);
+            v1262 = V::neg_mul_add(y_e123, t3_11, v1262);
+            v649 = V::mul_add(w32, v1262, v649);
+            v1181 = V::mul_add(x_e134, v1262, v1181);
+            let mut v1273 = V::mul(y_e245, t3_8);
+            v1273 = V::mul_add(y_e235, t3_7, v1273);
+            let mut v1277 = V::mul_sub(y_e145, t3_11, v1273);
+            v1277 = V::mul_add(y_e135, t3_10, v1277);
+            v1277 = V::mul_add(y_e124, t3_15, v1277);
+            v1277 = V::mul_add(y_e123, t3_14, v1277);
+            v654 = V::mul_add(w32, v1277, v654);
+            v1181 = V::mul_add(x_e125, v1277, v1181);
+            let mut v1289 = V::mul(y_e234, t3_7);
+            v1289 = V::neg_mul_add(y_e245, t3_9, v1289);
+            v1289 = V::mul_add(y_e145, t3_12, v1289);
+            v1289 = V::neg_mul_add(y_e134, t3_10, v1289);
+            v1289 = V::neg_mul_add(y_e125, t3_15, v1289);
+            v1289 = V::mul_add(y_e123, t3_13, v1289);
+            v745 = V::mul_add(w32, v1289, v745);
+            v1181 = V::mul_add(x_e124, v1289, v1181);
+            let mut v1303 = V::mul(y_e235, t3_9);
+            v1303 = V::mul_add(y_e234, t3_8, v1303);
+            let mut v1307 = V::mul_sub(y_e135, t3_12, v1303);
+            v1307 = V::mul_add(y_e134, t3_11, v1307);
+            v1307 = V::neg_mul_add(y_e125, t3_14, v1307);
+            v1307 = V::neg_mul_add(y_e124, t3_13, v1307);
+            v664 = V::mul_add(w32, v1307, v664);
+            v1181 = V::mul_add(x_e123, v1307, v1181);
+            // grad0[32] += x_e345*v1178 + x_e245*v1193 + x_e235*v1208 + x_e234*v1223 + x_e145*v1238 + x_e135*v1253 + x_e134*v1268 + x_e125*v1283 + x_e124*v1298 + x_e123*v1313
+            V::store(V::add(V::load(grad0.at(32usize, c)), v1181), grad0.at(32usize, c));
+            let mut v1318 = V::mul(y_e5, t3_13);
+            v1318 = V::mul_add(y_e4, t3_14, v1318);
+            let v1322 = V::mul_sub(y_e3, t3_15, v1318);
+            let w31 = V::load(param0.at(31usize, c));
+            let mut v1325 = V::mul(x_e345, v1322);
+            v620 = V::mul_add(w31, v1322, v620);
+            let mut v1327 = V::mul(y_e5, t3_11);
+            v1327 = V::mul_add(y_e4, t3_12, v1327);
+            let v1331 = V::mul_sub(y_e2, t3_15, v1327);
+            v682 = V::mul_add(w31, v1331, v682);
+            v1325 = V::mul_add(x_e245, v1331, v1325);
+            let mut v1336 = V::mul(y_e5, t3_10);
+            v1336 = V::mul_add(y_e3, t3_12, v1336);
+            let v1340 = V::mul_sub(y_e2, t3_14, v1336);
+            v629 = V::mul_add(w31, v1340, v629);
+            v1325 = V::mul_add(x_e235, v1340, v1325);
+            let mut v1345 = V::mul(y_e4, t3_10);
+            v1345 = V::neg_mul_add(y_e3, t3_11, v1345);
+            v1345 = V::mul_add(y_e2, t3_13, v1345);
+            v700 = V::mul_add(w31, v1345, v700);
+            v1325 = V::mul_add(x_e234, v1345, v1325);
+            let mut v1354 = V::mul(y_e5, t3_8);
+            v1354 = V::mul_add(y_e4, t3_9, v1354);
+            let v1358 = V::mul_sub(y_e1, t3_15, v1354);
+            v639 = V::mul_add(w31, v1358, v639);
+            v1325 = V::mul_add(x_e145, v1358, v1325);
+            let mut v1363 = V::mul(y_e5, t3_7);
+            v1363 = V::mul_add(y_e3, t3_9, v1363);
+            let v1367 = V::mul_sub(y_e1, t3_14, v1363);
+            v718 = V::mul_add(w31, v1367, v718);
+            v1325 = V::mul_add(x_e135, v1367, v1325);
+            let mut v1372 = V::mul(y_e4, t3_7);
+            v1372 = V::neg_mul_add(y_e3, t3_8, v1372);
+            v1372 = V::mul_add(y_e1, t3_13, v1372);
+            v649 = V::mul_add(w31, v1372, v649);
+            v1325 = V::mul_add(x_e134, v1372, v1325);
+            let mut v1381 = V::mul(y_e5, t3_6);
+            v1381 = V::mul_add(y_e2, t3_9, v1381);
+            let v1385 = V::mul_sub(y_e1, t3_12, v1381);
+            v654 = V::mul_add(w31, v1385, v654);
+            v1325 = V::mul_add(x_e125, v1385, v1325);
+            let mut v1390 = V::mul(y_e4, t3_6);
+            v1390 = V::neg_mul_add(y_e2, t3_8, v1390);
+            v1390 = V::mul_add(y_e1, t3_11, v1390);
+            v745 = V::mul_add(w31, v1390, v745);
+            v1325 = V::mul_add(x_e124, v1390, v1325);
+            let mut v1399 = V::mul(y_e3, t3_6);
+            v1399 = V::neg_mul_add(y_e2, t3_7, v1399);
+            v1399 = V::mul_add(y_e1, t3_10, v1399);
+            v664 = V::mul_add(w31, v1399, v664);
+            v1325 = V::mul_add(x_e123, v1399, v1325);
+            // grad0[31] += x_e345*v1322 + x_e245*v1331 + x_e235*v1340 + x_e234*v1349 + x_e145*v1358 + x_e135*v1367 + x_e134*v1376 + x_e125*v1385 + x_e124*v1394 + x_e123*v1403
+            V::store(V::add(V::load(grad0.at(31usize, c)), v1325), grad0.at(31usize, c));
+            let mut v1408 = V::mul(y_e2345, t3_2);
+            v1408 = V::mul_add(y_e1345, t3_1, v1408);
+            let w30 = V::load(param0.at(30usize, c));
+            v620 = V::neg_mul_add(w30, v1408, v620);
+            let mut v1415 = V::mul(y_e2345, t3_3);
+            v1415 = V::neg_mul_add(y_e1245, t3_1, v1415);
+            let mut v1419 = V::mul(x_e245, v1415);
+            v682 = V::mul_add(w30, v1415, v682);
+            v1419 = V::neg_mul_add(x_e345, v1408, v1419);
+            let mut v1422 = V::mul(y_e2345, t3_4);
+            v1422 = V::mul_add(y_e1235, t3_1, v1422);
+            v629 = V::neg_mul_add(w30, v1422, v629);
+            v1419 = V::neg_mul_add(x_e235, v1422, v1419);
+            let mut v1430 = V::mul(y_e1234, t3_1);
+            v1430 = V::neg_mul_add(y_e2345, t3_5, v1430);
+            v700 = V::mul_add(w30, v1430, v700);
+            v1419 = V::mul_add(x_e234, v1430, v1419);
+            let mut v1436 = V::mul(y_e1345, t3_3);
+            v1436 = V::mul_add(y_e1245, t3_2, v1436);
+            v639 = V::mul_add(w30, v1436, v639);
+            v1419 = V::mul_add(x_e145, v1436, v1419);
+            let mut v1444 = V::mul(y_e1235, t3_2);
+            v1444 = V::neg_mul_add(y_e1345, t3_4, v1444);
+            v718 = V::mul_add(w30, v1444, v718);
+            v1419 = V::mul_add(x_e135, v1444, v1419);
+            let mut v1450 = V::mul(y_e1345, t3_5);
+            v1450 = V::mul_add(y_e1234, t3_2, v1450);
+            v649 = V::neg_mul_add(w30, v1450, v649);
+            v1419 = V::neg_mul_add(x_e134, v1450, v1419);
+            let mut v1457 = V::mul(y_e1245, t3_4);
+            v1457 = V::mul_add(y_e1235, t3_3, v1457);
+            v654 = V::neg_mul_add(w30, v1457, v654);
+            v1419 = V::neg_mul_add(x_e125, v1457, v1419);
+            let mut v1465 = V::mul(y_e1234, t3_3);
+            v1465 = V::neg_mul_add(y_e1245, t3_5, v1465);
+            v745 = V::mul_add(w30, v1465, v745);
+            v1419 = V::mul_add(x_e124, v1465, v1419);
+            let mut v1471 = V::mul(y_e1235, t3_5);
+            v1471 = V::mul_add(y_e1234, t3_4, v1471);
+            v664 = V::neg_mul_add(w30, v1471, v664);
+            v1419 = V::neg_mul_add(x_e123, v1471, v1419);
+            // grad0[30] += x_e245*v1417 - x_e345*v1410 - x_e235*v1424 + x_e234*v1431 + x_e145*v1438 + x_e135*v1445 - x_e134*v1452 - x_e125*v1459 + x_e124*v1466 - x_e123*v1473
+            V::store(V::add(V::load(grad0.at(30usize, c)), v1419), grad0.at(30usize, c));
+            let mut v1478 = V::mul(y_e45, t3_3);
+            v1478 = V::neg_mul_add(y_e35, t3_4, v1478);
+            v1478 = V::neg_mul_add(y_e34, t3_5, v1478);
+            let w29 = V::load(param0.at(29usize, c));
+            let mut v1485 = V::mul(x_e345, v1478);
+            v620 = V::mul_add(w29, v1478, v620);
+            let mut v1487 = V::mul(y_e45, t3_2);
+            v1487 = V::neg_mul_add(y_e25, t3_4, v1487);
+            v1487 = V::neg_mul_add(y_e24, t3_5, v1487);
+            v682 = V::mul_add(w29, v1487, v682);
+            v1485 = V::mul_add(x_e245, v1487, v1485);
+            let mut v1496 = V::mul(y_e35, t3_2);
+            v1496 = V::neg_mul_add(y_e25, t3_3, v1496);
+            v1496 = V::neg_mul_add(y_e23, t3_5, v1496);
+            v629 = V::mul_add(w29, v1496, v629);
+            v1485 = V::mul_add(x_e235, v1496, v1485);
+            let mut v1506 = V::mul(y_e24, t3_3);
+            v1506 = V::neg_mul_add(y_e34, t3_2, v1506);
+            v1506 = V::neg_mul_add(y_e23, t3_4, v1506);
+            v700 = V::mul_add(w29, v1506, v700);
+            v1485 = V::mul_add(x_e234, v1506, v1485);
+            let mut v1514 = V::mul(y_e45, t3_1);
+            v1514 = V::neg_mul_add(y_e15, t3_4, v1514);
+            v1514 = V::neg_mul_add(y_e14, t3_5, v1514);
+            v639 = V::mul_add(w29, v1514, v639);
+            v1485 = V::mul_add(x_e145, v1514, v1485);
+            let mut v1523 = V::mul(y_e35, t3_1);
+            v1523 = V::neg_mul_add(y_e15, t3_3, v1523);
+            v1523 = V::neg_mul_add(y_e13, t3_5, v1523);
+            v718 = V::mul_add(w29, v1523, v718);
+            v1485 = V::mul_add(x_e135, v1523, v1485);
+            let mut v1533 = V::mul(y_e14, t3_3);
+            v1533 = V::neg_mul_add(y_e34, t3_1, v1533);
+            v1533 = V::neg_mul_add(y_e13, t3_4, v1533);
+            v649 = V::mul_add(w29, v1533, v649);
+            v1485 = V::mul_add(x_e134, v1533, v1485);
+            let mut v1541 = V::mul(y_e25, t3_1);
+            v1541 = V::neg_mul_add(y_e15, t3_2, v1541);
+            v1541 = V::neg_mul_add(y_e12, t3_5, v1541);
+            v654 = V::mul_add(w29, v1541, v654);
+            v1485 = V::mul_add(x_e125, v1541, v1485);
+            let mut v1551 = V::mul(y_e14, t3_2);
+            v1551 = V::neg_mul_add(y_e24, t3_1, v1551);
+            v1551 = V::neg_mul_add(y_e12, t3_4, v1551);
+            v745 = V::mul_add(w29, v1551, v745);
+            v1485 = V::mul_add(x_e124, v1551, v1485);
+            let mut v1560 = V::mul(y_e13, t3_2);
+            v1560 = V::neg_mul_add(y_e23, t3_1, v1560);
+            v1560 = V::neg_mul_add(y_e12, t3_3, v1560);
+            v664 = V::mul_add(w29, v1560, v664);
+            v1485 = V::mul_add(x_e123, v1560, v1485);
+            // grad0[29] += x_e345*v1482 + x_e245*v1491 + x_e235*v1500 + x_e234*v1509 + x_e145*v1518 + x_e135*v1527 + x_e134*v1536 + x_e125*v1545 + x_e124*v1554 + x_e123*v1563
+            V::store(V::add(V::load(grad0.at(29usize, c)), v1485), grad0.at(29usize, c));
+            let v1568 = V::mul(y_e345, t3_0);
+            let w28 = V::load(param0.at(28usize, c));
+            let mut v1571 = V::mul(x_e345, v1568);
+            v620 = V::mul_add(w28, v1568, v620);
+            // out0[25] = w39*v618 + w38*v672 - w37*v760 + w36*v832 + w35*v928 + w34*v1068 + w33*v1118 + w32*v1178 + w31*v1322 - w30*v1410 + w29*v1482 + w28*v1568
+            V::store(v620, out0.at(25usize, c));
+            let v1573 = V::mul(y_e245, t3_0);
+            v682 = V::mul_add(w28, v1573, v682);
+            // out0[24] = w38*v681 - w39*v623 + w37*v767 + w36*v841 + w35*v943 + w34*v1073 - w33*v1123 + w32*v1193 + w31*v1331 + w30*v1417 + w29*v1491 + w28*v1573
+            V::store(v682, out0.at(24usize, c));
+            v1571 = V::mul_add(x_e245, v1573, v1571);
+            let v1578 = V::mul(y_e235, t3_0);
+            v629 = V::mul_add(w28, v1578, v629);
+            // out0[23] = w39*v628 + w38*v690 - w37*v774 + w36*v850 + w35*v958 + w34*v1078 + w33*v1128 + w32*v1208 + w31*v1340 - w30*v1424 + w29*v1500 + w28*v1578
+            V::store(v629, out0.at(23usize, c));
+            v1571 = V::mul_add(x_e235, v1578, v1571);
+            let v1583 = V::mul(y_e234, t3_0);
+            v700 = V::neg_mul_add(w28, v1583, v700);
+            // out0[22] = w38*v699 - w39*v633 + w37*v781 + w36*v859 + w35*v973 + w34*v1083 + w33*v1133 + w32*v1223 + w31*v1349 + w30*v1431 + w29*v1509 - w28*v1583
+            V::store(v700, out0.at(22usize, c));
+            v1571 = V::neg_mul_add(x_e234, v1583, v1571);
+            let v1588 = V::mul(y_e145, t3_0);
+            v639 = V::mul_add(w28, v1588, v639);
+            // out0[21] = w39*v638 + w38*v708 + w37*v788 + w36*v868 + w35*v988 + w34*v1088 + w33*v1138 + w32*v1238 + w31*v1358 + w30*v1438 + w29*v1518 + w28*v1588
+            V::store(v639, out0.at(21usize, c));
+            v1571 = V::mul_add(x_e145, v1588, v1571);
+            let v1593 = V::mul(y_e135, t3_0);
+            v718 = V::mul_add(w28, v1593, v718);
+            // out0[20] = w38*v717 - w39*v643 + w37*v795 + w36*v877 + w35*v1003 + w34*v1093 - w33*v1143 + w32*v1253 + w31*v1367 + w30*v1445 + w29*v1527 + w28*v1593
+            V::store(v718, out0.at(20usize, c));
+            v1571 = V::mul_add(x_e135, v1593, v1571);
+            let v1598 = V::mul(y_e134, t3_0);
+            v649 = V::neg_mul_add(w28, v1598, v649);
+            // out0[19] = w39*v648 + w38*v726 + w37*v802 + w36*v886 + w35*v1018 + w34*v1098 - w33*v1148 + w32*v1268 + w31*v1376 - w30*v1452 + w29*v1536 - w28*v1598
+            V::store(v649, out0.at(19usize, c));
+            v1571 = V::neg_mul_add(x_e134, v1598, v1571);
+            let v1603 = V::mul(y_e125, t3_0);
+            v654 = V::mul_add(w28, v1603, v654);
+            // out0[18] = w39*v653 + w38*v735 - w37*v809 + w36*v895 + w35*v1033 + w34*v1103 + w33*v1153 + w32*v1283 + w31*v1385 - w30*v1459 + w29*v1545 + w28*v1603
+            V::store(v654, out0.at(18usize, c));
+            v1571 = V::mul_add(x_e125, v1603, v1571);
+            let v1608 = V::mul(y_e124, t3_0);
+            v745 = V::neg_mul_add(w28, v1608, v745);
+            // out0[17] = w38*v744 - w39*v658 + w37*v816 + w36*v904 + w35*v1048 + w34*v1108 + w33*v1158 + w32*v1298 + w31*v1394 + w30*v1466 + w29*v1554 - w28*v1608
+            V::store(v745, out0.at(17usize, c));
+            v1571 = V::neg_mul_add(x_e124, v1608, v1571);
+            let v1613 = V::mul(y_e123, t3_0);
+            v664 = V::neg_mul_add(w28, v1613, v664);
+            // out0[16] = w39*v663 + w38*v753 + w37*v823 + w36*v913 + w35*v1063 + w34*v1113 - w33*v1163 + w32*v1313 + w31*v1403 - w30*v1473 + w29*v1563 - w28*v1613
+            V::store(v664, out0.at(16usize, c));
+            v1571 = V::neg_mul_add(x_e123, v1613, v1571);
+            // grad0[28] += x_e345*v1568 + x_e245*v1573 + x_e235*v1578 - x_e234*v1583 + x_e145*v1588 + x_e135*v1593 - x_e134*v1598 + x_e125*v1603 - x_e124*v1608 - x_e123*v1613
+            V::store(V::add(V::load(grad0.at(28usize, c)), v1571), grad0.at(28usize, c));
+            let v1618 = V::mul(y_e123, t3_31);
+            let w27 = V::load(param0.at(27usize, c));
+            let mut v1620 = V::mul(w27, v1618);
+            let x_e45 = V::load(x.at(15usize, c));
+            let mut v1622 = V::mul(x_e45, v1618);
+            let v1623 = V::mul(y_e124, t3_31);
+            let x_e35 = V::load(x.at(14usize, c));
+            v1622 = V::neg_mul_add(x_e35, v1623, v1622);
+            let v1628 = V::mul(y_e125, t3_31);
+            let mut v1629 = V::mul(w27, v1628);
+            let x_e34 = V::load(x.at(13usize, c));
+            v1622 = V::mul_add(x_e34, v1628, v1622);
+            let v1633 = V::mul(y_e134, t3_31);
+            let mut v1634 = V::mul(w27, v1633);
+            let x_e25 = V::load(x.at(12usize, c));
+            v1622 = V::mul_add(x_e25, v1633, v1622);
+            let v1638 = V::mul(y_e135, t3_31);
+            let x_e24 = V::load(x.at(11usize, c));
+            v1622 = V::neg_mul_add(x_e24, v1638, v1622);
+            let v1643 = V::mul(y_e145, t3_31);
+            let mut v1644 = V::mul(w27, v1643);
+            let x_e23 = V::load(x.at(10usize, c));
+            v1622 = V::mul_add(x_e23, v1643, v1622);
+            let v1648 = V::mul(y_e234, t3_31);
+            let x_e15 = V::load(x.at(9usize, c));
+            v1622 = V::neg_mul_add(x_e15, v1648, v1622);
+            let v1653 = V::mul(y_e235, t3_31);
+            let mut v1654 = V::mul(w27, v1653);
+            let x_e14 = V::load(x.at(8usize, c));
+            v1622 = V::mul_add(x_e14, v1653, v1622);
+            let v1658 = V::mul(y_e245, t3_31);
+            let x_e13 = V::load(x.at(7usize, c));
+            v1622 = V::neg_mul_add(x_e13, v1658, v1622);
+            let v1663 = V::mul(y_e345, t3_31);
+            let mut v1664 = V::mul(w27, v1663);
+            let x_e12 = V::load(x.at(6usize, c));
+            v1622 = V::mul_add(x_e12, v1663, v1622);
+            // grad0[27] += x_e45*v1618 - x_e35*v1623 + x_e34*v1628 + x_e25*v1633 - x_e24*v1638 + x_e23*v1643 - x_e15*v1648 + x_e14*v1653 - x_e13*v1658 + x_e12*v1663
+            V::store(V::add(V::load(grad0.at(27usize, c)), v1622), grad0.at(27usize, c));
+            let mut v1668 = V::mul(y_e1235, t3_26);
+            v1668 = V::mul_add(y_e1234, t3_27, v1668);
+            let w26 = V::load(param0.at(26usize, c));
+            v1620 = V::neg_mul_add(w26, v1668, v1620);
+            let mut v1675 = V::mul(y_e1245, t3_26);
+            v1675 = V::mul_add(y_e1234, t3_28, v1675);
+            let mut v1678 = V::mul(w26, v1675);
+            let mut v1679 = V::mul(x_e35, v1675);
+            v1678 = V::neg_mul_add(w27, v1623, v1678);
+            v1679 = V::neg_mul_add(x_e45, v1668, v1679);
+            let mut v1682 = V::mul(y_e1245, t3_27);
+            v1682 = V::neg_mul_add(y_e1235, t3_28, v1682);
+            v1629 = V::mul_add(w26, v1682, v1629);
+            v1679 = V::mul_add(x_e34, v1682, v1679);
+            let mut v1689 = V::mul(y_e1345, t3_26);
+            v1689 = V::mul_add(y_e1234, t3_29, v1689);
+            v1634 = V::neg_mul_add(w26, v1689, v1634);
+            v1679 = V::neg_mul_add(x_e25, v1689, v1679);
+            let mut v1697 = V::mul(y_e1235, t3_29);
+            v1697 = V::neg_mul_add(y_e1345, t3_27, v1697);
+            let mut v1699 = V::mul(w26, v1697);
+            v1699 = V::neg_mul_add(w27, v1638, v1699);
+            v1679 = V::mul_add(x_e24, v1697, v1679);
+            let mut v1703 = V::mul(y_e1345, t3_28);
+            v1703 = V::neg_mul_add(y_e1245, t3_29, v1703);
+            v1644 = V::mul_add(w26, v1703, v1644);
+            v1679 = V::mul_add(x_e23, v1703, v1679);
+            let mut v1710 = V::mul(y_e2345, t3_26);
+            v1710 = V::mul_add(y_e1234, t3_30, v1710);
+            let mut v1713 = V::mul(w26, v1710);
+            v1713 = V::neg_mul_add(w27, v1648, v1713);
+            v1679 = V::mul_add(x_e15, v1710, v1679);
+            let mut v1717 = V::mul(y_e2345, t3_27);
+            v1717 = V::neg_mul_add(y_e1235, t3_30, v1717);
+            v1654 = V::mul_add(w26, v1717, v1654);
+            v1679 = V::mul_add(x_e14, v1717, v1679);
+            let mut v1725 = V::mul(y_e1245, t3_30);
+            v1725 = V::neg_mul_add(y_e2345, t3_28, v1725);
+            let mut v1727 = V::mul(w26, v1725);
+            v1727 = V::neg_mul_add(w27, v1658, v1727);
+            v1679 = V::mul_add(x_e13, v1725, v1679);
+            let mut v1731 = V::mul(y_e2345, t3_29);
+            v1731 = V::neg_mul_add(y_e1345, t3_30, v1731);
+            v1664 = V::mul_add(w26, v1731, v1664);
+            v1679 = V::mul_add(x_e12, v1731, v1679);
+            // grad0[26] += x_e35*v1677 - x_e45*v1670 + x_e34*v1684 - x_e25*v1691 + x_e24*v1698 + x_e23*v1705 + x_e15*v1712 + x_e14*v1719 + x_e13*v1726 + x_e12*v1733
+            V::store(V::add(V::load(grad0.at(26usize, c)), v1679), grad0.at(26usize, c));
+            let mut v1738 = V::mul(y_e23, t3_30);
+            v1738 = V::mul_add(y_e13, t3_29, v1738);
+            v1738 = V::mul_add(y_e12, t3_28, v1738);
+            let w25 = V::load(param0.at(25usize, c));
+            let mut v1745 = V::mul(x_e45, v1738);
+            v1620 = V::mul_add(w25, v1738, v1620);
+            let mut v1747 = V::mul(y_e24, t3_30);
+            v1747 = V::mul_add(y_e14, t3_29, v1747);
+            let v1751 = V::mul_sub(y_e12, t3_27, v1747);
+            v1678 = V::mul_add(w25, v1751, v1678);
+            v1745 = V::mul_add(x_e35, v1751, v1745);
+            let mut v1756 = V::mul(y_e25, t3_30);
+            v1756 = V::mul_add(y_e15, t3_29, v1756);
+            v1756 = V::mul_add(y_e12, t3_26, v1756);
+            v1629 = V::mul_add(w25, v1756, v1629);
+            v1745 = V::mul_add(x_e34, v1756, v1745);
+            let mut v1765 = V::mul(y_e34, t3_30);
+            v1765 = V::neg_mul_add(y_e14, t3_28, v1765);
+            v1765 = V::neg_mul_add(y_e13, t3_27, v1765);
+            v1634 = V::mul_add(w25, v1765, v1634);
+            v1745 = V::mul_add(x_e25, v1765, v1745);
+            let mut v1775 = V::mul(y_e15, t3_28);
+            v1775 = V::neg_mul_add(y_e35, t3_30, v1775);
+            v1775 = V::neg_mul_add(y_e13, t3_26, v1775);
+            v1699 = V::mul_add(w25, v1775, v1699);
+            v1745 = V::mul_add(x_e24, v1775, v1745);
+            let mut v1783 = V::mul(y_e45, t3_30);
+            v1783 = V::mul_add(y_e15, t3_27, v1783);
+            v1783 = V::mul_add(y_e14, t3_26, v1783);
+            v1644 = V::mul_add(w25, v1783, v1644);
+            v1745 = V::mul_add(x_e23, v1783, v1745);
+            let mut v1792 = V::mul(y_e34, t3_29);
+            v1792 = V::mul_add(y_e24, t3_28, v1792);
+            v1792 = V::mul_add(y_e23, t3_27, v1792);
+            v1713 = V::mul_add(w25, v1792, v1713);
+            v1745 = V::mul_add(x_e15, v1792, v1745);
+            let mut v1801 = V::mul(y_e35, t3_29);
+            v1801 = V::mul_add(y_e25, t3_28, v1801);
+            let v1805 = V::mul_sub(y_e23, t3_26, v1801);
+            v1654 = V::mul_add(w25, v1805, v1654);
+            v1745 = V::mul_add(x_e14, v1805, v1745);
+            let mut v1810 = V::mul(y_e45, t3_29);
+            v1810 = V::neg_mul_add(y_e25, t3_27, v1810);
+            v1810 = V::neg_mul_add(y_e24, t3_26, v1810);
+            v1727 = V::mul_add(w25, v1810, v1727);
+            v1745 = V::mul_add(x_e13, v1810, v1745);
+            let mut v1819 = V::mul(y_e45, t3_28);
+            v1819 = V::mul_add(y_e35, t3_27, v1819);
+            v1819 = V::mul_add(y_e34, t3_26, v1819);
+            v1664 = V::mul_add(w25, v1819, v1664);
+            v1745 = V::mul_add(x_e12, v1819, v1745);
+            // grad0[25] += x_e45*v1742 + x_e35*v1751 + x_e34*v1760 + x_e25*v1769 + x_e24*v1778 + x_e23*v1787 + x_e15*v1796 + x_e14*v1805 + x_e13*v1814 + x_e12*v1823
+            V::store(V::add(V::load(grad0.at(25usize, c)), v1745), grad0.at(25usize, c));
+            let v1828 = V::mul(y_e12345, t3_16);
+            let w24 = V::load(param0.at(24usize, c));
+            let mut v1831 = V::mul(x_e45, v1828);
+            v1620 = V::mul_add(w24, v1828, v1620);
+            let v1833 = V::mul(y_e12345, t3_17);
+            v1678 = V::neg_mul_add(w24, v1833, v1678);
+            v1831 = V::neg_mul_add(x_e35, v1833, v1831);
+            let v1838 = V::mul(y_e12345, t3_18);
+            v1629 = V::neg_mul_add(w24, v1838, v1629);
+            v1831 = V::neg_mul_add(x_e34, v1838, v1831);
+            let v1843 = V::mul(y_e12345, t3_19);
+            v1634 = V::mul_add(w24, v1843, v1634);
+            v1831 = V::mul_add(x_e25, v1843, v1831);
+            let v1848 = V::mul(y_e12345, t3_20);
+            v1699 = V::mul_add(w24, v1848, v1699);
+            v1831 = V::mul_add(x_e24, v1848, v1831);
+            let v1853 = V::mul(y_e12345, t3_21);
+            v1644 = V::neg_mul_add(w24, v1853, v1644);
+            v1831 = V::neg_mul_add(x_e23, v1853, v1831);
+            let v1858 = V::mul(y_e12345, t3_22);
+            v1713 = V::neg_mul_add(w24, v1858, v1713);
+            v1831 = V::neg_mul_add(x_e15, v1858, v1831);
+            let v1863 = V::mul(y_e12345, t3_23);
+            v1654 = V::neg_mul_add(w24, v1863, v1654);
+            v1831 = V::neg_mul_add(x_e14, v1863, v1831);
+            let v1868 = V::mul(y_e12345, t3_24);
+            v1727 = V::mul_add(w24, v1868, v1727);
+            v1831 = V::mul_add(x_e13, v1868, v1831);
+            let v1873 = V::mul(y_e12345, t3_25);
+            v1664 = V::neg_mul_add(w24, v1873, v1664);
+            v1831 = V::neg_mul_add(x_e12, v1873, v1831);
+            // grad0[24] += x_e45*v1828 - x_e35*v1833 - x_e34*v1838 + x_e25*v1843 + x_e24*v1848 - x_e23*v1853 - x_e15*v1858 - x_e14*v1863 + x_e13*v1868 - x_e12*v1873
+            V::store(V::add(V::load(grad0.at(24usize, c)), v1831), grad0.at(24usize, c));
+            let mut v1878 = V::mul(y_e235, t3_22);
+            v1878 = V::mul_add(y_e234, t3_23, v1878);
+            v1878 = V::mul_add(y_e135, t3_19, v1878);
+            v1878 = V::mul_add(y_e134, t3_20, v1878);
+            v1878 = V::mul_add(y_e125, t3_17, v1878);
+            v1878 = V::mul_add(y_e124, t3_18, v1878);
+            let w23 = V::load(param0.at(23usize, c));
+            v1620 = V::neg_mul_add(w23, v1878, v1620);
+            let mut v1893 = V::mul(y_e245, t3_22);
+            v1893 = V::mul_add(y_e234, t3_24, v1893);
+            v1893 = V::mul_add(y_e145, t3_19, v1893);
+            v1893 = V::mul_add(y_e134, t3_21, v1893);
+            v1893 = V::neg_mul_add(y_e125, t3_16, v1893);
+            v1893 = V::neg_mul_add(y_e123, t3_18, v1893);
+            let mut v1905 = V::mul(x_e35, v1893);
+            v1678 = V::mul_add(w23, v1893, v1678);
+            v1905 = V::neg_mul_add(x_e45, v1878, v1905);
+            let mut v1908 = V::mul(y_e245, t3_23);
+            v1908 = V::neg_mul_add(y_e235, t3_24, v1908);
+            v1908 = V::mul_add(y_e145, t3_20, v1908);
+            v1908 = V::neg_mul_add(y_e135, t3_21, v1908);
+            v1908 = V::mul_add(y_e124, t3_16, v1908);
+            v1908 = V::neg_mul_add(y_e123, t3_17, v1908);
+            v1629 = V::mul_add(w23, v1908, v1629);
+            v1905 = V::mul_add(x_e34, v1908, v1905);
+            let mut v1923 = V::mul(y_e345, t3_22);
+            v1923 = V::mul_add(y_e234, t3_25, v1923);
+            let mut v1927 = V::mul_sub(y_e145, t3_17, v1923);
+            v1927 = V::mul_add(y_e135, t3_16, v1927);
+            v1927 = V::mul_add(y_e124, t3_21, v1927);
+            v1927 = V::mul_add(y_e123, t3_20, v1927);
+            v1634 = V::mul_add(w23, v1927, v1634);
+            v1905 = V::mul_add(x_e25, v1927, v1905);
+            let mut v1939 = V::mul(y_e235, t3_25);
+            v1939 = V::neg_mul_add(y_e345, t3_23, v1939);
+            v1939 = V::mul_add(y_e145, t3_18, v1939);
+            v1939 = V::neg_mul_add(y_e134, t3_16, v1939);
+            v1939 = V::neg_mul_add(y_e125, t3_21, v1939);
+            v1939 = V::mul_add(y_e123, t3_19, v1939);
+            v1699 = V::mul_add(w23, v1939, v1699);
+            v1905 = V::mul_add(x_e24, v1939, v1905);
+            let mut v1953 = V::mul(y_e345, t3_24);
+            v1953 = V::neg_mul_add(y_e245, t3_25, v1953);
+            v1953 = V::mul_add(y_e135, t3_18, v1953);
+            v1953 = V::mul_add(y_e134, t3_17, v1953);
+            v1953 = V::neg_mul_add(y_e125, t3_20, v1953);
+            v1953 = V::neg_mul_add(y_e124, t3_19, v1953);
+            v1644 = V::mul_add(w23, v1953, v1644);
+            v1905 = V::mul_add(x_e23, v1953, v1905);
+            let mut v1968 = V::mul(y_e345, t3_19);
+            v1968 = V::mul_add(y_e245, t3_17, v1968);
+            v1968 = V::mul_add(y_e235, t3_16, v1968);
+            v1968 = V::mul_add(y_e134, t3_25, v1968);
+            v1968 = V::mul_add(y_e124, t3_24, v1968);
+            v1968 = V::mul_add(y_e123, t3_23, v1968);
+            v1713 = V::neg_mul_add(w23, v1968, v1713);
+            v1905 = V::neg_mul_add(x_e15, v1968, v1905);
+            let mut v1983 = V::mul(y_e345, t3_20);
+            v1983 = V::mul_add(y_e245, t3_18, v1983);
+            let mut v1987 = V::mul_sub(y_e234, t3_16, v1983);
+            v1987 = V::mul_add(y_e135, t3_25, v1987);
+            v1987 = V::mul_add(y_e125, t3_24, v1987);
+            v1987 = V::neg_mul_add(y_e123, t3_22, v1987);
+            v1654 = V::mul_add(w23, v1987, v1654);
+            v1905 = V::mul_add(x_e14, v1987, v1905);
+            let mut v1998 = V::mul(y_e345, t3_21);
+            v1998 = V::neg_mul_add(y_e235, t3_18, v1998);
+            v1998 = V::neg_mul_add(y_e234, t3_17, v1998);
+            v1998 = V::neg_mul_add(y_e145, t3_25, v1998);
+            v1998 = V::mul_add(y_e125, t3_23, v1998);
+            v1998 = V::mul_add(y_e124, t3_22, v1998);
+            v1727 = V::mul_add(w23, v1998, v1727);
+            v1905 = V::mul_add(x_e13, v1998, v1905);
+            let mut v2013 = V::mul(y_e245, t3_21);
+            v2013 = V::mul_add(y_e235, t3_20, v2013);
+            v2013 = V::mul_add(y_e234, t3_19, v2013);
+            v2013 = V::neg_mul_add(y_e145, t3_24, v2013);
+            v2013 = V::neg_mul_add(y_e135, t3_23, v2013);
+            v2013 = V::neg_mul_add(y_e134, t3_22, v2013);
+            v1664 = V::mul_add(w23, v2013, v1664);
+            v1905 = V::mul_add(x_e12, v2013, v1905);
+            // grad0[23] += x_e35*v1903 - x_e45*v1888 + x_e34*v1918 + x_e25*v1933 + x_e24*v1948 + x_e23*v1963 - x_e15*v1978 + x_e14*v1993 + x_e13*v2008 + x_e12*v2023
+            V::store(V::add(V::load(grad0.at(23usize, c)), v1905), grad0.at(23usize, c));
+            let mut v2028 = V::mul(y_e3, t3_25);
+            v2028 = V::mul_add(y_e2, t3_24, v2028);
+            v2028 = V::mul_add(y_e1, t3_21, v2028);
+            let w22 = V::load(param0.at(22usize, c));
+            let mut v2035 = V::mul(x_e45, v2028);
+            v1620 = V::mul_add(w22, v2028, v1620);
+            let mut v2038 = V::mul(y_e2, t3_23);
+            v2038 = V::neg_mul_add(y_e4, t3_25, v2038);
+            v2038 = V::mul_add(y_e1, t3_20, v2038);
+            v1678 = V::mul_add(w22, v2038, v1678);
+            v2035 = V::mul_add(x_e35, v2038, v2035);
+            let mut v2046 = V::mul(y_e5, t3_25);
+            v2046 = V::mul_add(y_e2, t3_22, v2046);
+            v2046 = V::mul_add(y_e1, t3_19, v2046);
+            v1629 = V::mul_add(w22, v2046, v1629);
+            v2035 = V::mul_add(x_e34, v2046, v2035);
+            let mut v2055 = V::mul(y_e4, t3_24);
+            v2055 = V::mul_add(y_e3, t3_23, v2055);
+            let v2059 = V::mul_sub(y_e1, t3_18, v2055);
+            v1634 = V::mul_add(w22, v2059, v1634);
+            v2035 = V::mul_add(x_e25, v2059, v2035);
+            let mut v2064 = V::mul(y_e5, t3_24);
+            v2064 = V::neg_mul_add(y_e3, t3_22, v2064);
+            v2064 = V::mul_add(y_e1, t3_17, v2064);
+            v1699 = V::mul_add(w22, v2064, v1699);
+            v2035 = V::mul_add(x_e24, v2064, v2035);
+            let mut v2073 = V::mul(y_e5, t3_23);
+            v2073 = V::mul_add(y_e4, t3_22, v2073);
+            v2073 = V::mul_add(y_e1, t3_16, v2073);
+            v1644 = V::mul_add(w22, v2073, v1644);
+            v2035 = V::mul_add(x_e23, v2073, v2035);
+            let mut v2082 = V::mul(y_e4, t3_21);
+            v2082 = V::mul_add(y_e3, t3_20, v2082);
+            v2082 = V::mul_add(y_e2, t3_18, v2082);
+            v1713 = V::neg_mul_add(w22, v2082, v1713);
+            v2035 = V::neg_mul_add(x_e15, v2082, v2035);
+            let mut v2091 = V::mul(y_e5, t3_21);
+            v2091 = V::neg_mul_add(y_e3, t3_19, v2091);
+            v2091 = V::neg_mul_add(y_e2, t3_17, v2091);
+            v1654 = V::mul_add(w22, v2091, v1654);
+            v2035 = V::mul_add(x_e14, v2091, v2035);
+            let mut v2100 = V::mul(y_e5, t3_20);
+            v2100 = V::mul_add(y_e4, t3_19, v2100);
+            v2100 = V::neg_mul_add(y_e2, t3_16, v2100);
+            v1727 = V::mul_add(w22, v2100, v1727);
+            v2035 = V::mul_add(x_e13, v2100, v2035);
+            let mut v2109 = V::mul(y_e5, t3_18);
+            v2109 = V::mul_add(y_e4, t3_17, v2109);
+            v2109 = V::mul_add(y_e3, t3_16, v2109);
+            v1664 = V::mul_add(w22, v2109, v1664);
+            v2035 = V::mul_add(x_e12, v2109, v2035);
+            // grad0[22] += x_e45*v2032 + x_e35*v2041 + x_e34*v2050 + x_e25*v2059 + x_e24*v2068 + x_e23*v2077 - x_e15*v2086 + x_e14*v2095 + x_e13*v2104 + x_e12*v2113
+            V::store(V::add(V::load(grad0.at(22usize, c)), v2035), grad0.at(22usize, c));
+            let mut v2118 = V::mul(y_e2345, t3_10);
+            v2118 = V::mul_add(y_e1345, t3_7, v2118);
+            v2118 = V::mul_add(y_e1245, t3_6, v2118);
+            let w21 = V::load(param0.at(21usize, c));
+            let mut v2125 = V::mul(x_e45, v2118);
+            v1620 = V::mul_add(w21, v2118, v1620);
+            let mut v2127 = V::mul(y_e2345, t3_11);
+            v2127 = V::mul_add(y_e1345, t3_8, v2127);
+            let v2131 = V::mul_sub(y_e1235, t3_6, v2127);
+            v1678 = V::mul_add(w21, v2131, v1678);
+            v2125 = V::mul_add(x_e35, v2131, v2125);
+            let mut v2136 = V::mul(y_e2345, t3_12);
+            v2136 = V::mul_add(y_e1345, t3_9, v2136);
+            v2136 = V::mul_add(y_e1234, t3_6, v2136);
+            v1629 = V::neg_mul_add(w21, v2136, v1629);
+            v2125 = V::neg_mul_add(x_e34, v2136, v2125);
+            let mut v2145 = V::mul(y_e2345, t3_13);
+            v2145 = V::neg_mul_add(y_e1245, t3_8, v2145);
+            v2145 = V::neg_mul_add(y_e1235, t3_7, v2145);
+            v1634 = V::mul_add(w21, v2145, v1634);
+            v2125 = V::mul_add(x_e25, v2145, v2125);
+            let mut v2154 = V::mul(y_e2345, t3_14);
+            v2154 = V::neg_mul_add(y_e1245, t3_9, v2154);
+            v2154 = V::mul_add(y_e1234, t3_7, v2154);
+            v1699 = V::mul_add(w21, v2154, v1699);
+            v2125 = V::mul_add(x_e24, v2154, v2125);
+            let mut v2163 = V::mul(y_e2345, t3_15);
+            v2163 = V::mul_add(y_e1235, t3_9, v2163);
+            v2163 = V::mul_add(y_e1234, t3_8, v2163);
+            v1644 = V::neg_mul_add(w21, v2163, v1644);
+            v2125 = V::neg_mul_add(x_e23, v2163, v2125);
+            let mut v2172 = V::mul(y_e1345, t3_13);
+            v2172 = V::mul_add(y_e1245, t3_11, v2172);
+            v2172 = V::mul_add(y_e1235, t3_10, v2172);
+            v1713 = V::mul_add(w21, v2172, v1713);
+            v2125 = V::mul_add(x_e15, v2172, v2125);
+            let mut v2181 = V::mul(y_e1345, t3_14);
+            v2181 = V::mul_add(y_e1245, t3_12, v2181);
+            v2181 = V::neg_mul_add(y_e1234, t3_10, v2181);
+            v1654 = V::mul_add(w21, v2181, v1654);
+            v2125 = V::mul_add(x_e14, v2181, v2125);
+            let mut v2191 = V::mul(y_e1235, t3_12);
+            v2191 = V::neg_mul_add(y_e1345, t3_15, v2191);
+            v2191 = V::mul_add(y_e1234, t3_11, v2191);
+            v1727 = V::mul_add(w21, v2191, v1727);
+            v2125 = V::mul_add(x_e13, v2191, v2125);
+            let mut v2199 = V::mul(y_e1245, t3_15);
+            v2199 = V::mul_add(y_e1235, t3_14, v2199);
+            v2199 = V::mul_add(y_e1234, t3_13, v2199);
+            v1664 = V::neg_mul_add(w21, v2199, v1664);
+            v2125 = V::neg_mul_add(x_e12, v2199, v2125);
+            // grad0[21] += x_e45*v2122 + x_e35*v2131 - x_e34*v2140 + x_e25*v2149 + x_e24*v2158 - x_e23*v2167 + x_e15*v2176 + x_e14*v2185 + x_e13*v2194 - x_e12*v2203
+            V::store(V::add(V::load(grad0.at(21usize, c)), v2125), grad0.at(21usize, c));
+            let mut v2208 = V::mul(y_e35, t3_13);
+            v2208 = V::mul_add(y_e34, t3_14, v2208);
+            v2208 = V::mul_add(y_e25, t3_11, v2208);
+            v2208 = V::mul_add(y_e24, t3_12, v2208);
+            v2208 = V::mul_add(y_e15, t3_8, v2208);
+            v2208 = V::mul_add(y_e14, t3_9, v2208);
+            let w20 = V::load(param0.at(20usize, c));
+            v1620 = V::neg_mul_add(w20, v2208, v1620);
+            let mut v2223 = V::mul(y_e45, t3_13);
+            v2223 = V::mul_add(y_e34, t3_15, v2223);
+            v2223 = V::neg_mul_add(y_e25, t3_10, v2223);
+            v2223 = V::neg_mul_add(y_e23, t3_12, v2223);
+            v2223 = V::neg_mul_add(y_e15, t3_7, v2223);
+            v2223 = V::neg_mul_add(y_e13, t3_9, v2223);
+            let mut v2235 = V::mul(x_e35, v2223);
+            v1678 = V::mul_add(w20, v2223, v1678);
+            v2235 = V::neg_mul_add(x_e45, v2208, v2235);
+            let mut v2238 = V::mul(y_e45, t3_14);
+            v2238 = V::neg_mul_add(y_e35, t3_15, v2238);
+            v2238 = V::mul_add(y_e24, t3_10, v2238);
+            v2238 = V::neg_mul_add(y_e23, t3_11, v2238);
+            v2238 = V::mul_add(y_e14, t3_7, v2238);
+            v2238 = V::neg_mul_add(y_e13, t3_8, v2238);
+            v1629 = V::mul_add(w20, v2238, v1629);
+            v2235 = V::mul_add(x_e34, v2238, v2235);
+            let mut v2253 = V::mul(y_e45, t3_11);
+            v2253 = V::mul_add(y_e35, t3_10, v2253);
+            v2253 = V::mul_add(y_e24, t3_15, v2253);
+            v2253 = V::mul_add(y_e23, t3_14, v2253);
+            v2253 = V::neg_mul_add(y_e15, t3_6, v2253);
+            v2253 = V::neg_mul_add(y_e12, t3_9, v2253);
+            v1634 = V::mul_add(w20, v2253, v1634);
+            v2235 = V::mul_add(x_e25, v2253, v2235);
+            let mut v2268 = V::mul(y_e45, t3_12);
+            v2268 = V::neg_mul_add(y_e34, t3_10, v2268);
+            v2268 = V::neg_mul_add(y_e25, t3_15, v2268);
+            v2268 = V::mul_add(y_e23, t3_13, v2268);
+            v2268 = V::mul_add(y_e14, t3_6, v2268);
+            v2268 = V::neg_mul_add(y_e12, t3_8, v2268);
+            v1699 = V::mul_add(w20, v2268, v1699);
+            v2235 = V::mul_add(x_e24, v2268, v2235);
+            let mut v2283 = V::mul(y_e35, t3_12);
+            v2283 = V::mul_add(y_e34, t3_11, v2283);
+            v2283 = V::neg_mul_add(y_e25, t3_14, v2283);
+            v2283 = V::neg_mul_add(y_e24, t3_13, v2283);
+            v2283 = V::mul_add(y_e13, t3_6, v2283);
+            v2283 = V::neg_mul_add(y_e12, t3_7, v2283);
+            v1644 = V::mul_add(w20, v2283, v1644);
+            v2235 = V::mul_add(x_e23, v2283, v2235);
+            let mut v2298 = V::mul(y_e45, t3_8);
+            v2298 = V::mul_add(y_e35, t3_7, v2298);
+            v2298 = V::mul_add(y_e25, t3_6, v2298);
+            v2298 = V::mul_add(y_e14, t3_15, v2298);
+            v2298 = V::mul_add(y_e13, t3_14, v2298);
+            v2298 = V::mul_add(y_e12, t3_12, v2298);
+            v1713 = V::mul_add(w20, v2298, v1713);
+            v2235 = V::mul_add(x_e15, v2298, v2235);
+            let mut v2313 = V::mul(y_e45, t3_9);
+            v2313 = V::neg_mul_add(y_e34, t3_7, v2313);
+            v2313 = V::neg_mul_add(y_e24, t3_6, v2313);
+            v2313 = V::neg_mul_add(y_e15, t3_15, v2313);
+            v2313 = V::mul_add(y_e13, t3_13, v2313);
+            v2313 = V::mul_add(y_e12, t3_11, v2313);
+            v1654 = V::mul_add(w20, v2313, v1654);
+            v2235 = V::mul_add(x_e14, v2313, v2235);
+            let mut v2328 = V::mul(y_e35, t3_9);
+            v2328 = V::mul_add(y_e34, t3_8, v2328);
+            v2328 = V::neg_mul_add(y_e23, t3_6, v2328);
+            v2328 = V::neg_mul_add(y_e15, t3_14, v2328);
+            v2328 = V::neg_mul_add(y_e14, t3_13, v2328);
+            v2328 = V::mul_add(y_e12, t3_10, v2328);
+            v1727 = V::mul_add(w20, v2328, v1727);
+            v2235 = V::mul_add(x_e13, v2328, v2235);
+            let mut v2343 = V::mul(y_e25, t3_9);
+            v2343 = V::mul_add(y_e24, t3_8, v2343);
+            v2343 = V::mul_add(y_e23, t3_7, v2343);
+            v2343 = V::neg_mul_add(y_e15, t3_12, v2343);
+            v2343 = V::neg_mul_add(y_e14, t3_11, v2343);
+            v2343 = V::neg_mul_add(y_e13, t3_10, v2343);
+            v1664 = V::mul_add(w20, v2343, v1664);
+            v2235 = V::mul_add(x_e12, v2343, v2235);
+            // grad0[20] += x_e35*v2233 - x_e45*v2218 + x_e34*v2248 + x_e25*v2263 + x_e24*v2278 + x_e23*v2293 + x_e15*v2308 + x_e14*v2323 + x_e13*v2338 + x_e12*v2353
+            V::store(V::add(V::load(grad0.at(20usize, c)), v2235), grad0.at(20usize, c));
+            let v2358 = V::mul(y_1, t3_15);
+            let w19 = V::load(param0.at(19usize, c));
+            let mut v2361 = V::mul(x_e45, v2358);
+            v1620 = V::mul_add(w19, v2358, v1620);
+            let v2363 = V::mul(y_1, t3_14);
+            v1678 = V::mul_add(w19, v2363, v1678);
+            v2361 = V::mul_add(x_e35, v2363, v2361);
+            let v2368 = V::mul(y_1, t3_13);
+            v1629 = V::mul_add(w19, v2368, v1629);
+            v2361 = V::mul_add(x_e34, v2368, v2361);
+            let v2373 = V::mul(y_1, t3_12);
+            v1634 = V::mul_add(w19, v2373, v1634);
+            v2361 = V::mul_add(x_e25, v2373, v2361);
+            let v2378 = V::mul(y_1, t3_11);
+            v1699 = V::mul_add(w19, v2378, v1699);
+            v2361 = V::mul_add(x_e24, v2378, v2361);
+            let v2383 = V::mul(y_1, t3_10);
+            v1644 = V::mul_add(w19, v2383, v1644);
+            v2361 = V::mul_add(x_e23, v2383, v2361);
+            let v2388 = V::mul(y_1, t3_9);
+            v1713 = V::mul_add(w19, v2388, v1713);
+            v2361 = V::mul_add(x_e15, v2388, v2361);
+            let v2393 = V::mul(y_1, t3_8);
+            v1654 = V::mul_add(w19, v2393, v1654);
+            v2361 = V::mul_add(x_e14, v2393, v2361);
+            let v2398 = V::mul(y_1, t3_7);
+            v1727 = V::mul_add(w19, v2398, v1727);
+            v2361 = V::mul_add(x_e13, v2398, v2361);
+            let v2403 = V::mul(y_1, t3_6);
+            v1664 = V::mul_add(w19, v2403, v1664);
+            v2361 = V::mul_add(x_e12, v2403, v2361);
+            // grad0[19] += x_e45*v2358 + x_e35*v2363 + x_e34*v2368 + x_e25*v2373 + x_e24*v2378 + x_e23*v2383 + x_e15*v2388 + x_e14*v2393 + x_e13*v2398 + x_e12*v2403
+            V::store(V::add(V::load(grad0.at(19usize, c)), v2361), grad0.at(19usize, c));
+            let mut v2408 = V::mul(y_e345, t3_3);
+            v2408 = V::mul_add(y_e245, t3_2, v2408);
+            v2408 = V::mul_add(y_e145, t3_1, v2408);
+            let w18 = V::load(param0.at(18usize, c));
+            let mut v2415 = V::mul(x_e45, v2408);
+            v1620 = V::mul_add(w18, v2408, v1620);
+            let mut v2418 = V::mul(y_e235, t3_2);
+            v2418 = V::neg_mul_add(y_e345, t3_4, v2418);
+            v2418 = V::mul_add(y_e135, t3_1, v2418);
+            v1678 = V::mul_add(w18, v2418, v1678);
+            v2415 = V::mul_add(x_e35, v2418, v2415);
+            let mut v2426 = V::mul(y_e345, t3_5);
+            v2426 = V::mul_add(y_e234, t3_2, v2426);
+            v2426 = V::mul_add(y_e134, t3_1, v2426);
+            v1629 = V::neg_mul_add(w18, v2426, v1629);
+            v2415 = V::neg_mul_add(x_e34, v2426, v2415);
+            let mut v2435 = V::mul(y_e245, t3_4);
+            v2435 = V::mul_add(y_e235, t3_3, v2435);
+            let v2439 = V::mul_sub(y_e125, t3_1, v2435);
+            v1634 = V::mul_add(w18, v2439, v1634);
+            v2415 = V::mul_add(x_e25, v2439, v2415);
+            let mut v2445 = V::mul(y_e234, t3_3);
+            v2445 = V::neg_mul_add(y_e245, t3_5, v2445);
+            v2445 = V::neg_mul_add(y_e124, t3_1, v2445);
+            v1699 = V::mul_add(w18, v2445, v1699);
+            v2415 = V::mul_add(x_e24, v2445, v2415);
+            let mut v2453 = V::mul(y_e235, t3_5);
+            v2453 = V::mul_add(y_e234, t3_4, v2453);
+            v2453 = V::mul_add(y_e123, t3_1, v2453);
+            v1644 = V::neg_mul_add(w18, v2453, v1644);
+            v2415 = V::neg_mul_add(x_e23, v2453, v2415);
+            let mut v2462 = V::mul(y_e145, t3_4);
+            v2462 = V::mul_add(y_e135, t3_3, v2462);
+            v2462 = V::mul_add(y_e125, t3_2, v2462);
+            v1713 = V::neg_mul_add(w18, v2462, v1713);
+            v2415 = V::neg_mul_add(x_e15, v2462, v2415);
+            let mut v2472 = V::mul(y_e134, t3_3);
+            v2472 = V::neg_mul_add(y_e145, t3_5, v2472);
+            v2472 = V::mul_add(y_e124, t3_2, v2472);
+            v1654 = V::mul_add(w18, v2472, v1654);
+            v2415 = V::mul_add(x_e14, v2472, v2415);
+            let mut v2480 = V::mul(y_e135, t3_5);
+            v2480 = V::mul_add(y_e134, t3_4, v2480);
+            let v2484 = V::mul_sub(y_e123, t3_2, v2480);
+            v1727 = V::mul_add(w18, v2484, v1727);
+            v2415 = V::mul_add(x_e13, v2484, v2415);
+            let mut v2489 = V::mul(y_e125, t3_5);
+            v2489 = V::mul_add(y_e124, t3_4, v2489);
+            v2489 = V::mul_add(y_e123, t3_3, v2489);
+            v1664 = V::neg_mul_add(w18, v2489, v1664);
+            v2415 = V::neg_mul_add(x_e12, v2489, v2415);
+            // grad0[18] += x_e45*v2412 + x_e35*v2421 - x_e34*v2430 + x_e25*v2439 + x_e24*v2448 - x_e23*v2457 - x_e15*v2466 + x_e14*v2475 + x_e13*v2484 - x_e12*v2493
+            V::store(V::add(V::load(grad0.at(18usize, c)), v2415), grad0.at(18usize, c));
+            let mut v2498 = V::mul(y_e5, t3_4);
+            v2498 = V::mul_add(y_e4, t3_5, v2498);
+            let w17 = V::load(param0.at(17usize, c));
+            let mut v2503 = V::mul(x_e45, v2498);
+            v1620 = V::neg_mul_add(w17, v2498, v1620);
+            let mut v2505 = V::mul(y_e5, t3_3);
+            v2505 = V::mul_add(y_e3, t3_5, v2505);
+            v1678 = V::neg_mul_add(w17, v2505, v1678);
+            v2503 = V::mul_add(x_e35, v2505, v2503);
+            let mut v2512 = V::mul(y_e4, t3_3);
+            v2512 = V::neg_mul_add(y_e3, t3_4, v2512);
+            v1629 = V::mul_add(w17, v2512, v1629);
+            let mut v2518 = V::mul_sub(x_e34, v2512, v2503);
+            let mut v2519 = V::mul(y_e5, t3_2);
+            v2519 = V::mul_add(y_e2, t3_5, v2519);
+            v1634 = V::neg_mul_add(w17, v2519, v1634);
+            v2518 = V::neg_mul_add(x_e25, v2519, v2518);
+            let mut v2526 = V::mul(y_e4, t3_2);
+            v2526 = V::neg_mul_add(y_e2, t3_4, v2526);
+            v1699 = V::mul_add(w17, v2526, v1699);
+            v2518 = V::mul_add(x_e24, v2526, v2518);
+            let mut v2533 = V::mul(y_e3, t3_2);
+            v2533 = V::neg_mul_add(y_e2, t3_3, v2533);
+            v1644 = V::mul_add(w17, v2533, v1644);
+            v2518 = V::mul_add(x_e23, v2533, v2518);
+            let mut v2540 = V::mul(y_e5, t3_1);
+            v2540 = V::mul_add(y_e1, t3_5, v2540);
+            v1713 = V::neg_mul_add(w17, v2540, v1713);
+            v2518 = V::neg_mul_add(x_e15, v2540, v2518);
+            let mut v2547 = V::mul(y_e4, t3_1);
+            v2547 = V::neg_mul_add(y_e1, t3_4, v2547);
+            v1654 = V::mul_add(w17, v2547, v1654);
+            v2518 = V::mul_add(x_e14, v2547, v2518);
+            let mut v2554 = V::mul(y_e3, t3_1);
+            v2554 = V::neg_mul_add(y_e1, t3_3, v2554);
+            v1727 = V::mul_add(w17, v2554, v1727);
+            v2518 = V::mul_add(x_e13, v2554, v2518);
+            let mut v2561 = V::mul(y_e2, t3_1);
+            v2561 = V::neg_mul_add(y_e1, t3_2, v2561);
+            v1664 = V::mul_add(w17, v2561, v1664);
+            v2518 = V::mul_add(x_e12, v2561, v2518);
+            // grad0[17] += x_e34*v2514 - (x_e45*v2500 + x_e35*v2507) - x_e25*v2521 + x_e24*v2528 + x_e23*v2535 - x_e15*v2542 + x_e14*v2549 + x_e13*v2556 + x_e12*v2563
+            V::store(V::add(V::load(grad0.at(17usize, c)), v2518), grad0.at(17usize, c));
+            let v2568 = V::mul(y_e45, t3_0);
+            let w16 = V::load(param0.at(16usize, c));
+            let mut v2571 = V::mul(x_e45, v2568);
+            v1620 = V::mul_add(w16, v2568, v1620);
+            // out0[15] = w27*v1618 - w26*v1670 + w25*v1742 + w24*v1828 - w23*v1888 + w22*v2032 + w21*v2122 - w20*v2218 + w19*v2358 + w18*v2412 - w17*v2500 + w16*v2568
+            V::store(v1620, out0.at(15usize, c));
+            let v2573 = V::mul(y_e35, t3_0);
+            v1678 = V::mul_add(w16, v2573, v1678);
+            // out0[14] = w26*v1677 - w27*v1623 + w25*v1751 - w24*v1833 + w23*v1903 + w22*v2041 + w21*v2131 + w20*v2233 + w19*v2363 + w18*v2421 - w17*v2507 + w16*v2573
+            V::store(v1678, out0.at(14usize, c));
+            v2571 = V::mul_add(x_e35, v2573, v2571);
+            let v2578 = V::mul(y_e34, t3_0);
+            v1629 = V::neg_mul_add(w16, v2578, v1629);
+            // out0[13] = w27*v1628 + w26*v1684 + w25*v1760 - w24*v1838 + w23*v1918 + w22*v2050 - w21*v2140 + w20*v2248 + w19*v2368 - w18*v2430 + w17*v2514 - w16*v2578
+            V::store(v1629, out0.at(13usize, c));
+            v2571 = V::neg_mul_add(x_e34, v2578, v2571);
+            let v2583 = V::mul(y_e25, t3_0);
+            v1634 = V::mul_add(w16, v2583, v1634);
+            // out0[12] = w27*v1633 - w26*v1691 + w25*v1769 + w24*v1843 + w23*v1933 + w22*v2059 + w21*v2149 + w20*v2263 + w19*v2373 + w18*v2439 - w17*v2521 + w16*v2583
+            V::store(v1634, out0.at(12usize, c));
+            v2571 = V::mul_add(x_e25, v2583, v2571);
+            let v2588 = V::mul(y_e24, t3_0);
+            v1699 = V::neg_mul_add(w16, v2588, v1699);
+            // out0[11] = w26*v1698 - w27*v1638 + w25*v1778 + w24*v1848 + w23*v1948 + w22*v2068 + w21*v2158 + w20*v2278 + w19*v2378 + w18*v2448 + w17*v2528 - w16*v2588
+            V::store(v1699, out0.at(11usize, c));
+            v2571 = V::neg_mul_add(x_e24, v2588, v2571);
+            let v2593 = V::mul(y_e23, t3_0);
+            v1644 = V::neg_mul_add(w16, v2593, v1644);
+            // out0[10] = w27*v1643 + w26*v1705 + w25*v1787 - w24*v1853 + w23*v1963 + w22*v2077 - w21*v2167 + w20*v2293 + w19*v2383 - w18*v2457 + w17*v2535 - w16*v2593
+            V::store(v1644, out0.at(10usize, c));
+            v2571 = V::neg_mul_add(x_e23, v2593, v2571);
+            let v2598 = V::mul(y_e15, t3_0);
+            v1713 = V::mul_add(w16, v2598, v1713);
+            // out0[9] = w26*v1712 - w27*v1648 + w25*v1796 - w24*v1858 - w23*v1978 - w22*v2086 + w21*v2176 + w20*v2308 + w19*v2388 - w18*v2466 - w17*v2542 + w16*v2598
+            V::store(v1713, out0.at(9usize, c));
+            v2571 = V::mul_add(x_e15, v2598, v2571);
+            let v2603 = V::mul(y_e14, t3_0);
+            v1654 = V::neg_mul_add(w16, v2603, v1654);
+            // out0[8] = w27*v1653 + w26*v1719 + w25*v1805 - w24*v1863 + w23*v1993 + w22*v2095 + w21*v2185 + w20*v2323 + w19*v2393 + w18*v2475 + w17*v2549 - w16*v2603
+            V::store(v1654, out0.at(8usize, c));
+            v2571 = V::neg_mul_add(x_e14, v2603, v2571);
+            let v2608 = V::mul(y_e13, t3_0);
+            v1727 = V::neg_mul_add(w16, v2608, v1727);
+            // out0[7] = w26*v1726 - w27*v1658 + w25*v1814 + w24*v1868 + w23*v2008 + w22*v2104 + w21*v2194 + w20*v2338 + w19*v2398 + w18*v2484 + w17*v2556 - w16*v2608
+            V::store(v1727, out0.at(7usize, c));
+            v2571 = V::neg_mul_add(x_e13, v2608, v2571);
+            let v2613 = V::mul(y_e12, t3_0);
+            v1664 = V::neg_mul_add(w16, v2613, v1664);
+            // out0[6] = w27*v1663 + w26*v1733 + w25*v1823 - w24*v1873 + w23*v2023 + w22*v2113 - w21*v2203 + w20*v2353 + w19*v2403 - w18*v2493 + w17*v2563 - w16*v2613
+            V::store(v1664, out0.at(6usize, c));
+            v2571 = V::neg_mul_add(x_e12, v2613, v2571);
+            // grad0[16] += x_e45*v2568 + x_e35*v2573 - x_e34*v2578 + x_e25*v2583 - x_e24*v2588 - x_e23*v2593 + x_e15*v2598 - x_e14*v2603 - x_e13*v2608 - x_e12*v2613
+            V::store(V::add(V::load(grad0.at(16usize, c)), v2571), grad0.at(16usize, c));
+            let v2618 = V::mul(y_e1234, t3_31);
+            let w15 = V::load(param0.at(15usize, c));
+            let mut v2620 = V::mul(w15, v2618);
+            let x_e5 = V::load(x.at(5usize, c));
+            let mut v2622 = V::mul(x_e5, v2618);
+            let v2623 = V::mul(y_e1235, t3_31);
+            let mut v2624 = V::mul(w15, v2623);
+            let x_e4 = V::load(x.at(4usize, c));
+            v2622 = V::neg_mul_add(x_e4, v2623, v2622);
+            let v2628 = V::mul(y_e1245, t3_31);
+            let mut v2629 = V::mul(w15, v2628);
+            let x_e3 = V::load(x.at(3usize, c));
+            v2622 = V::mul_add(x_e3, v2628, v2622);
+            let v2633 = V::mul(y_e1345, t3_31);
+            let mut v2634 = V::mul(w15, v2633);
+            let x_e2 = V::load(x.at(2usize, c));
+            v2622 = V::neg_mul_add(x_e2, v2633, v2622);
+            let v2638 = V::mul(y_e2345, t3_31);
+            let mut v2639 = V::mul(w15, v2638);
+            let x_e1 = V::load(x.at(1usize, c));
+            v2622 = V::mul_add(x_e1, v2638, v2622);
+            // grad0[15] += x_e5*v2618 - x_e4*v2623 + x_e3*v2628 - x_e2*v2633 + x_e1*v2638
+            V::store(V::add(V::load(grad0.at(15usize, c)), v2622), grad0.at(15usize, c));
+            let v2643 = V::mul(y_e12345, t3_26);
+            let w14 = V::load(param0.at(14usize, c));
+            let mut v2646 = V::mul(x_e5, v2643);
+            v2620 = V::neg_mul_add(w14, v2643, v2620);
+            let v2648 = V::mul(y_e12345, t3_27);
+            v2624 = V::mul_add(w14, v2648, v2624);
+            v2646 = V::mul_add(x_e4, v2648, v2646);
+            let v2653 = V::mul(y_e12345, t3_28);
+            v2629 = V::mul_add(w14, v2653, v2629);
+            let mut v2657 = V::mul_sub(x_e3, v2653, v2646);
+            let v2658 = V::mul(y_e12345, t3_29);
+            v2634 = V::mul_add(w14, v2658, v2634);
+            v2657 = V::neg_mul_add(x_e2, v2658, v2657);
+            let v2663 = V::mul(y_e12345, t3_30);
+            v2639 = V::mul_add(w14, v2663, v2639);
+            v2657 = V::mul_add(x_e1, v2663, v2657);
+            // grad0[14] += x_e3*v2653 - (x_e5*v2643 + x_e4*v2648) - x_e2*v2658 + x_e1*v2663
+            V::store(V::add(V::load(grad0.at(14usize, c)), v2657), grad0.at(14usize, c));
+            let mut v2668 = V::mul(y_e234, t3_30);
+            v2668 = V::mul_add(y_e134, t3_29, v2668);
+            v2668 = V::mul_add(y_e124, t3_28, v2668);
+            v2668 = V::mul_add(y_e123, t3_27, v2668);
+            let w13 = V::load(param0.at(13usize, c));
+            v2620 = V::neg_mul_add(w13, v2668, v2620);
+            let mut v2679 = V::mul(y_e235, t3_30);
+            v2679 = V::mul_add(y_e135, t3_29, v2679);
+            v2679 = V::mul_add(y_e125, t3_28, v2679);
+            v2679 = V::neg_mul_add(y_e123, t3_26, v2679);
+            let mut v2687 = V::mul(x_e4, v2679);
+            let mut v2688 = V::mul_sub(w13, v2679, v2624);
+            v2687 = V::neg_mul_add(x_e5, v2668, v2687);
+            let mut v2690 = V::mul(y_e245, t3_30);
+            v2690 = V::mul_add(y_e145, t3_29, v2690);
+            let mut v2694 = V::mul_sub(y_e125, t3_27, v2690);
+            v2694 = V::mul_add(y_e124, t3_26, v2694);
+            v2629 = V::mul_add(w13, v2694, v2629);
+            v2687 = V::mul_add(x_e3, v2694, v2687);
+            let mut v2701 = V::mul(y_e345, t3_30);
+            v2701 = V::neg_mul_add(y_e145, t3_28, v2701);
+            v2701 = V::neg_mul_add(y_e135, t3_27, v2701);
+            v2701 = V::neg_mul_add(y_e134, t3_26, v2701);
+            let mut v2710 = V::mul_sub(w13, v2701, v2634);
+            v2687 = V::mul_add(x_e2, v2701, v2687);
+            let mut v2712 = V::mul(y_e345, t3_29);
+            v2712 = V::mul_add(y_e245, t3_28, v2712);
+            v2712 = V::mul_add(y_e235, t3_27, v2712);
+            v2712 = V::mul_add(y_e234, t3_26, v2712);
+            v2639 = V::mul_add(w13, v2712, v2639);
+            v2687 = V::mul_add(x_e1, v2712, v2687);
+            // grad0[13] += x_e4*v2685 - x_e5*v2674 + x_e3*v2696 + x_e2*v2707 + x_e1*v2718
+            V::store(V::add(V::load(grad0.at(13usize, c)), v2687), grad0.at(13usize, c));
+            let mut v2723 = V::mul(y_e2345, t3_22);
+            v2723 = V::mul_add(y_e1345, t3_19, v2723);
+            v2723 = V::mul_add(y_e1245, t3_17, v2723);
+            v2723 = V::mul_add(y_e1235, t3_16, v2723);
+            let w12 = V::load(param0.at(12usize, c));
+            let mut v2732 = V::mul(x_e5, v2723);
+            v2620 = V::mul_add(w12, v2723, v2620);
+            let mut v2734 = V::mul(y_e2345, t3_23);
+            v2734 = V::mul_add(y_e1345, t3_20, v2734);
+            v2734 = V::mul_add(y_e1245, t3_18, v2734);
+            v2734 = V::neg_mul_add(y_e1234, t3_16, v2734);
+            v2688 = V::mul_add(w12, v2734, v2688);
+            v2732 = V::mul_add(x_e4, v2734, v2732);
+            let mut v2745 = V::mul(y_e2345, t3_24);
+            v2745 = V::mul_add(y_e1345, t3_21, v2745);
+            let mut v2749 = V::mul_sub(y_e1235, t3_18, v2745);
+            v2749 = V::mul_add(y_e1234, t3_17, v2749);
+            v2629 = V::mul_add(w12, v2749, v2629);
+            v2732 = V::mul_add(x_e3, v2749, v2732);
+            let mut v2756 = V::mul(y_e2345, t3_25);
+            v2756 = V::neg_mul_add(y_e1245, t3_21, v2756);
+            v2756 = V::neg_mul_add(y_e1235, t3_20, v2756);
+            v2756 = V::neg_mul_add(y_e1234, t3_19, v2756);
+            v2710 = V::mul_add(w12, v2756, v2710);
+            v2732 = V::mul_add(x_e2, v2756, v2732);
+            let mut v2767 = V::mul(y_e1345, t3_25);
+            v2767 = V::mul_add(y_e1245, t3_24, v2767);
+            v2767 = V::mul_add(y_e1235, t3_23, v2767);
+            v2767 = V::mul_add(y_e1234, t3_22, v2767);
+            v2639 = V::mul_add(w12, v2767, v2639);
+            v2732 = V::mul_add(x_e1, v2767, v2732);
+            // grad0[12] += x_e5*v2729 + x_e4*v2740 + x_e3*v2751 + x_e2*v2762 + x_e1*v2773
+            V::store(V::add(V::load(grad0.at(12usize, c)), v2732), grad0.at(12usize, c));
+            let mut v2778 = V::mul(y_e34, t3_25);
+            v2778 = V::mul_add(y_e24, t3_24, v2778);
+            v2778 = V::mul_add(y_e23, t3_23, v2778);
+            v2778 = V::mul_add(y_e14, t3_21, v2778);
+            v2778 = V::mul_add(y_e13, t3_20, v2778);
+            v2778 = V::mul_add(y_e12, t3_18, v2778);
+            let w11 = V::load(param0.at(11usize, c));
+            let mut v2791 = V::mul(x_e5, v2778);
+            v2620 = V::mul_add(w11, v2778, v2620);
+            let mut v2793 = V::mul(y_e35, t3_25);
+            v2793 = V::mul_add(y_e25, t3_24, v2793);
+            let mut v2797 = V::mul_sub(y_e23, t3_22, v2793);
+            v2797 = V::neg_mul_add(y_e15, t3_21, v2797);
+            v2797 = V::mul_add(y_e13, t3_19, v2797);
+            v2797 = V::mul_add(y_e12, t3_17, v2797);
+            v2688 = V::mul_add(w11, v2797, v2688);
+            v2791 = V::mul_add(x_e4, v2797, v2791);
+            let mut v2808 = V::mul(y_e45, t3_25);
+            v2808 = V::neg_mul_add(y_e25, t3_23, v2808);
+            v2808 = V::neg_mul_add(y_e24, t3_22, v2808);
+            v2808 = V::neg_mul_add(y_e15, t3_20, v2808);
+            v2808 = V::neg_mul_add(y_e14, t3_19, v2808);
+            v2808 = V::mul_add(y_e12, t3_16, v2808);
+            v2629 = V::mul_add(w11, v2808, v2629);
+            v2791 = V::mul_add(x_e3, v2808, v2791);
+            let mut v2823 = V::mul(y_e45, t3_24);
+            v2823 = V::mul_add(y_e35, t3_23, v2823);
+            v2823 = V::mul_add(y_e34, t3_22, v2823);
+            v2823 = V::neg_mul_add(y_e15, t3_18, v2823);
+            v2823 = V::neg_mul_add(y_e14, t3_17, v2823);
+            v2823 = V::neg_mul_add(y_e13, t3_16, v2823);
+            v2710 = V::mul_add(w11, v2823, v2710);
+            v2791 = V::mul_add(x_e2, v2823, v2791);
+            let mut v2838 = V::mul(y_e45, t3_21);
+            v2838 = V::mul_add(y_e35, t3_20, v2838);
+            v2838 = V::mul_add(y_e34, t3_19, v2838);
+            v2838 = V::mul_add(y_e25, t3_18, v2838);
+            v2838 = V::mul_add(y_e24, t3_17, v2838);
+            v2838 = V::mul_add(y_e23, t3_16, v2838);
+            v2639 = V::mul_add(w11, v2838, v2639);
+            v2791 = V::mul_add(x_e1, v2838, v2791);
+            // grad0[11] += x_e5*v2788 + x_e4*v2803 + x_e3*v2818 + x_e2*v2833 + x_e1*v2848
+            V::store(V::add(V::load(grad0.at(11usize, c)), v2791), grad0.at(11usize, c));
+            let mut v2853 = V::mul(y_e345, t3_13);
+            v2853 = V::mul_add(y_e245, t3_11, v2853);
+            v2853 = V::mul_add(y_e235, t3_10, v2853);
+            v2853 = V::mul_add(y_e145, t3_8, v2853);
+            v2853 = V::mul_add(y_e135, t3_7, v2853);
+            v2853 = V::mul_add(y_e125, t3_6, v2853);
+            let w10 = V::load(param0.at(10usize, c));
+            v2620 = V::neg_mul_add(w10, v2853, v2620);
+            let mut v2868 = V::mul(y_e345, t3_14);
+            v2868 = V::mul_add(y_e245, t3_12, v2868);
+            let mut v2872 = V::mul_sub(y_e234, t3_10, v2868);
+            v2872 = V::neg_mul_add(y_e145, t3_9, v2872);
+            v2872 = V::mul_add(y_e134, t3_7, v2872);
+            v2872 = V::mul_add(y_e124, t3_6, v2872);
+            let mut v2880 = V::mul(x_e4, v2872);
+            v2688 = V::mul_add(w10, v2872, v2688);
+            v2880 = V::neg_mul_add(x_e5, v2853, v2880);
+            let mut v2883 = V::mul(y_e345, t3_15);
+            v2883 = V::neg_mul_add(y_e235, t3_12, v2883);
+            v2883 = V::neg_mul_add(y_e234, t3_11, v2883);
+            v2883 = V::neg_mul_add(y_e135, t3_9, v2883);
+            v2883 = V::neg_mul_add(y_e134, t3_8, v2883);
+            v2883 = V::mul_add(y_e123, t3_6, v2883);
+            v2629 = V::mul_add(w10, v2883, v2629);
+            v2880 = V::mul_add(x_e3, v2883, v2880);
+            let mut v2898 = V::mul(y_e245, t3_15);
+            v2898 = V::mul_add(y_e235, t3_14, v2898);
+            v2898 = V::mul_add(y_e234, t3_13, v2898);
+            v2898 = V::neg_mul_add(y_e125, t3_9, v2898);
+            v2898 = V::neg_mul_add(y_e124, t3_8, v2898);
+            v2898 = V::neg_mul_add(y_e123, t3_7, v2898);
+            v2710 = V::mul_add(w10, v2898, v2710);
+            v2880 = V::mul_add(x_e2, v2898, v2880);
+            let mut v2913 = V::mul(y_e145, t3_15);
+            v2913 = V::mul_add(y_e135, t3_14, v2913);
+            v2913 = V::mul_add(y_e134, t3_13, v2913);
+            v2913 = V::mul_add(y_e125, t3_12, v2913);
+            v2913 = V::mul_add(y_e124, t3_11, v2913);
+            v2913 = V::mul_add(y_e123, t3_10, v2913);
+            v2639 = V::mul_add(w10, v2913, v2639);
+            v2880 = V::mul_add(x_e1, v2913, v2880);
+            // grad0[10] += x_e4*v2878 - x_e5*v2863 + x_e3*v2893 + x_e2*v2908 + x_e1*v2923
+            V::store(V::add(V::load(grad0.at(10usize, c)), v2880), grad0.at(10usize, c));
+            let mut v2928 = V::mul(y_e4, t3_15);
+            v2928 = V::mul_add(y_e3, t3_14, v2928);
+            v2928 = V::mul_add(y_e2, t3_12, v2928);
+            v2928 = V::mul_add(y_e1, t3_9, v2928);
+            let w9 = V::load(param0.at(9usize, c));
+            v2620 = V::neg_mul_add(w9, v2928, v2620);
+            let mut v2939 = V::mul(y_e5, t3_15);
+            v2939 = V::neg_mul_add(y_e3, t3_13, v2939);
+            v2939 = V::neg_mul_add(y_e2, t3_11, v2939);
+            v2939 = V::neg_mul_add(y_e1, t3_8, v2939);
+            let mut v2947 = V::mul(x_e4, v2939);
+            v2688 = V::mul_add(w9, v2939, v2688);
+            v2947 = V::neg_mul_add(x_e5, v2928, v2947);
+            let mut v2950 = V::mul(y_e5, t3_14);
+            v2950 = V::mul_add(y_e4, t3_13, v2950);
+            v2950 = V::neg_mul_add(y_e2, t3_10, v2950);
+            v2950 = V::neg_mul_add(y_e1, t3_7, v2950);
+            v2629 = V::mul_add(w9, v2950, v2629);
+            v2947 = V::mul_add(x_e3, v2950, v2947);
+            let mut v2961 = V::mul(y_e5, t3_12);
+            v2961 = V::mul_add(y_e4, t3_11, v2961);
+            v2961 = V::mul_add(y_e3, t3_10, v2961);
+            v2961 = V::neg_mul_add(y_e1, t3_6, v2961);
+            v2710 = V::mul_add(w9, v2961, v2710);
+            v2947 = V::mul_add(x_e2, v2961, v2947);
+            let mut v2972 = V::mul(y_e5, t3_9);
+            v2972 = V::mul_add(y_e4, t3_8, v2972);
+            v2972 = V::mul_add(y_e3, t3_7, v2972);
+            v2972 = V::mul_add(y_e2, t3_6, v2972);
+            v2639 = V::mul_add(w9, v2972, v2639);
+            v2947 = V::mul_add(x_e1, v2972, v2947);
+            // grad0[9] += x_e4*v2945 - x_e5*v2934 + x_e3*v2956 + x_e2*v2967 + x_e1*v2978
+            V::store(V::add(V::load(grad0.at(9usize, c)), v2947), grad0.at(9usize, c));
+            let mut v2983 = V::mul(y_e45, t3_4);
+            v2983 = V::mul_add(y_e35, t3_3, v2983);
+            v2983 = V::mul_add(y_e25, t3_2, v2983);
+            v2983 = V::mul_add(y_e15, t3_1, v2983);
+            let w8 = V::load(param0.at(8usize, c));
+            let mut v2992 = V::mul(x_e5, v2983);
+            v2620 = V::mul_add(w8, v2983, v2620);
+            let mut v2994 = V::mul(y_e45, t3_5);
+            v2994 = V::neg_mul_add(y_e34, t3_3, v2994);
+            v2994 = V::neg_mul_add(y_e24, t3_2, v2994);
+            v2994 = V::neg_mul_add(y_e14, t3_1, v2994);
+            v2688 = V::mul_add(w8, v2994, v2688);
+            v2992 = V::mul_add(x_e4, v2994, v2992);
+            let mut v3005 = V::mul(y_e35, t3_5);
+            v3005 = V::mul_add(y_e34, t3_4, v3005);
+            v3005 = V::neg_mul_add(y_e23, t3_2, v3005);
+            v3005 = V::neg_mul_add(y_e13, t3_1, v3005);
+            v2629 = V::mul_add(w8, v3005, v2629);
+            v2992 = V::mul_add(x_e3, v3005, v2992);
+            let mut v3016 = V::mul(y_e25, t3_5);
+            v3016 = V::mul_add(y_e24, t3_4, v3016);
+            v3016 = V::mul_add(y_e23, t3_3, v3016);
+            v3016 = V::neg_mul_add(y_e12, t3_1, v3016);
+            v2710 = V::mul_add(w8, v3016, v2710);
+            v2992 = V::mul_add(x_e2, v3016, v2992);
+            let mut v3027 = V::mul(y_e15, t3_5);
+            v3027 = V::mul_add(y_e14, t3_4, v3027);
+            v3027 = V::mul_add(y_e13, t3_3, v3027);
+            v3027 = V::mul_add(y_e12, t3_2, v3027);
+            v2639 = V::mul_add(w8, v3027, v2639);
+            v2992 = V::mul_add(x_e1, v3027, v2992);
+            // grad0[8] += x_e5*v2989 + x_e4*v3000 + x_e3*v3011 + x_e2*v3022 + x_e1*v3033
+            V::store(V::add(V::load(grad0.at(8usize, c)), v2992), grad0.at(8usize, c));
+            let v3038 = V::mul(y_1, t3_5);
+            let w7 = V::load(param0.at(7usize, c));
+            let mut v3041 = V::mul(x_e5, v3038);
+            v2620 = V::mul_add(w7, v3038, v2620);
+            let v3043 = V::mul(y_1, t3_4);
+            v2688 = V::mul_add(w7, v3043, v2688);
+            v3041 = V::mul_add(x_e4, v3043, v3041);
+            let v3048 = V::mul(y_1, t3_3);
+            v2629 = V::mul_add(w7, v3048, v2629);
+            v3041 = V::mul_add(x_e3, v3048, v3041);
+            let v3053 = V::mul(y_1, t3_2);
+            v2710 = V::mul_add(w7, v3053, v2710);
+            v3041 = V::mul_add(x_e2, v3053, v3041);
+            let v3058 = V::mul(y_1, t3_1);
+            v2639 = V::mul_add(w7, v3058, v2639);
+            v3041 = V::mul_add(x_e1, v3058, v3041);
+            // grad0[7] += x_e5*v3038 + x_e4*v3043 + x_e3*v3048 + x_e2*v3053 + x_e1*v3058
+            V::store(V::add(V::load(grad0.at(7usize, c)), v3041), grad0.at(7usize, c));
+            let v3063 = V::mul(y_e5, t3_0);
+            let w6 = V::load(param0.at(6usize, c));
+            v2620 = V::neg_mul_add(w6, v3063, v2620);
+            // out0[5] = w15*v2618 - w14*v2643 - w13*v2674 + w12*v2729 + w11*v2788 - w10*v2863 - w9*v2934 + w8*v2989 + w7*v3038 - w6*v3063
+            V::store(v2620, out0.at(5usize, c));
+            let v3068 = V::mul(y_e4, t3_0);
+            let mut v3070 = V::mul(x_e4, v3068);
+            v2688 = V::mul_add(w6, v3068, v2688);
+            // out0[4] = w13*v2685 - (w15*v2623 + w14*v2648) + w12*v2740 + w11*v2803 + w10*v2878 + w9*v2945 + w8*v3000 + w7*v3043 + w6*v3068
+            V::store(v2688, out0.at(4usize, c));
+            v3070 = V::neg_mul_add(x_e5, v3063, v3070);
+            let v3073 = V::mul(y_e3, t3_0);
+            v2629 = V::mul_add(w6, v3073, v2629);
+            // out0[3] = w15*v2628 + w14*v2653 + w13*v2696 + w12*v2751 + w11*v2818 + w10*v2893 + w9*v2956 + w8*v3011 + w7*v3048 + w6*v3073
+            V::store(v2629, out0.at(3usize, c));
+            v3070 = V::mul_add(x_e3, v3073, v3070);
+            let v3078 = V::mul(y_e2, t3_0);
+            v2710 = V::mul_add(w6, v3078, v2710);
+            // out0[2] = w13*v2707 - (w15*v2633 + w14*v2658) + w12*v2762 + w11*v2833 + w10*v2908 + w9*v2967 + w8*v3022 + w7*v3053 + w6*v3078
+            V::store(v2710, out0.at(2usize, c));
+            v3070 = V::mul_add(x_e2, v3078, v3070);
+            let v3083 = V::mul(y_e1, t3_0);
+            v2639 = V::mul_add(w6, v3083, v2639);
+            // out0[1] = w15*v2638 + w14*v2663 + w13*v2718 + w12*v2773 + w11*v2848 + w10*v2923 + w9*v2978 + w8*v3033 + w7*v3058 + w6*v3083
+            V::store(v2639, out0.at(1usize, c));
+            v3070 = V::mul_add(x_e1, v3083, v3070);
+            // grad0[6] += x_e4*v3068 - x_e5*v3063 + x_e3*v3073 + x_e2*v3078 + x_e1*v3083
+            V::store(V::add(V::load(grad0.at(6usize, c)), v3070), grad0.at(6usize, c));
+            let v3088 = V::mul(y_e12345, t3_31);
+            let mut v3090 = V::mul(V::load(param0.at(5usize, c)), v3088);
+            let x_1 = V::load(x.at(0usize, c));
+            // grad0[5] += x_1*v3088
+            V::store(
+                V::add(V::load(grad0.at(5usize, c)), V::mul(x_1, v3088)),
+                grad0.at(5usize, c),
+            );
+            let mut v3093 = V::mul(y_e2345, t3_30);
+            v3093 = V::mul_add(y_e1345, t3_29, v3093);
+            v3093 = V::mul_add(y_e1245, t3_28, v3093);
+            v3093 = V::mul_add(y_e1235, t3_27, v3093);
+            v3093 = V::mul_add(y_e1234, t3_26, v3093);
+            // grad0[4] += x_1*v3101
+            V::store(
+                V::add(V::load(grad0.at(4usize, c)), V::mul(x_1, v3093)),
+                grad0.at(4usize, c),
+            );
+            v3090 = V::mul_add(V::load(param0.at(4usize, c)), v3093, v3090);
+            let mut v3106 = V::mul(y_e345, t3_25);
+            v3106 = V::mul_add(y_e245, t3_24, v3106);
+            v3106 = V::mul_add(y_e235, t3_23, v3106);
+            v3106 = V::mul_add(y_e234, t3_22, v3106);
+            v3106 = V::mul_add(y_e145, t3_21, v3106);
+            v3106 = V::mul_add(y_e135, t3_20, v3106);
+            v3106 = V::mul_add(y_e134, t3_19, v3106);
+            v3106 = V::mul_add(y_e125, t3_18, v3106);
+            v3106 = V::mul_add(y_e124, t3_17, v3106);
+            v3106 = V::mul_add(y_e123, t3_16, v3106);
+            // grad0[3] += x_1*v3124
+            V::store(
+                V::add(V::load(grad0.at(3usize, c)), V::mul(x_1, v3106)),
+                grad0.at(3usize, c),
+            );
+            v3090 = V::mul_add(V::load(param0.at(3usize, c)), v3106, v3090);
+            let mut v3129 = V::mul(y_e45, t3_15);
+            v3129 = V::mul_add(y_e35, t3_14, v3129);
+            v3129 = V::mul_add(y_e34, t3_13, v3129);
+            v3129 = V::mul_add(y_e25, t3_12, v3129);
+            v3129 = V::mul_add(y_e24, t3_11, v3129);
+            v3129 = V::mul_add(y_e23, t3_10, v3129);
+            v3129 = V::mul_add(y_e15, t3_9, v3129);
+            v3129 = V::mul_add(y_e14, t3_8, v3129);
+            v3129 = V::mul_add(y_e13, t3_7, v3129);
+            v3129 = V::mul_add(y_e12, t3_6, v3129);
+            // grad0[2] += x_1*v3147
+            V::store(
+                V::add(V::load(grad0.at(2usize, c)), V::mul(x_1, v3129)),
+                grad0.at(2usize, c),
+            );
+            v3090 = V::mul_add(V::load(param0.at(2usize, c)), v3129, v3090);
+            let mut v3152 = V::mul(y_e5, t3_5);
+            v3152 = V::mul_add(y_e4, t3_4, v3152);
+            v3152 = V::mul_add(y_e3, t3_3, v3152);
+            v3152 = V::mul_add(y_e2, t3_2, v3152);
+            v3152 = V::mul_add(y_e1, t3_1, v3152);
+            // grad0[1] += x_1*v3160
+            V::store(
+                V::add(V::load(grad0.at(1usize, c)), V::mul(x_1, v3152)),
+                grad0.at(1usize, c),
+            );
+            v3090 = V::mul_add(V::load(param0.at(1usize, c)), v3152, v3090);
+            let v3165 = V::mul(y_1, t3_0);
+            // grad0[0] += x_1*v3165
+            V::store(
+                V::add(V::load(grad0.at(0usize, c)), V::mul(x_1, v3165)),
+                grad0.at(0usize, c),
+            );
+            v3090 = V::mul_add(V::load(param0.at(0usize, c)), v3165, v3090);
+            v3090 = V::mul_add(
+                V::mul(gate::<V>(args.gate, y_1), V::load(t2.at(0usize, c))),
+                gate_slope::<V>(args.gate, x_1),
+                v3090,
+            );
+            // out0[0] = w5*v3088 + w4*v3101 + w3*v3124 + w2*v3147 + w1*v3160 + w0*v3165 + gate(y_1)*t2_0*gate'(x_1)
+            V::store(v3090, out0.at(0usize, c));
+        }
+    }
+}
+pub(super) static SGP_6: Stage = stage!(sgp_6);
 /// `o = weighted_product(w, gate(x), gate(y))`, grades 0,1,2,3,4,5 and 0,1,2,3,4,5.
 ///
-/// Forward: 2434 flops per lane (1440 multiplications, 992 additions).
-/// Backward: 7047 flops per lane (3970 multiplications, 3073 additions).
+/// Forward: 2403 flops per lane (1409 multiplications, 992 additions).
+/// Backward: 7563 flops per lane (4197 multiplications, 3362 additions).
 pub(super) static SGP_PROGRAM_0: Program = Program {
     name: "sgp",
     formula: "o = weighted_product(w, gate(x), gate(y))",
@@ -5690,15 +5394,33 @@ pub(super) static SGP_PROGRAM_0: Program = Program {
     params: &[("w", 56usize)],
     output_components: 32usize,
     forward: Plan {
-        cuts: &[],
+        cuts: &[32usize, 1],
         row_sums: 0usize,
         saved_row_sums: 0usize,
         stages: &[
             StageCall {
                 stage: &super::sgp::SGP_0,
                 inputs: &[Slot::External(0usize), Slot::External(1usize)],
-                outputs: &[Slot::External(0usize)],
+                outputs: &[Slot::Cut(0usize)],
                 params: &[0],
+                param_grads: &[],
+                rows: &[],
+                row_sums: &[],
+            },
+            StageCall {
+                stage: &super::sgp::SGP_1,
+                inputs: &[Slot::External(0usize), Slot::External(1usize)],
+                outputs: &[Slot::Cut(1usize)],
+                params: &[],
+                param_grads: &[],
+                rows: &[],
+                row_sums: &[],
+            },
+            StageCall {
+                stage: &super::sgp::SGP_2,
+                inputs: &[Slot::Cut(0usize), Slot::Cut(1usize)],
+                outputs: &[Slot::External(0usize)],
+                params: &[],
                 param_grads: &[],
                 rows: &[],
                 row_sums: &[],
@@ -5706,18 +5428,69 @@ pub(super) static SGP_PROGRAM_0: Program = Program {
         ],
     },
     backward: Plan {
-        cuts: &[],
+        cuts: &[32usize, 1usize, 1usize, 32],
         row_sums: 0usize,
         saved_row_sums: 0usize,
         stages: &[
             StageCall {
+                stage: &super::sgp::SGP_0,
+                inputs: &[Slot::External(0usize), Slot::External(1usize)],
+                outputs: &[Slot::Cut(0usize)],
+                params: &[0],
+                param_grads: &[],
+                rows: &[],
+                row_sums: &[],
+            },
+            StageCall {
                 stage: &super::sgp::SGP_1,
+                inputs: &[Slot::External(0usize), Slot::External(1usize)],
+                outputs: &[Slot::Cut(1usize)],
+                params: &[],
+                param_grads: &[],
+                rows: &[],
+                row_sums: &[],
+            },
+            StageCall {
+                stage: &super::sgp::SGP_3,
+                inputs: &[Slot::Cut(0usize), Slot::External(2usize)],
+                outputs: &[Slot::Cut(2usize)],
+                params: &[],
+                param_grads: &[],
+                rows: &[],
+                row_sums: &[],
+            },
+            StageCall {
+                stage: &super::sgp::SGP_4,
+                inputs: &[Slot::Cut(1usize), Slot::External(2usize)],
+                outputs: &[Slot::Cut(3usize)],
+                params: &[],
+                param_grads: &[],
+                rows: &[],
+                row_sums: &[],
+            },
+            StageCall {
+                stage: &super::sgp::SGP_5,
                 inputs: &[
                     Slot::External(0usize),
+                    Slot::Cut(3usize),
+                    Slot::Cut(2usize),
                     Slot::External(1usize),
-                    Slot::External(2usize),
                 ],
-                outputs: &[Slot::External(0usize), Slot::External(1usize)],
+                outputs: &[Slot::External(1usize)],
+                params: &[0],
+                param_grads: &[],
+                rows: &[],
+                row_sums: &[],
+            },
+            StageCall {
+                stage: &super::sgp::SGP_6,
+                inputs: &[
+                    Slot::External(1usize),
+                    Slot::Cut(3usize),
+                    Slot::External(0usize),
+                    Slot::Cut(2usize),
+                ],
+                outputs: &[Slot::External(0usize)],
                 params: &[0],
                 param_grads: &[0],
                 rows: &[],
@@ -5725,1213 +5498,1075 @@ pub(super) static SGP_PROGRAM_0: Program = Program {
             },
         ],
     },
-    flops: [2434usize, 7047],
+    flops: [2403usize, 7563],
 };
-/// From `x`, `y`, `w` to `o`: o = weighted_product(w, gate(x), gate(y)).
+/// From `x`, `y`, `w` to cut 0: o = weighted_product(w, gate(x), gate(y)).
 ///
 /// From `sgp` of Cl(4,1,0).
 #[inline(always)]
-unsafe fn sgp_2<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
+unsafe fn sgp_7<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
     // SAFETY: the caller keeps the contract of `StageArgs`; the tier runs on this CPU.
     unsafe {
         let x = args.inputs[0];
         let y = args.inputs[1];
         let out0 = args.outputs[0];
         let param0 = args.params[0];
-        let c0e0 = V::from_f64(0f64);
-        let v1 = gate::<V>(args.gate, c0e0);
         for group in 0..args.groups {
             let c = group * V::LANES;
             x.prefetch::<5usize>(c);
             y.prefetch::<32usize>(c);
-            let v3 = V::mul(V::load(x.at(0usize, c)), v1);
-            let v5 = V::mul(V::load(x.at(1usize, c)), v1);
-            let v7 = V::mul(V::load(x.at(2usize, c)), v1);
-            let v9 = V::mul(V::load(x.at(3usize, c)), v1);
-            let v11 = V::mul(V::load(x.at(4usize, c)), v1);
-            let y_1 = V::load(y.at(0usize, c));
-            let v13 = gate::<V>(args.gate, y_1);
-            let v14 = V::mul(y_1, v13);
-            let v16 = V::mul(V::load(y.at(1usize, c)), v13);
-            let v18 = V::mul(V::load(y.at(2usize, c)), v13);
-            let v20 = V::mul(V::load(y.at(3usize, c)), v13);
-            let v22 = V::mul(V::load(y.at(4usize, c)), v13);
-            let v24 = V::mul(V::load(y.at(5usize, c)), v13);
-            let v26 = V::mul(V::load(y.at(6usize, c)), v13);
-            let v28 = V::mul(V::load(y.at(7usize, c)), v13);
-            let v30 = V::mul(V::load(y.at(8usize, c)), v13);
-            let v32 = V::mul(V::load(y.at(9usize, c)), v13);
-            let v34 = V::mul(V::load(y.at(10usize, c)), v13);
-            let v36 = V::mul(V::load(y.at(11usize, c)), v13);
-            let v38 = V::mul(V::load(y.at(12usize, c)), v13);
-            let v40 = V::mul(V::load(y.at(13usize, c)), v13);
-            let v42 = V::mul(V::load(y.at(14usize, c)), v13);
-            let v44 = V::mul(V::load(y.at(15usize, c)), v13);
-            let v46 = V::mul(V::load(y.at(16usize, c)), v13);
-            let v48 = V::mul(V::load(y.at(17usize, c)), v13);
-            let v50 = V::mul(V::load(y.at(18usize, c)), v13);
-            let v52 = V::mul(V::load(y.at(19usize, c)), v13);
-            let v54 = V::mul(V::load(y.at(20usize, c)), v13);
-            let v56 = V::mul(V::load(y.at(21usize, c)), v13);
-            let v58 = V::mul(V::load(y.at(22usize, c)), v13);
-            let v60 = V::mul(V::load(y.at(23usize, c)), v13);
-            let v62 = V::mul(V::load(y.at(24usize, c)), v13);
-            let v64 = V::mul(V::load(y.at(25usize, c)), v13);
-            let v66 = V::mul(V::load(y.at(26usize, c)), v13);
-            let v68 = V::mul(V::load(y.at(27usize, c)), v13);
-            let v70 = V::mul(V::load(y.at(28usize, c)), v13);
-            let v72 = V::mul(V::load(y.at(29usize, c)), v13);
-            let v74 = V::mul(V::load(y.at(30usize, c)), v13);
-            let v76 = V::mul(V::load(y.at(31usize, c)), v13);
-            let mut v77 = V::mul(v3, v16);
-            v77 = V::mul_add(v5, v18, v77);
-            v77 = V::mul_add(v7, v20, v77);
-            v77 = V::mul_add(v9, v22, v77);
-            v77 = V::neg_mul_add(v11, v24, v77);
-            // out0[0] = w0*(v9*v22 + v7*v20 + v3*v16 + v5*v18 - v11*v24)
-            V::store(V::mul(V::load(param0.at(0usize, c)), v77), out0.at(0usize, c));
+            let x_e1 = V::load(x.at(0usize, c));
+            let w0 = V::load(param0.at(0usize, c));
+            let y_e1 = V::load(y.at(1usize, c));
+            let mut v4 = V::mul(y_e1, V::mul(x_e1, w0));
+            let x_e2 = V::load(x.at(1usize, c));
+            let y_e2 = V::load(y.at(2usize, c));
+            v4 = V::mul_add(y_e2, V::mul(x_e2, w0), v4);
+            let x_e3 = V::load(x.at(2usize, c));
+            let y_e3 = V::load(y.at(3usize, c));
+            v4 = V::mul_add(y_e3, V::mul(x_e3, w0), v4);
+            let x_e4 = V::load(x.at(3usize, c));
+            let y_e4 = V::load(y.at(4usize, c));
+            v4 = V::mul_add(y_e4, V::mul(x_e4, w0), v4);
+            let x_e5 = V::load(x.at(4usize, c));
+            let y_e5 = V::load(y.at(5usize, c));
+            v4 = V::neg_mul_add(y_e5, V::mul(x_e5, w0), v4);
+            // out0[0] = y_e1*x_e1*w0 + y_e2*x_e2*w0 + y_e3*x_e3*w0 + y_e4*x_e4*w0 - y_e5*x_e5*w0
+            V::store(v4, out0.at(0usize, c));
             let w1 = V::load(param0.at(1usize, c));
-            let mut v90 = V::mul(w1, V::mul(v3, v14));
-            let mut v91 = V::mul(v5, v26);
-            v91 = V::mul_add(v7, v28, v91);
-            v91 = V::mul_add(v9, v30, v91);
+            let y_1 = V::load(y.at(0usize, c));
+            let mut v28 = V::mul(y_1, V::mul(x_e1, w1));
+            let mut v30 = V::mul(y_1, V::mul(x_e2, w1));
+            let mut v32 = V::mul(y_1, V::mul(x_e3, w1));
+            let mut v34 = V::mul(y_1, V::mul(x_e4, w1));
+            let mut v36 = V::mul(y_1, V::mul(x_e5, w1));
             let w2 = V::load(param0.at(2usize, c));
-            v90 = V::mul_add(w2, V::mul_sub(v11, v32, v91), v90);
-            // out0[1] = w1*v3*v14 + w2*(v11*v32 - (v9*v30 + v5*v26 + v7*v28))
-            V::store(v90, out0.at(1usize, c));
-            let mut v102 = V::mul(w1, V::mul(v5, v14));
-            let mut v103 = V::mul(v3, v26);
-            v103 = V::neg_mul_add(v7, v34, v103);
-            v103 = V::neg_mul_add(v9, v36, v103);
-            v103 = V::mul_add(v11, v38, v103);
-            v102 = V::mul_add(w2, v103, v102);
-            // out0[2] = w1*v5*v14 + w2*(v11*v38 + v3*v26 - v7*v34 - v9*v36)
-            V::store(v102, out0.at(2usize, c));
-            let mut v113 = V::mul(w1, V::mul(v7, v14));
-            let mut v114 = V::mul(v3, v28);
-            v114 = V::mul_add(v5, v34, v114);
-            v114 = V::neg_mul_add(v9, v40, v114);
-            v114 = V::mul_add(v11, v42, v114);
-            v113 = V::mul_add(w2, v114, v113);
-            // out0[3] = w1*v7*v14 + w2*(v11*v42 + v3*v28 + v5*v34 - v9*v40)
-            V::store(v113, out0.at(3usize, c));
-            let mut v124 = V::mul(w1, V::mul(v9, v14));
-            let mut v125 = V::mul(v3, v30);
-            v125 = V::mul_add(v5, v36, v125);
-            v125 = V::mul_add(v7, v40, v125);
-            v125 = V::mul_add(v11, v44, v125);
-            v124 = V::mul_add(w2, v125, v124);
-            // out0[4] = w1*v9*v14 + w2*(v11*v44 + v7*v40 + v3*v30 + v5*v36)
-            V::store(v124, out0.at(4usize, c));
-            let mut v135 = V::mul(w1, V::mul(v11, v14));
-            let mut v136 = V::mul(v3, v32);
-            v136 = V::mul_add(v5, v38, v136);
-            v136 = V::mul_add(v7, v42, v136);
-            v136 = V::mul_add(v9, v44, v136);
-            v135 = V::mul_add(w2, v136, v135);
-            // out0[5] = w1*v11*v14 + w2*(v9*v44 + v7*v42 + v3*v32 + v5*v38)
-            V::store(v135, out0.at(5usize, c));
-            let mut v145 = V::mul(v3, v18);
-            v145 = V::neg_mul_add(v5, v16, v145);
+            let v38 = V::mul(x_e1, w2);
+            let y_e12 = V::load(y.at(6usize, c));
+            v30 = V::mul_add(y_e12, v38, v30);
+            let y_e13 = V::load(y.at(7usize, c));
+            v32 = V::mul_add(y_e13, v38, v32);
+            let y_e14 = V::load(y.at(8usize, c));
+            v34 = V::mul_add(y_e14, v38, v34);
+            let y_e15 = V::load(y.at(9usize, c));
+            v36 = V::mul_add(y_e15, v38, v36);
+            let v51 = V::mul(x_e2, w2);
+            v28 = V::neg_mul_add(y_e12, v51, v28);
+            let y_e23 = V::load(y.at(10usize, c));
+            v32 = V::mul_add(y_e23, v51, v32);
+            let y_e24 = V::load(y.at(11usize, c));
+            v34 = V::mul_add(y_e24, v51, v34);
+            let y_e25 = V::load(y.at(12usize, c));
+            v36 = V::mul_add(y_e25, v51, v36);
+            let v63 = V::mul(x_e3, w2);
+            v28 = V::neg_mul_add(y_e13, v63, v28);
+            v30 = V::neg_mul_add(y_e23, v63, v30);
+            let y_e34 = V::load(y.at(13usize, c));
+            v34 = V::mul_add(y_e34, v63, v34);
+            let y_e35 = V::load(y.at(14usize, c));
+            v36 = V::mul_add(y_e35, v63, v36);
+            let v74 = V::mul(x_e4, w2);
+            v28 = V::neg_mul_add(y_e14, v74, v28);
+            v30 = V::neg_mul_add(y_e24, v74, v30);
+            v32 = V::neg_mul_add(y_e34, v74, v32);
+            let y_e45 = V::load(y.at(15usize, c));
+            v36 = V::mul_add(y_e45, v74, v36);
+            // out0[5] = y_1*x_e5*w1 + y_e15*v38 + y_e25*v51 + y_e35*v63 + y_e45*v74
+            V::store(v36, out0.at(5usize, c));
+            let v84 = V::mul(x_e5, w2);
+            v28 = V::mul_add(y_e15, v84, v28);
+            // out0[1] = y_1*x_e1*w1 - y_e12*v51 - y_e13*v63 - y_e14*v74 + y_e15*v84
+            V::store(v28, out0.at(1usize, c));
+            v30 = V::mul_add(y_e25, v84, v30);
+            // out0[2] = y_1*x_e2*w1 + y_e12*v38 - y_e23*v63 - y_e24*v74 + y_e25*v84
+            V::store(v30, out0.at(2usize, c));
+            v32 = V::mul_add(y_e35, v84, v32);
+            // out0[3] = y_1*x_e3*w1 + y_e13*v38 + y_e23*v51 - y_e34*v74 + y_e35*v84
+            V::store(v32, out0.at(3usize, c));
+            v34 = V::mul_add(y_e45, v84, v34);
+            // out0[4] = y_1*x_e4*w1 + y_e14*v38 + y_e24*v51 + y_e34*v63 + y_e45*v84
+            V::store(v34, out0.at(4usize, c));
             let w3 = V::load(param0.at(3usize, c));
-            let mut v149 = V::mul(w3, v145);
-            let mut v150 = V::mul(v7, v46);
-            v150 = V::mul_add(v9, v48, v150);
-            v150 = V::neg_mul_add(v11, v50, v150);
+            let v94 = V::mul(x_e1, w3);
+            let mut v95 = V::mul(y_e2, v94);
+            let mut v96 = V::mul(y_e3, v94);
+            let mut v97 = V::mul(y_e4, v94);
+            let mut v98 = V::mul(y_e5, v94);
+            let v99 = V::mul(x_e2, w3);
+            v95 = V::neg_mul_add(y_e1, v99, v95);
+            let mut v102 = V::mul(y_e3, v99);
+            let mut v103 = V::mul(y_e4, v99);
+            let mut v104 = V::mul(y_e5, v99);
+            let v105 = V::mul(x_e3, w3);
+            v96 = V::neg_mul_add(y_e1, v105, v96);
+            v102 = V::neg_mul_add(y_e2, v105, v102);
+            let mut v110 = V::mul(y_e4, v105);
+            let mut v111 = V::mul(y_e5, v105);
+            let v112 = V::mul(x_e4, w3);
+            v97 = V::neg_mul_add(y_e1, v112, v97);
+            v103 = V::neg_mul_add(y_e2, v112, v103);
+            v110 = V::neg_mul_add(y_e3, v112, v110);
+            let mut v119 = V::mul(y_e5, v112);
+            let v120 = V::mul(x_e5, w3);
+            v98 = V::neg_mul_add(y_e1, v120, v98);
+            v104 = V::neg_mul_add(y_e2, v120, v104);
+            v111 = V::neg_mul_add(y_e3, v120, v111);
+            v119 = V::neg_mul_add(y_e4, v120, v119);
             let w4 = V::load(param0.at(4usize, c));
-            v149 = V::mul_add(w4, v150, v149);
-            // out0[6] = w3*(v3*v18 - v5*v16) + w4*(v7*v46 + v9*v48 - v11*v50)
-            V::store(v149, out0.at(6usize, c));
-            let mut v158 = V::mul(v3, v20);
-            v158 = V::neg_mul_add(v7, v16, v158);
-            let mut v161 = V::mul(w3, v158);
-            let mut v163 = V::mul(v9, v52);
-            v163 = V::neg_mul_add(v5, v46, v163);
-            v163 = V::neg_mul_add(v11, v54, v163);
-            v161 = V::mul_add(w4, v163, v161);
-            // out0[7] = w3*(v3*v20 - v7*v16) + w4*(v9*v52 - v5*v46 - v11*v54)
-            V::store(v161, out0.at(7usize, c));
-            let mut v169 = V::mul(v3, v22);
-            v169 = V::neg_mul_add(v9, v16, v169);
-            let mut v172 = V::mul(w3, v169);
-            let mut v173 = V::mul(v5, v48);
-            v173 = V::mul_add(v7, v52, v173);
-            v173 = V::mul_add(v11, v56, v173);
-            v172 = V::neg_mul_add(w4, v173, v172);
-            // out0[8] = w3*(v3*v22 - v9*v16) - w4*(v11*v56 + v5*v48 + v7*v52)
-            V::store(v172, out0.at(8usize, c));
-            let mut v180 = V::mul(v3, v24);
-            v180 = V::neg_mul_add(v11, v16, v180);
-            let mut v183 = V::mul(w3, v180);
-            let mut v184 = V::mul(v5, v50);
-            v184 = V::mul_add(v7, v54, v184);
-            v184 = V::mul_add(v9, v56, v184);
-            v183 = V::neg_mul_add(w4, v184, v183);
-            // out0[9] = w3*(v3*v24 - v11*v16) - w4*(v9*v56 + v5*v50 + v7*v54)
-            V::store(v183, out0.at(9usize, c));
-            let mut v191 = V::mul(v5, v20);
-            v191 = V::neg_mul_add(v7, v18, v191);
-            let mut v194 = V::mul(w3, v191);
-            let mut v195 = V::mul(v3, v46);
-            v195 = V::mul_add(v9, v58, v195);
-            v195 = V::neg_mul_add(v11, v60, v195);
-            v194 = V::mul_add(w4, v195, v194);
-            // out0[10] = w3*(v5*v20 - v7*v18) + w4*(v3*v46 + v9*v58 - v11*v60)
-            V::store(v194, out0.at(10usize, c));
-            let mut v202 = V::mul(v5, v22);
-            v202 = V::neg_mul_add(v9, v18, v202);
-            let mut v205 = V::mul(w3, v202);
-            let mut v206 = V::mul(v3, v48);
-            v206 = V::neg_mul_add(v7, v58, v206);
-            v206 = V::neg_mul_add(v11, v62, v206);
-            v205 = V::mul_add(w4, v206, v205);
-            // out0[11] = w3*(v5*v22 - v9*v18) + w4*(v3*v48 - v7*v58 - v11*v62)
-            V::store(v205, out0.at(11usize, c));
-            let mut v213 = V::mul(v5, v24);
-            v213 = V::neg_mul_add(v11, v18, v213);
-            let mut v216 = V::mul(w3, v213);
-            let mut v217 = V::mul(v3, v50);
-            v217 = V::neg_mul_add(v7, v60, v217);
-            v217 = V::neg_mul_add(v9, v62, v217);
-            v216 = V::mul_add(w4, v217, v216);
-            // out0[12] = w3*(v5*v24 - v11*v18) + w4*(v3*v50 - v7*v60 - v9*v62)
-            V::store(v216, out0.at(12usize, c));
-            let mut v224 = V::mul(v7, v22);
-            v224 = V::neg_mul_add(v9, v20, v224);
-            let mut v227 = V::mul(w3, v224);
-            let mut v228 = V::mul(v3, v52);
-            v228 = V::mul_add(v5, v58, v228);
-            v228 = V::neg_mul_add(v11, v64, v228);
-            v227 = V::mul_add(w4, v228, v227);
-            // out0[13] = w3*(v7*v22 - v9*v20) + w4*(v3*v52 + v5*v58 - v11*v64)
-            V::store(v227, out0.at(13usize, c));
-            let mut v235 = V::mul(v7, v24);
-            v235 = V::neg_mul_add(v11, v20, v235);
-            let mut v238 = V::mul(w3, v235);
-            let mut v239 = V::mul(v3, v54);
-            v239 = V::mul_add(v5, v60, v239);
-            v239 = V::neg_mul_add(v9, v64, v239);
-            v238 = V::mul_add(w4, v239, v238);
-            // out0[14] = w3*(v7*v24 - v11*v20) + w4*(v3*v54 + v5*v60 - v9*v64)
-            V::store(v238, out0.at(14usize, c));
-            let mut v246 = V::mul(v9, v24);
-            v246 = V::neg_mul_add(v11, v22, v246);
-            let mut v249 = V::mul(w3, v246);
-            let mut v250 = V::mul(v3, v56);
-            v250 = V::mul_add(v5, v62, v250);
-            v250 = V::mul_add(v7, v64, v250);
-            v249 = V::mul_add(w4, v250, v249);
-            // out0[15] = w3*(v9*v24 - v11*v22) + w4*(v7*v64 + v3*v56 + v5*v62)
-            V::store(v249, out0.at(15usize, c));
-            let mut v257 = V::mul(v3, v34);
-            v257 = V::neg_mul_add(v5, v28, v257);
-            v257 = V::mul_add(v7, v26, v257);
+            let v130 = V::mul(x_e1, w4);
+            let y_e123 = V::load(y.at(16usize, c));
+            v102 = V::mul_add(y_e123, v130, v102);
+            let y_e124 = V::load(y.at(17usize, c));
+            v103 = V::mul_add(y_e124, v130, v103);
+            let y_e125 = V::load(y.at(18usize, c));
+            v104 = V::mul_add(y_e125, v130, v104);
+            let y_e134 = V::load(y.at(19usize, c));
+            v110 = V::mul_add(y_e134, v130, v110);
+            let y_e135 = V::load(y.at(20usize, c));
+            v111 = V::mul_add(y_e135, v130, v111);
+            let y_e145 = V::load(y.at(21usize, c));
+            v119 = V::mul_add(y_e145, v130, v119);
+            let v149 = V::mul(x_e2, w4);
+            v96 = V::neg_mul_add(y_e123, v149, v96);
+            v97 = V::neg_mul_add(y_e124, v149, v97);
+            v98 = V::neg_mul_add(y_e125, v149, v98);
+            let y_e234 = V::load(y.at(22usize, c));
+            v110 = V::mul_add(y_e234, v149, v110);
+            let y_e235 = V::load(y.at(23usize, c));
+            v111 = V::mul_add(y_e235, v149, v111);
+            let y_e245 = V::load(y.at(24usize, c));
+            v119 = V::mul_add(y_e245, v149, v119);
+            let v165 = V::mul(x_e3, w4);
+            v95 = V::mul_add(y_e123, v165, v95);
+            v97 = V::neg_mul_add(y_e134, v165, v97);
+            v98 = V::neg_mul_add(y_e135, v165, v98);
+            v103 = V::neg_mul_add(y_e234, v165, v103);
+            v104 = V::neg_mul_add(y_e235, v165, v104);
+            let y_e345 = V::load(y.at(25usize, c));
+            v119 = V::mul_add(y_e345, v165, v119);
+            // out0[15] = y_e5*v112 - y_e4*v120 + y_e145*v130 + y_e245*v149 + y_e345*v165
+            V::store(v119, out0.at(15usize, c));
+            let v179 = V::mul(x_e4, w4);
+            v95 = V::mul_add(y_e124, v179, v95);
+            v96 = V::mul_add(y_e134, v179, v96);
+            v98 = V::neg_mul_add(y_e145, v179, v98);
+            // out0[9] = y_e5*v94 - y_e1*v120 - y_e125*v149 - y_e135*v165 - y_e145*v179
+            V::store(v98, out0.at(9usize, c));
+            v102 = V::mul_add(y_e234, v179, v102);
+            v104 = V::neg_mul_add(y_e245, v179, v104);
+            // out0[12] = y_e5*v99 - y_e2*v120 + y_e125*v130 - y_e235*v165 - y_e245*v179
+            V::store(v104, out0.at(12usize, c));
+            v111 = V::neg_mul_add(y_e345, v179, v111);
+            // out0[14] = y_e5*v105 - y_e3*v120 + y_e135*v130 + y_e235*v149 - y_e345*v179
+            V::store(v111, out0.at(14usize, c));
+            let v192 = V::mul(x_e5, w4);
+            v95 = V::neg_mul_add(y_e125, v192, v95);
+            // out0[6] = y_e2*v94 - y_e1*v99 + y_e123*v165 + y_e124*v179 - y_e125*v192
+            V::store(v95, out0.at(6usize, c));
+            v96 = V::neg_mul_add(y_e135, v192, v96);
+            // out0[7] = y_e3*v94 - y_e1*v105 - y_e123*v149 + y_e134*v179 - y_e135*v192
+            V::store(v96, out0.at(7usize, c));
+            v97 = V::neg_mul_add(y_e145, v192, v97);
+            // out0[8] = y_e4*v94 - y_e1*v112 - y_e124*v149 - y_e134*v165 - y_e145*v192
+            V::store(v97, out0.at(8usize, c));
+            v102 = V::neg_mul_add(y_e235, v192, v102);
+            // out0[10] = y_e3*v99 - y_e2*v105 + y_e123*v130 + y_e234*v179 - y_e235*v192
+            V::store(v102, out0.at(10usize, c));
+            v103 = V::neg_mul_add(y_e245, v192, v103);
+            // out0[11] = y_e4*v99 - y_e2*v112 + y_e124*v130 - y_e234*v165 - y_e245*v192
+            V::store(v103, out0.at(11usize, c));
+            v110 = V::neg_mul_add(y_e345, v192, v110);
+            // out0[13] = y_e4*v105 - y_e3*v112 + y_e134*v130 + y_e234*v149 - y_e345*v192
+            V::store(v110, out0.at(13usize, c));
             let w5 = V::load(param0.at(5usize, c));
-            let mut v263 = V::mul(w5, v257);
-            let mut v265 = V::mul(v11, v68);
-            v265 = V::neg_mul_add(v9, v66, v265);
+            let v206 = V::mul(x_e1, w5);
+            let mut v207 = V::mul(y_e23, v206);
+            let mut v208 = V::mul(y_e24, v206);
+            let mut v209 = V::mul(y_e25, v206);
+            let mut v210 = V::mul(y_e34, v206);
+            let mut v211 = V::mul(y_e35, v206);
+            let mut v212 = V::mul(y_e45, v206);
+            let v213 = V::mul(x_e2, w5);
+            v207 = V::neg_mul_add(y_e13, v213, v207);
+            v208 = V::neg_mul_add(y_e14, v213, v208);
+            v209 = V::neg_mul_add(y_e15, v213, v209);
+            let mut v220 = V::mul(y_e34, v213);
+            let mut v221 = V::mul(y_e35, v213);
+            let mut v222 = V::mul(y_e45, v213);
+            let v223 = V::mul(x_e3, w5);
+            v207 = V::mul_add(y_e12, v223, v207);
+            v210 = V::neg_mul_add(y_e14, v223, v210);
+            v211 = V::neg_mul_add(y_e15, v223, v211);
+            v220 = V::neg_mul_add(y_e24, v223, v220);
+            v221 = V::neg_mul_add(y_e25, v223, v221);
+            let mut v234 = V::mul(y_e45, v223);
+            let v235 = V::mul(x_e4, w5);
+            v208 = V::mul_add(y_e12, v235, v208);
+            v210 = V::mul_add(y_e13, v235, v210);
+            v212 = V::neg_mul_add(y_e15, v235, v212);
+            v220 = V::mul_add(y_e23, v235, v220);
+            v222 = V::neg_mul_add(y_e25, v235, v222);
+            v234 = V::neg_mul_add(y_e35, v235, v234);
+            let v248 = V::mul(x_e5, w5);
+            v209 = V::mul_add(y_e12, v248, v209);
+            v211 = V::mul_add(y_e13, v248, v211);
+            v212 = V::mul_add(y_e14, v248, v212);
+            v221 = V::mul_add(y_e23, v248, v221);
+            v222 = V::mul_add(y_e24, v248, v222);
+            v234 = V::mul_add(y_e34, v248, v234);
             let w6 = V::load(param0.at(6usize, c));
-            v263 = V::mul_add(w6, v265, v263);
-            // out0[16] = w5*(v7*v26 + v3*v34 - v5*v28) + w6*(v11*v68 - v9*v66)
-            V::store(v263, out0.at(16usize, c));
-            let mut v270 = V::mul(v3, v36);
-            v270 = V::neg_mul_add(v5, v30, v270);
-            v270 = V::mul_add(v9, v26, v270);
-            let mut v275 = V::mul(w5, v270);
-            let mut v276 = V::mul(v7, v66);
-            v276 = V::mul_add(v11, v70, v276);
-            v275 = V::mul_add(w6, v276, v275);
-            // out0[17] = w5*(v9*v26 + v3*v36 - v5*v30) + w6*(v7*v66 + v11*v70)
-            V::store(v275, out0.at(17usize, c));
-            let mut v281 = V::mul(v3, v38);
-            v281 = V::neg_mul_add(v5, v32, v281);
-            v281 = V::mul_add(v11, v26, v281);
-            let mut v286 = V::mul(w5, v281);
-            let mut v287 = V::mul(v7, v68);
-            v287 = V::mul_add(v9, v70, v287);
-            v286 = V::mul_add(w6, v287, v286);
-            // out0[18] = w5*(v11*v26 + v3*v38 - v5*v32) + w6*(v7*v68 + v9*v70)
-            V::store(v286, out0.at(18usize, c));
-            let mut v292 = V::mul(v3, v40);
-            v292 = V::neg_mul_add(v7, v30, v292);
-            v292 = V::mul_add(v9, v28, v292);
-            let mut v297 = V::mul(w5, v292);
-            let mut v299 = V::mul(v11, v72);
-            v299 = V::neg_mul_add(v5, v66, v299);
-            v297 = V::mul_add(w6, v299, v297);
-            // out0[19] = w5*(v9*v28 + v3*v40 - v7*v30) + w6*(v11*v72 - v5*v66)
-            V::store(v297, out0.at(19usize, c));
-            let mut v303 = V::mul(v3, v42);
-            v303 = V::neg_mul_add(v7, v32, v303);
-            v303 = V::mul_add(v11, v28, v303);
-            let mut v308 = V::mul(w5, v303);
-            let mut v310 = V::mul(v9, v72);
-            v310 = V::neg_mul_add(v5, v68, v310);
-            v308 = V::mul_add(w6, v310, v308);
-            // out0[20] = w5*(v11*v28 + v3*v42 - v7*v32) + w6*(v9*v72 - v5*v68)
-            V::store(v308, out0.at(20usize, c));
-            let mut v314 = V::mul(v3, v44);
-            v314 = V::neg_mul_add(v9, v32, v314);
-            v314 = V::mul_add(v11, v30, v314);
-            let mut v319 = V::mul(w5, v314);
-            let mut v320 = V::mul(v5, v70);
-            v320 = V::mul_add(v7, v72, v320);
-            v319 = V::neg_mul_add(w6, v320, v319);
-            // out0[21] = w5*(v11*v30 + v3*v44 - v9*v32) - w6*(v5*v70 + v7*v72)
-            V::store(v319, out0.at(21usize, c));
-            let mut v325 = V::mul(v5, v40);
-            v325 = V::neg_mul_add(v7, v36, v325);
-            v325 = V::mul_add(v9, v34, v325);
-            let mut v330 = V::mul(w5, v325);
-            let mut v331 = V::mul(v3, v66);
-            v331 = V::mul_add(v11, v74, v331);
-            v330 = V::mul_add(w6, v331, v330);
-            // out0[22] = w5*(v9*v34 + v5*v40 - v7*v36) + w6*(v3*v66 + v11*v74)
-            V::store(v330, out0.at(22usize, c));
-            let mut v336 = V::mul(v5, v42);
-            v336 = V::neg_mul_add(v7, v38, v336);
-            v336 = V::mul_add(v11, v34, v336);
-            let mut v341 = V::mul(w5, v336);
-            let mut v342 = V::mul(v3, v68);
-            v342 = V::mul_add(v9, v74, v342);
-            v341 = V::mul_add(w6, v342, v341);
-            // out0[23] = w5*(v11*v34 + v5*v42 - v7*v38) + w6*(v3*v68 + v9*v74)
-            V::store(v341, out0.at(23usize, c));
-            let mut v347 = V::mul(v5, v44);
-            v347 = V::neg_mul_add(v9, v38, v347);
-            v347 = V::mul_add(v11, v36, v347);
-            let mut v352 = V::mul(w5, v347);
-            let mut v353 = V::mul(v3, v70);
-            v353 = V::neg_mul_add(v7, v74, v353);
-            v352 = V::mul_add(w6, v353, v352);
-            // out0[24] = w5*(v11*v36 + v5*v44 - v9*v38) + w6*(v3*v70 - v7*v74)
-            V::store(v352, out0.at(24usize, c));
-            let mut v358 = V::mul(v7, v44);
-            v358 = V::neg_mul_add(v9, v42, v358);
-            v358 = V::mul_add(v11, v40, v358);
-            let mut v363 = V::mul(w5, v358);
-            let mut v364 = V::mul(v3, v72);
-            v364 = V::mul_add(v5, v74, v364);
-            v363 = V::mul_add(w6, v364, v363);
-            // out0[25] = w5*(v11*v40 + v7*v44 - v9*v42) + w6*(v3*v72 + v5*v74)
-            V::store(v363, out0.at(25usize, c));
-            let mut v369 = V::mul(v3, v58);
-            v369 = V::neg_mul_add(v5, v52, v369);
-            v369 = V::mul_add(v7, v48, v369);
-            v369 = V::neg_mul_add(v9, v46, v369);
+            let v262 = V::mul(x_e1, w6);
+            let y_e1234 = V::load(y.at(26usize, c));
+            v220 = V::mul_add(y_e1234, v262, v220);
+            let y_e1235 = V::load(y.at(27usize, c));
+            v221 = V::mul_add(y_e1235, v262, v221);
+            let y_e1245 = V::load(y.at(28usize, c));
+            v222 = V::mul_add(y_e1245, v262, v222);
+            let y_e1345 = V::load(y.at(29usize, c));
+            v234 = V::mul_add(y_e1345, v262, v234);
+            let v275 = V::mul(x_e2, w6);
+            v210 = V::neg_mul_add(y_e1234, v275, v210);
+            v211 = V::neg_mul_add(y_e1235, v275, v211);
+            v212 = V::neg_mul_add(y_e1245, v275, v212);
+            let y_e2345 = V::load(y.at(30usize, c));
+            v234 = V::mul_add(y_e2345, v275, v234);
+            // out0[25] = y_e45*v223 - y_e35*v235 + y_e34*v248 + y_e1345*v262 + y_e2345*v275
+            V::store(v234, out0.at(25usize, c));
+            let v285 = V::mul(x_e3, w6);
+            v208 = V::mul_add(y_e1234, v285, v208);
+            v209 = V::mul_add(y_e1235, v285, v209);
+            v212 = V::neg_mul_add(y_e1345, v285, v212);
+            // out0[21] = y_e45*v206 - y_e15*v235 + y_e14*v248 - y_e1245*v275 - y_e1345*v285
+            V::store(v212, out0.at(21usize, c));
+            v222 = V::neg_mul_add(y_e2345, v285, v222);
+            // out0[24] = y_e45*v213 - y_e25*v235 + y_e24*v248 + y_e1245*v262 - y_e2345*v285
+            V::store(v222, out0.at(24usize, c));
+            let v294 = V::mul(x_e4, w6);
+            v207 = V::neg_mul_add(y_e1234, v294, v207);
+            v209 = V::mul_add(y_e1245, v294, v209);
+            // out0[18] = y_e25*v206 - y_e15*v213 + y_e12*v248 + y_e1235*v285 + y_e1245*v294
+            V::store(v209, out0.at(18usize, c));
+            v211 = V::mul_add(y_e1345, v294, v211);
+            // out0[20] = y_e35*v206 - y_e15*v223 + y_e13*v248 - y_e1235*v275 + y_e1345*v294
+            V::store(v211, out0.at(20usize, c));
+            v221 = V::mul_add(y_e2345, v294, v221);
+            // out0[23] = y_e35*v213 - y_e25*v223 + y_e23*v248 + y_e1235*v262 + y_e2345*v294
+            V::store(v221, out0.at(23usize, c));
+            let v303 = V::mul(x_e5, w6);
+            v207 = V::mul_add(y_e1235, v303, v207);
+            // out0[16] = y_e23*v206 - y_e13*v213 + y_e12*v223 - y_e1234*v294 + y_e1235*v303
+            V::store(v207, out0.at(16usize, c));
+            v208 = V::mul_add(y_e1245, v303, v208);
+            // out0[17] = y_e24*v206 - y_e14*v213 + y_e12*v235 + y_e1234*v285 + y_e1245*v303
+            V::store(v208, out0.at(17usize, c));
+            v210 = V::mul_add(y_e1345, v303, v210);
+            // out0[19] = y_e34*v206 - y_e14*v223 + y_e13*v235 - y_e1234*v275 + y_e1345*v303
+            V::store(v210, out0.at(19usize, c));
+            v220 = V::mul_add(y_e2345, v303, v220);
+            // out0[22] = y_e34*v213 - y_e24*v223 + y_e23*v235 + y_e1234*v262 + y_e2345*v303
+            V::store(v220, out0.at(22usize, c));
             let w7 = V::load(param0.at(7usize, c));
-            let mut v377 = V::mul(w7, v369);
+            let v313 = V::mul(x_e1, w7);
+            let mut v314 = V::mul(y_e234, v313);
+            let mut v315 = V::mul(y_e235, v313);
+            let mut v316 = V::mul(y_e245, v313);
+            let mut v317 = V::mul(y_e345, v313);
+            let v318 = V::mul(x_e2, w7);
+            v314 = V::neg_mul_add(y_e134, v318, v314);
+            v315 = V::neg_mul_add(y_e135, v318, v315);
+            v316 = V::neg_mul_add(y_e145, v318, v316);
+            let mut v325 = V::mul(y_e345, v318);
+            let v326 = V::mul(x_e3, w7);
+            v314 = V::mul_add(y_e124, v326, v314);
+            v315 = V::mul_add(y_e125, v326, v315);
+            v317 = V::neg_mul_add(y_e145, v326, v317);
+            v325 = V::neg_mul_add(y_e245, v326, v325);
+            let v335 = V::mul(x_e4, w7);
+            v314 = V::neg_mul_add(y_e123, v335, v314);
+            v316 = V::mul_add(y_e125, v335, v316);
+            v317 = V::mul_add(y_e135, v335, v317);
+            v325 = V::mul_add(y_e235, v335, v325);
+            let v344 = V::mul(x_e5, w7);
+            v315 = V::neg_mul_add(y_e123, v344, v315);
+            v316 = V::neg_mul_add(y_e124, v344, v316);
+            v317 = V::neg_mul_add(y_e134, v344, v317);
+            v325 = V::neg_mul_add(y_e234, v344, v325);
             let w8 = V::load(param0.at(8usize, c));
-            v377 = V::neg_mul_add(w8, V::mul(v11, v76), v377);
-            // out0[26] = w7*(v7*v48 + v3*v58 - v5*v52 - v9*v46) - w8*v11*v76
-            V::store(v377, out0.at(26usize, c));
-            let mut v382 = V::mul(v3, v60);
-            v382 = V::neg_mul_add(v5, v54, v382);
-            v382 = V::mul_add(v7, v50, v382);
-            v382 = V::neg_mul_add(v11, v46, v382);
-            let mut v389 = V::mul(w7, v382);
-            v389 = V::neg_mul_add(w8, V::mul(v9, v76), v389);
-            // out0[27] = w7*(v7*v50 + v3*v60 - v5*v54 - v11*v46) - w8*v9*v76
-            V::store(v389, out0.at(27usize, c));
-            let mut v393 = V::mul(v3, v62);
-            v393 = V::neg_mul_add(v5, v56, v393);
-            v393 = V::mul_add(v9, v50, v393);
-            v393 = V::neg_mul_add(v11, v48, v393);
-            let mut v400 = V::mul(w7, v393);
-            v400 = V::mul_add(w8, V::mul(v7, v76), v400);
-            // out0[28] = w7*(v9*v50 + v3*v62 - v5*v56 - v11*v48) + w8*v7*v76
-            V::store(v400, out0.at(28usize, c));
-            let mut v404 = V::mul(v3, v64);
-            v404 = V::neg_mul_add(v7, v56, v404);
-            v404 = V::mul_add(v9, v54, v404);
-            v404 = V::neg_mul_add(v11, v52, v404);
-            let mut v411 = V::mul(w7, v404);
-            v411 = V::neg_mul_add(w8, V::mul(v5, v76), v411);
-            // out0[29] = w7*(v9*v54 + v3*v64 - v7*v56 - v11*v52) - w8*v5*v76
-            V::store(v411, out0.at(29usize, c));
-            let mut v415 = V::mul(v5, v64);
-            v415 = V::neg_mul_add(v7, v62, v415);
-            v415 = V::mul_add(v9, v60, v415);
-            v415 = V::neg_mul_add(v11, v58, v415);
-            let mut v422 = V::mul(w7, v415);
-            v422 = V::mul_add(w8, V::mul(v3, v76), v422);
-            // out0[30] = w7*(v9*v60 + v5*v64 - v7*v62 - v11*v58) + w8*v3*v76
-            V::store(v422, out0.at(30usize, c));
-            let mut v426 = V::mul(v3, v74);
-            v426 = V::neg_mul_add(v5, v72, v426);
-            v426 = V::mul_add(v7, v70, v426);
-            v426 = V::neg_mul_add(v9, v68, v426);
-            v426 = V::mul_add(v11, v66, v426);
-            // out0[31] = w9*(v11*v66 + v7*v70 + v3*v74 - v5*v72 - v9*v68)
-            V::store(V::mul(V::load(param0.at(9usize, c)), v426), out0.at(31usize, c));
+            let y_e12345 = V::load(y.at(31usize, c));
+            v325 = V::mul_add(y_e12345, V::mul(x_e1, w8), v325);
+            // out0[30] = y_e345*v318 - y_e245*v326 + y_e235*v335 - y_e234*v344 + y_e12345*x_e1*w8
+            V::store(v325, out0.at(30usize, c));
+            v317 = V::neg_mul_add(y_e12345, V::mul(x_e2, w8), v317);
+            // out0[29] = y_e345*v313 - y_e145*v326 + y_e135*v335 - y_e134*v344 - y_e12345*x_e2*w8
+            V::store(v317, out0.at(29usize, c));
+            v316 = V::mul_add(y_e12345, V::mul(x_e3, w8), v316);
+            // out0[28] = y_e245*v313 - y_e145*v318 + y_e125*v335 - y_e124*v344 + y_e12345*x_e3*w8
+            V::store(v316, out0.at(28usize, c));
+            v315 = V::neg_mul_add(y_e12345, V::mul(x_e4, w8), v315);
+            // out0[27] = y_e235*v313 - y_e135*v318 + y_e125*v326 - y_e123*v344 - y_e12345*x_e4*w8
+            V::store(v315, out0.at(27usize, c));
+            v314 = V::neg_mul_add(y_e12345, V::mul(x_e5, w8), v314);
+            // out0[26] = y_e234*v313 - y_e134*v318 + y_e124*v326 - y_e123*v335 - y_e12345*x_e5*w8
+            V::store(v314, out0.at(26usize, c));
+            let w9 = V::load(param0.at(9usize, c));
+            let mut v372 = V::mul(y_e2345, V::mul(x_e1, w9));
+            v372 = V::neg_mul_add(y_e1345, V::mul(x_e2, w9), v372);
+            v372 = V::mul_add(y_e1245, V::mul(x_e3, w9), v372);
+            v372 = V::neg_mul_add(y_e1235, V::mul(x_e4, w9), v372);
+            v372 = V::mul_add(y_e1234, V::mul(x_e5, w9), v372);
+            // out0[31] = y_e2345*x_e1*w9 - y_e1345*x_e2*w9 + y_e1245*x_e3*w9 - y_e1235*x_e4*w9 + y_e1234*x_e5*w9
+            V::store(v372, out0.at(31usize, c));
         }
     }
 }
-pub(super) static SGP_2: Stage = stage!(sgp_2);
-/// From `x`, `y`, `grad_o`, `w` to `grad_x`, `grad_y`, `grad_w`: adjoint of o = weighted_product(w, gate(x), gate(y)).
+pub(super) static SGP_7: Stage = stage!(sgp_7);
+/// From `y` to cut 1: o = weighted_product(w, gate(x), gate(y)).
+///
+/// From `sgp` of Cl(4,1,0).
+#[inline(always)]
+unsafe fn sgp_8<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
+    // SAFETY: the caller keeps the contract of `StageArgs`; the tier runs on this CPU.
+    unsafe {
+        let y = args.inputs[0];
+        let out0 = args.outputs[0];
+        let c0e0 = V::from_f64(0f64);
+        let v1 = gate::<V>(args.gate, c0e0);
+        for group in 0..args.groups {
+            let c = group * V::LANES;
+            y.prefetch::<32usize>(c);
+            // out0[0] = v1*gate(y_1)
+            V::store(
+                V::mul(v1, gate::<V>(args.gate, V::load(y.at(0usize, c)))),
+                out0.at(0usize, c),
+            );
+        }
+    }
+}
+pub(super) static SGP_8: Stage = stage!(sgp_8);
+/// From `x`, cut 3, cut 2, `y`, `w` to `grad_y`: adjoint of o = weighted_product(w, gate(x), gate(y)).
 ///
 /// From `sgp_grad` of Cl(4,1,0).
 #[inline(always)]
-unsafe fn sgp_3<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
+unsafe fn sgp_9<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
     // SAFETY: the caller keeps the contract of `StageArgs`; the tier runs on this CPU.
     unsafe {
         let x = args.inputs[0];
-        let y = args.inputs[1];
-        let grad_o = args.inputs[2];
+        let t3 = args.inputs[1];
+        let t2 = args.inputs[2];
+        let y = args.inputs[3];
         let out0 = args.outputs[0];
-        let out1 = args.outputs[1];
         let param0 = args.params[0];
-        let grad0 = args.param_grads[0];
         let c0e0 = V::from_f64(0f64);
         let v1 = gate::<V>(args.gate, c0e0);
         for group in 0..args.groups {
             let c = group * V::LANES;
             x.prefetch::<5usize>(c);
+            t3.prefetch::<32usize>(c);
+            t2.prefetch::<1usize>(c);
             y.prefetch::<32usize>(c);
-            grad_o.prefetch::<32usize>(c);
-            let v3 = V::mul(V::load(x.at(0usize, c)), v1);
-            let v5 = V::mul(V::load(x.at(1usize, c)), v1);
-            let v7 = V::mul(V::load(x.at(2usize, c)), v1);
-            let v9 = V::mul(V::load(x.at(3usize, c)), v1);
-            let v11 = V::mul(V::load(x.at(4usize, c)), v1);
-            let y_1 = V::load(y.at(0usize, c));
-            let (v13, v1251) = gate_and_slope::<V>(args.gate, y_1);
-            let v14 = V::mul(y_1, v13);
-            let y_e1 = V::load(y.at(1usize, c));
-            let v16 = V::mul(y_e1, v13);
-            let y_e2 = V::load(y.at(2usize, c));
-            let v18 = V::mul(y_e2, v13);
-            let y_e3 = V::load(y.at(3usize, c));
-            let v20 = V::mul(y_e3, v13);
-            let y_e4 = V::load(y.at(4usize, c));
-            let v22 = V::mul(y_e4, v13);
-            let y_e5 = V::load(y.at(5usize, c));
-            let v24 = V::mul(y_e5, v13);
-            let y_e12 = V::load(y.at(6usize, c));
-            let v26 = V::mul(y_e12, v13);
-            let y_e13 = V::load(y.at(7usize, c));
-            let v28 = V::mul(y_e13, v13);
-            let y_e14 = V::load(y.at(8usize, c));
-            let v30 = V::mul(y_e14, v13);
-            let y_e15 = V::load(y.at(9usize, c));
-            let v32 = V::mul(y_e15, v13);
-            let y_e23 = V::load(y.at(10usize, c));
-            let v34 = V::mul(y_e23, v13);
-            let y_e24 = V::load(y.at(11usize, c));
-            let v36 = V::mul(y_e24, v13);
-            let y_e25 = V::load(y.at(12usize, c));
-            let v38 = V::mul(y_e25, v13);
-            let y_e34 = V::load(y.at(13usize, c));
-            let v40 = V::mul(y_e34, v13);
-            let y_e35 = V::load(y.at(14usize, c));
-            let v42 = V::mul(y_e35, v13);
-            let y_e45 = V::load(y.at(15usize, c));
-            let v44 = V::mul(y_e45, v13);
-            let y_e123 = V::load(y.at(16usize, c));
-            let v46 = V::mul(y_e123, v13);
-            let y_e124 = V::load(y.at(17usize, c));
-            let v48 = V::mul(y_e124, v13);
-            let y_e125 = V::load(y.at(18usize, c));
-            let v50 = V::mul(y_e125, v13);
-            let y_e134 = V::load(y.at(19usize, c));
-            let v52 = V::mul(y_e134, v13);
-            let y_e135 = V::load(y.at(20usize, c));
-            let v54 = V::mul(y_e135, v13);
-            let y_e145 = V::load(y.at(21usize, c));
-            let v56 = V::mul(y_e145, v13);
-            let y_e234 = V::load(y.at(22usize, c));
-            let v58 = V::mul(y_e234, v13);
-            let y_e235 = V::load(y.at(23usize, c));
-            let v60 = V::mul(y_e235, v13);
-            let y_e245 = V::load(y.at(24usize, c));
-            let v62 = V::mul(y_e245, v13);
-            let y_e345 = V::load(y.at(25usize, c));
-            let v64 = V::mul(y_e345, v13);
-            let y_e1234 = V::load(y.at(26usize, c));
-            let v66 = V::mul(y_e1234, v13);
-            let y_e1235 = V::load(y.at(27usize, c));
-            let v68 = V::mul(y_e1235, v13);
-            let y_e1245 = V::load(y.at(28usize, c));
-            let v70 = V::mul(y_e1245, v13);
-            let y_e1345 = V::load(y.at(29usize, c));
-            let v72 = V::mul(y_e1345, v13);
-            let y_e2345 = V::load(y.at(30usize, c));
-            let v74 = V::mul(y_e2345, v13);
-            let y_e12345 = V::load(y.at(31usize, c));
-            let v76 = V::mul(y_e12345, v13);
-            let mut v77 = V::mul(v3, v16);
-            v77 = V::mul_add(v5, v18, v77);
-            v77 = V::mul_add(v7, v20, v77);
-            v77 = V::mul_add(v9, v22, v77);
-            v77 = V::neg_mul_add(v11, v24, v77);
-            let mut v87 = V::mul(v5, v26);
-            v87 = V::mul_add(v7, v28, v87);
-            v87 = V::mul_add(v9, v30, v87);
-            let mut v95 = V::mul(v3, v26);
-            v95 = V::neg_mul_add(v7, v34, v95);
-            v95 = V::neg_mul_add(v9, v36, v95);
-            v95 = V::mul_add(v11, v38, v95);
-            let mut v103 = V::mul(v3, v28);
-            v103 = V::mul_add(v5, v34, v103);
-            v103 = V::neg_mul_add(v9, v40, v103);
-            v103 = V::mul_add(v11, v42, v103);
-            let mut v111 = V::mul(v3, v30);
-            v111 = V::mul_add(v5, v36, v111);
-            v111 = V::mul_add(v7, v40, v111);
-            v111 = V::mul_add(v11, v44, v111);
-            let mut v119 = V::mul(v3, v32);
-            v119 = V::mul_add(v5, v38, v119);
-            v119 = V::mul_add(v7, v42, v119);
-            v119 = V::mul_add(v9, v44, v119);
-            let mut v126 = V::mul(v3, v18);
-            v126 = V::neg_mul_add(v5, v16, v126);
-            let mut v129 = V::mul(v7, v46);
-            v129 = V::mul_add(v9, v48, v129);
-            v129 = V::neg_mul_add(v11, v50, v129);
-            let mut v134 = V::mul(v3, v20);
-            v134 = V::neg_mul_add(v7, v16, v134);
-            let mut v138 = V::mul(v9, v52);
-            v138 = V::neg_mul_add(v5, v46, v138);
-            v138 = V::neg_mul_add(v11, v54, v138);
-            let mut v142 = V::mul(v3, v22);
-            v142 = V::neg_mul_add(v9, v16, v142);
-            let mut v145 = V::mul(v5, v48);
-            v145 = V::mul_add(v7, v52, v145);
-            v145 = V::mul_add(v11, v56, v145);
-            let mut v150 = V::mul(v3, v24);
-            v150 = V::neg_mul_add(v11, v16, v150);
-            let mut v153 = V::mul(v5, v50);
-            v153 = V::mul_add(v7, v54, v153);
-            v153 = V::mul_add(v9, v56, v153);
-            let mut v158 = V::mul(v5, v20);
-            v158 = V::neg_mul_add(v7, v18, v158);
-            let mut v161 = V::mul(v3, v46);
-            v161 = V::mul_add(v9, v58, v161);
-            v161 = V::neg_mul_add(v11, v60, v161);
-            let mut v166 = V::mul(v5, v22);
-            v166 = V::neg_mul_add(v9, v18, v166);
-            let mut v169 = V::mul(v3, v48);
-            v169 = V::neg_mul_add(v7, v58, v169);
-            v169 = V::neg_mul_add(v11, v62, v169);
-            let mut v174 = V::mul(v5, v24);
-            v174 = V::neg_mul_add(v11, v18, v174);
-            let mut v177 = V::mul(v3, v50);
-            v177 = V::neg_mul_add(v7, v60, v177);
-            v177 = V::neg_mul_add(v9, v62, v177);
-            let mut v182 = V::mul(v7, v22);
-            v182 = V::neg_mul_add(v9, v20, v182);
-            let mut v185 = V::mul(v3, v52);
-            v185 = V::mul_add(v5, v58, v185);
-            v185 = V::neg_mul_add(v11, v64, v185);
-            let mut v190 = V::mul(v7, v24);
-            v190 = V::neg_mul_add(v11, v20, v190);
-            let mut v193 = V::mul(v3, v54);
-            v193 = V::mul_add(v5, v60, v193);
-            v193 = V::neg_mul_add(v9, v64, v193);
-            let mut v198 = V::mul(v9, v24);
-            v198 = V::neg_mul_add(v11, v22, v198);
-            let mut v201 = V::mul(v3, v56);
-            v201 = V::mul_add(v5, v62, v201);
-            v201 = V::mul_add(v7, v64, v201);
-            let mut v206 = V::mul(v3, v34);
-            v206 = V::neg_mul_add(v5, v28, v206);
-            v206 = V::mul_add(v7, v26, v206);
-            let mut v212 = V::mul(v11, v68);
-            v212 = V::neg_mul_add(v9, v66, v212);
-            let mut v214 = V::mul(v3, v36);
-            v214 = V::neg_mul_add(v5, v30, v214);
-            v214 = V::mul_add(v9, v26, v214);
-            let mut v219 = V::mul(v7, v66);
-            v219 = V::mul_add(v11, v70, v219);
-            let mut v222 = V::mul(v3, v38);
-            v222 = V::neg_mul_add(v5, v32, v222);
-            v222 = V::mul_add(v11, v26, v222);
-            let mut v227 = V::mul(v7, v68);
-            v227 = V::mul_add(v9, v70, v227);
-            let mut v230 = V::mul(v3, v40);
-            v230 = V::neg_mul_add(v7, v30, v230);
-            v230 = V::mul_add(v9, v28, v230);
-            let mut v236 = V::mul(v11, v72);
-            v236 = V::neg_mul_add(v5, v66, v236);
-            let mut v238 = V::mul(v3, v42);
-            v238 = V::neg_mul_add(v7, v32, v238);
-            v238 = V::mul_add(v11, v28, v238);
-            let mut v244 = V::mul(v9, v72);
-            v244 = V::neg_mul_add(v5, v68, v244);
-            let mut v246 = V::mul(v3, v44);
-            v246 = V::neg_mul_add(v9, v32, v246);
-            v246 = V::mul_add(v11, v30, v246);
-            let mut v251 = V::mul(v5, v70);
-            v251 = V::mul_add(v7, v72, v251);
-            let mut v254 = V::mul(v5, v40);
-            v254 = V::neg_mul_add(v7, v36, v254);
-            v254 = V::mul_add(v9, v34, v254);
-            let mut v259 = V::mul(v3, v66);
-            v259 = V::mul_add(v11, v74, v259);
-            let mut v262 = V::mul(v5, v42);
-            v262 = V::neg_mul_add(v7, v38, v262);
-            v262 = V::mul_add(v11, v34, v262);
-            let mut v267 = V::mul(v3, v68);
-            v267 = V::mul_add(v9, v74, v267);
-            let mut v270 = V::mul(v5, v44);
-            v270 = V::neg_mul_add(v9, v38, v270);
-            v270 = V::mul_add(v11, v36, v270);
-            let mut v275 = V::mul(v3, v70);
-            v275 = V::neg_mul_add(v7, v74, v275);
-            let mut v278 = V::mul(v7, v44);
-            v278 = V::neg_mul_add(v9, v42, v278);
-            v278 = V::mul_add(v11, v40, v278);
-            let mut v283 = V::mul(v3, v72);
-            v283 = V::mul_add(v5, v74, v283);
-            let mut v286 = V::mul(v3, v58);
-            v286 = V::neg_mul_add(v5, v52, v286);
-            v286 = V::mul_add(v7, v48, v286);
-            v286 = V::neg_mul_add(v9, v46, v286);
-            let mut v294 = V::mul(v3, v60);
-            v294 = V::neg_mul_add(v5, v54, v294);
-            v294 = V::mul_add(v7, v50, v294);
-            v294 = V::neg_mul_add(v11, v46, v294);
-            let mut v302 = V::mul(v3, v62);
-            v302 = V::neg_mul_add(v5, v56, v302);
-            v302 = V::mul_add(v9, v50, v302);
-            v302 = V::neg_mul_add(v11, v48, v302);
-            let mut v310 = V::mul(v3, v64);
-            v310 = V::neg_mul_add(v7, v56, v310);
-            v310 = V::mul_add(v9, v54, v310);
-            v310 = V::neg_mul_add(v11, v52, v310);
-            let mut v318 = V::mul(v5, v64);
-            v318 = V::neg_mul_add(v7, v62, v318);
-            v318 = V::mul_add(v9, v60, v318);
-            v318 = V::neg_mul_add(v11, v58, v318);
-            let mut v326 = V::mul(v3, v74);
-            v326 = V::neg_mul_add(v5, v72, v326);
-            v326 = V::mul_add(v7, v70, v326);
-            v326 = V::neg_mul_add(v9, v68, v326);
-            v326 = V::mul_add(v11, v66, v326);
-            let grad_o_e12345 = V::load(grad_o.at(31usize, c));
-            // grad0[9] += (v11*v66 + v7*v70 + v3*v74 - v5*v72 - v9*v68)*grad_o_e12345
-            V::store(
-                V::add(V::load(grad0.at(9usize, c)), V::mul(v326, grad_o_e12345)),
-                grad0.at(9usize, c),
-            );
-            let v338 = V::mul(V::load(param0.at(9usize, c)), grad_o_e12345);
-            let mut v339 = V::mul(v66, v338);
-            let mut v340 = V::mul(v11, v338);
-            let mut v343 = V::mul(v70, v338);
-            let mut v344 = V::mul(v7, v338);
-            let mut v347 = V::mul(v74, v338);
-            let mut v348 = V::mul(v3, v338);
-            let grad_o_e2345 = V::load(grad_o.at(30usize, c));
-            let mut v350 = V::mul(V::mul(v3, v76), grad_o_e2345);
-            let w8 = V::load(param0.at(8usize, c));
-            let v352 = V::mul(w8, grad_o_e2345);
-            let mut v354 = V::mul(v3, v352);
-            v347 = V::mul_add(v76, v352, v347);
-            let mut v356 = V::mul(v318, grad_o_e2345);
-            let w7 = V::load(param0.at(7usize, c));
-            let v358 = V::mul(w7, grad_o_e2345);
-            v339 = V::neg_mul_add(v58, v358, v339);
-            let mut v362 = V::mul(v60, v358);
-            let mut v363 = V::mul(v9, v358);
-            v362 = V::neg_mul_add(v68, v338, v362);
-            v343 = V::neg_mul_add(v62, v358, v343);
-            let mut v368 = V::mul(v64, v358);
-            let mut v369 = V::mul(v5, v358);
-            v368 = V::neg_mul_add(v72, v338, v368);
-            let grad_o_e1345 = V::load(grad_o.at(29usize, c));
-            let v373 = V::mul(w8, grad_o_e1345);
-            v350 = V::neg_mul_add(V::mul(v5, v76), grad_o_e1345, v350);
-            v368 = V::neg_mul_add(v76, v373, v368);
-            v354 = V::neg_mul_add(v5, v373, v354);
-            let v380 = V::mul(w7, grad_o_e1345);
-            v356 = V::mul_add(v310, grad_o_e1345, v356);
-            let mut v383 = V::mul(v11, v380);
-            v339 = V::neg_mul_add(v52, v380, v339);
-            let mut v386 = V::mul(v9, v380);
-            v362 = V::mul_add(v54, v380, v362);
-            let mut v389 = V::mul(v7, v380);
-            v343 = V::neg_mul_add(v56, v380, v343);
-            v347 = V::mul_add(v64, v380, v347);
-            v369 = V::mul_add(v3, v380, v369);
-            let grad_o_e1245 = V::load(grad_o.at(28usize, c));
-            let v397 = V::mul(w8, grad_o_e1245);
-            v350 = V::mul_add(V::mul(v7, v76), grad_o_e1245, v350);
-            v343 = V::mul_add(v76, v397, v343);
-            v354 = V::mul_add(v7, v397, v354);
-            let v404 = V::mul(w7, grad_o_e1245);
-            v356 = V::mul_add(v302, grad_o_e1245, v356);
-            v339 = V::neg_mul_add(v48, v404, v339);
-            let mut v410 = V::mul(v9, v404);
-            v362 = V::mul_add(v50, v404, v362);
-            v368 = V::neg_mul_add(v56, v404, v368);
-            v389 = V::mul_add(v5, v404, v389);
-            let mut v417 = V::mul(v3, v404);
-            v347 = V::mul_add(v62, v404, v347);
-            v417 = V::neg_mul_add(v7, v358, v417);
-            let grad_o_e1235 = V::load(grad_o.at(27usize, c));
-            let v422 = V::mul(w8, grad_o_e1235);
-            v350 = V::neg_mul_add(V::mul(v9, v76), grad_o_e1235, v350);
-            v362 = V::neg_mul_add(v76, v422, v362);
-            v354 = V::neg_mul_add(v9, v422, v354);
-            let v429 = V::mul(w7, grad_o_e1235);
-            v356 = V::mul_add(v294, grad_o_e1235, v356);
-            let mut v432 = V::mul(v11, v429);
-            v339 = V::neg_mul_add(v46, v429, v339);
-            v343 = V::mul_add(v50, v429, v343);
-            v410 = V::mul_add(v7, v429, v410);
-            v368 = V::neg_mul_add(v54, v429, v368);
-            v386 = V::neg_mul_add(v5, v429, v386);
-            v347 = V::mul_add(v60, v429, v347);
-            v363 = V::mul_add(v3, v429, v363);
-            let grad_o_e1234 = V::load(grad_o.at(26usize, c));
-            let v448 = V::mul(w8, grad_o_e1234);
-            v350 = V::neg_mul_add(V::mul(v11, v76), grad_o_e1234, v350);
-            // grad0[8] += v3*v76*grad_o_e2345 - v5*v76*grad_o_e1345 + v7*v76*grad_o_e1245 - v9*v76*grad_o_e1235 - v11*v76*grad_o_e1234
-            V::store(V::add(V::load(grad0.at(8usize, c)), v350), grad0.at(8usize, c));
-            v339 = V::neg_mul_add(v76, v448, v339);
-            v354 = V::neg_mul_add(v11, v448, v354);
-            let v455 = V::mul(w7, grad_o_e1234);
-            v356 = V::mul_add(v286, grad_o_e1234, v356);
-            // grad0[7] += (v9*v60 + v5*v64 - v7*v62 - v11*v58)*grad_o_e2345 + (v9*v54 + v3*v64 - v7*v56 - v11*v52)*grad_o_e1345 + (v9*v50 + v3*v62 - v5*v56 - v11*v48)*grad_o_e1245 + (v7*v50 + v3*v60 - v5*v54 - v11*v46)*grad_o_e1235 + (v7*v48 + v3*v58 - v5*v52 - v9*v46)*grad_o_e1234
-            V::store(V::add(V::load(grad0.at(7usize, c)), v356), grad0.at(7usize, c));
-            v362 = V::neg_mul_add(v46, v455, v362);
-            v432 = V::mul_add(v9, v455, v432);
-            let mut v462 = V::mul(v7, v455);
-            v343 = V::mul_add(v48, v455, v343);
-            v462 = V::neg_mul_add(v11, v404, v462);
-            v368 = V::neg_mul_add(v52, v455, v368);
-            v383 = V::mul_add(v5, v455, v383);
-            let mut v470 = V::mul(v3, v455);
-            v347 = V::mul_add(v58, v455, v347);
-            v470 = V::neg_mul_add(v11, v358, v470);
-            let grad_o_e345 = V::load(grad_o.at(25usize, c));
-            let mut v474 = V::mul(v283, grad_o_e345);
-            let w6 = V::load(param0.at(6usize, c));
-            let v476 = V::mul(w6, grad_o_e345);
-            v368 = V::mul_add(v74, v476, v368);
-            v348 = V::mul_add(v5, v476, v348);
-            let mut v482 = V::mul(v3, v476);
-            v347 = V::mul_add(v72, v476, v347);
-            v482 = V::neg_mul_add(v5, v338, v482);
-            let mut v485 = V::mul(v278, grad_o_e345);
-            let w5 = V::load(param0.at(5usize, c));
-            let v487 = V::mul(w5, grad_o_e345);
-            let mut v489 = V::mul(v11, v487);
-            v339 = V::mul_add(v40, v487, v339);
-            v362 = V::neg_mul_add(v42, v487, v362);
-            let mut v495 = V::mul(v7, v487);
-            v343 = V::mul_add(v44, v487, v343);
-            let grad_o_e245 = V::load(grad_o.at(24usize, c));
-            let v499 = V::mul(w6, grad_o_e245);
-            v474 = V::mul_add(v275, grad_o_e245, v474);
-            v343 = V::neg_mul_add(v74, v499, v343);
-            v348 = V::neg_mul_add(v7, v499, v348);
-            v347 = V::mul_add(v70, v499, v347);
-            v344 = V::mul_add(v3, v499, v344);
-            let v510 = V::mul(w5, grad_o_e245);
-            v485 = V::mul_add(v270, grad_o_e245, v485);
-            let mut v513 = V::mul(v11, v510);
-            v339 = V::mul_add(v36, v510, v339);
-            let mut v516 = V::mul(v9, v510);
-            v362 = V::neg_mul_add(v38, v510, v362);
-            v368 = V::mul_add(v44, v510, v368);
-            v495 = V::mul_add(v5, v510, v495);
-            let grad_o_e235 = V::load(grad_o.at(23usize, c));
-            let v524 = V::mul(w6, grad_o_e235);
-            v474 = V::mul_add(v267, grad_o_e235, v474);
-            v362 = V::mul_add(v74, v524, v362);
-            v348 = V::mul_add(v9, v524, v348);
-            let mut v531 = V::mul(v3, v524);
-            v347 = V::mul_add(v68, v524, v347);
-            v531 = V::neg_mul_add(v9, v338, v531);
-            let v535 = V::mul(w5, grad_o_e235);
-            v485 = V::mul_add(v262, grad_o_e235, v485);
-            let mut v538 = V::mul(v11, v535);
-            v339 = V::mul_add(v34, v535, v339);
-            v343 = V::neg_mul_add(v38, v535, v343);
-            v516 = V::mul_add(v7, v535, v516);
-            let mut v545 = V::mul(v5, v535);
-            v368 = V::mul_add(v42, v535, v368);
-            v545 = V::neg_mul_add(v9, v487, v545);
-            let grad_o_e234 = V::load(grad_o.at(22usize, c));
-            let v550 = V::mul(w6, grad_o_e234);
-            v474 = V::mul_add(v259, grad_o_e234, v474);
-            v339 = V::mul_add(v74, v550, v339);
-            v348 = V::mul_add(v11, v550, v348);
-            v347 = V::mul_add(v66, v550, v347);
-            v340 = V::mul_add(v3, v550, v340);
-            let v561 = V::mul(w5, grad_o_e234);
-            v485 = V::mul_add(v254, grad_o_e234, v485);
-            v362 = V::mul_add(v34, v561, v362);
-            v538 = V::mul_add(v9, v561, v538);
-            v343 = V::neg_mul_add(v36, v561, v343);
-            v513 = V::neg_mul_add(v7, v561, v513);
-            v368 = V::mul_add(v40, v561, v368);
-            v489 = V::mul_add(v5, v561, v489);
-            let grad_o_e145 = V::load(grad_o.at(21usize, c));
-            let v577 = V::mul(w6, grad_o_e145);
-            v474 = V::neg_mul_add(v251, grad_o_e145, v474);
-            v343 = V::neg_mul_add(v72, v577, v343);
-            v482 = V::neg_mul_add(v7, v577, v482);
-            v368 = V::neg_mul_add(v70, v577, v368);
-            v344 = V::neg_mul_add(v5, v577, v344);
-            let v588 = V::mul(w5, grad_o_e145);
-            v485 = V::mul_add(v246, grad_o_e145, v485);
-            let mut v591 = V::mul(v11, v588);
-            v339 = V::mul_add(v30, v588, v339);
-            let mut v594 = V::mul(v9, v588);
-            v362 = V::neg_mul_add(v32, v588, v362);
-            v347 = V::mul_add(v44, v588, v347);
-            v495 = V::mul_add(v3, v588, v495);
-            let grad_o_e135 = V::load(grad_o.at(20usize, c));
-            let v602 = V::mul(w6, grad_o_e135);
-            v474 = V::mul_add(v244, grad_o_e135, v474);
-            v362 = V::mul_add(v72, v602, v362);
-            v482 = V::mul_add(v9, v602, v482);
-            v368 = V::neg_mul_add(v68, v602, v368);
-            v531 = V::neg_mul_add(v5, v602, v531);
-            let v613 = V::mul(w5, grad_o_e135);
-            v485 = V::mul_add(v238, grad_o_e135, v485);
-            let mut v616 = V::mul(v11, v613);
-            v339 = V::mul_add(v28, v613, v339);
-            v343 = V::neg_mul_add(v32, v613, v343);
-            v594 = V::mul_add(v7, v613, v594);
-            v347 = V::mul_add(v42, v613, v347);
-            v545 = V::mul_add(v3, v613, v545);
-            let grad_o_e134 = V::load(grad_o.at(19usize, c));
-            let v628 = V::mul(w6, grad_o_e134);
-            v474 = V::mul_add(v236, grad_o_e134, v474);
-            v339 = V::mul_add(v72, v628, v339);
-            v482 = V::mul_add(v11, v628, v482);
-            v368 = V::neg_mul_add(v66, v628, v368);
-            v340 = V::neg_mul_add(v5, v628, v340);
-            let v639 = V::mul(w5, grad_o_e134);
-            v485 = V::mul_add(v230, grad_o_e134, v485);
-            v362 = V::mul_add(v28, v639, v362);
-            v616 = V::mul_add(v9, v639, v616);
-            v343 = V::neg_mul_add(v30, v639, v343);
-            v591 = V::neg_mul_add(v7, v639, v591);
-            v347 = V::mul_add(v40, v639, v347);
-            v489 = V::mul_add(v3, v639, v489);
-            let grad_o_e125 = V::load(grad_o.at(18usize, c));
-            let v655 = V::mul(w6, grad_o_e125);
-            v474 = V::mul_add(v227, grad_o_e125, v474);
-            v362 = V::mul_add(v70, v655, v362);
-            v344 = V::mul_add(v9, v655, v344);
-            v343 = V::mul_add(v68, v655, v343);
-            v531 = V::mul_add(v7, v655, v531);
-            let v666 = V::mul(w5, grad_o_e125);
-            v485 = V::mul_add(v222, grad_o_e125, v485);
-            let mut v669 = V::mul(v11, v666);
-            v339 = V::mul_add(v26, v666, v339);
-            v368 = V::neg_mul_add(v32, v666, v368);
-            v594 = V::mul_add(v5, v666, v594);
-            v347 = V::mul_add(v38, v666, v347);
-            let mut v678 = V::mul_sub(v3, v666, v516);
-            let grad_o_e124 = V::load(grad_o.at(17usize, c));
-            let v681 = V::mul(w6, grad_o_e124);
-            v474 = V::mul_add(v219, grad_o_e124, v474);
-            v339 = V::mul_add(v70, v681, v339);
-            v344 = V::mul_add(v11, v681, v344);
-            v343 = V::mul_add(v66, v681, v343);
-            v340 = V::mul_add(v7, v681, v340);
-            let v692 = V::mul(w5, grad_o_e124);
-            v485 = V::mul_add(v214, grad_o_e124, v485);
-            v362 = V::mul_add(v26, v692, v362);
-            v669 = V::mul_add(v9, v692, v669);
-            v368 = V::neg_mul_add(v30, v692, v368);
-            v591 = V::neg_mul_add(v5, v692, v591);
-            v347 = V::mul_add(v36, v692, v347);
-            v513 = V::mul_add(v3, v692, v513);
-            let grad_o_e123 = V::load(grad_o.at(16usize, c));
-            let v708 = V::mul(w6, grad_o_e123);
-            v474 = V::mul_add(v212, grad_o_e123, v474);
-            // grad0[6] += (v3*v72 + v5*v74)*grad_o_e345 + (v3*v70 - v7*v74)*grad_o_e245 + (v3*v68 + v9*v74)*grad_o_e235 + (v3*v66 + v11*v74)*grad_o_e234 - (v5*v70 + v7*v72)*grad_o_e145 + (v9*v72 - v5*v68)*grad_o_e135 + (v11*v72 - v5*v66)*grad_o_e134 + (v7*v68 + v9*v70)*grad_o_e125 + (v7*v66 + v11*v70)*grad_o_e124 + (v11*v68 - v9*v66)*grad_o_e123
-            V::store(V::add(V::load(grad0.at(6usize, c)), v474), grad0.at(6usize, c));
-            v339 = V::mul_add(v68, v708, v339);
-            v531 = V::mul_add(v11, v708, v531);
-            v362 = V::neg_mul_add(v66, v708, v362);
-            v340 = V::neg_mul_add(v9, v708, v340);
-            let v719 = V::mul(w5, grad_o_e123);
-            v485 = V::mul_add(v206, grad_o_e123, v485);
-            // grad0[5] += (v11*v40 + v7*v44 - v9*v42)*grad_o_e345 + (v11*v36 + v5*v44 - v9*v38)*grad_o_e245 + (v11*v34 + v5*v42 - v7*v38)*grad_o_e235 + (v9*v34 + v5*v40 - v7*v36)*grad_o_e234 + (v11*v30 + v3*v44 - v9*v32)*grad_o_e145 + (v11*v28 + v3*v42 - v7*v32)*grad_o_e135 + (v9*v28 + v3*v40 - v7*v30)*grad_o_e134 + (v11*v26 + v3*v38 - v5*v32)*grad_o_e125 + (v9*v26 + v3*v36 - v5*v30)*grad_o_e124 + (v7*v26 + v3*v34 - v5*v28)*grad_o_e123
-            V::store(V::add(V::load(grad0.at(5usize, c)), v485), grad0.at(5usize, c));
-            v343 = V::mul_add(v26, v719, v343);
-            v669 = V::mul_add(v7, v719, v669);
-            v368 = V::neg_mul_add(v28, v719, v368);
-            v616 = V::neg_mul_add(v5, v719, v616);
-            v347 = V::mul_add(v34, v719, v347);
-            v538 = V::mul_add(v3, v719, v538);
-            let grad_o_e45 = V::load(grad_o.at(15usize, c));
-            let mut v734 = V::mul(v201, grad_o_e45);
-            let w4 = V::load(param0.at(4usize, c));
-            let v736 = V::mul(w4, grad_o_e45);
-            v343 = V::mul_add(v64, v736, v343);
-            v369 = V::mul_add(v7, v736, v369);
-            v368 = V::mul_add(v62, v736, v368);
-            v417 = V::mul_add(v5, v736, v417);
-            v347 = V::mul_add(v56, v736, v347);
-            let mut v748 = V::mul_sub(v3, v736, v389);
-            let mut v749 = V::mul(v198, grad_o_e45);
-            let w3 = V::load(param0.at(3usize, c));
-            let v751 = V::mul(w3, grad_o_e45);
-            v339 = V::neg_mul_add(v22, v751, v339);
-            let mut v756 = V::mul(v9, v751);
-            v362 = V::mul_add(v24, v751, v362);
-            let grad_o_e35 = V::load(grad_o.at(14usize, c));
-            let v760 = V::mul(w4, grad_o_e35);
-            v734 = V::mul_add(v193, grad_o_e35, v734);
-            v362 = V::neg_mul_add(v64, v760, v362);
-            v369 = V::neg_mul_add(v9, v760, v369);
-            v368 = V::mul_add(v60, v760, v368);
-            v363 = V::mul_add(v5, v760, v363);
-            v347 = V::mul_add(v54, v760, v347);
-            v386 = V::mul_add(v3, v760, v386);
-            let v775 = V::mul(w3, grad_o_e35);
-            v749 = V::mul_add(v190, grad_o_e35, v749);
-            let mut v778 = V::mul(v11, v775);
-            v339 = V::neg_mul_add(v20, v775, v339);
-            v343 = V::mul_add(v24, v775, v343);
-            v756 = V::mul_add(v7, v775, v756);
-            let grad_o_e34 = V::load(grad_o.at(13usize, c));
-            let v786 = V::mul(w4, grad_o_e34);
-            v734 = V::mul_add(v185, grad_o_e34, v734);
-            v339 = V::neg_mul_add(v64, v786, v339);
-            v369 = V::neg_mul_add(v11, v786, v369);
-            v368 = V::mul_add(v58, v786, v368);
-            v470 = V::mul_add(v5, v786, v470);
-            v347 = V::mul_add(v52, v786, v347);
-            let mut v799 = V::mul_sub(v3, v786, v383);
-            let v801 = V::mul(w3, grad_o_e34);
-            v749 = V::mul_add(v182, grad_o_e34, v749);
-            v362 = V::neg_mul_add(v20, v801, v362);
-            v778 = V::mul_add(v9, v801, v778);
-            let mut v808 = V::mul(v7, v801);
-            v343 = V::mul_add(v22, v801, v343);
-            v808 = V::neg_mul_add(v11, v751, v808);
-            let grad_o_e25 = V::load(grad_o.at(12usize, c));
-            let v813 = V::mul(w4, grad_o_e25);
-            v734 = V::mul_add(v177, grad_o_e25, v734);
-            v362 = V::neg_mul_add(v62, v813, v362);
-            v417 = V::neg_mul_add(v9, v813, v417);
-            v343 = V::neg_mul_add(v60, v813, v343);
-            v363 = V::neg_mul_add(v7, v813, v363);
-            v347 = V::mul_add(v50, v813, v347);
-            v410 = V::mul_add(v3, v813, v410);
-            let v828 = V::mul(w3, grad_o_e25);
-            v749 = V::mul_add(v174, grad_o_e25, v749);
-            let mut v831 = V::mul(v11, v828);
-            v339 = V::neg_mul_add(v18, v828, v339);
-            v368 = V::mul_add(v24, v828, v368);
-            v756 = V::mul_add(v5, v828, v756);
-            let grad_o_e24 = V::load(grad_o.at(11usize, c));
-            let v839 = V::mul(w4, grad_o_e24);
-            v734 = V::mul_add(v169, grad_o_e24, v734);
-            v339 = V::neg_mul_add(v62, v839, v339);
-            v417 = V::neg_mul_add(v11, v839, v417);
-            v343 = V::neg_mul_add(v58, v839, v343);
-            v470 = V::neg_mul_add(v7, v839, v470);
-            v347 = V::mul_add(v48, v839, v347);
-            v462 = V::mul_add(v3, v839, v462);
-            let v854 = V::mul(w3, grad_o_e24);
-            v749 = V::mul_add(v166, grad_o_e24, v749);
-            v362 = V::neg_mul_add(v18, v854, v362);
-            v831 = V::mul_add(v9, v854, v831);
-            v368 = V::mul_add(v22, v854, v368);
-            v808 = V::mul_add(v5, v854, v808);
-            let grad_o_e23 = V::load(grad_o.at(10usize, c));
-            let v866 = V::mul(w4, grad_o_e23);
-            v734 = V::mul_add(v161, grad_o_e23, v734);
-            v339 = V::neg_mul_add(v60, v866, v339);
-            v363 = V::neg_mul_add(v11, v866, v363);
-            v362 = V::mul_add(v58, v866, v362);
-            v470 = V::mul_add(v9, v866, v470);
-            v347 = V::mul_add(v46, v866, v347);
-            let mut v879 = V::mul_sub(v3, v866, v432);
-            let v881 = V::mul(w3, grad_o_e23);
-            v749 = V::mul_add(v158, grad_o_e23, v749);
-            v343 = V::neg_mul_add(v18, v881, v343);
-            v831 = V::mul_add(v7, v881, v831);
-            v368 = V::mul_add(v20, v881, v368);
-            let mut v890 = V::mul_sub(v5, v881, v778);
-            let grad_o_e15 = V::load(grad_o.at(9usize, c));
-            let v893 = V::mul(w4, grad_o_e15);
-            v734 = V::neg_mul_add(v153, grad_o_e15, v734);
-            v362 = V::neg_mul_add(v56, v893, v362);
-            v748 = V::neg_mul_add(v9, v893, v748);
-            v343 = V::neg_mul_add(v54, v893, v343);
-            v386 = V::neg_mul_add(v7, v893, v386);
-            v368 = V::neg_mul_add(v50, v893, v368);
-            v410 = V::neg_mul_add(v5, v893, v410);
-            let v908 = V::mul(w3, grad_o_e15);
-            v749 = V::mul_add(v150, grad_o_e15, v749);
-            let mut v911 = V::mul(v11, v908);
-            v339 = V::neg_mul_add(v16, v908, v339);
-            v347 = V::mul_add(v24, v908, v347);
-            v756 = V::mul_add(v3, v908, v756);
-            let grad_o_e14 = V::load(grad_o.at(8usize, c));
-            let v919 = V::mul(w4, grad_o_e14);
-            v734 = V::neg_mul_add(v145, grad_o_e14, v734);
-            v339 = V::neg_mul_add(v56, v919, v339);
-            v748 = V::neg_mul_add(v11, v919, v748);
-            v343 = V::neg_mul_add(v52, v919, v343);
-            v799 = V::neg_mul_add(v7, v919, v799);
-            v368 = V::neg_mul_add(v48, v919, v368);
-            v462 = V::neg_mul_add(v5, v919, v462);
-            let v934 = V::mul(w3, grad_o_e14);
-            v749 = V::mul_add(v142, grad_o_e14, v749);
-            v362 = V::neg_mul_add(v16, v934, v362);
-            v911 = V::mul_add(v9, v934, v911);
-            v347 = V::mul_add(v22, v934, v347);
-            v808 = V::mul_add(v3, v934, v808);
-            let grad_o_e13 = V::load(grad_o.at(7usize, c));
-            let v946 = V::mul(w4, grad_o_e13);
-            v734 = V::mul_add(v138, grad_o_e13, v734);
-            v339 = V::neg_mul_add(v54, v946, v339);
-            v386 = V::neg_mul_add(v11, v946, v386);
-            v362 = V::mul_add(v52, v946, v362);
-            v799 = V::mul_add(v9, v946, v799);
-            v368 = V::neg_mul_add(v46, v946, v368);
-            v879 = V::neg_mul_add(v5, v946, v879);
-            let v961 = V::mul(w3, grad_o_e13);
-            v749 = V::mul_add(v134, grad_o_e13, v749);
-            v343 = V::neg_mul_add(v16, v961, v343);
-            v911 = V::mul_add(v7, v961, v911);
-            v347 = V::mul_add(v20, v961, v347);
-            v890 = V::mul_add(v3, v961, v890);
-            let grad_o_e12 = V::load(grad_o.at(6usize, c));
-            let v973 = V::mul(w4, grad_o_e12);
-            v734 = V::mul_add(v129, grad_o_e12, v734);
-            // grad0[4] += (v7*v64 + v3*v56 + v5*v62)*grad_o_e45 + (v3*v54 + v5*v60 - v9*v64)*grad_o_e35 + (v3*v52 + v5*v58 - v11*v64)*grad_o_e34 + (v3*v50 - v7*v60 - v9*v62)*grad_o_e25 + (v3*v48 - v7*v58 - v11*v62)*grad_o_e24 + (v3*v46 + v9*v58 - v11*v60)*grad_o_e23 - (v9*v56 + v5*v50 + v7*v54)*grad_o_e15 - (v11*v56 + v5*v48 + v7*v52)*grad_o_e14 + (v9*v52 - v5*v46 - v11*v54)*grad_o_e13 + (v7*v46 + v9*v48 - v11*v50)*grad_o_e12
-            V::store(V::add(V::load(grad0.at(4usize, c)), v734), grad0.at(4usize, c));
-            v339 = V::neg_mul_add(v50, v973, v339);
-            v410 = V::neg_mul_add(v11, v973, v410);
-            v362 = V::mul_add(v48, v973, v362);
-            v462 = V::mul_add(v9, v973, v462);
-            v343 = V::mul_add(v46, v973, v343);
-            v879 = V::mul_add(v7, v973, v879);
-            let v988 = V::mul(w3, grad_o_e12);
-            v749 = V::mul_add(v126, grad_o_e12, v749);
-            // grad0[3] += (v9*v24 - v11*v22)*grad_o_e45 + (v7*v24 - v11*v20)*grad_o_e35 + (v7*v22 - v9*v20)*grad_o_e34 + (v5*v24 - v11*v18)*grad_o_e25 + (v5*v22 - v9*v18)*grad_o_e24 + (v5*v20 - v7*v18)*grad_o_e23 + (v3*v24 - v11*v16)*grad_o_e15 + (v3*v22 - v9*v16)*grad_o_e14 + (v3*v20 - v7*v16)*grad_o_e13 + (v3*v18 - v5*v16)*grad_o_e12
-            V::store(V::add(V::load(grad0.at(3usize, c)), v749), grad0.at(3usize, c));
-            v368 = V::neg_mul_add(v16, v988, v368);
-            v911 = V::mul_add(v5, v988, v911);
-            v347 = V::mul_add(v18, v988, v347);
-            let mut v997 = V::mul_sub(v3, v988, v831);
-            let grad_o_e5 = V::load(grad_o.at(5usize, c));
-            let mut v999 = V::mul(v119, grad_o_e5);
-            let w2 = V::load(param0.at(2usize, c));
-            let v1001 = V::mul(w2, grad_o_e5);
-            v362 = V::mul_add(v44, v1001, v362);
-            v495 = V::mul_add(v9, v1001, v495);
-            v343 = V::mul_add(v42, v1001, v343);
-            v545 = V::mul_add(v7, v1001, v545);
-            v368 = V::mul_add(v38, v1001, v368);
-            v678 = V::mul_add(v5, v1001, v678);
-            v347 = V::mul_add(v32, v1001, v347);
-            let mut v1017 = V::mul_sub(v3, v1001, v594);
-            let mut v1018 = V::mul(V::mul(v11, v14), grad_o_e5);
+            let x_e1 = V::load(x.at(0usize, c));
+            let w0 = V::load(param0.at(0usize, c));
+            let x_e2 = V::load(x.at(1usize, c));
+            let x_e3 = V::load(x.at(2usize, c));
+            let x_e4 = V::load(x.at(3usize, c));
+            let x_e5 = V::load(x.at(4usize, c));
             let w1 = V::load(param0.at(1usize, c));
-            let v1020 = V::mul(w1, grad_o_e5);
-            let mut v1022 = V::mul(v11, v1020);
-            v339 = V::mul_add(v14, v1020, v339);
-            let grad_o_e4 = V::load(grad_o.at(4usize, c));
-            let v1026 = V::mul(w2, grad_o_e4);
-            v999 = V::mul_add(v111, grad_o_e4, v999);
-            v339 = V::mul_add(v44, v1026, v339);
-            v495 = V::mul_add(v11, v1026, v495);
-            v343 = V::mul_add(v40, v1026, v343);
-            v489 = V::mul_add(v7, v1026, v489);
-            v368 = V::mul_add(v36, v1026, v368);
-            v513 = V::mul_add(v5, v1026, v513);
-            v347 = V::mul_add(v30, v1026, v347);
-            v591 = V::mul_add(v3, v1026, v591);
-            let v1045 = V::mul(w1, grad_o_e4);
-            v1018 = V::mul_add(V::mul(v9, v14), grad_o_e4, v1018);
-            v362 = V::mul_add(v14, v1045, v362);
-            v1022 = V::mul_add(v9, v1045, v1022);
-            let grad_o_e3 = V::load(grad_o.at(3usize, c));
-            let v1053 = V::mul(w2, grad_o_e3);
-            v999 = V::mul_add(v103, grad_o_e3, v999);
-            v339 = V::mul_add(v42, v1053, v339);
-            v545 = V::mul_add(v11, v1053, v545);
-            v362 = V::neg_mul_add(v40, v1053, v362);
-            v489 = V::neg_mul_add(v9, v1053, v489);
-            v368 = V::mul_add(v34, v1053, v368);
-            v538 = V::mul_add(v5, v1053, v538);
-            v347 = V::mul_add(v28, v1053, v347);
-            v616 = V::mul_add(v3, v1053, v616);
-            let v1072 = V::mul(w1, grad_o_e3);
-            v1018 = V::mul_add(V::mul(v7, v14), grad_o_e3, v1018);
-            v343 = V::mul_add(v14, v1072, v343);
-            v1022 = V::mul_add(v7, v1072, v1022);
-            let grad_o_e2 = V::load(grad_o.at(2usize, c));
-            let v1080 = V::mul(w2, grad_o_e2);
-            v999 = V::mul_add(v95, grad_o_e2, v999);
-            v339 = V::mul_add(v38, v1080, v339);
-            v678 = V::mul_add(v11, v1080, v678);
-            v362 = V::neg_mul_add(v36, v1080, v362);
-            v513 = V::neg_mul_add(v9, v1080, v513);
-            v343 = V::neg_mul_add(v34, v1080, v343);
-            v538 = V::neg_mul_add(v7, v1080, v538);
-            v347 = V::mul_add(v26, v1080, v347);
-            v669 = V::mul_add(v3, v1080, v669);
-            let v1099 = V::mul(w1, grad_o_e2);
-            v1018 = V::mul_add(V::mul(v5, v14), grad_o_e2, v1018);
-            v368 = V::mul_add(v14, v1099, v368);
-            v1022 = V::mul_add(v5, v1099, v1022);
-            let grad_o_e1 = V::load(grad_o.at(1usize, c));
-            let v1107 = V::mul(w2, grad_o_e1);
-            v999 = V::mul_add(V::mul_sub(v11, v32, v87), grad_o_e1, v999);
-            // grad0[2] += (v9*v44 + v7*v42 + v3*v32 + v5*v38)*grad_o_e5 + (v11*v44 + v7*v40 + v3*v30 + v5*v36)*grad_o_e4 + (v11*v42 + v3*v28 + v5*v34 - v9*v40)*grad_o_e3 + (v11*v38 + v3*v26 - v7*v34 - v9*v36)*grad_o_e2 + (v11*v32 - (v9*v30 + v5*v26 + v7*v28))*grad_o_e1
-            V::store(V::add(V::load(grad0.at(2usize, c)), v999), grad0.at(2usize, c));
-            v339 = V::mul_add(v32, v1107, v339);
-            v1017 = V::mul_add(v11, v1107, v1017);
-            v362 = V::neg_mul_add(v30, v1107, v362);
-            v591 = V::neg_mul_add(v9, v1107, v591);
-            v343 = V::neg_mul_add(v28, v1107, v343);
-            v616 = V::neg_mul_add(v7, v1107, v616);
-            v368 = V::neg_mul_add(v26, v1107, v368);
-            v669 = V::neg_mul_add(v5, v1107, v669);
-            let v1126 = V::mul(w1, grad_o_e1);
-            v1018 = V::mul_add(V::mul(v3, v14), grad_o_e1, v1018);
-            // grad0[1] += v11*v14*grad_o_e5 + v9*v14*grad_o_e4 + v7*v14*grad_o_e3 + v5*v14*grad_o_e2 + v3*v14*grad_o_e1
-            V::store(V::add(V::load(grad0.at(1usize, c)), v1018), grad0.at(1usize, c));
-            v347 = V::mul_add(v14, v1126, v347);
-            v1022 = V::mul_add(v3, v1126, v1022);
-            let grad_o_1 = V::load(grad_o.at(0usize, c));
-            // grad0[0] += (v9*v22 + v7*v20 + v3*v16 + v5*v18 - v11*v24)*grad_o_1
-            V::store(
-                V::add(V::load(grad0.at(0usize, c)), V::mul(v77, grad_o_1)),
-                grad0.at(0usize, c),
+            let w2 = V::load(param0.at(2usize, c));
+            let v20 = V::mul(x_e1, w2);
+            let v21 = V::mul(x_e2, w2);
+            let v22 = V::mul(x_e3, w2);
+            let v23 = V::mul(x_e4, w2);
+            let v24 = V::mul(x_e5, w2);
+            let w3 = V::load(param0.at(3usize, c));
+            let v26 = V::mul(x_e1, w3);
+            let v27 = V::mul(x_e2, w3);
+            let v28 = V::mul(x_e3, w3);
+            let v29 = V::mul(x_e4, w3);
+            let v30 = V::mul(x_e5, w3);
+            let w4 = V::load(param0.at(4usize, c));
+            let v32 = V::mul(x_e1, w4);
+            let v33 = V::mul(x_e2, w4);
+            let v34 = V::mul(x_e3, w4);
+            let v35 = V::mul(x_e4, w4);
+            let v36 = V::mul(x_e5, w4);
+            let w5 = V::load(param0.at(5usize, c));
+            let v38 = V::mul(x_e1, w5);
+            let v39 = V::mul(x_e2, w5);
+            let v40 = V::mul(x_e3, w5);
+            let v41 = V::mul(x_e4, w5);
+            let v42 = V::mul(x_e5, w5);
+            let w6 = V::load(param0.at(6usize, c));
+            let v44 = V::mul(x_e1, w6);
+            let v45 = V::mul(x_e2, w6);
+            let v46 = V::mul(x_e3, w6);
+            let v47 = V::mul(x_e4, w6);
+            let v48 = V::mul(x_e5, w6);
+            let w7 = V::load(param0.at(7usize, c));
+            let v50 = V::mul(x_e1, w7);
+            let v51 = V::mul(x_e2, w7);
+            let v52 = V::mul(x_e3, w7);
+            let v53 = V::mul(x_e4, w7);
+            let v54 = V::mul(x_e5, w7);
+            let w8 = V::load(param0.at(8usize, c));
+            let w9 = V::load(param0.at(9usize, c));
+            let t3_31 = V::load(t3.at(31usize, c));
+            let mut v68 = V::mul(V::mul(x_e5, w9), t3_31);
+            let mut v70 = V::mul(V::mul(x_e3, w9), t3_31);
+            let mut v72 = V::mul(V::mul(x_e1, w9), t3_31);
+            let t3_26 = V::load(t3.at(26usize, c));
+            let mut v74 = V::mul(V::mul(x_e5, w8), t3_26);
+            let t3_27 = V::load(t3.at(27usize, c));
+            v74 = V::mul_add(V::mul(x_e4, w8), t3_27, v74);
+            let t3_28 = V::load(t3.at(28usize, c));
+            let mut v80 = V::mul_sub(V::mul(x_e3, w8), t3_28, v74);
+            let t3_29 = V::load(t3.at(29usize, c));
+            v80 = V::neg_mul_add(V::mul(x_e2, w8), t3_29, v80);
+            let t3_30 = V::load(t3.at(30usize, c));
+            v80 = V::mul_add(V::mul(x_e1, w8), t3_30, v80);
+            // out0[31] = x_e3*w8*t3_28 - (x_e5*w8*t3_26 + x_e4*w8*t3_27) - x_e2*w8*t3_29 + x_e1*w8*t3_30
+            V::store(v80, out0.at(31usize, c));
+            let mut v88 = V::mul(v54, t3_29);
+            let mut v90 = V::mul(v54, t3_27);
+            let mut v91 = V::mul(v53, t3_30);
+            let mut v92 = V::mul(v53, t3_29);
+            let mut v93 = V::mul(v53, t3_28);
+            v90 = V::mul_add(v53, t3_26, v90);
+            let mut v97 = V::mul(v52, t3_29);
+            v93 = V::mul_add(v52, t3_27, v93);
+            let mut v100 = V::mul(v52, t3_26);
+            v100 = V::neg_mul_add(v54, t3_28, v100);
+            let mut v102 = V::mul(v51, t3_30);
+            v97 = V::mul_add(v51, t3_28, v97);
+            v92 = V::neg_mul_add(v51, t3_27, v92);
+            v88 = V::mul_add(v51, t3_26, v88);
+            v102 = V::mul_add(v50, t3_29, v102);
+            let mut v111 = V::mul(v50, t3_28);
+            v111 = V::neg_mul_add(v52, t3_30, v111);
+            v91 = V::mul_add(v50, t3_27, v91);
+            let mut v115 = V::mul(v50, t3_26);
+            v115 = V::neg_mul_add(v54, t3_30, v115);
+            let t3_22 = V::load(t3.at(22usize, c));
+            v72 = V::mul_add(v48, t3_22, v72);
+            let t3_19 = V::load(t3.at(19usize, c));
+            let mut v121 = V::mul(v48, t3_19);
+            v121 = V::neg_mul_add(V::mul(x_e2, w9), t3_31, v121);
+            let t3_17 = V::load(t3.at(17usize, c));
+            v70 = V::mul_add(v48, t3_17, v70);
+            let t3_16 = V::load(t3.at(16usize, c));
+            let mut v127 = V::mul(v48, t3_16);
+            v127 = V::neg_mul_add(V::mul(x_e4, w9), t3_31, v127);
+            let t3_23 = V::load(t3.at(23usize, c));
+            v72 = V::mul_add(v47, t3_23, v72);
+            let t3_20 = V::load(t3.at(20usize, c));
+            v121 = V::mul_add(v47, t3_20, v121);
+            let t3_18 = V::load(t3.at(18usize, c));
+            v70 = V::mul_add(v47, t3_18, v70);
+            v68 = V::neg_mul_add(v47, t3_16, v68);
+            let t3_24 = V::load(t3.at(24usize, c));
+            v72 = V::neg_mul_add(v46, t3_24, v72);
+            let t3_21 = V::load(t3.at(21usize, c));
+            v121 = V::neg_mul_add(v46, t3_21, v121);
+            v127 = V::mul_add(v46, t3_18, v127);
+            v68 = V::mul_add(v46, t3_17, v68);
+            let t3_25 = V::load(t3.at(25usize, c));
+            v72 = V::mul_add(v45, t3_25, v72);
+            // out0[30] = x_e1*w9*t3_31 + v48*t3_22 + v47*t3_23 - v46*t3_24 + v45*t3_25
+            V::store(v72, out0.at(30usize, c));
+            v70 = V::neg_mul_add(v45, t3_21, v70);
+            v127 = V::neg_mul_add(v45, t3_20, v127);
+            v68 = V::neg_mul_add(v45, t3_19, v68);
+            v121 = V::mul_add(v44, t3_25, v121);
+            // out0[29] = v48*t3_19 - x_e2*w9*t3_31 + v47*t3_20 - v46*t3_21 + v44*t3_25
+            V::store(v121, out0.at(29usize, c));
+            v70 = V::mul_add(v44, t3_24, v70);
+            // out0[28] = x_e3*w9*t3_31 + v48*t3_17 + v47*t3_18 - v45*t3_21 + v44*t3_24
+            V::store(v70, out0.at(28usize, c));
+            v127 = V::mul_add(v44, t3_23, v127);
+            // out0[27] = v48*t3_16 - x_e4*w9*t3_31 + v46*t3_18 - v45*t3_20 + v44*t3_23
+            V::store(v127, out0.at(27usize, c));
+            v68 = V::mul_add(v44, t3_22, v68);
+            // out0[26] = x_e5*w9*t3_31 - v47*t3_16 + v46*t3_17 - v45*t3_19 + v44*t3_22
+            V::store(v68, out0.at(26usize, c));
+            let mut v167 = V::mul(v42, t3_25);
+            let mut v168 = V::mul(v42, t3_24);
+            let mut v169 = V::mul(v42, t3_23);
+            let mut v170 = V::mul(v42, t3_21);
+            let mut v171 = V::mul(v42, t3_20);
+            let mut v172 = V::mul(v42, t3_18);
+            let mut v174 = V::mul(v41, t3_24);
+            v169 = V::mul_add(v41, t3_22, v169);
+            let mut v177 = V::mul(v41, t3_21);
+            v171 = V::mul_add(v41, t3_19, v171);
+            v172 = V::mul_add(v41, t3_17, v172);
+            let mut v182 = V::mul(v40, t3_25);
+            v174 = V::mul_add(v40, t3_23, v174);
+            v168 = V::neg_mul_add(v40, t3_22, v168);
+            v177 = V::mul_add(v40, t3_20, v177);
+            v170 = V::neg_mul_add(v40, t3_19, v170);
+            v172 = V::mul_add(v40, t3_16, v172);
+            v182 = V::mul_add(v39, t3_24, v182);
+            let mut v195 = V::mul(v39, t3_23);
+            v195 = V::neg_mul_add(v41, t3_25, v195);
+            v167 = V::mul_add(v39, t3_22, v167);
+            v177 = V::mul_add(v39, t3_18, v177);
+            v170 = V::neg_mul_add(v39, t3_17, v170);
+            v171 = V::neg_mul_add(v39, t3_16, v171);
+            v182 = V::mul_add(v38, t3_21, v182);
+            v195 = V::mul_add(v38, t3_20, v195);
+            v167 = V::mul_add(v38, t3_19, v167);
+            let mut v212 = V::mul_sub(v38, t3_18, v174);
+            v168 = V::mul_add(v38, t3_17, v168);
+            v169 = V::mul_add(v38, t3_16, v169);
+            let t3_13 = V::load(t3.at(13usize, c));
+            v102 = V::neg_mul_add(v36, t3_13, v102);
+            let t3_11 = V::load(t3.at(11usize, c));
+            v111 = V::neg_mul_add(v36, t3_11, v111);
+            let t3_10 = V::load(t3.at(10usize, c));
+            v91 = V::neg_mul_add(v36, t3_10, v91);
+            let t3_8 = V::load(t3.at(8usize, c));
+            v97 = V::mul_add(v36, t3_8, v97);
+            let t3_7 = V::load(t3.at(7usize, c));
+            v92 = V::neg_mul_add(v36, t3_7, v92);
+            let t3_6 = V::load(t3.at(6usize, c));
+            v93 = V::neg_mul_add(v36, t3_6, v93);
+            let t3_14 = V::load(t3.at(14usize, c));
+            v102 = V::neg_mul_add(v35, t3_14, v102);
+            let t3_12 = V::load(t3.at(12usize, c));
+            v111 = V::neg_mul_add(v35, t3_12, v111);
+            v115 = V::mul_add(v35, t3_10, v115);
+            let t3_9 = V::load(t3.at(9usize, c));
+            v97 = V::mul_add(v35, t3_9, v97);
+            let mut v247 = V::mul_sub(v35, t3_7, v88);
+            v100 = V::mul_add(v35, t3_6, v100);
+            let t3_15 = V::load(t3.at(15usize, c));
+            v102 = V::mul_add(v34, t3_15, v102);
+            // out0[25] = v51*t3_30 + v50*t3_29 - v36*t3_13 - v35*t3_14 + v34*t3_15
+            V::store(v102, out0.at(25usize, c));
+            v91 = V::neg_mul_add(v34, t3_12, v91);
+            v115 = V::neg_mul_add(v34, t3_11, v115);
+            v92 = V::neg_mul_add(v34, t3_9, v92);
+            v247 = V::neg_mul_add(v34, t3_8, v247);
+            let mut v262 = V::mul_sub(v34, t3_6, v90);
+            v111 = V::mul_add(v33, t3_15, v111);
+            // out0[24] = v50*t3_28 - v52*t3_30 - v36*t3_11 - v35*t3_12 + v33*t3_15
+            V::store(v111, out0.at(24usize, c));
+            v91 = V::mul_add(v33, t3_14, v91);
+            // out0[23] = v53*t3_30 + v50*t3_27 - v36*t3_10 - v34*t3_12 + v33*t3_14
+            V::store(v91, out0.at(23usize, c));
+            v115 = V::mul_add(v33, t3_13, v115);
+            // out0[22] = v50*t3_26 - v54*t3_30 + v35*t3_10 - v34*t3_11 + v33*t3_13
+            V::store(v115, out0.at(22usize, c));
+            v93 = V::neg_mul_add(v33, t3_9, v93);
+            v100 = V::neg_mul_add(v33, t3_8, v100);
+            v262 = V::neg_mul_add(v33, t3_7, v262);
+            // out0[21] = v32*t3_15 - (v52*t3_29 + v51*t3_28 + v36*t3_8 + v35*t3_9)
+            V::store(V::mul_sub(v32, t3_15, v97), out0.at(21usize, c));
+            v92 = V::mul_add(v32, t3_14, v92);
+            // out0[20] = v53*t3_29 - v51*t3_27 - v36*t3_7 - v34*t3_9 + v32*t3_14
+            V::store(v92, out0.at(20usize, c));
+            v247 = V::mul_add(v32, t3_13, v247);
+            // out0[19] = v35*t3_7 - (v54*t3_29 + v51*t3_26) - v34*t3_8 + v32*t3_13
+            V::store(v247, out0.at(19usize, c));
+            v93 = V::mul_add(v32, t3_12, v93);
+            // out0[18] = v53*t3_28 + v52*t3_27 - v36*t3_6 - v33*t3_9 + v32*t3_12
+            V::store(v93, out0.at(18usize, c));
+            v100 = V::mul_add(v32, t3_11, v100);
+            // out0[17] = v52*t3_26 - v54*t3_28 + v35*t3_6 - v33*t3_8 + v32*t3_11
+            V::store(v100, out0.at(17usize, c));
+            v262 = V::mul_add(v32, t3_10, v262);
+            // out0[16] = v34*t3_6 - (v54*t3_27 + v53*t3_26) - v33*t3_7 + v32*t3_10
+            V::store(v262, out0.at(16usize, c));
+            let mut v288 = V::mul(v30, t3_14);
+            let mut v289 = V::mul(v30, t3_12);
+            let mut v290 = V::mul(v30, t3_9);
+            let mut v291 = V::mul(v29, t3_15);
+            v288 = V::mul_add(v29, t3_13, v288);
+            v289 = V::mul_add(v29, t3_11, v289);
+            v290 = V::mul_add(v29, t3_8, v290);
+            v291 = V::mul_add(v28, t3_14, v291);
+            let mut v300 = V::mul(v28, t3_13);
+            v300 = V::neg_mul_add(v30, t3_15, v300);
+            v289 = V::mul_add(v28, t3_10, v289);
+            v290 = V::mul_add(v28, t3_7, v290);
+            v291 = V::mul_add(v27, t3_12, v291);
+            v300 = V::mul_add(v27, t3_11, v300);
+            let mut v311 = V::mul_sub(v27, t3_10, v288);
+            v290 = V::mul_add(v27, t3_6, v290);
+            v291 = V::mul_add(v26, t3_9, v291);
+            v300 = V::mul_add(v26, t3_8, v300);
+            v311 = V::mul_add(v26, t3_7, v311);
+            let mut v321 = V::mul_sub(v26, t3_6, v289);
+            let t3_4 = V::load(t3.at(4usize, c));
+            v182 = V::mul_add(v24, t3_4, v182);
+            let t3_3 = V::load(t3.at(3usize, c));
+            v195 = V::mul_add(v24, t3_3, v195);
+            let t3_2 = V::load(t3.at(2usize, c));
+            v212 = V::mul_add(v24, t3_2, v212);
+            let t3_1 = V::load(t3.at(1usize, c));
+            let mut v333 = V::mul_sub(v24, t3_1, v177);
+            let t3_5 = V::load(t3.at(5usize, c));
+            v182 = V::mul_add(v23, t3_5, v182);
+            // out0[15] = v40*t3_25 + v39*t3_24 + v38*t3_21 + v24*t3_4 + v23*t3_5
+            V::store(v182, out0.at(15usize, c));
+            v167 = V::neg_mul_add(v23, t3_3, v167);
+            v168 = V::neg_mul_add(v23, t3_2, v168);
+            v170 = V::neg_mul_add(v23, t3_1, v170);
+            v195 = V::mul_add(v22, t3_5, v195);
+            // out0[14] = v39*t3_23 - v41*t3_25 + v38*t3_20 + v24*t3_3 + v22*t3_5
+            V::store(v195, out0.at(14usize, c));
+            v167 = V::mul_add(v22, t3_4, v167);
+            // out0[13] = v42*t3_25 + v39*t3_22 + v38*t3_19 - v23*t3_3 + v22*t3_4
+            V::store(v167, out0.at(13usize, c));
+            v169 = V::neg_mul_add(v22, t3_2, v169);
+            v171 = V::neg_mul_add(v22, t3_1, v171);
+            v212 = V::mul_add(v21, t3_5, v212);
+            // out0[12] = v38*t3_18 - (v41*t3_24 + v40*t3_23) + v24*t3_2 + v21*t3_5
+            V::store(v212, out0.at(12usize, c));
+            v168 = V::mul_add(v21, t3_4, v168);
+            // out0[11] = v42*t3_24 - v40*t3_22 + v38*t3_17 - v23*t3_2 + v21*t3_4
+            V::store(v168, out0.at(11usize, c));
+            v169 = V::mul_add(v21, t3_3, v169);
+            // out0[10] = v42*t3_23 + v41*t3_22 + v38*t3_16 - v22*t3_2 + v21*t3_3
+            V::store(v169, out0.at(10usize, c));
+            v172 = V::neg_mul_add(v21, t3_1, v172);
+            v333 = V::mul_add(v20, t3_5, v333);
+            // out0[9] = v24*t3_1 - (v41*t3_21 + v40*t3_20 + v39*t3_18) + v20*t3_5
+            V::store(v333, out0.at(9usize, c));
+            v170 = V::mul_add(v20, t3_4, v170);
+            // out0[8] = v42*t3_21 - v40*t3_19 - v39*t3_17 - v23*t3_1 + v20*t3_4
+            V::store(v170, out0.at(8usize, c));
+            v171 = V::mul_add(v20, t3_3, v171);
+            // out0[7] = v42*t3_20 + v41*t3_19 - v39*t3_16 - v22*t3_1 + v20*t3_3
+            V::store(v171, out0.at(7usize, c));
+            v172 = V::mul_add(v20, t3_2, v172);
+            // out0[6] = v42*t3_18 + v41*t3_17 + v40*t3_16 - v21*t3_1 + v20*t3_2
+            V::store(v172, out0.at(6usize, c));
+            let mut v367 = V::mul(V::mul(x_e5, w1), t3_5);
+            v367 = V::mul_add(V::mul(x_e4, w1), t3_4, v367);
+            v367 = V::mul_add(V::mul(x_e3, w1), t3_3, v367);
+            v367 = V::mul_add(V::mul(x_e2, w1), t3_2, v367);
+            v367 = V::mul_add(V::mul(x_e1, w1), t3_1, v367);
+            let t3_0 = V::load(t3.at(0usize, c));
+            v291 = V::neg_mul_add(V::mul(x_e5, w0), t3_0, v291);
+            // out0[5] = v29*t3_15 + v28*t3_14 + v27*t3_12 + v26*t3_9 - x_e5*w0*t3_0
+            V::store(v291, out0.at(5usize, c));
+            v300 = V::mul_add(V::mul(x_e4, w0), t3_0, v300);
+            // out0[4] = v28*t3_13 - v30*t3_15 + v27*t3_11 + v26*t3_8 + x_e4*w0*t3_0
+            V::store(v300, out0.at(4usize, c));
+            v311 = V::mul_add(V::mul(x_e3, w0), t3_0, v311);
+            // out0[3] = v27*t3_10 - (v30*t3_14 + v29*t3_13) + v26*t3_7 + x_e3*w0*t3_0
+            V::store(v311, out0.at(3usize, c));
+            v321 = V::mul_add(V::mul(x_e2, w0), t3_0, v321);
+            // out0[2] = v26*t3_6 - (v30*t3_12 + v29*t3_11 + v28*t3_10) + x_e2*w0*t3_0
+            V::store(v321, out0.at(2usize, c));
+            // out0[1] = x_e1*w0*t3_0 - (v30*t3_9 + v29*t3_8 + v28*t3_7 + v27*t3_6)
+            V::store(V::mul_sub(V::mul(x_e1, w0), t3_0, v290), out0.at(1usize, c));
+            v367 = V::mul_add(
+                V::mul(v1, V::load(t2.at(0usize, c))),
+                gate_slope::<V>(args.gate, V::load(y.at(0usize, c))),
+                v367,
             );
-            let v1135 = V::mul(V::load(param0.at(0usize, c)), grad_o_1);
-            v339 = V::neg_mul_add(v24, v1135, v339);
-            v756 = V::neg_mul_add(v11, v1135, v756);
-            v362 = V::mul_add(v22, v1135, v362);
-            v808 = V::mul_add(v9, v1135, v808);
-            v343 = V::mul_add(v20, v1135, v343);
-            v890 = V::mul_add(v7, v1135, v890);
-            v368 = V::mul_add(v18, v1135, v368);
-            v997 = V::mul_add(v5, v1135, v997);
-            v347 = V::mul_add(v16, v1135, v347);
-            let v1155 = V::mul_sub(v3, v1135, v911);
-            // out1[31] = v13*v453
-            V::store(V::mul(v13, v354), out1.at(31usize, c));
-            let mut v1157 = V::mul(y_e12345, v354);
-            // out1[30] = v13*v555
-            V::store(V::mul(v13, v348), out1.at(30usize, c));
-            v1157 = V::mul_add(y_e2345, v348, v1157);
-            // out1[29] = v13*v633
-            V::store(V::mul(v13, v482), out1.at(29usize, c));
-            v1157 = V::mul_add(y_e1345, v482, v1157);
-            // out1[28] = v13*v686
-            V::store(V::mul(v13, v344), out1.at(28usize, c));
-            v1157 = V::mul_add(y_e1245, v344, v1157);
-            // out1[27] = v13*v713
-            V::store(V::mul(v13, v531), out1.at(27usize, c));
-            v1157 = V::mul_add(y_e1235, v531, v1157);
-            // out1[26] = v13*v717
-            V::store(V::mul(v13, v340), out1.at(26usize, c));
-            v1157 = V::mul_add(y_e1234, v340, v1157);
-            // out1[25] = v13*v791
-            V::store(V::mul(v13, v369), out1.at(25usize, c));
-            v1157 = V::mul_add(y_e345, v369, v1157);
-            // out1[24] = v13*v844
-            V::store(V::mul(v13, v417), out1.at(24usize, c));
-            v1157 = V::mul_add(y_e245, v417, v1157);
-            // out1[23] = v13*v871
-            V::store(V::mul(v13, v363), out1.at(23usize, c));
-            v1157 = V::mul_add(y_e235, v363, v1157);
-            // out1[22] = v13*v875
-            V::store(V::mul(v13, v470), out1.at(22usize, c));
-            v1157 = V::mul_add(y_e234, v470, v1157);
-            // out1[21] = v13*v924
-            V::store(V::mul(v13, v748), out1.at(21usize, c));
-            v1157 = V::mul_add(y_e145, v748, v1157);
-            // out1[20] = v13*v951
-            V::store(V::mul(v13, v386), out1.at(20usize, c));
-            v1157 = V::mul_add(y_e135, v386, v1157);
-            // out1[19] = v13*v955
-            V::store(V::mul(v13, v799), out1.at(19usize, c));
-            v1157 = V::mul_add(y_e134, v799, v1157);
-            // out1[18] = v13*v978
-            V::store(V::mul(v13, v410), out1.at(18usize, c));
-            v1157 = V::mul_add(y_e125, v410, v1157);
-            // out1[17] = v13*v982
-            V::store(V::mul(v13, v462), out1.at(17usize, c));
-            v1157 = V::mul_add(y_e124, v462, v1157);
-            // out1[16] = v13*v986
-            V::store(V::mul(v13, v879), out1.at(16usize, c));
-            v1157 = V::mul_add(y_e123, v879, v1157);
-            // out1[15] = v13*v1031
-            V::store(V::mul(v13, v495), out1.at(15usize, c));
-            v1157 = V::mul_add(y_e45, v495, v1157);
-            // out1[14] = v13*v1058
-            V::store(V::mul(v13, v545), out1.at(14usize, c));
-            v1157 = V::mul_add(y_e35, v545, v1157);
-            // out1[13] = v13*v1062
-            V::store(V::mul(v13, v489), out1.at(13usize, c));
-            v1157 = V::mul_add(y_e34, v489, v1157);
-            // out1[12] = v13*v1085
-            V::store(V::mul(v13, v678), out1.at(12usize, c));
-            v1157 = V::mul_add(y_e25, v678, v1157);
-            // out1[11] = v13*v1089
-            V::store(V::mul(v13, v513), out1.at(11usize, c));
-            v1157 = V::mul_add(y_e24, v513, v1157);
-            // out1[10] = v13*v1093
-            V::store(V::mul(v13, v538), out1.at(10usize, c));
-            v1157 = V::mul_add(y_e23, v538, v1157);
-            // out1[9] = v13*v1112
-            V::store(V::mul(v13, v1017), out1.at(9usize, c));
-            v1157 = V::mul_add(y_e15, v1017, v1157);
-            // out1[8] = v13*v1116
-            V::store(V::mul(v13, v591), out1.at(8usize, c));
-            v1157 = V::mul_add(y_e14, v591, v1157);
-            // out1[7] = v13*v1120
-            V::store(V::mul(v13, v616), out1.at(7usize, c));
-            v1157 = V::mul_add(y_e13, v616, v1157);
-            // out1[6] = v13*v1124
-            V::store(V::mul(v13, v669), out1.at(6usize, c));
-            v1157 = V::mul_add(y_e12, v669, v1157);
-            // out1[5] = v13*v1139
-            V::store(V::mul(v13, v756), out1.at(5usize, c));
-            v1157 = V::mul_add(y_e5, v756, v1157);
-            // out1[4] = v13*v1143
-            V::store(V::mul(v13, v808), out1.at(4usize, c));
-            v1157 = V::mul_add(y_e4, v808, v1157);
-            // out1[3] = v13*v1147
-            V::store(V::mul(v13, v890), out1.at(3usize, c));
-            v1157 = V::mul_add(y_e3, v890, v1157);
-            // out1[2] = v13*v1151
-            V::store(V::mul(v13, v997), out1.at(2usize, c));
-            v1157 = V::mul_add(y_e2, v997, v1157);
-            // out1[1] = v13*v1155
-            V::store(V::mul(v13, v1155), out1.at(1usize, c));
-            v1157 = V::mul_add(y_e1, v1155, v1157);
-            let mut v1248 = V::mul(v13, v1022);
-            v1157 = V::mul_add(y_1, v1022, v1157);
-            v1248 = V::mul_add(v1157, v1251, v1248);
-            // out1[0] = v13*v1131 + (y_e12345*v453 + y_e2345*v555 + y_e1345*v633 + y_e1245*v686 + y_e1235*v713 + y_e1234*v717 + y_e345*v791 + y_e245*v844 + y_e235*v871 + y_e234*v875 + y_e145*v924 + y_e135*v951 + y_e134*v955 + y_e125*v978 + y_e124*v982 + y_e123*v986 + y_e45*v1031 + y_e35*v1058 + y_e34*v1062 + y_e25*v1085 + y_e24*v1089 + y_e23*v1093 + y_e15*v1112 + y_e14*v1116 + y_e13*v1120 + y_e12*v1124 + y_e5*v1139 + y_e4*v1143 + y_e3*v1147 + y_e2*v1151 + y_e1*v1155 + y_1*v1131)*gate'(y_1)
-            V::store(v1248, out1.at(0usize, c));
-            // out0[4] = v1*(v66*v338 - v58*v358 - v52*v380 - v48*v404 - v46*v429 - v76*v448 + v40*v487 + v36*v510 + v34*v535 + v74*v550 + v30*v588 + v28*v613 + v72*v628 + v26*v666 + v70*v681 + v68*v708 - v22*v751 - v20*v775 - v64*v786 - v18*v828 - v62*v839 - v60*v866 - v16*v908 - v56*v919 - v54*v946 - v50*v973 + v14*v1020 + v44*v1026 + v42*v1053 + v38*v1080 + v32*v1107 - v24*v1135)
-            V::store(V::mul(v1, v339), out0.at(4usize, c));
-            // out0[3] = v1*(v60*v358 - v68*v338 + v54*v380 + v50*v404 - v76*v422 - v46*v455 - v42*v487 - v38*v510 + v74*v524 + v34*v561 - v32*v588 + v72*v602 + v28*v639 + v70*v655 + v26*v692 - v66*v708 + v24*v751 - v64*v760 - v20*v801 - v62*v813 - v18*v854 + v58*v866 - v56*v893 - v16*v934 + v52*v946 + v48*v973 + v44*v1001 + v14*v1045 - v40*v1053 - v36*v1080 - v30*v1107 + v22*v1135)
-            V::store(V::mul(v1, v362), out0.at(3usize, c));
-            // out0[2] = v1*(v70*v338 - v62*v358 - v56*v380 + v76*v397 + v50*v429 + v48*v455 + v44*v487 - v74*v499 - v38*v535 - v36*v561 - v72*v577 - v32*v613 - v30*v639 + v68*v655 + v66*v681 + v26*v719 + v64*v736 + v24*v775 + v22*v801 - v60*v813 - v58*v839 - v18*v881 - v54*v893 - v52*v919 - v16*v961 + v46*v973 + v42*v1001 + v40*v1026 + v14*v1072 - v34*v1080 - v28*v1107 + v20*v1135)
-            V::store(V::mul(v1, v343), out0.at(2usize, c));
-            // out0[1] = v1*(v64*v358 - v72*v338 - v76*v373 - v56*v404 - v54*v429 - v52*v455 + v74*v476 + v44*v510 + v42*v535 + v40*v561 - v70*v577 - v68*v602 - v66*v628 - v32*v666 - v30*v692 - v28*v719 + v62*v736 + v60*v760 + v58*v786 + v24*v828 + v22*v854 + v20*v881 - v50*v893 - v48*v919 - v46*v946 - v16*v988 + v38*v1001 + v36*v1026 + v34*v1053 + v14*v1099 - v26*v1107 + v18*v1135)
-            V::store(V::mul(v1, v368), out0.at(1usize, c));
-            // out0[0] = v1*(v74*v338 + v76*v352 + v64*v380 + v62*v404 + v60*v429 + v58*v455 + v72*v476 + v70*v499 + v68*v524 + v66*v550 + v44*v588 + v42*v613 + v40*v639 + v38*v666 + v36*v692 + v34*v719 + v56*v736 + v54*v760 + v52*v786 + v50*v813 + v48*v839 + v46*v866 + v24*v908 + v22*v934 + v20*v961 + v18*v988 + v32*v1001 + v30*v1026 + v28*v1053 + v26*v1080 + v14*v1126 + v16*v1135)
-            V::store(V::mul(v1, v347), out0.at(0usize, c));
+            // out0[0] = x_e5*w1*t3_5 + x_e4*w1*t3_4 + x_e3*w1*t3_3 + x_e2*w1*t3_2 + x_e1*w1*t3_1 + v1*t2_0*gate'(y_1)
+            V::store(v367, out0.at(0usize, c));
         }
     }
 }
-pub(super) static SGP_3: Stage = stage!(sgp_3);
+pub(super) static SGP_9: Stage = stage!(sgp_9);
+/// From `y`, cut 3, `x`, `w` to `grad_x`, `grad_w`: adjoint of o = weighted_product(w, gate(x), gate(y)).
+///
+/// From `sgp_grad` of Cl(4,1,0).
+#[inline(always)]
+unsafe fn sgp_10<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
+    // SAFETY: the caller keeps the contract of `StageArgs`; the tier runs on this CPU.
+    unsafe {
+        let y = args.inputs[0];
+        let t3 = args.inputs[1];
+        let x = args.inputs[2];
+        let out0 = args.outputs[0];
+        let param0 = args.params[0];
+        let grad0 = args.param_grads[0];
+        for group in 0..args.groups {
+            let c = group * V::LANES;
+            y.prefetch::<32usize>(c);
+            t3.prefetch::<32usize>(c);
+            x.prefetch::<5usize>(c);
+            let y_e1234 = V::load(y.at(26usize, c));
+            let t3_31 = V::load(t3.at(31usize, c));
+            let v2 = V::mul(y_e1234, t3_31);
+            let w9 = V::load(param0.at(9usize, c));
+            let mut v4 = V::mul(w9, v2);
+            let x_e5 = V::load(x.at(4usize, c));
+            let mut v6 = V::mul(x_e5, v2);
+            let y_e1235 = V::load(y.at(27usize, c));
+            let v8 = V::mul(y_e1235, t3_31);
+            let mut v9 = V::mul(w9, v8);
+            let x_e4 = V::load(x.at(3usize, c));
+            v6 = V::neg_mul_add(x_e4, v8, v6);
+            let y_e1245 = V::load(y.at(28usize, c));
+            let v14 = V::mul(y_e1245, t3_31);
+            let mut v15 = V::mul(w9, v14);
+            let x_e3 = V::load(x.at(2usize, c));
+            v6 = V::mul_add(x_e3, v14, v6);
+            let y_e1345 = V::load(y.at(29usize, c));
+            let v20 = V::mul(y_e1345, t3_31);
+            let mut v21 = V::mul(w9, v20);
+            let x_e2 = V::load(x.at(1usize, c));
+            v6 = V::neg_mul_add(x_e2, v20, v6);
+            let y_e2345 = V::load(y.at(30usize, c));
+            let v26 = V::mul(y_e2345, t3_31);
+            let mut v27 = V::mul(w9, v26);
+            let x_e1 = V::load(x.at(0usize, c));
+            v6 = V::mul_add(x_e1, v26, v6);
+            // grad0[9] += x_e5*v2 - x_e4*v8 + x_e3*v14 - x_e2*v20 + x_e1*v26
+            V::store(V::add(V::load(grad0.at(9usize, c)), v6), grad0.at(9usize, c));
+            let y_e12345 = V::load(y.at(31usize, c));
+            let t3_26 = V::load(t3.at(26usize, c));
+            let v33 = V::mul(y_e12345, t3_26);
+            let w8 = V::load(param0.at(8usize, c));
+            let mut v36 = V::mul(x_e5, v33);
+            v4 = V::neg_mul_add(w8, v33, v4);
+            let t3_27 = V::load(t3.at(27usize, c));
+            let v39 = V::mul(y_e12345, t3_27);
+            v9 = V::mul_add(w8, v39, v9);
+            v36 = V::mul_add(x_e4, v39, v36);
+            let t3_28 = V::load(t3.at(28usize, c));
+            let v45 = V::mul(y_e12345, t3_28);
+            v15 = V::mul_add(w8, v45, v15);
+            let mut v49 = V::mul_sub(x_e3, v45, v36);
+            let t3_29 = V::load(t3.at(29usize, c));
+            let v51 = V::mul(y_e12345, t3_29);
+            v21 = V::mul_add(w8, v51, v21);
+            v49 = V::neg_mul_add(x_e2, v51, v49);
+            let t3_30 = V::load(t3.at(30usize, c));
+            let v57 = V::mul(y_e12345, t3_30);
+            v27 = V::mul_add(w8, v57, v27);
+            v49 = V::mul_add(x_e1, v57, v49);
+            // grad0[8] += x_e3*v45 - (x_e5*v33 + x_e4*v39) - x_e2*v51 + x_e1*v57
+            V::store(V::add(V::load(grad0.at(8usize, c)), v49), grad0.at(8usize, c));
+            let y_e234 = V::load(y.at(22usize, c));
+            let mut v63 = V::mul(y_e234, t3_30);
+            let y_e134 = V::load(y.at(19usize, c));
+            v63 = V::mul_add(y_e134, t3_29, v63);
+            let y_e124 = V::load(y.at(17usize, c));
+            v63 = V::mul_add(y_e124, t3_28, v63);
+            let y_e123 = V::load(y.at(16usize, c));
+            v63 = V::mul_add(y_e123, t3_27, v63);
+            let w7 = V::load(param0.at(7usize, c));
+            v4 = V::neg_mul_add(w7, v63, v4);
+            let y_e235 = V::load(y.at(23usize, c));
+            let mut v78 = V::mul(y_e235, t3_30);
+            let y_e135 = V::load(y.at(20usize, c));
+            v78 = V::mul_add(y_e135, t3_29, v78);
+            let y_e125 = V::load(y.at(18usize, c));
+            v78 = V::mul_add(y_e125, t3_28, v78);
+            v78 = V::neg_mul_add(y_e123, t3_26, v78);
+            let mut v88 = V::mul(x_e4, v78);
+            let mut v89 = V::mul_sub(w7, v78, v9);
+            v88 = V::neg_mul_add(x_e5, v63, v88);
+            let y_e245 = V::load(y.at(24usize, c));
+            let mut v92 = V::mul(y_e245, t3_30);
+            let y_e145 = V::load(y.at(21usize, c));
+            v92 = V::mul_add(y_e145, t3_29, v92);
+            let mut v97 = V::mul_sub(y_e125, t3_27, v92);
+            v97 = V::mul_add(y_e124, t3_26, v97);
+            v15 = V::mul_add(w7, v97, v15);
+            v88 = V::mul_add(x_e3, v97, v88);
+            let y_e345 = V::load(y.at(25usize, c));
+            let mut v105 = V::mul(y_e345, t3_30);
+            v105 = V::neg_mul_add(y_e145, t3_28, v105);
+            v105 = V::neg_mul_add(y_e135, t3_27, v105);
+            v105 = V::neg_mul_add(y_e134, t3_26, v105);
+            let mut v114 = V::mul_sub(w7, v105, v21);
+            v88 = V::mul_add(x_e2, v105, v88);
+            let mut v116 = V::mul(y_e345, t3_29);
+            v116 = V::mul_add(y_e245, t3_28, v116);
+            v116 = V::mul_add(y_e235, t3_27, v116);
+            v116 = V::mul_add(y_e234, t3_26, v116);
+            v27 = V::mul_add(w7, v116, v27);
+            v88 = V::mul_add(x_e1, v116, v88);
+            // grad0[7] += x_e4*v86 - x_e5*v72 + x_e3*v99 + x_e2*v111 + x_e1*v122
+            V::store(V::add(V::load(grad0.at(7usize, c)), v88), grad0.at(7usize, c));
+            let t3_22 = V::load(t3.at(22usize, c));
+            let mut v128 = V::mul(y_e2345, t3_22);
+            let t3_19 = V::load(t3.at(19usize, c));
+            v128 = V::mul_add(y_e1345, t3_19, v128);
+            let t3_17 = V::load(t3.at(17usize, c));
+            v128 = V::mul_add(y_e1245, t3_17, v128);
+            let t3_16 = V::load(t3.at(16usize, c));
+            v128 = V::mul_add(y_e1235, t3_16, v128);
+            let w6 = V::load(param0.at(6usize, c));
+            let mut v140 = V::mul(x_e5, v128);
+            v4 = V::mul_add(w6, v128, v4);
+            let t3_23 = V::load(t3.at(23usize, c));
+            let mut v143 = V::mul(y_e2345, t3_23);
+            let t3_20 = V::load(t3.at(20usize, c));
+            v143 = V::mul_add(y_e1345, t3_20, v143);
+            let t3_18 = V::load(t3.at(18usize, c));
+            v143 = V::mul_add(y_e1245, t3_18, v143);
+            v143 = V::neg_mul_add(y_e1234, t3_16, v143);
+            v89 = V::mul_add(w6, v143, v89);
+            v140 = V::mul_add(x_e4, v143, v140);
+            let t3_24 = V::load(t3.at(24usize, c));
+            let mut v157 = V::mul(y_e2345, t3_24);
+            let t3_21 = V::load(t3.at(21usize, c));
+            v157 = V::mul_add(y_e1345, t3_21, v157);
+            let mut v162 = V::mul_sub(y_e1235, t3_18, v157);
+            v162 = V::mul_add(y_e1234, t3_17, v162);
+            v15 = V::mul_add(w6, v162, v15);
+            v140 = V::mul_add(x_e3, v162, v140);
+            let t3_25 = V::load(t3.at(25usize, c));
+            let mut v170 = V::mul(y_e2345, t3_25);
+            v170 = V::neg_mul_add(y_e1245, t3_21, v170);
+            v170 = V::neg_mul_add(y_e1235, t3_20, v170);
+            v170 = V::neg_mul_add(y_e1234, t3_19, v170);
+            v114 = V::mul_add(w6, v170, v114);
+            v140 = V::mul_add(x_e2, v170, v140);
+            let mut v181 = V::mul(y_e1345, t3_25);
+            v181 = V::mul_add(y_e1245, t3_24, v181);
+            v181 = V::mul_add(y_e1235, t3_23, v181);
+            v181 = V::mul_add(y_e1234, t3_22, v181);
+            v27 = V::mul_add(w6, v181, v27);
+            v140 = V::mul_add(x_e1, v181, v140);
+            // grad0[6] += x_e5*v137 + x_e4*v151 + x_e3*v164 + x_e2*v176 + x_e1*v187
+            V::store(V::add(V::load(grad0.at(6usize, c)), v140), grad0.at(6usize, c));
+            let y_e34 = V::load(y.at(13usize, c));
+            let mut v193 = V::mul(y_e34, t3_25);
+            let y_e24 = V::load(y.at(11usize, c));
+            v193 = V::mul_add(y_e24, t3_24, v193);
+            let y_e23 = V::load(y.at(10usize, c));
+            v193 = V::mul_add(y_e23, t3_23, v193);
+            let y_e14 = V::load(y.at(8usize, c));
+            v193 = V::mul_add(y_e14, t3_21, v193);
+            let y_e13 = V::load(y.at(7usize, c));
+            v193 = V::mul_add(y_e13, t3_20, v193);
+            let y_e12 = V::load(y.at(6usize, c));
+            v193 = V::mul_add(y_e12, t3_18, v193);
+            let w5 = V::load(param0.at(5usize, c));
+            let mut v211 = V::mul(x_e5, v193);
+            v4 = V::mul_add(w5, v193, v4);
+            let y_e35 = V::load(y.at(14usize, c));
+            let mut v214 = V::mul(y_e35, t3_25);
+            let y_e25 = V::load(y.at(12usize, c));
+            v214 = V::mul_add(y_e25, t3_24, v214);
+            let mut v219 = V::mul_sub(y_e23, t3_22, v214);
+            let y_e15 = V::load(y.at(9usize, c));
+            v219 = V::neg_mul_add(y_e15, t3_21, v219);
+            v219 = V::mul_add(y_e13, t3_19, v219);
+            v219 = V::mul_add(y_e12, t3_17, v219);
+            v89 = V::mul_add(w5, v219, v89);
+            v211 = V::mul_add(x_e4, v219, v211);
+            let y_e45 = V::load(y.at(15usize, c));
+            let mut v232 = V::mul(y_e45, t3_25);
+            v232 = V::neg_mul_add(y_e25, t3_23, v232);
+            v232 = V::neg_mul_add(y_e24, t3_22, v232);
+            v232 = V::neg_mul_add(y_e15, t3_20, v232);
+            v232 = V::neg_mul_add(y_e14, t3_19, v232);
+            v232 = V::mul_add(y_e12, t3_16, v232);
+            v15 = V::mul_add(w5, v232, v15);
+            v211 = V::mul_add(x_e3, v232, v211);
+            let mut v247 = V::mul(y_e45, t3_24);
+            v247 = V::mul_add(y_e35, t3_23, v247);
+            v247 = V::mul_add(y_e34, t3_22, v247);
+            v247 = V::neg_mul_add(y_e15, t3_18, v247);
+            v247 = V::neg_mul_add(y_e14, t3_17, v247);
+            v247 = V::neg_mul_add(y_e13, t3_16, v247);
+            v114 = V::mul_add(w5, v247, v114);
+            v211 = V::mul_add(x_e2, v247, v211);
+            let mut v262 = V::mul(y_e45, t3_21);
+            v262 = V::mul_add(y_e35, t3_20, v262);
+            v262 = V::mul_add(y_e34, t3_19, v262);
+            v262 = V::mul_add(y_e25, t3_18, v262);
+            v262 = V::mul_add(y_e24, t3_17, v262);
+            v262 = V::mul_add(y_e23, t3_16, v262);
+            v27 = V::mul_add(w5, v262, v27);
+            v211 = V::mul_add(x_e1, v262, v211);
+            // grad0[5] += x_e5*v208 + x_e4*v226 + x_e3*v242 + x_e2*v257 + x_e1*v272
+            V::store(V::add(V::load(grad0.at(5usize, c)), v211), grad0.at(5usize, c));
+            let t3_13 = V::load(t3.at(13usize, c));
+            let mut v278 = V::mul(y_e345, t3_13);
+            let t3_11 = V::load(t3.at(11usize, c));
+            v278 = V::mul_add(y_e245, t3_11, v278);
+            let t3_10 = V::load(t3.at(10usize, c));
+            v278 = V::mul_add(y_e235, t3_10, v278);
+            let t3_8 = V::load(t3.at(8usize, c));
+            v278 = V::mul_add(y_e145, t3_8, v278);
+            let t3_7 = V::load(t3.at(7usize, c));
+            v278 = V::mul_add(y_e135, t3_7, v278);
+            let t3_6 = V::load(t3.at(6usize, c));
+            v278 = V::mul_add(y_e125, t3_6, v278);
+            let w4 = V::load(param0.at(4usize, c));
+            v4 = V::neg_mul_add(w4, v278, v4);
+            let t3_14 = V::load(t3.at(14usize, c));
+            let mut v299 = V::mul(y_e345, t3_14);
+            let t3_12 = V::load(t3.at(12usize, c));
+            v299 = V::mul_add(y_e245, t3_12, v299);
+            let mut v304 = V::mul_sub(y_e234, t3_10, v299);
+            let t3_9 = V::load(t3.at(9usize, c));
+            v304 = V::neg_mul_add(y_e145, t3_9, v304);
+            v304 = V::mul_add(y_e134, t3_7, v304);
+            v304 = V::mul_add(y_e124, t3_6, v304);
+            let mut v313 = V::mul(x_e4, v304);
+            v89 = V::mul_add(w4, v304, v89);
+            v313 = V::neg_mul_add(x_e5, v278, v313);
+            let t3_15 = V::load(t3.at(15usize, c));
+            let mut v317 = V::mul(y_e345, t3_15);
+            v317 = V::neg_mul_add(y_e235, t3_12, v317);
+            v317 = V::neg_mul_add(y_e234, t3_11, v317);
+            v317 = V::neg_mul_add(y_e135, t3_9, v317);
+            v317 = V::neg_mul_add(y_e134, t3_8, v317);
+            v317 = V::mul_add(y_e123, t3_6, v317);
+            v15 = V::mul_add(w4, v317, v15);
+            v313 = V::mul_add(x_e3, v317, v313);
+            let mut v332 = V::mul(y_e245, t3_15);
+            v332 = V::mul_add(y_e235, t3_14, v332);
+            v332 = V::mul_add(y_e234, t3_13, v332);
+            v332 = V::neg_mul_add(y_e125, t3_9, v332);
+            v332 = V::neg_mul_add(y_e124, t3_8, v332);
+            v332 = V::neg_mul_add(y_e123, t3_7, v332);
+            v114 = V::mul_add(w4, v332, v114);
+            v313 = V::mul_add(x_e2, v332, v313);
+            let mut v347 = V::mul(y_e145, t3_15);
+            v347 = V::mul_add(y_e135, t3_14, v347);
+            v347 = V::mul_add(y_e134, t3_13, v347);
+            v347 = V::mul_add(y_e125, t3_12, v347);
+            v347 = V::mul_add(y_e124, t3_11, v347);
+            v347 = V::mul_add(y_e123, t3_10, v347);
+            v27 = V::mul_add(w4, v347, v27);
+            v313 = V::mul_add(x_e1, v347, v313);
+            // grad0[4] += x_e4*v311 - x_e5*v293 + x_e3*v327 + x_e2*v342 + x_e1*v357
+            V::store(V::add(V::load(grad0.at(4usize, c)), v313), grad0.at(4usize, c));
+            let y_e4 = V::load(y.at(4usize, c));
+            let mut v363 = V::mul(y_e4, t3_15);
+            let y_e3 = V::load(y.at(3usize, c));
+            v363 = V::mul_add(y_e3, t3_14, v363);
+            let y_e2 = V::load(y.at(2usize, c));
+            v363 = V::mul_add(y_e2, t3_12, v363);
+            let y_e1 = V::load(y.at(1usize, c));
+            v363 = V::mul_add(y_e1, t3_9, v363);
+            let w3 = V::load(param0.at(3usize, c));
+            v4 = V::neg_mul_add(w3, v363, v4);
+            let y_e5 = V::load(y.at(5usize, c));
+            let mut v378 = V::mul(y_e5, t3_15);
+            v378 = V::neg_mul_add(y_e3, t3_13, v378);
+            v378 = V::neg_mul_add(y_e2, t3_11, v378);
+            v378 = V::neg_mul_add(y_e1, t3_8, v378);
+            let mut v386 = V::mul(x_e4, v378);
+            v89 = V::mul_add(w3, v378, v89);
+            v386 = V::neg_mul_add(x_e5, v363, v386);
+            let mut v389 = V::mul(y_e5, t3_14);
+            v389 = V::mul_add(y_e4, t3_13, v389);
+            v389 = V::neg_mul_add(y_e2, t3_10, v389);
+            v389 = V::neg_mul_add(y_e1, t3_7, v389);
+            v15 = V::mul_add(w3, v389, v15);
+            v386 = V::mul_add(x_e3, v389, v386);
+            let mut v400 = V::mul(y_e5, t3_12);
+            v400 = V::mul_add(y_e4, t3_11, v400);
+            v400 = V::mul_add(y_e3, t3_10, v400);
+            v400 = V::neg_mul_add(y_e1, t3_6, v400);
+            v114 = V::mul_add(w3, v400, v114);
+            v386 = V::mul_add(x_e2, v400, v386);
+            let mut v411 = V::mul(y_e5, t3_9);
+            v411 = V::mul_add(y_e4, t3_8, v411);
+            v411 = V::mul_add(y_e3, t3_7, v411);
+            v411 = V::mul_add(y_e2, t3_6, v411);
+            v27 = V::mul_add(w3, v411, v27);
+            v386 = V::mul_add(x_e1, v411, v386);
+            // grad0[3] += x_e4*v384 - x_e5*v372 + x_e3*v395 + x_e2*v406 + x_e1*v417
+            V::store(V::add(V::load(grad0.at(3usize, c)), v386), grad0.at(3usize, c));
+            let t3_4 = V::load(t3.at(4usize, c));
+            let mut v423 = V::mul(y_e45, t3_4);
+            let t3_3 = V::load(t3.at(3usize, c));
+            v423 = V::mul_add(y_e35, t3_3, v423);
+            let t3_2 = V::load(t3.at(2usize, c));
+            v423 = V::mul_add(y_e25, t3_2, v423);
+            let t3_1 = V::load(t3.at(1usize, c));
+            v423 = V::mul_add(y_e15, t3_1, v423);
+            let w2 = V::load(param0.at(2usize, c));
+            let mut v435 = V::mul(x_e5, v423);
+            v4 = V::mul_add(w2, v423, v4);
+            let t3_5 = V::load(t3.at(5usize, c));
+            let mut v438 = V::mul(y_e45, t3_5);
+            v438 = V::neg_mul_add(y_e34, t3_3, v438);
+            v438 = V::neg_mul_add(y_e24, t3_2, v438);
+            v438 = V::neg_mul_add(y_e14, t3_1, v438);
+            v89 = V::mul_add(w2, v438, v89);
+            v435 = V::mul_add(x_e4, v438, v435);
+            let mut v449 = V::mul(y_e35, t3_5);
+            v449 = V::mul_add(y_e34, t3_4, v449);
+            v449 = V::neg_mul_add(y_e23, t3_2, v449);
+            v449 = V::neg_mul_add(y_e13, t3_1, v449);
+            v15 = V::mul_add(w2, v449, v15);
+            v435 = V::mul_add(x_e3, v449, v435);
+            let mut v460 = V::mul(y_e25, t3_5);
+            v460 = V::mul_add(y_e24, t3_4, v460);
+            v460 = V::mul_add(y_e23, t3_3, v460);
+            v460 = V::neg_mul_add(y_e12, t3_1, v460);
+            v114 = V::mul_add(w2, v460, v114);
+            v435 = V::mul_add(x_e2, v460, v435);
+            let mut v471 = V::mul(y_e15, t3_5);
+            v471 = V::mul_add(y_e14, t3_4, v471);
+            v471 = V::mul_add(y_e13, t3_3, v471);
+            v471 = V::mul_add(y_e12, t3_2, v471);
+            v27 = V::mul_add(w2, v471, v27);
+            v435 = V::mul_add(x_e1, v471, v435);
+            // grad0[2] += x_e5*v432 + x_e4*v444 + x_e3*v455 + x_e2*v466 + x_e1*v477
+            V::store(V::add(V::load(grad0.at(2usize, c)), v435), grad0.at(2usize, c));
+            let y_1 = V::load(y.at(0usize, c));
+            let v483 = V::mul(y_1, t3_5);
+            let w1 = V::load(param0.at(1usize, c));
+            let mut v486 = V::mul(x_e5, v483);
+            v4 = V::mul_add(w1, v483, v4);
+            let v488 = V::mul(y_1, t3_4);
+            v89 = V::mul_add(w1, v488, v89);
+            v486 = V::mul_add(x_e4, v488, v486);
+            let v493 = V::mul(y_1, t3_3);
+            v15 = V::mul_add(w1, v493, v15);
+            v486 = V::mul_add(x_e3, v493, v486);
+            let v498 = V::mul(y_1, t3_2);
+            v114 = V::mul_add(w1, v498, v114);
+            v486 = V::mul_add(x_e2, v498, v486);
+            let v503 = V::mul(y_1, t3_1);
+            v27 = V::mul_add(w1, v503, v27);
+            v486 = V::mul_add(x_e1, v503, v486);
+            // grad0[1] += x_e5*v483 + x_e4*v488 + x_e3*v493 + x_e2*v498 + x_e1*v503
+            V::store(V::add(V::load(grad0.at(1usize, c)), v486), grad0.at(1usize, c));
+            let t3_0 = V::load(t3.at(0usize, c));
+            let v509 = V::mul(y_e5, t3_0);
+            let w0 = V::load(param0.at(0usize, c));
+            v4 = V::neg_mul_add(w0, v509, v4);
+            // out0[4] = w9*v2 - w8*v33 - w7*v72 + w6*v137 + w5*v208 - w4*v293 - w3*v372 + w2*v432 + w1*v483 - w0*v509
+            V::store(v4, out0.at(4usize, c));
+            let v514 = V::mul(y_e4, t3_0);
+            let mut v516 = V::mul(x_e4, v514);
+            v89 = V::mul_add(w0, v514, v89);
+            // out0[3] = w7*v86 - (w9*v8 + w8*v39) + w6*v151 + w5*v226 + w4*v311 + w3*v384 + w2*v444 + w1*v488 + w0*v514
+            V::store(v89, out0.at(3usize, c));
+            v516 = V::neg_mul_add(x_e5, v509, v516);
+            let v519 = V::mul(y_e3, t3_0);
+            v15 = V::mul_add(w0, v519, v15);
+            // out0[2] = w9*v14 + w8*v45 + w7*v99 + w6*v164 + w5*v242 + w4*v327 + w3*v395 + w2*v455 + w1*v493 + w0*v519
+            V::store(v15, out0.at(2usize, c));
+            v516 = V::mul_add(x_e3, v519, v516);
+            let v524 = V::mul(y_e2, t3_0);
+            v114 = V::mul_add(w0, v524, v114);
+            // out0[1] = w7*v111 - (w9*v20 + w8*v51) + w6*v176 + w5*v257 + w4*v342 + w3*v406 + w2*v466 + w1*v498 + w0*v524
+            V::store(v114, out0.at(1usize, c));
+            v516 = V::mul_add(x_e2, v524, v516);
+            let v529 = V::mul(y_e1, t3_0);
+            v27 = V::mul_add(w0, v529, v27);
+            // out0[0] = w9*v26 + w8*v57 + w7*v122 + w6*v187 + w5*v272 + w4*v357 + w3*v417 + w2*v477 + w1*v503 + w0*v529
+            V::store(v27, out0.at(0usize, c));
+            v516 = V::mul_add(x_e1, v529, v516);
+            // grad0[0] += x_e4*v514 - x_e5*v509 + x_e3*v519 + x_e2*v524 + x_e1*v529
+            V::store(V::add(V::load(grad0.at(0usize, c)), v516), grad0.at(0usize, c));
+        }
+    }
+}
+pub(super) static SGP_10: Stage = stage!(sgp_10);
 /// `o = weighted_product(w, gate(x), gate(y))`, grades 1 and 0,1,2,3,4,5.
 ///
-/// Forward: 388 flops per lane (259 multiplications, 128 additions).
-/// Backward: 1188 flops per lane (711 multiplications, 475 additions).
+/// Forward: 372 flops per lane (243 multiplications, 128 additions).
+/// Backward: 1192 flops per lane (697 multiplications, 493 additions).
 pub(super) static SGP_PROGRAM_1: Program = Program {
     name: "sgp",
     formula: "o = weighted_product(w, gate(x), gate(y))",
@@ -6942,15 +6577,33 @@ pub(super) static SGP_PROGRAM_1: Program = Program {
     params: &[("w", 10usize)],
     output_components: 32usize,
     forward: Plan {
-        cuts: &[],
+        cuts: &[32usize, 1],
         row_sums: 0usize,
         saved_row_sums: 0usize,
         stages: &[
             StageCall {
-                stage: &super::sgp::SGP_2,
+                stage: &super::sgp::SGP_7,
                 inputs: &[Slot::External(0usize), Slot::External(1usize)],
-                outputs: &[Slot::External(0usize)],
+                outputs: &[Slot::Cut(0usize)],
                 params: &[0],
+                param_grads: &[],
+                rows: &[],
+                row_sums: &[],
+            },
+            StageCall {
+                stage: &super::sgp::SGP_8,
+                inputs: &[Slot::External(1usize)],
+                outputs: &[Slot::Cut(1usize)],
+                params: &[],
+                param_grads: &[],
+                rows: &[],
+                row_sums: &[],
+            },
+            StageCall {
+                stage: &super::sgp::SGP_2,
+                inputs: &[Slot::Cut(0usize), Slot::Cut(1usize)],
+                outputs: &[Slot::External(0usize)],
+                params: &[],
                 param_grads: &[],
                 rows: &[],
                 row_sums: &[],
@@ -6958,18 +6611,68 @@ pub(super) static SGP_PROGRAM_1: Program = Program {
         ],
     },
     backward: Plan {
-        cuts: &[],
+        cuts: &[32usize, 1usize, 1usize, 32],
         row_sums: 0usize,
         saved_row_sums: 0usize,
         stages: &[
             StageCall {
+                stage: &super::sgp::SGP_7,
+                inputs: &[Slot::External(0usize), Slot::External(1usize)],
+                outputs: &[Slot::Cut(0usize)],
+                params: &[0],
+                param_grads: &[],
+                rows: &[],
+                row_sums: &[],
+            },
+            StageCall {
+                stage: &super::sgp::SGP_8,
+                inputs: &[Slot::External(1usize)],
+                outputs: &[Slot::Cut(1usize)],
+                params: &[],
+                param_grads: &[],
+                rows: &[],
+                row_sums: &[],
+            },
+            StageCall {
                 stage: &super::sgp::SGP_3,
+                inputs: &[Slot::Cut(0usize), Slot::External(2usize)],
+                outputs: &[Slot::Cut(2usize)],
+                params: &[],
+                param_grads: &[],
+                rows: &[],
+                row_sums: &[],
+            },
+            StageCall {
+                stage: &super::sgp::SGP_4,
+                inputs: &[Slot::Cut(1usize), Slot::External(2usize)],
+                outputs: &[Slot::Cut(3usize)],
+                params: &[],
+                param_grads: &[],
+                rows: &[],
+                row_sums: &[],
+            },
+            StageCall {
+                stage: &super::sgp::SGP_9,
                 inputs: &[
                     Slot::External(0usize),
+                    Slot::Cut(3usize),
+                    Slot::Cut(2usize),
                     Slot::External(1usize),
-                    Slot::External(2usize),
                 ],
-                outputs: &[Slot::External(0usize), Slot::External(1usize)],
+                outputs: &[Slot::External(1usize)],
+                params: &[0],
+                param_grads: &[],
+                rows: &[],
+                row_sums: &[],
+            },
+            StageCall {
+                stage: &super::sgp::SGP_10,
+                inputs: &[
+                    Slot::External(1usize),
+                    Slot::Cut(3usize),
+                    Slot::External(0usize),
+                ],
+                outputs: &[Slot::External(0usize)],
                 params: &[0],
                 param_grads: &[0],
                 rows: &[],
@@ -6977,1215 +6680,1165 @@ pub(super) static SGP_PROGRAM_1: Program = Program {
             },
         ],
     },
-    flops: [388usize, 1188],
+    flops: [372usize, 1192],
 };
-/// From `x`, `y`, `w` to `o`: o = weighted_product(w, gate(x), gate(y)).
+/// From `x`, `y`, `w` to cut 0: o = weighted_product(w, gate(x), gate(y)).
 ///
 /// From `sgp` of Cl(4,1,0).
 #[inline(always)]
-unsafe fn sgp_4<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
+unsafe fn sgp_11<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
     // SAFETY: the caller keeps the contract of `StageArgs`; the tier runs on this CPU.
     unsafe {
         let x = args.inputs[0];
         let y = args.inputs[1];
         let out0 = args.outputs[0];
         let param0 = args.params[0];
-        let c0e0 = V::from_f64(0f64);
-        let v66 = gate::<V>(args.gate, c0e0);
         for group in 0..args.groups {
             let c = group * V::LANES;
             x.prefetch::<32usize>(c);
             y.prefetch::<5usize>(c);
-            let x_1 = V::load(x.at(0usize, c));
-            let v1 = gate::<V>(args.gate, x_1);
-            let v2 = V::mul(x_1, v1);
-            let v4 = V::mul(V::load(x.at(1usize, c)), v1);
-            let v6 = V::mul(V::load(x.at(2usize, c)), v1);
-            let v8 = V::mul(V::load(x.at(3usize, c)), v1);
-            let v10 = V::mul(V::load(x.at(4usize, c)), v1);
-            let v12 = V::mul(V::load(x.at(5usize, c)), v1);
-            let v14 = V::mul(V::load(x.at(6usize, c)), v1);
-            let v16 = V::mul(V::load(x.at(7usize, c)), v1);
-            let v18 = V::mul(V::load(x.at(8usize, c)), v1);
-            let v20 = V::mul(V::load(x.at(9usize, c)), v1);
-            let v22 = V::mul(V::load(x.at(10usize, c)), v1);
-            let v24 = V::mul(V::load(x.at(11usize, c)), v1);
-            let v26 = V::mul(V::load(x.at(12usize, c)), v1);
-            let v28 = V::mul(V::load(x.at(13usize, c)), v1);
-            let v30 = V::mul(V::load(x.at(14usize, c)), v1);
-            let v32 = V::mul(V::load(x.at(15usize, c)), v1);
-            let v34 = V::mul(V::load(x.at(16usize, c)), v1);
-            let v36 = V::mul(V::load(x.at(17usize, c)), v1);
-            let v38 = V::mul(V::load(x.at(18usize, c)), v1);
-            let v40 = V::mul(V::load(x.at(19usize, c)), v1);
-            let v42 = V::mul(V::load(x.at(20usize, c)), v1);
-            let v44 = V::mul(V::load(x.at(21usize, c)), v1);
-            let v46 = V::mul(V::load(x.at(22usize, c)), v1);
-            let v48 = V::mul(V::load(x.at(23usize, c)), v1);
-            let v50 = V::mul(V::load(x.at(24usize, c)), v1);
-            let v52 = V::mul(V::load(x.at(25usize, c)), v1);
-            let v54 = V::mul(V::load(x.at(26usize, c)), v1);
-            let v56 = V::mul(V::load(x.at(27usize, c)), v1);
-            let v58 = V::mul(V::load(x.at(28usize, c)), v1);
-            let v60 = V::mul(V::load(x.at(29usize, c)), v1);
-            let v62 = V::mul(V::load(x.at(30usize, c)), v1);
-            let v64 = V::mul(V::load(x.at(31usize, c)), v1);
-            let v68 = V::mul(V::load(y.at(0usize, c)), v66);
-            let v70 = V::mul(V::load(y.at(1usize, c)), v66);
-            let v72 = V::mul(V::load(y.at(2usize, c)), v66);
-            let v74 = V::mul(V::load(y.at(3usize, c)), v66);
-            let v76 = V::mul(V::load(y.at(4usize, c)), v66);
-            let mut v77 = V::mul(v4, v68);
-            v77 = V::mul_add(v6, v70, v77);
-            v77 = V::mul_add(v8, v72, v77);
-            v77 = V::mul_add(v10, v74, v77);
-            v77 = V::neg_mul_add(v12, v76, v77);
-            // out0[0] = w1*(v10*v74 + v8*v72 + v4*v68 + v6*v70 - v12*v76)
-            V::store(V::mul(V::load(param0.at(1usize, c)), v77), out0.at(0usize, c));
-            let w0 = V::load(param0.at(0usize, c));
-            let mut v90 = V::mul(w0, V::mul(v2, v68));
-            let mut v91 = V::mul(v14, v70);
-            v91 = V::mul_add(v16, v72, v91);
-            v91 = V::mul_add(v18, v74, v91);
-            v91 = V::neg_mul_add(v20, v76, v91);
-            let w3 = V::load(param0.at(3usize, c));
-            v90 = V::mul_add(w3, v91, v90);
-            // out0[1] = w0*v2*v68 + w3*(v18*v74 + v14*v70 + v16*v72 - v20*v76)
-            V::store(v90, out0.at(1usize, c));
-            let mut v102 = V::mul(w0, V::mul(v2, v70));
-            let mut v104 = V::mul(v22, v72);
-            v104 = V::neg_mul_add(v14, v68, v104);
-            v104 = V::mul_add(v24, v74, v104);
-            v104 = V::neg_mul_add(v26, v76, v104);
-            v102 = V::mul_add(w3, v104, v102);
-            // out0[2] = w0*v2*v70 + w3*(v24*v74 + v22*v72 - v14*v68 - v26*v76)
-            V::store(v102, out0.at(2usize, c));
-            let mut v113 = V::mul(w0, V::mul(v2, v72));
-            let mut v114 = V::mul(v16, v68);
-            v114 = V::mul_add(v22, v70, v114);
-            let mut v119 = V::mul_sub(v28, v74, v114);
-            v119 = V::neg_mul_add(v30, v76, v119);
-            v113 = V::mul_add(w3, v119, v113);
-            // out0[3] = w0*v2*v72 + w3*(v28*v74 - (v16*v68 + v22*v70) - v30*v76)
-            V::store(v113, out0.at(3usize, c));
-            let mut v124 = V::mul(w0, V::mul(v2, v74));
-            let mut v125 = V::mul(v18, v68);
-            v125 = V::mul_add(v24, v70, v125);
-            v125 = V::mul_add(v28, v72, v125);
-            v125 = V::mul_add(v32, v76, v125);
-            v124 = V::neg_mul_add(w3, v125, v124);
-            // out0[4] = w0*v2*v74 - w3*(v32*v76 + v28*v72 + v18*v68 + v24*v70)
-            V::store(v124, out0.at(4usize, c));
-            let mut v135 = V::mul(w0, V::mul(v2, v76));
-            let mut v136 = V::mul(v20, v68);
-            v136 = V::mul_add(v26, v70, v136);
-            v136 = V::mul_add(v30, v72, v136);
-            v136 = V::mul_add(v32, v74, v136);
-            v135 = V::neg_mul_add(w3, v136, v135);
-            // out0[5] = w0*v2*v76 - w3*(v32*v74 + v30*v72 + v20*v68 + v26*v70)
-            V::store(v135, out0.at(5usize, c));
-            let mut v145 = V::mul(v4, v70);
-            v145 = V::neg_mul_add(v6, v68, v145);
+            let v2 = V::mul(V::load(x.at(0usize, c)), V::load(param0.at(0usize, c)));
+            let y_e1 = V::load(y.at(0usize, c));
+            let mut v4 = V::mul(y_e1, v2);
+            let y_e2 = V::load(y.at(1usize, c));
+            let mut v6 = V::mul(y_e2, v2);
+            let y_e3 = V::load(y.at(2usize, c));
+            let mut v8 = V::mul(y_e3, v2);
+            let y_e4 = V::load(y.at(3usize, c));
+            let mut v10 = V::mul(y_e4, v2);
+            let y_e5 = V::load(y.at(4usize, c));
+            let mut v12 = V::mul(y_e5, v2);
+            let x_e1 = V::load(x.at(1usize, c));
+            let w1 = V::load(param0.at(1usize, c));
+            let mut v16 = V::mul(y_e1, V::mul(x_e1, w1));
+            let x_e2 = V::load(x.at(2usize, c));
+            v16 = V::mul_add(y_e2, V::mul(x_e2, w1), v16);
+            let x_e3 = V::load(x.at(3usize, c));
+            v16 = V::mul_add(y_e3, V::mul(x_e3, w1), v16);
+            let x_e4 = V::load(x.at(4usize, c));
+            v16 = V::mul_add(y_e4, V::mul(x_e4, w1), v16);
+            let x_e5 = V::load(x.at(5usize, c));
+            v16 = V::neg_mul_add(y_e5, V::mul(x_e5, w1), v16);
+            // out0[0] = y_e1*x_e1*w1 + y_e2*x_e2*w1 + y_e3*x_e3*w1 + y_e4*x_e4*w1 - y_e5*x_e5*w1
+            V::store(v16, out0.at(0usize, c));
             let w2 = V::load(param0.at(2usize, c));
-            let mut v149 = V::mul(w2, v145);
-            let mut v150 = V::mul(v34, v72);
-            v150 = V::mul_add(v36, v74, v150);
-            v150 = V::neg_mul_add(v38, v76, v150);
-            let w5 = V::load(param0.at(5usize, c));
-            v149 = V::mul_add(w5, v150, v149);
-            // out0[6] = w2*(v4*v70 - v6*v68) + w5*(v34*v72 + v36*v74 - v38*v76)
-            V::store(v149, out0.at(6usize, c));
-            let mut v158 = V::mul(v4, v72);
-            v158 = V::neg_mul_add(v8, v68, v158);
-            let mut v161 = V::mul(w2, v158);
-            let mut v163 = V::mul(v40, v74);
-            v163 = V::neg_mul_add(v34, v70, v163);
-            v163 = V::neg_mul_add(v42, v76, v163);
-            v161 = V::mul_add(w5, v163, v161);
-            // out0[7] = w2*(v4*v72 - v8*v68) + w5*(v40*v74 - v34*v70 - v42*v76)
-            V::store(v161, out0.at(7usize, c));
-            let mut v169 = V::mul(v4, v74);
-            v169 = V::neg_mul_add(v10, v68, v169);
-            let mut v172 = V::mul(w2, v169);
-            let mut v173 = V::mul(v36, v70);
-            v173 = V::mul_add(v40, v72, v173);
-            v173 = V::mul_add(v44, v76, v173);
-            v172 = V::neg_mul_add(w5, v173, v172);
-            // out0[8] = w2*(v4*v74 - v10*v68) - w5*(v44*v76 + v36*v70 + v40*v72)
-            V::store(v172, out0.at(8usize, c));
-            let mut v180 = V::mul(v4, v76);
-            v180 = V::neg_mul_add(v12, v68, v180);
-            let mut v183 = V::mul(w2, v180);
-            let mut v184 = V::mul(v38, v70);
-            v184 = V::mul_add(v42, v72, v184);
-            v184 = V::mul_add(v44, v74, v184);
-            v183 = V::neg_mul_add(w5, v184, v183);
-            // out0[9] = w2*(v4*v76 - v12*v68) - w5*(v44*v74 + v38*v70 + v42*v72)
-            V::store(v183, out0.at(9usize, c));
-            let mut v191 = V::mul(v6, v72);
-            v191 = V::neg_mul_add(v8, v70, v191);
-            let mut v194 = V::mul(w2, v191);
-            let mut v195 = V::mul(v34, v68);
-            v195 = V::mul_add(v46, v74, v195);
-            v195 = V::neg_mul_add(v48, v76, v195);
-            v194 = V::mul_add(w5, v195, v194);
-            // out0[10] = w2*(v6*v72 - v8*v70) + w5*(v34*v68 + v46*v74 - v48*v76)
-            V::store(v194, out0.at(10usize, c));
-            let mut v202 = V::mul(v6, v74);
-            v202 = V::neg_mul_add(v10, v70, v202);
-            let mut v205 = V::mul(w2, v202);
-            let mut v206 = V::mul(v36, v68);
-            v206 = V::neg_mul_add(v46, v72, v206);
-            v206 = V::neg_mul_add(v50, v76, v206);
-            v205 = V::mul_add(w5, v206, v205);
-            // out0[11] = w2*(v6*v74 - v10*v70) + w5*(v36*v68 - v46*v72 - v50*v76)
-            V::store(v205, out0.at(11usize, c));
-            let mut v213 = V::mul(v6, v76);
-            v213 = V::neg_mul_add(v12, v70, v213);
-            let mut v216 = V::mul(w2, v213);
-            let mut v217 = V::mul(v38, v68);
-            v217 = V::neg_mul_add(v48, v72, v217);
-            v217 = V::neg_mul_add(v50, v74, v217);
-            v216 = V::mul_add(w5, v217, v216);
-            // out0[12] = w2*(v6*v76 - v12*v70) + w5*(v38*v68 - v48*v72 - v50*v74)
-            V::store(v216, out0.at(12usize, c));
-            let mut v224 = V::mul(v8, v74);
-            v224 = V::neg_mul_add(v10, v72, v224);
-            let mut v227 = V::mul(w2, v224);
-            let mut v228 = V::mul(v40, v68);
-            v228 = V::mul_add(v46, v70, v228);
-            v228 = V::neg_mul_add(v52, v76, v228);
-            v227 = V::mul_add(w5, v228, v227);
-            // out0[13] = w2*(v8*v74 - v10*v72) + w5*(v40*v68 + v46*v70 - v52*v76)
-            V::store(v227, out0.at(13usize, c));
-            let mut v235 = V::mul(v8, v76);
-            v235 = V::neg_mul_add(v12, v72, v235);
-            let mut v238 = V::mul(w2, v235);
-            let mut v239 = V::mul(v42, v68);
-            v239 = V::mul_add(v48, v70, v239);
-            v239 = V::neg_mul_add(v52, v74, v239);
-            v238 = V::mul_add(w5, v239, v238);
-            // out0[14] = w2*(v8*v76 - v12*v72) + w5*(v42*v68 + v48*v70 - v52*v74)
-            V::store(v238, out0.at(14usize, c));
-            let mut v246 = V::mul(v10, v76);
-            v246 = V::neg_mul_add(v12, v74, v246);
-            let mut v249 = V::mul(w2, v246);
-            let mut v250 = V::mul(v44, v68);
-            v250 = V::mul_add(v50, v70, v250);
-            v250 = V::mul_add(v52, v72, v250);
-            v249 = V::mul_add(w5, v250, v249);
-            // out0[15] = w2*(v10*v76 - v12*v74) + w5*(v52*v72 + v44*v68 + v50*v70)
-            V::store(v249, out0.at(15usize, c));
-            let mut v257 = V::mul(v14, v72);
-            v257 = V::neg_mul_add(v16, v70, v257);
-            v257 = V::mul_add(v22, v68, v257);
+            let v34 = V::mul(x_e1, w2);
+            let mut v35 = V::mul(y_e2, v34);
+            let mut v36 = V::mul(y_e3, v34);
+            let mut v37 = V::mul(y_e4, v34);
+            let mut v38 = V::mul(y_e5, v34);
+            let v39 = V::mul(x_e2, w2);
+            v35 = V::neg_mul_add(y_e1, v39, v35);
+            let mut v42 = V::mul(y_e3, v39);
+            let mut v43 = V::mul(y_e4, v39);
+            let mut v44 = V::mul(y_e5, v39);
+            let v45 = V::mul(x_e3, w2);
+            v36 = V::neg_mul_add(y_e1, v45, v36);
+            v42 = V::neg_mul_add(y_e2, v45, v42);
+            let mut v50 = V::mul(y_e4, v45);
+            let mut v51 = V::mul(y_e5, v45);
+            let v52 = V::mul(x_e4, w2);
+            v37 = V::neg_mul_add(y_e1, v52, v37);
+            v43 = V::neg_mul_add(y_e2, v52, v43);
+            v50 = V::neg_mul_add(y_e3, v52, v50);
+            let mut v59 = V::mul(y_e5, v52);
+            let v60 = V::mul(x_e5, w2);
+            v38 = V::neg_mul_add(y_e1, v60, v38);
+            v44 = V::neg_mul_add(y_e2, v60, v44);
+            v51 = V::neg_mul_add(y_e3, v60, v51);
+            v59 = V::neg_mul_add(y_e4, v60, v59);
+            let x_e12 = V::load(x.at(6usize, c));
+            let w3 = V::load(param0.at(3usize, c));
+            let v71 = V::mul(x_e12, w3);
+            v6 = V::neg_mul_add(y_e1, v71, v6);
+            v4 = V::mul_add(y_e2, v71, v4);
+            let x_e13 = V::load(x.at(7usize, c));
+            let v77 = V::mul(x_e13, w3);
+            v8 = V::neg_mul_add(y_e1, v77, v8);
+            v4 = V::mul_add(y_e3, v77, v4);
+            let x_e14 = V::load(x.at(8usize, c));
+            let v83 = V::mul(x_e14, w3);
+            v10 = V::neg_mul_add(y_e1, v83, v10);
+            v4 = V::mul_add(y_e4, v83, v4);
+            let x_e15 = V::load(x.at(9usize, c));
+            let v89 = V::mul(x_e15, w3);
+            v12 = V::neg_mul_add(y_e1, v89, v12);
+            v4 = V::neg_mul_add(y_e5, v89, v4);
+            // out0[1] = y_e1*v2 + y_e2*v71 + y_e3*v77 + y_e4*v83 - y_e5*v89
+            V::store(v4, out0.at(1usize, c));
+            let x_e23 = V::load(x.at(10usize, c));
+            let v95 = V::mul(x_e23, w3);
+            v8 = V::neg_mul_add(y_e2, v95, v8);
+            v6 = V::mul_add(y_e3, v95, v6);
+            let x_e24 = V::load(x.at(11usize, c));
+            let v101 = V::mul(x_e24, w3);
+            v10 = V::neg_mul_add(y_e2, v101, v10);
+            v6 = V::mul_add(y_e4, v101, v6);
+            let x_e25 = V::load(x.at(12usize, c));
+            let v107 = V::mul(x_e25, w3);
+            v12 = V::neg_mul_add(y_e2, v107, v12);
+            v6 = V::neg_mul_add(y_e5, v107, v6);
+            // out0[2] = y_e2*v2 - y_e1*v71 + y_e3*v95 + y_e4*v101 - y_e5*v107
+            V::store(v6, out0.at(2usize, c));
+            let x_e34 = V::load(x.at(13usize, c));
+            let v113 = V::mul(x_e34, w3);
+            v10 = V::neg_mul_add(y_e3, v113, v10);
+            v8 = V::mul_add(y_e4, v113, v8);
+            let x_e35 = V::load(x.at(14usize, c));
+            let v119 = V::mul(x_e35, w3);
+            v12 = V::neg_mul_add(y_e3, v119, v12);
+            v8 = V::neg_mul_add(y_e5, v119, v8);
+            // out0[3] = y_e3*v2 - y_e1*v77 - y_e2*v95 + y_e4*v113 - y_e5*v119
+            V::store(v8, out0.at(3usize, c));
+            let x_e45 = V::load(x.at(15usize, c));
+            let v125 = V::mul(x_e45, w3);
+            v12 = V::neg_mul_add(y_e4, v125, v12);
+            // out0[5] = y_e5*v2 - y_e1*v89 - y_e2*v107 - y_e3*v119 - y_e4*v125
+            V::store(v12, out0.at(5usize, c));
+            v10 = V::neg_mul_add(y_e5, v125, v10);
+            // out0[4] = y_e4*v2 - y_e1*v83 - y_e2*v101 - y_e3*v113 - y_e5*v125
+            V::store(v10, out0.at(4usize, c));
             let w4 = V::load(param0.at(4usize, c));
-            let mut v263 = V::mul(w4, v257);
-            let mut v264 = V::mul(v54, v74);
-            v264 = V::neg_mul_add(v56, v76, v264);
-            let w7 = V::load(param0.at(7usize, c));
-            v263 = V::mul_add(w7, v264, v263);
-            // out0[16] = w4*(v22*v68 + v14*v72 - v16*v70) + w7*(v54*v74 - v56*v76)
-            V::store(v263, out0.at(16usize, c));
-            let mut v270 = V::mul(v14, v74);
-            v270 = V::neg_mul_add(v18, v70, v270);
-            v270 = V::mul_add(v24, v68, v270);
-            let mut v275 = V::mul(w4, v270);
-            let mut v276 = V::mul(v54, v72);
-            v276 = V::mul_add(v58, v76, v276);
-            v275 = V::neg_mul_add(w7, v276, v275);
-            // out0[17] = w4*(v24*v68 + v14*v74 - v18*v70) - w7*(v54*v72 + v58*v76)
-            V::store(v275, out0.at(17usize, c));
-            let mut v281 = V::mul(v14, v76);
-            v281 = V::neg_mul_add(v20, v70, v281);
-            v281 = V::mul_add(v26, v68, v281);
-            let mut v286 = V::mul(w4, v281);
-            let mut v287 = V::mul(v56, v72);
-            v287 = V::mul_add(v58, v74, v287);
-            v286 = V::neg_mul_add(w7, v287, v286);
-            // out0[18] = w4*(v26*v68 + v14*v76 - v20*v70) - w7*(v56*v72 + v58*v74)
-            V::store(v286, out0.at(18usize, c));
-            let mut v292 = V::mul(v16, v74);
-            v292 = V::neg_mul_add(v18, v72, v292);
-            v292 = V::mul_add(v28, v68, v292);
-            let mut v297 = V::mul(w4, v292);
-            let mut v298 = V::mul(v54, v70);
-            v298 = V::neg_mul_add(v60, v76, v298);
-            v297 = V::mul_add(w7, v298, v297);
-            // out0[19] = w4*(v28*v68 + v16*v74 - v18*v72) + w7*(v54*v70 - v60*v76)
-            V::store(v297, out0.at(19usize, c));
-            let mut v303 = V::mul(v16, v76);
-            v303 = V::neg_mul_add(v20, v72, v303);
-            v303 = V::mul_add(v30, v68, v303);
-            let mut v308 = V::mul(w4, v303);
-            let mut v309 = V::mul(v56, v70);
-            v309 = V::neg_mul_add(v60, v74, v309);
-            v308 = V::mul_add(w7, v309, v308);
-            // out0[20] = w4*(v30*v68 + v16*v76 - v20*v72) + w7*(v56*v70 - v60*v74)
-            V::store(v308, out0.at(20usize, c));
-            let mut v314 = V::mul(v18, v76);
-            v314 = V::neg_mul_add(v20, v74, v314);
-            v314 = V::mul_add(v32, v68, v314);
-            let mut v319 = V::mul(w4, v314);
-            let mut v320 = V::mul(v58, v70);
-            v320 = V::mul_add(v60, v72, v320);
-            v319 = V::mul_add(w7, v320, v319);
-            // out0[21] = w4*(v32*v68 + v18*v76 - v20*v74) + w7*(v58*v70 + v60*v72)
-            V::store(v319, out0.at(21usize, c));
-            let mut v325 = V::mul(v22, v74);
-            v325 = V::neg_mul_add(v24, v72, v325);
-            v325 = V::mul_add(v28, v70, v325);
-            let mut v330 = V::mul(w4, v325);
-            let mut v331 = V::mul(v54, v68);
-            v331 = V::mul_add(v62, v76, v331);
-            v330 = V::neg_mul_add(w7, v331, v330);
-            // out0[22] = w4*(v28*v70 + v22*v74 - v24*v72) - w7*(v54*v68 + v62*v76)
-            V::store(v330, out0.at(22usize, c));
-            let mut v336 = V::mul(v22, v76);
-            v336 = V::neg_mul_add(v26, v72, v336);
-            v336 = V::mul_add(v30, v70, v336);
-            let mut v341 = V::mul(w4, v336);
-            let mut v342 = V::mul(v56, v68);
-            v342 = V::mul_add(v62, v74, v342);
-            v341 = V::neg_mul_add(w7, v342, v341);
-            // out0[23] = w4*(v30*v70 + v22*v76 - v26*v72) - w7*(v56*v68 + v62*v74)
-            V::store(v341, out0.at(23usize, c));
-            let mut v347 = V::mul(v24, v76);
-            v347 = V::neg_mul_add(v26, v74, v347);
-            v347 = V::mul_add(v32, v70, v347);
-            let mut v352 = V::mul(w4, v347);
-            let mut v354 = V::mul(v62, v72);
-            v354 = V::neg_mul_add(v58, v68, v354);
-            v352 = V::mul_add(w7, v354, v352);
-            // out0[24] = w4*(v32*v70 + v24*v76 - v26*v74) + w7*(v62*v72 - v58*v68)
-            V::store(v352, out0.at(24usize, c));
-            let mut v358 = V::mul(v28, v76);
-            v358 = V::neg_mul_add(v30, v74, v358);
-            v358 = V::mul_add(v32, v72, v358);
-            let mut v363 = V::mul(w4, v358);
-            let mut v364 = V::mul(v60, v68);
-            v364 = V::mul_add(v62, v70, v364);
-            v363 = V::neg_mul_add(w7, v364, v363);
-            // out0[25] = w4*(v32*v72 + v28*v76 - v30*v74) - w7*(v60*v68 + v62*v70)
-            V::store(v363, out0.at(25usize, c));
-            let mut v369 = V::mul(v34, v74);
-            v369 = V::neg_mul_add(v36, v72, v369);
-            v369 = V::mul_add(v40, v70, v369);
-            v369 = V::neg_mul_add(v46, v68, v369);
+            let v131 = V::mul(x_e12, w4);
+            let mut v132 = V::mul(y_e3, v131);
+            let mut v133 = V::mul(y_e4, v131);
+            let mut v134 = V::mul(y_e5, v131);
+            let v135 = V::mul(x_e13, w4);
+            v132 = V::neg_mul_add(y_e2, v135, v132);
+            let mut v138 = V::mul(y_e4, v135);
+            let mut v139 = V::mul(y_e5, v135);
+            let v140 = V::mul(x_e14, w4);
+            v133 = V::neg_mul_add(y_e2, v140, v133);
+            v138 = V::neg_mul_add(y_e3, v140, v138);
+            let mut v145 = V::mul(y_e5, v140);
+            let v146 = V::mul(x_e15, w4);
+            v134 = V::neg_mul_add(y_e2, v146, v134);
+            v139 = V::neg_mul_add(y_e3, v146, v139);
+            v145 = V::neg_mul_add(y_e4, v146, v145);
+            let v153 = V::mul(x_e23, w4);
+            v132 = V::mul_add(y_e1, v153, v132);
+            let mut v156 = V::mul(y_e4, v153);
+            let mut v157 = V::mul(y_e5, v153);
+            let v158 = V::mul(x_e24, w4);
+            v133 = V::mul_add(y_e1, v158, v133);
+            v156 = V::neg_mul_add(y_e3, v158, v156);
+            let mut v163 = V::mul(y_e5, v158);
+            let v164 = V::mul(x_e25, w4);
+            v134 = V::mul_add(y_e1, v164, v134);
+            v157 = V::neg_mul_add(y_e3, v164, v157);
+            v163 = V::neg_mul_add(y_e4, v164, v163);
+            let v171 = V::mul(x_e34, w4);
+            v138 = V::mul_add(y_e1, v171, v138);
+            v156 = V::mul_add(y_e2, v171, v156);
+            let mut v176 = V::mul(y_e5, v171);
+            let v177 = V::mul(x_e35, w4);
+            v139 = V::mul_add(y_e1, v177, v139);
+            v157 = V::mul_add(y_e2, v177, v157);
+            v176 = V::neg_mul_add(y_e4, v177, v176);
+            let v184 = V::mul(x_e45, w4);
+            v145 = V::mul_add(y_e1, v184, v145);
+            v163 = V::mul_add(y_e2, v184, v163);
+            v176 = V::mul_add(y_e3, v184, v176);
+            let x_e123 = V::load(x.at(16usize, c));
+            let w5 = V::load(param0.at(5usize, c));
+            let v193 = V::mul(x_e123, w5);
+            v42 = V::mul_add(y_e1, v193, v42);
+            v36 = V::neg_mul_add(y_e2, v193, v36);
+            v35 = V::mul_add(y_e3, v193, v35);
+            let x_e124 = V::load(x.at(17usize, c));
+            let v201 = V::mul(x_e124, w5);
+            v43 = V::mul_add(y_e1, v201, v43);
+            v37 = V::neg_mul_add(y_e2, v201, v37);
+            v35 = V::mul_add(y_e4, v201, v35);
+            let x_e125 = V::load(x.at(18usize, c));
+            let v209 = V::mul(x_e125, w5);
+            v44 = V::mul_add(y_e1, v209, v44);
+            v38 = V::neg_mul_add(y_e2, v209, v38);
+            v35 = V::neg_mul_add(y_e5, v209, v35);
+            // out0[6] = y_e2*v34 - y_e1*v39 + y_e3*v193 + y_e4*v201 - y_e5*v209
+            V::store(v35, out0.at(6usize, c));
+            let x_e134 = V::load(x.at(19usize, c));
+            let v217 = V::mul(x_e134, w5);
+            v50 = V::mul_add(y_e1, v217, v50);
+            v37 = V::neg_mul_add(y_e3, v217, v37);
+            v36 = V::mul_add(y_e4, v217, v36);
+            let x_e135 = V::load(x.at(20usize, c));
+            let v225 = V::mul(x_e135, w5);
+            v51 = V::mul_add(y_e1, v225, v51);
+            v38 = V::neg_mul_add(y_e3, v225, v38);
+            v36 = V::neg_mul_add(y_e5, v225, v36);
+            // out0[7] = y_e3*v34 - y_e1*v45 - y_e2*v193 + y_e4*v217 - y_e5*v225
+            V::store(v36, out0.at(7usize, c));
+            let x_e145 = V::load(x.at(21usize, c));
+            let v233 = V::mul(x_e145, w5);
+            v59 = V::mul_add(y_e1, v233, v59);
+            v38 = V::neg_mul_add(y_e4, v233, v38);
+            // out0[9] = y_e5*v34 - y_e1*v60 - y_e2*v209 - y_e3*v225 - y_e4*v233
+            V::store(v38, out0.at(9usize, c));
+            v37 = V::neg_mul_add(y_e5, v233, v37);
+            // out0[8] = y_e4*v34 - y_e1*v52 - y_e2*v201 - y_e3*v217 - y_e5*v233
+            V::store(v37, out0.at(8usize, c));
+            let x_e234 = V::load(x.at(22usize, c));
+            let v241 = V::mul(x_e234, w5);
+            v50 = V::mul_add(y_e2, v241, v50);
+            v43 = V::neg_mul_add(y_e3, v241, v43);
+            v42 = V::mul_add(y_e4, v241, v42);
+            let x_e235 = V::load(x.at(23usize, c));
+            let v249 = V::mul(x_e235, w5);
+            v51 = V::mul_add(y_e2, v249, v51);
+            v44 = V::neg_mul_add(y_e3, v249, v44);
+            v42 = V::neg_mul_add(y_e5, v249, v42);
+            // out0[10] = y_e3*v39 - y_e2*v45 + y_e1*v193 + y_e4*v241 - y_e5*v249
+            V::store(v42, out0.at(10usize, c));
+            let x_e245 = V::load(x.at(24usize, c));
+            let v257 = V::mul(x_e245, w5);
+            v59 = V::mul_add(y_e2, v257, v59);
+            v44 = V::neg_mul_add(y_e4, v257, v44);
+            // out0[12] = y_e5*v39 - y_e2*v60 + y_e1*v209 - y_e3*v249 - y_e4*v257
+            V::store(v44, out0.at(12usize, c));
+            v43 = V::neg_mul_add(y_e5, v257, v43);
+            // out0[11] = y_e4*v39 - y_e2*v52 + y_e1*v201 - y_e3*v241 - y_e5*v257
+            V::store(v43, out0.at(11usize, c));
+            let x_e345 = V::load(x.at(25usize, c));
+            let v265 = V::mul(x_e345, w5);
+            v59 = V::mul_add(y_e3, v265, v59);
+            // out0[15] = y_e5*v52 - y_e4*v60 + y_e1*v233 + y_e2*v257 + y_e3*v265
+            V::store(v59, out0.at(15usize, c));
+            v51 = V::neg_mul_add(y_e4, v265, v51);
+            // out0[14] = y_e5*v45 - y_e3*v60 + y_e1*v225 + y_e2*v249 - y_e4*v265
+            V::store(v51, out0.at(14usize, c));
+            v50 = V::neg_mul_add(y_e5, v265, v50);
+            // out0[13] = y_e4*v45 - y_e3*v52 + y_e1*v217 + y_e2*v241 - y_e5*v265
+            V::store(v50, out0.at(13usize, c));
             let w6 = V::load(param0.at(6usize, c));
-            let mut v377 = V::mul(w6, v369);
-            let w9 = V::load(param0.at(9usize, c));
-            v377 = V::neg_mul_add(w9, V::mul(v64, v76), v377);
-            // out0[26] = w6*(v40*v70 + v34*v74 - v36*v72 - v46*v68) - w9*v64*v76
-            V::store(v377, out0.at(26usize, c));
-            let mut v382 = V::mul(v34, v76);
-            v382 = V::neg_mul_add(v38, v72, v382);
-            v382 = V::mul_add(v42, v70, v382);
-            v382 = V::neg_mul_add(v48, v68, v382);
-            let mut v389 = V::mul(w6, v382);
-            v389 = V::neg_mul_add(w9, V::mul(v64, v74), v389);
-            // out0[27] = w6*(v42*v70 + v34*v76 - v38*v72 - v48*v68) - w9*v64*v74
-            V::store(v389, out0.at(27usize, c));
-            let mut v393 = V::mul(v36, v76);
-            v393 = V::neg_mul_add(v38, v74, v393);
-            v393 = V::mul_add(v44, v70, v393);
-            v393 = V::neg_mul_add(v50, v68, v393);
-            let mut v400 = V::mul(w6, v393);
-            v400 = V::mul_add(w9, V::mul(v64, v72), v400);
-            // out0[28] = w6*(v44*v70 + v36*v76 - v38*v74 - v50*v68) + w9*v64*v72
-            V::store(v400, out0.at(28usize, c));
-            let mut v404 = V::mul(v40, v76);
-            v404 = V::neg_mul_add(v42, v74, v404);
-            v404 = V::mul_add(v44, v72, v404);
-            v404 = V::neg_mul_add(v52, v68, v404);
-            let mut v411 = V::mul(w6, v404);
-            v411 = V::neg_mul_add(w9, V::mul(v64, v70), v411);
-            // out0[29] = w6*(v44*v72 + v40*v76 - v42*v74 - v52*v68) - w9*v64*v70
-            V::store(v411, out0.at(29usize, c));
-            let mut v415 = V::mul(v46, v76);
-            v415 = V::neg_mul_add(v48, v74, v415);
-            v415 = V::mul_add(v50, v72, v415);
-            v415 = V::neg_mul_add(v52, v70, v415);
-            let mut v422 = V::mul(w6, v415);
-            v422 = V::mul_add(w9, V::mul(v64, v68), v422);
-            // out0[30] = w6*(v50*v72 + v46*v76 - v48*v74 - v52*v70) + w9*v64*v68
-            V::store(v422, out0.at(30usize, c));
-            let mut v426 = V::mul(v54, v76);
-            v426 = V::neg_mul_add(v56, v74, v426);
-            v426 = V::mul_add(v58, v72, v426);
-            v426 = V::neg_mul_add(v60, v70, v426);
-            v426 = V::mul_add(v62, v68, v426);
-            // out0[31] = w8*(v62*v68 + v58*v72 + v54*v76 - v56*v74 - v60*v70)
-            V::store(V::mul(V::load(param0.at(8usize, c)), v426), out0.at(31usize, c));
+            let v273 = V::mul(x_e123, w6);
+            let mut v274 = V::mul(y_e4, v273);
+            let mut v275 = V::mul(y_e5, v273);
+            let v276 = V::mul(x_e124, w6);
+            v274 = V::neg_mul_add(y_e3, v276, v274);
+            let mut v279 = V::mul(y_e5, v276);
+            let v280 = V::mul(x_e125, w6);
+            v275 = V::neg_mul_add(y_e3, v280, v275);
+            v279 = V::neg_mul_add(y_e4, v280, v279);
+            let v285 = V::mul(x_e134, w6);
+            v274 = V::mul_add(y_e2, v285, v274);
+            let mut v288 = V::mul(y_e5, v285);
+            let v289 = V::mul(x_e135, w6);
+            v275 = V::mul_add(y_e2, v289, v275);
+            v288 = V::neg_mul_add(y_e4, v289, v288);
+            let v294 = V::mul(x_e145, w6);
+            v279 = V::mul_add(y_e2, v294, v279);
+            v288 = V::mul_add(y_e3, v294, v288);
+            let v299 = V::mul(x_e234, w6);
+            v274 = V::neg_mul_add(y_e1, v299, v274);
+            let mut v302 = V::mul(y_e5, v299);
+            let v303 = V::mul(x_e235, w6);
+            v275 = V::neg_mul_add(y_e1, v303, v275);
+            v302 = V::neg_mul_add(y_e4, v303, v302);
+            let v308 = V::mul(x_e245, w6);
+            v279 = V::neg_mul_add(y_e1, v308, v279);
+            v302 = V::mul_add(y_e3, v308, v302);
+            let v313 = V::mul(x_e345, w6);
+            v288 = V::neg_mul_add(y_e1, v313, v288);
+            v302 = V::neg_mul_add(y_e2, v313, v302);
+            let x_e1234 = V::load(x.at(26usize, c));
+            let w7 = V::load(param0.at(7usize, c));
+            let v320 = V::mul(x_e1234, w7);
+            v156 = V::neg_mul_add(y_e1, v320, v156);
+            v138 = V::mul_add(y_e2, v320, v138);
+            v133 = V::neg_mul_add(y_e3, v320, v133);
+            v132 = V::mul_add(y_e4, v320, v132);
+            let x_e1235 = V::load(x.at(27usize, c));
+            let v330 = V::mul(x_e1235, w7);
+            v157 = V::neg_mul_add(y_e1, v330, v157);
+            v139 = V::mul_add(y_e2, v330, v139);
+            v134 = V::neg_mul_add(y_e3, v330, v134);
+            v132 = V::neg_mul_add(y_e5, v330, v132);
+            // out0[16] = y_e3*v131 - y_e2*v135 + y_e1*v153 + y_e4*v320 - y_e5*v330
+            V::store(v132, out0.at(16usize, c));
+            let x_e1245 = V::load(x.at(28usize, c));
+            let v340 = V::mul(x_e1245, w7);
+            v163 = V::neg_mul_add(y_e1, v340, v163);
+            v145 = V::mul_add(y_e2, v340, v145);
+            v134 = V::neg_mul_add(y_e4, v340, v134);
+            // out0[18] = y_e5*v131 - y_e2*v146 + y_e1*v164 - y_e3*v330 - y_e4*v340
+            V::store(v134, out0.at(18usize, c));
+            v133 = V::neg_mul_add(y_e5, v340, v133);
+            // out0[17] = y_e4*v131 - y_e2*v140 + y_e1*v158 - y_e3*v320 - y_e5*v340
+            V::store(v133, out0.at(17usize, c));
+            let x_e1345 = V::load(x.at(29usize, c));
+            let v350 = V::mul(x_e1345, w7);
+            v176 = V::neg_mul_add(y_e1, v350, v176);
+            v145 = V::mul_add(y_e3, v350, v145);
+            // out0[21] = y_e5*v140 - y_e4*v146 + y_e1*v184 + y_e2*v340 + y_e3*v350
+            V::store(v145, out0.at(21usize, c));
+            v139 = V::neg_mul_add(y_e4, v350, v139);
+            // out0[20] = y_e5*v135 - y_e3*v146 + y_e1*v177 + y_e2*v330 - y_e4*v350
+            V::store(v139, out0.at(20usize, c));
+            v138 = V::neg_mul_add(y_e5, v350, v138);
+            // out0[19] = y_e4*v135 - y_e3*v140 + y_e1*v171 + y_e2*v320 - y_e5*v350
+            V::store(v138, out0.at(19usize, c));
+            let x_e2345 = V::load(x.at(30usize, c));
+            let v360 = V::mul(x_e2345, w7);
+            v176 = V::neg_mul_add(y_e2, v360, v176);
+            // out0[25] = y_e5*v171 - y_e4*v177 + y_e3*v184 - y_e1*v350 - y_e2*v360
+            V::store(v176, out0.at(25usize, c));
+            v163 = V::mul_add(y_e3, v360, v163);
+            // out0[24] = y_e5*v158 - y_e4*v164 + y_e2*v184 - y_e1*v340 + y_e3*v360
+            V::store(v163, out0.at(24usize, c));
+            v157 = V::neg_mul_add(y_e4, v360, v157);
+            // out0[23] = y_e5*v153 - y_e3*v164 + y_e2*v177 - y_e1*v330 - y_e4*v360
+            V::store(v157, out0.at(23usize, c));
+            v156 = V::neg_mul_add(y_e5, v360, v156);
+            // out0[22] = y_e4*v153 - y_e3*v158 + y_e2*v171 - y_e1*v320 - y_e5*v360
+            V::store(v156, out0.at(22usize, c));
+            let w8 = V::load(param0.at(8usize, c));
+            let mut v371 = V::mul(y_e5, V::mul(x_e1234, w8));
+            v371 = V::neg_mul_add(y_e4, V::mul(x_e1235, w8), v371);
+            v371 = V::mul_add(y_e3, V::mul(x_e1245, w8), v371);
+            v371 = V::neg_mul_add(y_e2, V::mul(x_e1345, w8), v371);
+            v371 = V::mul_add(y_e1, V::mul(x_e2345, w8), v371);
+            // out0[31] = y_e5*x_e1234*w8 - y_e4*x_e1235*w8 + y_e3*x_e1245*w8 - y_e2*x_e1345*w8 + y_e1*x_e2345*w8
+            V::store(v371, out0.at(31usize, c));
+            let v386 = V::mul(V::load(x.at(31usize, c)), V::load(param0.at(9usize, c)));
+            v302 = V::mul_add(y_e1, v386, v302);
+            // out0[30] = y_e5*v299 - y_e4*v303 + y_e3*v308 - y_e2*v313 + y_e1*v386
+            V::store(v302, out0.at(30usize, c));
+            v288 = V::neg_mul_add(y_e2, v386, v288);
+            // out0[29] = y_e5*v285 - y_e4*v289 + y_e3*v294 - y_e1*v313 - y_e2*v386
+            V::store(v288, out0.at(29usize, c));
+            v279 = V::mul_add(y_e3, v386, v279);
+            // out0[28] = y_e5*v276 - y_e4*v280 + y_e2*v294 - y_e1*v308 + y_e3*v386
+            V::store(v279, out0.at(28usize, c));
+            v275 = V::neg_mul_add(y_e4, v386, v275);
+            // out0[27] = y_e5*v273 - y_e3*v280 + y_e2*v289 - y_e1*v303 - y_e4*v386
+            V::store(v275, out0.at(27usize, c));
+            v274 = V::neg_mul_add(y_e5, v386, v274);
+            // out0[26] = y_e4*v273 - y_e3*v276 + y_e2*v285 - y_e1*v299 - y_e5*v386
+            V::store(v274, out0.at(26usize, c));
         }
     }
 }
-pub(super) static SGP_4: Stage = stage!(sgp_4);
-/// From `x`, `y`, `grad_o`, `w` to `grad_x`, `grad_y`, `grad_w`: adjoint of o = weighted_product(w, gate(x), gate(y)).
+pub(super) static SGP_11: Stage = stage!(sgp_11);
+/// From `x` to cut 1: o = weighted_product(w, gate(x), gate(y)).
+///
+/// From `sgp` of Cl(4,1,0).
+#[inline(always)]
+unsafe fn sgp_12<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
+    // SAFETY: the caller keeps the contract of `StageArgs`; the tier runs on this CPU.
+    unsafe {
+        let x = args.inputs[0];
+        let out0 = args.outputs[0];
+        let c0e0 = V::from_f64(0f64);
+        let v3 = gate::<V>(args.gate, c0e0);
+        for group in 0..args.groups {
+            let c = group * V::LANES;
+            x.prefetch::<32usize>(c);
+            // out0[0] = gate(x_1)*v3
+            V::store(
+                V::mul(gate::<V>(args.gate, V::load(x.at(0usize, c))), v3),
+                out0.at(0usize, c),
+            );
+        }
+    }
+}
+pub(super) static SGP_12: Stage = stage!(sgp_12);
+/// From `x`, cut 3, `w` to `grad_y`: adjoint of o = weighted_product(w, gate(x), gate(y)).
 ///
 /// From `sgp_grad` of Cl(4,1,0).
 #[inline(always)]
-unsafe fn sgp_5<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
+unsafe fn sgp_13<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
     // SAFETY: the caller keeps the contract of `StageArgs`; the tier runs on this CPU.
     unsafe {
         let x = args.inputs[0];
-        let y = args.inputs[1];
-        let grad_o = args.inputs[2];
+        let t3 = args.inputs[1];
         let out0 = args.outputs[0];
-        let out1 = args.outputs[1];
         let param0 = args.params[0];
-        let grad0 = args.param_grads[0];
-        let c0e0 = V::from_f64(0f64);
-        let v66 = gate::<V>(args.gate, c0e0);
         for group in 0..args.groups {
             let c = group * V::LANES;
             x.prefetch::<32usize>(c);
-            y.prefetch::<5usize>(c);
-            grad_o.prefetch::<32usize>(c);
-            let x_1 = V::load(x.at(0usize, c));
-            let (v1, v1258) = gate_and_slope::<V>(args.gate, x_1);
-            let v2 = V::mul(x_1, v1);
+            t3.prefetch::<32usize>(c);
+            let v2 = V::mul(V::load(x.at(0usize, c)), V::load(param0.at(0usize, c)));
             let x_e1 = V::load(x.at(1usize, c));
-            let v4 = V::mul(x_e1, v1);
+            let w1 = V::load(param0.at(1usize, c));
             let x_e2 = V::load(x.at(2usize, c));
-            let v6 = V::mul(x_e2, v1);
             let x_e3 = V::load(x.at(3usize, c));
-            let v8 = V::mul(x_e3, v1);
             let x_e4 = V::load(x.at(4usize, c));
-            let v10 = V::mul(x_e4, v1);
             let x_e5 = V::load(x.at(5usize, c));
-            let v12 = V::mul(x_e5, v1);
-            let x_e12 = V::load(x.at(6usize, c));
-            let v14 = V::mul(x_e12, v1);
-            let x_e13 = V::load(x.at(7usize, c));
-            let v16 = V::mul(x_e13, v1);
-            let x_e14 = V::load(x.at(8usize, c));
-            let v18 = V::mul(x_e14, v1);
-            let x_e15 = V::load(x.at(9usize, c));
-            let v20 = V::mul(x_e15, v1);
-            let x_e23 = V::load(x.at(10usize, c));
-            let v22 = V::mul(x_e23, v1);
-            let x_e24 = V::load(x.at(11usize, c));
-            let v24 = V::mul(x_e24, v1);
-            let x_e25 = V::load(x.at(12usize, c));
-            let v26 = V::mul(x_e25, v1);
-            let x_e34 = V::load(x.at(13usize, c));
-            let v28 = V::mul(x_e34, v1);
-            let x_e35 = V::load(x.at(14usize, c));
-            let v30 = V::mul(x_e35, v1);
-            let x_e45 = V::load(x.at(15usize, c));
-            let v32 = V::mul(x_e45, v1);
-            let x_e123 = V::load(x.at(16usize, c));
-            let v34 = V::mul(x_e123, v1);
-            let x_e124 = V::load(x.at(17usize, c));
-            let v36 = V::mul(x_e124, v1);
-            let x_e125 = V::load(x.at(18usize, c));
-            let v38 = V::mul(x_e125, v1);
-            let x_e134 = V::load(x.at(19usize, c));
-            let v40 = V::mul(x_e134, v1);
-            let x_e135 = V::load(x.at(20usize, c));
-            let v42 = V::mul(x_e135, v1);
-            let x_e145 = V::load(x.at(21usize, c));
-            let v44 = V::mul(x_e145, v1);
-            let x_e234 = V::load(x.at(22usize, c));
-            let v46 = V::mul(x_e234, v1);
-            let x_e235 = V::load(x.at(23usize, c));
-            let v48 = V::mul(x_e235, v1);
-            let x_e245 = V::load(x.at(24usize, c));
-            let v50 = V::mul(x_e245, v1);
-            let x_e345 = V::load(x.at(25usize, c));
-            let v52 = V::mul(x_e345, v1);
-            let x_e1234 = V::load(x.at(26usize, c));
-            let v54 = V::mul(x_e1234, v1);
-            let x_e1235 = V::load(x.at(27usize, c));
-            let v56 = V::mul(x_e1235, v1);
-            let x_e1245 = V::load(x.at(28usize, c));
-            let v58 = V::mul(x_e1245, v1);
-            let x_e1345 = V::load(x.at(29usize, c));
-            let v60 = V::mul(x_e1345, v1);
-            let x_e2345 = V::load(x.at(30usize, c));
-            let v62 = V::mul(x_e2345, v1);
-            let x_e12345 = V::load(x.at(31usize, c));
-            let v64 = V::mul(x_e12345, v1);
-            let v68 = V::mul(V::load(y.at(0usize, c)), v66);
-            let v70 = V::mul(V::load(y.at(1usize, c)), v66);
-            let v72 = V::mul(V::load(y.at(2usize, c)), v66);
-            let v74 = V::mul(V::load(y.at(3usize, c)), v66);
-            let v76 = V::mul(V::load(y.at(4usize, c)), v66);
-            let mut v77 = V::mul(v4, v68);
-            v77 = V::mul_add(v6, v70, v77);
-            v77 = V::mul_add(v8, v72, v77);
-            v77 = V::mul_add(v10, v74, v77);
-            v77 = V::neg_mul_add(v12, v76, v77);
-            let mut v87 = V::mul(v14, v70);
-            v87 = V::mul_add(v16, v72, v87);
-            v87 = V::mul_add(v18, v74, v87);
-            v87 = V::neg_mul_add(v20, v76, v87);
-            let mut v96 = V::mul(v22, v72);
-            v96 = V::neg_mul_add(v14, v68, v96);
-            v96 = V::mul_add(v24, v74, v96);
-            v96 = V::neg_mul_add(v26, v76, v96);
-            let mut v103 = V::mul(v16, v68);
-            v103 = V::mul_add(v22, v70, v103);
-            let mut v108 = V::mul_sub(v28, v74, v103);
-            v108 = V::neg_mul_add(v30, v76, v108);
-            let mut v111 = V::mul(v18, v68);
-            v111 = V::mul_add(v24, v70, v111);
-            v111 = V::mul_add(v28, v72, v111);
-            v111 = V::mul_add(v32, v76, v111);
-            let mut v119 = V::mul(v20, v68);
-            v119 = V::mul_add(v26, v70, v119);
-            v119 = V::mul_add(v30, v72, v119);
-            v119 = V::mul_add(v32, v74, v119);
-            let mut v126 = V::mul(v4, v70);
-            v126 = V::neg_mul_add(v6, v68, v126);
-            let mut v129 = V::mul(v34, v72);
-            v129 = V::mul_add(v36, v74, v129);
-            v129 = V::neg_mul_add(v38, v76, v129);
-            let mut v134 = V::mul(v4, v72);
-            v134 = V::neg_mul_add(v8, v68, v134);
-            let mut v138 = V::mul(v40, v74);
-            v138 = V::neg_mul_add(v34, v70, v138);
-            v138 = V::neg_mul_add(v42, v76, v138);
-            let mut v142 = V::mul(v4, v74);
-            v142 = V::neg_mul_add(v10, v68, v142);
-            let mut v145 = V::mul(v36, v70);
-            v145 = V::mul_add(v40, v72, v145);
-            v145 = V::mul_add(v44, v76, v145);
-            let mut v150 = V::mul(v4, v76);
-            v150 = V::neg_mul_add(v12, v68, v150);
-            let mut v153 = V::mul(v38, v70);
-            v153 = V::mul_add(v42, v72, v153);
-            v153 = V::mul_add(v44, v74, v153);
-            let mut v158 = V::mul(v6, v72);
-            v158 = V::neg_mul_add(v8, v70, v158);
-            let mut v161 = V::mul(v34, v68);
-            v161 = V::mul_add(v46, v74, v161);
-            v161 = V::neg_mul_add(v48, v76, v161);
-            let mut v166 = V::mul(v6, v74);
-            v166 = V::neg_mul_add(v10, v70, v166);
-            let mut v169 = V::mul(v36, v68);
-            v169 = V::neg_mul_add(v46, v72, v169);
-            v169 = V::neg_mul_add(v50, v76, v169);
-            let mut v174 = V::mul(v6, v76);
-            v174 = V::neg_mul_add(v12, v70, v174);
-            let mut v177 = V::mul(v38, v68);
-            v177 = V::neg_mul_add(v48, v72, v177);
-            v177 = V::neg_mul_add(v50, v74, v177);
-            let mut v182 = V::mul(v8, v74);
-            v182 = V::neg_mul_add(v10, v72, v182);
-            let mut v185 = V::mul(v40, v68);
-            v185 = V::mul_add(v46, v70, v185);
-            v185 = V::neg_mul_add(v52, v76, v185);
-            let mut v190 = V::mul(v8, v76);
-            v190 = V::neg_mul_add(v12, v72, v190);
-            let mut v193 = V::mul(v42, v68);
-            v193 = V::mul_add(v48, v70, v193);
-            v193 = V::neg_mul_add(v52, v74, v193);
-            let mut v198 = V::mul(v10, v76);
-            v198 = V::neg_mul_add(v12, v74, v198);
-            let mut v201 = V::mul(v44, v68);
-            v201 = V::mul_add(v50, v70, v201);
-            v201 = V::mul_add(v52, v72, v201);
-            let mut v206 = V::mul(v14, v72);
-            v206 = V::neg_mul_add(v16, v70, v206);
-            v206 = V::mul_add(v22, v68, v206);
-            let mut v211 = V::mul(v54, v74);
-            v211 = V::neg_mul_add(v56, v76, v211);
-            let mut v214 = V::mul(v14, v74);
-            v214 = V::neg_mul_add(v18, v70, v214);
-            v214 = V::mul_add(v24, v68, v214);
-            let mut v219 = V::mul(v54, v72);
-            v219 = V::mul_add(v58, v76, v219);
-            let mut v222 = V::mul(v14, v76);
-            v222 = V::neg_mul_add(v20, v70, v222);
-            v222 = V::mul_add(v26, v68, v222);
-            let mut v227 = V::mul(v56, v72);
-            v227 = V::mul_add(v58, v74, v227);
-            let mut v230 = V::mul(v16, v74);
-            v230 = V::neg_mul_add(v18, v72, v230);
-            v230 = V::mul_add(v28, v68, v230);
-            let mut v235 = V::mul(v54, v70);
-            v235 = V::neg_mul_add(v60, v76, v235);
-            let mut v238 = V::mul(v16, v76);
-            v238 = V::neg_mul_add(v20, v72, v238);
-            v238 = V::mul_add(v30, v68, v238);
-            let mut v243 = V::mul(v56, v70);
-            v243 = V::neg_mul_add(v60, v74, v243);
-            let mut v246 = V::mul(v18, v76);
-            v246 = V::neg_mul_add(v20, v74, v246);
-            v246 = V::mul_add(v32, v68, v246);
-            let mut v251 = V::mul(v58, v70);
-            v251 = V::mul_add(v60, v72, v251);
-            let mut v254 = V::mul(v22, v74);
-            v254 = V::neg_mul_add(v24, v72, v254);
-            v254 = V::mul_add(v28, v70, v254);
-            let mut v259 = V::mul(v54, v68);
-            v259 = V::mul_add(v62, v76, v259);
-            let mut v262 = V::mul(v22, v76);
-            v262 = V::neg_mul_add(v26, v72, v262);
-            v262 = V::mul_add(v30, v70, v262);
-            let mut v267 = V::mul(v56, v68);
-            v267 = V::mul_add(v62, v74, v267);
-            let mut v270 = V::mul(v24, v76);
-            v270 = V::neg_mul_add(v26, v74, v270);
-            v270 = V::mul_add(v32, v70, v270);
-            let mut v276 = V::mul(v62, v72);
-            v276 = V::neg_mul_add(v58, v68, v276);
-            let mut v278 = V::mul(v28, v76);
-            v278 = V::neg_mul_add(v30, v74, v278);
-            v278 = V::mul_add(v32, v72, v278);
-            let mut v283 = V::mul(v60, v68);
-            v283 = V::mul_add(v62, v70, v283);
-            let mut v286 = V::mul(v34, v74);
-            v286 = V::neg_mul_add(v36, v72, v286);
-            v286 = V::mul_add(v40, v70, v286);
-            v286 = V::neg_mul_add(v46, v68, v286);
-            let mut v294 = V::mul(v34, v76);
-            v294 = V::neg_mul_add(v38, v72, v294);
-            v294 = V::mul_add(v42, v70, v294);
-            v294 = V::neg_mul_add(v48, v68, v294);
-            let mut v302 = V::mul(v36, v76);
-            v302 = V::neg_mul_add(v38, v74, v302);
-            v302 = V::mul_add(v44, v70, v302);
-            v302 = V::neg_mul_add(v50, v68, v302);
-            let mut v310 = V::mul(v40, v76);
-            v310 = V::neg_mul_add(v42, v74, v310);
-            v310 = V::mul_add(v44, v72, v310);
-            v310 = V::neg_mul_add(v52, v68, v310);
-            let mut v318 = V::mul(v46, v76);
-            v318 = V::neg_mul_add(v48, v74, v318);
-            v318 = V::mul_add(v50, v72, v318);
-            v318 = V::neg_mul_add(v52, v70, v318);
-            let mut v326 = V::mul(v54, v76);
-            v326 = V::neg_mul_add(v56, v74, v326);
-            v326 = V::mul_add(v58, v72, v326);
-            v326 = V::neg_mul_add(v60, v70, v326);
-            v326 = V::mul_add(v62, v68, v326);
-            let grad_o_e12345 = V::load(grad_o.at(31usize, c));
-            // grad0[8] += (v62*v68 + v58*v72 + v54*v76 - v56*v74 - v60*v70)*grad_o_e12345
-            V::store(
-                V::add(V::load(grad0.at(8usize, c)), V::mul(v326, grad_o_e12345)),
-                grad0.at(8usize, c),
-            );
-            let v338 = V::mul(V::load(param0.at(8usize, c)), grad_o_e12345);
-            let mut v339 = V::mul(v68, v338);
-            let mut v340 = V::mul(v62, v338);
-            let mut v341 = V::mul(v70, v338);
-            let mut v342 = V::mul(v60, v338);
-            let mut v343 = V::mul(v72, v338);
-            let mut v344 = V::mul(v58, v338);
-            let mut v345 = V::mul(v74, v338);
-            let mut v346 = V::mul(v56, v338);
-            let mut v347 = V::mul(v76, v338);
-            let mut v348 = V::mul(v54, v338);
-            let grad_o_e2345 = V::load(grad_o.at(30usize, c));
-            let mut v350 = V::mul(V::mul(v64, v68), grad_o_e2345);
-            let w9 = V::load(param0.at(9usize, c));
-            let v352 = V::mul(w9, grad_o_e2345);
-            let mut v353 = V::mul(v68, v352);
-            v340 = V::mul_add(v64, v352, v340);
-            let mut v356 = V::mul(v318, grad_o_e2345);
-            let w6 = V::load(param0.at(6usize, c));
-            let v358 = V::mul(w6, grad_o_e2345);
-            let mut v359 = V::mul(v70, v358);
-            v342 = V::mul_add(v52, v358, v342);
-            let mut v362 = V::mul(v72, v358);
-            v344 = V::mul_add(v50, v358, v344);
-            let mut v365 = V::mul(v74, v358);
-            v346 = V::mul_add(v48, v358, v346);
-            let mut v368 = V::mul(v76, v358);
-            v348 = V::mul_add(v46, v358, v348);
-            let grad_o_e1345 = V::load(grad_o.at(29usize, c));
-            let v373 = V::mul(w9, grad_o_e1345);
-            v350 = V::neg_mul_add(V::mul(v64, v70), grad_o_e1345, v350);
-            v353 = V::neg_mul_add(v70, v373, v353);
-            v342 = V::mul_add(v64, v373, v342);
-            let v380 = V::mul(w6, grad_o_e1345);
-            v356 = V::mul_add(v310, grad_o_e1345, v356);
-            v359 = V::mul_add(v68, v380, v359);
-            v340 = V::neg_mul_add(v52, v380, v340);
-            let mut v386 = V::mul(v72, v380);
-            v344 = V::mul_add(v44, v380, v344);
-            v346 = V::mul_add(v42, v380, v346);
-            let mut v392 = V::mul(v76, v380);
-            v348 = V::mul_add(v40, v380, v348);
-            let grad_o_e1245 = V::load(grad_o.at(28usize, c));
-            let v397 = V::mul(w9, grad_o_e1245);
-            v350 = V::mul_add(V::mul(v64, v72), grad_o_e1245, v350);
-            v353 = V::mul_add(v72, v397, v353);
-            v344 = V::mul_add(v64, v397, v344);
-            let v404 = V::mul(w6, grad_o_e1245);
-            v356 = V::mul_add(v302, grad_o_e1245, v356);
-            v362 = V::neg_mul_add(v68, v404, v362);
-            v340 = V::neg_mul_add(v50, v404, v340);
-            v386 = V::mul_add(v70, v404, v386);
-            let mut v413 = V::mul_sub(v44, v404, v342);
-            let mut v414 = V::mul(v74, v404);
-            v346 = V::mul_add(v38, v404, v346);
-            let mut v417 = V::mul(v76, v404);
-            v348 = V::mul_add(v36, v404, v348);
-            let grad_o_e1235 = V::load(grad_o.at(27usize, c));
-            let v422 = V::mul(w9, grad_o_e1235);
-            v350 = V::neg_mul_add(V::mul(v64, v74), grad_o_e1235, v350);
-            v353 = V::neg_mul_add(v74, v422, v353);
-            v346 = V::mul_add(v64, v422, v346);
-            let v429 = V::mul(w6, grad_o_e1235);
-            v356 = V::mul_add(v294, grad_o_e1235, v356);
-            v365 = V::mul_add(v68, v429, v365);
-            v340 = V::neg_mul_add(v48, v429, v340);
-            let mut v435 = V::mul(v70, v429);
-            v435 = V::neg_mul_add(v74, v380, v435);
-            v413 = V::mul_add(v42, v429, v413);
-            v414 = V::mul_add(v72, v429, v414);
-            v344 = V::neg_mul_add(v38, v429, v344);
-            let mut v443 = V::mul(v76, v429);
-            v348 = V::mul_add(v34, v429, v348);
-            let grad_o_e1234 = V::load(grad_o.at(26usize, c));
-            let v448 = V::mul(w9, grad_o_e1234);
-            v350 = V::neg_mul_add(V::mul(v64, v76), grad_o_e1234, v350);
-            // grad0[9] += v64*v68*grad_o_e2345 - v64*v70*grad_o_e1345 + v64*v72*grad_o_e1245 - v64*v74*grad_o_e1235 - v64*v76*grad_o_e1234
-            V::store(V::add(V::load(grad0.at(9usize, c)), v350), grad0.at(9usize, c));
-            v353 = V::neg_mul_add(v76, v448, v353);
-            v348 = V::neg_mul_add(v64, v448, v348);
-            let v455 = V::mul(w6, grad_o_e1234);
-            v356 = V::mul_add(v286, grad_o_e1234, v356);
-            // grad0[6] += (v50*v72 + v46*v76 - v48*v74 - v52*v70)*grad_o_e2345 + (v44*v72 + v40*v76 - v42*v74 - v52*v68)*grad_o_e1345 + (v44*v70 + v36*v76 - v38*v74 - v50*v68)*grad_o_e1245 + (v42*v70 + v34*v76 - v38*v72 - v48*v68)*grad_o_e1235 + (v40*v70 + v34*v74 - v36*v72 - v46*v68)*grad_o_e1234
-            V::store(V::add(V::load(grad0.at(6usize, c)), v356), grad0.at(6usize, c));
-            v368 = V::neg_mul_add(v68, v455, v368);
-            v340 = V::neg_mul_add(v46, v455, v340);
-            v392 = V::mul_add(v70, v455, v392);
-            v413 = V::mul_add(v40, v455, v413);
-            v417 = V::neg_mul_add(v72, v455, v417);
-            v344 = V::neg_mul_add(v36, v455, v344);
-            v443 = V::mul_add(v74, v455, v443);
-            let mut v472 = V::mul_sub(v34, v455, v346);
-            let grad_o_e345 = V::load(grad_o.at(25usize, c));
-            let w7 = V::load(param0.at(7usize, c));
-            let v476 = V::mul(w7, grad_o_e345);
-            v339 = V::neg_mul_add(v70, v476, v339);
-            v413 = V::neg_mul_add(v62, v476, v413);
-            v341 = V::mul_add(v68, v476, v341);
-            v340 = V::neg_mul_add(v60, v476, v340);
-            let mut v485 = V::mul(v278, grad_o_e345);
-            let w4 = V::load(param0.at(4usize, c));
-            let v487 = V::mul(w4, grad_o_e345);
-            let mut v488 = V::mul(v72, v487);
-            v344 = V::mul_add(v32, v487, v344);
-            v472 = V::neg_mul_add(v30, v487, v472);
-            let mut v494 = V::mul(v76, v487);
-            v348 = V::mul_add(v28, v487, v348);
-            let grad_o_e245 = V::load(grad_o.at(24usize, c));
-            let mut v498 = V::mul(v276, grad_o_e245);
-            let v499 = V::mul(w7, grad_o_e245);
-            v498 = V::neg_mul_add(v283, grad_o_e345, v498);
-            v339 = V::mul_add(v72, v499, v339);
-            v344 = V::mul_add(v62, v499, v344);
-            v343 = V::neg_mul_add(v68, v499, v343);
-            v340 = V::neg_mul_add(v58, v499, v340);
-            let v510 = V::mul(w4, grad_o_e245);
-            v485 = V::mul_add(v270, grad_o_e245, v485);
-            v488 = V::mul_add(v70, v510, v488);
-            v413 = V::mul_add(v32, v510, v413);
-            let mut v516 = V::mul(v74, v510);
-            v472 = V::neg_mul_add(v26, v510, v472);
-            let mut v519 = V::mul(v76, v510);
-            v348 = V::mul_add(v24, v510, v348);
-            let grad_o_e235 = V::load(grad_o.at(23usize, c));
-            let v524 = V::mul(w7, grad_o_e235);
-            v498 = V::neg_mul_add(v267, grad_o_e235, v498);
-            v339 = V::neg_mul_add(v74, v524, v339);
-            v472 = V::neg_mul_add(v62, v524, v472);
-            v345 = V::mul_add(v68, v524, v345);
-            v340 = V::neg_mul_add(v56, v524, v340);
-            let v535 = V::mul(w4, grad_o_e235);
-            v485 = V::mul_add(v262, grad_o_e235, v485);
-            let mut v537 = V::mul(v70, v535);
-            v537 = V::neg_mul_add(v74, v487, v537);
-            v413 = V::mul_add(v30, v535, v413);
-            v516 = V::mul_add(v72, v535, v516);
-            v344 = V::neg_mul_add(v26, v535, v344);
-            let mut v545 = V::mul(v76, v535);
-            v348 = V::mul_add(v22, v535, v348);
-            let grad_o_e234 = V::load(grad_o.at(22usize, c));
-            let v550 = V::mul(w7, grad_o_e234);
-            v498 = V::neg_mul_add(v259, grad_o_e234, v498);
-            v339 = V::neg_mul_add(v76, v550, v339);
-            v348 = V::neg_mul_add(v62, v550, v348);
-            v347 = V::neg_mul_add(v68, v550, v347);
-            v340 = V::neg_mul_add(v54, v550, v340);
-            let v561 = V::mul(w4, grad_o_e234);
-            v485 = V::mul_add(v254, grad_o_e234, v485);
-            v494 = V::mul_add(v70, v561, v494);
-            v413 = V::mul_add(v28, v561, v413);
-            v519 = V::neg_mul_add(v72, v561, v519);
-            v344 = V::neg_mul_add(v24, v561, v344);
-            v545 = V::mul_add(v74, v561, v545);
-            v472 = V::mul_add(v22, v561, v472);
-            let grad_o_e145 = V::load(grad_o.at(21usize, c));
-            let v577 = V::mul(w7, grad_o_e145);
-            v498 = V::mul_add(v251, grad_o_e145, v498);
-            let mut v581 = V::mul_sub(v72, v577, v341);
-            v344 = V::mul_add(v60, v577, v344);
-            v343 = V::mul_add(v70, v577, v343);
-            v413 = V::mul_add(v58, v577, v413);
-            let v588 = V::mul(w4, grad_o_e145);
-            v485 = V::mul_add(v246, grad_o_e145, v485);
-            v488 = V::mul_add(v68, v588, v488);
-            v340 = V::mul_add(v32, v588, v340);
-            let mut v594 = V::mul(v74, v588);
-            v472 = V::neg_mul_add(v20, v588, v472);
-            let mut v597 = V::mul(v76, v588);
-            v348 = V::mul_add(v18, v588, v348);
-            let grad_o_e135 = V::load(grad_o.at(20usize, c));
-            let v602 = V::mul(w7, grad_o_e135);
-            v498 = V::mul_add(v243, grad_o_e135, v498);
-            v581 = V::neg_mul_add(v74, v602, v581);
-            v472 = V::neg_mul_add(v60, v602, v472);
-            let mut v610 = V::mul_sub(v70, v602, v345);
-            v413 = V::mul_add(v56, v602, v413);
-            let v613 = V::mul(w4, grad_o_e135);
-            v485 = V::mul_add(v238, grad_o_e135, v485);
-            v537 = V::mul_add(v68, v613, v537);
-            v340 = V::mul_add(v30, v613, v340);
-            v594 = V::mul_add(v72, v613, v594);
-            v344 = V::neg_mul_add(v20, v613, v344);
-            let mut v623 = V::mul(v76, v613);
-            v348 = V::mul_add(v16, v613, v348);
-            let grad_o_e134 = V::load(grad_o.at(19usize, c));
-            let v628 = V::mul(w7, grad_o_e134);
-            v498 = V::mul_add(v235, grad_o_e134, v498);
-            v581 = V::neg_mul_add(v76, v628, v581);
-            v348 = V::neg_mul_add(v60, v628, v348);
-            v347 = V::mul_add(v70, v628, v347);
-            v413 = V::mul_add(v54, v628, v413);
-            let v639 = V::mul(w4, grad_o_e134);
-            v485 = V::mul_add(v230, grad_o_e134, v485);
-            v494 = V::mul_add(v68, v639, v494);
-            v340 = V::mul_add(v28, v639, v340);
-            v597 = V::neg_mul_add(v72, v639, v597);
-            v344 = V::neg_mul_add(v18, v639, v344);
-            v623 = V::mul_add(v74, v639, v623);
-            v472 = V::mul_add(v16, v639, v472);
-            let grad_o_e125 = V::load(grad_o.at(18usize, c));
-            let v655 = V::mul(w7, grad_o_e125);
-            v498 = V::neg_mul_add(v227, grad_o_e125, v498);
-            v343 = V::neg_mul_add(v74, v655, v343);
-            v472 = V::neg_mul_add(v58, v655, v472);
-            v610 = V::neg_mul_add(v72, v655, v610);
-            v344 = V::neg_mul_add(v56, v655, v344);
-            let v666 = V::mul(w4, grad_o_e125);
-            v485 = V::mul_add(v222, grad_o_e125, v485);
-            let mut v670 = V::mul_sub(v68, v666, v516);
-            v340 = V::mul_add(v26, v666, v340);
-            v594 = V::mul_add(v70, v666, v594);
-            v413 = V::neg_mul_add(v20, v666, v413);
-            let mut v676 = V::mul(v76, v666);
-            v348 = V::mul_add(v14, v666, v348);
-            let grad_o_e124 = V::load(grad_o.at(17usize, c));
-            let v681 = V::mul(w7, grad_o_e124);
-            v498 = V::neg_mul_add(v219, grad_o_e124, v498);
-            v343 = V::neg_mul_add(v76, v681, v343);
-            v348 = V::neg_mul_add(v58, v681, v348);
-            v347 = V::neg_mul_add(v72, v681, v347);
-            v344 = V::neg_mul_add(v54, v681, v344);
-            let v692 = V::mul(w4, grad_o_e124);
-            v485 = V::mul_add(v214, grad_o_e124, v485);
-            v519 = V::mul_add(v68, v692, v519);
-            v340 = V::mul_add(v24, v692, v340);
-            v597 = V::neg_mul_add(v70, v692, v597);
-            v413 = V::neg_mul_add(v18, v692, v413);
-            v676 = V::mul_add(v74, v692, v676);
-            v472 = V::mul_add(v14, v692, v472);
-            let grad_o_e123 = V::load(grad_o.at(16usize, c));
-            let v708 = V::mul(w7, grad_o_e123);
-            v498 = V::mul_add(v211, grad_o_e123, v498);
-            // grad0[7] += (v62*v72 - v58*v68)*grad_o_e245 - (v60*v68 + v62*v70)*grad_o_e345 - (v56*v68 + v62*v74)*grad_o_e235 - (v54*v68 + v62*v76)*grad_o_e234 + (v58*v70 + v60*v72)*grad_o_e145 + (v56*v70 - v60*v74)*grad_o_e135 + (v54*v70 - v60*v76)*grad_o_e134 - (v56*v72 + v58*v74)*grad_o_e125 - (v54*v72 + v58*v76)*grad_o_e124 + (v54*v74 - v56*v76)*grad_o_e123
-            V::store(V::add(V::load(grad0.at(7usize, c)), v498), grad0.at(7usize, c));
-            v610 = V::neg_mul_add(v76, v708, v610);
-            v348 = V::neg_mul_add(v56, v708, v348);
-            v347 = V::mul_add(v74, v708, v347);
-            v472 = V::mul_add(v54, v708, v472);
-            let v719 = V::mul(w4, grad_o_e123);
-            v485 = V::mul_add(v206, grad_o_e123, v485);
-            // grad0[4] += (v32*v72 + v28*v76 - v30*v74)*grad_o_e345 + (v32*v70 + v24*v76 - v26*v74)*grad_o_e245 + (v30*v70 + v22*v76 - v26*v72)*grad_o_e235 + (v28*v70 + v22*v74 - v24*v72)*grad_o_e234 + (v32*v68 + v18*v76 - v20*v74)*grad_o_e145 + (v30*v68 + v16*v76 - v20*v72)*grad_o_e135 + (v28*v68 + v16*v74 - v18*v72)*grad_o_e134 + (v26*v68 + v14*v76 - v20*v70)*grad_o_e125 + (v24*v68 + v14*v74 - v18*v70)*grad_o_e124 + (v22*v68 + v14*v72 - v16*v70)*grad_o_e123
-            V::store(V::add(V::load(grad0.at(4usize, c)), v485), grad0.at(4usize, c));
-            v545 = V::mul_add(v68, v719, v545);
-            v340 = V::mul_add(v22, v719, v340);
-            v623 = V::neg_mul_add(v70, v719, v623);
-            v413 = V::neg_mul_add(v16, v719, v413);
-            v676 = V::mul_add(v72, v719, v676);
-            v344 = V::mul_add(v14, v719, v344);
-            let grad_o_e45 = V::load(grad_o.at(15usize, c));
-            let mut v734 = V::mul(v201, grad_o_e45);
-            let w5 = V::load(param0.at(5usize, c));
-            let v736 = V::mul(w5, grad_o_e45);
-            let mut v739 = V::mul_sub(v72, v736, v359);
-            v344 = V::mul_add(v52, v736, v344);
-            v362 = V::mul_add(v70, v736, v362);
-            v413 = V::mul_add(v50, v736, v413);
-            v386 = V::mul_add(v68, v736, v386);
-            v340 = V::mul_add(v44, v736, v340);
-            let mut v749 = V::mul(v198, grad_o_e45);
             let w2 = V::load(param0.at(2usize, c));
-            let v751 = V::mul(w2, grad_o_e45);
-            let mut v752 = V::mul(v74, v751);
-            v472 = V::neg_mul_add(v12, v751, v472);
-            let mut v755 = V::mul(v76, v751);
-            v348 = V::mul_add(v10, v751, v348);
-            let grad_o_e35 = V::load(grad_o.at(14usize, c));
-            let v760 = V::mul(w5, grad_o_e35);
-            v734 = V::mul_add(v193, grad_o_e35, v734);
-            v739 = V::neg_mul_add(v74, v760, v739);
-            v472 = V::neg_mul_add(v52, v760, v472);
-            let mut v768 = V::mul_sub(v70, v760, v365);
-            v413 = V::mul_add(v48, v760, v413);
-            v435 = V::mul_add(v68, v760, v435);
-            v340 = V::mul_add(v42, v760, v340);
-            let v775 = V::mul(w2, grad_o_e35);
-            v749 = V::mul_add(v190, grad_o_e35, v749);
-            v752 = V::mul_add(v72, v775, v752);
-            v344 = V::neg_mul_add(v12, v775, v344);
-            let mut v781 = V::mul(v76, v775);
-            v348 = V::mul_add(v8, v775, v348);
-            let grad_o_e34 = V::load(grad_o.at(13usize, c));
-            let v786 = V::mul(w5, grad_o_e34);
-            v734 = V::mul_add(v185, grad_o_e34, v734);
-            v739 = V::neg_mul_add(v76, v786, v739);
-            v348 = V::neg_mul_add(v52, v786, v348);
-            v368 = V::mul_add(v70, v786, v368);
-            v413 = V::mul_add(v46, v786, v413);
-            v392 = V::mul_add(v68, v786, v392);
-            v340 = V::mul_add(v40, v786, v340);
-            let v801 = V::mul(w2, grad_o_e34);
-            v749 = V::mul_add(v182, grad_o_e34, v749);
-            v755 = V::neg_mul_add(v72, v801, v755);
-            v344 = V::neg_mul_add(v10, v801, v344);
-            v781 = V::mul_add(v74, v801, v781);
-            v472 = V::mul_add(v8, v801, v472);
-            let grad_o_e25 = V::load(grad_o.at(12usize, c));
-            let v813 = V::mul(w5, grad_o_e25);
-            v734 = V::mul_add(v177, grad_o_e25, v734);
-            v362 = V::neg_mul_add(v74, v813, v362);
-            v472 = V::neg_mul_add(v50, v813, v472);
-            v768 = V::neg_mul_add(v72, v813, v768);
-            v344 = V::neg_mul_add(v48, v813, v344);
-            let mut v825 = V::mul_sub(v68, v813, v414);
-            v340 = V::mul_add(v38, v813, v340);
-            let v828 = V::mul(w2, grad_o_e25);
-            v749 = V::mul_add(v174, grad_o_e25, v749);
-            v752 = V::mul_add(v70, v828, v752);
-            v413 = V::neg_mul_add(v12, v828, v413);
-            let mut v834 = V::mul(v76, v828);
-            v348 = V::mul_add(v6, v828, v348);
-            let grad_o_e24 = V::load(grad_o.at(11usize, c));
-            let v839 = V::mul(w5, grad_o_e24);
-            v734 = V::mul_add(v169, grad_o_e24, v734);
-            v362 = V::neg_mul_add(v76, v839, v362);
-            v348 = V::neg_mul_add(v50, v839, v348);
-            v368 = V::neg_mul_add(v72, v839, v368);
-            v344 = V::neg_mul_add(v46, v839, v344);
-            v417 = V::mul_add(v68, v839, v417);
-            v340 = V::mul_add(v36, v839, v340);
-            let v854 = V::mul(w2, grad_o_e24);
-            v749 = V::mul_add(v166, grad_o_e24, v749);
-            v755 = V::neg_mul_add(v70, v854, v755);
-            v413 = V::neg_mul_add(v10, v854, v413);
-            v834 = V::mul_add(v74, v854, v834);
-            v472 = V::mul_add(v6, v854, v472);
-            let grad_o_e23 = V::load(grad_o.at(10usize, c));
-            let v866 = V::mul(w5, grad_o_e23);
-            v734 = V::mul_add(v161, grad_o_e23, v734);
-            v768 = V::neg_mul_add(v76, v866, v768);
-            v348 = V::neg_mul_add(v48, v866, v348);
-            v368 = V::mul_add(v74, v866, v368);
-            v472 = V::mul_add(v46, v866, v472);
-            v443 = V::mul_add(v68, v866, v443);
-            v340 = V::mul_add(v34, v866, v340);
-            let v881 = V::mul(w2, grad_o_e23);
-            v749 = V::mul_add(v158, grad_o_e23, v749);
-            v781 = V::neg_mul_add(v70, v881, v781);
-            v413 = V::neg_mul_add(v8, v881, v413);
-            v834 = V::mul_add(v72, v881, v834);
-            v344 = V::mul_add(v6, v881, v344);
-            let grad_o_e15 = V::load(grad_o.at(9usize, c));
-            let v893 = V::mul(w5, grad_o_e15);
-            v734 = V::neg_mul_add(v153, grad_o_e15, v734);
-            v386 = V::neg_mul_add(v74, v893, v386);
-            v472 = V::neg_mul_add(v44, v893, v472);
-            v435 = V::neg_mul_add(v72, v893, v435);
-            v344 = V::neg_mul_add(v42, v893, v344);
-            v825 = V::neg_mul_add(v70, v893, v825);
-            v413 = V::neg_mul_add(v38, v893, v413);
-            let v908 = V::mul(w2, grad_o_e15);
-            v749 = V::mul_add(v150, grad_o_e15, v749);
-            v752 = V::mul_add(v68, v908, v752);
-            v340 = V::neg_mul_add(v12, v908, v340);
-            let mut v914 = V::mul(v76, v908);
-            v348 = V::mul_add(v4, v908, v348);
-            let grad_o_e14 = V::load(grad_o.at(8usize, c));
-            let v919 = V::mul(w5, grad_o_e14);
-            v734 = V::neg_mul_add(v145, grad_o_e14, v734);
-            v386 = V::neg_mul_add(v76, v919, v386);
-            v348 = V::neg_mul_add(v44, v919, v348);
-            v392 = V::neg_mul_add(v72, v919, v392);
-            v344 = V::neg_mul_add(v40, v919, v344);
-            v417 = V::neg_mul_add(v70, v919, v417);
-            v413 = V::neg_mul_add(v36, v919, v413);
-            let v934 = V::mul(w2, grad_o_e14);
-            v749 = V::mul_add(v142, grad_o_e14, v749);
-            v755 = V::neg_mul_add(v68, v934, v755);
-            v340 = V::neg_mul_add(v10, v934, v340);
-            v914 = V::mul_add(v74, v934, v914);
-            v472 = V::mul_add(v4, v934, v472);
-            let grad_o_e13 = V::load(grad_o.at(7usize, c));
-            let v946 = V::mul(w5, grad_o_e13);
-            v734 = V::mul_add(v138, grad_o_e13, v734);
-            v435 = V::neg_mul_add(v76, v946, v435);
-            v348 = V::neg_mul_add(v42, v946, v348);
-            v392 = V::mul_add(v74, v946, v392);
-            v472 = V::mul_add(v40, v946, v472);
-            v443 = V::neg_mul_add(v70, v946, v443);
-            v413 = V::neg_mul_add(v34, v946, v413);
-            let v961 = V::mul(w2, grad_o_e13);
-            v749 = V::mul_add(v134, grad_o_e13, v749);
-            v781 = V::neg_mul_add(v68, v961, v781);
-            v340 = V::neg_mul_add(v8, v961, v340);
-            v914 = V::mul_add(v72, v961, v914);
-            v344 = V::mul_add(v4, v961, v344);
-            let grad_o_e12 = V::load(grad_o.at(6usize, c));
-            let v973 = V::mul(w5, grad_o_e12);
-            v734 = V::mul_add(v129, grad_o_e12, v734);
-            // grad0[5] += (v52*v72 + v44*v68 + v50*v70)*grad_o_e45 + (v42*v68 + v48*v70 - v52*v74)*grad_o_e35 + (v40*v68 + v46*v70 - v52*v76)*grad_o_e34 + (v38*v68 - v48*v72 - v50*v74)*grad_o_e25 + (v36*v68 - v46*v72 - v50*v76)*grad_o_e24 + (v34*v68 + v46*v74 - v48*v76)*grad_o_e23 - (v44*v74 + v38*v70 + v42*v72)*grad_o_e15 - (v44*v76 + v36*v70 + v40*v72)*grad_o_e14 + (v40*v74 - v34*v70 - v42*v76)*grad_o_e13 + (v34*v72 + v36*v74 - v38*v76)*grad_o_e12
-            V::store(V::add(V::load(grad0.at(5usize, c)), v734), grad0.at(5usize, c));
-            v825 = V::neg_mul_add(v76, v973, v825);
-            v348 = V::neg_mul_add(v38, v973, v348);
-            v417 = V::mul_add(v74, v973, v417);
-            v472 = V::mul_add(v36, v973, v472);
-            v443 = V::mul_add(v72, v973, v443);
-            v344 = V::mul_add(v34, v973, v344);
-            let v988 = V::mul(w2, grad_o_e12);
-            v749 = V::mul_add(v126, grad_o_e12, v749);
-            // grad0[2] += (v10*v76 - v12*v74)*grad_o_e45 + (v8*v76 - v12*v72)*grad_o_e35 + (v8*v74 - v10*v72)*grad_o_e34 + (v6*v76 - v12*v70)*grad_o_e25 + (v6*v74 - v10*v70)*grad_o_e24 + (v6*v72 - v8*v70)*grad_o_e23 + (v4*v76 - v12*v68)*grad_o_e15 + (v4*v74 - v10*v68)*grad_o_e14 + (v4*v72 - v8*v68)*grad_o_e13 + (v4*v70 - v6*v68)*grad_o_e12
-            V::store(V::add(V::load(grad0.at(2usize, c)), v749), grad0.at(2usize, c));
-            v834 = V::neg_mul_add(v68, v988, v834);
-            v340 = V::neg_mul_add(v6, v988, v340);
-            v914 = V::mul_add(v70, v988, v914);
-            v413 = V::mul_add(v4, v988, v413);
-            let grad_o_e5 = V::load(grad_o.at(5usize, c));
-            let mut v999 = V::mul(v119, grad_o_e5);
+            let v15 = V::mul(x_e1, w2);
+            let v16 = V::mul(x_e2, w2);
+            let v17 = V::mul(x_e3, w2);
+            let v18 = V::mul(x_e4, w2);
+            let v19 = V::mul(x_e5, w2);
+            let x_e12 = V::load(x.at(6usize, c));
             let w3 = V::load(param0.at(3usize, c));
-            let v1001 = V::mul(w3, grad_o_e5);
-            v488 = V::neg_mul_add(v74, v1001, v488);
-            v472 = V::neg_mul_add(v32, v1001, v472);
-            v537 = V::neg_mul_add(v72, v1001, v537);
-            v344 = V::neg_mul_add(v30, v1001, v344);
-            v670 = V::neg_mul_add(v70, v1001, v670);
-            v413 = V::neg_mul_add(v26, v1001, v413);
-            v594 = V::mul_add(v68, v1001, v594);
-            v340 = V::neg_mul_add(v20, v1001, v340);
-            let mut v1018 = V::mul(V::mul(v2, v76), grad_o_e5);
-            let w0 = V::load(param0.at(0usize, c));
-            let v1020 = V::mul(w0, grad_o_e5);
-            let mut v1021 = V::mul(v76, v1020);
-            v348 = V::mul_add(v2, v1020, v348);
-            let grad_o_e4 = V::load(grad_o.at(4usize, c));
-            let v1026 = V::mul(w3, grad_o_e4);
-            v999 = V::mul_add(v111, grad_o_e4, v999);
-            v488 = V::neg_mul_add(v76, v1026, v488);
-            v348 = V::neg_mul_add(v32, v1026, v348);
-            v494 = V::neg_mul_add(v72, v1026, v494);
-            v344 = V::neg_mul_add(v28, v1026, v344);
-            v519 = V::neg_mul_add(v70, v1026, v519);
-            v413 = V::neg_mul_add(v24, v1026, v413);
-            v597 = V::neg_mul_add(v68, v1026, v597);
-            v340 = V::neg_mul_add(v18, v1026, v340);
-            let v1045 = V::mul(w0, grad_o_e4);
-            v1018 = V::mul_add(V::mul(v2, v74), grad_o_e4, v1018);
-            v1021 = V::mul_add(v74, v1045, v1021);
-            v472 = V::mul_add(v2, v1045, v472);
-            let grad_o_e3 = V::load(grad_o.at(3usize, c));
-            let v1053 = V::mul(w3, grad_o_e3);
-            let mut v1054 = V::mul_sub(v108, grad_o_e3, v999);
-            v537 = V::neg_mul_add(v76, v1053, v537);
-            v348 = V::neg_mul_add(v30, v1053, v348);
-            v494 = V::mul_add(v74, v1053, v494);
-            v472 = V::mul_add(v28, v1053, v472);
-            v545 = V::neg_mul_add(v70, v1053, v545);
-            v413 = V::neg_mul_add(v22, v1053, v413);
-            v623 = V::neg_mul_add(v68, v1053, v623);
-            v340 = V::neg_mul_add(v16, v1053, v340);
-            let v1072 = V::mul(w0, grad_o_e3);
-            v1018 = V::mul_add(V::mul(v2, v72), grad_o_e3, v1018);
-            v1021 = V::mul_add(v72, v1072, v1021);
-            v344 = V::mul_add(v2, v1072, v344);
-            let grad_o_e2 = V::load(grad_o.at(2usize, c));
-            let v1080 = V::mul(w3, grad_o_e2);
-            v1054 = V::mul_add(v96, grad_o_e2, v1054);
-            v670 = V::neg_mul_add(v76, v1080, v670);
-            v348 = V::neg_mul_add(v26, v1080, v348);
-            v519 = V::mul_add(v74, v1080, v519);
-            v472 = V::mul_add(v24, v1080, v472);
-            v545 = V::mul_add(v72, v1080, v545);
-            v344 = V::mul_add(v22, v1080, v344);
-            v676 = V::neg_mul_add(v68, v1080, v676);
-            v340 = V::neg_mul_add(v14, v1080, v340);
-            let v1099 = V::mul(w0, grad_o_e2);
-            v1018 = V::mul_add(V::mul(v2, v70), grad_o_e2, v1018);
-            v1021 = V::mul_add(v70, v1099, v1021);
-            v413 = V::mul_add(v2, v1099, v413);
-            let grad_o_e1 = V::load(grad_o.at(1usize, c));
-            let v1107 = V::mul(w3, grad_o_e1);
-            v1054 = V::mul_add(v87, grad_o_e1, v1054);
-            // grad0[3] += (v28*v74 - (v16*v68 + v22*v70) - v30*v76)*grad_o_e3 - ((v32*v74 + v30*v72 + v20*v68 + v26*v70)*grad_o_e5 + (v32*v76 + v28*v72 + v18*v68 + v24*v70)*grad_o_e4) + (v24*v74 + v22*v72 - v14*v68 - v26*v76)*grad_o_e2 + (v18*v74 + v14*v70 + v16*v72 - v20*v76)*grad_o_e1
-            V::store(V::add(V::load(grad0.at(3usize, c)), v1054), grad0.at(3usize, c));
-            v594 = V::mul_add(v76, v1107, v594);
-            v348 = V::neg_mul_add(v20, v1107, v348);
-            v597 = V::mul_add(v74, v1107, v597);
-            v472 = V::mul_add(v18, v1107, v472);
-            v623 = V::mul_add(v72, v1107, v623);
-            v344 = V::mul_add(v16, v1107, v344);
-            v676 = V::mul_add(v70, v1107, v676);
-            v413 = V::mul_add(v14, v1107, v413);
-            let v1126 = V::mul(w0, grad_o_e1);
-            v1018 = V::mul_add(V::mul(v2, v68), grad_o_e1, v1018);
-            // grad0[0] += v2*v76*grad_o_e5 + v2*v74*grad_o_e4 + v2*v72*grad_o_e3 + v2*v70*grad_o_e2 + v2*v68*grad_o_e1
-            V::store(V::add(V::load(grad0.at(0usize, c)), v1018), grad0.at(0usize, c));
-            v1021 = V::mul_add(v68, v1126, v1021);
-            v340 = V::mul_add(v2, v1126, v340);
-            let grad_o_1 = V::load(grad_o.at(0usize, c));
-            // grad0[1] += (v10*v74 + v8*v72 + v4*v68 + v6*v70 - v12*v76)*grad_o_1
-            V::store(
-                V::add(V::load(grad0.at(1usize, c)), V::mul(v77, grad_o_1)),
-                grad0.at(1usize, c),
-            );
-            let v1135 = V::mul(V::load(param0.at(1usize, c)), grad_o_1);
-            v752 = V::mul_add(v76, v1135, v752);
-            v348 = V::neg_mul_add(v12, v1135, v348);
-            v755 = V::mul_add(v74, v1135, v755);
-            v472 = V::mul_add(v10, v1135, v472);
-            v781 = V::mul_add(v72, v1135, v781);
-            v344 = V::mul_add(v8, v1135, v344);
-            v834 = V::mul_add(v70, v1135, v834);
-            v413 = V::mul_add(v6, v1135, v413);
-            v914 = V::mul_add(v68, v1135, v914);
-            v340 = V::mul_add(v4, v1135, v340);
-            // out1[4] = v66*(v54*v338 + v46*v358 + v40*v380 + v36*v404 + v34*v429 - v64*v448 + v28*v487 + v24*v510 + v22*v535 - v62*v550 + v18*v588 + v16*v613 - v60*v628 + v14*v666 - v58*v681 - v56*v708 + v10*v751 + v8*v775 - v52*v786 + v6*v828 - v50*v839 - v48*v866 + v4*v908 - v44*v919 - v42*v946 - v38*v973 + v2*v1020 - v32*v1026 - v30*v1053 - v26*v1080 - v20*v1107 - v12*v1135)
-            V::store(V::mul(v66, v348), out1.at(4usize, c));
-            // out1[3] = v66*(v34*v455 - (v56*v338 + v48*v358 + v42*v380 + v38*v404 + v64*v422) - v30*v487 - v26*v510 - v62*v524 + v22*v561 - v20*v588 - v60*v602 + v16*v639 - v58*v655 + v14*v692 + v54*v708 - v12*v751 - v52*v760 + v8*v801 - v50*v813 + v6*v854 + v46*v866 - v44*v893 + v4*v934 + v40*v946 + v36*v973 - v32*v1001 + v2*v1045 + v28*v1053 + v24*v1080 + v18*v1107 + v10*v1135)
-            V::store(V::mul(v66, v472), out1.at(3usize, c));
-            // out1[2] = v66*(v58*v338 + v50*v358 + v44*v380 + v64*v397 - v38*v429 - v36*v455 + v32*v487 + v62*v499 - v26*v535 - v24*v561 + v60*v577 - v20*v613 - v18*v639 - v56*v655 - v54*v681 + v14*v719 + v52*v736 - v12*v775 - v10*v801 - v48*v813 - v46*v839 + v6*v881 - v42*v893 - v40*v919 + v4*v961 + v34*v973 - v30*v1001 - v28*v1026 + v2*v1072 + v22*v1080 + v16*v1107 + v8*v1135)
-            V::store(V::mul(v66, v344), out1.at(2usize, c));
-            // out1[1] = v66*(v44*v404 - (v60*v338 + v52*v358 + v64*v373) + v42*v429 + v40*v455 - v62*v476 + v32*v510 + v30*v535 + v28*v561 + v58*v577 + v56*v602 + v54*v628 - v20*v666 - v18*v692 - v16*v719 + v50*v736 + v48*v760 + v46*v786 - v12*v828 - v10*v854 - v8*v881 - v38*v893 - v36*v919 - v34*v946 + v4*v988 - v26*v1001 - v24*v1026 - v22*v1053 + v2*v1099 + v14*v1107 + v6*v1135)
-            V::store(V::mul(v66, v413), out1.at(1usize, c));
-            // out1[0] = v66*(v62*v338 + v64*v352 - v52*v380 - v50*v404 - v48*v429 - v46*v455 - v60*v476 - v58*v499 - v56*v524 - v54*v550 + v32*v588 + v30*v613 + v28*v639 + v26*v666 + v24*v692 + v22*v719 + v44*v736 + v42*v760 + v40*v786 + v38*v813 + v36*v839 + v34*v866 - v12*v908 - v10*v934 - v8*v961 - v6*v988 - v20*v1001 - v18*v1026 - v16*v1053 - v14*v1080 + v2*v1126 + v4*v1135)
-            V::store(V::mul(v66, v340), out1.at(0usize, c));
-            // out0[31] = v1*v452
-            V::store(V::mul(v1, v353), out0.at(31usize, c));
-            let mut v1162 = V::mul(x_e12345, v353);
-            // out0[30] = v1*v554
-            V::store(V::mul(v1, v339), out0.at(30usize, c));
-            v1162 = V::mul_add(x_e2345, v339, v1162);
-            // out0[29] = v1*v632
-            V::store(V::mul(v1, v581), out0.at(29usize, c));
-            v1162 = V::mul_add(x_e1345, v581, v1162);
-            // out0[28] = v1*v685
-            V::store(V::mul(v1, v343), out0.at(28usize, c));
-            v1162 = V::mul_add(x_e1245, v343, v1162);
-            // out0[27] = v1*v712
-            V::store(V::mul(v1, v610), out0.at(27usize, c));
-            v1162 = V::mul_add(x_e1235, v610, v1162);
-            // out0[26] = v1*v716
-            V::store(V::mul(v1, v347), out0.at(26usize, c));
-            v1162 = V::mul_add(x_e1234, v347, v1162);
-            // out0[25] = v1*v790
-            V::store(V::mul(v1, v739), out0.at(25usize, c));
-            v1162 = V::mul_add(x_e345, v739, v1162);
-            // out0[24] = v1*v843
-            V::store(V::mul(v1, v362), out0.at(24usize, c));
-            v1162 = V::mul_add(x_e245, v362, v1162);
-            // out0[23] = v1*v870
-            V::store(V::mul(v1, v768), out0.at(23usize, c));
-            v1162 = V::mul_add(x_e235, v768, v1162);
-            // out0[22] = v1*v874
-            V::store(V::mul(v1, v368), out0.at(22usize, c));
-            v1162 = V::mul_add(x_e234, v368, v1162);
-            // out0[21] = v1*v923
-            V::store(V::mul(v1, v386), out0.at(21usize, c));
-            v1162 = V::mul_add(x_e145, v386, v1162);
-            // out0[20] = v1*v950
-            V::store(V::mul(v1, v435), out0.at(20usize, c));
-            v1162 = V::mul_add(x_e135, v435, v1162);
-            // out0[19] = v1*v954
-            V::store(V::mul(v1, v392), out0.at(19usize, c));
-            v1162 = V::mul_add(x_e134, v392, v1162);
-            // out0[18] = v1*v977
-            V::store(V::mul(v1, v825), out0.at(18usize, c));
-            v1162 = V::mul_add(x_e125, v825, v1162);
-            // out0[17] = v1*v981
-            V::store(V::mul(v1, v417), out0.at(17usize, c));
-            v1162 = V::mul_add(x_e124, v417, v1162);
-            // out0[16] = v1*v985
-            V::store(V::mul(v1, v443), out0.at(16usize, c));
-            v1162 = V::mul_add(x_e123, v443, v1162);
-            // out0[15] = v1*v1030
-            V::store(V::mul(v1, v488), out0.at(15usize, c));
-            v1162 = V::mul_add(x_e45, v488, v1162);
-            // out0[14] = v1*v1057
-            V::store(V::mul(v1, v537), out0.at(14usize, c));
-            v1162 = V::mul_add(x_e35, v537, v1162);
-            // out0[13] = v1*v1061
-            V::store(V::mul(v1, v494), out0.at(13usize, c));
-            v1162 = V::mul_add(x_e34, v494, v1162);
-            // out0[12] = v1*v1084
-            V::store(V::mul(v1, v670), out0.at(12usize, c));
-            v1162 = V::mul_add(x_e25, v670, v1162);
-            // out0[11] = v1*v1088
-            V::store(V::mul(v1, v519), out0.at(11usize, c));
-            v1162 = V::mul_add(x_e24, v519, v1162);
-            // out0[10] = v1*v1092
-            V::store(V::mul(v1, v545), out0.at(10usize, c));
-            v1162 = V::mul_add(x_e23, v545, v1162);
-            // out0[9] = -v1*v1111
-            V::store(V::neg(V::mul(v1, v594)), out0.at(9usize, c));
-            v1162 = V::neg_mul_add(x_e15, v594, v1162);
-            // out0[8] = v1*v1115
-            V::store(V::mul(v1, v597), out0.at(8usize, c));
-            v1162 = V::mul_add(x_e14, v597, v1162);
-            // out0[7] = v1*v1119
-            V::store(V::mul(v1, v623), out0.at(7usize, c));
-            v1162 = V::mul_add(x_e13, v623, v1162);
-            // out0[6] = v1*v1123
-            V::store(V::mul(v1, v676), out0.at(6usize, c));
-            v1162 = V::mul_add(x_e12, v676, v1162);
-            // out0[5] = -v1*v1138
-            V::store(V::neg(V::mul(v1, v752)), out0.at(5usize, c));
-            v1162 = V::neg_mul_add(x_e5, v752, v1162);
-            // out0[4] = v1*v1142
-            V::store(V::mul(v1, v755), out0.at(4usize, c));
-            v1162 = V::mul_add(x_e4, v755, v1162);
-            // out0[3] = v1*v1146
-            V::store(V::mul(v1, v781), out0.at(3usize, c));
-            v1162 = V::mul_add(x_e3, v781, v1162);
-            // out0[2] = v1*v1150
-            V::store(V::mul(v1, v834), out0.at(2usize, c));
-            v1162 = V::mul_add(x_e2, v834, v1162);
-            // out0[1] = v1*v1154
-            V::store(V::mul(v1, v914), out0.at(1usize, c));
-            v1162 = V::mul_add(x_e1, v914, v1162);
-            let mut v1255 = V::mul(v1, v1021);
-            v1162 = V::mul_add(x_1, v1021, v1162);
-            v1255 = V::mul_add(v1162, v1258, v1255);
-            // out0[0] = v1*v1130 + (x_e12345*v452 + x_e2345*v554 + x_e1345*v632 + x_e1245*v685 + x_e1235*v712 + x_e1234*v716 + x_e345*v790 + x_e245*v843 + x_e235*v870 + x_e234*v874 + x_e145*v923 + x_e135*v950 + x_e134*v954 + x_e125*v977 + x_e124*v981 + x_e123*v985 + x_e45*v1030 + x_e35*v1057 + x_e34*v1061 + x_e25*v1084 + x_e24*v1088 + x_e23*v1092 - x_e15*v1111 + x_e14*v1115 + x_e13*v1119 + x_e12*v1123 - x_e5*v1138 + x_e4*v1142 + x_e3*v1146 + x_e2*v1150 + x_e1*v1154 + x_1*v1130)*gate'(x_1)
-            V::store(v1255, out0.at(0usize, c));
+            let v22 = V::mul(x_e12, w3);
+            let x_e13 = V::load(x.at(7usize, c));
+            let v24 = V::mul(x_e13, w3);
+            let x_e14 = V::load(x.at(8usize, c));
+            let v26 = V::mul(x_e14, w3);
+            let x_e15 = V::load(x.at(9usize, c));
+            let v28 = V::mul(x_e15, w3);
+            let x_e23 = V::load(x.at(10usize, c));
+            let v30 = V::mul(x_e23, w3);
+            let x_e24 = V::load(x.at(11usize, c));
+            let v32 = V::mul(x_e24, w3);
+            let x_e25 = V::load(x.at(12usize, c));
+            let v34 = V::mul(x_e25, w3);
+            let x_e34 = V::load(x.at(13usize, c));
+            let v36 = V::mul(x_e34, w3);
+            let x_e35 = V::load(x.at(14usize, c));
+            let v38 = V::mul(x_e35, w3);
+            let x_e45 = V::load(x.at(15usize, c));
+            let v40 = V::mul(x_e45, w3);
+            let w4 = V::load(param0.at(4usize, c));
+            let v42 = V::mul(x_e12, w4);
+            let v43 = V::mul(x_e13, w4);
+            let v44 = V::mul(x_e14, w4);
+            let v45 = V::mul(x_e15, w4);
+            let v46 = V::mul(x_e23, w4);
+            let v47 = V::mul(x_e24, w4);
+            let v48 = V::mul(x_e25, w4);
+            let v49 = V::mul(x_e34, w4);
+            let v50 = V::mul(x_e35, w4);
+            let v51 = V::mul(x_e45, w4);
+            let x_e123 = V::load(x.at(16usize, c));
+            let w5 = V::load(param0.at(5usize, c));
+            let v54 = V::mul(x_e123, w5);
+            let x_e124 = V::load(x.at(17usize, c));
+            let v56 = V::mul(x_e124, w5);
+            let x_e125 = V::load(x.at(18usize, c));
+            let v58 = V::mul(x_e125, w5);
+            let x_e134 = V::load(x.at(19usize, c));
+            let v60 = V::mul(x_e134, w5);
+            let x_e135 = V::load(x.at(20usize, c));
+            let v62 = V::mul(x_e135, w5);
+            let x_e145 = V::load(x.at(21usize, c));
+            let v64 = V::mul(x_e145, w5);
+            let x_e234 = V::load(x.at(22usize, c));
+            let v66 = V::mul(x_e234, w5);
+            let x_e235 = V::load(x.at(23usize, c));
+            let v68 = V::mul(x_e235, w5);
+            let x_e245 = V::load(x.at(24usize, c));
+            let v70 = V::mul(x_e245, w5);
+            let x_e345 = V::load(x.at(25usize, c));
+            let v72 = V::mul(x_e345, w5);
+            let w6 = V::load(param0.at(6usize, c));
+            let v74 = V::mul(x_e123, w6);
+            let v75 = V::mul(x_e124, w6);
+            let v76 = V::mul(x_e125, w6);
+            let v77 = V::mul(x_e134, w6);
+            let v78 = V::mul(x_e135, w6);
+            let v79 = V::mul(x_e145, w6);
+            let v80 = V::mul(x_e234, w6);
+            let v81 = V::mul(x_e235, w6);
+            let v82 = V::mul(x_e245, w6);
+            let v83 = V::mul(x_e345, w6);
+            let x_e1234 = V::load(x.at(26usize, c));
+            let w7 = V::load(param0.at(7usize, c));
+            let v86 = V::mul(x_e1234, w7);
+            let x_e1235 = V::load(x.at(27usize, c));
+            let v88 = V::mul(x_e1235, w7);
+            let x_e1245 = V::load(x.at(28usize, c));
+            let v90 = V::mul(x_e1245, w7);
+            let x_e1345 = V::load(x.at(29usize, c));
+            let v92 = V::mul(x_e1345, w7);
+            let x_e2345 = V::load(x.at(30usize, c));
+            let v94 = V::mul(x_e2345, w7);
+            let w8 = V::load(param0.at(8usize, c));
+            let v103 = V::mul(V::load(x.at(31usize, c)), V::load(param0.at(9usize, c)));
+            let t3_26 = V::load(t3.at(26usize, c));
+            let t3_27 = V::load(t3.at(27usize, c));
+            let mut v107 = V::mul(v103, t3_27);
+            let t3_28 = V::load(t3.at(28usize, c));
+            let mut v109 = V::mul(v103, t3_28);
+            let t3_29 = V::load(t3.at(29usize, c));
+            let mut v111 = V::mul(v103, t3_29);
+            let t3_30 = V::load(t3.at(30usize, c));
+            let mut v113 = V::mul(v103, t3_30);
+            let t3_31 = V::load(t3.at(31usize, c));
+            v113 = V::mul_add(V::mul(x_e2345, w8), t3_31, v113);
+            v111 = V::mul_add(V::mul(x_e1345, w8), t3_31, v111);
+            v109 = V::mul_add(V::mul(x_e1245, w8), t3_31, v109);
+            v107 = V::mul_add(V::mul(x_e1235, w8), t3_31, v107);
+            let mut v123 = V::mul(V::mul(x_e1234, w8), t3_31);
+            v123 = V::neg_mul_add(v103, t3_26, v123);
+            let t3_22 = V::load(t3.at(22usize, c));
+            v123 = V::neg_mul_add(v94, t3_22, v123);
+            let t3_23 = V::load(t3.at(23usize, c));
+            v107 = V::mul_add(v94, t3_23, v107);
+            let t3_24 = V::load(t3.at(24usize, c));
+            v109 = V::mul_add(v94, t3_24, v109);
+            let t3_25 = V::load(t3.at(25usize, c));
+            v111 = V::mul_add(v94, t3_25, v111);
+            let t3_19 = V::load(t3.at(19usize, c));
+            v123 = V::neg_mul_add(v92, t3_19, v123);
+            let t3_20 = V::load(t3.at(20usize, c));
+            v107 = V::mul_add(v92, t3_20, v107);
+            let t3_21 = V::load(t3.at(21usize, c));
+            v109 = V::mul_add(v92, t3_21, v109);
+            v113 = V::neg_mul_add(v92, t3_25, v113);
+            let t3_17 = V::load(t3.at(17usize, c));
+            v123 = V::neg_mul_add(v90, t3_17, v123);
+            let t3_18 = V::load(t3.at(18usize, c));
+            v107 = V::mul_add(v90, t3_18, v107);
+            let mut v155 = V::mul_sub(v90, t3_21, v111);
+            v113 = V::neg_mul_add(v90, t3_24, v113);
+            let t3_16 = V::load(t3.at(16usize, c));
+            v123 = V::neg_mul_add(v88, t3_16, v123);
+            v109 = V::neg_mul_add(v88, t3_18, v109);
+            v155 = V::mul_add(v88, t3_20, v155);
+            v113 = V::neg_mul_add(v88, t3_23, v113);
+            let mut v168 = V::mul_sub(v86, t3_16, v107);
+            v109 = V::neg_mul_add(v86, t3_17, v109);
+            v155 = V::mul_add(v86, t3_19, v155);
+            v113 = V::neg_mul_add(v86, t3_22, v113);
+            v155 = V::neg_mul_add(v83, t3_30, v155);
+            v113 = V::neg_mul_add(v83, t3_29, v113);
+            v109 = V::mul_add(v82, t3_30, v109);
+            v113 = V::neg_mul_add(v82, t3_28, v113);
+            v168 = V::neg_mul_add(v81, t3_30, v168);
+            v113 = V::neg_mul_add(v81, t3_27, v113);
+            v123 = V::mul_add(v80, t3_30, v123);
+            v113 = V::neg_mul_add(v80, t3_26, v113);
+            v109 = V::mul_add(v79, t3_29, v109);
+            v155 = V::mul_add(v79, t3_28, v155);
+            v168 = V::neg_mul_add(v78, t3_29, v168);
+            v155 = V::mul_add(v78, t3_27, v155);
+            v123 = V::mul_add(v77, t3_29, v123);
+            v155 = V::mul_add(v77, t3_26, v155);
+            v168 = V::neg_mul_add(v76, t3_28, v168);
+            v109 = V::neg_mul_add(v76, t3_27, v109);
+            v123 = V::mul_add(v75, t3_28, v123);
+            v109 = V::neg_mul_add(v75, t3_26, v109);
+            v123 = V::mul_add(v74, t3_27, v123);
+            v168 = V::mul_add(v74, t3_26, v168);
+            let t3_13 = V::load(t3.at(13usize, c));
+            v123 = V::neg_mul_add(v72, t3_13, v123);
+            let t3_14 = V::load(t3.at(14usize, c));
+            v168 = V::neg_mul_add(v72, t3_14, v168);
+            let t3_15 = V::load(t3.at(15usize, c));
+            v109 = V::mul_add(v72, t3_15, v109);
+            let t3_11 = V::load(t3.at(11usize, c));
+            v123 = V::neg_mul_add(v70, t3_11, v123);
+            let t3_12 = V::load(t3.at(12usize, c));
+            v168 = V::neg_mul_add(v70, t3_12, v168);
+            v155 = V::mul_add(v70, t3_15, v155);
+            let t3_10 = V::load(t3.at(10usize, c));
+            v123 = V::neg_mul_add(v68, t3_10, v123);
+            v109 = V::neg_mul_add(v68, t3_12, v109);
+            v155 = V::mul_add(v68, t3_14, v155);
+            v168 = V::mul_add(v66, t3_10, v168);
+            v109 = V::neg_mul_add(v66, t3_11, v109);
+            v155 = V::mul_add(v66, t3_13, v155);
+            let t3_8 = V::load(t3.at(8usize, c));
+            v123 = V::neg_mul_add(v64, t3_8, v123);
+            let t3_9 = V::load(t3.at(9usize, c));
+            v168 = V::neg_mul_add(v64, t3_9, v168);
+            v113 = V::mul_add(v64, t3_15, v113);
+            let t3_7 = V::load(t3.at(7usize, c));
+            v123 = V::neg_mul_add(v62, t3_7, v123);
+            v109 = V::neg_mul_add(v62, t3_9, v109);
+            v113 = V::mul_add(v62, t3_14, v113);
+            v168 = V::mul_add(v60, t3_7, v168);
+            v109 = V::neg_mul_add(v60, t3_8, v109);
+            v113 = V::mul_add(v60, t3_13, v113);
+            let t3_6 = V::load(t3.at(6usize, c));
+            v123 = V::neg_mul_add(v58, t3_6, v123);
+            v155 = V::neg_mul_add(v58, t3_9, v155);
+            v113 = V::mul_add(v58, t3_12, v113);
+            v168 = V::mul_add(v56, t3_6, v168);
+            v155 = V::neg_mul_add(v56, t3_8, v155);
+            v113 = V::mul_add(v56, t3_11, v113);
+            v109 = V::mul_add(v54, t3_6, v109);
+            v155 = V::neg_mul_add(v54, t3_7, v155);
+            v113 = V::mul_add(v54, t3_10, v113);
+            v109 = V::mul_add(v51, t3_25, v109);
+            v155 = V::mul_add(v51, t3_24, v155);
+            v113 = V::mul_add(v51, t3_21, v113);
+            v168 = V::neg_mul_add(v50, t3_25, v168);
+            v155 = V::mul_add(v50, t3_23, v155);
+            v113 = V::mul_add(v50, t3_20, v113);
+            v123 = V::mul_add(v49, t3_25, v123);
+            v155 = V::mul_add(v49, t3_22, v155);
+            v113 = V::mul_add(v49, t3_19, v113);
+            v168 = V::neg_mul_add(v48, t3_24, v168);
+            v109 = V::neg_mul_add(v48, t3_23, v109);
+            v113 = V::mul_add(v48, t3_18, v113);
+            v123 = V::mul_add(v47, t3_24, v123);
+            v109 = V::neg_mul_add(v47, t3_22, v109);
+            v113 = V::mul_add(v47, t3_17, v113);
+            v123 = V::mul_add(v46, t3_23, v123);
+            v168 = V::mul_add(v46, t3_22, v168);
+            v113 = V::mul_add(v46, t3_16, v113);
+            v168 = V::neg_mul_add(v45, t3_21, v168);
+            v109 = V::neg_mul_add(v45, t3_20, v109);
+            v155 = V::neg_mul_add(v45, t3_18, v155);
+            v123 = V::mul_add(v44, t3_21, v123);
+            v109 = V::neg_mul_add(v44, t3_19, v109);
+            v155 = V::neg_mul_add(v44, t3_17, v155);
+            v123 = V::mul_add(v43, t3_20, v123);
+            v168 = V::mul_add(v43, t3_19, v168);
+            v155 = V::neg_mul_add(v43, t3_16, v155);
+            v123 = V::mul_add(v42, t3_18, v123);
+            v168 = V::mul_add(v42, t3_17, v168);
+            v109 = V::mul_add(v42, t3_16, v109);
+            let t3_4 = V::load(t3.at(4usize, c));
+            v123 = V::neg_mul_add(v40, t3_4, v123);
+            let t3_5 = V::load(t3.at(5usize, c));
+            v168 = V::neg_mul_add(v40, t3_5, v168);
+            let t3_3 = V::load(t3.at(3usize, c));
+            v123 = V::neg_mul_add(v38, t3_3, v123);
+            v109 = V::neg_mul_add(v38, t3_5, v109);
+            v168 = V::mul_add(v36, t3_3, v168);
+            v109 = V::neg_mul_add(v36, t3_4, v109);
+            let t3_2 = V::load(t3.at(2usize, c));
+            v123 = V::neg_mul_add(v34, t3_2, v123);
+            v155 = V::neg_mul_add(v34, t3_5, v155);
+            v168 = V::mul_add(v32, t3_2, v168);
+            v155 = V::neg_mul_add(v32, t3_4, v155);
+            v109 = V::mul_add(v30, t3_2, v109);
+            v155 = V::neg_mul_add(v30, t3_3, v155);
+            let t3_1 = V::load(t3.at(1usize, c));
+            v123 = V::neg_mul_add(v28, t3_1, v123);
+            v113 = V::neg_mul_add(v28, t3_5, v113);
+            v168 = V::mul_add(v26, t3_1, v168);
+            v113 = V::neg_mul_add(v26, t3_4, v113);
+            v109 = V::mul_add(v24, t3_1, v109);
+            v113 = V::neg_mul_add(v24, t3_3, v113);
+            v155 = V::mul_add(v22, t3_1, v155);
+            v113 = V::neg_mul_add(v22, t3_2, v113);
+            v168 = V::neg_mul_add(v19, t3_15, v168);
+            v109 = V::neg_mul_add(v19, t3_14, v109);
+            v155 = V::neg_mul_add(v19, t3_12, v155);
+            v113 = V::neg_mul_add(v19, t3_9, v113);
+            v123 = V::mul_add(v18, t3_15, v123);
+            v109 = V::neg_mul_add(v18, t3_13, v109);
+            v155 = V::neg_mul_add(v18, t3_11, v155);
+            v113 = V::neg_mul_add(v18, t3_8, v113);
+            v123 = V::mul_add(v17, t3_14, v123);
+            v168 = V::mul_add(v17, t3_13, v168);
+            v155 = V::neg_mul_add(v17, t3_10, v155);
+            v113 = V::neg_mul_add(v17, t3_7, v113);
+            v123 = V::mul_add(v16, t3_12, v123);
+            v168 = V::mul_add(v16, t3_11, v168);
+            v109 = V::mul_add(v16, t3_10, v109);
+            v113 = V::neg_mul_add(v16, t3_6, v113);
+            v123 = V::mul_add(v15, t3_9, v123);
+            v168 = V::mul_add(v15, t3_8, v168);
+            v109 = V::mul_add(v15, t3_7, v109);
+            v155 = V::mul_add(v15, t3_6, v155);
+            let t3_0 = V::load(t3.at(0usize, c));
+            v123 = V::neg_mul_add(V::mul(x_e5, w1), t3_0, v123);
+            v168 = V::mul_add(V::mul(x_e4, w1), t3_0, v168);
+            v109 = V::mul_add(V::mul(x_e3, w1), t3_0, v109);
+            v155 = V::mul_add(V::mul(x_e2, w1), t3_0, v155);
+            v113 = V::mul_add(V::mul(x_e1, w1), t3_0, v113);
+            v123 = V::mul_add(v2, t3_5, v123);
+            // out0[4] = x_e1234*w8*t3_31 - v103*t3_26 - v94*t3_22 - v92*t3_19 - v90*t3_17 - v88*t3_16 + v80*t3_30 + v77*t3_29 + v75*t3_28 + v74*t3_27 - v72*t3_13 - v70*t3_11 - v68*t3_10 - v64*t3_8 - v62*t3_7 - v58*t3_6 + v49*t3_25 + v47*t3_24 + v46*t3_23 + v44*t3_21 + v43*t3_20 + v42*t3_18 - v40*t3_4 - v38*t3_3 - v34*t3_2 - v28*t3_1 + v18*t3_15 + v17*t3_14 + v16*t3_12 + v15*t3_9 - x_e5*w1*t3_0 + v2*t3_5
+            V::store(v123, out0.at(4usize, c));
+            v168 = V::mul_add(v2, t3_4, v168);
+            // out0[3] = v86*t3_16 - (v103*t3_27 + x_e1235*w8*t3_31 + v94*t3_23 + v92*t3_20 + v90*t3_18) - v81*t3_30 - v78*t3_29 - v76*t3_28 + v74*t3_26 - v72*t3_14 - v70*t3_12 + v66*t3_10 - v64*t3_9 + v60*t3_7 + v56*t3_6 - v50*t3_25 - v48*t3_24 + v46*t3_22 - v45*t3_21 + v43*t3_19 + v42*t3_17 - v40*t3_5 + v36*t3_3 + v32*t3_2 + v26*t3_1 - v19*t3_15 + v17*t3_13 + v16*t3_11 + v15*t3_8 + x_e4*w1*t3_0 + v2*t3_4
+            V::store(v168, out0.at(3usize, c));
+            v109 = V::mul_add(v2, t3_3, v109);
+            // out0[2] = v103*t3_28 + x_e1245*w8*t3_31 + v94*t3_24 + v92*t3_21 - v88*t3_18 - v86*t3_17 + v82*t3_30 + v79*t3_29 - v76*t3_27 - v75*t3_26 + v72*t3_15 - v68*t3_12 - v66*t3_11 - v62*t3_9 - v60*t3_8 + v54*t3_6 + v51*t3_25 - v48*t3_23 - v47*t3_22 - v45*t3_20 - v44*t3_19 + v42*t3_16 - v38*t3_5 - v36*t3_4 + v30*t3_2 + v24*t3_1 - v19*t3_14 - v18*t3_13 + v16*t3_10 + v15*t3_7 + x_e3*w1*t3_0 + v2*t3_3
+            V::store(v109, out0.at(2usize, c));
+            v155 = V::mul_add(v2, t3_2, v155);
+            // out0[1] = v90*t3_21 - (v103*t3_29 + x_e1345*w8*t3_31 + v94*t3_25) + v88*t3_20 + v86*t3_19 - v83*t3_30 + v79*t3_28 + v78*t3_27 + v77*t3_26 + v70*t3_15 + v68*t3_14 + v66*t3_13 - v58*t3_9 - v56*t3_8 - v54*t3_7 + v51*t3_24 + v50*t3_23 + v49*t3_22 - v45*t3_18 - v44*t3_17 - v43*t3_16 - v34*t3_5 - v32*t3_4 - v30*t3_3 + v22*t3_1 - v19*t3_12 - v18*t3_11 - v17*t3_10 + v15*t3_6 + x_e2*w1*t3_0 + v2*t3_2
+            V::store(v155, out0.at(1usize, c));
+            v113 = V::mul_add(v2, t3_1, v113);
+            // out0[0] = v103*t3_30 + x_e2345*w8*t3_31 - v92*t3_25 - v90*t3_24 - v88*t3_23 - v86*t3_22 - v83*t3_29 - v82*t3_28 - v81*t3_27 - v80*t3_26 + v64*t3_15 + v62*t3_14 + v60*t3_13 + v58*t3_12 + v56*t3_11 + v54*t3_10 + v51*t3_21 + v50*t3_20 + v49*t3_19 + v48*t3_18 + v47*t3_17 + v46*t3_16 - v28*t3_5 - v26*t3_4 - v24*t3_3 - v22*t3_2 - v19*t3_9 - v18*t3_8 - v17*t3_7 - v16*t3_6 + x_e1*w1*t3_0 + v2*t3_1
+            V::store(v113, out0.at(0usize, c));
         }
     }
 }
-pub(super) static SGP_5: Stage = stage!(sgp_5);
+pub(super) static SGP_13: Stage = stage!(sgp_13);
+/// From `y`, cut 3, `x`, cut 2, `w` to `grad_x`, `grad_w`: adjoint of o = weighted_product(w, gate(x), gate(y)).
+///
+/// From `sgp_grad` of Cl(4,1,0).
+#[inline(always)]
+unsafe fn sgp_14<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
+    // SAFETY: the caller keeps the contract of `StageArgs`; the tier runs on this CPU.
+    unsafe {
+        let y = args.inputs[0];
+        let t3 = args.inputs[1];
+        let x = args.inputs[2];
+        let t2 = args.inputs[3];
+        let out0 = args.outputs[0];
+        let param0 = args.params[0];
+        let grad0 = args.param_grads[0];
+        let c0e0 = V::from_f64(0f64);
+        let v1 = gate::<V>(args.gate, c0e0);
+        for group in 0..args.groups {
+            let c = group * V::LANES;
+            y.prefetch::<5usize>(c);
+            t3.prefetch::<32usize>(c);
+            x.prefetch::<32usize>(c);
+            t2.prefetch::<1usize>(c);
+            let y_e5 = V::load(y.at(4usize, c));
+            let t3_26 = V::load(t3.at(26usize, c));
+            let mut v4 = V::mul(y_e5, t3_26);
+            let y_e4 = V::load(y.at(3usize, c));
+            let t3_27 = V::load(t3.at(27usize, c));
+            v4 = V::mul_add(y_e4, t3_27, v4);
+            let y_e3 = V::load(y.at(2usize, c));
+            let t3_28 = V::load(t3.at(28usize, c));
+            let mut v12 = V::mul_sub(y_e3, t3_28, v4);
+            let y_e2 = V::load(y.at(1usize, c));
+            let t3_29 = V::load(t3.at(29usize, c));
+            v12 = V::neg_mul_add(y_e2, t3_29, v12);
+            let y_e1 = V::load(y.at(0usize, c));
+            let t3_30 = V::load(t3.at(30usize, c));
+            v12 = V::mul_add(y_e1, t3_30, v12);
+            // out0[31] = w9*v20
+            V::store(V::mul(V::load(param0.at(9usize, c)), v12), out0.at(31usize, c));
+            // grad0[9] += x_e12345*v20
+            V::store(
+                V::add(
+                    V::load(grad0.at(9usize, c)),
+                    V::mul(V::load(x.at(31usize, c)), v12),
+                ),
+                grad0.at(9usize, c),
+            );
+            let t3_31 = V::load(t3.at(31usize, c));
+            let v26 = V::mul(y_e1, t3_31);
+            let w8 = V::load(param0.at(8usize, c));
+            let mut v28 = V::mul(w8, v26);
+            let x_e2345 = V::load(x.at(30usize, c));
+            let mut v30 = V::mul(x_e2345, v26);
+            let v31 = V::mul(y_e2, t3_31);
+            let x_e1345 = V::load(x.at(29usize, c));
+            v30 = V::neg_mul_add(x_e1345, v31, v30);
+            let v36 = V::mul(y_e3, t3_31);
+            let mut v37 = V::mul(w8, v36);
+            let x_e1245 = V::load(x.at(28usize, c));
+            v30 = V::mul_add(x_e1245, v36, v30);
+            let v41 = V::mul(y_e4, t3_31);
+            let x_e1235 = V::load(x.at(27usize, c));
+            v30 = V::neg_mul_add(x_e1235, v41, v30);
+            let v46 = V::mul(y_e5, t3_31);
+            let mut v47 = V::mul(w8, v46);
+            let x_e1234 = V::load(x.at(26usize, c));
+            v30 = V::mul_add(x_e1234, v46, v30);
+            // grad0[8] += x_e2345*v26 - x_e1345*v31 + x_e1245*v36 - x_e1235*v41 + x_e1234*v46
+            V::store(V::add(V::load(grad0.at(8usize, c)), v30), grad0.at(8usize, c));
+            let t3_22 = V::load(t3.at(22usize, c));
+            let mut v52 = V::mul(y_e5, t3_22);
+            let t3_23 = V::load(t3.at(23usize, c));
+            v52 = V::mul_add(y_e4, t3_23, v52);
+            let t3_24 = V::load(t3.at(24usize, c));
+            let mut v58 = V::mul_sub(y_e3, t3_24, v52);
+            let t3_25 = V::load(t3.at(25usize, c));
+            v58 = V::neg_mul_add(y_e2, t3_25, v58);
+            let w7 = V::load(param0.at(7usize, c));
+            let mut v64 = V::mul(x_e2345, v58);
+            v28 = V::mul_add(w7, v58, v28);
+            // out0[30] = w8*v26 + w7*v61
+            V::store(v28, out0.at(30usize, c));
+            let t3_19 = V::load(t3.at(19usize, c));
+            let mut v67 = V::mul(y_e5, t3_19);
+            let t3_20 = V::load(t3.at(20usize, c));
+            v67 = V::mul_add(y_e4, t3_20, v67);
+            let t3_21 = V::load(t3.at(21usize, c));
+            let mut v73 = V::mul_sub(y_e3, t3_21, v67);
+            v73 = V::neg_mul_add(y_e1, t3_25, v73);
+            let mut v76 = V::mul(w7, v73);
+            v76 = V::neg_mul_add(w8, v31, v76);
+            // out0[29] = w7*v75 - w8*v31
+            V::store(v76, out0.at(29usize, c));
+            v64 = V::mul_add(x_e1345, v73, v64);
+            let t3_17 = V::load(t3.at(17usize, c));
+            let mut v81 = V::mul(y_e5, t3_17);
+            let t3_18 = V::load(t3.at(18usize, c));
+            v81 = V::mul_add(y_e4, t3_18, v81);
+            let mut v86 = V::mul_sub(y_e2, t3_21, v81);
+            v86 = V::neg_mul_add(y_e1, t3_24, v86);
+            v37 = V::mul_add(w7, v86, v37);
+            // out0[28] = w8*v36 + w7*v88
+            V::store(v37, out0.at(28usize, c));
+            v64 = V::mul_add(x_e1245, v86, v64);
+            let t3_16 = V::load(t3.at(16usize, c));
+            let mut v94 = V::mul(y_e5, t3_16);
+            v94 = V::mul_add(y_e3, t3_18, v94);
+            let mut v98 = V::mul_sub(y_e2, t3_20, v94);
+            v98 = V::neg_mul_add(y_e1, t3_23, v98);
+            let mut v101 = V::mul(w7, v98);
+            v101 = V::neg_mul_add(w8, v41, v101);
+            // out0[27] = w7*v100 - w8*v41
+            V::store(v101, out0.at(27usize, c));
+            v64 = V::mul_add(x_e1235, v98, v64);
+            let mut v105 = V::mul(y_e4, t3_16);
+            v105 = V::neg_mul_add(y_e3, t3_17, v105);
+            v105 = V::mul_add(y_e2, t3_19, v105);
+            v105 = V::neg_mul_add(y_e1, t3_22, v105);
+            v47 = V::mul_add(w7, v105, v47);
+            // out0[26] = w8*v46 + w7*v111
+            V::store(v47, out0.at(26usize, c));
+            v64 = V::mul_add(x_e1234, v105, v64);
+            // grad0[7] += x_e2345*v61 + x_e1345*v75 + x_e1245*v88 + x_e1235*v100 + x_e1234*v111
+            V::store(V::add(V::load(grad0.at(7usize, c)), v64), grad0.at(7usize, c));
+            let mut v116 = V::mul(y_e2, t3_30);
+            v116 = V::mul_add(y_e1, t3_29, v116);
+            let w6 = V::load(param0.at(6usize, c));
+            let x_e345 = V::load(x.at(25usize, c));
+            let mut v123 = V::mul(y_e3, t3_30);
+            v123 = V::neg_mul_add(y_e1, t3_28, v123);
+            let mut v126 = V::mul(w6, v123);
+            let x_e245 = V::load(x.at(24usize, c));
+            let mut v128 = V::mul(x_e245, v123);
+            v128 = V::neg_mul_add(x_e345, v116, v128);
+            let mut v130 = V::mul(y_e4, t3_30);
+            v130 = V::mul_add(y_e1, t3_27, v130);
+            let x_e235 = V::load(x.at(23usize, c));
+            v128 = V::neg_mul_add(x_e235, v130, v128);
+            let mut v137 = V::mul(y_e5, t3_30);
+            v137 = V::neg_mul_add(y_e1, t3_26, v137);
+            let mut v140 = V::mul(w6, v137);
+            let x_e234 = V::load(x.at(22usize, c));
+            v128 = V::mul_add(x_e234, v137, v128);
+            let mut v144 = V::mul(y_e3, t3_29);
+            v144 = V::mul_add(y_e2, t3_28, v144);
+            let mut v147 = V::mul(w6, v144);
+            let x_e145 = V::load(x.at(21usize, c));
+            v128 = V::mul_add(x_e145, v144, v128);
+            let mut v152 = V::mul(y_e2, t3_27);
+            v152 = V::neg_mul_add(y_e4, t3_29, v152);
+            let mut v154 = V::mul(w6, v152);
+            let x_e135 = V::load(x.at(20usize, c));
+            v128 = V::mul_add(x_e135, v152, v128);
+            let mut v158 = V::mul(y_e5, t3_29);
+            v158 = V::mul_add(y_e2, t3_26, v158);
+            let mut v161 = V::mul(w6, v158);
+            let x_e134 = V::load(x.at(19usize, c));
+            v128 = V::mul_add(x_e134, v158, v128);
+            let mut v165 = V::mul(y_e4, t3_28);
+            v165 = V::mul_add(y_e3, t3_27, v165);
+            let x_e125 = V::load(x.at(18usize, c));
+            v128 = V::neg_mul_add(x_e125, v165, v128);
+            let mut v172 = V::mul(y_e5, t3_28);
+            v172 = V::neg_mul_add(y_e3, t3_26, v172);
+            let mut v175 = V::mul(w6, v172);
+            let x_e124 = V::load(x.at(17usize, c));
+            v128 = V::mul_add(x_e124, v172, v128);
+            let mut v179 = V::mul(y_e5, t3_27);
+            v179 = V::mul_add(y_e4, t3_26, v179);
+            let mut v182 = V::mul(w6, v179);
+            let x_e123 = V::load(x.at(16usize, c));
+            v128 = V::mul_add(x_e123, v179, v128);
+            // grad0[6] += x_e245*v125 - x_e345*v118 - x_e235*v132 + x_e234*v139 + x_e145*v146 + x_e135*v153 + x_e134*v160 - x_e125*v167 + x_e124*v174 + x_e123*v181
+            V::store(V::add(V::load(grad0.at(6usize, c)), v128), grad0.at(6usize, c));
+            let t3_13 = V::load(t3.at(13usize, c));
+            let mut v187 = V::mul(y_e5, t3_13);
+            let t3_14 = V::load(t3.at(14usize, c));
+            v187 = V::mul_add(y_e4, t3_14, v187);
+            let t3_15 = V::load(t3.at(15usize, c));
+            let v193 = V::mul_sub(y_e3, t3_15, v187);
+            let w5 = V::load(param0.at(5usize, c));
+            let mut v195 = V::mul(w5, v193);
+            let mut v196 = V::mul(x_e345, v193);
+            v195 = V::neg_mul_add(w6, v116, v195);
+            // out0[25] = w5*v193 - w6*v118
+            V::store(v195, out0.at(25usize, c));
+            let t3_11 = V::load(t3.at(11usize, c));
+            let mut v199 = V::mul(y_e5, t3_11);
+            let t3_12 = V::load(t3.at(12usize, c));
+            v199 = V::mul_add(y_e4, t3_12, v199);
+            let v204 = V::mul_sub(y_e2, t3_15, v199);
+            v126 = V::mul_add(w5, v204, v126);
+            // out0[24] = w6*v125 + w5*v204
+            V::store(v126, out0.at(24usize, c));
+            v196 = V::mul_add(x_e245, v204, v196);
+            let t3_10 = V::load(t3.at(10usize, c));
+            let mut v210 = V::mul(y_e5, t3_10);
+            v210 = V::mul_add(y_e3, t3_12, v210);
+            let v214 = V::mul_sub(y_e2, t3_14, v210);
+            let mut v215 = V::mul(w5, v214);
+            v215 = V::neg_mul_add(w6, v130, v215);
+            // out0[23] = w5*v214 - w6*v132
+            V::store(v215, out0.at(23usize, c));
+            v196 = V::mul_add(x_e235, v214, v196);
+            let mut v219 = V::mul(y_e4, t3_10);
+            v219 = V::neg_mul_add(y_e3, t3_11, v219);
+            v219 = V::mul_add(y_e2, t3_13, v219);
+            v140 = V::mul_add(w5, v219, v140);
+            // out0[22] = w6*v139 + w5*v223
+            V::store(v140, out0.at(22usize, c));
+            v196 = V::mul_add(x_e234, v219, v196);
+            let t3_8 = V::load(t3.at(8usize, c));
+            let mut v229 = V::mul(y_e5, t3_8);
+            let t3_9 = V::load(t3.at(9usize, c));
+            v229 = V::mul_add(y_e4, t3_9, v229);
+            let v234 = V::mul_sub(y_e1, t3_15, v229);
+            v147 = V::mul_add(w5, v234, v147);
+            // out0[21] = w6*v146 + w5*v234
+            V::store(v147, out0.at(21usize, c));
+            v196 = V::mul_add(x_e145, v234, v196);
+            let t3_7 = V::load(t3.at(7usize, c));
+            let mut v240 = V::mul(y_e5, t3_7);
+            v240 = V::mul_add(y_e3, t3_9, v240);
+            let v244 = V::mul_sub(y_e1, t3_14, v240);
+            v154 = V::mul_add(w5, v244, v154);
+            // out0[20] = w6*v153 + w5*v244
+            V::store(v154, out0.at(20usize, c));
+            v196 = V::mul_add(x_e135, v244, v196);
+            let mut v249 = V::mul(y_e4, t3_7);
+            v249 = V::neg_mul_add(y_e3, t3_8, v249);
+            v249 = V::mul_add(y_e1, t3_13, v249);
+            v161 = V::mul_add(w5, v249, v161);
+            // out0[19] = w6*v160 + w5*v253
+            V::store(v161, out0.at(19usize, c));
+            v196 = V::mul_add(x_e134, v249, v196);
+            let t3_6 = V::load(t3.at(6usize, c));
+            let mut v259 = V::mul(y_e5, t3_6);
+            v259 = V::mul_add(y_e2, t3_9, v259);
+            let v263 = V::mul_sub(y_e1, t3_12, v259);
+            let mut v264 = V::mul(w5, v263);
+            v264 = V::neg_mul_add(w6, v165, v264);
+            // out0[18] = w5*v263 - w6*v167
+            V::store(v264, out0.at(18usize, c));
+            v196 = V::mul_add(x_e125, v263, v196);
+            let mut v268 = V::mul(y_e4, t3_6);
+            v268 = V::neg_mul_add(y_e2, t3_8, v268);
+            v268 = V::mul_add(y_e1, t3_11, v268);
+            v175 = V::mul_add(w5, v268, v175);
+            // out0[17] = w6*v174 + w5*v272
+            V::store(v175, out0.at(17usize, c));
+            v196 = V::mul_add(x_e124, v268, v196);
+            let mut v277 = V::mul(y_e3, t3_6);
+            v277 = V::neg_mul_add(y_e2, t3_7, v277);
+            v277 = V::mul_add(y_e1, t3_10, v277);
+            v182 = V::mul_add(w5, v277, v182);
+            // out0[16] = w6*v181 + w5*v281
+            V::store(v182, out0.at(16usize, c));
+            v196 = V::mul_add(x_e123, v277, v196);
+            // grad0[5] += x_e345*v193 + x_e245*v204 + x_e235*v214 + x_e234*v223 + x_e145*v234 + x_e135*v244 + x_e134*v253 + x_e125*v263 + x_e124*v272 + x_e123*v281
+            V::store(V::add(V::load(grad0.at(5usize, c)), v196), grad0.at(5usize, c));
+            let mut v286 = V::mul(y_e3, t3_25);
+            v286 = V::mul_add(y_e2, t3_24, v286);
+            v286 = V::mul_add(y_e1, t3_21, v286);
+            let w4 = V::load(param0.at(4usize, c));
+            let mut v292 = V::mul(w4, v286);
+            let x_e45 = V::load(x.at(15usize, c));
+            let mut v294 = V::mul(x_e45, v286);
+            let mut v296 = V::mul(y_e2, t3_23);
+            v296 = V::neg_mul_add(y_e4, t3_25, v296);
+            v296 = V::mul_add(y_e1, t3_20, v296);
+            let mut v300 = V::mul(w4, v296);
+            let x_e35 = V::load(x.at(14usize, c));
+            v294 = V::mul_add(x_e35, v296, v294);
+            let mut v304 = V::mul(y_e5, t3_25);
+            v304 = V::mul_add(y_e2, t3_22, v304);
+            v304 = V::mul_add(y_e1, t3_19, v304);
+            let mut v309 = V::mul(w4, v304);
+            let x_e34 = V::load(x.at(13usize, c));
+            v294 = V::mul_add(x_e34, v304, v294);
+            let mut v313 = V::mul(y_e4, t3_24);
+            v313 = V::mul_add(y_e3, t3_23, v313);
+            let v317 = V::mul_sub(y_e1, t3_18, v313);
+            let mut v318 = V::mul(w4, v317);
+            let x_e25 = V::load(x.at(12usize, c));
+            v294 = V::mul_add(x_e25, v317, v294);
+            let mut v322 = V::mul(y_e5, t3_24);
+            v322 = V::neg_mul_add(y_e3, t3_22, v322);
+            v322 = V::mul_add(y_e1, t3_17, v322);
+            let mut v327 = V::mul(w4, v322);
+            let x_e24 = V::load(x.at(11usize, c));
+            v294 = V::mul_add(x_e24, v322, v294);
+            let mut v331 = V::mul(y_e5, t3_23);
+            v331 = V::mul_add(y_e4, t3_22, v331);
+            v331 = V::mul_add(y_e1, t3_16, v331);
+            let mut v336 = V::mul(w4, v331);
+            let x_e23 = V::load(x.at(10usize, c));
+            v294 = V::mul_add(x_e23, v331, v294);
+            let mut v340 = V::mul(y_e4, t3_21);
+            v340 = V::mul_add(y_e3, t3_20, v340);
+            v340 = V::mul_add(y_e2, t3_18, v340);
+            let mut v345 = V::mul(w4, v340);
+            let x_e15 = V::load(x.at(9usize, c));
+            v294 = V::neg_mul_add(x_e15, v340, v294);
+            let mut v349 = V::mul(y_e5, t3_21);
+            v349 = V::neg_mul_add(y_e3, t3_19, v349);
+            v349 = V::neg_mul_add(y_e2, t3_17, v349);
+            let mut v354 = V::mul(w4, v349);
+            let x_e14 = V::load(x.at(8usize, c));
+            v294 = V::mul_add(x_e14, v349, v294);
+            let mut v358 = V::mul(y_e5, t3_20);
+            v358 = V::mul_add(y_e4, t3_19, v358);
+            v358 = V::neg_mul_add(y_e2, t3_16, v358);
+            let mut v363 = V::mul(w4, v358);
+            let x_e13 = V::load(x.at(7usize, c));
+            v294 = V::mul_add(x_e13, v358, v294);
+            let mut v367 = V::mul(y_e5, t3_18);
+            v367 = V::mul_add(y_e4, t3_17, v367);
+            v367 = V::mul_add(y_e3, t3_16, v367);
+            let mut v372 = V::mul(w4, v367);
+            let x_e12 = V::load(x.at(6usize, c));
+            v294 = V::mul_add(x_e12, v367, v294);
+            // grad0[4] += x_e45*v290 + x_e35*v299 + x_e34*v308 + x_e25*v317 + x_e24*v326 + x_e23*v335 - x_e15*v344 + x_e14*v353 + x_e13*v362 + x_e12*v371
+            V::store(V::add(V::load(grad0.at(4usize, c)), v294), grad0.at(4usize, c));
+            let t3_4 = V::load(t3.at(4usize, c));
+            let mut v377 = V::mul(y_e5, t3_4);
+            let t3_5 = V::load(t3.at(5usize, c));
+            v377 = V::mul_add(y_e4, t3_5, v377);
+            let w3 = V::load(param0.at(3usize, c));
+            let mut v383 = V::mul(x_e45, v377);
+            v292 = V::neg_mul_add(w3, v377, v292);
+            // out0[15] = w4*v290 - w3*v380
+            V::store(v292, out0.at(15usize, c));
+            let t3_3 = V::load(t3.at(3usize, c));
+            let mut v386 = V::mul(y_e5, t3_3);
+            v386 = V::mul_add(y_e3, t3_5, v386);
+            v300 = V::neg_mul_add(w3, v386, v300);
+            // out0[14] = w4*v299 - w3*v388
+            V::store(v300, out0.at(14usize, c));
+            v383 = V::mul_add(x_e35, v386, v383);
+            let mut v393 = V::mul(y_e4, t3_3);
+            v393 = V::neg_mul_add(y_e3, t3_4, v393);
+            v309 = V::mul_add(w3, v393, v309);
+            // out0[13] = w4*v308 + w3*v395
+            V::store(v309, out0.at(13usize, c));
+            let mut v399 = V::mul_sub(x_e34, v393, v383);
+            let t3_2 = V::load(t3.at(2usize, c));
+            let mut v401 = V::mul(y_e5, t3_2);
+            v401 = V::mul_add(y_e2, t3_5, v401);
+            v318 = V::neg_mul_add(w3, v401, v318);
+            // out0[12] = w4*v317 - w3*v403
+            V::store(v318, out0.at(12usize, c));
+            v399 = V::neg_mul_add(x_e25, v401, v399);
+            let mut v408 = V::mul(y_e4, t3_2);
+            v408 = V::neg_mul_add(y_e2, t3_4, v408);
+            v327 = V::mul_add(w3, v408, v327);
+            // out0[11] = w4*v326 + w3*v410
+            V::store(v327, out0.at(11usize, c));
+            v399 = V::mul_add(x_e24, v408, v399);
+            let mut v415 = V::mul(y_e3, t3_2);
+            v415 = V::neg_mul_add(y_e2, t3_3, v415);
+            v336 = V::mul_add(w3, v415, v336);
+            // out0[10] = w4*v335 + w3*v417
+            V::store(v336, out0.at(10usize, c));
+            v399 = V::mul_add(x_e23, v415, v399);
+            let t3_1 = V::load(t3.at(1usize, c));
+            let mut v423 = V::mul(y_e5, t3_1);
+            v423 = V::mul_add(y_e1, t3_5, v423);
+            v345 = V::mul_add(w3, v423, v345);
+            // out0[9] = -(w4*v344 + w3*v425)
+            V::store(V::neg(v345), out0.at(9usize, c));
+            v399 = V::neg_mul_add(x_e15, v423, v399);
+            let mut v431 = V::mul(y_e4, t3_1);
+            v431 = V::neg_mul_add(y_e1, t3_4, v431);
+            v354 = V::mul_add(w3, v431, v354);
+            // out0[8] = w4*v353 + w3*v433
+            V::store(v354, out0.at(8usize, c));
+            v399 = V::mul_add(x_e14, v431, v399);
+            let mut v438 = V::mul(y_e3, t3_1);
+            v438 = V::neg_mul_add(y_e1, t3_3, v438);
+            v363 = V::mul_add(w3, v438, v363);
+            // out0[7] = w4*v362 + w3*v440
+            V::store(v363, out0.at(7usize, c));
+            v399 = V::mul_add(x_e13, v438, v399);
+            let mut v445 = V::mul(y_e2, t3_1);
+            v445 = V::neg_mul_add(y_e1, t3_2, v445);
+            v372 = V::mul_add(w3, v445, v372);
+            // out0[6] = w4*v371 + w3*v447
+            V::store(v372, out0.at(6usize, c));
+            v399 = V::mul_add(x_e12, v445, v399);
+            // grad0[3] += x_e34*v395 - (x_e45*v380 + x_e35*v388) - x_e25*v403 + x_e24*v410 + x_e23*v417 - x_e15*v425 + x_e14*v433 + x_e13*v440 + x_e12*v447
+            V::store(V::add(V::load(grad0.at(3usize, c)), v399), grad0.at(3usize, c));
+            let mut v452 = V::mul(y_e4, t3_15);
+            v452 = V::mul_add(y_e3, t3_14, v452);
+            v452 = V::mul_add(y_e2, t3_12, v452);
+            v452 = V::mul_add(y_e1, t3_9, v452);
+            let w2 = V::load(param0.at(2usize, c));
+            let mut v460 = V::mul(w2, v452);
+            let x_e5 = V::load(x.at(5usize, c));
+            let mut v463 = V::mul(y_e5, t3_15);
+            v463 = V::neg_mul_add(y_e3, t3_13, v463);
+            v463 = V::neg_mul_add(y_e2, t3_11, v463);
+            v463 = V::neg_mul_add(y_e1, t3_8, v463);
+            let mut v470 = V::mul(w2, v463);
+            let x_e4 = V::load(x.at(4usize, c));
+            let mut v472 = V::mul(x_e4, v463);
+            v472 = V::neg_mul_add(x_e5, v452, v472);
+            let mut v474 = V::mul(y_e5, t3_14);
+            v474 = V::mul_add(y_e4, t3_13, v474);
+            v474 = V::neg_mul_add(y_e2, t3_10, v474);
+            v474 = V::neg_mul_add(y_e1, t3_7, v474);
+            let mut v481 = V::mul(w2, v474);
+            let x_e3 = V::load(x.at(3usize, c));
+            v472 = V::mul_add(x_e3, v474, v472);
+            let mut v485 = V::mul(y_e5, t3_12);
+            v485 = V::mul_add(y_e4, t3_11, v485);
+            v485 = V::mul_add(y_e3, t3_10, v485);
+            v485 = V::neg_mul_add(y_e1, t3_6, v485);
+            let mut v492 = V::mul(w2, v485);
+            let x_e2 = V::load(x.at(2usize, c));
+            v472 = V::mul_add(x_e2, v485, v472);
+            let mut v496 = V::mul(y_e5, t3_9);
+            v496 = V::mul_add(y_e4, t3_8, v496);
+            v496 = V::mul_add(y_e3, t3_7, v496);
+            v496 = V::mul_add(y_e2, t3_6, v496);
+            let mut v503 = V::mul(w2, v496);
+            let x_e1 = V::load(x.at(1usize, c));
+            v472 = V::mul_add(x_e1, v496, v472);
+            // grad0[2] += x_e4*v469 - x_e5*v458 + x_e3*v480 + x_e2*v491 + x_e1*v502
+            V::store(V::add(V::load(grad0.at(2usize, c)), v472), grad0.at(2usize, c));
+            let t3_0 = V::load(t3.at(0usize, c));
+            let v508 = V::mul(y_e5, t3_0);
+            let w1 = V::load(param0.at(1usize, c));
+            v460 = V::mul_add(w1, v508, v460);
+            // out0[5] = -(w2*v458 + w1*v508)
+            V::store(V::neg(v460), out0.at(5usize, c));
+            let v514 = V::mul(y_e4, t3_0);
+            let mut v516 = V::mul(x_e4, v514);
+            v470 = V::mul_add(w1, v514, v470);
+            // out0[4] = w2*v469 + w1*v514
+            V::store(v470, out0.at(4usize, c));
+            v516 = V::neg_mul_add(x_e5, v508, v516);
+            let v519 = V::mul(y_e3, t3_0);
+            v481 = V::mul_add(w1, v519, v481);
+            // out0[3] = w2*v480 + w1*v519
+            V::store(v481, out0.at(3usize, c));
+            v516 = V::mul_add(x_e3, v519, v516);
+            let v524 = V::mul(y_e2, t3_0);
+            v492 = V::mul_add(w1, v524, v492);
+            // out0[2] = w2*v491 + w1*v524
+            V::store(v492, out0.at(2usize, c));
+            v516 = V::mul_add(x_e2, v524, v516);
+            let v529 = V::mul(y_e1, t3_0);
+            v503 = V::mul_add(w1, v529, v503);
+            // out0[1] = w2*v502 + w1*v529
+            V::store(v503, out0.at(1usize, c));
+            v516 = V::mul_add(x_e1, v529, v516);
+            // grad0[1] += x_e4*v514 - x_e5*v508 + x_e3*v519 + x_e2*v524 + x_e1*v529
+            V::store(V::add(V::load(grad0.at(1usize, c)), v516), grad0.at(1usize, c));
+            let mut v534 = V::mul(y_e5, t3_5);
+            v534 = V::mul_add(y_e4, t3_4, v534);
+            v534 = V::mul_add(y_e3, t3_3, v534);
+            v534 = V::mul_add(y_e2, t3_2, v534);
+            v534 = V::mul_add(y_e1, t3_1, v534);
+            let mut v544 = V::mul(V::load(param0.at(0usize, c)), v534);
+            let x_1 = V::load(x.at(0usize, c));
+            // grad0[0] += x_1*v542
+            V::store(
+                V::add(V::load(grad0.at(0usize, c)), V::mul(x_1, v534)),
+                grad0.at(0usize, c),
+            );
+            v544 = V::mul_add(
+                V::mul(v1, V::load(t2.at(0usize, c))),
+                gate_slope::<V>(args.gate, x_1),
+                v544,
+            );
+            // out0[0] = w0*v542 + v1*t2_0*gate'(x_1)
+            V::store(v544, out0.at(0usize, c));
+        }
+    }
+}
+pub(super) static SGP_14: Stage = stage!(sgp_14);
 /// `o = weighted_product(w, gate(x), gate(y))`, grades 0,1,2,3,4,5 and 1.
 ///
-/// Forward: 388 flops per lane (259 multiplications, 128 additions).
-/// Backward: 1190 flops per lane (711 multiplications, 477 additions).
+/// Forward: 384 flops per lane (255 multiplications, 128 additions).
+/// Backward: 1242 flops per lane (733 multiplications, 507 additions).
 pub(super) static SGP_PROGRAM_2: Program = Program {
     name: "sgp",
     formula: "o = weighted_product(w, gate(x), gate(y))",
@@ -8196,15 +7849,33 @@ pub(super) static SGP_PROGRAM_2: Program = Program {
     params: &[("w", 10usize)],
     output_components: 32usize,
     forward: Plan {
-        cuts: &[],
+        cuts: &[32usize, 1],
         row_sums: 0usize,
         saved_row_sums: 0usize,
         stages: &[
             StageCall {
-                stage: &super::sgp::SGP_4,
+                stage: &super::sgp::SGP_11,
                 inputs: &[Slot::External(0usize), Slot::External(1usize)],
-                outputs: &[Slot::External(0usize)],
+                outputs: &[Slot::Cut(0usize)],
                 params: &[0],
+                param_grads: &[],
+                rows: &[],
+                row_sums: &[],
+            },
+            StageCall {
+                stage: &super::sgp::SGP_12,
+                inputs: &[Slot::External(0usize)],
+                outputs: &[Slot::Cut(1usize)],
+                params: &[],
+                param_grads: &[],
+                rows: &[],
+                row_sums: &[],
+            },
+            StageCall {
+                stage: &super::sgp::SGP_2,
+                inputs: &[Slot::Cut(0usize), Slot::Cut(1usize)],
+                outputs: &[Slot::External(0usize)],
+                params: &[],
                 param_grads: &[],
                 rows: &[],
                 row_sums: &[],
@@ -8212,18 +7883,64 @@ pub(super) static SGP_PROGRAM_2: Program = Program {
         ],
     },
     backward: Plan {
-        cuts: &[],
+        cuts: &[32usize, 1usize, 1usize, 32],
         row_sums: 0usize,
         saved_row_sums: 0usize,
         stages: &[
             StageCall {
-                stage: &super::sgp::SGP_5,
+                stage: &super::sgp::SGP_11,
+                inputs: &[Slot::External(0usize), Slot::External(1usize)],
+                outputs: &[Slot::Cut(0usize)],
+                params: &[0],
+                param_grads: &[],
+                rows: &[],
+                row_sums: &[],
+            },
+            StageCall {
+                stage: &super::sgp::SGP_12,
+                inputs: &[Slot::External(0usize)],
+                outputs: &[Slot::Cut(1usize)],
+                params: &[],
+                param_grads: &[],
+                rows: &[],
+                row_sums: &[],
+            },
+            StageCall {
+                stage: &super::sgp::SGP_3,
+                inputs: &[Slot::Cut(0usize), Slot::External(2usize)],
+                outputs: &[Slot::Cut(2usize)],
+                params: &[],
+                param_grads: &[],
+                rows: &[],
+                row_sums: &[],
+            },
+            StageCall {
+                stage: &super::sgp::SGP_4,
+                inputs: &[Slot::Cut(1usize), Slot::External(2usize)],
+                outputs: &[Slot::Cut(3usize)],
+                params: &[],
+                param_grads: &[],
+                rows: &[],
+                row_sums: &[],
+            },
+            StageCall {
+                stage: &super::sgp::SGP_13,
+                inputs: &[Slot::External(0usize), Slot::Cut(3usize)],
+                outputs: &[Slot::External(1usize)],
+                params: &[0],
+                param_grads: &[],
+                rows: &[],
+                row_sums: &[],
+            },
+            StageCall {
+                stage: &super::sgp::SGP_14,
                 inputs: &[
-                    Slot::External(0usize),
                     Slot::External(1usize),
-                    Slot::External(2usize),
+                    Slot::Cut(3usize),
+                    Slot::External(0usize),
+                    Slot::Cut(2usize),
                 ],
-                outputs: &[Slot::External(0usize), Slot::External(1usize)],
+                outputs: &[Slot::External(0usize)],
                 params: &[0],
                 param_grads: &[0],
                 rows: &[],
@@ -8231,260 +7948,357 @@ pub(super) static SGP_PROGRAM_2: Program = Program {
             },
         ],
     },
-    flops: [388usize, 1190],
+    flops: [384usize, 1242],
 };
-/// From `x`, `y`, `w` to `o`: o = weighted_product(w, gate(x), gate(y)).
+/// From `x`, `y`, `w` to cut 0: o = weighted_product(w, gate(x), gate(y)).
 ///
 /// From `sgp` of Cl(4,1,0).
 #[inline(always)]
-unsafe fn sgp_6<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
+unsafe fn sgp_15<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
     // SAFETY: the caller keeps the contract of `StageArgs`; the tier runs on this CPU.
     unsafe {
         let x = args.inputs[0];
         let y = args.inputs[1];
         let out0 = args.outputs[0];
         let param0 = args.params[0];
-        let c0e0 = V::from_f64(0f64);
-        let v1 = gate::<V>(args.gate, c0e0);
         for group in 0..args.groups {
             let c = group * V::LANES;
             x.prefetch::<5usize>(c);
             y.prefetch::<5usize>(c);
-            let v3 = V::mul(V::load(x.at(0usize, c)), v1);
-            let v5 = V::mul(V::load(x.at(1usize, c)), v1);
-            let v7 = V::mul(V::load(x.at(2usize, c)), v1);
-            let v9 = V::mul(V::load(x.at(3usize, c)), v1);
-            let v11 = V::mul(V::load(x.at(4usize, c)), v1);
-            let v13 = V::mul(V::load(y.at(0usize, c)), v1);
-            let v15 = V::mul(V::load(y.at(1usize, c)), v1);
-            let v17 = V::mul(V::load(y.at(2usize, c)), v1);
-            let v19 = V::mul(V::load(y.at(3usize, c)), v1);
-            let v21 = V::mul(V::load(y.at(4usize, c)), v1);
-            let mut v22 = V::mul(v3, v13);
-            v22 = V::mul_add(v5, v15, v22);
-            v22 = V::mul_add(v7, v17, v22);
-            v22 = V::mul_add(v9, v19, v22);
-            v22 = V::neg_mul_add(v11, v21, v22);
-            // out0[0] = w0*(v9*v19 + v7*v17 + v3*v13 + v5*v15 - v11*v21)
-            V::store(V::mul(V::load(param0.at(0usize, c)), v22), out0.at(0usize, c));
-            let mut v33 = V::mul(v3, v15);
-            v33 = V::neg_mul_add(v5, v13, v33);
+            let x_e1 = V::load(x.at(0usize, c));
+            let w0 = V::load(param0.at(0usize, c));
+            let y_e1 = V::load(y.at(0usize, c));
+            let mut v4 = V::mul(y_e1, V::mul(x_e1, w0));
+            let x_e2 = V::load(x.at(1usize, c));
+            let y_e2 = V::load(y.at(1usize, c));
+            v4 = V::mul_add(y_e2, V::mul(x_e2, w0), v4);
+            let x_e3 = V::load(x.at(2usize, c));
+            let y_e3 = V::load(y.at(2usize, c));
+            v4 = V::mul_add(y_e3, V::mul(x_e3, w0), v4);
+            let x_e4 = V::load(x.at(3usize, c));
+            let y_e4 = V::load(y.at(3usize, c));
+            v4 = V::mul_add(y_e4, V::mul(x_e4, w0), v4);
+            let x_e5 = V::load(x.at(4usize, c));
+            let y_e5 = V::load(y.at(4usize, c));
+            v4 = V::neg_mul_add(y_e5, V::mul(x_e5, w0), v4);
+            // out0[0] = y_e1*x_e1*w0 + y_e2*x_e2*w0 + y_e3*x_e3*w0 + y_e4*x_e4*w0 - y_e5*x_e5*w0
+            V::store(v4, out0.at(0usize, c));
             let w1 = V::load(param0.at(1usize, c));
-            // out0[1] = w1*(v3*v15 - v5*v13)
-            V::store(V::mul(w1, v33), out0.at(1usize, c));
-            let mut v38 = V::mul(v3, v17);
-            v38 = V::neg_mul_add(v7, v13, v38);
-            // out0[2] = w1*(v3*v17 - v7*v13)
-            V::store(V::mul(w1, v38), out0.at(2usize, c));
-            let mut v42 = V::mul(v3, v19);
-            v42 = V::neg_mul_add(v9, v13, v42);
-            // out0[3] = w1*(v3*v19 - v9*v13)
-            V::store(V::mul(w1, v42), out0.at(3usize, c));
-            let mut v46 = V::mul(v3, v21);
-            v46 = V::neg_mul_add(v11, v13, v46);
-            // out0[4] = w1*(v3*v21 - v11*v13)
-            V::store(V::mul(w1, v46), out0.at(4usize, c));
-            let mut v50 = V::mul(v5, v17);
-            v50 = V::neg_mul_add(v7, v15, v50);
-            // out0[5] = w1*(v5*v17 - v7*v15)
-            V::store(V::mul(w1, v50), out0.at(5usize, c));
-            let mut v54 = V::mul(v5, v19);
-            v54 = V::neg_mul_add(v9, v15, v54);
-            // out0[6] = w1*(v5*v19 - v9*v15)
-            V::store(V::mul(w1, v54), out0.at(6usize, c));
-            let mut v58 = V::mul(v5, v21);
-            v58 = V::neg_mul_add(v11, v15, v58);
-            // out0[7] = w1*(v5*v21 - v11*v15)
-            V::store(V::mul(w1, v58), out0.at(7usize, c));
-            let mut v62 = V::mul(v7, v19);
-            v62 = V::neg_mul_add(v9, v17, v62);
-            // out0[8] = w1*(v7*v19 - v9*v17)
-            V::store(V::mul(w1, v62), out0.at(8usize, c));
-            let mut v66 = V::mul(v7, v21);
-            v66 = V::neg_mul_add(v11, v17, v66);
-            // out0[9] = w1*(v7*v21 - v11*v17)
-            V::store(V::mul(w1, v66), out0.at(9usize, c));
-            let mut v70 = V::mul(v9, v21);
-            v70 = V::neg_mul_add(v11, v19, v70);
-            // out0[10] = w1*(v9*v21 - v11*v19)
-            V::store(V::mul(w1, v70), out0.at(10usize, c));
+            let v26 = V::mul(x_e1, w1);
+            let mut v27 = V::mul(y_e2, v26);
+            let mut v28 = V::mul(y_e3, v26);
+            let mut v29 = V::mul(y_e4, v26);
+            let mut v30 = V::mul(y_e5, v26);
+            let v31 = V::mul(x_e2, w1);
+            v27 = V::neg_mul_add(y_e1, v31, v27);
+            // out0[1] = y_e2*v26 - y_e1*v31
+            V::store(v27, out0.at(1usize, c));
+            let mut v34 = V::mul(y_e3, v31);
+            let mut v35 = V::mul(y_e4, v31);
+            let mut v36 = V::mul(y_e5, v31);
+            let v37 = V::mul(x_e3, w1);
+            v28 = V::neg_mul_add(y_e1, v37, v28);
+            // out0[2] = y_e3*v26 - y_e1*v37
+            V::store(v28, out0.at(2usize, c));
+            v34 = V::neg_mul_add(y_e2, v37, v34);
+            // out0[5] = y_e3*v31 - y_e2*v37
+            V::store(v34, out0.at(5usize, c));
+            let mut v42 = V::mul(y_e4, v37);
+            let mut v43 = V::mul(y_e5, v37);
+            let v44 = V::mul(x_e4, w1);
+            v29 = V::neg_mul_add(y_e1, v44, v29);
+            // out0[3] = y_e4*v26 - y_e1*v44
+            V::store(v29, out0.at(3usize, c));
+            v35 = V::neg_mul_add(y_e2, v44, v35);
+            // out0[6] = y_e4*v31 - y_e2*v44
+            V::store(v35, out0.at(6usize, c));
+            v42 = V::neg_mul_add(y_e3, v44, v42);
+            // out0[8] = y_e4*v37 - y_e3*v44
+            V::store(v42, out0.at(8usize, c));
+            let mut v51 = V::mul(y_e5, v44);
+            let v52 = V::mul(x_e5, w1);
+            v30 = V::neg_mul_add(y_e1, v52, v30);
+            // out0[4] = y_e5*v26 - y_e1*v52
+            V::store(v30, out0.at(4usize, c));
+            v36 = V::neg_mul_add(y_e2, v52, v36);
+            // out0[7] = y_e5*v31 - y_e2*v52
+            V::store(v36, out0.at(7usize, c));
+            v43 = V::neg_mul_add(y_e3, v52, v43);
+            // out0[9] = y_e5*v37 - y_e3*v52
+            V::store(v43, out0.at(9usize, c));
+            v51 = V::neg_mul_add(y_e4, v52, v51);
+            // out0[10] = y_e5*v44 - y_e4*v52
+            V::store(v51, out0.at(10usize, c));
         }
     }
 }
-pub(super) static SGP_6: Stage = stage!(sgp_6);
-/// From `x`, `y`, `grad_o`, `w` to `grad_x`, `grad_y`, `grad_w`: adjoint of o = weighted_product(w, gate(x), gate(y)).
+pub(super) static SGP_15: Stage = stage!(sgp_15);
+/// From cut 0 to `o`: o = weighted_product(w, gate(x), gate(y)).
+///
+/// From `sgp` of Cl(4,1,0).
+#[inline(always)]
+unsafe fn sgp_16<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
+    // SAFETY: the caller keeps the contract of `StageArgs`; the tier runs on this CPU.
+    unsafe {
+        let t0 = args.inputs[0];
+        let out0 = args.outputs[0];
+        let c0e0 = V::from_f64(0f64);
+        let v1 = gate::<V>(args.gate, c0e0);
+        let v2 = V::mul(v1, v1);
+        for group in 0..args.groups {
+            let c = group * V::LANES;
+            t0.prefetch::<11usize>(c);
+            // out0[0] = v2*t0_0
+            V::store(V::mul(v2, V::load(t0.at(0usize, c))), out0.at(0usize, c));
+            // out0[1] = v2*t0_1
+            V::store(V::mul(v2, V::load(t0.at(1usize, c))), out0.at(1usize, c));
+            // out0[2] = v2*t0_2
+            V::store(V::mul(v2, V::load(t0.at(2usize, c))), out0.at(2usize, c));
+            // out0[3] = v2*t0_3
+            V::store(V::mul(v2, V::load(t0.at(3usize, c))), out0.at(3usize, c));
+            // out0[4] = v2*t0_4
+            V::store(V::mul(v2, V::load(t0.at(4usize, c))), out0.at(4usize, c));
+            // out0[5] = v2*t0_5
+            V::store(V::mul(v2, V::load(t0.at(5usize, c))), out0.at(5usize, c));
+            // out0[6] = v2*t0_6
+            V::store(V::mul(v2, V::load(t0.at(6usize, c))), out0.at(6usize, c));
+            // out0[7] = v2*t0_7
+            V::store(V::mul(v2, V::load(t0.at(7usize, c))), out0.at(7usize, c));
+            // out0[8] = v2*t0_8
+            V::store(V::mul(v2, V::load(t0.at(8usize, c))), out0.at(8usize, c));
+            // out0[9] = v2*t0_9
+            V::store(V::mul(v2, V::load(t0.at(9usize, c))), out0.at(9usize, c));
+            // out0[10] = v2*t0_10
+            V::store(V::mul(v2, V::load(t0.at(10usize, c))), out0.at(10usize, c));
+        }
+    }
+}
+pub(super) static SGP_16: Stage = stage!(sgp_16);
+/// From `grad_o` to cut 1: adjoint of o = weighted_product(w, gate(x), gate(y)).
 ///
 /// From `sgp_grad` of Cl(4,1,0).
 #[inline(always)]
-unsafe fn sgp_7<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
+unsafe fn sgp_17<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
     // SAFETY: the caller keeps the contract of `StageArgs`; the tier runs on this CPU.
     unsafe {
-        let x = args.inputs[0];
-        let y = args.inputs[1];
-        let grad_o = args.inputs[2];
+        let grad_o = args.inputs[0];
         let out0 = args.outputs[0];
-        let out1 = args.outputs[1];
-        let param0 = args.params[0];
-        let grad0 = args.param_grads[0];
         let c0e0 = V::from_f64(0f64);
         let v1 = gate::<V>(args.gate, c0e0);
+        let v2 = V::mul(v1, v1);
         for group in 0..args.groups {
             let c = group * V::LANES;
-            x.prefetch::<5usize>(c);
-            y.prefetch::<5usize>(c);
             grad_o.prefetch::<11usize>(c);
-            let v3 = V::mul(V::load(x.at(0usize, c)), v1);
-            let v5 = V::mul(V::load(x.at(1usize, c)), v1);
-            let v7 = V::mul(V::load(x.at(2usize, c)), v1);
-            let v9 = V::mul(V::load(x.at(3usize, c)), v1);
-            let v11 = V::mul(V::load(x.at(4usize, c)), v1);
-            let v13 = V::mul(V::load(y.at(0usize, c)), v1);
-            let v15 = V::mul(V::load(y.at(1usize, c)), v1);
-            let v17 = V::mul(V::load(y.at(2usize, c)), v1);
-            let v19 = V::mul(V::load(y.at(3usize, c)), v1);
-            let v21 = V::mul(V::load(y.at(4usize, c)), v1);
-            let mut v22 = V::mul(v3, v13);
-            v22 = V::mul_add(v5, v15, v22);
-            v22 = V::mul_add(v7, v17, v22);
-            v22 = V::mul_add(v9, v19, v22);
-            v22 = V::neg_mul_add(v11, v21, v22);
-            let mut v31 = V::mul(v3, v15);
-            v31 = V::neg_mul_add(v5, v13, v31);
-            let mut v34 = V::mul(v3, v17);
-            v34 = V::neg_mul_add(v7, v13, v34);
-            let mut v37 = V::mul(v3, v19);
-            v37 = V::neg_mul_add(v9, v13, v37);
-            let mut v40 = V::mul(v3, v21);
-            v40 = V::neg_mul_add(v11, v13, v40);
-            let mut v43 = V::mul(v5, v17);
-            v43 = V::neg_mul_add(v7, v15, v43);
-            let mut v46 = V::mul(v5, v19);
-            v46 = V::neg_mul_add(v9, v15, v46);
-            let mut v49 = V::mul(v5, v21);
-            v49 = V::neg_mul_add(v11, v15, v49);
-            let mut v52 = V::mul(v7, v19);
-            v52 = V::neg_mul_add(v9, v17, v52);
-            let mut v55 = V::mul(v7, v21);
-            v55 = V::neg_mul_add(v11, v17, v55);
-            let mut v58 = V::mul(v9, v21);
-            v58 = V::neg_mul_add(v11, v19, v58);
-            let grad_o_e45 = V::load(grad_o.at(10usize, c));
-            let mut v62 = V::mul(v58, grad_o_e45);
-            let w1 = V::load(param0.at(1usize, c));
-            let v64 = V::mul(w1, grad_o_e45);
-            let mut v65 = V::mul(v19, v64);
-            let mut v67 = V::mul(v21, v64);
-            let mut v68 = V::mul(v9, v64);
-            let grad_o_e35 = V::load(grad_o.at(9usize, c));
-            let v71 = V::mul(w1, grad_o_e35);
-            v62 = V::mul_add(v55, grad_o_e35, v62);
-            let mut v74 = V::mul(v11, v71);
-            v65 = V::mul_add(v17, v71, v65);
-            let mut v76 = V::mul(v21, v71);
-            v68 = V::mul_add(v7, v71, v68);
-            let grad_o_e34 = V::load(grad_o.at(8usize, c));
-            let v81 = V::mul(w1, grad_o_e34);
-            v62 = V::mul_add(v52, grad_o_e34, v62);
-            v67 = V::neg_mul_add(v17, v81, v67);
-            v74 = V::mul_add(v9, v81, v74);
-            let mut v88 = V::mul(v7, v81);
-            v76 = V::mul_add(v19, v81, v76);
-            v88 = V::neg_mul_add(v11, v64, v88);
-            let grad_o_e25 = V::load(grad_o.at(7usize, c));
-            let v93 = V::mul(w1, grad_o_e25);
-            v62 = V::mul_add(v49, grad_o_e25, v62);
-            let mut v96 = V::mul(v11, v93);
-            v65 = V::mul_add(v15, v93, v65);
-            let mut v98 = V::mul(v21, v93);
-            v68 = V::mul_add(v5, v93, v68);
-            let grad_o_e24 = V::load(grad_o.at(6usize, c));
-            let v103 = V::mul(w1, grad_o_e24);
-            v62 = V::mul_add(v46, grad_o_e24, v62);
-            v67 = V::neg_mul_add(v15, v103, v67);
-            v96 = V::mul_add(v9, v103, v96);
-            v98 = V::mul_add(v19, v103, v98);
-            v88 = V::mul_add(v5, v103, v88);
-            let grad_o_e23 = V::load(grad_o.at(5usize, c));
-            let v115 = V::mul(w1, grad_o_e23);
-            v62 = V::mul_add(v43, grad_o_e23, v62);
-            v76 = V::neg_mul_add(v15, v115, v76);
-            v96 = V::mul_add(v7, v115, v96);
-            v98 = V::mul_add(v17, v115, v98);
-            let mut v124 = V::mul_sub(v5, v115, v74);
-            let grad_o_e15 = V::load(grad_o.at(4usize, c));
-            let v127 = V::mul(w1, grad_o_e15);
-            v62 = V::mul_add(v40, grad_o_e15, v62);
-            let mut v130 = V::mul(v11, v127);
-            v65 = V::mul_add(v13, v127, v65);
-            let mut v132 = V::mul(v21, v127);
-            v68 = V::mul_add(v3, v127, v68);
-            let grad_o_e14 = V::load(grad_o.at(3usize, c));
-            let v137 = V::mul(w1, grad_o_e14);
-            v62 = V::mul_add(v37, grad_o_e14, v62);
-            v67 = V::neg_mul_add(v13, v137, v67);
-            v130 = V::mul_add(v9, v137, v130);
-            v132 = V::mul_add(v19, v137, v132);
-            v88 = V::mul_add(v3, v137, v88);
-            let grad_o_e13 = V::load(grad_o.at(2usize, c));
-            let v149 = V::mul(w1, grad_o_e13);
-            v62 = V::mul_add(v34, grad_o_e13, v62);
-            v76 = V::neg_mul_add(v13, v149, v76);
-            v130 = V::mul_add(v7, v149, v130);
-            v132 = V::mul_add(v17, v149, v132);
-            v124 = V::mul_add(v3, v149, v124);
-            let grad_o_e12 = V::load(grad_o.at(1usize, c));
-            let v161 = V::mul(w1, grad_o_e12);
-            v62 = V::mul_add(v31, grad_o_e12, v62);
-            // grad0[1] += (v9*v21 - v11*v19)*grad_o_e45 + (v7*v21 - v11*v17)*grad_o_e35 + (v7*v19 - v9*v17)*grad_o_e34 + (v5*v21 - v11*v15)*grad_o_e25 + (v5*v19 - v9*v15)*grad_o_e24 + (v5*v17 - v7*v15)*grad_o_e23 + (v3*v21 - v11*v13)*grad_o_e15 + (v3*v19 - v9*v13)*grad_o_e14 + (v3*v17 - v7*v13)*grad_o_e13 + (v3*v15 - v5*v13)*grad_o_e12
-            V::store(V::add(V::load(grad0.at(1usize, c)), v62), grad0.at(1usize, c));
-            v98 = V::neg_mul_add(v13, v161, v98);
-            v130 = V::mul_add(v5, v161, v130);
-            v132 = V::mul_add(v15, v161, v132);
-            let mut v170 = V::mul_sub(v3, v161, v96);
-            let grad_o_1 = V::load(grad_o.at(0usize, c));
-            // grad0[0] += (v9*v19 + v7*v17 + v3*v13 + v5*v15 - v11*v21)*grad_o_1
-            V::store(
-                V::add(V::load(grad0.at(0usize, c)), V::mul(v22, grad_o_1)),
-                grad0.at(0usize, c),
-            );
-            let v174 = V::mul(V::load(param0.at(0usize, c)), grad_o_1);
-            v65 = V::mul_add(v21, v174, v65);
-            v68 = V::neg_mul_add(v11, v174, v68);
-            v67 = V::mul_add(v19, v174, v67);
-            v88 = V::mul_add(v9, v174, v88);
-            v76 = V::mul_add(v17, v174, v76);
-            v124 = V::mul_add(v7, v174, v124);
-            v98 = V::mul_add(v15, v174, v98);
-            v170 = V::mul_add(v5, v174, v170);
-            v132 = V::mul_add(v13, v174, v132);
-            // out1[4] = v1*(v9*v64 + v7*v71 + v5*v93 + v3*v127 - v11*v174)
-            V::store(V::mul(v1, v68), out1.at(4usize, c));
-            // out1[3] = v1*(v7*v81 - v11*v64 + v5*v103 + v3*v137 + v9*v174)
-            V::store(V::mul(v1, v88), out1.at(3usize, c));
-            // out1[2] = v1*(v5*v115 - (v11*v71 + v9*v81) + v3*v149 + v7*v174)
-            V::store(V::mul(v1, v124), out1.at(2usize, c));
-            // out1[1] = v1*(v3*v161 - (v11*v93 + v9*v103 + v7*v115) + v5*v174)
-            V::store(V::mul(v1, v170), out1.at(1usize, c));
-            // out1[0] = v1*(v3*v174 - (v11*v127 + v9*v137 + v7*v149 + v5*v161))
-            V::store(V::mul(v1, V::mul_sub(v3, v174, v130)), out1.at(0usize, c));
-            // out0[4] = -(v1*(v19*v64 + v17*v71 + v15*v93 + v13*v127 + v21*v174))
-            V::store(V::neg(V::mul(v1, v65)), out0.at(4usize, c));
-            // out0[3] = v1*(v21*v64 - v17*v81 - v15*v103 - v13*v137 + v19*v174)
-            V::store(V::mul(v1, v67), out0.at(3usize, c));
-            // out0[2] = v1*(v21*v71 + v19*v81 - v15*v115 - v13*v149 + v17*v174)
-            V::store(V::mul(v1, v76), out0.at(2usize, c));
-            // out0[1] = v1*(v21*v93 + v19*v103 + v17*v115 - v13*v161 + v15*v174)
-            V::store(V::mul(v1, v98), out0.at(1usize, c));
-            // out0[0] = v1*(v21*v127 + v19*v137 + v17*v149 + v15*v161 + v13*v174)
-            V::store(V::mul(v1, v132), out0.at(0usize, c));
+            // out0[10] = v2*grad_o_e45
+            V::store(V::mul(v2, V::load(grad_o.at(10usize, c))), out0.at(10usize, c));
+            // out0[9] = v2*grad_o_e35
+            V::store(V::mul(v2, V::load(grad_o.at(9usize, c))), out0.at(9usize, c));
+            // out0[8] = v2*grad_o_e34
+            V::store(V::mul(v2, V::load(grad_o.at(8usize, c))), out0.at(8usize, c));
+            // out0[7] = v2*grad_o_e25
+            V::store(V::mul(v2, V::load(grad_o.at(7usize, c))), out0.at(7usize, c));
+            // out0[6] = v2*grad_o_e24
+            V::store(V::mul(v2, V::load(grad_o.at(6usize, c))), out0.at(6usize, c));
+            // out0[5] = v2*grad_o_e23
+            V::store(V::mul(v2, V::load(grad_o.at(5usize, c))), out0.at(5usize, c));
+            // out0[4] = v2*grad_o_e15
+            V::store(V::mul(v2, V::load(grad_o.at(4usize, c))), out0.at(4usize, c));
+            // out0[3] = v2*grad_o_e14
+            V::store(V::mul(v2, V::load(grad_o.at(3usize, c))), out0.at(3usize, c));
+            // out0[2] = v2*grad_o_e13
+            V::store(V::mul(v2, V::load(grad_o.at(2usize, c))), out0.at(2usize, c));
+            // out0[1] = v2*grad_o_e12
+            V::store(V::mul(v2, V::load(grad_o.at(1usize, c))), out0.at(1usize, c));
+            // out0[0] = v2*grad_o_1
+            V::store(V::mul(v2, V::load(grad_o.at(0usize, c))), out0.at(0usize, c));
         }
     }
 }
-pub(super) static SGP_7: Stage = stage!(sgp_7);
+pub(super) static SGP_17: Stage = stage!(sgp_17);
+/// From `x`, cut 1, `w` to `grad_y`: adjoint of o = weighted_product(w, gate(x), gate(y)).
+///
+/// From `sgp_grad` of Cl(4,1,0).
+#[inline(always)]
+unsafe fn sgp_18<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
+    // SAFETY: the caller keeps the contract of `StageArgs`; the tier runs on this CPU.
+    unsafe {
+        let x = args.inputs[0];
+        let t1 = args.inputs[1];
+        let out0 = args.outputs[0];
+        let param0 = args.params[0];
+        for group in 0..args.groups {
+            let c = group * V::LANES;
+            x.prefetch::<5usize>(c);
+            t1.prefetch::<11usize>(c);
+            let x_e1 = V::load(x.at(0usize, c));
+            let w0 = V::load(param0.at(0usize, c));
+            let x_e2 = V::load(x.at(1usize, c));
+            let x_e3 = V::load(x.at(2usize, c));
+            let x_e4 = V::load(x.at(3usize, c));
+            let x_e5 = V::load(x.at(4usize, c));
+            let w1 = V::load(param0.at(1usize, c));
+            let v12 = V::mul(x_e1, w1);
+            let v13 = V::mul(x_e2, w1);
+            let v14 = V::mul(x_e3, w1);
+            let v15 = V::mul(x_e4, w1);
+            let v16 = V::mul(x_e5, w1);
+            let t1_10 = V::load(t1.at(10usize, c));
+            let t1_9 = V::load(t1.at(9usize, c));
+            let mut v20 = V::mul(v16, t1_9);
+            let t1_7 = V::load(t1.at(7usize, c));
+            let mut v22 = V::mul(v16, t1_7);
+            let t1_4 = V::load(t1.at(4usize, c));
+            let mut v24 = V::mul(v16, t1_4);
+            let mut v25 = V::mul(v15, t1_10);
+            let t1_8 = V::load(t1.at(8usize, c));
+            v20 = V::mul_add(v15, t1_8, v20);
+            let t1_6 = V::load(t1.at(6usize, c));
+            v22 = V::mul_add(v15, t1_6, v22);
+            let t1_3 = V::load(t1.at(3usize, c));
+            v24 = V::mul_add(v15, t1_3, v24);
+            v25 = V::mul_add(v14, t1_9, v25);
+            let mut v37 = V::mul(v14, t1_8);
+            v37 = V::neg_mul_add(v16, t1_10, v37);
+            let t1_5 = V::load(t1.at(5usize, c));
+            v22 = V::mul_add(v14, t1_5, v22);
+            let t1_2 = V::load(t1.at(2usize, c));
+            v24 = V::mul_add(v14, t1_2, v24);
+            v25 = V::mul_add(v13, t1_7, v25);
+            v37 = V::mul_add(v13, t1_6, v37);
+            let mut v50 = V::mul_sub(v13, t1_5, v20);
+            let t1_1 = V::load(t1.at(1usize, c));
+            v24 = V::mul_add(v13, t1_1, v24);
+            v25 = V::mul_add(v12, t1_4, v25);
+            v37 = V::mul_add(v12, t1_3, v37);
+            v50 = V::mul_add(v12, t1_2, v50);
+            let mut v61 = V::mul_sub(v12, t1_1, v22);
+            let t1_0 = V::load(t1.at(0usize, c));
+            v25 = V::neg_mul_add(V::mul(x_e5, w0), t1_0, v25);
+            // out0[4] = v15*t1_10 + v14*t1_9 + v13*t1_7 + v12*t1_4 - x_e5*w0*t1_0
+            V::store(v25, out0.at(4usize, c));
+            v37 = V::mul_add(V::mul(x_e4, w0), t1_0, v37);
+            // out0[3] = v14*t1_8 - v16*t1_10 + v13*t1_6 + v12*t1_3 + x_e4*w0*t1_0
+            V::store(v37, out0.at(3usize, c));
+            v50 = V::mul_add(V::mul(x_e3, w0), t1_0, v50);
+            // out0[2] = v13*t1_5 - (v16*t1_9 + v15*t1_8) + v12*t1_2 + x_e3*w0*t1_0
+            V::store(v50, out0.at(2usize, c));
+            v61 = V::mul_add(V::mul(x_e2, w0), t1_0, v61);
+            // out0[1] = v12*t1_1 - (v16*t1_7 + v15*t1_6 + v14*t1_5) + x_e2*w0*t1_0
+            V::store(v61, out0.at(1usize, c));
+            // out0[0] = x_e1*w0*t1_0 - (v16*t1_4 + v15*t1_3 + v14*t1_2 + v13*t1_1)
+            V::store(V::mul_sub(V::mul(x_e1, w0), t1_0, v24), out0.at(0usize, c));
+        }
+    }
+}
+pub(super) static SGP_18: Stage = stage!(sgp_18);
+/// From `y`, cut 1, `x`, `w` to `grad_x`, `grad_w`: adjoint of o = weighted_product(w, gate(x), gate(y)).
+///
+/// From `sgp_grad` of Cl(4,1,0).
+#[inline(always)]
+unsafe fn sgp_19<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
+    // SAFETY: the caller keeps the contract of `StageArgs`; the tier runs on this CPU.
+    unsafe {
+        let y = args.inputs[0];
+        let t1 = args.inputs[1];
+        let x = args.inputs[2];
+        let out0 = args.outputs[0];
+        let param0 = args.params[0];
+        let grad0 = args.param_grads[0];
+        for group in 0..args.groups {
+            let c = group * V::LANES;
+            y.prefetch::<5usize>(c);
+            t1.prefetch::<11usize>(c);
+            x.prefetch::<5usize>(c);
+            let y_e4 = V::load(y.at(3usize, c));
+            let t1_10 = V::load(t1.at(10usize, c));
+            let mut v2 = V::mul(y_e4, t1_10);
+            let y_e3 = V::load(y.at(2usize, c));
+            let t1_9 = V::load(t1.at(9usize, c));
+            v2 = V::mul_add(y_e3, t1_9, v2);
+            let y_e2 = V::load(y.at(1usize, c));
+            let t1_7 = V::load(t1.at(7usize, c));
+            v2 = V::mul_add(y_e2, t1_7, v2);
+            let y_e1 = V::load(y.at(0usize, c));
+            let t1_4 = V::load(t1.at(4usize, c));
+            v2 = V::mul_add(y_e1, t1_4, v2);
+            let w1 = V::load(param0.at(1usize, c));
+            let mut v16 = V::mul(w1, v2);
+            let x_e5 = V::load(x.at(4usize, c));
+            let y_e5 = V::load(y.at(4usize, c));
+            let mut v20 = V::mul(y_e5, t1_10);
+            let t1_8 = V::load(t1.at(8usize, c));
+            v20 = V::neg_mul_add(y_e3, t1_8, v20);
+            let t1_6 = V::load(t1.at(6usize, c));
+            v20 = V::neg_mul_add(y_e2, t1_6, v20);
+            let t1_3 = V::load(t1.at(3usize, c));
+            v20 = V::neg_mul_add(y_e1, t1_3, v20);
+            let mut v30 = V::mul(w1, v20);
+            let x_e4 = V::load(x.at(3usize, c));
+            let mut v32 = V::mul(x_e4, v20);
+            v32 = V::neg_mul_add(x_e5, v2, v32);
+            let mut v34 = V::mul(y_e5, t1_9);
+            v34 = V::mul_add(y_e4, t1_8, v34);
+            let t1_5 = V::load(t1.at(5usize, c));
+            v34 = V::neg_mul_add(y_e2, t1_5, v34);
+            let t1_2 = V::load(t1.at(2usize, c));
+            v34 = V::neg_mul_add(y_e1, t1_2, v34);
+            let mut v43 = V::mul(w1, v34);
+            let x_e3 = V::load(x.at(2usize, c));
+            v32 = V::mul_add(x_e3, v34, v32);
+            let mut v47 = V::mul(y_e5, t1_7);
+            v47 = V::mul_add(y_e4, t1_6, v47);
+            v47 = V::mul_add(y_e3, t1_5, v47);
+            let t1_1 = V::load(t1.at(1usize, c));
+            v47 = V::neg_mul_add(y_e1, t1_1, v47);
+            let mut v55 = V::mul(w1, v47);
+            let x_e2 = V::load(x.at(1usize, c));
+            v32 = V::mul_add(x_e2, v47, v32);
+            let mut v59 = V::mul(y_e5, t1_4);
+            v59 = V::mul_add(y_e4, t1_3, v59);
+            v59 = V::mul_add(y_e3, t1_2, v59);
+            v59 = V::mul_add(y_e2, t1_1, v59);
+            let mut v66 = V::mul(w1, v59);
+            let x_e1 = V::load(x.at(0usize, c));
+            v32 = V::mul_add(x_e1, v59, v32);
+            // grad0[1] += x_e4*v29 - x_e5*v14 + x_e3*v42 + x_e2*v54 + x_e1*v65
+            V::store(V::add(V::load(grad0.at(1usize, c)), v32), grad0.at(1usize, c));
+            let t1_0 = V::load(t1.at(0usize, c));
+            let v71 = V::mul(y_e5, t1_0);
+            let w0 = V::load(param0.at(0usize, c));
+            v16 = V::mul_add(w0, v71, v16);
+            // out0[4] = -(w1*v14 + w0*v71)
+            V::store(V::neg(v16), out0.at(4usize, c));
+            let v77 = V::mul(y_e4, t1_0);
+            let mut v79 = V::mul(x_e4, v77);
+            v30 = V::mul_add(w0, v77, v30);
+            // out0[3] = w1*v29 + w0*v77
+            V::store(v30, out0.at(3usize, c));
+            v79 = V::neg_mul_add(x_e5, v71, v79);
+            let v82 = V::mul(y_e3, t1_0);
+            v43 = V::mul_add(w0, v82, v43);
+            // out0[2] = w1*v42 + w0*v82
+            V::store(v43, out0.at(2usize, c));
+            v79 = V::mul_add(x_e3, v82, v79);
+            let v87 = V::mul(y_e2, t1_0);
+            v55 = V::mul_add(w0, v87, v55);
+            // out0[1] = w1*v54 + w0*v87
+            V::store(v55, out0.at(1usize, c));
+            v79 = V::mul_add(x_e2, v87, v79);
+            let v92 = V::mul(y_e1, t1_0);
+            v66 = V::mul_add(w0, v92, v66);
+            // out0[0] = w1*v65 + w0*v92
+            V::store(v66, out0.at(0usize, c));
+            v79 = V::mul_add(x_e1, v92, v79);
+            // grad0[0] += x_e4*v77 - x_e5*v71 + x_e3*v82 + x_e2*v87 + x_e1*v92
+            V::store(V::add(V::load(grad0.at(0usize, c)), v79), grad0.at(0usize, c));
+        }
+    }
+}
+pub(super) static SGP_19: Stage = stage!(sgp_19);
 /// `o = weighted_product(w, gate(x), gate(y))`, grades 1 and 1.
 ///
 /// Forward: 60 flops per lane (46 multiplications, 14 additions).
-/// Backward: 183 flops per lane (117 multiplications, 66 additions).
+/// Backward: 142 flops per lane (91 multiplications, 51 additions).
 pub(super) static SGP_PROGRAM_3: Program = Program {
     name: "sgp",
     formula: "o = weighted_product(w, gate(x), gate(y))",
@@ -8495,15 +8309,24 @@ pub(super) static SGP_PROGRAM_3: Program = Program {
     params: &[("w", 2usize)],
     output_components: 11usize,
     forward: Plan {
-        cuts: &[],
+        cuts: &[11],
         row_sums: 0usize,
         saved_row_sums: 0usize,
         stages: &[
             StageCall {
-                stage: &super::sgp::SGP_6,
+                stage: &super::sgp::SGP_15,
                 inputs: &[Slot::External(0usize), Slot::External(1usize)],
-                outputs: &[Slot::External(0usize)],
+                outputs: &[Slot::Cut(0usize)],
                 params: &[0],
+                param_grads: &[],
+                rows: &[],
+                row_sums: &[],
+            },
+            StageCall {
+                stage: &super::sgp::SGP_16,
+                inputs: &[Slot::Cut(0usize)],
+                outputs: &[Slot::External(0usize)],
+                params: &[],
                 param_grads: &[],
                 rows: &[],
                 row_sums: &[],
@@ -8511,18 +8334,36 @@ pub(super) static SGP_PROGRAM_3: Program = Program {
         ],
     },
     backward: Plan {
-        cuts: &[],
+        cuts: &[0usize, 11],
         row_sums: 0usize,
         saved_row_sums: 0usize,
         stages: &[
             StageCall {
-                stage: &super::sgp::SGP_7,
+                stage: &super::sgp::SGP_17,
+                inputs: &[Slot::External(2usize)],
+                outputs: &[Slot::Cut(1usize)],
+                params: &[],
+                param_grads: &[],
+                rows: &[],
+                row_sums: &[],
+            },
+            StageCall {
+                stage: &super::sgp::SGP_18,
+                inputs: &[Slot::External(0usize), Slot::Cut(1usize)],
+                outputs: &[Slot::External(1usize)],
+                params: &[0],
+                param_grads: &[],
+                rows: &[],
+                row_sums: &[],
+            },
+            StageCall {
+                stage: &super::sgp::SGP_19,
                 inputs: &[
-                    Slot::External(0usize),
                     Slot::External(1usize),
-                    Slot::External(2usize),
+                    Slot::Cut(1usize),
+                    Slot::External(0usize),
                 ],
-                outputs: &[Slot::External(0usize), Slot::External(1usize)],
+                outputs: &[Slot::External(0usize)],
                 params: &[0],
                 param_grads: &[0],
                 rows: &[],
@@ -8530,5 +8371,5 @@ pub(super) static SGP_PROGRAM_3: Program = Program {
             },
         ],
     },
-    flops: [60usize, 183],
+    flops: [60usize, 142],
 };

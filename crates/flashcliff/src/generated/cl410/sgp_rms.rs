@@ -5,7 +5,7 @@
 
 #[allow(unused_imports, reason = "not every operator needs all of them")]
 use crate::kernel::generated_prelude::*;
-/// From cut 0 to 6 row sums: o = grade_rms(weighted_product(w, gate(x), gate(y))).
+/// From cut 0, cut 1 to 6 row sums: o = grade_rms(weighted_product(w, gate(x), gate(y))).
 ///
 /// From `sgp_rms` of Cl(4,1,0).
 #[inline(always)]
@@ -13,6 +13,7 @@ unsafe fn sgp_rms_0<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
     // SAFETY: the caller keeps the contract of `StageArgs`; the tier runs on this CPU.
     unsafe {
         let t0 = args.inputs[0];
+        let t1 = args.inputs[1];
         let mut sum0 = V::zero();
         let mut sum1 = V::zero();
         let mut sum2 = V::zero();
@@ -22,81 +23,83 @@ unsafe fn sgp_rms_0<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         for group in 0..args.groups {
             let c = group * V::LANES;
             t0.prefetch::<32usize>(c);
+            t1.prefetch::<1usize>(c);
             let valid = args.valid_lanes(group, V::LANES);
-            let t0_0 = V::load(t0.at(0usize, c));
-            // row sum 0 = t0_0*t0_0
-            sum0 = V::add(sum0, V::keep_first(V::mul(t0_0, t0_0), valid));
-            let t0_1 = V::load(t0.at(1usize, c));
-            let mut v3 = V::mul(t0_1, t0_1);
-            let t0_2 = V::load(t0.at(2usize, c));
-            let t0_3 = V::load(t0.at(3usize, c));
-            let t0_4 = V::load(t0.at(4usize, c));
-            let t0_5 = V::load(t0.at(5usize, c));
-            v3 = V::mul_add(t0_2, t0_2, v3);
-            v3 = V::mul_add(t0_3, t0_3, v3);
-            v3 = V::mul_add(t0_4, t0_4, v3);
-            v3 = V::mul_add(t0_5, t0_5, v3);
-            // row sum 1 = t0_5*t0_5 + t0_4*t0_4 + t0_3*t0_3 + t0_1*t0_1 + t0_2*t0_2
-            sum1 = V::add(sum1, V::keep_first(v3, valid));
-            let t0_6 = V::load(t0.at(6usize, c));
-            let mut v17 = V::mul(t0_6, t0_6);
-            let t0_7 = V::load(t0.at(7usize, c));
-            let t0_8 = V::load(t0.at(8usize, c));
-            let t0_9 = V::load(t0.at(9usize, c));
-            let t0_10 = V::load(t0.at(10usize, c));
-            let t0_11 = V::load(t0.at(11usize, c));
-            let t0_12 = V::load(t0.at(12usize, c));
-            let t0_13 = V::load(t0.at(13usize, c));
-            let t0_14 = V::load(t0.at(14usize, c));
-            let t0_15 = V::load(t0.at(15usize, c));
-            v17 = V::mul_add(t0_7, t0_7, v17);
-            v17 = V::mul_add(t0_8, t0_8, v17);
-            v17 = V::mul_add(t0_9, t0_9, v17);
-            v17 = V::mul_add(t0_10, t0_10, v17);
-            v17 = V::mul_add(t0_11, t0_11, v17);
-            v17 = V::mul_add(t0_12, t0_12, v17);
-            v17 = V::mul_add(t0_13, t0_13, v17);
-            v17 = V::mul_add(t0_14, t0_14, v17);
-            v17 = V::mul_add(t0_15, t0_15, v17);
-            // row sum 2 = t0_15*t0_15 + t0_14*t0_14 + t0_13*t0_13 + t0_12*t0_12 + t0_11*t0_11 + t0_10*t0_10 + t0_9*t0_9 + t0_8*t0_8 + t0_6*t0_6 + t0_7*t0_7
-            sum2 = V::add(sum2, V::keep_first(v17, valid));
-            let t0_16 = V::load(t0.at(16usize, c));
-            let mut v46 = V::mul(t0_16, t0_16);
-            let t0_17 = V::load(t0.at(17usize, c));
-            let t0_18 = V::load(t0.at(18usize, c));
-            let t0_19 = V::load(t0.at(19usize, c));
-            let t0_20 = V::load(t0.at(20usize, c));
-            let t0_21 = V::load(t0.at(21usize, c));
-            let t0_22 = V::load(t0.at(22usize, c));
-            let t0_23 = V::load(t0.at(23usize, c));
-            let t0_24 = V::load(t0.at(24usize, c));
-            let t0_25 = V::load(t0.at(25usize, c));
-            v46 = V::mul_add(t0_17, t0_17, v46);
-            v46 = V::mul_add(t0_18, t0_18, v46);
-            v46 = V::mul_add(t0_19, t0_19, v46);
-            v46 = V::mul_add(t0_20, t0_20, v46);
-            v46 = V::mul_add(t0_21, t0_21, v46);
-            v46 = V::mul_add(t0_22, t0_22, v46);
-            v46 = V::mul_add(t0_23, t0_23, v46);
-            v46 = V::mul_add(t0_24, t0_24, v46);
-            v46 = V::mul_add(t0_25, t0_25, v46);
-            // row sum 3 = t0_25*t0_25 + t0_24*t0_24 + t0_23*t0_23 + t0_22*t0_22 + t0_21*t0_21 + t0_20*t0_20 + t0_19*t0_19 + t0_18*t0_18 + t0_16*t0_16 + t0_17*t0_17
-            sum3 = V::add(sum3, V::keep_first(v46, valid));
-            let t0_26 = V::load(t0.at(26usize, c));
-            let mut v75 = V::mul(t0_26, t0_26);
-            let t0_27 = V::load(t0.at(27usize, c));
-            let t0_28 = V::load(t0.at(28usize, c));
-            let t0_29 = V::load(t0.at(29usize, c));
-            let t0_30 = V::load(t0.at(30usize, c));
-            v75 = V::mul_add(t0_27, t0_27, v75);
-            v75 = V::mul_add(t0_28, t0_28, v75);
-            v75 = V::mul_add(t0_29, t0_29, v75);
-            v75 = V::mul_add(t0_30, t0_30, v75);
-            // row sum 4 = t0_30*t0_30 + t0_29*t0_29 + t0_28*t0_28 + t0_26*t0_26 + t0_27*t0_27
-            sum4 = V::add(sum4, V::keep_first(v75, valid));
-            let t0_31 = V::load(t0.at(31usize, c));
-            // row sum 5 = t0_31*t0_31
-            sum5 = V::add(sum5, V::keep_first(V::mul(t0_31, t0_31), valid));
+            let t1_0 = V::load(t1.at(0usize, c));
+            let v2 = V::mul(V::load(t0.at(0usize, c)), t1_0);
+            let v4 = V::mul(V::load(t0.at(1usize, c)), t1_0);
+            let v6 = V::mul(V::load(t0.at(2usize, c)), t1_0);
+            let v8 = V::mul(V::load(t0.at(3usize, c)), t1_0);
+            let v10 = V::mul(V::load(t0.at(4usize, c)), t1_0);
+            let v12 = V::mul(V::load(t0.at(5usize, c)), t1_0);
+            let v14 = V::mul(V::load(t0.at(6usize, c)), t1_0);
+            let v16 = V::mul(V::load(t0.at(7usize, c)), t1_0);
+            let v18 = V::mul(V::load(t0.at(8usize, c)), t1_0);
+            let v20 = V::mul(V::load(t0.at(9usize, c)), t1_0);
+            let v22 = V::mul(V::load(t0.at(10usize, c)), t1_0);
+            let v24 = V::mul(V::load(t0.at(11usize, c)), t1_0);
+            let v26 = V::mul(V::load(t0.at(12usize, c)), t1_0);
+            let v28 = V::mul(V::load(t0.at(13usize, c)), t1_0);
+            let v30 = V::mul(V::load(t0.at(14usize, c)), t1_0);
+            let v32 = V::mul(V::load(t0.at(15usize, c)), t1_0);
+            let v34 = V::mul(V::load(t0.at(16usize, c)), t1_0);
+            let v36 = V::mul(V::load(t0.at(17usize, c)), t1_0);
+            let v38 = V::mul(V::load(t0.at(18usize, c)), t1_0);
+            let v40 = V::mul(V::load(t0.at(19usize, c)), t1_0);
+            let v42 = V::mul(V::load(t0.at(20usize, c)), t1_0);
+            let v44 = V::mul(V::load(t0.at(21usize, c)), t1_0);
+            let v46 = V::mul(V::load(t0.at(22usize, c)), t1_0);
+            let v48 = V::mul(V::load(t0.at(23usize, c)), t1_0);
+            let v50 = V::mul(V::load(t0.at(24usize, c)), t1_0);
+            let v52 = V::mul(V::load(t0.at(25usize, c)), t1_0);
+            let v54 = V::mul(V::load(t0.at(26usize, c)), t1_0);
+            let v56 = V::mul(V::load(t0.at(27usize, c)), t1_0);
+            let v58 = V::mul(V::load(t0.at(28usize, c)), t1_0);
+            let v60 = V::mul(V::load(t0.at(29usize, c)), t1_0);
+            let v62 = V::mul(V::load(t0.at(30usize, c)), t1_0);
+            let v64 = V::mul(V::load(t0.at(31usize, c)), t1_0);
+            // row sum 0 = v2*v2
+            sum0 = V::add(sum0, V::keep_first(V::mul(v2, v2), valid));
+            let mut v66 = V::mul(v4, v4);
+            v66 = V::mul_add(v6, v6, v66);
+            v66 = V::mul_add(v8, v8, v66);
+            v66 = V::mul_add(v10, v10, v66);
+            v66 = V::mul_add(v12, v12, v66);
+            // row sum 1 = v12*v12 + v10*v10 + v8*v8 + v4*v4 + v6*v6
+            sum1 = V::add(sum1, V::keep_first(v66, valid));
+            let mut v75 = V::mul(v14, v14);
+            v75 = V::mul_add(v16, v16, v75);
+            v75 = V::mul_add(v18, v18, v75);
+            v75 = V::mul_add(v20, v20, v75);
+            v75 = V::mul_add(v22, v22, v75);
+            v75 = V::mul_add(v24, v24, v75);
+            v75 = V::mul_add(v26, v26, v75);
+            v75 = V::mul_add(v28, v28, v75);
+            v75 = V::mul_add(v30, v30, v75);
+            v75 = V::mul_add(v32, v32, v75);
+            // row sum 2 = v32*v32 + v30*v30 + v28*v28 + v26*v26 + v24*v24 + v22*v22 + v20*v20 + v18*v18 + v14*v14 + v16*v16
+            sum2 = V::add(sum2, V::keep_first(v75, valid));
+            let mut v94 = V::mul(v34, v34);
+            v94 = V::mul_add(v36, v36, v94);
+            v94 = V::mul_add(v38, v38, v94);
+            v94 = V::mul_add(v40, v40, v94);
+            v94 = V::mul_add(v42, v42, v94);
+            v94 = V::mul_add(v44, v44, v94);
+            v94 = V::mul_add(v46, v46, v94);
+            v94 = V::mul_add(v48, v48, v94);
+            v94 = V::mul_add(v50, v50, v94);
+            v94 = V::mul_add(v52, v52, v94);
+            // row sum 3 = v52*v52 + v50*v50 + v48*v48 + v46*v46 + v44*v44 + v42*v42 + v40*v40 + v38*v38 + v34*v34 + v36*v36
+            sum3 = V::add(sum3, V::keep_first(v94, valid));
+            let mut v113 = V::mul(v54, v54);
+            v113 = V::mul_add(v56, v56, v113);
+            v113 = V::mul_add(v58, v58, v113);
+            v113 = V::mul_add(v60, v60, v113);
+            v113 = V::mul_add(v62, v62, v113);
+            // row sum 4 = v62*v62 + v60*v60 + v58*v58 + v54*v54 + v56*v56
+            sum4 = V::add(sum4, V::keep_first(v113, valid));
+            // row sum 5 = v64*v64
+            sum5 = V::add(sum5, V::keep_first(V::mul(v64, v64), valid));
         }
         args.sums[0] = sum0.reduce_add();
         args.sums[1] = sum1.reduce_add();
@@ -107,7 +110,7 @@ unsafe fn sgp_rms_0<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
     }
 }
 pub(super) static SGP_RMS_0: Stage = stage!(sgp_rms_0);
-/// From cut 0 to `o`: o = grade_rms(weighted_product(w, gate(x), gate(y))).
+/// From cut 0, cut 1 to `o`: o = grade_rms(weighted_product(w, gate(x), gate(y))).
 ///
 /// From `sgp_rms` of Cl(4,1,0).
 #[inline(always)]
@@ -115,112 +118,211 @@ unsafe fn sgp_rms_1<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
     // SAFETY: the caller keeps the contract of `StageArgs`; the tier runs on this CPU.
     unsafe {
         let t0 = args.inputs[0];
+        let t1 = args.inputs[1];
         let out0 = args.outputs[0];
         let row0 = V::splat(args.rows[0]);
         let inv_channels = V::splat(args.inv_channels);
-        let v2 = V::mul(row0, inv_channels);
+        let v67 = V::mul(row0, inv_channels);
         let eps = V::splat(args.eps);
-        let v4 = V::add(v2, eps);
-        let v5 = V::sqrt(v4);
+        let v69 = V::add(v67, eps);
+        let v70 = V::sqrt(v69);
         let c1e0 = V::from_f64(1f64);
-        let v7 = V::div(c1e0, v5);
+        let v72 = V::div(c1e0, v70);
         let row1 = V::splat(args.rows[1]);
-        let v9 = V::mul(inv_channels, row1);
-        let v10 = V::add(eps, v9);
-        let v11 = V::sqrt(v10);
-        let v12 = V::div(c1e0, v11);
+        let v74 = V::mul(inv_channels, row1);
+        let v75 = V::add(eps, v74);
+        let v76 = V::sqrt(v75);
+        let v77 = V::div(c1e0, v76);
         let row2 = V::splat(args.rows[2]);
-        let v14 = V::mul(inv_channels, row2);
-        let v15 = V::add(eps, v14);
-        let v16 = V::sqrt(v15);
-        let v17 = V::div(c1e0, v16);
+        let v79 = V::mul(inv_channels, row2);
+        let v80 = V::add(eps, v79);
+        let v81 = V::sqrt(v80);
+        let v82 = V::div(c1e0, v81);
         let row3 = V::splat(args.rows[3]);
-        let v19 = V::mul(inv_channels, row3);
-        let v20 = V::add(eps, v19);
-        let v21 = V::sqrt(v20);
-        let v22 = V::div(c1e0, v21);
+        let v84 = V::mul(inv_channels, row3);
+        let v85 = V::add(eps, v84);
+        let v86 = V::sqrt(v85);
+        let v87 = V::div(c1e0, v86);
         let row4 = V::splat(args.rows[4]);
-        let v24 = V::mul(inv_channels, row4);
-        let v25 = V::add(eps, v24);
-        let v26 = V::sqrt(v25);
-        let v27 = V::div(c1e0, v26);
+        let v89 = V::mul(inv_channels, row4);
+        let v90 = V::add(eps, v89);
+        let v91 = V::sqrt(v90);
+        let v92 = V::div(c1e0, v91);
         let row5 = V::splat(args.rows[5]);
-        let v29 = V::mul(inv_channels, row5);
-        let v30 = V::add(eps, v29);
-        let v31 = V::sqrt(v30);
-        let v32 = V::div(c1e0, v31);
+        let v94 = V::mul(inv_channels, row5);
+        let v95 = V::add(eps, v94);
+        let v96 = V::sqrt(v95);
+        let v97 = V::div(c1e0, v96);
         for group in 0..args.groups {
             let c = group * V::LANES;
             t0.prefetch::<32usize>(c);
-            // out0[0] = t0_0*v7
-            V::store(V::mul(V::load(t0.at(0usize, c)), v7), out0.at(0usize, c));
-            // out0[1] = t0_1*v12
-            V::store(V::mul(V::load(t0.at(1usize, c)), v12), out0.at(1usize, c));
-            // out0[2] = t0_2*v12
-            V::store(V::mul(V::load(t0.at(2usize, c)), v12), out0.at(2usize, c));
-            // out0[3] = t0_3*v12
-            V::store(V::mul(V::load(t0.at(3usize, c)), v12), out0.at(3usize, c));
-            // out0[4] = t0_4*v12
-            V::store(V::mul(V::load(t0.at(4usize, c)), v12), out0.at(4usize, c));
-            // out0[5] = t0_5*v12
-            V::store(V::mul(V::load(t0.at(5usize, c)), v12), out0.at(5usize, c));
-            // out0[6] = t0_6*v17
-            V::store(V::mul(V::load(t0.at(6usize, c)), v17), out0.at(6usize, c));
-            // out0[7] = t0_7*v17
-            V::store(V::mul(V::load(t0.at(7usize, c)), v17), out0.at(7usize, c));
-            // out0[8] = t0_8*v17
-            V::store(V::mul(V::load(t0.at(8usize, c)), v17), out0.at(8usize, c));
-            // out0[9] = t0_9*v17
-            V::store(V::mul(V::load(t0.at(9usize, c)), v17), out0.at(9usize, c));
-            // out0[10] = t0_10*v17
-            V::store(V::mul(V::load(t0.at(10usize, c)), v17), out0.at(10usize, c));
-            // out0[11] = t0_11*v17
-            V::store(V::mul(V::load(t0.at(11usize, c)), v17), out0.at(11usize, c));
-            // out0[12] = t0_12*v17
-            V::store(V::mul(V::load(t0.at(12usize, c)), v17), out0.at(12usize, c));
-            // out0[13] = t0_13*v17
-            V::store(V::mul(V::load(t0.at(13usize, c)), v17), out0.at(13usize, c));
-            // out0[14] = t0_14*v17
-            V::store(V::mul(V::load(t0.at(14usize, c)), v17), out0.at(14usize, c));
-            // out0[15] = t0_15*v17
-            V::store(V::mul(V::load(t0.at(15usize, c)), v17), out0.at(15usize, c));
-            // out0[16] = t0_16*v22
-            V::store(V::mul(V::load(t0.at(16usize, c)), v22), out0.at(16usize, c));
-            // out0[17] = t0_17*v22
-            V::store(V::mul(V::load(t0.at(17usize, c)), v22), out0.at(17usize, c));
-            // out0[18] = t0_18*v22
-            V::store(V::mul(V::load(t0.at(18usize, c)), v22), out0.at(18usize, c));
-            // out0[19] = t0_19*v22
-            V::store(V::mul(V::load(t0.at(19usize, c)), v22), out0.at(19usize, c));
-            // out0[20] = t0_20*v22
-            V::store(V::mul(V::load(t0.at(20usize, c)), v22), out0.at(20usize, c));
-            // out0[21] = t0_21*v22
-            V::store(V::mul(V::load(t0.at(21usize, c)), v22), out0.at(21usize, c));
-            // out0[22] = t0_22*v22
-            V::store(V::mul(V::load(t0.at(22usize, c)), v22), out0.at(22usize, c));
-            // out0[23] = t0_23*v22
-            V::store(V::mul(V::load(t0.at(23usize, c)), v22), out0.at(23usize, c));
-            // out0[24] = t0_24*v22
-            V::store(V::mul(V::load(t0.at(24usize, c)), v22), out0.at(24usize, c));
-            // out0[25] = t0_25*v22
-            V::store(V::mul(V::load(t0.at(25usize, c)), v22), out0.at(25usize, c));
-            // out0[26] = t0_26*v27
-            V::store(V::mul(V::load(t0.at(26usize, c)), v27), out0.at(26usize, c));
-            // out0[27] = t0_27*v27
-            V::store(V::mul(V::load(t0.at(27usize, c)), v27), out0.at(27usize, c));
-            // out0[28] = t0_28*v27
-            V::store(V::mul(V::load(t0.at(28usize, c)), v27), out0.at(28usize, c));
-            // out0[29] = t0_29*v27
-            V::store(V::mul(V::load(t0.at(29usize, c)), v27), out0.at(29usize, c));
-            // out0[30] = t0_30*v27
-            V::store(V::mul(V::load(t0.at(30usize, c)), v27), out0.at(30usize, c));
-            // out0[31] = t0_31*v32
-            V::store(V::mul(V::load(t0.at(31usize, c)), v32), out0.at(31usize, c));
+            t1.prefetch::<1usize>(c);
+            let t1_0 = V::load(t1.at(0usize, c));
+            // out0[0] = t0_0*t1_0*v72
+            V::store(
+                V::mul(V::mul(V::load(t0.at(0usize, c)), t1_0), v72),
+                out0.at(0usize, c),
+            );
+            // out0[1] = t0_1*t1_0*v77
+            V::store(
+                V::mul(V::mul(V::load(t0.at(1usize, c)), t1_0), v77),
+                out0.at(1usize, c),
+            );
+            // out0[2] = t0_2*t1_0*v77
+            V::store(
+                V::mul(V::mul(V::load(t0.at(2usize, c)), t1_0), v77),
+                out0.at(2usize, c),
+            );
+            // out0[3] = t0_3*t1_0*v77
+            V::store(
+                V::mul(V::mul(V::load(t0.at(3usize, c)), t1_0), v77),
+                out0.at(3usize, c),
+            );
+            // out0[4] = t0_4*t1_0*v77
+            V::store(
+                V::mul(V::mul(V::load(t0.at(4usize, c)), t1_0), v77),
+                out0.at(4usize, c),
+            );
+            // out0[5] = t0_5*t1_0*v77
+            V::store(
+                V::mul(V::mul(V::load(t0.at(5usize, c)), t1_0), v77),
+                out0.at(5usize, c),
+            );
+            // out0[6] = t0_6*t1_0*v82
+            V::store(
+                V::mul(V::mul(V::load(t0.at(6usize, c)), t1_0), v82),
+                out0.at(6usize, c),
+            );
+            // out0[7] = t0_7*t1_0*v82
+            V::store(
+                V::mul(V::mul(V::load(t0.at(7usize, c)), t1_0), v82),
+                out0.at(7usize, c),
+            );
+            // out0[8] = t0_8*t1_0*v82
+            V::store(
+                V::mul(V::mul(V::load(t0.at(8usize, c)), t1_0), v82),
+                out0.at(8usize, c),
+            );
+            // out0[9] = t0_9*t1_0*v82
+            V::store(
+                V::mul(V::mul(V::load(t0.at(9usize, c)), t1_0), v82),
+                out0.at(9usize, c),
+            );
+            // out0[10] = t0_10*t1_0*v82
+            V::store(
+                V::mul(V::mul(V::load(t0.at(10usize, c)), t1_0), v82),
+                out0.at(10usize, c),
+            );
+            // out0[11] = t0_11*t1_0*v82
+            V::store(
+                V::mul(V::mul(V::load(t0.at(11usize, c)), t1_0), v82),
+                out0.at(11usize, c),
+            );
+            // out0[12] = t0_12*t1_0*v82
+            V::store(
+                V::mul(V::mul(V::load(t0.at(12usize, c)), t1_0), v82),
+                out0.at(12usize, c),
+            );
+            // out0[13] = t0_13*t1_0*v82
+            V::store(
+                V::mul(V::mul(V::load(t0.at(13usize, c)), t1_0), v82),
+                out0.at(13usize, c),
+            );
+            // out0[14] = t0_14*t1_0*v82
+            V::store(
+                V::mul(V::mul(V::load(t0.at(14usize, c)), t1_0), v82),
+                out0.at(14usize, c),
+            );
+            // out0[15] = t0_15*t1_0*v82
+            V::store(
+                V::mul(V::mul(V::load(t0.at(15usize, c)), t1_0), v82),
+                out0.at(15usize, c),
+            );
+            // out0[16] = t0_16*t1_0*v87
+            V::store(
+                V::mul(V::mul(V::load(t0.at(16usize, c)), t1_0), v87),
+                out0.at(16usize, c),
+            );
+            // out0[17] = t0_17*t1_0*v87
+            V::store(
+                V::mul(V::mul(V::load(t0.at(17usize, c)), t1_0), v87),
+                out0.at(17usize, c),
+            );
+            // out0[18] = t0_18*t1_0*v87
+            V::store(
+                V::mul(V::mul(V::load(t0.at(18usize, c)), t1_0), v87),
+                out0.at(18usize, c),
+            );
+            // out0[19] = t0_19*t1_0*v87
+            V::store(
+                V::mul(V::mul(V::load(t0.at(19usize, c)), t1_0), v87),
+                out0.at(19usize, c),
+            );
+            // out0[20] = t0_20*t1_0*v87
+            V::store(
+                V::mul(V::mul(V::load(t0.at(20usize, c)), t1_0), v87),
+                out0.at(20usize, c),
+            );
+            // out0[21] = t0_21*t1_0*v87
+            V::store(
+                V::mul(V::mul(V::load(t0.at(21usize, c)), t1_0), v87),
+                out0.at(21usize, c),
+            );
+            // out0[22] = t0_22*t1_0*v87
+            V::store(
+                V::mul(V::mul(V::load(t0.at(22usize, c)), t1_0), v87),
+                out0.at(22usize, c),
+            );
+            // out0[23] = t0_23*t1_0*v87
+            V::store(
+                V::mul(V::mul(V::load(t0.at(23usize, c)), t1_0), v87),
+                out0.at(23usize, c),
+            );
+            // out0[24] = t0_24*t1_0*v87
+            V::store(
+                V::mul(V::mul(V::load(t0.at(24usize, c)), t1_0), v87),
+                out0.at(24usize, c),
+            );
+            // out0[25] = t0_25*t1_0*v87
+            V::store(
+                V::mul(V::mul(V::load(t0.at(25usize, c)), t1_0), v87),
+                out0.at(25usize, c),
+            );
+            // out0[26] = t0_26*t1_0*v92
+            V::store(
+                V::mul(V::mul(V::load(t0.at(26usize, c)), t1_0), v92),
+                out0.at(26usize, c),
+            );
+            // out0[27] = t0_27*t1_0*v92
+            V::store(
+                V::mul(V::mul(V::load(t0.at(27usize, c)), t1_0), v92),
+                out0.at(27usize, c),
+            );
+            // out0[28] = t0_28*t1_0*v92
+            V::store(
+                V::mul(V::mul(V::load(t0.at(28usize, c)), t1_0), v92),
+                out0.at(28usize, c),
+            );
+            // out0[29] = t0_29*t1_0*v92
+            V::store(
+                V::mul(V::mul(V::load(t0.at(29usize, c)), t1_0), v92),
+                out0.at(29usize, c),
+            );
+            // out0[30] = t0_30*t1_0*v92
+            V::store(
+                V::mul(V::mul(V::load(t0.at(30usize, c)), t1_0), v92),
+                out0.at(30usize, c),
+            );
+            // out0[31] = t0_31*t1_0*v97
+            V::store(
+                V::mul(V::mul(V::load(t0.at(31usize, c)), t1_0), v97),
+                out0.at(31usize, c),
+            );
         }
     }
 }
 pub(super) static SGP_RMS_1: Stage = stage!(sgp_rms_1);
-/// From cut 0, `grad_o` to 6 row sums: adjoint of o = grade_rms(weighted_product(w, gate(x), gate(y))).
+/// From cut 0, cut 1, `grad_o` to 6 row sums: adjoint of o = grade_rms(weighted_product(w, gate(x), gate(y))).
 ///
 /// From `sgp_rms_grad` of Cl(4,1,0).
 #[inline(always)]
@@ -228,7 +330,8 @@ unsafe fn sgp_rms_2<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
     // SAFETY: the caller keeps the contract of `StageArgs`; the tier runs on this CPU.
     unsafe {
         let t0 = args.inputs[0];
-        let grad_o = args.inputs[1];
+        let t1 = args.inputs[1];
+        let grad_o = args.inputs[2];
         let mut sum0 = V::zero();
         let mut sum1 = V::zero();
         let mut sum2 = V::zero();
@@ -238,175 +341,183 @@ unsafe fn sgp_rms_2<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         for group in 0..args.groups {
             let c = group * V::LANES;
             t0.prefetch::<32usize>(c);
+            t1.prefetch::<1usize>(c);
             grad_o.prefetch::<32usize>(c);
             let valid = args.valid_lanes(group, V::LANES);
-            // row sum 0 = t0_31*grad_o_e12345
+            let t1_0 = V::load(t1.at(0usize, c));
+            // row sum 0 = t0_31*t1_0*grad_o_e12345
             sum0 = V::add(
                 sum0,
                 V::keep_first(
-                    V::mul(V::load(t0.at(31usize, c)), V::load(grad_o.at(31usize, c))),
+                    V::mul(
+                        V::mul(V::load(t0.at(31usize, c)), t1_0),
+                        V::load(grad_o.at(31usize, c)),
+                    ),
                     valid,
                 ),
             );
-            let mut v5 = V::mul(
-                V::load(t0.at(30usize, c)),
+            let mut v68 = V::mul(
+                V::mul(V::load(t0.at(30usize, c)), t1_0),
                 V::load(grad_o.at(30usize, c)),
             );
-            v5 = V::mul_add(
-                V::load(t0.at(29usize, c)),
+            v68 = V::mul_add(
+                V::mul(V::load(t0.at(29usize, c)), t1_0),
                 V::load(grad_o.at(29usize, c)),
-                v5,
+                v68,
             );
-            v5 = V::mul_add(
-                V::load(t0.at(28usize, c)),
+            v68 = V::mul_add(
+                V::mul(V::load(t0.at(28usize, c)), t1_0),
                 V::load(grad_o.at(28usize, c)),
-                v5,
+                v68,
             );
-            v5 = V::mul_add(
-                V::load(t0.at(27usize, c)),
+            v68 = V::mul_add(
+                V::mul(V::load(t0.at(27usize, c)), t1_0),
                 V::load(grad_o.at(27usize, c)),
-                v5,
+                v68,
             );
-            v5 = V::mul_add(
-                V::load(t0.at(26usize, c)),
+            v68 = V::mul_add(
+                V::mul(V::load(t0.at(26usize, c)), t1_0),
                 V::load(grad_o.at(26usize, c)),
-                v5,
+                v68,
             );
-            // row sum 1 = t0_30*grad_o_e2345 + t0_29*grad_o_e1345 + t0_28*grad_o_e1245 + t0_27*grad_o_e1235 + t0_26*grad_o_e1234
-            sum1 = V::add(sum1, V::keep_first(v5, valid));
-            let mut v24 = V::mul(
-                V::load(t0.at(25usize, c)),
+            // row sum 1 = t0_30*t1_0*grad_o_e2345 + t0_29*t1_0*grad_o_e1345 + t0_28*t1_0*grad_o_e1245 + t0_27*t1_0*grad_o_e1235 + t0_26*t1_0*grad_o_e1234
+            sum1 = V::add(sum1, V::keep_first(v68, valid));
+            let mut v82 = V::mul(
+                V::mul(V::load(t0.at(25usize, c)), t1_0),
                 V::load(grad_o.at(25usize, c)),
             );
-            v24 = V::mul_add(
-                V::load(t0.at(24usize, c)),
+            v82 = V::mul_add(
+                V::mul(V::load(t0.at(24usize, c)), t1_0),
                 V::load(grad_o.at(24usize, c)),
-                v24,
+                v82,
             );
-            v24 = V::mul_add(
-                V::load(t0.at(23usize, c)),
+            v82 = V::mul_add(
+                V::mul(V::load(t0.at(23usize, c)), t1_0),
                 V::load(grad_o.at(23usize, c)),
-                v24,
+                v82,
             );
-            v24 = V::mul_add(
-                V::load(t0.at(22usize, c)),
+            v82 = V::mul_add(
+                V::mul(V::load(t0.at(22usize, c)), t1_0),
                 V::load(grad_o.at(22usize, c)),
-                v24,
+                v82,
             );
-            v24 = V::mul_add(
-                V::load(t0.at(21usize, c)),
+            v82 = V::mul_add(
+                V::mul(V::load(t0.at(21usize, c)), t1_0),
                 V::load(grad_o.at(21usize, c)),
-                v24,
+                v82,
             );
-            v24 = V::mul_add(
-                V::load(t0.at(20usize, c)),
+            v82 = V::mul_add(
+                V::mul(V::load(t0.at(20usize, c)), t1_0),
                 V::load(grad_o.at(20usize, c)),
-                v24,
+                v82,
             );
-            v24 = V::mul_add(
-                V::load(t0.at(19usize, c)),
+            v82 = V::mul_add(
+                V::mul(V::load(t0.at(19usize, c)), t1_0),
                 V::load(grad_o.at(19usize, c)),
-                v24,
+                v82,
             );
-            v24 = V::mul_add(
-                V::load(t0.at(18usize, c)),
+            v82 = V::mul_add(
+                V::mul(V::load(t0.at(18usize, c)), t1_0),
                 V::load(grad_o.at(18usize, c)),
-                v24,
+                v82,
             );
-            v24 = V::mul_add(
-                V::load(t0.at(17usize, c)),
+            v82 = V::mul_add(
+                V::mul(V::load(t0.at(17usize, c)), t1_0),
                 V::load(grad_o.at(17usize, c)),
-                v24,
+                v82,
             );
-            v24 = V::mul_add(
-                V::load(t0.at(16usize, c)),
+            v82 = V::mul_add(
+                V::mul(V::load(t0.at(16usize, c)), t1_0),
                 V::load(grad_o.at(16usize, c)),
-                v24,
+                v82,
             );
-            // row sum 2 = t0_25*grad_o_e345 + t0_24*grad_o_e245 + t0_23*grad_o_e235 + t0_22*grad_o_e234 + t0_21*grad_o_e145 + t0_20*grad_o_e135 + t0_19*grad_o_e134 + t0_18*grad_o_e125 + t0_17*grad_o_e124 + t0_16*grad_o_e123
-            sum2 = V::add(sum2, V::keep_first(v24, valid));
-            let mut v63 = V::mul(
-                V::load(t0.at(15usize, c)),
+            // row sum 2 = t0_25*t1_0*grad_o_e345 + t0_24*t1_0*grad_o_e245 + t0_23*t1_0*grad_o_e235 + t0_22*t1_0*grad_o_e234 + t0_21*t1_0*grad_o_e145 + t0_20*t1_0*grad_o_e135 + t0_19*t1_0*grad_o_e134 + t0_18*t1_0*grad_o_e125 + t0_17*t1_0*grad_o_e124 + t0_16*t1_0*grad_o_e123
+            sum2 = V::add(sum2, V::keep_first(v82, valid));
+            let mut v111 = V::mul(
+                V::mul(V::load(t0.at(15usize, c)), t1_0),
                 V::load(grad_o.at(15usize, c)),
             );
-            v63 = V::mul_add(
-                V::load(t0.at(14usize, c)),
+            v111 = V::mul_add(
+                V::mul(V::load(t0.at(14usize, c)), t1_0),
                 V::load(grad_o.at(14usize, c)),
-                v63,
+                v111,
             );
-            v63 = V::mul_add(
-                V::load(t0.at(13usize, c)),
+            v111 = V::mul_add(
+                V::mul(V::load(t0.at(13usize, c)), t1_0),
                 V::load(grad_o.at(13usize, c)),
-                v63,
+                v111,
             );
-            v63 = V::mul_add(
-                V::load(t0.at(12usize, c)),
+            v111 = V::mul_add(
+                V::mul(V::load(t0.at(12usize, c)), t1_0),
                 V::load(grad_o.at(12usize, c)),
-                v63,
+                v111,
             );
-            v63 = V::mul_add(
-                V::load(t0.at(11usize, c)),
+            v111 = V::mul_add(
+                V::mul(V::load(t0.at(11usize, c)), t1_0),
                 V::load(grad_o.at(11usize, c)),
-                v63,
+                v111,
             );
-            v63 = V::mul_add(
-                V::load(t0.at(10usize, c)),
+            v111 = V::mul_add(
+                V::mul(V::load(t0.at(10usize, c)), t1_0),
                 V::load(grad_o.at(10usize, c)),
-                v63,
+                v111,
             );
-            v63 = V::mul_add(
-                V::load(t0.at(9usize, c)),
+            v111 = V::mul_add(
+                V::mul(V::load(t0.at(9usize, c)), t1_0),
                 V::load(grad_o.at(9usize, c)),
-                v63,
+                v111,
             );
-            v63 = V::mul_add(
-                V::load(t0.at(8usize, c)),
+            v111 = V::mul_add(
+                V::mul(V::load(t0.at(8usize, c)), t1_0),
                 V::load(grad_o.at(8usize, c)),
-                v63,
+                v111,
             );
-            v63 = V::mul_add(
-                V::load(t0.at(7usize, c)),
+            v111 = V::mul_add(
+                V::mul(V::load(t0.at(7usize, c)), t1_0),
                 V::load(grad_o.at(7usize, c)),
-                v63,
+                v111,
             );
-            v63 = V::mul_add(
-                V::load(t0.at(6usize, c)),
+            v111 = V::mul_add(
+                V::mul(V::load(t0.at(6usize, c)), t1_0),
                 V::load(grad_o.at(6usize, c)),
-                v63,
+                v111,
             );
-            // row sum 3 = t0_15*grad_o_e45 + t0_14*grad_o_e35 + t0_13*grad_o_e34 + t0_12*grad_o_e25 + t0_11*grad_o_e24 + t0_10*grad_o_e23 + t0_9*grad_o_e15 + t0_8*grad_o_e14 + t0_7*grad_o_e13 + t0_6*grad_o_e12
-            sum3 = V::add(sum3, V::keep_first(v63, valid));
-            let mut v102 = V::mul(
-                V::load(t0.at(5usize, c)),
+            // row sum 3 = t0_15*t1_0*grad_o_e45 + t0_14*t1_0*grad_o_e35 + t0_13*t1_0*grad_o_e34 + t0_12*t1_0*grad_o_e25 + t0_11*t1_0*grad_o_e24 + t0_10*t1_0*grad_o_e23 + t0_9*t1_0*grad_o_e15 + t0_8*t1_0*grad_o_e14 + t0_7*t1_0*grad_o_e13 + t0_6*t1_0*grad_o_e12
+            sum3 = V::add(sum3, V::keep_first(v111, valid));
+            let mut v140 = V::mul(
+                V::mul(V::load(t0.at(5usize, c)), t1_0),
                 V::load(grad_o.at(5usize, c)),
             );
-            v102 = V::mul_add(
-                V::load(t0.at(4usize, c)),
+            v140 = V::mul_add(
+                V::mul(V::load(t0.at(4usize, c)), t1_0),
                 V::load(grad_o.at(4usize, c)),
-                v102,
+                v140,
             );
-            v102 = V::mul_add(
-                V::load(t0.at(3usize, c)),
+            v140 = V::mul_add(
+                V::mul(V::load(t0.at(3usize, c)), t1_0),
                 V::load(grad_o.at(3usize, c)),
-                v102,
+                v140,
             );
-            v102 = V::mul_add(
-                V::load(t0.at(2usize, c)),
+            v140 = V::mul_add(
+                V::mul(V::load(t0.at(2usize, c)), t1_0),
                 V::load(grad_o.at(2usize, c)),
-                v102,
+                v140,
             );
-            v102 = V::mul_add(
-                V::load(t0.at(1usize, c)),
+            v140 = V::mul_add(
+                V::mul(V::load(t0.at(1usize, c)), t1_0),
                 V::load(grad_o.at(1usize, c)),
-                v102,
+                v140,
             );
-            // row sum 4 = t0_5*grad_o_e5 + t0_4*grad_o_e4 + t0_3*grad_o_e3 + t0_2*grad_o_e2 + t0_1*grad_o_e1
-            sum4 = V::add(sum4, V::keep_first(v102, valid));
-            // row sum 5 = t0_0*grad_o_1
+            // row sum 4 = t0_5*t1_0*grad_o_e5 + t0_4*t1_0*grad_o_e4 + t0_3*t1_0*grad_o_e3 + t0_2*t1_0*grad_o_e2 + t0_1*t1_0*grad_o_e1
+            sum4 = V::add(sum4, V::keep_first(v140, valid));
+            // row sum 5 = t0_0*t1_0*grad_o_1
             sum5 = V::add(
                 sum5,
                 V::keep_first(
-                    V::mul(V::load(t0.at(0usize, c)), V::load(grad_o.at(0usize, c))),
+                    V::mul(
+                        V::mul(V::load(t0.at(0usize, c)), t1_0),
+                        V::load(grad_o.at(0usize, c)),
+                    ),
                     valid,
                 ),
             );
@@ -420,290 +531,392 @@ unsafe fn sgp_rms_2<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
     }
 }
 pub(super) static SGP_RMS_2: Stage = stage!(sgp_rms_2);
-/// From `grad_o`, cut 0 to cut 1: adjoint of o = grade_rms(weighted_product(w, gate(x), gate(y))).
+/// From cut 0, cut 1, `grad_o` to cut 2, cut 3: adjoint of o = grade_rms(weighted_product(w, gate(x), gate(y))).
 ///
 /// From `sgp_rms_grad` of Cl(4,1,0).
 #[inline(always)]
 unsafe fn sgp_rms_3<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
     // SAFETY: the caller keeps the contract of `StageArgs`; the tier runs on this CPU.
     unsafe {
-        let grad_o = args.inputs[0];
-        let t0 = args.inputs[1];
+        let t0 = args.inputs[0];
+        let t1 = args.inputs[1];
+        let grad_o = args.inputs[2];
         let out0 = args.outputs[0];
+        let out1 = args.outputs[1];
         let row0 = V::splat(args.rows[0]);
         let inv_channels = V::splat(args.inv_channels);
-        let v2 = V::mul(row0, inv_channels);
+        let v67 = V::mul(row0, inv_channels);
         let eps = V::splat(args.eps);
-        let v4 = V::add(v2, eps);
-        let v5 = V::sqrt(v4);
+        let v69 = V::add(v67, eps);
+        let v70 = V::sqrt(v69);
         let c1e0 = V::from_f64(1f64);
-        let v7 = V::div(c1e0, v5);
+        let v72 = V::div(c1e0, v70);
         let row1 = V::splat(args.rows[1]);
-        let v9 = V::mul(inv_channels, row1);
-        let v10 = V::add(eps, v9);
-        let v11 = V::sqrt(v10);
-        let v12 = V::div(c1e0, v11);
+        let v74 = V::mul(inv_channels, row1);
+        let v75 = V::add(eps, v74);
+        let v76 = V::sqrt(v75);
+        let v77 = V::div(c1e0, v76);
         let row2 = V::splat(args.rows[2]);
-        let v14 = V::mul(inv_channels, row2);
-        let v15 = V::add(eps, v14);
-        let v16 = V::sqrt(v15);
-        let v17 = V::div(c1e0, v16);
+        let v79 = V::mul(inv_channels, row2);
+        let v80 = V::add(eps, v79);
+        let v81 = V::sqrt(v80);
+        let v82 = V::div(c1e0, v81);
         let row3 = V::splat(args.rows[3]);
-        let v19 = V::mul(inv_channels, row3);
-        let v20 = V::add(eps, v19);
-        let v21 = V::sqrt(v20);
-        let v22 = V::div(c1e0, v21);
+        let v84 = V::mul(inv_channels, row3);
+        let v85 = V::add(eps, v84);
+        let v86 = V::sqrt(v85);
+        let v87 = V::div(c1e0, v86);
         let row4 = V::splat(args.rows[4]);
-        let v24 = V::mul(inv_channels, row4);
-        let v25 = V::add(eps, v24);
-        let v26 = V::sqrt(v25);
-        let v27 = V::div(c1e0, v26);
+        let v89 = V::mul(inv_channels, row4);
+        let v90 = V::add(eps, v89);
+        let v91 = V::sqrt(v90);
+        let v92 = V::div(c1e0, v91);
         let row5 = V::splat(args.rows[5]);
-        let v29 = V::mul(inv_channels, row5);
-        let v30 = V::add(eps, v29);
-        let v31 = V::sqrt(v30);
-        let v32 = V::div(c1e0, v31);
+        let v94 = V::mul(inv_channels, row5);
+        let v95 = V::add(eps, v94);
+        let v96 = V::sqrt(v95);
+        let v97 = V::div(c1e0, v96);
         let c5em1 = V::from_f64(0.5f64);
-        let v98 = V::div(c5em1, v31);
+        let v163 = V::div(c5em1, v96);
         let row6 = V::splat(args.rows[6]);
-        let v100 = V::div(row6, v31);
-        let v101 = V::mul(v32, v100);
-        let v102 = V::mul(v98, v101);
-        let v103 = V::mul(inv_channels, v102);
-        let v108 = V::div(c5em1, v26);
+        let v165 = V::div(row6, v96);
+        let v166 = V::mul(v97, v165);
+        let v167 = V::mul(v163, v166);
+        let v168 = V::mul(inv_channels, v167);
+        let v172 = V::div(c5em1, v91);
         let row7 = V::splat(args.rows[7]);
-        let v110 = V::div(row7, v26);
-        let v111 = V::mul(v27, v110);
-        let v112 = V::mul(v108, v111);
-        let v113 = V::mul(inv_channels, v112);
-        let v134 = V::div(c5em1, v21);
+        let v174 = V::div(row7, v91);
+        let v175 = V::mul(v92, v174);
+        let v176 = V::mul(v172, v175);
+        let v177 = V::mul(inv_channels, v176);
+        let v193 = V::div(c5em1, v86);
         let row8 = V::splat(args.rows[8]);
-        let v136 = V::div(row8, v21);
-        let v137 = V::mul(v22, v136);
-        let v138 = V::mul(v134, v137);
-        let v139 = V::mul(inv_channels, v138);
-        let v180 = V::div(c5em1, v16);
+        let v195 = V::div(row8, v86);
+        let v196 = V::mul(v87, v195);
+        let v197 = V::mul(v193, v196);
+        let v198 = V::mul(inv_channels, v197);
+        let v229 = V::div(c5em1, v81);
         let row9 = V::splat(args.rows[9]);
-        let v182 = V::div(row9, v16);
-        let v183 = V::mul(v17, v182);
-        let v184 = V::mul(v180, v183);
-        let v185 = V::mul(inv_channels, v184);
-        let v226 = V::div(c5em1, v11);
+        let v231 = V::div(row9, v81);
+        let v232 = V::mul(v82, v231);
+        let v233 = V::mul(v229, v232);
+        let v234 = V::mul(inv_channels, v233);
+        let v265 = V::div(c5em1, v76);
         let row10 = V::splat(args.rows[10]);
-        let v228 = V::div(row10, v11);
-        let v229 = V::mul(v12, v228);
-        let v230 = V::mul(v226, v229);
-        let v231 = V::mul(inv_channels, v230);
-        let v252 = V::div(c5em1, v5);
+        let v267 = V::div(row10, v76);
+        let v268 = V::mul(v77, v267);
+        let v269 = V::mul(v265, v268);
+        let v270 = V::mul(inv_channels, v269);
+        let v286 = V::div(c5em1, v70);
         let row11 = V::splat(args.rows[11]);
-        let v254 = V::div(row11, v5);
-        let v255 = V::mul(v7, v254);
-        let v256 = V::mul(v252, v255);
-        let v257 = V::mul(inv_channels, v256);
+        let v288 = V::div(row11, v70);
+        let v289 = V::mul(v72, v288);
+        let v290 = V::mul(v286, v289);
+        let v291 = V::mul(inv_channels, v290);
         for group in 0..args.groups {
             let c = group * V::LANES;
-            grad_o.prefetch::<32usize>(c);
             t0.prefetch::<32usize>(c);
-            let v105 = V::mul(V::load(t0.at(31usize, c)), v103);
-            // out0[31] = v32*grad_o_e12345 - v105 - v105
-            V::store(
-                V::sub(V::mul_sub(v32, V::load(grad_o.at(31usize, c)), v105), v105),
-                out0.at(31usize, c),
+            t1.prefetch::<1usize>(c);
+            grad_o.prefetch::<32usize>(c);
+            let t0_0 = V::load(t0.at(0usize, c));
+            let t1_0 = V::load(t1.at(0usize, c));
+            let t0_1 = V::load(t0.at(1usize, c));
+            let t0_2 = V::load(t0.at(2usize, c));
+            let t0_3 = V::load(t0.at(3usize, c));
+            let t0_4 = V::load(t0.at(4usize, c));
+            let t0_5 = V::load(t0.at(5usize, c));
+            let t0_6 = V::load(t0.at(6usize, c));
+            let t0_7 = V::load(t0.at(7usize, c));
+            let t0_8 = V::load(t0.at(8usize, c));
+            let t0_9 = V::load(t0.at(9usize, c));
+            let t0_10 = V::load(t0.at(10usize, c));
+            let t0_11 = V::load(t0.at(11usize, c));
+            let t0_12 = V::load(t0.at(12usize, c));
+            let t0_13 = V::load(t0.at(13usize, c));
+            let t0_14 = V::load(t0.at(14usize, c));
+            let t0_15 = V::load(t0.at(15usize, c));
+            let t0_16 = V::load(t0.at(16usize, c));
+            let t0_17 = V::load(t0.at(17usize, c));
+            let t0_18 = V::load(t0.at(18usize, c));
+            let t0_19 = V::load(t0.at(19usize, c));
+            let t0_20 = V::load(t0.at(20usize, c));
+            let t0_21 = V::load(t0.at(21usize, c));
+            let t0_22 = V::load(t0.at(22usize, c));
+            let t0_23 = V::load(t0.at(23usize, c));
+            let t0_24 = V::load(t0.at(24usize, c));
+            let t0_25 = V::load(t0.at(25usize, c));
+            let t0_26 = V::load(t0.at(26usize, c));
+            let t0_27 = V::load(t0.at(27usize, c));
+            let t0_28 = V::load(t0.at(28usize, c));
+            let t0_29 = V::load(t0.at(29usize, c));
+            let t0_30 = V::load(t0.at(30usize, c));
+            let t0_31 = V::load(t0.at(31usize, c));
+            let v169 = V::mul(V::mul(t0_31, t1_0), v168);
+            let v171 = V::sub(
+                V::mul_sub(v97, V::load(grad_o.at(31usize, c)), v169),
+                v169,
             );
-            let v115 = V::mul(V::load(t0.at(30usize, c)), v113);
-            // out0[30] = v27*grad_o_e2345 - v115 - v115
-            V::store(
-                V::sub(V::mul_sub(v27, V::load(grad_o.at(30usize, c)), v115), v115),
-                out0.at(30usize, c),
+            let v178 = V::mul(V::mul(t0_30, t1_0), v177);
+            let v180 = V::sub(
+                V::mul_sub(v92, V::load(grad_o.at(30usize, c)), v178),
+                v178,
             );
-            let v119 = V::mul(V::load(t0.at(29usize, c)), v113);
-            // out0[29] = v27*grad_o_e1345 - v119 - v119
-            V::store(
-                V::sub(V::mul_sub(v27, V::load(grad_o.at(29usize, c)), v119), v119),
-                out0.at(29usize, c),
+            let v181 = V::mul(V::mul(t0_29, t1_0), v177);
+            let v183 = V::sub(
+                V::mul_sub(v92, V::load(grad_o.at(29usize, c)), v181),
+                v181,
             );
-            let v123 = V::mul(V::load(t0.at(28usize, c)), v113);
-            // out0[28] = v27*grad_o_e1245 - v123 - v123
-            V::store(
-                V::sub(V::mul_sub(v27, V::load(grad_o.at(28usize, c)), v123), v123),
-                out0.at(28usize, c),
+            let v184 = V::mul(V::mul(t0_28, t1_0), v177);
+            let v186 = V::sub(
+                V::mul_sub(v92, V::load(grad_o.at(28usize, c)), v184),
+                v184,
             );
-            let v127 = V::mul(V::load(t0.at(27usize, c)), v113);
-            // out0[27] = v27*grad_o_e1235 - v127 - v127
-            V::store(
-                V::sub(V::mul_sub(v27, V::load(grad_o.at(27usize, c)), v127), v127),
-                out0.at(27usize, c),
+            let v187 = V::mul(V::mul(t0_27, t1_0), v177);
+            let v189 = V::sub(
+                V::mul_sub(v92, V::load(grad_o.at(27usize, c)), v187),
+                v187,
             );
-            let v131 = V::mul(V::load(t0.at(26usize, c)), v113);
-            // out0[26] = v27*grad_o_e1234 - v131 - v131
-            V::store(
-                V::sub(V::mul_sub(v27, V::load(grad_o.at(26usize, c)), v131), v131),
-                out0.at(26usize, c),
+            let v190 = V::mul(V::mul(t0_26, t1_0), v177);
+            let v192 = V::sub(
+                V::mul_sub(v92, V::load(grad_o.at(26usize, c)), v190),
+                v190,
             );
-            let v141 = V::mul(V::load(t0.at(25usize, c)), v139);
-            // out0[25] = v22*grad_o_e345 - v141 - v141
-            V::store(
-                V::sub(V::mul_sub(v22, V::load(grad_o.at(25usize, c)), v141), v141),
-                out0.at(25usize, c),
+            let v199 = V::mul(V::mul(t0_25, t1_0), v198);
+            let v201 = V::sub(
+                V::mul_sub(v87, V::load(grad_o.at(25usize, c)), v199),
+                v199,
             );
-            let v145 = V::mul(V::load(t0.at(24usize, c)), v139);
-            // out0[24] = v22*grad_o_e245 - v145 - v145
-            V::store(
-                V::sub(V::mul_sub(v22, V::load(grad_o.at(24usize, c)), v145), v145),
-                out0.at(24usize, c),
+            let v202 = V::mul(V::mul(t0_24, t1_0), v198);
+            let v204 = V::sub(
+                V::mul_sub(v87, V::load(grad_o.at(24usize, c)), v202),
+                v202,
             );
-            let v149 = V::mul(V::load(t0.at(23usize, c)), v139);
-            // out0[23] = v22*grad_o_e235 - v149 - v149
-            V::store(
-                V::sub(V::mul_sub(v22, V::load(grad_o.at(23usize, c)), v149), v149),
-                out0.at(23usize, c),
+            let v205 = V::mul(V::mul(t0_23, t1_0), v198);
+            let v207 = V::sub(
+                V::mul_sub(v87, V::load(grad_o.at(23usize, c)), v205),
+                v205,
             );
-            let v153 = V::mul(V::load(t0.at(22usize, c)), v139);
-            // out0[22] = v22*grad_o_e234 - v153 - v153
-            V::store(
-                V::sub(V::mul_sub(v22, V::load(grad_o.at(22usize, c)), v153), v153),
-                out0.at(22usize, c),
+            let v208 = V::mul(V::mul(t0_22, t1_0), v198);
+            let v210 = V::sub(
+                V::mul_sub(v87, V::load(grad_o.at(22usize, c)), v208),
+                v208,
             );
-            let v157 = V::mul(V::load(t0.at(21usize, c)), v139);
-            // out0[21] = v22*grad_o_e145 - v157 - v157
-            V::store(
-                V::sub(V::mul_sub(v22, V::load(grad_o.at(21usize, c)), v157), v157),
-                out0.at(21usize, c),
+            let v211 = V::mul(V::mul(t0_21, t1_0), v198);
+            let v213 = V::sub(
+                V::mul_sub(v87, V::load(grad_o.at(21usize, c)), v211),
+                v211,
             );
-            let v161 = V::mul(V::load(t0.at(20usize, c)), v139);
-            // out0[20] = v22*grad_o_e135 - v161 - v161
-            V::store(
-                V::sub(V::mul_sub(v22, V::load(grad_o.at(20usize, c)), v161), v161),
-                out0.at(20usize, c),
+            let v214 = V::mul(V::mul(t0_20, t1_0), v198);
+            let v216 = V::sub(
+                V::mul_sub(v87, V::load(grad_o.at(20usize, c)), v214),
+                v214,
             );
-            let v165 = V::mul(V::load(t0.at(19usize, c)), v139);
-            // out0[19] = v22*grad_o_e134 - v165 - v165
-            V::store(
-                V::sub(V::mul_sub(v22, V::load(grad_o.at(19usize, c)), v165), v165),
-                out0.at(19usize, c),
+            let v217 = V::mul(V::mul(t0_19, t1_0), v198);
+            let v219 = V::sub(
+                V::mul_sub(v87, V::load(grad_o.at(19usize, c)), v217),
+                v217,
             );
-            let v169 = V::mul(V::load(t0.at(18usize, c)), v139);
-            // out0[18] = v22*grad_o_e125 - v169 - v169
-            V::store(
-                V::sub(V::mul_sub(v22, V::load(grad_o.at(18usize, c)), v169), v169),
-                out0.at(18usize, c),
+            let v220 = V::mul(V::mul(t0_18, t1_0), v198);
+            let v222 = V::sub(
+                V::mul_sub(v87, V::load(grad_o.at(18usize, c)), v220),
+                v220,
             );
-            let v173 = V::mul(V::load(t0.at(17usize, c)), v139);
-            // out0[17] = v22*grad_o_e124 - v173 - v173
-            V::store(
-                V::sub(V::mul_sub(v22, V::load(grad_o.at(17usize, c)), v173), v173),
-                out0.at(17usize, c),
+            let v223 = V::mul(V::mul(t0_17, t1_0), v198);
+            let v225 = V::sub(
+                V::mul_sub(v87, V::load(grad_o.at(17usize, c)), v223),
+                v223,
             );
-            let v177 = V::mul(V::load(t0.at(16usize, c)), v139);
-            // out0[16] = v22*grad_o_e123 - v177 - v177
-            V::store(
-                V::sub(V::mul_sub(v22, V::load(grad_o.at(16usize, c)), v177), v177),
-                out0.at(16usize, c),
+            let v226 = V::mul(V::mul(t0_16, t1_0), v198);
+            let v228 = V::sub(
+                V::mul_sub(v87, V::load(grad_o.at(16usize, c)), v226),
+                v226,
             );
-            let v187 = V::mul(V::load(t0.at(15usize, c)), v185);
-            // out0[15] = v17*grad_o_e45 - v187 - v187
-            V::store(
-                V::sub(V::mul_sub(v17, V::load(grad_o.at(15usize, c)), v187), v187),
-                out0.at(15usize, c),
+            let v235 = V::mul(V::mul(t0_15, t1_0), v234);
+            let v237 = V::sub(
+                V::mul_sub(v82, V::load(grad_o.at(15usize, c)), v235),
+                v235,
             );
-            let v191 = V::mul(V::load(t0.at(14usize, c)), v185);
-            // out0[14] = v17*grad_o_e35 - v191 - v191
-            V::store(
-                V::sub(V::mul_sub(v17, V::load(grad_o.at(14usize, c)), v191), v191),
-                out0.at(14usize, c),
+            let v238 = V::mul(V::mul(t0_14, t1_0), v234);
+            let v240 = V::sub(
+                V::mul_sub(v82, V::load(grad_o.at(14usize, c)), v238),
+                v238,
             );
-            let v195 = V::mul(V::load(t0.at(13usize, c)), v185);
-            // out0[13] = v17*grad_o_e34 - v195 - v195
-            V::store(
-                V::sub(V::mul_sub(v17, V::load(grad_o.at(13usize, c)), v195), v195),
-                out0.at(13usize, c),
+            let v241 = V::mul(V::mul(t0_13, t1_0), v234);
+            let v243 = V::sub(
+                V::mul_sub(v82, V::load(grad_o.at(13usize, c)), v241),
+                v241,
             );
-            let v199 = V::mul(V::load(t0.at(12usize, c)), v185);
-            // out0[12] = v17*grad_o_e25 - v199 - v199
-            V::store(
-                V::sub(V::mul_sub(v17, V::load(grad_o.at(12usize, c)), v199), v199),
-                out0.at(12usize, c),
+            let v244 = V::mul(V::mul(t0_12, t1_0), v234);
+            let v246 = V::sub(
+                V::mul_sub(v82, V::load(grad_o.at(12usize, c)), v244),
+                v244,
             );
-            let v203 = V::mul(V::load(t0.at(11usize, c)), v185);
-            // out0[11] = v17*grad_o_e24 - v203 - v203
-            V::store(
-                V::sub(V::mul_sub(v17, V::load(grad_o.at(11usize, c)), v203), v203),
-                out0.at(11usize, c),
+            let v247 = V::mul(V::mul(t0_11, t1_0), v234);
+            let v249 = V::sub(
+                V::mul_sub(v82, V::load(grad_o.at(11usize, c)), v247),
+                v247,
             );
-            let v207 = V::mul(V::load(t0.at(10usize, c)), v185);
-            // out0[10] = v17*grad_o_e23 - v207 - v207
-            V::store(
-                V::sub(V::mul_sub(v17, V::load(grad_o.at(10usize, c)), v207), v207),
-                out0.at(10usize, c),
+            let v250 = V::mul(V::mul(t0_10, t1_0), v234);
+            let v252 = V::sub(
+                V::mul_sub(v82, V::load(grad_o.at(10usize, c)), v250),
+                v250,
             );
-            let v211 = V::mul(V::load(t0.at(9usize, c)), v185);
-            // out0[9] = v17*grad_o_e15 - v211 - v211
-            V::store(
-                V::sub(V::mul_sub(v17, V::load(grad_o.at(9usize, c)), v211), v211),
-                out0.at(9usize, c),
+            let v253 = V::mul(V::mul(t0_9, t1_0), v234);
+            let v255 = V::sub(
+                V::mul_sub(v82, V::load(grad_o.at(9usize, c)), v253),
+                v253,
             );
-            let v215 = V::mul(V::load(t0.at(8usize, c)), v185);
-            // out0[8] = v17*grad_o_e14 - v215 - v215
-            V::store(
-                V::sub(V::mul_sub(v17, V::load(grad_o.at(8usize, c)), v215), v215),
-                out0.at(8usize, c),
+            let v256 = V::mul(V::mul(t0_8, t1_0), v234);
+            let v258 = V::sub(
+                V::mul_sub(v82, V::load(grad_o.at(8usize, c)), v256),
+                v256,
             );
-            let v219 = V::mul(V::load(t0.at(7usize, c)), v185);
-            // out0[7] = v17*grad_o_e13 - v219 - v219
-            V::store(
-                V::sub(V::mul_sub(v17, V::load(grad_o.at(7usize, c)), v219), v219),
-                out0.at(7usize, c),
+            let v259 = V::mul(V::mul(t0_7, t1_0), v234);
+            let v261 = V::sub(
+                V::mul_sub(v82, V::load(grad_o.at(7usize, c)), v259),
+                v259,
             );
-            let v223 = V::mul(V::load(t0.at(6usize, c)), v185);
-            // out0[6] = v17*grad_o_e12 - v223 - v223
-            V::store(
-                V::sub(V::mul_sub(v17, V::load(grad_o.at(6usize, c)), v223), v223),
-                out0.at(6usize, c),
+            let v262 = V::mul(V::mul(t0_6, t1_0), v234);
+            let v264 = V::sub(
+                V::mul_sub(v82, V::load(grad_o.at(6usize, c)), v262),
+                v262,
             );
-            let v233 = V::mul(V::load(t0.at(5usize, c)), v231);
-            // out0[5] = v12*grad_o_e5 - v233 - v233
-            V::store(
-                V::sub(V::mul_sub(v12, V::load(grad_o.at(5usize, c)), v233), v233),
-                out0.at(5usize, c),
+            let v271 = V::mul(V::mul(t0_5, t1_0), v270);
+            let v273 = V::sub(
+                V::mul_sub(v77, V::load(grad_o.at(5usize, c)), v271),
+                v271,
             );
-            let v237 = V::mul(V::load(t0.at(4usize, c)), v231);
-            // out0[4] = v12*grad_o_e4 - v237 - v237
-            V::store(
-                V::sub(V::mul_sub(v12, V::load(grad_o.at(4usize, c)), v237), v237),
-                out0.at(4usize, c),
+            let v274 = V::mul(V::mul(t0_4, t1_0), v270);
+            let v276 = V::sub(
+                V::mul_sub(v77, V::load(grad_o.at(4usize, c)), v274),
+                v274,
             );
-            let v241 = V::mul(V::load(t0.at(3usize, c)), v231);
-            // out0[3] = v12*grad_o_e3 - v241 - v241
-            V::store(
-                V::sub(V::mul_sub(v12, V::load(grad_o.at(3usize, c)), v241), v241),
-                out0.at(3usize, c),
+            let v277 = V::mul(V::mul(t0_3, t1_0), v270);
+            let v279 = V::sub(
+                V::mul_sub(v77, V::load(grad_o.at(3usize, c)), v277),
+                v277,
             );
-            let v245 = V::mul(V::load(t0.at(2usize, c)), v231);
-            // out0[2] = v12*grad_o_e2 - v245 - v245
-            V::store(
-                V::sub(V::mul_sub(v12, V::load(grad_o.at(2usize, c)), v245), v245),
-                out0.at(2usize, c),
+            let v280 = V::mul(V::mul(t0_2, t1_0), v270);
+            let v282 = V::sub(
+                V::mul_sub(v77, V::load(grad_o.at(2usize, c)), v280),
+                v280,
             );
-            let v249 = V::mul(V::load(t0.at(1usize, c)), v231);
-            // out0[1] = v12*grad_o_e1 - v249 - v249
-            V::store(
-                V::sub(V::mul_sub(v12, V::load(grad_o.at(1usize, c)), v249), v249),
-                out0.at(1usize, c),
+            let v283 = V::mul(V::mul(t0_1, t1_0), v270);
+            let v285 = V::sub(
+                V::mul_sub(v77, V::load(grad_o.at(1usize, c)), v283),
+                v283,
             );
-            let v259 = V::mul(V::load(t0.at(0usize, c)), v257);
-            // out0[0] = v7*grad_o_1 - v259 - v259
-            V::store(
-                V::sub(V::mul_sub(v7, V::load(grad_o.at(0usize, c)), v259), v259),
-                out0.at(0usize, c),
+            let v292 = V::mul(V::mul(t0_0, t1_0), v291);
+            let v294 = V::sub(
+                V::mul_sub(v72, V::load(grad_o.at(0usize, c)), v292),
+                v292,
             );
+            // out1[31] = t1_0*v171
+            V::store(V::mul(t1_0, v171), out1.at(31usize, c));
+            let mut v296 = V::mul(t0_31, v171);
+            // out1[30] = t1_0*v180
+            V::store(V::mul(t1_0, v180), out1.at(30usize, c));
+            v296 = V::mul_add(t0_30, v180, v296);
+            // out1[29] = t1_0*v183
+            V::store(V::mul(t1_0, v183), out1.at(29usize, c));
+            v296 = V::mul_add(t0_29, v183, v296);
+            // out1[28] = t1_0*v186
+            V::store(V::mul(t1_0, v186), out1.at(28usize, c));
+            v296 = V::mul_add(t0_28, v186, v296);
+            // out1[27] = t1_0*v189
+            V::store(V::mul(t1_0, v189), out1.at(27usize, c));
+            v296 = V::mul_add(t0_27, v189, v296);
+            // out1[26] = t1_0*v192
+            V::store(V::mul(t1_0, v192), out1.at(26usize, c));
+            v296 = V::mul_add(t0_26, v192, v296);
+            // out1[25] = t1_0*v201
+            V::store(V::mul(t1_0, v201), out1.at(25usize, c));
+            v296 = V::mul_add(t0_25, v201, v296);
+            // out1[24] = t1_0*v204
+            V::store(V::mul(t1_0, v204), out1.at(24usize, c));
+            v296 = V::mul_add(t0_24, v204, v296);
+            // out1[23] = t1_0*v207
+            V::store(V::mul(t1_0, v207), out1.at(23usize, c));
+            v296 = V::mul_add(t0_23, v207, v296);
+            // out1[22] = t1_0*v210
+            V::store(V::mul(t1_0, v210), out1.at(22usize, c));
+            v296 = V::mul_add(t0_22, v210, v296);
+            // out1[21] = t1_0*v213
+            V::store(V::mul(t1_0, v213), out1.at(21usize, c));
+            v296 = V::mul_add(t0_21, v213, v296);
+            // out1[20] = t1_0*v216
+            V::store(V::mul(t1_0, v216), out1.at(20usize, c));
+            v296 = V::mul_add(t0_20, v216, v296);
+            // out1[19] = t1_0*v219
+            V::store(V::mul(t1_0, v219), out1.at(19usize, c));
+            v296 = V::mul_add(t0_19, v219, v296);
+            // out1[18] = t1_0*v222
+            V::store(V::mul(t1_0, v222), out1.at(18usize, c));
+            v296 = V::mul_add(t0_18, v222, v296);
+            // out1[17] = t1_0*v225
+            V::store(V::mul(t1_0, v225), out1.at(17usize, c));
+            v296 = V::mul_add(t0_17, v225, v296);
+            // out1[16] = t1_0*v228
+            V::store(V::mul(t1_0, v228), out1.at(16usize, c));
+            v296 = V::mul_add(t0_16, v228, v296);
+            // out1[15] = t1_0*v237
+            V::store(V::mul(t1_0, v237), out1.at(15usize, c));
+            v296 = V::mul_add(t0_15, v237, v296);
+            // out1[14] = t1_0*v240
+            V::store(V::mul(t1_0, v240), out1.at(14usize, c));
+            v296 = V::mul_add(t0_14, v240, v296);
+            // out1[13] = t1_0*v243
+            V::store(V::mul(t1_0, v243), out1.at(13usize, c));
+            v296 = V::mul_add(t0_13, v243, v296);
+            // out1[12] = t1_0*v246
+            V::store(V::mul(t1_0, v246), out1.at(12usize, c));
+            v296 = V::mul_add(t0_12, v246, v296);
+            // out1[11] = t1_0*v249
+            V::store(V::mul(t1_0, v249), out1.at(11usize, c));
+            v296 = V::mul_add(t0_11, v249, v296);
+            // out1[10] = t1_0*v252
+            V::store(V::mul(t1_0, v252), out1.at(10usize, c));
+            v296 = V::mul_add(t0_10, v252, v296);
+            // out1[9] = t1_0*v255
+            V::store(V::mul(t1_0, v255), out1.at(9usize, c));
+            v296 = V::mul_add(t0_9, v255, v296);
+            // out1[8] = t1_0*v258
+            V::store(V::mul(t1_0, v258), out1.at(8usize, c));
+            v296 = V::mul_add(t0_8, v258, v296);
+            // out1[7] = t1_0*v261
+            V::store(V::mul(t1_0, v261), out1.at(7usize, c));
+            v296 = V::mul_add(t0_7, v261, v296);
+            // out1[6] = t1_0*v264
+            V::store(V::mul(t1_0, v264), out1.at(6usize, c));
+            v296 = V::mul_add(t0_6, v264, v296);
+            // out1[5] = t1_0*v273
+            V::store(V::mul(t1_0, v273), out1.at(5usize, c));
+            v296 = V::mul_add(t0_5, v273, v296);
+            // out1[4] = t1_0*v276
+            V::store(V::mul(t1_0, v276), out1.at(4usize, c));
+            v296 = V::mul_add(t0_4, v276, v296);
+            // out1[3] = t1_0*v279
+            V::store(V::mul(t1_0, v279), out1.at(3usize, c));
+            v296 = V::mul_add(t0_3, v279, v296);
+            // out1[2] = t1_0*v282
+            V::store(V::mul(t1_0, v282), out1.at(2usize, c));
+            v296 = V::mul_add(t0_2, v282, v296);
+            // out1[1] = t1_0*v285
+            V::store(V::mul(t1_0, v285), out1.at(1usize, c));
+            v296 = V::mul_add(t0_1, v285, v296);
+            // out1[0] = t1_0*v294
+            V::store(V::mul(t1_0, v294), out1.at(0usize, c));
+            v296 = V::mul_add(t0_0, v294, v296);
+            // out0[0] = t0_31*v171 + t0_30*v180 + t0_29*v183 + t0_28*v186 + t0_27*v189 + t0_26*v192 + t0_25*v201 + t0_24*v204 + t0_23*v207 + t0_22*v210 + t0_21*v213 + t0_20*v216 + t0_19*v219 + t0_18*v222 + t0_17*v225 + t0_16*v228 + t0_15*v237 + t0_14*v240 + t0_13*v243 + t0_12*v246 + t0_11*v249 + t0_10*v252 + t0_9*v255 + t0_8*v258 + t0_7*v261 + t0_6*v264 + t0_5*v273 + t0_4*v276 + t0_3*v279 + t0_2*v282 + t0_1*v285 + t0_0*v294
+            V::store(v296, out0.at(0usize, c));
         }
     }
 }
 pub(super) static SGP_RMS_3: Stage = stage!(sgp_rms_3);
 /// `o = grade_rms(weighted_product(w, gate(x), gate(y)))`, grades 0,1,2,3,4,5 and 0,1,2,3,4,5.
 ///
-/// Forward: 2530 flops per lane (1504 multiplications, 1024 additions).
-/// Backward: 7911 flops per lane (4418 multiplications, 3489 additions).
+/// Forward: 2499 flops per lane (1473 multiplications, 1024 additions).
+/// Backward: 7787 flops per lane (4325 multiplications, 3458 additions).
 pub(super) static SGP_RMS_PROGRAM_0: Program = Program {
     name: "sgp_rms",
     formula: "o = grade_rms(weighted_product(w, gate(x), gate(y)))",
@@ -714,7 +927,7 @@ pub(super) static SGP_RMS_PROGRAM_0: Program = Program {
     params: &[("w", 56usize)],
     output_components: 32usize,
     forward: Plan {
-        cuts: &[32],
+        cuts: &[32usize, 1],
         row_sums: 6usize,
         saved_row_sums: 0usize,
         stages: &[
@@ -725,110 +938,20 @@ pub(super) static SGP_RMS_PROGRAM_0: Program = Program {
                 params: &[0],
                 param_grads: &[],
                 rows: &[],
-                row_sums: &[],
-            },
-            StageCall {
-                stage: &super::sgp_rms::SGP_RMS_0,
-                inputs: &[Slot::Cut(0usize)],
-                outputs: &[],
-                params: &[],
-                param_grads: &[],
-                rows: &[],
-                row_sums: &[0usize, 1usize, 2usize, 3usize, 4usize, 5],
-            },
-            StageCall {
-                stage: &super::sgp_rms::SGP_RMS_1,
-                inputs: &[Slot::Cut(0usize)],
-                outputs: &[Slot::External(0usize)],
-                params: &[],
-                param_grads: &[],
-                rows: &[0usize, 1usize, 2usize, 3usize, 4usize, 5],
-                row_sums: &[],
-            },
-        ],
-    },
-    backward: Plan {
-        cuts: &[32usize, 32],
-        row_sums: 12usize,
-        saved_row_sums: 6usize,
-        stages: &[
-            StageCall {
-                stage: &super::sgp::SGP_0,
-                inputs: &[Slot::External(0usize), Slot::External(1usize)],
-                outputs: &[Slot::Cut(0usize)],
-                params: &[0],
-                param_grads: &[],
-                rows: &[],
-                row_sums: &[],
-            },
-            StageCall {
-                stage: &super::sgp_rms::SGP_RMS_2,
-                inputs: &[Slot::Cut(0usize), Slot::External(2usize)],
-                outputs: &[],
-                params: &[],
-                param_grads: &[],
-                rows: &[],
-                row_sums: &[6usize, 7usize, 8usize, 9usize, 10usize, 11],
-            },
-            StageCall {
-                stage: &super::sgp_rms::SGP_RMS_3,
-                inputs: &[Slot::External(2usize), Slot::Cut(0usize)],
-                outputs: &[Slot::Cut(1usize)],
-                params: &[],
-                param_grads: &[],
-                rows: &[
-                    0usize, 1usize, 2usize, 3usize, 4usize, 5usize, 6usize, 7usize,
-                    8usize, 9usize, 10usize, 11usize,
-                ],
                 row_sums: &[],
             },
             StageCall {
                 stage: &super::sgp::SGP_1,
-                inputs: &[
-                    Slot::External(0usize),
-                    Slot::External(1usize),
-                    Slot::Cut(1usize),
-                ],
-                outputs: &[Slot::External(0usize), Slot::External(1usize)],
-                params: &[0],
-                param_grads: &[0],
-                rows: &[],
-                row_sums: &[],
-            },
-        ],
-    },
-    flops: [2530usize, 7911],
-};
-/// `o = grade_rms(weighted_product(w, gate(x), gate(y)))`, grades 1 and 0,1,2,3,4,5.
-///
-/// Forward: 484 flops per lane (323 multiplications, 160 additions).
-/// Backward: 1472 flops per lane (869 multiplications, 601 additions).
-pub(super) static SGP_RMS_PROGRAM_1: Program = Program {
-    name: "sgp_rms",
-    formula: "o = grade_rms(weighted_product(w, gate(x), gate(y)))",
-    left: 2u16,
-    right: 63u16,
-    output: 63u16,
-    inputs: &[("x", 5usize), ("y", 32usize)],
-    params: &[("w", 10usize)],
-    output_components: 32usize,
-    forward: Plan {
-        cuts: &[32],
-        row_sums: 6usize,
-        saved_row_sums: 0usize,
-        stages: &[
-            StageCall {
-                stage: &super::sgp::SGP_2,
                 inputs: &[Slot::External(0usize), Slot::External(1usize)],
-                outputs: &[Slot::Cut(0usize)],
-                params: &[0],
+                outputs: &[Slot::Cut(1usize)],
+                params: &[],
                 param_grads: &[],
                 rows: &[],
                 row_sums: &[],
             },
             StageCall {
                 stage: &super::sgp_rms::SGP_RMS_0,
-                inputs: &[Slot::Cut(0usize)],
+                inputs: &[Slot::Cut(0usize), Slot::Cut(1usize)],
                 outputs: &[],
                 params: &[],
                 param_grads: &[],
@@ -837,7 +960,7 @@ pub(super) static SGP_RMS_PROGRAM_1: Program = Program {
             },
             StageCall {
                 stage: &super::sgp_rms::SGP_RMS_1,
-                inputs: &[Slot::Cut(0usize)],
+                inputs: &[Slot::Cut(0usize), Slot::Cut(1usize)],
                 outputs: &[Slot::External(0usize)],
                 params: &[],
                 param_grads: &[],
@@ -847,12 +970,12 @@ pub(super) static SGP_RMS_PROGRAM_1: Program = Program {
         ],
     },
     backward: Plan {
-        cuts: &[32usize, 32],
+        cuts: &[32usize, 1usize, 1usize, 32],
         row_sums: 12usize,
         saved_row_sums: 6usize,
         stages: &[
             StageCall {
-                stage: &super::sgp::SGP_2,
+                stage: &super::sgp::SGP_0,
                 inputs: &[Slot::External(0usize), Slot::External(1usize)],
                 outputs: &[Slot::Cut(0usize)],
                 params: &[0],
@@ -861,8 +984,17 @@ pub(super) static SGP_RMS_PROGRAM_1: Program = Program {
                 row_sums: &[],
             },
             StageCall {
+                stage: &super::sgp::SGP_1,
+                inputs: &[Slot::External(0usize), Slot::External(1usize)],
+                outputs: &[Slot::Cut(1usize)],
+                params: &[],
+                param_grads: &[],
+                rows: &[],
+                row_sums: &[],
+            },
+            StageCall {
                 stage: &super::sgp_rms::SGP_RMS_2,
-                inputs: &[Slot::Cut(0usize), Slot::External(2usize)],
+                inputs: &[Slot::Cut(0usize), Slot::Cut(1usize), Slot::External(2usize)],
                 outputs: &[],
                 params: &[],
                 param_grads: &[],
@@ -871,107 +1003,8 @@ pub(super) static SGP_RMS_PROGRAM_1: Program = Program {
             },
             StageCall {
                 stage: &super::sgp_rms::SGP_RMS_3,
-                inputs: &[Slot::External(2usize), Slot::Cut(0usize)],
-                outputs: &[Slot::Cut(1usize)],
-                params: &[],
-                param_grads: &[],
-                rows: &[
-                    0usize, 1usize, 2usize, 3usize, 4usize, 5usize, 6usize, 7usize,
-                    8usize, 9usize, 10usize, 11usize,
-                ],
-                row_sums: &[],
-            },
-            StageCall {
-                stage: &super::sgp::SGP_3,
-                inputs: &[
-                    Slot::External(0usize),
-                    Slot::External(1usize),
-                    Slot::Cut(1usize),
-                ],
-                outputs: &[Slot::External(0usize), Slot::External(1usize)],
-                params: &[0],
-                param_grads: &[0],
-                rows: &[],
-                row_sums: &[],
-            },
-        ],
-    },
-    flops: [484usize, 1472],
-};
-/// `o = grade_rms(weighted_product(w, gate(x), gate(y)))`, grades 0,1,2,3,4,5 and 1.
-///
-/// Forward: 484 flops per lane (323 multiplications, 160 additions).
-/// Backward: 1474 flops per lane (869 multiplications, 603 additions).
-pub(super) static SGP_RMS_PROGRAM_2: Program = Program {
-    name: "sgp_rms",
-    formula: "o = grade_rms(weighted_product(w, gate(x), gate(y)))",
-    left: 63u16,
-    right: 2u16,
-    output: 63u16,
-    inputs: &[("x", 32usize), ("y", 5usize)],
-    params: &[("w", 10usize)],
-    output_components: 32usize,
-    forward: Plan {
-        cuts: &[32],
-        row_sums: 6usize,
-        saved_row_sums: 0usize,
-        stages: &[
-            StageCall {
-                stage: &super::sgp::SGP_4,
-                inputs: &[Slot::External(0usize), Slot::External(1usize)],
-                outputs: &[Slot::Cut(0usize)],
-                params: &[0],
-                param_grads: &[],
-                rows: &[],
-                row_sums: &[],
-            },
-            StageCall {
-                stage: &super::sgp_rms::SGP_RMS_0,
-                inputs: &[Slot::Cut(0usize)],
-                outputs: &[],
-                params: &[],
-                param_grads: &[],
-                rows: &[],
-                row_sums: &[0usize, 1usize, 2usize, 3usize, 4usize, 5],
-            },
-            StageCall {
-                stage: &super::sgp_rms::SGP_RMS_1,
-                inputs: &[Slot::Cut(0usize)],
-                outputs: &[Slot::External(0usize)],
-                params: &[],
-                param_grads: &[],
-                rows: &[0usize, 1usize, 2usize, 3usize, 4usize, 5],
-                row_sums: &[],
-            },
-        ],
-    },
-    backward: Plan {
-        cuts: &[32usize, 32],
-        row_sums: 12usize,
-        saved_row_sums: 6usize,
-        stages: &[
-            StageCall {
-                stage: &super::sgp::SGP_4,
-                inputs: &[Slot::External(0usize), Slot::External(1usize)],
-                outputs: &[Slot::Cut(0usize)],
-                params: &[0],
-                param_grads: &[],
-                rows: &[],
-                row_sums: &[],
-            },
-            StageCall {
-                stage: &super::sgp_rms::SGP_RMS_2,
-                inputs: &[Slot::Cut(0usize), Slot::External(2usize)],
-                outputs: &[],
-                params: &[],
-                param_grads: &[],
-                rows: &[],
-                row_sums: &[6usize, 7usize, 8usize, 9usize, 10usize, 11],
-            },
-            StageCall {
-                stage: &super::sgp_rms::SGP_RMS_3,
-                inputs: &[Slot::External(2usize), Slot::Cut(0usize)],
-                outputs: &[Slot::Cut(1usize)],
+                inputs: &[Slot::Cut(0usize), Slot::Cut(1usize), Slot::External(2usize)],
+                outputs: &[Slot::Cut(2usize), Slot::Cut(3usize)],
                 params: &[],
                 param_grads: &[],
                 rows: &[
@@ -984,10 +1017,25 @@ pub(super) static SGP_RMS_PROGRAM_2: Program = Program {
                 stage: &super::sgp::SGP_5,
                 inputs: &[
                     Slot::External(0usize),
+                    Slot::Cut(3usize),
+                    Slot::Cut(2usize),
                     Slot::External(1usize),
-                    Slot::Cut(1usize),
                 ],
-                outputs: &[Slot::External(0usize), Slot::External(1usize)],
+                outputs: &[Slot::External(1usize)],
+                params: &[0],
+                param_grads: &[],
+                rows: &[],
+                row_sums: &[],
+            },
+            StageCall {
+                stage: &super::sgp::SGP_6,
+                inputs: &[
+                    Slot::External(1usize),
+                    Slot::Cut(3usize),
+                    Slot::External(0usize),
+                    Slot::Cut(2usize),
+                ],
+                outputs: &[Slot::External(0usize)],
                 params: &[0],
                 param_grads: &[0],
                 rows: &[],
@@ -995,7 +1043,265 @@ pub(super) static SGP_RMS_PROGRAM_2: Program = Program {
             },
         ],
     },
-    flops: [484usize, 1474],
+    flops: [2499usize, 7787],
+};
+/// `o = grade_rms(weighted_product(w, gate(x), gate(y)))`, grades 1 and 0,1,2,3,4,5.
+///
+/// Forward: 468 flops per lane (307 multiplications, 160 additions).
+/// Backward: 1416 flops per lane (825 multiplications, 589 additions).
+pub(super) static SGP_RMS_PROGRAM_1: Program = Program {
+    name: "sgp_rms",
+    formula: "o = grade_rms(weighted_product(w, gate(x), gate(y)))",
+    left: 2u16,
+    right: 63u16,
+    output: 63u16,
+    inputs: &[("x", 5usize), ("y", 32usize)],
+    params: &[("w", 10usize)],
+    output_components: 32usize,
+    forward: Plan {
+        cuts: &[32usize, 1],
+        row_sums: 6usize,
+        saved_row_sums: 0usize,
+        stages: &[
+            StageCall {
+                stage: &super::sgp::SGP_7,
+                inputs: &[Slot::External(0usize), Slot::External(1usize)],
+                outputs: &[Slot::Cut(0usize)],
+                params: &[0],
+                param_grads: &[],
+                rows: &[],
+                row_sums: &[],
+            },
+            StageCall {
+                stage: &super::sgp::SGP_8,
+                inputs: &[Slot::External(1usize)],
+                outputs: &[Slot::Cut(1usize)],
+                params: &[],
+                param_grads: &[],
+                rows: &[],
+                row_sums: &[],
+            },
+            StageCall {
+                stage: &super::sgp_rms::SGP_RMS_0,
+                inputs: &[Slot::Cut(0usize), Slot::Cut(1usize)],
+                outputs: &[],
+                params: &[],
+                param_grads: &[],
+                rows: &[],
+                row_sums: &[0usize, 1usize, 2usize, 3usize, 4usize, 5],
+            },
+            StageCall {
+                stage: &super::sgp_rms::SGP_RMS_1,
+                inputs: &[Slot::Cut(0usize), Slot::Cut(1usize)],
+                outputs: &[Slot::External(0usize)],
+                params: &[],
+                param_grads: &[],
+                rows: &[0usize, 1usize, 2usize, 3usize, 4usize, 5],
+                row_sums: &[],
+            },
+        ],
+    },
+    backward: Plan {
+        cuts: &[32usize, 1usize, 1usize, 32],
+        row_sums: 12usize,
+        saved_row_sums: 6usize,
+        stages: &[
+            StageCall {
+                stage: &super::sgp::SGP_7,
+                inputs: &[Slot::External(0usize), Slot::External(1usize)],
+                outputs: &[Slot::Cut(0usize)],
+                params: &[0],
+                param_grads: &[],
+                rows: &[],
+                row_sums: &[],
+            },
+            StageCall {
+                stage: &super::sgp::SGP_8,
+                inputs: &[Slot::External(1usize)],
+                outputs: &[Slot::Cut(1usize)],
+                params: &[],
+                param_grads: &[],
+                rows: &[],
+                row_sums: &[],
+            },
+            StageCall {
+                stage: &super::sgp_rms::SGP_RMS_2,
+                inputs: &[Slot::Cut(0usize), Slot::Cut(1usize), Slot::External(2usize)],
+                outputs: &[],
+                params: &[],
+                param_grads: &[],
+                rows: &[],
+                row_sums: &[6usize, 7usize, 8usize, 9usize, 10usize, 11],
+            },
+            StageCall {
+                stage: &super::sgp_rms::SGP_RMS_3,
+                inputs: &[Slot::Cut(0usize), Slot::Cut(1usize), Slot::External(2usize)],
+                outputs: &[Slot::Cut(2usize), Slot::Cut(3usize)],
+                params: &[],
+                param_grads: &[],
+                rows: &[
+                    0usize, 1usize, 2usize, 3usize, 4usize, 5usize, 6usize, 7usize,
+                    8usize, 9usize, 10usize, 11usize,
+                ],
+                row_sums: &[],
+            },
+            StageCall {
+                stage: &super::sgp::SGP_9,
+                inputs: &[
+                    Slot::External(0usize),
+                    Slot::Cut(3usize),
+                    Slot::Cut(2usize),
+                    Slot::External(1usize),
+                ],
+                outputs: &[Slot::External(1usize)],
+                params: &[0],
+                param_grads: &[],
+                rows: &[],
+                row_sums: &[],
+            },
+            StageCall {
+                stage: &super::sgp::SGP_10,
+                inputs: &[
+                    Slot::External(1usize),
+                    Slot::Cut(3usize),
+                    Slot::External(0usize),
+                ],
+                outputs: &[Slot::External(0usize)],
+                params: &[0],
+                param_grads: &[0],
+                rows: &[],
+                row_sums: &[],
+            },
+        ],
+    },
+    flops: [468usize, 1416],
+};
+/// `o = grade_rms(weighted_product(w, gate(x), gate(y)))`, grades 0,1,2,3,4,5 and 1.
+///
+/// Forward: 480 flops per lane (319 multiplications, 160 additions).
+/// Backward: 1466 flops per lane (861 multiplications, 603 additions).
+pub(super) static SGP_RMS_PROGRAM_2: Program = Program {
+    name: "sgp_rms",
+    formula: "o = grade_rms(weighted_product(w, gate(x), gate(y)))",
+    left: 63u16,
+    right: 2u16,
+    output: 63u16,
+    inputs: &[("x", 32usize), ("y", 5usize)],
+    params: &[("w", 10usize)],
+    output_components: 32usize,
+    forward: Plan {
+        cuts: &[32usize, 1],
+        row_sums: 6usize,
+        saved_row_sums: 0usize,
+        stages: &[
+            StageCall {
+                stage: &super::sgp::SGP_11,
+                inputs: &[Slot::External(0usize), Slot::External(1usize)],
+                outputs: &[Slot::Cut(0usize)],
+                params: &[0],
+                param_grads: &[],
+                rows: &[],
+                row_sums: &[],
+            },
+            StageCall {
+                stage: &super::sgp::SGP_12,
+                inputs: &[Slot::External(0usize)],
+                outputs: &[Slot::Cut(1usize)],
+                params: &[],
+                param_grads: &[],
+                rows: &[],
+                row_sums: &[],
+            },
+            StageCall {
+                stage: &super::sgp_rms::SGP_RMS_0,
+                inputs: &[Slot::Cut(0usize), Slot::Cut(1usize)],
+                outputs: &[],
+                params: &[],
+                param_grads: &[],
+                rows: &[],
+                row_sums: &[0usize, 1usize, 2usize, 3usize, 4usize, 5],
+            },
+            StageCall {
+                stage: &super::sgp_rms::SGP_RMS_1,
+                inputs: &[Slot::Cut(0usize), Slot::Cut(1usize)],
+                outputs: &[Slot::External(0usize)],
+                params: &[],
+                param_grads: &[],
+                rows: &[0usize, 1usize, 2usize, 3usize, 4usize, 5],
+                row_sums: &[],
+            },
+        ],
+    },
+    backward: Plan {
+        cuts: &[32usize, 1usize, 1usize, 32],
+        row_sums: 12usize,
+        saved_row_sums: 6usize,
+        stages: &[
+            StageCall {
+                stage: &super::sgp::SGP_11,
+                inputs: &[Slot::External(0usize), Slot::External(1usize)],
+                outputs: &[Slot::Cut(0usize)],
+                params: &[0],
+                param_grads: &[],
+                rows: &[],
+                row_sums: &[],
+            },
+            StageCall {
+                stage: &super::sgp::SGP_12,
+                inputs: &[Slot::External(0usize)],
+                outputs: &[Slot::Cut(1usize)],
+                params: &[],
+                param_grads: &[],
+                rows: &[],
+                row_sums: &[],
+            },
+            StageCall {
+                stage: &super::sgp_rms::SGP_RMS_2,
+                inputs: &[Slot::Cut(0usize), Slot::Cut(1usize), Slot::External(2usize)],
+                outputs: &[],
+                params: &[],
+                param_grads: &[],
+                rows: &[],
+                row_sums: &[6usize, 7usize, 8usize, 9usize, 10usize, 11],
+            },
+            StageCall {
+                stage: &super::sgp_rms::SGP_RMS_3,
+                inputs: &[Slot::Cut(0usize), Slot::Cut(1usize), Slot::External(2usize)],
+                outputs: &[Slot::Cut(2usize), Slot::Cut(3usize)],
+                params: &[],
+                param_grads: &[],
+                rows: &[
+                    0usize, 1usize, 2usize, 3usize, 4usize, 5usize, 6usize, 7usize,
+                    8usize, 9usize, 10usize, 11usize,
+                ],
+                row_sums: &[],
+            },
+            StageCall {
+                stage: &super::sgp::SGP_13,
+                inputs: &[Slot::External(0usize), Slot::Cut(3usize)],
+                outputs: &[Slot::External(1usize)],
+                params: &[0],
+                param_grads: &[],
+                rows: &[],
+                row_sums: &[],
+            },
+            StageCall {
+                stage: &super::sgp::SGP_14,
+                inputs: &[
+                    Slot::External(1usize),
+                    Slot::Cut(3usize),
+                    Slot::External(0usize),
+                    Slot::Cut(2usize),
+                ],
+                outputs: &[Slot::External(0usize)],
+                params: &[0],
+                param_grads: &[0],
+                rows: &[],
+                row_sums: &[],
+            },
+        ],
+    },
+    flops: [480usize, 1466],
 };
 /// From cut 0 to 2 row sums: o = grade_rms(weighted_product(w, gate(x), gate(y))).
 ///
@@ -1007,35 +1313,38 @@ unsafe fn sgp_rms_4<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let t0 = args.inputs[0];
         let mut sum0 = V::zero();
         let mut sum1 = V::zero();
+        let c0e0 = V::from_f64(0f64);
+        let v1 = gate::<V>(args.gate, c0e0);
+        let v2 = V::mul(v1, v1);
         for group in 0..args.groups {
             let c = group * V::LANES;
             t0.prefetch::<11usize>(c);
             let valid = args.valid_lanes(group, V::LANES);
-            let t0_0 = V::load(t0.at(0usize, c));
-            // row sum 0 = t0_0*t0_0
-            sum0 = V::add(sum0, V::keep_first(V::mul(t0_0, t0_0), valid));
-            let t0_1 = V::load(t0.at(1usize, c));
-            let mut v3 = V::mul(t0_1, t0_1);
-            let t0_2 = V::load(t0.at(2usize, c));
-            let t0_3 = V::load(t0.at(3usize, c));
-            let t0_4 = V::load(t0.at(4usize, c));
-            let t0_5 = V::load(t0.at(5usize, c));
-            let t0_6 = V::load(t0.at(6usize, c));
-            let t0_7 = V::load(t0.at(7usize, c));
-            let t0_8 = V::load(t0.at(8usize, c));
-            let t0_9 = V::load(t0.at(9usize, c));
-            let t0_10 = V::load(t0.at(10usize, c));
-            v3 = V::mul_add(t0_2, t0_2, v3);
-            v3 = V::mul_add(t0_3, t0_3, v3);
-            v3 = V::mul_add(t0_4, t0_4, v3);
-            v3 = V::mul_add(t0_5, t0_5, v3);
-            v3 = V::mul_add(t0_6, t0_6, v3);
-            v3 = V::mul_add(t0_7, t0_7, v3);
-            v3 = V::mul_add(t0_8, t0_8, v3);
-            v3 = V::mul_add(t0_9, t0_9, v3);
-            v3 = V::mul_add(t0_10, t0_10, v3);
-            // row sum 1 = t0_10*t0_10 + t0_9*t0_9 + t0_8*t0_8 + t0_7*t0_7 + t0_6*t0_6 + t0_5*t0_5 + t0_4*t0_4 + t0_3*t0_3 + t0_1*t0_1 + t0_2*t0_2
-            sum1 = V::add(sum1, V::keep_first(v3, valid));
+            let v4 = V::mul(v2, V::load(t0.at(0usize, c)));
+            let v6 = V::mul(v2, V::load(t0.at(1usize, c)));
+            let v8 = V::mul(v2, V::load(t0.at(2usize, c)));
+            let v10 = V::mul(v2, V::load(t0.at(3usize, c)));
+            let v12 = V::mul(v2, V::load(t0.at(4usize, c)));
+            let v14 = V::mul(v2, V::load(t0.at(5usize, c)));
+            let v16 = V::mul(v2, V::load(t0.at(6usize, c)));
+            let v18 = V::mul(v2, V::load(t0.at(7usize, c)));
+            let v20 = V::mul(v2, V::load(t0.at(8usize, c)));
+            let v22 = V::mul(v2, V::load(t0.at(9usize, c)));
+            let v24 = V::mul(v2, V::load(t0.at(10usize, c)));
+            // row sum 0 = v4*v4
+            sum0 = V::add(sum0, V::keep_first(V::mul(v4, v4), valid));
+            let mut v26 = V::mul(v6, v6);
+            v26 = V::mul_add(v8, v8, v26);
+            v26 = V::mul_add(v10, v10, v26);
+            v26 = V::mul_add(v12, v12, v26);
+            v26 = V::mul_add(v14, v14, v26);
+            v26 = V::mul_add(v16, v16, v26);
+            v26 = V::mul_add(v18, v18, v26);
+            v26 = V::mul_add(v20, v20, v26);
+            v26 = V::mul_add(v22, v22, v26);
+            v26 = V::mul_add(v24, v24, v26);
+            // row sum 1 = v24*v24 + v22*v22 + v20*v20 + v18*v18 + v16*v16 + v14*v14 + v12*v12 + v10*v10 + v6*v6 + v8*v8
+            sum1 = V::add(sum1, V::keep_first(v26, valid));
         }
         args.sums[0] = sum0.reduce_add();
         args.sums[1] = sum1.reduce_add();
@@ -1051,44 +1360,80 @@ unsafe fn sgp_rms_5<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
     unsafe {
         let t0 = args.inputs[0];
         let out0 = args.outputs[0];
+        let c0e0 = V::from_f64(0f64);
+        let v1 = gate::<V>(args.gate, c0e0);
+        let v2 = V::mul(v1, v1);
         let row0 = V::splat(args.rows[0]);
         let inv_channels = V::splat(args.inv_channels);
-        let v2 = V::mul(row0, inv_channels);
+        let v27 = V::mul(row0, inv_channels);
         let eps = V::splat(args.eps);
-        let v4 = V::add(v2, eps);
-        let v5 = V::sqrt(v4);
+        let v29 = V::add(v27, eps);
+        let v30 = V::sqrt(v29);
         let c1e0 = V::from_f64(1f64);
-        let v7 = V::div(c1e0, v5);
+        let v32 = V::div(c1e0, v30);
         let row1 = V::splat(args.rows[1]);
-        let v9 = V::mul(inv_channels, row1);
-        let v10 = V::add(eps, v9);
-        let v11 = V::sqrt(v10);
-        let v12 = V::div(c1e0, v11);
+        let v34 = V::mul(inv_channels, row1);
+        let v35 = V::add(eps, v34);
+        let v36 = V::sqrt(v35);
+        let v37 = V::div(c1e0, v36);
         for group in 0..args.groups {
             let c = group * V::LANES;
             t0.prefetch::<11usize>(c);
-            // out0[0] = t0_0*v7
-            V::store(V::mul(V::load(t0.at(0usize, c)), v7), out0.at(0usize, c));
-            // out0[1] = t0_1*v12
-            V::store(V::mul(V::load(t0.at(1usize, c)), v12), out0.at(1usize, c));
-            // out0[2] = t0_2*v12
-            V::store(V::mul(V::load(t0.at(2usize, c)), v12), out0.at(2usize, c));
-            // out0[3] = t0_3*v12
-            V::store(V::mul(V::load(t0.at(3usize, c)), v12), out0.at(3usize, c));
-            // out0[4] = t0_4*v12
-            V::store(V::mul(V::load(t0.at(4usize, c)), v12), out0.at(4usize, c));
-            // out0[5] = t0_5*v12
-            V::store(V::mul(V::load(t0.at(5usize, c)), v12), out0.at(5usize, c));
-            // out0[6] = t0_6*v12
-            V::store(V::mul(V::load(t0.at(6usize, c)), v12), out0.at(6usize, c));
-            // out0[7] = t0_7*v12
-            V::store(V::mul(V::load(t0.at(7usize, c)), v12), out0.at(7usize, c));
-            // out0[8] = t0_8*v12
-            V::store(V::mul(V::load(t0.at(8usize, c)), v12), out0.at(8usize, c));
-            // out0[9] = t0_9*v12
-            V::store(V::mul(V::load(t0.at(9usize, c)), v12), out0.at(9usize, c));
-            // out0[10] = t0_10*v12
-            V::store(V::mul(V::load(t0.at(10usize, c)), v12), out0.at(10usize, c));
+            // out0[0] = v2*t0_0*v32
+            V::store(
+                V::mul(V::mul(v2, V::load(t0.at(0usize, c))), v32),
+                out0.at(0usize, c),
+            );
+            // out0[1] = v2*t0_1*v37
+            V::store(
+                V::mul(V::mul(v2, V::load(t0.at(1usize, c))), v37),
+                out0.at(1usize, c),
+            );
+            // out0[2] = v2*t0_2*v37
+            V::store(
+                V::mul(V::mul(v2, V::load(t0.at(2usize, c))), v37),
+                out0.at(2usize, c),
+            );
+            // out0[3] = v2*t0_3*v37
+            V::store(
+                V::mul(V::mul(v2, V::load(t0.at(3usize, c))), v37),
+                out0.at(3usize, c),
+            );
+            // out0[4] = v2*t0_4*v37
+            V::store(
+                V::mul(V::mul(v2, V::load(t0.at(4usize, c))), v37),
+                out0.at(4usize, c),
+            );
+            // out0[5] = v2*t0_5*v37
+            V::store(
+                V::mul(V::mul(v2, V::load(t0.at(5usize, c))), v37),
+                out0.at(5usize, c),
+            );
+            // out0[6] = v2*t0_6*v37
+            V::store(
+                V::mul(V::mul(v2, V::load(t0.at(6usize, c))), v37),
+                out0.at(6usize, c),
+            );
+            // out0[7] = v2*t0_7*v37
+            V::store(
+                V::mul(V::mul(v2, V::load(t0.at(7usize, c))), v37),
+                out0.at(7usize, c),
+            );
+            // out0[8] = v2*t0_8*v37
+            V::store(
+                V::mul(V::mul(v2, V::load(t0.at(8usize, c))), v37),
+                out0.at(8usize, c),
+            );
+            // out0[9] = v2*t0_9*v37
+            V::store(
+                V::mul(V::mul(v2, V::load(t0.at(9usize, c))), v37),
+                out0.at(9usize, c),
+            );
+            // out0[10] = v2*t0_10*v37
+            V::store(
+                V::mul(V::mul(v2, V::load(t0.at(10usize, c))), v37),
+                out0.at(10usize, c),
+            );
         }
     }
 }
@@ -1104,67 +1449,73 @@ unsafe fn sgp_rms_6<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let grad_o = args.inputs[1];
         let mut sum0 = V::zero();
         let mut sum1 = V::zero();
+        let c0e0 = V::from_f64(0f64);
+        let v1 = gate::<V>(args.gate, c0e0);
+        let v2 = V::mul(v1, v1);
         for group in 0..args.groups {
             let c = group * V::LANES;
             t0.prefetch::<11usize>(c);
             grad_o.prefetch::<11usize>(c);
             let valid = args.valid_lanes(group, V::LANES);
-            let mut v2 = V::mul(
-                V::load(t0.at(10usize, c)),
+            let mut v26 = V::mul(
+                V::mul(v2, V::load(t0.at(10usize, c))),
                 V::load(grad_o.at(10usize, c)),
             );
-            v2 = V::mul_add(
-                V::load(t0.at(9usize, c)),
+            v26 = V::mul_add(
+                V::mul(v2, V::load(t0.at(9usize, c))),
                 V::load(grad_o.at(9usize, c)),
-                v2,
+                v26,
             );
-            v2 = V::mul_add(
-                V::load(t0.at(8usize, c)),
+            v26 = V::mul_add(
+                V::mul(v2, V::load(t0.at(8usize, c))),
                 V::load(grad_o.at(8usize, c)),
-                v2,
+                v26,
             );
-            v2 = V::mul_add(
-                V::load(t0.at(7usize, c)),
+            v26 = V::mul_add(
+                V::mul(v2, V::load(t0.at(7usize, c))),
                 V::load(grad_o.at(7usize, c)),
-                v2,
+                v26,
             );
-            v2 = V::mul_add(
-                V::load(t0.at(6usize, c)),
+            v26 = V::mul_add(
+                V::mul(v2, V::load(t0.at(6usize, c))),
                 V::load(grad_o.at(6usize, c)),
-                v2,
+                v26,
             );
-            v2 = V::mul_add(
-                V::load(t0.at(5usize, c)),
+            v26 = V::mul_add(
+                V::mul(v2, V::load(t0.at(5usize, c))),
                 V::load(grad_o.at(5usize, c)),
-                v2,
+                v26,
             );
-            v2 = V::mul_add(
-                V::load(t0.at(4usize, c)),
+            v26 = V::mul_add(
+                V::mul(v2, V::load(t0.at(4usize, c))),
                 V::load(grad_o.at(4usize, c)),
-                v2,
+                v26,
             );
-            v2 = V::mul_add(
-                V::load(t0.at(3usize, c)),
+            v26 = V::mul_add(
+                V::mul(v2, V::load(t0.at(3usize, c))),
                 V::load(grad_o.at(3usize, c)),
-                v2,
+                v26,
             );
-            v2 = V::mul_add(
-                V::load(t0.at(2usize, c)),
+            v26 = V::mul_add(
+                V::mul(v2, V::load(t0.at(2usize, c))),
                 V::load(grad_o.at(2usize, c)),
-                v2,
+                v26,
             );
-            v2 = V::mul_add(
-                V::load(t0.at(1usize, c)),
+            v26 = V::mul_add(
+                V::mul(v2, V::load(t0.at(1usize, c))),
                 V::load(grad_o.at(1usize, c)),
-                v2,
+                v26,
             );
-            // row sum 0 = t0_10*grad_o_e45 + t0_9*grad_o_e35 + t0_8*grad_o_e34 + t0_7*grad_o_e25 + t0_6*grad_o_e24 + t0_5*grad_o_e23 + t0_4*grad_o_e15 + t0_3*grad_o_e14 + t0_2*grad_o_e13 + t0_1*grad_o_e12
-            sum0 = V::add(sum0, V::keep_first(v2, valid));
-            // row sum 1 = t0_0*grad_o_1
+            // row sum 0 = v2*t0_10*grad_o_e45 + v2*t0_9*grad_o_e35 + v2*t0_8*grad_o_e34 + v2*t0_7*grad_o_e25 + v2*t0_6*grad_o_e24 + v2*t0_5*grad_o_e23 + v2*t0_4*grad_o_e15 + v2*t0_3*grad_o_e14 + v2*t0_2*grad_o_e13 + v2*t0_1*grad_o_e12
+            sum0 = V::add(sum0, V::keep_first(v26, valid));
+            // row sum 1 = v2*t0_0*grad_o_1
             sum1 = V::add(
                 sum1,
                 V::keep_first(
-                    V::mul(V::load(t0.at(0usize, c)), V::load(grad_o.at(0usize, c))),
+                    V::mul(
+                        V::mul(v2, V::load(t0.at(0usize, c))),
+                        V::load(grad_o.at(0usize, c)),
+                    ),
                     valid,
                 ),
             );
@@ -1174,110 +1525,146 @@ unsafe fn sgp_rms_6<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
     }
 }
 pub(super) static SGP_RMS_6: Stage = stage!(sgp_rms_6);
-/// From `grad_o`, cut 0 to cut 1: adjoint of o = grade_rms(weighted_product(w, gate(x), gate(y))).
+/// From cut 0, `grad_o` to cut 1: adjoint of o = grade_rms(weighted_product(w, gate(x), gate(y))).
 ///
 /// From `sgp_rms_grad` of Cl(4,1,0).
 #[inline(always)]
 unsafe fn sgp_rms_7<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
     // SAFETY: the caller keeps the contract of `StageArgs`; the tier runs on this CPU.
     unsafe {
-        let grad_o = args.inputs[0];
-        let t0 = args.inputs[1];
+        let t0 = args.inputs[0];
+        let grad_o = args.inputs[1];
         let out0 = args.outputs[0];
+        let c0e0 = V::from_f64(0f64);
+        let v1 = gate::<V>(args.gate, c0e0);
+        let v2 = V::mul(v1, v1);
         let row0 = V::splat(args.rows[0]);
         let inv_channels = V::splat(args.inv_channels);
-        let v2 = V::mul(row0, inv_channels);
+        let v27 = V::mul(row0, inv_channels);
         let eps = V::splat(args.eps);
-        let v4 = V::add(v2, eps);
-        let v5 = V::sqrt(v4);
+        let v29 = V::add(v27, eps);
+        let v30 = V::sqrt(v29);
         let c1e0 = V::from_f64(1f64);
-        let v7 = V::div(c1e0, v5);
+        let v32 = V::div(c1e0, v30);
         let row1 = V::splat(args.rows[1]);
-        let v9 = V::mul(inv_channels, row1);
-        let v10 = V::add(eps, v9);
-        let v11 = V::sqrt(v10);
-        let v12 = V::div(c1e0, v11);
+        let v34 = V::mul(inv_channels, row1);
+        let v35 = V::add(eps, v34);
+        let v36 = V::sqrt(v35);
+        let v37 = V::div(c1e0, v36);
         let c5em1 = V::from_f64(0.5f64);
-        let v36 = V::div(c5em1, v11);
+        let v61 = V::div(c5em1, v36);
         let row2 = V::splat(args.rows[2]);
-        let v38 = V::div(row2, v11);
-        let v39 = V::mul(v12, v38);
-        let v40 = V::mul(v36, v39);
-        let v41 = V::mul(inv_channels, v40);
-        let v82 = V::div(c5em1, v5);
+        let v63 = V::div(row2, v36);
+        let v64 = V::mul(v37, v63);
+        let v65 = V::mul(v61, v64);
+        let v66 = V::mul(inv_channels, v65);
+        let v97 = V::div(c5em1, v30);
         let row3 = V::splat(args.rows[3]);
-        let v84 = V::div(row3, v5);
-        let v85 = V::mul(v7, v84);
-        let v86 = V::mul(v82, v85);
-        let v87 = V::mul(inv_channels, v86);
+        let v99 = V::div(row3, v30);
+        let v100 = V::mul(v32, v99);
+        let v101 = V::mul(v97, v100);
+        let v102 = V::mul(inv_channels, v101);
         for group in 0..args.groups {
             let c = group * V::LANES;
-            grad_o.prefetch::<11usize>(c);
             t0.prefetch::<11usize>(c);
-            let v43 = V::mul(V::load(t0.at(10usize, c)), v41);
-            // out0[10] = v12*grad_o_e45 - v43 - v43
+            grad_o.prefetch::<11usize>(c);
+            let v67 = V::mul(V::mul(v2, V::load(t0.at(10usize, c))), v66);
+            let v70 = V::mul(V::mul(v2, V::load(t0.at(9usize, c))), v66);
+            let v73 = V::mul(V::mul(v2, V::load(t0.at(8usize, c))), v66);
+            let v76 = V::mul(V::mul(v2, V::load(t0.at(7usize, c))), v66);
+            let v79 = V::mul(V::mul(v2, V::load(t0.at(6usize, c))), v66);
+            let v82 = V::mul(V::mul(v2, V::load(t0.at(5usize, c))), v66);
+            let v85 = V::mul(V::mul(v2, V::load(t0.at(4usize, c))), v66);
+            let v88 = V::mul(V::mul(v2, V::load(t0.at(3usize, c))), v66);
+            let v91 = V::mul(V::mul(v2, V::load(t0.at(2usize, c))), v66);
+            let v94 = V::mul(V::mul(v2, V::load(t0.at(1usize, c))), v66);
+            let v103 = V::mul(V::mul(v2, V::load(t0.at(0usize, c))), v102);
+            // out0[10] = v2*(v37*grad_o_e45 - v67 - v67)
             V::store(
-                V::sub(V::mul_sub(v12, V::load(grad_o.at(10usize, c)), v43), v43),
+                V::mul(
+                    v2,
+                    V::sub(V::mul_sub(v37, V::load(grad_o.at(10usize, c)), v67), v67),
+                ),
                 out0.at(10usize, c),
             );
-            let v47 = V::mul(V::load(t0.at(9usize, c)), v41);
-            // out0[9] = v12*grad_o_e35 - v47 - v47
+            // out0[9] = v2*(v37*grad_o_e35 - v70 - v70)
             V::store(
-                V::sub(V::mul_sub(v12, V::load(grad_o.at(9usize, c)), v47), v47),
+                V::mul(
+                    v2,
+                    V::sub(V::mul_sub(v37, V::load(grad_o.at(9usize, c)), v70), v70),
+                ),
                 out0.at(9usize, c),
             );
-            let v51 = V::mul(V::load(t0.at(8usize, c)), v41);
-            // out0[8] = v12*grad_o_e34 - v51 - v51
+            // out0[8] = v2*(v37*grad_o_e34 - v73 - v73)
             V::store(
-                V::sub(V::mul_sub(v12, V::load(grad_o.at(8usize, c)), v51), v51),
+                V::mul(
+                    v2,
+                    V::sub(V::mul_sub(v37, V::load(grad_o.at(8usize, c)), v73), v73),
+                ),
                 out0.at(8usize, c),
             );
-            let v55 = V::mul(V::load(t0.at(7usize, c)), v41);
-            // out0[7] = v12*grad_o_e25 - v55 - v55
+            // out0[7] = v2*(v37*grad_o_e25 - v76 - v76)
             V::store(
-                V::sub(V::mul_sub(v12, V::load(grad_o.at(7usize, c)), v55), v55),
+                V::mul(
+                    v2,
+                    V::sub(V::mul_sub(v37, V::load(grad_o.at(7usize, c)), v76), v76),
+                ),
                 out0.at(7usize, c),
             );
-            let v59 = V::mul(V::load(t0.at(6usize, c)), v41);
-            // out0[6] = v12*grad_o_e24 - v59 - v59
+            // out0[6] = v2*(v37*grad_o_e24 - v79 - v79)
             V::store(
-                V::sub(V::mul_sub(v12, V::load(grad_o.at(6usize, c)), v59), v59),
+                V::mul(
+                    v2,
+                    V::sub(V::mul_sub(v37, V::load(grad_o.at(6usize, c)), v79), v79),
+                ),
                 out0.at(6usize, c),
             );
-            let v63 = V::mul(V::load(t0.at(5usize, c)), v41);
-            // out0[5] = v12*grad_o_e23 - v63 - v63
+            // out0[5] = v2*(v37*grad_o_e23 - v82 - v82)
             V::store(
-                V::sub(V::mul_sub(v12, V::load(grad_o.at(5usize, c)), v63), v63),
+                V::mul(
+                    v2,
+                    V::sub(V::mul_sub(v37, V::load(grad_o.at(5usize, c)), v82), v82),
+                ),
                 out0.at(5usize, c),
             );
-            let v67 = V::mul(V::load(t0.at(4usize, c)), v41);
-            // out0[4] = v12*grad_o_e15 - v67 - v67
+            // out0[4] = v2*(v37*grad_o_e15 - v85 - v85)
             V::store(
-                V::sub(V::mul_sub(v12, V::load(grad_o.at(4usize, c)), v67), v67),
+                V::mul(
+                    v2,
+                    V::sub(V::mul_sub(v37, V::load(grad_o.at(4usize, c)), v85), v85),
+                ),
                 out0.at(4usize, c),
             );
-            let v71 = V::mul(V::load(t0.at(3usize, c)), v41);
-            // out0[3] = v12*grad_o_e14 - v71 - v71
+            // out0[3] = v2*(v37*grad_o_e14 - v88 - v88)
             V::store(
-                V::sub(V::mul_sub(v12, V::load(grad_o.at(3usize, c)), v71), v71),
+                V::mul(
+                    v2,
+                    V::sub(V::mul_sub(v37, V::load(grad_o.at(3usize, c)), v88), v88),
+                ),
                 out0.at(3usize, c),
             );
-            let v75 = V::mul(V::load(t0.at(2usize, c)), v41);
-            // out0[2] = v12*grad_o_e13 - v75 - v75
+            // out0[2] = v2*(v37*grad_o_e13 - v91 - v91)
             V::store(
-                V::sub(V::mul_sub(v12, V::load(grad_o.at(2usize, c)), v75), v75),
+                V::mul(
+                    v2,
+                    V::sub(V::mul_sub(v37, V::load(grad_o.at(2usize, c)), v91), v91),
+                ),
                 out0.at(2usize, c),
             );
-            let v79 = V::mul(V::load(t0.at(1usize, c)), v41);
-            // out0[1] = v12*grad_o_e12 - v79 - v79
+            // out0[1] = v2*(v37*grad_o_e12 - v94 - v94)
             V::store(
-                V::sub(V::mul_sub(v12, V::load(grad_o.at(1usize, c)), v79), v79),
+                V::mul(
+                    v2,
+                    V::sub(V::mul_sub(v37, V::load(grad_o.at(1usize, c)), v94), v94),
+                ),
                 out0.at(1usize, c),
             );
-            let v89 = V::mul(V::load(t0.at(0usize, c)), v87);
-            // out0[0] = v7*grad_o_1 - v89 - v89
+            // out0[0] = v2*(v32*grad_o_1 - v103 - v103)
             V::store(
-                V::sub(V::mul_sub(v7, V::load(grad_o.at(0usize, c)), v89), v89),
+                V::mul(
+                    v2,
+                    V::sub(V::mul_sub(v32, V::load(grad_o.at(0usize, c)), v103), v103),
+                ),
                 out0.at(0usize, c),
             );
         }
@@ -1287,7 +1674,7 @@ pub(super) static SGP_RMS_7: Stage = stage!(sgp_rms_7);
 /// `o = grade_rms(weighted_product(w, gate(x), gate(y)))`, grades 1 and 1.
 ///
 /// Forward: 93 flops per lane (68 multiplications, 25 additions).
-/// Backward: 260 flops per lane (161 multiplications, 99 additions).
+/// Backward: 258 flops per lane (160 multiplications, 98 additions).
 pub(super) static SGP_RMS_PROGRAM_3: Program = Program {
     name: "sgp_rms",
     formula: "o = grade_rms(weighted_product(w, gate(x), gate(y)))",
@@ -1303,7 +1690,7 @@ pub(super) static SGP_RMS_PROGRAM_3: Program = Program {
         saved_row_sums: 0usize,
         stages: &[
             StageCall {
-                stage: &super::sgp::SGP_6,
+                stage: &super::sgp::SGP_15,
                 inputs: &[Slot::External(0usize), Slot::External(1usize)],
                 outputs: &[Slot::Cut(0usize)],
                 params: &[0],
@@ -1337,7 +1724,7 @@ pub(super) static SGP_RMS_PROGRAM_3: Program = Program {
         saved_row_sums: 2usize,
         stages: &[
             StageCall {
-                stage: &super::sgp::SGP_6,
+                stage: &super::sgp::SGP_15,
                 inputs: &[Slot::External(0usize), Slot::External(1usize)],
                 outputs: &[Slot::Cut(0usize)],
                 params: &[0],
@@ -1356,7 +1743,7 @@ pub(super) static SGP_RMS_PROGRAM_3: Program = Program {
             },
             StageCall {
                 stage: &super::sgp_rms::SGP_RMS_7,
-                inputs: &[Slot::External(2usize), Slot::Cut(0usize)],
+                inputs: &[Slot::Cut(0usize), Slot::External(2usize)],
                 outputs: &[Slot::Cut(1usize)],
                 params: &[],
                 param_grads: &[],
@@ -1364,13 +1751,22 @@ pub(super) static SGP_RMS_PROGRAM_3: Program = Program {
                 row_sums: &[],
             },
             StageCall {
-                stage: &super::sgp::SGP_7,
+                stage: &super::sgp::SGP_18,
+                inputs: &[Slot::External(0usize), Slot::Cut(1usize)],
+                outputs: &[Slot::External(1usize)],
+                params: &[0],
+                param_grads: &[],
+                rows: &[],
+                row_sums: &[],
+            },
+            StageCall {
+                stage: &super::sgp::SGP_19,
                 inputs: &[
-                    Slot::External(0usize),
                     Slot::External(1usize),
                     Slot::Cut(1usize),
+                    Slot::External(0usize),
                 ],
-                outputs: &[Slot::External(0usize), Slot::External(1usize)],
+                outputs: &[Slot::External(0usize)],
                 params: &[0],
                 param_grads: &[0],
                 rows: &[],
@@ -1378,5 +1774,5 @@ pub(super) static SGP_RMS_PROGRAM_3: Program = Program {
             },
         ],
     },
-    flops: [93usize, 260],
+    flops: [93usize, 258],
 };

@@ -5,75 +5,7 @@
 
 #[allow(unused_imports, reason = "not every operator needs all of them")]
 use crate::kernel::generated_prelude::*;
-/// `o_g = x_g / sqrt(mean_c |x_g|^2 + eps)`, grades 0,1,2,3,4,5 and 0,1,2,3,4,5.
-///
-/// Forward: 96 flops per lane (64 multiplications, 32 additions).
-/// Backward: 192 flops per lane (96 multiplications, 96 additions).
-pub(super) static GRADE_RMS_PROGRAM_0: Program = Program {
-    name: "grade_rms",
-    formula: "o_g = x_g / sqrt(mean_c |x_g|^2 + eps)",
-    left: 63u16,
-    right: 63u16,
-    output: 63u16,
-    inputs: &[("x", 32usize)],
-    params: &[],
-    output_components: 32usize,
-    forward: Plan {
-        cuts: &[],
-        row_sums: 6usize,
-        saved_row_sums: 0usize,
-        stages: &[
-            StageCall {
-                stage: &super::sgp_rms::SGP_RMS_0,
-                inputs: &[Slot::External(0usize)],
-                outputs: &[],
-                params: &[],
-                param_grads: &[],
-                rows: &[],
-                row_sums: &[0usize, 1usize, 2usize, 3usize, 4usize, 5],
-            },
-            StageCall {
-                stage: &super::sgp_rms::SGP_RMS_1,
-                inputs: &[Slot::External(0usize)],
-                outputs: &[Slot::External(0usize)],
-                params: &[],
-                param_grads: &[],
-                rows: &[0usize, 1usize, 2usize, 3usize, 4usize, 5],
-                row_sums: &[],
-            },
-        ],
-    },
-    backward: Plan {
-        cuts: &[],
-        row_sums: 12usize,
-        saved_row_sums: 6usize,
-        stages: &[
-            StageCall {
-                stage: &super::sgp_rms::SGP_RMS_2,
-                inputs: &[Slot::External(0usize), Slot::External(1usize)],
-                outputs: &[],
-                params: &[],
-                param_grads: &[],
-                rows: &[],
-                row_sums: &[6usize, 7usize, 8usize, 9usize, 10usize, 11],
-            },
-            StageCall {
-                stage: &super::sgp_rms::SGP_RMS_3,
-                inputs: &[Slot::External(1usize), Slot::External(0usize)],
-                outputs: &[Slot::External(0usize)],
-                params: &[],
-                param_grads: &[],
-                rows: &[
-                    0usize, 1usize, 2usize, 3usize, 4usize, 5usize, 6usize, 7usize,
-                    8usize, 9usize, 10usize, 11usize,
-                ],
-                row_sums: &[],
-            },
-        ],
-    },
-    flops: [96usize, 192],
-};
-/// From `x` to 1 row sums: o_g = x_g / sqrt(mean_c |x_g|^2 + eps).
+/// From `x` to 6 row sums: o_g = x_g / sqrt(mean_c |x_g|^2 + eps).
 ///
 /// From `grade_rms` of Cl(5,0,0).
 #[inline(always)]
@@ -82,15 +14,96 @@ unsafe fn grade_rms_0<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
     unsafe {
         let x = args.inputs[0];
         let mut sum0 = V::zero();
+        let mut sum1 = V::zero();
+        let mut sum2 = V::zero();
+        let mut sum3 = V::zero();
+        let mut sum4 = V::zero();
+        let mut sum5 = V::zero();
         for group in 0..args.groups {
             let c = group * V::LANES;
-            x.prefetch::<1usize>(c);
+            x.prefetch::<32usize>(c);
             let valid = args.valid_lanes(group, V::LANES);
             let x_1 = V::load(x.at(0usize, c));
             // row sum 0 = x_1*x_1
             sum0 = V::add(sum0, V::keep_first(V::mul(x_1, x_1), valid));
+            let x_e1 = V::load(x.at(1usize, c));
+            let mut v3 = V::mul(x_e1, x_e1);
+            let x_e2 = V::load(x.at(2usize, c));
+            let x_e3 = V::load(x.at(3usize, c));
+            let x_e4 = V::load(x.at(4usize, c));
+            let x_e5 = V::load(x.at(5usize, c));
+            v3 = V::mul_add(x_e2, x_e2, v3);
+            v3 = V::mul_add(x_e3, x_e3, v3);
+            v3 = V::mul_add(x_e4, x_e4, v3);
+            v3 = V::mul_add(x_e5, x_e5, v3);
+            // row sum 1 = x_e5*x_e5 + x_e4*x_e4 + x_e3*x_e3 + x_e1*x_e1 + x_e2*x_e2
+            sum1 = V::add(sum1, V::keep_first(v3, valid));
+            let x_e12 = V::load(x.at(6usize, c));
+            let mut v17 = V::mul(x_e12, x_e12);
+            let x_e13 = V::load(x.at(7usize, c));
+            let x_e14 = V::load(x.at(8usize, c));
+            let x_e15 = V::load(x.at(9usize, c));
+            let x_e23 = V::load(x.at(10usize, c));
+            let x_e24 = V::load(x.at(11usize, c));
+            let x_e25 = V::load(x.at(12usize, c));
+            let x_e34 = V::load(x.at(13usize, c));
+            let x_e35 = V::load(x.at(14usize, c));
+            let x_e45 = V::load(x.at(15usize, c));
+            v17 = V::mul_add(x_e13, x_e13, v17);
+            v17 = V::mul_add(x_e14, x_e14, v17);
+            v17 = V::mul_add(x_e15, x_e15, v17);
+            v17 = V::mul_add(x_e23, x_e23, v17);
+            v17 = V::mul_add(x_e24, x_e24, v17);
+            v17 = V::mul_add(x_e25, x_e25, v17);
+            v17 = V::mul_add(x_e34, x_e34, v17);
+            v17 = V::mul_add(x_e35, x_e35, v17);
+            v17 = V::mul_add(x_e45, x_e45, v17);
+            // row sum 2 = x_e45*x_e45 + x_e35*x_e35 + x_e34*x_e34 + x_e25*x_e25 + x_e24*x_e24 + x_e23*x_e23 + x_e15*x_e15 + x_e14*x_e14 + x_e12*x_e12 + x_e13*x_e13
+            sum2 = V::add(sum2, V::keep_first(v17, valid));
+            let x_e123 = V::load(x.at(16usize, c));
+            let mut v46 = V::mul(x_e123, x_e123);
+            let x_e124 = V::load(x.at(17usize, c));
+            let x_e125 = V::load(x.at(18usize, c));
+            let x_e134 = V::load(x.at(19usize, c));
+            let x_e135 = V::load(x.at(20usize, c));
+            let x_e145 = V::load(x.at(21usize, c));
+            let x_e234 = V::load(x.at(22usize, c));
+            let x_e235 = V::load(x.at(23usize, c));
+            let x_e245 = V::load(x.at(24usize, c));
+            let x_e345 = V::load(x.at(25usize, c));
+            v46 = V::mul_add(x_e124, x_e124, v46);
+            v46 = V::mul_add(x_e125, x_e125, v46);
+            v46 = V::mul_add(x_e134, x_e134, v46);
+            v46 = V::mul_add(x_e135, x_e135, v46);
+            v46 = V::mul_add(x_e145, x_e145, v46);
+            v46 = V::mul_add(x_e234, x_e234, v46);
+            v46 = V::mul_add(x_e235, x_e235, v46);
+            v46 = V::mul_add(x_e245, x_e245, v46);
+            v46 = V::mul_add(x_e345, x_e345, v46);
+            // row sum 3 = x_e345*x_e345 + x_e245*x_e245 + x_e235*x_e235 + x_e234*x_e234 + x_e145*x_e145 + x_e135*x_e135 + x_e134*x_e134 + x_e125*x_e125 + x_e123*x_e123 + x_e124*x_e124
+            sum3 = V::add(sum3, V::keep_first(v46, valid));
+            let x_e1234 = V::load(x.at(26usize, c));
+            let mut v75 = V::mul(x_e1234, x_e1234);
+            let x_e1235 = V::load(x.at(27usize, c));
+            let x_e1245 = V::load(x.at(28usize, c));
+            let x_e1345 = V::load(x.at(29usize, c));
+            let x_e2345 = V::load(x.at(30usize, c));
+            v75 = V::mul_add(x_e1235, x_e1235, v75);
+            v75 = V::mul_add(x_e1245, x_e1245, v75);
+            v75 = V::mul_add(x_e1345, x_e1345, v75);
+            v75 = V::mul_add(x_e2345, x_e2345, v75);
+            // row sum 4 = x_e2345*x_e2345 + x_e1345*x_e1345 + x_e1245*x_e1245 + x_e1234*x_e1234 + x_e1235*x_e1235
+            sum4 = V::add(sum4, V::keep_first(v75, valid));
+            let x_e12345 = V::load(x.at(31usize, c));
+            // row sum 5 = x_e12345*x_e12345
+            sum5 = V::add(sum5, V::keep_first(V::mul(x_e12345, x_e12345), valid));
         }
         args.sums[0] = sum0.reduce_add();
+        args.sums[1] = sum1.reduce_add();
+        args.sums[2] = sum2.reduce_add();
+        args.sums[3] = sum3.reduce_add();
+        args.sums[4] = sum4.reduce_add();
+        args.sums[5] = sum5.reduce_add();
     }
 }
 pub(super) static GRADE_RMS_0: Stage = stage!(grade_rms_0);
@@ -111,6 +124,688 @@ unsafe fn grade_rms_1<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let v5 = V::sqrt(v4);
         let c1e0 = V::from_f64(1f64);
         let v7 = V::div(c1e0, v5);
+        let row1 = V::splat(args.rows[1]);
+        let v9 = V::mul(inv_channels, row1);
+        let v10 = V::add(eps, v9);
+        let v11 = V::sqrt(v10);
+        let v12 = V::div(c1e0, v11);
+        let row2 = V::splat(args.rows[2]);
+        let v14 = V::mul(inv_channels, row2);
+        let v15 = V::add(eps, v14);
+        let v16 = V::sqrt(v15);
+        let v17 = V::div(c1e0, v16);
+        let row3 = V::splat(args.rows[3]);
+        let v19 = V::mul(inv_channels, row3);
+        let v20 = V::add(eps, v19);
+        let v21 = V::sqrt(v20);
+        let v22 = V::div(c1e0, v21);
+        let row4 = V::splat(args.rows[4]);
+        let v24 = V::mul(inv_channels, row4);
+        let v25 = V::add(eps, v24);
+        let v26 = V::sqrt(v25);
+        let v27 = V::div(c1e0, v26);
+        let row5 = V::splat(args.rows[5]);
+        let v29 = V::mul(inv_channels, row5);
+        let v30 = V::add(eps, v29);
+        let v31 = V::sqrt(v30);
+        let v32 = V::div(c1e0, v31);
+        for group in 0..args.groups {
+            let c = group * V::LANES;
+            x.prefetch::<32usize>(c);
+            // out0[0] = x_1*v7
+            V::store(V::mul(V::load(x.at(0usize, c)), v7), out0.at(0usize, c));
+            // out0[1] = x_e1*v12
+            V::store(V::mul(V::load(x.at(1usize, c)), v12), out0.at(1usize, c));
+            // out0[2] = x_e2*v12
+            V::store(V::mul(V::load(x.at(2usize, c)), v12), out0.at(2usize, c));
+            // out0[3] = x_e3*v12
+            V::store(V::mul(V::load(x.at(3usize, c)), v12), out0.at(3usize, c));
+            // out0[4] = x_e4*v12
+            V::store(V::mul(V::load(x.at(4usize, c)), v12), out0.at(4usize, c));
+            // out0[5] = x_e5*v12
+            V::store(V::mul(V::load(x.at(5usize, c)), v12), out0.at(5usize, c));
+            // out0[6] = x_e12*v17
+            V::store(V::mul(V::load(x.at(6usize, c)), v17), out0.at(6usize, c));
+            // out0[7] = x_e13*v17
+            V::store(V::mul(V::load(x.at(7usize, c)), v17), out0.at(7usize, c));
+            // out0[8] = x_e14*v17
+            V::store(V::mul(V::load(x.at(8usize, c)), v17), out0.at(8usize, c));
+            // out0[9] = x_e15*v17
+            V::store(V::mul(V::load(x.at(9usize, c)), v17), out0.at(9usize, c));
+            // out0[10] = x_e23*v17
+            V::store(V::mul(V::load(x.at(10usize, c)), v17), out0.at(10usize, c));
+            // out0[11] = x_e24*v17
+            V::store(V::mul(V::load(x.at(11usize, c)), v17), out0.at(11usize, c));
+            // out0[12] = x_e25*v17
+            V::store(V::mul(V::load(x.at(12usize, c)), v17), out0.at(12usize, c));
+            // out0[13] = x_e34*v17
+            V::store(V::mul(V::load(x.at(13usize, c)), v17), out0.at(13usize, c));
+            // out0[14] = x_e35*v17
+            V::store(V::mul(V::load(x.at(14usize, c)), v17), out0.at(14usize, c));
+            // out0[15] = x_e45*v17
+            V::store(V::mul(V::load(x.at(15usize, c)), v17), out0.at(15usize, c));
+            // out0[16] = x_e123*v22
+            V::store(V::mul(V::load(x.at(16usize, c)), v22), out0.at(16usize, c));
+            // out0[17] = x_e124*v22
+            V::store(V::mul(V::load(x.at(17usize, c)), v22), out0.at(17usize, c));
+            // out0[18] = x_e125*v22
+            V::store(V::mul(V::load(x.at(18usize, c)), v22), out0.at(18usize, c));
+            // out0[19] = x_e134*v22
+            V::store(V::mul(V::load(x.at(19usize, c)), v22), out0.at(19usize, c));
+            // out0[20] = x_e135*v22
+            V::store(V::mul(V::load(x.at(20usize, c)), v22), out0.at(20usize, c));
+            // out0[21] = x_e145*v22
+            V::store(V::mul(V::load(x.at(21usize, c)), v22), out0.at(21usize, c));
+            // out0[22] = x_e234*v22
+            V::store(V::mul(V::load(x.at(22usize, c)), v22), out0.at(22usize, c));
+            // out0[23] = x_e235*v22
+            V::store(V::mul(V::load(x.at(23usize, c)), v22), out0.at(23usize, c));
+            // out0[24] = x_e245*v22
+            V::store(V::mul(V::load(x.at(24usize, c)), v22), out0.at(24usize, c));
+            // out0[25] = x_e345*v22
+            V::store(V::mul(V::load(x.at(25usize, c)), v22), out0.at(25usize, c));
+            // out0[26] = x_e1234*v27
+            V::store(V::mul(V::load(x.at(26usize, c)), v27), out0.at(26usize, c));
+            // out0[27] = x_e1235*v27
+            V::store(V::mul(V::load(x.at(27usize, c)), v27), out0.at(27usize, c));
+            // out0[28] = x_e1245*v27
+            V::store(V::mul(V::load(x.at(28usize, c)), v27), out0.at(28usize, c));
+            // out0[29] = x_e1345*v27
+            V::store(V::mul(V::load(x.at(29usize, c)), v27), out0.at(29usize, c));
+            // out0[30] = x_e2345*v27
+            V::store(V::mul(V::load(x.at(30usize, c)), v27), out0.at(30usize, c));
+            // out0[31] = x_e12345*v32
+            V::store(V::mul(V::load(x.at(31usize, c)), v32), out0.at(31usize, c));
+        }
+    }
+}
+pub(super) static GRADE_RMS_1: Stage = stage!(grade_rms_1);
+/// From `x`, `grad_o` to 6 row sums: adjoint of o_g = x_g / sqrt(mean_c |x_g|^2 + eps).
+///
+/// From `grade_rms_grad` of Cl(5,0,0).
+#[inline(always)]
+unsafe fn grade_rms_2<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
+    // SAFETY: the caller keeps the contract of `StageArgs`; the tier runs on this CPU.
+    unsafe {
+        let x = args.inputs[0];
+        let grad_o = args.inputs[1];
+        let mut sum0 = V::zero();
+        let mut sum1 = V::zero();
+        let mut sum2 = V::zero();
+        let mut sum3 = V::zero();
+        let mut sum4 = V::zero();
+        let mut sum5 = V::zero();
+        for group in 0..args.groups {
+            let c = group * V::LANES;
+            x.prefetch::<32usize>(c);
+            grad_o.prefetch::<32usize>(c);
+            let valid = args.valid_lanes(group, V::LANES);
+            // row sum 0 = x_e12345*grad_o_e12345
+            sum0 = V::add(
+                sum0,
+                V::keep_first(
+                    V::mul(V::load(x.at(31usize, c)), V::load(grad_o.at(31usize, c))),
+                    valid,
+                ),
+            );
+            let mut v5 = V::mul(
+                V::load(x.at(30usize, c)),
+                V::load(grad_o.at(30usize, c)),
+            );
+            v5 = V::mul_add(
+                V::load(x.at(29usize, c)),
+                V::load(grad_o.at(29usize, c)),
+                v5,
+            );
+            v5 = V::mul_add(
+                V::load(x.at(28usize, c)),
+                V::load(grad_o.at(28usize, c)),
+                v5,
+            );
+            v5 = V::mul_add(
+                V::load(x.at(27usize, c)),
+                V::load(grad_o.at(27usize, c)),
+                v5,
+            );
+            v5 = V::mul_add(
+                V::load(x.at(26usize, c)),
+                V::load(grad_o.at(26usize, c)),
+                v5,
+            );
+            // row sum 1 = x_e2345*grad_o_e2345 + x_e1345*grad_o_e1345 + x_e1245*grad_o_e1245 + x_e1235*grad_o_e1235 + x_e1234*grad_o_e1234
+            sum1 = V::add(sum1, V::keep_first(v5, valid));
+            let mut v24 = V::mul(
+                V::load(x.at(25usize, c)),
+                V::load(grad_o.at(25usize, c)),
+            );
+            v24 = V::mul_add(
+                V::load(x.at(24usize, c)),
+                V::load(grad_o.at(24usize, c)),
+                v24,
+            );
+            v24 = V::mul_add(
+                V::load(x.at(23usize, c)),
+                V::load(grad_o.at(23usize, c)),
+                v24,
+            );
+            v24 = V::mul_add(
+                V::load(x.at(22usize, c)),
+                V::load(grad_o.at(22usize, c)),
+                v24,
+            );
+            v24 = V::mul_add(
+                V::load(x.at(21usize, c)),
+                V::load(grad_o.at(21usize, c)),
+                v24,
+            );
+            v24 = V::mul_add(
+                V::load(x.at(20usize, c)),
+                V::load(grad_o.at(20usize, c)),
+                v24,
+            );
+            v24 = V::mul_add(
+                V::load(x.at(19usize, c)),
+                V::load(grad_o.at(19usize, c)),
+                v24,
+            );
+            v24 = V::mul_add(
+                V::load(x.at(18usize, c)),
+                V::load(grad_o.at(18usize, c)),
+                v24,
+            );
+            v24 = V::mul_add(
+                V::load(x.at(17usize, c)),
+                V::load(grad_o.at(17usize, c)),
+                v24,
+            );
+            v24 = V::mul_add(
+                V::load(x.at(16usize, c)),
+                V::load(grad_o.at(16usize, c)),
+                v24,
+            );
+            // row sum 2 = x_e345*grad_o_e345 + x_e245*grad_o_e245 + x_e235*grad_o_e235 + x_e234*grad_o_e234 + x_e145*grad_o_e145 + x_e135*grad_o_e135 + x_e134*grad_o_e134 + x_e125*grad_o_e125 + x_e124*grad_o_e124 + x_e123*grad_o_e123
+            sum2 = V::add(sum2, V::keep_first(v24, valid));
+            let mut v63 = V::mul(
+                V::load(x.at(15usize, c)),
+                V::load(grad_o.at(15usize, c)),
+            );
+            v63 = V::mul_add(
+                V::load(x.at(14usize, c)),
+                V::load(grad_o.at(14usize, c)),
+                v63,
+            );
+            v63 = V::mul_add(
+                V::load(x.at(13usize, c)),
+                V::load(grad_o.at(13usize, c)),
+                v63,
+            );
+            v63 = V::mul_add(
+                V::load(x.at(12usize, c)),
+                V::load(grad_o.at(12usize, c)),
+                v63,
+            );
+            v63 = V::mul_add(
+                V::load(x.at(11usize, c)),
+                V::load(grad_o.at(11usize, c)),
+                v63,
+            );
+            v63 = V::mul_add(
+                V::load(x.at(10usize, c)),
+                V::load(grad_o.at(10usize, c)),
+                v63,
+            );
+            v63 = V::mul_add(
+                V::load(x.at(9usize, c)),
+                V::load(grad_o.at(9usize, c)),
+                v63,
+            );
+            v63 = V::mul_add(
+                V::load(x.at(8usize, c)),
+                V::load(grad_o.at(8usize, c)),
+                v63,
+            );
+            v63 = V::mul_add(
+                V::load(x.at(7usize, c)),
+                V::load(grad_o.at(7usize, c)),
+                v63,
+            );
+            v63 = V::mul_add(
+                V::load(x.at(6usize, c)),
+                V::load(grad_o.at(6usize, c)),
+                v63,
+            );
+            // row sum 3 = x_e45*grad_o_e45 + x_e35*grad_o_e35 + x_e34*grad_o_e34 + x_e25*grad_o_e25 + x_e24*grad_o_e24 + x_e23*grad_o_e23 + x_e15*grad_o_e15 + x_e14*grad_o_e14 + x_e13*grad_o_e13 + x_e12*grad_o_e12
+            sum3 = V::add(sum3, V::keep_first(v63, valid));
+            let mut v102 = V::mul(
+                V::load(x.at(5usize, c)),
+                V::load(grad_o.at(5usize, c)),
+            );
+            v102 = V::mul_add(
+                V::load(x.at(4usize, c)),
+                V::load(grad_o.at(4usize, c)),
+                v102,
+            );
+            v102 = V::mul_add(
+                V::load(x.at(3usize, c)),
+                V::load(grad_o.at(3usize, c)),
+                v102,
+            );
+            v102 = V::mul_add(
+                V::load(x.at(2usize, c)),
+                V::load(grad_o.at(2usize, c)),
+                v102,
+            );
+            v102 = V::mul_add(
+                V::load(x.at(1usize, c)),
+                V::load(grad_o.at(1usize, c)),
+                v102,
+            );
+            // row sum 4 = x_e5*grad_o_e5 + x_e4*grad_o_e4 + x_e3*grad_o_e3 + x_e2*grad_o_e2 + x_e1*grad_o_e1
+            sum4 = V::add(sum4, V::keep_first(v102, valid));
+            // row sum 5 = x_1*grad_o_1
+            sum5 = V::add(
+                sum5,
+                V::keep_first(
+                    V::mul(V::load(x.at(0usize, c)), V::load(grad_o.at(0usize, c))),
+                    valid,
+                ),
+            );
+        }
+        args.sums[0] = sum0.reduce_add();
+        args.sums[1] = sum1.reduce_add();
+        args.sums[2] = sum2.reduce_add();
+        args.sums[3] = sum3.reduce_add();
+        args.sums[4] = sum4.reduce_add();
+        args.sums[5] = sum5.reduce_add();
+    }
+}
+pub(super) static GRADE_RMS_2: Stage = stage!(grade_rms_2);
+/// From `grad_o`, `x` to `grad_x`: adjoint of o_g = x_g / sqrt(mean_c |x_g|^2 + eps).
+///
+/// From `grade_rms_grad` of Cl(5,0,0).
+#[inline(always)]
+unsafe fn grade_rms_3<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
+    // SAFETY: the caller keeps the contract of `StageArgs`; the tier runs on this CPU.
+    unsafe {
+        let grad_o = args.inputs[0];
+        let x = args.inputs[1];
+        let out0 = args.outputs[0];
+        let row0 = V::splat(args.rows[0]);
+        let inv_channels = V::splat(args.inv_channels);
+        let v2 = V::mul(row0, inv_channels);
+        let eps = V::splat(args.eps);
+        let v4 = V::add(v2, eps);
+        let v5 = V::sqrt(v4);
+        let c1e0 = V::from_f64(1f64);
+        let v7 = V::div(c1e0, v5);
+        let row1 = V::splat(args.rows[1]);
+        let v9 = V::mul(inv_channels, row1);
+        let v10 = V::add(eps, v9);
+        let v11 = V::sqrt(v10);
+        let v12 = V::div(c1e0, v11);
+        let row2 = V::splat(args.rows[2]);
+        let v14 = V::mul(inv_channels, row2);
+        let v15 = V::add(eps, v14);
+        let v16 = V::sqrt(v15);
+        let v17 = V::div(c1e0, v16);
+        let row3 = V::splat(args.rows[3]);
+        let v19 = V::mul(inv_channels, row3);
+        let v20 = V::add(eps, v19);
+        let v21 = V::sqrt(v20);
+        let v22 = V::div(c1e0, v21);
+        let row4 = V::splat(args.rows[4]);
+        let v24 = V::mul(inv_channels, row4);
+        let v25 = V::add(eps, v24);
+        let v26 = V::sqrt(v25);
+        let v27 = V::div(c1e0, v26);
+        let row5 = V::splat(args.rows[5]);
+        let v29 = V::mul(inv_channels, row5);
+        let v30 = V::add(eps, v29);
+        let v31 = V::sqrt(v30);
+        let v32 = V::div(c1e0, v31);
+        let c5em1 = V::from_f64(0.5f64);
+        let v98 = V::div(c5em1, v31);
+        let row6 = V::splat(args.rows[6]);
+        let v100 = V::div(row6, v31);
+        let v101 = V::mul(v32, v100);
+        let v102 = V::mul(v98, v101);
+        let v103 = V::mul(inv_channels, v102);
+        let v108 = V::div(c5em1, v26);
+        let row7 = V::splat(args.rows[7]);
+        let v110 = V::div(row7, v26);
+        let v111 = V::mul(v27, v110);
+        let v112 = V::mul(v108, v111);
+        let v113 = V::mul(inv_channels, v112);
+        let v134 = V::div(c5em1, v21);
+        let row8 = V::splat(args.rows[8]);
+        let v136 = V::div(row8, v21);
+        let v137 = V::mul(v22, v136);
+        let v138 = V::mul(v134, v137);
+        let v139 = V::mul(inv_channels, v138);
+        let v180 = V::div(c5em1, v16);
+        let row9 = V::splat(args.rows[9]);
+        let v182 = V::div(row9, v16);
+        let v183 = V::mul(v17, v182);
+        let v184 = V::mul(v180, v183);
+        let v185 = V::mul(inv_channels, v184);
+        let v226 = V::div(c5em1, v11);
+        let row10 = V::splat(args.rows[10]);
+        let v228 = V::div(row10, v11);
+        let v229 = V::mul(v12, v228);
+        let v230 = V::mul(v226, v229);
+        let v231 = V::mul(inv_channels, v230);
+        let v252 = V::div(c5em1, v5);
+        let row11 = V::splat(args.rows[11]);
+        let v254 = V::div(row11, v5);
+        let v255 = V::mul(v7, v254);
+        let v256 = V::mul(v252, v255);
+        let v257 = V::mul(inv_channels, v256);
+        for group in 0..args.groups {
+            let c = group * V::LANES;
+            grad_o.prefetch::<32usize>(c);
+            x.prefetch::<32usize>(c);
+            let v105 = V::mul(V::load(x.at(31usize, c)), v103);
+            // out0[31] = v32*grad_o_e12345 - v105 - v105
+            V::store(
+                V::sub(V::mul_sub(v32, V::load(grad_o.at(31usize, c)), v105), v105),
+                out0.at(31usize, c),
+            );
+            let v115 = V::mul(V::load(x.at(30usize, c)), v113);
+            // out0[30] = v27*grad_o_e2345 - v115 - v115
+            V::store(
+                V::sub(V::mul_sub(v27, V::load(grad_o.at(30usize, c)), v115), v115),
+                out0.at(30usize, c),
+            );
+            let v119 = V::mul(V::load(x.at(29usize, c)), v113);
+            // out0[29] = v27*grad_o_e1345 - v119 - v119
+            V::store(
+                V::sub(V::mul_sub(v27, V::load(grad_o.at(29usize, c)), v119), v119),
+                out0.at(29usize, c),
+            );
+            let v123 = V::mul(V::load(x.at(28usize, c)), v113);
+            // out0[28] = v27*grad_o_e1245 - v123 - v123
+            V::store(
+                V::sub(V::mul_sub(v27, V::load(grad_o.at(28usize, c)), v123), v123),
+                out0.at(28usize, c),
+            );
+            let v127 = V::mul(V::load(x.at(27usize, c)), v113);
+            // out0[27] = v27*grad_o_e1235 - v127 - v127
+            V::store(
+                V::sub(V::mul_sub(v27, V::load(grad_o.at(27usize, c)), v127), v127),
+                out0.at(27usize, c),
+            );
+            let v131 = V::mul(V::load(x.at(26usize, c)), v113);
+            // out0[26] = v27*grad_o_e1234 - v131 - v131
+            V::store(
+                V::sub(V::mul_sub(v27, V::load(grad_o.at(26usize, c)), v131), v131),
+                out0.at(26usize, c),
+            );
+            let v141 = V::mul(V::load(x.at(25usize, c)), v139);
+            // out0[25] = v22*grad_o_e345 - v141 - v141
+            V::store(
+                V::sub(V::mul_sub(v22, V::load(grad_o.at(25usize, c)), v141), v141),
+                out0.at(25usize, c),
+            );
+            let v145 = V::mul(V::load(x.at(24usize, c)), v139);
+            // out0[24] = v22*grad_o_e245 - v145 - v145
+            V::store(
+                V::sub(V::mul_sub(v22, V::load(grad_o.at(24usize, c)), v145), v145),
+                out0.at(24usize, c),
+            );
+            let v149 = V::mul(V::load(x.at(23usize, c)), v139);
+            // out0[23] = v22*grad_o_e235 - v149 - v149
+            V::store(
+                V::sub(V::mul_sub(v22, V::load(grad_o.at(23usize, c)), v149), v149),
+                out0.at(23usize, c),
+            );
+            let v153 = V::mul(V::load(x.at(22usize, c)), v139);
+            // out0[22] = v22*grad_o_e234 - v153 - v153
+            V::store(
+                V::sub(V::mul_sub(v22, V::load(grad_o.at(22usize, c)), v153), v153),
+                out0.at(22usize, c),
+            );
+            let v157 = V::mul(V::load(x.at(21usize, c)), v139);
+            // out0[21] = v22*grad_o_e145 - v157 - v157
+            V::store(
+                V::sub(V::mul_sub(v22, V::load(grad_o.at(21usize, c)), v157), v157),
+                out0.at(21usize, c),
+            );
+            let v161 = V::mul(V::load(x.at(20usize, c)), v139);
+            // out0[20] = v22*grad_o_e135 - v161 - v161
+            V::store(
+                V::sub(V::mul_sub(v22, V::load(grad_o.at(20usize, c)), v161), v161),
+                out0.at(20usize, c),
+            );
+            let v165 = V::mul(V::load(x.at(19usize, c)), v139);
+            // out0[19] = v22*grad_o_e134 - v165 - v165
+            V::store(
+                V::sub(V::mul_sub(v22, V::load(grad_o.at(19usize, c)), v165), v165),
+                out0.at(19usize, c),
+            );
+            let v169 = V::mul(V::load(x.at(18usize, c)), v139);
+            // out0[18] = v22*grad_o_e125 - v169 - v169
+            V::store(
+                V::sub(V::mul_sub(v22, V::load(grad_o.at(18usize, c)), v169), v169),
+                out0.at(18usize, c),
+            );
+            let v173 = V::mul(V::load(x.at(17usize, c)), v139);
+            // out0[17] = v22*grad_o_e124 - v173 - v173
+            V::store(
+                V::sub(V::mul_sub(v22, V::load(grad_o.at(17usize, c)), v173), v173),
+                out0.at(17usize, c),
+            );
+            let v177 = V::mul(V::load(x.at(16usize, c)), v139);
+            // out0[16] = v22*grad_o_e123 - v177 - v177
+            V::store(
+                V::sub(V::mul_sub(v22, V::load(grad_o.at(16usize, c)), v177), v177),
+                out0.at(16usize, c),
+            );
+            let v187 = V::mul(V::load(x.at(15usize, c)), v185);
+            // out0[15] = v17*grad_o_e45 - v187 - v187
+            V::store(
+                V::sub(V::mul_sub(v17, V::load(grad_o.at(15usize, c)), v187), v187),
+                out0.at(15usize, c),
+            );
+            let v191 = V::mul(V::load(x.at(14usize, c)), v185);
+            // out0[14] = v17*grad_o_e35 - v191 - v191
+            V::store(
+                V::sub(V::mul_sub(v17, V::load(grad_o.at(14usize, c)), v191), v191),
+                out0.at(14usize, c),
+            );
+            let v195 = V::mul(V::load(x.at(13usize, c)), v185);
+            // out0[13] = v17*grad_o_e34 - v195 - v195
+            V::store(
+                V::sub(V::mul_sub(v17, V::load(grad_o.at(13usize, c)), v195), v195),
+                out0.at(13usize, c),
+            );
+            let v199 = V::mul(V::load(x.at(12usize, c)), v185);
+            // out0[12] = v17*grad_o_e25 - v199 - v199
+            V::store(
+                V::sub(V::mul_sub(v17, V::load(grad_o.at(12usize, c)), v199), v199),
+                out0.at(12usize, c),
+            );
+            let v203 = V::mul(V::load(x.at(11usize, c)), v185);
+            // out0[11] = v17*grad_o_e24 - v203 - v203
+            V::store(
+                V::sub(V::mul_sub(v17, V::load(grad_o.at(11usize, c)), v203), v203),
+                out0.at(11usize, c),
+            );
+            let v207 = V::mul(V::load(x.at(10usize, c)), v185);
+            // out0[10] = v17*grad_o_e23 - v207 - v207
+            V::store(
+                V::sub(V::mul_sub(v17, V::load(grad_o.at(10usize, c)), v207), v207),
+                out0.at(10usize, c),
+            );
+            let v211 = V::mul(V::load(x.at(9usize, c)), v185);
+            // out0[9] = v17*grad_o_e15 - v211 - v211
+            V::store(
+                V::sub(V::mul_sub(v17, V::load(grad_o.at(9usize, c)), v211), v211),
+                out0.at(9usize, c),
+            );
+            let v215 = V::mul(V::load(x.at(8usize, c)), v185);
+            // out0[8] = v17*grad_o_e14 - v215 - v215
+            V::store(
+                V::sub(V::mul_sub(v17, V::load(grad_o.at(8usize, c)), v215), v215),
+                out0.at(8usize, c),
+            );
+            let v219 = V::mul(V::load(x.at(7usize, c)), v185);
+            // out0[7] = v17*grad_o_e13 - v219 - v219
+            V::store(
+                V::sub(V::mul_sub(v17, V::load(grad_o.at(7usize, c)), v219), v219),
+                out0.at(7usize, c),
+            );
+            let v223 = V::mul(V::load(x.at(6usize, c)), v185);
+            // out0[6] = v17*grad_o_e12 - v223 - v223
+            V::store(
+                V::sub(V::mul_sub(v17, V::load(grad_o.at(6usize, c)), v223), v223),
+                out0.at(6usize, c),
+            );
+            let v233 = V::mul(V::load(x.at(5usize, c)), v231);
+            // out0[5] = v12*grad_o_e5 - v233 - v233
+            V::store(
+                V::sub(V::mul_sub(v12, V::load(grad_o.at(5usize, c)), v233), v233),
+                out0.at(5usize, c),
+            );
+            let v237 = V::mul(V::load(x.at(4usize, c)), v231);
+            // out0[4] = v12*grad_o_e4 - v237 - v237
+            V::store(
+                V::sub(V::mul_sub(v12, V::load(grad_o.at(4usize, c)), v237), v237),
+                out0.at(4usize, c),
+            );
+            let v241 = V::mul(V::load(x.at(3usize, c)), v231);
+            // out0[3] = v12*grad_o_e3 - v241 - v241
+            V::store(
+                V::sub(V::mul_sub(v12, V::load(grad_o.at(3usize, c)), v241), v241),
+                out0.at(3usize, c),
+            );
+            let v245 = V::mul(V::load(x.at(2usize, c)), v231);
+            // out0[2] = v12*grad_o_e2 - v245 - v245
+            V::store(
+                V::sub(V::mul_sub(v12, V::load(grad_o.at(2usize, c)), v245), v245),
+                out0.at(2usize, c),
+            );
+            let v249 = V::mul(V::load(x.at(1usize, c)), v231);
+            // out0[1] = v12*grad_o_e1 - v249 - v249
+            V::store(
+                V::sub(V::mul_sub(v12, V::load(grad_o.at(1usize, c)), v249), v249),
+                out0.at(1usize, c),
+            );
+            let v259 = V::mul(V::load(x.at(0usize, c)), v257);
+            // out0[0] = v7*grad_o_1 - v259 - v259
+            V::store(
+                V::sub(V::mul_sub(v7, V::load(grad_o.at(0usize, c)), v259), v259),
+                out0.at(0usize, c),
+            );
+        }
+    }
+}
+pub(super) static GRADE_RMS_3: Stage = stage!(grade_rms_3);
+/// `o_g = x_g / sqrt(mean_c |x_g|^2 + eps)`, grades 0,1,2,3,4,5 and 0,1,2,3,4,5.
+///
+/// Forward: 96 flops per lane (64 multiplications, 32 additions).
+/// Backward: 192 flops per lane (96 multiplications, 96 additions).
+pub(super) static GRADE_RMS_PROGRAM_0: Program = Program {
+    name: "grade_rms",
+    formula: "o_g = x_g / sqrt(mean_c |x_g|^2 + eps)",
+    left: 63u16,
+    right: 63u16,
+    output: 63u16,
+    inputs: &[("x", 32usize)],
+    params: &[],
+    output_components: 32usize,
+    forward: Plan {
+        cuts: &[],
+        row_sums: 6usize,
+        saved_row_sums: 0usize,
+        stages: &[
+            StageCall {
+                stage: &super::grade_rms::GRADE_RMS_0,
+                inputs: &[Slot::External(0usize)],
+                outputs: &[],
+                params: &[],
+                param_grads: &[],
+                rows: &[],
+                row_sums: &[0usize, 1usize, 2usize, 3usize, 4usize, 5],
+            },
+            StageCall {
+                stage: &super::grade_rms::GRADE_RMS_1,
+                inputs: &[Slot::External(0usize)],
+                outputs: &[Slot::External(0usize)],
+                params: &[],
+                param_grads: &[],
+                rows: &[0usize, 1usize, 2usize, 3usize, 4usize, 5],
+                row_sums: &[],
+            },
+        ],
+    },
+    backward: Plan {
+        cuts: &[],
+        row_sums: 12usize,
+        saved_row_sums: 6usize,
+        stages: &[
+            StageCall {
+                stage: &super::grade_rms::GRADE_RMS_2,
+                inputs: &[Slot::External(0usize), Slot::External(1usize)],
+                outputs: &[],
+                params: &[],
+                param_grads: &[],
+                rows: &[],
+                row_sums: &[6usize, 7usize, 8usize, 9usize, 10usize, 11],
+            },
+            StageCall {
+                stage: &super::grade_rms::GRADE_RMS_3,
+                inputs: &[Slot::External(1usize), Slot::External(0usize)],
+                outputs: &[Slot::External(0usize)],
+                params: &[],
+                param_grads: &[],
+                rows: &[
+                    0usize, 1usize, 2usize, 3usize, 4usize, 5usize, 6usize, 7usize,
+                    8usize, 9usize, 10usize, 11usize,
+                ],
+                row_sums: &[],
+            },
+        ],
+    },
+    flops: [96usize, 192],
+};
+/// From `x` to 1 row sums: o_g = x_g / sqrt(mean_c |x_g|^2 + eps).
+///
+/// From `grade_rms` of Cl(5,0,0).
+#[inline(always)]
+unsafe fn grade_rms_4<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
+    // SAFETY: the caller keeps the contract of `StageArgs`; the tier runs on this CPU.
+    unsafe {
+        let x = args.inputs[0];
+        let mut sum0 = V::zero();
+        for group in 0..args.groups {
+            let c = group * V::LANES;
+            x.prefetch::<1usize>(c);
+            let valid = args.valid_lanes(group, V::LANES);
+            let x_1 = V::load(x.at(0usize, c));
+            // row sum 0 = x_1*x_1
+            sum0 = V::add(sum0, V::keep_first(V::mul(x_1, x_1), valid));
+        }
+        args.sums[0] = sum0.reduce_add();
+    }
+}
+pub(super) static GRADE_RMS_4: Stage = stage!(grade_rms_4);
+/// From `x` to `o`: o_g = x_g / sqrt(mean_c |x_g|^2 + eps).
+///
+/// From `grade_rms` of Cl(5,0,0).
+#[inline(always)]
+unsafe fn grade_rms_5<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
+    // SAFETY: the caller keeps the contract of `StageArgs`; the tier runs on this CPU.
+    unsafe {
+        let x = args.inputs[0];
+        let out0 = args.outputs[0];
+        let row0 = V::splat(args.rows[0]);
+        let inv_channels = V::splat(args.inv_channels);
+        let v2 = V::mul(row0, inv_channels);
+        let eps = V::splat(args.eps);
+        let v4 = V::add(v2, eps);
+        let v5 = V::sqrt(v4);
+        let c1e0 = V::from_f64(1f64);
+        let v7 = V::div(c1e0, v5);
         for group in 0..args.groups {
             let c = group * V::LANES;
             x.prefetch::<1usize>(c);
@@ -119,12 +814,12 @@ unsafe fn grade_rms_1<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         }
     }
 }
-pub(super) static GRADE_RMS_1: Stage = stage!(grade_rms_1);
+pub(super) static GRADE_RMS_5: Stage = stage!(grade_rms_5);
 /// From `x`, `grad_o` to 1 row sums: adjoint of o_g = x_g / sqrt(mean_c |x_g|^2 + eps).
 ///
 /// From `grade_rms_grad` of Cl(5,0,0).
 #[inline(always)]
-unsafe fn grade_rms_2<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
+unsafe fn grade_rms_6<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
     // SAFETY: the caller keeps the contract of `StageArgs`; the tier runs on this CPU.
     unsafe {
         let x = args.inputs[0];
@@ -147,12 +842,12 @@ unsafe fn grade_rms_2<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         args.sums[0] = sum0.reduce_add();
     }
 }
-pub(super) static GRADE_RMS_2: Stage = stage!(grade_rms_2);
+pub(super) static GRADE_RMS_6: Stage = stage!(grade_rms_6);
 /// From `grad_o`, `x` to `grad_x`: adjoint of o_g = x_g / sqrt(mean_c |x_g|^2 + eps).
 ///
 /// From `grade_rms_grad` of Cl(5,0,0).
 #[inline(always)]
-unsafe fn grade_rms_3<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
+unsafe fn grade_rms_7<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
     // SAFETY: the caller keeps the contract of `StageArgs`; the tier runs on this CPU.
     unsafe {
         let grad_o = args.inputs[0];
@@ -186,7 +881,7 @@ unsafe fn grade_rms_3<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         }
     }
 }
-pub(super) static GRADE_RMS_3: Stage = stage!(grade_rms_3);
+pub(super) static GRADE_RMS_7: Stage = stage!(grade_rms_7);
 /// `o_g = x_g / sqrt(mean_c |x_g|^2 + eps)`, grades 0 and 0.
 ///
 /// Forward: 3 flops per lane (2 multiplications, 1 additions).
@@ -206,7 +901,7 @@ pub(super) static GRADE_RMS_PROGRAM_1: Program = Program {
         saved_row_sums: 0usize,
         stages: &[
             StageCall {
-                stage: &super::grade_rms::GRADE_RMS_0,
+                stage: &super::grade_rms::GRADE_RMS_4,
                 inputs: &[Slot::External(0usize)],
                 outputs: &[],
                 params: &[],
@@ -215,7 +910,7 @@ pub(super) static GRADE_RMS_PROGRAM_1: Program = Program {
                 row_sums: &[0],
             },
             StageCall {
-                stage: &super::grade_rms::GRADE_RMS_1,
+                stage: &super::grade_rms::GRADE_RMS_5,
                 inputs: &[Slot::External(0usize)],
                 outputs: &[Slot::External(0usize)],
                 params: &[],
@@ -231,7 +926,7 @@ pub(super) static GRADE_RMS_PROGRAM_1: Program = Program {
         saved_row_sums: 1usize,
         stages: &[
             StageCall {
-                stage: &super::grade_rms::GRADE_RMS_2,
+                stage: &super::grade_rms::GRADE_RMS_6,
                 inputs: &[Slot::External(0usize), Slot::External(1usize)],
                 outputs: &[],
                 params: &[],
@@ -240,7 +935,7 @@ pub(super) static GRADE_RMS_PROGRAM_1: Program = Program {
                 row_sums: &[1],
             },
             StageCall {
-                stage: &super::grade_rms::GRADE_RMS_3,
+                stage: &super::grade_rms::GRADE_RMS_7,
                 inputs: &[Slot::External(1usize), Slot::External(0usize)],
                 outputs: &[Slot::External(0usize)],
                 params: &[],
@@ -256,7 +951,7 @@ pub(super) static GRADE_RMS_PROGRAM_1: Program = Program {
 ///
 /// From `grade_rms` of Cl(5,0,0).
 #[inline(always)]
-unsafe fn grade_rms_4<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
+unsafe fn grade_rms_8<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
     // SAFETY: the caller keeps the contract of `StageArgs`; the tier runs on this CPU.
     unsafe {
         let x = args.inputs[0];
@@ -281,12 +976,12 @@ unsafe fn grade_rms_4<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         args.sums[0] = sum0.reduce_add();
     }
 }
-pub(super) static GRADE_RMS_4: Stage = stage!(grade_rms_4);
+pub(super) static GRADE_RMS_8: Stage = stage!(grade_rms_8);
 /// From `x` to `o`: o_g = x_g / sqrt(mean_c |x_g|^2 + eps).
 ///
 /// From `grade_rms` of Cl(5,0,0).
 #[inline(always)]
-unsafe fn grade_rms_5<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
+unsafe fn grade_rms_9<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
     // SAFETY: the caller keeps the contract of `StageArgs`; the tier runs on this CPU.
     unsafe {
         let x = args.inputs[0];
@@ -315,12 +1010,12 @@ unsafe fn grade_rms_5<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         }
     }
 }
-pub(super) static GRADE_RMS_5: Stage = stage!(grade_rms_5);
+pub(super) static GRADE_RMS_9: Stage = stage!(grade_rms_9);
 /// From `x`, `grad_o` to 1 row sums: adjoint of o_g = x_g / sqrt(mean_c |x_g|^2 + eps).
 ///
 /// From `grade_rms_grad` of Cl(5,0,0).
 #[inline(always)]
-unsafe fn grade_rms_6<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
+unsafe fn grade_rms_10<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
     // SAFETY: the caller keeps the contract of `StageArgs`; the tier runs on this CPU.
     unsafe {
         let x = args.inputs[0];
@@ -342,12 +1037,12 @@ unsafe fn grade_rms_6<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         args.sums[0] = sum0.reduce_add();
     }
 }
-pub(super) static GRADE_RMS_6: Stage = stage!(grade_rms_6);
+pub(super) static GRADE_RMS_10: Stage = stage!(grade_rms_10);
 /// From `grad_o`, `x` to `grad_x`: adjoint of o_g = x_g / sqrt(mean_c |x_g|^2 + eps).
 ///
 /// From `grade_rms_grad` of Cl(5,0,0).
 #[inline(always)]
-unsafe fn grade_rms_7<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
+unsafe fn grade_rms_11<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
     // SAFETY: the caller keeps the contract of `StageArgs`; the tier runs on this CPU.
     unsafe {
         let grad_o = args.inputs[0];
@@ -405,7 +1100,7 @@ unsafe fn grade_rms_7<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         }
     }
 }
-pub(super) static GRADE_RMS_7: Stage = stage!(grade_rms_7);
+pub(super) static GRADE_RMS_11: Stage = stage!(grade_rms_11);
 /// `o_g = x_g / sqrt(mean_c |x_g|^2 + eps)`, grades 1 and 1.
 ///
 /// Forward: 15 flops per lane (10 multiplications, 5 additions).
@@ -425,7 +1120,7 @@ pub(super) static GRADE_RMS_PROGRAM_2: Program = Program {
         saved_row_sums: 0usize,
         stages: &[
             StageCall {
-                stage: &super::grade_rms::GRADE_RMS_4,
+                stage: &super::grade_rms::GRADE_RMS_8,
                 inputs: &[Slot::External(0usize)],
                 outputs: &[],
                 params: &[],
@@ -434,7 +1129,7 @@ pub(super) static GRADE_RMS_PROGRAM_2: Program = Program {
                 row_sums: &[0],
             },
             StageCall {
-                stage: &super::grade_rms::GRADE_RMS_5,
+                stage: &super::grade_rms::GRADE_RMS_9,
                 inputs: &[Slot::External(0usize)],
                 outputs: &[Slot::External(0usize)],
                 params: &[],
@@ -450,7 +1145,7 @@ pub(super) static GRADE_RMS_PROGRAM_2: Program = Program {
         saved_row_sums: 1usize,
         stages: &[
             StageCall {
-                stage: &super::grade_rms::GRADE_RMS_6,
+                stage: &super::grade_rms::GRADE_RMS_10,
                 inputs: &[Slot::External(0usize), Slot::External(1usize)],
                 outputs: &[],
                 params: &[],
@@ -459,7 +1154,7 @@ pub(super) static GRADE_RMS_PROGRAM_2: Program = Program {
                 row_sums: &[1],
             },
             StageCall {
-                stage: &super::grade_rms::GRADE_RMS_7,
+                stage: &super::grade_rms::GRADE_RMS_11,
                 inputs: &[Slot::External(1usize), Slot::External(0usize)],
                 outputs: &[Slot::External(0usize)],
                 params: &[],
@@ -475,7 +1170,7 @@ pub(super) static GRADE_RMS_PROGRAM_2: Program = Program {
 ///
 /// From `grade_rms` of Cl(5,0,0).
 #[inline(always)]
-unsafe fn grade_rms_8<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
+unsafe fn grade_rms_12<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
     // SAFETY: the caller keeps the contract of `StageArgs`; the tier runs on this CPU.
     unsafe {
         let x = args.inputs[0];
@@ -510,12 +1205,12 @@ unsafe fn grade_rms_8<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         args.sums[0] = sum0.reduce_add();
     }
 }
-pub(super) static GRADE_RMS_8: Stage = stage!(grade_rms_8);
+pub(super) static GRADE_RMS_12: Stage = stage!(grade_rms_12);
 /// From `x` to `o`: o_g = x_g / sqrt(mean_c |x_g|^2 + eps).
 ///
 /// From `grade_rms` of Cl(5,0,0).
 #[inline(always)]
-unsafe fn grade_rms_9<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
+unsafe fn grade_rms_13<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
     // SAFETY: the caller keeps the contract of `StageArgs`; the tier runs on this CPU.
     unsafe {
         let x = args.inputs[0];
@@ -554,12 +1249,12 @@ unsafe fn grade_rms_9<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         }
     }
 }
-pub(super) static GRADE_RMS_9: Stage = stage!(grade_rms_9);
+pub(super) static GRADE_RMS_13: Stage = stage!(grade_rms_13);
 /// From `x`, `grad_o` to 1 row sums: adjoint of o_g = x_g / sqrt(mean_c |x_g|^2 + eps).
 ///
 /// From `grade_rms_grad` of Cl(5,0,0).
 #[inline(always)]
-unsafe fn grade_rms_10<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
+unsafe fn grade_rms_14<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
     // SAFETY: the caller keeps the contract of `StageArgs`; the tier runs on this CPU.
     unsafe {
         let x = args.inputs[0];
@@ -586,12 +1281,12 @@ unsafe fn grade_rms_10<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         args.sums[0] = sum0.reduce_add();
     }
 }
-pub(super) static GRADE_RMS_10: Stage = stage!(grade_rms_10);
+pub(super) static GRADE_RMS_14: Stage = stage!(grade_rms_14);
 /// From `grad_o`, `x` to `grad_x`: adjoint of o_g = x_g / sqrt(mean_c |x_g|^2 + eps).
 ///
 /// From `grade_rms_grad` of Cl(5,0,0).
 #[inline(always)]
-unsafe fn grade_rms_11<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
+unsafe fn grade_rms_15<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
     // SAFETY: the caller keeps the contract of `StageArgs`; the tier runs on this CPU.
     unsafe {
         let grad_o = args.inputs[0];
@@ -679,7 +1374,7 @@ unsafe fn grade_rms_11<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         }
     }
 }
-pub(super) static GRADE_RMS_11: Stage = stage!(grade_rms_11);
+pub(super) static GRADE_RMS_15: Stage = stage!(grade_rms_15);
 /// `o_g = x_g / sqrt(mean_c |x_g|^2 + eps)`, grades 2 and 2.
 ///
 /// Forward: 30 flops per lane (20 multiplications, 10 additions).
@@ -699,7 +1394,7 @@ pub(super) static GRADE_RMS_PROGRAM_3: Program = Program {
         saved_row_sums: 0usize,
         stages: &[
             StageCall {
-                stage: &super::grade_rms::GRADE_RMS_8,
+                stage: &super::grade_rms::GRADE_RMS_12,
                 inputs: &[Slot::External(0usize)],
                 outputs: &[],
                 params: &[],
@@ -708,7 +1403,7 @@ pub(super) static GRADE_RMS_PROGRAM_3: Program = Program {
                 row_sums: &[0],
             },
             StageCall {
-                stage: &super::grade_rms::GRADE_RMS_9,
+                stage: &super::grade_rms::GRADE_RMS_13,
                 inputs: &[Slot::External(0usize)],
                 outputs: &[Slot::External(0usize)],
                 params: &[],
@@ -724,7 +1419,7 @@ pub(super) static GRADE_RMS_PROGRAM_3: Program = Program {
         saved_row_sums: 1usize,
         stages: &[
             StageCall {
-                stage: &super::grade_rms::GRADE_RMS_10,
+                stage: &super::grade_rms::GRADE_RMS_14,
                 inputs: &[Slot::External(0usize), Slot::External(1usize)],
                 outputs: &[],
                 params: &[],
@@ -733,7 +1428,7 @@ pub(super) static GRADE_RMS_PROGRAM_3: Program = Program {
                 row_sums: &[1],
             },
             StageCall {
-                stage: &super::grade_rms::GRADE_RMS_11,
+                stage: &super::grade_rms::GRADE_RMS_15,
                 inputs: &[Slot::External(1usize), Slot::External(0usize)],
                 outputs: &[Slot::External(0usize)],
                 params: &[],
@@ -764,6 +1459,71 @@ pub(super) static GRADE_RMS_PROGRAM_4: Program = Program {
         saved_row_sums: 0usize,
         stages: &[
             StageCall {
+                stage: &super::grade_rms::GRADE_RMS_12,
+                inputs: &[Slot::External(0usize)],
+                outputs: &[],
+                params: &[],
+                param_grads: &[],
+                rows: &[],
+                row_sums: &[0],
+            },
+            StageCall {
+                stage: &super::grade_rms::GRADE_RMS_13,
+                inputs: &[Slot::External(0usize)],
+                outputs: &[Slot::External(0usize)],
+                params: &[],
+                param_grads: &[],
+                rows: &[0],
+                row_sums: &[],
+            },
+        ],
+    },
+    backward: Plan {
+        cuts: &[],
+        row_sums: 2usize,
+        saved_row_sums: 1usize,
+        stages: &[
+            StageCall {
+                stage: &super::grade_rms::GRADE_RMS_14,
+                inputs: &[Slot::External(0usize), Slot::External(1usize)],
+                outputs: &[],
+                params: &[],
+                param_grads: &[],
+                rows: &[],
+                row_sums: &[1],
+            },
+            StageCall {
+                stage: &super::grade_rms::GRADE_RMS_15,
+                inputs: &[Slot::External(1usize), Slot::External(0usize)],
+                outputs: &[Slot::External(0usize)],
+                params: &[],
+                param_grads: &[],
+                rows: &[0usize, 1],
+                row_sums: &[],
+            },
+        ],
+    },
+    flops: [30usize, 60],
+};
+/// `o_g = x_g / sqrt(mean_c |x_g|^2 + eps)`, grades 4 and 4.
+///
+/// Forward: 15 flops per lane (10 multiplications, 5 additions).
+/// Backward: 30 flops per lane (15 multiplications, 15 additions).
+pub(super) static GRADE_RMS_PROGRAM_5: Program = Program {
+    name: "grade_rms",
+    formula: "o_g = x_g / sqrt(mean_c |x_g|^2 + eps)",
+    left: 16u16,
+    right: 16u16,
+    output: 16u16,
+    inputs: &[("x", 5usize)],
+    params: &[],
+    output_components: 5usize,
+    forward: Plan {
+        cuts: &[],
+        row_sums: 1usize,
+        saved_row_sums: 0usize,
+        stages: &[
+            StageCall {
                 stage: &super::grade_rms::GRADE_RMS_8,
                 inputs: &[Slot::External(0usize)],
                 outputs: &[],
@@ -808,21 +1568,21 @@ pub(super) static GRADE_RMS_PROGRAM_4: Program = Program {
             },
         ],
     },
-    flops: [30usize, 60],
+    flops: [15usize, 30],
 };
-/// `o_g = x_g / sqrt(mean_c |x_g|^2 + eps)`, grades 4 and 4.
+/// `o_g = x_g / sqrt(mean_c |x_g|^2 + eps)`, grades 5 and 5.
 ///
-/// Forward: 15 flops per lane (10 multiplications, 5 additions).
-/// Backward: 30 flops per lane (15 multiplications, 15 additions).
-pub(super) static GRADE_RMS_PROGRAM_5: Program = Program {
+/// Forward: 3 flops per lane (2 multiplications, 1 additions).
+/// Backward: 6 flops per lane (3 multiplications, 3 additions).
+pub(super) static GRADE_RMS_PROGRAM_6: Program = Program {
     name: "grade_rms",
     formula: "o_g = x_g / sqrt(mean_c |x_g|^2 + eps)",
-    left: 16u16,
-    right: 16u16,
-    output: 16u16,
-    inputs: &[("x", 5usize)],
+    left: 32u16,
+    right: 32u16,
+    output: 32u16,
+    inputs: &[("x", 1usize)],
     params: &[],
-    output_components: 5usize,
+    output_components: 1usize,
     forward: Plan {
         cuts: &[],
         row_sums: 1usize,
@@ -864,71 +1624,6 @@ pub(super) static GRADE_RMS_PROGRAM_5: Program = Program {
             },
             StageCall {
                 stage: &super::grade_rms::GRADE_RMS_7,
-                inputs: &[Slot::External(1usize), Slot::External(0usize)],
-                outputs: &[Slot::External(0usize)],
-                params: &[],
-                param_grads: &[],
-                rows: &[0usize, 1],
-                row_sums: &[],
-            },
-        ],
-    },
-    flops: [15usize, 30],
-};
-/// `o_g = x_g / sqrt(mean_c |x_g|^2 + eps)`, grades 5 and 5.
-///
-/// Forward: 3 flops per lane (2 multiplications, 1 additions).
-/// Backward: 6 flops per lane (3 multiplications, 3 additions).
-pub(super) static GRADE_RMS_PROGRAM_6: Program = Program {
-    name: "grade_rms",
-    formula: "o_g = x_g / sqrt(mean_c |x_g|^2 + eps)",
-    left: 32u16,
-    right: 32u16,
-    output: 32u16,
-    inputs: &[("x", 1usize)],
-    params: &[],
-    output_components: 1usize,
-    forward: Plan {
-        cuts: &[],
-        row_sums: 1usize,
-        saved_row_sums: 0usize,
-        stages: &[
-            StageCall {
-                stage: &super::grade_rms::GRADE_RMS_0,
-                inputs: &[Slot::External(0usize)],
-                outputs: &[],
-                params: &[],
-                param_grads: &[],
-                rows: &[],
-                row_sums: &[0],
-            },
-            StageCall {
-                stage: &super::grade_rms::GRADE_RMS_1,
-                inputs: &[Slot::External(0usize)],
-                outputs: &[Slot::External(0usize)],
-                params: &[],
-                param_grads: &[],
-                rows: &[0],
-                row_sums: &[],
-            },
-        ],
-    },
-    backward: Plan {
-        cuts: &[],
-        row_sums: 2usize,
-        saved_row_sums: 1usize,
-        stages: &[
-            StageCall {
-                stage: &super::grade_rms::GRADE_RMS_2,
-                inputs: &[Slot::External(0usize), Slot::External(1usize)],
-                outputs: &[],
-                params: &[],
-                param_grads: &[],
-                rows: &[],
-                row_sums: &[1],
-            },
-            StageCall {
-                stage: &super::grade_rms::GRADE_RMS_3,
                 inputs: &[Slot::External(1usize), Slot::External(0usize)],
                 outputs: &[Slot::External(0usize)],
                 params: &[],

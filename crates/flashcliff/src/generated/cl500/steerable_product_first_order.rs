@@ -5,274 +5,365 @@
 
 #[allow(unused_imports, reason = "not every operator needs all of them")]
 use crate::kernel::generated_prelude::*;
-/// From `l`, cut 0 to `o`: o = (l + weighted_product(w, gate(x), gate(r))) / sqrt(2).
+/// From cut 0, cut 1, `l` to `o`: o = (l + weighted_product(w, gate(x), gate(r))) / sqrt(2).
 ///
 /// From `steerable_product_first_order` of Cl(5,0,0).
 #[inline(always)]
 unsafe fn steerable_product_first_order_0<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
     // SAFETY: the caller keeps the contract of `StageArgs`; the tier runs on this CPU.
     unsafe {
-        let l = args.inputs[0];
-        let t0 = args.inputs[1];
+        let t0 = args.inputs[0];
+        let t1 = args.inputs[1];
+        let l = args.inputs[2];
         let out0 = args.outputs[0];
         let c7p071067811865476em1 = V::from_f64(0.7071067811865476f64);
         for group in 0..args.groups {
             let c = group * V::LANES;
-            l.prefetch::<32usize>(c);
             t0.prefetch::<32usize>(c);
-            // out0[0] = 0.7071067811865476*(l_1 + t0_0)
+            t1.prefetch::<1usize>(c);
+            l.prefetch::<32usize>(c);
+            let t1_0 = V::load(t1.at(0usize, c));
+            // out0[0] = 0.7071067811865476*(t0_0*t1_0 + l_1)
             V::store(
                 V::mul(
                     c7p071067811865476em1,
-                    V::add(V::load(l.at(0usize, c)), V::load(t0.at(0usize, c))),
+                    V::mul_add(V::load(t0.at(0usize, c)), t1_0, V::load(l.at(0usize, c))),
                 ),
                 out0.at(0usize, c),
             );
-            // out0[1] = 0.7071067811865476*(l_e1 + t0_1)
+            // out0[1] = 0.7071067811865476*(t0_1*t1_0 + l_e1)
             V::store(
                 V::mul(
                     c7p071067811865476em1,
-                    V::add(V::load(l.at(1usize, c)), V::load(t0.at(1usize, c))),
+                    V::mul_add(V::load(t0.at(1usize, c)), t1_0, V::load(l.at(1usize, c))),
                 ),
                 out0.at(1usize, c),
             );
-            // out0[2] = 0.7071067811865476*(l_e2 + t0_2)
+            // out0[2] = 0.7071067811865476*(t0_2*t1_0 + l_e2)
             V::store(
                 V::mul(
                     c7p071067811865476em1,
-                    V::add(V::load(l.at(2usize, c)), V::load(t0.at(2usize, c))),
+                    V::mul_add(V::load(t0.at(2usize, c)), t1_0, V::load(l.at(2usize, c))),
                 ),
                 out0.at(2usize, c),
             );
-            // out0[3] = 0.7071067811865476*(l_e3 + t0_3)
+            // out0[3] = 0.7071067811865476*(t0_3*t1_0 + l_e3)
             V::store(
                 V::mul(
                     c7p071067811865476em1,
-                    V::add(V::load(l.at(3usize, c)), V::load(t0.at(3usize, c))),
+                    V::mul_add(V::load(t0.at(3usize, c)), t1_0, V::load(l.at(3usize, c))),
                 ),
                 out0.at(3usize, c),
             );
-            // out0[4] = 0.7071067811865476*(l_e4 + t0_4)
+            // out0[4] = 0.7071067811865476*(t0_4*t1_0 + l_e4)
             V::store(
                 V::mul(
                     c7p071067811865476em1,
-                    V::add(V::load(l.at(4usize, c)), V::load(t0.at(4usize, c))),
+                    V::mul_add(V::load(t0.at(4usize, c)), t1_0, V::load(l.at(4usize, c))),
                 ),
                 out0.at(4usize, c),
             );
-            // out0[5] = 0.7071067811865476*(l_e5 + t0_5)
+            // out0[5] = 0.7071067811865476*(t0_5*t1_0 + l_e5)
             V::store(
                 V::mul(
                     c7p071067811865476em1,
-                    V::add(V::load(l.at(5usize, c)), V::load(t0.at(5usize, c))),
+                    V::mul_add(V::load(t0.at(5usize, c)), t1_0, V::load(l.at(5usize, c))),
                 ),
                 out0.at(5usize, c),
             );
-            // out0[6] = 0.7071067811865476*(l_e12 + t0_6)
+            // out0[6] = 0.7071067811865476*(t0_6*t1_0 + l_e12)
             V::store(
                 V::mul(
                     c7p071067811865476em1,
-                    V::add(V::load(l.at(6usize, c)), V::load(t0.at(6usize, c))),
+                    V::mul_add(V::load(t0.at(6usize, c)), t1_0, V::load(l.at(6usize, c))),
                 ),
                 out0.at(6usize, c),
             );
-            // out0[7] = 0.7071067811865476*(l_e13 + t0_7)
+            // out0[7] = 0.7071067811865476*(t0_7*t1_0 + l_e13)
             V::store(
                 V::mul(
                     c7p071067811865476em1,
-                    V::add(V::load(l.at(7usize, c)), V::load(t0.at(7usize, c))),
+                    V::mul_add(V::load(t0.at(7usize, c)), t1_0, V::load(l.at(7usize, c))),
                 ),
                 out0.at(7usize, c),
             );
-            // out0[8] = 0.7071067811865476*(l_e14 + t0_8)
+            // out0[8] = 0.7071067811865476*(t0_8*t1_0 + l_e14)
             V::store(
                 V::mul(
                     c7p071067811865476em1,
-                    V::add(V::load(l.at(8usize, c)), V::load(t0.at(8usize, c))),
+                    V::mul_add(V::load(t0.at(8usize, c)), t1_0, V::load(l.at(8usize, c))),
                 ),
                 out0.at(8usize, c),
             );
-            // out0[9] = 0.7071067811865476*(l_e15 + t0_9)
+            // out0[9] = 0.7071067811865476*(t0_9*t1_0 + l_e15)
             V::store(
                 V::mul(
                     c7p071067811865476em1,
-                    V::add(V::load(l.at(9usize, c)), V::load(t0.at(9usize, c))),
+                    V::mul_add(V::load(t0.at(9usize, c)), t1_0, V::load(l.at(9usize, c))),
                 ),
                 out0.at(9usize, c),
             );
-            // out0[10] = 0.7071067811865476*(l_e23 + t0_10)
+            // out0[10] = 0.7071067811865476*(t0_10*t1_0 + l_e23)
             V::store(
                 V::mul(
                     c7p071067811865476em1,
-                    V::add(V::load(l.at(10usize, c)), V::load(t0.at(10usize, c))),
+                    V::mul_add(
+                        V::load(t0.at(10usize, c)),
+                        t1_0,
+                        V::load(l.at(10usize, c)),
+                    ),
                 ),
                 out0.at(10usize, c),
             );
-            // out0[11] = 0.7071067811865476*(l_e24 + t0_11)
+            // out0[11] = 0.7071067811865476*(t0_11*t1_0 + l_e24)
             V::store(
                 V::mul(
                     c7p071067811865476em1,
-                    V::add(V::load(l.at(11usize, c)), V::load(t0.at(11usize, c))),
+                    V::mul_add(
+                        V::load(t0.at(11usize, c)),
+                        t1_0,
+                        V::load(l.at(11usize, c)),
+                    ),
                 ),
                 out0.at(11usize, c),
             );
-            // out0[12] = 0.7071067811865476*(l_e25 + t0_12)
+            // out0[12] = 0.7071067811865476*(t0_12*t1_0 + l_e25)
             V::store(
                 V::mul(
                     c7p071067811865476em1,
-                    V::add(V::load(l.at(12usize, c)), V::load(t0.at(12usize, c))),
+                    V::mul_add(
+                        V::load(t0.at(12usize, c)),
+                        t1_0,
+                        V::load(l.at(12usize, c)),
+                    ),
                 ),
                 out0.at(12usize, c),
             );
-            // out0[13] = 0.7071067811865476*(l_e34 + t0_13)
+            // out0[13] = 0.7071067811865476*(t0_13*t1_0 + l_e34)
             V::store(
                 V::mul(
                     c7p071067811865476em1,
-                    V::add(V::load(l.at(13usize, c)), V::load(t0.at(13usize, c))),
+                    V::mul_add(
+                        V::load(t0.at(13usize, c)),
+                        t1_0,
+                        V::load(l.at(13usize, c)),
+                    ),
                 ),
                 out0.at(13usize, c),
             );
-            // out0[14] = 0.7071067811865476*(l_e35 + t0_14)
+            // out0[14] = 0.7071067811865476*(t0_14*t1_0 + l_e35)
             V::store(
                 V::mul(
                     c7p071067811865476em1,
-                    V::add(V::load(l.at(14usize, c)), V::load(t0.at(14usize, c))),
+                    V::mul_add(
+                        V::load(t0.at(14usize, c)),
+                        t1_0,
+                        V::load(l.at(14usize, c)),
+                    ),
                 ),
                 out0.at(14usize, c),
             );
-            // out0[15] = 0.7071067811865476*(l_e45 + t0_15)
+            // out0[15] = 0.7071067811865476*(t0_15*t1_0 + l_e45)
             V::store(
                 V::mul(
                     c7p071067811865476em1,
-                    V::add(V::load(l.at(15usize, c)), V::load(t0.at(15usize, c))),
+                    V::mul_add(
+                        V::load(t0.at(15usize, c)),
+                        t1_0,
+                        V::load(l.at(15usize, c)),
+                    ),
                 ),
                 out0.at(15usize, c),
             );
-            // out0[16] = 0.7071067811865476*(l_e123 + t0_16)
+            // out0[16] = 0.7071067811865476*(t0_16*t1_0 + l_e123)
             V::store(
                 V::mul(
                     c7p071067811865476em1,
-                    V::add(V::load(l.at(16usize, c)), V::load(t0.at(16usize, c))),
+                    V::mul_add(
+                        V::load(t0.at(16usize, c)),
+                        t1_0,
+                        V::load(l.at(16usize, c)),
+                    ),
                 ),
                 out0.at(16usize, c),
             );
-            // out0[17] = 0.7071067811865476*(l_e124 + t0_17)
+            // out0[17] = 0.7071067811865476*(t0_17*t1_0 + l_e124)
             V::store(
                 V::mul(
                     c7p071067811865476em1,
-                    V::add(V::load(l.at(17usize, c)), V::load(t0.at(17usize, c))),
+                    V::mul_add(
+                        V::load(t0.at(17usize, c)),
+                        t1_0,
+                        V::load(l.at(17usize, c)),
+                    ),
                 ),
                 out0.at(17usize, c),
             );
-            // out0[18] = 0.7071067811865476*(l_e125 + t0_18)
+            // out0[18] = 0.7071067811865476*(t0_18*t1_0 + l_e125)
             V::store(
                 V::mul(
                     c7p071067811865476em1,
-                    V::add(V::load(l.at(18usize, c)), V::load(t0.at(18usize, c))),
+                    V::mul_add(
+                        V::load(t0.at(18usize, c)),
+                        t1_0,
+                        V::load(l.at(18usize, c)),
+                    ),
                 ),
                 out0.at(18usize, c),
             );
-            // out0[19] = 0.7071067811865476*(l_e134 + t0_19)
+            // out0[19] = 0.7071067811865476*(t0_19*t1_0 + l_e134)
             V::store(
                 V::mul(
                     c7p071067811865476em1,
-                    V::add(V::load(l.at(19usize, c)), V::load(t0.at(19usize, c))),
+                    V::mul_add(
+                        V::load(t0.at(19usize, c)),
+                        t1_0,
+                        V::load(l.at(19usize, c)),
+                    ),
                 ),
                 out0.at(19usize, c),
             );
-            // out0[20] = 0.7071067811865476*(l_e135 + t0_20)
+            // out0[20] = 0.7071067811865476*(t0_20*t1_0 + l_e135)
             V::store(
                 V::mul(
                     c7p071067811865476em1,
-                    V::add(V::load(l.at(20usize, c)), V::load(t0.at(20usize, c))),
+                    V::mul_add(
+                        V::load(t0.at(20usize, c)),
+                        t1_0,
+                        V::load(l.at(20usize, c)),
+                    ),
                 ),
                 out0.at(20usize, c),
             );
-            // out0[21] = 0.7071067811865476*(l_e145 + t0_21)
+            // out0[21] = 0.7071067811865476*(t0_21*t1_0 + l_e145)
             V::store(
                 V::mul(
                     c7p071067811865476em1,
-                    V::add(V::load(l.at(21usize, c)), V::load(t0.at(21usize, c))),
+                    V::mul_add(
+                        V::load(t0.at(21usize, c)),
+                        t1_0,
+                        V::load(l.at(21usize, c)),
+                    ),
                 ),
                 out0.at(21usize, c),
             );
-            // out0[22] = 0.7071067811865476*(l_e234 + t0_22)
+            // out0[22] = 0.7071067811865476*(t0_22*t1_0 + l_e234)
             V::store(
                 V::mul(
                     c7p071067811865476em1,
-                    V::add(V::load(l.at(22usize, c)), V::load(t0.at(22usize, c))),
+                    V::mul_add(
+                        V::load(t0.at(22usize, c)),
+                        t1_0,
+                        V::load(l.at(22usize, c)),
+                    ),
                 ),
                 out0.at(22usize, c),
             );
-            // out0[23] = 0.7071067811865476*(l_e235 + t0_23)
+            // out0[23] = 0.7071067811865476*(t0_23*t1_0 + l_e235)
             V::store(
                 V::mul(
                     c7p071067811865476em1,
-                    V::add(V::load(l.at(23usize, c)), V::load(t0.at(23usize, c))),
+                    V::mul_add(
+                        V::load(t0.at(23usize, c)),
+                        t1_0,
+                        V::load(l.at(23usize, c)),
+                    ),
                 ),
                 out0.at(23usize, c),
             );
-            // out0[24] = 0.7071067811865476*(l_e245 + t0_24)
+            // out0[24] = 0.7071067811865476*(t0_24*t1_0 + l_e245)
             V::store(
                 V::mul(
                     c7p071067811865476em1,
-                    V::add(V::load(l.at(24usize, c)), V::load(t0.at(24usize, c))),
+                    V::mul_add(
+                        V::load(t0.at(24usize, c)),
+                        t1_0,
+                        V::load(l.at(24usize, c)),
+                    ),
                 ),
                 out0.at(24usize, c),
             );
-            // out0[25] = 0.7071067811865476*(l_e345 + t0_25)
+            // out0[25] = 0.7071067811865476*(t0_25*t1_0 + l_e345)
             V::store(
                 V::mul(
                     c7p071067811865476em1,
-                    V::add(V::load(l.at(25usize, c)), V::load(t0.at(25usize, c))),
+                    V::mul_add(
+                        V::load(t0.at(25usize, c)),
+                        t1_0,
+                        V::load(l.at(25usize, c)),
+                    ),
                 ),
                 out0.at(25usize, c),
             );
-            // out0[26] = 0.7071067811865476*(l_e1234 + t0_26)
+            // out0[26] = 0.7071067811865476*(t0_26*t1_0 + l_e1234)
             V::store(
                 V::mul(
                     c7p071067811865476em1,
-                    V::add(V::load(l.at(26usize, c)), V::load(t0.at(26usize, c))),
+                    V::mul_add(
+                        V::load(t0.at(26usize, c)),
+                        t1_0,
+                        V::load(l.at(26usize, c)),
+                    ),
                 ),
                 out0.at(26usize, c),
             );
-            // out0[27] = 0.7071067811865476*(l_e1235 + t0_27)
+            // out0[27] = 0.7071067811865476*(t0_27*t1_0 + l_e1235)
             V::store(
                 V::mul(
                     c7p071067811865476em1,
-                    V::add(V::load(l.at(27usize, c)), V::load(t0.at(27usize, c))),
+                    V::mul_add(
+                        V::load(t0.at(27usize, c)),
+                        t1_0,
+                        V::load(l.at(27usize, c)),
+                    ),
                 ),
                 out0.at(27usize, c),
             );
-            // out0[28] = 0.7071067811865476*(l_e1245 + t0_28)
+            // out0[28] = 0.7071067811865476*(t0_28*t1_0 + l_e1245)
             V::store(
                 V::mul(
                     c7p071067811865476em1,
-                    V::add(V::load(l.at(28usize, c)), V::load(t0.at(28usize, c))),
+                    V::mul_add(
+                        V::load(t0.at(28usize, c)),
+                        t1_0,
+                        V::load(l.at(28usize, c)),
+                    ),
                 ),
                 out0.at(28usize, c),
             );
-            // out0[29] = 0.7071067811865476*(l_e1345 + t0_29)
+            // out0[29] = 0.7071067811865476*(t0_29*t1_0 + l_e1345)
             V::store(
                 V::mul(
                     c7p071067811865476em1,
-                    V::add(V::load(l.at(29usize, c)), V::load(t0.at(29usize, c))),
+                    V::mul_add(
+                        V::load(t0.at(29usize, c)),
+                        t1_0,
+                        V::load(l.at(29usize, c)),
+                    ),
                 ),
                 out0.at(29usize, c),
             );
-            // out0[30] = 0.7071067811865476*(l_e2345 + t0_30)
+            // out0[30] = 0.7071067811865476*(t0_30*t1_0 + l_e2345)
             V::store(
                 V::mul(
                     c7p071067811865476em1,
-                    V::add(V::load(l.at(30usize, c)), V::load(t0.at(30usize, c))),
+                    V::mul_add(
+                        V::load(t0.at(30usize, c)),
+                        t1_0,
+                        V::load(l.at(30usize, c)),
+                    ),
                 ),
                 out0.at(30usize, c),
             );
-            // out0[31] = 0.7071067811865476*(l_e12345 + t0_31)
+            // out0[31] = 0.7071067811865476*(t0_31*t1_0 + l_e12345)
             V::store(
                 V::mul(
                     c7p071067811865476em1,
-                    V::add(V::load(l.at(31usize, c)), V::load(t0.at(31usize, c))),
+                    V::mul_add(
+                        V::load(t0.at(31usize, c)),
+                        t1_0,
+                        V::load(l.at(31usize, c)),
+                    ),
                 ),
                 out0.at(31usize, c),
             );
@@ -282,7 +373,7 @@ unsafe fn steerable_product_first_order_0<V: Math>(args: &mut StageArgs<'_, V::E
 pub(super) static STEERABLE_PRODUCT_FIRST_ORDER_0: Stage = stage!(
     steerable_product_first_order_0
 );
-/// From `grad_o` to `grad_l`, cut 1: adjoint of o = (l + weighted_product(w, gate(x), gate(r))) / sqrt(2).
+/// From `grad_o` to `grad_l`: adjoint of o = (l + weighted_product(w, gate(x), gate(r))) / sqrt(2).
 ///
 /// From `steerable_product_first_order_grad` of Cl(5,0,0).
 #[inline(always)]
@@ -291,181 +382,335 @@ unsafe fn steerable_product_first_order_1<V: Math>(args: &mut StageArgs<'_, V::E
     unsafe {
         let grad_o = args.inputs[0];
         let out0 = args.outputs[0];
-        let out1 = args.outputs[1];
         let c7p071067811865476em1 = V::from_f64(0.7071067811865476f64);
         for group in 0..args.groups {
             let c = group * V::LANES;
             grad_o.prefetch::<32usize>(c);
-            let v2 = V::mul(c7p071067811865476em1, V::load(grad_o.at(31usize, c)));
             // out0[31] = 0.7071067811865476*grad_o_e12345
-            V::store(v2, out0.at(31usize, c));
-            // out1[31] = 0.7071067811865476*grad_o_e12345
-            V::store(v2, out1.at(31usize, c));
-            let v4 = V::mul(c7p071067811865476em1, V::load(grad_o.at(30usize, c)));
+            V::store(
+                V::mul(c7p071067811865476em1, V::load(grad_o.at(31usize, c))),
+                out0.at(31usize, c),
+            );
             // out0[30] = 0.7071067811865476*grad_o_e2345
-            V::store(v4, out0.at(30usize, c));
-            // out1[30] = 0.7071067811865476*grad_o_e2345
-            V::store(v4, out1.at(30usize, c));
-            let v6 = V::mul(c7p071067811865476em1, V::load(grad_o.at(29usize, c)));
+            V::store(
+                V::mul(c7p071067811865476em1, V::load(grad_o.at(30usize, c))),
+                out0.at(30usize, c),
+            );
             // out0[29] = 0.7071067811865476*grad_o_e1345
-            V::store(v6, out0.at(29usize, c));
-            // out1[29] = 0.7071067811865476*grad_o_e1345
-            V::store(v6, out1.at(29usize, c));
-            let v8 = V::mul(c7p071067811865476em1, V::load(grad_o.at(28usize, c)));
+            V::store(
+                V::mul(c7p071067811865476em1, V::load(grad_o.at(29usize, c))),
+                out0.at(29usize, c),
+            );
             // out0[28] = 0.7071067811865476*grad_o_e1245
-            V::store(v8, out0.at(28usize, c));
-            // out1[28] = 0.7071067811865476*grad_o_e1245
-            V::store(v8, out1.at(28usize, c));
-            let v10 = V::mul(c7p071067811865476em1, V::load(grad_o.at(27usize, c)));
+            V::store(
+                V::mul(c7p071067811865476em1, V::load(grad_o.at(28usize, c))),
+                out0.at(28usize, c),
+            );
             // out0[27] = 0.7071067811865476*grad_o_e1235
-            V::store(v10, out0.at(27usize, c));
-            // out1[27] = 0.7071067811865476*grad_o_e1235
-            V::store(v10, out1.at(27usize, c));
-            let v12 = V::mul(c7p071067811865476em1, V::load(grad_o.at(26usize, c)));
+            V::store(
+                V::mul(c7p071067811865476em1, V::load(grad_o.at(27usize, c))),
+                out0.at(27usize, c),
+            );
             // out0[26] = 0.7071067811865476*grad_o_e1234
-            V::store(v12, out0.at(26usize, c));
-            // out1[26] = 0.7071067811865476*grad_o_e1234
-            V::store(v12, out1.at(26usize, c));
-            let v14 = V::mul(c7p071067811865476em1, V::load(grad_o.at(25usize, c)));
+            V::store(
+                V::mul(c7p071067811865476em1, V::load(grad_o.at(26usize, c))),
+                out0.at(26usize, c),
+            );
             // out0[25] = 0.7071067811865476*grad_o_e345
-            V::store(v14, out0.at(25usize, c));
-            // out1[25] = 0.7071067811865476*grad_o_e345
-            V::store(v14, out1.at(25usize, c));
-            let v16 = V::mul(c7p071067811865476em1, V::load(grad_o.at(24usize, c)));
+            V::store(
+                V::mul(c7p071067811865476em1, V::load(grad_o.at(25usize, c))),
+                out0.at(25usize, c),
+            );
             // out0[24] = 0.7071067811865476*grad_o_e245
-            V::store(v16, out0.at(24usize, c));
-            // out1[24] = 0.7071067811865476*grad_o_e245
-            V::store(v16, out1.at(24usize, c));
-            let v18 = V::mul(c7p071067811865476em1, V::load(grad_o.at(23usize, c)));
+            V::store(
+                V::mul(c7p071067811865476em1, V::load(grad_o.at(24usize, c))),
+                out0.at(24usize, c),
+            );
             // out0[23] = 0.7071067811865476*grad_o_e235
-            V::store(v18, out0.at(23usize, c));
-            // out1[23] = 0.7071067811865476*grad_o_e235
-            V::store(v18, out1.at(23usize, c));
-            let v20 = V::mul(c7p071067811865476em1, V::load(grad_o.at(22usize, c)));
+            V::store(
+                V::mul(c7p071067811865476em1, V::load(grad_o.at(23usize, c))),
+                out0.at(23usize, c),
+            );
             // out0[22] = 0.7071067811865476*grad_o_e234
-            V::store(v20, out0.at(22usize, c));
-            // out1[22] = 0.7071067811865476*grad_o_e234
-            V::store(v20, out1.at(22usize, c));
-            let v22 = V::mul(c7p071067811865476em1, V::load(grad_o.at(21usize, c)));
+            V::store(
+                V::mul(c7p071067811865476em1, V::load(grad_o.at(22usize, c))),
+                out0.at(22usize, c),
+            );
             // out0[21] = 0.7071067811865476*grad_o_e145
-            V::store(v22, out0.at(21usize, c));
-            // out1[21] = 0.7071067811865476*grad_o_e145
-            V::store(v22, out1.at(21usize, c));
-            let v24 = V::mul(c7p071067811865476em1, V::load(grad_o.at(20usize, c)));
+            V::store(
+                V::mul(c7p071067811865476em1, V::load(grad_o.at(21usize, c))),
+                out0.at(21usize, c),
+            );
             // out0[20] = 0.7071067811865476*grad_o_e135
-            V::store(v24, out0.at(20usize, c));
-            // out1[20] = 0.7071067811865476*grad_o_e135
-            V::store(v24, out1.at(20usize, c));
-            let v26 = V::mul(c7p071067811865476em1, V::load(grad_o.at(19usize, c)));
+            V::store(
+                V::mul(c7p071067811865476em1, V::load(grad_o.at(20usize, c))),
+                out0.at(20usize, c),
+            );
             // out0[19] = 0.7071067811865476*grad_o_e134
-            V::store(v26, out0.at(19usize, c));
-            // out1[19] = 0.7071067811865476*grad_o_e134
-            V::store(v26, out1.at(19usize, c));
-            let v28 = V::mul(c7p071067811865476em1, V::load(grad_o.at(18usize, c)));
+            V::store(
+                V::mul(c7p071067811865476em1, V::load(grad_o.at(19usize, c))),
+                out0.at(19usize, c),
+            );
             // out0[18] = 0.7071067811865476*grad_o_e125
-            V::store(v28, out0.at(18usize, c));
-            // out1[18] = 0.7071067811865476*grad_o_e125
-            V::store(v28, out1.at(18usize, c));
-            let v30 = V::mul(c7p071067811865476em1, V::load(grad_o.at(17usize, c)));
+            V::store(
+                V::mul(c7p071067811865476em1, V::load(grad_o.at(18usize, c))),
+                out0.at(18usize, c),
+            );
             // out0[17] = 0.7071067811865476*grad_o_e124
-            V::store(v30, out0.at(17usize, c));
-            // out1[17] = 0.7071067811865476*grad_o_e124
-            V::store(v30, out1.at(17usize, c));
-            let v32 = V::mul(c7p071067811865476em1, V::load(grad_o.at(16usize, c)));
+            V::store(
+                V::mul(c7p071067811865476em1, V::load(grad_o.at(17usize, c))),
+                out0.at(17usize, c),
+            );
             // out0[16] = 0.7071067811865476*grad_o_e123
-            V::store(v32, out0.at(16usize, c));
-            // out1[16] = 0.7071067811865476*grad_o_e123
-            V::store(v32, out1.at(16usize, c));
-            let v34 = V::mul(c7p071067811865476em1, V::load(grad_o.at(15usize, c)));
+            V::store(
+                V::mul(c7p071067811865476em1, V::load(grad_o.at(16usize, c))),
+                out0.at(16usize, c),
+            );
             // out0[15] = 0.7071067811865476*grad_o_e45
-            V::store(v34, out0.at(15usize, c));
-            // out1[15] = 0.7071067811865476*grad_o_e45
-            V::store(v34, out1.at(15usize, c));
-            let v36 = V::mul(c7p071067811865476em1, V::load(grad_o.at(14usize, c)));
+            V::store(
+                V::mul(c7p071067811865476em1, V::load(grad_o.at(15usize, c))),
+                out0.at(15usize, c),
+            );
             // out0[14] = 0.7071067811865476*grad_o_e35
-            V::store(v36, out0.at(14usize, c));
-            // out1[14] = 0.7071067811865476*grad_o_e35
-            V::store(v36, out1.at(14usize, c));
-            let v38 = V::mul(c7p071067811865476em1, V::load(grad_o.at(13usize, c)));
+            V::store(
+                V::mul(c7p071067811865476em1, V::load(grad_o.at(14usize, c))),
+                out0.at(14usize, c),
+            );
             // out0[13] = 0.7071067811865476*grad_o_e34
-            V::store(v38, out0.at(13usize, c));
-            // out1[13] = 0.7071067811865476*grad_o_e34
-            V::store(v38, out1.at(13usize, c));
-            let v40 = V::mul(c7p071067811865476em1, V::load(grad_o.at(12usize, c)));
+            V::store(
+                V::mul(c7p071067811865476em1, V::load(grad_o.at(13usize, c))),
+                out0.at(13usize, c),
+            );
             // out0[12] = 0.7071067811865476*grad_o_e25
-            V::store(v40, out0.at(12usize, c));
-            // out1[12] = 0.7071067811865476*grad_o_e25
-            V::store(v40, out1.at(12usize, c));
-            let v42 = V::mul(c7p071067811865476em1, V::load(grad_o.at(11usize, c)));
+            V::store(
+                V::mul(c7p071067811865476em1, V::load(grad_o.at(12usize, c))),
+                out0.at(12usize, c),
+            );
             // out0[11] = 0.7071067811865476*grad_o_e24
-            V::store(v42, out0.at(11usize, c));
-            // out1[11] = 0.7071067811865476*grad_o_e24
-            V::store(v42, out1.at(11usize, c));
-            let v44 = V::mul(c7p071067811865476em1, V::load(grad_o.at(10usize, c)));
+            V::store(
+                V::mul(c7p071067811865476em1, V::load(grad_o.at(11usize, c))),
+                out0.at(11usize, c),
+            );
             // out0[10] = 0.7071067811865476*grad_o_e23
-            V::store(v44, out0.at(10usize, c));
-            // out1[10] = 0.7071067811865476*grad_o_e23
-            V::store(v44, out1.at(10usize, c));
-            let v46 = V::mul(c7p071067811865476em1, V::load(grad_o.at(9usize, c)));
+            V::store(
+                V::mul(c7p071067811865476em1, V::load(grad_o.at(10usize, c))),
+                out0.at(10usize, c),
+            );
             // out0[9] = 0.7071067811865476*grad_o_e15
-            V::store(v46, out0.at(9usize, c));
-            // out1[9] = 0.7071067811865476*grad_o_e15
-            V::store(v46, out1.at(9usize, c));
-            let v48 = V::mul(c7p071067811865476em1, V::load(grad_o.at(8usize, c)));
+            V::store(
+                V::mul(c7p071067811865476em1, V::load(grad_o.at(9usize, c))),
+                out0.at(9usize, c),
+            );
             // out0[8] = 0.7071067811865476*grad_o_e14
-            V::store(v48, out0.at(8usize, c));
-            // out1[8] = 0.7071067811865476*grad_o_e14
-            V::store(v48, out1.at(8usize, c));
-            let v50 = V::mul(c7p071067811865476em1, V::load(grad_o.at(7usize, c)));
+            V::store(
+                V::mul(c7p071067811865476em1, V::load(grad_o.at(8usize, c))),
+                out0.at(8usize, c),
+            );
             // out0[7] = 0.7071067811865476*grad_o_e13
-            V::store(v50, out0.at(7usize, c));
-            // out1[7] = 0.7071067811865476*grad_o_e13
-            V::store(v50, out1.at(7usize, c));
-            let v52 = V::mul(c7p071067811865476em1, V::load(grad_o.at(6usize, c)));
+            V::store(
+                V::mul(c7p071067811865476em1, V::load(grad_o.at(7usize, c))),
+                out0.at(7usize, c),
+            );
             // out0[6] = 0.7071067811865476*grad_o_e12
-            V::store(v52, out0.at(6usize, c));
-            // out1[6] = 0.7071067811865476*grad_o_e12
-            V::store(v52, out1.at(6usize, c));
-            let v54 = V::mul(c7p071067811865476em1, V::load(grad_o.at(5usize, c)));
+            V::store(
+                V::mul(c7p071067811865476em1, V::load(grad_o.at(6usize, c))),
+                out0.at(6usize, c),
+            );
             // out0[5] = 0.7071067811865476*grad_o_e5
-            V::store(v54, out0.at(5usize, c));
-            // out1[5] = 0.7071067811865476*grad_o_e5
-            V::store(v54, out1.at(5usize, c));
-            let v56 = V::mul(c7p071067811865476em1, V::load(grad_o.at(4usize, c)));
+            V::store(
+                V::mul(c7p071067811865476em1, V::load(grad_o.at(5usize, c))),
+                out0.at(5usize, c),
+            );
             // out0[4] = 0.7071067811865476*grad_o_e4
-            V::store(v56, out0.at(4usize, c));
-            // out1[4] = 0.7071067811865476*grad_o_e4
-            V::store(v56, out1.at(4usize, c));
-            let v58 = V::mul(c7p071067811865476em1, V::load(grad_o.at(3usize, c)));
+            V::store(
+                V::mul(c7p071067811865476em1, V::load(grad_o.at(4usize, c))),
+                out0.at(4usize, c),
+            );
             // out0[3] = 0.7071067811865476*grad_o_e3
-            V::store(v58, out0.at(3usize, c));
-            // out1[3] = 0.7071067811865476*grad_o_e3
-            V::store(v58, out1.at(3usize, c));
-            let v60 = V::mul(c7p071067811865476em1, V::load(grad_o.at(2usize, c)));
+            V::store(
+                V::mul(c7p071067811865476em1, V::load(grad_o.at(3usize, c))),
+                out0.at(3usize, c),
+            );
             // out0[2] = 0.7071067811865476*grad_o_e2
-            V::store(v60, out0.at(2usize, c));
-            // out1[2] = 0.7071067811865476*grad_o_e2
-            V::store(v60, out1.at(2usize, c));
-            let v62 = V::mul(c7p071067811865476em1, V::load(grad_o.at(1usize, c)));
+            V::store(
+                V::mul(c7p071067811865476em1, V::load(grad_o.at(2usize, c))),
+                out0.at(2usize, c),
+            );
             // out0[1] = 0.7071067811865476*grad_o_e1
-            V::store(v62, out0.at(1usize, c));
-            // out1[1] = 0.7071067811865476*grad_o_e1
-            V::store(v62, out1.at(1usize, c));
-            let v64 = V::mul(c7p071067811865476em1, V::load(grad_o.at(0usize, c)));
+            V::store(
+                V::mul(c7p071067811865476em1, V::load(grad_o.at(1usize, c))),
+                out0.at(1usize, c),
+            );
             // out0[0] = 0.7071067811865476*grad_o_1
-            V::store(v64, out0.at(0usize, c));
-            // out1[0] = 0.7071067811865476*grad_o_1
-            V::store(v64, out1.at(0usize, c));
+            V::store(
+                V::mul(c7p071067811865476em1, V::load(grad_o.at(0usize, c))),
+                out0.at(0usize, c),
+            );
         }
     }
 }
 pub(super) static STEERABLE_PRODUCT_FIRST_ORDER_1: Stage = stage!(
     steerable_product_first_order_1
 );
+/// From `grad_o`, cut 1, cut 0 to cut 2, cut 3: adjoint of o = (l + weighted_product(w, gate(x), gate(r))) / sqrt(2).
+///
+/// From `steerable_product_first_order_grad` of Cl(5,0,0).
+#[inline(always)]
+unsafe fn steerable_product_first_order_2<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
+    // SAFETY: the caller keeps the contract of `StageArgs`; the tier runs on this CPU.
+    unsafe {
+        let grad_o = args.inputs[0];
+        let t1 = args.inputs[1];
+        let t0 = args.inputs[2];
+        let out0 = args.outputs[0];
+        let out1 = args.outputs[1];
+        let c7p071067811865476em1 = V::from_f64(0.7071067811865476f64);
+        for group in 0..args.groups {
+            let c = group * V::LANES;
+            grad_o.prefetch::<32usize>(c);
+            t1.prefetch::<1usize>(c);
+            t0.prefetch::<32usize>(c);
+            let v2 = V::mul(c7p071067811865476em1, V::load(grad_o.at(31usize, c)));
+            let v4 = V::mul(c7p071067811865476em1, V::load(grad_o.at(30usize, c)));
+            let v6 = V::mul(c7p071067811865476em1, V::load(grad_o.at(29usize, c)));
+            let v8 = V::mul(c7p071067811865476em1, V::load(grad_o.at(28usize, c)));
+            let v10 = V::mul(c7p071067811865476em1, V::load(grad_o.at(27usize, c)));
+            let v12 = V::mul(c7p071067811865476em1, V::load(grad_o.at(26usize, c)));
+            let v14 = V::mul(c7p071067811865476em1, V::load(grad_o.at(25usize, c)));
+            let v16 = V::mul(c7p071067811865476em1, V::load(grad_o.at(24usize, c)));
+            let v18 = V::mul(c7p071067811865476em1, V::load(grad_o.at(23usize, c)));
+            let v20 = V::mul(c7p071067811865476em1, V::load(grad_o.at(22usize, c)));
+            let v22 = V::mul(c7p071067811865476em1, V::load(grad_o.at(21usize, c)));
+            let v24 = V::mul(c7p071067811865476em1, V::load(grad_o.at(20usize, c)));
+            let v26 = V::mul(c7p071067811865476em1, V::load(grad_o.at(19usize, c)));
+            let v28 = V::mul(c7p071067811865476em1, V::load(grad_o.at(18usize, c)));
+            let v30 = V::mul(c7p071067811865476em1, V::load(grad_o.at(17usize, c)));
+            let v32 = V::mul(c7p071067811865476em1, V::load(grad_o.at(16usize, c)));
+            let v34 = V::mul(c7p071067811865476em1, V::load(grad_o.at(15usize, c)));
+            let v36 = V::mul(c7p071067811865476em1, V::load(grad_o.at(14usize, c)));
+            let v38 = V::mul(c7p071067811865476em1, V::load(grad_o.at(13usize, c)));
+            let v40 = V::mul(c7p071067811865476em1, V::load(grad_o.at(12usize, c)));
+            let v42 = V::mul(c7p071067811865476em1, V::load(grad_o.at(11usize, c)));
+            let v44 = V::mul(c7p071067811865476em1, V::load(grad_o.at(10usize, c)));
+            let v46 = V::mul(c7p071067811865476em1, V::load(grad_o.at(9usize, c)));
+            let v48 = V::mul(c7p071067811865476em1, V::load(grad_o.at(8usize, c)));
+            let v50 = V::mul(c7p071067811865476em1, V::load(grad_o.at(7usize, c)));
+            let v52 = V::mul(c7p071067811865476em1, V::load(grad_o.at(6usize, c)));
+            let v54 = V::mul(c7p071067811865476em1, V::load(grad_o.at(5usize, c)));
+            let v56 = V::mul(c7p071067811865476em1, V::load(grad_o.at(4usize, c)));
+            let v58 = V::mul(c7p071067811865476em1, V::load(grad_o.at(3usize, c)));
+            let v60 = V::mul(c7p071067811865476em1, V::load(grad_o.at(2usize, c)));
+            let v62 = V::mul(c7p071067811865476em1, V::load(grad_o.at(1usize, c)));
+            let v64 = V::mul(c7p071067811865476em1, V::load(grad_o.at(0usize, c)));
+            let t1_0 = V::load(t1.at(0usize, c));
+            // out1[31] = t1_0*v2
+            V::store(V::mul(t1_0, v2), out1.at(31usize, c));
+            let mut v68 = V::mul(V::load(t0.at(31usize, c)), v2);
+            // out1[30] = t1_0*v4
+            V::store(V::mul(t1_0, v4), out1.at(30usize, c));
+            v68 = V::mul_add(V::load(t0.at(30usize, c)), v4, v68);
+            // out1[29] = t1_0*v6
+            V::store(V::mul(t1_0, v6), out1.at(29usize, c));
+            v68 = V::mul_add(V::load(t0.at(29usize, c)), v6, v68);
+            // out1[28] = t1_0*v8
+            V::store(V::mul(t1_0, v8), out1.at(28usize, c));
+            v68 = V::mul_add(V::load(t0.at(28usize, c)), v8, v68);
+            // out1[27] = t1_0*v10
+            V::store(V::mul(t1_0, v10), out1.at(27usize, c));
+            v68 = V::mul_add(V::load(t0.at(27usize, c)), v10, v68);
+            // out1[26] = t1_0*v12
+            V::store(V::mul(t1_0, v12), out1.at(26usize, c));
+            v68 = V::mul_add(V::load(t0.at(26usize, c)), v12, v68);
+            // out1[25] = t1_0*v14
+            V::store(V::mul(t1_0, v14), out1.at(25usize, c));
+            v68 = V::mul_add(V::load(t0.at(25usize, c)), v14, v68);
+            // out1[24] = t1_0*v16
+            V::store(V::mul(t1_0, v16), out1.at(24usize, c));
+            v68 = V::mul_add(V::load(t0.at(24usize, c)), v16, v68);
+            // out1[23] = t1_0*v18
+            V::store(V::mul(t1_0, v18), out1.at(23usize, c));
+            v68 = V::mul_add(V::load(t0.at(23usize, c)), v18, v68);
+            // out1[22] = t1_0*v20
+            V::store(V::mul(t1_0, v20), out1.at(22usize, c));
+            v68 = V::mul_add(V::load(t0.at(22usize, c)), v20, v68);
+            // out1[21] = t1_0*v22
+            V::store(V::mul(t1_0, v22), out1.at(21usize, c));
+            v68 = V::mul_add(V::load(t0.at(21usize, c)), v22, v68);
+            // out1[20] = t1_0*v24
+            V::store(V::mul(t1_0, v24), out1.at(20usize, c));
+            v68 = V::mul_add(V::load(t0.at(20usize, c)), v24, v68);
+            // out1[19] = t1_0*v26
+            V::store(V::mul(t1_0, v26), out1.at(19usize, c));
+            v68 = V::mul_add(V::load(t0.at(19usize, c)), v26, v68);
+            // out1[18] = t1_0*v28
+            V::store(V::mul(t1_0, v28), out1.at(18usize, c));
+            v68 = V::mul_add(V::load(t0.at(18usize, c)), v28, v68);
+            // out1[17] = t1_0*v30
+            V::store(V::mul(t1_0, v30), out1.at(17usize, c));
+            v68 = V::mul_add(V::load(t0.at(17usize, c)), v30, v68);
+            // out1[16] = t1_0*v32
+            V::store(V::mul(t1_0, v32), out1.at(16usize, c));
+            v68 = V::mul_add(V::load(t0.at(16usize, c)), v32, v68);
+            // out1[15] = t1_0*v34
+            V::store(V::mul(t1_0, v34), out1.at(15usize, c));
+            v68 = V::mul_add(V::load(t0.at(15usize, c)), v34, v68);
+            // out1[14] = t1_0*v36
+            V::store(V::mul(t1_0, v36), out1.at(14usize, c));
+            v68 = V::mul_add(V::load(t0.at(14usize, c)), v36, v68);
+            // out1[13] = t1_0*v38
+            V::store(V::mul(t1_0, v38), out1.at(13usize, c));
+            v68 = V::mul_add(V::load(t0.at(13usize, c)), v38, v68);
+            // out1[12] = t1_0*v40
+            V::store(V::mul(t1_0, v40), out1.at(12usize, c));
+            v68 = V::mul_add(V::load(t0.at(12usize, c)), v40, v68);
+            // out1[11] = t1_0*v42
+            V::store(V::mul(t1_0, v42), out1.at(11usize, c));
+            v68 = V::mul_add(V::load(t0.at(11usize, c)), v42, v68);
+            // out1[10] = t1_0*v44
+            V::store(V::mul(t1_0, v44), out1.at(10usize, c));
+            v68 = V::mul_add(V::load(t0.at(10usize, c)), v44, v68);
+            // out1[9] = t1_0*v46
+            V::store(V::mul(t1_0, v46), out1.at(9usize, c));
+            v68 = V::mul_add(V::load(t0.at(9usize, c)), v46, v68);
+            // out1[8] = t1_0*v48
+            V::store(V::mul(t1_0, v48), out1.at(8usize, c));
+            v68 = V::mul_add(V::load(t0.at(8usize, c)), v48, v68);
+            // out1[7] = t1_0*v50
+            V::store(V::mul(t1_0, v50), out1.at(7usize, c));
+            v68 = V::mul_add(V::load(t0.at(7usize, c)), v50, v68);
+            // out1[6] = t1_0*v52
+            V::store(V::mul(t1_0, v52), out1.at(6usize, c));
+            v68 = V::mul_add(V::load(t0.at(6usize, c)), v52, v68);
+            // out1[5] = t1_0*v54
+            V::store(V::mul(t1_0, v54), out1.at(5usize, c));
+            v68 = V::mul_add(V::load(t0.at(5usize, c)), v54, v68);
+            // out1[4] = t1_0*v56
+            V::store(V::mul(t1_0, v56), out1.at(4usize, c));
+            v68 = V::mul_add(V::load(t0.at(4usize, c)), v56, v68);
+            // out1[3] = t1_0*v58
+            V::store(V::mul(t1_0, v58), out1.at(3usize, c));
+            v68 = V::mul_add(V::load(t0.at(3usize, c)), v58, v68);
+            // out1[2] = t1_0*v60
+            V::store(V::mul(t1_0, v60), out1.at(2usize, c));
+            v68 = V::mul_add(V::load(t0.at(2usize, c)), v60, v68);
+            // out1[1] = t1_0*v62
+            V::store(V::mul(t1_0, v62), out1.at(1usize, c));
+            v68 = V::mul_add(V::load(t0.at(1usize, c)), v62, v68);
+            // out1[0] = t1_0*v64
+            V::store(V::mul(t1_0, v64), out1.at(0usize, c));
+            v68 = V::mul_add(V::load(t0.at(0usize, c)), v64, v68);
+            // out0[0] = t0_31*v2 + t0_30*v4 + t0_29*v6 + t0_28*v8 + t0_27*v10 + t0_26*v12 + t0_25*v14 + t0_24*v16 + t0_23*v18 + t0_22*v20 + t0_21*v22 + t0_20*v24 + t0_19*v26 + t0_18*v28 + t0_17*v30 + t0_16*v32 + t0_15*v34 + t0_14*v36 + t0_13*v38 + t0_12*v40 + t0_11*v42 + t0_10*v44 + t0_9*v46 + t0_8*v48 + t0_7*v50 + t0_6*v52 + t0_5*v54 + t0_4*v56 + t0_3*v58 + t0_2*v60 + t0_1*v62 + t0_0*v64
+            V::store(v68, out0.at(0usize, c));
+        }
+    }
+}
+pub(super) static STEERABLE_PRODUCT_FIRST_ORDER_2: Stage = stage!(
+    steerable_product_first_order_2
+);
 /// `o = (l + weighted_product(w, gate(x), gate(r))) / sqrt(2)`, grades 0,1,2,3,4,5 and 0,1,2,3,4,5.
 ///
-/// Forward: 2498 flops per lane (1472 multiplications, 1024 additions).
-/// Backward: 7080 flops per lane (4002 multiplications, 3074 additions).
+/// Forward: 2467 flops per lane (1441 multiplications, 1024 additions).
+/// Backward: 7596 flops per lane (4229 multiplications, 3363 additions).
 pub(super) static STEERABLE_PRODUCT_FIRST_ORDER_PROGRAM_0: Program = Program {
     name: "steerable_product_first_order",
     formula: "o = (l + weighted_product(w, gate(x), gate(r))) / sqrt(2)",
@@ -476,7 +721,7 @@ pub(super) static STEERABLE_PRODUCT_FIRST_ORDER_PROGRAM_0: Program = Program {
     params: &[("w", 56usize)],
     output_components: 32usize,
     forward: Plan {
-        cuts: &[32],
+        cuts: &[32usize, 1],
         row_sums: 0usize,
         saved_row_sums: 0usize,
         stages: &[
@@ -490,8 +735,17 @@ pub(super) static STEERABLE_PRODUCT_FIRST_ORDER_PROGRAM_0: Program = Program {
                 row_sums: &[],
             },
             StageCall {
+                stage: &super::sgp::SGP_1,
+                inputs: &[Slot::External(0usize), Slot::External(1usize)],
+                outputs: &[Slot::Cut(1usize)],
+                params: &[],
+                param_grads: &[],
+                rows: &[],
+                row_sums: &[],
+            },
+            StageCall {
                 stage: &super::steerable_product_first_order::STEERABLE_PRODUCT_FIRST_ORDER_0,
-                inputs: &[Slot::External(2usize), Slot::Cut(0usize)],
+                inputs: &[Slot::Cut(0usize), Slot::Cut(1usize), Slot::External(2usize)],
                 outputs: &[Slot::External(0usize)],
                 params: &[],
                 param_grads: &[],
@@ -501,27 +755,69 @@ pub(super) static STEERABLE_PRODUCT_FIRST_ORDER_PROGRAM_0: Program = Program {
         ],
     },
     backward: Plan {
-        cuts: &[0usize, 32],
+        cuts: &[32usize, 1usize, 1usize, 32],
         row_sums: 0usize,
         saved_row_sums: 0usize,
         stages: &[
             StageCall {
                 stage: &super::steerable_product_first_order::STEERABLE_PRODUCT_FIRST_ORDER_1,
                 inputs: &[Slot::External(3usize)],
-                outputs: &[Slot::External(2usize), Slot::Cut(1usize)],
+                outputs: &[Slot::External(2usize)],
                 params: &[],
                 param_grads: &[],
                 rows: &[],
                 row_sums: &[],
             },
             StageCall {
+                stage: &super::sgp::SGP_0,
+                inputs: &[Slot::External(0usize), Slot::External(1usize)],
+                outputs: &[Slot::Cut(0usize)],
+                params: &[0],
+                param_grads: &[],
+                rows: &[],
+                row_sums: &[],
+            },
+            StageCall {
                 stage: &super::sgp::SGP_1,
+                inputs: &[Slot::External(0usize), Slot::External(1usize)],
+                outputs: &[Slot::Cut(1usize)],
+                params: &[],
+                param_grads: &[],
+                rows: &[],
+                row_sums: &[],
+            },
+            StageCall {
+                stage: &super::steerable_product_first_order::STEERABLE_PRODUCT_FIRST_ORDER_2,
+                inputs: &[Slot::External(3usize), Slot::Cut(1usize), Slot::Cut(0usize)],
+                outputs: &[Slot::Cut(2usize), Slot::Cut(3usize)],
+                params: &[],
+                param_grads: &[],
+                rows: &[],
+                row_sums: &[],
+            },
+            StageCall {
+                stage: &super::sgp::SGP_5,
                 inputs: &[
                     Slot::External(0usize),
+                    Slot::Cut(3usize),
+                    Slot::Cut(2usize),
                     Slot::External(1usize),
-                    Slot::Cut(1usize),
                 ],
-                outputs: &[Slot::External(0usize), Slot::External(1usize)],
+                outputs: &[Slot::External(1usize)],
+                params: &[0],
+                param_grads: &[],
+                rows: &[],
+                row_sums: &[],
+            },
+            StageCall {
+                stage: &super::sgp::SGP_6,
+                inputs: &[
+                    Slot::External(1usize),
+                    Slot::Cut(3usize),
+                    Slot::External(0usize),
+                    Slot::Cut(2usize),
+                ],
+                outputs: &[Slot::External(0usize)],
                 params: &[0],
                 param_grads: &[0],
                 rows: &[],
@@ -529,5 +825,5 @@ pub(super) static STEERABLE_PRODUCT_FIRST_ORDER_PROGRAM_0: Program = Program {
             },
         ],
     },
-    flops: [2498usize, 7080],
+    flops: [2467usize, 7596],
 };

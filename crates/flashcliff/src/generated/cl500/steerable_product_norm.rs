@@ -214,7 +214,7 @@ unsafe fn steerable_product_norm_0<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
     }
 }
 pub(super) static STEERABLE_PRODUCT_NORM_0: Stage = stage!(steerable_product_norm_0);
-/// From `r`, cut 1, `a` to `grad_r`, `grad_a`: adjoint of o = weighted_product(w, gate(x), gate(norm(r; a))).
+/// From `r`, cut 5, `a` to `grad_r`, `grad_a`: adjoint of o = weighted_product(w, gate(x), gate(norm(r; a))).
 ///
 /// From `steerable_product_norm_grad` of Cl(5,0,0).
 #[inline(always)]
@@ -222,7 +222,7 @@ unsafe fn steerable_product_norm_1<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
     // SAFETY: the caller keeps the contract of `StageArgs`; the tier runs on this CPU.
     unsafe {
         let r = args.inputs[0];
-        let t1 = args.inputs[1];
+        let t5 = args.inputs[1];
         let out0 = args.outputs[0];
         let param0 = args.params[0];
         let grad0 = args.param_grads[0];
@@ -233,7 +233,7 @@ unsafe fn steerable_product_norm_1<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         for group in 0..args.groups {
             let c = group * V::LANES;
             r.prefetch::<32usize>(c);
-            t1.prefetch::<32usize>(c);
+            t5.prefetch::<32usize>(c);
             let r_1 = V::load(r.at(0usize, c));
             let v1 = V::mul(r_1, r_1);
             let v5 = V::sqrt(V::mul_add(v1, v1, c1em16));
@@ -334,74 +334,74 @@ unsafe fn steerable_product_norm_1<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             let v150 = V::div(c1e0, v112);
             let v151 = V::div(c1e0, v135);
             let v152 = V::div(c1e0, v146);
-            let t1_31 = V::load(t1.at(31usize, c));
-            let t1_30 = V::load(t1.at(30usize, c));
-            let mut v158 = V::mul(r_e2345, t1_30);
-            let t1_29 = V::load(t1.at(29usize, c));
-            v158 = V::mul_add(r_e1345, t1_29, v158);
-            let t1_28 = V::load(t1.at(28usize, c));
-            v158 = V::mul_add(r_e1245, t1_28, v158);
-            let t1_27 = V::load(t1.at(27usize, c));
-            v158 = V::mul_add(r_e1235, t1_27, v158);
-            let t1_26 = V::load(t1.at(26usize, c));
-            v158 = V::mul_add(r_e1234, t1_26, v158);
-            let t1_25 = V::load(t1.at(25usize, c));
-            let mut v177 = V::mul(r_e345, t1_25);
-            let t1_24 = V::load(t1.at(24usize, c));
-            v177 = V::mul_add(r_e245, t1_24, v177);
-            let t1_23 = V::load(t1.at(23usize, c));
-            v177 = V::mul_add(r_e235, t1_23, v177);
-            let t1_22 = V::load(t1.at(22usize, c));
-            v177 = V::mul_add(r_e234, t1_22, v177);
-            let t1_21 = V::load(t1.at(21usize, c));
-            v177 = V::mul_add(r_e145, t1_21, v177);
-            let t1_20 = V::load(t1.at(20usize, c));
-            v177 = V::mul_add(r_e135, t1_20, v177);
-            let t1_19 = V::load(t1.at(19usize, c));
-            v177 = V::mul_add(r_e134, t1_19, v177);
-            let t1_18 = V::load(t1.at(18usize, c));
-            v177 = V::mul_add(r_e125, t1_18, v177);
-            let t1_17 = V::load(t1.at(17usize, c));
-            v177 = V::mul_add(r_e124, t1_17, v177);
-            let t1_16 = V::load(t1.at(16usize, c));
-            v177 = V::mul_add(r_e123, t1_16, v177);
-            let t1_15 = V::load(t1.at(15usize, c));
-            let mut v216 = V::mul(r_e45, t1_15);
-            let t1_14 = V::load(t1.at(14usize, c));
-            v216 = V::mul_add(r_e35, t1_14, v216);
-            let t1_13 = V::load(t1.at(13usize, c));
-            v216 = V::mul_add(r_e34, t1_13, v216);
-            let t1_12 = V::load(t1.at(12usize, c));
-            v216 = V::mul_add(r_e25, t1_12, v216);
-            let t1_11 = V::load(t1.at(11usize, c));
-            v216 = V::mul_add(r_e24, t1_11, v216);
-            let t1_10 = V::load(t1.at(10usize, c));
-            v216 = V::mul_add(r_e23, t1_10, v216);
-            let t1_9 = V::load(t1.at(9usize, c));
-            v216 = V::mul_add(r_e15, t1_9, v216);
-            let t1_8 = V::load(t1.at(8usize, c));
-            v216 = V::mul_add(r_e14, t1_8, v216);
-            let t1_7 = V::load(t1.at(7usize, c));
-            v216 = V::mul_add(r_e13, t1_7, v216);
-            let t1_6 = V::load(t1.at(6usize, c));
-            v216 = V::mul_add(r_e12, t1_6, v216);
-            let t1_5 = V::load(t1.at(5usize, c));
-            let mut v255 = V::mul(r_e5, t1_5);
-            let t1_4 = V::load(t1.at(4usize, c));
-            v255 = V::mul_add(r_e4, t1_4, v255);
-            let t1_3 = V::load(t1.at(3usize, c));
-            v255 = V::mul_add(r_e3, t1_3, v255);
-            let t1_2 = V::load(t1.at(2usize, c));
-            v255 = V::mul_add(r_e2, t1_2, v255);
-            let t1_1 = V::load(t1.at(1usize, c));
-            v255 = V::mul_add(r_e1, t1_1, v255);
-            let t1_0 = V::load(t1.at(0usize, c));
-            let v276 = V::mul(v152, V::div(V::mul(r_e12345, t1_31), v146));
+            let t5_31 = V::load(t5.at(31usize, c));
+            let t5_30 = V::load(t5.at(30usize, c));
+            let mut v158 = V::mul(r_e2345, t5_30);
+            let t5_29 = V::load(t5.at(29usize, c));
+            v158 = V::mul_add(r_e1345, t5_29, v158);
+            let t5_28 = V::load(t5.at(28usize, c));
+            v158 = V::mul_add(r_e1245, t5_28, v158);
+            let t5_27 = V::load(t5.at(27usize, c));
+            v158 = V::mul_add(r_e1235, t5_27, v158);
+            let t5_26 = V::load(t5.at(26usize, c));
+            v158 = V::mul_add(r_e1234, t5_26, v158);
+            let t5_25 = V::load(t5.at(25usize, c));
+            let mut v177 = V::mul(r_e345, t5_25);
+            let t5_24 = V::load(t5.at(24usize, c));
+            v177 = V::mul_add(r_e245, t5_24, v177);
+            let t5_23 = V::load(t5.at(23usize, c));
+            v177 = V::mul_add(r_e235, t5_23, v177);
+            let t5_22 = V::load(t5.at(22usize, c));
+            v177 = V::mul_add(r_e234, t5_22, v177);
+            let t5_21 = V::load(t5.at(21usize, c));
+            v177 = V::mul_add(r_e145, t5_21, v177);
+            let t5_20 = V::load(t5.at(20usize, c));
+            v177 = V::mul_add(r_e135, t5_20, v177);
+            let t5_19 = V::load(t5.at(19usize, c));
+            v177 = V::mul_add(r_e134, t5_19, v177);
+            let t5_18 = V::load(t5.at(18usize, c));
+            v177 = V::mul_add(r_e125, t5_18, v177);
+            let t5_17 = V::load(t5.at(17usize, c));
+            v177 = V::mul_add(r_e124, t5_17, v177);
+            let t5_16 = V::load(t5.at(16usize, c));
+            v177 = V::mul_add(r_e123, t5_16, v177);
+            let t5_15 = V::load(t5.at(15usize, c));
+            let mut v216 = V::mul(r_e45, t5_15);
+            let t5_14 = V::load(t5.at(14usize, c));
+            v216 = V::mul_add(r_e35, t5_14, v216);
+            let t5_13 = V::load(t5.at(13usize, c));
+            v216 = V::mul_add(r_e34, t5_13, v216);
+            let t5_12 = V::load(t5.at(12usize, c));
+            v216 = V::mul_add(r_e25, t5_12, v216);
+            let t5_11 = V::load(t5.at(11usize, c));
+            v216 = V::mul_add(r_e24, t5_11, v216);
+            let t5_10 = V::load(t5.at(10usize, c));
+            v216 = V::mul_add(r_e23, t5_10, v216);
+            let t5_9 = V::load(t5.at(9usize, c));
+            v216 = V::mul_add(r_e15, t5_9, v216);
+            let t5_8 = V::load(t5.at(8usize, c));
+            v216 = V::mul_add(r_e14, t5_8, v216);
+            let t5_7 = V::load(t5.at(7usize, c));
+            v216 = V::mul_add(r_e13, t5_7, v216);
+            let t5_6 = V::load(t5.at(6usize, c));
+            v216 = V::mul_add(r_e12, t5_6, v216);
+            let t5_5 = V::load(t5.at(5usize, c));
+            let mut v255 = V::mul(r_e5, t5_5);
+            let t5_4 = V::load(t5.at(4usize, c));
+            v255 = V::mul_add(r_e4, t5_4, v255);
+            let t5_3 = V::load(t5.at(3usize, c));
+            v255 = V::mul_add(r_e3, t5_3, v255);
+            let t5_2 = V::load(t5.at(2usize, c));
+            v255 = V::mul_add(r_e2, t5_2, v255);
+            let t5_1 = V::load(t5.at(1usize, c));
+            v255 = V::mul_add(r_e1, t5_1, v255);
+            let t5_0 = V::load(t5.at(0usize, c));
+            let v276 = V::mul(v152, V::div(V::mul(r_e12345, t5_31), v146));
             let v278 = V::mul(v151, V::div(v158, v135));
             let v280 = V::mul(v150, V::div(v177, v112));
             let v282 = V::mul(v149, V::div(v216, v74));
             let v284 = V::mul(v148, V::div(v255, v36));
-            let v286 = V::mul(v147, V::div(V::mul(r_1, t1_0), v13));
+            let v286 = V::mul(v147, V::div(V::mul(r_1, t5_0), v13));
             // grad0[5] += -(v144*v276*(v143*(1 - v143)))
             V::store(
                 V::add(
@@ -418,8 +418,8 @@ unsafe fn steerable_product_norm_1<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
                 ),
             );
             let v300 = V::mul(r_e12345, V::add(v298, v298));
-            // out0[31] = v152*t1_31 - v300 - v300
-            V::store(V::sub(V::mul_sub(v152, t1_31, v300), v300), out0.at(31usize, c));
+            // out0[31] = v152*t5_31 - v300 - v300
+            V::store(V::sub(V::mul_sub(v152, t5_31, v300), v300), out0.at(31usize, c));
             // grad0[4] += -(v133*v278*(v132*(1 - v132)))
             V::store(
                 V::add(
@@ -437,20 +437,20 @@ unsafe fn steerable_product_norm_1<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             );
             let v314 = V::add(v313, v313);
             let v315 = V::mul(r_e2345, v314);
-            // out0[30] = v151*t1_30 - v315 - v315
-            V::store(V::sub(V::mul_sub(v151, t1_30, v315), v315), out0.at(30usize, c));
+            // out0[30] = v151*t5_30 - v315 - v315
+            V::store(V::sub(V::mul_sub(v151, t5_30, v315), v315), out0.at(30usize, c));
             let v318 = V::mul(r_e1345, v314);
-            // out0[29] = v151*t1_29 - v318 - v318
-            V::store(V::sub(V::mul_sub(v151, t1_29, v318), v318), out0.at(29usize, c));
+            // out0[29] = v151*t5_29 - v318 - v318
+            V::store(V::sub(V::mul_sub(v151, t5_29, v318), v318), out0.at(29usize, c));
             let v321 = V::mul(r_e1245, v314);
-            // out0[28] = v151*t1_28 - v321 - v321
-            V::store(V::sub(V::mul_sub(v151, t1_28, v321), v321), out0.at(28usize, c));
+            // out0[28] = v151*t5_28 - v321 - v321
+            V::store(V::sub(V::mul_sub(v151, t5_28, v321), v321), out0.at(28usize, c));
             let v324 = V::mul(r_e1235, v314);
-            // out0[27] = v151*t1_27 - v324 - v324
-            V::store(V::sub(V::mul_sub(v151, t1_27, v324), v324), out0.at(27usize, c));
+            // out0[27] = v151*t5_27 - v324 - v324
+            V::store(V::sub(V::mul_sub(v151, t5_27, v324), v324), out0.at(27usize, c));
             let v327 = V::mul(r_e1234, v314);
-            // out0[26] = v151*t1_26 - v327 - v327
-            V::store(V::sub(V::mul_sub(v151, t1_26, v327), v327), out0.at(26usize, c));
+            // out0[26] = v151*t5_26 - v327 - v327
+            V::store(V::sub(V::mul_sub(v151, t5_26, v327), v327), out0.at(26usize, c));
             // grad0[3] += -(v110*v280*(v109*(1 - v109)))
             V::store(
                 V::add(
@@ -468,35 +468,35 @@ unsafe fn steerable_product_norm_1<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             );
             let v341 = V::add(v340, v340);
             let v342 = V::mul(r_e345, v341);
-            // out0[25] = v150*t1_25 - v342 - v342
-            V::store(V::sub(V::mul_sub(v150, t1_25, v342), v342), out0.at(25usize, c));
+            // out0[25] = v150*t5_25 - v342 - v342
+            V::store(V::sub(V::mul_sub(v150, t5_25, v342), v342), out0.at(25usize, c));
             let v345 = V::mul(r_e245, v341);
-            // out0[24] = v150*t1_24 - v345 - v345
-            V::store(V::sub(V::mul_sub(v150, t1_24, v345), v345), out0.at(24usize, c));
+            // out0[24] = v150*t5_24 - v345 - v345
+            V::store(V::sub(V::mul_sub(v150, t5_24, v345), v345), out0.at(24usize, c));
             let v348 = V::mul(r_e235, v341);
-            // out0[23] = v150*t1_23 - v348 - v348
-            V::store(V::sub(V::mul_sub(v150, t1_23, v348), v348), out0.at(23usize, c));
+            // out0[23] = v150*t5_23 - v348 - v348
+            V::store(V::sub(V::mul_sub(v150, t5_23, v348), v348), out0.at(23usize, c));
             let v351 = V::mul(r_e234, v341);
-            // out0[22] = v150*t1_22 - v351 - v351
-            V::store(V::sub(V::mul_sub(v150, t1_22, v351), v351), out0.at(22usize, c));
+            // out0[22] = v150*t5_22 - v351 - v351
+            V::store(V::sub(V::mul_sub(v150, t5_22, v351), v351), out0.at(22usize, c));
             let v354 = V::mul(r_e145, v341);
-            // out0[21] = v150*t1_21 - v354 - v354
-            V::store(V::sub(V::mul_sub(v150, t1_21, v354), v354), out0.at(21usize, c));
+            // out0[21] = v150*t5_21 - v354 - v354
+            V::store(V::sub(V::mul_sub(v150, t5_21, v354), v354), out0.at(21usize, c));
             let v357 = V::mul(r_e135, v341);
-            // out0[20] = v150*t1_20 - v357 - v357
-            V::store(V::sub(V::mul_sub(v150, t1_20, v357), v357), out0.at(20usize, c));
+            // out0[20] = v150*t5_20 - v357 - v357
+            V::store(V::sub(V::mul_sub(v150, t5_20, v357), v357), out0.at(20usize, c));
             let v360 = V::mul(r_e134, v341);
-            // out0[19] = v150*t1_19 - v360 - v360
-            V::store(V::sub(V::mul_sub(v150, t1_19, v360), v360), out0.at(19usize, c));
+            // out0[19] = v150*t5_19 - v360 - v360
+            V::store(V::sub(V::mul_sub(v150, t5_19, v360), v360), out0.at(19usize, c));
             let v363 = V::mul(r_e125, v341);
-            // out0[18] = v150*t1_18 - v363 - v363
-            V::store(V::sub(V::mul_sub(v150, t1_18, v363), v363), out0.at(18usize, c));
+            // out0[18] = v150*t5_18 - v363 - v363
+            V::store(V::sub(V::mul_sub(v150, t5_18, v363), v363), out0.at(18usize, c));
             let v366 = V::mul(r_e124, v341);
-            // out0[17] = v150*t1_17 - v366 - v366
-            V::store(V::sub(V::mul_sub(v150, t1_17, v366), v366), out0.at(17usize, c));
+            // out0[17] = v150*t5_17 - v366 - v366
+            V::store(V::sub(V::mul_sub(v150, t5_17, v366), v366), out0.at(17usize, c));
             let v369 = V::mul(r_e123, v341);
-            // out0[16] = v150*t1_16 - v369 - v369
-            V::store(V::sub(V::mul_sub(v150, t1_16, v369), v369), out0.at(16usize, c));
+            // out0[16] = v150*t5_16 - v369 - v369
+            V::store(V::sub(V::mul_sub(v150, t5_16, v369), v369), out0.at(16usize, c));
             // grad0[2] += -(v72*v282*(v71*(1 - v71)))
             V::store(
                 V::add(
@@ -511,35 +511,35 @@ unsafe fn steerable_product_norm_1<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             );
             let v383 = V::add(v382, v382);
             let v384 = V::mul(r_e45, v383);
-            // out0[15] = v149*t1_15 - v384 - v384
-            V::store(V::sub(V::mul_sub(v149, t1_15, v384), v384), out0.at(15usize, c));
+            // out0[15] = v149*t5_15 - v384 - v384
+            V::store(V::sub(V::mul_sub(v149, t5_15, v384), v384), out0.at(15usize, c));
             let v387 = V::mul(r_e35, v383);
-            // out0[14] = v149*t1_14 - v387 - v387
-            V::store(V::sub(V::mul_sub(v149, t1_14, v387), v387), out0.at(14usize, c));
+            // out0[14] = v149*t5_14 - v387 - v387
+            V::store(V::sub(V::mul_sub(v149, t5_14, v387), v387), out0.at(14usize, c));
             let v390 = V::mul(r_e34, v383);
-            // out0[13] = v149*t1_13 - v390 - v390
-            V::store(V::sub(V::mul_sub(v149, t1_13, v390), v390), out0.at(13usize, c));
+            // out0[13] = v149*t5_13 - v390 - v390
+            V::store(V::sub(V::mul_sub(v149, t5_13, v390), v390), out0.at(13usize, c));
             let v393 = V::mul(r_e25, v383);
-            // out0[12] = v149*t1_12 - v393 - v393
-            V::store(V::sub(V::mul_sub(v149, t1_12, v393), v393), out0.at(12usize, c));
+            // out0[12] = v149*t5_12 - v393 - v393
+            V::store(V::sub(V::mul_sub(v149, t5_12, v393), v393), out0.at(12usize, c));
             let v396 = V::mul(r_e24, v383);
-            // out0[11] = v149*t1_11 - v396 - v396
-            V::store(V::sub(V::mul_sub(v149, t1_11, v396), v396), out0.at(11usize, c));
+            // out0[11] = v149*t5_11 - v396 - v396
+            V::store(V::sub(V::mul_sub(v149, t5_11, v396), v396), out0.at(11usize, c));
             let v399 = V::mul(r_e23, v383);
-            // out0[10] = v149*t1_10 - v399 - v399
-            V::store(V::sub(V::mul_sub(v149, t1_10, v399), v399), out0.at(10usize, c));
+            // out0[10] = v149*t5_10 - v399 - v399
+            V::store(V::sub(V::mul_sub(v149, t5_10, v399), v399), out0.at(10usize, c));
             let v402 = V::mul(r_e15, v383);
-            // out0[9] = v149*t1_9 - v402 - v402
-            V::store(V::sub(V::mul_sub(v149, t1_9, v402), v402), out0.at(9usize, c));
+            // out0[9] = v149*t5_9 - v402 - v402
+            V::store(V::sub(V::mul_sub(v149, t5_9, v402), v402), out0.at(9usize, c));
             let v405 = V::mul(r_e14, v383);
-            // out0[8] = v149*t1_8 - v405 - v405
-            V::store(V::sub(V::mul_sub(v149, t1_8, v405), v405), out0.at(8usize, c));
+            // out0[8] = v149*t5_8 - v405 - v405
+            V::store(V::sub(V::mul_sub(v149, t5_8, v405), v405), out0.at(8usize, c));
             let v408 = V::mul(r_e13, v383);
-            // out0[7] = v149*t1_7 - v408 - v408
-            V::store(V::sub(V::mul_sub(v149, t1_7, v408), v408), out0.at(7usize, c));
+            // out0[7] = v149*t5_7 - v408 - v408
+            V::store(V::sub(V::mul_sub(v149, t5_7, v408), v408), out0.at(7usize, c));
             let v411 = V::mul(r_e12, v383);
-            // out0[6] = v149*t1_6 - v411 - v411
-            V::store(V::sub(V::mul_sub(v149, t1_6, v411), v411), out0.at(6usize, c));
+            // out0[6] = v149*t5_6 - v411 - v411
+            V::store(V::sub(V::mul_sub(v149, t5_6, v411), v411), out0.at(6usize, c));
             // grad0[1] += -(v34*v284*(v33*(1 - v33)))
             V::store(
                 V::add(
@@ -554,20 +554,20 @@ unsafe fn steerable_product_norm_1<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             );
             let v425 = V::add(v424, v424);
             let v426 = V::mul(r_e5, v425);
-            // out0[5] = v148*t1_5 - v426 - v426
-            V::store(V::sub(V::mul_sub(v148, t1_5, v426), v426), out0.at(5usize, c));
+            // out0[5] = v148*t5_5 - v426 - v426
+            V::store(V::sub(V::mul_sub(v148, t5_5, v426), v426), out0.at(5usize, c));
             let v429 = V::mul(r_e4, v425);
-            // out0[4] = v148*t1_4 - v429 - v429
-            V::store(V::sub(V::mul_sub(v148, t1_4, v429), v429), out0.at(4usize, c));
+            // out0[4] = v148*t5_4 - v429 - v429
+            V::store(V::sub(V::mul_sub(v148, t5_4, v429), v429), out0.at(4usize, c));
             let v432 = V::mul(r_e3, v425);
-            // out0[3] = v148*t1_3 - v432 - v432
-            V::store(V::sub(V::mul_sub(v148, t1_3, v432), v432), out0.at(3usize, c));
+            // out0[3] = v148*t5_3 - v432 - v432
+            V::store(V::sub(V::mul_sub(v148, t5_3, v432), v432), out0.at(3usize, c));
             let v435 = V::mul(r_e2, v425);
-            // out0[2] = v148*t1_2 - v435 - v435
-            V::store(V::sub(V::mul_sub(v148, t1_2, v435), v435), out0.at(2usize, c));
+            // out0[2] = v148*t5_2 - v435 - v435
+            V::store(V::sub(V::mul_sub(v148, t5_2, v435), v435), out0.at(2usize, c));
             let v438 = V::mul(r_e1, v425);
-            // out0[1] = v148*t1_1 - v438 - v438
-            V::store(V::sub(V::mul_sub(v148, t1_1, v438), v438), out0.at(1usize, c));
+            // out0[1] = v148*t5_1 - v438 - v438
+            V::store(V::sub(V::mul_sub(v148, t5_1, v438), v438), out0.at(1usize, c));
             // grad0[0] += -(v10*v286*(v8*(1 - v8)))
             V::store(
                 V::add(
@@ -581,16 +581,16 @@ unsafe fn steerable_product_norm_1<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
                 V::mul(V::mul(V::mul(v8, v286), V::div(c5em1, v6)), V::div(c5em1, v5)),
             );
             let v453 = V::mul(r_1, V::add(v451, v451));
-            // out0[0] = v147*t1_0 - v453 - v453
-            V::store(V::sub(V::mul_sub(v147, t1_0, v453), v453), out0.at(0usize, c));
+            // out0[0] = v147*t5_0 - v453 - v453
+            V::store(V::sub(V::mul_sub(v147, t5_0, v453), v453), out0.at(0usize, c));
         }
     }
 }
 pub(super) static STEERABLE_PRODUCT_NORM_1: Stage = stage!(steerable_product_norm_1);
 /// `o = weighted_product(w, gate(x), gate(norm(r; a)))`, grades 0,1,2,3,4,5 and 0,1,2,3,4,5.
 ///
-/// Forward: 2578 flops per lane (1516 multiplications, 1036 additions).
-/// Backward: 7468 flops per lane (4190 multiplications, 3232 additions).
+/// Forward: 2547 flops per lane (1485 multiplications, 1036 additions).
+/// Backward: 7984 flops per lane (4417 multiplications, 3521 additions).
 pub(super) static STEERABLE_PRODUCT_NORM_PROGRAM_0: Program = Program {
     name: "steerable_product_norm",
     formula: "o = weighted_product(w, gate(x), gate(norm(r; a)))",
@@ -601,7 +601,7 @@ pub(super) static STEERABLE_PRODUCT_NORM_PROGRAM_0: Program = Program {
     params: &[("w", 56usize), ("a", 6usize)],
     output_components: 32usize,
     forward: Plan {
-        cuts: &[32],
+        cuts: &[32usize, 32usize, 1],
         row_sums: 0usize,
         saved_row_sums: 0usize,
         stages: &[
@@ -617,8 +617,26 @@ pub(super) static STEERABLE_PRODUCT_NORM_PROGRAM_0: Program = Program {
             StageCall {
                 stage: &super::sgp::SGP_0,
                 inputs: &[Slot::External(0usize), Slot::Cut(0usize)],
-                outputs: &[Slot::External(0usize)],
+                outputs: &[Slot::Cut(1usize)],
                 params: &[0],
+                param_grads: &[],
+                rows: &[],
+                row_sums: &[],
+            },
+            StageCall {
+                stage: &super::sgp::SGP_1,
+                inputs: &[Slot::External(0usize), Slot::Cut(0usize)],
+                outputs: &[Slot::Cut(2usize)],
+                params: &[],
+                param_grads: &[],
+                rows: &[],
+                row_sums: &[],
+            },
+            StageCall {
+                stage: &super::sgp::SGP_2,
+                inputs: &[Slot::Cut(1usize), Slot::Cut(2usize)],
+                outputs: &[Slot::External(0usize)],
+                params: &[],
                 param_grads: &[],
                 rows: &[],
                 row_sums: &[],
@@ -626,7 +644,7 @@ pub(super) static STEERABLE_PRODUCT_NORM_PROGRAM_0: Program = Program {
         ],
     },
     backward: Plan {
-        cuts: &[32usize, 32],
+        cuts: &[32usize, 32usize, 1usize, 1usize, 32usize, 32],
         row_sums: 0usize,
         saved_row_sums: 0usize,
         stages: &[
@@ -640,13 +658,64 @@ pub(super) static STEERABLE_PRODUCT_NORM_PROGRAM_0: Program = Program {
                 row_sums: &[],
             },
             StageCall {
+                stage: &super::sgp::SGP_0,
+                inputs: &[Slot::External(0usize), Slot::Cut(0usize)],
+                outputs: &[Slot::Cut(1usize)],
+                params: &[0],
+                param_grads: &[],
+                rows: &[],
+                row_sums: &[],
+            },
+            StageCall {
                 stage: &super::sgp::SGP_1,
+                inputs: &[Slot::External(0usize), Slot::Cut(0usize)],
+                outputs: &[Slot::Cut(2usize)],
+                params: &[],
+                param_grads: &[],
+                rows: &[],
+                row_sums: &[],
+            },
+            StageCall {
+                stage: &super::sgp::SGP_3,
+                inputs: &[Slot::Cut(1usize), Slot::External(2usize)],
+                outputs: &[Slot::Cut(3usize)],
+                params: &[],
+                param_grads: &[],
+                rows: &[],
+                row_sums: &[],
+            },
+            StageCall {
+                stage: &super::sgp::SGP_4,
+                inputs: &[Slot::Cut(2usize), Slot::External(2usize)],
+                outputs: &[Slot::Cut(4usize)],
+                params: &[],
+                param_grads: &[],
+                rows: &[],
+                row_sums: &[],
+            },
+            StageCall {
+                stage: &super::sgp::SGP_5,
                 inputs: &[
                     Slot::External(0usize),
+                    Slot::Cut(4usize),
+                    Slot::Cut(3usize),
                     Slot::Cut(0usize),
-                    Slot::External(2usize),
                 ],
-                outputs: &[Slot::External(0usize), Slot::Cut(1usize)],
+                outputs: &[Slot::Cut(5usize)],
+                params: &[0],
+                param_grads: &[],
+                rows: &[],
+                row_sums: &[],
+            },
+            StageCall {
+                stage: &super::sgp::SGP_6,
+                inputs: &[
+                    Slot::Cut(0usize),
+                    Slot::Cut(4usize),
+                    Slot::External(0usize),
+                    Slot::Cut(3usize),
+                ],
+                outputs: &[Slot::External(0usize)],
                 params: &[0],
                 param_grads: &[0],
                 rows: &[],
@@ -654,7 +723,7 @@ pub(super) static STEERABLE_PRODUCT_NORM_PROGRAM_0: Program = Program {
             },
             StageCall {
                 stage: &super::steerable_product_norm::STEERABLE_PRODUCT_NORM_1,
-                inputs: &[Slot::External(1usize), Slot::Cut(1usize)],
+                inputs: &[Slot::External(1usize), Slot::Cut(5usize)],
                 outputs: &[Slot::External(1usize)],
                 params: &[1],
                 param_grads: &[1],
@@ -663,5 +732,5 @@ pub(super) static STEERABLE_PRODUCT_NORM_PROGRAM_0: Program = Program {
             },
         ],
     },
-    flops: [2578usize, 7468],
+    flops: [2547usize, 7984],
 };
