@@ -3,6 +3,8 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
+use build_support::Version;
+
 /// An error of a task.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -18,16 +20,79 @@ pub(crate) enum Error {
     Repeated(cayley::Signature),
     /// Generated files are not what the generator makes.
     #[error(
-        "generated files are out of date, run `cargo xtask gen`:\n{}",
+        "generated files are out of date, run `{command}`:\n{}",
         differences.join("\n")
     )]
-    OutOfDate { differences: Vec<String> },
+    OutOfDate {
+        command: &'static str,
+        differences: Vec<String>,
+    },
     /// A crate depends on a layer that it must not know.
     #[error("layering:\n{}", violations.join("\n"))]
     Layering { violations: Vec<String> },
     /// A tool failed.
     #[error("`{command}` failed: {output}")]
     Tool { command: String, output: String },
+    /// A tool could not be started.
+    #[error("`{command}` could not be run: {source}")]
+    NotRun { command: String, source: io::Error },
+    /// A tool printed something that is not JSON.
+    #[error("cargo printed what is not JSON: {0}")]
+    Json(#[from] serde_json::Error),
+    /// There is no Python to download packages with.
+    #[error("python3 with pip is needed to download packages, but could not be run: {source}")]
+    NoPython { source: io::Error },
+    /// The packages do not contain what they are for.
+    #[error("the packages {pins} were expected to contain {file}, but do not")]
+    PackageWithout { pins: String, file: String },
+    /// The CUDA toolkit is missing or unusable.
+    #[error(transparent)]
+    Toolkit(#[from] build_support::Error),
+    /// There is no libclang where the variable says.
+    #[cfg(feature = "bindings")]
+    #[error(
+        "LIBCLANG_PATH must be the folder of libclang.so, but is {}; \
+         unset it for `cargo xtask bindings` to install one",
+        value.as_ref().map_or("not set".into(), |value| format!("`{}`", value.display()))
+    )]
+    NoLibclang { value: Option<PathBuf> },
+    /// The header could not be translated.
+    #[cfg(feature = "bindings")]
+    #[error("bindgen: {0}")]
+    Bindgen(#[from] bindgen::BindgenError),
+    /// The toolkit has no cuobjdump.
+    #[error("no cuobjdump at {}; run `cargo xtask cuda-toolkit`", searched.join(" or "))]
+    NoCuobjdump { searched: Vec<String> },
+    /// cuobjdump printed something else than usual.
+    #[error("cuobjdump, line {line}: expected {expected}, got `{text}`")]
+    Dump {
+        line: usize,
+        expected: &'static str,
+        text: String,
+    },
+    /// A line of the list of known stacks is wrong.
+    #[error("{}, line {line}: expected {expected}, got `{text}`", path.display())]
+    KnownStack {
+        path: PathBuf,
+        line: usize,
+        expected: &'static str,
+        text: String,
+    },
+    /// The list of known stacks is for another compiler.
+    #[error(
+        "{} was made with nvcc {expected}, but {} is {version}. Set FLASHCLIFF_NVCC to what \
+         `cargo xtask cuda-toolkit` prints, or make the list anew with --bless",
+        path.display(), nvcc.display()
+    )]
+    OtherNvcc {
+        path: PathBuf,
+        expected: String,
+        nvcc: PathBuf,
+        version: Version,
+    },
+    /// The kernels are not what they should be.
+    #[error("kernels:\n{}", violations.join("\n"))]
+    Kernels { violations: Vec<String> },
 }
 
 impl Error {
@@ -35,5 +100,13 @@ impl Error {
     pub(crate) fn at(path: &Path) -> impl FnOnce(io::Error) -> Self {
         let path = path.to_owned();
         move |source| Self::Io { path, source }
+    }
+
+    /// For `map_err`: an error of calling Python.
+    pub(crate) fn pip(self) -> Self {
+        match self {
+            Self::NotRun { source, .. } => Self::NoPython { source },
+            other => other,
+        }
     }
 }

@@ -5,35 +5,60 @@ use std::fs;
 use std::path::Path;
 
 use cayley::Signature;
+use codegen::emit::File;
 use codegen::spec::SHIPPED;
 
 use crate::Error;
 
 /// The command that headers name.
 const COMMAND: &str = "cargo xtask gen";
-/// Where the generated files live. Nothing else may.
-const FOLDER: &str = "crates/flashcliff/src/generated";
+/// An emitter: from signatures and the command to the files.
+type Emit = fn(&[Signature], &str) -> Vec<File>;
+/// Where generated files live, and what makes them. Nothing else may live there.
+const TARGETS: &[(&str, Emit)] = &[
+    ("crates/flashcliff/src/generated", codegen::emit::rust::emit),
+    (
+        "crates/flashcliff-sys/cuda/generated",
+        codegen::emit::cuda::emit,
+    ),
+];
 
 pub(crate) fn run(root: &Path, check: bool) -> Result<String, Error> {
-    let folder = root.join(FOLDER);
-    let wanted = generate(SHIPPED)?;
-    let present = read(&folder)?;
-    if check {
-        let differences = differences(&wanted, &present);
-        return match differences.is_empty() {
-            true => Ok(format!("{} generated files are up to date", wanted.len())),
-            false => Err(Error::OutOfDate { differences }),
-        };
+    let (mut count, mut written) = (0, 0);
+    let mut all_differences = Vec::new();
+    for (folder, emit) in TARGETS {
+        let wanted = generate(SHIPPED, *emit)?;
+        let path = root.join(folder);
+        let present = read(&path)?;
+        count += wanted.len();
+        match check {
+            true => {
+                let differences = differences(&wanted, &present);
+                if !differences.is_empty() {
+                    all_differences.push(format!("{folder}:"));
+                    all_differences.extend(differences);
+                }
+            }
+            false => written += write(&path, &wanted, &present)?,
+        }
     }
-    let written = write(&folder, &wanted, &present)?;
-    Ok(format!(
-        "{} generated files, {written} written",
-        wanted.len()
-    ))
+    if !all_differences.is_empty() {
+        return Err(Error::OutOfDate {
+            command: COMMAND,
+            differences: all_differences,
+        });
+    }
+    Ok(match check {
+        true => format!("{count} generated files are up to date"),
+        false => format!("{count} generated files, {written} written"),
+    })
 }
 
 /// The files of some signatures: path and text.
-fn generate(shipped: &[(usize, usize, usize)]) -> Result<BTreeMap<String, String>, Error> {
+fn generate(
+    shipped: &[(usize, usize, usize)],
+    emit: Emit,
+) -> Result<BTreeMap<String, String>, Error> {
     let mut signatures = BTreeSet::new();
     for &(p, q, r) in shipped {
         let signature = Signature::new(p, q, r)?;
@@ -42,11 +67,8 @@ fn generate(shipped: &[(usize, usize, usize)]) -> Result<BTreeMap<String, String
         }
     }
     let signatures: Vec<Signature> = signatures.into_iter().collect();
-    let files = codegen::emit::rust::emit(&signatures, COMMAND);
-    Ok(files
-        .into_iter()
-        .map(|file| (file.path, file.text))
-        .collect())
+    let files = emit(&signatures, COMMAND).into_iter();
+    Ok(files.map(|file| (file.path, file.text)).collect())
 }
 
 /// All files below a folder, by path with `/`.
@@ -137,7 +159,7 @@ mod tests {
     #[test]
     fn writing_then_checking_finds_nothing() -> Result<(), Error> {
         let folder = tempfile::tempdir().map_err(Error::at(Path::new("temporary folder")))?;
-        let wanted = generate(&[(1, 0, 0), (0, 1, 0)])?;
+        let wanted = generate(&[(1, 0, 0), (0, 1, 0)], codegen::emit::rust::emit)?;
         let count = write(folder.path(), &wanted, &BTreeMap::new())?;
         assert_eq!(count, wanted.len());
         assert_eq!(
@@ -151,7 +173,7 @@ mod tests {
     #[test]
     fn every_kind_of_difference_is_found_and_mended() -> Result<(), Error> {
         let folder = tempfile::tempdir().map_err(Error::at(Path::new("temporary folder")))?;
-        let wanted = generate(&[(1, 0, 0)])?;
+        let wanted = generate(&[(1, 0, 0)], codegen::emit::rust::emit)?;
         write(folder.path(), &wanted, &BTreeMap::new())?;
         let path = |relative: &str| folder.path().join(relative);
         let truncated = &wanted["cl100/sgp.rs"][..100];
@@ -174,7 +196,7 @@ mod tests {
 
     #[test]
     fn a_signature_named_twice_is_refused() {
-        let error = generate(&[(2, 0, 0), (2, 0, 0)]).unwrap_err();
+        let error = generate(&[(2, 0, 0), (2, 0, 0)], codegen::emit::rust::emit).unwrap_err();
         assert!(matches!(error, Error::Repeated(_)), "{error}");
     }
 }

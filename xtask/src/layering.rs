@@ -1,36 +1,52 @@
 //! `layering`: who may depend on whom.
 
 use std::path::Path;
-use std::process::Command;
 
-use crate::Error;
+use crate::{Error, command};
 
-/// Crates with what they must never reach, at any depth, in a normal build.
+/// Crates with what they must never reach, at any depth, with any feature. What only their build scripts
+/// need does not count.
 const FORBIDDEN: &[(&str, &[&str])] = &[
     (
         "flashcliff-codegen",
-        &["flashcliff", "candle-core", "rayon"],
+        &[
+            "flashcliff",
+            "flashcliff-sys",
+            "flashcliff-build-support",
+            "candle-core",
+            "rayon",
+        ],
     ),
-    ("flashcliff", &["flashcliff-codegen", "candle-core", "clap"]),
+    (
+        "flashcliff",
+        &[
+            "flashcliff-codegen",
+            "flashcliff-build-support",
+            "candle-core",
+            "clap",
+        ],
+    ),
     (
         "flashcliff-candle",
-        &["flashcliff-codegen", "clap", "indicatif"],
+        &[
+            "flashcliff-codegen",
+            "flashcliff-build-support",
+            "clap",
+            "indicatif",
+        ],
     ),
-    ("xtask", &["flashcliff", "candle-core"]),
+    ("flashcliff-cli", &["flashcliff-build-support"]),
+    ("flashcliff-benches", &["flashcliff-build-support"]),
+    ("xtask", &["flashcliff", "flashcliff-sys", "candle-core"]),
 ];
 
 /// Crates that have no dependencies at all.
-const BARE: &[&str] = &["cayley"];
+const BARE: &[&str] = &["cayley", "flashcliff-build-support", "flashcliff-sys"];
 
 pub(crate) fn run(root: &Path) -> Result<String, Error> {
     let mut violations = Vec::new();
     for package in BARE {
-        let dependencies = dependencies(root, package)?;
-        if !dependencies.is_empty() {
-            violations.push(format!(
-                "  {package} must depend on nothing, has {dependencies:?}"
-            ));
-        }
+        violations.extend(not_bare(package, &dependencies(root, package)?));
     }
     for (package, forbidden) in FORBIDDEN {
         let dependencies = dependencies(root, package)?;
@@ -43,6 +59,11 @@ pub(crate) fn run(root: &Path) -> Result<String, Error> {
     Err(Error::Layering { violations })
 }
 
+fn not_bare(package: &str, dependencies: &[String]) -> Option<String> {
+    let message = || format!("  {package} must depend on nothing, has {dependencies:?}");
+    (!dependencies.is_empty()).then(message)
+}
+
 fn reached(package: &str, forbidden: &[&str], dependencies: &[String]) -> Vec<String> {
     let found = forbidden
         .iter()
@@ -52,29 +73,12 @@ fn reached(package: &str, forbidden: &[&str], dependencies: &[String]) -> Vec<St
         .collect()
 }
 
-/// The names of all dependencies of a package, direct and indirect.
+/// The names of all dependencies of a package, direct and indirect, with all its features.
 fn dependencies(root: &Path, package: &str) -> Result<Vec<String>, Error> {
-    let arguments = [
-        "tree",
-        "--package",
-        package,
-        "--edges",
-        "normal",
-        "--prefix",
-        "none",
-    ];
-    let output = Command::new(env!("CARGO"))
-        .args(arguments)
-        .current_dir(root)
-        .output();
-    let output = output.map_err(Error::at(root))?;
-    if !output.status.success() {
-        return Err(Error::Tool {
-            command: format!("cargo {}", arguments.join(" ")),
-            output: String::from_utf8_lossy(&output.stderr).into_owned(),
-        });
-    }
-    let text = String::from_utf8_lossy(&output.stdout);
+    let mut tree = command::cargo(root);
+    tree.args(["tree", "--package", package, "--all-features"])
+        .args(["--edges", "normal", "--prefix", "none"]);
+    let text = command::output(&mut tree)?;
     let names = text.lines().filter_map(|line| line.split(' ').next());
     Ok(names
         .filter(|name| !name.is_empty() && *name != package)
@@ -93,6 +97,32 @@ mod tests {
         let dependencies = dependencies(&workspace_root(), "flashcliff-codegen")?;
         let found = reached("flashcliff-codegen", &["cayley"], &dependencies);
         assert_eq!(found, ["  flashcliff-codegen must not depend on cayley"]);
+        Ok(())
+    }
+
+    #[test]
+    fn a_crate_that_is_not_bare_is_reported() -> Result<(), Error> {
+        let package = "flashcliff-codegen";
+        let dependencies = dependencies(&workspace_root(), package)?;
+        let message = not_bare(package, &dependencies).unwrap_or_default();
+        assert!(message.contains("cayley"), "{message}");
+        Ok(())
+    }
+
+    #[test]
+    fn what_only_build_scripts_and_tests_need_does_not_count() -> Result<(), Error> {
+        // Both have dependencies of the other kinds.
+        for package in ["flashcliff-sys", "flashcliff-build-support"] {
+            let dependencies = dependencies(&workspace_root(), package)?;
+            assert_eq!(not_bare(package, &dependencies), None);
+        }
+        Ok(())
+    }
+
+    #[test]
+    fn optional_dependencies_count() -> Result<(), Error> {
+        let dependencies = dependencies(&workspace_root(), "xtask")?;
+        assert_eq!(reached("xtask", &["bindgen"], &dependencies).len(), 1);
         Ok(())
     }
 

@@ -1,10 +1,16 @@
-//! Tasks of the repository: `cargo xtask gen`, `cargo xtask layering`.
+//! Tasks of the repository; `cargo xtask help` lists them.
 
 #![forbid(unsafe_code)]
 
+mod bindings;
+mod command;
+mod cuda_check;
+mod cuda_toolkit;
 mod error;
 mod generate;
 mod layering;
+mod packages;
+mod pins;
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -30,6 +36,20 @@ enum Task {
     },
     /// Check that crates depend only on the layers below them.
     Layering,
+    /// Install a CUDA toolkit into the build folder, for machines without one, and print its nvcc.
+    CudaToolkit,
+    /// Make the Rust declarations of the C interface of the CUDA kernels.
+    Bindings {
+        /// Change nothing; fail if the declarations are not those of the header.
+        #[arg(long)]
+        check: bool,
+    },
+    /// Compile the CUDA kernels and check what they need: no local memory but where it is known.
+    CudaCheck {
+        /// Write the list of kernels that use local memory instead of checking it.
+        #[arg(long)]
+        bless: bool,
+    },
 }
 
 fn main() -> ExitCode {
@@ -37,6 +57,9 @@ fn main() -> ExitCode {
     let result = match Arguments::parse().task {
         Task::Gen { check } => generate::run(&root, check),
         Task::Layering => layering::run(&root),
+        Task::CudaToolkit => cuda_toolkit::run(&root),
+        Task::Bindings { check } => bindings::run(&root, check),
+        Task::CudaCheck { bless } => cuda_check::run(&root, bless),
     };
     match result {
         Ok(message) => {

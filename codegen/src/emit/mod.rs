@@ -1,7 +1,10 @@
 //! Emitters: from plans to source text.
 
+pub mod cuda;
 pub mod dot;
+mod names;
 pub mod rust;
+mod values;
 
 /// A generated file.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -13,6 +13,29 @@ pub enum Dtype {
     F32,
     /// IEEE double precision.
     F64,
+    /// The upper half of an `f32`: 8 bits of exponent, 7 of fraction. Storage only, and on CUDA.
+    Bf16,
+    /// IEEE half precision: 5 bits of exponent, 10 of fraction. Storage only, and on CUDA.
+    F16,
+}
+
+impl Dtype {
+    /// The bytes of an element.
+    pub const fn bytes(self) -> usize {
+        match self {
+            Self::F32 => 4,
+            Self::F64 => 8,
+            Self::Bf16 | Self::F16 => 2,
+        }
+    }
+
+    /// The type in which elements are computed: `F64` for `F64`, `F32` for all others.
+    pub const fn arithmetic(self) -> Self {
+        match self {
+            Self::F64 => Self::F64,
+            Self::F32 | Self::Bf16 | Self::F16 => Self::F32,
+        }
+    }
 }
 
 impl fmt::Display for Dtype {
@@ -20,6 +43,8 @@ impl fmt::Display for Dtype {
         f.pad(match self {
             Self::F32 => "f32",
             Self::F64 => "f64",
+            Self::Bf16 => "bf16",
+            Self::F16 => "f16",
         })
     }
 }

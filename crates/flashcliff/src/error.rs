@@ -2,6 +2,7 @@
 
 use cayley::{GradeSet, Signature};
 
+use crate::Dtype;
 use crate::simd::Tier;
 
 /// An error of this crate. Every check happens before any tensor is written.
@@ -93,6 +94,16 @@ pub enum Error {
         /// The elements given.
         got: usize,
     },
+    /// A workspace on a device that is too small.
+    #[error("{operator}: the workspace must hold at least {expected} bytes, got {got}")]
+    WorkspaceTooSmall {
+        /// The operator.
+        operator: String,
+        /// The bytes needed.
+        expected: usize,
+        /// The bytes given.
+        got: usize,
+    },
     /// An option that is not a number the operator can use.
     #[error("{option} must be {expected}, got {got}")]
     InvalidOption {
@@ -120,5 +131,130 @@ pub enum Error {
         tier: Tier,
         /// Those it has.
         available: String,
+    },
+    /// There is no CUDA driver on this machine.
+    #[error("no CUDA driver: {reason}; install the NVIDIA driver, or use the CPU")]
+    NoCudaDriver {
+        /// Why it could not be loaded.
+        reason: String,
+    },
+    /// The CUDA driver finds no GPU.
+    #[error("the CUDA driver finds no GPU that it can use: {reason}")]
+    NoCudaDevice {
+        /// What it says.
+        reason: String,
+    },
+    /// The CUDA driver is older than what the kernels were built with.
+    #[error(
+        "the CUDA driver supports CUDA {}.{}, but the kernels were built with CUDA {}.{}: update the \
+         driver, or build with an older CUDA toolkit",
+        driver / 1000, driver % 1000 / 10, needed / 1000, needed % 1000 / 10
+    )]
+    CudaDriverTooOld {
+        /// The version that the driver supports, 1000 major + 10 minor.
+        driver: i32,
+        /// The version of the kernels.
+        needed: i32,
+    },
+    /// A GPU number that does not exist.
+    #[error("no CUDA device {ordinal}: expected a number below {count}, the number of GPUs")]
+    CudaOrdinal {
+        /// The number asked for.
+        ordinal: usize,
+        /// How many GPUs there are.
+        count: usize,
+    },
+    /// The kernels hold no code for the GPU.
+    #[error(
+        "{device} has compute capability {}.{}, but the kernels were built for {built_for}",
+        capability.0, capability.1
+    )]
+    CudaArchitecture {
+        /// The name of the GPU.
+        device: String,
+        /// Its compute capability.
+        capability: (i32, i32),
+        /// The architectures there is code for.
+        built_for: String,
+    },
+    /// A CUDA context that is not the primary one of its device.
+    #[error("the CUDA context is not the primary context of device {ordinal}")]
+    CudaContext {
+        /// The device of the context.
+        ordinal: usize,
+    },
+    /// A CUDA library that is loaded at run time was not found.
+    #[error("{library} could not be loaded; tried {tried}")]
+    CudaLibrary {
+        /// The library.
+        library: &'static str,
+        /// Where it was looked for, and what the loader said.
+        tried: String,
+    },
+    /// A call of CUDA failed.
+    #[error("{call} failed: {name} ({description})")]
+    Cuda {
+        /// What was called.
+        call: &'static str,
+        /// The name of the error code.
+        name: String,
+        /// What CUDA says about it.
+        description: String,
+    },
+    /// An operator, or an element type of it, that has no CUDA implementation.
+    #[error("{operator} is not available on CUDA: {reason}")]
+    UnsupportedOnCuda {
+        /// The operator.
+        operator: String,
+        /// Why.
+        reason: String,
+    },
+    /// A tensor has the wrong element type.
+    #[error("{operator}: tensor `{tensor}` must be {expected}, got {got}")]
+    DtypeMismatch {
+        /// The operator.
+        operator: String,
+        /// The name of the tensor.
+        tensor: String,
+        /// The element types it may have.
+        expected: String,
+        /// The one it has.
+        got: Dtype,
+    },
+    /// A tensor or stream of another device.
+    #[error("{operator}: `{tensor}` must be on CUDA device {expected}, got device {got}")]
+    DeviceMismatch {
+        /// The operator.
+        operator: String,
+        /// The name of the tensor, or `stream`.
+        tensor: String,
+        /// The device of the operator.
+        expected: usize,
+        /// The device of the tensor.
+        got: usize,
+    },
+    /// An address that is null or not a multiple of what the kernels need.
+    #[error(
+        "{operator}: the address of `{tensor}` must be a multiple of {expected} and not null, got {got:#x}"
+    )]
+    BadAddress {
+        /// The operator.
+        operator: String,
+        /// The name of the tensor or buffer.
+        tensor: String,
+        /// The alignment needed, in bytes.
+        expected: usize,
+        /// The address.
+        got: u64,
+    },
+    /// Something that is written overlaps something else.
+    #[error("{operator}: the memory of `{first}` and `{second}` must not overlap")]
+    Aliased {
+        /// The operator.
+        operator: String,
+        /// What is written.
+        first: String,
+        /// What it overlaps.
+        second: String,
     },
 }

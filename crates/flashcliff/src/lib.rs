@@ -29,8 +29,14 @@
 //!
 //! # Threads
 //! Work is spread over the current rayon pool when there is enough of it.
+//!
+//! # GPUs
+//! With the feature `cuda`, which is off by default and needs nvcc to build, `flashcliff::cuda` runs
+//! the operators on NVIDIA GPUs. Such a program runs on machines without a driver too.
 
 mod algebra;
+#[cfg(feature = "cuda")]
+pub mod cuda;
 mod element;
 mod error;
 #[rustfmt::skip]
@@ -45,6 +51,8 @@ mod tensor;
 
 pub use algebra::Algebra;
 pub use cayley::{GradeSet, ProductKind, Signature};
+#[cfg(feature = "cuda")]
+pub use cuda::Device;
 pub use element::{Dtype, Element};
 pub use error::Error;
 pub use operator::{Cost, Dim, Dims, Evaluation, Operator, Pass, TensorSpec};

@@ -5,13 +5,14 @@ use crate::Error;
 const MAX_AXES: usize = 4;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Shape {
+pub(crate) struct Shape {
     axes: [usize; MAX_AXES],
     rank: usize,
 }
 
 impl Shape {
-    fn of(shape: &[usize], len: usize) -> Result<Self, Error> {
+    /// A shape and its number of elements.
+    pub(crate) fn new(shape: &[usize]) -> Result<(Self, usize), Error> {
         let too_large = || Error::ShapeTooLarge {
             shape: shape.to_vec(),
         };
@@ -27,18 +28,24 @@ impl Shape {
                 .iter()
                 .try_fold(1_usize, |n, &axis| n.checked_mul(axis)),
         };
-        match expected {
-            None => Err(too_large()),
-            Some(expected) if expected != len => Err(Error::LengthMismatch {
-                shape: shape.to_vec(),
-                expected,
-                got: len,
-            }),
-            Some(_) => Ok(Self { axes, rank }),
-        }
+        let expected = expected.ok_or_else(too_large)?;
+        Ok((Self { axes, rank }, expected))
     }
 
-    fn as_slice(&self) -> &[usize] {
+    /// A shape that `len` elements fill.
+    pub(crate) fn of(shape: &[usize], len: usize) -> Result<Self, Error> {
+        let (this, expected) = Self::new(shape)?;
+        if expected == len {
+            return Ok(this);
+        }
+        Err(Error::LengthMismatch {
+            shape: shape.to_vec(),
+            expected,
+            got: len,
+        })
+    }
+
+    pub(crate) fn as_slice(&self) -> &[usize] {
         &self.axes[..self.rank]
     }
 }

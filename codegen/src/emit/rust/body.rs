@@ -1,16 +1,13 @@
 //! The body of a stage: a loop over groups of channels, statements in the order of the program.
-//!
-//! Values with several uses get a `let`, sums a mutable variable to which one term after another
-//! is added; other values stand where they are used. (A `let` for every operation would nest
-//! thousands of scopes, for which compilers recurse once each.)
 
 use cayley::Algebra;
 use proc_macro2::{Ident, Literal, TokenStream};
 use quote::{format_ident, quote};
 
-use super::names::Names;
+use crate::emit::names::{Names, describe};
+use crate::emit::values::Values;
 use crate::ir::{Function, Id, Node, Program, Uniform};
-use crate::plan::{Body, Source, Stage, Target};
+use crate::plan::{Body, Stage};
 
 pub(super) fn emit(algebra: &Algebra, name: &str, program: &Program, stage: &Stage) -> TokenStream {
     let emitter = Emitter::new(program, stage);
@@ -32,124 +29,30 @@ pub(super) fn emit(algebra: &Algebra, name: &str, program: &Program, stage: &Sta
     }
 }
 
-fn describe(program: &Program, stage: &Stage) -> String {
-    let source = |source: &Source| match *source {
-        Source::Input(tensor) => format!("`{}`", program.inputs[tensor].name),
-        Source::Cut(cut) => format!("cut {cut}"),
-    };
-    let target = |target: &Target| match *target {
-        Target::Output(output) => format!("`{}`", program.outputs[output].tensor.name),
-        Target::Cut(cut) => format!("cut {cut}"),
-    };
-    let mut reads: Vec<String> = stage.sources.iter().map(source).collect();
-    reads.extend(
-        stage
-            .params
-            .iter()
-            .map(|&p| format!("`{}`", program.params[p].name)),
-    );
-    let mut writes: Vec<String> = stage.targets.iter().map(target).collect();
-    if !stage.row_sums.is_empty() {
-        writes.push(format!("{} row sums", stage.row_sums.len()));
-    }
-    writes.extend(
-        stage
-            .param_grads
-            .iter()
-            .map(|&p| format!("`grad_{}`", program.params[p].name)),
-    );
-    if reads.is_empty() {
-        reads.push("nothing".to_owned());
-    }
-    format!(
-        "From {} to {}: {}.",
-        reads.join(", "),
-        writes.join(", "),
-        program.formula
-    )
-}
-
 struct Emitter<'a> {
     body: &'a Body,
     stage: &'a Stage,
     names: Names,
-    uses: Vec<usize>,
-    /// The value after which the variable of a value is named: itself, or the start of its sum.
-    variable: Vec<Id>,
-    /// Whether a sum starts here.
-    is_accumulator: Vec<bool>,
+    values: Values<'a>,
 }
 
 impl<'a> Emitter<'a> {
     fn new(program: &Program, stage: &'a Stage) -> Self {
-        let body = &stage.body;
-        let mut uses = vec![0; body.graph.len()];
-        for id in body.graph.ids() {
-            for operand in body.graph.node(id).operands() {
-                uses[operand.index()] += 1;
-            }
-        }
-        let writes = body.writes.iter().flat_map(|w| w.values.iter());
-        let sums = body
-            .row_sums
-            .iter()
-            .chain(body.column_sums.iter().map(|(_, _, id)| id));
-        for id in writes.chain(sums) {
-            uses[id.index()] += 1;
-        }
-        let mut emitter = Self {
-            body,
+        Self {
+            body: &stage.body,
             stage,
             names: Names::new(program, stage),
-            variable: body.graph.ids().collect(),
-            is_accumulator: vec![false; uses.len()],
-            uses,
-        };
-        for id in body.graph.ids() {
-            if let Some(other) = emitter.accumulates(id) {
-                let start = emitter.variable[other.index()];
-                emitter.variable[id.index()] = start;
-                emitter.is_accumulator[start.index()] = true;
-            }
-        }
-        emitter
-    }
-
-    /// The product that an addition or subtraction absorbs: method, product, other operand.
-    fn fusion(&self, id: Id) -> Option<(&'static str, Id, Id)> {
-        let product = |id: Id| {
-            let is_product = matches!(self.body.graph.node(id), Node::Mul(..));
-            is_product && self.uses[id.index()] == 1
-        };
-        match self.body.graph.node(id) {
-            Node::Add(a, b) if product(b) => Some(("mul_add", b, a)),
-            Node::Add(a, b) if product(a) => Some(("mul_add", a, b)),
-            Node::Sub(a, b) if product(b) => Some(("neg_mul_add", b, a)),
-            Node::Sub(a, b) if product(a) => Some(("mul_sub", a, b)),
-            _ => None,
+            values: Values::new(&stage.body),
         }
     }
 
     fn name(&self, id: Id) -> Ident {
-        format_ident!("{}", self.names.value(self.body, self.variable[id.index()]))
-    }
-
-    /// Whether a value gets a statement: it has several uses, is needed once a row, comes in a
-    /// pair, or is a step of a sum.
-    fn is_named(&self, id: Id) -> bool {
-        let several = self.uses[id.index()] > 1 || self.is_pair(id);
-        let step = self.variable[id.index()] != id || self.is_accumulator[id.index()];
-        several || step || !self.body.graph.varies(id)
-    }
-
-    /// Whether a value is a gate or slope that comes with the other.
-    fn is_pair(&self, id: Id) -> bool {
-        self.gate_pair(id).is_some() || self.is_paired_slope(id)
+        format_ident!("{}", self.names.value(self.body, self.values.variable(id)))
     }
 
     /// A value where it is used: its name, or its expression.
     fn value(&self, id: Id) -> TokenStream {
-        if self.is_named(id) {
+        if self.values.is_named(id) {
             let name = self.name(id);
             quote!(#name)
         } else {
@@ -223,71 +126,32 @@ impl<'a> Emitter<'a> {
 
     /// The statement that gives a value its name, if it has one of its own.
     fn statement(&self, id: Id) -> TokenStream {
-        if !self.is_named(id) || self.is_paired_slope(id) {
+        if !self.values.is_named(id) || self.values.is_paired_slope(id) {
             return TokenStream::new();
         }
         let name = self.name(id);
-        if let Some((gate, slope)) = self.gate_pair(id) {
+        if let Some((gate, slope)) = self.values.gate_pair(id) {
             let (gate, slope) = (self.name(gate), self.name(slope));
             let operand = self.body.graph.node(id).operands().next();
             let argument = operand.map(|operand| self.value(operand));
             return quote!(let (#gate, #slope) = gate_and_slope::<V>(args.gate, #argument););
         }
         let value = self.expression(id);
-        if self.variable[id.index()] != id {
+        if self.values.is_step(id) {
             quote!(#name = #value;)
-        } else if self.is_accumulator[id.index()] {
+        } else if self.values.starts_sum(id) {
             quote!(let mut #name = #value;)
         } else {
             quote!(let #name = #value;)
         }
     }
 
-    /// A gate whose slope is wanted too: both come from one call.
-    fn gate_pair(&self, id: Id) -> Option<(Id, Id)> {
-        let Node::Call(Function::Gate { order: 0 }, a) = self.body.graph.node(id) else {
-            return None;
-        };
-        let slope = self.slope_of(a)?;
-        Some((id, slope))
-    }
-
-    fn is_paired_slope(&self, id: Id) -> bool {
-        let Node::Call(Function::Gate { order: 1 }, a) = self.body.graph.node(id) else {
-            return false;
-        };
-        self.gate_of(a).is_some()
-    }
-
-    fn slope_of(&self, a: Id) -> Option<Id> {
-        self.find(Node::Call(Function::Gate { order: 1 }, a))
-    }
-
-    fn gate_of(&self, a: Id) -> Option<Id> {
-        self.find(Node::Call(Function::Gate { order: 0 }, a))
-    }
-
-    fn find(&self, node: Node) -> Option<Id> {
-        let mut ids = self.body.graph.ids();
-        ids.find(|&id| self.body.graph.node(id) == node)
-    }
-
-    /// The value that an addition adds to, if nothing else uses that value: both then share one
-    /// mutable variable.
-    fn accumulates(&self, id: Id) -> Option<Id> {
-        let graph = &self.body.graph;
-        let (method, _, other) = self.fusion(id)?;
-        let only_use = self.uses[other.index()] == 1 && graph.varies(other);
-        let computed = !graph.node(other).is_leaf() && !self.is_pair(other);
-        (method != "mul_sub" && graph.varies(id) && only_use && computed).then_some(other)
-    }
-
     fn expression(&self, id: Id) -> TokenStream {
         if self.body.graph.varies(id)
-            && let Some((method, product, other)) = self.fusion(id)
+            && let Some((fusion, product, other)) = self.values.fusion(id)
             && let Node::Mul(a, b) = self.body.graph.node(product)
         {
-            let method = format_ident!("{method}");
+            let method = format_ident!("{}", fusion.name());
             let (a, b, other) = (self.value(a), self.value(b), self.value(other));
             return quote!(V::#method(#a, #b, #other));
         }
@@ -340,7 +204,7 @@ impl<'a> Emitter<'a> {
     /// Everything that leaves the registers with this value, each with its formula.
     fn sinks(&self, id: Id) -> TokenStream {
         let mut code = TokenStream::new();
-        let formula = || self.names.formula(self.body, &self.uses, id);
+        let formula = || self.names.formula(self.body, self.values.uses(), id);
         for (slot, write) in self.body.writes.iter().enumerate() {
             let out = format_ident!("out{slot}");
             for (component, _) in write.values.iter().enumerate().filter(|(_, v)| **v == id) {

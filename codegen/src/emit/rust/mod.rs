@@ -2,7 +2,6 @@
 
 mod body;
 mod descriptor;
-mod names;
 
 use std::collections::BTreeMap;
 

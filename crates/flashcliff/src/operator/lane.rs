@@ -21,8 +21,9 @@ pub(crate) struct LaneOperator {
     order: Vec<Input>,
 }
 
+/// An input of the operator, by its number among the lane tensors or parameters of the program.
 #[derive(Clone, Copy, Debug)]
-enum Input {
+pub(crate) enum Input {
     Lane(usize),
     Param(usize),
 }
@@ -69,6 +70,27 @@ impl LaneOperator {
     pub(crate) fn with_eps(mut self, eps: f64) -> Self {
         self.eps = eps;
         self
+    }
+
+    #[cfg(feature = "cuda")]
+    pub(crate) fn program(&self) -> &'static Program {
+        self.program
+    }
+
+    #[cfg(feature = "cuda")]
+    pub(crate) fn gate(&self) -> Gate {
+        self.gate
+    }
+
+    #[cfg(feature = "cuda")]
+    pub(crate) fn eps(&self) -> f64 {
+        self.eps
+    }
+
+    /// The inputs of the operator in order.
+    #[cfg(feature = "cuda")]
+    pub(crate) fn order(&self) -> &[Input] {
+        &self.order
     }
 
     pub(super) fn specs(&self) -> (Vec<TensorSpec>, TensorSpec) {

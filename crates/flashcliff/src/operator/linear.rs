@@ -50,6 +50,20 @@ impl Linear {
         })
     }
 
+    /// The stored blades that each matrix acts on, matrix by matrix.
+    #[cfg(feature = "cuda")]
+    pub(crate) fn matrices(&self) -> Vec<Range<usize>> {
+        match self.per_grade {
+            true => self.grades.clone(),
+            false => std::iter::once(0..self.blades()).collect(),
+        }
+    }
+
+    #[cfg(feature = "cuda")]
+    pub(crate) fn bias(&self) -> Bias {
+        self.bias
+    }
+
     fn blades(&self) -> usize {
         self.grades.last().map_or(0, |range| range.end)
     }

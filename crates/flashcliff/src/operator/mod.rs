@@ -6,12 +6,16 @@ mod lane;
 mod linear;
 mod shape;
 
+use std::fmt::Display;
+
 use crate::element::Element;
 use crate::simd::Tier;
 use crate::tensor::{Tensor, TensorMut};
 use crate::{Algebra, Error};
 
 pub(crate) use fully_connected::FullyConnected;
+#[cfg(feature = "cuda")]
+pub(crate) use lane::Input;
 pub(crate) use lane::LaneOperator;
 pub(crate) use linear::Linear;
 pub use shape::{Dim, Dims, TensorSpec};
@@ -95,6 +99,11 @@ impl Operator {
         self.algebra
     }
 
+    #[cfg(feature = "cuda")]
+    pub(crate) fn kind(&self) -> &Kind {
+        &self.kind
+    }
+
     /// The SIMD tier it runs on.
     pub fn tier(&self) -> Tier {
         self.tier
@@ -132,8 +141,7 @@ impl Operator {
     /// [`Error::TensorCount`] or [`Error::ShapeMismatch`] if the shapes do not fit the operator
     /// or each other, [`Error::ShapeTooLarge`] if the output could not be addressed.
     pub fn bind(&self, shapes: &[&[usize]]) -> Result<Dims, Error> {
-        self.check_count("inputs", shapes.len())?;
-        shape::unify(self.name, &self.inputs, &self.output, shapes)
+        self.unify(shapes.iter().copied())
     }
 
     /// The shape of the output.
@@ -221,8 +229,8 @@ impl Operator {
         self.check_count("gradients", grads.len())?;
         for (grad, spec) in grads.iter().zip(&self.inputs) {
             if let Some(grad) = grad {
-                let name = format!("grad_{}", spec.name);
-                self.check_shape(&name, spec, &dims, grad.shape())?;
+                let name = format_args!("grad_{}", spec.name);
+                self.check_shape(name, spec, &dims, grad.shape())?;
             }
         }
         self.check_buffer("saved", self.saved_len(&dims), saved.len())?;
@@ -315,11 +323,19 @@ impl Operator {
     }
 
     fn bind_tensors<T>(&self, inputs: &[Tensor<'_, T>]) -> Result<Dims, Error> {
-        let shapes: Vec<&[usize]> = inputs.iter().map(Tensor::shape).collect();
-        self.bind(&shapes)
+        self.unify(inputs.iter().map(Tensor::shape))
     }
 
-    fn check_count(&self, what: &'static str, got: usize) -> Result<(), Error> {
+    /// [`Self::bind`] without a slice of shapes.
+    pub(crate) fn unify<'s>(
+        &self,
+        shapes: impl ExactSizeIterator<Item = &'s [usize]> + Clone,
+    ) -> Result<Dims, Error> {
+        self.check_count("inputs", shapes.len())?;
+        shape::unify(self.name, &self.inputs, &self.output, shapes)
+    }
+
+    pub(crate) fn check_count(&self, what: &'static str, got: usize) -> Result<(), Error> {
         let expected = self.inputs.len();
         if got == expected {
             return Ok(());
@@ -334,30 +350,34 @@ impl Operator {
         })
     }
 
-    fn check_output(&self, dims: &Dims, got: &[usize]) -> Result<(), Error> {
+    pub(crate) fn check_output(&self, dims: &Dims, got: &[usize]) -> Result<(), Error> {
         self.check_shape(self.output.name, &self.output, dims, got)
     }
 
-    fn check_shape(
+    pub(crate) fn check_shape(
         &self,
-        tensor: &str,
+        tensor: impl Display,
         spec: &TensorSpec,
         dims: &Dims,
         got: &[usize],
     ) -> Result<(), Error> {
-        let expected = spec.shape(dims);
-        if got == expected {
+        if spec.sizes(dims).eq(got.iter().copied()) {
             return Ok(());
         }
         Err(Error::ShapeMismatch {
             operator: self.name.to_owned(),
-            tensor: tensor.to_owned(),
-            expected: format!("{expected:?}"),
+            tensor: tensor.to_string(),
+            expected: format!("{:?}", spec.shape(dims)),
             got: got.to_vec(),
         })
     }
 
-    fn check_buffer(&self, buffer: &'static str, expected: usize, got: usize) -> Result<(), Error> {
+    pub(crate) fn check_buffer(
+        &self,
+        buffer: &'static str,
+        expected: usize,
+        got: usize,
+    ) -> Result<(), Error> {
         if got >= expected {
             return Ok(());
         }

@@ -51,13 +51,24 @@ impl TensorSpec {
 
     /// The shape for given sizes.
     pub fn shape(&self, dims: &Dims) -> Vec<usize> {
-        let size = |dim: &Dim| match *dim {
+        self.sizes(dims).collect()
+    }
+
+    /// The axes of [`Self::shape`], without a vector.
+    pub(crate) fn sizes(&self, dims: &Dims) -> impl Iterator<Item = usize> + Clone {
+        let dims = *dims;
+        self.dims.iter().map(move |dim| match *dim {
             Dim::Fixed(size) => size,
             Dim::Batch => dims.batch,
             Dim::In => dims.in_channels,
             Dim::Out => dims.out_channels,
-        };
-        self.dims.iter().map(size).collect()
+        })
+    }
+
+    /// Whether it is a parameter rather than data, which has a batch.
+    #[cfg(feature = "cuda")]
+    pub(crate) fn is_parameter(&self) -> bool {
+        !self.dims.contains(&Dim::Batch)
     }
 
     fn axes(&self) -> String {
@@ -83,17 +94,18 @@ pub struct Dims {
     pub out_channels: usize,
 }
 
-pub(super) fn unify(
+/// The sizes that the shapes of all inputs agree on. Allocates for errors only.
+pub(super) fn unify<'s>(
     operator: &str,
     inputs: &[TensorSpec],
     output: &TensorSpec,
-    shapes: &[&[usize]],
+    shapes: impl Iterator<Item = &'s [usize]> + Clone,
 ) -> Result<Dims, Error> {
     let mut known: [Option<usize>; 3] = [None; 3];
-    for (spec, shape) in inputs.iter().zip(shapes) {
+    for (spec, shape) in inputs.iter().zip(shapes.clone()) {
         let before = known;
         let fits = spec.dims.len() == shape.len()
-            && spec.dims.iter().zip(*shape).all(|(dim, &size)| match dim {
+            && spec.dims.iter().zip(shape).all(|(dim, &size)| match dim {
                 Dim::Fixed(fixed) => *fixed == size,
                 Dim::Batch => *known[0].get_or_insert(size) == size,
                 Dim::In => *known[1].get_or_insert(size) == size,
@@ -115,19 +127,20 @@ pub(super) fn unify(
         in_channels,
         out_channels: out_channels.unwrap_or(in_channels),
     };
-    // An axis of size zero counts as one: the sizes of buffers are computed for empty tensors too.
-    let count = |shape: &[usize]| {
-        let axes = shape.iter().map(|&axis| axis.max(1));
-        axes.fold(1_usize, usize::saturating_mul)
-    };
-    let output = output.shape(&dims);
-    let shapes = shapes.iter().copied().chain([&output[..]]);
-    match shapes.into_iter().find(|shape| count(shape) > MAX_ELEMENTS) {
+    let mut shapes = shapes;
+    let input = shapes.find(|shape| count(shape.iter().copied()) > MAX_ELEMENTS);
+    let output = || (count(output.sizes(&dims)) > MAX_ELEMENTS).then(|| output.shape(&dims));
+    match input.map(<[usize]>::to_vec).or_else(output) {
         None => Ok(dims),
-        Some(shape) => Err(Error::ShapeTooLarge {
-            shape: shape.to_vec(),
-        }),
+        Some(shape) => Err(Error::ShapeTooLarge { shape }),
     }
+}
+
+/// The elements of a shape. An axis of size zero counts as one: the sizes of buffers are computed
+/// for empty tensors too.
+fn count(axes: impl Iterator<Item = usize>) -> usize {
+    axes.map(|axis| axis.max(1))
+        .fold(1_usize, usize::saturating_mul)
 }
 
 /// The axes of a tensor with the sizes that other tensors have settled.

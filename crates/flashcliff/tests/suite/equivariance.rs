@@ -1,89 +1,19 @@
 //! Equivariance: an operator commutes with the action of versors.
-//!
-//! | operators | group | output |
-//! |---|---|---|
-//! | products, linear maps, gates, CGENN's layers, sandwich, involutions | Pin(p,q,r) | moves along |
-//! | regressive product | Pin(p,q,r) | moves along, times the determinant |
-//! | `norm`, `grade_norms` | Pin(p,q,r) | invariant |
-//! | RMS norms (Euclidean lengths) | O(p) x O(q) | moves along |
-//! | `dual`, `undual` (metric-free) | O(p) x O(q) | moves along, times the determinant |
-//! | `mv_linear` with a bias on every blade | none | |
+//! `symmetries` says which versors, and how the output moves.
 
 use flashcliff::simd::Tier;
-use flashcliff::{Algebra, Bias, Dims, Element, GradeSet, Norm, ProductKind};
+use flashcliff::{Algebra, Dims, Element, ProductKind};
 
 use crate::basis::Basis;
 use crate::cases::{Spec, all_operators, input_shapes, sizes};
 use crate::compare::{close, same};
 use crate::harness::Call;
 use crate::random::Random;
+use crate::symmetries::{Image, moved_inputs, moved_output, symmetry};
 use crate::versors::{Action, Group};
 
 /// Of the largest component. Boosts multiply components by up to ten or so, four of them in a row.
 const TOLERANCE: f64 = 1e-9;
-
-/// How the output moves.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Image {
-    Along,
-    AlongTimesDeterminant,
-    Invariant,
-}
-
-struct Symmetry {
-    group: Group,
-    image: Image,
-}
-
-/// The symmetry that the table above promises; `None` for none.
-fn symmetry(spec: &Spec) -> Option<Symmetry> {
-    let (group, image) = match spec {
-        Spec::Sgp(o) | Spec::Fcgp(o) if o.norm == Norm::Rms => (Group::Euclidean, Image::Along),
-        Spec::GradeRms(_) => (Group::Euclidean, Image::Along),
-        Spec::Dual | Spec::Undual => (Group::Euclidean, Image::AlongTimesDeterminant),
-        Spec::Product(ProductKind::Regressive, ..) => (Group::Pin, Image::AlongTimesDeterminant),
-        Spec::Norm | Spec::GradeNorms => (Group::Pin, Image::Invariant),
-        // On scalars alone it is a bias like any other.
-        Spec::Linear(o) if o.bias == Bias::EveryBlade && o.grades != Some(GradeSet::single(0)) => {
-            return None;
-        }
-        _ => (Group::Pin, Image::Along),
-    };
-    Some(Symmetry { group, image })
-}
-
-/// The grades that the multivectors of an operator carry: inputs by name, and the output.
-fn grades(basis: &Basis, spec: &Spec, name: &str) -> GradeSet {
-    let full = GradeSet::full(basis.dim);
-    let (kind, left, right) = match spec {
-        Spec::Sgp(o) | Spec::Fcgp(o) => (ProductKind::Geometric, o.left, o.right),
-        Spec::Product(kind, left, right) => (*kind, *left, *right),
-        Spec::Sandwich(left, right) => (ProductKind::Geometric, *left, *right),
-        Spec::Linear(o) => return o.grades.unwrap_or(full),
-        _ => return full,
-    };
-    let (left, right) = (left.unwrap_or(full), right.unwrap_or(full));
-    let reached = |left, right| {
-        let blades = &basis.table(kind, left, right).outputs;
-        let grades = blades.iter().map(|&b| GradeSet::single(basis.grade(b)));
-        grades.fold(GradeSet::EMPTY, GradeSet::union)
-    };
-    match (name, spec) {
-        ("x", _) => left,
-        ("y", _) => right,
-        // Under the reverse it behaves as `y` does.
-        (_, Spec::Sandwich(..)) => {
-            let odd = |grade: usize| grade * grade.saturating_sub(1) / 2 % 2;
-            let all = reached(reached(left, right), left);
-            let kept = all
-                .iter()
-                .filter(|&g| right.iter().any(|r| odd(r) == odd(g)));
-            kept.map(GradeSet::single)
-                .fold(GradeSet::EMPTY, GradeSet::union)
-        }
-        _ => reached(left, right),
-    }
-}
 
 /// `op(action(inputs))` and `action(op(inputs))`.
 fn both_ways<T: Element>(
@@ -104,26 +34,11 @@ fn both_ways<T: Element>(
         .iter()
         .map(|s| random.reals(s.iter().product()))
         .collect();
-    let moved = op.inputs().iter().zip(&inputs).map(|(input, values)| {
-        let is_multivector = ["x", "y", "r", "l"].contains(&input.name);
-        match is_multivector {
-            true => action.apply(basis, grades(basis, spec, input.name), values),
-            false => values.clone(),
-        }
-    });
-    let moved: Vec<Vec<f64>> = moved.collect();
+    let moved = moved_inputs(basis, spec, &op, action, &inputs);
     let before = Call::<T>::new(&op, dims, &moved, 1).forward();
     let after = Call::<T>::new(&op, dims, &inputs, 0).forward();
     let output: Vec<f64> = after.output.get().iter().map(|x| x.to_f64()).collect();
-    let along = |output: &[f64]| action.apply(basis, grades(basis, spec, "o"), output);
-    let want = match image {
-        Image::Invariant => output,
-        Image::Along => along(&output),
-        Image::AlongTimesDeterminant => along(&output)
-            .iter()
-            .map(|x| x * action.determinant)
-            .collect(),
-    };
+    let want = moved_output(basis, spec, image, action, &output);
     (before.output.get().to_vec(), want)
 }
 
@@ -222,7 +137,7 @@ fn a_bias_on_every_blade_is_caught() {
     assert!(caught >= 9, "only {caught} cases");
 }
 
-/// What the table denies is indeed not so; also, the check can fail.
+/// What the table of `symmetries` denies is indeed not so; also, the check can fail.
 #[test]
 fn symmetries_that_are_not_there_are_caught() {
     let spacetime = Algebra::shipped()

@@ -8,10 +8,10 @@ use flashcliff::{Algebra, Dim, Dims, Element, Operator};
 use crate::basis::Basis;
 use crate::cases::{Spec, all_operators, input_shapes, is_nothing, main_operators, sizes};
 use crate::compare::{close, exact, informative, same};
+use crate::derivatives::Derivatives;
 use crate::harness::Call;
-use crate::numbers::{Dual, Number};
+use crate::numbers::Number;
 use crate::random::Random;
-use crate::reference::evaluate;
 
 /// Elements of a gradient may be off by this much of the largest one. The gradients sum a few
 /// hundred terms here; smooth norms near their kink lose some more.
@@ -90,36 +90,22 @@ impl<'a> Case<'a> {
 
     /// The derivative of `<grad_output, o>` as the inputs move along a direction.
     fn derivative<N: Number>(&self, direction: &[Vec<f64>]) -> N {
-        let dual = |(&x, &v): (&f64, &f64)| Dual {
-            value: N::input(x),
-            slope: N::input(v),
-        };
-        let inputs: Vec<Vec<Dual<N>>> = self
-            .inputs
-            .iter()
-            .zip(direction)
-            .map(|(x, v)| x.iter().zip(v).map(dual).collect())
-            .collect();
-        let output = evaluate(self.basis, self.spec, &self.dims, &inputs);
-        let terms = output.iter().zip(&self.grad_output);
-        let terms: Vec<N> = terms.map(|(o, &g)| o.slope.mul(N::input(g))).collect();
-        N::sum(&terms)
+        self.derivatives().along(direction)
     }
 
     /// The gradient of every element of every input, by the derivative in its direction.
     fn reference<N: Number>(&self) -> Vec<Vec<N>> {
-        let mut direction: Vec<Vec<f64>> = self.inputs.iter().map(|x| vec![0.0; x.len()]).collect();
-        let mut grads = Vec::new();
-        for tensor in 0..self.inputs.len() {
-            let mut grad = Vec::new();
-            for i in 0..self.inputs[tensor].len() {
-                direction[tensor][i] = 1.0;
-                grad.push(self.derivative(&direction));
-                direction[tensor][i] = 0.0;
-            }
-            grads.push(grad);
+        self.derivatives().gradients()
+    }
+
+    fn derivatives(&self) -> Derivatives<'_> {
+        Derivatives {
+            basis: self.basis,
+            spec: self.spec,
+            dims: &self.dims,
+            inputs: &self.inputs,
+            grad_output: &self.grad_output,
         }
-        grads
     }
 
     /// `<grad_output, o>` in `f64` where the inputs are moved by `step` along a direction.

@@ -8,6 +8,7 @@
 mod basis;
 mod cases;
 mod compare;
+mod derivatives;
 mod determinism;
 mod equivariance;
 mod forward;
@@ -18,4 +19,5 @@ mod misuse;
 mod numbers;
 mod random;
 mod reference;
+mod symmetries;
 mod versors;

@@ -1,7 +1,7 @@
 //! Names of values in emitted code, and formulas for comments.
 
 use crate::ir::{Function, Id, Node, Program, Uniform};
-use crate::plan::{Body, Source, Stage};
+use crate::plan::{Body, Source, Stage, Target};
 
 /// The names of the operands of a stage.
 pub(super) struct Names {
@@ -108,6 +108,44 @@ impl Names {
             _ => self.value(body, id),
         }
     }
+}
+
+/// What a stage reads, writes and computes, as a sentence.
+pub(super) fn describe(program: &Program, stage: &Stage) -> String {
+    let source = |source: &Source| match *source {
+        Source::Input(tensor) => format!("`{}`", program.inputs[tensor].name),
+        Source::Cut(cut) => format!("cut {cut}"),
+    };
+    let target = |target: &Target| match *target {
+        Target::Output(output) => format!("`{}`", program.outputs[output].tensor.name),
+        Target::Cut(cut) => format!("cut {cut}"),
+    };
+    let mut reads: Vec<String> = stage.sources.iter().map(source).collect();
+    reads.extend(
+        stage
+            .params
+            .iter()
+            .map(|&p| format!("`{}`", program.params[p].name)),
+    );
+    let mut writes: Vec<String> = stage.targets.iter().map(target).collect();
+    if !stage.row_sums.is_empty() {
+        writes.push(format!("{} row sums", stage.row_sums.len()));
+    }
+    writes.extend(
+        stage
+            .param_grads
+            .iter()
+            .map(|&p| format!("`grad_{}`", program.params[p].name)),
+    );
+    if reads.is_empty() {
+        reads.push("nothing".to_owned());
+    }
+    format!(
+        "From {} to {}: {}.",
+        reads.join(", "),
+        writes.join(", "),
+        program.formula
+    )
 }
 
 /// An identifier for a constant: its digits, with the point and signs as letters.

@@ -1,0 +1,39 @@
+//! How many channels a thread takes, and where parameters live, by the registers that a pass needs.
+
+use super::pass::Pass;
+
+/// Registers for operands, results, parameters and gradients; the rest is for intermediate values
+/// and addresses (a thread has 255).
+const REGISTERS: usize = 184;
+
+/// The choices for one pass in one arithmetic.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Budget {
+    /// Channels a thread.
+    pub(super) lanes: usize,
+    /// Threads of a CTA, at most.
+    pub(super) threads: usize,
+    /// Parameters are kept in shared memory instead of registers.
+    pub(super) params_shared: bool,
+}
+
+impl Budget {
+    pub(super) fn of(pass: &Pass<'_>, is_f64: bool) -> Self {
+        let sum = |counts: Vec<usize>| counts.iter().sum::<usize>();
+        let params = sum(pass.param_counts());
+        let gradients = if pass.has_gradients() { params } else { 0 };
+        let tensors = sum(pass.input_components()) + sum(pass.output_components());
+        let registers = if is_f64 { 2 } else { 1 };
+        let held = (tensors + params + gradients) * registers;
+        let widest = if is_f64 { 2 } else { 4 };
+        let mut lanes = widest;
+        while lanes > 1 && lanes * held > REGISTERS {
+            lanes /= 2;
+        }
+        Self {
+            lanes,
+            threads: 256,
+            params_shared: params > 0 && held > REGISTERS,
+        }
+    }
+}

@@ -1,0 +1,188 @@
+//! A pass as a struct: its shape, and `run`, which takes one row through the stages.
+
+use std::collections::BTreeSet;
+use std::fmt::Write;
+
+use crate::ir::Program;
+use crate::plan::{Plan, Source, Stage, Target};
+
+/// One pass of an operator.
+pub(super) struct Pass<'a> {
+    pub(super) name: String,
+    pub(super) program: &'a Program,
+    pub(super) plan: &'a Plan,
+    /// The input that is the gradient of the output, of a backward pass.
+    pub(super) gradient_input: Option<usize>,
+}
+
+impl Pass<'_> {
+    /// The number of components of each input; 0 for one that no stage reads.
+    pub(super) fn input_components(&self) -> Vec<usize> {
+        let read: BTreeSet<usize> = self.stages_sources().collect();
+        let inputs = self.program.inputs.iter().enumerate();
+        inputs
+            .map(|(index, input)| match read.contains(&index) {
+                true => input.components.len(),
+                false => 0,
+            })
+            .collect()
+    }
+
+    fn stages_sources(&self) -> impl Iterator<Item = usize> {
+        let sources = self.plan.stages.iter().flat_map(|stage| &stage.sources);
+        sources.filter_map(|source| match *source {
+            Source::Input(tensor) => Some(tensor),
+            Source::Cut(_) => None,
+        })
+    }
+
+    pub(super) fn output_components(&self) -> Vec<usize> {
+        let outputs = self.program.outputs.iter();
+        outputs.map(|output| output.values.len()).collect()
+    }
+
+    pub(super) fn param_counts(&self) -> Vec<usize> {
+        self.program
+            .params
+            .iter()
+            .map(|param| param.count)
+            .collect()
+    }
+
+    pub(super) fn has_gradients(&self) -> bool {
+        !self.program.column_sums.is_empty()
+    }
+
+    /// Whether a lane needs nothing but its own operands.
+    pub(super) fn is_pointwise(&self) -> bool {
+        self.program.params.is_empty() && self.plan.row_sums == 0
+    }
+
+    /// The text of the struct.
+    pub(super) fn text(&self, body: &str) -> String {
+        let formula = &self.program.formula;
+        format!("// {formula}\nstruct {} {{\n{body}}};\n", self.name)
+    }
+
+    /// What is in the struct, the same for passes that do the same; `function` names the function
+    /// of a stage.
+    pub(super) fn body(&self, function: impl Fn(&Stage) -> String) -> String {
+        let list = |numbers: Vec<usize>| {
+            let numbers: Vec<String> = numbers.iter().map(usize::to_string).collect();
+            format!("{{{}}}", numbers.join(", "))
+        };
+        let (inputs, outputs) = (self.input_components(), self.output_components());
+        let params = self.param_counts();
+        let computed = self.plan.row_sums - self.plan.saved_row_sums;
+        let computed = match self.computes_row_sums() {
+            true => computed,
+            false => 0,
+        };
+        let mut text = String::new();
+        let _ = writeln!(
+            text,
+            "  static constexpr fc::Shape kShape = {{0, 0, 0, {}, {}, {}, {}, {}, {}, {}, {computed}, {}}};",
+            inputs.len(),
+            outputs.len(),
+            params.len(),
+            list(inputs),
+            list(outputs),
+            list(params),
+            self.plan.saved_row_sums,
+            usize::from(self.has_gradients()),
+        );
+        let gradient = self.gradient_input.map_or(-1, |index| index as i64);
+        let _ = writeln!(text, "  static constexpr int kGradientInput = {gradient};");
+        text.push_str("  template <class C>\n  FC_INLINE static void run(C &c) {\n");
+        text.push_str("    using V = typename C::V;\n    using T = typename C::T;\n");
+        self.loads(&mut text);
+        let mut reduced = false;
+        let mut before = BTreeSet::new();
+        for stage in &self.plan.stages {
+            self.stage(&mut text, stage, &function(stage), &before, reduced);
+            reduced |= !stage.row_sums.is_empty();
+            before.extend(stage.sources.iter().filter_map(|source| match *source {
+                Source::Input(tensor) => Some(tensor),
+                Source::Cut(_) => None,
+            }));
+        }
+        text.push_str("  }\n");
+        text
+    }
+
+    fn computes_row_sums(&self) -> bool {
+        let mut stages = self.plan.stages.iter();
+        stages.any(|stage| !stage.row_sums.is_empty())
+    }
+
+    fn loads(&self, text: &mut String) {
+        let components = self.input_components();
+        for (index, &count) in components.iter().enumerate().filter(|(_, c)| **c > 0) {
+            let _ = writeln!(text, "    V x{index}[{count}];");
+            let _ = writeln!(text, "    c.template load<{index}>(x{index});");
+        }
+        text.push_str("    c.loaded();\n");
+        for index in 0..self.plan.saved_row_sums {
+            let _ = writeln!(text, "    const T s{index} = c.saved({index});");
+        }
+        for (cut, &count) in self.plan.cuts.iter().enumerate().filter(|(_, c)| **c > 0) {
+            let _ = writeln!(text, "    V t{cut}[{count}];");
+        }
+    }
+
+    fn stage(
+        &self,
+        text: &mut String,
+        stage: &Stage,
+        function: &str,
+        before: &BTreeSet<usize>,
+        reduced: bool,
+    ) {
+        let mut arguments = vec!["c.u".to_owned()];
+        for source in &stage.sources {
+            arguments.push(match *source {
+                Source::Input(tensor) => {
+                    if reduced && before.contains(&tensor) {
+                        let _ = writeln!(text, "    fc::forget(x{tensor});");
+                    }
+                    format!("x{tensor}")
+                }
+                Source::Cut(cut) => format!("t{cut}"),
+            });
+        }
+        let params = stage.params.iter();
+        arguments.extend(params.map(|param| format!("c.template param<{param}>()")));
+        arguments.extend(stage.rows.iter().map(|row| format!("s{row}")));
+        for target in &stage.targets {
+            arguments.push(match *target {
+                Target::Output(output) => {
+                    let count = self.program.outputs[output].values.len();
+                    let _ = writeln!(text, "    V o{output}[{count}];");
+                    format!("o{output}")
+                }
+                Target::Cut(cut) => format!("t{cut}"),
+            });
+        }
+        if !stage.row_sums.is_empty() {
+            let _ = writeln!(text, "    T sums[{}];", stage.row_sums.len());
+            arguments.push("sums".to_owned());
+        }
+        let grads = stage.param_grads.iter();
+        arguments.extend(grads.map(|param| format!("c.template grad<{param}>()")));
+        let _ = writeln!(text, "    {function}<V>({});", arguments.join(", "));
+        if !stage.row_sums.is_empty() {
+            text.push_str("    if (!c.reduce(sums)) return;\n");
+            if self.plan.saved_row_sums == 0 && self.gradient_input.is_none() {
+                text.push_str("    c.keep(sums);\n");
+            }
+            for (index, sum) in stage.row_sums.iter().enumerate() {
+                let _ = writeln!(text, "    const T s{sum} = sums[{index}];");
+            }
+        }
+        for target in &stage.targets {
+            if let Target::Output(output) = target {
+                let _ = writeln!(text, "    c.template store<{output}>(o{output});");
+            }
+        }
+    }
+}

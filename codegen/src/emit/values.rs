@@ -1,0 +1,155 @@
+//! How the values of a stage become statements, whatever the language: which get a name, which
+//! products an addition absorbs, which additions are steps of a running sum.
+//!
+//! Values with several uses get a name, sums a mutable variable to which one term after another is
+//! added; other values stand where they are used. (A name for every operation would nest thousands
+//! of scopes, for which compilers recurse once each.)
+
+use crate::ir::{Function, Id, Node};
+use crate::plan::Body;
+
+/// What an addition or subtraction and a product that nothing else uses become together.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Fusion {
+    /// `product + other`
+    MulAdd,
+    /// `other - product`
+    NegMulAdd,
+    /// `product - other`
+    MulSub,
+}
+
+impl Fusion {
+    /// The name of the function, in every target language.
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Self::MulAdd => "mul_add",
+            Self::NegMulAdd => "neg_mul_add",
+            Self::MulSub => "mul_sub",
+        }
+    }
+}
+
+/// The statements of a stage.
+pub(super) struct Values<'a> {
+    body: &'a Body,
+    uses: Vec<usize>,
+    /// The value after which the variable of a value is named: itself, or the start of its sum.
+    variable: Vec<Id>,
+    /// Whether a sum starts here.
+    is_accumulator: Vec<bool>,
+}
+
+impl<'a> Values<'a> {
+    pub(super) fn new(body: &'a Body) -> Self {
+        let mut uses = vec![0; body.graph.len()];
+        for id in body.graph.ids() {
+            for operand in body.graph.node(id).operands() {
+                uses[operand.index()] += 1;
+            }
+        }
+        let writes = body.writes.iter().flat_map(|w| w.values.iter());
+        let sums = body
+            .row_sums
+            .iter()
+            .chain(body.column_sums.iter().map(|(_, _, id)| id));
+        for id in writes.chain(sums) {
+            uses[id.index()] += 1;
+        }
+        let mut values = Self {
+            body,
+            variable: body.graph.ids().collect(),
+            is_accumulator: vec![false; uses.len()],
+            uses,
+        };
+        for id in body.graph.ids() {
+            if let Some(other) = values.accumulates(id) {
+                let start = values.variable[other.index()];
+                values.variable[id.index()] = start;
+                values.is_accumulator[start.index()] = true;
+            }
+        }
+        values
+    }
+
+    /// How often each value is used, by its position.
+    pub(super) fn uses(&self) -> &[usize] {
+        &self.uses
+    }
+
+    /// The value after which the variable of a value is named.
+    pub(super) fn variable(&self, id: Id) -> Id {
+        self.variable[id.index()]
+    }
+
+    /// Whether a value is a later step of a running sum.
+    pub(super) fn is_step(&self, id: Id) -> bool {
+        self.variable[id.index()] != id
+    }
+
+    /// Whether a running sum starts with this value.
+    pub(super) fn starts_sum(&self, id: Id) -> bool {
+        self.is_accumulator[id.index()]
+    }
+
+    /// The product that an addition or subtraction absorbs: how, product, other operand.
+    pub(super) fn fusion(&self, id: Id) -> Option<(Fusion, Id, Id)> {
+        let product = |id: Id| {
+            let is_product = matches!(self.body.graph.node(id), Node::Mul(..));
+            is_product && self.uses[id.index()] == 1
+        };
+        match self.body.graph.node(id) {
+            Node::Add(a, b) if product(b) => Some((Fusion::MulAdd, b, a)),
+            Node::Add(a, b) if product(a) => Some((Fusion::MulAdd, a, b)),
+            Node::Sub(a, b) if product(b) => Some((Fusion::NegMulAdd, b, a)),
+            Node::Sub(a, b) if product(a) => Some((Fusion::MulSub, a, b)),
+            _ => None,
+        }
+    }
+
+    /// Whether a value gets a statement: it has several uses, is needed once a row, comes in a
+    /// pair, or is a step of a sum.
+    pub(super) fn is_named(&self, id: Id) -> bool {
+        let several = self.uses[id.index()] > 1 || self.is_pair(id);
+        several || self.is_step(id) || self.starts_sum(id) || !self.body.graph.varies(id)
+    }
+
+    /// Whether a value is a gate or slope that comes with the other.
+    fn is_pair(&self, id: Id) -> bool {
+        self.gate_pair(id).is_some() || self.is_paired_slope(id)
+    }
+
+    /// A gate whose slope is wanted too: both come from one call.
+    pub(super) fn gate_pair(&self, id: Id) -> Option<(Id, Id)> {
+        let Node::Call(Function::Gate { order: 0 }, a) = self.body.graph.node(id) else {
+            return None;
+        };
+        let slope = self.find(Node::Call(Function::Gate { order: 1 }, a))?;
+        Some((id, slope))
+    }
+
+    /// Whether a value is a slope whose gate is wanted too.
+    pub(super) fn is_paired_slope(&self, id: Id) -> bool {
+        let Node::Call(Function::Gate { order: 1 }, a) = self.body.graph.node(id) else {
+            return false;
+        };
+        self.find(Node::Call(Function::Gate { order: 0 }, a))
+            .is_some()
+    }
+
+    fn find(&self, node: Node) -> Option<Id> {
+        let mut ids = self.body.graph.ids();
+        ids.find(|&id| self.body.graph.node(id) == node)
+    }
+
+    /// The value that an addition adds to, if nothing else uses that value: both then share one
+    /// mutable variable.
+    fn accumulates(&self, id: Id) -> Option<Id> {
+        let graph = &self.body.graph;
+        let (fusion, _, other) = self.fusion(id)?;
+        let only_use = self.uses[other.index()] == 1 && graph.varies(other);
+        let computed = !graph.node(other).is_leaf() && !self.is_pair(other);
+        let adds = fusion != Fusion::MulSub;
+        (adds && graph.varies(id) && only_use && computed).then_some(other)
+    }
+}

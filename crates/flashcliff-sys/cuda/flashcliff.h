@@ -1,0 +1,110 @@
+/* C interface of the CUDA kernels of flashcliff.
+ *
+ * A kernel is one pass (forward or backward) of one lane program of one algebra, in one
+ * arithmetic. Every function that can fail returns a cudaError_t as an int, 0 for success, or one of
+ * the codes below. Launches go to a stream, never synchronise and never allocate; they can be captured into a
+ * graph once fc_prepare has run for the kernel on the device. The current CUDA context is used.
+ *
+ * The Rust bindings are made from this file by `cargo xtask bindings`. */
+#ifndef FLASHCLIFF_H
+#define FLASHCLIFF_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* The most lane tensors a pass reads or writes, and the most parameters. */
+#define FC_MAX_TENSORS 4
+#define FC_MAX_PARAMS 2
+
+/* A call that does not fit the kernel (an element type it cannot store, a workspace that is too small). */
+#define FC_ERROR_BAD_CALL 100001
+/* The shape needs more than the GPU can launch. */
+#define FC_ERROR_TOO_LARGE 100002
+
+/* Element types in memory. f32, bf16 and f16 are computed in f32, f64 in f64. */
+typedef enum fc_dtype { FC_F32 = 0, FC_F64 = 1, FC_BF16 = 2, FC_F16 = 3 } fc_dtype;
+
+/* The gates, as flashcliff::Gate lists them. */
+typedef enum fc_gate {
+  FC_GATE_NONE = 0,
+  FC_GATE_GELU = 1,
+  FC_GATE_GELU_TANH = 2,
+  FC_GATE_SILU = 3,
+  FC_GATE_SIGMOID = 4
+} fc_gate;
+
+typedef enum fc_pass { FC_FORWARD = 0, FC_BACKWARD = 1 } fc_pass;
+
+/* A kernel; has static lifetime. */
+typedef struct fc_kernel fc_kernel;
+
+/* What a pass reads and writes. All tensors are contiguous; lane tensors are
+ * [components, batch, channels], parameters [channels, count].
+ * Tensors are in the order of the program: forward reads its inputs and writes its output; backward reads
+ * the inputs and the gradient of the output and writes the gradients of the inputs. */
+typedef struct fc_call {
+  const void *inputs[FC_MAX_TENSORS];
+  void *outputs[FC_MAX_TENSORS];     /* null: not wanted */
+  const void *params[FC_MAX_PARAMS];
+  void *param_grads[FC_MAX_PARAMS];  /* backward only; null: not wanted */
+  /* Row sums, [row sums of the forward pass, batch], in the arithmetic type (f32 or f64): written by
+   * forward unless null, read by backward. */
+  void *saved;
+  /* At least fc_workspace_bytes, aligned to 256 bytes; what it holds does not matter. */
+  void *workspace;
+  size_t workspace_bytes;
+  int64_t batch;
+  int64_t channels;
+  double eps;
+  fc_gate gate;
+  fc_dtype lane_dtype;   /* of inputs and outputs */
+  fc_dtype param_dtype;  /* of params and param_grads */
+} fc_call;
+
+/* How a call would be run; for tests, benchmarks and tuning. */
+typedef struct fc_plan {
+  int32_t threads;            /* a CTA */
+  int32_t threads_per_row;    /* of one CTA */
+  int32_t cluster;            /* CTAs that share a row */
+  int32_t tiles;              /* passes over the channels of a row; 1: a row stays in registers */
+  int32_t stages;             /* rows copied ahead by the bulk copy engine; 0: plain loads */
+  int32_t shared_bytes;       /* dynamic shared memory a CTA */
+  int32_t registers;          /* a thread */
+  int64_t ctas;
+} fc_plan;
+
+/* The kernel of a pass of a program of an algebra ("cl300", "sgp_rms"), for operand grades as bit sets, in f32
+ * (is_f64 = 0) or f64 arithmetic; null if there is none. */
+const fc_kernel *fc_find(const char *algebra, const char *program, uint32_t left, uint32_t right,
+                         fc_pass pass, int is_f64);
+
+/* Loads the kernel on the current device and settles its attributes. Call once per kernel and device, outside
+ * of graph capture; fc_launch does it too when it has not been done. */
+int fc_prepare(const fc_kernel *kernel);
+
+/* The bytes of workspace that fc_launch needs for the shape, element types and wanted parameter gradients of a call (no
+ * other field is read). */
+int fc_workspace_bytes(const fc_kernel *kernel, const fc_call *call, size_t *bytes);
+
+/* How fc_launch would run a call. */
+int fc_plan_of(const fc_kernel *kernel, const fc_call *call, fc_plan *plan);
+
+/* Runs the kernel on a stream (a cudaStream_t; null: the default stream). */
+int fc_launch(const fc_kernel *kernel, const fc_call *call, void *stream);
+
+/* The name and description of an error code. Never null. */
+const char *fc_error_name(int code);
+const char *fc_error_string(int code);
+
+/* The compute capabilities the library holds machine code for, as "80 90a 100 120 ptx80". */
+const char *fc_architectures(void);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

@@ -1,0 +1,215 @@
+// Packing of weights, broadcasting of biases and column sums, for the grade-wise linear map.
+#include "linear.h"
+
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
+#include <cuda_runtime.h>
+
+namespace fc {
+namespace {
+
+// ---- element types ----
+
+// The element type behind a pointer type.
+template <class P> struct Pointee;
+template <class T> struct Pointee<T *> { using Type = T; };
+
+// The type in which elements are added up.
+template <class T> struct Accumulator { using Type = float; };
+template <> struct Accumulator<double> { using Type = double; };
+
+__device__ float widen(float a) { return a; }
+__device__ double widen(double a) { return a; }
+__device__ float widen(__nv_bfloat16 a) { return __bfloat162float(a); }
+__device__ float widen(__half a) { return __half2float(a); }
+
+__device__ void narrow(float a, float *to) { *to = a; }
+__device__ void narrow(double a, double *to) { *to = a; }
+__device__ void narrow(float a, __nv_bfloat16 *to) { *to = __float2bfloat16_rn(a); }
+__device__ void narrow(float a, __half *to) { *to = __float2half_rn(a); }
+
+constexpr int kThreads = 256;
+// A grid that fills any GPU; threads walk on from there.
+constexpr int64_t kMostBlocks = 1 << 16;
+
+int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
+
+// ---- packing ----
+
+// A thread owns an element of all matrices: what a warp reads is contiguous, and so is what it writes of each matrix.
+template <class From, class To>
+__global__ void __launch_bounds__(kThreads)
+    pack(const From *weight, To *packed, int64_t elements, int64_t grades, int64_t stride) {
+  const int64_t step = int64_t(gridDim.x) * kThreads;
+  for (int64_t i = int64_t(blockIdx.x) * kThreads + threadIdx.x; i < elements; i += step) {
+    for (int64_t g = 0; g < grades; g++) narrow(widen(weight[i * grades + g]), packed + g * stride + i);
+  }
+}
+
+template <class T>
+__global__ void __launch_bounds__(kThreads)
+    unpack(const T *packed, T *weight, int64_t elements, int64_t grades, int64_t stride) {
+  const int64_t step = int64_t(gridDim.x) * kThreads;
+  for (int64_t i = int64_t(blockIdx.x) * kThreads + threadIdx.x; i < elements; i += step) {
+    for (int64_t g = 0; g < grades; g++) weight[i * grades + g] = packed[g * stride + i];
+  }
+}
+
+template <class From, class To>
+__global__ void __launch_bounds__(kThreads) broadcast(const From *bias, To *rows, int64_t elements, int64_t channels) {
+  const int64_t step = int64_t(gridDim.x) * kThreads;
+  for (int64_t i = int64_t(blockIdx.x) * kThreads + threadIdx.x; i < elements; i += step) {
+    narrow(widen(bias[i % channels]), rows + i);
+  }
+}
+
+// ---- column sums ----
+
+constexpr int kColumns = 32;
+constexpr int kParts = 16;
+// Rows of a chunk at the least, and the most chunks.
+constexpr int64_t kChunkRows = 256;
+constexpr int64_t kMostChunks = 512;
+
+// How rows are cut into chunks: by the shape alone, so that sums do not depend on the GPU.
+struct Chunks {
+  int64_t rows;
+  int64_t count;
+
+  explicit Chunks(int64_t all) {
+    const int64_t wanted = ceil_div(all, kChunkRows);
+    rows = ceil_div(all, wanted < 1 ? 1 : (wanted > kMostChunks ? kMostChunks : wanted));
+    count = rows < 1 ? 1 : ceil_div(all, rows);
+  }
+};
+
+// The column sums of each chunk of rows: [chunks, channels]. Of a chunk, each of kParts rows of threads adds every
+// kParts-th row, then these are added in order.
+template <class A, class From, class To>
+__global__ void __launch_bounds__(kColumns *kParts)
+    sum_columns(const From *rows, To *sums, int64_t row_count, int64_t chunk_rows, int64_t channels) {
+  __shared__ A parts[kParts][kColumns + 1];
+  const int64_t column = int64_t(blockIdx.x) * kColumns + threadIdx.x;
+  const int64_t first = int64_t(blockIdx.y) * chunk_rows;
+  const int64_t end = first + chunk_rows < row_count ? first + chunk_rows : row_count;
+  A sum = 0;
+  if (column < channels) {
+#pragma unroll 4
+    for (int64_t r = first + threadIdx.y; r < end; r += kParts) sum += A(widen(rows[r * channels + column]));
+  }
+  parts[threadIdx.y][threadIdx.x] = sum;
+  __syncthreads();
+  if (threadIdx.y != 0 || column >= channels) return;
+#pragma unroll
+  for (int part = 1; part < kParts; part++) sum += parts[part][threadIdx.x];
+  narrow(sum, sums + blockIdx.y * channels + column);
+}
+
+// ---- launches ----
+
+template <class... Parameters, class... Given>
+cudaError_t launch(void (*kernel)(Parameters...), dim3 grid, dim3 block, void *stream, Given... given) {
+  cudaLaunchConfig_t config = {};
+  config.gridDim = grid;
+  config.blockDim = block;
+  config.stream = static_cast<cudaStream_t>(stream);
+  return cudaLaunchKernelEx(&config, kernel, Parameters(given)...);
+}
+
+dim3 walk(int64_t elements) {
+  const int64_t blocks = ceil_div(elements, kThreads);
+  return dim3(unsigned(blocks < kMostBlocks ? blocks : kMostBlocks));
+}
+
+// Calls f with null pointers of both element types, if the one may be rounded to the other.
+template <class F>
+int with_rounding(fc_dtype from, fc_dtype to, F &&f) {
+  const auto same = [&](auto *type) { return f(type, type); };
+  float *const f32 = nullptr;
+  __nv_bfloat16 *const bf16 = nullptr;
+  __half *const f16 = nullptr;
+  if (from == FC_F32 && to == FC_BF16) return f(f32, bf16);
+  if (from == FC_F32 && to == FC_F16) return f(f32, f16);
+  if (from != to) return FC_ERROR_BAD_CALL;
+  switch (from) {
+    case FC_F32: return same(f32);
+    case FC_F64: return same(static_cast<double *>(nullptr));
+    case FC_BF16: return same(bf16);
+    case FC_F16: return same(f16);
+    default: return FC_ERROR_BAD_CALL;
+  }
+}
+
+template <class A, class From, class To>
+int launch_column_sums(const void *rows, void *sums, void *workspace, int64_t row_count, int64_t channels,
+                       void *stream) {
+  const Chunks chunks(row_count);
+  const dim3 block(kColumns, kParts);
+  const unsigned columns = unsigned(ceil_div(channels, kColumns));
+  const From *from = static_cast<const From *>(rows);
+  A *partial = static_cast<A *>(workspace);
+  const cudaError_t error = launch(sum_columns<A, From, A>, dim3(columns, unsigned(chunks.count)), block, stream, from,
+                                   partial, row_count, chunks.rows, channels);
+  if (error != cudaSuccess) return error;
+  return launch(sum_columns<A, A, To>, dim3(columns), block, stream, partial, static_cast<To *>(sums), chunks.count,
+                chunks.count, channels);
+}
+
+}  // namespace
+}  // namespace fc
+
+extern "C" int fc_linear_pack(const void *weight, void *packed, int64_t elements, int64_t grades, int64_t stride,
+                              fc_dtype from, fc_dtype to, void *stream) {
+  if (elements < 0 || grades < 0 || stride < elements) return FC_ERROR_BAD_CALL;
+  if (elements == 0 || grades == 0) return 0;
+  return fc::with_rounding(from, to, [&](auto *s, auto *t) -> int {
+    using From = typename fc::Pointee<decltype(s)>::Type;
+    using To = typename fc::Pointee<decltype(t)>::Type;
+    return fc::launch(fc::pack<From, To>, fc::walk(elements), dim3(fc::kThreads), stream,
+                      static_cast<const From *>(weight), static_cast<To *>(packed), elements, grades, stride);
+  });
+}
+
+extern "C" int fc_linear_unpack(const void *packed, void *weight, int64_t elements, int64_t grades, int64_t stride,
+                                fc_dtype dtype, void *stream) {
+  if (elements < 0 || grades < 0 || stride < elements) return FC_ERROR_BAD_CALL;
+  if (elements == 0 || grades == 0) return 0;
+  return fc::with_rounding(dtype, dtype, [&](auto *s, auto *) -> int {
+    using T = typename fc::Pointee<decltype(s)>::Type;
+    return fc::launch(fc::unpack<T>, fc::walk(elements), dim3(fc::kThreads), stream, static_cast<const T *>(packed),
+                      static_cast<T *>(weight), elements, grades, stride);
+  });
+}
+
+extern "C" int fc_linear_broadcast(const void *bias, void *rows, int64_t row_count, int64_t channels, fc_dtype from,
+                                   fc_dtype to, void *stream) {
+  if (row_count < 0 || channels < 0) return FC_ERROR_BAD_CALL;
+  const int64_t elements = row_count * channels;
+  if (elements == 0) return 0;
+  return fc::with_rounding(from, to, [&](auto *s, auto *t) -> int {
+    using From = typename fc::Pointee<decltype(s)>::Type;
+    using To = typename fc::Pointee<decltype(t)>::Type;
+    return fc::launch(fc::broadcast<From, To>, fc::walk(elements), dim3(fc::kThreads), stream,
+                      static_cast<const From *>(bias), static_cast<To *>(rows), elements, channels);
+  });
+}
+
+extern "C" size_t fc_linear_column_sums_workspace(int64_t rows, int64_t channels, fc_dtype from) {
+  if (rows < 0 || channels < 0) return 0;
+  return size_t(fc::Chunks(rows).count) * size_t(channels) * (from == FC_F64 ? sizeof(double) : sizeof(float));
+}
+
+extern "C" int fc_linear_column_sums(const void *rows, void *sums, void *workspace, int64_t row_count, int64_t channels,
+                                     fc_dtype from, fc_dtype to, void *stream) {
+  if (row_count < 0 || channels < 0) return FC_ERROR_BAD_CALL;
+  if (channels == 0) return 0;
+  // The sums may be wider than what is summed: the converse of what with_rounding allows.
+  return fc::with_rounding(to, from, [&](auto *t, auto *s) -> int {
+    using From = typename fc::Pointee<decltype(s)>::Type;
+    using To = typename fc::Pointee<decltype(t)>::Type;
+    using A = typename fc::Accumulator<From>::Type;
+    return fc::launch_column_sums<A, From, To>(rows, sums, workspace, row_count, channels, stream);
+  });
+}
+
+extern "C" int fc_runtime_version(void) { return CUDART_VERSION; }

@@ -1,0 +1,45 @@
+/* C interface of what the grade-wise linear map needs beside matrix products, which cuBLASLt computes.
+ *
+ * Like fc_launch: functions return a cudaError_t or an FC_ERROR_ code as an int, 0 for success, launch on a stream (a
+ * cudaStream_t) of the current CUDA context, never synchronise, never allocate, and can be captured into a graph.
+ * Nothing is added up atomically: results are the same bit for bit from run to run. */
+#ifndef FLASHCLIFF_LINEAR_H
+#define FLASHCLIFF_LINEAR_H
+
+#include "flashcliff.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* One matrix for each grade from weights [elements, grades]:
+ * packed[g * stride + i] = weight[i * grades + g], i < elements <= stride.
+ * `to` equals `from`, or is a 16-bit type if `from` is f32. Grades 1 only converts. */
+int fc_linear_pack(const void *weight, void *packed, int64_t elements, int64_t grades, int64_t stride, fc_dtype from,
+                   fc_dtype to, void *stream);
+
+/* The inverse of fc_linear_pack, for gradients; one element type. */
+int fc_linear_unpack(const void *packed, void *weight, int64_t elements, int64_t grades, int64_t stride, fc_dtype dtype,
+                     void *stream);
+
+/* rows[r, c] = bias[c], for a product over no channels. `to` equals `from`, or is a 16-bit type if `from` is f32. */
+int fc_linear_broadcast(const void *bias, void *rows, int64_t row_count, int64_t channels, fc_dtype from, fc_dtype to,
+                        void *stream);
+
+/* The bytes of workspace that fc_linear_column_sums needs. */
+size_t fc_linear_column_sums_workspace(int64_t rows, int64_t channels, fc_dtype from);
+
+/* sums[c] = sum over r of rows[r, c], the gradient of a bias; accumulated in f32, or in f64 for f64, always in the same
+ * order. `to` equals `from`, or is f32 if `from` is a 16-bit type. */
+int fc_linear_column_sums(const void *rows, void *sums, void *workspace, int64_t row_count, int64_t channels,
+                          fc_dtype from, fc_dtype to, void *stream);
+
+/* The version of the CUDA runtime in the library, 1000 major + 10 minor. Drivers of an older major version cannot run
+ * it. */
+int fc_runtime_version(void);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

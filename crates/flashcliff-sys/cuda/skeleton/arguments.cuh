@@ -1,0 +1,160 @@
+// What a launch tells a kernel, and what the host knows about one.
+#pragma once
+
+#include <cuda_runtime.h>
+
+#include <atomic>
+
+#include "../flashcliff.h"
+
+namespace fc {
+
+constexpr int kMaxStages = 4;
+constexpr int kMaxCluster = 8;
+constexpr int kMaxDevices = 32;
+constexpr int kVariants = 3;
+
+// How rows reach shared memory.
+enum Fill : int {
+  // Every thread copies its own channels, element by element.
+  kFillElements = 0,
+  // Every thread copies its own channels at once.
+  kFillVectors = 1,
+  // The copy engine of sm_90 copies the rows of the CTA, all components at once.
+  kFillBulk = 2,
+};
+
+// A CUtensorMap: how the copy engine finds a box of a tensor.
+struct alignas(64) TensorMap {
+  uint64_t opaque[16];
+};
+
+struct Arguments {
+  TensorMap maps[FC_MAX_TENSORS];
+  const void *inputs[FC_MAX_TENSORS];
+  void *outputs[FC_MAX_TENSORS];
+  const void *params[FC_MAX_PARAMS];
+  void *saved;
+  // [row blocks, parameter elements, channels], in the arithmetic type; null if no gradient is wanted.
+  void *partial;
+  int64_t batch;
+  int64_t channels;
+  // In both arithmetics, so that no thread converts them.
+  double eps, inv_channels;
+  float eps_f32, inv_channels_f32;
+  int gate;
+  int lane_dtype;
+  int param_dtype;
+  int lane_bytes;        // of an element
+  int whole;             // every thread has all its channels, aligned for vector access
+  int threads_per_row;   // of a CTA: a power of two below 32, or whole warps
+  int rows_per_cta;
+  int64_t blocks;        // of rows_per_cta rows
+  int64_t row_ctas;      // CTAs side by side over the rows
+  int slices;            // CTAs side by side over the channels of a row
+  int cluster;           // the same number if they share row sums, else 1
+  int tiles;             // passes over the channels of a row
+  int stages;            // rows that are in shared memory or on their way
+  int boxes;             // into which the channels of a CTA are cut
+  int box_channels;
+  int stage_bytes;
+  int fill;              // a Fill
+};
+
+// The fixed facts of a kernel: what the generated code gives the host.
+struct Shape {
+  int lanes;             // channels a thread
+  int threads;           // of a CTA, at most
+  int params_shared;     // parameters are kept in shared memory, not in registers
+  int inputs, outputs, params;
+  int input_components[FC_MAX_TENSORS];
+  int output_components[FC_MAX_TENSORS];
+  int param_counts[FC_MAX_PARAMS];
+  int saved_sums;        // row sums it reads
+  int row_sums;          // row sums it computes
+  int gradients;         // whether it adds up parameter gradients
+
+  __host__ __device__ constexpr Shape with(int lane_count, int most_threads, int shared) const {
+    Shape shape = *this;
+    shape.lanes = lane_count;
+    shape.threads = most_threads;
+    shape.params_shared = shared;
+    return shape;
+  }
+  __host__ __device__ constexpr int all_inputs() const {
+    int sum = 0;
+    for (int i = 0; i < inputs; i++) sum += input_components[i];
+    return sum;
+  }
+  __host__ __device__ constexpr int all_params() const {
+    int sum = 0;
+    for (int i = 0; i < params; i++) sum += param_counts[i];
+    return sum;
+  }
+  __host__ __device__ constexpr int widest_output() const {
+    int most = 0;
+    for (int i = 0; i < outputs; i++) most = output_components[i] > most ? output_components[i] : most;
+    return most;
+  }
+  // Row sums rounded up to a power of two, the width of the reduction.
+  __host__ __device__ constexpr int reduce_width() const {
+    int width = 1;
+    while (width < row_sums) width *= 2;
+    return width;
+  }
+};
+
+__host__ __device__ constexpr int align_up(int bytes, int to) { return (bytes + to - 1) / to * to; }
+
+// A stage is [input][box][component, row, channels of a box], each box aligned to 128 bytes.
+__host__ __device__ constexpr int box_bytes(int components, int rows, int channels, int element_bytes) {
+  return align_up(components * rows * channels * element_bytes, 128);
+}
+
+// The dynamic shared memory of a CTA: [barriers][reduction][tile sums][parameters][stages][bounce].
+struct Layout {
+  int reduction, tile_sums, params, stages, bounce, total;
+
+  __host__ __device__ Layout(const Shape &shape, int arithmetic_bytes, int threads, const Arguments &a) {
+    const int groups = a.rows_per_cta;
+    // Of the stages, and two of the sums that come from other CTAs.
+    reduction = (kMaxStages + 2) * 8;
+    int values = 0;
+    // Two copies of what each warp adds, used in turn, so that one barrier a row is enough.
+    if (shape.row_sums > 0 && (a.threads_per_row > 32 || a.cluster > 1)) {
+      values = 2 * groups * a.cluster * (a.threads_per_row / 32) * shape.reduce_width();
+    }
+    tile_sums = reduction + align_up(values * arithmetic_bytes, 16);
+    // Walking tiles, each thread keeps its sums here, and then the totals of its row.
+    const int tile_values = a.tiles > 1 ? 2 * shape.row_sums * threads : 0;
+    params = tile_sums + align_up(tile_values * arithmetic_bytes, 16);
+    const int param_values = shape.params_shared ? shape.all_params() * a.threads_per_row * shape.lanes : 0;
+    stages = align_up(params + param_values * arithmetic_bytes, 128);
+    bounce = align_up(stages + a.stages * a.stage_bytes, 128);
+    // Outputs that cannot be stored as vectors, and gradients on their way to memory.
+    const int lanes = threads * shape.lanes;
+    const int outputs = a.whole ? 0 : lanes * shape.widest_output() * a.lane_bytes;
+    const int gradients = shape.gradients ? lanes * shape.all_params() * arithmetic_bytes : 0;
+    total = bounce + (a.tiles > 1 && gradients > outputs ? gradients : outputs);
+    if (a.tiles == 1 && stages + gradients > total) total = stages + gradients;
+  }
+};
+
+}  // namespace fc
+
+struct fc_kernel {
+  const char *algebra;
+  const char *program;
+  uint32_t left, right;
+  int pass;
+  int is_f64;
+  // Whether lanes are independent of each other and of their channel: no rows, no parameters.
+  int pointwise;
+  // The general kernel, and those for calls that need least of the skeleton, of 4 and of 2 bytes an element, or null.
+  const void *functions[fc::kVariants];
+  fc::Shape shape;
+  // What the compiler made of them, by device; 0 before the first use.
+  mutable std::atomic<int> compiled[fc::kVariants][fc::kMaxDevices];
+  // The last answer about clusters, by device; 0 before the first.
+  mutable std::atomic<uint64_t> clusters[fc::kMaxDevices];
+};

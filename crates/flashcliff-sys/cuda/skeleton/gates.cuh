@@ -1,0 +1,140 @@
+// The gates, their slopes and curvatures; the formulas of crates/flashcliff/src/kernel/gate.rs.
+#pragma once
+
+#include "../flashcliff.h"
+#include "lanes.cuh"
+
+namespace fc {
+
+// 2^x and 1 / x of the special function units, within 2 ulp; results and operands below the normal range are 0.
+FC_INLINE float fast_exp2(float x) {
+  float y;
+  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+  return y;
+}
+FC_INLINE float fast_reciprocal(float x) {
+  float y;
+  asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+  return y;
+}
+
+// exp(-x^2 / 2). The argument of the exponential is rounded: where that matters, the result is tiny.
+FC_INLINE float bell(float x) { return fast_exp2(x * x * -0.72134752044448170f); }
+FC_INLINE double bell(double x) { return ::exp(-0.5 * x * x); }
+
+template <class T>
+FC_INLINE T normal_pdf(T x) { return T(0.39894228040143268) * bell(x); }
+
+// Half of erfc(|x| / sqrt 2), the tail of the normal distribution, as exp(-x^2 / 2) t q(t), t = 1 / (1 + 0.36 |x| / sqrt 2).
+// q is a minimax fit of degree 6; the absolute error is below 1e-8 before rounding. No branch, no table, and the slope needs
+// the same exponential.
+FC_INLINE float normal_tail(float x) {
+  const float t = fast_reciprocal(fmaf(0.25455844122715711f, fabsf(x), 1.0f));
+  float q = -0.079062960321709925f;
+  q = fmaf(q, t, 0.2693368254017933f);
+  q = fmaf(q, t, -0.1537780553730046f);
+  q = fmaf(q, t, 0.19086596616174175f);
+  q = fmaf(q, t, 0.06620266965654407f);
+  q = fmaf(q, t, 0.10499549048914149f);
+  q = fmaf(q, t, 0.10144055745781475f);
+  return q * t * bell(x);
+}
+
+FC_INLINE float normal_cdf(float x) {
+  const float tail = normal_tail(x);
+  return x < 0.0f ? tail : 1.0f - tail;
+}
+FC_INLINE double normal_cdf(double x) { return 0.5 * ::erfc(x * -0.70710678118654752); }
+
+FC_INLINE float logistic(float x) { return fast_reciprocal(1.0f + fast_exp2(x * -1.4426950408889634f)); }
+FC_INLINE double logistic(double x) { return 1.0 / (1.0 + ::exp(-x)); }
+
+template <class A>
+FC_INLINE A sigmoid(const A &a) {
+  if constexpr (IsLanes<A>::value) {
+    A r;
+    FC_EACH(A::kCount, r.v[i] = logistic(a.v[i]))
+    return r;
+  } else {
+    return logistic(a);
+  }
+}
+
+constexpr double kTanhScale = 0.79788456080286536;  // sqrt(2 / pi)
+constexpr double kTanhCubic = 0.044715;
+constexpr double kSigmoidScale = 1.702;
+
+// The z for which sigmoid(z) is the tanh form of GELU's gate.
+template <class T>
+FC_INLINE T tanh_argument(T x) {
+  return x * fused(x * x, T(kTanhCubic), T(1)) * T(2 * kTanhScale);
+}
+
+// Applies f to every channel, or to a value that all channels share.
+template <class A, class F>
+FC_INLINE A each(const A &x, F &&f) {
+  if constexpr (IsLanes<A>::value) {
+    A r;
+    FC_EACH(A::kCount, r.v[i] = f(x.v[i]))
+    return r;
+  } else {
+    return f(x);
+  }
+}
+
+// The gate at x. The branch is the same for all threads of a launch, and taken once for all channels.
+template <class A>
+FC_INLINE A gate(int kind, const A &x) {
+  using T = decltype(at(x, 0));
+  if (kind == FC_GATE_GELU) return each(x, [](T v) { return normal_cdf(v); });
+  switch (kind) {
+    case FC_GATE_GELU_TANH: return each(x, [](T v) { return logistic(tanh_argument(v)); });
+    case FC_GATE_SILU: return each(x, [](T v) { return logistic(v); });
+    case FC_GATE_SIGMOID: return each(x, [](T v) { return logistic(T(kSigmoidScale) * v); });
+    default: return each(x, [](T) { return T(1); });
+  }
+}
+
+// The slope of a sigmoid of something with slope `inner`, given its value.
+template <class T>
+FC_INLINE T logistic_slope(T value, T inner) { return value * (T(1) - value) * inner; }
+
+// The gate and its derivative.
+template <class A>
+FC_INLINE void gate_and_slope(int kind, const A &x, A &value, A &slope) {
+  using T = decltype(at(x, 0));
+  if (kind == FC_GATE_GELU) {
+    value = each(x, [](T v) { return normal_cdf(v); });
+    slope = each(x, [](T v) { return normal_pdf(v); });
+    return;
+  }
+  switch (kind) {
+    case FC_GATE_GELU_TANH:
+      value = each(x, [](T v) { return logistic(tanh_argument(v)); });
+      slope = each(x, [](T v) {
+        return logistic_slope(logistic(tanh_argument(v)), fused(v * v, T(3 * kTanhCubic), T(1)) * T(2 * kTanhScale));
+      });
+      break;
+    case FC_GATE_SILU:
+      value = each(x, [](T v) { return logistic(v); });
+      slope = each(value, [](T s) { return logistic_slope(s, T(1)); });
+      break;
+    case FC_GATE_SIGMOID:
+      value = each(x, [](T v) { return logistic(T(kSigmoidScale) * v); });
+      slope = each(value, [](T s) { return logistic_slope(s, T(kSigmoidScale)); });
+      break;
+    default:
+      value = each(x, [](T) { return T(1); });
+      slope = each(x, [](T) { return T(0); });
+      break;
+  }
+}
+
+template <class A>
+FC_INLINE A gate_slope(int kind, const A &x) {
+  A value, slope;
+  gate_and_slope(kind, x, value, slope);
+  return slope;
+}
+
+}  // namespace fc

@@ -1,0 +1,434 @@
+// The kernel of programs with parameters or row sums: persistent CTAs, each walking its share of the rows.
+//
+// A thread owns N neighbouring channels, for all rows of its CTA: parameters and parameter gradients stay where
+// they are from row to row. Rows are copied to shared memory some stages ahead. Threads that share a row are
+// `threads_per_row` neighbours; a row may span the CTAs of a cluster, or be walked in tiles if it is longer than that.
+#pragma once
+
+#include "stages.cuh"
+#include "uniforms.cuh"
+
+namespace fc {
+
+// Parameters in shared memory, [element, channels of the CTA].
+template <class V>
+struct SharedParams {
+  using T = typename V::Scalar;
+  const T *first;
+  int stride;
+  FC_INLINE V operator[](int k) const { return load_lanes<T, T, V::kCount>(first + k * stride, 0); }
+};
+
+template <class P, class Scalar, int N, int ParamsShared, int Fast>
+struct RowContext {
+  using T = Scalar;
+  using V = Lanes<T, N>;
+  // Static members cannot be indexed in device code; constant expressions can.
+  static __host__ __device__ constexpr Shape shape() {
+    constexpr Shape shape = P::kShape.with(N, 0, ParamsShared);
+    return shape;
+  }
+  static __host__ __device__ constexpr int param_count(int param) {
+    constexpr Shape shape = P::kShape;
+    return shape.param_counts[param];
+  }
+  static __host__ __device__ constexpr int first_param(int param) {
+    int first = 0;
+    for (int i = 0; i < param; i++) first += param_count(i);
+    return first;
+  }
+  static constexpr int kParams = P::kShape.params;
+  static constexpr int kAllParams = P::kShape.all_params();
+  static constexpr bool kGradients = P::kShape.gradients;
+  static constexpr bool kReduces = P::kShape.row_sums > 0;
+  static constexpr int kWidth = P::kShape.reduce_width();
+  static constexpr int kSaved = P::kShape.saved_sums > 0 ? P::kShape.saved_sums : 1;
+  static constexpr int kHeldParams = ParamsShared || kAllParams == 0 ? 1 : kAllParams;
+  static constexpr int kHeldGrads = kGradients ? kAllParams : 1;
+
+  const Arguments &a;
+  Uniforms<T> u;
+  const Layout layout;
+  int lane;         // of the row: which of its threads in this CTA
+  int group;        // which row of the CTA
+  int slice;        // which part of the channels
+  int first_block;  // of the rows, the CTA's first
+  int64_t channel;  // the first one
+  int64_t row;
+  bool active;      // the row exists
+  int pass = 0;
+  int tile = 0;
+  int parity = 0;   // of the reduction
+  uint32_t arrivals = 0;  // the phases of its two barriers
+  Stages<P, T, N, Fast> stages;
+  T saved_now[kSaved], saved_next[kSaved];
+  V params[kHeldParams];
+  V grads[kHeldGrads];
+
+  FC_INLINE explicit RowContext(const Arguments &arguments)
+      : a(arguments),
+        u(arguments),
+        layout(shape(), sizeof(T), blockDim.x, a),
+        stages(arguments) {
+    group = int(threadIdx.x) / a.threads_per_row;
+    lane = int(threadIdx.x) - group * a.threads_per_row;
+    const int cta = int(blockIdx.x);
+    first_block = a.slices == 1 ? cta : cta / a.slices;
+    slice = cta - first_block * a.slices;
+    select_tile(0);
+#if FC_HOPPER
+    if (a.cluster > 1) {
+      if (threadIdx.x == 0) {
+        for (int i = 0; i < 2; i++) barrier_init(reinterpret_cast<uint64_t *>(shared) + kMaxStages + i, 1);
+        barrier_init_fence();
+      }
+      // No sums come before the barriers are there.
+      cluster_barrier();
+    }
+#endif
+    stages.start(layout.stages, group, lane, slice, first_block, a.row_ctas);
+    // Behind the first row, before the others, which would hold them up.
+    stages.fill(0);
+    if (tiles() == 1) load_params();
+#pragma unroll 1
+    for (int s = 1; s < a.stages; s++) stages.fill(s);
+    // Once, here, not at every use.
+    if (!ParamsShared) settle(params);
+    load_saved(first_block);
+#pragma unroll
+    for (int k = 0; k < kHeldGrads; k++) grads[k] = splat<V>(T(0));
+  }
+
+  FC_INLINE bool bulk() const { return Fast || a.fill == kFillBulk; }
+  FC_INLINE bool whole() const { return Fast || a.whole; }
+  FC_INLINE int tiles() const { return Fast ? 1 : a.tiles; }
+  // The channels of a CTA, at most.
+  FC_INLINE int width() const { return a.threads_per_row * N; }
+
+  FC_INLINE void select_tile(int t) {
+    tile = t;
+    channel = (int64_t(t + slice) * a.threads_per_row + lane) * N;
+    const int64_t left = a.channels - channel;
+    u.valid = left < 0 ? 0 : (left > N ? N : int(left));
+  }
+
+  // ---- rows ----
+
+  // A row that does not exist reads another one's operands, and a gradient of zeros.
+  FC_INLINE int64_t row_of(int64_t block) const {
+    const int64_t wanted = block * a.rows_per_cta + group;
+    return wanted < a.batch ? wanted : a.batch - 1;
+  }
+
+  FC_INLINE void select_row(int64_t block) {
+    row = row_of(block);
+    active = block * a.rows_per_cta + group < a.batch;
+#pragma unroll
+    for (int k = 0; k < kSaved; k++) saved_now[k] = saved_next[k];
+    load_saved(block + a.row_ctas);
+  }
+
+  // The saved sums are read a row ahead: nothing hides their latency.
+  FC_INLINE void load_saved(int64_t block) {
+    const T *p = static_cast<const T *>(a.saved) + row_of(block);
+#pragma unroll
+    for (int k = 0; k < P::kShape.saved_sums; k++, p += a.batch) saved_next[k] = *p;
+  }
+
+  template <int Slot, int K>
+  FC_INLINE void load(V (&values)[K]) {
+    stages.template load<Slot>(values, active);
+    if (Slot == P::kGradientInput && !active) {
+#pragma unroll
+      for (int k = 0; k < K; k++) values[k] = splat<V>(T(0));
+    }
+  }
+
+  // All inputs of the row are in registers. With row sums, the barrier of the reduction serves both.
+  FC_INLINE void loaded() {
+    if (kReduces) return;
+    if (bulk()) __syncthreads();
+    stages.release();
+  }
+
+  // Straight to memory if every thread has all its channels, else by way of shared memory.
+  template <int Slot, int K>
+  FC_INLINE void store(const V (&values)[K]) {
+    if (!active || a.outputs[Slot] == nullptr || u.valid == 0) return;
+    const int bytes = Fast ? Fast : a.lane_bytes;
+    const int64_t stride = a.batch * a.channels * bytes;
+    auto *to = static_cast<unsigned char *>(a.outputs[Slot]) + (row * a.channels + channel) * bytes;
+    with_storage<T, Fast>(a.lane_dtype, [&](auto *type) {
+      using S = typename Element<decltype(type)>::Type;
+      auto *own = shared + layout.bounce + threadIdx.x * int(K * N * sizeof(S));
+      unsigned char *p = whole() ? to : own;
+      const int64_t step = whole() ? stride : int64_t(N * sizeof(S));
+#pragma unroll
+      for (int k = 0; k < K; k++, p += step) store_lanes<S, T, N>(reinterpret_cast<S *>(p), values[k], a.lane_dtype);
+      if (whole()) return;
+#pragma unroll 1
+      for (int k = 0; k < K; k++, to += stride, own += N * sizeof(S)) {
+#pragma unroll 1
+        for (int i = 0; i < u.valid; i++) reinterpret_cast<S *>(to)[i] = reinterpret_cast<const S *>(own)[i];
+      }
+    });
+  }
+
+  // ---- parameters ----
+
+  FC_INLINE T *shared_params() const { return reinterpret_cast<T *>(shared + layout.params); }
+
+  FC_INLINE void load_params() {
+    if (kAllParams == 0) return;
+    if (ParamsShared) __syncthreads();
+    with_storage<T>(a.param_dtype, [&](auto *type) {
+      using S = typename Element<decltype(type)>::Type;
+      params_from<0, S>();
+    });
+    if (ParamsShared) __syncthreads();
+  }
+
+  // One parameter after another.
+  template <int Slot, class S>
+  FC_INLINE void params_from() {
+    if constexpr (Slot < kParams) {
+      const S *p = static_cast<const S *>(a.params[Slot]);
+      if constexpr (ParamsShared) {
+        share_params<param_count(Slot), first_param(Slot), S>(p);
+      } else {
+        hold_params<param_count(Slot), first_param(Slot), S>(p);
+      }
+      params_from<Slot + 1, S>();
+    }
+  }
+
+  // Neighbouring threads read neighbouring elements, and write them transposed.
+  template <int count, int first, class S>
+  FC_INLINE void share_params(const S *p) {
+    const int64_t start = channel - lane * N;
+    const int64_t end = a.channels * count;
+    T *to = shared_params() + first * width();
+    for (int e = threadIdx.x; e < count * width(); e += blockDim.x) {
+      const int c = e / count, k = e - c * count;
+      const int64_t from = start * count + e;
+      to[k * width() + c] = from < end ? T(widen(p[from], a.param_dtype)) : T(0);
+    }
+  }
+
+  // The parameters of a thread are contiguous: `count` for each of its channels.
+  template <int count, int first, class S>
+  FC_INLINE void hold_params(const S *p) {
+    constexpr int kPer = 16 / sizeof(S);
+    const S *own = p + channel * count;
+    const bool vectors = sizeof(S) >= 4 && u.valid == N && count * N % kPer == 0 && uint64_t(own) % 16 == 0;
+    if (vectors) {
+#pragma unroll
+      for (int e = 0; e < count * N; e += kPer) {
+        const Lanes<T, kPer> values = load_lanes<S, T, kPer>(own + e, a.param_dtype);
+#pragma unroll
+        for (int j = 0; j < kPer; j++) {
+          if (e + j < count * N) params[first + (e + j) % count].v[(e + j) / count] = values.v[j];
+        }
+      }
+    } else {
+#pragma unroll
+      for (int i = 0; i < N; i++) {
+        // Behind the last channel its parameters are read again.
+        const int64_t c = channel + i < a.channels ? channel + i : a.channels - 1;
+#pragma unroll
+        for (int k = 0; k < count; k++) params[first + k].v[i] = widen(p[c * count + k], a.param_dtype);
+      }
+    }
+  }
+
+  template <int Slot>
+  FC_INLINE auto param() const {
+    constexpr int kFirst = first_param(Slot);
+    if constexpr (ParamsShared) {
+      return SharedParams<V>{shared_params() + kFirst * width() + lane * N, width()};
+    } else {
+      return static_cast<const V *>(params + kFirst);
+    }
+  }
+
+  template <int Slot>
+  FC_INLINE V *grad() {
+    return grads + first_param(Slot);
+  }
+
+  // ---- row sums ----
+
+  FC_INLINE T saved(int k) const { return saved_now[k]; }
+
+  template <int K>
+  FC_INLINE void keep(const T (&sums)[K]) const {
+    if (a.saved == nullptr || !active || lane != 0 || slice != 0) return;
+    T *p = static_cast<T *>(a.saved) + row;
+#pragma unroll
+    for (int k = 0; k < K; k++, p += a.batch) *p = sums[k];
+  }
+
+  // Adds each of `sums` over the threads of the row. False if the row is not complete: the caller returns, and comes
+  // again with the next tile.
+  template <int K>
+  FC_INLINE bool reduce(T (&sums)[K]) {
+    static_assert(K == P::kShape.row_sums, "one reduction a program");
+    T *mine = reinterpret_cast<T *>(shared + layout.tile_sums) + threadIdx.x;
+    const int step = blockDim.x;
+    if (tiles() > 1 && pass == 0) {
+#pragma unroll
+      for (int k = 0; k < K; k++) {
+        if (tile > 0) sums[k] += mine[k * step];
+        mine[k * step] = sums[k];
+      }
+    }
+    const bool complete = pass == 0 && tile + 1 == tiles();
+    if (complete) {
+      collect(sums);
+    } else if (bulk()) {
+      __syncthreads();
+    }
+    stages.release();
+    if (tiles() == 1) return true;
+#pragma unroll
+    for (int k = 0; k < K; k++) {
+      if (complete) mine[(K + k) * step] = sums[k];
+      sums[k] = mine[(K + k) * step];
+    }
+    return pass == 1;
+  }
+
+  // The sums over the row, in every thread; all threads of the CTA have passed a barrier behind it if rows are copied in bulk.
+  template <int K>
+  FC_INLINE void collect(T (&sums)[K]) {
+    if (a.threads_per_row <= 32 && a.cluster == 1) {
+      for (int d = a.threads_per_row / 2; d > 0; d /= 2) {
+#pragma unroll
+        for (int k = 0; k < K; k++) sums[k] += __shfl_xor_sync(~0u, sums[k], d);
+      }
+      if (bulk()) __syncthreads();
+      return;
+    }
+    // Each step halves the number of values a thread holds and doubles the threads they are summed over.
+    T held[kWidth];
+#pragma unroll
+    for (int k = 0; k < kWidth; k++) held[k] = k < K ? sums[k] : T(0);
+    const int id = threadIdx.x & 31;
+    int index = 0;
+#pragma unroll
+    for (int half = kWidth / 2, d = 16; half > 0; half /= 2, d /= 2) {
+      const bool upper = id & d;
+#pragma unroll
+      for (int k = 0; k < half; k++) {
+        const T give = upper ? held[k] : held[k + half];
+        const T stay = upper ? held[k + half] : held[k];
+        held[k] = stay + __shfl_xor_sync(~0u, give, d);
+      }
+      index += upper ? half : 0;
+    }
+#pragma unroll
+    for (int d = 16 / kWidth; d > 0; d /= 2) held[0] += __shfl_xor_sync(~0u, held[0], d);
+    const int warps = a.threads_per_row / 32;
+    const int parts = warps * a.cluster;
+    T *place = reinterpret_cast<T *>(shared + layout.reduction) + (parity * a.rows_per_cta + group) * parts * kWidth;
+    parity ^= 1;
+    const bool writes = (id & (32 / kWidth - 1)) == 0;
+    const int warp = lane / 32;
+#if FC_HOPPER
+    if (a.cluster > 1) {
+      // Every warp of the row sends its sums to all CTAs. A CTA goes on when all have come; by then all warps have read
+      // what they were sent the row before, so two places in turn are enough.
+      uint64_t *arrival = reinterpret_cast<uint64_t *>(shared) + kMaxStages + (1 - parity);
+      if (threadIdx.x == 0) barrier_expect(arrival, parts * kWidth * sizeof(T));
+      T *remote = place + (int(cluster_rank()) * warps + warp) * kWidth + index;
+      if (writes) {
+        for (int rank = 0; rank < a.cluster; rank++) store_remote(remote, held[0], arrival, rank);
+      }
+      barrier_wait(arrival, arrivals >> (1 - parity) & 1);
+      arrivals ^= 1 << (1 - parity);
+      // The stage is free when all warps of this CTA are here.
+      if (bulk()) __syncthreads();
+    } else
+#endif
+    {
+      if (writes) place[warp * kWidth + index] = held[0];
+      __syncthreads();
+    }
+    T totals[kWidth];
+#pragma unroll
+    for (int k = 0; k < kWidth; k++) totals[k] = T(0);
+    for (int part = 0; part < parts; part++) {
+      const Lanes<T, kWidth> values = load_lanes<T, T, kWidth>(place + part * kWidth, 0);
+#pragma unroll
+      for (int k = 0; k < kWidth; k++) totals[k] += values.v[k];
+    }
+#pragma unroll
+    for (int k = 0; k < K; k++) sums[k] = totals[k];
+  }
+
+  // ---- parameter gradients ----
+
+  // Writes the gradients of the CTA to the partial sums of its row block, or adds them: the rows it walked together one
+  // after another. By way of shared memory that nothing else uses by now.
+  FC_INLINE void flush_grads(bool add) {
+    if (!kGradients || a.partial == nullptr) return;
+    T *all = reinterpret_cast<T *>(shared + (tiles() == 1 ? layout.stages : layout.bounce));
+    const int step = blockDim.x * N;
+    __syncthreads();
+#pragma unroll
+    for (int k = 0; k < kHeldGrads; k++) {
+      store_lanes<T, T, N>(all + k * step + threadIdx.x * N, grads[k], 0);
+      grads[k] = splat<V>(T(0));
+    }
+    __syncthreads();
+    const int64_t start = channel - lane * N;
+    T *block = static_cast<T *>(a.partial) + first_block * kAllParams * a.channels + start;
+    const int64_t left = a.channels - start;
+    const int count = left < width() ? int(left) : width();
+#pragma unroll 1
+    for (int k = 0; k < kHeldGrads; k++, all += step, block += a.channels) {
+#pragma unroll 1
+      for (int c = threadIdx.x; c < count; c += blockDim.x) {
+        T sum = all[c];
+        for (int g = 1; g < a.rows_per_cta; g++) sum += all[g * width() + c];
+        block[c] = add ? block[c] + sum : sum;
+      }
+    }
+    if (tiles() > 1) __syncthreads();
+  }
+};
+
+// With Fast, the bytes of an element: for calls that fill their threads with whole vectors, in one tile, copied in bulk: nothing of the rest is there
+// to slow it down.
+template <class P, class T, int N, int Threads, int ParamsShared, int Fast>
+__global__ void __launch_bounds__(Threads, 1) rows_kernel(const __grid_constant__ Arguments a) {
+#if !FC_HOPPER
+  // Without the copy engine no call is of that kind.
+  if constexpr (Fast) return;
+#endif
+  RowContext<P, T, N, ParamsShared, Fast> c(a);
+  // A long row with row sums is walked twice: for the sums, then for what depends on them.
+  const int passes = c.tiles() > 1 && c.kReduces ? 2 : 1;
+  for (int64_t block = c.first_block; block < a.blocks; block += a.row_ctas) {
+    c.select_row(block);
+    for (int pass = 0; pass < passes; pass++) {
+      for (int tile = 0; tile < c.tiles(); tile++) {
+        if (c.tiles() > 1) {
+          c.pass = pass;
+          c.select_tile(tile);
+          c.load_params();
+        }
+        c.stages.wait();
+        P::run(c);
+        if (c.tiles() > 1 && pass + 1 == passes) c.flush_grads(block != c.first_block);
+      }
+    }
+  }
+  if (c.tiles() == 1) c.flush_grads(false);
+#if FC_HOPPER
+  // No CTA leaves while another may still write into its shared memory.
+  if (a.cluster > 1) cluster_barrier();
+#endif
+}
+
+}  // namespace fc

@@ -1,0 +1,32 @@
+// Entries of the tables of kernels.
+#pragma once
+
+#include "points.cuh"
+#include "registry.h"
+#include "rows.cuh"
+
+// A kernel that walks rows; parameters in shared memory or in registers.
+#define FC_ROWS(algebra, program, left, right, pass, function, T, lanes, threads, shared)                  \
+  {                                                                                                       \
+    #algebra, #program, left, right, pass, sizeof(T) == 8, 0,                                             \
+        {reinterpret_cast<const void *>(&fc::rows_kernel<algebra::function, T, lanes, threads, shared, 0>)}, \
+        algebra::function::kShape.with(lanes, threads, shared), {}, {}                             \
+  }
+
+// The same with a second and a third kernel for calls that need least, of 4 and of 2 bytes an element.
+#define FC_FAST_ROWS(algebra, program, left, right, pass, function, T, lanes, threads, shared)              \
+  {                                                                                                        \
+    #algebra, #program, left, right, pass, sizeof(T) == 8, 0,                                              \
+        {reinterpret_cast<const void *>(&fc::rows_kernel<algebra::function, T, lanes, threads, shared, 0>), \
+         reinterpret_cast<const void *>(&fc::rows_kernel<algebra::function, T, lanes, threads, shared, 4>), \
+         reinterpret_cast<const void *>(&fc::rows_kernel<algebra::function, T, lanes, threads, shared, 2>)}, \
+        algebra::function::kShape.with(lanes, threads, shared), {}, {}                                       \
+  }
+
+// A kernel whose lanes are independent.
+#define FC_POINTS(algebra, program, left, right, pass, function, T)                   \
+  {                                                                                   \
+    #algebra, #program, left, right, pass, sizeof(T) == 8, 1,                         \
+        {reinterpret_cast<const void *>(&fc::points_kernel<algebra::function, T>)},   \
+        algebra::function::kShape.with(1, fc::kPointThreads, 0), {}, {}               \
+  }

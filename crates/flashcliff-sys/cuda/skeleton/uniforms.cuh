@@ -1,0 +1,38 @@
+// The values that a lane function may need besides its operands.
+#pragma once
+
+#include "arguments.cuh"
+#include "gates.cuh"
+#include "lanes.cuh"
+#include "memory.cuh"
+
+namespace fc {
+
+template <class T>
+struct Uniforms {
+  T eps;
+  T inv_channels;
+  int gate;
+  int valid;  // how many of the thread's channels exist
+
+  FC_INLINE explicit Uniforms(const Arguments &a) : gate(a.gate) {
+    if constexpr (sizeof(T) == 8) {
+      eps = a.eps;
+      inv_channels = a.inv_channels;
+    } else {
+      eps = a.eps_f32;
+      inv_channels = a.inv_channels_f32;
+    }
+  }
+
+  // The sum over the thread's channels.
+  template <int N>
+  FC_INLINE T sum(const Lanes<T, N> &a) const {
+    T total = 0;
+    FC_EACH(N, total += i < valid ? a.v[i] : T(0))
+    return total;
+  }
+  FC_INLINE T sum(T a) const { return a * T(valid); }
+};
+
+}  // namespace fc

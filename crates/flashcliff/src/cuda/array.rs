@@ -1,0 +1,132 @@
+//! Owned device memory with a shape, for tests and programs that have no tensors of their own.
+
+use std::sync::Arc;
+
+use cudarc::driver::{CudaSlice, CudaStream};
+
+use super::dtype::DeviceElement;
+use super::fault;
+use super::tensor::{Layout, Tensor, TensorMut};
+use crate::tensor::Shape;
+use crate::{Dtype, Error};
+
+/// A contiguous tensor on a device that owns its memory.
+#[derive(Debug)]
+pub struct Array {
+    data: CudaSlice<u8>,
+    dtype: Dtype,
+    shape: Vec<usize>,
+}
+
+impl Array {
+    /// An array of zeros.
+    ///
+    /// # Errors
+    /// [`Error::ShapeTooLarge`], and [`Error::Cuda`] if there is no memory.
+    pub fn zeros(stream: &Arc<CudaStream>, dtype: Dtype, shape: &[usize]) -> Result<Self, Error> {
+        let bytes = bytes(dtype, shape)?;
+        // An allocation of no bytes is an error for some drivers.
+        let data = stream.alloc_zeros::<u8>(bytes.max(1));
+        Ok(Self {
+            data: data.map_err(fault::driver("allocating device memory"))?,
+            dtype,
+            shape: shape.to_vec(),
+        })
+    }
+
+    /// A copy of host memory.
+    ///
+    /// # Errors
+    /// As [`Self::zeros`], and [`Error::LengthMismatch`].
+    pub fn from_host<T: DeviceElement>(
+        stream: &Arc<CudaStream>,
+        data: &[T],
+        shape: &[usize],
+    ) -> Result<Self, Error> {
+        Shape::of(shape, data.len())?;
+        let mut this = Self::zeros(stream, T::DTYPE, shape)?;
+        // SAFETY: the elements are plain numbers without padding, and the bytes are theirs.
+        let bytes =
+            unsafe { std::slice::from_raw_parts(data.as_ptr().cast::<u8>(), size_of_val(data)) };
+        if !bytes.is_empty() {
+            let copied = stream.memcpy_htod(bytes, &mut this.data);
+            copied.map_err(fault::driver("copying to the device"))?;
+        }
+        Ok(this)
+    }
+
+    /// A copy in host memory, once the work on the stream is done.
+    ///
+    /// # Errors
+    /// [`Error::DtypeMismatch`] for elements of another type, [`Error::Cuda`].
+    pub fn to_host<T: DeviceElement>(&self, stream: &Arc<CudaStream>) -> Result<Vec<T>, Error> {
+        if T::DTYPE != self.dtype {
+            return Err(Error::DtypeMismatch {
+                operator: "copying to the host".to_owned(),
+                tensor: "array".to_owned(),
+                expected: self.dtype.to_string(),
+                got: T::DTYPE,
+            });
+        }
+        let mut host = vec![T::default(); self.shape.iter().product()];
+        if !host.is_empty() {
+            let bytes = size_of_val(&host[..]);
+            // SAFETY: the elements are plain numbers, which any bits are; the bytes are theirs.
+            let bytes =
+                unsafe { std::slice::from_raw_parts_mut(host.as_mut_ptr().cast::<u8>(), bytes) };
+            let copied = stream.memcpy_dtoh(&self.data.slice(..bytes.len()), bytes);
+            copied.map_err(fault::driver("copying to the host"))?;
+        }
+        let done = stream.synchronize();
+        done.map_err(fault::driver("waiting for the stream"))?;
+        Ok(host)
+    }
+
+    /// The axes.
+    pub fn shape(&self) -> &[usize] {
+        &self.shape
+    }
+
+    /// The type of the elements.
+    pub fn dtype(&self) -> Dtype {
+        self.dtype
+    }
+
+    /// The memory; at least a byte, also of an empty array.
+    pub fn memory(&self) -> &CudaSlice<u8> {
+        &self.data
+    }
+
+    /// A view of it.
+    ///
+    /// # Errors
+    /// [`Error::ShapeTooLarge`] for more than 4 axes.
+    pub fn view(&self) -> Result<Tensor<'_>, Error> {
+        let layout = Layout::over_bytes(&self.data, self.dtype, &self.shape)?;
+        Ok(Tensor::over(&self.data, layout))
+    }
+
+    /// A view of it, for writing.
+    ///
+    /// # Errors
+    /// [`Error::ShapeTooLarge`] for more than 4 axes.
+    pub fn view_mut(&mut self) -> Result<TensorMut<'_>, Error> {
+        let layout = Layout::over_bytes(&self.data, self.dtype, &self.shape)?;
+        Ok(TensorMut::over(&mut self.data, layout))
+    }
+}
+
+/// Memory for intermediate results, with anything in it; at least a byte.
+pub(super) fn scratch(stream: &Arc<CudaStream>, bytes: usize) -> Result<CudaSlice<u8>, Error> {
+    // SAFETY: operators read nothing of a workspace that they have not written.
+    let data = unsafe { stream.alloc::<u8>(bytes.max(1)) };
+    data.map_err(fault::driver("allocating device memory"))
+}
+
+fn bytes(dtype: Dtype, shape: &[usize]) -> Result<usize, Error> {
+    let (_, len) = Shape::new(shape)?;
+    let bytes = len.checked_mul(dtype.bytes());
+    bytes.ok_or_else(|| Error::ShapeTooLarge {
+        shape: shape.to_vec(),
+    })
+}

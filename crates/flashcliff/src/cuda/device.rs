@@ -1,0 +1,225 @@
+//! GPUs.
+
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+
+use cudarc::driver::{CudaContext, CudaStream, result, sys as driver};
+use flashcliff_sys as sys;
+
+use super::linear::BlasLt;
+use super::{fault, library};
+use crate::Error;
+
+/// A GPU, with its primary CUDA context. Cheap to clone.
+#[derive(Clone, Debug)]
+pub struct Device {
+    inner: Arc<Inner>,
+}
+
+#[derive(Debug)]
+struct Inner {
+    context: Arc<CudaContext>,
+    capability: (i32, i32),
+    blas: OnceLock<Arc<BlasLt>>,
+}
+
+/// The devices that [`Device::cuda`] has given out. cudarc orders uses of memory among the streams of
+/// one context object, so all callers must share it.
+static DEVICES: Mutex<Vec<Device>> = Mutex::new(Vec::new());
+
+impl Device {
+    /// The GPU number `ordinal`, as CUDA counts them (`CUDA_VISIBLE_DEVICES`). All calls for one GPU
+    /// share its context.
+    ///
+    /// # Errors
+    /// [`Error::NoCudaDriver`], [`Error::CudaDriverTooOld`], [`Error::NoCudaDevice`],
+    /// [`Error::CudaOrdinal`], [`Error::CudaArchitecture`], or [`Error::Cuda`] if the driver fails
+    /// otherwise.
+    pub fn cuda(ordinal: usize) -> Result<Self, Error> {
+        let count = Self::count()?;
+        if ordinal >= count {
+            return Err(Error::CudaOrdinal { ordinal, count });
+        }
+        // A panic cannot leave the list half changed.
+        let mut devices = DEVICES.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(device) = devices.iter().find(|device| device.ordinal() == ordinal) {
+            return Ok(device.clone());
+        }
+        let context = CudaContext::new(ordinal);
+        let context = context.map_err(fault::driver("cuDevicePrimaryCtxRetain"))?;
+        let device = Self::from_context(context)?;
+        devices.push(device.clone());
+        Ok(device)
+    }
+
+    /// How many GPUs there are, at least 1.
+    ///
+    /// # Errors
+    /// [`Error::NoCudaDriver`], [`Error::CudaDriverTooOld`], [`Error::NoCudaDevice`].
+    pub fn count() -> Result<usize, Error> {
+        library::driver()?;
+        check_version()?;
+        result::init().map_err(|error| match error.0 {
+            driver::CUresult::CUDA_ERROR_STUB_LIBRARY => Error::NoCudaDriver {
+                reason: "libcuda is the stub of the CUDA toolkit".to_owned(),
+            },
+            _ => Error::NoCudaDevice {
+                reason: fault::explain(error),
+            },
+        })?;
+        let count = result::device::get_count().map_err(fault::driver("cuDeviceGetCount"))?;
+        match usize::try_from(count) {
+            Ok(count) if count > 0 => Ok(count),
+            _ => Err(Error::NoCudaDevice {
+                reason: format!("it counts {count}"),
+            }),
+        }
+    }
+
+    /// The GPU of a context that a host has already. To be kept: with it goes what cuBLASLt has
+    /// worked out.
+    ///
+    /// # Errors
+    /// [`Error::CudaContext`] if it is not the primary context, [`Error::CudaDriverTooOld`],
+    /// [`Error::CudaArchitecture`], [`Error::Cuda`].
+    pub fn from_context(context: Arc<CudaContext>) -> Result<Self, Error> {
+        if !context.is_primary() {
+            return Err(Error::CudaContext {
+                ordinal: context.ordinal(),
+            });
+        }
+        check_version()?;
+        let capability = context.compute_capability();
+        let capability = capability.map_err(fault::driver("cuDeviceGetAttribute"))?;
+        // SAFETY: gives a static string.
+        let built_for = unsafe { fault::owned(sys::fc_architectures()) };
+        if !built_for
+            .split_whitespace()
+            .any(|code| runs(code, capability))
+        {
+            return Err(Error::CudaArchitecture {
+                device: context.name().unwrap_or_else(|_| "the GPU".to_owned()),
+                capability,
+                built_for,
+            });
+        }
+        Ok(Self {
+            inner: Arc::new(Inner {
+                context,
+                capability,
+                blas: OnceLock::new(),
+            }),
+        })
+    }
+
+    /// Its number.
+    pub fn ordinal(&self) -> usize {
+        self.inner.context.ordinal()
+    }
+
+    /// Its name, such as `NVIDIA H100 80GB HBM3`.
+    ///
+    /// # Errors
+    /// [`Error::Cuda`].
+    pub fn name(&self) -> Result<String, Error> {
+        let name = self.inner.context.name();
+        name.map_err(fault::driver("cuDeviceGetName"))
+    }
+
+    /// Its compute capability, such as `(9, 0)`.
+    pub fn compute_capability(&self) -> (i32, i32) {
+        self.inner.capability
+    }
+
+    /// Its memory in bytes.
+    ///
+    /// # Errors
+    /// [`Error::Cuda`].
+    pub fn total_memory(&self) -> Result<usize, Error> {
+        let total = self.inner.context.total_mem();
+        total.map_err(fault::driver("cuDeviceTotalMem"))
+    }
+
+    /// Its context.
+    ///
+    /// With several streams, cudarc records an event for each use of its memory. Hosts that order
+    /// streams themselves can switch that off here, with `disable_event_tracking`; views made by
+    /// `from_raw` are never tracked.
+    pub fn context(&self) -> &Arc<CudaContext> {
+        &self.inner.context
+    }
+
+    /// The default stream. It cannot be captured into a graph.
+    pub fn default_stream(&self) -> Arc<CudaStream> {
+        self.inner.context.default_stream()
+    }
+
+    /// A new stream, which does not wait for the default stream.
+    ///
+    /// # Errors
+    /// [`Error::Cuda`].
+    pub fn new_stream(&self) -> Result<Arc<CudaStream>, Error> {
+        let stream = self.inner.context.new_stream();
+        stream.map_err(fault::driver("cuStreamCreate"))
+    }
+
+    /// Makes the context current on this thread, if it is not.
+    pub(super) fn make_current(&self) -> Result<(), Error> {
+        let bound = self.inner.context.bind_to_thread();
+        bound.map_err(fault::driver("cuCtxSetCurrent"))
+    }
+
+    /// cuBLASLt, loaded at the first call.
+    pub(super) fn blas(&self) -> Result<Arc<BlasLt>, Error> {
+        if let Some(blas) = self.inner.blas.get() {
+            return Ok(blas.clone());
+        }
+        // Of two threads that get here at once, one keeps the other's.
+        let blas = Arc::new(BlasLt::new(&self.inner.context)?);
+        Ok(self.inner.blas.get_or_init(|| blas).clone())
+    }
+}
+
+impl PartialEq for Device {
+    fn eq(&self, other: &Self) -> bool {
+        self.inner.context == other.inner.context
+    }
+}
+
+impl Eq for Device {}
+
+/// Checks that the driver runs the CUDA version that the kernels were built with: any minor
+/// version will do, an older major one will not.
+fn check_version() -> Result<(), Error> {
+    let mut version = 0;
+    // SAFETY: the place is valid; the call works before `cuInit` too.
+    let got = unsafe { driver::cuDriverGetVersion(&raw mut version) };
+    got.result().map_err(fault::driver("cuDriverGetVersion"))?;
+    // SAFETY: gives a constant.
+    let needed = unsafe { sys::fc_runtime_version() };
+    if version / 1000 < needed / 1000 {
+        return Err(Error::CudaDriverTooOld {
+            driver: version,
+            needed,
+        });
+    }
+    Ok(())
+}
+
+/// Whether code of an architecture, such as `80`, `90a` or `ptx80`, runs on a GPU: PTX on all later
+/// ones, machine code on later ones of its major version, and with an `a` on that one alone.
+fn runs(code: &str, (major, minor): (i32, i32)) -> bool {
+    let capability = 10 * major + minor;
+    let (ptx, code) = match code.strip_prefix("ptx") {
+        Some(code) => (true, code),
+        None => (false, code),
+    };
+    let number = code.trim_end_matches(|c: char| c.is_ascii_alphabetic());
+    let Ok(built) = number.parse::<i32>() else {
+        return false;
+    };
+    match (code.len() > number.len(), ptx) {
+        (true, _) => built == capability,
+        (false, true) => built <= capability,
+        (false, false) => built / 10 == major && built <= capability,
+    }
+}

@@ -1,0 +1,65 @@
+//! Error codes of CUDA as errors of this crate.
+
+use std::ffi::{CStr, c_char, c_int};
+
+use cudarc::driver::DriverError;
+use flashcliff_sys as sys;
+
+use crate::Error;
+
+/// The error of a driver call.
+pub(super) fn driver(call: &'static str) -> impl Fn(DriverError) -> Error {
+    move |error| Error::Cuda {
+        call,
+        name: text(error.error_name()),
+        description: text(error.error_string()),
+    }
+}
+
+/// What the driver says of an error, for another variant.
+pub(super) fn explain(error: DriverError) -> String {
+    format!(
+        "{} ({})",
+        text(error.error_name()),
+        text(error.error_string())
+    )
+}
+
+fn text(text: Result<&CStr, DriverError>) -> String {
+    text.map_or_else(
+        |_| "unknown error".to_owned(),
+        |text| text.to_string_lossy().into_owned(),
+    )
+}
+
+/// The result of a function of the kernel library.
+pub(super) fn kernel(call: &'static str, code: c_int) -> Result<(), Error> {
+    if code == 0 {
+        return Ok(());
+    }
+    // SAFETY: both take any code and give static strings.
+    let (name, description) = unsafe {
+        (
+            owned(sys::fc_error_name(code)),
+            owned(sys::fc_error_string(code)),
+        )
+    };
+    Err(Error::Cuda {
+        call,
+        name,
+        description,
+    })
+}
+
+/// A copy of a C string, empty for null.
+///
+/// # Safety
+/// `text` is null or a C string that lives during the call.
+pub(super) unsafe fn owned(text: *const c_char) -> String {
+    if text.is_null() {
+        return String::new();
+    }
+    // SAFETY: the caller's.
+    let text = unsafe { CStr::from_ptr(text) };
+    text.to_string_lossy().into_owned()
+}

@@ -1,0 +1,237 @@
+//! Operators that are one lane program.
+
+use std::ffi::{CString, c_void};
+use std::ptr::{self, NonNull};
+
+use flashcliff_sys as sys;
+
+use super::call::{Call, Gradients};
+use super::dtype::{Dtypes, code};
+use super::fault;
+use crate::operator::{Dims, Input, LaneOperator, Pass};
+use crate::{Algebra, Dtype, Error, Gate};
+
+/// The kernels of a program with its options.
+#[derive(Debug)]
+pub(super) struct Lanes {
+    operator: String,
+    /// Forward and backward, each in `f32` and `f64`.
+    kernels: [[Option<Kernel>; 2]; 2],
+    order: Vec<Input>,
+    gate: sys::fc_gate,
+    eps: f64,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Kernel(NonNull<sys::fc_kernel>);
+
+// SAFETY: kernels are static and the library synchronises what it remembers of them.
+unsafe impl Send for Kernel {}
+// SAFETY: as above.
+unsafe impl Sync for Kernel {}
+
+impl Lanes {
+    pub(super) fn new(
+        operator: &str,
+        algebra: Algebra,
+        lane: &LaneOperator,
+    ) -> Result<Self, Error> {
+        let program = lane.program();
+        let unsupported = |reason: String| Error::UnsupportedOnCuda {
+            operator: operator.to_owned(),
+            reason,
+        };
+        // Backward reads one more tensor than forward.
+        if program.inputs.len() >= sys::FC_MAX_TENSORS as usize
+            || program.params.len() > sys::FC_MAX_PARAMS as usize
+        {
+            return Err(unsupported("it has too many tensors".to_owned()));
+        }
+        let strings = (CString::new(algebra.name()), CString::new(program.name));
+        let (Ok(algebra_name), Ok(program_name)) = strings else {
+            return Err(unsupported("its name holds a zero byte".to_owned()));
+        };
+        let find = |pass: Pass, is_f64: bool| {
+            let (left, right) = (program.left.into(), program.right.into());
+            // SAFETY: both strings end in a zero byte.
+            let kernel = unsafe {
+                sys::fc_find(
+                    algebra_name.as_ptr(),
+                    program_name.as_ptr(),
+                    left,
+                    right,
+                    pass_code(pass),
+                    is_f64.into(),
+                )
+            };
+            NonNull::new(kernel.cast_mut()).map(Kernel)
+        };
+        let kernels = [Pass::Forward, Pass::Backward].map(|p| [find(p, false), find(p, true)]);
+        if kernels.as_flattened().iter().all(Option::is_none) {
+            return Err(unsupported(format!(
+                "no kernel of {} for {}",
+                program.name,
+                algebra.name()
+            )));
+        }
+        Ok(Self {
+            operator: operator.to_owned(),
+            kernels,
+            order: lane.order().to_vec(),
+            gate: gate_code(lane.gate()),
+            eps: lane.eps(),
+        })
+    }
+
+    fn kernel(&self, pass: Pass, arithmetic: Dtype) -> Result<*const sys::fc_kernel, Error> {
+        let kernels = match pass {
+            Pass::Forward => self.kernels[0],
+            Pass::Backward => self.kernels[1],
+        };
+        let kernel = match arithmetic {
+            Dtype::F64 => kernels[1],
+            _ => kernels[0],
+        };
+        let missing = || Error::UnsupportedOnCuda {
+            operator: self.operator.clone(),
+            reason: format!("no {arithmetic} kernel of its {pass:?} pass"),
+        };
+        Ok(kernel.ok_or_else(missing)?.0.as_ptr())
+    }
+
+    /// Loads the kernels of both passes on the current device.
+    pub(super) fn prepare(&self, dtypes: Dtypes) -> Result<(), Error> {
+        for pass in [Pass::Forward, Pass::Backward] {
+            let kernel = self.kernel(pass, dtypes.arithmetic())?;
+            // SAFETY: a kernel of the library.
+            fault::kernel("fc_prepare", unsafe { sys::fc_prepare(kernel) })?;
+        }
+        Ok(())
+    }
+
+    pub(super) fn workspace_bytes(
+        &self,
+        dims: &Dims,
+        pass: Pass,
+        dtypes: Dtypes,
+        grads: &Gradients,
+    ) -> Result<usize, Error> {
+        let kernel = self.kernel(pass, dtypes.arithmetic())?;
+        let mut call = self.empty_call(dims, dtypes);
+        if pass == Pass::Backward {
+            for (input, grad) in self.order.iter().zip(grads) {
+                if let (Input::Param(param), Some(_)) = (*input, grad) {
+                    // Only whether it is null counts.
+                    call.param_grads[param] = ptr::dangling_mut::<f64>().cast();
+                }
+            }
+        }
+        let mut bytes = 0;
+        // SAFETY: reads sizes and types of the call, and writes the number.
+        let code = unsafe { sys::fc_workspace_bytes(kernel, &raw const call, &raw mut bytes) };
+        fault::kernel("fc_workspace_bytes", code)?;
+        Ok(bytes)
+    }
+
+    /// # Safety
+    /// The call is checked, its stream valid, and the context of its tensors current.
+    pub(super) unsafe fn forward(&self, call: &Call) -> Result<(), Error> {
+        let kernel = self.kernel(Pass::Forward, call.dtypes.arithmetic())?;
+        let mut arguments = self.arguments(call);
+        arguments.outputs[0] = address(call.output);
+        // SAFETY: the caller's.
+        unsafe { launch(kernel, &arguments, call) }
+    }
+
+    /// # Safety
+    /// As for [`Self::forward`].
+    pub(super) unsafe fn backward(&self, call: &Call) -> Result<(), Error> {
+        if call.grads.iter().all(Option::is_none) {
+            return Ok(());
+        }
+        let kernel = self.kernel(Pass::Backward, call.dtypes.arithmetic())?;
+        let mut arguments = self.arguments(call);
+        let mut lanes = 0;
+        for (input, grad) in self.order.iter().zip(&call.grads) {
+            let grad = address(grad.unwrap_or(0));
+            match *input {
+                Input::Lane(tensor) => {
+                    arguments.outputs[tensor] = grad;
+                    lanes += 1;
+                }
+                Input::Param(param) => arguments.param_grads[param] = grad,
+            }
+        }
+        arguments.inputs[lanes] = address(call.output);
+        // SAFETY: the caller's.
+        unsafe { launch(kernel, &arguments, call) }
+    }
+
+    /// What both passes read.
+    fn arguments(&self, call: &Call) -> sys::fc_call {
+        let mut arguments = self.empty_call(&call.dims, call.dtypes);
+        for (input, &ptr) in self.order.iter().zip(&call.inputs) {
+            match *input {
+                Input::Lane(tensor) => arguments.inputs[tensor] = address(ptr),
+                Input::Param(param) => arguments.params[param] = address(ptr),
+            }
+        }
+        arguments.saved = address(call.saved);
+        arguments.workspace = address(call.workspace);
+        arguments.workspace_bytes = call.workspace_bytes;
+        arguments
+    }
+
+    fn empty_call(&self, dims: &Dims, dtypes: Dtypes) -> sys::fc_call {
+        sys::fc_call {
+            inputs: [ptr::null(); sys::FC_MAX_TENSORS as usize],
+            outputs: [ptr::null_mut(); sys::FC_MAX_TENSORS as usize],
+            params: [ptr::null(); sys::FC_MAX_PARAMS as usize],
+            param_grads: [ptr::null_mut(); sys::FC_MAX_PARAMS as usize],
+            saved: ptr::null_mut(),
+            workspace: ptr::null_mut(),
+            workspace_bytes: 0,
+            // Sizes are below 2^63: `bind` bounds the elements of every tensor.
+            batch: dims.batch as i64,
+            channels: dims.in_channels as i64,
+            eps: self.eps,
+            gate: self.gate,
+            lane_dtype: code(dtypes.lanes),
+            param_dtype: code(dtypes.params),
+        }
+    }
+}
+
+/// # Safety
+/// The arguments are those of a checked call, whose context is current.
+unsafe fn launch(
+    kernel: *const sys::fc_kernel,
+    arguments: &sys::fc_call,
+    call: &Call,
+) -> Result<(), Error> {
+    // SAFETY: the caller's; the library copies what the pointers to host memory point to.
+    let code = unsafe { sys::fc_launch(kernel, arguments, call.stream.cast()) };
+    fault::kernel("fc_launch", code)
+}
+
+/// A device address as C sees it.
+pub(super) fn address(ptr: u64) -> *mut c_void {
+    ptr::without_provenance_mut(ptr as usize)
+}
+
+fn pass_code(pass: Pass) -> sys::fc_pass {
+    match pass {
+        Pass::Forward => sys::fc_pass::FC_FORWARD,
+        Pass::Backward => sys::fc_pass::FC_BACKWARD,
+    }
+}
+
+fn gate_code(gate: Gate) -> sys::fc_gate {
+    match gate {
+        Gate::None => sys::fc_gate::FC_GATE_NONE,
+        Gate::Gelu => sys::fc_gate::FC_GATE_GELU,
+        Gate::GeluTanh => sys::fc_gate::FC_GATE_GELU_TANH,
+        Gate::Silu => sys::fc_gate::FC_GATE_SILU,
+        Gate::Sigmoid => sys::fc_gate::FC_GATE_SIGMOID,
+    }
+}

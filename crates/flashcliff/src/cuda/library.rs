@@ -1,0 +1,112 @@
+//! Shared libraries that are loaded at run time.
+//!
+//! cudarc would panic if one were missing, so they are looked for before it is called.
+
+use std::error::Error as _;
+use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
+
+use libloading::Library;
+
+use crate::Error;
+
+/// The names of the driver, all of which cudarc tries too.
+#[cfg(not(windows))]
+const DRIVER: &[&str] = &["libcuda.so.1", "libcuda.so"];
+#[cfg(windows)]
+const DRIVER: &[&str] = &["nvcuda.dll"];
+
+#[cfg(not(windows))]
+const CUBLAS_LT: &[&str] = &["libcublasLt.so.13", "libcublasLt.so.12", "libcublasLt.so"];
+#[cfg(windows)]
+const CUBLAS_LT: &[&str] = &["cublasLt64_13.dll", "cublasLt64_12.dll"];
+
+/// Where toolkits and the wheels of PyPI keep libraries, below the folders that variables name.
+const FOLDERS: &[(&str, &[&str])] = &[
+    ("CUDA_HOME", &["lib64", "lib", "bin/x64", "bin"]),
+    ("CUDA_PATH", &["lib64", "lib", "bin/x64", "bin"]),
+    (
+        "VIRTUAL_ENV",
+        &["lib/python*/site-packages/nvidia/cu13/lib"],
+    ),
+    (
+        "VIRTUAL_ENV",
+        &["lib/python*/site-packages/nvidia/cublas/lib"],
+    ),
+    ("CONDA_PREFIX", &["lib"]),
+];
+
+/// Checks that there is a driver to load. What is found stays loaded.
+pub(super) fn driver() -> Result<(), Error> {
+    static LOADED: OnceLock<Result<Library, String>> = OnceLock::new();
+    let loaded = LOADED.get_or_init(|| first(DRIVER.iter().map(PathBuf::from)));
+    match loaded {
+        Ok(_) => Ok(()),
+        Err(reason) => Err(Error::NoCudaDriver {
+            reason: reason.clone(),
+        }),
+    }
+}
+
+/// cuBLASLt, which stays loaded. Looked for where the loader looks (and so also among what is
+/// loaded already), then in `$CUDA_HOME`, `$CUDA_PATH`, `$VIRTUAL_ENV` and `$CONDA_PREFIX`.
+pub(super) fn cublas_lt() -> Result<&'static Library, Error> {
+    static LOADED: OnceLock<Result<Library, String>> = OnceLock::new();
+    let loaded = LOADED.get_or_init(|| {
+        let folders = FOLDERS.iter().flat_map(|&(variable, below)| {
+            let root = std::env::var_os(variable).map(PathBuf::from);
+            root.into_iter()
+                .flat_map(move |root| below.iter().flat_map(move |path| expand(&root, path)))
+        });
+        let named = CUBLAS_LT.iter().map(PathBuf::from);
+        let found = folders.flat_map(|folder| CUBLAS_LT.iter().map(move |name| folder.join(name)));
+        first(named.chain(found.filter(|path| path.exists())))
+    });
+    loaded.as_ref().map_err(|tried| Error::CudaLibrary {
+        library: "cuBLASLt",
+        tried: tried.clone(),
+    })
+}
+
+/// The first of the libraries that can be loaded, or what the loader said of each.
+fn first(candidates: impl Iterator<Item = PathBuf>) -> Result<Library, String> {
+    let mut tried = Vec::new();
+    for candidate in candidates {
+        // SAFETY: NVIDIA's libraries have no initialisers that ask anything of us.
+        match unsafe { Library::new(&candidate) } {
+            Ok(library) => return Ok(library),
+            Err(error) => tried.push(explain(&candidate, &error)),
+        }
+    }
+    Err(tried.join("; "))
+}
+
+/// What the loader says, which the error itself leaves to its source.
+fn explain(candidate: &Path, error: &libloading::Error) -> String {
+    let name = candidate.display().to_string();
+    let said = error
+        .source()
+        .map_or_else(|| error.to_string(), |source| source.to_string());
+    // glibc begins with the name too.
+    match said.starts_with(&name) {
+        true => said,
+        false => format!("{name}: {said}"),
+    }
+}
+
+/// The folders below `root` that match a path, of which one part may end in `*`.
+fn expand(root: &Path, path: &str) -> Vec<PathBuf> {
+    let mut folders = vec![root.to_owned()];
+    for part in path.split('/') {
+        folders = match part.strip_suffix('*') {
+            None => folders.iter().map(|folder| folder.join(part)).collect(),
+            Some(prefix) => folders
+                .iter()
+                .flat_map(|folder| std::fs::read_dir(folder).into_iter().flatten().flatten())
+                .filter(|entry| entry.file_name().to_string_lossy().starts_with(prefix))
+                .map(|entry| entry.path())
+                .collect(),
+        };
+    }
+    folders
+}

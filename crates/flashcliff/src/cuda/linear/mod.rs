@@ -1,0 +1,324 @@
+//! The grade-wise linear map: matrix products of cuBLASLt.
+//!
+//! The blades of a grade lie one after the other, so that one product `[blades * batch, in]` by
+//! `[in, out]` does a whole grade. Weights `[out, in, grades]` are packed into one matrix a grade
+//! first, and their gradients unpacked at the end: cuBLASLt takes no strided elements.
+
+mod blaslt;
+mod library;
+mod pack;
+mod plan;
+mod product;
+mod workspace;
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use super::call::{Call, Gradients, NO_GRADIENTS};
+use super::dtype::Dtypes;
+use crate::operator::{self, Dims, Pass};
+use crate::{Bias, Dtype, Error};
+pub(super) use blaslt::BlasLt;
+use pack::zero;
+use product::{Form, Problem, Product, alignment};
+use workspace::{Workspace, stride};
+
+/// Rows of a product at the most: some versions of cuBLASLt fail for a few million.
+const MAX_ROWS: usize = 1 << 20;
+
+/// Rows that a gradient of a weight sums over in one product: cuBLASLt counts in 32 bits.
+const MAX_SUMMED_ROWS: usize = 1 << 30;
+
+/// How the matrix products of [`mv_linear`](crate::ops::mv_linear) treat `f32` operands. Sums are
+/// always `f32`. Tensors of other types are multiplied as they are: products of 16-bit numbers are
+/// exact in `f32`, and `f64` is computed in `f64`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum MatmulPrecision {
+    /// No rounding.
+    #[default]
+    Highest,
+    /// Rounded to TF32: 8 bits of exponent, 10 of fraction.
+    Tf32,
+    /// Rounded to bf16: 8 bits of exponent, 7 of fraction.
+    Bf16,
+    /// Rounded to f16: 5 bits of exponent, 10 of fraction. Numbers beyond 65504 overflow.
+    F16,
+}
+
+/// The linear map on a device.
+#[derive(Clone, Debug)]
+pub(super) struct Linear {
+    /// The blades that each matrix acts on.
+    matrices: Vec<Range<usize>>,
+    bias: Bias,
+    blas: Arc<BlasLt>,
+    pub(super) precision: MatmulPrecision,
+}
+
+impl Linear {
+    pub(super) fn new(linear: &operator::Linear, blas: Arc<BlasLt>) -> Self {
+        Self {
+            matrices: linear.matrices(),
+            bias: linear.bias(),
+            blas,
+            precision: MatmulPrecision::default(),
+        }
+    }
+
+    /// Chooses the algorithms of both passes, for tensors as aligned as allocations are.
+    pub(super) fn prepare(&self, dims: &Dims, dtypes: Dtypes) -> Result<(), Error> {
+        if [dims.batch, dims.in_channels, dims.out_channels].contains(&0) {
+            return Ok(());
+        }
+        let plan = &mut |product: &Product| self.blas.plan(&product.problem).map(drop);
+        self.outputs(dims, dtypes, [0; 4], plan)?;
+        self.x_gradients(dims, dtypes, [0; 3], plan)?;
+        self.weight_gradients(dims, dtypes, [0; 3], plan)
+    }
+
+    pub(super) fn workspace_bytes(
+        &self,
+        dims: &Dims,
+        pass: Pass,
+        dtypes: Dtypes,
+        grads: &Gradients,
+    ) -> usize {
+        Workspace::new(self, dims, pass, dtypes, grads).bytes
+    }
+
+    /// # Safety
+    /// The call is checked, its stream valid, and the context of its tensors current.
+    pub(super) unsafe fn forward(&self, call: &Call) -> Result<(), Error> {
+        let Call { dims, dtypes, .. } = *call;
+        let [x, weight, bias, ..] = call.inputs;
+        if dims.batch == 0 || dims.out_channels == 0 {
+            return Ok(());
+        }
+        let space = self.space(call, Pass::Forward, &NO_GRADIENTS);
+        if dims.in_channels == 0 {
+            // SAFETY: the caller's.
+            return unsafe { self.forward_of_nothing(call, bias) };
+        }
+        // SAFETY: the caller's.
+        let weight = unsafe { self.pack(call, weight, space.weights) }?;
+        // SAFETY: the caller's.
+        let bias = unsafe { self.usable_bias(call, bias, space.bias) }?;
+        self.outputs(
+            &dims,
+            dtypes,
+            [x, weight, bias, call.output],
+            &mut |product| {
+                // SAFETY: the caller's; the products stay inside of the tensors.
+                unsafe { self.blas.run(product, space.product, call.stream) }
+            },
+        )
+    }
+
+    /// # Safety
+    /// As for [`Self::forward`].
+    pub(super) unsafe fn backward(&self, call: &Call) -> Result<(), Error> {
+        let Call { dims, dtypes, .. } = *call;
+        let [x, weight, ..] = call.inputs;
+        let [grad_x, grad_weight, grad_bias, ..] = call.grads;
+        let (batch, k, n) = (dims.batch, dims.in_channels, dims.out_channels);
+        let space = self.space(call, Pass::Backward, &call.grads);
+        let mut run = |product: &Product| {
+            // SAFETY: the caller's; the products stay inside of the tensors.
+            unsafe { self.blas.run(product, space.product, call.stream) }
+        };
+        match grad_x {
+            Some(grad_x) if n == 0 => {
+                let bytes = self.blades() * batch * k * dtypes.lanes.bytes();
+                // SAFETY: the caller's.
+                unsafe { zero(call, grad_x, bytes) }?;
+            }
+            Some(grad_x) if batch > 0 && k > 0 => {
+                // SAFETY: the caller's.
+                let weight = unsafe { self.pack(call, weight, space.weights) }?;
+                self.x_gradients(&dims, dtypes, [weight, call.output, grad_x], &mut run)?;
+            }
+            _ => {}
+        }
+        match grad_weight {
+            Some(grad_weight) if batch == 0 => {
+                let bytes = self.matrices.len() * k * n * dtypes.params.bytes();
+                // SAFETY: the caller's.
+                unsafe { zero(call, grad_weight, bytes) }?;
+            }
+            Some(grad_weight) if k > 0 && n > 0 => {
+                let packed = match self.unpacks_gradients() {
+                    true => space.weight_grads,
+                    false => grad_weight,
+                };
+                self.weight_gradients(&dims, dtypes, [x, call.output, packed], &mut run)?;
+                // SAFETY: the caller's.
+                unsafe { self.unpack(call, packed, grad_weight) }?;
+            }
+            _ => {}
+        }
+        if let Some(grad_bias) = grad_bias {
+            // SAFETY: the caller's.
+            unsafe { self.bias_gradient(call, grad_bias, space.sums) }?;
+        }
+        Ok(())
+    }
+
+    // ---- products ----
+
+    /// The products of `x`, `weight`, `bias` and `o`; the weight is packed, the bias usable.
+    fn outputs(
+        &self,
+        dims: &Dims,
+        dtypes: Dtypes,
+        [x, weight, bias, o]: [u64; 4],
+        run: &mut dyn FnMut(&Product) -> Result<(), Error>,
+    ) -> Result<(), Error> {
+        let (k, n, bytes) = (dims.in_channels, dims.out_channels, dtypes.lanes.bytes());
+        let biased = self.biased_blades();
+        for (index, blades) in self.matrices.iter().enumerate() {
+            // One matrix for all blades, and a bias on the first, make two products.
+            let cut = biased.clamp(blades.start, blades.end);
+            for (blades, bias) in [(blades.start..cut, Some(bias)), (cut..blades.end, None)] {
+                for rows in chunks(&blades, dims, MAX_ROWS) {
+                    let d = offset(o, rows.start, n, bytes);
+                    let a = offset(weight, index, stride(dims, bytes), bytes);
+                    let b = offset(x, rows.start, k, bytes);
+                    let size = (n, rows.len(), k);
+                    run(&self.product(Form::Output, size, [dtypes.lanes; 2], [a, b, d], bias))?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// The products of the packed weight, `grad_o` and `grad_x`.
+    fn x_gradients(
+        &self,
+        dims: &Dims,
+        dtypes: Dtypes,
+        [weight, grad_o, grad_x]: [u64; 3],
+        run: &mut dyn FnMut(&Product) -> Result<(), Error>,
+    ) -> Result<(), Error> {
+        let (k, n, bytes) = (dims.in_channels, dims.out_channels, dtypes.lanes.bytes());
+        for (index, blades) in self.matrices.iter().enumerate() {
+            for rows in chunks(blades, dims, MAX_ROWS) {
+                let d = offset(grad_x, rows.start, k, bytes);
+                let a = offset(weight, index, stride(dims, bytes), bytes);
+                let b = offset(grad_o, rows.start, n, bytes);
+                let size = (k, rows.len(), n);
+                run(&self.product(Form::GradX, size, [dtypes.lanes; 2], [a, b, d], None))?;
+            }
+        }
+        Ok(())
+    }
+
+    /// The products of `x`, `grad_o` and the packed gradient of the weight.
+    fn weight_gradients(
+        &self,
+        dims: &Dims,
+        dtypes: Dtypes,
+        [x, grad_o, grad_weight]: [u64; 3],
+        run: &mut dyn FnMut(&Product) -> Result<(), Error>,
+    ) -> Result<(), Error> {
+        let (k, n, bytes) = (dims.in_channels, dims.out_channels, dtypes.lanes.bytes());
+        let types = [dtypes.lanes, dtypes.params];
+        let stride = stride(dims, dtypes.params.bytes());
+        for (index, blades) in self.matrices.iter().enumerate() {
+            let d = offset(grad_weight, index, stride, dtypes.params.bytes());
+            for (chunk, rows) in chunks(blades, dims, MAX_SUMMED_ROWS).enumerate() {
+                let a = offset(x, rows.start, k, bytes);
+                let b = offset(grad_o, rows.start, n, bytes);
+                let size = (k, n, rows.len());
+                let product = self.product(Form::GradWeight, size, types, [a, b, d], None);
+                run(&Product {
+                    accumulate: chunk > 0,
+                    ..product
+                })?;
+            }
+        }
+        Ok(())
+    }
+
+    fn product(
+        &self,
+        form: Form,
+        (m, n, k): (usize, usize, usize),
+        [operands, result]: [Dtype; 2],
+        [a, b, d]: [u64; 3],
+        bias: Option<u64>,
+    ) -> Product {
+        Product {
+            problem: Problem {
+                form,
+                m,
+                n,
+                k,
+                operands,
+                result,
+                precision: self.precision,
+                bias: bias.is_some(),
+                alignment: [a, b, d].map(alignment),
+            },
+            a,
+            b,
+            d,
+            bias: bias.unwrap_or(0),
+            accumulate: false,
+        }
+    }
+
+    // ---- questions ----
+
+    fn blades(&self) -> usize {
+        self.matrices.last().map_or(0, |blades| blades.end)
+    }
+
+    /// The blades, from the first on, that the bias is added to.
+    fn biased_blades(&self) -> usize {
+        match self.bias {
+            Bias::None => 0,
+            Bias::Scalar => 1,
+            Bias::EveryBlade => self.blades(),
+        }
+    }
+
+    fn has_bias(&self) -> bool {
+        self.bias != Bias::None
+    }
+
+    fn packs_weights(&self, dtypes: Dtypes) -> bool {
+        self.matrices.len() > 1 || dtypes.lanes != dtypes.params
+    }
+
+    fn unpacks_gradients(&self) -> bool {
+        self.matrices.len() > 1
+    }
+
+    /// Which gradients of `x`, the weight and the bias are wanted.
+    fn wanted(&self, grads: &Gradients) -> [bool; 3] {
+        let [x, weight, bias, ..] = grads.map(|grad| grad.is_some());
+        [x, weight, bias && self.has_bias()]
+    }
+
+    /// The addresses of the parts of the workspace.
+    fn space(&self, call: &Call, pass: Pass, grads: &Gradients) -> Workspace {
+        Workspace::new(self, &call.dims, pass, call.dtypes, grads).at(call.workspace)
+    }
+}
+
+/// Rows of some blades, at most `most` at a time.
+fn chunks(
+    blades: &Range<usize>,
+    dims: &Dims,
+    most: usize,
+) -> impl Iterator<Item = Range<usize>> + use<> {
+    let (start, end) = (blades.start * dims.batch, blades.end * dims.batch);
+    let starts = (start..end).step_by(most);
+    starts.map(move |first| first..end.min(first + most))
+}
+
+/// The address of the `index`-th part of `size` elements.
+fn offset(base: u64, index: usize, size: usize, bytes: usize) -> u64 {
+    base + (index * size * bytes) as u64
+}

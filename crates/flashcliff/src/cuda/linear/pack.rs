@@ -1,0 +1,174 @@
+//! What is around the matrix products: packing, biases, zeros.
+
+use cudarc::driver::result;
+use cudarc::driver::sys::CUdeviceptr;
+use flashcliff_sys as sys;
+
+use super::Linear;
+use super::product::BIAS_ALIGNMENT;
+use super::workspace::stride;
+use crate::Error;
+use crate::cuda::call::Call;
+use crate::cuda::dtype::{Dtypes, code};
+use crate::cuda::fault;
+use crate::cuda::lane::address;
+
+impl Linear {
+    /// One matrix a grade, in the type of the lanes: packed at `space`, or as they are.
+    ///
+    /// # Safety
+    /// The call is checked, its stream valid, and the context of its tensors current; the other addresses
+    /// are of its tensors, or of parts of its workspace.
+    pub(super) unsafe fn pack(
+        &self,
+        call: &Call,
+        weight: CUdeviceptr,
+        space: CUdeviceptr,
+    ) -> Result<CUdeviceptr, Error> {
+        let Call { dims, dtypes, .. } = call;
+        if !self.packs_weights(*dtypes) {
+            return Ok(weight);
+        }
+        // SAFETY: the caller's.
+        let code = unsafe {
+            sys::fc_linear_pack(
+                address(weight),
+                address(space),
+                (dims.in_channels * dims.out_channels) as i64,
+                self.matrices.len() as i64,
+                stride(dims, dtypes.lanes.bytes()) as i64,
+                code(dtypes.params),
+                code(dtypes.lanes),
+                call.stream.cast(),
+            )
+        };
+        fault::kernel("fc_linear_pack", code)?;
+        Ok(space)
+    }
+
+    /// The converse of [`Self::pack`], for gradients, unless they are in place.
+    ///
+    /// # Safety
+    /// The call is checked, its stream valid, and the context of its tensors current; the other addresses
+    /// are of its tensors, or of parts of its workspace.
+    pub(super) unsafe fn unpack(
+        &self,
+        call: &Call,
+        packed: CUdeviceptr,
+        weight: CUdeviceptr,
+    ) -> Result<(), Error> {
+        let Call { dims, dtypes, .. } = call;
+        if !self.unpacks_gradients() {
+            return Ok(());
+        }
+        // SAFETY: the caller's.
+        let code = unsafe {
+            sys::fc_linear_unpack(
+                address(packed),
+                address(weight),
+                (dims.in_channels * dims.out_channels) as i64,
+                self.matrices.len() as i64,
+                stride(dims, dtypes.params.bytes()) as i64,
+                code(dtypes.params),
+                call.stream.cast(),
+            )
+        };
+        fault::kernel("fc_linear_unpack", code)
+    }
+
+    /// The bias in the type of the lanes and aligned as cuBLASLt wants it: copied to `space`, or
+    /// as it is.
+    ///
+    /// # Safety
+    /// The call is checked, its stream valid, and the context of its tensors current; the other addresses
+    /// are of its tensors, or of parts of its workspace.
+    pub(super) unsafe fn usable_bias(
+        &self,
+        call: &Call,
+        bias: CUdeviceptr,
+        space: CUdeviceptr,
+    ) -> Result<CUdeviceptr, Error> {
+        let Dtypes { lanes, params } = call.dtypes;
+        if !self.has_bias() || (lanes == params && bias.is_multiple_of(BIAS_ALIGNMENT)) {
+            return Ok(bias);
+        }
+        let n = call.dims.out_channels as i64;
+        let (from, to) = (address(bias), address(space));
+        let stream = call.stream.cast();
+        // SAFETY: the caller's.
+        let code =
+            unsafe { sys::fc_linear_pack(from, to, n, 1, n, code(params), code(lanes), stream) };
+        fault::kernel("fc_linear_pack", code)?;
+        Ok(space)
+    }
+
+    /// The output of a map from no channels: the bias, and zeros.
+    ///
+    /// # Safety
+    /// The call is checked, its stream valid, and the context of its tensors current; the other addresses
+    /// are of its tensors, or of parts of its workspace.
+    pub(super) unsafe fn forward_of_nothing(
+        &self,
+        call: &Call,
+        bias: CUdeviceptr,
+    ) -> Result<(), Error> {
+        let Call { dims, dtypes, .. } = call;
+        let n = dims.out_channels;
+        let bytes = self.blades() * dims.batch * n * dtypes.lanes.bytes();
+        // SAFETY: the caller's.
+        unsafe { zero(call, call.output, bytes) }?;
+        if !self.has_bias() {
+            return Ok(());
+        }
+        // SAFETY: the caller's.
+        let code = unsafe {
+            sys::fc_linear_broadcast(
+                address(bias),
+                address(call.output),
+                (self.biased_blades() * dims.batch) as i64,
+                n as i64,
+                code(dtypes.params),
+                code(dtypes.lanes),
+                call.stream.cast(),
+            )
+        };
+        fault::kernel("fc_linear_broadcast", code)
+    }
+
+    /// # Safety
+    /// The call is checked, its stream valid, and the context of its tensors current; the other addresses
+    /// are of its tensors, or of parts of its workspace.
+    pub(super) unsafe fn bias_gradient(
+        &self,
+        call: &Call,
+        grad_bias: CUdeviceptr,
+        space: CUdeviceptr,
+    ) -> Result<(), Error> {
+        let Call { dims, dtypes, .. } = call;
+        // SAFETY: the caller's.
+        let code = unsafe {
+            sys::fc_linear_column_sums(
+                address(call.output),
+                address(grad_bias),
+                address(space),
+                (self.biased_blades() * dims.batch) as i64,
+                dims.out_channels as i64,
+                code(dtypes.lanes),
+                code(dtypes.params),
+                call.stream.cast(),
+            )
+        };
+        fault::kernel("fc_linear_column_sums", code)
+    }
+}
+
+/// # Safety
+/// So many bytes may be written at the address, and the call is checked.
+pub(super) unsafe fn zero(call: &Call, ptr: CUdeviceptr, bytes: usize) -> Result<(), Error> {
+    if bytes == 0 {
+        return Ok(());
+    }
+    // SAFETY: the caller's.
+    let set = unsafe { result::memset_d8_async(ptr, 0, bytes, call.stream) };
+    set.map_err(fault::driver("cuMemsetD8Async"))
+}

@@ -1,0 +1,60 @@
+//! The operators on NVIDIA GPUs. Needs the feature `cuda`.
+//!
+//! [`Device`] finds a GPU, or says why there is none; [`crate::Operator::on_cuda`] gives the
+//! [`Operator`] of a device, which runs forward and backward on borrowed views of device memory
+//! ([`Tensor`], [`TensorMut`], [`Scratch`]). Memory, streams and graphs are [`cudarc`]'s, or those
+//! of a host that has its own ([`Tensor::from_raw`], [`Operator::forward_raw`]).
+//!
+//! ```no_run
+//! use flashcliff::cuda::{Array, Device};
+//! use flashcliff::{Algebra, ProductKind, Signature, ops};
+//!
+//! let algebra = Algebra::new(Signature::new(3, 0, 0)?)?;
+//! let device = Device::cuda(0)?;
+//! let op = ops::product(algebra, ProductKind::Geometric, None, None)?.on_cuda(&device)?;
+//! let stream = device.default_stream();
+//! let x = Array::from_host(&stream, &[0.5_f32; 8 * 2 * 5], &[8, 2, 5])?;
+//! let evaluation = op.evaluate(&stream, &[x.view()?, x.view()?])?;
+//! let output: Vec<f32> = evaluation.output.to_host(&stream)?;
+//! # Ok::<(), flashcliff::Error>(())
+//! ```
+//!
+//! # Element types
+//! `f32`, `bf16` and `f16` are computed in `f32`, `f64` in `f64`. The lane tensors of a call (those
+//! with a batch axis, and the output) share one type; its parameters share one, which may also be
+//! `f32` for 16-bit lanes. Gradients have the types of what they are gradients of.
+//!
+//! # Launches
+//! A pass checks everything before it launches anything. It allocates no device memory, never
+//! synchronises, and can be captured into a CUDA graph once [`Operator::prepare`] has run. What is
+//! captured must not be tracked by events of cudarc, which stem from outside of the capture: use
+//! views made by `from_raw`, or memory of a context whose event tracking is off.
+//!
+//! # Determinism
+//! Results are the same bit for bit from run to run on one GPU model, for tensors of equal alignment.
+//! There are no float atomics.
+
+mod array;
+mod call;
+mod check;
+mod device;
+mod dtype;
+mod fault;
+mod lane;
+mod library;
+mod linear;
+mod memory;
+mod operator;
+mod queue;
+mod spans;
+mod tensor;
+
+pub use array::Array;
+pub use cudarc;
+pub use device::Device;
+pub use dtype::{DeviceElement, Dtypes};
+pub use half;
+pub use linear::MatmulPrecision;
+pub use memory::{Memory, MemoryMut};
+pub use operator::{Evaluation, Operator};
+pub use tensor::{Scratch, Tensor, TensorMut};

@@ -1,0 +1,83 @@
+//! Passes into new memory, for tests and programs that have no tensors of their own.
+
+use std::sync::Arc;
+
+use cudarc::driver::CudaStream;
+
+use super::Operator;
+use crate::Error;
+use crate::cuda::array::{self, Array};
+use crate::cuda::tensor::{Scratch, Tensor};
+use crate::operator::Pass;
+
+/// What [`Operator::evaluate`] gives.
+#[derive(Debug)]
+pub struct Evaluation {
+    /// The output.
+    pub output: Array,
+    /// The row sums that the backward pass reads, a vector of the arithmetic type.
+    pub saved: Array,
+}
+
+impl Operator {
+    /// [`Self::forward`] into new memory of the stream.
+    ///
+    /// # Errors
+    /// As [`Self::forward`].
+    pub fn evaluate(
+        &self,
+        stream: &Arc<CudaStream>,
+        inputs: &[Tensor<'_>],
+    ) -> Result<Evaluation, Error> {
+        let (dims, dtypes) = self.checks().inputs(inputs)?;
+        let shape = self.operator().output_shape(&dims);
+        let mut output = Array::zeros(stream, dtypes.lanes, &shape)?;
+        let saved_len = [self.saved_len(&dims)];
+        let mut saved = Array::zeros(stream, dtypes.arithmetic(), &saved_len)?;
+        let bytes = self.workspace_bytes(&dims, Pass::Forward, dtypes)?;
+        let mut workspace = array::scratch(stream, bytes)?;
+        self.forward(
+            stream,
+            inputs,
+            output.view_mut()?,
+            Some(saved.view_mut()?),
+            Some(Scratch::new(&mut workspace)),
+        )?;
+        Ok(Evaluation { output, saved })
+    }
+
+    /// [`Self::backward`] into new memory of the stream: the gradients of all inputs, in order.
+    ///
+    /// # Errors
+    /// As [`Self::backward`].
+    pub fn gradients(
+        &self,
+        stream: &Arc<CudaStream>,
+        inputs: &[Tensor<'_>],
+        evaluation: &Evaluation,
+        grad_output: Tensor<'_>,
+    ) -> Result<Vec<Array>, Error> {
+        let (dims, dtypes) = self.checks().inputs(inputs)?;
+        let grads: Result<Vec<Array>, Error> = inputs
+            .iter()
+            .map(|input| Array::zeros(stream, input.dtype(), input.shape()))
+            .collect();
+        let mut grads = grads?;
+        let mut views = Vec::with_capacity(grads.len());
+        for grad in &mut grads {
+            views.push(Some(grad.view_mut()?));
+        }
+        let bytes = self.workspace_bytes(&dims, Pass::Backward, dtypes)?;
+        let mut workspace = array::scratch(stream, bytes)?;
+        self.backward(
+            stream,
+            inputs,
+            evaluation.output.view()?,
+            Some(evaluation.saved.view()?),
+            grad_output,
+            &mut views,
+            Some(Scratch::new(&mut workspace)),
+        )?;
+        Ok(grads)
+    }
+}

@@ -1,0 +1,154 @@
+//! From checked views to a launch.
+
+use super::{Operator, Work};
+use crate::Error;
+use crate::cuda::call::{Call, MAX_INPUTS, NO_GRADIENTS};
+use crate::cuda::check::{Label, SAVED};
+use crate::cuda::queue::Queue;
+use crate::cuda::spans::Spans;
+use crate::cuda::tensor::{Scratch, Tensor, TensorMut};
+use crate::operator::{Pass, TensorSpec};
+
+/// What a backward pass reads.
+pub(super) struct Given<'a> {
+    pub(super) inputs: &'a [Tensor<'a>],
+    pub(super) output: Tensor<'a>,
+    pub(super) saved: Option<Tensor<'a>>,
+    pub(super) grad_output: Tensor<'a>,
+}
+
+impl Operator {
+    /// # Safety
+    /// The stream of the queue is valid and belongs to the context of the device.
+    pub(super) unsafe fn forward_on(
+        &self,
+        queue: &Queue<'_>,
+        inputs: &[Tensor<'_>],
+        mut output: TensorMut<'_>,
+        mut saved: Option<TensorMut<'_>>,
+        mut workspace: Option<Scratch<'_>>,
+    ) -> Result<(), Error> {
+        let checks = self.checks();
+        let (dims, dtypes) = checks.inputs(inputs)?;
+        checks.output(&dims, dtypes, output.layout())?;
+        if let Some(saved) = &saved {
+            checks.saved(&dims, dtypes, Some(saved.layout()))?;
+        }
+        self.device.make_current()?;
+        let needed = self.needed_workspace(&dims, Pass::Forward, dtypes, &NO_GRADIENTS)?;
+        checks.workspace(needed, workspace.as_ref())?;
+
+        let mut spans = Spans::new();
+        let inputs = add_inputs(&mut spans, queue, self.operator.inputs(), inputs);
+        let layout = *output.layout();
+        let label = Label::Tensor(self.operator.output().name);
+        let output = spans.write(label, output.acquire(queue), &layout);
+        let saved = saved.as_mut().map_or(0, |saved| {
+            let layout = *saved.layout();
+            spans.write(SAVED, saved.acquire(queue), &layout)
+        });
+        let space = workspace.as_mut().map_or(0, |workspace| {
+            spans.workspace(workspace.acquire(queue), needed)
+        });
+        spans.check(self.operator.name())?;
+        let call = Call {
+            dims,
+            dtypes,
+            inputs,
+            output,
+            saved,
+            grads: NO_GRADIENTS,
+            workspace: space,
+            workspace_bytes: needed,
+            stream: queue.raw(),
+        };
+        // SAFETY: everything was checked, and the context made current; the stream is the caller's.
+        unsafe {
+            match &self.work {
+                Work::Lanes(lanes) => lanes.forward(&call),
+                Work::Linear(linear) => linear.forward(&call),
+            }
+        }
+    }
+
+    /// # Safety
+    /// As for [`Self::forward_on`].
+    pub(super) unsafe fn backward_on(
+        &self,
+        queue: &Queue<'_>,
+        given: &Given<'_>,
+        grads: &mut [Option<TensorMut<'_>>],
+        mut workspace: Option<Scratch<'_>>,
+    ) -> Result<(), Error> {
+        let checks = self.checks();
+        let (dims, dtypes) = checks.inputs(given.inputs)?;
+        checks.output(&dims, dtypes, given.output.layout())?;
+        checks.grad_output(&dims, dtypes, given.grad_output.layout())?;
+        checks.gradients(&dims, dtypes, grads)?;
+        checks.saved(&dims, dtypes, given.saved.as_ref().map(Tensor::layout))?;
+        let mut wanted = NO_GRADIENTS;
+        for (wanted, grad) in wanted.iter_mut().zip(&*grads) {
+            *wanted = grad.as_ref().map(|_| 0);
+        }
+        self.device.make_current()?;
+        let needed = self.needed_workspace(&dims, Pass::Backward, dtypes, &wanted)?;
+        checks.workspace(needed, workspace.as_ref())?;
+
+        let specs = self.operator.inputs();
+        let name = self.operator.output().name;
+        let mut spans = Spans::new();
+        let inputs = add_inputs(&mut spans, queue, specs, given.inputs);
+        let output = &given.output;
+        spans.read(Label::Tensor(name), output.acquire(queue), output.layout());
+        let saved = given.saved.as_ref().map_or(0, |saved| {
+            spans.read(SAVED, saved.acquire(queue), saved.layout())
+        });
+        let grad_output = &given.grad_output;
+        let label = Label::Gradient(name);
+        let grad_output = spans.read(label, grad_output.acquire(queue), grad_output.layout());
+        for ((wanted, grad), spec) in wanted.iter_mut().zip(grads).zip(specs) {
+            if let Some(grad) = grad {
+                let layout = *grad.layout();
+                let label = Label::Gradient(spec.name);
+                *wanted = Some(spans.write(label, grad.acquire(queue), &layout));
+            }
+        }
+        let space = workspace.as_mut().map_or(0, |workspace| {
+            spans.workspace(workspace.acquire(queue), needed)
+        });
+        spans.check(self.operator.name())?;
+        let call = Call {
+            dims,
+            dtypes,
+            inputs,
+            output: grad_output,
+            saved,
+            grads: wanted,
+            workspace: space,
+            workspace_bytes: needed,
+            stream: queue.raw(),
+        };
+        // SAFETY: everything was checked, and the context made current; the stream is the caller's.
+        unsafe {
+            match &self.work {
+                Work::Lanes(lanes) => lanes.backward(&call),
+                Work::Linear(linear) => linear.backward(&call),
+            }
+        }
+    }
+}
+
+/// Adds the inputs; gives their addresses.
+fn add_inputs<'s>(
+    spans: &mut Spans<'s>,
+    queue: &'s Queue<'_>,
+    specs: &[TensorSpec],
+    inputs: &'s [Tensor<'_>],
+) -> [u64; MAX_INPUTS] {
+    let mut addresses = [0; MAX_INPUTS];
+    for ((address, input), spec) in addresses.iter_mut().zip(inputs).zip(specs) {
+        let label = Label::Tensor(spec.name);
+        *address = spans.read(label, input.acquire(queue), input.layout());
+    }
+    addresses
+}

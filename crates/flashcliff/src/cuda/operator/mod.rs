@@ -1,0 +1,270 @@
+//! Operators on a device.
+
+mod evaluate;
+mod launch;
+
+use std::sync::Arc;
+
+use cudarc::driver::CudaStream;
+use cudarc::driver::sys::CUstream;
+
+use super::call::{ALL_GRADIENTS, Gradients, NO_GRADIENTS};
+use super::check::Checks;
+use super::device::Device;
+use super::dtype::Dtypes;
+use super::lane::Lanes;
+use super::linear::{Linear, MatmulPrecision};
+use super::queue::Queue;
+use super::tensor::{Scratch, Tensor, TensorMut};
+use crate::Error;
+use crate::operator::{Dims, Kind, Pass};
+pub use evaluate::Evaluation;
+use launch::Given;
+
+/// An operator, bound to a device; made by [`crate::Operator::on_cuda`]. Cheap to clone.
+///
+/// What it computes, its tensors and their shapes are those of the [`crate::Operator`]. See
+/// [`cuda`](super) for element types, determinism and what a launch may do.
+#[derive(Clone, Debug)]
+pub struct Operator {
+    operator: Arc<crate::Operator>,
+    device: Device,
+    work: Work,
+}
+
+#[derive(Clone, Debug)]
+enum Work {
+    Lanes(Arc<Lanes>),
+    Linear(Linear),
+}
+
+impl crate::Operator {
+    /// The operator on a GPU.
+    ///
+    /// # Errors
+    /// [`Error::UnsupportedOnCuda`] if it has no CUDA implementation, and for
+    /// [`mv_linear`](crate::ops::mv_linear) [`Error::CudaLibrary`] without cuBLASLt.
+    pub fn on_cuda(&self, device: &Device) -> Result<Operator, Error> {
+        let work = match self.kind() {
+            Kind::Lanes(lane) => {
+                Work::Lanes(Arc::new(Lanes::new(self.name(), self.algebra(), lane)?))
+            }
+            Kind::Linear(linear) => Work::Linear(Linear::new(linear, device.blas()?)),
+            Kind::FullyConnected(_) => {
+                return Err(Error::UnsupportedOnCuda {
+                    operator: self.name().to_owned(),
+                    reason:
+                        "there is no CUDA kernel of the fully connected product yet; it runs on \
+                             the CPU, and sgp_norm, channel by channel, on both"
+                            .to_owned(),
+                });
+            }
+        };
+        Ok(Operator {
+            operator: Arc::new(self.clone()),
+            device: device.clone(),
+            work,
+        })
+    }
+}
+
+impl Operator {
+    /// The operator that this is on a device: its name, tensors, shapes and cost.
+    pub fn operator(&self) -> &crate::Operator {
+        &self.operator
+    }
+
+    /// Its device.
+    pub fn device(&self) -> &Device {
+        &self.device
+    }
+
+    /// Lets matrix products of `f32` tensors round their operands. Has no effect on operators
+    /// without matrix products.
+    #[must_use]
+    pub fn with_precision(mut self, precision: MatmulPrecision) -> Self {
+        if let Work::Linear(linear) = &mut self.work {
+            linear.precision = precision;
+        }
+        self
+    }
+
+    /// The sizes that the shapes of the inputs stand for.
+    ///
+    /// # Errors
+    /// As [`crate::Operator::bind`].
+    pub fn bind(&self, shapes: &[&[usize]]) -> Result<Dims, Error> {
+        self.operator.bind(shapes)
+    }
+
+    /// The elements that the forward pass saves for the backward pass, of type
+    /// [`Dtypes::arithmetic`].
+    pub fn saved_len(&self, dims: &Dims) -> usize {
+        self.operator.saved_len(dims)
+    }
+
+    /// The bytes of workspace a pass needs, all gradients wanted.
+    ///
+    /// # Errors
+    /// [`Error::DtypeMismatch`] or [`Error::UnsupportedOnCuda`] for element types without kernels,
+    /// [`Error::Cuda`].
+    pub fn workspace_bytes(&self, dims: &Dims, pass: Pass, dtypes: Dtypes) -> Result<usize, Error> {
+        self.checks().dtypes(dtypes)?;
+        self.device.make_current()?;
+        let grads = match pass {
+            Pass::Forward => &NO_GRADIENTS,
+            Pass::Backward => &ALL_GRADIENTS,
+        };
+        self.needed_workspace(dims, pass, dtypes, grads)
+    }
+
+    /// Does what only the first call would do: loads the kernels of both passes, and chooses
+    /// algorithms for matrix products of these sizes. Needed before a call is captured into a
+    /// graph; products also want a call before that.
+    ///
+    /// # Errors
+    /// As [`Self::workspace_bytes`].
+    pub fn prepare(&self, dims: &Dims, dtypes: Dtypes) -> Result<(), Error> {
+        self.checks().dtypes(dtypes)?;
+        self.device.make_current()?;
+        match &self.work {
+            Work::Lanes(lanes) => lanes.prepare(dtypes),
+            Work::Linear(linear) => linear.prepare(dims, dtypes),
+        }
+    }
+
+    /// Launches the forward pass.
+    ///
+    /// `saved` holds at least [`Self::saved_len`] elements; it is not needed if there is to be no
+    /// backward pass. `workspace` is not needed if [`Self::workspace_bytes`] is 0. What they hold
+    /// before does not matter.
+    ///
+    /// # Errors
+    /// As [`Self::bind`], [`Error::DtypeMismatch`], [`Error::DeviceMismatch`],
+    /// [`Error::BufferTooSmall`], [`Error::WorkspaceTooSmall`], [`Error::BadAddress`],
+    /// [`Error::Aliased`]: all before anything is launched; and [`Error::Cuda`].
+    pub fn forward(
+        &self,
+        stream: &CudaStream,
+        inputs: &[Tensor<'_>],
+        output: TensorMut<'_>,
+        saved: Option<TensorMut<'_>>,
+        workspace: Option<Scratch<'_>>,
+    ) -> Result<(), Error> {
+        self.checks().stream(stream, &self.device)?;
+        let queue = Queue::of(stream);
+        // SAFETY: the stream is alive, and of the context of the device.
+        unsafe { self.forward_on(&queue, inputs, output, saved, workspace) }
+    }
+
+    /// [`Self::forward`] on a stream that is not cudarc's.
+    ///
+    /// # Errors
+    /// As [`Self::forward`].
+    ///
+    /// # Safety
+    /// The stream is valid and belongs to the primary context of the device. Memory of cudarc among
+    /// the tensors is ordered by its events only.
+    pub unsafe fn forward_raw(
+        &self,
+        stream: CUstream,
+        inputs: &[Tensor<'_>],
+        output: TensorMut<'_>,
+        saved: Option<TensorMut<'_>>,
+        workspace: Option<Scratch<'_>>,
+    ) -> Result<(), Error> {
+        // SAFETY: the caller's.
+        unsafe {
+            let queue = Queue::from_raw(stream, self.device.context());
+            self.forward_on(&queue, inputs, output, saved, workspace)
+        }
+    }
+
+    /// Launches the backward pass: the gradients of the inputs from that of the output.
+    ///
+    /// `output` and `saved` are what [`Self::forward`] wrote; `saved` is not needed if
+    /// [`Self::saved_len`] is 0. Of `grads`, one for each input, those that are `None` are not
+    /// written, and where possible not computed.
+    ///
+    /// # Errors
+    /// As [`Self::forward`].
+    #[allow(
+        clippy::too_many_arguments,
+        reason = "those of the CPU's, and the stream"
+    )]
+    pub fn backward(
+        &self,
+        stream: &CudaStream,
+        inputs: &[Tensor<'_>],
+        output: Tensor<'_>,
+        saved: Option<Tensor<'_>>,
+        grad_output: Tensor<'_>,
+        grads: &mut [Option<TensorMut<'_>>],
+        workspace: Option<Scratch<'_>>,
+    ) -> Result<(), Error> {
+        self.checks().stream(stream, &self.device)?;
+        let queue = Queue::of(stream);
+        let given = Given {
+            inputs,
+            output,
+            saved,
+            grad_output,
+        };
+        // SAFETY: the stream is alive, and of the context of the device.
+        unsafe { self.backward_on(&queue, &given, grads, workspace) }
+    }
+
+    /// [`Self::backward`] on a stream that is not cudarc's.
+    ///
+    /// # Errors
+    /// As [`Self::forward`].
+    ///
+    /// # Safety
+    /// As for [`Self::forward_raw`].
+    #[allow(
+        clippy::too_many_arguments,
+        reason = "those of the CPU's, and the stream"
+    )]
+    pub unsafe fn backward_raw(
+        &self,
+        stream: CUstream,
+        inputs: &[Tensor<'_>],
+        output: Tensor<'_>,
+        saved: Option<Tensor<'_>>,
+        grad_output: Tensor<'_>,
+        grads: &mut [Option<TensorMut<'_>>],
+        workspace: Option<Scratch<'_>>,
+    ) -> Result<(), Error> {
+        let given = Given {
+            inputs,
+            output,
+            saved,
+            grad_output,
+        };
+        // SAFETY: the caller's.
+        unsafe {
+            let queue = Queue::from_raw(stream, self.device.context());
+            self.backward_on(&queue, &given, grads, workspace)
+        }
+    }
+
+    pub(super) fn checks(&self) -> Checks<'_> {
+        Checks {
+            operator: &self.operator,
+            ordinal: self.device.ordinal(),
+        }
+    }
+
+    fn needed_workspace(
+        &self,
+        dims: &Dims,
+        pass: Pass,
+        dtypes: Dtypes,
+        grads: &Gradients,
+    ) -> Result<usize, Error> {
+        match &self.work {
+            Work::Lanes(lanes) => lanes.workspace_bytes(dims, pass, dtypes, grads),
+            Work::Linear(linear) => Ok(linear.workspace_bytes(dims, pass, dtypes, grads)),
+        }
+    }
+}

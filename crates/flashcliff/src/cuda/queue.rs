@@ -1,0 +1,53 @@
+//! The stream of a call.
+
+use std::cell::OnceCell;
+use std::sync::Arc;
+
+use cudarc::driver::sys::CUstream;
+use cudarc::driver::{CudaContext, CudaStream};
+
+/// A stream of cudarc, or one that a host owns.
+pub(super) struct Queue<'s> {
+    raw: CUstream,
+    context: &'s Arc<CudaContext>,
+    stream: Option<&'s CudaStream>,
+    wrapped: OnceCell<Arc<CudaStream>>,
+}
+
+impl<'s> Queue<'s> {
+    pub(super) fn of(stream: &'s CudaStream) -> Self {
+        Self {
+            raw: stream.cu_stream(),
+            context: stream.context(),
+            stream: Some(stream),
+            wrapped: OnceCell::new(),
+        }
+    }
+
+    /// # Safety
+    /// The stream belongs to the context and lives as long as the queue.
+    pub(super) unsafe fn from_raw(raw: CUstream, context: &'s Arc<CudaContext>) -> Self {
+        Self {
+            raw,
+            context,
+            stream: None,
+            wrapped: OnceCell::new(),
+        }
+    }
+
+    pub(super) fn raw(&self) -> CUstream {
+        self.raw
+    }
+
+    /// The stream for cudarc, which orders uses of its memory by it.
+    pub(super) fn stream(&self) -> &CudaStream {
+        match self.stream {
+            Some(stream) => stream,
+            // SAFETY: `from_raw` asked that it belongs to the context and outlives the queue; the
+            // wrapper goes with the queue.
+            None => self
+                .wrapped
+                .get_or_init(|| unsafe { self.context.wrap_borrowed_stream(self.raw) }),
+        }
+    }
+}

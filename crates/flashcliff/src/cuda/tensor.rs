@@ -1,0 +1,318 @@
+//! Borrowed views of device memory.
+
+use std::fmt;
+
+use cudarc::driver::sys::CUdeviceptr;
+use cudarc::driver::{DeviceSlice, SyncOnDrop};
+
+use super::dtype::DeviceElement;
+use super::memory::{Memory, MemoryMut, access};
+use super::queue::Queue;
+use crate::tensor::Shape;
+use crate::{Dtype, Error};
+
+/// What is known of a tensor besides where it lies.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Layout {
+    pub(super) dtype: Dtype,
+    pub(super) shape: Shape,
+    /// The elements of the shape.
+    pub(super) len: usize,
+    pub(super) ordinal: usize,
+}
+
+impl Layout {
+    fn of<T: DeviceElement>(memory: &impl DeviceSlice<T>, shape: &[usize]) -> Result<Self, Error> {
+        Ok(Self {
+            dtype: T::DTYPE,
+            shape: Shape::of(shape, memory.len())?,
+            len: memory.len(),
+            ordinal: memory.stream().context().ordinal(),
+        })
+    }
+
+    /// The layout of a tensor over memory of another element type.
+    pub(super) fn over_bytes(
+        memory: &impl DeviceSlice<u8>,
+        dtype: Dtype,
+        shape: &[usize],
+    ) -> Result<Self, Error> {
+        let layout = Self::of_raw(dtype, shape, memory.stream().context().ordinal())?;
+        if memory.len() / dtype.bytes() < layout.len {
+            return Err(Error::LengthMismatch {
+                shape: shape.to_vec(),
+                expected: layout.len,
+                got: memory.len() / dtype.bytes(),
+            });
+        }
+        Ok(layout)
+    }
+
+    fn of_raw(dtype: Dtype, shape: &[usize], ordinal: usize) -> Result<Self, Error> {
+        let (shape, len) = Shape::new(shape)?;
+        Ok(Self {
+            dtype,
+            shape,
+            len,
+            ordinal,
+        })
+    }
+
+    pub(super) fn bytes(&self) -> usize {
+        self.len.saturating_mul(self.dtype.bytes())
+    }
+}
+
+#[derive(Clone, Copy)]
+enum Source<'a> {
+    Memory(&'a dyn access::Read),
+    Raw(CUdeviceptr),
+}
+
+enum SourceMut<'a> {
+    Memory(&'a mut dyn access::Write),
+    Raw(CUdeviceptr),
+}
+
+impl SourceMut<'_> {
+    fn acquire<'s>(&'s mut self, queue: &'s Queue<'_>) -> Acquired<'s> {
+        match self {
+            Self::Memory(memory) => {
+                let (ptr, guard) = memory.write(queue.stream());
+                (ptr, Some(guard))
+            }
+            Self::Raw(ptr) => (*ptr, None),
+        }
+    }
+}
+
+/// An address, and what to drop after the launch.
+pub(super) type Acquired<'s> = (CUdeviceptr, Option<SyncOnDrop<'s>>);
+
+/// A contiguous tensor on a device, row-major, borrowed.
+#[derive(Clone, Copy)]
+pub struct Tensor<'a> {
+    source: Source<'a>,
+    layout: Layout,
+}
+
+impl<'a> Tensor<'a> {
+    /// A tensor of `shape` over memory of cudarc, which orders the uses of that memory among
+    /// streams unless its event tracking is off.
+    ///
+    /// # Errors
+    /// [`Error::LengthMismatch`] if the memory does not fill the shape, [`Error::ShapeTooLarge`]
+    /// if no memory could, or if the shape has more than 4 axes.
+    pub fn new<T: DeviceElement>(
+        memory: &'a impl Memory<T>,
+        shape: &[usize],
+    ) -> Result<Self, Error> {
+        Ok(Self {
+            layout: Layout::of(memory, shape)?,
+            source: Source::Memory(memory),
+        })
+    }
+
+    /// A tensor of `shape` at an address on device `ordinal`.
+    ///
+    /// # Errors
+    /// [`Error::ShapeTooLarge`].
+    ///
+    /// # Safety
+    /// At `ptr` lie as many elements of `dtype` as the shape has, on that device. Until the work
+    /// that is launched with this tensor is done, the memory stays allocated, and nothing writes
+    /// it that is not ordered after that work.
+    pub unsafe fn from_raw(
+        ptr: CUdeviceptr,
+        dtype: Dtype,
+        shape: &[usize],
+        ordinal: usize,
+    ) -> Result<Self, Error> {
+        Ok(Self {
+            layout: Layout::of_raw(dtype, shape, ordinal)?,
+            source: Source::Raw(ptr),
+        })
+    }
+
+    pub(super) fn over(memory: &'a dyn access::Read, layout: Layout) -> Self {
+        Self {
+            source: Source::Memory(memory),
+            layout,
+        }
+    }
+
+    /// The axes.
+    pub fn shape(&self) -> &[usize] {
+        self.layout.shape.as_slice()
+    }
+
+    /// The type of the elements.
+    pub fn dtype(&self) -> Dtype {
+        self.layout.dtype
+    }
+
+    /// The number of its device.
+    pub fn ordinal(&self) -> usize {
+        self.layout.ordinal
+    }
+
+    pub(super) fn layout(&self) -> &Layout {
+        &self.layout
+    }
+
+    pub(super) fn acquire<'s>(&'s self, queue: &'s Queue<'_>) -> Acquired<'s> {
+        match self.source {
+            Source::Memory(memory) => {
+                let (ptr, guard) = memory.read(queue.stream());
+                (ptr, Some(guard))
+            }
+            Source::Raw(ptr) => (ptr, None),
+        }
+    }
+}
+
+impl fmt::Debug for Tensor<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        debug(f, "Tensor", &self.layout)
+    }
+}
+
+/// A contiguous tensor on a device, row-major, borrowed for writing.
+pub struct TensorMut<'a> {
+    source: SourceMut<'a>,
+    layout: Layout,
+}
+
+impl<'a> TensorMut<'a> {
+    /// A tensor of `shape` over memory of cudarc.
+    ///
+    /// # Errors
+    /// As [`Tensor::new`].
+    pub fn new<T: DeviceElement>(
+        memory: &'a mut impl MemoryMut<T>,
+        shape: &[usize],
+    ) -> Result<Self, Error> {
+        Ok(Self {
+            layout: Layout::of(memory, shape)?,
+            source: SourceMut::Memory(memory),
+        })
+    }
+
+    /// A tensor of `shape` at an address on device `ordinal`.
+    ///
+    /// # Errors
+    /// As [`Tensor::from_raw`].
+    ///
+    /// # Safety
+    /// As for [`Tensor::from_raw`], and nothing reads the memory either that is not ordered after
+    /// the work.
+    pub unsafe fn from_raw(
+        ptr: CUdeviceptr,
+        dtype: Dtype,
+        shape: &[usize],
+        ordinal: usize,
+    ) -> Result<Self, Error> {
+        Ok(Self {
+            layout: Layout::of_raw(dtype, shape, ordinal)?,
+            source: SourceMut::Raw(ptr),
+        })
+    }
+
+    pub(super) fn over(memory: &'a mut dyn access::Write, layout: Layout) -> Self {
+        Self {
+            source: SourceMut::Memory(memory),
+            layout,
+        }
+    }
+
+    /// The axes.
+    pub fn shape(&self) -> &[usize] {
+        self.layout.shape.as_slice()
+    }
+
+    /// The type of the elements.
+    pub fn dtype(&self) -> Dtype {
+        self.layout.dtype
+    }
+
+    /// The number of its device.
+    pub fn ordinal(&self) -> usize {
+        self.layout.ordinal
+    }
+
+    pub(super) fn layout(&self) -> &Layout {
+        &self.layout
+    }
+
+    pub(super) fn acquire<'s>(&'s mut self, queue: &'s Queue<'_>) -> Acquired<'s> {
+        self.source.acquire(queue)
+    }
+}
+
+impl fmt::Debug for TensorMut<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        debug(f, "TensorMut", &self.layout)
+    }
+}
+
+/// Device memory for intermediate results; what it holds does not matter. Must be aligned to 256
+/// bytes, as allocations are.
+pub struct Scratch<'a> {
+    source: SourceMut<'a>,
+    bytes: usize,
+    ordinal: usize,
+}
+
+impl<'a> Scratch<'a> {
+    /// All of some memory of cudarc.
+    pub fn new<T>(memory: &'a mut impl MemoryMut<T>) -> Self {
+        Self {
+            bytes: memory.num_bytes(),
+            ordinal: memory.stream().context().ordinal(),
+            source: SourceMut::Memory(memory),
+        }
+    }
+
+    /// `bytes` bytes at an address on device `ordinal`.
+    ///
+    /// # Safety
+    /// As for [`TensorMut::from_raw`].
+    pub unsafe fn from_raw(ptr: CUdeviceptr, bytes: usize, ordinal: usize) -> Self {
+        Self {
+            source: SourceMut::Raw(ptr),
+            bytes,
+            ordinal,
+        }
+    }
+
+    /// How many bytes there are.
+    pub fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// The number of its device.
+    pub fn ordinal(&self) -> usize {
+        self.ordinal
+    }
+
+    pub(super) fn acquire<'s>(&'s mut self, queue: &'s Queue<'_>) -> Acquired<'s> {
+        self.source.acquire(queue)
+    }
+}
+
+impl fmt::Debug for Scratch<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Scratch")
+            .field("bytes", &self.bytes)
+            .field("ordinal", &self.ordinal)
+            .finish()
+    }
+}
+
+fn debug(f: &mut fmt::Formatter<'_>, name: &str, layout: &Layout) -> fmt::Result {
+    f.debug_struct(name)
+        .field("dtype", &layout.dtype)
+        .field("shape", &layout.shape.as_slice())
+        .field("ordinal", &layout.ordinal)
+        .finish()
+}

@@ -1,0 +1,125 @@
+//! The backward pass: against the CPU in `f64`, which is tested against derivatives of the reference;
+//! against these themselves; and against differences of the forward pass.
+
+use flashcliff::Algebra;
+use flashcliff::cuda::Dtypes;
+
+use crate::basis::Basis;
+use crate::case::{Case, Fill, lane_operators, main_lane_operators, tiny};
+use crate::compare::informative;
+use crate::device::device;
+use crate::dtypes::{self, F64};
+use crate::measure::within;
+use crate::random::Random;
+use crate::runner::Runner;
+use crate::trials::{Needs, Tests};
+
+pub(crate) fn add(tests: &mut Tests) {
+    tests.add_for_each_algebra(Needs::Gpu, "gradients::elements", every_element);
+    tests.add_for_each_algebra(Needs::Gpu, "gradients::options", every_option);
+    tests.add_for_each_algebra(Needs::Gpu, "gradients::differences", differences);
+}
+
+/// Compares a call with the CPU in `f64`: the output and the wanted gradients.
+pub(crate) fn check_against_cpu(
+    runner: &mut Runner,
+    case: &Case<'_>,
+    dtypes: Dtypes,
+    offset: usize,
+    wanted: &[bool],
+) {
+    let case = case.rounded(dtypes);
+    let outcome = runner.both(&case, dtypes, offset, wanted);
+    let (output, grads) = case.on_cpu(wanted);
+    // The units of the type that the GPU computes in.
+    let unit = dtypes::unit(dtypes.arithmetic());
+    let fail = |name: &str, e: String| panic!("{name}, {e}: {}", case.context(dtypes));
+    let spread = || case.spread(unit, wanted).0;
+    within(&output, &outcome.output, dtypes.lanes, spread)
+        .unwrap_or_else(|e| fail("the output", e));
+    for (tensor, spec) in case.op.inputs().iter().enumerate() {
+        let (want, got) = (&grads[tensor], &outcome.grads[tensor]);
+        let spread = || case.spread(unit, wanted).1.swap_remove(tensor);
+        within(want, got, dtypes::of(spec, dtypes), spread)
+            .unwrap_or_else(|e| fail(&format!("grad_{}", spec.name), e));
+    }
+}
+
+/// All elements of all gradients by derivatives of the reference.
+fn every_element(algebra: Algebra) {
+    let basis = Basis::new(algebra.signature());
+    let mut runner = Runner::new(device());
+    for spec in main_lane_operators(&basis) {
+        let case = Case::new(algebra, &basis, &spec, tiny(&basis), Fill::Reals, 29);
+        for (i, dtypes) in dtypes::ALL.into_iter().enumerate() {
+            let case = case.rounded(dtypes);
+            let want = case.derivatives().gradients::<f64>();
+            let outcome = runner.both(&case, dtypes, i % 2, &case.all_wanted());
+            let unit = dtypes::unit(dtypes.arithmetic());
+            for (tensor, spec) in case.op.inputs().iter().enumerate() {
+                let got = &outcome.grads[tensor];
+                let spread = || case.spread(unit, &case.all_wanted()).1.swap_remove(tensor);
+                let what = || format!("grad_{}: {}", spec.name, case.context(dtypes));
+                within(&want[tensor], got, dtypes::of(spec, dtypes), spread)
+                    .unwrap_or_else(|e| panic!("{e}, {}", what()));
+                informative(got).unwrap_or_else(|e| panic!("{e}, {}", what()));
+            }
+        }
+    }
+}
+
+fn every_option(algebra: Algebra) {
+    let basis = Basis::new(algebra.signature());
+    let mut runner = Runner::new(device());
+    for spec in lane_operators(&basis) {
+        for (shape, fill) in [([3, 5, 3], Fill::Reals), ([2, 33, 2], Fill::Separated)] {
+            let case = Case::new(algebra, &basis, &spec, shape, fill, 31);
+            for (i, dtypes) in dtypes::ALL.into_iter().enumerate() {
+                check_against_cpu(&mut runner, &case, dtypes, i % 2, &case.all_wanted());
+            }
+        }
+    }
+}
+
+/// Rounding is some dozen u / step = 1e-8; truncation is less, quadratic forms kept away from zero.
+const DIFFERENCES: f64 = 1e-5;
+const STEP: f64 = 2e-8;
+
+/// The forward pass itself, without any reference: central differences along a random direction.
+fn differences(algebra: Algebra) {
+    let basis = Basis::new(algebra.signature());
+    let mut runner = Runner::new(device());
+    let mut random = Random::new(37);
+    for spec in lane_operators(&basis) {
+        let case = Case::new(algebra, &basis, &spec, [2, 5, 2], Fill::Separated, 41);
+        let lens = case.inputs.iter().map(Vec::len);
+        let direction: Vec<Vec<f64>> = lens.map(|len| random.reals(len)).collect();
+        let mut loss = |step: f64| -> f64 {
+            let mut moved = case.rounded(F64);
+            for (x, v) in moved
+                .inputs
+                .iter_mut()
+                .flatten()
+                .zip(direction.iter().flatten())
+            {
+                *x += step * v;
+            }
+            let output = runner.forward(&moved, F64, 0, false).output;
+            output
+                .iter()
+                .zip(&case.grad_output)
+                .map(|(o, g)| o * g)
+                .sum()
+        };
+        let want = (loss(STEP) - loss(-STEP)) / (2.0 * STEP);
+        let grads = runner.both(&case, F64, 0, &case.all_wanted()).grads;
+        let pairs = grads.iter().flatten().zip(direction.iter().flatten());
+        let (got, size) = pairs.fold((0.0, 0.0), |(sum, size), (g, v)| {
+            (sum + g * v, size + (g * v).abs())
+        });
+        let off = (want - got).abs() / size;
+        // NaN is not below.
+        let close = off < DIFFERENCES;
+        assert!(close, "differences off by {off:e}: {}", case.context(F64));
+    }
+}

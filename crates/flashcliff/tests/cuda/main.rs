@@ -1,0 +1,76 @@
+//! Tests of the operators on an NVIDIA GPU: the comparators of the CPU suite, and what only a GPU can
+//! get wrong.
+//!
+//! Without a GPU every test that needs one counts as ignored, and the last lines say how many and why;
+//! with `FLASHCLIFF_REQUIRE_GPU=1` they fail instead. `FLASHCLIFF_TEST_JSON` names a file for the
+//! numbers. Tests that begin with `sanitize::` run each skeleton once at small shapes, in memory that
+//! nothing has initialised, for compute-sanitizer.
+
+#[path = "../suite/basis.rs"]
+mod basis;
+#[allow(dead_code, reason = "the CPU suite uses the rest")]
+#[path = "../suite/cases.rs"]
+mod cases;
+#[allow(dead_code, reason = "the CPU suite uses the rest")]
+#[path = "../suite/compare.rs"]
+mod compare;
+#[path = "../suite/derivatives.rs"]
+mod derivatives;
+#[allow(dead_code, reason = "the CPU suite uses the rest")]
+#[path = "../suite/harness.rs"]
+mod harness;
+#[path = "../suite/numbers.rs"]
+mod numbers;
+#[path = "../suite/random.rs"]
+mod random;
+#[path = "../suite/reference.rs"]
+mod reference;
+#[path = "../suite/symmetries.rs"]
+mod symmetries;
+#[allow(dead_code, reason = "the CPU suite uses the rest")]
+#[path = "../suite/versors.rs"]
+mod versors;
+
+mod arena;
+mod beyond;
+mod case;
+mod comparators;
+mod device;
+mod dtypes;
+mod exact;
+mod forward;
+mod gradients;
+mod graphs;
+mod linear;
+mod measure;
+mod memory;
+mod refused;
+mod repeats;
+mod runner;
+mod sanitize;
+mod shapes;
+mod skeletons;
+mod symmetry;
+mod trials;
+mod wanted;
+
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    let mut tests = trials::Tests::new();
+    comparators::add(&mut tests);
+    exact::add(&mut tests);
+    forward::add(&mut tests);
+    gradients::add(&mut tests);
+    symmetry::add(&mut tests);
+    shapes::add(&mut tests);
+    wanted::add(&mut tests);
+    repeats::add(&mut tests);
+    linear::add(&mut tests);
+    graphs::add(&mut tests);
+    refused::add(&mut tests);
+    skeletons::add(&mut tests);
+    sanitize::add(&mut tests);
+    beyond::add(&mut tests);
+    tests.run()
+}

@@ -1,0 +1,106 @@
+//! Each skeleton once, at small shapes, for compute-sanitizer: every buffer is an allocation of its
+//! own and just as large as it must be, and what is to be written has never been written.
+
+use flashcliff::cuda::Dtypes;
+use flashcliff::ops::{LinearOptions, ProductOptions};
+use flashcliff::{Algebra, Signature};
+
+use crate::basis::Basis;
+use crate::case::{Case, Fill, has_smooth_norm, main_lane_operators};
+use crate::cases::Spec;
+use crate::device::device;
+use crate::dtypes::{BF16, F32, F64};
+use crate::runner::Runner;
+use crate::trials::{Needs, Tests};
+
+pub(crate) fn add(tests: &mut Tests) {
+    tests.add(Needs::Gpu, "sanitize::rows", rows);
+    tests.add(Needs::Gpu, "sanitize::long_rows", long_rows);
+    tests.add(Needs::Gpu, "sanitize::points", points);
+    tests.add(Needs::CublasLt, "sanitize::linear", linear);
+}
+
+fn algebra(p: usize, q: usize, r: usize) -> Algebra {
+    Algebra::new(Signature::of(p, q, r)).expect("shipped")
+}
+
+/// Runs both passes, with and without the gradients of parameters, and looks that numbers come out.
+fn run(algebra: Algebra, spec: &Spec, shape: [usize; 3], dtypes: Dtypes, offset: usize) {
+    let basis = Basis::new(algebra.signature());
+    let fill = match has_smooth_norm(spec) {
+        true => Fill::Separated,
+        false => Fill::Reals,
+    };
+    let case = Case::new(algebra, &basis, spec, shape, fill, 73).rounded(dtypes);
+    let mut runner = Runner::apart(device());
+    for wanted in [
+        case.all_wanted(),
+        (0..case.inputs.len()).map(|t| t == 0).collect(),
+    ] {
+        let outcome = runner.both(&case, dtypes, offset, &wanted);
+        let written = outcome.output.iter().chain(outcome.grads.iter().flatten());
+        let finite = written.clone().all(|value| value.is_finite());
+        assert!(finite && written.count() > 0, "{}", case.context(dtypes));
+    }
+}
+
+/// Rows within a CTA: copied in bulk, by vectors, and element by element.
+fn rows() {
+    for algebra in [algebra(2, 0, 0), algebra(3, 0, 0), algebra(5, 0, 0)] {
+        let basis = Basis::new(algebra.signature());
+        for spec in main_lane_operators(&basis) {
+            run(algebra, &spec, [5, 32, 32], F32, 0);
+            run(algebra, &spec, [3, 28, 28], BF16, 0);
+            run(algebra, &spec, [3, 7, 7], F32, 1);
+        }
+        let sgp = Spec::Sgp(ProductOptions::default());
+        run(algebra, &sgp, [300, 16, 16], F32, 0);
+        run(algebra, &sgp, [3, 256, 256], F32, 0);
+        run(algebra, &sgp, [3, 64, 64], BF16, 0);
+        run(algebra, &sgp, [3, 33, 33], BF16, 1);
+        run(algebra, &sgp, [3, 20, 20], F64, 0);
+    }
+}
+
+/// Rows of a cluster, and rows in tiles.
+fn long_rows() {
+    let algebra = algebra(2, 0, 0);
+    for spec in [
+        Spec::Sgp(ProductOptions::default()),
+        Spec::GradeRms(1e-6),
+        Spec::MvLayerNorm,
+    ] {
+        for channels in [4100, 4096, 20_000, 20_001] {
+            run(algebra, &spec, [2, channels, channels], F32, 0);
+        }
+        run(algebra, &spec, [1, 4101, 4101], BF16, 1);
+    }
+}
+
+fn points() {
+    for algebra in [algebra(3, 0, 0), algebra(3, 0, 1)] {
+        let spec = Spec::Product(flashcliff::ProductKind::Geometric, None, None);
+        run(algebra, &spec, [5, 64, 64], F32, 0);
+        run(algebra, &spec, [5, 33, 33], BF16, 0);
+        run(algebra, &spec, [5, 33, 33], F32, 1);
+    }
+}
+
+/// What is around the matrix products: packing, unpacking, column sums, broadcasting.
+fn linear() {
+    for per_grade in [true, false] {
+        let spec = Spec::Linear(LinearOptions {
+            per_grade,
+            ..LinearOptions::default()
+        });
+        let mixed = Dtypes {
+            params: F32.params,
+            ..BF16
+        };
+        for dtypes in [F32, BF16, mixed] {
+            run(algebra(3, 0, 0), &spec, [300, 20, 12], dtypes, 0);
+            run(algebra(3, 0, 0), &spec, [5, 7, 3], dtypes, 1);
+            run(algebra(3, 0, 0), &spec, [5, 0, 3], dtypes, 0);
+        }
+    }
+}

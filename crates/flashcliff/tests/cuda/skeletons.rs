@@ -1,0 +1,68 @@
+//! That the sizes of these tests reach every skeleton: rows of a CTA, of a cluster and in tiles, with
+//! copies ahead and without, and lanes that have nothing to do with each other.
+
+use std::ffi::CString;
+use std::ptr;
+
+use flashcliff_sys as sys;
+
+use crate::device::device;
+use crate::trials::{Needs, Tests};
+
+pub(crate) fn add(tests: &mut Tests) {
+    tests.add(Needs::Gpu, "skeletons", all_are_reached);
+}
+
+/// How a call of a program of cl300 on its full grades would be run.
+fn plan(program: &str, pass: sys::fc_pass, batch: i64, channels: i64) -> sys::fc_plan {
+    device().context().bind_to_thread().expect("a context");
+    let (algebra, program) = (CString::new("cl300"), CString::new(program));
+    let (algebra, program) = (algebra.expect("no zero"), program.expect("no zero"));
+    // SAFETY: both strings end in a zero byte.
+    let kernel = unsafe { sys::fc_find(algebra.as_ptr(), program.as_ptr(), 15, 15, pass, 0) };
+    assert!(!kernel.is_null(), "no kernel of {program:?}");
+    let call = sys::fc_call {
+        inputs: [ptr::null(); 4],
+        outputs: [ptr::null_mut(); 4],
+        params: [ptr::null(); 2],
+        param_grads: [ptr::null_mut(); 2],
+        saved: ptr::null_mut(),
+        workspace: ptr::null_mut(),
+        workspace_bytes: 0,
+        batch,
+        channels,
+        eps: 1e-6,
+        gate: sys::fc_gate::FC_GATE_GELU,
+        lane_dtype: sys::fc_dtype::FC_F32,
+        param_dtype: sys::fc_dtype::FC_F32,
+    };
+    let mut plan = sys::fc_plan::default();
+    // SAFETY: a kernel of the library; only sizes and alignments of the call are read.
+    let code = unsafe { sys::fc_plan_of(kernel, &raw const call, &raw mut plan) };
+    assert_eq!(code, 0, "{program:?} at {batch} x {channels}");
+    plan
+}
+
+fn all_are_reached() {
+    let is_hopper = device().compute_capability().0 >= 9;
+    for pass in [sys::fc_pass::FC_FORWARD, sys::fc_pass::FC_BACKWARD] {
+        let rows = |batch, channels| plan("sgp_rms", pass, batch, channels);
+        // Several rows a CTA, and one row.
+        assert!(rows(5, 28).threads > rows(5, 28).threads_per_row);
+        let whole = rows(5, 512);
+        assert_eq!((whole.cluster, whole.tiles), (1, 1));
+        assert!(whole.stages > 0, "rows are not copied ahead: {whole:?}");
+        // More rows than CTAs.
+        assert!(rows(9001, 512).ctas < 9001);
+        let long = rows(2, 4100);
+        if is_hopper {
+            assert!(long.cluster > 1, "no cluster: {long:?}");
+        } else {
+            assert!(long.tiles > 1, "no tiles: {long:?}");
+        }
+        let longest = rows(1, 20_000);
+        assert!(longest.tiles > 1, "no tiles: {longest:?}");
+        let points = plan("geometric_product", pass, 5, 33);
+        assert_eq!((points.stages, points.shared_bytes), (0, 0));
+    }
+}

@@ -1,0 +1,141 @@
+//! Equivariance: an operator commutes with the action of versors. `symmetries` says which.
+
+use flashcliff::{Algebra, Bias, Gate, ProductKind, Signature};
+
+use crate::basis::Basis;
+use crate::case::{Case, Fill, lane_operators};
+use crate::cases::Spec;
+use crate::compare::close;
+use crate::device::device;
+use crate::dtypes::{BF16, F32, F64};
+use crate::measure::equal;
+use crate::random::Random;
+use crate::runner::Runner;
+use crate::symmetries::{Image, moved_inputs, moved_output, symmetry};
+use crate::trials::{Needs, Tests};
+use crate::versors::{Action, Group};
+use flashcliff::cuda::Dtypes;
+
+/// Of the largest component. Boosts multiply components by up to ten or so, four of them in a row.
+const TOLERANCE: f64 = 1e-9;
+
+pub(crate) fn add(tests: &mut Tests) {
+    tests.add_for_each_algebra(Needs::Gpu, "symmetry::versors", |algebra| {
+        versors(algebra, &lane_operators(&Basis::new(algebra.signature())));
+    });
+    tests.add_for_each_algebra(Needs::Gpu, "symmetry::reflections", |algebra| {
+        reflections(algebra, &lane_operators(&Basis::new(algebra.signature())));
+    });
+    tests.add(
+        Needs::Gpu,
+        "symmetry::those_that_are_not_there_are_caught",
+        false_symmetries,
+    );
+}
+
+/// `op(action(inputs))` and `action(op(inputs))`.
+fn both_ways(
+    runner: &mut Runner,
+    case: &Case<'_>,
+    dtypes: Dtypes,
+    image: Image,
+    action: &Action,
+) -> (Vec<f64>, Vec<f64>) {
+    let mut moved = case.rounded(dtypes);
+    moved.inputs = moved_inputs(case.basis, case.spec, &case.op, action, &moved.inputs);
+    let got = runner.forward(&moved, dtypes, 1, false).output;
+    let output = runner
+        .forward(&case.rounded(dtypes), dtypes, 1, true)
+        .output;
+    let want = moved_output(case.basis, case.spec, image, action, &output);
+    (got, want)
+}
+
+pub(crate) fn versors(algebra: Algebra, specs: &[Spec]) {
+    let basis = Basis::new(algebra.signature());
+    let mut runner = Runner::new(device());
+    let mut random = Random::new(11);
+    for spec in specs {
+        let Some(symmetry) = symmetry(spec) else {
+            continue;
+        };
+        let case = Case::new(algebra, &basis, spec, [2, 3, 2], Fill::Reals, 23);
+        for count in 1..=4 {
+            let action = Action::random(&basis, symmetry.group, count, &mut random);
+            let (got, want) = both_ways(&mut runner, &case, F64, symmetry.image, &action);
+            let fail = |e: String| panic!("{e}: {}", case.context(F64));
+            close::<f64>(&want, &got, TOLERANCE).unwrap_or_else(fail);
+            assert!(got.iter().any(|&x| x != 0.0), "{spec:?} gives nothing");
+        }
+    }
+}
+
+/// A reflection along a basis vector only flips signs, and rounding does not see signs.
+pub(crate) fn reflections(algebra: Algebra, specs: &[Spec]) {
+    let basis = Basis::new(algebra.signature());
+    let mut runner = Runner::new(device());
+    for spec in specs {
+        let Some(symmetry) = symmetry(spec) else {
+            continue;
+        };
+        let case = Case::new(algebra, &basis, spec, [2, 19, 5], Fill::Reals, 23);
+        for vector in 0..basis.dim {
+            let action = Action::reflection(&basis, vector);
+            for dtypes in [F32, F64, BF16] {
+                let (got, want) = both_ways(&mut runner, &case, dtypes, symmetry.image, &action);
+                let fail = |e: String| panic!("{e}: {}", case.context(dtypes));
+                equal(&want, &got).unwrap_or_else(fail);
+            }
+        }
+    }
+}
+
+/// What the table of `symmetries` denies is indeed not so: the checks can fail.
+fn false_symmetries() {
+    let spacetime = Algebra::new(Signature::of(1, 3, 0)).expect("shipped");
+    let basis = Basis::new(spacetime.signature());
+    let mut runner = Runner::new(device());
+    let mut random = Random::new(3);
+    let boost = Action::random(&basis, Group::Pin, 2, &mut random);
+    let mirror = Action::reflection(&basis, 1);
+    let regressive = Spec::Product(ProductKind::Regressive, None, None);
+    let cases = [
+        (Spec::GradeRms(1e-6), Image::Along, &boost, false),
+        (Spec::Dual, Image::Along, &mirror, false),
+        (regressive, Image::Along, &mirror, false),
+        (Spec::Reverse, Image::Invariant, &mirror, false),
+        (Spec::Gate(Gate::Gelu), Image::Invariant, &mirror, false),
+        (Spec::Norm, Image::Invariant, &mirror, true),
+    ];
+    for (spec, image, action, holds) in cases {
+        let case = Case::new(spacetime, &basis, &spec, [2, 3, 2], Fill::Reals, 23);
+        let (got, want) = both_ways(&mut runner, &case, F64, image, action);
+        let result = close::<f64>(&want, &got, 1e-3);
+        assert_eq!(result.is_ok(), holds, "{spec:?} as {image:?}: {result:?}");
+        if !holds {
+            assert!(equal(&want, &got).is_err(), "{spec:?} as {image:?}");
+        }
+    }
+}
+
+/// Linear maps with a bias that no versor leaves alone.
+pub(crate) fn broken_by_bias(algebra: Algebra, specs: &[Spec]) {
+    let basis = Basis::new(algebra.signature());
+    let mut runner = Runner::new(device());
+    let mut caught = 0;
+    for spec in specs {
+        let everywhere = |o: &flashcliff::ops::LinearOptions| o.bias == Bias::EveryBlade;
+        if !matches!(spec, Spec::Linear(o) if everywhere(o)) || symmetry(spec).is_some() {
+            continue;
+        }
+        let case = Case::new(algebra, &basis, spec, [2, 3, 2], Fill::Reals, 23);
+        let action = Action::reflection(&basis, 0);
+        let (got, want) = both_ways(&mut runner, &case, F32, Image::Along, &action);
+        assert!(
+            equal(&want, &got).is_err(),
+            "{spec:?} passes for equivariant"
+        );
+        caught += 1;
+    }
+    assert!(caught > 0, "no such map");
+}

@@ -1,0 +1,179 @@
+//! `cuda-check`: what the compiled kernels need, without a GPU.
+//!
+//! A kernel that keeps values in local memory is many times slower than one that does not, and nothing
+//! else shows it. So every such kernel must be on a list, with the bytes it takes.
+
+mod known;
+mod resources;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use build_support::{
+    ARCHITECTURES_VARIABLE, DEFAULT_ARCHITECTURES, Environment, INSTALLED_TOOLKIT, Toolkit,
+};
+
+use crate::{Error, command};
+use known::KnownStacks;
+use resources::{Dump, Resources};
+
+/// The package whose build makes the library.
+const PACKAGE: &str = "flashcliff-sys";
+/// The library.
+const LIBRARY: &str = "libflashcliff_cuda.a";
+/// The list of kernels that may use local memory.
+const LIST: &str = "crates/flashcliff-sys/known-stack.txt";
+
+/// A kernel on an architecture.
+type Key = (String, String);
+
+pub(crate) fn run(root: &Path, bless: bool) -> Result<String, Error> {
+    let target = command::target_folder(root)?;
+    let toolkit = Toolkit::find(&Environment::of_process(&target))?;
+    let cuobjdump = cuobjdump(&toolkit, &target)?;
+    let path = root.join(LIST);
+    let known = match bless {
+        true => None,
+        false => Some(KnownStacks::read(&path, &toolkit)?),
+    };
+    let mut dump = Command::new(cuobjdump);
+    dump.arg("--dump-resource-usage").arg(build(root)?);
+    let dump = resources::parse(&command::output(&mut dump)?)?;
+
+    let mut violations = missing_architectures(&dump);
+    let kernels = by_name(&dump.kernels);
+    if kernels.is_empty() {
+        violations.push("  the library holds no kernel".to_owned());
+    }
+    let stacks = stacks(&kernels);
+    match known {
+        Some(known) => violations.extend(known.violations(&stacks)),
+        None => {
+            let text = known::emit(toolkit.version, &stacks);
+            fs::write(&path, text).map_err(Error::at(&path))?;
+        }
+    }
+    match violations.is_empty() {
+        true => Ok(summary(&dump, &kernels)),
+        false => Err(Error::Kernels { violations }),
+    }
+}
+
+/// The tool that reads kernels: of the toolkit in use, else of the one in the build folder.
+fn cuobjdump(toolkit: &Toolkit, target: &Path) -> Result<PathBuf, Error> {
+    let folders = [toolkit.root.clone(), target.join(INSTALLED_TOOLKIT)];
+    let paths = folders.map(|folder| folder.join("bin/cuobjdump"));
+    match paths.iter().find(|path| path.is_file()) {
+        Some(path) => Ok(path.clone()),
+        None => Err(Error::NoCuobjdump {
+            searched: paths.map(|path| path.display().to_string()).to_vec(),
+        }),
+    }
+}
+
+/// Builds the kernels for the default architectures; the library.
+fn build(root: &Path) -> Result<PathBuf, Error> {
+    let mut cargo = command::cargo(root);
+    cargo
+        .args(["build", "--release", "--package", PACKAGE])
+        .args([
+            "--features",
+            "link",
+            "--message-format",
+            "json-render-diagnostics",
+        ])
+        .env_remove(ARCHITECTURES_VARIABLE)
+        .env_remove("FLASHCLIFF_SKIP_CUDA_BUILD");
+    library(&command::output(&mut cargo)?)
+}
+
+/// The library that a build made, by what cargo says about it.
+fn library(messages: &str) -> Result<PathBuf, Error> {
+    for line in messages.lines() {
+        let message: serde_json::Value = serde_json::from_str(line)?;
+        let is_script = message["reason"] == "build-script-executed";
+        let package = message["package_id"].as_str().unwrap_or_default();
+        if let (true, true, Some(folder)) = (
+            is_script,
+            package.contains(PACKAGE),
+            message["out_dir"].as_str(),
+        ) {
+            return Ok(Path::new(folder).join(LIBRARY));
+        }
+    }
+    Err(Error::Tool {
+        command: format!("cargo build --package {PACKAGE}"),
+        output: "cargo ran no build script of it".to_owned(),
+    })
+}
+
+/// Default architectures for which there is no code, and others for which there is.
+fn missing_architectures(dump: &Dump) -> Vec<String> {
+    let wanted: BTreeSet<&str> = DEFAULT_ARCHITECTURES.iter().map(|a| a.name()).collect();
+    let machine = dump
+        .kernels
+        .iter()
+        .map(|kernel| kernel.architecture.as_str());
+    let found: BTreeSet<&str> = machine
+        .chain(dump.portable.iter().map(String::as_str))
+        .collect();
+    let missing = wanted.difference(&found);
+    let missing = missing.map(|name| format!("  no kernel for architecture {name}"));
+    let extra = found.difference(&wanted);
+    missing
+        .chain(extra.map(|name| format!("  kernels for {name}, which is no default architecture")))
+        .collect()
+}
+
+/// Kernels by readable name. The same kernel may come from several files; the worst counts.
+fn by_name(kernels: &[Resources]) -> BTreeMap<Key, Resources> {
+    let mut named: BTreeMap<Key, Resources> = BTreeMap::new();
+    for kernel in kernels {
+        let key = (
+            resources::readable(&kernel.symbol),
+            kernel.architecture.clone(),
+        );
+        let worst = named.entry(key).or_insert_with(|| kernel.clone());
+        worst.registers = worst.registers.max(kernel.registers);
+        worst.local_bytes = worst.local_bytes.max(kernel.local_bytes);
+    }
+    named
+}
+
+/// The kernels that use local memory, with the bytes a thread.
+fn stacks(kernels: &BTreeMap<Key, Resources>) -> BTreeMap<Key, u32> {
+    let bytes = kernels
+        .iter()
+        .map(|(key, kernel)| (key.clone(), kernel.local_bytes));
+    bytes.filter(|&(_, bytes)| bytes > 0).collect()
+}
+
+fn summary(dump: &Dump, kernels: &BTreeMap<Key, Resources>) -> String {
+    let names: BTreeSet<&String> = kernels.keys().map(|(name, _)| name).collect();
+    let mut text = format!(
+        "{} kernels, portable code for {}",
+        names.len(),
+        dump.portable.iter().cloned().collect::<Vec<_>>().join(" ")
+    );
+    for architecture in DEFAULT_ARCHITECTURES {
+        let here = kernels
+            .iter()
+            .filter(|((_, name), _)| name == architecture.name());
+        let Some(most) = here.clone().max_by_key(|(_, kernel)| kernel.registers) else {
+            continue;
+        };
+        let with_stack = here.filter(|(_, kernel)| kernel.local_bytes > 0).count();
+        text.push_str(&format!(
+            "\n  {}: at most {} registers ({}), {with_stack} with local memory",
+            architecture.name(),
+            most.1.registers,
+            most.0.0
+        ));
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,26 @@
+//! The versions of everything that is downloaded. Nowhere else are they named.
+
+use crate::packages::Packages;
+
+/// The CUDA toolkit, and the tool that reads what it makes. NVIDIA publishes that tool from CUDA 13.2 on
+/// only; it reads what older toolkits make.
+pub(crate) const CUDA_TOOLKIT: Packages = Packages {
+    folder: "cuda-toolkit",
+    pins: &[
+        "cuda-toolkit[nvcc,cudart,cccl]==13.0.3",
+        "nvidia-cuda-cuobjdump==13.5.37",
+    ],
+    files: &[
+        "nvidia/cu13/bin/nvcc",
+        "nvidia/cu13/bin/cuobjdump",
+        "nvidia/cu13/lib/libcudart_static.a",
+    ],
+};
+
+/// The C parser of bindgen.
+#[cfg(not(feature = "bindings"))]
+pub(crate) const LIBCLANG: Packages = Packages {
+    folder: "libclang",
+    pins: &["libclang==18.1.1"],
+    files: &["clang/native/libclang.so"],
+};
