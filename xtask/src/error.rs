@@ -90,6 +90,16 @@ pub(crate) enum Error {
         nvcc: PathBuf,
         version: Version,
     },
+    /// The bundle for GPU machines is too large to be carried around.
+    #[error(
+        "the bundle must have at most {limit} bytes, but has {bytes}:\n{list}\n\
+         name fewer architectures with --archs"
+    )]
+    BundleTooLarge {
+        limit: u64,
+        bytes: u64,
+        list: String,
+    },
     /// The kernels are not what they should be.
     #[error("kernels:\n{}", violations.join("\n"))]
     Kernels { violations: Vec<String> },

@@ -8,6 +8,7 @@ mod cuda_check;
 mod cuda_toolkit;
 mod error;
 mod generate;
+mod gpu_bundle;
 mod layering;
 mod packages;
 mod pins;
@@ -50,6 +51,15 @@ enum Task {
         #[arg(long)]
         bless: bool,
     },
+    /// Build the GPU tests and the benchmark into a folder that runs where there is only a driver.
+    GpuBundle {
+        /// The folder; `gpu-bundle` in the build folder if not given.
+        #[arg(long, value_name = "DIR")]
+        out: Option<PathBuf>,
+        /// What to compile for, as FLASHCLIFF_CUDA_ARCHS.
+        #[arg(long, value_name = "LIST", default_value = gpu_bundle::ARCHITECTURES)]
+        archs: String,
+    },
 }
 
 fn main() -> ExitCode {
@@ -60,6 +70,7 @@ fn main() -> ExitCode {
         Task::CudaToolkit => cuda_toolkit::run(&root),
         Task::Bindings { check } => bindings::run(&root, check),
         Task::CudaCheck { bless } => cuda_check::run(&root, bless),
+        Task::GpuBundle { out, archs } => gpu_bundle::run(&root, out, &archs),
     };
     match result {
         Ok(message) => {

@@ -27,8 +27,8 @@
 //! | `CXX` | the host compiler |
 //!
 //! # Safety
-//! Every function is as unsafe as its C original: pointers must be valid where `flashcliff.h` and
-//! `linear.h` say so, on the device of the current CUDA context, until the work on the stream is done.
+//! Every function is as unsafe as its C original: pointers must be valid where the
+//! headers in `cuda/` say so, on the device of the current CUDA context, until the work on the stream is done.
 #![no_std]
 
 #[rustfmt::skip]

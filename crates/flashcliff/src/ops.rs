@@ -5,8 +5,8 @@
 //! channels, `G` the number of grades.
 //!
 //! Sums are accumulated in the element type. Products are accurate to `(terms + 2) u sum |w x y|`,
-//! `u` the unit roundoff; gates to about two units in the last place of 1 (the left tail of GELU is
-//! a difference of near-equal numbers), the slopes and norms to a few units in the last place.
+//! `u` the unit roundoff; gates to about two units in the last place of 1, on CUDA three (the left tail
+//! of GELU is a difference of near-equal numbers), the slopes and norms to a few units in the last place.
 
 use cayley::{GradeSet, ProductKind};
 

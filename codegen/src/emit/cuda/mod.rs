@@ -241,7 +241,10 @@ impl<'a> AlgebraEmitter<'a> {
                 let kind = if fast { "FC_FAST_ROWS" } else { "FC_ROWS" };
                 let budget = Budget::of(pass, is_f64);
                 let shared = u8::from(budget.params_shared);
-                format!("{kind}({key}, {}, {}, {shared})", budget.lanes, budget.threads)
+                format!(
+                    "{kind}({key}, {}, {}, {shared})",
+                    budget.lanes, budget.threads
+                )
             };
             let unit = unit_of(pass, name);
             let unit = format!("{unit}_{}", if is_f64 { "f64" } else { "f32" });

@@ -37,6 +37,7 @@ struct RowContext {
     for (int i = 0; i < param; i++) first += param_count(i);
     return first;
   }
+  static constexpr int kWidest = P::kShape.widest_output();
   static constexpr int kParams = P::kShape.params;
   static constexpr int kAllParams = P::kShape.all_params();
   static constexpr bool kGradients = P::kShape.gradients;
@@ -95,6 +96,10 @@ struct RowContext {
     // Once, here, not at every use.
     if (!ParamsShared) settle(params);
     load_saved(first_block);
+    clear_grads();
+  }
+
+  FC_INLINE void clear_grads() {
 #pragma unroll
     for (int k = 0; k < kHeldGrads; k++) grads[k] = splat<V>(T(0));
   }
@@ -160,7 +165,8 @@ struct RowContext {
     auto *to = static_cast<unsigned char *>(a.outputs[Slot]) + (row * a.channels + channel) * bytes;
     with_storage<T, Fast>(a.lane_dtype, [&](auto *type) {
       using S = typename Element<decltype(type)>::Type;
-      auto *own = shared + layout.bounce + threadIdx.x * int(K * N * sizeof(S));
+      // The same place for all outputs: another thread may be at the next one.
+      auto *own = shared + layout.bounce + threadIdx.x * int(kWidest * N * sizeof(S));
       unsigned char *p = whole() ? to : own;
       const int64_t step = whole() ? stride : int64_t(N * sizeof(S));
 #pragma unroll
@@ -378,7 +384,6 @@ struct RowContext {
 #pragma unroll
     for (int k = 0; k < kHeldGrads; k++) {
       store_lanes<T, T, N>(all + k * step + threadIdx.x * N, grads[k], 0);
-      grads[k] = splat<V>(T(0));
     }
     __syncthreads();
     const int64_t start = channel - lane * N;
@@ -420,7 +425,10 @@ __global__ void __launch_bounds__(Threads, 1) rows_kernel(const __grid_constant_
         }
         c.stages.wait();
         P::run(c);
-        if (c.tiles() > 1 && pass + 1 == passes) c.flush_grads(block != c.first_block);
+        if (c.tiles() > 1) {
+          if (pass + 1 == passes) c.flush_grads(block != c.first_block);
+          c.clear_grads();
+        }
       }
     }
   }

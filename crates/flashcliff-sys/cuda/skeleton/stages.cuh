@@ -79,11 +79,12 @@ struct Stages {
     }
   }
 
-  // A tensor of the current stage, the thread's channels of it; of a row that does not exist, those of the first one.
+  // A tensor of the current stage, the thread's channels of it. Where there is no row, there is a copy of the last one, or, in
+  // bulk, whatever was there before: those of the first row are read.
   template <int Slot, int K>
   FC_INLINE void load(V (&values)[K], bool active) const {
     const int stride = component_bytes();
-    const unsigned char *p = base + current * a.stage_bytes + place<Slot>(active ? group : 0);
+    const unsigned char *p = base + current * a.stage_bytes + place<Slot>(active || !bulk() ? group : 0);
     with_storage<T, Fast>(a.lane_dtype, [&](auto *type) {
       using S = typename Element<decltype(type)>::Type;
 #pragma unroll

@@ -13,7 +13,7 @@ const BAND: usize = 256;
 /// Buffers start at multiples of this, before they are moved.
 const ALIGNMENT: usize = 256;
 /// NaN in every element type at every even address.
-const GUARD: [u8; 2] = [0xa5, 0xff];
+const GUARD: [u8; 2] = [0xf5, 0xff];
 const POISON: u8 = 0xff;
 
 /// A buffer.

@@ -16,10 +16,9 @@ pub(crate) fn add(tests: &mut Tests) {
     tests.add_for_each_algebra(Needs::Gpu, "forward", every_option);
 }
 
-/// The reference errs by as much as what it bounds in `f64`.
-fn slack(dtype: Dtype) -> f64 {
-    if dtype == Dtype::F64 { 2.0 } else { 1.0 }
-}
+/// In `f64` the reference errs by as much as what it bounds. In `f32` the normal distribution function is
+/// within three units of one on the GPU, and the bound is that of the CPU, half of it.
+const SLACK: f64 = 2.0;
 
 /// The output of the reference, with bounds of computing it in the arithmetic of a type and rounding
 /// it to the type.
@@ -46,7 +45,7 @@ fn every_option(algebra: Algebra) {
                 let want = bounds(&case, dtypes.lanes);
                 let outcome = runner.forward(&case, dtypes, i % 2, true);
                 let what = || case.context(dtypes);
-                let used = bounded(&want, &outcome.output, slack(dtypes.lanes));
+                let used = bounded(&want, &outcome.output, SLACK);
                 worst = worst.max(used.unwrap_or_else(|e| panic!("{e}: {}", what())));
                 informative(&outcome.output).unwrap_or_else(|e| panic!("{e}: {}", what()));
                 let finite = outcome.saved.iter().all(|s| s.is_finite());

@@ -1,0 +1,171 @@
+#!/usr/bin/env bash
+# Runs the bundle on a machine with an NVIDIA driver: the tests, the tools of compute-sanitizer, and the
+# benchmark. Logs and JSON go to a folder; the exit status is 0 if nothing failed.
+set -u
+
+usage() {
+    echo "usage: $0 OUTDIR [tests|sanitize|bench|peers|all] [--quick]" >&2
+    exit 2
+}
+
+here=$(cd "$(dirname "$0")" && pwd)
+[ $# -ge 1 ] || usage
+mkdir -p "$1" || exit 2
+out=$(cd "$1" && pwd)
+part=${2:-all}
+quick=${3:-}
+case "$part" in tests | sanitize | bench | peers | all) ;; *) usage ;; esac
+case "$quick" in '' | --quick) ;; *) usage ;; esac
+
+summary="$out/summary.txt"
+: >"$summary"
+failures=0
+
+# note NAME RESULT DETAIL: a line of the summary.
+note() {
+    printf '%-28s %-8s %s\n' "$1" "$2" "$3" >>"$summary"
+    [ "$2" = failed ] && failures=$((failures + 1))
+    return 0
+}
+
+# cuBLASLt is part of the CUDA toolkit and of PyTorch's packages; the loader may not know where.
+find_cublas() {
+    ldconfig -p 2>/dev/null | grep -q 'libcublasLt\.so\.1[23]' && return 0
+    local candidate folder
+    folder=$(python3 -c 'import importlib.util as u; s = u.find_spec("nvidia"); print(*s.submodule_search_locations)' 2>/dev/null || true)
+    for candidate in ${folder:+"$folder"/*/lib/libcublasLt.so.1[23]} \
+        /usr/local/cuda*/lib64/libcublasLt.so.1[23] /usr/local/cuda*/targets/*/lib/libcublasLt.so.1[23]; do
+        if [ -e "$candidate" ]; then
+            candidate=$(dirname "$candidate")
+            export LD_LIBRARY_PATH="$candidate${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}"
+            return 0
+        fi
+    done
+    echo "no cuBLASLt found: tests of linear maps will fail" >&2
+}
+
+find_sanitizer() {
+    local candidate
+    for candidate in "${COMPUTE_SANITIZER:-}" "$(command -v compute-sanitizer || true)" \
+        /usr/local/cuda*/bin/compute-sanitizer /opt/nvidia/cuda*/bin/compute-sanitizer; do
+        if [ -n "$candidate" ] && [ -x "$candidate" ]; then
+            printf '%s' "$candidate"
+            return 0
+        fi
+    done
+    return 1
+}
+
+last() { grep -E "$1" "$2" 2>/dev/null | tail -n 1; }
+
+run_tests() {
+    local log="$out/tests.log"
+    FLASHCLIFF_REQUIRE_GPU=1 FLASHCLIFF_TEST_JSON="$out/tests.json" "$here/cuda-tests" >"$log" 2>&1
+    local status=$?
+    local result
+    result=$(last '^test result:' "$log")
+    if [ $status -eq 0 ] && [ -n "$result" ]; then
+        note tests ok "$result"
+    else
+        note tests failed "${result:-exit status $status}, see $(basename "$log")"
+    fi
+    grep '^skipped:' "$log" | while read -r line; do note 'tests, skipped' skipped "$line"; done
+    return 0
+}
+
+# errors_of LOG: what the tool counted.
+errors_of() { sed -n 's/.*ERROR SUMMARY: \([0-9]*\) error.*/\1/p; s/.*RACECHECK SUMMARY: \([0-9]*\) hazard.*/\1/p' "$1" | tail -n 1; }
+
+# sanitize TOOL: a planted bug must be reported, its clean twin and our kernels must not.
+sanitize() {
+    local tool=$1 log errors kind
+    for kind in bug clean; do
+        log="$out/$tool-$kind.log"
+        "$sanitizer" --tool "$tool" "$here/planted/$tool" "$kind" >"$log" 2>&1
+        errors=$(errors_of "$log")
+        if [ -z "$errors" ]; then
+            note "$tool, planted $kind" failed "the tool gave no summary, see $(basename "$log")"
+        elif [ "$kind" = bug ] && [ "$errors" -eq 0 ]; then
+            note "$tool, planted bug" failed 'not reported'
+        elif [ "$kind" = clean ] && [ "$errors" -ne 0 ]; then
+            note "$tool, planted clean" failed "$errors errors where there are none"
+        else
+            note "$tool, planted $kind" ok "$errors reported"
+        fi
+    done
+    log="$out/$tool.log"
+    FLASHCLIFF_REQUIRE_GPU=1 "$sanitizer" --tool "$tool" --error-exitcode 99 \
+        "$here/cuda-tests" sanitize:: --test-threads 1 >"$log" 2>&1
+    local status=$?
+    errors=$(errors_of "$log")
+    local passed
+    passed=$(last '^test result:' "$log")
+    if [ $status -eq 0 ] && [ "$errors" = 0 ] && [ -n "$passed" ]; then
+        note "$tool, kernels" ok "0 reported; $passed"
+    else
+        note "$tool, kernels" failed "${errors:-no summary} reported; ${passed:-exit status $status}, see $(basename "$log")"
+    fi
+}
+
+run_sanitizers() {
+    if ! sanitizer=$(find_sanitizer); then
+        note sanitizers failed 'no compute-sanitizer: put it into PATH, or its path into COMPUTE_SANITIZER'
+        return 0
+    fi
+    local tool
+    for tool in memcheck racecheck initcheck synccheck; do sanitize "$tool"; done
+}
+
+run_bench() {
+    local log="$out/bench.log"
+    # shellcheck disable=SC2086
+    "$here/gpu" --out "$out/bench.json" $quick >"$log" 2>&1
+    local status=$?
+    if [ $status -eq 0 ]; then
+        note bench ok "$(last 'goals met' "$log")"
+    else
+        note bench failed "$(tail -n 1 "$log")"
+    fi
+    cat "$log"
+}
+
+# Other implementations are measured where PyTorch is; FLASH_CLIFFORD may name a clone of theirs.
+run_peers() {
+    local log="$out/peers.log"
+    if ! python3 -c 'import torch' 2>/dev/null; then
+        note peers skipped 'no PyTorch'
+        return 0
+    fi
+    # shellcheck disable=SC2086
+    if python3 "$here/peers/sgp_gpu.py" --out "$out/peers.json" $quick \
+        ${FLASH_CLIFFORD:+--flash-clifford "$FLASH_CLIFFORD"} >"$log" 2>&1; then
+        note peers ok "$(tail -n 1 "$log")"
+    else
+        note peers failed "$(tail -n 1 "$log")"
+    fi
+    cat "$log"
+}
+
+find_cublas
+case "$part" in
+tests) run_tests ;;
+sanitize) run_sanitizers ;;
+bench) run_bench ;;
+peers) run_peers ;;
+all)
+    run_tests
+    run_sanitizers
+    run_bench
+    run_peers
+    ;;
+esac
+
+printf '\ncommit %s\n' "$(cat "$here/COMMIT")"
+cat "$summary"
+awk 'BEGIN { print "[" }
+    { name = substr($0, 1, 28); sub(/ +$/, "", name); result = substr($0, 30, 8); sub(/ +$/, "", result)
+      detail = substr($0, 39); gsub(/\\/, "\\\\", detail); gsub(/"/, "\\\"", detail)
+      printf "%s  {\"part\": \"%s\", \"result\": \"%s\", \"detail\": \"%s\"}", NR > 1 ? ",\n" : "", name, result, detail }
+    END { print "\n]" }' "$summary" >"$out/summary.json"
+echo "$failures failed; logs and JSON are in $out"
+[ "$failures" -eq 0 ]

@@ -1,0 +1,199 @@
+//! `sgp_norm` with memory for both passes.
+
+use flashcliff::cuda::cudarc::driver::{CudaSlice, CudaStream, DevicePtr};
+use flashcliff::cuda::half::bf16;
+use flashcliff::cuda::{self, Array, Dtypes, Scratch, Tensor};
+use flashcliff::ops::{self, ProductOptions};
+use flashcliff::{Algebra, Device, Dims, Dtype, Operator, Pass, Signature};
+use flashcliff_benches::values;
+
+use std::sync::Arc;
+
+use crate::error::{Error, driver};
+
+/// What to measure.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Subject {
+    /// (p, q, r)
+    pub(crate) signature: [usize; 3],
+    pub(crate) batch: usize,
+    pub(crate) channels: usize,
+    pub(crate) dtype: Dtype,
+}
+
+/// The operator with everything it reads and writes.
+pub(crate) struct Case {
+    pub(crate) name: String,
+    pub(crate) op: Operator,
+    pub(crate) gpu: cuda::Operator,
+    pub(crate) dims: Dims,
+    pub(crate) dtypes: Dtypes,
+    pub(crate) inputs: Vec<Array>,
+    pub(crate) grad_output: Array,
+    pub(crate) output: Array,
+    pub(crate) saved: Array,
+    pub(crate) grads: Vec<Array>,
+    workspaces: [CudaSlice<u8>; 2],
+}
+
+impl Case {
+    pub(crate) fn new(
+        device: &Device,
+        stream: &Arc<CudaStream>,
+        subject: &Subject,
+    ) -> Result<Self, Error> {
+        let Subject {
+            signature: [p, q, r],
+            batch,
+            channels,
+            dtype,
+        } = *subject;
+        let algebra = Algebra::new(Signature::new(p, q, r).map_err(flashcliff::Error::from)?)?;
+        let op = ops::sgp_norm(algebra, &ProductOptions::default())?;
+        let gpu = op.on_cuda(device)?;
+        let dims = Dims {
+            batch,
+            in_channels: channels,
+            out_channels: channels,
+        };
+        let dtypes = Dtypes::uniform(dtype);
+        let shapes: Vec<Vec<usize>> = op.inputs().iter().map(|i| i.shape(&dims)).collect();
+        let upload = |(seed, shape): (u64, &Vec<usize>)| random(stream, dtype, shape, seed);
+        let zeros = |dtype, shape: &[usize]| Array::zeros(stream, dtype, shape);
+        let inputs = (1..).zip(&shapes).map(upload);
+        let inputs: Vec<Array> = inputs.collect::<Result<_, _>>()?;
+        let grads = shapes.iter().map(|shape| zeros(dtype, shape));
+        let grads = grads.collect::<Result<_, _>>()?;
+        let output_shape = op.output_shape(&dims);
+        let workspace = |pass| -> Result<CudaSlice<u8>, Error> {
+            let bytes = gpu.workspace_bytes(&dims, pass, dtypes)?;
+            let memory = stream.alloc_zeros(bytes.max(1));
+            memory.map_err(driver("cuMemAlloc"))
+        };
+        Ok(Self {
+            name: format!("{} {batch}x{channels} {dtype}", algebra.name()),
+            grad_output: random(stream, dtype, &output_shape, 9)?,
+            output: zeros(dtype, &output_shape)?,
+            saved: zeros(dtypes.arithmetic(), &[op.saved_len(&dims)])?,
+            workspaces: [workspace(Pass::Forward)?, workspace(Pass::Backward)?],
+            inputs,
+            grads,
+            op,
+            gpu,
+            dims,
+            dtypes,
+        })
+    }
+
+    pub(crate) fn forward(&mut self, stream: &CudaStream) -> Result<(), Error> {
+        let inputs = self.inputs.iter().map(Array::view);
+        let inputs = inputs.collect::<Result<Vec<_>, _>>()?;
+        Ok(self.gpu.forward(
+            stream,
+            &inputs,
+            self.output.view_mut()?,
+            Some(self.saved.view_mut()?),
+            Some(Scratch::new(&mut self.workspaces[0])),
+        )?)
+    }
+
+    pub(crate) fn backward(&mut self, stream: &CudaStream) -> Result<(), Error> {
+        let inputs = self.inputs.iter().map(Array::view);
+        let inputs = inputs.collect::<Result<Vec<_>, _>>()?;
+        let mut grads = Vec::with_capacity(self.grads.len());
+        for grad in &mut self.grads {
+            grads.push(Some(grad.view_mut()?));
+        }
+        Ok(self.gpu.backward(
+            stream,
+            &inputs,
+            self.output.view()?,
+            Some(self.saved.view()?),
+            self.grad_output.view()?,
+            &mut grads,
+            Some(Scratch::new(&mut self.workspaces[1])),
+        )?)
+    }
+
+    /// The bytes of a lane tensor.
+    pub(crate) fn tensor_bytes(&self) -> usize {
+        let len: usize = self.op.output_shape(&self.dims).iter().product();
+        len * self.dtypes.lanes.bytes()
+    }
+
+    /// The least bytes that a pass moves: two operands and the output, or these and two gradients.
+    pub(crate) fn bytes(&self, pass: Pass) -> usize {
+        match pass {
+            Pass::Forward => 3 * self.tensor_bytes(),
+            Pass::Backward => 5 * self.tensor_bytes(),
+        }
+    }
+
+    /// The operations of a pass.
+    pub(crate) fn flops(&self, pass: Pass) -> usize {
+        let cost = self.op.cost(&self.dims);
+        match pass {
+            Pass::Forward => cost.forward,
+            Pass::Backward => cost.backward,
+        }
+    }
+
+    /// The bytes that both passes need beside their inputs and the gradient of the output.
+    pub(crate) fn extra_bytes(&self) -> Vec<usize> {
+        let arrays = [&self.output, &self.saved].into_iter().chain(&self.grads);
+        let arrays = arrays.map(|array| {
+            let len: usize = array.shape().iter().product();
+            len * array.dtype().bytes()
+        });
+        // A workspace of nothing has a byte all the same.
+        let workspaces = self.workspaces.iter().map(CudaSlice::num_bytes);
+        arrays.chain(workspaces).collect()
+    }
+
+    /// The addresses of `x`, `y` and the output.
+    pub(crate) fn addresses(&self, stream: &CudaStream) -> [u64; 3] {
+        [&self.inputs[0], &self.inputs[1], &self.output]
+            .map(|array| array.memory().device_ptr(stream).0)
+    }
+}
+
+/// Random numbers in (-1, 1).
+pub(crate) fn random(
+    stream: &Arc<CudaStream>,
+    dtype: Dtype,
+    shape: &[usize],
+    seed: u64,
+) -> Result<Array, Error> {
+    upload(stream, dtype, &values(shape.iter().product(), seed), shape)
+}
+
+/// Numbers as elements of a type.
+pub(crate) fn upload(
+    stream: &Arc<CudaStream>,
+    dtype: Dtype,
+    values: &[f32],
+    shape: &[usize],
+) -> Result<Array, Error> {
+    if dtype == Dtype::Bf16 {
+        let values: Vec<bf16> = values.iter().map(|&v| bf16::from_f32(v)).collect();
+        return Ok(Array::from_host(stream, &values, shape)?);
+    }
+    Ok(Array::from_host(stream, values, shape)?)
+}
+
+/// Elements of any type as numbers.
+pub(crate) fn download(stream: &Arc<CudaStream>, array: &Array) -> Result<Vec<f32>, Error> {
+    if array.dtype() == Dtype::Bf16 {
+        let values = array.to_host::<bf16>(stream)?;
+        return Ok(values.iter().map(|v| v.to_f32()).collect());
+    }
+    Ok(array.to_host::<f32>(stream)?)
+}
+
+/// A view, for calls that take addresses.
+pub(crate) fn raw(array: &Array, stream: &CudaStream) -> Result<Tensor<'static>, Error> {
+    let (address, _guard) = array.memory().device_ptr(stream);
+    let ordinal = stream.context().ordinal();
+    // SAFETY: callers keep the array until they have waited for the stream.
+    Ok(unsafe { Tensor::from_raw(address, array.dtype(), array.shape(), ordinal) }?)
+}

@@ -1,0 +1,58 @@
+//! What can go wrong in a measurement.
+
+use std::io;
+use std::path::PathBuf;
+
+use flashcliff::cuda::cudarc::driver::DriverError;
+
+/// An error of a measurement.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub(crate) enum Error {
+    /// The library refused a call.
+    #[error(transparent)]
+    Flashcliff(#[from] flashcliff::Error),
+    /// The driver did.
+    #[error("{call}: {source:?}")]
+    Driver {
+        call: &'static str,
+        source: DriverError,
+    },
+    /// A kernel could not be launched.
+    #[error("{call} returned {code}")]
+    Kernel { call: &'static str, code: i32 },
+    /// A capture came to nothing.
+    #[error("nothing was captured into the graph of {name}")]
+    EmptyGraph { name: String },
+    /// What is to be measured computes something else.
+    #[error(
+        "{case}: element {element} of {tensor}: expected {expected:e} within {allowed:e}, got {got:e}"
+    )]
+    Wrong {
+        case: String,
+        tensor: &'static str,
+        element: usize,
+        expected: f64,
+        allowed: f64,
+        got: f64,
+    },
+    /// A tensor came back with another number of elements.
+    #[error("{case}: expected {expected} elements of {tensor}, got {got}")]
+    Length {
+        case: String,
+        tensor: &'static str,
+        expected: usize,
+        got: usize,
+    },
+    /// A file could not be written.
+    #[error("{}: {source}", path.display())]
+    Io { path: PathBuf, source: io::Error },
+    /// The results are no JSON.
+    #[error(transparent)]
+    Json(#[from] serde_json::Error),
+}
+
+/// For `map_err`: an error of the driver with what was called.
+pub(crate) fn driver(call: &'static str) -> impl Fn(DriverError) -> Error {
+    move |source| Error::Driver { call, source }
+}
