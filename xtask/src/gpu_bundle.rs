@@ -17,7 +17,7 @@ pub(crate) const ARCHITECTURES: &str = "90a,ptx80";
 /// The most bytes of a bundle.
 const MOST_BYTES: u64 = 60 << 20;
 
-/// The programs: the name of the target and of the file.
+/// The programs: the name of the target and of the file, which ends in `.gz` in the end.
 const PROGRAMS: [(&str, &str); 2] = [("cuda", "cuda-tests"), ("gpu", "gpu")];
 
 /// The programs with planted bugs, one for each tool of compute-sanitizer.
@@ -41,7 +41,7 @@ pub(crate) fn run(root: &Path, out: Option<PathBuf>, archs: &str) -> Result<Stri
 
     let messages = build(root, &toolkit, archs)?;
     for (name, file) in PROGRAMS {
-        strip(&executable(&messages, name)?, &out.join(file))?;
+        pack(&executable(&messages, name)?, &out.join(file))?;
     }
     for name in PLANTED {
         plant(root, &toolkit, &architectures, name, &out)?;
@@ -98,10 +98,14 @@ fn executable(messages: &str, name: &str) -> Result<PathBuf, Error> {
     })
 }
 
-fn strip(from: &Path, to: &Path) -> Result<(), Error> {
+/// Puts a program into a file, stripped and compressed; `run.sh` unpacks it.
+fn pack(from: &Path, to: &Path) -> Result<(), Error> {
     let mut strip = Command::new("strip");
-    strip.arg("-o").arg(to).arg(from);
-    command::output(&mut strip).map(drop)
+    command::output(strip.arg("-o").arg(to).arg(from))?;
+    let mut gzip = Command::new("gzip");
+    // Without the name and the date.
+    gzip.args(["--best", "--no-name", "--force"]).arg(to);
+    command::output(&mut gzip).map(drop)
 }
 
 /// Compiles a program with a planted bug.

@@ -116,6 +116,9 @@ fn architectures_must_be_the_default_ones() -> Result<(), Error> {
         "  no kernel for architecture 120",
     ];
     assert_eq!(missing_architectures(&dump), expected);
+    let plain = resources::parse(&TEXT.replacen("sm_90a", "sm_90", 1))?;
+    let violations = missing_architectures(&plain);
+    assert!(!violations.iter().any(|v| v.contains("for 90,")));
     let dump = resources::parse(&TEXT.replace("sm_90a", "sm_86"))?;
     let violations = missing_architectures(&dump);
     assert!(violations.contains(&"  kernels for 86, which is no default architecture".to_owned()));

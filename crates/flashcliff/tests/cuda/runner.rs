@@ -18,7 +18,10 @@ enum Placement {
     /// In one allocation, between guard bands, dirty.
     Guarded,
     /// Each in an allocation of just its size; what is to be written has never been.
-    Apart,
+    Apart {
+        /// Whether to copy results to the host.
+        reads_back: bool,
+    },
 }
 
 /// A stream, and memory that grows to what the largest call needs.
@@ -43,9 +46,9 @@ impl Runner {
         Self::with_placement(device, Placement::Guarded)
     }
 
-    /// For tools that know which memory has been written.
-    pub(crate) fn apart(device: &Device) -> Self {
-        Self::with_placement(device, Placement::Apart)
+    /// For tools that know which memory has been written. Without reading back, results are NaN.
+    pub(crate) fn apart(device: &Device, reads_back: bool) -> Self {
+        Self::with_placement(device, Placement::Apart { reads_back })
     }
 
     fn with_placement(device: &Device, placement: Placement) -> Self {
@@ -93,7 +96,7 @@ impl Runner {
                 self.memory.write(&self.stream, 0, arena.bytes());
                 self.memory.address()
             }
-            Placement::Apart => {
+            Placement::Apart { .. } => {
                 for region in arena.regions() {
                     // A misaligned buffer begins some elements behind its allocation.
                     let lead = region.start() % 256;
@@ -109,7 +112,7 @@ impl Runner {
         };
         let address = |region: &Region| match self.placement {
             Placement::Guarded => base + region.start() as u64,
-            Placement::Apart => {
+            Placement::Apart { .. } => {
                 let at = apart.iter().find(|(start, ..)| *start == region.start());
                 at.map_or(0, |(_, lead, memory)| memory.address() + *lead as u64)
             }
@@ -120,9 +123,10 @@ impl Runner {
         let mut after = arena.bytes().to_vec();
         match self.placement {
             Placement::Guarded => self.memory.read(&self.stream, 0, &mut after),
-            Placement::Apart => {
+            Placement::Apart { reads_back } => {
+                self.stream.synchronize().expect("no kernel failed");
                 for (region, (_, lead, memory)) in arena.regions().iter().zip(&apart) {
-                    if region.is_written() {
+                    if reads_back && region.is_written() {
                         let to = &mut after[region.start()..][..region.bytes()];
                         memory.read(&self.stream, *lead, to);
                     }
