@@ -51,7 +51,19 @@ fn a_new_signature_is_one_line_away() {
         &root.join("crates/cayley"),
         "tests",
     );
+    // What the manifest of the library names, though nothing of it is built without a feature.
+    copy(
+        &workspace.join("crates/flashcliff-sys"),
+        &root.join("crates/flashcliff-sys"),
+        "cuda",
+    );
+    copy(
+        &workspace.join("build-support"),
+        &root.join("build-support"),
+        "tests",
+    );
     let library = root.join("crates/flashcliff");
+    write(&library.join("tests/cuda/main.rs"), "fn main() {}\n");
     copy(
         &workspace.join("crates/flashcliff/src"),
         &library.join("src"),
