@@ -1,5 +1,7 @@
 //! Names of values in emitted code, and formulas for comments.
 
+use cayley::Algebra;
+
 use crate::ir::{Function, Id, Node, Program, Uniform};
 use crate::plan::{Body, Source, Stage, Target};
 
@@ -108,6 +110,16 @@ impl Names {
             _ => self.value(body, id),
         }
     }
+}
+
+/// What every header says of an algebra: the order of its basis and the signs of its products.
+pub(super) fn basis_sentences(algebra: &Algebra) -> [String; 2] {
+    let blades = (0..algebra.blade_count()).map(|index| algebra.blade_name(index));
+    let blades: Vec<String> = blades.collect();
+    [
+        format!("Basis order: {}.", blades.join(", ")),
+        "Sign of `e_a e_b`: (-1)^swaps times the squares of the shared vectors.".to_owned(),
+    ]
 }
 
 /// What a stage reads, writes and computes, as a sentence.

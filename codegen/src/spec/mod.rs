@@ -28,6 +28,17 @@ pub struct Operator {
     pub program: Program,
 }
 
+impl Operator {
+    fn new(left: GradeSet, right: GradeSet, output: GradeSet, program: Program) -> Self {
+        Self {
+            left,
+            right,
+            output,
+            program,
+        }
+    }
+}
+
 /// The pairs of grade sets (left, right) for which products are generated.
 fn grade_pairs(dim: usize) -> Vec<(GradeSet, GradeSet)> {
     let full = GradeSet::full(dim);
@@ -52,12 +63,7 @@ fn fully_connected_parts(algebra: &Algebra) -> Vec<Operator> {
     let full = GradeSet::full(algebra.dim());
     let mut operators = Vec::new();
     let mut push = |left, right, output, program| {
-        operators.push(Operator {
-            left,
-            right,
-            output,
-            program,
-        });
+        operators.push(Operator::new(left, right, output, program));
     };
     push(full, full, GradeSet::single(0), products::gate_pair());
     for path in algebra.paths() {
@@ -77,12 +83,7 @@ pub fn lane_operators(algebra: &Algebra) -> Vec<Operator> {
     let full = GradeSet::full(algebra.dim());
     let mut operators = Vec::new();
     let mut push = |left, right, output, program| {
-        operators.push(Operator {
-            left,
-            right,
-            output,
-            program,
-        });
+        operators.push(Operator::new(left, right, output, program));
     };
     for (left, right) in grade_pairs(algebra.dim()) {
         let output = algebra.reachable(ProductKind::Geometric, left, right);

@@ -90,10 +90,9 @@ pub(super) fn steerable_product(algebra: &Algebra, normalize: bool, first_order:
     let mut o = gated_product(&mut p, algebra, &x, &r, &w);
     if first_order {
         let l = Multivector::input(&mut p, algebra, "l", full);
-        let z = o;
         let half_root = p.graph.constant(std::f64::consts::FRAC_1_SQRT_2);
         o = l.map(algebra, |blade, l| {
-            let sum = match z.get(algebra, blade) {
+            let sum = match o.get(algebra, blade) {
                 Some(z) => p.graph.add(l, z),
                 None => l,
             };

@@ -106,6 +106,20 @@ int dtype_bytes(int dtype) { return dtype == FC_F64 ? 8 : (dtype == FC_F32 ? 4 :
 
 bool aligned(const void *p, int bytes) { return reinterpret_cast<uintptr_t>(p) % bytes == 0; }
 
+// A launch of so many CTAs; the attribute must live as long as the result is used.
+cudaLaunchConfig_t configure(int64_t ctas, int threads, int shared, int cluster, cudaLaunchAttribute *attribute) {
+  cudaLaunchConfig_t config = {};
+  config.gridDim = dim3(unsigned(ctas));
+  config.blockDim = dim3(threads);
+  config.dynamicSmemBytes = shared;
+  attribute->id = cudaLaunchAttributeClusterDimension;
+  attribute->val.clusterDim.x = cluster;
+  attribute->val.clusterDim.y = attribute->val.clusterDim.z = 1;
+  config.attrs = attribute;
+  config.numAttrs = cluster > 1 ? 1 : 0;
+  return config;
+}
+
 // How many clusters run at once: not every multiprocessor can be part of one. The answer to the last question is kept.
 cudaError_t active_clusters(const void *function, int variant, std::atomic<uint64_t> *cache, int cluster, int threads,
                             int shared, int *count) {
@@ -116,16 +130,8 @@ cudaError_t active_clusters(const void *function, int variant, std::atomic<uint6
     *count = int(known & 0xffff);
     return cudaSuccess;
   }
-  cudaLaunchConfig_t config = {};
-  config.gridDim = dim3(cluster);
-  config.blockDim = dim3(threads);
-  config.dynamicSmemBytes = shared;
   cudaLaunchAttribute attribute;
-  attribute.id = cudaLaunchAttributeClusterDimension;
-  attribute.val.clusterDim.x = cluster;
-  attribute.val.clusterDim.y = attribute.val.clusterDim.z = 1;
-  config.attrs = &attribute;
-  config.numAttrs = 1;
+  const cudaLaunchConfig_t config = configure(cluster, threads, shared, cluster, &attribute);
   const cudaError_t error = cudaOccupancyMaxActiveClusters(count, function, &config);
   if (error == cudaSuccess) cache->store(key | uint64_t(*count & 0xffff), std::memory_order_release);
   return error;
@@ -368,7 +374,7 @@ int cut_call(const fc_kernel *kernel, const Device &device, const Compiled varia
     std::atomic<uint64_t> local{0};
     std::atomic<uint64_t> *cache = device.number < kMaxDevices ? &kernel->clusters[device.number] : &local;
     const cudaError_t error =
-        active_clusters(cut->function, variant, cache, a.cluster, threads, shared_bytes(kernel, a, a.stages), &clusters);
+        active_clusters(cut->function, variant, cache, a.cluster, threads, plan.shared_bytes, &clusters);
     if (error != cudaSuccess) return error;
     if (clusters < 1) return FC_ERROR_TOO_LARGE;
     if (a.row_ctas > clusters) a.row_ctas = clusters;
@@ -463,17 +469,10 @@ cudaError_t launch_totals(const fc_kernel *kernel, const fc_call *call, const Cu
 }
 
 cudaError_t launch_lanes(const Cut &cut, cudaStream_t stream) {
-  cudaLaunchConfig_t config = {};
-  config.gridDim = dim3(unsigned(cut.plan.ctas));
-  config.blockDim = dim3(cut.plan.threads);
-  config.dynamicSmemBytes = cut.plan.shared_bytes;
-  config.stream = stream;
   cudaLaunchAttribute attribute;
-  attribute.id = cudaLaunchAttributeClusterDimension;
-  attribute.val.clusterDim.x = cut.a.cluster;
-  attribute.val.clusterDim.y = attribute.val.clusterDim.z = 1;
-  config.attrs = &attribute;
-  config.numAttrs = cut.a.cluster > 1 ? 1 : 0;
+  const fc_plan &plan = cut.plan;
+  cudaLaunchConfig_t config = configure(plan.ctas, plan.threads, plan.shared_bytes, plan.cluster, &attribute);
+  config.stream = stream;
   void *arguments[] = {const_cast<Arguments *>(&cut.a)};
   return cudaLaunchKernelExC(&config, cut.function, arguments);
 }

@@ -18,7 +18,7 @@ pub(super) struct Pass<'a> {
 impl Pass<'_> {
     /// The number of components of each input; 0 for one that no stage reads.
     pub(super) fn input_components(&self) -> Vec<usize> {
-        let read: BTreeSet<usize> = self.stages_sources().collect();
+        let read: BTreeSet<usize> = self.plan.stages.iter().flat_map(inputs_of).collect();
         let inputs = self.program.inputs.iter().enumerate();
         inputs
             .map(|(index, input)| match read.contains(&index) {
@@ -26,14 +26,6 @@ impl Pass<'_> {
                 false => 0,
             })
             .collect()
-    }
-
-    fn stages_sources(&self) -> impl Iterator<Item = usize> {
-        let sources = self.plan.stages.iter().flat_map(|stage| &stage.sources);
-        sources.filter_map(|source| match *source {
-            Source::Input(tensor) => Some(tensor),
-            Source::Cut(_) => None,
-        })
     }
 
     pub(super) fn output_components(&self) -> Vec<usize> {
@@ -73,11 +65,7 @@ impl Pass<'_> {
         };
         let (inputs, outputs) = (self.input_components(), self.output_components());
         let params = self.param_counts();
-        let computed = self.plan.row_sums - self.plan.saved_row_sums;
-        let computed = match self.computes_row_sums() {
-            true => computed,
-            false => 0,
-        };
+        let computed: usize = self.plan.stages.iter().map(|s| s.row_sums.len()).sum();
         let mut text = String::new();
         let _ = writeln!(
             text,
@@ -101,18 +89,10 @@ impl Pass<'_> {
         for stage in &self.plan.stages {
             self.stage(&mut text, stage, &function(stage), &before, reduced);
             reduced |= !stage.row_sums.is_empty();
-            before.extend(stage.sources.iter().filter_map(|source| match *source {
-                Source::Input(tensor) => Some(tensor),
-                Source::Cut(_) => None,
-            }));
+            before.extend(inputs_of(stage));
         }
         text.push_str("  }\n");
         text
-    }
-
-    fn computes_row_sums(&self) -> bool {
-        let mut stages = self.plan.stages.iter();
-        stages.any(|stage| !stage.row_sums.is_empty())
     }
 
     fn loads(&self, text: &mut String) {
@@ -185,4 +165,12 @@ impl Pass<'_> {
             }
         }
     }
+}
+
+/// The inputs of the program that a stage reads.
+fn inputs_of(stage: &Stage) -> impl Iterator<Item = usize> {
+    stage.sources.iter().filter_map(|source| match *source {
+        Source::Input(tensor) => Some(tensor),
+        Source::Cut(_) => None,
+    })
 }

@@ -1,4 +1,4 @@
-// The gates, their slopes and curvatures; the formulas of crates/flashcliff/src/kernel/gate.rs.
+// The gates and their slopes; the formulas of crates/flashcliff/src/kernel/gate.rs.
 #pragma once
 
 #include "../flashcliff.h"
@@ -51,13 +51,7 @@ FC_INLINE double logistic(double x) { return 1.0 / (1.0 + ::exp(-x)); }
 
 template <class A>
 FC_INLINE A sigmoid(const A &a) {
-  if constexpr (IsLanes<A>::value) {
-    A r;
-    FC_EACH(A::kCount, r.v[i] = logistic(a.v[i]))
-    return r;
-  } else {
-    return logistic(a);
-  }
+  return each(a, [](auto v) { return logistic(v); });
 }
 
 constexpr double kTanhScale = 0.79788456080286536;  // sqrt(2 / pi)
@@ -68,18 +62,6 @@ constexpr double kSigmoidScale = 1.702;
 template <class T>
 FC_INLINE T tanh_argument(T x) {
   return x * fused(x * x, T(kTanhCubic), T(1)) * T(2 * kTanhScale);
-}
-
-// Applies f to every channel, or to a value that all channels share.
-template <class A, class F>
-FC_INLINE A each(const A &x, F &&f) {
-  if constexpr (IsLanes<A>::value) {
-    A r;
-    FC_EACH(A::kCount, r.v[i] = f(x.v[i]))
-    return r;
-  } else {
-    return f(x);
-  }
 }
 
 // The gate at x. The branch is the same for all threads of a launch, and taken once for all channels.

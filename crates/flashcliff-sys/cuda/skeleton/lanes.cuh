@@ -111,26 +111,30 @@ FC_INLINE auto neg_mul_add(const A &a, const B &b, const C &c) { return mul_add(
 template <class A, class B, class C>
 FC_INLINE auto mul_sub(const A &a, const B &b, const C &c) { return mul_add(a, b, -c); }
 
-template <class A>
-FC_INLINE A square_root(const A &a) {
+// Applies f to every channel, or to a value that all channels share.
+template <class A, class F>
+FC_INLINE A each(const A &x, F &&f) {
   if constexpr (IsLanes<A>::value) {
     A r;
-    FC_EACH(A::kCount, r.v[i] = root(a.v[i]))
+    FC_EACH(A::kCount, r.v[i] = f(x.v[i]))
     return r;
   } else {
-    return root(a);
+    return f(x);
   }
 }
 
-FC_INLINE float reciprocal_root(float a) { return rsqrtf(a); }
-FC_INLINE double reciprocal_root(double a) { return ::rsqrt(a); }
+template <class A>
+FC_INLINE A square_root(const A &a) {
+  return each(a, [](auto v) { return root(v); });
+}
+
+FC_INLINE float inverse_root(float a) { return rsqrtf(a); }
+FC_INLINE double inverse_root(double a) { return ::rsqrt(a); }
 
 // 1 / sqrt(a), within 2 ulp.
-template <class T, int N>
-FC_INLINE Lanes<T, N> reciprocal_root(const Lanes<T, N> &a) {
-  Lanes<T, N> r;
-  FC_EACH(N, r.v[i] = reciprocal_root(a.v[i]))
-  return r;
+template <class A>
+FC_INLINE A reciprocal_root(const A &a) {
+  return each(a, [](auto v) { return inverse_root(v); });
 }
 
 // The same scalar in every channel.
@@ -143,25 +147,22 @@ FC_INLINE V splat(typename V::Scalar a) {
 template <class V>
 FC_INLINE V splat(const V &a) { return a; }
 
-// Hides where all components but the first come from, so that the compiler computes again what it would otherwise keep in
-// registers across a row sum: a product has many more intermediate values than operands. The first one only feeds the gate.
-FC_INLINE void forget(float &a) { asm volatile("" : "+f"(a)); }
-FC_INLINE void forget(double &a) { asm volatile("" : "+d"(a)); }
-template <class T, int N, int K>
-FC_INLINE void forget(Lanes<T, N> (&values)[K]) {
+// Hides where a value comes from; it has to be there first.
+FC_INLINE void settle(float &a) { asm volatile("" : "+f"(a)); }
+FC_INLINE void settle(double &a) { asm volatile("" : "+d"(a)); }
+template <int First = 0, class T, int N, int K>
+FC_INLINE void settle(Lanes<T, N> (&values)[K]) {
 #pragma unroll
-  for (int k = 1; k < K; k++) {
-    FC_EACH(N, forget(values[k].v[i]))
+  for (int k = First; k < K; k++) {
+    FC_EACH(N, settle(values[k].v[i]))
   }
 }
 
-// Waits for values that were loaded.
-template <class T, int N, int K>
-FC_INLINE void settle(Lanes<T, N> (&values)[K]) {
-#pragma unroll
-  for (int k = 0; k < K; k++) {
-    FC_EACH(N, forget(values[k].v[i]))
-  }
+// Does so to all components but the first, so that the compiler computes again what it would otherwise keep in registers
+// across a row sum: a product has many more intermediate values than operands. The first one only feeds the gate.
+template <class V, int K>
+FC_INLINE void forget(V (&values)[K]) {
+  settle<1>(values);
 }
 
 }  // namespace fc

@@ -123,13 +123,19 @@ struct Stages {
   // From component to component of a stage.
   FC_INLINE int component_bytes() const { return a.rows_per_cta * a.box_channels * lane_bytes(); }
 
+  // Of one box of an input.
+  template <int Slot>
+  FC_INLINE int bytes_of_box() const {
+    return box_bytes(components(Slot), a.rows_per_cta, a.box_channels, lane_bytes());
+  }
+
   // Where an input begins.
   template <int Slot>
   FC_INLINE int input_place() const {
     if constexpr (Slot == 0) {
       return 0;
     } else {
-      return input_place<Slot - 1>() + a.boxes * align_up(components(Slot - 1) * component_bytes(), 128);
+      return input_place<Slot - 1>() + a.boxes * bytes_of_box<Slot - 1>();
     }
   }
 
@@ -137,7 +143,7 @@ struct Stages {
   template <int Slot>
   FC_INLINE int place(int from) const {
     const int rows = from * a.box_channels + inside;
-    return input_place<Slot>() + box * align_up(components(Slot) * component_bytes(), 128) + rows * lane_bytes();
+    return input_place<Slot>() + box * bytes_of_box<Slot>() + rows * lane_bytes();
   }
 
   FC_INLINE uint64_t *barrier(int stage) const { return reinterpret_cast<uint64_t *>(shared) + stage; }
@@ -153,11 +159,11 @@ struct Stages {
     if constexpr (Slot < kInputs) {
       if constexpr (components(Slot) > 0) {
         for (int b = 0; b < a.boxes; b++) {
-          box_load(to + b * align_up(components(Slot) * component_bytes(), 128), &a.maps[Slot],
+          box_load(to + b * bytes_of_box<Slot>(), &a.maps[Slot],
                    channel + b * a.box_channels, row, 0, barrier(stage));
         }
       }
-      fill_boxes<Slot + 1>(stage, to + a.boxes * align_up(components(Slot) * component_bytes(), 128), row, channel);
+      fill_boxes<Slot + 1>(stage, to + a.boxes * bytes_of_box<Slot>(), row, channel);
     }
   }
 #endif
